@@ -1,0 +1,411 @@
+/* reel: small language models at the lowest latency one machine allows.
+ *
+ * This header is the whole public interface; it is plain C17 and usable from C++.
+ *
+ *   model    an opened checkpoint: immutable, shared by any number of sessions and threads
+ *   session  one timeline of tokens with its KV cache; one thread at a time, except _cancel
+ *
+ * Conventions
+ * - What can fail returns enum reel_status; REEL_OK is 0. The last argument is a caller-owned
+ *   struct reel_error (or NULL) that receives the status and one line of text.
+ * - Option and result structs begin with their size: set `size = sizeof s`, leave the rest zero for
+ *   defaults. A library newer or older than the program then reads and writes only what both know.
+ * - Text is UTF-8 with an explicit byte count. Token ids are int32_t. Vectors are float32.
+ * - The library never prints, never exits, installs no signal handler and reads no environment.
+ *   The token loop allocates nothing.
+ */
+#ifndef REEL_H
+#define REEL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define REEL_API       __attribute__((visibility("default")))
+#define REEL_MUST_USE  __attribute__((warn_unused_result))
+#else
+#define REEL_API
+#define REEL_MUST_USE
+#endif
+
+#define REEL_VERSION_MAJOR 0
+#define REEL_VERSION_MINOR 1
+#define REEL_VERSION_PATCH 0
+
+/* ---- errors ---------------------------------------------------------------------------------- */
+
+/* name, value, meaning. The command line tool exits with the value. */
+#define REEL_STATUS_LIST(X)                                                                        \
+    X(REEL_OK, 0, "success")                                                                       \
+    X(REEL_E_MISMATCH, 1, "a check ran and did not hold")                                          \
+    X(REEL_E_ARGUMENT, 2, "an argument is outside what is allowed")                                \
+    X(REEL_E_NOT_FOUND, 3, "a file, model or name does not exist")                                 \
+    X(REEL_E_IO, 4, "reading or writing failed")                                                   \
+    X(REEL_E_FORMAT, 5, "a file breaks the rules of its format")                                   \
+    X(REEL_E_UNSUPPORTED, 6, "well-formed, but not something reel runs")                           \
+    X(REEL_E_LIMIT, 7, "larger than a stated limit")                                               \
+    X(REEL_E_MEMORY, 8, "out of memory")                                                           \
+    X(REEL_E_CONTEXT, 9, "the session's context is full")                                          \
+    X(REEL_E_STATE, 10, "the call is not allowed now")                                             \
+    X(REEL_E_DEVICE, 11, "the device or its driver failed")                                        \
+    X(REEL_E_NETWORK, 12, "a download failed")                                                     \
+    X(REEL_E_CANCELLED, 13, "cancelled by the caller")
+
+enum reel_status {
+#define REEL_STATUS_ENUM(name, value, text) name = value,
+    REEL_STATUS_LIST(REEL_STATUS_ENUM)
+#undef REEL_STATUS_ENUM
+};
+
+struct reel_error {
+    enum reel_status status;
+    char text[500]; /* one line, always terminated; empty after success */
+};
+
+REEL_API const char *reel_status_name(enum reel_status status); /* "REEL_E_IO" */
+REEL_API const char *reel_status_text(enum reel_status status); /* the meaning above */
+REEL_API const char *reel_version(void);                        /* "0.1.0" */
+REEL_API void reel_free(void *p); /* frees what a reel_* call said the caller frees */
+
+/* ---- models ---------------------------------------------------------------------------------- */
+
+struct reel_model;
+struct reel_session;
+struct reel_tokenizer;
+
+/* Called now and then during long work, on the calling thread; `total` is 0 when unknown. Returning
+ * false ends the work with REEL_E_CANCELLED. `stage` is a short English phrase: "loading". */
+typedef bool (*reel_progress_fn)(void *user, const char *stage, uint64_t done, uint64_t total);
+
+enum reel_rounding {
+    REEL_ROUNDING_FAST = 0, /* float32 inside fused regions, bf16 where something is stored */
+    REEL_ROUNDING_FAITHFUL  /* rounds where the Hugging Face bf16 reference rounds; slow, CPU only */
+};
+
+struct reel_model_options {
+    size_t size;
+    const char *device;         /* NULL or "auto", "cpu", "gpu", "gpu:N" */
+    const char *cpu_path;       /* NULL or "auto", "reference", "portable", "avx2", "avx512", ... */
+    int n_threads;              /* 0: one per core the process may use */
+    enum reel_rounding rounding;
+    const char *chat_template;  /* NULL: recognised by its hash; else "qwen3", "smollm2", "chatml" */
+    const char *cache_dir;      /* NULL: no tokenizer or kernel cache is read or written */
+    reel_progress_fn progress;
+    void *progress_user;
+};
+
+/* Opens a folder with config.json and safetensors, or a .gguf file. On success *out is the caller's
+ * to close, after every session on it. */
+REEL_API REEL_MUST_USE enum reel_status reel_model_open(struct reel_model **out, const char *path,
+                                                        const struct reel_model_options *options,
+                                                        struct reel_error *err);
+
+/* A file that is already in memory, named as it would be in a model folder. */
+struct reel_memory_file {
+    const char *name;
+    const void *bytes;
+    size_t n_bytes;
+};
+
+/* As reel_model_open, from memory the caller keeps alive and unchanged until reel_model_close. */
+REEL_API REEL_MUST_USE enum reel_status
+reel_model_open_memory(struct reel_model **out, const char *name,
+                       const struct reel_memory_file *files, int n_files,
+                       const struct reel_model_options *options, struct reel_error *err);
+
+REEL_API void reel_model_close(struct reel_model *model);
+
+struct reel_sampling;
+
+struct reel_model_info {
+    size_t size;
+    const char *name;        /* from the file, or the last part of its path */
+    const char *family;      /* "qwen3", "llama" */
+    const char *weight_type; /* "bf16", "q4_1", ...: the type most bytes have */
+    const char *backend;     /* "cpu", "cuda" */
+    const char *backend_path; /* "reference", "portable", "avx2", "avx512", ..., GPU name */
+    uint64_t n_parameters;   /* a tied output matrix counted once */
+    uint64_t weight_bytes;   /* as stored, a tied output matrix counted once */
+    uint64_t token_bytes;    /* weight bytes one decoded token reads */
+    uint64_t kv_token_bytes; /* KV cache bytes per position, over all layers */
+    int n_threads;
+    int n_layers;
+    int hidden;
+    int n_heads;
+    int n_kv_heads;
+    int head_dim;
+    int intermediate;
+    int vocab;       /* rows of the output matrix: the length of a logits vector */
+    int max_context; /* positions the model was made for */
+    int n_stop_ids;
+    const int32_t *stop_ids; /* borrowed from the model */
+    const char *chat_template; /* "qwen3", "smollm2", "chatml", or NULL when unknown */
+};
+
+/* Fills the first info->size bytes; strings and lists are borrowed from the model. */
+REEL_API void reel_model_get_info(const struct reel_model *model, struct reel_model_info *info);
+
+/* The sampling its makers recommend (generation_config.json); greedy when they say nothing. */
+REEL_API void reel_model_default_sampling(const struct reel_model *model,
+                                          struct reel_sampling *sampling);
+
+/* What is in a model file, without reading its weights: one JSON object as text with "config",
+ * "tensors", "tokenizer", "memory". *json is the caller's to reel_free. */
+REEL_API REEL_MUST_USE enum reel_status reel_model_inspect(const char *path, char **json,
+                                                           struct reel_error *err);
+
+/* What this machine has, as one JSON object: "cpu" (cores, paths, memory), "gpus", "notes". */
+REEL_API REEL_MUST_USE enum reel_status reel_devices(char **json, struct reel_error *err);
+
+/* ---- text and tokens ------------------------------------------------------------------------- */
+
+/* The model's tokenizer, borrowed from it. */
+REEL_API const struct reel_tokenizer *reel_model_tokenizer(const struct reel_model *model);
+
+/* A tokenizer alone, from the same paths as reel_model_open. cache_dir may be NULL. */
+REEL_API REEL_MUST_USE enum reel_status reel_tokenizer_open(struct reel_tokenizer **out,
+                                                            const char *path,
+                                                            const char *cache_dir,
+                                                            struct reel_error *err);
+REEL_API void reel_tokenizer_close(struct reel_tokenizer *tok);
+REEL_API int reel_tokenizer_size(const struct reel_tokenizer *tok); /* ids are below this */
+
+enum {
+    REEL_ENCODE_CONTROL = 1 /* "<|im_end|>" in the text becomes its token; off for foreign text */
+};
+
+/* Encodes n_bytes of UTF-8. *n_ids receives the number of ids even when it is above cap, then with
+ * REEL_E_LIMIT; ids may be NULL when cap is 0. Never more ids than bytes. Invalid UTF-8 is refused
+ * with REEL_E_ARGUMENT and the offset of the first bad byte. */
+REEL_API REEL_MUST_USE enum reel_status reel_encode(const struct reel_tokenizer *tok,
+                                                    const char *text, size_t n_bytes,
+                                                    unsigned flags, int32_t *ids, size_t cap,
+                                                    size_t *n_ids, struct reel_error *err);
+
+/* The bytes of one id, borrowed from the tokenizer; not necessarily whole UTF-8 characters. NULL
+ * and 0 for an id without text. */
+REEL_API const char *reel_token_bytes(const struct reel_tokenizer *tok, int32_t id,
+                                      size_t *n_bytes);
+REEL_API bool reel_token_is_control(const struct reel_tokenizer *tok, int32_t id);
+
+/* The id whose bytes are exactly this text, or -1. */
+REEL_API int32_t reel_token_find(const struct reel_tokenizer *tok, const char *text,
+                                 size_t n_bytes);
+
+struct reel_message {
+    const char *role;       /* "system", "user", "assistant", "tool" */
+    const char *content;    /* UTF-8, terminated; NULL is empty */
+    const char *reasoning;  /* an assistant's earlier thinking, or NULL */
+    const char *tool_calls; /* JSON list of {"name", "arguments"}, or NULL */
+};
+
+enum reel_thinking { REEL_THINKING_DEFAULT = 0, REEL_THINKING_ON, REEL_THINKING_OFF };
+
+struct reel_chat_options {
+    size_t size;
+    enum reel_thinking thinking;
+    const char *tools;         /* JSON list of tool descriptions, or NULL */
+    bool no_generation_prompt; /* leave out the opening of the assistant's turn */
+};
+
+/* The conversation as the model's template writes it. *text is the caller's to reel_free. */
+REEL_API REEL_MUST_USE enum reel_status
+reel_chat_text(const struct reel_model *model, const struct reel_message *messages,
+               int n_messages, const struct reel_chat_options *options, char **text,
+               size_t *n_bytes, struct reel_error *err);
+
+/* The same as ids. Control tokens come from the template only: text inside messages that looks like
+ * one is encoded as the characters it is. *ids is the caller's to reel_free. */
+REEL_API REEL_MUST_USE enum reel_status
+reel_chat_ids(const struct reel_model *model, const struct reel_message *messages, int n_messages,
+              const struct reel_chat_options *options, int32_t **ids, size_t *n_ids,
+              struct reel_error *err);
+
+/* ---- sessions -------------------------------------------------------------------------------- */
+
+struct reel_session_options {
+    size_t size;
+    int max_context; /* positions to hold; 0: the model's, or less where memory is short */
+};
+
+/* All memory a session needs is taken here. The model must outlive it. */
+REEL_API REEL_MUST_USE enum reel_status
+reel_session_open(struct reel_session **out, const struct reel_model *model,
+                  const struct reel_session_options *options, struct reel_error *err);
+REEL_API void reel_session_close(struct reel_session *session);
+
+REEL_API int reel_session_length(const struct reel_session *session);      /* tokens held */
+REEL_API int reel_session_max_context(const struct reel_session *session); /* tokens it can hold */
+
+/* The ids held, [length], borrowed and valid until the next call on the session. A position that
+ * was given as an embedding reads -1. */
+REEL_API const int32_t *reel_session_ids(const struct reel_session *session);
+
+/* Makes the session hold exactly these ids: keeps the longest common prefix, drops the rest,
+ * evaluates what is new. *n_reused (or NULL) receives the length of the kept prefix. On failure or
+ * cancellation the session holds a prefix of ids. */
+REEL_API REEL_MUST_USE enum reel_status reel_session_sync(struct reel_session *session,
+                                                          const int32_t *ids, int n_ids,
+                                                          int *n_reused, struct reel_error *err);
+
+enum reel_output {
+    REEL_OUTPUT_NONE = 0,
+    REEL_OUTPUT_LAST_LOGITS, /* f32 [vocab] of the last position */
+    REEL_OUTPUT_ALL_LOGITS,  /* f32 [n, vocab] */
+    REEL_OUTPUT_LAST_HIDDEN, /* f32 [hidden] after the final norm */
+    REEL_OUTPUT_ALL_HIDDEN   /* f32 [n, hidden] after the final norm */
+};
+
+struct reel_eval {
+    size_t size;
+    int n;                   /* positions to append, at least 1 */
+    const int32_t *ids;      /* [n], or NULL when embeddings are given */
+    const float *embeddings; /* f32 [n, hidden], or NULL when ids are given */
+    enum reel_output output;
+    float *out; /* as `output` says; caller-owned; NULL with REEL_OUTPUT_NONE */
+    size_t out_floats; /* capacity of out, checked */
+};
+
+/* Appends n positions and evaluates them. On failure the session is as it was. */
+REEL_API REEL_MUST_USE enum reel_status reel_session_eval(struct reel_session *session,
+                                                          const struct reel_eval *eval,
+                                                          struct reel_error *err);
+
+/* Keeps the first n tokens. */
+REEL_API REEL_MUST_USE enum reel_status reel_session_truncate(struct reel_session *session, int n,
+                                                              struct reel_error *err);
+
+/* Makes dst hold what src holds. Both must be open on the same model. */
+REEL_API REEL_MUST_USE enum reel_status reel_session_copy(struct reel_session *dst,
+                                                          const struct reel_session *src,
+                                                          struct reel_error *err);
+
+/* A snapshot is bytes the caller owns; it carries a check sum and the model's identity and is
+ * refused by any other model. `restore` trusts nothing in it; on failure the session is empty. */
+REEL_API size_t reel_session_snapshot_bytes(const struct reel_session *session);
+REEL_API REEL_MUST_USE enum reel_status reel_session_snapshot(const struct reel_session *session,
+                                                              void *bytes, size_t n_bytes,
+                                                              struct reel_error *err);
+REEL_API REEL_MUST_USE enum reel_status reel_session_restore(struct reel_session *session,
+                                                             const void *bytes, size_t n_bytes,
+                                                             struct reel_error *err);
+
+/* Ends the running sync, eval or generation soon, with REEL_E_CANCELLED (a generation: with
+ * REEL_STOP_CANCELLED). The one call allowed from any thread. With nothing running it does nothing:
+ * a request never outlives the call it was meant for. */
+REEL_API void reel_session_cancel(struct reel_session *session);
+
+/* ---- generation ------------------------------------------------------------------------------ */
+
+struct reel_logit_bias {
+    int32_t id;
+    float bias; /* added to the logit before anything else; -INFINITY forbids the id */
+};
+
+/* Zero everywhere is greedy. Order: bias, penalties, temperature, top-k, top-p, min-p, draw. */
+struct reel_sampling {
+    size_t size;
+    float temperature;        /* 0: the largest logit, lowest id on ties */
+    int top_k;                /* 0: off; ties with the k-th are kept */
+    float top_p;              /* 0 or 1: off */
+    float min_p;              /* 0: off; drops ids below min_p times the largest probability */
+    float repetition_penalty; /* 0 or 1: off; over all ids the session holds, prompt included */
+    float presence_penalty;   /* over ids generated by this call */
+    float frequency_penalty;  /* over ids generated by this call */
+    uint64_t seed;            /* the same seed, logits and position give the same id */
+    const struct reel_logit_bias *bias;
+    int n_bias;
+};
+
+struct reel_top_logprob {
+    int32_t id;
+    float logprob;
+};
+
+#define REEL_MAX_TOP_LOGPROBS 20
+
+struct reel_token {
+    int32_t id;
+    float logprob;     /* natural log of the unmodified distribution; only when asked for */
+    const char *text;  /* bytes now certain: whole characters, no start of a stop string */
+    size_t text_bytes; /* may be 0 */
+    int n_top;
+    const struct reel_top_logprob *top; /* [n_top], most likely first */
+};
+
+enum reel_stop_reason {
+    REEL_STOP_NONE = 0,   /* still running */
+    REEL_STOP_ID,         /* a stop id was drawn; it is delivered, with no text */
+    REEL_STOP_STRING,     /* a stop string came up; its text is not delivered, its ids are */
+    REEL_STOP_MAX_TOKENS,
+    REEL_STOP_CONTEXT,    /* the session is full */
+    REEL_STOP_CALLBACK,   /* on_token returned false */
+    REEL_STOP_CANCELLED
+};
+
+/* Return false to stop after this token. Called on the generating thread. */
+typedef bool (*reel_token_fn)(void *user, const struct reel_token *token);
+
+struct reel_generation {
+    size_t size;
+    const struct reel_sampling *sampling; /* NULL: greedy */
+    int max_tokens;                       /* 0: until the context is full */
+    const int32_t *stop_ids; /* NULL: the model's stop ids */
+    int n_stop_ids;
+    bool ignore_stop_ids;
+    const char *const *stop_strings; /* at most 16, each 1 to 256 bytes */
+    int n_stop_strings;
+    bool logprobs;       /* fill reel_token.logprob */
+    int n_top_logprobs;  /* 0 to REEL_MAX_TOP_LOGPROBS; implies logprobs */
+    reel_token_fn on_token; /* NULL: nobody listens, or reel_generation_next is used */
+    void *user;
+};
+
+struct reel_generation_result {
+    size_t size;
+    enum reel_stop_reason reason;
+    int n_tokens;
+    int stop_string;       /* index of the one that matched, or -1 */
+    double first_token_ms; /* from the start of this call to the first token */
+    double total_ms;
+};
+
+/* Continues the session's timeline, token by token, until something stops it. Afterwards the
+ * session holds exactly the tokens delivered. result may be NULL. Cancellation and a full context
+ * are reasons, not errors. */
+REEL_API REEL_MUST_USE enum reel_status reel_generate(struct reel_session *session,
+                                                      const struct reel_generation *generation,
+                                                      struct reel_generation_result *result,
+                                                      struct reel_error *err);
+
+/* The same, pulled: start, next until *more is false, finish. `next` returns one token as soon as
+ * there is one; the token is valid until the next call. `finish` may be called at any time: what
+ * was computed ahead of the last delivered token is dropped. The strings and lists named by
+ * `generation` must stay alive until then. */
+REEL_API REEL_MUST_USE enum reel_status
+reel_generation_start(struct reel_session *session, const struct reel_generation *generation,
+                      struct reel_error *err);
+REEL_API REEL_MUST_USE enum reel_status reel_generation_next(struct reel_session *session,
+                                                             struct reel_token *token, bool *more,
+                                                             struct reel_error *err);
+REEL_API void reel_generation_finish(struct reel_session *session,
+                                     struct reel_generation_result *result);
+
+/* ---- synthetic weights ----------------------------------------------------------------------- */
+
+/* Writes a model folder (config.json, model.safetensors, a byte-level tokenizer) with the shapes of
+ * `shape` ("qwen3-0.6b", "qwen3-1.7b", "smollm2-135m", ..., or the path of a config.json) and
+ * weights from a counter-based generator: the same seed gives the same bytes on every machine. */
+REEL_API REEL_MUST_USE enum reel_status
+reel_synthesize(const char *folder, const char *shape, uint64_t seed, reel_progress_fn progress,
+                void *progress_user, struct reel_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

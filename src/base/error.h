@@ -1,0 +1,16 @@
+/* Filling the caller's struct reel_error. */
+#ifndef REEL_BASE_ERROR_H
+#define REEL_BASE_ERROR_H
+
+#include "reel.h"
+
+/* Writes status and text into err (may be NULL) and returns status, so that a failure reads
+ * `return err_set(err, REEL_E_FORMAT, "%s: ...", path)`. Control characters become '?': the text
+ * may quote hostile files. */
+enum reel_status err_set(struct reel_error *err, enum reel_status status, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* The message every failed allocation gives; `what` names what the bytes were for. */
+enum reel_status err_memory(struct reel_error *err, const char *what, size_t n_bytes);
+
+#endif

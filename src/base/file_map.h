@@ -1,0 +1,27 @@
+/* A whole file as read-only bytes: mapped from disk, or borrowed from memory. */
+#ifndef REEL_BASE_FILE_MAP_H
+#define REEL_BASE_FILE_MAP_H
+
+#include "base/error.h"
+
+struct file_map {
+    const unsigned char *bytes; /* never NULL after success, also when size is 0 */
+    size_t size;
+    bool mapped;
+};
+
+/* Maps a regular file. Refuses folders, devices and pipes in words. */
+enum reel_status file_map_open(struct file_map *map, const char *path, struct reel_error *err);
+
+/* Borrows bytes the caller keeps alive. */
+void file_map_borrow(struct file_map *map, const void *bytes, size_t size);
+
+/* Accepts a zeroed or closed map. */
+void file_map_close(struct file_map *map);
+
+/* Writes n bytes to path: into a temporary file beside it, synced, then renamed over it, so that
+ * readers see the old file or the whole new one. */
+enum reel_status file_write_atomic(const char *path, const void *bytes, size_t n,
+                                   struct reel_error *err);
+
+#endif

@@ -1,0 +1,89 @@
+#include "base/json.h"
+
+#include <math.h>
+
+enum reel_status json_read(json_t **out, const char *name, const void *bytes, size_t n,
+                           struct reel_error *err) {
+    json_error_t at;
+    *out = json_loadb(bytes, n, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &at);
+    if (*out) return REEL_OK;
+    if (json_error_code(&at) == json_error_out_of_memory) return err_memory(err, name, n);
+    return err_set(err, REEL_E_FORMAT, "%s: not valid JSON: line %d, column %d: %s", name, at.line,
+                   at.column, at.text);
+}
+
+static const char *type_name(const json_t *value) {
+    switch (json_typeof(value)) {
+    case JSON_OBJECT: return "an object";
+    case JSON_ARRAY: return "a list";
+    case JSON_STRING: return "a string";
+    case JSON_INTEGER: return "an integer";
+    case JSON_REAL: return "a fraction";
+    case JSON_TRUE:
+    case JSON_FALSE: return "a boolean";
+    case JSON_NULL: return "null";
+    }
+    return "unknown";
+}
+
+/* The value under key, or NULL when it is missing or null. */
+static const json_t *present(const json_t *object, const char *key) {
+    const json_t *value = json_object_get(object, key);
+    return value && !json_is_null(value) ? value : NULL;
+}
+
+static enum reel_status missing(const char *name, const char *key, struct reel_error *err) {
+    return err_set(err, REEL_E_FORMAT, "%s: \"%s\" is missing", name, key);
+}
+
+static enum reel_status wrong_type(const char *name, const char *key, const char *wanted,
+                                   const json_t *found, struct reel_error *err) {
+    return err_set(err, REEL_E_FORMAT, "%s: \"%s\" must be %s, found %s", name, key, wanted,
+                   type_name(found));
+}
+
+enum reel_status json_get_int(const json_t *object, const char *name,
+                              const struct json_int_rule *rule, int64_t *out,
+                              struct reel_error *err) {
+    const json_t *value = present(object, rule->key);
+    *out = rule->fallback;
+    if (!value) return rule->required ? missing(name, rule->key, err) : REEL_OK;
+    if (!json_is_integer(value)) return wrong_type(name, rule->key, "an integer", value, err);
+    *out = json_integer_value(value);
+    if (*out >= rule->min && *out <= rule->max) return REEL_OK;
+    return err_set(err, REEL_E_LIMIT, "%s: \"%s\" is %lld, allowed are %lld to %lld", name,
+                   rule->key, (long long)*out, (long long)rule->min, (long long)rule->max);
+}
+
+enum reel_status json_get_real(const json_t *object, const char *name,
+                               const struct json_real_rule *rule, double *out,
+                               struct reel_error *err) {
+    const json_t *value = present(object, rule->key);
+    *out = rule->fallback;
+    if (!value) return rule->required ? missing(name, rule->key, err) : REEL_OK;
+    if (!json_is_number(value)) return wrong_type(name, rule->key, "a number", value, err);
+    *out = json_number_value(value);
+    if (isfinite(*out) && *out >= rule->min && *out <= rule->max) return REEL_OK;
+    return err_set(err, REEL_E_LIMIT, "%s: \"%s\" is %g, allowed are %g to %g", name, rule->key,
+                   *out, rule->min, rule->max);
+}
+
+enum reel_status json_get_bool(const json_t *object, const char *name, const char *key,
+                               bool fallback, bool *out, struct reel_error *err) {
+    const json_t *value = present(object, key);
+    *out = fallback;
+    if (!value) return REEL_OK;
+    if (!json_is_boolean(value)) return wrong_type(name, key, "true or false", value, err);
+    *out = json_is_true(value);
+    return REEL_OK;
+}
+
+enum reel_status json_get_text(const json_t *object, const char *name, const char *key,
+                               const char **out, struct reel_error *err) {
+    const json_t *value = present(object, key);
+    *out = NULL;
+    if (!value) return REEL_OK;
+    if (!json_is_string(value)) return wrong_type(name, key, "a string", value, err);
+    *out = json_string_value(value);
+    return REEL_OK;
+}

@@ -1,0 +1,41 @@
+/* Conversations as text, by hand-written renderers recognised by the SHA-256 of the template. */
+#ifndef REEL_MODEL_CHAT_TEMPLATE_H
+#define REEL_MODEL_CHAT_TEMPLATE_H
+
+#include "base/buffer.h"
+#include "model/tokenizer.h"
+
+enum chat_family { CHAT_UNKNOWN, CHAT_QWEN3, CHAT_SMOLLM2, CHAT_CHATML };
+
+struct chat_template {
+    enum chat_family family;
+    char *source;        /* the template's own text, NULL when the model has none; the wording of
+                            the tools block is taken from here */
+    size_t source_bytes;
+    char hash[65];       /* of source, for messages */
+};
+
+/* Looks in tokenizer_config.json (chat_template as text or as a list of named ones), then
+ * chat_template.jinja, then GGUF's tokenizer.chat_template. `override` names a family, or NULL.
+ * A model without a template or with an unknown one loads: rendering is what is refused. */
+enum reel_status chat_template_load(struct chat_template *chat, const struct model_source *source,
+                                    const struct gguf *gguf, const char *override,
+                                    struct reel_error *err);
+void chat_template_release(struct chat_template *chat);
+
+const char *chat_family_name(enum chat_family family); /* NULL for CHAT_UNKNOWN */
+
+/* A rendered conversation: pieces point into `text`. Pieces from the template allow control tokens,
+ * pieces from messages do not. */
+struct chat_text {
+    struct buffer text;
+    struct text_piece *pieces; /* text pointers are set once rendering is complete */
+    int n_pieces, cap_pieces;
+};
+
+enum reel_status chat_render(const struct chat_template *chat, const struct reel_message *messages,
+                             int n_messages, const struct reel_chat_options *options,
+                             struct chat_text *out, struct reel_error *err);
+void chat_text_release(struct chat_text *text);
+
+#endif

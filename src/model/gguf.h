@@ -1,0 +1,52 @@
+/* GGUF version 2 and 3, little-endian, read-only. */
+#ifndef REEL_MODEL_GGUF_H
+#define REEL_MODEL_GGUF_H
+
+#include "model/model_source.h"
+#include "model/tensor_file.h"
+
+enum gguf_type {
+    GGUF_U8, GGUF_I8, GGUF_U16, GGUF_I16, GGUF_U32, GGUF_I32, GGUF_F32,
+    GGUF_BOOL, GGUF_STRING, GGUF_ARRAY, GGUF_U64, GGUF_I64, GGUF_F64
+};
+
+struct gguf_value {
+    const char *key; /* borrowed from the file, not terminated */
+    size_t key_bytes;
+    enum gguf_type type;          /* GGUF_ARRAY: see element_type and count */
+    enum gguf_type element_type;
+    uint64_t count;               /* elements of an array; 1 otherwise */
+    const unsigned char *bytes;   /* the value, or the array's first element */
+    size_t n_bytes;
+};
+
+struct gguf {
+    struct file_map map;
+    char *path;
+    struct gguf_value *values;
+    int n_values;
+};
+
+/* Reads metadata and tensor list. Shapes are turned round to outermost-first. Tensors of block
+ * types outside DTYPE_LIST are refused with the type's name. The maps of `file` are borrowed from
+ * `gguf`, which must outlive it. */
+enum reel_status gguf_open(struct gguf *gguf, struct tensor_file *file,
+                           const struct model_source *source, struct reel_error *err);
+void gguf_release(struct gguf *gguf);
+
+const struct gguf_value *gguf_find(const struct gguf *gguf, const char *key);
+
+/* Typed reads. A missing key gives REEL_E_FORMAT unless `required` is false, then *out is left. Any
+ * integer type is accepted where the value fits. */
+enum reel_status gguf_get_int(const struct gguf *gguf, const char *key, int64_t min, int64_t max,
+                              bool required, int64_t *out, struct reel_error *err);
+enum reel_status gguf_get_real(const struct gguf *gguf, const char *key, bool required,
+                               double *out, struct reel_error *err);
+enum reel_status gguf_get_text(const struct gguf *gguf, const char *key, bool required,
+                               const char **bytes, size_t *n_bytes, struct reel_error *err);
+
+/* Walks an array of strings. *cursor starts at value->bytes and is moved past the string read. */
+bool gguf_next_text(const struct gguf_value *value, const unsigned char **cursor,
+                    const char **bytes, size_t *n_bytes);
+
+#endif

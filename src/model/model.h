@@ -1,0 +1,34 @@
+/* An opened model: config, weights, tokenizer and chat template of one checkpoint, plus the backend
+ * that runs it. Immutable after model_open. */
+#ifndef REEL_MODEL_MODEL_H
+#define REEL_MODEL_MODEL_H
+
+#include "model/chat_template.h"
+#include "model/model_config.h"
+#include "model/tensor_file.h"
+#include "model/tokenizer.h"
+#include "model/weights.h"
+
+struct model {
+    char *name;
+    struct model_source source;
+    struct gguf gguf; /* zeroed for safetensors */
+    struct model_config config;
+    struct tensor_file tensors;
+    struct weights weights;
+    struct reel_tokenizer *tokenizer;
+    struct chat_template chat;
+};
+
+struct model_load_options {
+    const char *chat_template;
+    const char *cache_dir;
+    reel_progress_fn progress;
+    void *progress_user;
+};
+
+enum reel_status model_load(struct model *model, struct model_source *source,
+                            const struct model_load_options *options, struct reel_error *err);
+void model_release(struct model *model);
+
+#endif

@@ -1,0 +1,88 @@
+/* The few calls a backend answers. A backend knows the model and positions; token lists, sampling
+ * policy and text belong to the runtime. */
+#ifndef REEL_RUNTIME_BACKEND_H
+#define REEL_RUNTIME_BACKEND_H
+
+#include "model/model.h"
+
+#include <stdatomic.h>
+
+struct backend;       /* one per opened model: weights in the form the device wants */
+struct backend_state; /* one per session: KV cache and scratch */
+
+struct backend_options {
+    const char *device;   /* as in reel_model_options */
+    const char *cpu_path;
+    int n_threads;
+    enum reel_rounding rounding;
+    const char *cache_dir;
+    reel_progress_fn progress;
+    void *progress_user;
+};
+
+struct backend_info {
+    const char *name; /* "cpu" */
+    const char *path; /* "avx512" */
+    int n_threads;
+    size_t state_fixed_bytes;    /* of one session, independent of its length */
+    size_t state_position_bytes; /* of one session, for each position */
+};
+
+/* Evaluate n positions starting at `position`, which is at most the number evaluated before. What
+ * was stored at or beyond `position` is overwritten. */
+struct backend_eval {
+    int position;
+    int n;
+    const int32_t *ids;      /* [n], each below vocab, or NULL */
+    const float *embeddings; /* f32 [n, hidden], or NULL */
+    enum reel_output output;
+    float *out;
+    const atomic_bool *cancel; /* looked at between chunks: REEL_E_CANCELLED */
+    reel_progress_fn progress; /* or NULL */
+    void *progress_user;
+};
+
+struct sampler;
+
+/* Decode many tokens in one go. NULL in backend_ops when the runtime's own loop (eval one position,
+ * sample on the host) serves just as well. */
+struct backend_decode {
+    int position;  /* of `id` */
+    int32_t id;    /* the last token, not yet evaluated */
+    int max_tokens;
+    struct sampler *sampler;
+    /* Called in order as ids are made; returning false stops. */
+    bool (*on_id)(void *user, int32_t id);
+    void *user;
+    const atomic_bool *cancel;
+};
+
+struct backend_ops {
+    const char *name;
+    enum reel_status (*open)(struct backend **out, const struct model *model,
+                             const struct backend_options *options, struct reel_error *err);
+    void (*close)(struct backend *backend);
+    void (*info)(const struct backend *backend, struct backend_info *info);
+
+    enum reel_status (*state_open)(struct backend_state **out, struct backend *backend,
+                                   int max_positions, struct reel_error *err);
+    void (*state_close)(struct backend_state *state);
+    enum reel_status (*eval)(struct backend_state *state, const struct backend_eval *eval,
+                             struct reel_error *err);
+    enum reel_status (*decode)(struct backend_state *state, const struct backend_decode *decode,
+                               struct reel_error *err);
+
+    /* The first n positions as bytes, for copy, snapshot and restore. The layout is the backend's
+     * own; the runtime adds identity and check sum. */
+    size_t (*save_bytes)(const struct backend_state *state, int n);
+    enum reel_status (*save)(const struct backend_state *state, int n, void *bytes,
+                             struct reel_error *err);
+    enum reel_status (*restore)(struct backend_state *state, int n, const void *bytes,
+                                size_t n_bytes, struct reel_error *err);
+    enum reel_status (*copy)(struct backend_state *dst, const struct backend_state *src, int n,
+                             struct reel_error *err);
+};
+
+extern const struct backend_ops cpu_backend;
+
+#endif

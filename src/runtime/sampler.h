@@ -1,0 +1,30 @@
+/* From logits to one id, in the order reel.h states. The arithmetic lives in
+ * kernels/sampling.h, which the device compiles too: the same logits, seed and position give the
+ * same id on both. */
+#ifndef REEL_RUNTIME_SAMPLER_H
+#define REEL_RUNTIME_SAMPLER_H
+
+#include "reel.h"
+
+struct sampler; /* scratch for one vocabulary and one sampling; allocated once per session */
+
+enum reel_status sampler_open(struct sampler **out, int vocab, struct reel_error *err);
+void sampler_close(struct sampler *s);
+
+/* Checks every field and forgets earlier counts. The sampling's lists are borrowed. */
+enum reel_status sampler_start(struct sampler *s, const struct reel_sampling *sampling,
+                               struct reel_error *err);
+
+/* Tells the penalties about an id of the prompt, or one that was generated. */
+void sampler_saw_prompt(struct sampler *s, int32_t id);
+void sampler_saw_generated(struct sampler *s, int32_t id);
+
+/* Draws the id for `position` from f32 logits [vocab]. The logits are not changed. Ids whose logit
+ * is NaN are never drawn; when no finite logit is left, -1. */
+int32_t sampler_draw(struct sampler *s, const float *logits, int64_t position);
+
+/* Natural log-probabilities of the unmodified distribution: of `id`, and the n most likely ids. */
+void sampler_logprobs(struct sampler *s, const float *logits, int32_t id, float *logprob,
+                      struct reel_top_logprob *top, int n_top);
+
+#endif
