@@ -68,6 +68,8 @@ LIB_OBJ := $(LIB_SRC:%.c=$(B)/%.o)
 CLI_OBJ := $(CLI_SRC:%.c=$(B)/%.o)
 TEST_SRC := $(wildcard tests/unit/test_*.c tests/golden/test_*.c tests/failure/test_*.c tests/cli/test_*.c)
 TEST_BIN := $(TEST_SRC:%.c=$(B)/%)
+# Helpers that any test may use: servers, goldens, fixtures.
+SUPPORT_OBJ := $(patsubst %.c,$(B)/%.o,$(wildcard tests/support/*.c))
 FUZZ_SRC := $(wildcard tests/fuzz/fuzz_*.c)
 
 .PHONY: all run test check soak clean install deps test-deps format
@@ -104,10 +106,14 @@ $(B)/libreel.so: $(LIB_OBJ)
 $(B)/reel: $(CLI_OBJ) $(B)/libreel.a
 	$(CC) -pie -Wl,-z,relro,-z,now $(LINK_OPT) $(LDFLAGS) $^ $(CLI_LIBS) $(LDLIBS) -o $@
 
-$(B)/tests/%: $(B)/tests/%.o $(B)/libreel.a
+$(B)/libsupport.a: $(SUPPORT_OBJ)
+	@rm -f $@
+	$(AR) rcs $@ $^
+
+$(B)/tests/%: $(B)/tests/%.o $(B)/libsupport.a $(B)/libreel.a
 	$(CC) $(LINK_OPT) $(LDFLAGS) $^ -lcmocka $(LDLIBS) $(TEST_LIBS) -o $@
 
 clean:
 	rm -rf build
 
--include $(LIB_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(TEST_BIN:=.d)
+-include $(SUPPORT_OBJ:.o=.d) $(LIB_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(TEST_BIN:=.d)
