@@ -247,8 +247,8 @@ REEL_API int reel_session_max_context(const struct reel_session *session); /* to
 REEL_API const int32_t *reel_session_ids(const struct reel_session *session);
 
 /* Makes the session hold exactly these ids: keeps the longest common prefix, drops the rest,
- * evaluates what is new. *n_reused (or NULL) receives the length of the kept prefix. On failure or
- * cancellation the session holds a prefix of ids. */
+ * evaluates what is new. *n_reused (or NULL) receives how many positions needed no evaluation. On
+ * failure or cancellation the session holds a prefix of ids. */
 REEL_API REEL_MUST_USE enum reel_status reel_session_sync(struct reel_session *session,
                                                           const int32_t *ids, int n_ids,
                                                           int *n_reused, struct reel_error *err);
@@ -271,7 +271,9 @@ struct reel_eval {
     size_t out_floats; /* capacity of out, checked */
 };
 
-/* Appends n positions and evaluates them. On failure the session is as it was. */
+/* Appends n positions and evaluates them. On failure the session is as it was. A generation after
+ * it needs the logits of the last position: they are on hand after REEL_OUTPUT_NONE and the logits
+ * outputs, and made again from an id, but not from an embedding whose hidden state was asked for. */
 REEL_API REEL_MUST_USE enum reel_status reel_session_eval(struct reel_session *session,
                                                           const struct reel_eval *eval,
                                                           struct reel_error *err);
@@ -332,7 +334,8 @@ struct reel_top_logprob {
 struct reel_token {
     int32_t id;
     float logprob;     /* natural log of the unmodified distribution; only when asked for */
-    const char *text;  /* bytes now certain: whole characters, no start of a stop string */
+    const char *text;  /* bytes now certain: whole characters, no start of a stop string; control
+                          tokens have none. What was held back comes with the last token. */
     size_t text_bytes; /* may be 0 */
     int n_top;
     const struct reel_top_logprob *top; /* [n_top], most likely first */
@@ -383,16 +386,17 @@ REEL_API REEL_MUST_USE enum reel_status reel_generate(struct reel_session *sessi
                                                       struct reel_generation_result *result,
                                                       struct reel_error *err);
 
-/* The same, pulled: start, next until *more is false, finish. `next` returns one token as soon as
- * there is one; the token is valid until the next call. `finish` may be called at any time: what
- * was computed ahead of the last delivered token is dropped. The strings and lists named by
- * `generation` must stay alive until then. */
+/* The same, pulled: start, next until *token is NULL, finish; on_token is not called. `next` returns
+ * one token as soon as there is one; it belongs to the session and is valid until the next call on
+ * it. `finish` may be called at any time: what was computed ahead of the last delivered token is
+ * dropped. The strings and lists named by `generation` must stay alive until then; in between, the
+ * session answers only _length, _ids, _max_context and _cancel. */
 REEL_API REEL_MUST_USE enum reel_status
 reel_generation_start(struct reel_session *session, const struct reel_generation *generation,
                       struct reel_error *err);
-REEL_API REEL_MUST_USE enum reel_status reel_generation_next(struct reel_session *session,
-                                                             struct reel_token *token, bool *more,
-                                                             struct reel_error *err);
+REEL_API REEL_MUST_USE enum reel_status
+reel_generation_next(struct reel_session *session, const struct reel_token **token,
+                     struct reel_error *err);
 REEL_API void reel_generation_finish(struct reel_session *session,
                                      struct reel_generation_result *result);
 
