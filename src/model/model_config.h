@@ -5,6 +5,7 @@
 
 #include "model/gguf.h"
 #include "model/model_source.h"
+#include "model/tensor_file.h"
 
 #define MODEL_MAX_LAYERS   256
 #define MODEL_MAX_HIDDEN   32768
@@ -16,7 +17,8 @@
 
 enum model_family { MODEL_QWEN3, MODEL_LLAMA };
 
-enum rope_kind { ROPE_PLAIN, ROPE_LLAMA3 };
+/* ROPE_FACTORS: GGUF files store Llama 3's scaling as one divisor per frequency. */
+enum rope_kind { ROPE_PLAIN, ROPE_LLAMA3, ROPE_FACTORS };
 
 struct model_config {
     enum model_family family;
@@ -27,7 +29,7 @@ struct model_config {
     int head_dim; /* even; not hidden / n_heads in general */
     int intermediate;
     int vocab; /* rows of the embedding */
-    int max_context;
+    int max_context; /* positions */
     float rms_eps;
     bool qk_norm;       /* Qwen3: RMSNorm over each head of q and k, before RoPE */
     bool tied;          /* the output matrix is the embedding */
@@ -35,6 +37,7 @@ struct model_config {
     enum rope_kind rope;
     double rope_factor, rope_low_freq_factor, rope_high_freq_factor; /* ROPE_LLAMA3 */
     int rope_original_context;
+    float rope_factors[MODEL_MAX_HEAD_DIM / 2]; /* ROPE_FACTORS: [head_dim / 2] */
 
     int stop_ids[MODEL_MAX_STOP_IDS];
     int n_stop_ids;
@@ -51,8 +54,12 @@ void model_rope_frequencies(const struct model_config *config, float *inv);
 
 enum reel_status model_config_read(struct model_config *config, const struct model_source *source,
                                    struct reel_error *err);
+/* `file` as gguf_open filled it: vocabulary and tied output are facts of the tensor list. */
 enum reel_status model_config_from_gguf(struct model_config *config, const struct gguf *gguf,
-                                        struct reel_error *err);
+                                        const struct tensor_file *file, struct reel_error *err);
+/* The rules no single key can state: heads divide, even head_dim. `name` is the file in messages. */
+enum reel_status model_config_check(const struct model_config *config, const char *name,
+                                    struct reel_error *err);
 
 const char *model_family_name(enum model_family family);
 

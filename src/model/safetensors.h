@@ -9,8 +9,8 @@
 
 /* Reads the folder's model.safetensors.index.json and exactly the shards it names, or
  * model.safetensors. Tensors of types reel cannot use (integers, f64, fp8) are refused only when
- * someone looks them up, not here: they are left out of the list and counted in *n_ignored. */
+ * someone looks them up, not here: they go to the list of ignored ones. */
 enum reel_status safetensors_open(struct tensor_file *file, const struct model_source *source,
-                                  int *n_ignored, struct reel_error *err);
+                                  struct reel_error *err);
 
 #endif

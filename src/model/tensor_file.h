@@ -21,9 +21,17 @@ struct tensor {
     int file;                       /* index into the tensor_file's maps, for messages */
 };
 
+/* A well-formed tensor that nothing in reel can use: an integer type, or too many dimensions. */
+struct tensor_ignored {
+    const char *name; /* owned by the tensor_file */
+    const char *what; /* "type I64", "more than 4 dimensions" */
+};
+
 struct tensor_file {
     struct tensor *tensors; /* sorted by name; names are unique */
     int n_tensors;
+    struct tensor_ignored *ignored;
+    int n_ignored;
     struct file_map *maps;
     char **map_names; /* [n_maps] paths, for messages */
     int n_maps;
@@ -32,6 +40,13 @@ struct tensor_file {
 
 /* NULL when there is none. */
 const struct tensor *tensor_find(const struct tensor_file *file, const char *name);
+const struct tensor_ignored *tensor_find_ignored(const struct tensor_file *file, const char *name);
+
+/* The file a tensor lies in, for messages. */
+const char *tensor_file_path(const struct tensor_file *file, const struct tensor *tensor);
+
+/* For readers: sorts, and refuses a name that occurs twice. */
+enum reel_status tensor_file_sort(struct tensor_file *file, struct reel_error *err);
 
 void tensor_file_release(struct tensor_file *file);
 

@@ -36,6 +36,7 @@ struct weights {
     void *owned; /* norms widened to f32 and rows put back in order */
     uint64_t n_parameters; /* tied matrix counted once */
     uint64_t n_bytes;      /* as stored, tied matrix counted once */
+    enum dtype main_type;  /* the type most bytes have */
 };
 
 /* Finds every tensor under the names of the container (Hugging Face or GGUF), checks type and
@@ -43,6 +44,10 @@ struct weights {
  * must outlive the weights. */
 enum reel_status weights_map(struct weights *weights, const struct model_config *config,
                              const struct tensor_file *file, bool is_gguf, struct reel_error *err);
+/* The same checks and counts without reading any weight: norms stay NULL, rows stay as stored. */
+enum reel_status weights_check(struct weights *weights, const struct model_config *config,
+                               const struct tensor_file *file, bool is_gguf,
+                               struct reel_error *err);
 void weights_release(struct weights *weights);
 
 /* Row r of a matrix as f32 [columns]. */

@@ -1,0 +1,372 @@
+/* config.json and generation_config.json. A missing key means what it means to Hugging Face's
+ * config class of the family; sizes that no one can guess are required. What would change the maths
+ * and is not implemented is refused by name. */
+#include "model/model_config.h"
+
+#include "base/json.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char config_name[] = "config.json";
+static const char generation_name[] = "generation_config.json";
+
+/* What a missing key means, by family. */
+struct family_defaults {
+    const char *model_type;
+    int kv_heads; /* 0: as many as heads */
+    int head_dim; /* 0: hidden / heads */
+    int max_context;
+};
+
+static const struct family_defaults families[] = {
+    [MODEL_QWEN3] = { "qwen3", 32, 128, 32768 },
+    [MODEL_LLAMA] = { "llama", 0, 0, 2048 },
+};
+
+const char *model_family_name(enum model_family family) { return families[family].model_type; }
+
+static enum reel_status get_int(const json_t *object, const char *name, const char *key, int min,
+                                int max, int fallback, bool required, int *out,
+                                struct reel_error *err) {
+    struct json_int_rule rule = {
+        .key = key, .min = min, .max = max, .fallback = fallback, .required = required
+    };
+    int64_t value = 0;
+    enum reel_status status = json_get_int(object, name, &rule, &value, err);
+    *out = (int)value;
+    return status;
+}
+
+static enum reel_status refuse_true(const json_t *object, const char *name, const char *key,
+                                    const char *why, struct reel_error *err) {
+    bool value = false;
+    enum reel_status status = json_get_bool(object, name, key, false, &value, err);
+    if (status != REEL_OK || !value) return status;
+    return err_set(err, REEL_E_UNSUPPORTED, "%s: \"%s\" is true: %s", name, key, why);
+}
+
+static enum reel_status read_family(struct model_config *config, const json_t *object,
+                                    const char *name, struct reel_error *err) {
+    const char *type = NULL;
+    enum reel_status status = json_get_text(object, name, "model_type", &type, err);
+    if (status != REEL_OK) return status;
+    if (!type) return err_set(err, REEL_E_FORMAT, "%s: \"model_type\" is missing", name);
+    for (size_t i = 0; i < sizeof families / sizeof families[0]; i++) {
+        if (strcmp(type, families[i].model_type) != 0) continue;
+        config->family = (enum model_family)i;
+        config->qk_norm = config->family == MODEL_QWEN3;
+        return REEL_OK;
+    }
+    return err_set(err, REEL_E_UNSUPPORTED,
+                   "%s: \"model_type\" is \"%.60s\", supported are \"qwen3\" and \"llama\"", name,
+                   type);
+}
+
+static enum reel_status read_shape(struct model_config *config, const json_t *object,
+                                   const char *name, struct reel_error *err) {
+    const struct family_defaults *family = &families[config->family];
+    struct {
+        const char *key;
+        int max;
+        int *out;
+    } const required[] = {
+        { "hidden_size", MODEL_MAX_HIDDEN, &config->hidden },
+        { "num_hidden_layers", MODEL_MAX_LAYERS, &config->n_layers },
+        { "num_attention_heads", MODEL_MAX_HEADS, &config->n_heads },
+        { "intermediate_size", 8 * MODEL_MAX_HIDDEN, &config->intermediate },
+        { "vocab_size", MODEL_MAX_VOCAB, &config->vocab },
+    };
+    for (size_t i = 0; i < sizeof required / sizeof required[0]; i++) {
+        enum reel_status status = get_int(object, name, required[i].key, 1, required[i].max, 0,
+                                          true, required[i].out, err);
+        if (status != REEL_OK) return status;
+    }
+    int kv_heads = family->kv_heads ? family->kv_heads : config->n_heads;
+    enum reel_status status = get_int(object, name, "num_key_value_heads", 1, MODEL_MAX_HEADS,
+                                      kv_heads, false, &config->n_kv_heads, err);
+    if (status != REEL_OK) return status;
+    int head_dim = family->head_dim ? family->head_dim : config->hidden / config->n_heads;
+    status = get_int(object, name, "head_dim", 1, MODEL_MAX_HEAD_DIM, head_dim, false,
+                     &config->head_dim, err);
+    if (status != REEL_OK) return status;
+    return get_int(object, name, "max_position_embeddings", 1, MODEL_MAX_CONTEXT,
+                   family->max_context, false, &config->max_context, err);
+}
+
+enum reel_status model_config_check(const struct model_config *config, const char *name,
+                                    struct reel_error *err) {
+    if (config->n_heads % config->n_kv_heads)
+        return err_set(err, REEL_E_FORMAT,
+                       "%s: %d attention heads are not a multiple of %d key-value heads", name,
+                       config->n_heads, config->n_kv_heads);
+    if (config->head_dim < 2 || config->head_dim % 2 || config->head_dim > MODEL_MAX_HEAD_DIM)
+        return err_set(err, REEL_E_FORMAT, "%s: head_dim is %d, allowed are even values to %d",
+                       name, config->head_dim, MODEL_MAX_HEAD_DIM);
+    return REEL_OK;
+}
+
+/* What the supported families can say but this engine does not do. */
+static enum reel_status refuse_variants(const struct model_config *config, const json_t *object,
+                                        const char *name, struct reel_error *err) {
+    static const char biases[] = "layers with biases are not supported";
+    enum reel_status status = refuse_true(object, name, "attention_bias", biases, err);
+    if (status == REEL_OK) status = refuse_true(object, name, "mlp_bias", biases, err);
+    if (status == REEL_OK)
+        status = refuse_true(object, name, "use_sliding_window",
+                             "sliding window attention is not supported", err);
+    if (status != REEL_OK) return status;
+
+    /* Qwen3 files name a window even when use_sliding_window leaves it unused. */
+    const json_t *window = json_object_get(object, "sliding_window");
+    if (config->family == MODEL_LLAMA && window && !json_is_null(window))
+        return err_set(err, REEL_E_UNSUPPORTED,
+                       "%s: \"sliding_window\" is set: sliding window attention is not supported",
+                       name);
+    size_t i = 0;
+    json_t *kind = NULL;
+    json_array_foreach(json_object_get(object, "layer_types"), i, kind) {
+        const char *text = json_string_value(kind);
+        if (!text || strcmp(text, "full_attention") != 0)
+            return err_set(err, REEL_E_UNSUPPORTED,
+                           "%s: \"layer_types\": layer %zu is \"%.60s\", supported is "
+                           "\"full_attention\"",
+                           name, i, text ? text : "not a string");
+    }
+    const char *act = NULL;
+    status = json_get_text(object, name, "hidden_act", &act, err);
+    if (status != REEL_OK) return status;
+    if (act && strcmp(act, "silu") != 0)
+        return err_set(err, REEL_E_UNSUPPORTED,
+                       "%s: \"hidden_act\" is \"%.60s\", supported is \"silu\"", name, act);
+
+    const json_t *quantization = json_object_get(object, "quantization_config");
+    if (!quantization || json_is_null(quantization)) return REEL_OK;
+    const char *method = json_string_value(json_object_get(quantization, "quant_method"));
+    return err_set(err, REEL_E_UNSUPPORTED,
+                   "%s: \"quantization_config\" (method \"%.60s\"): quantised safetensors are not "
+                   "supported; use bf16, f16 or f32 weights, or a GGUF file",
+                   name, method ? method : "unknown");
+}
+
+static enum reel_status read_llama3(struct model_config *config, const json_t *rope,
+                                    const char *name, struct reel_error *err) {
+    struct {
+        const char *key;
+        double max;
+        double *out;
+    } const required[] = {
+        { "factor", 1e4, &config->rope_factor },
+        { "low_freq_factor", 1e4, &config->rope_low_freq_factor },
+        { "high_freq_factor", 1e4, &config->rope_high_freq_factor },
+    };
+    for (size_t i = 0; i < sizeof required / sizeof required[0]; i++) {
+        struct json_real_rule rule = {
+            .key = required[i].key, .min = 1e-4, .max = required[i].max, .required = true
+        };
+        enum reel_status status = json_get_real(rope, name, &rule, required[i].out, err);
+        if (status != REEL_OK) return status;
+    }
+    if (config->rope_high_freq_factor <= config->rope_low_freq_factor)
+        return err_set(err, REEL_E_FORMAT,
+                       "%s: \"high_freq_factor\" %g must be above \"low_freq_factor\" %g", name,
+                       config->rope_high_freq_factor, config->rope_low_freq_factor);
+    config->rope = ROPE_LLAMA3;
+    return get_int(rope, name, "original_max_position_embeddings", 1, MODEL_MAX_CONTEXT,
+                   config->max_context, false, &config->rope_original_context, err);
+}
+
+static enum reel_status read_rope_kind(struct model_config *config, const json_t *rope,
+                                       const char *name, struct reel_error *err) {
+    const char *kind = NULL;
+    enum reel_status status = json_get_text(rope, name, "rope_type", &kind, err);
+    if (status == REEL_OK && !kind) status = json_get_text(rope, name, "type", &kind, err);
+    if (status != REEL_OK) return status;
+    if (!kind || strcmp(kind, "default") == 0) return REEL_OK;
+    if (strcmp(kind, "llama3") == 0) return read_llama3(config, rope, name, err);
+    return err_set(err, REEL_E_UNSUPPORTED,
+                   "%s: rope scaling \"rope_type\" is \"%.60s\", supported are \"default\" and "
+                   "\"llama3\"",
+                   name, kind);
+}
+
+static enum reel_status check_whole_rotary(const json_t *object, const char *name,
+                                           struct reel_error *err) {
+    static const struct json_real_rule rule = {
+        .key = "partial_rotary_factor", .min = 0, .max = 1, .fallback = 1
+    };
+    double part = 1;
+    enum reel_status status = json_get_real(object, name, &rule, &part, err);
+    if (status != REEL_OK || part == 1) return status;
+    return err_set(err, REEL_E_UNSUPPORTED, "%s: \"partial_rotary_factor\" is %g, supported is 1",
+                   name, part);
+}
+
+/* Older files: rope_theta beside rope_scaling. Newer ones: both inside rope_parameters. When a file
+ * has both spellings the reference takes rope_scaling. */
+static enum reel_status read_rope(struct model_config *config, const json_t *object,
+                                  const char *name, struct reel_error *err) {
+    static const char *const keys[] = { "rope_scaling", "rope_parameters" };
+    const json_t *rope = NULL;
+    for (size_t i = 0; i < 2 && !rope; i++) {
+        const json_t *value = json_object_get(object, keys[i]);
+        if (!value || json_is_null(value)) continue;
+        if (!json_is_object(value))
+            return err_set(err, REEL_E_FORMAT, "%s: \"%s\" must be an object or null", name,
+                           keys[i]);
+        if (json_object_size(value)) rope = value;
+    }
+    struct json_real_rule theta = { .key = "rope_theta", .min = 1, .max = 1e12, .fallback = 10000 };
+    enum reel_status status = json_get_real(object, name, &theta, &config->rope_theta, err);
+    if (status == REEL_OK) status = check_whole_rotary(object, name, err);
+    if (status != REEL_OK || !rope) return status;
+    theta.fallback = config->rope_theta;
+    status = json_get_real(rope, name, &theta, &config->rope_theta, err);
+    if (status == REEL_OK) status = check_whole_rotary(rope, name, err);
+    if (status == REEL_OK) status = read_rope_kind(config, rope, name, err);
+    return status;
+}
+
+static enum reel_status add_stop_id(struct model_config *config, const json_t *value,
+                                    const char *name, struct reel_error *err) {
+    json_int_t id = json_integer_value(value);
+    if (!json_is_integer(value) || id < 0 || id >= config->vocab)
+        return err_set(err, REEL_E_FORMAT,
+                       "%s: \"eos_token_id\" must be one integer of 0 to %d, or a list of them",
+                       name, config->vocab - 1);
+    for (int i = 0; i < config->n_stop_ids; i++)
+        if (config->stop_ids[i] == id) return REEL_OK;
+    if (config->n_stop_ids == MODEL_MAX_STOP_IDS)
+        return err_set(err, REEL_E_LIMIT, "%s: more than %d different \"eos_token_id\"", name,
+                       MODEL_MAX_STOP_IDS);
+    config->stop_ids[config->n_stop_ids++] = (int)id;
+    return REEL_OK;
+}
+
+static enum reel_status read_stop_ids(struct model_config *config, const json_t *object,
+                                      const char *name, struct reel_error *err) {
+    const json_t *value = json_object_get(object, "eos_token_id");
+    if (!value || json_is_null(value)) return REEL_OK;
+    if (!json_is_array(value)) return add_stop_id(config, value, name, err);
+    enum reel_status status = REEL_OK;
+    for (size_t i = 0; status == REEL_OK && i < json_array_size(value); i++)
+        status = add_stop_id(config, json_array_get(value, i), name, err);
+    return status;
+}
+
+static enum reel_status read_object(json_t **out, char **path, const struct model_source *source,
+                                    const char *name, struct reel_error *err) {
+    struct file_map map = { 0 };
+    enum reel_status status = model_source_map(source, name, &map, path, err);
+    if (status == REEL_OK) status = json_read(out, *path, map.bytes, map.size, err);
+    if (status == REEL_OK && !json_is_object(*out))
+        status = err_set(err, REEL_E_FORMAT, "%s: must hold one JSON object", *path);
+    file_map_close(&map);
+    return status;
+}
+
+static enum reel_status read_config(struct model_config *config, const struct model_source *source,
+                                    struct reel_error *err) {
+    json_t *object = NULL;
+    char *path = NULL;
+    enum reel_status status = read_object(&object, &path, source, config_name, err);
+    if (status == REEL_OK) status = read_family(config, object, path, err);
+    if (status == REEL_OK) status = refuse_variants(config, object, path, err);
+    if (status == REEL_OK) status = read_shape(config, object, path, err);
+    if (status == REEL_OK) status = model_config_check(config, path, err);
+    if (status == REEL_OK) {
+        static const struct json_real_rule eps = {
+            .key = "rms_norm_eps", .min = 1e-12, .max = 0.1, .fallback = 1e-6
+        };
+        double value = 0;
+        status = json_get_real(object, path, &eps, &value, err);
+        config->rms_eps = (float)value;
+    }
+    if (status == REEL_OK) status = read_rope(config, object, path, err);
+    if (status == REEL_OK)
+        status = json_get_bool(object, path, "tie_word_embeddings", false, &config->tied, err);
+    if (status == REEL_OK) status = read_stop_ids(config, object, path, err);
+    if (status == REEL_OK)
+        status = get_int(object, path, "bos_token_id", 0, config->vocab - 1, -1, false,
+                         &config->bos_id, err);
+    json_decref(object);
+    free(path);
+    return status;
+}
+
+/* Fallbacks are those of the reference's generation config; do_sample false is greedy. */
+static enum reel_status read_sampling(struct model_config *config, const json_t *object,
+                                      const char *name, struct reel_error *err) {
+    struct {
+        struct json_real_rule rule;
+        float *out;
+    } const reals[] = {
+        { { "temperature", 0, 100, 1, false }, &config->sampling.temperature },
+        { { "top_p", 0, 1, 1, false }, &config->sampling.top_p },
+        { { "min_p", 0, 1, 0, false }, &config->sampling.min_p },
+        { { "repetition_penalty", 0.01, 100, 1, false }, &config->sampling.repetition_penalty },
+    };
+    for (size_t i = 0; i < sizeof reals / sizeof reals[0]; i++) {
+        double value = 0;
+        enum reel_status status = json_get_real(object, name, &reals[i].rule, &value, err);
+        if (status != REEL_OK) return status;
+        *reals[i].out = (float)value;
+    }
+    enum reel_status status =
+        get_int(object, name, "top_k", 0, INT32_MAX, 50, false, &config->sampling.top_k, err);
+    if (status != REEL_OK) return status;
+    bool do_sample = false;
+    status = json_get_bool(object, name, "do_sample", false, &do_sample, err);
+    if (status == REEL_OK && !do_sample) {
+        config->sampling.temperature = 0;
+        config->sampling.top_k = 0;
+    }
+    return status;
+}
+
+static enum reel_status read_generation(struct model_config *config,
+                                        const struct model_source *source, struct reel_error *err) {
+    if (!model_source_has(source, generation_name)) return REEL_OK;
+    json_t *object = NULL;
+    char *path = NULL;
+    enum reel_status status = read_object(&object, &path, source, generation_name, err);
+    if (status == REEL_OK) status = read_stop_ids(config, object, path, err);
+    if (status == REEL_OK) status = read_sampling(config, object, path, err);
+    json_decref(object);
+    free(path);
+    return status;
+}
+
+enum reel_status model_config_read(struct model_config *config, const struct model_source *source,
+                                   struct reel_error *err) {
+    *config = (struct model_config){ .bos_id = -1 };
+    config->sampling.top_p = 1;
+    config->sampling.repetition_penalty = 1;
+    enum reel_status status = read_config(config, source, err);
+    if (status == REEL_OK) status = read_generation(config, source, err);
+    return status;
+}
+
+/* Llama 3's scaling of one frequency, in float32 as the reference computes it (transformers,
+ * _compute_llama3_parameters): long wavelengths are stretched by `factor`, short ones stay, and
+ * those between are interpolated. */
+static float scale_llama3(const struct model_config *config, float inv) {
+    double low = config->rope_low_freq_factor, high = config->rope_high_freq_factor;
+    double context = config->rope_original_context;
+    float factor = (float)config->rope_factor;
+    float wavelength = (float)(2 * 3.141592653589793) / inv;
+    if (wavelength < (float)(context / high)) return inv;
+    if (wavelength > (float)(context / low)) return inv / factor;
+    float smooth = ((float)context / wavelength - (float)low) / (float)(high - low);
+    return (1 - smooth) * inv / factor + smooth * inv;
+}
+
+void model_rope_frequencies(const struct model_config *config, float *inv) {
+    for (int i = 0; i < config->head_dim / 2; i++) {
+        float exponent = (float)(2 * i) / (float)config->head_dim;
+        inv[i] = 1.0f / (float)pow(config->rope_theta, (double)exponent);
+        if (config->rope == ROPE_LLAMA3) inv[i] = scale_llama3(config, inv[i]);
+        if (config->rope == ROPE_FACTORS) inv[i] /= config->rope_factors[i];
+    }
+}

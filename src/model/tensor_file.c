@@ -1,0 +1,54 @@
+#include "model/tensor_file.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static int compare_name(const void *key, const void *element) {
+    return strcmp(key, ((const struct tensor *)element)->name);
+}
+
+const struct tensor *tensor_find(const struct tensor_file *file, const char *name) {
+    if (file->n_tensors == 0) return NULL;
+    return bsearch(name, file->tensors, (size_t)file->n_tensors, sizeof *file->tensors,
+                   compare_name);
+}
+
+const struct tensor_ignored *tensor_find_ignored(const struct tensor_file *file, const char *name) {
+    for (int i = 0; i < file->n_ignored; i++)
+        if (strcmp(file->ignored[i].name, name) == 0) return &file->ignored[i];
+    return NULL;
+}
+
+const char *tensor_file_path(const struct tensor_file *file, const struct tensor *tensor) {
+    return file->map_names[tensor->file];
+}
+
+static int compare_tensors(const void *a, const void *b) {
+    return strcmp(((const struct tensor *)a)->name, ((const struct tensor *)b)->name);
+}
+
+enum reel_status tensor_file_sort(struct tensor_file *file, struct reel_error *err) {
+    if (file->n_tensors == 0) return REEL_OK;
+    qsort(file->tensors, (size_t)file->n_tensors, sizeof *file->tensors, compare_tensors);
+    for (int i = 1; i < file->n_tensors; i++) {
+        const struct tensor *a = &file->tensors[i - 1], *b = &file->tensors[i];
+        if (strcmp(a->name, b->name) == 0)
+            return err_set(err, REEL_E_FORMAT, "%s: tensor \"%s\" is also in %s",
+                           tensor_file_path(file, b), b->name, tensor_file_path(file, a));
+    }
+    return REEL_OK;
+}
+
+void tensor_file_release(struct tensor_file *file) {
+    if (!file) return;
+    for (int i = 0; i < file->n_maps; i++) {
+        file_map_close(&file->maps[i]);
+        free(file->map_names[i]);
+    }
+    free(file->maps);
+    free(file->map_names);
+    free(file->tensors);
+    free(file->ignored);
+    free(file->names);
+    *file = (struct tensor_file){ 0 };
+}
