@@ -1,9 +1,13 @@
-/* The reference: one plain function per phase, in float32 with the rounding points of the chosen
+/* The reference: one plain function per phase, in float32, with the rounding points of the chosen
  * mode. What every kernel must equal. Slow on purpose: rows in order, no blocking, no threads.
+ * reference_model.c composes the phases into the model.
  *
- * Rounding: FAITHFUL rounds to bf16 wherever the Hugging Face bf16 reference does; FAST keeps
- * float32 inside fused regions and rounds only matrix inputs and what is stored; EXACT (tests
- * only) never rounds, to compare with a float32 golden. */
+ *   FAITHFUL  rounds to bf16 wherever the Hugging Face eager bf16 reference does
+ *   FAST      keeps float32 inside fused regions; rounds only what cpu_store is called on: what
+ *             enters a matrix product or is kept in the KV cache
+ *   EXACT     never rounds, to compare with a float32 golden
+ *
+ * Every vector is f32, holding bf16 values where the mode has rounded. */
 #ifndef REEL_CPU_REFERENCE_H
 #define REEL_CPU_REFERENCE_H
 
@@ -12,19 +16,38 @@
 
 enum ref_rounding { REF_FAITHFUL, REF_FAST, REF_EXACT };
 
-/* y[rows] = W x, accumulated in float32 */
-void cpu_matvec(const struct matrix *w, const float *x, float *y, enum ref_rounding mode);
-
+/* x = E[id], as stored */
 void cpu_embed(const struct matrix *embedding, int32_t id, float *x);
+
+/* y = x / sqrt(mean(x^2) + eps) * weight; y may be x */
 void cpu_rms_norm(const float *x, const float *weight, int n, float eps, float *y,
                   enum ref_rounding mode);
-/* Rotates one head in place: pairs (i, i + head_dim/2). cos and sin are [head_dim/2]. */
+
+/* y[n, rows] = x[n, columns] W^T, each sum in float32. `row` is scratch for one row of W widened,
+ * [columns]. */
+void cpu_product(const struct matrix *w, const float *x, int n, float *row, float *y,
+                 enum ref_rounding mode);
+
+/* cos and sin, [head_dim / 2], of the angles position * inv[i]. */
+void cpu_rope_angles(const float *inv, int head_dim, int position, float *cos, float *sin,
+                     enum ref_rounding mode);
+
+/* Rotates one head in place: pairs (i, i + head_dim / 2). cos and sin are [head_dim / 2]. */
 void cpu_rope(float *head, int head_dim, const float *cos, const float *sin,
               enum ref_rounding mode);
-/* One query head over n positions; k and v are [n, stride] with this head's values first. */
-void cpu_attention(const float *q, const uint16_t *k, const uint16_t *v, int n, size_t stride,
+
+/* out[head_dim] = softmax(scale * k q) v: one query head over n positions; k and v have this head's
+ * head_dim values first in each row, rows `stride` values apart. `scores` is scratch, [n]. */
+void cpu_attention(const float *q, const float *k, const float *v, int n, size_t stride,
                    int head_dim, float scale, float *scores, float *out, enum ref_rounding mode);
+
+/* x = x + y */
 void cpu_residual_add(float *x, const float *y, int n, enum ref_rounding mode);
+
+/* out = silu(gate) * up; out may be gate */
 void cpu_swiglu(const float *gate, const float *up, int n, float *out, enum ref_rounding mode);
+
+/* Rounds to bf16 what one phase hands to the next, except in EXACT. */
+void cpu_store(float *x, int n, enum ref_rounding mode);
 
 #endif

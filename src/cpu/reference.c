@@ -1,0 +1,120 @@
+/* The phases in the order a layer runs them. Each comment gives the formula; bf() is rounding to
+ * bf16, which happens only where the mode says so.
+ *
+ * Rounding points: transformers 5, models/qwen3/modeling_qwen3.py (Llama's file has the same). */
+#include "cpu/reference.h"
+
+#include <math.h>
+
+/* FAITHFUL only: an intermediate that the Hugging Face code materialises as a bf16 tensor. */
+static float bf(float x, enum ref_rounding mode) {
+    return mode == REF_FAITHFUL ? bf16_to_f32(bf16_from_f32(x)) : x;
+}
+
+/* Sums of products go through fixed lanes, added up at the end: float32 as on a vector machine,
+ * the same bits from every compiler, and closer to the true sum than one running total. */
+#define LANES 16
+
+static float lanes_sum(const float *lanes) {
+    float sum = 0.0f;
+    for (int i = 0; i < LANES; i++)
+        sum += lanes[i];
+    return sum;
+}
+
+static float dot(const float *a, const float *b, int n) {
+    float lanes[LANES] = { 0 };
+    int i = 0;
+    for (; i + LANES <= n; i += LANES)
+        for (int j = 0; j < LANES; j++)
+            lanes[j] += a[i + j] * b[i + j];
+    for (int j = 0; i + j < n; j++)
+        lanes[j] += a[i + j] * b[i + j];
+    return lanes_sum(lanes);
+}
+
+void cpu_embed(const struct matrix *embedding, int32_t id, float *x) {
+    matrix_row_f32(embedding, id, x);
+}
+
+/* y = bf( weight * bf( x * r ) ),  r = 1 / sqrt(mean(x^2) + eps) */
+void cpu_rms_norm(const float *x, const float *weight, int n, float eps, float *y,
+                  enum ref_rounding mode) {
+    float r = 1.0f / sqrtf(dot(x, x, n) / (float)n + eps);
+    for (int i = 0; i < n; i++)
+        y[i] = bf(weight[i] * bf(x[i] * r, mode), mode);
+}
+
+/* y = bf( W x ) */
+void cpu_product(const struct matrix *w, const float *x, int n, float *row, float *y,
+                 enum ref_rounding mode) {
+    for (int r = 0; r < w->rows; r++) {
+        matrix_row_f32(w, r, row);
+        for (int i = 0; i < n; i++)
+            y[(size_t)i * (size_t)w->rows + (size_t)r] =
+                bf(dot(row, x + (size_t)i * (size_t)w->columns, w->columns), mode);
+    }
+}
+
+/* cos = bf( cos(position * inv) ), the angle being one float32 product. Angles reach tens of
+ * thousands of radians: the double functions reduce them exactly. */
+void cpu_rope_angles(const float *inv, int head_dim, int position, float *cos_out, float *sin_out,
+                     enum ref_rounding mode) {
+    for (int i = 0; i < head_dim / 2; i++) {
+        float angle = (float)position * inv[i];
+        cos_out[i] = bf((float)cos((double)angle), mode);
+        sin_out[i] = bf((float)sin((double)angle), mode);
+    }
+}
+
+/* a = bf( bf(a * cos) + bf(-b * sin) ),  b = bf( bf(b * cos) + bf(a * sin) ) */
+void cpu_rope(float *head, int head_dim, const float *cos, const float *sin,
+              enum ref_rounding mode) {
+    int half = head_dim / 2;
+    for (int i = 0; i < half; i++) {
+        float a = head[i], b = head[i + half];
+        head[i] = bf(bf(a * cos[i], mode) + bf(-b * sin[i], mode), mode);
+        head[i + half] = bf(bf(b * cos[i], mode) + bf(a * sin[i], mode), mode);
+    }
+}
+
+/* p = bf( softmax( bf( bf(q . k) * scale ) ) ),  out = bf( sum of p * v ) */
+void cpu_attention(const float *q, const float *k, const float *v, int n, size_t stride,
+                   int head_dim, float scale, float *scores, float *out, enum ref_rounding mode) {
+    float top = -INFINITY, sum = 0.0f;
+    for (int i = 0; i < n; i++) {
+        scores[i] = bf(bf(dot(q, k + (size_t)i * stride, head_dim), mode) * scale, mode);
+        if (scores[i] > top) top = scores[i];
+    }
+    for (int i = 0; i < n; i++) {
+        scores[i] = expf(scores[i] - top);
+        sum += scores[i];
+    }
+    for (int d = 0; d < head_dim; d++)
+        out[d] = 0.0f;
+    for (int i = 0; i < n; i++) {
+        float p = bf(scores[i] / sum, mode);
+        for (int d = 0; d < head_dim; d++)
+            out[d] += p * v[(size_t)i * stride + (size_t)d];
+    }
+    for (int d = 0; d < head_dim; d++)
+        out[d] = bf(out[d], mode);
+}
+
+/* x = bf( x + y ) */
+void cpu_residual_add(float *x, const float *y, int n, enum ref_rounding mode) {
+    for (int i = 0; i < n; i++)
+        x[i] = bf(x[i] + y[i], mode);
+}
+
+/* out = bf( bf( gate / (1 + exp(-gate)) ) * up ) */
+void cpu_swiglu(const float *gate, const float *up, int n, float *out, enum ref_rounding mode) {
+    for (int i = 0; i < n; i++)
+        out[i] = bf(bf(gate[i] / (1.0f + expf(-gate[i])), mode) * up[i], mode);
+}
+
+void cpu_store(float *x, int n, enum ref_rounding mode) {
+    if (mode == REF_EXACT) return;
+    for (int i = 0; i < n; i++)
+        x[i] = bf16_to_f32(bf16_from_f32(x[i]));
+}

@@ -1,0 +1,358 @@
+/* The forward pass, top to bottom: eval -> run_chunk -> attention_block and ffn_block of each layer
+ * -> output. Positions go through in chunks only so that each weight row is widened once for many
+ * of them; no value depends on where the cuts are. */
+#include "cpu/reference_model.h"
+
+#include "base/checked.h"
+#include "base/memory.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define CHUNK 64
+
+struct ref_state {
+    const struct model_config *config; /* borrowed */
+    const struct weights *weights;     /* borrowed */
+    struct ref_options options;
+    int n_positions; /* evaluated so far */
+    int q_dim;       /* n_heads * head_dim */
+    int kv_dim;      /* n_kv_heads * head_dim */
+
+    float *kv; /* [layers, 2, max_positions, kv_dim]: k after norm and rotation, then v */
+
+    /* Scratch of one chunk, carved from `memory`. */
+    float *x;         /* [CHUNK, hidden] the residual stream */
+    float *y;         /* [CHUNK, hidden] normed input of a block, then the block's output */
+    float *q;         /* [CHUNK, q_dim] */
+    float *k, *v;     /* [CHUNK, kv_dim] */
+    float *attention; /* [CHUNK, q_dim] */
+    float *gate, *up; /* [CHUNK, intermediate] */
+    float *inv;       /* [head_dim / 2] rotation frequencies */
+    float *cos, *sin; /* [CHUNK, head_dim / 2] */
+    float *row;       /* one weight row, widened */
+    float *scores;    /* [max_positions] */
+    float *memory;
+};
+
+static float *kv_rows(const struct ref_state *s, int layer, int which, int position) {
+    size_t max = (size_t)s->options.max_positions;
+    return s->kv +
+           (((size_t)layer * 2 + (size_t)which) * max + (size_t)position) * (size_t)s->kv_dim;
+}
+
+/* Shows each row of values [n, width] to the tap. */
+static void show(const struct ref_state *s, const char *phase, int layer, int position,
+                 const float *values, int n, int width) {
+    if (!s->options.tap) return;
+    for (int i = 0; i < n; i++)
+        s->options.tap(s->options.tap_user, phase, layer, position + i,
+                       values + (size_t)i * (size_t)width, width);
+}
+
+/* y[n, width] = norm of each row of x */
+static void norm_rows(const struct ref_state *s, const float *x, const float *weight, int n,
+                      int width, float *y) {
+    for (int i = 0; i < n; i++)
+        cpu_rms_norm(x + (size_t)i * (size_t)width, weight, width, s->config->rms_eps,
+                     y + (size_t)i * (size_t)width, s->options.mode);
+}
+
+/* Rotates heads[n, n_heads, head_dim] by the angles of their rows. */
+static void rotate_rows(const struct ref_state *s, float *heads, int n, int n_heads) {
+    int dim = s->config->head_dim;
+    for (int i = 0; i < n * n_heads; i++) {
+        size_t angles = (size_t)(i / n_heads) * (size_t)(dim / 2);
+        cpu_rope(heads + (size_t)i * (size_t)dim, dim, s->cos + angles, s->sin + angles,
+                 s->options.mode);
+    }
+}
+
+/* Every query head of every row, over the positions up to its own. */
+static void attend(const struct ref_state *s, int layer, int position, int n) {
+    const struct model_config *c = s->config;
+    float scale = 1.0f / sqrtf((float)c->head_dim);
+    for (int i = 0; i < n; i++) {
+        for (int h = 0; h < c->n_heads; h++) {
+            size_t q_at = (size_t)i * (size_t)s->q_dim + (size_t)h * (size_t)c->head_dim;
+            size_t kv_at = (size_t)(h / (c->n_heads / c->n_kv_heads)) * (size_t)c->head_dim;
+            cpu_attention(s->q + q_at, kv_rows(s, layer, 0, 0) + kv_at,
+                          kv_rows(s, layer, 1, 0) + kv_at, position + i + 1, (size_t)s->kv_dim,
+                          c->head_dim, scale, s->scores, s->attention + q_at, s->options.mode);
+        }
+    }
+}
+
+/* x = x + Wo attention(norm(x)) */
+static void attention_block(const struct ref_state *s, int layer, int position, int n) {
+    const struct model_config *c = s->config;
+    const struct layer_weights *w = &s->weights->layers[layer];
+    enum ref_rounding mode = s->options.mode;
+
+    norm_rows(s, s->x, w->attn_norm, n, c->hidden, s->y);
+    cpu_store(s->y, n * c->hidden, mode);
+    show(s, "attn_norm", layer, position, s->y, n, c->hidden);
+
+    cpu_product(&w->q, s->y, n, s->row, s->q, mode);
+    cpu_product(&w->k, s->y, n, s->row, s->k, mode);
+    cpu_product(&w->v, s->y, n, s->row, s->v, mode);
+    show(s, "q", layer, position, s->q, n, s->q_dim);
+    show(s, "k", layer, position, s->k, n, s->kv_dim);
+
+    if (c->qk_norm) {
+        norm_rows(s, s->q, w->q_norm, n * c->n_heads, c->head_dim, s->q);
+        norm_rows(s, s->k, w->k_norm, n * c->n_kv_heads, c->head_dim, s->k);
+        show(s, "q_norm", layer, position, s->q, n, s->q_dim);
+        show(s, "k_norm", layer, position, s->k, n, s->kv_dim);
+    }
+    rotate_rows(s, s->q, n, c->n_heads);
+    rotate_rows(s, s->k, n, c->n_kv_heads);
+    cpu_store(s->q, n * s->q_dim, mode);
+    cpu_store(s->k, n * s->kv_dim, mode);
+    cpu_store(s->v, n * s->kv_dim, mode);
+    show(s, "q_rope", layer, position, s->q, n, s->q_dim);
+    show(s, "k_rope", layer, position, s->k, n, s->kv_dim);
+    show(s, "v", layer, position, s->v, n, s->kv_dim);
+
+    size_t kv_bytes = (size_t)n * (size_t)s->kv_dim * sizeof(float);
+    memcpy(kv_rows(s, layer, 0, position), s->k, kv_bytes);
+    memcpy(kv_rows(s, layer, 1, position), s->v, kv_bytes);
+
+    attend(s, layer, position, n);
+    cpu_store(s->attention, n * s->q_dim, mode);
+    show(s, "attention", layer, position, s->attention, n, s->q_dim);
+
+    cpu_product(&w->o, s->attention, n, s->row, s->y, mode);
+    show(s, "out_proj", layer, position, s->y, n, c->hidden);
+    cpu_residual_add(s->x, s->y, n * c->hidden, mode);
+    show(s, "attn_residual", layer, position, s->x, n, c->hidden);
+}
+
+/* x = x + Wdown swiglu(Wgate norm(x), Wup norm(x)) */
+static void ffn_block(const struct ref_state *s, int layer, int position, int n) {
+    const struct model_config *c = s->config;
+    const struct layer_weights *w = &s->weights->layers[layer];
+    enum ref_rounding mode = s->options.mode;
+
+    norm_rows(s, s->x, w->ffn_norm, n, c->hidden, s->y);
+    cpu_store(s->y, n * c->hidden, mode);
+    show(s, "ffn_norm", layer, position, s->y, n, c->hidden);
+
+    cpu_product(&w->gate, s->y, n, s->row, s->gate, mode);
+    cpu_product(&w->up, s->y, n, s->row, s->up, mode);
+    show(s, "gate", layer, position, s->gate, n, c->intermediate);
+    show(s, "up", layer, position, s->up, n, c->intermediate);
+
+    cpu_swiglu(s->gate, s->up, n * c->intermediate, s->gate, mode);
+    cpu_store(s->gate, n * c->intermediate, mode);
+    show(s, "swiglu", layer, position, s->gate, n, c->intermediate);
+
+    cpu_product(&w->down, s->gate, n, s->row, s->y, mode);
+    show(s, "down", layer, position, s->y, n, c->hidden);
+    cpu_residual_add(s->x, s->y, n * c->hidden, mode);
+    show(s, "ffn_residual", layer, position, s->x, n, c->hidden);
+}
+
+/* Final norm and head of the last n rows of the chunk, whose last position is `last`. Writes
+ * logits [n, vocab] or hidden [n, hidden] to out. */
+static void output(const struct ref_state *s, const float *x, int last, int n, bool logits,
+                   float *out) {
+    const struct model_config *c = s->config;
+    int position = last - n + 1;
+    norm_rows(s, x, s->weights->final_norm, n, c->hidden, s->y);
+    cpu_store(s->y, n * c->hidden, s->options.mode);
+    show(s, "final_norm", -1, position, s->y, n, c->hidden);
+    if (!logits) {
+        memcpy(out, s->y, (size_t)n * (size_t)c->hidden * sizeof(float));
+        return;
+    }
+    cpu_product(&s->weights->head, s->y, n, s->row, out, s->options.mode);
+    show(s, "logits", -1, position, out, n, c->vocab);
+}
+
+/* x = embeddings of n positions; angles for their rotations. */
+static void enter(const struct ref_state *s, const struct backend_eval *eval, int done, int n) {
+    const struct model_config *c = s->config;
+    int position = eval->position + done;
+    for (int i = 0; i < n; i++) {
+        float *x = s->x + (size_t)i * (size_t)c->hidden;
+        size_t angles = (size_t)i * (size_t)(c->head_dim / 2);
+        if (eval->ids) {
+            cpu_embed(&s->weights->embedding, eval->ids[done + i], x);
+        } else {
+            memcpy(x, eval->embeddings + (size_t)(done + i) * (size_t)c->hidden,
+                   (size_t)c->hidden * sizeof(float));
+            if (s->options.mode == REF_FAITHFUL) cpu_store(x, c->hidden, s->options.mode);
+        }
+        cpu_rope_angles(s->inv, c->head_dim, position + i + s->options.rotation_offset,
+                        s->cos + angles, s->sin + angles, s->options.mode);
+    }
+    show(s, "embed", -1, position, s->x, n, c->hidden);
+}
+
+/* Positions done .. done + n of the call, through all layers to its output. */
+static void run_chunk(const struct ref_state *s, const struct backend_eval *eval, int done, int n) {
+    const struct model_config *c = s->config;
+    int position = eval->position + done;
+    enter(s, eval, done, n);
+    for (int layer = 0; layer < c->n_layers; layer++) {
+        attention_block(s, layer, position, n);
+        ffn_block(s, layer, position, n);
+    }
+    bool logits = eval->output == REEL_OUTPUT_LAST_LOGITS || eval->output == REEL_OUTPUT_ALL_LOGITS;
+    bool all = eval->output == REEL_OUTPUT_ALL_LOGITS || eval->output == REEL_OUTPUT_ALL_HIDDEN;
+    size_t width = (size_t)(logits ? c->vocab : c->hidden);
+    if (all)
+        output(s, s->x, position + n - 1, n, logits, eval->out + (size_t)done * width);
+    else if (eval->output != REEL_OUTPUT_NONE && done + n == eval->n)
+        output(s, s->x + (size_t)(n - 1) * (size_t)c->hidden, position + n - 1, 1, logits,
+               eval->out);
+}
+
+enum reel_status ref_state_eval(struct ref_state *s, const struct backend_eval *eval,
+                                struct reel_error *err) {
+    if (eval->position < 0 || eval->position > s->n_positions)
+        return err_set(err, REEL_E_STATE, "position %d is past the %d evaluated", eval->position,
+                       s->n_positions);
+    if (eval->n < 1 || eval->n > s->options.max_positions - eval->position)
+        return err_set(err, REEL_E_CONTEXT, "%d positions at %d, the state holds %d", eval->n,
+                       eval->position, s->options.max_positions);
+    s->n_positions = eval->position;
+    for (int done = 0; done < eval->n; done += CHUNK) {
+        if (eval->cancel && atomic_load(eval->cancel))
+            return err_set(err, REEL_E_CANCELLED, "cancelled after %d of %d positions", done,
+                           eval->n);
+        if (eval->progress &&
+            !eval->progress(eval->progress_user, "evaluating", (uint64_t)done, (uint64_t)eval->n))
+            return err_set(err, REEL_E_CANCELLED, "cancelled after %d of %d positions", done,
+                           eval->n);
+        run_chunk(s, eval, done, eval->n - done < CHUNK ? eval->n - done : CHUNK);
+    }
+    s->n_positions = eval->position + eval->n;
+    return REEL_OK;
+}
+
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+static int max_int(int a, int b) { return a > b ? a : b; }
+
+/* Floats of each scratch vector of a chunk, in the order of `places` in ref_state_open. */
+enum { X, Y, Q, K, V, ATTENTION, GATE, UP, INV, COS, SIN, ROW, N_SCRATCH };
+
+static void scratch_floats(const struct model_config *c, size_t floats[N_SCRATCH]) {
+    size_t hidden = (size_t)c->hidden, inter = (size_t)c->intermediate;
+    size_t q = (size_t)c->n_heads * (size_t)c->head_dim;
+    size_t kv = (size_t)c->n_kv_heads * (size_t)c->head_dim;
+    size_t half = (size_t)c->head_dim / 2;
+    size_t row = (size_t)max_int(max_int(c->hidden, c->intermediate), c->n_heads * c->head_dim);
+    memcpy(floats,
+           (size_t[N_SCRATCH]){ [X] = CHUNK * hidden,
+                                [Y] = CHUNK * hidden,
+                                [Q] = CHUNK * q,
+                                [K] = CHUNK * kv,
+                                [V] = CHUNK * kv,
+                                [ATTENTION] = CHUNK * q,
+                                [GATE] = CHUNK * inter,
+                                [UP] = CHUNK * inter,
+                                [INV] = half,
+                                [COS] = CHUNK * half,
+                                [SIN] = CHUNK * half,
+                                [ROW] = row },
+           N_SCRATCH * sizeof(size_t));
+}
+
+size_t ref_state_fixed_bytes(const struct model_config *config) {
+    size_t floats[N_SCRATCH], total = 0;
+    scratch_floats(config, floats);
+    for (int i = 0; i < N_SCRATCH; i++)
+        total += floats[i];
+    return total * sizeof(float);
+}
+
+size_t ref_state_position_bytes(const struct model_config *c) {
+    size_t kv = (size_t)c->n_layers * 2 * (size_t)c->n_kv_heads * (size_t)c->head_dim;
+    return (kv + 1) * sizeof(float); /* one score */
+}
+
+enum reel_status ref_state_open(struct ref_state **out, const struct model_config *config,
+                                const struct weights *weights, const struct ref_options *options,
+                                struct reel_error *err) {
+    struct ref_state *s = NULL;
+    *out = NULL;
+    enum reel_status status = mem_zeroed(&s, 1, sizeof *s, "a reference session", err);
+    if (status != REEL_OK) return status;
+    s->config = config;
+    s->weights = weights;
+    s->options = *options;
+    s->q_dim = config->n_heads * config->head_dim;
+    s->kv_dim = config->n_kv_heads * config->head_dim;
+
+    size_t max = (size_t)options->max_positions;
+    size_t kv_row = (size_t)config->n_layers * 2 * (size_t)s->kv_dim;
+    size_t kv_floats = 0;
+    if (!size_mul(max, kv_row, &kv_floats)) kv_floats = SIZE_MAX;
+    status = mem_zeroed(&s->kv, kv_floats, sizeof(float), "the KV cache", err);
+    if (status == REEL_OK)
+        status = mem_zeroed(&s->scores, max, sizeof(float), "attention scores", err);
+    if (status == REEL_OK)
+        status = mem_zeroed(&s->memory, 1, ref_state_fixed_bytes(config), "reference scratch", err);
+    if (status != REEL_OK) {
+        ref_state_close(s);
+        return status;
+    }
+    float **places[N_SCRATCH] = {
+        [X] = &s->x,       [Y] = &s->y,     [Q] = &s->q,
+        [K] = &s->k,       [V] = &s->v,     [ATTENTION] = &s->attention,
+        [GATE] = &s->gate, [UP] = &s->up,   [INV] = &s->inv,
+        [COS] = &s->cos,   [SIN] = &s->sin, [ROW] = &s->row,
+    };
+    size_t floats[N_SCRATCH], used = 0;
+    scratch_floats(config, floats);
+    for (int i = 0; i < N_SCRATCH; i++) {
+        *places[i] = s->memory + used;
+        used += floats[i];
+    }
+    model_rope_frequencies(config, s->inv);
+    *out = s;
+    return REEL_OK;
+}
+
+void ref_state_close(struct ref_state *s) {
+    if (!s) return;
+    free(s->kv);
+    free(s->scores);
+    free(s->memory);
+    free(s);
+}
+
+/* ---- saving ---------------------------------------------------------------------------------- */
+
+size_t ref_state_save_bytes(const struct ref_state *s, int n) {
+    return (size_t)s->config->n_layers * 2 * (size_t)n * (size_t)s->kv_dim * sizeof(float);
+}
+
+enum reel_status ref_state_save(const struct ref_state *s, int n, void *bytes,
+                                struct reel_error *err) {
+    if (n < 0 || n > s->n_positions)
+        return err_set(err, REEL_E_STATE, "%d positions asked for, %d are held", n, s->n_positions);
+    size_t block = (size_t)n * (size_t)s->kv_dim * sizeof(float);
+    for (int i = 0; i < s->config->n_layers * 2; i++)
+        memcpy((char *)bytes + (size_t)i * block, kv_rows(s, i / 2, i % 2, 0), block);
+    return REEL_OK;
+}
+
+enum reel_status ref_state_restore(struct ref_state *s, int n, const void *bytes, size_t n_bytes,
+                                   struct reel_error *err) {
+    if (n < 0 || n > s->options.max_positions)
+        return err_set(err, REEL_E_CONTEXT, "%d positions, the session holds %d", n,
+                       s->options.max_positions);
+    if (n_bytes != ref_state_save_bytes(s, n))
+        return err_set(err, REEL_E_FORMAT, "%zu bytes of state, %zu are expected", n_bytes,
+                       ref_state_save_bytes(s, n));
+    size_t block = (size_t)n * (size_t)s->kv_dim * sizeof(float);
+    for (int i = 0; i < s->config->n_layers * 2; i++)
+        memcpy(kv_rows(s, i / 2, i % 2, 0), (const char *)bytes + (size_t)i * block, block);
+    s->n_positions = n;
+    return REEL_OK;
+}
