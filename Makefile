@@ -65,7 +65,7 @@ LIB_SRC := $(filter-out $(ARM_ONLY),$(LIB_SRC))
 endif
 CLI_SRC := $(wildcard src/cli/*.c)
 LIB_OBJ := $(LIB_SRC:%.c=$(B)/%.o)
-CLI_OBJ := $(CLI_SRC:%.c=$(B)/%.o)
+CLI_OBJ := $(CLI_SRC:%.c=$(B)/%.o) $(B)/gen/demo_files.o
 TEST_SRC := $(wildcard tests/unit/test_*.c tests/golden/test_*.c tests/failure/test_*.c tests/cli/test_*.c)
 TEST_BIN := $(TEST_SRC:%.c=$(B)/%)
 # Helpers that any test may use: servers, goldens, fixtures.
@@ -95,6 +95,13 @@ isa = $(strip $(foreach s,avx2 avx512 amx,$(if $(filter %_$(s).c,$(1)),$(FLAGS_$
 $(B)/%.o: %.c
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) $(if $(filter src/cli/%,$<),$(CLI_CFLAGS)) $(call isa,$<) -c $< -o $@
+
+# The demo model travels inside the program.
+$(B)/gen/demo_files.c: tools/embed_demo.sh $(wildcard models/demo/*)
+	@mkdir -p $(@D)
+	tools/embed_demo.sh models/demo >$@
+$(B)/gen/demo_files.o: $(B)/gen/demo_files.c
+	$(CC) $(ALL_CFLAGS) -c $< -o $@
 
 $(B)/libreel.a: $(LIB_OBJ)
 	@rm -f $@
