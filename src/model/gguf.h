@@ -16,19 +16,20 @@ struct gguf_value {
     enum gguf_type type;          /* GGUF_ARRAY: see element_type and count */
     enum gguf_type element_type;
     uint64_t count;               /* elements of an array; 1 otherwise */
-    const unsigned char *bytes;   /* the value, or the array's first element */
+    const unsigned char *bytes;   /* the value (of a string: its text), or the first element */
     size_t n_bytes;
 };
 
 struct gguf {
     struct file_map map;
     char *path;
-    struct gguf_value *values;
+    struct gguf_value *values; /* sorted by key; keys are unique */
     int n_values;
 };
 
 /* Reads metadata and tensor list. Shapes are turned round to outermost-first. Tensors of block
- * types outside DTYPE_LIST are refused with the type's name. The maps of `file` are borrowed from
+ * types outside DTYPE_LIST are refused with the type's name; integers and f64 go to the list of
+ * ignored ones. The maps of `file` are borrowed from
  * `gguf`, which must outlive it. */
 enum reel_status gguf_open(struct gguf *gguf, struct tensor_file *file,
                            const struct model_source *source, struct reel_error *err);
@@ -44,6 +45,13 @@ enum reel_status gguf_get_real(const struct gguf *gguf, const char *key, bool re
                                double *out, struct reel_error *err);
 enum reel_status gguf_get_text(const struct gguf *gguf, const char *key, bool required,
                                const char **bytes, size_t *n_bytes, struct reel_error *err);
+
+enum reel_status gguf_get_bool(const struct gguf *gguf, const char *key, bool required, bool *out,
+                               struct reel_error *err);
+
+/* An integer value (index 0) or element of an array; false when it is not an integer or the index
+ * is past the end. A u64 that does not fit reads as INT64_MAX. */
+bool gguf_value_int(const struct gguf_value *value, uint64_t index, int64_t *out);
 
 /* Walks an array of strings. *cursor starts at value->bytes and is moved past the string read. */
 bool gguf_next_text(const struct gguf_value *value, const unsigned char **cursor,

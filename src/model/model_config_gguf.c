@@ -1,0 +1,264 @@
+/* The config of a GGUF file: `llama.*` or `qwen3.*` metadata, and what only the tensor list says
+ * (rows of the vocabulary, whether the output matrix is tied, Llama 3's frequency divisors). */
+#include "model/model_config.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Reads keys under the architecture's prefix. */
+struct reader {
+    const struct gguf *gguf;
+    const char *arch;
+};
+
+struct key {
+    char text[96];
+};
+
+static struct key key_of(const struct reader *r, const char *part) {
+    struct key key;
+    snprintf(key.text, sizeof key.text, "%s.%s", r->arch, part);
+    return key;
+}
+
+static enum reel_status get_int(const struct reader *r, const char *part, int min, int max,
+                                bool required, int *out, struct reel_error *err) {
+    struct key key = key_of(r, part);
+    int64_t value = *out;
+    enum reel_status status = gguf_get_int(r->gguf, key.text, min, max, required, &value, err);
+    *out = (int)value;
+    return status;
+}
+
+static enum reel_status get_real(const struct reader *r, const char *part, double min, double max,
+                                 bool required, double *out, struct reel_error *err) {
+    struct key key = key_of(r, part);
+    enum reel_status status = gguf_get_real(r->gguf, key.text, required, out, err);
+    if (status != REEL_OK || (*out >= min && *out <= max)) return status;
+    return err_set(err, REEL_E_LIMIT, "%s: \"%s\" is %g, allowed are %g to %g", r->gguf->path,
+                   key.text, *out, min, max);
+}
+
+static enum reel_status read_family(struct model_config *config, struct reader *r,
+                                    struct reel_error *err) {
+    const char *arch = NULL;
+    size_t n = 0;
+    enum reel_status status = gguf_get_text(r->gguf, "general.architecture", true, &arch, &n, err);
+    if (status != REEL_OK) return status;
+    for (int family = MODEL_QWEN3; family <= MODEL_LLAMA; family++) {
+        const char *name = model_family_name((enum model_family)family);
+        if (n != strlen(name) || memcmp(arch, name, n) != 0) continue;
+        config->family = (enum model_family)family;
+        config->qk_norm = config->family == MODEL_QWEN3;
+        r->arch = name;
+        return REEL_OK;
+    }
+    return err_set(err, REEL_E_UNSUPPORTED,
+                   "%s: \"general.architecture\" is \"%.*s\", supported are \"qwen3\" and "
+                   "\"llama\"",
+                   r->gguf->path, n < 60 ? (int)n : 60, arch);
+}
+
+static enum reel_status refuse_other(const struct reader *r, const char *part, int64_t allowed,
+                                     const char *why, struct reel_error *err) {
+    struct key key = key_of(r, part);
+    int64_t value = allowed;
+    enum reel_status status =
+        gguf_get_int(r->gguf, key.text, INT64_MIN, INT64_MAX, false, &value, err);
+    if (status != REEL_OK || value == allowed) return status;
+    return err_set(err, REEL_E_UNSUPPORTED, "%s: \"%s\" is %lld, supported is %lld: %s",
+                   r->gguf->path, key.text, (long long)value, (long long)allowed, why);
+}
+
+static enum reel_status refuse_variants(const struct model_config *config, const struct reader *r,
+                                        struct reel_error *err) {
+    struct {
+        const char *part;
+        int64_t allowed;
+        const char *why;
+    } const rules[] = {
+        { "expert_count", 0, "mixtures of experts are not supported" },
+        { "attention.sliding_window", 0, "sliding window attention is not supported" },
+        { "attention.value_length", config->head_dim, "values are as long as keys" },
+        { "rope.dimension_count", config->head_dim, "partial rotary embedding is not supported" },
+    };
+    for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++) {
+        enum reel_status status =
+            refuse_other(r, rules[i].part, rules[i].allowed, rules[i].why, err);
+        if (status != REEL_OK) return status;
+    }
+    struct key key = key_of(r, "attention.causal");
+    bool causal = true;
+    enum reel_status status = gguf_get_bool(r->gguf, key.text, false, &causal, err);
+    if (status != REEL_OK || causal) return status;
+    return err_set(err, REEL_E_UNSUPPORTED, "%s: \"%s\" is false, supported is true", r->gguf->path,
+                   key.text);
+}
+
+static enum reel_status read_shape(struct model_config *config, const struct reader *r,
+                                   struct reel_error *err) {
+    struct {
+        const char *part;
+        int max;
+        int *out;
+    } const required[] = {
+        { "embedding_length", MODEL_MAX_HIDDEN, &config->hidden },
+        { "block_count", MODEL_MAX_LAYERS, &config->n_layers },
+        { "attention.head_count", MODEL_MAX_HEADS, &config->n_heads },
+        { "feed_forward_length", 8 * MODEL_MAX_HIDDEN, &config->intermediate },
+        { "context_length", MODEL_MAX_CONTEXT, &config->max_context },
+    };
+    for (size_t i = 0; i < sizeof required / sizeof required[0]; i++) {
+        enum reel_status status =
+            get_int(r, required[i].part, 1, required[i].max, true, required[i].out, err);
+        if (status != REEL_OK) return status;
+    }
+    config->n_kv_heads = config->n_heads;
+    enum reel_status status =
+        get_int(r, "attention.head_count_kv", 1, MODEL_MAX_HEADS, false, &config->n_kv_heads, err);
+    if (status != REEL_OK) return status;
+    config->head_dim = config->hidden / config->n_heads;
+    status =
+        get_int(r, "attention.key_length", 1, MODEL_MAX_HEAD_DIM, false, &config->head_dim, err);
+    if (status != REEL_OK) return status;
+    double eps = 0;
+    status = get_real(r, "attention.layer_norm_rms_epsilon", 1e-12, 0.1, true, &eps, err);
+    config->rms_eps = (float)eps;
+    return status;
+}
+
+static enum reel_status read_vocabulary(struct model_config *config, const struct reader *r,
+                                        const struct tensor_file *file, struct reel_error *err) {
+    static const char name[] = "token_embd.weight";
+    const struct tensor *embedding = tensor_find(file, name);
+    if (!embedding)
+        return err_set(err, REEL_E_FORMAT, "%s: tensor \"%s\" is missing", r->gguf->path, name);
+    if (embedding->rank != 2 || embedding->shape[0] < 1 || embedding->shape[0] > MODEL_MAX_VOCAB)
+        return err_set(err, REEL_E_LIMIT,
+                       "%s: tensor \"%s\" must have two dimensions and 1 to %d rows", r->gguf->path,
+                       name, MODEL_MAX_VOCAB);
+    config->vocab = (int)embedding->shape[0];
+    config->tied =
+        !tensor_find(file, "output.weight") && !tensor_find_ignored(file, "output.weight");
+    return REEL_OK;
+}
+
+/* Linear, YaRN and the rest would need their own formulas. llama.cpp takes a factor without a type
+ * as linear. */
+static enum reel_status refuse_rope_scaling(const struct reader *r, struct reel_error *err) {
+    struct key key = key_of(r, "rope.scaling.type");
+    const char *type = NULL;
+    size_t n = 0;
+    enum reel_status status = gguf_get_text(r->gguf, key.text, false, &type, &n, err);
+    if (status != REEL_OK) return status;
+    bool none = type && n == 4 && memcmp(type, "none", 4) == 0;
+    if (type && !none)
+        return err_set(err, REEL_E_UNSUPPORTED,
+                       "%s: \"%s\" is \"%.*s\", supported are \"none\" and the tensor "
+                       "\"rope_freqs.weight\"",
+                       r->gguf->path, key.text, n < 60 ? (int)n : 60, type);
+    static const char *const factors[] = { "rope.scaling.factor", "rope.scale_linear" };
+    for (size_t i = 0; !none && i < sizeof factors / sizeof factors[0]; i++) {
+        double factor = 1;
+        key = key_of(r, factors[i]);
+        status = gguf_get_real(r->gguf, key.text, false, &factor, err);
+        if (status != REEL_OK) return status;
+        if (factor != 1 && factor != 0)
+            return err_set(err, REEL_E_UNSUPPORTED,
+                           "%s: \"%s\" is %g: linear rope scaling is not supported", r->gguf->path,
+                           key.text, factor);
+    }
+    return REEL_OK;
+}
+
+static enum reel_status read_rope(struct model_config *config, const struct reader *r,
+                                  const struct tensor_file *file, struct reel_error *err) {
+    static const char name[] = "rope_freqs.weight";
+    config->rope_theta = 10000;
+    enum reel_status status =
+        get_real(r, "rope.freq_base", 1, 1e12, false, &config->rope_theta, err);
+    if (status == REEL_OK) status = refuse_rope_scaling(r, err);
+    const struct tensor *t = tensor_find(file, name);
+    if (status != REEL_OK || !t) return status;
+    int n = config->head_dim / 2;
+    if (t->dtype != DTYPE_F32 || t->rank != 1 || t->shape[0] != n)
+        return err_set(err, REEL_E_FORMAT, "%s: tensor \"%s\" must be f32 of shape [%d]",
+                       r->gguf->path, name, n);
+    dtype_to_f32(DTYPE_F32, t->data, config->rope_factors, (size_t)n);
+    for (int i = 0; i < n; i++)
+        if (!(config->rope_factors[i] >= 1e-6f && config->rope_factors[i] <= 1e6f))
+            return err_set(err, REEL_E_LIMIT,
+                           "%s: tensor \"%s\": value %d is %g, allowed are 1e-6 to 1e6",
+                           r->gguf->path, name, i, (double)config->rope_factors[i]);
+    config->rope = ROPE_FACTORS;
+    return REEL_OK;
+}
+
+static void add_stop_id(struct model_config *config, int64_t id) {
+    for (int i = 0; i < config->n_stop_ids; i++)
+        if (config->stop_ids[i] == id) return;
+    if (config->n_stop_ids < MODEL_MAX_STOP_IDS) config->stop_ids[config->n_stop_ids++] = (int)id;
+}
+
+static bool ends_a_turn(const char *text, size_t n) {
+    static const char *const names[] = { "<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|eom_id|>",
+                                         "<|end_of_text|>" };
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (n == strlen(names[i]) && memcmp(text, names[i], n) == 0) return true;
+    return false;
+}
+
+/* The metadata holds one end-of-text id where the original checkpoint often lists several; the
+ * other well-known ones are found by their text among the control tokens. */
+static void add_known_stop_tokens(struct model_config *config, const struct gguf *gguf) {
+    enum { CONTROL_TOKEN = 3 };
+    const struct gguf_value *tokens = gguf_find(gguf, "tokenizer.ggml.tokens");
+    const struct gguf_value *types = gguf_find(gguf, "tokenizer.ggml.token_type");
+    if (!tokens || !types || types->type != GGUF_ARRAY) return;
+    const unsigned char *cursor = tokens->bytes;
+    const char *text = NULL;
+    size_t n = 0;
+    for (int i = 0; i < config->vocab && gguf_next_text(tokens, &cursor, &text, &n); i++) {
+        int64_t type = 0;
+        if (ends_a_turn(text, n) && gguf_value_int(types, (uint64_t)i, &type) &&
+            type == CONTROL_TOKEN)
+            add_stop_id(config, i);
+    }
+}
+
+static enum reel_status read_special_ids(struct model_config *config, const struct gguf *gguf,
+                                         struct reel_error *err) {
+    static const char *const stops[] = { "tokenizer.ggml.eos_token_id",
+                                         "tokenizer.ggml.eot_token_id",
+                                         "tokenizer.ggml.eom_token_id" };
+    for (size_t i = 0; i < sizeof stops / sizeof stops[0]; i++) {
+        int64_t id = -1;
+        enum reel_status status =
+            gguf_get_int(gguf, stops[i], 0, config->vocab - 1, false, &id, err);
+        if (status != REEL_OK) return status;
+        if (id >= 0) add_stop_id(config, id);
+    }
+    add_known_stop_tokens(config, gguf);
+    int64_t bos = -1;
+    enum reel_status status =
+        gguf_get_int(gguf, "tokenizer.ggml.bos_token_id", 0, config->vocab - 1, false, &bos, err);
+    config->bos_id = (int)bos;
+    return status;
+}
+
+enum reel_status model_config_from_gguf(struct model_config *config, const struct gguf *gguf,
+                                        const struct tensor_file *file, struct reel_error *err) {
+    *config = (struct model_config){ .bos_id = -1 };
+    config->sampling.top_p = 1;
+    config->sampling.repetition_penalty = 1;
+    struct reader r = { .gguf = gguf };
+    enum reel_status status = read_family(config, &r, err);
+    if (status == REEL_OK) status = read_shape(config, &r, err);
+    if (status == REEL_OK) status = model_config_check(config, gguf->path, err);
+    if (status == REEL_OK) status = refuse_variants(config, &r, err);
+    if (status == REEL_OK) status = read_vocabulary(config, &r, file, err);
+    if (status == REEL_OK) status = read_rope(config, &r, file, err);
+    if (status == REEL_OK) status = read_special_ids(config, gguf, err);
+    return status;
+}
