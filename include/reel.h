@@ -199,7 +199,7 @@ REEL_API int32_t reel_token_find(const struct reel_tokenizer *tok, const char *t
 
 struct reel_message {
     const char *role;       /* "system", "user", "assistant", "tool" */
-    const char *content;    /* UTF-8, terminated; NULL is empty */
+    const char *content;    /* UTF-8, terminated; NULL: none, refused by most templates */
     const char *reasoning;  /* an assistant's earlier thinking, or NULL */
     const char *tool_calls; /* JSON list of {"name", "arguments"}, or NULL */
 };

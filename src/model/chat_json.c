@@ -1,0 +1,312 @@
+/* Everything below json_span_open walks text that jansson has accepted as whole, valid JSON, so the
+ * walkers need no error paths for malformed input, and no recursion. */
+#include "model/chat_json.h"
+
+#include <ctype.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static bool is_space(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
+
+enum reel_status json_span_open(struct json_span *out, const char *what, const char *text,
+                                struct reel_error *err) {
+    json_error_t at;
+    size_t n = strlen(text);
+    json_t *value = json_loadb(text, n,
+                               JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_ALLOW_NUL |
+                                   JSON_DECODE_INT_AS_REAL, /* else 2^63 would be refused */
+                               &at);
+    if (!value) {
+        if (json_error_code(&at) == json_error_out_of_memory) return err_memory(err, what, n);
+        return err_set(err, REEL_E_ARGUMENT, "%s: not valid JSON: line %d, column %d: %s", what,
+                       at.line, at.column, at.text);
+    }
+    json_decref(value);
+    while (n && is_space(text[n - 1]))
+        n--;
+    while (n && is_space(*text))
+        text++, n--;
+    *out = (struct json_span){ text, n };
+    return REEL_OK;
+}
+
+char json_span_kind(struct json_span value) {
+    char c = *value.at;
+    return c == '-' || isdigit((unsigned char)c) ? '0' : c;
+}
+
+/* Bytes of the string token at p, quotes included. */
+static size_t string_bytes(const char *p) {
+    size_t n = 1;
+    while (p[n] != '"')
+        n += p[n] == '\\' ? 2 : 1;
+    return n + 1;
+}
+
+/* Bytes of the value at p; it ends at or before end. */
+static size_t value_bytes(const char *p, const char *end) {
+    const char *start = p;
+    int depth = 0;
+    while (p < end) {
+        if (*p == '"') {
+            p += string_bytes(p);
+        } else if (*p == '[' || *p == '{') {
+            depth++;
+            p++;
+        } else if (*p == ']' || *p == '}') {
+            if (depth == 0) break; /* the enclosing value ends: a number or a word stood here */
+            depth--;
+            p++;
+        } else if (depth == 0 && (*p == ',' || is_space(*p))) {
+            break;
+        } else {
+            p++;
+            continue; /* the middle of a number or a word, or anything inside brackets */
+        }
+        if (depth == 0) break;
+    }
+    return (size_t)(p - start);
+}
+
+static size_t skip(struct json_span in, size_t at, char separator) {
+    while (at < in.n_bytes && (is_space(in.at[at]) || in.at[at] == separator))
+        at++;
+    return at;
+}
+
+bool json_span_next(struct json_span list, size_t *cursor, struct json_span *item) {
+    size_t at = skip(list, *cursor ? *cursor : 1, ',');
+    if (at + 1 >= list.n_bytes) return false;
+    *item = (struct json_span){ list.at + at, value_bytes(list.at + at, list.at + list.n_bytes) };
+    *cursor = at + item->n_bytes;
+    return true;
+}
+
+static unsigned hex4(const char *p) {
+    char digits[5] = { p[0], p[1], p[2], p[3], '\0' };
+    return (unsigned)strtoul(digits, NULL, 16);
+}
+
+static size_t put_utf8(unsigned code, char *out) {
+    if (code < 0x80) {
+        out[0] = (char)code;
+        return 1;
+    }
+    size_t n = code < 0x800 ? 2 : code < 0x10000 ? 3 : 4;
+    static const unsigned lead[] = { 0, 0, 0xc0, 0xe0, 0xf0 };
+    for (size_t i = n - 1; i > 0; i--, code >>= 6)
+        out[i] = (char)(0x80 | (code & 0x3f));
+    out[0] = (char)(lead[n] | code);
+    return n;
+}
+
+/* Decodes what stands at *p inside a string: one byte, or the 1 to 4 bytes an escape means. */
+static size_t decode(const char **p, char out[4]) {
+    if (**p != '\\') {
+        out[0] = *(*p)++;
+        return 1;
+    }
+    static const char letters[] = "bfnrt", means[] = "\b\f\n\r\t";
+    char c = (*p)[1];
+    if (c != 'u') {
+        const char *letter = strchr(letters, c);
+        out[0] = letter ? means[letter - letters] : c;
+        *p += 2;
+        return 1;
+    }
+    unsigned code = hex4(*p + 2);
+    *p += 6;
+    if (code >= 0xd800 && code < 0xdc00) { /* jansson accepted the pair as a whole */
+        code = 0x10000 + ((code - 0xd800) << 10) + (hex4(*p + 2) - 0xdc00);
+        *p += 6;
+    }
+    return put_utf8(code, out);
+}
+
+static bool string_is(struct json_span string, const char *text) {
+    const char *p = string.at + 1, *end = string.at + string.n_bytes - 1;
+    while (p < end) {
+        char c[4];
+        size_t n = decode(&p, c);
+        if (strncmp(text, c, n) != 0 || c[0] == '\0') return false;
+        text += n;
+    }
+    return *text == '\0';
+}
+
+bool json_span_member(struct json_span object, const char *key, struct json_span *value) {
+    size_t at = skip(object, 1, ',');
+    while (at + 1 < object.n_bytes) {
+        struct json_span name = { object.at + at, string_bytes(object.at + at) };
+        at = skip(object, at + name.n_bytes, ':');
+        *value = (struct json_span){ object.at + at,
+                                     value_bytes(object.at + at, object.at + object.n_bytes) };
+        if (string_is(name, key)) return true;
+        at = skip(object, at + value->n_bytes, ',');
+    }
+    return false;
+}
+
+/* The shortest decimal digits that read back as `value` (> 0, finite), closest to it, and the
+ * exponent of the first: value = d.ddd * 10^exponent. Correct rounding to n digits can miss the one
+ * n-digit neighbour above that still reads back (2^-44 is such a value), so that is tried too.
+ * Everything here avoids the decimal point, which the locale may have changed. */
+static bool reads_back(double value, const char *digits, size_t n, int exponent) {
+    char text[40];
+    snprintf(text, sizeof text, "%.*se%d", (int)n, digits, exponent - (int)n + 1);
+    return strtod(text, NULL) == value;
+}
+
+static bool digits_above(char *digits, size_t n) {
+    while (n && digits[n - 1] == '9')
+        digits[--n] = '0';
+    if (n == 0) return false;
+    digits[n - 1]++;
+    return true;
+}
+
+static size_t shortest_digits(double value, char digits[18], int *exponent) {
+    for (size_t n = 1; n <= 17; n++) {
+        char text[40];
+        size_t k = 0;
+        snprintf(text, sizeof text, "%.*e", (int)n - 1, value);
+        const char *e = strchr(text, 'e');
+        for (const char *p = text; p < e; p++)
+            if (isdigit((unsigned char)*p)) digits[k++] = *p;
+        digits[k] = '\0';
+        *exponent = atoi(e + 1);
+        if (reads_back(value, digits, n, *exponent)) return n;
+        char above[18];
+        memcpy(above, digits, sizeof above);
+        if (digits_above(above, n) && reads_back(value, above, n, *exponent)) {
+            memcpy(digits, above, sizeof above);
+            return n;
+        }
+    }
+    return 17; /* 17 digits always read back */
+}
+
+/* Python's repr: plain from 1e-4 to below 1e16, always with a fraction or an exponent. */
+static enum reel_status write_real(struct buffer *out, double value, struct reel_error *err) {
+    char digits[18];
+    int exponent = 0;
+    const char *sign = signbit(value) ? "-" : "";
+    if (value == 0) return buffer_printf(out, err, "%s0.0", sign);
+    int n = (int)shortest_digits(fabs(value), digits, &exponent);
+    while (n > 1 && digits[n - 1] == '0')
+        n--;
+    if (exponent < -4 || exponent >= 16)
+        return buffer_printf(out, err, "%s%c%s%.*se%c%02d", sign, digits[0], n > 1 ? "." : "",
+                             n - 1, digits + 1, exponent < 0 ? '-' : '+', abs(exponent));
+    if (exponent < 0)
+        return buffer_printf(out, err, "%s0.%.*s%.*s", sign, -exponent - 1, "000", n, digits);
+    if (n <= exponent + 1)
+        return buffer_printf(out, err, "%s%.*s%.*s.0", sign, n, digits, exponent + 1 - n,
+                             "0000000000000000");
+    return buffer_printf(out, err, "%s%.*s.%s", sign, exponent + 1, digits, digits + exponent + 1);
+}
+
+static bool is_real(struct json_span number) {
+    for (size_t i = 0; i < number.n_bytes; i++)
+        if (strchr(".eE", number.at[i])) return true;
+    return false;
+}
+
+static enum reel_status read_real(struct json_span number, double *out, struct reel_error *err) {
+    json_t *value = json_loadb(number.at, number.n_bytes, JSON_DECODE_ANY, NULL);
+    if (!value) return err_memory(err, "a number", number.n_bytes);
+    *out = json_number_value(value);
+    json_decref(value);
+    return REEL_OK;
+}
+
+static enum reel_status write_number(struct buffer *out, struct json_span number,
+                                     struct reel_error *err) {
+    if (!is_real(number)) {
+        bool minus_zero = number.n_bytes == 2 && memcmp(number.at, "-0", 2) == 0;
+        if (minus_zero) return buffer_text(out, "0", err);
+        return buffer_append(out, number.at, number.n_bytes, err);
+    }
+    double value = 0;
+    enum reel_status status = read_real(number, &value, err);
+    if (status != REEL_OK) return status;
+    return write_real(out, value, err);
+}
+
+bool json_span_truthy(struct json_span value) {
+    switch (json_span_kind(value)) {
+    case 't':
+        return true;
+    case 'f':
+    case 'n':
+        return false;
+    case '"':
+        return value.n_bytes > 2;
+    case '0':
+        for (size_t i = 0; i < value.n_bytes && !strchr("eE", value.at[i]); i++)
+            if (value.at[i] >= '1' && value.at[i] <= '9') return true;
+        return false;
+    }
+    return skip(value, 1, ' ') + 1 < value.n_bytes; /* a list or an object: anything inside */
+}
+
+/* Control characters, quotes and backslashes are escaped, nothing else, DEL included. */
+static enum reel_status write_string(struct buffer *out, struct json_span string,
+                                     struct reel_error *err) {
+    static const char special[] = "\"\\\b\f\n\r\t", letters[] = "\"\\bfnrt";
+    const char *p = string.at + 1, *end = string.at + string.n_bytes - 1;
+    enum reel_status status = buffer_text(out, "\"", err);
+    while (status == REEL_OK && p < end) {
+        char c[4];
+        size_t n = decode(&p, c);
+        const char *found = c[0] ? strchr(special, c[0]) : NULL;
+        if (found) {
+            status = buffer_printf(out, err, "\\%c", letters[found - special]);
+        } else if (n == 1 && (unsigned char)c[0] < 0x20) {
+            status = buffer_printf(out, err, "\\u%04x", (unsigned)c[0]);
+        } else {
+            status = buffer_append(out, c, n, err);
+        }
+    }
+    return status == REEL_OK ? buffer_text(out, "\"", err) : status;
+}
+
+enum reel_status json_span_text(struct buffer *out, struct json_span value,
+                                struct reel_error *err) {
+    const char *p = value.at + 1, *end = value.at + value.n_bytes - 1;
+    enum reel_status status = REEL_OK;
+    while (status == REEL_OK && p < end) {
+        char c[4];
+        size_t n = decode(&p, c);
+        status = buffer_append(out, c, n, err);
+    }
+    return status;
+}
+
+enum reel_status json_span_write(struct buffer *out, struct json_span value,
+                                 struct reel_error *err) {
+    const char *p = value.at, *end = value.at + value.n_bytes;
+    enum reel_status status = REEL_OK;
+    while (status == REEL_OK && p < end) {
+        struct json_span token = { p, 1 };
+        if (*p == '"') {
+            token.n_bytes = string_bytes(p);
+            status = write_string(out, token, err);
+        } else if (*p == ',' || *p == ':') {
+            status = buffer_text(out, *p == ',' ? ", " : ": ", err);
+        } else if (strchr("[]{}", *p)) {
+            status = buffer_append(out, p, 1, err);
+        } else if (!is_space(*p)) {
+            while (p + token.n_bytes < end && !strchr(" \t\r\n,:]}", p[token.n_bytes]))
+                token.n_bytes++;
+            status = json_span_kind(token) == '0'
+                         ? write_number(out, token, err)
+                         : buffer_append(out, token.at, token.n_bytes, err);
+        }
+        p += token.n_bytes;
+    }
+    return status;
+}
