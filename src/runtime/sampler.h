@@ -6,7 +6,7 @@
 
 #include "reel.h"
 
-struct sampler; /* scratch for one vocabulary and one sampling; allocated once per session */
+struct sampler; /* settings, counts and scratch for one vocabulary; allocated once per session */
 
 enum reel_status sampler_open(struct sampler **out, int vocab, struct reel_error *err);
 void sampler_close(struct sampler *s);
@@ -15,16 +15,19 @@ void sampler_close(struct sampler *s);
 enum reel_status sampler_start(struct sampler *s, const struct reel_sampling *sampling,
                                struct reel_error *err);
 
-/* Tells the penalties about an id of the prompt, or one that was generated. */
+/* Tells the penalties about an id of the prompt, or one that was generated; -1 is passed over. */
 void sampler_saw_prompt(struct sampler *s, int32_t id);
 void sampler_saw_generated(struct sampler *s, int32_t id);
 
-/* Draws the id for `position` from f32 logits [vocab]. The logits are not changed. Ids whose logit
- * is NaN are never drawn; when no finite logit is left, -1. */
+/* Draws the id for `position` (the one it will have) from f32 logits [vocab], which are not
+ * changed. Ids whose logit is NaN or -infinity are never drawn; +infinity counts as the largest
+ * finite number. -1 when no id is left. */
 int32_t sampler_draw(struct sampler *s, const float *logits, int64_t position);
 
-/* Natural log-probabilities of the unmodified distribution: of `id`, and the n most likely ids. */
-void sampler_logprobs(struct sampler *s, const float *logits, int32_t id, float *logprob,
-                      struct reel_top_logprob *top, int n_top);
+/* Natural log-probabilities of the unmodified distribution: of `id`, and of the n_top most likely
+ * ids (lowest id first among equals). Returns how many of those there are: fewer than n_top only
+ * when fewer logits are numbers. */
+int sampler_logprobs(struct sampler *s, const float *logits, int32_t id, float *logprob,
+                     struct reel_top_logprob *top, int n_top);
 
 #endif
