@@ -10,7 +10,7 @@
 #include "model/weights.h"
 
 struct model {
-    char *name;
+    char *name; /* from the file, or the last part of its path */
     struct model_source source;
     struct gguf gguf; /* zeroed for safetensors */
     struct model_config config;
@@ -27,6 +27,7 @@ struct model_load_options {
     void *progress_user;
 };
 
+/* Takes over `source` (and zeroes it), also when it fails. */
 enum reel_status model_load(struct model *model, struct model_source *source,
                             const struct model_load_options *options, struct reel_error *err);
 void model_release(struct model *model);

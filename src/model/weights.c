@@ -64,8 +64,7 @@ struct mapper {
     const struct model_config *config;
     const struct tensor_file *file;
     const struct container_names *names;
-    bool permuted;      /* q and k rows are to be put back in order */
-    size_t owned_bytes; /* counted while tensors are found */
+    bool permuted; /* q and k rows are to be put back in order */
     uint64_t type_bytes[DTYPE_COUNT];
 };
 
@@ -139,7 +138,7 @@ static enum reel_status find_norm(struct mapper *m, const char *name, int n,
         return err_set(err, REEL_E_UNSUPPORTED,
                        "%s: tensor \"%s\" has type %s, supported for a norm are f32, f16 and bf16",
                        path, name, dtype_name(t->dtype));
-    m->owned_bytes += padded((size_t)n * sizeof(float));
+    m->weights->owned_bytes += padded((size_t)n * sizeof(float));
     count(m, t);
     return REEL_OK;
 }
@@ -186,7 +185,7 @@ static enum reel_status find_layer(struct mapper *m, int layer, struct reel_erro
         if (status != REEL_OK) return status;
     }
     if (m->permuted)
-        m->owned_bytes +=
+        m->weights->owned_bytes +=
             padded((size_t)w->q.rows * w->q.row_bytes) + padded((size_t)w->k.rows * w->k.row_bytes);
     struct {
         const char *name;
@@ -322,7 +321,8 @@ enum reel_status weights_map(struct weights *weights, const struct model_config 
     struct mapper m;
     enum reel_status status = mapper_start(&m, weights, config, file, is_gguf, err);
     if (status == REEL_OK)
-        status = mem_aligned(&weights->owned, m.owned_bytes, 1, "norms and reordered rows", err);
+        status =
+            mem_aligned(&weights->owned, weights->owned_bytes, 1, "norms and reordered rows", err);
     if (status != REEL_OK) {
         weights_release(weights);
         return status;

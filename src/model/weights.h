@@ -34,6 +34,7 @@ struct weights {
     struct layer_weights *layers;
     int n_layers;
     void *owned; /* norms widened to f32 and rows put back in order */
+    size_t owned_bytes;
     uint64_t n_parameters; /* tied matrix counted once */
     uint64_t n_bytes;      /* as stored, tied matrix counted once */
     enum dtype main_type;  /* the type most bytes have */

@@ -1,0 +1,41 @@
+#include "plan/memory_plan.h"
+
+/* Config limits (model_config.h) keep every product here far below 2^64. */
+static uint64_t scratch(const struct model_config *c) {
+    uint64_t q_dim = (uint64_t)c->n_heads * (uint64_t)c->head_dim;
+    uint64_t kv_dim = (uint64_t)c->n_kv_heads * (uint64_t)c->head_dim;
+    uint64_t row = 3 * (uint64_t)c->hidden + 2 * q_dim + 2 * kv_dim + 2 * (uint64_t)c->intermediate;
+    return (row * MEMORY_PLAN_CHUNK + (uint64_t)c->vocab) * sizeof(float);
+}
+
+static uint64_t matrix_bytes(const struct matrix *m) { return (uint64_t)m->rows * m->row_bytes; }
+
+void memory_plan_fill(struct memory_plan *plan, const struct model_config *config,
+                      const struct weights *weights, int context) {
+    uint64_t kv_dim = (uint64_t)config->n_kv_heads * (uint64_t)config->head_dim;
+    *plan = (struct memory_plan){ .context = context,
+                                  .weight_bytes = weights->n_bytes,
+                                  .owned_bytes = weights->owned_bytes,
+                                  .kv_position_bytes =
+                                      2 * kv_dim * sizeof(uint16_t) * (uint64_t)config->n_layers,
+                                  .scratch_bytes = scratch(config) };
+    plan->kv_bytes = plan->kv_position_bytes * (uint64_t)context;
+    plan->total_bytes =
+        plan->weight_bytes + plan->owned_bytes + plan->kv_bytes + plan->scratch_bytes;
+    /* all but the embedding, of which one row is read; a tied one is read whole, as the head */
+    plan->token_bytes = weights->n_bytes;
+    if (!config->tied)
+        plan->token_bytes -= matrix_bytes(&weights->embedding) - weights->embedding.row_bytes;
+}
+
+int memory_plan_context(int max_context, uint64_t fixed_bytes, uint64_t position_bytes,
+                        uint64_t available_bytes) {
+    enum { STEP = 256, UNKNOWN = 4096 };
+    if (available_bytes == 0) return max_context < UNKNOWN ? max_context : UNKNOWN;
+    uint64_t left = available_bytes > fixed_bytes ? available_bytes - fixed_bytes : 0;
+    uint64_t n = position_bytes ? left / 4 * 3 / position_bytes : (uint64_t)max_context;
+    if (n >= (uint64_t)max_context) return max_context;
+    n = n / STEP * STEP;
+    if (n < STEP) n = STEP;
+    return n < (uint64_t)max_context ? (int)n : max_context;
+}

@@ -1,0 +1,288 @@
+/* reel_model_inspect: what is in a model file, as JSON. Weights are not read. A checkpoint that
+ * reel does not run is still described; "problem" then says what is in the way. */
+#include "base/json.h"
+#include "base/machine.h"
+#include "model/chat_template.h"
+#include "model/safetensors.h"
+#include "plan/memory_plan.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct inspection {
+    struct model_source source;
+    struct gguf gguf;
+    struct tensor_file tensors;
+    struct model_config config;
+    struct weights weights;
+    struct chat_template chat;
+    struct reel_error problem; /* REEL_OK when the model can run */
+    bool has_config;
+    bool has_weights;
+};
+
+static void inspection_release(struct inspection *in) {
+    chat_template_release(&in->chat);
+    weights_release(&in->weights);
+    tensor_file_release(&in->tensors);
+    gguf_release(&in->gguf);
+    model_source_release(&in->source);
+}
+
+/* Only memory running out ends the inspection here; anything else is its result. */
+static enum reel_status judge(struct inspection *in, struct reel_error *err) {
+    const struct gguf *gguf = in->source.is_gguf ? &in->gguf : NULL;
+    enum reel_status status =
+        gguf ? model_config_from_gguf(&in->config, gguf, &in->tensors, &in->problem)
+             : model_config_read(&in->config, &in->source, &in->problem);
+    in->has_config = status == REEL_OK;
+    if (status == REEL_OK)
+        status = weights_check(&in->weights, &in->config, &in->tensors, gguf != NULL, &in->problem);
+    in->has_weights = in->has_config && status == REEL_OK;
+    if (status == REEL_OK) {
+        status = chat_template_load(&in->chat, &in->source, gguf, NULL, &in->problem);
+    }
+    in->problem.status = status;
+    if (status != REEL_E_MEMORY) return REEL_OK;
+    return err_set(err, status, "%s", in->problem.text);
+}
+
+static enum reel_status examine(struct inspection *in, const char *path, struct reel_error *err) {
+    enum reel_status status = model_source_open(&in->source, path, err);
+    if (status != REEL_OK) return status;
+    status = in->source.is_gguf ? gguf_open(&in->gguf, &in->tensors, &in->source, err)
+                                : safetensors_open(&in->tensors, &in->source, err);
+    return status == REEL_OK ? judge(in, err) : status;
+}
+
+/* ---- JSON ------------------------------------------------------------------------------------ */
+
+/* The object being filled; `ok` turns false when memory runs out and stays so. */
+struct writer {
+    json_t *object;
+    bool ok;
+};
+
+static struct writer writer_start(void) {
+    struct writer w = { .object = json_object() };
+    w.ok = w.object != NULL;
+    return w;
+}
+
+static void put(struct writer *w, const char *key, json_t *value) {
+    if (json_object_set_new(w->object, key, value) != 0) w->ok = false;
+}
+
+static void put_int(struct writer *w, const char *key, uint64_t value) {
+    put(w, key, json_integer((json_int_t)value));
+}
+
+static void put_real(struct writer *w, const char *key, double value) {
+    put(w, key, json_real(value));
+}
+
+/* Text from a file: what is not UTF-8 becomes null. */
+static void put_text(struct writer *w, const char *key, const char *text, size_t n) {
+    json_t *value = text ? json_stringn(text, n) : NULL;
+    put(w, key, value ? value : json_null());
+}
+
+static void put_name(struct writer *w, const char *key, const char *text) {
+    put_text(w, key, text, text ? strlen(text) : 0);
+}
+
+static json_t *finish(struct writer *w) {
+    if (w->ok) return w->object;
+    json_decref(w->object);
+    return NULL;
+}
+
+/* float32 in as few digits as tell it from its neighbours: 1e-05, not 9.99999974737875e-06 */
+static double shortest(float x) {
+    char text[32];
+    for (int digits = 6; digits <= 9; digits++) {
+        snprintf(text, sizeof text, "%.*g", digits, (double)x);
+        if (strtof(text, NULL) == x) break;
+    }
+    return strtod(text, NULL);
+}
+
+static json_t *stop_ids(const struct model_config *c) {
+    json_t *list = json_array();
+    for (int i = 0; list && i < c->n_stop_ids; i++) {
+        if (json_array_append_new(list, json_integer(c->stop_ids[i])) == 0) continue;
+        json_decref(list);
+        return NULL;
+    }
+    return list;
+}
+
+static json_t *describe_config(const struct model_config *c) {
+    static const char *const rope[] = {
+        [ROPE_PLAIN] = "default", [ROPE_LLAMA3] = "llama3", [ROPE_FACTORS] = "factors"
+    };
+    struct writer w = writer_start();
+    put_name(&w, "family", model_family_name(c->family));
+    put_int(&w, "layers", (uint64_t)c->n_layers);
+    put_int(&w, "hidden", (uint64_t)c->hidden);
+    put_int(&w, "heads", (uint64_t)c->n_heads);
+    put_int(&w, "kv_heads", (uint64_t)c->n_kv_heads);
+    put_int(&w, "head_dim", (uint64_t)c->head_dim);
+    put_int(&w, "intermediate", (uint64_t)c->intermediate);
+    put_int(&w, "vocab", (uint64_t)c->vocab);
+    put_int(&w, "max_context", (uint64_t)c->max_context);
+    put_real(&w, "rms_eps", shortest(c->rms_eps));
+    put_real(&w, "rope_theta", c->rope_theta);
+    put_name(&w, "rope_scaling", rope[c->rope]);
+    put(&w, "qk_norm", json_boolean(c->qk_norm));
+    put(&w, "tied_output", json_boolean(c->tied));
+    put(&w, "stop_ids", stop_ids(c));
+    return finish(&w);
+}
+
+static json_t *describe_shape(const struct tensor *t) {
+    json_t *shape = json_array();
+    for (int i = 0; shape && i < t->rank; i++) {
+        if (json_array_append_new(shape, json_integer(t->shape[i])) == 0) continue;
+        json_decref(shape);
+        return NULL;
+    }
+    return shape;
+}
+
+static json_t *describe_tensor(const struct tensor_file *file, const struct tensor *t) {
+    struct writer w = writer_start();
+    put_name(&w, "name", t->name);
+    put_name(&w, "type", dtype_name(t->dtype));
+    put(&w, "shape", describe_shape(t));
+    put_int(&w, "bytes", t->n_bytes);
+    if (file->n_maps > 1) put_name(&w, "file", tensor_file_path(file, t));
+    return finish(&w);
+}
+
+/* {"q4_1": {"tensors": 210, "bytes": 66355200}, ...}: types that occur */
+static json_t *describe_types(const struct tensor_file *file) {
+    uint64_t n[DTYPE_COUNT] = { 0 }, bytes[DTYPE_COUNT] = { 0 };
+    for (int i = 0; i < file->n_tensors; i++) {
+        n[file->tensors[i].dtype]++;
+        bytes[file->tensors[i].dtype] += file->tensors[i].n_bytes;
+    }
+    struct writer w = writer_start();
+    for (int type = 0; type < DTYPE_COUNT; type++) {
+        if (n[type] == 0) continue;
+        struct writer row = writer_start();
+        put_int(&row, "tensors", n[type]);
+        put_int(&row, "bytes", bytes[type]);
+        put(&w, dtype_name((enum dtype)type), finish(&row));
+    }
+    return finish(&w);
+}
+
+static json_t *describe_tensors(const struct inspection *in) {
+    const struct tensor_file *file = &in->tensors;
+    struct writer w = writer_start();
+    uint64_t bytes = 0;
+    for (int i = 0; i < file->n_maps; i++)
+        bytes += file->maps[i].size;
+    put_int(&w, "count", (uint64_t)file->n_tensors);
+    put_int(&w, "ignored", (uint64_t)file->n_ignored);
+    put_int(&w, "files", (uint64_t)file->n_maps);
+    put_int(&w, "file_bytes", bytes);
+    put(&w, "types", describe_types(file));
+    if (in->has_weights) {
+        put_int(&w, "parameters", in->weights.n_parameters);
+        put_int(&w, "weight_bytes", in->weights.n_bytes);
+        put_name(&w, "main_type", dtype_name(in->weights.main_type));
+    }
+    json_t *list = json_array();
+    for (int i = 0; list && w.ok && i < file->n_tensors; i++)
+        if (json_array_append_new(list, describe_tensor(file, &file->tensors[i])) != 0)
+            w.ok = false;
+    put(&w, "list", list);
+    return finish(&w);
+}
+
+static void put_gguf_tokenizer(struct writer *w, const struct gguf *gguf) {
+    const char *text = NULL;
+    size_t n = 0;
+    if (gguf_get_text(gguf, "tokenizer.ggml.model", false, &text, &n, NULL) == REEL_OK)
+        put_text(w, "model", text, n);
+    text = NULL;
+    if (gguf_get_text(gguf, "tokenizer.ggml.pre", false, &text, &n, NULL) == REEL_OK)
+        put_text(w, "pre_tokenizer", text, n);
+    const struct gguf_value *tokens = gguf_find(gguf, "tokenizer.ggml.tokens");
+    const struct gguf_value *merges = gguf_find(gguf, "tokenizer.ggml.merges");
+    if (tokens) put_int(w, "tokens", tokens->count);
+    if (merges) put_int(w, "merges", merges->count);
+}
+
+static json_t *describe_tokenizer(const struct inspection *in) {
+    static const char *const names[] = { "tokenizer.json", "vocab.json", "merges.txt",
+                                         "tokenizer_config.json" };
+    struct writer w = writer_start();
+    if (in->source.is_gguf) {
+        put_gguf_tokenizer(&w, &in->gguf);
+    } else {
+        json_t *files = json_array();
+        for (size_t i = 0; files && i < sizeof names / sizeof names[0]; i++)
+            if (model_source_has(&in->source, names[i]) &&
+                json_array_append_new(files, json_string(names[i])) != 0)
+                w.ok = false;
+        put(&w, "files", files);
+    }
+    put_name(&w, "chat_template", chat_family_name(in->chat.family));
+    if (in->chat.source) put_name(&w, "chat_template_sha256", in->chat.hash);
+    return finish(&w);
+}
+
+static json_t *describe_memory(const struct inspection *in) {
+    uint64_t available = machine_memory_available();
+    struct memory_plan plan;
+    memory_plan_fill(&plan, &in->config, &in->weights, in->config.max_context);
+    uint64_t fixed = plan.total_bytes - plan.kv_bytes;
+    int context =
+        memory_plan_context(in->config.max_context, fixed, plan.kv_position_bytes, available);
+    memory_plan_fill(&plan, &in->config, &in->weights, context);
+    struct writer w = writer_start();
+    put_int(&w, "weights", plan.weight_bytes);
+    put_int(&w, "copied_weights", plan.owned_bytes);
+    put_int(&w, "scratch", plan.scratch_bytes);
+    put_int(&w, "kv_per_position", plan.kv_position_bytes);
+    put_int(&w, "context", (uint64_t)context);
+    put_int(&w, "kv", plan.kv_bytes);
+    put_int(&w, "total", plan.total_bytes);
+    put_int(&w, "available", available);
+    put(&w, "fits", json_boolean(available == 0 || plan.total_bytes <= available));
+    put_int(&w, "token_bytes", plan.token_bytes);
+    return finish(&w);
+}
+
+static json_t *describe(const struct inspection *in) {
+    struct writer w = writer_start();
+    put_name(&w, "path", in->source.path);
+    put_name(&w, "container", in->source.is_gguf ? "gguf" : "safetensors");
+    put(&w, "config", in->has_config ? describe_config(&in->config) : json_null());
+    put(&w, "tensors", describe_tensors(in));
+    put(&w, "tokenizer", describe_tokenizer(in));
+    put(&w, "memory", in->has_weights ? describe_memory(in) : json_null());
+    put_name(&w, "problem", in->problem.status == REEL_OK ? NULL : in->problem.text);
+    return finish(&w);
+}
+
+enum reel_status reel_model_inspect(const char *path, char **json, struct reel_error *err) {
+    if (!json) return err_set(err, REEL_E_ARGUMENT, "json is NULL");
+    *json = NULL;
+    if (!path) return err_set(err, REEL_E_ARGUMENT, "path is NULL");
+    struct inspection in = { 0 };
+    enum reel_status status = examine(&in, path, err);
+    if (status == REEL_OK) {
+        json_t *object = describe(&in);
+        if (object) *json = json_dumps(object, JSON_INDENT(2) | JSON_REAL_PRECISION(15));
+        json_decref(object);
+        if (!*json) status = err_memory(err, "the description of a model", 0);
+    }
+    inspection_release(&in);
+    if (status == REEL_OK && err) *err = (struct reel_error){ 0 };
+    return status;
+}
