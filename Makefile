@@ -29,7 +29,7 @@ WARN += -Werror
 endif
 # Contraction would let the compiler round differently per target: the reference must not move.
 BASE := -std=c17 -D_POSIX_C_SOURCE=200809L -ffp-contract=off -fPIC -fvisibility=hidden -pthread \
-        -Iinclude -Isrc -I. -MMD -MP $(WARN) $(PKG_CFLAGS)
+        -Iinclude -Isrc -Itests -I. -MMD -MP $(WARN) $(PKG_CFLAGS)
 HARDEN := -fstack-protector-strong -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2
 OPT_release  := -O2 -g -DNDEBUG $(HARDEN)
 OPT_debug    := -O0 -g3
@@ -94,7 +94,7 @@ tests: $(TEST_BIN)
 isa = $(strip $(foreach s,avx2 avx512 amx,$(if $(filter %_$(s).c,$(1)),$(FLAGS_$(s)))))
 $(B)/%.o: %.c
 	@mkdir -p $(@D)
-	$(CC) $(ALL_CFLAGS) $(if $(filter src/cli/%,$<),$(CLI_CFLAGS)) $(call isa,$<) -c $< -o $@
+	$(CC) $(ALL_CFLAGS) $(if $(filter src/cli/% tests/cli/%,$<),$(CLI_CFLAGS)) $(call isa,$<) -c $< -o $@
 
 # The demo model travels inside the program.
 $(B)/gen/demo_files.c: tools/embed_demo.sh $(wildcard models/demo/*)
@@ -117,10 +117,23 @@ $(B)/libsupport.a: $(SUPPORT_OBJ)
 	@rm -f $@
 	$(AR) rcs $@ $^
 
-$(B)/tests/%: $(B)/tests/%.o $(B)/libsupport.a $(B)/libreel.a
-	$(CC) $(LINK_OPT) $(LDFLAGS) $^ -lcmocka $(LDLIBS) $(TEST_LIBS) -o $@
+# The commands' parts without main(), for tests of them.
+$(B)/libcli.a: $(filter-out %/main.o,$(CLI_OBJ))
+	@rm -f $@
+	$(AR) rcs $@ $^
+
+# Programs in tests/failure/ see their allocations and I/O through tests/support/faults.c.
+FAULT_WRAPS := malloc calloc realloc free aligned_alloc posix_memalign strdup strndup realpath \
+               open __open_2 read pread __read_chk __pread_chk write fstat stat fsync fchmod \
+               ftruncate rename mkdir mkstemp opendir fopen mmap munmap pthread_create
+wraps = $(if $(findstring /failure/,$(1)),$(FAULT_WRAPS:%=-Wl,--wrap=%))
+$(B)/tests/%: $(B)/tests/%.o $(B)/libsupport.a $(B)/libcli.a $(B)/libreel.a
+	$(CC) $(LINK_OPT) $(LDFLAGS) $(call wraps,$@) $^ -lcmocka $(CLI_LIBS) $(LDLIBS) $(TEST_LIBS) -o $@
 
 clean:
 	rm -rf build
+
+# Objects of tests are kept: they are what takes the time.
+.SECONDARY:
 
 -include $(SUPPORT_OBJ:.o=.d) $(LIB_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(TEST_BIN:=.d)
