@@ -37,6 +37,11 @@ __device__ static u64 poll(const u64 *p, u32 epoch, watch *w) {
 
 __device__ static float lo(u32 v) { return __uint_as_float(v << 16); }
 __device__ static float hi(u32 v) { return __uint_as_float(v & 0xffff0000u); }
+__device__ static float ex2(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
 __device__ static float xor_sum(float v, int from, int to) {
     for (int i = from; i < to; i *= 2) v += __shfl_xor_sync(~0u, v, i);
     return v;
@@ -83,8 +88,8 @@ __device__ static void attend(partial *r, const uint4 (&k)[8], const uint4 *v_ti
 #pragma unroll
     for (int h = 0; h < 2; h++) {
         float m = fmaxf(r->m[h], xor_max(fmaxf(c[0][h], c[0][h + 2]), 4, 32));
-        f[h] = exp2f(r->m[h] - m), r->m[h] = m;
-        c[0][h] = exp2f(c[0][h] - m), c[0][h + 2] = exp2f(c[0][h + 2] - m);
+        f[h] = ex2(r->m[h] - m), r->m[h] = m;
+        c[0][h] = ex2(c[0][h] - m), c[0][h + 2] = ex2(c[0][h + 2] - m);
         r->l[h] = r->l[h] * f[h] + c[0][h] + c[0][h + 2];
     }
     int src = lane % 4 * 8, head = lane / 4;
@@ -108,7 +113,7 @@ __device__ static float merge_warps(shared *s, int warps, float *lse) {
     int lane = (int)threadIdx.x % 32, head = (int)threadIdx.x / DIM, dim = (int)threadIdx.x % DIM;
     float m = lane < warps ? s->m[lane][head] : -1e30f, l = lane < warps ? s->l[lane][head] : 0;
     float top = xor_max(m, 1, 16);
-    float f = exp2f(m - top), sum = xor_sum(f * l, 1, 16), o = 0;
+    float f = ex2(m - top), sum = xor_sum(f * l, 1, 16), o = 0;
     f = __fdividef(f, sum);
 #pragma unroll 4
     for (int i = 0; i < warps; i++) o += __shfl_sync(~0u, f, i) * s->o[i][head][dim];
@@ -218,7 +223,7 @@ __global__ void __launch_bounds__(608, 1) chain(args a) {
                     const u64 *pw = raw + (group * 16 + from) * 256 + dim, *pl = lses + from * 16 + group * 2 + dim / DIM;
                     u64 vw = word_load(pw), vl = word_load(pl);
                     while (!__all_sync(~0u, (u32)(vw >> 32) == (u32)r && (u32)(vl >> 32) == (u32)r) && watch_spin(&w, 1)) vw = word_load(pw), vl = word_load(pl);
-                    float e = __uint_as_float((u32)vl), f = exp2f(e - xor_max(e, 1, a.splits));
+                    float e = __uint_as_float((u32)vl), f = ex2(e - xor_max(e, 1, a.splits));
                     float v = __fdividef(xor_sum(f * __uint_as_float((u32)vw), 1, a.splits), xor_sum(f, 1, a.splits));
                     float next = __shfl_down_sync(~0u, v, a.splits);
                     if (lane % (2 * a.splits) == 0) word_store(out + group * 128 + dim / 2, word_make(bf16_pair(v, next), (u32)r));
@@ -245,7 +250,7 @@ __global__ void __launch_bounds__(608, 1) chain(args a) {
                     if (i < a.splits) ok &= (u32)(v0[i] >> 32) == (u32)r && (u32)(v1[i] >> 32) == (u32)r;
                 ok = __all_sync(~0u, ok && (u32)(e >> 32) == (u32)r);
             }
-            float le = __uint_as_float((u32)e), f = exp2f(le - xor_max(le, 1, 4));
+            float le = __uint_as_float((u32)e), f = ex2(le - xor_max(le, 1, 4));
             f = __fdividef(f, xor_sum(f, 1, 4));
 #pragma unroll
             for (int i = 0; i < 4; i++)

@@ -105,7 +105,7 @@ static void measure(const void *k, const char *name, int blocks, int L, int V, i
     args a = base;
     a.rounds = 2000, a.group = group, a.per_sm = words / group, a.stagger = stagger, a.producers = producers;
     a.s.piece = (u32)piece_kb * 1024, a.s.slots = cap_kb / piece_kb / producers, a.s.pace = pace, a.s.ahead = ahead;
-    a.s.base = pool, a.s.span = (u32)((9u << 20) / (u32)producers);
+    a.s.base = pool, a.s.span = !strcmp(name, "l2hit") ? 128u << 10 : (u32)((9u << 20) / (u32)producers);
     double us[3], tbs[3];
     for (int rep = 0; rep < 3; rep++) {
         u64 ns[132], bytes[132], total = 0, longest = 0;
@@ -179,6 +179,9 @@ int main() {
             RUN("l2ahead", 1, 1, 1, 512, 128, cap, 8, 1, 0, ahead, 0);
             RUN("l2ahead", 1, 1, 1, 512, 128, cap, 8, 1, 640, ahead, 0);
         }
+    /* where does the queue stand: the same bytes in flight, all found in L2 */
+    for (int cap : { 16, 32, 64 }) RUN("l2hit", 1, 1, 1, 512, 128, cap, 8, 1, 0, 0, 0);
+    for (int pace : { 480, 640 }) RUN("l2hit", 1, 1, 1, 512, 128, 64, 8, 1, pace, 0, 0);
     for (int cap : { 0, 16, 32 }) RUN("sms132", 1, 2, 1, 528, 132, cap, 8, 1, 0, 0, 0);
     return 0;
 }
