@@ -40,7 +40,7 @@ CONTROL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
 SPLIT = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
          r"|\s*[\r\n]+|\s+(?!\S)|\s+")
 HELD_OUT = 0.05
-WINDOW = 512       # positions a training example spans, and the model's stated context
+WINDOW = 1024      # positions a training example spans, and the model's stated context
 SEED = 1813
 MAX_BYTES = 12_000_000
 HEAD_DIM = 64
@@ -556,7 +556,7 @@ def main():
     t.add_argument("--minutes", type=float, default=6.0, help="limit for each candidate")
     t.add_argument("--only", choices=list(CANDIDATES))
     t.add_argument("--jobs", type=int, help="candidates at a time (default: all)")
-    t.add_argument("--batch", type=int, default=32, help="windows a step")
+    t.add_argument("--batch", type=int, default=16, help="windows a step")
     t.add_argument("--work", default="/tmp/reel-demo", help="folder for candidates' weights")
     t.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
