@@ -31,9 +31,9 @@ struct text_piece {
 };
 
 /* *ids (caller frees) receives *n_ids ids. Invalid UTF-8 is refused with its offset. */
-enum reel_status tokenizer_encode(const struct reel_tokenizer *tok,
-                                  const struct text_piece *pieces, int n_pieces, int32_t **ids,
-                                  size_t *n_ids, struct reel_error *err);
+enum reel_status tokenizer_encode(const struct reel_tokenizer *tok, const struct text_piece *pieces,
+                                  int n_pieces, int32_t **ids, size_t *n_ids,
+                                  struct reel_error *err);
 
 int tokenizer_size(const struct reel_tokenizer *tok);
 

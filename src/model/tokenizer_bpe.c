@@ -1,0 +1,156 @@
+/* Byte pair merging: again and again the pair of lowest rank, the leftmost of equals.
+ *
+ * A short word looks through all its pairs each time, which for a few bytes beats any structure.
+ * A long one keeps the pairs in a heap ordered by rank, then place.
+ */
+#include "model/tokenizer_bpe.h"
+
+#include <stdlib.h>
+
+void bpe_scratch_release(struct bpe_scratch *scratch) {
+    free(scratch->words);
+    *scratch = (struct bpe_scratch){ 0 };
+}
+
+static size_t short_word(const struct reel_tokenizer *tok, const unsigned char *word, size_t n,
+                         int32_t *ids) {
+    uint32_t id[BPE_SHORT_WORD], rank[BPE_SHORT_WORD];
+    size_t count = 0;
+    for (size_t i = 0; i < n; i++) {
+        uint32_t byte_id = tok->byte_ids[word[i]];
+        if (byte_id != TOKENIZER_NONE) id[count++] = byte_id;
+    }
+    for (size_t i = 0; i + 1 < count; i++)
+        rank[i] = tables_rank(tok, id[i], id[i + 1]);
+    while (count > 1) {
+        size_t best = 0;
+        for (size_t i = 1; i + 1 < count; i++)
+            if (rank[i] < rank[best]) best = i;
+        if (rank[best] == TOKENIZER_NONE) break;
+        id[best] = tok->merge_ids[rank[best]];
+        count--;
+        for (size_t i = best + 1; i < count; i++) {
+            id[i] = id[i + 1];
+            rank[i - 1] = rank[i]; /* the pair that starts here is looked up again below */
+        }
+        if (best + 1 < count) rank[best] = tables_rank(tok, id[best], id[best + 1]);
+        if (best > 0) rank[best - 1] = tables_rank(tok, id[best - 1], id[best]);
+    }
+    for (size_t i = 0; i < count; i++)
+        ids[i] = (int32_t)id[i];
+    return count;
+}
+
+/* A long word's tokens as a list in place: entry i is the token that starts at the i-th byte. */
+struct chain {
+    const struct reel_tokenizer *tok;
+    uint32_t *id, *next, *previous; /* [n] */
+    uint32_t *rank;                 /* [n] of the pair that starts here; NONE when there is none */
+    uint64_t *heap;                 /* [2 n] rank << 32 | place */
+    size_t n, heap_n;
+};
+
+static void sift_down(struct chain *c, size_t i) {
+    uint64_t moved = c->heap[i];
+    for (size_t child; (child = 2 * i + 1) < c->heap_n; i = child) {
+        if (child + 1 < c->heap_n && c->heap[child + 1] < c->heap[child]) child++;
+        if (c->heap[child] >= moved) break;
+        c->heap[i] = c->heap[child];
+    }
+    c->heap[i] = moved;
+}
+
+static void heap_push(struct chain *c, uint64_t entry) {
+    size_t i = c->heap_n++;
+    for (; i > 0 && c->heap[(i - 1) / 2] > entry; i = (i - 1) / 2)
+        c->heap[i] = c->heap[(i - 1) / 2];
+    c->heap[i] = entry;
+}
+
+static uint64_t heap_pop(struct chain *c) {
+    uint64_t first = c->heap[0];
+    c->heap[0] = c->heap[--c->heap_n];
+    if (c->heap_n) sift_down(c, 0);
+    return first;
+}
+
+#define CHAIN_END UINT32_MAX
+
+static uint32_t pair_rank(const struct chain *c, uint32_t at) {
+    uint32_t next = c->next[at];
+    return next == CHAIN_END ? TOKENIZER_NONE : tables_rank(c->tok, c->id[at], c->id[next]);
+}
+
+static void look_again(struct chain *c, uint32_t at) {
+    c->rank[at] = pair_rank(c, at);
+    if (c->rank[at] != TOKENIZER_NONE) heap_push(c, (uint64_t)c->rank[at] << 32 | at);
+}
+
+static void chain_fill(struct chain *c, const unsigned char *word, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        uint32_t byte_id = c->tok->byte_ids[word[i]];
+        if (byte_id != TOKENIZER_NONE) c->id[c->n++] = byte_id;
+    }
+    for (uint32_t i = 0; i < c->n; i++) {
+        c->next[i] = i + 1 < c->n ? i + 1 : CHAIN_END;
+        c->previous[i] = i ? i - 1 : CHAIN_END;
+    }
+    for (uint32_t i = 0; i < c->n; i++) {
+        c->rank[i] = pair_rank(c, i);
+        if (c->rank[i] != TOKENIZER_NONE) c->heap[c->heap_n++] = (uint64_t)c->rank[i] << 32 | i;
+    }
+    for (size_t i = c->heap_n / 2; i-- > 0;)
+        sift_down(c, i);
+}
+
+/* An entry of the heap whose rank is no longer its place's was overtaken by another merge. */
+static void chain_merge(struct chain *c) {
+    while (c->heap_n) {
+        uint64_t entry = heap_pop(c);
+        uint32_t at = (uint32_t)entry, rank = (uint32_t)(entry >> 32);
+        if (c->rank[at] != rank) continue;
+        uint32_t gone = c->next[at], after = c->next[gone];
+        c->id[at] = c->tok->merge_ids[rank];
+        c->rank[gone] = TOKENIZER_NONE;
+        c->next[at] = after;
+        if (after != CHAIN_END) c->previous[after] = at;
+        look_again(c, at);
+        if (c->previous[at] != CHAIN_END) look_again(c, c->previous[at]);
+    }
+}
+
+static enum reel_status reserve(struct bpe_scratch *scratch, size_t n, struct reel_error *err) {
+    const size_t per_byte = 4 * sizeof(uint32_t) + 2 * sizeof(uint64_t);
+    if (n <= scratch->capacity) return REEL_OK;
+    bpe_scratch_release(scratch);
+    size_t capacity = n < 512 ? 512 : n + n / 2;
+    scratch->words = malloc(capacity * per_byte);
+    if (!scratch->words) return err_memory(err, "a long word", capacity * per_byte);
+    scratch->capacity = capacity;
+    return REEL_OK;
+}
+
+enum reel_status bpe_word(const struct reel_tokenizer *tok, struct bpe_scratch *scratch,
+                          const unsigned char *word, size_t n, int32_t *ids, size_t *n_ids,
+                          struct reel_error *err) {
+    *n_ids = 0;
+    if (n <= BPE_SHORT_WORD) {
+        *n_ids = short_word(tok, word, n, ids);
+        return REEL_OK;
+    }
+    if (n > BPE_MAX_WORD)
+        return err_set(err, REEL_E_LIMIT, "a word of %zu bytes, at most %u are supported", n,
+                       BPE_MAX_WORD);
+    enum reel_status status = reserve(scratch, n, err);
+    if (status != REEL_OK) return status;
+    struct chain c = { .tok = tok, .heap = (uint64_t *)(void *)scratch->words };
+    c.id = scratch->words + 4 * scratch->capacity;
+    c.next = c.id + scratch->capacity;
+    c.previous = c.next + scratch->capacity;
+    c.rank = c.previous + scratch->capacity;
+    chain_fill(&c, word, n);
+    chain_merge(&c);
+    for (uint32_t i = 0; c.n && i != CHAIN_END; i = c.next[i])
+        ids[(*n_ids)++] = (int32_t)c.id[i];
+    return REEL_OK;
+}

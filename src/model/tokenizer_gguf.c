@@ -1,0 +1,139 @@
+/* The tokenizer in a GGUF file's metadata. */
+#include "model/tokenizer_parts.h"
+
+/* tokenizer.ggml.token_type */
+enum { TYPE_NORMAL = 1, TYPE_UNKNOWN, TYPE_CONTROL, TYPE_USER_DEFINED, TYPE_UNUSED, TYPE_BYTE };
+
+static bool text_is(const char *bytes, size_t n, const char *wanted) {
+    return n == strlen(wanted) && memcmp(bytes, wanted, n) == 0;
+}
+
+static enum reel_status read_pattern(struct tokenizer_parts *parts, const struct gguf *gguf,
+                                     struct reel_error *err) {
+    static const struct {
+        const char *name;
+        enum split_pattern pattern;
+        bool nfc;
+    } known[] = {
+        { "qwen2", SPLIT_QWEN2, true },
+        { "qwen35", SPLIT_QWEN35, true },
+        { "smollm", SPLIT_SMOLLM, false },
+        { "gpt-2", SPLIT_GPT2, false },
+    };
+    const char *bytes = "";
+    size_t n = 0;
+    enum reel_status status = gguf_get_text(gguf, "tokenizer.ggml.model", true, &bytes, &n, err);
+    if (status != REEL_OK) return status;
+    if (!text_is(bytes, n, "gpt2"))
+        return err_set(err, REEL_E_UNSUPPORTED,
+                       "%s: tokenizer.ggml.model is \"%.*s\"; only gpt2 (byte-level BPE) is "
+                       "supported",
+                       parts->name, (int)(n < 40 ? n : 40), bytes);
+    status = gguf_get_text(gguf, "tokenizer.ggml.pre", true, &bytes, &n, err);
+    if (status != REEL_OK) return status;
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
+        if (!text_is(bytes, n, known[i].name)) continue;
+        parts->pattern = known[i].pattern;
+        parts->nfc = known[i].nfc;
+        return REEL_OK;
+    }
+    return err_set(err, REEL_E_UNSUPPORTED,
+                   "%s: tokenizer.ggml.pre is \"%.*s\"; supported are qwen2, qwen35, smollm and "
+                   "gpt-2",
+                   parts->name, (int)(n < 40 ? n : 40), bytes);
+}
+
+static enum reel_status refuse_flag(const struct tokenizer_parts *parts, const struct gguf *gguf,
+                                    const char *key, struct reel_error *err) {
+    const struct gguf_value *value = gguf_find(gguf, key);
+    if (!value || value->type != GGUF_BOOL || value->n_bytes < 1 || value->bytes[0] == 0)
+        return REEL_OK;
+    return err_set(err, REEL_E_UNSUPPORTED, "%s: %s is true, which is not supported", parts->name,
+                   key);
+}
+
+static enum reel_status find_array(const struct tokenizer_parts *parts, const struct gguf *gguf,
+                                   const char *key, enum gguf_type type,
+                                   const struct gguf_value **out, struct reel_error *err) {
+    *out = gguf_find(gguf, key);
+    if (*out && (*out)->type == GGUF_ARRAY && (*out)->element_type == type) return REEL_OK;
+    return err_set(err, REEL_E_FORMAT, "%s: %s must be a list of %s", parts->name, key,
+                   type == GGUF_STRING ? "texts" : "32-bit integers");
+}
+
+static enum reel_status add_token(struct tokenizer_parts *parts, int64_t id, int32_t type,
+                                  const char *text, size_t n, struct reel_error *err) {
+    switch (type) {
+    case TYPE_NORMAL:
+        return parts_add_word(parts, id, text, n, err);
+    case TYPE_UNKNOWN:
+    case TYPE_CONTROL:
+        return parts_add_token(parts, id, text, n, true, err);
+    case TYPE_USER_DEFINED:
+        return parts_add_token(parts, id, text, n, false, err);
+    case TYPE_UNUSED:
+        return parts_add_reserved(parts, id, err);
+    default:
+        return err_set(err, REEL_E_UNSUPPORTED,
+                       "%s: token %lld has type %d; byte-level BPE has 1 to 5", parts->name,
+                       (long long)id, (int)type);
+    }
+}
+
+static enum reel_status read_tokens(struct tokenizer_parts *parts, const struct gguf *gguf,
+                                    struct reel_error *err) {
+    const struct gguf_value *texts, *types;
+    enum reel_status status =
+        find_array(parts, gguf, "tokenizer.ggml.tokens", GGUF_STRING, &texts, err);
+    if (status == REEL_OK)
+        status = find_array(parts, gguf, "tokenizer.ggml.token_type", GGUF_I32, &types, err);
+    if (status != REEL_OK) return status;
+    if (texts->count > TOKENIZER_MAX_TOKENS || types->count != texts->count)
+        return err_set(err, REEL_E_FORMAT,
+                       "%s: %llu tokens with %llu types; both must agree and be at most %d",
+                       parts->name, (unsigned long long)texts->count,
+                       (unsigned long long)types->count, TOKENIZER_MAX_TOKENS);
+    const unsigned char *cursor = texts->bytes;
+    for (size_t id = 0; status == REEL_OK && id < texts->count; id++) {
+        const char *text;
+        size_t n;
+        int32_t type;
+        if (!gguf_next_text(texts, &cursor, &text, &n))
+            return err_set(err, REEL_E_FORMAT, "%s: token %zu runs past its list", parts->name, id);
+        memcpy(&type, types->bytes + 4 * id, sizeof type);
+        status = add_token(parts, (int64_t)id, type, text, n, err);
+    }
+    return status;
+}
+
+static enum reel_status read_merges(struct tokenizer_parts *parts, const struct gguf *gguf,
+                                    struct reel_error *err) {
+    const struct gguf_value *merges;
+    enum reel_status status =
+        find_array(parts, gguf, "tokenizer.ggml.merges", GGUF_STRING, &merges, err);
+    if (status != REEL_OK) return status;
+    const unsigned char *cursor = merges->bytes;
+    for (uint64_t i = 0; status == REEL_OK && i < merges->count; i++) {
+        const char *text;
+        size_t n;
+        if (!gguf_next_text(merges, &cursor, &text, &n))
+            return err_set(err, REEL_E_FORMAT, "%s: merge %llu runs past its list", parts->name,
+                           (unsigned long long)i);
+        status = parts_add_merge_line(parts, text, n, err);
+    }
+    return status;
+}
+
+enum reel_status parts_from_gguf(struct tokenizer_parts *parts, const struct gguf *gguf,
+                                 struct reel_error *err) {
+    parts->name = gguf->path;
+    parts->drops_unknown = true;
+    enum reel_status status = read_pattern(parts, gguf, err);
+    if (status == REEL_OK)
+        status = refuse_flag(parts, gguf, "tokenizer.ggml.add_space_prefix", err);
+    if (status == REEL_OK) status = refuse_flag(parts, gguf, "tokenizer.ggml.add_bos_token", err);
+    if (status == REEL_OK) status = refuse_flag(parts, gguf, "tokenizer.ggml.add_eos_token", err);
+    if (status == REEL_OK) status = read_tokens(parts, gguf, err);
+    if (status == REEL_OK) status = read_merges(parts, gguf, err);
+    return status;
+}

@@ -1,0 +1,256 @@
+/* tokenizer.json: the format of Hugging Face `tokenizers`. What reel does not do is refused by name
+ * rather than left out; truncation and padding are the caller's business and ignored. */
+#include "base/json.h"
+#include "model/tokenizer_parts.h"
+
+static enum reel_status refuse(const struct tokenizer_parts *parts, const char *what,
+                               const char *found, const char *allowed, struct reel_error *err) {
+    return err_set(err, REEL_E_UNSUPPORTED, "%s: %s \"%.80s\" is not supported: %s", parts->name,
+                   what, found, allowed);
+}
+
+static const char *type_of(const json_t *object) {
+    const char *type = json_string_value(json_object_get(object, "type"));
+    return type ? type : "(no type)";
+}
+
+static bool is_type(const json_t *object, const char *type) {
+    return strcmp(type_of(object), type) == 0;
+}
+
+/* A flag that has to have one value, its fallback being what the format means without it. */
+static enum reel_status need_flag(const struct tokenizer_parts *parts, const json_t *object,
+                                  const char *key, bool fallback, bool wanted,
+                                  struct reel_error *err) {
+    bool found;
+    enum reel_status status = json_get_bool(object, parts->name, key, fallback, &found, err);
+    if (status != REEL_OK || found == wanted) return status;
+    return err_set(err, REEL_E_UNSUPPORTED, "%s: %s with \"%s\" %s is not supported", parts->name,
+                   type_of(object), key, found ? "true" : "false");
+}
+
+static enum reel_status read_normalizer(struct tokenizer_parts *parts, const json_t *root,
+                                        struct reel_error *err) {
+    const json_t *normalizer = json_object_get(root, "normalizer");
+    if (normalizer && is_type(normalizer, "Sequence")) {
+        const json_t *list = json_object_get(normalizer, "normalizers");
+        if (json_array_size(list) == 0) return REEL_OK;
+        normalizer = json_array_get(list, 0);
+        if (json_array_size(list) > 1)
+            return refuse(parts, "a sequence of normalizers with", type_of(json_array_get(list, 1)),
+                          "NFC or none", err);
+    }
+    if (!normalizer || json_is_null(normalizer)) return REEL_OK;
+    if (!is_type(normalizer, "NFC"))
+        return refuse(parts, "normalizer", type_of(normalizer), "NFC or none", err);
+    parts->nfc = true;
+    return REEL_OK;
+}
+
+static enum reel_status read_byte_level(const struct tokenizer_parts *parts, const json_t *step,
+                                        bool use_regex, struct reel_error *err) {
+    if (!is_type(step, "ByteLevel"))
+        return refuse(parts, "pre_tokenizer", type_of(step), "the last one must be ByteLevel", err);
+    enum reel_status status = need_flag(parts, step, "add_prefix_space", true, false, err);
+    if (status == REEL_OK) status = need_flag(parts, step, "use_regex", true, use_regex, err);
+    return status;
+}
+
+static enum reel_status read_split(struct tokenizer_parts *parts, const json_t *step,
+                                   struct reel_error *err) {
+    const char *regex =
+        json_string_value(json_object_get(json_object_get(step, "pattern"), "Regex"));
+    const char *behavior = json_string_value(json_object_get(step, "behavior"));
+    if (!behavior || strcmp(behavior, "Isolated") != 0)
+        return refuse(parts, "Split with behavior", behavior ? behavior : "(none)", "Isolated",
+                      err);
+    enum reel_status status = need_flag(parts, step, "invert", false, false, err);
+    if (status != REEL_OK) return status;
+    if (regex && strcmp(regex, split_regex_qwen2) == 0)
+        parts->pattern = SPLIT_QWEN2;
+    else if (regex && strcmp(regex, split_regex_qwen35) == 0)
+        parts->pattern = SPLIT_QWEN35;
+    else
+        return refuse(parts, "Split by", regex ? regex : "(no Regex)",
+                      "the patterns of Qwen2, Qwen3 and Qwen3.5 are", err);
+    return REEL_OK;
+}
+
+static enum reel_status read_pre_tokenizer(struct tokenizer_parts *parts, const json_t *root,
+                                           struct reel_error *err) {
+    const json_t *step = json_object_get(root, "pre_tokenizer");
+    const json_t *list = json_object_get(step, "pretokenizers");
+    const char *allowed = "Split + ByteLevel, Digits + ByteLevel or ByteLevel alone";
+    if (!step || !is_type(step, "Sequence") || json_array_size(list) == 1) {
+        if (step && is_type(step, "Sequence")) step = json_array_get(list, 0);
+        if (!step || !is_type(step, "ByteLevel"))
+            return refuse(parts, "pre_tokenizer", type_of(step), allowed, err);
+        parts->pattern = SPLIT_GPT2;
+        return read_byte_level(parts, step, true, err);
+    }
+    const json_t *first = json_array_get(list, 0), *last = json_array_get(list, 1);
+    if (json_array_size(list) != 2)
+        return refuse(parts, "pre_tokenizer", "Sequence of another length than 2", allowed, err);
+    if (is_type(first, "Split")) {
+        enum reel_status status = read_split(parts, first, err);
+        return status == REEL_OK ? read_byte_level(parts, last, false, err) : status;
+    }
+    if (!is_type(first, "Digits"))
+        return refuse(parts, "pre_tokenizer", type_of(first), allowed, err);
+    parts->pattern = SPLIT_SMOLLM;
+    enum reel_status status = need_flag(parts, first, "individual_digits", false, true, err);
+    return status == REEL_OK ? read_byte_level(parts, last, true, err) : status;
+}
+
+/* Both may only be ByteLevel: it adds no token, and it decodes as reel does. */
+static enum reel_status read_byte_level_only(const struct tokenizer_parts *parts,
+                                             const json_t *root, const char *key, bool required,
+                                             struct reel_error *err) {
+    const json_t *object = json_object_get(root, key);
+    if ((!object || json_is_null(object)) && !required) return REEL_OK;
+    if (object && is_type(object, "ByteLevel")) return REEL_OK;
+    return refuse(parts, key, type_of(object), "ByteLevel", err);
+}
+
+static enum reel_status need_empty(const struct tokenizer_parts *parts, const json_t *model,
+                                   const char *key, struct reel_error *err) {
+    const char *text;
+    enum reel_status status = json_get_text(model, parts->name, key, &text, err);
+    if (status != REEL_OK || !text || !*text) return status;
+    return refuse(parts, key, text, "it must be empty", err);
+}
+
+static enum reel_status read_model_options(struct tokenizer_parts *parts, const json_t *model,
+                                           struct reel_error *err) {
+    const char *unknown;
+    const struct json_real_rule dropout = { .key = "dropout", .min = 0, .max = 0 };
+    double zero;
+    if (json_object_get(model, "type") && !is_type(model, "BPE"))
+        return refuse(parts, "model", type_of(model), "BPE", err);
+    enum reel_status status = json_get_text(model, parts->name, "unk_token", &unknown, err);
+    parts->drops_unknown = !unknown;
+    if (status == REEL_OK) status = need_empty(parts, model, "continuing_subword_prefix", err);
+    if (status == REEL_OK) status = need_empty(parts, model, "end_of_word_suffix", err);
+    if (status == REEL_OK) status = json_get_real(model, parts->name, &dropout, &zero, err);
+    if (status == REEL_OK) status = need_flag(parts, model, "byte_fallback", false, false, err);
+    if (status == REEL_OK) status = need_flag(parts, model, "ignore_merges", false, false, err);
+    return status;
+}
+
+enum reel_status parts_add_vocabulary(struct tokenizer_parts *parts, const json_t *vocab,
+                                      struct reel_error *err) {
+    if (!json_is_object(vocab))
+        return err_set(err, REEL_E_FORMAT, "%s: the vocabulary must be an object of texts and ids",
+                       parts->name);
+    for (void *i = json_object_iter((json_t *)(uintptr_t)vocab); i;
+         i = json_object_iter_next((json_t *)(uintptr_t)vocab, i)) {
+        const char *text = json_object_iter_key(i);
+        const json_t *id = json_object_iter_value(i);
+        if (!json_is_integer(id))
+            return err_set(err, REEL_E_FORMAT, "%s: the id of token \"%.40s\" must be an integer",
+                           parts->name, text);
+        enum reel_status status =
+            parts_add_word(parts, json_integer_value(id), text, strlen(text), err);
+        if (status != REEL_OK) return status;
+    }
+    return REEL_OK;
+}
+
+static enum reel_status read_merges(struct tokenizer_parts *parts, const json_t *merges,
+                                    struct reel_error *err) {
+    if (!json_is_array(merges))
+        return err_set(err, REEL_E_FORMAT, "%s: \"merges\" must be a list", parts->name);
+    enum reel_status status = REEL_OK;
+    for (size_t i = 0; status == REEL_OK && i < json_array_size(merges); i++) {
+        const json_t *merge = json_array_get(merges, i);
+        const json_t *left = json_array_get(merge, 0), *right = json_array_get(merge, 1);
+        if (json_is_string(merge))
+            status = parts_add_merge_line(parts, json_string_value(merge),
+                                          json_string_length(merge), err);
+        else if (json_array_size(merge) == 2 && json_is_string(left) && json_is_string(right))
+            status = parts_add_merge(parts, json_string_value(left), json_string_length(left),
+                                     json_string_value(right), json_string_length(right), err);
+        else
+            status = err_set(err, REEL_E_FORMAT, "%s: merge %zu must be \"a b\" or [\"a\", \"b\"]",
+                             parts->name, i);
+    }
+    return status;
+}
+
+/* "normalized" would look for the token in the text after NFC, where it can differ. */
+enum reel_status parts_add_described(struct tokenizer_parts *parts, int64_t id,
+                                     const json_t *described, struct reel_error *err) {
+    static const char *const refused[] = { "lstrip", "rstrip", "single_word", "normalized" };
+    const char *text;
+    enum reel_status status = json_get_text(described, parts->name, "content", &text, err);
+    if (status != REEL_OK) return status;
+    if (!text)
+        return err_set(err, REEL_E_FORMAT, "%s: added token %lld has no \"content\"", parts->name,
+                       (long long)id);
+    for (int i = 0; i < (parts->nfc ? 4 : 3); i++) {
+        bool set;
+        status = json_get_bool(described, parts->name, refused[i], false, &set, err);
+        if (status != REEL_OK) return status;
+        if (set)
+            return err_set(err, REEL_E_UNSUPPORTED,
+                           "%s: added token \"%.40s\" with \"%s\" true is not supported",
+                           parts->name, text, refused[i]);
+    }
+    bool control;
+    status = json_get_bool(described, parts->name, "special", false, &control, err);
+    if (status != REEL_OK) return status;
+    return parts_add_token(parts, id, text, strlen(text), control, err);
+}
+
+static enum reel_status read_added(struct tokenizer_parts *parts, const json_t *root,
+                                   struct reel_error *err) {
+    const json_t *list = json_object_get(root, "added_tokens");
+    const struct json_int_rule rule = { .key = "id",
+                                        .max = TOKENIZER_MAX_TOKENS - 1,
+                                        .required = true };
+    if (list && !json_is_null(list) && !json_is_array(list))
+        return err_set(err, REEL_E_FORMAT, "%s: \"added_tokens\" must be a list", parts->name);
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *described = json_array_get(list, i);
+        int64_t id;
+        enum reel_status status = json_get_int(described, parts->name, &rule, &id, err);
+        if (status == REEL_OK) status = parts_add_described(parts, id, described, err);
+        if (status != REEL_OK) return status;
+    }
+    return REEL_OK;
+}
+
+static enum reel_status read_root(struct tokenizer_parts *parts, const json_t *root,
+                                  struct reel_error *err) {
+    const json_t *model = json_object_get(root, "model");
+    if (!json_is_object(model))
+        return err_set(err, REEL_E_FORMAT, "%s: \"model\" must be an object", parts->name);
+    enum reel_status status = read_model_options(parts, model, err);
+    if (status == REEL_OK) status = read_normalizer(parts, root, err);
+    if (status == REEL_OK) status = read_pre_tokenizer(parts, root, err);
+    if (status == REEL_OK) status = read_byte_level_only(parts, root, "post_processor", false, err);
+    if (status == REEL_OK) status = read_byte_level_only(parts, root, "decoder", true, err);
+    if (status == REEL_OK)
+        status = parts_add_vocabulary(parts, json_object_get(model, "vocab"), err);
+    if (status == REEL_OK) status = read_merges(parts, json_object_get(model, "merges"), err);
+    if (status == REEL_OK) status = read_added(parts, root, err);
+    return status;
+}
+
+enum reel_status parts_from_json(struct tokenizer_parts *parts, const char *name,
+                                 const struct file_map *file, const char *config_name,
+                                 const struct file_map *config, struct reel_error *err) {
+    json_t *root = NULL;
+    parts->name = name;
+    enum reel_status status = json_read(&root, name, file->bytes, file->size, err);
+    if (status == REEL_OK) status = read_root(parts, root, err);
+    json_decref(root);
+    if (status != REEL_OK || !config) return status;
+    root = NULL;
+    parts->name = config_name;
+    status = json_read(&root, config_name, config->bytes, config->size, err);
+    if (status == REEL_OK) status = parts_add_config_tokens(parts, root, err);
+    json_decref(root);
+    parts->name = name;
+    return status;
+}

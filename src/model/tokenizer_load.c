@@ -1,0 +1,133 @@
+/* Finding the files of a tokenizer, hashing them, and reading them only when no cache has them. */
+#include "model/tokenizer_cache.h"
+#include "model/tokenizer_parts.h"
+
+#include <stdlib.h>
+
+enum { FILE_MAIN, FILE_MERGES, FILE_CONFIG, N_FILES };
+
+/* The files of a folder; those that are not there stay zeroed. */
+struct tokenizer_files {
+    bool json; /* FILE_MAIN is tokenizer.json; otherwise vocab.json */
+    bool present[N_FILES];
+    struct file_map maps[N_FILES];
+    char *names[N_FILES];
+};
+
+static void files_release(struct tokenizer_files *files) {
+    for (int i = 0; i < N_FILES; i++) {
+        file_map_close(&files->maps[i]);
+        free(files->names[i]);
+    }
+}
+
+static enum reel_status map_file(struct tokenizer_files *files, int which,
+                                 const struct model_source *source, const char *name, bool required,
+                                 struct reel_error *err) {
+    if (!required && !model_source_has(source, name)) return REEL_OK;
+    enum reel_status status =
+        model_source_map(source, name, &files->maps[which], &files->names[which], err);
+    files->present[which] = status == REEL_OK;
+    return status;
+}
+
+static enum reel_status map_files(struct tokenizer_files *files, const struct model_source *source,
+                                  struct reel_error *err) {
+    files->json = model_source_has(source, "tokenizer.json");
+    if (!files->json && !model_source_has(source, "vocab.json"))
+        return err_set(err, REEL_E_NOT_FOUND,
+                       "%s: no tokenizer: neither tokenizer.json nor vocab.json is there",
+                       source->path);
+    const char *main_name = files->json ? "tokenizer.json" : "vocab.json";
+    enum reel_status status = map_file(files, FILE_MAIN, source, main_name, true, err);
+    if (status == REEL_OK && !files->json)
+        status = map_file(files, FILE_MERGES, source, "merges.txt", true, err);
+    if (status == REEL_OK)
+        status = map_file(files, FILE_CONFIG, source, "tokenizer_config.json", !files->json, err);
+    return status;
+}
+
+/* The hash of a list of hashes: what each part is called and what is in it. */
+static enum reel_status hash_part(struct buffer *list, const char *key, const void *bytes, size_t n,
+                                  struct reel_error *err) {
+    char hex[SHA256_HEX];
+    sha256_hex(bytes, n, hex);
+    return buffer_printf(list, err, "%s %s\n", key, hex);
+}
+
+static enum reel_status hash_files(const struct tokenizer_files *files, char hex[SHA256_HEX],
+                                   struct reel_error *err) {
+    static const char *const keys[N_FILES] = { "main", "merges", "config" };
+    struct buffer list = { 0 };
+    enum reel_status status = buffer_text(&list, files->json ? "json\n" : "vocab\n", err);
+    for (int i = 0; status == REEL_OK && i < N_FILES; i++)
+        if (files->present[i])
+            status = hash_part(&list, keys[i], files->maps[i].bytes, files->maps[i].size, err);
+    if (status == REEL_OK) sha256_hex(list.bytes, list.size, hex);
+    buffer_release(&list);
+    return status;
+}
+
+/* Everything parts_from_gguf looks at, and nothing else: a hash of the weights would take longer
+ * than reading the tokenizer. */
+static enum reel_status hash_gguf(const struct gguf *gguf, char hex[SHA256_HEX],
+                                  struct reel_error *err) {
+    static const char *const keys[] = {
+        "tokenizer.ggml.model",
+        "tokenizer.ggml.pre",
+        "tokenizer.ggml.add_space_prefix",
+        "tokenizer.ggml.add_bos_token",
+        "tokenizer.ggml.add_eos_token",
+        "tokenizer.ggml.tokens",
+        "tokenizer.ggml.token_type",
+        "tokenizer.ggml.merges",
+    };
+    struct buffer list = { 0 };
+    enum reel_status status = buffer_text(&list, "gguf\n", err);
+    for (size_t i = 0; status == REEL_OK && i < sizeof keys / sizeof keys[0]; i++) {
+        const struct gguf_value *value = gguf_find(gguf, keys[i]);
+        if (!value) continue;
+        status = buffer_printf(&list, err, "%d %d %llu ", (int)value->type,
+                               (int)value->element_type, (unsigned long long)value->count);
+        if (status == REEL_OK)
+            status = hash_part(&list, keys[i], value->bytes, value->n_bytes, err);
+    }
+    if (status == REEL_OK) sha256_hex(list.bytes, list.size, hex);
+    buffer_release(&list);
+    return status;
+}
+
+static enum reel_status parts_from_files(struct tokenizer_parts *parts,
+                                         const struct tokenizer_files *files,
+                                         struct reel_error *err) {
+    const struct file_map *config = files->present[FILE_CONFIG] ? &files->maps[FILE_CONFIG] : NULL;
+    if (files->json)
+        return parts_from_json(parts, files->names[FILE_MAIN], &files->maps[FILE_MAIN],
+                               files->names[FILE_CONFIG], config, err);
+    return parts_from_vocab(parts, files->names[FILE_MAIN], &files->maps[FILE_MAIN],
+                            files->names[FILE_MERGES], &files->maps[FILE_MERGES],
+                            files->names[FILE_CONFIG], config, err);
+}
+
+enum reel_status tokenizer_load(struct reel_tokenizer **out, const struct model_source *source,
+                                const struct gguf *gguf, const char *cache_dir,
+                                struct reel_error *err) {
+    struct tokenizer_files files = { 0 };
+    struct tokenizer_parts parts = { 0 };
+    char hash[SHA256_HEX] = ""; /* without a cache nobody asks for it */
+    enum reel_status status = REEL_OK;
+    *out = NULL;
+    if (!gguf) status = map_files(&files, source, err);
+    if (status == REEL_OK && cache_dir) {
+        status = gguf ? hash_gguf(gguf, hash, err) : hash_files(&files, hash, err);
+        if (status == REEL_OK) status = tokenizer_cache_read(out, cache_dir, hash, err);
+    }
+    if (status == REEL_OK && !*out) {
+        status = gguf ? parts_from_gguf(&parts, gguf, err) : parts_from_files(&parts, &files, err);
+        if (status == REEL_OK) status = tokenizer_build(out, &parts, hash, err);
+        if (status == REEL_OK && cache_dir) tokenizer_cache_write(*out, cache_dir);
+    }
+    parts_release(&parts);
+    files_release(&files);
+    return status;
+}

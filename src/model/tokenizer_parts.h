@@ -1,0 +1,81 @@
+/* A tokenizer as its files describe it, before tables are built: filled by one reader per format.
+ */
+#ifndef REEL_MODEL_TOKENIZER_PARTS_H
+#define REEL_MODEL_TOKENIZER_PARTS_H
+
+#include "base/buffer.h"
+#include "model/gguf.h"
+#include "model/tokenizer_tables.h"
+
+#include <jansson.h>
+
+struct token_part {
+    uint32_t at; /* into text */
+    uint32_t n;
+    uint32_t flags; /* enum token_flag; 0 for an id not described yet */
+};
+
+/* Two tokens that merge: their bytes stand one after the other in text. */
+struct merge_part {
+    uint32_t at, left_n, right_n;
+};
+
+struct tokenizer_parts {
+    const char *name; /* borrowed: the file, for messages */
+    enum split_pattern pattern;
+    bool nfc;
+    bool drops_unknown; /* a byte that is no token vanishes; otherwise it would need unk_token */
+    struct buffer text;
+    struct token_part *tokens; /* [n_tokens], index is the id */
+    size_t n_tokens, token_capacity;
+    struct merge_part *merges; /* [n_merges], index is the rank */
+    size_t n_merges, merge_capacity;
+};
+
+/* A vocabulary entry, written in the byte alphabet. */
+enum reel_status parts_add_word(struct tokenizer_parts *parts, int64_t id, const char *text,
+                                size_t n, struct reel_error *err);
+
+/* An added token, written as it stands in text. May repeat what is known of the id. */
+enum reel_status parts_add_token(struct tokenizer_parts *parts, int64_t id, const char *text,
+                                 size_t n, bool control, struct reel_error *err);
+
+/* An id that a file lists but that has no text. */
+enum reel_status parts_add_reserved(struct tokenizer_parts *parts, int64_t id,
+                                    struct reel_error *err);
+
+/* The next merge by rank. */
+enum reel_status parts_add_merge(struct tokenizer_parts *parts, const char *left, size_t left_n,
+                                 const char *right, size_t right_n, struct reel_error *err);
+
+/* The same, written "left right". */
+enum reel_status parts_add_merge_line(struct tokenizer_parts *parts, const char *line, size_t n,
+                                      struct reel_error *err);
+
+void parts_release(struct tokenizer_parts *parts);
+
+/* Builds tables from parts. */
+enum reel_status tokenizer_build(struct reel_tokenizer **out, const struct tokenizer_parts *parts,
+                                 const char *source, struct reel_error *err);
+
+/* The readers. Each sets parts->name for its messages. `config` is tokenizer_config.json, NULL when
+ * there is none: it may list added tokens that tokenizer.json lacks. */
+enum reel_status parts_from_json(struct tokenizer_parts *parts, const char *name,
+                                 const struct file_map *file, const char *config_name,
+                                 const struct file_map *config, struct reel_error *err);
+enum reel_status parts_from_vocab(struct tokenizer_parts *parts, const char *vocab_name,
+                                  const struct file_map *vocab, const char *merges_name,
+                                  const struct file_map *merges, const char *config_name,
+                                  const struct file_map *config, struct reel_error *err);
+enum reel_status parts_from_gguf(struct tokenizer_parts *parts, const struct gguf *gguf,
+                                 struct reel_error *err);
+
+/* Shared by the JSON readers. */
+enum reel_status parts_add_vocabulary(struct tokenizer_parts *parts, const json_t *vocab,
+                                      struct reel_error *err);
+enum reel_status parts_add_config_tokens(struct tokenizer_parts *parts, const json_t *config,
+                                         struct reel_error *err);
+enum reel_status parts_add_described(struct tokenizer_parts *parts, int64_t id,
+                                     const json_t *described, struct reel_error *err);
+
+#endif

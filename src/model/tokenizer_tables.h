@@ -1,0 +1,143 @@
+/* The tables of a loaded tokenizer: one block of bytes, the same in memory and in a cache file.
+ *
+ *   header | sections, each on a 64-byte boundary, sizes following from the header's counts
+ *
+ * A block is checked once, when it is attached: after that every number in it can be trusted to
+ * stay inside the block, whoever wrote it.
+ */
+#ifndef REEL_MODEL_TOKENIZER_TABLES_H
+#define REEL_MODEL_TOKENIZER_TABLES_H
+
+#include "base/sha256.h"
+#include "model/tokenizer.h"
+#include "model/tokenizer_split.h"
+
+#include <string.h>
+
+#define TOKENIZER_TABLES_VERSION 1
+#define TOKENIZER_MAX_TEXT       (1u << 28) /* bytes of all tokens together */
+#define TOKENIZER_NONE           UINT32_MAX
+
+enum token_flag {
+    TOKEN_PRESENT = 1,  /* has text; only reserved ids of GGUF files have none */
+    TOKEN_ADDED = 2,    /* found in text as it stands, before everything else */
+    TOKEN_CONTROL = 4,  /* "special": not part of what a reader sees */
+    TOKEN_RAW = 8,      /* its text is not written in the byte alphabet: no merge can give it */
+    TOKEN_RESERVED = 16 /* listed without text */
+};
+
+struct tables_header {
+    char magic[8];
+    uint32_t version;
+    uint32_t byte_order;
+    char source[SHA256_HEX]; /* of the files the tables were made from */
+    uint8_t pattern;         /* enum split_pattern */
+    uint8_t nfc;
+    uint8_t merge_bits; /* log2 of the slots of each hash table */
+    uint8_t word_bits;
+    uint8_t zero[7];
+    uint32_t n_tokens;
+    uint32_t n_merges;
+    uint32_t n_added;
+    uint64_t text_bytes;
+    uint64_t total_bytes;
+    uint64_t checksum; /* of everything after the header */
+};
+
+/* A slot of the merge table: left id, right id and rank, 20 + 20 + 24 bits; all ones when empty. */
+#define MERGE_EMPTY       UINT64_MAX
+#define MERGE_KEY(l, r)   ((uint64_t)(l) << 20 | (uint64_t)(r))
+#define MERGE_SLOT(k, rk) ((k) << 24 | (uint64_t)(rk))
+/* A slot of the word table: 42 bits of the hash, whether the word is one token after merging, and
+ * id + 1; 0 when empty. */
+#define WORD_ID_BITS 21
+#define WORD_WHOLE   (UINT64_C(1) << WORD_ID_BITS)
+#define WORD_TAG(h)  ((h) & ~(WORD_WHOLE * 2 - 1))
+
+struct reel_tokenizer {
+    struct tables_header head;
+    struct file_map file; /* the cache file the tables lie in, or */
+    void *block;          /* the memory they were built in */
+    size_t block_bytes;
+    const uint32_t *offsets;     /* [n_tokens + 1], into text */
+    const uint8_t *flags;        /* [n_tokens], enum token_flag */
+    const uint32_t *byte_ids;    /* [256], NONE for a byte the vocabulary lacks */
+    const uint32_t *added;       /* [n_added] ids, sorted by their bytes */
+    const uint32_t *merge_ids;   /* [n_merges], what the merge of each rank gives */
+    const uint64_t *merge_slots; /* [1 << merge_bits] */
+    const uint64_t *word_slots;  /* [1 << word_bits] */
+    const char *text;            /* [text_bytes] */
+    bool added_lead[256];        /* bytes an added token starts with */
+};
+
+/* Where the sections lie; writable while the tables are built. */
+struct tables_layout {
+    size_t offsets, flags, byte_ids, added, merge_ids, merge_slots, word_slots, text, total;
+};
+
+/* False when the header's counts are outside their limits. */
+bool tables_layout(const struct tables_header *head, struct tables_layout *at);
+
+/* Points tok, whose header is filled, into a block it trusts. */
+void tables_point(struct reel_tokenizer *tok, const void *block, const struct tables_layout *at);
+
+/* Fills what identifies a block and its checksum; head is the start of the block. */
+void tables_sign(struct tables_header *head, const char *source);
+
+/* Points tok into block [n_bytes] and checks everything. `source` is the expected hash. False: not
+ * a block this version can use. */
+bool tables_attach(struct reel_tokenizer *tok, const void *block, size_t n_bytes,
+                   const char *source);
+
+uint64_t tables_checksum(const void *bytes, size_t n);
+
+static inline uint64_t merge_hash(uint64_t key, unsigned bits) {
+    return (key * UINT64_C(0x9e3779b97f4a7c15)) >> (64 - bits);
+}
+
+/* Rank of the merge of two tokens, or NONE. */
+static inline uint32_t tables_rank(const struct reel_tokenizer *tok, uint32_t left,
+                                   uint32_t right) {
+    uint64_t key = MERGE_KEY(left, right);
+    uint64_t mask = (UINT64_C(1) << tok->head.merge_bits) - 1;
+    for (uint64_t i = merge_hash(key, tok->head.merge_bits);; i = (i + 1) & mask) {
+        uint64_t slot = tok->merge_slots[i];
+        if (slot >> 24 == key) return (uint32_t)(slot & 0xffffff);
+        if (slot == MERGE_EMPTY) return TOKENIZER_NONE;
+    }
+}
+
+static inline uint64_t word_hash(const void *bytes, size_t n) {
+    const unsigned char *p = bytes;
+    const uint64_t k = UINT64_C(0xd6e8feb86659fd93);
+    uint64_t h = n * k, part;
+    for (; n >= 8; p += 8, n -= 8) {
+        memcpy(&part, p, 8);
+        h = (h ^ part) * k;
+        h ^= h >> 32;
+    }
+    for (part = 0; n > 0; n--)
+        part = part << 8 | p[n - 1];
+    h = (h ^ part) * k;
+    h ^= h >> 32;
+    return h * k;
+}
+
+/* The word table's slot for these bytes; 0 when they are no token. */
+static inline uint64_t tables_word(const struct reel_tokenizer *tok, const void *bytes, size_t n) {
+    uint64_t hash = word_hash(bytes, n);
+    uint64_t mask = (UINT64_C(1) << tok->head.word_bits) - 1;
+    for (uint64_t i = hash >> (64 - tok->head.word_bits);; i = (i + 1) & mask) {
+        uint64_t slot = tok->word_slots[i];
+        if (slot == 0) return 0;
+        if (WORD_TAG(slot) != WORD_TAG(hash)) continue;
+        uint32_t id = (uint32_t)(slot & (WORD_WHOLE - 1)) - 1, at = tok->offsets[id];
+        if (tok->offsets[id + 1] - at == n && memcmp(tok->text + at, bytes, n) == 0) return slot;
+    }
+}
+
+static inline uint32_t word_slot_id(uint64_t slot) {
+    return (uint32_t)(slot & (WORD_WHOLE - 1)) - 1;
+}
+
+#endif

@@ -1,0 +1,97 @@
+/* vocab.json + merges.txt + tokenizer_config.json: the older form of the same tokenizer. Its files
+ * do not say how text is split; the class named in tokenizer_config.json does. */
+#include "base/json.h"
+#include "model/tokenizer_parts.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+enum reel_status parts_add_config_tokens(struct tokenizer_parts *parts, const json_t *config,
+                                         struct reel_error *err) {
+    const json_t *added = json_object_get(config, "added_tokens_decoder");
+    if (!added || json_is_null(added)) return REEL_OK;
+    if (!json_is_object(added))
+        return err_set(err, REEL_E_FORMAT, "%s: \"added_tokens_decoder\" must be an object",
+                       parts->name);
+    enum reel_status status = REEL_OK;
+    for (void *i = json_object_iter((json_t *)(uintptr_t)added); status == REEL_OK && i;
+         i = json_object_iter_next((json_t *)(uintptr_t)added, i)) {
+        const char *key = json_object_iter_key(i);
+        char *end;
+        errno = 0;
+        long long id = strtoll(key, &end, 10);
+        if (errno || end == key || *end)
+            return err_set(err, REEL_E_FORMAT,
+                           "%s: \"added_tokens_decoder\": \"%.40s\" is not a token id", parts->name,
+                           key);
+        status = parts_add_described(parts, id, json_object_iter_value(i), err);
+    }
+    return status;
+}
+
+static enum reel_status read_class(struct tokenizer_parts *parts, const json_t *config,
+                                   struct reel_error *err) {
+    const char *class;
+    enum reel_status status = json_get_text(config, parts->name, "tokenizer_class", &class, err);
+    if (status != REEL_OK) return status;
+    if (class &&
+        (strcmp(class, "Qwen2Tokenizer") == 0 || strcmp(class, "Qwen2TokenizerFast") == 0)) {
+        parts->pattern = SPLIT_QWEN2;
+        parts->nfc = true;
+        return REEL_OK;
+    }
+    return err_set(err, REEL_E_UNSUPPORTED,
+                   "%s: \"tokenizer_class\" is \"%.60s\": without tokenizer.json only "
+                   "Qwen2Tokenizer is supported",
+                   parts->name, class ? class : "(none)");
+}
+
+static enum reel_status read_config(struct tokenizer_parts *parts, const struct file_map *file,
+                                    struct reel_error *err) {
+    json_t *config = NULL;
+    enum reel_status status = json_read(&config, parts->name, file->bytes, file->size, err);
+    if (status == REEL_OK) status = read_class(parts, config, err);
+    if (status == REEL_OK) status = parts_add_config_tokens(parts, config, err);
+    json_decref(config);
+    return status;
+}
+
+static enum reel_status read_vocab(struct tokenizer_parts *parts, const struct file_map *file,
+                                   struct reel_error *err) {
+    json_t *vocab = NULL;
+    enum reel_status status = json_read(&vocab, parts->name, file->bytes, file->size, err);
+    if (status == REEL_OK) status = parts_add_vocabulary(parts, vocab, err);
+    json_decref(vocab);
+    return status;
+}
+
+/* One merge a line, in order of rank; the first line may be a comment. */
+static enum reel_status read_merges(struct tokenizer_parts *parts, const struct file_map *file,
+                                    struct reel_error *err) {
+    const char *p = (const char *)file->bytes, *end = p + file->size;
+    enum reel_status status = REEL_OK;
+    for (bool first = true; status == REEL_OK && p < end; first = false) {
+        const char *newline = memchr(p, '\n', (size_t)(end - p));
+        const char *after = newline ? newline + 1 : end;
+        size_t n = (size_t)((newline ? newline : end) - p);
+        if (n && p[n - 1] == '\r') n--;
+        bool comment = first && n >= 8 && memcmp(p, "#version", 8) == 0;
+        if (n && !comment) status = parts_add_merge_line(parts, p, n, err);
+        p = after;
+    }
+    return status;
+}
+
+enum reel_status parts_from_vocab(struct tokenizer_parts *parts, const char *vocab_name,
+                                  const struct file_map *vocab, const char *merges_name,
+                                  const struct file_map *merges, const char *config_name,
+                                  const struct file_map *config, struct reel_error *err) {
+    parts->name = vocab_name;
+    enum reel_status status = read_vocab(parts, vocab, err);
+    parts->name = merges_name;
+    if (status == REEL_OK) status = read_merges(parts, merges, err);
+    parts->name = config_name;
+    if (status == REEL_OK) status = read_config(parts, config, err);
+    parts->name = vocab_name;
+    return status;
+}

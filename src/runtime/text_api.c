@@ -1,0 +1,56 @@
+/* The public calls about text and tokens that need no model. */
+#include "model/tokenizer.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum reel_status reel_tokenizer_open(struct reel_tokenizer **out, const char *path,
+                                     const char *cache_dir, struct reel_error *err) {
+    struct model_source source = { 0 };
+    struct tensor_file file = { 0 };
+    struct gguf gguf = { 0 };
+    *out = NULL;
+    enum reel_status status = model_source_open(&source, path, err);
+    if (status == REEL_OK && source.is_gguf) status = gguf_open(&gguf, &file, &source, err);
+    if (status == REEL_OK)
+        status = tokenizer_load(out, &source, source.is_gguf ? &gguf : NULL, cache_dir, err);
+    tensor_file_release(&file);
+    gguf_release(&gguf);
+    model_source_release(&source);
+    return status;
+}
+
+void reel_tokenizer_close(struct reel_tokenizer *tok) { tokenizer_close(tok); }
+
+int reel_tokenizer_size(const struct reel_tokenizer *tok) { return tokenizer_size(tok); }
+
+enum reel_status reel_encode(const struct reel_tokenizer *tok, const char *text, size_t n_bytes,
+                             unsigned flags, int32_t *ids, size_t cap, size_t *n_ids,
+                             struct reel_error *err) {
+    const struct text_piece piece = { text, n_bytes, (flags & REEL_ENCODE_CONTROL) != 0 };
+    int32_t *all;
+    size_t n;
+    *n_ids = 0;
+    if (flags & ~(unsigned)REEL_ENCODE_CONTROL)
+        return err_set(err, REEL_E_ARGUMENT, "encode: flags 0x%x, allowed are 0 and 0x%x", flags,
+                       (unsigned)REEL_ENCODE_CONTROL);
+    enum reel_status status = tokenizer_encode(tok, &piece, 1, &all, &n, err);
+    if (status != REEL_OK) return status;
+    *n_ids = n;
+    if (n <= cap && n > 0) memcpy(ids, all, n * sizeof *ids);
+    free(all);
+    if (n <= cap) return REEL_OK;
+    return err_set(err, REEL_E_LIMIT, "encode: %zu ids, the caller has room for %zu", n, cap);
+}
+
+const char *reel_token_bytes(const struct reel_tokenizer *tok, int32_t id, size_t *n_bytes) {
+    return tokenizer_bytes(tok, id, n_bytes);
+}
+
+bool reel_token_is_control(const struct reel_tokenizer *tok, int32_t id) {
+    return tokenizer_is_control(tok, id);
+}
+
+int32_t reel_token_find(const struct reel_tokenizer *tok, const char *text, size_t n_bytes) {
+    return tokenizer_find(tok, text, n_bytes);
+}
