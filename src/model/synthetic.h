@@ -1,0 +1,39 @@
+/* Synthetic checkpoints: which tensors there are, how each is filled, and the named shapes.
+ * synthetic_folder.c writes them out (reel_synthesize). */
+#ifndef REEL_MODEL_SYNTHETIC_H
+#define REEL_MODEL_SYNTHETIC_H
+
+#include "base/buffer.h"
+#include "model/model_config.h"
+
+/* One tensor under its Hugging Face name. */
+struct synthetic_tensor {
+    char name[64];
+    int rank; /* 1: a norm's gains; 2: a matrix */
+    int rows; /* 1 for a norm */
+    int columns;
+    float offset; /* 1 for gains, 0 for a matrix */
+    float scale;  /* of a draw, see kernels/synthetic.h */
+};
+
+/* Tensors of a model: embedding, each layer's, final norm and, untied, the head. */
+int synthetic_tensor_count(const struct model_config *config);
+void synthetic_tensor_get(const struct model_config *config, int i, struct synthetic_tensor *out);
+
+/* The bf16 bits of n elements from index `first` on. */
+void synthetic_fill(const struct synthetic_tensor *tensor, uint64_t seed, uint64_t first, size_t n,
+                    uint16_t *out);
+
+/* The smallest vocabulary a byte-level tokenizer fits in: 256 bytes and 3 control tokens. */
+#define SYNTHETIC_MIN_VOCAB   259
+#define SYNTHETIC_END_OF_TEXT 256
+#define SYNTHETIC_END_OF_TURN 258
+
+/* Appends the config.json of a named shape, "qwen3-0.6b"; *found is false for any other name. */
+enum reel_status synthetic_shape_config(struct buffer *out, const char *shape, bool *found,
+                                        struct reel_error *err);
+
+/* Appends the names of all shapes, separated by commas. */
+enum reel_status synthetic_shape_names(struct buffer *out, struct reel_error *err);
+
+#endif

@@ -1,0 +1,311 @@
+/* reel_synthesize: a model folder of synthetic weights. Everything is written into a folder beside
+ * the one asked for, which is then renamed: nobody ever sees half a model. Not synced to disk: the
+ * bytes can be made again. */
+#include "base/memory.h"
+#include "model/synthetic.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define FILL_ELEMENTS ((size_t)1 << 19) /* written at a time: 1 MB */
+
+static const char *const file_names[] = { "config.json", "tokenizer.json", "model.safetensors" };
+
+struct writer {
+    char *aside; /* the folder being filled */
+    const struct model_config *config;
+    uint64_t seed;
+    reel_progress_fn progress;
+    void *progress_user;
+};
+
+/* ---- one file -------------------------------------------------------------------------------- */
+
+struct out_file {
+    char *path;
+    int fd;
+};
+
+static enum reel_status file_start(struct out_file *file, const struct writer *w, const char *name,
+                                   struct reel_error *err) {
+    size_t n = strlen(w->aside) + strlen(name) + 2;
+    file->fd = -1;
+    enum reel_status status = mem_zeroed(&file->path, n, 1, "a path", err);
+    if (status != REEL_OK) return status;
+    snprintf(file->path, n, "%s/%s", w->aside, name);
+    file->fd = open(file->path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+    if (file->fd >= 0) return REEL_OK;
+    return err_set(err, REEL_E_IO, "%s: cannot create: %s", file->path, strerror(errno));
+}
+
+static enum reel_status file_append(const struct out_file *file, const void *bytes, size_t n,
+                                    struct reel_error *err) {
+    const char *p = bytes;
+    while (n > 0) {
+        ssize_t done = write(file->fd, p, n);
+        if (done < 0 && errno == EINTR) continue;
+        if (done < 0)
+            return err_set(err, REEL_E_IO, "%s: cannot write: %s", file->path, strerror(errno));
+        p += done;
+        n -= (size_t)done;
+    }
+    return REEL_OK;
+}
+
+static enum reel_status file_finish(struct out_file *file, enum reel_status status,
+                                    struct reel_error *err) {
+    if (file->fd >= 0 && close(file->fd) != 0 && status == REEL_OK)
+        status = err_set(err, REEL_E_IO, "%s: cannot close: %s", file->path, strerror(errno));
+    free(file->path);
+    return status;
+}
+
+static enum reel_status write_file(const struct writer *w, const char *name,
+                                   const struct buffer *text, struct reel_error *err) {
+    struct out_file file = { 0 };
+    enum reel_status status = file_start(&file, w, name, err);
+    if (status == REEL_OK) status = file_append(&file, text->bytes, text->size, err);
+    return file_finish(&file, status, err);
+}
+
+/* ---- model.safetensors ----------------------------------------------------------------------- */
+
+static uint64_t tensor_bytes(const struct synthetic_tensor *t) {
+    return (uint64_t)t->rows * (uint64_t)t->columns * sizeof(uint16_t);
+}
+
+/* Length and JSON header, as in the file; *payload receives the bytes that follow. */
+static enum reel_status print_header(struct buffer *out, const struct writer *w, uint64_t *payload,
+                                     struct reel_error *err) {
+    static const char length_to_come[8];
+    enum reel_status status = buffer_append(out, length_to_come, sizeof length_to_come, err);
+    if (status == REEL_OK)
+        status = buffer_printf(out, err,
+                               "{\"__metadata__\":{\"format\":\"pt\",\"synthetic_seed\":"
+                               "\"%" PRIu64 "\"}",
+                               w->seed);
+    *payload = 0;
+    for (int i = 0; i < synthetic_tensor_count(w->config) && status == REEL_OK; i++) {
+        struct synthetic_tensor t;
+        synthetic_tensor_get(w->config, i, &t);
+        uint64_t end = *payload + tensor_bytes(&t);
+        status = buffer_printf(out, err, ",\"%s\":{\"dtype\":\"BF16\",\"shape\":[", t.name);
+        if (status == REEL_OK && t.rank == 2) status = buffer_printf(out, err, "%d,", t.rows);
+        if (status == REEL_OK)
+            status = buffer_printf(out, err, "%d],\"data_offsets\":[%" PRIu64 ",%" PRIu64 "]}",
+                                   t.columns, *payload, end);
+        *payload = end;
+    }
+    if (status == REEL_OK) status = buffer_text(out, "}", err);
+    while (status == REEL_OK && out->size % 8)
+        status = buffer_text(out, " ", err);
+    for (int i = 0; i < 8 && status == REEL_OK; i++)
+        out->bytes[i] = (char)((uint64_t)(out->size - 8) >> (8 * i));
+    return status;
+}
+
+static enum reel_status write_payload(const struct writer *w, const struct out_file *file,
+                                      uint64_t payload, uint16_t *elements,
+                                      struct reel_error *err) {
+    uint64_t written = 0;
+    for (int i = 0; i < synthetic_tensor_count(w->config); i++) {
+        struct synthetic_tensor t;
+        synthetic_tensor_get(w->config, i, &t);
+        uint64_t n = tensor_bytes(&t) / sizeof(uint16_t);
+        for (uint64_t first = 0; first < n; first += FILL_ELEMENTS) {
+            size_t count = n - first < FILL_ELEMENTS ? (size_t)(n - first) : FILL_ELEMENTS;
+            if (w->progress && !w->progress(w->progress_user, "writing", written, payload))
+                return err_set(err, REEL_E_CANCELLED, "%s: cancelled", file->path);
+            synthetic_fill(&t, w->seed, first, count, elements);
+            enum reel_status status = file_append(file, elements, count * sizeof *elements, err);
+            if (status != REEL_OK) return status;
+            written += count * sizeof *elements;
+        }
+    }
+    return REEL_OK;
+}
+
+static enum reel_status write_weights(const struct writer *w, struct reel_error *err) {
+    struct out_file file = { .fd = -1 };
+    struct buffer header = { 0 };
+    uint16_t *elements = NULL;
+    uint64_t payload = 0;
+    enum reel_status status = print_header(&header, w, &payload, err);
+    if (status == REEL_OK)
+        status = mem_zeroed(&elements, FILL_ELEMENTS, sizeof *elements, "weights", err);
+    if (status == REEL_OK) status = file_start(&file, w, "model.safetensors", err);
+    if (status == REEL_OK) status = file_append(&file, header.bytes, header.size, err);
+    if (status == REEL_OK) status = write_payload(w, &file, payload, elements, err);
+    status = file_finish(&file, status, err);
+    free(elements);
+    buffer_release(&header);
+    return status;
+}
+
+/* ---- tokenizer.json -------------------------------------------------------------------------- */
+
+/* GPT-2's byte alphabet: printable bytes stand for themselves, the rest follow from U+0100 on.
+ * Ids 0 to 255 in the order of the characters, as in GPT-2's and Qwen's vocabularies. */
+static bool byte_is_printable(int byte) {
+    return (byte >= 33 && byte <= 126) || (byte >= 161 && byte <= 172) || byte >= 174;
+}
+
+static enum reel_status print_alphabet(struct buffer *out, struct reel_error *err) {
+    enum reel_status status = REEL_OK;
+    int id = 0;
+    for (int byte = 0; byte < 256 && status == REEL_OK; byte++) {
+        if (!byte_is_printable(byte)) continue;
+        status = buffer_printf(out, err, "%s\"\\u%04x\":%d", id ? "," : "", byte, id);
+        id++;
+    }
+    for (int other = 256; id < 256 && status == REEL_OK; id++, other++)
+        status = buffer_printf(out, err, ",\"\\u%04x\":%d", other, id);
+    return status;
+}
+
+static const char tokenizer_head[] = "{\"version\":\"1.0\",\"truncation\":null,\"padding\":null,"
+                                     "\"added_tokens\":[";
+
+/* Qwen3's normaliser and split pattern. */
+static const char tokenizer_middle[] =
+    "],\"normalizer\":{\"type\":\"NFC\"},\"pre_tokenizer\":{\"type\":\"Sequence\","
+    "\"pretokenizers\":[{\"type\":\"Split\",\"pattern\":{\"Regex\":"
+    "\"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?\\\\p{L}+|\\\\p{N}|"
+    " ?[^\\\\s\\\\p{L}\\\\p{N}]+[\\\\r\\\\n]*|\\\\s*[\\\\r\\\\n]+|\\\\s+(?!\\\\S)|\\\\s+\"},"
+    "\"behavior\":\"Isolated\",\"invert\":false},{\"type\":\"ByteLevel\","
+    "\"add_prefix_space\":false,\"trim_offsets\":false,\"use_regex\":false}]},"
+    "\"post_processor\":{\"type\":\"ByteLevel\",\"add_prefix_space\":false,"
+    "\"trim_offsets\":false,\"use_regex\":false},\"decoder\":{\"type\":\"ByteLevel\","
+    "\"add_prefix_space\":false,\"trim_offsets\":false,\"use_regex\":false},"
+    "\"model\":{\"type\":\"BPE\",\"dropout\":null,\"unk_token\":null,"
+    "\"continuing_subword_prefix\":\"\",\"end_of_word_suffix\":\"\",\"fuse_unk\":false,"
+    "\"byte_fallback\":false,\"ignore_merges\":false,\"vocab\":{";
+
+static enum reel_status print_tokenizer(struct buffer *out, struct reel_error *err) {
+    static const char *const control[] = { "<|endoftext|>", "<|im_start|>", "<|im_end|>" };
+    enum reel_status status = buffer_text(out, tokenizer_head, err);
+    for (int i = 0; i < 3 && status == REEL_OK; i++)
+        status = buffer_printf(out, err,
+                               "%s{\"id\":%d,\"content\":\"%s\",\"single_word\":false,"
+                               "\"lstrip\":false,\"rstrip\":false,\"normalized\":false,"
+                               "\"special\":true}",
+                               i ? "," : "", SYNTHETIC_END_OF_TEXT + i, control[i]);
+    if (status == REEL_OK) status = buffer_text(out, tokenizer_middle, err);
+    if (status == REEL_OK) status = print_alphabet(out, err);
+    if (status == REEL_OK) status = buffer_text(out, "},\"merges\":[]}}\n", err);
+    return status;
+}
+
+/* ---- the folder ------------------------------------------------------------------------------ */
+
+/* config.json of `shape`: made from its name, or the bytes of the file it is the path of. */
+static enum reel_status find_shape(struct buffer *text, const char *shape, struct reel_error *err) {
+    bool found = false;
+    enum reel_status status = synthetic_shape_config(text, shape, &found, err);
+    if (status != REEL_OK || found) return status;
+    struct file_map map = { 0 };
+    status = file_map_open(&map, shape, err);
+    if (status == REEL_OK) status = buffer_append(text, map.bytes, map.size, err);
+    if (status == REEL_E_NOT_FOUND) {
+        struct buffer names = { 0 };
+        status = synthetic_shape_names(&names, err);
+        if (status == REEL_OK)
+            status = err_set(err, REEL_E_NOT_FOUND,
+                             "%.200s: neither a file nor a known shape; known are %s", shape,
+                             names.bytes);
+        buffer_release(&names);
+    }
+    file_map_close(&map);
+    return status;
+}
+
+static enum reel_status read_shape(struct model_config *config, const char *shape,
+                                   const struct buffer *text, struct reel_error *err) {
+    struct reel_memory_file file = { "config.json", text->bytes, text->size };
+    struct model_source source = { 0 };
+    enum reel_status status = model_source_open_memory(&source, shape, &file, 1, err);
+    if (status == REEL_OK) status = model_config_read(config, &source, err);
+    if (status == REEL_OK && config->vocab < SYNTHETIC_MIN_VOCAB)
+        status = err_set(err, REEL_E_UNSUPPORTED,
+                         "%s: vocab_size is %d, a byte-level tokenizer needs at least %d", shape,
+                         config->vocab, SYNTHETIC_MIN_VOCAB);
+    model_source_release(&source);
+    return status;
+}
+
+/* Early, before a gigabyte is written; the rename checks again. */
+static enum reel_status check_free(const char *folder, struct reel_error *err) {
+    struct stat st;
+    if (lstat(folder, &st) != 0) {
+        if (errno == ENOENT) return REEL_OK;
+        return err_set(err, REEL_E_IO, "%s: %s", folder, strerror(errno));
+    }
+    return err_set(err, REEL_E_ARGUMENT, "%s: exists already; give the name of a new folder",
+                   folder);
+}
+
+static enum reel_status make_aside(struct writer *w, const char *folder, struct reel_error *err) {
+    size_t n = strlen(folder), room = n + sizeof ".XXXXXX";
+    while (n > 1 && folder[n - 1] == '/')
+        n--;
+    enum reel_status status = mem_zeroed(&w->aside, room, 1, "a path", err);
+    if (status != REEL_OK) return status;
+    snprintf(w->aside, room, "%.*s.XXXXXX", (int)n, folder);
+    if (!mkdtemp(w->aside)) {
+        status = err_set(err, REEL_E_IO, "%s: cannot create: %s", folder, strerror(errno));
+        free(w->aside);
+        w->aside = NULL;
+    }
+    return status;
+}
+
+static void drop_aside(const struct writer *w) {
+    char path[4096];
+    for (size_t i = 0; i < sizeof file_names / sizeof file_names[0]; i++) {
+        snprintf(path, sizeof path, "%s/%s", w->aside, file_names[i]);
+        unlink(path);
+    }
+    rmdir(w->aside);
+}
+
+static enum reel_status publish(const struct writer *w, const char *folder,
+                                struct reel_error *err) {
+    enum reel_status status = check_free(folder, err);
+    if (status != REEL_OK) return status;
+    if (chmod(w->aside, 0755) == 0 && rename(w->aside, folder) == 0) return REEL_OK;
+    return err_set(err, REEL_E_IO, "%s: cannot rename from %s: %s", folder, w->aside,
+                   strerror(errno));
+}
+
+enum reel_status reel_synthesize(const char *folder, const char *shape, uint64_t seed,
+                                 reel_progress_fn progress, void *progress_user,
+                                 struct reel_error *err) {
+    if (err) *err = (struct reel_error){ 0 };
+    if (!folder || !*folder || !shape || !*shape)
+        return err_set(err, REEL_E_ARGUMENT, "a folder and a shape must be given");
+    struct model_config config;
+    struct buffer config_text = { 0 }, tokenizer = { 0 };
+    struct writer w = {
+        .config = &config, .seed = seed, .progress = progress, .progress_user = progress_user
+    };
+    enum reel_status status = check_free(folder, err);
+    if (status == REEL_OK) status = find_shape(&config_text, shape, err);
+    if (status == REEL_OK) status = read_shape(&config, shape, &config_text, err);
+    if (status == REEL_OK) status = print_tokenizer(&tokenizer, err);
+    if (status == REEL_OK) status = make_aside(&w, folder, err);
+    if (status == REEL_OK) status = write_file(&w, file_names[0], &config_text, err);
+    if (status == REEL_OK) status = write_file(&w, file_names[1], &tokenizer, err);
+    if (status == REEL_OK) status = write_weights(&w, err);
+    if (status == REEL_OK) status = publish(&w, folder, err);
+    if (status != REEL_OK && w.aside) drop_aside(&w);
+    free(w.aside);
+    buffer_release(&config_text);
+    buffer_release(&tokenizer);
+    return status;
+}
