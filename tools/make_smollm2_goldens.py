@@ -149,6 +149,7 @@ def main():
     }
     path = folder / "tokens.safetensors"
     safetensors.numpy.save_file(tensors, path, metadata)
+    path.chmod(0o644)
     subprocess.run(["xz", "-9e", "--force", str(path)], check=True)
 
 

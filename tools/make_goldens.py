@@ -1,0 +1,252 @@
+#!/usr/bin/env python3
+"""What Hugging Face transformers computes for the miniature models of tests/golden/models.
+
+usage: make_goldens.py tests/golden [ID ...]
+
+Weights come from synthetic.py (seed 1), so no weights are stored: C makes the same bits. Each model
+is run in float32 and in bf16 on the CPU, and <ID>.safetensors.xz receives, all f32 unless said
+otherwise:
+
+  ids              [N]       the tokens; every run below is a prefix of them
+  at               [P]       positions with logits; below, p is an entry of it
+  logits           [P, 16]   float32 run (sdpa), columns (16 p + j) mod vocab
+  logits_max       [P]       largest absolute logit of the float32 run
+  top, margin      [P]       its largest logit's id, and the distance to the second
+  bf16.rms, .max   [P]       error of the bf16 run (sdpa) against the float32 run, whole vocabulary
+  f32.PHASE        [3, E]    float32 run (eager): what PHASE made at positions 0, 5, 129; E sampled
+  bf16.PHASE       bf16        entries i * width / E of the row; the same of the bf16 run (eager)
+                             PHASE is "embed", "0.attn_norm", ...: see src/cpu/reference_model.h
+  at5.PHASE        bf16 [E]  the bf16 run (eager) at position 5, whole rows: what goes into a phase
+                             and what comes out of it
+  at5.L.keys, .values  bf16 [6, kv_heads * head_dim]  the cache of layer L up to there
+  far.OFFSET.*               as the above without phases, 16 tokens at positions OFFSET + 0..15
+
+Before anything is written, prefixes of each tested length with 8 decode steps, and a split prefill,
+are checked to give the float32 logits of the one long run.
+"""
+import copy
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import safetensors.torch
+import synthetic
+import torch
+import transformers
+
+SEED = 1
+N_TOKENS = 576
+LONG_TOKENS = 32800
+LONG_AT = [0, 1, 100, 4000, 4094, 4095, 4096, 4097, 4099, 8192, 16384, 32766, 32767, 32768, 32799]
+N_COLUMNS = 16
+LENGTHS = [1, 2, 3, 4, 5, 63, 64, 65, 127, 130, 257]
+PHASE_TOKENS = 130
+PHASE_AT = [0, 5, 129]
+PHASE_ENTRIES = 96
+WHOLE_AT = 5
+FAR = {"q3-a": [4090, 32760], "ll-b": [4090, 32760, 130000]}
+
+
+def build(config_path):
+    config = transformers.AutoConfig.for_model(**json.loads(config_path.read_text()))
+    model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
+    state = {}
+    for name, values in model.state_dict().items():
+        if name == "lm_head.weight" and config.tie_word_embeddings:
+            continue
+        bits = synthetic.tensor_bits(SEED, name, tuple(values.shape))
+        state[name] = torch.from_numpy(bits.view(np.int16)).view(torch.bfloat16).float()
+    missing, unexpected = model.load_state_dict(state, strict=False)
+    assert not unexpected and set(missing) <= {"lm_head.weight"}
+    model.tie_weights()
+    half = copy.deepcopy(model).to(torch.bfloat16)
+    # Loading a checkpoint in bf16 keeps the rotation frequencies in float32; .to() does not.
+    half.model.rotary_emb.inv_freq = model.model.rotary_emb.inv_freq.clone()
+    return model, half
+
+
+def token_ids(n, vocab):
+    draws = synthetic.mix(np.arange(1, n + 1, dtype=np.uint64) * synthetic.GOLDEN)
+    return torch.from_numpy((draws % np.uint64(vocab)).astype(np.int64))
+
+
+def use_attention(model, kind):
+    model.set_attn_implementation(kind)
+
+
+@torch.inference_mode()
+def run(model, ids, offset=0):
+    positions = torch.arange(offset, offset + len(ids))[None]
+    return model(input_ids=ids[None], position_ids=positions, use_cache=False).logits[0].float()
+
+
+@torch.inference_mode()
+def run_pieces(model, ids, pieces):
+    """Logits of all positions, evaluated piece by piece on one cache."""
+    cache, out, start = transformers.DynamicCache(), [], 0
+    for n in pieces:
+        step = model(input_ids=ids[None, start : start + n], past_key_values=cache, use_cache=True)
+        out.append(step.logits[0].float())
+        start += n
+    return torch.cat(out)
+
+
+@torch.inference_mode()
+def run_long(model, ids, at, chunk=512):
+    """Logits at positions `at` of a long run, in chunks on one cache."""
+    cache, rows = transformers.DynamicCache(), []
+    for start in range(0, len(ids), chunk):
+        piece = ids[None, start : start + chunk]
+        logits = model(input_ids=piece, past_key_values=cache, use_cache=True).logits[0].float()
+        rows += [logits[p - start] for p in at if start <= p < start + chunk]
+    return torch.stack(rows)
+
+
+def figures(exact, rounded, at):
+    vocab = exact.shape[1]
+    columns = (torch.tensor(at)[:, None] * N_COLUMNS + torch.arange(N_COLUMNS)[None]) % vocab
+    best = torch.topk(exact, 2, dim=1)
+    error = (rounded - exact).double()
+    return {
+        "at": torch.tensor(at, dtype=torch.float32),
+        "logits": torch.gather(exact, 1, columns).contiguous(),
+        "logits_max": exact.abs().amax(1),
+        "top": best.indices[:, 0].float(),
+        "margin": best.values[:, 0] - best.values[:, 1],
+        "bf16.rms": error.square().mean(1).sqrt().float(),
+        "bf16.max": error.abs().amax(1).float(),
+    }
+
+
+def record_phases(model, ids):
+    """Name of each phase -> its values [T, width], from hooks on one eager run."""
+    phases, handles = {}, []
+
+    def keep(name, pick):
+        def hook(module, args, out=None):
+            phases[name] = pick(args, out)[0].detach().clone().flatten(1)
+
+        return hook
+
+    def after(module, name):
+        handles.append(module.register_forward_hook(keep(name, lambda args, out: out)))
+
+    def before(module, name):
+        handles.append(module.register_forward_pre_hook(keep(name, lambda args, out: args[0])))
+
+    after(model.model.embed_tokens, "embed")
+    after(model.model.norm, "final_norm")
+    after(model.lm_head, "logits")
+    for i, layer in enumerate(model.model.layers):
+        after(layer.input_layernorm, f"{i}.attn_norm")
+        after(layer.self_attn.q_proj, f"{i}.q")
+        after(layer.self_attn.k_proj, f"{i}.k")
+        after(layer.self_attn.v_proj, f"{i}.v")
+        if hasattr(layer.self_attn, "q_norm"):
+            after(layer.self_attn.q_norm, f"{i}.q_norm")
+            after(layer.self_attn.k_norm, f"{i}.k_norm")
+        before(layer.self_attn.o_proj, f"{i}.attention")
+        after(layer.self_attn.o_proj, f"{i}.out_proj")
+        before(layer.post_attention_layernorm, f"{i}.attn_residual")
+        after(layer.post_attention_layernorm, f"{i}.ffn_norm")
+        after(layer.mlp.gate_proj, f"{i}.gate")
+        after(layer.mlp.up_proj, f"{i}.up")
+        before(layer.mlp.down_proj, f"{i}.swiglu")
+        after(layer.mlp.down_proj, f"{i}.down")
+        after(layer, f"{i}.ffn_residual")
+
+    # q and k after rotation are arguments of the module's attention function.
+    code = sys.modules[type(model).__module__]
+    eager = code.eager_attention_forward
+
+    def eager_recorded(module, query, key, value, *args, **kwargs):
+        for name, heads in (("q_rope", query), ("k_rope", key)):
+            phases[f"{module.layer_idx}.{name}"] = heads[0].transpose(0, 1).flatten(1).clone()
+        return eager(module, query, key, value, *args, **kwargs)
+
+    code.eager_attention_forward = eager_recorded
+    use_attention(model, "eager")
+    run(model, ids)
+    use_attention(model, "sdpa")
+    code.eager_attention_forward = eager
+    for handle in handles:
+        handle.remove()
+    return phases
+
+
+def sampled(values):
+    width = values.shape[1]
+    entries = min(PHASE_ENTRIES, width)
+    columns = torch.arange(entries) * width // entries
+    return values[PHASE_AT][:, columns].contiguous()
+
+
+def whole_rows(phases):
+    out = {f"at5.{name}": values[WHOLE_AT].clone() for name, values in phases.items()}
+    for name, values in phases.items():
+        for phase, cache in ((".k_rope", ".keys"), (".v", ".values")):
+            if name.endswith(phase):
+                rows = values[: WHOLE_AT + 1].clone()
+                out["at5." + name.removesuffix(phase) + cache] = rows
+    return out
+
+
+def check_lengths(model, ids, logits):
+    for n in LENGTHS:
+        close(run_pieces(model, ids[: n + 8], [n] + [1] * 8), logits[: n + 8], f"length {n}")
+    close(run_pieces(model, ids[:138], [1, 63, 2, 64] + [1] * 8), logits[:138], "split 130")
+
+
+def close(a, b, what):
+    error = float((a - b).abs().max() / b.abs().max())
+    assert error < 2e-6, f"{what}: relative error {error}"
+
+
+def make(folder, name):
+    model, half = build(folder / "models" / f"{name}.json")
+    vocab = model.config.vocab_size
+    use_attention(model, "sdpa")
+    use_attention(half, "sdpa")
+    if name.endswith("-long"):
+        ids = token_ids(LONG_TOKENS, vocab)
+        tensors = figures(run_long(model, ids, LONG_AT), run_long(half, ids, LONG_AT), LONG_AT)
+        tensors["ids"] = ids.float()
+    else:
+        ids = token_ids(N_TOKENS, vocab)
+        logits = run(model, ids)
+        check_lengths(model, ids, logits)
+        tensors = figures(logits, run(half, ids), list(range(N_TOKENS)))
+        tensors["ids"] = ids.float()
+        for prefix, which in (("f32", model), ("bf16", half)):
+            phases = record_phases(which, ids[:PHASE_TOKENS])
+            tensors |= {f"{prefix}.{phase}": sampled(values) for phase, values in phases.items()}
+        tensors |= whole_rows(phases)
+        for offset in FAR.get(name, []):
+            far = figures(run(model, ids[:16], offset), run(half, ids[:16], offset), list(range(16)))
+            tensors |= {f"far.{offset}.{key}": value for key, value in far.items()}
+    path = folder / f"{name}.safetensors"
+    metadata = {"torch": torch.__version__, "transformers": transformers.__version__}
+    safetensors.torch.save_file(tensors, path, metadata)
+    path.chmod(0o644)
+    subprocess.run(["xz", "-9e", "--force", str(path)], check=True)
+    rms = tensors["bf16.rms"]
+    print(
+        f"{name}: {path.with_suffix('.safetensors.xz').stat().st_size} bytes, logits to"
+        f" {float(tensors['logits_max'].max()):.2f}, bf16 rms error {float(rms.mean()):.4f}",
+        flush=True,
+    )
+
+
+def main():
+    folder = Path(sys.argv[1])
+    torch.manual_seed(0)
+    torch.set_num_threads(1)
+    names = sys.argv[2:] or sorted(p.stem for p in (folder / "models").glob("*.json"))
+    for name in names:
+        make(folder, name)
+
+
+if __name__ == "__main__":
+    main()
