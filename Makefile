@@ -1,19 +1,29 @@
 # make run     install what is missing, build, run the embedded demo model
 # make test    install what is missing, build, run every test
 # make         build build/$(config)/reel and the libraries
-# make check   format, lint, sanitizers, samples of the long tests    make soak   all of them
+# make check   format, lint, both compilers, sanitizers, samples of the long tests
+# make soak    the long tests in full
+# make install PREFIX=/usr/local DESTDIR=    program, libraries, header, man page, completions
 # config=debug|release|sanitize|thread|fuzz|coverage    MINIMAL=1 leaves curl and libedit out
+# V=1 shows the commands
 MAKEFLAGS += --no-builtin-rules
 .SUFFIXES:
 .DELETE_ON_ERROR:
 
+Q := $(if $(V),,@)
+say = $(if $(V),,@printf '%-4s %s\n' $(1) $@)
 config ?= release
 B := build/$(config)
-CC ?= cc
 ifeq ($(origin CC),default)
-CC := cc
+CC := $(if $(filter fuzz,$(config)),clang,cc)
 endif
-AR ?= ar
+ifeq ($(origin AR),default)
+AR := ar
+endif
+LD ?= ld
+OBJCOPY ?= objcopy
+CLANG_FORMAT ?= $(shell command -v clang-format-14 || echo clang-format)
+CLANG_TIDY ?= $(shell command -v clang-tidy-14 || echo clang-tidy)
 PREFIX ?= /usr/local
 
 PACKAGES := libpcre2-8 libutf8proc jansson nettle
@@ -67,68 +77,167 @@ CLI_SRC := $(wildcard src/cli/*.c)
 LIB_OBJ := $(LIB_SRC:%.c=$(B)/%.o)
 CLI_OBJ := $(CLI_SRC:%.c=$(B)/%.o) $(B)/gen/demo_files.o
 TEST_SRC := $(wildcard tests/unit/test_*.c tests/golden/test_*.c tests/failure/test_*.c tests/cli/test_*.c)
-TEST_BIN := $(TEST_SRC:%.c=$(B)/%)
+FUZZ_SRC := $(wildcard tests/fuzz/fuzz_*.c)
+FUZZ_BIN := $(FUZZ_SRC:%.c=$(B)/%)
+REPLAY_BIN := $(FUZZ_SRC:tests/fuzz/fuzz_%.c=$(B)/tests/fuzz/test_%)
+TEST_BIN := $(TEST_SRC:%.c=$(B)/%) $(REPLAY_BIN)
 # Helpers that any test may use: servers, goldens, fixtures.
 SUPPORT_OBJ := $(patsubst %.c,$(B)/%.o,$(wildcard tests/support/*.c))
-FUZZ_SRC := $(wildcard tests/fuzz/fuzz_*.c)
 
-.PHONY: all run test check soak clean install deps test-deps format
-all: $(B)/reel $(B)/libreel.a $(B)/libreel.so
+.PHONY: all lib run test tests check soak fuzz tidy format format-check clean install uninstall \
+        deps test-deps check-deps coverage
+all: $(B)/reel lib
+lib: $(B)/libreel.a $(B)/libreel.so
 
 deps:
 	@tools/bootstrap.sh build
 test-deps:
 	@tools/bootstrap.sh test
+check-deps:
+	@tools/bootstrap.sh check
 
 run: deps
 	@$(MAKE) --no-print-directory $(B)/reel
 	@$(B)/reel run demo
 
-test: test-deps
-	@$(MAKE) --no-print-directory all tests
-	@tools/run_tests.sh $(B)
-
-.PHONY: tests
-tests: $(TEST_BIN)
+# ---- building ------------------------------------------------------------------------------------
 
 isa = $(strip $(foreach s,avx2 avx512 amx,$(if $(filter %_$(s).c,$(1)),$(FLAGS_$(s)))))
 $(B)/%.o: %.c
 	@mkdir -p $(@D)
-	$(CC) $(ALL_CFLAGS) $(if $(filter src/cli/% tests/cli/%,$<),$(CLI_CFLAGS)) $(call isa,$<) -c $< -o $@
+	$(call say,CC)
+	$(Q)$(CC) $(ALL_CFLAGS) $(if $(filter src/cli/% tests/cli/%,$<),$(CLI_CFLAGS)) $(call isa,$<) -c $< -o $@
 
 # The demo model travels inside the program.
 $(B)/gen/demo_files.c: tools/embed_demo.sh $(wildcard models/demo/*)
 	@mkdir -p $(@D)
-	tools/embed_demo.sh models/demo >$@
+	@tools/embed_demo.sh models/demo >$@
 $(B)/gen/demo_files.o: $(B)/gen/demo_files.c
-	$(CC) $(ALL_CFLAGS) -c $< -o $@
+	$(call say,CC)
+	$(Q)$(CC) $(ALL_CFLAGS) -c $< -o $@
 
+# What the program and the tests link: every internal name can be seen.
+$(B)/libinternal.a: $(LIB_OBJ)
+	@rm -f $@
+	$(call say,AR)
+	$(Q)$(AR) rcs $@ $^
+
+# What others link: one object whose internal names are local, so that only reel_* can clash.
 $(B)/libreel.a: $(LIB_OBJ)
 	@rm -f $@
-	$(AR) rcs $@ $^
+	$(Q)$(LD) -r $^ -o $(B)/reel-whole.o
+	$(Q)$(OBJCOPY) --localize-hidden $(B)/reel-whole.o $(B)/reel-public.o
+	$(call say,AR)
+	$(Q)$(AR) rcs $@ $(B)/reel-public.o
 
+VERSION := $(shell sed -n 's/^\#define REEL_VERSION_[A-Z]* \([0-9]*\)$$/\1/p' include/reel.h | paste -sd.)
+SONAME := libreel.so.$(firstword $(subst ., ,$(VERSION)))
 $(B)/libreel.so: $(LIB_OBJ)
-	$(CC) -shared -Wl,-soname,libreel.so.0 -Wl,-z,relro,-z,now $(LINK_OPT) $(LDFLAGS) $^ $(LDLIBS) -o $@
+	$(call say,LD)
+	$(Q)$(CC) -shared -Wl,-soname,$(SONAME) -Wl,-z,relro,-z,now $(LINK_OPT) $(LDFLAGS) $^ $(LDLIBS) -o $@
 
-$(B)/reel: $(CLI_OBJ) $(B)/libreel.a
-	$(CC) -pie -Wl,-z,relro,-z,now $(LINK_OPT) $(LDFLAGS) $^ $(CLI_LIBS) $(LDLIBS) -o $@
+$(B)/reel: $(CLI_OBJ) $(B)/libinternal.a
+	$(call say,LD)
+	$(Q)$(CC) -pie -Wl,-z,relro,-z,now $(LINK_OPT) $(LDFLAGS) $^ $(CLI_LIBS) $(LDLIBS) -o $@
+
+# ---- tests ---------------------------------------------------------------------------------------
+
+test: test-deps
+	@$(MAKE) --no-print-directory -j$$(nproc) all tests
+	@tools/run_tests.sh $(B)
+
+tests: $(TEST_BIN)
 
 $(B)/libsupport.a: $(SUPPORT_OBJ)
 	@rm -f $@
-	$(AR) rcs $@ $^
-
+	$(call say,AR)
+	$(Q)$(AR) rcs $@ $^
 # The commands' parts without main(), for tests of them.
 $(B)/libcli.a: $(filter-out %/main.o,$(CLI_OBJ))
 	@rm -f $@
-	$(AR) rcs $@ $^
+	$(call say,AR)
+	$(Q)$(AR) rcs $@ $^
+TEST_PARTS := $(B)/libsupport.a $(B)/libcli.a $(B)/libinternal.a
 
 # Programs in tests/failure/ see their allocations and I/O through tests/support/faults.c.
 FAULT_WRAPS := malloc calloc realloc free aligned_alloc posix_memalign strdup strndup realpath \
                open __open_2 read pread __read_chk __pread_chk write fstat stat fsync fchmod \
                ftruncate rename mkdir mkstemp opendir fopen mmap munmap pthread_create
 wraps = $(if $(findstring /failure/,$(1)),$(FAULT_WRAPS:%=-Wl,--wrap=%))
-$(B)/tests/%: $(B)/tests/%.o $(B)/libsupport.a $(B)/libcli.a $(B)/libreel.a
-	$(CC) $(LINK_OPT) $(LDFLAGS) $(call wraps,$@) $^ -lcmocka $(CLI_LIBS) $(LDLIBS) $(TEST_LIBS) -o $@
+$(B)/tests/%: $(B)/tests/%.o $(TEST_PARTS)
+	$(call say,LD)
+	$(Q)$(CC) $(LINK_OPT) $(LDFLAGS) $(call wraps,$@) $^ -lcmocka $(CLI_LIBS) $(LDLIBS) $(TEST_LIBS) -o $@
+
+# A fuzz target is linked twice: with a plain driver that replays its corpus in every test run, and
+# (config=fuzz, clang) with libFuzzer.
+$(REPLAY_BIN): $(B)/tests/fuzz/test_%: $(B)/tests/fuzz/fuzz_%.o $(B)/tests/fuzz/replay.o $(TEST_PARTS)
+	$(call say,LD)
+	$(Q)$(CC) $(LINK_OPT) $(LDFLAGS) $^ -lcmocka $(CLI_LIBS) $(LDLIBS) -o $@
+$(FUZZ_BIN): $(B)/tests/fuzz/fuzz_%: $(B)/tests/fuzz/fuzz_%.o $(TEST_PARTS)
+	$(call say,LD)
+	$(Q)$(CC) $(subst fuzzer-no-link,fuzzer,$(LINK_OPT)) $(LDFLAGS) $^ $(CLI_LIBS) $(LDLIBS) -o $@
+ifeq ($(config),fuzz)
+fuzz: $(FUZZ_BIN)
+	@tools/fuzz.sh $(B) $(or $(SECONDS),60)
+else
+fuzz:
+	@$(MAKE) --no-print-directory config=fuzz fuzz
+endif
+
+coverage:
+	@$(MAKE) --no-print-directory config=coverage test
+	@tools/coverage.sh build/coverage
+
+# ---- checks --------------------------------------------------------------------------------------
+
+check: check-deps
+	@tools/check.sh
+soak: check-deps
+	@tools/soak.sh
+
+C_FILES = $(shell git ls-files '*.c' '*.h')
+format:
+	$(CLANG_FORMAT) -i $(C_FILES)
+format-check:
+	@$(CLANG_FORMAT) --dry-run -Werror $(C_FILES)
+
+# A stamp for each source, so that only what changed is looked at again.
+TIDY_STAMPS := $(patsubst %.c,build/tidy/%.stamp,$(LIB_SRC) $(CLI_SRC))
+tidy: $(TIDY_STAMPS)
+TIDY_CFLAGS = -std=c17 -D_POSIX_C_SOURCE=200809L -Iinclude -Isrc -I. $(PKG_CFLAGS) $(CLI_CFLAGS)
+build/tidy/%.stamp: %.c .clang-tidy $(wildcard include/*.h src/*/*.h)
+	@mkdir -p $(@D)
+	@$(CLANG_TIDY) --quiet $< -- $(TIDY_CFLAGS) $(call isa,$<) 2>$(@:.stamp=.log) || \
+	    { cat $(@:.stamp=.log) >&2; exit 1; }
+	@touch $@
+
+# ---- installing ----------------------------------------------------------------------------------
+
+BINDIR := $(DESTDIR)$(PREFIX)/bin
+LIBDIR := $(DESTDIR)$(PREFIX)/lib
+INCDIR := $(DESTDIR)$(PREFIX)/include
+SHARE := $(DESTDIR)$(PREFIX)/share
+INSTALLED := $(BINDIR)/reel $(INCDIR)/reel.h $(LIBDIR)/libreel.a $(LIBDIR)/libreel.so \
+             $(LIBDIR)/$(SONAME) $(LIBDIR)/libreel.so.$(VERSION) $(LIBDIR)/pkgconfig/reel.pc \
+             $(SHARE)/man/man1/reel.1 $(SHARE)/bash-completion/completions/reel \
+             $(SHARE)/zsh/site-functions/_reel
+
+install: all
+	install -d $(sort $(dir $(INSTALLED)))
+	install -m 755 $(B)/reel $(BINDIR)/reel
+	install -m 644 include/reel.h $(INCDIR)/reel.h
+	install -m 644 $(B)/libreel.a $(LIBDIR)/libreel.a
+	install -m 644 $(B)/libreel.so $(LIBDIR)/libreel.so.$(VERSION)
+	ln -sf libreel.so.$(VERSION) $(LIBDIR)/$(SONAME)
+	ln -sf $(SONAME) $(LIBDIR)/libreel.so
+	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' -e 's|@PACKAGES@|$(PACKAGES)|' \
+	    tools/reel.pc.in >$(LIBDIR)/pkgconfig/reel.pc
+	$(B)/reel help --man >$(SHARE)/man/man1/reel.1
+	$(B)/reel help --bash >$(SHARE)/bash-completion/completions/reel
+	$(B)/reel help --zsh >$(SHARE)/zsh/site-functions/_reel
+
+uninstall:
+	rm -f $(INSTALLED)
 
 clean:
 	rm -rf build
@@ -136,4 +245,5 @@ clean:
 # Objects of tests are kept: they are what takes the time.
 .SECONDARY:
 
--include $(SUPPORT_OBJ:.o=.d) $(LIB_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(TEST_BIN:=.d)
+-include $(SUPPORT_OBJ:.o=.d) $(LIB_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(TEST_SRC:%.c=$(B)/%.d)
+-include $(FUZZ_SRC:%.c=$(B)/%.d) $(B)/tests/fuzz/replay.d

@@ -1,27 +1,44 @@
 #!/bin/sh
-# Installs what `build` or `test` needs and is missing, through apt when that is possible without a
-# question (root or passwordless sudo); otherwise prints the one command to type and fails.
+# bootstrap.sh build|test|check
+# Installs what is needed and missing, through apt when that is possible without a question (root or
+# passwordless sudo); otherwise prints the one command to type and fails.
 set -eu
+for_what=${1:-build}
 
-build='pkg-config:pkg-config libpcre2-8:libpcre2-dev libutf8proc:libutf8proc-dev jansson:libjansson-dev nettle:nettle-dev'
-cli='libcurl:libcurl4-gnutls-dev libedit:libedit-dev'
-tests='cmocka:libcmocka-dev'
-
-want="$build"
-[ -n "${MINIMAL:-}" ] || want="$want $cli"
-[ "${1:-build}" = build ] || want="$want $tests"
-
+# library: pkg-config name and Debian package; command: a program and its package.
 missing=''
-for pair in $want; do
-    probe=${pair%%:*}
-    package=${pair#*:}
-    if [ "$probe" = pkg-config ]; then
-        command -v pkg-config >/dev/null 2>&1 || missing="$missing $package"
-    elif ! pkg-config --exists "$probe" 2>/dev/null; then
-        missing="$missing $package"
-    fi
-done
-if [ "${1:-build}" = test ] && ! command -v xz >/dev/null 2>&1; then missing="$missing xz-utils"; fi
+library() { pkg-config --exists "$1" 2>/dev/null || missing="$missing $2"; }
+program() { command -v "$1" >/dev/null 2>&1 || missing="$missing $2"; }
+
+program cc gcc
+program make make
+program pkg-config pkg-config
+library libpcre2-8 libpcre2-dev
+library libutf8proc libutf8proc-dev
+library jansson libjansson-dev
+library nettle nettle-dev
+if [ -z "${MINIMAL:-}" ]; then
+    library libcurl libcurl4-gnutls-dev
+    library libedit libedit-dev
+fi
+# A C compiler without its headers is common in containers.
+[ -e /usr/include/stdio.h ] || missing="$missing libc6-dev"
+if [ "$for_what" != build ]; then
+    library cmocka libcmocka-dev
+    program xz xz-utils
+fi
+if [ "$for_what" = check ]; then
+    program git git
+    program g++ g++
+    program clang clang
+    program clang-tidy-14 clang-tidy-14
+    program clang-format-14 clang-format-14
+    program shellcheck shellcheck
+    program mandoc mandoc
+    program aarch64-linux-gnu-gcc gcc-aarch64-linux-gnu
+    [ -e /usr/aarch64-linux-gnu/include/stdio.h ] || missing="$missing libc6-dev-arm64-cross"
+    program qemu-aarch64 qemu-user
+fi
 [ -n "$missing" ] || exit 0
 
 if ! command -v apt-get >/dev/null 2>&1; then
@@ -39,8 +56,14 @@ else
 fi
 echo "installing$missing" >&2
 export DEBIAN_FRONTEND=noninteractive
-# shellcheck disable=SC2086 # both are lists of words
-$sudo apt-get install -y --no-install-recommends $missing >/dev/null 2>&1 || {
-    $sudo apt-get update >/dev/null
-    $sudo apt-get install -y --no-install-recommends $missing >/dev/null
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+# shellcheck disable=SC2086 # lists of words
+$sudo apt-get install -y --no-install-recommends $missing >"$log" 2>&1 || {
+    $sudo apt-get update >>"$log" 2>&1 || true
+    $sudo apt-get install -y --no-install-recommends $missing >>"$log" 2>&1 || {
+        tail -n 20 "$log" >&2
+        echo "apt-get could not install:$missing" >&2
+        exit 1
+    }
 }

@@ -1,30 +1,50 @@
 #!/bin/sh
-# Runs every test program under $1/tests and adds up what cmocka reports. A program that dies counts
-# as one failure.
+# run_tests.sh BUILD [PROGRAM...]
+# Runs the test programs of BUILD/tests, a core each, and adds up what cmocka reports. A program that
+# dies or runs past its time counts as one failure. BUILD/tests/NAME.log holds its output.
+#   JOBS  programs at a time    REEL_TEST_SECONDS  limit for one (900)
 set -u
-build=$1
-total_pass=0
-total_fail=0
-total_skip=0
-log="$build/tests.log"
-: >"$log"
-for program in $(find "$build/tests" -type f -perm -u+x -name 'test_*' ! -name '*.*' | sort); do
-    name=${program#"$build"/tests/}
-    out=$(REEL_BUILD="$build" timeout 900 "$program" 2>&1)
+
+if [ "${1:-}" = --one ]; then
+    program=$2
+    begin=$(date +%s)
+    timeout "${REEL_TEST_SECONDS:-900}" "$program" >"$program.log" 2>&1
     code=$?
-    printf '%s\n' "== $name" "$out" >>"$log"
-    pass=$(printf '%s\n' "$out" | grep -c '^\[       OK \]')
-    fail=$(printf '%s\n' "$out" | grep -c '^\[  FAILED  \] [^0-9]' )
-    skip=$(printf '%s\n' "$out" | grep -c '^\[  SKIPPED \] [^0-9]')
-    [ $code -eq 0 ] || [ "$fail" -gt 0 ] || fail=1
-    if [ "$fail" -gt 0 ]; then
-        printf 'FAIL %s (exit %d)\n%s\n' "$name" $code "$(printf '%s\n' "$out" | tail -n 40)"
+    echo "$code $(($(date +%s) - begin))" >"$program.result"
+    exit 0
+fi
+
+REEL_BUILD=$1
+export REEL_BUILD
+shift
+programs=$*
+[ -n "$programs" ] ||
+    programs=$(find "$REEL_BUILD/tests" -type f -perm -u+x -name 'test_*' ! -name '*.*' | sort)
+# shellcheck disable=SC2086 # a list of words
+printf '%s\n' $programs | xargs -P "${JOBS:-$(nproc)}" -n 1 "$0" --one
+
+passed=0
+failed=0
+skipped=0
+for program in $programs; do
+    read -r code seconds <"$program.result"
+    log=$program.log
+    # cmocka names a failed test where it ran and once more in its closing list.
+    ok=$(grep -c '^\[       OK \]' "$log")
+    bad=$(grep '^\[  FAILED  \] [^0-9]' "$log" | sort -u | grep -c .)
+    skip=$(grep '^\[  SKIPPED \] [^0-9]' "$log" | sort -u | grep -c .)
+    [ "$code" -eq 0 ] || [ "$bad" -gt 0 ] || bad=1
+    if [ "$bad" -gt 0 ]; then
+        printf 'FAIL %s (exit %d after %d s)\n' "${program#"$REEL_BUILD"/tests/}" "$code" "$seconds"
+        tail -n 60 "$log"
     else
-        printf 'ok   %s: %d passed%s\n' "$name" "$pass" "$([ "$skip" -gt 0 ] && printf ', %d skipped' "$skip")"
+        printf 'ok   %-40s %4d passed' "${program#"$REEL_BUILD"/tests/}" "$ok"
+        [ "$skip" -eq 0 ] || printf ', %d skipped' "$skip"
+        printf ', %d s\n' "$seconds"
     fi
-    total_pass=$((total_pass + pass))
-    total_fail=$((total_fail + fail))
-    total_skip=$((total_skip + skip))
+    passed=$((passed + ok))
+    failed=$((failed + bad))
+    skipped=$((skipped + skip))
 done
-printf '%d passed, %d failed, %d skipped\n' $total_pass $total_fail $total_skip
-[ $total_fail -eq 0 ] && [ $total_pass -gt 0 ]
+printf '%d passed, %d failed, %d skipped\n' $passed $failed $skipped
+[ $failed -eq 0 ] && [ $passed -gt 0 ]

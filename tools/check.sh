@@ -1,0 +1,91 @@
+#!/bin/sh
+# What `make check` does beyond `make test`, about ten minutes on two cores. Every step runs, also
+# after a failure; build/check/STEP.log holds what it printed. Name steps to run only those.
+set -u
+cd "$(dirname "$0")/.." || exit 1
+logs=build/check
+mkdir -p "$logs"
+jobs=$(nproc)
+CI=1 # warnings are errors
+export CI
+passed=0
+failed=0
+skipped=0
+wanted=" $* "
+
+step() { # step NAME COMMAND...
+    name=$1
+    shift
+    case $wanted in "  " | *" $name "*) ;; *) return ;; esac
+    begin=$(date +%s)
+    "$@" >"$logs/$name.log" 2>&1
+    code=$?
+    seconds=$(($(date +%s) - begin))
+    if [ $code -eq 0 ]; then
+        passed=$((passed + 1))
+        printf 'ok   %-16s %4d s  %s\n' "$name" $seconds "$(tail -n 1 "$logs/$name.log" | cut -c1-70)"
+    elif [ $code -eq 77 ]; then
+        skipped=$((skipped + 1))
+        printf 'skip %-16s         %s\n' "$name" "$(tail -n 1 "$logs/$name.log")"
+    else
+        failed=$((failed + 1))
+        printf 'FAIL %-16s %4d s\n' "$name" $seconds
+        tail -n 60 "$logs/$name.log"
+    fi
+}
+skip() {
+    echo "$*"
+    return 77
+}
+
+scripts() {
+    command -v shellcheck >/dev/null || skip "shellcheck is not installed" || return
+    shellcheck tools/*.sh .ci/run
+}
+build_gcc() { make -j"$jobs" B=build/check-gcc CC=gcc all tests; }
+tidy() { make -k -j"$jobs" tidy; }
+# The tests again, built by clang with its sanitizers: this is also the clang -Werror build.
+sanitize() {
+    make -j"$jobs" config=sanitize CC=clang all tests &&
+        ASAN_OPTIONS=detect_leaks=1:strict_string_checks=1 tools/run_tests.sh build/sanitize
+}
+thread() {
+    sources=$(grep -lE 'pthread|n_threads|thread_pool|_cancel' tests/unit/test_*.c tests/cli/test_*.c)
+    programs=$(printf '%s\n' "$sources" | sed 's|^\(.*\)\.c$|build/thread/\1|')
+    [ -n "$programs" ] || skip "no test uses threads" || return
+    # shellcheck disable=SC2086 # a list of words
+    make -j"$jobs" config=thread CC=clang $programs &&
+        TSAN_OPTIONS=halt_on_error=1 tools/run_tests.sh build/thread $programs
+}
+fuzz() { make -j"$jobs" config=fuzz fuzz SECONDS=4; }
+install_twice() { make -j"$jobs" all && tools/check_install.sh; }
+minimal() { make -j"$jobs" B=build/minimal MINIMAL=1 CFLAGS=-O0 build/minimal/reel; }
+generated() {
+    reel=build/release/reel
+    make -j"$jobs" "$reel" || return
+    "$reel" help --man >"$logs/reel.1" && "$reel" help --bash >"$logs/reel.bash" &&
+        "$reel" help --zsh >"$logs/_reel" || return
+    bash -n "$logs/reel.bash" || return
+    if command -v zsh >/dev/null; then zsh -n "$logs/_reel" || return; fi
+    if command -v mandoc >/dev/null; then mandoc -Tlint -Wwarning "$logs/reel.1"; fi
+}
+neon() {
+    command -v aarch64-linux-gnu-gcc >/dev/null || skip "no aarch64-linux-gnu-gcc" || return
+    command -v qemu-aarch64 >/dev/null || skip "no qemu-aarch64" || return
+    [ -x tools/check_neon.sh ] || skip "no NEON test yet" || return
+    tools/check_neon.sh
+}
+
+step format make format-check
+step scripts scripts
+step gcc build_gcc
+step minimal minimal
+step tidy tidy
+step sanitize sanitize
+step thread thread
+step fuzz fuzz
+step install install_twice
+step generated generated
+step neon neon
+printf 'check: %d passed, %d failed, %d skipped\n' $passed $failed $skipped
+[ $failed -eq 0 ] && [ $passed -gt 0 ]
