@@ -29,7 +29,8 @@ struct backend_info {
 };
 
 /* Evaluate n positions starting at `position`, which is at most the number evaluated before. What
- * was stored at or beyond `position` is overwritten. */
+ * was stored at or beyond `position` is overwritten, also when it fails; what lies before it never
+ * is. States of one backend are used by many threads at once, each state by one. */
 struct backend_eval {
     int position;
     int n;
@@ -45,7 +46,9 @@ struct backend_eval {
 struct sampler;
 
 /* Decode many tokens in one go. NULL in backend_ops when the runtime's own loop (eval one position,
- * sample on the host) serves just as well. */
+ * sample on the host) serves just as well. REEL_E_UNSUPPORTED before the first id hands these
+ * settings to that loop. Afterwards every position up to the one before the last id made has been
+ * evaluated; ids past the one whose on_id returned false are as if never made. */
 struct backend_decode {
     int position;  /* of `id` */
     int32_t id;    /* the last token, not yet evaluated */

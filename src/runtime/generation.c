@@ -1,0 +1,305 @@
+/* One core for pushed and pulled generation: deliver() takes an id from wherever it was made (the
+ * backend's own decoding, or evaluation and a draw here) and decides what it means. */
+#include "runtime/generation.h"
+
+#include "base/memory.h"
+#include "runtime/session.h"
+#include "runtime/struct_size.h"
+
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+static double now_ms(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
+}
+
+enum reel_status generation_open(struct generation *g, size_t max_token_bytes,
+                                 struct reel_error *err) {
+    size_t room = DETOKENIZER_ROOM(max_token_bytes) + 16;
+    enum reel_status status = mem_zeroed(&g->characters, room, 1, "a token's text", err);
+    if (status == REEL_OK)
+        status = mem_zeroed(&g->text, room + STOP_TEXT_BYTES, 1, "a token's text", err);
+    return status;
+}
+
+void generation_close(struct generation *g) {
+    free(g->characters);
+    free(g->text);
+}
+
+/* ---- starting ---- */
+
+static enum reel_status check_set(const struct reel_session *s, const struct reel_generation *set,
+                                  struct reel_error *err) {
+    int vocab = s->model->model.config.vocab;
+    if (set->max_tokens < 0)
+        return err_set(err, REEL_E_ARGUMENT,
+                       "max_tokens is %d; allowed is 1 or more, or 0 for until the context is full",
+                       set->max_tokens);
+    if (set->n_stop_ids < 0 || (set->n_stop_ids > 0 && !set->stop_ids))
+        return err_set(err, REEL_E_ARGUMENT, "n_stop_ids is %d with %s list", set->n_stop_ids,
+                       set->stop_ids ? "a" : "no");
+    for (int i = 0; i < set->n_stop_ids; i++)
+        if (set->stop_ids[i] < 0 || set->stop_ids[i] >= vocab)
+            return err_set(err, REEL_E_ARGUMENT, "stop id %d is %d; ids are 0 to %d", i,
+                           (int)set->stop_ids[i], vocab - 1);
+    if (set->n_top_logprobs < 0 || set->n_top_logprobs > REEL_MAX_TOP_LOGPROBS)
+        return err_set(err, REEL_E_ARGUMENT, "n_top_logprobs is %d; allowed are 0 to %d",
+                       set->n_top_logprobs, REEL_MAX_TOP_LOGPROBS);
+    return REEL_OK;
+}
+
+static void choose_stop_ids(struct generation *g, const struct model_config *config) {
+    g->stop_ids = g->set.stop_ids ? g->set.stop_ids : config->stop_ids;
+    g->n_stop_ids = g->set.stop_ids ? g->set.n_stop_ids : config->n_stop_ids;
+    if (g->set.ignore_stop_ids) g->n_stop_ids = 0;
+}
+
+enum reel_status reel_generation_start(struct reel_session *s, const struct reel_generation *given,
+                                       struct reel_error *err) {
+    struct generation *g = &s->generation;
+    struct reel_generation set;
+    double start = now_ms();
+    enum reel_status status = session_idle(s, err);
+    if (status == REEL_OK) status = struct_read(&set, sizeof set, given, "reel_generation", err);
+    if (status == REEL_OK) status = check_set(s, &set, err);
+    if (status == REEL_OK && s->length == 0)
+        status = err_set(err, REEL_E_STATE, "the session is empty; give it a prompt first");
+    if (status == REEL_OK)
+        status = stop_text_start(&g->stop, set.stop_strings, set.n_stop_strings, err);
+    if (status == REEL_OK) status = sampler_start(s->sampler, set.sampling, err);
+    if (status != REEL_OK) return status;
+    for (int i = 0; i < s->length; i++)
+        sampler_saw_prompt(s->sampler, s->ids[i]);
+    g->set = set;
+    g->set.logprobs = set.logprobs || set.n_top_logprobs > 0;
+    choose_stop_ids(g, &s->model->model.config);
+    g->own_loop = !s->model->ops->decode || g->set.logprobs;
+    g->failed = false;
+    g->n_ahead = g->next_ahead = 0;
+    g->detokenizer = (struct detokenizer){ 0 };
+    g->result = (struct reel_generation_result){ .size = sizeof g->result, .stop_string = -1 };
+    if (s->length == s->max_context) g->result.reason = REEL_STOP_CONTEXT;
+    g->start_ms = start;
+    g->active = true;
+    session_begin(s);
+    return REEL_OK;
+}
+
+/* ---- one token ---- */
+
+static bool is_stop_id(const struct generation *g, int32_t id) {
+    for (int i = 0; i < g->n_stop_ids; i++)
+        if (g->stop_ids[i] == id) return true;
+    return false;
+}
+
+/* Adds the text of one id, as far as it is certain, to token.text. */
+static void add_text(struct generation *g, const struct reel_tokenizer *tok, int32_t id) {
+    size_t n = 0;
+    const char *bytes = tok ? tokenizer_bytes(tok, id, &n) : NULL;
+    if (!bytes || tokenizer_is_control(tok, id)) return;
+    n = detokenizer_push(&g->detokenizer, bytes, n, g->characters);
+    g->token.text_bytes =
+        stop_text_push(&g->stop, g->characters, n, g->text, &g->result.stop_string);
+}
+
+/* Adds what was held back. Its last characters may still complete a stop string. */
+static void end_text(struct generation *g) {
+    char *end = g->text + g->token.text_bytes;
+    size_t n = detokenizer_finish(&g->detokenizer, g->characters);
+    int match = -1;
+    size_t n_text = stop_text_push(&g->stop, g->characters, n, end, &match);
+    if (match < 0) n_text += stop_text_finish(&g->stop, end + n_text);
+    g->token.text_bytes += n_text;
+}
+
+static enum reel_stop_reason stop_reason(const struct reel_session *s, int32_t id) {
+    const struct generation *g = &s->generation;
+    if (is_stop_id(g, id)) return REEL_STOP_ID;
+    if (g->result.stop_string >= 0) return REEL_STOP_STRING;
+    if (g->set.max_tokens && g->result.n_tokens == g->set.max_tokens) return REEL_STOP_MAX_TOKENS;
+    if (s->length == s->max_context) return REEL_STOP_CONTEXT;
+    return REEL_STOP_NONE;
+}
+
+/* The session takes the id; token and the reason to stop are filled in. */
+static void deliver(struct reel_session *s, int32_t id) {
+    struct generation *g = &s->generation;
+    g->token.id = id;
+    g->token.text = g->text;
+    g->token.text_bytes = 0;
+    session_append(s, id);
+    if (g->result.n_tokens++ == 0) g->result.first_token_ms = now_ms() - g->start_ms;
+    if (!is_stop_id(g, id)) add_text(g, s->model->model.tokenizer, id);
+    g->result.reason = stop_reason(s, id);
+    if (g->result.reason != REEL_STOP_NONE && g->result.reason != REEL_STOP_STRING) end_text(g);
+}
+
+static enum reel_status draw(struct reel_session *s, int32_t *id, struct reel_error *err) {
+    struct generation *g = &s->generation;
+    enum reel_status status = session_need_logits(s, err);
+    if (status != REEL_OK) return status;
+    *id = sampler_draw(s->sampler, s->logits, s->length);
+    if (*id < 0)
+        return err_set(err, REEL_E_DEVICE,
+                       "no id can be drawn for position %d: each logit is NaN or forbidden",
+                       s->length);
+    g->token.n_top = 0;
+    if (g->set.logprobs)
+        g->token.n_top = sampler_logprobs(s->sampler, s->logits, *id, &g->token.logprob, g->top,
+                                          g->set.n_top_logprobs);
+    g->token.top = g->token.n_top ? g->top : NULL;
+    sampler_saw_generated(s->sampler, *id);
+    return REEL_OK;
+}
+
+/* ---- decoding by the backend ---- */
+
+/* Whether the backend could make the next ids itself: there must be one not yet evaluated. */
+static bool backend_decodes(const struct reel_session *s) {
+    return !s->generation.own_loop && !s->has_logits && s->n_evaluated == s->length - 1;
+}
+
+static int tokens_left(const struct reel_session *s) {
+    const struct generation *g = &s->generation;
+    int room = s->max_context - s->length;
+    int wanted = g->set.max_tokens ? g->set.max_tokens - g->result.n_tokens : INT_MAX;
+    return wanted < room ? wanted : room;
+}
+
+static enum reel_status run_decode(struct reel_session *s, int max_tokens,
+                                   bool (*on_id)(void *user, int32_t id), struct reel_error *err) {
+    s->generation.token.n_top = 0;
+    s->generation.token.top = NULL;
+    struct backend_decode decode = { .position = s->length - 1,
+                                     .id = s->ids[s->length - 1],
+                                     .max_tokens = max_tokens,
+                                     .sampler = s->sampler,
+                                     .on_id = on_id,
+                                     .user = s,
+                                     .cancel = &s->cancel };
+    return s->model->ops->decode(s->state, &decode, err);
+}
+
+static bool keep_ahead(void *user, int32_t id) {
+    struct reel_session *s = user;
+    struct generation *g = &s->generation;
+    sampler_saw_generated(s->sampler, id);
+    g->ahead[g->n_ahead++] = id;
+    return g->n_ahead < GENERATION_AHEAD;
+}
+
+/* Lets the backend make a few ids. None made means that the loop here has to. */
+static enum reel_status decode_ahead(struct reel_session *s, struct reel_error *err) {
+    struct generation *g = &s->generation;
+    int left = tokens_left(s);
+    g->n_ahead = g->next_ahead = 0;
+    enum reel_status status =
+        run_decode(s, left < GENERATION_AHEAD ? left : GENERATION_AHEAD, keep_ahead, err);
+    if (g->n_ahead > 0 && status != REEL_E_CANCELLED) return REEL_OK; /* a failure comes again */
+    if (status == REEL_OK || status == REEL_E_UNSUPPORTED) g->own_loop = true;
+    return status == REEL_E_UNSUPPORTED ? REEL_OK : status;
+}
+
+static enum reel_status next_id(struct reel_session *s, int32_t *id, struct reel_error *err) {
+    struct generation *g = &s->generation;
+    if (g->next_ahead == g->n_ahead && backend_decodes(s)) {
+        enum reel_status status = decode_ahead(s, err);
+        if (status != REEL_OK) return status;
+    }
+    if (g->next_ahead == g->n_ahead) return draw(s, id, err);
+    *id = g->ahead[g->next_ahead++];
+    s->n_evaluated = s->length; /* it was made from the id before it */
+    return REEL_OK;
+}
+
+/* ---- pulled ---- */
+
+/* Cancellation is a reason to stop, everything else a failure that only finish ends. */
+static enum reel_status stop_on_failure(struct generation *g, enum reel_status status,
+                                        struct reel_error *err) {
+    if (status != REEL_E_CANCELLED) {
+        g->failed = true;
+        return status;
+    }
+    g->result.reason = REEL_STOP_CANCELLED;
+    if (err) *err = (struct reel_error){ .status = REEL_OK };
+    return REEL_OK;
+}
+
+enum reel_status reel_generation_next(struct reel_session *s, const struct reel_token **token,
+                                      struct reel_error *err) {
+    struct generation *g = &s->generation;
+    int32_t id = -1;
+    *token = NULL;
+    if (!g->active || g->failed)
+        return err_set(err, REEL_E_STATE,
+                       g->active ? "this generation failed earlier; finish it"
+                                 : "no generation is open on this session");
+    if (g->result.reason != REEL_STOP_NONE) return REEL_OK;
+    enum reel_status status = session_cancelled(s) ? REEL_E_CANCELLED : next_id(s, &id, err);
+    if (status != REEL_OK) return stop_on_failure(g, status, err);
+    deliver(s, id);
+    *token = &g->token;
+    return REEL_OK;
+}
+
+void reel_generation_finish(struct reel_session *s, struct reel_generation_result *result) {
+    struct generation *g = &s->generation;
+    if (!g->active) return;
+    session_end(s);
+    g->active = false;
+    g->result.total_ms = now_ms() - g->start_ms;
+    if (result) (void)struct_write(result, &g->result, sizeof g->result);
+}
+
+/* ---- pushed ---- */
+
+static bool push(struct reel_session *s, int32_t id) {
+    struct generation *g = &s->generation;
+    deliver(s, id);
+    bool go_on = !g->set.on_token || g->set.on_token(g->set.user, &g->token);
+    if (!go_on && g->result.reason == REEL_STOP_NONE) g->result.reason = REEL_STOP_CALLBACK;
+    return g->result.reason == REEL_STOP_NONE;
+}
+
+static bool push_decoded(void *user, int32_t id) {
+    struct reel_session *s = user;
+    sampler_saw_generated(s->sampler, id);
+    s->n_evaluated = s->length;
+    return push(s, id);
+}
+
+static enum reel_status push_some(struct reel_session *s, struct reel_error *err) {
+    struct generation *g = &s->generation;
+    if (session_cancelled(s)) return REEL_E_CANCELLED;
+    if (backend_decodes(s)) {
+        int before = g->result.n_tokens;
+        enum reel_status status = run_decode(s, tokens_left(s), push_decoded, err);
+        if (g->result.n_tokens > before) return status;
+        if (status != REEL_OK && status != REEL_E_UNSUPPORTED) return status;
+        g->own_loop = true; /* also when it made nothing without a reason */
+    }
+    int32_t id = -1;
+    enum reel_status status = draw(s, &id, err);
+    if (status == REEL_OK) push(s, id);
+    return status;
+}
+
+enum reel_status reel_generate(struct reel_session *s, const struct reel_generation *generation,
+                               struct reel_generation_result *result, struct reel_error *err) {
+    struct generation *g = &s->generation;
+    enum reel_status status = reel_generation_start(s, generation, err);
+    if (status != REEL_OK) return status;
+    while (status == REEL_OK && g->result.reason == REEL_STOP_NONE) {
+        status = push_some(s, err);
+        if (status != REEL_OK) status = stop_on_failure(g, status, err);
+    }
+    reel_generation_finish(s, result);
+    return status;
+}

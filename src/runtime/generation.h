@@ -1,0 +1,38 @@
+/* The state of one running generation. It lives in its session and takes its memory when the
+ * session opens. */
+#ifndef REEL_RUNTIME_GENERATION_H
+#define REEL_RUNTIME_GENERATION_H
+
+#include "model/tokenizer.h"
+#include "runtime/sampler.h"
+#include "runtime/stop_text.h"
+
+/* Ids a pulled generation lets a backend decode before the first of them is handed out. */
+#define GENERATION_AHEAD 8
+
+struct generation {
+    bool active;
+    bool failed;                /* a call returned an error: only finish is left */
+    bool own_loop;              /* the backend does not decode these settings itself */
+    struct reel_generation set; /* lists borrowed from the caller */
+    const int32_t *stop_ids;    /* borrowed */
+    int n_stop_ids;
+    struct reel_generation_result result;
+    double start_ms;
+
+    struct detokenizer detokenizer;
+    struct stop_text stop;
+    char *characters; /* what the detokenizer gives for one id and the end */
+    char *text;       /* the token's text */
+    struct reel_token token;
+    struct reel_top_logprob top[REEL_MAX_TOP_LOGPROBS];
+
+    int32_t ahead[GENERATION_AHEAD];
+    int n_ahead, next_ahead;
+};
+
+enum reel_status generation_open(struct generation *g, size_t max_token_bytes,
+                                 struct reel_error *err);
+void generation_close(struct generation *g);
+
+#endif

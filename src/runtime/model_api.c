@@ -1,0 +1,219 @@
+/* Opening models, and the public calls that only look at one. */
+#include "base/memory.h"
+#include "plan/memory_plan.h"
+#include "runtime/model_handle.h"
+#include "runtime/struct_size.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- opening ---- */
+
+static bool names_gpu(const char *device) {
+    return strcmp(device, "gpu") == 0 || strncmp(device, "gpu:", 4) == 0;
+}
+
+static enum reel_status choose_backend(const char *device, const struct backend_ops **ops,
+                                       struct reel_error *err) {
+    *ops = &cpu_backend;
+    if (!device || strcmp(device, "auto") == 0 || strcmp(device, "cpu") == 0) return REEL_OK;
+    if (names_gpu(device))
+        return err_set(err, REEL_E_UNSUPPORTED,
+                       "device \"%s\": this version of reel runs on the CPU only; use \"cpu\" or "
+                       "\"auto\"",
+                       device);
+    return err_set(err, REEL_E_ARGUMENT,
+                   "device \"%s\" is unknown; allowed are \"auto\", \"cpu\", \"gpu\" and \"gpu:N\"",
+                   device);
+}
+
+static enum reel_status check_options(const struct reel_model_options *options,
+                                      struct reel_error *err) {
+    if (options->n_threads < 0)
+        return err_set(err, REEL_E_ARGUMENT,
+                       "n_threads is %d; allowed is 1 or more, or 0 for one per core",
+                       options->n_threads);
+    if (options->rounding != REEL_ROUNDING_FAST && options->rounding != REEL_ROUNDING_FAITHFUL)
+        return err_set(err, REEL_E_ARGUMENT, "rounding is %d; it is none of enum reel_rounding",
+                       (int)options->rounding);
+    return REEL_OK;
+}
+
+/* Takes over source, also when it fails. */
+static enum reel_status open_source(struct reel_model **out, struct model_source *source,
+                                    const struct reel_model_options *options,
+                                    const struct backend_ops *ops, struct reel_error *err) {
+    struct reel_model *handle = NULL;
+    const struct model_load_options load = { .chat_template = options->chat_template,
+                                             .cache_dir = options->cache_dir,
+                                             .progress = options->progress,
+                                             .progress_user = options->progress_user };
+    const struct backend_options backend = { .device = options->device,
+                                             .cpu_path = options->cpu_path,
+                                             .n_threads = options->n_threads,
+                                             .rounding = options->rounding,
+                                             .cache_dir = options->cache_dir,
+                                             .progress = options->progress,
+                                             .progress_user = options->progress_user };
+    enum reel_status status = mem_zeroed(&handle, 1, sizeof *handle, "a model", err);
+    if (status != REEL_OK) {
+        model_source_release(source);
+        return status;
+    }
+    status = model_load(&handle->model, source, &load, err);
+    if (status == REEL_OK) status = model_handle_start(handle, ops, &backend, err);
+    if (status != REEL_OK) {
+        reel_model_close(handle);
+        return status;
+    }
+    *out = handle;
+    return REEL_OK;
+}
+
+enum reel_status reel_model_open(struct reel_model **out, const char *path,
+                                 const struct reel_model_options *given, struct reel_error *err) {
+    struct reel_model_options options;
+    struct model_source source = { 0 };
+    const struct backend_ops *ops = NULL;
+    *out = NULL;
+    enum reel_status status =
+        struct_read(&options, sizeof options, given, "reel_model_options", err);
+    if (status == REEL_OK) status = check_options(&options, err);
+    if (status == REEL_OK) status = choose_backend(options.device, &ops, err);
+    if (status == REEL_OK) status = model_source_open(&source, path, err);
+    return status == REEL_OK ? open_source(out, &source, &options, ops, err) : status;
+}
+
+enum reel_status reel_model_open_memory(struct reel_model **out, const char *name,
+                                        const struct reel_memory_file *files, int n_files,
+                                        const struct reel_model_options *given,
+                                        struct reel_error *err) {
+    struct reel_model_options options;
+    struct model_source source = { 0 };
+    const struct backend_ops *ops = NULL;
+    *out = NULL;
+    enum reel_status status =
+        struct_read(&options, sizeof options, given, "reel_model_options", err);
+    if (status == REEL_OK) status = check_options(&options, err);
+    if (status == REEL_OK) status = choose_backend(options.device, &ops, err);
+    if (status == REEL_OK) status = model_source_open_memory(&source, name, files, n_files, err);
+    return status == REEL_OK ? open_source(out, &source, &options, ops, err) : status;
+}
+
+void reel_model_close(struct reel_model *handle) {
+    if (!handle) return;
+    if (handle->backend) handle->ops->close(handle->backend);
+    model_release(&handle->model);
+    free(handle);
+}
+
+/* ---- looking ---- */
+
+static void add_bytes(uint64_t *bytes, const struct matrix *m) {
+    bytes[m->dtype] += (uint64_t)m->rows * m->row_bytes;
+}
+
+/* The type that most bytes of the matrices have. */
+static const char *weight_type(const struct weights *w) {
+    uint64_t bytes[DTYPE_COUNT] = { 0 };
+    int most = 0;
+    add_bytes(bytes, &w->head);
+    for (int l = 0; l < w->n_layers; l++) {
+        const struct layer_weights *layer = &w->layers[l];
+        const struct matrix *const all[] = { &layer->q,    &layer->k,  &layer->v,   &layer->o,
+                                             &layer->gate, &layer->up, &layer->down };
+        for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+            add_bytes(bytes, all[i]);
+    }
+    for (int t = 1; t < DTYPE_COUNT; t++)
+        if (bytes[t] > bytes[most]) most = t;
+    return dtype_name((enum dtype)most);
+}
+
+void reel_model_get_info(const struct reel_model *handle, struct reel_model_info *info) {
+    const struct model_config *c = &handle->model.config;
+    const struct weights *w = &handle->model.weights;
+    struct memory_plan plan;
+    memory_plan_fill(&plan, c, w, 1);
+    struct reel_model_info own = { .size = sizeof own,
+                                   .name = handle->model.name,
+                                   .family = model_family_name(c->family),
+                                   .weight_type = weight_type(w),
+                                   .backend = handle->backend_info.name,
+                                   .backend_path = handle->backend_info.path,
+                                   .n_parameters = w->n_parameters,
+                                   .weight_bytes = w->n_bytes,
+                                   .token_bytes = plan.token_bytes,
+                                   .kv_token_bytes = handle->backend_info.state_position_bytes,
+                                   .n_threads = handle->backend_info.n_threads,
+                                   .n_layers = c->n_layers,
+                                   .hidden = c->hidden,
+                                   .n_heads = c->n_heads,
+                                   .n_kv_heads = c->n_kv_heads,
+                                   .head_dim = c->head_dim,
+                                   .intermediate = c->intermediate,
+                                   .vocab = c->vocab,
+                                   .max_context = c->max_context,
+                                   .n_stop_ids = c->n_stop_ids,
+                                   .stop_ids = c->stop_ids,
+                                   .chat_template = chat_family_name(handle->model.chat.family) };
+    (void)struct_write(info, &own, sizeof own);
+}
+
+void reel_model_default_sampling(const struct reel_model *handle, struct reel_sampling *sampling) {
+    const struct model_config *c = &handle->model.config;
+    struct reel_sampling own = { .size = sizeof own,
+                                 .temperature = c->sampling.temperature,
+                                 .top_k = c->sampling.top_k,
+                                 .top_p = c->sampling.top_p,
+                                 .min_p = c->sampling.min_p,
+                                 .repetition_penalty = c->sampling.repetition_penalty };
+    (void)struct_write(sampling, &own, sizeof own);
+}
+
+const struct reel_tokenizer *reel_model_tokenizer(const struct reel_model *handle) {
+    return handle->model.tokenizer;
+}
+
+/* ---- conversations ---- */
+
+static enum reel_status render(const struct reel_model *handle, const struct reel_message *messages,
+                               int n_messages, const struct reel_chat_options *given,
+                               struct chat_text *text, struct reel_error *err) {
+    struct reel_chat_options options;
+    enum reel_status status =
+        struct_read(&options, sizeof options, given, "reel_chat_options", err);
+    if (status != REEL_OK) return status;
+    if (n_messages < 0 || (n_messages > 0 && !messages))
+        return err_set(err, REEL_E_ARGUMENT, "n_messages is %d with %s list", n_messages,
+                       messages ? "a" : "no");
+    return chat_render(&handle->model.chat, messages, n_messages, &options, text, err);
+}
+
+enum reel_status reel_chat_text(const struct reel_model *handle,
+                                const struct reel_message *messages, int n_messages,
+                                const struct reel_chat_options *options, char **text,
+                                size_t *n_bytes, struct reel_error *err) {
+    struct chat_text chat = { 0 };
+    *text = NULL;
+    *n_bytes = 0;
+    enum reel_status status = render(handle, messages, n_messages, options, &chat, err);
+    if (status == REEL_OK) status = buffer_append(&chat.text, "", 0, err); /* never NULL */
+    if (status == REEL_OK) *text = buffer_detach(&chat.text, n_bytes);
+    chat_text_release(&chat);
+    return status;
+}
+
+enum reel_status reel_chat_ids(const struct reel_model *handle, const struct reel_message *messages,
+                               int n_messages, const struct reel_chat_options *options,
+                               int32_t **ids, size_t *n_ids, struct reel_error *err) {
+    struct chat_text chat = { 0 };
+    *ids = NULL;
+    *n_ids = 0;
+    enum reel_status status = render(handle, messages, n_messages, options, &chat, err);
+    if (status == REEL_OK)
+        status =
+            tokenizer_encode(handle->model.tokenizer, chat.pieces, chat.n_pieces, ids, n_ids, err);
+    chat_text_release(&chat);
+    return status;
+}

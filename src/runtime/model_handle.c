@@ -1,0 +1,62 @@
+#include "runtime/model_handle.h"
+
+#include "base/buffer.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Enough of each tensor to tell two checkpoints of one shape apart without reading them whole. */
+#define IDENTITY_BYTES 1024
+
+static enum reel_status write_config(struct buffer *b, const struct model_config *c,
+                                     struct reel_error *err) {
+    return buffer_printf(
+        b, err, "%d %d %d %d %d %d %d %d %d %.9g %d %d %.17g %d %.17g %.17g %.17g %d\n",
+        (int)c->family, c->hidden, c->n_layers, c->n_heads, c->n_kv_heads, c->head_dim,
+        c->intermediate, c->vocab, c->max_context, (double)c->rms_eps, c->qk_norm, c->tied,
+        c->rope_theta, (int)c->rope, c->rope_factor, c->rope_low_freq_factor,
+        c->rope_high_freq_factor, c->rope_original_context);
+}
+
+static enum reel_status write_tensor(struct buffer *b, const struct tensor *t,
+                                     struct reel_error *err) {
+    enum reel_status status = buffer_printf(b, err, "%s %s", t->name, dtype_name(t->dtype));
+    for (int i = 0; i < t->rank && status == REEL_OK; i++)
+        status = buffer_printf(b, err, " %lld", (long long)t->shape[i]);
+    char hash[SHA256_HEX];
+    sha256_hex(t->data, t->n_bytes < IDENTITY_BYTES ? t->n_bytes : IDENTITY_BYTES, hash);
+    if (status == REEL_OK) status = buffer_printf(b, err, " %s\n", hash);
+    return status;
+}
+
+static enum reel_status find_identity(struct reel_model *handle, struct reel_error *err) {
+    struct buffer b = { 0 };
+    const struct tensor_file *tensors = &handle->model.tensors;
+    enum reel_status status = write_config(&b, &handle->model.config, err);
+    for (int i = 0; i < tensors->n_tensors && status == REEL_OK; i++)
+        status = write_tensor(&b, &tensors->tensors[i], err);
+    if (status == REEL_OK) sha256_hex(b.bytes, b.size, handle->identity);
+    buffer_release(&b);
+    return status;
+}
+
+static size_t longest_token(const struct reel_tokenizer *tok) {
+    size_t longest = 0;
+    if (!tok) return 0;
+    for (int32_t id = 0; id < tokenizer_size(tok); id++) {
+        size_t n = 0;
+        if (tokenizer_bytes(tok, id, &n) && n > longest) longest = n;
+    }
+    return longest;
+}
+
+enum reel_status model_handle_start(struct reel_model *handle, const struct backend_ops *ops,
+                                    const struct backend_options *options, struct reel_error *err) {
+    handle->max_token_bytes = longest_token(handle->model.tokenizer);
+    enum reel_status status = find_identity(handle, err);
+    if (status == REEL_OK) status = ops->open(&handle->backend, &handle->model, options, err);
+    if (status != REEL_OK) return status;
+    handle->ops = ops;
+    ops->info(handle->backend, &handle->backend_info);
+    return REEL_OK;
+}

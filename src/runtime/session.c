@@ -1,0 +1,294 @@
+#include "runtime/session.h"
+
+#include "base/checked.h"
+#include "base/machine.h"
+#include "base/memory.h"
+#include "plan/memory_plan.h"
+#include "runtime/struct_size.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Positions per backend call: what a cancelled or failed sync has evaluated so far is kept in steps
+ * of this. */
+#define SESSION_CHUNK 512
+
+/* ---- opening ---- */
+
+static enum reel_status choose_context(const struct reel_model *model,
+                                       const struct reel_session_options *options, int *context,
+                                       struct reel_error *err) {
+    int most = model->model.config.max_context;
+    if (options->max_context < 0 || options->max_context > most)
+        return err_set(err, REEL_E_ARGUMENT,
+                       "max_context is %d; %s allows 1 to %d, or 0 for what fits in memory",
+                       options->max_context, model->model.name ? model->model.name : "the model",
+                       most);
+    *context = options->max_context;
+    if (*context == 0)
+        *context = memory_plan_context(most, model->backend_info.state_fixed_bytes,
+                                       model->backend_info.state_position_bytes,
+                                       machine_memory_available());
+    return REEL_OK;
+}
+
+static enum reel_status session_allocate(struct reel_session *s, struct reel_error *err) {
+    const struct reel_model *model = s->model;
+    size_t vocab = (size_t)model->model.config.vocab, n = (size_t)s->max_context;
+    enum reel_status status = mem_zeroed(&s->ids, n, sizeof *s->ids, "a session's ids", err);
+    if (status == REEL_OK)
+        status = mem_aligned(&s->logits, vocab, sizeof *s->logits, "a session's logits", err);
+    if (status == REEL_OK)
+        status = mem_aligned(&s->next_logits, vocab, sizeof *s->logits, "a session's logits", err);
+    if (status == REEL_OK) status = sampler_open(&s->sampler, (int)vocab, err);
+    if (status == REEL_OK) status = generation_open(&s->generation, model->max_token_bytes, err);
+    if (status == REEL_OK)
+        status = model->ops->state_open(&s->state, model->backend, s->max_context, err);
+    return status;
+}
+
+enum reel_status reel_session_open(struct reel_session **out, const struct reel_model *model,
+                                   const struct reel_session_options *given,
+                                   struct reel_error *err) {
+    struct reel_session_options options;
+    struct reel_session *s = NULL;
+    int context = 0;
+    *out = NULL;
+    enum reel_status status =
+        struct_read(&options, sizeof options, given, "reel_session_options", err);
+    if (status == REEL_OK) status = choose_context(model, &options, &context, err);
+    if (status == REEL_OK) status = mem_zeroed(&s, 1, sizeof *s, "a session", err);
+    if (status != REEL_OK) return status;
+    s->model = model;
+    s->max_context = context;
+    atomic_init(&s->cancel, true);
+    status = session_allocate(s, err);
+    if (status != REEL_OK) {
+        reel_session_close(s);
+        return status;
+    }
+    *out = s;
+    return REEL_OK;
+}
+
+void reel_session_close(struct reel_session *s) {
+    if (!s) return;
+    if (s->state) s->model->ops->state_close(s->state);
+    generation_close(&s->generation);
+    sampler_close(s->sampler);
+    free(s->next_logits);
+    free(s->logits);
+    free(s->ids);
+    free(s);
+}
+
+int reel_session_length(const struct reel_session *s) { return s->length; }
+int reel_session_max_context(const struct reel_session *s) { return s->max_context; }
+const int32_t *reel_session_ids(const struct reel_session *s) { return s->ids; }
+
+/* ---- cancelling ---- */
+
+void reel_session_cancel(struct reel_session *s) { atomic_store(&s->cancel, true); }
+void session_begin(struct reel_session *s) { atomic_store(&s->cancel, false); }
+void session_end(struct reel_session *s) { atomic_store(&s->cancel, true); }
+bool session_cancelled(const struct reel_session *s) { return atomic_load(&s->cancel); }
+
+enum reel_status session_idle(const struct reel_session *s, struct reel_error *err) {
+    if (!s->generation.active) return REEL_OK;
+    return err_set(err, REEL_E_STATE,
+                   "a generation is open on this session; end it with reel_generation_finish");
+}
+
+/* ---- evaluating ---- */
+
+static enum reel_status check_ids(const struct reel_session *s, const int32_t *ids, int n,
+                                  struct reel_error *err) {
+    int vocab = s->model->model.config.vocab;
+    for (int i = 0; i < n; i++)
+        if (ids[i] < 0 || ids[i] >= vocab)
+            return err_set(err, REEL_E_ARGUMENT, "id %d of the list is %d; ids are 0 to %d", i,
+                           (int)ids[i], vocab - 1);
+    return REEL_OK;
+}
+
+static void take_logits(struct reel_session *s) {
+    float *old = s->logits;
+    s->logits = s->next_logits;
+    s->next_logits = old;
+    s->has_logits = true;
+}
+
+/* Evaluates ids[n_evaluated, end); with the logits of the last one when `logits`. */
+static enum reel_status evaluate_to(struct reel_session *s, int end, bool logits,
+                                    struct reel_error *err) {
+    while (s->n_evaluated < end) {
+        int left = end - s->n_evaluated;
+        int n = left < SESSION_CHUNK ? left : SESSION_CHUNK;
+        bool want = logits && n == left;
+        if (session_cancelled(s)) return err_set(err, REEL_E_CANCELLED, "cancelled");
+        struct backend_eval eval = { .position = s->n_evaluated,
+                                     .n = n,
+                                     .ids = s->ids + s->n_evaluated,
+                                     .output = want ? REEL_OUTPUT_LAST_LOGITS : REEL_OUTPUT_NONE,
+                                     .out = want ? s->next_logits : NULL,
+                                     .cancel = &s->cancel };
+        enum reel_status status = s->model->ops->eval(s->state, &eval, err);
+        if (status != REEL_OK) return status;
+        s->n_evaluated += n;
+        if (want) take_logits(s);
+    }
+    return REEL_OK;
+}
+
+enum reel_status session_need_logits(struct reel_session *s, struct reel_error *err) {
+    if (s->has_logits) return REEL_OK;
+    if (s->length == 0)
+        return err_set(err, REEL_E_STATE, "the session is empty; give it a prompt first");
+    if (s->n_evaluated == s->length) {
+        if (s->ids[s->length - 1] < 0)
+            return err_set(
+                err, REEL_E_STATE,
+                "position %d was given as an embedding and its logits are gone; evaluate "
+                "it again, asking for logits",
+                s->length - 1);
+        s->n_evaluated--;
+    }
+    return evaluate_to(s, s->length, true, err);
+}
+
+void session_append(struct reel_session *s, int32_t id) {
+    s->ids[s->length++] = id;
+    s->has_logits = false;
+}
+
+static void keep_prefix(struct reel_session *s, int n) {
+    if (n == s->length) return;
+    s->length = n;
+    if (s->n_evaluated > n) s->n_evaluated = n;
+    s->has_logits = false;
+}
+
+/* ---- the timeline ---- */
+
+enum reel_status reel_session_sync(struct reel_session *s, const int32_t *ids, int n_ids,
+                                   int *n_reused, struct reel_error *err) {
+    enum reel_status status = session_idle(s, err);
+    if (status != REEL_OK) return status;
+    if (n_ids < 0 || (n_ids > 0 && !ids))
+        return err_set(err, REEL_E_ARGUMENT, "n_ids is %d with %s list", n_ids, ids ? "a" : "no");
+    if (n_ids > s->max_context)
+        return err_set(err, REEL_E_CONTEXT, "%d ids do not fit in a context of %d", n_ids,
+                       s->max_context);
+    status = check_ids(s, ids, n_ids, err);
+    if (status != REEL_OK) return status;
+    int common = 0;
+    while (common < n_ids && common < s->length && s->ids[common] == ids[common])
+        common++;
+    keep_prefix(s, common);
+    if (n_reused) *n_reused = s->n_evaluated;
+    /* ids may be this session's own list */
+    if (n_ids > common)
+        memmove(s->ids + common, ids + common, (size_t)(n_ids - common) * sizeof *ids);
+    session_begin(s);
+    status = evaluate_to(s, n_ids, true, err);
+    session_end(s);
+    if (n_ids > common) s->has_logits = status == REEL_OK;
+    s->length = status == REEL_OK ? n_ids : s->n_evaluated > common ? s->n_evaluated : common;
+    return status;
+}
+
+enum reel_status reel_session_truncate(struct reel_session *s, int n, struct reel_error *err) {
+    enum reel_status status = session_idle(s, err);
+    if (status != REEL_OK) return status;
+    if (n < 0 || n > s->length)
+        return err_set(err, REEL_E_ARGUMENT, "cannot keep %d tokens; the session holds %d", n,
+                       s->length);
+    keep_prefix(s, n);
+    return REEL_OK;
+}
+
+/* Floats that `output` writes for n positions; false when that does not fit in size_t. */
+static bool output_floats(const struct reel_session *s, enum reel_output output, int n,
+                          size_t *floats) {
+    size_t vocab = (size_t)s->model->model.config.vocab;
+    size_t hidden = (size_t)s->model->model.config.hidden;
+    *floats = 0;
+    switch (output) {
+    case REEL_OUTPUT_NONE:
+        return true;
+    case REEL_OUTPUT_LAST_LOGITS:
+        *floats = vocab;
+        return true;
+    case REEL_OUTPUT_ALL_LOGITS:
+        return size_mul(vocab, (size_t)n, floats);
+    case REEL_OUTPUT_LAST_HIDDEN:
+        *floats = hidden;
+        return true;
+    case REEL_OUTPUT_ALL_HIDDEN:
+        return size_mul(hidden, (size_t)n, floats);
+    }
+    return false;
+}
+
+static enum reel_status check_eval(const struct reel_session *s, const struct reel_eval *eval,
+                                   struct reel_error *err) {
+    size_t floats = 0;
+    if (eval->n < 1)
+        return err_set(err, REEL_E_ARGUMENT, "n is %d; at least 1 position is evaluated", eval->n);
+    if (!eval->ids == !eval->embeddings)
+        return err_set(err, REEL_E_ARGUMENT, "%s ids and embeddings are given; give one of them",
+                       eval->ids ? "both" : "neither");
+    if (eval->n > s->max_context - s->length)
+        return err_set(err, REEL_E_CONTEXT, "%d positions after %d do not fit in a context of %d",
+                       eval->n, s->length, s->max_context);
+    if (!output_floats(s, eval->output, eval->n, &floats))
+        return err_set(err, REEL_E_ARGUMENT, "output is %d; it is none of enum reel_output",
+                       (int)eval->output);
+    if (floats > 0 && (!eval->out || eval->out_floats < floats))
+        return err_set(err, REEL_E_ARGUMENT, "out has room for %zu floats; this output has %zu",
+                       eval->out ? eval->out_floats : 0, floats);
+    return eval->ids ? check_ids(s, eval->ids, eval->n, err) : REEL_OK;
+}
+
+/* The backend's part of reel_session_eval: what was pending, then the new positions. */
+static enum reel_status evaluate_new(struct reel_session *s, const struct reel_eval *eval,
+                                     struct reel_error *err) {
+    bool own =
+        eval->output == REEL_OUTPUT_NONE && eval->embeddings; /* cannot be made again later */
+    struct backend_eval call = { .position = s->length,
+                                 .n = eval->n,
+                                 .ids = eval->ids,
+                                 .embeddings = eval->embeddings,
+                                 .output = own ? REEL_OUTPUT_LAST_LOGITS : eval->output,
+                                 .out = own ? s->next_logits : eval->out,
+                                 .cancel = &s->cancel };
+    enum reel_status status = evaluate_to(s, s->length, false, err);
+    if (status == REEL_OK) status = s->model->ops->eval(s->state, &call, err);
+    if (status != REEL_OK) return status;
+    size_t vocab = (size_t)s->model->model.config.vocab;
+    const float *last = NULL;
+    if (eval->output == REEL_OUTPUT_LAST_LOGITS) last = eval->out;
+    if (eval->output == REEL_OUTPUT_ALL_LOGITS) last = eval->out + vocab * (size_t)(eval->n - 1);
+    if (last) memcpy(s->next_logits, last, vocab * sizeof *last);
+    s->has_logits = false;
+    if (last || own) take_logits(s);
+    return REEL_OK;
+}
+
+enum reel_status reel_session_eval(struct reel_session *s, const struct reel_eval *given,
+                                   struct reel_error *err) {
+    struct reel_eval eval;
+    enum reel_status status = session_idle(s, err);
+    if (status == REEL_OK) status = struct_read(&eval, sizeof eval, given, "reel_eval", err);
+    if (status == REEL_OK) status = check_eval(s, &eval, err);
+    if (status != REEL_OK) return status;
+    session_begin(s);
+    status = evaluate_new(s, &eval, err);
+    session_end(s);
+    if (status != REEL_OK) return status;
+    for (int i = 0; i < eval.n; i++)
+        s->ids[s->length + i] = eval.ids ? eval.ids[i] : -1;
+    s->length += eval.n;
+    s->n_evaluated = s->length;
+    return REEL_OK;
+}

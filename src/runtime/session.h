@@ -1,0 +1,46 @@
+/* What stands behind struct reel_session: the timeline, and how far the backend has followed it.
+ *
+ *   ids[0, length)           what the session holds
+ *   ids[0, n_evaluated)      of those, what the backend's state holds; a generated id is evaluated
+ *                            only when something after it is asked for
+ *   logits                   of position length - 1, when has_logits
+ *
+ * A failing call leaves these true: positions are evaluated first and counted afterwards. */
+#ifndef REEL_RUNTIME_SESSION_H
+#define REEL_RUNTIME_SESSION_H
+
+#include "runtime/generation.h"
+#include "runtime/model_handle.h"
+
+struct reel_session {
+    const struct reel_model *model; /* borrowed */
+    struct backend_state *state;
+    int max_context;
+    int32_t *ids; /* [max_context], -1 for a position given as an embedding */
+    int length;
+    int n_evaluated;
+    float *logits;      /* f32 [vocab] */
+    float *next_logits; /* f32 [vocab]: written by an evaluation, swapped in when it succeeds */
+    bool has_logits;
+    /* True when nothing runs, so that a request with nothing running does nothing; a call sets it
+     * to false when it begins. */
+    atomic_bool cancel;
+    struct sampler *sampler;
+    struct generation generation;
+};
+
+/* Refuses a call while a generation is open. */
+enum reel_status session_idle(const struct reel_session *session, struct reel_error *err);
+
+/* Around everything that can be cancelled. */
+void session_begin(struct reel_session *session);
+void session_end(struct reel_session *session);
+bool session_cancelled(const struct reel_session *session);
+
+/* Makes has_logits true, evaluating what that needs. */
+enum reel_status session_need_logits(struct reel_session *session, struct reel_error *err);
+
+/* Appends an id that is not evaluated yet. There must be room. */
+void session_append(struct reel_session *session, int32_t id);
+
+#endif

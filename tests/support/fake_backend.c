@@ -1,0 +1,257 @@
+#include "support/fake_backend.h"
+
+#include "base/memory.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+struct backend {
+    struct fake_settings *settings;
+};
+
+struct backend_state {
+    struct backend *backend;
+    int max_positions, n_stored;
+    uint64_t *prefix; /* [max_positions + 1] hash of what lies before */
+};
+
+static uint64_t mix(uint64_t h, uint64_t value) {
+    h = (h ^ value) * 0x9e3779b97f4a7c15u;
+    return h ^ (h >> 31);
+}
+
+static float number(uint64_t h) { return (float)(h >> 40) / 2097152.0f - 4.0f; }
+
+static void logits_of(const struct fake_settings *set, uint64_t prefix, int position,
+                      float *logits) {
+    for (int i = 0; i < FAKE_VOCAB; i++)
+        logits[i] = set && set->nan_logits ? NAN : number(mix(prefix, (uint64_t)i + 1000));
+    if (set && set->script && position < set->n_script) logits[set->script[position]] = 100;
+}
+
+void fake_logits(const int32_t *ids, int n, float *logits) {
+    uint64_t h = 1;
+    for (int i = 0; i < n; i++)
+        h = mix(h, (uint64_t)ids[i] + 1);
+    logits_of(NULL, h, n, logits);
+}
+
+static enum reel_status fake_open(struct backend **out, const struct model *model,
+                                  const struct backend_options *options, struct reel_error *err) {
+    (void)model;
+    *out = NULL;
+    enum reel_status status = mem_zeroed(out, 1, sizeof **out, "the fake backend", err);
+    if (status == REEL_OK) (*out)->settings = options->progress_user;
+    return status;
+}
+
+static void fake_close(struct backend *backend) { free(backend); }
+
+static void fake_info(const struct backend *backend, struct backend_info *info) {
+    (void)backend;
+    *info = (struct backend_info){ .name = "fake",
+                                   .path = "hash",
+                                   .n_threads = 1,
+                                   .state_fixed_bytes = 100,
+                                   .state_position_bytes = sizeof(uint64_t) };
+}
+
+static enum reel_status fake_state_open(struct backend_state **out, struct backend *backend,
+                                        int max_positions, struct reel_error *err) {
+    struct backend_state *s = NULL;
+    *out = NULL;
+    enum reel_status status = mem_zeroed(&s, 1, sizeof *s, "fake state", err);
+    if (status != REEL_OK) return status;
+    status = mem_zeroed(&s->prefix, (size_t)max_positions + 1, sizeof *s->prefix, "state", err);
+    if (status != REEL_OK) {
+        free(s);
+        return status;
+    }
+    s->backend = backend;
+    s->max_positions = max_positions;
+    s->prefix[0] = 1;
+    *out = s;
+    return REEL_OK;
+}
+
+static void fake_state_close(struct backend_state *s) {
+    if (!s) return;
+    free(s->prefix);
+    free(s);
+}
+
+static bool wait_or_cancel(int ms, const atomic_bool *cancel) {
+    const struct timespec step = { 0, 1000000 };
+    for (int i = 0; i < ms; i++) {
+        if (cancel && atomic_load(cancel)) return false;
+        nanosleep(&step, NULL);
+    }
+    return !(cancel && atomic_load(cancel));
+}
+
+static uint64_t value_at(const struct backend_eval *e, int i) {
+    if (e->ids) return (uint64_t)e->ids[i] + 1;
+    uint64_t h = 77;
+    for (int j = 0; j < FAKE_HIDDEN; j++) {
+        uint32_t bits;
+        memcpy(&bits, e->embeddings + (size_t)i * FAKE_HIDDEN + j, sizeof bits);
+        h = mix(h, bits);
+    }
+    return h;
+}
+
+static void write_output(const struct backend_state *s, const struct backend_eval *e, int i) {
+    bool all = e->output == REEL_OUTPUT_ALL_LOGITS || e->output == REEL_OUTPUT_ALL_HIDDEN;
+    bool last = i == e->n - 1;
+    int position = e->position + i + 1;
+    uint64_t prefix = s->prefix[position];
+    if (e->output == REEL_OUTPUT_NONE || (!all && !last)) return;
+    if (e->output == REEL_OUTPUT_LAST_LOGITS || e->output == REEL_OUTPUT_ALL_LOGITS) {
+        logits_of(s->backend->settings, prefix, position,
+                  e->out + (all ? (size_t)i * FAKE_VOCAB : 0));
+        return;
+    }
+    float *hidden = e->out + (all ? (size_t)i * FAKE_HIDDEN : 0);
+    for (int j = 0; j < FAKE_HIDDEN; j++)
+        hidden[j] = number(mix(prefix, (uint64_t)j));
+}
+
+static enum reel_status fake_eval(struct backend_state *s, const struct backend_eval *e,
+                                  struct reel_error *err) {
+    struct fake_settings *set = s->backend->settings;
+    atomic_fetch_add(&set->n_evals, 1);
+    if (e->position < 0 || e->position > s->n_stored || e->n < 1 ||
+        e->n > s->max_positions - e->position)
+        return err_set(err, REEL_E_MISMATCH, "the runtime evaluates %d positions at %d of %d", e->n,
+                       e->position, s->n_stored);
+    s->n_stored = e->position;
+    int n = atomic_load(&set->fail_eval);
+    bool fails = n > 0 && atomic_fetch_sub(&set->fail_eval, 1) == 1;
+    if (!wait_or_cancel(set->eval_ms, e->cancel))
+        return err_set(err, REEL_E_CANCELLED, "cancelled");
+    for (int i = 0; i < e->n; i++) {
+        s->prefix[e->position + i + 1] = mix(s->prefix[e->position + i], value_at(e, i));
+        write_output(s, e, i);
+        if (fails && i >= e->n / 2) return err_set(err, REEL_E_DEVICE, "the fake device failed");
+    }
+    s->n_stored = e->position + e->n;
+    atomic_fetch_add(&set->n_positions, e->n);
+    return REEL_OK;
+}
+
+/* Evaluates the id that its reader is about to see before showing it. */
+static enum reel_status fake_decode(struct backend_state *s, const struct backend_decode *d,
+                                    struct reel_error *err) {
+    float logits[FAKE_VOCAB];
+    int32_t id = d->id;
+    if (s->backend->settings->refuses_decode) return err_set(err, REEL_E_UNSUPPORTED, "not these");
+    for (int i = 0; i < d->max_tokens; i++) {
+        struct backend_eval e = { .position = d->position + i,
+                                  .n = 1,
+                                  .ids = &id,
+                                  .output = REEL_OUTPUT_LAST_LOGITS,
+                                  .out = logits,
+                                  .cancel = d->cancel };
+        enum reel_status status = fake_eval(s, &e, err);
+        if (status != REEL_OK) return status;
+        id = sampler_draw(d->sampler, logits, d->position + i + 1);
+        if (id < 0) return err_set(err, REEL_E_DEVICE, "nothing to draw");
+        if (e.position + 1 < s->max_positions) s->prefix[e.position + 2] = 666; /* ran ahead */
+        if (!d->on_id(d->user, id)) break;
+    }
+    return REEL_OK;
+}
+
+static size_t fake_save_bytes(const struct backend_state *s, int n) {
+    (void)s;
+    return (size_t)n * sizeof(uint64_t);
+}
+
+static enum reel_status fake_save(const struct backend_state *s, int n, void *bytes,
+                                  struct reel_error *err) {
+    if (n > s->n_stored) return err_set(err, REEL_E_MISMATCH, "saves what was not evaluated");
+    memcpy(bytes, s->prefix + 1, (size_t)n * sizeof *s->prefix);
+    return REEL_OK;
+}
+
+static enum reel_status fake_restore(struct backend_state *s, int n, const void *bytes,
+                                     size_t n_bytes, struct reel_error *err) {
+    if (n < 0 || n > s->max_positions || n_bytes != (size_t)n * sizeof *s->prefix)
+        return err_set(err, REEL_E_FORMAT, "%zu bytes are not %d positions", n_bytes, n);
+    memcpy(s->prefix + 1, bytes, n_bytes);
+    s->n_stored = n;
+    return REEL_OK;
+}
+
+static enum reel_status fake_copy(struct backend_state *dst, const struct backend_state *src, int n,
+                                  struct reel_error *err) {
+    if (n > src->n_stored || n > dst->max_positions)
+        return err_set(err, REEL_E_MISMATCH, "copies %d of %d positions", n, src->n_stored);
+    memcpy(dst->prefix + 1, src->prefix + 1, (size_t)n * sizeof *dst->prefix);
+    dst->n_stored = n;
+    return REEL_OK;
+}
+
+#define FAKE_OPS(decode_call)                                                                      \
+    {                                                                                              \
+        .name = "fake", .open = fake_open, .close = fake_close, .info = fake_info,                 \
+        .state_open = fake_state_open, .state_close = fake_state_close, .eval = fake_eval,         \
+        .decode = decode_call, .save_bytes = fake_save_bytes, .save = fake_save,                   \
+        .restore = fake_restore, .copy = fake_copy                                                 \
+    }
+static const struct backend_ops fake_backend = FAKE_OPS(NULL);
+static const struct backend_ops fake_decoding_backend = FAKE_OPS(fake_decode);
+
+/* In the byte alphabet, C3 is U+00C3, A9 is U+00A9 and the space is U+0120. */
+static const char tokenizer_json[] =
+    "{\"model\":{\"type\":\"BPE\",\"vocab\":{"
+    "\"a\":0,\"b\":1,\"c\":2,\"d\":3,\"e\":4,\"f\":5,\"g\":6,\"h\":7,\"i\":8,\"j\":9,\"k\":10,"
+    "\"l\":11,\"m\":12,\"n\":13,\"o\":14,\"p\":15,\"q\":16,\"r\":17,\"s\":18,\"t\":19,\"u\":20,"
+    "\"v\":21,\"w\":22,\"x\":23,\"y\":24,\"z\":25,\"ab\":26,\"cde\":27,\"\\u00c3\":28,"
+    "\"\\u00a9\":29,\"\\u0120\":30},\"merges\":[\"a b\"]},"
+    "\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"use_regex\":true},"
+    "\"decoder\":{\"type\":\"ByteLevel\"},\"added_tokens\":["
+    "{\"id\":31,\"content\":\"<end>\",\"special\":true},"
+    "{\"id\":32,\"content\":\"<think>\",\"special\":false}]}";
+
+static enum reel_status load_tokenizer(struct reel_tokenizer **tok, struct reel_error *err) {
+    const struct reel_memory_file file = { "tokenizer.json", tokenizer_json,
+                                           sizeof tokenizer_json - 1 };
+    struct model_source source = { 0 };
+    enum reel_status status = model_source_open_memory(&source, "fake", &file, 1, err);
+    if (status == REEL_OK) status = tokenizer_load(tok, &source, NULL, NULL, err);
+    model_source_release(&source);
+    return status;
+}
+
+void fake_model_close(struct reel_model *handle) {
+    if (!handle) return;
+    if (handle->backend) handle->ops->close(handle->backend);
+    tokenizer_close(handle->model.tokenizer);
+    free(handle->model.name);
+    free(handle);
+}
+
+struct reel_model *fake_model_open(struct fake_settings *settings, struct reel_error *err) {
+    struct reel_model *handle = NULL;
+    const struct backend_options options = { .progress_user = settings };
+    const struct backend_ops *ops = settings->decodes ? &fake_decoding_backend : &fake_backend;
+    enum reel_status status = mem_zeroed(&handle, 1, sizeof *handle, "a model", err);
+    if (status != REEL_OK) return NULL;
+    struct model_config *c = &handle->model.config;
+    c->vocab = FAKE_VOCAB;
+    c->hidden = FAKE_HIDDEN;
+    c->max_context = FAKE_CONTEXT;
+    c->n_layers = c->n_heads = c->n_kv_heads = 1;
+    c->head_dim = FAKE_HIDDEN;
+    c->stop_ids[0] = FAKE_END;
+    c->n_stop_ids = 1;
+    status = mem_text(&handle->model.name, "fake", 4, "a name", err);
+    if (status == REEL_OK) status = load_tokenizer(&handle->model.tokenizer, err);
+    if (status == REEL_OK) status = model_handle_start(handle, ops, &options, err);
+    if (status == REEL_OK) return handle;
+    fake_model_close(handle);
+    return NULL;
+}

@@ -1,0 +1,45 @@
+/* A backend without weights: logits are a hash of everything before them, so that any difference in
+ * what was evaluated shows. It checks how the runtime calls it. Its vocabulary has texts that share
+ * characters and stop strings between tokens. */
+#ifndef REEL_TESTS_FAKE_BACKEND_H
+#define REEL_TESTS_FAKE_BACKEND_H
+
+#include "runtime/model_handle.h"
+#include "runtime/sampler.h"
+
+enum {
+    FAKE_VOCAB = 70, /* no multiple of anything */
+    FAKE_HIDDEN = 4,
+    FAKE_CONTEXT = 2000,
+    /* ids 0 to 25 are the letters a to z */
+    FAKE_AB = 26,      /* "ab" */
+    FAKE_CDE = 27,     /* "cde" */
+    FAKE_E_FIRST = 28, /* the first byte of "e" with an acute accent */
+    FAKE_E_LAST = 29,
+    FAKE_SPACE = 30,
+    FAKE_END = 31,   /* a control token, the model's stop id */
+    FAKE_THINK = 32, /* an added token that is text: "<think>" */
+    FAKE_HOLE = 33   /* this and what follows have no text */
+};
+
+/* How the backend behaves; set before the model is opened, but for what is said to be live. */
+struct fake_settings {
+    bool decodes;          /* offers decode, always one id ahead of its reader */
+    bool refuses_decode;   /* decode answers REEL_E_UNSUPPORTED */
+    const int32_t *script; /* live: ids by position that get by far the largest logit, or NULL */
+    int n_script;
+    atomic_int fail_eval;   /* live: the n-th eval from now fails half way; 0: none */
+    atomic_int n_evals;     /* live: calls so far */
+    atomic_int n_positions; /* live: positions evaluated so far */
+    int eval_ms;            /* live: a call takes this long, looking at cancel all the time */
+    bool nan_logits;        /* live */
+};
+
+/* A model over the fake backend. settings is borrowed. NULL when it cannot be made. */
+struct reel_model *fake_model_open(struct fake_settings *settings, struct reel_error *err);
+void fake_model_close(struct reel_model *handle);
+
+/* The logits that follow these ids. */
+void fake_logits(const int32_t *ids, int n, float *logits);
+
+#endif
