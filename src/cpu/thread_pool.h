@@ -1,9 +1,15 @@
-/* Threads that spin briefly, then sleep: a decode step is hundreds of parallel regions of a few
- * microseconds, and a pool that slept between them would cost more than the work. */
+/* Threads that spin briefly, then sleep: a decoded token is a hundred or more phases of a few
+ * microseconds each, and a pool that slept between them would cost more than the work.
+ *
+ * One region per token or prefill chunk; inside it the phases are separated by barriers and take
+ * their pieces of work from a shared counter, so that a thread that loses its core for a while
+ * delays the others by one piece, not by half a phase. */
 #ifndef REEL_CPU_THREAD_POOL_H
 #define REEL_CPU_THREAD_POOL_H
 
 #include "base/error.h"
+
+#define THREAD_POOL_MAX 256
 
 struct thread_pool;
 
@@ -16,5 +22,14 @@ int thread_pool_size(const struct thread_pool *pool);
  * a second one waits. */
 void thread_pool_run(struct thread_pool *pool, void (*work)(void *user, int thread, int n_threads),
                      void *user);
+
+/* Inside a region only. All threads meet; what each wrote before is seen by all afterwards. */
+void thread_pool_barrier(struct thread_pool *pool);
+
+/* Inside a region only: 0, 1, 2, ... each to one thread, from 0 again after every barrier. */
+int thread_pool_take(struct thread_pool *pool);
+
+/* Cores this process may use: its affinity, cut by a cgroup's CPU quota. At least 1. */
+int thread_pool_cores(void);
 
 #endif

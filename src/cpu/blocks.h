@@ -1,0 +1,128 @@
+/* The block formats of GGUF, 32 elements at a time, as small integers with scale and minimum:
+ *   value = scale * q + min
+ * Each function computes the scale and minimum exactly as dtype_to_f32 does. Layouts: ggml's
+ * block_* structs, described in docs/MODEL_llama.md. */
+#ifndef REEL_CPU_BLOCKS_H
+#define REEL_CPU_BLOCKS_H
+
+#include "model/dtype.h"
+
+#include <string.h>
+
+struct block {
+    int8_t q[32];
+    float scale[2]; /* of each half: they differ in Q6_K alone */
+    float min;
+};
+
+#define ALWAYS_INLINE static inline __attribute__((always_inline))
+
+ALWAYS_INLINE float block_half(const unsigned char *p) {
+    uint16_t h;
+    memcpy(&h, p, sizeof h);
+    return f16_to_f32(h);
+}
+
+/* Whether the format has minima: y = scale q . x + min (sum of x). */
+ALWAYS_INLINE bool block_has_min(enum dtype type) {
+    return type == DTYPE_Q4_1 || type == DTYPE_Q5_1 || type == DTYPE_Q4_K || type == DTYPE_Q5_K;
+}
+
+ALWAYS_INLINE bool block_format(enum dtype type) {
+    return type != DTYPE_F32 && type != DTYPE_F16 && type != DTYPE_BF16;
+}
+
+/* Low nibbles are elements 0 to 15, high ones 16 to 31; bit i of qh is bit 4 of element i. */
+ALWAYS_INLINE void block_nibbles(const unsigned char *qs, uint32_t qh, int offset, int8_t *q) {
+    for (int i = 0; i < 16; i++) {
+        q[i] = (int8_t)(((qs[i] & 15) | (int)(qh >> i & 1) << 4) - offset);
+        q[i + 16] = (int8_t)(((qs[i] >> 4) | (int)(qh >> (i + 16) & 1) << 4) - offset);
+    }
+}
+
+/* The j-th of eight 6-bit scales and minima that Q4_K and Q5_K pack into 12 bytes. */
+ALWAYS_INLINE void block_k_scale(const unsigned char *s, int j, int *scale, int *min) {
+    if (j < 4) {
+        *scale = s[j] & 63;
+        *min = s[j + 4] & 63;
+    } else {
+        *scale = (s[j + 4] & 15) | (s[j - 4] >> 6) << 4;
+        *min = s[j + 4] >> 4 | (s[j] >> 6) << 4;
+    }
+}
+
+ALWAYS_INLINE void block_q4_q5_k(bool five, const unsigned char *p, int j, struct block *out) {
+    int scale, min;
+    block_k_scale(p + 4, j, &scale, &min);
+    out->scale[0] = out->scale[1] = block_half(p) * (float)scale;
+    out->min = -(block_half(p + 2) * (float)min);
+    const unsigned char *qh = p + 16;
+    const unsigned char *qs = qh + (five ? 32 : 0) + 32 * (j / 2);
+    int shift = 4 * (j & 1);
+    for (int i = 0; i < 32; i++) {
+        int q = qs[i] >> shift & 15;
+        if (five) q |= (qh[i] >> j & 1) << 4;
+        out->q[i] = (int8_t)q;
+    }
+}
+
+ALWAYS_INLINE void block_q6_k(const unsigned char *p, int j, struct block *out) {
+    const unsigned char *ql = p + 64 * (j / 4) + 32 * (j & 1), *qh = p + 128 + 32 * (j / 4);
+    const signed char *scales = (const signed char *)p + 192 + 2 * j;
+    float d = block_half(p + 208);
+    out->scale[0] = d * (float)scales[0];
+    out->scale[1] = d * (float)scales[1];
+    out->min = 0;
+    int low_shift = j & 2 ? 4 : 0, high_shift = 2 * (j & 3);
+    for (int i = 0; i < 32; i++)
+        out->q[i] = (int8_t)(((ql[i] >> low_shift & 15) | (qh[i] >> high_shift & 3) << 4) - 32);
+}
+
+/* Elements 32 index to 32 index + 31 of a row. */
+ALWAYS_INLINE void block_unpack(enum dtype type, const unsigned char *row, int index,
+                                struct block *out) {
+    const unsigned char *p;
+    uint32_t qh = 0;
+    if (type == DTYPE_Q4_K || type == DTYPE_Q5_K || type == DTYPE_Q6_K)
+        p = row + (size_t)(index / 8) * (type == DTYPE_Q4_K ? 144 : type == DTYPE_Q5_K ? 176 : 210);
+    else
+        p = row + (size_t)index * (type == DTYPE_Q8_0   ? 34
+                                   : type == DTYPE_Q4_0 ? 18
+                                   : type == DTYPE_Q4_1 ? 20
+                                   : type == DTYPE_Q5_0 ? 22
+                                                        : 24);
+    switch (type) {
+    case DTYPE_Q4_K:
+        block_q4_q5_k(false, p, index & 7, out);
+        return;
+    case DTYPE_Q5_K:
+        block_q4_q5_k(true, p, index & 7, out);
+        return;
+    case DTYPE_Q6_K:
+        block_q6_k(p, index & 7, out);
+        return;
+    case DTYPE_Q8_0:
+        memcpy(out->q, p + 2, 32);
+        break;
+    case DTYPE_Q4_0:
+        block_nibbles(p + 2, 0, 8, out->q);
+        break;
+    case DTYPE_Q4_1:
+        block_nibbles(p + 4, 0, 0, out->q);
+        break;
+    case DTYPE_Q5_0:
+        memcpy(&qh, p + 2, 4);
+        block_nibbles(p + 6, qh, 16, out->q);
+        break;
+    case DTYPE_Q5_1:
+        memcpy(&qh, p + 4, 4);
+        block_nibbles(p + 8, qh, 0, out->q);
+        break;
+    default:
+        break;
+    }
+    out->scale[0] = out->scale[1] = block_half(p);
+    out->min = type == DTYPE_Q4_1 || type == DTYPE_Q5_1 ? block_half(p + 2) : 0;
+}
+
+#endif

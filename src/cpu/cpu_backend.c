@@ -1,0 +1,227 @@
+/* The CPU as a backend: the fast engine, or the reference when its path or faithful rounding is
+ * asked for. */
+#include "base/memory.h"
+#include "cpu/cpu_path.h"
+#include "cpu/engine.h"
+#include "cpu/reference_model.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct backend {
+    const struct model *model;
+    bool reference;
+    enum ref_rounding rounding; /* of the reference */
+    struct engine engine;
+};
+
+struct backend_state {
+    struct backend *backend;
+    struct ref_state *reference; /* NULL on the fast path */
+    struct kv_cache kv;
+    int max_positions;
+    int n_positions; /* evaluated so far */
+};
+
+static void cpu_close(struct backend *b) {
+    if (!b) return;
+    engine_release(&b->engine);
+    free(b);
+}
+
+static enum reel_status cpu_open(struct backend **out, const struct model *model,
+                                 const struct backend_options *options, struct reel_error *err) {
+    struct backend *b = NULL;
+    *out = NULL;
+    enum reel_status status = mem_zeroed(&b, 1, sizeof *b, "the CPU backend", err);
+    if (status != REEL_OK) return status;
+    b->model = model;
+    b->reference = options->cpu_path && strcmp(options->cpu_path, "reference") == 0;
+    b->rounding = options->rounding == REEL_ROUNDING_FAITHFUL ? REF_FAITHFUL : REF_FAST;
+    if (options->rounding == REEL_ROUNDING_FAITHFUL) {
+        if (options->cpu_path && !b->reference && strcmp(options->cpu_path, "auto") != 0)
+            status = err_set(err, REEL_E_ARGUMENT,
+                             "faithful rounding runs on the CPU path \"reference\", not \"%s\"",
+                             options->cpu_path);
+        b->reference = true;
+    }
+    struct kernels kernels;
+    if (status == REEL_OK && !b->reference)
+        status = cpu_path_choose(&kernels, options->cpu_path, err);
+    if (status == REEL_OK && !b->reference)
+        status = engine_open(&b->engine, &model->config, &model->weights, &kernels,
+                             options->n_threads, err);
+    if (status == REEL_OK)
+        *out = b;
+    else
+        cpu_close(b);
+    return status;
+}
+
+static void cpu_info(const struct backend *b, struct backend_info *info) {
+    const struct model_config *c = &b->model->config;
+    if (b->reference) {
+        *info = (struct backend_info){ .name = "cpu",
+                                       .path = "reference",
+                                       .n_threads = 1,
+                                       .state_fixed_bytes = ref_state_fixed_bytes(c),
+                                       .state_position_bytes = ref_state_position_bytes(c) };
+        return;
+    }
+    *info = (struct backend_info){
+        .name = "cpu",
+        .path = b->engine.kernels.name,
+        .n_threads = thread_pool_size(b->engine.pool),
+        .state_fixed_bytes = sizeof(struct backend_state),
+        .state_position_bytes = kv_cache_position_bytes(c->n_layers, c->n_kv_heads, c->head_dim),
+    };
+}
+
+static void cpu_state_close(struct backend_state *s) {
+    if (!s) return;
+    ref_state_close(s->reference);
+    kv_cache_release(&s->kv);
+    free(s);
+}
+
+static enum reel_status cpu_state_open(struct backend_state **out, struct backend *b,
+                                       int max_positions, struct reel_error *err) {
+    const struct model_config *c = &b->model->config;
+    struct backend_state *s = NULL;
+    *out = NULL;
+    enum reel_status status = mem_zeroed(&s, 1, sizeof *s, "a session", err);
+    if (status != REEL_OK) return status;
+    s->backend = b;
+    s->max_positions = max_positions;
+    if (b->reference)
+        status = ref_state_open(
+            &s->reference, c, &b->model->weights,
+            &(struct ref_options){ .mode = b->rounding, .max_positions = max_positions }, err);
+    else
+        status = kv_cache_open(&s->kv, c->n_layers, c->n_kv_heads, c->head_dim, max_positions, err);
+    if (status == REEL_OK)
+        *out = s;
+    else
+        cpu_state_close(s);
+    return status;
+}
+
+static bool may_go_on(const struct backend_eval *eval, int done) {
+    if (eval->cancel && atomic_load(eval->cancel)) return false;
+    return !eval->progress ||
+           eval->progress(eval->progress_user, "evaluating", (uint64_t)done, (uint64_t)eval->n);
+}
+
+/* The part of the caller's request that one run of n positions after `done` answers. */
+static struct engine_run run_of(struct backend_state *s, const struct backend_eval *eval, int done,
+                                int n) {
+    const struct model_config *c = &s->backend->model->config;
+    const bool all =
+        eval->output == REEL_OUTPUT_ALL_LOGITS || eval->output == REEL_OUTPUT_ALL_HIDDEN;
+    const size_t width = (size_t)(eval->output == REEL_OUTPUT_ALL_LOGITS ? c->vocab : c->hidden);
+    return (struct engine_run){
+        .engine = &s->backend->engine,
+        .kv = &s->kv,
+        .position = eval->position + done,
+        .n = n,
+        .ids = eval->ids ? eval->ids + done : NULL,
+        .embeddings = eval->ids ? NULL : eval->embeddings + (size_t)done * (size_t)c->hidden,
+        .output = all || done + n == eval->n ? eval->output : REEL_OUTPUT_NONE,
+        .out = all ? eval->out + (size_t)done * width : eval->out,
+        .cancel = eval->cancel,
+    };
+}
+
+static enum reel_status cpu_eval(struct backend_state *s, const struct backend_eval *eval,
+                                 struct reel_error *err) {
+    if (s->reference) return ref_state_eval(s->reference, eval, err);
+    if (eval->position < 0 || eval->position > s->n_positions)
+        return err_set(err, REEL_E_STATE, "position %d is past the %d evaluated", eval->position,
+                       s->n_positions);
+    if (eval->n < 1 || eval->n > s->max_positions - eval->position)
+        return err_set(err, REEL_E_CONTEXT, "%d positions at %d, the session holds %d", eval->n,
+                       eval->position, s->max_positions);
+    s->n_positions = eval->position;
+    for (int done = 0; done < eval->n;) {
+        int n = eval->n - done < T_CHUNK ? eval->n - done : T_CHUNK;
+        struct engine_run run = run_of(s, eval, done, n);
+        bool go_on = may_go_on(eval, done);
+        if (go_on) engine_evaluate(&run);
+        if (!go_on || run.cancelled)
+            return err_set(err, REEL_E_CANCELLED, "cancelled after %d of %d positions", done,
+                           eval->n);
+        done += n;
+        s->n_positions = eval->position + done;
+    }
+    return REEL_OK;
+}
+
+static size_t cpu_save_bytes(const struct backend_state *s, int n) {
+    return s->reference ? ref_state_save_bytes(s->reference, n) : kv_cache_save_bytes(&s->kv, n);
+}
+
+static enum reel_status cpu_save(const struct backend_state *s, int n, void *bytes,
+                                 struct reel_error *err) {
+    if (s->reference) return ref_state_save(s->reference, n, bytes, err);
+    if (n < 0 || n > s->n_positions)
+        return err_set(err, REEL_E_STATE, "%d positions asked for, %d are held", n, s->n_positions);
+    kv_cache_save(&s->kv, n, bytes);
+    return REEL_OK;
+}
+
+static enum reel_status fits(const struct backend_state *s, int n, struct reel_error *err) {
+    if (n >= 0 && n <= s->max_positions) return REEL_OK;
+    return err_set(err, REEL_E_CONTEXT, "%d positions, the session holds %d", n, s->max_positions);
+}
+
+static enum reel_status cpu_restore(struct backend_state *s, int n, const void *bytes,
+                                    size_t n_bytes, struct reel_error *err) {
+    if (s->reference) return ref_state_restore(s->reference, n, bytes, n_bytes, err);
+    enum reel_status status = fits(s, n, err);
+    if (status != REEL_OK) return status;
+    if (n_bytes != cpu_save_bytes(s, n))
+        return err_set(err, REEL_E_FORMAT, "%zu bytes of state, %zu are expected", n_bytes,
+                       cpu_save_bytes(s, n));
+    kv_cache_load(&s->kv, n, bytes);
+    s->n_positions = n;
+    return REEL_OK;
+}
+
+static enum reel_status copy_through_bytes(struct backend_state *dst,
+                                           const struct backend_state *src, int n,
+                                           struct reel_error *err) {
+    void *bytes = NULL;
+    size_t n_bytes = cpu_save_bytes(src, n);
+    enum reel_status status = mem_zeroed(&bytes, n_bytes, 1, "a copy of a session", err);
+    if (status == REEL_OK) status = cpu_save(src, n, bytes, err);
+    if (status == REEL_OK) status = cpu_restore(dst, n, bytes, n_bytes, err);
+    free(bytes);
+    return status;
+}
+
+static enum reel_status cpu_copy(struct backend_state *dst, const struct backend_state *src, int n,
+                                 struct reel_error *err) {
+    if (dst->reference || src->reference) return copy_through_bytes(dst, src, n, err);
+    enum reel_status status = fits(dst, n, err);
+    if (status != REEL_OK) return status;
+    if (n > src->n_positions)
+        return err_set(err, REEL_E_STATE, "%d positions asked for, %d are held", n,
+                       src->n_positions);
+    if (dst != src) kv_cache_copy(&dst->kv, &src->kv, n);
+    dst->n_positions = n;
+    return REEL_OK;
+}
+
+const struct backend_ops cpu_backend = {
+    .name = "cpu",
+    .open = cpu_open,
+    .close = cpu_close,
+    .info = cpu_info,
+    .state_open = cpu_state_open,
+    .state_close = cpu_state_close,
+    .eval = cpu_eval,
+    .save_bytes = cpu_save_bytes,
+    .save = cpu_save,
+    .restore = cpu_restore,
+    .copy = cpu_copy,
+};

@@ -1,0 +1,19 @@
+/* What this machine's cores can do, found at run time. */
+#ifndef REEL_CPU_CPU_FEATURES_H
+#define REEL_CPU_CPU_FEATURES_H
+
+#include <stdbool.h>
+
+struct cpu_features {
+    bool avx2;   /* with FMA, F16C and BMI2 */
+    bool avx512; /* F, BW, VL, DQ with BF16, VNNI and VBMI: Zen 4, Ice Lake + BF16, Sapphire Rapids
+                  */
+    bool amx;    /* avx512, tiles with bf16, and the kernel grants the tile state */
+    bool neon;
+};
+
+/* Asks the operating system for the AMX tile state where the cores have it: that permission is per
+ * process, lasts, and costs nothing until a tile is touched. */
+void cpu_features_detect(struct cpu_features *features);
+
+#endif

@@ -1,0 +1,188 @@
+/* One position through all layers. Every thread norms and rounds a phase's input for itself: that
+ * costs less than another barrier. */
+#include "cpu/engine.h"
+
+#include <math.h>
+#include <string.h>
+
+static void norm_vector(const struct engine *e, struct worker *w, const float *weight) {
+    e->kernels.norm(e->x, weight, e->config->hidden, e->config->rms_eps, w->values);
+    e->kernels.round_vector(w->values, e->config->hidden, &w->vector);
+}
+
+/* y = each part's rows . vector; the parts' rows are handed out as one list. */
+struct product {
+    const struct matrix *w;
+    float *y;
+};
+
+static void multiply(const struct engine *e, struct worker *w, int n_threads,
+                     const struct product *parts, int n_parts) {
+    int rows = 0;
+    for (int i = 0; i < n_parts; i++)
+        rows += parts[i].w->rows;
+    struct piece piece;
+    while (engine_take_rows(e, n_threads, rows, parts[0].w->row_bytes, &piece)) {
+        int start = 0;
+        for (int i = 0; i < n_parts; i++) {
+            const struct matrix *m = parts[i].w;
+            int first = piece.first > start ? piece.first - start : 0;
+            int last = piece.last - start < m->rows ? piece.last - start : m->rows;
+            if (first < last) e->kernels.dot_rows[m->dtype](m, &w->vector, first, last, parts[i].y);
+            start += m->rows;
+        }
+    }
+}
+
+/* x += m . vector */
+static void multiply_into_x(const struct engine *e, struct worker *w, int n_threads,
+                            const struct matrix *m) {
+    struct piece piece;
+    while (engine_take_rows(e, n_threads, m->rows, m->row_bytes, &piece)) {
+        e->kernels.dot_rows[m->dtype](m, &w->vector, piece.first, piece.last, e->y);
+        e->kernels.add(e->x + piece.first, e->y + piece.first, piece.last - piece.first);
+    }
+}
+
+/* gated[0 .. intermediate) = silu(gate . vector) * (up . vector) */
+static void multiply_gated(const struct engine *e, struct worker *w, int n_threads,
+                           const struct layer_weights *layer) {
+    const struct matrix *gate = &layer->gate, *up = &layer->up;
+    float *g = e->gated, *u = e->gated + gate->rows;
+    struct piece piece;
+    while (engine_take_rows(e, n_threads, gate->rows, gate->row_bytes, &piece)) {
+        e->kernels.dot_rows[gate->dtype](gate, &w->vector, piece.first, piece.last, g);
+        e->kernels.dot_rows[up->dtype](up, &w->vector, piece.first, piece.last, u);
+        e->kernels.swiglu(g + piece.first, u + piece.first, piece.last - piece.first,
+                          g + piece.first);
+    }
+}
+
+/* How a context of n positions is cut: `step` positions each. Depends on n alone, not on threads,
+ * so that results do not either. */
+static int split_step(int n) {
+    int step = ATTENTION_STEP;
+    while ((n - 1) / step >= ATTENTION_SPLITS)
+        step *= 2;
+    return step;
+}
+
+/* Queries of one KV head, turned and rounded. */
+static void take_queries(const struct engine *e, struct worker *w,
+                         const struct layer_weights *layer, int kv_head) {
+    const int dim = e->config->head_dim;
+    for (int g = 0; g < e->group; g++) {
+        const float *q = e->qkv + (size_t)(kv_head * e->group + g) * (size_t)dim;
+        memcpy(w->values, q, (size_t)dim * sizeof *q);
+        engine_turn_head(e, w->values, layer->q_norm, 0);
+        e->kernels.round_bf16(w->values, dim, w->q + (size_t)g * (size_t)dim);
+    }
+}
+
+static void store_key_value(const struct engine_run *run, struct worker *w,
+                            const struct layer_weights *layer, int layer_index, int kv_head) {
+    const struct engine *e = run->engine;
+    const int dim = e->config->head_dim;
+    const float *k = e->qkv + e->q_dim + (size_t)kv_head * (size_t)dim;
+    memcpy(w->values, k, (size_t)dim * sizeof *k);
+    engine_turn_head(e, w->values, layer->k_norm, 0);
+    e->kernels.round_bf16(w->values, dim, w->k);
+    e->kernels.round_bf16(k + e->kv_dim, dim, w->v);
+    kv_cache_write(run->kv, layer_index, kv_head, run->position, w->k, w->v);
+}
+
+static float *partial_of(const struct engine *e, int split, int head) {
+    size_t width = (size_t)kv_cache_v_width(e->config->head_dim) + 2;
+    return e->partial + ((size_t)split * (size_t)e->config->n_heads + (size_t)head) * width;
+}
+
+/* Pieces of work: KV heads times splits of the context. Ends in `mixed`, or in `partial` when there
+ * are several splits. */
+static void attend(const struct engine_run *run, struct worker *w, int layer_index, int n_splits,
+                   int step) {
+    const struct engine *e = run->engine;
+    const struct layer_weights *layer = &e->weights->layers[layer_index];
+    const int dim = e->config->head_dim, width = kv_cache_v_width(dim), n = run->position + 1;
+    const int n_items = e->config->n_kv_heads * n_splits;
+    for (int item = thread_pool_take(e->pool); item < n_items; item = thread_pool_take(e->pool)) {
+        int kv_head = item / n_splits, split = item % n_splits;
+        int first = split * step, last = n - first < step ? n : first + step;
+        take_queries(e, w, layer, kv_head);
+        if (last == n) store_key_value(run, w, layer, layer_index, kv_head);
+        struct attention a = w->attention;
+        a.kernels = &e->kernels;
+        a.kv = run->kv;
+        a.layer = layer_index;
+        a.kv_head = kv_head;
+        a.scale = e->attention_scale;
+        a.rows = a.group = e->group;
+        a.position = run->position;
+        a.q = w->q;
+        attention_run(&a, first, last);
+        for (int g = 0; g < e->group; g++) {
+            int head = kv_head * e->group + g;
+            float *out = a.out + (size_t)g * (size_t)width;
+            if (n_splits == 1) {
+                e->kernels.scale(out, 1.0f / a.sum[g], dim);
+                memcpy(e->mixed + (size_t)head * (size_t)dim, out, (size_t)dim * sizeof *out);
+            } else {
+                float *partial = partial_of(e, split, head);
+                memcpy(partial, out, (size_t)width * sizeof *out);
+                partial[width] = a.max[g];
+                partial[width + 1] = a.sum[g];
+            }
+        }
+    }
+}
+
+/* values = attention's output from its splits, merged in order by every thread for itself. */
+static const float *merged(const struct engine *e, struct worker *w, int n_splits) {
+    if (n_splits == 1) return e->mixed;
+    const int dim = e->config->head_dim, width = kv_cache_v_width(dim);
+    for (int head = 0; head < e->config->n_heads; head++) {
+        float *out = w->values + (size_t)head * (size_t)dim, max = -INFINITY, sum = 0;
+        for (int split = 0; split < n_splits; split++)
+            max = fmaxf(max, partial_of(e, split, head)[width]);
+        memset(out, 0, (size_t)dim * sizeof *out);
+        for (int split = 0; split < n_splits; split++) {
+            const float *partial = partial_of(e, split, head);
+            float weight = expf(partial[width] - max);
+            sum += weight * partial[width + 1];
+            for (int d = 0; d < dim; d++)
+                out[d] += weight * partial[d];
+        }
+        e->kernels.scale(out, 1.0f / sum, dim);
+    }
+    return w->values;
+}
+
+void decode_region(void *user, int thread, int n_threads) {
+    struct engine_run *run = user;
+    const struct engine *e = run->engine;
+    struct worker *w = &e->workers[thread];
+    const int step = split_step(run->position + 1), n_splits = run->position / step + 1;
+    if (thread == 0) engine_enter(run, 0);
+    thread_pool_barrier(e->pool);
+    for (int i = 0; i < e->config->n_layers; i++) {
+        const struct layer_weights *layer = &e->weights->layers[i];
+        norm_vector(e, w, layer->attn_norm);
+        multiply(e, w, n_threads,
+                 (const struct product[]){ { &layer->q, e->qkv },
+                                           { &layer->k, e->qkv + e->q_dim },
+                                           { &layer->v, e->qkv + e->q_dim + e->kv_dim } },
+                 3);
+        thread_pool_barrier(e->pool);
+        attend(run, w, i, n_splits, step);
+        thread_pool_barrier(e->pool);
+        e->kernels.round_vector(merged(e, w, n_splits), e->q_dim, &w->vector);
+        multiply_into_x(e, w, n_threads, &layer->o);
+        thread_pool_barrier(e->pool);
+        norm_vector(e, w, layer->ffn_norm);
+        multiply_gated(e, w, n_threads, layer);
+        thread_pool_barrier(e->pool);
+        e->kernels.round_vector(e->gated, e->config->intermediate, &w->vector);
+        multiply_into_x(e, w, n_threads, &layer->down);
+        thread_pool_barrier(e->pool);
+    }
+    if (run->output != REEL_OUTPUT_NONE) engine_output(run, w, n_threads, e->x, run->out);
+}

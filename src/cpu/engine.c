@@ -1,0 +1,183 @@
+/* Memory of the engine, and what decode.c and prefill.c share. */
+#include "cpu/engine.h"
+
+#include "base/checked.h"
+#include "base/memory.h"
+#include "cpu/reference.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A piece of a product is a fraction of it, so that threads finish together, but no more than stays
+ * cheap to wait for and no less than one cache line of results. */
+#define T_PIECES_PER_THREAD 8
+#define T_PIECE_BYTES       (256 << 10)
+
+/* Hands out 64-byte aligned parts of one block; with a NULL block it only counts. */
+struct carver {
+    char *block;
+    size_t used;
+    bool overflow;
+};
+
+static void *carve(struct carver *c, size_t n, size_t size) {
+    size_t bytes = 0, end = 0;
+    if (!size_mul(n, size, &bytes) || !size_add(bytes, 63, &bytes) ||
+        !size_add(c->used, bytes & ~(size_t)63, &end)) {
+        c->overflow = true;
+        return NULL;
+    }
+    void *part = c->block ? c->block + c->used : NULL;
+    c->used = end;
+    return part;
+}
+
+static void place_worker(struct engine *e, struct worker *w, struct carver *c) {
+    size_t padded = ((size_t)e->longest + VECTOR_PAD - 1) / VECTOR_PAD * VECTOR_PAD;
+    size_t dim = (size_t)e->config->head_dim, rows = (size_t)e->attention_rows;
+    size_t width = (size_t)kv_cache_v_width(e->config->head_dim);
+    w->vector.bf16 = carve(c, padded, sizeof(uint16_t));
+    w->vector.values = carve(c, padded, sizeof(float));
+    w->vector.sums = carve(c, padded / BLOCK, sizeof(float));
+    w->vector.sums8 = carve(c, padded / BLOCK * 8, sizeof(float));
+    w->values = carve(c, padded, sizeof(float));
+    w->q = carve(c, rows * dim, sizeof(uint16_t));
+    w->k = carve(c, dim, sizeof(uint16_t));
+    w->v = carve(c, dim, sizeof(uint16_t));
+    w->attention.out = carve(c, rows * width, sizeof(float));
+    w->attention.max = carve(c, rows, sizeof(float));
+    w->attention.sum = carve(c, rows, sizeof(float));
+    w->attention.scores = carve(c, rows * ATTENTION_STEP, sizeof(float));
+    w->attention.p = carve(c, rows * ATTENTION_STEP, sizeof(uint16_t));
+    float *tile = carve(c, tile_scratch_floats(T_CHUNK), sizeof(float));
+    if (tile) tile_scratch_place(&w->tile, tile);
+}
+
+static void place(struct engine *e, struct carver *c) {
+    const struct model_config *config = e->config;
+    size_t hidden = (size_t)config->hidden, inter = (size_t)config->intermediate;
+    size_t half = (size_t)config->head_dim / 2;
+    size_t heads = (size_t)config->n_heads;
+    e->row_stride = ((size_t)e->longest + VECTOR_PAD - 1) / VECTOR_PAD * VECTOR_PAD;
+    e->sums_stride = e->row_stride / BLOCK;
+    e->inv = carve(c, half, sizeof(float));
+    e->x = carve(c, T_CHUNK * hidden, sizeof(float));
+    e->cos = carve(c, T_CHUNK * half, sizeof(float));
+    e->sin = carve(c, T_CHUNK * half, sizeof(float));
+    e->qkv = carve(c, T_CHUNK * (size_t)(e->q_dim + 2 * e->kv_dim), sizeof(float));
+    e->mixed = carve(c, T_CHUNK * (size_t)e->q_dim, sizeof(float));
+    e->y = carve(c, hidden, sizeof(float));
+    e->gated = carve(c, 2 * inter, sizeof(float));
+    e->partial =
+        carve(c, ATTENTION_SPLITS * heads * ((size_t)kv_cache_v_width(config->head_dim) + 2),
+              sizeof(float));
+    e->rows = carve(c, T_CHUNK * e->row_stride, sizeof(uint16_t));
+    e->sums = carve(c, T_CHUNK * e->sums_stride, sizeof(float));
+    e->gated_rows = carve(c, T_CHUNK * e->row_stride, sizeof(uint16_t));
+    e->gated_sums = carve(c, T_CHUNK * e->sums_stride, sizeof(float));
+    e->queries = carve(c, T_CHUNK * (size_t)e->q_dim, sizeof(uint16_t));
+    for (int i = 0; i < thread_pool_size(e->pool); i++)
+        place_worker(e, &e->workers[i], c);
+}
+
+enum reel_status engine_open(struct engine *e, const struct model_config *config,
+                             const struct weights *weights, const struct kernels *kernels,
+                             int n_threads, struct reel_error *err) {
+    *e = (struct engine){
+        .config = config,
+        .weights = weights,
+        .kernels = *kernels,
+        .q_dim = config->n_heads * config->head_dim,
+        .kv_dim = config->n_kv_heads * config->head_dim,
+        .group = config->n_heads / config->n_kv_heads,
+        .attention_scale = 1.0f / sqrtf((float)config->head_dim),
+    };
+    e->longest = config->hidden;
+    if (e->q_dim > e->longest) e->longest = e->q_dim;
+    if (config->intermediate > e->longest) e->longest = config->intermediate;
+    e->attention_rows = e->group > 32 ? e->group : 32 / e->group * e->group;
+    enum reel_status status = thread_pool_open(&e->pool, n_threads, err);
+    if (status == REEL_OK)
+        status = mem_zeroed(&e->workers, (size_t)thread_pool_size(e->pool), sizeof *e->workers,
+                            "workers", err);
+    struct carver carver = { 0 };
+    if (status == REEL_OK) place(e, &carver);
+    if (status == REEL_OK && carver.overflow) status = err_memory(err, "CPU scratch", SIZE_MAX);
+    /* mem_zeroed: prefill's share stays untouched until a prompt comes. */
+    if (status == REEL_OK) status = mem_zeroed(&e->memory, carver.used + 64, 1, "CPU scratch", err);
+    if (status != REEL_OK) {
+        engine_release(e);
+        return status;
+    }
+    e->memory_bytes = carver.used;
+    carver.block = (char *)(((uintptr_t)e->memory + 63) & ~(uintptr_t)63);
+    carver.used = 0;
+    place(e, &carver);
+    model_rope_frequencies(config, e->inv);
+    return REEL_OK;
+}
+
+void engine_release(struct engine *e) {
+    if (!e) return;
+    thread_pool_close(e->pool);
+    free(e->workers);
+    free(e->memory);
+    *e = (struct engine){ 0 };
+}
+
+void engine_evaluate(struct engine_run *run) {
+    run->cancelled = false;
+    thread_pool_run(run->engine->pool, run->n == 1 ? decode_region : prefill_region, run);
+}
+
+void engine_enter(const struct engine_run *run, int i) {
+    const struct engine *e = run->engine;
+    size_t hidden = (size_t)e->config->hidden, half = (size_t)e->config->head_dim / 2;
+    float *x = e->x + (size_t)i * hidden;
+    if (run->ids)
+        matrix_row_f32(&e->weights->embedding, run->ids[i], x);
+    else
+        memcpy(x, run->embeddings + (size_t)i * hidden, hidden * sizeof *x);
+    cpu_rope_angles(e->inv, e->config->head_dim, run->position + i, e->cos + (size_t)i * half,
+                    e->sin + (size_t)i * half, REF_FAST);
+}
+
+void engine_turn_head(const struct engine *e, float *head, const float *norm, int i) {
+    const int dim = e->config->head_dim;
+    size_t angles = (size_t)i * (size_t)(dim / 2);
+    if (norm) e->kernels.norm(head, norm, dim, e->config->rms_eps, head);
+    e->kernels.rope(head, dim, e->cos + angles, e->sin + angles);
+}
+
+bool engine_take_rows(const struct engine *e, int n_threads, int rows, size_t row_bytes,
+                      struct piece *piece) {
+    int unit = rows / (n_threads * T_PIECES_PER_THREAD);
+    int most = (int)(T_PIECE_BYTES / (row_bytes ? row_bytes : 1));
+    if (unit > most) unit = most;
+    unit = unit / 16 * 16;
+    if (unit < 16) unit = 16;
+    int i = thread_pool_take(e->pool);
+    if (i > (rows - 1) / unit) return false;
+    piece->first = i * unit;
+    piece->last = rows - piece->first < unit ? rows : piece->first + unit;
+    return true;
+}
+
+void engine_output(const struct engine_run *run, struct worker *w, int n_threads, const float *x,
+                   float *out) {
+    const struct engine *e = run->engine;
+    const int hidden = e->config->hidden;
+    e->kernels.norm(x, e->weights->final_norm, hidden, e->config->rms_eps, w->values);
+    e->kernels.round_vector(w->values, hidden, &w->vector);
+    if (run->output == REEL_OUTPUT_LAST_HIDDEN || run->output == REEL_OUTPUT_ALL_HIDDEN) {
+        if (w == &e->workers[0])
+            for (int i = 0; i < hidden; i++)
+                out[i] = bf16_to_f32(w->vector.bf16[i]);
+        return;
+    }
+    const struct matrix *head = &e->weights->head;
+    struct piece piece;
+    while (engine_take_rows(e, n_threads, head->rows, head->row_bytes, &piece))
+        e->kernels.dot_rows[head->dtype](head, &w->vector, piece.first, piece.last, out);
+}

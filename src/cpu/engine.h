@@ -1,0 +1,107 @@
+/* What the fast path holds for one opened model, and its two ways through the layers:
+ *   decode.c   one position: weights are read once, straight from the file
+ *   prefill.c  up to T_CHUNK positions at once: weights are unpacked once for all of them
+ * Each is one region of the thread pool, its phases parted by barriers. Rounding: models.md 1.3,
+ * "fast": the residual stream and what a phase does inside are float32; what enters a product or
+ * the KV cache is bf16. */
+#ifndef REEL_CPU_ENGINE_H
+#define REEL_CPU_ENGINE_H
+
+#include "cpu/attention.h"
+#include "cpu/thread_pool.h"
+#include "cpu/tile.h"
+#include "model/model_config.h"
+#include "runtime/backend.h"
+
+#define T_CHUNK 512
+
+/* At most this many pieces of a long context are attended to apart and merged. */
+#define ATTENTION_SPLITS 64
+
+/* Memory that one thread writes. */
+struct worker {
+    struct cpu_vector vector;   /* the phase's input, rounded */
+    float *values;              /* f32 [longest vector] */
+    uint16_t *q;                /* bf16 [attention_rows, head_dim] */
+    uint16_t *k, *v;            /* bf16 [head_dim] */
+    struct attention attention; /* its scratch pointers */
+    struct tile_scratch tile;
+};
+
+struct engine {
+    const struct model_config *config;
+    const struct weights *weights;
+    struct kernels kernels;
+    struct thread_pool *pool;
+    int q_dim, kv_dim, group; /* group: query heads of one KV head */
+    int longest;              /* largest vector that enters a product */
+    int attention_rows;       /* query rows that one attention call takes at most */
+    float attention_scale;    /* 1 / sqrt(head_dim) */
+    float *inv;               /* f32 [head_dim / 2] rotation frequencies */
+
+    /* Shared by the threads of a region, for one region at a time. */
+    float *x;         /* f32 [T_CHUNK, hidden] residual stream */
+    float *cos, *sin; /* f32 [T_CHUNK, head_dim / 2] */
+    float *qkv;       /* f32 [T_CHUNK, q_dim + 2 kv_dim] */
+    float *mixed;     /* f32 [T_CHUNK, q_dim] attention's output */
+    float *y;         /* f32 [hidden] decode: a product before it is added to x */
+    float *gated;     /* f32 [2, intermediate] decode: gate, becoming the gated product, and up */
+    float *partial;   /* f32 [ATTENTION_SPLITS, n_heads, v_width + 2]: out, max, sum */
+    uint16_t *rows;   /* bf16 [T_CHUNK, row_stride] inputs of a product */
+    float *sums;      /* f32 [T_CHUNK, sums_stride] */
+    uint16_t *gated_rows; /* the same for the last product of a layer */
+    float *gated_sums;
+    uint16_t *queries; /* bf16 [n_kv_heads, T_CHUNK, group, head_dim] */
+    size_t row_stride, sums_stride;
+    struct worker *workers; /* [threads] */
+    void *memory;
+    size_t memory_bytes;
+};
+
+/* A run of positions. */
+struct engine_run {
+    struct engine *engine;
+    struct kv_cache *kv;
+    int position, n;         /* n is at most T_CHUNK */
+    const int32_t *ids;      /* [n], or NULL */
+    const float *embeddings; /* f32 [n, hidden], or NULL */
+    enum reel_output output;
+    float *out;                /* where this run's output goes */
+    const atomic_bool *cancel; /* or NULL: looked at before every layer */
+    bool cancelled;
+};
+
+/* kernels is copied. config and weights are borrowed until release. */
+enum reel_status engine_open(struct engine *engine, const struct model_config *config,
+                             const struct weights *weights, const struct kernels *kernels,
+                             int n_threads, struct reel_error *err);
+void engine_release(struct engine *engine);
+
+/* Evaluates the run; run->cancelled says whether it was ended early. */
+void engine_evaluate(struct engine_run *run);
+
+/* The bodies of the two regions. */
+void decode_region(void *run, int thread, int n_threads);
+void prefill_region(void *run, int thread, int n_threads);
+
+/* ---- shared by the two ----------------------------------------------------------------------- */
+
+/* x = the embedding of position i of the run; its angles. */
+void engine_enter(const struct engine_run *run, int i);
+
+/* Norms (with qk_norm) and rotates one head in place, by the angles of position i of the run. */
+void engine_turn_head(const struct engine *engine, float *head, const float *norm, int i);
+
+/* Final norm of x, then hidden or logits of one position; all threads take part. */
+void engine_output(const struct engine_run *run, struct worker *worker, int n_threads,
+                   const float *x, float *out);
+
+/* The next piece of `rows` for this thread, each `row_bytes` of weights; false when all are taken.
+ * Pieces are whole cache lines of float32 results. */
+struct piece {
+    int first, last;
+};
+bool engine_take_rows(const struct engine *engine, int n_threads, int rows, size_t row_bytes,
+                      struct piece *piece);
+
+#endif

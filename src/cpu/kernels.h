@@ -1,0 +1,88 @@
+/* The arithmetic of one instruction set, as a table of functions. Everything above it (phases,
+ * threads, caches) is the same for all; everything below it that can be shared lies in
+ * kernels_body.h, compiled once for each.
+ *
+ * Two ways through a matrix:
+ *   dot_rows  one vector: reads the weights once, straight from the file, whatever their type
+ *   gemm      many vectors: 64 rows at a time are unpacked into panels (tile.h), which stay in
+ *             cache while all vectors pass
+ *
+ * Weights are never rounded below what their file holds: block formats go through as small
+ * integers, exact in bf16, and their scales multiply float32 sums. Vectors are rounded to bf16 once
+ * (models.md 1.3, "fast"). */
+#ifndef REEL_CPU_KERNELS_H
+#define REEL_CPU_KERNELS_H
+
+#include "cpu/cpu_features.h"
+#include "model/weights.h"
+
+#define VECTOR_PAD  64 /* vectors are zero-filled up to a multiple of this */
+#define PANEL_LANES 16 /* rows in one panel */
+#define PANELS      4  /* panels in one tile of weights */
+#define TILE_ROWS   (PANEL_LANES * PANELS)
+#define BLOCK       32 /* elements that share a minimum; Q6_K's scales change every 16 */
+
+/* A vector as matrix input, in the forms the paths like. Each is filled by round_vector. */
+struct cpu_vector {
+    uint16_t *bf16; /* [padded] */
+    float *values;  /* f32 [padded], the same values */
+    float *sums;    /* f32 [padded / BLOCK] sums of each block's values */
+    float *sums8; /* f32 [padded / BLOCK, 8], each an eighth of the sum: one vector register half */
+};
+
+/* C[m, 16 * n_panels] (+)= A[m, 2 * k_pairs] . panels
+ * A panel holds, for each pair of k, 16 lanes of two bf16. */
+struct gemm {
+    int m, n_panels, k_pairs;
+    const uint16_t *a; /* bf16 [m, a_stride] */
+    size_t a_stride;
+    const uint16_t *panels;
+    size_t panel_stride; /* from one panel to the next, in uint16_t */
+    size_t step_stride;  /* from one pair of k to the next, in uint16_t */
+    const float *scales; /* f32 [k / scale_block, TILE_ROWS], or NULL: no scales */
+    int scale_block;     /* 32 or 16 */
+    const float *mins;   /* f32 [k / BLOCK, TILE_ROWS] or NULL: C += mins . sums */
+    const float *sums;   /* f32 [m, sums_stride] */
+    size_t sums_stride;
+    float *c; /* f32 [m, c_stride] */
+    size_t c_stride;
+    bool accumulate;
+};
+
+struct kernels {
+    const char *name;
+    /* y[r] = row r of w . x, for first <= r < last */
+    void (*dot_rows[DTYPE_COUNT])(const struct matrix *w, const struct cpu_vector *x, int first,
+                                  int last, float *y);
+    void (*gemm)(const struct gemm *g);
+    /* A row's elements [first, first + n), multiples of BLOCK for block formats, as bf16, with
+     * their scales and minima TILE_ROWS apart. F16 and F32 do not fit bf16: they are the exact
+     * sum of two and three terms, asked for one at a time. */
+    void (*unpack[DTYPE_COUNT])(const unsigned char *row, int first, int n, int term, uint16_t *out,
+                                float *scales, float *mins);
+    /* dst: n / 2 pairs of 16 lanes from 16 rows of n bf16 (n even), `stride` bytes apart */
+    void (*interleave)(const unsigned char *rows, size_t stride, int n, uint16_t *dst);
+    void (*round_vector)(const float *x, int n, struct cpu_vector *out);
+    void (*round_bf16)(const float *x, int n, uint16_t *out);
+    /* bf16 and block sums of a row that is part of a matrix A; n need not be a multiple of BLOCK */
+    void (*round_row)(const float *x, int n, uint16_t *out, float *sums);
+    void (*norm)(const float *x, const float *weight, int n, float eps, float *out);
+    void (*rope)(float *head, int head_dim, const float *cos, const float *sin);
+    void (*swiglu)(const float *gate, const float *up, int n, float *out);
+    void (*add)(float *x, const float *y, int n);
+    void (*scale)(float *x, float factor, int n);
+    /* One step of an online softmax over n scores: p = exp(score * scale - max) as bf16, where max
+     * is *max or larger; *max and *sum are brought up to date; returns what earlier results have
+     * to be multiplied with. p is zero-filled to an even count. */
+    float (*softmax)(const float *scores, int n, float scale, uint16_t *p, float *max, float *sum);
+};
+
+/* Those of the architecture the compiler targets. */
+extern const struct kernels kernels_portable;
+#if defined(__x86_64__)
+extern const struct kernels kernels_avx2, kernels_avx512;
+#elif defined(__aarch64__)
+extern const struct kernels kernels_neon;
+#endif
+
+#endif

@@ -1,0 +1,433 @@
+/* The kernels in terms of float32 vectors, written once with the compiler's vector types and
+ * compiled by every kernels_*.c with its own width and instruction set.
+ *
+ * Before including, a file defines
+ *   LANES                 floats in a vector register
+ *   GEMM_ROWS             rows of A that fit the registers together
+ *   v_fma(a, b, c)        a * b + c, fused where the machine does so
+ * and after it a table with the functions here or its own faster ones. */
+#include "cpu/blocks.h"
+#include "cpu/kernels.h"
+
+#include <math.h>
+
+/* Not every path keeps every function of the body. */
+#define BODY __attribute__((unused)) static
+
+ALWAYS_INLINE vf v_load(const float *p) {
+    vf v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+ALWAYS_INLINE void v_store(float *p, vf v) { memcpy(p, &v, sizeof v); }
+ALWAYS_INLINE vf v_set(float x) { return x - (vf){ 0 }; }
+
+ALWAYS_INLINE vf v_select(vi mask, vf yes, vf no) {
+    return (vf)((mask & (vi)yes) | (~mask & (vi)no));
+}
+ALWAYS_INLINE vf v_max(vf a, vf b) { return v_select(a < b, b, a); }
+
+ALWAYS_INLINE vf v_from_bf16(const uint16_t *p) {
+    vh h;
+    memcpy(&h, p, sizeof h);
+    return (vf)(__builtin_convertvector(h, vu) << 16);
+}
+ALWAYS_INLINE vf v_from_i8(const int8_t *p) {
+    vb b;
+    memcpy(&b, p, sizeof b);
+    return __builtin_convertvector(__builtin_convertvector(b, vi), vf);
+}
+
+/* Nearest even; NaN stays NaN. */
+ALWAYS_INLINE vh v_to_bf16(vf x) {
+    vu bits = (vu)x;
+    vu rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
+    vu nan = (vu)(x != x);
+    return __builtin_convertvector((nan & 0x7fc0) | (~nan & rounded), vh);
+}
+
+/* Always the same tree, so the same bits. */
+ALWAYS_INLINE float v_sum(vf v) {
+    float lane[LANES];
+    v_store(lane, v);
+    for (int half = LANES / 2; half >= 1; half /= 2)
+        for (int i = 0; i < half; i++)
+            lane[i] += lane[i + half];
+    return lane[0];
+}
+ALWAYS_INLINE float v_largest(vf v) {
+    float lane[LANES], best;
+    v_store(lane, v);
+    best = lane[0];
+    for (int i = 1; i < LANES; i++)
+        if (lane[i] > best) best = lane[i];
+    return best;
+}
+
+/* exp to about 2 ulp: 2^n times a polynomial on [-ln2/2, ln2/2] (coefficients: Cephes expf). Below
+ * -87 the result is 0, above 88 infinity; NaN passes. */
+ALWAYS_INLINE vf v_exp(vf x) {
+    const float shifter = 12582912.0f; /* 1.5 * 2^23: adding it rounds to an integer */
+    vf clamped = v_select(x < -88.0f, v_set(-88.0f), x);
+    clamped = v_select(clamped > 89.0f, v_set(89.0f), clamped);
+    vf shifted = v_fma(clamped, v_set(1.44269504089f), v_set(shifter));
+    vf n = shifted - shifter;
+    vf r = v_fma(n, v_set(-0.693359375f), clamped);
+    r = v_fma(n, v_set(2.12194440e-4f), r);
+    vf p = v_set(1.9875691500e-4f);
+    p = v_fma(p, r, v_set(1.3981999507e-3f));
+    p = v_fma(p, r, v_set(8.3334519073e-3f));
+    p = v_fma(p, r, v_set(4.1665795894e-2f));
+    p = v_fma(p, r, v_set(1.6666665459e-1f));
+    p = v_fma(p, r, v_set(5.0000001201e-1f));
+    vf y = v_fma(r * r, p, r) + 1.0f;
+    /* Two steps: 2^n alone would leave the range at both ends. */
+    vi bits = (vi)shifted - 0x4b400000;
+    vi half = bits >> 1;
+    y *= (vf)((half + 127) << 23);
+    y *= (vf)((bits - half + 127) << 23);
+    y = v_select(x < -87.0f, v_set(0), y);
+    return v_select(x != x, x, y);
+}
+
+/* ---- elementwise ------------------------------------------------------------------------------
+ */
+
+ALWAYS_INLINE float exp_one(float x) {
+    vf y = v_exp(v_set(x));
+    return y[0];
+}
+
+BODY void body_round_bf16(const float *x, int n, uint16_t *out) {
+    int i = 0;
+    for (; i + LANES <= n; i += LANES) {
+        vh h = v_to_bf16(v_load(x + i));
+        memcpy(out + i, &h, sizeof h);
+    }
+    for (; i < n; i++)
+        out[i] = bf16_from_f32(x[i]);
+}
+
+BODY void body_round_row(const float *x, int n, uint16_t *out, float *sums) {
+    body_round_bf16(x, n, out);
+    for (int b = 0; b * BLOCK < n; b++) {
+        float sum = 0;
+        int end = (b + 1) * BLOCK;
+        if (end <= n) {
+            vf total = { 0 };
+            for (int i = b * BLOCK; i < end; i += LANES)
+                total += v_from_bf16(out + i);
+            sum = v_sum(total);
+        } else {
+            for (int i = b * BLOCK; i < n; i++)
+                sum += bf16_to_f32(out[i]);
+        }
+        sums[b] = sum;
+    }
+}
+
+BODY void body_round_vector(const float *x, int n, struct cpu_vector *out) {
+    body_round_row(x, n, out->bf16, out->sums);
+    int padded = (n + VECTOR_PAD - 1) / VECTOR_PAD * VECTOR_PAD;
+    memset(out->bf16 + n, 0, (size_t)(padded - n) * sizeof *out->bf16);
+    for (int i = 0; i < padded; i += LANES)
+        v_store(out->values + i, v_from_bf16(out->bf16 + i));
+    for (int b = 0; b < padded / BLOCK; b++) {
+        if (b * BLOCK >= n) out->sums[b] = 0;
+        for (int i = 0; i < 8; i++)
+            out->sums8[8 * b + i] = out->sums[b] * 0.125f;
+    }
+}
+
+BODY void body_norm(const float *x, const float *weight, int n, float eps, float *out) {
+    vf squares = { 0 }, more = { 0 };
+    int i = 0;
+    for (; i + 2 * LANES <= n; i += 2 * LANES) {
+        vf a = v_load(x + i), b = v_load(x + i + LANES);
+        squares = v_fma(a, a, squares);
+        more = v_fma(b, b, more);
+    }
+    float sum = v_sum(squares + more);
+    for (int j = i; j < n; j++)
+        sum += x[j] * x[j];
+    float r = 1.0f / sqrtf(sum / (float)n + eps);
+    for (i = 0; i + LANES <= n; i += LANES)
+        v_store(out + i, v_load(x + i) * r * v_load(weight + i));
+    for (; i < n; i++)
+        out[i] = x[i] * r * weight[i];
+}
+
+BODY void body_rope(float *head, int head_dim, const float *cos, const float *sin) {
+    int half = head_dim / 2, i = 0;
+    for (; i + LANES <= half; i += LANES) {
+        vf a = v_load(head + i), b = v_load(head + half + i);
+        vf c = v_load(cos + i), s = v_load(sin + i);
+        v_store(head + i, a * c - b * s);
+        v_store(head + half + i, b * c + a * s);
+    }
+    for (; i < half; i++) {
+        float a = head[i], b = head[half + i];
+        head[i] = a * cos[i] - b * sin[i];
+        head[half + i] = b * cos[i] + a * sin[i];
+    }
+}
+
+BODY void body_swiglu(const float *gate, const float *up, int n, float *out) {
+    int i = 0;
+    for (; i + LANES <= n; i += LANES) {
+        vf g = v_load(gate + i);
+        v_store(out + i, g / (1.0f + v_exp(-g)) * v_load(up + i));
+    }
+    for (; i < n; i++)
+        out[i] = gate[i] / (1.0f + exp_one(-gate[i])) * up[i];
+}
+
+BODY void body_add(float *x, const float *y, int n) {
+    int i = 0;
+    for (; i + LANES <= n; i += LANES)
+        v_store(x + i, v_load(x + i) + v_load(y + i));
+    for (; i < n; i++)
+        x[i] += y[i];
+}
+
+BODY void body_scale(float *x, float factor, int n) {
+    int i = 0;
+    for (; i + LANES <= n; i += LANES)
+        v_store(x + i, v_load(x + i) * factor);
+    for (; i < n; i++)
+        x[i] *= factor;
+}
+
+BODY float body_softmax(const float *scores, int n, float scale, uint16_t *p, float *max,
+                        float *sum) {
+    vf best = v_set(*max);
+    int i = 0;
+    for (; i + LANES <= n; i += LANES)
+        best = v_max(best, v_load(scores + i) * scale);
+    float top = v_largest(best);
+    for (; i < n; i++)
+        if (scores[i] * scale > top) top = scores[i] * scale;
+    float correction = *max == top ? 1.0f : exp_one(*max - top);
+    vf total = { 0 };
+    float rest = 0;
+    for (i = 0; i + LANES <= n; i += LANES) {
+        vf e = v_exp(v_fma(v_load(scores + i), v_set(scale), v_set(-top)));
+        vh h = v_to_bf16(e);
+        memcpy(p + i, &h, sizeof h);
+        total += e;
+    }
+    for (; i < n; i++) {
+        float e = exp_one(scores[i] * scale - top);
+        p[i] = bf16_from_f32(e);
+        rest += e;
+    }
+    if (n & 1) p[n] = 0;
+    *sum = *sum * correction + (v_sum(total) + rest);
+    *max = top;
+    return correction;
+}
+
+/* ---- one vector: dot_rows ---------------------------------------------------------------------
+ */
+
+ALWAYS_INLINE float body_element(enum dtype type, const unsigned char *row, int i) {
+    if (type == DTYPE_F16) return block_half(row + 2 * (size_t)i);
+    if (type == DTYPE_BF16) {
+        uint16_t h;
+        memcpy(&h, row + 2 * (size_t)i, sizeof h);
+        return bf16_to_f32(h);
+    }
+    float f;
+    memcpy(&f, row + 4 * (size_t)i, sizeof f);
+    return f;
+}
+
+#ifndef HAVE_V_FROM_F16
+ALWAYS_INLINE vf v_from_f16(const unsigned char *p) {
+    float lane[LANES];
+    for (int i = 0; i < LANES; i++)
+        lane[i] = block_half(p + 2 * i);
+    return v_load(lane);
+}
+#endif
+
+ALWAYS_INLINE vf body_elements(enum dtype type, const unsigned char *p) {
+    if (type == DTYPE_F16) return v_from_f16(p);
+    if (type == DTYPE_BF16) return v_from_bf16((const uint16_t *)(const void *)p);
+    return v_load((const float *)(const void *)p);
+}
+
+ALWAYS_INLINE float body_dot_plain(enum dtype type, const unsigned char *row, int n,
+                                   const float *x) {
+    const size_t size = type == DTYPE_F32 ? 4 : 2;
+    vf sum[4] = { 0 };
+    int i = 0;
+    for (; i + 4 * LANES <= n; i += 4 * LANES)
+        for (int j = 0; j < 4; j++)
+            sum[j] = v_fma(body_elements(type, row + size * (size_t)(i + j * LANES)),
+                           v_load(x + i + j * LANES), sum[j]);
+    float total = v_sum((sum[0] + sum[1]) + (sum[2] + sum[3]));
+    for (; i < n; i++)
+        total += body_element(type, row, i) * x[i];
+    return total;
+}
+
+ALWAYS_INLINE float body_dot_blocks(enum dtype type, const unsigned char *row, int n,
+                                    const struct cpu_vector *x) {
+    vf sum = { 0 };
+    float minima = 0;
+    for (int b = 0; b < n / BLOCK; b++) {
+        struct block block;
+        block_unpack(type, row, b, &block);
+        const float *values = x->values + b * BLOCK;
+        for (int half = 0; half < 2; half++) {
+            vf part = { 0 };
+            for (int i = 16 * half; i < 16 * half + 16; i += LANES)
+                part = v_fma(v_from_i8(block.q + i), v_load(values + i), part);
+            sum = v_fma(part, v_set(block.scale[half]), sum);
+        }
+        if (block_has_min(type)) minima += block.min * x->sums[b];
+    }
+    return v_sum(sum) + minima;
+}
+
+#define BODY_DOT_ROWS(type, text, elements, bytes)                                                 \
+    BODY void body_dot_rows_##type(const struct matrix *w, const struct cpu_vector *x, int first,  \
+                                   int last, float *y) {                                           \
+        for (int r = first; r < last; r++) {                                                       \
+            const unsigned char *row = w->data + (size_t)r * w->row_bytes;                         \
+            y[r] = block_format(type) ? body_dot_blocks(type, row, w->columns, x)                  \
+                                      : body_dot_plain(type, row, w->columns, x->values);          \
+        }                                                                                          \
+    }
+DTYPE_LIST(BODY_DOT_ROWS)
+#undef BODY_DOT_ROWS
+
+/* ---- many vectors: unpack, interleave, gemm ---------------------------------------------------
+ */
+
+ALWAYS_INLINE void body_unpack_blocks(enum dtype type, const unsigned char *row, int first, int n,
+                                      uint16_t *out, float *scales, float *mins) {
+    for (int b = 0; b < n / BLOCK; b++) {
+        struct block block;
+        block_unpack(type, row, first / BLOCK + b, &block);
+        for (int i = 0; i < BLOCK; i += LANES) {
+            vh h = __builtin_convertvector((vu)v_from_i8(block.q + i) >> 16, vh);
+            memcpy(out + b * BLOCK + i, &h, sizeof h);
+        }
+        if (type == DTYPE_Q6_K) {
+            scales[(size_t)(2 * b) * TILE_ROWS] = block.scale[0];
+            scales[(size_t)(2 * b + 1) * TILE_ROWS] = block.scale[1];
+        } else {
+            scales[(size_t)b * TILE_ROWS] = block.scale[0];
+        }
+        if (block_has_min(type)) mins[(size_t)b * TILE_ROWS] = block.min;
+    }
+}
+
+ALWAYS_INLINE void body_unpack_plain(enum dtype type, const unsigned char *row, int first, int n,
+                                     int term, uint16_t *out) {
+    for (int i = 0; i < n; i++) {
+        float x = body_element(type, row, first + i);
+        uint16_t h = bf16_from_f32(x);
+        for (int t = 0; t < term; t++) {
+            x = isfinite(x) ? x - bf16_to_f32(h) : 0;
+            h = bf16_from_f32(x);
+        }
+        out[i] = h;
+    }
+}
+
+#define BODY_UNPACK(type, text, elements, bytes)                                                   \
+    BODY void body_unpack_##type(const unsigned char *row, int first, int n, int term,             \
+                                 uint16_t *out, float *scales, float *mins) {                      \
+        (void)scales, (void)mins, (void)term;                                                      \
+        if (block_format(type))                                                                    \
+            body_unpack_blocks(type, row, first, n, out, scales, mins);                            \
+        else if (type == DTYPE_BF16)                                                               \
+            memcpy(out, row + 2 * (size_t)first, 2 * (size_t)n);                                   \
+        else                                                                                       \
+            body_unpack_plain(type, row, first, n, term, out);                                     \
+    }
+DTYPE_LIST(BODY_UNPACK)
+#undef BODY_UNPACK
+
+BODY void body_interleave(const unsigned char *rows, size_t stride, int n, uint16_t *dst) {
+    for (int lane = 0; lane < PANEL_LANES; lane++)
+        for (int i = 0; i < n; i += 2)
+            memcpy(dst + (size_t)i * PANEL_LANES + 2 * lane, rows + (size_t)lane * stride + 2 * i,
+                   4);
+}
+
+#define PANEL_VECTORS (PANEL_LANES / LANES)
+
+/* rows (a constant at every call) of A against one panel. */
+ALWAYS_INLINE void body_gemm_rows(const struct gemm *g, int m, int panel, const int rows) {
+    const uint16_t *b = g->panels + (size_t)panel * g->panel_stride;
+    const uint16_t *a = g->a + (size_t)m * g->a_stride;
+    float *c = g->c + (size_t)m * g->c_stride + panel * PANEL_LANES;
+    const int steps = g->scales ? g->scale_block / 2 : g->k_pairs;
+    vf total[GEMM_ROWS][PANEL_VECTORS];
+    for (int r = 0; r < rows; r++)
+        for (int v = 0; v < PANEL_VECTORS; v++)
+            total[r][v] =
+                g->accumulate ? v_load(c + (size_t)r * g->c_stride + v * LANES) : v_set(0);
+    for (int k = 0; k < g->k_pairs; k += steps) {
+        vf sum[GEMM_ROWS][PANEL_VECTORS];
+        for (int r = 0; r < rows; r++)
+            for (int v = 0; v < PANEL_VECTORS; v++)
+                sum[r][v] = v_set(0);
+        for (int s = k; s < k + steps; s++) {
+            const uint16_t *pairs = b + (size_t)s * g->step_stride;
+            vf even[PANEL_VECTORS], odd[PANEL_VECTORS];
+            for (int v = 0; v < PANEL_VECTORS; v++) {
+                vu pair;
+                memcpy(&pair, pairs + 2 * LANES * v, sizeof pair);
+                even[v] = (vf)(pair << 16);
+                odd[v] = (vf)(pair & 0xffff0000u);
+            }
+            for (int r = 0; r < rows; r++) {
+                vf x = v_set(bf16_to_f32(a[(size_t)r * g->a_stride + 2 * (size_t)s]));
+                vf y = v_set(bf16_to_f32(a[(size_t)r * g->a_stride + 2 * (size_t)s + 1]));
+                for (int v = 0; v < PANEL_VECTORS; v++)
+                    sum[r][v] = v_fma(odd[v], y, v_fma(even[v], x, sum[r][v]));
+            }
+        }
+        for (int v = 0; v < PANEL_VECTORS; v++) {
+            size_t at = (size_t)(panel * PANEL_LANES + v * LANES);
+            vf scale = v_set(1), min = v_set(0);
+            if (g->scales) scale = v_load(g->scales + (size_t)(k / steps) * TILE_ROWS + at);
+            bool with_min = g->mins && k % (BLOCK / 2) == 0;
+            if (with_min) min = v_load(g->mins + (size_t)(k / (BLOCK / 2)) * TILE_ROWS + at);
+            for (int r = 0; r < rows; r++) {
+                total[r][v] = v_fma(sum[r][v], scale, total[r][v]);
+                if (with_min)
+                    total[r][v] = v_fma(
+                        min,
+                        v_set(g->sums[(size_t)(m + r) * g->sums_stride + (size_t)k / (BLOCK / 2)]),
+                        total[r][v]);
+            }
+        }
+    }
+    for (int r = 0; r < rows; r++)
+        for (int v = 0; v < PANEL_VECTORS; v++)
+            v_store(c + (size_t)r * g->c_stride + v * LANES, total[r][v]);
+}
+
+BODY void body_gemm(const struct gemm *g) {
+    int m = 0;
+    for (; m + GEMM_ROWS <= g->m; m += GEMM_ROWS)
+        for (int panel = 0; panel < g->n_panels; panel++)
+            body_gemm_rows(g, m, panel, GEMM_ROWS);
+    for (; m < g->m; m++)
+        for (int panel = 0; panel < g->n_panels; panel++)
+            body_gemm_rows(g, m, panel, 1);
+}
+
+/* Entries of a table. */
+#define BODY_DOT_ENTRY(type, text, elements, bytes)    [type] = body_dot_rows_##type,
+#define BODY_UNPACK_ENTRY(type, text, elements, bytes) [type] = body_unpack_##type,
+#define BODY_ELEMENTWISE                                                                           \
+    .round_vector = body_round_vector, .round_bf16 = body_round_bf16, .round_row = body_round_row, \
+    .norm = body_norm, .rope = body_rope, .swiglu = body_swiglu, .add = body_add,                  \
+    .scale = body_scale, .softmax = body_softmax

@@ -1,0 +1,54 @@
+/* One session's keys and values, laid out as the panels that kernels.gemm reads, so that attention
+ * is two matrix products over memory in the order it lies:
+ *   K  bf16 [positions / 16, head_dim / 2, 16 positions, 2]   scores = q . K
+ *   V  bf16 [positions / 2, v_width, 2 positions]             out = p . V
+ * for each layer and KV head. Pages never written are never touched, so a long context costs memory
+ * only as it fills. */
+#ifndef REEL_CPU_KV_CACHE_H
+#define REEL_CPU_KV_CACHE_H
+
+#include "base/error.h"
+#include "cpu/kernels.h"
+
+struct kv_cache {
+    int n_layers, n_kv_heads, head_dim;
+    int v_width;               /* head_dim, up to whole panels */
+    int max_positions;         /* up to whole tiles */
+    size_t k_values, v_values; /* uint16_t of one layer and KV head */
+    uint16_t *values;
+    void *memory; /* owns values */
+};
+
+/* head_dim is even. */
+enum reel_status kv_cache_open(struct kv_cache *kv, int n_layers, int n_kv_heads, int head_dim,
+                               int max_positions, struct reel_error *err);
+void kv_cache_release(struct kv_cache *kv);
+
+/* Bytes of one position in all layers. */
+size_t kv_cache_position_bytes(int n_layers, int n_kv_heads, int head_dim);
+
+static inline int kv_cache_v_width(int head_dim) {
+    return (head_dim + PANEL_LANES - 1) / PANEL_LANES * PANEL_LANES;
+}
+
+static inline uint16_t *kv_cache_k(const struct kv_cache *kv, int layer, int head) {
+    return kv->values +
+           ((size_t)layer * (size_t)kv->n_kv_heads + (size_t)head) * (kv->k_values + kv->v_values);
+}
+static inline uint16_t *kv_cache_v(const struct kv_cache *kv, int layer, int head) {
+    return kv_cache_k(kv, layer, head) + kv->k_values;
+}
+
+/* Stores one position of one layer and head, bf16 [head_dim] each. Positions are written in
+ * ascending order: an even one clears its odd neighbour in V, which the product reads. */
+void kv_cache_write(struct kv_cache *kv, int layer, int head, int position, const uint16_t *k,
+                    const uint16_t *v);
+
+/* The first n positions as bf16 [layers, kv_heads, n, 2, head_dim], whatever the layout here. */
+size_t kv_cache_save_bytes(const struct kv_cache *kv, int n);
+void kv_cache_save(const struct kv_cache *kv, int n, void *bytes);
+void kv_cache_load(struct kv_cache *kv, int n, const void *bytes);
+/* Both caches have the same shape but for max_positions; n fits both. */
+void kv_cache_copy(struct kv_cache *dst, const struct kv_cache *src, int n);
+
+#endif

@@ -1,0 +1,280 @@
+/* Up to T_CHUNK positions through all layers together. */
+#include "cpu/engine.h"
+
+#include <string.h>
+
+/* Everything a phase's function needs to know. */
+struct prefill {
+    struct engine_run *run;
+    const struct engine *e;
+    struct worker *w;
+    int thread, n_threads;
+};
+
+static int min_int(int a, int b) { return a < b ? a : b; }
+
+/* This thread's share of the positions, for phases that treat each alone. */
+static struct piece share(const struct prefill *f) {
+    int n = f->run->n;
+    return (struct piece){ (int)((long)n * f->thread / f->n_threads),
+                           (int)((long)n * (f->thread + 1) / f->n_threads) };
+}
+
+static void set_row(const struct engine *e, int i, const float *values, int n) {
+    uint16_t *row = e->rows + (size_t)i * e->row_stride;
+    e->kernels.round_row(values, n, row, e->sums + (size_t)i * e->sums_stride);
+    if (n & 1) row[n] = 0;
+}
+
+/* rows = norm(x) */
+static void norm_rows(const struct prefill *f, const float *weight) {
+    const struct engine *e = f->e;
+    const int hidden = e->config->hidden;
+    for (struct piece p = share(f); p.first < p.last; p.first++) {
+        e->kernels.norm(e->x + (size_t)p.first * (size_t)hidden, weight, hidden, e->config->rms_eps,
+                        f->w->values);
+        set_row(e, p.first, f->w->values, hidden);
+    }
+}
+
+static struct tile_input input_of(const struct prefill *f, const uint16_t *rows,
+                                  const float *sums) {
+    return (struct tile_input){ .m = f->run->n,
+                                .rows = rows,
+                                .stride = f->e->row_stride,
+                                .sums = sums,
+                                .sums_stride = f->e->sums_stride };
+}
+
+static struct tile_input input_rows(const struct prefill *f) {
+    return input_of(f, f->e->rows, f->e->sums);
+}
+
+/* The i-th tile of several matrices' rows; false when there are fewer. */
+static bool find_tile(const struct matrix *const *parts, int n_parts, int i, int *part,
+                      int *first) {
+    for (*part = 0; *part < n_parts; (*part)++) {
+        int tiles = (parts[*part]->rows + TILE_ROWS - 1) / TILE_ROWS;
+        if (i < tiles) {
+            *first = i * TILE_ROWS;
+            return true;
+        }
+        i -= tiles;
+    }
+    return false;
+}
+
+/* qkv = [q, k, v] . rows */
+static void multiply_qkv(const struct prefill *f, const struct layer_weights *layer) {
+    const struct engine *e = f->e;
+    const struct matrix *parts[3] = { &layer->q, &layer->k, &layer->v };
+    const int start[3] = { 0, e->q_dim, e->q_dim + e->kv_dim };
+    const size_t stride = (size_t)(e->q_dim + 2 * e->kv_dim);
+    const struct tile_input input = input_rows(f);
+    int part, first;
+    while (find_tile(parts, 3, thread_pool_take(e->pool), &part, &first)) {
+        tile_product(&e->kernels, parts[part], first, PANELS, &input, &f->w->tile, f->w->tile.c);
+        int n = min_int(TILE_ROWS, parts[part]->rows - first);
+        for (int i = 0; i < f->run->n; i++)
+            memcpy(e->qkv + (size_t)i * stride + (size_t)(start[part] + first),
+                   f->w->tile.c + (size_t)i * TILE_ROWS, (size_t)n * sizeof(float));
+    }
+}
+
+/* x += m . input */
+static void multiply_into_x(const struct prefill *f, const struct matrix *m,
+                            const struct tile_input *input) {
+    const struct engine *e = f->e;
+    int part, first;
+    while (find_tile(&m, 1, thread_pool_take(e->pool), &part, &first)) {
+        tile_product(&e->kernels, m, first, PANELS, input, &f->w->tile, f->w->tile.c);
+        int n = min_int(TILE_ROWS, m->rows - first);
+        for (int i = 0; i < f->run->n; i++)
+            e->kernels.add(e->x + (size_t)i * (size_t)m->rows + (size_t)first,
+                           f->w->tile.c + (size_t)i * TILE_ROWS, n);
+    }
+}
+
+/* Half a tile of gate rows beside half a tile of up rows. A block of the result is finished at
+ * once, with its sum, and goes to `gated_rows`: `rows` is still being read. */
+static void multiply_gated(const struct prefill *f, const struct layer_weights *layer) {
+    enum { HALF = TILE_ROWS / 2 };
+    const struct engine *e = f->e;
+    const struct tile_input input = input_rows(f);
+    const int inter = e->config->intermediate;
+    float *c = f->w->tile.c;
+    for (int first = HALF * thread_pool_take(e->pool); first < inter;
+         first = HALF * thread_pool_take(e->pool)) {
+        tile_product(&e->kernels, &layer->gate, first, PANELS / 2, &input, &f->w->tile, c);
+        tile_product(&e->kernels, &layer->up, first, PANELS / 2, &input, &f->w->tile, c + HALF);
+        int n = min_int(HALF, inter - first);
+        for (int i = 0; i < f->run->n; i++) {
+            float *row = c + (size_t)i * TILE_ROWS;
+            uint16_t *out = e->gated_rows + (size_t)i * e->row_stride + (size_t)first;
+            e->kernels.swiglu(row, row + HALF, n, row);
+            e->kernels.round_row(row, n, out,
+                                 e->gated_sums + (size_t)i * e->sums_stride + first / BLOCK);
+            if (n & 1) out[n] = 0;
+        }
+    }
+}
+
+/* Turns the heads of one KV head for positions first .. last - 1 of the run and stores keys and
+ * values. */
+static void turn_heads(const struct prefill *f, int layer_index, int kv_head, struct piece p) {
+    const struct engine *e = f->e;
+    const struct layer_weights *layer = &e->weights->layers[layer_index];
+    const int dim = e->config->head_dim;
+    for (int i = p.first; i < p.last; i++) {
+        float *row = e->qkv + (size_t)i * (size_t)(e->q_dim + 2 * e->kv_dim);
+        for (int g = 0; g < e->group; g++) {
+            float *q = row + (size_t)(kv_head * e->group + g) * (size_t)dim;
+            size_t at = ((size_t)kv_head * T_CHUNK + (size_t)i) * (size_t)e->group + (size_t)g;
+            engine_turn_head(e, q, layer->q_norm, i);
+            e->kernels.round_bf16(q, dim, e->queries + at * (size_t)dim);
+        }
+        float *k = row + e->q_dim + (size_t)kv_head * (size_t)dim;
+        engine_turn_head(e, k, layer->k_norm, i);
+        e->kernels.round_bf16(k, dim, f->w->k);
+        e->kernels.round_bf16(k + e->kv_dim, dim, f->w->v);
+        kv_cache_write(f->run->kv, layer_index, kv_head, f->run->position + i, f->w->k, f->w->v);
+    }
+}
+
+/* Pieces of work: KV heads times panels of the cache, so that no cache line has two writers. */
+static void store_keys_values(const struct prefill *f, int layer) {
+    const struct engine *e = f->e;
+    const int start = f->run->position, end = start + f->run->n;
+    const int panel = start / PANEL_LANES, n_panels = (end - 1) / PANEL_LANES - panel + 1;
+    const int n_items = e->config->n_kv_heads * n_panels;
+    for (int item = thread_pool_take(e->pool); item < n_items; item = thread_pool_take(e->pool)) {
+        int first = (panel + item % n_panels) * PANEL_LANES - start;
+        int last = min_int(first + PANEL_LANES, f->run->n);
+        turn_heads(f, layer, item / n_panels, (struct piece){ first > 0 ? first : 0, last });
+    }
+}
+
+/* Pieces of work: KV heads times runs of positions, the last (longest context) first. */
+static void attend(const struct prefill *f, int layer) {
+    const struct engine *e = f->e;
+    const int dim = e->config->head_dim, width = kv_cache_v_width(dim);
+    const int tokens = e->attention_rows / e->group;
+    const int n_runs = (f->run->n + tokens - 1) / tokens;
+    const int n_items = e->config->n_kv_heads * n_runs;
+    for (int item = thread_pool_take(e->pool); item < n_items; item = thread_pool_take(e->pool)) {
+        int kv_head = item % e->config->n_kv_heads;
+        int first = (n_runs - 1 - item / e->config->n_kv_heads) * tokens;
+        int n = min_int(tokens, f->run->n - first);
+        struct attention a = f->w->attention;
+        a.kernels = &e->kernels;
+        a.kv = f->run->kv;
+        a.layer = layer;
+        a.kv_head = kv_head;
+        a.scale = e->attention_scale;
+        a.rows = n * e->group;
+        a.group = e->group;
+        a.position = f->run->position + first;
+        a.q = e->queries + ((size_t)kv_head * T_CHUNK + (size_t)first) * (size_t)(e->group * dim);
+        attention_run(&a, 0, a.position + n);
+        for (int r = 0; r < a.rows; r++) {
+            float *out = a.out + (size_t)r * (size_t)width;
+            size_t head = (size_t)(kv_head * e->group + r % e->group);
+            e->kernels.scale(out, 1.0f / a.sum[r], dim);
+            memcpy(e->mixed + (size_t)(first + r / e->group) * (size_t)e->q_dim +
+                       head * (size_t)dim,
+                   out, (size_t)dim * sizeof *out);
+        }
+    }
+}
+
+static void round_mixed(const struct prefill *f) {
+    const struct engine *e = f->e;
+    for (struct piece p = share(f); p.first < p.last; p.first++)
+        set_row(e, p.first, e->mixed + (size_t)p.first * (size_t)e->q_dim, e->q_dim);
+}
+
+/* Logits of all positions: tiles of the head, straight to where the caller wants them. */
+static void all_logits(const struct prefill *f) {
+    const struct engine *e = f->e;
+    const struct matrix *head = &e->weights->head;
+    norm_rows(f, e->weights->final_norm);
+    thread_pool_barrier(e->pool);
+    const struct tile_input input = input_rows(f);
+    int part, first;
+    while (find_tile(&head, 1, thread_pool_take(e->pool), &part, &first)) {
+        tile_product(&e->kernels, head, first, PANELS, &input, &f->w->tile, f->w->tile.c);
+        int n = min_int(TILE_ROWS, head->rows - first);
+        for (int i = 0; i < f->run->n; i++)
+            memcpy(f->run->out + (size_t)i * (size_t)head->rows + (size_t)first,
+                   f->w->tile.c + (size_t)i * TILE_ROWS, (size_t)n * sizeof(float));
+    }
+}
+
+static void all_hidden(const struct prefill *f) {
+    const struct engine *e = f->e;
+    const size_t hidden = (size_t)e->config->hidden;
+    norm_rows(f, e->weights->final_norm);
+    for (struct piece p = share(f); p.first < p.last; p.first++)
+        for (size_t i = 0; i < hidden; i++)
+            f->run->out[(size_t)p.first * hidden + i] =
+                bf16_to_f32(e->rows[(size_t)p.first * e->row_stride + i]);
+}
+
+static void output(const struct prefill *f) {
+    const struct engine *e = f->e;
+    switch (f->run->output) {
+    case REEL_OUTPUT_NONE:
+        return;
+    case REEL_OUTPUT_ALL_LOGITS:
+        all_logits(f);
+        return;
+    case REEL_OUTPUT_ALL_HIDDEN:
+        all_hidden(f);
+        return;
+    case REEL_OUTPUT_LAST_LOGITS:
+    case REEL_OUTPUT_LAST_HIDDEN:
+        engine_output(f->run, f->w, f->n_threads,
+                      e->x + (size_t)(f->run->n - 1) * (size_t)e->config->hidden, f->run->out);
+        return;
+    }
+}
+
+static void run_layer(const struct prefill *f, int i) {
+    const struct layer_weights *layer = &f->e->weights->layers[i];
+    const struct tile_input rows = input_rows(f);
+    const struct tile_input gated = input_of(f, f->e->gated_rows, f->e->gated_sums);
+    struct thread_pool *pool = f->e->pool;
+    norm_rows(f, layer->attn_norm);
+    thread_pool_barrier(pool);
+    multiply_qkv(f, layer);
+    thread_pool_barrier(pool);
+    store_keys_values(f, i);
+    thread_pool_barrier(pool);
+    attend(f, i);
+    thread_pool_barrier(pool);
+    round_mixed(f);
+    thread_pool_barrier(pool);
+    multiply_into_x(f, &layer->o, &rows);
+    thread_pool_barrier(pool);
+    norm_rows(f, layer->ffn_norm);
+    thread_pool_barrier(pool);
+    multiply_gated(f, layer);
+    thread_pool_barrier(pool);
+    multiply_into_x(f, &layer->down, &gated);
+}
+
+void prefill_region(void *user, int thread, int n_threads) {
+    struct engine_run *run = user;
+    const struct engine *e = run->engine;
+    const struct prefill f = { run, e, &e->workers[thread], thread, n_threads };
+    for (struct piece p = share(&f); p.first < p.last; p.first++)
+        engine_enter(run, p.first);
+    for (int i = 0; i < e->config->n_layers; i++) {
+        if (thread == 0 && run->cancel && atomic_load(run->cancel)) run->cancelled = true;
+        thread_pool_barrier(e->pool); /* x is complete, and all see the same answer */
+        if (run->cancelled) return;
+        run_layer(&f, i);
+    }
+    thread_pool_barrier(e->pool);
+    output(&f);
+}

@@ -1,0 +1,37 @@
+/* Many vectors through 64 rows of weights: the rows are unpacked into panels once, in pieces of K
+ * that stay in the second-level cache, and every vector passes over them. */
+#ifndef REEL_CPU_TILE_H
+#define REEL_CPU_TILE_H
+
+#include "cpu/kernels.h"
+
+#define T_TILE_K 1024 /* elements of K unpacked at a time; a multiple of 256 */
+
+/* A matrix [m, n]: what round_row made of m vectors. */
+struct tile_input {
+    int m;
+    const uint16_t *rows; /* bf16 [m, stride], zero-filled to an even length */
+    size_t stride;
+    const float *sums; /* f32 [m, sums_stride] */
+    size_t sums_stride;
+};
+
+/* One thread's scratch. */
+struct tile_scratch {
+    uint16_t *rows;   /* bf16 [PANEL_LANES, T_TILE_K] */
+    uint16_t *panels; /* bf16 [PANELS, T_TILE_K / 2, PANEL_LANES, 2] */
+    float *scales;    /* f32 [T_TILE_K / 16, TILE_ROWS] */
+    float *mins;      /* f32 [T_TILE_K / BLOCK, TILE_ROWS] */
+    float *c;         /* f32 [m, TILE_ROWS] */
+};
+
+/* Floats that the scratch of one thread takes for m vectors, and its parts in that memory. */
+size_t tile_scratch_floats(int m);
+void tile_scratch_place(struct tile_scratch *scratch, float *memory);
+
+/* c[m, 16 * n_panels] = input . rows first .. first + 16 * n_panels - 1 of w, with rows of c
+ * TILE_ROWS apart; rows past the end are zero. */
+void tile_product(const struct kernels *kernels, const struct matrix *w, int first, int n_panels,
+                  const struct tile_input *input, const struct tile_scratch *scratch, float *c);
+
+#endif
