@@ -180,8 +180,9 @@ enum {
 };
 
 /* Encodes n_bytes of UTF-8. *n_ids receives the number of ids even when it is above cap, then with
- * REEL_E_LIMIT; ids may be NULL when cap is 0. Never more ids than bytes. Invalid UTF-8 is refused
- * with REEL_E_ARGUMENT and the offset of the first bad byte. */
+ * REEL_E_LIMIT; ids may be NULL when cap is 0. Never more than 3 ids a byte, and more than one only
+ * for the few characters that Unicode normalisation takes apart. Invalid UTF-8 is refused with
+ * REEL_E_ARGUMENT and the offset of the first bad byte. */
 REEL_API REEL_MUST_USE enum reel_status reel_encode(const struct reel_tokenizer *tok,
                                                     const char *text, size_t n_bytes,
                                                     unsigned flags, int32_t *ids, size_t cap,

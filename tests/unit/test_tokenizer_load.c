@@ -1,0 +1,299 @@
+/* Loading: the three forms of files, and what each of them may not hold. */
+#include "model/tokenizer.h"
+#include "support/small_tokenizer.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static enum reel_status load(struct reel_tokenizer **tok, const struct reel_memory_file *files,
+                             int n_files, struct reel_error *err) {
+    struct model_source source = { 0 };
+    *tok = NULL;
+    enum reel_status status = model_source_open_memory(&source, "memory", files, n_files, err);
+    if (status == REEL_OK) status = tokenizer_load(tok, &source, NULL, NULL, err);
+    model_source_release(&source);
+    return status;
+}
+
+static enum reel_status load_json(struct reel_tokenizer **tok, const char *text, size_t n,
+                                  struct reel_error *err) {
+    const struct reel_memory_file file = { "tokenizer.json", text, n };
+    return load(tok, &file, 1, err);
+}
+
+static void expect_ids(const struct reel_tokenizer *tok, const char *text, const int32_t *wanted,
+                       size_t n_wanted) {
+    const struct text_piece piece = { text, strlen(text), true };
+    int32_t *ids;
+    size_t n;
+    struct reel_error err;
+    if (tokenizer_encode(tok, &piece, 1, &ids, &n, &err) != REEL_OK) fail_msg("%s", err.text);
+    assert_int_equal(n, n_wanted);
+    if (n) assert_memory_equal(ids, wanted, n * sizeof *ids);
+    free(ids);
+}
+
+static void the_small_tokenizer_loads_and_encodes(void **state) {
+    (void)state;
+    struct buffer json = { 0 };
+    struct reel_tokenizer *tok;
+    struct reel_error err;
+    small_tokenizer_json(&json);
+    if (load_json(&tok, json.bytes, json.size, &err) != REEL_OK) fail_msg("%s", err.text);
+    assert_int_equal(tokenizer_size(tok), 263);
+    expect_ids(tok, "hello hello<|end|>he<think>", (int32_t[]){ 259, 260, 261, 256, 262 }, 5);
+    expect_ids(tok, "hellhe", (int32_t[]){ 258, 256 }, 2);
+    tokenizer_close(tok);
+    buffer_release(&json);
+}
+
+/* One change to the small file, and what must be said about it. */
+struct change {
+    const char *from, *to;
+    enum reel_status status;
+    const char *said;
+};
+
+static void check_change(const struct change *change) {
+    struct buffer json = { 0 };
+    struct reel_tokenizer *tok;
+    struct reel_error err = { 0 };
+    small_tokenizer_json(&json);
+    text_replace(&json, change->from, change->to);
+    enum reel_status status = load_json(&tok, json.bytes, json.size, &err);
+    if (status != change->status)
+        fail_msg("\"%s\" -> \"%s\": %s, \"%s\"", change->from, change->to, reel_status_name(status),
+                 err.text);
+    if (status == REEL_OK)
+        tokenizer_close(tok);
+    else if (!strstr(err.text, change->said) || !strstr(err.text, "tokenizer.json"))
+        fail_msg("\"%s\" -> \"%s\": the message is \"%s\"", change->from, change->to, err.text);
+    buffer_release(&json);
+}
+
+static void check_changes(const struct change *changes, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        check_change(&changes[i]);
+}
+
+static void settings_that_reel_lacks_are_refused_by_name(void **state) {
+    (void)state;
+    static const struct change changes[] = {
+        { "\"NFC\"", "\"NFKC\"", REEL_E_UNSUPPORTED, "NFKC" },
+        { "{\"type\": \"NFC\"}", "{\"type\": \"Sequence\", \"normalizers\": []}", REEL_OK, "" },
+        { "{\"type\": \"NFC\"}", "{\"type\": \"Sequence\", \"normalizers\": [{\"type\": \"NFC\"}]}",
+          REEL_OK, "" },
+        { "{\"type\": \"NFC\"}",
+          "{\"type\": \"Sequence\", \"normalizers\": [{\"type\": \"NFC\"}, {\"type\": "
+          "\"Lowercase\"}]}",
+          REEL_E_UNSUPPORTED, "Lowercase" },
+        { "\"type\": \"Split\"", "\"type\": \"Whitespace\"", REEL_E_UNSUPPORTED, "Whitespace" },
+        { "(?i:'s", "(?i:'z", REEL_E_UNSUPPORTED, "(?i:'z" },
+        { "Isolated", "Removed", REEL_E_UNSUPPORTED, "Removed" },
+        { "\"invert\": false", "\"invert\": true", REEL_E_UNSUPPORTED, "invert" },
+        { "\"add_prefix_space\": false", "\"add_prefix_space\": true", REEL_E_UNSUPPORTED,
+          "add_prefix_space" },
+        { "\"use_regex\": false", "\"use_regex\": true", REEL_E_UNSUPPORTED, "use_regex" },
+        { "\"post_processor\": {\"type\": \"ByteLevel\"}",
+          "\"post_processor\": {\"type\": \"TemplateProcessing\"}", REEL_E_UNSUPPORTED,
+          "TemplateProcessing" },
+        { "\"post_processor\": {\"type\": \"ByteLevel\"}", "\"post_processor\": null", REEL_OK,
+          "" },
+        { "\"decoder\": {\"type\": \"ByteLevel\"}", "\"decoder\": {\"type\": \"Metaspace\"}",
+          REEL_E_UNSUPPORTED, "Metaspace" },
+        { "\"type\": \"BPE\"", "\"type\": \"Unigram\"", REEL_E_UNSUPPORTED, "Unigram" },
+        { "\"dropout\": null", "\"dropout\": 0.1", REEL_E_LIMIT, "dropout" },
+        { "\"end_of_word_suffix\": \"\"", "\"end_of_word_suffix\": \"</w>\"", REEL_E_UNSUPPORTED,
+          "</w>" },
+        { "\"byte_fallback\": false", "\"byte_fallback\": true", REEL_E_UNSUPPORTED,
+          "byte_fallback" },
+        { "\"ignore_merges\": false", "\"ignore_merges\": true", REEL_E_UNSUPPORTED,
+          "ignore_merges" },
+        { "\"lstrip\": false", "\"lstrip\": true", REEL_E_UNSUPPORTED, "lstrip" },
+        { "\"rstrip\": false", "\"rstrip\": true", REEL_E_UNSUPPORTED, "rstrip" },
+        { "\"single_word\": false", "\"single_word\": true", REEL_E_UNSUPPORTED, "single_word" },
+        { "\"normalized\": false", "\"normalized\": true", REEL_E_UNSUPPORTED, "normalized" },
+    };
+    check_changes(changes, sizeof changes / sizeof changes[0]);
+}
+
+static void vocabularies_that_do_not_hold_together_are_refused(void **state) {
+    (void)state;
+    static const struct change changes[] = {
+        { "\"he\": 256", "\"he\": 400", REEL_E_FORMAT, "no token has id 256" },
+        { "\"he\": 256", "\"he\": 257", REEL_E_FORMAT, "257 is given twice" },
+        { "\"he\": 256", "\"he\": 1048576", REEL_E_LIMIT, "1048576" },
+        { "\"he\": 256", "\"he\": -1", REEL_E_LIMIT, "-1" },
+        { "\"he\": 256", "\"he\": 99999999999", REEL_E_LIMIT, "99999999999" },
+        { "\"he\": 256", "\"he\": 256.5", REEL_E_FORMAT, "must be an integer" },
+        { "\"he\": 256", "\"he\": \"256\"", REEL_E_FORMAT, "must be an integer" },
+        { "\"he\": 256", "\"\": 256", REEL_E_FORMAT, "empty text" },
+        { "\"he\": 256", "\"ll\": 256", REEL_E_FORMAT, "" },
+        { "\"h e\"", "\"h\\u00e5 e\"", REEL_E_FORMAT, "merge 0" },
+        { "\"h e\"", "\"h x\"", REEL_E_FORMAT, "merge 0" },
+        { "\"h e\"", "\"he\"", REEL_E_FORMAT, "two tokens" },
+        { "\"h e\"", "\"h e l\"", REEL_E_FORMAT, "two tokens" },
+        { "\"h e\"", "\" he\"", REEL_E_FORMAT, "merge 0" },
+        { "\"h e\"", "\"\\u4e00 e\"", REEL_E_FORMAT, "merge 0" },
+        { "\"h e\"", "7", REEL_E_FORMAT, "merge 0" },
+        { "\"l l\"", "\"h e\"", REEL_E_FORMAT, "merge 1 repeats merge 0" },
+        { "[\"he\", \"ll\"]", "[\"he\"]", REEL_E_FORMAT, "merge 2" },
+        { "[\"he\", \"ll\"]", "[\"he\", 3]", REEL_E_FORMAT, "merge 2" },
+        { "\"id\": 261", "\"id\": 259", REEL_E_FORMAT, "259 is given twice" },
+        { "\"id\": 261", "\"id\": 263", REEL_E_FORMAT, "no token has id 261" },
+        { "\"id\": 261", "\"id\": 2000000000", REEL_E_LIMIT, "2000000000" },
+        { "\"id\": 261", "\"ID\": 261", REEL_E_FORMAT, "\"id\"" },
+        { "\"<|end|>\"", "\"\"", REEL_E_FORMAT, "empty text" },
+        { "\"<|end|>\"", "\"<think>\"", REEL_E_FORMAT, "are the same" },
+        { "\"<|end|>\"", "null", REEL_E_FORMAT, "content" },
+        { "\"added_tokens\": [", "\"added_tokens\": 1, \"x\": [", REEL_E_FORMAT, "added_tokens" },
+        { "\"merges\": [", "\"merges\": 1, \"x\": [", REEL_E_FORMAT, "merges" },
+        { "\"vocab\": {", "\"vocab\": [], \"x\": {", REEL_E_FORMAT, "vocabulary" },
+        { "\"model\": {", "\"model\": 3, \"x\": {", REEL_E_FORMAT, "model" },
+        { "\"unk_token\": null", "\"unk_token\": \"he\"", REEL_OK, "" },
+    };
+    check_changes(changes, sizeof changes / sizeof changes[0]);
+}
+
+/* A byte without a token vanishes when there is no unk_token, and is refused when there is. */
+static void a_missing_byte_is_allowed_only_without_an_unknown_token(void **state) {
+    (void)state;
+    struct buffer json = { 0 };
+    struct reel_tokenizer *tok;
+    struct reel_error err;
+    small_tokenizer_json(&json);
+    text_replace(&json, "\"\\u0078\"", "\"xx\""); /* the letter x */
+    if (load_json(&tok, json.bytes, json.size, &err) != REEL_OK) fail_msg("%s", err.text);
+    expect_ids(tok, "xhxe", (int32_t[]){ 256 }, 1);
+    tokenizer_close(tok);
+    text_replace(&json, "\"unk_token\": null", "\"unk_token\": \"he\"");
+    assert_int_equal(load_json(&tok, json.bytes, json.size, &err), REEL_E_UNSUPPORTED);
+    assert_non_null(strstr(err.text, "byte 0x78"));
+    buffer_release(&json);
+}
+
+static void a_file_cut_at_any_byte_is_refused(void **state) {
+    (void)state;
+    struct buffer json = { 0 };
+    struct reel_tokenizer *tok;
+    small_tokenizer_json(&json);
+    for (size_t n = 0; n + 2 < json.size; n++) {
+        struct reel_error err = { 0 };
+        char *cut = malloc(n ? n : 1); /* exactly n bytes, so that reading past them shows */
+        assert_non_null(cut);
+        memcpy(cut, json.bytes, n);
+        assert_int_equal(load_json(&tok, cut, n, &err), REEL_E_FORMAT);
+        free(cut);
+    }
+    buffer_release(&json);
+}
+
+static void tokenizer_config_adds_the_tokens_that_the_other_file_lacks(void **state) {
+    (void)state;
+    static const char config[] = "{\"added_tokens_decoder\": {"
+                                 "\"261\": {\"content\": \"<|end|>\", \"special\": false},"
+                                 "\"263\": {\"content\": \"<|audio|>\", \"special\": true}}}";
+    struct buffer json = { 0 };
+    struct reel_tokenizer *tok;
+    struct reel_error err;
+    small_tokenizer_json(&json);
+    const struct reel_memory_file files[] = {
+        { "tokenizer.json", json.bytes, json.size },
+        { "tokenizer_config.json", config, sizeof config - 1 },
+    };
+    if (load(&tok, files, 2, &err) != REEL_OK) fail_msg("%s", err.text);
+    assert_int_equal(tokenizer_size(tok), 264);
+    assert_int_equal(tokenizer_find_added(tok, "<|audio|>"), 263);
+    assert_true(tokenizer_is_control(tok, 261)); /* tokenizer.json says so, and it comes first */
+    tokenizer_close(tok);
+    buffer_release(&json);
+}
+
+/* The vocabulary and merges of the small tokenizer in the older form. */
+static void write_older_form(struct buffer *vocab, struct buffer *merges, const char *newline) {
+    struct buffer json = { 0 };
+    small_tokenizer_json(&json);
+    const char *start = strstr(json.bytes, "\"vocab\": ") + strlen("\"vocab\": ");
+    const char *end = strchr(start, '}') + 1;
+    assert_int_equal(buffer_append(vocab, start, (size_t)(end - start), NULL), REEL_OK);
+    assert_int_equal(buffer_printf(merges, NULL,
+                                   "#version: 0.2%sh e%sl l%she ll%shell o%s\xc4\xa0 hello%s",
+                                   newline, newline, newline, newline, newline, newline),
+                     REEL_OK);
+    buffer_release(&json);
+}
+
+static enum reel_status load_older_form(struct reel_tokenizer **tok, const char *config,
+                                        const char *newline, struct reel_error *err) {
+    struct buffer vocab = { 0 }, merges = { 0 };
+    write_older_form(&vocab, &merges, newline);
+    const struct reel_memory_file files[] = {
+        { "vocab.json", vocab.bytes, vocab.size },
+        { "merges.txt", merges.bytes, merges.size },
+        { "tokenizer_config.json", config, strlen(config) },
+    };
+    enum reel_status status = load(tok, files, 3, err);
+    buffer_release(&vocab);
+    buffer_release(&merges);
+    return status;
+}
+
+static void vocab_and_merges_load_without_tokenizer_json(void **state) {
+    (void)state;
+    static const char config[] =
+        "{\"tokenizer_class\": \"Qwen2Tokenizer\", \"added_tokens_decoder\": {"
+        "\"261\": {\"content\": \"<|end|>\", \"special\": true},"
+        "\"262\": {\"content\": \"<think>\", \"special\": false}}}";
+    static const char *const newlines[] = { "\n", "\r\n" };
+    for (int i = 0; i < 2; i++) {
+        struct reel_tokenizer *tok;
+        struct reel_error err;
+        if (load_older_form(&tok, config, newlines[i], &err) != REEL_OK) fail_msg("%s", err.text);
+        expect_ids(tok, "hello hello<|end|>he<think>", (int32_t[]){ 259, 260, 261, 256, 262 }, 5);
+        tokenizer_close(tok);
+    }
+}
+
+static void the_older_form_needs_a_known_class(void **state) {
+    (void)state;
+    struct reel_tokenizer *tok;
+    struct reel_error err;
+    assert_int_equal(load_older_form(&tok, "{\"tokenizer_class\": \"XTokenizer\"}", "\n", &err),
+                     REEL_E_UNSUPPORTED);
+    assert_non_null(strstr(err.text, "XTokenizer"));
+    assert_int_equal(load_older_form(&tok,
+                                     "{\"tokenizer_class\": \"Qwen2Tokenizer\", "
+                                     "\"added_tokens_decoder\": {\"26x\": {}}}",
+                                     "\n", &err),
+                     REEL_E_FORMAT);
+    assert_non_null(strstr(err.text, "26x"));
+}
+
+static void a_model_without_tokenizer_files_is_refused(void **state) {
+    (void)state;
+    const struct reel_memory_file file = { "config.json", "{}", 2 };
+    struct reel_tokenizer *tok;
+    struct reel_error err;
+    assert_int_equal(load(&tok, &file, 1, &err), REEL_E_NOT_FOUND);
+    assert_non_null(strstr(err.text, "tokenizer.json"));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_small_tokenizer_loads_and_encodes),
+        cmocka_unit_test(settings_that_reel_lacks_are_refused_by_name),
+        cmocka_unit_test(vocabularies_that_do_not_hold_together_are_refused),
+        cmocka_unit_test(a_missing_byte_is_allowed_only_without_an_unknown_token),
+        cmocka_unit_test(a_file_cut_at_any_byte_is_refused),
+        cmocka_unit_test(tokenizer_config_adds_the_tokens_that_the_other_file_lacks),
+        cmocka_unit_test(vocab_and_merges_load_without_tokenizer_json),
+        cmocka_unit_test(the_older_form_needs_a_known_class),
+        cmocka_unit_test(a_model_without_tokenizer_files_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
