@@ -1,9 +1,74 @@
-/* The command line tool: which command, then its options. */
-#include "reel.h"
+/* The command line tool: which command, then its options; and what every command ends with. */
+#include "cli/commands.h"
+#include "cli/help.h"
+#include "cli/terminal.h"
 
+#include <errno.h>
+#include <locale.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
-int main(void) {
-    printf("reel %s\n", reel_version());
-    return 0;
+/* Line editing needs to know UTF-8; numbers stay in the C locale. */
+static void set_locale(void) {
+    setlocale(LC_CTYPE, "");
+    if (MB_CUR_MAX == 1) setlocale(LC_CTYPE, "C.UTF-8");
+}
+
+static enum reel_status unknown_command(const char *name, struct reel_error *err) {
+    const char *words[64];
+    int n = 0;
+    for (; cli_commands[n] && n < 63; n++)
+        words[n] = cli_commands[n]->name;
+    words[n] = NULL;
+    const char *nearest = cli_nearest(name, words);
+    if (nearest)
+        return err_set(err, REEL_E_ARGUMENT, "\"%s\" is no command; did you mean %s?", name,
+                       nearest);
+    return err_set(err, REEL_E_ARGUMENT, "\"%s\" is no command; reel help lists them", name);
+}
+
+static enum reel_status run_command(const struct cli_command *command, int argc, char **argv,
+                                    struct reel_error *err) {
+    struct cli_args args;
+    enum reel_status status = cli_parse(&args, command, argc, argv, err);
+    if (status != REEL_OK) return status;
+    if (args.wants_help) {
+        help_command(stdout, command);
+    } else {
+        status = command->run(&args, err);
+    }
+    cli_args_release(&args);
+    return status;
+}
+
+static enum reel_status run(int argc, char **argv, struct reel_error *err) {
+    const char *name = argc > 1 ? argv[1] : "";
+    if (strcmp(name, "--version") == 0) {
+        printf("reel %s\n", reel_version());
+        return REEL_OK;
+    }
+    if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0) {
+        help_overview(stdout);
+        return REEL_OK;
+    }
+    if (argc < 2) {
+        help_overview(stderr);
+        return REEL_E_ARGUMENT;
+    }
+    const struct cli_command *command = cli_find_command(name);
+    return command ? run_command(command, argc - 2, argv + 2, err) : unknown_command(name, err);
+}
+
+int main(int argc, char **argv) {
+    struct reel_error err = { 0 };
+    set_locale();
+    faults_install();
+    enum reel_status status = run(argc, argv, &err);
+    errno = 0;
+    if ((fflush(stdout) != 0 || ferror(stdout)) && status == REEL_OK)
+        status = err_set(&err, REEL_E_IO, "writing to standard output failed: %s",
+                         errno ? strerror(errno) : "the disk may be full");
+    if (err.text[0] && status != REEL_OK) fprintf(stderr, "reel: %s\n", err.text);
+    return (int)status;
 }

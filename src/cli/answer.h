@@ -1,0 +1,45 @@
+/* One answer of a model: the prompt evaluated, tokens streamed, times taken. */
+#ifndef REEL_CLI_ANSWER_H
+#define REEL_CLI_ANSWER_H
+
+#include "base/buffer.h"
+
+#include <stdio.h>
+
+struct answer_request {
+    const int32_t *ids; /* the whole timeline up to here; what the session holds is reused */
+    int n_ids;
+    const struct reel_sampling *sampling;
+    int max_tokens; /* 0: until the context is full */
+    const char *const *stop_strings;
+    int n_stop_strings;
+    bool ignore_stop_ids;
+    void (*put)(void *user, const char *text, size_t n_bytes); /* NULL: nobody watches */
+    void *user;
+};
+
+struct answer {
+    struct buffer text;
+    enum reel_stop_reason reason;
+    int n_prompt; /* ids in the prompt */
+    int n_reused; /* of them, held from before */
+    int n_tokens;
+    double prompt_ms;      /* evaluating what was new */
+    double first_token_ms; /* from the start, prompt included */
+    double generate_ms;    /* all tokens, prompt not included */
+    double tokens_per_s;   /* after the first token; 0 below two tokens */
+};
+
+/* Ctrl-C ends it: with REEL_E_CANCELLED while the prompt is evaluated, with reason
+ * REEL_STOP_CANCELLED later. */
+enum reel_status answer_make(struct answer *a, struct reel_session *session,
+                             const struct answer_request *request, struct reel_error *err);
+void answer_release(struct answer *a);
+
+const char *answer_reason(enum reel_stop_reason reason);     /* "the context is full" */
+const char *answer_reason_key(enum reel_stop_reason reason); /* "context", for JSON */
+
+/* One line of figures; no newline. */
+void answer_print_figures(FILE *out, const struct answer *a);
+
+#endif

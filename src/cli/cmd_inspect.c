@@ -1,0 +1,185 @@
+/* reel inspect: what is in a model file, and whether it fits this machine. */
+#include "base/json.h"
+#include "cli/commands.h"
+#include "cli/demo_folder.h"
+#include "cli/model_path.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct cli_option options[] = {
+    { .name = "json", .kind = CLI_FLAG, .help = "print everything as one JSON object" },
+    { .name = "tensors", .kind = CLI_FLAG, .help = "list every tensor" },
+};
+static const struct cli_group group = CLI_GROUP("Options", options);
+
+static int64_t integer(const json_t *object, const char *key) {
+    return json_integer_value(json_object_get(object, key));
+}
+
+static const char *text(const json_t *object, const char *key) {
+    const char *value = json_string_value(json_object_get(object, key));
+    return value ? value : "none";
+}
+
+static void row(const char *name) { printf("  %-16s", name); }
+
+static void megabytes(int64_t bytes) { printf("%.1f MB", (double)bytes / 1e6); }
+
+static void print_config(const json_t *c) {
+    if (!json_is_object(c)) return;
+    row("family");
+    printf("%s, %lld layers, hidden %lld, intermediate %lld\n", text(c, "family"),
+           (long long)integer(c, "layers"), (long long)integer(c, "hidden"),
+           (long long)integer(c, "intermediate"));
+    row("attention");
+    printf("%lld heads, %lld of keys and values, of %lld each%s\n", (long long)integer(c, "heads"),
+           (long long)integer(c, "kv_heads"), (long long)integer(c, "head_dim"),
+           json_is_true(json_object_get(c, "qk_norm")) ? ", normed q and k" : "");
+    row("positions");
+    printf("%lld, RoPE base %.10g, scaling %s\n", (long long)integer(c, "max_context"),
+           json_number_value(json_object_get(c, "rope_theta")), text(c, "rope_scaling"));
+    row("vocabulary");
+    printf("%lld, output matrix %s\n", (long long)integer(c, "vocab"),
+           json_is_true(json_object_get(c, "tied_output")) ? "tied to the embedding"
+                                                           : "of its own");
+}
+
+static void print_weights(const json_t *tensors) {
+    row("parameters");
+    printf("%.1f million\n", (double)integer(tensors, "parameters") / 1e6);
+    row("tensors");
+    printf("%lld in %lld file%s, ", (long long)integer(tensors, "count"),
+           (long long)integer(tensors, "files"), integer(tensors, "files") == 1 ? "" : "s");
+    megabytes(integer(tensors, "file_bytes"));
+    putchar('\n');
+    const char *type;
+    json_t *amount;
+    json_object_foreach(json_object_get(tensors, "types"), type, amount) {
+        row("");
+        printf("%-6s %5lld tensors, ", type, (long long)integer(amount, "tensors"));
+        megabytes(integer(amount, "bytes"));
+        putchar('\n');
+    }
+}
+
+static void print_tokenizer(const json_t *tokenizer) {
+    row("tokenizer");
+    const json_t *files = json_object_get(tokenizer, "files");
+    if (files) {
+        size_t i;
+        json_t *file;
+        json_array_foreach(files, i, file) printf("%s%s", i ? ", " : "", json_string_value(file));
+        if (json_array_size(files) == 0) fputs("none", stdout);
+        putchar('\n');
+    } else {
+        printf("%s (%s), %lld tokens, %lld merges\n", text(tokenizer, "model"),
+               text(tokenizer, "pre_tokenizer"), (long long)integer(tokenizer, "tokens"),
+               (long long)integer(tokenizer, "merges"));
+    }
+    row("chat template");
+    const char *name = text(tokenizer, "chat_template");
+    const char *hash = text(tokenizer, "chat_template_sha256");
+    if (strcmp(name, "none") == 0 && strcmp(hash, "none") != 0)
+        printf("unknown, SHA-256 %s\n", hash);
+    else
+        printf("%s\n", name);
+}
+
+/* `ctx` 0: the context the library would choose. */
+static void print_memory(const json_t *memory, int64_t ctx) {
+    if (!json_is_object(memory)) return;
+    int64_t per_position = integer(memory, "kv_per_position");
+    int64_t context = ctx ? ctx : integer(memory, "context");
+    int64_t kv = per_position * context; /* both below 2^31 in the library */
+    int64_t total = integer(memory, "total") - integer(memory, "kv") + kv;
+    int64_t available = integer(memory, "available");
+    row("memory");
+    megabytes(total);
+    fputs(": weights ", stdout);
+    megabytes(integer(memory, "weights"));
+    printf(", KV cache ");
+    megabytes(kv);
+    printf(" for %lld positions\n", (long long)context);
+    row("fits");
+    if (available == 0) {
+        puts("unknown: this system does not say how much memory is free");
+    } else {
+        printf("%s: ", total <= available ? "yes" : "no");
+        megabytes(available);
+        puts(" available");
+    }
+    row("per token");
+    megabytes(integer(memory, "token_bytes"));
+    puts(" of weights read");
+}
+
+static void print_tensors(const json_t *tensors) {
+    size_t i, d;
+    json_t *tensor, *size;
+    puts("\ntensors:");
+    json_array_foreach(json_object_get(tensors, "list"), i, tensor) {
+        char shape[100] = "";
+        size_t n = 0;
+        json_array_foreach(json_object_get(tensor, "shape"), d, size) {
+            if (n < sizeof shape)
+                n += (size_t)snprintf(shape + n, sizeof shape - n, "%s%lld", d ? " x " : "",
+                                      (long long)json_integer_value(size));
+        }
+        printf("  %-6s %-20s %s\n", text(tensor, "type"), shape, text(tensor, "name"));
+    }
+}
+
+static void print_human(const struct cli_args *args, const json_t *all) {
+    const json_t *tensors = json_object_get(all, "tensors");
+    printf("%s (%s)\n", args->arguments[0], text(all, "container"));
+    print_config(json_object_get(all, "config"));
+    print_weights(tensors);
+    print_tokenizer(json_object_get(all, "tokenizer"));
+    print_memory(json_object_get(all, "memory"), cli_integer(args, "ctx", 0));
+    if (cli_has(args, "tensors")) print_tensors(tensors);
+}
+
+static enum reel_status inspect(const char *name, char **json, struct reel_error *err) {
+    char *path = NULL;
+    bool demo = model_path_is_demo(name);
+    enum reel_status status =
+        demo ? demo_folder_make(&path, err) : model_path_find(&path, name, err);
+    if (status == REEL_OK) status = reel_model_inspect(path, json, err);
+    if (demo) demo_folder_remove(path);
+    free(path);
+    return status;
+}
+
+static enum reel_status run(const struct cli_args *args, struct reel_error *err) {
+    char *json = NULL;
+    json_t *all = NULL;
+    enum reel_status status = inspect(args->arguments[0], &json, err);
+    if (status == REEL_OK) status = json_read(&all, "the inspection", json, strlen(json), err);
+    if (status == REEL_OK) {
+        if (cli_has(args, "json"))
+            puts(json);
+        else
+            print_human(args, all);
+        const char *problem = json_string_value(json_object_get(all, "problem"));
+        if (problem) status = err_set(err, REEL_E_UNSUPPORTED, "cannot run: %s", problem);
+    }
+    json_decref(all);
+    reel_free(json);
+    return status;
+}
+
+const struct cli_command cmd_inspect = {
+    .name = "inspect",
+    .arguments = "MODEL",
+    .least_arguments = 1,
+    .most_arguments = 1,
+    .summary = "what is in a model file, and does it fit",
+    .description = "Describes a model file without reading its weights: architecture, tensors, "
+                   "tokenizer, chat template, and the memory it needs here. For a checkpoint that "
+                   "reel does not run it says why, with exit status 6.",
+    .groups = { &group, &cli_context_group },
+    .run = run,
+};

@@ -1,0 +1,235 @@
+/* reel run: one prompt, one answer. */
+#include "base/json.h"
+#include "cli/answer.h"
+#include "cli/commands.h"
+#include "cli/input.h"
+#include "cli/model_path.h"
+#include "cli/open_model.h"
+#include "cli/progress.h"
+#include "cli/terminal.h"
+
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define DEFAULT_TOKENS   256
+#define MAX_STOP_STRINGS 16
+/* How the demo model begins when nothing is asked of it. */
+#define DEMO_OPENING "It was a fine morning in the beginning of April, and"
+
+static const struct cli_option options[] = {
+    { .name = "tokens",
+      .letter = 'n',
+      .kind = CLI_INTEGER,
+      .argument = "N",
+      .most = INT_MAX,
+      .help = "stop after N tokens; 0 is when the context is full; default 256" },
+    { .name = "stop",
+      .kind = CLI_TEXT,
+      .argument = "TEXT",
+      .repeats = true,
+      .help = "stop before this text; may be given 16 times" },
+    { .name = "ignore-eos", .kind = CLI_FLAG, .help = "go on after the model's own stop tokens" },
+    { .name = "raw",
+      .kind = CLI_FLAG,
+      .help = "no chat template; control tokens in the text such as <|im_end|> are recognised" },
+    { .name = "system",
+      .kind = CLI_TEXT,
+      .argument = "TEXT",
+      .help = "system message before the prompt; chat models only" },
+    { .name = "think",
+      .kind = CLI_CHOICE,
+      .argument = "WHEN",
+      .choices = "on off",
+      .help = "let the model think first, where its template can say so" },
+    { .name = "json",
+      .kind = CLI_FLAG,
+      .help = "print one JSON object with text, ids, reason and timings, at the end" },
+    { .name = "quiet", .letter = 'q', .kind = CLI_FLAG, .help = "no figures on standard error" },
+};
+static const struct cli_group group = CLI_GROUP("Options", options);
+
+struct run {
+    const struct cli_args *args;
+    struct reel_model *model;
+    struct reel_session *session;
+    struct buffer prompt;
+    bool echo; /* the prompt is shown before the answer */
+    int32_t *ids;
+    size_t n_ids;
+    struct reel_sampling sampling;
+    struct answer answer;
+    double load_ms;
+};
+
+static enum reel_status read_prompt(struct run *r, struct reel_error *err) {
+    if (model_path_is_demo(r->args->arguments[0]) && !input_given(r->args)) {
+        r->echo = true;
+        return buffer_text(&r->prompt, DEMO_OPENING, err);
+    }
+    enum reel_status status = input_read(r->args, &r->prompt, err);
+    struct buffer *p = &r->prompt;
+    bool typed = cli_has(r->args, "prompt") || cli_has(r->args, "raw");
+    if (status == REEL_OK && !typed && p->size && p->bytes[p->size - 1] == '\n')
+        p->bytes[--p->size] = '\0'; /* the end of the file's last line is not part of the text */
+    return status;
+}
+
+static enum reel_status encode_plain(struct run *r, struct reel_error *err) {
+    const struct reel_tokenizer *tok = reel_model_tokenizer(r->model);
+    r->ids = malloc((r->prompt.size + 1) * sizeof *r->ids);
+    if (!r->ids) return err_set(err, REEL_E_MEMORY, "out of memory: the prompt's ids");
+    return reel_encode(tok, r->prompt.bytes, r->prompt.size,
+                       cli_has(r->args, "raw") ? REEL_ENCODE_CONTROL : 0, r->ids, r->prompt.size,
+                       &r->n_ids, err);
+}
+
+static enum reel_status encode_chat(struct run *r, struct reel_error *err) {
+    struct reel_message messages[2];
+    int n = 0;
+    const char *system = cli_text(r->args, "system", NULL), *think = cli_text(r->args, "think", "");
+    if (memchr(r->prompt.bytes, '\0', r->prompt.size))
+        return err_set(err, REEL_E_ARGUMENT, "the prompt contains a NUL byte");
+    if (system) messages[n++] = (struct reel_message){ .role = "system", .content = system };
+    messages[n++] = (struct reel_message){ .role = "user", .content = r->prompt.bytes };
+    struct reel_chat_options chat = {
+        .size = sizeof chat,
+        .thinking = think[0] == '\0'           ? REEL_THINKING_DEFAULT
+                    : strcmp(think, "on") == 0 ? REEL_THINKING_ON
+                                               : REEL_THINKING_OFF,
+    };
+    return reel_chat_ids(r->model, messages, n, &chat, &r->ids, &r->n_ids, err);
+}
+
+/* A model without a template continues the text; one with an unknown template says so. */
+static enum reel_status encode(struct run *r, struct reel_error *err) {
+    struct reel_model_info info = { .size = sizeof info };
+    reel_model_get_info(r->model, &info);
+    bool chat = info.chat_template && !cli_has(r->args, "raw");
+    if (!chat && (cli_has(r->args, "system") || cli_has(r->args, "think")))
+        return err_set(err, REEL_E_ARGUMENT,
+                       "--system and --think need a chat template; this model has none that is "
+                       "known, or --raw turned it off");
+    enum reel_status status = chat ? encode_chat(r, err) : encode_plain(r, err);
+    if (status != REEL_OK) return status;
+    if (r->n_ids == 0) return err_set(err, REEL_E_ARGUMENT, "the prompt is empty");
+    if (r->n_ids > INT_MAX)
+        return err_set(err, REEL_E_LIMIT, "the prompt has %zu tokens", r->n_ids);
+    return REEL_OK;
+}
+
+static void put_stdout(void *user, const char *text, size_t n_bytes) {
+    (void)user;
+    fwrite(text, 1, n_bytes, stdout);
+    fflush(stdout); /* each token is seen at once, in pipes too */
+}
+
+static enum reel_status make_answer(struct run *r, struct reel_error *err) {
+    const char *stops[MAX_STOP_STRINGS + 1];
+    int n = 0;
+    bool json = cli_has(r->args, "json");
+    while (n <= MAX_STOP_STRINGS && (stops[n] = cli_repeated(r->args, "stop", n)))
+        n++;
+    struct answer_request request = {
+        .ids = r->ids,
+        .n_ids = (int)r->n_ids,
+        .sampling = &r->sampling,
+        .max_tokens = (int)cli_integer(r->args, "tokens", DEFAULT_TOKENS),
+        .stop_strings = stops,
+        .n_stop_strings = n,
+        .ignore_stop_ids = cli_has(r->args, "ignore-eos"),
+        .put = json ? NULL : put_stdout,
+    };
+    if (r->echo && !json) put_stdout(NULL, r->prompt.bytes, r->prompt.size);
+    enum reel_status status = answer_make(&r->answer, r->session, &request, err);
+    if (status == REEL_OK && !json) putchar('\n');
+    return status;
+}
+
+/* ---- JSON ------------------------------------------------------------------------------------ */
+
+static json_t *id_list(const int32_t *ids, int n) {
+    json_t *list = json_array();
+    for (int i = 0; list && i < n; i++)
+        if (json_array_append_new(list, json_integer(ids[i])) != 0) break;
+    return list;
+}
+
+static enum reel_status print_json(const struct run *r, struct reel_error *err) {
+    const struct answer *a = &r->answer;
+    struct reel_model_info info = { .size = sizeof info };
+    reel_model_get_info(r->model, &info);
+    const int32_t *ids = reel_session_ids(r->session);
+    json_t *object = json_pack(
+        "{s:s, s:s, s:s, s:s#, s:o, s:o, s:s, s:I, s:{s:f, s:i, s:i, s:f, s:f, s:i, s:f, s:f}}",
+        "model", info.name, "backend", info.backend, "backend_path", info.backend_path, "text",
+        a->text.bytes, (int)a->text.size, "ids", id_list(ids + a->n_prompt, a->n_tokens),
+        "prompt_ids", id_list(ids, a->n_prompt), "reason", answer_reason_key(a->reason), "seed",
+        (json_int_t)r->sampling.seed, "timings", "load_ms", r->load_ms, "prompt_tokens",
+        a->n_prompt, "reused_tokens", a->n_reused, "prompt_ms", a->prompt_ms, "first_token_ms",
+        a->first_token_ms, "tokens", a->n_tokens, "generate_ms", a->generate_ms, "tokens_per_s",
+        a->tokens_per_s);
+    char *text = object ? json_dumps(object, JSON_REAL_PRECISION(9)) : NULL;
+    json_decref(object);
+    if (!text) return err_set(err, REEL_E_MEMORY, "out of memory: the result as JSON");
+    puts(text);
+    free(text);
+    return REEL_OK;
+}
+
+/* ---- the command ----------------------------------------------------------------------------- */
+
+static enum reel_status report(const struct run *r, struct reel_error *err) {
+    enum reel_status status = cli_has(r->args, "json") ? print_json(r, err) : REEL_OK;
+    fflush(stdout);
+    if (!cli_has(r->args, "quiet")) {
+        answer_print_figures(stderr, &r->answer);
+        if (r->sampling.temperature > 0)
+            fprintf(stderr, " | seed %llu", (unsigned long long)r->sampling.seed);
+        fputc('\n', stderr);
+    }
+    if (status == REEL_OK && r->answer.reason == REEL_STOP_CANCELLED) return REEL_E_CANCELLED;
+    return status;
+}
+
+static void run_release(struct run *r) {
+    answer_release(&r->answer);
+    reel_free(r->ids);
+    reel_session_close(r->session);
+    reel_model_close(r->model);
+    buffer_release(&r->prompt);
+}
+
+static enum reel_status run(const struct cli_args *args, struct reel_error *err) {
+    struct run r = { .args = args };
+    interrupt_install();
+    enum reel_status status = read_prompt(&r, err);
+    double start = clock_ms();
+    if (status == REEL_OK) status = cli_model_open(&r.model, args, args->arguments[0], err);
+    if (status == REEL_OK) status = encode(&r, err);
+    if (status == REEL_OK) status = cli_sampling(&r.sampling, r.model, args, err);
+    if (status == REEL_OK) status = cli_session_open(&r.session, r.model, args, err);
+    r.load_ms = clock_ms() - start;
+    if (status == REEL_OK) status = make_answer(&r, err);
+    if (status == REEL_OK) status = report(&r, err);
+    run_release(&r);
+    return status;
+}
+
+const struct cli_command cmd_run = {
+    .name = "run",
+    .arguments = "MODEL",
+    .least_arguments = 1,
+    .most_arguments = 1,
+    .summary = "answer or continue one text",
+    .description =
+        "Answers the prompt of a chat model, or continues the text of any other. The prompt comes "
+        "from -p, -f or standard input; run demo without one begins with a sentence of its own. "
+        "For a model with a known chat template the prompt becomes a user's message; --raw takes "
+        "it as it is.\n\n"
+        "The text streams to standard output; figures follow on standard error. Ctrl-C ends the "
+        "text.",
+    .groups = { &cli_input_group, &group, &cli_sampling_group, &cli_context_group,
+                &cli_model_group },
+    .run = run,
+};

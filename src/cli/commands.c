@@ -1,0 +1,125 @@
+#include "cli/commands.h"
+
+#include <limits.h>
+#include <string.h>
+
+const struct cli_command *const cli_commands[] = {
+#define CLI_ENTRY(name) &cmd_##name,
+    CLI_COMMANDS(CLI_ENTRY)
+#undef CLI_ENTRY
+        NULL
+};
+
+const struct cli_command *cli_find_command(const char *name) {
+    for (int i = 0; cli_commands[i]; i++)
+        if (strcmp(cli_commands[i]->name, name) == 0) return cli_commands[i];
+    return NULL;
+}
+
+static const struct cli_option model_options[] = {
+    { .name = "device",
+      .kind = CLI_TEXT,
+      .argument = "NAME",
+      .help = "auto, cpu, gpu or gpu:N; default auto" },
+    { .name = "cpu-path",
+      .kind = CLI_TEXT,
+      .argument = "NAME",
+      .help =
+          "CPU instructions to use: auto, reference, portable, avx2, avx512, ...; default auto" },
+    { .name = "rounding",
+      .kind = CLI_CHOICE,
+      .argument = "MODE",
+      .choices = "fast faithful",
+      .help = "fast, or faithful: where the bf16 reference rounds (slow); default fast" },
+    { .name = "threads",
+      .letter = 't',
+      .kind = CLI_INTEGER,
+      .argument = "N",
+      .most = 1024,
+      .help = "CPU threads; 0, the default, is one per core" },
+    { .name = "chat-template",
+      .kind = CLI_CHOICE,
+      .argument = "NAME",
+      .choices = "qwen3 smollm2 chatml",
+      .help = "render conversations as this family; default: recognised by the template's hash" },
+    { .name = "no-cache",
+      .kind = CLI_FLAG,
+      .help = "neither read nor write the cache of parsed tokenizers and kernels" },
+};
+const struct cli_group cli_model_group = CLI_GROUP("Model", model_options);
+
+static const struct cli_option context_options[] = {
+    { .name = "ctx",
+      .letter = 'c',
+      .kind = CLI_INTEGER,
+      .argument = "N",
+      .most = INT_MAX,
+      .help = "positions to hold; 0, the default, is what the model was made for, or less where "
+              "memory is short" },
+};
+const struct cli_group cli_context_group = CLI_GROUP("Context", context_options);
+
+static const struct cli_option sampling_options[] = {
+    { .name = "temp",
+      .kind = CLI_REAL,
+      .argument = "T",
+      .high = 100,
+      .help = "temperature; 0 is greedy; default: what the model's makers recommend" },
+    { .name = "top-k",
+      .kind = CLI_INTEGER,
+      .argument = "K",
+      .most = 1 << 20,
+      .help = "draw from the K likeliest tokens only; 0 is off" },
+    { .name = "top-p",
+      .kind = CLI_REAL,
+      .argument = "P",
+      .high = 1,
+      .help = "draw from the likeliest tokens that together have probability P; 0 and 1 are off" },
+    { .name = "min-p",
+      .kind = CLI_REAL,
+      .argument = "P",
+      .high = 1,
+      .help = "drop tokens less likely than P times the likeliest; 0 is off" },
+    { .name = "repeat-penalty",
+      .kind = CLI_REAL,
+      .argument = "R",
+      .high = 100,
+      .help = "divide the logits of tokens seen so far by R; 0 and 1 are off" },
+    { .name = "presence-penalty",
+      .kind = CLI_REAL,
+      .argument = "R",
+      .low = -100,
+      .high = 100,
+      .help = "subtract R once from tokens already generated; 0 is off" },
+    { .name = "frequency-penalty",
+      .kind = CLI_REAL,
+      .argument = "R",
+      .low = -100,
+      .high = 100,
+      .help = "subtract R for each time a token was generated; 0 is off" },
+    { .name = "seed",
+      .letter = 's',
+      .kind = CLI_INTEGER,
+      .argument = "N",
+      .most = INT64_MAX,
+      .help = "of the random numbers; the same seed gives the same text; default: another one each "
+              "time, shown at the end" },
+};
+const struct cli_group cli_sampling_group = CLI_GROUP("Sampling", sampling_options);
+
+const char *const cli_environment[][2] = {
+    { "XDG_CACHE_HOME", "folder of caches; default ~/.cache" },
+    { "XDG_STATE_HOME", "folder of the chat history; default ~/.local/state" },
+    { "HF_HUB_CACHE", "the Hugging Face cache; default $HF_HOME/hub" },
+    { "HF_HOME", "default ~/.cache/huggingface" },
+    { "NO_COLOR", "when set and not empty, thinking is not dimmed" },
+    { NULL, NULL },
+};
+
+const char *const cli_files[][2] = {
+    { "$XDG_CACHE_HOME/reel/models/OWNER/NAME", "models that reel pull fetched" },
+    { "$HF_HUB_CACHE/models--OWNER--NAME", "models that other programs fetched; only read" },
+    { "$XDG_CACHE_HOME/reel", "parsed tokenizers and compiled kernels; may be deleted" },
+    { "$XDG_STATE_HOME/reel/history", "lines typed in reel chat; readable by the user only" },
+    { NULL, NULL },
+};

@@ -1,0 +1,37 @@
+/* The list of commands, and option groups that several of them share. */
+#ifndef REEL_CLI_COMMANDS_H
+#define REEL_CLI_COMMANDS_H
+
+#include "cli/options.h"
+
+/* In the order help shows them. Each X(name) is `const struct cli_command cmd_name` in
+ * cmd_name.c. */
+#define CLI_COMMANDS(X)                                                                            \
+    X(run)                                                                                         \
+    X(chat)                                                                                        \
+    X(inspect)                                                                                     \
+    X(tokenize)                                                                                    \
+    X(help)
+
+#define CLI_DECLARE(name) extern const struct cli_command cmd_##name;
+CLI_COMMANDS(CLI_DECLARE)
+#undef CLI_DECLARE
+
+/* Every command, up to a NULL. */
+extern const struct cli_command *const cli_commands[];
+
+const struct cli_command *cli_find_command(const char *name);
+
+/* What opens a model: --device, --cpu-path, --threads, ... read by cli_model_open. */
+extern const struct cli_group cli_model_group;
+/* --ctx, read by cli_session_open. */
+extern const struct cli_group cli_context_group;
+/* --temp, --top-k, ... read by cli_sampling. */
+extern const struct cli_group cli_sampling_group;
+
+/* What the environment changes; for the man page. Pairs of name and meaning, up to a NULL. */
+extern const char *const cli_environment[][2];
+/* Files outside the model; the same form. */
+extern const char *const cli_files[][2];
+
+#endif

@@ -1,0 +1,59 @@
+#include "cli/demo_folder.h"
+
+#include "base/buffer.h"
+#include "base/file_map.h"
+#include "cli/demo_model.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static enum reel_status make_temporary(char **path, struct reel_error *err) {
+    const char *parent = getenv("TMPDIR");
+    struct buffer text = { 0 };
+    enum reel_status status =
+        buffer_printf(&text, err, "%s/reel-demo-XXXXXX", parent && parent[0] ? parent : "/tmp");
+    if (status != REEL_OK) return status;
+    if (!mkdtemp(text.bytes)) {
+        status = err_set(err, REEL_E_IO, "%s: cannot create: %s", text.bytes, strerror(errno));
+        buffer_release(&text);
+        return status;
+    }
+    *path = buffer_detach(&text, NULL);
+    return REEL_OK;
+}
+
+enum reel_status demo_folder_make(char **path, struct reel_error *err) {
+    int n = 0;
+    const struct reel_memory_file *files = demo_model_files(&n);
+    *path = NULL;
+    if (n == 0)
+        return err_set(err, REEL_E_NOT_FOUND, "demo: this reel was built without the demo model");
+    enum reel_status status = make_temporary(path, err);
+    for (int i = 0; i < n && status == REEL_OK; i++) {
+        struct buffer file = { 0 };
+        status = buffer_printf(&file, err, "%s/%s", *path, files[i].name);
+        if (status == REEL_OK)
+            status = file_write_atomic(file.bytes, files[i].bytes, files[i].n_bytes, err);
+        buffer_release(&file);
+    }
+    if (status != REEL_OK) {
+        demo_folder_remove(*path);
+        free(*path);
+        *path = NULL;
+    }
+    return status;
+}
+
+void demo_folder_remove(const char *path) {
+    int n = 0;
+    const struct reel_memory_file *files = demo_model_files(&n);
+    if (!path) return;
+    for (int i = 0; i < n; i++) {
+        struct buffer file = { 0 };
+        if (buffer_printf(&file, NULL, "%s/%s", path, files[i].name) == REEL_OK) unlink(file.bytes);
+        buffer_release(&file);
+    }
+    rmdir(path);
+}

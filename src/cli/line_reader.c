@@ -1,0 +1,172 @@
+#include "cli/line_reader.h"
+
+#include "base/memory.h"
+#include "cli/terminal.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define LINE_MAX_BYTES ((size_t)1 << 20)
+
+#ifdef REEL_WITH_EDIT
+#include <histedit.h>
+
+#define HISTORY_LINES 1000
+
+static char *prompt(EditLine *el) {
+    static char first[] = "> ", next[] = ". ";
+    struct line_reader *reader = NULL;
+    el_get(el, EL_CLIENTDATA, &reader);
+    return reader->continued ? next : first;
+}
+
+/* Bound to Ctrl-C, which the terminal is told not to make a signal while a line is edited. */
+static unsigned char on_interrupt_key(EditLine *el, int key) {
+    struct line_reader *reader = NULL;
+    (void)key;
+    el_get(el, EL_CLIENTDATA, &reader);
+    reader->pressed = true;
+    return CC_EOF;
+}
+
+/* Only this user may read what was typed: the file is made with that mode before it is written. */
+static void load_history(struct line_reader *reader) {
+    HistEvent event;
+    int fd = open(reader->history_path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0) return;
+    fchmod(fd, 0600);
+    close(fd);
+    history(reader->history, &event, H_LOAD, reader->history_path);
+}
+
+static void open_editor(struct line_reader *reader) {
+    HistEvent event;
+    EditLine *el = el_init("reel", stdin, stdout, stderr);
+    if (!el) return;
+    reader->editor = el;
+    reader->history = history_init();
+    el_set(el, EL_CLIENTDATA, reader);
+    el_set(el, EL_PROMPT, prompt);
+    el_set(el, EL_EDITOR, "emacs");
+    el_set(el, EL_ADDFN, "reel-interrupt", "end the line", on_interrupt_key);
+    el_set(el, EL_SETTY, "-d", "intr=", NULL);
+    el_set(el, EL_BIND, "^C", "reel-interrupt", NULL);
+    if (!reader->history) return;
+    history(reader->history, &event, H_SETSIZE, HISTORY_LINES);
+    history(reader->history, &event, H_SETUNIQUE, 1);
+    el_set(el, EL_HIST, history, reader->history);
+    if (reader->history_path) load_history(reader);
+    el_source(el, NULL); /* the user's ~/.editrc */
+}
+
+static void close_editor(struct line_reader *reader) {
+    HistEvent event;
+    if (reader->history && reader->history_path)
+        history(reader->history, &event, H_SAVE, reader->history_path);
+    if (reader->history) history_end(reader->history);
+    if (reader->editor) el_end(reader->editor);
+}
+
+static enum line_end read_edited(struct line_reader *reader, struct reel_error *err) {
+    HistEvent event;
+    int n = 0;
+    reader->pressed = false;
+    const char *line = el_gets(reader->editor, &n);
+    if (reader->pressed || interrupt_take()) {
+        putchar('\n');
+        return LINE_INTERRUPTED;
+    }
+    if (!line || n <= 0) return LINE_CLOSED;
+    if (reader->history && n > 1) history(reader->history, &event, H_ENTER, line);
+    return buffer_append(&reader->text, line, (size_t)n, err) == REEL_OK ? LINE_READ : LINE_FAILED;
+}
+
+#else
+
+static void open_editor(struct line_reader *reader) { (void)reader; }
+static void close_editor(struct line_reader *reader) { (void)reader; }
+static enum line_end read_edited(struct line_reader *reader, struct reel_error *err) {
+    (void)reader;
+    err_set(err, REEL_E_STATE, "built without line editing");
+    return LINE_FAILED;
+}
+
+#endif
+
+enum reel_status line_reader_open(struct line_reader *reader, const char *history_path,
+                                  struct reel_error *err) {
+    *reader = (struct line_reader){ .interactive = terminal_is(stdin) && terminal_is(stdout),
+                                    .text = { .limit = LINE_MAX_BYTES } };
+    if (history_path) {
+        enum reel_status status =
+            mem_text(&reader->history_path, history_path, strlen(history_path), "a path", err);
+        if (status != REEL_OK) return status;
+    }
+    if (reader->interactive) open_editor(reader);
+    return REEL_OK;
+}
+
+/* One line with its newline appended to reader->text. */
+static enum line_end read_plain(struct line_reader *reader, struct reel_error *err) {
+    char chunk[4096];
+    if (reader->interactive) {
+        fputs(reader->continued ? ". " : "> ", stdout);
+        fflush(stdout);
+    }
+    for (;;) {
+        errno = 0;
+        if (!fgets(chunk, sizeof chunk, stdin)) break;
+        if (buffer_text(&reader->text, chunk, err) != REEL_OK) return LINE_FAILED;
+        if (strchr(chunk, '\n')) return LINE_READ;
+    }
+    if (interrupt_take()) {
+        clearerr(stdin);
+        if (reader->interactive) putchar('\n');
+        return LINE_INTERRUPTED;
+    }
+    if (ferror(stdin)) {
+        err_set(err, REEL_E_IO, "standard input: %s", strerror(errno));
+        return LINE_FAILED;
+    }
+    return reader->text.size ? LINE_READ : LINE_CLOSED; /* a last line without a newline */
+}
+
+/* Takes the newline off; true when a backslash before it asks for another line. */
+static bool take_newline(struct buffer *text) {
+    while (text->size && strchr("\r\n", text->bytes[text->size - 1]))
+        text->size--;
+    bool more = text->size && text->bytes[text->size - 1] == '\\';
+    if (more) text->bytes[text->size - 1] = '\n';
+    text->bytes[text->size] = '\0';
+    return more;
+}
+
+enum line_end line_reader_next(struct line_reader *reader, struct reel_error *err) {
+    enum line_end end;
+    reader->text.size = 0;
+    reader->continued = false;
+    do {
+        size_t before = reader->text.size;
+        end = reader->editor ? read_edited(reader, err) : read_plain(reader, err);
+        if (end == LINE_CLOSED && reader->continued) return LINE_READ;
+        if (end != LINE_READ) break;
+        if (memchr(reader->text.bytes + before, '\0', reader->text.size - before)) {
+            err_set(err, REEL_E_ARGUMENT, "standard input: a line holds a NUL byte");
+            return LINE_FAILED;
+        }
+        reader->continued = take_newline(&reader->text);
+    } while (reader->continued);
+    return end;
+}
+
+void line_reader_close(struct line_reader *reader) {
+    close_editor(reader);
+    free(reader->history_path);
+    buffer_release(&reader->text);
+    *reader = (struct line_reader){ 0 };
+}

@@ -1,0 +1,111 @@
+#include "cli/open_model.h"
+
+#include "cli/demo_model.h"
+#include "cli/folders.h"
+#include "cli/model_path.h"
+#include "cli/progress.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static enum reel_status open_demo(struct reel_model **model,
+                                  const struct reel_model_options *options,
+                                  struct reel_error *err) {
+    int n = 0;
+    const struct reel_memory_file *files = demo_model_files(&n);
+    if (n == 0)
+        return err_set(err, REEL_E_NOT_FOUND,
+                       "demo: this reel was built without the demo model (models/demo was empty)");
+    return reel_model_open_memory(model, "demo", files, n, options, err);
+}
+
+static enum reel_status open_path(struct reel_model **model, const char *name,
+                                  const struct reel_model_options *options,
+                                  struct reel_error *err) {
+    char *path = NULL;
+    enum reel_status status = model_path_find(&path, name, err);
+    if (status == REEL_OK) status = reel_model_open(model, path, options, err);
+    free(path);
+    return status;
+}
+
+/* *cache (caller frees) stays NULL where there is none: it is a convenience, so nothing is said. */
+static void find_cache(char **cache, const struct cli_args *args) {
+    *cache = NULL;
+    if (cli_has(args, "no-cache") || folder_of_cache(cache, NULL) != REEL_OK) return;
+    if (folder_make(*cache, NULL) == REEL_OK) return;
+    free(*cache);
+    *cache = NULL;
+}
+
+enum reel_status cli_tokenizer_open(struct reel_tokenizer **tok, const struct cli_args *args,
+                                    const char *name, struct reel_error *err) {
+    char *path = NULL, *cache = NULL;
+    find_cache(&cache, args);
+    enum reel_status status = model_path_find(&path, name, err);
+    if (status == REEL_OK) status = reel_tokenizer_open(tok, path, cache, err);
+    free(path);
+    free(cache);
+    return status;
+}
+
+enum reel_status cli_model_open(struct reel_model **model, const struct cli_args *args,
+                                const char *name, struct reel_error *err) {
+    struct progress progress;
+    char *cache = NULL;
+    struct reel_model_options options = {
+        .size = sizeof options,
+        .device = cli_text(args, "device", NULL),
+        .cpu_path = cli_text(args, "cpu-path", NULL),
+        .n_threads = (int)cli_integer(args, "threads", 0),
+        .rounding = strcmp(cli_text(args, "rounding", "fast"), "faithful") == 0
+                        ? REEL_ROUNDING_FAITHFUL
+                        : REEL_ROUNDING_FAST,
+        .chat_template = cli_text(args, "chat-template", NULL),
+        .progress = progress_update,
+        .progress_user = &progress,
+    };
+    find_cache(&cache, args);
+    options.cache_dir = cache;
+    progress_start(&progress);
+    enum reel_status status = model_path_is_demo(name) ? open_demo(model, &options, err)
+                                                       : open_path(model, name, &options, err);
+    progress_end(&progress);
+    free(cache);
+    return status;
+}
+
+enum reel_status cli_session_open(struct reel_session **session, const struct reel_model *model,
+                                  const struct cli_args *args, struct reel_error *err) {
+    struct reel_session_options options = {
+        .size = sizeof options,
+        .max_context = (int)cli_integer(args, "ctx", 0),
+    };
+    return reel_session_open(session, model, &options, err);
+}
+
+static enum reel_status random_seed(uint64_t *seed, struct reel_error *err) {
+    FILE *f = fopen("/dev/urandom", "rb");
+    bool good = f && fread(seed, sizeof *seed, 1, f) == 1;
+    if (f) fclose(f);
+    if (!good) return err_set(err, REEL_E_IO, "/dev/urandom: %s; give --seed", strerror(errno));
+    *seed >>= 32; /* short enough to type again */
+    return REEL_OK;
+}
+
+enum reel_status cli_sampling(struct reel_sampling *s, const struct reel_model *model,
+                              const struct cli_args *args, struct reel_error *err) {
+    *s = (struct reel_sampling){ .size = sizeof *s };
+    reel_model_default_sampling(model, s);
+    s->temperature = (float)cli_real(args, "temp", s->temperature);
+    s->top_k = (int)cli_integer(args, "top-k", s->top_k);
+    s->top_p = (float)cli_real(args, "top-p", s->top_p);
+    s->min_p = (float)cli_real(args, "min-p", s->min_p);
+    s->repetition_penalty = (float)cli_real(args, "repeat-penalty", s->repetition_penalty);
+    s->presence_penalty = (float)cli_real(args, "presence-penalty", s->presence_penalty);
+    s->frequency_penalty = (float)cli_real(args, "frequency-penalty", s->frequency_penalty);
+    s->seed = (uint64_t)cli_integer(args, "seed", 0);
+    return cli_has(args, "seed") ? REEL_OK : random_seed(&s->seed, err);
+}

@@ -1,0 +1,25 @@
+/* From options to an open model, a session and a sampling: what every command that runs a model
+ * begins with. */
+#ifndef REEL_CLI_OPEN_MODEL_H
+#define REEL_CLI_OPEN_MODEL_H
+
+#include "cli/options.h"
+
+/* Opens what `name` means, with the options of cli_model_group; shows progress. */
+enum reel_status cli_model_open(struct reel_model **model, const struct cli_args *args,
+                                const char *name, struct reel_error *err);
+
+/* The tokenizer alone, with --no-cache of the same group; not for demo. */
+enum reel_status cli_tokenizer_open(struct reel_tokenizer **tok, const struct cli_args *args,
+                                    const char *name, struct reel_error *err);
+
+/* With the option of cli_context_group. */
+enum reel_status cli_session_open(struct reel_session **session, const struct reel_model *model,
+                                  const struct cli_args *args, struct reel_error *err);
+
+/* The model's recommended sampling, changed by the options of cli_sampling_group. Without --seed
+ * it is seeded from the system's random numbers. */
+enum reel_status cli_sampling(struct reel_sampling *sampling, const struct reel_model *model,
+                              const struct cli_args *args, struct reel_error *err);
+
+#endif

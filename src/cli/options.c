@@ -1,0 +1,276 @@
+#include "cli/options.h"
+
+#include "base/memory.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- nearest word ---------------------------------------------------------------------------- */
+
+#define NEAREST_MAX_BYTES 40
+
+/* Insertions, deletions and replacements that turn a into b; a large number for long words. */
+static int edits(const char *a, const char *b) {
+    size_t n = strlen(a), m = strlen(b);
+    if (n > NEAREST_MAX_BYTES || m > NEAREST_MAX_BYTES) return 1000;
+    int row[NEAREST_MAX_BYTES + 1];
+    for (size_t j = 0; j <= m; j++)
+        row[j] = (int)j;
+    for (size_t i = 1; i <= n; i++) {
+        int diagonal = row[0];
+        row[0] = (int)i;
+        for (size_t j = 1; j <= m; j++) {
+            int replaced = diagonal + (a[i - 1] != b[j - 1]);
+            diagonal = row[j];
+            int least = row[j] < row[j - 1] ? row[j] + 1 : row[j - 1] + 1;
+            row[j] = replaced < least ? replaced : least;
+        }
+    }
+    return row[m];
+}
+
+const char *cli_nearest(const char *text, const char *const *words) {
+    int best = (int)strlen(text) / 2 + 1; /* half of the letters wrong is another word */
+    const char *nearest = NULL;
+    if (best > 4) best = 4;
+    for (; *words; words++) {
+        int n = edits(text, *words);
+        if (n >= best) continue;
+        best = n;
+        nearest = *words;
+    }
+    return nearest;
+}
+
+/* ---- the table ------------------------------------------------------------------------------- */
+
+/* Calls `wanted` for each option of the command until it says true. */
+static const struct cli_option *search(const struct cli_command *command,
+                                       bool (*wanted)(const struct cli_option *, const void *),
+                                       const void *key) {
+    for (int g = 0; g < CLI_MAX_GROUPS && command->groups[g]; g++)
+        for (int i = 0; i < command->groups[g]->n_options; i++)
+            if (wanted(&command->groups[g]->options[i], key))
+                return &command->groups[g]->options[i];
+    return NULL;
+}
+
+static bool has_name(const struct cli_option *option, const void *name) {
+    return strcmp(option->name, name) == 0;
+}
+
+static bool has_letter(const struct cli_option *option, const void *letter) {
+    return option->letter && option->letter == *(const char *)letter;
+}
+
+const struct cli_option *cli_find_option(const struct cli_command *command, const char *name) {
+    return search(command, has_name, name);
+}
+
+static enum reel_status unknown_option(const struct cli_command *command, const char *typed,
+                                       const char *name, struct reel_error *err) {
+    const char *words[100];
+    int n = 0;
+    for (int g = 0; g < CLI_MAX_GROUPS && command->groups[g]; g++)
+        for (int i = 0; i < command->groups[g]->n_options && n < 98; i++)
+            words[n++] = command->groups[g]->options[i].name;
+    words[n++] = "help";
+    words[n] = NULL;
+    const char *nearest = cli_nearest(name, words);
+    if (nearest)
+        return err_set(err, REEL_E_ARGUMENT, "%s is no option of reel %s; did you mean --%s?",
+                       typed, command->name, nearest);
+    return err_set(err, REEL_E_ARGUMENT, "%s is no option of reel %s; see reel %s --help", typed,
+                   command->name, command->name);
+}
+
+/* ---- values ---------------------------------------------------------------------------------- */
+
+static enum reel_status parse_integer(struct cli_value *value, struct reel_error *err) {
+    const struct cli_option *o = value->option;
+    char *end;
+    errno = 0;
+    long long n = strtoll(value->text, &end, 10);
+    bool digits = end != value->text && *end == '\0' && !strchr(" \t\n", value->text[0]);
+    if (!digits || errno || n < o->least || n > o->most)
+        return err_set(err, REEL_E_ARGUMENT, "--%s: \"%s\" is not an integer from %lld to %lld",
+                       o->name, value->text, (long long)o->least, (long long)o->most);
+    value->integer = n;
+    return REEL_OK;
+}
+
+static enum reel_status parse_real(struct cli_value *value, struct reel_error *err) {
+    const struct cli_option *o = value->option;
+    char *end;
+    value->real = strtod(value->text, &end);
+    bool digits = end != value->text && *end == '\0' && !strchr(" \t\n", value->text[0]);
+    if (!digits || !isfinite(value->real) || value->real < o->low || value->real > o->high)
+        return err_set(err, REEL_E_ARGUMENT, "--%s: \"%s\" is not a number from %g to %g", o->name,
+                       value->text, o->low, o->high);
+    return REEL_OK;
+}
+
+static bool is_choice(const char *choices, const char *text) {
+    size_t n = strlen(text);
+    for (const char *p = choices; p; p = strchr(p, ' ')) {
+        p += *p == ' ';
+        if (n && strncmp(p, text, n) == 0 && (p[n] == ' ' || p[n] == '\0')) return true;
+    }
+    return false;
+}
+
+static enum reel_status parse_value(struct cli_value *value, struct reel_error *err) {
+    switch (value->option->kind) {
+    case CLI_FLAG:
+    case CLI_TEXT:
+        return REEL_OK;
+    case CLI_INTEGER:
+        return parse_integer(value, err);
+    case CLI_REAL:
+        return parse_real(value, err);
+    case CLI_CHOICE:
+        break;
+    }
+    if (is_choice(value->option->choices, value->text)) return REEL_OK;
+    return err_set(err, REEL_E_ARGUMENT, "--%s: \"%s\" is not one of: %s", value->option->name,
+                   value->text, value->option->choices);
+}
+
+/* ---- parsing --------------------------------------------------------------------------------- */
+
+struct cursor {
+    int argc;
+    char **argv;
+    int at;
+};
+
+/* Stores one use of an option. `attached` is the text after '=' or after the letter, or NULL. */
+static enum reel_status take(struct cli_args *args, const struct cli_option *option,
+                             const char *typed, const char *attached, struct cursor *c,
+                             struct reel_error *err) {
+    if (!option->repeats && cli_has(args, option->name))
+        return err_set(err, REEL_E_ARGUMENT, "--%s is given twice", option->name);
+    struct cli_value *value = &args->values[args->n_values];
+    *value = (struct cli_value){ .option = option, .text = attached };
+    if (option->kind == CLI_FLAG) {
+        if (attached)
+            return err_set(err, REEL_E_ARGUMENT, "%s: --%s takes no value", typed, option->name);
+    } else if (!attached) {
+        if (c->at >= c->argc)
+            return err_set(err, REEL_E_ARGUMENT, "--%s needs a value: %s", option->name,
+                           option->argument);
+        value->text = c->argv[c->at++];
+    }
+    args->n_values++;
+    return parse_value(value, err);
+}
+
+static enum reel_status take_long(struct cli_args *args, const char *typed, struct cursor *c,
+                                  struct reel_error *err) {
+    char name[64];
+    const char *equals = strchr(typed, '=');
+    size_t n = equals ? (size_t)(equals - typed) - 2 : strlen(typed) - 2;
+    if (n >= sizeof name) n = sizeof name - 1; /* no option is that long: unknown below */
+    memcpy(name, typed + 2, n);
+    name[n] = '\0';
+    if (strcmp(name, "help") == 0) {
+        args->wants_help = true;
+        return REEL_OK;
+    }
+    const struct cli_option *option = cli_find_option(args->command, name);
+    if (!option) return unknown_option(args->command, typed, name, err);
+    return take(args, option, typed, equals ? equals + 1 : NULL, c, err);
+}
+
+static enum reel_status take_short(struct cli_args *args, const char *typed, struct cursor *c,
+                                   struct reel_error *err) {
+    if (strcmp(typed, "-h") == 0) {
+        args->wants_help = true;
+        return REEL_OK;
+    }
+    const struct cli_option *option = search(args->command, has_letter, typed + 1);
+    if (!option) return unknown_option(args->command, typed, typed + 1, err);
+    return take(args, option, typed, typed[2] ? typed + 2 : NULL, c, err);
+}
+
+static enum reel_status check_arguments(const struct cli_args *args, struct reel_error *err) {
+    const struct cli_command *command = args->command;
+    if (args->n_arguments < command->least_arguments)
+        return err_set(err, REEL_E_ARGUMENT, "something is missing; usage: reel %s %s",
+                       command->name, command->arguments);
+    if (args->n_arguments > command->most_arguments)
+        return err_set(err, REEL_E_ARGUMENT, "\"%s\" is one argument too many; usage: reel %s %s",
+                       args->arguments[command->most_arguments], command->name, command->arguments);
+    return REEL_OK;
+}
+
+enum reel_status cli_parse(struct cli_args *args, const struct cli_command *command, int argc,
+                           char **argv, struct reel_error *err) {
+    *args = (struct cli_args){ .command = command };
+    struct cursor c = { argc, argv, 0 };
+    bool only_arguments = false;
+    enum reel_status status =
+        mem_zeroed(&args->values, (size_t)argc + 1, sizeof *args->values, "the command line", err);
+    if (status == REEL_OK)
+        status = mem_zeroed(&args->arguments, (size_t)argc + 1, sizeof *args->arguments,
+                            "the command line", err);
+    while (status == REEL_OK && c.at < argc && !args->wants_help) {
+        const char *typed = argv[c.at++];
+        if (only_arguments || typed[0] != '-' || typed[1] == '\0') {
+            args->arguments[args->n_arguments++] = typed;
+        } else if (strcmp(typed, "--") == 0) {
+            only_arguments = true;
+        } else if (typed[1] == '-') {
+            status = take_long(args, typed, &c, err);
+        } else {
+            status = take_short(args, typed, &c, err);
+        }
+    }
+    if (status == REEL_OK && !args->wants_help) status = check_arguments(args, err);
+    if (status != REEL_OK) cli_args_release(args);
+    return status;
+}
+
+void cli_args_release(struct cli_args *args) {
+    free(args->values);
+    free(args->arguments);
+    *args = (struct cli_args){ 0 };
+}
+
+/* ---- reading --------------------------------------------------------------------------------- */
+
+static const struct cli_value *find_value(const struct cli_args *args, const char *name,
+                                          int index) {
+    assert(cli_find_option(args->command, name));
+    for (int i = 0; i < args->n_values; i++)
+        if (strcmp(args->values[i].option->name, name) == 0 && index-- == 0)
+            return &args->values[i];
+    return NULL;
+}
+
+bool cli_has(const struct cli_args *args, const char *name) {
+    return find_value(args, name, 0) != NULL;
+}
+
+const char *cli_text(const struct cli_args *args, const char *name, const char *fallback) {
+    const struct cli_value *value = find_value(args, name, 0);
+    return value ? value->text : fallback;
+}
+
+int64_t cli_integer(const struct cli_args *args, const char *name, int64_t fallback) {
+    const struct cli_value *value = find_value(args, name, 0);
+    return value ? value->integer : fallback;
+}
+
+double cli_real(const struct cli_args *args, const char *name, double fallback) {
+    const struct cli_value *value = find_value(args, name, 0);
+    return value ? value->real : fallback;
+}
+
+const char *cli_repeated(const struct cli_args *args, const char *name, int index) {
+    const struct cli_value *value = find_value(args, name, index);
+    return value ? value->text : NULL;
+}

@@ -1,0 +1,70 @@
+#include "cli/terminal.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+bool terminal_is(FILE *f) { return isatty(fileno(f)) == 1; }
+
+int terminal_columns(FILE *f) {
+    struct winsize size;
+    if (ioctl(fileno(f), TIOCGWINSZ, &size) != 0 || size.ws_col < 20) return 80;
+    return size.ws_col;
+}
+
+bool terminal_has_styles(FILE *f) {
+    const char *term = getenv("TERM"), *off = getenv("NO_COLOR");
+    return terminal_is(f) && term && strcmp(term, "dumb") != 0 && !(off && off[0]);
+}
+
+void terminal_dim(FILE *f, bool on) { fputs(on ? "\033[2m" : "\033[0m", f); }
+
+/* ---- signals --------------------------------------------------------------------------------- */
+
+/* What a handler may touch: the presses not yet taken, and the session they are meant for. */
+static volatile sig_atomic_t presses;
+static struct reel_session *volatile target;
+
+static void on_interrupt(int number) {
+    (void)number;
+    if (presses >= 2) _exit(REEL_E_CANCELLED); /* nobody listens: do not hold the user */
+    presses++;
+    struct reel_session *session = target;
+    if (session) reel_session_cancel(session); /* stores an atomic, nothing more */
+}
+
+static void handle(int number, void (*handler)(int)) {
+    struct sigaction action;
+    memset(&action, 0, sizeof action); /* no SA_RESTART: a read at the prompt must return */
+    action.sa_handler = handler;
+    sigemptyset(&action.sa_mask);
+    sigaction(number, &action, NULL);
+}
+
+void interrupt_install(void) { handle(SIGINT, on_interrupt); }
+
+void interrupt_target(struct reel_session *session) { target = session; }
+
+bool interrupt_pending(void) { return presses > 0; }
+
+bool interrupt_take(void) {
+    bool came = presses > 0;
+    presses = 0;
+    return came;
+}
+
+static void on_bus_error(int number) {
+    static const char text[] =
+        "\nreel: a file became shorter while it was in use, or its disk failed (SIGBUS); "
+        "leave model files alone while they are open\n";
+    (void)number;
+    if (write(STDERR_FILENO, text, sizeof text - 1) < 0) _exit(REEL_E_IO);
+    _exit(REEL_E_IO);
+}
+
+void faults_install(void) {
+    handle(SIGBUS, on_bus_error);
+    handle(SIGPIPE, SIG_DFL); /* may be inherited as ignored; `reel ... | head` ends quietly */
+}

@@ -1,0 +1,27 @@
+/* The terminal: whether there is one, dimmed text, and the interrupt key. */
+#ifndef REEL_CLI_TERMINAL_H
+#define REEL_CLI_TERMINAL_H
+
+#include "reel.h"
+
+#include <stdio.h>
+
+bool terminal_is(FILE *f);
+int terminal_columns(FILE *f); /* 80 when unknown */
+
+/* Whether text on f may be dimmed: a terminal that is not "dumb", and NO_COLOR unset or empty. */
+bool terminal_has_styles(FILE *f);
+void terminal_dim(FILE *f, bool on); /* call only where terminal_has_styles */
+
+/* Makes Ctrl-C a request: remembered, and passed to the target session, if any. Three presses that
+ * nobody takes end the program. */
+void interrupt_install(void);
+void interrupt_target(struct reel_session *session); /* borrowed; NULL: none */
+bool interrupt_take(void);                           /* whether one came; forgets it */
+bool interrupt_pending(void);
+
+/* For faults and broken pipes, whatever the command: a model file that shrank while it was mapped
+ * ends in a message and REEL_E_IO. */
+void faults_install(void);
+
+#endif

@@ -1,0 +1,25 @@
+/* Streams an answer to a terminal with what stands between <think> and </think> dimmed; elsewhere
+ * the text passes through unchanged. */
+#ifndef REEL_CLI_THINK_VIEW_H
+#define REEL_CLI_THINK_VIEW_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+
+struct think_view {
+    FILE *out;
+    bool styled;  /* dim, and leave the tags out */
+    bool started; /* something but white space came: a later <think> is text */
+    bool inside;
+    char held[8]; /* the beginning of what may become a tag */
+    size_t n_held;
+};
+
+/* A function for answer_request.put; user is the struct. */
+void think_view_put(void *user, const char *text, size_t n_bytes);
+
+/* Writes what was held back and ends dimming. */
+void think_view_finish(struct think_view *view);
+
+#endif
