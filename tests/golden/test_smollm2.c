@@ -1,0 +1,199 @@
+/* SmolLM2-135M-Instruct from its GGUF file against transformers on the same weights, dequantised,
+ * in float32: 20 prompts of 200 greedy tokens (tools/make_smollm2_goldens.py). REEL_SMOLLM2 names
+ * the file; without it everything here is skipped. REEL_SOAK=1 runs all prompts on the slow
+ * reference too.
+ *
+ * The golden's ids are given and each next id is predicted: that is greedy decoding in which, after
+ * an accepted tie, one goes on with the golden's id. A tie is accepted when the id predicted is the
+ * golden's second best and at most 2 bf16 steps of the best logit behind it. */
+#include "tests/support/golden.h"
+
+#include "cpu/reference_model.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define N_PROMPTS 20
+#define N_TOKENS  200
+#define MAX_IDS   300 /* a prompt and its continuation */
+
+struct golden_prompt {
+    int n_prompt;
+    int32_t ids[MAX_IDS]; /* prompt, then continuation */
+    int32_t *second;      /* [N_TOKENS], and so are these */
+    float *logprob, *logit, *margin;
+};
+
+static void require(enum reel_status status, const struct reel_error *err) {
+    if (status != REEL_OK) fail_msg("%s: %s", reel_status_name(status), err->text);
+}
+
+static void prompt_read(struct golden_prompt *p, const struct golden *golden, int i) {
+    char name[6][30];
+    static const char *const parts[] = { "prompt", "ids", "second", "logprob", "logit", "margin" };
+    for (int j = 0; j < 6; j++)
+        snprintf(name[j], sizeof name[j], "%d.%s", i, parts[j]);
+    p->n_prompt = golden_count(golden, name[0]);
+    assert_true(p->n_prompt + N_TOKENS <= MAX_IDS);
+    int32_t *prompt = golden_int(golden, name[0]), *ids = golden_int(golden, name[1]);
+    memcpy(p->ids, prompt, (size_t)p->n_prompt * sizeof *prompt);
+    memcpy(p->ids + p->n_prompt, ids, N_TOKENS * sizeof *ids);
+    free(prompt);
+    free(ids);
+    p->second = golden_int(golden, name[2]);
+    p->logprob = golden_f32(golden, name[3]);
+    p->logit = golden_f32(golden, name[4]);
+    p->margin = golden_f32(golden, name[5]);
+}
+
+static void prompt_release(struct golden_prompt *p) {
+    free(p->second);
+    free(p->logprob);
+    free(p->logit);
+    free(p->margin);
+}
+
+/* ---- judging --------------------------------------------------------------------------------- */
+
+struct verdict {
+    int n_tokens, n_ties, n_unexplained;
+    double worst_logprob; /* distance of the log-probability of the golden's id */
+    double sum_logprob;
+};
+
+static double logprob_of(const float *logits, int vocab, int32_t id) {
+    double top = -INFINITY, sum = 0;
+    for (int i = 0; i < vocab; i++)
+        if ((double)logits[i] > top) top = (double)logits[i];
+    for (int i = 0; i < vocab; i++)
+        sum += exp((double)logits[i] - top);
+    return (double)logits[id] - top - log(sum);
+}
+
+static bool is_tie(const struct golden_prompt *p, int t, int32_t best) {
+    int exponent = 0;
+    frexp((double)p->logit[t], &exponent);
+    return best == p->second[t] && (double)p->margin[t] <= 2 * ldexp(1, exponent - 8);
+}
+
+/* Token t of a prompt, predicted by logits [vocab]. */
+static void judge(struct verdict *v, const struct golden_prompt *p, int t, const float *logits,
+                  int vocab) {
+    int32_t best = 0, expected = p->ids[p->n_prompt + t];
+    for (int32_t i = 1; i < vocab; i++)
+        if (logits[i] > logits[best]) best = i;
+    v->n_tokens++;
+    if (best != expected && is_tie(p, t, best)) v->n_ties++;
+    if (best != expected && !is_tie(p, t, best)) {
+        v->n_unexplained++;
+        print_message("token %d is %d, expected %d (margin %g)\n", t, best, expected,
+                      (double)p->margin[t]);
+    }
+    double distance = fabs(logprob_of(logits, vocab, expected) - (double)p->logprob[t]);
+    if (!(distance <= v->worst_logprob)) v->worst_logprob = distance;
+    v->sum_logprob += distance;
+}
+
+static void conclude(const char *what, const struct verdict *v, double logprob_bound) {
+    print_message("%s: %d tokens, %d ties, %d unexplained; log-probability off by at most %.4f, "
+                  "%.5f on average\n",
+                  what, v->n_tokens, v->n_ties, v->n_unexplained, v->worst_logprob,
+                  v->sum_logprob / v->n_tokens);
+    assert_true(v->n_tokens > 0);
+    assert_int_equal(v->n_unexplained, 0);
+    assert_true(v->worst_logprob <= logprob_bound);
+}
+
+/* ---- the reference --------------------------------------------------------------------------- */
+
+struct gguf_model {
+    struct model_source source;
+    struct gguf gguf;
+    struct tensor_file tensors;
+    struct model_config config;
+    struct weights weights;
+};
+
+static void model_open(struct gguf_model *m, const char *path) {
+    struct reel_error err = { 0 };
+    *m = (struct gguf_model){ 0 };
+    require(model_source_open(&m->source, path, &err), &err);
+    require(gguf_open(&m->gguf, &m->tensors, &m->source, &err), &err);
+    require(model_config_from_gguf(&m->config, &m->gguf, &m->tensors, &err), &err);
+    require(weights_map(&m->weights, &m->config, &m->tensors, true, &err), &err);
+}
+
+static void model_close(struct gguf_model *m) {
+    weights_release(&m->weights);
+    tensor_file_release(&m->tensors);
+    gguf_release(&m->gguf);
+    model_source_release(&m->source);
+}
+
+static const char *smollm2_path(void) {
+    const char *path = getenv("REEL_SMOLLM2");
+    if (path && *path) return path;
+    print_message("REEL_SMOLLM2 does not name SmolLM2-135M-Instruct.Q4_1.gguf\n");
+    skip();
+    return NULL;
+}
+
+static void check_reference(enum ref_rounding mode, const char *what, double logprob_bound) {
+    const char *path = smollm2_path();
+    struct golden golden;
+    struct gguf_model model;
+    struct verdict verdict = { 0 };
+    struct reel_error err = { 0 };
+    golden_open(&golden, "smollm2/tokens");
+    model_open(&model, path);
+    int vocab = model.config.vocab, n_prompts = getenv("REEL_SOAK") ? N_PROMPTS : 1;
+    float *logits = calloc((size_t)N_TOKENS * (size_t)vocab, sizeof *logits);
+    assert_non_null(logits);
+    for (int i = 0; i < n_prompts; i++) {
+        struct golden_prompt p;
+        struct ref_options options = { .mode = mode, .max_positions = MAX_IDS };
+        struct ref_state *state = NULL;
+        prompt_read(&p, &golden, i);
+        require(ref_state_open(&state, &model.config, &model.weights, &options, &err), &err);
+        struct backend_eval prompt = { .n = p.n_prompt - 1, .ids = p.ids };
+        require(ref_state_eval(state, &prompt, &err), &err);
+        struct backend_eval rest = { .position = p.n_prompt - 1,
+                                     .n = N_TOKENS,
+                                     .ids = p.ids + p.n_prompt - 1,
+                                     .output = REEL_OUTPUT_ALL_LOGITS,
+                                     .out = logits };
+        require(ref_state_eval(state, &rest, &err), &err);
+        for (int t = 0; t < N_TOKENS; t++)
+            judge(&verdict, &p, t, logits + (size_t)t * (size_t)vocab, vocab);
+        ref_state_close(state);
+        prompt_release(&p);
+    }
+    free(logits);
+    model_close(&model);
+    golden_close(&golden);
+    conclude(what, &verdict, logprob_bound);
+}
+
+static void the_exact_reference_gives_the_ids_of_transformers(void **state) {
+    (void)state;
+    check_reference(REF_EXACT, "exact reference", 1e-3);
+}
+
+static void the_fast_rounding_reference_gives_the_ids_of_transformers(void **state) {
+    (void)state;
+    check_reference(REF_FAST, "fast-rounding reference", 0.25);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_exact_reference_gives_the_ids_of_transformers),
+        cmocka_unit_test(the_fast_rounding_reference_gives_the_ids_of_transformers),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
