@@ -6,19 +6,20 @@
 #include <cmath>
 #include <vector>
 
-enum { M_KV_HEADS = 8, M_LAYERS = 28, DIM = 128, KV_SLOTS = 18, MAX_CAP = 32 * 1024,
-       X_QKV = 0, X_OUT = 2048, OUT_SPAN = 16 * 1024, X_LSE = X_OUT + 2 * OUT_SPAN, X_RAW = X_LSE + 2 * 256,
-       RAW_SPAN = 128 * 256, X_WORDS = X_RAW + 2 * RAW_SPAN };
+enum { M_KV_HEADS = 8, M_LAYERS = 28, DIM = 128, KV_SLOTS = 16 /* a slot always belongs to the same warp, so no warp can miss a lap */, MAX_CAP = 32 * 1024,
+       HEAD_WORDS = 80, /* 64 words of a head's output, its lse, padded to whole lines */
+       X_QKV = 0, X_OUT = 2048, OUT_SPAN = 4 * 16 * HEAD_WORDS, X_RAW = X_OUT + 2 * OUT_SPAN, RAW_SPAN = 128 * 512,
+       X_WORDS = X_RAW + 2 * RAW_SPAN, N_MARKS = 6 };
 enum merge { MERGE_NONE, MERGE_READERS, MERGE_GROUP, NO_ATTENTION };
 
 struct args {
     const char *kv; /* [layers][kv heads][pieces][PIECE] */
     u64 *words;
-    int n, pieces, splits, merge, rounds, gap, producers;
+    int n, pieces, rounds, gap;
     stream s;
     u64 *ns, *bytes;
     float *out; /* [2048] of the last round */
-    u32 *errors;
+    u32 *errors, *marks;
 };
 
 struct shared {
@@ -26,12 +27,14 @@ struct shared {
     u32 q[128];
     float m[16][2], l[16][2], o[16][2][DIM];
     volatile int stop;
+    volatile u32 issued;
+    u32 marks[N_MARKS];
 };
 
 __device__ static u64 poll(const u64 *p, u32 epoch, watch *w) {
     u64 v;
     do v = word_load(p);
-    while ((u32)(v >> 32) != epoch && watch_spin(w, 1));
+    while ((u32)(v >> 32) != epoch && watch_spin(w, POLL_COST));
     return v;
 }
 
@@ -62,7 +65,7 @@ __host__ __device__ static u32 q_word(int index) {
 __device__ static void take_q(const args *a, shared *s, int warp, int lane, u32 epoch, watch *w) {
     const u64 *p = a->words + X_QKV + (int)blockIdx.x / 16 * 256 + warp * 64 + lane;
     u64 v0 = word_load(p), v1 = word_load(p + 32);
-    while (!__all_sync(~0u, (u32)(v0 >> 32) == epoch && (u32)(v1 >> 32) == epoch) && watch_spin(w, 1)) v0 = word_load(p), v1 = word_load(p + 32);
+    while (!__all_sync(~0u, (u32)(v0 >> 32) == epoch && (u32)(v1 >> 32) == epoch) && watch_spin(w, POLL_COST)) v0 = word_load(p), v1 = word_load(p + 32);
     float x[4] = { lo((u32)v0), hi((u32)v0), lo((u32)v1), hi((u32)v1) };
     float norm = rsqrtf(xor_sum(x[0] * x[0] + x[1] * x[1] + x[2] * x[2] + x[3] * x[3], 1, 32) / DIM) * 0.12751743f; /* log2(e) / sqrt(128) */
     s->q[warp * 64 + lane] = bf16_pair((0.8f * x[0] - 0.6f * x[2]) * norm, (0.8f * x[1] - 0.6f * x[3]) * norm);
@@ -121,29 +124,30 @@ __device__ static float merge_warps(shared *s, int warps, float *lse) {
     return o;
 }
 
-__global__ void __launch_bounds__(608, 1) chain(args a) {
+template <int S, int MERGE> __global__ void __launch_bounds__(608, 1) chain(args a) {
     extern __shared__ __align__(128) char ring[];
     __shared__ __align__(16) shared s;
     watch w = { PATIENCE };
     int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32, t = (int)threadIdx.x;
     int group = (int)blockIdx.x / 16, split = (int)blockIdx.x % 16;
-    bool active = split < a.splits;
-    int mine = active && a.merge != NO_ATTENTION ? (a.pieces - split + a.splits - 1) / a.splits : 0;
+    bool active = split < S;
+    int mine = active && MERGE != NO_ATTENTION ? (a.pieces - split + S - 1) / S : 0;
     if (t == 0) {
         for (int i = 0; i < KV_SLOTS; i++) mbar_init(&s.full[i], 1), mbar_init(&s.empty[i], 1);
         for (int i = 0; i < 32; i++) mbar_init(&s.load[i], 1);
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
         s.stop = 0;
+        for (int i = 0; i < N_MARKS; i++) s.marks[i] = 0;
     }
     __syncthreads();
     if (warp == 17) { /* K/V, as far ahead as the ring allows */
         if (lane) return;
-        w.left *= 64;
+        w.left = 2000000000;
         int slot = 0;
         u32 lap = 0;
         for (int r = 0; r < a.rounds; r++)
             for (int i = 0; i < mine && w.left > 0; i++) {
-                const char *src = a.kv + (((size_t)(r % M_LAYERS) * M_KV_HEADS + group) * a.pieces + split + (size_t)i * a.splits) * PIECE;
+                const char *src = a.kv + (((size_t)(r % M_LAYERS) * M_KV_HEADS + group) * a.pieces + split + (size_t)i * S) * PIECE;
                 if (lap) mbar_wait(&s.empty[slot], (lap - 1) & 1, &w);
                 bulk_load(ring + (size_t)slot * PIECE, src, PIECE, &s.full[slot]);
                 if (++slot == KV_SLOTS) slot = 0, lap++;
@@ -151,7 +155,7 @@ __global__ void __launch_bounds__(608, 1) chain(args a) {
         return;
     }
     if (warp == 18) {
-        if (lane == 0 && a.s.slots) a.bytes[blockIdx.x] = stream_run(&a.s, a.s.base + (size_t)blockIdx.x * a.s.span, ring + KV_SLOTS * PIECE, s.load, &s.stop, &w);
+        if (lane == 0 && a.s.slots) a.bytes[blockIdx.x] = stream_run(&a.s, a.s.base + (size_t)blockIdx.x * a.s.span, ring + KV_SLOTS * PIECE, s.load, &s.stop, &s.issued, &w);
         return;
     }
     if (warp == 16) { /* publishes qkv words */
@@ -164,14 +168,20 @@ __global__ void __launch_bounds__(608, 1) chain(args a) {
         if (lane == 0) a.ns[blockIdx.x] = now_ns() - t0, s.stop = 1;
         return;
     }
+    u32 clk = now_clk();
+    auto mark = [&](int i) { /* thread 0 of the first SM adds up where a round's time goes */
+        if (t) return;
+        u32 now = now_clk();
+        s.marks[i] += now - clk, clk = now;
+    };
     int first = 0; /* ring position of this round's first piece */
     u32 lap = 0;
     for (int r = 1; r <= a.rounds; r++) {
-        u64 *out = a.words + X_OUT + (r & 1) * OUT_SPAN, *lses = a.words + X_LSE + (r & 1) * 256, *raw = a.words + X_RAW + (r & 1) * RAW_SPAN;
-        if (active && a.merge == NO_ATTENTION) {
+        u64 *out = a.words + X_OUT + (r & 1) * OUT_SPAN, *raw = a.words + X_RAW + (r & 1) * RAW_SPAN;
+        if (active && MERGE == NO_ATTENTION) {
             if (warp < 8) poll(a.words + X_QKV + group * 256 + t, (u32)r, &w);
             bar_sync(2, 512);
-            if (t < 8) word_store(out + (int)blockIdx.x * 8 + t, word_make(q_word(t), (u32)r));
+            if (t < 8) word_store(out + (int)blockIdx.x / 8 * HEAD_WORDS + (int)blockIdx.x % 8 * 8 + t, word_make(q_word(t), (u32)r));
         } else if (active) {
             int warps = mine < 16 ? mine : 16;
             partial p = { { -1e30f, -1e30f }, {}, {} };
@@ -186,11 +196,13 @@ __global__ void __launch_bounds__(608, 1) chain(args a) {
                 for (int i = 0; i < 8; i++) k[i] = ((const uint4 *)(ring + (size_t)slot * PIECE))[i * 32 + lane];
             }
             if (warp < 2) take_q(&a, &s, warp, lane, (u32)r, &w);
+            mark(0);
             bar_sync(2, 512);
+            mark(1);
             if (have) {
                 const u32 *q = s.q + lane / 4 % 2 * 64 + lane % 4; /* columns 2 to 7 repeat the two heads and are not read */
                 for (int i = warp; i < mine; i += 16) {
-                    int from = (split + i * a.splits) * 16;
+                    int from = (split + i * S) * 16;
                     if (i != warp) {
                         slot += 16;
                         if (slot >= KV_SLOTS) slot -= KV_SLOTS, turn++;
@@ -212,61 +224,62 @@ __global__ void __launch_bounds__(608, 1) chain(args a) {
             }
             first += mine % KV_SLOTS, lap += (u32)(mine / KV_SLOTS);
             if (first >= KV_SLOTS) first -= KV_SLOTS, lap++;
+            mark(2);
             bar_sync(2, 512);
+            mark(3);
             if (warp < 8) {
                 float lse, o = merge_warps(&s, warps, &lse);
                 int head = group * 2 + t / DIM;
-                if (a.merge == MERGE_GROUP) {
-                    word_store(raw + (int)blockIdx.x * 256 + t, word_make(__float_as_uint(o), (u32)r));
-                    if (t % DIM == 0) word_store(lses + split * 16 + head, word_make(__float_as_uint(lse), (u32)r));
-                    int from = t % a.splits, dim = split * (256 / a.splits) + t / a.splits; /* neighbours hold the splits of one value */
-                    const u64 *pw = raw + (group * 16 + from) * 256 + dim, *pl = lses + from * 16 + group * 2 + dim / DIM;
-                    u64 vw = word_load(pw), vl = word_load(pl);
-                    while (!__all_sync(~0u, (u32)(vw >> 32) == (u32)r && (u32)(vl >> 32) == (u32)r) && watch_spin(&w, 1)) vw = word_load(pw), vl = word_load(pl);
-                    float e = __uint_as_float((u32)vl), f = ex2(e - xor_max(e, 1, a.splits));
-                    float v = __fdividef(xor_sum(f * __uint_as_float((u32)vw), 1, a.splits), xor_sum(f, 1, a.splits));
-                    float next = __shfl_down_sync(~0u, v, a.splits);
-                    if (lane % (2 * a.splits) == 0) word_store(out + group * 128 + dim / 2, word_make(bf16_pair(v, next), (u32)r));
+                if constexpr (MERGE == MERGE_GROUP) {
+                    /* raw: [writer][reader][SLICE values, lse], whole lines, so that a line has one reader */
+                    constexpr int SLICE = 256 / S, STRIDE = (SLICE + 1 + 15) / 16 * 16;
+                    u64 *mine_out = raw + (int)blockIdx.x * 512 + t / SLICE * STRIDE;
+                    word_store(mine_out + t % SLICE, word_make(__float_as_uint(o), (u32)r));
+                    lse = __shfl_sync(~0u, lse, 0);
+                    if (t % SLICE == 0) word_store(mine_out + SLICE, word_make(__float_as_uint(lse), (u32)r));
+                    const u64 *from = raw + (group * 16 + t % S) * 512 + split * STRIDE; /* neighbours hold the splits of one value */
+                    u64 vw = word_load(from + t / S), vl = word_load(from + SLICE);
+                    while (!__all_sync(~0u, (u32)(vw >> 32) == (u32)r && (u32)(vl >> 32) == (u32)r) && watch_spin(&w, POLL_COST)) vw = word_load(from + t / S), vl = word_load(from + SLICE);
+                    float e = __uint_as_float((u32)vl), f = ex2(e - xor_max(e, 1, S));
+                    float v = __fdividef(xor_sum(f * __uint_as_float((u32)vw), 1, S), xor_sum(f, 1, S));
+                    float next = __shfl_down_sync(~0u, v, S);
+                    int dim = split * SLICE + t / S;
+                    if (lane % (2 * S) == 0) word_store(out + (group * 2 + dim / DIM) * HEAD_WORDS + dim % DIM / 2, word_make(bf16_pair(v, next), (u32)r));
                 } else {
                     float next = __shfl_down_sync(~0u, o, 1);
-                    if (lane % 2 == 0) word_store(out + split * 1024 + group * 128 + t / 2, word_make(bf16_pair(o, next), (u32)r));
-                    if (a.merge == MERGE_READERS && t % DIM == 0) word_store(lses + split * 16 + head, word_make(__float_as_uint(lse), (u32)r));
+                    u64 *p = out + (split * 16 + head) * HEAD_WORDS;
+                    if (lane % 2 == 0) word_store(p + t % DIM / 2, word_make(bf16_pair(o, next), (u32)r));
+                    if (MERGE == MERGE_READERS && t % DIM == 0) word_store(p + 64, word_make(__float_as_uint(lse), (u32)r));
                 }
+                mark(4);
             }
         }
         /* every SM: this warp's head of the output */
-        float x[4] = {};
-        const u64 *p = out + warp * 64 + lane;
-        if (a.merge == MERGE_READERS) {
-            u64 v0[4], v1[4], e = word_make(__float_as_uint(-1e30f), (u32)r);
-            for (bool ok = false; !ok && watch_spin(&w, 1);) {
-                ok = true;
+        constexpr int N = MERGE == MERGE_READERS ? S : 1;
+        const u64 *p = out + warp * HEAD_WORDS + lane;
+        u64 v0[N], v1[N], e = word_make(0, (u32)r);
+        for (bool ok = false; !ok && watch_spin(&w, POLL_COST);) {
+            ok = true;
 #pragma unroll
-                for (int i = 0; i < 4; i++) /* at most four splits */
-                    if (i < a.splits) v0[i] = word_load(p + i * 1024), v1[i] = word_load(p + i * 1024 + 32);
-                if (lane < a.splits) e = word_load(lses + lane * 16 + warp);
+            for (int i = 0; i < N; i++) v0[i] = word_load(p + i * 16 * HEAD_WORDS), v1[i] = word_load(p + i * 16 * HEAD_WORDS + 32);
+            if (N > 1 && lane < N) e = word_load(out + (lane * 16 + warp) * HEAD_WORDS + 64);
 #pragma unroll
-                for (int i = 0; i < 4; i++)
-                    if (i < a.splits) ok &= (u32)(v0[i] >> 32) == (u32)r && (u32)(v1[i] >> 32) == (u32)r;
-                ok = __all_sync(~0u, ok && (u32)(e >> 32) == (u32)r);
-            }
-            float le = __uint_as_float((u32)e), f = ex2(le - xor_max(le, 1, 4));
-            f = __fdividef(f, xor_sum(f, 1, 4));
-#pragma unroll
-            for (int i = 0; i < 4; i++)
-                if (i < a.splits) {
-                    float g = __shfl_sync(~0u, f, i);
-                    x[0] += g * lo((u32)v0[i]), x[1] += g * hi((u32)v0[i]), x[2] += g * lo((u32)v1[i]), x[3] += g * hi((u32)v1[i]);
-                }
-        } else {
-            u64 v0 = word_load(p), v1 = word_load(p + 32);
-            while (!__all_sync(~0u, (u32)(v0 >> 32) == (u32)r && (u32)(v1 >> 32) == (u32)r) && watch_spin(&w, 1)) v0 = word_load(p), v1 = word_load(p + 32);
-            x[0] = lo((u32)v0), x[1] = hi((u32)v0), x[2] = lo((u32)v1), x[3] = hi((u32)v1);
+            for (int i = 0; i < N; i++) ok &= (u32)(v0[i] >> 32) == (u32)r && (u32)(v1[i] >> 32) == (u32)r;
+            ok = __all_sync(~0u, ok && (u32)(e >> 32) == (u32)r);
         }
+        float x[4] = {}, le = __uint_as_float((u32)e), f = ex2(le - xor_max(le, 1, N));
+        f = __fdividef(f, xor_sum(f, 1, N));
+#pragma unroll
+        for (int i = 0; i < N; i++) {
+            float g = N > 1 ? __shfl_sync(~0u, f, i) : 1.0f;
+            x[0] += g * lo((u32)v0[i]), x[1] += g * hi((u32)v0[i]), x[2] += g * lo((u32)v1[i]), x[3] += g * hi((u32)v1[i]);
+        }
+        mark(5);
         if (r == a.rounds && blockIdx.x == 77)
             for (int i = 0; i < 4; i++) a.out[warp * DIM + i / 2 * 64 + lane * 2 + i % 2] = x[i];
         bar_arrive(1, 544);
     }
+    if (t < N_MARKS && blockIdx.x == 0) a.marks[t] = s.marks[t];
     if (w.left <= 0) atomicAdd(a.errors, 1);
 }
 
@@ -316,18 +329,18 @@ static std::vector<float> reference(int n, int pieces, int layer) {
     return out;
 }
 
-static double measure(int n, int splits, int merge, int cap_kb, double chain_us, const std::vector<float> &want) {
+template <int S, int MERGE> static double measure(int n, int cap_kb, double chain_us, const std::vector<float> &want) {
     args a = base;
-    a.n = n, a.pieces = (n + 15) / 16, a.splits = splits, a.merge = merge, a.rounds = 280, a.gap = 1980 * 6;
+    a.n = n, a.pieces = (n + 15) / 16, a.rounds = 280, a.gap = 1980 * 6;
     a.s.slots = cap_kb / 8, a.s.piece = PIECE, a.s.span = 24u << 20, a.s.base = kv_pool;
     double us[3], tbs = 0, err = 0, ref = 0;
-    u32 errors = 0;
+    u32 errors = 0, marks[N_MARKS];
     for (int rep = 0; rep < 3; rep++) {
         u64 ns[128], bytes[128], total = 0;
         CK(cudaMemset(a.words, 0, X_WORDS * 8)), CK(cudaMemset(a.errors, 0, 4)), CK(cudaMemset(a.out, 0xff, 2048 * 4)), CK(cudaMemset(a.bytes, 0, 128 * 8));
-        launch_timed((const void *)chain, 128, 608, KV_SLOTS * PIECE + MAX_CAP, &a);
+        launch_timed((const void *)chain<S, MERGE>, 128, 608, KV_SLOTS * PIECE + MAX_CAP, &a);
         CK(cudaMemcpy(ns, a.ns, sizeof ns, cudaMemcpyDeviceToHost)), CK(cudaMemcpy(bytes, a.bytes, sizeof bytes, cudaMemcpyDeviceToHost));
-        CK(cudaMemcpy(&errors, a.errors, 4, cudaMemcpyDeviceToHost));
+        CK(cudaMemcpy(&errors, a.errors, 4, cudaMemcpyDeviceToHost)), CK(cudaMemcpy(marks, a.marks, sizeof marks, cudaMemcpyDeviceToHost));
         for (int i = 0; i < 128; i++) total += bytes[i];
         us[rep] = (double)ns[0] / 1e3 / a.rounds - 6.0, tbs = (double)total / (double)ns[0] / 1e3;
     }
@@ -335,16 +348,20 @@ static double measure(int n, int splits, int merge, int cap_kb, double chain_us,
     for (int i = 0; i < 3; i++)
         if ((us[i] >= us[(i + 1) % 3]) != (us[i] >= us[(i + 2) % 3])) m = i;
     static const char *names[] = { "one_sm", "readers", "group", "none" };
-    if (merge != NO_ATTENTION) {
+    if (MERGE != NO_ATTENTION) {
         static float out[2048];
         CK(cudaMemcpy(out, a.out, sizeof out, cudaMemcpyDeviceToHost));
         for (int i = 0; i < 2048; i++) err += pow(out[i] - want[(size_t)i], 2), ref += pow(want[(size_t)i], 2);
         err = sqrt(err / ref);
         if (!(err < 1e-2)) errors += 100;
     }
-    printf("attention,%d,%d,%s,%d,", n, splits * 8, names[merge], cap_kb);
+    printf("attention,%d,%d,%s,%d,", n, S * 8, names[MERGE], cap_kb);
     if (errors) printf("FAILED %u err %g\n", errors, err);
-    else printf("%.2f,%.2f,%.2f,%.1e\n", us[m], us[m] - chain_us, tbs, err);
+    else {
+        printf("%.2f,%.2f,%.2f,%.1e", us[m], us[m] - chain_us, tbs, err);
+        for (int i = 0; i < N_MARKS; i++) printf(",%.2f", marks[i] / 1980.0 / a.rounds - (i ? 0.0 : 6.0));
+        printf("\n");
+    }
     fflush(stdout);
     return us[m];
 }
@@ -355,19 +372,23 @@ int main() {
     fill_bf16<<<2048, 256>>>((u32 *)kv_pool, most / 4, 1.7f, 3);
     base.kv = kv_pool;
     CK(cudaMalloc(&base.words, X_WORDS * 8)), CK(cudaMalloc(&base.ns, 128 * 8)), CK(cudaMalloc(&base.bytes, 128 * 8));
-    CK(cudaMalloc(&base.out, 2048 * 4)), CK(cudaMalloc(&base.errors, 4));
-    printf("bench,positions,sms,merge,cap_kb,us_both_exchanges_and_attention,us_over_two_plain_exchanges,stream_tb_s,rel_err\n");
-    double plain[3];
-    static const int caps[] = { 0, 16, 32 };
-    for (int c = 0; c < 3; c++) plain[c] = measure(16, 16, NO_ATTENTION, caps[c], 0, {});
+    CK(cudaMalloc(&base.out, 2048 * 4)), CK(cudaMalloc(&base.errors, 4)), CK(cudaMalloc(&base.marks, 4 * N_MARKS));
+    printf("bench,positions,sms,merge,cap_kb,us_both_exchanges_and_attention,us_over_two_plain_exchanges,stream_tb_s,rel_err,"
+           "to_q,barrier,attend,barrier2,merge_publish,to_output\n");
+    double plain[2];
+    static const int caps[] = { 0, 16 };
+    for (int c = 0; c < 2; c++) plain[c] = measure<16, NO_ATTENTION>(16, caps[c], 0, {});
     for (int n : { 66, 256, 512, 1024, 2048, 4096, 32768 }) {
         int layer = (280 - 1) % M_LAYERS;
         std::vector<float> want = reference(n, (n + 15) / 16, layer);
-        for (int c = 0; c < 3; c++) {
-            measure(n, 1, MERGE_NONE, caps[c], plain[c], want);
-            for (int s : { 2, 4 }) measure(n, s, MERGE_READERS, caps[c], plain[c], want);
-            for (int s : { 2, 4, 8, 16 })
-                if ((n + 15) / 16 >= s) measure(n, s, MERGE_GROUP, caps[c], plain[c], want);
+        for (int c = 0; c < 2; c++) {
+            measure<1, MERGE_NONE>(n, caps[c], plain[c], want);
+            measure<2, MERGE_READERS>(n, caps[c], plain[c], want);
+            measure<4, MERGE_READERS>(n, caps[c], plain[c], want);
+            measure<2, MERGE_GROUP>(n, caps[c], plain[c], want);
+            measure<4, MERGE_GROUP>(n, caps[c], plain[c], want);
+            if (n > 128) measure<8, MERGE_GROUP>(n, caps[c], plain[c], want);
+            if (n > 255) measure<16, MERGE_GROUP>(n, caps[c], plain[c], want);
         }
     }
     return 0;

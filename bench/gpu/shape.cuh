@@ -32,13 +32,13 @@ __device__ static u32 now_clk() {
     return t;
 }
 
-/* A thread's patience: every failed poll takes from it and once it is gone all waits fall through, so a
- * deadlock ends as a kernel that reports itself instead of a lost machine. Two instructions a spin. */
+/* A thread's patience: every failed poll takes from it and once it is gone (about half a second) all waits
+ * fall through, so a deadlock ends as a kernel that reports itself instead of a lost machine. */
 struct watch {
     int left;
 };
 
-enum { PATIENCE = 1000000, MBAR_COST = 16 };
+enum { PATIENCE = 20000000, POLL_COST = 16, MBAR_COST = 32, MBAR_SUSPEND_NS = 1000 };
 
 __device__ static bool watch_spin(watch *w, int cost) { return (w->left -= cost) > 0; }
 
@@ -54,9 +54,9 @@ __device__ static void mbar_arrive(u64 *bar, int count) {
 
 __device__ static bool mbar_done(u64 *bar, u32 parity) {
     u32 ok;
-    asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+    asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared.b64 p, [%1], %2, %3; selp.u32 %0, 1, 0, p; }"
                  : "=r"(ok)
-                 : "r"(smem_addr(bar)), "r"(parity)
+                 : "r"(smem_addr(bar)), "r"(parity), "r"(MBAR_SUSPEND_NS)
                  : "memory");
     return ok;
 }
@@ -111,11 +111,11 @@ struct stream {
     u32 span, piece;
     int slots;   /* pieces in flight a producer */
     int pace;    /* clocks between pieces a producer, 0 = as fast as the cap allows */
-    int ahead;   /* pieces prefetched into L2 before their bulk copy, 0 = none */
 };
 
-__device__ static u64 stream_run(const stream *s, const char *tape, char *ring, u64 *full, volatile int *stop, watch *w) {
-    u32 pos = 0, pre = 0, next = now_clk() + (u32)(blockIdx.x * 37 % 128) * (u32)(s->pace + 1) / 128;
+__device__ static u64 stream_run(const stream *s, const char *tape, char *ring, u64 *full, volatile int *stop,
+                                 volatile u32 *issued, watch *w) {
+    u32 pos = 0, next = now_clk() + (u32)(blockIdx.x * 37 % 128) * (u32)(s->pace + 1) / 128;
     u64 n = 0;
     int head = 0, tail = 0, flying = 0;
     u32 phase = 0; /* parity of the slot at tail */
@@ -130,23 +130,29 @@ __device__ static u64 stream_run(const stream *s, const char *tape, char *ring, 
             next += (u32)s->pace;
             if ((int)(now_clk() - next) > 8 * s->pace) next = now_clk();
         }
-        if (s->ahead) {
-            pre = pos + (u32)s->ahead * s->piece;
-            if (pre >= s->span) pre -= s->span;
-            asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(tape + pre), "r"(s->piece) : "memory");
-        }
         bulk_load(ring + (size_t)head * s->piece, tape + pos, s->piece, &full[head]);
         if (++head == s->slots) head = 0;
         flying++;
         pos += s->piece;
         if (pos + s->piece > s->span) pos = 0;
-        n += s->piece;
+        n += s->piece, *issued = (u32)n;
     }
     for (; flying > 0; flying--) {
         mbar_wait(&full[tail], phase, w);
         if (++tail == s->slots) tail = 0, phase ^= 1;
     }
     return n;
+}
+
+/* Another warp's share of the stream: keeps L2 ahead bytes in front of what was issued, unit bytes at a time. */
+__device__ static void prefetch_run(const stream *s, const char *tape, u32 ahead, u32 unit, volatile int *stop, volatile u32 *issued, watch *w) {
+    u32 pos = 0;
+    for (u32 n = 0; !*stop && watch_spin(w, 1);) {
+        if ((int)(n - *issued) >= (int)ahead) continue;
+        asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(tape + pos), "r"(unit) : "memory");
+        n += unit, pos += unit;
+        if (pos + unit > s->span) pos = 0;
+    }
 }
 
 /* One bf16 m16n8k16 product; d accumulates. */

@@ -12,8 +12,7 @@ done
 wait
 for bench in "$@"; do
     start=$SECONDS
-    timeout 150 "/tmp/$bench" >"$OUT/$bench.csv" 2>"$OUT/$bench.err"
+    timeout 60 "/tmp/$bench" >"$OUT/$bench.csv" 2>"$OUT/$bench.err"
     echo "$bench: exit $?, $((SECONDS - start)) s, $(wc -l <"$OUT/$bench.csv") lines, $(grep -c FAILED "$OUT/$bench.csv") failed"
     head -c 300 "$OUT/$bench.err"
 done
-cut -c1-110 "$OUT"/layer.csv 2>/dev/null | head -80
