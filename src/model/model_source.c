@@ -97,14 +97,16 @@ static enum reel_status file_path(const struct model_source *source, const char 
     return REEL_OK;
 }
 
-/* Without allocating: being out of memory must not look like a missing file. */
+/* Neither being out of memory (nothing is allocated) nor an unreadable disk may look like a missing
+ * file: what is in doubt is there, and opening it gives the reason. */
 bool model_source_has(const struct model_source *source, const char *name) {
     if (!name || !plain_name(name) || source->is_gguf) return false;
     if (source->files) return find_in_memory(source, name) != NULL;
     char path[4096]; /* Linux opens no longer one */
     int n = snprintf(path, sizeof path, "%s/%s", source->path, name);
     struct stat st;
-    return n > 0 && (size_t)n < sizeof path && stat(path, &st) == 0;
+    if (n <= 0 || (size_t)n >= sizeof path) return false;
+    return stat(path, &st) == 0 || (errno != ENOENT && errno != ENOTDIR);
 }
 
 enum reel_status model_source_map(const struct model_source *source, const char *name,
