@@ -4,6 +4,7 @@
 #include "base/machine.h"
 #include "model/chat_template.h"
 #include "model/safetensors.h"
+#include "model/tokenizer_utf8.h"
 #include "plan/memory_plan.h"
 
 #include <stdio.h>
@@ -84,8 +85,8 @@ static void put_real(struct writer *w, const char *key, double value) {
 
 /* Text from a file: what is not UTF-8 becomes null. */
 static void put_text(struct writer *w, const char *key, const char *text, size_t n) {
-    json_t *value = text ? json_stringn(text, n) : NULL;
-    put(w, key, value ? value : json_null());
+    bool writable = text && utf8_valid_prefix(text, n) == n;
+    put(w, key, writable ? json_stringn(text, n) : json_null());
 }
 
 static void put_name(struct writer *w, const char *key, const char *text) {

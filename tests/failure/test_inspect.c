@@ -1,0 +1,59 @@
+/* Describing a model file when memory or disks fail. */
+#include "support/faults.h"
+#include "support/model_bytes.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static char path[] = "/tmp/reel-inspect-XXXXXX";
+
+/* GGUF only: reading JSON while jansson's allocations fail is beyond saving (test_model_files.c).
+ */
+static int make_file(void **state) {
+    (void)state;
+    faults_install();
+    int fd = mkstemp(path);
+    if (fd < 0) return -1;
+    close(fd);
+    struct bytes b = { 0 };
+    mini_gguf(&b, &(struct mini){ .head = true });
+    assert_int_equal(file_write_atomic(path, b.data, b.n, NULL), REEL_OK);
+    bytes_release(&b);
+    return 0;
+}
+
+static int drop_file(void **state) {
+    (void)state;
+    return unlink(path);
+}
+
+static enum reel_status inspect(void *context, struct reel_error *err) {
+    char *json = NULL;
+    (void)context;
+    enum reel_status status = reel_model_inspect(path, &json, err);
+    if (status == REEL_OK) assert_non_null(strstr(json, "\"problem\": null"));
+    if (status != REEL_OK) assert_null(json);
+    reel_free(json);
+    return status;
+}
+
+static void a_description_is_whole_or_not_given(void **state) {
+    (void)state;
+    struct faults_sweep sweep = { .name = "reel_model_inspect", .run = inspect, .most = 2000 };
+    faults_sweep(&sweep, FAULT_ALLOC, FAULT_ONCE);
+    faults_sweep(&sweep, FAULT_ALLOC, FAULT_ONWARD);
+    sweep.may_succeed = true; /* what the machine has may stay unknown */
+    faults_sweep(&sweep, FAULT_IO, FAULT_ONCE);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_description_is_whole_or_not_given),
+    };
+    return cmocka_run_group_tests(tests, make_file, drop_file);
+}
