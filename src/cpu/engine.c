@@ -38,6 +38,7 @@ static void place_worker(struct engine *e, struct worker *w, struct carver *c) {
     size_t dim = (size_t)e->config->head_dim, rows = (size_t)e->attention_rows;
     size_t width = (size_t)kv_cache_v_width(e->config->head_dim);
     w->vector.bf16 = carve(c, padded, sizeof(uint16_t));
+    w->vector.paired = carve(c, padded, sizeof(uint16_t));
     w->vector.values = carve(c, padded, sizeof(float));
     w->vector.sums = carve(c, padded / BLOCK, sizeof(float));
     w->vector.sums8 = carve(c, padded / BLOCK * 8, sizeof(float));

@@ -24,9 +24,10 @@
 
 /* A vector as matrix input, in the forms the paths like. Each is filled by round_vector. */
 struct cpu_vector {
-    uint16_t *bf16; /* [padded] */
-    float *values;  /* f32 [padded], the same values */
-    float *sums;    /* f32 [padded / BLOCK] sums of each block's values */
+    uint16_t *bf16;   /* [padded] */
+    uint16_t *paired; /* [padded] 16 elements of one block beside 16 of the next (AVX-512) */
+    float *values;    /* f32 [padded], the same values */
+    float *sums;      /* f32 [padded / BLOCK] sums of each block's values */
     float *sums8; /* f32 [padded / BLOCK, 8], each an eighth of the sum: one vector register half */
 };
 

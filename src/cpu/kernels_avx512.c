@@ -1,4 +1,7 @@
-/* AVX-512 with BF16 and VBMI. */
+/* AVX-512 with BF16 and VBMI. Block formats become bf16 by table look-up: a byte permutation
+ * spreads the packed quants over 16-bit lanes, and a word permutation with the quant as index (it
+ * ignores all but the low 5 bits, so nothing needs masking) turns each into its bf16 value. One
+ * vdpbf16ps then takes 32 weights. */
 #include <immintrin.h>
 #include <stdint.h>
 
@@ -14,11 +17,504 @@ static inline __attribute__((always_inline)) vf v_from_f16(const unsigned char *
 }
 #include "cpu/kernels_body.h"
 
+/* Bytes ahead of the current load that a row's weights are asked for. */
+#define T_PREFETCH 2048
+
+ALWAYS_INLINE __m512 dot(__m512 sum, __m512i a, __m512i b) {
+    return _mm512_dpbf16_ps(sum, (__m512bh)a, (__m512bh)b);
+}
+ALWAYS_INLINE __m512i load(const void *p) { return _mm512_loadu_si512(p); }
+
+/* ---- plain types ------------------------------------------------------------------------------
+ */
+
+/* One row after the other: the one stream that the hardware prefetcher follows best. */
+static float dot_row_bf16(const unsigned char *row, int n, const uint16_t *x) {
+    __m512 sum[4] = { _mm512_setzero_ps(), _mm512_setzero_ps(), _mm512_setzero_ps(),
+                      _mm512_setzero_ps() };
+    int i = 0;
+    for (; i + 128 <= n; i += 128)
+        for (int j = 0; j < 4; j++) {
+            const unsigned char *p = row + 2 * (size_t)(i + 32 * j);
+            _mm_prefetch((const char *)p + T_PREFETCH, _MM_HINT_T0);
+            sum[j] = dot(sum[j], load(p), load(x + i + 32 * j));
+        }
+    for (; i < n; i += 32) {
+        __mmask32 rest = n - i >= 32 ? ~0u : (1u << (n - i)) - 1;
+        sum[0] = dot(sum[0], _mm512_maskz_loadu_epi16(rest, row + 2 * (size_t)i),
+                     _mm512_maskz_loadu_epi16(rest, x + i));
+    }
+    return _mm512_reduce_add_ps(
+        _mm512_add_ps(_mm512_add_ps(sum[0], sum[1]), _mm512_add_ps(sum[2], sum[3])));
+}
+
+static void dot_rows_bf16(const struct matrix *w, const struct cpu_vector *x, int first, int last,
+                          float *y) {
+    for (int r = first; r < last; r++)
+        y[r] = dot_row_bf16(w->data + (size_t)r * w->row_bytes, w->columns, x->bf16);
+}
+
+/* ---- blocks of 32, two at a time ---------------------------------------------------------------
+ */
+
+/* Blocks A and B: quants of A are in lanes 0-7 (as pairs), of B in lanes 8-15. low holds elements 0
+ * to 15 of both, high 16 to 31; scale and min likewise are of A in lanes 0-7 and of B in 8-15. */
+struct pair {
+    __m512i low, high;
+    __m512 scale, min;
+};
+
+/* What differs between the formats, all constant after inlining. */
+struct pair_format {
+    int bytes;  /* of one block */
+    int quants; /* offset of the packed nibbles */
+    int bits;   /* offset of the 32 fifth bits, or 0 */
+    int offset; /* what the quants are stored with on top */
+};
+
+ALWAYS_INLINE struct pair_format pair_format(enum dtype type) {
+    switch (type) {
+    case DTYPE_Q4_0:
+        return (struct pair_format){ 18, 2, 0, 8 };
+    case DTYPE_Q4_1:
+        return (struct pair_format){ 20, 4, 0, 0 };
+    case DTYPE_Q5_0:
+        return (struct pair_format){ 22, 6, 2, 16 };
+    case DTYPE_Q5_1:
+        return (struct pair_format){ 24, 8, 4, 0 };
+    default:
+        return (struct pair_format){ 34, 2, 0, 0 };
+    }
+}
+
+/* Constants of a row's loop. */
+struct pair_tables {
+    __m512i spread;     /* byte indices: quants of A and B into words */
+    __m512i scales;     /* word indices: A's scale 8 times, B's scale 8 times, then the minima */
+    __m512i values;     /* bf16 of quants 0 to 15, twice; of 0 to 15 and 16 to 31 with fifth bits */
+    __m512i values_set; /* of 16 to 31, twice */
+    __mmask64 used;     /* bytes of both blocks */
+};
+
+/* A small integer as bf16. */
+ALWAYS_INLINE uint16_t bf16_of(int q) {
+    float value = (float)q;
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return (uint16_t)(bits >> 16);
+}
+
+ALWAYS_INLINE struct pair_tables pair_tables(enum dtype type) {
+    const struct pair_format f = pair_format(type);
+    struct pair_tables t;
+    uint8_t spread[64] = { 0 };
+    uint16_t scales[32], values[32], set[32];
+    for (int i = 0; i < 32; i++) {
+        spread[2 * i] = (uint8_t)(f.quants + (i & 15) + (i < 16 ? 0 : f.bytes));
+        scales[i] = (uint16_t)((i & 8 ? f.bytes / 2 : 0) + (i & 16 ? 1 : 0));
+        values[i] = bf16_of((i & 15) - f.offset);
+        set[i] = bf16_of((i & 15) + 16 - f.offset);
+    }
+    t.spread = load(spread);
+    t.scales = load(scales);
+    t.values = load(values);
+    t.values_set = load(set);
+    t.used = 2 * f.bytes >= 64 ? ~0ull : (1ull << 2 * f.bytes) - 1;
+    return t;
+}
+
+ALWAYS_INLINE uint32_t load_bits(const unsigned char *p) {
+    uint32_t bits;
+    memcpy(&bits, p, sizeof bits);
+    return bits;
+}
+
+ALWAYS_INLINE __m512i bytes_to_bf16(const unsigned char *low, const unsigned char *high) {
+    __m512 a = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const void *)low)));
+    __m512 b = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const void *)high)));
+    return (__m512i)_mm512_cvtne2ps_pbh(b, a);
+}
+
+ALWAYS_INLINE struct pair load_pair(enum dtype type, const struct pair_tables *t,
+                                    const unsigned char *p) {
+    const struct pair_format f = pair_format(type);
+    struct pair out;
+    __m512i raw = _mm512_maskz_loadu_epi8(t->used, p);
+    __m512i halves = _mm512_permutexvar_epi16(t->scales, raw);
+    out.scale = _mm512_cvtph_ps(_mm512_castsi512_si256(halves));
+    out.min = _mm512_setzero_ps();
+    if (block_has_min(type)) out.min = _mm512_cvtph_ps(_mm512_extracti64x4_epi64(halves, 1));
+    if (type == DTYPE_Q8_0) {
+        out.low = bytes_to_bf16(p + 2, p + 36);
+        out.high = bytes_to_bf16(p + 18, p + 52);
+        return out;
+    }
+    __m512i low = _mm512_permutexvar_epi8(t->spread, raw);
+    __m512i high = _mm512_srli_epi16(low, 4);
+    out.low = _mm512_permutexvar_epi16(low, t->values);
+    out.high = _mm512_permutexvar_epi16(high, t->values);
+    if (f.bits) {
+        uint32_t a = load_bits(p + f.bits), b = load_bits(p + f.bytes + f.bits);
+        __mmask32 low_set = (a & 0xffff) | b << 16, high_set = a >> 16 | (b & 0xffff0000);
+        out.low = _mm512_mask_permutexvar_epi16(out.low, low_set, low, t->values_set);
+        out.high = _mm512_mask_permutexvar_epi16(out.high, high_set, high, t->values_set);
+    }
+    return out;
+}
+
+ALWAYS_INLINE void dot_rows_pairs(enum dtype type, const struct matrix *w,
+                                  const struct cpu_vector *x, int first, int last, float *y) {
+    const struct pair_tables tables = pair_tables(type);
+    const size_t pair_bytes = 2 * (size_t)pair_format(type).bytes;
+    const int pairs = w->columns / 64;
+    for (int r = first; r < last; r++) {
+        const unsigned char *row = w->data + (size_t)r * w->row_bytes;
+        __m512 sum = _mm512_setzero_ps(), minima = _mm512_setzero_ps();
+        for (int i = 0; i < pairs; i++) {
+            const unsigned char *p = row + (size_t)i * pair_bytes;
+            _mm_prefetch((const char *)p + T_PREFETCH, _MM_HINT_T0);
+            struct pair b = load_pair(type, &tables, p);
+            __m512 part = dot(_mm512_setzero_ps(), b.low, load(x->paired + 64 * i));
+            part = dot(part, b.high, load(x->paired + 64 * i + 32));
+            sum = _mm512_fmadd_ps(part, b.scale, sum);
+            if (block_has_min(type))
+                minima = _mm512_fmadd_ps(b.min, _mm512_loadu_ps(x->sums8 + 16 * i), minima);
+        }
+        y[r] = _mm512_reduce_add_ps(_mm512_add_ps(sum, minima));
+        if (w->columns & 32) y[r] += body_dot_blocks(type, row, 2 * pairs, 2 * pairs + 1, x);
+    }
+}
+
+/* ---- superblocks of 256 ------------------------------------------------------------------------
+ */
+
+/* The eight scales and eight minima of Q4_K and Q5_K as floats, not yet times d and dmin. */
+ALWAYS_INLINE void k_scales(const unsigned char *packed, __m256 *scales, __m256 *mins) {
+    uint32_t a = load_bits(packed), b = load_bits(packed + 4), c = load_bits(packed + 8);
+    uint64_t low = (a & 0x3f3f3f3f) | (uint64_t)((c & 0x0f0f0f0f) | (a >> 6 & 0x03030303) << 4)
+                                          << 32;
+    uint64_t high =
+        (b & 0x3f3f3f3f) | (uint64_t)((c >> 4 & 0x0f0f0f0f) | (b >> 6 & 0x03030303) << 4) << 32;
+    *scales = _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_cvtsi64_si128((long long)low)));
+    *mins = _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_cvtsi64_si128((long long)high)));
+}
+
+ALWAYS_INLINE __m512i words_of(const unsigned char *p) {
+    return _mm512_cvtepu8_epi16(_mm256_loadu_si256((const __m256i *)(const void *)p));
+}
+
+/* bf16 of quants first to first + 31, twice over when there are 16. */
+ALWAYS_INLINE __m512i quant_table(int first, int distinct) {
+    uint16_t values[32];
+    for (int i = 0; i < 32; i++)
+        values[i] = bf16_of(first + i % distinct);
+    return load(values);
+}
+
+ALWAYS_INLINE void dot_rows_q4_q5_k(bool five, const struct matrix *w, const struct cpu_vector *x,
+                                    int first, int last, float *y) {
+    const __m512i table = quant_table(0, 16), table_set = quant_table(16, 16);
+    const size_t bytes = five ? 176 : 144;
+    for (int r = first; r < last; r++) {
+        const unsigned char *p = w->data + (size_t)r * w->row_bytes;
+        __m512 sum = _mm512_setzero_ps();
+        __m256 minima = _mm256_setzero_ps();
+        for (int i = 0; i < w->columns / 256; i++, p += bytes) {
+            __m256 scales8, mins;
+            k_scales(p + 4, &scales8, &mins);
+            scales8 = _mm256_mul_ps(scales8, _mm256_set1_ps(block_half(p)));
+            mins = _mm256_mul_ps(mins, _mm256_set1_ps(block_half(p + 2)));
+            minima = _mm256_fnmadd_ps(mins, _mm256_loadu_ps(x->sums + 8 * i), minima);
+            const __m512 scales = _mm512_castps256_ps512(scales8);
+            const unsigned char *qs = p + 16 + (five ? 32 : 0);
+            __m256i fifth = _mm256_setzero_si256();
+            if (five) fifth = _mm256_loadu_si256((const __m256i *)(const void *)(p + 16));
+            for (int j = 0; j < 8; j++) {
+                if (j % 2 == 0) _mm_prefetch((const char *)qs + 16 * j + T_PREFETCH, _MM_HINT_T0);
+                __m512i q = words_of(qs + 32 * (j / 2));
+                if (j & 1) q = _mm512_srli_epi16(q, 4);
+                __m512i value = _mm512_permutexvar_epi16(q, table);
+                if (five)
+                    value = _mm512_mask_permutexvar_epi16(
+                        value, _mm256_test_epi8_mask(fifth, _mm256_set1_epi8((char)(1 << j))), q,
+                        table_set);
+                __m512 part = dot(_mm512_setzero_ps(), value, load(x->bf16 + 256 * i + 32 * j));
+                sum =
+                    _mm512_fmadd_ps(part, _mm512_permutexvar_ps(_mm512_set1_epi32(j), scales), sum);
+            }
+        }
+        sum = _mm512_add_ps(sum, _mm512_zextps256_ps512(minima));
+        y[r] = _mm512_reduce_add_ps(sum);
+    }
+}
+
+static void dot_rows_q6_k(const struct matrix *w, const struct cpu_vector *x, int first, int last,
+                          float *y) {
+    const __m512i table = quant_table(-32, 32), table_set = quant_table(0, 32);
+    const __m512i low_bits = _mm512_set1_epi16(15), high_bits = _mm512_set1_epi16(0x30);
+    const __m512i second = _mm512_set_epi32(1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0);
+    for (int r = first; r < last; r++) {
+        const unsigned char *p = w->data + (size_t)r * w->row_bytes;
+        __m512 sum = _mm512_setzero_ps();
+        for (int i = 0; i < w->columns / 256; i++, p += 210) {
+            __m512 scales = _mm512_cvtepi32_ps(
+                _mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(const void *)(p + 192))));
+            scales = _mm512_mul_ps(scales, _mm512_set1_ps(block_half(p + 208)));
+            for (int j = 0; j < 8; j++) {
+                if (j % 2 == 0) _mm_prefetch((const char *)p + 26 * j + T_PREFETCH, _MM_HINT_T0);
+                __m512i low = words_of(p + 64 * (j / 4) + 32 * (j & 1));
+                __m512i high = words_of(p + 128 + 32 * (j / 4));
+                if (j & 2) low = _mm512_srli_epi16(low, 4);
+                high = (j & 3) == 3   ? _mm512_srli_epi16(high, 2)
+                       : (j & 3) == 2 ? high
+                       : (j & 3) == 1 ? _mm512_slli_epi16(high, 2)
+                                      : _mm512_slli_epi16(high, 4);
+                __m512i q = _mm512_or_si512(_mm512_and_si512(low, low_bits),
+                                            _mm512_and_si512(high, high_bits));
+                __m512i value = _mm512_permutex2var_epi16(table, q, table_set);
+                __m512 part = dot(_mm512_setzero_ps(), value, load(x->bf16 + 256 * i + 32 * j));
+                __m512i at = _mm512_add_epi32(second, _mm512_set1_epi32(2 * j));
+                sum = _mm512_fmadd_ps(part, _mm512_permutexvar_ps(at, scales), sum);
+            }
+        }
+        y[r] = _mm512_reduce_add_ps(sum);
+    }
+}
+
+#define DOT_ROWS(name, call)                                                                       \
+    static void dot_rows_##name(const struct matrix *w, const struct cpu_vector *x, int first,     \
+                                int last, float *y) {                                              \
+        call;                                                                                      \
+    }
+DOT_ROWS(q8_0, dot_rows_pairs(DTYPE_Q8_0, w, x, first, last, y))
+DOT_ROWS(q4_0, dot_rows_pairs(DTYPE_Q4_0, w, x, first, last, y))
+DOT_ROWS(q4_1, dot_rows_pairs(DTYPE_Q4_1, w, x, first, last, y))
+DOT_ROWS(q5_0, dot_rows_pairs(DTYPE_Q5_0, w, x, first, last, y))
+DOT_ROWS(q5_1, dot_rows_pairs(DTYPE_Q5_1, w, x, first, last, y))
+DOT_ROWS(q4_k, dot_rows_q4_q5_k(false, w, x, first, last, y))
+DOT_ROWS(q5_k, dot_rows_q4_q5_k(true, w, x, first, last, y))
+
+/* ---- many vectors ------------------------------------------------------------------------------
+ */
+
+ALWAYS_INLINE void unpack_pairs(enum dtype type, const unsigned char *row, int first, int n,
+                                uint16_t *out, float *scales, float *mins) {
+    const struct pair_tables tables = pair_tables(type);
+    const size_t block_bytes = (size_t)pair_format(type).bytes;
+    int b = 0;
+    for (; b + 2 <= n / BLOCK; b += 2) {
+        struct pair pair =
+            load_pair(type, &tables, row + (size_t)(first / BLOCK + b) * block_bytes);
+        _mm512_storeu_si512(out + BLOCK * b,
+                            _mm512_inserti64x4(pair.low, _mm512_castsi512_si256(pair.high), 1));
+        _mm512_storeu_si512(out + BLOCK * b + 32, _mm512_shuffle_i64x2(pair.low, pair.high, 0xee));
+        float *scale = scales + (size_t)b * TILE_ROWS, *min = mins + (size_t)b * TILE_ROWS;
+        scale[0] = _mm512_cvtss_f32(pair.scale);
+        scale[TILE_ROWS] = _mm256_cvtss_f32(_mm512_extractf32x8_ps(pair.scale, 1));
+        if (!block_has_min(type)) continue;
+        min[0] = _mm512_cvtss_f32(pair.min);
+        min[TILE_ROWS] = _mm256_cvtss_f32(_mm512_extractf32x8_ps(pair.min, 1));
+    }
+    if (b < n / BLOCK)
+        body_unpack_blocks(type, row, first + b * BLOCK, BLOCK, out + b * BLOCK,
+                           scales + (size_t)b * TILE_ROWS, mins + (size_t)b * TILE_ROWS);
+}
+
+#define UNPACK(name, type)                                                                         \
+    static void unpack_##name(const unsigned char *row, int first, int n, int term, uint16_t *out, \
+                              float *scales, float *mins) {                                        \
+        (void)term;                                                                                \
+        unpack_pairs(type, row, first, n, out, scales, mins);                                      \
+    }
+UNPACK(q8_0, DTYPE_Q8_0)
+UNPACK(q4_0, DTYPE_Q4_0)
+UNPACK(q4_1, DTYPE_Q4_1)
+UNPACK(q5_0, DTYPE_Q5_0)
+UNPACK(q5_1, DTYPE_Q5_1)
+
+/* Transposes 16 by 16 double words, each a pair of k. */
+ALWAYS_INLINE void transpose(__m512i r[16]) {
+    __m512i t[16];
+    for (int i = 0; i < 8; i++) {
+        t[2 * i] = _mm512_unpacklo_epi32(r[2 * i], r[2 * i + 1]);
+        t[2 * i + 1] = _mm512_unpackhi_epi32(r[2 * i], r[2 * i + 1]);
+    }
+    for (int i = 0; i < 4; i++) {
+        r[4 * i] = _mm512_unpacklo_epi64(t[4 * i], t[4 * i + 2]);
+        r[4 * i + 1] = _mm512_unpackhi_epi64(t[4 * i], t[4 * i + 2]);
+        r[4 * i + 2] = _mm512_unpacklo_epi64(t[4 * i + 1], t[4 * i + 3]);
+        r[4 * i + 3] = _mm512_unpackhi_epi64(t[4 * i + 1], t[4 * i + 3]);
+    }
+    /* r[4 g + c] holds column c + 4 q of rows 4 g .. 4 g + 3 in its quarter q. */
+    for (int c = 0; c < 4; c++) {
+        __m512i a = _mm512_shuffle_i32x4(r[c], r[4 + c], 0x88);
+        __m512i b = _mm512_shuffle_i32x4(r[8 + c], r[12 + c], 0x88);
+        __m512i d = _mm512_shuffle_i32x4(r[c], r[4 + c], 0xdd);
+        __m512i e = _mm512_shuffle_i32x4(r[8 + c], r[12 + c], 0xdd);
+        t[c] = _mm512_shuffle_i32x4(a, b, 0x88);
+        t[8 + c] = _mm512_shuffle_i32x4(a, b, 0xdd);
+        t[4 + c] = _mm512_shuffle_i32x4(d, e, 0x88);
+        t[12 + c] = _mm512_shuffle_i32x4(d, e, 0xdd);
+    }
+    for (int i = 0; i < 16; i++)
+        r[i] = t[i];
+}
+
+static void interleave(const unsigned char *rows, size_t stride, int n, uint16_t *dst) {
+    int i = 0;
+    for (; i + 32 <= n; i += 32) {
+        __m512i r[16];
+        for (int lane = 0; lane < 16; lane++)
+            r[lane] = load(rows + (size_t)lane * stride + 2 * (size_t)i);
+        transpose(r);
+        for (int k = 0; k < 16; k++)
+            _mm512_store_si512(dst + (size_t)(i / 2 + k) * 32, r[k]);
+    }
+    if (i < n) body_interleave(rows + 2 * (size_t)i, stride, n - i, dst + (size_t)i * PANEL_LANES);
+}
+
+/* rows and panels are constants at every call: sums stay in registers. */
+ALWAYS_INLINE void gemm_block(const struct gemm *g, int m, int panel, const int rows,
+                              const int panels) {
+    const uint16_t *b = g->panels + (size_t)panel * g->panel_stride;
+    const uint16_t *a = g->a + (size_t)m * g->a_stride;
+    float *c = g->c + (size_t)m * g->c_stride + panel * PANEL_LANES;
+    const int steps = g->scales ? g->scale_block / 2 : g->k_pairs;
+    __m512 sum[6][4];
+#pragma GCC unroll 8
+    for (int r = 0; r < rows; r++)
+#pragma GCC unroll 4
+        for (int p = 0; p < panels; p++)
+            sum[r][p] = g->accumulate && !g->scales
+                            ? _mm512_loadu_ps(c + (size_t)r * g->c_stride + p * PANEL_LANES)
+                            : _mm512_setzero_ps();
+    for (int k = 0; k < g->k_pairs; k += steps) {
+        for (int s = k; s < k + steps; s++) {
+            __m512i w[4];
+#pragma GCC unroll 4
+            for (int p = 0; p < panels; p++)
+                w[p] = load(b + (size_t)p * g->panel_stride + (size_t)s * g->step_stride);
+#pragma GCC unroll 8
+            for (int r = 0; r < rows; r++) {
+                int pair;
+                memcpy(&pair, a + (size_t)r * g->a_stride + 2 * (size_t)s, sizeof pair);
+                __m512i x = _mm512_set1_epi32(pair);
+#pragma GCC unroll 4
+                for (int p = 0; p < panels; p++)
+                    sum[r][p] = dot(sum[r][p], w[p], x);
+            }
+        }
+        if (!g->scales) break;
+        const bool first = k == 0 && !g->accumulate, with_min = g->mins && k % (BLOCK / 2) == 0;
+        const float *scales = g->scales + (size_t)(k / steps) * TILE_ROWS + panel * PANEL_LANES;
+        const size_t block = (size_t)k / (BLOCK / 2);
+        const float *mins =
+            with_min ? g->mins + block * TILE_ROWS + panel * PANEL_LANES : g->scales;
+#pragma GCC unroll 4
+        for (int p = 0; p < panels; p++) {
+            __m512 scale = _mm512_loadu_ps(scales + p * PANEL_LANES);
+            __m512 min = _mm512_loadu_ps(mins + p * PANEL_LANES);
+#pragma GCC unroll 8
+            for (int r = 0; r < rows; r++) {
+                float *to = c + (size_t)r * g->c_stride + p * PANEL_LANES;
+                __m512 total = first ? _mm512_setzero_ps() : _mm512_loadu_ps(to);
+                total = _mm512_fmadd_ps(sum[r][p], scale, total);
+                if (with_min)
+                    total = _mm512_fmadd_ps(
+                        min, _mm512_set1_ps(g->sums[(size_t)(m + r) * g->sums_stride + block]),
+                        total);
+                _mm512_storeu_ps(to, total);
+                sum[r][p] = _mm512_setzero_ps();
+            }
+        }
+    }
+    if (g->scales) return;
+#pragma GCC unroll 8
+    for (int r = 0; r < rows; r++)
+#pragma GCC unroll 4
+        for (int p = 0; p < panels; p++)
+            _mm512_storeu_ps(c + (size_t)r * g->c_stride + p * PANEL_LANES, sum[r][p]);
+}
+
+ALWAYS_INLINE void gemm_rows(const struct gemm *g, int m, const int rows) {
+    int panel = 0;
+    for (; panel + 4 <= g->n_panels; panel += 4)
+        gemm_block(g, m, panel, rows, 4);
+    for (; panel + 2 <= g->n_panels; panel += 2)
+        gemm_block(g, m, panel, rows, 2);
+    if (panel < g->n_panels) gemm_block(g, m, panel, rows, 1);
+}
+
+static void gemm(const struct gemm *g) {
+    int m = 0;
+    for (; m + 6 <= g->m; m += 6)
+        gemm_rows(g, m, 6);
+    switch (g->m - m) {
+    case 5:
+        gemm_rows(g, m, 5);
+        break;
+    case 4:
+        gemm_rows(g, m, 4);
+        break;
+    case 3:
+        gemm_rows(g, m, 3);
+        break;
+    case 2:
+        gemm_rows(g, m, 2);
+        break;
+    case 1:
+        gemm_rows(g, m, 1);
+        break;
+    default:
+        break;
+    }
+}
+
+/* ---- rounding ----------------------------------------------------------------------------------
+ */
+
+static void round_vector(const float *x, int n, struct cpu_vector *out) {
+    body_round_vector(x, n, out);
+    for (int i = 0; i < n; i += VECTOR_PAD) {
+        __m512i a = load(out->bf16 + i), b = load(out->bf16 + i + 32);
+        _mm512_storeu_si512(out->paired + i, _mm512_inserti64x4(a, _mm512_castsi512_si256(b), 1));
+        _mm512_storeu_si512(out->paired + i + 32, _mm512_shuffle_i64x2(a, b, 0xee));
+    }
+}
+
 const struct kernels kernels_avx512 = {
     .name = "avx512",
-    .dot_rows = { DTYPE_LIST(BODY_DOT_ENTRY) },
-    .unpack = { DTYPE_LIST(BODY_UNPACK_ENTRY) },
-    .interleave = body_interleave,
-    .gemm = body_gemm,
-    BODY_ELEMENTWISE,
+    .dot_rows = { [DTYPE_F32] = body_dot_rows_DTYPE_F32,
+                  [DTYPE_F16] = body_dot_rows_DTYPE_F16,
+                  [DTYPE_BF16] = dot_rows_bf16,
+                  [DTYPE_Q8_0] = dot_rows_q8_0,
+                  [DTYPE_Q4_0] = dot_rows_q4_0,
+                  [DTYPE_Q4_1] = dot_rows_q4_1,
+                  [DTYPE_Q5_0] = dot_rows_q5_0,
+                  [DTYPE_Q5_1] = dot_rows_q5_1,
+                  [DTYPE_Q4_K] = dot_rows_q4_k,
+                  [DTYPE_Q5_K] = dot_rows_q5_k,
+                  [DTYPE_Q6_K] = dot_rows_q6_k },
+    .unpack = { [DTYPE_F32] = body_unpack_DTYPE_F32,
+                [DTYPE_F16] = body_unpack_DTYPE_F16,
+                [DTYPE_BF16] = body_unpack_DTYPE_BF16,
+                [DTYPE_Q8_0] = unpack_q8_0,
+                [DTYPE_Q4_0] = unpack_q4_0,
+                [DTYPE_Q4_1] = unpack_q4_1,
+                [DTYPE_Q5_0] = unpack_q5_0,
+                [DTYPE_Q5_1] = unpack_q5_1,
+                [DTYPE_Q4_K] = body_unpack_DTYPE_Q4_K,
+                [DTYPE_Q5_K] = body_unpack_DTYPE_Q5_K,
+                [DTYPE_Q6_K] = body_unpack_DTYPE_Q6_K },
+    .interleave = interleave,
+    .gemm = gemm,
+    .round_vector = round_vector,
+    .round_bf16 = body_round_bf16,
+    .round_row = body_round_row,
+    .norm = body_norm,
+    .rope = body_rope,
+    .swiglu = body_swiglu,
+    .add = body_add,
+    .scale = body_scale,
+    .softmax = body_softmax,
 };

@@ -272,22 +272,28 @@ ALWAYS_INLINE float body_dot_plain(enum dtype type, const unsigned char *row, in
     return total;
 }
 
-ALWAYS_INLINE float body_dot_blocks(enum dtype type, const unsigned char *row, int n,
+ALWAYS_INLINE vf body_dot_block(enum dtype type, const unsigned char *row, int b,
+                                const struct cpu_vector *x, vf sum, float *minima) {
+    struct block block;
+    block_unpack(type, row, b, &block);
+    const float *values = x->values + b * BLOCK;
+    for (int half = 0; half < 2; half++) {
+        vf part = { 0 };
+        for (int i = 16 * half; i < 16 * half + 16; i += LANES)
+            part = v_fma(v_from_i8(block.q + i), v_load(values + i), part);
+        sum = v_fma(part, v_set(block.scale[half]), sum);
+    }
+    if (block_has_min(type)) *minima += block.min * x->sums[b];
+    return sum;
+}
+
+/* Blocks first to last - 1 of a row. */
+ALWAYS_INLINE float body_dot_blocks(enum dtype type, const unsigned char *row, int first, int last,
                                     const struct cpu_vector *x) {
     vf sum = { 0 };
     float minima = 0;
-    for (int b = 0; b < n / BLOCK; b++) {
-        struct block block;
-        block_unpack(type, row, b, &block);
-        const float *values = x->values + b * BLOCK;
-        for (int half = 0; half < 2; half++) {
-            vf part = { 0 };
-            for (int i = 16 * half; i < 16 * half + 16; i += LANES)
-                part = v_fma(v_from_i8(block.q + i), v_load(values + i), part);
-            sum = v_fma(part, v_set(block.scale[half]), sum);
-        }
-        if (block_has_min(type)) minima += block.min * x->sums[b];
-    }
+    for (int b = first; b < last; b++)
+        sum = body_dot_block(type, row, b, x, sum, &minima);
     return v_sum(sum) + minima;
 }
 
@@ -296,7 +302,7 @@ ALWAYS_INLINE float body_dot_blocks(enum dtype type, const unsigned char *row, i
                                    int last, float *y) {                                           \
         for (int r = first; r < last; r++) {                                                       \
             const unsigned char *row = w->data + (size_t)r * w->row_bytes;                         \
-            y[r] = block_format(type) ? body_dot_blocks(type, row, w->columns, x)                  \
+            y[r] = block_format(type) ? body_dot_blocks(type, row, 0, w->columns / BLOCK, x)       \
                                       : body_dot_plain(type, row, w->columns, x->values);          \
         }                                                                                          \
     }
