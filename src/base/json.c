@@ -1,5 +1,7 @@
 #include "base/json.h"
 
+#include "base/buffer.h"
+
 #include <math.h>
 
 /* jansson 2.14 reports few failed allocations as such: most leave its text empty, and one inside a
@@ -98,4 +100,26 @@ enum reel_status json_get_text(const json_t *object, const char *name, const cha
     if (!json_is_string(value)) return wrong_type(name, key, "a string", value, err);
     *out = json_string_value(value);
     return REEL_OK;
+}
+
+struct json_writer {
+    struct buffer text;
+    bool failed;
+};
+
+static int write_piece(const char *piece, size_t n, void *user) {
+    struct json_writer *w = user;
+    if (!w->failed && buffer_append(&w->text, piece, n, NULL) != REEL_OK) w->failed = true;
+    return w->failed ? -1 : 0;
+}
+
+enum reel_status json_write(char **text, const json_t *value, const char *what,
+                            struct reel_error *err) {
+    struct json_writer w = { 0 };
+    int result = json_dump_callback(value, write_piece, &w,
+                                    JSON_INDENT(2) | JSON_REAL_PRECISION(15) | JSON_ENCODE_ANY);
+    *text = NULL;
+    if (result == 0 && !w.failed) *text = buffer_detach(&w.text, NULL);
+    buffer_release(&w.text);
+    return *text ? REEL_OK : err_memory(err, what, 0);
 }

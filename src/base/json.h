@@ -41,4 +41,9 @@ enum reel_status json_get_bool(const json_t *object, const char *name, const cha
 enum reel_status json_get_text(const json_t *object, const char *name, const char *key,
                                const char **out, struct reel_error *err);
 
+/* *text (caller frees) is the value as indented JSON. jansson's own json_dumps can leave out a
+ * piece when memory runs out and still succeed; this one cannot. `what` names it in messages. */
+enum reel_status json_write(char **text, const json_t *value, const char *what,
+                            struct reel_error *err);
+
 #endif

@@ -279,9 +279,9 @@ enum reel_status reel_model_inspect(const char *path, char **json, struct reel_e
     enum reel_status status = examine(&in, path, err);
     if (status == REEL_OK) {
         json_t *object = describe(&in);
-        if (object) *json = json_dumps(object, JSON_INDENT(2) | JSON_REAL_PRECISION(15));
+        status = object ? json_write(json, object, "the description of a model", err)
+                        : err_memory(err, "the description of a model", 0);
         json_decref(object);
-        if (!*json) status = err_memory(err, "the description of a model", 0);
     }
     inspection_release(&in);
     if (status == REEL_OK && err) *err = (struct reel_error){ 0 };

@@ -1,0 +1,63 @@
+/* reel_devices: what this machine has. It describes the machine, not a model, and so is the one
+ * file here that asks the CPU backend's parts directly. */
+#include "base/json.h"
+#include "base/machine.h"
+#include "cpu/cpu_path.h"
+#include "cpu/thread_pool.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* What the kernel calls the processor, into text; empty when it does not say. */
+static void read_cpu_name(char *text, size_t size) {
+    char file[4096];
+    text[0] = '\0';
+    int fd = open("/proc/cpuinfo", O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return;
+    ssize_t n = read(fd, file, sizeof file - 1);
+    close(fd);
+    file[n > 0 ? n : 0] = '\0';
+    const char *at = strstr(file, "model name");
+    if (at) at = strchr(at, ':');
+    if (!at) return;
+    at += strspn(at, ": \t");
+    size_t length = strcspn(at, "\n");
+    if (length >= size) length = size - 1;
+    memcpy(text, at, length);
+    text[length] = '\0';
+}
+
+/* NULL when memory runs out, which json_pack passes on. */
+static json_t *list_paths(void) {
+    char text[CPU_PATH_TEXT + 16] = "reference ", *rest = NULL;
+    json_t *list = json_array();
+    cpu_path_list(text + strlen(text));
+    for (char *name = strtok_r(text, " ", &rest); name; name = strtok_r(NULL, " ", &rest)) {
+        if (json_array_append_new(list, json_string(name)) == 0) continue;
+        json_decref(list);
+        return NULL;
+    }
+    return list;
+}
+
+static json_t *describe_cpu(void) {
+    char name[128];
+    read_cpu_name(name, sizeof name);
+    return json_pack("{s:s, s:i, s:o, s:I, s:I}", "name", name, "cores", thread_pool_cores(),
+                     "paths", list_paths(), "memory_bytes", (json_int_t)machine_memory_total(),
+                     "memory_available_bytes", (json_int_t)machine_memory_available());
+}
+
+enum reel_status reel_devices(char **json, struct reel_error *err) {
+    json_t *root =
+        json_pack("{s:o, s:[], s:[s]}", "cpu", describe_cpu(), "gpus", "notes",
+                  "this version of reel runs on the CPU only and does not look for GPUs");
+    *json = NULL;
+    err_clear(err);
+    enum reel_status status = root ? json_write(json, root, "the list of devices", err)
+                                   : err_memory(err, "the list of devices", 0);
+    json_decref(root);
+    return status;
+}
