@@ -248,8 +248,9 @@ REEL_API int reel_session_max_context(const struct reel_session *session); /* to
 REEL_API const int32_t *reel_session_ids(const struct reel_session *session);
 
 /* Makes the session hold exactly these ids: keeps the longest common prefix, drops the rest,
- * evaluates what is new. *n_reused (or NULL) receives how many positions needed no evaluation. On
- * failure or cancellation the session holds a prefix of ids. */
+ * evaluates what is new. *n_reused (or NULL) receives how many positions needed no evaluation. An
+ * argument that is refused changes nothing; on any other failure, and on cancellation, the session
+ * holds a prefix of ids. */
 REEL_API REEL_MUST_USE enum reel_status reel_session_sync(struct reel_session *session,
                                                           const int32_t *ids, int n_ids,
                                                           int *n_reused, struct reel_error *err);

@@ -10,6 +10,13 @@
 enum reel_status err_set(struct reel_error *err, enum reel_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
+/* What a public call that succeeds leaves behind. */
+static inline void err_clear(struct reel_error *err) {
+    if (!err) return;
+    err->status = REEL_OK;
+    err->text[0] = '\0';
+}
+
 /* The message every failed allocation gives; `what` names what the bytes were for. */
 enum reel_status err_memory(struct reel_error *err, const char *what, size_t n_bytes);
 

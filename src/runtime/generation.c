@@ -64,6 +64,7 @@ enum reel_status reel_generation_start(struct reel_session *s, const struct reel
     struct generation *g = &s->generation;
     struct reel_generation set;
     double start = now_ms();
+    err_clear(err);
     enum reel_status status = session_idle(s, err);
     if (status == REEL_OK) status = struct_read(&set, sizeof set, given, "reel_generation", err);
     if (status == REEL_OK) status = check_set(s, &set, err);
@@ -201,9 +202,12 @@ static enum reel_status decode_ahead(struct reel_session *s, struct reel_error *
     g->n_ahead = g->next_ahead = 0;
     enum reel_status status =
         run_decode(s, left < GENERATION_AHEAD ? left : GENERATION_AHEAD, keep_ahead, err);
-    if (g->n_ahead > 0 && status != REEL_E_CANCELLED) return REEL_OK; /* a failure comes again */
-    if (status == REEL_OK || status == REEL_E_UNSUPPORTED) g->own_loop = true;
-    return status == REEL_E_UNSUPPORTED ? REEL_OK : status;
+    bool made = g->n_ahead > 0 && status != REEL_E_CANCELLED; /* a failure will come again */
+    bool refused = g->n_ahead == 0 && (status == REEL_OK || status == REEL_E_UNSUPPORTED);
+    if (refused) g->own_loop = true;
+    if (!made && !refused) return status;
+    err_clear(err);
+    return REEL_OK;
 }
 
 static enum reel_status next_id(struct reel_session *s, int32_t *id, struct reel_error *err) {
@@ -228,7 +232,7 @@ static enum reel_status stop_on_failure(struct generation *g, enum reel_status s
         return status;
     }
     g->result.reason = REEL_STOP_CANCELLED;
-    if (err) *err = (struct reel_error){ .status = REEL_OK };
+    err_clear(err);
     return REEL_OK;
 }
 
@@ -237,6 +241,7 @@ enum reel_status reel_generation_next(struct reel_session *s, const struct reel_
     struct generation *g = &s->generation;
     int32_t id = -1;
     *token = NULL;
+    err_clear(err);
     if (!g->active || g->failed)
         return err_set(err, REEL_E_STATE,
                        g->active ? "this generation failed earlier; finish it"
@@ -284,6 +289,7 @@ static enum reel_status push_some(struct reel_session *s, struct reel_error *err
         if (g->result.n_tokens > before) return status;
         if (status != REEL_OK && status != REEL_E_UNSUPPORTED) return status;
         g->own_loop = true; /* also when it made nothing without a reason */
+        err_clear(err);
     }
     int32_t id = -1;
     enum reel_status status = draw(s, &id, err);

@@ -76,10 +76,12 @@ enum reel_status reel_model_open(struct reel_model **out, const char *path,
     struct model_source source = { 0 };
     const struct backend_ops *ops = NULL;
     *out = NULL;
+    err_clear(err);
     enum reel_status status =
         struct_read(&options, sizeof options, given, "reel_model_options", err);
     if (status == REEL_OK) status = check_options(&options, err);
     if (status == REEL_OK) status = choose_backend(options.device, &ops, err);
+    if (status == REEL_OK && !path) status = err_set(err, REEL_E_ARGUMENT, "the path is NULL");
     if (status == REEL_OK) status = model_source_open(&source, path, err);
     return status == REEL_OK ? open_source(out, &source, &options, ops, err) : status;
 }
@@ -92,11 +94,14 @@ enum reel_status reel_model_open_memory(struct reel_model **out, const char *nam
     struct model_source source = { 0 };
     const struct backend_ops *ops = NULL;
     *out = NULL;
+    err_clear(err);
     enum reel_status status =
         struct_read(&options, sizeof options, given, "reel_model_options", err);
     if (status == REEL_OK) status = check_options(&options, err);
     if (status == REEL_OK) status = choose_backend(options.device, &ops, err);
-    if (status == REEL_OK) status = model_source_open_memory(&source, name, files, n_files, err);
+    if (status == REEL_OK)
+        status = model_source_open_memory(&source, name ? name : "a model in memory", files,
+                                          n_files, err);
     return status == REEL_OK ? open_source(out, &source, &options, ops, err) : status;
 }
 
@@ -181,6 +186,7 @@ static enum reel_status render(const struct reel_model *handle, const struct ree
                                int n_messages, const struct reel_chat_options *given,
                                struct chat_text *text, struct reel_error *err) {
     struct reel_chat_options options;
+    err_clear(err);
     enum reel_status status =
         struct_read(&options, sizeof options, given, "reel_chat_options", err);
     if (status != REEL_OK) return status;

@@ -54,6 +54,7 @@ enum reel_status reel_session_open(struct reel_session **out, const struct reel_
     struct reel_session *s = NULL;
     int context = 0;
     *out = NULL;
+    err_clear(err);
     enum reel_status status =
         struct_read(&options, sizeof options, given, "reel_session_options", err);
     if (status == REEL_OK) status = choose_context(model, &options, &context, err);
@@ -172,6 +173,7 @@ static void keep_prefix(struct reel_session *s, int n) {
 
 enum reel_status reel_session_sync(struct reel_session *s, const int32_t *ids, int n_ids,
                                    int *n_reused, struct reel_error *err) {
+    err_clear(err);
     enum reel_status status = session_idle(s, err);
     if (status != REEL_OK) return status;
     if (n_ids < 0 || (n_ids > 0 && !ids))
@@ -198,6 +200,7 @@ enum reel_status reel_session_sync(struct reel_session *s, const int32_t *ids, i
 }
 
 enum reel_status reel_session_truncate(struct reel_session *s, int n, struct reel_error *err) {
+    err_clear(err);
     enum reel_status status = session_idle(s, err);
     if (status != REEL_OK) return status;
     if (n < 0 || n > s->length)
@@ -278,6 +281,7 @@ static enum reel_status evaluate_new(struct reel_session *s, const struct reel_e
 enum reel_status reel_session_eval(struct reel_session *s, const struct reel_eval *given,
                                    struct reel_error *err) {
     struct reel_eval eval;
+    err_clear(err);
     enum reel_status status = session_idle(s, err);
     if (status == REEL_OK) status = struct_read(&eval, sizeof eval, given, "reel_eval", err);
     if (status == REEL_OK) status = check_eval(s, &eval, err);

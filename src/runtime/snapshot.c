@@ -5,6 +5,8 @@
  * A snapshot is for the machine and build that wrote it: numbers are in its byte order, the state
  * in the form of its backend. The check sum finds accidents; against intent, everything that is
  * used as a size, an index or an id is checked against its range. */
+#include "runtime/snapshot.h"
+
 #include "base/checked.h"
 #include "runtime/session.h"
 
@@ -58,6 +60,13 @@ static uint64_t check_of(const struct snapshot_header *header, const void *body,
     return check_sum(body, n, check_sum(&h, sizeof h, 0));
 }
 
+void snapshot_seal(void *bytes, size_t n_bytes) {
+    struct snapshot_header h;
+    memcpy(&h, bytes, sizeof h);
+    h.check = check_of(&h, (char *)bytes + sizeof h, n_bytes - sizeof h);
+    memcpy(bytes, &h, sizeof h);
+}
+
 static struct snapshot_header header_of(const struct reel_session *s) {
     const struct reel_model *model = s->model;
     const struct model_config *c = &model->model.config;
@@ -105,6 +114,7 @@ enum reel_status reel_session_snapshot(const struct reel_session *s, void *bytes
     struct snapshot_header h = header_of(s);
     struct snapshot_parts parts;
     unsigned char *to = bytes;
+    err_clear(err);
     enum reel_status status = session_idle(s, err);
     if (status != REEL_OK) return status;
     if (!parts_of(&h, &parts) || !bytes || n_bytes < parts.end)
@@ -116,8 +126,8 @@ enum reel_status reel_session_snapshot(const struct reel_session *s, void *bytes
     memcpy(to + parts.logits, s->logits, parts.state - parts.logits);
     status = s->model->ops->save(s->state, s->n_evaluated, to + parts.state, err);
     if (status != REEL_OK) return status;
-    h.check = check_of(&h, to + sizeof h, parts.end - sizeof h);
     memcpy(to, &h, sizeof h);
+    snapshot_seal(to, parts.end);
     return REEL_OK;
 }
 
@@ -210,6 +220,7 @@ static enum reel_status restore(struct reel_session *s, const unsigned char *fro
 
 enum reel_status reel_session_restore(struct reel_session *s, const void *bytes, size_t n_bytes,
                                       struct reel_error *err) {
+    err_clear(err);
     enum reel_status status = session_idle(s, err);
     if (status != REEL_OK) return status;
     empty(s);
@@ -220,6 +231,7 @@ enum reel_status reel_session_restore(struct reel_session *s, const void *bytes,
 
 enum reel_status reel_session_copy(struct reel_session *dst, const struct reel_session *src,
                                    struct reel_error *err) {
+    err_clear(err);
     enum reel_status status = session_idle(dst, err);
     if (status == REEL_OK) status = session_idle(src, err);
     if (status != REEL_OK || dst == src) return status;

@@ -10,6 +10,7 @@ enum reel_status reel_tokenizer_open(struct reel_tokenizer **out, const char *pa
     struct tensor_file file = { 0 };
     struct gguf gguf = { 0 };
     *out = NULL;
+    err_clear(err);
     enum reel_status status = model_source_open(&source, path, err);
     if (status == REEL_OK && source.is_gguf) status = gguf_open(&gguf, &file, &source, err);
     if (status == REEL_OK)
@@ -31,6 +32,7 @@ enum reel_status reel_encode(const struct reel_tokenizer *tok, const char *text,
     int32_t *all;
     size_t n;
     *n_ids = 0;
+    err_clear(err);
     if (flags & ~(unsigned)REEL_ENCODE_CONTROL)
         return err_set(err, REEL_E_ARGUMENT, "encode: flags 0x%x, allowed are 0 and 0x%x", flags,
                        (unsigned)REEL_ENCODE_CONTROL);

@@ -38,6 +38,10 @@ static void stop(struct fixture *f) {
     fake_model_close(f->model);
 }
 
+static bool error_empty(const struct reel_error *err) {
+    return err->status == REEL_OK && err->text[0] == '\0';
+}
+
 static void sync_to(struct fixture *f, struct reel_session *s, const int32_t *ids, int n) {
     if (reel_session_sync(s, ids, n, NULL, &f->err) != REEL_OK) fail_msg("%s", f->err.text);
 }
@@ -264,6 +268,7 @@ static void bad_arguments_change_nothing(void **state) {
     assert_null(none);
     assert_holds(f.session, prompt, N_PROMPT);
     assert_goes_on(&f, f.session, 3);
+    assert_true(error_empty(&f.err)); /* success leaves nothing of the last failure */
     free(many);
     stop(&f);
 }
@@ -492,6 +497,7 @@ static void pushed_and_pulled_give_the_same(void **state) {
         }
         reel_generation_finish(pulled, &result);
         assert_int_equal(result.reason, REEL_STOP_MAX_TOKENS);
+        assert_true(error_empty(&f.err));
         reel_session_close(pulled);
         stop(&f);
     }
