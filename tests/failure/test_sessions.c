@@ -1,0 +1,120 @@
+/* No allocation in the token loop; and what sessions do when memory runs out. */
+#include "support/fake_backend.h"
+#include "support/faults.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static const int32_t prompt[] = { 5, 3, 60, 7, 7, 2, 41, 0 };
+enum { N_PROMPT = 8 };
+
+static bool hear(void *user, const struct reel_token *token) {
+    *(size_t *)user += token->text_bytes;
+    return true;
+}
+
+/* Everything a generation can be asked for at once. */
+static const struct reel_logit_bias bias[] = { { 3, 1.5f }, { 4, -1 } };
+static const char *const strings[] = { "never written", "nor this" };
+static const struct reel_sampling samplings[] = {
+    { .size = sizeof samplings[0] },
+    { .size = sizeof samplings[0], .temperature = 1 },
+    { .size = sizeof samplings[0], .temperature = 1, .top_p = 0.9f, .min_p = 0.01f },
+    { .size = sizeof samplings[0],
+      .temperature = 0.7f,
+      .top_k = 20,
+      .repetition_penalty = 1.1f,
+      .presence_penalty = 0.5f,
+      .frequency_penalty = 0.1f,
+      .bias = bias,
+      .n_bias = 2 },
+};
+enum { N_SAMPLINGS = sizeof samplings / sizeof *samplings };
+
+static void the_token_loop_allocates_nothing(void **state) {
+    (void)state;
+    for (int decodes = 0; decodes < 2; decodes++) {
+        struct fake_settings set = { .decodes = decodes };
+        struct reel_model *model = fake_model_open(&set, NULL);
+        struct reel_session *s = NULL;
+        size_t heard = 0;
+        assert_non_null(model);
+        assert_int_equal(reel_session_open(&s, model, NULL, NULL), REEL_OK);
+        faults_guard_begin();
+        for (int i = 0; i < 2 * N_SAMPLINGS; i++) {
+            struct reel_generation g = { .size = sizeof g, .sampling = &samplings[i / 2] };
+            g.max_tokens = 50;
+            g.ignore_stop_ids = true;
+            g.stop_strings = strings;
+            g.n_stop_strings = 2;
+            g.n_top_logprobs = i % 2 ? 5 : 0;
+            g.on_token = hear;
+            g.user = &heard;
+            assert_int_equal(reel_session_sync(s, prompt, N_PROMPT, NULL, NULL), REEL_OK);
+            assert_int_equal(reel_generate(s, &g, NULL, NULL), REEL_OK);
+            assert_int_equal(reel_session_length(s), N_PROMPT + 50);
+            assert_int_equal(reel_session_truncate(s, 20, NULL), REEL_OK);
+        }
+        assert_int_equal(faults_guard_end(), 0);
+        assert_true(heard > 100);
+        reel_session_close(s);
+        fake_model_close(model);
+    }
+}
+
+static enum reel_status open_and_generate(void *context, struct reel_error *err) {
+    struct reel_session *s = NULL;
+    struct reel_generation g = { .size = sizeof g, .max_tokens = 3 };
+    enum reel_status status = reel_session_open(&s, context, NULL, err);
+    if (status == REEL_OK) status = reel_session_sync(s, prompt, N_PROMPT, NULL, err);
+    if (status == REEL_OK) status = reel_generate(s, &g, NULL, err);
+    reel_session_close(s);
+    return status;
+}
+
+static void opening_a_session_survives_any_failing_allocation(void **state) {
+    (void)state;
+    struct fake_settings set = { 0 };
+    struct reel_model *model = fake_model_open(&set, NULL);
+    assert_non_null(model);
+    const struct faults_sweep sweep = { .name = "reel_session_open",
+                                        .run = open_and_generate,
+                                        .context = model };
+    faults_sweep(&sweep, FAULT_ALLOC, FAULT_ONCE);
+    faults_sweep(&sweep, FAULT_ALLOC, FAULT_ONWARD);
+    fake_model_close(model);
+}
+
+static enum reel_status list_devices(void *context, struct reel_error *err) {
+    (void)context;
+    char *json = NULL;
+    enum reel_status status = reel_devices(&json, err);
+    reel_free(json);
+    return status;
+}
+
+static void listing_devices_survives_any_failing_allocation(void **state) {
+    (void)state;
+    const struct faults_sweep sweep = { .name = "reel_devices", .run = list_devices };
+    faults_sweep(&sweep, FAULT_ALLOC, FAULT_ONCE);
+    faults_sweep(&sweep, FAULT_ALLOC, FAULT_ONWARD);
+}
+
+static int install(void **state) {
+    (void)state;
+    faults_install();
+    return 0;
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_token_loop_allocates_nothing),
+        cmocka_unit_test(opening_a_session_survives_any_failing_allocation),
+        cmocka_unit_test(listing_devices_survives_any_failing_allocation),
+    };
+    return cmocka_run_group_tests(tests, install, NULL);
+}
