@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 static const char tables_magic[8] = "REELTOK";
+static const uint8_t no_bytes[sizeof((struct tables_header *)0)->zero];
 #define BYTE_ORDER_MARK 0x01020304u
 #define ALIGNMENT       64
 
@@ -125,6 +126,7 @@ bool tables_attach(struct reel_tokenizer *tok, const void *block, size_t n_bytes
     if (head->version != TOKENIZER_TABLES_VERSION || head->byte_order != BYTE_ORDER_MARK)
         return false;
     if (memcmp(head->source, source, SHA256_HEX) != 0) return false;
+    if (memcmp(head->zero, no_bytes, sizeof no_bytes) != 0) return false;
     if (head->pattern >= N_SPLIT_PATTERNS || head->nfc > 1) return false;
     if (!tables_layout(head, &at) || at.total != n_bytes || head->total_bytes != n_bytes)
         return false;
