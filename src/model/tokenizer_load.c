@@ -21,27 +21,32 @@ static void files_release(struct tokenizer_files *files) {
     }
 }
 
+/* Asks for the file rather than whether it is there: one that cannot be read is not absent. */
 static enum reel_status map_file(struct tokenizer_files *files, int which,
                                  const struct model_source *source, const char *name, bool required,
                                  struct reel_error *err) {
-    if (!required && !model_source_has(source, name)) return REEL_OK;
-    enum reel_status status =
-        model_source_map(source, name, &files->maps[which], &files->names[which], err);
+    struct reel_error missing;
+    enum reel_status status = model_source_map(source, name, &files->maps[which],
+                                               &files->names[which], required ? err : &missing);
     files->present[which] = status == REEL_OK;
-    return status;
+    if (status == REEL_OK || required) return status;
+    if (status == REEL_E_NOT_FOUND) return REEL_OK;
+    return err_set(err, status, "%s", missing.text);
 }
 
 static enum reel_status map_files(struct tokenizer_files *files, const struct model_source *source,
                                   struct reel_error *err) {
-    files->json = model_source_has(source, "tokenizer.json");
-    if (!files->json && !model_source_has(source, "vocab.json"))
-        return err_set(err, REEL_E_NOT_FOUND,
-                       "%s: no tokenizer: neither tokenizer.json nor vocab.json is there",
-                       source->path);
-    const char *main_name = files->json ? "tokenizer.json" : "vocab.json";
-    enum reel_status status = map_file(files, FILE_MAIN, source, main_name, true, err);
-    if (status == REEL_OK && !files->json)
-        status = map_file(files, FILE_MERGES, source, "merges.txt", true, err);
+    enum reel_status status = map_file(files, FILE_MAIN, source, "tokenizer.json", false, err);
+    files->json = files->present[FILE_MAIN];
+    if (status == REEL_OK && !files->json) {
+        status = map_file(files, FILE_MAIN, source, "vocab.json", false, err);
+        if (status == REEL_OK && !files->present[FILE_MAIN])
+            return err_set(err, REEL_E_NOT_FOUND,
+                           "%s: no tokenizer: neither tokenizer.json nor vocab.json is there",
+                           source->path);
+        if (status == REEL_OK)
+            status = map_file(files, FILE_MERGES, source, "merges.txt", true, err);
+    }
     if (status == REEL_OK)
         status = map_file(files, FILE_CONFIG, source, "tokenizer_config.json", !files->json, err);
     return status;
