@@ -26,11 +26,12 @@ CLANG_FORMAT ?= $(shell command -v clang-format-14 || echo clang-format)
 CLANG_TIDY ?= $(shell command -v clang-tidy-14 || echo clang-tidy)
 PREFIX ?= /usr/local
 
-PACKAGES := libpcre2-8 libutf8proc jansson nettle
+PACKAGES := libutf8proc jansson nettle
 CLI_PACKAGES := $(if $(MINIMAL),,libcurl libedit)
 PKG_CFLAGS := $(shell pkg-config --cflags $(PACKAGES) 2>/dev/null)
 PKG_LIBS := $(shell pkg-config --libs $(PACKAGES) 2>/dev/null)
 CLI_CFLAGS := $(if $(CLI_PACKAGES),$(shell pkg-config --cflags $(CLI_PACKAGES) 2>/dev/null) -DREEL_WITH_CURL -DREEL_WITH_EDIT)
+TEST_LIBS = $(shell pkg-config --libs libpcre2-8 2>/dev/null)
 CLI_LIBS := $(if $(CLI_PACKAGES),$(shell pkg-config --libs $(CLI_PACKAGES) 2>/dev/null))
 
 WARN := -Wall -Wextra -Wconversion -Wshadow -Wvla -Wstrict-prototypes -Wmissing-prototypes

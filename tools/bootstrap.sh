@@ -13,7 +13,6 @@ program() { command -v "$1" >/dev/null 2>&1 || missing="$missing $2"; }
 program cc gcc
 program make make
 program pkg-config pkg-config
-library libpcre2-8 libpcre2-dev
 library libutf8proc libutf8proc-dev
 library jansson libjansson-dev
 library nettle nettle-dev
@@ -25,6 +24,7 @@ fi
 [ -e /usr/include/stdio.h ] || missing="$missing libc6-dev"
 if [ "$for_what" != build ]; then
     library cmocka libcmocka-dev
+    library libpcre2-8 libpcre2-dev
     program xz xz-utils
 fi
 if [ "$for_what" = check ]; then

@@ -10,7 +10,7 @@
  * caller releases the buffer. */
 void small_tokenizer_json(struct buffer *out);
 
-/* Replaces the first `from` by `to`; fails the cmocka test when there is none. */
+/* Replaces the first `from` by `to`; ends the program when there is none. */
 void text_replace(struct buffer *text, const char *from, const char *to);
 
 #endif
