@@ -26,8 +26,8 @@ extern "C" {
 #endif
 
 #if defined(__GNUC__)
-#define REEL_API       __attribute__((visibility("default")))
-#define REEL_MUST_USE  __attribute__((warn_unused_result))
+#define REEL_API      __attribute__((visibility("default")))
+#define REEL_MUST_USE __attribute__((warn_unused_result))
 #else
 #define REEL_API
 #define REEL_MUST_USE
@@ -84,17 +84,17 @@ typedef bool (*reel_progress_fn)(void *user, const char *stage, uint64_t done, u
 
 enum reel_rounding {
     REEL_ROUNDING_FAST = 0, /* float32 inside fused regions, bf16 where something is stored */
-    REEL_ROUNDING_FAITHFUL  /* rounds where the Hugging Face bf16 reference rounds; slow, CPU only */
+    REEL_ROUNDING_FAITHFUL /* rounds where the Hugging Face bf16 reference rounds; slow, CPU only */
 };
 
 struct reel_model_options {
     size_t size;
-    const char *device;         /* NULL or "auto", "cpu", "gpu", "gpu:N" */
-    const char *cpu_path;       /* NULL or "auto", "reference", "portable", "avx2", "avx512", ... */
-    int n_threads;              /* 0: one per core the process may use */
+    const char *device;   /* NULL or "auto", "cpu", "gpu", "gpu:N" */
+    const char *cpu_path; /* NULL or "auto", "reference", "portable", "avx2", "avx512", ... */
+    int n_threads;        /* 0: one per core the process may use */
     enum reel_rounding rounding;
-    const char *chat_template;  /* NULL: recognised by its hash; else "qwen3", "smollm2", "chatml" */
-    const char *cache_dir;      /* NULL: no tokenizer or kernel cache is read or written */
+    const char *chat_template; /* NULL: recognised by its hash; else "qwen3", "smollm2", "chatml" */
+    const char *cache_dir;     /* NULL: no tokenizer or kernel cache is read or written */
     reel_progress_fn progress;
     void *progress_user;
 };
@@ -124,15 +124,15 @@ struct reel_sampling;
 
 struct reel_model_info {
     size_t size;
-    const char *name;        /* from the file, or the last part of its path */
-    const char *family;      /* "qwen3", "llama" */
-    const char *weight_type; /* "bf16", "q4_1", ...: the type most bytes have */
-    const char *backend;     /* "cpu", "cuda" */
+    const char *name;         /* from the file, or the last part of its path */
+    const char *family;       /* "qwen3", "llama" */
+    const char *weight_type;  /* "bf16", "q4_1", ...: the type most bytes have */
+    const char *backend;      /* "cpu", "cuda" */
     const char *backend_path; /* "reference", "portable", "avx2", "avx512", ..., GPU name */
-    uint64_t n_parameters;   /* a tied output matrix counted once */
-    uint64_t weight_bytes;   /* as stored, a tied output matrix counted once */
-    uint64_t token_bytes;    /* weight bytes one decoded token reads */
-    uint64_t kv_token_bytes; /* KV cache bytes per position, over all layers */
+    uint64_t n_parameters;    /* a tied output matrix counted once */
+    uint64_t weight_bytes;    /* as stored, a tied output matrix counted once */
+    uint64_t token_bytes;     /* weight bytes one decoded token reads */
+    uint64_t kv_token_bytes;  /* KV cache bytes per position, over all layers */
     int n_threads;
     int n_layers;
     int hidden;
@@ -143,7 +143,7 @@ struct reel_model_info {
     int vocab;       /* rows of the output matrix: the length of a logits vector */
     int max_context; /* positions the model was made for */
     int n_stop_ids;
-    const int32_t *stop_ids; /* borrowed from the model */
+    const int32_t *stop_ids;   /* borrowed from the model */
     const char *chat_template; /* "qwen3", "smollm2", "chatml", or NULL when unknown */
 };
 
@@ -162,6 +162,11 @@ REEL_API REEL_MUST_USE enum reel_status reel_model_inspect(const char *path, cha
 /* What this machine has, as one JSON object: "cpu" (cores, paths, memory), "gpus", "notes". */
 REEL_API REEL_MUST_USE enum reel_status reel_devices(char **json, struct reel_error *err);
 
+/* Bytes a second that n_threads (0: one per core) read from memory, the best of a few passes over
+ * 1 GB: what decoding, which reads every weight for every token, cannot beat. Takes a second. */
+REEL_API REEL_MUST_USE enum reel_status
+reel_measure_read_bandwidth(int n_threads, double *bytes_per_s, struct reel_error *err);
+
 /* ---- text and tokens ------------------------------------------------------------------------- */
 
 /* The model's tokenizer, borrowed from it. */
@@ -169,8 +174,7 @@ REEL_API const struct reel_tokenizer *reel_model_tokenizer(const struct reel_mod
 
 /* A tokenizer alone, from the same paths as reel_model_open. cache_dir may be NULL. */
 REEL_API REEL_MUST_USE enum reel_status reel_tokenizer_open(struct reel_tokenizer **out,
-                                                            const char *path,
-                                                            const char *cache_dir,
+                                                            const char *path, const char *cache_dir,
                                                             struct reel_error *err);
 REEL_API void reel_tokenizer_close(struct reel_tokenizer *tok);
 REEL_API int reel_tokenizer_size(const struct reel_tokenizer *tok); /* ids are below this */
@@ -216,9 +220,9 @@ struct reel_chat_options {
 
 /* The conversation as the model's template writes it. *text is the caller's to reel_free. */
 REEL_API REEL_MUST_USE enum reel_status
-reel_chat_text(const struct reel_model *model, const struct reel_message *messages,
-               int n_messages, const struct reel_chat_options *options, char **text,
-               size_t *n_bytes, struct reel_error *err);
+reel_chat_text(const struct reel_model *model, const struct reel_message *messages, int n_messages,
+               const struct reel_chat_options *options, char **text, size_t *n_bytes,
+               struct reel_error *err);
 
 /* The same as ids. Control tokens come from the template only: text inside messages that looks like
  * one is encoded as the characters it is. *ids is the caller's to reel_free. */
@@ -269,13 +273,14 @@ struct reel_eval {
     const int32_t *ids;      /* [n], or NULL when embeddings are given */
     const float *embeddings; /* f32 [n, hidden], or NULL when ids are given */
     enum reel_output output;
-    float *out; /* as `output` says; caller-owned; NULL with REEL_OUTPUT_NONE */
+    float *out;        /* as `output` says; caller-owned; NULL with REEL_OUTPUT_NONE */
     size_t out_floats; /* capacity of out, checked */
 };
 
 /* Appends n positions and evaluates them. On failure the session is as it was. A generation after
  * it needs the logits of the last position: they are on hand after REEL_OUTPUT_NONE and the logits
- * outputs, and made again from an id, but not from an embedding whose hidden state was asked for. */
+ * outputs, and made again from an id, but not from an embedding whose hidden state was asked for.
+ */
 REEL_API REEL_MUST_USE enum reel_status reel_session_eval(struct reel_session *session,
                                                           const struct reel_eval *eval,
                                                           struct reel_error *err);
@@ -285,9 +290,8 @@ REEL_API REEL_MUST_USE enum reel_status reel_session_truncate(struct reel_sessio
                                                               struct reel_error *err);
 
 /* Makes dst hold what src holds. Both must be open on the same model. */
-REEL_API REEL_MUST_USE enum reel_status reel_session_copy(struct reel_session *dst,
-                                                          const struct reel_session *src,
-                                                          struct reel_error *err);
+REEL_API REEL_MUST_USE enum reel_status
+reel_session_copy(struct reel_session *dst, const struct reel_session *src, struct reel_error *err);
 
 /* A snapshot is bytes the caller owns; it carries a check sum and the model's identity and is
  * refused by any other model. `restore` trusts nothing in it; on failure the session is empty. */
@@ -344,12 +348,12 @@ struct reel_token {
 };
 
 enum reel_stop_reason {
-    REEL_STOP_NONE = 0,   /* still running */
-    REEL_STOP_ID,         /* a stop id was drawn; it is delivered, with no text */
-    REEL_STOP_STRING,     /* a stop string came up; its text is not delivered, its ids are */
+    REEL_STOP_NONE = 0, /* still running */
+    REEL_STOP_ID,       /* a stop id was drawn; it is delivered, with no text */
+    REEL_STOP_STRING,   /* a stop string came up; its text is not delivered, its ids are */
     REEL_STOP_MAX_TOKENS,
-    REEL_STOP_CONTEXT,    /* the session is full */
-    REEL_STOP_CALLBACK,   /* on_token returned false */
+    REEL_STOP_CONTEXT,  /* the session is full */
+    REEL_STOP_CALLBACK, /* on_token returned false */
     REEL_STOP_CANCELLED
 };
 
@@ -360,13 +364,13 @@ struct reel_generation {
     size_t size;
     const struct reel_sampling *sampling; /* NULL: greedy */
     int max_tokens;                       /* 0: until the context is full */
-    const int32_t *stop_ids; /* NULL: the model's stop ids */
+    const int32_t *stop_ids;              /* NULL: the model's stop ids */
     int n_stop_ids;
     bool ignore_stop_ids;
     const char *const *stop_strings; /* at most 16, each 1 to 256 bytes */
     int n_stop_strings;
-    bool logprobs;       /* fill reel_token.logprob */
-    int n_top_logprobs;  /* 0 to REEL_MAX_TOP_LOGPROBS; implies logprobs */
+    bool logprobs;          /* fill reel_token.logprob */
+    int n_top_logprobs;     /* 0 to REEL_MAX_TOP_LOGPROBS; implies logprobs */
     reel_token_fn on_token; /* NULL: nobody listens, or reel_generation_next is used */
     void *user;
 };
@@ -388,17 +392,17 @@ REEL_API REEL_MUST_USE enum reel_status reel_generate(struct reel_session *sessi
                                                       struct reel_generation_result *result,
                                                       struct reel_error *err);
 
-/* The same, pulled: start, next until *token is NULL, finish; on_token is not called. `next` returns
- * one token as soon as there is one; it belongs to the session and is valid until the next call on
- * it. `finish` may be called at any time: what was computed ahead of the last delivered token is
- * dropped. The strings and lists named by `generation` must stay alive until then; in between, the
- * session answers only _length, _ids, _max_context and _cancel. */
+/* The same, pulled: start, next until *token is NULL, finish; on_token is not called. `next`
+ * returns one token as soon as there is one; it belongs to the session and is valid until the next
+ * call on it. `finish` may be called at any time: what was computed ahead of the last delivered
+ * token is dropped. The strings and lists named by `generation` must stay alive until then; in
+ * between, the session answers only _length, _ids, _max_context and _cancel. */
 REEL_API REEL_MUST_USE enum reel_status
 reel_generation_start(struct reel_session *session, const struct reel_generation *generation,
                       struct reel_error *err);
-REEL_API REEL_MUST_USE enum reel_status
-reel_generation_next(struct reel_session *session, const struct reel_token **token,
-                     struct reel_error *err);
+REEL_API REEL_MUST_USE enum reel_status reel_generation_next(struct reel_session *session,
+                                                             const struct reel_token **token,
+                                                             struct reel_error *err);
 REEL_API void reel_generation_finish(struct reel_session *session,
                                      struct reel_generation_result *result);
 
@@ -407,9 +411,10 @@ REEL_API void reel_generation_finish(struct reel_session *session,
 /* Writes a model folder (config.json, model.safetensors, a byte-level tokenizer) with the shapes of
  * `shape` ("qwen3-0.6b", "qwen3-1.7b", "smollm2-135m", ..., or the path of a config.json) and
  * weights from a counter-based generator: the same seed gives the same bytes on every machine. */
-REEL_API REEL_MUST_USE enum reel_status
-reel_synthesize(const char *folder, const char *shape, uint64_t seed, reel_progress_fn progress,
-                void *progress_user, struct reel_error *err);
+REEL_API REEL_MUST_USE enum reel_status reel_synthesize(const char *folder, const char *shape,
+                                                        uint64_t seed, reel_progress_fn progress,
+                                                        void *progress_user,
+                                                        struct reel_error *err);
 
 #ifdef __cplusplus
 }
