@@ -3,7 +3,7 @@
 # src/cli/demo_model.h. The assembler reads the bytes, so 12 MB cost the compiler nothing.
 set -eu
 folder=$1
-files='config.json generation_config.json tokenizer.json tokenizer_config.json model.safetensors'
+files='config.json generation_config.json tokenizer.json tokenizer_config.json model.safetensors golden.json'
 
 echo '/* Made by tools/embed_demo.sh. */'
 echo '#include "cli/demo_model.h"'

@@ -112,6 +112,8 @@ const char *const cli_environment[][2] = {
     { "XDG_STATE_HOME", "folder of the chat history; default ~/.local/state" },
     { "HF_HUB_CACHE", "the Hugging Face cache; default $HF_HOME/hub" },
     { "HF_HOME", "default ~/.cache/huggingface" },
+    { "HF_ENDPOINT", "address that reel pull fetches from; default https://huggingface.co" },
+    { "HF_TOKEN", "access token for reel pull; sent to that address only" },
     { "NO_COLOR", "when set and not empty, thinking is not dimmed" },
     { NULL, NULL },
 };

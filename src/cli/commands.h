@@ -11,6 +11,10 @@
     X(chat)                                                                                        \
     X(inspect)                                                                                     \
     X(tokenize)                                                                                    \
+    X(score)                                                                                       \
+    X(bench)                                                                                       \
+    X(verify)                                                                                      \
+    X(pull)                                                                                        \
     X(help)
 
 #define CLI_DECLARE(name) extern const struct cli_command cmd_##name;

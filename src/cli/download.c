@@ -27,8 +27,6 @@ struct sink {
     int64_t limit; /* most bytes the body may have in all; -1: none */
     int64_t have;  /* bytes already on disk when this request started */
     int64_t received;
-    bool started; /* the first body byte of this request was seen */
-    CURL *curl;
     struct download_client *client;
     int64_t total;
     bool cancelled;
@@ -52,15 +50,6 @@ void download_client_close(struct download_client *client) {
     client->curl = NULL;
 }
 
-/* A server that ignores the range request sends the whole file again: start over. */
-static bool restart_if_whole(struct sink *sink) {
-    long code = 0;
-    curl_easy_getinfo(sink->curl, CURLINFO_RESPONSE_CODE, &code);
-    if (code != 200 || sink->have == 0) return true;
-    sink->have = 0;
-    return ftruncate(sink->fd, 0) == 0 && lseek(sink->fd, 0, SEEK_SET) == 0;
-}
-
 static bool write_file(struct sink *sink, const char *bytes, size_t n) {
     while (n > 0) {
         ssize_t done = write(sink->fd, bytes, n);
@@ -79,14 +68,6 @@ static bool write_file(struct sink *sink, const char *bytes, size_t n) {
 static size_t on_body(char *bytes, size_t size, size_t n, void *user) {
     struct sink *sink = user;
     size_t n_bytes = size * n; /* curl promises at most 16 KB */
-    if (!sink->started) {
-        sink->started = true;
-        if (sink->fd >= 0 && !restart_if_whole(sink)) {
-            sink->status = err_set(sink->err, REEL_E_IO, "%s: cannot rewind: %s", sink->label,
-                                   strerror(errno));
-            return 0;
-        }
-    }
     sink->received += (int64_t)n_bytes;
     if (sink->limit >= 0 && sink->have + sink->received > sink->limit) {
         sink->status = err_set(sink->err, REEL_E_NETWORK,
@@ -151,21 +132,34 @@ static void prepare(struct download_client *client, const char *url, struct sink
     if (sink->have > 0) curl_easy_setopt(curl, CURLOPT_RESUME_FROM_LARGE, (curl_off_t)sink->have);
 }
 
-/* Whether trying again may help: the connection broke, as opposed to the server's saying no. */
-static bool is_cut(CURLcode code) {
-    return code == CURLE_PARTIAL_FILE || code == CURLE_RECV_ERROR || code == CURLE_GOT_NOTHING ||
-           code == CURLE_OPERATION_TIMEDOUT || code == CURLE_HTTP2_STREAM || code == CURLE_HTTP2;
+/* Whether trying again may help: the connection broke, or the server can only send files whole; as
+ * opposed to its saying no. */
+enum cut { NOT_CUT, CUT, CUT_WITHOUT_RANGES };
+
+static enum cut cut_kind(CURLcode code) {
+    switch (code) {
+    case CURLE_PARTIAL_FILE:
+    case CURLE_RECV_ERROR:
+    case CURLE_GOT_NOTHING:
+    case CURLE_OPERATION_TIMEDOUT:
+    case CURLE_HTTP2_STREAM:
+    case CURLE_HTTP2:
+        return CUT;
+    case CURLE_RANGE_ERROR:
+        return CUT_WITHOUT_RANGES;
+    default:
+        return NOT_CUT;
+    }
 }
 
 static enum reel_status request(struct download_client *client, const char *url, struct sink *sink,
-                                bool *cut, struct reel_error *err) {
+                                enum cut *cut, struct reel_error *err) {
     char curl_text[CURL_ERROR_SIZE] = "";
-    sink->curl = client->curl;
     sink->client = client;
     sink->err = err;
     prepare(client, url, sink, curl_text);
     CURLcode code = curl_easy_perform(client->curl);
-    *cut = is_cut(code);
+    *cut = cut_kind(code);
     if (code == CURLE_OK) return REEL_OK;
     if (sink->cancelled)
         return err_set(err, REEL_E_CANCELLED, "%s: cancelled after %lld bytes", sink->label,
@@ -185,7 +179,7 @@ static enum reel_status request(struct download_client *client, const char *url,
 enum reel_status download_text(struct download_client *client, const char *url, size_t limit,
                                struct buffer *out, struct reel_error *err) {
     out->limit = limit;
-    bool cut = false;
+    enum cut cut = NOT_CUT;
     struct sink sink = { .fd = -1, .text = out, .label = url, .limit = (int64_t)limit };
     return request(client, url, &sink, &cut, err);
 }
@@ -265,14 +259,16 @@ static enum reel_status fill_part(struct download_client *client, const struct d
             return err_set(err, REEL_E_IO, "%s: cannot seek: %s", file->path, strerror(errno));
         if (file->n_bytes >= 0 && have == file->n_bytes) return REEL_OK;
         if (file->n_bytes >= 0 && have > file->n_bytes && ftruncate(fd, 0) == 0) have = 0;
-        bool cut = false;
+        enum cut cut = NOT_CUT;
         struct sink sink = { .fd = fd,
                              .label = file->label,
                              .limit = file->n_bytes,
                              .have = have,
                              .total = file->n_bytes };
         status = request(client, file->url, &sink, &cut, err);
-        if (status == REEL_OK || !cut) return status;
+        if (status == REEL_OK || cut == NOT_CUT) return status;
+        if (cut == CUT_WITHOUT_RANGES && ftruncate(fd, 0) != 0)
+            return err_set(err, REEL_E_IO, "%s: cannot rewind: %s", file->path, strerror(errno));
         if (sink.received > 0) attempt = 0; /* it is moving: go on as long as it does */
     }
     return status;

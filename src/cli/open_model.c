@@ -51,14 +51,15 @@ enum reel_status cli_tokenizer_open(struct reel_tokenizer **tok, const struct cl
     return status;
 }
 
-enum reel_status cli_model_open(struct reel_model **model, const struct cli_args *args,
-                                const char *name, struct reel_error *err) {
+/* With the options that were typed, or on the plain reference. */
+static enum reel_status open_as(struct reel_model **model, const struct cli_args *args,
+                                const char *name, bool reference, struct reel_error *err) {
     struct progress progress;
     char *cache = NULL;
     struct reel_model_options options = {
         .size = sizeof options,
-        .device = cli_text(args, "device", NULL),
-        .cpu_path = cli_text(args, "cpu-path", NULL),
+        .device = reference ? "cpu" : cli_text(args, "device", NULL),
+        .cpu_path = reference ? "reference" : cli_text(args, "cpu-path", NULL),
         .n_threads = (int)cli_integer(args, "threads", 0),
         .rounding = strcmp(cli_text(args, "rounding", "fast"), "faithful") == 0
                         ? REEL_ROUNDING_FAITHFUL
@@ -75,6 +76,16 @@ enum reel_status cli_model_open(struct reel_model **model, const struct cli_args
     progress_end(&progress);
     free(cache);
     return status;
+}
+
+enum reel_status cli_model_open(struct reel_model **model, const struct cli_args *args,
+                                const char *name, struct reel_error *err) {
+    return open_as(model, args, name, false, err);
+}
+
+enum reel_status cli_model_open_reference(struct reel_model **model, const struct cli_args *args,
+                                          const char *name, struct reel_error *err) {
+    return open_as(model, args, name, true, err);
 }
 
 enum reel_status cli_session_open(struct reel_session **session, const struct reel_model *model,

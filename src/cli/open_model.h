@@ -13,6 +13,10 @@ enum reel_status cli_model_open(struct reel_model **model, const struct cli_args
 enum reel_status cli_tokenizer_open(struct reel_tokenizer **tok, const struct cli_args *args,
                                     const char *name, struct reel_error *err);
 
+/* The same model on the plain reference, to compare with. */
+enum reel_status cli_model_open_reference(struct reel_model **model, const struct cli_args *args,
+                                          const char *name, struct reel_error *err);
+
 /* With the option of cli_context_group. */
 enum reel_status cli_session_open(struct reel_session **session, const struct reel_model *model,
                                   const struct cli_args *args, struct reel_error *err);

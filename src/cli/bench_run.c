@@ -1,0 +1,181 @@
+#include "cli/bench_run.h"
+
+#include "base/memory.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define SEED 0x5eedu
+
+/* What one repeat needs; the arrays are for all repeats together. */
+struct run {
+    const struct reel_model *model;
+    struct reel_model_info info;
+    struct reel_session *session;
+    const struct bench_test *test;
+    int32_t *ids;     /* [depth + n_prompt + 1] */
+    float *logits;    /* [vocab] */
+    double *token_ms; /* [repeats, n_gen] */
+    int n_token_ms;
+    double last_s; /* when the previous token came */
+};
+
+static double now_s(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static void fill_ids(struct run *run, int n) {
+    uint64_t state = SEED;
+    for (int i = 0; i < n; i++) {
+        state = state * 6364136223846793005u + 1442695040888963407u;
+        run->ids[i] = (int32_t)((state >> 33) % (uint64_t)run->info.vocab);
+    }
+}
+
+static bool on_token(void *user, const struct reel_token *token) {
+    struct run *run = user;
+    (void)token;
+    double t = now_s();
+    run->token_ms[run->n_token_ms++] = (t - run->last_s) * 1e3;
+    run->last_s = t;
+    return true;
+}
+
+static enum reel_status prompt(struct run *run, const int32_t *ids, int n, struct reel_error *err) {
+    struct reel_eval eval = { .size = sizeof eval,
+                              .n = n,
+                              .ids = ids,
+                              .output = REEL_OUTPUT_LAST_LOGITS,
+                              .out = run->logits,
+                              .out_floats = (size_t)run->info.vocab };
+    return reel_session_eval(run->session, &eval, err);
+}
+
+/* Generates n_gen tokens after whatever the session holds. */
+static enum reel_status generate(struct run *run, struct reel_error *err) {
+    struct reel_generation_result result = { .size = sizeof result };
+    struct reel_generation generation = { .size = sizeof generation,
+                                          .max_tokens = run->test->n_gen,
+                                          .ignore_stop_ids = true,
+                                          .on_token = on_token,
+                                          .user = run };
+    enum reel_status status = reel_generate(run->session, &generation, &result, err);
+    if (status == REEL_OK && result.n_tokens != run->test->n_gen)
+        status = err_set(err, REEL_E_STATE, "%d of %d tokens were generated", result.n_tokens,
+                         run->test->n_gen);
+    return status;
+}
+
+/* One repeat: seconds in *s, time to the first id in *first_s. A test without a prompt evaluates
+ * one token first, inside the clock: then n_gen ids cost n_gen evaluations, as in llama-bench. */
+static enum reel_status repeat(struct run *run, double *s, double *first_s,
+                               struct reel_error *err) {
+    const struct bench_test *test = run->test;
+    int n_prompt = test->n_prompt > 0 ? test->n_prompt : 1, n_before = run->n_token_ms;
+    enum reel_status status = reel_session_truncate(run->session, 0, err);
+    if (status == REEL_OK && test->depth > 0)
+        status = reel_session_sync(run->session, run->ids, test->depth, NULL, err);
+    double start = now_s();
+    run->last_s = start;
+    if (status == REEL_OK) status = prompt(run, run->ids + test->depth, n_prompt, err);
+    *first_s = now_s() - start;
+    if (status == REEL_OK && test->n_gen > 0) status = generate(run, err);
+    *s = now_s() - start;
+    if (run->n_token_ms == n_before) return status;
+    *first_s = run->token_ms[n_before] * 1e-3;
+    if (test->n_prompt > 0) { /* the first id belongs to the prompt's time, not to decoding's */
+        run->n_token_ms--;
+        memmove(run->token_ms + n_before, run->token_ms + n_before + 1,
+                (size_t)(run->n_token_ms - n_before) * sizeof *run->token_ms);
+    }
+    return status;
+}
+
+static int compare_double(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Sorts in place. */
+static double quantile(double *values, int n, double q) {
+    if (n == 0) return 0;
+    qsort(values, (size_t)n, sizeof *values, compare_double);
+    return values[(int)ceil(q * (n - 1))];
+}
+
+/* Bytes that decoding one token reads, averaged over the test. */
+static double token_bytes(const struct run *run) {
+    double positions = run->test->depth + run->test->n_prompt + 0.5 * run->test->n_gen;
+    return (double)run->info.token_bytes + positions * (double)run->info.kv_token_bytes;
+}
+
+static void summarise(struct run *run, double *seconds, double *first_s, int repeats,
+                      struct bench_row *row) {
+    int n = run->test->n_prompt + run->test->n_gen;
+    double sum = 0, squares = 0;
+    for (int i = 0; i < repeats; i++) {
+        double rate = n / seconds[i];
+        sum += rate;
+        squares += rate * rate;
+    }
+    double mean = sum / repeats;
+    double variance = repeats > 1 ? (squares - sum * mean) / (repeats - 1) : 0;
+    *row = (struct bench_row){ .test = *run->test, .repeats = repeats, .tokens_per_s = mean };
+    row->tokens_per_s_sd = variance > 0 ? sqrt(variance) : 0;
+    row->median_per_s = n / quantile(seconds, repeats, 0.5);
+    row->first_token_ms = quantile(first_s, repeats, 0.5) * 1e3;
+    row->p50_ms = quantile(run->token_ms, run->n_token_ms, 0.5);
+    row->p99_ms = quantile(run->token_ms, run->n_token_ms, 0.99);
+    if (row->p50_ms > 0) row->bytes_per_s = token_bytes(run) / (row->p50_ms * 1e-3);
+}
+
+static enum reel_status prepare(struct run *run, int repeats, struct reel_error *err) {
+    const struct bench_test *test = run->test;
+    int n = test->depth + test->n_prompt + 1;
+    struct reel_session_options options = { .size = sizeof options,
+                                            .max_context = n + test->n_gen };
+    enum reel_status status = mem_zeroed(&run->ids, (size_t)n, sizeof *run->ids, "ids", err);
+    if (status == REEL_OK)
+        status =
+            mem_zeroed(&run->logits, (size_t)run->info.vocab, sizeof *run->logits, "logits", err);
+    if (status == REEL_OK) /* one run more: the warm-up */
+        status = mem_zeroed(&run->token_ms, (size_t)test->n_gen * (size_t)(repeats + 1),
+                            sizeof *run->token_ms, "token times", err);
+    if (status == REEL_OK) fill_ids(run, n);
+    if (status == REEL_OK) status = reel_session_open(&run->session, run->model, &options, err);
+    return status;
+}
+
+enum reel_status bench_measure(const struct reel_model *model, const struct bench_test *test,
+                               int repeats, reel_progress_fn progress, void *progress_user,
+                               struct bench_row *row, struct reel_error *err) {
+    struct run run = { .model = model, .info.size = sizeof run.info, .test = test };
+    double *seconds = NULL, *first_s = NULL;
+    reel_model_get_info(model, &run.info);
+    enum reel_status status = prepare(&run, repeats, err);
+    if (status == REEL_OK)
+        status = mem_zeroed(&seconds, (size_t)repeats, sizeof *seconds, "run times", err);
+    if (status == REEL_OK)
+        status = mem_zeroed(&first_s, (size_t)repeats, sizeof *first_s, "run times", err);
+    for (int i = -1; i < repeats && status == REEL_OK; i++) {
+        double s = 0, first = 0;
+        status = repeat(&run, &s, &first, err);
+        if (i < 0) run.n_token_ms = 0; /* the warm-up leaves no trace */
+        if (status == REEL_OK && i >= 0) seconds[i] = s, first_s[i] = first;
+        if (status == REEL_OK && progress &&
+            !progress(progress_user, "measuring", (uint64_t)(i + 2), (uint64_t)repeats + 1))
+            status = err_set(err, REEL_E_CANCELLED, "cancelled");
+    }
+    if (status == REEL_OK) summarise(&run, seconds, first_s, repeats, row);
+    reel_session_close(run.session);
+    free(run.ids);
+    free(run.logits);
+    free(run.token_ms);
+    free(seconds);
+    free(first_s);
+    return status;
+}

@@ -1,0 +1,42 @@
+/* Measuring a model: prompt processing, generation, and both together. */
+#ifndef REEL_CLI_BENCH_RUN_H
+#define REEL_CLI_BENCH_RUN_H
+
+#include "base/error.h"
+
+struct bench_test {
+    int n_prompt; /* tokens evaluated in one call; 0: none */
+    int n_gen;    /* tokens generated one after the other; 0: none */
+    int depth;    /* tokens already held before the clock starts */
+};
+
+/* One line of the table. Times are over `repeats` runs after one that is thrown away. */
+struct bench_row {
+    struct bench_test test;
+    int repeats;
+    double tokens_per_s, tokens_per_s_sd; /* mean and standard deviation, as llama-bench gives */
+    double median_per_s;
+    double first_token_ms; /* median; prompt and first id */
+    double p50_ms, p99_ms; /* per generated token, over all repeats; 0 without */
+    double bytes_per_s;    /* of weights and KV cache that decoding must read; 0 for prompts */
+};
+
+/* Greedy, stop ids ignored, tokens drawn from a fixed generator. Sampling and the hand-over of ids
+ * are inside the clock, tokenising is not. */
+enum reel_status bench_measure(const struct reel_model *model, const struct bench_test *test,
+                               int repeats, reel_progress_fn progress, void *progress_user,
+                               struct bench_row *row, struct reel_error *err);
+
+enum bench_format { BENCH_MARKDOWN, BENCH_CSV, BENCH_JSON };
+
+struct bench_report {
+    const struct reel_model_info *info;
+    const char *checked;     /* how the output was checked, in words */
+    double read_bytes_per_s; /* measured on this machine; 0: not measured */
+    const struct bench_row *rows;
+    int n_rows;
+};
+
+void bench_print(const struct bench_report *report, enum bench_format format);
+
+#endif

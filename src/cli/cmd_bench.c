@@ -1,0 +1,205 @@
+/* reel bench: tokens per second in llama-bench's terms, after a check that the output is right. */
+#include "base/memory.h"
+#include "cli/bench_run.h"
+#include "cli/check.h"
+#include "cli/commands.h"
+#include "cli/open_model.h"
+#include "cli/progress.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_LIST        16
+#define MAX_TOKENS      (1 << 20)
+#define CHECK_POSITIONS 4
+
+static const struct cli_option options[] = {
+    { .name = "n-prompt",
+      .letter = 'p',
+      .kind = CLI_TEXT,
+      .argument = "LIST",
+      .help = "prompt lengths to measure, separated by commas; default 512; 0 is none" },
+    { .name = "n-gen",
+      .letter = 'n',
+      .kind = CLI_TEXT,
+      .argument = "LIST",
+      .help = "numbers of tokens to generate; default 128; 0 is none" },
+    { .name = "pg",
+      .kind = CLI_TEXT,
+      .argument = "P,N",
+      .repeats = true,
+      .help = "a prompt of P and then N generated tokens, as one test" },
+    { .name = "n-depth",
+      .letter = 'd',
+      .kind = CLI_TEXT,
+      .argument = "LIST",
+      .help = "tokens already in the context before each test; default 0" },
+    { .name = "repetitions",
+      .letter = 'r',
+      .kind = CLI_INTEGER,
+      .argument = "N",
+      .least = 1,
+      .most = 1000,
+      .help = "timed runs of each test, after one untimed; default 5" },
+    { .name = "output",
+      .letter = 'o',
+      .kind = CLI_CHOICE,
+      .argument = "FORMAT",
+      .choices = "md csv json",
+      .help = "form of the table; default md" },
+};
+static const struct cli_group group = CLI_GROUP("Tests", options);
+
+struct list {
+    int values[MAX_LIST];
+    int n;
+};
+
+/* "128,512" with every value from 0 to MAX_TOKENS. */
+static enum reel_status read_list(struct list *list, const char *option, const char *text,
+                                  struct reel_error *err) {
+    list->n = 0;
+    for (const char *at = text;; at++) {
+        char *end = NULL;
+        errno = 0;
+        long value = strtol(at, &end, 10);
+        if (end == at || errno || value < 0 || value > MAX_TOKENS || list->n == MAX_LIST ||
+            (*end != ',' && *end != '\0'))
+            return err_set(err, REEL_E_ARGUMENT,
+                           "--%s: \"%s\" is not a list of 1 to %d integers from 0 to %d", option,
+                           text, MAX_LIST, MAX_TOKENS);
+        list->values[list->n++] = (int)value;
+        if (*end == '\0') return REEL_OK;
+        at = end;
+    }
+}
+
+struct tests {
+    struct bench_test *items;
+    int n, cap;
+};
+
+static enum reel_status add_test(struct tests *tests, int n_prompt, int n_gen, int depth,
+                                 struct reel_error *err) {
+    if (n_prompt == 0 && n_gen == 0) return REEL_OK;
+    if (tests->n == tests->cap) return err_set(err, REEL_E_LIMIT, "more than %d tests", tests->cap);
+    tests->items[tests->n++] =
+        (struct bench_test){ .n_prompt = n_prompt, .n_gen = n_gen, .depth = depth };
+    return REEL_OK;
+}
+
+/* Every test at one depth, in the order of the table. */
+static enum reel_status tests_at(struct tests *tests, const struct cli_args *args,
+                                 const struct list *prompts, const struct list *gens, int depth,
+                                 struct reel_error *err) {
+    enum reel_status status = REEL_OK;
+    for (int i = 0; i < prompts->n && status == REEL_OK; i++)
+        status = add_test(tests, prompts->values[i], 0, depth, err);
+    for (int i = 0; i < gens->n && status == REEL_OK; i++)
+        status = add_test(tests, 0, gens->values[i], depth, err);
+    for (int i = 0; cli_repeated(args, "pg", i) && status == REEL_OK; i++) {
+        struct list pair = { 0 };
+        const char *text = cli_repeated(args, "pg", i);
+        status = read_list(&pair, "pg", text, err);
+        if (status == REEL_OK && pair.n != 2)
+            status = err_set(err, REEL_E_ARGUMENT, "--pg: \"%s\" is not of the form P,N", text);
+        if (status == REEL_OK) status = add_test(tests, pair.values[0], pair.values[1], depth, err);
+    }
+    return status;
+}
+
+static enum reel_status list_tests(struct tests *tests, const struct cli_args *args,
+                                   struct reel_error *err) {
+    struct list prompts = { 0 }, gens = { 0 }, depths = { 0 };
+    enum reel_status status =
+        read_list(&prompts, "n-prompt", cli_text(args, "n-prompt", "512"), err);
+    if (status == REEL_OK) status = read_list(&gens, "n-gen", cli_text(args, "n-gen", "128"), err);
+    if (status == REEL_OK)
+        status = read_list(&depths, "n-depth", cli_text(args, "n-depth", "0"), err);
+    for (int i = 0; i < depths.n && status == REEL_OK; i++)
+        status = tests_at(tests, args, &prompts, &gens, depths.values[i], err);
+    if (status == REEL_OK && tests->n == 0)
+        status = err_set(err, REEL_E_ARGUMENT, "there is nothing to measure: every length is 0");
+    return status;
+}
+
+/* Speed is printed only for a model that computes what the reference computes. */
+static enum reel_status check(const struct reel_model *model, const struct cli_args *args,
+                              char *words, size_t n, struct reel_error *err) {
+    struct reference_result result = { 0 };
+    struct reel_model *reference = NULL;
+    enum reel_status status = cli_model_open_reference(&reference, args, args->arguments[0], err);
+    if (status == REEL_OK)
+        status = reference_check(model, reference, CHECK_POSITIONS, &result, err);
+    reel_model_close(reference);
+    snprintf(words, n, "output equal to the plain reference within %.1g rms over %d positions",
+             result.rms, result.n_positions);
+    return status;
+}
+
+static enum reel_status measure(const struct reel_model *model, const struct tests *tests,
+                                int repeats, struct bench_row *rows, struct reel_error *err) {
+    struct progress progress;
+    enum reel_status status = REEL_OK;
+    progress_start(&progress);
+    for (int i = 0; i < tests->n && status == REEL_OK; i++)
+        status = bench_measure(model, &tests->items[i], repeats, progress_update, &progress,
+                               &rows[i], err);
+    progress_end(&progress);
+    return status;
+}
+
+static enum bench_format format_of(const struct cli_args *args) {
+    const char *name = cli_text(args, "output", "md");
+    if (strcmp(name, "csv") == 0) return BENCH_CSV;
+    return strcmp(name, "json") == 0 ? BENCH_JSON : BENCH_MARKDOWN;
+}
+
+static enum reel_status run(const struct cli_args *args, struct reel_error *err) {
+    struct bench_test items[256];
+    struct bench_row rows[256];
+    struct tests tests = { .items = items, .cap = 256 };
+    struct reel_model_info info = { .size = sizeof info };
+    struct reel_model *model = NULL;
+    char checked[160] = "";
+    double read_bytes_per_s = 0;
+    enum reel_status status = list_tests(&tests, args, err);
+    if (status == REEL_OK) status = cli_model_open(&model, args, args->arguments[0], err);
+    if (status == REEL_OK) status = check(model, args, checked, sizeof checked, err);
+    if (status == REEL_OK) {
+        reel_model_get_info(model, &info);
+        status = reel_measure_read_bandwidth(info.n_threads, &read_bytes_per_s, err);
+    }
+    if (status == REEL_OK)
+        status = measure(model, &tests, (int)cli_integer(args, "repetitions", 5), rows, err);
+    if (status == REEL_OK) {
+        struct bench_report report = { .info = &info,
+                                       .checked = checked,
+                                       .read_bytes_per_s = read_bytes_per_s,
+                                       .rows = rows,
+                                       .n_rows = tests.n };
+        bench_print(&report, format_of(args));
+    }
+    reel_model_close(model);
+    return status;
+}
+
+const struct cli_command cmd_bench = {
+    .name = "bench",
+    .arguments = "MODEL",
+    .least_arguments = 1,
+    .most_arguments = 1,
+    .summary = "measure tokens per second and what share of the memory's bandwidth that is",
+    .description =
+        "The tests are llama-bench's: ppN reads a prompt of N tokens, tgN generates N, pp+tg does "
+        "both. Each is run once untimed and then several times; t/s is the mean and its standard "
+        "deviation. The other columns: median and 99th percentile of the time for one generated "
+        "token, median time to the first token, gigabytes of weights and KV cache read a second, "
+        "and that as a share of the read bandwidth measured on this machine in the same run.\n\n"
+        "Before anything is timed, the logits of a few positions are compared with the plain "
+        "reference; when they differ beyond rounding, no speed is printed.",
+    .groups = { &group, &cli_model_group },
+    .run = run,
+};
