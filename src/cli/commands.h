@@ -15,6 +15,8 @@
     X(bench)                                                                                       \
     X(verify)                                                                                      \
     X(pull)                                                                                        \
+    X(devices)                                                                                     \
+    X(doctor)                                                                                      \
     X(help)
 
 #define CLI_DECLARE(name) extern const struct cli_command cmd_##name;
