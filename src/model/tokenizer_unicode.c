@@ -2,9 +2,9 @@
  * tools/make_unicode_classes.py, which says why; not edited by hand. */
 #include "model/tokenizer_unicode.h"
 
+/* clang-format off */
 #define R(first, classes) { 0x##first, 0x##classes }
 
-/* clang-format off */
 const struct unicode_range unicode_ranges[] = {
     R(0,00), R(9,08), R(e,00), R(20,08), R(21,00), R(30,14),
     R(3a,00), R(41,01), R(5b,00), R(61,01), R(7b,00), R(85,08),
