@@ -1,3 +1,4 @@
+/* Typed look-ups in a parsed tree. */
 #include "base/json.h"
 
 #include "base/buffer.h"
@@ -5,70 +6,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* jansson 2.14 reports few failed allocations as such: most leave its text empty, and one inside a
- * string looks like a mistake in the file. A mistake fails at the same place when it is read again;
- * the memory that was missing once seldom does. */
-static bool out_of_memory(const json_error_t *at, const void *bytes, size_t n) {
-    if (json_error_code(at) == json_error_out_of_memory || at->text[0] == '\0') return true;
-    json_error_t again;
-    json_t *root = json_loadb(bytes, n, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &again);
-    bool same = !root && again.position == at->position && again.text[0] != '\0';
-    json_decref(root);
-    return !same;
-}
-
-/* Bytes of the string literal after its opening quote, as the value holds them; *p is moved past
- * the closing quote. */
-static size_t literal_bytes(const char **p, const char *end) {
-    size_t n = 0;
-    const char *c = *p;
-    for (; c < end && *c != '"'; c++, n++) {
-        if (*c != '\\' || ++c == end || *c != 'u' || end - c < 5) continue;
-        char digits[5] = { c[1], c[2], c[3], c[4], '\0' };
-        long code = strtol(digits, NULL, 16);
-        bool half_a_pair = code >= 0xd800 && code < 0xe000; /* two halves make 4 bytes */
-        n += code < 0x80 ? 0 : code < 0x800 || half_a_pair ? 1 : 2;
-        c += 4;
-    }
-    *p = c + 1;
-    return n;
-}
-
-static size_t text_bytes(const char *bytes, size_t n) {
-    const char *p = bytes, *end = bytes + n;
-    size_t total = 0;
-    while (p < end)
-        if (*p++ == '"') total += literal_bytes(&p, end);
-    return total;
-}
-
-/* The same of what was read. jansson bounds the depth. */
-static size_t value_bytes(const json_t *value) {
-    size_t total = 0;
-    if (json_is_string(value)) return json_string_length(value);
-    for (size_t i = 0; i < json_array_size(value); i++)
-        total += value_bytes(json_array_get(value, i));
-    json_t *object = (json_t *)(uintptr_t)value;
-    for (void *i = json_object_iter(object); i; i = json_object_iter_next(object, i))
-        total += strlen(json_object_iter_key(i)) + value_bytes(json_object_iter_value(i));
-    return total;
-}
-
-enum reel_status json_read(json_t **out, const char *name, const void *bytes, size_t n,
-                           struct reel_error *err) {
-    json_error_t at;
-    *out = json_loadb(bytes, n, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &at);
-    if (*out && value_bytes(*out) != text_bytes(bytes, n)) {
-        json_decref(*out); /* its lexer drops the bytes for which it finds no memory */
-        *out = NULL;
-        return err_memory(err, name, n);
-    }
-    if (*out) return REEL_OK;
-    if (out_of_memory(&at, bytes, n)) return err_memory(err, name, n);
-    return err_set(err, REEL_E_FORMAT, "%s: not valid JSON: line %d, column %d: %s", name, at.line,
-                   at.column, at.text);
-}
 
 static const char *type_name(const json_t *value) {
     switch (json_typeof(value)) {

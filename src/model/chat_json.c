@@ -1,9 +1,10 @@
-/* Everything below json_span_open walks text that jansson has accepted as whole, valid JSON, so the
- * walkers need no error paths for malformed input, and no recursion. */
+/* Everything below json_span_open walks text that json_read_lenient has accepted as whole, valid
+ * JSON, so the walkers need no error paths for malformed input, and no recursion. */
 #include "model/chat_json.h"
 
+#include "base/json.h"
+
 #include <ctype.h>
-#include <jansson.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,17 +14,12 @@ static bool is_space(char c) { return c == ' ' || c == '\t' || c == '\n' || c ==
 
 enum reel_status json_span_open(struct json_span *out, const char *what, const char *text,
                                 struct reel_error *err) {
-    json_error_t at;
     size_t n = strlen(text);
-    json_t *value = json_loadb(text, n,
-                               JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_ALLOW_NUL |
-                                   JSON_DECODE_INT_AS_REAL, /* else 2^63 would be refused */
-                               &at);
-    if (!value) {
-        if (json_error_code(&at) == json_error_out_of_memory) return err_memory(err, what, n);
-        return err_set(err, REEL_E_ARGUMENT, "%s: not valid JSON: line %d, column %d: %s", what,
-                       at.line, at.column, at.text);
-    }
+    json_t *value = NULL;
+    struct reel_error why;
+    enum reel_status status = json_read_lenient(&value, what, text, n, &why);
+    if (status == REEL_E_FORMAT) return err_set(err, REEL_E_ARGUMENT, "%s", why.text);
+    if (status != REEL_OK) return err_memory(err, what, n);
     json_decref(value);
     while (n && is_space(text[n - 1]))
         n--;
@@ -216,8 +212,9 @@ static bool is_real(struct json_span number) {
 }
 
 static enum reel_status read_real(struct json_span number, double *out, struct reel_error *err) {
-    json_t *value = json_loadb(number.at, number.n_bytes, JSON_DECODE_ANY, NULL);
-    if (!value) return err_memory(err, "a number", number.n_bytes);
+    json_t *value = NULL;
+    enum reel_status status = json_read_lenient(&value, "a number", number.at, number.n_bytes, err);
+    if (status != REEL_OK) return status;
     *out = json_number_value(value);
     json_decref(value);
     return REEL_OK;
