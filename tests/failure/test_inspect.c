@@ -12,8 +12,6 @@
 
 static char path[] = "/tmp/reel-inspect-XXXXXX";
 
-/* GGUF only: reading JSON while jansson's allocations fail is beyond saving (test_model_files.c).
- */
 static int make_file(void **state) {
     (void)state;
     faults_install();
@@ -34,26 +32,39 @@ static int drop_file(void **state) {
 
 static enum reel_status inspect(void *context, struct reel_error *err) {
     char *json = NULL;
-    (void)context;
-    enum reel_status status = reel_model_inspect(path, &json, err);
-    if (status == REEL_OK) assert_non_null(strstr(json, "\"problem\": null"));
+    enum reel_status status = reel_model_inspect(context, &json, err);
+    if (status == REEL_OK && context == path) assert_non_null(strstr(json, "\"problem\": null"));
     if (status != REEL_OK) assert_null(json);
     reel_free(json);
     return status;
 }
 
-static void a_description_is_whole_or_not_given(void **state) {
-    (void)state;
-    struct faults_sweep sweep = { .name = "reel_model_inspect", .run = inspect, .most = 2000 };
+static void check_every_failing_call(char *what, int most) {
+    struct faults_sweep sweep = {
+        .name = "reel_model_inspect", .run = inspect, .context = what, .most = most
+    };
     faults_sweep(&sweep, FAULT_ALLOC, FAULT_ONCE);
     faults_sweep(&sweep, FAULT_ALLOC, FAULT_ONWARD);
     sweep.may_succeed = true; /* what the machine has may stay unknown */
     faults_sweep(&sweep, FAULT_IO, FAULT_ONCE);
 }
 
+static void a_description_is_whole_or_not_given(void **state) {
+    (void)state;
+    check_every_failing_call(path, 2000);
+}
+
+static void a_folder_is_described_whole_or_not_at_all(void **state) {
+    (void)state;
+    static char folder[] = "models/demo";
+    if (access(folder, R_OK) != 0) skip();
+    check_every_failing_call(folder, 300);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_description_is_whole_or_not_given),
+        cmocka_unit_test(a_folder_is_described_whole_or_not_at_all),
     };
     return cmocka_run_group_tests(tests, make_file, drop_file);
 }
