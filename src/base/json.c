@@ -5,7 +5,6 @@
 
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 static const char *type_name(const json_t *value) {
     switch (json_typeof(value)) {
