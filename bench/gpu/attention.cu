@@ -77,10 +77,10 @@ struct partial {
 };
 
 /* One piece: scores of 16 positions by 2 heads, softmax in the lanes that hold them, then V. */
-__device__ static void attend(partial *r, const uint4 (&k)[8], const uint4 *v_tiles, const u32 *q, int lane, int left) {
+__device__ static void attend(partial *r, const uint4 *tiles, const u32 *q, int lane, int left) {
     float c[2][4] = {};
 #pragma unroll
-    for (int t = 0; t < 8; t++) mma(c[t & 1], k[t], q[t * 8], q[t * 8 + 4]);
+    for (int t = 0; t < 8; t++) mma(c[t & 1], tiles[t * 32], q[t * 8], q[t * 8 + 4]);
     int row = lane / 4;
 #pragma unroll
     for (int i = 0; i < 4; i++) {
@@ -107,7 +107,7 @@ __device__ static void attend(partial *r, const uint4 (&k)[8], const uint4 *v_ti
     for (int t = 0; t < 8; t++) {
 #pragma unroll
         for (int i = 0; i < 4; i++) r->o[t][i] *= f[i & 1];
-        mma(r->o[t], v_tiles[t * 32], b0, b1);
+        mma(r->o[t], tiles[(8 + t) * 32], b0, b1);
     }
 }
 
@@ -144,12 +144,12 @@ template <int S, int MERGE> __global__ void __launch_bounds__(608, 1) chain(args
         if (lane) return;
         w.left = 2000000000;
         int slot = 0;
-        u32 lap = 0;
+        u32 lap = 0, ring0 = smem_addr_kept(ring), full0 = smem_addr_kept(s.full), empty0 = smem_addr_kept(s.empty);
         for (int r = 0; r < a.rounds; r++)
             for (int i = 0; i < mine && w.left > 0; i++) {
                 const char *src = a.kv + (((size_t)(r % M_LAYERS) * M_KV_HEADS + group) * a.pieces + split + (size_t)i * S) * PIECE;
-                if (lap) mbar_wait(&s.empty[slot], (lap - 1) & 1, &w);
-                bulk_load(ring + (size_t)slot * PIECE, src, PIECE, &s.full[slot]);
+                if (lap) mbar_wait(empty0 + (u32)slot * 8, (lap - 1) & 1, &w);
+                bulk_load(ring0 + (u32)slot * PIECE, src, PIECE, full0 + (u32)slot * 8);
                 if (++slot == KV_SLOTS) slot = 0, lap++;
             }
         return;
@@ -174,6 +174,7 @@ template <int S, int MERGE> __global__ void __launch_bounds__(608, 1) chain(args
         u32 now = now_clk();
         s.marks[i] += now - clk, clk = now;
     };
+    u32 full0 = smem_addr_kept(s.full), empty0 = smem_addr_kept(s.empty);
     int first = 0; /* ring position of this round's first piece */
     u32 lap = 0;
     for (int r = 1; r <= a.rounds; r++) {
@@ -185,16 +186,11 @@ template <int S, int MERGE> __global__ void __launch_bounds__(608, 1) chain(args
         } else if (active) {
             int warps = mine < 16 ? mine : 16;
             partial p = { { -1e30f, -1e30f }, {}, {} };
-            uint4 k[8];
             int slot = first + warp;
             u32 turn = lap;
             if (slot >= KV_SLOTS) slot -= KV_SLOTS, turn++;
             bool have = warp < mine;
-            if (have) {
-                mbar_wait(&s.full[slot], turn & 1, &w);
-#pragma unroll
-                for (int i = 0; i < 8; i++) k[i] = ((const uint4 *)(ring + (size_t)slot * PIECE))[i * 32 + lane];
-            }
+            if (have) mbar_wait(full0 + (u32)slot * 8, turn & 1, &w);
             if (warp < 2) take_q(&a, &s, warp, lane, (u32)r, &w);
             mark(0);
             bar_sync(2, 512);
@@ -206,13 +202,11 @@ template <int S, int MERGE> __global__ void __launch_bounds__(608, 1) chain(args
                     if (i != warp) {
                         slot += 16;
                         if (slot >= KV_SLOTS) slot -= KV_SLOTS, turn++;
-                        mbar_wait(&s.full[slot], turn & 1, &w);
-#pragma unroll
-                        for (int j = 0; j < 8; j++) k[j] = ((const uint4 *)(ring + (size_t)slot * PIECE))[j * 32 + lane];
+                        mbar_wait(full0 + (u32)slot * 8, turn & 1, &w);
                     }
-                    attend(&p, k, (const uint4 *)(ring + (size_t)slot * PIECE) + 256 + lane, q, lane, a.n - from);
+                    attend(&p, (const uint4 *)(ring + (size_t)slot * PIECE) + lane, q, lane, a.n - from);
                     __syncwarp();
-                    if (lane == 0) mbar_arrive(&s.empty[slot], 1);
+                    if (lane == 0) mbar_arrive(empty0 + (u32)slot * 8, 1);
                 }
                 float l0 = xor_sum(p.l[0], 4, 32), l1 = xor_sum(p.l[1], 4, 32);
                 if (lane == 0) s.m[warp][0] = p.m[0], s.m[warp][1] = p.m[1], s.l[warp][0] = l0, s.l[warp][1] = l1;

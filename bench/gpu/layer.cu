@@ -3,6 +3,8 @@
  * 16 consumer warps split K; one epilogue warp sums, scales and publishes; one or two producer warps stream. */
 #include "shape.cuh"
 
+static const float TAPE_SCALE = 0.035f;
+
 enum {
     M_LAYERS = 28, QKV_TILES = 8, OUT_TILES = 4, UP_TILES = 12, DOWN_TILES = 6, LAYER_PIECES = 30, HEAD_PIECES = 297,
     TOKEN_PIECES = M_LAYERS * LAYER_PIECES + HEAD_PIECES,
@@ -41,27 +43,37 @@ struct worker {
     shared *s;
     char *ring;
     int warp, lane, slot;
-    u32 parity, epoch;
+    u32 parity, epoch, full0, empty0;
+    int in_token; /* VERIFY: the piece at slot */
+    u32 wrong;
     watch w;
 };
 
 __device__ static void slot_next(worker *w) {
+    if (++w->in_token == TOKEN_PIECES) w->in_token = 0;
     if (++w->slot == w->a->slots) w->slot = 0, w->parity ^= 1;
 }
 
+/* Counts tape words that are not what was wound; 16 bytes of piece in_token from byte at. */
+__device__ static void verify(worker *w, uint4 t, int at) {
+    size_t i = (((size_t)blockIdx.x * TOKEN_PIECES + (size_t)w->in_token) * PIECE + (size_t)at) / 4;
+    w->wrong += t.x != fill_pair(i, TAPE_SCALE, 1) || t.w != fill_pair(i + 3, TAPE_SCALE, 1);
+}
+
 /* This warp's 512 bytes of the next N pieces. */
-template <int N> __device__ static void tiles_take(worker *w, uint4 (&t)[N]) {
+template <bool VERIFY, int N> __device__ static void tiles_take(worker *w, uint4 (&t)[N]) {
     int mine = w->slot + w->lane; /* lane i waits for piece i */
     bool wrapped = mine >= w->a->slots, ok = w->lane >= N || w->a->no_stream;
     if (wrapped) mine -= w->a->slots;
-    while (!__all_sync(~0u, ok = ok || mbar_done(&w->s->full[mine], w->parity ^ (u32)wrapped)) && watch_spin(&w->w, MBAR_COST)) {}
+    while (!__all_sync(~0u, ok = ok || mbar_done(w->full0 + (u32)mine * 8, w->parity ^ (u32)wrapped)) && watch_spin(&w->w, MBAR_COST)) {}
 #pragma unroll
     for (int i = 0; i < N; i++) {
         t[i] = *(const uint4 *)(w->ring + (size_t)w->slot * PIECE + w->warp * 512 + w->lane * 16);
+        if (VERIFY) verify(w, t[i], w->warp * 512 + w->lane * 16);
         slot_next(w);
     }
     __syncwarp();
-    if (w->lane < N && !w->a->no_stream) mbar_arrive(&w->s->empty[mine], 1);
+    if (w->lane < N && !w->a->no_stream) mbar_arrive(w->empty0 + (u32)mine * 8, 1);
 }
 
 template <int L, int PF> __device__ static void gather(worker *w, const u64 *p, int lanes, u32 (&x)[L]) {
@@ -133,7 +145,7 @@ __device__ static float row_sum(const shared *s, int buf, int row) {
 
 enum { BAR_PARTS = 1, BAR_HEAD = 2, PARTS_THREADS = CONSUMER_THREADS + 32 };
 
-template <int U, int PF> __device__ static void consume(worker *w) {
+template <int U, int PF, bool VERIFY> __device__ static void consume(worker *w) {
     const args *a = w->a;
     const u64 *x = a->words;
     int kv_group = (int)blockIdx.x / 16;
@@ -144,7 +156,7 @@ template <int U, int PF> __device__ static void consume(worker *w) {
             w->epoch++;
             uint4 wq[QKV_TILES], wo[OUT_TILES], wu[UP_TILES], wd[DOWN_TILES];
             u32 h[1], q[1], o[2], m[1], g[3];
-            tiles_take(w, wq);
+            tiles_take<VERIFY>(w, wq);
             if (layer == 0) {
                 h[0] = a->embedding[(best % 4096) * 512 + (u32)(w->warp * 32 + w->lane)];
                 w->s->seen[w->warp] = now_clk();
@@ -155,18 +167,18 @@ template <int U, int PF> __device__ static void consume(worker *w) {
             }
             product<2, 4>(w, wq, h, 0);
             bar_arrive(BAR_PARTS, PARTS_THREADS);
-            tiles_take(w, wo);
+            tiles_take<VERIFY>(w, wo);
             gather<1, PF>(w, x + X_QKV + kv_group * 256 + w->warp * 16, 16, q);
             if (w->lane < 16) w->s->attn[w->warp * 16 + w->lane] = q[0];
             bar_arrive(BAR_PARTS, PARTS_THREADS);
             gather<2, PF>(w, x + X_ATTN + w->warp * 64, 32, o);
             product_folded<OUT_TILES>(w, wo, o, 1);
             bar_arrive(BAR_PARTS, PARTS_THREADS);
-            tiles_take(w, wu);
+            tiles_take<VERIFY>(w, wu);
             gather<1, PF>(w, x + X_MID + w->warp * 32, 32, m);
             product<3, 4>(w, wu, m, 0);
             bar_arrive(BAR_PARTS, PARTS_THREADS);
-            tiles_take(w, wd);
+            tiles_take<VERIFY>(w, wd);
             gather<3, PF>(w, x + X_GATED + w->warp * 96, 32, g);
             product_folded<DOWN_TILES>(w, wd, g, 1);
             bar_arrive(BAR_PARTS, PARTS_THREADS);
@@ -184,15 +196,17 @@ template <int U, int PF> __device__ static void consume(worker *w) {
         int quarter = 0;
         for (int p = 0; p < HEAD_PIECES; p++) {
             if (w->slot % N_CONSUMERS == w->warp) { /* by slot: a warp that skips laps could mistake one for the next */
-                if (w->lane == 0 && !a->no_stream) mbar_wait(&w->s->full[w->slot], w->parity, &w->w);
+                if (w->lane == 0 && !a->no_stream) mbar_wait(w->full0 + (u32)w->slot * 8, w->parity, &w->w);
                 __syncwarp();
 #pragma unroll 8
                 for (int k = 0; k < 16; k++) {
                     uint2 b = w->s->x[(quarter * 16 + k) * 4 + (w->lane & 3)];
-                    mma(d, *(const uint4 *)(w->ring + (size_t)w->slot * PIECE + k * 512 + w->lane * 16), b.x, b.y);
+                    uint4 t = *(const uint4 *)(w->ring + (size_t)w->slot * PIECE + k * 512 + w->lane * 16);
+                    if (VERIFY) verify(w, t, k * 512 + w->lane * 16);
+                    mma(d, t, b.x, b.y);
                 }
                 __syncwarp();
-                if (w->lane == 0 && !a->no_stream) mbar_arrive(&w->s->empty[w->slot], N_CONSUMERS);
+                if (w->lane == 0 && !a->no_stream) mbar_arrive(w->empty0 + (u32)w->slot * 8, N_CONSUMERS);
                 if (++quarter == 4) {
                     top = fmaxf(top, fmaxf(d[0], d[2]));
                     d[0] = d[1] = d[2] = d[3] = 0, quarter = 0;
@@ -281,31 +295,30 @@ __device__ static void produce(worker *w, int p) {
     int P = a->producers, slot = p, old = p, flying = 0, in_token = p;
     u32 round = 0, old_round = 0, next = now_clk() + blockIdx.x * 37 % 128 * (u32)(a->pace + 1) / 128;
     const char *tape = a->tape + (size_t)blockIdx.x * TOKEN_PIECES * PIECE;
+    u32 ring0 = smem_addr_kept(w->ring);
     for (int n = p; n < a->tokens * TOKEN_PIECES && w->w.left > 0; n += P) {
         bool head = in_token >= M_LAYERS * LAYER_PIECES;
-        if (round) mbar_wait(&s->empty[slot], (round - 1) & 1, &w->w);
-    #pragma unroll 1
-    for (;;) { /* retire what landed, then look at the cap, which the consumers' state moves */
-            while (flying && mbar_test(&s->full[old], old_round & 1)) {
-                flying--, old += P;
-                if (old >= a->slots) old -= a->slots, old_round++;
-            }
+        for (;;) { /* the cap moves with the consumers' state, so look again while waiting for the oldest piece */
             int cap = head ? a->cap_head : s->waiting ? a->cap_wait : a->cap_work;
             if (flying * P < cap || !watch_spin(&w->w, 1)) break;
+            if (!mbar_test(w->full0 + (u32)old * 8, old_round & 1)) continue;
+            flying--, old += P;
+            if (old >= a->slots) old -= a->slots, old_round++;
         }
+        if (round) mbar_wait(w->empty0 + (u32)slot * 8, (round - 1) & 1, &w->w);
         if (a->pace && !head) {
             while ((int)(now_clk() - next) < 0) {}
             next += (u32)a->pace;
             if ((int)(now_clk() - next) > 4 * a->pace) next = now_clk();
         }
-        bulk_load(w->ring + (size_t)slot * PIECE, tape + (size_t)in_token * PIECE, PIECE, &s->full[slot]);
+        bulk_load(ring0 + (u32)slot * PIECE, tape + (size_t)in_token * PIECE, PIECE, w->full0 + (u32)slot * 8);
         s->issued = (u32)n;
         flying++, slot += P, in_token += P;
         if (slot >= a->slots) slot -= a->slots, round++;
         if (in_token >= TOKEN_PIECES) in_token -= TOKEN_PIECES;
     }
     while (flying) { /* leave with nothing in flight */
-        mbar_wait(&s->full[old], old_round & 1, &w->w);
+        mbar_wait(w->full0 + (u32)old * 8, old_round & 1, &w->w);
         flying--, old += P;
         if (old >= a->slots) old -= a->slots, old_round++;
     }
@@ -325,7 +338,7 @@ __device__ static void prefetch(worker *w) {
     }
 }
 
-template <int U, int PF> __global__ void __launch_bounds__(CONSUMER_THREADS + 96, 1) decode(args a) {
+template <int U, int PF, bool VERIFY> __global__ void __launch_bounds__(CONSUMER_THREADS + 96, 1) decode(args a) {
     extern __shared__ __align__(128) char ring[];
     __shared__ __align__(16) shared s;
     if (threadIdx.x == 0) {
@@ -334,13 +347,14 @@ template <int U, int PF> __global__ void __launch_bounds__(CONSUMER_THREADS + 96
         s.waiting = 0, s.issued = 0;
     }
     __syncthreads();
-    worker w = { &a, &s, ring, (int)threadIdx.x / 32, (int)threadIdx.x % 32, 0, 0, 0, { PATIENCE } };
+    worker w = { &a, &s, ring, (int)threadIdx.x / 32, (int)threadIdx.x % 32, 0, 0, 0, smem_addr_kept(s.full), smem_addr_kept(s.empty), 0, 0, { PATIENCE } };
     if (w.warp > N_CONSUMERS) w.w.left = 2000000000; /* its spins are short */
-    if (w.warp < N_CONSUMERS) consume<U, PF>(&w);
+    if (w.warp < N_CONSUMERS) consume<U, PF, VERIFY>(&w);
     else if (w.warp == N_CONSUMERS) finish(&w);
     else if (w.lane == 0 && w.warp - N_CONSUMERS - 1 < a.producers && !a.no_stream) produce(&w, w.warp - N_CONSUMERS - 1);
     else if (w.lane == 0 && w.warp == N_CONSUMERS + 2 && a.ahead && !a.no_stream) prefetch(&w);
-    if (w.w.left <= 0) atomicAdd(a.errors, 1);
+    if (w.w.left <= 0) atomicAdd(a.errors, 1u << 24);
+    if (w.wrong) atomicAdd(a.errors, w.wrong);
 }
 
 static args base;
@@ -383,20 +397,22 @@ static void measure(const char *name, const void *k, int unroll, int pf, setting
     fflush(stdout);
 }
 
-#define RUN(name, U, PF, ...) measure(name, (const void *)decode<U, PF>, U, PF, setting{ __VA_ARGS__ })
+#define RUN(name, U, PF, ...) measure(name, (const void *)decode<U, PF, false>, U, PF, setting{ __VA_ARGS__ })
 
 int main() {
     size_t tape = (size_t)128 * TOKEN_PIECES * PIECE;
     char *p;
     u32 *emb;
     CK(cudaMalloc(&p, tape)), CK(cudaMalloc(&emb, 4096 * 2048));
-    fill_bf16<<<1024, 256>>>((u32 *)p, tape / 4, 0.035f, 1);
+    fill_bf16<<<1024, 256>>>((u32 *)p, tape / 4, TAPE_SCALE, 1);
     fill_bf16<<<1024, 256>>>(emb, 4096 * 512, 1.0f, 2);
     base.tape = p, base.embedding = emb;
     CK(cudaMalloc(&base.words, X_WORDS * 8)), CK(cudaMalloc(&base.ns, 128 * 8)), CK(cudaMalloc(&base.phase_clk, 128 * 40));
     CK(cudaMalloc(&base.hash, 4)), CK(cudaMalloc(&base.errors, 4));
     printf("bench,layers_unrolled,polls,cap_wait_kb,cap_work_kb,cap_head_kb,ring_kb,producers,pace_clk,l2_ahead_kb,l2_unit_kb,attn_clk,no_stream,"
            "no_wait,us_token,qkv,attn,out,up,down,to_qkv,to_attn,to_out,to_up,to_down\n");
+    measure("verify", (const void *)decode<1, 1, true>, 1, 1, setting{ 24, 24, 96, 16, 1 });
+    measure("verify", (const void *)decode<1, 1, true>, 1, 1, setting{ 48, 48, 96, 16, 2 });
     RUN("warm", 1, 1, 24, 24, 96, 16, 1);
     for (int cap : { 8, 16, 24, 32, 48, 64, 96 }) RUN("fixed", 1, 1, cap, cap, 96, 16, 1);
     for (int cap : { 16, 24, 32, 48 }) RUN("fixed_attn", 1, 1, cap, cap, 96, 16, 1, 0, 0, 0, 990); /* 0.5 us of attention */

@@ -38,7 +38,7 @@ struct watch {
     int left;
 };
 
-enum { PATIENCE = 20000000, POLL_COST = 16, MBAR_COST = 32, MBAR_SUSPEND_NS = 1000 };
+enum { PATIENCE = 20000000, POLL_COST = 16, MBAR_COST = 32 };
 
 __device__ static bool watch_spin(watch *w, int cost) { return (w->left -= cost) > 0; }
 
@@ -48,40 +48,47 @@ __device__ static void mbar_init(u64 *bar, int count) {
     asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(smem_addr(bar)), "r"(count) : "memory");
 }
 
-__device__ static void mbar_arrive(u64 *bar, int count) {
-    asm volatile("mbarrier.arrive.shared.b64 _, [%0], %1;" ::"r"(smem_addr(bar)), "r"(count) : "memory");
+__device__ static void mbar_arrive(u32 bar, int count) {
+    asm volatile("mbarrier.arrive.shared.b64 _, [%0], %1;" ::"r"(bar), "r"(count) : "memory");
 }
 
-__device__ static bool mbar_done(u64 *bar, u32 parity) {
+__device__ static bool mbar_done(u32 bar, u32 parity) {
     u32 ok;
-    asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared.b64 p, [%1], %2, %3; selp.u32 %0, 1, 0, p; }"
+    asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
                  : "=r"(ok)
-                 : "r"(smem_addr(bar)), "r"(parity), "r"(MBAR_SUSPEND_NS)
+                 : "r"(bar), "r"(parity)
                  : "memory");
     return ok;
 }
 
 /* Never suspends the thread, unlike mbar_done. */
-__device__ static bool mbar_test(u64 *bar, u32 parity) {
+__device__ static bool mbar_test(u32 bar, u32 parity) {
     u32 ok;
     asm volatile("{ .reg .pred p; mbarrier.test_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
                  : "=r"(ok)
-                 : "r"(smem_addr(bar)), "r"(parity)
+                 : "r"(bar), "r"(parity)
                  : "memory");
     return ok;
 }
 
-__device__ static void mbar_wait(u64 *bar, u32 parity, watch *w) {
+__device__ static void mbar_wait(u32 bar, u32 parity, watch *w) {
 #pragma unroll 1
     while (!mbar_done(bar, parity) && watch_spin(w, MBAR_COST)) {}
 }
 
-/* Global to shared memory, complete_tx on bar. bytes is a multiple of 16. */
-__device__ static void bulk_load(void *dst, const void *src, u32 bytes, u64 *bar) {
-    asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(smem_addr(bar)), "r"(bytes) : "memory");
-    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
-                     smem_addr(dst)),
-                 "l"(src), "r"(bytes), "r"(smem_addr(bar))
+/* A shared address the compiler keeps in a register: it would rather rebuild it from special registers at every
+ * use, some 100 clocks each time, and a producer's rate is its instructions' latencies in sequence. */
+__device__ static u32 smem_addr_kept(const void *p) {
+    u32 a;
+    asm volatile("mov.u32 %0, %1;" : "=r"(a) : "r"(smem_addr(p)));
+    return a;
+}
+
+/* Global to shared memory, complete_tx on bar; all shared addresses. bytes is a multiple of 16. */
+__device__ static void bulk_load(u32 dst, const void *src, u32 bytes, u32 bar) {
+    asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(bar), "r"(bytes) : "memory");
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(dst), "l"(src),
+                 "r"(bytes), "r"(bar)
                  : "memory");
 }
 
@@ -116,12 +123,13 @@ struct stream {
 __device__ static u64 stream_run(const stream *s, const char *tape, char *ring, u64 *full, volatile int *stop,
                                  volatile u32 *issued, watch *w) {
     u32 pos = 0, next = now_clk() + (u32)(blockIdx.x * 37 % 128) * (u32)(s->pace + 1) / 128;
+    u32 ring0 = smem_addr_kept(ring), full0 = smem_addr_kept(full);
     u64 n = 0;
     int head = 0, tail = 0, flying = 0;
     u32 phase = 0; /* parity of the slot at tail */
     while (!*stop && w->left > 0) {
         if (flying == s->slots) {
-            mbar_wait(&full[tail], phase, w);
+            mbar_wait(full0 + (u32)tail * 8, phase, w);
             if (++tail == s->slots) tail = 0, phase ^= 1;
             flying--;
         }
@@ -130,7 +138,7 @@ __device__ static u64 stream_run(const stream *s, const char *tape, char *ring, 
             next += (u32)s->pace;
             if ((int)(now_clk() - next) > 8 * s->pace) next = now_clk();
         }
-        bulk_load(ring + (size_t)head * s->piece, tape + pos, s->piece, &full[head]);
+        bulk_load(ring0 + (u32)head * s->piece, tape + pos, s->piece, full0 + (u32)head * 8);
         if (++head == s->slots) head = 0;
         flying++;
         pos += s->piece;
@@ -138,7 +146,7 @@ __device__ static u64 stream_run(const stream *s, const char *tape, char *ring, 
         n += s->piece, *issued = (u32)n;
     }
     for (; flying > 0; flying--) {
-        mbar_wait(&full[tail], phase, w);
+        mbar_wait(full0 + (u32)tail * 8, phase, w);
         if (++tail == s->slots) tail = 0, phase ^= 1;
     }
     return n;
@@ -173,12 +181,15 @@ __device__ static u32 hash32(u32 x) {
     return x ^ x >> 16;
 }
 
-/* bf16 pairs, uniform in +-scale. */
+/* Pair i of a filled array: uniform in +-scale. */
+__device__ static u32 fill_pair(size_t i, float scale, u32 seed) {
+    u32 h = hash32((u32)i * 2654435761u ^ seed);
+    return bf16_pair(scale * ((float)(h & 0xffff) / 32768.0f - 1.0f), scale * ((float)(h >> 16) / 32768.0f - 1.0f));
+}
+
 __global__ static void fill_bf16(u32 *p, size_t n, float scale, u32 seed) {
-    for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < n; i += (size_t)gridDim.x * blockDim.x) {
-        u32 h = hash32((u32)i * 2654435761u ^ seed ^ (u32)(i >> 32));
-        p[i] = bf16_pair(scale * ((float)(h & 0xffff) / 32768.0f - 1.0f), scale * ((float)(h >> 16) / 32768.0f - 1.0f));
-    }
+    for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < n; i += (size_t)gridDim.x * blockDim.x)
+        p[i] = fill_pair(i, scale, seed);
 }
 
 /* Cooperative launch timed with events; returns milliseconds. */
