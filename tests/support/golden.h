@@ -50,7 +50,7 @@ struct golden_logits {
     int32_t *at;      /* [n] */
     float *logits;    /* [n, GOLDEN_COLUMNS] of the float32 run, columns (16 at + j) mod vocab */
     float *largest;   /* [n] absolute logit of the float32 run */
-    float *rms, *max; /* [n] error of the bf16 run against the float32 run */
+    float *rms, *max; /* [n] error of the bf16 runs against the float32 run */
 };
 void golden_logits_read(struct golden_logits *logits, const struct golden *golden,
                         const char *prefix);
@@ -62,7 +62,8 @@ double golden_logits_error(const struct golden_logits *logits, int i, const floa
                            int vocab);
 
 /* The bound every rounding implementation is held to: RMS and maximum error against float32 at
- * most GOLDEN_BOUND times those of Hugging Face's own bf16 run, at every position. */
+ * most GOLDEN_BOUND times those of Hugging Face's own bf16 runs (the larger of its two kinds of
+ * attention), at every position. */
 #define GOLDEN_BOUND 1.25
 
 struct golden_ratio {

@@ -1,0 +1,302 @@
+/* Every CPU path through the public interface, on the miniatures: against a float32 run, its RMS
+ * and maximum error must be at most 1.25 times those of Hugging Face's own bf16 run, at every
+ * position, however the tokens are cut. A path this machine lacks is passed over. REEL_SOAK=1 adds
+ * the long run to 32,800 positions. */
+#include "cpu/reference_model.h"
+#include "tests/support/golden.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define N_POSITIONS 576
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || !defined(__OPTIMIZE__)
+#define N_TEACHER_FORCED 66
+#define LONG_LIMIT       102
+#else
+#define N_TEACHER_FORCED N_POSITIONS
+#define LONG_LIMIT       4100
+#endif
+
+static const char *const paths[] = { "reference", "portable", "avx2", "avx512", "amx", "neon" };
+
+#define N_PATHS ((int)(sizeof paths / sizeof paths[0]))
+
+static void require(enum reel_status status, const struct reel_error *err) {
+    if (status != REEL_OK) fail_msg("%s: %s", reel_status_name(status), err->text);
+}
+
+static float *new_floats(size_t n) {
+    float *p = calloc(n, sizeof *p);
+    assert_non_null(p);
+    return p;
+}
+
+/* NULL when the path is not of this machine or build. */
+static struct reel_model *open_path(const struct golden_model *m, const char *path) {
+    struct reel_model_options options = {
+        .size = sizeof options, .device = "cpu", .cpu_path = path, .n_threads = 2
+    };
+    struct reel_model *model = NULL;
+    struct reel_error err = { 0 };
+    enum reel_status status = reel_model_open(&model, m->folder, &options, &err);
+    if (status == REEL_E_UNSUPPORTED || status == REEL_E_ARGUMENT) return NULL;
+    require(status, &err);
+    return model;
+}
+
+static struct reel_session *open_session(const struct reel_model *model, int max_context) {
+    struct reel_session_options options = { .size = sizeof options, .max_context = max_context };
+    struct reel_session *session = NULL;
+    struct reel_error err = { 0 };
+    require(reel_session_open(&session, model, &options, &err), &err);
+    return session;
+}
+
+static void evaluate(struct reel_session *session, const int32_t *ids, int n,
+                     enum reel_output output, float *out, size_t out_floats) {
+    struct reel_error err = { 0 };
+    struct reel_eval eval = { .size = sizeof eval,
+                              .n = n,
+                              .ids = ids,
+                              .output = output,
+                              .out = out,
+                              .out_floats = out_floats };
+    require(reel_session_eval(session, &eval, &err), &err);
+}
+
+/* One miniature with its golden and the float32 logits of its ids. */
+struct scene {
+    const char *id;
+    struct golden golden;
+    struct golden_model model;
+    struct golden_logits stored;
+    int32_t *ids;
+    float *exact; /* [N_TEACHER_FORCED, vocab] */
+};
+
+static void scene_open(struct scene *s, const char *id) {
+    *s = (struct scene){ .id = id };
+    golden_open(&s->golden, id);
+    golden_model_open(&s->model, id);
+    golden_logits_read(&s->stored, &s->golden, "");
+    s->ids = golden_int(&s->golden, "ids");
+    s->exact = golden_exact_logits(&s->model, s->ids, N_TEACHER_FORCED, 0);
+    for (int i = 0; i < N_TEACHER_FORCED; i++) {
+        size_t row = (size_t)i * (size_t)s->model.config.vocab;
+        double error = golden_logits_error(&s->stored, i, s->exact + row, s->model.config.vocab);
+        assert_true(s->stored.at[i] == i && error <= 1e-4);
+    }
+}
+
+static void scene_close(struct scene *s) {
+    free(s->exact);
+    free(s->ids);
+    golden_logits_release(&s->stored);
+    golden_model_close(&s->model);
+    golden_close(&s->golden);
+}
+
+/* Logits [vocab] of a position; returns the larger of the two ratios. */
+static double judge(const struct scene *s, const char *path, int position, const float *logits) {
+    int vocab = s->model.config.vocab;
+    struct golden_ratio ratio = golden_logits_ratio(
+        &s->stored, position, logits, s->exact + (size_t)position * (size_t)vocab, vocab);
+    if (!(ratio.rms <= GOLDEN_BOUND && ratio.max <= GOLDEN_BOUND))
+        fail_msg("%s on %s: at %d the error is %.2f (rms) and %.2f (max) times that of the bf16 "
+                 "run",
+                 s->id, path, position, ratio.rms, ratio.max);
+    return ratio.rms > ratio.max ? ratio.rms : ratio.max;
+}
+
+static void check_whole(const struct scene *s, const char *path, const struct reel_model *model) {
+    size_t vocab = (size_t)s->model.config.vocab, n = N_TEACHER_FORCED * vocab;
+    float *logits = new_floats(n);
+    struct reel_session *session = open_session(model, N_POSITIONS);
+    double worst = 0;
+    evaluate(session, s->ids, N_TEACHER_FORCED, REEL_OUTPUT_ALL_LOGITS, logits, n);
+    for (int i = 0; i < N_TEACHER_FORCED; i++) {
+        double ratio = judge(s, path, i, logits + (size_t)i * vocab);
+        if (ratio > worst) worst = ratio;
+    }
+    print_message("%s on %s: at most %.2f times the error of the bf16 run\n", s->id, path, worst);
+    reel_session_close(session);
+    free(logits);
+}
+
+/* Pieces (0 ends), then 8 tokens one at a time; judged after the pieces and after each. */
+static void check_pieces(const struct scene *s, const char *path, const struct reel_model *model,
+                         const int *pieces) {
+    size_t vocab = (size_t)s->model.config.vocab;
+    float *logits = new_floats(vocab);
+    struct reel_session *session = open_session(model, 300);
+    int position = 0;
+    for (int i = 0; pieces[i]; position += pieces[i++])
+        evaluate(session, s->ids + position, pieces[i], REEL_OUTPUT_LAST_LOGITS, logits, vocab);
+    for (int step = 0; step <= 8; step++) {
+        judge(s, path, position - 1, logits);
+        evaluate(session, s->ids + position, 1, REEL_OUTPUT_LAST_LOGITS, logits, vocab);
+        position++;
+    }
+    reel_session_close(session);
+    free(logits);
+}
+
+static void every_path_is_within_the_bound(void **state) {
+    (void)state;
+    for (int i = 0; golden_ids[i]; i++) {
+        struct scene s;
+        scene_open(&s, golden_ids[i]);
+        for (int j = 0; j < N_PATHS; j++) {
+            if (j == 0 && i > 0) continue; /* test_reference.c does it on all */
+            struct reel_model *model = open_path(&s.model, paths[j]);
+            if (!model) continue;
+            check_whole(&s, paths[j], model);
+            reel_model_close(model);
+        }
+        scene_close(&s);
+    }
+}
+
+static void lengths_and_cuts_stay_within_the_bound(void **state) {
+    (void)state;
+    static const int all[][5] = { { 1 },  { 2 },  { 3 },   { 4 },   { 5 },   { 63 },
+                                  { 64 }, { 65 }, { 127 }, { 130 }, { 257 }, { 1, 63, 2, 64 } };
+    for (int i = 0; golden_ids[i]; i++) {
+        if (strcmp(golden_ids[i], "q3-w") == 0 && N_TEACHER_FORCED < N_POSITIONS) continue;
+        struct scene s;
+        scene_open(&s, golden_ids[i]);
+        for (int j = 1; j < N_PATHS; j++) { /* as above */
+            struct reel_model *model = open_path(&s.model, paths[j]);
+            for (size_t k = 0; model && k < sizeof all / sizeof all[0]; k++)
+                if (all[k][0] + 8 < N_TEACHER_FORCED || all[k][1])
+                    check_pieces(&s, paths[j], model, all[k]);
+            reel_model_close(model);
+        }
+        scene_close(&s);
+    }
+}
+
+static void faithful_rounding_gives_the_bits_of_the_reference(void **state) {
+    (void)state;
+    struct scene s;
+    scene_open(&s, "q3-b");
+    size_t n = 40 * (size_t)s.model.config.vocab;
+    float *made = new_floats(n), *expected = new_floats(n);
+    struct reel_error err = { 0 };
+
+    struct reel_model_options options = { .size = sizeof options,
+                                          .device = "cpu",
+                                          .rounding = REEL_ROUNDING_FAITHFUL };
+    struct reel_model *model = NULL;
+    require(reel_model_open(&model, s.model.folder, &options, &err), &err);
+    struct reel_session *session = open_session(model, 40);
+    evaluate(session, s.ids, 40, REEL_OUTPUT_ALL_LOGITS, made, n);
+    reel_session_close(session);
+    reel_model_close(model);
+
+    struct ref_options reference = { .mode = REF_FAITHFUL, .max_positions = 40 };
+    struct ref_state *run = NULL;
+    require(ref_state_open(&run, &s.model.config, &s.model.weights, &reference, &err), &err);
+    struct backend_eval eval = {
+        .n = 40, .ids = s.ids, .output = REEL_OUTPUT_ALL_LOGITS, .out = expected
+    };
+    require(ref_state_eval(run, &eval, &err), &err);
+    ref_state_close(run);
+    assert_memory_equal(made, expected, n * sizeof *made);
+    free(made);
+    free(expected);
+    scene_close(&s);
+}
+
+/* ---- a long run ------------------------------------------------------------------------------ */
+
+#define MAX_LONG 16
+
+/* Logits [n stored below limit, vocab] by one session. */
+static void run_long(const struct golden_logits *stored, const int32_t *ids,
+                     struct reel_session *session, int limit, size_t vocab, float *logits) {
+    int done = 0;
+    for (int i = 0; i < stored->n && stored->at[i] < limit; i++) {
+        int next = stored->at[i] + 1;
+        evaluate(session, ids + done, next - done, REEL_OUTPUT_LAST_LOGITS,
+                 logits + (size_t)i * vocab, vocab);
+        done = next;
+    }
+    assert_int_equal(reel_session_length(session), done);
+}
+
+/* The float32 logits at the same positions, from the reference. */
+static void run_long_exactly(const struct golden_logits *stored, const struct golden_model *m,
+                             const int32_t *ids, int limit, float *logits) {
+    struct ref_options options = { .mode = REF_EXACT, .max_positions = limit };
+    struct ref_state *run = NULL;
+    struct reel_error err = { 0 };
+    int done = 0;
+    require(ref_state_open(&run, &m->config, &m->weights, &options, &err), &err);
+    for (int i = 0; i < stored->n && stored->at[i] < limit; i++) {
+        struct backend_eval eval = { .position = done,
+                                     .n = stored->at[i] + 1 - done,
+                                     .ids = ids + done,
+                                     .output = REEL_OUTPUT_LAST_LOGITS,
+                                     .out = logits + (size_t)i * (size_t)m->config.vocab };
+        require(ref_state_eval(run, &eval, &err), &err);
+        done = stored->at[i] + 1;
+    }
+    ref_state_close(run);
+}
+
+static void a_long_run_stays_within_the_bound(void **state) {
+    (void)state;
+    int limit = getenv("REEL_SOAK") ? 32800 : LONG_LIMIT;
+    struct golden golden;
+    struct golden_model m;
+    struct golden_logits stored;
+    golden_open(&golden, "q3-long");
+    golden_model_open(&m, "q3-long");
+    golden_logits_read(&stored, &golden, "");
+    assert_true(stored.n <= MAX_LONG);
+    int32_t *ids = golden_int(&golden, "ids");
+    size_t vocab = (size_t)m.config.vocab;
+    float *exact = new_floats(MAX_LONG * vocab), *logits = new_floats(MAX_LONG * vocab);
+    run_long_exactly(&stored, &m, ids, limit, exact);
+    for (int j = 1; j < N_PATHS; j++) {
+        struct reel_model *model = open_path(&m, paths[j]);
+        if (!model) continue;
+        struct reel_session *session = open_session(model, limit);
+        run_long(&stored, ids, session, limit, vocab, logits);
+        for (int i = 0; i < stored.n && stored.at[i] < limit; i++) {
+            size_t row = (size_t)i * vocab;
+            assert_true(golden_logits_error(&stored, i, exact + row, (int)vocab) <= 1e-4);
+            struct golden_ratio ratio =
+                golden_logits_ratio(&stored, i, logits + row, exact + row, (int)vocab);
+            if (!(ratio.rms <= GOLDEN_BOUND && ratio.max <= GOLDEN_BOUND))
+                fail_msg("q3-long on %s: at %d the error is %.2f (rms) and %.2f (max) times that "
+                         "of the bf16 run",
+                         paths[j], stored.at[i], ratio.rms, ratio.max);
+        }
+        reel_session_close(session);
+        reel_model_close(model);
+    }
+    free(exact);
+    free(logits);
+    free(ids);
+    golden_logits_release(&stored);
+    golden_model_close(&m);
+    golden_close(&golden);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_path_is_within_the_bound),
+        cmocka_unit_test(lengths_and_cuts_stay_within_the_bound),
+        cmocka_unit_test(faithful_rounding_gives_the_bits_of_the_reference),
+        cmocka_unit_test(a_long_run_stays_within_the_bound),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
