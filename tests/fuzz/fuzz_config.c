@@ -1,0 +1,44 @@
+/* config.json, and after a zero byte generation_config.json. Whatever is accepted keeps its limits.
+ */
+#include "model/model_config.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
+
+static void check_limits(const struct model_config *c) {
+    float inv[MODEL_MAX_HEAD_DIM / 2];
+    bool ok = c->hidden >= 1 && c->hidden <= MODEL_MAX_HIDDEN && c->n_layers >= 1 &&
+              c->n_layers <= MODEL_MAX_LAYERS && c->n_heads >= 1 && c->n_heads <= MODEL_MAX_HEADS &&
+              c->n_kv_heads >= 1 && c->n_heads % c->n_kv_heads == 0 && c->head_dim >= 2 &&
+              c->head_dim % 2 == 0 && c->head_dim <= MODEL_MAX_HEAD_DIM && c->vocab >= 1 &&
+              c->vocab <= MODEL_MAX_VOCAB && c->max_context >= 1 &&
+              c->max_context <= MODEL_MAX_CONTEXT && c->rms_eps > 0 && c->n_stop_ids >= 0 &&
+              c->n_stop_ids <= MODEL_MAX_STOP_IDS;
+    if (!ok) abort();
+    model_rope_frequencies(c, inv);
+    for (int i = 0; i < c->head_dim / 2; i++)
+        if (!isfinite(inv[i])) abort();
+    for (int i = 0; i < c->n_stop_ids; i++)
+        if (c->stop_ids[i] < 0 || c->stop_ids[i] >= c->vocab) abort();
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
+    const uint8_t *zero = n ? memchr(data, 0, n) : NULL;
+    size_t first = zero ? (size_t)(zero - data) : n;
+    struct reel_memory_file files[] = {
+        { "config.json", data, first },
+        { "generation_config.json", zero ? zero + 1 : data, zero ? n - first - 1 : 0 },
+    };
+    struct model_source source;
+    struct model_config config;
+    struct reel_error err = { 0 };
+    if (model_source_open_memory(&source, "fuzz", files, zero ? 2 : 1, &err) != REEL_OK) return 0;
+    enum reel_status status = model_config_read(&config, &source, &err);
+    if (status == REEL_OK) check_limits(&config);
+    if (status != REEL_OK && (err.status != status || !err.text[0])) abort();
+    model_source_release(&source);
+    return 0;
+}
