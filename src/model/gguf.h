@@ -6,17 +6,28 @@
 #include "model/tensor_file.h"
 
 enum gguf_type {
-    GGUF_U8, GGUF_I8, GGUF_U16, GGUF_I16, GGUF_U32, GGUF_I32, GGUF_F32,
-    GGUF_BOOL, GGUF_STRING, GGUF_ARRAY, GGUF_U64, GGUF_I64, GGUF_F64
+    GGUF_U8,
+    GGUF_I8,
+    GGUF_U16,
+    GGUF_I16,
+    GGUF_U32,
+    GGUF_I32,
+    GGUF_F32,
+    GGUF_BOOL,
+    GGUF_STRING,
+    GGUF_ARRAY,
+    GGUF_U64,
+    GGUF_I64,
+    GGUF_F64
 };
 
 struct gguf_value {
     const char *key; /* borrowed from the file, not terminated */
     size_t key_bytes;
-    enum gguf_type type;          /* GGUF_ARRAY: see element_type and count */
+    enum gguf_type type; /* GGUF_ARRAY: see element_type and count */
     enum gguf_type element_type;
-    uint64_t count;               /* elements of an array; 1 otherwise */
-    const unsigned char *bytes;   /* the value (of a string: its text), or the first element */
+    uint64_t count;             /* elements of an array; 1 otherwise */
+    const unsigned char *bytes; /* the value (of a string: its text), or the first element */
     size_t n_bytes;
 };
 
@@ -41,8 +52,8 @@ const struct gguf_value *gguf_find(const struct gguf *gguf, const char *key);
  * integer type is accepted where the value fits. */
 enum reel_status gguf_get_int(const struct gguf *gguf, const char *key, int64_t min, int64_t max,
                               bool required, int64_t *out, struct reel_error *err);
-enum reel_status gguf_get_real(const struct gguf *gguf, const char *key, bool required,
-                               double *out, struct reel_error *err);
+enum reel_status gguf_get_real(const struct gguf *gguf, const char *key, bool required, double *out,
+                               struct reel_error *err);
 enum reel_status gguf_get_text(const struct gguf *gguf, const char *key, bool required,
                                const char **bytes, size_t *n_bytes, struct reel_error *err);
 

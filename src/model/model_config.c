@@ -350,15 +350,16 @@ enum reel_status model_config_read(struct model_config *config, const struct mod
 
 /* Llama 3's scaling of one frequency, in float32 as the reference computes it (transformers,
  * _compute_llama3_parameters): long wavelengths are stretched by `factor`, short ones stay, and
- * those between are interpolated. */
+ * those between are interpolated. Torch divides a number by a tensor as reciprocal, then product.
+ */
 static float scale_llama3(const struct model_config *config, float inv) {
     double low = config->rope_low_freq_factor, high = config->rope_high_freq_factor;
     double context = config->rope_original_context;
     float factor = (float)config->rope_factor;
-    float wavelength = (float)(2 * 3.141592653589793) / inv;
+    float wavelength = 1 / inv * (float)(2 * 3.141592653589793);
     if (wavelength < (float)(context / high)) return inv;
     if (wavelength > (float)(context / low)) return inv / factor;
-    float smooth = ((float)context / wavelength - (float)low) / (float)(high - low);
+    float smooth = (1 / wavelength * (float)context - (float)low) / (float)(high - low);
     return (1 - smooth) * inv / factor + smooth * inv;
 }
 

@@ -28,11 +28,11 @@ struct model_config {
     int n_kv_heads;
     int head_dim; /* even; not hidden / n_heads in general */
     int intermediate;
-    int vocab; /* rows of the embedding */
+    int vocab;       /* rows of the embedding */
     int max_context; /* positions */
     float rms_eps;
-    bool qk_norm;       /* Qwen3: RMSNorm over each head of q and k, before RoPE */
-    bool tied;          /* the output matrix is the embedding */
+    bool qk_norm; /* Qwen3: RMSNorm over each head of q and k, before RoPE */
+    bool tied;    /* the output matrix is the embedding */
     double rope_theta;
     enum rope_kind rope;
     double rope_factor, rope_low_freq_factor, rope_high_freq_factor; /* ROPE_LLAMA3 */
@@ -57,7 +57,7 @@ enum reel_status model_config_read(struct model_config *config, const struct mod
 /* `file` as gguf_open filled it: vocabulary and tied output are facts of the tensor list. */
 enum reel_status model_config_from_gguf(struct model_config *config, const struct gguf *gguf,
                                         const struct tensor_file *file, struct reel_error *err);
-/* The rules no single key can state: heads divide, even head_dim. `name` is the file in messages. */
+/* What no single key can state: heads divide, head_dim is even. `name` is the file in messages. */
 enum reel_status model_config_check(const struct model_config *config, const char *name,
                                     struct reel_error *err);
 

@@ -12,13 +12,13 @@
 #define TENSOR_MAX_FILES 512
 
 struct tensor {
-    const char *name;               /* owned by the tensor_file */
+    const char *name; /* owned by the tensor_file */
     enum dtype dtype;
     int rank;                       /* 0 to TENSOR_MAX_RANK */
     int64_t shape[TENSOR_MAX_RANK]; /* outermost first, as PyTorch prints it: [rows, columns] */
     const unsigned char *data;      /* borrowed from a map of the tensor_file; any alignment */
     size_t n_bytes;
-    int file;                       /* index into the tensor_file's maps, for messages */
+    int file; /* index into the tensor_file's maps, for messages */
 };
 
 /* A well-formed tensor that nothing in reel can use: an integer type, or too many dimensions. */

@@ -16,15 +16,15 @@ struct matrix {
 };
 
 struct layer_weights {
-    const float *attn_norm;  /* f32 [hidden] */
-    struct matrix q;         /* [n_heads * head_dim, hidden] */
-    struct matrix k, v;      /* [n_kv_heads * head_dim, hidden] */
-    struct matrix o;         /* [hidden, n_heads * head_dim] */
-    const float *q_norm;     /* f32 [head_dim], NULL without qk_norm */
+    const float *attn_norm; /* f32 [hidden] */
+    struct matrix q;        /* [n_heads * head_dim, hidden] */
+    struct matrix k, v;     /* [n_kv_heads * head_dim, hidden] */
+    struct matrix o;        /* [hidden, n_heads * head_dim] */
+    const float *q_norm;    /* f32 [head_dim], NULL without qk_norm */
     const float *k_norm;
-    const float *ffn_norm;   /* f32 [hidden] */
-    struct matrix gate, up;  /* [intermediate, hidden] */
-    struct matrix down;      /* [hidden, intermediate] */
+    const float *ffn_norm;  /* f32 [hidden] */
+    struct matrix gate, up; /* [intermediate, hidden] */
+    struct matrix down;     /* [hidden, intermediate] */
 };
 
 struct weights {

@@ -16,7 +16,7 @@ struct memory_plan {
     uint64_t kv_bytes;          /* of `context` positions */
     uint64_t scratch_bytes;     /* f32 activations of one chunk, and one row of logits */
     uint64_t total_bytes;
-    uint64_t token_bytes;       /* weight bytes that decoding one token reads */
+    uint64_t token_bytes; /* weight bytes that decoding one token reads */
 };
 
 void memory_plan_fill(struct memory_plan *plan, const struct model_config *config,
