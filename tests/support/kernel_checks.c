@@ -1,0 +1,393 @@
+#define _GNU_SOURCE /* MAP_ANONYMOUS */
+#include "tests/support/kernel_checks.h"
+
+#include "cpu/tile.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define WHY 200
+
+/* Rounding of sums in float32: a few hundred additions of 2^-24 each, relative to the sum of
+ * magnitudes. */
+#define SUM_BOUND 4e-6
+
+/* ---- random input ------------------------------------------------------------------------------
+ */
+
+static uint64_t random_bits(void) { /* splitmix64 */
+    static _Thread_local uint64_t state;
+    uint64_t z = (state += 0x9e3779b97f4a7c15u);
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+}
+
+static float random_value(void) { return (float)((double)(random_bits() >> 11) * 0x1p-52 - 1.0); }
+
+/* Offsets of a block's fp16 scale and minimum; -1 where there is none. */
+static void scale_offsets(enum dtype type, int *scale, int *min) {
+    *scale = type == DTYPE_Q6_K ? 208 : 0;
+    bool with_min =
+        type == DTYPE_Q4_1 || type == DTYPE_Q5_1 || type == DTYPE_Q4_K || type == DTYPE_Q5_K;
+    *min = with_min ? 2 : -1;
+}
+
+static void put_half(unsigned char *p, float x) {
+    uint16_t h = f16_from_f32(x);
+    memcpy(p, &h, sizeof h);
+}
+
+static void random_weights(enum dtype type, unsigned char *p, size_t n_bytes) {
+    int scale, min, block = dtype_block_bytes(type);
+    for (size_t i = 0; i < n_bytes; i++)
+        p[i] = (unsigned char)random_bits();
+    for (size_t i = 0; i < n_bytes; i += (size_t)block) {
+        float x = random_value();
+        uint16_t h = bf16_from_f32(x);
+        switch (type) {
+        case DTYPE_F32:
+            memcpy(p + i, &x, sizeof x);
+            continue;
+        case DTYPE_F16:
+            put_half(p + i, x);
+            continue;
+        case DTYPE_BF16:
+            memcpy(p + i, &h, sizeof h);
+            continue;
+        default:
+            break;
+        }
+        scale_offsets(type, &scale, &min);
+        put_half(p + i + scale, x * 0.05f);
+        if (min >= 0) put_half(p + i + min, random_value() * 0.3f);
+    }
+}
+
+/* n bytes that end where a page without access begins, so that reading past them dies. */
+struct guarded {
+    unsigned char *map, *bytes;
+    size_t map_bytes;
+};
+
+static struct guarded guarded_bytes(size_t n) {
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), pages = (n + page - 1) / page;
+    struct guarded g = { .map_bytes = (pages + 1) * page };
+    g.map = mmap(NULL, g.map_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (g.map == MAP_FAILED || mprotect(g.map + pages * page, page, PROT_NONE) != 0) abort();
+    g.bytes = g.map + pages * page - n;
+    return g;
+}
+
+static struct matrix random_matrix(enum dtype type, int rows, int columns, struct guarded *memory) {
+    size_t row_bytes = dtype_row_bytes(type, (size_t)columns), n = row_bytes * (size_t)rows;
+    *memory = guarded_bytes(n);
+    random_weights(type, memory->bytes, n);
+    return (struct matrix){ .dtype = type,
+                            .rows = rows,
+                            .columns = columns,
+                            .row_bytes = row_bytes,
+                            .data = memory->bytes };
+}
+
+static void *aligned(size_t n) {
+    void *p = aligned_alloc(64, (n + 127) / 64 * 64);
+    if (!p) abort();
+    memset(p, 0xff, (n + 127) / 64 * 64); /* NaN in every float type */
+    return p;
+}
+
+static int padded(int n) { return (n + VECTOR_PAD - 1) / VECTOR_PAD * VECTOR_PAD; }
+
+static float *random_values(int n) {
+    float *x = aligned((size_t)n * sizeof *x);
+    for (int i = 0; i < n; i++)
+        x[i] = bf16_to_f32(bf16_from_f32(random_value()));
+    return x;
+}
+
+/* The exact product, and what its rounding errors are relative to. */
+static double exact_dot(const struct matrix *w, int r, const float *x, double *magnitude) {
+    float *row = malloc((size_t)w->columns * sizeof *row);
+    double sum = 0, largest = 0, total = 0;
+    if (!row) abort();
+    dtype_to_f32(w->dtype, w->data + (size_t)r * w->row_bytes, row, (size_t)w->columns);
+    for (int i = 0; i < w->columns; i++) {
+        sum += (double)row[i] * (double)x[i];
+        largest = fmax(largest, fabs((double)row[i]));
+        total += fabs((double)x[i]);
+    }
+    free(row);
+    *magnitude = largest * total;
+    return sum;
+}
+
+static const int plain_columns[] = { 1, 2, 3, 15, 31, 33, 63, 64, 65, 127, 130, 200, 576, 1031 };
+static const int block_columns[] = { 32, 64, 96, 160, 288, 576, 1056 };
+static const int super_columns[] = { 256, 512, 1280 };
+
+static int columns_of(enum dtype type, const int **list) {
+    int block = dtype_block_elements(type);
+    *list = block == 1 ? plain_columns : block == 32 ? block_columns : super_columns;
+    return (int)(block == 1    ? sizeof plain_columns / sizeof(int)
+                 : block == 32 ? sizeof block_columns / sizeof(int)
+                               : sizeof super_columns / sizeof(int));
+}
+
+/* ---- one vector --------------------------------------------------------------------------------
+ */
+
+static bool dot_rows_case(const struct kernels *k, enum dtype type, int columns, char *why) {
+    enum { ROWS = 7, FIRST = 1, LAST = 6 };
+    struct guarded memory;
+    struct matrix w = random_matrix(type, ROWS, columns, &memory);
+    size_t n = (size_t)padded(columns);
+    float *x = random_values(columns), *y = aligned(ROWS * sizeof *y);
+    struct cpu_vector v = { aligned(2 * n), aligned(2 * n), aligned(4 * n), aligned(n / BLOCK * 4),
+                            aligned(n / BLOCK * 32) };
+    bool ok = true;
+    k->round_vector(x, columns, &v);
+    k->dot_rows[type](&w, &v, FIRST, LAST, y);
+    for (int r = 0; r < ROWS && ok; r++) {
+        double magnitude, want = exact_dot(&w, r, x, &magnitude);
+        if (r < FIRST || r >= LAST)
+            ok = isnan(y[r]);
+        else
+            ok = fabs((double)y[r] - want) <= SUM_BOUND * magnitude + 1e-30;
+        if (!ok)
+            snprintf(why, WHY, "%s, %d columns, row %d: %.9g, expected %.9g within %.3g",
+                     dtype_name(type), columns, r, (double)y[r], want, SUM_BOUND * magnitude);
+    }
+    munmap(memory.map, memory.map_bytes);
+    free(x), free(y), free(v.bf16), free(v.paired), free(v.values), free(v.sums), free(v.sums8);
+    return ok;
+}
+
+static bool check_dot_rows(const struct kernels *k, char *why) {
+    for (int type = 0; type < DTYPE_COUNT; type++) {
+        const int *columns;
+        int n = columns_of((enum dtype)type, &columns);
+        for (int i = 0; i < n; i++)
+            if (!dot_rows_case(k, (enum dtype)type, columns[i], why)) return false;
+    }
+    return true;
+}
+
+/* ---- many vectors ------------------------------------------------------------------------------
+ */
+
+static bool tile_case(const struct kernels *k, enum dtype type, int columns, int m, int first,
+                      int n_panels, char *why) {
+    enum { ROWS = 70 };
+    struct guarded memory;
+    struct matrix w = random_matrix(type, ROWS, columns, &memory);
+    size_t stride = (size_t)padded(columns), sums_stride = stride / BLOCK;
+    float *x = random_values(m * columns), *sums = aligned((size_t)m * sums_stride * 4);
+    uint16_t *rows = aligned((size_t)m * stride * 2);
+    for (int i = 0; i < m; i++) {
+        k->round_row(x + (size_t)i * (size_t)columns, columns, rows + (size_t)i * stride,
+                     sums + (size_t)i * sums_stride);
+        if (columns & 1) rows[(size_t)i * stride + (size_t)columns] = 0;
+    }
+    struct tile_scratch scratch;
+    float *floats = aligned(tile_scratch_floats(m) * sizeof *floats);
+    tile_scratch_place(&scratch, floats);
+    tile_product(k, &w, first, n_panels, &(struct tile_input){ m, rows, stride, sums, sums_stride },
+                 &scratch, scratch.c);
+    bool ok = true;
+    for (int i = 0; i < m && ok; i++)
+        for (int lane = 0; lane < TILE_ROWS && ok; lane++) {
+            float got = scratch.c[i * TILE_ROWS + lane];
+            double magnitude = 0, want = NAN;
+            if (lane >= n_panels * PANEL_LANES) {
+                ok = isnan(got); /* not ours to write */
+            } else if (first + lane < ROWS) {
+                want = exact_dot(&w, first + lane, x + (size_t)i * (size_t)columns, &magnitude);
+                ok = fabs((double)got - want) <= SUM_BOUND * magnitude + 1e-30;
+            }
+            if (!ok)
+                snprintf(why, WHY, "%s, %d columns, vector %d of %d, row %d: %.9g, expected %.9g",
+                         dtype_name(type), columns, i, m, first + lane, (double)got, want);
+        }
+    munmap(memory.map, memory.map_bytes);
+    free(x), free(sums), free(rows), free(floats);
+    return ok;
+}
+
+static bool check_tile(const struct kernels *k, char *why) {
+    static const int counts[] = { 1, 2, 3, 4, 5, 6, 7, 13 };
+    for (int type = 0; type < DTYPE_COUNT; type++) {
+        const int *columns;
+        int n = columns_of((enum dtype)type, &columns);
+        for (int i = 0; i < n; i++) {
+            int m = counts[(i + type) % 8];
+            if (!tile_case(k, (enum dtype)type, columns[i], m, 0, PANELS, why)) return false;
+            if (!tile_case(k, (enum dtype)type, columns[i], counts[i % 8], 64, 2, why))
+                return false;
+        }
+    }
+    return true;
+}
+
+/* Strides as attention uses them: panels side by side, steps far apart, adding to what is there. */
+static bool check_gemm_strides(const struct kernels *k, char *why) {
+    enum { M = 7, LANES = 5 * PANEL_LANES, PAIRS = 9 };
+    uint16_t panels[PAIRS * LANES * 2], a[M * PAIRS * 2];
+    float c[M * LANES];
+    for (int i = 0; i < PAIRS * LANES * 2; i++)
+        panels[i] = bf16_from_f32(random_value());
+    for (int i = 0; i < M * PAIRS * 2; i++)
+        a[i] = bf16_from_f32(random_value());
+    for (int i = 0; i < M * LANES; i++)
+        c[i] = (float)i;
+    k->gemm(&(struct gemm){ .m = M,
+                            .n_panels = 5,
+                            .k_pairs = PAIRS,
+                            .a = a,
+                            .a_stride = PAIRS * 2,
+                            .panels = panels,
+                            .panel_stride = 2 * PANEL_LANES,
+                            .step_stride = 2 * LANES,
+                            .c = c,
+                            .c_stride = LANES,
+                            .accumulate = true });
+    for (int i = 0; i < M; i++)
+        for (int lane = 0; lane < LANES; lane++) {
+            double want = i * LANES + lane;
+            for (int s = 0; s < 2 * PAIRS; s++)
+                want += (double)bf16_to_f32(a[i * PAIRS * 2 + s]) *
+                        (double)bf16_to_f32(panels[(s / 2) * LANES * 2 + lane * 2 + s % 2]);
+            if (fabs((double)c[i * LANES + lane] - want) > 1e-3) {
+                snprintf(why, WHY, "vector %d, lane %d: %.9g, expected %.9g", i, lane,
+                         (double)c[i * LANES + lane], want);
+                return false;
+            }
+        }
+    return true;
+}
+
+/* ---- elementwise -------------------------------------------------------------------------------
+ */
+
+static bool close_to(double got, double want, double bound, const char *what, int i, char *why) {
+    if (fabs(got - want) <= bound * fabs(want) + 1e-37 || (isnan(got) && isnan(want))) return true;
+    snprintf(why, WHY, "%s, element %d: %.9g, expected %.9g", what, i, got, want);
+    return false;
+}
+
+static bool check_rounding(const struct kernels *k, char *why) {
+    enum { N = 75 };
+    float x[N];
+    uint16_t got[N];
+    static const float special[] = { 0, -0.0f, INFINITY, -INFINITY, NAN, 1e-40f, -1e-40f, 3.4e38f };
+    for (int turn = 0; turn < 400; turn++) {
+        for (int i = 0; i < N; i++) {
+            uint32_t bits = (uint32_t)random_bits();
+            if (turn & 1) bits = (bits & 0xffff0000u) | 0x8000u; /* exactly half way */
+            memcpy(&x[i], &bits, sizeof bits);
+            if (turn == 0 && i < 8) x[i] = special[i];
+        }
+        k->round_bf16(x, N, got);
+        for (int i = 0; i < N; i++) {
+            uint16_t want = bf16_from_f32(x[i]);
+            bool nan = isnan(x[i]) && isnan(bf16_to_f32(got[i]));
+            if (got[i] != want && !nan) {
+                snprintf(why, WHY, "%.9g becomes 0x%04x, expected 0x%04x", (double)x[i],
+                         (unsigned)got[i], (unsigned)want);
+                return false;
+            }
+        }
+    }
+    return true;
+}
+
+static bool check_elementwise(const struct kernels *k, char *why) {
+    for (int n = 2; n <= 80; n += 2) {
+        float x[80], w[80], y[80], z[80], cos[40], sin[40];
+        double squares = 0;
+        for (int i = 0; i < n; i++) {
+            x[i] = random_value() * 8;
+            w[i] = random_value();
+            squares += (double)x[i] * (double)x[i];
+        }
+        k->norm(x, w, n, 1e-6f, y);
+        for (int i = 0; i < n; i++)
+            if (!close_to((double)y[i], (double)x[i] * (double)w[i] / sqrt(squares / n + 1e-6),
+                          1e-6, "norm", i, why))
+                return false;
+        k->swiglu(x, w, n, y);
+        for (int i = 0; i < n; i++)
+            if (!close_to((double)y[i], (double)x[i] / (1 + exp(-(double)x[i])) * (double)w[i],
+                          2e-6, "swiglu", i, why))
+                return false;
+        for (int i = 0; i < n / 2; i++) {
+            cos[i] = random_value();
+            sin[i] = random_value();
+        }
+        memcpy(y, x, sizeof y);
+        k->rope(y, n, cos, sin);
+        for (int i = 0; i < n / 2; i++) {
+            double a = (double)x[i], b = (double)x[n / 2 + i], c = (double)cos[i],
+                   s = (double)sin[i];
+            if (fabs((double)y[i] - (a * c - b * s)) > 4e-6 ||
+                fabs((double)y[n / 2 + i] - (b * c + a * s)) > 4e-6) {
+                snprintf(why, WHY, "rope, pair %d of %d", i, n / 2);
+                return false;
+            }
+        }
+        memcpy(z, x, sizeof z);
+        k->add(z, w, n);
+        k->scale(z, 0.5f, n);
+        for (int i = 0; i < n; i++)
+            if (!close_to((double)z[i], (double)((x[i] + w[i]) * 0.5f), 0, "add, scale", i, why))
+                return false;
+    }
+    return true;
+}
+
+/* In pieces as attention takes it: the merged result must be the whole softmax. */
+static bool check_softmax(const struct kernels *k, char *why) {
+    for (int n = 1; n <= 70; n++) {
+        float scores[70];
+        uint16_t p[72];
+        double largest = -1e30, total = 0;
+        for (int i = 0; i < n; i++) {
+            scores[i] = random_value() * 60;
+            largest = fmax(largest, (double)scores[i] * 0.5);
+        }
+        for (int i = 0; i < n; i++)
+            total += exp((double)scores[i] * 0.5 - largest);
+        float max = -INFINITY, sum = 0;
+        int half = n / 2;
+        memset(p, 0xff, sizeof p);
+        if (half) k->softmax(scores, half, 0.5f, p, &max, &sum);
+        float correction = k->softmax(scores + half, n - half, 0.5f, p + 36, &max, &sum);
+        if (((n - half) & 1) && p[36 + n - half] != 0) {
+            snprintf(why, WHY, "%d scores: the odd neighbour is not cleared", n - half);
+            return false;
+        }
+        if (!close_to((double)sum, total, 1e-5, "sum", n, why) ||
+            !close_to((double)max, largest, 1e-6, "max", n, why))
+            return false;
+        for (int i = 0; i < n; i++) {
+            double got = (double)bf16_to_f32(i < half ? p[i] : p[36 + i - half]);
+            if (i < half) got *= (double)correction;
+            double want = exp((double)scores[i] * 0.5 - largest);
+            if (want > 1e-30 && !close_to(got, want, 5e-3, "p", i, why)) return false;
+        }
+    }
+    return true;
+}
+
+const struct kernel_check kernel_checks[N_KERNEL_CHECKS] = {
+    { "a vector times rows of every type equals the exact sum", check_dot_rows },
+    { "many vectors times a tile of every type equal the exact sums", check_tile },
+    { "panels and steps may lie anywhere, and results are added", check_gemm_strides },
+    { "rounding to bf16 is to nearest even, bit by bit", check_rounding },
+    { "norm, gate, rotation, sum and scale are right to float32", check_elementwise },
+    { "softmax in two pieces equals softmax in one", check_softmax },
+};

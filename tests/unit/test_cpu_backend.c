@@ -1,0 +1,524 @@
+/* The fast engine against the reference on small random models: odd shapes, every weight type,
+ * every path of this machine. */
+#include "cpu/cpu_path.h"
+#include "runtime/backend.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+/* ---- a random model ----------------------------------------------------------------------------
+ */
+
+static uint64_t random_state;
+
+static uint64_t random_bits(void) { /* splitmix64 */
+    uint64_t z = (random_state += 0x9e3779b97f4a7c15u);
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+}
+static float random_value(void) { return (float)((double)(random_bits() >> 11) * 0x1p-52 - 1.0); }
+
+struct shape {
+    const char *name;
+    int hidden, heads, kv_heads, head_dim, inter, vocab;
+    bool qk_norm;
+    enum dtype type;
+    enum dtype down_type; /* K-quants are mixed in real files */
+};
+
+static const struct shape shapes[] = {
+    { "odd sizes", 74, 3, 3, 10, 51, 131, true, DTYPE_BF16, DTYPE_BF16 },
+    { "groups of 4", 128, 8, 2, 16, 96, 97, true, DTYPE_BF16, DTYPE_F32 },
+    { "one group", 64, 6, 1, 80, 160, 70, false, DTYPE_F16, DTYPE_BF16 },
+    { "wide groups", 96, 40, 1, 32, 64, 66, false, DTYPE_Q8_0, DTYPE_Q5_1 },
+    { "Q4_1", 192, 3, 1, 64, 160, 130, false, DTYPE_Q4_1, DTYPE_Q4_1 },
+    { "Q4_0, Q5_0", 64, 4, 2, 32, 96, 65, true, DTYPE_Q4_0, DTYPE_Q5_0 },
+    { "Q4_K, Q6_K", 256, 2, 1, 128, 512, 70, true, DTYPE_Q4_K, DTYPE_Q6_K },
+    { "Q5_K, F32", 256, 4, 4, 64, 256, 64, false, DTYPE_Q5_K, DTYPE_F32 },
+};
+#define N_SHAPES (int)(sizeof shapes / sizeof *shapes)
+#define N_LAYERS 2
+
+struct small_model {
+    struct model model;
+    struct layer_weights layers[N_LAYERS];
+    void *owned[64];
+    int n_owned;
+};
+
+static void *own(struct small_model *m, size_t n) {
+    void *p = malloc(n);
+    assert_non_null(p);
+    return m->owned[m->n_owned++] = p;
+}
+
+static const float *random_norm(struct small_model *m, int n) {
+    float *w = own(m, (size_t)n * sizeof *w);
+    for (int i = 0; i < n; i++)
+        w[i] = 1 + 0.2f * random_value();
+    return w;
+}
+
+static void put_half(unsigned char *p, float x) {
+    uint16_t h = f16_from_f32(x);
+    memcpy(p, &h, sizeof h);
+}
+
+/* Weights of about 1 / sqrt(columns) in every type, so that the model neither fades nor explodes.
+ */
+static struct matrix random_matrix(struct small_model *m, enum dtype type, int rows, int columns) {
+    size_t row_bytes = dtype_row_bytes(type, (size_t)columns), n = row_bytes * (size_t)rows;
+    unsigned char *p = own(m, n);
+    const size_t block = (size_t)dtype_block_bytes(type);
+    const float spread = 1.7f / sqrtf((float)columns);
+    for (size_t i = 0; i < n; i++)
+        p[i] = (unsigned char)random_bits();
+    for (size_t i = 0; i < n; i += block) {
+        float x = random_value() * spread;
+        uint16_t h = bf16_from_f32(x);
+        switch (type) {
+        case DTYPE_F32:
+            memcpy(p + i, &x, sizeof x);
+            break;
+        case DTYPE_F16:
+            put_half(p + i, x);
+            break;
+        case DTYPE_BF16:
+            memcpy(p + i, &h, sizeof h);
+            break;
+        case DTYPE_Q8_0:
+            put_half(p + i, spread / 128);
+            break;
+        case DTYPE_Q4_0:
+            put_half(p + i, spread / 8);
+            break;
+        case DTYPE_Q5_0:
+            put_half(p + i, spread / 16);
+            break;
+        case DTYPE_Q6_K:
+            put_half(p + i + 208, spread / 32 / 128);
+            break;
+        default: /* with minima: quants from 0 to 15 or 31, made symmetric */
+            put_half(p + i, type == DTYPE_Q4_1   ? spread / 8
+                            : type == DTYPE_Q5_1 ? spread / 16
+                            : type == DTYPE_Q4_K ? spread / 8 / 64
+                                                 : spread / 16 / 64);
+            put_half(p + i + 2, type == DTYPE_Q4_1 || type == DTYPE_Q5_1 ? -spread : spread / 64);
+        }
+    }
+    return (struct matrix){ type, rows, columns, row_bytes, p };
+}
+
+static struct small_model *random_model(const struct shape *s) {
+    struct small_model *m = calloc(1, sizeof *m);
+    assert_non_null(m);
+    random_state = (uint64_t)s->hidden;
+    m->model.config = (struct model_config){
+        .hidden = s->hidden,
+        .n_layers = N_LAYERS,
+        .n_heads = s->heads,
+        .n_kv_heads = s->kv_heads,
+        .head_dim = s->head_dim,
+        .intermediate = s->inter,
+        .vocab = s->vocab,
+        .max_context = 4096,
+        .rms_eps = 1e-6f,
+        .qk_norm = s->qk_norm,
+        .rope_theta = 10000,
+    };
+    int q = s->heads * s->head_dim, kv = s->kv_heads * s->head_dim;
+    enum dtype wide = dtype_block_elements(s->type) > 1 && q % dtype_block_elements(s->type)
+                          ? DTYPE_BF16
+                          : s->type; /* for o, whose columns are q */
+    for (int i = 0; i < N_LAYERS; i++)
+        m->layers[i] = (struct layer_weights){
+            .attn_norm = random_norm(m, s->hidden),
+            .q = random_matrix(m, s->type, q, s->hidden),
+            .k = random_matrix(m, s->type, kv, s->hidden),
+            .v = random_matrix(m, s->type, kv, s->hidden),
+            .o = random_matrix(m, wide, s->hidden, q),
+            .q_norm = s->qk_norm ? random_norm(m, s->head_dim) : NULL,
+            .k_norm = s->qk_norm ? random_norm(m, s->head_dim) : NULL,
+            .ffn_norm = random_norm(m, s->hidden),
+            .gate = random_matrix(m, s->type, s->inter, s->hidden),
+            .up = random_matrix(m, s->type, s->inter, s->hidden),
+            .down = random_matrix(m, s->down_type, s->hidden, s->inter),
+        };
+    m->model.weights = (struct weights){
+        .embedding = random_matrix(m, s->type, s->vocab, s->hidden),
+        .final_norm = random_norm(m, s->hidden),
+        .head = random_matrix(m, s->type, s->vocab, s->hidden),
+        .layers = m->layers,
+        .n_layers = N_LAYERS,
+    };
+    return m;
+}
+
+static void free_model(struct small_model *m) {
+    for (int i = 0; i < m->n_owned; i++)
+        free(m->owned[i]);
+    free(m);
+}
+
+/* ---- running it --------------------------------------------------------------------------------
+ */
+
+#define MAX_TOKENS 600
+
+static int32_t token_ids[MAX_TOKENS];
+
+static void choose_ids(int vocab) {
+    for (int i = 0; i < MAX_TOKENS; i++)
+        token_ids[i] = (int32_t)(random_bits() % (uint64_t)vocab);
+}
+
+struct running {
+    struct backend *backend;
+    struct backend_state *state;
+    int vocab;
+};
+
+static struct running open_running(const struct small_model *m, const char *path, int n_threads) {
+    struct running r = { .vocab = m->model.config.vocab };
+    struct backend_options options = { .cpu_path = path, .n_threads = n_threads };
+    assert_int_equal(cpu_backend.open(&r.backend, &m->model, &options, NULL), REEL_OK);
+    assert_int_equal(cpu_backend.state_open(&r.state, r.backend, MAX_TOKENS, NULL), REEL_OK);
+    return r;
+}
+
+static void close_running(struct running *r) {
+    cpu_backend.state_close(r->state);
+    cpu_backend.close(r->backend);
+}
+
+/* Logits of positions first .. first + n - 1 go to their rows of `logits`. */
+static void evaluate(const struct running *r, int first, int n, float *logits) {
+    struct backend_eval eval = {
+        .position = first,
+        .n = n,
+        .ids = token_ids + first,
+        .output = n == 1 ? REEL_OUTPUT_LAST_LOGITS : REEL_OUTPUT_ALL_LOGITS,
+        .out = logits + (size_t)first * (size_t)r->vocab,
+    };
+    assert_int_equal(cpu_backend.eval(r->state, &eval, NULL), REEL_OK);
+}
+
+static float *new_logits(int n, int vocab) {
+    float *logits = malloc((size_t)n * (size_t)vocab * sizeof *logits);
+    assert_non_null(logits);
+    memset(logits, 0xff, (size_t)n * (size_t)vocab * sizeof *logits);
+    return logits;
+}
+
+/* RMS of the difference over RMS of the wanted values. */
+static double difference(const float *got, const float *want, size_t n) {
+    double d = 0, w = 0;
+    for (size_t i = 0; i < n; i++) {
+        d += pow((double)got[i] - (double)want[i], 2);
+        w += pow((double)want[i], 2);
+    }
+    return sqrt(d / w);
+}
+
+/* The fast path also rounds softmax's probabilities to bf16, as fused attention does everywhere,
+ * and from there on values near a rounding border fall on either side, a step of 2^-8 in one of few
+ * inputs of these small models. A wrong row, scale or position shows as 0.1 and more. */
+#define POSITION_BOUND 3e-2
+#define WHOLE_BOUND    1e-2
+
+static void assert_close(const char *what, const float *got, const float *want, int first, int last,
+                         int vocab) {
+    const size_t width = (size_t)vocab;
+    for (int i = first; i < last; i++) {
+        double d = difference(got + (size_t)i * width, want + (size_t)i * width, width);
+        if (!(d <= POSITION_BOUND)) fail_msg("%s, position %d: %g", what, i, d);
+    }
+    double d = difference(got + (size_t)first * width, want + (size_t)first * width,
+                          (size_t)(last - first) * width);
+    if (!(d <= WHOLE_BOUND)) fail_msg("%s, all positions: %g", what, d);
+}
+
+static const char *all_paths[] = { "portable", "avx2", "avx512", "amx", "neon" };
+
+static bool path_is_here(const char *path) {
+    char here[CPU_PATH_TEXT];
+    cpu_path_list(here);
+    return strstr(here, path) != NULL;
+}
+
+static void compare_with_reference(const struct shape *shape, const char *path) {
+    enum { N = 70, PREFILL = 61 };
+    struct small_model *m = random_model(shape);
+    choose_ids(shape->vocab);
+    struct running reference = open_running(m, "reference", 1);
+    struct running fast = open_running(m, path, 2);
+    float *want = new_logits(N, shape->vocab), *got = new_logits(N, shape->vocab);
+    evaluate(&reference, 0, N, want);
+    evaluate(&fast, 0, PREFILL, got);
+    for (int i = PREFILL; i < N; i++)
+        evaluate(&fast, i, 1, got);
+    char what[64];
+    snprintf(what, sizeof what, "%s, %s", shape->name, path);
+    assert_close(what, got, want, 0, N, shape->vocab);
+    free(want), free(got);
+    close_running(&reference);
+    close_running(&fast);
+    free_model(m);
+}
+
+static void every_path_agrees_with_the_reference(void **state) {
+    (void)state;
+    for (int p = 0; p < 5; p++)
+        for (int i = 0; i < N_SHAPES && path_is_here(all_paths[p]); i++)
+            compare_with_reference(&shapes[i], all_paths[p]);
+}
+
+/* Cuts of a prompt must not matter beyond rounding, wherever they fall. */
+static void prefill_equals_decode_whatever_the_cuts(void **state) {
+    (void)state;
+    static const int cuts[][5] = { { 1, 63, 2, 64, 0 }, { 63, 1, 66, 0 },    { 64, 66, 0 },
+                                   { 65, 65, 0 },       { 127, 3, 0 },       { 128, 2, 0 },
+                                   { 129, 1, 0 },       { 2, 14, 16, 98, 0 } };
+    enum { N = 130 };
+    struct small_model *m = random_model(&shapes[1]);
+    const int vocab = shapes[1].vocab;
+    choose_ids(vocab);
+    float *whole = new_logits(N, vocab), *parts = new_logits(N, vocab);
+    struct running r = open_running(m, NULL, 2);
+    for (int i = 0; i < N; i++)
+        evaluate(&r, i, 1, whole);
+    for (size_t c = 0; c < sizeof cuts / sizeof *cuts; c++) {
+        int at = 0;
+        for (int i = 0; cuts[c][i]; at += cuts[c][i++])
+            evaluate(&r, at, cuts[c][i], parts);
+        assert_int_equal(at, N);
+        char what[32];
+        snprintf(what, sizeof what, "cuts %zu", c);
+        assert_close(what, parts, whole, 0, N, vocab);
+    }
+    free(whole), free(parts);
+    close_running(&r);
+    free_model(m);
+}
+
+/* Beyond ATTENTION_STEP the context is attended to in pieces, beyond T_CHUNK it is evaluated in
+ * several. */
+static void long_contexts_agree_with_the_reference(void **state) {
+    (void)state;
+    enum { N = 560, TAIL = 24 };
+    struct small_model *m = random_model(&shapes[1]);
+    const int vocab = shapes[1].vocab;
+    choose_ids(vocab);
+    float *want = new_logits(N, vocab), *got = new_logits(N, vocab);
+    struct running reference = open_running(m, "reference", 1);
+    struct running fast = open_running(m, NULL, 2);
+    evaluate(&reference, 0, N, want);
+    evaluate(&fast, 0, 250, got);
+    for (int i = 250; i < 260; i++)
+        evaluate(&fast, i, 1, got);
+    assert_close("one piece to two", got, want, 0, 260, vocab);
+    evaluate(&fast, 0, N - TAIL, got);
+    for (int i = N - TAIL; i < N; i++)
+        evaluate(&fast, i, 1, got);
+    assert_close("three pieces", got, want, 0, N, vocab);
+    free(want), free(got);
+    close_running(&reference);
+    close_running(&fast);
+    free_model(m);
+}
+
+static void the_same_input_gives_the_same_bits_on_any_number_of_threads(void **state) {
+    (void)state;
+    enum { N = 300, PREFILL = 290 };
+    for (int s = 0; s < N_SHAPES; s += 4) {
+        struct small_model *m = random_model(&shapes[s]);
+        const int vocab = shapes[s].vocab;
+        const size_t bytes = (size_t)N * (size_t)vocab * sizeof(float);
+        choose_ids(vocab);
+        float *first = new_logits(N, vocab), *again = new_logits(N, vocab);
+        for (int turn = 0; turn < 4; turn++) {
+            struct running r = open_running(m, NULL, turn == 0 ? 2 : turn);
+            float *logits = turn ? again : first;
+            evaluate(&r, 0, PREFILL, logits);
+            for (int i = PREFILL; i < N; i++)
+                evaluate(&r, i, 1, logits);
+            if (turn) assert_memory_equal(first, again, bytes);
+            close_running(&r);
+        }
+        free(first), free(again);
+        free_model(m);
+    }
+}
+
+static void saved_restored_and_copied_states_go_on_alike(void **state) {
+    (void)state;
+    enum { HELD = 37, N = 45 };
+    struct small_model *m = random_model(&shapes[2]);
+    const int vocab = shapes[2].vocab;
+    choose_ids(vocab);
+    struct running r = open_running(m, NULL, 2);
+    struct backend_state *restored, *copied;
+    assert_int_equal(cpu_backend.state_open(&restored, r.backend, N, NULL), REEL_OK);
+    assert_int_equal(cpu_backend.state_open(&copied, r.backend, MAX_TOKENS, NULL), REEL_OK);
+    float *want = new_logits(N, vocab), *got = new_logits(N, vocab);
+    evaluate(&r, 0, N, want); /* more than is saved: the rest must not travel */
+    size_t n_bytes = cpu_backend.save_bytes(r.state, HELD);
+    unsigned char *bytes = malloc(n_bytes);
+    assert_non_null(bytes);
+    assert_int_equal(cpu_backend.save(r.state, HELD, bytes, NULL), REEL_OK);
+    assert_int_equal(cpu_backend.restore(restored, HELD, bytes, n_bytes, NULL), REEL_OK);
+    assert_int_equal(cpu_backend.copy(copied, r.state, HELD, NULL), REEL_OK);
+    for (int i = HELD; i < N; i++)
+        evaluate(&r, i, 1, want);
+    struct backend_state *others[] = { restored, copied };
+    for (int o = 0; o < 2; o++) {
+        struct running other = { r.backend, others[o], vocab };
+        for (int i = HELD; i < N; i++)
+            evaluate(&other, i, 1, got);
+        assert_memory_equal(got + HELD * vocab, want + HELD * vocab,
+                            (size_t)(N - HELD) * (size_t)vocab * sizeof(float));
+    }
+    struct reel_error err;
+    assert_int_equal(cpu_backend.restore(restored, HELD, bytes, n_bytes - 1, &err), REEL_E_FORMAT);
+    assert_int_equal(cpu_backend.restore(restored, N + 1, bytes, n_bytes, &err), REEL_E_CONTEXT);
+    assert_int_equal(cpu_backend.copy(restored, r.state, N + 1, &err), REEL_E_CONTEXT);
+    cpu_backend.state_close(restored);
+    cpu_backend.state_close(copied);
+    free(bytes), free(want), free(got);
+    close_running(&r);
+    free_model(m);
+}
+
+/* Positions that were evaluated to NaN and then dropped must not reach later results. */
+static void dropped_positions_leave_no_trace(void **state) {
+    (void)state;
+    enum { HELD = 20, BAD = 30, N = 45 };
+    struct small_model *m = random_model(&shapes[1]);
+    const struct shape *s = &shapes[1];
+    choose_ids(s->vocab);
+    float *want = new_logits(N, s->vocab), *got = new_logits(N, s->vocab);
+    float *nan = new_logits(BAD, s->hidden);
+    struct running clean = open_running(m, NULL, 2), dirty = open_running(m, NULL, 2);
+    for (int turn = 0; turn < 2; turn++) {
+        int held = HELD + turn; /* an even and an odd length */
+        struct backend_eval bad = { .position = held, .n = BAD, .embeddings = nan };
+        evaluate(&clean, 0, held, want);
+        evaluate(&dirty, 0, held, got);
+        assert_int_equal(cpu_backend.eval(dirty.state, &bad, NULL), REEL_OK);
+        for (int i = held; i < N; i++) {
+            evaluate(&clean, i, 1, want);
+            evaluate(&dirty, i, 1, got);
+        }
+        assert_memory_equal(got, want, (size_t)N * (size_t)s->vocab * sizeof(float));
+        assert_true(isfinite(got[(N - 1) * s->vocab]));
+    }
+    free(want), free(got), free(nan);
+    close_running(&clean);
+    close_running(&dirty);
+    free_model(m);
+}
+
+static void outputs_are_rows_of_one_another(void **state) {
+    (void)state;
+    enum { N = 19 };
+    struct small_model *m = random_model(&shapes[0]);
+    const struct shape *s = &shapes[0];
+    choose_ids(s->vocab);
+    struct running r = open_running(m, NULL, 2);
+    float *all = new_logits(N, s->vocab), *hidden = new_logits(N, s->hidden);
+    float last_logits[131], last_hidden[74];
+    struct backend_eval eval = { .n = N, .ids = token_ids };
+    float *embeddings = new_logits(N, s->hidden);
+    for (int i = 0; i < N; i++)
+        matrix_row_f32(&m->model.weights.embedding, token_ids[i], embeddings + i * s->hidden);
+    const struct {
+        enum reel_output output;
+        float *out;
+    } runs[] = { { REEL_OUTPUT_NONE, NULL },
+                 { REEL_OUTPUT_ALL_LOGITS, all },
+                 { REEL_OUTPUT_LAST_LOGITS, last_logits },
+                 { REEL_OUTPUT_ALL_HIDDEN, hidden },
+                 { REEL_OUTPUT_LAST_HIDDEN, last_hidden } };
+    for (int i = 0; i < 5; i++) {
+        eval.ids = i % 2 ? token_ids : NULL;
+        eval.embeddings = i % 2 ? NULL : embeddings;
+        eval.output = runs[i].output;
+        eval.out = runs[i].out;
+        assert_int_equal(cpu_backend.eval(r.state, &eval, NULL), REEL_OK);
+    }
+    assert_memory_equal(last_hidden, hidden + (N - 1) * s->hidden, sizeof last_hidden);
+    assert_true(difference(last_logits, all + (N - 1) * s->vocab, (size_t)s->vocab) < 1e-5);
+    free(all), free(hidden), free(embeddings);
+    close_running(&r);
+    free_model(m);
+}
+
+static bool stop_at_512(void *user, const char *stage, uint64_t done, uint64_t total) {
+    (void)stage;
+    assert_int_equal(total, 600);
+    *(uint64_t *)user = done;
+    return done < 512;
+}
+
+static void cancelled_runs_say_so_and_keep_whole_chunks(void **state) {
+    (void)state;
+    struct small_model *m = random_model(&shapes[0]);
+    choose_ids(shapes[0].vocab);
+    struct running r = open_running(m, NULL, 2);
+    struct reel_error err;
+    atomic_bool cancel = true;
+    uint64_t seen = 0;
+    struct backend_eval eval = { .n = 600, .ids = token_ids, .cancel = &cancel };
+    assert_int_equal(cpu_backend.eval(r.state, &eval, &err), REEL_E_CANCELLED);
+    eval.cancel = NULL;
+    eval.progress = stop_at_512;
+    eval.progress_user = &seen;
+    assert_int_equal(cpu_backend.eval(r.state, &eval, &err), REEL_E_CANCELLED);
+    assert_int_equal(seen, 512);
+    eval = (struct backend_eval){ .position = 512, .n = 1, .ids = token_ids };
+    assert_int_equal(cpu_backend.eval(r.state, &eval, &err), REEL_OK);
+    eval.position = 514;
+    assert_int_equal(cpu_backend.eval(r.state, &eval, &err), REEL_E_STATE);
+    eval = (struct backend_eval){ .position = 513, .n = MAX_TOKENS, .ids = token_ids };
+    assert_int_equal(cpu_backend.eval(r.state, &eval, &err), REEL_E_CONTEXT);
+    close_running(&r);
+    free_model(m);
+}
+
+static void faithful_rounding_refuses_a_fast_path(void **state) {
+    (void)state;
+    struct small_model *m = random_model(&shapes[0]);
+    struct backend *backend;
+    struct reel_error err;
+    struct backend_options options = { .cpu_path = "portable", .rounding = REEL_ROUNDING_FAITHFUL };
+    assert_int_equal(cpu_backend.open(&backend, &m->model, &options, &err), REEL_E_ARGUMENT);
+    options.cpu_path = NULL;
+    assert_int_equal(cpu_backend.open(&backend, &m->model, &options, &err), REEL_OK);
+    struct backend_info info;
+    cpu_backend.info(backend, &info);
+    assert_string_equal(info.path, "reference");
+    cpu_backend.close(backend);
+    free_model(m);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_path_agrees_with_the_reference),
+        cmocka_unit_test(prefill_equals_decode_whatever_the_cuts),
+        cmocka_unit_test(long_contexts_agree_with_the_reference),
+        cmocka_unit_test(the_same_input_gives_the_same_bits_on_any_number_of_threads),
+        cmocka_unit_test(saved_restored_and_copied_states_go_on_alike),
+        cmocka_unit_test(dropped_positions_leave_no_trace),
+        cmocka_unit_test(outputs_are_rows_of_one_another),
+        cmocka_unit_test(cancelled_runs_say_so_and_keep_whole_chunks),
+        cmocka_unit_test(faithful_rounding_refuses_a_fast_path),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
