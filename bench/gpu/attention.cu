@@ -190,7 +190,8 @@ template <int S, int MERGE> __global__ void __launch_bounds__(608, 1) chain(args
             u32 turn = lap;
             if (slot >= KV_SLOTS) slot -= KV_SLOTS, turn++;
             bool have = warp < mine;
-            if (have) mbar_wait(full0 + (u32)slot * 8, turn & 1, &w);
+            if (have && lane == 0) mbar_wait(full0 + (u32)slot * 8, turn & 1, &w);
+            __syncwarp();
             if (warp < 2) take_q(&a, &s, warp, lane, (u32)r, &w);
             mark(0);
             bar_sync(2, 512);
@@ -202,7 +203,8 @@ template <int S, int MERGE> __global__ void __launch_bounds__(608, 1) chain(args
                     if (i != warp) {
                         slot += 16;
                         if (slot >= KV_SLOTS) slot -= KV_SLOTS, turn++;
-                        mbar_wait(full0 + (u32)slot * 8, turn & 1, &w);
+                        if (lane == 0) mbar_wait(full0 + (u32)slot * 8, turn & 1, &w);
+                        __syncwarp();
                     }
                     attend(&p, (const uint4 *)(ring + (size_t)slot * PIECE) + lane, q, lane, a.n - from);
                     __syncwarp();

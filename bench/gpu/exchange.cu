@@ -3,7 +3,7 @@
 #include "shape.cuh"
 
 struct args {
-    u64 *words; /* [2][4096] */
+    u64 *words; /* [2][32768] */
     int rounds, per_sm, group; /* words an SM publishes; SMs in a closed reader set */
     int stagger;               /* clocks between the polls in flight */
     int producers;
@@ -84,7 +84,7 @@ template <int L, int V, int PF> __global__ void __launch_bounds__(640, 1) exchan
     int set = (int)blockIdx.x / a.group * a.group * a.per_sm, n = a.group * a.per_sm;
     u32 bad = 0;
     for (int r = 1; r <= a.rounds && w.left > 0; r++) {
-        u64 *buf = a.words + (r & 1) * 4096;
+        u64 *buf = a.words + (r & 1) * 32768;
         if ((int)threadIdx.x < a.per_sm) {
             int at = (int)blockIdx.x * a.per_sm + (int)threadIdx.x;
             word_store(buf + at, word_make(payload(r, at), (u32)r));
@@ -119,7 +119,7 @@ static void measure(const void *k, const char *name, int blocks, int V, int PF, 
     for (int rep = 0; rep < 3; rep++) {
         u64 ns[132], bytes[132], total = 0, longest = 0;
         u32 errors = 0;
-        CK(cudaMemset(a.words, 0, 2 * 4096 * 8)), CK(cudaMemset(a.bytes, 0, 132 * 8)), CK(cudaMemset(a.errors, 0, 4));
+        CK(cudaMemset(a.words, 0, 2 * 32768 * 8)), CK(cudaMemset(a.bytes, 0, 132 * 8)), CK(cudaMemset(a.errors, 0, 4));
         launch_timed(k, blocks, 640, (size_t)x.cap_kb * 1024 + 1024, &a);
         CK(cudaMemcpy(ns, a.ns, sizeof ns, cudaMemcpyDeviceToHost));
         CK(cudaMemcpy(bytes, a.bytes, sizeof bytes, cudaMemcpyDeviceToHost));
@@ -149,7 +149,9 @@ static void kinds(const char *name, load x) {
     RUN(name, 1, 2, 1, 1024, 128, x, 0);
     RUN(name, 2, 2, 1, 1536, 128, x, 0);
     RUN(name, 4, 2, 1, 4096, 128, x, 0);
+    RUN(name, 8, 2, 1, 8192, 128, x, 0);
     RUN(name, 1, 1, 1, 256, 16, x, 0);
+    RUN(name, 8, 1, 1, 4096, 16, x, 0);
     RUN(name, 1, 1, 1, 64, 2, x, 0);
 }
 
@@ -158,7 +160,7 @@ int main() {
     CK(cudaMalloc(&p, (size_t)132 * (9u << 20) + (1u << 20)));
     fill_bf16<<<1024, 256>>>((u32 *)p, (size_t)132 * (9u << 20) / 4, 0.03f, 1);
     pool = p;
-    CK(cudaMalloc(&base.words, 2 * 4096 * 8)), CK(cudaMalloc(&base.bytes, 132 * 8)), CK(cudaMalloc(&base.ns, 132 * 8));
+    CK(cudaMalloc(&base.words, 2 * 32768 * 8)), CK(cudaMalloc(&base.bytes, 132 * 8)), CK(cudaMalloc(&base.ns, 132 * 8));
     CK(cudaMalloc(&base.errors, 4));
     printf("bench,sms,words,readers,load_bytes,polls,cap_kb,piece_kb,producers,pace_clk,l2_ahead_kb,l2_unit_kb,us,tb_s\n");
     kinds("warm", { 0, 8, 1, 0, 0, 0 });
