@@ -146,7 +146,7 @@ static void widen_k45(const unsigned char *block, const unsigned char *fifth,
         int scale = 0, min = 0;
         k_scale_min(block + 4, j, &scale, &min);
         float step = d * (float)scale, offset = dmin * (float)min;
-        const unsigned char *bytes = nibbles + (j / 2) * 32;
+        const unsigned char *bytes = nibbles + (size_t)(j / 2) * 32;
         for (int i = 0; i < 32; i++) {
             int q = j & 1 ? bytes[i] >> 4 : bytes[i] & 15;
             if (fifth) q |= (fifth[i] >> j & 1) << 4;
@@ -167,11 +167,11 @@ static void widen_q5_k(const unsigned char *block, float *out) {
  * low bits from bytes[32 * (k & 1)] (low nibble for k < 2) and its two high bits from bits 2k. */
 static void widen_q6_k(const unsigned char *block, float *out) {
     float d = f16_at(block + 208);
-    for (int half = 0; half < 2; half++) {
+    for (size_t half = 0; half < 2; half++) {
         const unsigned char *low = block + half * 64, *high = block + 128 + half * 32;
         const unsigned char *scales = block + 192 + half * 8;
-        for (int k = 0; k < 4; k++) {
-            for (int i = 0; i < 32; i++) {
+        for (size_t k = 0; k < 4; k++) {
+            for (size_t i = 0; i < 32; i++) {
                 int byte = low[32 * (k & 1) + i];
                 int q = (k < 2 ? byte & 15 : byte >> 4) | (high[i] >> 2 * k & 3) << 4;
                 float step = d * (float)(int8_t)scales[2 * k + i / 16];

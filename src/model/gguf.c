@@ -232,18 +232,10 @@ struct entry {
     uint64_t offset;      /* from the start of the data section */
 };
 
-static enum reel_status parse_type(const struct cursor *c, struct entry *e, uint32_t type,
-                                   struct reel_error *err) {
-    e->type = type < N_STORED_TYPES ? &stored_types[type] : NULL;
-    if (!e->type || !e->type->name)
-        return err_set(err, REEL_E_UNSUPPORTED, "%s: tensor \"%.*s\" has the unknown type %u",
-                       c->path, shown(e->name_bytes), e->name, type);
-    if (e->type->dtype == DTYPE_COUNT && !e->type->what)
-        return err_set(err, REEL_E_UNSUPPORTED,
-                       "%s: tensor \"%.*s\" has type %s, which is not supported", c->path,
-                       shown(e->name_bytes), e->name, e->type->name);
-    e->tensor.dtype = e->type->what ? DTYPE_F32 : e->type->dtype;
-    return REEL_OK;
+/* NULL for a number ggml has not given out. */
+static const struct stored_type *find_type(uint32_t number) {
+    if (number >= N_STORED_TYPES || !stored_types[number].name) return NULL;
+    return &stored_types[number];
 }
 
 /* Sets the tensor's shape (file order is innermost first) and its bytes. */
@@ -300,8 +292,16 @@ static enum reel_status parse_entry(struct cursor *c, struct entry *e, struct re
     for (uint32_t i = 0; i < rank; i++)
         if (!take_u64(c, &extents[i])) return ends_inside(c, where, err);
     if (!take_u32(c, &type) || !take_u64(c, &e->offset)) return ends_inside(c, where, err);
-    enum reel_status status = parse_type(c, e, type, err);
-    return status == REEL_OK ? parse_shape(c, e, extents, err) : status;
+    e->type = find_type(type);
+    if (!e->type)
+        return err_set(err, REEL_E_UNSUPPORTED, "%s: tensor \"%.*s\" has the unknown type %u",
+                       c->path, shown(e->name_bytes), e->name, type);
+    if (e->type->dtype == DTYPE_COUNT && !e->type->what)
+        return err_set(err, REEL_E_UNSUPPORTED,
+                       "%s: tensor \"%.*s\" has type %s, which is not supported", c->path,
+                       shown(e->name_bytes), e->name, e->type->name);
+    e->tensor.dtype = e->type->what ? DTYPE_F32 : e->type->dtype;
+    return parse_shape(c, e, extents, err);
 }
 
 static enum reel_status parse_entries(struct cursor *c, struct entry **entries, uint64_t n,

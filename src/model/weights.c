@@ -320,9 +320,8 @@ enum reel_status weights_map(struct weights *weights, const struct model_config 
                              const struct tensor_file *file, bool is_gguf, struct reel_error *err) {
     struct mapper m;
     enum reel_status status = mapper_start(&m, weights, config, file, is_gguf, err);
-    if (status == REEL_OK)
-        status =
-            mem_aligned(&weights->owned, weights->owned_bytes, 1, "norms and reordered rows", err);
+    if (status != REEL_OK) return status;
+    status = mem_aligned(&weights->owned, weights->owned_bytes, 1, "norms and reordered rows", err);
     if (status != REEL_OK) {
         weights_release(weights);
         return status;
