@@ -159,6 +159,7 @@ static int choose(const struct mini *mini, bool is_gguf, struct mini_tensor *lis
             t.rank = 2;
             t.shape[0] = t.shape[1] = 3;
         }
+        if (same(mini->narrow, name)) t.shape[t.rank - 1]--;
         list[n++] = t;
     }
     if (mini->also) list[n++] = (struct mini_tensor){ mini->also, mini->also, 1, { 8 }, ALWAYS };

@@ -54,6 +54,7 @@ struct mini {
     const char *without; /* leave this tensor out */
     const char *also;    /* add one f32 [8] tensor of this name */
     const char *wrong;   /* give this tensor the shape [3, 3] */
+    const char *narrow;  /* give this tensor one column less */
 };
 /* f32; element i of tensor number t is t + i / 1024. */
 void mini_safetensors(struct bytes *b, const struct mini *mini);

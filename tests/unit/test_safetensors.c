@@ -134,6 +134,7 @@ static const struct bad_header {
     { "{" T("w", "F32", "[4294967296,4294967296]", "[0,4]") "}", 4, REEL_E_FORMAT, "overflows" },
     { "{" T("w", "F32", "[4294967296,4294967296,0]", "[0,0]") "}", 0, REEL_E_FORMAT, "overflows" },
     { "{" T("w", "F4", "[1]", "[0,1]") "}", 1, REEL_E_FORMAT, "4 bits" },
+    { "{" T("w", "F4", "[3]", "[0,1]") "}", 1, REEL_E_FORMAT, "12 bits" },
     { "{" T("w", "I64", "[2]", "[0,8]") "}", 8, REEL_E_FORMAT, "\"w\"" },
     /* offsets */
     { "{" T("w", "F32", "[1]", "4") "}", 4, REEL_E_FORMAT, "\"w\"" },
@@ -142,7 +143,7 @@ static const struct bad_header {
     { "{" T("w", "F32", "[1]", "[0,4.0]") "}", 4, REEL_E_FORMAT, "\"w\"" },
     { "{" T("w", "F32", "[1]", "[\"0\",4]") "}", 4, REEL_E_FORMAT, "\"w\"" },
     { "{" T("w", "F32", "[1]", "[-4,0]") "}", 4, REEL_E_FORMAT, "\"w\"" },
-    { "{" T("w", "F32", "[1]", "[4,0]") "}", 4, REEL_E_FORMAT, "\"w\"" },
+    { "{" T("w", "F32", "[1]", "[4,0]") "}", 4, REEL_E_FORMAT, "\"w\": \"data_offsets\" [4, 0]" },
     { "{" T("w", "F32", "[1]", "[4,8]") "}", 4, REEL_E_FORMAT, "inside" },
     { "{" T("w", "F32", "[1]", "[0,4]") "}", 3, REEL_E_FORMAT, "inside" },
     { "{" T("w", "F32", "[1]", "[9223372036854775803,9223372036854775807]") "}", 4, REEL_E_FORMAT,

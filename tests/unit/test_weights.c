@@ -183,6 +183,12 @@ static void every_required_tensor_is_missed_by_name(void **state) {
         if (!strstr(m.err.text, names[i]) || !strstr(m.err.text, "has shape [3, 3], expected ["))
             fail_msg("%s: %s", names[i], m.err.text);
         release(&m);
+        mini.wrong = NULL;
+        mini.narrow = names[i];
+        m = map_mini(&mini, false, false);
+        assert_int_equal(m.status, REEL_E_FORMAT);
+        assert_non_null(strstr(m.err.text, names[i]));
+        release(&m);
     }
 }
 
@@ -214,25 +220,41 @@ static void tensors_that_change_nothing_are_skipped(void **state) {
     release(&m);
 }
 
-static void a_weight_of_an_unusable_type_is_named_with_it(void **state) {
+static void an_embedding_of_another_kind_is_named(void **state) {
     (void)state;
-    static const char header[] =
-        "{\"model.embed_tokens.weight\":{\"dtype\":\"I64\",\"shape\":[1],\"data_offsets\":[0,8]}}";
-    struct bytes b = { 0 };
+    static const struct {
+        const char *kind;
+        size_t payload;
+        enum reel_status status;
+        const char *says;
+    } cases[] = {
+        { "\"dtype\":\"I64\",\"shape\":[1,1],\"data_offsets\":[0,8]", 8, REEL_E_UNSUPPORTED,
+          "has type I64" },
+        { "\"dtype\":\"F32\",\"shape\":[1,1,1],\"data_offsets\":[0,4]", 4, REEL_E_FORMAT,
+          "has shape [1, 1, 1], expected [1, 1]" },
+        { "\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[0,4]", 4, REEL_E_FORMAT,
+          "has shape [], expected [1, 1]" },
+    };
     struct model_config config = { .n_layers = 1, .vocab = 1, .hidden = 1, .n_heads = 1 };
-    struct model_source source;
-    struct tensor_file file;
-    struct weights weights;
-    struct reel_error err = { 0 };
-    bytes_safetensors(&b, header, 8);
-    struct reel_memory_file one = { "model.safetensors", b.data, b.n };
-    assert_int_equal(model_source_open_memory(&source, "mem", &one, 1, &err), REEL_OK);
-    assert_int_equal(safetensors_open(&file, &source, &err), REEL_OK);
-    assert_int_equal(weights_map(&weights, &config, &file, false, &err), REEL_E_UNSUPPORTED);
-    assert_non_null(strstr(err.text, "\"model.embed_tokens.weight\" has type I64"));
-    tensor_file_release(&file);
-    model_source_release(&source);
-    bytes_release(&b);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct bytes b = { 0 };
+        struct model_source source;
+        struct tensor_file file;
+        struct weights weights;
+        struct reel_error err = { 0 };
+        char header[256];
+        snprintf(header, sizeof header, "{\"model.embed_tokens.weight\":{%s}}", cases[i].kind);
+        bytes_safetensors(&b, header, cases[i].payload);
+        struct reel_memory_file one = { "model.safetensors", b.data, b.n };
+        assert_int_equal(model_source_open_memory(&source, "mem", &one, 1, &err), REEL_OK);
+        assert_int_equal(safetensors_open(&file, &source, &err), REEL_OK);
+        assert_int_equal(weights_map(&weights, &config, &file, false, &err), cases[i].status);
+        assert_non_null(strstr(err.text, "\"model.embed_tokens.weight\""));
+        assert_non_null(strstr(err.text, cases[i].says));
+        tensor_file_release(&file);
+        model_source_release(&source);
+        bytes_release(&b);
+    }
 }
 
 static void a_norm_of_a_block_type_is_refused(void **state) {
@@ -297,7 +319,7 @@ int main(void) {
         cmocka_unit_test(every_required_tensor_is_missed_by_name),
         cmocka_unit_test(tensors_that_would_change_the_result_are_refused),
         cmocka_unit_test(tensors_that_change_nothing_are_skipped),
-        cmocka_unit_test(a_weight_of_an_unusable_type_is_named_with_it),
+        cmocka_unit_test(an_embedding_of_another_kind_is_named),
         cmocka_unit_test(a_norm_of_a_block_type_is_refused),
         cmocka_unit_test(the_memory_plan_adds_up),
         cmocka_unit_test(the_default_context_fits_memory),
