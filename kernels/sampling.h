@@ -43,13 +43,21 @@ SAMPLING_FN float sampling_float(unsigned bits) {
     return u.value;
 }
 
+/* yes ? a : b, by masks: a choice between computed values would keep compilers that respect
+ * floating point traps from turning loops over this file into vectors. */
+SAMPLING_FN float sampling_select(int yes, float a, float b) {
+    unsigned mask = 0u - (unsigned)yes;
+    return sampling_float((sampling_bits(a) & mask) | (sampling_bits(b) & ~mask));
+}
+
 /* e^x for x <= 0, within 2 units in the last place; 0 below -87 and for NaN.
  * x = n ln 2 + r, |r| <= ln 2 / 2, and a polynomial fitted to (e^r - 1 - r) / r^2. */
 SAMPLING_FN float sampling_exp(float x) {
     const float low = -87.0f;        /* e^low is still a normal number */
     const float round = 12582912.0f; /* 1.5 * 2^23: adding it rounds to an integer */
     const float ln2_high = 0.693359375f, ln2_low = -2.12194440e-4f; /* high part has 10 bits */
-    float c = x > low ? x : low;
+    int inside = x > low;
+    float c = sampling_select(inside, x, low);
     float shifted = sampling_add(sampling_mul(c, 1.44269504f), round);
     float n = sampling_add(shifted, -round);
     float r = sampling_add(c, -sampling_mul(n, ln2_high));
@@ -62,7 +70,7 @@ SAMPLING_FN float sampling_exp(float x) {
     p = sampling_add(sampling_mul(p, sampling_mul(r, r)), r);
     p = sampling_add(p, 1.0f);
     float scale = sampling_float((sampling_bits(shifted) - 0x4b400000u + 127u) << 23);
-    return x > low ? sampling_mul(p, scale) : 0.0f;
+    return sampling_select(inside, sampling_mul(p, scale), 0.0f);
 }
 
 /* log(1 + f) + e ln 2, by log(1 + f) = 2 atanh(s) with s = f / (2 + f), |s| < 0.172. */
@@ -105,9 +113,9 @@ SAMPLING_FN float sampling_exponential(unsigned random) {
     float e;
     float m = sampling_split(rest, &e);
     int small = v < 0.25f;
-    float f = small ? -v : sampling_add(m, -1.0f);
-    float two_plus_f = small ? sampling_add(2.0f, -v) : sampling_add(m, 1.0f);
-    return -sampling_log_parts(f, two_plus_f, small ? 0.0f : e);
+    float f = sampling_select(small, -v, sampling_add(m, -1.0f));
+    float two_plus_f = sampling_select(small, sampling_add(2.0f, -v), sampling_add(m, 1.0f));
+    return -sampling_log_parts(f, two_plus_f, sampling_select(small, 0.0f, e));
 }
 
 /* Standard Gumbel noise: in (-3.1, SAMPLING_GUMBEL_MAX). */
@@ -163,8 +171,8 @@ SAMPLING_FN float sampling_penalise(float logit, int held, int count, float repe
  */
 #define SAMPLING_LARGEST 3.4028234663852886e38f
 SAMPLING_FN float sampling_scale(float logit, float largest, float temperature) {
-    float l = logit > SAMPLING_LARGEST ? SAMPLING_LARGEST : logit;
-    float m = largest > SAMPLING_LARGEST ? SAMPLING_LARGEST : largest;
+    float l = sampling_select(logit > SAMPLING_LARGEST, SAMPLING_LARGEST, logit);
+    float m = sampling_select(largest > SAMPLING_LARGEST, SAMPLING_LARGEST, largest);
     return sampling_div(sampling_add(l, -m), temperature);
 }
 

@@ -6,7 +6,7 @@
 
 #include <stdint.h>
 
-#define LOGITS_BLOCK 64
+#define LOGITS_BLOCK 256
 
 static inline int logits_blocks(int n) { return (n + LOGITS_BLOCK - 1) / LOGITS_BLOCK; }
 

@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LANES = 16 };
+enum { LANES = 16, NOISE_IDS = 4 * LANES };
 
 struct sampler {
     int vocab;
@@ -183,14 +183,11 @@ static void keep(struct sampler *s, int from, int to) {
     s->share[to] = s->share[from];
 }
 
-/* Keeps the smallest prefix, in order (logit descending, id ascending), whose weights reach top_p
- * of all. Radix selection by weight finds the logit where the prefix ends; of the ids that tie
- * there, which weigh the same, the lowest are kept. */
-static int keep_top_p(struct sampler *s, const float *logits, int n) {
-    uint64_t total = 0, tied = 0;
-    for (int i = 0; i < n; i++)
-        total += sampling_weight(s->share[i]);
-    uint64_t need = sampling_top_p_need(total, s->set.top_p);
+/* Narrows the n candidates to those from which the prefix that weighs `need` may come, one byte of
+ * their order at a time, from the top: what lies above the byte where the sum reaches `need` is in,
+ * what lies below is out. Leaves in *last the logit where the prefix ends, in *need what ids that
+ * tie there have to weigh, and returns how many candidates are at least *last. */
+static int narrow(struct sampler *s, const float *logits, int n, uint64_t *need, float *last) {
     uint32_t prefix = 0, mask = 0;
     for (int shift = 24; shift >= 0; shift -= 8) {
         uint64_t sum[256] = { 0 };
@@ -198,18 +195,38 @@ static int keep_top_p(struct sampler *s, const float *logits, int n) {
             uint32_t key = sampling_order(logits[s->ids[i]]);
             if ((key & mask) == prefix) sum[key >> shift & 255] += sampling_weight(s->share[i]);
         }
+        if (shift == 24) { /* the first pass sees all */
+            uint64_t total = 0;
+            for (int digit = 0; digit < 256; digit++)
+                total += sum[digit];
+            *need = sampling_top_p_need(total, s->set.top_p);
+        }
         uint32_t digit = 255;
-        while (digit > 0 && sum[digit] < need)
-            need -= sum[digit--];
+        while (digit > 0 && sum[digit] < *need)
+            *need -= sum[digit--];
         prefix |= digit << shift;
         mask |= (uint32_t)255 << shift;
+        int kept = 0;
+        for (int i = 0; i < n; i++)
+            if (sampling_order(logits[s->ids[i]]) >= prefix) keep(s, i, kept++);
+        n = kept;
     }
-    float last = sampling_from_order(prefix);
+    *last = sampling_from_order(prefix);
+    return n;
+}
+
+/* Keeps the smallest prefix, in order (logit descending, id ascending), whose weights reach top_p
+ * of all. Ids that tie where it ends weigh the same; the lowest are kept. */
+static int keep_top_p(struct sampler *s, const float *logits, int n) {
+    uint64_t need = 0, tied = 0;
+    float last = 0;
     int kept = 0;
+    n = narrow(s, logits, n, &need, &last);
     for (int i = 0; i < n; i++) {
-        float logit = logits[s->ids[i]];
-        if (!(logit > last || (logit == last && tied < need))) continue;
-        if (logit == last) tied += sampling_weight(s->share[i]);
+        if (logits[s->ids[i]] == last) {
+            if (tied >= need) continue;
+            tied += sampling_weight(s->share[i]);
+        }
         keep(s, i, kept++);
     }
     return kept;
@@ -250,18 +267,46 @@ static int32_t draw_candidates(const struct sampler *s, int n, uint64_t position
     return best.id;
 }
 
-/* Noise of the 64 ids from `first` on: 16 groups, one a lane. */
-static void block_noise(uint64_t seed, uint64_t position, unsigned first, float *noise) {
-    unsigned word[4][LANES];
+/* Random words of the NOISE_IDS ids from `first` on: word[w][j] is that of id first + 4 j + w. */
+static void random_run(uint64_t seed, uint64_t position, unsigned first, unsigned word[4][LANES]) {
     for (unsigned j = 0; j < LANES; j++)
         sampling_random(seed, position, first / 4 + j, &word[0][j], &word[1][j], &word[2][j],
                         &word[3][j]);
+}
+
+/* Whether one of these words makes noise of at least `least`. The noise is -log(-log(1 - v)), which
+ * is below -log(v), and v is (word / 2 + 1/2) / 2^31: a comparison of integers spares nearly all
+ * ids their logarithms. A hundredth more makes up for rounding. */
+static bool may_reach(unsigned word[4][LANES], float least) {
+    if (least < 0.05f) return true; /* the limit would not fit */
+    int limit = (int)(sampling_exp(-least) * 1.01f * 2147483648.0f);
+    int lane[LANES] = { 0 };
+    for (int w = 0; w < 4; w++)
+        for (int j = 0; j < LANES; j++)
+            lane[j] |= -((int)(word[w][j] >> 1) <= limit);
+    int any = 0;
+    for (int j = 0; j < LANES; j++)
+        any |= lane[j];
+    return any != 0;
+}
+
+/* Offers n ids from `first` on, at most NOISE_IDS, whose scaled logit is at most `bound`. */
+static void offer_run(const struct sampler *s, const float *logits, int first, int n, float largest,
+                      float bound, uint64_t position, struct winner *best) {
+    unsigned word[4][LANES];
+    float score[NOISE_IDS];
+    random_run(s->set.seed, position, (unsigned)first, word);
+    if (!may_reach(word, best->score - bound)) return;
     for (int w = 0; w < 4; w++) {
         float lane[LANES];
         for (int j = 0; j < LANES; j++)
             lane[j] = sampling_gumbel(word[w][j]);
         for (int j = 0; j < LANES; j++)
-            noise[4 * j + w] = lane[j];
+            score[4 * j + w] = lane[j];
+    }
+    for (int j = 0; j < n; j++) {
+        float scaled = sampling_scale(logits[first + j], largest, s->set.temperature);
+        offer(best, first + j, sampling_add(scaled, score[j]));
     }
 }
 
@@ -269,19 +314,32 @@ static void block_noise(uint64_t seed, uint64_t position, unsigned first, float 
 static int32_t draw_all(const struct sampler *s, const float *logits, float largest,
                         uint64_t position) {
     struct winner best = { INT32_MAX, -INFINITY };
-    float noise[LOGITS_BLOCK];
+    /* begin where the largest logit is: what is found there spares most of the rest */
+    int at = logits_argmax(logits, s->vocab, s->block_max) / NOISE_IDS * NOISE_IDS;
+    int n_at = s->vocab - at < NOISE_IDS ? s->vocab - at : NOISE_IDS;
+    offer_run(s, logits, at, n_at, largest, 0, position, &best);
     for (int b = 0; b < logits_blocks(s->vocab); b++) {
         float bound = sampling_scale(s->block_max[b], largest, s->set.temperature);
         if (!(s->block_max[b] > -INFINITY) || bound + SAMPLING_GUMBEL_MAX < best.score) continue;
         int first = b * LOGITS_BLOCK;
-        int n = s->vocab - first < LOGITS_BLOCK ? s->vocab - first : LOGITS_BLOCK;
-        block_noise(s->set.seed, position, (unsigned)first, noise);
-        for (int j = 0; j < n; j++) {
-            float scaled = sampling_scale(logits[first + j], largest, s->set.temperature);
-            offer(&best, first + j, sampling_add(scaled, noise[j]));
+        int end = s->vocab - first < LOGITS_BLOCK ? s->vocab : first + LOGITS_BLOCK;
+        for (; first < end; first += NOISE_IDS) {
+            int n = end - first < NOISE_IDS ? end - first : NOISE_IDS;
+            offer_run(s, logits, first, n, largest, bound, position, &best);
         }
     }
     return best.id;
+}
+
+/* LANES logits to what top-p, min-p and the draw need. */
+static void weigh(float *scaled, float *share, float largest, float temperature) {
+    float lane[LANES], e[LANES];
+    for (int j = 0; j < LANES; j++)
+        lane[j] = sampling_scale(scaled[j], largest, temperature);
+    for (int j = 0; j < LANES; j++)
+        e[j] = sampling_exp(lane[j]);
+    memcpy(scaled, lane, sizeof lane);
+    memcpy(share, e, sizeof e);
 }
 
 static int find_candidates(struct sampler *s, const float *logits, float largest) {
@@ -290,12 +348,8 @@ static int find_candidates(struct sampler *s, const float *logits, float largest
                        : logits_collect(logits, s->vocab, s->block_max, -INFINITY, s->ids);
     for (int i = 0; i < n; i++)
         s->scaled[i] = logits[s->ids[i]];
-    for (int i = 0; i < n; i += LANES) { /* there is room for a last whole step */
-        for (int j = 0; j < LANES; j++)
-            s->scaled[i + j] = sampling_scale(s->scaled[i + j], largest, set->temperature);
-        for (int j = 0; j < LANES; j++)
-            s->share[i + j] = sampling_exp(s->scaled[i + j]);
-    }
+    for (int i = 0; i < n; i += LANES) /* there is room for a last whole step */
+        weigh(s->scaled + i, s->share + i, largest, set->temperature);
     if (set->top_p > 0) n = keep_top_p(s, logits, n);
     if (set->min_p > 0) n = keep_min_p(s, n);
     return n;

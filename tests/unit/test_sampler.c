@@ -173,6 +173,20 @@ static void order_keys_sort_like_numbers(void **state) {
     assert_int_equal(sampling_order(-0.0f), sampling_order(0.0f));
 }
 
+static void top_p_sums_are_rounded_up(void **state) {
+    (void)state;
+    random_state = 17;
+    for (int i = 0; i < 100000; i++) {
+        uint64_t total = (random_bits() >> (3 + random_bits() % 24)) | (uint64_t)1 << 40;
+        float top_p = (float)random_unit();
+        if (i % 3 == 0) top_p = ldexpf(1, -(int)(random_bits() % 40) - 1);
+        uint64_t p = (uint64_t)((double)top_p * 4294967296.0);
+        unsigned __int128 product = (unsigned __int128)total * p + 0xffffffffu;
+        uint64_t want = (uint64_t)(product >> 32);
+        assert_true(sampling_top_p_need(total, top_p) == (want ? want : 1));
+    }
+}
+
 /* ---- greedy ---- */
 
 static void greedy_takes_the_lowest_id_of_the_largest(void **state) {
@@ -450,6 +464,33 @@ static void tiny_and_huge_temperatures_keep_their_meaning(void **state) {
     assert_int_equal(distinct_draws(&set, logits, 10, 2000, seen), 10);
 }
 
+/* Noise beyond 13 comes once in 400,000 ids: found by search, it has to win from far behind. */
+static void an_unlikely_id_wins_when_its_noise_is_large(void **state) {
+    (void)state;
+    enum { VOCAB = 3000 };
+    static float logits[VOCAB];
+    struct reel_sampling set = plain(1);
+    struct sampler *s = open_with(VOCAB, &set);
+    set.top_k = VOCAB - 1; /* the same through a list of candidates */
+    struct sampler *listed = open_with(VOCAB, &set);
+    int found = 0;
+    for (uint64_t position = 0; found < 4; position++)
+        for (int32_t id = 1; id < VOCAB; id++) {
+            float noise = noise_of(set.seed, position, id), top = noise_of(set.seed, position, 0);
+            if (noise < 13) continue;
+            for (int i = 0; i < VOCAB; i++)
+                logits[i] = i ? -60.0f : 0.0f;
+            logits[id] = top - noise + 0.01f;
+            assert_int_equal(sampler_draw(s, logits, (int64_t)position), id);
+            assert_int_equal(sampler_draw(listed, logits, (int64_t)position), id);
+            logits[id] = top - noise - 0.01f;
+            assert_int_equal(sampler_draw(s, logits, (int64_t)position), 0);
+            found++;
+        }
+    sampler_close(s);
+    sampler_close(listed);
+}
+
 /* ---- bias and penalties ---- */
 
 static void a_bias_of_minus_infinity_forbids(void **state) {
@@ -605,6 +646,7 @@ int main(void) {
         cmocka_unit_test(exp_and_log_stay_within_three_ulp),
         cmocka_unit_test(noise_is_exponential_and_bounded),
         cmocka_unit_test(order_keys_sort_like_numbers),
+        cmocka_unit_test(top_p_sums_are_rounded_up),
         cmocka_unit_test(greedy_takes_the_lowest_id_of_the_largest),
         cmocka_unit_test(nan_and_minus_infinity_are_never_drawn),
         cmocka_unit_test(draws_equal_those_of_the_plain_sampler),
@@ -616,6 +658,7 @@ int main(void) {
         cmocka_unit_test(top_p_looks_at_what_top_k_left),
         cmocka_unit_test(min_p_of_one_keeps_only_the_most_likely),
         cmocka_unit_test(tiny_and_huge_temperatures_keep_their_meaning),
+        cmocka_unit_test(an_unlikely_id_wins_when_its_noise_is_large),
         cmocka_unit_test(a_bias_of_minus_infinity_forbids),
         cmocka_unit_test(penalties_follow_their_definitions),
         cmocka_unit_test(settings_outside_their_range_are_refused_in_words),
