@@ -257,7 +257,6 @@ enum reel_status reel_generation_next(struct reel_session *s, const struct reel_
 void reel_generation_finish(struct reel_session *s, struct reel_generation_result *result) {
     struct generation *g = &s->generation;
     if (!g->active) return;
-    session_end(s);
     g->active = false;
     g->result.total_ms = now_ms() - g->start_ms;
     if (result) (void)struct_write(result, &g->result, sizeof g->result);

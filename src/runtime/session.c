@@ -62,7 +62,7 @@ enum reel_status reel_session_open(struct reel_session **out, const struct reel_
     if (status != REEL_OK) return status;
     s->model = model;
     s->max_context = context;
-    atomic_init(&s->cancel, true);
+    atomic_init(&s->cancel, false);
     status = session_allocate(s, err);
     if (status != REEL_OK) {
         reel_session_close(s);
@@ -91,7 +91,6 @@ const int32_t *reel_session_ids(const struct reel_session *s) { return s->ids; }
 
 void reel_session_cancel(struct reel_session *s) { atomic_store(&s->cancel, true); }
 void session_begin(struct reel_session *s) { atomic_store(&s->cancel, false); }
-void session_end(struct reel_session *s) { atomic_store(&s->cancel, true); }
 bool session_cancelled(const struct reel_session *s) { return atomic_load(&s->cancel); }
 
 enum reel_status session_idle(const struct reel_session *s, struct reel_error *err) {
@@ -193,7 +192,6 @@ enum reel_status reel_session_sync(struct reel_session *s, const int32_t *ids, i
         memmove(s->ids + common, ids + common, (size_t)(n_ids - common) * sizeof *ids);
     session_begin(s);
     status = evaluate_to(s, n_ids, true, err);
-    session_end(s);
     if (n_ids > common) s->has_logits = status == REEL_OK;
     s->length = status == REEL_OK ? n_ids : s->n_evaluated > common ? s->n_evaluated : common;
     return status;
@@ -288,7 +286,6 @@ enum reel_status reel_session_eval(struct reel_session *s, const struct reel_eva
     if (status != REEL_OK) return status;
     session_begin(s);
     status = evaluate_new(s, &eval, err);
-    session_end(s);
     if (status != REEL_OK) return status;
     for (int i = 0; i < eval.n; i++)
         s->ids[s->length + i] = eval.ids ? eval.ids[i] : -1;

@@ -22,8 +22,8 @@ struct reel_session {
     float *logits;      /* f32 [vocab] */
     float *next_logits; /* f32 [vocab]: written by an evaluation, swapped in when it succeeds */
     bool has_logits;
-    /* True when nothing runs, so that a request with nothing running does nothing; a call sets it
-     * to false when it begins. */
+    /* Set by reel_session_cancel. A call clears it when it begins and looks at it until it ends, so
+     * a request with nothing running does nothing. */
     atomic_bool cancel;
     struct sampler *sampler;
     struct generation generation;
@@ -32,9 +32,8 @@ struct reel_session {
 /* Refuses a call while a generation is open. */
 enum reel_status session_idle(const struct reel_session *session, struct reel_error *err);
 
-/* Around everything that can be cancelled. */
+/* Before everything that can be cancelled. */
 void session_begin(struct reel_session *session);
-void session_end(struct reel_session *session);
 bool session_cancelled(const struct reel_session *session);
 
 /* Makes has_logits true, evaluating what that needs. */

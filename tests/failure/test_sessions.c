@@ -35,35 +35,52 @@ static const struct reel_sampling samplings[] = {
 };
 enum { N_SAMPLINGS = sizeof samplings / sizeof *samplings };
 
+static void generate_all_ways(struct reel_session *s) {
+    size_t heard = 0;
+    for (int i = 0; i < 2 * N_SAMPLINGS; i++) {
+        struct reel_generation g = { .size = sizeof g, .sampling = &samplings[i / 2] };
+        g.max_tokens = 50;
+        g.ignore_stop_ids = true;
+        g.stop_strings = strings;
+        g.n_stop_strings = 2;
+        g.n_top_logprobs = i % 2 ? 5 : 0;
+        g.on_token = hear;
+        g.user = &heard;
+        assert_int_equal(reel_session_sync(s, prompt, N_PROMPT, NULL, NULL), REEL_OK);
+        assert_int_equal(reel_generate(s, &g, NULL, NULL), REEL_OK);
+        assert_int_equal(reel_session_length(s), N_PROMPT + 50);
+        assert_int_equal(reel_session_truncate(s, 20, NULL), REEL_OK);
+    }
+    assert_true(heard > 100);
+}
+
 static void the_token_loop_allocates_nothing(void **state) {
     (void)state;
     for (int decodes = 0; decodes < 2; decodes++) {
         struct fake_settings set = { .decodes = decodes };
         struct reel_model *model = fake_model_open(&set, NULL);
         struct reel_session *s = NULL;
-        size_t heard = 0;
         assert_non_null(model);
         assert_int_equal(reel_session_open(&s, model, NULL, NULL), REEL_OK);
         faults_guard_begin();
-        for (int i = 0; i < 2 * N_SAMPLINGS; i++) {
-            struct reel_generation g = { .size = sizeof g, .sampling = &samplings[i / 2] };
-            g.max_tokens = 50;
-            g.ignore_stop_ids = true;
-            g.stop_strings = strings;
-            g.n_stop_strings = 2;
-            g.n_top_logprobs = i % 2 ? 5 : 0;
-            g.on_token = hear;
-            g.user = &heard;
-            assert_int_equal(reel_session_sync(s, prompt, N_PROMPT, NULL, NULL), REEL_OK);
-            assert_int_equal(reel_generate(s, &g, NULL, NULL), REEL_OK);
-            assert_int_equal(reel_session_length(s), N_PROMPT + 50);
-            assert_int_equal(reel_session_truncate(s, 20, NULL), REEL_OK);
-        }
+        generate_all_ways(s);
         assert_int_equal(faults_guard_end(), 0);
-        assert_true(heard > 100);
         reel_session_close(s);
         fake_model_close(model);
     }
+}
+
+static void the_cpu_backend_allocates_nothing_in_the_token_loop(void **state) {
+    (void)state;
+    struct reel_model *model = NULL;
+    struct reel_session *s = NULL;
+    assert_int_equal(reel_model_open(&model, "models/demo", NULL, NULL), REEL_OK);
+    assert_int_equal(reel_session_open(&s, model, NULL, NULL), REEL_OK);
+    faults_guard_begin();
+    generate_all_ways(s);
+    assert_int_equal(faults_guard_end(), 0);
+    reel_session_close(s);
+    reel_model_close(model);
 }
 
 static enum reel_status open_and_generate(void *context, struct reel_error *err) {
@@ -113,6 +130,7 @@ static int install(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_token_loop_allocates_nothing),
+        cmocka_unit_test(the_cpu_backend_allocates_nothing_in_the_token_loop),
         cmocka_unit_test(opening_a_session_survives_any_failing_allocation),
         cmocka_unit_test(listing_devices_survives_any_failing_allocation),
     };

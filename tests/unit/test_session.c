@@ -1,5 +1,6 @@
 /* Sessions over a backend whose logits are a hash of everything before them: whatever way a session
  * came to hold some ids, it must go on as a fresh one would. */
+#include "runtime/snapshot.h"
 #include "support/fake_backend.h"
 
 #include <math.h>
@@ -160,6 +161,10 @@ static void truncate_goes_on_from_there(void **state) {
         assert_goes_on(&f, f.session, 3);
         assert_int_equal(reel_session_truncate(f.session, keep, &f.err), REEL_OK);
     }
+    sync_to(&f, f.session, prompt, N_PROMPT); /* the logits on hand are of the eighth */
+    assert_int_equal(reel_session_truncate(f.session, 6, &f.err), REEL_OK);
+    assert_goes_on(&f, f.session, 3);
+    assert_int_equal(reel_session_truncate(f.session, 1, &f.err), REEL_OK);
     assert_int_equal(reel_session_truncate(f.session, 9, &f.err), REEL_E_ARGUMENT);
     assert_int_equal(reel_session_truncate(f.session, -1, &f.err), REEL_E_ARGUMENT);
     assert_int_equal(reel_session_length(f.session), 1);
@@ -283,7 +288,8 @@ static void a_failing_sync_leaves_a_prefix(void **state) {
         ids[i] = i % 60;
     for (int first = 0; first <= 40; first += 20)
         for (int nth = 1; nth <= 2; nth++) { /* 512 positions a call */
-            sync_to(&f, s, ids, first);
+            sync_to(&f, s, NULL, 0);
+            sync_to(&f, s, ids, first); /* with logits on hand */
             f.set.fail_eval = nth;
             assert_int_equal(reel_session_sync(s, ids, 600, NULL, &f.err), REEL_E_DEVICE);
             f.set.fail_eval = 0;
@@ -431,6 +437,39 @@ static void a_damaged_snapshot_is_refused_and_leaves_an_empty_session(void **sta
     free(bytes);
     reel_session_close(other);
     reel_session_close(small);
+    stop(&f);
+}
+
+/* With the check sum made right again, every number still has to make sense. */
+static void a_forged_snapshot_is_refused(void **state) {
+    (void)state;
+    enum { VOCAB_AT = 112, LENGTH = 132, EVALUATED = 136, LOGITS = 140, STATE = 144, IDS = 160 };
+    static const struct {
+        size_t at;
+        int32_t value;
+    } forged[] = { { VOCAB_AT, 71 },    { LENGTH, -1 },    { LENGTH, 7 },    { LENGTH, 9 },
+                   { LENGTH, 1 << 30 }, { EVALUATED, -1 }, { EVALUATED, 9 }, { EVALUATED, 7 },
+                   { LOGITS, 0 },       { LOGITS, 69 },    { LOGITS, -1 },   { STATE, 56 },
+                   { STATE + 4, -1 },   { IDS, -2 },       { IDS + 28, 70 }, { IDS + 4, 1 << 30 } };
+    struct fixture f;
+    unsigned char bytes[2000];
+    int32_t old;
+    start(&f, false);
+    sync_to(&f, f.session, prompt, N_PROMPT);
+    size_t n = reel_session_snapshot_bytes(f.session);
+    assert_int_equal(reel_session_snapshot(f.session, bytes, n, &f.err), REEL_OK);
+    for (size_t i = 0; i < sizeof forged / sizeof *forged; i++) {
+        memcpy(&old, bytes + forged[i].at, sizeof old);
+        memcpy(bytes + forged[i].at, &forged[i].value, sizeof old);
+        snapshot_seal(bytes, n);
+        if (reel_session_restore(f.session, bytes, n, &f.err) == REEL_OK)
+            fail_msg("%d at %zu was taken", (int)forged[i].value, forged[i].at);
+        assert_int_equal(reel_session_length(f.session), 0);
+        memcpy(bytes + forged[i].at, &old, sizeof old);
+    }
+    snapshot_seal(bytes, n);
+    assert_int_equal(reel_session_restore(f.session, bytes, n, &f.err), REEL_OK);
+    assert_goes_on(&f, f.session, 3);
     stop(&f);
 }
 
@@ -862,6 +901,7 @@ int main(void) {
         cmocka_unit_test(a_copy_goes_on_like_its_source),
         cmocka_unit_test(a_snapshot_goes_on_like_its_source),
         cmocka_unit_test(a_damaged_snapshot_is_refused_and_leaves_an_empty_session),
+        cmocka_unit_test(a_forged_snapshot_is_refused),
         cmocka_unit_test(pushed_and_pulled_give_the_same),
         cmocka_unit_test(what_was_computed_ahead_is_dropped),
         cmocka_unit_test(other_calls_are_refused_while_a_generation_is_open),
