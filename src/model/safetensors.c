@@ -306,6 +306,11 @@ static enum reel_status shard_names(const json_t *weight_map, const char *path, 
                                     size_t *n_names, struct reel_error *err) {
     size_t n = json_object_size(weight_map);
     *n_names = 0;
+    if (n > TENSOR_MAX_COUNT)
+        return err_set(err, REEL_E_LIMIT,
+                       "%s: \"weight_map\" has %zu tensors, at most %d are "
+                       "allowed",
+                       path, n, TENSOR_MAX_COUNT);
     enum reel_status status = mem_zeroed(names, n, sizeof **names, "shard names", err);
     if (status != REEL_OK) return status;
     const char *key = NULL;
@@ -341,6 +346,9 @@ static enum reel_status read_index(json_t **out, char **path, const struct model
                                    struct reel_error *err) {
     struct file_map map = { 0 };
     enum reel_status status = model_source_map(source, index_name, &map, path, err);
+    if (status == REEL_OK && map.size > SAFETENSORS_MAX_INDEX)
+        status = err_set(err, REEL_E_LIMIT, "%s: %zu bytes, at most %u are allowed", *path,
+                         map.size, SAFETENSORS_MAX_INDEX);
     if (status == REEL_OK) status = json_read(out, *path, map.bytes, map.size, err);
     if (status == REEL_OK && !json_is_object(json_object_get(*out, "weight_map")))
         status = err_set(err, REEL_E_FORMAT, "%s: \"weight_map\" must be an object", *path);

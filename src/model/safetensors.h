@@ -5,7 +5,10 @@
 #include "model/model_source.h"
 #include "model/tensor_file.h"
 
-#define SAFETENSORS_MAX_HEADER (64u << 20)
+/* Real headers have 30 KB to 1 MB. Parsed JSON takes some 20 times its bytes, so a hostile header
+ * is worth a limit well below the 100 MB of the reference reader. */
+#define SAFETENSORS_MAX_HEADER (16u << 20)
+#define SAFETENSORS_MAX_INDEX  (32u << 20)
 
 /* Reads the folder's model.safetensors.index.json and exactly the shards it names, or
  * model.safetensors. Tensors of types reel cannot use (integers, f64, fp8) are refused only when

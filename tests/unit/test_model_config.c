@@ -315,6 +315,21 @@ static void nesting_has_an_end(void **state) {
     free(text);
 }
 
+static void files_have_a_largest_size(void **state) {
+    (void)state;
+    enum { LARGEST = 4 << 20 };
+    for (int over = 0; over < 2; over++) {
+        char *text = malloc(LARGEST + 2);
+        size_t n = strlen(mini_llama_config);
+        memset(text, ' ', LARGEST + 1);
+        memcpy(text, mini_llama_config, n);
+        text[LARGEST + over] = '\0';
+        struct model_config config;
+        assert_int_equal(read_texts(&config, text, NULL, NULL), over ? REEL_E_LIMIT : REEL_OK);
+        free(text);
+    }
+}
+
 static void a_config_cut_at_any_byte_is_refused(void **state) {
     (void)state;
     for (size_t n = 0; n < strlen(mini_llama_config); n++) {
@@ -559,6 +574,7 @@ int main(void) {
         cmocka_unit_test(every_bad_value_is_refused_by_key),
         cmocka_unit_test(text_that_is_no_object_is_refused),
         cmocka_unit_test(nesting_has_an_end),
+        cmocka_unit_test(files_have_a_largest_size),
         cmocka_unit_test(a_config_cut_at_any_byte_is_refused),
         cmocka_unit_test(bad_generation_configs_are_refused_by_key),
         cmocka_unit_test(a_folder_without_config_names_it),

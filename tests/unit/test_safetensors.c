@@ -326,6 +326,42 @@ static void broken_indexes_are_refused_in_words(void **state) {
     }
 }
 
+/* An index of n_names tensors in one shard, padded with spaces to n_bytes. */
+static char *large_index(int n_names, size_t n_bytes) {
+    size_t room = n_bytes + (size_t)n_names * 24 + 64, n = 0;
+    char *text = malloc(room + 1);
+    assert_non_null(text);
+    n += (size_t)snprintf(text, room, "{\"weight_map\":{");
+    for (int i = 0; i < n_names; i++)
+        n += (size_t)snprintf(text + n, room - n, "%s\"%d\":\"x\"", i ? "," : "", i);
+    n += (size_t)snprintf(text + n, room - n, "}}");
+    if (n < n_bytes) memset(text + n, ' ', n_bytes - n);
+    text[n < n_bytes ? n_bytes : n] = '\0';
+    return text;
+}
+
+static void an_index_has_a_largest_size(void **state) {
+    (void)state;
+    static const struct {
+        int n_names;
+        size_t n_bytes;
+        const char *says;
+    } cases[] = {
+        { 1, SAFETENSORS_MAX_INDEX + 1, "bytes, at most" },
+        { TENSOR_MAX_COUNT + 1, 0, "65537 tensors, at most" },
+        { 1, SAFETENSORS_MAX_INDEX, "mem/x" },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char *index = large_index(cases[i].n_names, cases[i].n_bytes);
+        struct tensor_file file;
+        struct reel_error err = { 0 };
+        enum reel_status status = open_index(&file, index, second_shard, &err);
+        assert_int_equal(status, i < 2 ? REEL_E_LIMIT : REEL_E_NOT_FOUND);
+        if (!strstr(err.text, cases[i].says)) fail_msg("%s", err.text);
+        free(index);
+    }
+}
+
 static void a_tensor_in_two_shards_is_refused_by_name(void **state) {
     (void)state;
     struct tensor_file file;
@@ -364,6 +400,7 @@ int main(void) {
         cmocka_unit_test(a_file_cut_at_any_byte_is_refused),
         cmocka_unit_test(an_index_opens_the_shards_it_names),
         cmocka_unit_test(broken_indexes_are_refused_in_words),
+        cmocka_unit_test(an_index_has_a_largest_size),
         cmocka_unit_test(a_tensor_in_two_shards_is_refused_by_name),
         cmocka_unit_test(a_model_without_weights_says_which_file_is_missing),
     };
