@@ -69,7 +69,7 @@ template <int L, int V, int PF> __global__ void __launch_bounds__(640, 1) exchan
     __syncthreads();
     if (warp >= N_CONSUMERS) {
         int p = warp - N_CONSUMERS;
-        w.left = 2000000000;
+        w.left = 8 * PATIENCE;
         if (a.l2_ahead && p == 1 && threadIdx.x % 32 == 0)
             prefetch_run(&a.s, a.s.base + (size_t)blockIdx.x * a.s.span, a.l2_ahead, a.l2_unit, &stop, &issued, &w);
         if (threadIdx.x % 32 == 0 && a.s.slots > 0 && p < a.producers) {

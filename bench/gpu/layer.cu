@@ -10,14 +10,14 @@ enum {
     TOKEN_PIECES = M_LAYERS * LAYER_PIECES + HEAD_PIECES,
     X_HIDDEN = 0, X_QKV = 512, X_ATTN = X_QKV + 2048, X_MID = X_ATTN + 1024, X_GATED = X_MID + 512,
     X_BEST = X_GATED + 1536, X_SUM_OUT = X_BEST + 128, X_SUM_DOWN = X_SUM_OUT + 4096, X_WORDS = X_SUM_DOWN + 4096,
-    N_PHASES = 5, PART_STRIDE = 20, PART_ROWS = 64, MAX_SLOTS = 24
+    N_PHASES = 5, PART_STRIDE = 20, PART_ROWS = 64, RING = 16
 };
 
 struct args {
     const char *tape; /* [128][TOKEN_PIECES * PIECE] */
     const u32 *embedding;
     u64 *words;
-    int tokens, slots, producers;
+    int tokens, producers;
     int cap_wait, cap_work, cap_head; /* pieces in flight while polling, otherwise, in the head */
     int pace;                         /* clocks between pieces in layers, 0 = none */
     int ahead, unit;                  /* pieces in L2 before their bulk copy (0 = none), pieces a prefetch */
@@ -28,12 +28,12 @@ struct args {
 };
 
 struct shared {
-    u64 full[MAX_SLOTS], empty[MAX_SLOTS];
+    u64 full[RING], empty[RING];
     float part[2][PART_ROWS * PART_STRIDE];
     u32 attn[256];
     uint2 x[256]; /* the head's input as B fragments */
     u32 best[N_CONSUMERS], seen[N_CONSUMERS];
-    volatile int waiting;
+    volatile int cap; /* pieces in flight, moved by polling and publishing */
     volatile u32 issued; /* pieces, for the prefetcher */
     float residual[8];
 };
@@ -51,7 +51,7 @@ struct worker {
 
 __device__ static void slot_next(worker *w) {
     if (++w->in_token == TOKEN_PIECES) w->in_token = 0;
-    if (++w->slot == w->a->slots) w->slot = 0, w->parity ^= 1;
+    if (++w->slot == RING) w->slot = 0, w->parity ^= 1;
 }
 
 /* Counts tape words that are not what was wound; 16 bytes of piece in_token from byte at. */
@@ -63,14 +63,14 @@ __device__ static void verify(worker *w, uint4 t, int at) {
 /* This warp's 512 bytes of the next N pieces. */
 template <bool VERIFY, int N> __device__ static void tiles_take(worker *w, uint4 (&t)[N]) {
     int mine = w->slot + w->lane; /* lane i gives back piece i */
-    if (mine >= w->a->slots) mine -= w->a->slots;
+    if (mine >= RING) mine -= RING;
     if (w->lane == 0 && !w->a->no_stream) { /* one lane: 16 warps of 32 waiting lanes starve the producer */
         int slot = w->slot;
         u32 parity = w->parity;
 #pragma unroll 1
         for (int i = 0; i < N; i++) {
             mbar_wait(w->full0 + (u32)slot * 8, parity, &w->w);
-            if (++slot == w->a->slots) slot = 0, parity ^= 1;
+            if (++slot == RING) slot = 0, parity ^= 1;
         }
     }
     __syncwarp();
@@ -103,7 +103,7 @@ template <int L, int PF> __device__ static void gather(worker *w, const u64 *p, 
 #pragma unroll
                 for (int i = 0; i < L; i++) x[i] = (u32)v[f][i];
                 w->s->seen[w->warp] = now_clk();
-                if (threadIdx.x == 0) w->s->waiting = 0;
+                if (threadIdx.x == 0) w->s->cap = w->a->cap_work;
                 return;
             }
 #pragma unroll
@@ -252,7 +252,7 @@ __device__ static void timed(epilogue *e, int phase) {
     e->sums[1][phase] += after;
     e->sums[0][phase] += now - (e->published + after);
     e->published = now;
-    if (e->w->lane == 0) e->w->s->waiting = 1;
+    if (e->w->lane == 0) e->w->s->cap = e->w->a->cap_wait;
 }
 
 __device__ static void publish(const worker *w, int edge, int words, float value) {
@@ -293,7 +293,7 @@ __device__ static void finish(worker *w) {
             publish(w, X_HIDDEN, 4, residual);
             timed(&e, 4);
         }
-        s->waiting = 0;
+        if (w->lane == 0) s->cap = a->cap_work;
         parts_wait(w);
         u32 key = __reduce_max_sync(~0u, s->best[w->lane % N_CONSUMERS]);
         if (w->lane == 0) word_store(a->words + X_BEST + blockIdx.x, word_make(key, w->epoch));
@@ -328,7 +328,7 @@ __device__ static u32 gather_sum(worker *w, const u64 *p, float (&h)[2]) {
         if (__all_sync(~0u, ok) || !watch_spin(&w->w, POLL_COST) || w->a->no_wait) break;
     }
     w->s->seen[w->warp] = now_clk();
-    if (threadIdx.x == 0) w->s->waiting = 0;
+    if (threadIdx.x == 0) w->s->cap = w->a->cap_work;
 #pragma unroll
     for (int g = 0; g < 8; g++) h[0] += __uint_as_float((u32)v[g] << 8), h[1] += __uint_as_float((u32)(v[g] >> 24) << 8);
     return bf16_pair(h[0], h[1]);
@@ -392,7 +392,7 @@ template <int PF, bool VERIFY> __device__ static void consume_grouped(worker *w)
                 } while (!__all_sync(~0u, (u32)(v0 >> 32) == w->epoch && (u32)(v1 >> 32) == w->epoch) && watch_spin(&w->w, POLL_COST) && !a->no_wait);
                 g[0] = (u32)v0, g[1] = (u32)v1;
                 w->s->seen[w->warp] = now_clk();
-                if (threadIdx.x == 0) w->s->waiting = 0;
+                if (threadIdx.x == 0) w->s->cap = w->a->cap_work;
             }
             product_columns<DOWN_TILES>(w, wd, g);
             parts_done(w);
@@ -435,7 +435,7 @@ __device__ static void finish_grouped(worker *w) {
             timed(&e, 4);
             hash = hash * 31 + hash32(__float_as_uint(s->part[1][w->lane]));
         }
-        s->waiting = 0;
+        if (w->lane == 0) s->cap = a->cap_work;
         parts_wait(w);
         u32 key = __reduce_max_sync(~0u, s->best[w->lane % N_CONSUMERS]);
         if (w->lane == 0) word_store(a->words + X_BEST + blockIdx.x, word_make(key, w->epoch));
@@ -448,40 +448,42 @@ __device__ static void finish_grouped(worker *w) {
     atomicXor(a->hash, hash32(hash ^ (blockIdx.x * 32 + (u32)w->lane) * 2654435761u));
 }
 
-/* Producer p of P brings pieces p, p + P, ... */
-__device__ static void produce(worker *w, int p) {
+__device__ static u32 smem_read(u32 addr) {
+    u32 v;
+    asm volatile("ld.volatile.shared.u32 %0, [%1];" : "=r"(v) : "r"(addr) : "memory");
+    return v;
+}
+
+/* Producer p of P brings pieces p, p + P, ... Its rate is the latency of this loop's chain (8 KB need a turn of 480
+ * clocks), so everything it needs stays in registers. */
+template <int P> __device__ static void produce(worker *w, int p) {
     const args *a = w->a;
-    shared *s = w->s;
-    int P = a->producers, slot = p, old = p, flying = 0, in_token = p;
-    u32 round = 0, old_round = 0, next = now_clk() + blockIdx.x * 37 % 128 * (u32)(a->pace + 1) / 128;
-    const char *tape = a->tape + (size_t)blockIdx.x * TOKEN_PIECES * PIECE;
-    u32 ring0 = smem_addr_kept(w->ring);
-    for (int n = p; n < a->tokens * TOKEN_PIECES && w->w.left > 0; n += P) {
+    const u32 ring0 = smem_addr_kept(w->ring), full0 = w->full0, empty0 = w->empty0;
+    const u32 cap_at = smem_addr_kept((const void *)&w->s->cap), issued_at = smem_addr_kept((const void *)&w->s->issued);
+    const int end = a->tokens * TOKEN_PIECES, cap_head = a->cap_head, pace = a->pace;
+    const char *tape = a->tape + (size_t)blockIdx.x * TOKEN_PIECES * PIECE, *src = tape + (size_t)p * PIECE;
+    int in_token = p, old = p;
+    u32 next = now_clk() + blockIdx.x * 37 % 128 * (u32)(pace + 1) / 128;
+    for (int n = p; n < end; n += P) {
         bool head = in_token >= M_LAYERS * LAYER_PIECES;
-        for (;;) { /* the cap moves with the consumers' state, so look again while waiting for the oldest piece */
-            int cap = head ? a->cap_head : s->waiting ? a->cap_wait : a->cap_work;
-            if (flying * P < cap || !watch_spin(&w->w, 1)) break;
-            if (!mbar_test(w->full0 + (u32)old * 8, old_round & 1)) continue;
-            flying--, old += P;
-            if (old >= a->slots) old -= a->slots, old_round++;
+        int cap = head ? cap_head : (int)smem_read(cap_at);
+        while (n - old >= cap) { /* the cap moves with the consumers' state, so look again while waiting */
+            if (mbar_test(full0 + (u32)old % RING * 8, (u32)old / RING & 1)) old += P;
+            else if (!head) cap = (int)smem_read(cap_at);
+            if (!watch_spin(&w->w, 1)) return;
         }
-        if (round) mbar_wait(w->empty0 + (u32)slot * 8, (round - 1) & 1, &w->w);
-        if (a->pace && !head) {
+        if (n >= RING) mbar_wait(empty0 + (u32)n % RING * 8, ((u32)n / RING - 1) & 1, &w->w);
+        if (pace && !head) {
             while ((int)(now_clk() - next) < 0) {}
-            next += (u32)a->pace;
-            if ((int)(now_clk() - next) > 4 * a->pace) next = now_clk();
+            next += (u32)pace;
+            if ((int)(now_clk() - next) > 4 * pace) next = now_clk();
         }
-        bulk_load(ring0 + (u32)slot * PIECE, tape + (size_t)in_token * PIECE, PIECE, w->full0 + (u32)slot * 8);
-        s->issued = (u32)n;
-        flying++, slot += P, in_token += P;
-        if (slot >= a->slots) slot -= a->slots, round++;
-        if (in_token >= TOKEN_PIECES) in_token -= TOKEN_PIECES;
+        bulk_load(ring0 + (u32)n % RING * PIECE, src, PIECE, full0 + (u32)n % RING * 8);
+        asm volatile("st.volatile.shared.u32 [%0], %1;" ::"r"(issued_at), "r"(n) : "memory");
+        in_token += P, src += P * PIECE;
+        if (in_token >= TOKEN_PIECES) in_token -= TOKEN_PIECES, src = tape + (size_t)in_token * PIECE;
     }
-    while (flying) { /* leave with nothing in flight */
-        mbar_wait(w->full0 + (u32)old * 8, old_round & 1, &w->w);
-        flying--, old += P;
-        if (old >= a->slots) old -= a->slots, old_round++;
-    }
+    for (; old < end; old += P) mbar_wait(full0 + (u32)old % RING * 8, (u32)old / RING & 1, &w->w); /* leave with nothing in flight */
 }
 
 /* Brings the tape into L2, at most ahead pieces before the bulk copies. */
@@ -503,13 +505,13 @@ template <int U, int PF, bool VERIFY> __global__ void __launch_bounds__(CONSUMER
     extern __shared__ __align__(128) char ring[];
     __shared__ __align__(16) shared s;
     if (threadIdx.x == 0) {
-        for (int i = 0; i < MAX_SLOTS; i++) mbar_init(&s.full[i], 1), mbar_init(&s.empty[i], N_CONSUMERS);
+        for (int i = 0; i < RING; i++) mbar_init(&s.full[i], 1), mbar_init(&s.empty[i], N_CONSUMERS);
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-        s.waiting = 0, s.issued = 0;
+        s.cap = a.cap_work, s.issued = 0;
     }
     __syncthreads();
     worker w = { &a, &s, ring, (int)threadIdx.x / 32, (int)threadIdx.x % 32, 0, 0, 0, smem_addr_kept(s.full), smem_addr_kept(s.empty), 0, 0, 0, { PATIENCE } };
-    if (w.warp > N_CONSUMERS) w.w.left = 2000000000; /* its spins are short */
+    if (w.warp > N_CONSUMERS) w.w.left = 8 * PATIENCE; /* its spins are short */
     if (w.warp < N_CONSUMERS) {
         if constexpr (U == 0) consume_grouped<PF, VERIFY>(&w);
         else consume<U, PF, VERIFY>(&w);
@@ -517,22 +519,25 @@ template <int U, int PF, bool VERIFY> __global__ void __launch_bounds__(CONSUMER
         if constexpr (U == 0) finish_grouped(&w);
         else finish(&w);
     }
-    else if (w.lane == 0 && w.warp - N_CONSUMERS - 1 < a.producers && !a.no_stream) produce(&w, w.warp - N_CONSUMERS - 1);
+    else if (w.lane == 0 && w.warp - N_CONSUMERS - 1 < a.producers && !a.no_stream) {
+        if (a.producers == 1) produce<1>(&w, 0);
+        else produce<2>(&w, w.warp - N_CONSUMERS - 1);
+    }
     else if (w.lane == 0 && w.warp == N_CONSUMERS + 2 && a.ahead && !a.no_stream) prefetch(&w);
     if (w.w.left <= 0) atomicAdd(a.errors, 1u << 24);
     if (w.wrong) atomicAdd(a.errors, w.wrong);
 }
 
 static args base;
-static u32 reference_hash[2][MAX_SLOTS + 1]; /* the head's grouping, and so the argmax, depends on the ring */
+static u32 reference_hash[2]; /* flat, grouped */
 
 struct setting {
-    int wait_kb, work_kb, head_kb, slots, producers, pace, ahead, unit, attn_clk, no_stream, no_wait;
+    int wait_kb, work_kb, head_kb, producers, pace, ahead, unit, attn_clk, no_stream, no_wait;
 };
 
 static void measure(const char *name, const void *k, int unroll, int pf, setting x) {
     args a = base;
-    a.tokens = 30, a.slots = x.slots, a.producers = x.producers, a.pace = x.pace, a.attn_clk = x.attn_clk, a.ahead = x.ahead, a.unit = x.unit;
+    a.tokens = 30, a.producers = x.producers, a.pace = x.pace, a.attn_clk = x.attn_clk, a.ahead = x.ahead, a.unit = x.unit;
     a.cap_wait = x.wait_kb / 8, a.cap_work = x.work_kb / 8, a.cap_head = x.head_kb / 8, a.no_stream = x.no_stream, a.no_wait = x.no_wait;
     double us[3], phases[10] = {};
     u32 hash = 0, errors = 0;
@@ -540,7 +545,7 @@ static void measure(const char *name, const void *k, int unroll, int pf, setting
     for (int rep = 0; rep < 3; rep++) {
         u64 ns[128];
         CK(cudaMemset(a.words, 0, X_WORDS * 8)), CK(cudaMemset(a.hash, 0, 4)), CK(cudaMemset(a.errors, 0, 4));
-        launch_timed(k, 128, CONSUMER_THREADS + 96, (size_t)x.slots * PIECE, &a);
+        launch_timed(k, 128, CONSUMER_THREADS + 96, (size_t)RING * PIECE, &a);
         CK(cudaMemcpy(ns, a.ns, sizeof ns, cudaMemcpyDeviceToHost)), CK(cudaMemcpy(clk, a.phase_clk, sizeof clk, cudaMemcpyDeviceToHost));
         CK(cudaMemcpy(&hash, a.hash, 4, cudaMemcpyDeviceToHost)), CK(cudaMemcpy(&errors, a.errors, 4, cudaMemcpyDeviceToHost));
         us[rep] = (double)ns[0] / 1e3 / a.tokens;
@@ -551,10 +556,10 @@ static void measure(const char *name, const void *k, int unroll, int pf, setting
     for (int b = 0; b < 128; b++)
         for (int i = 0; i < 10; i++) phases[i] += clk[b][i] / 128.0 / (a.tokens * M_LAYERS) / 1.98e3;
     bool exact = !x.no_stream && !x.no_wait;
-    if (!reference_hash[!unroll][x.slots] && exact) reference_hash[!unroll][x.slots] = hash;
-    printf("%s,%d,%d,%d,%d,%d,%d,%d,%d,%d,%d,%d,%d,%d,", name, unroll, pf, x.wait_kb, x.work_kb, x.head_kb, x.slots * 8, x.producers, x.pace,
+    if (!reference_hash[!unroll] && exact) reference_hash[!unroll] = hash;
+    printf("%s,%d,%d,%d,%d,%d,%d,%d,%d,%d,%d,%d,%d,", name, unroll, pf, x.wait_kb, x.work_kb, x.head_kb, x.producers, x.pace,
            x.ahead * 8, x.unit * 8, x.attn_clk, x.no_stream, x.no_wait);
-    if (errors || (exact && hash != reference_hash[!unroll][x.slots])) printf("FAILED errors %u hash %08x %08x %.1f\n", errors, hash, reference_hash[!unroll][x.slots], us[m]);
+    if (errors || (exact && hash != reference_hash[!unroll])) printf("FAILED errors %u hash %08x %08x %.1f\n", errors, hash, reference_hash[!unroll], us[m]);
     else {
         printf("%.1f", us[m]);
         for (int i = 0; i < 10; i++) printf(",%.2f", phases[i]);
@@ -575,42 +580,38 @@ int main() {
     base.tape = p, base.embedding = emb;
     CK(cudaMalloc(&base.words, X_WORDS * 8)), CK(cudaMalloc(&base.ns, 128 * 8)), CK(cudaMalloc(&base.phase_clk, 128 * 40));
     CK(cudaMalloc(&base.hash, 4)), CK(cudaMalloc(&base.errors, 4));
-    printf("bench,layers_unrolled,polls,cap_wait_kb,cap_work_kb,cap_head_kb,ring_kb,producers,pace_clk,l2_ahead_kb,l2_unit_kb,attn_clk,no_stream,"
+    printf("bench,layers_unrolled,polls,cap_wait_kb,cap_work_kb,cap_head_kb,producers,pace_clk,l2_ahead_kb,l2_unit_kb,attn_clk,no_stream,"
            "no_wait,us_token,qkv,attn,out,up,down,to_qkv,to_attn,to_out,to_up,to_down\n");
-    measure("verify", (const void *)decode<1, 1, true>, 1, 1, setting{ 24, 24, 96, 16, 1 });
-    measure("verify", (const void *)decode<0, 1, true>, 0, 1, setting{ 24, 24, 96, 16, 1 });
-    RUN("warm", 1, 1, 24, 24, 96, 16, 1);
+    measure("verify", (const void *)decode<1, 1, true>, 1, 1, setting{ 24, 24, 96, 1 });
+    measure("verify", (const void *)decode<0, 1, true>, 0, 1, setting{ 24, 24, 96, 1 });
+    RUN("warm", 1, 1, 24, 24, 96, 1);
     for (int P : { 1, 2 })
         for (int cap : { 8, 16, 24, 32, 48, 64, 96 }) {
-            RUN("fixed", 1, 1, cap, cap, 96, 16, P);
-            RUN("grouped", 0, 1, cap, cap, 96, 16, P);
+            RUN("fixed", 1, 1, cap, cap, 96, P);
+            RUN("grouped", 0, 1, cap, cap, 96, P);
         }
     for (int cap : { 16, 24, 32, 48 }) { /* 0.5 us of attention */
-        RUN("fixed_attn", 1, 1, cap, cap, 96, 16, 1, 0, 0, 0, 990);
-        RUN("grouped_attn", 0, 1, cap, cap, 96, 16, 1, 0, 0, 0, 990);
+        RUN("fixed_attn", 1, 1, cap, cap, 96, 1, 0, 0, 0, 990);
+        RUN("grouped_attn", 0, 1, cap, cap, 96, 1, 0, 0, 0, 990);
     }
-    RUN("no_stream", 1, 1, 24, 24, 96, 16, 1, 0, 0, 0, 0, 1);
-    RUN("no_stream", 1, 2, 24, 24, 96, 16, 1, 0, 0, 0, 0, 1);
-    RUN("no_stream", 0, 1, 24, 24, 96, 16, 1, 0, 0, 0, 0, 1);
+    RUN("no_stream", 1, 1, 24, 24, 96, 1, 0, 0, 0, 0, 1);
+    RUN("no_stream", 1, 2, 24, 24, 96, 1, 0, 0, 0, 0, 1);
+    RUN("no_stream", 0, 1, 24, 24, 96, 1, 0, 0, 0, 0, 1);
     for (int ahead : { 4, 8, 16, 32 })
         for (int cap : { 16, 24, 32 }) {
-            RUN("prefetch", 1, 1, cap, cap, 96, 16, 1, 0, ahead, 1);
-            RUN("grouped_prefetch", 0, 1, cap, cap, 96, 16, 1, 0, ahead, 1);
+            RUN("prefetch", 1, 1, cap, cap, 96, 1, 0, ahead, 2);
+            RUN("grouped_prefetch", 0, 1, cap, cap, 96, 1, 0, ahead, 2);
         }
     for (int lo : { 8, 16, 24 })
         for (int hi : { 32, 48, 64 }) {
-            RUN("aware", 1, 1, lo, hi, 96, 16, 1);
-            RUN("grouped_aware", 0, 1, lo, hi, 96, 16, 1);
+            RUN("aware", 1, 1, lo, hi, 96, 1);
+            RUN("grouped_aware", 0, 1, lo, hi, 96, 1);
         }
-    for (int pace : { 480, 520, 560, 600, 660 }) RUN("paced", 1, 1, 48, 48, 96, 16, 1, pace);
-    for (int head : { 32, 48, 64, 128 }) RUN("head", 1, 1, 24, 24, head, 16, 1);
-    for (int slots : { 20, 24 }) {
-        RUN("ring", 1, 1, 24, 24, 96, slots, 1);
-        RUN("grouped_ring", 0, 1, 24, 24, 96, slots, 1);
-    }
-    for (int P : { 1, 2 }) RUN("no_wait", 1, 1, 128, 128, 128, 16, P, 0, 0, 0, 0, 0, 1);
-    RUN("code", 4, 1, 24, 24, 96, 16, 1);
-    RUN("code", 8, 1, 24, 24, 96, 16, 1);
-    RUN("code", 1, 1, 24, 24, 96, 16, 1);
+    for (int pace : { 480, 520, 560, 600, 660 }) RUN("paced", 1, 1, 48, 48, 96, 1, pace);
+    for (int head : { 32, 48, 64, 128 }) RUN("head", 1, 1, 24, 24, head, 1);
+    for (int P : { 1, 2 }) RUN("no_wait", 1, 1, 128, 128, 128, P, 0, 0, 0, 0, 0, 1);
+    RUN("code", 4, 1, 24, 24, 96, 1);
+    RUN("code", 8, 1, 24, 24, 96, 1);
+    RUN("code", 1, 1, 24, 24, 96, 1);
     return 0;
 }

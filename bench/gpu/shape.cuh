@@ -38,7 +38,7 @@ struct watch {
     int left;
 };
 
-enum { PATIENCE = 20000000, POLL_COST = 16, MBAR_COST = 32 };
+enum { PATIENCE = 20000000, POLL_COST = 16, MBAR_COST = 1 };
 
 __device__ static bool watch_spin(watch *w, int cost) { return (w->left -= cost) > 0; }
 
