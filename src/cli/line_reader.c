@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <wchar.h>
 
 #define LINE_MAX_BYTES ((size_t)1 << 20)
 
@@ -25,13 +26,20 @@ static char *prompt(EditLine *el) {
     return reader->continued ? next : first;
 }
 
-/* Bound to Ctrl-C, which the terminal is told not to make a signal while a line is edited. */
-static unsigned char on_interrupt_key(EditLine *el, int key) {
-    struct line_reader *reader = NULL;
-    (void)key;
-    el_get(el, EL_CLIENTDATA, &reader);
-    reader->pressed = true;
-    return CC_EOF;
+/* One character for the editor. Its own reader would go on after a Ctrl-C. */
+static int read_character(EditLine *el, wchar_t *out) {
+    mbstate_t state = { 0 };
+    (void)el;
+    for (;;) {
+        char byte;
+        if (!interrupt_or_input(stdin)) return -1;
+        ssize_t n = read(STDIN_FILENO, &byte, 1);
+        if (n < 0 && errno == EINTR) continue;
+        if (n <= 0) return (int)n;
+        size_t used = mbrtowc(out, &byte, 1, &state);
+        if (used <= 1) return 1;
+        if (used == (size_t)-1) state = (mbstate_t){ 0 }; /* no character: skipped */
+    }
 }
 
 /* Only this user may read what was typed: the file is made with that mode before it is written. */
@@ -53,9 +61,7 @@ static void open_editor(struct line_reader *reader) {
     el_set(el, EL_CLIENTDATA, reader);
     el_set(el, EL_PROMPT, prompt);
     el_set(el, EL_EDITOR, "emacs");
-    el_set(el, EL_ADDFN, "reel-interrupt", "end the line", on_interrupt_key);
-    el_set(el, EL_SETTY, "-d", "intr=", NULL);
-    el_set(el, EL_BIND, "^C", "reel-interrupt", NULL);
+    el_set(el, EL_GETCFN, read_character);
     if (!reader->history) return;
     history(reader->history, &event, H_SETSIZE, HISTORY_LINES);
     history(reader->history, &event, H_SETUNIQUE, 1);
@@ -75,9 +81,8 @@ static void close_editor(struct line_reader *reader) {
 static enum line_end read_edited(struct line_reader *reader, struct reel_error *err) {
     HistEvent event;
     int n = 0;
-    reader->pressed = false;
     const char *line = el_gets(reader->editor, &n);
-    if (reader->pressed || interrupt_take()) {
+    if (interrupt_take()) {
         putchar('\n');
         return LINE_INTERRUPTED;
     }
@@ -111,12 +116,20 @@ enum reel_status line_reader_open(struct line_reader *reader, const char *histor
     return REEL_OK;
 }
 
+static enum line_end interrupted(const struct line_reader *reader) {
+    interrupt_take();
+    clearerr(stdin);
+    if (reader->interactive) putchar('\n');
+    return LINE_INTERRUPTED;
+}
+
 /* One line with its newline appended to reader->text. */
 static enum line_end read_plain(struct line_reader *reader, struct reel_error *err) {
     char chunk[4096];
     if (reader->interactive) {
         fputs(reader->continued ? ". " : "> ", stdout);
         fflush(stdout);
+        if (!interrupt_or_input(stdin)) return interrupted(reader);
     }
     for (;;) {
         errno = 0;
@@ -124,11 +137,7 @@ static enum line_end read_plain(struct line_reader *reader, struct reel_error *e
         if (buffer_text(&reader->text, chunk, err) != REEL_OK) return LINE_FAILED;
         if (strchr(chunk, '\n')) return LINE_READ;
     }
-    if (interrupt_take()) {
-        clearerr(stdin);
-        if (reader->interactive) putchar('\n');
-        return LINE_INTERRUPTED;
-    }
+    if (interrupt_pending()) return interrupted(reader);
     if (ferror(stdin)) {
         err_set(err, REEL_E_IO, "standard input: %s", strerror(errno));
         return LINE_FAILED;
@@ -150,6 +159,7 @@ enum line_end line_reader_next(struct line_reader *reader, struct reel_error *er
     enum line_end end;
     reader->text.size = 0;
     reader->continued = false;
+    if (interrupt_take()) return LINE_INTERRUPTED;
     do {
         size_t before = reader->text.size;
         end = reader->editor ? read_edited(reader, err) : read_plain(reader, err);

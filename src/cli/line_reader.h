@@ -8,7 +8,6 @@
 struct line_reader {
     bool interactive; /* stdin and stdout are a terminal: prompts are shown */
     bool continued;   /* the next line belongs to the one before */
-    bool pressed;     /* Ctrl-C ended the line */
     void *editor;     /* EditLine, or NULL */
     void *history;    /* History, or NULL */
     char *history_path;

@@ -114,7 +114,8 @@ static enum reel_status parse_real(struct cli_value *value, struct reel_error *e
 }
 
 static bool is_choice(const char *choices, const char *text) {
-    size_t n = strlen(text);
+    size_t n = strcspn(text, " ");
+    if (text[n]) return false; /* two of the words are not one */
     for (const char *p = choices; p; p = strchr(p, ' ')) {
         p += *p == ' ';
         if (n && strncmp(p, text, n) == 0 && (p[n] == ' ' || p[n] == '\0')) return true;

@@ -1,5 +1,8 @@
 #include "cli/terminal.h"
 
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,6 +29,8 @@ void terminal_dim(FILE *f, bool on) { fputs(on ? "\033[2m" : "\033[0m", f); }
 /* What a handler may touch: the presses not yet taken, and the session they are meant for. */
 static volatile sig_atomic_t presses;
 static struct reel_session *volatile target;
+/* A byte for each press: a wait sees one that came just before it, on whatever thread. */
+static int wake[2] = { -1, -1 };
 
 static void on_interrupt(int number) {
     (void)number;
@@ -33,6 +38,8 @@ static void on_interrupt(int number) {
     presses++;
     struct reel_session *session = target;
     if (session) reel_session_cancel(session); /* stores an atomic, nothing more */
+    int saved = errno;
+    if (wake[1] >= 0 && write(wake[1], "", 1) < 0) errno = saved; /* full: bytes enough are there */
 }
 
 static void handle(int number, void (*handler)(int)) {
@@ -43,16 +50,35 @@ static void handle(int number, void (*handler)(int)) {
     sigaction(number, &action, NULL);
 }
 
-void interrupt_install(void) { handle(SIGINT, on_interrupt); }
+void interrupt_install(void) {
+    if (wake[0] < 0 && pipe(wake) == 0) {
+        for (int i = 0; i < 2; i++) {
+            fcntl(wake[i], F_SETFL, O_NONBLOCK);
+            fcntl(wake[i], F_SETFD, FD_CLOEXEC);
+        }
+    }
+    handle(SIGINT, on_interrupt);
+}
 
 void interrupt_target(struct reel_session *session) { target = session; }
 
 bool interrupt_pending(void) { return presses > 0; }
 
 bool interrupt_take(void) {
+    char bytes[16];
     bool came = presses > 0;
+    while (wake[0] >= 0 && read(wake[0], bytes, sizeof bytes) > 0) {
+    }
     presses = 0;
     return came;
+}
+
+bool interrupt_or_input(FILE *f) {
+    struct pollfd wait[2] = { { .fd = fileno(f), .events = POLLIN },
+                              { .fd = wake[0], .events = POLLIN } };
+    while (poll(wait, 2, -1) < 0 && errno == EINTR && !interrupt_pending()) {
+    }
+    return !interrupt_pending();
 }
 
 static void on_bus_error(int number) {

@@ -20,6 +20,9 @@ void interrupt_target(struct reel_session *session); /* borrowed; NULL: none */
 bool interrupt_take(void);                           /* whether one came; forgets it */
 bool interrupt_pending(void);
 
+/* Waits until f can be read; false when Ctrl-C comes first, however close to the call. */
+bool interrupt_or_input(FILE *f);
+
 /* For faults and broken pipes, whatever the command: a model file that shrank while it was mapped
  * ends in a message and REEL_E_IO. */
 void faults_install(void);

@@ -24,8 +24,8 @@ static void put_byte(struct think_view *v, char c) {
         fputc(c, v->out);
         return;
     }
-    if (c != tag[v->n_held]) flush_held(v); /* '<' occurs only at a tag's start */
-    if (c != tag[v->n_held]) {
+    if (c != tag[v->n_held]) flush_held(v); /* c may begin a tag itself: '<' is only at a start */
+    if (c != tag[v->n_held] || (!v->inside && v->started)) {
         if (!strchr(" \n", c)) v->started = true;
         fputc(c, v->out);
         return;

@@ -1,0 +1,483 @@
+/* The program as a user meets it: what it prints where, and how it ends. Each line runs in a shell
+ * with `reel` first in PATH, a fresh HOME, and no terminal. */
+#define _XOPEN_SOURCE 700 /* realpath, mkdtemp */
+
+#include "base/json.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static char folder[300]; /* where the lines run; holds home/, out and err */
+
+struct result {
+    int status; /* of the line; 128 + n after a signal */
+    char *out, *err;
+};
+
+static char *read_file(const char *name) {
+    char path[400];
+    size_t n, size = 0;
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    FILE *f = fopen(path, "rb");
+    assert_non_null(f);
+    char *text = calloc(1, 1 << 20);
+    assert_non_null(text);
+    while ((n = fread(text + size, 1, ((size_t)1 << 20) - 1 - size, f)) > 0)
+        size += n;
+    fclose(f);
+    return text;
+}
+
+static struct result shell(const char *line) {
+    char command[3000];
+    int n = snprintf(command, sizeof command, "cd '%s' && { %s ; } >out 2>err", folder, line);
+    assert_true(n > 0 && (size_t)n < sizeof command);
+    int status = system(command);
+    return (struct result){ .status = WIFEXITED(status) ? WEXITSTATUS(status) : 255,
+                            .out = read_file("out"),
+                            .err = read_file("err") };
+}
+
+static void done(struct result r) {
+    free(r.out);
+    free(r.err);
+}
+
+/* The line ends with this status, and its stderr holds this text. */
+static void expect(const char *line, int status, const char *says) {
+    struct result r = shell(line);
+    if (r.status != status || !strstr(r.err, says))
+        fail_msg("%s\nstatus %d (expected %d)\n--- stdout\n%s--- stderr (expected \"%s\")\n%s",
+                 line, r.status, status, r.out, says, r.err);
+    done(r);
+}
+
+static int enter(void **state) {
+    (void)state;
+    const char *name = getenv("REEL_BUILD");
+    char *build = realpath(name ? name : "build/release", NULL);
+    char *demo = realpath("models/demo", NULL);
+    if (!build || !demo) return -1;
+    snprintf(folder, sizeof folder, "%.200s/tests/cli/work-XXXXXX", build);
+    if (!mkdtemp(folder)) return -1;
+    char text[3000];
+    snprintf(text, sizeof text, "%s:%s", build, getenv("PATH"));
+    setenv("PATH", text, 1);
+    setenv("DEMO", demo, 1); /* the demo model as a folder */
+    snprintf(text, sizeof text, "%s/home", folder);
+    mkdir(text, 0700);
+    setenv("HOME", text, 1);
+    static const char *const others[] = { "XDG_CACHE_HOME", "XDG_STATE_HOME", "HF_HOME",
+                                          "HF_HUB_CACHE" };
+    for (int i = 0; i < 4; i++)
+        unsetenv(others[i]);
+    free(build);
+    free(demo);
+    return 0;
+}
+
+static int leave(void **state) {
+    (void)state;
+    char command[400];
+    snprintf(command, sizeof command, "rm -rf '%s'", folder);
+    return system(command);
+}
+
+/* ---- help ------------------------------------------------------------------------------------ */
+
+static void every_command_explains_itself(void **state) {
+    (void)state;
+    struct result all = shell("reel help");
+    int n = 0;
+    assert_int_equal(all.status, 0);
+    char *line = strstr(all.out, "Commands:\n");
+    assert_non_null(line);
+    for (line += 10; line[0] == ' '; line = strchr(line, '\n') + 1, n++) {
+        char name[30], command[60], usage[60];
+        assert_int_equal(sscanf(line, "%29s", name), 1);
+        snprintf(command, sizeof command, "reel %s --help", name);
+        snprintf(usage, sizeof usage, "usage: reel %s ", name);
+        struct result r = shell(command);
+        assert_int_equal(r.status, 0);
+        assert_memory_equal(r.out, usage, strlen(usage));
+        assert_non_null(strstr(r.out, "Exit status:\n   0  success\n"));
+        assert_string_equal(r.err, "");
+        done(r);
+    }
+    assert_true(n >= 5);
+    done(all);
+}
+
+static void help_and_version_work_without_a_command(void **state) {
+    (void)state;
+    struct result r = shell("reel --version");
+    assert_int_equal(r.status, 0);
+    assert_memory_equal(r.out, "reel ", 5);
+    done(r);
+    r = shell("reel --help");
+    assert_int_equal(r.status, 0);
+    assert_non_null(strstr(r.out, "reel run demo"));
+    done(r);
+    r = shell("reel");
+    assert_int_equal(r.status, REEL_E_ARGUMENT);
+    assert_string_equal(r.out, "");
+    assert_non_null(strstr(r.err, "usage: reel COMMAND"));
+    done(r);
+}
+
+static void the_man_page_names_every_option(void **state) {
+    (void)state;
+    expect("reel help --man >man && for c in run chat inspect tokenize help; do reel $c --help | "
+           "grep -oE '^ .{5}--[a-z-]+' | grep -oE '[a-z].*' | sed 's/^[a-z], //; s/^--//' | "
+           "sed 's/-/\\\\\\\\-/g' | while read -r o; do grep -qF -- \"\\\\-\\\\-$o\" man || "
+           "echo \"missing $o\" >&2; done; done; grep -q 'EXIT STATUS' man",
+           0, "");
+    struct result r = shell("reel help --man | grep -c '^\\.TP'");
+    assert_true(atoi(r.out) > 50);
+    assert_string_equal(r.err, "");
+    done(r);
+}
+
+static void bash_completes_commands_options_and_choices(void **state) {
+    (void)state;
+    struct result r = shell(
+        "reel help --completion bash >reel.bash && bash -c '. ./reel.bash; "
+        "COMP_WORDS=(reel ins); COMP_CWORD=1; _reel; echo ${COMPREPLY[*]}; "
+        "COMP_WORDS=(reel run demo --see); COMP_CWORD=3; _reel; echo ${COMPREPLY[*]}; "
+        "COMP_WORDS=(reel run demo --think \"\"); COMP_CWORD=4; _reel; echo ${COMPREPLY[*]}'");
+    assert_string_equal(r.err, "");
+    assert_string_equal(r.out, "inspect\n--seed\non off\n");
+    done(r);
+    expect("if command -v zsh; then reel help --completion zsh >_reel && zsh -n _reel; fi", 0, "");
+}
+
+/* ---- arguments ------------------------------------------------------------------------------- */
+
+static void mistakes_in_names_are_answered_with_the_nearest(void **state) {
+    (void)state;
+    expect("reel rum demo", 2, "did you mean run?");
+    expect("reel xyzzy", 2, "reel help lists them");
+    expect("reel run demo --sed 5", 2, "did you mean --seed?");
+    expect("reel run demo --tmep=5", 2, "did you mean --temp?");
+    expect("reel run demo --quux", 2, "see reel run --help");
+    expect("reel run demo -Z", 2, "-Z is no option of reel run");
+    expect("reel help nothing", 2, "\"nothing\" is no command");
+}
+
+static void numbers_are_read_strictly_and_the_range_is_named(void **state) {
+    (void)state;
+    static const char *const bad[] = { "-n 5x",   "-n x5",   "-n ''",
+                                       "-n ' 5'", "-n 5.0",  "-n 1e3",
+                                       "-n -1",   "-n 0x10", "-n 99999999999999999999",
+                                       "-c -5",   "-t 5000", "--top-k -1" };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        char line[100];
+        snprintf(line, sizeof line, "reel run demo %s", bad[i]);
+        expect(line, 2, "is not an integer from 0 to ");
+    }
+    static const char *const bad_reals[] = { "nan", "inf", "-0.1", "101", "1,5", "''", "1e999" };
+    for (size_t i = 0; i < sizeof bad_reals / sizeof *bad_reals; i++) {
+        char line[100];
+        snprintf(line, sizeof line, "reel run demo --temp %s", bad_reals[i]);
+        expect(line, 2, "is not a number from 0 to 100");
+    }
+    expect("reel run demo --rounding loose", 2, "is not one of: fast faithful");
+}
+
+static void arguments_that_do_not_fit_are_refused(void **state) {
+    (void)state;
+    expect("reel run", 2, "usage: reel run MODEL");
+    expect("reel run demo more", 2, "\"more\" is one argument too many");
+    expect("reel run demo -n", 2, "--tokens needs a value: N");
+    expect("reel run demo -n 5 --tokens 6", 2, "given twice");
+    expect("reel run demo --json=1", 2, "takes no value");
+    expect("reel run demo -p x -f y", 2, "exclude each other");
+    expect("reel run demo -p ''", 2, "the prompt is empty");
+    expect("reel run demo -p x --system y", 2, "need a chat template");
+    expect("reel run demo -p x --device gpu9x", 2, "gpu9x");
+    expect("reel run demo -p x --cpu-path none", 2, "none");
+    expect("reel run -- -p", 3, "-p: no such file");
+    expect("printf 'a\\377b' | reel run demo -f -", 2, "UTF-8");
+}
+
+/* ---- models ---------------------------------------------------------------------------------- */
+
+static void a_model_that_is_not_there_ends_with_status_3(void **state) {
+    (void)state;
+    expect("reel run /no/such/file -p x", 3, "/no/such/file: no such file or folder");
+    expect("reel run no/such -p x", 3, "nor in the local cache");
+    expect("reel inspect nothing.gguf", 3, "nothing.gguf");
+    expect("reel tokenize nothing -p x", 3, "nothing");
+    expect("reel run demo -f nothing.txt", 3, "nothing.txt");
+    expect("mkdir -p empty && reel run empty -p x", 3, "empty");
+}
+
+static void a_file_of_another_kind_ends_with_status_5(void **state) {
+    (void)state;
+    expect("echo hello >hello.txt && reel run hello.txt -p x", 5, "not a GGUF file");
+    expect("printf GGUF >short.gguf && reel inspect short.gguf", 5, "short.gguf");
+    expect("reel run demo -f .", 2, "is a folder");
+}
+
+static void a_repository_name_is_found_in_both_caches(void **state) {
+    (void)state;
+    static const char count[] = "reel tokenize some/model -p hello --count";
+    expect(
+        "mkdir -p home/.cache/reel/models/some && "
+        "ln -s \"$DEMO\" home/.cache/reel/models/some/model && reel tokenize some/model -p hello "
+        "--count && rm home/.cache/reel/models/some/model",
+        0, "");
+    expect(count, 3, "nor in the local cache");
+    expect("h=home/.cache/huggingface/hub/models--some--model; mkdir -p $h/refs $h/snapshots && "
+           "ln -s \"$DEMO\" $h/snapshots/0a1b && reel tokenize some/model -p hello --count",
+           0, "");
+    expect("h=home/.cache/huggingface/hub/models--some--model; mkdir $h/snapshots/ffff; "
+           "reel tokenize some/model -p hello --count",
+           2, "holds 2 snapshots");
+    expect("h=home/.cache/huggingface/hub/models--some--model; printf 0a1b >$h/refs/main; "
+           "reel tokenize some/model -p hello --count",
+           0, "");
+    expect("HF_HUB_CACHE=/nowhere reel tokenize some/model -p hello --count", 3, "local cache");
+    expect("mkdir -p two && touch two/a.gguf two/b.gguf && reel inspect two", 2, "two/a.gguf");
+}
+
+static void inspect_describes_the_demo_model(void **state) {
+    (void)state;
+    struct result r = shell("reel inspect demo --tensors");
+    assert_int_equal(r.status, 0);
+    assert_non_null(strstr(r.out, "qwen3, 8 layers"));
+    assert_non_null(strstr(r.out, "model.embed_tokens.weight"));
+    assert_string_equal(r.err, "");
+    done(r);
+    r = shell("reel inspect demo --json");
+    json_t *all = json_loads(r.out, 0, NULL);
+    assert_non_null(all);
+    assert_true(json_is_object(json_object_get(all, "memory")));
+    json_decref(all);
+    done(r);
+    expect("test -z \"$(ls -d ${TMPDIR:-/tmp}/reel-demo-* 2>/dev/null)\"", 0, "");
+}
+
+static void inspect_of_a_model_reel_cannot_run_says_why(void **state) {
+    (void)state;
+    expect("mkdir odd && cp \"$DEMO\"/*.safetensors odd && sed 's/\"qwen3\"/\"mamba\"/' "
+           "\"$DEMO\"/config.json >odd/config.json && reel inspect odd",
+           6, "mamba");
+}
+
+/* ---- tokens ---------------------------------------------------------------------------------- */
+
+static void tokens_come_back_as_the_text_they_were(void **state) {
+    (void)state;
+    struct result r =
+        shell("printf 'Na\\303\\257ve \\360\\237\\231\\202\\n\\ttext' >text && "
+              "reel tokenize demo -f text --json >json && "
+              "ids=$(grep -oE '\"id\": [0-9]+' json | grep -oE '[0-9]+' | tr '\\n' ,) && "
+              "reel tokenize demo --decode \"$ids\" >back && echo >>text && "
+              "cmp text back && reel tokenize demo -f text --count");
+    assert_int_equal(r.status, 0);
+    assert_true(atoi(r.out) > 3);
+    assert_string_equal(r.err, "");
+    done(r);
+}
+
+static void bad_ids_are_refused_with_the_range(void **state) {
+    (void)state;
+    expect("reel tokenize demo --decode 1,99999999", 2, "is not an id from 0 to ");
+    expect("reel tokenize demo --decode 1,x", 2, "\"x\"");
+    expect("reel tokenize demo --decode -1", 2, "\"-1\"");
+    expect("reel tokenize demo --decode 1 --count", 2, "--decode excludes");
+}
+
+/* ---- run ------------------------------------------------------------------------------------- */
+
+static void text_goes_to_stdout_and_figures_to_stderr(void **state) {
+    (void)state;
+    struct result r = shell("reel run demo -n 12 --seed 1 </dev/null");
+    assert_int_equal(r.status, 0);
+    assert_memory_equal(r.out, "It was", 6);
+    assert_null(strstr(r.out, "t/s"));
+    assert_non_null(strstr(r.err, "answer 12 tokens"));
+    assert_non_null(strstr(r.err, "seed 1"));
+    assert_null(strchr(r.err, '\033'));
+    assert_null(strchr(r.err, '\r'));
+    done(r);
+    r = shell("reel run demo -n 12 -p Emma -q");
+    assert_string_equal(r.err, "");
+    done(r);
+}
+
+static void the_same_seed_gives_the_same_text(void **state) {
+    (void)state;
+    struct result a = shell("reel run demo -n 40 --seed 7 --temp 1 -p Emma");
+    struct result b = shell("reel run demo -n 40 --seed 7 --temp 1 -p Emma -t 1");
+    struct result c = shell("reel run demo -n 40 --seed 8 --temp 1 -p Emma");
+    assert_string_equal(a.out, b.out);
+    assert_string_not_equal(a.out, c.out);
+    done(a);
+    done(b);
+    done(c);
+}
+
+static void json_holds_text_ids_reason_and_timings(void **state) {
+    (void)state;
+    struct result r = shell("echo Emma | reel run demo -f - -n 9 --temp 0 --json");
+    struct result plain = shell("echo Emma | reel run demo -f - -n 9 --temp 0");
+    json_t *all = json_loads(r.out, 0, NULL);
+    assert_non_null(all);
+    assert_int_equal(json_array_size(json_object_get(all, "ids")), 9);
+    assert_string_equal(json_string_value(json_object_get(all, "reason")), "max_tokens");
+    const json_t *timings = json_object_get(all, "timings");
+    assert_true(json_number_value(json_object_get(timings, "first_token_ms")) > 0);
+    const char *text = json_string_value(json_object_get(all, "text"));
+    assert_int_equal(strlen(plain.out), strlen(text) + 1);
+    assert_memory_equal(plain.out, text, strlen(text));
+    json_decref(all);
+    done(r);
+    done(plain);
+}
+
+static void a_stop_string_ends_the_text_before_it(void **state) {
+    (void)state;
+    struct result r = shell("reel run demo -p Emma --temp 0 -n 300 --stop ' the' --stop ' and'");
+    assert_int_equal(r.status, 0);
+    assert_null(strstr(r.out, " the"));
+    assert_null(strstr(r.out, " and"));
+    assert_non_null(strstr(r.err, "stop string"));
+    done(r);
+}
+
+static void a_full_context_is_named_as_the_reason(void **state) {
+    (void)state;
+    expect("reel run demo -p Emma -n 0 -c 24 --ignore-eos", 0, "| the context is full");
+    expect("reel run demo -p 'a b c d e f g h i j k l m n o p q r s t' -c 8", 9, "8");
+}
+
+static void a_failing_output_is_reported(void **state) {
+    (void)state;
+    if (access("/dev/full", W_OK) != 0) skip();
+    struct result r = shell("reel run demo -n 200 -p Emma >/dev/full");
+    assert_int_equal(r.status, REEL_E_IO);
+    assert_non_null(strstr(r.err, "writing to standard output failed"));
+    done(r);
+    expect("reel help >/dev/full", 4, "writing to standard output failed");
+}
+
+static void a_closed_pipe_ends_it_quietly(void **state) {
+    (void)state;
+    struct result r = shell("reel run demo -n 0 -p Emma | head -c 1");
+    assert_int_equal(strlen(r.out), 1);
+    assert_string_equal(r.err, "");
+    done(r);
+}
+
+static void an_interrupt_ends_the_text_and_keeps_the_figures(void **state) {
+    (void)state;
+    expect("reel run demo -n 0 -p Emma --ignore-eos >begun & p=$!; "
+           "until [ -s begun ]; do sleep 0.02; done; kill -INT $p; wait $p",
+           REEL_E_CANCELLED, "| interrupted");
+}
+
+/* The file has to shrink while the model is open, hence chat, which waits for its next line. */
+static void a_model_file_that_shrinks_ends_in_a_message(void **state) {
+    (void)state;
+    expect("cp -r \"$DEMO\" shrinking; mkfifo lines; "
+           "reel chat shrinking --chat-template chatml --cpu-path reference -n 2 <lines >answers & "
+           "p=$!; exec 3>lines; echo hello >&3; until [ -s answers ]; do sleep 0.02; done; "
+           "truncate -s 4096 shrinking/model.safetensors; echo more >&3; exec 3>&-; wait $p",
+           REEL_E_IO, "became shorter while it was in use");
+}
+
+/* ---- chat ------------------------------------------------------------------------------------ */
+
+#define CHAT "reel chat demo --chat-template chatml --temp 0 "
+
+static void chat_answers_the_lines_of_a_pipe(void **state) {
+    (void)state;
+    struct result r =
+        shell("printf 'hello\\n\\ntwo \\\\\\nlines\\n/save saved.json\\n/stats\\n' | " CHAT
+              "-n 5 --system 'Be brief.' && cat saved.json");
+    assert_int_equal(r.status, 0);
+    assert_null(strchr(r.out, '>'));
+    assert_null(strchr(r.out, '\033'));
+    assert_null(strchr(r.err, '\033'));
+    assert_non_null(strstr(r.err, "saved.json: 5 messages"));
+    assert_non_null(strstr(r.err, "positions used; last: prompt"));
+    json_t *saved = json_loads(strchr(r.out, '['), 0, NULL);
+    assert_int_equal(json_array_size(saved), 5);
+    const json_t *question = json_array_get(saved, 3);
+    assert_string_equal(json_string_value(json_object_get(question, "content")), "two \nlines");
+    json_decref(saved);
+    done(r);
+}
+
+static void chat_reuses_what_the_session_holds(void **state) {
+    (void)state;
+    expect("printf 'hello\\nagain\\n/stats\\n' | " CHAT "-n 5", 0, " reused)");
+}
+
+static void a_full_context_ends_a_piped_chat_with_status_9(void **state) {
+    (void)state;
+    expect("printf 'hello\\nmore\\nmore\\nmore\\n' | " CHAT "-c 64", REEL_E_CONTEXT,
+           "the context is full");
+}
+
+static void chat_without_a_known_template_is_refused(void **state) {
+    (void)state;
+    expect("echo hello | reel chat demo", REEL_E_UNSUPPORTED, "no chat template");
+    expect("cp -r \"$DEMO\" odd-chat && printf '{{ odd }}' >odd-chat/chat_template.jinja && "
+           "echo hello | reel chat odd-chat",
+           REEL_E_UNSUPPORTED, "SHA-256");
+}
+
+static void mistakes_in_chat_commands_end_a_piped_chat(void **state) {
+    (void)state;
+    expect("echo /sttas | " CHAT, 2, "did you mean /stats");
+    expect("echo /think maybe | " CHAT, 2, "on or off");
+    expect("echo /save | " CHAT, 2, "needs a file name");
+    expect("echo /save /no/such/folder/file | " CHAT, REEL_E_IO, "/no/such/folder/file");
+    expect("printf '/help\\n/reset\\n/system Hi\\n/think off\\n/quit\\nnever read\\n' | " CHAT, 0,
+           "knows no thinking");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_command_explains_itself),
+        cmocka_unit_test(help_and_version_work_without_a_command),
+        cmocka_unit_test(the_man_page_names_every_option),
+        cmocka_unit_test(bash_completes_commands_options_and_choices),
+        cmocka_unit_test(mistakes_in_names_are_answered_with_the_nearest),
+        cmocka_unit_test(numbers_are_read_strictly_and_the_range_is_named),
+        cmocka_unit_test(arguments_that_do_not_fit_are_refused),
+        cmocka_unit_test(a_model_that_is_not_there_ends_with_status_3),
+        cmocka_unit_test(a_file_of_another_kind_ends_with_status_5),
+        cmocka_unit_test(a_repository_name_is_found_in_both_caches),
+        cmocka_unit_test(inspect_describes_the_demo_model),
+        cmocka_unit_test(inspect_of_a_model_reel_cannot_run_says_why),
+        cmocka_unit_test(tokens_come_back_as_the_text_they_were),
+        cmocka_unit_test(bad_ids_are_refused_with_the_range),
+        cmocka_unit_test(text_goes_to_stdout_and_figures_to_stderr),
+        cmocka_unit_test(the_same_seed_gives_the_same_text),
+        cmocka_unit_test(json_holds_text_ids_reason_and_timings),
+        cmocka_unit_test(a_stop_string_ends_the_text_before_it),
+        cmocka_unit_test(a_full_context_is_named_as_the_reason),
+        cmocka_unit_test(a_failing_output_is_reported),
+        cmocka_unit_test(a_closed_pipe_ends_it_quietly),
+        cmocka_unit_test(an_interrupt_ends_the_text_and_keeps_the_figures),
+        cmocka_unit_test(a_model_file_that_shrinks_ends_in_a_message),
+        cmocka_unit_test(chat_answers_the_lines_of_a_pipe),
+        cmocka_unit_test(chat_reuses_what_the_session_holds),
+        cmocka_unit_test(a_full_context_ends_a_piped_chat_with_status_9),
+        cmocka_unit_test(chat_without_a_known_template_is_refused),
+        cmocka_unit_test(mistakes_in_chat_commands_end_a_piped_chat),
+    };
+    return cmocka_run_group_tests(tests, enter, leave);
+}

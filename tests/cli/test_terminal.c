@@ -1,0 +1,201 @@
+/* A person at a terminal: `reel chat` on a pseudo-terminal, typed at and read. */
+#define _XOPEN_SOURCE 700 /* posix_openpt */
+
+#include "base/error.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define PATIENCE_MS 10000
+
+struct terminal {
+    int fd;
+    pid_t child;
+    char seen[1 << 16]; /* all that was shown */
+    size_t n_seen;
+    size_t n_matched; /* of it, what `see` has gone past */
+};
+
+static char home[300];
+
+/* Starts reel with these arguments on a terminal of its own. */
+static void start(struct terminal *t, char *const *arguments) {
+    char program[300];
+    const char *build = getenv("REEL_BUILD");
+    snprintf(program, sizeof program, "%s/reel", build ? build : "build/release");
+    memset(t, 0, sizeof *t);
+    t->fd = posix_openpt(O_RDWR | O_NOCTTY);
+    assert_true(t->fd >= 0 && grantpt(t->fd) == 0 && unlockpt(t->fd) == 0);
+    t->child = fork();
+    assert_true(t->child >= 0);
+    if (t->child == 0) {
+        setsid();
+        int side = open(ptsname(t->fd), O_RDWR); /* becomes the controlling terminal */
+        for (int i = 0; i < 3; i++)
+            dup2(side, i);
+        close(t->fd);
+        execv(program, arguments);
+        _exit(127);
+    }
+}
+
+/* Reads once; false at the end or when nothing came in time. */
+static bool read_some(struct terminal *t) {
+    struct pollfd p = { .fd = t->fd, .events = POLLIN };
+    if (poll(&p, 1, PATIENCE_MS) <= 0 || t->n_seen + 1 >= sizeof t->seen) return false;
+    ssize_t n = read(t->fd, t->seen + t->n_seen, sizeof t->seen - 1 - t->n_seen);
+    if (n <= 0) return false;
+    t->n_seen += (size_t)n;
+    return true;
+}
+
+/* Waits until text is shown after what was matched before. */
+static void see(struct terminal *t, const char *text) {
+    char *found;
+    while (!(found = strstr(t->seen + t->n_matched, text)))
+        if (!read_some(t)) fail_msg("\"%s\" was not shown; all that was:\n%s", text, t->seen);
+    t->n_matched = (size_t)(found - t->seen) + strlen(text);
+}
+
+static void type(struct terminal *t, const char *keys) {
+    assert_int_equal(write(t->fd, keys, strlen(keys)), (ssize_t)strlen(keys));
+}
+
+/* The exit status, once the program has closed the terminal. */
+static int finish(struct terminal *t) {
+    int status = 0;
+    while (read_some(t)) {
+    }
+    struct pollfd p = { .fd = t->fd };
+    bool ended = poll(&p, 1, 0) == 1 && (p.revents & POLLHUP);
+    if (!ended) kill(t->child, SIGKILL);
+    waitpid(t->child, &status, 0);
+    close(t->fd);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+static int enter(void **state) {
+    (void)state;
+    const char *build = getenv("REEL_BUILD");
+    snprintf(home, sizeof home, "%s/tests/cli/home-XXXXXX", build ? build : "build/release");
+    if (!mkdtemp(home)) return -1;
+    setenv("XDG_STATE_HOME", "relative: counts as unset", 1);
+    unsetenv("XDG_CACHE_HOME");
+    unsetenv("NO_COLOR");
+    setenv("TERM", "xterm", 1);
+    setenv("LC_ALL", "C.UTF-8", 1);
+    char *absolute = realpath(home, NULL);
+    if (!absolute) return -1;
+    setenv("HOME", absolute, 1);
+    free(absolute);
+    return 0;
+}
+
+static int leave(void **state) {
+    (void)state;
+    char command[400];
+    snprintf(command, sizeof command, "rm -rf '%s'", home);
+    return system(command);
+}
+
+#define CHAT                                                                                       \
+    (char *[]) { "reel", "chat", "demo", "--chat-template", "chatml", "--temp", "0", NULL }
+
+static void interrupting_ends_the_answer_and_not_the_program(void **state) {
+    (void)state;
+    struct terminal t;
+    start(&t, CHAT);
+    see(&t, "/help lists commands");
+    see(&t, "> ");
+    type(&t, "h\xc3\xa9llo\r");
+    see(&t, "the");
+    type(&t, "\x03");
+    see(&t, "[interrupted]");
+    see(&t, "> ");
+    type(&t, "/stats\r");
+    see(&t, "interrupted");
+    see(&t, "> ");
+    type(&t, "half a line\x03");
+    see(&t, "Ctrl-C again leaves");
+    see(&t, "> ");
+    type(&t, "/quit\r");
+    assert_int_equal(finish(&t), 0);
+}
+
+static void two_interrupts_at_the_prompt_leave(void **state) {
+    (void)state;
+    struct terminal t;
+    start(&t, CHAT);
+    see(&t, "> ");
+    type(&t, "\x03");
+    see(&t, "Ctrl-C again leaves");
+    see(&t, "> ");
+    type(&t, "\x03");
+    assert_int_equal(finish(&t), 0);
+}
+
+static void a_mistake_is_told_and_the_conversation_goes_on(void **state) {
+    (void)state;
+    struct terminal t;
+    start(&t, (char *[]){ "reel", "chat", "demo", "--chat-template", "chatml", "-c", "60", "--temp",
+                          "0", NULL });
+    see(&t, "60 positions");
+    see(&t, "> ");
+    type(&t, "/sttas\r");
+    see(&t, "did you mean /stats");
+    type(&t, "hello\r");
+    see(&t, "the context is full");
+    see(&t, "> ");
+    type(&t, "/reset\r");
+    see(&t, "empty");
+    type(&t, "\x04");
+    assert_int_equal(finish(&t), 0);
+}
+
+/* Where the editor is built in, the lines typed above are in a file that only the user may read. */
+static void the_history_is_private_and_can_be_off(void **state) {
+    (void)state;
+#ifdef REEL_WITH_EDIT
+    char path[400];
+    struct stat st;
+    struct terminal t;
+    snprintf(path, sizeof path, "%s/.local/state/reel/history", home);
+    assert_int_equal(stat(path, &st), 0);
+    assert_int_equal(st.st_mode & 0777, 0600);
+    assert_true(st.st_size > 0);
+    assert_int_equal(unlink(path), 0);
+    start(&t,
+          (char *[]){ "reel", "chat", "demo", "--chat-template", "chatml", "--no-history", NULL });
+    see(&t, "> ");
+    type(&t, "/stats\r");
+    see(&t, "positions used");
+    type(&t, "\x04");
+    assert_int_equal(finish(&t), 0);
+    assert_int_not_equal(stat(path, &st), 0);
+#else
+    skip();
+#endif
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(interrupting_ends_the_answer_and_not_the_program),
+        cmocka_unit_test(two_interrupts_at_the_prompt_leave),
+        cmocka_unit_test(a_mistake_is_told_and_the_conversation_goes_on),
+        cmocka_unit_test(the_history_is_private_and_can_be_off),
+    };
+    signal(SIGPIPE, SIG_IGN);
+    return cmocka_run_group_tests(tests, enter, leave);
+}
