@@ -11,7 +11,7 @@ struct backend;       /* one per opened model: weights in the form the device wa
 struct backend_state; /* one per session: KV cache and scratch */
 
 struct backend_options {
-    const char *device;   /* as in reel_model_options */
+    const char *device; /* as in reel_model_options */
     const char *cpu_path;
     int n_threads;
     enum reel_rounding rounding;
@@ -50,8 +50,8 @@ struct sampler;
  * settings to that loop. Afterwards every position up to the one before the last id made has been
  * evaluated; ids past the one whose on_id returned false are as if never made. */
 struct backend_decode {
-    int position;  /* of `id` */
-    int32_t id;    /* the last token, not yet evaluated */
+    int position; /* of `id` */
+    int32_t id;   /* the last token, not yet evaluated */
     int max_tokens;
     struct sampler *sampler;
     /* Called in order as ids are made; returning false stops. */

@@ -125,9 +125,9 @@ static const char *weight_type(const struct weights *w) {
     add_bytes(bytes, &w->head);
     for (int l = 0; l < w->n_layers; l++) {
         const struct layer_weights *layer = &w->layers[l];
-        const struct matrix *const all[] = { &layer->q,    &layer->k,  &layer->v,   &layer->o,
-                                             &layer->gate, &layer->up, &layer->down };
-        for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        const struct matrix *const all[7] = { &layer->q,    &layer->k,  &layer->v,   &layer->o,
+                                              &layer->gate, &layer->up, &layer->down };
+        for (int i = 0; i < 7; i++)
             add_bytes(bytes, all[i]);
     }
     for (int t = 1; t < DTYPE_COUNT; t++)
