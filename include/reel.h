@@ -236,6 +236,8 @@ reel_chat_ids(const struct reel_model *model, const struct reel_message *message
 struct reel_session_options {
     size_t size;
     int max_context; /* positions to hold; 0: the model's, or less where memory is short */
+    reel_progress_fn progress; /* called by sync and eval with "evaluating", positions, positions */
+    void *progress_user;
 };
 
 /* All memory a session needs is taken here. The model must outlive it. */
@@ -289,7 +291,8 @@ REEL_API REEL_MUST_USE enum reel_status reel_session_eval(struct reel_session *s
 REEL_API REEL_MUST_USE enum reel_status reel_session_truncate(struct reel_session *session, int n,
                                                               struct reel_error *err);
 
-/* Makes dst hold what src holds. Both must be open on the same model. */
+/* Makes dst hold what src holds. Both must be open on the same model, and nothing else may use src
+ * meanwhile. A failure of the device leaves dst empty, any other as it was. */
 REEL_API REEL_MUST_USE enum reel_status
 reel_session_copy(struct reel_session *dst, const struct reel_session *src, struct reel_error *err);
 

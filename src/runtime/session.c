@@ -62,6 +62,8 @@ enum reel_status reel_session_open(struct reel_session **out, const struct reel_
     if (status != REEL_OK) return status;
     s->model = model;
     s->max_context = context;
+    s->progress = options.progress;
+    s->progress_user = options.progress_user;
     atomic_init(&s->cancel, false);
     status = session_allocate(s, err);
     if (status != REEL_OK) {
@@ -118,6 +120,32 @@ static void take_logits(struct reel_session *s) {
     s->has_logits = true;
 }
 
+/* A backend counts the positions of one evaluation; the caller hears of its whole call. */
+static bool report(void *user, const char *stage, uint64_t done, uint64_t total) {
+    const struct reel_session *s = user;
+    (void)total;
+    return s->progress(s->progress_user, stage, (uint64_t)s->progress_done + done,
+                       (uint64_t)s->progress_total);
+}
+
+/* One call of the backend. A generation reports nothing: its tokens do. */
+static enum reel_status run_eval(struct reel_session *s, struct backend_eval *eval,
+                                 struct reel_error *err) {
+    eval->cancel = &s->cancel;
+    if (s->progress && !s->generation.active) {
+        eval->progress = report;
+        eval->progress_user = s;
+    }
+    enum reel_status status = s->model->ops->eval(s->state, eval, err);
+    if (status == REEL_OK) s->progress_done += eval->n;
+    return status;
+}
+
+static void start_progress(struct reel_session *s, int total) {
+    s->progress_done = 0;
+    s->progress_total = total;
+}
+
 /* Evaluates ids[n_evaluated, end); with the logits of the last one when `logits`. */
 static enum reel_status evaluate_to(struct reel_session *s, int end, bool logits,
                                     struct reel_error *err) {
@@ -130,9 +158,8 @@ static enum reel_status evaluate_to(struct reel_session *s, int end, bool logits
                                      .n = n,
                                      .ids = s->ids + s->n_evaluated,
                                      .output = want ? REEL_OUTPUT_LAST_LOGITS : REEL_OUTPUT_NONE,
-                                     .out = want ? s->next_logits : NULL,
-                                     .cancel = &s->cancel };
-        enum reel_status status = s->model->ops->eval(s->state, &eval, err);
+                                     .out = want ? s->next_logits : NULL };
+        enum reel_status status = run_eval(s, &eval, err);
         if (status != REEL_OK) return status;
         s->n_evaluated += n;
         if (want) take_logits(s);
@@ -191,6 +218,7 @@ enum reel_status reel_session_sync(struct reel_session *s, const int32_t *ids, i
     if (n_ids > common)
         memmove(s->ids + common, ids + common, (size_t)(n_ids - common) * sizeof *ids);
     session_begin(s);
+    start_progress(s, n_ids - s->n_evaluated);
     status = evaluate_to(s, n_ids, true, err);
     if (n_ids > common) s->has_logits = status == REEL_OK;
     s->length = status == REEL_OK ? n_ids : s->n_evaluated > common ? s->n_evaluated : common;
@@ -261,10 +289,10 @@ static enum reel_status evaluate_new(struct reel_session *s, const struct reel_e
                                  .ids = eval->ids,
                                  .embeddings = eval->embeddings,
                                  .output = own ? REEL_OUTPUT_LAST_LOGITS : eval->output,
-                                 .out = own ? s->next_logits : eval->out,
-                                 .cancel = &s->cancel };
+                                 .out = own ? s->next_logits : eval->out };
+    start_progress(s, s->length - s->n_evaluated + eval->n);
     enum reel_status status = evaluate_to(s, s->length, false, err);
-    if (status == REEL_OK) status = s->model->ops->eval(s->state, &call, err);
+    if (status == REEL_OK) status = run_eval(s, &call, err);
     if (status != REEL_OK) return status;
     size_t vocab = (size_t)s->model->model.config.vocab;
     const float *last = NULL;

@@ -25,6 +25,9 @@ struct reel_session {
     /* Set by reel_session_cancel. A call clears it when it begins and looks at it until it ends, so
      * a request with nothing running does nothing. */
     atomic_bool cancel;
+    reel_progress_fn progress; /* or NULL */
+    void *progress_user;
+    int progress_done, progress_total; /* before this evaluation, and of the whole call */
     struct sampler *sampler;
     struct generation generation;
 };

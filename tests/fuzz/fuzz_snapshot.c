@@ -15,7 +15,7 @@ static struct reel_model *model;
 static struct reel_session *session, *maker;
 
 static void open_once(void) {
-    const struct reel_session_options options = { sizeof options, CONTEXT };
+    const struct reel_session_options options = { .size = sizeof options, .max_context = CONTEXT };
     if (model) return;
     model = fake_model_open(&settings, NULL);
     if (!model || reel_session_open(&session, model, &options, NULL) != REEL_OK ||

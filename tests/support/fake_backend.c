@@ -131,6 +131,8 @@ static enum reel_status fake_eval(struct backend_state *s, const struct backend_
     bool fails = n > 0 && atomic_fetch_sub(&set->fail_eval, 1) == 1;
     if (!wait_or_cancel(set->eval_ms, e->cancel))
         return err_set(err, REEL_E_CANCELLED, "cancelled");
+    if (e->progress && !e->progress(e->progress_user, "evaluating", 0, (uint64_t)e->n))
+        return err_set(err, REEL_E_CANCELLED, "cancelled");
     for (int i = 0; i < e->n; i++) {
         s->prefix[e->position + i + 1] = mix(s->prefix[e->position + i], value_at(e, i));
         write_output(s, e, i);

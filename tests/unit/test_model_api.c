@@ -40,7 +40,8 @@ static int close_demo(void **state) {
 }
 
 static struct reel_session *open_session(int max_context) {
-    const struct reel_session_options options = { sizeof options, max_context };
+    const struct reel_session_options options = { .size = sizeof options,
+                                                  .max_context = max_context };
     struct reel_session *s = NULL;
     struct reel_error err;
     if (reel_session_open(&s, model, &options, &err) != REEL_OK) fail_msg("%s", err.text);
@@ -192,7 +193,7 @@ static void newer_options_with_more_fields_are_read(void **state) {
     struct {
         struct reel_session_options known;
         long more[4];
-    } newer = { .known = { sizeof newer, 77 }, .more = { 1, 2, 3, 4 } };
+    } newer = { .known = { .size = sizeof newer, .max_context = 77 }, .more = { 1, 2, 3, 4 } };
     struct reel_session *s = NULL;
     struct reel_error err;
     assert_int_equal(reel_session_open(&s, model, &newer.known, &err), REEL_OK);

@@ -21,7 +21,8 @@ struct fixture {
 };
 
 static struct reel_session *open_session(struct fixture *f, int max_context) {
-    const struct reel_session_options options = { sizeof options, max_context };
+    const struct reel_session_options options = { .size = sizeof options,
+                                                  .max_context = max_context };
     struct reel_session *s = NULL;
     assert_int_equal(reel_session_open(&s, f->model, &options, &f->err), REEL_OK);
     return s;
@@ -83,7 +84,7 @@ static struct reel_generation_result generate(struct fixture *f, struct reel_ses
 /* Generates n ids and checks them and the session against a fresh timeline. */
 static void assert_goes_on(struct fixture *f, struct reel_session *s, int n_new) {
     int n = reel_session_length(s);
-    int32_t ids[700];
+    int32_t ids[1400];
     memcpy(ids, reel_session_ids(s), (size_t)n * sizeof *ids);
     expect_greedy(ids, n, n_new);
     struct reel_generation g = wanted(n_new);
@@ -267,7 +268,8 @@ static void bad_arguments_change_nothing(void **state) {
     sets[6].size = 3;
     for (int i = 0; i < 7; i++)
         assert_int_equal(reel_generate(f.session, &sets[i], NULL, &f.err), REEL_E_ARGUMENT);
-    const struct reel_session_options options = { sizeof options, FAKE_CONTEXT + 1 };
+    const struct reel_session_options options = { .size = sizeof options,
+                                                  .max_context = FAKE_CONTEXT + 1 };
     struct reel_session *none = f.session;
     assert_int_equal(reel_session_open(&none, f.model, &options, &f.err), REEL_E_ARGUMENT);
     assert_null(none);
@@ -352,6 +354,48 @@ static void logits_without_a_number_are_an_error(void **state) {
     struct reel_generation g = wanted(2);
     assert_int_equal(reel_generate(f.session, &g, NULL, &f.err), REEL_E_DEVICE);
     assert_holds(f.session, prompt, N_PROMPT);
+    stop(&f);
+}
+
+struct progress {
+    uint64_t done, total;
+    int calls, last_call; /* the call that says stop; 0: none */
+};
+
+static bool watch(void *user, const char *stage, uint64_t done, uint64_t total) {
+    struct progress *p = user;
+    assert_string_equal(stage, "evaluating");
+    p->done = done;
+    p->total = total;
+    return ++p->calls != p->last_call;
+}
+
+static void progress_counts_the_whole_call_and_may_end_it(void **state) {
+    (void)state;
+    struct fixture f;
+    int32_t ids[1300];
+    struct progress seen = { 0 };
+    const struct reel_session_options options = {
+        .size = sizeof options, .max_context = 2000, .progress = watch, .progress_user = &seen
+    };
+    struct reel_session *s = NULL;
+    start(&f, false);
+    assert_int_equal(reel_session_open(&s, f.model, &options, &f.err), REEL_OK);
+    for (int i = 0; i < 1300; i++)
+        ids[i] = i % 60;
+    sync_to(&f, s, ids, 1300);
+    assert_int_equal(seen.calls, 3); /* 512 positions each */
+    assert_int_equal(seen.done, 1024);
+    assert_int_equal(seen.total, 1300);
+    assert_goes_on(&f, s, 3);
+    assert_int_equal(seen.calls, 3); /* tokens are their own progress */
+    sync_to(&f, s, ids, 100);
+    seen = (struct progress){ .last_call = 2 };
+    assert_int_equal(reel_session_sync(s, ids, 1300, NULL, &f.err), REEL_E_CANCELLED);
+    assert_int_equal(seen.total, 1200);
+    assert_holds(s, ids, 612);
+    assert_goes_on(&f, s, 3);
+    reel_session_close(s);
     stop(&f);
 }
 
@@ -898,6 +942,7 @@ int main(void) {
         cmocka_unit_test(a_failing_eval_changes_nothing),
         cmocka_unit_test(a_failing_generation_keeps_what_was_delivered),
         cmocka_unit_test(logits_without_a_number_are_an_error),
+        cmocka_unit_test(progress_counts_the_whole_call_and_may_end_it),
         cmocka_unit_test(a_copy_goes_on_like_its_source),
         cmocka_unit_test(a_snapshot_goes_on_like_its_source),
         cmocka_unit_test(a_damaged_snapshot_is_refused_and_leaves_an_empty_session),
