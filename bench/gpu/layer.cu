@@ -6,15 +6,16 @@
 static const float TAPE_SCALE = 0.035f;
 
 enum {
-    M_LAYERS = 28, QKV_TILES = 8, OUT_TILES = 4, UP_TILES = 12, DOWN_TILES = 6, LAYER_PIECES = 30, HEAD_PIECES = 297,
+    BULK = 16384, /* bytes a bulk copy: two pieces' worth of tiles */
+    M_LAYERS = 28, QKV_TILES = 8, OUT_TILES = 4, UP_TILES = 12, DOWN_TILES = 6, LAYER_PIECES = 15, HEAD_PIECES = 149,
     TOKEN_PIECES = M_LAYERS * LAYER_PIECES + HEAD_PIECES,
     X_HIDDEN = 0, X_QKV = 512, X_ATTN = X_QKV + 2048, X_MID = X_ATTN + 1024, X_GATED = X_MID + 512,
     X_BEST = X_GATED + 1536, X_SUM_OUT = X_BEST + 128, X_SUM_DOWN = X_SUM_OUT + 4096, X_WORDS = X_SUM_DOWN + 4096,
-    N_PHASES = 5, PART_STRIDE = 20, PART_ROWS = 64, RING = 16
+    N_PHASES = 5, PART_STRIDE = 20, PART_ROWS = 64, RING = 8
 };
 
 struct args {
-    const char *tape; /* [128][TOKEN_PIECES * PIECE] */
+    const char *tape; /* [128][TOKEN_PIECES * BULK] */
     const u32 *embedding;
     u64 *words;
     int tokens, producers;
@@ -56,32 +57,31 @@ __device__ static void slot_next(worker *w) {
 
 /* Counts tape words that are not what was wound; 16 bytes of piece in_token from byte at. */
 __device__ static void verify(worker *w, uint4 t, int at) {
-    size_t i = (((size_t)blockIdx.x * TOKEN_PIECES + (size_t)w->in_token) * PIECE + (size_t)at) / 4;
+    size_t i = (((size_t)blockIdx.x * TOKEN_PIECES + (size_t)w->in_token) * BULK + (size_t)at) / 4;
     w->wrong += t.x != fill_pair(i, TAPE_SCALE, 1) || t.w != fill_pair(i + 3, TAPE_SCALE, 1);
 }
 
-/* This warp's 512 bytes of the next N pieces. */
+/* This warp's tiles (512 bytes each, two a bulk copy). */
 template <bool VERIFY, int N> __device__ static void tiles_take(worker *w, uint4 (&t)[N]) {
-    int mine = w->slot + w->lane; /* lane i gives back piece i */
-    if (mine >= RING) mine -= RING;
+    int mine = (w->slot + w->lane) % RING, slot = w->slot; /* lane i gives back copy i */
     if (w->lane == 0 && !w->a->no_stream) { /* one lane: 16 warps of 32 waiting lanes starve the producer */
-        int slot = w->slot;
         u32 parity = w->parity;
 #pragma unroll 1
-        for (int i = 0; i < N; i++) {
-            mbar_wait(w->full0 + (u32)slot * 8, parity, &w->w);
+        for (int i = 0; i < N / 2; i++) {
+            mbar_wait_idle(w->full0 + (u32)slot * 8, parity, &w->w);
             if (++slot == RING) slot = 0, parity ^= 1;
         }
     }
     __syncwarp();
 #pragma unroll
     for (int i = 0; i < N; i++) {
-        t[i] = *(const uint4 *)(w->ring + (size_t)w->slot * PIECE + w->warp * 512 + w->lane * 16);
-        if (VERIFY) verify(w, t[i], w->warp * 512 + w->lane * 16);
-        slot_next(w);
+        int at = i % 2 * (BULK / 2) + w->warp * 512 + w->lane * 16;
+        t[i] = *(const uint4 *)(w->ring + (size_t)w->slot * BULK + at);
+        if (VERIFY) verify(w, t[i], at);
+        if (i % 2) slot_next(w);
     }
     __syncwarp();
-    if (w->lane < N && !w->a->no_stream) mbar_arrive(w->empty0 + (u32)mine * 8, 1);
+    if (w->lane < N / 2 && !w->a->no_stream) mbar_arrive(w->empty0 + (u32)mine * 8, 1);
 }
 
 template <int L, int PF> __device__ static void gather(worker *w, const u64 *p, int lanes, u32 (&x)[L]) {
@@ -170,18 +170,19 @@ template <int PF, bool VERIFY> __device__ static u32 head(worker *w, u32 h) {
     float top = -1e30f, d[4] = {};
     int quarter = 0;
     for (int p = 0; p < HEAD_PIECES; p++) {
-        if (w->slot % N_CONSUMERS == w->warp) { /* by slot: a warp that skips laps could mistake one for the next */
-            if (w->lane == 0 && !a->no_stream) mbar_wait(w->full0 + (u32)w->slot * 8, w->parity, &w->w);
+        if (w->slot == w->warp % RING) { /* by slot: a warp that skips laps could mistake one for the next */
+            if (w->lane == 0 && !a->no_stream) mbar_wait_idle(w->full0 + (u32)w->slot * 8, w->parity, &w->w);
             __syncwarp();
 #pragma unroll 8
             for (int k = 0; k < 16; k++) {
                 uint2 b = w->s->x[(quarter * 16 + k) * 4 + (w->lane & 3)];
-                uint4 t = *(const uint4 *)(w->ring + (size_t)w->slot * PIECE + k * 512 + w->lane * 16);
-                if (VERIFY) verify(w, t, k * 512 + w->lane * 16);
+                int at = w->warp / RING * (BULK / 2) + k * 512 + w->lane * 16;
+                uint4 t = *(const uint4 *)(w->ring + (size_t)w->slot * BULK + at);
+                if (VERIFY) verify(w, t, at);
                 mma(d, t, b.x, b.y);
             }
             __syncwarp();
-            if (w->lane == 0 && !a->no_stream) mbar_arrive(w->empty0 + (u32)w->slot * 8, N_CONSUMERS);
+            if (w->lane == 0 && !a->no_stream) mbar_arrive(w->empty0 + (u32)w->slot * 8, N_CONSUMERS / 2);
             if (++quarter == 4) {
                 top = fmaxf(top, fmaxf(d[0], d[2]));
                 d[0] = d[1] = d[2] = d[3] = 0, quarter = 0;
@@ -461,7 +462,7 @@ template <int P> __device__ static void produce(worker *w, int p) {
     const u32 ring0 = smem_addr_kept(w->ring), full0 = w->full0, empty0 = w->empty0;
     const u32 cap_at = smem_addr_kept((const void *)&w->s->cap), issued_at = smem_addr_kept((const void *)&w->s->issued);
     const int end = a->tokens * TOKEN_PIECES, cap_head = a->cap_head, pace = a->pace;
-    const char *tape = a->tape + (size_t)blockIdx.x * TOKEN_PIECES * PIECE, *src = tape + (size_t)p * PIECE;
+    const char *tape = a->tape + (size_t)blockIdx.x * TOKEN_PIECES * BULK, *src = tape + (size_t)p * BULK;
     int in_token = p, old = p;
     u32 next = now_clk() + blockIdx.x * 37 % 128 * (u32)(pace + 1) / 128;
     for (int n = p; n < end; n += P) {
@@ -478,10 +479,10 @@ template <int P> __device__ static void produce(worker *w, int p) {
             next += (u32)pace;
             if ((int)(now_clk() - next) > 4 * pace) next = now_clk();
         }
-        bulk_load(ring0 + (u32)n % RING * PIECE, src, PIECE, full0 + (u32)n % RING * 8);
+        bulk_load(ring0 + (u32)n % RING * BULK, src, BULK, full0 + (u32)n % RING * 8);
         asm volatile("st.volatile.shared.u32 [%0], %1;" ::"r"(issued_at), "r"(n) : "memory");
-        in_token += P, src += P * PIECE;
-        if (in_token >= TOKEN_PIECES) in_token -= TOKEN_PIECES, src = tape + (size_t)in_token * PIECE;
+        in_token += P, src += P * BULK;
+        if (in_token >= TOKEN_PIECES) in_token -= TOKEN_PIECES, src = tape + (size_t)in_token * BULK;
     }
     for (; old < end; old += P) mbar_wait(full0 + (u32)old % RING * 8, (u32)old / RING & 1, &w->w); /* leave with nothing in flight */
 }
@@ -489,12 +490,12 @@ template <int P> __device__ static void produce(worker *w, int p) {
 /* Brings the tape into L2, at most ahead pieces before the bulk copies. */
 __device__ static void prefetch(worker *w) {
     const args *a = w->a;
-    const char *tape = a->tape + (size_t)blockIdx.x * TOKEN_PIECES * PIECE;
+    const char *tape = a->tape + (size_t)blockIdx.x * TOKEN_PIECES * BULK;
     int in_token = 0;
     for (int n = 0; n < a->tokens * TOKEN_PIECES && watch_spin(&w->w, 1);) {
         if (n >= (int)w->s->issued + a->ahead) continue;
         int count = min(a->unit, TOKEN_PIECES - in_token);
-        asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(tape + (size_t)in_token * PIECE), "r"(count * PIECE) : "memory");
+        asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(tape + (size_t)in_token * BULK), "r"(count * BULK) : "memory");
         n += count, in_token += count;
         if (in_token == TOKEN_PIECES) in_token = 0;
     }
@@ -538,14 +539,14 @@ struct setting {
 static void measure(const char *name, const void *k, int unroll, int pf, setting x) {
     args a = base;
     a.tokens = 30, a.producers = x.producers, a.pace = x.pace, a.attn_clk = x.attn_clk, a.ahead = x.ahead, a.unit = x.unit;
-    a.cap_wait = x.wait_kb / 8, a.cap_work = x.work_kb / 8, a.cap_head = x.head_kb / 8, a.no_stream = x.no_stream, a.no_wait = x.no_wait;
+    a.cap_wait = x.wait_kb / 16, a.cap_work = x.work_kb / 16, a.cap_head = x.head_kb / 16, a.no_stream = x.no_stream, a.no_wait = x.no_wait;
     double us[3], phases[10] = {};
     u32 hash = 0, errors = 0;
     static u32 clk[128][10];
     for (int rep = 0; rep < 3; rep++) {
         u64 ns[128];
         CK(cudaMemset(a.words, 0, X_WORDS * 8)), CK(cudaMemset(a.hash, 0, 4)), CK(cudaMemset(a.errors, 0, 4));
-        launch_timed(k, 128, CONSUMER_THREADS + 96, (size_t)RING * PIECE, &a);
+        launch_timed(k, 128, CONSUMER_THREADS + 96, (size_t)RING * BULK, &a);
         CK(cudaMemcpy(ns, a.ns, sizeof ns, cudaMemcpyDeviceToHost)), CK(cudaMemcpy(clk, a.phase_clk, sizeof clk, cudaMemcpyDeviceToHost));
         CK(cudaMemcpy(&hash, a.hash, 4, cudaMemcpyDeviceToHost)), CK(cudaMemcpy(&errors, a.errors, 4, cudaMemcpyDeviceToHost));
         us[rep] = (double)ns[0] / 1e3 / a.tokens;
@@ -558,7 +559,7 @@ static void measure(const char *name, const void *k, int unroll, int pf, setting
     bool exact = !x.no_stream && !x.no_wait;
     if (!reference_hash[!unroll] && exact) reference_hash[!unroll] = hash;
     printf("%s,%d,%d,%d,%d,%d,%d,%d,%d,%d,%d,%d,%d,", name, unroll, pf, x.wait_kb, x.work_kb, x.head_kb, x.producers, x.pace,
-           x.ahead * 8, x.unit * 8, x.attn_clk, x.no_stream, x.no_wait);
+           x.ahead * 16, x.unit * 16, x.attn_clk, x.no_stream, x.no_wait);
     if (errors || (exact && hash != reference_hash[!unroll])) printf("FAILED errors %u hash %08x %08x %.1f\n", errors, hash, reference_hash[!unroll], us[m]);
     else {
         printf("%.1f", us[m]);
@@ -571,7 +572,7 @@ static void measure(const char *name, const void *k, int unroll, int pf, setting
 #define RUN(name, U, PF, ...) measure(name, (const void *)decode<U, PF, false>, U, PF, setting{ __VA_ARGS__ })
 
 int main() {
-    size_t tape = (size_t)128 * TOKEN_PIECES * PIECE;
+    size_t tape = (size_t)128 * TOKEN_PIECES * BULK;
     char *p;
     u32 *emb;
     CK(cudaMalloc(&p, tape)), CK(cudaMalloc(&emb, 4096 * 2048));
@@ -582,36 +583,44 @@ int main() {
     CK(cudaMalloc(&base.hash, 4)), CK(cudaMalloc(&base.errors, 4));
     printf("bench,layers_unrolled,polls,cap_wait_kb,cap_work_kb,cap_head_kb,producers,pace_clk,l2_ahead_kb,l2_unit_kb,attn_clk,no_stream,"
            "no_wait,us_token,qkv,attn,out,up,down,to_qkv,to_attn,to_out,to_up,to_down\n");
-    measure("verify", (const void *)decode<1, 1, true>, 1, 1, setting{ 24, 24, 96, 1 });
-    measure("verify", (const void *)decode<0, 1, true>, 0, 1, setting{ 24, 24, 96, 1 });
-    RUN("warm", 1, 1, 24, 24, 96, 1);
+    measure("verify", (const void *)decode<1, 1, true>, 1, 1, setting{ 32, 32, 96, 1 });
+    measure("verify", (const void *)decode<0, 1, true>, 0, 1, setting{ 32, 32, 96, 1 });
+    RUN("warm", 1, 1, 32, 32, 96, 1);
     for (int P : { 1, 2 })
-        for (int cap : { 8, 16, 24, 32, 48, 64, 96 }) {
-            RUN("fixed", 1, 1, cap, cap, 96, P);
-            RUN("grouped", 0, 1, cap, cap, 96, P);
+        for (int cap : { 16, 32, 48, 64, 96 }) {
+            if (P == 2 && cap == 48) continue;
+            RUN("fixed", 1, 1, cap, cap, 128, P);
+            RUN("grouped", 0, 1, cap, cap, 128, P);
         }
-    for (int cap : { 16, 24, 32, 48 }) { /* 0.5 us of attention */
-        RUN("fixed_attn", 1, 1, cap, cap, 96, 1, 0, 0, 0, 990);
-        RUN("grouped_attn", 0, 1, cap, cap, 96, 1, 0, 0, 0, 990);
+    for (int cap : { 16, 32, 48 }) { /* 0.5 us of attention */
+        RUN("fixed_attn", 1, 1, cap, cap, 128, 1, 0, 0, 0, 990);
+        RUN("grouped_attn", 0, 1, cap, cap, 128, 1, 0, 0, 0, 990);
     }
-    RUN("no_stream", 1, 1, 24, 24, 96, 1, 0, 0, 0, 0, 1);
-    RUN("no_stream", 1, 2, 24, 24, 96, 1, 0, 0, 0, 0, 1);
-    RUN("no_stream", 0, 1, 24, 24, 96, 1, 0, 0, 0, 0, 1);
-    for (int ahead : { 4, 8, 16, 32 })
-        for (int cap : { 16, 24, 32 }) {
-            RUN("prefetch", 1, 1, cap, cap, 96, 1, 0, ahead, 2);
-            RUN("grouped_prefetch", 0, 1, cap, cap, 96, 1, 0, ahead, 2);
+    RUN("no_stream", 1, 1, 32, 32, 96, 1, 0, 0, 0, 0, 1);
+    RUN("no_stream", 1, 2, 32, 32, 96, 1, 0, 0, 0, 0, 1);
+    RUN("no_stream", 0, 1, 32, 32, 96, 1, 0, 0, 0, 0, 1);
+    for (int ahead : { 2, 4, 8 })
+        for (int cap : { 16, 32 }) {
+            RUN("prefetch", 1, 1, cap, cap, 128, 1, 0, ahead, 1);
+            RUN("grouped_prefetch", 0, 1, cap, cap, 128, 1, 0, ahead, 1);
         }
-    for (int lo : { 8, 16, 24 })
-        for (int hi : { 32, 48, 64 }) {
-            RUN("aware", 1, 1, lo, hi, 96, 1);
-            RUN("grouped_aware", 0, 1, lo, hi, 96, 1);
+    for (int lo : { 16, 32 })
+        for (int hi : { 32, 48, 64, 96 }) {
+            if (hi <= lo) continue;
+            RUN("aware", 1, 1, lo, hi, 128, 1);
+            RUN("grouped_aware", 0, 1, lo, hi, 128, 1);
+            RUN("inverse", 1, 1, hi, lo, 128, 1);
         }
-    for (int pace : { 480, 520, 560, 600, 660 }) RUN("paced", 1, 1, 48, 48, 96, 1, pace);
-    for (int head : { 32, 48, 64, 128 }) RUN("head", 1, 1, 24, 24, head, 1);
-    for (int P : { 1, 2 }) RUN("no_wait", 1, 1, 128, 128, 128, P, 0, 0, 0, 0, 0, 1);
-    RUN("code", 4, 1, 24, 24, 96, 1);
-    RUN("code", 8, 1, 24, 24, 96, 1);
-    RUN("code", 1, 1, 24, 24, 96, 1);
+    for (int pace : { 960, 1040, 1120, 1200 }) {
+        RUN("paced", 1, 1, 64, 64, 128, 1, pace);
+        RUN("grouped_paced", 0, 1, 64, 64, 128, 1, pace);
+    }
+    for (int head : { 32, 48, 64, 96 }) RUN("head", 1, 1, 32, 32, head, 1);
+    RUN("code", 4, 1, 32, 32, 128, 1);
+    RUN("code", 8, 1, 32, 32, 128, 1);
+    RUN("code", 1, 1, 32, 32, 128, 1);
+    RUN("no_stream_code", 4, 1, 32, 32, 128, 1, 0, 0, 0, 0, 1);
+    RUN("no_stream_code", 8, 1, 32, 32, 128, 1, 0, 0, 0, 0, 1);
+    RUN("no_wait", 1, 1, 128, 128, 128, 1, 0, 0, 0, 0, 0, 1);
     return 0;
 }

@@ -76,6 +76,11 @@ __device__ static void mbar_wait(u32 bar, u32 parity, watch *w) {
     while (!mbar_done(bar, parity) && watch_spin(w, MBAR_COST)) {}
 }
 
+/* The same for threads that are not the producer: a short sleep leaves it the issue slots. */
+__device__ static void mbar_wait_idle(u32 bar, u32 parity, watch *w) {
+    while (!mbar_done(bar, parity) && watch_spin(w, MBAR_COST)) __nanosleep(20);
+}
+
 /* A shared address the compiler keeps in a register: it would rather rebuild it from special registers at every
  * use, some 100 clocks each time, and a producer's rate is its instructions' latencies in sequence. */
 __device__ static u32 smem_addr_kept(const void *p) {
