@@ -11,7 +11,7 @@ enum {
     TOKEN_PIECES = M_LAYERS * LAYER_PIECES + HEAD_PIECES,
     X_HIDDEN = 0, X_QKV = 512, X_ATTN = X_QKV + 2048, X_MID = X_ATTN + 1024, X_GATED = X_MID + 512,
     X_BEST = X_GATED + 1536, X_SUM_OUT = X_BEST + 128, X_SUM_DOWN = X_SUM_OUT + 4096, X_WORDS = X_SUM_DOWN + 4096,
-    N_PHASES = 5, PART_STRIDE = 20, PART_ROWS = 64, RING = 8
+    N_PHASES = 6, PART_STRIDE = 20, PART_ROWS = 64, RING = 8
 };
 
 struct args {
@@ -151,11 +151,12 @@ __device__ static float row_sum(const shared *s, int buf, int row) {
     return ((a.x + a.y) + (a.z + a.w)) + ((b.x + b.y) + (b.z + b.w)) + (((c.x + c.y) + (c.z + c.w)) + ((d.x + d.y) + (d.z + d.w)));
 }
 
-/* A warp polls only its slice, so it can be one phase ahead of its own block, never two: barriers alternate. */
-enum { BAR_PARTS = 1, BAR_HEAD = 3, BAR_ATTN = 4, PARTS_THREADS = CONSUMER_THREADS + 32 };
+/* A warp polls only its slice, so it can be ahead of its own block: one phase in the grouped layout, two in the flat one
+ * (its slice of the attention output may come from a group that is done, while its own group still waits for qkv). */
+enum { BAR_PARTS = 1, BAR_HEAD = 4, BAR_ATTN = 5, PARTS_THREADS = CONSUMER_THREADS + 32 };
 
-__device__ static void parts_done(worker *w) { bar_arrive(BAR_PARTS + (w->phase++ & 1), PARTS_THREADS); }
-__device__ static void parts_wait(worker *w) { bar_sync(BAR_PARTS + (w->phase++ & 1), PARTS_THREADS); }
+__device__ static void parts_done(worker *w) { bar_arrive(BAR_PARTS + (w->phase++ % 3), PARTS_THREADS); }
+__device__ static void parts_wait(worker *w) { bar_sync(BAR_PARTS + (w->phase++ % 3), PARTS_THREADS); }
 
 /* Pieces belong to single warps, so nothing orders the warps until the argmax. h: this lane's hidden pair.
  * Returns the winning key of all SMs. */
@@ -298,7 +299,8 @@ __device__ static void finish(worker *w) {
         parts_wait(w);
         u32 key = __reduce_max_sync(~0u, s->best[w->lane % N_CONSUMERS]);
         if (w->lane == 0) word_store(a->words + X_BEST + blockIdx.x, word_make(key, w->epoch));
-        e.published = now_clk();
+        u32 now = now_clk();
+        e.sums[1][5] += now - e.published, e.published = now;
     }
     if (w->lane == 0) {
         a->ns[blockIdx.x] = now_ns() - t0;
@@ -440,7 +442,8 @@ __device__ static void finish_grouped(worker *w) {
         parts_wait(w);
         u32 key = __reduce_max_sync(~0u, s->best[w->lane % N_CONSUMERS]);
         if (w->lane == 0) word_store(a->words + X_BEST + blockIdx.x, word_make(key, w->epoch));
-        e.published = now_clk();
+        u32 now = now_clk();
+        e.sums[1][5] += now - e.published, e.published = now;
     }
     if (w->lane == 0) {
         a->ns[blockIdx.x] = now_ns() - t0;
@@ -540,9 +543,9 @@ static void measure(const char *name, const void *k, int unroll, int pf, setting
     args a = base;
     a.tokens = 30, a.producers = x.producers, a.pace = x.pace, a.attn_clk = x.attn_clk, a.ahead = x.ahead, a.unit = x.unit;
     a.cap_wait = x.wait_kb / 16, a.cap_work = x.work_kb / 16, a.cap_head = x.head_kb / 16, a.no_stream = x.no_stream, a.no_wait = x.no_wait;
-    double us[3], phases[10] = {};
+    double us[3], phases[2 * N_PHASES] = {};
     u32 hash = 0, errors = 0;
-    static u32 clk[128][10];
+    static u32 clk[128][2 * N_PHASES];
     for (int rep = 0; rep < 3; rep++) {
         u64 ns[128];
         CK(cudaMemset(a.words, 0, X_WORDS * 8)), CK(cudaMemset(a.hash, 0, 4)), CK(cudaMemset(a.errors, 0, 4));
@@ -555,7 +558,8 @@ static void measure(const char *name, const void *k, int unroll, int pf, setting
     for (int i = 0; i < 3; i++)
         if ((us[i] >= us[(i + 1) % 3]) != (us[i] >= us[(i + 2) % 3])) m = i;
     for (int b = 0; b < 128; b++)
-        for (int i = 0; i < 10; i++) phases[i] += clk[b][i] / 128.0 / (a.tokens * M_LAYERS) / 1.98e3;
+        for (int i = 0; i < 2 * N_PHASES; i++)
+            phases[i] += clk[b][i] / 128.0 / (i == 2 * N_PHASES - 1 ? a.tokens : a.tokens * M_LAYERS) / 1.98e3;
     bool exact = !x.no_stream && !x.no_wait;
     if (!reference_hash[!unroll] && exact) reference_hash[!unroll] = hash;
     printf("%s,%d,%d,%d,%d,%d,%d,%d,%d,%d,%d,%d,%d,", name, unroll, pf, x.wait_kb, x.work_kb, x.head_kb, x.producers, x.pace,
@@ -563,7 +567,8 @@ static void measure(const char *name, const void *k, int unroll, int pf, setting
     if (errors || (exact && hash != reference_hash[!unroll])) printf("FAILED errors %u hash %08x %08x %.1f\n", errors, hash, reference_hash[!unroll], us[m]);
     else {
         printf("%.1f", us[m]);
-        for (int i = 0; i < 10; i++) printf(",%.2f", phases[i]);
+        for (int i = 0; i < 2 * N_PHASES; i++)
+            if (i != N_PHASES - 1) printf(",%.2f", phases[i]);
         printf("\n");
     }
     fflush(stdout);
@@ -579,10 +584,10 @@ int main() {
     fill_bf16<<<1024, 256>>>((u32 *)p, tape / 4, TAPE_SCALE, 1);
     fill_bf16<<<1024, 256>>>(emb, 4096 * 512, 1.0f, 2);
     base.tape = p, base.embedding = emb;
-    CK(cudaMalloc(&base.words, X_WORDS * 8)), CK(cudaMalloc(&base.ns, 128 * 8)), CK(cudaMalloc(&base.phase_clk, 128 * 40));
+    CK(cudaMalloc(&base.words, X_WORDS * 8)), CK(cudaMalloc(&base.ns, 128 * 8)), CK(cudaMalloc(&base.phase_clk, 128 * 8 * N_PHASES));
     CK(cudaMalloc(&base.hash, 4)), CK(cudaMalloc(&base.errors, 4));
     printf("bench,layers_unrolled,polls,cap_wait_kb,cap_work_kb,cap_head_kb,producers,pace_clk,l2_ahead_kb,l2_unit_kb,attn_clk,no_stream,"
-           "no_wait,us_token,qkv,attn,out,up,down,to_qkv,to_attn,to_out,to_up,to_down\n");
+           "no_wait,us_token,qkv,attn,out,up,down,to_qkv,to_attn,to_out,to_up,to_down,head\n");
     measure("verify", (const void *)decode<1, 1, true>, 1, 1, setting{ 32, 32, 96, 1 });
     measure("verify", (const void *)decode<0, 1, true>, 0, 1, setting{ 32, 32, 96, 1 });
     RUN("warm", 1, 1, 32, 32, 96, 1);
@@ -600,22 +605,24 @@ int main() {
     RUN("no_stream", 1, 2, 32, 32, 96, 1, 0, 0, 0, 0, 1);
     RUN("no_stream", 0, 1, 32, 32, 96, 1, 0, 0, 0, 0, 1);
     for (int ahead : { 2, 4, 8 })
-        for (int cap : { 16, 32 }) {
+        for (int cap : { 16, 32, 48 }) {
             RUN("prefetch", 1, 1, cap, cap, 128, 1, 0, ahead, 1);
             RUN("grouped_prefetch", 0, 1, cap, cap, 128, 1, 0, ahead, 1);
         }
+    for (int cap : { 16, 32, 48 }) RUN("grouped_prefetch_attn", 0, 1, cap, cap, 128, 1, 0, 4, 1, 990);
     for (int lo : { 16, 32 })
-        for (int hi : { 32, 48, 64, 96 }) {
-            if (hi <= lo) continue;
+        for (int hi : { 48, 64 }) {
             RUN("aware", 1, 1, lo, hi, 128, 1);
             RUN("grouped_aware", 0, 1, lo, hi, 128, 1);
             RUN("inverse", 1, 1, hi, lo, 128, 1);
+            RUN("grouped_inverse", 0, 1, hi, lo, 128, 1);
         }
-    for (int pace : { 960, 1040, 1120, 1200 }) {
+    for (int pace : { 880, 920, 960, 1000, 1040 }) {
         RUN("paced", 1, 1, 64, 64, 128, 1, pace);
         RUN("grouped_paced", 0, 1, 64, 64, 128, 1, pace);
+        RUN("grouped_paced_48", 0, 1, 48, 48, 128, 1, pace);
     }
-    for (int head : { 32, 48, 64, 96 }) RUN("head", 1, 1, 32, 32, head, 1);
+    for (int head : { 48, 64, 96 }) RUN("grouped_head", 0, 1, 48, 48, head, 1);
     RUN("code", 4, 1, 32, 32, 128, 1);
     RUN("code", 8, 1, 32, 32, 128, 1);
     RUN("code", 1, 1, 32, 32, 128, 1);
