@@ -206,7 +206,7 @@ format-check:
 TIDY_STAMPS := $(patsubst %.c,build/tidy/%.stamp,$(LIB_SRC) $(CLI_SRC))
 tidy: $(TIDY_STAMPS)
 TIDY_CFLAGS = -std=c17 -D_POSIX_C_SOURCE=200809L -Iinclude -Isrc -I. $(PKG_CFLAGS) $(CLI_CFLAGS)
-build/tidy/%.stamp: %.c .clang-tidy $(wildcard include/*.h src/*/*.h)
+build/tidy/%.stamp: %.c .clang-tidy $(wildcard src/*/.clang-tidy include/*.h src/*/*.h kernels/*.h)
 	@mkdir -p $(@D)
 	@$(CLANG_TIDY) --quiet $< -- $(TIDY_CFLAGS) $(call isa,$<) 2>$(@:.stamp=.log) || \
 	    { cat $(@:.stamp=.log) >&2; exit 1; }
@@ -234,8 +234,8 @@ install: all
 	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' -e 's|@PACKAGES@|$(PACKAGES)|' \
 	    tools/reel.pc.in >$(LIBDIR)/pkgconfig/reel.pc
 	$(B)/reel help --man >$(SHARE)/man/man1/reel.1
-	$(B)/reel help --bash >$(SHARE)/bash-completion/completions/reel
-	$(B)/reel help --zsh >$(SHARE)/zsh/site-functions/_reel
+	$(B)/reel help --completion bash >$(SHARE)/bash-completion/completions/reel
+	$(B)/reel help --completion zsh >$(SHARE)/zsh/site-functions/_reel
 
 uninstall:
 	rm -f $(INSTALLED)

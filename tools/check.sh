@@ -63,11 +63,11 @@ minimal() { make -j"$jobs" B=build/minimal MINIMAL=1 CFLAGS=-O0 build/minimal/re
 generated() {
     reel=build/release/reel
     make -j"$jobs" "$reel" || return
-    "$reel" help --man >"$logs/reel.1" && "$reel" help --bash >"$logs/reel.bash" &&
-        "$reel" help --zsh >"$logs/_reel" || return
+    "$reel" help --man >"$logs/reel.1" && "$reel" help --completion bash >"$logs/reel.bash" &&
+        "$reel" help --completion zsh >"$logs/_reel" || return
     bash -n "$logs/reel.bash" || return
     if command -v zsh >/dev/null; then zsh -n "$logs/_reel" || return; fi
-    if command -v mandoc >/dev/null; then mandoc -Tlint -Wwarning "$logs/reel.1"; fi
+    if command -v mandoc >/dev/null; then mandoc -Tlint -W error "$logs/reel.1"; fi
 }
 neon() {
     command -v aarch64-linux-gnu-gcc >/dev/null || skip "no aarch64-linux-gnu-gcc" || return

@@ -19,7 +19,7 @@ rows=''
 for file in $files; do
     # 64: weights are read with aligned vector loads.
     cat <<END
-extern const char reel_demo_$n[] __attribute__((visibility("hidden")));
+extern const char reel_demo_${n}[] __attribute__((visibility("hidden")));
 __asm__(".pushsection .rodata\n.balign 64\n.global reel_demo_$n\n.hidden reel_demo_$n\n"
         "reel_demo_$n:\n.incbin \"$folder/$file\"\n.byte 0\n.popsection\n");
 END

@@ -3,6 +3,7 @@
 
 #include "base/memory.h"
 
+#include <limits.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -115,8 +116,11 @@ void thread_pool_run(struct thread_pool *pool, void (*work)(void *user, int thre
 static int quota_cores(int cores) {
     FILE *file = fopen("/sys/fs/cgroup/cpu.max", "re");
     if (!file) return cores;
-    long long quota = 0, period = 0;
-    if (fscanf(file, "%lld %lld", &quota, &period) == 2 && quota > 0 && period > 0) {
+    char line[64] = ""; /* "max 100000" or "150000 100000": microseconds in each period */
+    char *rest = line;
+    if (!fgets(line, sizeof line, file)) line[0] = '\0';
+    long long quota = strtoll(line, &rest, 10), period = strtoll(rest, NULL, 10);
+    if (quota > 0 && period > 0 && quota <= LLONG_MAX - period) {
         long long whole = (quota + period - 1) / period;
         if (whole < cores) cores = (int)whole;
     }

@@ -173,7 +173,7 @@ static size_t shortest_digits(double value, char digits[18], int *exponent) {
         for (const char *p = text; p < e; p++)
             if (isdigit((unsigned char)*p)) digits[k++] = *p;
         digits[k] = '\0';
-        *exponent = atoi(e + 1);
+        *exponent = (int)strtol(e + 1, NULL, 10);
         if (reads_back(value, digits, n, *exponent)) return n;
         char above[18];
         memcpy(above, digits, sizeof above);

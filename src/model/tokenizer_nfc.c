@@ -42,7 +42,7 @@ static bool settled(const unsigned char *p, const unsigned char *end) {
 
 /* Room for n code points after two decompositions: none gives more than 4. */
 static enum reel_status reserve(struct nfc_scratch *scratch, size_t n, struct reel_error *err) {
-    size_t wanted = n < 64 ? 2 * 64 : 2 * n;
+    size_t wanted = n < 64 ? 128 : 2 * n;
     if (wanted <= scratch->capacity) return REEL_OK;
     free(scratch->code_points);
     scratch->capacity = 0;

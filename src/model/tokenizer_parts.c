@@ -171,10 +171,10 @@ enum reel_status parts_add_merge(struct tokenizer_parts *parts, const char *left
                                    sizeof *parts->merges, err);
     if (status != REEL_OK) return status;
     struct merge_part *merge = &parts->merges[parts->n_merges];
-    size_t at = parts->text.size, middle = at;
+    size_t at = parts->text.size;
     bool known = true, right_known = true;
     status = append_decoded(parts, left, left_n, &known, err);
-    middle = parts->text.size;
+    size_t middle = parts->text.size;
     if (status == REEL_OK) status = append_decoded(parts, right, right_n, &right_known, err);
     if (status != REEL_OK) return status;
     if (!known || !right_known || middle == at || middle == parts->text.size)
