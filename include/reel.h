@@ -145,6 +145,7 @@ struct reel_model_info {
     int n_stop_ids;
     const int32_t *stop_ids;   /* borrowed from the model */
     const char *chat_template; /* "qwen3", "smollm2", "chatml", or NULL when unknown */
+    const char *chat_template_sha256; /* of the text the model carries; NULL when it carries none */
 };
 
 /* Fills the first info->size bytes; strings and lists are borrowed from the model. */

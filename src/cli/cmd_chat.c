@@ -280,6 +280,10 @@ static enum reel_status check_template(const struct chat *c, struct reel_error *
     size_t n = 0;
     struct reel_model_info info = { .size = sizeof info };
     reel_model_get_info(c->model, &info);
+    bool thinks = info.chat_template && strcmp(info.chat_template, "qwen3") == 0;
+    if (info.chat_template && !thinks && cli_has(c->args, "think"))
+        return err_set(err, REEL_E_ARGUMENT, "--think: the %s chat template knows no thinking",
+                       info.chat_template);
     if (info.chat_template) return REEL_OK;
     /* the library says it best: no template, or an unknown one with its hash */
     enum reel_status status = reel_chat_text(c->model, &hello, 1, &chat, &text, &n, err);

@@ -106,6 +106,15 @@ static enum reel_status encode(struct run *r, struct reel_error *err) {
     struct reel_model_info info = { .size = sizeof info };
     reel_model_get_info(r->model, &info);
     bool chat = info.chat_template && !cli_has(r->args, "raw");
+    if (!chat && info.chat_template_sha256 && !cli_has(r->args, "raw"))
+        return err_set(err, REEL_E_UNSUPPORTED,
+                       "the model's chat template (SHA-256 %s) is not one reel knows; "
+                       "--chat-template NAME renders as another family does, --raw takes the "
+                       "prompt as it is",
+                       info.chat_template_sha256);
+    if (chat && cli_has(r->args, "think") && strcmp(info.chat_template, "qwen3") != 0)
+        return err_set(err, REEL_E_ARGUMENT, "--think: the %s chat template knows no thinking",
+                       info.chat_template);
     if (!chat && (cli_has(r->args, "system") || cli_has(r->args, "think")))
         return err_set(err, REEL_E_ARGUMENT,
                        "--system and --think need a chat template; this model has none that is "

@@ -161,7 +161,9 @@ void reel_model_get_info(const struct reel_model *handle, struct reel_model_info
                                    .max_context = c->max_context,
                                    .n_stop_ids = c->n_stop_ids,
                                    .stop_ids = c->stop_ids,
-                                   .chat_template = chat_family_name(handle->model.chat.family) };
+                                   .chat_template = chat_family_name(handle->model.chat.family),
+                                   .chat_template_sha256 =
+                                       handle->model.chat.source ? handle->model.chat.hash : NULL };
     (void)struct_write(info, &own, sizeof own);
 }
 
