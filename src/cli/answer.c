@@ -24,12 +24,14 @@ static enum reel_status evaluate_prompt(struct answer *a, struct reel_session *s
                                         const struct answer_request *request,
                                         struct reel_error *err) {
     double start = clock_ms();
+    if (request->progress) progress_start(request->progress);
     enum reel_status status =
         reel_session_sync(session, request->ids, request->n_ids, &a->n_reused, err);
     a->prompt_ms = clock_ms() - start;
+    if (request->progress) progress_end(request->progress);
     a->n_prompt = request->n_ids;
-    if (status == REEL_OK && interrupt_pending())
-        return err_set(err, REEL_E_CANCELLED, "cancelled");
+    if (status == REEL_E_CANCELLED || (status == REEL_OK && interrupt_pending()))
+        return err_set(err, REEL_E_CANCELLED, "interrupted while reading the prompt");
     return status;
 }
 

@@ -4,6 +4,8 @@
 
 #include "base/buffer.h"
 
+#include "cli/progress.h"
+
 #include <stdio.h>
 
 struct answer_request {
@@ -14,6 +16,7 @@ struct answer_request {
     const char *const *stop_strings;
     int n_stop_strings;
     bool ignore_stop_ids;
+    struct progress *progress; /* the one the session was opened with, or NULL */
     void (*put)(void *user, const char *text, size_t n_bytes); /* NULL: nobody watches */
     void *user;
 };

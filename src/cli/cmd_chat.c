@@ -38,6 +38,7 @@ struct chat {
     const struct cli_args *args;
     struct reel_model *model;
     struct reel_session *session;
+    struct progress progress;
     struct line_reader reader;
     struct conversation conversation;
     struct think_view view;
@@ -86,6 +87,7 @@ static enum reel_status answer_turn(struct chat *c, struct reel_error *err) {
     struct answer a = { 0 };
     struct answer_request request = { .sampling = &c->sampling,
                                       .max_tokens = (int)cli_integer(c->args, "tokens", 0),
+                                      .progress = &c->progress,
                                       .put = think_view_put,
                                       .user = &c->view };
     enum reel_status status = render(c, &ids, &request.n_ids, err);
@@ -318,7 +320,8 @@ static enum reel_status open_chat(struct chat *c, struct reel_error *err) {
     enum reel_status status = cli_model_open(&c->model, c->args, c->args->arguments[0], err);
     if (status == REEL_OK) status = check_template(c, err);
     if (status == REEL_OK) status = cli_sampling(&c->sampling, c->model, c->args, err);
-    if (status == REEL_OK) status = cli_session_open(&c->session, c->model, c->args, err);
+    if (status == REEL_OK)
+        status = cli_session_open(&c->session, c->model, c->args, &c->progress, err);
     if (status == REEL_OK && system)
         status = conversation_set_system(&c->conversation, system, err);
     if (status == REEL_OK) status = open_reader(c, err);

@@ -53,6 +53,7 @@ struct run {
     const struct cli_args *args;
     struct reel_model *model;
     struct reel_session *session;
+    struct progress progress;
     struct buffer prompt;
     bool echo; /* the prompt is shown before the answer */
     int32_t *ids;
@@ -147,6 +148,7 @@ static enum reel_status make_answer(struct run *r, struct reel_error *err) {
         .stop_strings = stops,
         .n_stop_strings = n,
         .ignore_stop_ids = cli_has(r->args, "ignore-eos"),
+        .progress = &r->progress,
         .put = json ? NULL : put_stdout,
     };
     if (r->echo && !json) put_stdout(NULL, r->prompt.bytes, r->prompt.size);
@@ -217,7 +219,7 @@ static enum reel_status run(const struct cli_args *args, struct reel_error *err)
     if (status == REEL_OK) status = cli_model_open(&r.model, args, args->arguments[0], err);
     if (status == REEL_OK) status = encode(&r, err);
     if (status == REEL_OK) status = cli_sampling(&r.sampling, r.model, args, err);
-    if (status == REEL_OK) status = cli_session_open(&r.session, r.model, args, err);
+    if (status == REEL_OK) status = cli_session_open(&r.session, r.model, args, &r.progress, err);
     r.load_ms = clock_ms() - start;
     if (status == REEL_OK) status = make_answer(&r, err);
     if (status == REEL_OK) status = report(&r, err);

@@ -128,7 +128,7 @@ static enum reel_status run(const struct cli_args *args, struct reel_error *err)
     enum reel_status status = file_map_open(&file, path, err);
     if (status == REEL_OK) status = cli_model_open(&model, args, args->arguments[0], err);
     if (status == REEL_OK) status = encode_file(model, &file, path, &ids, &n_ids, err);
-    if (status == REEL_OK) status = cli_session_open(&s.session, model, args, err);
+    if (status == REEL_OK) status = cli_session_open(&s.session, model, args, NULL, err);
     if (status == REEL_OK) {
         reel_model_get_info(model, &info);
         s.ids = ids;

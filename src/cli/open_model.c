@@ -89,10 +89,13 @@ enum reel_status cli_model_open_reference(struct reel_model **model, const struc
 }
 
 enum reel_status cli_session_open(struct reel_session **session, const struct reel_model *model,
-                                  const struct cli_args *args, struct reel_error *err) {
+                                  const struct cli_args *args, struct progress *progress,
+                                  struct reel_error *err) {
     struct reel_session_options options = {
         .size = sizeof options,
         .max_context = (int)cli_integer(args, "ctx", 0),
+        .progress = progress ? progress_update : NULL,
+        .progress_user = progress,
     };
     return reel_session_open(session, model, &options, err);
 }

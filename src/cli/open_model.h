@@ -4,6 +4,7 @@
 #define REEL_CLI_OPEN_MODEL_H
 
 #include "cli/options.h"
+#include "cli/progress.h"
 
 /* Opens what `name` means, with the options of cli_model_group; shows progress. */
 enum reel_status cli_model_open(struct reel_model **model, const struct cli_args *args,
@@ -17,9 +18,11 @@ enum reel_status cli_tokenizer_open(struct reel_tokenizer **tok, const struct cl
 enum reel_status cli_model_open_reference(struct reel_model **model, const struct cli_args *args,
                                           const char *name, struct reel_error *err);
 
-/* With the option of cli_context_group. */
+/* With the option of cli_context_group. progress (borrowed, or NULL) is told how far the evaluation
+ * of a prompt is. */
 enum reel_status cli_session_open(struct reel_session **session, const struct reel_model *model,
-                                  const struct cli_args *args, struct reel_error *err);
+                                  const struct cli_args *args, struct progress *progress,
+                                  struct reel_error *err);
 
 /* The model's recommended sampling, changed by the options of cli_sampling_group. Without --seed
  * it is seeded from the system's random numbers. */
