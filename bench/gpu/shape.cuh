@@ -1,5 +1,6 @@
-/* What the shape benches share: bounded waits, mbarriers and bulk copies, exchange words, a free-running
- * weight stream, and the host's error checks. Throw-away code: one file a question, one binary each. */
+/* What the shape benches share: bounded waits, mbarriers and bulk copies, exchange words, a
+ * free-running weight stream, and the host's error checks. Throw-away code: one file a question,
+ * one binary each. */
 #pragma once
 #include <cstdint>
 #include <cstdio>
@@ -32,8 +33,9 @@ __device__ static u32 now_clk() {
     return t;
 }
 
-/* A thread's patience: every failed poll takes from it and once it is gone (about half a second) all waits
- * fall through, so a deadlock ends as a kernel that reports itself instead of a lost machine. */
+/* A thread's patience: every failed poll takes from it and once it is gone (about half a second)
+ * all waits fall through, so a deadlock ends as a kernel that reports itself instead of a lost
+ * machine. */
 struct watch {
     int left;
 };
@@ -54,35 +56,40 @@ __device__ static void mbar_arrive(u32 bar, int count) {
 
 __device__ static bool mbar_done(u32 bar, u32 parity) {
     u32 ok;
-    asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
-                 : "=r"(ok)
-                 : "r"(bar), "r"(parity)
-                 : "memory");
+    asm volatile(
+        "{ .reg .pred p; mbarrier.try_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+        : "=r"(ok)
+        : "r"(bar), "r"(parity)
+        : "memory");
     return ok;
 }
 
 /* Never suspends the thread, unlike mbar_done. */
 __device__ static bool mbar_test(u32 bar, u32 parity) {
     u32 ok;
-    asm volatile("{ .reg .pred p; mbarrier.test_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
-                 : "=r"(ok)
-                 : "r"(bar), "r"(parity)
-                 : "memory");
+    asm volatile(
+        "{ .reg .pred p; mbarrier.test_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+        : "=r"(ok)
+        : "r"(bar), "r"(parity)
+        : "memory");
     return ok;
 }
 
 __device__ static void mbar_wait(u32 bar, u32 parity, watch *w) {
 #pragma unroll 1
-    while (!mbar_done(bar, parity) && watch_spin(w, MBAR_COST)) {}
+    while (!mbar_done(bar, parity) && watch_spin(w, MBAR_COST)) {
+    }
 }
 
 /* The same for threads that are not the producer: a short sleep leaves it the issue slots. */
 __device__ static void mbar_wait_idle(u32 bar, u32 parity, watch *w) {
-    while (!mbar_done(bar, parity) && watch_spin(w, MBAR_COST)) __nanosleep(20);
+    while (!mbar_done(bar, parity) && watch_spin(w, MBAR_COST))
+        __nanosleep(20);
 }
 
-/* A shared address the compiler keeps in a register: it would rather rebuild it from special registers at every
- * use, some 100 clocks each time, and a producer's rate is its instructions' latencies in sequence. */
+/* A shared address the compiler keeps in a register: it would rather rebuild it from special
+ * registers at every use, some 100 clocks each time, and a producer's rate is its instructions'
+ * latencies in sequence. */
 __device__ static u32 smem_addr_kept(const void *p) {
     u32 a;
     asm volatile("mov.u32 %0, %1;" : "=r"(a) : "r"(smem_addr(p)));
@@ -91,10 +98,13 @@ __device__ static u32 smem_addr_kept(const void *p) {
 
 /* Global to shared memory, complete_tx on bar; all shared addresses. bytes is a multiple of 16. */
 __device__ static void bulk_load(u32 dst, const void *src, u32 bytes, u32 bar) {
-    asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(bar), "r"(bytes) : "memory");
-    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(dst), "l"(src),
-                 "r"(bytes), "r"(bar)
+    asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(bar), "r"(bytes)
                  : "memory");
+    asm volatile(
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
+            "r"(dst),
+        "l"(src), "r"(bytes), "r"(bar)
+        : "memory");
 }
 
 /* An exchange word: payload in the low half, epoch in the high half. */
@@ -111,22 +121,29 @@ __device__ static u64 word_load(const u64 *p) {
 }
 
 __device__ static void word_load2(const u64 *p, u64 *a, u64 *b) {
-    asm volatile("ld.relaxed.gpu.global.v2.u64 {%0, %1}, [%2];" : "=l"(*a), "=l"(*b) : "l"(p) : "memory");
+    asm volatile("ld.relaxed.gpu.global.v2.u64 {%0, %1}, [%2];"
+                 : "=l"(*a), "=l"(*b)
+                 : "l"(p)
+                 : "memory");
 }
 
-__device__ static void bar_sync(int id, int threads) { asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory"); }
-__device__ static void bar_arrive(int id, int threads) { asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory"); }
+__device__ static void bar_sync(int id, int threads) {
+    asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+__device__ static void bar_arrive(int id, int threads) {
+    asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
 
 /* A weight stream nobody reads: the load under which exchanges are measured. */
 struct stream {
     const char *base; /* per SM and producer: span bytes */
     u32 span, piece;
-    int slots;   /* pieces in flight a producer */
-    int pace;    /* clocks between pieces a producer, 0 = as fast as the cap allows */
+    int slots; /* pieces in flight a producer */
+    int pace;  /* clocks between pieces a producer, 0 = as fast as the cap allows */
 };
 
-__device__ static u64 stream_run(const stream *s, const char *tape, char *ring, u64 *full, volatile int *stop,
-                                 volatile u32 *issued, watch *w) {
+__device__ static u64 stream_run(const stream *s, const char *tape, char *ring, u64 *full,
+                                 volatile int *stop, volatile u32 *issued, watch *w) {
     u32 pos = 0, next = now_clk() + (u32)(blockIdx.x * 37 % 128) * (u32)(s->pace + 1) / 128;
     u32 ring0 = smem_addr_kept(ring), full0 = smem_addr_kept(full);
     u64 n = 0;
@@ -139,7 +156,8 @@ __device__ static u64 stream_run(const stream *s, const char *tape, char *ring, 
             flying--;
         }
         if (s->pace) {
-            while ((int)(now_clk() - next) < 0) {}
+            while ((int)(now_clk() - next) < 0) {
+            }
             next += (u32)s->pace;
             if ((int)(now_clk() - next) > 8 * s->pace) next = now_clk();
         }
@@ -157,12 +175,15 @@ __device__ static u64 stream_run(const stream *s, const char *tape, char *ring, 
     return n;
 }
 
-/* Another warp's share of the stream: keeps L2 ahead bytes in front of what was issued, unit bytes at a time. */
-__device__ static void prefetch_run(const stream *s, const char *tape, u32 ahead, u32 unit, volatile int *stop, volatile u32 *issued, watch *w) {
+/* Another warp's share of the stream: keeps L2 ahead bytes in front of what was issued, unit bytes
+ * at a time. */
+__device__ static void prefetch_run(const stream *s, const char *tape, u32 ahead, u32 unit,
+                                    volatile int *stop, volatile u32 *issued, watch *w) {
     u32 pos = 0;
     for (u32 n = 0; !*stop && watch_spin(w, 1);) {
         if ((int)(n - *issued) >= (int)ahead) continue;
-        asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(tape + pos), "r"(unit) : "memory");
+        asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(tape + pos), "r"(unit)
+                     : "memory");
         n += unit, pos += unit;
         if (pos + unit > s->span) pos = 0;
     }
@@ -170,7 +191,8 @@ __device__ static void prefetch_run(const stream *s, const char *tape, u32 ahead
 
 /* One bf16 m16n8k16 product; d accumulates. */
 __device__ static void mma(float d[4], uint4 a, u32 b0, u32 b1) {
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, "
+                 "{%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
                  : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
                  : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b0), "r"(b1));
 }
@@ -189,11 +211,13 @@ __device__ static u32 hash32(u32 x) {
 /* Pair i of a filled array: uniform in +-scale. */
 __device__ static u32 fill_pair(size_t i, float scale, u32 seed) {
     u32 h = hash32((u32)i * 2654435761u ^ seed);
-    return bf16_pair(scale * ((float)(h & 0xffff) / 32768.0f - 1.0f), scale * ((float)(h >> 16) / 32768.0f - 1.0f));
+    return bf16_pair(scale * ((float)(h & 0xffff) / 32768.0f - 1.0f),
+                     scale * ((float)(h >> 16) / 32768.0f - 1.0f));
 }
 
 __global__ static void fill_bf16(u32 *p, size_t n, float scale, u32 seed) {
-    for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < n; i += (size_t)gridDim.x * blockDim.x)
+    for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < n;
+         i += (size_t)gridDim.x * blockDim.x)
         p[i] = fill_pair(i, scale, seed);
 }
 
@@ -205,7 +229,8 @@ static float launch_timed(const void *kernel, int blocks, int threads, size_t sm
     CK(cudaEventCreate(&a)), CK(cudaEventCreate(&b));
     void *args[] = { arg };
     CK(cudaEventRecord(a));
-    CK(cudaLaunchCooperativeKernel(kernel, dim3((unsigned)blocks), dim3((unsigned)threads), args, smem, 0));
+    CK(cudaLaunchCooperativeKernel(kernel, dim3((unsigned)blocks), dim3((unsigned)threads), args,
+                                   smem, 0));
     CK(cudaEventRecord(b));
     CK(cudaEventSynchronize(b));
     CK(cudaEventElapsedTime(&ms, a, b));
