@@ -25,7 +25,8 @@ enum reel_status err_memory(struct reel_error *err, const char *what, size_t n_b
 const char *reel_status_name(enum reel_status status) {
     switch (status) {
 #define NAME(name, value, text)                                                                    \
-    case name: return #name;
+    case name:                                                                                     \
+        return #name;
         REEL_STATUS_LIST(NAME)
 #undef NAME
     }
@@ -35,7 +36,8 @@ const char *reel_status_name(enum reel_status status) {
 const char *reel_status_text(enum reel_status status) {
     switch (status) {
 #define TEXT(name, value, text)                                                                    \
-    case name: return text;
+    case name:                                                                                     \
+        return text;
         REEL_STATUS_LIST(TEXT)
 #undef TEXT
     }

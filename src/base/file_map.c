@@ -55,8 +55,7 @@ static enum reel_status write_all(int fd, const char *path, const unsigned char 
     while (n > 0) {
         ssize_t done = write(fd, p, n);
         if (done < 0 && errno == EINTR) continue;
-        if (done < 0)
-            return err_set(err, REEL_E_IO, "%s: cannot write: %s", path, strerror(errno));
+        if (done < 0) return err_set(err, REEL_E_IO, "%s: cannot write: %s", path, strerror(errno));
         p += done;
         n -= (size_t)done;
     }

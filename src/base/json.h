@@ -11,8 +11,8 @@
 enum reel_status json_read(json_t **out, const char *name, const void *bytes, size_t n,
                            struct reel_error *err);
 
-/* The same for texts that programs hand over: \u0000 is allowed in values, every number is read as a
- * double. */
+/* The same for texts that programs hand over: \u0000 is allowed in values, every number is read as
+ * a double. */
 enum reel_status json_read_lenient(json_t **out, const char *name, const void *bytes, size_t n,
                                    struct reel_error *err);
 

@@ -27,7 +27,7 @@ enum dtype {
         DTYPE_COUNT
 };
 
-const char *dtype_name(enum dtype type);  /* "q4_1" */
+const char *dtype_name(enum dtype type);   /* "q4_1" */
 int dtype_block_elements(enum dtype type); /* 1, 32 or 256 */
 int dtype_block_bytes(enum dtype type);
 
