@@ -307,6 +307,7 @@ void faults_sweep(const struct faults_sweep *sweep, enum fault_kind kind, enum f
     run_failing(sweep, kind, mode, 0);
     long total = faults_count(kind);
     long most = sweep->most ? sweep->most : 200;
+    print_message("%s: %ld calls of kind %d, mode %d\n", sweep->name, total, (int)kind, (int)mode);
     if (soaking() || total <= most) {
         for (long n = 1; n <= total; n++)
             run_failing(sweep, kind, mode, n);
