@@ -143,8 +143,8 @@ struct reel_model_info {
     int vocab;       /* rows of the output matrix: the length of a logits vector */
     int max_context; /* positions the model was made for */
     int n_stop_ids;
-    const int32_t *stop_ids;   /* borrowed from the model */
-    const char *chat_template; /* "qwen3", "smollm2", "chatml", or NULL when unknown */
+    const int32_t *stop_ids;          /* borrowed from the model */
+    const char *chat_template;        /* "qwen3", "smollm2", "chatml", or NULL when unknown */
     const char *chat_template_sha256; /* of the text the model carries; NULL when it carries none */
 };
 

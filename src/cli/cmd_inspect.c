@@ -3,6 +3,7 @@
 #include "cli/commands.h"
 #include "cli/demo_folder.h"
 #include "cli/model_path.h"
+#include "cli/terminal.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -22,6 +23,12 @@ static int64_t integer(const json_t *object, const char *key) {
 static const char *text(const json_t *object, const char *key) {
     const char *value = json_string_value(json_object_get(object, key));
     return value ? value : "none";
+}
+
+/* A text that the file's author chose. */
+static void put_foreign(const json_t *object, const char *key) {
+    const char *value = text(object, key);
+    terminal_write(stdout, value, strlen(value));
 }
 
 static void row(const char *name) { printf("  %-16s", name); }
@@ -75,8 +82,10 @@ static void print_tokenizer(const json_t *tokenizer) {
         if (json_array_size(files) == 0) fputs("none", stdout);
         putchar('\n');
     } else {
-        printf("%s (%s), %lld tokens, %lld merges\n", text(tokenizer, "model"),
-               text(tokenizer, "pre_tokenizer"), (long long)integer(tokenizer, "tokens"),
+        put_foreign(tokenizer, "model");
+        fputs(" (", stdout);
+        put_foreign(tokenizer, "pre_tokenizer");
+        printf("), %lld tokens, %lld merges\n", (long long)integer(tokenizer, "tokens"),
                (long long)integer(tokenizer, "merges"));
     }
     row("chat template");
@@ -128,7 +137,9 @@ static void print_tensors(const json_t *tensors) {
                 n += (size_t)snprintf(shape + n, sizeof shape - n, "%s%lld", d ? " x " : "",
                                       (long long)json_integer_value(size));
         }
-        printf("  %-6s %-20s %s\n", text(tensor, "type"), shape, text(tensor, "name"));
+        printf("  %-6s %-20s ", text(tensor, "type"), shape);
+        put_foreign(tensor, "name");
+        putchar('\n');
     }
 }
 

@@ -130,7 +130,7 @@ static enum reel_status encode(struct run *r, struct reel_error *err) {
 
 static void put_stdout(void *user, const char *text, size_t n_bytes) {
     (void)user;
-    fwrite(text, 1, n_bytes, stdout);
+    terminal_write(stdout, text, n_bytes);
     fflush(stdout); /* each token is seen at once, in pipes too */
 }
 

@@ -17,6 +17,31 @@ int terminal_columns(FILE *f) {
     return size.ws_col;
 }
 
+/* C1 control characters are c2 80 to c2 9f in UTF-8. */
+static bool is_c1(const char *text) {
+    return (unsigned char)text[0] == 0xc2 && (unsigned char)text[1] >= 0x80 &&
+           (unsigned char)text[1] < 0xa0;
+}
+
+char terminal_byte(const char *text, size_t n_bytes, size_t i) {
+    unsigned char c = (unsigned char)text[i];
+    if (c < 0x20 || c == 0x7f) return c == '\n' || c == '\t' ? text[i] : '?';
+    if (i + 1 < n_bytes && is_c1(text + i)) return '?';
+    if (i > 0 && is_c1(text + i - 1)) return 0;
+    return text[i];
+}
+
+void terminal_write(FILE *f, const char *text, size_t n_bytes) {
+    if (!terminal_is(f)) {
+        fwrite(text, 1, n_bytes, f);
+        return;
+    }
+    for (size_t i = 0; i < n_bytes; i++) {
+        char c = terminal_byte(text, n_bytes, i);
+        if (c) fputc(c, f);
+    }
+}
+
 bool terminal_has_styles(FILE *f) {
     const char *term = getenv("TERM"), *off = getenv("NO_COLOR");
     return terminal_is(f) && term && strcmp(term, "dumb") != 0 && !(off && off[0]);

@@ -9,6 +9,13 @@
 bool terminal_is(FILE *f);
 int terminal_columns(FILE *f); /* 80 when unknown */
 
+/* Writes text that a model or a file made up: on a terminal, control characters other than newline
+ * and tab become '?', so that it cannot steer the terminal; elsewhere as it is. */
+void terminal_write(FILE *f, const char *text, size_t n_bytes);
+
+/* The byte that a terminal gets for text[i] of n whole UTF-8 characters; 0 is none. */
+char terminal_byte(const char *text, size_t n_bytes, size_t i);
+
 /* Whether text on f may be dimmed: a terminal that is not "dumb", and NO_COLOR unset or empty. */
 bool terminal_has_styles(FILE *f);
 void terminal_dim(FILE *f, bool on); /* call only where terminal_has_styles */

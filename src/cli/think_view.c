@@ -37,10 +37,12 @@ static void put_byte(struct think_view *v, char c) {
 void think_view_put(void *user, const char *text, size_t n_bytes) {
     struct think_view *v = user;
     if (v->styled) {
-        for (size_t i = 0; i < n_bytes; i++)
-            put_byte(v, text[i]);
+        for (size_t i = 0; i < n_bytes; i++) {
+            char c = terminal_byte(text, n_bytes, i);
+            if (c) put_byte(v, c);
+        }
     } else {
-        fwrite(text, 1, n_bytes, v->out);
+        terminal_write(v->out, text, n_bytes);
     }
     fflush(v->out);
 }

@@ -127,6 +127,7 @@ static void thoughts_are_dimmed_however_the_text_is_cut(void **state) {
         { "<think>a < b </thin </think>c", DIM "a < b </thin " PLAIN "c" },
         { "<<think>x", "<<think>x" },
         { "<thin", "<thin" },
+        { "\xc2\xa0\xc3\x9f\tn\n", "\xc2\xa0\xc3\x9f\tn\n" },
         { "</think>x", "</think>x" },
     };
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
@@ -139,6 +140,17 @@ static void thoughts_are_dimmed_however_the_text_is_cut(void **state) {
             free(out);
         }
     }
+}
+
+static void a_model_cannot_steer_the_terminal(void **state) {
+    (void)state;
+    static const char hostile[] = "a\033]0;title\007b\x7f\xc2\x9b\r\n\tc";
+    char *out = viewed(hostile, sizeof hostile, true);
+    assert_string_equal(out, "a?]0;title?b???\n\tc");
+    free(out);
+    out = viewed(hostile, sizeof hostile, false); /* not a terminal: untouched */
+    assert_string_equal(out, hostile);
+    free(out);
 }
 
 /* ---- conversations --------------------------------------------------------------------------- */
@@ -189,6 +201,7 @@ int main(void) {
         cmocka_unit_test(help_wins_over_what_is_missing),
         cmocka_unit_test(the_nearest_word_is_near),
         cmocka_unit_test(thoughts_are_dimmed_however_the_text_is_cut),
+        cmocka_unit_test(a_model_cannot_steer_the_terminal),
         cmocka_unit_test(thinking_is_kept_apart_from_the_answer),
         cmocka_unit_test(a_system_message_stays_first_and_survives_a_reset),
     };

@@ -3,6 +3,7 @@
 #include "base/json.h"
 #include "model/chat_json.h"
 #include "model/chat_template.h"
+#include "tests/support/fixtures.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -100,7 +101,8 @@ static void check_golden(const struct chat_template *chat, const json_t *golden,
     const char *expected = text_or_null(golden, "text");
     if (chat_render(chat, messages, n, &options, &text, &err) != REEL_OK)
         fail_msg("line %d: %s", line, err.text);
-    if (text.text.size != strlen(expected) || memcmp(text.text.bytes, expected, text.text.size))
+    if (text.text.size != strlen(expected) ||
+        memcmp(text.text.bytes, expected, text.text.size) != 0)
         fail_msg("line %d:\n--- jinja2\n%s\n--- reel\n%s\n---", line, expected, text.text.bytes);
     check_pieces(&text);
     chat_text_release(&text);
@@ -139,6 +141,71 @@ static void every_golden_conversation_renders_as_jinja_does(void **state) {
         chat_template_release(&chats[i]);
     }
     free(all);
+}
+
+/* Whether a message's piece holds what could look like a control token. */
+static bool has_look_alike(const struct chat_text *text) {
+    for (int i = 0; i < text->n_pieces; i++)
+        if (!text->pieces[i].control && memchr(text->pieces[i].text, '<', text->pieces[i].n_bytes))
+            return true;
+    return false;
+}
+
+/* Ids of the pieces against ids of the text as a whole, the way Hugging Face encodes it. They
+ * differ only where messages hold look-alikes of control tokens: those are passed over, with false.
+ */
+static bool check_ids(const struct chat_template *chat, const struct reel_tokenizer *tok,
+                      const json_t *golden) {
+    struct reel_message messages[MAX_MESSAGES];
+    struct chat_text text = { 0 };
+    struct reel_chat_options options = { .size = sizeof options,
+                                         .tools = text_or_null(golden, "tools") };
+    int32_t *ids[2] = { NULL };
+    size_t n_ids[2] = { 0 };
+    int n = read_messages(json_object_get(golden, "messages"), messages);
+    assert_int_equal(chat_render(chat, messages, n, &options, &text, NULL), REEL_OK);
+    struct text_piece whole = { text.text.bytes, text.text.size, true };
+    bool plain = !has_look_alike(&text);
+    if (plain) {
+        assert_int_equal(
+            tokenizer_encode(tok, text.pieces, text.n_pieces, &ids[0], &n_ids[0], NULL), REEL_OK);
+        assert_int_equal(tokenizer_encode(tok, &whole, 1, &ids[1], &n_ids[1], NULL), REEL_OK);
+        assert_int_equal(n_ids[0], n_ids[1]);
+        assert_memory_equal(ids[0], ids[1], n_ids[0] * sizeof **ids);
+        free(ids[0]);
+        free(ids[1]);
+    }
+    chat_text_release(&text);
+    return plain;
+}
+
+static void pieces_encode_as_the_whole_text_does(void **state) {
+    (void)state;
+    struct model_source source = { 0 };
+    struct reel_tokenizer *tok = NULL;
+    struct chat_template chat = open_template("qwen3", NULL);
+    const char *folder = fixture_tokenizer("qwen3");
+    assert_non_null(folder);
+    assert_int_equal(model_source_open(&source, folder, NULL), REEL_OK);
+    assert_int_equal(tokenizer_load(&tok, &source, NULL, NULL, NULL), REEL_OK);
+    FILE *pipe = popen("xz -dc " FIXTURES "goldens.jsonl.xz", "r");
+    assert_non_null(pipe);
+    char *all = read_all(pipe, NULL);
+    pclose(pipe);
+    int n = 0;
+    char *save = NULL;
+    for (char *line = strtok_r(all, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
+        json_t *golden = json_loads(line, 0, NULL);
+        if (strcmp(text_or_null(golden, "template"), "qwen3") == 0)
+            n += check_ids(&chat, tok, golden);
+        json_decref(golden);
+    }
+    print_message("%d conversations encode alike\n", n);
+    assert_true(n >= 100);
+    free(all);
+    tokenizer_close(tok);
+    model_source_release(&source);
+    chat_template_release(&chat);
 }
 
 static void a_published_template_is_recognised_with_or_without_a_last_newline(void **state) {
@@ -336,6 +403,7 @@ static void every_power_of_two_reads_back(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_golden_conversation_renders_as_jinja_does),
+        cmocka_unit_test(pieces_encode_as_the_whole_text_does),
         cmocka_unit_test(a_published_template_is_recognised_with_or_without_a_last_newline),
         cmocka_unit_test(an_unknown_template_is_refused_with_its_hash_and_the_override),
         cmocka_unit_test(an_override_renders_as_the_named_family),
