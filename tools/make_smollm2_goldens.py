@@ -11,8 +11,8 @@ Writes tokens.safetensors.xz. For prompt P, all as f32 (exact for ids):
   P.ids      [200]  the id with the largest logit, lowest id on ties
   P.logprob  [200]  its natural log-probability
   P.logit    [200]  its logit
-  P.margin   [200]  how far the second largest logit is below
-  P.second   [200]  the id that has it
+  P.near     [200, 3]  the ids with the next three logits
+  P.margin   [200, 3]  how far those are below
 Needs numpy, torch, transformers, tokenizers, gguf, jinja2, safetensors and the xz program.
 """
 import hashlib
@@ -29,6 +29,7 @@ import torch
 import transformers
 
 N_TOKENS = 200
+N_NEAR = 3
 
 HF_NAMES = {
     "attn_norm": "input_layernorm",
@@ -109,18 +110,18 @@ def load_tokenizer(reader):
 
 @torch.inference_mode()
 def continue_prompt(model, prompt):
-    out = {name: [] for name in ("ids", "logprob", "logit", "margin", "second")}
+    out = {name: [] for name in ("ids", "logprob", "logit", "near", "margin")}
     ids, cache = torch.tensor([prompt]), None
     for _ in range(N_TOKENS):
         step = model(input_ids=ids, past_key_values=cache, use_cache=True, logits_to_keep=1)
         cache, logits = step.past_key_values, step.logits[0, -1]
         best = int(torch.argmax(logits))
-        second = int(torch.argmax(logits.index_fill(0, torch.tensor([best]), -torch.inf)))
+        near = torch.topk(logits.index_fill(0, torch.tensor([best]), -torch.inf), N_NEAR)
         out["ids"].append(best)
         out["logprob"].append(float(torch.log_softmax(logits.double(), -1)[best]))
         out["logit"].append(float(logits[best]))
-        out["margin"].append(float(logits[best] - logits[second]))
-        out["second"].append(second)
+        out["near"].append(near.indices.tolist())
+        out["margin"].append((logits[best] - near.values).tolist())
         ids = torch.tensor([[best]])
     return out
 

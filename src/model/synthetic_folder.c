@@ -15,10 +15,13 @@
 
 #define FILL_ELEMENTS ((size_t)1 << 19) /* written at a time: 1 MB */
 
+#define FOLDER_ROOM 4096 /* Linux opens no longer path */
+#define PATH_ROOM   (FOLDER_ROOM + 32)
+
 static const char *const file_names[] = { "config.json", "tokenizer.json", "model.safetensors" };
 
 struct writer {
-    char *aside; /* the folder being filled */
+    char aside[FOLDER_ROOM]; /* the folder being filled; empty until there is one */
     const struct model_config *config;
     uint64_t seed;
     reel_progress_fn progress;
@@ -28,17 +31,13 @@ struct writer {
 /* ---- one file -------------------------------------------------------------------------------- */
 
 struct out_file {
-    char *path;
+    char path[PATH_ROOM];
     int fd;
 };
 
 static enum reel_status file_start(struct out_file *file, const struct writer *w, const char *name,
                                    struct reel_error *err) {
-    size_t n = strlen(w->aside) + strlen(name) + 2;
-    file->fd = -1;
-    enum reel_status status = mem_zeroed(&file->path, n, 1, "a path", err);
-    if (status != REEL_OK) return status;
-    snprintf(file->path, n, "%s/%s", w->aside, name);
+    snprintf(file->path, sizeof file->path, "%s/%s", w->aside, name);
     file->fd = open(file->path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
     if (file->fd >= 0) return REEL_OK;
     return err_set(err, REEL_E_IO, "%s: cannot create: %s", file->path, strerror(errno));
@@ -62,13 +61,12 @@ static enum reel_status file_finish(struct out_file *file, enum reel_status stat
                                     struct reel_error *err) {
     if (file->fd >= 0 && close(file->fd) != 0 && status == REEL_OK)
         status = err_set(err, REEL_E_IO, "%s: cannot close: %s", file->path, strerror(errno));
-    free(file->path);
     return status;
 }
 
 static enum reel_status write_file(const struct writer *w, const char *name,
                                    const struct buffer *text, struct reel_error *err) {
-    struct out_file file = { 0 };
+    struct out_file file = { .fd = -1 };
     enum reel_status status = file_start(&file, w, name, err);
     if (status == REEL_OK) status = file_append(&file, text->bytes, text->size, err);
     return file_finish(&file, status, err);
@@ -251,22 +249,20 @@ static enum reel_status check_free(const char *folder, struct reel_error *err) {
 }
 
 static enum reel_status make_aside(struct writer *w, const char *folder, struct reel_error *err) {
-    size_t n = strlen(folder), room = n + sizeof ".XXXXXX";
+    size_t n = strlen(folder);
     while (n > 1 && folder[n - 1] == '/')
         n--;
-    enum reel_status status = mem_zeroed(&w->aside, room, 1, "a path", err);
-    if (status != REEL_OK) return status;
-    snprintf(w->aside, room, "%.*s.XXXXXX", (int)n, folder);
-    if (!mkdtemp(w->aside)) {
-        status = err_set(err, REEL_E_IO, "%s: cannot create: %s", folder, strerror(errno));
-        free(w->aside);
-        w->aside = NULL;
-    }
-    return status;
+    if (n + sizeof ".XXXXXX" > sizeof w->aside)
+        return err_set(err, REEL_E_ARGUMENT, "a folder name of %zu bytes, at most %zu are allowed",
+                       n, sizeof w->aside - sizeof ".XXXXXX");
+    snprintf(w->aside, sizeof w->aside, "%.*s.XXXXXX", (int)n, folder);
+    if (mkdtemp(w->aside)) return REEL_OK;
+    w->aside[0] = '\0';
+    return err_set(err, REEL_E_IO, "%s: cannot create: %s", folder, strerror(errno));
 }
 
 static void drop_aside(const struct writer *w) {
-    char path[4096];
+    char path[PATH_ROOM];
     for (size_t i = 0; i < sizeof file_names / sizeof file_names[0]; i++) {
         snprintf(path, sizeof path, "%s/%s", w->aside, file_names[i]);
         unlink(path);
@@ -303,8 +299,7 @@ enum reel_status reel_synthesize(const char *folder, const char *shape, uint64_t
     if (status == REEL_OK) status = write_file(&w, file_names[1], &tokenizer, err);
     if (status == REEL_OK) status = write_weights(&w, err);
     if (status == REEL_OK) status = publish(&w, folder, err);
-    if (status != REEL_OK && w.aside) drop_aside(&w);
-    free(w.aside);
+    if (status != REEL_OK && w.aside[0]) drop_aside(&w);
     buffer_release(&config_text);
     buffer_release(&tokenizer);
     return status;

@@ -69,6 +69,8 @@ static void a_synthetic_folder_is_whole_or_absent(void **state) {
     struct faults_sweep sweep = { .name = "reel_synthesize",
                                   .run = synthesize,
                                   .check = check_folder };
+    faults_sweep(&sweep, FAULT_ALLOC, FAULT_ONCE);
+    faults_sweep(&sweep, FAULT_ALLOC, FAULT_ONWARD);
     faults_sweep(&sweep, FAULT_IO, FAULT_ONCE);
     faults_sweep(&sweep, FAULT_IO, FAULT_SHORT);
     faults_sweep(&sweep, FAULT_IO, FAULT_INTERRUPT);

@@ -80,6 +80,7 @@ int golden_count(const struct golden *g, const char *name) {
 float *golden_f32(const struct golden *g, const char *name) {
     const struct tensor *t = tensor_find(&g->file, name);
     if (!t) fail_msg("the golden has no \"%s\"", name);
+    assert_non_null(t);
     float *out = must_allocate((size_t)elements(t), sizeof *out);
     dtype_to_f32(t->dtype, t->data, out, (size_t)elements(t));
     return out;
