@@ -9,10 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A piece of a product is a fraction of it, so that threads finish together, but no more than stays
- * cheap to wait for and no less than one cache line of results. */
-#define T_PIECES_PER_THREAD 8
-#define T_PIECE_BYTES       (256 << 10)
+/* Rows of the smallest piece: one cache line of float32 results. */
+#define T_PIECE_ROWS 16
 
 /* Hands out 64-byte aligned parts of one block; with a NULL block it only counts. */
 struct carver {
@@ -151,18 +149,26 @@ void engine_turn_head(const struct engine *e, float *head, const float *norm, in
     e->kernels.rope(head, dim, e->cos + angles, e->sin + angles);
 }
 
-bool engine_take_rows(const struct engine *e, int n_threads, int rows, size_t row_bytes,
-                      struct piece *piece) {
-    int unit = rows / (n_threads * T_PIECES_PER_THREAD);
-    int most = (int)(T_PIECE_BYTES / (row_bytes ? row_bytes : 1));
-    if (unit > most) unit = most;
-    unit = unit / 16 * 16;
-    if (unit < 16) unit = 16;
-    int i = thread_pool_take(e->pool);
-    if (i > (rows - 1) / unit) return false;
-    piece->first = i * unit;
-    piece->last = rows - piece->first < unit ? rows : piece->first + unit;
-    return true;
+/* Guided: each piece is a share of what is left, so that the first are long streams and the last are
+ * short enough for the threads to finish together. */
+bool engine_take_rows(const struct engine *e, int n_threads, int rows, struct piece *piece) {
+    int first = 0;
+    for (int i = thread_pool_take(e->pool);; i--) {
+        int size = (rows - first) / (2 * n_threads) / T_PIECE_ROWS * T_PIECE_ROWS;
+        if (size < T_PIECE_ROWS) {
+            /* From here on all are of the smallest size: no need to count through them. */
+            if (i > (rows - first) / T_PIECE_ROWS) return false;
+            first += i * T_PIECE_ROWS;
+            size = T_PIECE_ROWS;
+            i = 0;
+        }
+        if (first >= rows) return false;
+        if (i == 0) {
+            *piece = (struct piece){ first, rows - first < size ? rows : first + size };
+            return true;
+        }
+        first += size;
+    }
 }
 
 void engine_output(const struct engine_run *run, struct worker *w, int n_threads, const float *x,
@@ -179,6 +185,6 @@ void engine_output(const struct engine_run *run, struct worker *w, int n_threads
     }
     const struct matrix *head = &e->weights->head;
     struct piece piece;
-    while (engine_take_rows(e, n_threads, head->rows, head->row_bytes, &piece))
+    while (engine_take_rows(e, n_threads, head->rows, &piece))
         e->kernels.dot_rows[head->dtype](head, &w->vector, piece.first, piece.last, out);
 }

@@ -18,7 +18,7 @@ static inline __attribute__((always_inline)) vf v_from_f16(const unsigned char *
 #include "cpu/kernels_body.h"
 
 /* Bytes ahead of the current load that a row's weights are asked for. */
-#define T_PREFETCH 2048
+#define T_PREFETCH 8192
 
 ALWAYS_INLINE __m512 dot(__m512 sum, __m512i a, __m512i b) {
     return _mm512_dpbf16_ps(sum, (__m512bh)a, (__m512bh)b);
