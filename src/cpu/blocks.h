@@ -8,6 +8,9 @@
 #include "model/dtype.h"
 
 #include <string.h>
+#ifdef __F16C__
+#include <immintrin.h>
+#endif
 
 struct block {
     int8_t q[32];
@@ -20,7 +23,35 @@ struct block {
 ALWAYS_INLINE float block_half(const unsigned char *p) {
     uint16_t h;
     memcpy(&h, p, sizeof h);
+#if defined(__F16C__)
+    return _cvtsh_ss(h);
+#elif defined(__aarch64__)
+    __fp16 half;
+    memcpy(&half, p, sizeof half);
+    return (float)half;
+#else
     return f16_to_f32(h);
+#endif
+}
+
+/* 16 quants at a time in the compiler's vector types, which every target has. */
+typedef uint8_t block_bytes __attribute__((vector_size(16)));
+
+ALWAYS_INLINE block_bytes block_load(const unsigned char *p) {
+    block_bytes v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+ALWAYS_INLINE void block_store(int8_t *p, block_bytes v) { memcpy(p, &v, sizeof v); }
+
+/* 16 where bit i of `bits` is set, else 0. */
+ALWAYS_INLINE block_bytes block_fifth(uint32_t bits) {
+    const block_bytes one = { 1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128 };
+    typedef uint64_t block_words __attribute__((vector_size(16)));
+    const block_words halves = { (bits & 255) * 0x0101010101010101u,
+                                 (bits >> 8 & 255) * 0x0101010101010101u };
+    const block_bytes spread = (block_bytes)halves;
+    return (block_bytes)((spread & one) == one) & 16;
 }
 
 /* Whether the format has minima: y = scale q . x + min (sum of x). */
@@ -33,11 +64,15 @@ ALWAYS_INLINE bool block_format(enum dtype type) {
 }
 
 /* Low nibbles are elements 0 to 15, high ones 16 to 31; bit i of qh is bit 4 of element i. */
-ALWAYS_INLINE void block_nibbles(const unsigned char *qs, uint32_t qh, int offset, int8_t *q) {
-    for (int i = 0; i < 16; i++) {
-        q[i] = (int8_t)(((qs[i] & 15) | (int)(qh >> i & 1) << 4) - offset);
-        q[i + 16] = (int8_t)(((qs[i] >> 4) | (int)(qh >> (i + 16) & 1) << 4) - offset);
+ALWAYS_INLINE void block_nibbles(const unsigned char *qs, bool fifth, uint32_t qh, int offset,
+                                 int8_t *q) {
+    block_bytes packed = block_load(qs), low = packed & 15, high = packed >> 4;
+    if (fifth) {
+        low |= block_fifth(qh);
+        high |= block_fifth(qh >> 16);
     }
+    block_store(q, low - (uint8_t)offset);
+    block_store(q + 16, high - (uint8_t)offset);
 }
 
 /* The j-th of eight 6-bit scales and minima that Q4_K and Q5_K pack into 12 bytes. */
@@ -59,10 +94,10 @@ ALWAYS_INLINE void block_q4_q5_k(bool five, const unsigned char *p, int j, struc
     const unsigned char *qh = p + 16;
     const unsigned char *qs = qh + (five ? 32 : 0) + 32 * (j / 2);
     int shift = 4 * (j & 1);
-    for (int i = 0; i < 32; i++) {
-        int q = qs[i] >> shift & 15;
-        if (five) q |= (qh[i] >> j & 1) << 4;
-        out->q[i] = (int8_t)q;
+    for (int i = 0; i < 32; i += 16) {
+        block_bytes q = block_load(qs + i) >> shift & 15;
+        if (five) q |= (block_load(qh + i) >> j & 1) << 4;
+        block_store(out->q + i, q);
     }
 }
 
@@ -74,8 +109,11 @@ ALWAYS_INLINE void block_q6_k(const unsigned char *p, int j, struct block *out) 
     out->scale[1] = d * (float)scales[1];
     out->min = 0;
     int low_shift = j & 2 ? 4 : 0, high_shift = 2 * (j & 3);
-    for (int i = 0; i < 32; i++)
-        out->q[i] = (int8_t)(((ql[i] >> low_shift & 15) | (qh[i] >> high_shift & 3) << 4) - 32);
+    for (int i = 0; i < 32; i += 16) {
+        block_bytes low = block_load(ql + i) >> low_shift & 15;
+        block_bytes high = (block_load(qh + i) >> high_shift & 3) << 4;
+        block_store(out->q + i, (low | high) - 32);
+    }
 }
 
 /* Elements 32 index to 32 index + 31 of a row. */
@@ -105,18 +143,18 @@ ALWAYS_INLINE void block_unpack(enum dtype type, const unsigned char *row, int i
         memcpy(out->q, p + 2, 32);
         break;
     case DTYPE_Q4_0:
-        block_nibbles(p + 2, 0, 8, out->q);
+        block_nibbles(p + 2, false, 0, 8, out->q);
         break;
     case DTYPE_Q4_1:
-        block_nibbles(p + 4, 0, 0, out->q);
+        block_nibbles(p + 4, false, 0, 0, out->q);
         break;
     case DTYPE_Q5_0:
         memcpy(&qh, p + 2, 4);
-        block_nibbles(p + 6, qh, 16, out->q);
+        block_nibbles(p + 6, true, qh, 16, out->q);
         break;
     case DTYPE_Q5_1:
         memcpy(&qh, p + 4, 4);
-        block_nibbles(p + 8, qh, 0, out->q);
+        block_nibbles(p + 8, true, qh, 0, out->q);
         break;
     default:
         break;

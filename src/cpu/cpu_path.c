@@ -1,5 +1,7 @@
 #include "cpu/cpu_path.h"
 
+#include "cpu/kernels_amx.h"
+
 #include <string.h>
 
 struct path {
@@ -19,6 +21,7 @@ static int list_paths(struct path paths[MAX_PATHS]) {
 #if defined(__x86_64__)
     paths[n++] = (struct path){ "avx2", &kernels_avx2, have.avx2 };
     paths[n++] = (struct path){ "avx512", &kernels_avx512, have.avx512 };
+    paths[n++] = (struct path){ "amx", &kernels_avx512, have.amx };
 #elif defined(__aarch64__)
     paths[n++] = (struct path){ "neon", &kernels_neon, have.neon };
 #endif
@@ -54,5 +57,8 @@ enum reel_status cpu_path_choose(struct kernels *out, const char *name, struct r
                        here);
     *out = *paths[found].kernels;
     out->name = paths[found].name;
+#if defined(__x86_64__)
+    if (strcmp(out->name, "amx") == 0) out->gemm = kernels_amx_gemm;
+#endif
     return REEL_OK;
 }

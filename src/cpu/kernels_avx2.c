@@ -12,6 +12,12 @@
 static inline __attribute__((always_inline)) vf v_from_f16(const unsigned char *p) {
     return (vf)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)p));
 }
+
+#define HAVE_V_FROM_I8
+static inline __attribute__((always_inline)) vf v_from_i8(const int8_t *p) {
+    return (vf)_mm256_cvtepi32_ps(
+        _mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)p)));
+}
 #include "cpu/kernels_body.h"
 
 const struct kernels kernels_avx2 = {

@@ -15,10 +15,13 @@
 static inline __attribute__((always_inline)) vf v_from_f16(const unsigned char *p) {
     return (vf)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)p));
 }
-#include "cpu/kernels_body.h"
 
-/* Bytes ahead of the current load that a row's weights are asked for. */
-#define T_PREFETCH 8192
+#define HAVE_V_FROM_I8
+static inline __attribute__((always_inline)) vf v_from_i8(const int8_t *p) {
+    return (vf)_mm512_cvtepi32_ps(
+        _mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(const void *)p)));
+}
+#include "cpu/kernels_body.h"
 
 ALWAYS_INLINE __m512 dot(__m512 sum, __m512i a, __m512i b) {
     return _mm512_dpbf16_ps(sum, (__m512bh)a, (__m512bh)b);
@@ -58,10 +61,10 @@ static void dot_rows_bf16(const struct matrix *w, const struct cpu_vector *x, in
  */
 
 /* Blocks A and B: quants of A are in lanes 0-7 (as pairs), of B in lanes 8-15. low holds elements 0
- * to 15 of both, high 16 to 31; scale and min likewise are of A in lanes 0-7 and of B in 8-15. */
+ * to 15 of both, high 16 to 31. header: A's scale and minimum in turn in lanes 0-7, B's in 8-15. */
 struct pair {
     __m512i low, high;
-    __m512 scale, min;
+    __m512 header;
 };
 
 /* What differs between the formats, all constant after inlining. */
@@ -90,9 +93,8 @@ ALWAYS_INLINE struct pair_format pair_format(enum dtype type) {
 /* Constants of a row's loop. */
 struct pair_tables {
     __m512i spread;     /* byte indices: quants of A and B into words */
-    __m512i scales;     /* word indices: A's scale 8 times, B's scale 8 times, then the minima */
-    __m512i values;     /* bf16 of quants 0 to 15, twice; of 0 to 15 and 16 to 31 with fifth bits */
-    __m512i values_set; /* of 16 to 31, twice */
+    __m512i values;     /* bf16 of quants 0 to 15, twice */
+    __m512i values_set; /* of quants 16 to 31, twice: those with a fifth bit */
     __mmask64 used;     /* bytes of both blocks */
 };
 
@@ -108,15 +110,13 @@ ALWAYS_INLINE struct pair_tables pair_tables(enum dtype type) {
     const struct pair_format f = pair_format(type);
     struct pair_tables t;
     uint8_t spread[64] = { 0 };
-    uint16_t scales[32], values[32], set[32];
+    uint16_t values[32], set[32];
     for (int i = 0; i < 32; i++) {
         spread[2 * i] = (uint8_t)(f.quants + (i & 15) + (i < 16 ? 0 : f.bytes));
-        scales[i] = (uint16_t)((i & 8 ? f.bytes / 2 : 0) + (i & 16 ? 1 : 0));
         values[i] = bf16_of((i & 15) - f.offset);
         set[i] = bf16_of((i & 15) + 16 - f.offset);
     }
     t.spread = load(spread);
-    t.scales = load(scales);
     t.values = load(values);
     t.values_set = load(set);
     t.used = 2 * f.bytes >= 64 ? ~0ull : (1ull << 2 * f.bytes) - 1;
@@ -135,29 +135,47 @@ ALWAYS_INLINE __m512i bytes_to_bf16(const unsigned char *low, const unsigned cha
     return (__m512i)_mm512_cvtne2ps_pbh(b, a);
 }
 
+/* Broadcasts come from the load units and leave the shuffle units, which everything below needs,
+ * alone. Where there is no minimum, its lanes hold whatever follows the scale. */
+ALWAYS_INLINE __m512 pair_header(const unsigned char *p, int distance) {
+    __m256i halves = _mm256_mask_set1_epi32(_mm256_set1_epi32((int)load_bits(p)), 0xf0,
+                                            (int)load_bits(p + distance));
+    return _mm512_cvtph_ps(halves);
+}
+
+/* 128 + q as bf16: for q below 128 its bits are those of 128 with q in the mantissa. Cheaper than a
+ * table, as it needs no shuffle; the caller takes 128 times the sum of x off again. */
+#define QUANT_BIAS 128
+ALWAYS_INLINE __m512i biased(__m512i words) {
+    enum { AND_OR = 0xea }; /* (a & b) | c */
+    return _mm512_ternarylogic_epi32(words, _mm512_set1_epi16(15), _mm512_set1_epi16(0x4300),
+                                     AND_OR);
+}
+
+/* with_bias: quants (without the format's offset taken off) plus QUANT_BIAS; otherwise their
+ * values. Q8_0 always gives its values. */
 ALWAYS_INLINE struct pair load_pair(enum dtype type, const struct pair_tables *t,
-                                    const unsigned char *p) {
+                                    const unsigned char *p, bool with_bias) {
     const struct pair_format f = pair_format(type);
-    struct pair out;
-    __m512i raw = _mm512_maskz_loadu_epi8(t->used, p);
-    __m512i halves = _mm512_permutexvar_epi16(t->scales, raw);
-    out.scale = _mm512_cvtph_ps(_mm512_castsi512_si256(halves));
-    out.min = _mm512_setzero_ps();
-    if (block_has_min(type)) out.min = _mm512_cvtph_ps(_mm512_extracti64x4_epi64(halves, 1));
+    struct pair out = { .header = pair_header(p, f.bytes) };
     if (type == DTYPE_Q8_0) {
         out.low = bytes_to_bf16(p + 2, p + 36);
         out.high = bytes_to_bf16(p + 18, p + 52);
         return out;
     }
-    __m512i low = _mm512_permutexvar_epi8(t->spread, raw);
+    __m512i low = _mm512_permutexvar_epi8(t->spread, _mm512_maskz_loadu_epi8(t->used, p));
     __m512i high = _mm512_srli_epi16(low, 4);
-    out.low = _mm512_permutexvar_epi16(low, t->values);
-    out.high = _mm512_permutexvar_epi16(high, t->values);
+    out.low = with_bias ? biased(low) : _mm512_permutexvar_epi16(low, t->values);
+    out.high = with_bias ? biased(high) : _mm512_permutexvar_epi16(high, t->values);
     if (f.bits) {
         uint32_t a = load_bits(p + f.bits), b = load_bits(p + f.bytes + f.bits);
         __mmask32 low_set = (a & 0xffff) | b << 16, high_set = a >> 16 | (b & 0xffff0000);
-        out.low = _mm512_mask_permutexvar_epi16(out.low, low_set, low, t->values_set);
-        out.high = _mm512_mask_permutexvar_epi16(out.high, high_set, high, t->values_set);
+        const __m512i sixteen = _mm512_set1_epi16(16);
+        out.low = with_bias ? _mm512_mask_add_epi16(out.low, low_set, out.low, sixteen)
+                            : _mm512_mask_permutexvar_epi16(out.low, low_set, low, t->values_set);
+        out.high = with_bias
+                       ? _mm512_mask_add_epi16(out.high, high_set, out.high, sixteen)
+                       : _mm512_mask_permutexvar_epi16(out.high, high_set, high, t->values_set);
     }
     return out;
 }
@@ -167,20 +185,23 @@ ALWAYS_INLINE void dot_rows_pairs(enum dtype type, const struct matrix *w,
     const struct pair_tables tables = pair_tables(type);
     const size_t pair_bytes = 2 * (size_t)pair_format(type).bytes;
     const int pairs = w->columns / 64;
+    const __m512 bias = _mm512_set1_ps((float)(-QUANT_BIAS - pair_format(type).offset));
     for (int r = first; r < last; r++) {
         const unsigned char *row = w->data + (size_t)r * w->row_bytes;
         __m512 sum = _mm512_setzero_ps(), minima = _mm512_setzero_ps();
         for (int i = 0; i < pairs; i++) {
             const unsigned char *p = row + (size_t)i * pair_bytes;
             _mm_prefetch((const char *)p + T_PREFETCH, _MM_HINT_T0);
-            struct pair b = load_pair(type, &tables, p);
-            __m512 part = dot(_mm512_setzero_ps(), b.low, load(x->paired + 64 * i));
+            struct pair b = load_pair(type, &tables, p, true);
+            __m512 sums8 = _mm512_loadu_ps(x->sums8 + 16 * i), part = _mm512_setzero_ps();
+            if (type != DTYPE_Q8_0) part = _mm512_mul_ps(sums8, bias);
+            part = dot(part, b.low, load(x->paired + 64 * i));
             part = dot(part, b.high, load(x->paired + 64 * i + 32));
-            sum = _mm512_fmadd_ps(part, b.scale, sum);
-            if (block_has_min(type))
-                minima = _mm512_fmadd_ps(b.min, _mm512_loadu_ps(x->sums8 + 16 * i), minima);
+            sum = _mm512_fmadd_ps(part, _mm512_moveldup_ps(b.header), sum);
+            if (block_has_min(type)) /* half of the eighths that a block has */
+                minima = _mm512_mask3_fmadd_ps(b.header, sums8, minima, 0xaaaa);
         }
-        y[r] = _mm512_reduce_add_ps(_mm512_add_ps(sum, minima));
+        y[r] = _mm512_reduce_add_ps(_mm512_fmadd_ps(minima, _mm512_set1_ps(2), sum));
         if (w->columns & 32) y[r] += body_dot_blocks(type, row, 2 * pairs, 2 * pairs + 1, x);
     }
 }
@@ -300,20 +321,22 @@ DOT_ROWS(q5_k, dot_rows_q4_q5_k(true, w, x, first, last, y))
 ALWAYS_INLINE void unpack_pairs(enum dtype type, const unsigned char *row, int first, int n,
                                 uint16_t *out, float *scales, float *mins) {
     const struct pair_tables tables = pair_tables(type);
-    const size_t block_bytes = (size_t)pair_format(type).bytes;
+    const size_t distance = (size_t)pair_format(type).bytes;
     int b = 0;
     for (; b + 2 <= n / BLOCK; b += 2) {
         struct pair pair =
-            load_pair(type, &tables, row + (size_t)(first / BLOCK + b) * block_bytes);
+            load_pair(type, &tables, row + (size_t)(first / BLOCK + b) * distance, false);
         _mm512_storeu_si512(out + BLOCK * b,
                             _mm512_inserti64x4(pair.low, _mm512_castsi512_si256(pair.high), 1));
         _mm512_storeu_si512(out + BLOCK * b + 32, _mm512_shuffle_i64x2(pair.low, pair.high, 0xee));
         float *scale = scales + (size_t)b * TILE_ROWS, *min = mins + (size_t)b * TILE_ROWS;
-        scale[0] = _mm512_cvtss_f32(pair.scale);
-        scale[TILE_ROWS] = _mm256_cvtss_f32(_mm512_extractf32x8_ps(pair.scale, 1));
+        float header[16];
+        _mm512_storeu_ps(header, pair.header);
+        scale[0] = header[0];
+        scale[TILE_ROWS] = header[8];
         if (!block_has_min(type)) continue;
-        min[0] = _mm512_cvtss_f32(pair.min);
-        min[TILE_ROWS] = _mm256_cvtss_f32(_mm512_extractf32x8_ps(pair.min, 1));
+        min[0] = header[1];
+        min[TILE_ROWS] = header[9];
     }
     if (b < n / BLOCK)
         body_unpack_blocks(type, row, first + b * BLOCK, BLOCK, out + b * BLOCK,

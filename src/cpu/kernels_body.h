@@ -32,11 +32,14 @@ ALWAYS_INLINE vf v_from_bf16(const uint16_t *p) {
     memcpy(&h, p, sizeof h);
     return (vf)(__builtin_convertvector(h, vu) << 16);
 }
+#ifndef HAVE_V_FROM_I8
+/* In two steps: compilers turn one step of 8 to 32 bits into scalar code. */
 ALWAYS_INLINE vf v_from_i8(const int8_t *p) {
     vb b;
     memcpy(&b, p, sizeof b);
-    return __builtin_convertvector(__builtin_convertvector(b, vi), vf);
+    return __builtin_convertvector(__builtin_convertvector(__builtin_convertvector(b, vs), vi), vf);
 }
+#endif
 
 /* Nearest even; NaN stays NaN. */
 ALWAYS_INLINE vh v_to_bf16(vf x) {
@@ -262,39 +265,47 @@ ALWAYS_INLINE float body_dot_plain(enum dtype type, const unsigned char *row, in
     const size_t size = type == DTYPE_F32 ? 4 : 2;
     vf sum[4] = { 0 };
     int i = 0;
-    for (; i + 4 * LANES <= n; i += 4 * LANES)
+    for (; i + 4 * LANES <= n; i += 4 * LANES) {
+        for (size_t line = 0; line < 4 * LANES * size; line += 64)
+            __builtin_prefetch(row + size * (size_t)i + line + T_PREFETCH);
+#pragma GCC unroll 4
         for (int j = 0; j < 4; j++)
             sum[j] = v_fma(body_elements(type, row + size * (size_t)(i + j * LANES)),
                            v_load(x + i + j * LANES), sum[j]);
+    }
     float total = v_sum((sum[0] + sum[1]) + (sum[2] + sum[3]));
     for (; i < n; i++)
         total += body_element(type, row, i) * x[i];
     return total;
 }
 
-ALWAYS_INLINE vf body_dot_block(enum dtype type, const unsigned char *row, int b,
-                                const struct cpu_vector *x, vf sum, float *minima) {
+ALWAYS_INLINE void body_dot_block(enum dtype type, const unsigned char *row, int b,
+                                  const struct cpu_vector *x, vf sum[2], float *minima) {
     struct block block;
     block_unpack(type, row, b, &block);
     const float *values = x->values + b * BLOCK;
+#pragma GCC unroll 2
     for (int half = 0; half < 2; half++) {
         vf part = { 0 };
+#pragma GCC unroll 4
         for (int i = 16 * half; i < 16 * half + 16; i += LANES)
             part = v_fma(v_from_i8(block.q + i), v_load(values + i), part);
-        sum = v_fma(part, v_set(block.scale[half]), sum);
+        sum[half] = v_fma(part, v_set(block.scale[half]), sum[half]);
     }
     if (block_has_min(type)) *minima += block.min * x->sums[b];
-    return sum;
 }
 
 /* Blocks first to last - 1 of a row. */
 ALWAYS_INLINE float body_dot_blocks(enum dtype type, const unsigned char *row, int first, int last,
                                     const struct cpu_vector *x) {
-    vf sum = { 0 };
+    vf sum[2] = { 0 };
     float minima = 0;
-    for (int b = first; b < last; b++)
-        sum = body_dot_block(type, row, b, x, sum, &minima);
-    return v_sum(sum) + minima;
+    const size_t bytes = dtype_row_bytes(type, 256) / 8; /* of BLOCK elements, about */
+    for (int b = first; b < last; b++) {
+        __builtin_prefetch(row + (size_t)b * bytes + T_PREFETCH);
+        body_dot_block(type, row, b, x, sum, &minima);
+    }
+    return v_sum(sum[0] + sum[1]) + minima;
 }
 
 #define BODY_DOT_ROWS(type, text, elements, bytes)                                                 \
@@ -374,37 +385,46 @@ ALWAYS_INLINE void body_gemm_rows(const struct gemm *g, int m, int panel, const 
     float *c = g->c + (size_t)m * g->c_stride + panel * PANEL_LANES;
     const int steps = g->scales ? g->scale_block / 2 : g->k_pairs;
     vf total[GEMM_ROWS][PANEL_VECTORS];
+#pragma GCC unroll 8
     for (int r = 0; r < rows; r++)
+#pragma GCC unroll 4
         for (int v = 0; v < PANEL_VECTORS; v++)
             total[r][v] =
                 g->accumulate ? v_load(c + (size_t)r * g->c_stride + v * LANES) : v_set(0);
     for (int k = 0; k < g->k_pairs; k += steps) {
         vf sum[GEMM_ROWS][PANEL_VECTORS];
+#pragma GCC unroll 8
         for (int r = 0; r < rows; r++)
+#pragma GCC unroll 4
             for (int v = 0; v < PANEL_VECTORS; v++)
                 sum[r][v] = v_set(0);
         for (int s = k; s < k + steps; s++) {
             const uint16_t *pairs = b + (size_t)s * g->step_stride;
             vf even[PANEL_VECTORS], odd[PANEL_VECTORS];
+#pragma GCC unroll 4
             for (int v = 0; v < PANEL_VECTORS; v++) {
                 vu pair;
                 memcpy(&pair, pairs + 2 * LANES * v, sizeof pair);
                 even[v] = (vf)(pair << 16);
                 odd[v] = (vf)(pair & 0xffff0000u);
             }
+#pragma GCC unroll 8
             for (int r = 0; r < rows; r++) {
                 vf x = v_set(bf16_to_f32(a[(size_t)r * g->a_stride + 2 * (size_t)s]));
                 vf y = v_set(bf16_to_f32(a[(size_t)r * g->a_stride + 2 * (size_t)s + 1]));
+#pragma GCC unroll 4
                 for (int v = 0; v < PANEL_VECTORS; v++)
                     sum[r][v] = v_fma(odd[v], y, v_fma(even[v], x, sum[r][v]));
             }
         }
+#pragma GCC unroll 4
         for (int v = 0; v < PANEL_VECTORS; v++) {
             size_t at = (size_t)(panel * PANEL_LANES + v * LANES);
             vf scale = v_set(1), min = v_set(0);
             if (g->scales) scale = v_load(g->scales + (size_t)(k / steps) * TILE_ROWS + at);
             bool with_min = g->mins && k % (BLOCK / 2) == 0;
             if (with_min) min = v_load(g->mins + (size_t)(k / (BLOCK / 2)) * TILE_ROWS + at);
+#pragma GCC unroll 8
             for (int r = 0; r < rows; r++) {
                 total[r][v] = v_fma(sum[r][v], scale, total[r][v]);
                 if (with_min)
@@ -415,7 +435,9 @@ ALWAYS_INLINE void body_gemm_rows(const struct gemm *g, int m, int panel, const 
             }
         }
     }
+#pragma GCC unroll 8
     for (int r = 0; r < rows; r++)
+#pragma GCC unroll 4
         for (int v = 0; v < PANEL_VECTORS; v++)
             v_store(c + (size_t)r * g->c_stride + v * LANES, total[r][v]);
 }

@@ -46,6 +46,27 @@ static void unknown_path_is_refused(void **state) {
     assert_non_null(strstr(err.text, "portable"));
 }
 
+/* Whatever the machine: each name either opens or says what there is instead. */
+static void a_path_the_machine_lacks_is_refused_in_words(void **state) {
+    (void)state;
+    static const char *const names[] = { "portable", "avx2", "avx512", "amx", "neon" };
+    char here[CPU_PATH_TEXT];
+    cpu_path_list(here);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        struct kernels kernels;
+        struct reel_error err;
+        enum reel_status status = cpu_path_choose(&kernels, names[i], &err);
+        if (strstr(here, names[i])) {
+            assert_int_equal(status, REEL_OK);
+            assert_string_equal(kernels.name, names[i]);
+        } else {
+            assert_true(status == REEL_E_UNSUPPORTED || status == REEL_E_ARGUMENT);
+            assert_non_null(strstr(err.text, names[i]));
+            assert_non_null(strstr(err.text, here));
+        }
+    }
+}
+
 static void the_fastest_path_is_the_default(void **state) {
     (void)state;
     struct kernels chosen, automatic;
@@ -67,6 +88,7 @@ int main(void) {
         { kernel_checks[4].name, check_4, NULL, NULL, NULL },
         { kernel_checks[5].name, check_5, NULL, NULL, NULL },
         cmocka_unit_test(unknown_path_is_refused),
+        cmocka_unit_test(a_path_the_machine_lacks_is_refused_in_words),
         cmocka_unit_test(the_fastest_path_is_the_default),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
