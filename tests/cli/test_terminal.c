@@ -160,6 +160,7 @@ static void a_mistake_is_told_and_the_conversation_goes_on(void **state) {
     see(&t, "> ");
     type(&t, "/reset\r");
     see(&t, "empty");
+    see(&t, "> "); /* before the editor listens, the terminal itself would take the Ctrl-D */
     type(&t, "\x04");
     assert_int_equal(finish(&t), 0);
 }
@@ -181,6 +182,7 @@ static void the_history_is_private_and_can_be_off(void **state) {
     see(&t, "> ");
     type(&t, "/stats\r");
     see(&t, "positions used");
+    see(&t, "> "); /* before the editor listens, the terminal itself would take the Ctrl-D */
     type(&t, "\x04");
     assert_int_equal(finish(&t), 0);
     assert_int_not_equal(stat(path, &st), 0);
