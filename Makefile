@@ -6,7 +6,7 @@
 # make install PREFIX=/usr/local DESTDIR=    program, libraries, header, man page, completions
 # config=debug|release|sanitize|thread|fuzz|coverage    MINIMAL=1 leaves curl and libedit out
 # V=1 shows the commands
-MAKEFLAGS += --no-builtin-rules
+MAKEFLAGS += --no-builtin-rules --no-print-directory
 .SUFFIXES:
 .DELETE_ON_ERROR:
 
@@ -98,7 +98,7 @@ check-deps:
 	@tools/bootstrap.sh check
 
 run: deps
-	@$(MAKE) --no-print-directory $(B)/reel
+	@$(MAKE) $(B)/reel
 	@$(B)/reel run demo
 
 # ---- building ------------------------------------------------------------------------------------
@@ -144,7 +144,7 @@ $(B)/reel: $(CLI_OBJ) $(B)/libinternal.a
 # ---- tests ---------------------------------------------------------------------------------------
 
 test: test-deps
-	@$(MAKE) --no-print-directory -j$$(nproc) all tests
+	@$(MAKE) -j$$(nproc) all tests
 	@tools/run_tests.sh $(B)
 
 tests: $(TEST_BIN)
@@ -182,11 +182,11 @@ fuzz: $(FUZZ_BIN)
 	@tools/fuzz.sh $(B) $(or $(SECONDS),60)
 else
 fuzz:
-	@$(MAKE) --no-print-directory config=fuzz fuzz
+	@$(MAKE) config=fuzz fuzz
 endif
 
 coverage:
-	@$(MAKE) --no-print-directory config=coverage test
+	@$(MAKE) config=coverage test
 	@tools/coverage.sh build/coverage
 
 # ---- checks --------------------------------------------------------------------------------------

@@ -149,8 +149,8 @@ void engine_turn_head(const struct engine *e, float *head, const float *norm, in
     e->kernels.rope(head, dim, e->cos + angles, e->sin + angles);
 }
 
-/* Guided: each piece is a share of what is left, so that the first are long streams and the last are
- * short enough for the threads to finish together. */
+/* Guided: each piece is a share of what is left, so that the first are long streams and the last
+ * are short enough for the threads to finish together. */
 bool engine_take_rows(const struct engine *e, int n_threads, int rows, struct piece *piece) {
     int first = 0;
     for (int i = thread_pool_take(e->pool);; i--) {

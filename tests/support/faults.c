@@ -306,7 +306,7 @@ void faults_sweep(const struct faults_sweep *sweep, enum fault_kind kind, enum f
         fail_msg("%s: fails untouched: %s", sweep->name, err.text);
     run_failing(sweep, kind, mode, 0);
     long total = faults_count(kind);
-    long most = sweep->most ? sweep->most : 200;
+    long most = sweep->most ? sweep->most : 1000;
     print_message("%s: %ld calls of kind %d, mode %d\n", sweep->name, total, (int)kind, (int)mode);
     if (soaking() || total <= most) {
         for (long n = 1; n <= total; n++)

@@ -53,7 +53,7 @@ struct faults_sweep {
     /* Looked at after each failing run; NULL when run's status says everything. */
     void (*check)(void *context, enum reel_status status);
     bool may_succeed; /* some of the calls are optional: a cache that cannot be written */
-    int most;         /* runs in a quick pass: the first half, then a seeded sample; 0: 200 */
+    int most;         /* runs in a quick pass: the first half, then a seeded sample; 0: 1000 */
 };
 
 /* Runs it once untouched, then with the 1st, 2nd, ... call failing (all of them when the
