@@ -22,7 +22,7 @@ static void multiply(const struct engine *e, struct worker *w, int n_threads,
     for (int i = 0; i < n_parts; i++)
         rows += parts[i].w->rows;
     struct piece piece;
-    while (engine_take_rows(e, n_threads, rows, &piece)) {
+    while (engine_take_rows(e, n_threads, rows, parts[0].w->row_bytes, &piece)) {
         int start = 0;
         for (int i = 0; i < n_parts; i++) {
             const struct matrix *m = parts[i].w;
@@ -38,7 +38,7 @@ static void multiply(const struct engine *e, struct worker *w, int n_threads,
 static void multiply_into_x(const struct engine *e, struct worker *w, int n_threads,
                             const struct matrix *m) {
     struct piece piece;
-    while (engine_take_rows(e, n_threads, m->rows, &piece)) {
+    while (engine_take_rows(e, n_threads, m->rows, m->row_bytes, &piece)) {
         e->kernels.dot_rows[m->dtype](m, &w->vector, piece.first, piece.last, e->y);
         e->kernels.add(e->x + piece.first, e->y + piece.first, piece.last - piece.first);
     }
@@ -50,7 +50,7 @@ static void multiply_gated(const struct engine *e, struct worker *w, int n_threa
     const struct matrix *gate = &layer->gate, *up = &layer->up;
     float *g = e->gated, *u = e->gated + gate->rows;
     struct piece piece;
-    while (engine_take_rows(e, n_threads, gate->rows, &piece)) {
+    while (engine_take_rows(e, n_threads, gate->rows, gate->row_bytes, &piece)) {
         e->kernels.dot_rows[gate->dtype](gate, &w->vector, piece.first, piece.last, g);
         e->kernels.dot_rows[up->dtype](up, &w->vector, piece.first, piece.last, u);
         e->kernels.swiglu(g + piece.first, u + piece.first, piece.last - piece.first,

@@ -9,8 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Rows of the smallest piece: one cache line of float32 results. */
-#define T_PIECE_ROWS 16
+/* The smallest piece: whole cache lines of float32 results, and enough bytes of weights that taking
+ * it costs little beside it. */
+#define T_PIECE_ROWS  16
+#define T_PIECE_BYTES (32 << 10)
 
 /* Hands out 64-byte aligned parts of one block; with a NULL block it only counts. */
 struct carver {
@@ -151,15 +153,17 @@ void engine_turn_head(const struct engine *e, float *head, const float *norm, in
 
 /* Guided: each piece is a share of what is left, so that the first are long streams and the last
  * are short enough for the threads to finish together. */
-bool engine_take_rows(const struct engine *e, int n_threads, int rows, struct piece *piece) {
+bool engine_take_rows(const struct engine *e, int n_threads, int rows, size_t row_bytes,
+                      struct piece *piece) {
+    const int least = (int)(T_PIECE_BYTES / (row_bytes * T_PIECE_ROWS) + 1) * T_PIECE_ROWS;
     int first = 0;
     for (int i = thread_pool_take(e->pool);; i--) {
         int size = (rows - first) / (2 * n_threads) / T_PIECE_ROWS * T_PIECE_ROWS;
-        if (size < T_PIECE_ROWS) {
+        if (size < least) {
             /* From here on all are of the smallest size: no need to count through them. */
-            if (i > (rows - first) / T_PIECE_ROWS) return false;
-            first += i * T_PIECE_ROWS;
-            size = T_PIECE_ROWS;
+            if (i > (rows - first) / least) return false;
+            first += i * least;
+            size = least;
             i = 0;
         }
         if (first >= rows) return false;
@@ -185,6 +189,6 @@ void engine_output(const struct engine_run *run, struct worker *w, int n_threads
     }
     const struct matrix *head = &e->weights->head;
     struct piece piece;
-    while (engine_take_rows(e, n_threads, head->rows, &piece))
+    while (engine_take_rows(e, n_threads, head->rows, head->row_bytes, &piece))
         e->kernels.dot_rows[head->dtype](head, &w->vector, piece.first, piece.last, out);
 }

@@ -96,10 +96,12 @@ void engine_turn_head(const struct engine *engine, float *head, const float *nor
 void engine_output(const struct engine_run *run, struct worker *worker, int n_threads,
                    const float *x, float *out);
 
-/* The next piece of `rows` for this thread; false when all are taken. */
+/* The next piece of `rows`, each `row_bytes` of weights, for this thread; false when all are taken.
+ */
 struct piece {
     int first, last;
 };
-bool engine_take_rows(const struct engine *engine, int n_threads, int rows, struct piece *piece);
+bool engine_take_rows(const struct engine *engine, int n_threads, int rows, size_t row_bytes,
+                      struct piece *piece);
 
 #endif
