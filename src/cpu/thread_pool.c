@@ -148,10 +148,15 @@ enum reel_status thread_pool_open(struct thread_pool **out, int n_threads, struc
     pthread_mutex_init(&pool->mutex, NULL);
     pthread_mutex_init(&pool->caller, NULL);
     pthread_cond_init(&pool->wake, NULL);
-    /* Signals are the program's business: workers inherit a full mask. */
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
+    /* Signals are the program's business: workers inherit a mask of all but the faults, which
+     * belong to the thread that made them. Blocked, a SIGBUS would pass over the handler by which
+     * a program explains that its model file shrank. */
+    static const int faults[] = { SIGBUS, SIGSEGV, SIGFPE, SIGILL };
+    sigset_t others, before;
+    sigfillset(&others);
+    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++)
+        sigdelset(&others, faults[i]);
+    pthread_sigmask(SIG_BLOCK, &others, &before);
     for (int i = 1; i < pool->n_threads && status == REEL_OK; i++) {
         struct worker *worker = &pool->workers[i];
         *worker = (struct worker){ .pool = pool, .index = i };

@@ -4,6 +4,7 @@
 
 #include <pthread.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stddef.h>
@@ -114,6 +115,24 @@ static void sleeping_threads_wake_for_the_next_region(void **state) {
     thread_pool_close(pool);
 }
 
+static void note_mask(void *user, int thread, int n_threads) {
+    sigset_t mask;
+    (void)n_threads;
+    pthread_sigmask(SIG_SETMASK, NULL, &mask);
+    if (thread > 0 && (!sigismember(&mask, SIGINT) || sigismember(&mask, SIGBUS)))
+        atomic_fetch_add((atomic_int *)user, 1);
+}
+
+static void workers_take_no_signals_but_their_own_faults(void **state) {
+    (void)state;
+    struct thread_pool *pool = NULL;
+    atomic_int n_wrong = 0;
+    assert_int_equal(thread_pool_open(&pool, 3, NULL), REEL_OK);
+    thread_pool_run(pool, note_mask, &n_wrong);
+    assert_int_equal(n_wrong, 0);
+    thread_pool_close(pool);
+}
+
 static void impossible_sizes_are_refused(void **state) {
     (void)state;
     struct thread_pool *pool = NULL;
@@ -139,6 +158,7 @@ int main(void) {
         cmocka_unit_test(every_item_is_taken_once_and_seen_after_the_barrier),
         cmocka_unit_test(callers_wait_for_one_another),
         cmocka_unit_test(sleeping_threads_wake_for_the_next_region),
+        cmocka_unit_test(workers_take_no_signals_but_their_own_faults),
         cmocka_unit_test(impossible_sizes_are_refused),
         cmocka_unit_test(zero_threads_means_the_cores_there_are),
     };
