@@ -62,6 +62,7 @@ static enum reel_status run(int argc, char **argv, struct reel_error *err) {
 
 int main(int argc, char **argv) {
     struct reel_error err = { 0 };
+    streams_install();
     set_locale();
     faults_install();
     enum reel_status status = run(argc, argv, &err);

@@ -106,6 +106,12 @@ bool interrupt_or_input(FILE *f) {
     return !interrupt_pending();
 }
 
+void streams_install(void) {
+    static const int wrong_way[] = { O_WRONLY, O_RDONLY, O_RDONLY };
+    for (int i = 0; i < 3; i++)
+        if (fcntl(i, F_GETFD) < 0 && errno == EBADF && open("/dev/null", wrong_way[i]) < 0) return;
+}
+
 static void on_bus_error(int number) {
     static const char text[] =
         "\nreel: a file became shorter while it was in use, or its disk failed (SIGBUS); "

@@ -30,6 +30,10 @@ bool interrupt_pending(void);
 /* Waits until f can be read; false when Ctrl-C comes first, however close to the call. */
 bool interrupt_or_input(FILE *f);
 
+/* Fills closed standard streams with ones that fail, so that no file opened later takes their place
+ * and is read or written as one. To be called before anything is opened. */
+void streams_install(void);
+
 /* For faults and broken pipes, whatever the command: a model file that shrank while it was mapped
  * ends in a message and REEL_E_IO. */
 void faults_install(void);
