@@ -2,6 +2,7 @@
 
 #include "base/json.h"
 #include "base/memory.h"
+#include "cli/input.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -147,10 +148,8 @@ static enum reel_status check_text(const struct reel_model *model, const char *n
                        name);
     size_t n_bytes = strlen(text), n = 0;
     int32_t *found = NULL;
-    enum reel_status status = mem_zeroed(&found, n_bytes, sizeof *found, "ids", err);
-    if (status == REEL_OK)
-        status =
-            reel_encode(reel_model_tokenizer(model), text, n_bytes, 0, found, n_bytes, &n, err);
+    enum reel_status status =
+        input_encode(reel_model_tokenizer(model), text, n_bytes, 0, &found, &n, err);
     bool same = status == REEL_OK && n == json_array_size(ids);
     for (size_t i = 0; same && i < n; i++)
         same = json_integer_value(json_array_get(ids, i)) == found[i];

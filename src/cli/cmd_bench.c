@@ -48,7 +48,7 @@ static const struct cli_option options[] = {
       .kind = CLI_CHOICE,
       .argument = "FORMAT",
       .choices = "md csv json",
-      .help = "form of the table; default md" },
+      .help = "form of the table: md, csv or json; default md" },
 };
 static const struct cli_group group = CLI_GROUP("Tests", options);
 

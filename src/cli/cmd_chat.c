@@ -23,7 +23,8 @@ static const struct cli_option options[] = {
       .kind = CLI_CHOICE,
       .argument = "WHEN",
       .choices = "on off",
-      .help = "let the model think before it answers, where its template can say so" },
+      .help =
+          "on or off: whether the model thinks before it answers, where its template can say so" },
     { .name = "tokens",
       .letter = 'n',
       .kind = CLI_INTEGER,

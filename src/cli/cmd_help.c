@@ -10,7 +10,7 @@ static const struct cli_option options[] = {
       .kind = CLI_CHOICE,
       .argument = "SHELL",
       .choices = "bash zsh",
-      .help = "print a completion script for this shell" },
+      .help = "print a completion script for bash or zsh" },
 };
 static const struct cli_group group = CLI_GROUP("Options", options);
 

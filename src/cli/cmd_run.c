@@ -41,7 +41,7 @@ static const struct cli_option options[] = {
       .kind = CLI_CHOICE,
       .argument = "WHEN",
       .choices = "on off",
-      .help = "let the model think first, where its template can say so" },
+      .help = "on or off: whether the model thinks first, where its template can say so" },
     { .name = "json",
       .kind = CLI_FLAG,
       .help = "print one JSON object with text, ids, reason and timings, at the end" },
@@ -77,12 +77,8 @@ static enum reel_status read_prompt(struct run *r, struct reel_error *err) {
 }
 
 static enum reel_status encode_plain(struct run *r, struct reel_error *err) {
-    const struct reel_tokenizer *tok = reel_model_tokenizer(r->model);
-    r->ids = malloc((r->prompt.size + 1) * sizeof *r->ids);
-    if (!r->ids) return err_set(err, REEL_E_MEMORY, "out of memory: the prompt's ids");
-    return reel_encode(tok, r->prompt.bytes, r->prompt.size,
-                       cli_has(r->args, "raw") ? REEL_ENCODE_CONTROL : 0, r->ids, r->prompt.size,
-                       &r->n_ids, err);
+    return input_encode(reel_model_tokenizer(r->model), r->prompt.bytes, r->prompt.size,
+                        cli_has(r->args, "raw") ? REEL_ENCODE_CONTROL : 0, &r->ids, &r->n_ids, err);
 }
 
 static enum reel_status encode_chat(struct run *r, struct reel_error *err) {
@@ -235,7 +231,8 @@ const struct cli_command cmd_run = {
     .summary = "answer or continue one text",
     .description =
         "Answers the prompt of a chat model, or continues the text of any other. The prompt comes "
-        "from -p, -f or standard input; run demo without one begins with a sentence of its own. "
+        "from -p, -f or standard input; run demo without -p or -f begins with a sentence of its "
+        "own. "
         "For a model with a known chat template the prompt becomes a user's message; --raw takes "
         "it as it is.\n\n"
         "The text streams to standard output; figures follow on standard error. Ctrl-C ends the "

@@ -2,6 +2,7 @@
 #include "base/file_map.h"
 #include "base/memory.h"
 #include "cli/commands.h"
+#include "cli/input.h"
 #include "cli/open_model.h"
 #include "cli/progress.h"
 
@@ -107,13 +108,11 @@ static void print_result(const struct cli_args *args, const struct scoring *s, s
 static enum reel_status encode_file(const struct reel_model *model, const struct file_map *file,
                                     const char *path, int32_t **ids, size_t *n_ids,
                                     struct reel_error *err) {
-    enum reel_status status = mem_zeroed(ids, file->size, sizeof **ids, path, err);
-    if (status == REEL_OK)
-        status = reel_encode(reel_model_tokenizer(model), (const char *)file->bytes, file->size, 0,
-                             *ids, file->size, n_ids, err);
+    enum reel_status status = input_encode(reel_model_tokenizer(model), (const char *)file->bytes,
+                                           file->size, 0, ids, n_ids, err);
     if (status == REEL_OK && (*n_ids < 2 || *n_ids > INT32_MAX / 2))
-        status = err_set(err, REEL_E_LIMIT, "%s: %zu tokens, allowed are 2 to %d", path, *n_ids,
-                         INT32_MAX / 2);
+        status = err_set(err, *n_ids < 2 ? REEL_E_ARGUMENT : REEL_E_LIMIT,
+                         "%s: %zu tokens, allowed are 2 to %d", path, *n_ids, INT32_MAX / 2);
     return status;
 }
 
@@ -140,7 +139,9 @@ static enum reel_status run(const struct cli_args *args, struct reel_error *err)
     if (status == REEL_OK) {
         int context = reel_session_max_context(s.session);
         int stride = (int)cli_integer(args, "stride", context > 1 ? context / 2 : 1);
-        if (stride >= context)
+        if (context < 2)
+            status = err_set(err, REEL_E_ARGUMENT, "--ctx: scoring needs at least 2 positions");
+        else if (stride >= context)
             status = err_set(err, REEL_E_ARGUMENT, "--stride: %d is not below the context of %d",
                              stride, context);
         if (status == REEL_OK) status = score_all(&s, context, stride, err);

@@ -112,14 +112,9 @@ static enum reel_status encode(const struct cli_args *args, const struct reel_to
     int32_t *ids = NULL;
     size_t n = 0;
     enum reel_status status = input_read(args, &text, err);
-    if (status == REEL_OK) {
-        ids = malloc((text.size + 1) * sizeof *ids);
-        if (!ids) status = err_set(err, REEL_E_MEMORY, "out of memory: the ids");
-    }
     if (status == REEL_OK)
-        status = reel_encode(tok, text.bytes, text.size,
-                             cli_has(args, "control") ? REEL_ENCODE_CONTROL : 0, ids, text.size, &n,
-                             err);
+        status = input_encode(tok, text.bytes, text.size,
+                              cli_has(args, "control") ? REEL_ENCODE_CONTROL : 0, &ids, &n, err);
     if (status == REEL_OK) {
         if (cli_has(args, "count"))
             printf("%zu\n", n);
@@ -164,6 +159,8 @@ static enum reel_status decode(const struct cli_args *args, const struct reel_to
                        "--decode excludes --prompt, --file, --count and --json");
     if (strcmp(ids, "-") != 0) return decode_list(ids, tok, err);
     enum reel_status status = input_read_all(stdin, "standard input", &list, err);
+    if (status == REEL_OK && strlen(list.bytes) != list.size)
+        status = err_set(err, REEL_E_ARGUMENT, "--decode: standard input contains a NUL byte");
     if (status == REEL_OK) status = decode_list(list.bytes, tok, err);
     buffer_release(&list);
     return status;

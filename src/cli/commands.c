@@ -35,13 +35,15 @@ static const struct cli_option model_options[] = {
       .letter = 't',
       .kind = CLI_INTEGER,
       .argument = "N",
-      .most = 1024,
+      .most = 256,
       .help = "CPU threads; 0, the default, is one per core" },
     { .name = "chat-template",
       .kind = CLI_CHOICE,
       .argument = "NAME",
       .choices = "qwen3 smollm2 chatml",
-      .help = "render conversations as this family; default: recognised by the template's hash" },
+      .help =
+          "render conversations as qwen3, smollm2 or chatml; default: recognised by the template's "
+          "hash" },
     { .name = "no-cache",
       .kind = CLI_FLAG,
       .help = "neither read nor write the cache of parsed tokenizers and kernels" },

@@ -298,6 +298,8 @@ static enum reel_status ask_hub(struct download_client *client, const struct hub
                                 struct buffer *answer, struct reel_error *err) {
     struct buffer url = { 0 };
     const char *revision = pull->revision ? pull->revision : "main";
+    if (!revision[0] || strstr(revision, "..")) /* as git has it; "/../" is another address */
+        return err_set(err, REEL_E_ARGUMENT, "revision \"%s\" is not the name of one", revision);
     if (strspn(revision, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./") !=
         strlen(revision))
         return err_set(err, REEL_E_ARGUMENT,

@@ -1,8 +1,10 @@
 #include "cli/input.h"
 
+#include "base/memory.h"
 #include "cli/terminal.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -64,4 +66,25 @@ enum reel_status input_read(const struct cli_args *args, struct buffer *text,
         return err_set(err, REEL_E_ARGUMENT,
                        "no text: give -p TEXT, -f FILE, or pipe it into standard input");
     return input_read_all(stdin, "standard input", text, err);
+}
+
+enum reel_status input_encode(const struct reel_tokenizer *tok, const char *text, size_t n_bytes,
+                              unsigned flags, int32_t **ids, size_t *n_ids,
+                              struct reel_error *err) {
+    enum reel_status status;
+    size_t cap = n_bytes; /* enough but for characters that normalisation takes apart */
+    *ids = NULL;
+    *n_ids = 0;
+    for (;;) {
+        status = mem_zeroed(ids, cap, sizeof **ids, "the ids of a text", err);
+        if (status == REEL_OK)
+            status = reel_encode(tok, text, n_bytes, flags, *ids, cap, n_ids, err);
+        if (status != REEL_E_LIMIT || *n_ids <= cap) break;
+        cap = *n_ids;
+        free(*ids);
+    }
+    if (status == REEL_OK) return REEL_OK;
+    free(*ids);
+    *ids = NULL;
+    return status;
 }

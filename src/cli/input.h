@@ -20,4 +20,8 @@ enum reel_status input_read(const struct cli_args *args, struct buffer *text,
 enum reel_status input_read_all(FILE *f, const char *name, struct buffer *text,
                                 struct reel_error *err);
 
+/* All ids of a text, however many. *ids is the caller's to free. */
+enum reel_status input_encode(const struct reel_tokenizer *tok, const char *text, size_t n_bytes,
+                              unsigned flags, int32_t **ids, size_t *n_ids, struct reel_error *err);
+
 #endif

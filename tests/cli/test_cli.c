@@ -179,7 +179,7 @@ static void numbers_are_read_strictly_and_the_range_is_named(void **state) {
     static const char *const bad[] = { "-n 5x",   "-n x5",   "-n ''",
                                        "-n ' 5'", "-n 5.0",  "-n 1e3",
                                        "-n -1",   "-n 0x10", "-n 99999999999999999999",
-                                       "-c -5",   "-t 5000", "--top-k -1" };
+                                       "-c -5",   "-t 257",  "--top-k -1" };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         char line[100];
         snprintf(line, sizeof line, "reel run demo %s", bad[i]);
@@ -297,6 +297,24 @@ static void bad_ids_are_refused_with_the_range(void **state) {
     expect("reel tokenize demo --decode 1,x", 2, "\"x\"");
     expect("reel tokenize demo --decode -1", 2, "\"-1\"");
     expect("reel tokenize demo --decode 1 --count", 2, "--decode excludes");
+    expect("printf '5 \\0 6' | reel tokenize demo --decode -", 2, "NUL byte");
+}
+
+/* U+1D160 is 4 bytes, and 12 after normalisation: more ids than the text has bytes. */
+static void text_that_grows_when_normalised_is_encoded(void **state) {
+    (void)state;
+    struct result r = shell("for i in 1 2 3; do printf '\\360\\235\\205\\240'; done >notes && "
+                            "reel tokenize demo -f notes --count && "
+                            "reel run demo -f notes -n 1 -q >answer && reel score demo notes");
+    if (r.status != 0) fail_msg("%s", r.err);
+    assert_true(atoi(r.out) > 12);
+    done(r);
+}
+
+static void a_text_too_short_to_score_is_an_argument_out_of_range(void **state) {
+    (void)state;
+    expect("printf a >one && reel score demo one", 2, "1 tokens, allowed are 2 to ");
+    expect("printf 'a long day' >more && reel score demo more -c 1", 2, "at least 2 positions");
 }
 
 /* ---- run ------------------------------------------------------------------------------------- */
@@ -371,6 +389,16 @@ static void a_failing_output_is_reported(void **state) {
     assert_non_null(strstr(r.err, "writing to standard output failed"));
     done(r);
     expect("reel help >/dev/full", 4, "writing to standard output failed");
+}
+
+/* Their numbers must not go to the next file that is opened. */
+static void closed_streams_are_not_mistaken_for_other_files(void **state) {
+    (void)state;
+    expect("reel run demo -n 2 -p Emma <&- >&-", REEL_E_IO, "writing to standard output failed");
+    expect("reel run demo -n 2 -f - <&-", REEL_E_IO, "standard input: Bad file descriptor");
+    struct result r = shell("reel run demo -n 2 -p Emma <&- >&- 2>&-; echo $?");
+    assert_string_equal(r.out, "4\n");
+    done(r);
 }
 
 static void a_closed_pipe_ends_it_quietly(void **state) {
@@ -471,12 +499,15 @@ int main(void) {
         cmocka_unit_test(inspect_of_a_model_reel_cannot_run_says_why),
         cmocka_unit_test(tokens_come_back_as_the_text_they_were),
         cmocka_unit_test(bad_ids_are_refused_with_the_range),
+        cmocka_unit_test(text_that_grows_when_normalised_is_encoded),
+        cmocka_unit_test(a_text_too_short_to_score_is_an_argument_out_of_range),
         cmocka_unit_test(text_goes_to_stdout_and_figures_to_stderr),
         cmocka_unit_test(the_same_seed_gives_the_same_text),
         cmocka_unit_test(json_holds_text_ids_reason_and_timings),
         cmocka_unit_test(a_stop_string_ends_the_text_before_it),
         cmocka_unit_test(a_full_context_is_named_as_the_reason),
         cmocka_unit_test(a_failing_output_is_reported),
+        cmocka_unit_test(closed_streams_are_not_mistaken_for_other_files),
         cmocka_unit_test(a_closed_pipe_ends_it_quietly),
         cmocka_unit_test(an_interrupt_ends_the_text_and_keeps_the_figures),
         cmocka_unit_test(a_model_file_that_shrinks_ends_in_a_message),

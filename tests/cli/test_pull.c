@@ -245,6 +245,10 @@ static void an_unknown_repository_exits_as_not_found(void **state) {
     char text[1000];
     assert_int_equal(pull(hub, "--revision nowhere", text, sizeof text), 3);
     assert_non_null(strstr(text, "404"));
+    int before = http_stub_requests(hub->stub);
+    assert_int_equal(pull(hub, "--revision ../../x", text, sizeof text), 2);
+    assert_int_equal(pull(hub, "--revision ''", text, sizeof text), 2);
+    assert_int_equal(http_stub_requests(hub->stub), before);
 }
 
 static void offline_checks_hashes_without_a_request(void **state) {
