@@ -3,6 +3,9 @@
 #include <math.h>
 #include <string.h>
 
+/* Few rows use each key and value once, straight from memory; many find them in cache. */
+static bool streams(const struct attention *a) { return a->rows <= 2 * a->group; }
+
 /* Scores of positions first .. first + n - 1; whole panels are computed, masked in the softmax. */
 static void score(const struct attention *a, int first, int n) {
     const struct kv_cache *kv = a->kv;
@@ -16,6 +19,7 @@ static void score(const struct attention *a, int first, int n) {
         .panels = kv_cache_k(kv, a->layer, a->kv_head) + (size_t)(first / PANEL_LANES) * panel,
         .panel_stride = panel,
         .step_stride = 2 * PANEL_LANES,
+        .ahead = streams(a) ? PANELS * panel : 0,
         .c = a->scores,
         .c_stride = ATTENTION_STEP,
     });
@@ -33,6 +37,7 @@ static void gather(const struct attention *a, int first, int n) {
         .panels = kv_cache_v(kv, a->layer, a->kv_head) + (size_t)first * (size_t)kv->v_width,
         .panel_stride = 2 * PANEL_LANES,
         .step_stride = 2 * (size_t)kv->v_width,
+        .ahead = streams(a) ? T_PREFETCH / sizeof(uint16_t) : 0,
         .c = a->out,
         .c_stride = (size_t)kv->v_width,
         .accumulate = true,

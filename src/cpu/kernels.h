@@ -44,6 +44,7 @@ struct gemm {
     const uint16_t *panels;
     size_t panel_stride; /* from one panel to the next, in uint16_t */
     size_t step_stride;  /* from one pair of k to the next, in uint16_t */
+    size_t ahead; /* in uint16_t: how far before its use a step is fetched; 0: it is in cache */
     const float *scales; /* f32 [k / scale_block, TILE_ROWS], or NULL: no scales */
     int scale_block;     /* 32 or 16 */
     const float *mins;   /* f32 [k / BLOCK, TILE_ROWS] or NULL: C += mins . sums */

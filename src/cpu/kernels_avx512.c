@@ -417,6 +417,11 @@ ALWAYS_INLINE void gemm_block(const struct gemm *g, int m, int panel, const int 
 #pragma GCC unroll 4
             for (int p = 0; p < panels; p++)
                 w[p] = load(b + (size_t)p * g->panel_stride + (size_t)s * g->step_stride);
+            if (g->ahead)
+#pragma GCC unroll 4
+                for (int p = 0; p < panels; p++)
+                    __builtin_prefetch(b + (size_t)p * g->panel_stride +
+                                       (size_t)s * g->step_stride + g->ahead);
 #pragma GCC unroll 8
             for (int r = 0; r < rows; r++) {
                 int pair;

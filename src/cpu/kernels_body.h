@@ -400,6 +400,7 @@ ALWAYS_INLINE void body_gemm_rows(const struct gemm *g, int m, int panel, const 
                 sum[r][v] = v_set(0);
         for (int s = k; s < k + steps; s++) {
             const uint16_t *pairs = b + (size_t)s * g->step_stride;
+            if (g->ahead) __builtin_prefetch(pairs + g->ahead);
             vf even[PANEL_VECTORS], odd[PANEL_VECTORS];
 #pragma GCC unroll 4
             for (int v = 0; v < PANEL_VECTORS; v++) {
