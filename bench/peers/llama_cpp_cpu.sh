@@ -17,10 +17,9 @@ field() { # field NAME: that column of the CSV on stdin, second line on
 for row in csv.DictReader(sys.stdin): print(row[sys.argv[1]])' "$1"
 }
 
-echo "# $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1), $threads threads;" \
-    "reel $(git rev-parse --short HEAD); llama.cpp $("$llama_bench" --version 2>&1 | grep -o 'build: [0-9a-f]*' | head -n 1 || true)"
+echo "# $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1), $threads threads; reel $(git rev-parse --short HEAD)"
 echo "# PREFIX=\"${PREFIX:-}\" bench/peers/llama_cpp_cpu.sh llama-bench $threads $rounds $(for pair in "$@"; do basename "${pair%%=*}"; done | tr '\n' ' ')"
-echo 'model,round,test,reel_ts,llama_cpp_ts,reel_gb_per_s,read_bandwidth_gb_per_s'
+echo 'model,round,test,reel_ts,llama_cpp_ts,reel_gb_per_s,read_bandwidth_gb_per_s,llama_cpp_build'
 lines=$(mktemp)
 trap 'rm -f "$lines"' EXIT
 for round in $(seq "$rounds"); do
@@ -31,10 +30,11 @@ for round in $(seq "$rounds"); do
             ours=$(${PREFIX:-} "$reel" bench "$model" -t "$threads" $test -r 1 -o csv 2>/dev/null)
             # shellcheck disable=SC2086
             theirs=$(${PREFIX:-} "$llama_bench" -m "$gguf" -t "$threads" $test -r 1 -o csv 2>/dev/null)
-            printf '%s,%s,%s,%s,%s,%s,%s\n' "$(basename "$model")" "$round" \
+            printf '%s,%s,%s,%s,%s,%s,%s,%s\n' "$(basename "$model")" "$round" \
                 "$(field test <<<"$ours")" "$(field avg_ts <<<"$ours")" \
                 "$(field avg_ts <<<"$theirs")" "$(field gb_per_s <<<"$ours")" \
-                "$(field read_bandwidth_gb_per_s <<<"$ours")" | tee -a "$lines"
+                "$(field read_bandwidth_gb_per_s <<<"$ours")" \
+                "$(field build_commit <<<"$theirs")" | tee -a "$lines"
         done
     done
 done
@@ -42,7 +42,7 @@ echo '# medians: model,test,reel_ts,llama_cpp_ts,ratio,reel_gb_per_s,read_bandwi
 python3 - "$lines" <<'END'
 import collections, csv, statistics, sys
 groups = collections.OrderedDict()
-for model, _, test, *values in csv.reader(open(sys.argv[1])):
+for model, _, test, *values, _ in csv.reader(open(sys.argv[1])):
     groups.setdefault((model, test), []).append([float(v) for v in values])
 for (model, test), rows in groups.items():
     ours, theirs, gb, read = (statistics.median(column) for column in zip(*rows))
