@@ -237,7 +237,9 @@ reel_chat_ids(const struct reel_model *model, const struct reel_message *message
 struct reel_session_options {
     size_t size;
     int max_context; /* positions to hold; 0: the model's, or less where memory is short */
-    reel_progress_fn progress; /* called by sync and eval with "evaluating", positions, positions */
+    /* Called by sync and eval with "evaluating", positions, positions. On the session it may call
+     * only _length, _ids, _max_context and _cancel. */
+    reel_progress_fn progress;
     void *progress_user;
 };
 
@@ -245,6 +247,7 @@ struct reel_session_options {
 REEL_API REEL_MUST_USE enum reel_status
 reel_session_open(struct reel_session **out, const struct reel_model *model,
                   const struct reel_session_options *options, struct reel_error *err);
+/* Not from a callback of the session. An open generation ends with it. */
 REEL_API void reel_session_close(struct reel_session *session);
 
 REEL_API int reel_session_length(const struct reel_session *session);      /* tokens held */
@@ -361,7 +364,8 @@ enum reel_stop_reason {
     REEL_STOP_CANCELLED
 };
 
-/* Return false to stop after this token. Called on the generating thread. */
+/* Return false to stop after this token. Called on the generating thread. On the session it may
+ * call only _length, _ids, _max_context and _cancel. */
 typedef bool (*reel_token_fn)(void *user, const struct reel_token *token);
 
 struct reel_generation {

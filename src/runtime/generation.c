@@ -246,6 +246,9 @@ enum reel_status reel_generation_next(struct reel_session *s, const struct reel_
         return err_set(err, REEL_E_STATE,
                        g->active ? "this generation failed earlier; finish it"
                                  : "no generation is open on this session");
+    if (g->pushed)
+        return err_set(err, REEL_E_STATE,
+                       "reel_generate is running on this session; its tokens go to on_token");
     if (g->result.reason != REEL_STOP_NONE) return REEL_OK;
     enum reel_status status = session_cancelled(s) ? REEL_E_CANCELLED : next_id(s, &id, err);
     if (status != REEL_OK) return stop_on_failure(g, status, err);
@@ -254,12 +257,15 @@ enum reel_status reel_generation_next(struct reel_session *s, const struct reel_
     return REEL_OK;
 }
 
-void reel_generation_finish(struct reel_session *s, struct reel_generation_result *result) {
-    struct generation *g = &s->generation;
-    if (!g->active) return;
+static void finish(struct generation *g, struct reel_generation_result *result) {
     g->active = false;
     g->result.total_ms = now_ms() - g->start_ms;
     if (result) (void)struct_write(result, &g->result, sizeof g->result);
+}
+
+void reel_generation_finish(struct reel_session *s, struct reel_generation_result *result) {
+    struct generation *g = &s->generation;
+    if (g->active && !g->pushed) finish(g, result);
 }
 
 /* ---- pushed ---- */
@@ -301,10 +307,12 @@ enum reel_status reel_generate(struct reel_session *s, const struct reel_generat
     struct generation *g = &s->generation;
     enum reel_status status = reel_generation_start(s, generation, err);
     if (status != REEL_OK) return status;
+    g->pushed = true;
     while (status == REEL_OK && g->result.reason == REEL_STOP_NONE) {
         status = push_some(s, err);
         if (status != REEL_OK) status = stop_on_failure(g, status, err);
     }
-    reel_generation_finish(s, result);
+    g->pushed = false;
+    finish(g, result);
     return status;
 }

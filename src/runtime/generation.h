@@ -13,6 +13,7 @@
 struct generation {
     bool active;
     bool failed;                /* a call returned an error: only finish is left */
+    bool pushed;                /* inside reel_generate, which alone draws and finishes */
     bool own_loop;              /* the backend does not decode these settings itself */
     struct reel_generation set; /* lists borrowed from the caller */
     const int32_t *stop_ids;    /* borrowed */

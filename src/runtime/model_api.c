@@ -195,6 +195,9 @@ static enum reel_status render(const struct reel_model *handle, const struct ree
     if (n_messages < 0 || (n_messages > 0 && !messages))
         return err_set(err, REEL_E_ARGUMENT, "n_messages is %d with %s list", n_messages,
                        messages ? "a" : "no");
+    if ((unsigned)options.thinking > REEL_THINKING_OFF)
+        return err_set(err, REEL_E_ARGUMENT, "thinking is %d; it is none of enum reel_thinking",
+                       (int)options.thinking);
     return chat_render(&handle->model.chat, messages, n_messages, &options, text, err);
 }
 

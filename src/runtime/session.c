@@ -96,6 +96,10 @@ void session_begin(struct reel_session *s) { atomic_store(&s->cancel, false); }
 bool session_cancelled(const struct reel_session *s) { return atomic_load(&s->cancel); }
 
 enum reel_status session_idle(const struct reel_session *s, struct reel_error *err) {
+    if (s->reporting)
+        return err_set(err, REEL_E_STATE,
+                       "a call is running on this session; its progress callback may only look at "
+                       "the session and cancel");
     if (!s->generation.active) return REEL_OK;
     return err_set(err, REEL_E_STATE,
                    "a generation is open on this session; end it with reel_generation_finish");
@@ -122,10 +126,13 @@ static void take_logits(struct reel_session *s) {
 
 /* A backend counts the positions of one evaluation; the caller hears of its whole call. */
 static bool report(void *user, const char *stage, uint64_t done, uint64_t total) {
-    const struct reel_session *s = user;
+    struct reel_session *s = user;
     (void)total;
-    return s->progress(s->progress_user, stage, (uint64_t)s->progress_done + done,
-                       (uint64_t)s->progress_total);
+    s->reporting = true;
+    bool go_on = s->progress(s->progress_user, stage, (uint64_t)s->progress_done + done,
+                             (uint64_t)s->progress_total);
+    s->reporting = false;
+    return go_on;
 }
 
 /* One call of the backend. A generation reports nothing: its tokens do. */

@@ -28,11 +28,12 @@ struct reel_session {
     reel_progress_fn progress; /* or NULL */
     void *progress_user;
     int progress_done, progress_total; /* before this evaluation, and of the whole call */
+    bool reporting;                    /* inside the progress callback */
     struct sampler *sampler;
     struct generation generation;
 };
 
-/* Refuses a call while a generation is open. */
+/* Refuses a call while a generation is open, and from inside the progress callback of another. */
 enum reel_status session_idle(const struct reel_session *session, struct reel_error *err);
 
 /* Before everything that can be cancelled. */

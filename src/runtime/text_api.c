@@ -11,6 +11,7 @@ enum reel_status reel_tokenizer_open(struct reel_tokenizer **out, const char *pa
     struct gguf gguf = { 0 };
     *out = NULL;
     err_clear(err);
+    if (!path) return err_set(err, REEL_E_ARGUMENT, "the path is NULL");
     enum reel_status status = model_source_open(&source, path, err);
     if (status == REEL_OK && source.is_gguf) status = gguf_open(&gguf, &file, &source, err);
     if (status == REEL_OK)
@@ -36,6 +37,8 @@ enum reel_status reel_encode(const struct reel_tokenizer *tok, const char *text,
     if (flags & ~(unsigned)REEL_ENCODE_CONTROL)
         return err_set(err, REEL_E_ARGUMENT, "encode: flags 0x%x, allowed are 0 and 0x%x", flags,
                        (unsigned)REEL_ENCODE_CONTROL);
+    if (n_bytes > 0 && !text)
+        return err_set(err, REEL_E_ARGUMENT, "encode: %zu bytes at no address", n_bytes);
     enum reel_status status = tokenizer_encode(tok, &piece, 1, &all, &n, err);
     if (status != REEL_OK) return status;
     *n_ids = n;

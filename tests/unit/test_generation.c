@@ -246,6 +246,42 @@ static void a_listener_may_stop_it(void **state) {
     }
 }
 
+struct meddler {
+    struct reel_session *session;
+    int n_allowed, n_tokens;
+};
+
+static bool meddle(void *user, const struct reel_token *token) {
+    struct meddler *m = user;
+    struct reel_generation_result result = { .size = sizeof result };
+    const struct reel_token *next;
+    (void)token;
+    m->n_allowed += reel_generation_next(m->session, &next, NULL) != REEL_E_STATE;
+    m->n_allowed += reel_session_truncate(m->session, 0, NULL) != REEL_E_STATE;
+    reel_generation_finish(m->session, &result);
+    m->n_allowed += result.n_tokens != 0;
+    m->n_tokens++;
+    return true;
+}
+
+static void a_listener_cannot_take_over_the_generation(void **state) {
+    (void)state;
+    for (int decodes = 0; decodes < 2; decodes++) {
+        struct fixture f;
+        fixture_start(&f, decodes);
+        sync_to(&f, f.session, prompt, N_PROMPT);
+        struct meddler m = { .session = f.session };
+        struct reel_generation g = wanted(5);
+        g.on_token = meddle;
+        g.user = &m;
+        assert_int_equal(generate(&f, f.session, &g).n_tokens, 5);
+        assert_int_equal(m.n_tokens, 5);
+        assert_int_equal(m.n_allowed, 0);
+        assert_goes_on(&f, f.session, 3);
+        fixture_stop(&f);
+    }
+}
+
 static void logprobs_are_of_the_unmodified_distribution(void **state) {
     (void)state;
     for (int decodes = 0; decodes < 2; decodes++) {
@@ -431,6 +467,7 @@ int main(void) {
         cmocka_unit_test(stop_strings_match_across_tokens),
         cmocka_unit_test(a_full_context_is_a_reason),
         cmocka_unit_test(a_listener_may_stop_it),
+        cmocka_unit_test(a_listener_cannot_take_over_the_generation),
         cmocka_unit_test(logprobs_are_of_the_unmodified_distribution),
         cmocka_unit_test(two_sessions_interleaved_equal_two_apart),
         cmocka_unit_test(another_thread_cancels_what_runs),

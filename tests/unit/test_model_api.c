@@ -95,6 +95,11 @@ static void options_are_checked_and_messages_say_what_is_allowed(void **state) {
     assert_int_equal(reel_model_open(&none, "no/such/model", NULL, &err), REEL_E_NOT_FOUND);
     assert_non_null(strstr(err.text, "no/such/model"));
     assert_int_equal(reel_model_open(&none, NULL, NULL, &err), REEL_E_ARGUMENT);
+    struct reel_tokenizer *tok;
+    size_t n_ids = 0;
+    assert_int_equal(reel_tokenizer_open(&tok, NULL, NULL, &err), REEL_E_ARGUMENT);
+    assert_int_equal(reel_encode(reel_model_tokenizer(model), NULL, 5, 0, NULL, 0, &n_ids, &err),
+                     REEL_E_ARGUMENT);
     reel_model_close(NULL);
     reel_session_close(NULL);
 }
@@ -236,6 +241,8 @@ static void conversations_need_a_template_or_an_override(void **state) {
     const struct reel_chat_options bad = { .size = 0 };
     assert_int_equal(reel_chat_text(chatty, &hello, 1, &bad, &text, &n, &err), REEL_E_ARGUMENT);
     assert_int_equal(reel_chat_text(chatty, NULL, 1, NULL, &text, &n, &err), REEL_E_ARGUMENT);
+    const struct reel_chat_options odd = { .size = sizeof odd, .thinking = (enum reel_thinking)9 };
+    assert_int_equal(reel_chat_text(chatty, &hello, 1, &odd, &text, &n, &err), REEL_E_ARGUMENT);
     assert_null(text);
     reel_model_close(chatty);
 }

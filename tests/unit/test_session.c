@@ -313,6 +313,41 @@ static void progress_counts_the_whole_call_and_may_end_it(void **state) {
     fixture_stop(&f);
 }
 
+struct meddler {
+    struct reel_session *session;
+    int n_calls, n_allowed;
+};
+
+static bool meddle(void *user, const char *stage, uint64_t done, uint64_t total) {
+    struct meddler *m = user;
+    struct reel_eval eval = { .size = sizeof eval, .n = 1, .ids = prompt };
+    (void)stage, (void)done, (void)total;
+    m->n_calls++;
+    m->n_allowed += reel_session_eval(m->session, &eval, NULL) != REEL_E_STATE;
+    m->n_allowed += reel_session_sync(m->session, prompt, 1, NULL, NULL) != REEL_E_STATE;
+    m->n_allowed += reel_session_truncate(m->session, 0, NULL) != REEL_E_STATE;
+    m->n_allowed += reel_generate(m->session, NULL, NULL, NULL) != REEL_E_STATE;
+    return true;
+}
+
+static void a_progress_callback_cannot_change_the_session(void **state) {
+    (void)state;
+    struct fixture f;
+    struct meddler m = { 0 };
+    const struct reel_session_options options = {
+        .size = sizeof options, .max_context = 100, .progress = meddle, .progress_user = &m
+    };
+    fixture_start(&f, false);
+    assert_int_equal(reel_session_open(&m.session, f.model, &options, &f.err), REEL_OK);
+    sync_to(&f, m.session, prompt, N_PROMPT);
+    assert_true(m.n_calls > 0);
+    assert_int_equal(m.n_allowed, 0);
+    assert_holds(m.session, prompt, N_PROMPT);
+    assert_goes_on(&f, m.session, 3);
+    reel_session_close(m.session);
+    fixture_stop(&f);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sync_evaluates_only_what_is_new),
@@ -327,6 +362,7 @@ int main(void) {
         cmocka_unit_test(a_failing_generation_keeps_what_was_delivered),
         cmocka_unit_test(logits_without_a_number_are_an_error),
         cmocka_unit_test(progress_counts_the_whole_call_and_may_end_it),
+        cmocka_unit_test(a_progress_callback_cannot_change_the_session),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
