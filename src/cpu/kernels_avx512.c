@@ -224,17 +224,16 @@ ALWAYS_INLINE __m512i words_of(const unsigned char *p) {
     return _mm512_cvtepu8_epi16(_mm256_loadu_si256((const __m256i *)(const void *)p));
 }
 
-/* bf16 of quants first to first + 31, twice over when there are 16. */
-ALWAYS_INLINE __m512i quant_table(int first, int distinct) {
+/* bf16 of 32 quants, the least of them `first`. */
+ALWAYS_INLINE __m512i quant_table(int first) {
     uint16_t values[32];
     for (int i = 0; i < 32; i++)
-        values[i] = bf16_of(first + i % distinct);
+        values[i] = bf16_of(first + i);
     return load(values);
 }
 
 ALWAYS_INLINE void dot_rows_q4_q5_k(bool five, const struct matrix *w, const struct cpu_vector *x,
                                     int first, int last, float *y) {
-    const __m512i table = quant_table(0, 16), table_set = quant_table(16, 16);
     const size_t bytes = five ? 176 : 144;
     for (int r = first; r < last; r++) {
         const unsigned char *p = w->data + (size_t)r * w->row_bytes;
@@ -245,20 +244,23 @@ ALWAYS_INLINE void dot_rows_q4_q5_k(bool five, const struct matrix *w, const str
             k_scales(p + 4, &scales8, &mins);
             scales8 = _mm256_mul_ps(scales8, _mm256_set1_ps(block_half(p)));
             mins = _mm256_mul_ps(mins, _mm256_set1_ps(block_half(p + 2)));
+            /* With the minima goes what QUANT_BIAS adds to the products below. */
+            mins = _mm256_fmadd_ps(scales8, _mm256_set1_ps(QUANT_BIAS), mins);
             minima = _mm256_fnmadd_ps(mins, _mm256_loadu_ps(x->sums + 8 * i), minima);
             const __m512 scales = _mm512_castps256_ps512(scales8);
             const unsigned char *qs = p + 16 + (five ? 32 : 0);
             __m256i fifth = _mm256_setzero_si256();
             if (five) fifth = _mm256_loadu_si256((const __m256i *)(const void *)(p + 16));
+#pragma GCC unroll 8
             for (int j = 0; j < 8; j++) {
                 if (j % 2 == 0) _mm_prefetch((const char *)qs + 16 * j + T_PREFETCH, _MM_HINT_T0);
                 __m512i q = words_of(qs + 32 * (j / 2));
                 if (j & 1) q = _mm512_srli_epi16(q, 4);
-                __m512i value = _mm512_permutexvar_epi16(q, table);
+                __m512i value = biased(q);
                 if (five)
-                    value = _mm512_mask_permutexvar_epi16(
-                        value, _mm256_test_epi8_mask(fifth, _mm256_set1_epi8((char)(1 << j))), q,
-                        table_set);
+                    value = _mm512_mask_add_epi16(
+                        value, _mm256_test_epi8_mask(fifth, _mm256_set1_epi8((char)(1 << j))),
+                        value, _mm512_set1_epi16(16));
                 __m512 part = dot(_mm512_setzero_ps(), value, load(x->bf16 + 256 * i + 32 * j));
                 sum =
                     _mm512_fmadd_ps(part, _mm512_permutexvar_ps(_mm512_set1_epi32(j), scales), sum);
@@ -271,7 +273,7 @@ ALWAYS_INLINE void dot_rows_q4_q5_k(bool five, const struct matrix *w, const str
 
 static void dot_rows_q6_k(const struct matrix *w, const struct cpu_vector *x, int first, int last,
                           float *y) {
-    const __m512i table = quant_table(-32, 32), table_set = quant_table(0, 32);
+    const __m512i table = quant_table(-32), table_set = quant_table(0);
     const __m512i low_bits = _mm512_set1_epi16(15), high_bits = _mm512_set1_epi16(0x30);
     const __m512i second = _mm512_set_epi32(1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0);
     for (int r = first; r < last; r++) {
@@ -281,6 +283,7 @@ static void dot_rows_q6_k(const struct matrix *w, const struct cpu_vector *x, in
             __m512 scales = _mm512_cvtepi32_ps(
                 _mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(const void *)(p + 192))));
             scales = _mm512_mul_ps(scales, _mm512_set1_ps(block_half(p + 208)));
+#pragma GCC unroll 8
             for (int j = 0; j < 8; j++) {
                 if (j % 2 == 0) _mm_prefetch((const char *)p + 26 * j + T_PREFETCH, _MM_HINT_T0);
                 __m512i low = words_of(p + 64 * (j / 4) + 32 * (j & 1));
