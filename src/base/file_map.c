@@ -64,9 +64,21 @@ static enum reel_status write_all(int fd, const char *path, const unsigned char 
     return REEL_OK;
 }
 
+/* A rename would put a file in the place of a device or a pipe. */
+static enum reel_status check_replaceable(const char *path, struct reel_error *err) {
+    struct stat st;
+    if (stat(path, &st) != 0)
+        return errno == ENOENT ? REEL_OK : err_set(err, REEL_E_IO, "%s: %s", path, strerror(errno));
+    return S_ISREG(st.st_mode)
+               ? REEL_OK
+               : err_set(err, REEL_E_IO, "%s: is there and not a regular file", path);
+}
+
 enum reel_status file_write_atomic(const char *path, const void *bytes, size_t n,
                                    struct reel_error *err) {
     static const char suffix[] = ".XXXXXX";
+    enum reel_status allowed = check_replaceable(path, err);
+    if (allowed != REEL_OK) return allowed;
     char *aside = malloc(strlen(path) + sizeof suffix);
     if (!aside) return err_memory(err, path, strlen(path) + sizeof suffix);
     strcpy(aside, path);

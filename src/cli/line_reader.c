@@ -123,6 +123,16 @@ static enum line_end interrupted(const struct line_reader *reader) {
     return LINE_INTERRUPTED;
 }
 
+/* As fgets, but a NUL byte is a byte. Returns how many were read. */
+static size_t read_piece(char *chunk, size_t cap) {
+    size_t n = 0;
+    int c = 0;
+    errno = 0;
+    while (n < cap && c != '\n' && (c = getc(stdin)) != EOF)
+        chunk[n++] = (char)c;
+    return n;
+}
+
 /* One line with its newline appended to reader->text. */
 static enum line_end read_plain(struct line_reader *reader, struct reel_error *err) {
     char chunk[4096];
@@ -131,11 +141,13 @@ static enum line_end read_plain(struct line_reader *reader, struct reel_error *e
         fflush(stdout);
         if (!interrupt_or_input(stdin)) return interrupted(reader);
     }
-    for (;;) {
-        errno = 0;
-        if (!fgets(chunk, sizeof chunk, stdin)) break;
-        if (buffer_text(&reader->text, chunk, err) != REEL_OK) return LINE_FAILED;
-        if (strchr(chunk, '\n')) return LINE_READ;
+    for (size_t n = sizeof chunk; n == sizeof chunk;) { /* until less is left */
+        n = read_piece(chunk, sizeof chunk);
+        enum reel_status status = buffer_append(&reader->text, chunk, n, err);
+        if (status == REEL_E_LIMIT)
+            err_set(err, status, "standard input: a line of more than %zu bytes", LINE_MAX_BYTES);
+        if (status != REEL_OK) return LINE_FAILED;
+        if (n > 0 && chunk[n - 1] == '\n') return LINE_READ;
     }
     if (interrupt_pending()) return interrupted(reader);
     if (ferror(stdin)) {

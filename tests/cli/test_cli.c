@@ -479,6 +479,10 @@ static void mistakes_in_chat_commands_end_a_piped_chat(void **state) {
     expect("echo /think maybe | " CHAT, 2, "on or off");
     expect("echo /save | " CHAT, 2, "needs a file name");
     expect("echo /save /no/such/folder/file | " CHAT, REEL_E_IO, "/no/such/folder/file");
+    expect("mkfifo pipe; echo /save pipe | " CHAT "; s=$?; test -p pipe && exit $s", REEL_E_IO,
+           "pipe: is there and not a regular file");
+    expect("printf 'a\\0b\\n' | " CHAT, 2, "a line holds a NUL byte");
+    expect("head -c 3000000 /dev/zero | tr '\\0' x | " CHAT, REEL_E_LIMIT, "a line of more than");
     expect("printf '/help\\n/reset\\n/system Hi\\n/think off\\n/quit\\nnever read\\n' | " CHAT, 0,
            "knows no thinking");
 }
