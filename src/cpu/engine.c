@@ -37,8 +37,10 @@ static void place_worker(struct engine *e, struct worker *w, struct carver *c) {
     size_t padded = ((size_t)e->longest + VECTOR_PAD - 1) / VECTOR_PAD * VECTOR_PAD;
     size_t dim = (size_t)e->config->head_dim, rows = (size_t)e->attention_rows;
     size_t width = (size_t)kv_cache_v_width(e->config->head_dim);
-    w->vector.bf16 = carve(c, padded, sizeof(uint16_t));
-    w->vector.paired = carve(c, padded, sizeof(uint16_t));
+    for (int term = 0; term < 2; term++) {
+        w->vector.bf16[term] = carve(c, padded, sizeof(uint16_t));
+        w->vector.paired[term] = carve(c, padded, sizeof(uint16_t));
+    }
     w->vector.values = carve(c, padded, sizeof(float));
     w->vector.sums = carve(c, padded / BLOCK, sizeof(float));
     w->vector.sums8 = carve(c, padded / BLOCK * 8, sizeof(float));
@@ -184,7 +186,7 @@ void engine_output(const struct engine_run *run, struct worker *w, int n_threads
     if (run->output == REEL_OUTPUT_LAST_HIDDEN || run->output == REEL_OUTPUT_ALL_HIDDEN) {
         if (w == &e->workers[0])
             for (int i = 0; i < hidden; i++)
-                out[i] = bf16_to_f32(w->vector.bf16[i]);
+                out[i] = bf16_to_f32(w->vector.bf16[0][i]);
         return;
     }
     const struct matrix *head = &e->weights->head;

@@ -8,8 +8,8 @@
  *             cache while all vectors pass
  *
  * Weights are never rounded below what their file holds: block formats go through as small
- * integers, exact in bf16, and their scales multiply float32 sums. Vectors are rounded to bf16 once
- * (models.md 1.3, "fast"). */
+ * integers, exact in bf16, and their scales multiply float32 sums. Many vectors are rounded to
+ * bf16; one vector to twice that. */
 #ifndef REEL_CPU_KERNELS_H
 #define REEL_CPU_KERNELS_H
 
@@ -26,12 +26,14 @@
  * flight. The hardware prefetcher alone reaches 70 % of the bandwidth (docs/EXPERIMENTS.md). */
 #define T_PREFETCH 8192
 
-/* A vector as matrix input, in the forms the paths like. Each is filled by round_vector. */
+/* One vector as matrix input, in the forms the paths like, each filled by round_vector: the sum of
+ * two bf16 values, 16 significant bits. bf16 weights on AVX-512 take the first alone, as the bf16
+ * reference does: there a second product costs a tenth of the speed. */
 struct cpu_vector {
-    uint16_t *bf16;   /* [padded] */
-    uint16_t *paired; /* [padded] 16 elements of one block beside 16 of the next (AVX-512) */
-    float *values;    /* f32 [padded], the same values */
-    float *sums;      /* f32 [padded / BLOCK] sums of each block's values */
+    uint16_t *bf16[2];   /* [padded] the value rounded, and what that left, rounded */
+    uint16_t *paired[2]; /* [padded] 16 elements of one block beside 16 of the next (AVX-512) */
+    float *values;       /* f32 [padded], their sum */
+    float *sums;         /* f32 [padded / BLOCK] sums of each block's values */
     float *sums8; /* f32 [padded / BLOCK, 8], each an eighth of the sum: one vector register half */
 };
 

@@ -54,7 +54,7 @@ static float dot_row_bf16(const unsigned char *row, int n, const uint16_t *x) {
 static void dot_rows_bf16(const struct matrix *w, const struct cpu_vector *x, int first, int last,
                           float *y) {
     for (int r = first; r < last; r++)
-        y[r] = dot_row_bf16(w->data + (size_t)r * w->row_bytes, w->columns, x->bf16);
+        y[r] = dot_row_bf16(w->data + (size_t)r * w->row_bytes, w->columns, x->bf16[0]);
 }
 
 /* ---- blocks of 32, two at a time ---------------------------------------------------------------
@@ -195,8 +195,11 @@ ALWAYS_INLINE void dot_rows_pairs(enum dtype type, const struct matrix *w,
             struct pair b = load_pair(type, &tables, p, true);
             __m512 sums8 = _mm512_loadu_ps(x->sums8 + 16 * i), part = _mm512_setzero_ps();
             if (type != DTYPE_Q8_0) part = _mm512_mul_ps(sums8, bias);
-            part = dot(part, b.low, load(x->paired + 64 * i));
-            part = dot(part, b.high, load(x->paired + 64 * i + 32));
+            __m512 rest = dot(_mm512_setzero_ps(), b.low, load(x->paired[1] + 64 * i));
+            part = dot(part, b.low, load(x->paired[0] + 64 * i));
+            rest = dot(rest, b.high, load(x->paired[1] + 64 * i + 32));
+            part = dot(part, b.high, load(x->paired[0] + 64 * i + 32));
+            part = _mm512_add_ps(part, rest);
             sum = _mm512_fmadd_ps(part, _mm512_moveldup_ps(b.header), sum);
             if (block_has_min(type)) /* half of the eighths that a block has */
                 minima = _mm512_mask3_fmadd_ps(b.header, sums8, minima, 0xaaaa);
@@ -222,6 +225,12 @@ ALWAYS_INLINE void k_scales(const unsigned char *packed, __m256 *scales, __m256 
 
 ALWAYS_INLINE __m512i words_of(const unsigned char *p) {
     return _mm512_cvtepu8_epi16(_mm256_loadu_si256((const __m256i *)(const void *)p));
+}
+
+/* 32 weights times x[at ...] */
+ALWAYS_INLINE __m512 dot_value(__m512i value, const struct cpu_vector *x, int at) {
+    __m512 part = dot(_mm512_setzero_ps(), value, load(x->bf16[1] + at));
+    return dot(part, value, load(x->bf16[0] + at));
 }
 
 /* bf16 of 32 quants, the least of them `first`. */
@@ -261,7 +270,7 @@ ALWAYS_INLINE void dot_rows_q4_q5_k(bool five, const struct matrix *w, const str
                     value = _mm512_mask_add_epi16(
                         value, _mm256_test_epi8_mask(fifth, _mm256_set1_epi8((char)(1 << j))),
                         value, _mm512_set1_epi16(16));
-                __m512 part = dot(_mm512_setzero_ps(), value, load(x->bf16 + 256 * i + 32 * j));
+                __m512 part = dot_value(value, x, 256 * i + 32 * j);
                 sum =
                     _mm512_fmadd_ps(part, _mm512_permutexvar_ps(_mm512_set1_epi32(j), scales), sum);
             }
@@ -296,7 +305,7 @@ static void dot_rows_q6_k(const struct matrix *w, const struct cpu_vector *x, in
                 __m512i q = _mm512_or_si512(_mm512_and_si512(low, low_bits),
                                             _mm512_and_si512(high, high_bits));
                 __m512i value = _mm512_permutex2var_epi16(table, q, table_set);
-                __m512 part = dot(_mm512_setzero_ps(), value, load(x->bf16 + 256 * i + 32 * j));
+                __m512 part = dot_value(value, x, 256 * i + 32 * j);
                 __m512i at = _mm512_add_epi32(second, _mm512_set1_epi32(2 * j));
                 sum = _mm512_fmadd_ps(part, _mm512_permutexvar_ps(at, scales), sum);
             }
@@ -506,11 +515,13 @@ static void gemm(const struct gemm *g) {
 
 static void round_vector(const float *x, int n, struct cpu_vector *out) {
     body_round_vector(x, n, out);
-    for (int i = 0; i < n; i += VECTOR_PAD) {
-        __m512i a = load(out->bf16 + i), b = load(out->bf16 + i + 32);
-        _mm512_storeu_si512(out->paired + i, _mm512_inserti64x4(a, _mm512_castsi512_si256(b), 1));
-        _mm512_storeu_si512(out->paired + i + 32, _mm512_shuffle_i64x2(a, b, 0xee));
-    }
+    for (int term = 0; term < 2; term++)
+        for (int i = 0; i < n; i += VECTOR_PAD) {
+            __m512i a = load(out->bf16[term] + i), b = load(out->bf16[term] + i + 32);
+            __m512i first = _mm512_inserti64x4(a, _mm512_castsi512_si256(b), 1);
+            _mm512_storeu_si512(out->paired[term] + i, first);
+            _mm512_storeu_si512(out->paired[term] + i + 32, _mm512_shuffle_i64x2(a, b, 0xee));
+        }
 }
 
 const struct kernels kernels_avx512 = {

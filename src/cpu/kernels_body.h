@@ -130,13 +130,23 @@ BODY void body_round_row(const float *x, int n, uint16_t *out, float *sums) {
 }
 
 BODY void body_round_vector(const float *x, int n, struct cpu_vector *out) {
-    body_round_row(x, n, out->bf16, out->sums);
     int padded = (n + VECTOR_PAD - 1) / VECTOR_PAD * VECTOR_PAD;
-    memset(out->bf16 + n, 0, (size_t)(padded - n) * sizeof *out->bf16);
-    for (int i = 0; i < padded; i += LANES)
-        v_store(out->values + i, v_from_bf16(out->bf16 + i));
+    memcpy(out->values, x, (size_t)n * sizeof *x);
+    memset(out->values + n, 0, (size_t)(padded - n) * sizeof *x);
+    for (int i = 0; i < padded; i += LANES) {
+        vf value = v_load(out->values + i);
+        vh high = v_to_bf16(value);
+        memcpy(out->bf16[0] + i, &high, sizeof high);
+        vf rounded = v_from_bf16(out->bf16[0] + i);
+        vh low = v_to_bf16(value - rounded);
+        memcpy(out->bf16[1] + i, &low, sizeof low);
+        v_store(out->values + i, rounded + v_from_bf16(out->bf16[1] + i));
+    }
     for (int b = 0; b < padded / BLOCK; b++) {
-        if (b * BLOCK >= n) out->sums[b] = 0;
+        vf total = { 0 };
+        for (int i = b * BLOCK; i < (b + 1) * BLOCK; i += LANES)
+            total += v_load(out->values + i);
+        out->sums[b] = v_sum(total);
         for (int i = 0; i < 8; i++)
             out->sums8[8 * b + i] = out->sums[b] * 0.125f;
     }

@@ -103,10 +103,11 @@ static void *aligned(size_t n) {
 
 static int padded(int n) { return (n + VECTOR_PAD - 1) / VECTOR_PAD * VECTOR_PAD; }
 
-static float *random_values(int n) {
+/* Values that bf16 holds, or (`fine`) any. */
+static float *random_values(int n, bool fine) {
     float *x = aligned((size_t)n * sizeof *x);
     for (int i = 0; i < n; i++)
-        x[i] = bf16_to_f32(bf16_from_f32(random_value()));
+        x[i] = fine ? random_value() : bf16_to_f32(bf16_from_f32(random_value()));
     return x;
 }
 
@@ -141,15 +142,23 @@ static int columns_of(enum dtype type, const int **list) {
 /* ---- one vector --------------------------------------------------------------------------------
  */
 
-static bool dot_rows_case(const struct kernels *k, enum dtype type, int columns, char *why) {
+/* Block formats take vectors of 16 significant bits. */
+#define FINE_BOUND 1e-5
+
+static bool dot_rows_case(const struct kernels *k, enum dtype type, int columns, bool fine,
+                          char *why) {
     enum { ROWS = 7, FIRST = 1, LAST = 6 };
     struct guarded memory;
     struct matrix w = random_matrix(type, ROWS, columns, &memory);
     size_t n = (size_t)padded(columns);
-    float *x = random_values(columns), *y = aligned(ROWS * sizeof *y);
-    struct cpu_vector v = { aligned(2 * n), aligned(2 * n), aligned(4 * n), aligned(n / BLOCK * 4),
+    float *x = random_values(columns, fine), *y = aligned(ROWS * sizeof *y);
+    struct cpu_vector v = { { aligned(2 * n), aligned(2 * n) },
+                            { aligned(2 * n), aligned(2 * n) },
+                            aligned(4 * n),
+                            aligned(n / BLOCK * 4),
                             aligned(n / BLOCK * 32) };
     bool ok = true;
+    double bound = fine ? FINE_BOUND : SUM_BOUND;
     k->round_vector(x, columns, &v);
     k->dot_rows[type](&w, &v, FIRST, LAST, y);
     for (int r = 0; r < ROWS && ok; r++) {
@@ -157,13 +166,14 @@ static bool dot_rows_case(const struct kernels *k, enum dtype type, int columns,
         if (r < FIRST || r >= LAST)
             ok = isnan(y[r]);
         else
-            ok = fabs((double)y[r] - want) <= SUM_BOUND * magnitude + 1e-30;
+            ok = fabs((double)y[r] - want) <= bound * magnitude + 1e-30;
         if (!ok)
             snprintf(why, WHY, "%s, %d columns, row %d: %.9g, expected %.9g within %.3g",
-                     dtype_name(type), columns, r, (double)y[r], want, SUM_BOUND * magnitude);
+                     dtype_name(type), columns, r, (double)y[r], want, bound * magnitude);
     }
     munmap(memory.map, memory.map_bytes);
-    free(x), free(y), free(v.bf16), free(v.paired), free(v.values), free(v.sums), free(v.sums8);
+    free(x), free(y), free(v.bf16[0]), free(v.bf16[1]), free(v.paired[0]), free(v.paired[1]),
+        free(v.values), free(v.sums), free(v.sums8);
     return ok;
 }
 
@@ -172,7 +182,10 @@ static bool check_dot_rows(const struct kernels *k, char *why) {
         const int *columns;
         int n = columns_of((enum dtype)type, &columns);
         for (int i = 0; i < n; i++)
-            if (!dot_rows_case(k, (enum dtype)type, columns[i], why)) return false;
+            if (!dot_rows_case(k, (enum dtype)type, columns[i], false, why) ||
+                (dtype_block_elements((enum dtype)type) > 1 &&
+                 !dot_rows_case(k, (enum dtype)type, columns[i], true, why)))
+                return false;
     }
     return true;
 }
@@ -186,7 +199,7 @@ static bool tile_case(const struct kernels *k, enum dtype type, int columns, int
     struct guarded memory;
     struct matrix w = random_matrix(type, ROWS, columns, &memory);
     size_t stride = (size_t)padded(columns), sums_stride = stride / BLOCK;
-    float *x = random_values(m * columns), *sums = aligned((size_t)m * sums_stride * 4);
+    float *x = random_values(m * columns, false), *sums = aligned((size_t)m * sums_stride * 4);
     uint16_t *rows = aligned((size_t)m * stride * 2);
     for (int i = 0; i < m; i++) {
         k->round_row(x + (size_t)i * (size_t)columns, columns, rows + (size_t)i * stride,
