@@ -469,6 +469,8 @@ static void penalties_follow_their_definitions(void **state) {
     assert_int_equal(sampler_draw(s, near, 1), 0);
     sampler_saw_generated(s, 0); /* 4.25 - 0.5 - 0.5 */
     assert_int_equal(sampler_draw(s, near, 2), 1);
+    near[0] = 4.5f; /* a tie again; were the two mixed up, 4.5 - 0.25 - 1 */
+    assert_int_equal(sampler_draw(s, near, 2), 0);
     sampler_close(s);
 }
 
