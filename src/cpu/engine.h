@@ -11,9 +11,10 @@
 #include "cpu/thread_pool.h"
 #include "cpu/tile.h"
 #include "model/model_config.h"
+#include "plan/memory_plan.h"
 #include "runtime/backend.h"
 
-#define T_CHUNK 512
+#define T_CHUNK MEMORY_PLAN_CHUNK
 
 /* At most this many pieces of a long context are attended to apart and merged. */
 #define ATTENTION_SPLITS 64

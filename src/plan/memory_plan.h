@@ -6,7 +6,7 @@
 #include "model/weights.h"
 
 /* Positions a prefill evaluates together; scratch is sized for that many. */
-#define MEMORY_PLAN_CHUNK 256
+#define MEMORY_PLAN_CHUNK 512
 
 struct memory_plan {
     int context;                /* positions */
