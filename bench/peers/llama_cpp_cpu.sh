@@ -46,5 +46,6 @@ for model, _, test, *values, _ in csv.reader(open(sys.argv[1])):
     groups.setdefault((model, test), []).append([float(v) for v in values])
 for (model, test), rows in groups.items():
     ours, theirs, gb, read = (statistics.median(column) for column in zip(*rows))
-    print(f"# {model},{test},{ours:.1f},{theirs:.1f},{ours / theirs:.2f},{gb:.1f},{read:.1f},{gb / read:.2f}")
+    share = statistics.median(row[2] / row[3] for row in rows)
+    print(f"# {model},{test},{ours:.1f},{theirs:.1f},{ours / theirs:.2f},{gb:.1f},{read:.1f},{share:.2f}")
 END
