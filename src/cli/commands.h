@@ -15,6 +15,7 @@
     X(bench)                                                                                       \
     X(verify)                                                                                      \
     X(pull)                                                                                        \
+    X(synthesize)                                                                                  \
     X(devices)                                                                                     \
     X(doctor)                                                                                      \
     X(help)

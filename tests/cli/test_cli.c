@@ -487,6 +487,64 @@ static void mistakes_in_chat_commands_end_a_piped_chat(void **state) {
            "knows no thinking");
 }
 
+/* ---- synthesize ------------------------------------------------------------------------------ */
+
+/* A shape of 0.1 million parameters; the smallest named one has 135 million. */
+#define TINY                                                                                       \
+    "printf '%s' '{\"architectures\":[\"Qwen3ForCausalLM\"],\"model_type\":\"qwen3\","             \
+    "\"hidden_size\":64,\"num_hidden_layers\":1,\"num_attention_heads\":2,"                        \
+    "\"num_key_value_heads\":1,\"head_dim\":32,\"intermediate_size\":64,\"vocab_size\":1000,"      \
+    "\"tie_word_embeddings\":true,\"rms_norm_eps\":1e-6,\"rope_theta\":10000,"                     \
+    "\"max_position_embeddings\":64,\"eos_token_id\":256}' >tiny.json && "
+
+static void synthesize_writes_a_folder_that_inspect_and_run_open(void **state) {
+    (void)state;
+    struct result r = shell(TINY "reel synthesize made tiny.json");
+    assert_int_equal(r.status, 0);
+    assert_string_equal(r.out, "made\n");
+    assert_string_equal(r.err, "");
+    done(r);
+    r = shell("reel inspect made");
+    assert_int_equal(r.status, 0);
+    assert_non_null(strstr(r.out, "qwen3, 1 layers, hidden 64, intermediate 64"));
+    done(r);
+    expect("reel run made -p x -n 2 --raw", 0, "answer");
+}
+
+static void the_seed_of_synthesize_chooses_the_weights(void **state) {
+    (void)state;
+    expect(TINY "reel synthesize s0 tiny.json && reel synthesize s0-again tiny.json --seed 0 && "
+                "reel synthesize s1 tiny.json --seed 1 && "
+                "cmp s0/model.safetensors s0-again/model.safetensors && "
+                "! cmp -s s0/model.safetensors s1/model.safetensors",
+           0, "");
+}
+
+static void synthesize_refuses_what_is_there_and_what_it_does_not_know(void **state) {
+    (void)state;
+    expect("mkdir there && reel synthesize there qwen3-0.6b", 2, "exists already");
+    expect("reel synthesize new qwen3-0.9b", REEL_E_NOT_FOUND, "known are qwen3-0.6b");
+    expect("echo '{}' >empty.json && reel synthesize new empty.json", REEL_E_FORMAT, "model_type");
+    expect("reel synthesize new", 2, "SHAPE");
+    expect("reel synthesize new qwen3-0.6b --seed -1", 2, "--seed");
+    expect("reel synthesize no/such/parent smollm2-135m", REEL_E_IO, "no/such/parent");
+    expect("test ! -e new", 0, "");
+}
+
+static void help_names_every_shape_that_synthesize_knows(void **state) {
+    (void)state;
+    struct result help = shell("reel help synthesize | tr -s ' \\n' ' '");
+    struct result known = shell("reel synthesize new no-shape");
+    int n = 0;
+    char *names = strstr(known.err, "known are ");
+    assert_non_null(names);
+    for (char *name = strtok(names + 10, ", \n"); name; name = strtok(NULL, ", \n"), n++)
+        if (!strstr(help.out, name)) fail_msg("help does not name %s:\n%s", name, help.out);
+    assert_true(n >= 9);
+    done(help);
+    done(known);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_command_explains_itself),
@@ -520,6 +578,10 @@ int main(void) {
         cmocka_unit_test(a_full_context_ends_a_piped_chat_with_status_9),
         cmocka_unit_test(chat_without_a_known_template_is_refused),
         cmocka_unit_test(mistakes_in_chat_commands_end_a_piped_chat),
+        cmocka_unit_test(synthesize_writes_a_folder_that_inspect_and_run_open),
+        cmocka_unit_test(the_seed_of_synthesize_chooses_the_weights),
+        cmocka_unit_test(synthesize_refuses_what_is_there_and_what_it_does_not_know),
+        cmocka_unit_test(help_names_every_shape_that_synthesize_knows),
     };
     return cmocka_run_group_tests(tests, enter, leave);
 }
