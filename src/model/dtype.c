@@ -4,6 +4,9 @@
 
 #include <string.h>
 
+/* Mapped weights are used where they lie: every file format that reel reads is little-endian. */
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "reel needs a little-endian machine");
+
 struct dtype_traits {
     const char *name;
     int block_elements;
