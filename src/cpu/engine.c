@@ -76,8 +76,10 @@ static void place(struct engine *e, struct carver *c) {
         carve(c, ATTENTION_SPLITS * heads * ((size_t)kv_cache_v_width(config->head_dim) + 2),
               sizeof(float));
     e->rows = carve(c, T_CHUNK * e->row_stride, sizeof(uint16_t));
+    e->rests = carve(c, T_CHUNK * e->row_stride, sizeof(uint16_t));
     e->sums = carve(c, T_CHUNK * e->sums_stride, sizeof(float));
     e->gated_rows = carve(c, T_CHUNK * e->row_stride, sizeof(uint16_t));
+    e->gated_rests = carve(c, T_CHUNK * e->row_stride, sizeof(uint16_t));
     e->gated_sums = carve(c, T_CHUNK * e->sums_stride, sizeof(float));
     e->queries = carve(c, T_CHUNK * (size_t)e->q_dim, sizeof(uint16_t));
     for (int i = 0; i < thread_pool_size(e->pool); i++)

@@ -50,7 +50,8 @@ struct engine {
     float *partial;   /* f32 [ATTENTION_SPLITS, n_heads, v_width + 2]: out, max, sum */
     uint16_t *rows;   /* bf16 [T_CHUNK, row_stride] inputs of a product */
     float *sums;      /* f32 [T_CHUNK, sums_stride] */
-    uint16_t *gated_rows; /* the same for the last product of a layer */
+    uint16_t *rests;  /* bf16 [T_CHUNK, row_stride] what rounding left of them */
+    uint16_t *gated_rows, *gated_rests; /* the same for the last product of a layer */
     float *gated_sums;
     uint16_t *queries; /* bf16 [n_kv_heads, T_CHUNK, group, head_dim] */
     size_t row_stride, sums_stride;

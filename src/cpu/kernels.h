@@ -27,8 +27,9 @@
 #define T_PREFETCH 8192
 
 /* One vector as matrix input, in the forms the paths like, each filled by round_vector: the sum of
- * two bf16 values, 16 significant bits. bf16 weights on AVX-512 take the first alone, as the bf16
- * reference does: there a second product costs a tenth of the speed. */
+ * two bf16 values, 16 significant bits. Block formats take both. bf16 weights on AVX-512, and on
+ * every path when there are many vectors, take the first alone, as the bf16 reference does: there a
+ * second product would cost speed. */
 struct cpu_vector {
     uint16_t *bf16[2];   /* [padded] the value rounded, and what that left, rounded */
     uint16_t *paired[2]; /* [padded] 16 elements of one block beside 16 of the next (AVX-512) */
@@ -72,8 +73,9 @@ struct kernels {
     void (*interleave)(const unsigned char *rows, size_t stride, int n, uint16_t *dst);
     void (*round_vector)(const float *x, int n, struct cpu_vector *out);
     void (*round_bf16)(const float *x, int n, uint16_t *out);
-    /* bf16 and block sums of a row that is part of a matrix A; n need not be a multiple of BLOCK */
-    void (*round_row)(const float *x, int n, uint16_t *out, float *sums);
+    /* A row of a matrix A as the sum of two bf16 values, and its block sums; n need not be a
+     * multiple of BLOCK */
+    void (*round_row)(const float *x, int n, uint16_t *out, uint16_t *rest, float *sums);
     void (*norm)(const float *x, const float *weight, int n, float eps, float *out);
     void (*rope)(float *head, int head_dim, const float *cos, const float *sin);
     void (*swiglu)(const float *gate, const float *up, int n, float *out);

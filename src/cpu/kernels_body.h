@@ -111,19 +111,27 @@ BODY void body_round_bf16(const float *x, int n, uint16_t *out) {
         out[i] = bf16_from_f32(x[i]);
 }
 
-BODY void body_round_row(const float *x, int n, uint16_t *out, float *sums) {
-    body_round_bf16(x, n, out);
+/* x = high + rest, of LANES values; gives the sum of the two. */
+ALWAYS_INLINE vf body_split(vf x, uint16_t *high, uint16_t *rest) {
+    vh h = v_to_bf16(x);
+    memcpy(high, &h, sizeof h);
+    vf rounded = v_from_bf16(high);
+    vh r = v_to_bf16(x - rounded);
+    memcpy(rest, &r, sizeof r);
+    return rounded + v_from_bf16(rest);
+}
+
+BODY void body_round_row(const float *x, int n, uint16_t *out, uint16_t *rest, float *sums) {
     for (int b = 0; b * BLOCK < n; b++) {
-        float sum = 0;
-        int end = (b + 1) * BLOCK;
-        if (end <= n) {
-            vf total = { 0 };
-            for (int i = b * BLOCK; i < end; i += LANES)
-                total += v_from_bf16(out + i);
-            sum = v_sum(total);
-        } else {
-            for (int i = b * BLOCK; i < n; i++)
-                sum += bf16_to_f32(out[i]);
+        vf total = { 0 };
+        int i = b * BLOCK, end = i + BLOCK < n ? i + BLOCK : n;
+        for (; i + LANES <= end; i += LANES)
+            total += body_split(v_load(x + i), out + i, rest + i);
+        float sum = v_sum(total);
+        for (; i < end; i++) {
+            out[i] = bf16_from_f32(x[i]);
+            rest[i] = bf16_from_f32(x[i] - bf16_to_f32(out[i]));
+            sum += bf16_to_f32(out[i]) + bf16_to_f32(rest[i]);
         }
         sums[b] = sum;
     }
@@ -133,15 +141,9 @@ BODY void body_round_vector(const float *x, int n, struct cpu_vector *out) {
     int padded = (n + VECTOR_PAD - 1) / VECTOR_PAD * VECTOR_PAD;
     memcpy(out->values, x, (size_t)n * sizeof *x);
     memset(out->values + n, 0, (size_t)(padded - n) * sizeof *x);
-    for (int i = 0; i < padded; i += LANES) {
-        vf value = v_load(out->values + i);
-        vh high = v_to_bf16(value);
-        memcpy(out->bf16[0] + i, &high, sizeof high);
-        vf rounded = v_from_bf16(out->bf16[0] + i);
-        vh low = v_to_bf16(value - rounded);
-        memcpy(out->bf16[1] + i, &low, sizeof low);
-        v_store(out->values + i, rounded + v_from_bf16(out->bf16[1] + i));
-    }
+    for (int i = 0; i < padded; i += LANES)
+        v_store(out->values + i,
+                body_split(v_load(out->values + i), out->bf16[0] + i, out->bf16[1] + i));
     for (int b = 0; b < padded / BLOCK; b++) {
         vf total = { 0 };
         for (int i = b * BLOCK; i < (b + 1) * BLOCK; i += LANES)

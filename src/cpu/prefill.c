@@ -22,8 +22,9 @@ static struct piece share(const struct prefill *f) {
 
 static void set_row(const struct engine *e, int i, const float *values, int n) {
     uint16_t *row = e->rows + (size_t)i * e->row_stride;
-    e->kernels.round_row(values, n, row, e->sums + (size_t)i * e->sums_stride);
-    if (n & 1) row[n] = 0;
+    uint16_t *rest = e->rests + (size_t)i * e->row_stride;
+    e->kernels.round_row(values, n, row, rest, e->sums + (size_t)i * e->sums_stride);
+    if (n & 1) row[n] = rest[n] = 0;
 }
 
 /* rows = norm(x) */
@@ -38,16 +39,17 @@ static void norm_rows(const struct prefill *f, const float *weight) {
 }
 
 static struct tile_input input_of(const struct prefill *f, const uint16_t *rows,
-                                  const float *sums) {
+                                  const uint16_t *rests, const float *sums) {
     return (struct tile_input){ .m = f->run->n,
                                 .rows = rows,
                                 .stride = f->e->row_stride,
+                                .rests = rests,
                                 .sums = sums,
                                 .sums_stride = f->e->sums_stride };
 }
 
 static struct tile_input input_rows(const struct prefill *f) {
-    return input_of(f, f->e->rows, f->e->sums);
+    return input_of(f, f->e->rows, f->e->rests, f->e->sums);
 }
 
 /* The i-th tile of several matrices' rows; false when there are fewer. */
@@ -110,11 +112,12 @@ static void multiply_gated(const struct prefill *f, const struct layer_weights *
         int n = min_int(HALF, inter - first);
         for (int i = 0; i < f->run->n; i++) {
             float *row = c + (size_t)i * TILE_ROWS;
-            uint16_t *out = e->gated_rows + (size_t)i * e->row_stride + (size_t)first;
+            size_t at = (size_t)i * e->row_stride + (size_t)first;
+            uint16_t *out = e->gated_rows + at, *rest = e->gated_rests + at;
             e->kernels.swiglu(row, row + HALF, n, row);
-            e->kernels.round_row(row, n, out,
+            e->kernels.round_row(row, n, out, rest,
                                  e->gated_sums + (size_t)i * e->sums_stride + first / BLOCK);
-            if (n & 1) out[n] = 0;
+            if (n & 1) out[n] = rest[n] = 0;
         }
     }
 }
@@ -242,7 +245,8 @@ static void output(const struct prefill *f) {
 static void run_layer(const struct prefill *f, int i) {
     const struct layer_weights *layer = &f->e->weights->layers[i];
     const struct tile_input rows = input_rows(f);
-    const struct tile_input gated = input_of(f, f->e->gated_rows, f->e->gated_sums);
+    const struct tile_input gated =
+        input_of(f, f->e->gated_rows, f->e->gated_rests, f->e->gated_sums);
     struct thread_pool *pool = f->e->pool;
     norm_rows(f, layer->attn_norm);
     thread_pool_barrier(pool);

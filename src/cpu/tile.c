@@ -58,7 +58,7 @@ void tile_product(const struct kernels *kernels, const struct matrix *w, int fir
         for (int term = 0; term < n_terms(type); term++) {
             for (int p = 0; p < n_panels; p++)
                 fill_panel(kernels, w, first + p * PANEL_LANES, k, n, term, p, s);
-            kernels->gemm(&(struct gemm){
+            struct gemm g = {
                 .m = input->m,
                 .n_panels = n_panels,
                 .k_pairs = (n + 1) / 2,
@@ -75,7 +75,13 @@ void tile_product(const struct kernels *kernels, const struct matrix *w, int fir
                 .c = c,
                 .c_stride = TILE_ROWS,
                 .accumulate = k > 0 || term > 0,
-            });
+            };
+            kernels->gemm(&g);
+            if (!blocks) continue;
+            g.a = input->rests + k;
+            g.mins = NULL; /* the sums were of both */
+            g.accumulate = true;
+            kernels->gemm(&g);
         }
     }
 }

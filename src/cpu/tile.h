@@ -12,7 +12,8 @@ struct tile_input {
     int m;
     const uint16_t *rows; /* bf16 [m, stride], zero-filled to an even length */
     size_t stride;
-    const float *sums; /* f32 [m, sums_stride] */
+    const uint16_t *rests; /* the same for what rounding left; only block formats take it */
+    const float *sums;     /* f32 [m, sums_stride] */
     size_t sums_stride;
 };
 

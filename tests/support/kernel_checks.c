@@ -199,18 +199,20 @@ static bool tile_case(const struct kernels *k, enum dtype type, int columns, int
     struct guarded memory;
     struct matrix w = random_matrix(type, ROWS, columns, &memory);
     size_t stride = (size_t)padded(columns), sums_stride = stride / BLOCK;
-    float *x = random_values(m * columns, false), *sums = aligned((size_t)m * sums_stride * 4);
-    uint16_t *rows = aligned((size_t)m * stride * 2);
+    const bool fine = dtype_block_elements(type) > 1;
+    float *x = random_values(m * columns, fine), *sums = aligned((size_t)m * sums_stride * 4);
+    uint16_t *rows = aligned((size_t)m * stride * 2), *rests = aligned((size_t)m * stride * 2);
     for (int i = 0; i < m; i++) {
         k->round_row(x + (size_t)i * (size_t)columns, columns, rows + (size_t)i * stride,
-                     sums + (size_t)i * sums_stride);
+                     rests + (size_t)i * stride, sums + (size_t)i * sums_stride);
         if (columns & 1) rows[(size_t)i * stride + (size_t)columns] = 0;
     }
     struct tile_scratch scratch;
     float *floats = aligned(tile_scratch_floats(m) * sizeof *floats);
     tile_scratch_place(&scratch, floats);
-    tile_product(k, &w, first, n_panels, &(struct tile_input){ m, rows, stride, sums, sums_stride },
-                 &scratch, scratch.c);
+    tile_product(k, &w, first, n_panels,
+                 &(struct tile_input){ m, rows, stride, rests, sums, sums_stride }, &scratch,
+                 scratch.c);
     bool ok = true;
     for (int i = 0; i < m && ok; i++)
         for (int lane = 0; lane < TILE_ROWS && ok; lane++) {
@@ -220,14 +222,15 @@ static bool tile_case(const struct kernels *k, enum dtype type, int columns, int
                 ok = isnan(got); /* not ours to write */
             } else if (first + lane < ROWS) {
                 want = exact_dot(&w, first + lane, x + (size_t)i * (size_t)columns, &magnitude);
-                ok = fabs((double)got - want) <= SUM_BOUND * magnitude + 1e-30;
+                ok =
+                    fabs((double)got - want) <= (fine ? FINE_BOUND : SUM_BOUND) * magnitude + 1e-30;
             }
             if (!ok)
                 snprintf(why, WHY, "%s, %d columns, vector %d of %d, row %d: %.9g, expected %.9g",
                          dtype_name(type), columns, i, m, first + lane, (double)got, want);
         }
     munmap(memory.map, memory.map_bytes);
-    free(x), free(sums), free(rows), free(floats);
+    free(x), free(sums), free(rows), free(rests), free(floats);
     return ok;
 }
 
