@@ -51,8 +51,10 @@ sanitize() {
 }
 thread() {
     sources=$(grep -lE 'pthread|n_threads|thread_pool|_cancel' tests/unit/test_*.c tests/cli/test_*.c)
-    programs=$(printf '%s\n' "$sources" | sed 's|^\(.*\)\.c$|build/thread/\1|')
-    [ -n "$programs" ] || skip "no test uses threads" || return
+    # The real backend on two threads, every path; a thread that does not start.
+    sources="$sources tests/golden/test_cpu_paths.c tests/failure/test_whole_path.c"
+    # shellcheck disable=SC2086 # a list of words
+    programs=$(printf '%s\n' $sources | sed 's|^\(.*\)\.c$|build/thread/\1|')
     # shellcheck disable=SC2086 # a list of words
     make -j"$jobs" config=thread CC=clang $programs &&
         TSAN_OPTIONS=halt_on_error=1 tools/run_tests.sh build/thread $programs

@@ -16,7 +16,13 @@
 #define N_POSITIONS 576
 #define MAX_SCENES  16
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || !defined(__OPTIMIZE__)
+#ifdef __has_feature /* clang's way to say it */
+#if __has_feature(thread_sanitizer)
+#define WITH_THREAD_SANITIZER
+#endif
+#endif
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) ||                               \
+    defined(WITH_THREAD_SANITIZER) || !defined(__OPTIMIZE__)
 #define N_TEACHER_FORCED 66
 #define LONG_LIMIT       102
 #else
