@@ -107,7 +107,7 @@ isa = $(strip $(foreach s,avx2 avx512 amx,$(if $(filter %_$(s).c,$(1)),$(FLAGS_$
 $(B)/%.o: %.c
 	@mkdir -p $(@D)
 	$(call say,CC)
-	$(Q)$(CC) $(ALL_CFLAGS) $(if $(filter src/cli/% tests/cli/%,$<),$(CLI_CFLAGS)) $(call isa,$<) -c $< -o $@
+	$(Q)$(CC) $(ALL_CFLAGS) $(if $(filter src/cli/% tests/cli/% tests/failure/test_pull.c,$<),$(CLI_CFLAGS)) $(call isa,$<) -c $< -o $@
 
 # The demo model travels inside the program.
 $(B)/gen/demo_files.c: tools/embed_demo.sh $(wildcard models/demo/*)
