@@ -86,6 +86,19 @@ static int finish(struct terminal *t) {
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
+/* Ctrl-D until the program ends: libedit shows its prompt a moment before it takes the terminal
+ * over, and a key of that moment ends up in the line, where the next Ctrl-D would mean "delete".
+ * Ctrl-U empties the line first. */
+static int end_input(struct terminal *t) {
+    struct pollfd p = { .fd = t->fd, .events = POLLIN };
+    for (int tries = 0; tries < PATIENCE_MS / 200 && !(p.revents & POLLHUP); tries++) {
+        if (write(t->fd, "\x15\x04", 2) != 2) break;
+        while (poll(&p, 1, 200) == 1 && (p.revents & POLLIN) && read_some(t)) {
+        }
+    }
+    return finish(t);
+}
+
 static int enter(void **state) {
     (void)state;
     const char *build = getenv("REEL_BUILD");
@@ -160,9 +173,8 @@ static void a_mistake_is_told_and_the_conversation_goes_on(void **state) {
     see(&t, "> ");
     type(&t, "/reset\r");
     see(&t, "empty");
-    see(&t, "> "); /* before the editor listens, the terminal itself would take the Ctrl-D */
-    type(&t, "\x04");
-    assert_int_equal(finish(&t), 0);
+    see(&t, "> ");
+    assert_int_equal(end_input(&t), 0);
 }
 
 /* Where the editor is built in, the lines typed above are in a file that only the user may read. */
@@ -182,9 +194,8 @@ static void the_history_is_private_and_can_be_off(void **state) {
     see(&t, "> ");
     type(&t, "/stats\r");
     see(&t, "positions used");
-    see(&t, "> "); /* before the editor listens, the terminal itself would take the Ctrl-D */
-    type(&t, "\x04");
-    assert_int_equal(finish(&t), 0);
+    see(&t, "> ");
+    assert_int_equal(end_input(&t), 0);
     assert_int_not_equal(stat(path, &st), 0);
 #else
     skip();
