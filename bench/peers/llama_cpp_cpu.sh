@@ -3,6 +3,8 @@
 #
 #   bench/peers/llama_cpp_cpu.sh LLAMA_BENCH THREADS ROUNDS REEL_MODEL=GGUF ...
 #
+# A pair of the 0.6B's shapes: `reel synthesize FOLDER qwen3-0.6b`, then bench/peers/qwen3_to_gguf.py.
+#
 # REEL_MODEL is what `reel bench` opens, GGUF the same weights for llama-bench; for a .gguf both may
 # be the same file. Writes CSV: one line a round, then the medians. PREFIX, if set, goes before every
 # timed command: on a machine that others use, PREFIX="chrt -r 5" keeps them off the cores.
