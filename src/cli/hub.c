@@ -7,6 +7,7 @@
 #include "base/json.h"
 #include "base/memory.h"
 #include "cli/download.h"
+#include "cli/folders.h"
 
 #include <ctype.h>
 #include <dirent.h>
@@ -62,23 +63,6 @@ static enum reel_status partial_folder(const char *folder, char **partial, struc
     enum reel_status status =
         buffer_printf(&path, err, "%.*s.%s.partial", (int)(name - folder), folder, name);
     if (status == REEL_OK) *partial = buffer_detach(&path, NULL);
-    return status;
-}
-
-static enum reel_status make_folders(const char *path, struct reel_error *err) {
-    char *copy = NULL;
-    enum reel_status status = mem_text(&copy, path, strlen(path), "a path", err);
-    if (status != REEL_OK) return status;
-    for (char *c = copy + 1; status == REEL_OK; c++) {
-        if (*c != '/' && *c != '\0') continue;
-        bool last = *c == '\0';
-        *c = '\0';
-        if (mkdir(copy, 0755) != 0 && errno != EEXIST)
-            status = err_set(err, REEL_E_IO, "%s: cannot create: %s", copy, strerror(errno));
-        if (last) break;
-        *c = '/';
-    }
-    free(copy);
     return status;
 }
 
@@ -340,7 +324,7 @@ out:
 /* One pull of a repository at a time: a second process waits its turn, then finds the work done. */
 static enum reel_status pull_locked(const struct hub_pull *pull, const char *folder,
                                     const char *partial, struct reel_error *err) {
-    enum reel_status status = make_folders(partial, err);
+    enum reel_status status = folder_make(partial, err);
     if (status != REEL_OK) return status;
     struct buffer lock = { 0 };
     status = buffer_printf(&lock, err, "%s.lock", partial);
@@ -348,7 +332,7 @@ static enum reel_status pull_locked(const struct hub_pull *pull, const char *fol
     int fd = open(lock.bytes, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
     if (fd < 0 || flock(fd, LOCK_EX) != 0)
         status = err_set(err, REEL_E_IO, "%s: cannot lock: %s", lock.bytes, strerror(errno));
-    if (status == REEL_OK) status = make_folders(partial, err);
+    if (status == REEL_OK) status = folder_make(partial, err);
     if (status == REEL_OK) status = pull_online(pull, folder, partial, err);
     if (fd >= 0) close(fd);
     rmdir(partial); /* goes away only when nothing is left in it */
