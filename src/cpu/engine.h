@@ -1,9 +1,9 @@
 /* What the fast path holds for one opened model, and its two ways through the layers:
  *   decode.c   one position: weights are read once, straight from the file
  *   prefill.c  up to T_CHUNK positions at once: weights are unpacked once for all of them
- * Each is one region of the thread pool, its phases parted by barriers. Rounding: models.md 1.3,
- * "fast": the residual stream and what a phase does inside are float32; what enters a product or
- * the KV cache is bf16. */
+ * Each is one region of the thread pool, its phases parted by barriers. Rounding: the residual
+ * stream and what a phase does inside are float32; what enters the KV cache is bf16; what enters a
+ * product is bf16, or twice as precise where the weights are blocks (cpu_vector in kernels.h). */
 #ifndef REEL_CPU_ENGINE_H
 #define REEL_CPU_ENGINE_H
 

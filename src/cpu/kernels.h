@@ -8,8 +8,8 @@
  *             cache while all vectors pass
  *
  * Weights are never rounded below what their file holds: block formats go through as small
- * integers, exact in bf16, and their scales multiply float32 sums. Many vectors are rounded to
- * bf16; one vector to twice that. */
+ * integers, exact in bf16, and their scales multiply float32 sums. How vectors are rounded: see
+ * cpu_vector. */
 #ifndef REEL_CPU_KERNELS_H
 #define REEL_CPU_KERNELS_H
 
