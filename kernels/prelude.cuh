@@ -1,0 +1,90 @@
+/* Types and conversions. The sources are the common subset of C17 and CUDA C++: NVRTC compiles them
+ * for the GPU, and the simulator compiles the same text for the host (REEL_SIM).
+ *
+ * Constants come from the plan as -D options: M_ what the model says, P_ what the plan decided, G_
+ * what the GPU is, T_ what tuning chose. src/plan/plan_constants.c makes the list. */
+#ifndef REEL_KERNELS_PRELUDE_CUH
+#define REEL_KERNELS_PRELUDE_CUH
+
+typedef unsigned char u8;
+typedef unsigned short u16;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+
+#if defined(REEL_SIM)
+#define DEV            static inline __attribute__((unused))
+#define DEV_CALL       static __attribute__((unused))
+#define KERNEL(threads) void
+#define ALIGN(n)       __attribute__((aligned(n)))
+#define UNROLL
+#define NO_UNROLL
+#else
+#define DEV            __device__ static __forceinline__
+#define DEV_CALL       __device__ static __noinline__
+#define KERNEL(threads) extern "C" __global__ void __launch_bounds__(threads, 1)
+#define ALIGN(n)       __align__(n)
+#define UNROLL         _Pragma("unroll")
+#define NO_UNROLL      _Pragma("unroll 1")
+#endif
+
+enum { LANES = 32, ALL_LANES = -1 };
+
+/* 16 bytes: a lane's share of a tile. */
+struct ALIGN(16) quad {
+    u32 x, y, z, w;
+};
+
+/* What was being waited for, in a fault report. */
+enum wait_kind {
+    WAIT_NONE,
+    WAIT_WEIGHTS, /* consumer: the ring's next slot */
+    WAIT_ROOM,    /* producer: a free slot, or room under the cap */
+    WAIT_KV,      /* consumer: the KV ring's next slot */
+    WAIT_KV_ROOM, /* KV producer: a free slot, or the previous token's end */
+    WAIT_QKV,     /* exchanges */
+    WAIT_ATTENTION,
+    WAIT_OUT_SUM,
+    WAIT_GATED,
+    WAIT_DOWN_SUM,
+    WAIT_BEST,
+    WAIT_PICK
+};
+
+DEV u32 float_bits(float x) {
+    union {
+        float value;
+        u32 bits;
+    } u;
+    u.value = x;
+    return u.bits;
+}
+
+DEV float bits_float(u32 bits) {
+    union {
+        u32 bits;
+        float value;
+    } u;
+    u.bits = bits;
+    return u.value;
+}
+
+/* A word holds two bf16 values, the lower index in the low half. */
+DEV float bf16_low(u32 pair) { return bits_float(pair << 16); }
+DEV float bf16_high(u32 pair) { return bits_float(pair & 0xffff0000u); }
+
+/* Two floats of 24 bits (sign, exponent, 15 bits of fraction) in 48 bits. */
+DEV u64 float24_pair(float low, float high) {
+    u64 a = (float_bits(low) + 128) >> 8, b = (float_bits(high) + 128) >> 8;
+    return b << 24 | a;
+}
+DEV float float24_low(u64 word) { return bits_float((u32)word << 8); }
+DEV float float24_high(u64 word) { return bits_float((u32)(word >> 24) << 8); }
+
+/* The next epoch. Its low 16 bits are never zero, so that neither a 32-bit nor a 16-bit epoch can
+ * be mistaken for cleared memory. */
+DEV u32 epoch_next(u32 epoch) {
+    epoch++;
+    return epoch & 0xffffu ? epoch : epoch + 1;
+}
+
+#endif

@@ -1,0 +1,276 @@
+/* Everything that has another thread on the other side: barriers, exchange words, bulk copies,
+ * fences, shuffles. No other file uses inline assembly for these, and no other file touches
+ * exchanged or mapped memory. The simulator has a twin of each function (tests/sim/sim_device.h).
+ *
+ * G_COPY: 2 = bulk copies (sm_90 and newer), 1 = cp.async (sm_80), 0 = plain loads (sm_75). */
+#ifndef REEL_KERNELS_SYNC_CUH
+#define REEL_KERNELS_SYNC_CUH
+
+#include "args.h"
+#include "prelude.cuh"
+
+#if defined(REEL_SIM)
+#include "sim_device.h"
+#else
+
+/* An address in shared memory. */
+typedef u32 smem;
+
+DEV u32 thread_index(void) { return threadIdx.x; }
+DEV u32 block_index(void) { return blockIdx.x; }
+DEV u32 thread_count(void) { return blockDim.x; }
+DEV u32 block_count(void) { return gridDim.x; }
+
+/* ---- clocks ---- */
+
+DEV u32 clock_now(void) {
+    u32 t;
+    asm volatile("mov.u32 %0, %%clock;" : "=r"(t));
+    return t;
+}
+DEV u64 time_ns(void) {
+    u64 t;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(t));
+    return t;
+}
+DEV void sleep_ns(u32 ns) { asm volatile("nanosleep.u32 %0;" ::"r"(ns)); }
+
+/* ---- shared memory ---- */
+
+/* The block's dynamic shared memory, 128-byte aligned, and the address of something in it. The
+ * address is kept in a register: the compiler would rather rebuild it from special registers at
+ * every use, some 100 clocks each time. */
+extern __shared__ __align__(128) u8 shared_memory[];
+DEV u8 *shared_base(void) { return shared_memory; }
+DEV smem smem_of(const void *p) {
+    smem a;
+    asm volatile("mov.u32 %0, %1;" : "=r"(a) : "r"((u32)__cvta_generic_to_shared(p)));
+    return a;
+}
+DEV u32 shared_load(smem a) {
+    u32 v;
+    asm volatile("ld.volatile.shared.u32 %0, [%1];" : "=r"(v) : "r"(a) : "memory");
+    return v;
+}
+DEV void shared_store(smem a, u32 v) {
+    asm volatile("st.volatile.shared.u32 [%0], %1;" ::"r"(a), "r"(v) : "memory");
+}
+
+/* ---- inside a warp ---- */
+
+DEV void warp_sync(void) { __syncwarp(); }
+DEV u32 shuffle(u32 v, int lane) { return __shfl_sync(0xffffffffu, v, lane); }
+DEV u32 shuffle_xor(u32 v, int mask) { return __shfl_xor_sync(0xffffffffu, v, mask); }
+DEV u32 shuffle_down(u32 v, int delta) { return __shfl_down_sync(0xffffffffu, v, delta); }
+DEV int warp_all(int yes) { return __all_sync(0xffffffffu, yes); }
+DEV u32 warp_ballot(int yes) { return __ballot_sync(0xffffffffu, yes); }
+
+/* ---- barriers of a block ---- */
+
+/* Named barriers, 1 to 15; `threads` is a multiple of 32 and counts both kinds of arrival. */
+DEV void barrier_wait(int id, int threads) {
+    asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+DEV void barrier_arrive(int id, int threads) {
+    asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+DEV void block_sync(void) { __syncthreads(); }
+
+/* ---- mbarriers: one u64 in shared memory each ---- */
+
+#if G_COPY >= 1
+DEV void mbar_init(u64 *bar, int count) {
+    asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"((u32)__cvta_generic_to_shared(bar)),
+                 "r"(count)
+                 : "memory");
+}
+DEV void mbar_init_done(void) {
+#if G_COPY == 2
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+#endif
+}
+/* One arrival, releasing what this thread did before. */
+DEV void mbar_arrive(smem bar) {
+    asm volatile("{ .reg .b64 t; mbarrier.arrive.shared.b64 t, [%0]; }" ::"r"(bar) : "memory");
+}
+/* Whether the phase of this parity is complete; acquires what the arrivals released. */
+DEV int mbar_test(smem bar, u32 parity) {
+    u32 ok;
+#if G_COPY == 2
+    asm volatile(
+        "{ .reg .pred p; mbarrier.test_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+        : "=r"(ok)
+        : "r"(bar), "r"(parity)
+        : "memory");
+    return (int)ok;
+#else
+    /* sm_80 tests by token: a token made from the current state, complemented where the parity says
+     * so, is not portable; phases are counted beside the barrier instead. */
+#error "filled in by the sm_80 path"
+#endif
+}
+/* The same; may put the thread to sleep for a while. */
+DEV int mbar_try(smem bar, u32 parity) {
+    u32 ok;
+    asm volatile(
+        "{ .reg .pred p; mbarrier.try_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+        : "=r"(ok)
+        : "r"(bar), "r"(parity)
+        : "memory");
+    return (int)ok;
+}
+#endif
+
+/* ---- copies to shared memory ---- */
+
+/* Lanes of the producer warp that call ring_fill together. */
+#if G_COPY == 2
+enum { FILL_LANES = 1 };
+#else
+enum { FILL_LANES = 32 };
+#endif
+
+/* Copies `bytes` (a multiple of 16, or 0) from global memory, then completes one phase of the
+ * barrier, which was made for FILL_LANES arrivals. */
+DEV void ring_fill(smem dst, const void *src, u32 bytes, smem bar) {
+#if G_COPY == 2
+    asm volatile("{ .reg .b64 t; mbarrier.arrive.expect_tx.shared.b64 t, [%0], %1; }" ::"r"(bar),
+                 "r"(bytes)
+                 : "memory");
+    if (bytes)
+        asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], "
+                     "[%1], %2, [%3];" ::"r"(dst),
+                     "l"(src), "r"(bytes), "r"(bar)
+                     : "memory");
+#endif
+}
+
+/* ---- between blocks ---- */
+
+/* Exchange words: payload and epoch in one 8-byte access, relaxed. */
+DEV void word_store(u64 *p, u64 v) {
+    asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
+}
+DEV u64 word_load(const u64 *p) {
+    u64 v;
+    asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(v) : "l"(p) : "memory");
+    return v;
+}
+/* Two neighbouring words, 16-byte aligned; each is checked on its own. */
+DEV void word_load2(const u64 *p, u64 *a, u64 *b) {
+    asm volatile("ld.relaxed.gpu.global.v2.u64 {%0, %1}, [%2];"
+                 : "=l"(*a), "=l"(*b)
+                 : "l"(p)
+                 : "memory");
+}
+
+/* Plain data that another block (or a later token of this one) reads after a fence: KV rows, logits. */
+DEV void plain_store32(u32 *p, u32 v) { asm volatile("st.global.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory"); }
+DEV void plain_store16(u16 *p, u16 v) { asm volatile("st.global.u16 [%0], %1;" ::"l"(p), "h"(v) : "memory"); }
+DEV u32 plain_load32(const u32 *p) {
+    u32 v;
+    asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
+    return v;
+}
+
+/* Orders this thread's accesses (and those it has observed) before and after, for all blocks. */
+DEV void fence_gpu(void) { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
+/* Lets bulk copies issued from here on see what ordinary accesses have seen. */
+DEV void fence_copies(void) {
+#if G_COPY == 2
+    asm volatile("fence.proxy.async;" ::: "memory");
+#endif
+}
+
+/* ---- memory that the kernel never writes ---- */
+
+DEV u32 const_load32(const u32 *p) {
+    u32 v;
+    asm volatile("ld.global.nc.u32 %0, [%1];" : "=r"(v) : "l"(p));
+    return v;
+}
+DEV float const_loadf(const float *p) {
+    float v;
+    asm volatile("ld.global.nc.f32 %0, [%1];" : "=f"(v) : "l"(p));
+    return v;
+}
+
+/* ---- the host's side of mapped memory ---- */
+
+DEV void mapped_store32(volatile u32 *p, u32 v) {
+    asm volatile("st.relaxed.sys.global.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory");
+}
+DEV void mapped_store64(volatile u64 *p, u64 v) {
+    asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
+}
+DEV u32 mapped_load32(const volatile u32 *p) {
+    u32 v;
+    asm volatile("ld.relaxed.sys.global.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
+    return v;
+}
+DEV void fence_system(void) { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
+/* 0 becomes v; returns what was there. */
+DEV u32 plain_claim(u32 *p, u32 v) { return atomicCAS(p, 0u, v); }
+DEV void plain_add32(u32 *p, u32 v) { (void)atomicAdd(p, v); }
+
+/* ---- products ---- */
+
+/* d += A B: A one tile, B 16 by 8 (column lane / 4, rows 2 (lane % 4) and +1 in b0, +8 and +9 in
+ * b1), d rows lane / 4 and +8, columns 2 (lane % 4) and +1: d[0], d[1], d[2], d[3]. */
+DEV void tile_mma(float d[4], struct quad a, u32 b0, u32 b1) {
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, "
+                 "{%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b0), "r"(b1));
+}
+
+DEV u32 bf16_pair(float low, float high) {
+    u32 r;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
+    return r;
+}
+
+DEV float exp2_approx(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+DEV float log2_approx(float x) {
+    float y;
+    asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+DEV float rsqrt_approx(float x) { return rsqrtf(x); }
+
+#endif
+
+/* ---- made of the above, the same on both sides ---- */
+
+DEV float shuffle_float(float v, int lane) { return bits_float(shuffle(float_bits(v), lane)); }
+DEV float shuffle_xor_float(float v, int mask) { return bits_float(shuffle_xor(float_bits(v), mask)); }
+DEV float shuffle_down_float(float v, int d) { return bits_float(shuffle_down(float_bits(v), d)); }
+
+/* Over lanes whose numbers differ in the bits from `from` (inclusive) up to `to`. */
+DEV float xor_sum(float v, int from, int to) {
+    UNROLL
+    for (int i = from; i < to; i *= 2)
+        v += shuffle_xor_float(v, i);
+    return v;
+}
+DEV float max_float(float a, float b) { return a > b ? a : b; }
+DEV float xor_max(float v, int from, int to) {
+    UNROLL
+    for (int i = from; i < to; i *= 2)
+        v = max_float(v, shuffle_xor_float(v, i));
+    return v;
+}
+
+/* An exchange word: payload low, epoch high; or 48 bits of payload and 16 of epoch. */
+DEV u64 word_make(u32 payload, u32 epoch) { return (u64)epoch << 32 | payload; }
+DEV int word_is(u64 word, u32 epoch) { return (u32)(word >> 32) == epoch; }
+DEV u64 word_make24(float low, float high, u32 epoch) {
+    return (u64)(epoch & 0xffffu) << 48 | float24_pair(low, high);
+}
+DEV int word_is24(u64 word, u32 epoch) { return (u32)(word >> 48) == (epoch & 0xffffu); }
+
+#endif
