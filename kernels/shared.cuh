@@ -1,0 +1,142 @@
+/* A block's shared memory, what a warp carries along, and bounded waiting.
+ *
+ * Warps of a block: P_WARPS consumers walk the phases and split k between them; P_EPILOGUE_WARPS sum
+ * the consumers' partial products, scale and publish; then one warp each brings weights and K/V
+ * through their rings; the last one, in block 0 only, looks at the host's side of the mailbox. */
+#ifndef REEL_KERNELS_SHARED_CUH
+#define REEL_KERNELS_SHARED_CUH
+
+#include "sync.cuh"
+
+enum {
+    WARP_EPILOGUE = P_WARPS,
+    WARP_WEIGHTS = P_WARPS + P_EPILOGUE_WARPS,
+    WARP_KV,
+    WARP_SERVICE,
+    CONSUMER_THREADS = P_WARPS * LANES,
+    PART_THREADS = (P_WARPS + P_EPILOGUE_WARPS) * LANES
+};
+
+/* Named barriers. A warp polls only its own slice of an exchange, so it may arrive for a phase
+ * while the epilogue still waits for the one before: three barriers in rotation keep them apart. */
+enum { BARRIER_PARTS = 1, BARRIER_CONSUMERS = 4 };
+
+/* Words of h that a consumer warp holds: its k tiles, 8 pairs each, lane by lane. */
+enum { SLICE_WORDS = P_QKV_WARP_K * 8, SLICE = (SLICE_WORDS + LANES - 1) / LANES };
+
+/* Partial products of one phase: [row][k part], rows padded so that 8 lanes reading 16 bytes each of
+ * consecutive rows meet all banks. */
+#define PART_STRIDE(k_parts) (((((k_parts) + 3) / 4) | 1) * 4)
+#define PART_FLOATS(S)       (P_##S##_ROW_TILES * TILE_ROWS * PART_STRIDE(P_##S##_K_PARTS))
+#define MAX(a, b)            ((a) > (b) ? (a) : (b))
+enum {
+    PARTS = MAX(MAX(PART_FLOATS(QKV), PART_FLOATS(OUT)), MAX(PART_FLOATS(GATE_UP), PART_FLOATS(DOWN))),
+    ATTENTION_WORDS = P_OUT_K_PARTS * P_OUT_WARP_K * 8 /* the group's q rows in pairs, padded */
+};
+
+#include "phase_attention_shared.cuh" /* struct attention_shared */
+#include "phase_pick_shared.cuh"      /* struct pick_shared */
+
+struct ALIGN(16) block_shared {
+    float part[2][PARTS];
+    float ssq[2][PART_STRIDE(P_WARPS)]; /* of each warp's slice of h; head: [0] */
+    u32 head_x[P_HEAD_K_TILES * 8];     /* the head's input as B fragments: [k tile][lane % 4][low, high] */
+    u32 attention[ATTENTION_WORDS];     /* attention's result, bf16 pairs */
+    u32 best_key[P_WARPS], best_id[P_WARPS];
+    u32 id;          /* the next token's id, written by pick */
+    u32 end;         /* enum decode_end: not 0 = the launch is over; read after a consumer barrier */
+    u32 tokens_over; /* tokens that are over in all blocks: their K/V rows can be fetched */
+    u32 stop;        /* block 0: what the service warp saw in mailbox->stop */
+    u32 taken;       /* block 0: and in mailbox->taken */
+    u64 full[P_RING_SLOTS], empty[P_RING_SLOTS];
+    u64 kv_full[P_KV_SLOTS], kv_empty[P_KV_SLOTS];
+    struct attention_shared at;
+    struct pick_shared pick;
+};
+
+enum {
+    RING_BYTES = P_RING_SLOTS * P_SLOT_BYTES,
+    KV_RING_BYTES = P_KV_SLOTS * P_KV_PIECE,
+    SHARED_BYTES = RING_BYTES + KV_RING_BYTES + (int)sizeof(struct block_shared)
+};
+#if defined(REEL_SIM)
+_Static_assert(SHARED_BYTES <= P_SHARED_BYTES, "the plan gives less shared memory than the kernel needs");
+#else
+static_assert(SHARED_BYTES <= P_SHARED_BYTES, "the plan gives less shared memory than the kernel needs");
+#endif
+
+/* One thread's view. Everything but `lane` is the same in all lanes of a warp. */
+struct worker {
+    const struct decode_args *a;
+    struct block_shared *s;
+    u8 *ring;     /* [P_RING_SLOTS][P_SLOT_BYTES] */
+    u8 *kv_ring;  /* [P_KV_SLOTS][P_KV_PIECE] */
+    int warp, lane;
+    int block, group, member; /* block = group * P_GROUP_SMS + member */
+    smem full, empty;         /* of ring slot 0 */
+    int slot;                 /* consumers: the next ring slot */
+    u32 parity;
+    int parts;                /* phases so far, modulo 3: which BARRIER_PARTS */
+    u32 epoch;                /* of the exchange at hand */
+    int token, layer;         /* for fault reports */
+    int dead;                 /* a wait gave up somewhere: all waits fall through */
+};
+
+/* ---- bounded waiting ---- */
+
+/* Called now and then from a loop that waits, with the number of failed polls so far. Returns 1 when
+ * waiting has no point any more; the first block to run out of patience describes what it waited
+ * for. */
+DEV_CALL int wait_over(struct worker *w, enum wait_kind kind, u32 polls, u32 want, u32 have) {
+    const struct decode_args *a = w->a;
+    if (!w->dead && polls > a->patience && plain_claim(a->abort, 1) == 0) {
+        struct decode_mailbox *m = a->mailbox;
+        mapped_store32(&m->fault_wait, (u32)kind);
+        mapped_store32(&m->fault_token, (u32)w->token);
+        mapped_store32(&m->fault_layer, (u32)w->layer);
+        mapped_store32(&m->fault_block, (u32)w->block);
+        mapped_store32(&m->fault_warp, (u32)w->warp);
+        mapped_store32(&m->fault_want, want);
+        mapped_store32(&m->fault_have, have);
+        fence_system();
+        mapped_store32(&m->fault, 1);
+    }
+    if (plain_load32(a->abort)) w->dead = 1;
+    return w->dead;
+}
+
+/* In a waiting loop, after a failed poll: 1 = leave the loop. */
+enum { POLLS_A_LOOK = 256 };
+DEV int wait_failed(struct worker *w, u32 *polls, enum wait_kind kind, u32 want, u32 have) {
+    if (++*polls % POLLS_A_LOOK && !w->dead) return 0;
+    return wait_over(w, kind, *polls, want, have);
+}
+
+/* Waits for a phase of an mbarrier. Called by one lane: many waiting lanes take the producer's issue
+ * slots. Only lane 0's `dead` is up to date then; see warp_agree. */
+DEV void mbar_wait(struct worker *w, smem bar, u32 parity, enum wait_kind kind) {
+    u32 polls = 0;
+    NO_UNROLL
+    while (!mbar_try(bar, parity)) {
+        if (wait_failed(w, &polls, kind, parity, bar)) return;
+        sleep_ns(20);
+    }
+}
+
+/* After lane 0 waited alone. */
+DEV void warp_agree(struct worker *w) { w->dead = (int)shuffle((u32)w->dead, 0); }
+
+DEV void consumers_sync(void) { barrier_wait(BARRIER_CONSUMERS, CONSUMER_THREADS); }
+
+/* ---- phases end: partial products handed to the epilogue ---- */
+
+DEV void parts_done(struct worker *w) {
+    barrier_arrive(BARRIER_PARTS + w->parts, PART_THREADS);
+    w->parts = w->parts == 2 ? 0 : w->parts + 1;
+}
+DEV void parts_wait(struct worker *w) {
+    barrier_wait(BARRIER_PARTS + w->parts, PART_THREADS);
+    w->parts = w->parts == 2 ? 0 : w->parts + 1;
+}
+
+#endif
