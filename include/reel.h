@@ -97,6 +97,7 @@ struct reel_model_options {
     const char *cache_dir;     /* NULL: no tokenizer or kernel cache is read or written */
     reel_progress_fn progress;
     void *progress_user;
+    const char *gpu_options; /* NULL, or "key=value,key=value": keys in src/cuda/tuning.h */
 };
 
 /* Opens a folder with config.json and safetensors, or a .gguf file. On success *out is the caller's

@@ -1,5 +1,7 @@
 #include "cli/open_model.h"
 
+#include "base/buffer.h"
+
 #include "cli/demo_model.h"
 #include "cli/folders.h"
 #include "cli/model_path.h"
@@ -51,11 +53,26 @@ enum reel_status cli_tokenizer_open(struct reel_tokenizer **tok, const struct cl
     return status;
 }
 
+/* All --gpu-option as one list; *text stays NULL when there is none. */
+static enum reel_status join_gpu_options(char **text, const struct cli_args *args,
+                                         struct reel_error *err) {
+    struct buffer list = { 0 };
+    enum reel_status status = REEL_OK;
+    const char *one;
+    for (int i = 0; status == REEL_OK && (one = cli_repeated(args, "gpu-option", i)); i++)
+        status = buffer_printf(&list, err, "%s%s", i ? "," : "", one);
+    *text = status == REEL_OK && list.size ? buffer_detach(&list, NULL) : NULL;
+    buffer_release(&list);
+    return status;
+}
+
 /* With the options that were typed, or on the plain reference. */
 static enum reel_status open_as(struct reel_model **model, const struct cli_args *args,
                                 const char *name, bool reference, struct reel_error *err) {
     struct progress progress;
-    char *cache = NULL;
+    char *cache = NULL, *gpu_options = NULL;
+    enum reel_status status = join_gpu_options(&gpu_options, args, err);
+    if (status != REEL_OK) return status;
     struct reel_model_options options = {
         .size = sizeof options,
         .device = reference ? "cpu" : cli_text(args, "device", NULL),
@@ -67,13 +84,15 @@ static enum reel_status open_as(struct reel_model **model, const struct cli_args
         .chat_template = cli_text(args, "chat-template", NULL),
         .progress = progress_update,
         .progress_user = &progress,
+        .gpu_options = gpu_options,
     };
     find_cache(&cache, args);
     options.cache_dir = cache;
     progress_start(&progress);
-    enum reel_status status = model_path_is_demo(name) ? open_demo(model, &options, err)
-                                                       : open_path(model, name, &options, err);
+    status = model_path_is_demo(name) ? open_demo(model, &options, err)
+                                      : open_path(model, name, &options, err);
     progress_end(&progress);
+    free(gpu_options);
     free(cache);
     return status;
 }

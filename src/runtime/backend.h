@@ -16,6 +16,7 @@ struct backend_options {
     int n_threads;
     enum reel_rounding rounding;
     const char *cache_dir;
+    const char *gpu_options; /* as in reel_model_options */
     reel_progress_fn progress;
     void *progress_user;
 };
@@ -54,6 +55,8 @@ struct backend_decode {
     int32_t id;   /* the last token, not yet evaluated */
     int max_tokens;
     struct sampler *sampler;
+    const int32_t *stop_ids; /* [n_stop_ids] ids after which on_id will return false anyway */
+    int n_stop_ids;
     /* Called in order as ids are made; returning false stops. */
     bool (*on_id)(void *user, int32_t id);
     void *user;
@@ -66,6 +69,8 @@ struct backend_ops {
                              const struct backend_options *options, struct reel_error *err);
     void (*close)(struct backend *backend);
     void (*info)(const struct backend *backend, struct backend_info *info);
+    /* Bytes that sessions may still take, 0 unknown; NULL: what the machine has. */
+    uint64_t (*memory_available)(const struct backend *backend);
 
     enum reel_status (*state_open)(struct backend_state **out, struct backend *backend,
                                    int max_positions, struct reel_error *err);
@@ -87,5 +92,6 @@ struct backend_ops {
 };
 
 extern const struct backend_ops cpu_backend;
+extern const struct backend_ops cuda_backend;
 
 #endif

@@ -181,6 +181,8 @@ static enum reel_status run_decode(struct reel_session *s, int max_tokens,
                                      .id = s->ids[s->length - 1],
                                      .max_tokens = max_tokens,
                                      .sampler = s->sampler,
+                                     .stop_ids = s->generation.stop_ids,
+                                     .n_stop_ids = s->generation.n_stop_ids,
                                      .on_id = on_id,
                                      .user = s,
                                      .cancel = &s->cancel };

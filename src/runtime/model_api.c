@@ -53,6 +53,7 @@ static enum reel_status open_source(struct reel_model **out, struct model_source
                                              .n_threads = options->n_threads,
                                              .rounding = options->rounding,
                                              .cache_dir = options->cache_dir,
+                                             .gpu_options = options->gpu_options,
                                              .progress = options->progress,
                                              .progress_user = options->progress_user };
     enum reel_status status = mem_zeroed(&handle, 1, sizeof *handle, "a model", err);

@@ -158,6 +158,15 @@ void sampler_saw_generated(struct sampler *s, int32_t id) {
     if (s->generated[id] < INT_MAX) s->generated[id]++;
 }
 
+const struct reel_sampling *sampler_settings(const struct sampler *s) { return &s->set; }
+bool sampler_penalises(const struct sampler *s) { return s->penalties; }
+int sampler_generated(const struct sampler *s, int32_t id) { return s->generated[id]; }
+
+int sampler_held(const struct sampler *s, const int32_t **ids) {
+    *ids = s->touched;
+    return s->n_touched;
+}
+
 /* ---- one draw ---- */
 
 /* The logits after bias and penalties: the caller's own when nothing changes them. */

@@ -19,6 +19,15 @@ enum reel_status sampler_start(struct sampler *s, const struct reel_sampling *sa
 void sampler_saw_prompt(struct sampler *s, int32_t id);
 void sampler_saw_generated(struct sampler *s, int32_t id);
 
+/* What a backend needs to draw by itself: the settings in force, with 0 and 1 already replaced by
+ * what they stand for (top_k 0, top_p 0, min_p 0: off; repetition_penalty 1: none); whether any
+ * penalty is on; and the ids that penalties know of, each once, with the times this call generated
+ * it. Valid until the sampler is told of another id. */
+const struct reel_sampling *sampler_settings(const struct sampler *s);
+bool sampler_penalises(const struct sampler *s);
+int sampler_held(const struct sampler *s, const int32_t **ids);
+int sampler_generated(const struct sampler *s, int32_t id);
+
 /* Draws the id for `position` (the one it will have) from f32 logits [vocab], which are not
  * changed. Ids whose logit is NaN or -infinity are never drawn; +infinity counts as the largest
  * finite number. -1 when no id is left. */

@@ -15,6 +15,11 @@
 
 /* ---- opening ---- */
 
+static uint64_t memory_available(const struct reel_model *model) {
+    return model->ops->memory_available ? model->ops->memory_available(model->backend)
+                                        : machine_memory_available();
+}
+
 static enum reel_status choose_context(const struct reel_model *model,
                                        const struct reel_session_options *options, int *context,
                                        struct reel_error *err) {
@@ -26,9 +31,9 @@ static enum reel_status choose_context(const struct reel_model *model,
                        most);
     *context = options->max_context;
     if (*context == 0)
-        *context = memory_plan_context(most, model->backend_info.state_fixed_bytes,
-                                       model->backend_info.state_position_bytes,
-                                       machine_memory_available());
+        *context =
+            memory_plan_context(most, model->backend_info.state_fixed_bytes,
+                                model->backend_info.state_position_bytes, memory_available(model));
     return REEL_OK;
 }
 
