@@ -18,6 +18,7 @@ typedef unsigned long long u64;
 #define ALIGN(n)       __attribute__((aligned(n)))
 #define UNROLL
 #define NO_UNROLL
+#define PARAMETER
 #else
 #define DEV            __device__ static __forceinline__
 #define DEV_CALL       __device__ static __noinline__
@@ -25,6 +26,7 @@ typedef unsigned long long u64;
 #define ALIGN(n)       __align__(n)
 #define UNROLL         _Pragma("unroll")
 #define NO_UNROLL      _Pragma("unroll 1")
+#define PARAMETER      __grid_constant__ /* its address may be taken without a copy */
 #endif
 
 enum { LANES = 32, ALL_LANES = -1 };

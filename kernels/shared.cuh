@@ -86,34 +86,34 @@ struct worker {
 
 /* Called now and then from a loop that waits, with the number of failed polls so far. Returns 1 when
  * waiting has no point any more; the first block to run out of patience describes what it waited
- * for. */
-DEV_CALL int wait_over(struct worker *w, enum wait_kind kind, u32 polls, u32 want, u32 have) {
-    const struct decode_args *a = w->a;
-    if (!w->dead && polls > a->patience && plain_claim(a->abort, 1) == 0) {
+ * for. Takes values, not the worker: a call that took its address would move it out of registers. */
+DEV_CALL int wait_over(const struct decode_args *a, enum wait_kind kind, u32 polls, u32 want, u32 have,
+                       int token, int layer) {
+    if (polls > a->patience && plain_claim(a->abort, 1) == 0) {
         struct decode_mailbox *m = a->mailbox;
         mapped_store32(&m->fault_wait, (u32)kind);
-        mapped_store32(&m->fault_token, (u32)w->token);
-        mapped_store32(&m->fault_layer, (u32)w->layer);
-        mapped_store32(&m->fault_block, (u32)w->block);
-        mapped_store32(&m->fault_warp, (u32)w->warp);
+        mapped_store32(&m->fault_token, (u32)token);
+        mapped_store32(&m->fault_layer, (u32)layer);
+        mapped_store32(&m->fault_block, block_index());
+        mapped_store32(&m->fault_warp, thread_index() / LANES);
         mapped_store32(&m->fault_want, want);
         mapped_store32(&m->fault_have, have);
         fence_system();
         mapped_store32(&m->fault, 1);
     }
-    if (plain_load32(a->abort)) w->dead = 1;
-    return w->dead;
+    return plain_load32(a->abort) != 0;
 }
 
 /* In a waiting loop, after a failed poll: 1 = leave the loop. */
 enum { POLLS_A_LOOK = 256 };
 DEV int wait_failed(struct worker *w, u32 *polls, enum wait_kind kind, u32 want, u32 have) {
-    if (++*polls % POLLS_A_LOOK && !w->dead) return 0;
-    return wait_over(w, kind, *polls, want, have);
+    if (++*polls % POLLS_A_LOOK == 0 && !w->dead)
+        w->dead = wait_over(w->a, kind, *polls, want, have, w->token, w->layer);
+    return w->dead;
 }
 
 /* Waits for a phase of an mbarrier. Called by one lane: many waiting lanes take the producer's issue
- * slots. Only lane 0's `dead` is up to date then; see warp_agree. */
+ * slots. The other lanes learn of an abort by themselves. */
 DEV void mbar_wait(struct worker *w, smem bar, u32 parity, enum wait_kind kind) {
     u32 polls = 0;
     NO_UNROLL
@@ -122,9 +122,6 @@ DEV void mbar_wait(struct worker *w, smem bar, u32 parity, enum wait_kind kind) 
         sleep_ns(20);
     }
 }
-
-/* After lane 0 waited alone. */
-DEV void warp_agree(struct worker *w) { w->dead = (int)shuffle((u32)w->dead, 0); }
 
 DEV void consumers_sync(void) { barrier_wait(BARRIER_CONSUMERS, CONSUMER_THREADS); }
 

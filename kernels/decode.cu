@@ -1,0 +1,148 @@
+/* The megakernel: one launch takes a session's tokens through all layers, one after the other, and
+ * picks the next ones itself. One block a SM, all of them resident; what each does is in the plan.
+ *
+ *   consumers   embed, [qkv, attention, out, gate_up, down] x layers, head, pick
+ *   epilogue    sums and publishes after each of them
+ *   producers   the weights' tape; K and V of past positions
+ *   service     block 0: what the host wants */
+#include "phase_attention.cuh"
+#include "phase_down.cuh"
+#include "phase_embed.cuh"
+#include "phase_gate_up.cuh"
+#include "phase_head.cuh"
+#include "phase_out.cuh"
+#include "phase_pick.cuh"
+#include "phase_qkv.cuh"
+
+/* One layer. h comes in without the sums of the layer before, which are waited for here. */
+DEV void layer_consume(struct worker *w, int layer, int position, float *h) {
+    const struct decode_args *a = w->a;
+    const float *norms = a->norms + (size_t)2 * layer * M_HIDDEN;
+    struct quad t[PRELOAD_TILES];
+    float gain[2 * SLICE];
+    w->layer = layer;
+    tiles_take(w, t, PRELOAD(QKV));
+    gains_load(w, norms, gain);
+    if (layer > 0) gather_sum(w, a->words + X_DOWN_SUM, h, WAIT_DOWN_SUM);
+    w->epoch = epoch_next(w->epoch);
+    qkv_consume(w, t, h, gain);
+    attention_consume(w, layer, position);
+    tiles_take(w, t, PRELOAD(OUT));
+    out_consume(w, t);
+    tiles_take(w, t, PRELOAD(GATE_UP));
+    gains_load(w, norms + M_HIDDEN, gain);
+    gather_sum(w, a->words + X_OUT_SUM, h, WAIT_OUT_SUM);
+    gate_up_consume(w, t, h, gain);
+    tiles_take(w, t, PRELOAD(DOWN));
+    down_consume(w, t);
+}
+
+DEV float *row_or_null(float *rows, int row, int columns) {
+    return rows && row >= 0 ? rows + (size_t)row * (size_t)columns : 0;
+}
+
+/* After the last layer: hidden state, logits, the warp's best. */
+DEV void token_end(struct worker *w, int t, float *h) {
+    const struct decode_args *a = w->a;
+    const int head = t >= a->head_from;
+    float *hidden = row_or_null(a->hidden, t - a->hidden_from, M_HIDDEN);
+    if (!head && !hidden) return;
+    gather_sum(w, a->words + X_DOWN_SUM, h, WAIT_DOWN_SUM);
+    const float scale = head_norm(w, h, hidden);
+    if (head) head_consume(w, scale, row_or_null(a->logits, a->pick ? 0 : t - a->head_from, M_VOCAB));
+}
+
+DEV void consume(struct worker *w) {
+    const struct decode_args *a = w->a;
+    u32 id = a->ids ? const_load32((const u32 *)a->ids) : 0;
+    for (int t = 0; t < a->n_tokens; t++) {
+        float h[2 * SLICE];
+        w->token = t;
+        embed(w, t, id, h);
+        attention_token_start(w, a->position + t);
+        NO_UNROLL
+        for (int layer = 0; layer < M_LAYERS; layer++)
+            layer_consume(w, layer, a->position + t, h);
+        token_end(w, t, h);
+        w->epoch = epoch_next(w->epoch);
+        parts_done(w);
+        pick_token(w, t, t >= a->head_from);
+        parts_done(w); /* the epilogue may read s->end */
+        if (w->s->end) return;
+        id = t + 1 < a->n_given && a->ids ? const_load32((const u32 *)a->ids + t + 1) : w->s->id;
+    }
+}
+
+DEV void finish(struct worker *w) {
+    for (int t = 0; t < w->a->n_tokens; t++) {
+        w->token = t;
+        NO_UNROLL
+        for (int layer = 0; layer < M_LAYERS; layer++) {
+            w->layer = layer;
+            w->epoch = epoch_next(w->epoch);
+            qkv_publish(w);
+            out_publish(w);
+            gate_up_publish(w);
+            down_publish(w);
+        }
+        w->epoch = epoch_next(w->epoch);
+        parts_wait(w);
+        best_publish(w);
+        parts_wait(w); /* until the consumers have picked */
+        if (w->s->end) return;
+    }
+}
+
+/* Block 0: keeps what the host wrote at hand. A look at the host's memory takes a microsecond. */
+DEV void serve(struct worker *w) {
+    const struct decode_args *a = w->a;
+    const smem end = smem_of(&w->s->end), stop = smem_of(&w->s->stop), taken = smem_of(&w->s->taken);
+    if (w->block != 0 || w->lane != 0) return;
+    while (!shared_load(end) && !plain_load32(a->abort)) {
+        shared_store(stop, mapped_load32(&a->mailbox->stop));
+        shared_store(taken, mapped_load32(&a->mailbox->taken));
+        sleep_ns(1000);
+    }
+}
+
+DEV void block_start(struct worker *w) {
+    struct block_shared *s = w->s;
+    const u32 thread = thread_index(), threads = thread_count();
+    for (u32 i = thread; i < sizeof *s / 4; i += threads)
+        ((u32 *)s)[i] = 0;
+    block_sync();
+    if (thread == 0) {
+        for (int i = 0; i < P_RING_SLOTS; i++)
+            mbar_init(&s->full[i], FILL_LANES), mbar_init(&s->empty[i], P_WARPS);
+        for (int i = 0; i < P_KV_SLOTS; i++)
+            mbar_init(&s->kv_full[i], FILL_LANES), mbar_init(&s->kv_empty[i], 1);
+        mbar_init_done();
+    }
+    block_sync();
+}
+
+KERNEL(P_THREADS) decode(const PARAMETER struct decode_args args) {
+    u8 *base = shared_base();
+    struct worker w;
+    w.a = &args;
+    w.ring = base, w.kv_ring = base + RING_BYTES;
+    w.s = (struct block_shared *)(base + RING_BYTES + KV_RING_BYTES);
+    w.warp = (int)(thread_index() / LANES), w.lane = (int)(thread_index() % LANES);
+    w.block = (int)block_index();
+    w.group = w.block / P_GROUP_SMS, w.member = w.block % P_GROUP_SMS;
+    w.full = smem_of(w.s->full), w.empty = smem_of(w.s->empty);
+    w.slot = 0, w.parity = 0, w.parts = 0;
+    w.epoch = args.epoch;
+    w.token = 0, w.layer = 0, w.dead = 0;
+    block_start(&w);
+    if (w.warp < P_WARPS)
+        consume(&w);
+    else if (w.warp < WARP_WEIGHTS)
+        finish(&w);
+    else if (w.warp == WARP_WEIGHTS)
+        weights_produce(&w);
+    else if (w.warp == WARP_KV)
+        kv_produce(&w);
+    else
+        serve(&w);
+}

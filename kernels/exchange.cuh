@@ -1,0 +1,89 @@
+/* Exchanges: words that carry their own flag. The writer stores payload and epoch in one access; the
+ * reader polls the payload itself. Each edge has one buffer: between two uses of it lies an exchange
+ * that everyone writes and everyone reads (docs/KERNELS.md has the proof for each edge). */
+#ifndef REEL_KERNELS_EXCHANGE_CUH
+#define REEL_KERNELS_EXCHANGE_CUH
+
+#include "shared.cuh"
+
+/* n words of bf16 pairs, word i into register i / 32 of lane i % 32; `from` is word 0, of which the
+ * first `have` exist, the rest read 0. */
+DEV void gather_pairs(struct worker *w, const u64 *from, u32 *x, int n, int have, enum wait_kind kind) {
+    const int registers = (n + LANES - 1) / LANES;
+    u64 v[(P_DOWN_WARP_K * 8 + LANES - 1) / LANES];
+    u32 polls = 0;
+    UNROLL
+    for (int i = 0; i < registers; i++)
+        v[i] = word_make(0, w->epoch);
+    NO_UNROLL
+    for (;;) {
+        int ok = 1;
+        UNROLL
+        for (int i = 0; i < registers; i++)
+            if (i * LANES + w->lane < have) v[i] = word_load(from + i * LANES + w->lane);
+        UNROLL
+        for (int i = 0; i < registers; i++)
+            ok &= word_is(v[i], w->epoch);
+        if (warp_all(ok | w->dead)) break;
+        wait_failed(w, &polls, kind, w->epoch, (u32)(v[0] >> 32));
+    }
+    UNROLL
+    for (int i = 0; i < registers; i++)
+        x[i] = (u32)v[i];
+}
+
+/* Adds the groups' partial sums of this warp's slice to h. */
+DEV void gather_sum(struct worker *w, const u64 *words, float *h, enum wait_kind kind) {
+    enum { CHUNK = P_GROUPS * SLICE <= 16 ? SLICE : (P_GROUPS >= 16 ? 1 : 16 / P_GROUPS) };
+    const u64 *from = words + w->warp * SLICE_WORDS + w->lane;
+    int have = M_HIDDEN / 2 - w->warp * SLICE_WORDS;
+    if (have > SLICE_WORDS) have = SLICE_WORDS;
+    u32 polls = 0;
+    UNROLL
+    for (int first = 0; first < SLICE; first += CHUNK) {
+        u64 v[CHUNK][P_GROUPS];
+        UNROLL
+        for (int i = 0; i < CHUNK; i++)
+            UNROLL
+            for (int g = 0; g < P_GROUPS; g++)
+                v[i][g] = (u64)(w->epoch & 0xffffu) << 48;
+        NO_UNROLL
+        for (;;) {
+            int ok = 1;
+            UNROLL
+            for (int i = 0; i < CHUNK; i++)
+                UNROLL
+                for (int g = 0; g < P_GROUPS; g++)
+                    if (first + i < SLICE && (first + i) * LANES + w->lane < have)
+                        v[i][g] = word_load(from + (first + i) * LANES + g * (M_HIDDEN / 2));
+            UNROLL
+            for (int i = 0; i < CHUNK; i++)
+                UNROLL
+                for (int g = 0; g < P_GROUPS; g++)
+                    ok &= word_is24(v[i][g], w->epoch);
+            if (warp_all(ok | w->dead)) break;
+            wait_failed(w, &polls, kind, w->epoch & 0xffffu, (u32)(v[0][0] >> 48));
+        }
+        UNROLL
+        for (int i = 0; i < CHUNK; i++)
+            UNROLL
+            for (int g = 0; g < P_GROUPS; g++)
+                if (first + i < SLICE) {
+                    h[2 * (first + i)] += float24_low(v[i][g]);
+                    h[2 * (first + i) + 1] += float24_high(v[i][g]);
+                }
+    }
+}
+
+/* Epilogue: row `row` of this lane and the next lane's row go out as one word. Every lane calls;
+ * lanes with an odd row, and rows at or beyond `rows`, publish nothing. `to` is the word of row 0. */
+DEV void publish_pair(struct worker *w, u64 *to, int row, int rows, float value) {
+    const float next = shuffle_down_float(value, 1);
+    if (row % 2 == 0 && row < rows) word_store(to + row / 2, word_make(bf16_pair(value, next), w->epoch));
+}
+DEV void publish_pair24(struct worker *w, u64 *to, int row, int rows, float value) {
+    const float next = shuffle_down_float(value, 1);
+    if (row % 2 == 0 && row < rows) word_store(to + row / 2, word_make24(value, next, w->epoch));
+}
+
+#endif

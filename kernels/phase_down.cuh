@@ -1,0 +1,24 @@
+/* down: this group's columns of the down projection, hidden / group_sms rows an SM. In: the group's
+ * gated words. Out: partial sums of the group to all SMs, X_DOWN_SUM + group. */
+#ifndef REEL_KERNELS_PHASE_DOWN_CUH
+#define REEL_KERNELS_PHASE_DOWN_CUH
+
+#include "phase_gate_up.cuh"
+#include "phase_out.cuh"
+
+DEV void down_consume(struct worker *w, const struct quad *t) {
+    const int first = w->warp % P_DOWN_K_PARTS * (P_DOWN_WARP_K * 8);
+    u32 x[XWORDS(DOWN)];
+    int have = P_GROUP_INTERMEDIATE / 2 - first;
+    if (have > P_DOWN_WARP_K * 8) have = P_DOWN_WARP_K * 8;
+    gather_pairs(w, gated_words(w) + first, x, P_DOWN_WARP_K * 8, have, WAIT_GATED);
+    phase_product(w, t, PRELOAD(DOWN), x, w->s->part[1], P_DOWN_WARP_ROWS, P_DOWN_WARP_K, P_DOWN_K_PARTS);
+    parts_done(w);
+}
+
+DEV void down_publish(struct worker *w) {
+    parts_wait(w);
+    sums_publish(w, w->a->words + X_DOWN_SUM, w->s->part[1], P_DOWN_ROWS, P_DOWN_ROW_TILES, P_DOWN_K_PARTS);
+}
+
+#endif

@@ -1,0 +1,30 @@
+/* Embedding: a token's row becomes h, each consumer warp its own slice, in float32. */
+#ifndef REEL_KERNELS_PHASE_EMBED_CUH
+#define REEL_KERNELS_PHASE_EMBED_CUH
+
+#include "shared.cuh"
+
+/* h of token t: its given embedding, or the row of `id`. A tied model's row is read out of the
+ * head's tiles. */
+DEV void embed(struct worker *w, int t, u32 id, float *h) {
+    const struct decode_args *a = w->a;
+    const int given = a->embeddings && t < a->n_given;
+    UNROLL
+    for (int i = 0; i < SLICE; i++) {
+        const int word = i * LANES + w->lane, pair = w->warp * SLICE_WORDS + word;
+        h[2 * i] = h[2 * i + 1] = 0;
+        if (word >= SLICE_WORDS || pair >= M_HIDDEN / 2) continue;
+        if (given) {
+            const float *e = a->embeddings + (size_t)t * M_HIDDEN + 2 * pair;
+            h[2 * i] = const_loadf(e), h[2 * i + 1] = const_loadf(e + 1);
+        } else {
+            const u8 *row = M_TIED
+                                ? a->tape + tape_locate(&a->tape_shape, TAPE_HEAD, 0, (int)id, 2 * pair)
+                                : (const u8 *)a->embedding + ((size_t)id * M_HIDDEN + 2 * (size_t)pair) * 2;
+            const u32 both = const_load32((const u32 *)row);
+            h[2 * i] = bf16_low(both), h[2 * i + 1] = bf16_high(both);
+        }
+    }
+}
+
+#endif

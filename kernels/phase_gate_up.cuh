@@ -1,0 +1,41 @@
+/* gate_up: gate and up rows of this SM from the normed h, and silu(gate) * up. In: h (registers),
+ * completed by the out sums. Out: bf16 pairs to the group, X_GATED. */
+#ifndef REEL_KERNELS_PHASE_GATE_UP_CUH
+#define REEL_KERNELS_PHASE_GATE_UP_CUH
+
+#include "phase_qkv.cuh"
+
+enum { GATE_UP_PAIRS = P_GATE_UP_ROWS / 2 };
+
+DEV u64 *gated_words(const struct worker *w) {
+    return w->a->words + X_GATED + w->group * (P_GROUP_INTERMEDIATE / 2);
+}
+
+DEV void gate_up_consume(struct worker *w, const struct quad *t, const float *h, const float *gain) {
+    u32 x[SLICE];
+    gains_apply(h, gain, x);
+    ssq_store(w, h, w->s->ssq[1]);
+    phase_product(w, t, PRELOAD(GATE_UP), x, w->s->part[0], P_GATE_UP_WARP_ROWS, P_GATE_UP_WARP_K,
+                  P_GATE_UP_K_PARTS);
+    parts_done(w);
+}
+
+DEV float silu(float x) { return x * (1.0f / (1.0f + exp2_approx(x * -1.44269504f))); }
+
+DEV void gate_up_publish(struct worker *w) {
+    const struct block_shared *s = w->s;
+    const int first = w->member * GATE_UP_PAIRS;
+    u64 *to = gated_words(w) + first / 2;
+    parts_wait(w);
+    const float scale = norm_scale(s->ssq[1]);
+    UNROLL
+    for (int r = 0; r < GATE_UP_PAIRS; r += P_EPILOGUE_WARPS * LANES) {
+        const int mine = r + (w->warp - WARP_EPILOGUE) * LANES + w->lane;
+        const int row = mine < GATE_UP_PAIRS ? mine : 0;
+        const float gate = row_sum(s->part[0], row, P_GATE_UP_K_PARTS) * scale;
+        const float up = row_sum(s->part[0], GATE_UP_PAIRS + row, P_GATE_UP_K_PARTS) * scale;
+        publish_pair(w, to, mine, mine < GATE_UP_PAIRS ? P_GROUP_INTERMEDIATE - first : 0, silu(gate) * up);
+    }
+}
+
+#endif

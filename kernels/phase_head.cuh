@@ -1,0 +1,101 @@
+/* head: final norm and the output matrix. Row tiles are dealt out to all SMs in turn; a strip of 16
+ * rows belongs to one warp from beginning to end, so nothing orders the warps until the best logit
+ * is agreed. In: h (registers), complete. Out: logits (global, this SM's rows), the warp's best. */
+#ifndef REEL_KERNELS_PHASE_HEAD_CUH
+#define REEL_KERNELS_PHASE_HEAD_CUH
+
+#include "phase_pick.cuh"
+#include "phase_qkv.cuh"
+
+/* The final norm: h times gain to all warps as B fragments, sum of squares to all; returns the norm's
+ * scale. hidden: f32 [hidden] or NULL. */
+DEV float head_norm(struct worker *w, const float *h, float *hidden) {
+    struct block_shared *s = w->s;
+    float gain[2 * SLICE];
+    u32 x[SLICE];
+    gains_load(w, w->a->norms + (size_t)2 * M_LAYERS * M_HIDDEN, gain);
+    gains_apply(h, gain, x);
+    UNROLL
+    for (int i = 0; i < SLICE; i++) {
+        const int word = i * LANES + w->lane; /* of the slice: k tile word / 8, lane word % 4, low or high */
+        if (word < SLICE_WORDS)
+            s->head_x[(w->warp * P_QKV_WARP_K + word / 8) * 8 + word % 4 * 2 + word % 8 / 4] = x[i];
+    }
+    ssq_store(w, h, s->ssq[0]);
+    consumers_sync();
+    const float scale = norm_scale(s->ssq[0]);
+    if (hidden)
+        UNROLL
+        for (int i = 0; i < SLICE; i++) {
+            const int word = i * LANES + w->lane, pair = w->warp * SLICE_WORDS + word;
+            if (word >= SLICE_WORDS || pair >= M_HIDDEN / 2 || w->block != 0) continue;
+            plain_store32((u32 *)hidden + 2 * pair, float_bits(h[2 * i] * gain[2 * i] * scale));
+            plain_store32((u32 *)hidden + 2 * pair + 1, float_bits(h[2 * i + 1] * gain[2 * i + 1] * scale));
+        }
+    return scale;
+}
+
+/* One unit: P_HEAD_UNIT k tiles of this warp's strip, at the slot that holds it. */
+DEV void head_unit(struct worker *w, int q, float (*d)[4]) {
+    const u32 *x = w->s->head_x + (q * P_HEAD_UNIT * 4 + w->lane % 4) * 2;
+    const u8 *tiles = w->ring + (size_t)w->slot * P_SLOT_BYTES +
+                      (size_t)(w->warp % HEAD_SLOT_WARPS * P_HEAD_UNIT * TILE_BYTES + w->lane * 16);
+#if !defined(REEL_SIM)
+#pragma unroll 8
+#endif
+    for (int k = 0; k < P_HEAD_UNIT; k++)
+        tile_mma(d[k & 1], *(const struct quad *)(tiles + k * TILE_BYTES), x[k * 8], x[k * 8 + 1]);
+}
+
+DEV void head_wait(struct worker *w) {
+    if (w->lane == 0) mbar_wait(w, w->full + (smem)w->slot * 8, w->parity, WAIT_WEIGHTS);
+    warp_sync();
+}
+
+/* Gives a slot back: its HEAD_SLOT_WARPS warps make the P_WARPS arrivals it wants. A warp without a
+ * strip waits and gives back like the others: its arrivals must not count for an earlier lap. */
+DEV void head_release(struct worker *w) {
+    warp_sync();
+    if (w->lane < HEAD_ROW_SLOTS) mbar_arrive(w->empty + (smem)w->slot * 8);
+}
+
+/* Moves on by n slots, n <= HEAD_ROW_SLOTS <= P_RING_SLOTS. */
+DEV void slots_skip(struct worker *w, int n) {
+    w->slot += n;
+    if (w->slot >= P_RING_SLOTS) w->slot -= P_RING_SLOTS, w->parity ^= 1;
+}
+
+/* All strips of this SM. logits: f32 [vocab] or NULL. */
+DEV void head_consume(struct worker *w, float scale, float *logits) {
+    const struct decode_args *a = w->a;
+    const int tiles = tape_head_tiles(&a->tape_shape, w->block);
+    const int before = w->warp / HEAD_SLOT_WARPS; /* slots of a row ahead of this warp's */
+    struct best best = { 0, 0 };
+    for (int first = 0; first < tiles; first += P_WARPS) {
+        const int mine = first + w->warp < tiles;
+        float d[2][4] = { { 0, 0, 0, 0 }, { 0, 0, 0, 0 } };
+        for (int q = 0; q < HEAD_UNITS; q++) {
+            slots_skip(w, before);
+            head_wait(w);
+            if (mine) head_unit(w, q, d);
+            head_release(w);
+            slots_skip(w, HEAD_ROW_SLOTS - before);
+        }
+        if (mine && w->lane % 4 == 0) {
+            const int row = ((first + w->warp) * P_SMS + w->block) * TILE_ROWS + w->lane / 4;
+            UNROLL
+            for (int i = 0; i < 2; i++) {
+                const int id = row + 8 * i;
+                if (id >= M_VOCAB) continue;
+                float logit = (d[0][2 * i] + d[1][2 * i]) * scale;
+                if (logits) plain_store32((u32 *)logits + id, float_bits(logit));
+                if (a->sampling.adjust) logit = pick_adjust(a, id, logit);
+                best_offer(&best, logit, (u32)id);
+            }
+        }
+    }
+    best = best_of_warp(best);
+    if (w->lane == 0) w->s->best_key[w->warp] = best.key, w->s->best_id[w->warp] = best.id;
+}
+
+#endif

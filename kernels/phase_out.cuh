@@ -1,0 +1,37 @@
+/* out: this group's columns of the output projection, hidden / group_sms rows an SM. In: attention's
+ * result in shared memory. Out: partial sums of the group to all SMs, X_OUT_SUM + group. */
+#ifndef REEL_KERNELS_PHASE_OUT_CUH
+#define REEL_KERNELS_PHASE_OUT_CUH
+
+#include "exchange.cuh"
+#include "product.cuh"
+
+DEV void out_consume(struct worker *w, const struct quad *t) {
+    const u32 *from = w->s->attention + w->warp % P_OUT_K_PARTS * (P_OUT_WARP_K * 8);
+    u32 x[XWORDS(OUT)];
+    UNROLL
+    for (int i = 0; i < XWORDS(OUT); i++)
+        x[i] = i * LANES + w->lane < P_OUT_WARP_K * 8 ? from[i * LANES + w->lane] : 0;
+    phase_product(w, t, PRELOAD(OUT), x, w->s->part[1], P_OUT_WARP_ROWS, P_OUT_WARP_K, P_OUT_K_PARTS);
+    parts_done(w);
+}
+
+/* The sums of `rows` rows, those of this SM, to the words of its group's partial vector. */
+DEV void sums_publish(struct worker *w, u64 *words, const float *part, int rows, int row_tiles, int k_parts) {
+    const int first = w->member * rows;
+    u64 *to = words + w->group * (M_HIDDEN / 2) + first / 2;
+    UNROLL
+    for (int r = 0; r < row_tiles * TILE_ROWS; r += P_EPILOGUE_WARPS * LANES) {
+        const int mine = r + (w->warp - WARP_EPILOGUE) * LANES + w->lane;
+        const int row = mine < row_tiles * TILE_ROWS ? mine : 0;
+        const float sum = row_sum(part, row, k_parts);
+        publish_pair24(w, to, mine, mine < rows ? M_HIDDEN - first : 0, sum);
+    }
+}
+
+DEV void out_publish(struct worker *w) {
+    parts_wait(w);
+    sums_publish(w, w->a->words + X_OUT_SUM, w->s->part[1], P_OUT_ROWS, P_OUT_ROW_TILES, P_OUT_K_PARTS);
+}
+
+#endif

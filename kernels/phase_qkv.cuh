@@ -1,0 +1,55 @@
+/* qkv: q, k and v rows of this SM from the normed h. In: h (registers). Out: bf16 pairs to the group,
+ * X_QKV, one word for two rows. The norm's scale is applied to the finished sums. */
+#ifndef REEL_KERNELS_PHASE_QKV_CUH
+#define REEL_KERNELS_PHASE_QKV_CUH
+
+#include "exchange.cuh"
+#include "product.cuh"
+
+enum { QKV_GROUP_ROWS = P_GROUP_Q + 2 * P_GROUP_KV };
+
+DEV u64 *qkv_words(const struct worker *w) {
+    return w->a->words + X_QKV + w->group * (QKV_GROUP_ROWS / 2);
+}
+
+/* Gains of a norm for this warp's slice, loaded while there is time. */
+DEV void gains_load(const struct worker *w, const float *norm, float *gain) {
+    UNROLL
+    for (int i = 0; i < SLICE; i++) {
+        const int word = i * LANES + w->lane, pair = w->warp * SLICE_WORDS + word;
+        const int have = word < SLICE_WORDS && pair < M_HIDDEN / 2;
+        gain[2 * i] = have ? const_loadf(norm + 2 * pair) : 0;
+        gain[2 * i + 1] = have ? const_loadf(norm + 2 * pair + 1) : 0;
+    }
+}
+
+DEV void gains_apply(const float *h, const float *gain, u32 *x) {
+    UNROLL
+    for (int i = 0; i < SLICE; i++)
+        x[i] = bf16_pair(h[2 * i] * gain[2 * i], h[2 * i + 1] * gain[2 * i + 1]);
+}
+
+DEV void qkv_consume(struct worker *w, const struct quad *t, const float *h, const float *gain) {
+    u32 x[SLICE];
+    gains_apply(h, gain, x);
+    ssq_store(w, h, w->s->ssq[0]);
+    phase_product(w, t, PRELOAD(QKV), x, w->s->part[0], P_QKV_WARP_ROWS, P_QKV_WARP_K, P_QKV_K_PARTS);
+    parts_done(w);
+}
+
+DEV void qkv_publish(struct worker *w) {
+    const struct block_shared *s = w->s;
+    const int first = w->member * P_QKV_ROWS;
+    u64 *to = qkv_words(w) + first / 2;
+    parts_wait(w);
+    const float scale = norm_scale(s->ssq[0]);
+    UNROLL
+    for (int r = 0; r < P_QKV_ROW_TILES * TILE_ROWS; r += P_EPILOGUE_WARPS * LANES) {
+        const int mine = r + (w->warp - WARP_EPILOGUE) * LANES + w->lane;
+        const int row = mine < P_QKV_ROW_TILES * TILE_ROWS ? mine : 0;
+        const float sum = row_sum(s->part[0], row, P_QKV_K_PARTS) * scale;
+        publish_pair(w, to, mine, mine < P_QKV_ROWS ? QKV_GROUP_ROWS - first : 0, sum);
+    }
+}
+
+#endif

@@ -1,0 +1,102 @@
+/* Products of a phase's tiles with a vector, their partial sums in shared memory, and the epilogue's
+ * sums over them. Sizes are compile-time constants of the plan, passed as arguments: everything here
+ * is inlined. */
+#ifndef REEL_KERNELS_PRODUCT_CUH
+#define REEL_KERNELS_PRODUCT_CUH
+
+#include "ring.cuh"
+
+/* Tiles of a warp in a phase, and those it holds in registers before its input arrives. */
+#define TILES(S)   (P_##S##_WARP_ROWS * P_##S##_WARP_K)
+#define PRELOAD(S) (TILES(S) < PRELOAD_TILES ? TILES(S) : PRELOAD_TILES)
+#define XWORDS(S)  ((P_##S##_WARP_K * 8 + LANES - 1) / LANES)
+enum {
+    PRELOAD_TILES = 16,
+    MAX_WARP_ROWS = MAX(MAX(P_QKV_WARP_ROWS, P_OUT_WARP_ROWS), MAX(P_GATE_UP_WARP_ROWS, P_DOWN_WARP_ROWS)),
+    ACCUMULATORS = MAX(MAX_WARP_ROWS, 2)
+};
+
+/* Tiles first .. first + n of the warp's; x holds its k slice, word i of the slice in register
+ * i / 32 of lane i % 32. A single row tile gets two accumulators for shorter chains. */
+DEV void product(float (*d)[4], const struct quad *t, const u32 *x, int lane, int first, int n,
+                 int warp_rows) {
+    u32 b0 = 0, b1 = 0;
+    UNROLL
+    for (int i = first; i < first + n; i++) {
+        const int k = i / warp_rows, r = i % warp_rows;
+        if (i == first || r == 0) {
+            b0 = shuffle(x[k / 4], k % 4 * 8 + (lane & 3));
+            b1 = shuffle(x[k / 4], k % 4 * 8 + 4 + (lane & 3));
+        }
+        tile_mma(d[warp_rows == 1 ? k & 1 : r], t[i - first], b0, b1);
+    }
+}
+
+/* A phase of one warp from x to its partial sums: the `preload` tiles in t, then the rest from the
+ * ring as it comes. */
+DEV void phase_product(struct worker *w, const struct quad *t, int preload, const u32 *x, float *part,
+                       int warp_rows, int warp_k, int k_parts) {
+    float d[ACCUMULATORS][4];
+    UNROLL
+    for (int i = 0; i < ACCUMULATORS; i++)
+        d[i][0] = d[i][1] = d[i][2] = d[i][3] = 0;
+    product(d, t, x, w->lane, 0, preload, warp_rows);
+    UNROLL
+    for (int i = preload; i < warp_rows * warp_k; i += P_SLOT_TILES) {
+        struct quad more[P_SLOT_TILES];
+        const int left = warp_rows * warp_k - i, n = left < P_SLOT_TILES ? left : P_SLOT_TILES;
+        tiles_take(w, more, n);
+        product(d, more, x, w->lane, i, n, warp_rows);
+    }
+    if (w->lane % 4 == 0) {
+        const int row = w->warp / k_parts * warp_rows * TILE_ROWS + w->lane / 4;
+        float *p = part + row * PART_STRIDE(k_parts) + w->warp % k_parts;
+        UNROLL
+        for (int r = 0; r < warp_rows; r++) {
+            const float *other = d[warp_rows == 1 ? 1 : r];
+            p[r * TILE_ROWS * PART_STRIDE(k_parts)] = warp_rows == 1 ? d[0][0] + other[0] : d[r][0];
+            p[(r * TILE_ROWS + 8) * PART_STRIDE(k_parts)] = warp_rows == 1 ? d[0][2] + other[2] : d[r][2];
+        }
+    }
+}
+
+struct ALIGN(16) quad_float {
+    float x, y, z, w;
+};
+
+/* The sum of n neighbouring floats, 16-byte aligned, in a fixed order. */
+DEV float sum_run(const float *p, int n) {
+    float sum = 0;
+    UNROLL
+    for (int i = 0; i + 4 <= n; i += 4) {
+        const struct quad_float v = *(const struct quad_float *)(p + i);
+        sum += (v.x + v.y) + (v.z + v.w);
+    }
+    UNROLL
+    for (int i = n & ~3; i < n; i++)
+        sum += p[i];
+    return sum;
+}
+
+DEV float row_sum(const float *part, int row, int k_parts) {
+    return sum_run(part + row * PART_STRIDE(k_parts), k_parts);
+}
+
+/* ---- the norm in front of a product ---- */
+
+/* This warp's share of sum(h^2), to shared memory. */
+DEV void ssq_store(struct worker *w, const float *h, float *ssq) {
+    float sum = 0;
+    UNROLL
+    for (int i = 0; i < 2 * SLICE; i++)
+        sum += h[i] * h[i];
+    sum = xor_sum(sum, 1, LANES);
+    if (w->lane == 0) ssq[w->warp] = sum;
+}
+
+/* 1 / sqrt(mean(h^2) + eps): applied after the product, it is a scalar. */
+DEV float norm_scale(const float *ssq) {
+    return rsqrt_approx(sum_run(ssq, P_WARPS) * (1.0f / M_HIDDEN) + M_RMS_EPS);
+}
+
+#endif

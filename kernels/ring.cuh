@@ -1,0 +1,154 @@
+/* The weight ring: the producer warp brings the block's tape through P_RING_SLOTS slots of shared
+ * memory, the consumers take tiles out. The producer waits for nothing but room: weights do not
+ * depend on activations, so it runs on across layers and tokens. What is in flight is capped,
+ * because every byte in flight delays the exchanges.
+ *
+ * Every warp waits for every slot in the layers. In the head a slot belongs to HEAD_SLOT_WARPS warps,
+ * always the same ones, since a row of units fills the ring a whole number of times: a warp that
+ * skipped laps of a slot could not tell one lap's parity from another's. */
+#ifndef REEL_KERNELS_RING_CUH
+#define REEL_KERNELS_RING_CUH
+
+#include "shared.cuh"
+
+enum {
+    HEAD_SLOT_WARPS = P_WARPS * P_SLOT_TILES / P_HEAD_UNIT, /* units in a slot */
+    HEAD_ROW_SLOTS = P_WARPS / HEAD_SLOT_WARPS,             /* slots that hold a unit of each warp */
+    HEAD_UNITS = P_HEAD_K_TILES / P_HEAD_UNIT,              /* of a strip of 16 rows */
+    HEAD_ROW_BYTES = P_WARPS * P_HEAD_UNIT * TILE_BYTES
+};
+
+/* ---- consumers ---- */
+
+DEV void slot_next(struct worker *w) {
+    if (++w->slot == P_RING_SLOTS) w->slot = 0, w->parity ^= 1;
+}
+
+DEV const u8 *slot_tile(const struct worker *w, int i) {
+    return w->ring + (size_t)w->slot * P_SLOT_BYTES +
+           (size_t)((i * P_WARPS + w->warp) * TILE_BYTES + w->lane * 16);
+}
+
+/* Waits for the next n slots. One lane waits for all of them. */
+DEV void slots_wait(struct worker *w, int n) {
+    if (w->lane == 0) {
+        int slot = w->slot;
+        u32 parity = w->parity;
+        NO_UNROLL
+        for (int i = 0; i < n; i++) {
+            mbar_wait(w, w->full + (smem)slot * 8, parity, WAIT_WEIGHTS);
+            if (++slot == P_RING_SLOTS) slot = 0, parity ^= 1;
+        }
+    }
+    warp_sync();
+}
+
+/* This warp's next n tiles of the phase at hand into registers; gives the slots back. n is a
+ * multiple of P_SLOT_TILES, or what is left of the phase. */
+DEV void tiles_take(struct worker *w, struct quad *t, int n) {
+    const int slots = (n + P_SLOT_TILES - 1) / P_SLOT_TILES;
+    int mine = w->slot + w->lane; /* lane i gives back slot i */
+    if (mine >= P_RING_SLOTS) mine -= P_RING_SLOTS;
+    slots_wait(w, slots);
+    UNROLL
+    for (int i = 0; i < n; i++) {
+        t[i] = *(const struct quad *)slot_tile(w, i % P_SLOT_TILES);
+        if (i % P_SLOT_TILES == P_SLOT_TILES - 1 || i == n - 1) slot_next(w);
+    }
+    warp_sync();
+    if (w->lane < slots) mbar_arrive(w->empty + (smem)mine * 8);
+}
+
+/* ---- the producer ---- */
+
+struct weight_stream {
+    const u8 *src;
+    smem ring, full, empty;
+    int slot, old;              /* next to fill; oldest in flight */
+    u32 fill_parity, old_parity; /* of the lap before at slot; of the lap in flight at old */
+    int flying, cap, first_lap;
+};
+
+/* Waits for a barrier; 0: the launch is over, stop. */
+DEV int stream_wait(struct worker *w, smem bar, u32 parity) {
+    const smem end = smem_of(&w->s->end);
+    u32 polls = 0;
+    NO_UNROLL
+    while (!mbar_test(bar, parity)) {
+        if (++polls % 64) continue;
+        if (shared_load(end)) return 0;
+        if (polls % 16384 == 0 && plain_load32(w->a->abort)) w->dead = 1;
+        if (w->dead) return 0;
+    }
+    return 1;
+}
+
+DEV int stream_slot(struct worker *w, struct weight_stream *p, u32 bytes) {
+    if (p->flying >= p->cap) { /* its bytes have landed: one less in flight */
+        if (!stream_wait(w, p->full + (smem)p->old * 8, p->old_parity)) return 0;
+        if (++p->old == P_RING_SLOTS) p->old = 0, p->old_parity ^= 1;
+        p->flying--;
+    }
+    if (!p->first_lap && !stream_wait(w, p->empty + (smem)p->slot * 8, p->fill_parity)) return 0;
+    ring_fill(p->ring + (smem)p->slot * P_SLOT_BYTES, p->src, bytes, p->full + (smem)p->slot * 8);
+    p->src += bytes;
+    p->flying++;
+    if (++p->slot == P_RING_SLOTS) p->slot = 0, p->fill_parity ^= (u32)!p->first_lap, p->first_lap = 0;
+    return 1;
+}
+
+/* A phase's segment: whole slots and a rest. */
+DEV int stream_segment(struct worker *w, struct weight_stream *p, u32 bytes) {
+    NO_UNROLL
+    for (u32 i = 0; i < bytes / P_SLOT_BYTES; i++)
+        if (!stream_slot(w, p, P_SLOT_BYTES)) return 0;
+    return bytes % P_SLOT_BYTES == 0 || stream_slot(w, p, bytes % P_SLOT_BYTES);
+}
+
+DEV int stream_head(struct worker *w, struct weight_stream *p, int strips) {
+    NO_UNROLL
+    for (; strips > 0; strips -= P_WARPS) {
+        const u32 row = strips < P_WARPS ? (u32)strips * P_HEAD_UNIT * TILE_BYTES : HEAD_ROW_BYTES;
+        NO_UNROLL
+        for (int q = 0; q < HEAD_UNITS; q++) {
+            u32 left = row;
+            NO_UNROLL
+            for (int i = 0; i < HEAD_ROW_SLOTS; i++) {
+                const u32 bytes = left < P_SLOT_BYTES ? left : P_SLOT_BYTES;
+                if (!stream_slot(w, p, bytes)) return 0;
+                left -= bytes;
+            }
+        }
+    }
+    return 1;
+}
+
+/* Its rate is the latency of its turns (0.48 us for 16 KB at the memory's speed), so everything a turn
+ * needs stays in registers. */
+DEV void weights_produce(struct worker *w) {
+    const struct decode_args *a = w->a;
+    const u8 *tape = a->tape + (u64)w->block * P_SM_BYTES;
+    const int strips = tape_head_tiles(&a->tape_shape, w->block);
+    const int n_tokens = a->n_tokens, head_from = a->head_from;
+    struct weight_stream p;
+    p.ring = smem_of(w->ring), p.full = w->full, p.empty = w->empty;
+    p.slot = p.old = p.flying = 0;
+    p.fill_parity = p.old_parity = 0, p.first_lap = 1;
+    if (w->lane >= FILL_LANES) return;
+    for (int t = 0, go = 1; t < n_tokens && go; t++) {
+        p.src = tape;
+        p.cap = a->cap_layers;
+        for (int layer = 0; layer < M_LAYERS && go; layer++)
+            go = stream_segment(w, &p, P_QKV_BYTES) && stream_segment(w, &p, P_OUT_BYTES) &&
+                 stream_segment(w, &p, P_GATE_UP_BYTES) && stream_segment(w, &p, P_DOWN_BYTES);
+        p.cap = a->cap_head;
+        if (go && t >= head_from) go = stream_head(w, &p, strips);
+    }
+    for (; p.flying > 0; p.flying--) { /* leave with nothing in flight */
+        while (!mbar_test(p.full + (smem)p.old * 8, p.old_parity)) {
+        }
+        if (++p.old == P_RING_SLOTS) p.old = 0, p.old_parity ^= 1;
+    }
+}
+
+#endif
