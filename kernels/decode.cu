@@ -3,8 +3,7 @@
  *
  *   consumers   embed, [qkv, attention, out, gate_up, down] x layers, head, pick
  *   epilogue    sums and publishes after each of them
- *   producers   the weights' tape; K and V of past positions
- *   service     block 0: what the host wants */
+ *   producers   the weights' tape; K and V of past positions */
 #include "phase_attention.cuh"
 #include "phase_down.cuh"
 #include "phase_embed.cuh"
@@ -73,9 +72,19 @@ DEV void consume(struct worker *w) {
     }
 }
 
+/* Block 0 looks at what the host wrote, once a token: it takes a microsecond, which the first layer's
+ * products take too. */
+DEV void host_look(struct worker *w) {
+    const struct decode_args *a = w->a;
+    if (w->block != 0 || w->warp != WARP_EPILOGUE || w->lane != 0) return;
+    w->s->stop = mapped_load32(&a->mailbox->stop);
+    w->s->taken = mapped_load32(&a->mailbox->taken);
+}
+
 DEV void finish(struct worker *w) {
     for (int t = 0; t < w->a->n_tokens; t++) {
         w->token = t;
+        host_look(w);
         NO_UNROLL
         for (int layer = 0; layer < M_LAYERS; layer++) {
             w->layer = layer;
@@ -90,18 +99,6 @@ DEV void finish(struct worker *w) {
         best_publish(w);
         parts_wait(w); /* until the consumers have picked */
         if (w->s->end) return;
-    }
-}
-
-/* Block 0: keeps what the host wrote at hand. A look at the host's memory takes a microsecond. */
-DEV void serve(struct worker *w) {
-    const struct decode_args *a = w->a;
-    const smem end = smem_of(&w->s->end), stop = smem_of(&w->s->stop), taken = smem_of(&w->s->taken);
-    if (w->block != 0 || w->lane != 0) return;
-    while (!shared_load(end) && !plain_load32(a->abort)) {
-        shared_store(stop, mapped_load32(&a->mailbox->stop));
-        shared_store(taken, mapped_load32(&a->mailbox->taken));
-        sleep_ns(1000);
     }
 }
 
@@ -141,8 +138,6 @@ KERNEL(P_THREADS) decode(const PARAMETER struct decode_args args) {
         finish(&w);
     else if (w.warp == WARP_WEIGHTS)
         weights_produce(&w);
-    else if (w.warp == WARP_KV)
-        kv_produce(&w);
     else
-        serve(&w);
+        kv_produce(&w);
 }

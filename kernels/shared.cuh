@@ -2,7 +2,7 @@
  *
  * Warps of a block: P_WARPS consumers walk the phases and split k between them; P_EPILOGUE_WARPS sum
  * the consumers' partial products, scale and publish; then one warp each brings weights and K/V
- * through their rings; the last one, in block 0 only, looks at the host's side of the mailbox. */
+ * through their rings. */
 #ifndef REEL_KERNELS_SHARED_CUH
 #define REEL_KERNELS_SHARED_CUH
 
@@ -12,7 +12,6 @@ enum {
     WARP_EPILOGUE = P_WARPS,
     WARP_WEIGHTS = P_WARPS + P_EPILOGUE_WARPS,
     WARP_KV,
-    WARP_SERVICE,
     CONSUMER_THREADS = P_WARPS * LANES,
     PART_THREADS = (P_WARPS + P_EPILOGUE_WARPS) * LANES
 };
@@ -46,7 +45,7 @@ struct ALIGN(16) block_shared {
     u32 id;          /* the next token's id, written by pick */
     u32 end;         /* enum decode_end: not 0 = the launch is over; read after a consumer barrier */
     u32 tokens_over; /* tokens that are over in all blocks: their K/V rows can be fetched */
-    u32 stop;        /* block 0: what the service warp saw in mailbox->stop */
+    u32 stop;        /* block 0: what its epilogue saw in mailbox->stop */
     u32 taken;       /* block 0: and in mailbox->taken */
     u64 full[P_RING_SLOTS], empty[P_RING_SLOTS];
     u64 kv_full[P_KV_SLOTS], kv_empty[P_KV_SLOTS];

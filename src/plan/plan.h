@@ -59,7 +59,7 @@ struct plan {
     bool qk_norm, tied;
     float rms_eps;
 
-    /* threads: warps consumers, then epilogue, weight producer, KV producer, service */
+    /* threads: warps consumers, then epilogue, weight producer, KV producer */
     int epilogue_warps, threads;
     int attention_warps;    /* of the consumers; kv_slots is a multiple of it */
 
