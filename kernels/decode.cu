@@ -12,6 +12,7 @@
 #include "phase_out.cuh"
 #include "phase_pick.cuh"
 #include "phase_qkv.cuh"
+#include "profile.cuh"
 
 /* One layer. h comes in without the sums of the layer before, which are waited for here. */
 DEV void layer_consume(struct worker *w, int layer, int position, float *h) {
@@ -21,19 +22,30 @@ DEV void layer_consume(struct worker *w, int layer, int position, float *h) {
     float gain[2 * SLICE];
     w->layer = layer;
     tiles_take(w, t, PRELOAD(QKV));
+    profile_layer(w, MARK_QKV_WEIGHTS);
     gains_load(w, norms, gain);
     if (layer > 0) gather_sum(w, a->words + X_DOWN_SUM, h, WAIT_DOWN_SUM);
     w->epoch = epoch_next(w->epoch);
+    profile_layer(w, MARK_QKV_INPUT);
     qkv_consume(w, t, h, gain);
+    profile_layer(w, MARK_QKV);
     attention_consume(w, layer, position);
+    profile_layer(w, MARK_ATTENTION);
     tiles_take(w, t, PRELOAD(OUT));
+    profile_layer(w, MARK_OUT_WEIGHTS);
     out_consume(w, t);
+    profile_layer(w, MARK_OUT);
     tiles_take(w, t, PRELOAD(GATE_UP));
+    profile_layer(w, MARK_GATE_UP_WEIGHTS);
     gains_load(w, norms + M_HIDDEN, gain);
     gather_sum(w, a->words + X_OUT_SUM, h, WAIT_OUT_SUM);
+    profile_layer(w, MARK_GATE_UP_INPUT);
     gate_up_consume(w, t, h, gain);
+    profile_layer(w, MARK_GATE_UP);
     tiles_take(w, t, PRELOAD(DOWN));
+    profile_layer(w, MARK_DOWN_WEIGHTS);
     down_consume(w, t);
+    profile_layer(w, MARK_DOWN);
 }
 
 DEV float *row_or_null(float *rows, int row, int columns) {
@@ -47,6 +59,7 @@ DEV void token_end(struct worker *w, int t, float *h) {
     float *hidden = row_or_null(a->hidden, t - a->hidden_from, M_HIDDEN);
     if (!head && !hidden) return;
     gather_sum(w, a->words + X_DOWN_SUM, h, WAIT_DOWN_SUM);
+    profile_token(w, MARK_HEAD_INPUT);
     const float scale = head_norm(w, h, hidden);
     if (head) head_consume(w, scale, row_or_null(a->logits, a->pick ? 0 : t - a->head_from, M_VOCAB));
 }
@@ -57,15 +70,19 @@ DEV void consume(struct worker *w) {
     for (int t = 0; t < a->n_tokens; t++) {
         float h[2 * SLICE];
         w->token = t;
+        profile_token(w, MARK_TOKEN);
         embed(w, t, id, h);
         attention_token_start(w, a->position + t);
         NO_UNROLL
         for (int layer = 0; layer < M_LAYERS; layer++)
             layer_consume(w, layer, a->position + t, h);
+        profile_token(w, MARK_LAYERS);
         token_end(w, t, h);
+        profile_token(w, MARK_HEAD);
         w->epoch = epoch_next(w->epoch);
         parts_done(w);
         pick_token(w, t, t >= a->head_from);
+        profile_token(w, MARK_PICK);
         parts_done(w); /* the epilogue may read s->end */
         if (w->s->end) return;
         id = t + 1 < a->n_given && a->ids ? const_load32((const u32 *)a->ids + t + 1) : w->s->id;

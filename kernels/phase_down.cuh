@@ -5,6 +5,7 @@
 
 #include "phase_gate_up.cuh"
 #include "phase_out.cuh"
+#include "profile.cuh"
 
 DEV void down_consume(struct worker *w, const struct quad *t) {
     const int first = w->warp % P_DOWN_K_PARTS * (P_DOWN_WARP_K * 8);
@@ -12,6 +13,7 @@ DEV void down_consume(struct worker *w, const struct quad *t) {
     int have = P_GROUP_INTERMEDIATE / 2 - first;
     if (have > P_DOWN_WARP_K * 8) have = P_DOWN_WARP_K * 8;
     gather_pairs(w, gated_words(w) + first, x, P_DOWN_WARP_K * 8, have, WAIT_GATED);
+    profile_layer(w, MARK_DOWN_INPUT);
     phase_product(w, t, PRELOAD(DOWN), x, w->s->part[1], P_DOWN_WARP_ROWS, P_DOWN_WARP_K, P_DOWN_K_PARTS);
     parts_done(w);
 }
