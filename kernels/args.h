@@ -82,4 +82,14 @@ struct decode_args {
     struct tape_shape tape_shape; /* for the embedding look-up */
 };
 
+/* One block of rows of one matrix, on its way from a staging buffer into the tapes. */
+struct wind_args {
+    unsigned char *tape;
+    const unsigned short *rows; /* bf16 [n_rows, columns] */
+    int phase, layer;           /* enum tape_phase; the head's layer is 0 */
+    int first_row;              /* counted through the phase's matrices: q, k, v; gate, up */
+    int n_rows, columns;
+    struct tape_shape shape;
+};
+
 #endif
