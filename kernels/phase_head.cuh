@@ -44,7 +44,7 @@ DEV void head_unit(struct worker *w, int q, float (*d)[4]) {
 #pragma unroll 8
 #endif
     for (int k = 0; k < P_HEAD_UNIT; k++)
-        tile_mma(d[k & 1], *(const struct quad *)(tiles + k * TILE_BYTES), x[k * 8], x[k * 8 + 1]);
+        tile_product(d[k & 1], *(const struct quad *)(tiles + k * TILE_BYTES), x[k * 8], x[k * 8 + 1]);
 }
 
 DEV void head_wait(struct worker *w) {
@@ -81,13 +81,15 @@ DEV void head_consume(struct worker *w, float scale, float *logits) {
             head_release(w);
             slots_skip(w, HEAD_ROW_SLOTS - before);
         }
+        d[0][0] += d[1][0], d[0][2] += d[1][2];
+        tile_product_end(d[0]);
         if (mine && w->lane % 4 == 0) {
             const int row = ((first + w->warp) * P_SMS + w->block) * TILE_ROWS + w->lane / 4;
             UNROLL
             for (int i = 0; i < 2; i++) {
                 const int id = row + 8 * i;
                 if (id >= M_VOCAB) continue;
-                float logit = (d[0][2 * i] + d[1][2 * i]) * scale;
+                float logit = d[0][2 * i] * scale;
                 if (logits) plain_store32((u32 *)logits + id, float_bits(logit));
                 if (a->sampling.adjust) logit = pick_adjust(a, id, logit);
                 best_offer(&best, logit, (u32)id);

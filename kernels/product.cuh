@@ -28,7 +28,7 @@ DEV void product(float (*d)[4], const struct quad *t, const u32 *x, int lane, in
             b0 = shuffle(x[k / 4], k % 4 * 8 + (lane & 3));
             b1 = shuffle(x[k / 4], k % 4 * 8 + 4 + (lane & 3));
         }
-        tile_mma(d[warp_rows == 1 ? k & 1 : r], t[i - first], b0, b1);
+        tile_product(d[warp_rows == 1 ? k & 1 : r], t[i - first], b0, b1);
     }
 }
 
@@ -48,14 +48,17 @@ DEV void phase_product(struct worker *w, const struct quad *t, int preload, cons
         tiles_take(w, more, n);
         product(d, more, x, w->lane, i, n, warp_rows);
     }
+    if (warp_rows == 1) d[0][0] += d[1][0], d[0][2] += d[1][2];
+    UNROLL
+    for (int r = 0; r < warp_rows; r++)
+        tile_product_end(d[r]);
     if (w->lane % 4 == 0) {
         const int row = w->warp / k_parts * warp_rows * TILE_ROWS + w->lane / 4;
         float *p = part + row * PART_STRIDE(k_parts) + w->warp % k_parts;
         UNROLL
         for (int r = 0; r < warp_rows; r++) {
-            const float *other = d[warp_rows == 1 ? 1 : r];
-            p[r * TILE_ROWS * PART_STRIDE(k_parts)] = warp_rows == 1 ? d[0][0] + other[0] : d[r][0];
-            p[(r * TILE_ROWS + 8) * PART_STRIDE(k_parts)] = warp_rows == 1 ? d[0][2] + other[2] : d[r][2];
+            p[r * TILE_ROWS * PART_STRIDE(k_parts)] = d[r][0];
+            p[(r * TILE_ROWS + 8) * PART_STRIDE(k_parts)] = d[r][2];
         }
     }
 }

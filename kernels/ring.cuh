@@ -69,15 +69,18 @@ struct weight_stream {
     int flying, cap, first_lap;
 };
 
+/* All lanes of a producer warp go the same way. */
+DEV int fill_all(int yes) { return FILL_LANES == 1 ? yes : warp_all(yes); }
+
 /* Waits for a barrier; 0: the launch is over, stop. */
 DEV int stream_wait(struct worker *w, smem bar, u32 parity) {
     const smem end = smem_of(&w->s->end);
     u32 polls = 0;
     NO_UNROLL
-    while (!mbar_test(bar, parity)) {
+    while (!fill_all(mbar_test(bar, parity))) {
         if (++polls % 64) continue;
-        if (shared_load(end)) return 0;
-        if (polls % 16384 == 0 && plain_load32(w->a->abort)) w->dead = 1;
+        if (!fill_all(!shared_load(end))) return 0;
+        if (polls % 16384 == 0 && !fill_all(!plain_load32(w->a->abort))) w->dead = 1;
         if (w->dead) return 0;
     }
     return 1;

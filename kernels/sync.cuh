@@ -96,21 +96,30 @@ DEV void mbar_arrive(smem bar) {
 /* Whether the phase of this parity is complete; acquires what the arrivals released. */
 DEV int mbar_test(smem bar, u32 parity) {
     u32 ok;
-#if G_COPY == 2
     asm volatile(
         "{ .reg .pred p; mbarrier.test_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
         : "=r"(ok)
         : "r"(bar), "r"(parity)
         : "memory");
     return (int)ok;
-#else
-    /* sm_80 tests by token: a token made from the current state, complemented where the parity says
-     * so, is not portable; phases are counted beside the barrier instead. */
-#error "filled in by the sm_80 path"
-#endif
 }
+#else
+/* sm_75 has none: arrivals are counted in the low half, the count of a phase lies in the high one. */
+DEV void mbar_init(u64 *bar, int count) { *(volatile u64 *)bar = (u64)count << 32; }
+DEV void mbar_init_done(void) {}
+DEV void mbar_arrive(smem bar) {
+    asm volatile("fence.acq_rel.cta; red.shared.add.u32 [%0], 1;" ::"r"(bar) : "memory");
+}
+DEV int mbar_test(smem bar, u32 parity) {
+    const u32 count = shared_load(bar + 4), done = shared_load(bar) / count;
+    asm volatile("fence.acq_rel.cta;" ::: "memory");
+    return (done & 1) != parity;
+}
+#endif
+
 /* The same; may put the thread to sleep for a while. */
 DEV int mbar_try(smem bar, u32 parity) {
+#if G_COPY == 2
     u32 ok;
     asm volatile(
         "{ .reg .pred p; mbarrier.try_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
@@ -118,20 +127,18 @@ DEV int mbar_try(smem bar, u32 parity) {
         : "r"(bar), "r"(parity)
         : "memory");
     return (int)ok;
-}
+#else
+    return mbar_test(bar, parity);
 #endif
+}
 
 /* ---- copies to shared memory ---- */
 
-/* Lanes of the producer warp that call ring_fill together. */
-#if G_COPY == 2
-enum { FILL_LANES = 1 };
-#else
-enum { FILL_LANES = 32 };
-#endif
+/* Lanes of a producer warp that call ring_fill together. */
+enum { FILL_LANES = G_COPY == 2 ? 1 : 32 };
 
 /* Copies `bytes` (a multiple of 16, or 0) from global memory, then completes one phase of the
- * barrier, which was made for FILL_LANES arrivals. */
+ * barrier, which was made for FILL_LANES arrivals. Past L1, which does not see other SMs' stores. */
 DEV void ring_fill(smem dst, const void *src, u32 bytes, smem bar) {
 #if G_COPY == 2
     asm volatile("{ .reg .b64 t; mbarrier.arrive.expect_tx.shared.b64 t, [%0], %1; }" ::"r"(bar),
@@ -142,6 +149,25 @@ DEV void ring_fill(smem dst, const void *src, u32 bytes, smem bar) {
                      "[%1], %2, [%3];" ::"r"(dst),
                      "l"(src), "r"(bytes), "r"(bar)
                      : "memory");
+#elif G_COPY == 1
+    _Pragma("unroll 4")
+    for (u32 i = threadIdx.x % 32 * 16; i < bytes; i += 512)
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(dst + i),
+                     "l"((const u8 *)src + i)
+                     : "memory");
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(bar) : "memory");
+#else
+    _Pragma("unroll 8")
+    for (u32 i = threadIdx.x % 32 * 16; i < bytes; i += 512) {
+        struct quad v;
+        asm volatile("ld.global.cg.v4.u32 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                     : "l"((const u8 *)src + i));
+        asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(dst + i), "r"(v.x), "r"(v.y),
+                     "r"(v.z), "r"(v.w)
+                     : "memory");
+    }
+    mbar_arrive(bar);
 #endif
 }
 
@@ -215,6 +241,7 @@ DEV void plain_add32(u32 *p, u32 v) { (void)atomicAdd(p, v); }
 
 /* ---- products ---- */
 
+#if G_COPY >= 1
 /* d += A B: A one tile, B 16 by 8 (column lane / 4, rows 2 (lane % 4) and +1 in b0, +8 and +9 in
  * b1), d rows lane / 4 and +8, columns 2 (lane % 4) and +1: d[0], d[1], d[2], d[3]. */
 DEV void tile_mma(float d[4], struct quad a, u32 b0, u32 b1) {
@@ -223,12 +250,36 @@ DEV void tile_mma(float d[4], struct quad a, u32 b0, u32 b1) {
                  : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
                  : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b0), "r"(b1));
 }
-
 DEV u32 bf16_pair(float low, float high) {
     u32 r;
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
     return r;
 }
+#else
+DEV float pair_dot(float sum, u32 a, u32 b) {
+    return fmaf(bf16_high(a), bf16_high(b), fmaf(bf16_low(a), bf16_low(b), sum));
+}
+/* Each lane fetches the four lanes' shares of its rows and of its two columns. */
+DEV void tile_mma(float d[4], struct quad a, u32 b0, u32 b1) {
+    const int lane = (int)(threadIdx.x % 32), row = lane & ~3, column = lane % 4 * 8;
+    UNROLL
+    for (int j = 0; j < 4; j++) {
+        const u32 x = shuffle(a.x, row + j), y = shuffle(a.y, row + j);
+        const u32 z = shuffle(a.z, row + j), w = shuffle(a.w, row + j);
+        UNROLL
+        for (int c = 0; c < 2; c++) {
+            const u32 p = shuffle(b0, column + 4 * c + j), q = shuffle(b1, column + 4 * c + j);
+            d[c] = pair_dot(pair_dot(d[c], x, p), z, q);
+            d[2 + c] = pair_dot(pair_dot(d[2 + c], y, p), w, q);
+        }
+    }
+}
+DEV u32 bf16_round(float x) {
+    const u32 bits = float_bits(x);
+    return x != x ? bits >> 16 | 0x40u : (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
+}
+DEV u32 bf16_pair(float low, float high) { return bf16_round(low) | bf16_round(high) << 16; }
+#endif
 
 DEV float exp2_approx(float x) {
     float y;
@@ -264,6 +315,26 @@ DEV float xor_max(float v, int from, int to) {
         v = max_float(v, shuffle_xor_float(v, i));
     return v;
 }
+
+/* A tile times one vector, whose pairs every column repeats (b0, b1 depend on lane % 4 alone): rows
+ * lane / 4 and + 8 in d[0] and d[2], complete after tile_product_end. */
+#if defined(REEL_SIM) || G_COPY == 0
+DEV float tile_share(float sum, u32 a, u32 b, u32 c, u32 d) {
+    return sum + ((bf16_low(a) * bf16_low(b) + bf16_high(a) * bf16_high(b)) +
+                  (bf16_low(c) * bf16_low(d) + bf16_high(c) * bf16_high(d)));
+}
+DEV void tile_product(float d[4], struct quad a, u32 b0, u32 b1) {
+    d[0] = tile_share(d[0], a.x, b0, a.z, b1);
+    d[2] = tile_share(d[2], a.y, b0, a.w, b1);
+}
+DEV void tile_product_end(float d[4]) {
+    d[0] = xor_sum(d[0], 1, 4);
+    d[2] = xor_sum(d[2], 1, 4);
+}
+#else
+DEV void tile_product(float d[4], struct quad a, u32 b0, u32 b1) { tile_mma(d, a, b0, b1); }
+DEV void tile_product_end(float d[4]) { (void)d; }
+#endif
 
 /* An exchange word: payload low, epoch high; or 48 bits of payload and 16 of epoch. */
 DEV u64 word_make(u32 payload, u32 epoch) { return (u64)epoch << 32 | payload; }
