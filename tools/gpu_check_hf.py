@@ -1,0 +1,150 @@
+"""Logits and greedy ids of Hugging Face transformers, and how far reel's may be from them."""
+import math
+
+import numpy as np
+import torch
+import transformers
+
+BOUND = 1.25  # times the error of transformers' own bf16 run, at every position
+TIE_ULPS = 2
+CHUNK = 512  # positions transformers evaluates at a time
+ROWS = 64    # rows of logits compared at a time
+
+torch.backends.cuda.matmul.allow_tf32 = False
+torch.backends.cudnn.allow_tf32 = False
+transformers.utils.logging.set_verbosity_error()
+
+
+def load(folder, dtype, device, attention="sdpa"):
+    model = transformers.AutoModelForCausalLM.from_pretrained(
+        folder, dtype=dtype, attn_implementation=attention)
+    return model.to(device).eval()
+
+
+class Hidden:
+    """The final hidden states of a run at the wanted positions; rows of logits on demand."""
+
+    @torch.inference_mode()
+    def __init__(self, model, ids, positions):
+        self.head, self.place = model.lm_head, {p: i for i, p in enumerate(positions)}
+        device, cache, rows = self.head.weight.device, transformers.DynamicCache(), []
+        tokens, wanted = torch.tensor(np.asarray(ids, np.int64), device=device), np.array(positions)
+        for start in range(0, int(wanted.max()) + 1, CHUNK):
+            piece = tokens[None, start : start + CHUNK]
+            out = model.model(input_ids=piece, past_key_values=cache, use_cache=True)
+            here = wanted[(wanted >= start) & (wanted < start + CHUNK)] - start
+            if len(here):
+                rows.append(out.last_hidden_state[0, torch.tensor(here, device=device)])
+        self.rows = torch.cat(rows)
+
+    @torch.inference_mode()
+    def logits(self, positions):
+        """f32 [len(positions), vocab]"""
+        at = [self.place[p] for p in positions]
+        return self.head(self.rows[at]).float()
+
+
+def runs(folder, ids, positions, device):
+    """Exact run, and the bf16 runs under both attentions."""
+    out = []
+    for dtype, attention in ((torch.float32, "sdpa"), (torch.bfloat16, "sdpa"),
+                             (torch.bfloat16, "eager")):
+        model = load(folder, dtype, device, attention)
+        out.append(Hidden(model, ids, positions))
+    return out
+
+
+class Errors:
+    """Of logits against the exact run: per position, as ratios to the bf16 runs' (the larger of the
+    two attentions')."""
+
+    def __init__(self, exact, *rounded):
+        self.exact, self.rounded = exact, rounded
+        self.positions, self.rms, self.max, self.agree = [], [], [], 0
+
+    @torch.inference_mode()
+    def add(self, positions, logits):
+        for at in range(0, len(positions), ROWS):
+            part = positions[at : at + ROWS]
+            exact = self.exact.logits(part)
+            made = torch.tensor(logits[at : at + ROWS], device=exact.device)
+            rms, largest = self.of(made, exact)
+            theirs = [self.of(run.logits(part), exact) for run in self.rounded]
+            self.rms += (rms / torch.stack([t[0] for t in theirs]).amax(0)).tolist()
+            self.max += (largest / torch.stack([t[1] for t in theirs]).amax(0)).tolist()
+            self.agree += int((made.argmax(1) == exact.argmax(1)).sum())
+            self.positions += list(part)
+
+    @staticmethod
+    def of(made, exact):
+        error = (made - exact).double()
+        return error.square().mean(1).sqrt(), error.abs().amax(1)
+
+    def verdict(self):
+        """(fine, words, figures)"""
+        rms, largest = np.array(self.rms), np.array(self.max)
+        above = int((~(rms <= BOUND)).sum()), int((~(largest <= BOUND)).sum())  # NaN is above
+        figures = {
+            "positions": len(rms), "rms_worst": float(rms.max()), "rms_mean": float(rms.mean()),
+            "max_worst": float(largest.max()), "max_mean": float(largest.mean()),
+            "rms_above": above[0], "max_above": above[1], "same_winner": self.agree,
+            "rms_worst_at": self.positions[int(rms.argmax())],
+            "max_worst_at": self.positions[int(largest.argmax())],
+        }
+        words = ("{positions} positions: rms {rms_mean:.2f} on average, {rms_worst:.2f} at worst "
+                 "(at {rms_worst_at}); max {max_mean:.2f}, {max_worst:.2f} (at {max_worst_at}); "
+                 "same winner at {same_winner}").format(**figures)
+        if sum(above):
+            words += f"; above {BOUND}: rms {above[0]}, max {above[1]} positions"
+        return sum(above) == 0, words, figures
+
+
+def ulp(x):
+    """Spacing of bf16 values around x."""
+    return math.ldexp(1.0, math.frexp(x)[1] - 8)
+
+
+class Greedy:
+    """Judges greedy ids against an exact model under the tie rule."""
+
+    def __init__(self, folder, device):
+        self.model = load(folder, torch.float32, device)
+        self.device = device
+        self.n_ids = self.n_ties = 0
+        self.unexplained = []
+
+    @torch.inference_mode()
+    def judge(self, prompt, make, n_tokens, name=""):
+        """make(ids, n) continues ids by n greedy ones. After a tie it goes on with the model's."""
+        ids = list(prompt)
+        while len(ids) < len(prompt) + n_tokens:
+            n = len(prompt) + n_tokens - len(ids)
+            made = make(ids, n)
+            if len(made) != n:
+                self.unexplained.append(f"{name}: {len(made)} of {n} ids were made")
+                return ids
+            tokens = torch.tensor([ids + made], device=self.device)
+            logits = self.model(tokens).logits[0, len(ids) - 1 : -1].float()
+            differs = (logits.argmax(1).cpu() != torch.tensor(made)).nonzero()
+            same = int(differs[0]) if len(differs) else n
+            self.n_ids += same
+            ids += made[:same]
+            if same < n:
+                ids.append(self.settle(logits[same], made[same], f"{name} position {len(ids)}"))
+        return ids
+
+    def settle(self, logits, found, where):
+        wanted = int(logits.argmax())
+        best = float(logits[wanted])
+        gap = (best - float(logits[found])) / ulp(best)
+        self.n_ids += 1
+        if gap <= TIE_ULPS:
+            self.n_ties += 1
+        else:
+            self.unexplained.append(f"{where}: {found} for {wanted}, {gap:.1f} ulp below")
+        return wanted
+
+    def verdict(self):
+        words = f"{self.n_ids} ids, {self.n_ties} ties, {len(self.unexplained)} unexplained"
+        figures = {"ids": self.n_ids, "ties": self.n_ties, "unexplained": self.unexplained}
+        return not self.unexplained, "; ".join([words, *self.unexplained[:3]]), figures

@@ -1,0 +1,32 @@
+#!/bin/bash
+# Puts what a GPU machine needs to run this tree's reel without building it into build/gpu:
+#   bin/reel    without the embedded demo model (models/demo is in the tree), curl and libedit
+#   lib/        libreel.so and the libraries that it wants and that a plain machine may lack
+#   commit      the commit it was built from
+# usage: tools/gpu_pack.sh [MODEL.gguf [PARTS]]
+# A GGUF file is cut into build/gpu-part1, build/gpu-part2, ... for copying in several goes.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+pack=build/gpu work=build/gpu-work
+rm -rf "$pack"
+mkdir -p "$pack/bin" "$pack/lib" "$work/gen" "$work/none"
+tools/embed_demo.sh "$work/none" >"$work/gen/demo_files.c.new"
+cmp -s "$work/gen/demo_files.c.new" "$work/gen/demo_files.c" || cp "$work/gen/demo_files.c.new" "$work/gen/demo_files.c"
+touch "$work/gen/demo_files.c" # newer than models/demo, so that make leaves it alone
+make -s -j"$(nproc)" MINIMAL=1 B="$work" "$work/reel" "$work/libreel.so" >/dev/null
+strip -o "$pack/bin/reel" "$work/reel"
+strip --strip-unneeded -o "$pack/lib/libreel.so" "$work/libreel.so"
+for name in utf8proc jansson nettle; do
+    path=$(ldd "$work/libreel.so" | sed -n "s|.*lib$name[^ ]* => \([^ ]*\) .*|\1|p")
+    cp -L "$path" "$pack/lib/"
+done
+git describe --always --dirty >"$pack/commit"
+if [ $# -gt 0 ]; then
+    rm -rf build/gpu-part*
+    sha256sum <"$1" >"$pack/gguf.sha256"
+    split -n "${2:-3}" --numeric-suffixes=1 -a 1 "$1" build/gpu-part
+    for part in build/gpu-part?; do
+        mv "$part" "$part.tmp" && mkdir "$part" && mv "$part.tmp" "$part/$(basename "$part")"
+    done
+fi
+du -sh build/gpu build/gpu-part* 2>/dev/null || true
