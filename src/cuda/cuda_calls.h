@@ -112,6 +112,8 @@ struct nvrtc_calls {
 enum {
     CU_ERROR_INVALID_VALUE = 1,
     CU_ERROR_OUT_OF_MEMORY = 2,
+    CU_ERROR_STUB_LIBRARY = 34,
+    CU_ERROR_DEVICES_UNAVAILABLE = 46,
     CU_ERROR_NO_DEVICE = 100,
     CU_ERROR_INVALID_IMAGE = 200,
     CU_ERROR_NO_BINARY_FOR_GPU = 209,
@@ -128,13 +130,15 @@ enum {
     CU_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE = 720,
     CU_ERROR_NOT_PERMITTED = 800,
     CU_ERROR_NOT_SUPPORTED = 801,
-    CU_ERROR_SYSTEM_DRIVER_MISMATCH = 803
+    CU_ERROR_SYSTEM_NOT_READY = 802,
+    CU_ERROR_SYSTEM_DRIVER_MISMATCH = 803,
+    CU_ERROR_UNKNOWN = 999
 };
 
 enum cu_device_attribute {
     CU_DEVICE_MAX_THREADS_PER_BLOCK = 1,
     CU_DEVICE_SM_COUNT = 16,
-    CU_DEVICE_COMPUTE_MODE = 20, /* 2: prohibited, 3: one process only */
+    CU_DEVICE_COMPUTE_MODE = 20,
     CU_DEVICE_MAJOR = 75,
     CU_DEVICE_MINOR = 76,
     CU_DEVICE_REGISTERS_PER_SM = 82,
@@ -142,6 +146,8 @@ enum cu_device_attribute {
     CU_DEVICE_SHARED_OPTIN = 97,
     CU_DEVICE_READ_ONLY_REGISTER = 113 /* maps without write permission can be registered */
 };
+
+enum { CU_MODE_PROHIBITED = 2 };
 
 enum cu_function_attribute {
     CU_FUNCTION_MAX_THREADS = 0,

@@ -44,6 +44,10 @@ struct cuda_gpu_facts {
 enum reel_status cuda_gpu_facts(struct cuda_gpu_facts *facts, const struct cuda_driver *driver,
                                 int index, struct reel_error *err);
 
+/* Why reel cannot use such a GPU, with REEL_E_UNSUPPORTED, or REEL_OK. */
+enum reel_status cuda_gpu_check(const struct cuda_gpu_facts *facts, int index,
+                                struct reel_error *err);
+
 struct cuda_gpu {
     const struct cuda_driver *driver; /* borrowed */
     int index;                        /* N of "gpu:N" */

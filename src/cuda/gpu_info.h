@@ -10,9 +10,8 @@
 /* The planner's view of a GPU. */
 void gpu_limits_fill(struct gpu_limits *limits, const struct cuda_gpu_facts *facts);
 
-/* Which GPU "auto", "gpu" or "gpu:N" means. *index = -1: none that can be used, and err says why
- * (no driver, no GPU, too old, no NVRTC); the status is that of the reason. Other texts are
- * REEL_E_ARGUMENT. Opens and closes the driver: no context is made. */
+/* Which GPU "auto", "gpu" (the first that can be used) or "gpu:N" means. Anything but REEL_OK says
+ * why none can: no driver, no GPU, too old, no NVRTC, no such number. No context is made. */
 enum reel_status gpu_choose(int *index, const char *device, const char *cuda_dir,
                             struct reel_error *err);
 

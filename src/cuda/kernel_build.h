@@ -2,6 +2,7 @@
 #ifndef REEL_CUDA_KERNEL_BUILD_H
 #define REEL_CUDA_KERNEL_BUILD_H
 
+#include "base/sha256.h"
 #include "cuda/kernel_sources.h"
 #include "cuda/nvrtc.h"
 
@@ -10,8 +11,8 @@ struct kernel_build {
     const struct kernel_source *sources; /* [n_sources]: the program and all it includes */
     int n_sources;
     const char *program;   /* which of them is compiled: "decode.cu" */
-    const char *constants; /* "NAME=value" a line, from plan_constants */
-    int compute;           /* target: 90 */
+    const char *constants; /* "NAME=value" a line, from plan_constants; NULL: none */
+    int compute;           /* target: 90, at most the GPU's; 0: the GPU's */
     int gpu_compute;    /* the GPU's: where it is newer than the target by a major version, PTX is
                            made instead of machine code, and the driver translates it */
     int driver_version; /* 13000 is 13.0 */
@@ -26,8 +27,9 @@ struct kernel_image {
     void *bytes; /* for cuda_module_load; PTX is terminated by a zero */
     size_t n_bytes;
     bool from_cache;
-    double compile_s; /* 0 from the cache */
-    char key[65];     /* SHA-256 of everything the image depends on */
+    double compile_s;     /* 0 from the cache */
+    char key[SHA256_HEX]; /* of everything the image depends on */
+    char *log;            /* what the compiler said (warnings); NULL: nothing, or from the cache */
 };
 
 /* What does not compile is REEL_E_DEVICE with the first lines of the compiler's log and, when there

@@ -5,6 +5,9 @@
 #include "base/error.h"
 
 struct nvml_device;
+struct nvml_memory {
+    unsigned long long total, free, used;
+};
 
 struct nvml {
     void *library;
@@ -12,7 +15,9 @@ struct nvml {
     int (*shutdown)(void);
     int (*read_energy)(struct nvml_device *device, unsigned long long *mj);
     int (*read_power)(struct nvml_device *device, unsigned *mw);
+    int (*read_memory)(struct nvml_device *device, struct nvml_memory *memory);
     const char *(*error_text)(int error);
+    char driver[80]; /* "580.82.07" */
 };
 
 /* Opens libnvidia-ml.so.1 (`folder` as in cuda_driver_open) and finds the GPU by its UUID.
@@ -26,5 +31,8 @@ void nvml_close(struct nvml *nvml);
  * (older than Volta). */
 enum reel_status nvml_energy(const struct nvml *nvml, uint64_t *mj, struct reel_error *err);
 enum reel_status nvml_power(const struct nvml *nvml, double *w, struct reel_error *err);
+/* What a program could take now, without making a context. */
+enum reel_status nvml_memory_free(const struct nvml *nvml, uint64_t *n_bytes,
+                                  struct reel_error *err);
 
 #endif

@@ -8,6 +8,10 @@
 struct nvrtc {
     void *library;
     struct nvrtc_calls call; /* all set */
+    /* From 12.8 on, else NULL: the compiler asks `asked` now and then and gives up when it
+     * returns 1. */
+    int (*set_flow)(struct nvrtc_program *program, int (*asked)(void *payload, void *reserved),
+                    void *payload);
     int major, minor;
     char path[256]; /* where it was found */
 };
@@ -19,5 +23,11 @@ enum reel_status nvrtc_open(struct nvrtc *nvrtc, const char *folder, int driver_
                             struct reel_error *err);
 /* Accepts a zeroed or closed one. */
 void nvrtc_close(struct nvrtc *nvrtc);
+
+/* Whether it makes machine code for this compute capability (90). */
+enum reel_status nvrtc_check_target(const struct nvrtc *nvrtc, int compute, struct reel_error *err);
+
+/* What an error number of NVRTC means and what to do. */
+const char *nvrtc_error_text(int error);
 
 #endif
