@@ -75,7 +75,7 @@ ifneq ($(ARCH),aarch64)
 LIB_SRC := $(filter-out $(ARM_ONLY),$(LIB_SRC))
 endif
 CLI_SRC := $(wildcard src/cli/*.c)
-LIB_OBJ := $(LIB_SRC:%.c=$(B)/%.o)
+LIB_OBJ := $(LIB_SRC:%.c=$(B)/%.o) $(B)/gen/kernel_sources.o
 CLI_OBJ := $(CLI_SRC:%.c=$(B)/%.o) $(B)/gen/demo_files.o
 TEST_SRC := $(wildcard tests/unit/test_*.c tests/golden/test_*.c tests/failure/test_*.c tests/cli/test_*.c)
 FUZZ_SRC := $(wildcard tests/fuzz/fuzz_*.c)
@@ -114,6 +114,15 @@ $(B)/gen/demo_files.c: tools/embed_demo.sh $(wildcard models/demo/*)
 	@mkdir -p $(@D)
 	@tools/embed_demo.sh models/demo >$@
 $(B)/gen/demo_files.o: $(B)/gen/demo_files.c
+	$(call say,CC)
+	$(Q)$(CC) $(ALL_CFLAGS) -c $< -o $@
+
+# So do the kernels' sources: they are compiled at run time.
+KERNEL_SRC := $(wildcard kernels/*.cu kernels/*.cuh kernels/*.h)
+$(B)/gen/kernel_sources.c: tools/embed_kernels.sh $(KERNEL_SRC)
+	@mkdir -p $(@D)
+	@tools/embed_kernels.sh kernels >$@
+$(B)/gen/kernel_sources.o: $(B)/gen/kernel_sources.c
 	$(call say,CC)
 	$(Q)$(CC) $(ALL_CFLAGS) -c $< -o $@
 

@@ -7,4 +7,8 @@ struct kernel_source {
     const char *text; /* terminated */
 };
 
+/* Written by tools/embed_kernels.sh. */
+extern const struct kernel_source kernel_sources[];
+extern const int n_kernel_sources;
+
 #endif

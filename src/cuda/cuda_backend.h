@@ -1,0 +1,180 @@
+/* The GPU as a backend: what its parts share.
+ *
+ *   cuda_backend.c  opening, memory plan, kernels
+ *   cuda_load.c     weights from the file into the tapes
+ *   cuda_launch.c   one launch of the decode kernel: epochs, waiting, faults
+ *   cuda_eval.c     given positions, and decoding many tokens
+ *   cuda_state.c    a session's memory: KV cache and what launches need
+ *
+ * Everything of a device is ordered by one stream, the context's default one (NULL): launches of
+ * all sessions, of all models and of all threads of a process come one after the other, and so do
+ * copies of what they wrote. A kernel that needs every SM for itself must not meet another one half
+ * resident. */
+#ifndef REEL_CUDA_CUDA_BACKEND_H
+#define REEL_CUDA_CUDA_BACKEND_H
+
+#include "cuda/driver.h"
+#include "cuda/nvrtc.h"
+#include "cuda/tuning.h"
+#include "kernels/args.h"
+#include "plan/plan.h"
+#include "runtime/backend.h"
+
+#include <pthread.h>
+
+enum { KV_PIECE_POSITIONS = 16 };
+
+/* What opening cost, in milliseconds. */
+struct cuda_open_times {
+    double driver, compile, memory, load;
+    bool kernels_cached;
+};
+
+struct backend {
+    const struct model *model;
+    struct cuda_tuning tuning;
+    struct cuda_driver driver;
+    struct cuda_gpu gpu;
+    struct plan plan;
+    struct cu_module *module;
+    struct cuda_function decode;
+    struct cuda_open_times times;
+
+    cu_address tape, embedding; /* embedding: 0 when tied */
+    cu_address norms, qk_norms, rope;
+    cu_address words;
+    struct cu_stream *rescue; /* waits for nothing: reaches the device while a launch hangs */
+    unsigned *one;            /* pinned: the word that rescue copies */
+
+    pthread_mutex_t mutex; /* guards what follows, and submitting */
+    bool mutex_made;
+    uint32_t epoch;       /* the next launch's first */
+    uint64_t epochs_used; /* since the words were cleared */
+    bool dirty;           /* a launch was aborted: clear the words before the next */
+    int in_flight;        /* launches submitted and not known to be over */
+    double token_ms;      /* of recent launches */
+    bool lost;            /* the context is: a kernel hung or failed */
+    bool hung;            /* lost with a kernel that does not end: nothing can be given back,
+                             the calls would never return */
+    char lost_why[200];
+};
+
+/* Host memory that the device sees, of one session. */
+struct cuda_mapped {
+    struct decode_mailbox *mailbox;
+    int32_t *id;    /* of a launch that begins with one */
+    unsigned *seen; /* [vocab] */
+    float *bias;    /* [vocab] */
+    float *logits;  /* [vocab] */
+};
+
+struct backend_state {
+    struct backend *backend;
+    int max_positions;
+    int n_positions; /* evaluated so far */
+    int kv_pieces;   /* of each layer and head */
+    cu_address kv;
+
+    void *host; /* holds all of `mapped` */
+    cu_address host_address;
+    struct cuda_mapped mapped;
+    cu_address abort;
+    cu_address ids;        /* i32 [CUDA_MAX_GIVEN] */
+    cu_address embeddings; /* f32 [CUDA_MAX_EMBEDDINGS, hidden], taken on first use */
+    cu_address out;        /* f32 [out_floats]: logits or hidden states of a launch */
+    size_t out_floats;
+    cu_address seen, bias; /* taken on first use */
+    cu_address profile;    /* u32 [tuning.profile][SMs][stamps], or 0 */
+    int profiled_tokens;   /* of the last launch */
+};
+
+/* Given tokens of one launch at most. */
+enum { CUDA_MAX_GIVEN = 256, CUDA_MAX_EMBEDDINGS = 64 };
+
+/* ---- cuda_load.c ---- */
+
+/* Winds all weights into b->tape, which is cleared, and fills b->embedding. */
+enum reel_status cuda_load(struct backend *b, const struct backend_options *options,
+                           struct cu_module *wind_module, struct reel_error *err);
+/* Device and pinned bytes that loading takes and gives back. */
+uint64_t cuda_load_bytes(const struct cuda_tuning *tuning);
+
+/* ---- cuda_launch.c ---- */
+
+/* Most tokens a launch may have: about tuning.launch_ms long, and few enough that no 16-bit epoch
+ * comes round between the launch that wrote a word and the one that waits for it. */
+int cuda_launch_tokens(struct backend *b);
+
+/* A launch under way. */
+struct cuda_run {
+    struct backend_state *state;
+    int n_tokens;
+    int n_read;          /* ids taken from the mailbox */
+    double submitted_ms; /* when */
+    double news_ms;      /* when it last showed life */
+    double looked_ms;    /* when the driver was last asked */
+    int ahead;           /* launches that came before */
+    bool over;
+    bool failed;
+};
+
+/* Fills in everything of args that does not depend on what is to be done. */
+void cuda_args_start(const struct backend_state *s, struct decode_args *args);
+
+/* Puts a launch into the device's queue. Only one of a state at a time. */
+enum reel_status cuda_submit(struct cuda_run *run, struct backend_state *s,
+                             struct decode_args *args, struct reel_error *err);
+
+/* The next id, waiting for it; -1 when the launch is over and all its ids have been read. Asks the
+ * launch to stop when *cancel turns true (NULL: never), and goes on. */
+enum reel_status cuda_next_id(struct cuda_run *run, const atomic_bool *cancel, int32_t *id,
+                              struct reel_error *err);
+
+/* Asks the launch to end after the token in hand, or waits for its end; ids not read are dropped.
+ */
+void cuda_stop(struct cuda_run *run);
+enum reel_status cuda_finish(struct cuda_run *run, const atomic_bool *cancel,
+                             struct reel_error *err);
+
+/* REEL_OK, or why nothing can run any more. */
+enum reel_status cuda_alive(struct backend *b, struct reel_error *err);
+/* The context is unusable from now on; `err` says why. Returns its status. */
+enum reel_status cuda_lose(struct backend *b, struct reel_error *err);
+
+double cuda_now_ms(void);
+
+/* ---- cuda_fault.c ---- */
+
+/* What a wait that gave up was waiting for, in words. */
+enum reel_status cuda_describe_fault(const struct backend_state *s, struct reel_error *err);
+
+/* ---- cuda_eval.c ---- */
+
+enum reel_status cuda_eval(struct backend_state *s, const struct backend_eval *eval,
+                           struct reel_error *err);
+enum reel_status cuda_decode(struct backend_state *s, const struct backend_decode *decode,
+                             struct reel_error *err);
+
+/* ---- cuda_state.c ---- */
+
+enum reel_status cuda_state_open(struct backend_state **out, struct backend *b, int max_positions,
+                                 struct reel_error *err);
+void cuda_state_close(struct backend_state *s);
+uint64_t cuda_state_fixed_bytes(const struct backend *b);
+size_t cuda_save_bytes(const struct backend_state *s, int n);
+enum reel_status cuda_save(const struct backend_state *s, int n, void *bytes,
+                           struct reel_error *err);
+enum reel_status cuda_restore(struct backend_state *s, int n, const void *bytes, size_t n_bytes,
+                              struct reel_error *err);
+enum reel_status cuda_copy_state(struct backend_state *dst, const struct backend_state *src, int n,
+                                 struct reel_error *err);
+
+/* The device address of something inside s->host. */
+static inline cu_address cuda_mapped_address(const struct backend_state *s, const void *p) {
+    return s->host_address + (cu_address)((const char *)p - (const char *)s->host);
+}
+
+/* An address as the pointer that kernels take. */
+static inline void *cuda_pointer(cu_address address) { return (void *)(uintptr_t)address; }
+
+#endif

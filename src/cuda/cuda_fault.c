@@ -1,0 +1,41 @@
+/* A kernel's fault report in words. */
+#include "cuda/cuda_backend.h"
+
+#include <stdio.h>
+
+/* In the order of enum wait_kind (kernels/prelude.cuh). */
+static const char *const wait_names[] = {
+    "nothing",
+    "a slot of the weight ring",
+    "room in the weight ring",
+    "a slot of the K/V ring",
+    "room in the K/V ring",
+    "the group's q, k and v",
+    "the group's partial attention",
+    "the sums of the output projection",
+    "the group's gated values",
+    "the sums of the down projection",
+    "the other SMs' best logits",
+    "the other SMs' sampling candidates",
+};
+enum {
+    N_WAITS = (int)(sizeof wait_names / sizeof *wait_names),
+    FIRST_EXCHANGE = 5 /* WAIT_QKV: from here on it is epochs that are compared */
+};
+
+enum reel_status cuda_describe_fault(const struct backend_state *s, struct reel_error *err) {
+    const struct decode_mailbox *m = s->mapped.mailbox;
+    const char *gpu = s->backend->gpu.facts.name;
+    char state[64] = "";
+    if (!__atomic_load_n(&m->fault, __ATOMIC_ACQUIRE))
+        return err_set(err, REEL_E_DEVICE, "%s: the decode kernel ended without saying why", gpu);
+    unsigned kind = m->fault_wait;
+    if (kind >= FIRST_EXCHANGE)
+        snprintf(state, sizeof state, "; epoch %u wanted, %u there", m->fault_want, m->fault_have);
+    return err_set(
+        err, REEL_E_DEVICE,
+        "%s: the decode kernel gave up waiting for %s (token %u of the launch, layer %u, "
+        "block %u, warp %u%s)",
+        gpu, kind < N_WAITS ? wait_names[kind] : "something unknown", m->fault_token,
+        m->fault_layer, m->fault_block, m->fault_warp, state);
+}

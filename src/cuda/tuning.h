@@ -1,0 +1,31 @@
+/* Settings of the GPU's plan and launches that experiments, tests and tuning change: what the text
+ * "key=value,key=value" of reel_model_options.gpu_options says. */
+#ifndef REEL_CUDA_TUNING_H
+#define REEL_CUDA_TUNING_H
+
+#include "plan/plan.h"
+
+struct cuda_tuning {
+    struct plan_options plan;
+    unsigned first_epoch;
+    unsigned patience;    /* failed polls before a wait in a kernel gives up */
+    int lead;             /* ids a launch may be ahead of its reader */
+    int launch_ms;        /* a launch is sized to last about this long */
+    int launch_tokens;    /* and has at most this many tokens; 0: no such limit */
+    int hang_ms;          /* silence after which a launch counts as hung */
+    int spin_us;          /* how long a reader spins for the next id before it sleeps */
+    bool poison;          /* new KV caches and outputs are filled with NaN bytes */
+    int profile;          /* tokens of a launch that leave time stamps; 0: compiled without */
+    int load_threads;     /* that fill staging buffers; 0: by the cores there are */
+    int stage_kb;         /* of one staging buffer */
+    const char *cuda_dir; /* not settable by text: where libcuda and libnvrtc are looked for */
+};
+
+void cuda_tuning_defaults(struct cuda_tuning *tuning);
+
+/* Changes what `text` names (NULL: nothing). An unknown key or a value out of range is
+ * REEL_E_ARGUMENT and names what is allowed. */
+enum reel_status cuda_tuning_parse(struct cuda_tuning *tuning, const char *text,
+                                   struct reel_error *err);
+
+#endif
