@@ -1,0 +1,142 @@
+/* plan_make: of all ways to split a model over a GPU's SMs, the one with the least estimated time
+ * of a token. */
+#include "plan/plan.h"
+
+#include "plan/plan_layout.h"
+
+#include <string.h>
+
+enum { MIN_COMPUTE = 75, MAX_CAP = 1 << 20 };
+
+static enum reel_status refuse_model(const struct model_config *c, struct reel_error *err) {
+    if (c->head_dim % TILE_K)
+        return err_set(err, REEL_E_UNSUPPORTED,
+                       "head_dim %d: the GPU kernels need a multiple of %d", c->head_dim, TILE_K);
+    if (c->hidden % 2)
+        return err_set(err, REEL_E_UNSUPPORTED, "hidden size %d: the GPU kernels need an even one",
+                       c->hidden);
+    if (c->n_kv_heads < 1 || c->n_heads % c->n_kv_heads)
+        return err_set(err, REEL_E_UNSUPPORTED, "%d heads share %d KV heads unevenly", c->n_heads,
+                       c->n_kv_heads);
+    return REEL_OK;
+}
+
+static enum reel_status refuse_gpu(const struct gpu_limits *gpu, const struct plan_options *o,
+                                   struct reel_error *err) {
+    if (gpu->compute < MIN_COMPUTE)
+        return err_set(err, REEL_E_UNSUPPORTED,
+                       "%s has compute capability %d.%d, at least %d.%d is needed", gpu->name,
+                       gpu->compute / 10, gpu->compute % 10, MIN_COMPUTE / 10, MIN_COMPUTE % 10);
+    if (gpu->n_sms < 1)
+        return err_set(err, REEL_E_UNSUPPORTED, "%s has %d SMs", gpu->name, gpu->n_sms);
+    if (o->compute && (o->compute < MIN_COMPUTE || o->compute > gpu->compute))
+        return err_set(err, REEL_E_ARGUMENT,
+                       "compute capability %d cannot be compiled for: %s allows %d to %d",
+                       o->compute, gpu->name, MIN_COMPUTE, gpu->compute);
+    return REEL_OK;
+}
+
+static enum reel_status refuse_range(const char *what, int value, int low, int high,
+                                     struct reel_error *err) {
+    if (value == 0 || (value >= low && value <= high)) return REEL_OK;
+    return err_set(err, REEL_E_ARGUMENT, "%s %d: %d to %d are possible here", what, value, low,
+                   high);
+}
+
+static enum reel_status refuse_wishes(const struct plan_options *o, const struct model_config *c,
+                                      const struct gpu_limits *gpu, struct reel_error *err) {
+    const struct {
+        const char *what;
+        int value, low, high;
+    } ranges[] = {
+        { "groups", o->n_groups, 1, c->n_kv_heads < gpu->n_sms ? c->n_kv_heads : gpu->n_sms },
+        { "SMs a group", o->group_sms, 1, gpu->n_sms / (o->n_groups > 0 ? o->n_groups : 1) },
+        { "warps", o->warps, PLAN_MIN_WARPS, PLAN_MAX_WARPS },
+        { "epilogue warps", o->epilogue_warps, 1, 8 },
+        { "ring slots", o->ring_slots, 1, 64 },
+        { "K/V slots", o->kv_slots, 1, 64 },
+        { "cap in layers", o->cap_layers, 1, MAX_CAP },
+        { "cap in the head", o->cap_head, 1, MAX_CAP },
+        { "cap of K/V", o->cap_kv, 1, MAX_CAP },
+        { "split from", o->split_from, 1, 1 << 30 },
+    };
+    for (size_t i = 0; i < sizeof ranges / sizeof ranges[0]; i++) {
+        enum reel_status status =
+            refuse_range(ranges[i].what, ranges[i].value, ranges[i].low, ranges[i].high, err);
+        if (status != REEL_OK) return status;
+    }
+    if (o->warps % 2)
+        return err_set(err, REEL_E_ARGUMENT, "warps %d: an even number is needed", o->warps);
+    if (o->n_groups && (c->n_kv_heads % o->n_groups || o->n_groups > PLAN_MAX_GROUPS))
+        return err_set(err, REEL_E_ARGUMENT,
+                       "groups %d: %d KV heads need a divisor of theirs, at most %d", o->n_groups,
+                       c->n_kv_heads, PLAN_MAX_GROUPS);
+    return REEL_OK;
+}
+
+/* The best plan so far, and why the last choice with the most SMs that failed did so: it asked for
+ * the least. */
+struct search {
+    const struct model_config *config;
+    const struct gpu_limits *gpu;
+    const struct plan_options *options;
+    struct plan best;
+    double best_us; /* 0: none yet */
+    struct reel_error refused;
+    int refused_sms;
+};
+
+static void consider(struct search *s, const struct plan_choice *choice) {
+    struct plan plan;
+    struct reel_error err = { 0 };
+    if (plan_layout(&plan, s->config, s->gpu, choice, s->options, &err) != REEL_OK) {
+        int sms = choice->n_groups * choice->group_sms;
+        if (sms >= s->refused_sms) s->refused = err, s->refused_sms = sms;
+        return;
+    }
+    double us = plan_estimate_us(&plan);
+    if (s->best_us > 0 && us >= s->best_us) return;
+    s->best = plan;
+    s->best_us = us;
+}
+
+/* Whether a wish, or the planner where there is none, allows the value. */
+static bool allowed(int wish, int value) { return wish == 0 || wish == value; }
+
+static void consider_warps(struct search *s, int n_groups, int group_sms) {
+    for (int warps = PLAN_MAX_WARPS; warps >= PLAN_MIN_WARPS; warps -= 2) {
+        if (!allowed(s->options->warps, warps)) continue;
+        for (int slot_tiles = 2; slot_tiles >= 1; slot_tiles--)
+            consider(s, &(struct plan_choice){ n_groups, group_sms, warps, slot_tiles });
+    }
+}
+
+static void consider_all(struct search *s) {
+    int most = s->config->n_kv_heads < PLAN_MAX_GROUPS ? s->config->n_kv_heads : PLAN_MAX_GROUPS;
+    for (int groups = most; groups >= 1; groups--) {
+        if (s->config->n_kv_heads % groups || !allowed(s->options->n_groups, groups)) continue;
+        for (int sms = s->gpu->n_sms / groups; sms >= 1; sms--)
+            if (allowed(s->options->group_sms, sms)) consider_warps(s, groups, sms);
+    }
+}
+
+enum reel_status plan_make(struct plan *plan, const struct model_config *config,
+                           const struct gpu_limits *gpu, const struct plan_options *options,
+                           struct reel_error *err) {
+    static const struct plan_options none;
+    struct search s = { .config = config, .gpu = gpu, .options = options ? options : &none };
+    enum reel_status status = refuse_model(config, err);
+    if (status == REEL_OK) status = refuse_gpu(gpu, s.options, err);
+    if (status == REEL_OK) status = refuse_wishes(s.options, config, gpu, err);
+    if (status != REEL_OK) return status;
+    consider_all(&s);
+    if (s.best_us > 0) {
+        *plan = s.best;
+        return plan_check(plan, config, false, err);
+    }
+    if (s.refused.status == REEL_OK)
+        return err_set(err, REEL_E_UNSUPPORTED,
+                       "%s: no group of SMs for %d KV heads fits into %d SMs", gpu->name,
+                       config->n_kv_heads, gpu->n_sms);
+    return err_set(err, s.refused.status, "%s", s.refused.text);
+}

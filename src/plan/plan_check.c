@@ -1,0 +1,346 @@
+/* plan_check: a second look at a plan that shares no arithmetic with its making where that can be
+ * avoided. The cheap part proves sizes, limits and that published words are the words read; the
+ * thorough part visits every weight's place. */
+#include "plan/plan_layout.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define REFUSE(...) return err_set(err, REEL_E_MISMATCH, "plan: " __VA_ARGS__)
+
+static const char *const phase_names[TAPE_N_PHASES] = { "qkv", "out", "gate_up", "down", "head" };
+static const char *const exchange_names[PLAN_N_EXCHANGES] = { "qkv",   "attention", "out_sum",
+                                                              "gated", "down_sum",  "best",
+                                                              "pick" };
+
+/* ---- sizes ----------------------------------------------------------------------------------- */
+
+static enum reel_status check_model(const struct plan *p, const struct model_config *c,
+                                    struct reel_error *err) {
+    const struct tape_shape *t = &p->tape;
+    const struct {
+        const char *what;
+        int plan, model;
+    } same[] = {
+        { "hidden size", t->hidden, c->hidden },
+        { "layers", t->n_layers, c->n_layers },
+        { "vocabulary", t->vocab, c->vocab },
+        { "intermediate size", t->intermediate, c->intermediate },
+        { "heads", p->n_heads, c->n_heads },
+        { "KV heads", p->n_kv_heads, c->n_kv_heads },
+        { "head_dim", p->head_dim, c->head_dim },
+        { "q and k norms", p->qk_norm, c->qk_norm },
+        { "tied head", p->tied, c->tied },
+    };
+    for (size_t i = 0; i < sizeof same / sizeof same[0]; i++)
+        if (same[i].plan != same[i].model)
+            REFUSE("%s is %d, the model's is %d", same[i].what, same[i].plan, same[i].model);
+    if (p->rms_eps != c->rms_eps) REFUSE("the norms' epsilon is not the model's");
+    return REEL_OK;
+}
+
+static enum reel_status check_groups(const struct plan *p, struct reel_error *err) {
+    const struct tape_shape *t = &p->tape;
+    if (t->n_groups < 1 || t->n_groups > PLAN_MAX_GROUPS || t->group_sms < 1 ||
+        t->n_sms != t->n_groups * t->group_sms)
+        REFUSE("%d groups of %d SMs are not %d SMs", t->n_groups, t->group_sms, t->n_sms);
+    if (t->n_sms > p->gpu.n_sms)
+        REFUSE("%d SMs are used, %s has %d", t->n_sms, p->gpu.name, p->gpu.n_sms);
+    if (p->group_heads * t->n_groups != p->n_heads ||
+        p->group_kv_heads * t->n_groups != p->n_kv_heads ||
+        t->group_q != p->group_heads * p->head_dim ||
+        t->group_kv != p->group_kv_heads * p->head_dim)
+        REFUSE("%d groups of %d heads and %d KV heads do not make up the model's %d and %d",
+               t->n_groups, p->group_heads, p->group_kv_heads, p->n_heads, p->n_kv_heads);
+    if (t->group_intermediate % 2 || t->group_intermediate < 2 ||
+        (long long)t->group_intermediate * t->n_groups < t->intermediate)
+        REFUSE("%d groups of %d do not cover the intermediate size %d", t->n_groups,
+               t->group_intermediate, t->intermediate);
+    if (t->warps < PLAN_MIN_WARPS || t->warps > PLAN_MAX_WARPS || t->warps % 2)
+        REFUSE("%d consumer warps: an even number from %d to %d is needed", t->warps,
+               PLAN_MIN_WARPS, PLAN_MAX_WARPS);
+    return REEL_OK;
+}
+
+static enum reel_status check_segment(const struct plan *p, int phase, int rows, int k,
+                                      struct reel_error *err) {
+    const struct tape_segment *g = &p->tape.segment[phase];
+    const char *name = phase_names[phase];
+    if (g->rows < 2 || g->rows % 2 || g->warp_rows < 1 || g->warp_k < 1)
+        REFUSE("%s: %d rows a SM: an even number is needed", name, g->rows);
+    if ((long long)g->rows * p->tape.group_sms < rows)
+        REFUSE("%s: %d SMs of %d rows do not make %d", name, p->tape.group_sms, g->rows, rows);
+    if (g->row_parts * g->k_parts != p->tape.warps)
+        REFUSE("%s: %d row parts by %d k parts are not %d warps", name, g->row_parts, g->k_parts,
+               p->tape.warps);
+    if (g->row_parts * g->warp_rows != g->row_tiles || g->row_tiles * TILE_ROWS < g->rows)
+        REFUSE("%s: %d row tiles in %d parts of %d do not hold %d rows", name, g->row_tiles,
+               g->row_parts, g->warp_rows, g->rows);
+    if (g->k_parts * g->warp_k != g->k_tiles || g->k_tiles * TILE_K < k)
+        REFUSE("%s: %d k tiles in %d parts of %d do not hold %d columns", name, g->k_tiles,
+               g->k_parts, g->warp_k, k);
+    if (g->bytes != (unsigned)(g->row_tiles * g->k_tiles) * TILE_BYTES)
+        REFUSE("%s: %u bytes do not hold %d by %d tiles", name, g->bytes, g->row_tiles, g->k_tiles);
+    return REEL_OK;
+}
+
+static enum reel_status check_tape(const struct plan *p, struct reel_error *err) {
+    const struct tape_shape *t = &p->tape;
+    const int rows[] = { t->group_q + 2 * t->group_kv, t->hidden, 2 * t->group_intermediate,
+                         t->hidden };
+    const int k[] = { t->hidden, t->group_q, t->hidden, t->group_intermediate };
+    unsigned offset = 0;
+    for (int i = 0; i < TAPE_HEAD; i++) {
+        enum reel_status status = check_segment(p, i, rows[i], k[i], err);
+        if (status != REEL_OK) return status;
+        if (t->segment[i].offset != offset)
+            REFUSE("%s begins at byte %u of a layer, the phase before it ends at %u",
+                   phase_names[i], t->segment[i].offset, offset);
+        offset += t->segment[i].bytes;
+    }
+    const struct tape_segment *head = &t->segment[TAPE_HEAD];
+    if (t->segment[TAPE_GATE_UP].rows % 4) REFUSE("gate_up: pairs of a SM must be even");
+    if (t->segment[TAPE_QKV].k_tiles != head->k_tiles ||
+        t->segment[TAPE_GATE_UP].k_tiles != head->k_tiles)
+        REFUSE("qkv, gate_up and head cut the hidden state differently");
+    if (t->segment[TAPE_QKV].row_parts != 1 || t->segment[TAPE_GATE_UP].row_parts != 1)
+        REFUSE("qkv and gate_up must split k over all warps");
+    if (t->layer_bytes != offset) REFUSE("a layer has %u bytes, not %u", t->layer_bytes, offset);
+    if (head->row_tiles != tape_head_tiles(t, 0) ||
+        head->bytes != (unsigned)(head->row_tiles * head->k_tiles) * TILE_BYTES)
+        REFUSE("head: %u bytes for %d row tiles", head->bytes, head->row_tiles);
+    if (t->sm_bytes != (unsigned long long)t->n_layers * t->layer_bytes + head->bytes)
+        REFUSE("a tape of %llu bytes is not %d layers and a head", t->sm_bytes, t->n_layers);
+    if (p->tape_bytes != t->sm_bytes * (unsigned)t->n_sms) REFUSE("tape_bytes is not their sum");
+    return REEL_OK;
+}
+
+/* ---- rings and threads ----------------------------------------------------------------------- */
+
+/* In the head a ring position must belong to the same warps in every lap: a warp that skips a lap
+ * could not tell it from the one before the last. */
+static enum reel_status check_ring(const struct plan *p, struct reel_error *err) {
+    const struct tape_shape *t = &p->tape;
+    const int slot_tiles = t->warps * p->slot_tiles;
+    int tiles = 0;
+    if (p->slot_tiles < 1 || p->slot_tiles > 2 || p->slot_bytes != slot_tiles * TILE_BYTES)
+        REFUSE("a slot of %d bytes does not hold %d tiles of each of %d warps", p->slot_bytes,
+               p->slot_tiles, t->warps);
+    if (t->head_unit < 1 || t->segment[TAPE_HEAD].k_tiles % t->head_unit)
+        REFUSE("units of %d tiles do not make up the head's %d", t->head_unit,
+               t->segment[TAPE_HEAD].k_tiles);
+    if (p->ring_slots < 1 || p->ring_slots * slot_tiles % (t->warps * t->head_unit) ||
+        slot_tiles % t->head_unit || t->warps % (slot_tiles / t->head_unit))
+        REFUSE("a ring of %d slots is not filled by whole rounds of the head's units of %d tiles",
+               p->ring_slots, t->head_unit);
+    for (int i = 0; i < TAPE_HEAD; i++)
+        if (tiles < t->segment[i].warp_rows * t->segment[i].warp_k)
+            tiles = t->segment[i].warp_rows * t->segment[i].warp_k;
+    if (tiles > PLAN_PRELOAD_TILES) tiles = PLAN_PRELOAD_TILES;
+    if (plan_ceil(tiles, p->slot_tiles) > p->ring_slots)
+        REFUSE("%d tiles taken at once need more than %d slots", tiles, p->ring_slots);
+    if (p->cap_layers < 1 || p->cap_head < 1 || p->cap_kv < 1 || p->split_from < 1)
+        REFUSE("caps and split_from are at least 1");
+    return REEL_OK;
+}
+
+static enum reel_status check_block(const struct plan *p, struct reel_error *err) {
+    const int warps = p->tape.warps + p->epilogue_warps + PLAN_EXTRA_WARPS;
+    if (p->attention_warps < 1 || p->attention_warps > p->tape.warps ||
+        p->attention_warps % p->group_kv_heads)
+        REFUSE("%d attention warps cannot serve %d KV heads", p->attention_warps,
+               p->group_kv_heads);
+    if (p->kv_slots < 1 || p->kv_slots % p->attention_warps)
+        REFUSE("%d K/V slots are no multiple of %d attention warps", p->kv_slots,
+               p->attention_warps);
+    if (p->kv_piece_bytes != 2 * (p->head_dim / TILE_K) * TILE_BYTES)
+        REFUSE("%d bytes do not hold K and V of 16 positions", p->kv_piece_bytes);
+    if (p->epilogue_warps < 1 || p->threads != warps * 32 || p->threads > p->gpu.max_threads)
+        REFUSE("%d threads: %d warps are needed, %d threads allowed", p->threads, warps,
+               p->gpu.max_threads);
+    int shared = p->ring_slots * p->slot_bytes + p->kv_slots * p->kv_piece_bytes +
+                 plan_block_shared_bytes(p);
+    if (p->shared_bytes < shared || p->shared_bytes > p->gpu.shared_bytes)
+        REFUSE("%d bytes of shared memory: %d are needed, %d allowed", p->shared_bytes, shared,
+               p->gpu.shared_bytes);
+    if (p->compute > p->gpu.compute || p->copy != (p->compute >= 90) + (p->compute >= 80))
+        REFUSE("copies of kind %d for compute capability %d on %d", p->copy, p->compute,
+               p->gpu.compute);
+    return REEL_OK;
+}
+
+/* ---- exchanges ------------------------------------------------------------------------------- */
+
+static enum reel_status check_regions(const struct plan *p, struct reel_error *err) {
+    unsigned end = 0;
+    for (int i = 0; i < PLAN_N_EXCHANGES; i++) {
+        const struct plan_words *x = &p->exchange[i];
+        if (x->offset % PLAN_WORD_ALIGN)
+            REFUSE("%s: word %u is not at the start of a line", exchange_names[i], x->offset);
+        if (x->offset < end) REFUSE("%s overlaps the exchange before it", exchange_names[i]);
+        end = x->offset + x->words;
+    }
+    if (end > p->n_words) REFUSE("exchanges need %u words of %u", end, p->n_words);
+    return REEL_OK;
+}
+
+/* Marks what one SM publishes of its group's `have` values, two a word, its own `mine` from `first`
+ * on: as the epilogue does. */
+static enum reel_status publish(unsigned char *seen, const struct plan_words *x, int exchange,
+                                int group, int have, int first, int mine, struct reel_error *err) {
+    for (int i = 0; i < mine && first + i < have; i += 2) {
+        unsigned word = (unsigned)(group * (have / 2) + (first + i) / 2);
+        if (word >= x->words)
+            REFUSE("%s: word %u is published beyond its %u", exchange_names[exchange], word,
+                   x->words);
+        if (seen[word]++) REFUSE("%s: word %u is published twice", exchange_names[exchange], word);
+    }
+    return REEL_OK;
+}
+
+static enum reel_status check_exchange(const struct plan *p, int exchange, int have, int mine,
+                                       int readers, struct reel_error *err) {
+    const struct tape_shape *t = &p->tape;
+    const struct plan_words *x = &p->exchange[exchange];
+    if (x->readers != readers)
+        REFUSE("%s: %d readers, not %d", exchange_names[exchange], x->readers, readers);
+    if (x->words != (unsigned)(t->n_groups * (have / 2)))
+        REFUSE("%s: readers want %d words of each group, there are %u in all",
+               exchange_names[exchange], have / 2, x->words);
+    unsigned char *seen = calloc(x->words, 1);
+    if (!seen) return err_memory(err, "the check of an exchange", x->words);
+    enum reel_status status = REEL_OK;
+    for (int sm = 0; sm < t->n_sms && status == REEL_OK; sm++)
+        status = publish(seen, x, exchange, sm / t->group_sms, have, sm % t->group_sms * mine, mine,
+                         err);
+    const unsigned char *missing = memchr(seen, 0, x->words);
+    if (status == REEL_OK && missing)
+        status = err_set(err, REEL_E_MISMATCH, "plan: %s: nobody publishes word %td",
+                         exchange_names[exchange], missing - seen);
+    free(seen);
+    return status;
+}
+
+static enum reel_status check_exchanges(const struct plan *p, struct reel_error *err) {
+    const struct tape_shape *t = &p->tape;
+    const struct tape_segment *s = t->segment;
+    const struct {
+        int exchange, have, mine, readers;
+    } edges[] = {
+        { X_QKV, t->group_q + 2 * t->group_kv, s[TAPE_QKV].rows, t->group_sms },
+        { X_OUT_SUM, t->hidden, s[TAPE_OUT].rows, t->n_sms },
+        { X_GATED, t->group_intermediate, s[TAPE_GATE_UP].rows / 2, t->group_sms },
+        { X_DOWN_SUM, t->hidden, s[TAPE_DOWN].rows, t->n_sms },
+    };
+    enum reel_status status = check_regions(p, err);
+    for (size_t i = 0; i < sizeof edges / sizeof edges[0] && status == REEL_OK; i++)
+        status = check_exchange(p, edges[i].exchange, edges[i].have, edges[i].mine,
+                                edges[i].readers, err);
+    if (status != REEL_OK) return status;
+    if (p->exchange[X_BEST].words < (unsigned)(2 * t->n_sms) ||
+        p->exchange[X_PICK].words < (unsigned)(PLAN_PICK_WORDS * t->n_sms))
+        REFUSE("best and pick need 2 and %d words of each SM", PLAN_PICK_WORDS);
+    return REEL_OK;
+}
+
+/* ---- every weight ---------------------------------------------------------------------------- */
+
+/* The weights of one phase of the model: rows by k. */
+struct extent {
+    int rows, k;
+};
+
+static struct extent extent_of(const struct plan *p, int phase) {
+    const struct tape_shape *t = &p->tape;
+    const int q = p->n_heads * p->head_dim, kv = p->n_kv_heads * p->head_dim;
+    const struct extent all[TAPE_N_PHASES] = {
+        { q + 2 * kv, t->hidden },      { t->hidden, q },        { 2 * t->intermediate, t->hidden },
+        { t->hidden, t->intermediate }, { t->vocab, t->hidden },
+    };
+    return all[phase];
+}
+
+/* The SM whose published row, or k slice, this weight belongs to, derived from the exchanges. */
+static int owner(const struct plan *p, int phase, int row, int k) {
+    const struct tape_shape *t = &p->tape;
+    const struct tape_segment *g = &t->segment[phase];
+    const int q = p->n_heads * p->head_dim, kv = p->n_kv_heads * p->head_dim;
+    int group, local, share = g->rows;
+    switch (phase) {
+    case TAPE_QKV: {
+        int head = row < q ? row / p->head_dim : (row - q) % kv / p->head_dim;
+        group = row < q ? head / p->group_heads : head / p->group_kv_heads;
+        local = row < q        ? row - group * t->group_q
+                : row < q + kv ? t->group_q + row - q - group * t->group_kv
+                               : t->group_q + t->group_kv + row - q - kv - group * t->group_kv;
+        break;
+    }
+    case TAPE_GATE_UP:
+        local = row % t->intermediate;
+        group = local / t->group_intermediate;
+        local -= group * t->group_intermediate;
+        share /= 2;
+        break;
+    case TAPE_HEAD:
+        return row / TILE_ROWS % t->n_sms;
+    default:
+        group = k / (phase == TAPE_OUT ? t->group_q : t->group_intermediate);
+        local = row;
+    }
+    return group * t->group_sms + local / share;
+}
+
+/* One bit for each two bytes of the tapes. */
+static enum reel_status mark(const struct plan *p, unsigned char *seen, int phase, int layer,
+                             int row, int k, struct reel_error *err) {
+    const struct tape_shape *t = &p->tape;
+    unsigned long long at = tape_locate(t, phase, layer, row, k);
+    unsigned long long start =
+        (unsigned long long)owner(p, phase, row, k) * t->sm_bytes +
+        (unsigned long long)(phase == TAPE_HEAD ? t->n_layers : layer) * t->layer_bytes +
+        t->segment[phase].offset;
+    if (at < start || at >= start + t->segment[phase].bytes || at % 2)
+        REFUSE("%s: layer %d, row %d, column %d lies at byte %llu, outside its segment at %llu",
+               phase_names[phase], layer, row, k, at, start);
+    if (k % 2 && at != tape_locate(t, phase, layer, row, k - 1) + 2)
+        REFUSE("%s: layer %d, row %d: columns %d and %d are not neighbours", phase_names[phase],
+               layer, row, k - 1, k);
+    unsigned char bit = (unsigned char)(1u << (at / 2 % 8));
+    if (seen[at / 16] & bit)
+        REFUSE("%s: layer %d, row %d, column %d shares its place with another weight",
+               phase_names[phase], layer, row, k);
+    seen[at / 16] |= bit;
+    return REEL_OK;
+}
+
+static enum reel_status mark_phase(const struct plan *p, unsigned char *seen, int phase, int layer,
+                                   struct reel_error *err) {
+    const struct extent all = extent_of(p, phase);
+    enum reel_status status = REEL_OK;
+    for (int row = 0; row < all.rows; row++)
+        for (int k = 0; k < all.k && status == REEL_OK; k++)
+            status = mark(p, seen, phase, layer, row, k, err);
+    return status;
+}
+
+static enum reel_status check_places(const struct plan *p, struct reel_error *err) {
+    unsigned char *seen = calloc(p->tape_bytes / 16 + 1, 1);
+    if (!seen) return err_memory(err, "the check of the tapes", p->tape_bytes / 16 + 1);
+    enum reel_status status = mark_phase(p, seen, TAPE_HEAD, 0, err);
+    for (int layer = 0; layer < p->tape.n_layers && status == REEL_OK; layer++)
+        for (int phase = 0; phase < TAPE_HEAD && status == REEL_OK; phase++)
+            status = mark_phase(p, seen, phase, layer, err);
+    free(seen);
+    return status;
+}
+
+enum reel_status plan_check(const struct plan *plan, const struct model_config *config,
+                            bool thorough, struct reel_error *err) {
+    enum reel_status status = check_model(plan, config, err);
+    if (status == REEL_OK) status = check_groups(plan, err);
+    if (status == REEL_OK) status = check_tape(plan, err);
+    if (status == REEL_OK) status = check_ring(plan, err);
+    if (status == REEL_OK) status = check_block(plan, err);
+    if (status == REEL_OK) status = check_exchanges(plan, err);
+    return status == REEL_OK && thorough ? check_places(plan, err) : status;
+}

@@ -1,0 +1,103 @@
+/* The compile-time constants of the kernels: M_ the model's, P_ the plan's, X_ where an exchange's
+ * words begin, G_ the GPU's. Launch parameters (caps, where attention splits) are not among them.
+ */
+#include "plan/plan.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static enum reel_status put(struct buffer *text, const char *name, long long value,
+                            struct reel_error *err) {
+    return buffer_printf(text, err, "%s=%lld\n", name, value);
+}
+
+/* A C literal of type float, in as few digits as give the same value. */
+static enum reel_status put_float(struct buffer *text, const char *name, float x,
+                                  struct reel_error *err) {
+    char digits[40];
+    for (int n = 1; n <= 9; n++) {
+        snprintf(digits, sizeof digits, "%.*e", n - 1, (double)x);
+        if (strtof(digits, NULL) == x) break;
+    }
+    return buffer_printf(text, err, "%s=%sf\n", name, digits);
+}
+
+static enum reel_status put_segment(struct buffer *text, const char *name,
+                                    const struct tape_segment *g, struct reel_error *err) {
+    return buffer_printf(text, err,
+                         "P_%s_ROWS=%d\nP_%s_ROW_TILES=%d\nP_%s_K_TILES=%d\nP_%s_ROW_PARTS=%d\n"
+                         "P_%s_K_PARTS=%d\nP_%s_WARP_ROWS=%d\nP_%s_WARP_K=%d\nP_%s_BYTES=%u\n"
+                         "P_%s_OFFSET=%u\n",
+                         name, g->rows, name, g->row_tiles, name, g->k_tiles, name, g->row_parts,
+                         name, g->k_parts, name, g->warp_rows, name, g->warp_k, name, g->bytes,
+                         name, g->offset);
+}
+
+static enum reel_status put_phases(struct buffer *text, const struct tape_shape *t,
+                                   struct reel_error *err) {
+    static const char *const names[TAPE_N_PHASES] = { "QKV", "OUT", "GATE_UP", "DOWN", "HEAD" };
+    enum reel_status status = REEL_OK;
+    for (int i = 0; i < TAPE_N_PHASES && status == REEL_OK; i++)
+        status = put_segment(text, names[i], &t->segment[i], err);
+    return status;
+}
+
+static enum reel_status put_words(struct buffer *text, const struct plan *p,
+                                  struct reel_error *err) {
+    static const char *const names[PLAN_N_EXCHANGES] = { "X_QKV",   "X_ATTENTION", "X_OUT_SUM",
+                                                         "X_GATED", "X_DOWN_SUM",  "X_BEST",
+                                                         "X_PICK" };
+    enum reel_status status = REEL_OK;
+    for (int i = 0; i < PLAN_N_EXCHANGES && status == REEL_OK; i++)
+        status = put(text, names[i], p->exchange[i].offset, err);
+    if (status == REEL_OK) status = put(text, "P_WORDS", p->n_words, err);
+    return status == REEL_OK ? put(text, "P_PICK_WORDS", PLAN_PICK_WORDS, err) : status;
+}
+
+enum reel_status plan_constants(const struct plan *p, struct buffer *text, struct reel_error *err) {
+    const struct tape_shape *t = &p->tape;
+    const struct {
+        const char *name;
+        long long value;
+    } numbers[] = {
+        { "M_HIDDEN", t->hidden },
+        { "M_LAYERS", t->n_layers },
+        { "M_HEADS", p->n_heads },
+        { "M_KV_HEADS", p->n_kv_heads },
+        { "M_HEAD_DIM", p->head_dim },
+        { "M_INTERMEDIATE", t->intermediate },
+        { "M_VOCAB", t->vocab },
+        { "M_QK_NORM", p->qk_norm },
+        { "M_TIED", p->tied },
+        { "P_GROUPS", t->n_groups },
+        { "P_GROUP_SMS", t->group_sms },
+        { "P_SMS", t->n_sms },
+        { "P_WARPS", t->warps },
+        { "P_EPILOGUE_WARPS", p->epilogue_warps },
+        { "P_THREADS", p->threads },
+        { "P_ATTENTION_WARPS", p->attention_warps },
+        { "P_GROUP_HEADS", p->group_heads },
+        { "P_GROUP_KV_HEADS", p->group_kv_heads },
+        { "P_GROUP_Q", t->group_q },
+        { "P_GROUP_KV", t->group_kv },
+        { "P_GROUP_INTERMEDIATE", t->group_intermediate },
+        { "P_HEAD_UNIT", t->head_unit },
+        { "P_LAYER_BYTES", t->layer_bytes },
+        { "P_SLOT_TILES", p->slot_tiles },
+        { "P_SLOT_BYTES", p->slot_bytes },
+        { "P_RING_SLOTS", p->ring_slots },
+        { "P_KV_SLOTS", p->kv_slots },
+        { "P_KV_PIECE", p->kv_piece_bytes },
+        { "P_SHARED_BYTES", p->shared_bytes },
+        { "G_COPY", p->copy },
+        { "G_COMPUTE", p->compute },
+    };
+    enum reel_status status = REEL_OK;
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0] && status == REEL_OK; i++)
+        status = put(text, numbers[i].name, numbers[i].value, err);
+    if (status == REEL_OK) status = put_float(text, "M_RMS_EPS", p->rms_eps, err);
+    if (status == REEL_OK) status = put_phases(text, t, err);
+    if (status == REEL_OK) status = buffer_printf(text, err, "P_SM_BYTES=%lluull\n", t->sm_bytes);
+    return status == REEL_OK ? put_words(text, p, err) : status;
+}

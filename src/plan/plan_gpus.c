@@ -1,0 +1,33 @@
+/* GPUs that can be planned for without one: from the vendor's tables. Shared memory is what one
+ * block may have, opt-in. */
+#include "plan/plan.h"
+
+#include <string.h>
+
+#define GB ((uint64_t)1 << 30)
+
+/* clang-format off */
+static const struct gpu_limits gpus[] = {
+    { "t4",        75,  40,  64 << 10, 65536, 1024,  16 * GB },
+    { "rtx2080ti", 75,  68,  64 << 10, 65536, 1024,  11 * GB },
+    { "a100",      80, 108, 163 << 10, 65536, 1024,  80 * GB },
+    { "rtx3090",   86,  82,  99 << 10, 65536, 1024,  24 * GB },
+    { "rtx4090",   89, 128,  99 << 10, 65536, 1024,  24 * GB },
+    { "h100",      90, 132, 227 << 10, 65536, 1024,  80 * GB },
+    { "h200",      90, 132, 227 << 10, 65536, 1024, 141 * GB },
+    { "b200",     100, 148, 227 << 10, 65536, 1024, 180 * GB },
+    { "rtx5090",  120, 170,  99 << 10, 65536, 1024,  32 * GB },
+    /* made up, for the simulator */
+    { "test4",     90,   4, 227 << 10, 65536, 1024,   1 * GB },
+    { "test8",     90,   8, 227 << 10, 65536, 1024,   1 * GB },
+};
+/* clang-format on */
+
+const char *const plan_known_gpus =
+    "t4, rtx2080ti, a100, rtx3090, rtx4090, h100, h200, b200, rtx5090, test4, test8";
+
+const struct gpu_limits *plan_known_gpu(const char *name) {
+    for (size_t i = 0; i < sizeof gpus / sizeof gpus[0]; i++)
+        if (strcmp(gpus[i].name, name) == 0) return &gpus[i];
+    return NULL;
+}

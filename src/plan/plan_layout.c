@@ -1,0 +1,328 @@
+/* A plan's sizes: rows and tiles of each phase, the tape, the rings, exchange memory. */
+#include "plan/plan_layout.h"
+
+#include <math.h>
+
+enum {
+    RING_MOST = 144 << 10, /* beyond this nothing was gained */
+    KV_RING = 64 << 10,
+    EPILOGUE_ROWS = 96, /* rows of a SM that one epilogue warp publishes, a lane each at a time */
+    MAX_EPILOGUE = 4,
+    ATTENTION_WARPS = 8,
+    NEVER_SPLIT = 1 << 30,
+    SPLIT_FROM = 256 /* below, one SM alone is as fast as sixteen and a merge */
+};
+
+static int most(int a, int b) { return a > b ? a : b; }
+static int least(int a, int b) { return a < b ? a : b; }
+
+/* ---- phases ---------------------------------------------------------------------------------- */
+
+/* A phase over the whole hidden vector: every warp takes its slice of it. */
+static void split_k(struct tape_segment *g, const struct plan *p, int rows) {
+    g->rows = rows;
+    g->row_tiles = g->warp_rows = plan_ceil(rows, TILE_ROWS);
+    g->row_parts = 1, g->k_parts = p->tape.warps;
+    g->warp_k = plan_ceil(plan_ceil(p->tape.hidden, TILE_K), g->k_parts);
+    g->k_tiles = g->k_parts * g->warp_k;
+}
+
+/* A phase over the group's slice of k. Warps share k tiles between row parts: few bytes of padding
+ * first, then up to four row parts, so that there are fewer partial sums to add. */
+static void split_both(struct tape_segment *g, const struct plan *p, int k) {
+    enum { PREFERRED_PARTS = 4 };
+    const int warps = p->tape.warps, k_tiles = plan_ceil(k, TILE_K);
+    int best = 0;
+    g->rows = plan_even(plan_ceil(p->tape.hidden, p->tape.group_sms));
+    g->row_tiles = plan_ceil(g->rows, TILE_ROWS);
+    for (int parts = 1; parts <= warps; parts++) {
+        if (warps % parts || g->row_tiles % parts) continue;
+        int padded = plan_ceil(k_tiles, warps / parts) * (warps / parts);
+        if (best && (padded > best || (padded == best && parts > PREFERRED_PARTS))) continue;
+        best = padded;
+        g->row_parts = parts;
+    }
+    g->k_parts = warps / g->row_parts;
+    g->warp_rows = g->row_tiles / g->row_parts;
+    g->k_tiles = best;
+    g->warp_k = g->k_tiles / g->k_parts;
+}
+
+static void lay_phases(struct plan *p) {
+    struct tape_shape *t = &p->tape;
+    struct tape_segment *s = t->segment;
+    split_k(&s[TAPE_QKV], p, plan_even(plan_ceil(t->group_q + 2 * t->group_kv, t->group_sms)));
+    split_both(&s[TAPE_OUT], p, t->group_q);
+    split_k(&s[TAPE_GATE_UP], p, 2 * plan_even(plan_ceil(t->group_intermediate, t->group_sms)));
+    split_both(&s[TAPE_DOWN], p, t->group_intermediate);
+    struct tape_segment *head = &s[TAPE_HEAD];
+    head->k_tiles = head->warp_k = s[TAPE_QKV].k_tiles;
+    head->warp_rows = 1;
+    head->row_tiles = tape_head_tiles(t, 0);
+    t->layer_bytes = 0;
+    for (int i = 0; i < TAPE_HEAD; i++) {
+        s[i].offset = t->layer_bytes;
+        s[i].bytes = (unsigned)(s[i].row_tiles * s[i].k_tiles) * TILE_BYTES;
+        t->layer_bytes += s[i].bytes;
+    }
+    head->bytes = (unsigned)(head->row_tiles * head->k_tiles) * TILE_BYTES;
+    t->sm_bytes = (unsigned long long)t->n_layers * t->layer_bytes + head->bytes;
+}
+
+static int most_rows(const struct plan *p) {
+    const struct tape_segment *s = p->tape.segment;
+    return most(most(s[TAPE_QKV].rows, s[TAPE_OUT].rows), s[TAPE_GATE_UP].rows / 2);
+}
+
+/* ---- shared memory --------------------------------------------------------------------------- */
+
+/* PART_STRIDE and PART_FLOATS of kernels/shared.cuh */
+static int part_stride(int k_parts) { return (plan_ceil(k_parts, 4) | 1) * 4; }
+static int part_floats(const struct tape_segment *g) {
+    return g->row_tiles * TILE_ROWS * part_stride(g->k_parts);
+}
+
+static int attention_bytes(const struct plan *p) {
+    int head = p->head_dim + 4;
+    return 4 * (p->head_dim + p->tape.group_q +
+                p->attention_warps * (p->group_heads / p->group_kv_heads) * head) +
+           1024;
+}
+
+enum { PICK_BYTES = 4096, SCALARS_BYTES = 64, MBAR_BYTES = 8 };
+
+int plan_block_shared_bytes(const struct plan *p) {
+    const struct tape_segment *s = p->tape.segment;
+    int parts = 0;
+    for (int i = 0; i < TAPE_HEAD; i++)
+        parts = most(parts, part_floats(&s[i]));
+    int words = 2 * parts + 2 * part_stride(p->tape.warps) + s[TAPE_HEAD].k_tiles * 8 +
+                s[TAPE_OUT].k_tiles * 8 + 2 * p->tape.warps;
+    int bytes = 4 * words + SCALARS_BYTES + 2 * MBAR_BYTES * (p->ring_slots + p->kv_slots) +
+                attention_bytes(p) + PICK_BYTES;
+    return plan_ceil(bytes, 128) * 128;
+}
+
+static int shared_bytes(const struct plan *p) {
+    return p->ring_slots * p->slot_bytes + p->kv_slots * p->kv_piece_bytes +
+           plan_block_shared_bytes(p);
+}
+
+/* Slots that consumers wait for at once, before they give any back. */
+static int preload_slots(const struct plan *p) {
+    int tiles = 0;
+    for (int i = 0; i < TAPE_HEAD; i++)
+        tiles = most(tiles, p->tape.segment[i].warp_rows * p->tape.segment[i].warp_k);
+    return plan_ceil(least(tiles, PLAN_PRELOAD_TILES), p->slot_tiles);
+}
+
+/* The largest ring, up to `most_bytes`, that fits beside the K/V slots; 0 when none does. In the
+ * head a slot must always belong to the same two warps, so slots come in warps / 2. */
+static int ring_that_fits(struct plan *p, int most_bytes) {
+    const int step = p->tape.warps / 2;
+    for (int slots = most_bytes / p->slot_bytes / step * step; slots >= step; slots -= step) {
+        p->ring_slots = slots;
+        if (slots >= preload_slots(p) && shared_bytes(p) <= p->gpu.shared_bytes) return slots;
+    }
+    return 0;
+}
+
+/* Bytes of weights that arrive while the consumers wait for a slow exchange. */
+static int ring_wanted(const struct plan *p) {
+    enum { WAIT_US = 3, LEAST = 32 << 10 };
+    int bytes = (int)(plan_share_bytes_us(p->gpu.compute) * WAIT_US);
+    return least(most(bytes, LEAST), RING_MOST);
+}
+
+/* K/V slots and ring: as many attention warps as leave room for the ring that is wanted, else the
+ * choice with the largest ring. */
+static enum reel_status lay_shared(struct plan *p, const struct plan_options *o,
+                                   struct reel_error *err) {
+    const int kv = p->group_kv_heads, wanted = ring_wanted(p);
+    int best_ring = 0, best_warps = 0, best_kv = 0;
+    int upper = most(least(ATTENTION_WARPS, p->tape.warps) / kv, 1) * kv;
+    for (int warps = upper; warps >= kv; warps -= kv) {
+        int laps = most(KV_RING / (warps * p->kv_piece_bytes), 1);
+        if (o->kv_slots && o->kv_slots % warps) continue;
+        if (o->kv_slots) laps = o->kv_slots / warps;
+        for (; laps >= 1; laps = o->kv_slots ? 0 : laps / 2) {
+            p->attention_warps = warps, p->kv_slots = warps * laps;
+            int most_bytes = o->ring_slots ? o->ring_slots * p->slot_bytes : RING_MOST;
+            int ring = ring_that_fits(p, most_bytes);
+            if (o->ring_slots && ring != o->ring_slots) ring = 0;
+            if (ring > best_ring) best_ring = ring, best_warps = warps, best_kv = warps * laps;
+            if (best_ring * p->slot_bytes >= wanted) goto found;
+        }
+    }
+found:
+    if (best_ring == 0)
+        return err_set(
+            err, REEL_E_UNSUPPORTED,
+            "%s: %d KB of shared memory a block do not hold the weight ring (slots of %d "
+            "bytes in multiples of %d%s), %d K/V slots of %d bytes or more, and the work "
+            "area",
+            p->gpu.name, p->gpu.shared_bytes >> 10, p->slot_bytes, p->tape.warps / 2,
+            o->ring_slots ? ", as asked for" : "", kv, p->kv_piece_bytes);
+    p->ring_slots = best_ring, p->attention_warps = best_warps, p->kv_slots = best_kv;
+    p->shared_bytes = shared_bytes(p);
+    return REEL_OK;
+}
+
+/* ---- exchange memory ------------------------------------------------------------------------- */
+
+static void lay_words(struct plan *p) {
+    const struct tape_shape *t = &p->tape;
+    const int sms = t->n_sms, group = t->group_sms;
+    const int partial = plan_ceil(p->group_heads * (p->head_dim + 2), PLAN_WORD_ALIGN);
+    const struct plan_words sizes[PLAN_N_EXCHANGES] = {
+        [X_QKV] = { 0, (unsigned)(t->n_groups * (t->group_q + 2 * t->group_kv) / 2), group },
+        [X_ATTENTION] = { 0, (unsigned)(sms * partial * PLAN_WORD_ALIGN), group },
+        [X_OUT_SUM] = { 0, (unsigned)(t->n_groups * (t->hidden / 2)), sms },
+        [X_GATED] = { 0, (unsigned)(t->n_groups * (t->group_intermediate / 2)), group },
+        [X_DOWN_SUM] = { 0, (unsigned)(t->n_groups * (t->hidden / 2)), sms },
+        [X_BEST] = { 0, (unsigned)(2 * sms), sms },
+        [X_PICK] = { 0, (unsigned)(PLAN_PICK_WORDS * sms), sms },
+    };
+    p->n_words = 0;
+    for (int i = 0; i < PLAN_N_EXCHANGES; i++) {
+        p->exchange[i] = sizes[i];
+        p->exchange[i].offset = p->n_words;
+        p->n_words += (sizes[i].words + PLAN_WORD_ALIGN - 1) / PLAN_WORD_ALIGN * PLAN_WORD_ALIGN;
+    }
+}
+
+/* ---- caps ------------------------------------------------------------------------------------ */
+
+/* Bytes in flight that keep the memory busy: 48 KB a SM were best in the layers of an H200, which
+ * reads 34 GB/s a SM; twice that in the head, where no exchange waits behind them. */
+static void set_caps(struct plan *p, const struct plan_options *o) {
+    const double in_flight = plan_share_bytes_us(p->gpu.compute) * 1.45;
+    int slots = most((int)(in_flight / p->slot_bytes + 0.5), 1);
+    p->cap_layers = o->cap_layers ? o->cap_layers : least(slots, p->ring_slots);
+    p->cap_head = o->cap_head ? o->cap_head : least(2 * p->cap_layers, p->ring_slots);
+    int kv = most((int)(in_flight * 2 / 3 / p->kv_piece_bytes + 0.5), 1);
+    p->cap_kv = o->cap_kv ? o->cap_kv : least(kv, p->kv_slots);
+    p->split_from = o->split_from           ? o->split_from
+                    : p->tape.group_sms > 1 ? SPLIT_FROM
+                                            : NEVER_SPLIT;
+}
+
+static void count_bytes(struct plan *p) {
+    const struct tape_shape *t = &p->tape;
+    p->tape_bytes = t->sm_bytes * (unsigned)t->n_sms;
+    p->token_bytes = (uint64_t)t->layer_bytes * (uint64_t)t->n_layers * (uint64_t)t->n_sms;
+    for (int sm = 0; sm < t->n_sms; sm++)
+        p->token_bytes +=
+            (uint64_t)(tape_head_tiles(t, sm) * t->segment[TAPE_HEAD].k_tiles) * TILE_BYTES;
+    p->kv_position_bytes =
+        2 * sizeof(uint16_t) * (uint64_t)(p->n_kv_heads * p->head_dim) * (uint64_t)t->n_layers;
+    p->imbalance = (double)t->sm_bytes * p->gpu.n_sms / (double)p->token_bytes;
+}
+
+/* ---- the whole ------------------------------------------------------------------------------- */
+
+static void take_model(struct plan *p, const struct model_config *c) {
+    p->n_heads = c->n_heads;
+    p->n_kv_heads = c->n_kv_heads;
+    p->head_dim = c->head_dim;
+    p->qk_norm = c->qk_norm;
+    p->tied = c->tied;
+    p->rms_eps = c->rms_eps;
+    p->tape.n_layers = c->n_layers;
+    p->tape.hidden = c->hidden;
+    p->tape.vocab = c->vocab;
+    p->tape.intermediate = c->intermediate;
+}
+
+static void take_choice(struct plan *p, const struct plan_choice *choice) {
+    struct tape_shape *t = &p->tape;
+    t->n_groups = choice->n_groups;
+    t->group_sms = choice->group_sms;
+    t->n_sms = t->n_groups * t->group_sms;
+    t->warps = choice->warps;
+    p->group_heads = p->n_heads / t->n_groups;
+    p->group_kv_heads = p->n_kv_heads / t->n_groups;
+    t->group_q = p->group_heads * p->head_dim;
+    t->group_kv = p->group_kv_heads * p->head_dim;
+    t->group_intermediate = plan_even(plan_ceil(t->intermediate, t->n_groups));
+    p->slot_tiles = choice->slot_tiles;
+    p->slot_bytes = t->warps * p->slot_tiles * TILE_BYTES;
+    t->head_unit = t->warps * p->slot_tiles / 2;
+    p->kv_piece_bytes = 2 * (p->head_dim / TILE_K) * TILE_BYTES;
+}
+
+enum reel_status plan_layout(struct plan *plan, const struct model_config *config,
+                             const struct gpu_limits *gpu, const struct plan_choice *choice,
+                             const struct plan_options *options, struct reel_error *err) {
+    *plan = (struct plan){ .gpu = *gpu };
+    plan->compute = options->compute ? options->compute : gpu->compute;
+    plan->copy = plan->compute >= 90 ? 2 : plan->compute >= 80 ? 1 : 0;
+    take_model(plan, config);
+    take_choice(plan, choice);
+    if (plan->group_kv_heads > choice->warps)
+        return err_set(err, REEL_E_UNSUPPORTED,
+                       "%d groups leave %d KV heads to each, at most %d (one a warp) can be done",
+                       choice->n_groups, plan->group_kv_heads, choice->warps);
+    lay_phases(plan);
+    plan->epilogue_warps = options->epilogue_warps
+                               ? options->epilogue_warps
+                               : least(plan_ceil(most_rows(plan), EPILOGUE_ROWS), MAX_EPILOGUE);
+    plan->threads = (choice->warps + plan->epilogue_warps + PLAN_EXTRA_WARPS) * 32;
+    if (plan->threads > gpu->max_threads)
+        return err_set(err, REEL_E_UNSUPPORTED, "%s: %d threads a block, at most %d are allowed",
+                       gpu->name, plan->threads, gpu->max_threads);
+    enum reel_status status = lay_shared(plan, options, err);
+    if (status != REEL_OK) return status;
+    lay_words(plan);
+    set_caps(plan, options);
+    count_bytes(plan);
+    return REEL_OK;
+}
+
+/* ---- what it would cost ---------------------------------------------------------------------- */
+
+double plan_share_bytes_us(int compute) {
+    static const struct {
+        int compute;
+        double bytes_us;
+    } shares[] = { { 100, 50e3 }, { 90, 33.8e3 }, { 89, 7.5e3 },
+                   { 86, 11e3 },  { 80, 16e3 },   { 75, 7.2e3 } };
+    if (compute >= 120) return 10e3; /* consumer cards again */
+    for (size_t i = 0; i < sizeof shares / sizeof shares[0]; i++)
+        if (compute >= shares[i].compute) return shares[i].bytes_us;
+    return 7e3;
+}
+
+/* An exchange on an idle card, fitted to docs/EXPERIMENTS.md "GPU shapes", (a). */
+static double exchange_us(const struct plan_words *x) {
+    return 0.45 + 0.0025 * x->readers + 0.00006 * x->words;
+}
+
+/* Gathering q, then rounds of pieces of 16 positions, at 128 positions. */
+static double attention_us(const struct plan *p) {
+    enum { PIECES = 8 };
+    return 0.5 + 0.7 * plan_ceil(PIECES * p->group_kv_heads, p->attention_warps);
+}
+
+/* A part of a layer's stream and its exchanges hide behind each other: the root of the sum of their
+ * squares is 3 % off the one layout that was measured (7.1 and 5.0 us alone, 8.4 together). */
+double plan_estimate_us(const struct plan *p) {
+    const struct tape_shape *t = &p->tape;
+    const double share = plan_share_bytes_us(p->gpu.compute);
+    const double most_share = 1.1; /* 120 of an H200's 132 SMs still read all it gives */
+    double rate = share * p->gpu.n_sms / t->n_sms;
+    if (rate > share * most_share) rate = share * most_share;
+    const double group = t->n_groups;
+    double sync = attention_us(p);
+    for (int i = X_QKV; i <= X_DOWN_SUM; i++) {
+        struct plan_words x = p->exchange[i];
+        if (i == X_ATTENTION) continue;
+        if (i == X_QKV || i == X_GATED) x.words = (unsigned)(x.words / group);
+        sync += exchange_us(&x);
+    }
+    for (int i = 0; i < TAPE_HEAD; i++)
+        sync += 0.35 + 0.02 * t->segment[i].warp_k;
+    double stream = t->layer_bytes / rate;
+    double layer = sqrt(stream * stream + sync * sync);
+    return layer * t->n_layers + t->segment[TAPE_HEAD].bytes / rate;
+}

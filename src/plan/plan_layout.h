@@ -1,0 +1,37 @@
+/* From a choice of sizes to a whole plan. Internal to the planner. */
+#ifndef REEL_PLAN_PLAN_LAYOUT_H
+#define REEL_PLAN_PLAN_LAYOUT_H
+
+#include "plan/plan.h"
+
+enum {
+    PLAN_MIN_WARPS = 4,
+    PLAN_MAX_WARPS = 16,
+    PLAN_MAX_GROUPS = 32,    /* every lane keeps a word of each group's partial sums */
+    PLAN_EXTRA_WARPS = 2,    /* behind the epilogue: the weights' and the K/V producer */
+    PLAN_PRELOAD_TILES = 16, /* as in product.cuh: taken before a phase's input arrives */
+    PLAN_WORD_ALIGN = 16     /* words of a 128-byte line */
+};
+
+struct plan_choice {
+    int n_groups, group_sms, warps, slot_tiles;
+};
+
+static inline int plan_ceil(int a, int b) { return (a + b - 1) / b; }
+static inline int plan_even(int a) { return a + (a & 1); }
+
+/* Fills *plan. `options` may hold wishes for what `choice` does not say. */
+enum reel_status plan_layout(struct plan *plan, const struct model_config *config,
+                             const struct gpu_limits *gpu, const struct plan_choice *choice,
+                             const struct plan_options *options, struct reel_error *err);
+
+/* Bytes of struct block_shared in kernels/shared.cuh; the kernels assert that it is enough. */
+int plan_block_shared_bytes(const struct plan *plan);
+
+/* Estimated microseconds a token at short context: good for comparing plans, not for more. */
+double plan_estimate_us(const struct plan *plan);
+
+/* What one SM can read of its GPU's memory while all of them do, bytes a microsecond. */
+double plan_share_bytes_us(int compute);
+
+#endif
