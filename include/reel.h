@@ -89,7 +89,8 @@ enum reel_rounding {
 
 struct reel_model_options {
     size_t size;
-    const char *device;   /* NULL or "auto", "cpu", "gpu", "gpu:N" */
+    const char *device;   /* NULL or "auto": a GPU that runs this model, else the CPU; "cpu"; "gpu":
+                             the first that can be used; "gpu:N" */
     const char *cpu_path; /* NULL or "auto", "reference", "portable", "avx2", "avx512", ... */
     int n_threads;        /* 0: one per core the process may use */
     enum reel_rounding rounding;
@@ -98,6 +99,8 @@ struct reel_model_options {
     reel_progress_fn progress;
     void *progress_user;
     const char *gpu_options; /* NULL, or "key=value,key=value": keys in src/cuda/tuning.h */
+    const char *cuda_dir;    /* NULL: where the system keeps them; else the only folder in which the
+                                NVIDIA driver's library, NVRTC and NVML are looked for */
 };
 
 /* Opens a folder with config.json and safetensors, or a .gguf file. On success *out is the caller's
@@ -161,7 +164,8 @@ REEL_API void reel_model_default_sampling(const struct reel_model *model,
 REEL_API REEL_MUST_USE enum reel_status reel_model_inspect(const char *path, char **json,
                                                            struct reel_error *err);
 
-/* What this machine has, as one JSON object: "cpu" (cores, paths, memory), "gpus", "notes". */
+/* What this machine has, as one JSON object: "cpu" (cores, paths, memory), "gpus" (name, compute
+ * capability, memory, versions, whether reel can use it), "notes" (what is missing, what to do). */
 REEL_API REEL_MUST_USE enum reel_status reel_devices(char **json, struct reel_error *err);
 
 /* Bytes a second that n_threads (0: one per core) read from memory, the best of a few passes over

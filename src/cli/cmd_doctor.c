@@ -24,6 +24,19 @@ static int examine_memory(const json_t *devices) {
     return n_problems(little);
 }
 
+/* Why is among the notes. */
+static int examine_gpus(const json_t *devices) {
+    const json_t *gpu = NULL;
+    size_t i = 0;
+    int n = 0;
+    json_array_foreach(json_object_get(devices, "gpus"), i, gpu) {
+        if (json_is_true(json_object_get(gpu, "usable"))) continue;
+        printf("problem        gpu:%zu cannot be used\n", i);
+        n++;
+    }
+    return n;
+}
+
 static int examine_bandwidth(void) {
     struct reel_error err;
     double rate = 0;
@@ -100,7 +113,8 @@ static enum reel_status run(const struct cli_args *args, struct reel_error *err)
     if (status != REEL_OK) return status;
     machine_print(devices);
     describe_build();
-    int problems = examine_memory(devices) + examine_folder("cache", folder_of_cache) +
+    int problems = examine_memory(devices) + examine_gpus(devices) +
+                   examine_folder("cache", folder_of_cache) +
                    examine_folder("state", folder_of_state) + examine_bandwidth() + examine_demo();
     json_decref(devices);
     if (problems > 0)

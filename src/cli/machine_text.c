@@ -24,6 +24,20 @@ static double gigabytes(const json_t *object, const char *key) {
     return (double)json_integer_value(json_object_get(object, key)) / 1e9;
 }
 
+static void print_gpu(const json_t *gpu) {
+    const json_t *power = json_object_get(gpu, "power_w");
+    printf("gpu:%-10lld %s, %lld SMs, compute capability %s, %.1f GB",
+           json_integer_value(json_object_get(gpu, "index")), text_of(gpu, "name"),
+           json_integer_value(json_object_get(gpu, "sms")), text_of(gpu, "compute"),
+           gigabytes(gpu, "memory_bytes"));
+    if (json_object_get(gpu, "memory_free_bytes"))
+        printf(", %.1f GB free", gigabytes(gpu, "memory_free_bytes"));
+    printf("\n               driver %s (CUDA %s), NVRTC %s", text_of(gpu, "driver"),
+           text_of(gpu, "cuda"), json_object_get(gpu, "nvrtc") ? text_of(gpu, "nvrtc") : "missing");
+    if (power) printf(", %.0f W", json_real_value(power));
+    printf("%s\n", json_is_true(json_object_get(gpu, "usable")) ? "" : ", cannot be used");
+}
+
 void machine_print(const json_t *devices) {
     const json_t *cpu = json_object_get(devices, "cpu");
     const json_t *gpus = json_object_get(devices, "gpus"), *value = NULL;
@@ -37,7 +51,7 @@ void machine_print(const json_t *devices) {
         printf(" %s", json_string_value(value));
     }
     printf("\n");
-    json_array_foreach(gpus, i, value) { printf("gpu:%-10zu %s\n", i, text_of(value, "name")); }
+    json_array_foreach(gpus, i, value) { print_gpu(value); }
     json_array_foreach(json_object_get(devices, "notes"), i, value) {
         printf("note           %s\n", json_string_value(value));
     }

@@ -246,6 +246,7 @@ static enum reel_status cuda_open(struct backend **out, const struct model *mode
     if (status != REEL_OK) return status;
     b->model = model;
     cuda_tuning_defaults(&b->tuning);
+    b->tuning.cuda_dir = options->cuda_dir;
     b->mutex_made = pthread_mutex_init(&b->mutex, NULL) == 0;
     if (!b->mutex_made) status = err_memory(err, "a mutex", sizeof b->mutex);
     if (status == REEL_OK && options->rounding == REEL_ROUNDING_FAITHFUL)

@@ -1,5 +1,7 @@
 #include "cuda/driver_error.h"
 
+#include <stdio.h>
+
 #define NAME(name, symbol, parameters) .name = #symbol,
 const struct cu_names cu_names = { CU_CALLS(NAME) };
 #undef NAME
@@ -50,8 +52,12 @@ enum reel_status driver_fail(const struct cuda_driver *driver, int error, const 
                              const char *what, struct reel_error *err) {
     const char *name = NULL, *text = NULL, *advice = advice_for(error);
     enum reel_status status = error == CU_ERROR_OUT_OF_MEMORY ? REEL_E_MEMORY : REEL_E_DEVICE;
-    if (driver->call.error_name(error, &name) != 0 || !name) name = "an unknown error";
-    if (driver->call.error_text(error, &text) != 0 || !text) text = "the driver has no text for it";
-    return err_set(err, status, "%s%s%s: %s (%d, %s)%s%s", call, what ? " for " : "",
-                   what ? what : "", name, error, text, advice ? "; " : "", advice ? advice : "");
+    char words[160];
+    if (driver->call.error_name(error, &name) != 0 || !name ||
+        driver->call.error_text(error, &text) != 0 || !text)
+        snprintf(words, sizeof words, "error %d", error);
+    else
+        snprintf(words, sizeof words, "%s (%d, %s)", name, error, text);
+    return err_set(err, status, "%s%s%s: %s%s%s", call, what ? " for " : "", what ? what : "",
+                   words, advice ? "; " : "", advice ? advice : "");
 }

@@ -3,7 +3,7 @@
 #define REEL_CUDA_GPU_INFO_H
 
 #include "cuda/driver.h"
-#include "plan/plan.h"
+struct gpu_limits; /* plan/plan.h */
 
 #include <jansson.h>
 

@@ -17,6 +17,7 @@ struct backend_options {
     enum reel_rounding rounding;
     const char *cache_dir;
     const char *gpu_options; /* as in reel_model_options */
+    const char *cuda_dir;    /* as in reel_model_options */
     reel_progress_fn progress;
     void *progress_user;
 };

@@ -1,9 +1,10 @@
 /* reel_devices: what this machine has. It describes the machine, not a model, and so is the one
- * file here that asks the CPU backend's parts directly. */
+ * file here that asks parts of the backends directly. */
 #include "base/json.h"
 #include "base/machine.h"
 #include "cpu/cpu_path.h"
 #include "cpu/thread_pool.h"
+#include "cuda/gpu_info.h"
 
 #include <fcntl.h>
 #include <stdlib.h>
@@ -51,13 +52,15 @@ static json_t *describe_cpu(void) {
 }
 
 enum reel_status reel_devices(char **json, struct reel_error *err) {
-    json_t *root =
-        json_pack("{s:o, s:[], s:[s]}", "cpu", describe_cpu(), "gpus", "notes",
-                  "this version of reel runs on the CPU only and does not look for GPUs");
+    json_t *gpus = NULL, *notes = NULL;
     *json = NULL;
     err_clear(err);
-    enum reel_status status = root ? json_write(json, root, "the list of devices", err)
-                                   : err_memory(err, "the list of devices", 0);
+    enum reel_status status = gpu_describe(&gpus, &notes, NULL, err);
+    if (status != REEL_OK) return status;
+    json_t *root =
+        json_pack("{s:o, s:o, s:o}", "cpu", describe_cpu(), "gpus", gpus, "notes", notes);
+    status = root ? json_write(json, root, "the list of devices", err)
+                  : err_memory(err, "the list of devices", 0);
     json_decref(root);
     return status;
 }

@@ -1,5 +1,6 @@
 /* Opening models, and the public calls that only look at one. */
 #include "base/memory.h"
+#include "cuda/gpu_info.h"
 #include "plan/memory_plan.h"
 #include "runtime/model_handle.h"
 #include "runtime/struct_size.h"
@@ -9,22 +10,48 @@
 
 /* ---- opening ---- */
 
-static bool names_gpu(const char *device) {
-    return strcmp(device, "gpu") == 0 || strncmp(device, "gpu:", 4) == 0;
+static bool is_auto(const char *text) { return !text || strcmp(text, "auto") == 0; }
+
+/* Only the CPU can do what was asked for. */
+static bool wants_cpu(const struct reel_model_options *o) {
+    return !is_auto(o->cpu_path) || o->rounding == REEL_ROUNDING_FAITHFUL;
 }
 
-static enum reel_status choose_backend(const char *device, const struct backend_ops **ops,
-                                       struct reel_error *err) {
-    *ops = &cpu_backend;
-    if (!device || strcmp(device, "auto") == 0 || strcmp(device, "cpu") == 0) return REEL_OK;
-    if (names_gpu(device))
-        return err_set(err, REEL_E_UNSUPPORTED,
-                       "device \"%s\": this version of reel runs on the CPU only; use \"cpu\" or "
-                       "\"auto\"",
-                       device);
-    return err_set(err, REEL_E_ARGUMENT,
-                   "device \"%s\" is unknown; allowed are \"auto\", \"cpu\", \"gpu\" and \"gpu:N\"",
-                   device);
+static enum reel_status check_gpu_options(const struct reel_model_options *o,
+                                          struct reel_error *err) {
+    if (o->rounding == REEL_ROUNDING_FAITHFUL)
+        return err_set(
+            err, REEL_E_UNSUPPORTED,
+            "device \"%s\": faithful rounding is done on the CPU only; use device \"cpu\"",
+            o->device);
+    if (!is_auto(o->cpu_path))
+        return err_set(err, REEL_E_ARGUMENT, "device \"%s\" has no CPU path \"%s\"", o->device,
+                       o->cpu_path);
+    return REEL_OK;
+}
+
+/* *second is tried when *first cannot run the model, or NULL. */
+static enum reel_status choose_backend(const struct reel_model_options *o,
+                                       const struct backend_ops **first,
+                                       const struct backend_ops **second, struct reel_error *err) {
+    int index = 0;
+    *first = &cpu_backend;
+    *second = NULL;
+    if (o->device && strcmp(o->device, "cpu") == 0) return REEL_OK;
+    if (is_auto(o->device)) {
+        if (wants_cpu(o) || gpu_choose(&index, "auto", o->cuda_dir, NULL) != REEL_OK)
+            return REEL_OK;
+        *first = &cuda_backend;
+        *second = &cpu_backend;
+        return REEL_OK;
+    }
+    struct reel_error why;
+    enum reel_status status = gpu_choose(&index, o->device, o->cuda_dir, &why);
+    if (status == REEL_E_ARGUMENT) return err_set(err, status, "%s", why.text);
+    if (status != REEL_OK) return err_set(err, status, "device \"%s\": %s", o->device, why.text);
+    status = check_gpu_options(o, err);
+    if (status == REEL_OK) *first = &cuda_backend;
+    return status;
 }
 
 static enum reel_status check_options(const struct reel_model_options *options,
@@ -39,10 +66,22 @@ static enum reel_status check_options(const struct reel_model_options *options,
     return REEL_OK;
 }
 
+/* "auto" takes the CPU for a model that the GPU cannot run or that does not fit into its memory. */
+static enum reel_status start(struct reel_model *handle, const struct backend_ops *first,
+                              const struct backend_ops *second,
+                              const struct backend_options *options, struct reel_error *err) {
+    enum reel_status status = model_handle_start(handle, first, options, err);
+    bool elsewhere = status == REEL_E_UNSUPPORTED || status == REEL_E_MEMORY;
+    if (!second || !elsewhere) return status;
+    err_clear(err);
+    return model_handle_start(handle, second, options, err);
+}
+
 /* Takes over source, also when it fails. */
 static enum reel_status open_source(struct reel_model **out, struct model_source *source,
                                     const struct reel_model_options *options,
-                                    const struct backend_ops *ops, struct reel_error *err) {
+                                    const struct backend_ops *first,
+                                    const struct backend_ops *second, struct reel_error *err) {
     struct reel_model *handle = NULL;
     const struct model_load_options load = { .chat_template = options->chat_template,
                                              .cache_dir = options->cache_dir,
@@ -54,6 +93,7 @@ static enum reel_status open_source(struct reel_model **out, struct model_source
                                              .rounding = options->rounding,
                                              .cache_dir = options->cache_dir,
                                              .gpu_options = options->gpu_options,
+                                             .cuda_dir = options->cuda_dir,
                                              .progress = options->progress,
                                              .progress_user = options->progress_user };
     enum reel_status status = mem_zeroed(&handle, 1, sizeof *handle, "a model", err);
@@ -62,7 +102,7 @@ static enum reel_status open_source(struct reel_model **out, struct model_source
         return status;
     }
     status = model_load(&handle->model, source, &load, err);
-    if (status == REEL_OK) status = model_handle_start(handle, ops, &backend, err);
+    if (status == REEL_OK) status = start(handle, first, second, &backend, err);
     if (status != REEL_OK) {
         reel_model_close(handle);
         return status;
@@ -75,16 +115,16 @@ enum reel_status reel_model_open(struct reel_model **out, const char *path,
                                  const struct reel_model_options *given, struct reel_error *err) {
     struct reel_model_options options;
     struct model_source source = { 0 };
-    const struct backend_ops *ops = NULL;
+    const struct backend_ops *first = NULL, *second = NULL;
     *out = NULL;
     err_clear(err);
     enum reel_status status =
         struct_read(&options, sizeof options, given, "reel_model_options", err);
     if (status == REEL_OK) status = check_options(&options, err);
-    if (status == REEL_OK) status = choose_backend(options.device, &ops, err);
+    if (status == REEL_OK) status = choose_backend(&options, &first, &second, err);
     if (status == REEL_OK && !path) status = err_set(err, REEL_E_ARGUMENT, "the path is NULL");
     if (status == REEL_OK) status = model_source_open(&source, path, err);
-    return status == REEL_OK ? open_source(out, &source, &options, ops, err) : status;
+    return status == REEL_OK ? open_source(out, &source, &options, first, second, err) : status;
 }
 
 enum reel_status reel_model_open_memory(struct reel_model **out, const char *name,
@@ -93,17 +133,17 @@ enum reel_status reel_model_open_memory(struct reel_model **out, const char *nam
                                         struct reel_error *err) {
     struct reel_model_options options;
     struct model_source source = { 0 };
-    const struct backend_ops *ops = NULL;
+    const struct backend_ops *first = NULL, *second = NULL;
     *out = NULL;
     err_clear(err);
     enum reel_status status =
         struct_read(&options, sizeof options, given, "reel_model_options", err);
     if (status == REEL_OK) status = check_options(&options, err);
-    if (status == REEL_OK) status = choose_backend(options.device, &ops, err);
+    if (status == REEL_OK) status = choose_backend(&options, &first, &second, err);
     if (status == REEL_OK)
         status = model_source_open_memory(&source, name ? name : "a model in memory", files,
                                           n_files, err);
-    return status == REEL_OK ? open_source(out, &source, &options, ops, err) : status;
+    return status == REEL_OK ? open_source(out, &source, &options, first, second, err) : status;
 }
 
 void reel_model_close(struct reel_model *handle) {
