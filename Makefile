@@ -150,6 +150,11 @@ $(B)/reel: $(CLI_OBJ) $(B)/libinternal.a
 	$(call say,LD)
 	$(Q)$(CC) -pie -Wl,-z,relro,-z,now $(LINK_OPT) $(LDFLAGS) $^ $(CLI_LIBS) $(LDLIBS) -o $@
 
+# Constants of the kernels, for tools/compile_kernels.sh.
+$(B)/emit_constants: $(B)/tools/emit_constants.o $(B)/libinternal.a
+	$(call say,LD)
+	$(Q)$(CC) -pie $(LINK_OPT) $(LDFLAGS) $^ $(LDLIBS) -o $@
+
 # ---- tests ---------------------------------------------------------------------------------------
 
 test: test-deps
@@ -255,5 +260,5 @@ clean:
 # Objects of tests are kept: they are what takes the time.
 .SECONDARY:
 
--include $(SUPPORT_OBJ:.o=.d) $(LIB_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(TEST_SRC:%.c=$(B)/%.d)
+-include $(B)/tools/emit_constants.d $(SUPPORT_OBJ:.o=.d) $(LIB_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(TEST_SRC:%.c=$(B)/%.d)
 -include $(FUZZ_SRC:%.c=$(B)/%.d) $(B)/tests/fuzz/replay.d

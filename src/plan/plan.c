@@ -18,6 +18,10 @@ static enum reel_status refuse_model(const struct model_config *c, struct reel_e
     if (c->n_kv_heads < 1 || c->n_heads % c->n_kv_heads)
         return err_set(err, REEL_E_UNSUPPORTED, "%d heads share %d KV heads unevenly", c->n_heads,
                        c->n_kv_heads);
+    if (c->n_heads / c->n_kv_heads > PLAN_MAX_HEADS_A_KV)
+        return err_set(err, REEL_E_UNSUPPORTED,
+                       "%d heads for %d KV heads: the GPU kernels do at most %d each", c->n_heads,
+                       c->n_kv_heads, PLAN_MAX_HEADS_A_KV);
     return REEL_OK;
 }
 
@@ -54,7 +58,7 @@ static enum reel_status refuse_wishes(const struct plan_options *o, const struct
         { "warps", o->warps, PLAN_MIN_WARPS, PLAN_MAX_WARPS },
         { "epilogue warps", o->epilogue_warps, 1, 8 },
         { "ring slots", o->ring_slots, 1, 64 },
-        { "K/V slots", o->kv_slots, 1, 64 },
+        { "K/V slots", o->kv_slots, 1, PLAN_MAX_KV_SLOTS },
         { "cap in layers", o->cap_layers, 1, MAX_CAP },
         { "cap in the head", o->cap_head, 1, MAX_CAP },
         { "cap of K/V", o->cap_kv, 1, MAX_CAP },

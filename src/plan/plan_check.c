@@ -150,9 +150,12 @@ static enum reel_status check_block(const struct plan *p, struct reel_error *err
         p->attention_warps % p->group_kv_heads)
         REFUSE("%d attention warps cannot serve %d KV heads", p->attention_warps,
                p->group_kv_heads);
-    if (p->kv_slots < 1 || p->kv_slots % p->attention_warps)
-        REFUSE("%d K/V slots are no multiple of %d attention warps", p->kv_slots,
-               p->attention_warps);
+    if (p->kv_slots < 1 || p->kv_slots > PLAN_MAX_KV_SLOTS || p->kv_slots % p->attention_warps)
+        REFUSE("%d K/V slots: a multiple of %d attention warps up to %d is needed", p->kv_slots,
+               p->attention_warps, PLAN_MAX_KV_SLOTS);
+    if (p->group_heads / p->group_kv_heads > PLAN_MAX_HEADS_A_KV)
+        REFUSE("%d heads share a KV head, at most %d can", p->group_heads / p->group_kv_heads,
+               PLAN_MAX_HEADS_A_KV);
     if (p->kv_piece_bytes != 2 * (p->head_dim / TILE_K) * TILE_BYTES)
         REFUSE("%d bytes do not hold K and V of 16 positions", p->kv_piece_bytes);
     if (p->epilogue_warps < 1 || p->threads != warps * 32 || p->threads > p->gpu.max_threads)
@@ -237,6 +240,9 @@ static enum reel_status check_exchanges(const struct plan *p, struct reel_error 
         status = check_exchange(p, edges[i].exchange, edges[i].have, edges[i].mine,
                                 edges[i].readers, err);
     if (status != REEL_OK) return status;
+    if (p->exchange[X_ATTENTION].words < (unsigned)(plan_attention_words(p) * t->n_sms))
+        REFUSE("attention: %u words, each SM publishes %d", p->exchange[X_ATTENTION].words,
+               plan_attention_words(p));
     if (p->exchange[X_BEST].words < (unsigned)(2 * t->n_sms) ||
         p->exchange[X_PICK].words < (unsigned)(PLAN_PICK_WORDS * t->n_sms))
         REFUSE("best and pick need 2 and %d words of each SM", PLAN_PICK_WORDS);

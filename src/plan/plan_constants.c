@@ -1,7 +1,7 @@
 /* The compile-time constants of the kernels: M_ the model's, P_ the plan's, X_ where an exchange's
  * words begin, G_ the GPU's. Launch parameters (caps, where attention splits) are not among them.
  */
-#include "plan/plan.h"
+#include "plan/plan_layout.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -90,6 +90,7 @@ enum reel_status plan_constants(const struct plan *p, struct buffer *text, struc
         { "P_KV_SLOTS", p->kv_slots },
         { "P_KV_PIECE", p->kv_piece_bytes },
         { "P_SHARED_BYTES", p->shared_bytes },
+        { "P_ATTENTION_WORDS", plan_attention_words(p) },
         { "G_COPY", p->copy },
         { "G_COMPUTE", p->compute },
     };

@@ -82,14 +82,26 @@ static int part_floats(const struct tape_segment *g) {
     return g->row_tiles * TILE_ROWS * part_stride(g->k_parts);
 }
 
+static int aligned(int bytes) { return plan_ceil(bytes, 16) * 16; }
+
+/* struct attention_shared of kernels/phase_attention_shared.cuh */
 static int attention_bytes(const struct plan *p) {
-    int head = p->head_dim + 4;
-    return 4 * (p->head_dim + p->tape.group_q +
-                p->attention_warps * (p->group_heads / p->group_kv_heads) * head) +
-           1024;
+    const int tiles = p->head_dim / TILE_K, columns = p->group_heads / p->group_kv_heads;
+    const int q = (plan_ceil(tiles, 2) | 1) * 16, parts = p->attention_warps / p->group_kv_heads;
+    int words = p->group_heads * (q + 8 + 2 * plan_ceil(parts, 4) * 4 + 1);
+    words += p->attention_warps * (columns * 8 * part_stride(2 * tiles) + 2);
+    words += p->tape.group_kv + p->head_dim;
+    return aligned(4 * words);
 }
 
-enum { PICK_BYTES = 4096, SCALARS_BYTES = 64, MBAR_BYTES = 8 };
+/* struct pick_shared of kernels/phase_pick_shared.cuh */
+static int pick_bytes(const struct plan *p) {
+    enum { ITEMS = 256, SCALARS = 8 };
+    return aligned(16 * least(32 * p->tape.warps, ITEMS) +
+                   4 * (p->tape.n_sms + 6 * p->tape.warps + SCALARS));
+}
+
+enum { SCALARS_BYTES = 64, MBAR_BYTES = 8, SPARE_BYTES = 512 };
 
 int plan_block_shared_bytes(const struct plan *p) {
     const struct tape_segment *s = p->tape.segment;
@@ -98,8 +110,9 @@ int plan_block_shared_bytes(const struct plan *p) {
         parts = most(parts, part_floats(&s[i]));
     int words = 2 * parts + 2 * part_stride(p->tape.warps) + s[TAPE_HEAD].k_tiles * 8 +
                 s[TAPE_OUT].k_tiles * 8 + 2 * p->tape.warps;
-    int bytes = 4 * words + SCALARS_BYTES + 2 * MBAR_BYTES * (p->ring_slots + p->kv_slots) +
-                attention_bytes(p) + PICK_BYTES;
+    int bytes = aligned(4 * words) + SCALARS_BYTES +
+                2 * MBAR_BYTES * (p->ring_slots + p->kv_slots) + attention_bytes(p) +
+                pick_bytes(p) + SPARE_BYTES;
     return plan_ceil(bytes, 128) * 128;
 }
 
@@ -142,7 +155,8 @@ static enum reel_status lay_shared(struct plan *p, const struct plan_options *o,
     int best_ring = 0, best_warps = 0, best_kv = 0;
     int upper = most(least(ATTENTION_WARPS, p->tape.warps) / kv, 1) * kv;
     for (int warps = upper; warps >= kv; warps -= kv) {
-        int laps = most(KV_RING / (warps * p->kv_piece_bytes), 1);
+        int laps = least(KV_RING / p->kv_piece_bytes, PLAN_MAX_KV_SLOTS) / warps;
+        if (laps < 1) laps = 1;
         if (o->kv_slots && o->kv_slots % warps) continue;
         if (o->kv_slots) laps = o->kv_slots / warps;
         for (; laps >= 1; laps = o->kv_slots ? 0 : laps / 2) {
@@ -170,13 +184,16 @@ found:
 
 /* ---- exchange memory ------------------------------------------------------------------------- */
 
+int plan_attention_words(const struct plan *p) {
+    return plan_ceil(p->group_heads * (p->head_dim / 2 + 1), PLAN_WORD_ALIGN) * PLAN_WORD_ALIGN;
+}
+
 static void lay_words(struct plan *p) {
     const struct tape_shape *t = &p->tape;
     const int sms = t->n_sms, group = t->group_sms;
-    const int partial = plan_ceil(p->group_heads * (p->head_dim + 2), PLAN_WORD_ALIGN);
     const struct plan_words sizes[PLAN_N_EXCHANGES] = {
         [X_QKV] = { 0, (unsigned)(t->n_groups * (t->group_q + 2 * t->group_kv) / 2), group },
-        [X_ATTENTION] = { 0, (unsigned)(sms * partial * PLAN_WORD_ALIGN), group },
+        [X_ATTENTION] = { 0, (unsigned)(sms * plan_attention_words(p)), group },
         [X_OUT_SUM] = { 0, (unsigned)(t->n_groups * (t->hidden / 2)), sms },
         [X_GATED] = { 0, (unsigned)(t->n_groups * (t->group_intermediate / 2)), group },
         [X_DOWN_SUM] = { 0, (unsigned)(t->n_groups * (t->hidden / 2)), sms },

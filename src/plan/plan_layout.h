@@ -10,7 +10,9 @@ enum {
     PLAN_MAX_GROUPS = 32,    /* every lane keeps a word of each group's partial sums */
     PLAN_EXTRA_WARPS = 2,    /* behind the epilogue: the weights' and the K/V producer */
     PLAN_PRELOAD_TILES = 16, /* as in product.cuh: taken before a phase's input arrives */
-    PLAN_WORD_ALIGN = 16     /* words of a 128-byte line */
+    PLAN_WORD_ALIGN = 16,    /* words of a 128-byte line */
+    PLAN_MAX_KV_SLOTS = 32,  /* one bit each in the kernels */
+    PLAN_MAX_HEADS_A_KV = 8  /* columns of a product */
 };
 
 struct plan_choice {
@@ -27,6 +29,9 @@ enum reel_status plan_layout(struct plan *plan, const struct model_config *confi
 
 /* Bytes of struct block_shared in kernels/shared.cuh; the kernels assert that it is enough. */
 int plan_block_shared_bytes(const struct plan *plan);
+
+/* Words that a SM publishes when attention is split: o in pairs, one more for each head. */
+int plan_attention_words(const struct plan *plan);
 
 /* Estimated microseconds a token at short context: good for comparing plans, not for more. */
 double plan_estimate_us(const struct plan *plan);

@@ -1,0 +1,73 @@
+/* emit_constants MODEL GPU [WISH=N ...]: the kernels' compile-time constants for a model shape on a
+ * GPU, "NAME=value" a line. MODEL is a shape's name ("qwen3-0.6b") or the path of a config.json.
+ * For tools/compile_kernels.sh and for looking at machine code. */
+#include "base/file_map.h"
+#include "model/synthetic.h"
+#include "plan/plan.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static enum reel_status read_config(struct model_config *config, const char *name,
+                                    struct reel_error *err) {
+    struct buffer text = { 0 };
+    struct file_map map = { 0 };
+    struct model_source source = { 0 };
+    bool found = false;
+    enum reel_status status = synthetic_shape_config(&text, name, &found, err);
+    if (status == REEL_OK && !found) status = file_map_open(&map, name, err);
+    if (status == REEL_OK && !found) status = buffer_append(&text, map.bytes, map.size, err);
+    const struct reel_memory_file file = { "config.json", text.bytes, text.size };
+    if (status == REEL_OK) status = model_source_open_memory(&source, name, &file, 1, err);
+    if (status == REEL_OK) status = model_config_read(config, &source, err);
+    model_source_release(&source);
+    file_map_close(&map);
+    buffer_release(&text);
+    return status;
+}
+
+static enum reel_status read_wish(struct plan_options *o, const char *text,
+                                  struct reel_error *err) {
+    const struct {
+        const char *name;
+        int *value;
+    } wishes[] = {
+        { "compute", &o->compute },       { "groups", &o->n_groups },
+        { "group_sms", &o->group_sms },   { "warps", &o->warps },
+        { "ring_slots", &o->ring_slots }, { "epilogue_warps", &o->epilogue_warps },
+        { "kv_slots", &o->kv_slots },
+    };
+    const char *equals = strchr(text, '=');
+    for (size_t i = 0; equals && i < sizeof wishes / sizeof wishes[0]; i++) {
+        if (strncmp(wishes[i].name, text, (size_t)(equals - text)) != 0) continue;
+        *wishes[i].value = atoi(equals + 1);
+        return REEL_OK;
+    }
+    return err_set(err, REEL_E_ARGUMENT, "%s: no such wish", text);
+}
+
+int main(int argc, char **argv) {
+    struct reel_error err = { 0 };
+    struct model_config config;
+    struct plan_options options = { 0 };
+    struct plan plan;
+    struct buffer text = { 0 };
+    const struct gpu_limits *gpu = argc > 2 ? plan_known_gpu(argv[2]) : NULL;
+    if (!gpu) {
+        fprintf(stderr, "usage: emit_constants MODEL GPU [WISH=N ...]; GPUs: %s\n",
+                plan_known_gpus);
+        return 2;
+    }
+    enum reel_status status = read_config(&config, argv[1], &err);
+    for (int i = 3; i < argc && status == REEL_OK; i++)
+        status = read_wish(&options, argv[i], &err);
+    if (status == REEL_OK) status = plan_make(&plan, &config, gpu, &options, &err);
+    if (status == REEL_OK) status = plan_constants(&plan, &text, &err);
+    if (status == REEL_OK)
+        fputs(text.bytes, stdout);
+    else
+        fprintf(stderr, "emit_constants: %s\n", err.text);
+    buffer_release(&text);
+    return (int)status;
+}
