@@ -29,10 +29,10 @@ DEV void layer_consume(struct worker *w, int layer, int position, float *h) {
     profile_layer(w, MARK_QKV_INPUT);
     qkv_consume(w, t, h, gain);
     profile_layer(w, MARK_QKV);
-    attention_consume(w, layer, position);
-    profile_layer(w, MARK_ATTENTION);
     tiles_take(w, t, PRELOAD(OUT));
     profile_layer(w, MARK_OUT_WEIGHTS);
+    attention_consume(w, layer, position);
+    profile_layer(w, MARK_ATTENTION);
     out_consume(w, t);
     profile_layer(w, MARK_OUT);
     tiles_take(w, t, PRELOAD(GATE_UP));
@@ -112,8 +112,10 @@ DEV void finish(struct worker *w) {
             down_publish(w);
         }
         w->epoch = epoch_next(w->epoch);
+        fence_gpu(); /* K and V rows of this token, long before anyone waits for it */
         parts_wait(w);
         best_publish(w);
+        tokens_over_tell(w);
         parts_wait(w); /* until the consumers have picked */
         if (w->s->end) return;
     }
@@ -149,12 +151,16 @@ KERNEL(P_THREADS) decode(const PARAMETER struct decode_args args) {
     w.epoch = args.epoch;
     w.token = 0, w.layer = 0, w.dead = 0;
     block_start(&w);
-    if (w.warp < P_WARPS)
+    if (w.warp < P_WARPS) {
+        REGISTERS_TAKE(P_REGISTERS_CONSUMER);
         consume(&w);
-    else if (w.warp < WARP_WEIGHTS)
-        finish(&w);
-    else if (w.warp == WARP_WEIGHTS)
-        weights_produce(&w);
-    else
-        kv_produce(&w);
+    } else {
+        REGISTERS_GIVE(P_REGISTERS_OTHER);
+        if (w.warp < WARP_WEIGHTS)
+            finish(&w);
+        else if (w.warp == WARP_WEIGHTS)
+            weights_produce(&w);
+        else
+            kv_produce(&w);
+    }
 }

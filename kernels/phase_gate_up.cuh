@@ -14,13 +14,12 @@ DEV u64 *gated_words(const struct worker *w) {
 DEV void gate_up_consume(struct worker *w, const struct quad *t, const float *h, const float *gain) {
     u32 x[SLICE];
     gains_apply(h, gain, x);
-    ssq_store(w, h, w->s->ssq[1]);
-    phase_product(w, t, PRELOAD(GATE_UP), x, w->s->part[0], P_GATE_UP_WARP_ROWS, P_GATE_UP_WARP_K,
-                  P_GATE_UP_K_PARTS);
+    phase_product(w, t, PRELOAD(GATE_UP), x, w->s->part[0], P_GATE_UP_WARP_ROWS, P_GATE_UP_WARP_K, P_GATE_UP_K_PARTS, h,
+                  w->s->ssq[1]);
     parts_done(w);
 }
 
-DEV float silu(float x) { return x * (1.0f / (1.0f + exp2_approx(x * -1.44269504f))); }
+DEV float silu(float x) { return x * rcp_approx(1.0f + exp2_approx(x * -1.44269504f)); }
 
 DEV void gate_up_publish(struct worker *w) {
     const struct block_shared *s = w->s;

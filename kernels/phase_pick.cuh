@@ -1,6 +1,6 @@
 /* pick: which id comes next, and whether the launch is over. Every block decides for itself from the
  * same words, so all decide alike. In: each warp's best logit (shared memory), logits of this SM's
- * rows (global, as the head left them: without bias and penalties). Out: s->id, s->end, s->tokens_over. */
+ * rows (global, as the head left them: without bias and penalties). Out: s->id, s->end. */
 #ifndef REEL_KERNELS_PHASE_PICK_CUH
 #define REEL_KERNELS_PHASE_PICK_CUH
 
@@ -91,8 +91,9 @@ DEV u32 host_stops(const struct worker *w, int t) {
     return w->block == 0 && (shared_load(smem_of(&w->s->stop)) || (int)ahead > (int)w->a->lead) ? BEST_STOP : 0;
 }
 
-/* At each token's end, after a barrier with the consumers: what they have stored so far (K and V of
- * this token) is visible to a block that has seen these words and fenced. Without a head: key 0. */
+/* At each token's end, after a barrier with the consumers. The epilogue has fenced since the last layer:
+ * K and V of this token are visible to a block that has seen these words and fenced. Without a head:
+ * key 0. */
 DEV void best_publish(struct worker *w) {
     const struct decode_args *a = w->a;
     struct best b = { 0, 0 };
@@ -100,9 +101,17 @@ DEV void best_publish(struct worker *w) {
     if (w->token >= a->head_from && w->lane < P_WARPS)
         b.key = w->s->best_key[w->lane], b.id = w->s->best_id[w->lane];
     b = best_of_warp(b);
-    warp_sync();
-    fence_gpu();
     if (w->lane == 0) best_store(w, a->words + X_BEST + 2 * w->block, b, host_stops(w, w->token));
+}
+
+/* The epilogue, which has time: once all blocks have published, this token's K and V may be fetched. A
+ * fence takes microseconds beside a running stream, so no consumer makes one. */
+DEV void tokens_over_tell(struct worker *w) {
+    u32 stop;
+    if (w->warp != WARP_EPILOGUE) return;
+    (void)best_gather(w, w->a->words + X_BEST, 2, WAIT_BEST, &stop);
+    fence_gpu();
+    if (w->lane == 0) shared_store(smem_of(&w->s->tokens_over), (u32)w->token + 1);
 }
 
 /* ---- the end of a token ---- */
@@ -171,10 +180,6 @@ DEV void pick_token(struct worker *w, int t, int has_head) {
         pick_decide(w, t, &p);
     }
     consumers_sync();
-    if (w->warp == 0) { /* the other warps go on; nobody needs the past positions at once */
-        fence_gpu();
-        if (w->lane == 0) shared_store(smem_of(&w->s->tokens_over), (u32)t + 1);
-    }
 }
 
 #endif

@@ -32,8 +32,8 @@ DEV void gains_apply(const float *h, const float *gain, u32 *x) {
 DEV void qkv_consume(struct worker *w, const struct quad *t, const float *h, const float *gain) {
     u32 x[SLICE];
     gains_apply(h, gain, x);
-    ssq_store(w, h, w->s->ssq[0]);
-    phase_product(w, t, PRELOAD(QKV), x, w->s->part[0], P_QKV_WARP_ROWS, P_QKV_WARP_K, P_QKV_K_PARTS);
+    phase_product(w, t, PRELOAD(QKV), x, w->s->part[0], P_QKV_WARP_ROWS, P_QKV_WARP_K, P_QKV_K_PARTS, h,
+                  w->s->ssq[0]);
     parts_done(w);
 }
 

@@ -32,10 +32,20 @@ DEV void product(float (*d)[4], const struct quad *t, const u32 *x, int lane, in
     }
 }
 
+/* This warp's share of sum(h^2), to shared memory. */
+DEV void ssq_store(struct worker *w, const float *h, float *ssq) {
+    float sum = 0;
+    UNROLL
+    for (int i = 0; i < 2 * SLICE; i++)
+        sum += h[i] * h[i];
+    sum = xor_sum(sum, 1, LANES);
+    if (w->lane == 0) ssq[w->warp] = sum;
+}
+
 /* A phase of one warp from x to its partial sums: the `preload` tiles in t, then the rest from the
- * ring as it comes. */
+ * ring as it comes. With ssq, this warp's share of sum(h^2) goes there, behind the products' back. */
 DEV void phase_product(struct worker *w, const struct quad *t, int preload, const u32 *x, float *part,
-                       int warp_rows, int warp_k, int k_parts) {
+                       int warp_rows, int warp_k, int k_parts, const float *h, float *ssq) {
     float d[ACCUMULATORS][4];
     UNROLL
     for (int i = 0; i < ACCUMULATORS; i++)
@@ -48,6 +58,7 @@ DEV void phase_product(struct worker *w, const struct quad *t, int preload, cons
         tiles_take(w, more, n);
         product(d, more, x, w->lane, i, n, warp_rows);
     }
+    if (ssq) ssq_store(w, h, ssq);
     if (warp_rows == 1) d[0][0] += d[1][0], d[0][2] += d[1][2];
     UNROLL
     for (int r = 0; r < warp_rows; r++)
@@ -86,16 +97,6 @@ DEV float row_sum(const float *part, int row, int k_parts) {
 }
 
 /* ---- the norm in front of a product ---- */
-
-/* This warp's share of sum(h^2), to shared memory. */
-DEV void ssq_store(struct worker *w, const float *h, float *ssq) {
-    float sum = 0;
-    UNROLL
-    for (int i = 0; i < 2 * SLICE; i++)
-        sum += h[i] * h[i];
-    sum = xor_sum(sum, 1, LANES);
-    if (w->lane == 0) ssq[w->warp] = sum;
-}
 
 /* 1 / sqrt(mean(h^2) + eps): applied after the product, it is a scalar. */
 DEV float norm_scale(const float *ssq) {

@@ -17,9 +17,9 @@ enum profile_layer_mark {
     MARK_QKV_WEIGHTS, /* its tiles are in registers: waited for the ring */
     MARK_QKV_INPUT,   /* h is complete: waited for the sums of the layer before */
     MARK_QKV,         /* products handed to the epilogue */
+    MARK_OUT_WEIGHTS, /* taken before attention, whose length they would add to */
     MARK_ATTENTION_INPUT, /* q, k, v of the group gathered */
     MARK_ATTENTION,   /* result in shared memory */
-    MARK_OUT_WEIGHTS,
     MARK_OUT,
     MARK_GATE_UP_WEIGHTS,
     MARK_GATE_UP_INPUT,

@@ -29,8 +29,12 @@ DEV const u8 *slot_tile(const struct worker *w, int i) {
            (size_t)((i * P_WARPS + w->warp) * TILE_BYTES + w->lane * 16);
 }
 
-/* Waits for the next n slots. One lane waits for all of them. */
+/* Waits for the next n slots. Most often they are there: then one test by a lane each is enough. Else
+ * one lane waits for all of them. */
 DEV void slots_wait(struct worker *w, int n) {
+    const int wraps = w->slot + w->lane >= P_RING_SLOTS;
+    const int mine = w->slot + w->lane - (wraps ? P_RING_SLOTS : 0);
+    if (warp_all(w->lane >= n || mbar_test(w->full + (smem)mine * 8, w->parity ^ (u32)wraps))) return;
     if (w->lane == 0) {
         int slot = w->slot;
         u32 parity = w->parity;

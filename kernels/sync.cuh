@@ -65,6 +65,18 @@ DEV u32 shuffle_down(u32 v, int delta) { return __shfl_down_sync(0xffffffffu, v,
 DEV int warp_all(int yes) { return __all_sync(0xffffffffu, yes); }
 DEV u32 warp_ballot(int yes) { return __ballot_sync(0xffffffffu, yes); }
 
+/* ---- registers ---- */
+
+/* Moves registers between warps: every warp of a warpgroup (4 warps from a multiple of 4) calls. n is
+ * a multiple of 8; what some give up others may take. */
+#if G_REGISTERS
+#define REGISTERS_TAKE(n) asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(n))
+#define REGISTERS_GIVE(n) asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(n))
+#else
+#define REGISTERS_TAKE(n) ((void)0)
+#define REGISTERS_GIVE(n) ((void)0)
+#endif
+
 /* ---- barriers of a block ---- */
 
 /* Named barriers, 1 to 15; `threads` is a multiple of 32 and counts both kinds of arrival. */
@@ -245,7 +257,7 @@ DEV void plain_add32(u32 *p, u32 v) { (void)atomicAdd(p, v); }
 /* d += A B: A one tile, B 16 by 8 (column lane / 4, rows 2 (lane % 4) and +1 in b0, +8 and +9 in
  * b1), d rows lane / 4 and +8, columns 2 (lane % 4) and +1: d[0], d[1], d[2], d[3]. */
 DEV void tile_mma(float d[4], struct quad a, u32 b0, u32 b1) {
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, "
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, "
                  "{%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
                  : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
                  : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b0), "r"(b1));
@@ -292,6 +304,11 @@ DEV float log2_approx(float x) {
     return y;
 }
 DEV float rsqrt_approx(float x) { return rsqrtf(x); }
+DEV float rcp_approx(float x) {
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
 
 #endif
 

@@ -50,7 +50,8 @@ static enum reel_status add_fixed(struct options *o, int compute, bool ptx,
                                   struct reel_error *err) {
     static const char *const fixed[] = { "-std=c++17", "--fmad=true" };
     char target[32];
-    int n = snprintf(target, sizeof target, "%d", compute);
+    /* "a": what only this architecture has, setmaxnreg among it */
+    int n = snprintf(target, sizeof target, "%d%s", compute, !ptx && compute >= 90 ? "a" : "");
     enum reel_status status = add_option(
         o, ptx ? "--gpu-architecture=compute_" : "--gpu-architecture=sm_", target, (size_t)n, err);
     for (size_t i = 0; i < sizeof fixed / sizeof *fixed && status == REEL_OK; i++)

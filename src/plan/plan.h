@@ -61,6 +61,7 @@ struct plan {
 
     /* threads: warps consumers, then epilogue, weight producer, KV producer */
     int epilogue_warps, threads;
+    int registers_consumer, registers_other; /* of a thread, moved between warpgroups; 0: as launched */
     int attention_warps;    /* of the consumers; kv_slots is a multiple of it */
 
     /* shared memory */

@@ -91,6 +91,9 @@ enum reel_status plan_constants(const struct plan *p, struct buffer *text, struc
         { "P_KV_PIECE", p->kv_piece_bytes },
         { "P_SHARED_BYTES", p->shared_bytes },
         { "P_ATTENTION_WORDS", plan_attention_words(p) },
+        { "P_REGISTERS_CONSUMER", p->registers_consumer },
+        { "P_REGISTERS_OTHER", p->registers_other },
+        { "G_REGISTERS", p->registers_consumer > 0 },
         { "G_COPY", p->copy },
         { "G_COMPUTE", p->compute },
     };

@@ -224,6 +224,18 @@ static void set_caps(struct plan *p, const struct plan_options *o) {
                                             : NEVER_SPLIT;
 }
 
+/* Registers go to the consumers, which hold a phase's tiles: what all warps were launched with, less
+ * the little that the others need. Only whole warpgroups of four warps can move them. */
+static void share_registers(struct plan *p) {
+    enum { OTHERS = 32, MOST = 232 };
+    const int others = p->threads / 32 - p->tape.warps;
+    if (p->copy != 2 || p->tape.warps % 4 || others % 4) return;
+    const int launched = p->gpu.registers / 4 / (plan_ceil(p->threads / 32, 4) * 32) / 8 * 8;
+    const int all = least(launched, 255 / 8 * 8) * (p->threads / 32);
+    p->registers_other = OTHERS;
+    p->registers_consumer = least((all - OTHERS * others) / p->tape.warps / 8 * 8, MOST);
+}
+
 static void count_bytes(struct plan *p) {
     const struct tape_shape *t = &p->tape;
     p->tape_bytes = t->sm_bytes * (unsigned)t->n_sms;
@@ -284,10 +296,13 @@ enum reel_status plan_layout(struct plan *plan, const struct model_config *confi
     plan->epilogue_warps = options->epilogue_warps
                                ? options->epilogue_warps
                                : least(plan_ceil(most_rows(plan), EPILOGUE_ROWS), MAX_EPILOGUE);
+    if (!options->epilogue_warps && plan->copy == 2 && plan->epilogue_warps < 2)
+        plan->epilogue_warps = 2; /* a whole warpgroup with the producers: it can give up registers */
     plan->threads = (choice->warps + plan->epilogue_warps + PLAN_EXTRA_WARPS) * 32;
     if (plan->threads > gpu->max_threads)
         return err_set(err, REEL_E_UNSUPPORTED, "%s: %d threads a block, at most %d are allowed",
                        gpu->name, plan->threads, gpu->max_threads);
+    share_registers(plan);
     enum reel_status status = lay_shared(plan, options, err);
     if (status != REEL_OK) return status;
     lay_words(plan);
