@@ -131,20 +131,25 @@ static enum reel_status create(struct job *job, struct reel_error *err) {
     const struct kernel_build *build = job->input->build;
     const char **texts = NULL, **names = NULL, *text = NULL;
     size_t n = (size_t)build->n_sources;
+    int n_headers = 0;
     enum reel_status status = mem_zeroed(&texts, n, sizeof *texts, "a list of kernel sources", err);
     if (status == REEL_OK)
         status = mem_zeroed(&names, n, sizeof *names, "a list of kernel sources", err);
     for (int i = 0; i < build->n_sources && status == REEL_OK; i++) {
-        texts[i] = build->sources[i].text;
-        names[i] = build->sources[i].name;
-        if (strcmp(names[i], build->program) == 0) text = texts[i];
+        const struct kernel_source *source = &build->sources[i];
+        if (strcmp(source->name, build->program) == 0) {
+            text = source->text;
+        } else {
+            texts[n_headers] = source->text;
+            names[n_headers++] = source->name;
+        }
     }
     if (status == REEL_OK && !text)
         status =
             err_set(err, REEL_E_NOT_FOUND, "there is no kernel source named %s", build->program);
     if (status == REEL_OK) {
-        int error = build->nvrtc->call.create(&job->program, text, build->program, build->n_sources,
-                                              texts, names);
+        int error =
+            build->nvrtc->call.create(&job->program, text, build->program, n_headers, texts, names);
         if (error != 0) status = fail(build->nvrtc, error, "nvrtcCreateProgram", err);
     }
     free(names);
