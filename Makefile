@@ -77,7 +77,8 @@ endif
 CLI_SRC := $(wildcard src/cli/*.c)
 LIB_OBJ := $(LIB_SRC:%.c=$(B)/%.o) $(B)/gen/kernel_sources.o
 CLI_OBJ := $(CLI_SRC:%.c=$(B)/%.o) $(B)/gen/demo_files.o
-TEST_SRC := $(wildcard tests/unit/test_*.c tests/golden/test_*.c tests/failure/test_*.c tests/cli/test_*.c)
+TEST_SRC := $(wildcard tests/unit/test_*.c tests/golden/test_*.c tests/failure/test_*.c tests/cli/test_*.c \
+            tests/sim/test_*.c)
 FUZZ_SRC := $(wildcard tests/fuzz/fuzz_*.c)
 FUZZ_BIN := $(FUZZ_SRC:%.c=$(B)/%)
 REPLAY_BIN := $(FUZZ_SRC:tests/fuzz/fuzz_%.c=$(B)/tests/fuzz/test_%)
@@ -161,7 +162,21 @@ test: test-deps
 	@$(MAKE) -j$$(nproc) all tests
 	@tools/run_tests.sh $(B)
 
-tests: $(TEST_BIN)
+# A GPU driver and compiler for tests on machines without: kernels run under the simulator. Never
+# sanitized: its threads are not the system's.
+FAKE_SRC := $(filter-out tests/sim/test_%,$(wildcard tests/sim/*.c))
+FAKE_OBJ := $(FAKE_SRC:%.c=$(B)/%.o)
+FAKE_LIBS := $(B)/fake/libcuda.so.1 $(B)/fake/libnvrtc.so.13
+$(FAKE_OBJ): OPT := -O2 -g
+$(B)/tests/sim/fake_nvrtc.o: BASE += -DSIM_FOLDER='"$(CURDIR)/tests/sim"'
+$(B)/fake/libnvrtc.so.13: $(B)/tests/sim/fake_nvrtc.o
+$(B)/fake/libcuda.so.1: $(filter-out %/fake_nvrtc.o,$(FAKE_OBJ))
+$(FAKE_LIBS):
+	@mkdir -p $(@D)
+	$(call say,LD)
+	$(Q)$(CC) -shared -Wl,-soname,$(@F) $(LDFLAGS) $^ -ldl -lm -pthread -o $@
+
+tests: $(TEST_BIN) $(FAKE_LIBS)
 
 $(B)/libsupport.a: $(SUPPORT_OBJ)
 	@rm -f $@
@@ -260,5 +275,5 @@ clean:
 # Objects of tests are kept: they are what takes the time.
 .SECONDARY:
 
--include $(B)/tools/emit_constants.d $(SUPPORT_OBJ:.o=.d) $(LIB_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(TEST_SRC:%.c=$(B)/%.d)
+-include $(FAKE_OBJ:.o=.d) $(B)/tools/emit_constants.d $(SUPPORT_OBJ:.o=.d) $(LIB_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(TEST_SRC:%.c=$(B)/%.d)
 -include $(FUZZ_SRC:%.c=$(B)/%.d) $(B)/tests/fuzz/replay.d

@@ -1,0 +1,296 @@
+/* Modules, functions and launches. An image is a line of text from the fake NVRTC: the path of the
+ * shared object that holds the kernels. A kernel K of it exports sim_run_K(void **params) and
+ * sim_sizes_K[], the bytes of each parameter and a 0. */
+#define _GNU_SOURCE
+#include "fake_state.h"
+
+#include "sim_ops.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct fake_function {
+    char name[64];
+    void (*run)(void **params);
+    const unsigned *sizes;
+    unsigned shared_bytes; /* allowed */
+    struct fake_function *next;
+};
+
+struct fake_module {
+    void *object;
+    struct fake_function *functions;
+};
+
+static const char IMAGE_MARK[] = "fake cubin ";
+
+EXPORT CUresult cuModuleLoadData(CUmodule *module, const void *image);
+EXPORT CUresult cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned n, int *options,
+                                   void **values);
+EXPORT CUresult cuModuleUnload(CUmodule module);
+EXPORT CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name);
+
+static bool image_path(const char *image, char *path, size_t bytes) {
+    size_t n = sizeof IMAGE_MARK - 1, i = 0;
+    for (size_t k = 0; k < n; k++)
+        if (image[k] != IMAGE_MARK[k]) return false;
+    for (; image[n + i] != '\n'; i++) {
+        if (i + 1 == bytes || !image[n + i]) return false;
+        path[i] = image[n + i];
+    }
+    path[i] = 0;
+    return true;
+}
+
+CUresult cuModuleLoadData(CUmodule *module, const void *image) {
+    ENTER(true);
+    char path[1024];
+    if (!image_path(image, path, sizeof path)) return CU_INVALID_IMAGE;
+    void *object = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    void (*attach)(const struct sim_ops *) = NULL;
+    if (object) *(void **)&attach = dlsym(object, "sim_attach");
+    if (!attach) {
+        fake_report("cuModuleLoadData: %s", dlerror());
+        if (object) dlclose(object);
+        return CU_INVALID_IMAGE;
+    }
+    attach(&sim_operations);
+    struct fake_module *m = calloc(1, sizeof *m);
+    if (!m) {
+        dlclose(object);
+        return CU_OUT_OF_MEMORY;
+    }
+    m->object = object;
+    fake.live.modules++;
+    *module = m;
+    return CU_OK;
+}
+
+CUresult cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned n, int *options,
+                            void **values) {
+    (void)n, (void)options, (void)values;
+    return cuModuleLoadData(module, image);
+}
+
+CUresult cuModuleUnload(CUmodule module) {
+    CUresult status = fake_enter(__func__, true);
+    if (!module) return CU_INVALID_HANDLE;
+    fake_wait_all();
+    while (module->functions) {
+        struct fake_function *f = module->functions;
+        module->functions = f->next;
+        free(f);
+    }
+    dlclose(module->object);
+    free(module);
+    fake.live.modules--;
+    return status;
+}
+
+CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name) {
+    ENTER(true);
+    char symbol[128];
+    struct fake_function *f = calloc(1, sizeof *f);
+    if (!f) return CU_OUT_OF_MEMORY;
+    snprintf(f->name, sizeof f->name, "%s", name);
+    snprintf(symbol, sizeof symbol, "sim_run_%s", name);
+    *(void **)&f->run = dlsym(module->object, symbol);
+    snprintf(symbol, sizeof symbol, "sim_sizes_%s", name);
+    f->sizes = dlsym(module->object, symbol);
+    if (!f->run || !f->sizes) {
+        free(f);
+        return CU_NOT_FOUND;
+    }
+    f->shared_bytes = 49152;
+    f->next = module->functions;
+    module->functions = f;
+    *function = f;
+    return CU_OK;
+}
+
+/* ---- functions ---- */
+
+EXPORT CUresult cuFuncGetAttribute(int *value, int attribute, CUfunction function);
+EXPORT CUresult cuFuncSetAttribute(CUfunction function, int attribute, int value);
+EXPORT CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int *n, CUfunction function,
+                                                            int threads, size_t shared_bytes);
+
+CUresult cuFuncGetAttribute(int *value, int attribute, CUfunction function) {
+    ENTER(true);
+    switch (attribute) {
+    case 0:
+        *value = fake.gpu.max_threads;
+        break;
+    case 4:
+        *value = 64;
+        break; /* registers of a thread */
+    case 5:
+    case 6:
+        *value = fake.gpu.compute;
+        break;
+    case 8:
+        *value = (int)function->shared_bytes;
+        break;
+    default:
+        *value = 0; /* local and static shared memory: none */
+    }
+    return CU_OK;
+}
+
+CUresult cuFuncSetAttribute(CUfunction function, int attribute, int value) {
+    ENTER(true);
+    if (attribute == 8) {
+        if (value < 0 || value > fake.gpu.shared_bytes) return CU_INVALID_VALUE;
+        function->shared_bytes = (unsigned)value;
+    }
+    return CU_OK;
+}
+
+static int blocks_of_sm(int threads, size_t shared_bytes) {
+    size_t of_sm = (size_t)fake.gpu.shared_bytes + 1024;
+    int by_threads = threads ? 2048 / threads : 0, by_shared = (int)(of_sm / (shared_bytes + 1024));
+    int n = by_threads < by_shared ? by_threads : by_shared;
+    return n < 32 ? n : 32;
+}
+
+CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int *n, CUfunction function, int threads,
+                                                     size_t shared_bytes) {
+    ENTER(true);
+    *n = shared_bytes > function->shared_bytes ? 0 : blocks_of_sm(threads, shared_bytes);
+    return CU_OK;
+}
+
+/* ---- launches ---- */
+
+struct launch_work {
+    struct fake_work work;
+    struct sim_launch launch;
+    void **params;
+};
+
+static pthread_mutex_t one_launch = PTHREAD_MUTEX_INITIALIZER;
+
+static void launch_run(struct fake_work *work) {
+    struct launch_work *l = (struct launch_work *)work;
+    pthread_mutex_lock(&one_launch);
+    static char report[FAKE_REPORT_BYTES];
+    struct sim_counts counts;
+    enum sim_result result = sim_run(&l->launch, &counts, report, sizeof report);
+    pthread_mutex_lock(&fake_lock);
+    fake.result = result;
+    fake.counts = counts;
+    if (result != SIM_DONE) memcpy(fake.report, report, sizeof report);
+    pthread_mutex_unlock(&fake_lock);
+    pthread_mutex_unlock(&one_launch);
+    if (result != SIM_DONE)
+        fake_broken(result == SIM_DEADLOCK ? CU_LAUNCH_TIMEOUT : CU_LAUNCH_FAILED);
+}
+
+static void launch_drop(struct fake_work *work) {
+    struct launch_work *l = (struct launch_work *)work;
+    for (int i = 0; l->params && l->params[i]; i++)
+        free(l->params[i]);
+    free(l->params);
+    free(l);
+}
+
+static bool params_copy(struct launch_work *l, const unsigned *sizes, void **params) {
+    int n = 0;
+    while (sizes[n])
+        n++;
+    l->params = calloc((size_t)n + 1, sizeof *l->params);
+    if (!l->params) return false;
+    for (int i = 0; i < n; i++) {
+        l->params[i] = aligned_alloc(16, ((size_t)sizes[i] + 15) / 16 * 16);
+        if (!l->params[i]) return false;
+        memcpy(l->params[i], params[i], sizes[i]);
+    }
+    return true;
+}
+
+static CUresult launch(CUfunction f, unsigned grid, unsigned threads, unsigned shared_bytes,
+                       CUstream stream, void **params, bool cooperative) {
+    int resident = blocks_of_sm((int)threads, shared_bytes) * fake.gpu.n_sms;
+    if (!grid || !threads || threads > (unsigned)fake.gpu.max_threads ||
+        shared_bytes > f->shared_bytes) {
+        fake_report("launch of %s: %u blocks of %u threads with %u bytes of shared memory (%u are "
+                    "allowed)",
+                    f->name, grid, threads, shared_bytes, f->shared_bytes);
+        return CU_INVALID_VALUE;
+    }
+    if (cooperative && grid > (unsigned)resident) return CU_TOO_LARGE;
+    struct launch_work *l = calloc(1, sizeof *l);
+    if (!l) return CU_OUT_OF_MEMORY;
+    l->work.run = launch_run, l->work.drop = launch_drop;
+    if (!params_copy(l, f->sizes, params)) {
+        launch_drop(&l->work);
+        return CU_OUT_OF_MEMORY;
+    }
+    l->launch = (struct sim_launch){ .entry = f->run,
+                                     .params = l->params,
+                                     .grid = (int)grid,
+                                     .threads = (int)threads,
+                                     .shared_bytes = shared_bytes,
+                                     .resident = resident,
+                                     .settings = fake.settings,
+                                     .memory = fake_range };
+    if (!cooperative && l->launch.resident > 16) l->launch.resident = 16;
+    pthread_mutex_lock(&fake_lock);
+    l->launch.settings.seed += (uint64_t)fake.n_launches++ * 1000003;
+    pthread_mutex_unlock(&fake_lock);
+    return fake_submit(stream, &l->work);
+}
+
+EXPORT CUresult cuLaunchKernel(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx,
+                               unsigned by, unsigned bz, unsigned shared_bytes, CUstream stream,
+                               void **params, void **extra);
+EXPORT CUresult cuLaunchCooperativeKernel(CUfunction f, unsigned gx, unsigned gy, unsigned gz,
+                                          unsigned bx, unsigned by, unsigned bz,
+                                          unsigned shared_bytes, CUstream stream, void **params);
+
+CUresult cuLaunchKernel(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx,
+                        unsigned by, unsigned bz, unsigned shared_bytes, CUstream stream,
+                        void **params, void **extra) {
+    ENTER(true);
+    if (gy != 1 || gz != 1 || by != 1 || bz != 1 || extra) return CU_NOT_SUPPORTED;
+    return launch(f, gx, bx, shared_bytes, stream, params, false);
+}
+
+CUresult cuLaunchCooperativeKernel(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx,
+                                   unsigned by, unsigned bz, unsigned shared_bytes, CUstream stream,
+                                   void **params) {
+    ENTER(true);
+    if (gy != 1 || gz != 1 || by != 1 || bz != 1) return CU_NOT_SUPPORTED;
+    return launch(f, gx, bx, shared_bytes, stream, params, true);
+}
+
+/* The configuration that cuLaunchKernelEx takes; of the attributes (64 bytes each, the kind first,
+ * the value 8 bytes in) only "cooperative" means anything here. */
+struct launch_config {
+    unsigned gx, gy, gz, bx, by, bz, shared_bytes;
+    CUstream stream;
+    const struct launch_attribute {
+        int kind;
+        int pad;
+        union {
+            int cooperative;
+            char bytes[64];
+        } value;
+    } * attributes;
+    unsigned n_attributes;
+};
+
+EXPORT CUresult cuLaunchKernelEx(const struct launch_config *c, CUfunction f, void **params,
+                                 void **extra);
+
+CUresult cuLaunchKernelEx(const struct launch_config *c, CUfunction f, void **params,
+                          void **extra) {
+    ENTER(true);
+    bool cooperative = false;
+    for (unsigned i = 0; i < c->n_attributes; i++)
+        if (c->attributes[i].kind == 2) cooperative = c->attributes[i].value.cooperative != 0;
+    if (c->gy != 1 || c->gz != 1 || c->by != 1 || c->bz != 1 || extra) return CU_NOT_SUPPORTED;
+    return launch(f, c->gx, c->bx, c->shared_bytes, c->stream, params, cooperative);
+}

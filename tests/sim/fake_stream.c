@@ -1,0 +1,277 @@
+/* Streams: a thread each that does what was queued, in order. The default stream is one of them. */
+#include "fake_state.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { STREAM_NON_BLOCKING = 1, WORKER_STACK = 1 << 20 };
+
+struct fake_stream {
+    pthread_t thread;
+    struct fake_work *first, *last;
+    bool busy, closing, blocking;
+    struct fake_stream *next;
+};
+
+struct fake_event {
+    unsigned recorded, reached; /* how many times; reached follows */
+    double at;
+};
+
+/* One lock and one condition for all: there are few streams and waits are long. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
+static struct fake_stream *streams;
+static struct fake_stream *default_stream;
+
+static void *stream_main(void *of) {
+    struct fake_stream *s = of;
+    pthread_mutex_lock(&lock);
+    for (;;) {
+        struct fake_work *work = s->first;
+        if (!work && s->closing) break;
+        if (!work) {
+            pthread_cond_wait(&changed, &lock);
+            continue;
+        }
+        s->first = work->next;
+        s->busy = true;
+        pthread_mutex_unlock(&lock);
+        if (fake_status() == CU_OK) work->run(work);
+        work->drop(work);
+        pthread_mutex_lock(&lock);
+        s->busy = false;
+        pthread_cond_broadcast(&changed);
+    }
+    pthread_mutex_unlock(&lock);
+    return NULL;
+}
+
+static struct fake_stream *stream_open(bool blocking) {
+    struct fake_stream *s = calloc(1, sizeof *s);
+    if (!s) return NULL;
+    s->blocking = blocking;
+    if (pthread_create(&s->thread, NULL, stream_main, s)) {
+        free(s);
+        return NULL;
+    }
+    pthread_mutex_lock(&lock);
+    s->next = streams;
+    streams = s;
+    pthread_mutex_unlock(&lock);
+    return s;
+}
+
+static struct fake_stream *stream_of(CUstream handle) {
+    if ((uintptr_t)handle > 2) return handle;
+    pthread_mutex_lock(&lock);
+    struct fake_stream *s = default_stream;
+    pthread_mutex_unlock(&lock);
+    if (!s) s = default_stream = stream_open(true);
+    return s;
+}
+
+static void wait_idle(struct fake_stream *s) {
+    pthread_mutex_lock(&lock);
+    while (s->first || s->busy)
+        pthread_cond_wait(&changed, &lock);
+    pthread_mutex_unlock(&lock);
+}
+
+static void wait_streams(bool blocking_only) {
+    pthread_mutex_lock(&lock);
+    for (struct fake_stream *s = streams; s;) {
+        if ((!blocking_only || s->blocking) && (s->first || s->busy)) {
+            pthread_cond_wait(&changed, &lock);
+            s = streams;
+        } else {
+            s = s->next;
+        }
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+void fake_wait_all(void) { wait_streams(false); }
+void fake_wait_blocking(void) { wait_streams(true); }
+
+CUresult fake_submit(CUstream stream, struct fake_work *work) {
+    struct fake_stream *s = stream_of(stream);
+    if (!s) {
+        work->drop(work);
+        return CU_OUT_OF_MEMORY;
+    }
+    work->next = NULL;
+    pthread_mutex_lock(&lock);
+    if (s->first)
+        s->last->next = work;
+    else
+        s->first = work;
+    s->last = work;
+    pthread_cond_broadcast(&changed);
+    pthread_mutex_unlock(&lock);
+    return CU_OK;
+}
+
+/* ---- streams ---- */
+
+EXPORT CUresult cuStreamCreate(CUstream *stream, unsigned flags);
+EXPORT CUresult cuStreamCreateWithPriority(CUstream *stream, unsigned flags, int priority);
+EXPORT CUresult cuStreamDestroy_v2(CUstream stream);
+EXPORT CUresult cuStreamSynchronize(CUstream stream);
+EXPORT CUresult cuStreamQuery(CUstream stream);
+
+CUresult cuStreamCreate(CUstream *stream, unsigned flags) {
+    ENTER(true);
+    *stream = stream_open(!(flags & STREAM_NON_BLOCKING));
+    if (!*stream) return CU_OUT_OF_MEMORY;
+    fake.live.streams++;
+    return CU_OK;
+}
+
+CUresult cuStreamCreateWithPriority(CUstream *stream, unsigned flags, int priority) {
+    (void)priority;
+    return cuStreamCreate(stream, flags);
+}
+
+CUresult cuStreamDestroy_v2(CUstream stream) {
+    CUresult status = fake_enter(__func__, true);
+    if ((uintptr_t)stream <= 2) return CU_INVALID_HANDLE;
+    wait_idle(stream);
+    pthread_mutex_lock(&lock);
+    stream->closing = true;
+    struct fake_stream **link = &streams;
+    while (*link && *link != stream)
+        link = &(*link)->next;
+    if (*link) *link = stream->next;
+    pthread_cond_broadcast(&changed);
+    pthread_mutex_unlock(&lock);
+    pthread_join(stream->thread, NULL);
+    free(stream);
+    fake.live.streams--;
+    return status;
+}
+
+CUresult cuStreamSynchronize(CUstream stream) {
+    ENTER(true);
+    struct fake_stream *s = stream_of(stream);
+    if (!s) return CU_OUT_OF_MEMORY;
+    wait_idle(s);
+    return fake_status();
+}
+
+CUresult cuStreamQuery(CUstream stream) {
+    ENTER(true);
+    struct fake_stream *s = stream_of(stream);
+    if (!s) return CU_OUT_OF_MEMORY;
+    pthread_mutex_lock(&lock);
+    bool idle = !s->first && !s->busy;
+    pthread_mutex_unlock(&lock);
+    return idle ? fake_status() : CU_NOT_READY;
+}
+
+/* ---- events ---- */
+
+struct event_work {
+    struct fake_work work;
+    struct fake_event *event;
+    unsigned number;
+};
+
+static void event_reach(struct fake_work *work) {
+    struct event_work *w = (struct event_work *)work;
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    pthread_mutex_lock(&lock);
+    w->event->reached = w->number;
+    w->event->at = (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
+    pthread_cond_broadcast(&changed);
+    pthread_mutex_unlock(&lock);
+}
+
+static void event_wait(struct fake_work *work) {
+    const struct event_work *w = (const struct event_work *)work;
+    pthread_mutex_lock(&lock);
+    while (w->event->reached < w->number && fake_status() == CU_OK)
+        pthread_cond_wait(&changed, &lock);
+    pthread_mutex_unlock(&lock);
+}
+
+static void event_drop(struct fake_work *work) { free(work); }
+
+static CUresult event_submit(CUstream stream, CUevent event, unsigned number,
+                             void (*run)(struct fake_work *)) {
+    struct event_work *w = calloc(1, sizeof *w);
+    if (!w) return CU_OUT_OF_MEMORY;
+    w->work.run = run, w->work.drop = event_drop;
+    w->event = event, w->number = number;
+    return fake_submit(stream, &w->work);
+}
+
+EXPORT CUresult cuEventCreate(CUevent *event, unsigned flags);
+EXPORT CUresult cuEventDestroy_v2(CUevent event);
+EXPORT CUresult cuEventRecord(CUevent event, CUstream stream);
+EXPORT CUresult cuEventSynchronize(CUevent event);
+EXPORT CUresult cuEventQuery(CUevent event);
+EXPORT CUresult cuEventElapsedTime(float *ms, CUevent from, CUevent to);
+EXPORT CUresult cuEventElapsedTime_v2(float *ms, CUevent from, CUevent to);
+EXPORT CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned flags);
+
+CUresult cuEventCreate(CUevent *event, unsigned flags) {
+    ENTER(true);
+    (void)flags;
+    *event = calloc(1, sizeof **event);
+    if (!*event) return CU_OUT_OF_MEMORY;
+    fake.live.events++;
+    return CU_OK;
+}
+
+CUresult cuEventDestroy_v2(CUevent event) {
+    CUresult status = fake_enter(__func__, true);
+    fake_wait_all();
+    free(event);
+    fake.live.events--;
+    return status;
+}
+
+CUresult cuEventRecord(CUevent event, CUstream stream) {
+    ENTER(true);
+    return event_submit(stream, event, ++event->recorded, event_reach);
+}
+
+CUresult cuEventSynchronize(CUevent event) {
+    ENTER(true);
+    pthread_mutex_lock(&lock);
+    while (event->reached < event->recorded && fake_status() == CU_OK)
+        pthread_cond_wait(&changed, &lock);
+    pthread_mutex_unlock(&lock);
+    return fake_status();
+}
+
+CUresult cuEventQuery(CUevent event) {
+    ENTER(true);
+    pthread_mutex_lock(&lock);
+    bool done = event->reached == event->recorded;
+    pthread_mutex_unlock(&lock);
+    return done || fake_status() != CU_OK ? fake_status() : CU_NOT_READY;
+}
+
+CUresult cuEventElapsedTime(float *ms, CUevent from, CUevent to) {
+    ENTER(true);
+    if (!from->recorded || !to->recorded) return CU_INVALID_HANDLE;
+    pthread_mutex_lock(&lock);
+    bool done = from->reached == from->recorded && to->reached == to->recorded;
+    *ms = (float)(to->at - from->at);
+    pthread_mutex_unlock(&lock);
+    return done ? CU_OK : CU_NOT_READY;
+}
+
+CUresult cuEventElapsedTime_v2(float *ms, CUevent from, CUevent to) {
+    return cuEventElapsedTime(ms, from, to);
+}
+
+CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned flags) {
+    ENTER(true);
+    (void)flags;
+    return event_submit(stream, event, event->recorded, event_wait);
+}

@@ -1,0 +1,464 @@
+/* A launch: blocks, warps and their stacks, and the scheduler that picks which warp runs. */
+#define _DEFAULT_SOURCE
+#include "sim_state.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+
+enum { STACK_BYTES = 64 << 10, QUIET_LIMIT = 2 };
+
+struct sim sim;
+
+const struct sim_ops sim_operations;
+
+/* ---- events: a heap by time ---- */
+
+void sim_event(uint64_t due, enum sim_event_kind kind, void *what) {
+    if (sim.n_events == sim.max_events) {
+        sim.max_events = sim.max_events ? sim.max_events * 2 : 1024;
+        sim.events = realloc(sim.events, (size_t)sim.max_events * sizeof *sim.events);
+        if (!sim.events) abort();
+    }
+    int i = sim.n_events++;
+    for (; i > 0 && sim.events[(i - 1) / 2].due > due; i = (i - 1) / 2)
+        sim.events[i] = sim.events[(i - 1) / 2];
+    sim.events[i] = (struct sim_event){ due, kind, what };
+}
+
+static struct sim_event event_take(void) {
+    struct sim_event first = sim.events[0], last = sim.events[--sim.n_events];
+    int i = 0;
+    for (int child; (child = 2 * i + 1) < sim.n_events; i = child) {
+        if (child + 1 < sim.n_events && sim.events[child + 1].due < sim.events[child].due) child++;
+        if (sim.events[child].due >= last.due) break;
+        sim.events[i] = sim.events[child];
+    }
+    sim.events[i] = last;
+    return first;
+}
+
+static void active_set(const struct sim_warp *w) {
+    uint64_t bit = 1ull << w->id % 64;
+    if (w->ready && !w->parked && !w->starved)
+        sim.active[w->id / 64] |= bit;
+    else
+        sim.active[w->id / 64] &= ~bit;
+}
+
+static void event_happen(struct sim_event e) {
+    if (e.kind == EVENT_STORE) {
+        struct sim_store *s = e.what;
+        if (!s->done) sim_commit(s);
+        sim_store_free(s);
+    } else if (e.kind == EVENT_READ) {
+        sim_copy_read(e.what);
+    } else if (e.kind == EVENT_LAND) {
+        sim_copy_land(e.what);
+    } else {
+        struct sim_warp *w = e.what;
+        w->starved = false;
+        active_set(w);
+    }
+}
+
+/* ---- lanes ---- */
+
+static void to_scheduler(void) {
+    struct sim_thread *from = sim.current;
+    fiber_switch(&from->sp, sim.scheduler);
+}
+
+void sim_yield(void) { to_scheduler(); }
+
+static void warp_starve(struct sim_warp *w) {
+    if (w->starved) return;
+    w->starved = true;
+    sim_event(sim.now + sim_spread((int)sim.style.starve_bits), EVENT_WAKE, w);
+}
+
+/* What a warp has just done lets others go on, so this is where being slow tells. */
+void sim_linger(int cost) {
+    sim.budget -= cost;
+    if (sim.style.starve && sim_chance(sim.style.linger)) {
+        warp_starve(sim.current->warp);
+        sim.budget = 0;
+    }
+    if (sim.budget <= 0) sim_yield();
+}
+
+static struct sim_thread *lane_pick(struct sim_warp *w) {
+    unsigned r = w->rotation & 31;
+    uint32_t m = r ? w->ready >> r | w->ready << (32 - r) : w->ready;
+    unsigned lane =
+        w->rotation & 32 ? 31u - (unsigned)__builtin_clz(m) : (unsigned)__builtin_ctz(m);
+    return &w->threads[(lane + r) & 31];
+}
+
+void sim_next_lane(struct sim_warp *w) {
+    if (!w->ready || sim.budget <= 0) {
+        to_scheduler();
+        return;
+    }
+    struct sim_thread *from = sim.current, *to = lane_pick(w);
+    if (to == from) return;
+    sim.current = to, sim.self = &to->self;
+    sim.counts.switches++;
+    fiber_switch(&from->sp, to->sp);
+}
+
+void sim_poll(enum sim_op kind, uint64_t place, uint64_t wanted, void *where, int cost) {
+    struct sim_thread *t = sim.current;
+    t->polls = kind, t->polled = place, t->wanted = wanted, t->where = where;
+    sim.polled = true;
+    sim.ticks++;
+    sim.budget -= cost;
+    if (sim.budget <= 0) sim_yield();
+}
+
+static void block_end(struct sim_block *b) {
+    if (b->n_copies) {
+        sim_fail("block %d ends while %d copies to its shared memory are under way", b->index,
+                 b->n_copies);
+    }
+    sim.live_blocks--;
+    sim.ended = b; /* this thread still stands on a stack of it: the scheduler takes the next */
+}
+
+static void thread_main(void) {
+    sim.launch->entry(sim.launch->params);
+    struct sim_thread *t = sim.current;
+    struct sim_warp *w = t->warp;
+    uint32_t bit = 1u << t->lane;
+    t->where = NULL;
+    w->done |= bit, w->ready &= ~bit;
+    sim.effect = true, sim.progress++;
+    if (!w->ready && w->at_op) sim_fail("a lane has returned while others of its warp wait for it");
+    if (w->done == w->all && --w->block->live_warps == 0) block_end(w->block);
+    sim.budget = w->ready ? sim.budget : 0;
+    sim_next_lane(w);
+    abort(); /* nobody goes on here */
+}
+
+/* ---- blocks ---- */
+
+static void warp_start(struct sim_block *b, struct sim_warp *w, int index) {
+    struct sim_launch const *l = sim.launch;
+    int lanes = l->threads - index * SIM_LANES;
+    w->block = b, w->index = index;
+    w->all = lanes >= SIM_LANES ? ~0u : (1u << lanes) - 1;
+    w->ready = b->index == l->settings.missing_block ? 0 : w->all;
+    w->at_op = 0, w->done = 0, w->op = OP_NONE, w->barrier = -1;
+    w->parked = w->starved = false, w->quiet = 0;
+    w->rotation = sim_random();
+    w->clock = (struct sim_clock){ .acquired = sim.commits, .copies = sim.commits };
+    memset(w->copy_seen, 0, sizeof w->copy_seen);
+    for (int lane = 0; lane < SIM_LANES; lane++) {
+        struct sim_thread *t = &w->threads[lane];
+        size_t number = (size_t)w->id * SIM_LANES + (size_t)lane;
+        t->self = (struct sim_self){ (unsigned)(index * SIM_LANES + lane),
+                                     (unsigned)b->index,
+                                     (unsigned)l->threads,
+                                     (unsigned)l->grid,
+                                     b->shared,
+                                     l->shared_bytes };
+        t->warp = w, t->lane = lane, t->polls = OP_NONE, t->where = NULL;
+        /* Each lane's hot lines in sets of the cache of their own. */
+        t->sp = fiber_make(sim.stacks + number * STACK_BYTES, STACK_BYTES - (size_t)(lane * 128),
+                           thread_main);
+    }
+    active_set(w);
+}
+
+static void block_start(struct sim_block *b) {
+    b->index = sim.next_block++;
+    memset(b->shared, 0xff, sim.launch->shared_bytes);
+    memset(b->named, 0, sizeof b->named);
+    b->n_mbars = 0;
+    b->n_warps = sim.warps_per_block;
+    b->live_warps = b->index == sim.launch->settings.missing_block ? 0 : b->n_warps;
+    if (b->live_warps) sim.live_blocks++;
+    for (int i = 0; i < b->n_warps; i++)
+        warp_start(b, &b->warps[i], i);
+}
+
+/* ---- the scheduler ---- */
+
+static double seconds(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+void sim_warp_ready(struct sim_warp *w) {
+    w->ready = w->all & ~w->done;
+    if (w->parked) w->parked = false, sim.n_parked--;
+    w->quiet = 0;
+    active_set(w);
+}
+
+static void unpark_all(void) {
+    for (int i = 0; i < sim.n_slots * sim.warps_per_block; i++) {
+        struct sim_warp *w = &sim.warps[i];
+        if (!w->parked) continue;
+        w->parked = false, w->quiet = 0;
+        active_set(w);
+    }
+    sim.n_parked = 0;
+}
+
+static struct sim_warp *warp_pick(void) {
+    unsigned n = (unsigned)(sim.n_active_words * 64), at = sim_random() % n;
+    unsigned word = at / 64;
+    uint64_t bits = sim.active[word] >> at % 64 << at % 64;
+    for (int i = 0; i <= sim.n_active_words; i++) {
+        if (bits) return &sim.warps[word * 64 + (unsigned)__builtin_ctzll(bits)];
+        word = (word + 1) % (unsigned)sim.n_active_words;
+        bits = sim.active[word];
+    }
+    return NULL;
+}
+
+static void starve(void) {
+    struct sim_warp *w = &sim.warps[sim_random() % (unsigned)(sim.n_slots * sim.warps_per_block)];
+    struct sim_warp *end = w + 1;
+    if (sim_random() % 2) {
+        w = w->block ? w->block->warps : w;
+        end = w + sim.warps_per_block;
+    }
+    for (; w < end; w++) {
+        warp_starve(w);
+        active_set(w);
+    }
+}
+
+static void warp_run(struct sim_warp *w) {
+    uint64_t progress = sim.progress;
+    sim.budget = SIM_OP_COST * (1 + (int)sim_spread(sim.style.stretch_bits));
+    sim.effect = sim.polled = false;
+    w->rotation = sim_random();
+    struct sim_thread *t = lane_pick(w);
+    sim.current = t, sim.self = &t->self;
+    sim.counts.switches++;
+    fiber_switch(&sim.scheduler, t->sp);
+    sim.now++;
+    if (sim.ended) {
+        struct sim_block *b = sim.ended;
+        sim.ended = NULL;
+        active_set(w);
+        if (sim.next_block < sim.launch->grid) block_start(b);
+        return;
+    }
+    if (sim.effect || !sim.polled) {
+        w->quiet = 0;
+    } else if (w->quiet && w->quiet_since == progress) {
+        w->quiet++;
+    } else {
+        w->quiet = 1, w->quiet_since = progress;
+    }
+    if (w->ready && w->quiet >= QUIET_LIMIT && sim.progress == w->quiet_since) {
+        w->parked = true, sim.n_parked++;
+        sim.park_progress = sim.progress;
+    }
+    active_set(w);
+}
+
+/* All poll and nothing is under way: only patience, the host or a store seen late can change that.
+ */
+static bool idle_round(void) {
+    const struct sim_settings *s = &sim.launch->settings;
+    if (!sim.n_parked) return false;
+    if (sim.idle_progress != sim.progress) {
+        sim.idle_progress = sim.progress;
+        sim.idle_rounds = 0, sim.idle_since = seconds();
+    }
+    sim.idle_rounds++, sim.counts.idle_rounds++;
+    sim.ticks += 1000;
+    unpark_all();
+    if (sim.mapped) {
+        sim.mapped = false;
+        nanosleep(&(struct timespec){ 0, 20000 }, NULL);
+        return !s->host_wait_ms || seconds() - sim.idle_since < 1e-3 * s->host_wait_ms;
+    }
+    return !s->idle_limit || sim.idle_rounds < s->idle_limit;
+}
+
+static void schedule(void) {
+    while (sim.live_blocks && sim.result == SIM_DONE) {
+        while (sim.n_events && sim.events[0].due <= sim.now)
+            event_happen(event_take());
+        if (sim.n_parked && sim.park_progress != sim.progress) unpark_all();
+        if (sim_chance(sim.style.starve)) starve();
+        struct sim_warp *w = warp_pick();
+        if (w) {
+            warp_run(w);
+        } else if (sim.n_events) {
+            sim.now = sim.events[0].due;
+        } else if (!idle_round()) {
+            sim.result = SIM_DEADLOCK;
+            sim_print("deadlock: no warp can go on\n");
+            sim_print_warps();
+        }
+    }
+}
+
+static void broken(unsigned block, unsigned thread, const char *format, va_list args) {
+    char text[512];
+    vsnprintf(text, sizeof text, format, args);
+    if (sim.result != SIM_DONE) return;
+    sim.result = SIM_FAULT;
+    sim_print("block %u thread %u: %s\n", block, thread, text);
+    sim_print_warps();
+}
+
+void sim_fail(const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    broken(sim.current->self.block, sim.current->self.thread, format, args);
+    va_end(args);
+    sim.budget = 0;
+    to_scheduler();
+    abort();
+}
+
+void sim_fail_later(const struct sim_warp *w, const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    broken((unsigned)w->block->index, w->threads[0].self.thread, format, args);
+    va_end(args);
+}
+
+/* ---- launches ---- */
+
+static void style_choose(uint64_t seed) {
+    sim.random = seed * 0x9e3779b97f4a7c15ull + 0x1234567;
+    if (!sim.random) sim.random = 1;
+    for (int i = 0; i < 8; i++)
+        sim_random();
+    sim.style.stretch_bits = (int)(sim_random() % 8);
+    sim.style.delay_bits = 2 + (int)(sim_random() % 9);
+    sim.style.copy_bits = 2 + (int)(sim_random() % 9);
+    sim.style.starve_bits = 4 + sim_random() % 9;
+    sim.style.starve = sim_random() % 3 ? 65536 >> (2 + sim_random() % 10) : 0;
+    sim.style.linger = 65536 >> (3 + sim_random() % 8);
+    sim.style.stale = sim_random() % 4 ? 65536 >> (1 + sim_random() % 4) : 0;
+    if (sim.launch->settings.in_order)
+        sim.style.delay_bits = sim.style.copy_bits = 0, sim.style.stale = 0;
+}
+
+static void launch_release(void) {
+    int n_warps = sim.n_slots * sim.warps_per_block;
+    while (sim.n_events) {
+        struct sim_event e = event_take();
+        if (e.kind ==
+            EVENT_STORE) { /* what was stored becomes visible also when the launch fails */
+            event_happen(e);
+        } else if (e.kind != EVENT_WAKE) {
+            sim_copy_free(e.what);
+        }
+    }
+    while (sim.free_stores) {
+        struct sim_store *s = sim.free_stores;
+        sim.free_stores = s->next;
+        free(s);
+    }
+    for (int i = 0; i < sim.n_slots; i++)
+        free(sim.blocks[i].mbars);
+    if (sim.stacks) munmap(sim.stacks, (size_t)n_warps * SIM_LANES * STACK_BYTES);
+    free(sim.events);
+    free(sim.blocks);
+    free(sim.warps);
+    free(sim.active);
+    free(sim.shared);
+}
+
+/* A stack is followed by the next thread's; the page at its low end says when one has run over. */
+static void stacks_guard(size_t n) {
+    for (size_t i = 0; i < n; i++)
+        mprotect(sim.stacks + i * STACK_BYTES, 4096, PROT_NONE);
+}
+
+static bool launch_prepare(void) {
+    const struct sim_launch *l = sim.launch;
+    sim.n_slots = l->grid < l->resident ? l->grid : l->resident;
+    sim.warps_per_block = (l->threads + SIM_LANES - 1) / SIM_LANES;
+    size_t n_warps = (size_t)sim.n_slots * (size_t)sim.warps_per_block;
+    size_t shared = ((size_t)l->shared_bytes + 255) / 128 * 128;
+    sim.n_active_words = (int)(n_warps + 63) / 64;
+    sim.blocks = calloc((size_t)sim.n_slots, sizeof *sim.blocks);
+    sim.warps = calloc(n_warps, sizeof *sim.warps);
+    sim.active = calloc((size_t)sim.n_active_words, sizeof *sim.active);
+    sim.shared = aligned_alloc(128, shared * (size_t)sim.n_slots);
+    sim.stacks = mmap(NULL, n_warps * SIM_LANES * STACK_BYTES, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (sim.stacks == MAP_FAILED) sim.stacks = NULL;
+    if (!sim.blocks || !sim.warps || !sim.active || !sim.shared || !sim.stacks) return false;
+    stacks_guard(n_warps * SIM_LANES);
+    for (int i = 0; i < sim.n_slots; i++) {
+        struct sim_block *b = &sim.blocks[i];
+        b->shared = sim.shared + shared * (size_t)i;
+        b->warps = sim.warps + i * sim.warps_per_block;
+        for (int w = 0; w < sim.warps_per_block; w++)
+            b->warps[w].id = i * sim.warps_per_block + w;
+    }
+    for (int i = 0; i < sim.n_slots; i++)
+        block_start(&sim.blocks[i]);
+    return true;
+}
+
+enum sim_result sim_run(const struct sim_launch *launch, struct sim_counts *counts, char *report,
+                        size_t report_bytes) {
+    memset(&sim, 0, sizeof sim);
+    sim.launch = launch;
+    sim.report = report, sim.report_bytes = report_bytes;
+    if (report_bytes) report[0] = 0;
+    style_choose(launch->settings.seed);
+    if (launch_prepare()) {
+        schedule();
+    } else {
+        sim.result = SIM_FAULT;
+        sim_print("no memory for the simulation\n");
+    }
+    launch_release();
+    sim.counts.steps = sim.now;
+    if (counts) *counts = sim.counts;
+    return sim.result;
+}
+
+/* ---- clocks ---- */
+
+static unsigned op_clock(void) {
+    sim_poll(OP_CLOCK, 0, 0, SIM_HERE, SIM_OP_COST / 4);
+    return (unsigned)sim.ticks;
+}
+static unsigned long long op_time_ns(void) {
+    sim_poll(OP_CLOCK, 0, 0, SIM_HERE, SIM_OP_COST / 4);
+    return sim.ticks;
+}
+static void op_sleep(unsigned ns) { sim_poll(OP_SLEEP, ns, 0, SIM_HERE, 1 << 20); }
+static void op_fail(const char *what) { sim_fail("%s", what); }
+
+const struct sim_ops sim_operations = { .self = (struct sim_self *const *)&sim.self,
+                                        .warp_sync = sim_warp_sync,
+                                        .shuffle = sim_shuffle,
+                                        .ballot = sim_ballot,
+                                        .mma = sim_mma,
+                                        .barrier = sim_barrier,
+                                        .mbar_init = sim_mbar_init,
+                                        .mbar_arrive = sim_mbar_arrive,
+                                        .mbar_test = sim_mbar_test,
+                                        .shared_load = sim_shared_load,
+                                        .shared_store = sim_shared_store,
+                                        .fill = sim_fill,
+                                        .load = sim_load,
+                                        .store = sim_store,
+                                        .claim = sim_claim,
+                                        .add = sim_add,
+                                        .fence = sim_fence,
+                                        .clock = op_clock,
+                                        .time_ns = op_time_ns,
+                                        .sleep = op_sleep,
+                                        .fail = op_fail };

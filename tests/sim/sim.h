@@ -1,0 +1,81 @@
+/* The simulator: runs a compiled kernel's threads on the CPU under random schedules and a weak
+ * memory.
+ *
+ * Every GPU thread is a fiber; one warp runs at a time, for a random stretch, on one host thread.
+ * Lanes of a warp go one after the other, in random order, until they meet at a warp operation. A
+ * seed decides everything, the character of the schedule too (long or short stretches, slow or fast
+ * memory, how often a warp or block is starved); only what the host does to mapped memory
+ * meanwhile is outside of it.
+ *
+ * Modelled:
+ * - Warp operations need all 32 lanes at the same one. Named barriers count threads, complete at
+ *   the count, and refuse a second count; mbarriers have phases, arrivals and transaction bytes as
+ *   PTX defines them, and a test knows parity only: a waiter two laps behind is fooled.
+ * - A store becomes visible to other blocks at a random later time, stores to different places in
+ * any order. fence_gpu makes visible what this warp stored, and what other warps stored before a
+ *   barrier or mbarrier that this warp has passed since; shuffles and votes order nothing.
+ * - A load may return an older value as long as this warp has not seen the newer one and nothing
+ *   orders it: what was visible at the warp's last fence_gpu (or of a warp that it has met at a
+ * barrier since) is seen by all loads after. So a reader needs a fence between the word and plain
+ * data.
+ * - A bulk copy reads and lands at random times after its issue; the slot may hold NaN meanwhile.
+ * It may read old values of everything that was not visible at the warp's last fence_copies, which
+ * counts what the fence_gpu before it saw.
+ * - Memory from the driver and shared memory start as NaN; accesses outside of allocations,
+ * misaligned ones, and non-coherent loads of what this launch has written are refused.
+ * - Waiting without end: no warp can go on, or all only poll and nothing changes any more.
+ *
+ * Not modelled: differing views of shared memory inside a block (it is sequentially consistent, in
+ * random orders), two threads racing on it other than by the outcome, lanes' own knowledge (a
+ * warp's lanes share what fences and barriers order), multi-copy effects (a store becomes visible
+ * to all other blocks at once but for stale loads), more than 8,192 stores of history, timing. */
+#ifndef REEL_TESTS_SIM_H
+#define REEL_TESTS_SIM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct sim_ops;
+extern const struct sim_ops sim_operations;
+
+struct sim_settings {
+    uint64_t seed;
+    int missing_block;     /* never starts; -1: none */
+    unsigned idle_limit;   /* rounds in which all poll in vain before that is called a deadlock; 0:
+                              never */
+    unsigned host_wait_ms; /* the same for what may be waiting for the host; 0: never */
+    bool in_order;         /* stores and copies take effect at once: tells races from wrong sums */
+};
+
+struct sim_range {
+    uintptr_t from, to;
+};
+
+struct sim_launch {
+    void (*entry)(void **params);
+    void **params;
+    int grid, threads;
+    unsigned shared_bytes;
+    int resident; /* blocks at a time */
+    struct sim_settings settings;
+    /* The allocation around p, empty when there is none. */
+    struct sim_range (*memory)(uintptr_t p);
+};
+
+enum sim_result {
+    SIM_DONE,
+    SIM_FAULT, /* a rule above was broken */
+    SIM_DEADLOCK
+};
+
+struct sim_counts {
+    uint64_t steps, switches, stale_loads, idle_rounds, stores, copies;
+};
+
+/* One launch at a time in a process. On failure `report` says what happened and where each warp is.
+ */
+enum sim_result sim_run(const struct sim_launch *launch, struct sim_counts *counts, char *report,
+                        size_t report_bytes);
+
+#endif

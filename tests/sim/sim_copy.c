@@ -1,0 +1,89 @@
+/* Copies from global to shared memory. */
+#include "sim_state.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static unsigned char *copy_place(const struct sim_copy *c, uint32_t at) { return c->dst + at; }
+
+static void copy_poison(const struct sim_copy *c) {
+    for (uint32_t at = c->first; at < c->n; at += c->stride)
+        memset(copy_place(c, at), 0xff, c->bulk ? c->n : 16);
+}
+
+/* Puts back what was there before the stores that the copy may have missed, down to a random one.
+ */
+static void copy_age(struct sim_copy *c) {
+    uintptr_t from = (uintptr_t)c->src, to = from + c->n;
+    if (to <= sim.written_from || from >= sim.written_to) return;
+    if (c->visible >= sim.commits || !sim_chance(sim.style.stale)) return;
+    uint64_t until = c->visible;
+    if (sim_random() % 4 == 0) until += sim_random() % (sim.commits - until);
+    for (uint64_t n = sim.commits; n > until && n + SIM_HISTORY > sim.commits; n--) {
+        const struct sim_commit *h = &sim.history[n % SIM_HISTORY];
+        if (h->granule + 8 <= from || h->granule >= to) continue;
+        if (h->warp->block == c->warp->block && h->seq <= c->seen[h->warp->index]) continue;
+        for (uint32_t i = 0; i < 8; i++)
+            if (h->granule + i >= from && h->granule + i < to)
+                c->bytes[h->granule + i - from] = (unsigned char)(h->old >> i * 8);
+    }
+}
+
+void sim_copy_read(struct sim_copy *c) {
+    memcpy(c->bytes, c->src, c->n);
+    copy_age(c);
+    copy_poison(c);
+    sim_event(sim.now + sim_spread(sim.style.copy_bits), EVENT_LAND, c);
+}
+
+void sim_copy_free(struct sim_copy *c) {
+    free(c->bytes);
+    free(c);
+}
+
+void sim_copy_land(struct sim_copy *c) {
+    struct sim_block *b = c->warp->block;
+    for (uint32_t at = c->first; at < c->n; at += c->stride)
+        memcpy(copy_place(c, at), c->bytes + at, c->bulk ? c->n : 16);
+    b->n_copies--;
+    sim_mbar_landed(b, c->bar, c->bulk ? c->n : 0, !c->bulk);
+    sim_copy_free(c);
+}
+
+static struct sim_copy *copy_new(struct sim_warp *w, unsigned dst, const void *src, uint32_t n,
+                                 unsigned bar, bool bulk) {
+    struct sim_copy *c = calloc(1, sizeof *c);
+    if (!c || !(c->bytes = malloc(n))) abort();
+    c->warp = w, c->src = src, c->n = n, c->bar = bar, c->bulk = bulk;
+    c->dst = sim_shared_at(w->block, dst, n, 16);
+    c->first = bulk ? 0 : (uint32_t)sim.current->lane * 16;
+    c->stride = bulk ? n : SIM_LANES * 16;
+    c->visible = bulk ? w->clock.copies : w->clock.acquired;
+    memcpy(c->seen, bulk ? w->copy_seen : w->clock.seen, sizeof c->seen);
+    return c;
+}
+
+/* copy: as G_COPY. 1: every lane copies its pieces of 16 bytes and arrives when they are there; 0:
+ * the same, at once. */
+void sim_fill(unsigned dst, const void *src, unsigned bytes, unsigned bar, int copy) {
+    struct sim_warp *w = sim.current->warp;
+    if (bytes % 16) sim_fail("ring_fill of %u bytes: not a multiple of 16", bytes);
+    if (bytes) sim_check_memory(src, bytes, 16, "ring_fill");
+    if (copy == 2) sim_mbar_expect(bar, bytes);
+    if (!bytes) {
+        if (copy != 2) sim_mbar_arrive(bar);
+        return;
+    }
+    struct sim_copy *c = copy_new(w, dst, src, bytes, bar, copy == 2);
+    sim.counts.copies++;
+    w->block->n_copies++;
+    sim.effect = true;
+    if (!copy) {
+        memcpy(c->bytes, c->src, c->n);
+        sim_copy_land(c);
+    } else {
+        if (sim_random() % 2) copy_poison(c);
+        sim_event(sim.now + sim_spread(sim.style.copy_bits), EVENT_READ, c);
+    }
+    sim_linger(1);
+}

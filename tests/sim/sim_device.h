@@ -1,0 +1,130 @@
+/* The host twin of kernels/sync.cuh: same names, same meaning, on the simulator's threads (sim.h
+ * says what of the GPU is modelled). Included by sync.cuh when REEL_SIM is defined; one object is
+ * one compiled .cu. */
+#ifndef REEL_TESTS_SIM_DEVICE_H
+#define REEL_TESTS_SIM_DEVICE_H
+
+#include "sim_ops.h"
+
+float exp2f(float x);
+float log2f(float x);
+float sqrtf(float x);
+
+static struct sim_ops sim_ops;
+__attribute__((visibility("default"))) void sim_attach(const struct sim_ops *ops);
+void sim_attach(const struct sim_ops *ops) { sim_ops = *ops; }
+
+typedef u32 smem;
+
+DEV u32 thread_index(void) { return (*sim_ops.self)->thread; }
+DEV u32 block_index(void) { return (*sim_ops.self)->block; }
+DEV u32 thread_count(void) { return (*sim_ops.self)->n_threads; }
+DEV u32 block_count(void) { return (*sim_ops.self)->n_blocks; }
+
+/* ---- clocks: time passes with the steps of the schedule ---- */
+
+DEV u32 clock_now(void) { return sim_ops.clock(); }
+DEV u64 time_ns(void) { return sim_ops.time_ns(); }
+DEV void sleep_ns(u32 ns) { sim_ops.sleep(ns); }
+
+/* ---- shared memory ---- */
+
+DEV u8 *shared_base(void) { return (*sim_ops.self)->shared; }
+DEV smem smem_of(const void *p) {
+    const struct sim_self *self = *sim_ops.self;
+    unsigned long long at = (unsigned long long)((const u8 *)p - self->shared);
+    if (at >= self->shared_bytes) sim_ops.fail("smem_of: not in this block's shared memory");
+    return (smem)at + SIM_SHARED_BASE;
+}
+DEV u32 shared_load(smem a) { return sim_ops.shared_load(a); }
+DEV void shared_store(smem a, u32 v) { sim_ops.shared_store(a, v); }
+
+/* ---- inside a warp ---- */
+
+DEV void warp_sync(void) { sim_ops.warp_sync(); }
+DEV u32 sim_lane(void) { return (*sim_ops.self)->thread % 32; }
+DEV u32 shuffle(u32 v, int lane) { return sim_ops.shuffle(v, lane & 31); }
+DEV u32 shuffle_xor(u32 v, int mask) { return sim_ops.shuffle(v, ((int)sim_lane() ^ mask) & 31); }
+DEV u32 shuffle_down(u32 v, int delta) {
+    int from = (int)sim_lane() + delta;
+    return sim_ops.shuffle(v, from < 32 ? from : (int)sim_lane());
+}
+DEV int warp_all(int yes) { return sim_ops.ballot(yes) == 0xffffffffu; }
+DEV u32 warp_ballot(int yes) { return sim_ops.ballot(yes); }
+
+/* ---- barriers of a block ---- */
+
+DEV void barrier_wait(int id, int threads) { sim_ops.barrier(id, threads, 1); }
+DEV void barrier_arrive(int id, int threads) { sim_ops.barrier(id, threads, 0); }
+DEV void block_sync(void) { sim_ops.barrier(0, (int)thread_count(), 1); }
+
+/* ---- mbarriers ---- */
+
+DEV void mbar_init(u64 *bar, int count) { sim_ops.mbar_init(smem_of(bar), count); }
+DEV void mbar_init_done(void) {}
+DEV void mbar_arrive(smem bar) { sim_ops.mbar_arrive(bar); }
+DEV int mbar_test(smem bar, u32 parity) { return sim_ops.mbar_test(bar, parity); }
+DEV int mbar_try(smem bar, u32 parity) { return sim_ops.mbar_test(bar, parity); }
+
+/* ---- copies to shared memory ---- */
+
+#if G_COPY == 2
+enum { FILL_LANES = 1 };
+#else
+enum { FILL_LANES = 32 };
+#endif
+
+DEV void ring_fill(smem dst, const void *src, u32 bytes, smem bar) {
+    sim_ops.fill(dst, src, bytes, bar, G_COPY);
+}
+
+/* ---- between blocks ---- */
+
+DEV void word_store(u64 *p, u64 v) { sim_ops.store(p, v, 8, SIM_WORD); }
+DEV u64 word_load(const u64 *p) { return sim_ops.load(p, 8, SIM_WORD); }
+DEV void word_load2(const u64 *p, u64 *a, u64 *b) {
+    if ((unsigned long long)p % 16) sim_ops.fail("word_load2: not on 16 bytes");
+    *a = sim_ops.load(p, 8, SIM_WORD);
+    *b = sim_ops.load(p + 1, 8, SIM_WORD);
+}
+
+DEV void plain_store32(u32 *p, u32 v) { sim_ops.store(p, v, 4, SIM_WORD); }
+DEV void plain_store16(u16 *p, u16 v) { sim_ops.store(p, v, 2, SIM_WORD); }
+DEV u32 plain_load32(const u32 *p) { return (u32)sim_ops.load(p, 4, SIM_WORD); }
+
+DEV void fence_gpu(void) { sim_ops.fence(SIM_FENCE_GPU); }
+DEV void fence_copies(void) { sim_ops.fence(SIM_FENCE_COPIES); }
+
+/* ---- memory that the kernel never writes ---- */
+
+DEV u32 const_load32(const u32 *p) { return (u32)sim_ops.load(p, 4, SIM_CONST); }
+DEV float const_loadf(const float *p) { return bits_float((u32)sim_ops.load(p, 4, SIM_CONST)); }
+
+/* ---- the host's side of mapped memory ---- */
+
+DEV void mapped_store32(volatile u32 *p, u32 v) { sim_ops.store(p, v, 4, SIM_MAPPED); }
+DEV void mapped_store64(volatile u64 *p, u64 v) { sim_ops.store(p, v, 8, SIM_MAPPED); }
+DEV u32 mapped_load32(const volatile u32 *p) { return (u32)sim_ops.load(p, 4, SIM_MAPPED); }
+DEV void fence_system(void) { sim_ops.fence(SIM_FENCE_SYSTEM); }
+DEV u32 plain_claim(u32 *p, u32 v) { return sim_ops.claim(p, v); }
+DEV void plain_add32(u32 *p, u32 v) { sim_ops.add(p, v); }
+
+/* ---- products ---- */
+
+DEV void tile_mma(float d[4], struct quad a, u32 b0, u32 b1) {
+    u32 tile[4] = { a.x, a.y, a.z, a.w };
+    sim_ops.mma(d, tile, b0, b1);
+}
+
+DEV u32 sim_bf16(float x) {
+    u32 bits = float_bits(x);
+    if (x != x) return 0x7fffu;
+    return (bits + 0x7fffu + (bits >> 16 & 1)) >> 16;
+}
+DEV u32 bf16_pair(float low, float high) { return sim_bf16(high) << 16 | sim_bf16(low); }
+
+DEV float exp2_approx(float x) { return exp2f(x); }
+DEV float log2_approx(float x) { return log2f(x); }
+DEV float rsqrt_approx(float x) { return 1.0f / sqrtf(x); }
+
+#endif

@@ -1,0 +1,221 @@
+/* Global and mapped memory: stores that become visible late, loads that see late, fences. */
+#include "sim_state.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- bounds ---- */
+
+void sim_check_memory(const volatile void *p, uint32_t bytes, unsigned align, const char *what) {
+    uintptr_t at = (uintptr_t)p;
+    if (at % align) sim_fail("%s at %p: not on %u bytes", what, (const void *)at, align);
+    for (int i = 0; i < 8; i++) {
+        struct sim_range r = sim.ranges[i];
+        if (at >= r.from && at + bytes <= r.to) return;
+    }
+    struct sim_range r = sim.launch->memory(at);
+    if (at < r.from || at + bytes > r.to)
+        sim_fail("%s of %u bytes at %p: outside of every allocation", what, bytes,
+                 (const void *)at);
+    memmove(sim.ranges + 1, sim.ranges, sizeof sim.ranges - sizeof sim.ranges[0]);
+    sim.ranges[0] = r;
+}
+
+static uint64_t memory_read(uintptr_t at, int bytes) {
+    if (bytes == 8) return __atomic_load_n((uint64_t *)at, __ATOMIC_ACQUIRE);
+    if (bytes == 4) return __atomic_load_n((uint32_t *)at, __ATOMIC_ACQUIRE);
+    return __atomic_load_n((uint16_t *)at, __ATOMIC_ACQUIRE);
+}
+
+static void memory_write(uintptr_t at, uint64_t value, uint32_t bytes) {
+    if (bytes == 8)
+        __atomic_store_n((uint64_t *)at, value, __ATOMIC_RELEASE);
+    else if (bytes == 4)
+        __atomic_store_n((uint32_t *)at, (uint32_t)value, __ATOMIC_RELEASE);
+    else
+        __atomic_store_n((uint16_t *)at, (uint16_t)value, __ATOMIC_RELEASE);
+}
+
+/* ---- history: what was there before ---- */
+
+static unsigned hash(uintptr_t granule) {
+    return (unsigned)((granule >> 3) * 0x9e3779b97f4a7c15ull >> 52) % SIM_HASH;
+}
+
+/* The newest entry of the chain at or before `number`, NULL when there is none or it is gone. */
+static struct sim_commit *history_find(uintptr_t granule, uint64_t number) {
+    while (number && number + SIM_HISTORY > sim.commits) {
+        struct sim_commit *c = &sim.history[number % SIM_HISTORY];
+        if (c->number != number) return NULL;
+        if (c->granule == granule) return c;
+        number = c->older;
+    }
+    return NULL;
+}
+
+static void see(struct sim_commit *c, const struct sim_warp *w) {
+    c->seen[w->id / 64 % SIM_SEEN] |= 1ull << w->id % 64;
+}
+
+static void history_add(uintptr_t at, const struct sim_warp *w, uint32_t seq) {
+    uintptr_t granule = at & ~(uintptr_t)7;
+    struct sim_commit *c = &sim.history[++sim.commits % SIM_HISTORY];
+    unsigned h = hash(granule);
+    *c = (struct sim_commit){ .granule = granule, .number = sim.commits, .older = sim.chain[h] };
+    c->old = memory_read(granule, 8);
+    c->warp = w, c->seq = seq;
+    sim.chain[h] = sim.commits;
+    see(c, w);
+    if (!sim.written_to || granule < sim.written_from) sim.written_from = granule;
+    if (granule + 8 > sim.written_to) sim.written_to = granule + 8;
+    sim.progress++;
+}
+
+/* Whether nothing makes the store visible to w's loads. */
+static bool may_miss(const struct sim_warp *w, const struct sim_commit *c) {
+    if (c->number <= w->clock.acquired) return false;
+    if (c->warp->block == w->block && c->seq <= w->clock.seen[c->warp->index]) return false;
+    return !(c->seen[w->id / 64 % SIM_SEEN] >> w->id % 64 & 1);
+}
+
+static uint64_t history_load(const struct sim_warp *w, uintptr_t at, int bytes) {
+    uintptr_t granule = at & ~(uintptr_t)7;
+    struct sim_commit *c = history_find(granule, sim.chain[hash(granule)]);
+    if (!c || !may_miss(w, c)) return memory_read(at, bytes);
+    if (!sim_chance(sim.style.stale)) {
+        see(c, w);
+        return memory_read(at, bytes);
+    }
+    for (;;) {
+        struct sim_commit *older = history_find(granule, c->older);
+        if (!older || !may_miss(w, older) || sim_random() % 2) break;
+        c = older;
+    }
+    sim.counts.stale_loads++;
+    uint64_t mask = bytes == 8 ? ~0ull : (1ull << bytes * 8) - 1;
+    return c->old >> (at % 8 * 8) & mask;
+}
+
+/* ---- stores under way ---- */
+
+void sim_store_free(struct sim_store *s) {
+    s->next = sim.free_stores;
+    sim.free_stores = s;
+}
+
+void sim_commit(struct sim_store *s) {
+    struct sim_warp *w = s->warp;
+    struct sim_store **link = &w->stores;
+    while (*link != s)
+        link = &(*link)->next;
+    *link = s->next;
+    s->done = true;
+    w->block->n_stores--;
+    history_add((uintptr_t)s->at, w, s->seq);
+    memory_write((uintptr_t)s->at, s->value, s->bytes);
+}
+
+/* Makes visible the stores of this block to [p, p + bytes) that come before whatever w does now. */
+static void commit_before(struct sim_warp *w, uintptr_t at, uint64_t bytes) {
+    struct sim_block *b = w->block;
+    if (!b->n_stores) return;
+    for (int i = 0; i < b->n_warps; i++) {
+        struct sim_warp *other = &b->warps[i];
+        for (struct sim_store *s = other->stores, *next; s; s = next) {
+            next = s->next;
+            if (other != w && s->seq > w->clock.seen[i]) break;
+            uintptr_t from = (uintptr_t)s->at;
+            if (from < at + bytes && at < from + s->bytes) sim_commit(s);
+        }
+    }
+}
+
+static struct sim_store *store_new(void) {
+    struct sim_store *s = sim.free_stores;
+    if (s) {
+        sim.free_stores = s->next;
+        return s;
+    }
+    s = malloc(sizeof *s);
+    if (!s) abort();
+    return s;
+}
+
+void sim_store(volatile void *p, unsigned long long value, int bytes, int access) {
+    struct sim_warp *w = sim.current->warp;
+    struct sim_block *b = w->block;
+    (void)access;
+    sim_check_memory(p, (uint32_t)bytes, (unsigned)bytes, "a store");
+    commit_before(w, (uintptr_t)p, (uint64_t)bytes);
+    struct sim_store *s = store_new(), **end = &w->stores;
+    while (*end)
+        end = &(*end)->next;
+    *s = (struct sim_store){ .at = (unsigned char *)(uintptr_t)p,
+                             .value = value,
+                             .bytes = (uint32_t)bytes,
+                             .seq = ++b->seq,
+                             .warp = w };
+    *end = s;
+    b->n_stores++;
+    sim.counts.stores++;
+    sim.effect = true;
+    if (sim.style.delay_bits) {
+        sim_event(sim.now + sim_spread(sim.style.delay_bits), EVENT_STORE, s);
+    } else {
+        sim_commit(s);
+        sim_store_free(s);
+    }
+    sim_linger(1);
+}
+
+unsigned long long sim_load(const volatile void *p, int bytes, int access) {
+    struct sim_warp *w = sim.current->warp;
+    uintptr_t at = (uintptr_t)p;
+    sim_check_memory(p, (uint32_t)bytes, (unsigned)bytes, "a load");
+    if (access == SIM_CONST) {
+        if (at < sim.written_to && at >= sim.written_from &&
+            history_find(at & ~(uintptr_t)7, sim.chain[hash(at & ~(uintptr_t)7)]))
+            sim_fail("a non-coherent load of memory that this launch has written");
+        return memory_read(at, bytes);
+    }
+    commit_before(w, at, (uint64_t)bytes);
+    uint64_t v = history_load(w, at, bytes);
+    if (access == SIM_MAPPED) sim.mapped = true;
+    sim_poll(OP_LOAD, at, v, SIM_HERE, access == SIM_MAPPED ? SIM_OP_COST : 1);
+    return v;
+}
+
+/* ---- atomics: at once, in memory ---- */
+
+static uint32_t change(volatile void *p, uint32_t value, bool claim) {
+    struct sim_warp *w = sim.current->warp;
+    uintptr_t at = (uintptr_t)p;
+    sim_check_memory(p, 4, 4, "an atomic");
+    commit_before(w, at, 4);
+    uint32_t old = (uint32_t)memory_read(at, 4), now = claim ? (old ? old : value) : old + value;
+    sim.effect = true;
+    if (now != old) {
+        history_add(at, w, ++w->block->seq);
+        memory_write(at, now, 4);
+    }
+    sim_linger(1);
+    return old;
+}
+
+unsigned sim_claim(volatile void *p, unsigned value) { return change(p, value, true); }
+void sim_add(volatile void *p, unsigned value) { change(p, value, false); }
+
+/* ---- fences ---- */
+
+void sim_fence(int kind) {
+    struct sim_warp *w = sim.current->warp;
+    commit_before(w, 0, UINT64_MAX);
+    if (kind == SIM_FENCE_COPIES) {
+        w->clock.copies = w->clock.acquired;
+        memcpy(w->copy_seen, w->clock.seen, sizeof w->copy_seen);
+        w->copy_seen[w->index] = w->block->seq;
+    } else {
+        w->clock.acquired = sim.commits;
+    }
+    sim_linger(SIM_OP_COST / 4);
+}

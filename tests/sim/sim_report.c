@@ -1,0 +1,88 @@
+/* What went wrong, and where each warp was. */
+#define _GNU_SOURCE
+#include "sim_state.h"
+
+#include <dlfcn.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+void sim_print(const char *format, ...) {
+    va_list args;
+    if (sim.report_used >= sim.report_bytes) return;
+    va_start(args, format);
+    int n =
+        vsnprintf(sim.report + sim.report_used, sim.report_bytes - sim.report_used, format, args);
+    va_end(args);
+    if (n > 0) sim.report_used += (size_t)n;
+}
+
+/* File and line of a place in the kernel, through addr2line when there is one. */
+static void place_print(void *where) {
+    Dl_info info;
+    char command[512], line[256];
+    if (!where || !dladdr(where, &info) || !info.dli_fname) return;
+    snprintf(command, sizeof command, "addr2line -i -s -e '%s' 0x%zx 2>/dev/null", info.dli_fname,
+             (size_t)((char *)where - (char *)info.dli_fbase) - 1);
+    FILE *pipe = popen(command, "r");
+    if (!pipe) return;
+    int n = 0;
+    while (fgets(line, sizeof line, pipe)) {
+        line[strcspn(line, "\n ")] = 0;
+        if (strstr(line, "sim_device.h") || strchr(line, '?')) continue;
+        sim_print("%s%s", n++ ? " < " : ", ", line);
+    }
+    pclose(pipe);
+}
+
+static void poll_print(const struct sim_thread *t) {
+    switch (t->polls) {
+    case OP_LOAD:
+        sim_print("loads %#llx, sees %#llx", (unsigned long long)t->polled,
+                  (unsigned long long)t->wanted);
+        break;
+    case OP_MBAR:
+        sim_print("tests mbarrier %llu for parity %llu", (unsigned long long)t->polled,
+                  (unsigned long long)t->wanted);
+        break;
+    case OP_SHARED:
+        sim_print("loads shared %llu, sees %llu", (unsigned long long)t->polled,
+                  (unsigned long long)t->wanted);
+        break;
+    default:
+        sim_print("runs");
+    }
+}
+
+static void warp_print(const struct sim_warp *w) {
+    static const char *const ops[] = { "", "warp_sync", "shuffle", "vote", "tile_mma", "barrier" };
+    int first = w->ready ? __builtin_ctz(w->ready) : w->at_op ? __builtin_ctz(w->at_op) : 0;
+    const struct sim_thread *t = &w->threads[first];
+    sim_print("  warp %d: ", w->index);
+    if (w->done == w->all) {
+        sim_print("has returned\n");
+        return;
+    }
+    if (w->barrier >= 0) {
+        const struct sim_barrier *bar = &w->block->named[w->barrier];
+        sim_print("barrier %d, %d of %d threads have come", w->barrier, bar->count, bar->threads);
+    } else if (w->ready) {
+        if (w->ready != w->all) sim_print("lanes %#x of it: ", w->ready);
+        poll_print(t);
+    } else if (w->at_op) {
+        sim_print("lanes %#x at %s", w->at_op, ops[w->op]);
+    } else {
+        sim_print("never started");
+    }
+    place_print(t->where);
+    sim_print("\n");
+}
+
+void sim_print_warps(void) {
+    for (int i = 0; i < sim.n_slots; i++) {
+        const struct sim_block *b = &sim.blocks[i];
+        sim_print("block %d%s\n", b->index, b->n_copies ? ", copies under way" : "");
+        for (int w = 0; w < b->n_warps; w++)
+            warp_print(&b->warps[w]);
+    }
+}

@@ -1,0 +1,254 @@
+/* What the simulator's files share. One launch at a time: the state is one static struct. */
+#ifndef REEL_TESTS_SIM_STATE_H
+#define REEL_TESTS_SIM_STATE_H
+
+#include "fiber.h"
+#include "sim.h"
+#include "sim_ops.h"
+
+enum {
+    SIM_LANES = 32,
+    SIM_MAX_WARPS = 32, /* of a block */
+    SIM_NAMED = 16,
+    SIM_HISTORY = 8192,
+    SIM_HASH = 4096,
+    SIM_SEEN = 4,    /* 64 warps each; more share bits, which only makes loads less stale */
+    SIM_OP_COST = 16 /* of a stretch's budget; a load costs 1 */
+};
+
+enum sim_op {
+    OP_NONE,
+    OP_SYNC,
+    OP_SHUFFLE,
+    OP_VOTE,
+    OP_MMA,
+    OP_BARRIER, /* first argument: id and kind, second: threads */
+    OP_LOAD,    /* from here on: what a single lane polls */
+    OP_MBAR,
+    OP_SHARED,
+    OP_CLOCK,
+    OP_SLEEP
+};
+
+/* What a warp knows: the newest store of each warp of its block that barriers order before it, and
+ * the newest store of all that its fences cover, for its loads and for its copies. */
+struct sim_clock {
+    uint32_t seen[SIM_MAX_WARPS];
+    uint64_t acquired, copies;
+};
+
+struct sim_thread {
+    struct sim_self self;
+    void *sp;
+    struct sim_warp *warp;
+    int lane;
+    enum sim_op polls; /* the last one */
+    uint64_t polled, wanted;
+    void *where; /* in the kernel */
+};
+
+struct sim_store {
+    unsigned char *at;
+    uint64_t value;
+    uint32_t bytes, seq;
+    struct sim_warp *warp;
+    bool done;
+    struct sim_store *next;
+};
+
+struct sim_copy {
+    struct sim_warp *warp;
+    unsigned char *dst;
+    const unsigned char *src;
+    unsigned char *bytes;
+    uint32_t n, first, stride, bar;
+    bool bulk;
+    uint64_t visible;
+    uint32_t seen[SIM_MAX_WARPS];
+};
+
+struct sim_lane_product {
+    float *d;
+    const unsigned *a;
+    unsigned b[2];
+};
+
+struct sim_warp {
+    struct sim_block *block;
+    int index, id; /* in the block, of all */
+    uint32_t all, ready, at_op, done;
+    enum sim_op op;
+    int op_a, op_b;
+    int barrier; /* waits there, or -1 */
+    unsigned turn;
+    uint32_t value[2][SIM_LANES], votes[2];
+    struct sim_lane_product product[SIM_LANES];
+    unsigned rotation;
+    bool parked, starved;
+    int quiet; /* stretches of nothing but polling, since progress was `quiet_since` */
+    uint64_t quiet_since;
+    struct sim_clock clock;
+    uint32_t copy_seen[SIM_MAX_WARPS];
+    struct sim_store *stores; /* not yet visible, oldest first */
+    struct sim_thread threads[SIM_LANES];
+};
+
+struct sim_barrier {
+    int count, threads;
+    uint32_t waiting; /* warps */
+    struct sim_clock clock;
+};
+
+struct sim_mbar {
+    uint32_t address;
+    struct sim_clock pending, complete;
+};
+
+struct sim_block {
+    int index; /* of the grid */
+    unsigned char *shared;
+    uint32_t seq;
+    int n_warps, live_warps, n_stores, n_copies;
+    struct sim_barrier named[SIM_NAMED];
+    struct sim_mbar *mbars;
+    int n_mbars, max_mbars;
+    struct sim_warp *warps;
+};
+
+struct sim_commit {
+    uintptr_t granule;           /* 8 bytes */
+    uint64_t old, number, older; /* number of the one before in this chain */
+    uint64_t seen[SIM_SEEN];
+    const struct sim_warp *warp;
+    uint32_t seq;
+};
+
+enum sim_event_kind { EVENT_STORE, EVENT_READ, EVENT_LAND, EVENT_WAKE };
+
+struct sim_event {
+    uint64_t due;
+    enum sim_event_kind kind;
+    void *what;
+};
+
+/* The character of this seed's schedule. */
+struct sim_style {
+    int stretch_bits, delay_bits, copy_bits;
+    uint32_t starve, linger, stale; /* of 65536 */
+    uint32_t starve_bits;
+};
+
+struct sim {
+    const struct sim_launch *launch;
+    struct sim_style style;
+    uint64_t random;
+    struct sim_thread *current;
+    struct sim_self *self;
+    void *scheduler;
+    int budget;
+    bool effect, polled, mapped;
+    struct sim_block *ended;
+
+    struct sim_block *blocks;
+    struct sim_warp *warps;
+    int n_slots, warps_per_block, next_block, live_blocks;
+    uint64_t *active; /* bit a warp: can run */
+    int n_active_words, n_parked;
+    unsigned char *stacks, *shared;
+
+    uint64_t now, ticks, progress, park_progress;
+    uint64_t idle_rounds, idle_progress;
+    double idle_since;
+    struct sim_event *events;
+    int n_events, max_events;
+    struct sim_store *free_stores;
+
+    uint64_t commits;
+    uint64_t chain[SIM_HASH];
+    struct sim_commit history[SIM_HISTORY];
+    uintptr_t written_from, written_to;
+    struct sim_range ranges[8];
+
+    enum sim_result result;
+    struct sim_counts counts;
+    char *report;
+    size_t report_bytes, report_used;
+};
+
+extern struct sim sim;
+
+static inline uint32_t sim_random(void) {
+    sim.random ^= sim.random << 13;
+    sim.random ^= sim.random >> 7;
+    sim.random ^= sim.random << 17;
+    return (uint32_t)(sim.random >> 24);
+}
+/* Of 65536. */
+static inline bool sim_chance(uint32_t p) { return (sim_random() & 0xffff) < p; }
+/* Up to 2^bits, each magnitude as likely. */
+static inline uint32_t sim_spread(int bits) {
+    return sim_random() & ((1u << sim_random() % (unsigned)(bits + 1)) - 1);
+}
+
+static inline void sim_clock_join(struct sim_clock *a, const struct sim_clock *b) {
+    for (int i = 0; i < SIM_MAX_WARPS; i++)
+        a->seen[i] = a->seen[i] > b->seen[i] ? a->seen[i] : b->seen[i];
+    if (b->acquired > a->acquired) a->acquired = b->acquired;
+    if (b->copies > a->copies) a->copies = b->copies;
+}
+
+#define SIM_HERE __builtin_return_address(0)
+
+/* sim.c */
+void sim_yield(void);                   /* this lane stays ready; back to the scheduler */
+void sim_linger(int cost);              /* maybe back to the scheduler, maybe for long */
+void sim_next_lane(struct sim_warp *w); /* another ready lane, or the scheduler */
+void sim_warp_ready(struct sim_warp *w);
+void sim_event(uint64_t due, enum sim_event_kind kind, void *what);
+_Noreturn void sim_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* The same for what happens outside of threads, to a copy of warp w. */
+void sim_fail_later(const struct sim_warp *w, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+void sim_poll(enum sim_op kind, uint64_t place, uint64_t wanted, void *where, int cost);
+
+/* sim_report.c */
+void sim_print(const char *format, ...) __attribute__((format(printf, 1, 2)));
+void sim_print_warps(void);
+
+/* sim_warp.c */
+void sim_meet(enum sim_op op, int a, int b, void *where);
+void sim_warp_sync(void);
+unsigned sim_shuffle(unsigned value, int lane);
+unsigned sim_ballot(int yes);
+void sim_mma(float d[4], const unsigned a[4], unsigned b0, unsigned b1);
+
+/* sim_block.c */
+void sim_barrier(int id, int threads, int wait);
+void sim_barrier_reached(struct sim_warp *w);
+void sim_mbar_init(unsigned bar, int count);
+void sim_mbar_arrive(unsigned bar);
+int sim_mbar_test(unsigned bar, unsigned parity);
+void sim_mbar_expect(unsigned bar, uint32_t bytes);
+void sim_mbar_landed(struct sim_block *b, unsigned bar, uint32_t bytes, bool arrival);
+unsigned sim_shared_load(unsigned address);
+void sim_shared_store(unsigned address, unsigned value);
+unsigned char *sim_shared_at(const struct sim_block *b, unsigned address, uint32_t bytes,
+                             unsigned align);
+
+/* sim_memory.c */
+unsigned long long sim_load(const volatile void *p, int bytes, int access);
+void sim_store(volatile void *p, unsigned long long value, int bytes, int access);
+unsigned sim_claim(volatile void *p, unsigned value);
+void sim_add(volatile void *p, unsigned value);
+void sim_fence(int kind);
+void sim_commit(struct sim_store *s);
+void sim_store_free(struct sim_store *s);
+void sim_check_memory(const volatile void *p, uint32_t bytes, unsigned align, const char *what);
+
+/* sim_copy.c */
+void sim_fill(unsigned dst, const void *src, unsigned bytes, unsigned bar, int copy);
+void sim_copy_read(struct sim_copy *c);
+void sim_copy_land(struct sim_copy *c);
+void sim_copy_free(struct sim_copy *c);
+
+#endif
