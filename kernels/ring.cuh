@@ -34,7 +34,10 @@ DEV const u8 *slot_tile(const struct worker *w, int i) {
 DEV void slots_wait(struct worker *w, int n) {
     const int wraps = w->slot + w->lane >= P_RING_SLOTS;
     const int mine = w->slot + w->lane - (wraps ? P_RING_SLOTS : 0);
-    if (warp_all(w->lane >= n || mbar_test(w->full + (smem)mine * 8, w->parity ^ (u32)wraps))) return;
+    if (warp_all(w->lane >= n || mbar_test(w->full + (smem)mine * 8, w->parity ^ (u32)wraps))) {
+        warp_sync(); /* a vote orders nothing */
+        return;
+    }
     if (w->lane == 0) {
         int slot = w->slot;
         u32 parity = w->parity;
@@ -91,7 +94,7 @@ DEV int stream_wait(struct worker *w, smem bar, u32 parity) {
 }
 
 DEV int stream_slot(struct worker *w, struct weight_stream *p, u32 bytes) {
-    if (p->flying >= p->cap) { /* its bytes have landed: one less in flight */
+    while (p->flying >= p->cap) { /* more than one turn where the cap has fallen */
         if (!stream_wait(w, p->full + (smem)p->old * 8, p->old_parity)) return 0;
         if (++p->old == P_RING_SLOTS) p->old = 0, p->old_parity ^= 1;
         p->flying--;
