@@ -2,8 +2,30 @@
 #ifndef REEL_KERNELS_PHASE_ATTENTION_SHARED_CUH
 #define REEL_KERNELS_PHASE_ATTENTION_SHARED_CUH
 
+#include "kv_layout.h"
+
+enum {
+    AT_TILES = M_HEAD_DIM / TILE_K,
+    AT_WORDS = M_HEAD_DIM / 2,                        /* of a head's row, bf16 pairs */
+    AT_HEADS = P_GROUP_HEADS / P_GROUP_KV_HEADS,      /* q heads of a KV head: columns of a product */
+    AT_PARTS = P_ATTENTION_WARPS / P_GROUP_KV_HEADS,  /* warps that share a KV head */
+    AT_ROUNDS = P_KV_SLOTS / P_ATTENTION_WARPS,       /* slots of one warp */
+    /* Strides that let the lanes of a column, or of 8 rows, meet all banks at 16 bytes a lane. */
+    AT_Q_STRIDE = ((AT_TILES + 1) / 2 | 1) * 16,
+    AT_O_STRIDE = PART_STRIDE(2 * AT_TILES),
+    AT_PART_STRIDE = (AT_PARTS + 3) / 4 * 4,
+    AT_SSQ = 8 /* partial sums of squares of a head */
+};
+
 struct ALIGN(16) attention_shared {
+    u32 q[P_GROUP_HEADS][AT_Q_STRIDE];   /* rotated, not yet scaled, as B fragments: see q_place */
+    float q_ssq[P_GROUP_HEADS][AT_SSQ];
+    float o[P_ATTENTION_WARPS][AT_HEADS][8 * AT_O_STRIDE]; /* of each warp: [row % 8][tile][row / 8] */
+    float m[P_GROUP_HEADS][AT_PART_STRIDE], l[P_GROUP_HEADS][AT_PART_STRIDE];
+    float m_own[P_GROUP_HEADS];          /* the current position's score */
+    u32 kv[2 * P_GROUP_KV_HEADS][AT_WORDS]; /* the current position: k rows, then v rows, as they came */
     float cos_sin[M_HEAD_DIM]; /* of this token: cos[head_dim / 2], sin[head_dim / 2] */
+    u32 kv_turn[P_ATTENTION_WARPS], kv_laps[P_ATTENTION_WARPS]; /* a warp's next slot; parities of its slots */
 };
 
 #endif

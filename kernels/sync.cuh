@@ -333,6 +333,37 @@ DEV float xor_max(float v, int from, int to) {
     return v;
 }
 
+/* v, of which the compiler knows nothing any more: what is made of it cannot move out of a loop. */
+DEV int opaque(int v) {
+#if !defined(REEL_SIM)
+    asm volatile("" : "+r"(v));
+#endif
+    return v;
+}
+
+/* The compiler moves no load or store across: what is loaded after needs no registers before. */
+DEV void loads_stay(void) {
+#if !defined(REEL_SIM)
+    asm volatile("" ::: "memory");
+#endif
+}
+
+/* An 8 by 8 matrix of 16-bit values, lane 4 r + c / 2 holding (r, c) and (r, c + 1), transposed. */
+DEV u32 transpose8(u32 v) {
+#if defined(REEL_SIM)
+    const int lane = (int)(thread_index() % LANES), odd = lane / 4 % 2;
+    const u32 a = shuffle(v, lane % 4 * 8 + lane / 8), b = shuffle(v, lane % 4 * 8 + 4 + lane / 8);
+    return odd ? a >> 16 | (b & 0xffff0000u) : (a & 0xffffu) | b << 16;
+#else
+    u32 t;
+    asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(t) : "r"(v));
+    return t;
+#endif
+}
+#if defined(REEL_SIM)
+DEV float rcp_approx(float x) { return 1.0f / x; }
+#endif
+
 /* A tile times one vector, whose pairs every column repeats (b0, b1 depend on lane % 4 alone): rows
  * lane / 4 and + 8 in d[0] and d[2], complete after tile_product_end. */
 #if defined(REEL_SIM) || G_COPY == 0

@@ -1,0 +1,177 @@
+/* The KV ring: K and V of past positions, in pieces of 16 positions of one KV head, from the cache
+ * through P_KV_SLOTS slots of shared memory.
+ *
+ * A layer's items are its pieces times the group's KV heads, heads first. Item i belongs to warp
+ * i % P_ATTENTION_WARPS, and a slot to the warp slot % P_ATTENTION_WARPS: a warp that skipped laps of
+ * a slot could not tell one lap's parity from another's. Items go round by round, one for each
+ * warp; a layer begins a new round, and slots that the last round of a layer leaves over are skipped
+ * by both sides. A slot's parity flips when it is used. kv_full takes FILL_LANES arrivals, kv_empty
+ * one. */
+#ifndef REEL_KERNELS_KV_RING_CUH
+#define REEL_KERNELS_KV_RING_CUH
+
+#include "ring.cuh"
+
+#if P_KV_SLOTS > 32 || P_KV_SLOTS % P_ATTENTION_WARPS || P_ATTENTION_WARPS % P_GROUP_KV_HEADS
+#error "kv_slots: at most 32, a multiple of attention_warps, which is one of group_kv_heads"
+#endif
+
+/* Pieces of past positions that this block attends to. */
+DEV int kv_pieces_mine(const struct worker *w, int position) {
+    const int pieces = (position + KV_POSITIONS - 1) / KV_POSITIONS;
+    if (position < w->a->split_from) return pieces;
+    return (pieces - w->member + P_GROUP_SMS - 1) / P_GROUP_SMS;
+}
+
+/* The slots of a layer's items in turn. */
+struct kv_cursor {
+    int slot, item;
+    u32 laps; /* bit per slot: the parity of its next use */
+};
+
+DEV void kv_advance(struct kv_cursor *c, int items) {
+    c->laps ^= 1u << c->slot;
+    c->slot++, c->item++;
+    if (c->item == items) {
+        c->item = 0;
+        c->slot = (c->slot + P_ATTENTION_WARPS - 1) / P_ATTENTION_WARPS * P_ATTENTION_WARPS;
+    }
+    if (c->slot == P_KV_SLOTS) c->slot = 0;
+}
+
+struct kv_stream {
+    smem ring, full, empty;
+    struct kv_cursor head, tail; /* next to fill; oldest in flight */
+    u32 pending;                 /* bit per slot: filled and not yet seen full */
+    int flying, cap, items;
+};
+
+DEV void kv_landed(struct kv_stream *p) {
+    p->pending &= ~(1u << p->tail.slot);
+    p->flying--;
+    kv_advance(&p->tail, p->items);
+}
+
+DEV int kv_land(struct worker *w, struct kv_stream *p) {
+    const u32 parity = p->tail.laps >> p->tail.slot & 1;
+    if (!stream_wait(w, p->full + (smem)p->tail.slot * 8, parity)) return 0;
+    kv_landed(p);
+    return 1;
+}
+
+DEV int kv_fill(struct worker *w, struct kv_stream *p, const u8 *src) {
+    const int slot = p->head.slot;
+    const u32 parity = p->head.laps >> slot & 1;
+    if (p->flying >= p->cap && !kv_land(w, p)) return 0;
+    if (!stream_wait(w, p->empty + (smem)slot * 8, parity ^ 1)) return 0;
+    while (p->pending >> slot & 1)
+        if (!kv_land(w, p)) return 0;
+    ring_fill(p->ring + (smem)slot * P_KV_PIECE, src, P_KV_PIECE, p->full + (smem)slot * 8);
+    p->pending |= 1u << slot;
+    p->flying++;
+    kv_advance(&p->head, p->items);
+    return 1;
+}
+
+/* Waits until all blocks are done with the token before t: its rows can be fetched. */
+DEV int kv_token_wait(struct worker *w, int t) {
+    const smem over = smem_of(&w->s->tokens_over), end = smem_of(&w->s->end);
+    u32 polls = 0;
+    NO_UNROLL
+    while (!fill_all(shared_load(over) >= (u32)t)) {
+        if (!fill_all(!shared_load(end))) return 0;
+        if (++polls % 4096 == 0 && !fill_all(!plain_load32(w->a->abort))) w->dead = 1;
+        if (w->dead) return 0;
+        sleep_ns(40);
+    }
+    fence_gpu();
+    fence_copies();
+    return 1;
+}
+
+DEV int kv_token(struct worker *w, struct kv_stream *p, int position) {
+    const struct decode_args *a = w->a;
+    const int pieces = kv_pieces_mine(w, position), split = position >= a->split_from;
+    const u64 head_bytes = (u64)a->kv_pieces * P_KV_PIECE;
+    const u64 step = (u64)(split ? P_GROUP_SMS : 1) * P_KV_PIECE;
+    const u8 *layer_src = a->kv + (u64)(w->group * P_GROUP_KV_HEADS) * head_bytes +
+                          (u64)(split ? w->member : 0) * P_KV_PIECE;
+    p->items = pieces * P_GROUP_KV_HEADS;
+    p->tail = p->head, p->pending = 0, p->flying = 0; /* the token before has used all it brought */
+    NO_UNROLL
+    for (int layer = 0; layer < M_LAYERS; layer++, layer_src += M_KV_HEADS * head_bytes) {
+        const u8 *src = layer_src;
+        NO_UNROLL
+        for (int i = 0; i < pieces; i++, src += step)
+            NO_UNROLL
+            for (int h = 0; h < P_GROUP_KV_HEADS; h++)
+                if (!kv_fill(w, p, src + (u64)h * head_bytes)) return 0;
+    }
+    return 1;
+}
+
+DEV void kv_produce(struct worker *w) {
+    const struct decode_args *a = w->a;
+    const int n_tokens = a->n_tokens;
+    struct kv_stream p;
+    p.ring = smem_of(w->kv_ring), p.full = smem_of(w->s->kv_full), p.empty = smem_of(w->s->kv_empty);
+    p.head.slot = p.head.item = 0, p.head.laps = 0;
+    p.tail = p.head, p.pending = 0;
+    p.flying = p.items = 0, p.cap = a->cap_kv;
+    if (w->lane >= FILL_LANES) return;
+    for (int t = 0; t < n_tokens; t++) {
+        if (t > 0 && !kv_token_wait(w, t)) break;
+        if (!kv_token(w, &p, a->position + t)) break;
+    }
+    while (p.flying > 0) { /* leave with nothing in flight */
+        const u32 parity = p.tail.laps >> p.tail.slot & 1;
+        while (!fill_all(mbar_test(p.full + (smem)p.tail.slot * 8, parity))) {
+        }
+        kv_landed(&p);
+    }
+}
+
+/* ---- consumers ---- */
+
+/* A warp's way through its slots: turn n of it is slot n * P_ATTENTION_WARPS + warp. */
+struct kv_reader {
+    int turn, item, items;
+    u32 laps; /* bit per turn */
+};
+
+/* The warp's first item of a layer that has `items`; none when item >= items. */
+DEV void kv_begin(const struct worker *w, struct kv_reader *c, int items) {
+    c->item = w->warp, c->items = w->warp < P_ATTENTION_WARPS ? items : 0;
+    c->turn = c->item < c->items ? (int)w->s->at.kv_turn[w->warp] : 0;
+    c->laps = c->item < c->items ? w->s->at.kv_laps[w->warp] : 0;
+}
+
+DEV const struct quad *kv_tiles(const struct worker *w, const struct kv_reader *c) {
+    const int slot = c->turn * P_ATTENTION_WARPS + w->warp;
+    return (const struct quad *)(w->kv_ring + (size_t)slot * P_KV_PIECE) + w->lane;
+}
+
+DEV void kv_take(struct worker *w, const struct kv_reader *c) {
+    const int slot = c->turn * P_ATTENTION_WARPS + w->warp;
+    if (w->lane == 0) mbar_wait(w, smem_of(&w->s->kv_full[slot]), c->laps >> c->turn & 1, WAIT_KV);
+    warp_sync();
+}
+
+DEV void kv_give(struct worker *w, struct kv_reader *c) {
+    const int slot = c->turn * P_ATTENTION_WARPS + w->warp;
+    warp_sync();
+    if (w->lane == 0) mbar_arrive(smem_of(&w->s->kv_empty[slot]));
+    c->laps ^= 1u << c->turn;
+    c->turn = c->turn + 1 == AT_ROUNDS ? 0 : c->turn + 1;
+    c->item += P_ATTENTION_WARPS;
+}
+
+/* The layer is over: where the warp goes on in the next one. A barrier follows. */
+DEV void kv_end(struct worker *w, const struct kv_reader *c, int items) {
+    if (w->warp >= P_ATTENTION_WARPS || w->lane) return;
+    u32 turn = w->s->at.kv_turn[w->warp] + (u32)(items + P_ATTENTION_WARPS - 1) / P_ATTENTION_WARPS;
+    w->s->at.kv_turn[w->warp] = turn % AT_ROUNDS;
+    if (w->warp < items) w->s->at.kv_laps[w->warp] = c->laps;
+}
+
+#endif

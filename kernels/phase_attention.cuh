@@ -1,0 +1,577 @@
+/* attention: a group's q heads over its KV heads. In: the group's q, k, v words, X_QKV, and the K/V of
+ * past positions through the KV ring. Out: bf16 pairs of the q heads in block_shared.attention.
+ *
+ * Every SM of the group does all of it. From args.split_from positions on each takes every M-th piece
+ * of 16 positions, and the partial results are exchanged: X_ATTENTION, ATTENTION_SPAN words a SM, a
+ * head's o divided by its l as pairs of 24-bit floats, then m + log2(l) of each head.
+ *
+ * Scores are kept in base 2. A warp attends to one KV head; that head's q heads are the columns of
+ * its products, K and V transposed are A operands. The current position's k and v never pass through
+ * memory: it is one more partial result with m = q.k, l = 1, o = v. Norm and scale of q are a factor
+ * of the scores, so no sum over a head stands between the q words and the products.
+ *
+ * Barriers: A when q, k, v are in shared memory, B when the warps' partial results are, C when the
+ * result is. Scratch is written again only for the next layer's words, which cannot come before every
+ * warp of this block has passed C and handed in its share of out: one buffer is enough. */
+#ifndef REEL_KERNELS_PHASE_ATTENTION_CUH
+#define REEL_KERNELS_PHASE_ATTENTION_CUH
+
+#include "kv_ring.cuh"
+#include "phase_qkv.cuh"
+#include "profile.cuh"
+
+#ifndef T_EARLY
+#define T_EARLY 8
+#endif
+
+enum {
+    ATTENTION_SPAN = (P_GROUP_Q / 2 + P_GROUP_HEADS + 15) / 16 * 16,
+    /* A lane holds words j and j + ROPE_WORDS of a head, which rotate together. */
+    ROPE_WORDS = AT_WORDS / 2,
+    ROPE_TURNS = (ROPE_WORDS + LANES - 1) / LANES,
+    CHUNK = 4, /* tiles whose operands are brought into registers together */
+    EARLY_TILES = AT_TILES < T_EARLY ? AT_TILES : T_EARLY, /* of a warp's first K, before q is there */
+    /* Each warp has at most one row of q or k to rotate. */
+    ONE_ROW = P_GROUP_HEADS + P_GROUP_KV_HEADS <= P_WARPS
+};
+#define ATTENTION_NEVER (-1e30f) /* the m of no position at all */
+#define LOG2_E          1.44269504f
+
+/* ---- rotation ---- */
+
+/* sine and cosine of an angle from 0 to 2^20, to half a unit in the last place and a bit. */
+DEV void sine_cosine(float angle, float *sine, float *cosine) {
+    const int turns = (int)((double)angle * 0.63661977236758134308 + 0.5);
+    const double r = (double)angle - (double)turns * 1.57079632679489661923, z = r * r;
+    const double s = r + r * z * (-1.0 / 6 + z * (1.0 / 120 + z * (-1.0 / 5040 + z * (1.0 / 362880 -
+                                                                   z * (1.0 / 39916800)))));
+    const double c = 1.0 + z * (-0.5 + z * (1.0 / 24 + z * (-1.0 / 720 + z * (1.0 / 40320 + z *
+                                            (-1.0 / 3628800 + z * (1.0 / 479001600))))));
+    const double a = turns & 1 ? c : s, b = turns & 1 ? s : c;
+    *sine = (float)(turns & 2 ? -a : a);
+    *cosine = (float)((turns + 1) & 2 ? -b : b);
+}
+
+DEV void attention_token_start(struct worker *w, int position) {
+    float *table = w->s->at.cos_sin;
+    NO_UNROLL
+    for (int i = w->warp * LANES + w->lane; i < M_HEAD_DIM / 2; i += CONSUMER_THREADS)
+        sine_cosine((float)position * const_loadf(w->a->rope + i), table + M_HEAD_DIM / 2 + i, table + i);
+}
+
+/* What makes the rotated, gained values of a word and its partner of the raw ones: low' = low a -
+ * high b, high' = high c + low d; for the word's two dims each. */
+struct rotation {
+    float a[2], b[2], c[2], d[2];
+};
+
+DEV void rotation_load(const struct worker *w, int layer, int is_k, struct rotation *r) {
+    const float *table = w->s->at.cos_sin;
+    const float *gain = M_QK_NORM ? w->a->qk_norms + (2 * layer + is_k) * M_HEAD_DIM : 0;
+    UNROLL
+    for (int n = 0; n < ROPE_TURNS; n++) {
+        const int j = n * LANES + w->lane;
+        UNROLL
+        for (int i = 0; i < 2 && j < ROPE_WORDS; i++) {
+            const int dim = 2 * j + i;
+            const float cosine = table[dim], sine = table[M_HEAD_DIM / 2 + dim];
+            const float low = M_QK_NORM ? const_loadf(gain + dim) : 1;
+            const float high = M_QK_NORM ? const_loadf(gain + M_HEAD_DIM / 2 + dim) : 1;
+            r[n].a[i] = low * cosine, r[n].b[i] = high * sine;
+            r[n].c[i] = high * cosine, r[n].d[i] = low * sine;
+        }
+    }
+}
+
+DEV void rotate(const struct rotation *r, u32 low, u32 high, float y[4]) {
+    y[0] = bf16_low(low) * r->a[0] - bf16_low(high) * r->b[0];
+    y[1] = bf16_high(low) * r->a[1] - bf16_high(high) * r->b[1];
+    y[2] = bf16_low(high) * r->c[0] + bf16_low(low) * r->d[0];
+    y[3] = bf16_high(high) * r->c[1] + bf16_high(low) * r->d[1];
+}
+
+DEV float square_sum(u32 low, u32 high) {
+    return (bf16_low(low) * bf16_low(low) + bf16_high(low) * bf16_high(low)) +
+           (bf16_low(high) * bf16_low(high) + bf16_high(high) * bf16_high(high));
+}
+
+/* ---- gathering q, k, v ---- */
+
+DEV void row_poll(struct worker *w, const u64 *from, u32 (*x)[2]) {
+    u64 v[ROPE_TURNS][2];
+    u32 polls = 0;
+    UNROLL
+    for (int n = 0; n < ROPE_TURNS; n++)
+        v[n][0] = v[n][1] = word_make(0, w->epoch);
+    NO_UNROLL
+    for (;;) {
+        int ok = 1;
+        UNROLL
+        for (int n = 0; n < ROPE_TURNS; n++)
+            if (n * LANES + w->lane < ROPE_WORDS) {
+                v[n][0] = word_load(from + n * LANES + w->lane);
+                v[n][1] = word_load(from + ROPE_WORDS + n * LANES + w->lane);
+            }
+        UNROLL
+        for (int n = 0; n < ROPE_TURNS; n++)
+            ok &= word_is(v[n][0], w->epoch) & word_is(v[n][1], w->epoch);
+        if (warp_all(ok | w->dead)) break;
+        wait_failed(w, &polls, WAIT_QKV, w->epoch, (u32)(v[0][0] >> 32));
+    }
+    UNROLL
+    for (int n = 0; n < ROPE_TURNS; n++)
+        x[n][0] = (u32)v[n][0], x[n][1] = (u32)v[n][1];
+}
+
+/* Where word i of a q row stands: the words of two tiles that a lane takes as B operand are
+ * neighbours. */
+DEV int q_place(int i) { return i / 16 * 16 + i % 4 * 4 + i / 8 % 2 * 2 + i / 4 % 2; }
+
+DEV void q_store(struct worker *w, int head, const struct rotation *r, u32 (*x)[2]) {
+    struct attention_shared *at = &w->s->at;
+    float sum = 0;
+    UNROLL
+    for (int n = 0; n < ROPE_TURNS; n++) {
+        const int j = n * LANES + w->lane;
+        float y[4];
+        if (j >= ROPE_WORDS) continue;
+        rotate(r + n, x[n][0], x[n][1], y);
+        at->q[head][q_place(j)] = bf16_pair(y[0], y[1]);
+        at->q[head][q_place(j + ROPE_WORDS)] = bf16_pair(y[2], y[3]);
+        if (M_QK_NORM) sum += square_sum(x[n][0], x[n][1]);
+    }
+    if (M_QK_NORM) {
+        sum = xor_sum(sum, AT_SSQ, LANES);
+        if (w->lane < AT_SSQ) at->q_ssq[head][w->lane] = sum;
+    }
+}
+
+/* Rows of the group's words are dealt to the warps, last warp first: the first ones have pieces. */
+DEV int gather_row(const struct worker *w) { return P_WARPS - 1 - w->warp; }
+
+DEV void attention_gather(struct worker *w, const struct rotation *r) {
+    NO_UNROLL
+    for (int row = gather_row(w); row < P_GROUP_HEADS + 2 * P_GROUP_KV_HEADS; row += P_WARPS) {
+        u32 x[ROPE_TURNS][2];
+        row_poll(w, qkv_words(w) + row * AT_WORDS, x);
+        if (row < P_GROUP_HEADS) {
+            q_store(w, row, r, x);
+        } else {
+            u32 *to = w->s->at.kv[row - P_GROUP_HEADS];
+            UNROLL
+            for (int n = 0; n < ROPE_TURNS; n++) {
+                const int j = n * LANES + w->lane;
+                if (j < ROPE_WORDS) to[j] = x[n][0], to[j + ROPE_WORDS] = x[n][1];
+            }
+        }
+    }
+}
+
+/* What makes scores in base 2 of products with a stored q. */
+DEV float q_factor(const struct attention_shared *at, int head) {
+    if (!M_QK_NORM) return LOG2_E * rsqrt_approx((float)M_HEAD_DIM);
+    return LOG2_E * rsqrt_approx(sum_run(at->q_ssq[head], AT_SSQ) + M_HEAD_DIM * M_RMS_EPS);
+}
+
+/* ---- the current position ---- */
+
+/* The piece of the current position's row. */
+DEV u8 *own_piece(const struct worker *w, int layer, int kv_head, int position) {
+    const int row = layer * M_KV_HEADS + w->group * P_GROUP_KV_HEADS + kv_head;
+    return w->a->kv + ((u64)row * (u64)w->a->kv_pieces + (u64)(position / KV_POSITIONS)) * P_KV_PIECE;
+}
+
+/* k: its norm, its scores with the q heads, and its row in the cache. */
+DEV void own_key(struct worker *w, int layer, int position, int kv_head, const struct rotation *r) {
+    struct attention_shared *at = &w->s->at;
+    float y[ROPE_TURNS][4], ssq = 0, dot[AT_HEADS];
+    struct rotation reloaded[ROPE_TURNS];
+    if (!ONE_ROW) rotation_load(w, layer, 1, reloaded), r = reloaded;
+    UNROLL
+    for (int h = 0; h < AT_HEADS; h++)
+        dot[h] = 0;
+    UNROLL
+    for (int n = 0; n < ROPE_TURNS; n++) {
+        const int j = n * LANES + w->lane;
+        if (j >= ROPE_WORDS) continue;
+        const u32 low = at->kv[kv_head][j], high = at->kv[kv_head][j + ROPE_WORDS];
+        rotate(r + n, low, high, y[n]);
+        ssq += square_sum(low, high);
+        UNROLL
+        for (int h = 0; h < AT_HEADS; h++) {
+            const u32 *q = at->q[kv_head * AT_HEADS + h];
+            const u32 a = q[q_place(j)], b = q[q_place(j + ROPE_WORDS)];
+            dot[h] += (bf16_low(a) * y[n][0] + bf16_high(a) * y[n][1]) +
+                      (bf16_low(b) * y[n][2] + bf16_high(b) * y[n][3]);
+        }
+    }
+    UNROLL
+    for (int i = 1; i < LANES; i *= 2) { /* side by side: each step waits for a shuffle */
+        UNROLL
+        for (int h = 0; h < AT_HEADS; h++)
+            dot[h] += shuffle_xor_float(dot[h], i);
+        if (M_QK_NORM) ssq += shuffle_xor_float(ssq, i);
+    }
+    const float norm = M_QK_NORM ? rsqrt_approx(ssq * (1.0f / M_HEAD_DIM) + M_RMS_EPS) : 1;
+    UNROLL
+    for (int h = 0; h < AT_HEADS; h++) {
+        const int head = kv_head * AT_HEADS + h;
+        const float score = dot[h] * norm * q_factor(at, head);
+        if (w->lane == 0) at->m_own[head] = score;
+    }
+    if (position % P_GROUP_SMS != w->member) return;
+    u8 *piece = own_piece(w, layer, kv_head, position);
+    UNROLL
+    for (int n = 0; n < ROPE_TURNS; n++) {
+        const int dim = 2 * (n * LANES + w->lane);
+        if (dim >= M_HEAD_DIM / 2) continue;
+        plain_store32((u32 *)(piece + kv_k_byte(position, dim)),
+                      bf16_pair(y[n][0] * norm, y[n][1] * norm));
+        plain_store32((u32 *)(piece + kv_k_byte(position, dim + M_HEAD_DIM / 2)),
+                      bf16_pair(y[n][2] * norm, y[n][3] * norm));
+    }
+}
+
+DEV void own_value(struct worker *w, int layer, int position, int kv_head) {
+    const u32 *v = w->s->at.kv[P_GROUP_KV_HEADS + kv_head];
+    u8 *piece = own_piece(w, layer, kv_head, position);
+    if (position % P_GROUP_SMS != w->member) return;
+    NO_UNROLL
+    for (int j = w->lane; j < AT_WORDS; j += LANES) {
+        plain_store16((u16 *)(piece + kv_v_byte(M_HEAD_DIM, position, 2 * j)), (u16)v[j]);
+        plain_store16((u16 *)(piece + kv_v_byte(M_HEAD_DIM, position, 2 * j + 1)), (u16)(v[j] >> 16));
+    }
+}
+
+DEV void own_position(struct worker *w, int layer, int position, const struct rotation *r) {
+    const int turn = gather_row(w) - P_GROUP_HEADS % P_WARPS;
+    NO_UNROLL
+    for (int i = turn < 0 ? turn + P_WARPS : turn; i < 2 * P_GROUP_KV_HEADS; i += P_WARPS) {
+        if (i < P_GROUP_KV_HEADS)
+            own_key(w, layer, position, i, r);
+        else
+            own_value(w, layer, position, i - P_GROUP_KV_HEADS);
+    }
+}
+
+/* ---- past positions ---- */
+
+/* One warp's online softmax; of columns 2 (lane % 4) and + 1, as in the products' results. */
+struct attended {
+    float m[2], l[4], o[AT_TILES][4];
+};
+
+DEV void tiles_load(struct quad *t, const struct quad *tiles, int first, int n) {
+    UNROLL
+    for (int i = 0; i < n; i++)
+        if (first + i < AT_TILES) t[i] = tiles[(first + i) * LANES];
+}
+
+/* Products of a piece's 16 rows with the q columns: s of rows lane / 4 and + 8. `early` holds the
+ * first n_early tiles; q is this lane's column. A chunk's operands arrive while the chunk before is
+ * multiplied. */
+DEV void piece_scores(float s[4], const struct quad *early, int n_early, const struct quad *tiles,
+                      const u32 *q) {
+    float c[4][4];
+    UNROLL
+    for (int i = 0; i < 4; i++)
+        c[i][0] = c[i][1] = c[i][2] = c[i][3] = 0;
+    UNROLL
+    for (int first = 0; first < AT_TILES; first += CHUNK) {
+        struct quad b[CHUNK / 2];
+        UNROLL
+        for (int i = 0; i < CHUNK / 2; i++)
+            if (first + 2 * i < AT_TILES) b[i] = *(const struct quad *)(q + (first / 2 + i) * 16);
+        UNROLL
+        for (int i = 0; i < CHUNK; i++) {
+            const int t = first + i;
+            if (t >= AT_TILES) continue;
+            tile_mma(c[i], t < n_early ? early[t] : tiles[t * LANES], i % 2 ? b[i / 2].z : b[i / 2].x,
+                     i % 2 ? b[i / 2].w : b[i / 2].y);
+        }
+        loads_stay();
+    }
+    UNROLL
+    for (int i = 0; i < 4; i++)
+        s[i] = (c[0][i] + c[1][i]) + (c[2][i] + c[3][i]);
+}
+
+/* Positions at and beyond `left` of a V tile hold anything, NaN too. */
+DEV u32 pair_mask(int position, int left) {
+    return (position < left ? 0xffffu : 0) | (position + 1 < left ? 0xffff0000u : 0);
+}
+
+DEV void piece_values(float (*o)[4], const struct quad *tiles, u32 b0, u32 b1, int lane, int left) {
+    const u32 low = pair_mask(lane % 4 * 2, left), high = pair_mask(lane % 4 * 2 + 8, left);
+    UNROLL
+    for (int first = 0; first < AT_TILES; first += CHUNK) {
+        struct quad v[CHUNK];
+        tiles_load(v, tiles, first, CHUNK);
+        if (left < KV_POSITIONS) {
+            UNROLL
+            for (int i = 0; i < CHUNK; i++)
+                v[i].x &= low, v[i].y &= low, v[i].z &= high, v[i].w &= high;
+        }
+        UNROLL
+        for (int i = 0; i < CHUNK; i++)
+            if (first + i < AT_TILES) tile_mma(o[first + i], v[i], b0, b1);
+        loads_stay();
+    }
+}
+
+/* One piece, of which the first `left` positions count. `fresh`: the warp's first, with K tiles in k. */
+DEV void piece_attend(struct attended *r, int fresh, const struct quad *k, const struct quad *tiles,
+                      const u32 *q, const float factor[2], int lane, int left) {
+    const struct quad ones = { 0x3f803f80u, 0x3f803f80u, 0x3f803f80u, 0x3f803f80u };
+    float s[4], f[2];
+    piece_scores(s, k, fresh ? EARLY_TILES : 0, tiles, q);
+    UNROLL
+    for (int i = 0; i < 4; i++)
+        s[i] = lane / 4 + i / 2 * 8 < left ? s[i] * factor[i & 1] : ATTENTION_NEVER;
+    UNROLL
+    for (int i = 0; i < 2; i++) {
+        const float top = xor_max(max_float(s[i], s[i + 2]), 4, LANES);
+        const float m = fresh ? top : max_float(r->m[i], top);
+        f[i] = fresh ? 0 : exp2_approx(r->m[i] - m);
+        r->m[i] = m;
+        s[i] = exp2_approx(s[i] - m), s[i + 2] = exp2_approx(s[i + 2] - m);
+    }
+    const u32 b0 = transpose8(bf16_pair(s[0], s[1])), b1 = transpose8(bf16_pair(s[2], s[3]));
+    UNROLL
+    for (int i = 0; i < 4; i++) {
+        r->l[i] = fresh ? 0 : r->l[i] * f[i & 1];
+        UNROLL
+        for (int t = 0; t < AT_TILES; t++)
+            r->o[t][i] = fresh ? 0 : r->o[t][i] * f[i & 1];
+    }
+    piece_values(r->o, tiles + AT_TILES * LANES, b0, b1, lane, left);
+    tile_mma(r->l, ones, b0, b1); /* every row: the sum of the weights as they were rounded */
+}
+
+/* The warp's partial results to shared memory. */
+DEV void attended_store(const struct worker *w, const struct attended *r) {
+    struct attention_shared *at = &w->s->at;
+    const int first = w->warp % P_GROUP_KV_HEADS * AT_HEADS, part = w->warp / P_GROUP_KV_HEADS;
+    UNROLL
+    for (int i = 0; i < 2; i++) {
+        const int column = w->lane % 4 * 2 + i;
+        if (column >= AT_HEADS) continue;
+        float *o = at->o[w->warp][column] + w->lane / 4 * AT_O_STRIDE;
+        if (w->lane < 4) {
+            at->m[first + column][part] = r->m[i];
+            at->l[first + column][part] = r->l[i];
+        }
+        UNROLL
+        for (int t = 0; t + 1 < AT_TILES; t += 2) {
+            struct quad_float v;
+            v.x = r->o[t][i], v.y = r->o[t][i + 2];
+            v.z = r->o[t + 1][i], v.w = r->o[t + 1][i + 2];
+            *(struct quad_float *)(o + 2 * t) = v;
+        }
+        if (AT_TILES % 2) {
+            o[2 * AT_TILES - 2] = r->o[AT_TILES - 1][i];
+            o[2 * AT_TILES - 1] = r->o[AT_TILES - 1][i + 2];
+        }
+    }
+}
+
+/* Positions of item i that count, from the first of its piece. */
+DEV int kv_left(const struct worker *w, int item, int position) {
+    const int i = item / P_GROUP_KV_HEADS;
+    const int piece = position < w->a->split_from ? i : w->member + i * P_GROUP_SMS;
+    return position - piece * KV_POSITIONS;
+}
+
+/* All pieces of this warp; the first one's K is in k. */
+DEV void past_attend(struct worker *w, struct kv_reader *c, struct quad *k, int position) {
+    const struct attention_shared *at = &w->s->at;
+    const int first = w->warp % P_GROUP_KV_HEADS * AT_HEADS, lane = w->lane;
+    const u32 *q = at->q[first + lane / 4 % AT_HEADS] + lane % 4 * 4;
+    struct attended r;
+    float factor[2];
+    UNROLL
+    for (int i = 0; i < 2; i++)
+        factor[i] = q_factor(at, first + (lane % 4 * 2 + i) % AT_HEADS);
+    piece_attend(&r, 1, k, kv_tiles(w, c), q, factor, lane, kv_left(w, c->item, position));
+    kv_give(w, c);
+    NO_UNROLL
+    while (c->item < c->items) {
+        kv_take(w, c);
+        piece_attend(&r, 0, k, kv_tiles(w, c), q, factor, lane, kv_left(w, c->item, position));
+        kv_give(w, c);
+    }
+    attended_store(w, &r);
+}
+
+/* ---- merging ---- */
+
+struct merged {
+    float low, high, m, l; /* two dims, not yet divided by l */
+};
+
+/* Partial results of `used` warps, and of the current position if `own`, for word j of a head. */
+DEV struct merged merge_warps(const struct attention_shared *at, int head, int j, int used, int own) {
+    const int kv_head = head / AT_HEADS, column = head % AT_HEADS, row = 2 * j % 8;
+    const int place = row * AT_O_STRIDE + 2 * j / 16 * 2 + 2 * j / 8 % 2;
+    const u32 v = at->kv[P_GROUP_KV_HEADS + kv_head][j];
+    struct merged r;
+    r.m = own ? at->m_own[head] : ATTENTION_NEVER;
+    UNROLL
+    for (int p = 0; p < AT_PARTS; p++)
+        if (p < used) r.m = max_float(r.m, at->m[head][p]);
+    r.l = own ? exp2_approx(at->m_own[head] - r.m) : 0;
+    r.low = r.l * bf16_low(v), r.high = r.l * bf16_high(v);
+    UNROLL
+    for (int p = 0; p < AT_PARTS; p++) {
+        if (p >= used) continue;
+        const float *o = at->o[p * P_GROUP_KV_HEADS + kv_head][column] + place;
+        const float f = exp2_approx(at->m[head][p] - r.m);
+        r.l += f * at->l[head][p];
+        r.low += f * o[0], r.high += f * o[AT_O_STRIDE];
+    }
+    return r;
+}
+
+DEV void attention_whole(struct worker *w, int used) {
+    UNROLL
+    for (int i = w->warp * LANES + w->lane; i < P_GROUP_Q / 2; i += CONSUMER_THREADS) {
+        const struct merged r = merge_warps(&w->s->at, i / AT_WORDS, i % AT_WORDS, used, 1);
+        const float f = rcp_approx(r.l);
+        w->s->attention[i] = bf16_pair(r.low * f, r.high * f);
+    }
+}
+
+DEV void attention_publish(struct worker *w, int used) {
+    u64 *to = w->a->words + X_ATTENTION + w->block * ATTENTION_SPAN;
+    UNROLL
+    for (int i = w->warp * LANES + w->lane; i < P_GROUP_Q / 2; i += CONSUMER_THREADS) {
+        const int head = i / AT_WORDS;
+        const struct merged r = merge_warps(&w->s->at, head, i % AT_WORDS, used, 0);
+        const float f = used ? rcp_approx(r.l) : 0, lse = used ? r.m + log2_approx(r.l) : ATTENTION_NEVER;
+        word_store(to + i, word_make24(r.low * f, r.high * f, w->epoch));
+        if (i % AT_WORDS == 0) word_store(to + P_GROUP_Q / 2 + head, word_make(float_bits(lse), w->epoch));
+    }
+}
+
+/* Two members' words 2 (lane % 4) and + 1 of a unit, and their weights. */
+enum { UNIT_WORDS = 8, UNIT_MEMBERS = 8, MEMBER_TURNS = 2 };
+
+struct member_words {
+    u64 o[MEMBER_TURNS][2], lse[MEMBER_TURNS];
+};
+
+DEV void members_poll(struct worker *w, struct member_words *v, int first, int unit) {
+    const u64 *from = w->a->words + X_ATTENTION + w->group * P_GROUP_SMS * ATTENTION_SPAN;
+    const int head = unit * UNIT_WORDS / AT_WORDS;
+    u32 polls = 0;
+    UNROLL
+    for (int n = 0; n < MEMBER_TURNS; n++) {
+        v->o[n][0] = v->o[n][1] = (u64)(w->epoch & 0xffffu) << 48;
+        v->lse[n] = word_make(float_bits(ATTENTION_NEVER), w->epoch);
+    }
+    NO_UNROLL
+    for (;;) {
+        int ok = 1;
+        UNROLL
+        for (int n = 0; n < MEMBER_TURNS; n++) {
+            const int member = first + n * UNIT_MEMBERS + w->lane / 4;
+            const u64 *p = from + member * ATTENTION_SPAN;
+            if (member >= P_GROUP_SMS) continue;
+            word_load2(p + unit * UNIT_WORDS + w->lane % 4 * 2, &v->o[n][0], &v->o[n][1]);
+            v->lse[n] = word_load(p + P_GROUP_Q / 2 + head);
+        }
+        UNROLL
+        for (int n = 0; n < MEMBER_TURNS; n++)
+            ok &= word_is24(v->o[n][0], w->epoch) & word_is24(v->o[n][1], w->epoch) &
+                  word_is(v->lse[n], w->epoch);
+        if (warp_all(ok | w->dead)) break;
+        wait_failed(w, &polls, WAIT_ATTENTION, w->epoch, (u32)(v->lse[0] >> 32));
+    }
+}
+
+/* All members' results for 8 words of a head, then the current position's. */
+DEV void unit_merge(struct worker *w, int unit) {
+    struct attention_shared *at = &w->s->at;
+    const int head = unit * UNIT_WORDS / AT_WORDS, lane = w->lane;
+    const int word = unit * UNIT_WORDS + lane % 4 * 2;
+    const u32 *v = at->kv[P_GROUP_KV_HEADS + head / AT_HEADS] + word % AT_WORDS;
+    /* lanes 0 to 3 begin with the current position */
+    float m = lane < 4 ? at->m_own[head] : ATTENTION_NEVER, x[5];
+    x[0] = lane < 4 ? bf16_low(v[0]) : 0, x[1] = lane < 4 ? bf16_high(v[0]) : 0;
+    x[2] = lane < 4 ? bf16_low(v[1]) : 0, x[3] = lane < 4 ? bf16_high(v[1]) : 0;
+    x[4] = lane < 4;
+    NO_UNROLL
+    for (int first = 0; first < P_GROUP_SMS; first += MEMBER_TURNS * UNIT_MEMBERS) {
+        struct member_words words;
+        members_poll(w, &words, first, unit);
+        float top = m;
+        UNROLL
+        for (int n = 0; n < MEMBER_TURNS; n++)
+            top = max_float(top, bits_float((u32)words.lse[n]));
+        const float keep = exp2_approx(m - top);
+        m = top;
+        UNROLL
+        for (int i = 0; i < 5; i++)
+            x[i] *= keep;
+        UNROLL
+        for (int n = 0; n < MEMBER_TURNS; n++) {
+            const float f = exp2_approx(bits_float((u32)words.lse[n]) - top);
+            x[0] += f * float24_low(words.o[n][0]), x[1] += f * float24_high(words.o[n][0]);
+            x[2] += f * float24_low(words.o[n][1]), x[3] += f * float24_high(words.o[n][1]);
+            x[4] += f;
+        }
+    }
+    const float f = exp2_approx(m - xor_max(m, 4, LANES));
+    UNROLL
+    for (int i = 0; i < 5; i++)
+        x[i] *= f;
+    UNROLL
+    for (int step = 4; step < LANES; step *= 2)
+        UNROLL
+        for (int i = 0; i < 5; i++)
+            x[i] += shuffle_xor_float(x[i], step);
+    const float scale = rcp_approx(x[4]);
+    if (lane < 4) {
+        w->s->attention[word] = bf16_pair(x[0] * scale, x[1] * scale);
+        w->s->attention[word + 1] = bf16_pair(x[2] * scale, x[3] * scale);
+    }
+}
+
+/* ---- the phase ---- */
+
+DEV void attention_consume(struct worker *w, int layer, int position) {
+    const int split = position >= w->a->split_from, pieces = kv_pieces_mine(w, position);
+    const int items = pieces * P_GROUP_KV_HEADS;
+    const int used = pieces < AT_PARTS ? pieces : AT_PARTS, row = gather_row(w);
+    struct rotation r[ROPE_TURNS];
+    struct quad k[EARLY_TILES];
+    struct kv_reader c;
+    w->lane = opaque(w->lane); /* or all addresses made of it stay in registers over all layers */
+    w->warp = opaque(w->warp);
+    if (layer == 0) consumers_sync(); /* cosines and sines of this token */
+    kv_begin(w, &c, items);
+    if (c.item < c.items) {
+        kv_take(w, &c);
+        tiles_load(k, kv_tiles(w, &c), 0, EARLY_TILES);
+    }
+    if (row < P_GROUP_HEADS + (ONE_ROW ? P_GROUP_KV_HEADS : 0))
+        rotation_load(w, layer, row >= P_GROUP_HEADS, r);
+    attention_gather(w, r);
+    consumers_sync(); /* A */
+    profile_layer(w, MARK_ATTENTION_INPUT);
+    own_position(w, layer, position, r); /* first: then r is out of the registers */
+    if (c.item < c.items) past_attend(w, &c, k, position);
+    consumers_sync(); /* B */
+    if (split) {
+        attention_publish(w, used);
+        NO_UNROLL
+        for (int unit = w->warp; unit < P_GROUP_Q / 2 / UNIT_WORDS; unit += P_WARPS)
+            unit_merge(w, unit);
+    } else {
+        attention_whole(w, used);
+    }
+    kv_end(w, &c, items);
+    consumers_sync(); /* C */
+}
+
+#endif
