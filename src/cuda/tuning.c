@@ -34,7 +34,7 @@ static const struct setting settings[] = {
     PLAN(split_from),
     { "epoch", AT(first_epoch), KIND_UNSIGNED, 1, 0xffffffffll },
     { "patience", AT(patience), KIND_UNSIGNED, 1, 0xffffffffll },
-    { "lead", AT(lead), KIND_INT, 1, MAILBOX_IDS },
+    { "lead", AT(lead), KIND_INT, 1, MAILBOX_IDS - 1 },
     { "launch_ms", AT(launch_ms), KIND_INT, 1, 10000 },
     { "launch_tokens", AT(launch_tokens), KIND_INT, 0, 1 << 20 },
     { "hang_ms", AT(hang_ms), KIND_INT, 1, 1 << 30 },
