@@ -30,7 +30,7 @@ void cuda_driver_close(struct cuda_driver *driver);
 /* What can be asked of a GPU without a context. */
 struct cuda_gpu_facts {
     char name[64];
-    char uuid[40]; /* "GPU-01234567-89ab-..." */
+    char uuid[48]; /* "GPU-01234567-89ab-...": 40 characters */
     int compute;   /* 90 for 9.0 */
     int n_sms;
     int shared_bytes; /* a block may have, opt-in */
