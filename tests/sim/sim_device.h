@@ -6,6 +6,8 @@
 
 #include "sim_ops.h"
 
+#include <stddef.h>
+
 float exp2f(float x);
 float log2f(float x);
 float sqrtf(float x);
