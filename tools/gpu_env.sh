@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # Sourced by scripts that run reel on a GPU machine; sets REEL, REEL_LIBRARY, REEL_COMMIT, KEEP, OUT.
 # What tools/gpu_pack.sh made is taken from build/gpu and kept in $KEEP, so that a later call in the
 # same machine finds it; without it, this tree is built. Parts of a GGUF are kept and joined too.
@@ -17,7 +18,7 @@ if [ ! -f "$SMOLLM2" ] && [ -f "$KEEP/gpu/gguf.sha256" ]; then
     if [ "$(sha256sum <"$KEEP/joined")" = "$(cat "$KEEP/gpu/gguf.sha256")" ]; then
         mv "$KEEP/joined" "$SMOLLM2"
     else
-        echo "SmolLM2 is not whole yet: $(ls "$KEEP/parts" | wc -l) parts are here" >&2
+        echo "SmolLM2 is not whole yet: $(find "$KEEP/parts" -type f | wc -l) parts are here" >&2
     fi
     rm -f "$KEEP/joined"
 fi

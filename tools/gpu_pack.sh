@@ -17,7 +17,7 @@ make -s -j"$(nproc)" MINIMAL=1 B="$work" "$work/reel" "$work/libreel.so" >/dev/n
 strip -o "$pack/bin/reel" "$work/reel"
 strip --strip-unneeded -o "$pack/lib/libreel.so" "$work/libreel.so"
 for name in utf8proc jansson nettle; do
-    path=$(ldd "$work/libreel.so" | sed -n "s|.*lib$name[^ ]* => \([^ ]*\) .*|\1|p")
+    path=$(ldd "$work/libreel.so" | sed -n "s|.*lib${name}[^ ]* => \([^ ]*\) .*|\1|p")
     cp -L "$path" "$pack/lib/"
 done
 git describe --always --dirty >"$pack/commit"

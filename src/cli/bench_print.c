@@ -21,6 +21,15 @@ static void model_name(const struct reel_model_info *info, char *out, size_t n) 
              info->n_parameters < 1000000000 ? "M" : "B", info->weight_type);
 }
 
+static const char *sampling_words(const struct bench_report *report) {
+    const struct reel_sampling *s = &report->how->sampling;
+    return s->temperature > 0 ? "sampled" : "greedy";
+}
+
+static const char *calls_words(const struct bench_report *report) {
+    return report->how->one_at_a_time ? "one call a token" : "one call a run";
+}
+
 static double share(const struct bench_report *report, const struct bench_row *row) {
     return report->read_bytes_per_s > 0 ? 100 * row->bytes_per_s / report->read_bytes_per_s : 0;
 }
@@ -57,7 +66,8 @@ static void print_markdown(const struct bench_report *report) {
     printf("\n%s", report->checked);
     if (report->read_bytes_per_s > 0)
         printf("; read bandwidth measured here: %.1f GB/s", report->read_bytes_per_s / 1e9);
-    printf("; sampling is inside the times, tokenising is not\n");
+    printf("; %s, %s; sampling is inside the times, tokenising is not\n", sampling_words(report),
+           calls_words(report));
 }
 
 static void print_csv(const struct bench_report *report) {
@@ -65,7 +75,7 @@ static void print_csv(const struct bench_report *report) {
     char test[64];
     printf("model,family,weight_type,size_bytes,params,backend,path,threads,test,n_prompt,n_gen,"
            "depth,repeats,avg_ts,stddev_ts,median_ts,p50_ms,p99_ms,first_token_ms,gb_per_s,"
-           "read_bandwidth_gb_per_s,percent_of_read_bandwidth\n");
+           "read_bandwidth_gb_per_s,percent_of_read_bandwidth,ids,calls\n");
     for (int i = 0; i < report->n_rows; i++) {
         const struct bench_row *row = &report->rows[i];
         test_name(&row->test, test, sizeof test);
@@ -73,13 +83,14 @@ static void print_csv(const struct bench_report *report) {
         for (const char *c = info->name; *c; c++)
             printf(*c == '"' ? "\"\"" : "%c", *c);
         printf("\",%s,%s,%llu,%llu,%s,%s,%d,%s,%d,%d,%d,%d,%.3f,%.3f,%.3f,%.4f,%.4f,%.3f,%.2f,%.2f,"
-               "%.1f\n",
+               "%.1f,%s,%s\n",
                info->family, info->weight_type, (unsigned long long)info->weight_bytes,
                (unsigned long long)info->n_parameters, info->backend, info->backend_path,
                info->n_threads, test, row->test.n_prompt, row->test.n_gen, row->test.depth,
                row->repeats, row->tokens_per_s, row->tokens_per_s_sd, row->median_per_s,
                row->p50_ms, row->p99_ms, row->first_token_ms, row->bytes_per_s / 1e9,
-               report->read_bytes_per_s / 1e9, share(report, row));
+               report->read_bytes_per_s / 1e9, share(report, row), sampling_words(report),
+               calls_words(report));
     }
 }
 
@@ -100,13 +111,13 @@ static void print_json(const struct bench_report *report) {
                       "gb_per_s", row->bytes_per_s / 1e9, "percent_of_read_bandwidth",
                       share(report, row)));
     }
-    json_t *all =
-        json_pack("{s:s, s:s, s:s, s:I, s:I, s:s, s:s, s:i, s:s, s:f, s:o}", "model", info->name,
-                  "family", info->family, "weight_type", info->weight_type, "size_bytes",
-                  (json_int_t)info->weight_bytes, "params", (json_int_t)info->n_parameters,
-                  "backend", info->backend, "path", info->backend_path, "threads", info->n_threads,
-                  "checked", report->checked, "read_bandwidth_gb_per_s",
-                  report->read_bytes_per_s / 1e9, "results", rows);
+    json_t *all = json_pack(
+        "{s:s, s:s, s:s, s:I, s:I, s:s, s:s, s:i, s:s, s:s, s:s, s:f, s:o}", "model", info->name,
+        "family", info->family, "weight_type", info->weight_type, "size_bytes",
+        (json_int_t)info->weight_bytes, "params", (json_int_t)info->n_parameters, "backend",
+        info->backend, "path", info->backend_path, "threads", info->n_threads, "checked",
+        report->checked, "ids", sampling_words(report), "calls", calls_words(report),
+        "read_bandwidth_gb_per_s", report->read_bytes_per_s / 1e9, "results", rows);
     if (all && json_dumpf(all, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(6)) == 0) printf("\n");
     json_decref(all);
 }

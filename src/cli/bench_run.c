@@ -15,6 +15,7 @@ struct run {
     struct reel_model_info info;
     struct reel_session *session;
     const struct bench_test *test;
+    const struct bench_how *how;
     int32_t *ids;     /* [depth + n_prompt + 1] */
     float *logits;    /* [vocab] */
     double *token_ms; /* [repeats, n_gen] */
@@ -55,35 +56,53 @@ static enum reel_status prompt(struct run *run, const int32_t *ids, int n, struc
     return reel_session_eval(run->session, &eval, err);
 }
 
-/* Generates n_gen tokens after whatever the session holds. */
-static enum reel_status generate(struct run *run, struct reel_error *err) {
+/* Generates n tokens after whatever the session holds, in one call. */
+static enum reel_status generate(struct run *run, int n, reel_token_fn listener,
+                                 struct reel_error *err) {
     struct reel_generation_result result = { .size = sizeof result };
     struct reel_generation generation = { .size = sizeof generation,
-                                          .max_tokens = run->test->n_gen,
+                                          .sampling = &run->how->sampling,
+                                          .max_tokens = n,
                                           .ignore_stop_ids = true,
-                                          .on_token = on_token,
+                                          .on_token = listener,
                                           .user = run };
     enum reel_status status = reel_generate(run->session, &generation, &result, err);
-    if (status == REEL_OK && result.n_tokens != run->test->n_gen)
-        status = err_set(err, REEL_E_STATE, "%d of %d tokens were generated", result.n_tokens,
-                         run->test->n_gen);
+    if (status == REEL_OK && result.n_tokens != n)
+        status = err_set(err, REEL_E_STATE, "%d of %d tokens were generated", result.n_tokens, n);
     return status;
 }
 
-/* One repeat: seconds in *s, time to the first id in *first_s. A test without a prompt evaluates
- * one token first, inside the clock: then n_gen ids cost n_gen evaluations, as in llama-bench. */
+static enum reel_status generate_all(struct run *run, struct reel_error *err) {
+    enum reel_status status = REEL_OK;
+    if (!run->how->one_at_a_time) return generate(run, run->test->n_gen, on_token, err);
+    for (int i = 0; i < run->test->n_gen && status == REEL_OK; i++)
+        status = generate(run, 1, on_token, err);
+    return status;
+}
+
+/* What the session holds when the clock starts: `depth` positions, evaluated once for all repeats.
+ * A test without a prompt needs an id that is not yet evaluated, so that n_gen ids cost n_gen
+ * evaluations, as in llama-bench: one drawn after them, or after one where depth is 0. */
+static enum reel_status start_timeline(struct run *run, struct reel_error *err) {
+    const struct bench_test *test = run->test;
+    int n = test->n_prompt == 0 && test->depth == 0 ? 1 : test->depth;
+    enum reel_status status = reel_session_sync(run->session, run->ids, n, NULL, err);
+    if (status == REEL_OK && test->n_prompt == 0) status = generate(run, 1, NULL, err);
+    return status;
+}
+
+/* One repeat: seconds in *s, time to the first id in *first_s. */
 static enum reel_status repeat(struct run *run, double *s, double *first_s,
                                struct reel_error *err) {
     const struct bench_test *test = run->test;
-    int n_prompt = test->n_prompt > 0 ? test->n_prompt : 1, n_before = run->n_token_ms;
-    enum reel_status status = reel_session_truncate(run->session, 0, err);
-    if (status == REEL_OK && test->depth > 0)
-        status = reel_session_sync(run->session, run->ids, test->depth, NULL, err);
+    int n_before = run->n_token_ms;
+    enum reel_status status = start_timeline(run, err);
     double start = now_s();
     run->last_s = start;
-    if (status == REEL_OK) status = prompt(run, run->ids + test->depth, n_prompt, err);
+    if (status == REEL_OK && test->n_prompt > 0)
+        status = prompt(run, run->ids + test->depth, test->n_prompt, err);
     *first_s = now_s() - start;
-    if (status == REEL_OK && test->n_gen > 0) status = generate(run, err);
+    if (status == REEL_OK && test->n_gen > 0) status = generate_all(run, err);
     *s = now_s() - start;
     if (run->n_token_ms == n_before) return status;
     *first_s = run->token_ms[n_before] * 1e-3;
@@ -130,14 +149,17 @@ static void summarise(struct run *run, double *seconds, double *first_s, int rep
     row->first_token_ms = quantile(first_s, repeats, 0.5) * 1e3;
     row->p50_ms = quantile(run->token_ms, run->n_token_ms, 0.5);
     row->p99_ms = quantile(run->token_ms, run->n_token_ms, 0.99);
-    if (row->p50_ms > 0) row->bytes_per_s = token_bytes(run) / (row->p50_ms * 1e-3);
+    if (run->test->n_prompt == 0)
+        row->bytes_per_s = token_bytes(run) * row->median_per_s;
+    else if (row->p50_ms > 0)
+        row->bytes_per_s = token_bytes(run) / (row->p50_ms * 1e-3);
 }
 
 static enum reel_status prepare(struct run *run, int repeats, struct reel_error *err) {
     const struct bench_test *test = run->test;
     int n = test->depth + test->n_prompt + 1;
     struct reel_session_options options = { .size = sizeof options,
-                                            .max_context = n + test->n_gen };
+                                            .max_context = n + 1 + test->n_gen };
     enum reel_status status = mem_zeroed(&run->ids, (size_t)n, sizeof *run->ids, "ids", err);
     if (status == REEL_OK)
         status =
@@ -151,9 +173,10 @@ static enum reel_status prepare(struct run *run, int repeats, struct reel_error 
 }
 
 enum reel_status bench_measure(const struct reel_model *model, const struct bench_test *test,
-                               int repeats, reel_progress_fn progress, void *progress_user,
-                               struct bench_row *row, struct reel_error *err) {
-    struct run run = { .model = model, .info.size = sizeof run.info, .test = test };
+                               const struct bench_how *how, reel_progress_fn progress,
+                               void *progress_user, struct bench_row *row, struct reel_error *err) {
+    struct run run = { .model = model, .info.size = sizeof run.info, .test = test, .how = how };
+    int repeats = how->repeats;
     double *seconds = NULL, *first_s = NULL;
     reel_model_get_info(model, &run.info);
     enum reel_status status = prepare(&run, repeats, err);

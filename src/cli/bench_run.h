@@ -10,6 +10,13 @@ struct bench_test {
     int depth;    /* tokens already held before the clock starts */
 };
 
+/* How ids are picked and asked for. */
+struct bench_how {
+    int repeats;
+    struct reel_sampling sampling;
+    bool one_at_a_time; /* a call, and so a launch on a GPU, for each generated token */
+};
+
 /* One line of the table. Times are over `repeats` runs after one that is thrown away. */
 struct bench_row {
     struct bench_test test;
@@ -21,17 +28,18 @@ struct bench_row {
     double bytes_per_s;    /* of weights and KV cache that decoding must read; 0 for prompts */
 };
 
-/* Greedy, stop ids ignored, tokens drawn from a fixed generator. Sampling and the hand-over of ids
- * are inside the clock, tokenising is not. */
+/* Stop ids ignored, prompts drawn from a fixed generator. Sampling and the hand-over of ids are
+ * inside the clock, tokenising is not. */
 enum reel_status bench_measure(const struct reel_model *model, const struct bench_test *test,
-                               int repeats, reel_progress_fn progress, void *progress_user,
-                               struct bench_row *row, struct reel_error *err);
+                               const struct bench_how *how, reel_progress_fn progress,
+                               void *progress_user, struct bench_row *row, struct reel_error *err);
 
 enum bench_format { BENCH_MARKDOWN, BENCH_CSV, BENCH_JSON };
 
 struct bench_report {
     const struct reel_model_info *info;
-    const char *checked;     /* how the output was checked, in words */
+    const char *checked; /* how the output was checked, in words */
+    const struct bench_how *how;
     double read_bytes_per_s; /* measured on this machine; 0: not measured */
     const struct bench_row *rows;
     int n_rows;

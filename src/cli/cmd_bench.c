@@ -14,6 +14,7 @@
 #define MAX_LIST        16
 #define MAX_TOKENS      (1 << 20)
 #define CHECK_POSITIONS 4
+#define SEED            0x5eedu
 
 static const struct cli_option options[] = {
     { .name = "n-prompt",
@@ -43,6 +44,11 @@ static const struct cli_option options[] = {
       .least = 1,
       .most = 1000,
       .help = "timed runs of each test, after one untimed; default 5" },
+    { .name = "one-launch-per-token",
+      .kind = CLI_FLAG,
+      .help =
+          "ask for each generated token in a call of its own, which on a GPU is a launch of its "
+          "own; default: one call a run" },
     { .name = "output",
       .letter = 'o',
       .kind = CLI_CHOICE,
@@ -140,13 +146,14 @@ static enum reel_status check(const struct reel_model *model, const struct cli_a
 }
 
 static enum reel_status measure(const struct reel_model *model, const struct tests *tests,
-                                int repeats, struct bench_row *rows, struct reel_error *err) {
+                                const struct bench_how *how, struct bench_row *rows,
+                                struct reel_error *err) {
     struct progress progress;
     enum reel_status status = REEL_OK;
     progress_start(&progress);
     for (int i = 0; i < tests->n && status == REEL_OK; i++)
-        status = bench_measure(model, &tests->items[i], repeats, progress_update, &progress,
-                               &rows[i], err);
+        status =
+            bench_measure(model, &tests->items[i], how, progress_update, &progress, &rows[i], err);
     progress_end(&progress);
     return status;
 }
@@ -165,18 +172,23 @@ static enum reel_status run(const struct cli_args *args, struct reel_error *err)
     struct reel_model *model = NULL;
     char checked[160] = "";
     double read_bytes_per_s = 0;
+    struct bench_how how = { .repeats = (int)cli_integer(args, "repetitions", 5),
+                             .one_at_a_time = cli_has(args, "one-launch-per-token"),
+                             .sampling = { .size = sizeof how.sampling, .seed = SEED } };
+    cli_sampling_typed(&how.sampling, args);
     enum reel_status status = list_tests(&tests, args, err);
     if (status == REEL_OK) status = cli_model_open(&model, args, args->arguments[0], err);
     if (status == REEL_OK) status = check(model, args, checked, sizeof checked, err);
     if (status == REEL_OK) {
         reel_model_get_info(model, &info);
-        status = reel_measure_read_bandwidth(info.n_threads, &read_bytes_per_s, err);
+        if (strcmp(info.backend, "cpu") == 0) /* it is the processor's memory that is measured */
+            status = reel_measure_read_bandwidth(info.n_threads, &read_bytes_per_s, err);
     }
-    if (status == REEL_OK)
-        status = measure(model, &tests, (int)cli_integer(args, "repetitions", 5), rows, err);
+    if (status == REEL_OK) status = measure(model, &tests, &how, rows, err);
     if (status == REEL_OK) {
         struct bench_report report = { .info = &info,
                                        .checked = checked,
+                                       .how = &how,
                                        .read_bytes_per_s = read_bytes_per_s,
                                        .rows = rows,
                                        .n_rows = tests.n };
@@ -195,11 +207,12 @@ const struct cli_command cmd_bench = {
     .description =
         "The tests are llama-bench's: ppN reads a prompt of N tokens, tgN generates N, pp+tg does "
         "both. Each is run once untimed and then several times; t/s is the mean and its standard "
-        "deviation. The other columns: median and 99th percentile of the time for one generated "
-        "token, median time to the first token, gigabytes of weights and KV cache read a second, "
+        "deviation. Ids are picked greedily unless sampling options are given. The other columns: "
+        "median and 99th percentile of the time for one generated token, median time to the first "
+        "token, gigabytes of weights and KV cache read a second, "
         "and that as a share of the read bandwidth measured on this machine in the same run.\n\n"
         "Before anything is timed, the logits of a few positions are compared with the plain "
         "reference; when they differ beyond rounding, no speed is printed.",
-    .groups = { &group, &cli_model_group },
+    .groups = { &group, &cli_sampling_group, &cli_model_group },
     .run = run,
 };

@@ -128,10 +128,7 @@ static enum reel_status random_seed(uint64_t *seed, struct reel_error *err) {
     return REEL_OK;
 }
 
-enum reel_status cli_sampling(struct reel_sampling *s, const struct reel_model *model,
-                              const struct cli_args *args, struct reel_error *err) {
-    *s = (struct reel_sampling){ .size = sizeof *s };
-    reel_model_default_sampling(model, s);
+void cli_sampling_typed(struct reel_sampling *s, const struct cli_args *args) {
     s->temperature = (float)cli_real(args, "temp", s->temperature);
     s->top_k = (int)cli_integer(args, "top-k", s->top_k);
     s->top_p = (float)cli_real(args, "top-p", s->top_p);
@@ -139,6 +136,13 @@ enum reel_status cli_sampling(struct reel_sampling *s, const struct reel_model *
     s->repetition_penalty = (float)cli_real(args, "repeat-penalty", s->repetition_penalty);
     s->presence_penalty = (float)cli_real(args, "presence-penalty", s->presence_penalty);
     s->frequency_penalty = (float)cli_real(args, "frequency-penalty", s->frequency_penalty);
-    s->seed = (uint64_t)cli_integer(args, "seed", 0);
+    s->seed = (uint64_t)cli_integer(args, "seed", (int64_t)s->seed);
+}
+
+enum reel_status cli_sampling(struct reel_sampling *s, const struct reel_model *model,
+                              const struct cli_args *args, struct reel_error *err) {
+    *s = (struct reel_sampling){ .size = sizeof *s };
+    reel_model_default_sampling(model, s);
+    cli_sampling_typed(s, args);
     return cli_has(args, "seed") ? REEL_OK : random_seed(&s->seed, err);
 }

@@ -24,6 +24,9 @@ enum reel_status cli_session_open(struct reel_session **session, const struct re
                                   const struct cli_args *args, struct progress *progress,
                                   struct reel_error *err);
 
+/* Changes what options of cli_sampling_group were given. */
+void cli_sampling_typed(struct reel_sampling *sampling, const struct cli_args *args);
+
 /* The model's recommended sampling, changed by the options of cli_sampling_group. Without --seed
  * it is seeded from the system's random numbers. */
 enum reel_status cli_sampling(struct reel_sampling *sampling, const struct reel_model *model,

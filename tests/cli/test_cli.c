@@ -497,6 +497,22 @@ static void mistakes_in_chat_commands_end_a_piped_chat(void **state) {
     "\"tie_word_embeddings\":true,\"rms_norm_eps\":1e-6,\"rope_theta\":10000,"                     \
     "\"max_position_embeddings\":64,\"eos_token_id\":256}' >tiny.json && "
 
+static void bench_says_how_ids_were_picked_and_asked_for(void **state) {
+    (void)state;
+    struct result r = shell("reel bench demo --device cpu -p 4 -n 8 -d 0,20 -r 2 -o csv");
+    assert_int_equal(r.status, 0);
+    assert_non_null(strstr(r.out, ",pp4,4,0,0,2,"));
+    assert_non_null(strstr(r.out, ",tg8,0,8,0,2,"));
+    assert_non_null(strstr(r.out, ",tg8 @ d20,0,8,20,2,"));
+    assert_non_null(strstr(r.out, ",greedy,one call a run\n"));
+    done(r);
+    r = shell(
+        "reel bench demo --device cpu -p 0 -n 8 -r 2 --temp 0.8 --one-launch-per-token -o csv");
+    assert_int_equal(r.status, 0);
+    assert_non_null(strstr(r.out, ",sampled,one call a token\n"));
+    done(r);
+}
+
 static void synthesize_writes_a_folder_that_inspect_and_run_open(void **state) {
     (void)state;
     struct result r = shell(TINY "reel synthesize made tiny.json");
@@ -578,6 +594,7 @@ int main(void) {
         cmocka_unit_test(a_full_context_ends_a_piped_chat_with_status_9),
         cmocka_unit_test(chat_without_a_known_template_is_refused),
         cmocka_unit_test(mistakes_in_chat_commands_end_a_piped_chat),
+        cmocka_unit_test(bench_says_how_ids_were_picked_and_asked_for),
         cmocka_unit_test(synthesize_writes_a_folder_that_inspect_and_run_open),
         cmocka_unit_test(the_seed_of_synthesize_chooses_the_weights),
         cmocka_unit_test(synthesize_refuses_what_is_there_and_what_it_does_not_know),
