@@ -23,6 +23,9 @@ DEV u32 block_index(void) { return (*sim_ops.self)->block; }
 DEV u32 thread_count(void) { return (*sim_ops.self)->n_threads; }
 DEV u32 block_count(void) { return (*sim_ops.self)->n_blocks; }
 
+#define REGISTERS_TAKE(n) ((void)0)
+#define REGISTERS_GIVE(n) ((void)0)
+
 /* ---- clocks: time passes with the steps of the schedule ---- */
 
 DEV u32 clock_now(void) { return sim_ops.clock(); }
