@@ -40,9 +40,9 @@ DEV void gather_sum(struct worker *w, const u64 *words, float *h, enum wait_kind
     const u64 *from = words + w->warp * SLICE_WORDS + w->lane;
     int have = M_HIDDEN / 2 - w->warp * SLICE_WORDS;
     if (have > SLICE_WORDS) have = SLICE_WORDS;
-    u32 polls = 0;
     UNROLL
     for (int first = 0; first < SLICE; first += CHUNK) {
+        u32 polls = 0;
         u64 v[CHUNK][P_GROUPS];
         UNROLL
         for (int i = 0; i < CHUNK; i++)
