@@ -350,7 +350,6 @@ static void style_choose(uint64_t seed) {
 }
 
 static void launch_release(void) {
-    int n_warps = sim.n_slots * sim.warps_per_block;
     while (sim.n_events) {
         struct sim_event e = event_take();
         if (e.kind ==
@@ -367,7 +366,6 @@ static void launch_release(void) {
     }
     for (int i = 0; i < sim.n_slots; i++)
         free(sim.blocks[i].mbars);
-    if (sim.stacks) munmap(sim.stacks, (size_t)n_warps * SIM_LANES * STACK_BYTES);
     free(sim.events);
     free(sim.blocks);
     free(sim.warps);
@@ -375,10 +373,21 @@ static void launch_release(void) {
     free(sim.shared);
 }
 
-/* A stack is followed by the next thread's; the page at its low end says when one has run over. */
-static void stacks_guard(size_t n) {
+/* Stacks for n threads, kept from launch to launch. The page at a stack's low end says when a
+ * thread runs over. */
+static unsigned char *stacks_take(size_t n) {
+    static unsigned char *stacks;
+    static size_t n_stacks;
+    if (n <= n_stacks) return stacks;
+    if (stacks) munmap(stacks, n_stacks * STACK_BYTES);
+    n_stacks = 0;
+    stacks = mmap(NULL, n * STACK_BYTES, PROT_READ | PROT_WRITE,
+                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (stacks == MAP_FAILED) return stacks = NULL;
     for (size_t i = 0; i < n; i++)
-        mprotect(sim.stacks + i * STACK_BYTES, 4096, PROT_NONE);
+        mprotect(stacks + i * STACK_BYTES, 4096, PROT_NONE);
+    n_stacks = n;
+    return stacks;
 }
 
 static bool launch_prepare(void) {
@@ -392,11 +401,8 @@ static bool launch_prepare(void) {
     sim.warps = calloc(n_warps, sizeof *sim.warps);
     sim.active = calloc((size_t)sim.n_active_words, sizeof *sim.active);
     sim.shared = aligned_alloc(128, shared * (size_t)sim.n_slots);
-    sim.stacks = mmap(NULL, n_warps * SIM_LANES * STACK_BYTES, PROT_READ | PROT_WRITE,
-                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (sim.stacks == MAP_FAILED) sim.stacks = NULL;
+    sim.stacks = stacks_take(n_warps * SIM_LANES);
     if (!sim.blocks || !sim.warps || !sim.active || !sim.shared || !sim.stacks) return false;
-    stacks_guard(n_warps * SIM_LANES);
     for (int i = 0; i < sim.n_slots; i++) {
         struct sim_block *b = &sim.blocks[i];
         b->shared = sim.shared + shared * (size_t)i;

@@ -6,7 +6,7 @@
 
 #include "sim_ops.h"
 
-#include <stddef.h>
+#include <stddef.h> /* size_t, which NVRTC knows by itself */
 
 float exp2f(float x);
 float log2f(float x);
@@ -22,9 +22,6 @@ DEV u32 thread_index(void) { return (*sim_ops.self)->thread; }
 DEV u32 block_index(void) { return (*sim_ops.self)->block; }
 DEV u32 thread_count(void) { return (*sim_ops.self)->n_threads; }
 DEV u32 block_count(void) { return (*sim_ops.self)->n_blocks; }
-
-#define REGISTERS_TAKE(n) ((void)0)
-#define REGISTERS_GIVE(n) ((void)0)
 
 /* ---- clocks: time passes with the steps of the schedule ---- */
 
@@ -43,6 +40,11 @@ DEV smem smem_of(const void *p) {
 }
 DEV u32 shared_load(smem a) { return sim_ops.shared_load(a); }
 DEV void shared_store(smem a, u32 v) { sim_ops.shared_store(a, v); }
+
+/* ---- registers: there is no count of them here ---- */
+
+#define REGISTERS_TAKE(n) ((void)0)
+#define REGISTERS_GIVE(n) ((void)0)
 
 /* ---- inside a warp ---- */
 
@@ -73,11 +75,7 @@ DEV int mbar_try(smem bar, u32 parity) { return sim_ops.mbar_test(bar, parity); 
 
 /* ---- copies to shared memory ---- */
 
-#if G_COPY == 2
-enum { FILL_LANES = 1 };
-#else
-enum { FILL_LANES = 32 };
-#endif
+enum { FILL_LANES = G_COPY == 2 ? 1 : 32 };
 
 DEV void ring_fill(smem dst, const void *src, u32 bytes, smem bar) {
     sim_ops.fill(dst, src, bytes, bar, G_COPY);

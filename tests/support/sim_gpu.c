@@ -47,19 +47,24 @@ const char *sim_gpu_folder(void) {
     return folder;
 }
 
-struct sim_gpu sim_gpu_controls(void) {
-    if (!libcuda) libcuda = library("libcuda.so.1");
-    if (!libnvrtc) libnvrtc = library("libnvrtc.so.13");
+struct sim_gpu sim_gpu_current(void) {
     fake_cuda_control_fn *cuda;
     fake_nvrtc_control_fn *nvrtc;
+    if (!libcuda) libcuda = library("libcuda.so.1");
+    if (!libnvrtc) libnvrtc = library("libnvrtc.so.13");
+    *(void **)&cuda = dlsym(libcuda, "fake_cuda_control");
+    *(void **)&nvrtc = dlsym(libnvrtc, "fake_nvrtc_control");
+    return (struct sim_gpu){ cuda(), nvrtc() };
+}
+
+struct sim_gpu sim_gpu_controls(void) {
+    struct sim_gpu gpu = sim_gpu_current();
     void (*reset)(void);
     *(void **)&reset = dlsym(libcuda, "fake_cuda_reset");
     reset();
     *(void **)&reset = dlsym(libnvrtc, "fake_nvrtc_reset");
     reset();
-    *(void **)&cuda = dlsym(libcuda, "fake_cuda_control");
-    *(void **)&nvrtc = dlsym(libnvrtc, "fake_nvrtc_control");
-    return (struct sim_gpu){ cuda(), nvrtc() };
+    return gpu;
 }
 
 struct sim_gpu sim_gpu_open(void) {

@@ -13,6 +13,8 @@ struct sim_gpu {
 
 /* The controls alone, reset: what a test of src/cuda needs. */
 struct sim_gpu sim_gpu_controls(void);
+/* The same without the reset. */
+struct sim_gpu sim_gpu_current(void);
 /* The folder the libraries lie in. */
 const char *sim_gpu_folder(void);
 
