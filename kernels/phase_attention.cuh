@@ -109,8 +109,9 @@ DEV void row_poll(struct worker *w, const u64 *from, u32 (*x)[2]) {
         UNROLL
         for (int n = 0; n < ROPE_TURNS; n++)
             if (n * LANES + w->lane < ROPE_WORDS) {
-                v[n][0] = word_load(from + n * LANES + w->lane);
-                v[n][1] = word_load(from + ROPE_WORDS + n * LANES + w->lane);
+                const u64 *p = from + n * LANES + w->lane;
+                if (!polls || !word_is(v[n][0], w->epoch)) v[n][0] = word_load(p);
+                if (!polls || !word_is(v[n][1], w->epoch)) v[n][1] = word_load(p + ROPE_WORDS);
             }
         UNROLL
         for (int n = 0; n < ROPE_TURNS; n++)
@@ -477,8 +478,9 @@ DEV void members_poll(struct worker *w, struct member_words *v, int first, int u
             const int member = first + n * UNIT_MEMBERS + w->lane / 4;
             const u64 *p = from + member * ATTENTION_SPAN;
             if (member >= P_GROUP_SMS) continue;
-            word_load2(p + unit * UNIT_WORDS + w->lane % 4 * 2, &v->o[n][0], &v->o[n][1]);
-            v->lse[n] = word_load(p + P_GROUP_Q / 2 + head);
+            if (!polls || !word_is24(v->o[n][0], w->epoch) || !word_is24(v->o[n][1], w->epoch))
+                word_load2(p + unit * UNIT_WORDS + w->lane % 4 * 2, &v->o[n][0], &v->o[n][1]);
+            if (!polls || !word_is(v->lse[n], w->epoch)) v->lse[n] = word_load(p + P_GROUP_Q / 2 + head);
         }
         UNROLL
         for (int n = 0; n < MEMBER_TURNS; n++)

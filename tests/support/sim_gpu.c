@@ -101,7 +101,24 @@ static char *file_text(const char *folder, const char *name) {
 }
 
 void sim_gpu_compile_text(const char *name, const char *source, const char *const *options) {
-    static const char *const headers[] = { "args.h", "prelude.cuh", "sync.cuh", "tape.h" };
+    static const char *const headers[] = {
+        "args.h",
+        "exchange.cuh",
+        "kv_layout.h",
+        "kv_ring.cuh",
+        "phase_attention.cuh",
+        "phase_attention_shared.cuh",
+        "phase_pick_shared.cuh",
+        "phase_qkv.cuh",
+        "prelude.cuh",
+        "product.cuh",
+        "profile.cuh",
+        "profile_marks.h",
+        "ring.cuh",
+        "shared.cuh",
+        "sync.cuh",
+        "tape.h",
+    };
     enum { N = sizeof headers / sizeof *headers };
     char *texts[N];
     void *program;

@@ -1,0 +1,402 @@
+/* Attention's device code under the simulator against the CPU reference: every position around
+ * piece and split boundaries, with rows that do not exist yet holding NaN. */
+#include "cpu/reference.h"
+#include "kernels/args.h"
+#include "kernels/kv_layout.h"
+#include "model/dtype.h"
+#include "support/sim_gpu.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { LAYERS = 2, WARPS = 4, POISON = 0xffff };
+
+struct shape {
+    const char *name;
+    int groups, group_sms;
+    int kv_heads, heads; /* of a group: KV heads, q heads of each */
+    int dim, qk_norm;
+    int attention_warps, kv_slots, copy;
+};
+
+/* A session of one shape: inputs of all its tokens, what the reference makes of them, its cache. */
+struct rig {
+    struct shape shape;
+    struct sim_gpu gpu;
+    int n, pieces;              /* positions there is room for */
+    int group_words, out_words; /* of a group: q, k, v; the result, padded */
+    uint32_t *words;            /* [position][layer][group][group_words] */
+    float *want;                /* [position][layer][head][dim] */
+    float *k, *v;               /* as cached: [layer][kv head][position][dim] */
+    float *inv, *norms;
+    uint16_t *cache; /* pieces */
+    size_t cache_bytes;
+    unsigned long long d_words, d_cache, d_exchange, d_out, d_abort, d_inv, d_norms;
+    unsigned exchange_words;
+    int shared_bytes;
+};
+
+static uint64_t random_state = 1;
+static float uniform(void) { /* -1 to 1 */
+    random_state = random_state * 6364136223846793005u + 1442695040888963407u;
+    return (float)(int32_t)(random_state >> 32) / 2147483648.0f;
+}
+static float normal(void) { return uniform() + uniform() + uniform(); }
+
+static int ceil_div(int a, int b) { return (a + b - 1) / b; }
+
+/* ---- what must come out ---- */
+
+static float word_value(const uint32_t *words, int i) {
+    return bf16_to_f32((uint16_t)(words[i / 2] >> (i % 2 * 16)));
+}
+
+/* One head's row as it is used: normed, rotated, rounded. */
+static void make_row(const struct rig *r, const uint32_t *words, int row, int layer, int is_k,
+                     int position, float *out) {
+    const int dim = r->shape.dim;
+    float cosine[128], sine[128];
+    for (int i = 0; i < dim; i++)
+        out[i] = word_value(words, row * dim + i);
+    if (r->shape.qk_norm)
+        cpu_rms_norm(out, r->norms + (2 * layer + is_k) * dim, dim, 1e-6f, out, REF_FAST);
+    cpu_rope_angles(r->inv, dim, position, cosine, sine, REF_FAST);
+    cpu_rope(out, dim, cosine, sine, REF_FAST);
+    cpu_store(out, dim, REF_FAST);
+}
+
+static void reference_token(struct rig *r, int position, int layer) {
+    const struct shape *s = &r->shape;
+    const int all_kv = s->groups * s->kv_heads, dim = s->dim;
+    float q[256], *scores = malloc((size_t)r->n * sizeof *scores);
+    for (int g = 0; g < s->groups; g++) {
+        const uint32_t *words =
+            r->words + ((size_t)(position * LAYERS + layer) * (size_t)s->groups + (size_t)g) *
+                           (size_t)r->group_words;
+        const int q_rows = s->kv_heads * s->heads;
+        for (int h = 0; h < s->kv_heads; h++) {
+            float *k = r->k + ((size_t)(layer * all_kv + g * s->kv_heads + h) * (size_t)r->n) *
+                                  (size_t)dim;
+            float *v = r->v + (k - r->k);
+            make_row(r, words, q_rows + h, layer, 1, position, k + (size_t)position * (size_t)dim);
+            for (int i = 0; i < dim; i++)
+                v[(size_t)position * (size_t)dim + (size_t)i] =
+                    word_value(words, (q_rows + s->kv_heads + h) * dim + i);
+            for (int c = 0; c < s->heads; c++) {
+                const int head = (g * s->kv_heads + h) * s->heads + c;
+                make_row(r, words, h * s->heads + c, layer, 0, position, q);
+                cpu_attention(
+                    q, k, v, position + 1, (size_t)dim, dim, 1.0f / sqrtf((float)dim), scores,
+                    r->want + ((size_t)(position * LAYERS + layer) * (size_t)(all_kv * s->heads) +
+                               (size_t)head) *
+                                  (size_t)dim,
+                    REF_FAST);
+            }
+        }
+    }
+    free(scores);
+}
+
+/* ---- the cache ---- */
+
+static uint16_t *piece_of(const struct rig *r, int layer, int kv_head, int position) {
+    const size_t row = (size_t)(layer * r->shape.groups * r->shape.kv_heads + kv_head);
+    return r->cache + (row * (size_t)r->pieces + (size_t)(position / KV_POSITIONS)) *
+                          (kv_piece_bytes(r->shape.dim) / 2);
+}
+
+/* The cache as it is before `position`: rows from there on hold NaN. */
+static void cache_fill(struct rig *r, int position) {
+    const int dim = r->shape.dim, all_kv = r->shape.groups * r->shape.kv_heads;
+    memset(r->cache, 0xff, r->cache_bytes);
+    for (int layer = 0; layer < LAYERS; layer++)
+        for (int h = 0; h < all_kv; h++)
+            for (int p = 0; p < position; p++) {
+                uint16_t *piece = piece_of(r, layer, h, p);
+                const size_t at =
+                    ((size_t)(layer * all_kv + h) * (size_t)r->n + (size_t)p) * (size_t)dim;
+                for (int i = 0; i < dim; i++) {
+                    piece[kv_k_byte(p, i) / 2] = bf16_from_f32(r->k[at + (size_t)i]);
+                    piece[kv_v_byte(dim, p, i) / 2] = bf16_from_f32(r->v[at + (size_t)i]);
+                }
+            }
+    sim_gpu_put(r->d_cache, r->cache, r->cache_bytes);
+}
+
+/* Every row below `end` as the reference has it, every one beyond still poisoned. */
+static void cache_check(struct rig *r, int end) {
+    const int dim = r->shape.dim, all_kv = r->shape.groups * r->shape.kv_heads;
+    sim_gpu_get(r->cache, r->d_cache, r->cache_bytes);
+    for (int layer = 0; layer < LAYERS; layer++)
+        for (int h = 0; h < all_kv; h++)
+            for (int p = 0; p < r->pieces * KV_POSITIONS; p++) {
+                const uint16_t *piece = piece_of(r, layer, h, p);
+                const size_t at =
+                    ((size_t)(layer * all_kv + h) * (size_t)r->n + (size_t)p) * (size_t)dim;
+                for (int i = 0; i < dim; i++) {
+                    uint16_t k = piece[kv_k_byte(p, i) / 2], v = piece[kv_v_byte(dim, p, i) / 2];
+                    if (p >= end) {
+                        if (k != POISON || v != POISON)
+                            fail_msg("%s: row %d is written", r->shape.name, p);
+                        continue;
+                    }
+                    float want = r->k[at + (size_t)i], got = bf16_to_f32(k);
+                    if (!(fabsf(got - want) <= fabsf(want) / 100 + 1e-6f))
+                        fail_msg("%s: k of layer %d head %d position %d dim %d: %g, want %g",
+                                 r->shape.name, layer, h, p, i, (double)got, (double)want);
+                    if (v != bf16_from_f32(r->v[at + (size_t)i]))
+                        fail_msg("%s: v of layer %d head %d position %d dim %d", r->shape.name,
+                                 layer, h, p, i);
+                }
+            }
+}
+
+/* ---- compiling and launching ---- */
+
+struct options {
+    char text[64][48];
+    const char *list[65];
+    int n;
+};
+static void option(struct options *o, const char *name, int value) {
+    snprintf(o->text[o->n], sizeof o->text[0], "-D%s=%d", name, value);
+    o->list[o->n] = o->text[o->n];
+    o->list[++o->n] = NULL;
+}
+
+static void option_segment(struct options *o, const char *s, int k_parts) {
+    const struct {
+        const char *name;
+        int value;
+    } values[] = { { "ROW_TILES", 1 }, { "K_PARTS", k_parts }, { "WARP_K", 2 },
+                   { "WARP_ROWS", 1 }, { "ROWS", 16 },         { "BYTES", 512 } };
+    for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
+        char name[40];
+        snprintf(name, sizeof name, "P_%s_%s", s, values[i].name);
+        option(o, name, values[i].value);
+    }
+}
+
+static void compile(struct rig *r) {
+    const struct shape *s = &r->shape;
+    const int sms = s->groups * s->group_sms, q = s->kv_heads * s->heads * s->dim;
+    struct options o = { .n = 0 };
+    option(&o, "M_HIDDEN", 128), option(&o, "M_LAYERS", LAYERS), option(&o, "M_VOCAB", 16);
+    option(&o, "M_KV_HEADS", s->groups * s->kv_heads), option(&o, "M_HEAD_DIM", s->dim);
+    option(&o, "M_QK_NORM", s->qk_norm);
+    snprintf(o.text[o.n], sizeof o.text[0], "-DM_RMS_EPS=1e-6f");
+    o.list[o.n] = o.text[o.n], o.list[++o.n] = NULL;
+    option(&o, "P_GROUPS", s->groups), option(&o, "P_GROUP_SMS", s->group_sms),
+        option(&o, "P_SMS", sms);
+    option(&o, "P_WARPS", WARPS), option(&o, "P_EPILOGUE_WARPS", 1),
+        option(&o, "P_THREADS", (WARPS + 3) * 32);
+    option(&o, "P_ATTENTION_WARPS", s->attention_warps),
+        option(&o, "P_GROUP_HEADS", s->kv_heads * s->heads);
+    option(&o, "P_GROUP_KV_HEADS", s->kv_heads), option(&o, "P_GROUP_Q", q);
+    option(&o, "P_GROUP_KV", s->kv_heads * s->dim), option(&o, "P_GROUP_INTERMEDIATE", 32);
+    option(&o, "P_SLOT_TILES", 1), option(&o, "P_SLOT_BYTES", WARPS * 512),
+        option(&o, "P_RING_SLOTS", 2);
+    option(&o, "P_HEAD_UNIT", 2), option(&o, "P_HEAD_K_TILES", 8),
+        option(&o, "P_KV_SLOTS", s->kv_slots);
+    option(&o, "P_KV_PIECE", (int)kv_piece_bytes(s->dim)), option(&o, "P_SHARED_BYTES", 200 << 10);
+    option_segment(&o, "QKV", WARPS), option_segment(&o, "GATE_UP", WARPS),
+        option_segment(&o, "DOWN", WARPS);
+    option(&o, "P_SM_BYTES", 0);
+    option(&o, "P_OUT_ROW_TILES", 1), option(&o, "P_OUT_K_PARTS", 2),
+        option(&o, "P_OUT_WARP_ROWS", 1);
+    option(&o, "P_OUT_WARP_K", ceil_div(q / 16, 2)), option(&o, "P_OUT_BYTES", 0);
+    option(&o, "X_QKV", 0);
+    unsigned at = (unsigned)ceil_div(s->groups * r->group_words, 16) * 16;
+    option(&o, "X_ATTENTION", (int)at);
+    at += (unsigned)(sms * ceil_div(q / 2 + s->kv_heads * s->heads, 16) * 16);
+    option(&o, "X_OUT_SUM", (int)at), option(&o, "X_BEST", (int)at + 64);
+    r->exchange_words = at + 128;
+    option(&o, "G_COPY", s->copy), option(&o, "G_COMPUTE", 90), option(&o, "G_REGISTERS", 0);
+    r->out_words = 2 * ceil_div(q / 16, 2) * 8;
+    sim_gpu_compile("attention.cu", o.list);
+}
+
+static void rig_open(struct rig *r, const struct shape *s, int n) {
+    const int all_kv = s->groups * s->kv_heads, heads = all_kv * s->heads;
+    *r = (struct rig){ .shape = *s, .n = n, .pieces = ceil_div(n, KV_POSITIONS) };
+    r->gpu = sim_gpu_open();
+    r->group_words = s->kv_heads * (s->heads + 2) * s->dim / 2;
+    compile(r);
+    const size_t rows = (size_t)n * LAYERS, n_words = rows * (size_t)(s->groups * r->group_words);
+    const size_t kv = (size_t)(LAYERS * all_kv * n * s->dim);
+    r->words = malloc(n_words * 4);
+    r->want = malloc(rows * (size_t)(heads * s->dim) * sizeof(float));
+    r->k = malloc(kv * sizeof(float)), r->v = malloc(kv * sizeof(float));
+    r->inv = malloc((size_t)s->dim / 2 * sizeof(float)),
+    r->norms = malloc((size_t)(LAYERS * 2 * s->dim) * sizeof(float));
+    for (size_t i = 0; i < n_words; i++)
+        r->words[i] = bf16_from_f32(normal()) | (uint32_t)bf16_from_f32(normal()) << 16;
+    for (int i = 0; i < s->dim / 2; i++)
+        r->inv[i] = powf(10000.0f, -2.0f * (float)i / (float)s->dim);
+    for (int i = 0; i < LAYERS * 2 * s->dim; i++)
+        r->norms[i] = bf16_to_f32(bf16_from_f32(1.0f + 0.4f * uniform()));
+    for (int p = 0; p < n; p++)
+        for (int layer = 0; layer < LAYERS; layer++)
+            reference_token(r, p, layer);
+    r->cache_bytes = (size_t)(LAYERS * all_kv * r->pieces) * kv_piece_bytes(s->dim);
+    r->cache = malloc(r->cache_bytes);
+    r->d_cache = sim_gpu_alloc(r->cache_bytes);
+    r->d_words = sim_gpu_alloc(n_words * 4);
+    sim_gpu_put(r->d_words, r->words, n_words * 4);
+    r->d_exchange = sim_gpu_alloc(r->exchange_words * 8);
+    r->d_out = sim_gpu_alloc(rows * (size_t)(s->groups * s->group_sms * r->out_words) * 4);
+    r->d_abort = sim_gpu_alloc(4);
+    r->d_inv = sim_gpu_alloc((size_t)s->dim / 2 * 4),
+    r->d_norms = sim_gpu_alloc((size_t)(LAYERS * 2 * s->dim) * 4);
+    sim_gpu_put(r->d_inv, r->inv, (size_t)s->dim / 2 * 4);
+    sim_gpu_put(r->d_norms, r->norms, (size_t)(LAYERS * 2 * s->dim) * 4);
+}
+
+static void rig_close(struct rig *r) {
+    sim_gpu_close();
+    free(r->words), free(r->want), free(r->k), free(r->v), free(r->inv), free(r->norms),
+        free(r->cache);
+}
+
+/* A token's results on every SM of a group against the reference; padding words are 0. */
+static void check_token(const struct rig *r, const uint32_t *out, int position, int layer,
+                        int split_from) {
+    const struct shape *s = &r->shape;
+    const int q_heads = s->kv_heads * s->heads, dim = s->dim, sms = s->groups * s->group_sms;
+    for (int b = 0; b < sms; b++) {
+        const uint32_t *mine = out + (size_t)b * (size_t)r->out_words;
+        for (int h = 0; h < q_heads; h++) {
+            const float *want =
+                r->want + ((size_t)(position * LAYERS + layer) * (size_t)(s->groups * q_heads) +
+                           (size_t)(b / s->group_sms * q_heads + h)) *
+                              (size_t)dim;
+            double error = 0, size = 0;
+            for (int i = 0; i < dim; i++) {
+                double d = (double)word_value(mine, h * dim + i) - (double)want[i];
+                error += d * d, size += (double)want[i] * (double)want[i];
+            }
+            if (!(sqrt(error / size) < 8e-3))
+                fail_msg(
+                    "%s, split from %d, block %d, layer %d, head %d: error %.1e at position %d",
+                    s->name, split_from, b, layer, h, sqrt(error / size), position);
+        }
+        for (int i = q_heads * dim / 2; i < r->out_words; i++)
+            if (mine[i]) fail_msg("%s: padding is not 0", s->name);
+    }
+}
+
+static void run(struct rig *r, int position, int n_tokens, int split_from, int cap, int seed) {
+    const struct shape *s = &r->shape;
+    const size_t sms = (size_t)(s->groups * s->group_sms);
+    const size_t out_words = (size_t)(n_tokens * LAYERS) * sms * (size_t)r->out_words;
+    struct decode_args a = { .kv_pieces = r->pieces,
+                             .position = position,
+                             .n_tokens = n_tokens,
+                             .split_from = split_from,
+                             .epoch = 0xfffffff0u,
+                             .patience = ~0u,
+                             .cap_kv = cap };
+    const size_t skip = (size_t)(position * LAYERS * s->groups * r->group_words);
+    a.kv = (unsigned char *)(uintptr_t)r->d_cache;
+    a.words = (unsigned long long *)(uintptr_t)r->d_exchange;
+    a.embeddings = (const float *)(uintptr_t)(r->d_words + skip * 4);
+    a.hidden = (float *)(uintptr_t)r->d_out;
+    a.rope = (const float *)(uintptr_t)r->d_inv;
+    a.qk_norms = s->qk_norm ? (const float *)(uintptr_t)r->d_norms : NULL;
+    a.abort = (unsigned *)(uintptr_t)r->d_abort;
+    void *params[] = { &a };
+    void *zeros = calloc(r->exchange_words, 8);
+    sim_gpu_put(r->d_exchange, zeros, r->exchange_words * 8);
+    sim_gpu_put(r->d_abort, zeros, 4);
+    free(zeros);
+    cache_fill(r, position);
+    r->gpu.cuda->settings.seed = (uint64_t)seed;
+    if (sim_gpu_launch("attention", (unsigned)sms, (WARPS + 3) * 32, 200 << 10, params))
+        fail_msg("%s, positions %d to %d, split from %d, seed %d: %s", s->name, position,
+                 position + n_tokens - 1, split_from, seed, r->gpu.cuda->report);
+    uint32_t *out = malloc(out_words * 4);
+    sim_gpu_get(out, r->d_out, out_words * 4);
+    for (int t = 0; t < n_tokens; t++)
+        for (int layer = 0; layer < LAYERS; layer++)
+            check_token(r, out + (size_t)(t * LAYERS + layer) * sms * (size_t)r->out_words,
+                        position + t, layer, split_from);
+    free(out);
+    cache_check(r, position + n_tokens);
+}
+
+enum { NEVER = 1 << 30 };
+
+/* ---- tests ---- */
+
+static const struct shape shapes[] = {
+    { "one KV head, two q heads of 128", 2, 3, 1, 2, 128, 1, 2, 2, 2 },
+    { "two KV heads of 64 without norms, slots in two rounds", 1, 2, 2, 3, 64, 0, 4, 8, 2 },
+    { "eight q heads of 80", 1, 2, 1, 8, 80, 1, 3, 6, 2 },
+    { "one q head of 256", 1, 2, 1, 1, 256, 1, 2, 4, 2 },
+    { "cp.async", 1, 2, 2, 2, 64, 1, 2, 2, 1 },
+};
+enum { SHAPES = sizeof shapes / sizeof *shapes };
+
+static void all_positions_to_300_match(void **state) {
+    (void)state;
+    struct rig r;
+    rig_open(&r, &shapes[0], 304);
+    run(&r, 0, 150, NEVER, 2, 1);
+    run(&r, 150, 154, NEVER, 1, 2);
+    run(&r, 0, 150, 0, 2, 3);
+    run(&r, 150, 154, 0, 1, 4);
+    rig_close(&r);
+}
+
+static void shapes_match_around_pieces_and_splits(void **state) {
+    (void)state;
+    for (int i = 1; i < SHAPES; i++) {
+        struct rig r;
+        rig_open(&r, &shapes[i], 100);
+        run(&r, 0, 20, NEVER, 8, 5);
+        run(&r, 26, 24, 40, 3, 6);
+        run(&r, 44, 6, 48, 1, 7);
+        run(&r, 78, 22, 0, 4, 8);
+        rig_close(&r);
+    }
+}
+
+static void any_schedule_gives_the_same(void **state) {
+    (void)state;
+    const int schedules = getenv("REEL_SOAK") ? 2000 : 20;
+    for (int i = 0; i < 2; i++) {
+        struct rig r;
+        rig_open(&r, &shapes[i], 100);
+        for (int seed = 0; seed < schedules; seed++)
+            run(&r, 29 + seed % 40, 4, 33 + seed % 32, 1 + seed % 3, seed);
+        rig_close(&r);
+    }
+}
+
+/* The piece's bytes are each one position's, and the map agrees with where rows are written. */
+static void piece_bytes_belong_to_positions(void **state) {
+    (void)state;
+    for (int dim = 64; dim <= 256; dim *= 2)
+        for (int p = 0; p < KV_POSITIONS; p++)
+            for (int i = 0; i < dim; i++) {
+                assert_int_equal(kv_byte_position(dim, kv_k_byte(p, i)), p);
+                assert_int_equal(kv_byte_position(dim, kv_v_byte(dim, p, i)), p);
+            }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(piece_bytes_belong_to_positions),
+        cmocka_unit_test(all_positions_to_300_match),
+        cmocka_unit_test(shapes_match_around_pieces_and_splits),
+        cmocka_unit_test(any_schedule_gives_the_same),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
