@@ -94,7 +94,8 @@ static void consider(struct search *s, const struct plan_choice *choice) {
     struct plan plan;
     struct reel_error err = { 0 };
     if (plan_layout(&plan, s->config, s->gpu, choice, s->options, &err) != REEL_OK) {
-        int sms = choice->n_groups * choice->group_sms;
+        bool heads_fit = s->config->n_kv_heads / choice->n_groups <= choice->warps;
+        int sms = heads_fit ? choice->n_groups * choice->group_sms : 0;
         if (sms >= s->refused_sms) s->refused = err, s->refused_sms = sms;
         return;
     }

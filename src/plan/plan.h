@@ -61,6 +61,7 @@ struct plan {
 
     /* threads: warps consumers, then epilogue, weight producer, KV producer */
     int epilogue_warps, threads;
+    int preload_tiles;      /* of a phase, taken into registers before its input arrives */
     int registers_consumer, registers_other; /* of a thread, moved between warpgroups; 0: as launched */
     int attention_warps;    /* of the consumers; kv_slots is a multiple of it */
 

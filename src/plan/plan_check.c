@@ -122,7 +122,6 @@ static enum reel_status check_tape(const struct plan *p, struct reel_error *err)
 static enum reel_status check_ring(const struct plan *p, struct reel_error *err) {
     const struct tape_shape *t = &p->tape;
     const int slot_tiles = t->warps * p->slot_tiles;
-    int tiles = 0;
     if (p->slot_tiles < 1 || p->slot_tiles > 2 || p->slot_bytes != slot_tiles * TILE_BYTES)
         REFUSE("a slot of %d bytes does not hold %d tiles of each of %d warps", p->slot_bytes,
                p->slot_tiles, t->warps);
@@ -133,12 +132,10 @@ static enum reel_status check_ring(const struct plan *p, struct reel_error *err)
         slot_tiles % t->head_unit || t->warps % (slot_tiles / t->head_unit))
         REFUSE("a ring of %d slots is not filled by whole rounds of the head's units of %d tiles",
                p->ring_slots, t->head_unit);
-    for (int i = 0; i < TAPE_HEAD; i++)
-        if (tiles < t->segment[i].warp_rows * t->segment[i].warp_k)
-            tiles = t->segment[i].warp_rows * t->segment[i].warp_k;
-    if (tiles > PLAN_PRELOAD_TILES) tiles = PLAN_PRELOAD_TILES;
-    if (plan_ceil(tiles, p->slot_tiles) > p->ring_slots)
-        REFUSE("%d tiles taken at once need more than %d slots", tiles, p->ring_slots);
+    if (p->preload_tiles < p->slot_tiles || p->preload_tiles % p->slot_tiles ||
+        p->preload_tiles > p->ring_slots * p->slot_tiles)
+        REFUSE("%d tiles cannot be taken at once from %d slots of %d", p->preload_tiles,
+               p->ring_slots, p->slot_tiles);
     if (p->cap_layers < 1 || p->cap_head < 1 || p->cap_kv < 1 || p->split_from < 1)
         REFUSE("caps and split_from are at least 1");
     return REEL_OK;
@@ -161,6 +158,14 @@ static enum reel_status check_block(const struct plan *p, struct reel_error *err
     if (p->epilogue_warps < 1 || p->threads != warps * 32 || p->threads > p->gpu.max_threads)
         REFUSE("%d threads: %d warps are needed, %d threads allowed", p->threads, warps,
                p->gpu.max_threads);
+    const int launched = plan_thread_registers(p->gpu.registers, p->threads);
+    const int others = warps - p->tape.warps;
+    if (p->registers_consumer &&
+        (p->tape.warps % 4 || others % 4 || p->copy != 2 || p->registers_consumer % 8 ||
+         p->registers_other % 8 ||
+         p->registers_consumer * p->tape.warps + p->registers_other * others > launched * warps))
+        REFUSE("%d and %d registers cannot be shared out of %d for each of %d warps",
+               p->registers_consumer, p->registers_other, launched, warps);
     int shared = p->ring_slots * p->slot_bytes + p->kv_slots * p->kv_piece_bytes +
                  plan_block_shared_bytes(p);
     if (p->shared_bytes < shared || p->shared_bytes > p->gpu.shared_bytes)

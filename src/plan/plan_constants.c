@@ -76,6 +76,7 @@ enum reel_status plan_constants(const struct plan *p, struct buffer *text, struc
         { "P_WARPS", t->warps },
         { "P_EPILOGUE_WARPS", p->epilogue_warps },
         { "P_THREADS", p->threads },
+        { "P_PRELOAD_TILES", p->preload_tiles },
         { "P_ATTENTION_WARPS", p->attention_warps },
         { "P_GROUP_HEADS", p->group_heads },
         { "P_GROUP_KV_HEADS", p->group_kv_heads },

@@ -74,6 +74,70 @@ static int most_rows(const struct plan *p) {
     return most(most(s[TAPE_QKV].rows, s[TAPE_OUT].rows), s[TAPE_GATE_UP].rows / 2);
 }
 
+/* ---- threads and registers ------------------------------------------------------------------- */
+
+int plan_thread_registers(int registers, int threads) {
+    enum {
+        QUARTERS = 4,
+        GRAIN = 8,
+        MOST = 255 / 8 * 8
+    }; /* a SM's four parts share out their own */
+    int warps = plan_ceil(plan_ceil(threads, 32), QUARTERS);
+    return least(registers / QUARTERS / (warps * 32) / GRAIN * GRAIN, MOST);
+}
+
+int plan_most_tiles(const struct plan *p) {
+    int tiles = 0;
+    for (int i = 0; i < TAPE_HEAD; i++)
+        tiles = most(tiles, p->tape.segment[i].warp_rows * p->tape.segment[i].warp_k);
+    return tiles;
+}
+
+/* Registers go to the consumers, which hold a phase's tiles: what all warps were launched with,
+ * less the little that the others need. Only whole warpgroups of four warps can move them. */
+static void share_registers(struct plan *p) {
+    enum { OTHERS = 32, MOST = 232 };
+    const int others = p->threads / 32 - p->tape.warps;
+    if (p->copy != 2 || p->tape.warps % 4 || others % 4) return;
+    const int all = plan_thread_registers(p->gpu.registers, p->threads) * (p->threads / 32);
+    p->registers_other = OTHERS;
+    p->registers_consumer = least((all - OTHERS * others) / p->tape.warps / 8 * 8, MOST);
+}
+
+static int consumer_registers(const struct plan *p) {
+    if (p->registers_consumer) return p->registers_consumer;
+    return plan_thread_registers(p->gpu.registers, p->threads);
+}
+
+/* Tiles that fit into registers beside the accumulators, h, gains and input. The rest is a little
+ * less than what the compiler was seen to need. */
+static int register_tiles(const struct plan *p) {
+    enum { REST = 30, TILE_REGISTERS = 4 };
+    const struct tape_segment *s = p->tape.segment;
+    int rows = 2, slice = plan_ceil(s[TAPE_QKV].warp_k * 8, 32);
+    for (int i = 0; i < TAPE_HEAD; i++)
+        rows = most(rows, s[i].warp_rows);
+    return (consumer_registers(p) - REST - TILE_REGISTERS * rows - 5 * slice) / TILE_REGISTERS;
+}
+
+static enum reel_status lay_threads(struct plan *p, const struct plan_options *o,
+                                    struct reel_error *err) {
+    const int others = p->tape.warps + PLAN_EXTRA_WARPS;
+    /* Registers are given out for four warps together: fill the last four with epilogue warps. */
+    int epilogue = plan_ceil(others + plan_ceil(most_rows(p), EPILOGUE_ROWS), 4) * 4 - others;
+    p->epilogue_warps = o->epilogue_warps ? o->epilogue_warps : least(epilogue, MAX_EPILOGUE);
+    p->threads = (others + p->epilogue_warps) * 32;
+    if (p->threads > p->gpu.max_threads)
+        return err_set(err, REEL_E_UNSUPPORTED, "%s: %d threads a block, at most %d are allowed",
+                       p->gpu.name, p->threads, p->gpu.max_threads);
+    share_registers(p);
+    if (register_tiles(p) < p->slot_tiles)
+        return err_set(err, REEL_E_UNSUPPORTED,
+                       "%s: %d registers a thread do not hold %d warps' share of %d SMs' rows",
+                       p->gpu.name, consumer_registers(p), p->tape.warps, p->tape.n_sms);
+    return REEL_OK;
+}
+
 /* ---- shared memory --------------------------------------------------------------------------- */
 
 /* PART_STRIDE and PART_FLOATS of kernels/shared.cuh */
@@ -121,21 +185,13 @@ static int shared_bytes(const struct plan *p) {
            plan_block_shared_bytes(p);
 }
 
-/* Slots that consumers wait for at once, before they give any back. */
-static int preload_slots(const struct plan *p) {
-    int tiles = 0;
-    for (int i = 0; i < TAPE_HEAD; i++)
-        tiles = most(tiles, p->tape.segment[i].warp_rows * p->tape.segment[i].warp_k);
-    return plan_ceil(least(tiles, PLAN_PRELOAD_TILES), p->slot_tiles);
-}
-
 /* The largest ring, up to `most_bytes`, that fits beside the K/V slots; 0 when none does. In the
  * head a slot must always belong to the same two warps, so slots come in warps / 2. */
 static int ring_that_fits(struct plan *p, int most_bytes) {
     const int step = p->tape.warps / 2;
     for (int slots = most_bytes / p->slot_bytes / step * step; slots >= step; slots -= step) {
         p->ring_slots = slots;
-        if (slots >= preload_slots(p) && shared_bytes(p) <= p->gpu.shared_bytes) return slots;
+        if (shared_bytes(p) <= p->gpu.shared_bytes) return slots;
     }
     return 0;
 }
@@ -179,6 +235,10 @@ found:
             o->ring_slots ? ", as asked for" : "", kv, p->kv_piece_bytes);
     p->ring_slots = best_ring, p->attention_warps = best_warps, p->kv_slots = best_kv;
     p->shared_bytes = shared_bytes(p);
+    p->preload_tiles = least(least(register_tiles(p), PLAN_MAX_PRELOAD),
+                             least(plan_most_tiles(p), p->ring_slots * p->slot_tiles)) /
+                       p->slot_tiles * p->slot_tiles;
+    if (p->preload_tiles < p->slot_tiles) p->preload_tiles = p->slot_tiles;
     return REEL_OK;
 }
 
@@ -222,18 +282,6 @@ static void set_caps(struct plan *p, const struct plan_options *o) {
     p->split_from = o->split_from           ? o->split_from
                     : p->tape.group_sms > 1 ? SPLIT_FROM
                                             : NEVER_SPLIT;
-}
-
-/* Registers go to the consumers, which hold a phase's tiles: what all warps were launched with, less
- * the little that the others need. Only whole warpgroups of four warps can move them. */
-static void share_registers(struct plan *p) {
-    enum { OTHERS = 32, MOST = 232 };
-    const int others = p->threads / 32 - p->tape.warps;
-    if (p->copy != 2 || p->tape.warps % 4 || others % 4) return;
-    const int launched = p->gpu.registers / 4 / (plan_ceil(p->threads / 32, 4) * 32) / 8 * 8;
-    const int all = least(launched, 255 / 8 * 8) * (p->threads / 32);
-    p->registers_other = OTHERS;
-    p->registers_consumer = least((all - OTHERS * others) / p->tape.warps / 8 * 8, MOST);
 }
 
 static void count_bytes(struct plan *p) {
@@ -293,17 +341,8 @@ enum reel_status plan_layout(struct plan *plan, const struct model_config *confi
                        "%d groups leave %d KV heads to each, at most %d (one a warp) can be done",
                        choice->n_groups, plan->group_kv_heads, choice->warps);
     lay_phases(plan);
-    plan->epilogue_warps = options->epilogue_warps
-                               ? options->epilogue_warps
-                               : least(plan_ceil(most_rows(plan), EPILOGUE_ROWS), MAX_EPILOGUE);
-    if (!options->epilogue_warps && plan->copy == 2 && plan->epilogue_warps < 2)
-        plan->epilogue_warps = 2; /* a whole warpgroup with the producers: it can give up registers */
-    plan->threads = (choice->warps + plan->epilogue_warps + PLAN_EXTRA_WARPS) * 32;
-    if (plan->threads > gpu->max_threads)
-        return err_set(err, REEL_E_UNSUPPORTED, "%s: %d threads a block, at most %d are allowed",
-                       gpu->name, plan->threads, gpu->max_threads);
-    share_registers(plan);
-    enum reel_status status = lay_shared(plan, options, err);
+    enum reel_status status = lay_threads(plan, options, err);
+    if (status == REEL_OK) status = lay_shared(plan, options, err);
     if (status != REEL_OK) return status;
     lay_words(plan);
     set_caps(plan, options);
@@ -336,6 +375,13 @@ static double attention_us(const struct plan *p) {
     return 0.5 + 0.7 * plan_ceil(PIECES * p->group_kv_heads, p->attention_warps);
 }
 
+/* From a phase's input to its partial sums published: the tiles in registers, then a slot at a time
+ * from the ring. Fitted to "last word seen to published" there; the ring's part is a guess. */
+static double phase_us(const struct plan *p, const struct tape_segment *g) {
+    const int tiles = g->warp_rows * g->warp_k, later = most(tiles - p->preload_tiles, 0);
+    return 0.35 + 0.02 * g->warp_k + 0.05 * plan_ceil(later, p->slot_tiles);
+}
+
 /* A part of a layer's stream and its exchanges hide behind each other: the root of the sum of their
  * squares is 3 % off the one layout that was measured (7.1 and 5.0 us alone, 8.4 together). */
 double plan_estimate_us(const struct plan *p) {
@@ -353,7 +399,7 @@ double plan_estimate_us(const struct plan *p) {
         sync += exchange_us(&x);
     }
     for (int i = 0; i < TAPE_HEAD; i++)
-        sync += 0.35 + 0.02 * t->segment[i].warp_k;
+        sync += phase_us(p, &t->segment[i]);
     double stream = t->layer_bytes / rate;
     double layer = sqrt(stream * stream + sync * sync);
     return layer * t->n_layers + t->segment[TAPE_HEAD].bytes / rate;

@@ -7,12 +7,12 @@
 enum {
     PLAN_MIN_WARPS = 4,
     PLAN_MAX_WARPS = 16,
-    PLAN_MAX_GROUPS = 32,    /* every lane keeps a word of each group's partial sums */
-    PLAN_EXTRA_WARPS = 2,    /* behind the epilogue: the weights' and the K/V producer */
-    PLAN_PRELOAD_TILES = 16, /* as in product.cuh: taken before a phase's input arrives */
-    PLAN_WORD_ALIGN = 16,    /* words of a 128-byte line */
-    PLAN_MAX_KV_SLOTS = 32,  /* one bit each in the kernels */
-    PLAN_MAX_HEADS_A_KV = 8  /* columns of a product */
+    PLAN_MAX_GROUPS = 32,   /* every lane keeps a word of each group's partial sums */
+    PLAN_EXTRA_WARPS = 2,   /* behind the epilogue: the weights' and the K/V producer */
+    PLAN_MAX_PRELOAD = 16,  /* tiles in registers */
+    PLAN_WORD_ALIGN = 16,   /* words of a 128-byte line */
+    PLAN_MAX_KV_SLOTS = 32, /* one bit each in the kernels */
+    PLAN_MAX_HEADS_A_KV = 8 /* columns of a product */
 };
 
 struct plan_choice {
@@ -26,6 +26,12 @@ static inline int plan_even(int a) { return a + (a & 1); }
 enum reel_status plan_layout(struct plan *plan, const struct model_config *config,
                              const struct gpu_limits *gpu, const struct plan_choice *choice,
                              const struct plan_options *options, struct reel_error *err);
+
+/* Most tiles of a warp in a phase. */
+int plan_most_tiles(const struct plan *plan);
+
+/* Registers a thread gets when `threads` of them share a SM of `registers`. */
+int plan_thread_registers(int registers, int threads);
 
 /* Bytes of struct block_shared in kernels/shared.cuh; the kernels assert that it is enough. */
 int plan_block_shared_bytes(const struct plan *plan);
