@@ -7,11 +7,13 @@
 #include "shared.cuh"
 
 /* n words of bf16 pairs, word i into register i / 32 of lane i % 32; `from` is word 0, of which the
- * first `have` exist, the rest read 0. */
+ * first `have` exist, the rest read 0. A warp whose slice lies all beyond the end (have <= 0) waits for
+ * the last word there is: without waiting it would run phases ahead of its own block's epilogue. */
 DEV void gather_pairs(struct worker *w, const u64 *from, u32 *x, int n, int have, enum wait_kind kind) {
-    const int registers = (n + LANES - 1) / LANES;
+    const int registers = (n + LANES - 1) / LANES, none = have <= 0;
     u64 v[(P_DOWN_WARP_K * 8 + LANES - 1) / LANES];
     u32 polls = 0;
+    if (none) from += have - 1, have = 1;
     UNROLL
     for (int i = 0; i < registers; i++)
         v[i] = word_make(0, w->epoch);
@@ -30,15 +32,18 @@ DEV void gather_pairs(struct worker *w, const u64 *from, u32 *x, int n, int have
     }
     UNROLL
     for (int i = 0; i < registers; i++)
-        x[i] = (u32)v[i];
+        x[i] = none ? 0 : (u32)v[i];
 }
 
 /* Adds the groups' partial sums of this warp's slice to h. A word that is there is not read again: polls
  * are themselves the load on the lines they wait for (-24 us a token for Qwen3-0.6B). */
 DEV void gather_sum(struct worker *w, const u64 *words, float *h, enum wait_kind kind) {
     enum { CHUNK = P_GROUPS * SLICE <= 16 ? SLICE : (P_GROUPS >= 16 ? 1 : 16 / P_GROUPS) };
+    enum { SOME_EMPTY = (P_WARPS - 1) * SLICE_WORDS >= M_HIDDEN / 2 };
     const u64 *from = words + w->warp * SLICE_WORDS + w->lane;
     int have = M_HIDDEN / 2 - w->warp * SLICE_WORDS;
+    const int none = SOME_EMPTY && have <= 0; /* waits for a word all the same, as gather_pairs */
+    if (none) from += have - 1, have = 1;
     if (have > SLICE_WORDS) have = SLICE_WORDS;
     UNROLL
     for (int first = 0; first < SLICE; first += CHUNK) {
@@ -71,7 +76,7 @@ DEV void gather_sum(struct worker *w, const u64 *words, float *h, enum wait_kind
         for (int i = 0; i < CHUNK; i++)
             UNROLL
             for (int g = 0; g < P_GROUPS; g++)
-                if (first + i < SLICE) {
+                if (first + i < SLICE && !none) {
                     h[2 * (first + i)] += float24_low(v[i][g]);
                     h[2 * (first + i) + 1] += float24_high(v[i][g]);
                 }
