@@ -4,80 +4,7 @@
 #ifndef REEL_KERNELS_PHASE_PICK_CUH
 #define REEL_KERNELS_PHASE_PICK_CUH
 
-#include "sampling.h"
-#include "shared.cuh"
-
-/* A logit after bias and penalties, in the host's order. Called by the block that owns the id. */
-DEV float pick_adjust(const struct decode_args *a, int id, float logit) {
-    const struct sampling_args *p = &a->sampling;
-    if (p->bias) logit = sampling_add(logit, const_loadf(p->bias + id));
-    const u32 seen = p->seen ? plain_load32(p->seen + id) : 0;
-    if (seen)
-        logit = sampling_penalise(logit, 1, (int)(seen & 0x7fffffffu), p->repetition, p->presence, p->frequency);
-    return logit;
-}
-
-/* ---- the best so far ---- */
-
-/* key: sampling_order of a logit or a score, 0 = none yet (no number has that order). */
-struct best {
-    u32 key, id;
-};
-
-DEV void best_meet(struct best *b, u32 key, u32 id) {
-    if (key < b->key || (key == b->key && id >= b->id)) return;
-    b->key = key, b->id = id;
-}
-/* NaN and -infinity are never the best; of equals the lowest id is. */
-DEV void best_offer(struct best *b, float logit, u32 id) {
-    if (logit > bits_float(0xff800000u)) best_meet(b, sampling_order(logit), id);
-}
-DEV struct best best_of_warp(struct best b) {
-    UNROLL
-    for (int i = 1; i < LANES; i *= 2) {
-        const u32 key = shuffle_xor(b.key, i), id = shuffle_xor(b.id, i);
-        best_meet(&b, key, id);
-    }
-    return b;
-}
-
-/* ---- exchange of each block's best: (key, epoch), (id | stop << 31, epoch) ---- */
-
-enum { BEST_SHARE = (P_SMS + LANES - 1) / LANES };
-#define BEST_STOP 0x80000000u
-
-DEV void best_store(const struct worker *w, u64 *to, struct best b, u32 stop) {
-    word_store(to, word_make(b.key, w->epoch));
-    word_store(to + 1, word_make(b.id | stop, w->epoch));
-}
-
-/* Waits for all blocks' pairs, `stride` words apart. One warp calls. *stop: BEST_STOP when block 0
- * says so. */
-DEV struct best best_gather(struct worker *w, const u64 *from, int stride, enum wait_kind kind, u32 *stop) {
-    u64 key[BEST_SHARE], id[BEST_SHARE];
-    struct best b = { 0, 0 };
-    u32 polls = 0;
-    NO_UNROLL
-    for (;;) {
-        int ok = 1;
-        UNROLL
-        for (int i = 0; i < BEST_SHARE; i++) {
-            const int block = i * LANES + w->lane;
-            word_load2(from + (block < P_SMS ? block : 0) * stride, &key[i], &id[i]);
-        }
-        UNROLL
-        for (int i = 0; i < BEST_SHARE; i++)
-            ok &= word_is(key[i], w->epoch) & word_is(id[i], w->epoch);
-        if (warp_all(ok | w->dead)) break;
-        wait_failed(w, &polls, kind, w->epoch, (u32)(key[0] >> 32));
-    }
-    UNROLL
-    for (int i = 0; i < BEST_SHARE; i++)
-        best_meet(&b, (u32)key[i], (u32)id[i] & ~BEST_STOP);
-    w->dead = !warp_all(!w->dead); /* what a lane did not wait for is no answer to the others either */
-    *stop = shuffle((u32)id[0], 0) & BEST_STOP;
-    return best_of_warp(b);
-}
+#include "sample.cuh"
 
 /* Ids that this launch made before token t is over. */
 DEV u32 ids_before(const struct decode_args *a, int t) {
@@ -109,20 +36,12 @@ DEV void best_publish(struct worker *w) {
 DEV void tokens_over_tell(struct worker *w) {
     u32 stop;
     if (w->warp != WARP_EPILOGUE) return;
-    (void)best_gather(w, w->a->words + X_BEST, 2, WAIT_BEST, &stop);
+    (void)best_gather(w, w->a->words + X_BEST, 2, WAIT_BEST, 0, &stop);
     fence_gpu();
     if (w->lane == 0) shared_store(smem_of(&w->s->tokens_over), (u32)w->token + 1);
 }
 
 /* ---- the end of a token ---- */
-
-/* What a token ends with. */
-struct picked {
-    struct best best; /* key 0: no logit is a number */
-    u32 stop;
-    int makes;   /* an id is wanted */
-    int settled; /* 0: only the host can draw it */
-};
 
 DEV int is_stop_id(const struct worker *w, u32 id) {
     const struct decode_args *a = w->a;
@@ -172,14 +91,38 @@ DEV void pick_decide(const struct worker *w, int t, const struct picked *p) {
     if (made && !w->dead) id_seen(w, p->best.id);
 }
 
-/* All consumer warps, when they have handed the warps' best to the epilogue. */
-DEV void pick_token(struct worker *w, int t, int has_head) {
+/* Sampling is not part of the caller's code: it would cost registers there. Returns w->dead. */
+DEV_CALL int pick_sampled(const struct decode_args *a, struct block_shared *s, u32 epoch, int t, int dead) {
+    struct picked p = { { 0, 0 }, 0, 1, 1 };
+    struct worker w;
+    w.a = a, w.s = s;
+    w.block = (int)block_index();
+    w.warp = (int)(thread_index() / LANES), w.lane = (int)(thread_index() % LANES);
+    w.epoch = epoch;
+    w.token = t, w.layer = M_LAYERS, w.dead = dead;
+    draw(&w, t, &p);
+    if (w.warp == 0) pick_decide(&w, t, &p);
+    consumers_sync();
+    return w.dead;
+}
+
+DEV void pick_best(struct worker *w, int t, int makes) {
     if (w->warp == 0) {
-        struct picked p = { { 0, 0 }, 0, w->a->pick && has_head && t >= w->a->n_given - 1, 1 };
-        p.best = best_gather(w, w->a->words + X_BEST, 2, WAIT_BEST, &p.stop);
+        struct picked p = { { 0, 0 }, 0, makes, 1 };
+        p.best = best_gather(w, w->a->words + X_BEST, 2, WAIT_BEST, 0, &p.stop);
         pick_decide(w, t, &p);
     }
     consumers_sync();
+}
+
+/* All consumer warps, when they have handed the warps' best to the epilogue. */
+DEV void pick_token(struct worker *w, int t, int has_head) {
+    const struct decode_args *a = w->a;
+    const int makes = a->pick && has_head && t >= a->n_given - 1;
+    if (makes && a->sampling.temperature > 0)
+        w->dead = pick_sampled(a, w->s, w->epoch, t, w->dead);
+    else
+        pick_best(w, t, makes);
 }
 
 #endif

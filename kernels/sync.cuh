@@ -56,6 +56,16 @@ DEV void shared_store(smem a, u32 v) {
     asm volatile("st.volatile.shared.u32 [%0], %1;" ::"r"(a), "r"(v) : "memory");
 }
 
+/* One step for all threads of the block. shared_add returns what was there. */
+DEV u32 shared_add(smem a, u32 v) {
+    u32 old;
+    asm volatile("atom.shared.add.u32 %0, [%1], %2;" : "=r"(old) : "r"(a), "r"(v) : "memory");
+    return old;
+}
+DEV void shared_max(smem a, u32 v) {
+    asm volatile("red.shared.max.u32 [%0], %1;" ::"r"(a), "r"(v) : "memory");
+}
+
 /* ---- inside a warp ---- */
 
 DEV void warp_sync(void) { __syncwarp(); }

@@ -11,7 +11,7 @@
  * one to spare for each. */
 enum { EPOCHS_A_LAYER = 5, EPOCHS_A_TOKEN = 8, EPOCHS_A_LAUNCH = 16 };
 /* Half of what 16 bits can tell apart: a word may be as old as one launch before the last. */
-enum { EPOCHS_MOST = 30000 };
+enum { EPOCHS_MOST = 30000, PICK_EPOCHS_MOST = 60000 };
 /* For a kernel that was told to leave. */
 enum { HANG_GRACE_MS = 3000 };
 
@@ -77,11 +77,22 @@ int cuda_launch_tokens(struct backend *b) {
     return n > 1 ? n : 1;
 }
 
-/* The first epoch of a launch of n tokens. Where a 32-bit epoch could come round, or an aborted
- * launch left words that nobody will overwrite, the words are cleared first. b->mutex is held. */
-static enum reel_status take_epochs(struct backend *b, int n_tokens, uint32_t *epoch,
+/* The sampler's words have 16 bits of epoch, and only a launch that samples writes them: they are
+ * cleared before old ones could pass for new. */
+static enum reel_status clear_picks(struct backend *b, uint32_t n_epochs, bool samples,
                                     struct reel_error *err) {
-    uint32_t n = (uint32_t)n_tokens * epochs_of_token(b) + EPOCHS_A_LAUNCH;
+    const struct plan_words *x = &b->plan.exchange[X_PICK];
+    b->pick_epochs += n_epochs;
+    if (!samples || b->pick_epochs < PICK_EPOCHS_MOST) return REEL_OK;
+    b->pick_epochs = n_epochs;
+    return cuda_fill(&b->gpu, b->words + (cu_address)x->offset * 8, 0, (size_t)x->words * 8, NULL, err);
+}
+
+/* The first epoch of a launch. Where a 32-bit epoch could come round, or an aborted launch left
+ * words that nobody will overwrite, the words are cleared first. b->mutex is held. */
+static enum reel_status take_epochs(struct backend *b, const struct decode_args *args,
+                                    uint32_t *epoch, struct reel_error *err) {
+    uint32_t n = (uint32_t)args->n_tokens * epochs_of_token(b) + EPOCHS_A_LAUNCH;
     enum reel_status status = REEL_OK;
     if (b->dirty || b->epochs_used + n > 0xfff00000u) {
         status = cuda_fill(&b->gpu, b->words, 0, (size_t)b->plan.n_words * 8, NULL, err);
@@ -94,7 +105,7 @@ static enum reel_status take_epochs(struct backend *b, int n_tokens, uint32_t *e
     b->epoch += n;
     if ((b->epoch & 0xffffu) == 0) b->epoch++;
     b->epochs_used += n;
-    return REEL_OK;
+    return clear_picks(b, n, args->pick && args->sampling.temperature > 0, err);
 }
 
 /* ---- submitting ---- */
@@ -144,7 +155,7 @@ enum reel_status cuda_submit(struct cuda_run *run, struct backend_state *s,
     *run = (struct cuda_run){ .state = s, .n_tokens = args->n_tokens };
     s->profiled_tokens = args->n_tokens;
     pthread_mutex_lock(&b->mutex);
-    status = take_epochs(b, args->n_tokens, &args->epoch, err);
+    status = take_epochs(b, args, &args->epoch, err);
     if (status == REEL_OK) status = launch(b, args, err);
     if (status == REEL_OK) run->ahead = b->in_flight++;
     pthread_mutex_unlock(&b->mutex);

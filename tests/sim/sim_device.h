@@ -41,6 +41,23 @@ DEV smem smem_of(const void *p) {
 DEV u32 shared_load(smem a) { return sim_ops.shared_load(a); }
 DEV void shared_store(smem a, u32 v) { sim_ops.shared_store(a, v); }
 
+/* One step: no other thread runs between two calls of sim_ops. */
+DEV u32 *sim_shared_word(smem a) {
+    const struct sim_self *self = *sim_ops.self;
+    if (a < SIM_SHARED_BASE || a - SIM_SHARED_BASE >= self->shared_bytes || a % 4)
+        sim_ops.fail("not a word of this block's shared memory");
+    return (u32 *)(self->shared + (a - SIM_SHARED_BASE));
+}
+DEV u32 shared_add(smem a, u32 v) {
+    u32 *p = sim_shared_word(a), old = *p;
+    *p = old + v;
+    return old;
+}
+DEV void shared_max(smem a, u32 v) {
+    u32 *p = sim_shared_word(a);
+    if (v > *p) *p = v;
+}
+
 /* ---- registers: there is no count of them here ---- */
 
 #define REGISTERS_TAKE(n) ((void)0)
