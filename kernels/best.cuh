@@ -60,13 +60,16 @@ DEV struct best best_gather(struct worker *w, const u64 *from, int stride, enum 
     u64 key[BEST_SHARE], id[BEST_SHARE];
     struct best b = { 0, 0 };
     u32 polls = 0;
+    UNROLL
+    for (int i = 0; i < BEST_SHARE; i++)
+        key[i] = 0, id[i] = 0; /* no epoch is 0 */
     NO_UNROLL
     for (;;) {
         int ok = 1;
         UNROLL
         for (int i = 0; i < BEST_SHARE; i++) {
             const int block = i * LANES + w->lane;
-            if (!polls || !best_is_there(w, key[i], id[i]))
+            if (!best_is_there(w, key[i], id[i]))
                 word_load2(from + (block < P_SMS ? block : 0) * stride, &key[i], &id[i]);
         }
         UNROLL

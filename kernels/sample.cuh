@@ -337,13 +337,16 @@ DEV void list_gather(struct worker *w, float largest, u32 bar) {
     const int thread = w->warp * LANES + w->lane;
     u64 v[LIST_SHARE][2], total = 0;
     u32 polls = 0;
+    UNROLL
+    for (int i = 0; i < LIST_SHARE; i++)
+        v[i][0] = 0, v[i][1] = 0; /* no epoch is 0 */
     NO_UNROLL
     for (;;) {
         int ok = 1;
         UNROLL
         for (int i = 0; i < LIST_SHARE; i++) {
             const int at = i * CONSUMER_THREADS + thread, block = at / LIST_PAIRS < P_SMS ? at / LIST_PAIRS : 0;
-            if (!polls || !list_is_there(w, v[i]))
+            if (!list_is_there(w, v[i]))
                 word_load2(from + block * P_PICK_WORDS + at % LIST_PAIRS * 2, &v[i][0], &v[i][1]);
         }
         UNROLL
