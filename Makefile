@@ -166,11 +166,12 @@ test: test-deps
 # sanitized: its threads are not the system's.
 FAKE_SRC := $(filter-out tests/sim/test_%,$(wildcard tests/sim/*.c))
 FAKE_OBJ := $(FAKE_SRC:%.c=$(B)/%.o)
-FAKE_LIBS := $(B)/fake/libcuda.so.1 $(B)/fake/libnvrtc.so.13
+FAKE_LIBS := $(B)/fake/libcuda.so.1 $(B)/fake/libnvrtc.so.13 $(B)/fake/libnvidia-ml.so.1
 $(FAKE_OBJ): OPT := -O2 -g
 $(B)/tests/sim/fake_nvrtc.o: BASE += -DSIM_FOLDER='"$(CURDIR)/tests/sim"'
 $(B)/fake/libnvrtc.so.13: $(B)/tests/sim/fake_nvrtc.o
-$(B)/fake/libcuda.so.1: $(filter-out %/fake_nvrtc.o,$(FAKE_OBJ))
+$(B)/fake/libnvidia-ml.so.1: $(B)/tests/sim/fake_nvml.o
+$(B)/fake/libcuda.so.1: $(filter-out %/fake_nvrtc.o %/fake_nvml.o,$(FAKE_OBJ))
 $(FAKE_LIBS):
 	@mkdir -p $(@D)
 	$(call say,LD)

@@ -74,4 +74,16 @@ struct fake_nvrtc {
 typedef struct fake_nvrtc *fake_nvrtc_control_fn(void);
 typedef void fake_nvrtc_reset_fn(void);
 
+struct fake_nvml {
+    int fail_call, fail_with; /* as above, for NVML's calls */
+    int n_calls;
+    int live; /* nvmlInit less nvmlShutdown */
+    unsigned power_mw;
+    unsigned long long energy_mj; /* 1 J more at every question */
+};
+
+/* Exported by libnvidia-ml.so.1. */
+typedef struct fake_nvml *fake_nvml_control_fn(void);
+typedef void fake_nvml_reset_fn(void);
+
 #endif
