@@ -185,7 +185,8 @@ static void move_run(struct fake_work *work) {
         memmove(m->dst, m->src, m->n);
         return;
     }
-    for (size_t i = 0; i < m->n; i++)
+    if (m->width == 1) memset(m->dst, (int)m->value, m->n);
+    for (size_t i = 0; i < m->n && m->width > 1; i++)
         memcpy(m->dst + i * (size_t)m->width, &m->value, (size_t)m->width);
 }
 

@@ -337,7 +337,8 @@ static nvrtcResult compile(struct program *p, int n, const char *const *options)
                                          "-DREEL_SIM",
                                          "-Wall",
                                          "-Wno-unknown-pragmas",
-                                         "-Wno-unused" };
+                                         "-Wno-unused",
+                                         "-Wno-maybe-uninitialized" };
     for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++)
         words[n_words++] = fixed[i];
     words[n_words++] = include_folder, words[n_words++] = include_device;
@@ -345,6 +346,11 @@ static nvrtcResult compile(struct program *p, int n, const char *const *options)
     const char *const last[] = { "-x", "c", source, "-o", made, "-lm" };
     for (size_t i = 0; i < sizeof last / sizeof *last; i++)
         words[n_words++] = last[i];
+    struct file command = { .name = (char[]){ "command" } }; /* for people */
+    for (int i = 0; i < n_words; i++)
+        text_print(&command.text, words[i]), text_print(&command.text, " ");
+    file_write(folder, &command);
+    free(command.text.bytes);
     if (status == NVRTC_OK) {
         int code = run(words, log);
         file_read(log, &p->log);

@@ -340,13 +340,14 @@ static void style_choose(uint64_t seed) {
         sim_random();
     sim.style.stretch_bits = (int)(sim_random() % 8);
     sim.style.delay_bits = 2 + (int)(sim_random() % 9);
+    sim.style.plain_bits = 4 + (int)(sim_random() % 14);
     sim.style.copy_bits = 2 + (int)(sim_random() % 9);
     sim.style.starve_bits = 4 + sim_random() % 9;
     sim.style.starve = sim_random() % 3 ? 65536 >> (2 + sim_random() % 10) : 0;
     sim.style.linger = 65536 >> (3 + sim_random() % 8);
     sim.style.stale = sim_random() % 4 ? 65536 >> (1 + sim_random() % 4) : 0;
     if (sim.launch->settings.in_order)
-        sim.style.delay_bits = sim.style.copy_bits = 0, sim.style.stale = 0;
+        sim.style.delay_bits = sim.style.plain_bits = sim.style.copy_bits = 0, sim.style.stale = 0;
 }
 
 static void launch_release(void) {

@@ -108,9 +108,9 @@ DEV void word_load2(const u64 *p, u64 *a, u64 *b) {
     *b = sim_ops.load(p + 1, 8, SIM_WORD);
 }
 
-DEV void plain_store32(u32 *p, u32 v) { sim_ops.store(p, v, 4, SIM_WORD); }
-DEV void plain_store16(u16 *p, u16 v) { sim_ops.store(p, v, 2, SIM_WORD); }
-DEV u32 plain_load32(const u32 *p) { return (u32)sim_ops.load(p, 4, SIM_WORD); }
+DEV void plain_store32(u32 *p, u32 v) { sim_ops.store(p, v, 4, SIM_PLAIN); }
+DEV void plain_store16(u16 *p, u16 v) { sim_ops.store(p, v, 2, SIM_PLAIN); }
+DEV u32 plain_load32(const u32 *p) { return (u32)sim_ops.load(p, 4, SIM_PLAIN); }
 
 DEV void fence_gpu(void) { sim_ops.fence(SIM_FENCE_GPU); }
 DEV void fence_copies(void) { sim_ops.fence(SIM_FENCE_COPIES); }

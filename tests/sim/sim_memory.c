@@ -144,7 +144,7 @@ static struct sim_store *store_new(void) {
 void sim_store(volatile void *p, unsigned long long value, int bytes, int access) {
     struct sim_warp *w = sim.current->warp;
     struct sim_block *b = w->block;
-    (void)access;
+    const int delay_bits = access == SIM_PLAIN ? sim.style.plain_bits : sim.style.delay_bits;
     sim_check_memory(p, (uint32_t)bytes, (unsigned)bytes, "a store");
     commit_before(w, (uintptr_t)p, (uint64_t)bytes);
     struct sim_store *s = store_new(), **end = &w->stores;
@@ -159,8 +159,8 @@ void sim_store(volatile void *p, unsigned long long value, int bytes, int access
     b->n_stores++;
     sim.counts.stores++;
     sim.effect = true;
-    if (sim.style.delay_bits) {
-        sim_event(sim.now + sim_spread(sim.style.delay_bits), EVENT_STORE, s);
+    if (delay_bits) {
+        sim_event(sim.now + sim_spread(delay_bits), EVENT_STORE, s);
     } else {
         sim_commit(s);
         sim_store_free(s);

@@ -13,7 +13,8 @@ struct sim_self {
 enum { SIM_SHARED_BASE = 1024 }; /* shared address of the block's first byte, so that 0 is none */
 
 enum sim_access {
-    SIM_WORD,   /* relaxed, GPU: exchange words, plain data of other blocks */
+    SIM_WORD,   /* relaxed, GPU: exchange words */
+    SIM_PLAIN,  /* the same for data that fences order */
     SIM_MAPPED, /* relaxed, system: the host on the other side */
     SIM_CONST   /* non-coherent: memory that no launch writes */
 };

@@ -134,6 +134,7 @@ struct sim_event {
 /* The character of this seed's schedule. */
 struct sim_style {
     int stretch_bits, delay_bits, copy_bits;
+    int plain_bits; /* nobody waits for plain stores, so they can be far later than words */
     uint32_t starve, linger, stale; /* of 65536 */
     uint32_t starve_bits;
 };
