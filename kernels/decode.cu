@@ -150,6 +150,7 @@ KERNEL(P_THREADS) decode(const PARAMETER struct decode_args args) {
     w.slot = 0, w.parity = 0, w.parts = 0;
     w.epoch = args.epoch;
     w.token = 0, w.layer = 0, w.dead = 0;
+    w.zero = args.patience >> 31;
     block_start(&w);
     if (w.warp < P_WARPS) {
         REGISTERS_TAKE(P_REGISTERS_CONSUMER);

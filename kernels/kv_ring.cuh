@@ -157,10 +157,10 @@ DEV void kv_take(struct worker *w, const struct kv_reader *c) {
     warp_sync();
 }
 
-DEV void kv_give(struct worker *w, struct kv_reader *c) {
+DEV void kv_give(struct worker *w, struct kv_reader *c, u32 seen) {
     const int slot = c->turn * P_ATTENTION_WARPS + w->warp;
     warp_sync();
-    if (w->lane == 0) mbar_arrive(smem_of(&w->s->kv_empty[slot]));
+    if (w->lane == 0) mbar_arrive_after(w, smem_of(&w->s->kv_empty[slot]), seen);
     c->laps ^= 1u << c->turn;
     c->turn = c->turn + 1 == AT_ROUNDS ? 0 : c->turn + 1;
     c->item += P_ATTENTION_WARPS;

@@ -349,6 +349,15 @@ DEV void piece_attend(struct attended *r, int fresh, const struct quad *k, const
     tile_mma(r->l, ones, b0, b1); /* every row: the sum of the weights as they were rounded */
 }
 
+/* Something of all products with a piece. */
+DEV u32 attended_seen(const struct attended *r) {
+    u32 seen = 0;
+    UNROLL
+    for (int t = 0; t < AT_TILES; t++)
+        seen ^= float_bits(r->o[t][0]);
+    return seen;
+}
+
 /* The warp's partial results to shared memory. */
 DEV void attended_store(const struct worker *w, const struct attended *r) {
     struct attention_shared *at = &w->s->at;
@@ -394,12 +403,12 @@ DEV void past_attend(struct worker *w, struct kv_reader *c, struct quad *k, int 
     for (int i = 0; i < 2; i++)
         factor[i] = q_factor(at, first + (lane % 4 * 2 + i) % AT_HEADS);
     piece_attend(&r, 1, k, kv_tiles(w, c), q, factor, lane, kv_left(w, c->item, position));
-    kv_give(w, c);
+    kv_give(w, c, attended_seen(&r));
     NO_UNROLL
     while (c->item < c->items) {
         kv_take(w, c);
         piece_attend(&r, 0, k, kv_tiles(w, c), q, factor, lane, kv_left(w, c->item, position));
-        kv_give(w, c);
+        kv_give(w, c, attended_seen(&r));
     }
     attended_store(w, &r);
 }

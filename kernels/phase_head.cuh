@@ -54,9 +54,9 @@ DEV void head_wait(struct worker *w) {
 
 /* Gives a slot back: its HEAD_SLOT_WARPS warps make the P_WARPS arrivals it wants. A warp without a
  * strip waits and gives back like the others: its arrivals must not count for an earlier lap. */
-DEV void head_release(struct worker *w) {
+DEV void head_release(struct worker *w, u32 seen) {
     warp_sync();
-    if (w->lane < HEAD_ROW_SLOTS) mbar_arrive(w->empty + (smem)w->slot * 8);
+    if (w->lane < HEAD_ROW_SLOTS) mbar_arrive_after(w, w->empty + (smem)w->slot * 8, seen);
 }
 
 /* Moves on by n slots, n <= HEAD_ROW_SLOTS <= P_RING_SLOTS. */
@@ -78,7 +78,7 @@ DEV void head_consume(struct worker *w, float scale, float *logits) {
             slots_skip(w, before);
             head_wait(w);
             if (mine) head_unit(w, q, d);
-            head_release(w);
+            head_release(w, float_bits(d[0][0]) ^ float_bits(d[1][0]));
             slots_skip(w, HEAD_ROW_SLOTS - before);
         }
         d[0][0] += d[1][0], d[0][2] += d[1][2];

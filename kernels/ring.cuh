@@ -56,14 +56,16 @@ DEV void tiles_take(struct worker *w, struct quad *t, int n) {
     const int slots = (n + P_SLOT_TILES - 1) / P_SLOT_TILES;
     int mine = w->slot + w->lane; /* lane i gives back slot i */
     if (mine >= P_RING_SLOTS) mine -= P_RING_SLOTS;
+    u32 seen = 0;
     slots_wait(w, slots);
     UNROLL
     for (int i = 0; i < n; i++) {
         t[i] = *(const struct quad *)slot_tile(w, i % P_SLOT_TILES);
+        seen ^= t[i].w;
         if (i % P_SLOT_TILES == P_SLOT_TILES - 1 || i == n - 1) slot_next(w);
     }
     warp_sync();
-    if (w->lane < slots) mbar_arrive(w->empty + (smem)mine * 8);
+    if (w->lane < slots) mbar_arrive_after(w, w->empty + (smem)mine * 8, seen);
 }
 
 /* ---- the producer ---- */

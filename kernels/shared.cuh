@@ -78,6 +78,7 @@ struct worker {
     int parts;                /* phases so far, modulo 3: which BARRIER_PARTS */
     u32 epoch;                /* of the exchange at hand */
     int token, layer;         /* for fault reports */
+    u32 zero;                 /* 0, which the compiler does not know: see mbar_arrive_after */
     int dead;                 /* a wait gave up somewhere: all waits fall through */
 };
 
@@ -121,6 +122,11 @@ DEV void mbar_wait(struct worker *w, smem bar, u32 parity, enum wait_kind kind) 
         sleep_ns(20);
     }
 }
+
+/* Gives something back once x is there. Loads from shared memory are answered later than they are
+ * issued, and an arrival may pass them: without this the next copy, hundreds of cycles later, has been
+ * seen to overwrite a tile before a warp had read it. */
+DEV void mbar_arrive_after(const struct worker *w, smem bar, u32 x) { mbar_arrive(bar + (x & w->zero)); }
 
 DEV void consumers_sync(void) { barrier_wait(BARRIER_CONSUMERS, CONSUMER_THREADS); }
 
