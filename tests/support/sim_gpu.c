@@ -103,11 +103,13 @@ static char *file_text(const char *folder, const char *name) {
 void sim_gpu_compile_text(const char *name, const char *source, const char *const *options) {
     static const char *const headers[] = {
         "args.h",
+        "best.cuh",
         "exchange.cuh",
         "kv_layout.h",
         "kv_ring.cuh",
         "phase_attention.cuh",
         "phase_attention_shared.cuh",
+        "phase_pick.cuh",
         "phase_pick_shared.cuh",
         "phase_qkv.cuh",
         "prelude.cuh",
@@ -115,6 +117,8 @@ void sim_gpu_compile_text(const char *name, const char *source, const char *cons
         "profile.cuh",
         "profile_marks.h",
         "ring.cuh",
+        "sample.cuh",
+        "sampling.h",
         "shared.cuh",
         "sync.cuh",
         "tape.h",
