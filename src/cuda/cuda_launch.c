@@ -85,7 +85,8 @@ static enum reel_status clear_picks(struct backend *b, uint32_t n_epochs, bool s
     b->pick_epochs += n_epochs;
     if (!samples || b->pick_epochs < PICK_EPOCHS_MOST) return REEL_OK;
     b->pick_epochs = n_epochs;
-    return cuda_fill(&b->gpu, b->words + (cu_address)x->offset * 8, 0, (size_t)x->words * 8, NULL, err);
+    return cuda_fill(&b->gpu, b->words + (cu_address)x->offset * 8, 0, (size_t)x->words * 8, NULL,
+                     err);
 }
 
 /* The first epoch of a launch. Where a 32-bit epoch could come round, or an aborted launch left

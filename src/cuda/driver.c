@@ -87,7 +87,7 @@ static int read_attributes(const struct cu_calls *call, int device, struct cuda_
     int major = 0, minor = 0, cooperative = 0, read_only = 0;
     const struct {
         int *value;
-        enum cu_device_attribute attribute;
+        int attribute;
     } all[] = {
         { &major, CU_DEVICE_MAJOR },
         { &minor, CU_DEVICE_MINOR },

@@ -27,7 +27,7 @@ static enum reel_status parse_device(int *index, const char *device, struct reel
     if (strncmp(device, "gpu:", 4) == 0) {
         size_t digits = strspn(device + 4, "0123456789");
         if (digits > 0 && digits < 6 && !device[4 + digits]) {
-            *index = atoi(device + 4);
+            *index = (int)strtol(device + 4, NULL, 10);
             return REEL_OK;
         }
     }
@@ -197,6 +197,8 @@ static enum reel_status describe_all(struct survey *s, struct reel_error *err) {
         status = describe_one(s, i, err);
     if (s->nvrtc) nvrtc_close(&nvrtc);
     cuda_driver_close(&driver);
+    s->nvrtc = NULL;
+    s->driver = NULL;
     return status;
 }
 

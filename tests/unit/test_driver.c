@@ -244,6 +244,9 @@ static void exhausted_memory_names_what_was_wanted_and_what_is_free(void **state
 static const char *const source = "#include \"sync.cuh\"\n"
                                   "KERNEL(32) nothing(u32 *out) { (void)out; }\n";
 
+/* Calls of the last use_all() before it began to give back. */
+static int n_used;
+
 /* Uses every wrapper once; what it opens is closed whatever happens. */
 struct use {
     struct cuda_driver driver;
@@ -323,7 +326,8 @@ static enum reel_status use_kernel(struct use *u, const void *image, struct reel
     return status;
 }
 
-static enum reel_status use_all(const void *image, struct reel_error *err) {
+static enum reel_status use_all(const struct fake_cuda *fake, const void *image,
+                                struct reel_error *err) {
     struct use u = { .device = 0 };
     enum reel_status status = cuda_driver_open(&u.driver, folder(), err);
     if (status == REEL_OK) status = cuda_gpu_open(&u.gpu, &u.driver, 0, err);
@@ -331,6 +335,7 @@ static enum reel_status use_all(const void *image, struct reel_error *err) {
         status = use_memory(&u, err);
         if (status == REEL_OK) status = use_streams(&u, err);
         if (status == REEL_OK) status = use_kernel(&u, image, err);
+        n_used = fake->n_calls;
         cuda_module_unload(&u.gpu, u.module);
         cuda_event_close(&u.gpu, u.from);
         cuda_event_close(&u.gpu, u.to);
@@ -388,16 +393,17 @@ static void every_failing_call_is_named_and_leaves_nothing(void **state) {
     struct fake_cuda *fake = sim_gpu_controls().cuda;
     struct reel_error err;
     void *image = compile_nothing();
-    if (use_all(image, &err) != REEL_OK) fail_msg("%s: %s", err.text, fake->report);
+    if (use_all(fake, image, &err) != REEL_OK) fail_msg("%s: %s", err.text, fake->report);
     expect_nothing_live(fake, 0, "nothing");
-    int n_calls = fake->n_calls, n_named = 0;
+    const int n_calls = n_used;
+    int n_named = 0;
     assert_true(n_calls > 60);
     for (int n = 1; n <= n_calls; n++) {
         fake = sim_gpu_controls().cuda;
         fake->fail_call = n;
         fake->fail_with = CU_ERROR_UNKNOWN;
         int registrations = fake->live.registrations;
-        enum reel_status status = use_all(image, &err);
+        enum reel_status status = use_all(fake, image, &err);
         assert_non_null(fake->failed_call);
         if (gives_back(fake->failed_call)) continue;
         bool entering = strcmp(fake->failed_call, "cuCtxPushCurrent_v2") == 0;
@@ -411,6 +417,25 @@ static void every_failing_call_is_named_and_leaves_nothing(void **state) {
         n_named++;
     }
     assert_true(n_named > 30);
+    free(image);
+}
+
+static void a_failure_to_give_back_stops_nothing(void **state) {
+    (void)state;
+    static const char *const calls[] = { "cuMemFree_v2",       "cuMemFreeHost",
+                                         "cuStreamDestroy_v2", "cuEventDestroy_v2",
+                                         "cuModuleUnload",     "cuMemHostUnregister",
+                                         "cuCtxPopCurrent_v2" };
+    void *image = compile_nothing();
+    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
+        struct fake_cuda *fake = sim_gpu_controls().cuda;
+        struct reel_error err;
+        fake->only = calls[i];
+        fake->fail_call = 1;
+        fake->fail_with = CU_ERROR_UNKNOWN;
+        if (use_all(fake, image, &err) != REEL_OK) fail_msg("%s", err.text);
+        assert_string_equal(fake->failed_call, calls[i]);
+    }
     free(image);
 }
 
@@ -438,7 +463,7 @@ static void errors_that_end_the_context_say_so(void **state) {
         fake->only = cases[i].call;
         fake->fail_call = 1;
         fake->fail_with = cases[i].error;
-        assert_int_not_equal(use_all(image, &err), REEL_OK);
+        assert_int_not_equal(use_all(fake, image, &err), REEL_OK);
         says(&err, cases[i].call);
         says(&err, cases[i].says);
     }
@@ -539,6 +564,7 @@ int main(void) {
         cmocka_unit_test(gpus_that_cannot_be_used_say_why),
         cmocka_unit_test(exhausted_memory_names_what_was_wanted_and_what_is_free),
         cmocka_unit_test(every_failing_call_is_named_and_leaves_nothing),
+        cmocka_unit_test(a_failure_to_give_back_stops_nothing),
         cmocka_unit_test(errors_that_end_the_context_say_so),
         cmocka_unit_test(too_much_shared_memory_is_refused_with_both_numbers),
         cmocka_unit_test(a_missing_compiler_names_the_packages_that_have_it),
