@@ -21,6 +21,7 @@ DEV void layer_consume(struct worker *w, int layer, int position, float *h) {
     struct quad t[PRELOAD_TILES];
     float gain[2 * SLICE];
     w->layer = layer;
+    worker_anew(w);
     tiles_take(w, t, PRELOAD(QKV));
     profile_layer(w, MARK_QKV_WEIGHTS);
     gains_load(w, norms, gain);
@@ -29,12 +30,14 @@ DEV void layer_consume(struct worker *w, int layer, int position, float *h) {
     profile_layer(w, MARK_QKV_INPUT);
     qkv_consume(w, t, h, gain);
     profile_layer(w, MARK_QKV);
+    worker_anew(w);
     tiles_take(w, t, PRELOAD(OUT));
     profile_layer(w, MARK_OUT_WEIGHTS);
     attention_consume(w, layer, position);
     profile_layer(w, MARK_ATTENTION);
     out_consume(w, t);
     profile_layer(w, MARK_OUT);
+    worker_anew(w);
     tiles_take(w, t, PRELOAD(GATE_UP));
     profile_layer(w, MARK_GATE_UP_WEIGHTS);
     gains_load(w, norms + M_HIDDEN, gain);
@@ -42,6 +45,7 @@ DEV void layer_consume(struct worker *w, int layer, int position, float *h) {
     profile_layer(w, MARK_GATE_UP_INPUT);
     gate_up_consume(w, t, h, gain);
     profile_layer(w, MARK_GATE_UP);
+    worker_anew(w);
     tiles_take(w, t, PRELOAD(DOWN));
     profile_layer(w, MARK_DOWN_WEIGHTS);
     down_consume(w, t);
@@ -106,9 +110,13 @@ DEV void finish(struct worker *w) {
         for (int layer = 0; layer < M_LAYERS; layer++) {
             w->layer = layer;
             w->epoch = epoch_next(w->epoch);
+            worker_anew(w);
             qkv_publish(w);
+            worker_anew(w);
             out_publish(w);
+            worker_anew(w);
             gate_up_publish(w);
+            worker_anew(w);
             down_publish(w);
         }
         w->epoch = epoch_next(w->epoch);
@@ -143,7 +151,9 @@ KERNEL(P_THREADS) decode(const PARAMETER struct decode_args args) {
     w.a = &args;
     w.ring = base, w.kv_ring = base + RING_BYTES;
     w.s = (struct block_shared *)(base + RING_BYTES + KV_RING_BYTES);
-    w.warp = (int)(thread_index() / LANES), w.lane = (int)(thread_index() % LANES);
+    /* Out of a shuffle, or the compiler would read the special register again at every use. */
+    const int thread = (int)shuffle_xor(thread_index(), 0);
+    w.warp = thread / LANES, w.lane = thread % LANES;
     w.block = (int)block_index();
     w.group = w.block / P_GROUP_SMS, w.member = w.block % P_GROUP_SMS;
     w.full = smem_of(w.s->full), w.empty = smem_of(w.s->empty);

@@ -146,9 +146,9 @@ DEV void kv_begin(const struct worker *w, struct kv_reader *c, int items) {
     c->laps = c->item < c->items ? w->s->at.kv_laps[w->warp] : 0;
 }
 
-DEV const struct quad *kv_tiles(const struct worker *w, const struct kv_reader *c) {
+DEV struct quad *kv_tiles(const struct worker *w, const struct kv_reader *c) {
     const int slot = c->turn * P_ATTENTION_WARPS + w->warp;
-    return (const struct quad *)(w->kv_ring + (size_t)slot * P_KV_PIECE) + w->lane;
+    return (struct quad *)(w->kv_ring + (size_t)slot * P_KV_PIECE) + w->lane;
 }
 
 DEV void kv_take(struct worker *w, const struct kv_reader *c) {

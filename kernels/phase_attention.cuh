@@ -29,8 +29,7 @@ enum {
     /* A lane holds words j and j + ROPE_WORDS of a head, which rotate together. */
     ROPE_WORDS = AT_WORDS / 2,
     ROPE_TURNS = (ROPE_WORDS + LANES - 1) / LANES,
-    CHUNK = 4, /* tiles whose operands are brought into registers together */
-    EARLY_TILES = AT_TILES < T_EARLY ? AT_TILES : T_EARLY, /* of a warp's first K, before q is there */
+    EARLY_TILES = AT_TILES < T_EARLY ? AT_TILES : T_EARLY, /* of a warp's first K before q is there, of its V before p */
     /* Each warp has at most one row of q or k to rotate. */
     ONE_ROW = P_GROUP_HEADS + P_GROUP_KV_HEADS <= P_WARPS
 };
@@ -269,63 +268,68 @@ DEV void tiles_load(struct quad *t, const struct quad *tiles, int first, int n) 
 }
 
 /* Products of a piece's 16 rows with the q columns: s of rows lane / 4 and + 8. `early` holds the
- * first n_early tiles; q is this lane's column. A chunk's operands arrive while the chunk before is
- * multiplied. */
-DEV void piece_scores(float s[4], const struct quad *early, int n_early, const struct quad *tiles,
-                      const u32 *q) {
+ * first n_early tiles; q is this lane's column. In `chains` sums and as many tiles at a time. */
+DEV void piece_scores(float s[4], const struct quad *early, int n_early, int chains,
+                      const struct quad *tiles, const u32 *q) {
     float c[4][4];
     UNROLL
     for (int i = 0; i < 4; i++)
         c[i][0] = c[i][1] = c[i][2] = c[i][3] = 0;
     UNROLL
-    for (int first = 0; first < AT_TILES; first += CHUNK) {
-        struct quad b[CHUNK / 2];
+    for (int first = 0; first < AT_TILES; first += chains) {
+        struct quad b[2];
         UNROLL
-        for (int i = 0; i < CHUNK / 2; i++)
-            if (first + 2 * i < AT_TILES) b[i] = *(const struct quad *)(q + (first / 2 + i) * 16);
+        for (int i = 0; i < chains; i += 2)
+            if (first + i < AT_TILES) b[i / 2] = *(const struct quad *)(q + (first + i) / 2 * 16);
         UNROLL
-        for (int i = 0; i < CHUNK; i++) {
+        for (int i = 0; i < chains; i++) {
             const int t = first + i;
             if (t >= AT_TILES) continue;
             tile_mma(c[i], t < n_early ? early[t] : tiles[t * LANES], i % 2 ? b[i / 2].z : b[i / 2].x,
                      i % 2 ? b[i / 2].w : b[i / 2].y);
         }
-        loads_stay();
+        loads_stay(); /* the next ones arrive while these are multiplied */
     }
     UNROLL
     for (int i = 0; i < 4; i++)
-        s[i] = (c[0][i] + c[1][i]) + (c[2][i] + c[3][i]);
+        s[i] = chains == 4 ? (c[0][i] + c[1][i]) + (c[2][i] + c[3][i]) : c[0][i] + c[1][i];
 }
 
-/* Positions at and beyond `left` of a V tile hold anything, NaN too. */
-DEV u32 pair_mask(int position, int left) {
-    return (position < left ? 0xffffu : 0) | (position + 1 < left ? 0xffff0000u : 0);
+/* Positions from `left` on hold anything, NaN too, which no weight of 0 would silence: clears them in
+ * V, where each lane clears what it will load. */
+DEV void piece_trim(struct quad *tiles, int lane, int left) {
+    const int j = lane % 4 * 2;
+    const u32 low = (j < left ? 0xffffu : 0) | (j + 1 < left ? 0xffff0000u : 0);
+    const u32 high = (j + 8 < left ? 0xffffu : 0) | (j + 9 < left ? 0xffff0000u : 0);
+    NO_UNROLL
+    for (int i = AT_TILES; i < 2 * AT_TILES; i++) {
+        struct quad v = tiles[i * LANES];
+        v.x &= low, v.y &= low, v.z &= high, v.w &= high;
+        tiles[i * LANES] = v;
+    }
+    fence_slot();
 }
 
-DEV void piece_values(float (*o)[4], const struct quad *tiles, u32 b0, u32 b1, int lane, int left) {
-    const u32 low = pair_mask(lane % 4 * 2, left), high = pair_mask(lane % 4 * 2 + 8, left);
+/* o += V p; `early` holds the first n_early tiles of V. */
+DEV void piece_values(float (*o)[4], const struct quad *early, int n_early, const struct quad *tiles,
+                      u32 b0, u32 b1) {
     UNROLL
-    for (int first = 0; first < AT_TILES; first += CHUNK) {
-        struct quad v[CHUNK];
-        tiles_load(v, tiles, first, CHUNK);
-        if (left < KV_POSITIONS) {
-            UNROLL
-            for (int i = 0; i < CHUNK; i++)
-                v[i].x &= low, v[i].y &= low, v[i].z &= high, v[i].w &= high;
-        }
-        UNROLL
-        for (int i = 0; i < CHUNK; i++)
-            if (first + i < AT_TILES) tile_mma(o[first + i], v[i], b0, b1);
-        loads_stay();
+    for (int i = 0; i < AT_TILES; i++) {
+        tile_mma(o[i], i < n_early ? early[i] : tiles[i * LANES], b0, b1);
+        if (i >= n_early && i % 2) loads_stay();
     }
 }
 
-/* One piece, of which the first `left` positions count. `fresh`: the warp's first, with K tiles in k. */
+/* One piece, of which the first `left` positions count, trimmed. `fresh`: the warp's first, with K tiles
+ * in k. */
 DEV void piece_attend(struct attended *r, int fresh, const struct quad *k, const struct quad *tiles,
                       const u32 *q, const float factor[2], int lane, int left) {
     const struct quad ones = { 0x3f803f80u, 0x3f803f80u, 0x3f803f80u, 0x3f803f80u };
+    const struct quad *v_tiles = tiles + AT_TILES * LANES;
+    struct quad v[EARLY_TILES];
     float s[4], f[2];
-    piece_scores(s, k, fresh ? EARLY_TILES : 0, tiles, q);
+    piece_scores(s, k, fresh ? EARLY_TILES : 0, fresh ? 4 : 2, tiles, q);
+    if (fresh) tiles_load(v, v_tiles, 0, EARLY_TILES);
     UNROLL
     for (int i = 0; i < 4; i++)
         s[i] = lane / 4 + i / 2 * 8 < left ? s[i] * factor[i & 1] : ATTENTION_NEVER;
@@ -345,7 +349,7 @@ DEV void piece_attend(struct attended *r, int fresh, const struct quad *k, const
         for (int t = 0; t < AT_TILES; t++)
             r->o[t][i] = fresh ? 0 : r->o[t][i] * f[i & 1];
     }
-    piece_values(r->o, tiles + AT_TILES * LANES, b0, b1, lane, left);
+    piece_values(r->o, v, fresh ? EARLY_TILES : 0, v_tiles, b0, b1);
     tile_mma(r->l, ones, b0, b1); /* every row: the sum of the weights as they were rounded */
 }
 
@@ -392,7 +396,14 @@ DEV int kv_left(const struct worker *w, int item, int position) {
     return position - piece * KV_POSITIONS;
 }
 
-/* All pieces of this warp; the first one's K is in k. */
+/* The warp's next piece, waited for and trimmed. */
+DEV void piece_take(struct worker *w, const struct kv_reader *c, int position) {
+    const int left = kv_left(w, c->item, position);
+    kv_take(w, c);
+    if (left < KV_POSITIONS) piece_trim(kv_tiles(w, c), w->lane, left);
+}
+
+/* All pieces of this warp; the first one is taken, with K in k. */
 DEV void past_attend(struct worker *w, struct kv_reader *c, struct quad *k, int position) {
     const struct attention_shared *at = &w->s->at;
     const int first = w->warp % P_GROUP_KV_HEADS * AT_HEADS, lane = w->lane;
@@ -406,7 +417,7 @@ DEV void past_attend(struct worker *w, struct kv_reader *c, struct quad *k, int 
     kv_give(w, c, attended_seen(&r));
     NO_UNROLL
     while (c->item < c->items) {
-        kv_take(w, c);
+        piece_take(w, c, position);
         piece_attend(&r, 0, k, kv_tiles(w, c), q, factor, lane, kv_left(w, c->item, position));
         kv_give(w, c, attended_seen(&r));
     }
@@ -557,12 +568,19 @@ DEV void attention_consume(struct worker *w, int layer, int position) {
     struct rotation r[ROPE_TURNS];
     struct quad k[EARLY_TILES];
     struct kv_reader c;
-    w->lane = opaque(w->lane); /* or all addresses made of it stay in registers over all layers */
-    w->warp = opaque(w->warp);
+    /* Set on every path: what only some paths set would keep its registers through all layers. */
+    UNROLL
+    for (int i = 0; i < EARLY_TILES; i++)
+        k[i].x = k[i].y = k[i].z = k[i].w = 0;
+    UNROLL
+    for (int n = 0; n < ROPE_TURNS; n++)
+        UNROLL
+        for (int i = 0; i < 2; i++)
+            r[n].a[i] = r[n].b[i] = r[n].c[i] = r[n].d[i] = 0;
     if (layer == 0) consumers_sync(); /* cosines and sines of this token */
     kv_begin(w, &c, items);
     if (c.item < c.items) {
-        kv_take(w, &c);
+        piece_take(w, &c, position);
         tiles_load(k, kv_tiles(w, &c), 0, EARLY_TILES);
     }
     if (row < P_GROUP_HEADS + (ONE_ROW ? P_GROUP_KV_HEADS : 0))

@@ -82,6 +82,10 @@ struct worker {
     int dead;                 /* a wait gave up somewhere: all waits fall through */
 };
 
+/* Before a phase: what it makes of lane and warp cannot be made before the loop over layers, where it
+ * would hold registers through all phases. */
+DEV void worker_anew(struct worker *w) { w->lane = opaque(w->lane), w->warp = opaque(w->warp); }
+
 /* ---- bounded waiting ---- */
 
 /* Called now and then from a loop that waits, with the number of failed polls so far. Returns 1 when

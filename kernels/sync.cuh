@@ -41,7 +41,10 @@ DEV void sleep_ns(u32 ns) { asm volatile("nanosleep.u32 %0;" ::"r"(ns)); }
  * address is kept in a register: the compiler would rather rebuild it from special registers at
  * every use, some 100 clocks each time. */
 extern __shared__ __align__(128) u8 shared_memory[];
-DEV u8 *shared_base(void) { return shared_memory; }
+DEV u8 *shared_base(void) {
+    const u32 base = (u32)__cvta_generic_to_shared(shared_memory);
+    return (u8 *)__cvta_shared_to_generic(__shfl_sync(0xffffffffu, base, 0));
+}
 DEV smem smem_of(const void *p) {
     smem a;
     asm volatile("mov.u32 %0, %1;" : "=r"(a) : "r"((u32)__cvta_generic_to_shared(p)));
@@ -230,6 +233,13 @@ DEV void fence_copies(void) {
 #endif
 }
 
+/* Before a slot that this thread has written to by itself is given back to be filled. */
+DEV void fence_slot(void) {
+#if G_COPY == 2
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+#endif
+}
+
 /* ---- memory that the kernel never writes ---- */
 
 DEV u32 const_load32(const u32 *p) {
@@ -342,6 +352,10 @@ DEV float xor_max(float v, int from, int to) {
         v = max_float(v, shuffle_xor_float(v, i));
     return v;
 }
+
+#if defined(REEL_SIM)
+DEV void fence_slot(void) {}
+#endif
 
 /* v, of which the compiler knows nothing any more: what is made of it cannot move out of a loop. */
 DEV int opaque(int v) {

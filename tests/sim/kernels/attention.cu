@@ -4,7 +4,8 @@
 
 enum { ROW_WORDS = QKV_GROUP_ROWS / 2 };
 
-/* Every block says that it is here; waits until all have said so. */
+/* Waits until every block has said that it is here. Layers take two buffers in turn, since nothing else
+ * that all wait for lies between two layers here. */
 DEV void all_said(struct worker *w, const u64 *words, enum wait_kind kind) {
     u64 v = word_make(0, w->epoch);
     u32 polls = 0;
@@ -29,7 +30,7 @@ DEV void consume(struct worker *w) {
             for (int i = w->warp * LANES + w->lane; i < ATTENTION_WORDS; i += CONSUMER_THREADS)
                 plain_store32(to + i, w->s->attention[i]);
             parts_done(w); /* out */
-            all_said(w, a->words + X_OUT_SUM, WAIT_OUT_SUM);
+            all_said(w, a->words + X_OUT_SUM + layer % 2 * P_SMS, WAIT_OUT_SUM);
         }
         w->epoch = epoch_next(w->epoch);
         parts_done(w);
@@ -48,7 +49,7 @@ DEV void finish(struct worker *w) {
                 if (i / 8 % P_GROUP_SMS == w->member)
                     word_store(qkv_words(w) + i, word_make(const_load32(from + i), w->epoch));
             parts_wait(w);
-            if (w->lane == 0) word_store(a->words + X_OUT_SUM + w->block, word_make(0, w->epoch));
+            if (w->lane == 0) word_store(a->words + X_OUT_SUM + layer % 2 * P_SMS + w->block, word_make(0, w->epoch));
         }
         w->epoch = epoch_next(w->epoch);
         fence_gpu();
