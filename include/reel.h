@@ -82,6 +82,10 @@ struct reel_tokenizer;
  * false ends the work with REEL_E_CANCELLED. `stage` is a short English phrase: "loading". */
 typedef bool (*reel_progress_fn)(void *user, const char *stage, uint64_t done, uint64_t total);
 
+/* Called with one line, on the calling thread, for what does not stop the work but should be known:
+ * a GPU that cannot be used, a cache file that was damaged. */
+typedef void (*reel_warning_fn)(void *user, const char *text);
+
 enum reel_rounding {
     REEL_ROUNDING_FAST = 0, /* float32 inside fused regions, bf16 where something is stored */
     REEL_ROUNDING_FAITHFUL /* rounds where the Hugging Face bf16 reference rounds; slow, CPU only */
@@ -101,6 +105,8 @@ struct reel_model_options {
     const char *gpu_options; /* NULL, or "key=value,key=value": keys in src/cuda/tuning.h */
     const char *cuda_dir;    /* NULL: where the system keeps them; else the only folder in which the
                                 NVIDIA driver's library, NVRTC and NVML are looked for */
+    reel_warning_fn warning; /* or NULL */
+    void *warning_user;
 };
 
 /* Opens a folder with config.json and safetensors, or a .gguf file. On success *out is the caller's

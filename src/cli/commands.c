@@ -20,7 +20,9 @@ static const struct cli_option model_options[] = {
     { .name = "device",
       .kind = CLI_TEXT,
       .argument = "NAME",
-      .help = "auto, cpu, gpu or gpu:N; default auto" },
+      .help = "auto (a GPU that can run the model, else the CPU), cpu, gpu (the first usable) or "
+              "gpu:N; "
+              "default auto" },
     { .name = "gpu-option",
       .kind = CLI_TEXT,
       .argument = "KEY=VALUE",

@@ -66,6 +66,11 @@ static enum reel_status join_gpu_options(char **text, const struct cli_args *arg
     return status;
 }
 
+static void warn(void *user, const char *text) {
+    progress_end(user);
+    fprintf(stderr, "reel: %s\n", text);
+}
+
 /* With the options that were typed, or on the plain reference. */
 static enum reel_status open_as(struct reel_model **model, const struct cli_args *args,
                                 const char *name, bool reference, struct reel_error *err) {
@@ -85,6 +90,8 @@ static enum reel_status open_as(struct reel_model **model, const struct cli_args
         .progress = progress_update,
         .progress_user = &progress,
         .gpu_options = gpu_options,
+        .warning = warn,
+        .warning_user = &progress,
     };
     find_cache(&cache, args);
     options.cache_dir = cache;

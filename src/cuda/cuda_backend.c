@@ -27,7 +27,9 @@ static enum reel_status build(struct backend *b, const struct nvrtc *nvrtc, cons
                                         .driver_version = b->driver.version,
                                         .cache_dir = options->cache_dir,
                                         .progress = options->progress,
-                                        .progress_user = options->progress_user };
+                                        .progress_user = options->progress_user,
+                                        .warn = options->warning,
+                                        .warn_user = options->warning_user };
     enum reel_status status = kernel_build(&image, &build, err);
     if (status == REEL_OK) {
         b->times.compile += image.compile_s * 1e3;

@@ -19,7 +19,7 @@ struct kernel_build {
     const char *cache_dir;     /* NULL: nothing is read or written */
     reel_progress_fn progress; /* or NULL; "compiling kernels", about ten times a second */
     void *progress_user;
-    void (*warn)(void *user, const char *text); /* or NULL: a cache file was unusable, ... */
+    reel_warning_fn warn; /* or NULL: a cache file was unusable, ... */
     void *warn_user;
 };
 

@@ -20,6 +20,8 @@ struct backend_options {
     const char *cuda_dir;    /* as in reel_model_options */
     reel_progress_fn progress;
     void *progress_user;
+    reel_warning_fn warning; /* or NULL */
+    void *warning_user;
 };
 
 struct backend_info {

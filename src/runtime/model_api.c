@@ -17,6 +17,21 @@ static bool wants_cpu(const struct reel_model_options *o) {
     return !is_auto(o->cpu_path) || o->rounding == REEL_ROUNDING_FAITHFUL;
 }
 
+static void warn_of_cpu(reel_warning_fn warning, void *user, const struct reel_error *why) {
+    struct reel_error text;
+    if (!warning) return;
+    err_set(&text, REEL_OK, "on the CPU, because the GPU cannot be used: %s", why->text);
+    warning(user, text.text);
+}
+
+/* Most machines have no GPU, and nothing is said; a GPU that is there and idle deserves a word. */
+static void explain_cpu(const struct reel_model_options *o, const struct reel_error *why) {
+    struct cuda_driver driver;
+    if (!o->warning || cuda_driver_open(&driver, o->cuda_dir, NULL) != REEL_OK) return;
+    cuda_driver_close(&driver);
+    warn_of_cpu(o->warning, o->warning_user, why);
+}
+
 static enum reel_status check_gpu_options(const struct reel_model_options *o,
                                           struct reel_error *err) {
     if (o->rounding == REEL_ROUNDING_FAITHFUL)
@@ -38,14 +53,17 @@ static enum reel_status choose_backend(const struct reel_model_options *o,
     *first = &cpu_backend;
     *second = NULL;
     if (o->device && strcmp(o->device, "cpu") == 0) return REEL_OK;
+    struct reel_error why;
     if (is_auto(o->device)) {
-        if (wants_cpu(o) || gpu_choose(&index, "auto", o->cuda_dir, NULL) != REEL_OK)
+        if (wants_cpu(o)) return REEL_OK;
+        if (gpu_choose(&index, "auto", o->cuda_dir, &why) != REEL_OK) {
+            explain_cpu(o, &why);
             return REEL_OK;
+        }
         *first = &cuda_backend;
         *second = &cpu_backend;
         return REEL_OK;
     }
-    struct reel_error why;
     enum reel_status status = gpu_choose(&index, o->device, o->cuda_dir, &why);
     if (status == REEL_E_ARGUMENT) return err_set(err, status, "%s", why.text);
     if (status != REEL_OK) return err_set(err, status, "device \"%s\": %s", o->device, why.text);
@@ -70,10 +88,12 @@ static enum reel_status check_options(const struct reel_model_options *options,
 static enum reel_status start(struct reel_model *handle, const struct backend_ops *first,
                               const struct backend_ops *second,
                               const struct backend_options *options, struct reel_error *err) {
-    enum reel_status status = model_handle_start(handle, first, options, err);
-    bool elsewhere = status == REEL_E_UNSUPPORTED || status == REEL_E_MEMORY;
-    if (!second || !elsewhere) return status;
-    err_clear(err);
+    struct reel_error why;
+    if (!second) return model_handle_start(handle, first, options, err);
+    enum reel_status status = model_handle_start(handle, first, options, &why);
+    if (status != REEL_E_UNSUPPORTED && status != REEL_E_MEMORY)
+        return status == REEL_OK ? REEL_OK : err_set(err, status, "%s", why.text);
+    warn_of_cpu(options->warning, options->warning_user, &why);
     return model_handle_start(handle, second, options, err);
 }
 
@@ -95,7 +115,9 @@ static enum reel_status open_source(struct reel_model **out, struct model_source
                                              .gpu_options = options->gpu_options,
                                              .cuda_dir = options->cuda_dir,
                                              .progress = options->progress,
-                                             .progress_user = options->progress_user };
+                                             .progress_user = options->progress_user,
+                                             .warning = options->warning,
+                                             .warning_user = options->warning_user };
     enum reel_status status = mem_zeroed(&handle, 1, sizeof *handle, "a model", err);
     if (status != REEL_OK) {
         model_source_release(source);

@@ -263,10 +263,18 @@ static void a_machine_without_nvml_says_so(void **state) {
 
 /* ---- models ---- */
 
+static char warning[600];
+static void hear_warning(void *user, const char *text) {
+    (void)user;
+    snprintf(warning, sizeof warning, "%s", text);
+}
+
 static enum reel_status open_demo(const char *device, char backend[16], struct reel_error *err) {
-    const struct reel_model_options options = {
-        .size = sizeof options, .device = device, .cuda_dir = folder(), .n_threads = 1
-    };
+    const struct reel_model_options options = { .size = sizeof options,
+                                                .device = device,
+                                                .cuda_dir = folder(),
+                                                .n_threads = 1,
+                                                .warning = hear_warning };
     struct reel_model *model;
     struct reel_model_info info = { .size = sizeof info };
     enum reel_status status = reel_model_open(&model, "models/demo", &options, err);
@@ -278,11 +286,14 @@ static enum reel_status open_demo(const char *device, char backend[16], struct r
 }
 
 /* What "auto" and "gpu" make of the fake GPU as it is set. */
-static void expect_cpu(enum reel_status status, const char *reason) {
+static void expect_cpu(enum reel_status status, const char *reason, bool warned) {
     struct reel_error err;
     char backend[16] = "";
+    warning[0] = '\0';
     if (open_demo("auto", backend, &err) != REEL_OK) fail_msg("%s", err.text);
     assert_string_equal(backend, "cpu");
+    if (warned) says(warning, "on the CPU, because the GPU cannot be used: ");
+    assert_true(warned || !warning[0]);
     assert_int_equal(open_demo("gpu", backend, &err), status);
     says(err.text, reason);
 }
@@ -291,16 +302,16 @@ static void a_model_that_no_gpu_can_run_goes_to_the_cpu_unless_a_gpu_was_asked_f
     (void)state;
     struct fake_cuda *fake = sim_gpu_controls().cuda;
     fake->gpu.compute = 70;
-    expect_cpu(REEL_E_UNSUPPORTED, "device \"gpu\": gpu:0");
+    expect_cpu(REEL_E_UNSUPPORTED, "device \"gpu\": gpu:0", true);
     fake = sim_gpu_controls().cuda;
     fake->gpu.n_devices = 0;
-    expect_cpu(REEL_E_UNSUPPORTED, "CUDA_VISIBLE_DEVICES");
+    expect_cpu(REEL_E_UNSUPPORTED, "CUDA_VISIBLE_DEVICES", false);
     fake = sim_gpu_controls().cuda;
     fake->gpu.memory_bytes = 4096;
-    expect_cpu(REEL_E_MEMORY, "GPU");
+    expect_cpu(REEL_E_MEMORY, "GPU", true);
     fake = sim_gpu_controls().cuda;
     fake->gpu.shared_bytes = 1024;
-    expect_cpu(REEL_E_UNSUPPORTED, "shared");
+    expect_cpu(REEL_E_UNSUPPORTED, "shared", true);
     assert_int_equal(fake->live.contexts, 0);
 }
 
