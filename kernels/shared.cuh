@@ -82,16 +82,19 @@ struct worker {
     int dead;                 /* a wait gave up somewhere: all waits fall through */
 };
 
-/* Before a phase: what it makes of lane and warp cannot be made before the loop over layers, where it
- * would hold registers through all phases. */
-DEV void worker_anew(struct worker *w) { w->lane = opaque(w->lane), w->warp = opaque(w->warp); }
+/* Before a phase: what it makes of these cannot be made before the loop over layers, where it would
+ * hold registers through all phases. */
+DEV void worker_anew(struct worker *w) {
+    w->lane = opaque(w->lane), w->warp = opaque(w->warp);
+    w->group = opaque(w->group), w->member = opaque(w->member);
+}
 
 /* ---- bounded waiting ---- */
 
 /* Called now and then from a loop that waits, with the number of failed polls so far. Returns 1 when
  * waiting has no point any more; the first block to run out of patience describes what it waited
- * for. Takes values, not the worker: a call that took its address would move it out of registers. */
-DEV_CALL int wait_over(const struct decode_args *a, enum wait_kind kind, u32 polls, u32 want, u32 have,
+ * for. Inlined: what lives across a call has half the registers. */
+DEV int wait_over(const struct decode_args *a, enum wait_kind kind, u32 polls, u32 want, u32 have,
                        int token, int layer) {
     if (polls > a->patience && plain_claim(a->abort, 1) == 0) {
         struct decode_mailbox *m = a->mailbox;
