@@ -608,6 +608,7 @@ DEV void attention_consume(struct worker *w, int layer, int position) {
         attention_whole(w, used);
     }
     kv_end(w, &c, items);
+    lanes_agree(w);
     consumers_sync(); /* C */
 }
 

@@ -33,7 +33,7 @@ static const struct setting settings[] = {
     PLAN(cap_kv),
     PLAN(split_from),
     { "epoch", AT(first_epoch), KIND_UNSIGNED, 1, 0xffffffffll },
-    { "patience", AT(patience), KIND_UNSIGNED, 1, 0xffffffffll },
+    { "patience", AT(patience), KIND_UNSIGNED, 1, 0x7fffffffll },
     { "lead", AT(lead), KIND_INT, 1, MAILBOX_IDS - 1 },
     { "launch_ms", AT(launch_ms), KIND_INT, 1, 10000 },
     { "launch_tokens", AT(launch_tokens), KIND_INT, 0, 1 << 20 },

@@ -39,7 +39,7 @@ void sim_model_open(struct sim_model *m, const char *id) {
 enum reel_status sim_model_load(struct sim_model *m, const char *options, struct reel_error *err) {
     char all[400];
     snprintf(all, sizeof all,
-             "patience=4294967295,hang_ms=1000000000,launch_ms=10000,launch_tokens=16,spin_us=100,"
+             "patience=2147483647,hang_ms=1000000000,launch_ms=10000,launch_tokens=16,spin_us=100,"
              "stage_kb=64,poison=1%s%s",
              options ? "," : "", options ? options : "");
     cuda = sim_gpu_current().cuda;
