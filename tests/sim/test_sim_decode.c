@@ -12,10 +12,28 @@
 
 #include <cmocka.h>
 
-static int schedules(int few, int many) { return getenv("REEL_SOAK") ? many : few; }
+enum { N_PROMPT = 22, N_NEW = 6 };
 
-static const int32_t prompt[] = { 5, 17, 250, 3, 99, 41, 7, 128 };
-enum { N_PROMPT = sizeof prompt / sizeof *prompt };
+struct setting {
+    const char *model, *options;
+    int n_sms, compute;
+};
+
+/* Two groups of two SMs each, one group of three, the older GPUs' copies, splits. */
+static const struct setting settings[] = {
+    { "q3-a", "n_groups=2,group_sms=2,warps=4", 4, 90 },
+    { "q3-a", "n_groups=2,group_sms=2,warps=4,split_from=17,kv_slots=4", 4, 90 },
+    { "q3-a", "n_groups=1,group_sms=3,warps=6,split_from=1", 3, 100 },
+    { "q3-a", "n_groups=2,group_sms=1,warps=8", 2, 86 },
+    { "q3-a", "n_groups=2,group_sms=2,warps=4,compute=75,split_from=20", 4, 120 },
+    { "ll-a", "n_groups=1,group_sms=2,warps=4", 2, 90 },
+    { "q3-b", "n_groups=1,group_sms=3,warps=4", 3, 90 },
+};
+enum { N_SETTINGS = (int)(sizeof settings / sizeof *settings) };
+
+static int32_t prompt[N_PROMPT];
+
+static int schedules(int few, int many) { return getenv("REEL_SOAK") ? many : few; }
 
 static void require(enum reel_status status, const struct reel_error *err) {
     if (status != REEL_OK) fail_msg("%s\n%s", err->text, sim_gpu_current().cuda->report);
@@ -31,63 +49,126 @@ static double difference(const float *made, const float *want, size_t n) {
     return sqrt(sum / all);
 }
 
-static void logits_equal_the_cpus(void **state) {
-    (void)state;
-    struct sim_model m;
-    struct reel_error err = { 0 };
+static struct sim_gpu gpu_start(const struct setting *s) {
     struct sim_gpu gpu = sim_gpu_controls();
-    gpu.cuda->gpu.n_sms = 4;
-    gpu.cuda->settings.in_order = true;
-    sim_model_open(&m, "q3-a");
-    require(sim_model_load(&m, "n_groups=2,group_sms=2,warps=4", &err), &err);
-    float *want = sim_model_logits(m.cpu, prompt, N_PROMPT);
-    float *made = sim_model_logits(m.gpu, prompt, N_PROMPT);
-    for (int i = 0; i < N_PROMPT; i++) {
-        double d = difference(made + i * m.vocab, want + i * m.vocab, (size_t)m.vocab);
-        printf("position %d: %.5f\n", i, d);
-    }
-    assert_true(difference(made, want, (size_t)(N_PROMPT * m.vocab)) < 0.02);
-    free(want), free(made);
-    sim_model_close(&m);
+    gpu.cuda->gpu.n_sms = s->n_sms;
+    gpu.cuda->gpu.compute = s->compute;
+    return gpu;
 }
 
-enum { N_NEW = 6 };
-
-static void generate(struct reel_model *model, int32_t *ids) {
+static void model_start(struct sim_model *m, const struct setting *s, const char *more) {
     struct reel_error err = { 0 };
-    require(sim_model_generate(model, prompt, N_PROMPT, NULL, ids, N_NEW, &err), &err);
+    char options[200];
+    snprintf(options, sizeof options, "%s%s", s->options, more);
+    for (int i = 0; i < N_PROMPT; i++)
+        prompt[i] = (i * 37 + 11) % 96;
+    sim_model_open(m, s->model);
+    require(sim_model_load(m, options, &err), &err);
+}
+
+static void generate(struct reel_model *model, const struct reel_sampling *sampling, int32_t *ids) {
+    struct reel_error err = { 0 };
+    require(sim_model_generate(model, prompt, N_PROMPT, sampling, ids, N_NEW, &err), &err);
+}
+
+static void seed_set(struct sim_gpu *gpu, int seed) {
+    gpu->cuda->settings.in_order = seed < 0;
+    gpu->cuda->settings.seed = (uint64_t)seed, gpu->cuda->n_launches = 0;
+}
+
+/* The CPU's logits within rounding when all goes in order, then the same bits under every schedule.
+ */
+static void check_setting(const struct setting *s, int n_schedules) {
+    struct sim_model m;
+    struct sim_gpu gpu = gpu_start(s);
+    model_start(&m, s, "");
+    size_t n = (size_t)(N_PROMPT * m.vocab);
+    int32_t want_ids[N_NEW], ids[N_NEW];
+    seed_set(&gpu, -1);
+    float *cpu = sim_model_logits(m.cpu, prompt, N_PROMPT),
+          *want = sim_model_logits(m.gpu, prompt, N_PROMPT);
+    generate(m.gpu, NULL, want_ids);
+    double off = difference(want, cpu, n);
+    printf("%s %s: off by %.4f\n", s->model, s->options, off);
+    assert_true(off < 0.015);
+    for (int seed = 0; seed < n_schedules; seed++) {
+        seed_set(&gpu, seed);
+        if (seed % 2) {
+            generate(m.gpu, NULL, ids);
+            if (memcmp(ids, want_ids, sizeof ids) != 0)
+                fail_msg("%s seed %d: other ids", s->options, seed);
+            continue;
+        }
+        float *made = sim_model_logits(m.gpu, prompt, N_PROMPT);
+        if (memcmp(made, want, n * 4) != 0) fail_msg("%s seed %d: other logits", s->options, seed);
+        free(made);
+    }
+    free(cpu), free(want);
+    sim_model_close(&m);
+    assert_int_equal(gpu.cuda->leaked.allocations + gpu.cuda->leaked.host_allocations +
+                         gpu.cuda->leaked.streams + gpu.cuda->leaked.modules +
+                         gpu.cuda->leaked.registrations + gpu.cuda->leaked.events,
+                     0);
 }
 
 static void every_schedule_gives_the_same_bits(void **state) {
     (void)state;
+    for (int i = 0; i < N_SETTINGS; i++)
+        check_setting(&settings[i], schedules(4, 1500));
+}
+
+static void epochs_may_come_round(void **state) {
+    (void)state;
+    struct sim_model m;
+    struct sim_gpu gpu = gpu_start(&settings[1]);
+    int32_t want[N_NEW], ids[N_NEW];
+    model_start(&m, &settings[1], "");
+    seed_set(&gpu, -1);
+    generate(m.gpu, NULL, want);
+    sim_model_unload(&m);
+    sim_model_close(&m);
+    for (int seed = 0; seed < schedules(3, 300); seed++) {
+        model_start(&m, &settings[1], ",epoch=4294967196,launch_tokens=5");
+        seed_set(&gpu, seed);
+        for (int i = 0; i < 3; i++) {
+            generate(m.gpu, NULL, ids);
+            assert_memory_equal(ids, want, sizeof ids);
+        }
+        sim_model_close(&m);
+    }
+}
+
+/* A block that never arrives: a message in time, then the device works again. */
+static void an_aborted_launch_is_described_and_the_next_one_is_right(void **state) {
+    (void)state;
     struct sim_model m;
     struct reel_error err = { 0 };
-    struct sim_gpu gpu = sim_gpu_controls();
-    gpu.cuda->gpu.n_sms = 4;
-    gpu.cuda->settings.in_order = true;
-    sim_model_open(&m, "q3-a");
-    require(sim_model_load(&m, "n_groups=2,group_sms=2,warps=4", &err), &err);
-    int32_t want_ids[N_NEW], ids[N_NEW];
-    float *want = sim_model_logits(m.gpu, prompt, N_PROMPT);
-    generate(m.gpu, want_ids);
-    gpu.cuda->settings.in_order = false;
-    for (int seed = 0; seed < schedules(20, 10000); seed++) {
-        gpu.cuda->settings.seed = (uint64_t)seed, gpu.cuda->n_launches = 0;
-        float *made = sim_model_logits(m.gpu, prompt, N_PROMPT);
-        if (memcmp(made, want, (size_t)(N_PROMPT * m.vocab) * 4) != 0)
-            fail_msg("seed %d: other logits", seed);
-        free(made);
-        generate(m.gpu, ids);
-        if (memcmp(ids, want_ids, sizeof ids) != 0) fail_msg("seed %d: other ids", seed);
+    struct sim_gpu gpu = gpu_start(&settings[1]);
+    int32_t want[N_NEW], ids[N_NEW];
+    model_start(&m, &settings[1], ",patience=3000");
+    seed_set(&gpu, -1);
+    generate(m.gpu, NULL, want);
+    for (int seed = 0; seed < schedules(8, 2000); seed++) {
+        seed_set(&gpu, seed);
+        gpu.cuda->settings.missing_block = seed % 4;
+        gpu.cuda->settings.idle_limit = 0;
+        enum reel_status status =
+            sim_model_generate(m.gpu, prompt, N_PROMPT, NULL, ids, N_NEW, &err);
+        if (status != REEL_E_DEVICE || !strstr(err.text, "gave up waiting"))
+            fail_msg("seed %d: %s\n%s", seed, err.text, gpu.cuda->report);
+        gpu.cuda->settings.missing_block = -1;
+        gpu.cuda->settings.in_order = true;
+        generate(m.gpu, NULL, ids);
+        assert_memory_equal(ids, want, sizeof ids);
     }
-    free(want);
     sim_model_close(&m);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(logits_equal_the_cpus),
         cmocka_unit_test(every_schedule_gives_the_same_bits),
+        cmocka_unit_test(epochs_may_come_round),
+        cmocka_unit_test(an_aborted_launch_is_described_and_the_next_one_is_right),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
