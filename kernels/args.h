@@ -7,6 +7,11 @@
 
 enum { ARGS_MAX_STOP_IDS = 32, MAILBOX_IDS = 1024 };
 
+/* Values of args.abort. A block that runs out of patience claims it, describes the fault, and only then
+ * lets everyone leave: what leaves publishes garbage, and whoever reads an id made of that finds the
+ * fault described already. */
+enum { ABORT_NONE, ABORT_CLAIMED, ABORT_LEAVE };
+
 /* Why a launch ended. */
 enum decode_end {
     DECODE_RUNNING,
@@ -70,11 +75,11 @@ struct decode_args {
     int hidden_from;
     int split_from;        /* positions from which attention is split over the group's SMs */
     unsigned int epoch;    /* the first epoch this launch may use; see epoch_next */
-    unsigned int patience; /* failed polls before a wait gives up */
+    unsigned int patience; /* failed polls before a wait gives up; below 2^31 */
     unsigned int lead;     /* ids the device may be ahead of mailbox->taken */
     int cap_layers, cap_head, cap_kv; /* slots in flight, at least 1 */
     struct decode_mailbox *mailbox;
-    unsigned int *abort; /* device word: not 0 = every wait gives up; zeroed before the launch */
+    unsigned int *abort; /* device word: ABORT_LEAVE = every wait gives up; zeroed before the launch */
     unsigned int *profile; /* see profile.cuh, or NULL */
     int n_stop_ids;
     int stop_ids[ARGS_MAX_STOP_IDS];

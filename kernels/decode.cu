@@ -154,7 +154,7 @@ KERNEL(P_THREADS) decode(const PARAMETER struct decode_args args) {
     /* Out of a shuffle, or the compiler would read the special register again at every use. */
     const int thread = (int)shuffle_xor(thread_index(), 0);
     w.warp = thread / LANES, w.lane = thread % LANES;
-    w.block = (int)block_index();
+    w.block = (int)shuffle_xor(block_index(), 0);
     w.group = w.block / P_GROUP_SMS, w.member = w.block % P_GROUP_SMS;
     w.full = smem_of(w.s->full), w.empty = smem_of(w.s->empty);
     w.slot = 0, w.parity = 0, w.parts = 0;

@@ -321,15 +321,19 @@ DEV void piece_values(float (*o)[4], const struct quad *early, int n_early, cons
 }
 
 /* One piece, of which the first `left` positions count, trimmed. `fresh`: the warp's first, with K tiles
- * in k. */
+ * in k. `head`: the KV head's first. */
 DEV void piece_attend(struct attended *r, int fresh, const struct quad *k, const struct quad *tiles,
-                      const u32 *q, const float factor[2], int lane, int left) {
+                      const struct attention_shared *at, int head, int lane, int left) {
     const struct quad ones = { 0x3f803f80u, 0x3f803f80u, 0x3f803f80u, 0x3f803f80u };
     const struct quad *v_tiles = tiles + AT_TILES * LANES;
     struct quad v[EARLY_TILES];
-    float s[4], f[2];
+    const u32 *q = at->q[head + lane / 4 % AT_HEADS] + lane % 4 * 4;
+    float s[4], f[2], factor[2];
     piece_scores(s, k, fresh ? EARLY_TILES : 0, fresh ? 4 : 2, tiles, q);
     if (fresh) tiles_load(v, v_tiles, 0, EARLY_TILES);
+    UNROLL
+    for (int i = 0; i < 2; i++)
+        factor[i] = q_factor(at, head + (lane % 4 * 2 + i) % AT_HEADS);
     UNROLL
     for (int i = 0; i < 4; i++)
         s[i] = lane / 4 + i / 2 * 8 < left ? s[i] * factor[i & 1] : ATTENTION_NEVER;
@@ -406,22 +410,17 @@ DEV void piece_take(struct worker *w, const struct kv_reader *c, int position) {
 /* All pieces of this warp; the first one is taken, with K in k. */
 DEV void past_attend(struct worker *w, struct kv_reader *c, struct quad *k, int position) {
     const struct attention_shared *at = &w->s->at;
-    const int first = w->warp % P_GROUP_KV_HEADS * AT_HEADS, lane = w->lane;
-    const u32 *q = at->q[first + lane / 4 % AT_HEADS] + lane % 4 * 4;
+    const int head = w->warp % P_GROUP_KV_HEADS * AT_HEADS;
     struct attended r;
-    float factor[2];
-    UNROLL
-    for (int i = 0; i < 2; i++)
-        factor[i] = q_factor(at, first + (lane % 4 * 2 + i) % AT_HEADS);
-    piece_attend(&r, 1, k, kv_tiles(w, c), q, factor, lane, kv_left(w, c->item, position));
-    kv_give(w, c, attended_seen(&r));
+    piece_attend(&r, 1, k, kv_tiles(w, c), at, head, w->lane, kv_left(w, c->item, position));
     NO_UNROLL
-    while (c->item < c->items) {
-        piece_take(w, c, position);
-        piece_attend(&r, 0, k, kv_tiles(w, c), q, factor, lane, kv_left(w, c->item, position));
+    while (c->item + P_ATTENTION_WARPS < c->items) {
         kv_give(w, c, attended_seen(&r));
+        piece_take(w, c, position);
+        piece_attend(&r, 0, k, kv_tiles(w, c), at, head, w->lane, kv_left(w, c->item, position));
     }
     attended_store(w, &r);
+    kv_give(w, c, attended_seen(&r));
 }
 
 /* ---- merging ---- */
@@ -430,25 +429,34 @@ struct merged {
     float low, high, m, l; /* two dims, not yet divided by l */
 };
 
-/* Partial results of `used` warps, and of the current position if `own`, for word j of a head. */
+/* Partial results of `used` warps, and of the current position if `own`, for word j of a head. All are
+ * read at once, used or not: shared memory starts as zeros. */
 DEV struct merged merge_warps(const struct attention_shared *at, int head, int j, int used, int own) {
     const int kv_head = head / AT_HEADS, column = head % AT_HEADS, row = 2 * j % 8;
-    const int place = row * AT_O_STRIDE + 2 * j / 16 * 2 + 2 * j / 8 % 2;
+    const float *o = at->o[kv_head][column] + row * AT_O_STRIDE + 2 * j / 16 * 2 + 2 * j / 8 % 2;
     const u32 v = at->kv[P_GROUP_KV_HEADS + kv_head][j];
+    const float m_own = own ? at->m_own[head] : ATTENTION_NEVER;
+    float m[AT_PARTS], l[AT_PARTS], low[AT_PARTS], high[AT_PARTS];
     struct merged r;
-    r.m = own ? at->m_own[head] : ATTENTION_NEVER;
     UNROLL
-    for (int p = 0; p < AT_PARTS; p++)
-        if (p < used) r.m = max_float(r.m, at->m[head][p]);
-    r.l = own ? exp2_approx(at->m_own[head] - r.m) : 0;
+    for (int p = 0; p < AT_PARTS; p++) {
+        const float *from = o + p * (P_GROUP_KV_HEADS * AT_HEADS * 8 * AT_O_STRIDE);
+        m[p] = at->m[head][p], l[p] = at->l[head][p];
+        low[p] = from[0], high[p] = from[AT_O_STRIDE];
+    }
+    r.m = m_own;
+    UNROLL
+    for (int p = 0; p < AT_PARTS; p++) {
+        if (p >= used) m[p] = ATTENTION_NEVER;
+        r.m = max_float(r.m, m[p]);
+    }
+    r.l = own ? exp2_approx(m_own - r.m) : 0;
     r.low = r.l * bf16_low(v), r.high = r.l * bf16_high(v);
     UNROLL
     for (int p = 0; p < AT_PARTS; p++) {
-        if (p >= used) continue;
-        const float *o = at->o[p * P_GROUP_KV_HEADS + kv_head][column] + place;
-        const float f = exp2_approx(at->m[head][p] - r.m);
-        r.l += f * at->l[head][p];
-        r.low += f * o[0], r.high += f * o[AT_O_STRIDE];
+        const float f = exp2_approx(m[p] - r.m);
+        r.l += f * l[p];
+        r.low += f * low[p], r.high += f * high[p];
     }
     return r;
 }
@@ -600,6 +608,7 @@ DEV void attention_consume(struct worker *w, int layer, int position) {
         attention_whole(w, used);
     }
     kv_end(w, &c, items);
+    lanes_agree(w);
     consumers_sync(); /* C */
 }
 

@@ -96,6 +96,7 @@ DEV void head_consume(struct worker *w, float scale, float *logits) {
             }
         }
     }
+    lanes_agree(w);
     best = best_of_warp(best);
     if (w->lane == 0) w->s->best_key[w->warp] = best.key, w->s->best_id[w->warp] = best.id;
 }

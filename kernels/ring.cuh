@@ -48,6 +48,7 @@ DEV void slots_wait(struct worker *w, int n) {
         }
     }
     warp_sync();
+    lanes_agree(w);
 }
 
 /* This warp's next n tiles of the phase at hand into registers; gives the slots back. n is a

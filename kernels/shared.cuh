@@ -17,8 +17,9 @@ enum {
 };
 
 /* Named barriers. A warp polls only its own slice of an exchange, so it may arrive for a phase
- * while the epilogue still waits for the one before: three barriers in rotation keep them apart. */
-enum { BARRIER_PARTS = 1, BARRIER_CONSUMERS = 4 };
+ * while the epilogue still waits for the one before: three barriers in rotation keep them apart, a
+ * fourth does when a launch is aborted (parts_done). */
+enum { BARRIER_PARTS = 1, PART_BARRIERS = 4, BARRIER_CONSUMERS = 5 };
 
 /* Words of h that a consumer warp holds: its k tiles, 8 pairs each, lane by lane. */
 enum { SLICE_WORDS = P_QKV_WARP_K * 8, SLICE = (SLICE_WORDS + LANES - 1) / LANES };
@@ -75,25 +76,28 @@ struct worker {
     smem full, empty;         /* of ring slot 0 */
     int slot;                 /* consumers: the next ring slot */
     u32 parity;
-    int parts;                /* phases so far, modulo 3: which BARRIER_PARTS */
+    int parts;                /* phases so far, modulo PART_BARRIERS */
     u32 epoch;                /* of the exchange at hand */
     int token, layer;         /* for fault reports */
     u32 zero;                 /* 0, which the compiler does not know: see mbar_arrive_after */
     int dead;                 /* a wait gave up somewhere: all waits fall through */
 };
 
-/* Before a phase: what it makes of lane and warp cannot be made before the loop over layers, where it
- * would hold registers through all phases. */
-DEV void worker_anew(struct worker *w) { w->lane = opaque(w->lane), w->warp = opaque(w->warp); }
+/* Before a phase: what it makes of these cannot be made before the loop over layers, where it would
+ * hold registers through all phases. */
+DEV void worker_anew(struct worker *w) {
+    w->lane = opaque(w->lane), w->warp = opaque(w->warp);
+    w->group = opaque(w->group), w->member = opaque(w->member);
+}
 
 /* ---- bounded waiting ---- */
 
 /* Called now and then from a loop that waits, with the number of failed polls so far. Returns 1 when
  * waiting has no point any more; the first block to run out of patience describes what it waited
- * for. Takes values, not the worker: a call that took its address would move it out of registers. */
-DEV_CALL int wait_over(const struct decode_args *a, enum wait_kind kind, u32 polls, u32 want, u32 have,
+ * for. Inlined: what lives across a call has half the registers. */
+DEV int wait_over(const struct decode_args *a, enum wait_kind kind, u32 polls, u32 want, u32 have,
                        int token, int layer) {
-    if (polls > a->patience && plain_claim(a->abort, 1) == 0) {
+    if (polls > a->patience && plain_claim(a->abort, ABORT_CLAIMED) == ABORT_NONE) {
         struct decode_mailbox *m = a->mailbox;
         mapped_store32(&m->fault_wait, (u32)kind);
         mapped_store32(&m->fault_token, (u32)token);
@@ -104,28 +108,32 @@ DEV_CALL int wait_over(const struct decode_args *a, enum wait_kind kind, u32 pol
         mapped_store32(&m->fault_have, have);
         fence_system();
         mapped_store32(&m->fault, 1);
+        fence_system();
+        plain_store32(a->abort, ABORT_LEAVE);
     }
-    return plain_load32(a->abort) != 0;
+    return plain_load32(a->abort) == ABORT_LEAVE;
 }
 
-/* In a waiting loop of a whole warp, after a failed poll. All its lanes die together: what follows
- * takes one way or the other. */
+/* Makes `dead` the same in all lanes. */
+DEV void lanes_agree(struct worker *w) { w->dead = warp_ballot(w->dead) != 0; }
+
+/* In a waiting loop of all lanes, after a failed poll: 1 = leave the loop. */
 enum { POLLS_A_LOOK = 256 };
 DEV int wait_failed(struct worker *w, u32 *polls, enum wait_kind kind, u32 want, u32 have) {
-    if (++*polls % POLLS_A_LOOK == 0 && !w->dead)
-        w->dead = !warp_all(!wait_over(w->a, kind, *polls, want, have, w->token, w->layer));
+    if (++*polls % POLLS_A_LOOK) return 0;
+    w->dead |= wait_over(w->a, kind, *polls, want, have, w->token, w->layer);
+    lanes_agree(w);
     return w->dead;
 }
 
 /* Waits for a phase of an mbarrier. Called by one lane: many waiting lanes take the producer's issue
- * slots. After an abort it returns all the same, and the warp learns of it at its next exchange. */
+ * slots. The other lanes learn of an abort from lanes_agree, before the warp's next parts_done. */
 DEV void mbar_wait(struct worker *w, smem bar, u32 parity, enum wait_kind kind) {
     u32 polls = 0;
     NO_UNROLL
-    while (!mbar_try(bar, parity)) {
-        if (++polls % POLLS_A_LOOK == 0 &&
-            wait_over(w->a, kind, polls, parity, bar, w->token, w->layer))
-            return;
+    while (!mbar_try(bar, parity) && !w->dead) {
+        if (++polls % POLLS_A_LOOK == 0)
+            w->dead = wait_over(w->a, kind, polls, parity, bar, w->token, w->layer);
         sleep_ns(20);
     }
 }
@@ -139,18 +147,18 @@ DEV void consumers_sync(void) { barrier_wait(BARRIER_CONSUMERS, CONSUMER_THREADS
 
 /* ---- phases end: partial products handed to the epilogue ---- */
 
-/* The exchanges keep a warp from being a whole rotation of barriers ahead. A dead one waits for none,
- * so it waits here: arrivals that count for another phase would leave someone waiting for ever. */
+/* A dead warp waits for nothing else any more, so it waits here: were it to run ahead, its arrivals would
+ * stand in for others' and the epilogue would wait for ever. */
 DEV void parts_done(struct worker *w) {
     if (w->dead)
         barrier_wait(BARRIER_PARTS + w->parts, PART_THREADS);
     else
         barrier_arrive(BARRIER_PARTS + w->parts, PART_THREADS);
-    w->parts = w->parts == 2 ? 0 : w->parts + 1;
+    w->parts = w->parts == PART_BARRIERS - 1 ? 0 : w->parts + 1;
 }
 DEV void parts_wait(struct worker *w) {
     barrier_wait(BARRIER_PARTS + w->parts, PART_THREADS);
-    w->parts = w->parts == 2 ? 0 : w->parts + 1;
+    w->parts = w->parts == PART_BARRIERS - 1 ? 0 : w->parts + 1;
 }
 
 #endif

@@ -345,7 +345,13 @@ DEV float xor_sum(float v, int from, int to) {
         v += shuffle_xor_float(v, i);
     return v;
 }
-DEV float max_float(float a, float b) { return a > b ? a : b; }
+DEV float max_float(float a, float b) {
+#if defined(REEL_SIM)
+    return a > b ? a : b;
+#else
+    return fmaxf(a, b); /* one instruction */
+#endif
+}
 DEV float xor_max(float v, int from, int to) {
     UNROLL
     for (int i = from; i < to; i *= 2)

@@ -161,7 +161,7 @@ static enum reel_status open_memory(struct backend *b, struct reel_error *err) {
     const struct cuda_gpu *gpu = &b->gpu;
     const size_t words = (size_t)b->plan.n_words * 8;
     cu_address mapped = 0;
-    void *one = NULL;
+    void *leave = NULL;
     enum reel_status status = cuda_alloc(gpu, &b->tape, b->plan.tape_bytes, "the weights", err);
     if (status == REEL_OK) status = cuda_fill(gpu, b->tape, 0, b->plan.tape_bytes, NULL, err);
     if (status == REEL_OK && !b->plan.tied)
@@ -173,9 +173,9 @@ static enum reel_status open_memory(struct backend *b, struct reel_error *err) {
     if (status == REEL_OK) status = upload_rope(b, err);
     if (status == REEL_OK) status = cuda_stream_open(gpu, &b->rescue, err);
     if (status == REEL_OK)
-        status = cuda_host_alloc(gpu, &one, &mapped, sizeof *b->one, "a word", err);
-    b->one = one;
-    if (status == REEL_OK) *b->one = 1;
+        status = cuda_host_alloc(gpu, &leave, &mapped, sizeof *b->leave, "a word", err);
+    b->leave = leave;
+    if (status == REEL_OK) *b->leave = ABORT_LEAVE;
     return status;
 }
 
@@ -189,7 +189,7 @@ static void cuda_close(struct backend *b) {
         };
         for (size_t i = 0; i < sizeof all / sizeof *all; i++)
             cuda_free(&b->gpu, all[i]);
-        cuda_host_free(&b->gpu, b->one);
+        cuda_host_free(&b->gpu, b->leave);
         cuda_stream_close(&b->gpu, b->rescue);
         cuda_module_unload(&b->gpu, b->module);
         cuda_gpu_close(&b->gpu);

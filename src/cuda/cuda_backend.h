@@ -44,7 +44,7 @@ struct backend {
     cu_address norms, qk_norms, rope;
     cu_address words;
     struct cu_stream *rescue; /* waits for nothing: reaches the device while a launch hangs */
-    unsigned *one;            /* pinned: the word that rescue copies */
+    unsigned *leave;          /* pinned: ABORT_LEAVE, which rescue copies */
 
     pthread_mutex_t mutex; /* guards what follows, and submitting */
     bool mutex_made;

@@ -202,28 +202,42 @@ static enum reel_status drain(struct backend *b, double limit_ms, struct reel_er
                    b->gpu.facts.name);
 }
 
-/* The kernel left without finishing: a wait gave up, or nobody knows. */
-static enum reel_status aborted(struct cuda_run *run, struct reel_error *err) {
+/* After a launch that did not end as it should: everything is gone, and its abort word is ready for
+ * the next one; or the context is lost. */
+static enum reel_status clean_up(struct cuda_run *run, double limit_ms, struct reel_error *err) {
     struct backend_state *s = run->state;
     struct backend *b = s->backend;
     launch_is_over(run, false);
-    enum reel_status status = drain(b, b->tuning.hang_ms, err);
+    enum reel_status status = drain(b, limit_ms, err);
     if (status == REEL_OK) status = cuda_fill(&b->gpu, s->abort, 0, sizeof(unsigned), NULL, err);
-    if (status != REEL_OK) return cuda_lose(b, err);
-    return cuda_describe_fault(s, err);
+    return status == REEL_OK ? REEL_OK : cuda_lose(b, err);
+}
+
+/* The kernel left without finishing: a wait gave up, or nobody knows. */
+static enum reel_status aborted(struct cuda_run *run, struct reel_error *err) {
+    enum reel_status status = clean_up(run, run->state->backend->tuning.hang_ms, err);
+    return status == REEL_OK ? cuda_describe_fault(run->state, err) : status;
 }
 
 /* Nothing was heard for too long. A word that every wait looks at may still end the launch; it goes
  * by a stream of its own and by the copy engine, which needs no SM. */
 static enum reel_status hung(struct cuda_run *run, struct reel_error *err) {
-    struct backend_state *s = run->state;
-    struct backend *b = s->backend;
+    struct backend *b = run->state->backend;
+    const double silent_ms = cuda_now_ms() - run->news_ms;
     enum reel_status status =
-        cuda_upload(&b->gpu, s->abort, b->one, sizeof *b->one, b->rescue, err);
-    if (status == REEL_OK) status = drain(b, HANG_GRACE_MS, err);
-    if (status == REEL_OK) return aborted(run, err);
+        cuda_upload(&b->gpu, run->state->abort, b->leave, sizeof *b->leave, b->rescue, err);
+    if (status == REEL_OK) status = clean_up(run, HANG_GRACE_MS, err);
     launch_is_over(run, false);
-    return cuda_lose(b, err);
+    if (status != REEL_OK) return cuda_lose(b, err);
+    return err_set(err, REEL_E_DEVICE,
+                   "%s: the decode kernel was silent for %.1f s; told to leave, it did",
+                   b->gpu.facts.name, silent_ms * 1e-3);
+}
+
+/* With a fault described, an end is no end: a block that gave up has published garbage. */
+static bool has_ended(const struct decode_mailbox *m) {
+    return __atomic_load_n(&m->end, __ATOMIC_ACQUIRE) &&
+           !__atomic_load_n(&m->fault, __ATOMIC_ACQUIRE);
 }
 
 /* Asks the driver, at most every few milliseconds of silence. */
@@ -240,7 +254,7 @@ static enum reel_status look_at_device(struct cuda_run *run, struct reel_error *
         return cuda_lose(b, err);
     }
     const struct decode_mailbox *m = s->mapped.mailbox;
-    if (__atomic_load_n(&m->end, __ATOMIC_ACQUIRE)) return REEL_OK; /* came meanwhile */
+    if (has_ended(m)) return REEL_OK; /* came meanwhile */
     if (done || __atomic_load_n(&m->fault, __ATOMIC_ACQUIRE)) return aborted(run, err);
     double patience = (double)b->tuning.hang_ms * (run->ahead + 1) + 4 * b->tuning.launch_ms;
     return now - run->news_ms > patience ? hung(run, err) : REEL_OK;
@@ -272,6 +286,7 @@ static bool read_id(struct cuda_run *run, int32_t *id) {
     struct decode_mailbox *m = run->state->mapped.mailbox;
     unsigned long long word = __atomic_load_n(&m->ids[run->n_read % MAILBOX_IDS], __ATOMIC_ACQUIRE);
     if ((unsigned)(word >> 32) != (unsigned)run->n_read + 1) return false;
+    if (__atomic_load_n(&m->fault, __ATOMIC_ACQUIRE)) return false; /* made of garbage, perhaps */
     *id = (int32_t)(unsigned)word;
     run->n_read++;
     __atomic_store_n(&m->taken, (unsigned)run->n_read, __ATOMIC_RELEASE);
@@ -285,7 +300,7 @@ enum reel_status cuda_next_id(struct cuda_run *run, const atomic_bool *cancel, i
     *id = -1;
     while (!run->over) {
         if (read_id(run, id)) break;
-        if (__atomic_load_n(&m->end, __ATOMIC_ACQUIRE)) {
+        if (has_ended(m)) {
             if (!read_id(run, id)) launch_is_over(run, true);
             break;
         }
@@ -307,7 +322,7 @@ enum reel_status cuda_finish(struct cuda_run *run, const atomic_bool *cancel,
                              struct reel_error *err) {
     struct decode_mailbox *m = run->state->mapped.mailbox;
     while (!run->over) {
-        if (__atomic_load_n(&m->end, __ATOMIC_ACQUIRE)) {
+        if (has_ended(m)) {
             launch_is_over(run, true);
             break;
         }
