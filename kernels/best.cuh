@@ -88,4 +88,20 @@ DEV struct best best_gather(struct worker *w, const u64 *from, int stride, enum 
     return best_of_warp(b);
 }
 
+/* Waits for the same words and keeps nothing: for warps with few registers and time. */
+DEV void best_wait(struct worker *w, const u64 *from) {
+    u32 polls = 0;
+    NO_UNROLL
+    for (int first = 0; first < P_SMS; first += LANES) {
+        const u64 *pair = from + 2 * (first + w->lane < P_SMS ? first + w->lane : 0);
+        NO_UNROLL
+        for (;;) {
+            u64 key, id;
+            word_load2(pair, &key, &id);
+            if (warp_all(best_is_there(w, key, id) | w->dead)) break;
+            wait_failed(w, &polls, WAIT_BEST, w->epoch, (u32)(key >> 32));
+        }
+    }
+}
+
 #endif

@@ -4,7 +4,7 @@
 #ifndef REEL_KERNELS_PHASE_PICK_CUH
 #define REEL_KERNELS_PHASE_PICK_CUH
 
-#include "sample.cuh"
+#include "sample_search.cuh"
 
 /* Ids that this launch made before token t is over. */
 DEV u32 ids_before(const struct decode_args *a, int t) {
@@ -34,9 +34,8 @@ DEV void best_publish(struct worker *w) {
 /* The epilogue, which has time: once all blocks have published, this token's K and V may be fetched. A
  * fence takes microseconds beside a running stream, so no consumer makes one. */
 DEV void tokens_over_tell(struct worker *w) {
-    u32 stop;
     if (w->warp != WARP_EPILOGUE) return;
-    (void)best_gather(w, w->a->words + X_BEST, 2, WAIT_BEST, 0, &stop);
+    best_wait(w, w->a->words + X_BEST);
     fence_gpu();
     if (w->lane == 0) shared_store(smem_of(&w->s->tokens_over), (u32)w->token + 1);
 }
@@ -91,16 +90,11 @@ DEV void pick_decide(const struct worker *w, int t, const struct picked *p) {
     if (made && !w->dead) id_seen(w, p->best.id);
 }
 
-/* Sampling is not part of the caller's code: it would cost registers there. Returns w->dead. */
+/* Returns w->dead. */
 DEV_CALL int pick_sampled(const struct decode_args *a, struct block_shared *s, u32 epoch, int t, int dead) {
     struct picked p = { { 0, 0 }, 0, 1, 1 };
-    struct worker w;
-    w.a = a, w.s = s;
-    w.block = (int)block_index();
-    w.warp = (int)(thread_index() / LANES), w.lane = (int)(thread_index() % LANES);
-    w.epoch = epoch;
-    w.token = t, w.layer = M_LAYERS, w.dead = dead;
-    draw(&w, t, &p);
+    struct worker w = sampler_worker(a, s, epoch, t, dead);
+    draw(&w, &p);
     if (w.warp == 0) pick_decide(&w, t, &p);
     consumers_sync();
     return w.dead;

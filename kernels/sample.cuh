@@ -2,17 +2,11 @@
  * from the exchange of bests; every id's noise is a function of seed, position and id; so what is
  * left is to agree on which ids are kept.
  *
- *   each    temperature, min-p: an id is kept or not by itself. Each block draws among its own rows, one
- *           more exchange of bests (the scores') ends it.
- *   list    top-k, top-p: each block publishes its candidates, and for top-p the weight of all its
- *           rows. Every block then judges all candidates alike. A candidate's fate depends on those
- *           that precede it in the order (logit descending, id ascending): how many, and their weight.
- *           With a few hundred at most, each counts them: no sort.
- *
- * Candidates are the logits at or above the n-th largest of the blocks' best, of which there are at
- * least n. That is never too few for top-k of n, and about 1.4 n of them are found when large
- * logits fall on blocks at random. A block with too many raises its own bar and says so; what the
- * blocks' bars leave incomplete is not judged. When that is not enough the host draws. */
+ *   each     temperature, min-p: an id is kept or not by itself. Each block draws among its own rows,
+ *            one more exchange of bests (the scores') ends it. Here.
+ *   list     top-k, top-p: blocks publish their candidates, all judge them alike. sample_list.cuh
+ *   search   top-p that keeps more ids than lists have room for. sample_search.cuh
+ *   host     what is left: end = DECODE_HOST_PICKS */
 #ifndef REEL_KERNELS_SAMPLE_CUH
 #define REEL_KERNELS_SAMPLE_CUH
 
@@ -25,6 +19,21 @@ struct picked {
     int makes;   /* an id is wanted */
     int settled; /* 0: only the host can draw it */
 };
+
+/* Sampling is made of calls: inlined, it would cost its caller registers. They take values, for the
+ * same reason (see wait_over), and what they need of a worker is made anew. */
+DEV struct worker sampler_worker(const struct decode_args *a, struct block_shared *s, u32 epoch, int t, int dead) {
+    struct worker w;
+    w.a = a, w.s = s;
+    w.block = (int)block_index();
+    w.warp = (int)(thread_index() / LANES), w.lane = (int)(thread_index() % LANES);
+    w.epoch = epoch;
+    w.token = t, w.layer = M_LAYERS, w.dead = dead;
+    return w;
+}
+
+/* Where the new id will stand. */
+DEV u64 position_of(const struct worker *w) { return (u64)w->a->position + (u64)w->token + 1; }
 
 /* Local row i of a block is row i % 16 of its (i / 16)-th tile. A thread takes 4 rows at a time: one
  * call of the random function makes the noise of 4 ids. */
@@ -86,8 +95,11 @@ DEV struct best block_best(const struct worker *w) {
     return best_of_warp(b);
 }
 
-/* The two ways to draw use words of their own: their epochs stand at different places. */
-enum { SCORE_WORD = P_PICK_WORDS - 2 };
+/* A block's words, apart by what they are for: a word says which token it belongs to, not which step. */
+enum { LIST_WORD = 0, SPLIT_WORD = 40, SCORE_WORD = 62, LIST_AGAIN_WORD = 64 };
+#if P_PICK_WORDS < 104
+#error "a block needs 104 words to sample"
+#endif
 
 DEV u64 *own_words(const struct worker *w) { return w->a->words + X_PICK + w->block * P_PICK_WORDS; }
 
@@ -113,368 +125,50 @@ DEV struct four four_load(const struct worker *w, u64 position, int row) {
     return f;
 }
 
-DEV void four_offer(const struct worker *w, struct best *b, const struct four *f, float largest, int row) {
+DEV void four_offer(const struct worker *w, struct best *b, const struct four *f, float largest, u32 least,
+                    int row) {
     UNROLL
     for (int i = 0; i < 4; i++) {
         const float scaled = own_scaled(w, f->logit[i], largest);
-        if (min_p_keeps(w, scaled))
+        if (sampling_order(f->logit[i]) >= least && min_p_keeps(w, scaled))
             best_offer(b, sampling_add(scaled, f->noise[i]), (u32)own_id(w->block, row + i));
     }
+}
+
+/* This thread's best score among the rows whose order key is at least `least`. f: its first four. */
+DEV struct best own_draw(const struct worker *w, struct four f, u64 position, float largest, u32 least) {
+    int row = 4 * (w->warp * LANES + w->lane);
+    struct best b = { 0, 0 };
+    NO_UNROLL
+    for (;;) {
+        four_offer(w, &b, &f, largest, least, row);
+        row += STEP_ROWS;
+        if (row >= OWN_ROWS) return b;
+        f = four_load(w, position, row);
+    }
+}
+
+/* After a barrier, warp 0: the best of all blocks' scores. */
+DEV struct best score_exchange(struct worker *w) {
+    u32 none;
+    const struct best b = block_best(w);
+    if (w->lane == 0) best_store(w, own_words(w) + SCORE_WORD, b, 0);
+    return best_gather(w, w->a->words + X_PICK + SCORE_WORD, P_PICK_WORDS, WAIT_PICK, 0, &none);
 }
 
 /* The first rows' noise is made while the largest logit is waited for. */
 DEV void draw_each(struct worker *w, u64 position, struct picked *p) {
     struct pick_shared *s = &w->s->pick;
-    int row = 4 * (w->warp * LANES + w->lane);
-    struct four f = four_load(w, position, row);
-    struct best b = { 0, 0 };
+    const struct four f = four_load(w, position, 4 * (w->warp * LANES + w->lane));
     if (w->warp == 0) {
         p->best = best_gather(w, w->a->words + X_BEST, 2, WAIT_BEST, 0, &p->stop);
         if (w->lane == 0) s->largest = p->best.key;
     }
     consumers_sync();
     if (!s->largest) return;
-    const float largest = sampling_from_order(s->largest);
-    NO_UNROLL
-    for (;;) {
-        four_offer(w, &b, &f, largest, row);
-        row += STEP_ROWS;
-        if (row >= OWN_ROWS) break;
-        f = four_load(w, position, row);
-    }
-    block_best_leave(w, b);
+    block_best_leave(w, own_draw(w, f, position, sampling_from_order(s->largest), 0));
     consumers_sync();
-    if (w->warp != 0) return;
-    b = block_best(w);
-    if (w->lane == 0) best_store(w, own_words(w) + SCORE_WORD, b, 0);
-    u32 none;
-    p->best = best_gather(w, w->a->words + X_PICK + SCORE_WORD, P_PICK_WORDS, WAIT_PICK, 0, &none);
-}
-
-/* ---- lists ---- */
-
-/* A block's words: [0] its bar, number of candidates; [1], [2] the weight of all its rows; candidates
- * (order key, local row). Those of the first line are always written, with key 0 where there is none. 48
- * bits of payload, 16 of epoch: these words are not written at every token, so the host clears them
- * before a launch that could take old ones for new. */
-enum {
-    LIST_LINE = 8,
-    LIST_PAIRS = LIST_LINE / 2,
-    LIST_HEAD = 3,
-    LIST_FIRST = LIST_LINE - LIST_HEAD,
-    LIST_MOST = LIST_FIRST + LANES,
-    LIST_SHARE = (P_SMS * LIST_PAIRS + CONSUMER_THREADS - 1) / CONSUMER_THREADS
-};
-#if P_PICK_WORDS < 42
-#error "a block's candidates need 40 words, its best score 2"
-#endif
-
-DEV u64 list_word(const struct worker *w, u32 low, u32 high) {
-    return (u64)(w->epoch & 0xffffu) << 48 | (u64)high << 32 | low;
-}
-DEV u32 list_high(u64 word) { return (u32)(word >> 32) & 0xffffu; }
-
-/* How the blocks' best judge: the n-th largest is the bar. 0: they are too few, every number is a
- * candidate as long as all blocks' lists have room. */
-enum { BAR_BLOCKS = P_SMS * 3 / 4, BAR_WORTH = 64 };
-DEV int bar_blocks(int top_k) {
-    if (top_k > 0 && top_k <= BAR_BLOCKS) return top_k;
-    return P_SMS >= BAR_WORTH ? BAR_BLOCKS : 0;
-}
-
-/* Lanes that share the n comparisons of one key. */
-#define SPLIT(n) \
-    ((n) * 16 <= CONSUMER_THREADS ? 16 : (n) * 8 <= CONSUMER_THREADS ? 8 : (n) * 4 <= CONSUMER_THREADS ? 4 \
-     : (n) * 2 <= CONSUMER_THREADS                                                              ? 2 : 1)
-
-DEV u32 split_sum(u32 v, int split) {
-    NO_UNROLL
-    for (int i = 1; i < split; i *= 2)
-        v += shuffle_xor(v, i);
-    return v;
-}
-
-/* Finds the n-th largest of the blocks' best, for everyone after the next barrier. */
-DEV void bar_find(struct worker *w, int n) {
-    enum { LANES_A_KEY = SPLIT(P_SMS), KEYS = CONSUMER_THREADS / LANES_A_KEY };
-    struct pick_shared *s = &w->s->pick;
-    const int thread = w->warp * LANES + w->lane;
-    for (int first = 0; first < P_SMS; first += KEYS) {
-        const int i = first + thread / LANES_A_KEY;
-        const u32 key = i < P_SMS ? s->key[i] : 0;
-        u32 before = 0;
-        for (int j = thread % LANES_A_KEY; j < P_SMS; j += LANES_A_KEY)
-            before += s->key[j] > key || (s->key[j] == key && j < i);
-        before = split_sum(before, LANES_A_KEY);
-        if (i < P_SMS && thread % LANES_A_KEY == 0 && (int)before == n - 1) s->cutoff = key ? key : 1;
-    }
-}
-
-struct own_keys {
-    u32 key[4 * OWN_STEPS]; /* 0: no number */
-};
-
-DEV u32 keys_at(const struct own_keys *k, u32 bar) {
-    u32 n = 0;
-    UNROLL
-    for (int i = 0; i < 4 * OWN_STEPS; i++)
-        n += k->key[i] >= bar;
-    return n;
-}
-
-/* This block's keys at or above the bar; `turn` counts the calls of a token. */
-DEV u32 own_count(struct worker *w, const struct own_keys *k, u32 bar, int turn) {
-    struct pick_shared *s = &w->s->pick;
-    u32 n = keys_at(k, bar);
-    if (warp_ballot(n != 0)) n = split_sum(n, LANES);
-    if (n && w->lane == 0) (void)shared_add(smem_of(&s->count[turn % 3]), n);
-    consumers_sync();
-    n = shared_load(smem_of(&s->count[turn % 3]));
-    /* the one before last: all have read it, and none adds to it before the next barrier */
-    if (w->warp == 0 && w->lane == 0) shared_store(smem_of(&s->count[(turn + 2) % 3]), 0);
-    return n;
-}
-
-/* The bar that leaves this block at most `most` candidates, *n of them. */
-DEV u32 own_bar(struct worker *w, const struct own_keys *k, u32 bar, u32 largest, u32 most, u32 *n) {
-    u32 low = bar, high = largest + 1; /* too many; few enough */
-    int turn = 0;
-    *n = own_count(w, k, bar, turn++);
-    if (*n <= most) return bar;
-    *n = 0;
-    NO_UNROLL
-    while (high - low > 1 && *n <= most / 2) {
-        const u32 middle = low + (high - low) / 2, there = own_count(w, k, middle, turn++);
-        if (there > most)
-            low = middle;
-        else
-            high = middle, *n = there;
-    }
-    return high;
-}
-
-DEV u64 weight_of(const struct worker *w, u32 key, float largest) {
-    return sampling_weight(sampling_exp(own_scaled(w, sampling_from_order(key), largest)));
-}
-
-/* The weight of this warp's rows. */
-DEV void own_weight(struct worker *w, const struct own_keys *k, float largest) {
-    u64 sum = 0;
-    UNROLL
-    for (int i = 0; i < 4 * OWN_STEPS; i++)
-        if (k->key[i]) sum += weight_of(w, k->key[i], largest);
-    sum = warp_sum64(sum);
-    if (w->lane == 0) w->s->pick.sum[0][w->warp] = sum;
-}
-
-DEV void list_publish(struct worker *w, const struct own_keys *k, u32 bar, u32 n, int weigh) {
-    struct pick_shared *s = &w->s->pick;
-    u64 *to = own_words(w);
-    const u32 mine = keys_at(k, bar);
-    if (mine) {
-        u32 slot = shared_add(smem_of(&s->n_own), mine);
-        UNROLL
-        for (int i = 0; i < 4 * OWN_STEPS; i++) {
-            const int row = i / 4 * STEP_ROWS + 4 * (w->warp * LANES + w->lane) + i % 4;
-            if (k->key[i] >= bar) word_store(to + LIST_HEAD + slot++, list_word(w, k->key[i], (u32)row));
-        }
-    }
-    if (w->warp != 0 || w->lane >= LIST_LINE) return;
-    const u64 total = weigh ? warps_sum(s->sum[0]) : 0;
-    if (w->lane == 0) word_store(to, list_word(w, bar, n));
-    if (w->lane == 1) word_store(to + 1, list_word(w, (u32)total, 0));
-    if (w->lane == 2) word_store(to + 2, list_word(w, (u32)(total >> 32), 0));
-    if (w->lane >= LIST_HEAD + (int)n) word_store(to + w->lane, list_word(w, 0, 0));
-}
-
-DEV void item_take(struct worker *w, u64 word, int block, float largest) {
-    struct pick_shared *s = &w->s->pick;
-    const u32 key = (u32)word;
-    if (!key) return;
-    const u64 weight = weight_of(w, key, largest);
-    const u32 at = shared_add(smem_of(&s->n_items), 1);
-    const struct quad item = { key, (u32)own_id(block, (int)list_high(word)), (u32)weight, (u32)(weight >> 32) };
-    if (at < PICK_ITEMS) s->item[at] = item;
-}
-
-/* The candidates of a block that its first line has no room for. All lanes call. */
-DEV void list_rest(struct worker *w, int block, int n, float largest) {
-    const u64 *from = w->a->words + X_PICK + block * P_PICK_WORDS + LIST_LINE + w->lane;
-    const int mine = w->lane < n - LIST_FIRST;
-    u64 v = list_word(w, 0, 0);
-    u32 polls = 0;
-    NO_UNROLL
-    for (;;) {
-        if (mine) v = word_load(from);
-        if (warp_all(word_is24(v, w->epoch) | w->dead)) break;
-        wait_failed(w, &polls, WAIT_PICK, w->epoch & 0xffffu, (u32)(v >> 48));
-    }
-    if (word_is24(v, w->epoch)) item_take(w, v, block, largest);
-}
-
-/* Two words of a block's first line. Returns the number of its candidates when they hold it. */
-DEV int list_take(struct worker *w, const u64 *v, int block, int pair, float largest, u32 bar, u64 *total) {
-    if (pair == 0) {
-        if ((u32)v[0] > bar) shared_max(smem_of(&w->s->pick.cutoff), (u32)v[0]);
-        *total += (u32)v[1];
-        return (int)list_high(v[0]);
-    }
-    if (pair == 1) *total += (u64)(u32)v[0] << 32;
-    NO_UNROLL
-    for (int i = pair == 1; i < 2; i++)
-        item_take(w, i ? v[1] : v[0], block, largest);
-    return 0;
-}
-
-DEV int list_is_there(const struct worker *w, const u64 *v) {
-    return word_is24(v[0], w->epoch) & word_is24(v[1], w->epoch);
-}
-
-/* Waits for all blocks' lists: items, their number, the cutoff and the weight of all ids, complete
- * after the next barrier. Each thread takes a pair of words, or a few. */
-DEV void list_gather(struct worker *w, float largest, u32 bar) {
-    const u64 *from = w->a->words + X_PICK;
-    const int thread = w->warp * LANES + w->lane;
-    u64 v[LIST_SHARE][2], total = 0;
-    u32 polls = 0;
-    UNROLL
-    for (int i = 0; i < LIST_SHARE; i++)
-        v[i][0] = 0, v[i][1] = 0; /* no epoch is 0 */
-    NO_UNROLL
-    for (;;) {
-        int ok = 1;
-        UNROLL
-        for (int i = 0; i < LIST_SHARE; i++) {
-            const int at = i * CONSUMER_THREADS + thread, block = at / LIST_PAIRS < P_SMS ? at / LIST_PAIRS : 0;
-            if (!list_is_there(w, v[i]))
-                word_load2(from + block * P_PICK_WORDS + at % LIST_PAIRS * 2, &v[i][0], &v[i][1]);
-        }
-        UNROLL
-        for (int i = 0; i < LIST_SHARE; i++)
-            ok &= list_is_there(w, v[i]);
-        if (warp_all(ok | w->dead)) break;
-        wait_failed(w, &polls, WAIT_PICK, w->epoch & 0xffffu, (u32)(v[0][0] >> 48));
-    }
-    w->dead = !warp_all(!w->dead);
-    UNROLL
-    for (int i = 0; i < LIST_SHARE; i++) {
-        const int at = i * CONSUMER_THREADS + thread, block = at / LIST_PAIRS;
-        int n = 0;
-        if (block < P_SMS && !w->dead)
-            n = list_take(w, v[i], block, at % LIST_PAIRS, largest, bar, &total);
-        if (!warp_ballot(n > LIST_FIRST)) continue;
-        NO_UNROLL
-        for (int lane = 0; lane < LANES; lane += LIST_PAIRS) {
-            const int there = (int)shuffle((u32)n, lane);
-            if (there > LIST_FIRST) list_rest(w, (at - w->lane + lane) / LIST_PAIRS, there, largest);
-        }
-    }
-    total = warp_sum64(total);
-    if (w->lane == 0) w->s->pick.sum[1][w->warp] = total;
-}
-
-/* Judges the candidates; each warp leaves the best score of its own. Returns 0, the same in all
- * threads of all blocks, when that cannot be done with these candidates. */
-DEV int list_judge(struct worker *w, u64 position, float largest, u32 top_k, float top_p) {
-    struct pick_shared *s = &w->s->pick;
-    const u32 n = shared_load(smem_of(&s->n_items)), cutoff = shared_load(smem_of(&s->cutoff));
-    if (n > PICK_ITEMS) return 0;
-    int split = 1;
-    while (split < LANES && (int)n * split * 2 <= CONSUMER_THREADS)
-        split *= 2;
-    const int thread = w->warp * LANES + w->lane;
-    const u32 mine = (u32)(thread / split);
-    const struct quad item = s->item[mine < n ? mine : 0];
-    u32 above = 0, tied = 0;
-    u64 before = 0, weight = (u64)item.w << 32 | item.z;
-    for (u32 j = (u32)(thread % split); j < n; j += (u32)split) {
-        const struct quad other = s->item[j];
-        if (other.x > item.x) above++, before += (u64)other.w << 32 | other.z;
-        tied += other.x == item.x && other.y < item.y;
-    }
-    NO_UNROLL
-    for (int i = 1; i < split; i *= 2) {
-        above += shuffle_xor(above, i), tied += shuffle_xor(tied, i);
-        before += shuffle_xor64(before, i);
-    }
-    before += tied * weight; /* equal logits weigh the same */
-    const int whole = mine < n && thread % split == 0 && item.x >= cutoff;
-    const int in = whole && (!top_k || above < top_k);
-    if (whole) (void)shared_add(smem_of(&s->n_whole), 1);
-    weight = warp_sum64(in ? weight : 0);
-    if (w->lane == 0) s->sum[0][w->warp] = weight;
-    consumers_sync();
-
-    const int all = cutoff <= 1; /* every number is a candidate */
-    const u64 in_weight = warps_sum(s->sum[0]);
-    u64 need = ~(u64)0;
-    if (top_p > 0) need = sampling_top_p_need(top_k ? in_weight : warps_sum(s->sum[1]), top_p);
-    struct best b = { 0, 0 };
-    if (in && before < need) {
-        const float scaled = own_scaled(w, sampling_from_order(item.x), largest);
-        u32 r[4];
-        sampling_random(w->a->sampling.seed, position, item.y / 4, &r[0], &r[1], &r[2], &r[3]);
-        const u32 low = item.y & 1 ? r[1] : r[0], high = item.y & 1 ? r[3] : r[2];
-        if (min_p_keeps(w, scaled))
-            best_offer(&b, sampling_add(scaled, sampling_gumbel(item.y & 2 ? high : low)), item.y);
-    }
-    block_best_leave(w, b);
-    if (all) return 1;
-    return top_k ? shared_load(smem_of(&s->n_whole)) >= top_k : in_weight >= need;
-}
-
-DEV void list_start(struct worker *w, struct picked *p) {
-    struct pick_shared *s = &w->s->pick;
-    p->best = best_gather(w, w->a->words + X_BEST, 2, WAIT_BEST, s->key, &p->stop);
-    if (w->lane == 0) {
-        s->largest = p->best.key;
-        s->cutoff = 1, s->n_items = 0, s->n_whole = 0, s->n_own = 0;
-        s->count[0] = 0, s->count[1] = 0, s->count[2] = 0;
-    }
-}
-
-DEV void draw_listed(struct worker *w, u64 position, u32 top_k, float top_p, struct picked *p) {
-    struct pick_shared *s = &w->s->pick;
-    const int blocks = bar_blocks((int)top_k), weigh = !top_k && top_p > 0;
-    struct own_keys k;
-    UNROLL
-    for (int i = 0; i < 4 * OWN_STEPS; i++) {
-        const float logit = own_logit(w, i / 4 * STEP_ROWS + 4 * (w->warp * LANES + w->lane) + i % 4);
-        k.key[i] = logit > bits_float(0xff800000u) ? sampling_order(logit) : 0;
-    }
-    if (w->warp == 0) list_start(w, p);
-    consumers_sync();
-    const u32 largest_key = s->largest;
-    if (!largest_key) return;
-    const float largest = sampling_from_order(largest_key);
-    if (weigh) own_weight(w, &k, largest);
-    if (blocks) {
-        bar_find(w, blocks);
-        consumers_sync();
-    }
-    const u32 bar = shared_load(smem_of(&s->cutoff));
-    u32 n, most = LIST_MOST;
-    if (!blocks && most > PICK_ITEMS / P_SMS) most = PICK_ITEMS / P_SMS;
-    const u32 block_cutoff = own_bar(w, &k, bar, largest_key, most, &n);
-    list_publish(w, &k, block_cutoff, n, weigh);
-    list_gather(w, largest, bar);
-    consumers_sync();
-    p->settled = list_judge(w, position, largest, top_k, top_p);
-    consumers_sync();
-    if (w->warp == 0 && p->settled) p->best = block_best(w);
-}
-
-/* All consumer warps; the result is warp 0's. */
-DEV void draw(struct worker *w, int t, struct picked *p) {
-    const struct sampling_args *set = &w->a->sampling;
-    const u64 position = (u64)w->a->position + (u64)t + 1; /* the new id's */
-    const u32 top_k = set->top_k > 0 && set->top_k < M_VOCAB ? (u32)set->top_k : 0;
-    const float top_p = set->top_p < 1 ? set->top_p : 0;
-    consumers_sync(); /* all warps' logits are stored */
-    if (top_k || top_p > 0)
-        draw_listed(w, position, top_k, top_p, p);
-    else
-        draw_each(w, position, p);
+    if (w->warp == 0) p->best = score_exchange(w);
 }
 
 #endif

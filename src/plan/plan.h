@@ -45,7 +45,7 @@ struct plan_words {
     int readers;            /* SMs that read one word */
 };
 
-enum { PLAN_PICK_WORDS = 64 }; /* of one SM, see phase_pick.cuh */
+enum { PLAN_PICK_WORDS = 128 }; /* of one SM, see phase_pick.cuh */
 
 struct plan {
     struct gpu_limits gpu;

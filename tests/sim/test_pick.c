@@ -15,7 +15,7 @@
 
 #include <cmocka.h>
 
-enum { MOST_TOKENS = 50, SHARED_BYTES = 64 << 10, PICK_WORDS = 64, PATIENCE = 1 << 30 };
+enum { MOST_TOKENS = 50, SHARED_BYTES = 64 << 10, PICK_WORDS = 128, PATIENCE = 1 << 30 };
 
 struct shape {
     int sms, warps, vocab;
@@ -339,7 +339,7 @@ static void draws_equal_the_hosts(void **state) {
     static const struct {
         struct shape shape;
         int few, many;
-    } runs[] = { { { 4, 4, 1000 }, 250, 20000 },
+    } runs[] = { { { 4, 4, 1000 }, 150, 20000 },
                  { { 1, 4, 300 }, 100, 5000 },
                  { { 3, 4, 5000 }, 60, 4000 },
                  { { 5, 6, 2222 }, 50, 4000 },
@@ -424,12 +424,36 @@ static void usual_settings_need_no_host(void **state) {
     rig_close(&r);
 }
 
+/* Thousands of ids are kept: the end is searched for. */
+static void a_flat_top_p_needs_no_host(void **state) {
+    (void)state;
+    static const struct shape shapes[] = { { 80, 8, 9000 }, { 4, 4, 1000 }, { 3, 4, 5000 } };
+    static const float scales[] = { 0.05f, 1, 2, 5 };
+    for (int i = 0; i < 3; i++) {
+        struct rig r;
+        rig_open(&r, shapes[i]);
+        for (int k = 0; k < (i == 0 ? 2 : 24); k++) {
+            struct reel_sampling s = { .size = sizeof s, .temperature = 0.5f + 1.5f * uniform() };
+            s.top_p = k % 2 ? 0.95f : uniform(), s.min_p = k % 5 ? 0 : 1e-4f, s.seed = random32();
+            start(&r, &s);
+            struct decode_args a = args_of(&r, 2);
+            for (int j = 0; j < 2 * r.shape.vocab; j++)
+                r.host_table[j] = scales[k % 4] * normal() - 3;
+            launch(&r, &a);
+            const struct outcome want = expected(&r, &a);
+            assert_true(check(&r, &want));
+        }
+        rig_close(&r);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(draws_equal_the_hosts),
         cmocka_unit_test(every_slot_can_win),
         cmocka_unit_test(a_host_that_falls_behind_stops_the_launch),
         cmocka_unit_test(usual_settings_need_no_host),
+        cmocka_unit_test(a_flat_top_p_needs_no_host),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

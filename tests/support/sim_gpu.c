@@ -118,6 +118,8 @@ void sim_gpu_compile_text(const char *name, const char *source, const char *cons
         "profile_marks.h",
         "ring.cuh",
         "sample.cuh",
+        "sample_list.cuh",
+        "sample_search.cuh",
         "sampling.h",
         "shared.cuh",
         "sync.cuh",
