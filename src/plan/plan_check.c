@@ -122,7 +122,7 @@ static enum reel_status check_tape(const struct plan *p, struct reel_error *err)
 static enum reel_status check_ring(const struct plan *p, struct reel_error *err) {
     const struct tape_shape *t = &p->tape;
     const int slot_tiles = t->warps * p->slot_tiles;
-    if (p->slot_tiles < 1 || p->slot_tiles > 2 || p->slot_bytes != slot_tiles * TILE_BYTES)
+    if (p->slot_tiles < 1 || p->slot_tiles > 4 || p->slot_bytes != slot_tiles * TILE_BYTES)
         REFUSE("a slot of %d bytes does not hold %d tiles of each of %d warps", p->slot_bytes,
                p->slot_tiles, t->warps);
     if (t->head_unit < 1 || t->segment[TAPE_HEAD].k_tiles % t->head_unit)

@@ -9,6 +9,7 @@ enum {
     EPILOGUE_ROWS = 96, /* rows of a SM that one epilogue warp publishes, a lane each at a time */
     MAX_EPILOGUE = 4,
     ATTENTION_WARPS = 8,
+    MOST_SLOT_BYTES = 16 << 10,
     NEVER_SPLIT = 1 << 30,
     SPLIT_FROM = 256 /* below, one SM alone is as fast as sixteen and a merge */
 };
@@ -96,7 +97,7 @@ int plan_most_tiles(const struct plan *p) {
 /* Registers go to the consumers, which hold a phase's tiles: what all warps were launched with,
  * less the little that the others need. Only whole warpgroups of four warps can move them. */
 static void share_registers(struct plan *p) {
-    enum { OTHERS = 32, MOST = 232 };
+    enum { OTHERS = 56, MOST = 232 };
     const int others = p->threads / 32 - p->tape.warps;
     if (p->copy != 2 || p->tape.warps % 4 || others % 4) return;
     const int all = plan_thread_registers(p->gpu.registers, p->threads) * (p->threads / 32);
@@ -341,6 +342,11 @@ enum reel_status plan_layout(struct plan *plan, const struct model_config *confi
                        "%d groups leave %d KV heads to each, at most %d (one a warp) can be done",
                        choice->n_groups, plan->group_kv_heads, choice->warps);
     lay_phases(plan);
+    if (plan->slot_bytes > MOST_SLOT_BYTES ||
+        plan->tape.segment[TAPE_HEAD].k_tiles % plan->tape.head_unit)
+        return err_set(err, REEL_E_UNSUPPORTED,
+                       "slots of %d tiles a warp: the head's %d tiles of k do not divide into them",
+                       choice->slot_tiles, plan->tape.segment[TAPE_HEAD].k_tiles);
     enum reel_status status = lay_threads(plan, options, err);
     if (status == REEL_OK) status = lay_shared(plan, options, err);
     if (status != REEL_OK) return status;
@@ -390,6 +396,8 @@ double plan_estimate_us(const struct plan *p) {
     const double most_share = 1.1; /* 120 of an H200's 132 SMs still read all it gives */
     double rate = share * p->gpu.n_sms / t->n_sms;
     if (rate > share * most_share) rate = share * most_share;
+    const double turn_us = 0.25; /* of the one thread that issues copies */
+    if (rate > p->slot_bytes / turn_us) rate = p->slot_bytes / turn_us;
     const double group = t->n_groups;
     double sync = attention_us(p);
     for (int i = X_QKV; i <= X_DOWN_SUM; i++) {
