@@ -1,0 +1,78 @@
+#!/bin/sh
+# compile_kernels.sh [MODEL GPU [WISH=N ...]]
+# Compiles the device code as it would be for each of a list of models on GPUs, or for the one given,
+# and prints what the compiler says. A warning, a spilled register or more shared memory than planned
+# fails; with no nvcc there is nothing to do (exit status 77). Needs no GPU.
+set -u
+cd "$(dirname "$0")/.." || exit 1
+PATH=$PATH:/usr/local/cuda/bin
+emit=${B:-build/release}/emit_constants
+
+plans='qwen3-0.6b h200
+qwen3-0.6b t4
+qwen3-0.6b a100
+qwen3-0.6b rtx3090
+qwen3-0.6b rtx4090
+qwen3-0.6b b200
+qwen3-0.6b rtx5090
+qwen3-8b h200
+smollm2-135m h200
+smollm2-135m h200 compute=75
+models/demo/config.json rtx4090
+tests/golden/models/q3-a.json test4'
+
+constant() { sed -n "s/^-D$1=//p" "$folder/options"; }
+# Registers, stack, spill stores and spill loads of the function named $1.
+resources() {
+    awk -v name="$1" '
+        /Function properties for/ { here = $NF == name }
+        here && /stack frame/ { stack = $1; stores = $5; loads = $9 }
+        here && /Used [0-9]+ registers/ { for (i = 1; i < NF; i++) if ($i == "Used") registers = $(i + 1) }
+        END { print registers + 0, stack + 0, stores + 0, loads + 0 }' "$folder/log"
+}
+
+# One line of the table, for a plan named by the arguments.
+compile() {
+    folder=$(mktemp -d) || return 1
+    trap 'rm -rf "$folder"' EXIT
+    "$emit" "$@" >"$folder/constants" || return 1
+    sed 's/^/-D/' "$folder/constants" >"$folder/options"
+    target=sm_$(constant G_COMPUTE)
+    [ "$(constant G_REGISTERS)" != 1 ] || target=${target}a # setmaxnreg is of this architecture only
+    begin=$(date +%s)
+    nvcc -std=c++17 -arch="$target" -cubin -Werror all-warnings -Xptxas -v \
+        --options-file "$folder/options" -o "$folder/decode.cubin" kernels/decode.cu \
+        >"$folder/log" 2>&1
+    code=$?
+    seconds=$(($(date +%s) - begin))
+    # shellcheck disable=SC2046 # four words
+    set -- "$*" $(resources decode)
+    verdict=ok
+    [ "$4" -eq 0 ] && [ "$5" -eq 0 ] || verdict=SPILLS
+    [ $code -eq 0 ] || verdict=FAILED
+    bytes=$(stat -c %s "$folder/decode.cubin" 2>/dev/null || echo 0)
+    printf '%-38s %-8s %4d x %-3d %8d %6d %6d %6d %7d %7d %5d  %s\n' "$1" "$target" \
+        "$(constant P_THREADS)" "$2" "$(constant P_REGISTERS_CONSUMER)" "$3" "$4" "$5" \
+        "$(constant P_SHARED_BYTES)" "$bytes" $seconds $verdict
+    [ $code -eq 0 ] || grep -iE 'error|warning' "$folder/log" | head -n 20
+    [ $verdict = ok ]
+}
+
+command -v nvcc >/dev/null || {
+    echo "nvcc is not installed"
+    exit 77
+}
+if [ "${1:-}" = --one ]; then
+    shift
+    compile "$@"
+    exit
+fi
+make -s -j"$(nproc)" "$emit" || exit 1
+[ $# -eq 0 ] || plans=$*
+nvcc --version | sed -n 's/^Cuda compilation/compilation/p'
+printf '%-38s %-8s %-10s %8s %6s %6s %6s %7s %7s %5s\n' plan target 'threads x' moved stack stores \
+    loads shared bytes s
+printf '%s\n' "$plans" | xargs -P "$(nproc)" -L 1 tools/compile_kernels.sh --one
+code=$?
+[ $code -eq 0 ] && echo "$(printf '%s\n' "$plans" | wc -l) plans compiled"
+exit $code
