@@ -158,6 +158,9 @@ static enum reel_status check_block(const struct plan *p, struct reel_error *err
     if (p->epilogue_warps < 1 || p->threads != warps * 32 || p->threads > p->gpu.max_threads)
         REFUSE("%d threads: %d warps are needed, %d threads allowed", p->threads, warps,
                p->gpu.max_threads);
+    if (p->compute > p->gpu.compute || p->copy != (p->compute >= 90) + (p->compute >= 80))
+        REFUSE("copies of kind %d for compute capability %d on %d", p->copy, p->compute,
+               p->gpu.compute);
     const int launched = plan_thread_registers(p->gpu.registers, p->threads);
     const int others = warps - p->tape.warps;
     if (p->registers_consumer &&
@@ -171,9 +174,6 @@ static enum reel_status check_block(const struct plan *p, struct reel_error *err
     if (p->shared_bytes < shared || p->shared_bytes > p->gpu.shared_bytes)
         REFUSE("%d bytes of shared memory: %d are needed, %d allowed", p->shared_bytes, shared,
                p->gpu.shared_bytes);
-    if (p->compute > p->gpu.compute || p->copy != (p->compute >= 90) + (p->compute >= 80))
-        REFUSE("copies of kind %d for compute capability %d on %d", p->copy, p->compute,
-               p->gpu.compute);
     return REEL_OK;
 }
 

@@ -99,7 +99,8 @@ int plan_most_tiles(const struct plan *p) {
 static void share_registers(struct plan *p) {
     enum { OTHERS = 56, MOST = 232 };
     const int others = p->threads / 32 - p->tape.warps;
-    if (p->copy != 2 || p->tape.warps % 4 || others % 4) return;
+    /* code for an older GPU than there is must run on any newer one */
+    if (p->copy != 2 || p->compute != p->gpu.compute || p->tape.warps % 4 || others % 4) return;
     const int all = plan_thread_registers(p->gpu.registers, p->threads) * (p->threads / 32);
     p->registers_other = OTHERS;
     p->registers_consumer = least((all - OTHERS * others) / p->tape.warps / 8 * 8, MOST);
@@ -275,10 +276,10 @@ static void lay_words(struct plan *p) {
  * reads 34 GB/s a SM; twice that in the head, where no exchange waits behind them. */
 static void set_caps(struct plan *p, const struct plan_options *o) {
     const double in_flight = plan_share_bytes_us(p->gpu.compute) * 1.45;
-    int slots = most((int)(in_flight / p->slot_bytes + 0.5), 1);
+    int slots = most((int)(in_flight / p->slot_bytes + 0.5), 2); /* one lands, one is under way */
     p->cap_layers = o->cap_layers ? o->cap_layers : least(slots, p->ring_slots);
     p->cap_head = o->cap_head ? o->cap_head : least(2 * p->cap_layers, p->ring_slots);
-    int kv = most((int)(in_flight * 2 / 3 / p->kv_piece_bytes + 0.5), 1);
+    int kv = most((int)(in_flight * 2 / 3 / p->kv_piece_bytes + 0.5), 2);
     p->cap_kv = o->cap_kv ? o->cap_kv : least(kv, p->kv_slots);
     p->split_from = o->split_from           ? o->split_from
                     : p->tape.group_sms > 1 ? SPLIT_FROM

@@ -1,0 +1,48 @@
+#include "plan/gpu_memory_plan.h"
+
+#include "kernels/kv_layout.h"
+
+enum {
+    STAGING = 3 * (16 << 20), /* stages of the loader, as tuned by default */
+    LOGITS_FLOATS = 2 << 20,  /* or one row, when that is more */
+    GIVEN_EMBEDDINGS = 64     /* of one launch */
+};
+
+static uint64_t most(uint64_t a, uint64_t b) { return a > b ? a : b; }
+
+static uint64_t norms(const struct model_config *c) {
+    uint64_t floats = (2 * (uint64_t)c->n_layers + 1) * (uint64_t)c->hidden;
+    if (c->qk_norm) floats += 2 * (uint64_t)c->n_layers * (uint64_t)c->head_dim;
+    return (floats + (uint64_t)c->head_dim / 2) * sizeof(float);
+}
+
+/* Logits of a launch, penalty counts, a bias, given embeddings. */
+static uint64_t session(const struct model_config *c) {
+    uint64_t vocab = (uint64_t)c->vocab, hidden = (uint64_t)c->hidden;
+    return (most(most(vocab, hidden), LOGITS_FLOATS) + 2 * vocab + GIVEN_EMBEDDINGS * hidden) *
+           sizeof(float);
+}
+
+void gpu_memory_plan_fill(struct gpu_memory_plan *m, const struct plan *p,
+                          const struct model_config *c, int context) {
+    if (context <= 0) context = c->max_context;
+    uint64_t pieces = ((uint64_t)context + KV_POSITIONS - 1) / KV_POSITIONS;
+    *m = (struct gpu_memory_plan){
+        .context = context,
+        .tape_bytes = p->tape_bytes,
+        .embedding_bytes = c->tied ? 0 : (uint64_t)c->vocab * (uint64_t)c->hidden * 2,
+        .norm_bytes = norms(c),
+        .word_bytes = (uint64_t)p->n_words * 8,
+        .staging_bytes = STAGING,
+        .session_bytes = session(c),
+        .kv_position_bytes = p->kv_position_bytes,
+        .kv_bytes = pieces * KV_POSITIONS * p->kv_position_bytes,
+    };
+    uint64_t weights = m->tape_bytes + m->embedding_bytes + m->norm_bytes + m->word_bytes;
+    uint64_t fixed = weights + m->session_bytes;
+    m->total_bytes = weights + most(m->staging_bytes, m->session_bytes + m->kv_bytes);
+    if (p->gpu.memory_bytes <= fixed) return;
+    uint64_t n =
+        (p->gpu.memory_bytes - fixed) / (KV_POSITIONS * m->kv_position_bytes) * KV_POSITIONS;
+    m->most_context = n < (uint64_t)c->max_context ? (int)n : c->max_context;
+}

@@ -1,0 +1,25 @@
+/* How much memory a model and a session need on a GPU, before anything is allocated. */
+#ifndef REEL_PLAN_GPU_MEMORY_PLAN_H
+#define REEL_PLAN_GPU_MEMORY_PLAN_H
+
+#include "plan/plan.h"
+
+struct gpu_memory_plan {
+    int context;              /* positions */
+    uint64_t tape_bytes;      /* of all SMs, padding included */
+    uint64_t embedding_bytes; /* bf16, 0 when tied: rows are looked up in the tapes */
+    uint64_t norm_bytes;      /* f32 gains and rotation frequencies */
+    uint64_t word_bytes;      /* exchange memory */
+    uint64_t staging_bytes;   /* while loading, given back before the first session */
+    uint64_t session_bytes;   /* of one session besides its KV cache */
+    uint64_t kv_position_bytes;
+    uint64_t kv_bytes;    /* of `context` positions, in pieces of 16 */
+    uint64_t total_bytes; /* weights and one session, or loading when that is more */
+    int most_context;     /* positions that fit into the GPU's memory; 0: not one, or unknown */
+};
+
+/* context 0: the model's. Weights and sessions are as src/cuda makes them. */
+void gpu_memory_plan_fill(struct gpu_memory_plan *m, const struct plan *plan,
+                          const struct model_config *config, int context);
+
+#endif

@@ -1,0 +1,141 @@
+/* plan_print: a plan as a page of text. */
+#include "plan/gpu_memory_plan.h"
+#include "plan/plan_layout.h"
+
+#include <stdio.h>
+
+/* What is being written, and whether that went well so far. */
+struct page {
+    struct buffer *text;
+    struct reel_error *err;
+    enum reel_status status;
+};
+
+#define PRINT(page, ...)                                                                           \
+    do {                                                                                           \
+        if ((page)->status == REEL_OK)                                                             \
+            (page)->status = buffer_printf((page)->text, (page)->err, __VA_ARGS__);                \
+    } while (0)
+
+static double mb(uint64_t bytes) { return (double)bytes / 1e6; }
+
+static void print_machine(struct page *out, const struct plan *p) {
+    static const char *const copies[] = { "plain loads", "cp.async", "bulk copies" };
+    const struct tape_shape *t = &p->tape;
+    PRINT(out, "plan for %s: %d SMs, compute capability %d.%d, %d KB of shared memory a block\n",
+          p->gpu.name, p->gpu.n_sms, p->gpu.compute / 10, p->gpu.compute % 10,
+          p->gpu.shared_bytes >> 10);
+    PRINT(out, "  groups          %d of %d SMs (%d of %d SMs work)\n", t->n_groups, t->group_sms,
+          t->n_sms, p->gpu.n_sms);
+    PRINT(out, "  of a group      %d heads, %d KV heads of %d, intermediate %d\n", p->group_heads,
+          p->group_kv_heads, p->head_dim, t->group_intermediate);
+    PRINT(out, "  warps           %d consumers, %d epilogue, 2 producers: %d threads", t->warps,
+          p->epilogue_warps, p->threads);
+    if (p->registers_consumer) PRINT(out, ", %d registers a consumer", p->registers_consumer);
+    PRINT(out, "\n  compiled for    sm_%d, %s\n", p->compute, copies[p->copy]);
+}
+
+static void print_shared(struct page *out, const struct plan *p) {
+    PRINT(out,
+          "  weight ring     %d slots of %d bytes (%d tile%s a warp), %d in flight in layers, "
+          "%d in the head\n",
+          p->ring_slots, p->slot_bytes, p->slot_tiles, p->slot_tiles == 1 ? "" : "s", p->cap_layers,
+          p->cap_head);
+    PRINT(out, "  K/V ring        %d slots of %d bytes for %d attention warps, %d in flight\n",
+          p->kv_slots, p->kv_piece_bytes, p->attention_warps, p->cap_kv);
+    PRINT(out, "  shared memory   %.1f KB of %d KB\n", p->shared_bytes / 1024.0,
+          p->gpu.shared_bytes >> 10);
+    if (p->tape.group_sms > 1)
+        PRINT(out,
+              "  attention       whole in every SM of a group, split over them from position %d "
+              "on\n",
+              p->split_from);
+    else
+        PRINT(out, "  attention       whole in the one SM of a group\n");
+}
+
+/* ---- phases ---------------------------------------------------------------------------------- */
+
+/* Bytes of the model's own weights in a phase, all layers. */
+static uint64_t useful_bytes(const struct plan *p, int phase) {
+    const struct tape_shape *t = &p->tape;
+    const uint64_t q = (uint64_t)(p->n_heads * p->head_dim);
+    const uint64_t kv = (uint64_t)(p->n_kv_heads * p->head_dim), hidden = (uint64_t)t->hidden;
+    const uint64_t rows[TAPE_N_PHASES] = { q + 2 * kv, q, 2 * (uint64_t)t->intermediate,
+                                           (uint64_t)t->intermediate, (uint64_t)t->vocab };
+    return 2 * hidden * rows[phase] * (uint64_t)(phase == TAPE_HEAD ? 1 : t->n_layers);
+}
+
+static void print_phases(struct page *out, const struct plan *p) {
+    static const char *const names[TAPE_N_PHASES] = { "qkv", "out", "gate_up", "down", "head" };
+    const struct tape_shape *t = &p->tape;
+    PRINT(out, "\n  %-10s %8s %8s %8s %12s %14s %10s %8s\n", "phase", "rows/SM", "tiles", "k tiles",
+          "a warp", "bytes/SM", "MB", "padding");
+    for (int i = 0; i < TAPE_N_PHASES; i++) {
+        const struct tape_segment *g = &t->segment[i];
+        const int times = i == TAPE_HEAD ? 1 : t->n_layers;
+        const uint64_t tapes = (uint64_t)g->bytes * (uint64_t)(times * t->n_sms);
+        const uint64_t useful = useful_bytes(p, i);
+        char warp[40];
+        (void)snprintf(warp, sizeof warp, "%d x %d", g->warp_rows, g->warp_k);
+        PRINT(out, "  %-10s %8d %8d %8d %12s %14u %10.1f %7.1f%%\n", names[i],
+              i == TAPE_HEAD ? g->row_tiles * TILE_ROWS : g->rows, g->row_tiles, g->k_tiles, warp,
+              g->bytes, mb(tapes), 100.0 * ((double)tapes / (double)useful - 1));
+    }
+    uint64_t useful = 0;
+    for (int i = 0; i < TAPE_N_PHASES; i++)
+        useful += useful_bytes(p, i);
+    PRINT(out,
+          "  a token reads %.1f MB of %.1f MB of weights; most loaded SM %llu bytes, %.3f times "
+          "the mean over all %d SMs\n",
+          mb(p->token_bytes), mb(useful), t->sm_bytes, p->imbalance, p->gpu.n_sms);
+}
+
+/* ---- exchanges and memory -------------------------------------------------------------------- */
+
+static void print_exchanges(struct page *out, const struct plan *p) {
+    static const char *const names[PLAN_N_EXCHANGES] = { "qkv",   "attention", "out_sum",
+                                                         "gated", "down_sum",  "best",
+                                                         "pick" };
+    static const char *const when[PLAN_N_EXCHANGES] = {
+        "a layer", "a layer, when split",   "a layer", "a layer", "a layer",
+        "a token", "a token, when sampling"
+    };
+    PRINT(out, "\n  %-10s %8s %8s %8s  %s\n", "exchange", "word", "words", "readers", "once");
+    for (int i = 0; i < PLAN_N_EXCHANGES; i++) {
+        const struct plan_words *x = &p->exchange[i];
+        PRINT(out, "  %-10s %8u %8u %8d  %s\n", names[i], x->offset, x->words, x->readers, when[i]);
+    }
+}
+
+static void print_memory(struct page *out, const struct plan *p, const struct model_config *c) {
+    struct gpu_memory_plan m;
+    gpu_memory_plan_fill(&m, p, c, 0);
+    PRINT(out, "\n  GPU memory, MB\n");
+    PRINT(out, "  %-16s %10.1f\n", "tapes", mb(m.tape_bytes));
+    if (m.embedding_bytes) PRINT(out, "  %-16s %10.1f\n", "embedding", mb(m.embedding_bytes));
+    PRINT(out, "  %-16s %10.1f\n", "norms", mb(m.norm_bytes));
+    PRINT(out, "  %-16s %10.1f\n", "exchange words", mb(m.word_bytes));
+    PRINT(out, "  %-16s %10.1f  while loading\n", "staging", mb(m.staging_bytes));
+    PRINT(out, "  %-16s %10.1f  besides K and V\n", "a session", mb(m.session_bytes));
+    PRINT(out, "  %-16s %10.1f  for %d positions, %llu bytes each\n", "K and V", mb(m.kv_bytes),
+          m.context, (unsigned long long)m.kv_position_bytes);
+    PRINT(out, "  %-16s %10.1f", "total", mb(m.total_bytes));
+    if (p->gpu.memory_bytes == 0)
+        PRINT(out, "\n");
+    else if (m.most_context == 0)
+        PRINT(out, " of %.1f: does not fit\n", mb(p->gpu.memory_bytes));
+    else
+        PRINT(out, " of %.1f; %d positions fit\n", mb(p->gpu.memory_bytes), m.most_context);
+}
+
+enum reel_status plan_print(const struct plan *plan, const struct model_config *config,
+                            struct buffer *text, struct reel_error *err) {
+    struct page out = { text, err, REEL_OK };
+    print_machine(&out, plan);
+    print_shared(&out, plan);
+    print_phases(&out, plan);
+    print_exchanges(&out, plan);
+    print_memory(&out, plan, config);
+    return out.status;
+}
