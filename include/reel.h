@@ -170,6 +170,12 @@ REEL_API void reel_model_default_sampling(const struct reel_model *model,
 REEL_API REEL_MUST_USE enum reel_status reel_model_inspect(const char *path, char **json,
                                                            struct reel_error *err);
 
+/* How the model's work would be split over a GPU's SMs, and what that takes of the GPU's memory:
+ * text for people. gpu: NULL for the first GPU of this machine, or a name such as "h200" or
+ * "rtx4090"; the message about another name lists them. *text is the caller's to reel_free. */
+REEL_API REEL_MUST_USE enum reel_status reel_model_plan(const char *path, const char *gpu,
+                                                        char **text, struct reel_error *err);
+
 /* What this machine has, as one JSON object: "cpu" (cores, paths, memory), "gpus" (name, compute
  * capability, memory, versions, whether reel can use it), "notes" (what is missing, what to do). */
 REEL_API REEL_MUST_USE enum reel_status reel_devices(char **json, struct reel_error *err);

@@ -62,6 +62,8 @@ thread() {
 fuzz() { make -j"$jobs" config=fuzz fuzz SECONDS=4; }
 install_twice() { make -j"$jobs" all && tools/check_install.sh; }
 minimal() { make -j"$jobs" B=build/minimal MINIMAL=1 CFLAGS=-O0 build/minimal/reel; }
+# Exit status 77 without nvcc: skipped.
+kernels() { tools/compile_kernels.sh; }
 generated() {
     reel=build/release/reel
     make -j"$jobs" "$reel" || return
@@ -87,6 +89,7 @@ step sanitize sanitize
 step thread thread
 step fuzz fuzz
 step install install_twice
+step kernels kernels
 step generated generated
 step neon neon
 printf 'check: %d passed, %d failed, %d skipped\n' $passed $failed $skipped

@@ -13,6 +13,13 @@
 static const struct cli_option options[] = {
     { .name = "json", .kind = CLI_FLAG, .help = "print everything as one JSON object" },
     { .name = "tensors", .kind = CLI_FLAG, .help = "list every tensor" },
+    { .name = "plan",
+      .kind = CLI_FLAG,
+      .help = "show how a GPU's SMs would share the work, and the GPU memory that takes" },
+    { .name = "gpu",
+      .kind = CLI_TEXT,
+      .argument = "NAME",
+      .help = "the GPU of --plan: h200, rtx4090, ...; without it the first one here" },
 };
 static const struct cli_group group = CLI_GROUP("Options", options);
 
@@ -153,32 +160,43 @@ static void print_human(const struct cli_args *args, const json_t *all) {
     if (cli_has(args, "tensors")) print_tensors(tensors);
 }
 
-static enum reel_status inspect(const char *name, char **json, struct reel_error *err) {
+/* *json, and with --plan *plan. */
+static enum reel_status inspect(const struct cli_args *args, char **json, char **plan,
+                                struct reel_error *err) {
+    const char *name = args->arguments[0];
     char *path = NULL;
     bool demo = model_path_is_demo(name);
     enum reel_status status =
         demo ? demo_folder_make(&path, err) : model_path_find(&path, name, err);
     if (status == REEL_OK) status = reel_model_inspect(path, json, err);
+    if (status == REEL_OK && cli_has(args, "plan"))
+        status = reel_model_plan(path, cli_text(args, "gpu", NULL), plan, err);
     if (demo) demo_folder_remove(path);
     free(path);
     return status;
 }
 
 static enum reel_status run(const struct cli_args *args, struct reel_error *err) {
-    char *json = NULL;
+    char *json = NULL, *plan = NULL;
     json_t *all = NULL;
-    enum reel_status status = inspect(args->arguments[0], &json, err);
+    if (cli_has(args, "gpu") && !cli_has(args, "plan"))
+        return err_set(err, REEL_E_ARGUMENT, "--gpu goes with --plan");
+    if (cli_has(args, "json") && cli_has(args, "plan"))
+        return err_set(err, REEL_E_ARGUMENT, "--plan is text for people, --json is not");
+    enum reel_status status = inspect(args, &json, &plan, err);
     if (status == REEL_OK) status = json_read(&all, "the inspection", json, strlen(json), err);
     if (status == REEL_OK) {
         if (cli_has(args, "json"))
             puts(json);
         else
             print_human(args, all);
+        if (plan) printf("\n%s", plan);
         const char *problem = json_string_value(json_object_get(all, "problem"));
         if (problem) status = err_set(err, REEL_E_UNSUPPORTED, "cannot run: %s", problem);
     }
     json_decref(all);
     reel_free(json);
+    reel_free(plan);
     return status;
 }
 
@@ -190,7 +208,8 @@ const struct cli_command cmd_inspect = {
     .summary = "what is in a model file, and does it fit",
     .description = "Describes a model file without reading its weights: architecture, tensors, "
                    "tokenizer, chat template, and the memory it needs here. For a checkpoint that "
-                   "reel does not run it says why, with exit status 6.",
+                   "reel does not run it says why, with exit status 6.\n\n"
+                   "--plan works without a GPU when --gpu names one.",
     .groups = { &group, &cli_context_group },
     .run = run,
 };

@@ -1,11 +1,14 @@
 /* reel_model_inspect: what is in a model file, as JSON. Weights are not read. A checkpoint that
- * reel does not run is still described; "problem" then says what is in the way. */
+ * reel does not run is still described; "problem" then says what is in the way. reel_model_plan:
+ * how a GPU would run it. */
 #include "base/json.h"
 #include "base/machine.h"
+#include "cuda/gpu_info.h"
 #include "model/chat_template.h"
 #include "model/safetensors.h"
 #include "model/tokenizer_utf8.h"
 #include "plan/memory_plan.h"
+#include "plan/plan.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -285,5 +288,57 @@ enum reel_status reel_model_inspect(const char *path, char **json, struct reel_e
     }
     inspection_release(&in);
     if (status == REEL_OK && err) *err = (struct reel_error){ 0 };
+    return status;
+}
+
+/* ---- the plan for a GPU ---------------------------------------------------------------------- */
+
+static enum reel_status find_gpu(struct gpu_limits *limits, const char *name,
+                                 struct reel_error *err) {
+    struct cuda_driver driver;
+    struct cuda_gpu_facts facts;
+    const struct gpu_limits *known = name ? plan_known_gpu(name) : NULL;
+    if (known) {
+        *limits = *known;
+        return REEL_OK;
+    }
+    if (name)
+        return err_set(err, REEL_E_ARGUMENT, "GPU \"%s\" is unknown; known are %s", name,
+                       plan_known_gpus);
+    enum reel_status status = cuda_driver_open(&driver, NULL, err);
+    if (status != REEL_OK) return status;
+    status = cuda_gpu_facts(&facts, &driver, 0, err);
+    if (status == REEL_OK) gpu_limits_fill(limits, &facts);
+    cuda_driver_close(&driver);
+    return status;
+}
+
+static enum reel_status print_plan(const struct inspection *in, const char *gpu,
+                                   struct buffer *text, struct reel_error *err) {
+    struct gpu_limits limits;
+    struct plan plan;
+    if (in->problem.status != REEL_OK) {
+        return err_set(err, in->problem.status, "%s", in->problem.text);
+    }
+    enum reel_status status = find_gpu(&limits, gpu, err);
+    if (status == REEL_OK) status = plan_make(&plan, &in->config, &limits, NULL, err);
+    return status == REEL_OK ? plan_print(&plan, &in->config, text, err) : status;
+}
+
+enum reel_status reel_model_plan(const char *path, const char *gpu, char **text,
+                                 struct reel_error *err) {
+    if (!text) return err_set(err, REEL_E_ARGUMENT, "text is NULL");
+    *text = NULL;
+    if (!path) return err_set(err, REEL_E_ARGUMENT, "path is NULL");
+    struct inspection in = { 0 };
+    struct buffer page = { 0 };
+    enum reel_status status = examine(&in, path, err);
+    if (status == REEL_OK) status = print_plan(&in, gpu, &page, err);
+    if (status == REEL_OK) {
+        *text = buffer_detach(&page, NULL);
+        err_clear(err);
+    }
+    buffer_release(&page);
+    inspection_release(&in);
     return status;
 }

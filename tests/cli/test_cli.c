@@ -268,6 +268,17 @@ static void inspect_describes_the_demo_model(void **state) {
     expect("test -z \"$(ls -d ${TMPDIR:-/tmp}/reel-demo-* 2>/dev/null)\"", 0, "");
 }
 
+static void inspect_plans_for_a_gpu_that_is_not_there(void **state) {
+    (void)state;
+    struct result r = shell("reel inspect demo --plan --gpu h200");
+    assert_int_equal(r.status, 0);
+    assert_non_null(strstr(r.out, "plan for h200: 132 SMs"));
+    assert_non_null(strstr(r.out, "times the mean"));
+    expect("reel inspect demo --plan --gpu abacus", 2, "rtx4090");
+    expect("reel inspect demo --gpu h200", 2, "--plan");
+    expect("reel inspect demo --plan --gpu h200 --json", 2, "--json");
+}
+
 static void inspect_of_a_model_reel_cannot_run_says_why(void **state) {
     (void)state;
     expect("mkdir odd && cp \"$DEMO\"/*.safetensors odd && sed 's/\"qwen3\"/\"mamba\"/' "
@@ -574,6 +585,7 @@ int main(void) {
         cmocka_unit_test(a_file_of_another_kind_ends_with_status_5),
         cmocka_unit_test(a_repository_name_is_found_in_both_caches),
         cmocka_unit_test(inspect_describes_the_demo_model),
+        cmocka_unit_test(inspect_plans_for_a_gpu_that_is_not_there),
         cmocka_unit_test(inspect_of_a_model_reel_cannot_run_says_why),
         cmocka_unit_test(tokens_come_back_as_the_text_they_were),
         cmocka_unit_test(bad_ids_are_refused_with_the_range),

@@ -1,0 +1,502 @@
+/* The planner: every shape on every known GPU, wishes, refusals, and a checker that finds what was
+ * broken on purpose. */
+#include "base/file_map.h"
+#include "model/synthetic.h"
+#include "plan/gpu_memory_plan.h"
+#include "plan/plan_layout.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static const char *const named[] = { "qwen3-0.6b",   "qwen3-1.7b",   "qwen3-4b",
+                                     "qwen3-8b",     "smollm2-135m", "smollm2-360m",
+                                     "smollm2-1.7b", "llama-3.2-1b", "llama-3.2-3b" };
+static const char *const small[] = {
+    "models/demo/config.json",          "tests/golden/models/q3-a.json",
+    "tests/golden/models/q3-b.json",    "tests/golden/models/q3-c.json",
+    "tests/golden/models/q3-long.json", "tests/golden/models/q3-w.json",
+    "tests/golden/models/ll-a.json",    "tests/golden/models/ll-b.json"
+};
+#define COUNT(list) (sizeof(list) / sizeof *(list))
+
+static struct model_config config_of(const char *name) {
+    struct reel_error err = { 0 };
+    struct buffer text = { 0 };
+    struct file_map map = { 0 };
+    struct model_source source = { 0 };
+    struct model_config config;
+    bool found = false;
+    enum reel_status status = synthetic_shape_config(&text, name, &found, &err);
+    if (status == REEL_OK && !found) status = file_map_open(&map, name, &err);
+    if (status == REEL_OK && !found) status = buffer_append(&text, map.bytes, map.size, &err);
+    const struct reel_memory_file file = { "config.json", text.bytes, text.size };
+    if (status == REEL_OK) status = model_source_open_memory(&source, name, &file, 1, &err);
+    if (status == REEL_OK) status = model_config_read(&config, &source, &err);
+    if (status != REEL_OK) fail_msg("%s: %s", name, err.text);
+    model_source_release(&source);
+    file_map_close(&map);
+    buffer_release(&text);
+    return config;
+}
+
+static struct plan made(const struct model_config *config, const char *gpu,
+                        const struct plan_options *options) {
+    struct reel_error err = { 0 };
+    struct plan plan;
+    if (plan_make(&plan, config, plan_known_gpu(gpu), options, &err) != REEL_OK)
+        fail_msg("%s: %s", gpu, err.text);
+    return plan;
+}
+
+static void check(const struct plan *plan, const struct model_config *config, bool thorough) {
+    struct reel_error err = { 0 };
+    if (plan_check(plan, config, thorough, &err) != REEL_OK)
+        fail_msg("%s, hidden %d: %s", plan->gpu.name, config->hidden, err.text);
+}
+
+static char *constants(const struct plan *plan) {
+    struct buffer text = { 0 };
+    struct reel_error err = { 0 };
+    if (plan_constants(plan, &text, &err) != REEL_OK) fail_msg("%s", err.text);
+    return buffer_detach(&text, NULL);
+}
+
+/* The n-th known GPU's name, "" after the last. */
+static void gpu_name(char *name, size_t size, int n) {
+    const char *at = plan_known_gpus;
+    while (n-- > 0 && at) {
+        at = strchr(at, ',');
+        if (at) at += 2;
+    }
+    snprintf(name, size, "%.*s", at ? (int)strcspn(at, ",") : 0, at ? at : "");
+}
+
+/* ---- making ---------------------------------------------------------------------------------- */
+
+static void qwen3_06b_on_an_h200_is_what_was_measured(void **state) {
+    (void)state;
+    struct model_config config = config_of("qwen3-0.6b");
+    struct plan p = made(&config, "h200", NULL);
+    assert_int_equal(p.tape.n_groups, 8);
+    assert_int_equal(p.tape.group_sms, 16);
+    assert_int_equal(p.tape.warps, 16);
+    assert_int_equal(p.ring_slots, 8);
+    assert_int_equal(p.slot_bytes, 16384);
+    assert_int_equal(p.cap_layers, 3);
+    assert_int_equal(p.cap_head, 6);
+    assert_int_equal(p.kv_slots, 8);
+    assert_int_equal(p.kv_piece_bytes, 8192);
+    assert_int_equal(p.copy, 2);
+    assert_int_equal(p.token_bytes, 1191968768);
+    assert_int_equal(p.kv_position_bytes, 114688);
+    assert_int_equal(p.tape.segment[TAPE_QKV].rows, 32);
+    assert_int_equal(p.tape.segment[TAPE_GATE_UP].rows, 48);
+    assert_int_equal(p.exchange[X_OUT_SUM].words, 4096);
+    assert_int_equal(p.exchange[X_OUT_SUM].readers, 128);
+    assert_int_equal(p.exchange[X_QKV].words, 8 * 256);
+    assert_int_equal(p.exchange[X_QKV].readers, 16);
+}
+
+static void every_shape_fits_every_large_gpu(void **state) {
+    (void)state;
+    static const char *const gpus[] = { "a100", "rtx3090", "rtx4090", "h100",
+                                        "h200", "b200",    "rtx5090" };
+    for (size_t g = 0; g < COUNT(gpus); g++) {
+        for (size_t i = 0; i < COUNT(named); i++) {
+            struct model_config config = config_of(named[i]);
+            struct plan plan = made(&config, gpus[g], NULL);
+            check(&plan, &config, false);
+            if (plan.imbalance < 1 || plan.imbalance > 1.6)
+                fail_msg("%s on %s: imbalance %.3f", named[i], gpus[g], plan.imbalance);
+        }
+    }
+}
+
+static void every_other_pair_is_planned_or_refused_in_words(void **state) {
+    (void)state;
+    char gpu[32];
+    int n_gpus = 0, n_made = 0;
+    for (gpu_name(gpu, sizeof gpu, 0); gpu[0]; gpu_name(gpu, sizeof gpu, ++n_gpus)) {
+        assert_non_null(plan_known_gpu(gpu));
+        for (size_t i = 0; i < COUNT(named); i++) {
+            struct model_config config = config_of(named[i]);
+            struct reel_error err = { 0 };
+            struct plan plan;
+            enum reel_status status = plan_make(&plan, &config, plan_known_gpu(gpu), NULL, &err);
+            if (status == REEL_OK) {
+                check(&plan, &config, false);
+                n_made++;
+                continue;
+            }
+            assert_int_equal(status, REEL_E_UNSUPPORTED);
+            assert_non_null(strstr(err.text, gpu));
+        }
+    }
+    assert_int_equal(n_gpus, 11);
+    assert_true(n_made >= 75);
+    assert_null(plan_known_gpu("abacus"));
+}
+
+static void every_weight_of_small_models_has_one_place_on_every_gpu(void **state) {
+    (void)state;
+    char gpu[32];
+    int n = 0;
+    for (gpu_name(gpu, sizeof gpu, 0); gpu[0]; gpu_name(gpu, sizeof gpu, ++n)) {
+        for (size_t i = 0; i < COUNT(small); i++) {
+            struct model_config config = config_of(small[i]);
+            struct reel_error err = { 0 };
+            struct plan plan;
+            if (plan_make(&plan, &config, plan_known_gpu(gpu), NULL, &err) != REEL_OK) {
+                assert_non_null(strstr(err.text, "test")); /* too many rows for a few SMs */
+                continue;
+            }
+            check(&plan, &config, true);
+        }
+    }
+}
+
+static void every_weight_has_one_place_for_all_groups_and_warps(void **state) {
+    (void)state;
+    struct model_config config = config_of("tests/golden/models/q3-b.json");
+    config.n_heads = 8, config.n_kv_heads = 4, config.intermediate = 171, config.hidden = 90;
+    config.vocab = 509, config.n_layers = 2;
+    int n_made = 0;
+    for (int groups = 1; groups <= 4; groups *= 2)
+        for (int sms = 1; sms <= 8 / groups; sms++)
+            for (int warps = 4; warps <= 16; warps += 2) {
+                struct plan_options wish = { .n_groups = groups, .group_sms = sms, .warps = warps };
+                struct plan plan;
+                struct reel_error err = { 0 };
+                if (plan_make(&plan, &config, plan_known_gpu("test8"), &wish, &err) != REEL_OK) {
+                    assert_non_null(strstr(err.text, "registers")); /* many rows, many warps */
+                    continue;
+                }
+                n_made++;
+                assert_int_equal(plan.tape.n_groups, groups);
+                assert_int_equal(plan.tape.group_sms, sms);
+                assert_int_equal(plan.tape.warps, warps);
+                check(&plan, &config, true);
+            }
+    assert_true(n_made >= 80);
+}
+
+static void wishes_come_true(void **state) {
+    (void)state;
+    struct model_config config = config_of("qwen3-0.6b");
+    const struct plan_options wish = { .compute = 80,
+                                       .n_groups = 4,
+                                       .group_sms = 32,
+                                       .warps = 8,
+                                       .ring_slots = 8,
+                                       .kv_slots = 4,
+                                       .epilogue_warps = 3,
+                                       .cap_layers = 5,
+                                       .cap_head = 7,
+                                       .cap_kv = 2,
+                                       .split_from = 99 };
+    struct plan p = made(&config, "h200", &wish);
+    assert_int_equal(p.compute, 80);
+    assert_int_equal(p.copy, 1);
+    assert_int_equal(p.registers_consumer, 0);
+    assert_int_equal(p.tape.n_groups, 4);
+    assert_int_equal(p.tape.n_sms, 128);
+    assert_int_equal(p.tape.warps, 8);
+    assert_int_equal(p.ring_slots, 8);
+    assert_int_equal(p.kv_slots, 4);
+    assert_int_equal(p.epilogue_warps, 3);
+    assert_int_equal(p.cap_layers, 5);
+    assert_int_equal(p.cap_head, 7);
+    assert_int_equal(p.cap_kv, 2);
+    assert_int_equal(p.split_from, 99);
+    struct plan old = made(&config, "h200", &(struct plan_options){ .compute = 75 });
+    assert_int_equal(old.copy, 0);
+}
+
+static void little_shared_memory_means_fewer_warps(void **state) {
+    (void)state;
+    struct model_config config = config_of("qwen3-0.6b");
+    struct plan h200 = made(&config, "h200", NULL), t4 = made(&config, "t4", NULL);
+    assert_true(t4.shared_bytes <= 64 << 10);
+    assert_true(t4.tape.warps < h200.tape.warps);
+    assert_true(t4.copy == 0);
+}
+
+/* ---- refusing -------------------------------------------------------------------------------- */
+
+static void refused(const struct model_config *config, const struct gpu_limits *gpu,
+                    const struct plan_options *options, const char *words) {
+    struct reel_error err = { 0 };
+    struct plan plan;
+    if (plan_make(&plan, config, gpu, options, &err) == REEL_OK) fail_msg("not refused: %s", words);
+    if (!strstr(err.text, words)) fail_msg("\"%s\" does not say \"%s\"", err.text, words);
+}
+
+static void wishes_that_cannot_be_are_refused(void **state) {
+    (void)state;
+    struct model_config config = config_of("qwen3-0.6b");
+    const struct gpu_limits *gpu = plan_known_gpu("h200");
+    const struct {
+        struct plan_options wish;
+        const char *words;
+    } cases[] = {
+        { { .n_groups = 3 }, "groups 3" },
+        { { .n_groups = 16 }, "groups 16: 1 to 8" },
+        { { .n_groups = 8, .group_sms = 17 }, "SMs a group 17: 1 to 16" },
+        { { .warps = 5 }, "warps 5: an even number" },
+        { { .warps = 18 }, "warps 18: 4 to 16" },
+        { { .warps = -2 }, "warps -2" },
+        { { .compute = 100 }, "compute capability 100" },
+        { { .compute = 70 }, "compute capability 70" },
+        { { .kv_slots = 40 }, "K/V slots 40: 1 to 32" },
+        { { .warps = 16, .ring_slots = 3 }, "as asked for" },
+        { { .warps = 16, .ring_slots = 16, .n_groups = 1, .group_sms = 1 }, "h200" },
+    };
+    for (size_t i = 0; i < COUNT(cases); i++)
+        refused(&config, gpu, &cases[i].wish, cases[i].words);
+}
+
+static void models_and_gpus_beyond_the_kernels_are_refused(void **state) {
+    (void)state;
+    const struct model_config good = config_of("qwen3-0.6b");
+    const struct gpu_limits *h200 = plan_known_gpu("h200");
+    struct model_config c = good;
+    c.head_dim = 14;
+    refused(&c, h200, NULL, "head_dim 14");
+    c = good, c.hidden = 1023;
+    refused(&c, h200, NULL, "hidden size 1023");
+    c = good, c.n_heads = 80;
+    refused(&c, h200, NULL, "80 heads for 8 KV heads");
+    struct gpu_limits gpu = *h200;
+    gpu.compute = 70;
+    refused(&good, &gpu, NULL, "compute capability 7.0");
+    gpu = *h200, gpu.shared_bytes = 16 << 10;
+    refused(&good, &gpu, NULL, "16 KB of shared memory");
+    gpu = *h200, gpu.max_threads = 128;
+    refused(&good, &gpu, NULL, "128 are allowed");
+    gpu = *h200, gpu.n_sms = 0;
+    refused(&good, &gpu, NULL, "0 SMs");
+}
+
+/* ---- the checker ----------------------------------------------------------------------------- */
+
+static void found(const struct model_config *config, const struct plan *plan, bool thorough,
+                  const char *words) {
+    struct reel_error err = { 0 };
+    if (plan_check(plan, config, thorough, &err) == REEL_OK) fail_msg("not found: %s", words);
+    if (!strstr(err.text, words)) fail_msg("\"%s\" does not say \"%s\"", err.text, words);
+}
+
+static void what_was_broken_is_found(void **state) {
+    (void)state;
+    const struct model_config config = config_of("qwen3-0.6b");
+    const struct plan good = made(&config, "h200", NULL);
+    struct plan p;
+#define BROKEN(change, words)                                                                      \
+    do {                                                                                           \
+        p = good;                                                                                  \
+        change;                                                                                    \
+        found(&config, &p, false, words);                                                          \
+    } while (0)
+    BROKEN(p.tape.hidden = 1022, "hidden size");
+    BROKEN(p.rms_eps = 1, "epsilon");
+    BROKEN(p.tape.n_sms = 127, "not 127 SMs");
+    BROKEN(p.gpu.n_sms = 100, "128 SMs are used");
+    BROKEN(p.group_kv_heads = 2, "KV heads");
+    BROKEN(p.tape.group_intermediate = 382, "intermediate");
+    BROKEN(p.tape.warps = 15, "15 consumer warps");
+    BROKEN(p.tape.segment[TAPE_QKV].rows = 30, "qkv: 16 SMs of 30 rows");
+    BROKEN(p.tape.segment[TAPE_OUT].warp_k = 3, "out: 16 k tiles");
+    BROKEN(p.tape.segment[TAPE_DOWN].row_parts = 2, "down: 2 row parts");
+    BROKEN(p.tape.segment[TAPE_DOWN].row_tiles = 3, "down: 3 row tiles");
+    BROKEN(p.tape.segment[TAPE_GATE_UP].bytes -= 512, "gate_up: ");
+    BROKEN(p.tape.segment[TAPE_GATE_UP].offset += 512, "gate_up begins");
+    BROKEN(p.tape.layer_bytes += 512, "a layer has");
+    BROKEN(p.tape.segment[TAPE_HEAD].row_tiles = 74, "head");
+    BROKEN(p.tape.sm_bytes -= 512, "a tape of");
+    BROKEN(p.tape_bytes -= 512, "tape_bytes");
+    BROKEN(p.slot_bytes = 8192, "a slot of 8192");
+    BROKEN(p.tape.head_unit = 12, "units of 12");
+    BROKEN(p.ring_slots = 9, "a ring of 9 slots");
+    BROKEN(p.preload_tiles = 18, "18 tiles");
+    BROKEN(p.cap_layers = 0, "caps");
+    BROKEN(p.attention_warps = 17, "17 attention warps");
+    BROKEN(p.kv_slots = 9, "9 K/V slots");
+    BROKEN(p.kv_piece_bytes = 4096, "4096 bytes");
+    BROKEN(p.threads = 608, "608 threads");
+    BROKEN(p.registers_consumer = 160, "160 and 32 registers");
+    BROKEN(p.shared_bytes = 200000, "200000 bytes of shared memory");
+    BROKEN(p.gpu.shared_bytes = 200000, "200000 allowed");
+    BROKEN(p.copy = 1, "copies of kind 1");
+    BROKEN(p.exchange[X_GATED].offset += 1, "start of a line");
+    BROKEN(p.exchange[X_OUT_SUM].offset -= 16, "out_sum overlaps");
+    BROKEN(p.n_words -= 64, "exchanges need");
+    BROKEN(p.exchange[X_GATED].readers = 128, "gated: 128 readers");
+    BROKEN(p.exchange[X_QKV].words -= 16, "qkv: readers want");
+    BROKEN(p.exchange[X_ATTENTION].words = 16, "attention: 16 words");
+    BROKEN(p.exchange[X_PICK].words = 16, "best and pick");
+#undef BROKEN
+}
+
+/* ---- constants, text, memory ----------------------------------------------------------------- */
+
+static void constants_are_one_text_for_one_plan(void **state) {
+    (void)state;
+    struct model_config config = config_of("qwen3-0.6b");
+    struct plan plan = made(&config, "h200", NULL), again = made(&config, "h200", NULL);
+    struct plan h100 = made(&config, "h100", NULL);
+    char *a = constants(&plan), *b = constants(&again), *c = constants(&h100);
+    assert_string_equal(a, b);
+    assert_string_equal(a, c); /* nothing of the card but what the code is compiled for */
+    static const char *const lines[] = {
+        "M_HIDDEN=1024\n",
+        "M_LAYERS=28\n",
+        "M_VOCAB=151936\n",
+        "M_RMS_EPS=1e-06f\n",
+        "P_GROUPS=8\n",
+        "P_SLOT_BYTES=16384\n",
+        "P_QKV_ROWS=32\n",
+        "P_OUT_K_PARTS=4\n",
+        "P_GATE_UP_WARP_ROWS=3\n",
+        "P_DOWN_WARP_K=6\n",
+        "P_HEAD_UNIT=16\n",
+        "P_SM_BYTES=9338880ull\n",
+        "X_QKV=0\n",
+        "P_PICK_WORDS=64\n",
+        "G_COPY=2\n",
+        "G_COMPUTE=90\n",
+        "P_PRELOAD_TILES=12\n",
+        "P_HEAD_K_TILES=64\n",
+        "P_GROUP_KV_HEADS=1\n",
+        "M_QK_NORM=1\n",
+    };
+    for (size_t i = 0; i < COUNT(lines); i++)
+        if (!strstr(a, lines[i])) fail_msg("no %s", lines[i]);
+    free(a), free(b), free(c);
+}
+
+static void constants_of_different_plans_differ(void **state) {
+    (void)state;
+    struct model_config config = config_of("qwen3-0.6b");
+    const struct plan good = made(&config, "h200", NULL);
+    struct plan others[6];
+    for (size_t i = 0; i < COUNT(others); i++)
+        others[i] = good;
+    others[0].rms_eps = 1e-5f;
+    others[1].ring_slots++;
+    others[2].exchange[X_PICK].offset += 16;
+    others[3].tape.segment[TAPE_DOWN].warp_k++;
+    others[4].compute = 80;
+    others[5].tied = false;
+    char *a = constants(&good);
+    for (size_t i = 0; i < COUNT(others); i++) {
+        char *b = constants(&others[i]);
+        assert_string_not_equal(a, b);
+        free(b);
+    }
+    /* what a launch is told needs no compiling */
+    struct plan tuned = good;
+    tuned.cap_layers++, tuned.cap_head++, tuned.cap_kv++, tuned.split_from++;
+    char *b = constants(&tuned);
+    assert_string_equal(a, b);
+    free(a), free(b);
+}
+
+static void a_constant_is_named_once_and_is_a_c_literal(void **state) {
+    (void)state;
+    struct model_config config = config_of("smollm2-135m");
+    struct plan plan = made(&config, "rtx4090", NULL);
+    char *text = constants(&plan), *rest = NULL, names[8192] = "\n";
+    for (char *line = strtok_r(text, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
+        char name[64];
+        size_t n = strcspn(line, "=");
+        assert_true(line[n] == '=' && n < sizeof name - 2 && n > 2);
+        snprintf(name, sizeof name, "\n%.*s=", (int)n, line);
+        assert_null(strstr(names, name));
+        strncat(names, name + 1, sizeof names - strlen(names) - 1);
+        strncat(names, "\n", sizeof names - strlen(names) - 1);
+        char *end = NULL;
+        (void)strtod(line + n + 1, &end);
+        assert_true(end != line + n + 1);
+        assert_true(!*end || strcmp(end, "f") == 0 || strcmp(end, "ull") == 0);
+    }
+    free(text);
+}
+
+static void a_plan_is_printed_with_bytes_and_imbalance(void **state) {
+    (void)state;
+    struct model_config config = config_of("qwen3-8b");
+    struct plan plan = made(&config, "rtx4090", NULL);
+    struct buffer text = { 0 };
+    struct reel_error err = { 0 };
+    assert_int_equal(plan_print(&plan, &config, &text, &err), REEL_OK);
+    static const char *const words[] = { "rtx4090: 128 SMs", "cp.async",  "gate_up",
+                                         "out_sum",          "embedding", "times the mean",
+                                         "GPU memory",       "sm_89" };
+    for (size_t i = 0; i < COUNT(words); i++)
+        if (!strstr(text.bytes, words[i])) fail_msg("no %s in\n%s", words[i], text.bytes);
+    buffer_release(&text);
+}
+
+static void gpu_memory_is_added_up(void **state) {
+    (void)state;
+    struct model_config config = config_of("qwen3-0.6b");
+    struct plan plan = made(&config, "t4", NULL);
+    struct gpu_memory_plan m;
+    gpu_memory_plan_fill(&m, &plan, &config, 1000);
+    assert_int_equal(m.context, 1000);
+    assert_int_equal(m.tape_bytes, plan.tape_bytes);
+    assert_int_equal(m.embedding_bytes, 0);
+    assert_int_equal(m.kv_bytes, 1008 * 114688);
+    assert_int_equal(m.total_bytes,
+                     m.tape_bytes + m.norm_bytes + m.word_bytes + m.session_bytes + m.kv_bytes);
+    assert_int_equal(m.most_context, 40960);
+    struct model_config large = config_of("qwen3-8b");
+    plan = made(&large, "rtx4090", NULL);
+    plan.gpu.memory_bytes = 16 << 20;
+    gpu_memory_plan_fill(&m, &plan, &large, 0);
+    assert_int_equal(m.context, 40960);
+    assert_int_equal(m.embedding_bytes, 2ull * 151936 * 4096);
+    assert_int_equal(m.most_context, 0);
+}
+
+static void reel_model_plan_answers_for_a_folder(void **state) {
+    (void)state;
+    struct reel_error err = { 0 };
+    char *text = NULL;
+    if (reel_model_plan("models/demo", "h200", &text, &err) != REEL_OK) fail_msg("%s", err.text);
+    assert_non_null(strstr(text, "plan for h200"));
+    reel_free(text);
+    assert_int_equal(reel_model_plan("models/demo", "abacus", &text, &err), REEL_E_ARGUMENT);
+    assert_non_null(strstr(err.text, "rtx4090"));
+    assert_null(text);
+    assert_int_equal(reel_model_plan("/nowhere", "h200", &text, &err), REEL_E_NOT_FOUND);
+    assert_int_equal(reel_model_plan(NULL, "h200", &text, &err), REEL_E_ARGUMENT);
+    assert_int_equal(reel_model_plan("models/demo", "h200", NULL, &err), REEL_E_ARGUMENT);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(qwen3_06b_on_an_h200_is_what_was_measured),
+        cmocka_unit_test(every_shape_fits_every_large_gpu),
+        cmocka_unit_test(every_other_pair_is_planned_or_refused_in_words),
+        cmocka_unit_test(every_weight_of_small_models_has_one_place_on_every_gpu),
+        cmocka_unit_test(every_weight_has_one_place_for_all_groups_and_warps),
+        cmocka_unit_test(wishes_come_true),
+        cmocka_unit_test(little_shared_memory_means_fewer_warps),
+        cmocka_unit_test(wishes_that_cannot_be_are_refused),
+        cmocka_unit_test(models_and_gpus_beyond_the_kernels_are_refused),
+        cmocka_unit_test(what_was_broken_is_found),
+        cmocka_unit_test(constants_are_one_text_for_one_plan),
+        cmocka_unit_test(constants_of_different_plans_differ),
+        cmocka_unit_test(a_constant_is_named_once_and_is_a_c_literal),
+        cmocka_unit_test(a_plan_is_printed_with_bytes_and_imbalance),
+        cmocka_unit_test(gpu_memory_is_added_up),
+        cmocka_unit_test(reel_model_plan_answers_for_a_folder),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
