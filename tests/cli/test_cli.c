@@ -274,6 +274,7 @@ static void inspect_plans_for_a_gpu_that_is_not_there(void **state) {
     assert_int_equal(r.status, 0);
     assert_non_null(strstr(r.out, "plan for h200: 132 SMs"));
     assert_non_null(strstr(r.out, "times the mean"));
+    done(r);
     expect("reel inspect demo --plan --gpu abacus", 2, "rtx4090");
     expect("reel inspect demo --gpu h200", 2, "--plan");
     expect("reel inspect demo --plan --gpu h200 --json", 2, "--json");
