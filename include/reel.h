@@ -156,6 +156,9 @@ struct reel_model_info {
     const int32_t *stop_ids;          /* borrowed from the model */
     const char *chat_template;        /* "qwen3", "smollm2", "chatml", or NULL when unknown */
     const char *chat_template_sha256; /* of the text the model carries; NULL when it carries none */
+    double driver_ms;  /* of opening, on a GPU: finding it and starting its driver, */
+    double compile_ms; /* compiling the kernels (0: they were cached), */
+    double load_ms;    /* bringing the weights to the device */
 };
 
 /* Fills the first info->size bytes; strings and lists are borrowed from the model. */

@@ -168,12 +168,14 @@ static enum reel_status print_json(const struct run *r, struct reel_error *err) 
     reel_model_get_info(r->model, &info);
     const int32_t *ids = reel_session_ids(r->session);
     json_t *object = json_pack(
-        "{s:s, s:s, s:s, s:s#, s:o, s:o, s:s, s:I, s:{s:f, s:i, s:i, s:f, s:f, s:i, s:f, s:f}}",
+        "{s:s, s:s, s:s, s:s#, s:o, s:o, s:s, s:I, s:{s:f, s:f, s:f, s:f, s:i, s:i, s:f, s:f, s:i, "
+        "s:f, s:f}}",
         "model", info.name, "backend", info.backend, "backend_path", info.backend_path, "text",
         a->text.bytes, (int)a->text.size, "ids", id_list(ids + a->n_prompt, a->n_tokens),
         "prompt_ids", id_list(ids, a->n_prompt), "reason", answer_reason_key(a->reason), "seed",
-        (json_int_t)r->sampling.seed, "timings", "load_ms", r->load_ms, "prompt_tokens",
-        a->n_prompt, "reused_tokens", a->n_reused, "prompt_ms", a->prompt_ms, "first_token_ms",
+        (json_int_t)r->sampling.seed, "timings", "load_ms", r->load_ms, "driver_ms", info.driver_ms,
+        "compile_ms", info.compile_ms, "weights_ms", info.load_ms, "prompt_tokens", a->n_prompt,
+        "reused_tokens", a->n_reused, "prompt_ms", a->prompt_ms, "first_token_ms",
         a->first_token_ms, "tokens", a->n_tokens, "generate_ms", a->generate_ms, "tokens_per_s",
         a->tokens_per_s);
     char *text = object ? json_dumps(object, JSON_REAL_PRECISION(9)) : NULL;

@@ -227,7 +227,7 @@ static enum reel_status open_all(struct backend *b, const struct backend_options
     struct cu_module *wind_module = NULL;
     const double start = cuda_now_ms();
     enum reel_status status = open_gpu(b, options, err);
-    b->times.driver = cuda_now_ms() - start;
+    b->times.driver = options->driver_ms + cuda_now_ms() - start;
     if (status == REEL_OK) status = open_plan(b, err);
     if (status == REEL_OK) status = open_kernels(b, options, &wind_module, err);
     const double built = cuda_now_ms();
@@ -268,7 +268,10 @@ static void cuda_info(const struct backend *b, struct backend_info *info) {
                                    .path = b->gpu.facts.name,
                                    .n_threads = 1,
                                    .state_fixed_bytes = (size_t)cuda_state_fixed_bytes(b),
-                                   .state_position_bytes = (size_t)b->plan.kv_position_bytes };
+                                   .state_position_bytes = (size_t)b->plan.kv_position_bytes,
+                                   .driver_ms = b->times.driver,
+                                   .compile_ms = b->times.compile,
+                                   .load_ms = b->times.memory + b->times.load };
 }
 
 static uint64_t cuda_memory_available(const struct backend *b) {

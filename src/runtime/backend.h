@@ -18,6 +18,7 @@ struct backend_options {
     const char *cache_dir;
     const char *gpu_options; /* as in reel_model_options */
     const char *cuda_dir;    /* as in reel_model_options */
+    double driver_ms;        /* spent on finding the device */
     reel_progress_fn progress;
     void *progress_user;
     reel_warning_fn warning; /* or NULL */
@@ -30,6 +31,7 @@ struct backend_info {
     int n_threads;
     size_t state_fixed_bytes;    /* of one session, independent of its length */
     size_t state_position_bytes; /* of one session, for each position */
+    double driver_ms, compile_ms, load_ms; /* as in reel_model_info */
 };
 
 /* Evaluate n positions starting at `position`, which is at most the number evaluated before. What

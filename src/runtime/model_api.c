@@ -7,6 +7,13 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
+
+static double now_ms(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
+}
 
 /* ---- opening ---- */
 
@@ -101,7 +108,8 @@ static enum reel_status start(struct reel_model *handle, const struct backend_op
 static enum reel_status open_source(struct reel_model **out, struct model_source *source,
                                     const struct reel_model_options *options,
                                     const struct backend_ops *first,
-                                    const struct backend_ops *second, struct reel_error *err) {
+                                    const struct backend_ops *second, double driver_ms,
+                                    struct reel_error *err) {
     struct reel_model *handle = NULL;
     const struct model_load_options load = { .chat_template = options->chat_template,
                                              .cache_dir = options->cache_dir,
@@ -114,6 +122,7 @@ static enum reel_status open_source(struct reel_model **out, struct model_source
                                              .cache_dir = options->cache_dir,
                                              .gpu_options = options->gpu_options,
                                              .cuda_dir = options->cuda_dir,
+                                             .driver_ms = driver_ms,
                                              .progress = options->progress,
                                              .progress_user = options->progress_user,
                                              .warning = options->warning,
@@ -143,10 +152,13 @@ enum reel_status reel_model_open(struct reel_model **out, const char *path,
     enum reel_status status =
         struct_read(&options, sizeof options, given, "reel_model_options", err);
     if (status == REEL_OK) status = check_options(&options, err);
+    const double begin = now_ms();
     if (status == REEL_OK) status = choose_backend(&options, &first, &second, err);
+    const double driver_ms = now_ms() - begin;
     if (status == REEL_OK && !path) status = err_set(err, REEL_E_ARGUMENT, "the path is NULL");
     if (status == REEL_OK) status = model_source_open(&source, path, err);
-    return status == REEL_OK ? open_source(out, &source, &options, first, second, err) : status;
+    return status == REEL_OK ? open_source(out, &source, &options, first, second, driver_ms, err)
+                             : status;
 }
 
 enum reel_status reel_model_open_memory(struct reel_model **out, const char *name,
@@ -161,11 +173,14 @@ enum reel_status reel_model_open_memory(struct reel_model **out, const char *nam
     enum reel_status status =
         struct_read(&options, sizeof options, given, "reel_model_options", err);
     if (status == REEL_OK) status = check_options(&options, err);
+    const double begin = now_ms();
     if (status == REEL_OK) status = choose_backend(&options, &first, &second, err);
+    const double driver_ms = now_ms() - begin;
     if (status == REEL_OK)
         status = model_source_open_memory(&source, name ? name : "a model in memory", files,
                                           n_files, err);
-    return status == REEL_OK ? open_source(out, &source, &options, first, second, err) : status;
+    return status == REEL_OK ? open_source(out, &source, &options, first, second, driver_ms, err)
+                             : status;
 }
 
 void reel_model_close(struct reel_model *handle) {
@@ -226,7 +241,10 @@ void reel_model_get_info(const struct reel_model *handle, struct reel_model_info
                                    .stop_ids = c->stop_ids,
                                    .chat_template = chat_family_name(handle->model.chat.family),
                                    .chat_template_sha256 =
-                                       handle->model.chat.source ? handle->model.chat.hash : NULL };
+                                       handle->model.chat.source ? handle->model.chat.hash : NULL,
+                                   .driver_ms = handle->backend_info.driver_ms,
+                                   .compile_ms = handle->backend_info.compile_ms,
+                                   .load_ms = handle->backend_info.load_ms };
     (void)struct_write(info, &own, sizeof own);
 }
 
