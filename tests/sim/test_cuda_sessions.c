@@ -1,5 +1,6 @@
 /* Sessions on the fake GPU: what the GPU backend promises to the runtime, whatever a launch is cut
  * into and whenever it is stopped. */
+#include "runtime/model_handle.h"
 #include "support/sim_model.h"
 
 #include <math.h>
@@ -130,6 +131,19 @@ static void launches_of_any_length_give_the_same_ids(void **state) {
         assert_generates(f, s);
         reel_session_close(s);
     }
+}
+
+static void many_tokens_take_one_launch(void **state) {
+    struct fixture *f = *state;
+    reload(f, NULL);
+    struct reel_session *s = open_session(f);
+    struct listener l = { 0 };
+    sync_to(f, s, prompt, N_PROMPT);
+    f->gpu.cuda->n_launches = 0;
+    generate(f, s, N_NEW, &l, NULL);
+    assert_in_range(f->gpu.cuda->n_launches, 1,
+                    2); /* the first id is drawn from the prompt's logits */
+    reel_session_close(s);
 }
 
 static void epochs_may_come_round(void **state) {
@@ -326,6 +340,25 @@ static void outputs_do_not_depend_on_what_else_is_asked_for(void **state) {
     }
 }
 
+static void embeddings_are_as_good_as_ids(void **state) {
+    struct fixture *f = *state;
+    const struct model *model = &f->m.cpu->model;
+    const size_t hidden = (size_t)model->config.hidden;
+    float *rows = malloc(N_PROMPT * hidden * sizeof *rows);
+    assert_non_null(rows);
+    for (int i = 0; i < N_PROMPT; i++)
+        matrix_row_f32(&model->weights.embedding, prompt[i], rows + (size_t)i * hidden);
+    reload(f, NULL);
+    struct reel_session *s = open_session(f);
+    const enum reel_output all = REEL_OUTPUT_ALL_LOGITS;
+    float *a = eval(f, s, &(struct reel_eval){ .n = N_PROMPT, .ids = prompt, .output = all });
+    good(reel_session_truncate(s, 0, &f->err), f);
+    float *b = eval(f, s, &(struct reel_eval){ .n = N_PROMPT, .embeddings = rows, .output = all });
+    assert_memory_equal(a, b, (size_t)(N_PROMPT * f->m.vocab) * sizeof *a);
+    free(a), free(b), free(rows);
+    reel_session_close(s);
+}
+
 static void positions_are_overwritten_after_a_truncation(void **state) {
     struct fixture *f = *state;
     reload(f, NULL);
@@ -483,6 +516,7 @@ static void sessions_of_many_threads_do_not_mix(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(launches_of_any_length_give_the_same_ids),
+        cmocka_unit_test(many_tokens_take_one_launch),
         cmocka_unit_test(epochs_may_come_round),
         cmocka_unit_test(a_slow_reader_loses_nothing),
         cmocka_unit_test(after_a_stop_the_session_holds_what_was_delivered),
@@ -491,6 +525,7 @@ int main(void) {
         cmocka_unit_test(a_context_is_filled_to_its_end),
         cmocka_unit_test(drawn_ids_are_those_of_the_host),
         cmocka_unit_test(outputs_do_not_depend_on_what_else_is_asked_for),
+        cmocka_unit_test(embeddings_are_as_good_as_ids),
         cmocka_unit_test(positions_are_overwritten_after_a_truncation),
         cmocka_unit_test(a_cancelled_evaluation_holds_a_prefix),
         cmocka_unit_test(a_snapshot_is_a_function_of_what_is_held),
