@@ -7,8 +7,8 @@
 #ifndef REEL_CPU_ENGINE_H
 #define REEL_CPU_ENGINE_H
 
+#include "base/thread_pool.h"
 #include "cpu/attention.h"
-#include "cpu/thread_pool.h"
 #include "cpu/tile.h"
 #include "model/model_config.h"
 #include "plan/memory_plan.h"

@@ -2,8 +2,8 @@
  * once by all threads, with the prefetch distance and the turns that decoding uses. */
 #define _GNU_SOURCE /* madvise */
 #include "base/memory.h"
+#include "base/thread_pool.h"
 #include "cpu/kernels.h"
-#include "cpu/thread_pool.h"
 
 #include <stdlib.h>
 #include <string.h>

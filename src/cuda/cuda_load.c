@@ -5,7 +5,7 @@
  * While one buffer is on its way the next is filled, so that the slowest of the three decides; no
  * more than the staging buffers is held besides the tapes. */
 #include "base/memory.h"
-#include "cpu/thread_pool.h"
+#include "base/thread_pool.h"
 #include "cuda/cuda_backend.h"
 
 #include <stdlib.h>

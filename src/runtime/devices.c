@@ -2,8 +2,8 @@
  * file here that asks parts of the backends directly. */
 #include "base/json.h"
 #include "base/machine.h"
+#include "base/thread_pool.h"
 #include "cpu/cpu_path.h"
-#include "cpu/thread_pool.h"
 #include "cuda/gpu_info.h"
 
 #include <fcntl.h>

@@ -1,6 +1,6 @@
 /* Regions, barriers and the work counter under more threads than cores, so that threads really do
  * sleep and lose their cores in the middle. REEL_SOAK=1 runs the full counts. */
-#include "cpu/thread_pool.h"
+#include "base/thread_pool.h"
 
 #include <pthread.h>
 #include <setjmp.h>

@@ -1,5 +1,5 @@
 #define _GNU_SOURCE /* sched_getaffinity */
-#include "cpu/thread_pool.h"
+#include "base/thread_pool.h"
 
 #include "base/memory.h"
 

@@ -4,8 +4,8 @@
  * One region per token or prefill chunk; inside it the phases are separated by barriers and take
  * their pieces of work from a shared counter, so that a thread that loses its core for a while
  * delays the others by one piece, not by half a phase. */
-#ifndef REEL_CPU_THREAD_POOL_H
-#define REEL_CPU_THREAD_POOL_H
+#ifndef REEL_BASE_THREAD_POOL_H
+#define REEL_BASE_THREAD_POOL_H
 
 #include "base/error.h"
 
