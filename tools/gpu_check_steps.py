@@ -2,6 +2,7 @@
 import hashlib
 import json
 import lzma
+import os
 import re
 import shutil
 import struct
@@ -34,6 +35,9 @@ class Check:
         self.models.mkdir(parents=True, exist_ok=True)
         self.rows = open(Path(args.out) / "rows.jsonl", "a")
         self.gpu = args.device.startswith("gpu")
+        given = os.environ.get("XDG_CACHE_HOME")
+        self.cache = Path(given) / "reel" if given else self.models / "cache"
+        self.cache.mkdir(parents=True, exist_ok=True)
 
     def row(self, case, fine, words, **figures):
         """fine: True, False, or a word of its own."""
@@ -46,7 +50,7 @@ class Check:
     def open(self, folder, gpu_options="", cache=None):
         options = ",".join(o for o in (self.args.gpu_options, gpu_options) if o)
         return self.library.open(folder, device=self.args.device, gpu_options=options or None,
-                                 cache_dir=str(cache or self.folder("cache")))
+                                 cache_dir=str(cache or self.cache))
 
     def folder(self, name):
         path = self.models / name
@@ -543,7 +547,7 @@ with model, model.session(512) as session:
 def two_processes(check):
     code = SOLO.format(tools=str(ROOT / "tools"), library=str(Path(check.args.library).resolve()),
                        folder=str(check.main_model()), device=check.args.device,
-                       cache=str(check.folder("cache")), rounds=4)
+                       cache=str(check.cache), rounds=4)
     start = lambda: subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE,
                                      stderr=subprocess.PIPE, text=True)
     finish = lambda child: child.communicate(timeout=100)
@@ -569,7 +573,7 @@ def sanitizer(check):
     folder = synthesized(check.args.reel, check.models / "q3-c", MINIATURES / "q3-c.json", 1)
     code = SOLO.replace("generate(100)", "generate(6)").format(
         tools=str(ROOT / "tools"), library=str(Path(check.args.library).resolve()),
-        folder=str(folder), device=check.args.device, cache=str(check.folder("cache")), rounds=1)
+        folder=str(folder), device=check.args.device, cache=str(check.cache), rounds=1)
     for kind in ("memcheck", "initcheck", "synccheck"):
         try:
             done = subprocess.run([tool, "--tool", kind, "--error-exitcode", "9", sys.executable,
