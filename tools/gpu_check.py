@@ -16,7 +16,6 @@ import sys
 import time
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
 STEPS = {  # name: seconds it may take; in this order
     "device": 60,
     "demo": 120,
@@ -24,6 +23,8 @@ STEPS = {  # name: seconds it may take; in this order
     "greedy-demo": 120,
     "greedy-smollm2": 180,
     "pieces": 90,
+    "splits": 120,
+    "launches": 120,
     "repeats": 150,
     "sessions": 90,
     "stops": 90,
@@ -34,6 +35,7 @@ STEPS = {  # name: seconds it may take; in this order
     "slots": 200,
     "lookups": 120,
     "two-processes": 120,
+    "faults": 180,
     "sanitizer": 200,
     "shapes": 400,
     "large-shapes": 400,
@@ -106,6 +108,22 @@ def gpu_words():
         return "no GPU"
 
 
+def run_here(args):
+    import gpu_check_faults
+    import gpu_check_steps
+    import gpu_check_vocabulary
+    import reel_ctypes
+    from gpu_check_base import Check
+    name = args.run.replace("-", "_")
+    modules = (gpu_check_steps, gpu_check_vocabulary, gpu_check_faults)
+    step = next(getattr(module, name) for module in modules if hasattr(module, name))
+    check = Check(args)
+    try:
+        step(check)
+    except reel_ctypes.ReelError as e:
+        check.row("the step", False, str(e))
+
+
 def write_results(out, head, rows):
     """Anew after each step, so that they are there also when this process is stopped."""
     (out / "check.json").write_text(json.dumps({**head, "rows": rows}, indent=1))
@@ -135,9 +153,7 @@ def print_step(rows):
 def main():
     args = arguments()
     if args.run:
-        sys.path.insert(0, str(HERE))
-        import gpu_check_steps
-        sys.exit(gpu_check_steps.run(args))
+        return run_here(args)
     out = Path(args.out)
     out.mkdir(parents=True, exist_ok=True)
     names = [name for name in args.steps.split(",") if name]

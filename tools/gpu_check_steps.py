@@ -1,99 +1,18 @@
-"""The steps of tools/gpu_check.py. A step is a function of a Check; what it finds goes into rows."""
-import hashlib
+"""Steps of tools/gpu_check.py: reel against transformers, and against itself."""
 import json
 import lzma
-import os
 import re
 import shutil
 import struct
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import numpy as np
 import reel_ctypes as reel
-from gpu_check_models import synthesized, token_ids, winner_model
-
-ROOT = Path(__file__).resolve().parent.parent
-MINIATURES = ROOT / "tests/golden/models"
-SIZES = {
-    "full": {"shape": "qwen3-0.6b", "seed": 0, "windows": "0-2048,4064-4128,32736-32800",
-             "repeats": 1000, "long": 1500, "tokens": 200, "vocab": 151936, "hidden": 1024},
-    "tiny": {"shape": MINIATURES / "q3-w.json", "seed": 1, "windows": "0-80,200-216",
-             "repeats": 5, "long": 150, "tokens": 24, "vocab": 1200, "hidden": 128},
-}
-LAST_EPOCHS = 2**32 - 100
-
-
-class Check:
-    def __init__(self, args):
-        self.args, self.step = args, args.run
-        self.size = SIZES[args.size]
-        self.library = reel.Library(args.library)
-        self.models = Path(args.models)
-        self.models.mkdir(parents=True, exist_ok=True)
-        self.rows = open(Path(args.out) / "rows.jsonl", "a")
-        self.gpu = args.device.startswith("gpu")
-        given = os.environ.get("XDG_CACHE_HOME")
-        self.cache = Path(given) / "reel" if given else self.models / "cache"
-        self.cache.mkdir(parents=True, exist_ok=True)
-
-    def row(self, case, fine, words, **figures):
-        """fine: True, False, or a word of its own."""
-        result = fine if isinstance(fine, str) else "ok" if fine else "FAILED"
-        record = {"step": self.step, "case": case, "result": result, "words": words, **figures}
-        self.rows.write(json.dumps(record) + "\n")
-        self.rows.flush()
-        print(record, flush=True)
-
-    def open(self, folder, gpu_options="", cache=None):
-        options = ",".join(o for o in (self.args.gpu_options, gpu_options) if o)
-        return self.library.open(folder, device=self.args.device, gpu_options=options or None,
-                                 cache_dir=str(cache or self.cache))
-
-    def folder(self, name):
-        path = self.models / name
-        path.mkdir(parents=True, exist_ok=True)
-        return path
-
-    def main_model(self):
-        size = self.size
-        name = Path(size["shape"]).stem
-        return synthesized(self.args.reel, self.models / name, size["shape"], size["seed"])
-
-    @property
-    def torch_device(self):
-        import torch
-        return "cuda" if torch.cuda.is_available() else "cpu"
-
-
-def digest(*parts):
-    h = hashlib.sha256()
-    for part in parts:
-        h.update(np.ascontiguousarray(part).tobytes())
-    return h.hexdigest()[:16]
-
-
-def last_logits(session):
-    """Of the last position, evaluated again: they depend on every cached row."""
-    ids = list(session.ids)
-    session.truncate(len(ids) - 1)
-    return session.eval(ids[-1:], reel.LAST_LOGITS)
-
-
-def first_difference(a, b):
-    if a == b:
-        return "the same"
-    at = next((i for i, (x, y) in enumerate(zip(a, b)) if x != y), min(len(a), len(b)))
-    return f"they differ from id {at} of {len(a)} and {len(b)} on"
-
-
-def continued(model, prompt, n, context=0, **settings):
-    with model.session(context or len(prompt) + n + 1) as session:
-        session.sync(prompt)
-        return session.generate(n, **settings)
-
+from gpu_check_base import (LAST_EPOCHS, MINIATURES, ROOT, continued, digest, first_difference,
+                            last_logits, only_gpu)
+from gpu_check_models import synthesized, token_ids
 
 # ---- opening -------------------------------------------------------------------------------------
 
@@ -155,6 +74,16 @@ def logits_case(check, case, folder, windows, gpu_options=""):
 
 def logits(check):
     logits_case(check, "logits", check.main_model(), windows_of(check.size["windows"]))
+
+
+def splits(check):
+    """Every position around the one from which attention is split, wherever that is."""
+    if not only_gpu(check):
+        return
+    for split_from, end in ((1, 80), (16, 80), (17, 96), (100, 180), (1 << 20, 1200)):
+        begin = 0 if end < 1000 else end - 40
+        logits_case(check, f"from {split_from}", check.main_model(), [(begin, end)],
+                    f"split_from={split_from}")
 
 
 def greedy(check, case, folder, prompts, n_tokens, gpu_options=""):
@@ -259,6 +188,22 @@ def pieces(check):
             wrong += int(row.argmax()) != wanted
         check.row("decoded ids are the logits' winners", wrong == 0,
                   f"{len(made)} ids, {wrong} are not")
+
+
+def launches(check):
+    """However the ids are cut into launches and the stream is held back: the same ids and logits."""
+    if not only_gpu(check):
+        return
+    results = {}
+    for options in ("", "launch_tokens=1", "launch_tokens=7", "lead=1", "launch_ms=2", "cap_layers=1",
+                    "cap_head=1", "cap_kv=1", "spin_us=0"):
+        with check.open(check.main_model(), options) as model, model.session(1024) as session:
+            session.sync(token_ids(300, model.vocab))
+            ids = session.generate(check.size["tokens"])
+            results[options] = ids, digest(last_logits(session))
+            same = results[options] == results[""]
+            check.row(options or "as it comes", same, first_difference(ids, results[""][0]) +
+                      f", last logits {'the same' if same else 'differ'}")
 
 
 def repeats(check):
@@ -426,8 +371,7 @@ def sampling(check):
 
 def epoch(check):
     """Epochs that come round in the first token."""
-    if not check.gpu:
-        check.row("", "skipped", "only on a GPU")
+    if not only_gpu(check):
         return
     folder, results = check.main_model(), []
     for options in ("", f"epoch={LAST_EPOCHS}"):
@@ -442,8 +386,7 @@ def epoch(check):
 
 def paths(check):
     """Kernels compiled for older GPUs, run on this one."""
-    if not check.gpu:
-        check.row("", "skipped", "only on a GPU")
+    if not only_gpu(check):
         return
     for compute in check.args.compute.split(","):
         options = f"compute={compute}"
@@ -452,140 +395,7 @@ def paths(check):
         logits_case(check, f"compute {compute}", check.main_model(), [(0, 192)], options)
 
 
-# ---- every slot of the vocabulary ----------------------------------------------------------------
-
-def winner_config(hidden, vocab, tied):
-    return {"model_type": "qwen3", "hidden_size": hidden, "num_hidden_layers": 1,
-            "num_attention_heads": hidden // 64, "num_key_value_heads": hidden // 128,
-            "head_dim": 128, "intermediate_size": 3 * hidden, "vocab_size": vocab,
-            "tie_word_embeddings": tied, "rms_norm_eps": 1e-6, "rope_theta": 1000000,
-            "max_position_embeddings": 4096, "eos_token_id": 1}
-
-
-WALK = 2000  # ids made before the context is emptied
-
-
-def walk(check, case, config, duplicates=0):
-    name = f"winner-{config['hidden_size']}-{config['vocab_size']}-{duplicates}"
-    folder, n, step = winner_model(check.args.reel, check.models / name, config, duplicates)
-    wrong, first = 0, ""
-    visited = np.zeros(n, bool)
-    with check.open(folder) as model, model.session(WALK + 2) as session:
-        at = 0
-        while not visited.all() and time.monotonic() < check.limit:
-            session.truncate(0)
-            session.sync([at])
-            take = min(WALK, n - int(visited.sum()))
-            wanted = (at + step * np.arange(1, take + 1, dtype=np.int64)) % n
-            made = np.array(session.generate(take))
-            visited[wanted] = True
-            bad = np.nonzero(made != wanted)[0]
-            if len(bad) and not first:
-                first = f"; id {wanted[bad[0]]} should win, {made[bad[0]]} did"
-            wrong += len(bad)
-            at = int(wanted[-1])
-    left = n - int(visited.sum())
-    check.row(case, wrong == 0 and left == 0, f"{n - left} of {n} slots, {wrong} wrong{first}",
-              slots=n - left, wrong=wrong)
-
-
-def slots(check):
-    """The winner walks through every slot; the device picks it."""
-    check.limit = time.monotonic() + 180
-    hidden, vocab = check.size["hidden"], check.size["vocab"]
-    walk(check, f"hidden 256, {1003} slots", winner_config(256, 1003, False))
-    walk(check, "equal rows: the lower id wins", winner_config(256, 1003, False), 501)
-    walk(check, f"hidden {hidden}, {vocab} slots", winner_config(hidden, vocab, False))
-
-
-def lookups(check):
-    """Tied: each id's embedding comes back as the final hidden state, and wins."""
-    hidden, vocab = check.size["hidden"], check.size["vocab"]
-    config = winner_config(hidden, vocab, True)
-    folder, n, _ = winner_model(check.args.reel, check.models / f"tied-{hidden}-{vocab}", config)
-    from gpu_check_models import Weights
-    weights = Weights(folder / "model.safetensors")["model.embed_tokens.weight"]
-    limit, wrong, seen = time.monotonic() + 100, 0, 0
-    with check.open(folder) as model, model.session(600) as session:
-        for at in range(0, n, 512):
-            if time.monotonic() > limit:
-                break
-            ids = np.arange(at, min(at + 512, n))
-            session.truncate(0)
-            rows = session.eval(ids, reel.ALL_HIDDEN)
-            wanted = np.where(weights[ids] >> 15, np.float32(-1), np.float32(1))
-            wrong += int((~(np.abs(rows - wanted) < 0.01)).any(1).sum())
-            seen += len(ids)
-        check.row("hidden states", wrong == 0 and seen == n,
-                  f"{seen} of {n} ids looked up, {wrong} wrong")
-        stride = max(1, n // 1500)
-        chosen = [*range(0, n, stride), *range(max(0, n - 40), n)]
-        wrong = 0
-        for id_ in chosen:
-            session.sync([id_])
-            wrong += session.generate(2) != [id_, id_]
-            session.truncate(0)
-        check.row("picked on the device", wrong == 0, f"{len(chosen)} ids, {wrong} wrong")
-
-
-# ---- around it -----------------------------------------------------------------------------------
-
-SOLO = """
-import sys, time, json
-sys.path.insert(0, {tools!r})
-import reel_ctypes as reel
-from gpu_check_models import token_ids
-model = reel.Library({library!r}).open({folder!r}, device={device!r}, cache_dir={cache!r})
-with model, model.session(512) as session:
-    session.sync(token_ids(9, model.vocab))
-    start = time.monotonic()
-    made = [session.generate(100) for _ in range({rounds})]
-    print(json.dumps([made, time.monotonic() - start]))
-"""
-
-
-def two_processes(check):
-    code = SOLO.format(tools=str(ROOT / "tools"), library=str(Path(check.args.library).resolve()),
-                       folder=str(check.main_model()), device=check.args.device,
-                       cache=str(check.cache), rounds=4)
-    start = lambda: subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE,
-                                     stderr=subprocess.PIPE, text=True)
-    finish = lambda child: child.communicate(timeout=100)
-    results = []
-    for group in (1, 2):
-        children = [start() for _ in range(group)]
-        for child in children:
-            out, err = finish(child)
-            if child.returncode != 0:
-                check.row(f"{group} at once", False, err.strip()[-200:])
-                return
-            results.append(json.loads(out))
-    seconds = [f"{r[1]:.2f}" for r in results]
-    check.row("two at once", all(r[0] == results[0][0] for r in results),
-              f"400 ids took {seconds[0]} s alone, {seconds[1]} and {seconds[2]} s together")
-
-
-def sanitizer(check):
-    tool = shutil.which("compute-sanitizer") or "/usr/local/cuda/bin/compute-sanitizer"
-    if not check.gpu or not Path(tool).exists():
-        check.row("", "skipped", "no compute-sanitizer" if check.gpu else "only on a GPU")
-        return
-    folder = synthesized(check.args.reel, check.models / "q3-c", MINIATURES / "q3-c.json", 1)
-    code = SOLO.replace("generate(100)", "generate(6)").format(
-        tools=str(ROOT / "tools"), library=str(Path(check.args.library).resolve()),
-        folder=str(folder), device=check.args.device, cache=str(check.cache), rounds=1)
-    for kind in ("memcheck", "initcheck", "synccheck"):
-        try:
-            done = subprocess.run([tool, "--tool", kind, "--error-exitcode", "9", sys.executable,
-                                   "-c", code], capture_output=True, text=True, timeout=60)
-            last = [line for line in done.stdout.splitlines() if "ERROR SUMMARY" in line]
-            words = (last[0].strip("= ") if last else
-                     (done.stdout + done.stderr).strip()[-200:].replace("\n", " "))
-            print(done.stdout[-3000:], done.stderr[-1000:])
-            check.row(kind, done.returncode == 0, words)
-        except subprocess.TimeoutExpired:
-            check.row(kind, False, "not over in 60 s")
-
+# ---- other shapes --------------------------------------------------------------------------------
 
 def one_shape(check, name, shape, seed, windows):
     try:
@@ -594,8 +404,7 @@ def one_shape(check, name, shape, seed, windows):
         logits_case(check, name, folder, windows)
         print(name, time.monotonic() - start, "s")
     except reel.ReelError as e:
-        refused = e.status == reel.UNSUPPORTED
-        check.row(name, "refused" if refused else False, str(e))
+        check.row(name, "refused" if e.status == reel.UNSUPPORTED else False, str(e))
 
 
 def shapes(check):
@@ -613,13 +422,3 @@ def large_shapes(check):
         one_shape(check, shape, shape, 0, [(0, 128)])
         if shape != "qwen3-1.7b":
             shutil.rmtree(check.models / shape, ignore_errors=True)
-
-
-def run(args):
-    check = Check(args)
-    step = globals()[args.run.replace("-", "_")]
-    try:
-        step(check)
-    except reel.ReelError as e:
-        check.row("the step", False, str(e))
-    return 0

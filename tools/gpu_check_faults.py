@@ -1,0 +1,163 @@
+"""Steps of tools/gpu_check.py: two processes, memory checkers, and what goes wrong."""
+import json
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import reel_ctypes as reel
+from gpu_check_base import (MINIATURES, NO_LIMITS, ROOT, continued, first_difference, only_gpu)
+from gpu_check_models import synthesized, token_ids
+
+# ---- around it -----------------------------------------------------------------------------------
+
+SOLO = """
+import sys, time, json
+sys.path.insert(0, {tools!r})
+import reel_ctypes as reel
+from gpu_check_models import token_ids
+model = reel.Library({library!r}).open({folder!r}, device={device!r}, cache_dir={cache!r},
+                                        gpu_options={options!r})
+with model, model.session(512) as session:
+    session.sync(token_ids(9, model.vocab))
+    start = time.monotonic()
+    made = [session.generate(100) for _ in range({rounds})]
+    print(json.dumps([made, time.monotonic() - start]))
+"""
+
+
+def two_processes(check):
+    code = SOLO.format(tools=str(ROOT / "tools"), library=str(Path(check.args.library).resolve()),
+                       folder=str(check.main_model()), device=check.args.device,
+                       cache=str(check.cache), options=None, rounds=4)
+    start = lambda: subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE,
+                                     stderr=subprocess.PIPE, text=True)
+    finish = lambda child: child.communicate(timeout=100)
+    results = []
+    for group in (1, 2):
+        children = [start() for _ in range(group)]
+        for child in children:
+            out, err = finish(child)
+            if child.returncode != 0:
+                check.row(f"{group} at once", False, err.strip()[-200:])
+                return
+            results.append(json.loads(out))
+    seconds = [f"{r[1]:.2f}" for r in results]
+    check.row("two at once", all(r[0] == results[0][0] for r in results),
+              f"400 ids took {seconds[0]} s alone, {seconds[1]} and {seconds[2]} s together")
+
+
+def sanitizer(check):
+    tool = shutil.which("compute-sanitizer") or "/usr/local/cuda/bin/compute-sanitizer"
+    if not check.gpu or not Path(tool).exists():
+        check.row("", "skipped", "no compute-sanitizer" if check.gpu else "only on a GPU")
+        return
+    folder = synthesized(check.args.reel, check.models / "q3-c", MINIATURES / "q3-c.json", 1)
+    code = SOLO.replace("generate(100)", "generate(6)").format(
+        tools=str(ROOT / "tools"), library=str(Path(check.args.library).resolve()),
+        folder=str(folder), device=check.args.device, cache=str(check.cache), options=NO_LIMITS,
+        rounds=1)
+    for kind in ("memcheck", "initcheck", "synccheck"):
+        try:
+            done = subprocess.run([tool, "--tool", kind, "--error-exitcode", "9", sys.executable,
+                                   "-c", code], capture_output=True, text=True, timeout=60)
+            last = [line for line in done.stdout.splitlines() if "ERROR SUMMARY" in line]
+            words = (last[0].strip("= ") if last else
+                     (done.stdout + done.stderr).strip()[-200:].replace("\n", " "))
+            print(done.stdout[-3000:], done.stderr[-1000:])
+            check.row(kind, done.returncode == 0, words)
+        except subprocess.TimeoutExpired:
+            check.row(kind, False, "not over in 60 s")
+
+
+# ---- what goes wrong -----------------------------------------------------------------------------
+
+def refused(check, case, run, limit_s=30):
+    """run() ends in a message within the limit."""
+    start, words, fine = time.monotonic(), "nothing was refused", False
+    try:
+        run()
+    except reel.ReelError as e:
+        words, fine = str(e), True
+    seconds = time.monotonic() - start
+    check.row(case, fine and seconds < limit_s, f"after {seconds:.1f} s: {words}")
+
+
+def damage(path, how):
+    data = bytearray(path.read_bytes())
+    if how == "cut":
+        data = data[: len(data) // 2]
+    elif how == "empty":
+        data = b""
+    else:
+        for at in range(len(data) // 4, len(data), max(1, len(data) // 200)):
+            data[at] ^= 0x5A
+    path.write_bytes(data)
+
+
+def damaged_cache(check, folder, wanted):
+    cache = check.folder("damaged-cache")
+    shutil.rmtree(cache)
+    for how in ("nothing", "cut", "empty", "flipped"):
+        cache.mkdir(exist_ok=True)
+        files = [path for path in cache.rglob("*") if path.is_file()]
+        for path in files:
+            damage(path, how) if how != "nothing" else None
+        start = time.monotonic()
+        try:
+            with check.open(folder, cache=cache) as model:
+                made = continued(model, [5], 20)
+            words, fine = first_difference(made, wanted), made == wanted
+        except reel.ReelError as e:
+            words, fine = str(e), False
+        check.row(f"kernel cache, {how}", fine, f"{len(files)} files, {words}, "
+                  f"{time.monotonic() - start:.1f} s")
+
+
+def full_memory(check, folder):
+    import torch
+    free, _ = torch.cuda.mem_get_info()
+    hog = torch.empty(max(0, free - (400 << 20)), dtype=torch.uint8, device="cuda")
+    refused(check, "no memory left", lambda: check.open(folder).close())
+    del hog
+    torch.cuda.empty_cache()
+
+
+def cancelled(check, folder):
+    with check.open(folder) as model, model.session(20000) as session:
+        ids = token_ids(20000, model.vocab)
+        timer = threading.Timer(0.2, session.cancel)
+        timer.start()
+        refused(check, "cancelled by another thread", lambda: session.sync(ids), 5)
+        timer.join()
+        made = len(session)
+        check.row("and then on", 0 < made < len(ids) and len(session.generate(5)) == 5,
+                  f"{made} positions were kept")
+
+
+def faults(check):
+    if not only_gpu(check):
+        return
+    folder = check.main_model()
+    with check.open(folder) as model:
+        wanted = continued(model, [5], 20)
+
+    def impatient():
+        with check.open(folder, "patience=1") as model:
+            continued(model, [5], 20)
+
+    refused(check, "a wait that gives up", impatient)
+    refused(check, "more blocks than SMs",
+            lambda: check.open(folder, "n_groups=8,group_sms=64").close())
+    refused(check, "an option that does not exist", lambda: check.open(folder, "a=b").close())
+    with check.open(folder) as model:
+        made = continued(model, [5], 20)
+        check.row("the next model works", made == wanted, first_difference(made, wanted))
+    cancelled(check, folder)
+    damaged_cache(check, folder, wanted)
+    full_memory(check, folder)
+    with check.open(folder) as model:
+        made = continued(model, [5], 20)
+        check.row("and the one after all this", made == wanted, first_difference(made, wanted))
