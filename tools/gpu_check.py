@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Full-size checks of reel on a GPU, against Hugging Face transformers on the same GPU.
 
-usage: gpu_check.py [--device gpu] [--size full|tiny] [--steps NAME,...] [--out FOLDER] [options]
+usage: gpu_check.py [--device gpu] [--size full|tiny|sim] [--steps NAME,...] [--out FOLDER] [options]
 
 Each step is a process of its own with a time limit, so that a hang or a crash costs one line of the
 table. Writes check.json and check.csv into --out; the table comes last. The exit status is 1 when
-anything failed. `--size tiny --device cpu` tries the steps themselves on a machine without a GPU.
+anything failed. On a machine without a GPU, `--size tiny --device cpu` tries the steps themselves, and
+`--size sim --torch-device cpu` with the fake driver of tests/sim in LD_LIBRARY_PATH the kernels too.
 """
 import argparse
 import csv
@@ -46,7 +47,7 @@ def arguments():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="gpu")
-    parser.add_argument("--size", choices=["full", "tiny"], default="full")
+    parser.add_argument("--size", choices=["full", "tiny", "sim"], default="full")
     parser.add_argument("--steps", default=",".join(STEPS), help="default: all: %(default)s")
     parser.add_argument("--reel", default="build/release/reel")
     parser.add_argument("--library", default="build/release/libreel.so")
@@ -54,6 +55,7 @@ def arguments():
     parser.add_argument("--models", default="build/gpu-check-models",
                         help="folder for models that are made here")
     parser.add_argument("--smollm2", default="", help="folder or GGUF of SmolLM2-135M-Instruct")
+    parser.add_argument("--torch-device", default="", help="default: cuda where there is one")
     parser.add_argument("--gpu-options", default="", help="given to every model that is opened")
     parser.add_argument("--repeats", type=int, default=0, help="of the step repeats")
     parser.add_argument("--budget", type=float, default=0, help="seconds for all steps together")

@@ -15,6 +15,8 @@ SIZES = {
              "repeats": 1000, "long": 1500, "tokens": 200, "vocab": 151936, "hidden": 1024},
     "tiny": {"shape": MINIATURES / "q3-w.json", "seed": 1, "windows": "0-80,200-216",
              "repeats": 5, "long": 150, "tokens": 24, "vocab": 1200, "hidden": 128},
+    "sim": {"shape": MINIATURES / "q3-a.json", "seed": 1, "windows": "0-6,18-20",
+            "repeats": 2, "long": 20, "tokens": 6, "vocab": 70, "hidden": 128},
 }
 LAST_EPOCHS = 2**32 - 100
 POISONED = ("logits", "pieces", "splits", "sessions", "shapes", "large-shapes")  # KV caches of NaN
@@ -61,6 +63,8 @@ class Check:
     @property
     def torch_device(self):
         import torch
+        if self.args.torch_device:
+            return self.args.torch_device
         return "cuda" if torch.cuda.is_available() else "cpu"
 
 
