@@ -16,7 +16,7 @@ SIZES = {
     "tiny": {"shape": MINIATURES / "q3-w.json", "seed": 1, "windows": "0-80,200-216",
              "repeats": 5, "long": 150, "tokens": 24, "vocab": 1200, "hidden": 128},
     "sim": {"shape": MINIATURES / "q3-a.json", "seed": 1, "windows": "0-6,18-20",
-            "repeats": 2, "long": 20, "tokens": 6, "vocab": 70, "hidden": 128},
+            "repeats": 2, "long": 20, "tokens": 6, "vocab": 300, "hidden": 128},
 }
 LAST_EPOCHS = 2**32 - 100
 POISONED = ("logits", "pieces", "splits", "sessions", "shapes", "large-shapes")  # KV caches of NaN

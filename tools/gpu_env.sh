@@ -23,10 +23,17 @@ if [ ! -f "$SMOLLM2" ] && [ -f "$KEEP/gpu/gguf.sha256" ]; then
     rm -f "$KEEP/joined"
 fi
 
+PYTHON=${PYTHON:-python3}
+cuda_folders() { # where CUDA's libraries may be: the toolkit's folder, then those of Python packages
+    printf '%s\n' /usr/local/cuda*/lib64
+    "$PYTHON" -c 'import glob, sys
+for path in sys.path:
+    print(*sorted(glob.glob(path + "/nvidia/*/lib")), sep="\n")' | grep . || true
+}
+
 # Only NVRTC's own files join the search path: other CUDA libraries there could stand in for PyTorch's.
 if ! ldconfig -p | grep -q libnvrtc; then
-    for folder in /usr/local/cuda*/lib64 \
-        $(python3 -c 'import sys; print(*sys.path)' | tr ' ' '\n' | sed -n 's|site-packages$|&/nvidia/cu13/lib|p'); do
+    for folder in $(cuda_folders); do
         if compgen -G "$folder/libnvrtc.so*" >/dev/null && ! compgen -G "$KEEP/lib/libnvrtc.so*" >/dev/null; then
             ln -sf "$folder"/libnvrtc* "$KEEP/lib/"
         fi
@@ -42,5 +49,4 @@ else
     REEL_COMMIT=${REEL_COMMIT:-$(git rev-parse --short HEAD 2>/dev/null || echo unknown)}
     export LD_LIBRARY_PATH="$KEEP/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
 fi
-PYTHON=${PYTHON:-python3}
 export REEL REEL_LIBRARY REEL_COMMIT KEEP OUT SMOLLM2 PYTHON XDG_CACHE_HOME="$KEEP/cache" PYTHONUNBUFFERED=1

@@ -24,7 +24,7 @@ git describe --always --dirty >"$pack/commit"
 if [ $# -gt 0 ]; then
     rm -rf build/gpu-part*
     sha256sum <"$1" >"$pack/gguf.sha256"
-    split -n "${2:-3}" --numeric-suffixes=1 -a 1 "$1" build/gpu-part
+    split -n "${2:-5}" --numeric-suffixes=1 -a 1 "$1" build/gpu-part
     for part in build/gpu-part?; do
         mv "$part" "$part.tmp" && mkdir "$part" && mv "$part.tmp" "$part/$(basename "$part")"
     done

@@ -9,12 +9,18 @@ cd "$(dirname "$0")/../.."
 model=${MODEL_06B:-$KEEP/models/qwen3-0.6b}
 [ -d "$model" ] || "$REEL" synthesize "$model" qwen3-0.6b >/dev/null
 llama=()
+if [ -f "$KEEP/llama/llama-bench.xz" ]; then
+    "$PYTHON" -c 'import lzma, shutil, sys; shutil.copyfileobj(lzma.open(sys.argv[1]), open(sys.argv[2], "wb"))' \
+        "$KEEP/llama/llama-bench.xz" "$KEEP/llama/llama-bench"
+    chmod +x "$KEEP/llama/llama-bench"
+fi
 if [ -x "$KEEP/llama/llama-bench" ]; then
-    # libcublas comes with the toolkit or with PyTorch; in a folder of its own it disturbs nobody else.
+    # These come with the toolkit or with PyTorch; in a folder of their own they disturb nobody else.
     mkdir -p "$KEEP/llama/lib"
-    for folder in /usr/local/cuda*/lib64 \
-        $("$PYTHON" -c 'import sys; print(*sys.path)' | tr ' ' '\n' | sed -n 's|site-packages$|&/nvidia/cu13/lib|p'); do
-        ln -sf "$folder"/libcublas*.so.1? "$KEEP/llama/lib/" 2>/dev/null || true
+    for folder in $(cuda_folders) /usr/local/nvidia/lib64; do
+        for name in libcublas.so.13 libcublasLt.so.13 libcudart.so.13 libcuda.so.1; do
+            if [ -e "$folder/$name" ] && [ ! -e "$KEEP/llama/lib/$name" ]; then ln -s "$folder/$name" "$KEEP/llama/lib/"; fi
+        done
     done
     # shellcheck disable=SC2016 # expanded when that script runs
     printf '#!/bin/sh\nLD_LIBRARY_PATH="%s/llama/lib:$LD_LIBRARY_PATH" exec "%s/llama/llama-bench" "$@"\n' "$KEEP" "$KEEP" >"$KEEP/llama/run"
