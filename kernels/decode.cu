@@ -14,17 +14,19 @@
 #include "phase_qkv.cuh"
 #include "profile.cuh"
 
-/* One layer. h comes in without the sums of the layer before, which are waited for here. */
-DEV void layer_consume(struct worker *w, int layer, int position, float *h) {
+/* One layer. h comes in without the sums of the layer before, which are waited for here. gain holds this
+ * layer's first gains and then the next one's: gains come from memory, behind the weights' stream, so
+ * each are asked for half a layer before they are needed. */
+DEV void layer_consume(struct worker *w, int layer, int position, float *h, float *gain) {
     const struct decode_args *a = w->a;
     const float *norms = a->norms + (size_t)2 * layer * M_HIDDEN;
     struct quad t[PRELOAD_TILES];
-    float gain[2 * SLICE];
+    float gate_up_gain[2 * SLICE];
     w->layer = layer;
     worker_anew(w);
     tiles_take(w, t, PRELOAD(QKV));
     profile_layer(w, MARK_QKV_WEIGHTS);
-    gains_load(w, norms, gain);
+    gains_load(w, norms + M_HIDDEN, gate_up_gain);
     if (layer > 0) gather_sum(w, a->words + X_DOWN_SUM, h, WAIT_DOWN_SUM);
     w->epoch = epoch_next(w->epoch);
     profile_layer(w, MARK_QKV_INPUT);
@@ -40,10 +42,10 @@ DEV void layer_consume(struct worker *w, int layer, int position, float *h) {
     worker_anew(w);
     tiles_take(w, t, PRELOAD(GATE_UP));
     profile_layer(w, MARK_GATE_UP_WEIGHTS);
-    gains_load(w, norms + M_HIDDEN, gain);
+    gains_load(w, norms + 2 * M_HIDDEN, gain);
     gather_sum(w, a->words + X_OUT_SUM, h, WAIT_OUT_SUM);
     profile_layer(w, MARK_GATE_UP_INPUT);
-    gate_up_consume(w, t, h, gain);
+    gate_up_consume(w, t, h, gate_up_gain);
     profile_layer(w, MARK_GATE_UP);
     worker_anew(w);
     tiles_take(w, t, PRELOAD(DOWN));
@@ -57,14 +59,14 @@ DEV float *row_or_null(float *rows, int row, int columns) {
 }
 
 /* After the last layer: hidden state, logits, the warp's best. */
-DEV void token_end(struct worker *w, int t, float *h) {
+DEV void token_end(struct worker *w, int t, float *h, const float *gain) {
     const struct decode_args *a = w->a;
     const int head = t >= a->head_from;
     float *hidden = row_or_null(a->hidden, t - a->hidden_from, M_HIDDEN);
     if (!head && !hidden) return;
     gather_sum(w, a->words + X_DOWN_SUM, h, WAIT_DOWN_SUM);
     profile_token(w, MARK_HEAD_INPUT);
-    const float scale = head_norm(w, h, hidden);
+    const float scale = head_norm(w, h, gain, hidden);
     if (head) head_consume(w, scale, row_or_null(a->logits, a->pick ? 0 : t - a->head_from, M_VOCAB));
 }
 
@@ -72,16 +74,17 @@ DEV void consume(struct worker *w) {
     const struct decode_args *a = w->a;
     u32 id = a->ids ? const_load32((const u32 *)a->ids) : 0;
     for (int t = 0; t < a->n_tokens; t++) {
-        float h[2 * SLICE];
+        float h[2 * SLICE], gain[2 * SLICE];
         w->token = t;
         profile_token(w, MARK_TOKEN);
+        gains_load(w, a->norms, gain);
         embed(w, t, id, h);
         attention_token_start(w, a->position + t);
         NO_UNROLL
         for (int layer = 0; layer < M_LAYERS; layer++)
-            layer_consume(w, layer, a->position + t, h);
+            layer_consume(w, layer, a->position + t, h, gain);
         profile_token(w, MARK_LAYERS);
-        token_end(w, t, h);
+        token_end(w, t, h, gain);
         profile_token(w, MARK_HEAD);
         w->epoch = epoch_next(w->epoch);
         parts_done(w);
@@ -158,6 +161,7 @@ KERNEL(P_THREADS) decode(const PARAMETER struct decode_args args) {
     w.group = w.block / P_GROUP_SMS, w.member = w.block % P_GROUP_SMS;
     w.full = smem_of(w.s->full), w.empty = smem_of(w.s->empty);
     w.slot = 0, w.parity = 0, w.parts = 0;
+    w.kv_turn = 0, w.kv_laps = 0;
     w.epoch = args.epoch;
     w.token = 0, w.layer = 0, w.dead = 0;
     w.zero = args.patience >> 31;

@@ -133,45 +133,46 @@ DEV void kv_produce(struct worker *w) {
 
 /* ---- consumers ---- */
 
-/* A warp's way through its slots: turn n of it is slot n * P_ATTENTION_WARPS + warp. */
+/* A warp's way through its slots in one layer: turn n of it is slot n * P_ATTENTION_WARPS + warp. */
 struct kv_reader {
-    int turn, item, items;
-    u32 laps; /* bit per turn */
+    int item, items; /* none left when item >= items */
 };
 
-/* The warp's first item of a layer that has `items`; none when item >= items. */
-DEV void kv_begin(const struct worker *w, struct kv_reader *c, int items) {
-    c->item = w->warp, c->items = w->warp < P_ATTENTION_WARPS ? items : 0;
-    c->turn = c->item < c->items ? (int)w->s->at.kv_turn[w->warp] : 0;
-    c->laps = c->item < c->items ? w->s->at.kv_laps[w->warp] : 0;
+DEV struct kv_reader kv_begin(const struct worker *w, int items) {
+    struct kv_reader c;
+    c.item = w->warp, c.items = w->warp < P_ATTENTION_WARPS ? items : 0;
+    return c;
 }
 
-DEV struct quad *kv_tiles(const struct worker *w, const struct kv_reader *c) {
-    const int slot = c->turn * P_ATTENTION_WARPS + w->warp;
-    return (struct quad *)(w->kv_ring + (size_t)slot * P_KV_PIECE) + w->lane;
+DEV int kv_slot(const struct worker *w) { return w->kv_turn * P_ATTENTION_WARPS + w->warp; }
+
+DEV struct quad *kv_tiles(const struct worker *w) {
+    return (struct quad *)(w->kv_ring + (size_t)kv_slot(w) * P_KV_PIECE) + w->lane;
 }
 
-DEV void kv_take(struct worker *w, const struct kv_reader *c) {
-    const int slot = c->turn * P_ATTENTION_WARPS + w->warp;
-    if (w->lane == 0) mbar_wait(w, smem_of(&w->s->kv_full[slot]), c->laps >> c->turn & 1, WAIT_KV);
+DEV void kv_take(struct worker *w) {
+    if (w->lane == 0)
+        mbar_wait(w, smem_of(&w->s->kv_full[kv_slot(w)]), w->kv_laps >> w->kv_turn & 1, WAIT_KV);
     warp_sync();
+    lanes_agree(w);
 }
 
+DEV void kv_turn_next(struct worker *w) {
+    w->kv_turn = w->kv_turn + 1 == AT_ROUNDS ? 0 : w->kv_turn + 1;
+}
+
+/* `seen` is made of everything read from the slot. */
 DEV void kv_give(struct worker *w, struct kv_reader *c, u32 seen) {
-    const int slot = c->turn * P_ATTENTION_WARPS + w->warp;
     warp_sync();
-    if (w->lane == 0) mbar_arrive_after(w, smem_of(&w->s->kv_empty[slot]), seen);
-    c->laps ^= 1u << c->turn;
-    c->turn = c->turn + 1 == AT_ROUNDS ? 0 : c->turn + 1;
+    if (w->lane == 0) mbar_arrive_after(w, smem_of(&w->s->kv_empty[kv_slot(w)]), seen);
+    w->kv_laps ^= 1u << w->kv_turn;
+    kv_turn_next(w);
     c->item += P_ATTENTION_WARPS;
 }
 
-/* The layer is over: where the warp goes on in the next one. A barrier follows. */
-DEV void kv_end(struct worker *w, const struct kv_reader *c, int items) {
-    if (w->warp >= P_ATTENTION_WARPS || w->lane) return;
-    u32 turn = w->s->at.kv_turn[w->warp] + (u32)(items + P_ATTENTION_WARPS - 1) / P_ATTENTION_WARPS;
-    w->s->at.kv_turn[w->warp] = turn % AT_ROUNDS;
-    if (w->warp < items) w->s->at.kv_laps[w->warp] = c->laps;
+/* The layer's items are done: a warp that had none in its last round skips a slot. */
+DEV void kv_end(struct worker *w, int items) {
+    if (items % P_ATTENTION_WARPS && w->warp >= items % P_ATTENTION_WARPS) kv_turn_next(w);
 }
 
 #endif

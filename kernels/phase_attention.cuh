@@ -18,20 +18,18 @@
 
 #include "kv_ring.cuh"
 #include "phase_qkv.cuh"
+#include "product.cuh"
 #include "profile.cuh"
-
-#ifndef T_EARLY
-#define T_EARLY 8
-#endif
 
 enum {
     ATTENTION_SPAN = (P_GROUP_Q / 2 + P_GROUP_HEADS + 15) / 16 * 16,
-    /* A lane holds words j and j + ROPE_WORDS of a head, which rotate together. */
-    ROPE_WORDS = AT_WORDS / 2,
-    ROPE_TURNS = (ROPE_WORDS + LANES - 1) / LANES,
-    EARLY_TILES = AT_TILES < T_EARLY ? AT_TILES : T_EARLY, /* of a warp's first K before q is there, of its V before p */
-    /* Each warp has at most one row of q or k to rotate. */
-    ONE_ROW = P_GROUP_HEADS + P_GROUP_KV_HEADS <= P_WARPS
+    GATHER_ROWS = P_GROUP_HEADS + 2 * P_GROUP_KV_HEADS, /* of head_dim values each */
+    ONE_ROW = GATHER_ROWS <= P_WARPS,                   /* for each warp, at most */
+    /* Registers left beside out's tiles: for a warp's first K, then V, before q is there. */
+    SPARE_REGISTERS = (G_REGISTERS ? P_REGISTERS_CONSUMER : 65536 / P_THREADS) - 4 * PRELOAD(OUT),
+    EARLY_TILES = SPARE_REGISTERS < 96 ? 2 : AT_TILES < 8 ? AT_TILES : 8,
+    EARLY_V = SPARE_REGISTERS < 144 ? 0 : EARLY_TILES,
+    WHOLE_EARLY = EARLY_V == AT_TILES /* its slot is free again before q is there */
 };
 #define ATTENTION_NEVER (-1e30f) /* the m of no position at all */
 #define LOG2_E          1.44269504f
@@ -51,11 +49,43 @@ DEV void sine_cosine(float angle, float *sine, float *cosine) {
     *cosine = (float)((turns + 1) & 2 ? -b : b);
 }
 
+/* Rows of the group's words are dealt to the warps, last warp first, since the first ones have pieces:
+ * k rows, v rows, q rows. */
+DEV int gather_row(const struct worker *w) { return P_WARPS - 1 - w->warp; }
+DEV int row_is_v(int row) { return row >= P_GROUP_KV_HEADS && row < 2 * P_GROUP_KV_HEADS; }
+/* Which of the words' rows that is: q rows, k rows, v rows. */
+DEV int row_words(int row) {
+    return row < 2 * P_GROUP_KV_HEADS ? P_GROUP_HEADS + row : row - 2 * P_GROUP_KV_HEADS;
+}
+
+/* The gains of a q or k row, this lane's. */
+DEV void qk_gain_load(const struct worker *w, int layer, int row, float (*gain)[4]) {
+    const float *from = w->a->qk_norms + (2 * layer + (row < P_GROUP_KV_HEADS)) * M_HEAD_DIM;
+    UNROLL
+    for (int n = 0; n < ROPE_TURNS; n++) {
+        const int dim = 2 * (n * LANES + w->lane), have = M_QK_NORM && dim < 2 * ROPE_WORDS;
+        gain[n][0] = have ? const_loadf(from + dim) : 1;
+        gain[n][1] = have ? const_loadf(from + dim + 1) : 1;
+        gain[n][2] = have ? const_loadf(from + M_HEAD_DIM / 2 + dim) : 1;
+        gain[n][3] = have ? const_loadf(from + M_HEAD_DIM / 2 + dim + 1) : 1;
+    }
+}
+
+/* Far ahead: this comes from memory, behind the weights' stream. */
+DEV void attention_gains(struct worker *w, int layer) {
+    if (ONE_ROW && layer < M_LAYERS && gather_row(w) < GATHER_ROWS)
+        qk_gain_load(w, layer, gather_row(w), w->qk_gain);
+}
+
 DEV void attention_token_start(struct worker *w, int position) {
     float *table = w->s->at.cos_sin;
     NO_UNROLL
     for (int i = w->warp * LANES + w->lane; i < M_HEAD_DIM / 2; i += CONSUMER_THREADS)
         sine_cosine((float)position * const_loadf(w->a->rope + i), table + M_HEAD_DIM / 2 + i, table + i);
+    UNROLL
+    for (int n = 0; n < ROPE_TURNS; n++)
+        w->qk_gain[n][0] = w->qk_gain[n][1] = w->qk_gain[n][2] = w->qk_gain[n][3] = 0;
+    attention_gains(w, 0);
 }
 
 /* What makes the rotated, gained values of a word and its partner of the raw ones: low' = low a -
@@ -64,20 +94,16 @@ struct rotation {
     float a[2], b[2], c[2], d[2];
 };
 
-DEV void rotation_load(const struct worker *w, int layer, int is_k, struct rotation *r) {
+DEV void rotation_make(const struct worker *w, float (*gain)[4], struct rotation *r) {
     const float *table = w->s->at.cos_sin;
-    const float *gain = M_QK_NORM ? w->a->qk_norms + (2 * layer + is_k) * M_HEAD_DIM : 0;
     UNROLL
     for (int n = 0; n < ROPE_TURNS; n++) {
-        const int j = n * LANES + w->lane;
+        const int word = n * LANES + w->lane, j = word < ROPE_WORDS ? word : 0;
         UNROLL
-        for (int i = 0; i < 2 && j < ROPE_WORDS; i++) {
-            const int dim = 2 * j + i;
-            const float cosine = table[dim], sine = table[M_HEAD_DIM / 2 + dim];
-            const float low = M_QK_NORM ? const_loadf(gain + dim) : 1;
-            const float high = M_QK_NORM ? const_loadf(gain + M_HEAD_DIM / 2 + dim) : 1;
-            r[n].a[i] = low * cosine, r[n].b[i] = high * sine;
-            r[n].c[i] = high * cosine, r[n].d[i] = low * sine;
+        for (int i = 0; i < 2; i++) {
+            const float cosine = table[2 * j + i], sine = table[M_HEAD_DIM / 2 + 2 * j + i];
+            r[n].a[i] = gain[n][i] * cosine, r[n].b[i] = gain[n][2 + i] * sine;
+            r[n].c[i] = gain[n][2 + i] * cosine, r[n].d[i] = gain[n][i] * sine;
         }
     }
 }
@@ -125,7 +151,7 @@ DEV void row_poll(struct worker *w, const u64 *from, u32 (*x)[2]) {
 
 /* Where word i of a q row stands: the words of two tiles that a lane takes as B operand are
  * neighbours. */
-DEV int q_place(int i) { return i / 16 * 16 + i % 4 * 4 + i / 8 % 2 * 2 + i / 4 % 2; }
+DEV u32 q_place(u32 i) { return i / 16 * 16 + i % 4 * 4 + i / 8 % 2 * 2 + i / 4 % 2; }
 
 DEV void q_store(struct worker *w, int head, const struct rotation *r, u32 (*x)[2]) {
     struct attention_shared *at = &w->s->at;
@@ -136,8 +162,8 @@ DEV void q_store(struct worker *w, int head, const struct rotation *r, u32 (*x)[
         float y[4];
         if (j >= ROPE_WORDS) continue;
         rotate(r + n, x[n][0], x[n][1], y);
-        at->q[head][q_place(j)] = bf16_pair(y[0], y[1]);
-        at->q[head][q_place(j + ROPE_WORDS)] = bf16_pair(y[2], y[3]);
+        at->q[head][q_place((u32)j)] = bf16_pair(y[0], y[1]);
+        at->q[head][q_place((u32)j + ROPE_WORDS)] = bf16_pair(y[2], y[3]);
         if (M_QK_NORM) sum += square_sum(x[n][0], x[n][1]);
     }
     if (M_QK_NORM) {
@@ -146,18 +172,21 @@ DEV void q_store(struct worker *w, int head, const struct rotation *r, u32 (*x)[
     }
 }
 
-/* Rows of the group's words are dealt to the warps, last warp first: the first ones have pieces. */
-DEV int gather_row(const struct worker *w) { return P_WARPS - 1 - w->warp; }
-
-DEV void attention_gather(struct worker *w, const struct rotation *r) {
+DEV void attention_gather(struct worker *w, int layer, const struct rotation *r) {
     NO_UNROLL
-    for (int row = gather_row(w); row < P_GROUP_HEADS + 2 * P_GROUP_KV_HEADS; row += P_WARPS) {
+    for (int row = gather_row(w); row < GATHER_ROWS; row += P_WARPS) {
+        struct rotation reloaded[ROPE_TURNS];
         u32 x[ROPE_TURNS][2];
-        row_poll(w, qkv_words(w) + row * AT_WORDS, x);
-        if (row < P_GROUP_HEADS) {
-            q_store(w, row, r, x);
+        if (!ONE_ROW) {
+            float gain[ROPE_TURNS][4];
+            qk_gain_load(w, layer, row, gain);
+            rotation_make(w, gain, reloaded), r = reloaded;
+        }
+        row_poll(w, qkv_words(w) + row_words(row) * AT_WORDS, x);
+        if (row >= 2 * P_GROUP_KV_HEADS) {
+            q_store(w, row - 2 * P_GROUP_KV_HEADS, r, x);
         } else {
-            u32 *to = w->s->at.kv[row - P_GROUP_HEADS];
+            u32 *to = w->s->at.kv[row];
             UNROLL
             for (int n = 0; n < ROPE_TURNS; n++) {
                 const int j = n * LANES + w->lane;
@@ -186,7 +215,11 @@ DEV void own_key(struct worker *w, int layer, int position, int kv_head, const s
     struct attention_shared *at = &w->s->at;
     float y[ROPE_TURNS][4], ssq = 0, dot[AT_HEADS];
     struct rotation reloaded[ROPE_TURNS];
-    if (!ONE_ROW) rotation_load(w, layer, 1, reloaded), r = reloaded;
+    if (!ONE_ROW) {
+        float gain[ROPE_TURNS][4];
+        qk_gain_load(w, layer, 0, gain);
+        rotation_make(w, gain, reloaded), r = reloaded;
+    }
     UNROLL
     for (int h = 0; h < AT_HEADS; h++)
         dot[h] = 0;
@@ -200,7 +233,7 @@ DEV void own_key(struct worker *w, int layer, int position, int kv_head, const s
         UNROLL
         for (int h = 0; h < AT_HEADS; h++) {
             const u32 *q = at->q[kv_head * AT_HEADS + h];
-            const u32 a = q[q_place(j)], b = q[q_place(j + ROPE_WORDS)];
+            const u32 a = q[q_place((u32)j)], b = q[q_place((u32)j + ROPE_WORDS)];
             dot[h] += (bf16_low(a) * y[n][0] + bf16_high(a) * y[n][1]) +
                       (bf16_low(b) * y[n][2] + bf16_high(b) * y[n][3]);
         }
@@ -244,13 +277,12 @@ DEV void own_value(struct worker *w, int layer, int position, int kv_head) {
 }
 
 DEV void own_position(struct worker *w, int layer, int position, const struct rotation *r) {
-    const int turn = gather_row(w) - P_GROUP_HEADS % P_WARPS;
     NO_UNROLL
-    for (int i = turn < 0 ? turn + P_WARPS : turn; i < 2 * P_GROUP_KV_HEADS; i += P_WARPS) {
-        if (i < P_GROUP_KV_HEADS)
-            own_key(w, layer, position, i, r);
+    for (int row = gather_row(w); row < 2 * P_GROUP_KV_HEADS; row += P_WARPS) {
+        if (row_is_v(row))
+            own_value(w, layer, position, row - P_GROUP_KV_HEADS);
         else
-            own_value(w, layer, position, i - P_GROUP_KV_HEADS);
+            own_key(w, layer, position, row, r);
     }
 }
 
@@ -260,12 +292,6 @@ DEV void own_position(struct worker *w, int layer, int position, const struct ro
 struct attended {
     float m[2], l[4], o[AT_TILES][4];
 };
-
-DEV void tiles_load(struct quad *t, const struct quad *tiles, int first, int n) {
-    UNROLL
-    for (int i = 0; i < n; i++)
-        if (first + i < AT_TILES) t[i] = tiles[(first + i) * LANES];
-}
 
 /* Products of a piece's 16 rows with the q columns: s of rows lane / 4 and + 8. `early` holds the
  * first n_early tiles; q is this lane's column. In `chains` sums and as many tiles at a time. */
@@ -295,20 +321,27 @@ DEV void piece_scores(float s[4], const struct quad *early, int n_early, int cha
         s[i] = chains == 4 ? (c[0][i] + c[1][i]) + (c[2][i] + c[3][i]) : c[0][i] + c[1][i];
 }
 
-/* Positions from `left` on hold anything, NaN too, which no weight of 0 would silence: clears them in
- * V, where each lane clears what it will load. */
-DEV void piece_trim(struct quad *tiles, int lane, int left) {
+/* Positions from `left` on hold anything, NaN too, which no weight of 0 would silence. */
+DEV struct quad value_trim(struct quad v, int lane, int left) {
     const int j = lane % 4 * 2;
     const u32 low = (j < left ? 0xffffu : 0) | (j + 1 < left ? 0xffff0000u : 0);
     const u32 high = (j + 8 < left ? 0xffffu : 0) | (j + 9 < left ? 0xffff0000u : 0);
+    v.x &= low, v.y &= low, v.z &= high, v.w &= high;
+    return v;
+}
+
+/* Clears them in V's tiles where they lie; each lane what it will load. */
+DEV void piece_trim(struct quad *tiles, int lane, int left) {
     NO_UNROLL
-    for (int i = AT_TILES; i < 2 * AT_TILES; i++) {
-        struct quad v = tiles[i * LANES];
-        v.x &= low, v.y &= low, v.z &= high, v.w &= high;
-        tiles[i * LANES] = v;
-    }
+    for (int i = AT_TILES; i < 2 * AT_TILES; i++)
+        tiles[i * LANES] = value_trim(tiles[i * LANES], lane, left);
     fence_slot();
 }
+
+/* A piece's first tiles, as many as there are registers for before q is there. */
+struct early {
+    struct quad k[EARLY_TILES], v[EARLY_V ? EARLY_V : 1];
+};
 
 /* o += V p; `early` holds the first n_early tiles of V. */
 DEV void piece_values(float (*o)[4], const struct quad *early, int n_early, const struct quad *tiles,
@@ -320,17 +353,14 @@ DEV void piece_values(float (*o)[4], const struct quad *early, int n_early, cons
     }
 }
 
-/* One piece, of which the first `left` positions count, trimmed. `fresh`: the warp's first, with K tiles
- * in k. `head`: the KV head's first. */
-DEV void piece_attend(struct attended *r, int fresh, const struct quad *k, const struct quad *tiles,
+/* One piece, of which the first `left` positions count, trimmed. `fresh`: the warp's first, with tiles in
+ * e. `head`: the KV head's first. */
+DEV void piece_attend(struct attended *r, int fresh, const struct early *e, const struct quad *tiles,
                       const struct attention_shared *at, int head, int lane, int left) {
     const struct quad ones = { 0x3f803f80u, 0x3f803f80u, 0x3f803f80u, 0x3f803f80u };
-    const struct quad *v_tiles = tiles + AT_TILES * LANES;
-    struct quad v[EARLY_TILES];
     const u32 *q = at->q[head + lane / 4 % AT_HEADS] + lane % 4 * 4;
     float s[4], f[2], factor[2];
-    piece_scores(s, k, fresh ? EARLY_TILES : 0, fresh ? 4 : 2, tiles, q);
-    if (fresh) tiles_load(v, v_tiles, 0, EARLY_TILES);
+    piece_scores(s, e->k, fresh ? EARLY_TILES : 0, fresh || EARLY_V ? 4 : 2, tiles, q);
     UNROLL
     for (int i = 0; i < 2; i++)
         factor[i] = q_factor(at, head + (lane % 4 * 2 + i) % AT_HEADS);
@@ -353,7 +383,7 @@ DEV void piece_attend(struct attended *r, int fresh, const struct quad *k, const
         for (int t = 0; t < AT_TILES; t++)
             r->o[t][i] = fresh ? 0 : r->o[t][i] * f[i & 1];
     }
-    piece_values(r->o, v, fresh ? EARLY_TILES : 0, v_tiles, b0, b1);
+    piece_values(r->o, e->v, fresh ? EARLY_V : 0, tiles + AT_TILES * LANES, b0, b1);
     tile_mma(r->l, ones, b0, b1); /* every row: the sum of the weights as they were rounded */
 }
 
@@ -400,27 +430,45 @@ DEV int kv_left(const struct worker *w, int item, int position) {
     return position - piece * KV_POSITIONS;
 }
 
-/* The warp's next piece, waited for and trimmed. */
-DEV void piece_take(struct worker *w, const struct kv_reader *c, int position) {
-    const int left = kv_left(w, c->item, position);
-    kv_take(w, c);
-    if (left < KV_POSITIONS) piece_trim(kv_tiles(w, c), w->lane, left);
+/* Waits for the warp's first piece, and takes what there are registers for. */
+DEV void early_take(struct worker *w, struct kv_reader *c, struct early *e, int left) {
+    u32 seen = 0;
+    kv_take(w);
+    if (left < KV_POSITIONS && !WHOLE_EARLY) piece_trim(kv_tiles(w), w->lane, left);
+    const struct quad *tiles = kv_tiles(w);
+    UNROLL
+    for (int i = 0; i < EARLY_TILES; i++)
+        e->k[i] = tiles[i * LANES];
+    UNROLL
+    for (int i = 0; i < EARLY_V; i++)
+        e->v[i] = tiles[(AT_TILES + i) * LANES];
+    if (!WHOLE_EARLY) return;
+    UNROLL
+    for (int i = 0; i < AT_TILES; i++)
+        seen ^= e->k[i].w ^ e->v[i < EARLY_V ? i : 0].w;
+    kv_give(w, c, seen);
+    if (left >= KV_POSITIONS) return;
+    UNROLL
+    for (int i = 0; i < EARLY_V; i++)
+        e->v[i] = value_trim(e->v[i], w->lane, left);
 }
 
-/* All pieces of this warp; the first one is taken, with K in k. */
-DEV void past_attend(struct worker *w, struct kv_reader *c, struct quad *k, int position) {
+/* All pieces of this warp. `left`: of the first one, which is in e as far as early_take took it. */
+DEV void past_attend(struct worker *w, struct kv_reader *c, const struct early *e, int position, int left) {
     const struct attention_shared *at = &w->s->at;
     const int head = w->warp % P_GROUP_KV_HEADS * AT_HEADS;
     struct attended r;
-    piece_attend(&r, 1, k, kv_tiles(w, c), at, head, w->lane, kv_left(w, c->item, position));
+    piece_attend(&r, 1, e, kv_tiles(w), at, head, w->lane, left);
+    if (!WHOLE_EARLY) kv_give(w, c, attended_seen(&r));
     NO_UNROLL
-    while (c->item + P_ATTENTION_WARPS < c->items) {
+    while (c->item < c->items) {
+        left = kv_left(w, c->item, position);
+        kv_take(w);
+        if (left < KV_POSITIONS) piece_trim(kv_tiles(w), w->lane, left);
+        piece_attend(&r, 0, e, kv_tiles(w), at, head, w->lane, left);
         kv_give(w, c, attended_seen(&r));
-        piece_take(w, c, position);
-        piece_attend(&r, 0, k, kv_tiles(w, c), at, head, w->lane, kv_left(w, c->item, position));
     }
     attended_store(w, &r);
-    kv_give(w, c, attended_seen(&r));
 }
 
 /* ---- merging ---- */
@@ -571,33 +619,29 @@ DEV void unit_merge(struct worker *w, int unit) {
 
 DEV void attention_consume(struct worker *w, int layer, int position) {
     const int split = position >= w->a->split_from, pieces = kv_pieces_mine(w, position);
-    const int items = pieces * P_GROUP_KV_HEADS;
-    const int used = pieces < AT_PARTS ? pieces : AT_PARTS, row = gather_row(w);
+    const int used = pieces < AT_PARTS ? pieces : AT_PARTS;
+    struct kv_reader c = kv_begin(w, pieces * P_GROUP_KV_HEADS);
+    const int some = c.item < c.items, left = kv_left(w, c.item, position);
     struct rotation r[ROPE_TURNS];
-    struct quad k[EARLY_TILES];
-    struct kv_reader c;
+    struct early e;
+    if (layer == 0) consumers_sync(); /* cosines and sines of this token */
     /* Set on every path: what only some paths set would keep its registers through all layers. */
     UNROLL
     for (int i = 0; i < EARLY_TILES; i++)
-        k[i].x = k[i].y = k[i].z = k[i].w = 0;
+        e.k[i].x = e.k[i].y = e.k[i].z = e.k[i].w = 0;
     UNROLL
-    for (int n = 0; n < ROPE_TURNS; n++)
-        UNROLL
-        for (int i = 0; i < 2; i++)
-            r[n].a[i] = r[n].b[i] = r[n].c[i] = r[n].d[i] = 0;
-    if (layer == 0) consumers_sync(); /* cosines and sines of this token */
-    kv_begin(w, &c, items);
-    if (c.item < c.items) {
-        piece_take(w, &c, position);
-        tiles_load(k, kv_tiles(w, &c), 0, EARLY_TILES);
-    }
-    if (row < P_GROUP_HEADS + (ONE_ROW ? P_GROUP_KV_HEADS : 0))
-        rotation_load(w, layer, row >= P_GROUP_HEADS, r);
-    attention_gather(w, r);
+    for (int i = 0; i < (EARLY_V ? EARLY_V : 1); i++)
+        e.v[i].x = e.v[i].y = e.v[i].z = e.v[i].w = 0;
+    if (some) early_take(w, &c, &e, left);
+    rotation_make(w, w->qk_gain, r);
+    attention_gains(w, layer + 1);
+    attention_gather(w, layer, r);
     consumers_sync(); /* A */
     profile_layer(w, MARK_ATTENTION_INPUT);
-    own_position(w, layer, position, r); /* first: then r is out of the registers */
-    if (c.item < c.items) past_attend(w, &c, k, position);
+    if (!EARLY_V) own_position(w, layer, position, r); /* then r is out of the registers */
+    if (some) past_attend(w, &c, &e, position, left);
+    if (EARLY_V) own_position(w, layer, position, r);
+    kv_end(w, pieces * P_GROUP_KV_HEADS);
     consumers_sync(); /* B */
     if (split) {
         attention_publish(w, used);
@@ -607,8 +651,6 @@ DEV void attention_consume(struct worker *w, int layer, int position) {
     } else {
         attention_whole(w, used);
     }
-    kv_end(w, &c, items);
-    lanes_agree(w);
     consumers_sync(); /* C */
 }
 

@@ -14,7 +14,10 @@ enum {
     AT_Q_STRIDE = ((AT_TILES + 1) / 2 | 1) * 16,
     AT_O_STRIDE = PART_STRIDE(2 * AT_TILES),
     AT_PART_STRIDE = (AT_PARTS + 3) / 4 * 4,
-    AT_SSQ = 8 /* partial sums of squares of a head */
+    AT_SSQ = 16, /* partial sums of squares of a head */
+    /* A lane holds words j and j + ROPE_WORDS of a head, which rotate together. */
+    ROPE_WORDS = AT_WORDS / 2,
+    ROPE_TURNS = (ROPE_WORDS + LANES - 1) / LANES
 };
 
 struct ALIGN(16) attention_shared {
@@ -25,7 +28,6 @@ struct ALIGN(16) attention_shared {
     float m_own[P_GROUP_HEADS];          /* the current position's score */
     u32 kv[2 * P_GROUP_KV_HEADS][AT_WORDS]; /* the current position: k rows, then v rows, as they came */
     float cos_sin[M_HEAD_DIM]; /* of this token: cos[head_dim / 2], sin[head_dim / 2] */
-    u32 kv_turn[P_ATTENTION_WARPS], kv_laps[P_ATTENTION_WARPS]; /* a warp's next slot; parities of its slots */
 };
 
 #endif

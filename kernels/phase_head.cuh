@@ -7,13 +7,11 @@
 #include "phase_pick.cuh"
 #include "phase_qkv.cuh"
 
-/* The final norm: h times gain to all warps as B fragments, sum of squares to all; returns the norm's
+/* The final norm: h times its gains to all warps as B fragments, sum of squares to all; returns the norm's
  * scale. hidden: f32 [hidden] or NULL. */
-DEV float head_norm(struct worker *w, const float *h, float *hidden) {
+DEV float head_norm(struct worker *w, const float *h, const float *gain, float *hidden) {
     struct block_shared *s = w->s;
-    float gain[2 * SLICE];
     u32 x[SLICE];
-    gains_load(w, w->a->norms + (size_t)2 * M_LAYERS * M_HIDDEN, gain);
     gains_apply(h, gain, x);
     UNROLL
     for (int i = 0; i < SLICE; i++) {

@@ -78,6 +78,9 @@ struct worker {
     u32 parity;
     int parts;                /* phases so far, modulo PART_BARRIERS */
     u32 epoch;                /* of the exchange at hand */
+    int kv_turn;              /* attention warps: the next slot of theirs, */
+    u32 kv_laps;              /* and for each the parity of its next use */
+    float qk_gain[ROPE_TURNS][4]; /* of the q or k row that this warp rotates, loaded a layer ahead */
     int token, layer;         /* for fault reports */
     u32 zero;                 /* 0, which the compiler does not know: see mbar_arrive_after */
     int dead;                 /* a wait gave up somewhere: all waits fall through */

@@ -24,6 +24,7 @@ struct shape {
     int kv_heads, heads; /* of a group: KV heads, q heads of each */
     int dim, qk_norm;
     int attention_warps, kv_slots, copy;
+    int registers; /* of a consumer: how much is taken before q is there */
 };
 
 /* A session of one shape: inputs of all its tokens, what the reference makes of them, its cache. */
@@ -218,7 +219,8 @@ static void compile(struct rig *r) {
     at += (unsigned)(sms * ceil_div(q / 2 + s->kv_heads * s->heads, 16) * 16);
     option(&o, "X_OUT_SUM", (int)at), option(&o, "X_BEST", (int)at + 64);
     r->exchange_words = at + 128;
-    option(&o, "G_COPY", s->copy), option(&o, "G_COMPUTE", 90), option(&o, "G_REGISTERS", 0);
+    option(&o, "G_COPY", s->copy), option(&o, "G_COMPUTE", 90), option(&o, "G_REGISTERS", 1),
+        option(&o, "P_REGISTERS_CONSUMER", s->registers);
     r->out_words = 2 * ceil_div(q / 16, 2) * 8;
     sim_gpu_compile("attention.cu", o.list);
 }
@@ -336,11 +338,12 @@ enum { NEVER = 1 << 30 };
 /* ---- tests ---- */
 
 static const struct shape shapes[] = {
-    { "one KV head, two q heads of 128", 2, 3, 1, 2, 128, 1, 2, 2, 2 },
-    { "two KV heads of 64 without norms, slots in two rounds", 1, 2, 2, 3, 64, 0, 4, 8, 2 },
-    { "eight q heads of 80", 1, 2, 1, 8, 80, 1, 3, 6, 2 },
-    { "one q head of 256", 1, 2, 1, 1, 256, 1, 2, 4, 2 },
-    { "cp.async", 1, 2, 2, 2, 64, 1, 2, 2, 1 },
+    { "one KV head, two q heads of 128", 2, 3, 1, 2, 128, 1, 2, 2, 2, 224 },
+    { "two KV heads of 64 without norms, slots in two rounds", 1, 2, 2, 3, 64, 0, 4, 8, 2, 128 },
+    { "eight q heads of 80", 1, 2, 1, 8, 80, 1, 3, 6, 2, 200 },
+    { "one q head of 256", 1, 2, 1, 1, 256, 1, 2, 4, 2, 224 },
+    { "cp.async", 1, 2, 2, 2, 64, 1, 2, 2, 1, 224 },
+    { "few registers", 1, 2, 1, 2, 128, 1, 2, 2, 2, 80 },
 };
 enum { SHAPES = sizeof shapes / sizeof *shapes };
 

@@ -127,12 +127,12 @@ static void ring_slots_out_of_turn_are_seen(void **state) {
            { "ring.cuh", "if (!p->first_lap && !stream_wait", "if (0 && !stream_wait" });
     CAUGHT("weights not waited for", { "ring.cuh", "    slots_wait(w, slots);", "" });
     CAUGHT("a K/V slot given back before it is read",
-           { "phase_attention.cuh",
-             "    piece_attend(&r, 1, k, kv_tiles(w, c), q, factor, lane, kv_left(w, c->item, "
-             "position));\n    kv_give(w, c);",
-             "    const struct quad *early = kv_tiles(w, c);\n    const int left = kv_left(w, "
-             "c->item, position);\n    kv_give(w, c);\n"
-             "    piece_attend(&r, 1, k, early, q, factor, lane, left);" });
+           { "kv_ring.cuh", "    lanes_agree(w);\n}",
+             "    if (w->lane == 0) mbar_arrive(smem_of(&w->s->kv_empty[kv_slot(w)]));\n}" },
+           { "kv_ring.cuh",
+             "    if (w->lane == 0) mbar_arrive_after(w, smem_of(&w->s->kv_empty[kv_slot(w)]), "
+             "seen);\n",
+             "" });
 }
 
 static void missing_barriers_are_seen(void **state) {
