@@ -9,16 +9,16 @@ if [ -d build/gpu ]; then
     rm -rf "$KEEP/gpu"
     cp -r build/gpu "$KEEP/gpu"
 fi
-for part in build/gpu-part?/gpu-part?; do
+for part in build/gpu-part?/*; do
     if [ -f "$part" ]; then cp "$part" "$KEEP/parts/"; fi
 done
 SMOLLM2=${SMOLLM2:-$KEEP/SmolLM2-135M-Instruct.Q4_1.gguf}
-if [ ! -f "$SMOLLM2" ] && [ -f "$KEEP/gpu/gguf.sha256" ]; then
+if [ ! -f "$SMOLLM2" ] && [ -f "$KEEP/parts/gguf.sha256" ]; then
     cat "$KEEP"/parts/gpu-part? >"$KEEP/joined" 2>/dev/null || true
-    if [ "$(sha256sum <"$KEEP/joined")" = "$(cat "$KEEP/gpu/gguf.sha256")" ]; then
+    if [ "$(sha256sum <"$KEEP/joined")" = "$(cat "$KEEP/parts/gguf.sha256")" ]; then
         mv "$KEEP/joined" "$SMOLLM2"
     else
-        echo "SmolLM2 is not whole yet: $(find "$KEEP/parts" -type f | wc -l) parts are here" >&2
+        echo "SmolLM2 is not whole yet: $(find "$KEEP/parts" -name 'gpu-part*' | wc -l) parts are here" >&2
     fi
     rm -f "$KEEP/joined"
 fi

@@ -23,10 +23,10 @@ done
 git describe --always --dirty >"$pack/commit"
 if [ $# -gt 0 ]; then
     rm -rf build/gpu-part*
-    sha256sum <"$1" >"$pack/gguf.sha256"
     split -n "${2:-5}" --numeric-suffixes=1 -a 1 "$1" build/gpu-part
     for part in build/gpu-part?; do
         mv "$part" "$part.tmp" && mkdir "$part" && mv "$part.tmp" "$part/$(basename "$part")"
     done
+    sha256sum <"$1" >build/gpu-part1/gguf.sha256
 fi
 du -sh build/gpu build/gpu-part* 2>/dev/null || true
