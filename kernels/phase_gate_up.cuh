@@ -12,9 +12,8 @@ DEV u64 *gated_words(const struct worker *w) {
 }
 
 DEV void gate_up_consume(struct worker *w, const struct quad *t, const float *h, const float *gain) {
-    u32 x[SLICE];
-    gains_apply(h, gain, x);
-    phase_product(w, t, PRELOAD(GATE_UP), x, w->s->part[0], P_GATE_UP_WARP_ROWS, P_GATE_UP_WARP_K, P_GATE_UP_K_PARTS, h,
+    fragments_store(w, h, gain);
+    phase_product(w, t, PRELOAD(GATE_UP), 0, w->s->part[0], P_GATE_UP_WARP_ROWS, P_GATE_UP_WARP_K, P_GATE_UP_K_PARTS, h,
                   w->s->ssq[1]);
     parts_done(w);
 }

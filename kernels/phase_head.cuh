@@ -11,14 +11,7 @@
  * scale. hidden: f32 [hidden] or NULL. */
 DEV float head_norm(struct worker *w, const float *h, const float *gain, float *hidden) {
     struct block_shared *s = w->s;
-    u32 x[SLICE];
-    gains_apply(h, gain, x);
-    UNROLL
-    for (int i = 0; i < SLICE; i++) {
-        const int word = i * LANES + w->lane; /* of the slice: k tile word / 8, lane word % 4, low or high */
-        if (word < SLICE_WORDS)
-            s->head_x[(w->warp * P_QKV_WARP_K + word / 8) * 8 + word % 4 * 2 + word % 8 / 4] = x[i];
-    }
+    fragments_store(w, h, gain);
     ssq_store(w, h, s->ssq[0]);
     consumers_sync();
     const float scale = norm_scale(s->ssq[0]);
@@ -35,14 +28,14 @@ DEV float head_norm(struct worker *w, const float *h, const float *gain, float *
 
 /* One unit: P_HEAD_UNIT k tiles of this warp's strip, at the slot that holds it. */
 DEV void head_unit(struct worker *w, int q, float (*d)[4]) {
-    const u32 *x = w->s->head_x + (q * P_HEAD_UNIT * 4 + w->lane % 4) * 2;
+    const u32 *x = w->s->x + (q * P_HEAD_UNIT * 4 + w->lane % 4) * 2;
     const u8 *tiles = w->ring + (size_t)w->slot * P_SLOT_BYTES +
                       (size_t)(w->warp % HEAD_SLOT_WARPS * P_HEAD_UNIT * TILE_BYTES + w->lane * 16);
 #if !defined(REEL_SIM)
 #pragma unroll 8
 #endif
     for (int k = 0; k < P_HEAD_UNIT; k++)
-        tile_product(d[k & 1], *(const struct quad *)(tiles + k * TILE_BYTES), x[k * 8], x[k * 8 + 1]);
+        tile_product_split(d[k & 1], *(const struct quad *)(tiles + k * TILE_BYTES), x + k * 8, X_LOW, w->lane);
 }
 
 DEV void head_wait(struct worker *w) {
@@ -79,7 +72,8 @@ DEV void head_consume(struct worker *w, float scale, float *logits) {
             head_release(w, float_bits(d[0][0]) ^ float_bits(d[1][0]));
             slots_skip(w, HEAD_ROW_SLOTS - before);
         }
-        d[0][0] += d[1][0], d[0][2] += d[1][2];
+        d[0][0] = (d[0][0] + d[0][1]) + (d[1][0] + d[1][1]);
+        d[0][2] = (d[0][2] + d[0][3]) + (d[1][2] + d[1][3]);
         tile_product_end(d[0]);
         if (mine && w->lane % 4 == 0) {
             const int row = ((first + w->warp) * P_SMS + w->block) * TILE_ROWS + w->lane / 4;

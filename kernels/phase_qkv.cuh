@@ -23,16 +23,25 @@ DEV void gains_load(const struct worker *w, const float *norm, float *gain) {
     }
 }
 
-DEV void gains_apply(const float *h, const float *gain, u32 *x) {
+/* h times gain, this warp's slice, to shared memory as B fragments: rounded to bf16, and what that left
+ * over. Other warps may read it after a barrier. */
+DEV void fragments_store(const struct worker *w, const float *h, const float *gain) {
+    u32 *x = w->s->x + w->warp * P_QKV_WARP_K * 8;
     UNROLL
-    for (int i = 0; i < SLICE; i++)
-        x[i] = bf16_pair(h[2 * i] * gain[2 * i], h[2 * i + 1] * gain[2 * i + 1]);
+    for (int i = 0; i < SLICE; i++) {
+        const int word = i * LANES + w->lane, at = word / 8 * 8 + word % 4 * 2 + word % 8 / 4;
+        const float a = h[2 * i] * gain[2 * i], b = h[2 * i + 1] * gain[2 * i + 1];
+        const u32 both = bf16_pair(a, b);
+        if (word >= SLICE_WORDS) continue;
+        x[at] = both;
+        x[X_LOW + at] = bf16_pair(a - bf16_low(both), b - bf16_high(both));
+    }
+    warp_sync();
 }
 
 DEV void qkv_consume(struct worker *w, const struct quad *t, const float *h, const float *gain) {
-    u32 x[SLICE];
-    gains_apply(h, gain, x);
-    phase_product(w, t, PRELOAD(QKV), x, w->s->part[0], P_QKV_WARP_ROWS, P_QKV_WARP_K, P_QKV_K_PARTS, h,
+    fragments_store(w, h, gain);
+    phase_product(w, t, PRELOAD(QKV), 0, w->s->part[0], P_QKV_WARP_ROWS, P_QKV_WARP_K, P_QKV_K_PARTS, h,
                   w->s->ssq[0]);
     parts_done(w);
 }

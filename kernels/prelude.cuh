@@ -36,6 +36,11 @@ struct ALIGN(16) quad {
     u32 x, y, z, w;
 };
 
+/* Two words of a B fragment. */
+struct ALIGN(8) pair {
+    u32 low, high;
+};
+
 /* What was being waited for, in a fault report. */
 enum wait_kind {
     WAIT_NONE,

@@ -32,6 +32,17 @@ DEV void product(float (*d)[4], const struct quad *t, const u32 *x, int lane, in
     }
 }
 
+/* The same with the warp's slice of the normed vector in shared memory, in two halves: 16 significant
+ * bits instead of 8, for which the products have columns to spare. */
+DEV void product_split(float (*d)[4], const struct quad *t, const u32 *x, int lane, int first, int n,
+                       int warp_rows) {
+    UNROLL
+    for (int i = first; i < first + n; i++) {
+        const int k = i / warp_rows, r = i % warp_rows;
+        tile_product_split(d[warp_rows == 1 ? k & 1 : r], t[i - first], x + k * 8, X_LOW, lane);
+    }
+}
+
 /* This warp's share of sum(h^2), to shared memory. */
 DEV void ssq_store(struct worker *w, const float *h, float *ssq) {
     float sum = 0;
@@ -42,36 +53,57 @@ DEV void ssq_store(struct worker *w, const float *h, float *ssq) {
     if (w->lane == 0) ssq[w->warp] = sum;
 }
 
-/* A phase of one warp from x to its partial sums: the `preload` tiles in t, then the rest from the
- * ring as it comes. With ssq, this warp's share of sum(h^2) goes there, behind the products' back. */
+/* Partial sums to shared memory: of row parts and k parts, this warp's. */
+DEV void parts_store(const struct worker *w, float (*d)[4], float *part, int warp_rows, int k_parts) {
+    if (warp_rows == 1) {
+        UNROLL
+        for (int i = 0; i < 4; i++)
+            d[0][i] += d[1][i];
+    }
+    UNROLL
+    for (int r = 0; r < warp_rows; r++)
+        tile_product_end(d[r]);
+    if (w->lane % 4) return;
+    const int row = w->warp / k_parts * warp_rows * TILE_ROWS + w->lane / 4;
+    float *p = part + row * PART_STRIDE(k_parts) + w->warp % k_parts;
+    UNROLL
+    for (int r = 0; r < warp_rows; r++) {
+        p[r * TILE_ROWS * PART_STRIDE(k_parts)] = d[r][0];
+        p[(r * TILE_ROWS + 8) * PART_STRIDE(k_parts)] = d[r][2];
+    }
+}
+
+/* A phase of one warp from its input to its partial sums: the `preload` tiles in t, then the rest from
+ * the ring as it comes. The input is x, as in product; or NULL: the normed vector in shared memory, made
+ * of h, whose sum of squares goes to ssq behind the products' back. */
 DEV void phase_product(struct worker *w, const struct quad *t, int preload, const u32 *x, float *part,
                        int warp_rows, int warp_k, int k_parts, const float *h, float *ssq) {
+    const u32 *slice = w->s->x + (w->warp * P_QKV_WARP_K * 4 + w->lane % 4) * 2;
     float d[ACCUMULATORS][4];
     UNROLL
     for (int i = 0; i < ACCUMULATORS; i++)
         d[i][0] = d[i][1] = d[i][2] = d[i][3] = 0;
-    product(d, t, x, w->lane, 0, preload, warp_rows);
+    if (x)
+        product(d, t, x, w->lane, 0, preload, warp_rows);
+    else
+        product_split(d, t, slice, w->lane, 0, preload, warp_rows);
     UNROLL
     for (int i = preload; i < warp_rows * warp_k; i += P_SLOT_TILES) {
         struct quad more[P_SLOT_TILES];
         const int left = warp_rows * warp_k - i, n = left < P_SLOT_TILES ? left : P_SLOT_TILES;
         tiles_take(w, more, n);
-        product(d, more, x, w->lane, i, n, warp_rows);
+        if (x)
+            product(d, more, x, w->lane, i, n, warp_rows);
+        else
+            product_split(d, more, slice, w->lane, i, n, warp_rows);
     }
-    if (ssq) ssq_store(w, h, ssq);
-    if (warp_rows == 1) d[0][0] += d[1][0], d[0][2] += d[1][2];
-    UNROLL
-    for (int r = 0; r < warp_rows; r++)
-        tile_product_end(d[r]);
-    if (w->lane % 4 == 0) {
-        const int row = w->warp / k_parts * warp_rows * TILE_ROWS + w->lane / 4;
-        float *p = part + row * PART_STRIDE(k_parts) + w->warp % k_parts;
+    if (!x) {
+        ssq_store(w, h, ssq);
         UNROLL
-        for (int r = 0; r < warp_rows; r++) {
-            p[r * TILE_ROWS * PART_STRIDE(k_parts)] = d[r][0];
-            p[(r * TILE_ROWS + 8) * PART_STRIDE(k_parts)] = d[r][2];
-        }
+        for (int i = 0; i < ACCUMULATORS; i++)
+            d[i][0] += d[i][1], d[i][2] += d[i][3];
     }
+    parts_store(w, d, part, warp_rows, k_parts);
 }
 
 struct ALIGN(16) quad_float {

@@ -24,6 +24,9 @@ enum { BARRIER_PARTS = 1, PART_BARRIERS = 4, BARRIER_CONSUMERS = 5 };
 /* Words of h that a consumer warp holds: its k tiles, 8 pairs each, lane by lane. */
 enum { SLICE_WORDS = P_QKV_WARP_K * 8, SLICE = (SLICE_WORDS + LANES - 1) / LANES };
 
+/* Where the second half of a normed vector begins: what rounding to bf16 left over, bf16 again. */
+enum { X_LOW = P_HEAD_K_TILES * 8 };
+
 /* Partial products of one phase: [row][k part], rows padded so that 8 lanes reading 16 bytes each of
  * consecutive rows meet all banks. */
 #define PART_STRIDE(k_parts) (((((k_parts) + 3) / 4) | 1) * 4)
@@ -40,7 +43,7 @@ enum {
 struct ALIGN(16) block_shared {
     float part[2][PARTS];
     float ssq[2][PART_STRIDE(P_WARPS)]; /* of each warp's slice of h; head: [0] */
-    u32 head_x[P_HEAD_K_TILES * 8];     /* the head's input as B fragments: [k tile][lane % 4][low, high] */
+    u32 x[2 * X_LOW];                   /* a norm's result as B fragments: [k tile][lane % 4][k, k + 8]; see fragments */
     u32 attention[ATTENTION_WORDS];     /* attention's result, bf16 pairs */
     u32 best_key[P_WARPS], best_id[P_WARPS];
     u32 id;          /* the next token's id, written by pick */

@@ -414,6 +414,20 @@ DEV void tile_product(float d[4], struct quad a, u32 b0, u32 b1) { tile_mma(d, a
 DEV void tile_product_end(float d[4]) { (void)d; }
 #endif
 
+/* A tile times a vector in two halves, x and x + low: the even columns take one, the odd ones the other,
+ * at no cost. Complete is d[0] + d[1] (and d[2] + d[3]) after tile_product_end. */
+DEV void tile_product_split(float d[4], struct quad a, const u32 *x, int low, int lane) {
+#if defined(REEL_SIM) || G_COPY == 0
+    const struct pair p = *(const struct pair *)x, q = *(const struct pair *)(x + low);
+    (void)lane;
+    tile_product(d, a, p.low, p.high);
+    tile_product(d, a, q.low, q.high);
+#else
+    const struct pair p = *(const struct pair *)(x + (lane & 4 ? low : 0));
+    tile_mma(d, a, p.low, p.high);
+#endif
+}
+
 /* An exchange word: payload low, epoch high; or 48 bits of payload and 16 of epoch. */
 DEV u64 word_make(u32 payload, u32 epoch) { return (u64)epoch << 32 | payload; }
 DEV int word_is(u64 word, u32 epoch) { return (u32)(word >> 32) == epoch; }

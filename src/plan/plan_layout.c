@@ -174,7 +174,7 @@ int plan_block_shared_bytes(const struct plan *p) {
     int parts = 0;
     for (int i = 0; i < TAPE_HEAD; i++)
         parts = most(parts, part_floats(&s[i]));
-    int words = 2 * parts + 2 * part_stride(p->tape.warps) + s[TAPE_HEAD].k_tiles * 8 +
+    int words = 2 * parts + 2 * part_stride(p->tape.warps) + 2 * s[TAPE_HEAD].k_tiles * 8 +
                 s[TAPE_OUT].k_tiles * 8 + 2 * p->tape.warps;
     int bytes = aligned(4 * words) + SCALARS_BYTES +
                 2 * MBAR_BYTES * (p->ring_slots + p->kv_slots) + attention_bytes(p) +
