@@ -434,6 +434,24 @@ REEL_API REEL_MUST_USE enum reel_status reel_generation_next(struct reel_session
 REEL_API void reel_generation_finish(struct reel_session *session,
                                      struct reel_generation_result *result);
 
+/* ---- where a GPU's time goes ----------------------------------------------------------------- */
+
+struct reel_profile_options {
+    size_t size;
+    int trace_sms;    /* rows of the trace, evenly chosen; 0: one for every SM */
+    int trace_tokens; /* in the trace; 0: 4 */
+};
+
+/* What the time stamps of the session's last generation say, of a model opened on a GPU with
+ * "profile=N" among its gpu_options: kernels that leave stamps, for at most N tokens a launch, and
+ * are slower for it. The last launch counts, without its first and its last token; it must have had
+ * 3 tokens at least. *json: one object with the time of a token by phase, split into waiting for
+ * weights, waiting for other SMs and arithmetic. *trace (trace may be NULL): Chrome's trace events.
+ * Both are the caller's to reel_free. */
+REEL_API REEL_MUST_USE enum reel_status
+reel_session_profile(const struct reel_session *session, const struct reel_profile_options *options,
+                     char **json, char **trace, struct reel_error *err);
+
 /* ---- synthetic weights ----------------------------------------------------------------------- */
 
 /* Writes a model folder (config.json, model.safetensors, a byte-level tokenizer) with the shapes of

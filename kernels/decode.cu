@@ -80,6 +80,7 @@ DEV void consume(struct worker *w) {
         gains_load(w, a->norms, gain);
         embed(w, t, id, h);
         attention_token_start(w, a->position + t);
+        profile_token(w, MARK_EMBED);
         NO_UNROLL
         for (int layer = 0; layer < M_LAYERS; layer++)
             layer_consume(w, layer, a->position + t, h, gain);

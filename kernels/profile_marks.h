@@ -6,6 +6,7 @@ enum profile_token_mark {
     MARK_TOKEN,     /* the token began */
     MARK_TIME_LOW,  /* globaltimer at that moment, ns */
     MARK_TIME_HIGH,
+    MARK_EMBED,     /* h of the first layer is in registers */
     MARK_LAYERS,    /* after the last layer */
     MARK_HEAD_INPUT, /* final h complete: waited for the last sums */
     MARK_HEAD,      /* all strips of this warp done: weights and arithmetic */

@@ -13,6 +13,7 @@
     X(tokenize)                                                                                    \
     X(score)                                                                                       \
     X(bench)                                                                                       \
+    X(profile)                                                                                     \
     X(verify)                                                                                      \
     X(pull)                                                                                        \
     X(synthesize)                                                                                  \

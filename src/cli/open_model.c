@@ -53,14 +53,15 @@ enum reel_status cli_tokenizer_open(struct reel_tokenizer **tok, const struct cl
     return status;
 }
 
-/* All --gpu-option as one list; *text stays NULL when there is none. */
+/* `first` (or NULL) and all --gpu-option as one list, in which the last word counts; *text stays
+ * NULL when there is none. */
 static enum reel_status join_gpu_options(char **text, const struct cli_args *args,
-                                         struct reel_error *err) {
+                                         const char *first, struct reel_error *err) {
     struct buffer list = { 0 };
-    enum reel_status status = REEL_OK;
+    enum reel_status status = first ? buffer_text(&list, first, err) : REEL_OK;
     const char *one;
     for (int i = 0; status == REEL_OK && (one = cli_repeated(args, "gpu-option", i)); i++)
-        status = buffer_printf(&list, err, "%s%s", i ? "," : "", one);
+        status = buffer_printf(&list, err, "%s%s", list.size ? "," : "", one);
     *text = status == REEL_OK && list.size ? buffer_detach(&list, NULL) : NULL;
     buffer_release(&list);
     return status;
@@ -71,16 +72,24 @@ static void warn(void *user, const char *text) {
     fprintf(stderr, "reel: %s\n", text);
 }
 
-/* With the options that were typed, or on the plain reference. */
+/* Instead of, or before, what was typed. */
+struct opening {
+    bool reference;          /* on the plain reference */
+    const char *device;      /* or NULL */
+    const char *gpu_options; /* or NULL */
+};
+
 static enum reel_status open_as(struct reel_model **model, const struct cli_args *args,
-                                const char *name, bool reference, struct reel_error *err) {
+                                const char *name, const struct opening *as,
+                                struct reel_error *err) {
     struct progress progress;
+    const bool reference = as->reference;
     char *cache = NULL, *gpu_options = NULL;
-    enum reel_status status = join_gpu_options(&gpu_options, args, err);
+    enum reel_status status = join_gpu_options(&gpu_options, args, as->gpu_options, err);
     if (status != REEL_OK) return status;
     struct reel_model_options options = {
         .size = sizeof options,
-        .device = reference ? "cpu" : cli_text(args, "device", NULL),
+        .device = as->device ? as->device : cli_text(args, "device", NULL),
         .cpu_path = reference ? "reference" : cli_text(args, "cpu-path", NULL),
         .n_threads = (int)cli_integer(args, "threads", 0),
         .rounding = strcmp(cli_text(args, "rounding", "fast"), "faithful") == 0
@@ -106,12 +115,24 @@ static enum reel_status open_as(struct reel_model **model, const struct cli_args
 
 enum reel_status cli_model_open(struct reel_model **model, const struct cli_args *args,
                                 const char *name, struct reel_error *err) {
-    return open_as(model, args, name, false, err);
+    return open_as(model, args, name, &(struct opening){ 0 }, err);
 }
 
 enum reel_status cli_model_open_reference(struct reel_model **model, const struct cli_args *args,
                                           const char *name, struct reel_error *err) {
-    return open_as(model, args, name, true, err);
+    return open_as(model, args, name, &(struct opening){ .reference = true, .device = "cpu" }, err);
+}
+
+enum reel_status cli_model_open_gpu(struct reel_model **model, const struct cli_args *args,
+                                    const char *name, const char *gpu_options,
+                                    struct reel_error *err) {
+    const char *device = cli_text(args, "device", "gpu");
+    if (strcmp(device, "auto") == 0) device = "gpu";
+    if (strcmp(device, "cpu") == 0)
+        return err_set(err, REEL_E_ARGUMENT, "reel %s needs a GPU; --device cpu has none",
+                       args->command->name);
+    return open_as(model, args, name,
+                   &(struct opening){ .device = device, .gpu_options = gpu_options }, err);
 }
 
 enum reel_status cli_session_open(struct reel_session **session, const struct reel_model *model,

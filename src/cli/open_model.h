@@ -18,6 +18,12 @@ enum reel_status cli_tokenizer_open(struct reel_tokenizer **tok, const struct cl
 enum reel_status cli_model_open_reference(struct reel_model **model, const struct cli_args *args,
                                           const char *name, struct reel_error *err);
 
+/* On the GPU of --device, the first one without it; a GPU that cannot be used is an error, also
+ * with "auto". gpu_options come before those typed. */
+enum reel_status cli_model_open_gpu(struct reel_model **model, const struct cli_args *args,
+                                    const char *name, const char *gpu_options,
+                                    struct reel_error *err);
+
 /* With the option of cli_context_group. progress (borrowed, or NULL) is told how far the evaluation
  * of a prompt is. */
 enum reel_status cli_session_open(struct reel_session **session, const struct reel_model *model,

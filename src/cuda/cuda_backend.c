@@ -293,4 +293,5 @@ const struct backend_ops cuda_backend = {
     .save = cuda_save,
     .restore = cuda_restore,
     .copy = cuda_copy_state,
+    .profile = cuda_profile,
 };

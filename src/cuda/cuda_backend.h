@@ -5,6 +5,7 @@
  *   cuda_launch.c   one launch of the decode kernel: epochs, waiting, faults
  *   cuda_eval.c     given positions, and decoding many tokens
  *   cuda_state.c    a session's memory: KV cache and what launches need
+ *   cuda_profile.c  what a launch's time stamps say
  *
  * Everything of a device is ordered by one stream, the context's default one (NULL): launches of
  * all sessions, of all models and of all threads of a process come one after the other, and so do
@@ -86,7 +87,8 @@ struct backend_state {
     size_t out_floats;
     cu_address seen, bias; /* taken on first use */
     cu_address profile;    /* u32 [tuning.profile][SMs][stamps], or 0 */
-    int profiled_tokens;   /* of the last launch */
+    int profiled_tokens;   /* of the last decoding launch; 0: it did not end well */
+    int profiled_position; /* of the first of them */
 };
 
 /* Given tokens of one launch at most. */
@@ -110,6 +112,7 @@ int cuda_launch_tokens(struct backend *b);
 struct cuda_run {
     struct backend_state *state;
     int n_tokens;
+    bool decodes;        /* picks ids: all its tokens have a head */
     int n_read;          /* ids taken from the mailbox */
     double submitted_ms; /* when */
     double news_ms;      /* when it last showed life */
@@ -169,6 +172,11 @@ enum reel_status cuda_restore(struct backend_state *s, int n, const void *bytes,
                               struct reel_error *err);
 enum reel_status cuda_copy_state(struct backend_state *dst, const struct backend_state *src, int n,
                                  struct reel_error *err);
+
+/* ---- cuda_profile.c ---- */
+
+enum reel_status cuda_profile(const struct backend_state *s, const struct backend_profile *profile,
+                              struct reel_error *err);
 
 /* The device address of something inside s->host. */
 static inline cu_address cuda_mapped_address(const struct backend_state *s, const void *p) {

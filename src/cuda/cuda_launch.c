@@ -153,8 +153,9 @@ enum reel_status cuda_submit(struct cuda_run *run, struct backend_state *s,
     enum reel_status status = cuda_alive(b, err);
     if (status != REEL_OK) return status;
     memset(s->mapped.mailbox, 0, sizeof *s->mapped.mailbox);
-    *run = (struct cuda_run){ .state = s, .n_tokens = args->n_tokens };
-    s->profiled_tokens = args->n_tokens;
+    *run = (struct cuda_run){ .state = s, .n_tokens = args->n_tokens, .decodes = args->pick != 0 };
+    s->profiled_tokens = 0;
+    s->profiled_position = args->position;
     pthread_mutex_lock(&b->mutex);
     status = take_epochs(b, args, &args->epoch, err);
     if (status == REEL_OK) status = launch(b, args, err);
@@ -173,6 +174,8 @@ static void launch_is_over(struct cuda_run *run, bool good) {
     if (run->over) return;
     run->over = true;
     run->failed = !good;
+    if (good && run->decodes && (int)m->n_evaluated <= run->n_tokens)
+        run->state->profiled_tokens = (int)m->n_evaluated;
     pthread_mutex_lock(&b->mutex);
     b->in_flight--;
     if (!good) b->dirty = true;

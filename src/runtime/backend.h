@@ -68,6 +68,13 @@ struct backend_decode {
     const atomic_bool *cancel;
 };
 
+/* What reel_session_profile asks for. */
+struct backend_profile {
+    int trace_sms, trace_tokens; /* 0: all, a few */
+    char **json;                 /* receives text for free() */
+    char **trace;                /* likewise, or NULL */
+};
+
 struct backend_ops {
     const char *name;
     enum reel_status (*open)(struct backend **out, const struct model *model,
@@ -94,6 +101,10 @@ struct backend_ops {
                                 size_t n_bytes, struct reel_error *err);
     enum reel_status (*copy)(struct backend_state *dst, const struct backend_state *src, int n,
                              struct reel_error *err);
+
+    /* What the time stamps of the last decode say; NULL: it leaves none. */
+    enum reel_status (*profile)(const struct backend_state *state,
+                                const struct backend_profile *profile, struct reel_error *err);
 };
 
 extern const struct backend_ops cpu_backend;

@@ -1,0 +1,192 @@
+/* reel profile: where a token's time goes on a GPU. */
+#include "base/file_map.h"
+#include "cli/commands.h"
+#include "cli/profile_run.h"
+#include "cli/terminal.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const struct cli_option options[] = {
+    { .name = "tokens",
+      .letter = 'n',
+      .kind = CLI_INTEGER,
+      .argument = "N",
+      .least = 1,
+      .most = 128,
+      .help = "tokens to measure, all in one launch; default 32" },
+    { .name = "n-depth",
+      .letter = 'd',
+      .kind = CLI_INTEGER,
+      .argument = "N",
+      .most = 1 << 20,
+      .help = "tokens already in the context; default 0" },
+    { .name = "repetitions",
+      .letter = 'r',
+      .kind = CLI_INTEGER,
+      .argument = "N",
+      .least = 1,
+      .most = 100,
+      .help = "timed runs with and without time stamps, after one untimed; default 5" },
+    { .name = "output",
+      .letter = 'o',
+      .kind = CLI_CHOICE,
+      .argument = "FORMAT",
+      .choices = "table json",
+      .help = "table or json; default table" },
+    { .name = "trace",
+      .kind = CLI_TEXT,
+      .argument = "FILE",
+      .help = "also write the measured tokens, span by span, as trace events for Perfetto "
+              "(ui.perfetto.dev) or chrome://tracing" },
+    { .name = "trace-sms",
+      .kind = CLI_INTEGER,
+      .argument = "N",
+      .most = 4096,
+      .help = "SMs in the trace, evenly chosen; 0, the default, is all" },
+    { .name = "trace-tokens",
+      .kind = CLI_INTEGER,
+      .argument = "N",
+      .least = 1,
+      .most = 128,
+      .help = "tokens in the trace; default 4" },
+};
+static const struct cli_group group = CLI_GROUP("Measuring", options);
+
+/* ---- the table ---- */
+
+static double real(const json_t *object, const char *key) {
+    return json_number_value(json_object_get(object, key));
+}
+static long long integer(const json_t *object, const char *key) {
+    return (long long)json_integer_value(json_object_get(object, key));
+}
+
+/* An empty cell for what a phase has none of. */
+static void cell(double value, int width, int decimals) {
+    if (value > 0)
+        printf(" %*.*f", width, decimals, value);
+    else
+        printf(" %*s", width, "");
+}
+
+static void print_row(const json_t *part) {
+    const json_t *own = json_object_get(part, "sm_own_us");
+    printf("%-10s", json_string_value(json_object_get(part, "phase")));
+    cell(real(part, "us"), 8, 2);
+    cell(real(part, "share_percent"), 7, 1);
+    cell(real(part, "wait_weights_us"), 8, 2);
+    cell(real(part, "wait_exchange_us"), 8, 2);
+    cell(real(part, "arithmetic_us"), 8, 2);
+    cell(real(part, "streaming_us"), 8, 2);
+    cell(real(part, "bytes") / 1e6, 9, 3);
+    cell(real(part, "bytes") > 0 ? real(part, "gb_per_s") : 0, 7, 0);
+    printf("  %8.2f %8.2f %8.2f\n", real(own, "min"), real(own, "median"), real(own, "max"));
+}
+
+static void print_title(const json_t *json) {
+    const json_t *us = json_object_get(json, "token_us"),
+                 *ghz = json_object_get(json, "sm_clock_ghz");
+    const char *model = json_string_value(json_object_get(json, "model"));
+    terminal_write(stdout, model, strlen(model));
+    printf(" on %s: %lld tokens from position %lld on, %lld SMs in %lld groups\n",
+           json_string_value(json_object_get(json, "gpu")), integer(json, "tokens"),
+           integer(json, "position"), integer(json, "sms"), integer(json, "groups"));
+    printf("a token takes %.1f us (median on the GPU; %.1f to %.1f), at an SM clock of %.2f GHz "
+           "(%.2f to %.2f)\n",
+           real(us, "median"), real(us, "min"), real(us, "max"), real(ghz, "median"),
+           real(ghz, "min"), real(ghz, "max"));
+    printf("time stamps slow it down by %.1f %%: %.1f us with them, %.1f without, by the host's "
+           "clock\n\n",
+           real(json, "slowdown_percent"), real(json, "profiled_token_us"),
+           real(json, "unprofiled_token_us"));
+}
+
+static void print_table(const json_t *json) {
+    size_t i;
+    json_t *part;
+    print_title(json);
+    printf("%-10s %8s %7s %35s %9s %7s  %26s\n", "", "", "", "us of it", "", "", "an SM's own us");
+    printf("%-10s %8s %7s %8s %8s %8s %8s %9s %7s  %8s %8s %8s\n", "phase", "us", "%", "weights",
+           "exchange", "arith.", "stream.", "MB", "GB/s", "min", "median", "max");
+    json_array_foreach(json_object_get(json, "phases"), i, part) print_row(part);
+    print_row(json_object_get(json, "total"));
+    puts("\nweights: waiting for them; exchange: waiting for other SMs; arith.: with everything at "
+         "hand;\n"
+         "stream.: arithmetic while the rest of the weights, or of K and V, is on its way. All by "
+         "one warp\n"
+         "of each SM, means over SMs and tokens. Own: without waiting for other SMs. MB: weights; "
+         "attention:\n"
+         "K and V, counted once. Weights are fetched ahead, so one phase's GB/s may be above what "
+         "memory\n"
+         "gives; the total is not.");
+    if (integer(json, "position") + integer(json, "tokens") > integer(json, "attention_split_from"))
+        printf(
+            "From position %lld on attention is split over SMs; exchanging partial results is in "
+            "its stream.\n",
+            integer(json, "attention_split_from"));
+}
+
+/* ---- */
+
+static enum reel_status complete(const struct profile_result *r, struct reel_error *err) {
+    const double more = 100 * (r->stamped_us / r->plain_us - 1);
+    const int failed = json_object_set_new(r->json, "model", json_string(r->model)) |
+                       json_object_set_new(r->json, "unprofiled_token_us", json_real(r->plain_us)) |
+                       json_object_set_new(r->json, "profiled_token_us", json_real(r->stamped_us)) |
+                       json_object_set_new(r->json, "slowdown_percent", json_real(more));
+    return failed ? err_memory(err, "a profile", 0) : REEL_OK;
+}
+
+static enum reel_status write_trace(const char *path, const char *trace, struct reel_error *err) {
+    enum reel_status status = file_write_atomic(path, trace, strlen(trace), err);
+    if (status == REEL_OK)
+        fprintf(stderr, "reel: %s: %.1f MB of trace events\n", path, (double)strlen(trace) / 1e6);
+    return status;
+}
+
+static enum reel_status check(const struct cli_args *args, struct reel_error *err) {
+    if (cli_has(args, "trace") || (!cli_has(args, "trace-sms") && !cli_has(args, "trace-tokens")))
+        return REEL_OK;
+    return err_set(err, REEL_E_ARGUMENT, "--trace-sms and --trace-tokens belong to --trace FILE");
+}
+
+static enum reel_status run(const struct cli_args *args, struct reel_error *err) {
+    struct profile_result result = { 0 };
+    const char *trace = cli_text(args, "trace", NULL);
+    const struct profile_plan plan = { .depth = (int)cli_integer(args, "n-depth", 0),
+                                       .n_tokens = (int)cli_integer(args, "tokens", 32),
+                                       .repeats = (int)cli_integer(args, "repetitions", 5),
+                                       .trace = trace != NULL,
+                                       .trace_sms = (int)cli_integer(args, "trace-sms", 0),
+                                       .trace_tokens = (int)cli_integer(args, "trace-tokens", 0) };
+    enum reel_status status = check(args, err);
+    if (status == REEL_OK) status = profile_measure(&result, args, &plan, err);
+    if (status == REEL_OK) status = complete(&result, err);
+    if (status == REEL_OK && trace) status = write_trace(trace, result.trace, err);
+    if (status == REEL_OK && strcmp(cli_text(args, "output", "table"), "table") == 0)
+        print_table(result.json);
+    else if (status == REEL_OK &&
+             json_dumpf(result.json, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(9)) == 0)
+        printf("\n");
+    profile_result_release(&result);
+    return status;
+}
+
+const struct cli_command cmd_profile = {
+    .name = "profile",
+    .arguments = "MODEL",
+    .least_arguments = 1,
+    .most_arguments = 1,
+    .summary = "show where a token's time goes on a GPU",
+    .description =
+        "Decodes greedily with kernels that leave time stamps, and prints for each phase the "
+        "microseconds of a token, split into waiting for weights, waiting for other SMs, and "
+        "arithmetic; its bytes of weights; and how the SMs differ. The first and the last token of "
+        "the launch are left out.\n\n"
+        "Time stamps cost time themselves. The same tokens are therefore decoded without them too, "
+        "and the output says how much slower it was with them; when the ids differ, nothing but "
+        "that is said. The first time, a second set of kernels is compiled.",
+    .groups = { &group, &cli_model_group },
+    .run = run,
+};
