@@ -14,9 +14,12 @@
 #include "phase_qkv.cuh"
 #include "profile.cuh"
 
-/* One layer. h comes in without the sums of the layer before, which are waited for here. gain holds this
- * layer's first gains and then the next one's: gains come from memory, behind the weights' stream, so
- * each are asked for half a layer before they are needed. */
+/* Gains come from memory, behind the weights' stream: where there are registers for them, each are asked
+ * for half a layer before they are needed. */
+enum { EARLY_GAINS = 2 * SLICE <= 8 };
+
+/* One layer. h comes in without the sums of the layer before, which are waited for here; with
+ * EARLY_GAINS, gain comes in with this layer's first gains and leaves with the next one's. */
 DEV void layer_consume(struct worker *w, int layer, int position, float *h, float *gain) {
     const struct decode_args *a = w->a;
     const float *norms = a->norms + (size_t)2 * layer * M_HIDDEN;
@@ -26,7 +29,10 @@ DEV void layer_consume(struct worker *w, int layer, int position, float *h, floa
     worker_anew(w);
     tiles_take(w, t, PRELOAD(QKV));
     profile_layer(w, MARK_QKV_WEIGHTS);
-    gains_load(w, norms + M_HIDDEN, gate_up_gain);
+    if (EARLY_GAINS)
+        gains_load(w, norms + M_HIDDEN, gate_up_gain);
+    else
+        gains_load(w, norms, gain);
     if (layer > 0) gather_sum(w, a->words + X_DOWN_SUM, h, WAIT_DOWN_SUM);
     w->epoch = epoch_next(w->epoch);
     profile_layer(w, MARK_QKV_INPUT);
@@ -42,7 +48,10 @@ DEV void layer_consume(struct worker *w, int layer, int position, float *h, floa
     worker_anew(w);
     tiles_take(w, t, PRELOAD(GATE_UP));
     profile_layer(w, MARK_GATE_UP_WEIGHTS);
-    gains_load(w, norms + 2 * M_HIDDEN, gain);
+    if (EARLY_GAINS)
+        gains_load(w, norms + 2 * M_HIDDEN, gain);
+    else
+        gains_load(w, norms + M_HIDDEN, gate_up_gain);
     gather_sum(w, a->words + X_OUT_SUM, h, WAIT_OUT_SUM);
     profile_layer(w, MARK_GATE_UP_INPUT);
     gate_up_consume(w, t, h, gate_up_gain);
@@ -59,11 +68,12 @@ DEV float *row_or_null(float *rows, int row, int columns) {
 }
 
 /* After the last layer: hidden state, logits, the warp's best. */
-DEV void token_end(struct worker *w, int t, float *h, const float *gain) {
+DEV void token_end(struct worker *w, int t, float *h, float *gain) {
     const struct decode_args *a = w->a;
     const int head = t >= a->head_from;
     float *hidden = row_or_null(a->hidden, t - a->hidden_from, M_HIDDEN);
     if (!head && !hidden) return;
+    if (!EARLY_GAINS) gains_load(w, a->norms + (size_t)2 * M_LAYERS * M_HIDDEN, gain);
     gather_sum(w, a->words + X_DOWN_SUM, h, WAIT_DOWN_SUM);
     profile_token(w, MARK_HEAD_INPUT);
     const float scale = head_norm(w, h, gain, hidden);

@@ -29,6 +29,7 @@ enum {
     SPARE_REGISTERS = (G_REGISTERS ? P_REGISTERS_CONSUMER : 65536 / P_THREADS) - 4 * PRELOAD(OUT),
     EARLY_TILES = SPARE_REGISTERS < 96 ? 2 : AT_TILES < 8 ? AT_TILES : 8,
     EARLY_V = SPARE_REGISTERS < 144 ? 0 : EARLY_TILES,
+    V_ROOM = EARLY_V ? EARLY_V : 1,
     WHOLE_EARLY = EARLY_V == AT_TILES /* its slot is free again before q is there */
 };
 #define ATTENTION_NEVER (-1e30f) /* the m of no position at all */
@@ -340,7 +341,7 @@ DEV void piece_trim(struct quad *tiles, int lane, int left) {
 
 /* A piece's first tiles, as many as there are registers for before q is there. */
 struct early {
-    struct quad k[EARLY_TILES], v[EARLY_V ? EARLY_V : 1];
+    struct quad k[EARLY_TILES], v[V_ROOM];
 };
 
 /* o += V p; `early` holds the first n_early tiles of V. */
@@ -354,11 +355,10 @@ DEV void piece_values(float (*o)[4], const struct quad *early, int n_early, cons
 }
 
 /* One piece, of which the first `left` positions count, trimmed. `fresh`: the warp's first, with tiles in
- * e. `head`: the KV head's first. */
+ * e. q: this lane's column; `head`: the KV head's first. */
 DEV void piece_attend(struct attended *r, int fresh, const struct early *e, const struct quad *tiles,
-                      const struct attention_shared *at, int head, int lane, int left) {
+                      const struct attention_shared *at, const u32 *q, int head, int lane, int left) {
     const struct quad ones = { 0x3f803f80u, 0x3f803f80u, 0x3f803f80u, 0x3f803f80u };
-    const u32 *q = at->q[head + lane / 4 % AT_HEADS] + lane % 4 * 4;
     float s[4], f[2], factor[2];
     piece_scores(s, e->k, fresh ? EARLY_TILES : 0, fresh || EARLY_V ? 4 : 2, tiles, q);
     UNROLL
@@ -423,6 +423,12 @@ DEV void attended_store(const struct worker *w, const struct attended *r) {
     }
 }
 
+/* What a warp without pieces has to say. */
+DEV void attended_none(const struct worker *w) {
+    if (w->warp < P_ATTENTION_WARPS && w->lane < AT_HEADS)
+        w->s->at.m[w->warp % P_GROUP_KV_HEADS * AT_HEADS + w->lane][w->warp / P_GROUP_KV_HEADS] = ATTENTION_NEVER;
+}
+
 /* Positions of item i that count, from the first of its piece. */
 DEV int kv_left(const struct worker *w, int item, int position) {
     const int i = item / P_GROUP_KV_HEADS;
@@ -440,32 +446,36 @@ DEV void early_take(struct worker *w, struct kv_reader *c, struct early *e, int 
     for (int i = 0; i < EARLY_TILES; i++)
         e->k[i] = tiles[i * LANES];
     UNROLL
-    for (int i = 0; i < EARLY_V; i++)
-        e->v[i] = tiles[(AT_TILES + i) * LANES];
-    if (!WHOLE_EARLY) return;
+    for (int i = 0; i < V_ROOM; i++)
+        if (EARLY_V) e->v[i] = tiles[(AT_TILES + i) * LANES];
     UNROLL
     for (int i = 0; i < AT_TILES; i++)
-        seen ^= e->k[i].w ^ e->v[i < EARLY_V ? i : 0].w;
-    kv_give(w, c, seen);
-    if (left >= KV_POSITIONS) return;
+        seen ^= e->k[i < EARLY_TILES ? i : 0].w ^ e->v[i < V_ROOM ? i : 0].w;
+    if (WHOLE_EARLY) kv_give(w, c, seen);
     UNROLL
-    for (int i = 0; i < EARLY_V; i++)
-        e->v[i] = value_trim(e->v[i], w->lane, left);
+    for (int i = 0; i < V_ROOM; i++)
+        if (left < KV_POSITIONS) e->v[i] = value_trim(e->v[i], w->lane, left);
 }
 
-/* All pieces of this warp. `left`: of the first one, which is in e as far as early_take took it. */
-DEV void past_attend(struct worker *w, struct kv_reader *c, const struct early *e, int position, int left) {
+/* First q head of the KV head that this warp attends to. */
+DEV int first_head(const struct worker *w) { return w->warp % P_GROUP_KV_HEADS * AT_HEADS; }
+
+/* All pieces of this warp. `left`: of the first one, which is in e as far as early_take took it. q_at: where
+ * in q this lane's column is. */
+DEV void past_attend(struct worker *w, struct kv_reader *c, const struct early *e, int position, int left,
+                     int q_at) {
     const struct attention_shared *at = &w->s->at;
-    const int head = w->warp % P_GROUP_KV_HEADS * AT_HEADS;
+    const u32 *q = at->q[0] + q_at;
+    const int head = first_head(w);
     struct attended r;
-    piece_attend(&r, 1, e, kv_tiles(w), at, head, w->lane, left);
+    piece_attend(&r, 1, e, kv_tiles(w), at, q, head, w->lane, left);
     if (!WHOLE_EARLY) kv_give(w, c, attended_seen(&r));
     NO_UNROLL
     while (c->item < c->items) {
         left = kv_left(w, c->item, position);
         kv_take(w);
         if (left < KV_POSITIONS) piece_trim(kv_tiles(w), w->lane, left);
-        piece_attend(&r, 0, e, kv_tiles(w), at, head, w->lane, left);
+        piece_attend(&r, 0, e, kv_tiles(w), at, q, head, w->lane, left);
         kv_give(w, c, attended_seen(&r));
     }
     attended_store(w, &r);
@@ -477,56 +487,82 @@ struct merged {
     float low, high, m, l; /* two dims, not yet divided by l */
 };
 
-/* Partial results of `used` warps, and of the current position if `own`, for word j of a head. All are
- * read at once, used or not: shared memory starts as zeros. */
-DEV struct merged merge_warps(const struct attention_shared *at, int head, int j, int used, int own) {
-    const int kv_head = head / AT_HEADS, column = head % AT_HEADS, row = 2 * j % 8;
-    const float *o = at->o[kv_head][column] + row * AT_O_STRIDE + 2 * j / 16 * 2 + 2 * j / 8 % 2;
-    const u32 v = at->kv[P_GROUP_KV_HEADS + kv_head][j];
+/* Which words of the result a thread merges, and where: made before there is something to merge. */
+enum { MERGE_TURNS = (P_GROUP_Q / 2 + CONSUMER_THREADS - 1) / CONSUMER_THREADS };
+struct merge_place {
+    int word, head, o, v; /* word >= P_GROUP_Q / 2: none */
+};
+
+DEV void merge_places(const struct worker *w, struct merge_place *at) {
+    UNROLL
+    for (int n = 0; n < MERGE_TURNS; n++) {
+        const u32 i = (u32)(n * CONSUMER_THREADS + w->warp * LANES + w->lane);
+        const u32 head = i < P_GROUP_Q / 2 ? i / AT_WORDS : 0, j = i % AT_WORDS, row = 2 * j % 8;
+        const u32 kv_head = head / AT_HEADS, column = head % AT_HEADS;
+        at[n].word = (int)i;
+        at[n].head = opaque((int)head);
+        at[n].o = opaque((int)((kv_head * AT_HEADS + column) * 8 * AT_O_STRIDE + row * AT_O_STRIDE +
+                               2 * j / 16 * 2 + 2 * j / 8 % 2));
+        at[n].v = opaque((int)((P_GROUP_KV_HEADS + kv_head) * AT_WORDS + j));
+    }
+}
+
+/* The warps' partial results, and the current position's if `own`. Warps without pieces count too, with
+ * an m of never and what else was there: shared memory starts as zeros. */
+DEV struct merged merge_warps(const struct attention_shared *at, const struct merge_place *place, int own) {
+    const int head = place->head;
+    const float *o = at->o[0][0] + place->o;
+    const u32 v = at->kv[0][place->v];
     const float m_own = own ? at->m_own[head] : ATTENTION_NEVER;
-    float m[AT_PARTS], l[AT_PARTS], low[AT_PARTS], high[AT_PARTS];
+    float m[AT_PARTS], l[AT_PARTS], low[AT_PARTS], high[AT_PARTS], top[AT_PARTS];
+    float sum[3][2]; /* l, low, high: two chains of additions each */
     struct merged r;
     UNROLL
     for (int p = 0; p < AT_PARTS; p++) {
         const float *from = o + p * (P_GROUP_KV_HEADS * AT_HEADS * 8 * AT_O_STRIDE);
-        m[p] = at->m[head][p], l[p] = at->l[head][p];
+        top[p] = m[p] = at->m[head][p], l[p] = at->l[head][p];
         low[p] = from[0], high[p] = from[AT_O_STRIDE];
     }
-    r.m = m_own;
     UNROLL
-    for (int p = 0; p < AT_PARTS; p++) {
-        if (p >= used) m[p] = ATTENTION_NEVER;
-        r.m = max_float(r.m, m[p]);
-    }
-    r.l = own ? exp2_approx(m_own - r.m) : 0;
-    r.low = r.l * bf16_low(v), r.high = r.l * bf16_high(v);
+    for (int n = AT_PARTS; n > 1; n = (n + 1) / 2)
+        UNROLL
+        for (int p = 0; p < n / 2; p++)
+            top[p] = max_float(top[p], top[p + (n + 1) / 2]);
+    r.m = max_float(m_own, top[0]);
+    sum[0][0] = own ? exp2_approx(m_own - r.m) : 0;
+    sum[1][0] = sum[0][0] * bf16_low(v), sum[2][0] = sum[0][0] * bf16_high(v);
+    sum[0][1] = sum[1][1] = sum[2][1] = 0;
     UNROLL
     for (int p = 0; p < AT_PARTS; p++) {
         const float f = exp2_approx(m[p] - r.m);
-        r.l += f * l[p];
-        r.low += f * low[p], r.high += f * high[p];
+        const int i = p % 2 == 0;
+        sum[0][i] += f * l[p], sum[1][i] += f * low[p], sum[2][i] += f * high[p];
     }
+    r.l = sum[0][0] + sum[0][1], r.low = sum[1][0] + sum[1][1], r.high = sum[2][0] + sum[2][1];
     return r;
 }
 
-DEV void attention_whole(struct worker *w, int used) {
+DEV void attention_whole(struct worker *w, const struct merge_place *place) {
     UNROLL
-    for (int i = w->warp * LANES + w->lane; i < P_GROUP_Q / 2; i += CONSUMER_THREADS) {
-        const struct merged r = merge_warps(&w->s->at, i / AT_WORDS, i % AT_WORDS, used, 1);
+    for (int n = 0; n < MERGE_TURNS; n++) {
+        if (place[n].word >= P_GROUP_Q / 2) continue;
+        const struct merged r = merge_warps(&w->s->at, place + n, 1);
         const float f = rcp_approx(r.l);
-        w->s->attention[i] = bf16_pair(r.low * f, r.high * f);
+        w->s->attention[place[n].word] = bf16_pair(r.low * f, r.high * f);
     }
 }
 
-DEV void attention_publish(struct worker *w, int used) {
+DEV void attention_publish(struct worker *w, const struct merge_place *place, int some) {
     u64 *to = w->a->words + X_ATTENTION + w->block * ATTENTION_SPAN;
     UNROLL
-    for (int i = w->warp * LANES + w->lane; i < P_GROUP_Q / 2; i += CONSUMER_THREADS) {
-        const int head = i / AT_WORDS;
-        const struct merged r = merge_warps(&w->s->at, head, i % AT_WORDS, used, 0);
-        const float f = used ? rcp_approx(r.l) : 0, lse = used ? r.m + log2_approx(r.l) : ATTENTION_NEVER;
+    for (int n = 0; n < MERGE_TURNS; n++) {
+        const int i = place[n].word;
+        if (i >= P_GROUP_Q / 2) continue;
+        const struct merged r = merge_warps(&w->s->at, place + n, 0);
+        const float f = some ? rcp_approx(r.l) : 0, lse = some ? r.m + log2_approx(r.l) : ATTENTION_NEVER;
         word_store(to + i, word_make24(r.low * f, r.high * f, w->epoch));
-        if (i % AT_WORDS == 0) word_store(to + P_GROUP_Q / 2 + head, word_make(float_bits(lse), w->epoch));
+        if (i % AT_WORDS == 0)
+            word_store(to + P_GROUP_Q / 2 + place[n].head, word_make(float_bits(lse), w->epoch));
     }
 }
 
@@ -619,18 +655,22 @@ DEV void unit_merge(struct worker *w, int unit) {
 
 DEV void attention_consume(struct worker *w, int layer, int position) {
     const int split = position >= w->a->split_from, pieces = kv_pieces_mine(w, position);
-    const int used = pieces < AT_PARTS ? pieces : AT_PARTS;
     struct kv_reader c = kv_begin(w, pieces * P_GROUP_KV_HEADS);
     const int some = c.item < c.items, left = kv_left(w, c.item, position);
+    struct merge_place place[MERGE_TURNS];
     struct rotation r[ROPE_TURNS];
     struct early e;
+    worker_anew(w);
+    const int q_at =
+        opaque((first_head(w) + w->lane / 4 % AT_HEADS) * AT_Q_STRIDE + w->lane % 4 * 4);
+    merge_places(w, place);
     if (layer == 0) consumers_sync(); /* cosines and sines of this token */
     /* Set on every path: what only some paths set would keep its registers through all layers. */
     UNROLL
     for (int i = 0; i < EARLY_TILES; i++)
         e.k[i].x = e.k[i].y = e.k[i].z = e.k[i].w = 0;
     UNROLL
-    for (int i = 0; i < (EARLY_V ? EARLY_V : 1); i++)
+    for (int i = 0; i < V_ROOM; i++)
         e.v[i].x = e.v[i].y = e.v[i].z = e.v[i].w = 0;
     if (some) early_take(w, &c, &e, left);
     rotation_make(w, w->qk_gain, r);
@@ -639,17 +679,20 @@ DEV void attention_consume(struct worker *w, int layer, int position) {
     consumers_sync(); /* A */
     profile_layer(w, MARK_ATTENTION_INPUT);
     if (!EARLY_V) own_position(w, layer, position, r); /* then r is out of the registers */
-    if (some) past_attend(w, &c, &e, position, left);
+    if (some)
+        past_attend(w, &c, &e, position, left, q_at);
+    else
+        attended_none(w);
     if (EARLY_V) own_position(w, layer, position, r);
     kv_end(w, pieces * P_GROUP_KV_HEADS);
     consumers_sync(); /* B */
     if (split) {
-        attention_publish(w, used);
+        attention_publish(w, place, pieces > 0);
         NO_UNROLL
         for (int unit = w->warp; unit < P_GROUP_Q / 2 / UNIT_WORDS; unit += P_WARPS)
             unit_merge(w, unit);
     } else {
-        attention_whole(w, used);
+        attention_whole(w, place);
     }
     consumers_sync(); /* C */
 }

@@ -92,7 +92,7 @@ struct worker {
 /* Before a phase: what it makes of these cannot be made before the loop over layers, where it would
  * hold registers through all phases. */
 DEV void worker_anew(struct worker *w) {
-    w->lane = opaque(w->lane), w->warp = opaque(w->warp);
+    w->lane = opaque(w->lane) & (LANES - 1), w->warp = opaque(w->warp) & 31; /* not negative: shorter divisions */
     w->group = opaque(w->group), w->member = opaque(w->member);
 }
 
