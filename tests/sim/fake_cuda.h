@@ -53,9 +53,11 @@ struct fake_cuda {
 typedef struct fake_cuda *fake_cuda_control_fn(void);
 typedef void fake_cuda_reset_fn(void);
 
-/* Replaces the text `from`, which must occur exactly once in source or header `file`. */
+/* Replaces the text `from` in source or header `file`: where it stands, which must be one place, or
+ * `everywhere`. */
 struct fake_patch {
     const char *file, *from, *to;
+    bool everywhere;
 };
 
 struct fake_nvrtc {

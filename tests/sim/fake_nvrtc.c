@@ -105,21 +105,27 @@ static struct file *file_named(struct program *p, const char *name) {
 /* Says in the log why a patch does not fit. A file that this program lacks is another program's. */
 static bool patch(struct program *p, const struct fake_patch *patch) {
     struct file *f = file_named(p, patch->file);
+    struct text whole = { 0 };
     if (!f) return true;
-    char *at = strstr(f->text.bytes, patch->from);
-    if (!at || strstr(at + 1, patch->from)) {
-        text_print(&p->log, at ? "patch: found twice in " : "patch: not found in ");
+    const char *rest = f->text.bytes, *at;
+    int n = 0;
+    for (; (at = strstr(rest, patch->from)) != NULL; n++) {
+        text_add(&whole, rest, (size_t)(at - rest));
+        text_print(&whole, patch->to);
+        rest = at + strlen(patch->from);
+    }
+    text_print(&whole, rest);
+    if (n == 0 || (n > 1 && !patch->everywhere)) {
+        text_print(&p->log, n ? "patch: found more than once in " : "patch: not found in ");
         text_print(&p->log, patch->file);
         text_print(&p->log, ": ");
         text_print(&p->log, patch->from);
+        free(whole.bytes);
         return false;
     }
-    struct text whole = { 0 };
-    bool good = text_add(&whole, f->text.bytes, (size_t)(at - f->text.bytes)) &&
-                text_print(&whole, patch->to) && text_print(&whole, at + strlen(patch->from));
     free(f->text.bytes);
     f->text = whole;
-    return good;
+    return true;
 }
 
 /* ---- what calls a kernel with parameters in memory ---- */

@@ -68,23 +68,32 @@ void sim_model_close(struct sim_model *m) {
     rmdir(m->folder);
 }
 
-float *sim_model_logits(struct reel_model *model, const int32_t *ids, int n) {
-    struct reel_error err = { 0 };
+float *sim_model_try_logits(struct reel_model *model, const int32_t *ids, int n,
+                            struct reel_error *err) {
     struct reel_session *session = NULL;
     struct reel_model_info info = { .size = sizeof info };
     const struct reel_session_options options = { .size = sizeof options, .max_context = n };
     reel_model_get_info(model, &info);
+    if (reel_session_open(&session, model, &options, err) != REEL_OK) return NULL;
     float *logits = malloc((size_t)n * (size_t)info.vocab * sizeof *logits);
-    assert_non_null(logits);
-    require(reel_session_open(&session, model, &options, &err), &err);
     const struct reel_eval eval = { .size = sizeof eval,
                                     .n = n,
                                     .ids = ids,
                                     .output = REEL_OUTPUT_ALL_LOGITS,
                                     .out = logits,
                                     .out_floats = (size_t)n * (size_t)info.vocab };
-    require(reel_session_eval(session, &eval, &err), &err);
+    enum reel_status status = reel_session_eval(session, &eval, err);
     reel_session_close(session);
+    if (status == REEL_OK) return logits;
+    free(logits);
+    return NULL;
+}
+
+float *sim_model_logits(struct reel_model *model, const int32_t *ids, int n) {
+    struct reel_error err = { 0 };
+    float *logits = sim_model_try_logits(model, ids, n, &err);
+    require(err.status, &err);
+    assert_non_null(logits);
     return logits;
 }
 

@@ -22,6 +22,9 @@ void sim_model_close(struct sim_model *m);
 
 /* Logits [n, vocab] of ids from position 0 on; the caller frees. */
 float *sim_model_logits(struct reel_model *model, const int32_t *ids, int n);
+/* The same where it may fail: NULL and err. */
+float *sim_model_try_logits(struct reel_model *model, const int32_t *ids, int n,
+                            struct reel_error *err);
 /* n_new ids after the prompt; returns how many came. */
 enum reel_status sim_model_generate(struct reel_model *model, const int32_t *prompt, int n,
                                     const struct reel_sampling *sampling, int32_t *ids, int n_new,
