@@ -339,9 +339,9 @@ static void style_choose(uint64_t seed) {
     for (int i = 0; i < 8; i++)
         sim_random();
     sim.style.stretch_bits = (int)(sim_random() % 8);
-    sim.style.delay_bits = 2 + (int)(sim_random() % 9);
+    sim.style.delay_bits = 2 + (int)(sim_random() % 11);
     sim.style.plain_bits = 4 + (int)(sim_random() % 14);
-    sim.style.copy_bits = 2 + (int)(sim_random() % 9);
+    sim.style.copy_bits = 2 + (int)(sim_random() % 13);
     sim.style.starve_bits = 4 + sim_random() % 9;
     sim.style.starve = sim_random() % 3 ? 65536 >> (2 + sim_random() % 10) : 0;
     sim.style.linger = 65536 >> (3 + sim_random() % 8);

@@ -106,7 +106,7 @@ static void caught(const char *what, const char *from, const char *to, const cha
     int tries = schedules(40, 400), seen = 0;
     for (int seed = 0; seed < tries && !seen; seed++) {
         struct sim_gpu gpu = sim_gpu_open();
-        const struct fake_patch patch = { "ring.cu", from, to };
+        const struct fake_patch patch = { "ring.cu", from, to, false };
         gpu.nvrtc->patches = &patch, gpu.nvrtc->n_patches = 1;
         gpu.cuda->settings.idle_limit = 200;
         sim_gpu_compile("ring.cu", bulk);
