@@ -137,8 +137,8 @@ static void ring_slots_out_of_turn_are_seen(void **state) {
     CAUGHT("K/V not waited for", IN("kv_ring.cuh", "    if (w->lane == 0)\n        mbar_wait(",
                                     "    if (0)\n        mbar_wait("));
     CAUGHT("a K/V slot given back before it is read",
-           IN("kv_ring.cuh", "    lanes_agree(w);\\n}",
-              "    if (w->lane == 0) mbar_arrive(smem_of(&w->s->kv_empty[kv_slot(w)]));\\n}"),
+           IN("kv_ring.cuh", "    lanes_agree(w);\n}",
+              "    if (w->lane == 0) mbar_arrive(smem_of(&w->s->kv_empty[kv_slot(w)]));\n}"),
            IN("kv_ring.cuh", "if (w->lane == 0) mbar_arrive_after(", "if (0) mbar_arrive_after("));
     CAUGHT("a K/V slot filled before it is free",
            IN("kv_ring.cuh", "if (!stream_wait(w, p->empty", "if (0 && !stream_wait(w, p->empty"));
