@@ -97,6 +97,8 @@ DEV int kv_token(struct worker *w, struct kv_stream *p, int position) {
     const u8 *layer_src = a->kv + (u64)(w->group * P_GROUP_KV_HEADS) * head_bytes +
                           (u64)(split ? w->member : 0) * P_KV_PIECE;
     p->items = pieces * P_GROUP_KV_HEADS;
+    /* The cap keeps exchanges short; where attention lasts longer than they do, the memory's speed counts. */
+    p->cap = p->items > 4 * P_KV_SLOTS ? P_KV_SLOTS : a->cap_kv;
     p->tail = p->head, p->pending = 0, p->flying = 0; /* the token before has used all it brought */
     NO_UNROLL
     for (int layer = 0; layer < M_LAYERS; layer++, layer_src += M_KV_HEADS * head_bytes) {

@@ -566,8 +566,19 @@ DEV void attention_publish(struct worker *w, const struct merge_place *place, in
     }
 }
 
-/* Two members' words 2 (lane % 4) and + 1 of a unit, and their weights. */
-enum { UNIT_WORDS = 8, UNIT_MEMBERS = 8, MEMBER_TURNS = 2 };
+/* The members' results are gathered in units of neighbouring words of one head, a warp each; lanes take two
+ * words each, of several members side by side, and of all members at once where that is not too much. */
+enum {
+    WARP_WORDS = (P_GROUP_Q / 2 + P_WARPS - 1) / P_WARPS,
+    UNIT_WORDS = WARP_WORDS >= 32 && AT_WORDS % 32 == 0   ? 32
+                 : WARP_WORDS >= 16 && AT_WORDS % 16 == 0 ? 16
+                                                          : 8,
+    UNIT_LANES = UNIT_WORDS / 2,
+    UNIT_MEMBERS = LANES / UNIT_LANES,
+    ALL_TURNS = (P_GROUP_SMS + UNIT_MEMBERS - 1) / UNIT_MEMBERS,
+    MOST_TURNS = SPARE_REGISTERS < 144 ? 2 : 8,
+    MEMBER_TURNS = ALL_TURNS < MOST_TURNS ? ALL_TURNS : MOST_TURNS
+};
 
 struct member_words {
     u64 o[MEMBER_TURNS][2], lse[MEMBER_TURNS];
@@ -587,11 +598,11 @@ DEV void members_poll(struct worker *w, struct member_words *v, int first, int u
         int ok = 1;
         UNROLL
         for (int n = 0; n < MEMBER_TURNS; n++) {
-            const int member = first + n * UNIT_MEMBERS + w->lane / 4;
+            const int member = first + n * UNIT_MEMBERS + w->lane / UNIT_LANES;
             const u64 *p = from + member * ATTENTION_SPAN;
             if (member >= P_GROUP_SMS) continue;
             if (!polls || !word_is24(v->o[n][0], w->epoch) || !word_is24(v->o[n][1], w->epoch))
-                word_load2(p + unit * UNIT_WORDS + w->lane % 4 * 2, &v->o[n][0], &v->o[n][1]);
+                word_load2(p + unit * UNIT_WORDS + w->lane % UNIT_LANES * 2, &v->o[n][0], &v->o[n][1]);
             if (!polls || !word_is(v->lse[n], w->epoch)) v->lse[n] = word_load(p + P_GROUP_Q / 2 + head);
         }
         UNROLL
@@ -603,17 +614,17 @@ DEV void members_poll(struct worker *w, struct member_words *v, int first, int u
     }
 }
 
-/* All members' results for 8 words of a head, then the current position's. */
+/* All members' results for one unit, and the current position's. */
 DEV void unit_merge(struct worker *w, int unit) {
     struct attention_shared *at = &w->s->at;
     const int head = unit * UNIT_WORDS / AT_WORDS, lane = w->lane;
-    const int word = unit * UNIT_WORDS + lane % 4 * 2;
+    const int word = unit * UNIT_WORDS + lane % UNIT_LANES * 2;
     const u32 *v = at->kv[P_GROUP_KV_HEADS + head / AT_HEADS] + word % AT_WORDS;
-    /* lanes 0 to 3 begin with the current position */
-    float m = lane < 4 ? at->m_own[head] : ATTENTION_NEVER, x[5];
-    x[0] = lane < 4 ? bf16_low(v[0]) : 0, x[1] = lane < 4 ? bf16_high(v[0]) : 0;
-    x[2] = lane < 4 ? bf16_low(v[1]) : 0, x[3] = lane < 4 ? bf16_high(v[1]) : 0;
-    x[4] = lane < 4;
+    /* the first member's lanes begin with the current position */
+    float m = lane < UNIT_LANES ? at->m_own[head] : ATTENTION_NEVER, x[5];
+    x[0] = lane < UNIT_LANES ? bf16_low(v[0]) : 0, x[1] = lane < UNIT_LANES ? bf16_high(v[0]) : 0;
+    x[2] = lane < UNIT_LANES ? bf16_low(v[1]) : 0, x[3] = lane < UNIT_LANES ? bf16_high(v[1]) : 0;
+    x[4] = lane < UNIT_LANES;
     NO_UNROLL
     for (int first = 0; first < P_GROUP_SMS; first += MEMBER_TURNS * UNIT_MEMBERS) {
         struct member_words words;
@@ -635,17 +646,17 @@ DEV void unit_merge(struct worker *w, int unit) {
             x[4] += f;
         }
     }
-    const float f = exp2_approx(m - xor_max(m, 4, LANES));
+    const float f = exp2_approx(m - xor_max(m, UNIT_LANES, LANES));
     UNROLL
     for (int i = 0; i < 5; i++)
         x[i] *= f;
     UNROLL
-    for (int step = 4; step < LANES; step *= 2)
+    for (int step = UNIT_LANES; step < LANES; step *= 2)
         UNROLL
         for (int i = 0; i < 5; i++)
             x[i] += shuffle_xor_float(x[i], step);
     const float scale = rcp_approx(x[4]);
-    if (lane < 4) {
+    if (lane < UNIT_LANES) {
         w->s->attention[word] = bf16_pair(x[0] * scale, x[1] * scale);
         w->s->attention[word + 1] = bf16_pair(x[2] * scale, x[3] * scale);
     }
