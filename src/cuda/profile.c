@@ -261,10 +261,11 @@ static double head_bytes(const struct tape_shape *t) {
 /* Of the pieces that hold the positions before the measured tokens'. */
 static double kv_bytes(const struct plan *plan, const struct profile *p) {
     enum { PIECE = 16 };
-    double pieces = 0;
+    long long pieces = 0;
     for (int i = 0; i < p->n_tokens; i++)
-        pieces += (double)((p->position + i + PIECE - 1) / PIECE) / p->n_tokens;
-    return pieces * plan->kv_piece_bytes * plan->n_kv_heads * plan->tape.n_layers;
+        pieces += (p->position + i + PIECE - 1) / PIECE;
+    return (double)pieces / p->n_tokens * plan->kv_piece_bytes * plan->n_kv_heads *
+           plan->tape.n_layers;
 }
 
 static void count_bytes(struct profile *p, const struct plan *plan) {

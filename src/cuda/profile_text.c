@@ -58,14 +58,15 @@ struct tracer {
 
 static enum reel_status put_head(struct tracer *t, struct reel_error *err) {
     json_t *name = json_string(t->run->plan->gpu.name);
-    char *quoted = name ? json_dumps(name, JSON_ENCODE_ANY) : NULL;
+    char *quoted = NULL;
     enum reel_status status =
-        quoted ? buffer_printf(t->text, err,
+        name ? json_write(&quoted, name, "a trace", err) : err_memory(err, "a trace", 0);
+    if (status == REEL_OK)
+        status = buffer_printf(t->text, err,
                                "{\"displayTimeUnit\":\"ns\",\"traceEvents\":[\n"
                                "{\"ph\":\"M\",\"pid\":0,\"name\":\"process_name\",\"args\":{"
                                "\"name\":%s}}",
-                               quoted)
-               : err_memory(err, "a trace", 0);
+                               quoted);
     free(quoted);
     json_decref(name);
     return status;
@@ -98,16 +99,16 @@ static enum reel_status put_phase(struct tracer *t, int sm, const struct profile
     return status == REEL_OK ? buffer_text(t->text, "}", err) : status;
 }
 
-/* Spans first .. first + n of one phase, and the phase around them. Returns its end. */
+/* Spans first .. first + n of one phase, from *at on, and the phase around them. */
 static enum reel_status put_run(struct tracer *t, int sm, int first, int n, uint64_t start,
                                 double *at, struct reel_error *err) {
-    double end = *at;
+    double end = *at; /* summed as `at` is, so that the last span ends there to the bit */
     for (int i = first; i < first + n; i++)
         end += t->spans[i].ns;
     enum reel_status status = put_phase(t, sm, &t->spans[first], start + (uint64_t)llround(*at),
                                         start + (uint64_t)llround(end), err);
     for (int i = first; i < first + n && status == REEL_OK; i++) {
-        const double to = i + 1 == first + n ? end : *at + t->spans[i].ns;
+        const double to = *at + t->spans[i].ns;
         status = put_event(t, sm, kind_names[t->spans[i].kind], start + (uint64_t)llround(*at),
                            start + (uint64_t)llround(to), err);
         if (status == REEL_OK) status = buffer_text(t->text, "}", err);
@@ -120,11 +121,19 @@ static bool same_phase(const struct profile_span *a, const struct profile_span *
     return a->phase == b->phase && a->layer == b->layer;
 }
 
+/* The token, in it its phases, in them their spans. */
 static enum reel_status put_token(struct tracer *t, int token, int sm, struct reel_error *err) {
     const int n = profile_spans(t->run->plan);
     uint64_t start = 0;
-    double at = 0;
+    double at = 0, length = 0;
     enum reel_status status = profile_read(t->run, token, sm, t->spans, &start, err);
+    for (int i = 0; i < n && status == REEL_OK; i++)
+        length += t->spans[i].ns;
+    if (status == REEL_OK)
+        status = put_event(t, sm, "token", start, start + (uint64_t)llround(length), err);
+    if (status == REEL_OK)
+        status =
+            buffer_printf(t->text, err, ",\"args\":{\"position\":%d}}", t->run->position + token);
     for (int i = 0; i < n && status == REEL_OK;) {
         int same = 1;
         while (i + same < n && same_phase(&t->spans[i], &t->spans[i + same]))

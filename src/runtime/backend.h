@@ -29,8 +29,8 @@ struct backend_info {
     const char *name; /* "cpu" */
     const char *path; /* "avx512" */
     int n_threads;
-    size_t state_fixed_bytes;    /* of one session, independent of its length */
-    size_t state_position_bytes; /* of one session, for each position */
+    size_t state_fixed_bytes;              /* of one session, independent of its length */
+    size_t state_position_bytes;           /* of one session, for each position */
     double driver_ms, compile_ms, load_ms; /* as in reel_model_info */
 };
 

@@ -208,6 +208,20 @@ static void arguments_that_do_not_fit_are_refused(void **state) {
     expect("reel run demo -p x --cpu-path none", 2, "none");
     expect("reel run -- -p", 3, "-p: no such file");
     expect("printf 'a\\377b' | reel run demo -f -", 2, "UTF-8");
+    expect("reel profile demo --device cpu", 2, "needs a GPU");
+    expect("reel profile demo --trace-tokens 2", 2, "--trace FILE");
+}
+
+static void a_profile_without_its_gpu_is_refused_as_a_run_on_it_is(void **state) {
+    (void)state;
+    struct result run = shell("reel run demo -p x --device gpu:77");
+    struct result profile = shell("reel profile demo --device gpu:77");
+    assert_int_not_equal(run.status, 0);
+    assert_int_equal(profile.status, run.status);
+    assert_string_equal(profile.err, run.err);
+    assert_string_equal(profile.out, "");
+    done(run);
+    done(profile);
 }
 
 /* ---- models ---------------------------------------------------------------------------------- */
@@ -582,6 +596,7 @@ int main(void) {
         cmocka_unit_test(mistakes_in_names_are_answered_with_the_nearest),
         cmocka_unit_test(numbers_are_read_strictly_and_the_range_is_named),
         cmocka_unit_test(arguments_that_do_not_fit_are_refused),
+        cmocka_unit_test(a_profile_without_its_gpu_is_refused_as_a_run_on_it_is),
         cmocka_unit_test(a_model_that_is_not_there_ends_with_status_3),
         cmocka_unit_test(a_file_of_another_kind_ends_with_status_5),
         cmocka_unit_test(a_repository_name_is_found_in_both_caches),
