@@ -84,7 +84,6 @@ struct decode_args {
     int n_stop_ids;
     int stop_ids[ARGS_MAX_STOP_IDS];
     struct sampling_args sampling;
-    struct tape_shape tape_shape; /* for the embedding look-up */
 };
 
 /* One block of rows of one matrix, on its way from a staging buffer into the tapes. */

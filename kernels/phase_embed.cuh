@@ -4,10 +4,19 @@
 
 #include "shared.cuh"
 
+/* What tape_locate needs to know of the head. */
+DEV struct tape_shape head_shape(void) {
+    struct tape_shape s;
+    s.n_sms = P_SMS, s.warps = P_WARPS, s.n_layers = M_LAYERS, s.vocab = M_VOCAB, s.head_unit = P_HEAD_UNIT;
+    s.layer_bytes = P_LAYER_BYTES, s.sm_bytes = P_SM_BYTES;
+    s.segment[TAPE_HEAD].k_tiles = P_HEAD_K_TILES;
+    return s;
+}
 /* h of token t: its given embedding, or the row of `id`. A tied model's row is read out of the
  * head's tiles. */
 DEV void embed(struct worker *w, int t, u32 id, float *h) {
     const struct decode_args *a = w->a;
+    const struct tape_shape shape = head_shape(); /* constants: look-ups divide by shifts */
     const int given = a->embeddings && t < a->n_given;
     UNROLL
     for (int i = 0; i < SLICE; i++) {
@@ -19,7 +28,7 @@ DEV void embed(struct worker *w, int t, u32 id, float *h) {
             h[2 * i] = const_loadf(e), h[2 * i + 1] = const_loadf(e + 1);
         } else {
             const u8 *row = M_TIED
-                                ? a->tape + tape_locate(&a->tape_shape, TAPE_HEAD, 0, (int)id, 2 * pair)
+                                ? a->tape + tape_locate(&shape, TAPE_HEAD, 0, (int)id, 2 * pair)
                                 : (const u8 *)a->embedding + ((size_t)id * M_HIDDEN + 2 * (size_t)pair) * 2;
             const u32 both = const_load32((const u32 *)row);
             h[2 * i] = bf16_low(both), h[2 * i + 1] = bf16_high(both);

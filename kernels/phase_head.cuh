@@ -59,7 +59,7 @@ DEV void slots_skip(struct worker *w, int n) {
 /* All strips of this SM. logits: f32 [vocab] or NULL. */
 DEV void head_consume(struct worker *w, float scale, float *logits) {
     const struct decode_args *a = w->a;
-    const int tiles = tape_head_tiles(&a->tape_shape, w->block);
+    const int tiles = head_tiles(w);
     const int before = w->warp / HEAD_SLOT_WARPS; /* slots of a row ahead of this warp's */
     struct best best = { 0, 0 };
     for (int first = 0; first < tiles; first += P_WARPS) {

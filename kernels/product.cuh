@@ -87,6 +87,7 @@ DEV void phase_product(struct worker *w, const struct quad *t, int preload, cons
         product(d, t, x, w->lane, 0, preload, warp_rows);
     else
         product_split(d, t, slice, w->lane, 0, preload, warp_rows);
+    if (preload < warp_rows * warp_k) stream_freely(w, 1);
     UNROLL
     for (int i = preload; i < warp_rows * warp_k; i += P_SLOT_TILES) {
         struct quad more[P_SLOT_TILES];
@@ -97,6 +98,7 @@ DEV void phase_product(struct worker *w, const struct quad *t, int preload, cons
         else
             product_split(d, more, slice, w->lane, i, n, warp_rows);
     }
+    if (preload < warp_rows * warp_k) stream_freely(w, 0);
     if (!x) {
         ssq_store(w, h, ssq);
         UNROLL

@@ -112,9 +112,12 @@ DEV int stream_slot(struct worker *w, struct weight_stream *p, u32 bytes) {
 
 /* A phase's segment: whole slots and a rest. */
 DEV int stream_segment(struct worker *w, struct weight_stream *p, u32 bytes) {
+    const smem cap = smem_of(&w->s->cap);
     NO_UNROLL
-    for (u32 i = 0; i < bytes / P_SLOT_BYTES; i++)
+    for (u32 i = 0; i < bytes / P_SLOT_BYTES; i++) {
+        p->cap = (int)shared_load(cap);
         if (!stream_slot(w, p, P_SLOT_BYTES)) return 0;
+    }
     return bytes % P_SLOT_BYTES == 0 || stream_slot(w, p, bytes % P_SLOT_BYTES);
 }
 
@@ -136,12 +139,18 @@ DEV int stream_head(struct worker *w, struct weight_stream *p, int strips) {
     return 1;
 }
 
+/* While a phase streams, no exchange waits behind its bytes: then all may be in flight. */
+DEV void stream_freely(struct worker *w, int yes) {
+    if (w->warp == 0 && w->lane == 0)
+        shared_store(smem_of(&w->s->cap), (u32)(yes ? w->a->cap_head : w->a->cap_layers));
+}
+
 /* Its rate is the latency of its turns (0.48 us for 16 KB at the memory's speed), so everything a turn
  * needs stays in registers. */
 DEV void weights_produce(struct worker *w) {
     const struct decode_args *a = w->a;
     const u8 *tape = a->tape + (u64)w->block * P_SM_BYTES;
-    const int strips = tape_head_tiles(&a->tape_shape, w->block);
+    const int strips = head_tiles(w);
     const int n_tokens = a->n_tokens, head_from = a->head_from;
     struct weight_stream p;
     p.ring = smem_of(w->ring), p.full = w->full, p.empty = w->empty;
@@ -150,7 +159,6 @@ DEV void weights_produce(struct worker *w) {
     if (w->lane >= FILL_LANES) return;
     for (int t = 0, go = 1; t < n_tokens && go; t++) {
         p.src = tape;
-        p.cap = a->cap_layers;
         for (int layer = 0; layer < M_LAYERS && go; layer++)
             go = stream_segment(w, &p, P_QKV_BYTES) && stream_segment(w, &p, P_OUT_BYTES) &&
                  stream_segment(w, &p, P_GATE_UP_BYTES) && stream_segment(w, &p, P_DOWN_BYTES);

@@ -49,6 +49,7 @@ struct ALIGN(16) block_shared {
     u32 id;          /* the next token's id, written by pick */
     u32 end;         /* enum decode_end: not 0 = the launch is over; read after a consumer barrier */
     u32 tokens_over; /* tokens that are over in all blocks: their K/V rows can be fetched */
+    u32 cap;         /* weight slots in flight in the layers, at this moment */
     u32 stop;        /* block 0: what its epilogue saw in mailbox->stop */
     u32 taken;       /* block 0: and in mailbox->taken */
     u64 full[P_RING_SLOTS], empty[P_RING_SLOTS];
@@ -94,6 +95,13 @@ struct worker {
 DEV void worker_anew(struct worker *w) {
     w->lane = opaque(w->lane) & (LANES - 1), w->warp = opaque(w->warp) & 31; /* not negative: shorter divisions */
     w->group = opaque(w->group), w->member = opaque(w->member);
+}
+
+/* Row tiles of the head that this block has. */
+DEV int head_tiles(const struct worker *w) {
+    struct tape_shape s;
+    s.n_sms = P_SMS, s.vocab = M_VOCAB;
+    return tape_head_tiles(&s, w->block);
 }
 
 /* ---- bounded waiting ---- */

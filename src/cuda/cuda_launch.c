@@ -131,7 +131,6 @@ void cuda_args_start(const struct backend_state *s, struct decode_args *args) {
         .mailbox = cuda_pointer(cuda_mapped_address(s, s->mapped.mailbox)),
         .abort = cuda_pointer(s->abort),
         .profile = cuda_pointer(s->profile),
-        .tape_shape = b->plan.tape,
     };
 }
 

@@ -165,7 +165,6 @@ static struct decode_args args_of(struct rig *r, int n_tokens) {
                                          .seed = set->seed,
                                          .seen = penalises ? pointer(r->seen) : NULL,
                                          .bias = set->n_bias > 0 ? pointer(r->bias) : NULL };
-    a.tape_shape.n_sms = r->shape.sms, a.tape_shape.vocab = r->shape.vocab;
     memset(r->mailbox, 0, sizeof *r->mailbox);
     return a;
 }

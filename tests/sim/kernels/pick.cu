@@ -6,7 +6,7 @@
 DEV void head(struct worker *w, const float *logits) {
     const struct decode_args *a = w->a;
     struct best best = { 0, 0 };
-    for (int i = w->warp; i < tape_head_tiles(&a->tape_shape, w->block); i += P_WARPS) {
+    for (int i = w->warp; i < head_tiles(w); i += P_WARPS) {
         const int id = (i * P_SMS + w->block) * TILE_ROWS + w->lane;
         if (w->lane >= TILE_ROWS || id >= M_VOCAB) continue;
         float logit = const_loadf(logits + id);
