@@ -129,7 +129,9 @@ const struct cli_command cmd_doctor = {
     .arguments = "",
     .summary = "say what this machine has and what is missing",
     .description =
-        "Looks at the processor, memory and its bandwidth, reel's folders and what was built in, "
-        "and runs the demo model against its golden. The exit status is 1 when something is wrong.",
+        "Looks at the processor, memory and its bandwidth, GPUs with driver and compiler, reel's "
+        "folders and what was built in, and runs the demo model against its golden. The exit "
+        "status "
+        "is 1 when something is wrong.",
     .run = run,
 };

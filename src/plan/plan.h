@@ -66,7 +66,7 @@ struct plan {
     int attention_warps;    /* of the consumers; kv_slots is a multiple of it */
 
     /* shared memory */
-    int slot_tiles;         /* tiles of each warp in a slot: 1 or 2 */
+    int slot_tiles;         /* tiles of each warp in a slot: 1, 2 or 4 */
     int slot_bytes, ring_slots;
     int kv_piece_bytes;     /* K and V of 16 positions of one KV head */
     int kv_slots;
