@@ -43,7 +43,7 @@ enum {
 struct ALIGN(16) block_shared {
     float part[2][PARTS];
     float ssq[2][PART_STRIDE(P_WARPS)]; /* of each warp's slice of h; head: [0] */
-    u32 x[2 * X_LOW];                   /* a norm's result as B fragments [k tile][lane % 4][k, k + 8]: fragments_store */
+    u32 x[2 * X_LOW];                   /* a norm's result as B fragments: [k tile][lane % 4][k, k + 8]; see fragments */
     u32 attention[ATTENTION_WORDS];     /* attention's result, bf16 pairs */
     u32 best_key[P_WARPS], best_id[P_WARPS];
     u32 id;          /* the next token's id, written by pick */
