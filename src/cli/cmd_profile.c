@@ -186,7 +186,8 @@ const struct cli_command cmd_profile = {
         "the launch are left out.\n\n"
         "Time stamps cost time themselves. The same tokens are therefore decoded without them too, "
         "and the output says how much slower it was with them; when the ids differ, nothing but "
-        "that is said. The first time, a second set of kernels is compiled.",
+        "that is said. The first time, a second set of kernels is compiled.\n\n"
+        "It takes a GPU: --device auto is the first one that can be used, never the CPU.",
     .groups = { &group, &cli_model_group },
     .run = run,
 };
