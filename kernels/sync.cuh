@@ -359,10 +359,6 @@ DEV float xor_max(float v, int from, int to) {
     return v;
 }
 
-#if defined(REEL_SIM)
-DEV void fence_slot(void) {}
-#endif
-
 /* v, of which the compiler knows nothing any more: what is made of it cannot move out of a loop. */
 DEV int opaque(int v) {
 #if !defined(REEL_SIM)

@@ -177,7 +177,7 @@ static void block_start(struct sim_block *b) {
     b->index = sim.next_block++;
     memset(b->shared, 0xff, sim.launch->shared_bytes);
     memset(b->named, 0, sizeof b->named);
-    b->n_mbars = 0;
+    b->n_mbars = 0, b->n_landed = 0;
     b->n_warps = sim.warps_per_block;
     b->live_warps = b->index == sim.launch->settings.missing_block ? 0 : b->n_warps;
     if (b->live_warps) sim.live_blocks++;

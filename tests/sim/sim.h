@@ -12,23 +12,23 @@
  *   the count, and refuse a second count; mbarriers have phases, arrivals and transaction bytes as
  *   PTX defines them, and a test knows parity only: a waiter two laps behind is fooled.
  * - A store becomes visible to other blocks at a random later time, stores to different places in
- * any order. fence_gpu makes visible what this warp stored, and what other warps stored before a
+ *   any order. fence_gpu makes visible what this warp stored, and what other warps stored before a
  *   barrier or mbarrier that this warp has passed since; shuffles and votes order nothing.
  * - A load may return an older value as long as this warp has not seen the newer one and nothing
- *   orders it: what was visible at the warp's last fence_gpu (or of a warp that it has met at a
- * barrier since) is seen by all loads after. So a reader needs a fence between the word and plain
- * data.
+ *   orders it: what was visible at the last fence_gpu of this warp, or of one that it has met at a
+ *   barrier since, is seen by all loads after. So a reader needs a fence between word and data.
  * - A bulk copy reads and lands at random times after its issue; the slot may hold NaN meanwhile.
- * It may read old values of everything that was not visible at the warp's last fence_copies, which
- * counts what the fence_gpu before it saw.
+ *   It may read old values of all that was not visible at the warp's last fence_copies, which
+ *   counts what the fence_gpu before it saw.
+ * - A slot that ordinary stores have changed is filled again only after a fence_slot in its block.
  * - Memory from the driver and shared memory start as NaN; accesses outside of allocations,
- * misaligned ones, and non-coherent loads of what this launch has written are refused.
+ *   misaligned ones, and non-coherent loads of what this launch has written are refused.
  * - Waiting without end: no warp can go on, or all only poll and nothing changes any more.
  *
- * Not modelled: differing views of shared memory inside a block (it is sequentially consistent, in
- * random orders), two threads racing on it other than by the outcome, lanes' own knowledge (a
- * warp's lanes share what fences and barriers order), multi-copy effects (a store becomes visible
- * to all other blocks at once but for stale loads), more than 8,192 stores of history, timing. */
+ * Not modelled: loads from shared memory that are answered late (it is sequentially consistent, in
+ * random orders), races on it other than by their outcome, lanes' own knowledge (a warp's lanes
+ * share what fences and barriers order), blocks that see a store before others do (but for stale
+ * loads), more than 8,192 stores of history, timing, clusters. */
 #ifndef REEL_TESTS_SIM_H
 #define REEL_TESTS_SIM_H
 

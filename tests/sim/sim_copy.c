@@ -4,6 +4,44 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* ---- slots that were written to by ordinary stores between two bulk copies ---- */
+
+static uint64_t hash(const unsigned char *at, uint32_t n) {
+    uint64_t h = 0xcbf29ce484222325ull, word;
+    for (uint32_t i = 0; i + 8 <= n; i += 8) {
+        memcpy(&word, at + i, 8);
+        h = (h ^ word) * 0x9e3779b97f4a7c15ull;
+        h ^= h >> 29;
+    }
+    return h;
+}
+
+static struct sim_landed *landed_find(struct sim_block *b, const unsigned char *at) {
+    for (int i = 0; i < b->n_landed; i++)
+        if (b->landed[i].at == at) return &b->landed[i];
+    return NULL;
+}
+
+static void landed_set(struct sim_block *b, unsigned char *at, uint32_t n) {
+    struct sim_landed *l = landed_find(b, at);
+    if (!l && b->n_landed < SIM_MAX_LANDED) l = &b->landed[b->n_landed++];
+    if (l) *l = (struct sim_landed){ at, n, hash(at, n), false };
+}
+
+static void landed_check(struct sim_block *b, const unsigned char *at) {
+    const struct sim_landed *l = landed_find(b, at);
+    if (l && !l->fenced && hash(l->at, l->n) != l->hash)
+        sim_fail("ring_fill of a slot that stores have changed since it was filled: without "
+                 "fence_slot they may come after the copy");
+}
+
+void sim_copies_fence(struct sim_block *b) {
+    for (int i = 0; i < b->n_landed; i++)
+        b->landed[i].fenced = true;
+}
+
+/* ---- copies ---- */
+
 static unsigned char *copy_place(const struct sim_copy *c, uint32_t at) { return c->dst + at; }
 
 static void copy_poison(const struct sim_copy *c) {
@@ -46,6 +84,7 @@ void sim_copy_land(struct sim_copy *c) {
     for (uint32_t at = c->first; at < c->n; at += c->stride)
         memcpy(copy_place(c, at), c->bytes + at, c->bulk ? c->n : 16);
     b->n_copies--;
+    if (c->bulk) landed_set(b, c->dst, c->n);
     sim_mbar_landed(b, c->bar, c->bulk ? c->n : 0, !c->bulk);
     sim_copy_free(c);
 }
@@ -75,6 +114,7 @@ void sim_fill(unsigned dst, const void *src, unsigned bytes, unsigned bar, int c
         return;
     }
     struct sim_copy *c = copy_new(w, dst, src, bytes, bar, copy == 2);
+    if (c->bulk) landed_check(w->block, c->dst);
     sim.counts.copies++;
     w->block->n_copies++;
     sim.effect = true;

@@ -114,6 +114,7 @@ DEV u32 plain_load32(const u32 *p) { return (u32)sim_ops.load(p, 4, SIM_PLAIN); 
 
 DEV void fence_gpu(void) { sim_ops.fence(SIM_FENCE_GPU); }
 DEV void fence_copies(void) { sim_ops.fence(SIM_FENCE_COPIES); }
+DEV void fence_slot(void) { sim_ops.fence(SIM_FENCE_SLOT); }
 
 /* ---- memory that the kernel never writes ---- */
 

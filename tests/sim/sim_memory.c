@@ -209,8 +209,10 @@ void sim_add(volatile void *p, unsigned value) { change(p, value, false); }
 
 void sim_fence(int kind) {
     struct sim_warp *w = sim.current->warp;
-    commit_before(w, 0, UINT64_MAX);
-    if (kind == SIM_FENCE_COPIES) {
+    if (kind != SIM_FENCE_SLOT) commit_before(w, 0, UINT64_MAX);
+    if (kind == SIM_FENCE_SLOT) {
+        sim_copies_fence(w->block);
+    } else if (kind == SIM_FENCE_COPIES) {
         w->clock.copies = w->clock.acquired;
         memcpy(w->copy_seen, w->clock.seen, sizeof w->copy_seen);
         w->copy_seen[w->index] = w->block->seq;

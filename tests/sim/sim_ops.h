@@ -19,7 +19,7 @@ enum sim_access {
     SIM_CONST   /* non-coherent: memory that no launch writes */
 };
 
-enum sim_fence { SIM_FENCE_GPU, SIM_FENCE_COPIES, SIM_FENCE_SYSTEM };
+enum sim_fence { SIM_FENCE_GPU, SIM_FENCE_COPIES, SIM_FENCE_SLOT, SIM_FENCE_SYSTEM };
 
 struct sim_ops {
     struct sim_self *const *self;

@@ -17,22 +17,45 @@ void sim_print(const char *format, ...) {
     if (n > 0) sim.report_used += (size_t)n;
 }
 
-/* File and line of a place in the kernel, through addr2line when there is one. */
-static void place_print(void *where) {
+/* File and line of a place in the kernel, and of those it is inlined into, through addr2line. */
+static void place_find(void *where, char *text, size_t bytes) {
     Dl_info info;
     char command[512], line[256];
-    if (!where || !dladdr(where, &info) || !info.dli_fname) return;
+    size_t used = 0;
+    text[0] = 0;
+    if (!dladdr(where, &info) || !info.dli_fname) return;
     snprintf(command, sizeof command, "addr2line -i -s -e '%s' 0x%zx 2>/dev/null", info.dli_fname,
              (size_t)((char *)where - (char *)info.dli_fbase) - 1);
     FILE *pipe = popen(command, "r");
     if (!pipe) return;
-    int n = 0;
     while (fgets(line, sizeof line, pipe)) {
         line[strcspn(line, "\n ")] = 0;
-        if (strstr(line, "sim_device.h") || strchr(line, '?')) continue;
-        sim_print("%s%s", n++ ? " < " : ", ", line);
+        if (strstr(line, "sim_device.h") || strchr(line, '?') || used >= bytes) continue;
+        int n = snprintf(text + used, bytes - used, "%s%s", used ? " < " : ", ", line);
+        used += n > 0 ? (size_t)n : 0;
     }
     pclose(pipe);
+}
+
+/* Most warps wait at the same few places: those of the report at hand. */
+enum { PLACES = 16 };
+static struct {
+    void *where;
+    char text[256];
+} places[PLACES];
+static unsigned next_place;
+
+static void place_print(void *where) {
+    unsigned i = 0;
+    if (!where) return;
+    while (i < PLACES && places[i].where != where)
+        i++;
+    if (i == PLACES) {
+        i = next_place++ % PLACES;
+        places[i].where = where;
+        place_find(where, places[i].text, sizeof places[i].text);
+    }
+    sim_print("%s", places[i].text);
 }
 
 static void poll_print(const struct sim_thread *t) {
@@ -79,6 +102,7 @@ static void warp_print(const struct sim_warp *w) {
 }
 
 void sim_print_warps(void) {
+    memset(places, 0, sizeof places);
     for (int i = 0; i < sim.n_slots; i++) {
         const struct sim_block *b = &sim.blocks[i];
         sim_print("block %d%s\n", b->index, b->n_copies ? ", copies under way" : "");

@@ -104,6 +104,16 @@ struct sim_mbar {
     struct sim_clock pending, complete;
 };
 
+/* What the last bulk copy to a place left there. */
+struct sim_landed {
+    unsigned char *at;
+    uint32_t n;
+    uint64_t hash;
+    bool fenced; /* a fence_slot since */
+};
+
+enum { SIM_MAX_LANDED = 128 };
+
 struct sim_block {
     int index; /* of the grid */
     unsigned char *shared;
@@ -113,6 +123,8 @@ struct sim_block {
     struct sim_mbar *mbars;
     int n_mbars, max_mbars;
     struct sim_warp *warps;
+    struct sim_landed landed[SIM_MAX_LANDED];
+    int n_landed;
 };
 
 struct sim_commit {
@@ -251,5 +263,6 @@ void sim_fill(unsigned dst, const void *src, unsigned bytes, unsigned bar, int c
 void sim_copy_read(struct sim_copy *c);
 void sim_copy_land(struct sim_copy *c);
 void sim_copy_free(struct sim_copy *c);
+void sim_copies_fence(struct sim_block *b);
 
 #endif

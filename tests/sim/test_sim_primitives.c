@@ -159,6 +159,9 @@ static void misuse_is_reported(void **state) {
            "{ if (thread_index() % 32 == 0) ring_fill(smem_of(slots), a.tape, 512, full); }\n    "
            "else if (0)\n",
            "copies to its shared memory are under way");
+    caught("a slot written to by stores", "        if (lane == 0) mbar_arrive(empty",
+           "        if (lane == 0) *(u32 *)(ring + slot * SLOT_BYTES) = 0, mbar_arrive(empty",
+           "without fence_slot");
     caught("a barrier that was not made", "mbar_init(&s->full[i], FILL_LANES);", ";",
            "not initialised");
 }
