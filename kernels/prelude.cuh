@@ -18,6 +18,7 @@ typedef unsigned long long u64;
 #define ALIGN(n)       __attribute__((aligned(n)))
 #define UNROLL
 #define NO_UNROLL
+#define UNROLL_BY(n)
 #define PARAMETER
 #else
 #define DEV            __device__ static __forceinline__
@@ -26,6 +27,8 @@ typedef unsigned long long u64;
 #define ALIGN(n)       __align__(n)
 #define UNROLL         _Pragma("unroll")
 #define NO_UNROLL      _Pragma("unroll 1")
+#define PRAGMA(text)   _Pragma(#text)
+#define UNROLL_BY(n)   PRAGMA(unroll n)
 #define PARAMETER      __grid_constant__ /* its address may be taken without a copy */
 #endif
 

@@ -58,8 +58,12 @@ DEV void bar_find(struct worker *w, int n) {
         const int i = first + thread / LANES_A_KEY;
         const u32 key = i < P_SMS ? s->key[i] : 0;
         u32 before = 0;
-        for (int j = thread % LANES_A_KEY; j < P_SMS; j += LANES_A_KEY)
-            before += s->key[j] > key || (s->key[j] == key && j < i);
+        UNROLL_BY(8)
+        for (int turn = 0; turn < (P_SMS + LANES_A_KEY - 1) / LANES_A_KEY; turn++) {
+            const int j = turn * LANES_A_KEY + thread % LANES_A_KEY;
+            const u32 other = s->key[j < P_SMS ? j : 0];
+            before += j < P_SMS && (other > key || (other == key && j < i));
+        }
         before = split_sum(before, LANES_A_KEY);
         if (i < P_SMS && thread % LANES_A_KEY == 0 && (int)before == n - 1) s->cutoff = key ? key : 1;
     }
@@ -261,6 +265,7 @@ DEV int list_judge(struct worker *w, u64 position, const struct terms *terms, st
     const struct quad item = s->item[mine < n ? mine : 0];
     u32 above = 0, tied = 0;
     u64 before = 0, weight = (u64)item.w << 32 | item.z;
+    UNROLL_BY(4)
     for (u32 j = (u32)(thread % split); j < n; j += (u32)split) {
         const struct quad other = s->item[j];
         if (other.x > item.x) above++, before += (u64)other.w << 32 | other.z;
