@@ -109,8 +109,7 @@ static void consider(struct search *s, const struct plan_choice *choice) {
 static bool allowed(int wish, int value) { return wish == 0 || wish == value; }
 
 static void consider_warps(struct search *s, int n_groups, int group_sms) {
-    const int upper = s->options->warps ? PLAN_MAX_WARPS : PLAN_USUAL_WARPS;
-    for (int warps = upper; warps >= PLAN_MIN_WARPS; warps -= 2) {
+    for (int warps = PLAN_MAX_WARPS; warps >= PLAN_MIN_WARPS; warps -= 2) {
         if (!allowed(s->options->warps, warps)) continue;
         for (int slot_tiles = 4; slot_tiles >= 1; slot_tiles /= 2)
             consider(s, &(struct plan_choice){ n_groups, group_sms, warps, slot_tiles });

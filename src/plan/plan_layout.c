@@ -6,8 +6,7 @@
 enum {
     RING_MOST = 144 << 10, /* beyond this nothing was gained */
     KV_RING = 64 << 10,
-    EPILOGUE_ROWS = 96, /* rows of a SM that one epilogue warp publishes, a lane each at a time */
-    MAX_EPILOGUE = 4,
+    EPILOGUE_WARPS = 2, /* with the producers four, which give up registers together */
     ATTENTION_WARPS = 8,
     MOST_SLOT_BYTES = 16 << 10,
     NEVER_SPLIT = 1 << 30,
@@ -70,11 +69,6 @@ static void lay_phases(struct plan *p) {
     t->sm_bytes = (unsigned long long)t->n_layers * t->layer_bytes + head->bytes;
 }
 
-static int most_rows(const struct plan *p) {
-    const struct tape_segment *s = p->tape.segment;
-    return most(most(s[TAPE_QKV].rows, s[TAPE_OUT].rows), s[TAPE_GATE_UP].rows / 2);
-}
-
 /* ---- threads and registers ------------------------------------------------------------------- */
 
 int plan_thread_registers(int registers, int threads) {
@@ -122,18 +116,23 @@ static int register_tiles(const struct plan *p) {
     return (consumer_registers(p) - REST - TILE_REGISTERS * rows - 5 * slice) / TILE_REGISTERS;
 }
 
+/* Below this the compiler was seen to spill: attention holds a row of its head in registers, and
+ * copies by all lanes take more than bulk copies by one. */
+static int registers_wanted(const struct plan *p) {
+    if (p->head_dim > 64) return p->copy == 2 ? 168 : 200;
+    return p->copy == 2 ? 152 : 168;
+}
+
 static enum reel_status lay_threads(struct plan *p, const struct plan_options *o,
                                     struct reel_error *err) {
-    const int others = p->tape.warps + PLAN_EXTRA_WARPS;
-    /* Registers are given out for four warps together: fill the last four with epilogue warps. */
-    int epilogue = plan_ceil(others + plan_ceil(most_rows(p), EPILOGUE_ROWS), 4) * 4 - others;
-    p->epilogue_warps = o->epilogue_warps ? o->epilogue_warps : least(epilogue, MAX_EPILOGUE);
-    p->threads = (others + p->epilogue_warps) * 32;
+    p->epilogue_warps = o->epilogue_warps ? o->epilogue_warps : EPILOGUE_WARPS;
+    p->threads = (p->tape.warps + p->epilogue_warps + PLAN_EXTRA_WARPS) * 32;
     if (p->threads > p->gpu.max_threads)
         return err_set(err, REEL_E_UNSUPPORTED, "%s: %d threads a block, at most %d are allowed",
                        p->gpu.name, p->threads, p->gpu.max_threads);
     share_registers(p);
-    if (register_tiles(p) < p->slot_tiles)
+    const bool few = !o->warps && consumer_registers(p) < registers_wanted(p);
+    if (few || register_tiles(p) < p->slot_tiles)
         return err_set(err, REEL_E_UNSUPPORTED,
                        "%s: %d registers a thread do not hold %d warps' share of %d SMs' rows",
                        p->gpu.name, consumer_registers(p), p->tape.warps, p->tape.n_sms);

@@ -7,7 +7,6 @@
 enum {
     PLAN_MIN_WARPS = 4,
     PLAN_MAX_WARPS = 16,
-    PLAN_USUAL_WARPS = 8, /* with 224 registers each: sixteen with 112 spill and cost 20 % */
     PLAN_MAX_GROUPS = 32,   /* every lane keeps a word of each group's partial sums */
     PLAN_EXTRA_WARPS = 2,   /* behind the epilogue: the weights' and the K/V producer */
     PLAN_MAX_PRELOAD = 24,  /* tiles in registers */
