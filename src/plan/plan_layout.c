@@ -105,15 +105,22 @@ static int consumer_registers(const struct plan *p) {
     return plan_thread_registers(p->gpu.registers, p->threads);
 }
 
-/* Tiles that fit into registers beside the accumulators, h, gains and input. The rest is a little
- * less than what the compiler was seen to need. */
-static int register_tiles(const struct plan *p) {
-    enum { REST = 30, TILE_REGISTERS = 4 };
+/* Tiles that fit into registers beside accumulators, h, gains, input and `rest` others. */
+static int register_tiles(const struct plan *p, int rest) {
+    enum { TILE_REGISTERS = 4 };
     const struct tape_segment *s = p->tape.segment;
     int rows = 2, slice = plan_ceil(s[TAPE_QKV].warp_k * 8, 32);
     for (int i = 0; i < TAPE_HEAD; i++)
         rows = most(rows, s[i].warp_rows);
-    return (consumer_registers(p) - REST - TILE_REGISTERS * rows - 5 * slice) / TILE_REGISTERS;
+    return (consumer_registers(p) - rest - TILE_REGISTERS * rows - 7 * slice) / TILE_REGISTERS;
+}
+
+/* With more than these the compiler was seen to spill. */
+static void set_preload(struct plan *p) {
+    const bool bulk = p->copy == 2;
+    int tiles = least(register_tiles(p, bulk ? 76 : 60), bulk ? PLAN_MAX_PRELOAD : 8);
+    tiles = least(tiles, least(plan_most_tiles(p), p->ring_slots * p->slot_tiles));
+    p->preload_tiles = most(tiles / p->slot_tiles, 1) * p->slot_tiles;
 }
 
 /* Below this the compiler was seen to spill: attention holds a row of its head in registers, and
@@ -125,6 +132,7 @@ static int registers_wanted(const struct plan *p) {
 
 static enum reel_status lay_threads(struct plan *p, const struct plan_options *o,
                                     struct reel_error *err) {
+    enum { LEAST_REST = 20 };
     p->epilogue_warps = o->epilogue_warps ? o->epilogue_warps : EPILOGUE_WARPS;
     p->threads = (p->tape.warps + p->epilogue_warps + PLAN_EXTRA_WARPS) * 32;
     if (p->threads > p->gpu.max_threads)
@@ -132,7 +140,7 @@ static enum reel_status lay_threads(struct plan *p, const struct plan_options *o
                        p->gpu.name, p->threads, p->gpu.max_threads);
     share_registers(p);
     const bool few = !o->warps && consumer_registers(p) < registers_wanted(p);
-    if (few || register_tiles(p) < p->slot_tiles)
+    if (few || register_tiles(p, LEAST_REST) < p->slot_tiles)
         return err_set(err, REEL_E_UNSUPPORTED,
                        "%s: %d registers a thread do not hold %d warps' share of %d SMs' rows",
                        p->gpu.name, consumer_registers(p), p->tape.warps, p->tape.n_sms);
@@ -236,10 +244,7 @@ found:
             o->ring_slots ? ", as asked for" : "", kv, p->kv_piece_bytes);
     p->ring_slots = best_ring, p->attention_warps = best_warps, p->kv_slots = best_kv;
     p->shared_bytes = shared_bytes(p);
-    p->preload_tiles = least(least(register_tiles(p), PLAN_MAX_PRELOAD),
-                             least(plan_most_tiles(p), p->ring_slots * p->slot_tiles)) /
-                       p->slot_tiles * p->slot_tiles;
-    if (p->preload_tiles < p->slot_tiles) p->preload_tiles = p->slot_tiles;
+    set_preload(p);
     return REEL_OK;
 }
 
@@ -271,9 +276,9 @@ static void lay_words(struct plan *p) {
 
 /* ---- caps ------------------------------------------------------------------------------------ */
 
-/* Bytes in flight: in the layers what one SM reads in a microsecond, since exchanges wait behind it;
- * elsewhere nothing waits. One H200, Qwen3-0.6B: 2 slots of 16 KB 2,975 tok/s, 3 slots 2,834, 4 slots
- * 2,767 with 6 slots in the head; 3,016 with 2 and 8. */
+/* Bytes in flight: in the layers what one SM reads in a microsecond, since exchanges wait behind
+ * it; elsewhere nothing waits. One H200, Qwen3-0.6B: 2 slots of 16 KB 2,975 tok/s, 3 slots 2,834, 4
+ * slots 2,767 with 6 slots in the head; 3,016 with 2 and 8. */
 static void set_caps(struct plan *p, const struct plan_options *o) {
     const double in_flight = plan_share_bytes_us(p->gpu.compute);
     int slots = most((int)(in_flight / p->slot_bytes + 0.5), 2); /* one lands, one is under way */

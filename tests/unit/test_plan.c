@@ -88,8 +88,8 @@ static void qwen3_06b_on_an_h200_is_what_was_measured(void **state) {
     assert_int_equal(p.registers_consumer, 224);
     assert_int_equal(p.ring_slots, 8);
     assert_int_equal(p.slot_bytes, 16384);
-    assert_int_equal(p.cap_layers, 3);
-    assert_int_equal(p.cap_head, 6);
+    assert_int_equal(p.cap_layers, 2);
+    assert_int_equal(p.cap_head, 8);
     assert_int_equal(p.kv_slots, 8);
     assert_int_equal(p.kv_piece_bytes, 8192);
     assert_int_equal(p.copy, 2);
