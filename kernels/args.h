@@ -7,31 +7,33 @@
 
 enum { ARGS_MAX_STOP_IDS = 32, MAILBOX_IDS = 1024 };
 
-/* Values of args.abort. A block that runs out of patience claims it, describes the fault, and only then
- * lets everyone leave: what leaves publishes garbage, and whoever reads an id made of that finds the
- * fault described already. */
+/* Values of args.abort. A block that runs out of patience claims it, describes the fault, and only
+ * then lets everyone leave: what leaves publishes garbage, and whoever reads an id made of that
+ * finds the fault described already. */
 enum { ABORT_NONE, ABORT_CLAIMED, ABORT_LEAVE };
 
 /* Why a launch ended. */
 enum decode_end {
     DECODE_RUNNING,
-    DECODE_ALL_TOKENS,  /* n_tokens went through the layers */
-    DECODE_STOP_ID,     /* the last id made is one of stop_ids */
-    DECODE_STOPPED,     /* the host asked, or fell more than `lead` ids behind */
-    DECODE_HOST_PICKS,  /* the device's sampler cannot settle this token: its logits are in args.logits */
-    DECODE_NO_ID        /* no logit is a number */
+    DECODE_ALL_TOKENS, /* n_tokens went through the layers */
+    DECODE_STOP_ID,    /* the last id made is one of stop_ids */
+    DECODE_STOPPED,    /* the host asked, or fell more than `lead` ids behind */
+    DECODE_HOST_PICKS, /* the device's sampler cannot settle this token: its logits are in
+                          args.logits */
+    DECODE_NO_ID       /* no logit is a number */
 };
 
-/* In memory that host and device both see. The device writes the first part, the host the rest; each
- * field is one aligned word, written once per meaning. */
+/* In memory that host and device both see. The device writes the first part, the host the rest;
+ * each field is one aligned word, written once per meaning. */
 struct decode_mailbox {
-    unsigned long long ids[MAILBOX_IDS]; /* id n of the launch at n % MAILBOX_IDS: id | (n + 1) << 32 */
-    unsigned int n_made;                 /* ids made; valid when `end` is set */
-    unsigned int n_evaluated;            /* tokens that went through the layers; valid with `end` */
-    unsigned int end;                    /* enum decode_end, last word a good launch writes */
+    unsigned long long
+        ids[MAILBOX_IDS];     /* id n of the launch at n % MAILBOX_IDS: id | (n + 1) << 32 */
+    unsigned int n_made;      /* ids made; valid when `end` is set */
+    unsigned int n_evaluated; /* tokens that went through the layers; valid with `end` */
+    unsigned int end;         /* enum decode_end, last word a good launch writes */
     /* A wait that gave up. The first block to do so writes it. */
-    unsigned int fault;       /* 1: a fault is described */
-    unsigned int fault_wait;  /* enum wait_kind of prelude.cuh */
+    unsigned int fault;      /* 1: a fault is described */
+    unsigned int fault_wait; /* enum wait_kind of prelude.cuh */
     unsigned int fault_token, fault_layer, fault_block, fault_warp;
     unsigned int fault_want, fault_have; /* epoch or parity */
     unsigned int pad[5];
@@ -41,37 +43,39 @@ struct decode_mailbox {
 };
 
 struct sampling_args {
-    float temperature; /* 0: the rest but penalties and bias is ignored */
+    float temperature;  /* 0: the rest but penalties and bias is ignored */
     float top_p, min_p; /* 0: off */
     int top_k;          /* 0: off */
     float repetition, presence, frequency;
     int adjust; /* 1: seen or bias hold something */
     unsigned long long seed;
-    unsigned int *seen; /* [vocab]: 0x80000000 when held, plus times generated; updated by the launch */
-    const float *bias;  /* f32 [vocab] or NULL */
+    unsigned int
+        *seen; /* [vocab]: 0x80000000 when held, plus times generated; updated by the launch */
+    const float *bias; /* f32 [vocab] or NULL */
 };
 
 struct decode_args {
     /* the model */
     const unsigned char *tape;
     const unsigned short *embedding; /* bf16 [vocab, hidden], or NULL: tied, look into the tapes */
-    const float *norms;    /* f32 [layers][attn, ffn][hidden], then final [hidden] */
-    const float *qk_norms; /* f32 [layers][q, k][head_dim], or NULL */
-    const float *rope;     /* f32 [head_dim / 2]: inverse frequencies */
-    unsigned long long *words; /* exchange memory, P_WORDS of it */
+    const float *norms;              /* f32 [layers][attn, ffn][hidden], then final [hidden] */
+    const float *qk_norms;           /* f32 [layers][q, k][head_dim], or NULL */
+    const float *rope;               /* f32 [head_dim / 2]: inverse frequencies */
+    unsigned long long *words;       /* exchange memory, P_WORDS of it */
     /* the session */
-    unsigned char *kv; /* pieces of 16 positions [layers][kv_heads][kv_pieces][P_KV_PIECE], see phase_attention.cuh */
+    unsigned char *kv; /* pieces of 16 positions [layers][kv_heads][kv_pieces][P_KV_PIECE], see
+                          phase_attention.cuh */
     int kv_pieces;
     /* this launch */
-    int position;          /* of the first token */
-    int n_tokens;          /* through the layers, at least 1 */
-    int n_given;           /* the first n_given are given, at least 1; the rest are picked here */
-    const int *ids;        /* [n_given], device memory, or NULL */
+    int position;            /* of the first token */
+    int n_tokens;            /* through the layers, at least 1 */
+    int n_given;             /* the first n_given are given, at least 1; the rest are picked here */
+    const int *ids;          /* [n_given], device memory, or NULL */
     const float *embeddings; /* f32 [n_given, hidden], or NULL */
-    int head_from;         /* first token whose head is computed; n_tokens: none */
-    int pick;              /* 1: ids are picked from token head_from = n_given - 1 on */
-    float *logits;         /* f32 [n_tokens - head_from or 1 when picking, vocab], or NULL */
-    float *hidden;         /* f32 [n_tokens - hidden_from, hidden] after the final norm, or NULL */
+    int head_from;           /* first token whose head is computed; n_tokens: none */
+    int pick;                /* 1: ids are picked from token head_from = n_given - 1 on */
+    float *logits;           /* f32 [n_tokens - head_from or 1 when picking, vocab], or NULL */
+    float *hidden; /* f32 [n_tokens - hidden_from, hidden] after the final norm, or NULL */
     int hidden_from;
     int split_from;        /* positions from which attention is split over the group's SMs */
     unsigned int epoch;    /* the first epoch this launch may use; see epoch_next */
@@ -79,7 +83,8 @@ struct decode_args {
     unsigned int lead;     /* ids the device may be ahead of mailbox->taken */
     int cap_layers, cap_head, cap_kv; /* slots in flight, at least 1 */
     struct decode_mailbox *mailbox;
-    unsigned int *abort; /* device word: ABORT_LEAVE = every wait gives up; zeroed before the launch */
+    unsigned int
+        *abort; /* device word: ABORT_LEAVE = every wait gives up; zeroed before the launch */
     unsigned int *profile; /* see profile.cuh, or NULL */
     int n_stop_ids;
     int stop_ids[ARGS_MAX_STOP_IDS];

@@ -1,7 +1,7 @@
-/* Where the K and V rows of a position lie, for host and device. A piece holds 16 positions of one KV
- * head of one layer: head_dim / 16 tiles of K (rows are positions, columns are dims), then as many of
- * V transposed (rows are dims, columns are positions), each in the order of tape_in_tile, so that both
- * are read as A operands. The cache is [layers][kv_heads][kv_pieces] pieces. */
+/* Where the K and V rows of a position lie, for host and device. A piece holds 16 positions of one
+ * KV head of one layer: head_dim / 16 tiles of K (rows are positions, columns are dims), then as
+ * many of V transposed (rows are dims, columns are positions), each in the order of tape_in_tile,
+ * so that both are read as A operands. The cache is [layers][kv_heads][kv_pieces] pieces. */
 #ifndef REEL_KERNELS_KV_LAYOUT_H
 #define REEL_KERNELS_KV_LAYOUT_H
 
@@ -9,14 +9,18 @@
 
 enum { KV_POSITIONS = 16 }; /* of a piece */
 
-TAPE_FN unsigned kv_piece_bytes(int head_dim) { return (unsigned)(head_dim / TILE_K) * 2 * TILE_BYTES; }
+TAPE_FN unsigned kv_piece_bytes(int head_dim) {
+    return (unsigned)(head_dim / TILE_K) * 2 * TILE_BYTES;
+}
 
 /* Byte of K's value (position, dim) in its piece; an even dim and the next one share 4 bytes. */
 TAPE_FN unsigned kv_k_byte(int position, int dim) {
-    return (unsigned)(dim / TILE_K) * TILE_BYTES + tape_in_tile(position % KV_POSITIONS, dim % TILE_K);
+    return (unsigned)(dim / TILE_K) * TILE_BYTES +
+           tape_in_tile(position % KV_POSITIONS, dim % TILE_K);
 }
 
-/* Byte of V's value (position, dim) in its piece; an even position and the next one share 4 bytes. */
+/* Byte of V's value (position, dim) in its piece; an even position and the next one share 4 bytes.
+ */
 TAPE_FN unsigned kv_v_byte(int head_dim, int position, int dim) {
     return (unsigned)(head_dim / TILE_K + dim / TILE_ROWS) * TILE_BYTES +
            tape_in_tile(dim % TILE_ROWS, position % KV_POSITIONS);

@@ -3,24 +3,24 @@
 #define REEL_KERNELS_PROFILE_MARKS_H
 
 enum profile_token_mark {
-    MARK_TOKEN,     /* the token began */
-    MARK_TIME_LOW,  /* globaltimer at that moment, ns */
+    MARK_TOKEN,    /* the token began */
+    MARK_TIME_LOW, /* globaltimer at that moment, ns */
     MARK_TIME_HIGH,
-    MARK_EMBED,     /* h of the first layer is in registers */
-    MARK_LAYERS,    /* after the last layer */
+    MARK_EMBED,      /* h of the first layer is in registers */
+    MARK_LAYERS,     /* after the last layer */
     MARK_HEAD_INPUT, /* final h complete: waited for the last sums */
-    MARK_HEAD,      /* all strips of this warp done: weights and arithmetic */
-    MARK_PICK,      /* the next id is known: waited for all SMs' best */
+    MARK_HEAD,       /* all strips of this warp done: weights and arithmetic */
+    MARK_PICK,       /* the next id is known: waited for all SMs' best */
     PROFILE_TOKEN_MARKS = 8
 };
 
 enum profile_layer_mark {
-    MARK_QKV_WEIGHTS, /* its tiles are in registers: waited for the ring */
-    MARK_QKV_INPUT,   /* h is complete: waited for the sums of the layer before */
-    MARK_QKV,         /* products handed to the epilogue */
-    MARK_OUT_WEIGHTS, /* taken before attention, whose length they would add to */
+    MARK_QKV_WEIGHTS,     /* its tiles are in registers: waited for the ring */
+    MARK_QKV_INPUT,       /* h is complete: waited for the sums of the layer before */
+    MARK_QKV,             /* products handed to the epilogue */
+    MARK_OUT_WEIGHTS,     /* taken before attention, whose length they would add to */
     MARK_ATTENTION_INPUT, /* q, k, v of the group gathered */
-    MARK_ATTENTION,   /* result in shared memory */
+    MARK_ATTENTION,       /* result in shared memory */
     MARK_OUT,
     MARK_GATE_UP_WEIGHTS,
     MARK_GATE_UP_INPUT,

@@ -28,11 +28,11 @@ enum { TILE_ROWS = 16, TILE_K = 16, TILE_BYTES = 512 };
  * head has row_parts = k_parts = 0: its row tiles belong to one warp each, in units of head_unit
  * tiles of k, unit (round, q, warp) after unit. */
 struct tape_segment {
-    int rows;                /* a SM's, before padding to whole tiles; the head: 0 */
-    int row_tiles, k_tiles;  /* of a SM; the head: most row tiles of a SM */
-    int row_parts, k_parts;  /* row_parts * k_parts = warps */
-    int warp_rows, warp_k;   /* row tiles and k tiles of one warp */
-    unsigned bytes, offset;  /* offset in the layer's part of the tape */
+    int rows;               /* a SM's, before padding to whole tiles; the head: 0 */
+    int row_tiles, k_tiles; /* of a SM; the head: most row tiles of a SM */
+    int row_parts, k_parts; /* row_parts * k_parts = warps */
+    int warp_rows, warp_k;  /* row tiles and k tiles of one warp */
+    unsigned bytes, offset; /* offset in the layer's part of the tape */
 };
 
 struct tape_shape {
@@ -40,10 +40,10 @@ struct tape_shape {
     int warps;
     int n_layers;
     int hidden, vocab;
-    int group_q, group_kv;   /* q rows and k rows (the same number of v rows) of a group */
-    int group_intermediate;  /* even; the last group's may reach beyond the model's */
+    int group_q, group_kv;  /* q rows and k rows (the same number of v rows) of a group */
+    int group_intermediate; /* even; the last group's may reach beyond the model's */
     int intermediate;
-    int head_unit;           /* k tiles a warp takes of the head in one go; divides its k_tiles */
+    int head_unit; /* k tiles a warp takes of the head in one go; divides its k_tiles */
     struct tape_segment segment[TAPE_N_PHASES];
     unsigned layer_bytes;
     unsigned long long sm_bytes; /* of one SM's tape: the stride between SMs */
@@ -51,7 +51,8 @@ struct tape_shape {
 
 /* Byte of (r, k) inside its tile. */
 TAPE_FN unsigned tape_in_tile(int r, int k) {
-    unsigned lane = (unsigned)(r % 8 * 4 + k % 8 / 2), reg = (unsigned)(k % 16 / 8 * 2 + r % 16 / 8);
+    unsigned lane = (unsigned)(r % 8 * 4 + k % 8 / 2),
+             reg = (unsigned)(k % 16 / 8 * 2 + r % 16 / 8);
     return lane * 16 + reg * 4 + (unsigned)(k % 2) * 2;
 }
 

@@ -19,26 +19,35 @@
 /* What the planner needs to know of a GPU. */
 struct gpu_limits {
     char name[64];
-    int compute;        /* 90 for sm_90 */
+    int compute; /* 90 for sm_90 */
     int n_sms;
-    int shared_bytes;   /* a block may have, opt-in: 227 KB on sm_90, 99 KB on sm_86 */
-    int registers;      /* a SM has: 65536 */
-    int max_threads;    /* a block may have: 1024 */
+    int shared_bytes;      /* a block may have, opt-in: 227 KB on sm_90, 99 KB on sm_86 */
+    int registers;         /* a SM has: 65536 */
+    int max_threads;       /* a block may have: 1024 */
     uint64_t memory_bytes; /* device memory, 0 unknown */
 };
 
 /* Wishes; 0 means the planner's choice. */
 struct plan_options {
-    int compute;            /* compile for an older GPU than there is: 75, 80; 0 = the GPU's */
+    int compute; /* compile for an older GPU than there is: 75, 80; 0 = the GPU's */
     int n_groups, group_sms;
     int warps;
     int epilogue_warps;
     int ring_slots, kv_slots;
     int cap_layers, cap_head, cap_kv; /* slots in flight */
-    int split_from;         /* positions from which attention is split over the group */
+    int split_from;                   /* positions from which attention is split over the group */
 };
 
-enum plan_exchange { X_QKV, X_ATTENTION, X_OUT_SUM, X_GATED, X_DOWN_SUM, X_BEST, X_PICK, PLAN_N_EXCHANGES };
+enum plan_exchange {
+    X_QKV,
+    X_ATTENTION,
+    X_OUT_SUM,
+    X_GATED,
+    X_DOWN_SUM,
+    X_BEST,
+    X_PICK,
+    PLAN_N_EXCHANGES
+};
 
 struct plan_words {
     unsigned offset, words; /* in exchange memory */
@@ -50,8 +59,8 @@ enum { PLAN_PICK_WORDS = 128 }; /* of one SM, see phase_pick.cuh */
 struct plan {
     struct gpu_limits gpu;
     struct tape_shape tape;
-    int copy;               /* G_COPY: 2 bulk, 1 cp.async, 0 plain loads */
-    int compute;            /* target of the compiler */
+    int copy;    /* G_COPY: 2 bulk, 1 cp.async, 0 plain loads */
+    int compute; /* target of the compiler */
 
     /* the model */
     int n_heads, n_kv_heads, head_dim;
@@ -61,16 +70,17 @@ struct plan {
 
     /* threads: warps consumers, then epilogue, weight producer, KV producer */
     int epilogue_warps, threads;
-    int preload_tiles;      /* of a phase, taken into registers before its input arrives */
-    int registers_consumer, registers_other; /* of a thread, moved between warpgroups; 0: as launched */
-    int attention_warps;    /* of the consumers; kv_slots is a multiple of it */
+    int preload_tiles; /* of a phase, taken into registers before its input arrives */
+    int registers_consumer,
+        registers_other; /* of a thread, moved between warpgroups; 0: as launched */
+    int attention_warps; /* of the consumers; kv_slots is a multiple of it */
 
     /* shared memory */
-    int slot_tiles;         /* tiles of each warp in a slot: 1, 2 or 4 */
+    int slot_tiles; /* tiles of each warp in a slot: 1, 2 or 4 */
     int slot_bytes, ring_slots;
-    int kv_piece_bytes;     /* K and V of 16 positions of one KV head */
+    int kv_piece_bytes; /* K and V of 16 positions of one KV head */
     int kv_slots;
-    int shared_bytes;       /* of a block, everything in it */
+    int shared_bytes; /* of a block, everything in it */
 
     struct plan_words exchange[PLAN_N_EXCHANGES];
     unsigned n_words;
@@ -79,10 +89,10 @@ struct plan {
     int cap_layers, cap_head, cap_kv, split_from;
 
     /* what it costs */
-    uint64_t tape_bytes;       /* of all SMs */
-    uint64_t token_bytes;      /* that decoding one token reads from the tapes */
+    uint64_t tape_bytes;  /* of all SMs */
+    uint64_t token_bytes; /* that decoding one token reads from the tapes */
     uint64_t kv_position_bytes;
-    double imbalance;          /* most loaded SM's bytes a token over the mean of all the GPU's SMs */
+    double imbalance; /* most loaded SM's bytes a token over the mean of all the GPU's SMs */
 };
 
 /* Refuses with REEL_E_UNSUPPORTED what the kernels cannot do, saying which number and what is
@@ -94,12 +104,13 @@ enum reel_status plan_make(struct plan *plan, const struct model_config *config,
 /* Proves the plan: each weight in exactly one place, every row of every phase computed once and
  * published where its readers look, each exchange complete, everything within the GPU's limits.
  * Says what is wrong. Slow (visits every weight's place) only for `thorough`. */
-enum reel_status plan_check(const struct plan *plan, const struct model_config *config, bool thorough,
-                            struct reel_error *err);
+enum reel_status plan_check(const struct plan *plan, const struct model_config *config,
+                            bool thorough, struct reel_error *err);
 
 /* The compiler's -D options, one a line without "-D": "M_HIDDEN=1024". The whole list is a function
  * of the plan, so its text identifies the compiled kernels. */
-enum reel_status plan_constants(const struct plan *plan, struct buffer *text, struct reel_error *err);
+enum reel_status plan_constants(const struct plan *plan, struct buffer *text,
+                                struct reel_error *err);
 
 /* For people: groups, phases with rows, bytes and imbalance, exchanges, memory. */
 enum reel_status plan_print(const struct plan *plan, const struct model_config *config,
