@@ -82,6 +82,7 @@ neon() {
 
 step format make format-check
 step scripts scripts
+step access tools/check_access.sh
 step gcc build_gcc
 step minimal minimal
 step tidy tidy
