@@ -7,6 +7,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <ftw.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -280,93 +281,110 @@ static nvrtcResult options_take(int n, const char *const *options, const char **
     return NVRTC_OK;
 }
 
-static void paths_make(char *cache, size_t cache_n, char *device, size_t device_n) {
+/* Where compiled objects are kept, and the folder that is theirs alone. */
+static void cache_folder(char *cache, size_t bytes) {
     Dl_info info;
     dladdr((void *)fake_nvrtc_reset, &info);
     char *whole = realpath(info.dli_fname, NULL), *slash = whole ? strrchr(whole, '/') : NULL;
     if (slash) *slash = 0;
     if (fake.folder)
-        snprintf(cache, cache_n, "%s", fake.folder);
+        snprintf(cache, bytes, "%s", fake.folder);
     else
-        snprintf(cache, cache_n, "%s/cache", whole ? whole : ".");
-    snprintf(device, device_n, "%s", SIM_FOLDER);
+        snprintf(cache, bytes, "%s/cache", whole ? whole : ".");
     free(whole);
     mkdir(cache, 0777);
 }
 
-static nvrtcResult compile(struct program *p, int n, const char *const *options) {
-    char cache[512], device[512], folder[600], object[700], made[720], source[700], log[700];
-    char include_device[520], include_folder[620], flags[128];
-    const char **words = calloc((size_t)n + 64, sizeof *words);
-    if (!words) return NVRTC_OUT_OF_MEMORY;
-    int n_words = 0;
-    paths_make(cache, sizeof cache, device, sizeof device);
-    for (int i = 0; i < fake.n_patches; i++)
-        if (!patch(p, &fake.patches[i])) return free(words), NVRTC_COMPILATION;
-    callers_add(&p->files[0].text);
+static void folder_name(char *folder, size_t bytes, const struct program *p, int n,
+                        const char *const *options) {
+    static const char *const parts[] = { "sim_device.h", "sim_ops.h" };
+    char cache[512], path[600];
     struct text twin = { 0 };
-    const char *const parts[] = { "sim_device.h", "sim_ops.h" };
+    text_print(&twin, "");
     for (int i = 0; i < 2; i++) {
-        snprintf(source, sizeof source, "%s/%s", device, parts[i]);
-        file_read(source, &twin);
+        snprintf(path, sizeof path, "%s/%s", SIM_FOLDER, parts[i]);
+        file_read(path, &twin);
     }
-    uint64_t high =
-        program_hash(p, n, options, twin.bytes ? twin.bytes : "", 0xcbf29ce484222325ull);
-    uint64_t low = program_hash(p, n, options, twin.bytes ? twin.bytes : "", 0x84222325cbf29ce4ull);
+    uint64_t high = program_hash(p, n, options, twin.bytes, 0xcbf29ce484222325ull);
+    uint64_t low = program_hash(p, n, options, twin.bytes, 0x84222325cbf29ce4ull);
     free(twin.bytes);
-    snprintf(folder, sizeof folder, "%s/%016llx%016llx", cache, (unsigned long long)high,
+    cache_folder(cache, sizeof cache);
+    snprintf(folder, bytes, "%s/%016llx%016llx", cache, (unsigned long long)high,
              (unsigned long long)low);
-    snprintf(object, sizeof object, "%s/kernels.so", folder);
-    snprintf(p->image, sizeof p->image, "fake cubin %s\n", object);
-    if (access(object, R_OK) == 0) return fake.n_cached++, free(words), NVRTC_OK;
+}
 
-    mkdir(folder, 0777);
-    for (int i = 0; i < p->n_files; i++)
-        if (!file_write(folder, &p->files[i])) return free(words), NVRTC_INTERNAL;
-    snprintf(made, sizeof made, "%s.%d", object, (int)getpid());
-    snprintf(source, sizeof source, "%s/%s", folder, p->files[0].name);
-    snprintf(log, sizeof log, "%s/log.%d", folder, (int)getpid());
-    snprintf(include_device, sizeof include_device, "-I%s", device);
-    snprintf(include_folder, sizeof include_folder, "-I%s", folder);
+static int remove_one(const char *path, const struct stat *status, int kind, struct FTW *at) {
+    (void)status, (void)kind, (void)at;
+    return remove(path);
+}
+
+static const char *const fixed_flags[] = { "-std=gnu17",
+                                           "-g1",
+                                           "-fPIC",
+                                           "-shared",
+                                           "-fvisibility=hidden",
+                                           "-ffp-contract=off",
+                                           "-fno-strict-aliasing",
+                                           "-DREEL_SIM",
+                                           "-Wall",
+                                           "-Wno-unknown-pragmas",
+                                           "-Wno-unused",
+                                           "-Wno-maybe-uninitialized",
+                                           "-I" SIM_FOLDER };
+enum { N_FIXED = (int)(sizeof fixed_flags / sizeof *fixed_flags), MOST_WORDS = 64 };
+
+/* Compiles the files in folder `at`. */
+static nvrtcResult compile_in(struct program *p, const char *at, int n, const char *const *options,
+                              const char **words) {
+    char object[700], source[700], log[700], include[720], flags[128];
+    int n_words = 0;
+    snprintf(object, sizeof object, "%s/kernels.so", at);
+    snprintf(source, sizeof source, "%s/%s", at, p->files[0].name);
+    snprintf(log, sizeof log, "%s/log", at);
+    snprintf(include, sizeof include, "-I%s", at);
     snprintf(flags, sizeof flags, "%s", fake.flags);
     words[n_words++] = fake.compiler;
-    for (char *save, *word = strtok_r(flags, " ", &save); word && n_words < 20;
+    for (char *save, *word = strtok_r(flags, " ", &save); word && n_words < MOST_WORDS / 2;
          word = strtok_r(NULL, " ", &save))
         words[n_words++] = word;
-    static const char *const fixed[] = { "-std=gnu17",
-                                         "-g1",
-                                         "-fPIC",
-                                         "-shared",
-                                         "-fvisibility=hidden",
-                                         "-ffp-contract=off",
-                                         "-fno-strict-aliasing",
-                                         "-DREEL_SIM",
-                                         "-Wall",
-                                         "-Wno-unknown-pragmas",
-                                         "-Wno-unused",
-                                         "-Wno-maybe-uninitialized" };
-    for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++)
-        words[n_words++] = fixed[i];
-    words[n_words++] = include_folder, words[n_words++] = include_device;
+    for (int i = 0; i < N_FIXED; i++)
+        words[n_words++] = fixed_flags[i];
+    words[n_words++] = include;
     nvrtcResult status = options_take(n, options, words, &n_words, &p->log);
-    const char *const last[] = { "-x", "c", source, "-o", made, "-lm" };
+    if (status != NVRTC_OK) return status;
+    const char *const last[] = { "-x", "c", source, "-o", object, "-lm" };
     for (size_t i = 0; i < sizeof last / sizeof *last; i++)
         words[n_words++] = last[i];
-    struct file command = { .name = (char[]){ "command" } }; /* for people */
-    for (int i = 0; i < n_words; i++)
-        text_print(&command.text, words[i]), text_print(&command.text, " ");
-    file_write(folder, &command);
-    free(command.text.bytes);
-    if (status == NVRTC_OK) {
-        int code = run(words, log);
-        file_read(log, &p->log);
-        if (code != 0)
-            status = code == 127 ? NVRTC_INTERNAL : NVRTC_COMPILATION;
-        else if (rename(made, object) != 0)
-            status = NVRTC_INTERNAL;
-        unlink(log);
-        fake.n_compiled++;
-    }
+    int code = run(words, log);
+    file_read(log, &p->log);
+    fake.n_compiled++;
+    if (code == 127) return NVRTC_INTERNAL;
+    return code ? NVRTC_COMPILATION : NVRTC_OK;
+}
+
+/* Other processes may be at the same: each works in a folder of its own and renames it when it is
+ * done; who comes second throws his away. */
+static nvrtcResult compile(struct program *p, int n, const char *const *options) {
+    char folder[600], own[640], object[640];
+    for (int i = 0; i < fake.n_patches; i++)
+        if (!patch(p, &fake.patches[i])) return NVRTC_COMPILATION;
+    callers_add(&p->files[0].text);
+    folder_name(folder, sizeof folder, p, n, options);
+    snprintf(object, sizeof object, "%s/kernels.so", folder);
+    snprintf(p->image, sizeof p->image, "fake cubin %s\n", object);
+    if (access(object, R_OK) == 0) return fake.n_cached++, NVRTC_OK;
+
+    const char **words = calloc((size_t)n + MOST_WORDS, sizeof *words);
+    if (!words) return NVRTC_OUT_OF_MEMORY;
+    snprintf(own, sizeof own, "%s.%d", folder, (int)getpid());
+    mkdir(own, 0777);
+    nvrtcResult status = NVRTC_OK;
+    for (int i = 0; i < p->n_files && status == NVRTC_OK; i++)
+        if (!file_write(own, &p->files[i])) status = NVRTC_INTERNAL;
+    if (status == NVRTC_OK) status = compile_in(p, own, n, options, words);
+    if (status != NVRTC_OK || rename(own, folder) != 0)
+        nftw(own, remove_one, 8, FTW_DEPTH | FTW_PHYS);
+    if (status == NVRTC_OK && access(object, R_OK) != 0) status = NVRTC_INTERNAL;
     free(words);
     return status;
 }
