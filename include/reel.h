@@ -188,6 +188,46 @@ REEL_API REEL_MUST_USE enum reel_status reel_devices(char **json, struct reel_er
 REEL_API REEL_MUST_USE enum reel_status
 reel_measure_read_bandwidth(int n_threads, double *bytes_per_s, struct reel_error *err);
 
+struct reel_limits_options {
+    size_t size;
+    const char *device;    /* NULL, "auto" or "gpu": the first GPU that can be used; "gpu:N" */
+    const char *cache_dir; /* NULL: no kernel cache is read or written */
+    const char *cuda_dir;  /* as in reel_model_options */
+    bool only_read;        /* the read ceiling alone: a quarter of a second */
+    reel_progress_fn progress;
+    void *progress_user;
+    reel_warning_fn warning; /* or NULL */
+    void *warning_user;
+};
+
+/* What a GPU can do at best, measured with what decoding is made of; takes about three seconds. One
+ * JSON object: "gpu", "sms", "read_bytes_per_s" (the ceiling), and lists "read" (bytes in flight a
+ * SM, bytes a second), "exchange" (all-to-all of words among readers, beside copies: microseconds)
+ * and "launch" (microseconds until the host knows). *json is the caller's to reel_free. */
+REEL_API REEL_MUST_USE enum reel_status reel_gpu_limits(const struct reel_limits_options *options,
+                                                        char **json, struct reel_error *err);
+
+/* Energy and power of the GPU a model runs on, by the driver's NVML. */
+struct reel_meter;
+struct reel_meter_reading {
+    size_t size;
+    double
+        joules;   /* since the driver was loaded; some GPUs count in steps of a tenth of a second */
+    double watts; /* now, over the driver's own window */
+};
+
+/* REEL_E_UNSUPPORTED, with the reason, for a model on the CPU, where there is no NVML and on GPUs
+ * that do not count. cuda_dir as in reel_model_options. The meter does not need the model to stay.
+ */
+REEL_API REEL_MUST_USE enum reel_status reel_meter_open(struct reel_meter **out,
+                                                        const struct reel_model *model,
+                                                        const char *cuda_dir,
+                                                        struct reel_error *err);
+REEL_API REEL_MUST_USE enum reel_status reel_meter_read(const struct reel_meter *meter,
+                                                        struct reel_meter_reading *reading,
+                                                        struct reel_error *err);
+REEL_API void reel_meter_close(struct reel_meter *meter);
+
 /* ---- text and tokens ------------------------------------------------------------------------- */
 
 /* The model's tokenizer, borrowed from it. */

@@ -1,0 +1,190 @@
+/* What this GPU can do at best, measured with the primitives that decoding is made of, so that a
+ * decoded token can be given as a share of it:
+ *   read_all   bytes a second that all SMs copy from memory, as the weight producers do
+ *   exchange   a chain of all-to-all exchanges, alone or beside such copies
+ *   touch      one word to the host: what a launch costs
+ *   scatter    fills the data with noise first, for memory that tells zeros from numbers */
+#include "limits_args.h"
+#include "sync.cuh"
+
+enum {
+    READ_THREADS = LIMITS_READERS * LANES,
+    GATHER_WARPS = LIMITS_GATHERERS / LANES,
+    EXCHANGE_THREADS = LIMITS_GATHERERS + LANES,
+    SCATTER_THREADS = 256,
+    GATHER_BARRIER = 1
+};
+
+struct limits_shared {
+    u64 full[LIMITS_MOST_PIECES];
+    u32 stop;
+};
+#if !defined(REEL_SIM)
+static_assert(sizeof(struct limits_shared) <= LIMITS_RING_AT, "the ring begins after the barriers");
+#endif
+
+/* One warp's copies. */
+struct copies {
+    const u8 *base;
+    u64 span;
+    smem ring, full;
+    int slots;
+};
+
+DEV int copies_all(int yes) { return FILL_LANES == 1 ? yes : warp_all(yes); }
+
+/* A copy always lands: waiting for it needs no bound. */
+DEV void copies_wait(const struct copies *c, int slot, u32 parity) {
+    NO_UNROLL
+    while (!copies_all(mbar_test(c->full + (smem)slot * 8, parity))) {
+    }
+}
+
+/* Copies n pieces, or until *stop where n is 0, going round in its region; ends with nothing in
+ * flight. Lanes below FILL_LANES call. Returns how many it was. */
+DEV u32 copies_run(const struct copies *c, u32 n, smem stop) {
+    u64 at = 0;
+    u32 done = 0, parity = 1;
+    int slot = 0;
+    NO_UNROLL
+    while (n ? done < n : copies_all(!shared_load(stop))) {
+        if (done >= (u32)c->slots) copies_wait(c, slot, parity);
+        ring_fill(c->ring + (smem)slot * LIMITS_PIECE, c->base + at, LIMITS_PIECE,
+                  c->full + (smem)slot * 8);
+        at += LIMITS_PIECE;
+        if (at == c->span) at = 0;
+        if (++slot == c->slots) slot = 0, parity ^= 1;
+        done++;
+    }
+    NO_UNROLL
+    for (u32 left = done < (u32)c->slots ? done : (u32)c->slots; left > 0; left--) {
+        const u32 piece = done - left;
+        copies_wait(c, (int)(piece % (u32)c->slots), piece / (u32)c->slots & 1);
+    }
+    return done;
+}
+
+/* Every barrier of the block, once; all threads call. */
+DEV struct limits_shared *shared_start(void) {
+    struct limits_shared *s = (struct limits_shared *)shared_base();
+    if (thread_index() == 0) {
+        for (int i = 0; i < LIMITS_MOST_PIECES; i++)
+            mbar_init(&s->full[i], FILL_LANES);
+        mbar_init_done();
+        shared_store(smem_of(&s->stop), 0);
+    }
+    block_sync();
+    return s;
+}
+
+/* The copies of warp `index` of n in this block. */
+DEV struct copies copies_of(const struct limits_args *a, struct limits_shared *s, int index, int n) {
+    struct copies c;
+    const int first = index * a->slots;
+    c.base = a->data + ((u64)block_index() * (u32)n + (u32)index) * a->span;
+    c.span = a->span;
+    c.slots = a->slots;
+    c.full = smem_of(&s->full[first]);
+    c.ring = smem_of(s) + LIMITS_RING_AT + (smem)first * LIMITS_PIECE;
+    return c;
+}
+
+KERNEL(READ_THREADS) read_all(PARAMETER const struct limits_args a) {
+    struct limits_shared *s = shared_start();
+    const int warp = (int)(thread_index() / LANES);
+    if (thread_index() % LANES >= FILL_LANES) return;
+    const struct copies c = copies_of(&a, s, warp, LIMITS_READERS);
+    copies_run(&c, a.pieces, smem_of(&s->stop));
+}
+
+DEV u32 payload_of(u32 round, u32 index) { return round * 7919u + index * 31u; }
+
+/* Reads n words, an even number, polling those that have not come; counts wrong ones. 0: gave up. */
+DEV int gather_words(const struct limits_args *a, const u64 *words, u32 n, u32 first, u32 round,
+                     u32 *wrong) {
+    u64 v[LIMITS_GATHER_PAIRS][2];
+    u32 polls = 0;
+    UNROLL
+    for (int i = 0; i < LIMITS_GATHER_PAIRS; i++)
+        v[i][0] = v[i][1] = word_make(0, round);
+    NO_UNROLL
+    for (;;) {
+        int ok = 1;
+        UNROLL
+        for (int i = 0; i < LIMITS_GATHER_PAIRS; i++) {
+            const u32 at = ((u32)i * LIMITS_GATHERERS + thread_index()) * 2;
+            if (at < n && (!polls || !word_is(v[i][0], round) || !word_is(v[i][1], round)))
+                word_load2(words + at, &v[i][0], &v[i][1]);
+        }
+        UNROLL
+        for (int i = 0; i < LIMITS_GATHER_PAIRS; i++)
+            ok &= word_is(v[i][0], round) & word_is(v[i][1], round);
+        if (warp_all(ok)) break;
+        if (++polls > a->patience) return 0;
+    }
+    UNROLL
+    for (int i = 0; i < LIMITS_GATHER_PAIRS; i++) {
+        const u32 at = ((u32)i * LIMITS_GATHERERS + thread_index()) * 2;
+        *wrong += (u32)(at < n && ((u32)v[i][0] != payload_of(round, first + at) ||
+                                   (u32)v[i][1] != payload_of(round, first + at + 1)));
+    }
+    return 1;
+}
+
+/* Rounds of: publish this SM's words, gather those of its group, meet the block's other warps. Two
+ * buffers take turns: who is a round ahead has everyone's words of this one. Returns the errors. */
+DEV u32 exchange_rounds(const struct limits_args *a) {
+    const u32 group = (u32)a->group, own = (u32)a->per_block;
+    const u32 first = block_index() / group * group * own, n = group * own;
+    u32 wrong = 0;
+    int alive = 1;
+    NO_UNROLL
+    for (u32 round = 1; round <= (u32)a->rounds; round++) {
+        u64 *words = a->words + (round & 1) * a->word_stride;
+        for (u32 i = thread_index(); i < own; i += LIMITS_GATHERERS) {
+            const u32 at = block_index() * own + i;
+            word_store(words + at, word_make(payload_of(round, at), round));
+        }
+        if (alive) alive = gather_words(a, words + first, n, first, round, &wrong);
+        barrier_wait(GATHER_BARRIER, LIMITS_GATHERERS);
+    }
+    return wrong + (alive ? 0 : 1u << 20);
+}
+
+KERNEL(EXCHANGE_THREADS) exchange(PARAMETER const struct limits_args a) {
+    struct limits_shared *s = shared_start();
+    const smem stop = smem_of(&s->stop);
+    const u32 lane = thread_index() % LANES;
+    if (thread_index() >= LIMITS_GATHERERS) {
+        const struct copies c = copies_of(&a, s, 0, 1);
+        u32 n = 0;
+        if (a.slots > 0 && lane < FILL_LANES) n = copies_run(&c, 0, stop);
+        if (lane == 0) word_store(a.bytes + block_index(), (u64)n * LIMITS_PIECE);
+        return;
+    }
+    const u64 start = time_ns();
+    while (time_ns() - start < a.settle_ns)
+        sleep_ns(100);
+    barrier_wait(GATHER_BARRIER, LIMITS_GATHERERS);
+    const u64 begin = time_ns();
+    const u32 errors = exchange_rounds(&a);
+    if (errors) plain_add32(a.errors, errors);
+    if (thread_index() != 0) return;
+    word_store(a.ns + block_index(), time_ns() - begin);
+    shared_store(stop, 1);
+}
+
+KERNEL(EXCHANGE_THREADS) touch(PARAMETER const struct limits_args a) {
+    if (block_index() == 0 && thread_index() == 0) mapped_store64(a.mailbox, a.value);
+}
+
+KERNEL(SCATTER_THREADS) scatter(PARAMETER const struct limits_args a) {
+    const u64 n = a.span / 4, step = (u64)block_count() * thread_count();
+    u32 *words = (u32 *)a.data;
+    NO_UNROLL
+    for (u64 i = (u64)block_index() * thread_count() + thread_index(); i < n; i += step) {
+        u32 x = (u32)i * 2654435761u;
+        x ^= x >> 15;
+        plain_store32(words + i, x * 2246822519u);
+    }
+}

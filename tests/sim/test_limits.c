@@ -1,0 +1,174 @@
+/* Measuring a GPU's limits, on the fake GPU: the kernels run under the simulator with a small grid.
+ * Its times mean nothing; that everything ends, is counted and is given back does. */
+#include "cuda/limits.h"
+#include "support/sim_gpu.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static const struct limits_sizes small = { .data_bytes = 4 * 4 * 4 * 8192,
+                                           .repeats = 1,
+                                           .rounds = 5,
+                                           .launches = 2,
+                                           .group = 2,
+                                           .gather_words = { 16, 600 } };
+
+static struct reel_limits_options options_of(void) {
+    return (struct reel_limits_options){ .size = sizeof(struct reel_limits_options),
+                                         .cuda_dir = sim_gpu_folder() };
+}
+
+static struct sim_gpu start(void) {
+    struct sim_gpu gpu = sim_gpu_controls();
+    gpu.cuda->gpu.n_sms = 4;
+    return gpu;
+}
+
+static void assert_nothing_live(const struct sim_gpu *gpu) {
+    const struct fake_live none = { 0 };
+    assert_memory_equal(&gpu->cuda->live, &none, sizeof none);
+}
+
+static double real_of(const json_t *list, size_t i, const char *key) {
+    return json_number_value(json_object_get(json_array_get(list, i), key));
+}
+
+static void each_kind_of_GPU_is_measured(void **state) {
+    static const int kinds[] = { 75, 80, 90 };
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        struct sim_gpu gpu = start();
+        struct reel_error err = { 0 };
+        const struct reel_limits_options o = options_of();
+        json_t *all = NULL;
+        gpu.cuda->gpu.compute = kinds[i];
+        if (kinds[i] == 75) gpu.cuda->gpu.shared_bytes = 65536;
+        if (limits_measure(&all, &o, &small, &err) != REEL_OK)
+            fail_msg("sm_%d: %s\n%s", kinds[i], err.text, gpu.cuda->report);
+        const json_t *exchange = json_object_get(all, "exchange");
+        assert_true(json_number_value(json_object_get(all, "read_bytes_per_s")) > 0);
+        assert_int_equal(json_array_size(json_object_get(all, "read")), kinds[i] == 75 ? 1 : 6);
+        assert_int_equal(json_array_size(exchange), kinds[i] == 75 ? 16 : 20);
+        assert_int_equal((int)real_of(exchange, 0, "readers"), 4);
+        assert_int_equal((int)real_of(exchange, 0, "words"), 16);
+        assert_true(real_of(exchange, 0, "us") > 0);
+        assert_true(real_of(exchange, 0, "copied_bytes_per_s") == 0);
+        assert_true(real_of(exchange, 1, "copied_bytes_per_s") > 0);
+        assert_int_equal((int)real_of(exchange, json_array_size(exchange) - 1, "readers"), 2);
+        assert_int_equal((int)real_of(exchange, json_array_size(exchange) - 1, "words"), 600);
+        assert_int_equal(json_array_size(json_object_get(all, "launch")), 2);
+        assert_true(real_of(json_object_get(all, "launch"), 0, "word_us") > 0);
+        json_decref(all);
+        assert_nothing_live(&gpu);
+    }
+}
+
+static void the_read_ceiling_can_be_had_alone(void **state) {
+    struct sim_gpu gpu = start();
+    struct reel_error err = { 0 };
+    struct reel_limits_options o = options_of();
+    json_t *all = NULL;
+    (void)state;
+    o.only_read = true;
+    assert_int_equal(limits_measure(&all, &o, &small, &err), REEL_OK);
+    assert_true(json_number_value(json_object_get(all, "read_bytes_per_s")) > 0);
+    assert_null(json_object_get(all, "exchange"));
+    json_decref(all);
+    assert_nothing_live(&gpu);
+}
+
+static void a_word_that_is_wrong_or_missing_is_seen(void **state) {
+    static const struct fake_patch patches[] = {
+        { "limits.cu", "word_make(payload_of(round, at), round)",
+          "word_make(payload_of(round, at + (at == 5)), round)" },
+        { "limits.cu", "word_store(words + at, word_make(payload_of(round, at), round));",
+          "if (at != 5) word_store(words + at, word_make(payload_of(round, at), round));" },
+    };
+    struct sim_gpu gpu = start();
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        struct reel_error err = { 0 };
+        const struct reel_limits_options o = options_of();
+        json_t *all = NULL;
+        gpu.nvrtc->patches = &patches[i];
+        gpu.nvrtc->n_patches = 1;
+        gpu.cuda->settings.idle_limit = 2000;
+        enum reel_status status = limits_measure(&all, &o, &small, &err);
+        gpu.nvrtc->n_patches = 0;
+        assert_int_equal(status, REEL_E_DEVICE);
+        assert_null(all);
+        assert_nothing_live(&gpu);
+        gpu = start();
+    }
+}
+
+static void every_failing_call_is_reported_and_leaves_nothing(void **state) {
+    struct sim_gpu gpu = start();
+    struct reel_error err = { 0 };
+    struct reel_limits_options o = options_of();
+    struct limits_sizes few = small;
+    json_t *all = NULL;
+    int failed = 0;
+    (void)state;
+    few.rounds = 1;
+    for (int n = 1;; n += n < 60 ? 1 : 150) {
+        gpu = start();
+        gpu.cuda->fail_call = n;
+        gpu.cuda->fail_with = 2; /* out of memory: harms only the call itself */
+        enum reel_status status = limits_measure(&all, &o, &few, &err);
+        if (!gpu.cuda->failed_call) {
+            assert_int_equal(status, REEL_OK);
+            json_decref(all);
+            break;
+        }
+        if (status != REEL_OK) {
+            failed++;
+            assert_null(all);
+            assert_true(strlen(err.text) > 10);
+        } else {
+            json_decref(all); /* what only gives back may fail unnoticed */
+        }
+        assert_nothing_live(&gpu);
+    }
+    assert_true(failed > 20);
+}
+
+static bool refuse(void *user, const char *stage, uint64_t done, uint64_t total) {
+    (void)user, (void)stage, (void)total;
+    return done < 3;
+}
+
+static void measuring_can_be_cancelled(void **state) {
+    struct sim_gpu gpu = start();
+    struct reel_error err = { 0 };
+    struct reel_limits_options o = options_of();
+    json_t *all = NULL;
+    (void)state;
+    o.progress = refuse;
+    assert_int_equal(limits_measure(&all, &o, &small, &err), REEL_E_CANCELLED);
+    assert_nothing_live(&gpu);
+}
+
+static void a_median_is_in_the_middle(void **state) {
+    double odd[] = { 5, 1, 9 }, even[] = { 4, 1, 2, 9 };
+    (void)state;
+    assert_true(limits_median(odd, 3) == 5);
+    assert_true(limits_median(even, 4) == 3);
+    assert_true(limits_median(even, 0) == 0);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_kind_of_GPU_is_measured),
+        cmocka_unit_test(the_read_ceiling_can_be_had_alone),
+        cmocka_unit_test(a_word_that_is_wrong_or_missing_is_seen),
+        cmocka_unit_test(every_failing_call_is_reported_and_leaves_nothing),
+        cmocka_unit_test(measuring_can_be_cancelled),
+        cmocka_unit_test(a_median_is_in_the_middle),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
