@@ -42,13 +42,35 @@ static void cell(double value, int decimals) {
         printf(" |");
 }
 
+/* Of the energy above what the GPU takes while it idles: idle_watts, or 0 for all of it. */
+static double tokens_per_joule(const struct bench_row *row, double idle_watts) {
+    const double above = row->watts - idle_watts;
+    return row->joules_a_token > 0 && above > 0 ? row->watts / above / row->joules_a_token : 0;
+}
+
+static void print_energy(const struct bench_report *report) {
+    if (report->no_energy) printf("energy was not measured: %s\n", report->no_energy);
+    if (report->idle_watts <= 0) return;
+    printf("energy of the whole GPU, over at least a second of each test; idle with the model "
+           "loaded it takes %.0f W",
+           report->idle_watts);
+    for (int i = 0; i < report->n_rows; i++)
+        printf("%s%.0f W", i ? ", " : "; during the tests ", report->rows[i].watts);
+    printf("; tokens/J above idle");
+    for (int i = 0; i < report->n_rows; i++)
+        printf("%s%.2f", i ? ", " : " ", tokens_per_joule(&report->rows[i], report->idle_watts));
+    printf("\n");
+}
+
 static void print_markdown(const struct bench_report *report) {
     const struct reel_model_info *info = report->info;
     char model[64], test[64];
     model_name(info, model, sizeof model);
     printf("| model | size | params | backend | threads | test | t/s | p50 ms | p99 ms | "
-           "first token ms | GB/s | %% of read bandwidth |\n");
-    printf("| --- | ---: | ---: | --- | ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: |\n");
+           "first token ms | GB/s | %% of read bandwidth | tokens/J |\n");
+    printf(
+        "| --- | ---: | ---: | --- | ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: "
+        "|\n");
     for (int i = 0; i < report->n_rows; i++) {
         const struct bench_row *row = &report->rows[i];
         test_name(&row->test, test, sizeof test);
@@ -61,6 +83,7 @@ static void print_markdown(const struct bench_report *report) {
         cell(row->first_token_ms, 2);
         cell(row->bytes_per_s / 1e9, 1);
         cell(share(report, row), 0);
+        cell(tokens_per_joule(row, 0), 2);
         printf("\n");
     }
     printf("\n%s", report->checked);
@@ -68,6 +91,7 @@ static void print_markdown(const struct bench_report *report) {
         printf("; read bandwidth measured here: %.1f GB/s", report->read_bytes_per_s / 1e9);
     printf("; %s, %s; sampling is inside the times, tokenising is not\n", sampling_words(report),
            calls_words(report));
+    print_energy(report);
 }
 
 static void print_csv(const struct bench_report *report) {
@@ -75,7 +99,8 @@ static void print_csv(const struct bench_report *report) {
     char test[64];
     printf("model,family,weight_type,size_bytes,params,backend,path,threads,test,n_prompt,n_gen,"
            "depth,repeats,avg_ts,stddev_ts,median_ts,p50_ms,p99_ms,first_token_ms,gb_per_s,"
-           "read_bandwidth_gb_per_s,percent_of_read_bandwidth,ids,calls\n");
+           "read_bandwidth_gb_per_s,percent_of_read_bandwidth,ids,calls,tokens_per_joule,watts,"
+           "idle_watts\n");
     for (int i = 0; i < report->n_rows; i++) {
         const struct bench_row *row = &report->rows[i];
         test_name(&row->test, test, sizeof test);
@@ -83,16 +108,18 @@ static void print_csv(const struct bench_report *report) {
         for (const char *c = info->name; *c; c++)
             printf(*c == '"' ? "\"\"" : "%c", *c);
         printf("\",%s,%s,%llu,%llu,%s,%s,%d,%s,%d,%d,%d,%d,%.3f,%.3f,%.3f,%.4f,%.4f,%.3f,%.2f,%.2f,"
-               "%.1f,%s,%s\n",
+               "%.1f,%s,%s,%.4f,%.1f,%.1f\n",
                info->family, info->weight_type, (unsigned long long)info->weight_bytes,
                (unsigned long long)info->n_parameters, info->backend, info->backend_path,
                info->n_threads, test, row->test.n_prompt, row->test.n_gen, row->test.depth,
                row->repeats, row->tokens_per_s, row->tokens_per_s_sd, row->median_per_s,
                row->p50_ms, row->p99_ms, row->first_token_ms, row->bytes_per_s / 1e9,
                report->read_bytes_per_s / 1e9, share(report, row), sampling_words(report),
-               calls_words(report));
+               calls_words(report), tokens_per_joule(row, 0), row->watts, report->idle_watts);
     }
 }
+
+static json_t *measured(double value) { return value > 0 ? json_real(value) : json_null(); }
 
 static void print_json(const struct bench_report *report) {
     const struct reel_model_info *info = report->info;
@@ -103,21 +130,23 @@ static void print_json(const struct bench_report *report) {
         test_name(&row->test, test, sizeof test);
         json_array_append_new(
             rows,
-            json_pack("{s:s, s:i, s:i, s:i, s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "test",
-                      test, "n_prompt", row->test.n_prompt, "n_gen", row->test.n_gen, "depth",
-                      row->test.depth, "repeats", row->repeats, "avg_ts", row->tokens_per_s,
-                      "stddev_ts", row->tokens_per_s_sd, "median_ts", row->median_per_s, "p50_ms",
-                      row->p50_ms, "p99_ms", row->p99_ms, "first_token_ms", row->first_token_ms,
-                      "gb_per_s", row->bytes_per_s / 1e9, "percent_of_read_bandwidth",
-                      share(report, row)));
+            json_pack("{s:s, s:i, s:i, s:i, s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:o, s:o}",
+                      "test", test, "n_prompt", row->test.n_prompt, "n_gen", row->test.n_gen,
+                      "depth", row->test.depth, "repeats", row->repeats, "avg_ts",
+                      row->tokens_per_s, "stddev_ts", row->tokens_per_s_sd, "median_ts",
+                      row->median_per_s, "p50_ms", row->p50_ms, "p99_ms", row->p99_ms,
+                      "first_token_ms", row->first_token_ms, "gb_per_s", row->bytes_per_s / 1e9,
+                      "percent_of_read_bandwidth", share(report, row), "tokens_per_joule",
+                      measured(tokens_per_joule(row, 0)), "watts", measured(row->watts)));
     }
     json_t *all = json_pack(
-        "{s:s, s:s, s:s, s:I, s:I, s:s, s:s, s:i, s:s, s:s, s:s, s:f, s:o}", "model", info->name,
-        "family", info->family, "weight_type", info->weight_type, "size_bytes",
+        "{s:s, s:s, s:s, s:I, s:I, s:s, s:s, s:i, s:s, s:s, s:s, s:f, s:o, s:o}", "model",
+        info->name, "family", info->family, "weight_type", info->weight_type, "size_bytes",
         (json_int_t)info->weight_bytes, "params", (json_int_t)info->n_parameters, "backend",
         info->backend, "path", info->backend_path, "threads", info->n_threads, "checked",
         report->checked, "ids", sampling_words(report), "calls", calls_words(report),
-        "read_bandwidth_gb_per_s", report->read_bytes_per_s / 1e9, "results", rows);
+        "read_bandwidth_gb_per_s", report->read_bytes_per_s / 1e9, "idle_watts",
+        measured(report->idle_watts), "results", rows);
     if (all && json_dumpf(all, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(6)) == 0) printf("\n");
     json_decref(all);
 }

@@ -8,6 +8,8 @@
 #include <time.h>
 
 #define SEED 0x5eedu
+/* Some GPUs count energy in steps of a tenth of a second. */
+#define ENERGY_SECONDS 1.0
 
 /* What one repeat needs; the arrays are for all repeats together. */
 struct run {
@@ -172,6 +174,29 @@ static enum reel_status prepare(struct run *run, int repeats, struct reel_error 
     return status;
 }
 
+/* Energy over whole repeats, after the timed ones: as many as fill a second. The ids that a repeat
+ * makes before its clock starts cost energy like any other. */
+static enum reel_status measure_energy(struct run *run, struct bench_row *row,
+                                       struct reel_error *err) {
+    const struct bench_test *test = run->test;
+    const int extra = test->n_prompt == 0, n = test->n_prompt + test->n_gen + extra;
+    struct reel_meter_reading from = { .size = sizeof from }, to = { .size = sizeof to };
+    enum reel_status status = reel_meter_read(run->how->meter, &from, err);
+    double start = now_s(), seconds = 0, tokens = 0;
+    while (status == REEL_OK && seconds < ENERGY_SECONDS) {
+        double s = 0, first = 0;
+        run->n_token_ms = 0;
+        status = repeat(run, &s, &first, err);
+        tokens += n;
+        seconds = now_s() - start;
+    }
+    if (status == REEL_OK) status = reel_meter_read(run->how->meter, &to, err);
+    if (status != REEL_OK) return status;
+    row->joules_a_token = (to.joules - from.joules) / tokens;
+    row->watts = (to.joules - from.joules) / seconds;
+    return REEL_OK;
+}
+
 enum reel_status bench_measure(const struct reel_model *model, const struct bench_test *test,
                                const struct bench_how *how, reel_progress_fn progress,
                                void *progress_user, struct bench_row *row, struct reel_error *err) {
@@ -194,6 +219,7 @@ enum reel_status bench_measure(const struct reel_model *model, const struct benc
             status = err_set(err, REEL_E_CANCELLED, "cancelled");
     }
     if (status == REEL_OK) summarise(&run, seconds, first_s, repeats, row);
+    if (status == REEL_OK && how->meter) status = measure_energy(&run, row, err);
     reel_session_close(run.session);
     free(run.ids);
     free(run.logits);

@@ -14,7 +14,8 @@ struct bench_test {
 struct bench_how {
     int repeats;
     struct reel_sampling sampling;
-    bool one_at_a_time; /* a call, and so a launch on a GPU, for each generated token */
+    bool one_at_a_time;             /* a call, and so a launch on a GPU, for each generated token */
+    const struct reel_meter *meter; /* NULL: energy is not measured */
 };
 
 /* One line of the table. Times are over `repeats` runs after one that is thrown away. */
@@ -26,6 +27,8 @@ struct bench_row {
     double first_token_ms; /* median; prompt and first id */
     double p50_ms, p99_ms; /* per generated token, over all repeats; 0 without */
     double bytes_per_s;    /* of weights and KV cache that decoding must read; 0 for prompts */
+    double joules_a_token; /* of the whole GPU; 0: not measured */
+    double watts;          /* meanwhile */
 };
 
 /* Stop ids ignored, prompts drawn from a fixed generator. Sampling and the hand-over of ids are
@@ -41,6 +44,8 @@ struct bench_report {
     const char *checked; /* how the output was checked, in words */
     const struct bench_how *how;
     double read_bytes_per_s; /* measured on this machine; 0: not measured */
+    double idle_watts;       /* with the model loaded, before the tests; 0: not measured */
+    const char *no_energy;   /* why it was not measured; NULL: nothing to say */
     const struct bench_row *rows;
     int n_rows;
 };

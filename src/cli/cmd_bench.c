@@ -1,5 +1,6 @@
 /* reel bench: tokens per second in llama-bench's terms, after a check that the output is right. */
 #include "base/memory.h"
+#include "cli/bench_limits.h"
 #include "cli/bench_run.h"
 #include "cli/check.h"
 #include "cli/commands.h"
@@ -10,11 +11,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #define MAX_LIST        16
 #define MAX_TOKENS      (1 << 20)
 #define CHECK_POSITIONS 4
 #define SEED            0x5eedu
+#define IDLE_MS         500
 
 static const struct cli_option options[] = {
     { .name = "n-prompt",
@@ -49,6 +52,10 @@ static const struct cli_option options[] = {
       .help =
           "ask for each generated token in a call of its own, which on a GPU is a launch of its "
           "own; default: one call a run" },
+    { .name = "limits",
+      .kind = CLI_FLAG,
+      .help = "no model: what the GPU can do at best, which is its read bandwidth, the time of an "
+              "exchange between SMs beside copies, and the cost of a launch; about three seconds" },
     { .name = "output",
       .letter = 'o',
       .kind = CLI_CHOICE,
@@ -164,25 +171,63 @@ static enum bench_format format_of(const struct cli_args *args) {
     return strcmp(name, "json") == 0 ? BENCH_JSON : BENCH_MARKDOWN;
 }
 
+/* The processor's memory, or the GPU's; where a GPU cannot be measured the column stays empty. */
+static enum reel_status read_bandwidth(const struct cli_args *args,
+                                       const struct reel_model_info *info, double *bytes_per_s,
+                                       struct reel_error *err) {
+    struct reel_error why;
+    if (strcmp(info->backend, "cpu") == 0)
+        return reel_measure_read_bandwidth(info->n_threads, bytes_per_s, err);
+    enum reel_status status = bench_gpu_read(args, bytes_per_s, &why);
+    if (status == REEL_E_CANCELLED) return err_set(err, status, "%s", why.text);
+    if (status != REEL_OK)
+        fprintf(stderr, "reel: the read bandwidth was not measured: %s\n", why.text);
+    return REEL_OK;
+}
+
+/* *meter stays NULL and `why` says why where energy cannot be measured. */
+static void open_meter(struct reel_meter **meter, const struct reel_model *model,
+                       double *idle_watts, struct reel_error *why) {
+    struct reel_meter_reading from = { .size = sizeof from }, to = { .size = sizeof to };
+    const struct timespec settle = { IDLE_MS / 1000, IDLE_MS % 1000 * 1000000 };
+    *idle_watts = 0;
+    if (reel_meter_open(meter, model, NULL, why) != REEL_OK) return;
+    enum reel_status status = reel_meter_read(*meter, &from, why);
+    nanosleep(&settle, NULL);
+    if (status == REEL_OK) status = reel_meter_read(*meter, &to, why);
+    if (status == REEL_OK) *idle_watts = (to.joules - from.joules) / (IDLE_MS * 1e-3);
+    if (status == REEL_OK) return;
+    reel_meter_close(*meter);
+    *meter = NULL;
+}
+
 static enum reel_status run(const struct cli_args *args, struct reel_error *err) {
     struct bench_test items[256];
     struct bench_row rows[256];
     struct tests tests = { .items = items, .cap = 256 };
     struct reel_model_info info = { .size = sizeof info };
     struct reel_model *model = NULL;
+    struct reel_meter *meter = NULL;
+    struct reel_error no_energy = { 0 };
     char checked[160] = "";
-    double read_bytes_per_s = 0;
+    double read_bytes_per_s = 0, idle_watts = 0;
     struct bench_how how = { .repeats = (int)cli_integer(args, "repetitions", 5),
                              .one_at_a_time = cli_has(args, "one-launch-per-token"),
                              .sampling = { .size = sizeof how.sampling, .seed = SEED } };
+    if (cli_has(args, "limits")) return bench_limits(args, err);
+    if (args->n_arguments == 0)
+        return err_set(err, REEL_E_ARGUMENT, "usage: reel bench MODEL, or reel bench --limits");
     cli_sampling_typed(&how.sampling, args);
     enum reel_status status = list_tests(&tests, args, err);
     if (status == REEL_OK) status = cli_model_open(&model, args, args->arguments[0], err);
     if (status == REEL_OK) status = check(model, args, checked, sizeof checked, err);
     if (status == REEL_OK) {
         reel_model_get_info(model, &info);
-        if (strcmp(info.backend, "cpu") == 0) /* it is the processor's memory that is measured */
-            status = reel_measure_read_bandwidth(info.n_threads, &read_bytes_per_s, err);
+        status = read_bandwidth(args, &info, &read_bytes_per_s, err);
+    }
+    if (status == REEL_OK) {
+        open_meter(&meter, model, &idle_watts, &no_energy);
+        how.meter = meter;
     }
     if (status == REEL_OK) status = measure(model, &tests, &how, rows, err);
     if (status == REEL_OK) {
@@ -190,18 +235,23 @@ static enum reel_status run(const struct cli_args *args, struct reel_error *err)
                                        .checked = checked,
                                        .how = &how,
                                        .read_bytes_per_s = read_bytes_per_s,
+                                       .idle_watts = idle_watts,
+                                       .no_energy = meter || strcmp(info.backend, "cpu") == 0
+                                                        ? NULL
+                                                        : no_energy.text,
                                        .rows = rows,
                                        .n_rows = tests.n };
         bench_print(&report, format_of(args));
     }
+    reel_meter_close(meter);
     reel_model_close(model);
     return status;
 }
 
 const struct cli_command cmd_bench = {
     .name = "bench",
-    .arguments = "MODEL",
-    .least_arguments = 1,
+    .arguments = "[MODEL]",
+    .least_arguments = 0,
     .most_arguments = 1,
     .summary = "measure tokens per second and what share of the memory's bandwidth that is",
     .description =
@@ -210,7 +260,8 @@ const struct cli_command cmd_bench = {
         "deviation. Ids are picked greedily unless sampling options are given. The other columns: "
         "median and 99th percentile of the time for one generated token, median time to the first "
         "token, gigabytes of weights and KV cache read a second, "
-        "and that as a share of the read bandwidth measured on this machine in the same run.\n\n"
+        "that as a share of the read bandwidth measured on this machine in the same run, and, on a "
+        "GPU whose driver counts energy, generated tokens per joule of the whole GPU.\n\n"
         "Before anything is timed, the logits of a few positions are compared with the plain "
         "reference; when they differ beyond rounding, no speed is printed.",
     .groups = { &group, &cli_sampling_group, &cli_model_group },

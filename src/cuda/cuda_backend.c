@@ -266,6 +266,7 @@ static enum reel_status cuda_open(struct backend **out, const struct model *mode
 static void cuda_info(const struct backend *b, struct backend_info *info) {
     *info = (struct backend_info){ .name = "cuda",
                                    .path = b->gpu.facts.name,
+                                   .uuid = b->gpu.facts.uuid,
                                    .n_threads = 1,
                                    .state_fixed_bytes = (size_t)cuda_state_fixed_bytes(b),
                                    .state_position_bytes = (size_t)b->plan.kv_position_bytes,

@@ -28,6 +28,7 @@ struct backend_options {
 struct backend_info {
     const char *name; /* "cpu" */
     const char *path; /* "avx512" */
+    const char *uuid; /* of the GPU, for the driver's tools; NULL: none */
     int n_threads;
     size_t state_fixed_bytes;              /* of one session, independent of its length */
     size_t state_position_bytes;           /* of one session, for each position */

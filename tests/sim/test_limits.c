@@ -1,7 +1,7 @@
 /* Measuring a GPU's limits, on the fake GPU: the kernels run under the simulator with a small grid.
  * Its times mean nothing; that everything ends, is counted and is given back does. */
 #include "cuda/limits.h"
-#include "support/sim_gpu.h"
+#include "support/sim_model.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -153,6 +153,30 @@ static void measuring_can_be_cancelled(void **state) {
     assert_nothing_live(&gpu);
 }
 
+static void the_energy_of_a_model_s_GPU_is_counted(void **state) {
+    struct sim_gpu gpu = start();
+    struct sim_model m;
+    struct reel_error err = { 0 };
+    struct reel_meter *meter = NULL;
+    struct reel_meter_reading a = { .size = sizeof a }, b = { .size = sizeof b };
+    (void)state;
+    sim_model_open(&m, "q3-a");
+    assert_int_equal(reel_meter_open(&meter, m.cpu, NULL, &err), REEL_E_UNSUPPORTED);
+    assert_null(meter);
+    if (sim_model_load(&m, "n_groups=2,group_sms=2,warps=4", &err) != REEL_OK)
+        fail_msg("%s", err.text);
+    assert_int_equal(reel_meter_open(&meter, m.gpu, "/nowhere", &err), REEL_E_UNSUPPORTED);
+    assert_null(meter);
+    assert_int_equal(reel_meter_open(&meter, m.gpu, sim_gpu_folder(), &err), REEL_OK);
+    sim_model_close(&m);
+    assert_int_equal(reel_meter_read(meter, &a, &err), REEL_OK);
+    assert_int_equal(reel_meter_read(meter, &b, &err), REEL_OK);
+    assert_true(b.joules - a.joules > 0.99 && b.joules - a.joules < 1.01);
+    assert_true(a.watts > 77 && a.watts < 78);
+    reel_meter_close(meter);
+    assert_nothing_live(&gpu);
+}
+
 static void a_median_is_in_the_middle(void **state) {
     double odd[] = { 5, 1, 9 }, even[] = { 4, 1, 2, 9 };
     (void)state;
@@ -168,6 +192,7 @@ int main(void) {
         cmocka_unit_test(a_word_that_is_wrong_or_missing_is_seen),
         cmocka_unit_test(every_failing_call_is_reported_and_leaves_nothing),
         cmocka_unit_test(measuring_can_be_cancelled),
+        cmocka_unit_test(the_energy_of_a_model_s_GPU_is_counted),
         cmocka_unit_test(a_median_is_in_the_middle),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
