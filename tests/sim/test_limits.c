@@ -83,10 +83,12 @@ static void the_read_ceiling_can_be_had_alone(void **state) {
 
 static void a_word_that_is_wrong_or_missing_is_seen(void **state) {
     static const struct fake_patch patches[] = {
-        { "limits.cu", "word_make(payload_of(round, at), round)",
-          "word_make(payload_of(round, at + (at == 5)), round)" },
-        { "limits.cu", "word_store(words + at, word_make(payload_of(round, at), round));",
-          "if (at != 5) word_store(words + at, word_make(payload_of(round, at), round));" },
+        { .file = "limits.cu",
+          .from = "word_make(payload_of(round, at), round)",
+          .to = "word_make(payload_of(round, at + (at == 5)), round)" },
+        { .file = "limits.cu",
+          .from = "word_store(words + at, word_make(payload_of(round, at), round));",
+          .to = "if (at != 5) word_store(words + at, word_make(payload_of(round, at), round));" },
     };
     struct sim_gpu gpu = start();
     (void)state;
