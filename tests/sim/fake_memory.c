@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { GAP = 4096 };
+
 enum range_kind { RANGE_DEVICE, RANGE_HOST, RANGE_REGISTERED };
 
 struct range {
@@ -77,7 +79,7 @@ CUresult cuMemAlloc_v2(CUdeviceptr *p, size_t bytes) {
     ENTER(true);
     if (!bytes) return CU_INVALID_VALUE;
     if (bytes > fake.gpu.memory_bytes - fake.live.bytes) return CU_OUT_OF_MEMORY;
-    size_t room = (bytes + 255) / 256 * 256;
+    size_t room = (bytes + 255) / 256 * 256 + GAP; /* or the next one begins where this one ends */
     void *memory = room < bytes ? NULL : aligned_alloc(256, room);
     if (!memory) return CU_OUT_OF_MEMORY;
     memset(memory, 0xff, room);
