@@ -118,7 +118,9 @@ DEV int stream_segment(struct worker *w, struct weight_stream *p, u32 bytes) {
         p->cap = (int)shared_load(cap);
         if (!stream_slot(w, p, P_SLOT_BYTES)) return 0;
     }
-    return bytes % P_SLOT_BYTES == 0 || stream_slot(w, p, bytes % P_SLOT_BYTES);
+    if (bytes % P_SLOT_BYTES == 0) return 1;
+    p->cap = (int)shared_load(cap);
+    return stream_slot(w, p, bytes % P_SLOT_BYTES);
 }
 
 DEV int stream_head(struct worker *w, struct weight_stream *p, int strips) {
