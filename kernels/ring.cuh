@@ -81,6 +81,8 @@ struct weight_stream {
 
 /* All lanes of a producer warp go the same way. */
 DEV int fill_all(int yes) { return FILL_LANES == 1 ? yes : warp_all(yes); }
+/* What may change between two lanes' looks: the first lane's. */
+DEV int fill_same(u32 v) { return (int)(FILL_LANES == 1 ? v : shuffle(v, 0)); }
 
 /* Waits for a barrier; 0: the launch is over, stop. */
 DEV int stream_wait(struct worker *w, smem bar, u32 parity) {
@@ -115,11 +117,11 @@ DEV int stream_segment(struct worker *w, struct weight_stream *p, u32 bytes) {
     const smem cap = smem_of(&w->s->cap);
     NO_UNROLL
     for (u32 i = 0; i < bytes / P_SLOT_BYTES; i++) {
-        p->cap = (int)shared_load(cap);
+        p->cap = fill_same(shared_load(cap));
         if (!stream_slot(w, p, P_SLOT_BYTES)) return 0;
     }
     if (bytes % P_SLOT_BYTES == 0) return 1;
-    p->cap = (int)shared_load(cap);
+    p->cap = fill_same(shared_load(cap));
     return stream_slot(w, p, bytes % P_SLOT_BYTES);
 }
 
