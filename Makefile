@@ -168,7 +168,9 @@ FAKE_SRC := $(filter-out tests/sim/test_%,$(wildcard tests/sim/*.c))
 FAKE_OBJ := $(FAKE_SRC:%.c=$(B)/%.o)
 FAKE_LIBS := $(B)/fake/libcuda.so.1 $(B)/fake/libnvrtc.so.13 $(B)/fake/libnvidia-ml.so.1
 $(FAKE_OBJ): OPT := -O2 -g
-$(B)/tests/sim/fake_nvrtc.o: BASE += -DSIM_FOLDER='"$(CURDIR)/tests/sim"'
+# Kernels' variables that nobody sets are to be no accident that works.
+SIM_INIT := $(shell cc -Werror -ftrivial-auto-var-init=pattern -x c -c /dev/null -o /dev/null 2>/dev/null && echo -DSIM_INIT)
+$(B)/tests/sim/fake_nvrtc.o: BASE += -DSIM_FOLDER='"$(CURDIR)/tests/sim"' $(SIM_INIT)
 $(B)/fake/libnvrtc.so.13: $(B)/tests/sim/fake_nvrtc.o
 $(B)/fake/libnvidia-ml.so.1: $(B)/tests/sim/fake_nvml.o
 $(B)/fake/libcuda.so.1: $(filter-out %/fake_nvrtc.o %/fake_nvml.o,$(FAKE_OBJ))

@@ -330,7 +330,11 @@ static const char *const fixed_flags[] = { "-std=gnu17",
                                            "-Wno-unknown-pragmas",
                                            "-Wno-unused",
                                            "-Wno-maybe-uninitialized",
-                                           "-I" SIM_FOLDER };
+                                           "-I" SIM_FOLDER,
+#if defined(SIM_INIT)
+                                           "-ftrivial-auto-var-init=pattern",
+#endif
+};
 enum { N_FIXED = (int)(sizeof fixed_flags / sizeof *fixed_flags), MOST_WORDS = 64 };
 
 /* Compiles the files in folder `at`. */
@@ -355,6 +359,11 @@ static nvrtcResult compile_in(struct program *p, const char *at, int n, const ch
     const char *const last[] = { "-x", "c", source, "-o", object, "-lm" };
     for (size_t i = 0; i < sizeof last / sizeof *last; i++)
         words[n_words++] = last[i];
+    struct file command = { .name = (char[]){ "command" } }; /* for people */
+    for (int i = 0; i < n_words; i++)
+        text_print(&command.text, words[i]), text_print(&command.text, " ");
+    file_write(at, &command);
+    free(command.text.bytes);
     int code = run(words, log);
     file_read(log, &p->log);
     fake.n_compiled++;

@@ -84,6 +84,13 @@ static void mbar_write(unsigned char *p, const struct mbar *m) {
     memcpy(p, &v, 8);
 }
 
+void sim_mbar_print(const struct sim_block *b, unsigned at) {
+    struct mbar m;
+    if (at + 8 > sim.launch->shared_bytes || !mbar_read(b->shared + at, &m)) return;
+    sim_print(" (in phase %u, %u of %u arrivals and %d bytes to come)", m.parity, m.pending,
+              m.count, m.tx);
+}
+
 static struct sim_mbar *mbar_clocks(struct sim_block *b, unsigned address) {
     for (int i = 0; i < b->n_mbars; i++)
         if (b->mbars[i].address == address) return &b->mbars[i];

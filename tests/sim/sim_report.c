@@ -67,6 +67,7 @@ static void poll_print(const struct sim_thread *t) {
     case OP_MBAR:
         sim_print("tests mbarrier %llu for parity %llu", (unsigned long long)t->polled,
                   (unsigned long long)t->wanted);
+        sim_mbar_print(t->warp->block, (unsigned)t->polled);
         break;
     case OP_SHARED:
         sim_print("loads shared %llu, sees %llu", (unsigned long long)t->polled,

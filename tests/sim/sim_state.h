@@ -243,6 +243,7 @@ void sim_mbar_arrive(unsigned bar);
 int sim_mbar_test(unsigned bar, unsigned parity);
 void sim_mbar_expect(unsigned bar, uint32_t bytes);
 void sim_mbar_landed(struct sim_block *b, unsigned bar, uint32_t bytes, bool arrival);
+void sim_mbar_print(const struct sim_block *b, unsigned at);
 unsigned sim_shared_load(unsigned address);
 void sim_shared_store(unsigned address, unsigned value);
 unsigned char *sim_shared_at(const struct sim_block *b, unsigned address, uint32_t bytes,
