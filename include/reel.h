@@ -492,6 +492,50 @@ REEL_API REEL_MUST_USE enum reel_status
 reel_session_profile(const struct reel_session *session, const struct reel_profile_options *options,
                      char **json, char **trace, struct reel_error *err);
 
+/* ---- tuning --------------------------------------------------------------------------------- */
+
+/* One value tried. Speeds are medians, in tokens a second. */
+struct reel_tune_trial {
+    size_t size;
+    const char *name; /* "cap_layers", ...: keys of gpu_options; NULL: the values at the start */
+    int value;
+    double short_per_s, long_per_s; /* at a short and at a long context; 0: not run */
+    bool same_ids;                  /* as at the start, but for ties that rounding decides */
+    bool kept;
+};
+/* Return false to try no more: the best so far counts. */
+typedef bool (*reel_tune_fn)(void *user, const struct reel_tune_trial *trial);
+
+struct reel_tune_options {
+    size_t size;
+    const char *cache_dir; /* the model's, where the result is remembered; NULL: nowhere */
+    double seconds;        /* after which no new value is tried; 0: 45 */
+    int n_tokens;          /* of one decode; 0: by the model's speed */
+    int repeats;           /* decodes of which the median counts; 0: 5 */
+    int long_context;      /* 0: 4096, or less where the model is slow or its context small */
+    reel_tune_fn on_trial; /* or NULL */
+    void *user;
+    reel_progress_fn progress;
+    void *progress_user;
+};
+
+struct reel_tune_result {
+    size_t size;
+    char gpu_options[160]; /* the best values: "cap_layers=3,..." */
+    double before_short, before_long, after_short, after_long;
+    int long_context;
+    bool improved;
+    char path[480]; /* where it was remembered; empty: it was not */
+};
+
+/* Finds the launch settings with which this GPU decodes this model fastest, and leaves the model
+ * with them; models of this shape that are opened with the same cache folder on such a GPU use them
+ * from then on. Nothing else may use the model meanwhile. Takes less than a minute. */
+REEL_API REEL_MUST_USE enum reel_status reel_model_tune(struct reel_model *model,
+                                                        const struct reel_tune_options *options,
+                                                        struct reel_tune_result *result,
+                                                        struct reel_error *err);
+
 /* ---- synthetic weights ----------------------------------------------------------------------- */
 
 /* Writes a model folder (config.json, model.safetensors, a byte-level tokenizer) with the shapes of

@@ -189,7 +189,7 @@ static enum reel_status read_bandwidth(const struct cli_args *args,
 static void open_meter(struct reel_meter **meter, const struct reel_model *model,
                        double *idle_watts, struct reel_error *why) {
     struct reel_meter_reading from = { .size = sizeof from }, to = { .size = sizeof to };
-    const struct timespec settle = { IDLE_MS / 1000, IDLE_MS % 1000 * 1000000 };
+    const struct timespec settle = { IDLE_MS / 1000, IDLE_MS % 1000 * 1000000L };
     *idle_watts = 0;
     if (reel_meter_open(meter, model, NULL, why) != REEL_OK) return;
     enum reel_status status = reel_meter_read(*meter, &from, why);

@@ -14,6 +14,7 @@
     X(score)                                                                                       \
     X(bench)                                                                                       \
     X(profile)                                                                                     \
+    X(tune)                                                                                        \
     X(verify)                                                                                      \
     X(pull)                                                                                        \
     X(synthesize)                                                                                  \

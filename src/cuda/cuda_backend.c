@@ -4,6 +4,7 @@
 #include "base/memory.h"
 #include "cuda/gpu_info.h"
 #include "cuda/kernel_build.h"
+#include "cuda/tuned.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -213,10 +214,37 @@ static enum reel_status open_gpu(struct backend *b, const struct backend_options
     return status;
 }
 
-static enum reel_status open_plan(struct backend *b, struct reel_error *err) {
+/* What reel_model_tune found on this GPU for this shape, unless wishes were given. */
+static enum reel_status read_tuned(struct backend *b, const struct backend_options *options,
+                                   struct plan_options *wishes, struct reel_error *err) {
+    static const struct plan_options none;
+    struct buffer path = { 0 };
+    struct reel_error text;
+    const char *damage = NULL;
+    *wishes = b->tuning.plan;
+    if (!b->tuning.tuned || !options->cache_dir || memcmp(wishes, &none, sizeof none) != 0)
+        return REEL_OK;
+    enum reel_status status =
+        tuned_path(&path, options->cache_dir, &b->gpu.facts, &b->model->config, err);
+    if (status == REEL_OK) status = tuned_read(wishes, &damage, path.bytes, err);
+    if (status == REEL_OK && damage && options->warning) {
+        err_set(&text, REEL_OK, "%s: %s; reel tune writes a new one", path.bytes, damage);
+        options->warning(options->warning_user, text.text);
+    }
+    buffer_release(&path);
+    return status;
+}
+
+static enum reel_status open_plan(struct backend *b, const struct backend_options *options,
+                                  struct reel_error *err) {
     struct gpu_limits limits;
+    struct plan_options wishes;
     gpu_limits_fill(&limits, &b->gpu.facts);
-    enum reel_status status = plan_make(&b->plan, &b->model->config, &limits, &b->tuning.plan, err);
+    enum reel_status status = read_tuned(b, options, &wishes, err);
+    if (status != REEL_OK) return status;
+    status = plan_make(&b->plan, &b->model->config, &limits, &wishes, err);
+    if (status != REEL_OK) /* what was remembered may be of another planner's time */
+        status = plan_make(&b->plan, &b->model->config, &limits, &b->tuning.plan, err);
     /* before a launch was timed: half a terabyte a second */
     if (status == REEL_OK) b->token_ms = 0.05 + (double)b->plan.token_bytes / 0.5e9;
     return status == REEL_OK ? check_memory(b, err) : status;
@@ -228,7 +256,7 @@ static enum reel_status open_all(struct backend *b, const struct backend_options
     const double start = cuda_now_ms();
     enum reel_status status = open_gpu(b, options, err);
     b->times.driver = options->driver_ms + cuda_now_ms() - start;
-    if (status == REEL_OK) status = open_plan(b, err);
+    if (status == REEL_OK) status = open_plan(b, options, err);
     if (status == REEL_OK) status = open_kernels(b, options, &wind_module, err);
     const double built = cuda_now_ms();
     if (status == REEL_OK) status = open_memory(b, err);

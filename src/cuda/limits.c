@@ -285,12 +285,12 @@ static enum reel_status time_exchange(struct bench *b, const struct exchange *x,
         status = cuda_download(&b->gpu, results, b->results, results_bytes(b), NULL, err);
     for (int i = 0; i < x->blocks && status == REEL_OK; i++) {
         if (results[i] > longest) longest = results[i];
-        bytes += results[n + i];
+        bytes += results[(size_t)n + (size_t)i];
     }
-    if (status == REEL_OK && (uint32_t)results[2 * n])
+    if (status == REEL_OK && (uint32_t)results[2 * (size_t)n])
         status = err_set(err, REEL_E_DEVICE, "%s: exchanging %d words among %d SMs failed (%u)",
                          b->gpu.facts.name, x->readers * x->per_block, x->readers,
-                         (unsigned)results[2 * n]);
+                         (unsigned)results[2 * (size_t)n]);
     free(results);
     if (longest < 1) longest = 1;
     *us = (double)longest * 1e-3 / b->sizes->rounds;

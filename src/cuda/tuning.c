@@ -40,6 +40,7 @@ static const struct setting settings[] = {
     { "hang_ms", AT(hang_ms), KIND_INT, 1, 1 << 30 },
     { "spin_us", AT(spin_us), KIND_INT, 0, 1 << 30 },
     { "poison", AT(poison), KIND_BOOL, 0, 1 },
+    { "tuned", AT(tuned), KIND_BOOL, 0, 1 },
     { "profile", AT(profile), KIND_INT, 0, 256 },
     { "load_threads", AT(load_threads), KIND_INT, 0, 256 },
     { "stage_kb", AT(stage_kb), KIND_INT, 64, 1 << 20 },
@@ -55,6 +56,7 @@ void cuda_tuning_defaults(struct cuda_tuning *tuning) {
         .hang_ms = 15000,
         .spin_us = 2000,
         .stage_kb = 16 << 10,
+        .tuned = true,
     };
 }
 

@@ -15,6 +15,7 @@ struct cuda_tuning {
     int hang_ms;          /* silence after which a launch counts as hung */
     int spin_us;          /* how long a reader spins for the next id before it sleeps */
     bool poison;          /* new KV caches and outputs are filled with NaN bytes */
+    bool tuned;           /* settings that reel_model_tune remembered are used */
     int profile;          /* tokens of a launch that leave time stamps; 0: compiled without */
     int load_threads;     /* that fill staging buffers; 0: by the cores there are */
     int stage_kb;         /* of one staging buffer */
