@@ -75,7 +75,7 @@ KERNEL(P_THREADS) attention(const PARAMETER struct decode_args args) {
     w.slot = 0, w.parity = 0, w.parts = 0;
     w.kv_turn = 0, w.kv_laps = 0;
     w.epoch = args.epoch;
-    w.token = 0, w.layer = 0, w.dead = 0;
+    w.token = 0, w.layer = 0, w.zero = 0, w.dead = 0;
     for (u32 i = thread_index(); i < sizeof *w.s / 4; i += thread_count())
         ((u32 *)w.s)[i] = 0;
     block_sync();
