@@ -318,21 +318,22 @@ static int remove_one(const char *path, const struct stat *status, int kind, str
     return remove(path);
 }
 
-static const char *const fixed_flags[] = { "-std=gnu17",
-                                           "-g1",
-                                           "-fPIC",
-                                           "-shared",
-                                           "-fvisibility=hidden",
-                                           "-ffp-contract=off",
-                                           "-fno-strict-aliasing",
-                                           "-DREEL_SIM",
-                                           "-Wall",
-                                           "-Wno-unknown-pragmas",
-                                           "-Wno-unused",
-                                           "-Wno-maybe-uninitialized",
-                                           "-I" SIM_FOLDER,
+static const char *const fixed_flags[] = {
+    "-std=gnu17",
+    "-g1",
+    "-fPIC",
+    "-shared",
+    "-fvisibility=hidden",
+    "-ffp-contract=off",
+    "-fno-strict-aliasing",
+    "-DREEL_SIM",
+    "-Wall",
+    "-Wno-unknown-pragmas",
+    "-Wno-unused",
+    "-Wno-maybe-uninitialized",
+    "-I" SIM_FOLDER,
 #if defined(SIM_INIT)
-                                           "-ftrivial-auto-var-init=pattern",
+    "-ftrivial-auto-var-init=pattern",
 #endif
 };
 enum { N_FIXED = (int)(sizeof fixed_flags / sizeof *fixed_flags), MOST_WORDS = 64 };
