@@ -99,8 +99,8 @@ static void print_csv(const struct bench_report *report) {
     char test[64];
     printf("model,family,weight_type,size_bytes,params,backend,path,threads,test,n_prompt,n_gen,"
            "depth,repeats,avg_ts,stddev_ts,median_ts,p50_ms,p99_ms,first_token_ms,gb_per_s,"
-           "read_bandwidth_gb_per_s,percent_of_read_bandwidth,ids,calls,tokens_per_joule,watts,"
-           "idle_watts\n");
+           "read_bandwidth_gb_per_s,percent_of_read_bandwidth,tokens_per_joule,watts,"
+           "idle_watts,ids,calls\n");
     for (int i = 0; i < report->n_rows; i++) {
         const struct bench_row *row = &report->rows[i];
         test_name(&row->test, test, sizeof test);
@@ -108,14 +108,14 @@ static void print_csv(const struct bench_report *report) {
         for (const char *c = info->name; *c; c++)
             printf(*c == '"' ? "\"\"" : "%c", *c);
         printf("\",%s,%s,%llu,%llu,%s,%s,%d,%s,%d,%d,%d,%d,%.3f,%.3f,%.3f,%.4f,%.4f,%.3f,%.2f,%.2f,"
-               "%.1f,%s,%s,%.4f,%.1f,%.1f\n",
+               "%.1f,%.4f,%.1f,%.1f,%s,%s\n",
                info->family, info->weight_type, (unsigned long long)info->weight_bytes,
                (unsigned long long)info->n_parameters, info->backend, info->backend_path,
                info->n_threads, test, row->test.n_prompt, row->test.n_gen, row->test.depth,
                row->repeats, row->tokens_per_s, row->tokens_per_s_sd, row->median_per_s,
                row->p50_ms, row->p99_ms, row->first_token_ms, row->bytes_per_s / 1e9,
-               report->read_bytes_per_s / 1e9, share(report, row), sampling_words(report),
-               calls_words(report), tokens_per_joule(row, 0), row->watts, report->idle_watts);
+               report->read_bytes_per_s / 1e9, share(report, row), tokens_per_joule(row, 0),
+               row->watts, report->idle_watts, sampling_words(report), calls_words(report));
     }
 }
 
