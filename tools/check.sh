@@ -50,7 +50,9 @@ sanitize() {
         ASAN_OPTIONS=detect_leaks=1:strict_string_checks=1 tools/run_tests.sh build/sanitize
 }
 thread() {
-    sources=$(grep -lE 'pthread|n_threads|thread_pool|_cancel' tests/unit/test_*.c tests/cli/test_*.c)
+    # Not those with the fake GPU: its fibers are nothing that the thread sanitizer knows.
+    sources=$(grep -lE 'pthread|n_threads|thread_pool|_cancel' tests/unit/test_*.c tests/cli/test_*.c |
+        xargs grep -LE 'sim_gpu|fake_cuda|cuda_dir')
     # The real backend on two threads, every path; a thread that does not start.
     sources="$sources tests/golden/test_cpu_paths.c tests/failure/test_whole_path.c"
     # shellcheck disable=SC2086 # a list of words

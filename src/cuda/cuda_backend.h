@@ -51,7 +51,7 @@ struct backend {
     bool mutex_made;
     uint32_t epoch;       /* the next launch's first */
     uint64_t epochs_used; /* since the words were cleared */
-    uint64_t pick_epochs; /* since the sampler's words were */
+    uint64_t pick_epochs, split_epochs; /* since the sampler's, split attention's words were */
     bool dirty;           /* a launch was aborted: clear the words before the next */
     int in_flight;        /* launches submitted and not known to be over */
     double token_ms;      /* of recent launches */

@@ -11,7 +11,7 @@
  * one to spare for each. */
 enum { EPOCHS_A_LAYER = 5, EPOCHS_A_TOKEN = 8, EPOCHS_A_LAUNCH = 16 };
 /* Half of what 16 bits can tell apart: a word may be as old as one launch before the last. */
-enum { EPOCHS_MOST = 30000, PICK_EPOCHS_MOST = 60000 };
+enum { EPOCHS_MOST = 30000, RARE_EPOCHS_MOST = 60000 };
 /* For a kernel that was told to leave. */
 enum { HANG_GRACE_MS = 3000 };
 
@@ -77,14 +77,14 @@ int cuda_launch_tokens(struct backend *b) {
     return n > 1 ? n : 1;
 }
 
-/* The sampler's words have 16 bits of epoch, and only a launch that samples writes them: they are
- * cleared before old ones could pass for new. */
-static enum reel_status clear_picks(struct backend *b, uint32_t n_epochs, bool samples,
-                                    struct reel_error *err) {
-    const struct plan_words *x = &b->plan.exchange[X_PICK];
-    b->pick_epochs += n_epochs;
-    if (!samples || b->pick_epochs < PICK_EPOCHS_MOST) return REEL_OK;
-    b->pick_epochs = n_epochs;
+/* Words with 16 bits of epoch that not every token writes are cleared before old ones could pass for
+ * new. `epochs` counts since then. */
+static enum reel_status clear_rare(struct backend *b, enum plan_exchange exchange, uint64_t *epochs,
+                                   uint32_t n_epochs, bool used, struct reel_error *err) {
+    const struct plan_words *x = &b->plan.exchange[exchange];
+    *epochs += n_epochs;
+    if (!used || *epochs < RARE_EPOCHS_MOST) return REEL_OK;
+    *epochs = n_epochs;
     return cuda_fill(&b->gpu, b->words + (cu_address)x->offset * 8, 0, (size_t)x->words * 8, NULL,
                      err);
 }
@@ -106,7 +106,11 @@ static enum reel_status take_epochs(struct backend *b, const struct decode_args 
     b->epoch += n;
     if ((b->epoch & 0xffffu) == 0) b->epoch++;
     b->epochs_used += n;
-    return clear_picks(b, n, args->pick && args->sampling.temperature > 0, err);
+    const bool samples = args->pick && args->sampling.temperature > 0;
+    const bool splits = args->position + args->n_tokens > args->split_from;
+    status = clear_rare(b, X_PICK, &b->pick_epochs, n, samples, err);
+    if (status != REEL_OK) return status;
+    return clear_rare(b, X_ATTENTION, &b->split_epochs, n, splits, err);
 }
 
 /* ---- submitting ---- */

@@ -90,6 +90,12 @@ struct search {
     int refused_sms;
 };
 
+/* Whether every SM of a group gets rows of hidden: exchanges count on all to take part. */
+static bool all_have_rows(const struct search *s, int group_sms) {
+    const int hidden = s->config->hidden;
+    return (group_sms - 1) * plan_even(plan_ceil(hidden, group_sms)) < hidden;
+}
+
 static void consider(struct search *s, const struct plan_choice *choice) {
     struct plan plan;
     struct reel_error err = { 0 };
@@ -121,7 +127,9 @@ static void consider_all(struct search *s) {
     for (int groups = most; groups >= 1; groups--) {
         if (s->config->n_kv_heads % groups || !allowed(s->options->n_groups, groups)) continue;
         for (int sms = s->gpu->n_sms / groups; sms >= 1; sms--)
-            if (allowed(s->options->group_sms, sms)) consider_warps(s, groups, sms);
+            if (allowed(s->options->group_sms, sms) &&
+                (all_have_rows(s, sms) || s->options->group_sms))
+                consider_warps(s, groups, sms);
     }
 }
 

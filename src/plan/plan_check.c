@@ -143,6 +143,9 @@ static enum reel_status check_ring(const struct plan *p, struct reel_error *err)
 
 static enum reel_status check_block(const struct plan *p, struct reel_error *err) {
     const int warps = p->tape.warps + p->epilogue_warps + PLAN_EXTRA_WARPS;
+    if ((p->tape.group_sms - 1) * p->tape.segment[TAPE_DOWN].rows >= p->tape.hidden)
+        REFUSE("the last of %d SMs of a group has no rows of %d", p->tape.group_sms,
+               p->tape.hidden);
     if (p->attention_warps < 1 || p->attention_warps > p->tape.warps ||
         p->attention_warps % p->group_kv_heads)
         REFUSE("%d attention warps cannot serve %d KV heads", p->attention_warps,

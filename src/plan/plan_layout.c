@@ -216,7 +216,7 @@ static int ring_wanted(const struct plan *p) {
  * choice with the largest ring. */
 static enum reel_status lay_shared(struct plan *p, const struct plan_options *o,
                                    struct reel_error *err) {
-    const int kv = p->group_kv_heads, wanted = ring_wanted(p);
+    const int kv = most(p->group_kv_heads, 1), wanted = ring_wanted(p);
     int best_ring = 0, best_warps = 0, best_kv = 0;
     int upper = most(least(ATTENTION_WARPS, p->tape.warps) / kv, 1) * kv;
     for (int warps = upper; warps >= kv; warps -= kv) {
@@ -347,6 +347,12 @@ enum reel_status plan_layout(struct plan *plan, const struct model_config *confi
                        "%d groups leave %d KV heads to each, at most %d (one a warp) can be done",
                        choice->n_groups, plan->group_kv_heads, choice->warps);
     lay_phases(plan);
+    const int down_rows = plan->tape.segment[TAPE_DOWN].rows;
+    if ((choice->group_sms - 1) * down_rows >= plan->tape.hidden)
+        return err_set(err, REEL_E_UNSUPPORTED,
+                       "%d SMs a group with %d rows of hidden each leave some without any, and "
+                       "exchanges count on all to take part",
+                       choice->group_sms, down_rows);
     if (plan->slot_bytes > MOST_SLOT_BYTES ||
         plan->tape.segment[TAPE_HEAD].k_tiles % plan->tape.head_unit)
         return err_set(err, REEL_E_UNSUPPORTED,

@@ -29,7 +29,7 @@ static struct model_config config_of(const char *name) {
     struct buffer text = { 0 };
     struct file_map map = { 0 };
     struct model_source source = { 0 };
-    struct model_config config;
+    struct model_config config = { 0 };
     bool found = false;
     enum reel_status status = synthetic_shape_config(&text, name, &found, &err);
     if (status == REEL_OK && !found) status = file_map_open(&map, name, &err);
