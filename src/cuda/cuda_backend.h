@@ -49,15 +49,15 @@ struct backend {
 
     pthread_mutex_t mutex; /* guards what follows, and submitting */
     bool mutex_made;
-    uint32_t epoch;       /* the next launch's first */
-    uint64_t epochs_used; /* since the words were cleared */
+    uint32_t epoch;                     /* the next launch's first */
+    uint64_t epochs_used;               /* since the words were cleared */
     uint64_t pick_epochs, split_epochs; /* since the sampler's, split attention's words were */
-    bool dirty;           /* a launch was aborted: clear the words before the next */
-    int in_flight;        /* launches submitted and not known to be over */
-    double token_ms;      /* of recent launches */
-    bool lost;            /* the context is: a kernel hung or failed */
-    bool hung;            /* lost with a kernel that does not end: nothing can be given back,
-                             the calls would never return */
+    bool dirty;                         /* a launch was aborted: clear the words before the next */
+    int in_flight;                      /* launches submitted and not known to be over */
+    double token_ms;                    /* of recent launches */
+    bool lost;                          /* the context is: a kernel hung or failed */
+    bool hung; /* lost with a kernel that does not end: nothing can be given back,
+                  the calls would never return */
     char lost_why[200];
 };
 

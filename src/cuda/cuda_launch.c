@@ -77,8 +77,8 @@ int cuda_launch_tokens(struct backend *b) {
     return n > 1 ? n : 1;
 }
 
-/* Words with 16 bits of epoch that not every token writes are cleared before old ones could pass for
- * new. `epochs` counts since then. */
+/* Words with 16 bits of epoch that not every token writes are cleared before old ones could pass
+ * for new. `epochs` counts since then. */
 static enum reel_status clear_rare(struct backend *b, enum plan_exchange exchange, uint64_t *epochs,
                                    uint32_t n_epochs, bool used, struct reel_error *err) {
     const struct plan_words *x = &b->plan.exchange[exchange];
