@@ -154,6 +154,7 @@ DEV void row_poll(struct worker *w, const u64 *from, u32 (*x)[2]) {
  * neighbours. */
 DEV u32 q_place(u32 i) { return i / 16 * 16 + i % 4 * 4 + i / 8 % 2 * 2 + i / 4 % 2; }
 
+/* A q head, or a k row as head P_GROUP_HEADS and on. */
 DEV void q_store(struct worker *w, int head, const struct rotation *r, u32 (*x)[2]) {
     struct attention_shared *at = &w->s->at;
     float sum = 0;
@@ -184,9 +185,8 @@ DEV void attention_gather(struct worker *w, int layer, const struct rotation *r)
             rotation_make(w, gain, reloaded), r = reloaded;
         }
         row_poll(w, qkv_words(w) + row_words(row) * AT_WORDS, x);
-        if (row >= 2 * P_GROUP_KV_HEADS) {
-            q_store(w, row - 2 * P_GROUP_KV_HEADS, r, x);
-        } else {
+        if (!row_is_v(row)) q_store(w, row < P_GROUP_KV_HEADS ? P_GROUP_HEADS + row : row - 2 * P_GROUP_KV_HEADS, r, x);
+        if (row < 2 * P_GROUP_KV_HEADS) {
             u32 *to = w->s->at.kv[row];
             UNROLL
             for (int n = 0; n < ROPE_TURNS; n++) {
@@ -203,6 +203,12 @@ DEV float q_factor(const struct attention_shared *at, int head) {
     return LOG2_E * rsqrt_approx(sum_run(at->q_ssq[head], AT_SSQ) + M_HEAD_DIM * M_RMS_EPS);
 }
 
+/* And of a stored k. */
+DEV float k_factor(const struct attention_shared *at, int kv_head) {
+    if (!M_QK_NORM) return 1;
+    return rsqrt_approx(sum_run(at->q_ssq[P_GROUP_HEADS + kv_head], AT_SSQ) * (1.0f / M_HEAD_DIM) + M_RMS_EPS);
+}
+
 /* ---- the current position ---- */
 
 /* The piece of the current position's row. */
@@ -211,58 +217,54 @@ DEV u8 *own_piece(const struct worker *w, int layer, int kv_head, int position) 
     return w->a->kv + ((u64)row * (u64)w->a->kv_pieces + (u64)(position / KV_POSITIONS)) * P_KV_PIECE;
 }
 
-/* k: its norm, its scores with the q heads, and its row in the cache. */
-DEV void own_key(struct worker *w, int layer, int position, int kv_head, const struct rotation *r) {
+/* Its scores with the q heads: k is row 0 of an A operand, which wants the words in the order in which a
+ * B operand's columns do. */
+DEV void own_scores(struct worker *w, int kv_head) {
     struct attention_shared *at = &w->s->at;
-    float y[ROPE_TURNS][4], ssq = 0, dot[AT_HEADS];
-    struct rotation reloaded[ROPE_TURNS];
-    if (!ONE_ROW) {
-        float gain[ROPE_TURNS][4];
-        qk_gain_load(w, layer, 0, gain);
-        rotation_make(w, gain, reloaded), r = reloaded;
+    const int lane = w->lane, head = kv_head * AT_HEADS;
+    const struct quad *q = (const struct quad *)at->q[head + lane / 4 % AT_HEADS] + lane % 4;
+    const struct quad *k = (const struct quad *)at->q[P_GROUP_HEADS + kv_head] + lane % 4;
+    const u32 row = lane < 4 ? ~0u : 0;
+    float c[4][4];
+    UNROLL
+    for (int i = 0; i < 4; i++)
+        c[i][0] = c[i][1] = c[i][2] = c[i][3] = 0;
+    UNROLL
+    for (int t = 0; t < AT_TILES; t++) {
+        const struct quad x = k[t / 2 * 4], b = q[t / 2 * 4];
+        struct quad a = { 0, 0, 0, 0 };
+        a.x = (t % 2 ? x.z : x.x) & row, a.z = (t % 2 ? x.w : x.y) & row;
+        tile_mma(c[t & 3], a, t % 2 ? b.z : b.x, t % 2 ? b.w : b.y);
+        if (t % 4 == 3) loads_stay();
     }
     UNROLL
-    for (int h = 0; h < AT_HEADS; h++)
-        dot[h] = 0;
-    UNROLL
-    for (int n = 0; n < ROPE_TURNS; n++) {
-        const int j = n * LANES + w->lane;
-        if (j >= ROPE_WORDS) continue;
-        const u32 low = at->kv[kv_head][j], high = at->kv[kv_head][j + ROPE_WORDS];
-        rotate(r + n, low, high, y[n]);
-        ssq += square_sum(low, high);
-        UNROLL
-        for (int h = 0; h < AT_HEADS; h++) {
-            const u32 *q = at->q[kv_head * AT_HEADS + h];
-            const u32 a = q[q_place((u32)j)], b = q[q_place((u32)j + ROPE_WORDS)];
-            dot[h] += (bf16_low(a) * y[n][0] + bf16_high(a) * y[n][1]) +
-                      (bf16_low(b) * y[n][2] + bf16_high(b) * y[n][3]);
-        }
+    for (int i = 0; i < 2; i++) {
+        const int column = lane % 4 * 2 + i;
+        const float score = (c[0][i] + c[1][i]) + (c[2][i] + c[3][i]);
+        const float factor = q_factor(at, head + column % AT_HEADS) * k_factor(at, kv_head);
+        if (lane < 4 && column < AT_HEADS) at->m_own[head + column] = score * factor;
     }
-    UNROLL
-    for (int i = 1; i < LANES; i *= 2) { /* side by side: each step waits for a shuffle */
-        UNROLL
-        for (int h = 0; h < AT_HEADS; h++)
-            dot[h] += shuffle_xor_float(dot[h], i);
-        if (M_QK_NORM) ssq += shuffle_xor_float(ssq, i);
-    }
-    const float norm = M_QK_NORM ? rsqrt_approx(ssq * (1.0f / M_HEAD_DIM) + M_RMS_EPS) : 1;
-    UNROLL
-    for (int h = 0; h < AT_HEADS; h++) {
-        const int head = kv_head * AT_HEADS + h;
-        const float score = dot[h] * norm * q_factor(at, head);
-        if (w->lane == 0) at->m_own[head] = score;
-    }
+}
+
+/* Its k row to the cache. */
+DEV void own_key(struct worker *w, int layer, int position, int kv_head) {
+    const struct attention_shared *at = &w->s->at;
+    const float norm = k_factor(at, kv_head);
+    struct rotation r[ROPE_TURNS];
+    float gain[ROPE_TURNS][4];
     if (position % P_GROUP_SMS != w->member) return;
+    if (!ONE_ROW) qk_gain_load(w, layer, 0, gain);
+    rotation_make(w, ONE_ROW ? w->qk_gain : gain, r);
     u8 *piece = own_piece(w, layer, kv_head, position);
     UNROLL
     for (int n = 0; n < ROPE_TURNS; n++) {
-        const int dim = 2 * (n * LANES + w->lane);
-        if (dim >= M_HEAD_DIM / 2) continue;
-        plain_store32((u32 *)(piece + kv_k_byte(position, dim)),
-                      bf16_pair(y[n][0] * norm, y[n][1] * norm));
-        plain_store32((u32 *)(piece + kv_k_byte(position, dim + M_HEAD_DIM / 2)),
-                      bf16_pair(y[n][2] * norm, y[n][3] * norm));
+        const int j = n * LANES + w->lane;
+        float y[4];
+        if (j >= ROPE_WORDS) continue;
+        rotate(r + n, at->kv[kv_head][j], at->kv[kv_head][j + ROPE_WORDS], y);
+        plain_store32((u32 *)(piece + kv_k_byte(position, 2 * j)), bf16_pair(y[0] * norm, y[1] * norm));
+        plain_store32((u32 *)(piece + kv_k_byte(position, 2 * j + M_HEAD_DIM / 2)),
+                      bf16_pair(y[2] * norm, y[3] * norm));
     }
 }
 
@@ -277,13 +279,19 @@ DEV void own_value(struct worker *w, int layer, int position, int kv_head) {
     }
 }
 
-DEV void own_position(struct worker *w, int layer, int position, const struct rotation *r) {
+DEV void own_attend(struct worker *w) {
+    NO_UNROLL
+    for (int row = gather_row(w); row < P_GROUP_KV_HEADS; row += P_WARPS)
+        own_scores(w, row);
+}
+
+DEV void own_keep(struct worker *w, int layer, int position) {
     NO_UNROLL
     for (int row = gather_row(w); row < 2 * P_GROUP_KV_HEADS; row += P_WARPS) {
         if (row_is_v(row))
             own_value(w, layer, position, row - P_GROUP_KV_HEADS);
         else
-            own_key(w, layer, position, row, r);
+            own_key(w, layer, position, row);
     }
 }
 
@@ -685,25 +693,26 @@ DEV void attention_consume(struct worker *w, int layer, int position) {
         e.v[i].x = e.v[i].y = e.v[i].z = e.v[i].w = 0;
     if (some) early_take(w, &c, &e, left);
     rotation_make(w, w->qk_gain, r);
-    attention_gains(w, layer + 1);
     attention_gather(w, layer, r);
     consumers_sync(); /* A */
     profile_layer(w, MARK_ATTENTION_INPUT);
-    if (!EARLY_V) own_position(w, layer, position, r); /* then r is out of the registers */
     if (some)
         past_attend(w, &c, &e, position, left, q_at);
     else
         attended_none(w);
-    if (EARLY_V) own_position(w, layer, position, r);
+    own_attend(w);
     kv_end(w, pieces * P_GROUP_KV_HEADS);
     consumers_sync(); /* B */
-    if (split) {
+    if (split)
         attention_publish(w, place, pieces > 0);
+    else
+        attention_whole(w, place);
+    own_keep(w, layer, position);
+    attention_gains(w, layer + 1);
+    if (split) {
         NO_UNROLL
         for (int unit = w->warp; unit < P_GROUP_Q / 2 / UNIT_WORDS; unit += P_WARPS)
             unit_merge(w, unit);
-    } else {
-        attention_whole(w, place);
     }
     consumers_sync(); /* C */
 }

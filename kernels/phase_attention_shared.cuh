@@ -21,8 +21,9 @@ enum {
 };
 
 struct ALIGN(16) attention_shared {
-    u32 q[P_GROUP_HEADS][AT_Q_STRIDE];   /* rotated, not yet scaled, as B fragments: see q_place */
-    float q_ssq[P_GROUP_HEADS][AT_SSQ];
+    /* q heads, then the current position's k rows: rotated, not yet normed; placed as q_place says */
+    u32 q[P_GROUP_HEADS + P_GROUP_KV_HEADS][AT_Q_STRIDE];
+    float q_ssq[P_GROUP_HEADS + P_GROUP_KV_HEADS][AT_SSQ];
     float o[P_ATTENTION_WARPS][AT_HEADS][8 * AT_O_STRIDE]; /* of each warp: [row % 8][tile][row / 8] */
     float m[P_GROUP_HEADS][AT_PART_STRIDE], l[P_GROUP_HEADS][AT_PART_STRIDE];
     float m_own[P_GROUP_HEADS];          /* the current position's score */

@@ -161,7 +161,8 @@ static int aligned(int bytes) { return plan_ceil(bytes, 16) * 16; }
 static int attention_bytes(const struct plan *p) {
     const int tiles = p->head_dim / TILE_K, columns = p->group_heads / p->group_kv_heads;
     const int q = (plan_ceil(tiles, 2) | 1) * 16, parts = p->attention_warps / p->group_kv_heads;
-    int words = p->group_heads * (q + 16 + 2 * plan_ceil(parts, 4) * 4 + 1);
+    int words = (p->group_heads + p->group_kv_heads) * (q + 16) +
+                p->group_heads * (2 * plan_ceil(parts, 4) * 4 + 1);
     words += p->attention_warps * columns * 8 * part_stride(2 * tiles);
     words += p->tape.group_kv + p->head_dim;
     return aligned(4 * words);
