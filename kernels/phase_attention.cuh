@@ -27,8 +27,10 @@ enum {
     ONE_ROW = GATHER_ROWS <= P_WARPS,                   /* for each warp, at most */
     /* Registers left beside out's tiles: for a warp's first K, then V, before q is there. */
     SPARE_REGISTERS = (G_REGISTERS ? P_REGISTERS_CONSUMER : 65536 / P_THREADS) - 4 * PRELOAD(OUT),
-    EARLY_TILES = SPARE_REGISTERS < 96 ? 2 : AT_TILES < 8 ? AT_TILES : 8,
-    EARLY_V = SPARE_REGISTERS < 144 ? 0 : EARLY_TILES,
+    /* The compiler spills with more than 4 of K on any target but sm_90. */
+    EARLY_MOST = G_COMPUTE == 90 ? 8 : 4,
+    EARLY_TILES = SPARE_REGISTERS < 96 ? 2 : AT_TILES < EARLY_MOST ? AT_TILES : EARLY_MOST,
+    EARLY_V = SPARE_REGISTERS < 144 || G_COMPUTE != 90 ? 0 : EARLY_TILES,
     V_ROOM = EARLY_V ? EARLY_V : 1,
     WHOLE_EARLY = EARLY_V == AT_TILES /* its slot is free again before q is there */
 };

@@ -91,13 +91,15 @@ int plan_most_tiles(const struct plan *p) {
 /* Registers go to the consumers, which hold a phase's tiles: what all warps were launched with,
  * less the little that the others need. Only whole warpgroups of four warps can move them. */
 static void share_registers(struct plan *p) {
-    enum { OTHERS = 56, MOST = 232 };
+    enum { MOST = 232 };
     const int others = p->threads / 32 - p->tape.warps;
+    /* with 56 and 152 the compiler spills a register, with 48 and 152 it does not */
+    const int left = p->tape.warps > 8 ? 48 : 56;
     /* code for an older GPU than there is must run on any newer one */
     if (p->copy != 2 || p->compute != p->gpu.compute || p->tape.warps % 4 || others % 4) return;
     const int all = plan_thread_registers(p->gpu.registers, p->threads) * (p->threads / 32);
-    p->registers_other = OTHERS;
-    p->registers_consumer = least((all - OTHERS * others) / p->tape.warps / 8 * 8, MOST);
+    p->registers_other = left;
+    p->registers_consumer = least((all - left * others) / p->tape.warps / 8 * 8, MOST);
 }
 
 static int consumer_registers(const struct plan *p) {
