@@ -331,7 +331,7 @@ static const char *const fixed_flags[] = {
     "-Wno-unknown-pragmas",
     "-Wno-unused",
     "-Wno-maybe-uninitialized",
-    "-I" SIM_FOLDER,
+    ("-I" SIM_FOLDER),
 #if defined(SIM_INIT)
     "-ftrivial-auto-var-init=pattern",
 #endif
