@@ -29,7 +29,7 @@ static const struct setting settings[] = {
     { "ll-a", "n_groups=1,group_sms=2,warps=4", 2, 90 },
     { "q3-b", "n_groups=1,group_sms=3,warps=4", 3, 90 },
     /* A SM's q, k and v are less than a slot of the ring. */
-    { "q3-a", "n_groups=2,group_sms=9,warps=4,split_from=3", 18, 90 },
+    { "q3-a", "n_groups=2,group_sms=8,warps=4,split_from=3", 16, 90 },
 };
 enum { N_SETTINGS = (int)(sizeof settings / sizeof *settings) };
 
