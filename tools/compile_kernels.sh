@@ -9,7 +9,6 @@ PATH=$PATH:/usr/local/cuda/bin
 emit=${B:-build/release}/emit_constants
 
 plans='qwen3-0.6b h200
-qwen3-0.6b t4
 qwen3-0.6b a100
 qwen3-0.6b rtx3090
 qwen3-0.6b rtx4090
