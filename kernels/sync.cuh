@@ -334,7 +334,6 @@ DEV float rcp_approx(float x) {
 
 /* ---- made of the above, the same on both sides ---- */
 
-DEV float shuffle_float(float v, int lane) { return bits_float(shuffle(float_bits(v), lane)); }
 DEV float shuffle_xor_float(float v, int mask) { return bits_float(shuffle_xor(float_bits(v), mask)); }
 DEV float shuffle_down_float(float v, int d) { return bits_float(shuffle_down(float_bits(v), d)); }
 
