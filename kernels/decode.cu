@@ -177,6 +177,9 @@ KERNEL(P_THREADS) decode(const PARAMETER struct decode_args args) {
     w.epoch = args.epoch;
     w.token = 0, w.layer = 0, w.dead = 0;
     w.zero = args.patience >> 31;
+#if defined(T_ABSENT)
+    if (w.block == T_ABSENT) return; /* a fault on purpose: everybody else waits for this block */
+#endif
     block_start(&w);
     if (w.warp < P_WARPS) {
         REGISTERS_TAKE(P_REGISTERS_CONSUMER);

@@ -68,6 +68,8 @@ static enum reel_status open_kernels(struct backend *b, const struct backend_opt
     if (status == REEL_OK) status = plan_constants(&b->plan, &constants, err);
     if (status == REEL_OK)
         status = buffer_printf(&constants, err, "T_PROFILE=%d\n", b->tuning.profile ? 1 : 0);
+    if (status == REEL_OK && b->tuning.absent >= 0)
+        status = buffer_printf(&constants, err, "T_ABSENT=%d\n", b->tuning.absent);
     if (status == REEL_OK)
         status = build(b, &nvrtc, "decode.cu", constants.bytes, b->plan.compute, options,
                        &b->module, err);

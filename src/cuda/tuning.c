@@ -42,6 +42,7 @@ static const struct setting settings[] = {
     { "poison", AT(poison), KIND_BOOL, 0, 1 },
     { "tuned", AT(tuned), KIND_BOOL, 0, 1 },
     { "profile", AT(profile), KIND_INT, 0, 256 },
+    { "absent", AT(absent), KIND_INT, -1, 1 << 20 },
     { "load_threads", AT(load_threads), KIND_INT, 0, 256 },
     { "stage_kb", AT(stage_kb), KIND_INT, 64, 1 << 20 },
 };
@@ -57,6 +58,7 @@ void cuda_tuning_defaults(struct cuda_tuning *tuning) {
         .spin_us = 2000,
         .stage_kb = 16 << 10,
         .tuned = true,
+        .absent = -1,
     };
 }
 

@@ -17,6 +17,8 @@ struct cuda_tuning {
     bool poison;          /* new KV caches and outputs are filled with NaN bytes */
     bool tuned;           /* settings that reel_model_tune remembered are used */
     int profile;          /* tokens of a launch that leave time stamps; 0: compiled without */
+    int absent;           /* a block that is compiled to leave at once, for tests of what the others
+                             do then; -1: none */
     int load_threads;     /* that fill staging buffers; 0: by the cores there are */
     int stage_kb;         /* of one staging buffer */
     const char *cuda_dir; /* not settable by text: where libcuda and libnvrtc are looked for */

@@ -174,10 +174,9 @@ static void a_session_too_long_for_the_gpu_is_refused(void **state) {
 
 static void unknown_gpu_options_are_named(void **state) {
     struct fixture *f = *state;
-    static const char *const wrong[] = {
-        "speed=9",   "warps",       "warps=",   "warps=four",
-        "lead=1024", "patience=-1", "poison=2", "epoch=4294967296"
-    };
+    static const char *const wrong[] = { "speed=9",     "warps",     "warps=",
+                                         "warps=four",  "absent=-2", "lead=1024",
+                                         "patience=-1", "poison=2",  "epoch=4294967296" };
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         assert_int_equal(sim_model_load(&f->m, wrong[i], &f->err), REEL_E_ARGUMENT);
         assert_says(f, wrong[i]);
@@ -209,6 +208,33 @@ static void a_block_that_never_comes_is_reported_and_survived(void **state) {
     assert_says(f, "layer 0");
     assert_goes_on(f);
     sim_model_unload(&f->m);
+    assert_nothing_left(f, 0);
+}
+
+/* The same in a kernel that is compiled so, which real GPUs run too. */
+static void a_block_compiled_to_leave_at_once_is_waited_for_in_vain(void **state) {
+    struct fixture *f = *state;
+    static const char *const options[] = { SMALL ",patience=3000,absent=0",
+                                           SMALL ",patience=3000,absent=1",
+                                           SMALL ",hang_ms=200,launch_ms=50,absent=1" };
+    static const char *const words[] = { "gave up waiting for", "gave up waiting for",
+                                         "silent for" };
+    int32_t ids[N_NEW];
+    f->gpu.cuda->settings.idle_limit = 0;
+    f->gpu.cuda->settings.host_wait_ms = 0;
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
+        good(sim_model_load(&f->m, options[i], &f->err), f);
+        for (int again = 0; again < 2; again++) {
+            assert_int_equal(
+                sim_model_generate(f->m.gpu, prompt, N_PROMPT, NULL, ids, N_NEW, &f->err),
+                REEL_E_DEVICE);
+            assert_says(f, words[i]);
+        }
+        sim_model_unload(&f->m);
+        good(sim_model_load(&f->m, SMALL, &f->err), f);
+        assert_goes_on(f);
+        sim_model_unload(&f->m);
+    }
     assert_nothing_left(f, 0);
 }
 
@@ -271,6 +297,7 @@ int main(void) {
         cmocka_unit_test_setup(a_session_too_long_for_the_gpu_is_refused, reset),
         cmocka_unit_test_setup(unknown_gpu_options_are_named, reset),
         cmocka_unit_test_setup(a_block_that_never_comes_is_reported_and_survived, reset),
+        cmocka_unit_test_setup(a_block_compiled_to_leave_at_once_is_waited_for_in_vain, reset),
         cmocka_unit_test_setup(a_launch_that_hangs_is_told_to_leave, reset),
         cmocka_unit_test_setup(a_broken_context_is_said_to_be_so, reset),
         cmocka_unit_test_setup(loading_can_be_cancelled, reset),
