@@ -28,6 +28,7 @@ STEPS = {  # name: seconds it may take; in this order
     "launches": 120,
     "repeats": 150,
     "sessions": 90,
+    "poison": 90,
     "stops": 90,
     "snapshots": 90,
     "sampling": 120,
@@ -37,7 +38,7 @@ STEPS = {  # name: seconds it may take; in this order
     "lookups": 120,
     "two-processes": 120,
     "faults": 180,
-    "sanitizer": 200,
+    "sanitizer": 310,
     "shapes": 400,
     "large-shapes": 400,
 }

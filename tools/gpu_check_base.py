@@ -20,7 +20,7 @@ SIZES = {
 }
 LAST_EPOCHS = 2**32 - 100
 POISONED = ("logits", "pieces", "splits", "sessions", "shapes", "large-shapes")  # KV caches of NaN
-NO_LIMITS = "patience=4000000000,hang_ms=1000000"
+NO_LIMITS = "patience=2147483647,hang_ms=1000000"
 
 
 class Check:

@@ -211,6 +211,28 @@ def launches(check):
                       f", last logits {'the same' if same else 'differ'}")
 
 
+def poison(check):
+    """KV rows that nothing wrote hold NaN, or what the memory held before: the same bits."""
+    if not only_gpu(check):
+        return
+    long, n, found = check.size["long"], check.size["tokens"], {}
+    for case, options in (("as it comes", "poison=0"), ("rows of NaN", "poison=1"),
+                          ("rows of NaN, split", "poison=1,split_from=1"),
+                          ("as it comes, split", "poison=0,split_from=1")):
+        with check.open(check.main_model(), options) as model:
+            parts = []
+            for prompt in (1, 15, 16, 17, long):
+                with model.session(prompt + n + 40) as session:
+                    session.sync(token_ids(prompt, model.vocab, prompt))
+                    ids = session.generate(n)
+                    parts += [np.array(ids, np.int32), last_logits(session)]
+            found[case] = digest(*parts), all(np.isfinite(part).all() for part in parts)
+    for case, other in (("rows of NaN", "as it comes"), ("rows of NaN, split", "as it comes, split")):
+        same = found[case][0] == found[other][0]
+        check.row(case, same and found[case][1], f"ids and last logits of 5 prompts are "
+                  f"{'the same' if same else 'others'}, {'all' if found[case][1] else 'NOT ALL'} finite")
+
+
 def repeats(check):
     wanted = check.args.repeats or check.size["repeats"]
     limit = time.monotonic() + 130
@@ -268,7 +290,7 @@ def sessions(check):
 
 
 def stops(check):
-    n = 40
+    n = 9 if check.args.size == "sim" else 40
     with check.open(check.main_model()) as model, model.session(256) as session:
         prompt = token_ids(20, model.vocab)
 

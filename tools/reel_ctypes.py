@@ -47,6 +47,9 @@ class ModelInfo(c.Structure):
         *((name, c.c_int) for name in ("n_threads", "n_layers", "hidden", "n_heads", "n_kv_heads",
                                        "head_dim", "intermediate", "vocab", "max_context",
                                        "n_stop_ids")),
+        ("stop_ids", c.c_void_p), ("chat_template", c.c_char_p),
+        ("chat_template_sha256", c.c_char_p),
+        *((name, c.c_double) for name in ("driver_ms", "compile_ms", "load_ms")),
     ]
 
 

@@ -5,13 +5,14 @@ usage: open.py open|compile MODEL --library libreel.so [--device gpu] [--cache F
 
 open     the driver's start-up (cuInit and a context) by itself, and after it: opening the model, a
          session, a prompt of 16 ids and the first id; kernels compiled before, file in page cache
-compile  opening with an empty cache, less opening with a full one
+compile  what compiling the kernels takes when neither reel nor NVRTC has kept them: since CUDA 12.9
+         NVRTC keeps what it compiled in the driver's cache, which is disabled here
 Prints lines of CASE,MEDIAN,UNIT.
 """
 import argparse
 import ctypes
 import json
-import shutil
+import os
 import statistics
 import subprocess
 import sys
@@ -36,7 +37,7 @@ def start_driver():
 
 
 def once(args):
-    """In this process: {"driver", "open", "session", "first"} in seconds."""
+    """In this process: {"driver", "open", "compile", "session", "first"} in seconds."""
     import reel_ctypes as reel
     from gpu_check_models import token_ids
     times = {"driver": start_driver() if args.device != "cpu" else 0.0}
@@ -44,6 +45,7 @@ def once(args):
     start = time.perf_counter()
     with library.open(args.model, device=args.device, cache_dir=args.cache) as model:
         times["open"] = time.perf_counter() - start
+        times["compile"] = model.info.compile_ms * 1e-3
         with model.session(args.context) as session:
             times["session"] = time.perf_counter() - start
             session.sync(token_ids(16, model.vocab))
@@ -52,12 +54,13 @@ def once(args):
     print(json.dumps(times))
 
 
-def runs(args, cache, n):
+def runs(args, cache, n, **environment):
     command = [sys.executable, __file__, "once", args.model, "--library", args.library, "--device",
                args.device, "--cache", str(cache)]
     out = []
     for _ in range(n):
-        done = subprocess.run(command, capture_output=True, text=True)
+        done = subprocess.run(command, capture_output=True, text=True,
+                              env={**os.environ, **environment})
         if done.returncode != 0:
             raise SystemExit(done.stderr.strip().splitlines()[-1])
         out.append(json.loads(done.stdout))
@@ -77,16 +80,22 @@ def main():
     args = parser.parse_args()
     if args.what == "once":
         return once(args)
+    if args.what == "compile":
+        with tempfile.TemporaryDirectory() as empty:
+            cold = runs(args, empty, 1, CUDA_CACHE_DISABLE="1")
+            warm = runs(args, empty, 1, CUDA_CACHE_DISABLE="1")
+            kept = [path.stat().st_size for path in Path(empty).glob("kernels-*.bin")]
+        if args.device != "cpu" and (cold["compile"] == 0 or warm["compile"] != 0 or not kept):
+            raise SystemExit(f"nothing was measured: compiling took {cold['compile']:.3f} s with an "
+                             f"empty cache, {warm['compile']:.3f} s after it, {len(kept)} kernels "
+                             "were kept")
+        print(f"first compile,{cold['compile']:.2f},s")
+        print(f"open with an empty cache,{cold['open']:.2f},s")
+        print(f"open with a full one,{warm['open']:.2f},s")
+        return
     cache = Path(args.cache or tempfile.mkdtemp())
     cache.mkdir(parents=True, exist_ok=True)
-    warm = runs(args, cache, 1)
-    if args.what == "compile":
-        empty = Path(tempfile.mkdtemp())
-        cold = runs(args, empty, 1)
-        shutil.rmtree(empty)
-        warm = runs(args, cache, 1)
-        print(f"first compile,{cold['open'] - warm['open']:.2f},s")
-        return
+    runs(args, cache, 1)
     median = runs(args, cache, args.runs)
     print(f"open to first token,{median['first']:.3f},s")
     print(f"of it: open the model,{median['open']:.3f},s")
