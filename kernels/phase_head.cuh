@@ -1,6 +1,6 @@
 /* head: final norm and the output matrix. Row tiles are dealt out to all SMs in turn; a strip of 16
  * rows belongs to one warp from beginning to end, so nothing orders the warps until the best logit
- * is agreed. In: h (registers), complete. Out: logits (global, this SM's rows), the warp's best. */
+ * is agreed. In: h (registers), complete. Out: logits, the warp's best. */
 #ifndef REEL_KERNELS_PHASE_HEAD_CUH
 #define REEL_KERNELS_PHASE_HEAD_CUH
 
@@ -58,14 +58,13 @@ DEV void slots_skip(struct worker *w, int n) {
 
 /* All strips of this SM. logits: f32 [vocab] or NULL. */
 DEV void head_consume(struct worker *w, float scale, float *logits) {
-    const struct decode_args *a = w->a;
     const int tiles = head_tiles(w);
     const int before = w->warp / HEAD_SLOT_WARPS; /* slots of a row ahead of this warp's */
     struct best best = { 0, 0 };
-    for (int first = 0; first < tiles; first += P_WARPS) {
-        const int mine = first + w->warp < tiles;
+    for (int first = 0; first < P_HEAD_ROW_TILES; first += P_WARPS) {
+        const int tile = first + w->warp, mine = tile < tiles;
         float d[2][4] = { { 0, 0, 0, 0 }, { 0, 0, 0, 0 } };
-        for (int q = 0; q < HEAD_UNITS; q++) {
+        for (int q = 0; q < HEAD_UNITS && first < tiles; q++) {
             slots_skip(w, before);
             head_wait(w);
             if (mine) head_unit(w, q, d);
@@ -75,16 +74,11 @@ DEV void head_consume(struct worker *w, float scale, float *logits) {
         d[0][0] = (d[0][0] + d[0][1]) + (d[1][0] + d[1][1]);
         d[0][2] = (d[0][2] + d[0][3]) + (d[1][2] + d[1][3]);
         tile_product_end(d[0]);
-        if (mine && w->lane % 4 == 0) {
-            const int row = ((first + w->warp) * P_SMS + w->block) * TILE_ROWS + w->lane / 4;
+        if (w->lane % 4 == 0) {
             UNROLL
             for (int i = 0; i < 2; i++) {
-                const int id = row + 8 * i;
-                if (id >= M_VOCAB) continue;
-                float logit = d[0][2 * i] * scale;
-                if (logits) plain_store32((u32 *)logits + id, float_bits(logit));
-                if (a->sampling.adjust) logit = pick_adjust(a, id, logit);
-                best_offer(&best, logit, (u32)id);
+                const int row = w->lane / 4 + 8 * i, id = (tile * P_SMS + w->block) * TILE_ROWS + row;
+                head_logit(w, tile * TILE_ROWS + row, id, mine && id < M_VOCAB, d[0][2 * i] * scale, logits, &best);
             }
         }
     }

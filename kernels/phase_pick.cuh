@@ -1,10 +1,24 @@
 /* pick: which id comes next, and whether the launch is over. Every block decides for itself from the
- * same words, so all decide alike. In: each warp's best logit (shared memory), logits of this SM's
- * rows (global, as the head left them: without bias and penalties). Out: s->id, s->end. */
+ * same words, so all decide alike. In: each warp's best logit and this SM's logits (shared memory). Out:
+ * s->id, s->end. */
 #ifndef REEL_KERNELS_PHASE_PICK_CUH
 #define REEL_KERNELS_PHASE_PICK_CUH
 
 #include "sample_search.cuh"
+
+/* One logit of this SM, of its row `own`; without `there` the row is not one of the vocabulary's. Picking
+ * needs its order key; memory has it as it is, before bias and penalties. */
+DEV void head_logit(struct worker *w, int own, int id, int there, float logit, float *logits, struct best *best) {
+    const struct decode_args *a = w->a;
+    u32 key = 0;
+    if (there) {
+        if (logits && (!a->pick || a->sampling.adjust)) plain_store32((u32 *)logits + id, float_bits(logit));
+        if (a->sampling.adjust) logit = pick_adjust(a, id, logit);
+        best_offer(best, logit, (u32)id);
+        if (logit > bits_float(0xff800000u)) key = sampling_order(logit);
+    }
+    if (a->pick && own < OWN_ROWS) kept_keys(w->s)[own] = key;
+}
 
 /* Ids that this launch made before token t is over. */
 DEV u32 ids_before(const struct decode_args *a, int t) {
@@ -90,11 +104,22 @@ DEV void pick_decide(const struct worker *w, int t, const struct picked *p) {
     if (made && !w->dead) id_seen(w, p->best.id);
 }
 
+/* For the host, which picks. With bias or penalties the head has done it. */
+DEV void logits_leave(struct worker *w) {
+    if (w->a->sampling.adjust) return;
+    NO_UNROLL
+    EACH_OWN_ROW(w, row) {
+        const int id = own_id(w->block, row);
+        if (id < M_VOCAB) plain_store32((u32 *)w->a->logits + id, float_bits(own_logit(w, row)));
+    }
+}
+
 /* Returns w->dead. */
 DEV_CALL int pick_sampled(const struct decode_args *a, struct block_shared *s, u32 epoch, int t, int dead) {
     struct picked p = { { 0, 0 }, 0, 1, 1 };
     struct worker w = sampler_worker(a, s, epoch, t, dead);
     draw(&w, &p);
+    if (!p.settled) logits_leave(&w);
     if (w.warp == 0) pick_decide(&w, t, &p);
     consumers_sync();
     return w.dead;

@@ -35,25 +35,23 @@ DEV struct worker sampler_worker(const struct decode_args *a, struct block_share
 /* Where the new id will stand. */
 DEV u64 position_of(const struct worker *w) { return (u64)w->a->position + (u64)w->token + 1; }
 
-/* Local row i of a block is row i % 16 of its (i / 16)-th tile. A thread takes 4 rows at a time: one
- * call of the random function makes the noise of 4 ids. */
-enum {
-    OWN_ROWS = P_HEAD_ROW_TILES * TILE_ROWS,
-    STEP_ROWS = 4 * CONSUMER_THREADS,
-    OWN_STEPS = (OWN_ROWS + STEP_ROWS - 1) / STEP_ROWS
-};
+/* Where a thread takes 4 rows at a time, one call of the random function makes the noise of 4 ids. */
+enum { STEP_ROWS = 4 * CONSUMER_THREADS };
 #if P_HEAD_ROW_TILES > 4096
 #error "a local row of the head must fit in 16 bits"
 #endif
 
 DEV int own_id(int block, int row) { return (row / TILE_ROWS * P_SMS + block) * TILE_ROWS + row % TILE_ROWS; }
 
-/* Beyond the vocabulary: -infinity. */
+/* All of a block's rows, a thread's share of them; few bytes of code, which a token runs but once and
+ * fetches from far away. */
+#define EACH_OWN_ROW(w, row) \
+    for (int row = (w)->warp * LANES + (w)->lane; row < OWN_ROWS; row += CONSUMER_THREADS)
+
+/* -infinity where there is no number. */
 DEV float own_logit(const struct worker *w, int row) {
-    const int id = own_id(w->block, row);
-    if (id >= M_VOCAB) return bits_float(0xff800000u);
-    const float logit = bits_float(plain_load32((const u32 *)w->a->logits + id));
-    return w->a->sampling.adjust ? pick_adjust(w->a, id, logit) : logit;
+    const u32 key = row < OWN_ROWS ? kept_keys(w->s)[row] : 0;
+    return key ? sampling_from_order(key) : bits_float(0xff800000u);
 }
 
 /* An id's scaled logit and share, as the host has them. */

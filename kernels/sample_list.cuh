@@ -69,30 +69,19 @@ DEV void bar_find(struct worker *w, int n) {
     }
 }
 
-struct own_keys {
-    u32 key[4 * OWN_STEPS]; /* 0: no number */
-};
-
-DEV void own_load(const struct worker *w, struct own_keys *k) {
-    UNROLL
-    for (int i = 0; i < 4 * OWN_STEPS; i++) {
-        const float logit = own_logit(w, i / 4 * STEP_ROWS + 4 * (w->warp * LANES + w->lane) + i % 4);
-        k->key[i] = logit > bits_float(0xff800000u) ? sampling_order(logit) : 0;
-    }
-}
-
-DEV u32 keys_at(const struct own_keys *k, u32 bar) {
+/* How many of this thread's rows have a key in [bar, high). */
+DEV u32 keys_within(const struct worker *w, u32 bar, u32 high) {
+    const u32 *keys = kept_keys(w->s);
     u32 n = 0;
-    UNROLL
-    for (int i = 0; i < 4 * OWN_STEPS; i++)
-        n += k->key[i] >= bar;
+    NO_UNROLL
+    EACH_OWN_ROW(w, row) n += keys[row] >= bar && keys[row] < high;
     return n;
 }
 
-/* This block's keys at or above the bar; `turn` counts the calls of a token. */
-DEV u32 own_count(struct worker *w, const struct own_keys *k, u32 bar, int turn) {
+/* The same of the block; `turn` counts the calls of a token. */
+DEV u32 own_count(struct worker *w, u32 bar, u32 high, int turn) {
     struct pick_shared *s = &w->s->pick;
-    u32 n = keys_at(k, bar);
+    u32 n = keys_within(w, bar, high);
     if (warp_ballot(n != 0)) n = split_sum(n, LANES);
     if (n && w->lane == 0) (void)shared_add(smem_of(&s->count[turn % 3]), n);
     consumers_sync();
@@ -102,16 +91,17 @@ DEV u32 own_count(struct worker *w, const struct own_keys *k, u32 bar, int turn)
     return n;
 }
 
-/* The bar that leaves this block at most `most` candidates, *n of them; no key reaches `high`. */
-DEV u32 own_bar(struct worker *w, const struct own_keys *k, u32 bar, u32 high, u32 most, u32 *n) {
+/* The bar that leaves this block at most `most` candidates below `high`, *n of them. */
+DEV u32 own_bar(struct worker *w, u32 bar, u32 high, u32 most, u32 *n) {
+    const u32 end = high;
     u32 low = bar; /* too many there, few enough at high */
     int turn = 0;
-    *n = own_count(w, k, bar, turn++);
+    *n = own_count(w, bar, end, turn++);
     if (*n <= most) return bar;
     *n = 0;
     NO_UNROLL
     while (high - low > 1 && *n <= most / 2) {
-        const u32 middle = low + (high - low) / 2, there = own_count(w, k, middle, turn++);
+        const u32 middle = low + (high - low) / 2, there = own_count(w, middle, end, turn++);
         if (there > most)
             low = middle;
         else
@@ -125,27 +115,25 @@ DEV u64 weight_of(const struct worker *w, u32 key, float largest) {
 }
 
 /* The weight of this warp's rows. */
-DEV void own_weight(struct worker *w, const struct own_keys *k, float largest) {
+DEV void own_weight(struct worker *w, float largest) {
+    const u32 *keys = kept_keys(w->s);
     u64 sum = 0;
-    UNROLL
-    for (int i = 0; i < 4 * OWN_STEPS; i++)
-        if (k->key[i]) sum += weight_of(w, k->key[i], largest);
+    NO_UNROLL
+    EACH_OWN_ROW(w, row) if (keys[row]) sum += weight_of(w, keys[row], largest);
     sum = warp_sum64(sum);
     if (w->lane == 0) w->s->pick.sum[0][w->warp] = sum;
 }
 
-/* `at`: LIST_WORD, or LIST_AGAIN_WORD for the second list of a token. */
-DEV void list_publish(struct worker *w, int at, const struct own_keys *k, u32 bar, u32 n, int weigh) {
+/* The n rows whose keys lie in [bar, high). `at`: LIST_WORD, or LIST_AGAIN_WORD for a token's second list. */
+DEV void list_publish(struct worker *w, int at, u32 bar, u32 high, u32 n, int weigh) {
     struct pick_shared *s = &w->s->pick;
+    const u32 *keys = kept_keys(w->s);
     u64 *to = own_words(w) + at;
-    const u32 mine = keys_at(k, bar);
-    if (mine) {
-        u32 slot = shared_add(smem_of(&s->n_own), mine);
-        UNROLL
-        for (int i = 0; i < 4 * OWN_STEPS; i++) {
-            const int row = i / 4 * STEP_ROWS + 4 * (w->warp * LANES + w->lane) + i % 4;
-            if (k->key[i] >= bar) word_store(to + LIST_HEAD + slot++, list_word(w, k->key[i], (u32)row));
-        }
+    NO_UNROLL
+    EACH_OWN_ROW(w, row) {
+        const u32 key = keys[row];
+        if (key < bar || key >= high) continue;
+        word_store(to + LIST_HEAD + shared_add(smem_of(&s->n_own), 1), list_word(w, key, (u32)row));
     }
     if (w->warp != 0 || w->lane >= LIST_LINE) return;
     const u64 total = weigh ? warps_sum(s->sum[0]) : 0;
@@ -307,10 +295,9 @@ DEV void list_clear(struct pick_shared *s, u32 cutoff) {
     s->count[0] = 0, s->count[1] = 0, s->count[2] = 0;
 }
 
-/* Waits for the largest logit and loads this thread's rows meanwhile. Returns its key, 0: there is none. */
-DEV u32 list_start(struct worker *w, struct own_keys *k, struct picked *p) {
+/* Waits for the largest logit. Returns its key, 0: there is none. */
+DEV u32 list_start(struct worker *w, struct picked *p) {
     struct pick_shared *s = &w->s->pick;
-    own_load(w, k);
     if (w->warp == 0) {
         p->best = best_gather(w, w->a->words + X_BEST, 2, WAIT_BEST, s->key, &p->stop);
         if (w->lane == 0) {
@@ -322,13 +309,13 @@ DEV u32 list_start(struct worker *w, struct own_keys *k, struct picked *p) {
     return s->largest;
 }
 
-/* Publishes, collects and judges this block's keys from `bar` on, `most` of them at most. */
-DEV int list_settle(struct worker *w, int at, const struct own_keys *k, u32 bar, u32 high, u32 most, u64 position,
-                    struct terms *terms, struct best b) {
+/* Publishes, collects and judges this block's keys in [bar, high), `most` of them at most. */
+DEV int list_settle(struct worker *w, int at, u32 bar, u32 high, u32 most, u64 position, struct terms *terms,
+                    struct best b) {
     const int weigh = terms->top_p > 0 && !terms->top_k && at == LIST_WORD;
     u32 n;
-    const u32 own = own_bar(w, k, bar, high, most, &n);
-    list_publish(w, at, k, own, n, weigh);
+    const u32 own = own_bar(w, bar, high, most, &n);
+    list_publish(w, at, own, high, n, weigh);
     list_gather(w, at, terms->largest, bar);
     consumers_sync();
     if (weigh) terms->total = warps_sum(w->s->pick.sum[1]);
@@ -337,11 +324,11 @@ DEV int list_settle(struct worker *w, int at, const struct own_keys *k, u32 bar,
 
 /* The block's bests set the bar. Returns 0 when lists do not settle it. After a barrier block_best is
  * the id. */
-DEV int draw_listed(struct worker *w, const struct own_keys *k, u32 largest_key, u64 position, struct terms *terms) {
+DEV int draw_listed(struct worker *w, u32 largest_key, u64 position, struct terms *terms) {
     const struct best none = { 0, 0 };
     const int blocks = bar_blocks((int)terms->top_k);
     u32 most = LIST_MOST;
-    if (terms->top_p > 0 && !terms->top_k) own_weight(w, k, terms->largest);
+    if (terms->top_p > 0 && !terms->top_k) own_weight(w, terms->largest);
     if (blocks) {
         bar_find(w, blocks);
         consumers_sync();
@@ -349,7 +336,7 @@ DEV int draw_listed(struct worker *w, const struct own_keys *k, u32 largest_key,
         most = PICK_ITEMS / P_SMS;
     }
     const u32 bar = shared_load(smem_of(&w->s->pick.cutoff));
-    return list_settle(w, LIST_WORD, k, bar, largest_key + 1, most, position, terms, none);
+    return list_settle(w, LIST_WORD, bar, largest_key + 1, most, position, terms, none);
 }
 
 #endif

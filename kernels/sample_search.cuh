@@ -47,20 +47,25 @@ DEV u64 split_tag(const struct worker *w, int round) {
 }
 
 /* This warp's rows at or above each point, into the block's scratch. */
-DEV void split_own(struct worker *w, const struct own_keys *k, const struct window *x, float largest) {
-    u64 weight[4 * OWN_STEPS];
+DEV void split_own(struct worker *w, const struct window *x, float largest) {
+    const u32 *keys = kept_keys(w->s);
+    u32 point[SPLITS], n[SPLITS];
+    u64 sum[SPLITS];
     UNROLL
-    for (int i = 0; i < 4 * OWN_STEPS; i++)
-        weight[i] = k->key[i] ? weight_of(w, k->key[i], largest) : 0;
+    for (int j = 0; j < SPLITS; j++)
+        point[j] = split_key(x, j), n[j] = 0, sum[j] = 0;
     NO_UNROLL
-    for (int j = 0; j < SPLITS; j++) {
-        const u32 key = split_key(x, j), n = split_sum(keys_at(k, key), LANES);
-        u64 sum = 0;
+    EACH_OWN_ROW(w, row) {
+        const u32 key = keys[row];
+        const u64 weight = key ? weight_of(w, key, largest) : 0;
         UNROLL
-        for (int i = 0; i < 4 * OWN_STEPS; i++)
-            if (k->key[i] >= key) sum += weight[i];
-        sum = warp_sum64(sum);
-        const struct quad item = { key, n, (u32)sum, (u32)(sum >> 32) };
+        for (int j = 0; j < SPLITS; j++)
+            if (key >= point[j]) n[j]++, sum[j] += weight;
+    }
+    UNROLL
+    for (int j = 0; j < SPLITS; j++) {
+        const u64 all = warp_sum64(sum[j]);
+        const struct quad item = { point[j], split_sum(n[j], LANES), (u32)all, (u32)(all >> 32) };
         if (w->lane == 0) w->s->pick.item[w->warp * SPLITS + j] = item;
     }
 }
@@ -128,11 +133,11 @@ DEV struct window window_start(const struct worker *w, u32 largest_key, u64 tota
 }
 
 /* Narrows the window until the ids in it fit a list, all blocks alike. Returns 0 if they never do. */
-DEV int window_narrow(struct worker *w, const struct own_keys *k, float largest, u64 need, struct window *x) {
+DEV int window_narrow(struct worker *w, float largest, u64 need, struct window *x) {
     const struct quad *sums = w->s->pick.item + P_WARPS * SPLITS;
     NO_UNROLL
     for (int round = 1; round <= SEARCH_ROUNDS; round++) {
-        split_own(w, k, x, largest);
+        split_own(w, x, largest);
         consumers_sync();
         if (w->warp == 0) split_publish(w, round);
         if (w->warp < SPLITS) split_gather(w, x, round);
@@ -161,22 +166,17 @@ DEV_CALL int draw_searched(const struct decode_args *a, struct block_shared *s, 
     const u64 position = position_of(&w);
     struct terms terms = { sampling_from_order(largest_key), 0, a->sampling.top_p, total, 0 };
     struct window x = window_start(&w, largest_key, total);
-    struct own_keys k;
-    own_load(&w, &k);
     consumers_sync(); /* the list's items have been read, they are scratch now */
-    if (!window_narrow(&w, &k, terms.largest, sampling_top_p_need(total, terms.top_p), &x))
+    if (!window_narrow(&w, terms.largest, sampling_top_p_need(total, terms.top_p), &x))
         return w.dead ? SEARCH_DEAD : 0;
     consumers_sync();
     if (w.warp == 0 && w.lane == 0) list_clear(&s->pick, x.low.key);
     const struct four f = four_load(&w, position, 4 * (w.warp * LANES + w.lane));
     const struct best b = own_draw(&w, f, position, terms.largest, x.high.key);
-    UNROLL
-    for (int i = 0; i < 4 * OWN_STEPS; i++)
-        if (k.key[i] >= x.high.key) k.key[i] = 0;
     consumers_sync();
     terms.certain = x.high.weight;
     const int settled =
-        list_settle(&w, LIST_AGAIN_WORD, &k, x.low.key, x.high.key, LIST_MOST, position, &terms, b);
+        list_settle(&w, LIST_AGAIN_WORD, x.low.key, x.high.key, LIST_MOST, position, &terms, b);
     return (settled ? SEARCH_SETTLED : 0) | (w.dead ? SEARCH_DEAD : 0);
 }
 
@@ -192,11 +192,10 @@ DEV void draw(struct worker *w, struct picked *p) {
         draw_each(w, position, p);
         return;
     }
-    struct own_keys k;
-    const u32 largest_key = list_start(w, &k, p);
+    const u32 largest_key = list_start(w, p);
     if (!largest_key) return;
     terms.largest = sampling_from_order(largest_key);
-    p->settled = draw_listed(w, &k, largest_key, position, &terms);
+    p->settled = draw_listed(w, largest_key, position, &terms);
     const int search = !p->settled && !terms.top_k;
     if (search) {
         const int found = draw_searched(a, w->s, w->epoch, w->token, w->dead, terms.total);

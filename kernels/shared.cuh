@@ -33,7 +33,9 @@ enum { X_LOW = P_HEAD_K_TILES * 8 };
 #define PART_FLOATS(S)       (P_##S##_ROW_TILES * TILE_ROWS * PART_STRIDE(P_##S##_K_PARTS))
 #define MAX(a, b)            ((a) > (b) ? (a) : (b))
 enum {
-    PARTS = MAX(MAX(PART_FLOATS(QKV), PART_FLOATS(OUT)), MAX(PART_FLOATS(GATE_UP), PART_FLOATS(DOWN))),
+    OWN_ROWS = P_HEAD_ROW_TILES * TILE_ROWS, /* of the head; see kept_keys */
+    LAYER_PARTS = MAX(MAX(PART_FLOATS(QKV), PART_FLOATS(OUT)), MAX(PART_FLOATS(GATE_UP), PART_FLOATS(DOWN))),
+    PARTS = MAX(LAYER_PARTS, OWN_ROWS / 2),
     ATTENTION_WORDS = P_OUT_K_PARTS * P_OUT_WARP_K * 8 /* the group's q rows in pairs, padded */
 };
 
@@ -68,6 +70,12 @@ _Static_assert(SHARED_BYTES <= P_SHARED_BYTES, "the plan gives less shared memor
 #else
 static_assert(SHARED_BYTES <= P_SHARED_BYTES, "the plan gives less shared memory than the kernel needs");
 #endif
+
+/* The order keys of a block's logits after bias and penalties, for the sampler: u32 [OWN_ROWS], 0 where
+ * there is no number. Row i of a block is row i % 16 of its (i / 16)-th tile of the head. They lie where
+ * the layers' partial sums did, of which the epilogue has read the last before any block could have passed
+ * the head's input. */
+DEV u32 *kept_keys(struct block_shared *s) { return (u32 *)s->part[0]; }
 
 /* One thread's view. Everything but `lane` is the same in all lanes of a warp. */
 struct worker {

@@ -184,6 +184,7 @@ int plan_block_shared_bytes(const struct plan *p) {
     int parts = 0;
     for (int i = 0; i < TAPE_HEAD; i++)
         parts = most(parts, part_floats(&s[i]));
+    parts = most(parts, s[TAPE_HEAD].row_tiles * TILE_ROWS / 2); /* kept_logits */
     int words = 2 * parts + 2 * part_stride(p->tape.warps) + 2 * s[TAPE_HEAD].k_tiles * 8 +
                 s[TAPE_OUT].k_tiles * 8 + 2 * p->tape.warps;
     int bytes = aligned(4 * words) + SCALARS_BYTES +

@@ -2,17 +2,14 @@
  * blocks is one exchange that everyone writes and everyone reads. */
 #include "phase_pick.cuh"
 
-/* As head_consume leaves them: logits in memory without adjustment, the warp's best with it. */
+/* As head_consume leaves them: keys, perhaps logits, the warp's best. */
 DEV void head(struct worker *w, const float *logits) {
-    const struct decode_args *a = w->a;
     struct best best = { 0, 0 };
-    for (int i = w->warp; i < head_tiles(w); i += P_WARPS) {
+    for (int i = w->warp; i < P_HEAD_ROW_TILES; i += P_WARPS) {
         const int id = (i * P_SMS + w->block) * TILE_ROWS + w->lane;
-        if (w->lane >= TILE_ROWS || id >= M_VOCAB) continue;
-        float logit = const_loadf(logits + id);
-        plain_store32((u32 *)a->logits + id, float_bits(logit));
-        if (a->sampling.adjust) logit = pick_adjust(a, id, logit);
-        best_offer(&best, logit, (u32)id);
+        const int there = i < head_tiles(w) && id < M_VOCAB;
+        if (w->lane >= TILE_ROWS) continue;
+        head_logit(w, i * TILE_ROWS + w->lane, id, there, there ? const_loadf(logits + id) : 0, w->a->logits, &best);
     }
     best = best_of_warp(best);
     if (w->lane == 0) w->s->best_key[w->warp] = best.key, w->s->best_id[w->warp] = best.id;
