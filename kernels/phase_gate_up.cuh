@@ -30,8 +30,8 @@ DEV void gate_up_publish(struct worker *w) {
     for (int r = 0; r < GATE_UP_PAIRS; r += P_EPILOGUE_WARPS * LANES) {
         const int mine = r + (w->warp - WARP_EPILOGUE) * LANES + w->lane;
         const int row = mine < GATE_UP_PAIRS ? mine : 0;
-        const float gate = row_sum(s->part[0], row, P_GATE_UP_K_PARTS) * scale;
-        const float up = row_sum(s->part[0], GATE_UP_PAIRS + row, P_GATE_UP_K_PARTS) * scale;
+        const float gate = row_sum(s->part[0], tape_pair_row(row, 0), P_GATE_UP_K_PARTS) * scale;
+        const float up = row_sum(s->part[0], tape_pair_row(row, 1), P_GATE_UP_K_PARTS) * scale;
         publish_pair(w, to, mine, mine < GATE_UP_PAIRS ? P_GROUP_INTERMEDIATE - first : 0, silu(gate) * up);
     }
 }

@@ -80,6 +80,10 @@ TAPE_FN unsigned long long tape_head_tile(const struct tape_shape *s, int sm, in
     return (unit * (unsigned)s->head_unit + (unsigned)(k % s->head_unit)) * TILE_BYTES;
 }
 
+/* Local row of a SM's gate row `pair`, or of the up row it belongs to: a tile holds 8 gate rows and their
+ * up rows below them, so that one thread of a matrix product gets both. */
+TAPE_FN int tape_pair_row(int pair, int is_up) { return pair / 8 * 16 + is_up * 8 + pair % 8; }
+
 /* Byte of weight (row, k) of a phase's matrix of one layer, from the start of all tapes. Rows count
  * through the phase's matrices one after the other: q, k, v; gate, up. */
 TAPE_FN unsigned long long tape_locate(const struct tape_shape *s, int phase, int layer, int row,
@@ -107,7 +111,7 @@ TAPE_FN unsigned long long tape_locate(const struct tape_shape *s, int phase, in
         int pairs = g->rows / 2, is_up = row >= s->intermediate;
         int i = row - is_up * s->intermediate;
         group = i / s->group_intermediate, i %= s->group_intermediate;
-        sm = i / pairs, local = i % pairs + is_up * pairs;
+        sm = i / pairs, local = tape_pair_row(i % pairs, is_up);
     } else {
         int slice = phase == TAPE_OUT ? s->group_q : s->group_intermediate;
         group = k / slice, k %= slice;
