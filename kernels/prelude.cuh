@@ -57,7 +57,9 @@ enum wait_kind {
     WAIT_GATED,
     WAIT_DOWN_SUM,
     WAIT_BEST,
-    WAIT_PICK
+    WAIT_PICK,
+    WAIT_STAGE, /* prefill, consumer: the ring's next stage */
+    WAIT_PHASE  /* prefill: the other blocks, to end a phase */
 };
 
 DEV u32 float_bits(float x) {

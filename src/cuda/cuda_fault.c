@@ -17,6 +17,8 @@ static const char *const wait_names[] = {
     "the sums of the down projection",
     "the other SMs' best logits",
     "the other SMs' sampling candidates",
+    "a stage of activations",
+    "the other SMs to end a phase",
 };
 enum {
     N_WAITS = (int)(sizeof wait_names / sizeof *wait_names),
