@@ -1,5 +1,6 @@
 """Steps of tools/gpu_check.py: two processes, memory checkers, and what goes wrong."""
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -71,9 +72,11 @@ print("checked", ids)
 # everything else: tapes, tables, exchange words, given ids, penalties.
 CHECKED_OPTIONS = NO_LIMITS + ",poison=1,warps=4,tuned=0,split_from=20"
 SANITIZERS = ("memcheck", "initcheck", "synccheck")
+TOOL_LIMIT_S = 50
 
 
 def sanitized(check, tool, kind, folder, compute):
+    """False when it was not over in time, as the next tool would not be either."""
     code = CHECKED.format(tools=str(ROOT / "tools"),
                           library=str(Path(check.args.library).resolve()), folder=str(folder),
                           device=check.args.device, cache=str(check.cache),
@@ -83,13 +86,15 @@ def sanitized(check, tool, kind, folder, compute):
         command += ["--report-api-errors", "no"]
     case = f"{kind}, compute {compute}" if compute else kind
     child = subprocess.Popen([*command, sys.executable, "-c", code], stdout=subprocess.PIPE,
-                             stderr=subprocess.STDOUT, text=True)
+                             stderr=subprocess.STDOUT, text=True, start_new_session=True)
+    in_time = True
     try:
-        out, _ = child.communicate(timeout=50)
+        out, _ = child.communicate(timeout=TOOL_LIMIT_S)
     except subprocess.TimeoutExpired:
-        child.kill()
+        in_time = False
+        os.killpg(child.pid, 9)  # the tool and what it checks
         out, _ = child.communicate()
-        out += "\nnot over in 50 s"
+        out += f"\nnot over in {TOOL_LIMIT_S} s"
     print(out[-6000:])
     lines = [line.strip("= ") for line in out.splitlines() if line.strip("= ")]
     summary = [line for line in lines if line.startswith("ERROR SUMMARY")]
@@ -98,6 +103,7 @@ def sanitized(check, tool, kind, folder, compute):
     first = [line for line in lines if not line.startswith(("COMPUTE-SANITIZER", "checked"))][:2]
     words = "; ".join((summary if fine else first + summary or lines[-1:]))
     check.row(case, fine, words or f"no output, status {child.returncode}")
+    return in_time
 
 
 def sanitizer(check):
@@ -109,7 +115,8 @@ def sanitizer(check):
     folder = synthesized(check.args.reel, check.models / "q3-c", MINIATURES / "q3-c.json", 1)
     for compute in ("", "80"):
         for kind in SANITIZERS:
-            sanitized(check, tool, kind, folder, compute)
+            if not sanitized(check, tool, kind, folder, compute):
+                break
 
 
 # ---- what goes wrong -----------------------------------------------------------------------------
