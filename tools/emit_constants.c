@@ -36,7 +36,7 @@ static enum reel_status read_wish(struct plan_options *o, const char *text,
         { "compute", &o->compute },       { "groups", &o->n_groups },
         { "group_sms", &o->group_sms },   { "warps", &o->warps },
         { "ring_slots", &o->ring_slots }, { "epilogue_warps", &o->epilogue_warps },
-        { "kv_slots", &o->kv_slots },
+        { "kv_slots", &o->kv_slots },     { "prefill_tokens", &o->prefill_tokens },
     };
     const char *equals = strchr(text, '=');
     for (size_t i = 0; equals && i < sizeof wishes / sizeof wishes[0]; i++) {

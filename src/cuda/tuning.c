@@ -32,6 +32,7 @@ static const struct setting settings[] = {
     PLAN(cap_head),
     PLAN(cap_kv),
     PLAN(split_from),
+    PLAN(prefill_tokens),
     { "epoch", AT(first_epoch), KIND_UNSIGNED, 1, 0xffffffffLL },
     { "patience", AT(patience), KIND_UNSIGNED, 1, 0x7fffffffLL },
     { "lead", AT(lead), KIND_INT, 1, MAILBOX_IDS - 1 },

@@ -5,7 +5,7 @@
 enum {
     STAGING = 3 * (16 << 20), /* stages of the loader, as tuned by default */
     LOGITS_FLOATS = 2 << 20,  /* or one row, when that is more */
-    GIVEN_EMBEDDINGS = 64     /* of one launch */
+    GIVEN_EMBEDDINGS = 256    /* of one launch */
 };
 
 static uint64_t most(uint64_t a, uint64_t b) { return a > b ? a : b; }
@@ -33,12 +33,14 @@ void gpu_memory_plan_fill(struct gpu_memory_plan *m, const struct plan *p,
         .embedding_bytes = c->tied ? 0 : (uint64_t)c->vocab * (uint64_t)c->hidden * 2,
         .norm_bytes = norms(c),
         .word_bytes = (uint64_t)p->n_words * 8,
+        .prefill_bytes = p->prefill_tokens ? p->scratch.bytes : 0,
         .staging_bytes = STAGING,
         .session_bytes = session(c),
         .kv_position_bytes = p->kv_position_bytes,
         .kv_bytes = pieces * KV_POSITIONS * p->kv_position_bytes,
     };
-    uint64_t weights = m->tape_bytes + m->embedding_bytes + m->norm_bytes + m->word_bytes;
+    uint64_t weights =
+        m->tape_bytes + m->embedding_bytes + m->norm_bytes + m->word_bytes + m->prefill_bytes;
     uint64_t fixed = weights + m->session_bytes;
     m->total_bytes = weights + most(m->staging_bytes, m->session_bytes + m->kv_bytes);
     if (p->gpu.memory_bytes <= fixed) return;

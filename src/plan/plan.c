@@ -63,6 +63,7 @@ static enum reel_status refuse_wishes(const struct plan_options *o, const struct
         { "cap in the head", o->cap_head, 1, MAX_CAP },
         { "cap of K/V", o->cap_kv, 1, MAX_CAP },
         { "split from", o->split_from, 1, 1 << 30 },
+        { "prefill tokens", o->prefill_tokens, 1, MAX_CAP },
     };
     for (size_t i = 0; i < sizeof ranges / sizeof ranges[0]; i++) {
         enum reel_status status =
@@ -71,6 +72,9 @@ static enum reel_status refuse_wishes(const struct plan_options *o, const struct
     }
     if (o->warps % 2)
         return err_set(err, REEL_E_ARGUMENT, "warps %d: an even number is needed", o->warps);
+    if (o->prefill_tokens % PLAN_PREFILL_STEP)
+        return err_set(err, REEL_E_ARGUMENT, "prefill tokens %d: a multiple of %d is needed",
+                       o->prefill_tokens, PLAN_PREFILL_STEP);
     if (o->n_groups && (c->n_kv_heads % o->n_groups || o->n_groups > PLAN_MAX_GROUPS))
         return err_set(err, REEL_E_ARGUMENT,
                        "groups %d: %d KV heads need a divisor of theirs, at most %d", o->n_groups,

@@ -12,6 +12,7 @@
 #define REEL_PLAN_PLAN_H
 
 #include "base/buffer.h"
+#include "kernels/prefill_args.h"
 #include "kernels/tape.h"
 #include "model/model_config.h"
 #include "model/weights.h"
@@ -36,6 +37,7 @@ struct plan_options {
     int ring_slots, kv_slots;
     int cap_layers, cap_head, cap_kv; /* slots in flight */
     int split_from;                   /* positions from which attention is split over the group */
+    int prefill_tokens;               /* of a prompt that one launch reads; a multiple of 128 */
 };
 
 enum plan_exchange {
@@ -55,6 +57,12 @@ struct plan_words {
 };
 
 enum { PLAN_PICK_WORDS = 128 }; /* of one SM, see phase_pick.cuh */
+
+/* Scratch memory of prefill: where its parts begin (struct prefill_args), and how much it is. */
+struct plan_scratch {
+    uint64_t h, ssq, x, qkv, attention, gated, arrived;
+    uint64_t bytes;
+};
 
 struct plan {
     struct gpu_limits gpu;
@@ -85,6 +93,13 @@ struct plan {
     struct plan_words exchange[PLAN_N_EXCHANGES];
     unsigned n_words;
 
+    /* reading prompts (kernels/prefill.cu), with all of the GPU's SMs */
+    int prefill_tokens;       /* that one launch takes; 0: prompts are read by the decode kernel, */
+    const char *prefill_none; /* and why */
+    int prefill_stages, prefill_shared; /* of its ring; bytes of shared memory of a block */
+    bool wgmma;                         /* its products use the instructions of sm_90a */
+    struct plan_scratch scratch;
+
     /* launch parameters that tuning may change without compiling */
     int cap_layers, cap_head, cap_kv, split_from;
 
@@ -111,6 +126,9 @@ enum reel_status plan_check(const struct plan *plan, const struct model_config *
  * of the plan, so its text identifies the compiled kernels. */
 enum reel_status plan_constants(const struct plan *plan, struct buffer *text,
                                 struct reel_error *err);
+
+/* How a product (TAPE_QKV, ..., TAPE_DOWN) over n_tokens is best cut into items of work. */
+struct prefill_cut plan_prefill_cut(const struct plan *plan, int phase, int n_tokens);
 
 /* For people: groups, phases with rows, bytes and imbalance, exchanges, memory. */
 enum reel_status plan_print(const struct plan *plan, const struct model_config *config,

@@ -180,6 +180,57 @@ static enum reel_status check_block(const struct plan *p, struct reel_error *err
     return REEL_OK;
 }
 
+/* ---- prefill --------------------------------------------------------------------------------- */
+
+/* Each part of the scratch memory ends before the next begins. */
+static enum reel_status check_scratch(const struct plan *p, struct reel_error *err) {
+    const struct tape_shape *t = &p->tape;
+    const struct plan_scratch *s = &p->scratch;
+    const int head = p->head_dim, q = p->n_heads * head, qkv = q + 2 * p->n_kv_heads * head;
+    const struct {
+        const char *what;
+        uint64_t at, end;
+        int least; /* bytes a token */
+    } parts[] = {
+        { "the residual stream", s->h, s->ssq, 4 * t->hidden },
+        { "sums of squares", s->ssq, s->x, t->hidden / 64 * 4 },
+        { "normed activations", s->x, s->qkv, 2 * t->hidden },
+        { "q, k and v", s->qkv, s->attention, 2 * qkv },
+        { "attention", s->attention, s->gated, 2 * q },
+        { "gated values", s->gated, s->arrived, 2 * t->intermediate },
+    };
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
+        const uint64_t bytes = (uint64_t)parts[i].least * (uint64_t)p->prefill_tokens;
+        if (parts[i].at % 1024 || parts[i].end < parts[i].at + bytes)
+            REFUSE("prefill: %s of %d tokens do not fit between bytes %llu and %llu", parts[i].what,
+                   p->prefill_tokens, (unsigned long long)parts[i].at,
+                   (unsigned long long)parts[i].end);
+    }
+    if (s->bytes < s->arrived + sizeof(unsigned)) REFUSE("prefill: no room for its counter");
+    return REEL_OK;
+}
+
+static enum reel_status check_prefill(const struct plan *p, struct reel_error *err) {
+    if (p->prefill_tokens == 0) {
+        if (!p->prefill_none) REFUSE("prefill is left out without a reason");
+        return REEL_OK;
+    }
+    if (p->prefill_tokens < 0 || p->prefill_tokens % PLAN_PREFILL_STEP)
+        REFUSE("prefill of %d tokens: a multiple of %d is needed", p->prefill_tokens,
+               PLAN_PREFILL_STEP);
+    if (p->copy == 0 || (p->head_dim != 64 && p->head_dim != 128) || p->tape.hidden % 64)
+        REFUSE("prefill with copies of kind %d, head_dim %d, hidden size %d", p->copy, p->head_dim,
+               p->tape.hidden);
+    if (p->prefill_stages < 2 || p->prefill_shared < plan_prefill_shared_bytes(p->prefill_stages) ||
+        p->prefill_shared > p->gpu.shared_bytes)
+        REFUSE("prefill: %d bytes of shared memory for %d stages: %d are needed, %d allowed",
+               p->prefill_shared, p->prefill_stages, plan_prefill_shared_bytes(p->prefill_stages),
+               p->gpu.shared_bytes);
+    if (p->wgmma && (p->compute != 90 || p->gpu.compute != 90))
+        REFUSE("wgmma compiled for %d on %d", p->compute, p->gpu.compute);
+    return check_scratch(p, err);
+}
+
 /* ---- exchanges ------------------------------------------------------------------------------- */
 
 static enum reel_status check_regions(const struct plan *p, struct reel_error *err) {
@@ -355,6 +406,7 @@ enum reel_status plan_check(const struct plan *plan, const struct model_config *
     if (status == REEL_OK) status = check_tape(plan, err);
     if (status == REEL_OK) status = check_ring(plan, err);
     if (status == REEL_OK) status = check_block(plan, err);
+    if (status == REEL_OK) status = check_prefill(plan, err);
     if (status == REEL_OK) status = check_exchanges(plan, err);
     return status == REEL_OK && thorough ? check_places(plan, err) : status;
 }

@@ -95,6 +95,10 @@ enum reel_status plan_constants(const struct plan *p, struct buffer *text, struc
         { "P_REGISTERS_CONSUMER", p->registers_consumer },
         { "P_REGISTERS_OTHER", p->registers_other },
         { "G_REGISTERS", p->registers_consumer > 0 },
+        { "P_PREFILL_TOKENS", p->prefill_tokens },
+        { "P_PREFILL_STAGES", p->prefill_stages },
+        { "P_PREFILL_SHARED", p->prefill_shared },
+        { "G_WGMMA", p->wgmma },
         { "G_COPY", p->copy },
         { "G_COMPUTE", p->compute },
     };

@@ -368,6 +368,7 @@ enum reel_status plan_layout(struct plan *plan, const struct model_config *confi
     lay_words(plan);
     set_caps(plan, options);
     count_bytes(plan);
+    plan_prefill(plan, config, options);
     return REEL_OK;
 }
 

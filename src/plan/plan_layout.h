@@ -7,12 +7,13 @@
 enum {
     PLAN_MIN_WARPS = 4,
     PLAN_MAX_WARPS = 16,
-    PLAN_MAX_GROUPS = 32,   /* every lane keeps a word of each group's partial sums */
-    PLAN_EXTRA_WARPS = 2,   /* behind the epilogue: the weights' and the K/V producer */
-    PLAN_MAX_PRELOAD = 24,  /* tiles in registers */
-    PLAN_WORD_ALIGN = 16,   /* words of a 128-byte line */
-    PLAN_MAX_KV_SLOTS = 32, /* one bit each in the kernels */
-    PLAN_MAX_HEADS_A_KV = 8 /* columns of a product */
+    PLAN_MAX_GROUPS = 32,    /* every lane keeps a word of each group's partial sums */
+    PLAN_EXTRA_WARPS = 2,    /* behind the epilogue: the weights' and the K/V producer */
+    PLAN_MAX_PRELOAD = 24,   /* tiles in registers */
+    PLAN_WORD_ALIGN = 16,    /* words of a 128-byte line */
+    PLAN_MAX_KV_SLOTS = 32,  /* one bit each in the kernels */
+    PLAN_MAX_HEADS_A_KV = 8, /* columns of a product */
+    PLAN_PREFILL_STEP = 128  /* tokens of the largest item of prefill */
 };
 
 struct plan_choice {
@@ -35,6 +36,14 @@ int plan_thread_registers(int registers, int threads);
 
 /* Bytes of struct block_shared in kernels/shared.cuh; the kernels assert that it is enough. */
 int plan_block_shared_bytes(const struct plan *plan);
+
+/* What of the plan is about reading prompts. */
+void plan_prefill(struct plan *plan, const struct model_config *config,
+                  const struct plan_options *options);
+/* Bytes of shared memory of a block that reads prompts; the kernels assert that it is enough. */
+int plan_prefill_shared_bytes(int stages);
+/* The scratch memory of a launch of n_tokens. */
+void plan_prefill_scratch(struct plan_scratch *scratch, const struct plan *plan, int n_tokens);
 
 /* Words that a SM publishes when attention is split: o in pairs, one more for each head. */
 int plan_attention_words(const struct plan *plan);

@@ -54,6 +54,20 @@ static void print_shared(struct page *out, const struct plan *p) {
         PRINT(out, "  attention       whole in the one SM of a group\n");
 }
 
+static void print_prefill(struct page *out, const struct plan *p) {
+    if (p->prefill_tokens == 0) {
+        PRINT(out, "  prompts         read a token at a time by the decode kernel: prefill %s\n",
+              p->prefill_none);
+        return;
+    }
+    PRINT(
+        out,
+        "  prompts         up to %d tokens a launch on %d SMs, %s, %d stages of 32 KB, %.1f KB of "
+        "shared memory\n",
+        p->prefill_tokens, p->gpu.n_sms, p->wgmma ? "wgmma" : "mma", p->prefill_stages,
+        p->prefill_shared / 1024.0);
+}
+
 /* ---- phases ---------------------------------------------------------------------------------- */
 
 /* Bytes of the model's own weights in a phase, all layers. */
@@ -116,6 +130,9 @@ static void print_memory(struct page *out, const struct plan *p, const struct mo
     if (m.embedding_bytes) PRINT(out, "  %-16s %10.1f\n", "embedding", mb(m.embedding_bytes));
     PRINT(out, "  %-16s %10.1f\n", "norms", mb(m.norm_bytes));
     PRINT(out, "  %-16s %10.1f\n", "exchange words", mb(m.word_bytes));
+    if (m.prefill_bytes)
+        PRINT(out, "  %-16s %10.1f  for %d tokens\n", "prefill scratch", mb(m.prefill_bytes),
+              p->prefill_tokens);
     PRINT(out, "  %-16s %10.1f  while loading\n", "staging", mb(m.staging_bytes));
     PRINT(out, "  %-16s %10.1f  besides K and V\n", "a session", mb(m.session_bytes));
     PRINT(out, "  %-16s %10.1f  for %d positions, %llu bytes each\n", "K and V", mb(m.kv_bytes),
@@ -134,6 +151,7 @@ enum reel_status plan_print(const struct plan *plan, const struct model_config *
     struct page out = { text, err, REEL_OK };
     print_machine(&out, plan);
     print_shared(&out, plan);
+    print_prefill(&out, plan);
     print_phases(&out, plan);
     print_exchanges(&out, plan);
     print_memory(&out, plan, config);

@@ -254,6 +254,8 @@ static void wishes_that_cannot_be_are_refused(void **state) {
         { { .compute = 100 }, "compute capability 100" },
         { { .compute = 70 }, "compute capability 70" },
         { { .kv_slots = 40 }, "K/V slots 40: 1 to 32" },
+        { { .prefill_tokens = 100 }, "prefill tokens 100: a multiple of 128" },
+        { { .prefill_tokens = -128 }, "prefill tokens -128" },
         { { .warps = 16, .ring_slots = 3 }, "as asked for" },
         { { .warps = 16, .ring_slots = 16, .n_groups = 1, .group_sms = 1 }, "h200" },
     };
@@ -333,6 +335,12 @@ static void what_was_broken_is_found(void **state) {
     BROKEN(p.shared_bytes = 200000, "200000 bytes of shared memory");
     BROKEN(p.gpu.shared_bytes = 200000, "200000 allowed");
     BROKEN(p.copy = 1, "copies of kind 1");
+    BROKEN(p.prefill_tokens = 2000, "prefill of 2000 tokens");
+    BROKEN(p.prefill_tokens += 128, "the residual stream of 2176 tokens");
+    BROKEN(p.prefill_stages++, "bytes of shared memory for 7 stages");
+    BROKEN(p.scratch.gated -= 1024, "prefill: attention of 2048 tokens");
+    BROKEN(p.scratch.bytes = p.scratch.arrived, "counter");
+    BROKEN(p.prefill_tokens = 0, "without a reason");
     BROKEN(p.exchange[X_GATED].offset += 1, "start of a line");
     BROKEN(p.exchange[X_OUT_SUM].offset -= 16, "out_sum overlaps");
     BROKEN(p.n_words -= 64, "exchanges need");
@@ -374,6 +382,9 @@ static void constants_are_one_text_for_one_plan(void **state) {
         "P_HEAD_K_TILES=64\n",
         "P_GROUP_KV_HEADS=1\n",
         "M_QK_NORM=1\n",
+        "P_PREFILL_TOKENS=2048\n",
+        "P_PREFILL_STAGES=6\n",
+        "G_WGMMA=1\n",
     };
     for (size_t i = 0; i < COUNT(lines); i++)
         if (!strstr(a, lines[i])) fail_msg("no %s", lines[i]);
@@ -465,6 +476,69 @@ static void gpu_memory_is_added_up(void **state) {
     assert_int_equal(m.most_context, 0);
 }
 
+/* ---- reading prompts ------------------------------------------------------------------------- */
+
+static void prefill_takes_what_the_gpu_has(void **state) {
+    (void)state;
+    struct model_config config = config_of("qwen3-0.6b");
+    const struct plan h200 = made(&config, "h200", NULL), rtx3090 = made(&config, "rtx3090", NULL);
+    assert_int_equal(h200.prefill_tokens, 2048);
+    assert_int_equal(h200.prefill_stages, 6);
+    assert_true(h200.wgmma);
+    assert_int_equal(rtx3090.prefill_stages, 2);
+    assert_false(rtx3090.wgmma);
+    assert_false(made(&config, "b200", NULL).wgmma);
+    const struct plan old = made(&config, "h200", &(struct plan_options){ .compute = 80 });
+    assert_true(old.prefill_tokens == 2048 && !old.wgmma);
+    /* f32 h and its sums; bf16 x, q k v, attention, gated; a counter */
+    const uint64_t columns = 2 * 1024 + 2 * 16 + 1024 + 4096 + 2048 + 3072;
+    assert_int_equal(h200.scratch.bytes, 2 * 2048 * columns + 1024);
+    const struct plan_options wish = { .prefill_tokens = 128 };
+    assert_int_equal(made(&config, "h200", &wish).prefill_tokens, 128);
+    config.max_context = 300;
+    assert_int_equal(made(&config, "h200", NULL).prefill_tokens, 384);
+    config = config_of("qwen3-0.6b");
+    struct gpu_limits small_memory = *plan_known_gpu("h200");
+    struct reel_error err = { 0 };
+    struct plan plan;
+    small_memory.memory_bytes = h200.tape_bytes + 8 * h200.scratch.bytes / 3;
+    assert_int_equal(plan_make(&plan, &config, &small_memory, NULL, &err), REEL_OK);
+    assert_int_equal(plan.prefill_tokens, 512);
+}
+
+static void where_prefill_cannot_be_the_plan_says_why(void **state) {
+    (void)state;
+    static const struct {
+        const char *model, *gpu, *words;
+    } cases[] = {
+        { "qwen3-0.6b", "t4", "prefill needs compute capability 8.0" },
+        { "tests/golden/models/q3-a.json", "h200", "prefill needs a head_dim of 64 or 128" },
+    };
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        struct model_config config = config_of(cases[i].model);
+        struct plan plan = made(&config, cases[i].gpu, NULL);
+        struct buffer text = { 0 };
+        struct reel_error err = { 0 };
+        assert_int_equal(plan.prefill_tokens, 0);
+        assert_int_equal(plan_print(&plan, &config, &text, &err), REEL_OK);
+        if (!strstr(text.bytes, cases[i].words)) fail_msg("%s", text.bytes);
+        buffer_release(&text);
+    }
+}
+
+/* Few tokens: as many items as there are SMs. Many: items that read weights for 128 at a time. */
+static void products_are_cut_so_that_all_sms_work(void **state) {
+    (void)state;
+    struct model_config config = config_of("qwen3-0.6b");
+    const struct plan p = made(&config, "h200", NULL);
+    for (int phase = TAPE_QKV; phase < TAPE_HEAD; phase++) {
+        const struct prefill_cut few = plan_prefill_cut(&p, phase, 16);
+        const struct prefill_cut many = plan_prefill_cut(&p, phase, 2048);
+        assert_true(few.blocks == 1 && few.split_k == 1);
+        assert_true(many.blocks == 2 && many.split_k == 0);
+    }
+}
+
 static void reel_model_plan_answers_for_a_folder(void **state) {
     (void)state;
     struct reel_error err = { 0 };
@@ -497,6 +571,9 @@ int main(void) {
         cmocka_unit_test(a_constant_is_named_once_and_is_a_c_literal),
         cmocka_unit_test(a_plan_is_printed_with_bytes_and_imbalance),
         cmocka_unit_test(gpu_memory_is_added_up),
+        cmocka_unit_test(prefill_takes_what_the_gpu_has),
+        cmocka_unit_test(where_prefill_cannot_be_the_plan_says_why),
+        cmocka_unit_test(products_are_cut_so_that_all_sms_work),
         cmocka_unit_test(reel_model_plan_answers_for_a_folder),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,131 @@
+/* Reading prompts: how many tokens a launch of kernels/prefill.cu takes, its shared memory and its
+ * scratch memory, and how a product is cut into items for the SMs. */
+#include "plan/plan_layout.h"
+
+enum {
+    STAGE_BYTES = 32768, /* kernels/prefill_shared.cuh */
+    READ_WARPS = 8,
+    STAGE_ALIGN = 1024,
+    MOST_STAGES = 6, /* beyond this nothing is left to hide */
+    LEAST_STAGES = 2,
+    TOKENS = 2048,
+    MEMORY_SHARE = 8, /* scratch takes at most one part in this many of what weights leave */
+    BLOCK_COLUMNS = 64
+};
+
+/* ---- shared memory --------------------------------------------------------------------------- */
+
+/* struct prefill_shared of kernels/prefill_shared.cuh, and room to align the stages */
+int plan_prefill_shared_bytes(int stages) {
+    enum {
+        EXCHANGE = 2 * 64 * 32,
+        SCALE = 2 * PLAN_PREFILL_STEP,
+        SSQ = READ_WARPS * PLAN_PREFILL_STEP
+    };
+    return stages * STAGE_BYTES + 4 * (EXCHANGE + SCALE + SSQ) + 16 * stages + STAGE_ALIGN;
+}
+
+static int stages_that_fit(const struct plan *p) {
+    int stages = MOST_STAGES;
+    while (stages > 0 && plan_prefill_shared_bytes(stages) > p->gpu.shared_bytes)
+        stages--;
+    return stages;
+}
+
+/* ---- scratch --------------------------------------------------------------------------------- */
+
+/* bf16 in blocks of 64 columns */
+static uint64_t activations(int columns, uint64_t tokens) {
+    return (uint64_t)plan_ceil(columns, BLOCK_COLUMNS) * BLOCK_COLUMNS * 2 * tokens;
+}
+
+void plan_prefill_scratch(struct plan_scratch *s, const struct plan *p, int n_tokens) {
+    enum { ALIGN = 1024 }; /* an atom of activations */
+    const struct tape_shape *t = &p->tape;
+    const uint64_t n = (uint64_t)n_tokens;
+    const int qkv = (p->n_heads + 2 * p->n_kv_heads) * p->head_dim;
+    const int groups = t->n_groups * TILE_K;
+    struct {
+        uint64_t *at, bytes;
+    } const parts[] = {
+        { &s->h, (uint64_t)t->hidden * 4 * n },
+        { &s->ssq, (uint64_t)plan_ceil(t->hidden, BLOCK_COLUMNS) * 4 * n },
+        { &s->x, activations(t->segment[TAPE_QKV].k_tiles * TILE_K, n) },
+        { &s->qkv, (uint64_t)qkv * 2 * n },
+        { &s->attention, activations(groups * t->segment[TAPE_OUT].k_tiles, n) },
+        { &s->gated, activations(groups * t->segment[TAPE_DOWN].k_tiles, n) },
+        { &s->arrived, 4 },
+    };
+    s->bytes = 0;
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
+        *parts[i].at = s->bytes;
+        s->bytes += (parts[i].bytes + ALIGN - 1) / ALIGN * ALIGN;
+    }
+}
+
+/* As many as a launch should have, fewer where the context or the memory is small; 0: there is not
+ * even memory for the least. */
+static int tokens_that_fit(const struct plan *p, const struct model_config *c, int most) {
+    uint64_t weights = p->tape_bytes + (c->tied ? 0 : (uint64_t)c->vocab * (uint64_t)c->hidden * 2);
+    uint64_t left = p->gpu.memory_bytes > weights ? p->gpu.memory_bytes - weights : 0;
+    const int context = plan_ceil(c->max_context, PLAN_PREFILL_STEP) * PLAN_PREFILL_STEP;
+    int tokens = most < context ? most : context;
+    while (p->gpu.memory_bytes > 0 && tokens > 0) {
+        struct plan_scratch s;
+        plan_prefill_scratch(&s, p, tokens);
+        if (s.bytes <= left / MEMORY_SHARE) break;
+        tokens = tokens / 2 / PLAN_PREFILL_STEP * PLAN_PREFILL_STEP;
+    }
+    return tokens;
+}
+
+/* Why these kernels cannot read this model's prompts on this GPU; NULL: they can. */
+static const char *refusal(const struct plan *p) {
+    if (p->copy == 0) return "needs compute capability 8.0 or more";
+    if (p->head_dim != 64 && p->head_dim != 128) return "needs a head_dim of 64 or 128";
+    if (p->tape.hidden % BLOCK_COLUMNS) return "needs a hidden size that is a multiple of 64";
+    if (stages_that_fit(p) < LEAST_STAGES) return "needs more shared memory";
+    return NULL;
+}
+
+void plan_prefill(struct plan *p, const struct model_config *c, const struct plan_options *o) {
+    p->prefill_none = refusal(p);
+    if (p->prefill_none) return;
+    p->prefill_tokens = tokens_that_fit(p, c, o->prefill_tokens ? o->prefill_tokens : TOKENS);
+    if (p->prefill_tokens == 0) {
+        p->prefill_none = "needs more memory";
+        return;
+    }
+    p->prefill_stages = stages_that_fit(p);
+    p->prefill_shared = plan_prefill_shared_bytes(p->prefill_stages);
+    /* wgmma is of this architecture alone, neither of older nor of newer ones */
+    p->wgmma = p->compute == 90 && p->gpu.compute == 90;
+    plan_prefill_scratch(&p->scratch, p, p->prefill_tokens);
+}
+
+/* ---- cutting a product into items ------------------------------------------------------------ */
+
+/* Of one item, in the time that one k tile of 64 tokens takes: what does not depend on k. */
+enum { ITEM_COST = 24 };
+
+/* Estimated time of a product cut so: all SMs take items in rounds. */
+static double cut_cost(const struct plan *p, int phase, int n_tokens,
+                       const struct prefill_cut *cut) {
+    const struct tape_segment *g = &p->tape.segment[phase];
+    const bool grouped = phase == TAPE_OUT || phase == TAPE_DOWN; /* k goes through all groups */
+    const int row_tiles = (grouped ? p->tape.group_sms : p->tape.n_sms) * g->row_tiles;
+    const int k_tiles = (grouped ? p->tape.n_groups : 1) * g->k_tiles;
+    const int items = plan_ceil(row_tiles, cut->split_k ? 4 : 8) *
+                      plan_ceil(n_tokens, BLOCK_COLUMNS * cut->blocks);
+    const double item = k_tiles * (cut->split_k ? 0.5 : 1.0) * cut->blocks + ITEM_COST;
+    return plan_ceil(items, p->gpu.n_sms) * item;
+}
+
+struct prefill_cut plan_prefill_cut(const struct plan *p, int phase, int n_tokens) {
+    static const struct prefill_cut choices[] = { { 2, 0 }, { 1, 0 }, { 1, 1 } };
+    struct prefill_cut best = choices[0];
+    for (size_t i = 1; i < sizeof choices / sizeof choices[0]; i++)
+        if (cut_cost(p, phase, n_tokens, &choices[i]) < cut_cost(p, phase, n_tokens, &best))
+            best = choices[i];
+    return best;
+}
