@@ -12,11 +12,16 @@ DEV struct tape_shape head_shape(void) {
     s.segment[TAPE_HEAD].k_tiles = P_HEAD_K_TILES;
     return s;
 }
-/* h of token t: its given embedding, or the row of `id`. A tied model's row is read out of the
- * head's tiles. */
+/* Elements 2 pair and 2 pair + 1 of an id's row. A tied model's row is read out of the head's tiles. */
+DEV u32 embedding_pair(const struct decode_args *a, u32 id, int pair) {
+    const struct tape_shape shape = head_shape(); /* constants: look-ups divide by shifts */
+    const u8 *row = M_TIED ? a->tape + tape_locate(&shape, TAPE_HEAD, 0, (int)id, 2 * pair)
+                           : (const u8 *)a->embedding + ((size_t)id * M_HIDDEN + 2 * (size_t)pair) * 2;
+    return const_load32((const u32 *)row);
+}
+/* h of token t: its given embedding, or the row of `id`. */
 DEV void embed(struct worker *w, int t, u32 id, float *h) {
     const struct decode_args *a = w->a;
-    const struct tape_shape shape = head_shape(); /* constants: look-ups divide by shifts */
     const int given = a->embeddings && t < a->n_given;
     UNROLL
     for (int i = 0; i < SLICE; i++) {
@@ -27,10 +32,7 @@ DEV void embed(struct worker *w, int t, u32 id, float *h) {
             const float *e = a->embeddings + (size_t)t * M_HIDDEN + 2 * pair;
             h[2 * i] = const_loadf(e), h[2 * i + 1] = const_loadf(e + 1);
         } else {
-            const u8 *row = M_TIED
-                                ? a->tape + tape_locate(&shape, TAPE_HEAD, 0, (int)id, 2 * pair)
-                                : (const u8 *)a->embedding + ((size_t)id * M_HIDDEN + 2 * (size_t)pair) * 2;
-            const u32 both = const_load32((const u32 *)row);
+            const u32 both = embedding_pair(a, id, pair);
             h[2 * i] = bf16_low(both), h[2 * i + 1] = bf16_high(both);
         }
     }

@@ -15,7 +15,7 @@
 enum {
     READ_WARPS = 8,
     READ_CONSUMERS = READ_WARPS * LANES,
-    READ_THREADS = READ_CONSUMERS + LANES,
+    READ_THREADS = READ_CONSUMERS + (G_WGMMA ? 4 : 1) * LANES, /* registers move between warpgroups */
     STAGE_BYTES = 32768,
     STAGE_COPIES = 2, /* calls of ring_fill that fill a stage: always this many, empty ones too */
     READ_TOKENS = 128, /* of an item of a product at most */

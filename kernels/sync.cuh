@@ -253,6 +253,15 @@ DEV float const_loadf(const float *p) {
     return v;
 }
 
+/* 16 bytes that are used once: they need no place in L1. */
+DEV struct quad const_load128(const void *p) {
+    struct quad v;
+    asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "l"(p));
+    return v;
+}
+
 /* ---- the host's side of mapped memory ---- */
 
 DEV void mapped_store32(volatile u32 *p, u32 v) {
@@ -311,6 +320,55 @@ DEV u32 bf16_round(float x) {
     return x != x ? bits >> 16 | 0x40u : (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
 }
 DEV u32 bf16_pair(float low, float high) { return bf16_round(low) | bf16_round(high) << 16; }
+#endif
+
+/* ---- products of a tile with 64 tokens of a stage ---- */
+
+/* d[8][4] += A B: A one tile in registers, 16 rows by 16 k; B the 16 k from 16 * k on (k < 4) of 64 tokens,
+ * 8 atoms of activations in shared memory, on 1,024 bytes. d[j] as of tile_mma, for the tokens 8 j to 8 j + 7.
+ * On sm_90 the four warps of a warpgroup work at it together, each with a tile of its own and the same B,
+ * and the product is under way until panels_wait, given all d: tiles, d and B must be left alone till then. */
+#if G_WGMMA
+DEV void panels_begin(void) { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+DEV void panel_mma(float *d, struct quad a, smem b, int k) {
+    /* start, stride of 8 tokens 1,024 bytes, 128-byte swizzle; the leading offset has no meaning then */
+    const u64 matrix = (u64)1 << 62 | (u64)(1024 >> 4) << 32 | (u64)1 << 16 | (u64)((b & 0x3ffffu) >> 4) + (u64)(2 * k);
+    asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 "
+                 "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,"
+                 "%24,%25,%26,%27,%28,%29,%30,%31}, {%32,%33,%34,%35}, %36, 1, 1, 1, 0;"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]),
+                   "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]),
+                   "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]),
+                   "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]),
+                   "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31])
+                 : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "l"(matrix));
+}
+DEV void panels_commit(void) { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+DEV void panels_wait(float (*d)[32], int n) {
+    asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+    UNROLL
+    for (int i = 0; i < 32 * n; i++) /* nothing reads them before */
+        asm volatile("" : "+f"(d[i / 32][i % 32])::"memory");
+}
+#elif G_COPY >= 1
+DEV void panels_begin(void) {}
+DEV void panels_commit(void) {}
+DEV void panels_wait(float (*d)[32], int n) { (void)d, (void)n; }
+DEV void panel_mma(float *d, struct quad a, smem b, int k) {
+    const int lane = (int)(threadIdx.x % 32), row = lane % 8, chunk = 2 * k + lane / 8 % 2;
+    /* lanes 0-7 and 8-15 name the rows of two halves of k of 8 tokens, the others those of the next 8 */
+    const smem from = b + (u32)(lane / 16 * 1024 + row * 128 + (chunk ^ row) * 16);
+    UNROLL
+    for (int j = 0; j < 8; j += 2) {
+        u32 w, x, y, z;
+        asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(w), "=r"(x), "=r"(y), "=r"(z)
+                     : "r"(from + (u32)j * 1024)
+                     : "memory");
+        tile_mma(d + 4 * j, a, w, x);
+        tile_mma(d + 4 * j + 4, a, y, z);
+    }
+}
 #endif
 
 DEV float exp2_approx(float x) {

@@ -121,6 +121,15 @@ DEV void fence_slot(void) { sim_ops.fence(SIM_FENCE_SLOT); }
 DEV u32 const_load32(const u32 *p) { return (u32)sim_ops.load(p, 4, SIM_CONST); }
 DEV float const_loadf(const float *p) { return bits_float((u32)sim_ops.load(p, 4, SIM_CONST)); }
 
+DEV struct quad const_load128(const void *p) {
+    const u32 *from = (const u32 *)p;
+    struct quad v;
+    if ((unsigned long long)p % 16) sim_ops.fail("const_load128: not on 16 bytes");
+    v.x = const_load32(from), v.y = const_load32(from + 1);
+    v.z = const_load32(from + 2), v.w = const_load32(from + 3);
+    return v;
+}
+
 /* ---- the host's side of mapped memory ---- */
 
 DEV void mapped_store32(volatile u32 *p, u32 v) { sim_ops.store(p, v, 4, SIM_MAPPED); }
@@ -135,6 +144,21 @@ DEV void plain_add32(u32 *p, u32 v) { sim_ops.add(p, v); }
 DEV void tile_mma(float d[4], struct quad a, u32 b0, u32 b1) {
     u32 tile[4] = { a.x, a.y, a.z, a.w };
     sim_ops.mma(d, tile, b0, b1);
+}
+
+DEV void panels_begin(void) {}
+DEV void panels_commit(void) {}
+DEV void panels_wait(float (*d)[32], int n) { (void)d, (void)n; }
+DEV void panel_mma(float *d, struct quad a, smem b, int k) {
+    const u32 lane = sim_lane();
+    if ((b - SIM_SHARED_BASE) % 1024) sim_ops.fail("panel_mma: not on 1,024 bytes");
+    for (u32 j = 0; j < 8; j++) {
+        const u32 row = lane / 4, pair = lane % 4 * 4;
+        const smem at = b + j * 1024 + row * 128;
+        const u32 low = sim_ops.shared_load(at + (((u32)k * 2) ^ row) * 16 + pair);
+        const u32 high = sim_ops.shared_load(at + (((u32)k * 2 + 1) ^ row) * 16 + pair);
+        tile_mma(d + 4 * j, a, low, high);
+    }
 }
 
 DEV u32 sim_bf16(float x) {
