@@ -74,7 +74,7 @@ DEV void token_end(struct worker *w, int t, float *h, float *gain) {
     float *hidden = row_or_null(a->hidden, t - a->hidden_from, M_HIDDEN);
     if (!head && !hidden) return;
     if (!EARLY_GAINS) gains_load(w, a->norms + (size_t)2 * M_LAYERS * M_HIDDEN, gain);
-    gather_sum(w, a->words + X_DOWN_SUM, h, WAIT_DOWN_SUM);
+    if (!layers_done(a, t)) gather_sum(w, a->words + X_DOWN_SUM, h, WAIT_DOWN_SUM);
     profile_token(w, MARK_HEAD_INPUT);
     const float scale = head_norm(w, h, gain, hidden);
     if (head) head_consume(w, scale, row_or_null(a->logits, a->pick ? 0 : t - a->head_from, M_VOCAB));
@@ -87,12 +87,13 @@ DEV void consume(struct worker *w) {
         float h[2 * SLICE], gain[2 * SLICE];
         w->token = t;
         profile_token(w, MARK_TOKEN);
-        gains_load(w, a->norms, gain);
+        const int first = layers_done(a, t) ? M_LAYERS : 0;
+        gains_load(w, a->norms + (size_t)2 * first * M_HIDDEN, gain);
         embed(w, t, id, h);
         attention_token_start(w, a->position + t);
         profile_token(w, MARK_EMBED);
         NO_UNROLL
-        for (int layer = 0; layer < M_LAYERS; layer++)
+        for (int layer = first; layer < M_LAYERS; layer++)
             layer_consume(w, layer, a->position + t, h, gain);
         profile_token(w, MARK_LAYERS);
         token_end(w, t, h, gain);
@@ -121,7 +122,7 @@ DEV void finish(struct worker *w) {
         w->token = t;
         host_look(w);
         NO_UNROLL
-        for (int layer = 0; layer < M_LAYERS; layer++) {
+        for (int layer = layers_done(w->a, t) ? M_LAYERS : 0; layer < M_LAYERS; layer++) {
             w->layer = layer;
             w->epoch = epoch_next(w->epoch);
             worker_anew(w);

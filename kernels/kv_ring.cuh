@@ -123,7 +123,7 @@ DEV void kv_produce(struct worker *w) {
     if (w->lane >= FILL_LANES) return;
     for (int t = 0; t < n_tokens; t++) {
         if (t > 0 && !kv_token_wait(w, t)) break;
-        if (!kv_token(w, &p, a->position + t)) break;
+        if (!layers_done(a, t) && !kv_token(w, &p, a->position + t)) break;
     }
     while (p.flying > 0) { /* leave with nothing in flight */
         const u32 parity = p.tail.laps >> p.tail.slot & 1;

@@ -19,17 +19,18 @@ DEV u32 embedding_pair(const struct decode_args *a, u32 id, int pair) {
                            : (const u8 *)a->embedding + ((size_t)id * M_HIDDEN + 2 * (size_t)pair) * 2;
     return const_load32((const u32 *)row);
 }
-/* h of token t: its given embedding, or the row of `id`. */
+/* h of token t: what it came with, its given embedding, or the row of `id`. */
 DEV void embed(struct worker *w, int t, u32 id, float *h) {
     const struct decode_args *a = w->a;
-    const int given = a->embeddings && t < a->n_given;
+    const float *given = a->embeddings && t < a->n_given ? a->embeddings + (size_t)t * M_HIDDEN : 0;
+    if (layers_done(a, t)) given = a->start;
     UNROLL
     for (int i = 0; i < SLICE; i++) {
         const int word = i * LANES + w->lane, pair = w->warp * SLICE_WORDS + word;
         h[2 * i] = h[2 * i + 1] = 0;
         if (word >= SLICE_WORDS || pair >= M_HIDDEN / 2) continue;
         if (given) {
-            const float *e = a->embeddings + (size_t)t * M_HIDDEN + 2 * pair;
+            const float *e = given + 2 * pair;
             h[2 * i] = const_loadf(e), h[2 * i + 1] = const_loadf(e + 1);
         } else {
             const u32 both = embedding_pair(a, id, pair);

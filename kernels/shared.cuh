@@ -105,6 +105,9 @@ DEV void worker_anew(struct worker *w) {
     w->group = opaque(w->group), w->member = opaque(w->member);
 }
 
+/* Token t came with its h: it goes through no layers. */
+DEV int layers_done(const struct decode_args *a, int t) { return t == 0 && a->start; }
+
 /* Row tiles of the head that this block has. */
 DEV int head_tiles(const struct worker *w) {
     struct tape_shape s;
