@@ -30,31 +30,46 @@ resources() {
         END { print registers + 0, stack + 0, stores + 0, loads + 0 }' "$folder/log"
 }
 
-# One line of the table, for a plan named by the arguments.
+# One program, $1, for the plan named by the other arguments: a line of the table.
+program() {
+    kernel=$1
+    shift
+    threads=$(constant P_THREADS) moved=$(constant P_REGISTERS_CONSUMER) shared=$(constant P_SHARED_BYTES)
+    if [ "$kernel" = prefill ]; then
+        threads=288 moved=0 shared=$(constant P_PREFILL_SHARED)
+        [ "$(constant G_WGMMA)" != 1 ] || threads=384 moved=232
+    fi
+    begin=$(date +%s)
+    nvcc -std=c++17 -arch="$target" -cubin -Werror all-warnings -Xptxas -v \
+        --options-file "$folder/options" -o "$folder/$kernel.cubin" "kernels/$kernel.cu" \
+        >"$folder/log" 2>&1
+    code=$?
+    seconds=$(($(date +%s) - begin))
+    # shellcheck disable=SC2046 # four words
+    set -- "$*" $(resources "$kernel")
+    verdict=ok
+    [ "$4" -le 16 ] && [ "$5" -le 64 ] || verdict=SPILLS
+    [ $code -eq 0 ] || verdict=FAILED
+    bytes=$(stat -c %s "$folder/$kernel.cubin" 2>/dev/null || echo 0)
+    printf '%-38s %-8s %-8s %4d x %-3d %8d %6d %6d %6d %7d %7d %5d  %s\n' "$1" "$kernel" "$target" \
+        "$threads" "$2" "$moved" "$3" "$4" "$5" "$shared" "$bytes" $seconds $verdict
+    [ $code -eq 0 ] || grep -iE 'error|warning' "$folder/log" | head -n 20
+    [ $verdict = ok ]
+}
+
+# The programs of a plan named by the arguments.
 compile() {
     folder=$(mktemp -d) || return 1
     trap 'rm -rf "$folder"' EXIT
     "$emit" "$@" >"$folder/constants" || return 1
     sed 's/^/-D/' "$folder/constants" >"$folder/options"
     target=sm_$(constant G_COMPUTE)
-    [ "$(constant G_REGISTERS)" != 1 ] || target=${target}a # setmaxnreg is of this architecture only
-    begin=$(date +%s)
-    nvcc -std=c++17 -arch="$target" -cubin -Werror all-warnings -Xptxas -v \
-        --options-file "$folder/options" -o "$folder/decode.cubin" kernels/decode.cu \
-        >"$folder/log" 2>&1
-    code=$?
-    seconds=$(($(date +%s) - begin))
-    # shellcheck disable=SC2046 # four words
-    set -- "$*" $(resources decode)
-    verdict=ok
-    [ "$4" -le 16 ] && [ "$5" -le 64 ] || verdict=SPILLS
-    [ $code -eq 0 ] || verdict=FAILED
-    bytes=$(stat -c %s "$folder/decode.cubin" 2>/dev/null || echo 0)
-    printf '%-38s %-8s %4d x %-3d %8d %6d %6d %6d %7d %7d %5d  %s\n' "$1" "$target" \
-        "$(constant P_THREADS)" "$2" "$(constant P_REGISTERS_CONSUMER)" "$3" "$4" "$5" \
-        "$(constant P_SHARED_BYTES)" "$bytes" $seconds $verdict
-    [ $code -eq 0 ] || grep -iE 'error|warning' "$folder/log" | head -n 20
-    [ $verdict = ok ]
+    # setmaxnreg and wgmma are of one architecture only
+    [ "$(constant G_REGISTERS)" != 1 ] && [ "$(constant G_WGMMA)" != 1 ] || target=${target}a
+    good=0
+    program decode "$@" || good=1
+    [ "$(constant P_PREFILL_TOKENS)" = 0 ] || program prefill "$@" || good=1
+    return $good
 }
 
 command -v nvcc >/dev/null || {
@@ -69,8 +84,8 @@ fi
 make -s -j"$(nproc)" "$emit" || exit 1
 [ $# -eq 0 ] || plans=$*
 nvcc --version | sed -n 's/^Cuda compilation/compilation/p'
-printf '%-38s %-8s %-10s %8s %6s %6s %6s %7s %7s %5s\n' plan target 'threads x' moved stack stores \
-    loads shared bytes s
+printf '%-38s %-8s %-8s %-10s %8s %6s %6s %6s %7s %7s %5s\n' plan kernel target 'threads x' moved \
+    stack stores loads shared bytes s
 printf '%s\n' "$plans" | xargs -P "$(nproc)" -L 1 tools/compile_kernels.sh --one
 code=$?
 [ $code -eq 0 ] && echo "$(printf '%s\n' "$plans" | wc -l) plans compiled"
