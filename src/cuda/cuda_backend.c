@@ -1,90 +1,12 @@
-/* Opening a model on a GPU: driver, plan, memory, kernels, weights. */
+/* Opening a model on a GPU: driver, plan, kernels, memory, weights. */
 #include "cuda/cuda_backend.h"
 
 #include "base/memory.h"
 #include "cuda/gpu_info.h"
-#include "cuda/kernel_build.h"
 #include "cuda/tuned.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* ---- kernels ---- */
-
-/* Compiles `program` and loads it. */
-static enum reel_status build(struct backend *b, const struct nvrtc *nvrtc, const char *program,
-                              const char *constants, int compute,
-                              const struct backend_options *options, struct cu_module **module,
-                              struct reel_error *err) {
-    struct kernel_image image = { 0 };
-    const struct kernel_build build = { .nvrtc = nvrtc,
-                                        .sources = kernel_sources,
-                                        .n_sources = n_kernel_sources,
-                                        .program = program,
-                                        .constants = constants,
-                                        .compute = compute,
-                                        .gpu_compute = b->gpu.facts.compute,
-                                        .driver_version = b->driver.version,
-                                        .cache_dir = options->cache_dir,
-                                        .progress = options->progress,
-                                        .progress_user = options->progress_user,
-                                        .warn = options->warning,
-                                        .warn_user = options->warning_user };
-    enum reel_status status = kernel_build(&image, &build, err);
-    if (status == REEL_OK) {
-        b->times.compile += image.compile_s * 1e3;
-        b->times.kernels_cached = b->times.kernels_cached && image.from_cache;
-        status = cuda_module_load(&b->gpu, module, image.bytes, err);
-    }
-    kernel_image_release(&image);
-    return status;
-}
-
-static enum reel_status check_resident(const struct backend *b, struct reel_error *err) {
-    const struct plan *plan = &b->plan;
-    int n = 0;
-    enum reel_status status =
-        cuda_function_set_shared(&b->gpu, &b->decode, plan->shared_bytes, err);
-    if (status == REEL_OK)
-        status = cuda_occupancy(&b->gpu, &b->decode, plan->threads, plan->shared_bytes, &n, err);
-    if (status != REEL_OK) return status;
-    if (n < 1 || (long long)n * b->gpu.facts.n_sms < plan->tape.n_sms)
-        return err_set(err, REEL_E_DEVICE,
-                       "%s: %d blocks of %d threads, %d registers and %d bytes of shared memory "
-                       "cannot be resident at once on %d SMs",
-                       b->gpu.facts.name, plan->tape.n_sms, plan->threads, b->decode.registers,
-                       plan->shared_bytes, b->gpu.facts.n_sms);
-    return REEL_OK;
-}
-
-static enum reel_status open_kernels(struct backend *b, const struct backend_options *options,
-                                     struct cu_module **wind_module, struct reel_error *err) {
-    struct nvrtc nvrtc = { 0 };
-    struct buffer constants = { 0 };
-    char wind_constants[64];
-    b->times.kernels_cached = true;
-    enum reel_status status = nvrtc_open(&nvrtc, b->tuning.cuda_dir, b->driver.version, err);
-    if (status == REEL_OK) status = plan_constants(&b->plan, &constants, err);
-    if (status == REEL_OK)
-        status = buffer_printf(&constants, err, "T_PROFILE=%d\n", b->tuning.profile ? 1 : 0);
-    if (status == REEL_OK && b->tuning.absent >= 0)
-        status = buffer_printf(&constants, err, "T_ABSENT=%d\n", b->tuning.absent);
-    if (status == REEL_OK)
-        status = build(b, &nvrtc, "decode.cu", constants.bytes, b->plan.compute, options,
-                       &b->module, err);
-    /* the same for all models: of the GPU's own features it needs none */
-    snprintf(wind_constants, sizeof wind_constants, "G_COPY=0\nG_COMPUTE=%d\n", b->plan.compute);
-    if (status == REEL_OK)
-        status =
-            build(b, &nvrtc, "wind.cu", wind_constants, b->plan.compute, options, wind_module, err);
-    if (status == REEL_OK)
-        status = cuda_function_find(&b->gpu, &b->decode, b->module, "decode", err);
-    if (status == REEL_OK) status = check_resident(b, err);
-    buffer_release(&constants);
-    nvrtc_close(&nvrtc);
-    return status;
-}
 
 /* ---- memory ---- */
 
@@ -100,17 +22,18 @@ static enum reel_status check_memory(const struct backend *b, struct reel_error 
     enum reel_status status = cuda_memory(&b->gpu, &n_free, &n_total, err);
     if (status != REEL_OK) return status;
     const uint64_t weights = b->plan.tape_bytes + embedding_bytes(b);
+    const uint64_t scratch = cuda_prefill_bytes(b);
     const uint64_t staging = cuda_load_bytes(&b->tuning);
     const uint64_t state =
         cuda_state_fixed_bytes(b) + KV_PIECE_POSITIONS * b->plan.kv_position_bytes;
-    const uint64_t wanted = weights + (staging > state ? staging : state);
+    const uint64_t wanted = weights + scratch + (staging > state ? staging : state);
     if (wanted <= n_free) return REEL_OK;
     return err_set(
         err, REEL_E_MEMORY,
-        "%s: %.2f GB are needed (weights %.2f, staging %.2f, the smallest session %.2f), "
-        "%.2f of %.2f GB are free",
-        b->gpu.facts.name, (double)wanted / gb, (double)weights / gb, (double)staging / gb,
-        (double)state / gb, (double)n_free / gb, (double)n_total / gb);
+        "%s: %.2f GB are needed (weights %.2f, scratch memory for prompts %.2f, staging %.2f, the "
+        "smallest session %.2f), %.2f of %.2f GB are free",
+        b->gpu.facts.name, (double)wanted / gb, (double)weights / gb, (double)scratch / gb,
+        (double)staging / gb, (double)state / gb, (double)n_free / gb, (double)n_total / gb);
 }
 
 /* f32 tables: norms [layers][attn, ffn][hidden] and final [hidden]; q and k norms; frequencies. */
@@ -174,6 +97,7 @@ static enum reel_status open_memory(struct backend *b, struct reel_error *err) {
     if (status == REEL_OK) status = upload_norms(b, err);
     if (status == REEL_OK) status = upload_qk_norms(b, err);
     if (status == REEL_OK) status = upload_rope(b, err);
+    if (status == REEL_OK) status = cuda_prefill_open(b, err);
     if (status == REEL_OK) status = cuda_stream_open(gpu, &b->rescue, err);
     if (status == REEL_OK)
         status = cuda_host_alloc(gpu, &leave, &mapped, sizeof *b->leave, "a word", err);
@@ -187,13 +111,13 @@ static enum reel_status open_memory(struct backend *b, struct reel_error *err) {
 static void cuda_close(struct backend *b) {
     if (!b) return;
     if (!b->hung) {
-        const cu_address all[] = {
-            b->tape, b->embedding, b->norms, b->qk_norms, b->rope, b->words
-        };
+        const cu_address all[] = { b->tape, b->embedding, b->norms,  b->qk_norms,
+                                   b->rope, b->words,     b->scratch };
         for (size_t i = 0; i < sizeof all / sizeof *all; i++)
             cuda_free(&b->gpu, all[i]);
         cuda_host_free(&b->gpu, b->leave);
         cuda_stream_close(&b->gpu, b->rescue);
+        cuda_module_unload(&b->gpu, b->prefill_module);
         cuda_module_unload(&b->gpu, b->module);
         cuda_gpu_close(&b->gpu);
         cuda_driver_close(&b->driver);
@@ -241,8 +165,11 @@ static enum reel_status open_plan(struct backend *b, const struct backend_option
                                   struct reel_error *err) {
     struct gpu_limits limits;
     struct plan_options wishes;
+    uint64_t n_total = 0;
     gpu_limits_fill(&limits, &b->gpu.facts);
-    enum reel_status status = read_tuned(b, options, &wishes, err);
+    /* what others have taken is not there for prompts */
+    enum reel_status status = cuda_memory(&b->gpu, &limits.memory_bytes, &n_total, err);
+    if (status == REEL_OK) status = read_tuned(b, options, &wishes, err);
     if (status != REEL_OK) return status;
     status = plan_make(&b->plan, &b->model->config, &limits, &wishes, err);
     if (status != REEL_OK) /* what was remembered may be of another planner's time */
@@ -259,7 +186,7 @@ static enum reel_status open_all(struct backend *b, const struct backend_options
     enum reel_status status = open_gpu(b, options, err);
     b->times.driver = options->driver_ms + cuda_now_ms() - start;
     if (status == REEL_OK) status = open_plan(b, options, err);
-    if (status == REEL_OK) status = open_kernels(b, options, &wind_module, err);
+    if (status == REEL_OK) status = cuda_open_kernels(b, options, &wind_module, err);
     const double built = cuda_now_ms();
     if (status == REEL_OK) status = open_memory(b, err);
     const double taken = cuda_now_ms();
@@ -300,6 +227,7 @@ static void cuda_info(const struct backend *b, struct backend_info *info) {
                                    .n_threads = 1,
                                    .state_fixed_bytes = (size_t)cuda_state_fixed_bytes(b),
                                    .state_position_bytes = (size_t)b->plan.kv_position_bytes,
+                                   .eval_positions = cuda_prefills(b) ? b->plan.prefill_tokens : 0,
                                    .driver_ms = b->times.driver,
                                    .compile_ms = b->times.compile,
                                    .load_ms = b->times.memory + b->times.load };

@@ -1,8 +1,10 @@
 /* The GPU as a backend: what its parts share.
  *
- *   cuda_backend.c  opening, memory plan, kernels
+ *   cuda_backend.c  opening, memory plan
+ *   cuda_kernels.c  compiling and loading the kernels
  *   cuda_load.c     weights from the file into the tapes
- *   cuda_launch.c   one launch of the decode kernel: epochs, waiting, faults
+ *   cuda_launch.c   one launch: epochs, waiting, faults
+ *   cuda_prefill.c  launches that read prompts, and their scratch memory
  *   cuda_eval.c     given positions, and decoding many tokens
  *   cuda_state.c    a session's memory: KV cache and what launches need
  *   cuda_profile.c  what a launch's time stamps say
@@ -18,6 +20,7 @@
 #include "cuda/nvrtc.h"
 #include "cuda/tuning.h"
 #include "kernels/args.h"
+#include "kernels/prefill_args.h"
 #include "plan/plan.h"
 #include "runtime/backend.h"
 
@@ -25,10 +28,12 @@
 
 enum { KV_PIECE_POSITIONS = 16 };
 
+/* Classes of launches whose times are remembered. */
+enum { CUDA_PREFILL_SIZES = 16 };
+
 /* What opening cost, in milliseconds. */
 struct cuda_open_times {
     double driver, compile, memory, load;
-    bool kernels_cached;
 };
 
 struct backend {
@@ -39,11 +44,14 @@ struct backend {
     struct plan plan;
     struct cu_module *module;
     struct cuda_function decode;
+    struct cu_module *prefill_module; /* NULL: prompts go through the decode kernel */
+    struct cuda_function prefill;
     struct cuda_open_times times;
 
     cu_address tape, embedding; /* embedding: 0 when tied */
     cu_address norms, qk_norms, rope;
     cu_address words;
+    cu_address scratch;       /* plan.scratch, or 0 */
     struct cu_stream *rescue; /* waits for nothing: reaches the device while a launch hangs */
     unsigned *leave;          /* pinned: ABORT_LEAVE, which rescue copies */
 
@@ -55,6 +63,8 @@ struct backend {
     bool dirty;                         /* a launch was aborted: clear the words before the next */
     int in_flight;                      /* launches submitted and not known to be over */
     double token_ms;                    /* of recent launches */
+    double
+        prefill_ms[CUDA_PREFILL_SIZES]; /* of the last launch that read 1, 2-3, 4-7, ... tokens */
     bool lost;                          /* the context is: a kernel hung or failed */
     bool hung; /* lost with a kernel that does not end: nothing can be given back,
                   the calls would never return */
@@ -63,8 +73,8 @@ struct backend {
 
 /* Host memory that the device sees, of one session. */
 struct cuda_mapped {
-    struct decode_mailbox *mailbox;
-    int32_t *id;    /* of a launch that begins with one */
+    struct decode_mailbox *mailbox, *prefill_mailbox;
+    int32_t *ids;   /* [CUDA_MAPPED_IDS] of a launch that is given few */
     unsigned *seen; /* [vocab] */
     float *bias;    /* [vocab] */
     float *logits;  /* [vocab] */
@@ -81,7 +91,7 @@ struct backend_state {
     cu_address host_address;
     struct cuda_mapped mapped;
     cu_address abort;
-    cu_address ids;        /* i32 [CUDA_MAX_GIVEN] */
+    cu_address ids;        /* i32 [cuda_most_ids] */
     cu_address embeddings; /* f32 [CUDA_MAX_EMBEDDINGS, hidden], taken on first use */
     cu_address out;        /* f32 [out_floats]: logits or hidden states of a launch */
     size_t out_floats;
@@ -91,8 +101,16 @@ struct backend_state {
     int profiled_position; /* of the first of them */
 };
 
-/* Given tokens of one launch at most. */
-enum { CUDA_MAX_GIVEN = 256, CUDA_MAX_EMBEDDINGS = 64 };
+/* Given tokens of one launch at most: ids of a decoding launch, embeddings of any; and ids that are
+ * read out of mapped memory. */
+enum { CUDA_MAX_GIVEN = 256, CUDA_MAX_EMBEDDINGS = 256, CUDA_MAPPED_IDS = 64 };
+
+/* ---- cuda_kernels.c ---- */
+
+/* Fills b->module, b->decode, ...; times.compile is 0 when all came from the cache. The caller
+ * unloads *wind_module, also after a failure. */
+enum reel_status cuda_open_kernels(struct backend *b, const struct backend_options *options,
+                                   struct cu_module **wind_module, struct reel_error *err);
 
 /* ---- cuda_load.c ---- */
 
@@ -111,10 +129,14 @@ int cuda_launch_tokens(struct backend *b);
 /* A launch under way. */
 struct cuda_run {
     struct backend_state *state;
+    struct decode_mailbox *mailbox;       /* of the last of its kernels, whose end is awaited */
+    const struct decode_mailbox *prefill; /* of one that reads a prompt, or NULL */
+    int n_launches;                       /* 1, or 2: a prompt's, then the head of its last token */
     int n_tokens;
     bool decodes;        /* picks ids: all its tokens have a head */
     int n_read;          /* ids taken from the mailbox */
     double submitted_ms; /* when */
+    double due_ms;       /* how long reading a prompt is expected to take */
     double news_ms;      /* when it last showed life */
     double looked_ms;    /* when the driver was last asked */
     int ahead;           /* launches that came before */
@@ -125,9 +147,11 @@ struct cuda_run {
 /* Fills in everything of args that does not depend on what is to be done. */
 void cuda_args_start(const struct backend_state *s, struct decode_args *args);
 
-/* Puts a launch into the device's queue. Only one of a state at a time. */
+/* Puts a launch into the device's queue: of the prefill kernel, of the decode kernel, or of both
+ * with nothing between them; the other is NULL. Only one of a state at a time. */
 enum reel_status cuda_submit(struct cuda_run *run, struct backend_state *s,
-                             struct decode_args *args, struct reel_error *err);
+                             struct prefill_args *prefill, struct decode_args *decode,
+                             struct reel_error *err);
 
 /* The next id, waiting for it; -1 when the launch is over and all its ids have been read. Asks the
  * launch to stop when *cancel turns true (NULL: never), and goes on. */
@@ -150,7 +174,28 @@ double cuda_now_ms(void);
 /* ---- cuda_fault.c ---- */
 
 /* What a wait that gave up was waiting for, in words. */
-enum reel_status cuda_describe_fault(const struct backend_state *s, struct reel_error *err);
+enum reel_status cuda_describe_fault(const struct cuda_run *run, struct reel_error *err);
+/* "the prefill kernel": the one that is running, as far as its mailbox says. */
+const char *cuda_kernel_name(const struct cuda_run *run);
+
+/* ---- cuda_prefill.c ---- */
+
+bool cuda_prefills(const struct backend *b);
+uint64_t cuda_prefill_bytes(const struct backend *b);
+enum reel_status cuda_prefill_open(struct backend *b, struct reel_error *err);
+/* Positions of the next launch that reads `left` or fewer; 0: the decode kernel is to read them. */
+int cuda_prefill_chunk(const struct backend *b, int left);
+/* As cuda_args_start. */
+void cuda_prefill_start(const struct backend_state *s, struct prefill_args *args);
+/* A token's residual stream after a launch, in device memory: f32 [hidden]. */
+const float *cuda_prefill_h(const struct backend *b, int token);
+/* Chooses how products are cut and launches. b->mutex is held. */
+enum reel_status cuda_prefill_launch(struct backend *b, struct prefill_args *args,
+                                     struct reel_error *err);
+/* How long a launch of this many tokens took the last time, 0: unknown; and telling that, with
+ * b->mutex held. */
+double cuda_prefill_ms(struct backend *b, int n_tokens);
+void cuda_prefill_took(struct backend *b, int n_tokens, double ms);
 
 /* ---- cuda_eval.c ---- */
 
@@ -165,6 +210,8 @@ enum reel_status cuda_state_open(struct backend_state **out, struct backend *b, 
                                  struct reel_error *err);
 void cuda_state_close(struct backend_state *s);
 uint64_t cuda_state_fixed_bytes(const struct backend *b);
+/* Ids that a launch may be given. */
+size_t cuda_most_ids(const struct backend *b);
 size_t cuda_save_bytes(const struct backend_state *s, int n);
 enum reel_status cuda_save(const struct backend_state *s, int n, void *bytes,
                            struct reel_error *err);

@@ -1,5 +1,5 @@
-/* Positions that are given, and tokens that the device picks itself. Both are launches of one
- * kernel, cut so that each is over soon: between launches others get their turn. */
+/* Positions that are given, and tokens that the device picks itself: launches, cut so that each is
+ * over soon; between launches others get their turn. */
 #include "cuda/cuda_backend.h"
 #include "runtime/sampler.h"
 
@@ -35,18 +35,23 @@ static struct output output_of(const struct backend_state *s, enum reel_output k
     return o;
 }
 
-/* Positions of the next launch. */
+/* Positions of the next launch. Where only the last one's output is wanted, the prefill kernel may
+ * read them: *prefill. */
 static int eval_chunk(struct backend_state *s, const struct backend_eval *eval,
-                      const struct output *o, int left) {
-    int n = least(left, least(cuda_launch_tokens(s->backend), CUDA_MAX_GIVEN));
+                      const struct output *o, int left, bool *prefill) {
+    int n = o->all ? 0 : cuda_prefill_chunk(s->backend, left);
+    *prefill = n > 0;
+    if (!*prefill) n = least(left, least(cuda_launch_tokens(s->backend), CUDA_MAX_GIVEN));
     if (!eval->ids) n = least(n, CUDA_MAX_EMBEDDINGS);
     if (o->all && s->out_floats / o->width < (size_t)n) n = (int)(s->out_floats / o->width);
     return n;
 }
 
-/* What the launch is given. A single id is read out of mapped memory: cheaper than a copy. */
+/* What the launch is given. Up to n_mapped ids are read out of mapped memory: cheaper than a copy.
+ */
 static enum reel_status give(struct backend_state *s, const struct backend_eval *eval, int done,
-                             int n, struct decode_args *args, struct reel_error *err) {
+                             int n, int n_mapped, struct decode_args *args,
+                             struct reel_error *err) {
     const struct cuda_gpu *gpu = &s->backend->gpu;
     const size_t hidden = (size_t)s->backend->model->config.hidden;
     args->n_tokens = args->n_given = n;
@@ -55,9 +60,9 @@ static enum reel_status give(struct backend_state *s, const struct backend_eval 
         return cuda_upload(gpu, s->embeddings, eval->embeddings + (size_t)done * hidden,
                            (size_t)n * hidden * sizeof(float), NULL, err);
     }
-    if (n == 1) {
-        *s->mapped.id = eval->ids[done];
-        args->ids = cuda_pointer(cuda_mapped_address(s, s->mapped.id));
+    if (n <= n_mapped) {
+        memcpy(s->mapped.ids, eval->ids + done, (size_t)n * sizeof *eval->ids);
+        args->ids = cuda_pointer(cuda_mapped_address(s, s->mapped.ids));
         return REEL_OK;
     }
     args->ids = cuda_pointer(s->ids);
@@ -82,27 +87,58 @@ static enum reel_status take(const struct backend_state *s, const struct backend
     return cuda_download(&s->backend->gpu, to, s->out, rows * o->width * sizeof(float), NULL, err);
 }
 
-/* n positions from `done` on. */
+static enum reel_status ended_early(const struct cuda_run *run, const struct backend_eval *eval,
+                                    int done, int n_done, int n, struct reel_error *err) {
+    if (eval->cancel && atomic_load(eval->cancel))
+        return err_set(err, REEL_E_CANCELLED, "cancelled after %d of %d positions", done, eval->n);
+    return err_set(err, REEL_E_DEVICE, "%s: %s ended after %d of %d positions",
+                   run->state->backend->gpu.facts.name, cuda_kernel_name(run), n_done, n);
+}
+
+/* n positions from `done` on, by the decode kernel. */
 static enum reel_status eval_some(struct backend_state *s, const struct backend_eval *eval,
-                                  int done, int n, struct reel_error *err) {
-    const struct output o = output_of(s, eval->output);
+                                  const struct output *o, int done, int n, struct reel_error *err) {
     const bool last = done + n == eval->n;
     struct decode_args args;
     struct cuda_run run;
     cuda_args_start(s, &args);
     args.position = eval->position + done;
-    enum reel_status status = give(s, eval, done, n, &args, err);
+    enum reel_status status = give(s, eval, done, n, 1, &args, err);
     if (status != REEL_OK) return status;
-    want(s, &o, last, &args);
-    status = cuda_submit(&run, s, &args, err);
+    want(s, o, last, &args);
+    status = cuda_submit(&run, s, NULL, &args, err);
     if (status == REEL_OK) status = cuda_finish(&run, eval->cancel, err);
     if (status != REEL_OK) return status;
     const int n_done = (int)s->mapped.mailbox->n_evaluated;
-    if (n_done == n) return take(s, eval, &o, done, n, last, err);
-    if (eval->cancel && atomic_load(eval->cancel))
-        return err_set(err, REEL_E_CANCELLED, "cancelled after %d of %d positions", done, eval->n);
-    return err_set(err, REEL_E_DEVICE, "%s: the decode kernel ended after %d of %d positions",
-                   s->backend->gpu.facts.name, n_done, n);
+    if (n_done != n) return ended_early(&run, eval, done, n_done, n, err);
+    return take(s, eval, o, done, n, last, err);
+}
+
+/* The same by the prefill kernel. The decode kernel then makes the output of the last position: it
+ * begins with what the layers made of it. */
+static enum reel_status prefill_some(struct backend_state *s, const struct backend_eval *eval,
+                                     const struct output *o, int done, int n,
+                                     struct reel_error *err) {
+    const bool last = done + n == eval->n, outputs = last && (o->logits || o->hidden);
+    struct prefill_args args;
+    struct decode_args head;
+    struct cuda_run run;
+    cuda_prefill_start(s, &args);
+    args.decode.position = eval->position + done;
+    enum reel_status status = give(s, eval, done, n, CUDA_MAPPED_IDS, &args.decode, err);
+    if (status != REEL_OK) return status;
+    cuda_args_start(s, &head);
+    head.position = eval->position + done + n - 1;
+    head.n_tokens = head.n_given = 1;
+    head.start = cuda_prefill_h(s->backend, n - 1);
+    want(s, o, last, &head);
+    status = cuda_submit(&run, s, &args, outputs ? &head : NULL, err);
+    if (status == REEL_OK) status = cuda_finish(&run, eval->cancel, err);
+    if (status != REEL_OK) return status;
+    const int n_done = (int)s->mapped.prefill_mailbox->n_evaluated;
+    const bool has_output = !outputs || s->mapped.mailbox->n_evaluated == 1;
+    if (n_done != n || !has_output) return ended_early(&run, eval, done, n_done, n, err);
+    return take(s, eval, o, done, n, last, err);
 }
 
 enum reel_status cuda_eval(struct backend_state *s, const struct backend_eval *eval,
@@ -112,13 +148,15 @@ enum reel_status cuda_eval(struct backend_state *s, const struct backend_eval *e
     const struct output o = output_of(s, eval->output);
     s->n_positions = eval->position;
     for (int done = 0; done < eval->n;) {
-        int n = eval_chunk(s, eval, &o, eval->n - done);
+        bool prefill;
+        int n = eval_chunk(s, eval, &o, eval->n - done, &prefill);
         if ((eval->cancel && atomic_load(eval->cancel)) ||
             (eval->progress &&
              !eval->progress(eval->progress_user, "evaluating", (uint64_t)done, (uint64_t)eval->n)))
             return err_set(err, REEL_E_CANCELLED, "cancelled after %d of %d positions", done,
                            eval->n);
-        status = eval_some(s, eval, done, n, err);
+        status = prefill ? prefill_some(s, eval, &o, done, n, err)
+                         : eval_some(s, eval, &o, done, n, err);
         if (status != REEL_OK) return status;
         done += n;
         s->n_positions = eval->position + done;
@@ -262,11 +300,11 @@ static enum reel_status decode_some(struct decoding *g, struct reel_error *err) 
     args.n_given = 1;
     args.hidden_from = args.n_tokens;
     args.pick = 1;
-    *s->mapped.id = g->id;
-    args.ids = cuda_pointer(cuda_mapped_address(s, s->mapped.id));
+    *s->mapped.ids = g->id;
+    args.ids = cuda_pointer(cuda_mapped_address(s, s->mapped.ids));
     give_stop_ids(g->d, &args);
     enum reel_status status = give_sampling(g, &args, err);
-    if (status == REEL_OK) status = cuda_submit(&run, s, &args, err);
+    if (status == REEL_OK) status = cuda_submit(&run, s, NULL, &args, err);
     if (status != REEL_OK) return status;
     s->n_positions = g->position;
     status = read_ids(g, &run, err);

@@ -22,22 +22,31 @@ static const char *const wait_names[] = {
 };
 enum {
     N_WAITS = (int)(sizeof wait_names / sizeof *wait_names),
-    FIRST_EXCHANGE = 5 /* WAIT_QKV: from here on it is epochs that are compared */
+    FIRST_EXCHANGE = 5, /* WAIT_QKV: from here on it is epochs that are compared */
+    LAST_EXCHANGE = 11  /* WAIT_PICK */
 };
 
-enum reel_status cuda_describe_fault(const struct backend_state *s, struct reel_error *err) {
-    const struct decode_mailbox *m = s->mapped.mailbox;
-    const char *gpu = s->backend->gpu.facts.name;
+const char *cuda_kernel_name(const struct cuda_run *run) {
+    const struct decode_mailbox *m = run->prefill;
+    const bool reads = m && (run->n_launches == 1 || !__atomic_load_n(&m->end, __ATOMIC_ACQUIRE));
+    return reads ? "the prefill kernel" : "the decode kernel";
+}
+
+enum reel_status cuda_describe_fault(const struct cuda_run *run, struct reel_error *err) {
+    const struct decode_mailbox *m = run->mailbox;
+    const char *gpu = run->state->backend->gpu.facts.name, *kernel = cuda_kernel_name(run);
     char state[64] = "";
+    if (run->prefill && __atomic_load_n(&run->prefill->fault, __ATOMIC_ACQUIRE)) m = run->prefill;
     if (!__atomic_load_n(&m->fault, __ATOMIC_ACQUIRE))
-        return err_set(err, REEL_E_DEVICE, "%s: the decode kernel ended without saying why", gpu);
+        return err_set(err, REEL_E_DEVICE, "%s: %s ended without saying why", gpu, kernel);
     unsigned kind = m->fault_wait;
-    if (kind >= FIRST_EXCHANGE)
+    if (kind >= FIRST_EXCHANGE && kind <= LAST_EXCHANGE)
         snprintf(state, sizeof state, "; epoch %u wanted, %u there", m->fault_want, m->fault_have);
+    if (kind == N_WAITS - 1) /* WAIT_PHASE */
+        snprintf(state, sizeof state, "; %u ends wanted, %u there", m->fault_want, m->fault_have);
     return err_set(
         err, REEL_E_DEVICE,
-        "%s: the decode kernel gave up waiting for %s (token %u of the launch, layer %u, "
-        "block %u, warp %u%s)",
-        gpu, kind < N_WAITS ? wait_names[kind] : "something unknown", m->fault_token,
+        "%s: %s gave up waiting for %s (token %u of the launch, layer %u, block %u, warp %u%s)",
+        gpu, kernel, kind < N_WAITS ? wait_names[kind] : "something unknown", m->fault_token,
         m->fault_layer, m->fault_block, m->fault_warp, state);
 }

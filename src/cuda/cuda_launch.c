@@ -1,5 +1,5 @@
-/* One launch of the decode kernel: what it may use of the epochs, reading its ids while it runs,
- * and what happens when it fails, hangs or is stopped. */
+/* One launch: what the decode kernel may use of the epochs, reading its ids while it runs, and what
+ * happens when a kernel fails, hangs or is stopped. */
 #include "base/memory.h"
 #include "cuda/cuda_backend.h"
 
@@ -150,21 +150,56 @@ static enum reel_status launch(struct backend *b, struct decode_args *args,
     return cuda_launch(&b->gpu, &launch, err);
 }
 
+static void run_start(struct cuda_run *run, struct backend_state *s,
+                      const struct prefill_args *prefill, const struct decode_args *decode) {
+    *run = (struct cuda_run){ .state = s };
+    if (prefill) {
+        memset(s->mapped.prefill_mailbox, 0, sizeof *s->mapped.prefill_mailbox);
+        run->mailbox = s->mapped.prefill_mailbox;
+        run->prefill = run->mailbox;
+        run->n_tokens = prefill->decode.n_tokens;
+    }
+    s->profiled_tokens = 0;
+    if (!decode) return;
+    memset(s->mapped.mailbox, 0, sizeof *s->mapped.mailbox);
+    run->mailbox = s->mapped.mailbox;
+    if (!prefill) run->n_tokens = decode->n_tokens;
+    run->decodes = decode->pick != 0;
+    s->profiled_position = decode->position;
+}
+
+/* b->mutex is held. */
+static enum reel_status launch_all(struct cuda_run *run, struct prefill_args *prefill,
+                                   struct decode_args *decode, struct reel_error *err) {
+    struct backend *b = run->state->backend;
+    enum reel_status status = prefill ? cuda_prefill_launch(b, prefill, err) : REEL_OK;
+    if (status == REEL_OK && prefill) run->n_launches++;
+    if (status == REEL_OK && decode) {
+        status = take_epochs(b, decode, &decode->epoch, err);
+        if (status == REEL_OK) status = launch(b, decode, err);
+        if (status == REEL_OK) run->n_launches++;
+    }
+    run->ahead = b->in_flight;
+    b->in_flight += run->n_launches;
+    return status;
+}
+
 enum reel_status cuda_submit(struct cuda_run *run, struct backend_state *s,
-                             struct decode_args *args, struct reel_error *err) {
+                             struct prefill_args *prefill, struct decode_args *decode,
+                             struct reel_error *err) {
     struct backend *b = s->backend;
     enum reel_status status = cuda_alive(b, err);
     if (status != REEL_OK) return status;
-    memset(s->mapped.mailbox, 0, sizeof *s->mapped.mailbox);
-    *run = (struct cuda_run){ .state = s, .n_tokens = args->n_tokens, .decodes = args->pick != 0 };
-    s->profiled_tokens = 0;
-    s->profiled_position = args->position;
+    run_start(run, s, prefill, decode);
+    if (prefill) run->due_ms = cuda_prefill_ms(b, run->n_tokens);
     pthread_mutex_lock(&b->mutex);
-    status = take_epochs(b, args, &args->epoch, err);
-    if (status == REEL_OK) status = launch(b, args, err);
-    if (status == REEL_OK) run->ahead = b->in_flight++;
+    status = launch_all(run, prefill, decode, err);
     pthread_mutex_unlock(&b->mutex);
     run->submitted_ms = run->news_ms = run->looked_ms = cuda_now_ms();
+    if (status != REEL_OK && run->n_launches > 0) { /* the first of two must be over all the same */
+        run->mailbox = s->mapped.prefill_mailbox;
+        (void)!cuda_finish(run, NULL, NULL);
+    }
     run->over = status != REEL_OK;
     return status;
 }
@@ -173,19 +208,20 @@ enum reel_status cuda_submit(struct cuda_run *run, struct backend_state *s,
 
 static void launch_is_over(struct cuda_run *run, bool good) {
     struct backend *b = run->state->backend;
-    const struct decode_mailbox *m = run->state->mapped.mailbox;
+    const struct decode_mailbox *m = run->mailbox;
+    const double ms = cuda_now_ms() - run->submitted_ms;
     if (run->over) return;
     run->over = true;
     run->failed = !good;
     if (good && run->decodes && (int)m->n_evaluated <= run->n_tokens)
         run->state->profiled_tokens = (int)m->n_evaluated;
     pthread_mutex_lock(&b->mutex);
-    b->in_flight--;
+    b->in_flight -= run->n_launches;
     if (!good) b->dirty = true;
-    if (good && run->ahead == 0 && m->n_evaluated > 0) {
-        double ms = (cuda_now_ms() - run->submitted_ms) / (double)m->n_evaluated;
-        b->token_ms += (ms - b->token_ms) * (m->n_evaluated >= 8 ? 0.5 : 0.1);
-    }
+    if (good && run->ahead == 0 && run->prefill)
+        cuda_prefill_took(b, run->n_tokens, ms);
+    else if (good && run->ahead == 0 && m->n_evaluated > 0)
+        b->token_ms += (ms / m->n_evaluated - b->token_ms) * (m->n_evaluated >= 8 ? 0.5 : 0.1);
     pthread_mutex_unlock(&b->mutex);
 }
 
@@ -222,7 +258,7 @@ static enum reel_status clean_up(struct cuda_run *run, double limit_ms, struct r
 /* The kernel left without finishing: a wait gave up, or nobody knows. */
 static enum reel_status aborted(struct cuda_run *run, struct reel_error *err) {
     enum reel_status status = clean_up(run, run->state->backend->tuning.hang_ms, err);
-    return status == REEL_OK ? cuda_describe_fault(run->state, err) : status;
+    return status == REEL_OK ? cuda_describe_fault(run, err) : status;
 }
 
 /* Nothing was heard for too long. A word that every wait looks at may still end the launch; it goes
@@ -230,38 +266,39 @@ static enum reel_status aborted(struct cuda_run *run, struct reel_error *err) {
 static enum reel_status hung(struct cuda_run *run, struct reel_error *err) {
     struct backend *b = run->state->backend;
     const double silent_ms = cuda_now_ms() - run->news_ms;
+    const char *kernel = cuda_kernel_name(run);
     enum reel_status status =
         cuda_upload(&b->gpu, run->state->abort, b->leave, sizeof *b->leave, b->rescue, err);
     if (status == REEL_OK) status = clean_up(run, HANG_GRACE_MS, err);
     launch_is_over(run, false);
     if (status != REEL_OK) return cuda_lose(b, err);
-    return err_set(err, REEL_E_DEVICE,
-                   "%s: the decode kernel was silent for %.1f s; told to leave, it did",
-                   b->gpu.facts.name, silent_ms * 1e-3);
+    return err_set(err, REEL_E_DEVICE, "%s: %s was silent for %.1f s; told to leave, it did",
+                   b->gpu.facts.name, kernel, silent_ms * 1e-3);
 }
 
 /* With a fault described, an end is no end: a block that gave up has published garbage. */
-static bool has_ended(const struct decode_mailbox *m) {
-    return __atomic_load_n(&m->end, __ATOMIC_ACQUIRE) &&
-           !__atomic_load_n(&m->fault, __ATOMIC_ACQUIRE);
+static bool has_failed(const struct cuda_run *run) {
+    return __atomic_load_n(&run->mailbox->fault, __ATOMIC_ACQUIRE) ||
+           (run->prefill && __atomic_load_n(&run->prefill->fault, __ATOMIC_ACQUIRE));
+}
+static bool has_ended(const struct cuda_run *run) {
+    return __atomic_load_n(&run->mailbox->end, __ATOMIC_ACQUIRE) && !has_failed(run);
 }
 
 /* Asks the driver, at most every few milliseconds of silence. */
 static enum reel_status look_at_device(struct cuda_run *run, struct reel_error *err) {
-    struct backend_state *s = run->state;
-    struct backend *b = s->backend;
+    struct backend *b = run->state->backend;
     double now = cuda_now_ms();
     bool done = false;
     if (now - run->looked_ms < 3) return REEL_OK;
     run->looked_ms = now;
-    enum reel_status status = cuda_poll(&b->gpu, NULL, &done, "the decode kernel", err);
+    enum reel_status status = cuda_poll(&b->gpu, NULL, &done, cuda_kernel_name(run), err);
     if (status != REEL_OK) {
         launch_is_over(run, false);
         return cuda_lose(b, err);
     }
-    const struct decode_mailbox *m = s->mapped.mailbox;
-    if (has_ended(m)) return REEL_OK; /* came meanwhile */
-    if (done || __atomic_load_n(&m->fault, __ATOMIC_ACQUIRE)) return aborted(run, err);
+    if (has_ended(run)) return REEL_OK; /* came meanwhile */
+    if (done || has_failed(run)) return aborted(run, err);
     double patience = (double)b->tuning.hang_ms * (run->ahead + 1) + 4 * b->tuning.launch_ms;
     return now - run->news_ms > patience ? hung(run, err) : REEL_OK;
 }
@@ -270,7 +307,8 @@ static enum reel_status look_at_device(struct cuda_run *run, struct reel_error *
 static void wait_a_little(const struct cuda_run *run, int tokens_due) {
     const struct backend *b = run->state->backend;
     double quiet_ms = cuda_now_ms() - run->news_ms;
-    double due_ms = b->token_ms * tokens_due, spin_ms = b->tuning.spin_us * 1e-3;
+    double due_ms = run->prefill ? run->due_ms : b->token_ms * tokens_due;
+    double spin_ms = b->tuning.spin_us * 1e-3;
     if (quiet_ms < due_ms - spin_ms)
         sleep_us(due_ms - spin_ms - quiet_ms > 1 ? 500 : 50);
     else if (quiet_ms < due_ms + spin_ms)
@@ -282,14 +320,16 @@ static void wait_a_little(const struct cuda_run *run, int tokens_due) {
 static bool wants_end(const atomic_bool *cancel) { return cancel && atomic_load(cancel); }
 
 void cuda_stop(struct cuda_run *run) {
-    __atomic_store_n(&run->state->mapped.mailbox->stop, 1u, __ATOMIC_RELEASE);
+    const struct cuda_mapped *m = &run->state->mapped;
+    __atomic_store_n(&m->mailbox->stop, 1u, __ATOMIC_RELEASE);
+    if (run->prefill) __atomic_store_n(&m->prefill_mailbox->stop, 1u, __ATOMIC_RELEASE);
 }
 
 /* ---- reading ---- */
 
 /* Whether id n_read has come. */
 static bool read_id(struct cuda_run *run, int32_t *id) {
-    struct decode_mailbox *m = run->state->mapped.mailbox;
+    struct decode_mailbox *m = run->mailbox;
     unsigned long long word = __atomic_load_n(&m->ids[run->n_read % MAILBOX_IDS], __ATOMIC_ACQUIRE);
     if ((unsigned)(word >> 32) != (unsigned)run->n_read + 1) return false;
     if (__atomic_load_n(&m->fault, __ATOMIC_ACQUIRE)) return false; /* made of garbage, perhaps */
@@ -302,11 +342,10 @@ static bool read_id(struct cuda_run *run, int32_t *id) {
 
 enum reel_status cuda_next_id(struct cuda_run *run, const atomic_bool *cancel, int32_t *id,
                               struct reel_error *err) {
-    struct decode_mailbox *m = run->state->mapped.mailbox;
     *id = -1;
     while (!run->over) {
         if (read_id(run, id)) break;
-        if (has_ended(m)) {
+        if (has_ended(run)) {
             if (!read_id(run, id)) launch_is_over(run, true);
             break;
         }
@@ -326,9 +365,8 @@ enum reel_status cuda_next_id(struct cuda_run *run, const atomic_bool *cancel, i
 
 enum reel_status cuda_finish(struct cuda_run *run, const atomic_bool *cancel,
                              struct reel_error *err) {
-    struct decode_mailbox *m = run->state->mapped.mailbox;
     while (!run->over) {
-        if (has_ended(m)) {
+        if (has_ended(run)) {
             launch_is_over(run, true);
             break;
         }

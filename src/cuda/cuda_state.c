@@ -30,11 +30,14 @@ static size_t take(size_t *at, size_t n_bytes) {
 /* Lays the parts out from `base` on (NULL: only counts). Returns their bytes. */
 static size_t lay_out(struct cuda_mapped *m, char *base, int vocab) {
     size_t at = 0, row = (size_t)vocab * sizeof(float);
-    size_t mailbox = take(&at, sizeof *m->mailbox), id = take(&at, sizeof *m->id);
+    size_t mailbox = take(&at, sizeof *m->mailbox), prefill = take(&at, sizeof *m->mailbox);
+    size_t ids = take(&at, CUDA_MAPPED_IDS * sizeof *m->ids);
     size_t seen = take(&at, row), bias = take(&at, row), logits = take(&at, row);
     if (base)
         *m = (struct cuda_mapped){ .mailbox = (struct decode_mailbox *)(void *)(base + mailbox),
-                                   .id = (int32_t *)(void *)(base + id),
+                                   .prefill_mailbox =
+                                       (struct decode_mailbox *)(void *)(base + prefill),
+                                   .ids = (int32_t *)(void *)(base + ids),
                                    .seen = (unsigned *)(void *)(base + seen),
                                    .bias = (float *)(void *)(base + bias),
                                    .logits = (float *)(void *)(base + logits) };
@@ -58,6 +61,11 @@ static enum reel_status open_mapped(struct backend_state *s, struct reel_error *
 uint64_t cuda_state_fixed_bytes(const struct backend *b) {
     return (uint64_t)out_floats(b) * sizeof(float) + 2 * (uint64_t)b->model->config.vocab * 4 +
            (uint64_t)CUDA_MAX_EMBEDDINGS * (uint64_t)b->model->config.hidden * 4;
+}
+
+size_t cuda_most_ids(const struct backend *b) {
+    const int n = b->plan.prefill_tokens;
+    return (size_t)(n > CUDA_MAX_GIVEN ? n : CUDA_MAX_GIVEN);
 }
 
 static enum reel_status kv_bytes(const struct backend_state *s, size_t *bytes,
@@ -104,7 +112,8 @@ static enum reel_status open_device(struct backend_state *s, struct reel_error *
     if (status == REEL_OK) status = cuda_alloc(gpu, &s->abort, 256, "a session's abort word", err);
     if (status == REEL_OK) status = cuda_fill(gpu, s->abort, 0, 256, NULL, err);
     if (status == REEL_OK)
-        status = cuda_alloc(gpu, &s->ids, CUDA_MAX_GIVEN * sizeof(int32_t), "given ids", err);
+        status =
+            cuda_alloc(gpu, &s->ids, cuda_most_ids(s->backend) * sizeof(int32_t), "given ids", err);
     size_t row = (size_t)s->backend->model->config.vocab * 4;
     if (status == REEL_OK) status = cuda_alloc(gpu, &s->seen, row, "penalty counts", err);
     if (status == REEL_OK) status = cuda_alloc(gpu, &s->bias, row, "a logit bias", err);

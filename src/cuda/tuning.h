@@ -14,6 +14,8 @@ struct cuda_tuning {
     int launch_tokens;    /* and has at most this many tokens; 0: no such limit */
     int hang_ms;          /* silence after which a launch counts as hung */
     int spin_us;          /* how long a reader spins for the next id before it sleeps */
+    int prefill_from;     /* least positions that the prefill kernel reads; fewer go through the
+                             decode kernel; 0: all do */
     bool poison;          /* new KV caches and outputs are filled with NaN bytes */
     bool tuned;           /* settings that reel_model_tune remembered are used */
     int profile;          /* tokens of a launch that leave time stamps; 0: compiled without */

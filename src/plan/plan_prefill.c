@@ -5,6 +5,7 @@
 enum {
     STAGE_BYTES = 32768, /* kernels/prefill_shared.cuh */
     READ_WARPS = 8,
+    WARPGROUP = 4, /* warps between which registers move: the producer's is a whole one then */
     STAGE_ALIGN = 1024,
     MOST_STAGES = 6, /* beyond this nothing is left to hide */
     LEAST_STAGES = 2,
@@ -100,6 +101,7 @@ void plan_prefill(struct plan *p, const struct model_config *c, const struct pla
     p->prefill_shared = plan_prefill_shared_bytes(p->prefill_stages);
     /* wgmma is of this architecture alone, neither of older nor of newer ones */
     p->wgmma = p->compute == 90 && p->gpu.compute == 90;
+    p->prefill_threads = (READ_WARPS + (p->wgmma ? WARPGROUP : 1)) * 32;
     plan_prefill_scratch(&p->scratch, p, p->prefill_tokens);
 }
 

@@ -30,8 +30,9 @@ struct backend_info {
     const char *path; /* "avx512" */
     const char *uuid; /* of the GPU, for the driver's tools; NULL: none */
     int n_threads;
-    size_t state_fixed_bytes;              /* of one session, independent of its length */
-    size_t state_position_bytes;           /* of one session, for each position */
+    size_t state_fixed_bytes;    /* of one session, independent of its length */
+    size_t state_position_bytes; /* of one session, for each position */
+    int eval_positions;          /* that one evaluation does best at once; 0: it does not matter */
     double driver_ms, compile_ms, load_ms; /* as in reel_model_info */
 };
 

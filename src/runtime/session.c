@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Positions per backend call: what a cancelled or failed sync has evaluated so far is kept in steps
- * of this. */
+/* Positions per backend call, or as many as the backend does best at once: what a cancelled or
+ * failed sync has evaluated so far is kept in steps of this. */
 #define SESSION_CHUNK 512
 
 /* ---- opening ---- */
@@ -161,9 +161,11 @@ static void start_progress(struct reel_session *s, int total) {
 /* Evaluates ids[n_evaluated, end); with the logits of the last one when `logits`. */
 static enum reel_status evaluate_to(struct reel_session *s, int end, bool logits,
                                     struct reel_error *err) {
+    const int best = s->model->backend_info.eval_positions;
+    const int most = best > 0 ? best : SESSION_CHUNK;
     while (s->n_evaluated < end) {
         int left = end - s->n_evaluated;
-        int n = left < SESSION_CHUNK ? left : SESSION_CHUNK;
+        int n = left < most ? left : most;
         bool want = logits && n == left;
         if (session_cancelled(s)) return err_set(err, REEL_E_CANCELLED, "cancelled");
         struct backend_eval eval = { .position = s->n_evaluated,

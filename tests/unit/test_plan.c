@@ -484,9 +484,9 @@ static void prefill_takes_what_the_gpu_has(void **state) {
     const struct plan h200 = made(&config, "h200", NULL), rtx3090 = made(&config, "rtx3090", NULL);
     assert_int_equal(h200.prefill_tokens, 2048);
     assert_int_equal(h200.prefill_stages, 6);
-    assert_true(h200.wgmma);
+    assert_true(h200.wgmma && h200.prefill_threads == 384);
     assert_int_equal(rtx3090.prefill_stages, 2);
-    assert_false(rtx3090.wgmma);
+    assert_true(!rtx3090.wgmma && rtx3090.prefill_threads == 288);
     assert_false(made(&config, "b200", NULL).wgmma);
     const struct plan old = made(&config, "h200", &(struct plan_options){ .compute = 80 });
     assert_true(old.prefill_tokens == 2048 && !old.wgmma);
