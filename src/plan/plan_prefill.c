@@ -46,11 +46,13 @@ void plan_prefill_scratch(struct plan_scratch *s, const struct plan *p, int n_to
     const uint64_t n = (uint64_t)n_tokens;
     const int qkv = (p->n_heads + 2 * p->n_kv_heads) * p->head_dim;
     const int groups = t->n_groups * TILE_K;
+    /* of row tiles, which SMs whose rows do not fill them have more of than hidden needs */
+    const int slots = t->group_sms * t->segment[TAPE_OUT].row_tiles;
     struct {
         uint64_t *at, bytes;
     } const parts[] = {
         { &s->h, (uint64_t)t->hidden * 4 * n },
-        { &s->ssq, (uint64_t)plan_ceil(t->hidden, BLOCK_COLUMNS) * 4 * n },
+        { &s->ssq, (uint64_t)slots * 4 * n },
         { &s->x, activations(t->segment[TAPE_QKV].k_tiles * TILE_K, n) },
         { &s->qkv, (uint64_t)qkv * 2 * n },
         { &s->attention, activations(groups * t->segment[TAPE_OUT].k_tiles, n) },
