@@ -109,6 +109,9 @@ KERNEL(READ_THREADS) prefill(const PARAMETER struct prefill_args args) {
     /* out of a shuffle: the compiler knows then that all lanes of a warp go the same way */
     r.w.warp = (int)shuffle(thread_index() / LANES, 0), r.w.lane = (int)(thread_index() % LANES);
     r.w.block = (int)shuffle(block_index(), 0);
+#if defined(T_ABSENT)
+    if (r.w.block == T_ABSENT) return; /* a fault on purpose: everybody else waits for this block */
+#endif
     r.w.token = 0, r.w.layer = 0, r.w.dead = 0;
     r.w.zero = args.decode.patience >> 31;
     r.stage = 0, r.parity = 0, r.first_lap = 1, r.phases = 0;
