@@ -162,8 +162,9 @@ DEV void weights_produce(struct worker *w) {
     p.fill_parity = p.old_parity = 0, p.first_lap = 1;
     if (w->lane >= FILL_LANES) return;
     for (int t = 0, go = 1; t < n_tokens && go; t++) {
-        p.src = tape;
-        for (int layer = layers_done(a, t) ? M_LAYERS : 0; layer < M_LAYERS && go; layer++)
+        const int first = layers_done(a, t) ? M_LAYERS : 0;
+        p.src = tape + (u64)first * P_LAYER_BYTES;
+        for (int layer = first; layer < M_LAYERS && go; layer++)
             go = stream_segment(w, &p, P_QKV_BYTES) && stream_segment(w, &p, P_OUT_BYTES) &&
                  stream_segment(w, &p, P_GATE_UP_BYTES) && stream_segment(w, &p, P_DOWN_BYTES);
         p.cap = a->cap_head;
