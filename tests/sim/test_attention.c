@@ -205,7 +205,7 @@ static void compile(struct rig *r) {
     option(&o, "P_SLOT_TILES", 1), option(&o, "P_SLOT_BYTES", WARPS * 512),
         option(&o, "P_RING_SLOTS", 2);
     option(&o, "P_HEAD_UNIT", 2), option(&o, "P_HEAD_K_TILES", 8),
-        option(&o, "P_KV_SLOTS", s->kv_slots);
+        option(&o, "P_HEAD_ROW_TILES", 1), option(&o, "P_KV_SLOTS", s->kv_slots);
     option(&o, "P_KV_PIECE", (int)kv_piece_bytes(s->dim)), option(&o, "P_SHARED_BYTES", 200 << 10);
     option_segment(&o, "QKV", WARPS), option_segment(&o, "GATE_UP", WARPS),
         option_segment(&o, "DOWN", WARPS);
