@@ -16,6 +16,7 @@
 #ifndef REEL_KERNELS_PHASE_ATTENTION_CUH
 #define REEL_KERNELS_PHASE_ATTENTION_CUH
 
+#include "attention_math.cuh"
 #include "kv_ring.cuh"
 #include "phase_qkv.cuh"
 #include "product.cuh"
@@ -34,23 +35,8 @@ enum {
     V_ROOM = EARLY_V ? EARLY_V : 1,
     WHOLE_EARLY = EARLY_V == AT_TILES /* its slot is free again before q is there */
 };
-#define ATTENTION_NEVER (-1e30f) /* the m of no position at all */
-#define LOG2_E          1.44269504f
 
 /* ---- rotation ---- */
-
-/* sine and cosine of an angle from 0 to 2^20, to half a unit in the last place and a bit. */
-DEV void sine_cosine(float angle, float *sine, float *cosine) {
-    const int turns = (int)((double)angle * 0.63661977236758134308 + 0.5);
-    const double r = (double)angle - (double)turns * 1.57079632679489661923, z = r * r;
-    const double s = r + r * z * (-1.0 / 6 + z * (1.0 / 120 + z * (-1.0 / 5040 + z * (1.0 / 362880 -
-                                                                   z * (1.0 / 39916800)))));
-    const double c = 1.0 + z * (-0.5 + z * (1.0 / 24 + z * (-1.0 / 720 + z * (1.0 / 40320 + z *
-                                            (-1.0 / 3628800 + z * (1.0 / 479001600))))));
-    const double a = turns & 1 ? c : s, b = turns & 1 ? s : c;
-    *sine = (float)(turns & 2 ? -a : a);
-    *cosine = (float)((turns + 1) & 2 ? -b : b);
-}
 
 /* Rows of the group's words are dealt to the warps, last warp first, since the first ones have pieces:
  * k rows, v rows, q rows. */

@@ -39,6 +39,10 @@ struct ALIGN(16) quad {
     u32 x, y, z, w;
 };
 
+struct ALIGN(16) quad_float {
+    float x, y, z, w;
+};
+
 /* Two words of a B fragment. */
 struct ALIGN(8) pair {
     u32 low, high;

@@ -108,10 +108,6 @@ DEV void phase_product(struct worker *w, const struct quad *t, int preload, cons
     parts_store(w, d, part, warp_rows, k_parts);
 }
 
-struct ALIGN(16) quad_float {
-    float x, y, z, w;
-};
-
 /* The sum of n neighbouring floats, 16-byte aligned, in a fixed order. */
 DEV float sum_run(const float *p, int n) {
     float sum = 0;

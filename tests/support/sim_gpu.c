@@ -103,6 +103,7 @@ static char *file_text(const char *folder, const char *name) {
 void sim_gpu_compile_text(const char *name, const char *source, const char *const *options) {
     static const char *const headers[] = {
         "args.h",
+        "attention_math.cuh",
         "best.cuh",
         "exchange.cuh",
         "kv_layout.h",
@@ -112,6 +113,9 @@ void sim_gpu_compile_text(const char *name, const char *source, const char *cons
         "phase_pick.cuh",
         "phase_pick_shared.cuh",
         "phase_qkv.cuh",
+        "prefill_args.h",
+        "prefill_attention.cuh",
+        "prefill_shared.cuh",
         "prelude.cuh",
         "product.cuh",
         "profile.cuh",

@@ -1,0 +1,623 @@
+/* Reading a prompt: what lies between the products of qkv and out.
+ *
+ * rope_phase norms and rotates the chunk's k rows and writes them and its v rows to the KV cache; q rows
+ * are normed, rotated and scaled where they lie, once for all who read them. Then, a phase later,
+ * attention_phase: online softmax over all positions up to each token's own, scores in base 2.
+ *
+ * An item is one KV head and a run of stacked rows, row = token * GROUP_Q_HEADS + q head of the KV head, of
+ * which a warp owns 16. With enough items for all blocks they have 128 rows; else 64, and the two halves of
+ * the warps take the halves of each stage's positions and merge what they have at the end. As in decoding K
+ * and V transposed are A operands, as the cache has them, and q rows are columns.
+ *
+ * A stage holds 2 * HALF_PIECES pieces of 16 positions of one KV head. Every warp takes every stage. */
+#ifndef REEL_KERNELS_PREFILL_ATTENTION_CUH
+#define REEL_KERNELS_PREFILL_ATTENTION_CUH
+
+#include "attention_math.cuh"
+#include "prefill_shared.cuh"
+
+#if M_HEAD_DIM % 16 || M_HEAD_DIM > 256
+#error "head_dim: a multiple of 16, up to 256"
+#endif
+
+enum {
+    HEAD_BLOCKS = M_HEAD_DIM / 8, /* of 8 dims */
+    HALF_DIM = M_HEAD_DIM / 2,
+    GROUP_Q_HEADS = M_HEADS / M_KV_HEADS,
+    CHUNK_HEADS = M_HEADS + 2 * M_KV_HEADS, /* rows of head_dim values a token has in qkv */
+    WARP_ROWS = 16,
+    PAIR_BARRIER = 4, /* and + 1 to + 3: named barriers of two warps, 4 apart */
+    HALF_BYTES = STAGE_BYTES / 2,
+    HALF_PIECES = HALF_BYTES / P_KV_PIECE,
+    /* Pieces that are multiplied together: more of them keep more products independent. */
+    UNIT_PIECES = HALF_PIECES % 4 == 0 && M_HEAD_DIM <= 64 ? 4 : HALF_PIECES % 2 == 0 ? 2 : 1,
+    UNIT_POSITIONS = UNIT_PIECES * KV_POSITIONS,
+    HALF_UNITS = HALF_PIECES / UNIT_PIECES
+};
+#define SCORE_NEVER (-3e38f) /* of a masked position: its weight is 0 beside ATTENTION_NEVER too */
+
+DEV u8 *kv_head_pieces(const struct reader *r, int layer, int kv_head) {
+    const struct decode_args *a = &r->a->decode;
+    return a->kv + (u64)(layer * M_KV_HEADS + kv_head) * (u64)a->kv_pieces * P_KV_PIECE;
+}
+
+/* ---- rope ---- */
+
+/* This lane's words of 16 rows of a head: [row lane / 4 and + 8][dims 8 j + 2 (lane % 4) and + 1]. */
+struct head_rows {
+    u32 w[2][HEAD_BLOCKS];
+};
+
+/* 16 tokens that share a piece of the cache, the first and last piece of a chunk not all of them. */
+struct chunk_piece {
+    int piece; /* of the cache */
+    int first; /* the token at its first position, negative where that is before the chunk */
+    int whole;
+};
+
+DEV int chunk_has(const struct reader *r, int token) { return token >= 0 && token < r->a->decode.n_tokens; }
+
+/* The word of lane % 4 of a token's head; tokens beyond the chunk's ends are its end. */
+DEV u32 *chunk_words(const struct reader *r, int token, int head) {
+    const int last = r->a->decode.n_tokens - 1, t = token < 0 ? 0 : token > last ? last : token;
+    return (u32 *)(r->a->qkv + (u64)t * QKV_COLUMNS + (u64)(head * M_HEAD_DIM)) + r->w.lane % 4;
+}
+
+DEV void rows_load(const struct reader *r, const struct chunk_piece *c, int head, struct head_rows *rows) {
+    UNROLL
+    for (int i = 0; i < 2; i++) {
+        const u32 *from = chunk_words(r, c->first + r->w.lane / 4 + 8 * i, head);
+        UNROLL
+        for (int j = 0; j < HEAD_BLOCKS; j++)
+            rows->w[i][j] = plain_load32(from + 4 * j);
+    }
+}
+
+/* Where the cosine of a row's angle `dim` stands, the sine KV_POSITIONS * HALF_DIM on: rows are turned so
+ * that 4 of them meet all banks. */
+DEV int angle_at(int row, int dim) { return row * HALF_DIM + (dim + row % 4 * 8) % HALF_DIM; }
+
+/* All consumers: the angles of a piece's positions. */
+DEV void angles_make(struct reader *r, int piece) {
+    float *table = r->s->exchange;
+    readers_sync(); /* the piece before is over */
+    NO_UNROLL
+    for (int i = r->w.warp * LANES + r->w.lane; i < KV_POSITIONS * HALF_DIM; i += READ_CONSUMERS) {
+        const int row = i / HALF_DIM, dim = i % HALF_DIM, at = angle_at(row, dim);
+        const float angle = (float)(piece * KV_POSITIONS + row) * const_loadf(r->a->decode.rope + dim);
+        sine_cosine(angle, table + KV_POSITIONS * HALF_DIM + at, table + at);
+    }
+    readers_sync();
+}
+
+/* A row's norm, not yet its gains. */
+DEV float row_factor(const u32 *words) {
+    float sum = 0;
+    UNROLL
+    for (int j = 0; j < HEAD_BLOCKS; j++)
+        sum += bf16_low(words[j]) * bf16_low(words[j]) + bf16_high(words[j]) * bf16_high(words[j]);
+    return M_QK_NORM ? rsqrt_approx(xor_sum(sum, 1, 4) * (1.0f / M_HEAD_DIM) + M_RMS_EPS) : 1;
+}
+
+/* Norm, gains, rotation as decoding has them (rotation_make, k_factor), and q's scale. */
+DEV void rows_rotate(const struct reader *r, int layer, int is_k, struct head_rows *rows) {
+    const float *gain = r->a->decode.qk_norms + (2 * layer + is_k) * M_HEAD_DIM;
+    const float scale = is_k ? 1 : LOG2_E * rsqrt_approx((float)M_HEAD_DIM);
+    const float factor[2] = { row_factor(rows->w[0]) * scale, row_factor(rows->w[1]) * scale };
+    UNROLL
+    for (int j = 0; j < HEAD_BLOCKS / 2; j++) {
+        const int dim = 8 * j + r->w.lane % 4 * 2;
+        float g[4];
+        UNROLL
+        for (int i = 0; i < 4; i++)
+            g[i] = M_QK_NORM ? const_loadf(gain + dim + i % 2 + i / 2 * HALF_DIM) : 1;
+        UNROLL
+        for (int i = 0; i < 2; i++) {
+            const float *cosine = r->s->exchange + angle_at(r->w.lane / 4 + 8 * i, dim);
+            const float *sine = cosine + KV_POSITIONS * HALF_DIM;
+            const u32 low = rows->w[i][j], high = rows->w[i][j + HEAD_BLOCKS / 2];
+            float y[4];
+            y[0] = bf16_low(low) * (g[0] * cosine[0]) - bf16_low(high) * (g[2] * sine[0]);
+            y[1] = bf16_high(low) * (g[1] * cosine[1]) - bf16_high(high) * (g[3] * sine[1]);
+            y[2] = bf16_low(high) * (g[2] * cosine[0]) + bf16_low(low) * (g[0] * sine[0]);
+            y[3] = bf16_high(high) * (g[3] * cosine[1]) + bf16_high(low) * (g[1] * sine[1]);
+            rows->w[i][j] = bf16_pair(y[0] * factor[i], y[1] * factor[i]);
+            rows->w[i][j + HEAD_BLOCKS / 2] = bf16_pair(y[2] * factor[i], y[3] * factor[i]);
+        }
+    }
+}
+
+DEV void query_store(const struct reader *r, const struct chunk_piece *c, int head, const struct head_rows *rows) {
+    UNROLL
+    for (int i = 0; i < 2; i++) {
+        const int token = c->first + r->w.lane / 4 + 8 * i;
+        u32 *to = chunk_words(r, token, head);
+        if (!chunk_has(r, token)) continue;
+        UNROLL
+        for (int j = 0; j < HEAD_BLOCKS; j++)
+            plain_store32(to + 4 * j, rows->w[i][j]);
+    }
+}
+
+DEV void quad_store(u32 *to, struct quad v) {
+    plain_store32(to, v.x), plain_store32(to + 1, v.y), plain_store32(to + 2, v.z), plain_store32(to + 3, v.w);
+}
+
+/* One word of K belongs to one position. */
+DEV void key_store(const struct reader *r, const struct chunk_piece *c, u8 *piece, const struct head_rows *rows) {
+    const int token = c->first + r->w.lane / 4, low = chunk_has(r, token), high = chunk_has(r, token + 8);
+    UNROLL
+    for (int t = 0; t < AT_TILES; t++) {
+        u32 *to = (u32 *)(piece + t * TILE_BYTES + r->w.lane * 16);
+        struct quad v;
+        v.x = rows->w[0][2 * t], v.y = rows->w[1][2 * t];
+        v.z = rows->w[0][2 * t + 1], v.w = rows->w[1][2 * t + 1];
+        if (c->whole) {
+            quad_store(to, v);
+            continue;
+        }
+        if (low) plain_store32(to, v.x), plain_store32(to + 2, v.z);
+        if (high) plain_store32(to + 1, v.y), plain_store32(to + 3, v.w);
+    }
+}
+
+/* A word of V transposed: positions of `token` and the next one. */
+DEV void value_store(const struct reader *r, u32 *to, int token, u32 v) {
+    if (chunk_has(r, token)) plain_store16((u16 *)to, (u16)v);
+    if (chunk_has(r, token + 1)) plain_store16((u16 *)to + 1, (u16)(v >> 16));
+}
+
+DEV void values_store(const struct reader *r, const struct chunk_piece *c, u8 *piece, const struct head_rows *rows) {
+    const int token = c->first + r->w.lane % 4 * 2;
+    UNROLL
+    for (int t = 0; t < AT_TILES; t++) {
+        u32 *to = (u32 *)(piece + (AT_TILES + t) * TILE_BYTES + r->w.lane * 16);
+        struct quad v;
+        v.x = transpose8(rows->w[0][2 * t]), v.y = transpose8(rows->w[0][2 * t + 1]);
+        v.z = transpose8(rows->w[1][2 * t]), v.w = transpose8(rows->w[1][2 * t + 1]);
+        if (c->whole) {
+            quad_store(to, v);
+            continue;
+        }
+        value_store(r, to, token, v.x), value_store(r, to + 1, token, v.y);
+        value_store(r, to + 2, token + 8, v.z), value_store(r, to + 3, token + 8, v.w);
+    }
+}
+
+/* A piece's rows of one head, as qkv counts heads, to where they belong. */
+DEV void rows_finish(const struct reader *r, int layer, const struct chunk_piece *c, int head, struct head_rows *rows) {
+    const int kv_head = (head - M_HEADS) % M_KV_HEADS;
+    if (head < M_HEADS + M_KV_HEADS) rows_rotate(r, layer, head >= M_HEADS, rows);
+    if (head < M_HEADS) {
+        query_store(r, c, head, rows);
+        return;
+    }
+    u8 *piece = kv_head_pieces(r, layer, kv_head) + (u64)c->piece * P_KV_PIECE;
+    if (head < M_HEADS + M_KV_HEADS)
+        key_store(r, c, piece, rows);
+    else
+        values_store(r, c, piece, rows);
+}
+
+/* A piece's heads from `head` on, every `step`-th. The next one's rows are on their way meanwhile. */
+DEV void piece_rope(const struct reader *r, int layer, const struct chunk_piece *c, int head, int step) {
+    struct head_rows rows, next;
+    if (head >= CHUNK_HEADS) return;
+    rows_load(r, c, head, &next);
+    NO_UNROLL
+    for (; head < CHUNK_HEADS; head += step) {
+        rows = next;
+        if (head + step < CHUNK_HEADS) rows_load(r, c, head + step, &next);
+        rows_finish(r, layer, c, head, &rows);
+    }
+}
+
+/* rope: q, k, v of the chunk.
+ *   reads    qkv: q, k, v as the product made them
+ *   writes   qkv: q as attention wants it, bf16(q rotated * log2(e) / sqrt(head_dim)); the KV cache
+ *   split    items of a piece and, where pieces are few, a part of the heads; over the warps by heads */
+DEV void rope_phase(struct reader *r, int layer) {
+    const struct decode_args *a = &r->a->decode;
+    const int first = a->position / KV_POSITIONS, end = a->position + a->n_tokens;
+    const int pieces = (end + KV_POSITIONS - 1) / KV_POSITIONS - first, blocks = (int)block_count();
+    const int most = (CHUNK_HEADS + READ_WARPS - 1) / READ_WARPS, some = blocks / pieces;
+    const int parts = some < 1 ? 1 : some > most ? most : some;
+    NO_UNROLL
+    for (int item = (int)block_index(); item < pieces * parts; item += blocks) {
+        struct chunk_piece c;
+        c.piece = first + item / parts;
+        c.first = c.piece * KV_POSITIONS - a->position;
+        c.whole = c.first >= 0 && c.first + KV_POSITIONS <= a->n_tokens;
+        angles_make(r, c.piece);
+        piece_rope(r, layer, &c, item % parts * READ_WARPS + r->w.warp, parts * READ_WARPS);
+    }
+}
+
+/* ---- items ---- */
+
+struct attention_item {
+    int kv_head, row; /* the first stacked row */
+    int end;          /* positions its last row attends to: 0 to end - 1 */
+};
+
+DEV int stacked_rows(const struct reader *r) { return r->a->decode.n_tokens * GROUP_Q_HEADS; }
+DEV int row_limit(const struct reader *r, int row) { return r->a->decode.position + row / GROUP_Q_HEADS; }
+
+DEV int rounds_of(const struct reader *r, int rows) {
+    const int items = (stacked_rows(r) + rows - 1) / rows * M_KV_HEADS, blocks = (int)block_count();
+    return (items + blocks - 1) / blocks;
+}
+
+/* Rows of an item: 64 where that ends sooner, although every byte of K and V then serves fewer rows. */
+DEV int item_rows(const struct reader *r) {
+    return rounds_of(r, READ_WARPS * WARP_ROWS / 2) < 2 * rounds_of(r, READ_WARPS * WARP_ROWS)
+               ? READ_WARPS * WARP_ROWS / 2
+               : READ_WARPS * WARP_ROWS;
+}
+
+/* This block's item of a round; 0: there is none, nor in later rounds. The longest come first, and every
+ * other round deals them the other way about, so that blocks have about as much to do. */
+DEV int item_take(const struct reader *r, int rows, int round, struct attention_item *item) {
+    const int all = stacked_rows(r), runs = (all + rows - 1) / rows;
+    const int blocks = (int)block_count(), block = (int)block_index();
+    const int i = round * blocks + (round % 2 ? blocks - 1 - block : block);
+    if (i >= runs * M_KV_HEADS) return 0;
+    item->kv_head = i % M_KV_HEADS;
+    item->row = (runs - 1 - i / M_KV_HEADS) * rows;
+    item->end = row_limit(r, (item->row + rows < all ? item->row + rows : all) - 1) + 1;
+    return 1;
+}
+
+DEV int item_pieces(const struct attention_item *item) { return (item->end + KV_POSITIONS - 1) / KV_POSITIONS; }
+
+/* Bytes of a half stage from `piece` on that hold pieces. */
+DEV u32 half_bytes(int piece, int pieces) {
+    const int n = pieces - piece;
+    return n <= 0 ? 0 : (u32)(n < HALF_PIECES ? n : HALF_PIECES) * P_KV_PIECE;
+}
+
+/* The producer warp. */
+DEV void attention_produce(struct reader *r, int layer) {
+    const int rows = item_rows(r);
+    struct attention_item item;
+    if (r->w.lane >= FILL_LANES) return;
+    NO_UNROLL
+    for (int round = 0; item_take(r, rows, round, &item); round++) {
+        const u8 *from = kv_head_pieces(r, layer, item.kv_head);
+        const int pieces = item_pieces(&item);
+        NO_UNROLL
+        for (int piece = 0; piece < pieces; piece += 2 * HALF_PIECES) {
+            const u8 *at = from + (u64)piece * P_KV_PIECE;
+            stage_fill(r, at, half_bytes(piece, pieces), at + HALF_PIECES * P_KV_PIECE,
+                       half_bytes(piece + HALF_PIECES, pieces), HALF_BYTES);
+        }
+    }
+}
+
+/* ---- one warp's rows ---- */
+
+enum { ROW_BLOCKS = WARP_ROWS / 8 };
+
+/* A lane has four rows: 2 (lane % 4) and + 1 of each block of 8. Sums l are over this lane's positions,
+ * lane / 4 modulo 8. */
+struct stacked {
+    int row; /* the warp's first */
+    struct pair q[AT_TILES][ROW_BLOCKS]; /* B fragments */
+    float o[AT_TILES][ROW_BLOCKS][4];    /* rows are dims */
+    float m[ROW_BLOCKS][2], l[ROW_BLOCKS][2];
+};
+
+DEV void stacked_begin(const struct reader *r, const struct attention_item *item, int row, struct stacked *x) {
+    const int last = stacked_rows(r) - 1;
+    x->row = row;
+    UNROLL
+    for (int b = 0; b < ROW_BLOCKS; b++) {
+        const int mine = row + r->w.lane / 4 + 8 * b, have = mine < last ? mine : last;
+        const u32 *from = chunk_words(r, have / GROUP_Q_HEADS, item->kv_head * GROUP_Q_HEADS + have % GROUP_Q_HEADS);
+        UNROLL
+        for (int t = 0; t < AT_TILES; t++)
+            x->q[t][b].low = plain_load32(from + 8 * t), x->q[t][b].high = plain_load32(from + 8 * t + 4);
+        x->m[b][0] = x->m[b][1] = ATTENTION_NEVER;
+        x->l[b][0] = x->l[b][1] = 0;
+        UNROLL
+        for (int t = 0; t < AT_TILES; t++)
+            x->o[t][b][0] = x->o[t][b][1] = x->o[t][b][2] = x->o[t][b][3] = 0;
+    }
+}
+
+DEV void rows_scale(struct stacked *x, float (*f)[2]) {
+    UNROLL
+    for (int t = 0; t < AT_TILES; t++)
+        UNROLL
+        for (int b = 0; b < ROW_BLOCKS; b++)
+            UNROLL
+            for (int i = 0; i < 4; i++)
+                x->o[t][b][i] *= f[b][i % 2];
+}
+
+/* ---- a unit of positions ---- */
+
+/* Clears V from position `left` of the unit on, where it lies: what is there may be NaN, whose product
+ * with a weight of 0 is NaN. Warps that share the unit write the same. */
+DEV void unit_trim(u8 *unit, int lane, int left) {
+    NO_UNROLL
+    for (int p = 0; p < UNIT_PIECES; p++, left -= KV_POSITIONS) {
+        const int j = lane % 4 * 2;
+        const u32 low = (j < left ? 0xffffu : 0) | (j + 1 < left ? 0xffff0000u : 0);
+        const u32 high = (j + 8 < left ? 0xffffu : 0) | (j + 9 < left ? 0xffff0000u : 0);
+        struct quad *v = (struct quad *)(unit + p * P_KV_PIECE + AT_TILES * TILE_BYTES) + lane;
+        NO_UNROLL
+        for (int t = 0; t < AT_TILES; t++)
+            v[t * LANES].x &= low, v[t * LANES].y &= low, v[t * LANES].z &= high, v[t * LANES].w &= high;
+    }
+    fence_slot();
+}
+
+/* Scores of a piece's 16 positions with a block of rows: positions lane / 4 and + 8, rows 2 (lane % 4) and
+ * + 1. */
+struct scores {
+    float s[UNIT_PIECES][ROW_BLOCKS][4];
+};
+
+DEV void unit_scores(const struct stacked *x, const struct quad *tiles, struct scores *s) {
+    UNROLL
+    for (int p = 0; p < UNIT_PIECES; p++)
+        UNROLL
+        for (int b = 0; b < ROW_BLOCKS; b++)
+            s->s[p][b][0] = s->s[p][b][1] = s->s[p][b][2] = s->s[p][b][3] = 0;
+    UNROLL
+    for (int t = 0; t < AT_TILES; t++)
+        UNROLL
+        for (int p = 0; p < UNIT_PIECES; p++) {
+            const struct quad k = tiles[p * (P_KV_PIECE / 16) + t * LANES];
+            UNROLL
+            for (int b = 0; b < ROW_BLOCKS; b++)
+                tile_mma(s->s[p][b], k, x->q[t][b].low, x->q[t][b].high);
+        }
+}
+
+/* first: the unit's first position. Most units need no mask: what it is made of is not to be kept for it. */
+DEV void unit_mask(const struct reader *r, const struct stacked *x, struct scores *s, int first, int end) {
+    const int lane = opaque(r->w.lane);
+    UNROLL
+    for (int b = 0; b < ROW_BLOCKS; b++)
+        UNROLL
+        for (int i = 0; i < 4; i++) {
+            const int limit = row_limit(r, x->row + 8 * b + lane % 4 * 2 + i % 2);
+            const int mine = first + lane / 4 + i / 2 * 8;
+            UNROLL
+            for (int p = 0; p < UNIT_PIECES; p++) {
+                const int position = mine + p * KV_POSITIONS;
+                s->s[p][b][i] = position <= limit && position < end ? s->s[p][b][i] : SCORE_NEVER;
+            }
+        }
+}
+
+/* The greatest scores of this lane's positions, row by row. */
+DEV void scores_top(const struct scores *s, float (*top)[2]) {
+    UNROLL
+    for (int b = 0; b < ROW_BLOCKS; b++)
+        UNROLL
+        for (int i = 0; i < 2; i++) {
+            top[b][i] = max_float(s->s[0][b][i], s->s[0][b][i + 2]);
+            UNROLL
+            for (int p = 1; p < UNIT_PIECES; p++)
+                top[b][i] = max_float(top[b][i], max_float(s->s[p][b][i], s->s[p][b][i + 2]));
+        }
+}
+
+/* Raises m to the rows' greatest scores, this lane's being `top`. */
+DEV void rows_raise(struct stacked *x, float (*top)[2]) {
+    float f[ROW_BLOCKS][2];
+    UNROLL
+    for (int b = 0; b < ROW_BLOCKS; b++)
+        UNROLL
+        for (int i = 0; i < 2; i++) {
+            const float m = max_float(x->m[b][i], xor_max(top[b][i], 4, LANES));
+            f[b][i] = exp2_approx(x->m[b][i] - m);
+            x->m[b][i] = m, x->l[b][i] *= f[b][i];
+        }
+    rows_scale(x, f);
+}
+
+/* m follows the greatest score only when that is more than SCORE_LAG above: weights up to 2^SCORE_LAG are
+ * as exact as those below 1, and lanes seldom have to agree on a maximum and to scale what they have. */
+#define SCORE_LAG 8.0f
+DEV void rows_follow(struct stacked *x, const struct scores *s) {
+    float top[ROW_BLOCKS][2];
+    int ok = 1;
+    scores_top(s, top);
+    UNROLL
+    for (int b = 0; b < ROW_BLOCKS; b++)
+        ok &= (top[b][0] <= x->m[b][0] + SCORE_LAG) & (top[b][1] <= x->m[b][1] + SCORE_LAG);
+    if (!warp_all(ok)) rows_raise(x, top);
+}
+
+/* Weights of a piece with a block of rows as a B fragment; l sums them as they were rounded. */
+DEV struct pair piece_weights(struct stacked *x, const float *s, int b) {
+    struct pair w;
+    w.low = bf16_pair(exp2_approx(s[0] - x->m[b][0]), exp2_approx(s[1] - x->m[b][1]));
+    w.high = bf16_pair(exp2_approx(s[2] - x->m[b][0]), exp2_approx(s[3] - x->m[b][1]));
+    x->l[b][0] += bf16_low(w.low) + bf16_low(w.high);
+    x->l[b][1] += bf16_high(w.low) + bf16_high(w.high);
+    w.low = transpose8(w.low), w.high = transpose8(w.high);
+    return w;
+}
+
+/* Returns something of all that was loaded. */
+DEV u32 unit_attend(const struct reader *r, struct stacked *x, const struct quad *tiles, int first, int end) {
+    struct pair w[UNIT_PIECES][ROW_BLOCKS];
+    struct scores s;
+    u32 seen = 0;
+    unit_scores(x, tiles, &s);
+    if (first + UNIT_POSITIONS - 1 > row_limit(r, opaque(x->row))) unit_mask(r, x, &s, first, end);
+    rows_follow(x, &s);
+    UNROLL
+    for (int p = 0; p < UNIT_PIECES; p++)
+        UNROLL
+        for (int b = 0; b < ROW_BLOCKS; b++) {
+            w[p][b] = piece_weights(x, s.s[p][b], b);
+            seen ^= w[p][b].low;
+        }
+    UNROLL
+    for (int t = 0; t < AT_TILES; t++)
+        UNROLL
+        for (int p = 0; p < UNIT_PIECES; p++) {
+            const struct quad v = tiles[p * (P_KV_PIECE / 16) + (AT_TILES + t) * LANES];
+            UNROLL
+            for (int b = 0; b < ROW_BLOCKS; b++)
+                tile_mma(x->o[t][b], v, w[p][b].low, w[p][b].high);
+            seen ^= v.w;
+        }
+    return seen;
+}
+
+/* The units of a stage's half that count for this warp. first: the half's first position. */
+DEV u32 half_attend(const struct reader *r, struct stacked *x, u8 *half, int first, int end) {
+    u32 seen = 0;
+    NO_UNROLL
+    for (int u = 0; u < HALF_UNITS; u++, first += UNIT_POSITIONS) {
+        u8 *unit = half + u * (UNIT_PIECES * P_KV_PIECE);
+        if (first >= end || first > row_limit(r, opaque(x->row) + WARP_ROWS - 1)) break;
+        if (first + UNIT_POSITIONS > end) unit_trim(unit, r->w.lane, end - first);
+        seen ^= unit_attend(r, x, (const struct quad *)unit + r->w.lane, first, end);
+    }
+    return seen;
+}
+
+/* ---- results ---- */
+
+/* Results pass through shared memory some tiles of dims at a time. Loops over them have bounds of their own:
+ * with those of the tiles some targets' compilers leave o in memory. */
+enum {
+    MERGE_TILES = EXCHANGE_FLOATS / 4 / (4 * ROW_BLOCKS * LANES),
+    PAIR_TURNS = (AT_TILES + MERGE_TILES - 1) / MERGE_TILES
+};
+
+DEV void rows_store(const struct reader *r, const struct attention_item *item, const struct stacked *x, int turn) {
+    const int lane = opaque(r->w.lane);
+    UNROLL
+    for (int b = 0; b < ROW_BLOCKS; b++) {
+        const int row = x->row + lane / 4 + 8 * b, have = row < stacked_rows(r);
+        const int head = item->kv_head * GROUP_Q_HEADS + row % GROUP_Q_HEADS;
+        const int column = head / P_GROUP_HEADS * (P_OUT_K_TILES * TILE_K) + head % P_GROUP_HEADS * M_HEAD_DIM;
+        UNROLL
+        for (int i = 0; i < 2 * MERGE_TILES; i++) {
+            const int j = turn * 2 * MERGE_TILES + i;
+            if (j >= HEAD_BLOCKS) continue;
+            const float *o = x->o[j / 2][b] + j % 2 * 2;
+            const u32 pair = transpose8(bf16_pair(o[0], o[1]));
+            if (have)
+                activation_store(r->a->attention, row / GROUP_Q_HEADS, column + 8 * j + lane % 4 * 2, pair);
+        }
+    }
+}
+
+DEV void sums_end(struct stacked *x) {
+    UNROLL
+    for (int b = 0; b < ROW_BLOCKS; b++)
+        x->l[b][0] = xor_sum(x->l[b][0], 4, LANES), x->l[b][1] = xor_sum(x->l[b][1], 4, LANES);
+}
+
+/* What this warp's o is to be multiplied with where another one has attended to other positions for the same
+ * rows: their m and l go through shared memory. */
+DEV void pair_factors(struct reader *r, const struct stacked *x, float (*f)[2]) {
+    struct quad_float *mine = (struct quad_float *)r->s->ssq[r->w.warp] + r->w.lane % 4;
+    const struct quad_float *other = (const struct quad_float *)r->s->ssq[r->w.warp ^ 4] + r->w.lane % 4;
+    UNROLL
+    for (int b = 0; b < ROW_BLOCKS; b++) {
+        struct quad_float v;
+        v.x = x->m[b][0], v.y = x->m[b][1], v.z = x->l[b][0], v.w = x->l[b][1];
+        if (r->w.lane < 4) mine[4 * b] = v;
+    }
+    barrier_wait(PAIR_BARRIER + r->w.warp % 4, 2 * LANES);
+    UNROLL
+    for (int b = 0; b < ROW_BLOCKS; b++) {
+        const struct quad_float v = other[4 * b];
+        UNROLL
+        for (int i = 0; i < 2; i++) {
+            const float m_other = i ? v.y : v.x, m = max_float(x->m[b][i], m_other);
+            const float own = exp2_approx(x->m[b][i] - m), its = exp2_approx(m_other - m);
+            f[b][i] = own * rcp_approx(x->l[b][i] * own + (i ? v.w : v.z) * its);
+        }
+    }
+}
+
+DEV void part_give(struct quad_float *to, const float *o) {
+    struct quad_float v;
+    v.x = o[0], v.y = o[1], v.z = o[2], v.w = o[3];
+    *to = v;
+}
+DEV void part_take(const struct quad_float *from, float *o) {
+    const struct quad_float v = *from;
+    o[0] += v.x, o[1] += v.y, o[2] += v.z, o[3] += v.w;
+}
+
+/* Two warps' results into one: in turn one hands over some tiles of dims, and the other stores. */
+DEV void pair_merge(struct reader *r, const struct attention_item *item, struct stacked *x) {
+    const int warps = r->w.warp % 4 * (MERGE_TILES * ROW_BLOCKS * LANES);
+    struct quad_float *between = (struct quad_float *)r->s->exchange + warps + r->w.lane;
+    float f[ROW_BLOCKS][2];
+    pair_factors(r, x, f);
+    rows_scale(x, f);
+    UNROLL
+    for (int turn = 0; turn < PAIR_TURNS; turn++) {
+        const int stores = r->w.warp / 4 == turn % 2;
+        UNROLL
+        for (int i = 0; i < MERGE_TILES * ROW_BLOCKS; i++) {
+            const int t = turn * MERGE_TILES + i / ROW_BLOCKS;
+            if (t < AT_TILES && !stores) part_give(between + i * LANES, x->o[t][i % ROW_BLOCKS]);
+        }
+        barrier_wait(PAIR_BARRIER + r->w.warp % 4, 2 * LANES);
+        UNROLL
+        for (int i = 0; i < MERGE_TILES * ROW_BLOCKS; i++) {
+            const int t = turn * MERGE_TILES + i / ROW_BLOCKS;
+            if (t < AT_TILES && stores) part_take(between + i * LANES, x->o[t][i % ROW_BLOCKS]);
+        }
+        if (stores) rows_store(r, item, x, turn);
+        barrier_wait(PAIR_BARRIER + r->w.warp % 4, 2 * LANES);
+    }
+}
+
+DEV void alone_store(const struct reader *r, const struct attention_item *item, struct stacked *x) {
+    float f[ROW_BLOCKS][2];
+    UNROLL
+    for (int b = 0; b < ROW_BLOCKS; b++)
+        f[b][0] = rcp_approx(x->l[b][0]), f[b][1] = rcp_approx(x->l[b][1]);
+    rows_scale(x, f);
+    UNROLL
+    for (int turn = 0; turn < PAIR_TURNS; turn++)
+        rows_store(r, item, x, turn);
+}
+
+/* attention: the chunk's q rows over all positions up to each token's own.
+ *   reads    qkv: q as rope_phase left it; the KV cache through the stages (attention_produce)
+ *   writes   attention, bf16, columns as out's k tiles have them
+ *   split    items over blocks; rows and, where items are few, positions over warps */
+DEV void attention_phase(struct reader *r, int layer) {
+    const int rows = item_rows(r), split = rows < READ_WARPS * WARP_ROWS, half = r->w.warp / 4;
+    struct attention_item item;
+    struct stacked x;
+    (void)layer;
+    NO_UNROLL
+    for (int round = 0; item_take(r, rows, round, &item); round++) {
+        stacked_begin(r, &item, item.row + (split ? r->w.warp % 4 : r->w.warp) * WARP_ROWS, &x);
+        NO_UNROLL
+        for (int first = 0; first < item.end; first += 2 * HALF_PIECES * KV_POSITIONS) {
+            u8 *stage = r->stages + (size_t)r->stage * STAGE_BYTES;
+            u32 seen = 0;
+            (void)stage_take(r);
+            NO_UNROLL
+            for (int h = split ? half : 0; h < (split ? half + 1 : 2); h++)
+                seen ^= half_attend(r, &x, stage + h * HALF_BYTES, first + h * HALF_PIECES * KV_POSITIONS, item.end);
+            stage_give(r, seen);
+        }
+        sums_end(&x);
+        if (split)
+            pair_merge(r, &item, &x);
+        else
+            alone_store(r, &item, &x);
+    }
+}
+
+#endif

@@ -1,0 +1,364 @@
+/* The attention of a prompt's chunk under the simulator against the CPU reference: chunks of all
+ * kinds of lengths behind all kinds of positions, with rows that do not exist holding NaN. */
+#include "cpu/reference.h"
+#include "kernels/kv_layout.h"
+#include "kernels/prefill_args.h"
+#include "model/dtype.h"
+#include "support/sim_gpu.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum {
+    LAYERS = 2,
+    LAYER = 1, /* the one that is run */
+    TOKENS = 256,
+    LONGEST = 400, /* positions */
+    STAGES = 3,
+    SHARED = 200 << 10,
+    POISON = 0xffff
+};
+
+struct shape {
+    const char *name;
+    int groups, kv_heads; /* KV heads of all groups */
+    int heads;            /* q heads of a KV head */
+    int dim, qk_norm, copy;
+};
+
+static int wgmma(const struct shape *s) { return s->copy == 2; }
+
+/* A timeline of one shape: what the products made of all its tokens, and what attention must make
+ * of that. */
+struct rig {
+    struct shape shape;
+    struct sim_gpu gpu;
+    int q_heads, columns, pieces;
+    int out_columns; /* of a group, padded to an odd number of k tiles more than there are */
+    uint16_t *qkv;   /* [position][columns] */
+    float *q;        /* [position][q head][dim], rotated */
+    float *k, *v;    /* [kv head][position][dim], as cached */
+    float *want;     /* [position][q head][dim] */
+    float *inv, *norms;
+    uint16_t *cache;
+    size_t cache_bytes, out_bytes;
+    unsigned long long d_qkv, d_out, d_cache, d_inv, d_norms, d_words;
+};
+
+static uint64_t random_state = 1;
+static float uniform(void) { /* -1 to 1 */
+    random_state = random_state * 6364136223846793005u + 1442695040888963407u;
+    return (float)(int32_t)(random_state >> 32) / 2147483648.0f;
+}
+static float normal(void) { return uniform() + uniform() + uniform(); }
+
+static int min_int(int a, int b) { return a < b ? a : b; }
+
+/* ---- what must come out ---- */
+
+static void row_rotate(const struct rig *r, float *row, int is_k, int position) {
+    const int dim = r->shape.dim;
+    float cosine[128], sine[128];
+    if (r->shape.qk_norm)
+        cpu_rms_norm(row, r->norms + (2 * LAYER + is_k) * dim, dim, 1e-6f, row, REF_FAST);
+    cpu_rope_angles(r->inv, dim, position, cosine, sine, REF_FAST);
+    cpu_rope(row, dim, cosine, sine, REF_FAST);
+    cpu_store(row, dim, REF_FAST);
+}
+
+/* Row of k or v in the cache's values, or of q. */
+static size_t kv_at(const struct rig *r, int kv_head, int position) {
+    return (size_t)(kv_head * LONGEST + position) * (size_t)r->shape.dim;
+}
+static size_t q_at(const struct rig *r, int head, int position) {
+    return (size_t)(position * r->q_heads + head) * (size_t)r->shape.dim;
+}
+
+static void reference_position(struct rig *r, int p) {
+    const int dim = r->shape.dim, kv_heads = r->shape.kv_heads;
+    const uint16_t *from = r->qkv + (size_t)p * (size_t)r->columns;
+    float scores[LONGEST];
+    for (int h = 0; h < r->q_heads + 2 * kv_heads; h++, from += dim) {
+        const int kv = (h - r->q_heads) % kv_heads, is_k = h >= r->q_heads;
+        float *row = !is_k                       ? r->q + q_at(r, h, p)
+                     : h < r->q_heads + kv_heads ? r->k + kv_at(r, kv, p)
+                                                 : r->v + kv_at(r, kv, p);
+        for (int i = 0; i < dim; i++)
+            row[i] = bf16_to_f32(from[i]);
+        if (h < r->q_heads + kv_heads) row_rotate(r, row, is_k, p);
+    }
+    for (int h = 0; h < r->q_heads; h++) {
+        const size_t kv = kv_at(r, h / r->shape.heads, 0);
+        cpu_attention(r->q + q_at(r, h, p), r->k + kv, r->v + kv, p + 1, (size_t)dim, dim,
+                      1.0f / sqrtf((float)dim), scores, r->want + q_at(r, h, p), REF_FAST);
+    }
+}
+
+/* ---- the cache ---- */
+
+static uint16_t *piece_of(const struct rig *r, int layer, int kv_head, int position) {
+    const size_t row = (size_t)(layer * r->shape.kv_heads + kv_head);
+    return r->cache + (row * (size_t)r->pieces + (size_t)(position / KV_POSITIONS)) *
+                          (kv_piece_bytes(r->shape.dim) / 2);
+}
+
+/* The cache as it is before `position`: all else holds NaN. */
+static void cache_fill(struct rig *r, int position) {
+    const int dim = r->shape.dim;
+    memset(r->cache, 0xff, r->cache_bytes);
+    for (int h = 0; h < r->shape.kv_heads; h++)
+        for (int p = 0; p < position; p++) {
+            uint16_t *piece = piece_of(r, LAYER, h, p);
+            for (int i = 0; i < dim; i++) {
+                piece[kv_k_byte(p, i) / 2] = bf16_from_f32(r->k[kv_at(r, h, p) + (size_t)i]);
+                piece[kv_v_byte(dim, p, i) / 2] = bf16_from_f32(r->v[kv_at(r, h, p) + (size_t)i]);
+            }
+        }
+    sim_gpu_put(r->d_cache, r->cache, r->cache_bytes);
+}
+
+static void row_check(const struct rig *r, const uint16_t *piece, int h, int p) {
+    const int dim = r->shape.dim;
+    const size_t at = kv_at(r, h, p);
+    for (int i = 0; i < dim; i++) {
+        const float want = r->k[at + (size_t)i], got = bf16_to_f32(piece[kv_k_byte(p, i) / 2]);
+        if (!(fabsf(got - want) <= fabsf(want) / 100 + 1e-6f))
+            fail_msg("%s: k of head %d position %d dim %d: %g, want %g", r->shape.name, h, p, i,
+                     (double)got, (double)want);
+        if (piece[kv_v_byte(dim, p, i) / 2] != bf16_from_f32(r->v[at + (size_t)i]))
+            fail_msg("%s: v of head %d position %d dim %d", r->shape.name, h, p, i);
+    }
+}
+
+/* Every row below `end` as the reference has it, every other one and the other layer untouched. */
+static void cache_check(struct rig *r, int end) {
+    const int dim = r->shape.dim;
+    sim_gpu_get(r->cache, r->d_cache, r->cache_bytes);
+    for (int layer = 0; layer < LAYERS; layer++)
+        for (int h = 0; h < r->shape.kv_heads; h++)
+            for (int p = 0; p < r->pieces * KV_POSITIONS; p++) {
+                const uint16_t *piece = piece_of(r, layer, h, p);
+                if (layer == LAYER && p < end)
+                    row_check(r, piece, h, p);
+                else
+                    for (int i = 0; i < dim; i++)
+                        if (piece[kv_k_byte(p, i) / 2] != POISON ||
+                            piece[kv_v_byte(dim, p, i) / 2] != POISON)
+                            fail_msg("%s: row %d of layer %d is written", r->shape.name, p, layer);
+            }
+}
+
+/* ---- compiling and launching ---- */
+
+struct options {
+    char text[64][48];
+    const char *list[65];
+    int n;
+};
+static void option(struct options *o, const char *name, int value) {
+    snprintf(o->text[o->n], sizeof o->text[0], "-D%s=%d", name, value);
+    o->list[o->n] = o->text[o->n];
+    o->list[++o->n] = NULL;
+}
+
+static void option_segment(struct options *o, const char *s, int k_tiles) {
+    const struct {
+        const char *name;
+        int value;
+    } values[] = { { "ROW_TILES", 1 }, { "K_TILES", k_tiles }, { "K_PARTS", 1 }, { "WARP_K", 1 } };
+    for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
+        char name[40];
+        snprintf(name, sizeof name, "P_%s_%s", s, values[i].name);
+        option(o, name, values[i].value);
+    }
+}
+
+static void compile(const struct rig *r) {
+    const struct shape *s = &r->shape;
+    struct options o = { .n = 0 };
+    option(&o, "M_LAYERS", LAYERS), option(&o, "M_VOCAB", 16);
+    option(&o, "M_HEADS", r->q_heads), option(&o, "M_KV_HEADS", s->kv_heads);
+    option(&o, "M_HEAD_DIM", s->dim), option(&o, "M_QK_NORM", s->qk_norm);
+    snprintf(o.text[o.n], sizeof o.text[0], "-DM_RMS_EPS=1e-6f");
+    o.list[o.n] = o.text[o.n], o.list[++o.n] = NULL;
+    option(&o, "P_GROUPS", s->groups), option(&o, "P_GROUP_SMS", 1), option(&o, "P_SMS", s->groups);
+    option(&o, "P_GROUP_HEADS", r->q_heads / s->groups);
+    option(&o, "P_GROUP_KV_HEADS", s->kv_heads / s->groups);
+    option(&o, "P_WARPS", 4), option(&o, "P_EPILOGUE_WARPS", 1), option(&o, "P_THREADS", 7 * 32);
+    option(&o, "P_ATTENTION_WARPS", 4), option(&o, "P_KV_SLOTS", 4), option(&o, "P_RING_SLOTS", 2);
+    option(&o, "P_SLOT_BYTES", 2048), option(&o, "P_SHARED_BYTES", SHARED);
+    option(&o, "P_KV_PIECE", (int)kv_piece_bytes(s->dim));
+    option_segment(&o, "QKV", 4), option_segment(&o, "OUT", r->out_columns / TILE_K);
+    option_segment(&o, "GATE_UP", 4), option_segment(&o, "DOWN", 4), option_segment(&o, "HEAD", 4);
+    option(&o, "P_PREFILL_TOKENS", TOKENS), option(&o, "P_PREFILL_STAGES", STAGES);
+    option(&o, "P_PREFILL_SHARED", SHARED);
+    option(&o, "G_COPY", s->copy), option(&o, "G_COMPUTE", 90), option(&o, "G_REGISTERS", 0);
+    option(&o, "G_WGMMA", wgmma(s));
+    sim_gpu_compile("prefill_attention.cu", o.list);
+}
+
+static void rig_open(struct rig *r, const struct shape *s) {
+    const int q_heads = s->kv_heads * s->heads, columns = (q_heads + 2 * s->kv_heads) * s->dim;
+    *r = (struct rig){ .shape = *s, .q_heads = q_heads, .columns = columns };
+    r->pieces = LONGEST / KV_POSITIONS;
+    r->out_columns = q_heads / s->groups * s->dim + TILE_K;
+    r->gpu = sim_gpu_open();
+    compile(r);
+    const size_t n_qkv = (size_t)LONGEST * (size_t)columns, n_norms = (size_t)(LAYERS * 2 * s->dim);
+    const size_t n_q = (size_t)(LONGEST * q_heads * s->dim),
+                 n_kv = (size_t)(LONGEST * s->kv_heads * s->dim), n_inv = (size_t)s->dim / 2;
+    r->qkv = malloc(n_qkv * sizeof *r->qkv);
+    r->q = malloc(n_q * sizeof(float)), r->want = malloc(n_q * sizeof(float));
+    r->k = malloc(n_kv * sizeof(float)), r->v = malloc(n_kv * sizeof(float));
+    r->inv = malloc(n_inv * sizeof(float)), r->norms = malloc(n_norms * sizeof(float));
+    for (size_t i = 0; i < n_qkv; i++)
+        r->qkv[i] = bf16_from_f32(normal());
+    for (size_t i = 0; i < n_inv; i++)
+        r->inv[i] = powf(10000.0f, -2.0f * (float)i / (float)s->dim);
+    for (size_t i = 0; i < n_norms; i++)
+        r->norms[i] = bf16_to_f32(bf16_from_f32(1.0f + 0.4f * uniform()));
+    for (int p = 0; p < LONGEST; p++)
+        reference_position(r, p);
+    r->cache_bytes = (size_t)(LAYERS * s->kv_heads * r->pieces) * kv_piece_bytes(s->dim);
+    r->cache = malloc(r->cache_bytes);
+    r->out_bytes = (size_t)TOKENS * (size_t)((s->groups * r->out_columns + 63) / 64 * 64) * 2;
+    r->d_qkv = sim_gpu_alloc((size_t)(TOKENS * columns) * 2);
+    r->d_out = sim_gpu_alloc(r->out_bytes), r->d_cache = sim_gpu_alloc(r->cache_bytes);
+    r->d_inv = sim_gpu_alloc(n_inv * 4), r->d_norms = sim_gpu_alloc(n_norms * 4);
+    r->d_words = sim_gpu_alloc(8);
+    sim_gpu_put(r->d_inv, r->inv, n_inv * 4);
+    sim_gpu_put(r->d_norms, r->norms, n_norms * 4);
+}
+
+static void rig_close(struct rig *r) {
+    sim_gpu_close();
+    free(r->qkv), free(r->q), free(r->want), free(r->k), free(r->v), free(r->inv), free(r->norms),
+        free(r->cache);
+}
+
+/* ---- a chunk ---- */
+
+/* Activations of the chunk's tokens; beyond them, and in the padding, nothing is written. */
+static void out_check(const struct rig *r, const unsigned char *out, int position, int n) {
+    const int dim = r->shape.dim, group_heads = r->q_heads / r->shape.groups;
+    for (int t = 0; t < TOKENS; t++)
+        for (int h = 0; h < r->q_heads; h++) {
+            const float *want = r->want + q_at(r, h, min_int(position + t, LONGEST - 1));
+            const int column = h / group_heads * r->out_columns + h % group_heads * dim;
+            double error = 0, size = 0;
+            for (int i = 0; i < dim; i++) {
+                uint16_t bits;
+                memcpy(&bits, out + activation_at(TOKENS, t, column + i), 2);
+                const double d = (double)bf16_to_f32(bits) - (double)want[i];
+                error += d * d, size += (double)want[i] * (double)want[i];
+                if (t >= n && bits) fail_msg("%s: token %d of %d is written", r->shape.name, t, n);
+            }
+            if (t < n && !(sqrt(error / size) < 8e-3))
+                fail_msg("%s: head %d of token %d of %d from position %d: error %.1e",
+                         r->shape.name, h, t, n, position, sqrt(error / size));
+        }
+    for (int t = 0; t < TOKENS; t++)
+        for (int c = group_heads * dim; c < r->out_columns; c++)
+            if (out[activation_at(TOKENS, t, c)]) fail_msg("%s: padding is not 0", r->shape.name);
+}
+
+static void run(struct rig *r, int position, int n, int blocks, int seed) {
+    struct prefill_args a = { .layers = LAYER + 1 };
+    void *params[] = { &a };
+    unsigned char *out = calloc(1, r->out_bytes);
+    a.decode.kv_pieces = r->pieces, a.decode.position = position, a.decode.n_tokens = n;
+    a.decode.patience = ~0u >> 1;
+    a.decode.kv = (unsigned char *)(uintptr_t)r->d_cache;
+    a.decode.rope = (const float *)(uintptr_t)r->d_inv;
+    a.decode.qk_norms = r->shape.qk_norm ? (const float *)(uintptr_t)r->d_norms : NULL;
+    a.decode.abort = (unsigned *)(uintptr_t)r->d_words;
+    a.arrived = (unsigned *)(uintptr_t)(r->d_words + 4);
+    a.qkv = (unsigned short *)(uintptr_t)r->d_qkv;
+    a.attention = (unsigned char *)(uintptr_t)r->d_out;
+    cache_fill(r, position);
+    sim_gpu_put(r->d_words, out, 8);
+    sim_gpu_put(r->d_out, out, r->out_bytes);
+    sim_gpu_put(r->d_qkv, r->qkv + (size_t)position * (size_t)r->columns,
+                (size_t)(n * r->columns) * 2);
+    r->gpu.cuda->settings.seed = (uint64_t)seed;
+    if (sim_gpu_launch("prefill_attention", (unsigned)blocks, wgmma(&r->shape) ? 12 * 32 : 9 * 32,
+                       SHARED, params))
+        fail_msg("%s, %d tokens from position %d on %d blocks, seed %d: %s", r->shape.name, n,
+                 position, blocks, seed, r->gpu.cuda->report);
+    sim_gpu_get(out, r->d_out, r->out_bytes);
+    out_check(r, out, position, n);
+    free(out);
+    cache_check(r, position + n);
+}
+
+/* ---- tests ---- */
+
+static const struct shape shapes[] = {
+    { "two q heads of 128 a KV head", 1, 2, 2, 128, 1, 2 },
+    { "three q heads of 64 a KV head, without norms, two groups", 2, 2, 3, 64, 0, 2 },
+    { "one q head of 64 a KV head", 1, 1, 1, 64, 1, 2 },
+    { "three q heads of 80 a KV head, cp.async", 1, 1, 3, 80, 0, 1 },
+    { "one q head of 256 a KV head", 1, 1, 1, 256, 1, 2 },
+    { "five q heads of 32 a KV head", 1, 1, 5, 32, 1, 2 },
+};
+enum { SHAPES = sizeof shapes / sizeof *shapes };
+
+static const int lengths[] = { 1, 15, 16, 17, 40, 130 }, positions[] = { 0, 5, 16, 33 };
+enum {
+    LENGTHS = sizeof lengths / sizeof *lengths,
+    POSITIONS = sizeof positions / sizeof *positions
+};
+
+static void chunks_of_all_lengths_match_at_all_positions(void **state) {
+    (void)state;
+    for (int s = 0; s < SHAPES; s++) {
+        struct rig r;
+        rig_open(&r, &shapes[s]);
+        for (int i = 0; i < LENGTHS; i++)
+            for (int p = 0; p < POSITIONS; p++)
+                if (s < 2 || (i + p) % 3 == 0)
+                    run(&r, positions[p], lengths[i], 1 + (i + p) % 4, 100 * s + 10 * i + p);
+        rig_close(&r);
+    }
+}
+
+/* Several stages of positions, some of which are wholly masked for some warps. */
+static void long_timelines_match(void **state) {
+    (void)state;
+    for (int s = 0; s < 3; s++) {
+        struct rig r;
+        rig_open(&r, &shapes[s]);
+        run(&r, 0, 250, 1, 1);
+        run(&r, 301, 99, 2, 2);
+        run(&r, 390, 3, 4, 3);
+        rig_close(&r);
+    }
+}
+
+static void any_schedule_gives_the_same(void **state) {
+    (void)state;
+    const int schedules = getenv("REEL_SOAK") ? 1000 : 8;
+    for (int s = 0; s < 4; s++) {
+        struct rig r;
+        rig_open(&r, &shapes[s]);
+        for (int seed = 0; seed < schedules; seed++)
+            run(&r, 29 + seed % 40, 1 + seed * 7 % 50, 1 + seed % 4, seed);
+        rig_close(&r);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(chunks_of_all_lengths_match_at_all_positions),
+        cmocka_unit_test(long_timelines_match),
+        cmocka_unit_test(any_schedule_gives_the_same),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
