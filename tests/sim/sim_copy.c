@@ -22,7 +22,17 @@ static struct sim_landed *landed_find(struct sim_block *b, const unsigned char *
     return NULL;
 }
 
+/* What lay here before, in slots of another size, is no more. */
+static void landed_drop(struct sim_block *b, const unsigned char *at, uint32_t n) {
+    for (int i = b->n_landed - 1; i >= 0; i--) {
+        const struct sim_landed *l = &b->landed[i];
+        if (l->at != at && l->at < at + n && at < l->at + l->n)
+            b->landed[i] = b->landed[--b->n_landed];
+    }
+}
+
 static void landed_set(struct sim_block *b, unsigned char *at, uint32_t n) {
+    landed_drop(b, at, n);
     struct sim_landed *l = landed_find(b, at);
     if (!l && b->n_landed < SIM_MAX_LANDED) l = &b->landed[b->n_landed++];
     if (l) *l = (struct sim_landed){ at, n, hash(at, n), false };

@@ -1,0 +1,284 @@
+/* Prompts through the prefill kernel on the fake GPU: what the backend makes of it, whatever a
+ * prompt is cut into and whoever else is at work. */
+#include "runtime/model_handle.h"
+#include "support/sim_model.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+/* The prefill kernel has a block on each of the GPU's SMs, the decode kernel on those of its plan.
+ */
+#define SMALL "n_groups=1,group_sms=6,warps=4,prefill_tokens=128,launch_tokens=0,"
+enum { N_SMS = 7, N_PROMPT = 40, N_NEW = 4, CONTEXT = 256 };
+
+struct fixture {
+    struct sim_model m;
+    struct sim_gpu gpu;
+    struct reel_error err;
+    int32_t prompt[CONTEXT];
+    float *want; /* [N_PROMPT, vocab] of the CPU */
+    int hidden;
+};
+
+static void good(enum reel_status status, const struct fixture *f) {
+    if (status != REEL_OK)
+        fail_msg("%s: %s\n%s", reel_status_name(status), f->err.text, f->gpu.cuda->report);
+}
+
+static void reload(struct fixture *f, const char *options) {
+    char all[300];
+    if (f->m.gpu) sim_model_unload(&f->m);
+    snprintf(all, sizeof all, SMALL "%s", options);
+    good(sim_model_load(&f->m, all, &f->err), f);
+}
+
+static int start(void **state) {
+    static struct fixture f;
+    f.gpu = sim_gpu_controls();
+    f.gpu.cuda->gpu.n_sms = N_SMS;
+    sim_model_open(&f.m, "ll-a");
+    f.hidden = f.m.cpu->model.config.hidden;
+    for (int i = 0; i < CONTEXT; i++)
+        f.prompt[i] = (i * 37 + 11) % f.m.vocab;
+    f.want = sim_model_logits(f.m.cpu, f.prompt, N_PROMPT);
+    *state = &f;
+    return 0;
+}
+
+static int stop(void **state) {
+    struct fixture *f = *state;
+    free(f->want);
+    sim_model_close(&f->m);
+    assert_int_equal(f->gpu.cuda->leaked.allocations + f->gpu.cuda->leaked.modules, 0);
+    return 0;
+}
+
+static struct reel_session *open_session(struct fixture *f) {
+    const struct reel_session_options options = { .size = sizeof options, .max_context = CONTEXT };
+    struct reel_session *s = NULL;
+    good(reel_session_open(&s, f->m.gpu, &options, &f->err), f);
+    return s;
+}
+
+/* The output of the last of n positions, which the caller frees. */
+static float *last_of(struct fixture *f, struct reel_session *s, const int32_t *ids,
+                      const float *embeddings, int n, enum reel_output output) {
+    const int width = output == REEL_OUTPUT_LAST_LOGITS ? f->m.vocab : f->hidden;
+    struct reel_eval e = { .size = sizeof e,
+                           .n = n,
+                           .ids = ids,
+                           .embeddings = embeddings,
+                           .output = output,
+                           .out_floats = (size_t)width };
+    e.out = malloc(e.out_floats * sizeof *e.out);
+    assert_non_null(e.out);
+    good(reel_session_eval(s, &e, &f->err), f);
+    return e.out;
+}
+
+/* RMS of the difference over RMS of the reference. */
+static double difference(const float *made, const float *want, int n) {
+    double sum = 0, all = 0;
+    for (int i = 0; i < n; i++) {
+        const double d = (double)made[i] - (double)want[i];
+        sum += d * d, all += (double)want[i] * (double)want[i];
+    }
+    return sqrt(sum / all);
+}
+
+static void assert_logits(struct fixture *f, struct reel_session *s, int from, int n) {
+    float *made = last_of(f, s, f->prompt + from, NULL, n, REEL_OUTPUT_LAST_LOGITS);
+    const double off =
+        difference(made, f->want + (size_t)((from + n - 1) * f->m.vocab), f->m.vocab);
+    if (!(off < 0.02)) fail_msg("positions %d to %d: off by %g", from, from + n - 1, off);
+    free(made);
+}
+
+static void a_prompt_gives_the_references_logits_however_it_is_cut(void **state) {
+    static const char *const options[] = { "prefill_from=4", "prefill_from=1,launch_tokens=7",
+                                           "prefill_from=4,launch_tokens=16" };
+    struct fixture *f = *state;
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
+        reload(f, options[i]);
+        struct reel_session *s = open_session(f);
+        assert_logits(f, s, 0, 5);
+        assert_logits(f, s, 5, 1);
+        assert_logits(f, s, 6, 17);
+        assert_logits(f, s, 23, N_PROMPT - 23);
+        good(reel_session_truncate(s, 9, &f->err), f);
+        assert_logits(f, s, 9, N_PROMPT - 9);
+        reel_session_close(s);
+    }
+}
+
+static void decoding_goes_on_where_the_prompt_ends(void **state) {
+    struct fixture *f = *state;
+    int32_t want[N_NEW], made[N_NEW];
+    reload(f, "prefill_from=0");
+    good(sim_model_generate(f->m.gpu, f->prompt, N_PROMPT, NULL, want, N_NEW, &f->err), f);
+    reload(f, "prefill_from=4");
+    good(sim_model_generate(f->m.gpu, f->prompt, N_PROMPT, NULL, made, N_NEW, &f->err), f);
+    assert_memory_equal(made, want, sizeof want);
+}
+
+static void few_positions_go_through_the_decode_kernel(void **state) {
+    struct fixture *f = *state;
+    reload(f, "prefill_from=4");
+    struct reel_session *s = open_session(f);
+    f->gpu.cuda->n_launches = 0;
+    assert_logits(f, s, 0, 3);
+    assert_int_equal(f->gpu.cuda->n_launches, 1);
+    assert_logits(f, s, 3, 4); /* the prompt's, then the head */
+    assert_int_equal(f->gpu.cuda->n_launches, 3);
+    const struct reel_eval none = { .size = sizeof none, .n = 6, .ids = f->prompt + 7 };
+    good(reel_session_eval(s, &none, &f->err), f);
+    assert_int_equal(f->gpu.cuda->n_launches, 4);
+    reel_session_close(s);
+}
+
+static void hidden_states_and_embeddings_go_the_same_way(void **state) {
+    struct fixture *f = *state;
+    enum { N = 20 };
+    float *rows = malloc((size_t)(N * f->hidden) * sizeof *rows);
+    assert_non_null(rows);
+    for (int i = 0; i < N; i++)
+        matrix_row_f32(&f->m.cpu->model.weights.embedding, f->prompt[i], rows + i * f->hidden);
+    reload(f, "prefill_from=4");
+    struct reel_session *s = open_session(f);
+    float *a = last_of(f, s, f->prompt, NULL, N, REEL_OUTPUT_LAST_HIDDEN);
+    good(reel_session_truncate(s, 0, &f->err), f);
+    float *b = last_of(f, s, NULL, rows, N, REEL_OUTPUT_LAST_HIDDEN);
+    assert_memory_equal(a, b, (size_t)f->hidden * sizeof *a);
+    reel_session_close(s);
+    reload(f, "prefill_from=0");
+    s = open_session(f);
+    float *c = last_of(f, s, f->prompt, NULL, N, REEL_OUTPUT_LAST_HIDDEN);
+    assert_true(difference(a, c, f->hidden) < 0.02);
+    reel_session_close(s);
+    free(a), free(b), free(c), free(rows);
+}
+
+static bool stop_evaluating(void *user, const char *stage, uint64_t done, uint64_t total) {
+    (void)stage, (void)total;
+    return done < *(uint64_t *)user;
+}
+
+static void a_cancelled_prompt_holds_its_first_chunks(void **state) {
+    struct fixture *f = *state;
+    uint64_t most = 128;
+    reload(f, "prefill_from=4");
+    const struct reel_session_options options = { .size = sizeof options,
+                                                  .max_context = CONTEXT,
+                                                  .progress = stop_evaluating,
+                                                  .progress_user = &most };
+    struct reel_session *s = NULL;
+    int n_reused = 0;
+    good(reel_session_open(&s, f->m.gpu, &options, &f->err), f);
+    assert_int_equal(reel_session_sync(s, f->prompt, 140, NULL, &f->err), REEL_E_CANCELLED);
+    assert_int_equal(reel_session_length(s), 128);
+    most = CONTEXT;
+    good(reel_session_sync(s, f->prompt, 140, &n_reused, &f->err), f);
+    assert_int_equal(n_reused, 128);
+    reel_session_close(s);
+}
+
+struct other {
+    struct fixture *f;
+    struct reel_session *s;
+    float *logits[4];
+};
+
+static void *evaluate_often(void *user) {
+    struct other *o = user;
+    for (int i = 0; i < 4; i++) {
+        o->logits[i] = last_of(o->f, o->s, o->f->prompt + i, NULL, 12, REEL_OUTPUT_LAST_LOGITS);
+        (void)!reel_session_truncate(o->s, 0, NULL);
+    }
+    return NULL;
+}
+
+/* They share the scratch memory, of which one's head reads what its own prompt left. */
+static void sessions_on_threads_do_not_mix(void **state) {
+    struct fixture *f = *state;
+    struct other others[2] = { { .f = f }, { .f = f } }, alone = { .f = f };
+    pthread_t threads[2];
+    reload(f, "prefill_from=4");
+    alone.s = open_session(f);
+    evaluate_often(&alone);
+    for (int i = 0; i < 2; i++)
+        others[i].s = open_session(f);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, evaluate_often, &others[i]), 0);
+    for (int i = 0; i < 2; i++)
+        pthread_join(threads[i], NULL);
+    for (int i = 0; i < 2; i++)
+        for (int j = 0; j < 4; j++) {
+            assert_memory_equal(others[i].logits[j], alone.logits[j],
+                                (size_t)f->m.vocab * sizeof(float));
+            free(others[i].logits[j]);
+        }
+    for (int j = 0; j < 4; j++)
+        free(alone.logits[j]);
+    for (int i = 0; i < 2; i++)
+        reel_session_close(others[i].s);
+    reel_session_close(alone.s);
+}
+
+/* ---- failures ---- */
+
+/* A call that is not missed may fail unnoticed: looking whether a launch is over, for one. */
+static void calls_of_the_driver_may_fail(void **state) {
+    static const char *const calls[] = { "cuMemsetD8Async", "cuLaunchCooperativeKernel" };
+    struct fixture *f = *state;
+    for (int call = 0; call < 3; call++) {
+        reload(f, "prefill_from=4");
+        struct reel_session *s = open_session(f);
+        f->gpu.cuda->only = calls[call > 0];
+        f->gpu.cuda->fail_call = call > 1 ? 2 : 1, f->gpu.cuda->fail_with = 2;
+        const enum reel_status status = reel_session_sync(s, f->prompt, 6, NULL, &f->err);
+        assert_int_equal(f->gpu.cuda->fail_call, 0);
+        f->gpu.cuda->only = NULL;
+        assert_int_equal(status, REEL_E_MEMORY);
+        reel_session_close(s);
+    }
+}
+
+static void a_kernel_that_gives_up_is_named(void **state) {
+    struct fixture *f = *state;
+    static const struct fake_patch patch = { .file = "prefill_shared.cuh",
+                                             .from = "plain_add32(r->a->arrived, 1);",
+                                             .to = "" };
+    f->gpu.nvrtc->patches = &patch, f->gpu.nvrtc->n_patches = 1;
+    reload(f, "prefill_from=4,patience=2000");
+    f->gpu.nvrtc->n_patches = 0;
+    struct reel_session *s = open_session(f);
+    const struct reel_eval none = { .size = sizeof none, .n = 6, .ids = f->prompt };
+    assert_int_equal(reel_session_eval(s, &none, &f->err), REEL_E_DEVICE);
+    if (!strstr(f->err.text, "the prefill kernel gave up waiting for the other SMs to end a phase"))
+        fail_msg("%s", f->err.text);
+    int32_t few[3] = { 1, 2, 3 };
+    good(reel_session_sync(s, few, 3, NULL, &f->err), f); /* by the decode kernel */
+    reel_session_close(s);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_prompt_gives_the_references_logits_however_it_is_cut),
+        cmocka_unit_test(decoding_goes_on_where_the_prompt_ends),
+        cmocka_unit_test(few_positions_go_through_the_decode_kernel),
+        cmocka_unit_test(hidden_states_and_embeddings_go_the_same_way),
+        cmocka_unit_test(a_cancelled_prompt_holds_its_first_chunks),
+        cmocka_unit_test(sessions_on_threads_do_not_mix),
+        cmocka_unit_test(calls_of_the_driver_may_fail),
+        cmocka_unit_test(a_kernel_that_gives_up_is_named),
+    };
+    return cmocka_run_group_tests(tests, start, stop);
+}
