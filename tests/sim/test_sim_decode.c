@@ -61,7 +61,8 @@ static struct sim_gpu gpu_start(const struct setting *s) {
 static void model_start(struct sim_model *m, const struct setting *s, const char *more) {
     struct reel_error err = { 0 };
     char options[200];
-    snprintf(options, sizeof options, "%s%s", s->options, more);
+    /* of the decode kernel: every position goes through it */
+    snprintf(options, sizeof options, "%s,prefill_from=0%s", s->options, more);
     for (int i = 0; i < N_PROMPT; i++)
         prompt[i] = (i * 37 + 11) % 96;
     sim_model_open(m, s->model);

@@ -152,8 +152,8 @@ static void values_are_tried_and_the_best_remembered_and_used(void **state) {
 static void settings_that_change_the_ids_are_refused(void **state) {
     static const struct fake_patch patch = {
         .file = "ring.cuh",
-        .from = "p.src = tape;",
-        .to = "p.src = a->cap_layers != 2 && w->block == 1 ? tape - 4096 : tape;"
+        .from = "p.src = tape + ",
+        .to = "p.src = (a->cap_layers != 2 && w->block == 1 ? tape - 4096 : tape) + "
     };
     struct fixture *f = *state;
     struct reel_tune_result result = { .size = sizeof result };
