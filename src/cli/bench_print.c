@@ -66,11 +66,11 @@ static void print_markdown(const struct bench_report *report) {
     const struct reel_model_info *info = report->info;
     char model[64], test[64];
     model_name(info, model, sizeof model);
-    printf("| model | size | params | backend | threads | test | t/s | p50 ms | p99 ms | "
-           "first token ms | GB/s | %% of read bandwidth | tokens/J |\n");
-    printf(
-        "| --- | ---: | ---: | --- | ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: "
-        "|\n");
+    printf("| model | size | params | backend | threads | test | t/s | prompt t/s | decode t/s | "
+           "p50 ms | p99 ms | first token ms | GB/s | %% of read bandwidth | tokens/J |\n");
+    printf("| --- | ---: | ---: | --- | ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: | "
+           "---: | ---: | ---: "
+           "|\n");
     for (int i = 0; i < report->n_rows; i++) {
         const struct bench_row *row = &report->rows[i];
         test_name(&row->test, test, sizeof test);
@@ -78,9 +78,11 @@ static void print_markdown(const struct bench_report *report) {
                (double)info->weight_bytes / 1048576, (double)info->n_parameters / 1e6,
                info->backend, info->backend_path, info->n_threads, test, row->tokens_per_s,
                row->tokens_per_s_sd);
+        cell(row->prompt_per_s, 1);
+        cell(row->decode_per_s, 1);
         cell(row->p50_ms, 3);
         cell(row->p99_ms, 3);
-        cell(row->first_token_ms, 2);
+        cell(row->first_token_ms, 3);
         cell(row->bytes_per_s / 1e9, 1);
         cell(share(report, row), 0);
         cell(tokens_per_joule(row, 0), 2);
@@ -98,7 +100,8 @@ static void print_csv(const struct bench_report *report) {
     const struct reel_model_info *info = report->info;
     char test[64];
     printf("model,family,weight_type,size_bytes,params,backend,path,threads,test,n_prompt,n_gen,"
-           "depth,repeats,avg_ts,stddev_ts,median_ts,p50_ms,p99_ms,first_token_ms,gb_per_s,"
+           "depth,repeats,avg_ts,stddev_ts,median_ts,p50_ms,p99_ms,first_token_ms,"
+           "prompt_ts,decode_ts,gb_per_s,"
            "read_bandwidth_gb_per_s,percent_of_read_bandwidth,tokens_per_joule,watts,"
            "idle_watts,ids,calls\n");
     for (int i = 0; i < report->n_rows; i++) {
@@ -107,15 +110,17 @@ static void print_csv(const struct bench_report *report) {
         printf("\"");
         for (const char *c = info->name; *c; c++)
             printf(*c == '"' ? "\"\"" : "%c", *c);
-        printf("\",%s,%s,%llu,%llu,%s,%s,%d,%s,%d,%d,%d,%d,%.3f,%.3f,%.3f,%.4f,%.4f,%.3f,%.2f,%.2f,"
+        printf("\",%s,%s,%llu,%llu,%s,%s,%d,%s,%d,%d,%d,%d,%.3f,%.3f,%.3f,%.4f,%.4f,%.4f,%.3f,%.3f,"
+               "%.2f,%.2f,"
                "%.1f,%.4f,%.1f,%.1f,%s,%s\n",
                info->family, info->weight_type, (unsigned long long)info->weight_bytes,
                (unsigned long long)info->n_parameters, info->backend, info->backend_path,
                info->n_threads, test, row->test.n_prompt, row->test.n_gen, row->test.depth,
                row->repeats, row->tokens_per_s, row->tokens_per_s_sd, row->median_per_s,
-               row->p50_ms, row->p99_ms, row->first_token_ms, row->bytes_per_s / 1e9,
-               report->read_bytes_per_s / 1e9, share(report, row), tokens_per_joule(row, 0),
-               row->watts, report->idle_watts, sampling_words(report), calls_words(report));
+               row->p50_ms, row->p99_ms, row->first_token_ms, row->prompt_per_s, row->decode_per_s,
+               row->bytes_per_s / 1e9, report->read_bytes_per_s / 1e9, share(report, row),
+               tokens_per_joule(row, 0), row->watts, report->idle_watts, sampling_words(report),
+               calls_words(report));
     }
 }
 
@@ -130,14 +135,17 @@ static void print_json(const struct bench_report *report) {
         test_name(&row->test, test, sizeof test);
         json_array_append_new(
             rows,
-            json_pack("{s:s, s:i, s:i, s:i, s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:o, s:o}",
+            json_pack("{s:s, s:i, s:i, s:i, s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:o, s:o, s:f, s:f, "
+                      "s:o, s:o}",
                       "test", test, "n_prompt", row->test.n_prompt, "n_gen", row->test.n_gen,
                       "depth", row->test.depth, "repeats", row->repeats, "avg_ts",
                       row->tokens_per_s, "stddev_ts", row->tokens_per_s_sd, "median_ts",
                       row->median_per_s, "p50_ms", row->p50_ms, "p99_ms", row->p99_ms,
-                      "first_token_ms", row->first_token_ms, "gb_per_s", row->bytes_per_s / 1e9,
-                      "percent_of_read_bandwidth", share(report, row), "tokens_per_joule",
-                      measured(tokens_per_joule(row, 0)), "watts", measured(row->watts)));
+                      "first_token_ms", row->first_token_ms, "prompt_ts",
+                      measured(row->prompt_per_s), "decode_ts", measured(row->decode_per_s),
+                      "gb_per_s", row->bytes_per_s / 1e9, "percent_of_read_bandwidth",
+                      share(report, row), "tokens_per_joule", measured(tokens_per_joule(row, 0)),
+                      "watts", measured(row->watts)));
     }
     json_t *all = json_pack(
         "{s:s, s:s, s:s, s:I, s:I, s:s, s:s, s:i, s:s, s:s, s:s, s:f, s:o, s:o}", "model",

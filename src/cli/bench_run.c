@@ -151,6 +151,8 @@ static void summarise(struct run *run, double *seconds, double *first_s, int rep
     row->first_token_ms = quantile(first_s, repeats, 0.5) * 1e3;
     row->p50_ms = quantile(run->token_ms, run->n_token_ms, 0.5);
     row->p99_ms = quantile(run->token_ms, run->n_token_ms, 0.99);
+    row->prompt_per_s = run->test->n_prompt / (row->first_token_ms * 1e-3);
+    row->decode_per_s = row->p50_ms > 0 ? 1e3 / row->p50_ms : 0;
     if (run->test->n_prompt == 0)
         row->bytes_per_s = token_bytes(run) * row->median_per_s;
     else if (row->p50_ms > 0)

@@ -258,6 +258,8 @@ const struct cli_command cmd_bench = {
         "The tests are llama-bench's: ppN reads a prompt of N tokens, tgN generates N, pp+tg does "
         "both. Each is run once untimed and then several times; t/s is the mean and its standard "
         "deviation. Ids are picked greedily unless sampling options are given. The other columns: "
+        "tokens of the prompt over the median time to the first token, what the median generated "
+        "token makes a second, "
         "median and 99th percentile of the time for one generated token, median time to the first "
         "token, gigabytes of weights and KV cache read a second, "
         "that as a share of the read bandwidth measured on this machine in the same run, and, on a "

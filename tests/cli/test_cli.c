@@ -532,6 +532,15 @@ static void bench_says_how_ids_were_picked_and_asked_for(void **state) {
     assert_non_null(strstr(r.out, ",tg8 @ d20,0,8,20,2,"));
     assert_non_null(strstr(r.out, ",greedy,one call a run\n"));
     done(r);
+    r = shell("reel bench demo --device cpu -p 0 -n 0 --pg 4,8 -r 2 -o json");
+    assert_int_equal(r.status, 0);
+    json_t *json = json_loads(r.out, 0, NULL);
+    const json_t *row = json_array_get(json_object_get(json, "results"), 0);
+    assert_string_equal(json_string_value(json_object_get(row, "test")), "pp4+tg8");
+    assert_true(json_number_value(json_object_get(row, "prompt_ts")) > 0);
+    assert_true(json_number_value(json_object_get(row, "decode_ts")) > 0);
+    json_decref(json);
+    done(r);
     r = shell(
         "reel bench demo --device cpu -p 0 -n 8 -r 2 --temp 0.8 --one-launch-per-token -o csv");
     assert_int_equal(r.status, 0);
