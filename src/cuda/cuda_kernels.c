@@ -1,20 +1,17 @@
 /* The kernels of a model: compiled side by side or taken from the cache, loaded, and proven to be
  * resident on the whole GPU at once. */
-#include "base/memory.h"
 #include "cuda/cuda_backend.h"
 #include "cuda/kernel_build.h"
 
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <time.h>
 
 enum { N_PARTS = 3, PROGRESS_MS = 50 };
 
 /* One program on its way. */
 struct part {
-    const char *program, *constants;
     struct cu_module **module;
     struct kernel_build build;
     struct kernel_image image;
@@ -50,6 +47,8 @@ static void keep_warning(void *user, const char *text) {
 static void *build_part(void *user) {
     struct part *part = user;
     part->status = kernel_build(&part->image, &part->build, &part->err);
+    if (part->status != REEL_OK)
+        atomic_store(&part->parts->cancel, true); /* the others are in vain */
     atomic_fetch_add(&part->parts->n_over, 1);
     return NULL;
 }
@@ -82,16 +81,26 @@ static void wait_for_all(struct parts *parts, const struct backend_options *opti
         if (parts->part[i].has_thread) pthread_join(parts->part[i].thread, NULL);
 }
 
-/* The first failure; a part that was only cancelled because another failed says nothing. */
+/* Why it failed: parts that were only cancelled because of another say nothing. */
+static const struct part *first_failure(const struct parts *parts) {
+    const struct part *first = NULL;
+    for (int i = 0; i < parts->n; i++) {
+        const struct part *part = &parts->part[i];
+        const bool failed = part->status != REEL_OK;
+        if (failed && (!first || first->status == REEL_E_CANCELLED)) first = part;
+    }
+    return first;
+}
+
 static enum reel_status load_all(struct backend *b, struct parts *parts,
                                  const struct backend_options *options, struct reel_error *err) {
+    const struct part *failed = first_failure(parts);
     enum reel_status status = REEL_OK;
+    if (failed) status = err_set(err, failed->status, "%s", failed->err.text);
     for (int i = 0; i < parts->n; i++) {
         struct part *part = &parts->part[i];
         if (part->warning.text[0] && options->warning)
             options->warning(options->warning_user, part->warning.text);
-        if (status == REEL_OK && part->status != REEL_OK)
-            status = err_set(err, part->status, "%s", part->err.text);
         if (status == REEL_OK)
             status = cuda_module_load(&b->gpu, part->module, part->image.bytes, err);
         kernel_image_release(&part->image);
