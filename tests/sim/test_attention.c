@@ -209,7 +209,7 @@ static void compile(struct rig *r) {
     option(&o, "P_KV_PIECE", (int)kv_piece_bytes(s->dim)), option(&o, "P_SHARED_BYTES", 200 << 10);
     option_segment(&o, "QKV", WARPS), option_segment(&o, "GATE_UP", WARPS),
         option_segment(&o, "DOWN", WARPS);
-    option(&o, "P_SM_BYTES", 0), option(&o, "P_PRELOAD_TILES", 4);
+    option(&o, "P_SM_BYTES", 0), option(&o, "P_LAYER_BYTES", 0), option(&o, "P_PRELOAD_TILES", 4);
     option(&o, "P_OUT_ROW_TILES", 1), option(&o, "P_OUT_K_PARTS", 2),
         option(&o, "P_OUT_WARP_ROWS", 1);
     option(&o, "P_OUT_WARP_K", ceil_div(q / 16, 2)), option(&o, "P_OUT_BYTES", 0);
