@@ -209,7 +209,7 @@ void sim_add(volatile void *p, unsigned value) { change(p, value, false); }
 
 void sim_fence(int kind) {
     struct sim_warp *w = sim.current->warp;
-    if (kind != SIM_FENCE_SLOT) commit_before(w, 0, UINT64_MAX);
+    if (kind == SIM_FENCE_GPU || kind == SIM_FENCE_SYSTEM) commit_before(w, 0, UINT64_MAX);
     if (kind == SIM_FENCE_SLOT) {
         sim_copies_fence(w->block);
     } else if (kind == SIM_FENCE_COPIES) {
