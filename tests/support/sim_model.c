@@ -26,6 +26,7 @@ void sim_model_open(struct sim_model *m, const char *id) {
     assert_non_null(mkdtemp(parent));
     snprintf(m->folder, sizeof m->folder, "%s/%s", parent, id);
     snprintf(shape, sizeof shape, "tests/golden/models/%s.json", id);
+    if (access(shape, R_OK)) snprintf(shape, sizeof shape, "tests/sim/models/%s.json", id);
     require(reel_synthesize(m->folder, shape, 1, NULL, NULL, &err), &err);
     const struct reel_model_options options = {
         .size = sizeof options, .device = "cpu", .cpu_path = "portable", .n_threads = 1

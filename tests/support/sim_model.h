@@ -12,7 +12,8 @@ struct sim_model {
     int vocab;
 };
 
-/* tests/golden/models/<id>.json with generated weights, on the CPU only: the reference. */
+/* tests/golden/models/<id>.json, or else tests/sim/models/<id>.json, with generated weights, on the
+ * CPU only: the reference. */
 void sim_model_open(struct sim_model *m, const char *id);
 /* Loads it into the fake GPU too (sim_gpu_controls comes before). `options` as gpu_options: on top
  * of those that keep time out of the tests. */

@@ -1,0 +1,470 @@
+/* Reading prompts on the fake GPU through the public interface: the CPU reference's logits within
+ * rounding whatever the prompt's length and however it is cut, decoding that goes on from there,
+ * and the same bits under every schedule. */
+#include "support/sim_model.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { N_IDS = 304, N_AFTER = 3, CHUNK = 128 };
+
+struct setting {
+    const char *model, *options;
+    int n_sms, compute;
+};
+
+/* wgmma's way, mma's way, cp.async; tied and not; SMs that are no part of the plan. */
+static const struct setting settings[] = {
+    { "q3-p", "n_groups=2,group_sms=2,warps=4", 4, 90 },
+    { "q3-p", "n_groups=1,group_sms=4,warps=4", 5, 100 },
+    { "q3-p", "n_groups=2,group_sms=1,warps=8", 3, 86 },
+    { "q3-c", "n_groups=4,group_sms=2,warps=8", 8, 90 },
+};
+enum { N_SETTINGS = (int)(sizeof settings / sizeof *settings) };
+
+struct rig {
+    const struct setting *setting;
+    struct sim_model m;
+    struct sim_gpu gpu;
+    struct reel_error err;
+    float *want; /* [N_IDS][vocab]: the CPU's */
+    int n_want;
+};
+
+static int32_t ids[N_IDS];
+static double worst;
+
+static int few(int some, int many) { return getenv("REEL_SOAK") ? many : some; }
+
+static void require(const struct rig *r, enum reel_status status) {
+    if (status != REEL_OK) fail_msg("%s\n%s", r->err.text, r->gpu.cuda->report);
+}
+
+/* seed below 0: all takes effect in order. */
+static void seed_set(struct rig *r, int seed) {
+    r->gpu.cuda->settings.in_order = seed < 0;
+    r->gpu.cuda->settings.seed = (uint64_t)seed, r->gpu.cuda->n_launches = 0;
+}
+
+static void rig_load(struct rig *r, const char *more) {
+    char options[200];
+    snprintf(options, sizeof options, "%s,prefill_tokens=128,prefill_from=2,launch_tokens=%d%s",
+             r->setting->options, CHUNK, more);
+    require(r, sim_model_load(&r->m, options, &r->err));
+}
+
+/* `n` positions of the reference. */
+static void rig_open(struct rig *r, const struct setting *s, int n, const char *more) {
+    *r = (struct rig){ .setting = s, .gpu = sim_gpu_controls(), .n_want = n };
+    r->gpu.cuda->gpu.n_sms = s->n_sms, r->gpu.cuda->gpu.compute = s->compute;
+    sim_model_open(&r->m, s->model);
+    for (int i = 0; i < N_IDS; i++)
+        ids[i] = (i * 37 + i * i % 11 + 11) % 300;
+    r->want = sim_model_logits(r->m.cpu, ids, n);
+    rig_load(r, more);
+    seed_set(r, -1);
+}
+
+static void assert_nothing_left(const struct rig *r) {
+    const struct fake_live *l = &r->gpu.cuda->live, *k = &r->gpu.cuda->leaked;
+    assert_int_equal(l->contexts + l->streams + l->events + l->modules + l->allocations +
+                         l->host_allocations + l->registrations,
+                     0);
+    assert_int_equal(k->streams + k->events + k->modules + k->allocations + k->host_allocations +
+                         k->registrations,
+                     0);
+}
+
+static void rig_close(struct rig *r) {
+    sim_model_close(&r->m);
+    free(r->want);
+    assert_nothing_left(r);
+}
+
+static struct reel_session *session_open(struct rig *r, struct reel_model *model, int room) {
+    struct reel_session *session;
+    const struct reel_session_options o = { .size = sizeof o, .max_context = room };
+    require(r, reel_session_open(&session, model, &o, &r->err));
+    return session;
+}
+
+static enum reel_status evaluate(struct rig *r, struct reel_session *session, const int32_t *from,
+                                 int n, float *logits) {
+    const struct reel_eval eval = { .size = sizeof eval,
+                                    .n = n,
+                                    .ids = from,
+                                    .output = REEL_OUTPUT_LAST_LOGITS,
+                                    .out = logits,
+                                    .out_floats = (size_t)r->m.vocab };
+    return reel_session_eval(session, &eval, &r->err);
+}
+
+/* RMS of the difference over RMS of the reference. */
+static double difference(const float *made, const float *want, int n) {
+    double sum = 0, all = 0;
+    for (int i = 0; i < n; i++) {
+        double d = (double)made[i] - (double)want[i];
+        sum += d * d, all += (double)want[i] * (double)want[i];
+    }
+    return sqrt(sum / all);
+}
+
+/* Logits of position `at` of ids. */
+static void check_logits(struct rig *r, const float *logits, int at, const char *what, int n) {
+    assert_in_range(at, 0, r->n_want - 1);
+    double off = difference(logits, r->want + (size_t)at * (size_t)r->m.vocab, r->m.vocab);
+    if (!(off < 0.015))
+        fail_msg("%s %s, %s of %d: position %d is off by %.4f", r->setting->model,
+                 r->setting->options, what, n, at, off);
+    if (off > worst) worst = off;
+}
+
+/* Appends ids [from, from + n), then decodes the ids that follow. */
+static void check_append(struct rig *r, struct reel_session *session, int from, int n,
+                         float *logits) {
+    require(r, reel_session_truncate(session, from, &r->err));
+    require(r, evaluate(r, session, ids + from, n, logits));
+    check_logits(r, logits, from + n - 1, "a prompt", n);
+    for (int i = from + n; i < from + n + N_AFTER && i < r->n_want; i++) {
+        require(r, evaluate(r, session, ids + i, 1, logits));
+        check_logits(r, logits, i, "decoding after a prompt", n);
+    }
+}
+
+/* ---- lengths and positions ---- */
+
+static void prompts_of_every_length_match_the_reference(void **state) {
+    (void)state;
+    static const int lengths[] = {
+        47, 48, 49, 63, 64, 65, 79, 97, 112, 127, 128, 129, 191, 256, 300
+    };
+    for (int i = 0; i < N_SETTINGS; i++) {
+        struct rig r;
+        const int step = i == 0 ? 1 : few(7, 1), most = i < few(2, N_SETTINGS) ? 300 : 130;
+        worst = 0;
+        rig_open(&r, &settings[i], most + N_AFTER + 1, "");
+        float *logits = malloc((size_t)r.m.vocab * sizeof *logits);
+        struct reel_session *session = session_open(&r, r.m.gpu, N_IDS);
+        for (int n = 1; n <= 40; n += step)
+            check_append(&r, session, 0, n, logits);
+        for (size_t n = 0; n < sizeof lengths / sizeof *lengths;
+             n += i == 0 ? 1 : (size_t)few(3, 1))
+            if (lengths[n] <= most) check_append(&r, session, 0, lengths[n], logits);
+        printf("%s %s: off by %.4f at most\n", settings[i].model, settings[i].options, worst);
+        reel_session_close(session);
+        free(logits);
+        rig_close(&r);
+    }
+}
+
+/* A prompt behind another one, from every position of a piece of the cache; chunks of odd sizes. */
+static void prompts_may_begin_anywhere(void **state) {
+    (void)state;
+    struct rig r;
+    rig_open(&r, &settings[0], 120, ",launch_tokens=23");
+    float *logits = malloc((size_t)r.m.vocab * sizeof *logits);
+    struct reel_session *session = session_open(&r, r.m.gpu, N_IDS);
+    require(&r, reel_session_sync(session, ids, 50, NULL, &r.err));
+    for (int from = 50; from > 14; from -= few(3, 1))
+        check_append(&r, session, from, 2 + from * 7 % 60, logits);
+    reel_session_close(session);
+    free(logits);
+    rig_close(&r);
+}
+
+static void a_common_prefix_is_not_read_again(void **state) {
+    (void)state;
+    enum { SAME = 25, N = 60 };
+    struct rig r;
+    int32_t other[N];
+    int reused = -1;
+    rig_open(&r, &settings[0], N + 1, "");
+    float *logits = malloc((size_t)r.m.vocab * sizeof *logits);
+    struct reel_session *session = session_open(&r, r.m.gpu, N_IDS);
+    for (int i = 0; i < N; i++)
+        other[i] = i < SAME ? ids[i] : ids[i] ^ 1;
+    require(&r, reel_session_sync(session, other, N - 7, &reused, &r.err));
+    assert_int_equal(reused, 0);
+    require(&r, reel_session_sync(session, ids, N, &reused, &r.err));
+    assert_int_equal(reused, SAME);
+    const int launches = r.gpu.cuda->n_launches;
+    require(&r, reel_session_sync(session, ids, N, &reused, &r.err));
+    assert_int_equal(reused, N);
+    assert_int_equal(r.gpu.cuda->n_launches, launches);
+    require(&r, evaluate(&r, session, ids + N, 1, logits));
+    check_logits(&r, logits, N, "after a common prefix", N);
+    reel_session_close(session);
+    free(logits);
+    rig_close(&r);
+}
+
+/* ---- what follows a prompt, what a prompt is made of ---- */
+
+/* Where they part, the reference has both ids as likely but for rounding. */
+static void check_ids(struct rig *r, int n, const int32_t *made, const int32_t *want, int n_new) {
+    int32_t all[N_IDS];
+    int same = 0;
+    while (same < n_new && made[same] == want[same])
+        same++;
+    if (same == n_new) return;
+    memcpy(all, ids, (size_t)n * sizeof *all);
+    memcpy(all + n, want, (size_t)same * sizeof *all);
+    float *logits = sim_model_logits(r->m.cpu, all, n + same);
+    const float *last = logits + (size_t)(n + same - 1) * (size_t)r->m.vocab;
+    double all_squares = 0;
+    for (int i = 0; i < r->m.vocab; i++)
+        all_squares += (double)last[i] * (double)last[i];
+    const double apart = fabs((double)last[made[same]] - (double)last[want[same]]);
+    if (!(apart < 0.04 * sqrt(all_squares / r->m.vocab)))
+        fail_msg("a prompt of %d: id %d is %d, decoding made %d, %.4f apart", n, same, made[same],
+                 want[same], apart);
+    free(logits);
+}
+
+static void greedy_decoding_goes_on_as_if_prompts_were_decoded(void **state) {
+    (void)state;
+    enum { N_NEW = 12 };
+    static const int lengths[] = { 2, 16, 31, 33, 70 };
+    enum { LENGTHS = sizeof lengths / sizeof *lengths };
+    struct rig r;
+    int32_t read[LENGTHS][N_NEW], decoded[N_NEW];
+    rig_open(&r, &settings[0], 1, ",launch_tokens=32");
+    for (int i = 0; i < LENGTHS; i++)
+        require(&r, sim_model_generate(r.m.gpu, ids, lengths[i], NULL, read[i], N_NEW, &r.err));
+    sim_model_unload(&r.m);
+    rig_load(&r, ",prefill_from=0");
+    for (int i = 0; i < LENGTHS; i++) {
+        require(&r, sim_model_generate(r.m.gpu, ids, lengths[i], NULL, decoded, N_NEW, &r.err));
+        check_ids(&r, lengths[i], read[i], decoded, N_NEW);
+    }
+    rig_close(&r);
+}
+
+static void given_embeddings_and_hidden_states_match_the_reference(void **state) {
+    (void)state;
+    enum { N = 75, HIDDEN = 64 };
+    struct rig r;
+    float embeddings[N * HIDDEN], made[HIDDEN], want[HIDDEN];
+    for (int i = 0; i < N * HIDDEN; i++)
+        embeddings[i] = (float)((i * 7919 + i / 64 * 31) % 201 - 100) / 4000.0f;
+    for (int i = 0; i < 2; i++) {
+        rig_open(&r, &settings[i], 1, i ? "" : ",launch_tokens=40");
+        struct reel_eval eval = { .size = sizeof eval,
+                                  .n = N,
+                                  .embeddings = embeddings,
+                                  .output = REEL_OUTPUT_LAST_HIDDEN,
+                                  .out = want,
+                                  .out_floats = HIDDEN };
+        struct reel_session *cpu = session_open(&r, r.m.cpu, N);
+        struct reel_session *gpu = session_open(&r, r.m.gpu, N);
+        require(&r, reel_session_eval(cpu, &eval, &r.err));
+        eval.out = made;
+        require(&r, reel_session_eval(gpu, &eval, &r.err));
+        double off = difference(made, want, HIDDEN);
+        if (!(off < 0.015)) fail_msg("hidden state off by %.4f", off);
+        reel_session_close(cpu), reel_session_close(gpu);
+        rig_close(&r);
+    }
+}
+
+/* ---- schedules ---- */
+
+/* Two sessions by turns, a prompt that begins amid a piece and has three chunks, in this schedule.
+ */
+static void by_turns(struct rig *r, struct reel_session *const *sessions, int seed, float *logits) {
+    enum { FIRST = 21, SECOND = 43 };
+    seed_set(r, seed);
+    for (int i = 0; i < 2; i++) {
+        require(r, reel_session_truncate(sessions[i], 5, &r->err));
+        require(r, evaluate(r, sessions[i], ids + 5, FIRST - 5 + i, logits + i * r->m.vocab));
+    }
+    for (int i = 0; i < 2; i++)
+        require(r,
+                evaluate(r, sessions[i], ids + FIRST + i, SECOND, logits + (2 + i) * r->m.vocab));
+}
+
+static void every_schedule_gives_the_same_bits(void **state) {
+    (void)state;
+    for (int i = 0; i < N_SETTINGS; i++) {
+        struct rig r;
+        rig_open(&r, &settings[i], 66, ",launch_tokens=20");
+        const size_t n = (size_t)(4 * r.m.vocab);
+        float *want = malloc(n * sizeof *want), *made = malloc(n * sizeof *made);
+        struct reel_session *sessions[] = { session_open(&r, r.m.gpu, N_IDS),
+                                            session_open(&r, r.m.gpu, 80) };
+        for (int s = 0; s < 2; s++)
+            require(&r, reel_session_sync(sessions[s], ids, 5, NULL, &r.err));
+        by_turns(&r, sessions, -1, want);
+        check_logits(&r, want, 20, "a session", 16);
+        check_logits(&r, want + r.m.vocab, 21, "another session", 17);
+        check_logits(&r, want + 2 * r.m.vocab, 63, "a session", 43);
+        check_logits(&r, want + 3 * r.m.vocab, 64, "another session", 43);
+        for (int seed = 0; seed < (i == 3 ? few(1, 100) : few(5, 1000)); seed++) {
+            by_turns(&r, sessions, seed, made);
+            if (memcmp(made, want, n * sizeof *made) != 0)
+                fail_msg("%s %s seed %d: other logits", settings[i].model, settings[i].options,
+                         seed);
+        }
+        reel_session_close(sessions[0]), reel_session_close(sessions[1]);
+        free(want), free(made);
+        rig_close(&r);
+    }
+}
+
+/* ---- cancelling, refusing ---- */
+
+static bool no_further_than(void *user, const char *stage, uint64_t done, uint64_t total) {
+    (void)stage, (void)total;
+    return done < *(const uint64_t *)user;
+}
+
+static void a_prompt_can_be_cancelled_between_chunks(void **state) {
+    (void)state;
+    enum { N = 70 };
+    struct rig r;
+    uint64_t limit = 32;
+    rig_open(&r, &settings[0], N + 1, ",launch_tokens=16");
+    float *logits = malloc((size_t)r.m.vocab * sizeof *logits);
+    struct reel_session *session;
+    const struct reel_session_options o = {
+        .size = sizeof o, .max_context = N_IDS, .progress = no_further_than, .progress_user = &limit
+    };
+    require(&r, reel_session_open(&session, r.m.gpu, &o, &r.err));
+    assert_int_equal(reel_session_sync(session, ids, N, NULL, &r.err), REEL_E_CANCELLED);
+    const int held = reel_session_length(session), launches = r.gpu.cuda->n_launches;
+    assert_in_range(held, 0, 32);
+    assert_memory_equal(reel_session_ids(session), ids, (size_t)held * sizeof *ids);
+    assert_in_range(launches, 2, 2);
+    limit = N + 1;
+    require(&r, reel_session_sync(session, ids, N, NULL, &r.err));
+    require(&r, evaluate(&r, session, ids + N, 1, logits));
+    check_logits(&r, logits, N, "after cancelling", N);
+    reel_session_close(session);
+    free(logits);
+    rig_close(&r);
+}
+
+static void a_prompt_longer_than_the_context_is_refused_with_both_numbers(void **state) {
+    (void)state;
+    struct rig r;
+    rig_open(&r, &settings[0], 1, "");
+    float *logits = malloc((size_t)r.m.vocab * sizeof *logits);
+    struct reel_session *session = session_open(&r, r.m.gpu, 50);
+    assert_int_equal(reel_session_sync(session, ids, 61, NULL, &r.err), REEL_E_CONTEXT);
+    assert_non_null(strstr(r.err.text, "61"));
+    assert_non_null(strstr(r.err.text, "50"));
+    assert_int_equal(evaluate(&r, session, ids, 62, logits), REEL_E_CONTEXT);
+    assert_non_null(strstr(r.err.text, "62"));
+    assert_non_null(strstr(r.err.text, "50"));
+    assert_int_equal(r.gpu.cuda->n_launches, 0);
+    reel_session_close(session);
+    free(logits);
+    rig_close(&r);
+}
+
+/* ---- faults ---- */
+
+static void assert_says(const struct rig *r, const char *words) {
+    if (!strstr(r->err.text, words))
+        fail_msg("\"%s\" is not in: %s\n%s", words, r->err.text, r->gpu.cuda->report);
+}
+
+/* A block that never comes, of the simulator's or compiled so: words in time, everything is freed,
+ * and after the simulator's the device goes on. */
+static void a_block_that_stays_away_is_reported_and_survived(void **state) {
+    (void)state;
+    static const char *const absent[] = { "", ",absent=0", ",absent=3" };
+    for (int i = 0; i < 3; i++) {
+        struct rig r;
+        char more[80];
+        snprintf(more, sizeof more, ",patience=20000,launch_tokens=32%s", absent[i]);
+        rig_open(&r, &settings[0], 41, more);
+        float *logits = malloc((size_t)r.m.vocab * sizeof *logits);
+        struct reel_session *session = session_open(&r, r.m.gpu, N_IDS);
+        r.gpu.cuda->settings.idle_limit = 0, r.gpu.cuda->settings.host_wait_ms = 0;
+        for (int seed = 0; seed < few(4, 400); seed++) {
+            seed_set(&r, seed);
+            r.gpu.cuda->settings.missing_block = i ? -1 : seed % 4;
+            const enum reel_status status = reel_session_sync(session, ids, 40, NULL, &r.err);
+            if (status != REEL_E_DEVICE) fail_msg("seed %d: %s", seed, reel_status_name(status));
+            assert_says(&r, "prefill kernel");
+            assert_says(&r, "gave up waiting for the other SMs to end a phase");
+            if (i) continue;
+            seed_set(&r, -1);
+            r.gpu.cuda->settings.missing_block = -1;
+            require(&r, reel_session_sync(session, ids, 40, NULL, &r.err));
+            require(&r, evaluate(&r, session, ids + 40, 1, logits));
+            check_logits(&r, logits, 40, "after a fault", 40);
+            require(&r, reel_session_truncate(session, 0, &r.err));
+        }
+        reel_session_close(session);
+        free(logits);
+        rig_close(&r);
+    }
+}
+
+static void memory_that_is_not_there_ends_in_words(void **state) {
+    (void)state;
+    struct rig r;
+    bool named = false, loaded = false;
+    rig_open(&r, &settings[0], 1, "");
+    sim_model_unload(&r.m);
+    for (int n = 1; !loaded; n++) {
+        r.gpu = sim_gpu_controls();
+        r.gpu.cuda->gpu.n_sms = settings[0].n_sms;
+        r.gpu.cuda->only = "cuMemAlloc_v2";
+        r.gpu.cuda->fail_call = n, r.gpu.cuda->fail_with = 2;
+        char options[100];
+        snprintf(options, sizeof options, "%s,prefill_from=2", settings[0].options);
+        enum reel_status status = sim_model_load(&r.m, options, &r.err);
+        loaded = status == REEL_OK;
+        if (loaded) break;
+        assert_int_equal(status, REEL_E_MEMORY);
+        named |= strstr(r.err.text, "scratch memory for prompts") != NULL;
+        assert_nothing_left(&r);
+    }
+    assert_true(named);
+    rig_close(&r);
+}
+
+static void a_launch_that_fails_ends_in_words(void **state) {
+    (void)state;
+    for (int n = 1; n <= 3; n++) {
+        struct rig r;
+        rig_open(&r, &settings[0], 1, ",launch_tokens=16");
+        float *logits = malloc((size_t)r.m.vocab * sizeof *logits);
+        struct reel_session *session = session_open(&r, r.m.gpu, N_IDS);
+        r.gpu.cuda->only = "cuLaunchCooperativeKernel";
+        r.gpu.cuda->fail_call = n, r.gpu.cuda->fail_with = 701; /* too many resources */
+        assert_int_equal(evaluate(&r, session, ids, 30, logits), REEL_E_DEVICE);
+        assert_true(r.err.text[0] != 0);
+        assert_int_equal(reel_session_length(session), 0);
+        reel_session_close(session);
+        free(logits);
+        rig_close(&r);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(prompts_of_every_length_match_the_reference),
+        cmocka_unit_test(prompts_may_begin_anywhere),
+        cmocka_unit_test(a_common_prefix_is_not_read_again),
+        cmocka_unit_test(greedy_decoding_goes_on_as_if_prompts_were_decoded),
+        cmocka_unit_test(given_embeddings_and_hidden_states_match_the_reference),
+        cmocka_unit_test(every_schedule_gives_the_same_bits),
+        cmocka_unit_test(a_prompt_can_be_cancelled_between_chunks),
+        cmocka_unit_test(a_prompt_longer_than_the_context_is_refused_with_both_numbers),
+        cmocka_unit_test(a_block_that_stays_away_is_reported_and_survived),
+        cmocka_unit_test(memory_that_is_not_there_ends_in_words),
+        cmocka_unit_test(a_launch_that_fails_ends_in_words),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
