@@ -1,6 +1,6 @@
-/* Reads a prompt: one launch takes up to P_PREFILL_TOKENS tokens through all layers and leaves their K
- * and V in the session's cache and the residual stream in a->h. All blocks resident, one an SM; every
- * SM of the GPU takes part, whatever the tapes' plan. */
+/* Reads a prompt: a queue of launches takes up to P_PREFILL_TOKENS tokens through all layers and leaves their
+ * K and V in the session's cache and the residual stream in a->h. A kernel for each kind of step and cut: in
+ * one kernel they would share their registers, and spill. */
 #include "phase_embed.cuh"
 #include "prefill_attention.cuh"
 #include "prefill_product.cuh"
@@ -25,7 +25,7 @@ DEV void embed_phase(struct reader *r) {
             plain_store32(h, float_bits(low)), plain_store32(h + 1, float_bits(high));
             sum += low * low + high * high;
             const float *gain = a->norms + 2 * pair;
-            activation_store(r->a->x, t, 2 * pair, bf16_pair(low * const_loadf(gain), high * const_loadf(gain + 1)));
+            activation_store(r, r->a->x, t, 2 * pair, bf16_pair(low * const_loadf(gain), high * const_loadf(gain + 1)));
         }
         sum = xor_sum(sum, 1, LANES);
         for (int slot = r->w.lane; slot < SSQ_SLOTS; slot += LANES)
@@ -33,107 +33,84 @@ DEV void embed_phase(struct reader *r) {
     }
 }
 
-/* The steps of a layer. */
-enum { STEP_QKV, STEP_ROPE, STEP_ATTENTION, STEP_OUT, STEP_GATE_UP, STEP_DOWN, STEPS };
-DEV int step_phase(int step) {
-    return step == STEP_QKV ? TAPE_QKV : step == STEP_OUT ? TAPE_OUT : step == STEP_GATE_UP ? TAPE_GATE_UP : TAPE_DOWN;
-}
-
-DEV void consume(struct reader *r) {
-    embed_phase(r);
-    phase_end(r);
-    NO_UNROLL
-    for (int layer = 0; layer < r->a->layers; layer++) {
-        r->w.layer = layer;
-        NO_UNROLL
-        for (int step = 0; step < STEPS; step++) {
-            if (step == STEP_ROPE || step == STEP_ATTENTION) {
-                phase_wait(r);
-                if (step == STEP_ROPE)
-                    rope_phase(r, layer);
-                else
-                    attention_phase(r, layer);
-            } else {
-                product_phase(r, step_phase(step), layer);
-            }
-            phase_end(r);
-        }
-    }
-    phase_wait(r);
-}
-
-DEV void produce(struct reader *r) {
-    for (int layer = 0; layer < r->a->layers; layer++) {
-        r->w.layer = layer;
-        NO_UNROLL
-        for (int step = 0; step < STEPS; step++) {
-            phase_follow(r);
-            if (step == STEP_ATTENTION)
-                attention_produce(r, layer);
-            else if (step != STEP_ROPE)
-                product_produce(r, step_phase(step));
-            r->stage = (int)shuffle((u32)r->stage, 0), r->parity = shuffle(r->parity, 0);
-            r->first_lap = (int)shuffle((u32)r->first_lap, 0);
-            lanes_agree(&r->w);
-        }
-    }
-}
-
-/* Leaves with nothing in flight: a launch that gave up may have copies on their way to a slot that nobody
- * waits for. */
-DEV void stages_drain(struct reader *r) {
-    if (r->w.lane) return;
-    for (int i = 0; i < P_PREFILL_STAGES; i++) {
-        const int lap_before = i >= r->stage; /* slots from `stage` on were last filled a lap ago */
-        if (lap_before && r->first_lap) continue;
-        while (!mbar_test(smem_of(&r->s->full[i]), lap_before ? r->parity ^ 1 : r->parity)) {
-        }
-    }
-}
-
-DEV void host_told(const struct reader *r) {
-    struct decode_mailbox *m = r->w.a->mailbox;
-    if (r->w.block != 0 || r->w.warp != 0 || r->w.lane != 0 || r->w.dead) return;
-    mapped_store32(&m->n_made, 0);
-    mapped_store32(&m->n_evaluated, (u32)r->w.a->n_tokens);
-    fence_system();
-    mapped_store32(&m->end, DECODE_ALL_TOKENS);
-}
-
-KERNEL(READ_THREADS) prefill(const PARAMETER struct prefill_args args) {
+KERNEL(READ_CONSUMERS) prefill_embed(const PARAMETER struct prefill_args args, int phase, int layer) {
     struct reader r;
-    u8 *base = shared_base();
-    base += (1024 - smem_of(base) % 1024) % 1024;
-    r.a = &args, r.w.a = &args.decode;
-    r.stages = base, r.s = (struct prefill_shared *)(base + P_PREFILL_STAGES * STAGE_BYTES);
-    /* out of a shuffle: the compiler knows then that all lanes of a warp go the same way */
-    r.w.warp = (int)shuffle(thread_index() / LANES, 0), r.w.lane = (int)(thread_index() % LANES);
-    r.w.block = (int)shuffle(block_index(), 0);
-#if defined(T_ABSENT)
-    if (r.w.block == T_ABSENT) return; /* a fault on purpose: everybody else waits for this block */
-#endif
-    r.w.token = 0, r.w.layer = 0, r.w.dead = 0;
-    r.w.zero = args.decode.patience >> 31;
-    r.stage = 0, r.parity = 0, r.first_lap = 1, r.phases = 0;
-    if (thread_index() == 0) {
-        for (int i = 0; i < P_PREFILL_STAGES; i++)
-            mbar_init(&r.s->full[i], STAGE_COPIES * FILL_LANES), mbar_init(&r.s->empty[i], READ_WARPS);
-        mbar_init_done();
+    (void)phase;
+    next_may_start();
+    reader_make(&r, &args, layer, 0);
+    previous_over();
+    embed_phase(&r);
+}
+
+/* Returns 1 for consumers, who may begin; the other warps have done their part then. */
+DEV int product_start(struct reader *r, const struct prefill_args *a, int phase, int layer) {
+    reader_start(r, a, layer, P_PREFILL_STAGES);
+    if (r->w.warp < READ_WARPS) {
+        READERS_TAKE();
+        k_places_make(r, phase);
+        readers_sync();
+        return 1;
     }
-    block_sync();
+    READERS_GIVE();
+    if (r->w.warp == READ_WARPS) {
+        product_produce(r, phase);
+        stages_drain(r);
+    }
+    return 0;
+}
+
+KERNEL(READ_THREADS) prefill_thin(const PARAMETER struct prefill_args args, int phase, int layer) {
+    struct reader r;
+    if (product_start(&r, &args, phase, layer)) thin_items(&r, phase, layer);
+}
+KERNEL(READ_THREADS) prefill_halves(const PARAMETER struct prefill_args args, int phase, int layer) {
+    struct reader r;
+    if (product_start(&r, &args, phase, layer)) wide_items(&r, phase, layer, 1, 1);
+}
+KERNEL(READ_THREADS) prefill_wide1(const PARAMETER struct prefill_args args, int phase, int layer) {
+    struct reader r;
+    if (product_start(&r, &args, phase, layer)) wide_items(&r, phase, layer, 1, 0);
+}
+KERNEL(READ_THREADS) prefill_wide2(const PARAMETER struct prefill_args args, int phase, int layer) {
+    struct reader r;
+    if (product_start(&r, &args, phase, layer)) wide_items(&r, phase, layer, 2, 0);
+}
+
+KERNEL(READ_CONSUMERS) prefill_rope(const PARAMETER struct prefill_args args, int phase, int layer) {
+    struct reader r;
+    (void)phase;
+    next_may_start();
+    reader_make(&r, &args, layer, 0);
+    previous_over();
+    rope_phase(&r, layer);
+}
+
+KERNEL(READ_THREADS) prefill_attention(const PARAMETER struct prefill_args args, int phase, int layer) {
+    struct reader r;
+    (void)phase;
+    reader_start(&r, &args, layer, P_PREFILL_STAGES);
+    previous_over();
     if (r.w.warp < READ_WARPS) {
-#if G_WGMMA
-        REGISTERS_TAKE(232);
-#endif
-        consume(&r);
-        host_told(&r);
+        READERS_TAKE();
+        attention_phase(&r, layer);
     } else {
-#if G_WGMMA
-        REGISTERS_GIVE(40);
-#endif
+        READERS_GIVE();
         if (r.w.warp == READ_WARPS) {
-            produce(&r);
+            fence_copies();
+            attention_produce(&r, layer);
             stages_drain(&r);
         }
     }
+}
+
+/* One block of one warp, after all others: tells the host. */
+KERNEL(LANES) prefill_end(const PARAMETER struct prefill_args args, int phase, int layer) {
+    struct decode_mailbox *m = args.decode.mailbox;
+    (void)phase, (void)layer;
+    previous_over();
+    if (thread_index() != 0 || plain_load32(args.decode.abort) != ABORT_NONE) return;
+    mapped_store32(&m->n_made, 0);
+    mapped_store32(&m->n_evaluated, (u32)args.decode.n_tokens);
+    fence_system();
+    mapped_store32(&m->end, DECODE_ALL_TOKENS);
 }

@@ -1,4 +1,4 @@
-/* What host and device say to each other about reading a prompt: the arguments of a prefill launch,
+/* What host and device say to each other about reading a prompt: the arguments of prefill's launches,
  * and how its activations lie in memory. Compiled by both.
  *
  * Activations that a matrix product reads are bf16 in blocks of 64 columns: [columns / 64][tokens /
@@ -24,10 +24,12 @@ TAPE_FN unsigned long long activation_at(int capacity, int token, int column) {
     return atom * ATOM_BYTES + row * 128 + (chunk ^ row) * 16 + (unsigned)column % 8 * 2;
 }
 
-/* How the work of a product is cut: into items of 64 (split_k) or 128 rows by 64 * blocks tokens. With
- * split_k the two halves of a block's warps share the k tiles of the same rows. */
+/* How the work of a product is cut. Items are of
+ *   split_k 0   128 rows by 64 * blocks tokens; a block's 8 warps have rows of their own
+ *   split_k 1   64 rows by 64 tokens; the two halves of the warps share k
+ *   split_k 8   16 rows by 64 tokens; each warp has an eighth of k. All products or none, for up to 64 tokens */
 struct prefill_cut {
-    int blocks; /* 1 or 2 */
+    int blocks; /* 1 or 2; 1 where k is split */
     int split_k;
 };
 
@@ -40,15 +42,14 @@ struct prefill_args {
      * n_evaluated and faults), abort, profile. Not used: what is about picking and exchange words. */
     struct decode_args decode;
     struct prefill_cut cut[PREFILL_PRODUCTS];
-    int layers; /* to run: all, fewer for tests */
+    int room; /* tokens that activations have room for: a multiple of 8; n_tokens rounded up with split_k 8 */
     /* scratch for P_PREFILL_TOKENS tokens, a multiple of 128; zeroed once when it is made */
     float *h;          /* f32 [tokens, hidden]: the residual stream */
-    float *ssq;        /* f32 [hidden / 64 rounded up, tokens]: sums of h^2 over 64 rows each */
+    float *ssq;        /* f32 [row tiles of out in a group, tokens]: sums of h^2 over some rows each */
     unsigned char *x;  /* activations, columns of qkv's and gate_up's k tiles: h times the norm's gains */
     unsigned short *qkv;      /* bf16 [tokens, q rows + k rows + v rows] */
     unsigned char *attention; /* activations, columns of out's k tiles */
     unsigned char *gated;     /* activations, columns of down's k tiles */
-    unsigned int *arrived;    /* blocks that have ended their phases; zeroed before each launch */
 };
 
 #endif

@@ -508,7 +508,7 @@ DEV void rows_store(const struct reader *r, const struct attention_item *item, c
             const float *o = x->o[j / 2][b] + j % 2 * 2;
             const u32 pair = transpose8(bf16_pair(o[0], o[1]));
             if (have)
-                activation_store(r->a->attention, row / GROUP_Q_HEADS, column + 8 * j + lane % 4 * 2, pair);
+                activation_store(r, r->a->attention, row / GROUP_Q_HEADS, column + 8 * j + lane % 4 * 2, pair);
         }
     }
 }

@@ -5,8 +5,9 @@
  *   qkv, gate_up   in: x, scaled by the norm afterwards   out: qkv; gated
  *   out, down      in: attention; gated                   out: h, and x and ssq for the next norm
  *
- * An item is 8 row tiles, one for each warp, by 64 or 128 tokens; or, where that makes too few items, 4
- * row tiles by 64 tokens, the two halves of the warps sharing the k of a stage. */
+ * An item is 8 row tiles, one for each warp, by 64 or 128 tokens; or, where that makes too few items, 4 row
+ * tiles by 64 tokens, the two halves of the warps sharing the k of a stage; or 1 row tile by 64 tokens, each
+ * warp with an eighth of k. */
 #ifndef REEL_KERNELS_PREFILL_PRODUCT_CUH
 #define REEL_KERNELS_PREFILL_PRODUCT_CUH
 
@@ -17,7 +18,7 @@ enum {
     BLOCK_TOKENS = 64,
     BLOCK_BYTES = BLOCK_TOKENS * 128, /* of 64 columns */
     STAGE_TILES = 8,                  /* of k */
-    SSQ_SLOTS = (P_GROUP_SMS * P_OUT_ROW_TILES + 3) / 4
+    SSQ_SLOTS = P_GROUP_SMS * P_OUT_ROW_TILES /* at most */
 };
 
 /* ---- which weights ---- */
@@ -42,31 +43,32 @@ DEV int product_k_tiles(int phase) { return (sums_groups(phase) ? P_GROUPS : 1) 
 DEV const u8 *weights_row(const struct reader *r, int phase, int layer, int row) {
     return r->w.a->tape + (u64)layer * P_LAYER_BYTES + BY_PHASE(phase, ROW_AT) + (u64)r->w.lane * 16;
 }
-/* And from there to k tile k. */
+/* And from there to k tile k, in tiles. */
 #define K_AT(S) \
-    ((u64)(k % P_##S##_K_TILES % P_##S##_WARP_K * P_##S##_WARP_ROWS * P_WARPS + \
-           k % P_##S##_K_TILES / P_##S##_WARP_K) * TILE_BYTES + \
-     (u64)(k / P_##S##_K_TILES) * P_GROUP_SMS * P_SM_BYTES)
+    ((u32)(k % P_##S##_K_TILES % P_##S##_WARP_K * P_##S##_WARP_ROWS * P_WARPS + \
+           k % P_##S##_K_TILES / P_##S##_WARP_K) + \
+     (u32)(k / P_##S##_K_TILES) * (u32)(P_GROUP_SMS * (P_SM_BYTES / TILE_BYTES)))
 
-/* n tiles from k tile `first` on; 0 beyond the end, where the stage holds a block twice. */
-#define LOAD_TILES(S) \
-    UNROLL \
-    for (int i = 0; i < n; i++) { \
-        const int k = first + i; \
-        if (P_##S##_K_TILES % STAGE_TILES == 0 || k < n_k) \
-            t[i] = const_load128(row + K_AT(S)); \
-        else \
-            t[i] = none; \
+/* That is made once, for all k tiles: a warp asks for a tile every few dozen cycles. NO_PLACE beyond the last,
+ * to a multiple of STAGE_TILES. Complete after readers_sync. */
+DEV void k_places_make(struct reader *r, int phase) {
+    const int n = product_k_tiles(phase);
+    NO_UNROLL
+    for (int k = r->w.warp * LANES + r->w.lane; k < P_PREFILL_K_PLACES; k += READ_CONSUMERS)
+        r->s->k_place[k] = k < n ? BY_PHASE(phase, K_AT) : NO_PLACE;
+}
+
+/* n tiles, `step` places apart; 0 where there is none, there the stage holds a block twice. */
+DEV void weights_load(struct quad *t, const u8 *row, const u32 *places, const int n, const int step) {
+    UNROLL
+    for (int i = 0; i < n; i++) {
+        const u32 place = places[i * step];
+        t[i] = const_load128(row + (u64)place * TILE_BYTES, place != NO_PLACE);
     }
-DEV void weights_load(struct quad *t, int phase, const u8 *row, int first, int n) {
-    const int n_k = product_k_tiles(phase);
-    const struct quad none = { 0, 0, 0, 0 };
-    switch (phase) {
-    case TAPE_QKV: LOAD_TILES(QKV) break;
-    case TAPE_OUT: LOAD_TILES(OUT) break;
-    case TAPE_GATE_UP: LOAD_TILES(GATE_UP) break;
-    default: LOAD_TILES(DOWN)
-    }
+}
+
+DEV const u8 *activations_of(const struct reader *r, int phase) {
+    return phase == TAPE_OUT ? r->a->attention : phase == TAPE_DOWN ? r->a->gated : r->a->x;
 }
 
 /* ---- where results go ---- */
@@ -75,7 +77,7 @@ DEV void weights_load(struct quad *t, int phase, const u8 *row, int first, int n
 DEV int qkv_column(int row, int local) {
     const int sm = row / P_QKV_ROW_TILES, group = sm / P_GROUP_SMS;
     int at = row % P_QKV_ROW_TILES * TILE_ROWS + local;
-    if (at >= P_QKV_ROWS) return -1;
+    if (at >= P_QKV_ROWS || group >= P_GROUPS) return -1;
     at += sm % P_GROUP_SMS * P_QKV_ROWS;
     if (at < P_GROUP_Q) return group * P_GROUP_Q + at;
     at -= P_GROUP_Q;
@@ -111,71 +113,82 @@ struct item {
     int which;  /* of the two scale buffers */
 };
 
-/* Scales of the norm for the item's tokens, for everyone after the next barrier. */
+/* Sums of squares there are for each token: of every row tile where out and down have eighths, else of
+ * every four. */
+DEV int ssq_slots(const struct reader *r) {
+    return r->a->cut[TAPE_OUT].split_k == 8 ? SSQ_SLOTS : (SSQ_SLOTS + 3) / 4;
+}
+
+/* Scales of the norm for the item's tokens, 64 or 128, for everyone after the next barrier. */
 DEV void scales_make(struct reader *r, const struct item *it, int tokens) {
-    const int mine = r->w.warp * LANES + r->w.lane;
-    if (mine >= tokens) return;
+    const int parts = READ_CONSUMERS / tokens, across = LANES / parts; /* tokens of a warp */
+    const int mine = r->w.warp * across + r->w.lane % across, n = ssq_slots(r);
     const u32 *from = (const u32 *)r->a->ssq + it->token + mine;
     float sum = 0;
     UNROLL_BY(8)
-    for (int i = 0; i < SSQ_SLOTS; i++)
+    for (int i = r->w.lane / across; i < n; i += parts)
         sum += bits_float(plain_load32(from + (size_t)i * P_PREFILL_TOKENS));
-    r->s->scale[it->which][mine] = rsqrt_approx(sum * (1.0f / M_HIDDEN) + M_RMS_EPS);
+    sum = xor_sum(sum, across, LANES);
+    if (r->w.lane < across) r->s->scale[it->which][mine] = rsqrt_approx(sum * (1.0f / M_HIDDEN) + M_RMS_EPS);
 }
 
-DEV void qkv_finish(struct reader *r, const struct item *it, const float *d, int block, int from, int to) {
+/* What follows finishes columns [8 from, 8 from + 8 n) of a block of 64 tokens; d holds them alone. */
+
+DEV void qkv_finish(struct reader *r, const struct item *it, const float *d, int block, int from, const int n) {
     const int lane = r->w.lane, pair = lane % 4 * 2;
     const int low = qkv_column(it->row, pair), high = qkv_column(it->row, pair + 8);
     UNROLL
-    for (int j = from; j < to; j++) {
-        const float *scale = r->s->scale[it->which] + block * BLOCK_TOKENS + 8 * j + pair;
-        const int token = it->token + block * BLOCK_TOKENS + 8 * j + lane / 4;
+    for (int j = 0; j < n; j++) {
+        const int local = block * BLOCK_TOKENS + 8 * (from + j), token = it->token + local + lane / 4;
+        const float *scale = r->s->scale[it->which] + local + pair;
         const u32 a = transpose8(bf16_pair(d[4 * j] * scale[0], d[4 * j + 1] * scale[1]));
         const u32 b = transpose8(bf16_pair(d[4 * j + 2] * scale[0], d[4 * j + 3] * scale[1]));
-        if (token >= r->w.a->n_tokens) continue;
+        if (token >= r->n_tokens) continue;
         u16 *to_row = r->a->qkv + (size_t)token * QKV_COLUMNS;
         if (low >= 0) plain_store32((u32 *)(to_row + low), a);
         if (high >= 0) plain_store32((u32 *)(to_row + high), b);
     }
 }
 
-DEV void gate_up_finish(struct reader *r, const struct item *it, const float *d, int block, int from, int to) {
+DEV void gate_up_finish(struct reader *r, const struct item *it, const float *d, int block, int from, const int n) {
     const int lane = r->w.lane, pair = lane % 4 * 2, column = gated_column(it->row, pair);
     UNROLL
-    for (int j = from; j < to; j++) {
-        const float *scale = r->s->scale[it->which] + block * BLOCK_TOKENS + 8 * j + pair;
-        const int token = it->token + block * BLOCK_TOKENS + 8 * j + lane / 4;
+    for (int j = 0; j < n; j++) {
+        const int local = block * BLOCK_TOKENS + 8 * (from + j), token = it->token + local + lane / 4;
+        const float *scale = r->s->scale[it->which] + local + pair;
         const float a = silu(d[4 * j] * scale[0]) * (d[4 * j + 2] * scale[0]);
         const float b = silu(d[4 * j + 1] * scale[1]) * (d[4 * j + 3] * scale[1]);
         const u32 both = transpose8(bf16_pair(a, b));
-        if (token < r->w.a->n_tokens && column >= 0) activation_store(r->a->gated, token, column, both);
+        if (token < r->n_tokens && column >= 0) activation_store(r, r->a->gated, token, column, both);
     }
 }
 
 /* Adds to the residual stream; its squares' sums over the warp's rows go to shared memory. */
-DEV void sums_finish(struct reader *r, const struct item *it, const float *d, int block, int from, int to,
+DEV void sums_finish(struct reader *r, const struct item *it, const float *d, int block, int from, const int n,
                      const float *norm) {
-    const int lane = r->w.lane, pair = lane % 4 * 2;
+    const int lane = r->w.lane, pair = lane % 4 * 2, n_tokens = r->n_tokens;
+    const int some = n < 4 ? n : 4;
+    int row[2], column[2];
+    float gain[2];
     UNROLL
-    for (int first = from; first < to; first += 4) {
-        float h[4][4], gain[2];
-        int row[2];
+    for (int i = 0; i < 2; i++) {
+        row[i] = hidden_row(it->row, lane / 4 + 8 * i), column[i] = hidden_row(it->row, pair + 8 * i);
+        gain[i] = row[i] >= 0 ? const_loadf(norm + row[i]) : 0;
+    }
+    UNROLL
+    for (int first = 0; first < n; first += some) {
+        float h[4][4];
         UNROLL
-        for (int i = 0; i < 2; i++) {
-            row[i] = hidden_row(it->row, lane / 4 + 8 * i);
-            gain[i] = row[i] >= 0 ? const_loadf(norm + row[i]) : 0;
-        }
-        UNROLL
-        for (int j = 0; j < 4; j++)
+        for (int j = 0; j < some; j++)
             UNROLL
             for (int i = 0; i < 4; i++) {
-                const int token = it->token + block * BLOCK_TOKENS + 8 * (first + j) + pair + i % 2;
-                const int there = token < r->w.a->n_tokens && row[i / 2] >= 0;
-                h[j][i] = there ? bits_float(plain_load32((const u32 *)r->a->h + (size_t)token * M_HIDDEN + row[i / 2])) : 0;
+                const int token = it->token + block * BLOCK_TOKENS + 8 * (from + first + j) + pair + i % 2;
+                const u32 *at = (const u32 *)r->a->h + (size_t)token * M_HIDDEN + row[i / 2];
+                h[j][i] = token < n_tokens && row[i / 2] >= 0 ? bits_float(plain_load32(at)) : 0;
             }
         UNROLL
-        for (int j = 0; j < 4; j++) {
-            const int local = block * BLOCK_TOKENS + 8 * (first + j);
+        for (int j = 0; j < some; j++) {
+            const int local = block * BLOCK_TOKENS + 8 * (from + first + j);
             float square[2] = { 0, 0 };
             UNROLL
             for (int i = 0; i < 4; i++) {
@@ -183,14 +196,14 @@ DEV void sums_finish(struct reader *r, const struct item *it, const float *d, in
                 if (row[i / 2] < 0) continue;
                 h[j][i] += d[4 * (first + j) + i];
                 square[i % 2] += h[j][i] * h[j][i];
-                if (token < r->w.a->n_tokens)
+                if (token < n_tokens)
                     plain_store32((u32 *)r->a->h + (size_t)token * M_HIDDEN + row[i / 2], float_bits(h[j][i]));
             }
             UNROLL
             for (int i = 0; i < 2; i++) {
                 const u32 both = transpose8(bf16_pair(h[j][2 * i] * gain[i], h[j][2 * i + 1] * gain[i]));
-                const int column = hidden_row(it->row, pair + 8 * i), token = it->token + local + lane / 4;
-                if (column >= 0 && token < r->w.a->n_tokens) activation_store(r->a->x, token, column, both);
+                const int token = it->token + local + lane / 4;
+                if (column[i] >= 0 && token < n_tokens) activation_store(r, r->a->x, token, column[i], both);
                 square[i] = xor_sum(square[i], 4, LANES);
                 if (lane < 4) r->s->ssq[r->w.warp][local + pair + i] = square[i];
             }
@@ -198,7 +211,7 @@ DEV void sums_finish(struct reader *r, const struct item *it, const float *d, in
     }
 }
 
-/* The four warps' sums, of tokens [from, to) of the item, to their slot. */
+/* The four warps' sums of squares, of tokens [from, to) of the item, to their slot. */
 DEV void ssq_finish(struct reader *r, const struct item *it, int from, int to) {
     const int half = r->w.warp / 4, slot = it->row / 4;
     barrier_wait(HALF_BARRIER + half, READ_CONSUMERS / 2);
@@ -213,81 +226,100 @@ DEV void ssq_finish(struct reader *r, const struct item *it, int from, int to) {
 }
 
 DEV void item_finish(struct reader *r, int phase, int layer, const struct item *it, const float *d, int block, int from,
-                     int to) {
+                     const int n) {
     if (phase == TAPE_QKV)
-        qkv_finish(r, it, d, block, from, to);
+        qkv_finish(r, it, d, block, from, n);
     else if (phase == TAPE_GATE_UP)
-        gate_up_finish(r, it, d, block, from, to);
+        gate_up_finish(r, it, d, block, from, n);
     else
-        sums_finish(r, it, d, block, from, to,
+        sums_finish(r, it, d, block, from, n,
                     r->w.a->norms + (size_t)(2 * layer + (phase == TAPE_OUT ? 1 : 2)) * M_HIDDEN);
 }
 
-/* The other half's share of this half's tokens, which are 4 of the block's 8 columns of tokens. */
+/* Each half of the warps gets the other one's share of 4 of the block's 8 columns of tokens: d[0 .. 16). */
 DEV void halves_meet(struct reader *r, float *d) {
     const int half = r->w.warp / 4, thread = r->w.warp % 4 * LANES + r->w.lane;
     UNROLL
-    for (int i = 0; i < 16; i++) /* to the other one */
+    for (int i = 0; i < 16; i++) {
         r->s->exchange[(half * 16 + i) * 128 + thread] = half ? d[i] : d[16 + i];
+        d[i] = half ? d[16 + i] : d[i];
+    }
     readers_sync();
     UNROLL
-    for (int i = 0; i < 16; i++) {
-        const float more = r->s->exchange[((1 - half) * 16 + i) * 128 + thread];
-        if (half)
-            d[16 + i] += more;
-        else
-            d[i] += more;
-    }
+    for (int i = 0; i < 16; i++)
+        d[i] += r->s->exchange[((1 - half) * 16 + i) * 128 + thread];
 }
 
-/* All items of one phase. */
-DEV void product_items(struct reader *r, int phase, int layer, const int blocks, const int split) {
+/* Eight shares of k: each warp gets the sums of one of the block's 8 atoms of tokens, d[0 .. 4). Two rounds, for
+ * half the room. */
+DEV void eighths_meet(struct reader *r, float *d, int atoms) {
+    float sum[4] = { 0, 0, 0, 0 };
+    UNROLL
+    for (int round = 0; round < 2; round++) {
+        if (round * 4 >= atoms) break;
+        UNROLL
+        for (int i = 0; i < 16; i++)
+            r->s->exchange[(r->w.warp * 16 + i) * LANES + r->w.lane] = d[16 * round + i];
+        readers_sync();
+        if (r->w.warp / 4 == round)
+            UNROLL
+            for (int share = 0; share < READ_WARPS; share++)
+                UNROLL
+                for (int i = 0; i < 4; i++)
+                    sum[i] += r->s->exchange[(share * 16 + r->w.warp % 4 * 4 + i) * LANES + r->w.lane];
+        if (round == 0 && atoms > 4) readers_sync();
+    }
+    UNROLL
+    for (int i = 0; i < 4; i++)
+        d[i] = sum[i];
+}
+
+/* Pointers of a phase's items, and of the next item's first tiles. */
+DEV const u8 *item_weights(const struct reader *r, int phase, int layer, int row) {
+    return weights_row(r, phase, layer, row < product_row_tiles(phase) ? row : 0);
+}
+
+/* All items of one phase whose warps have rows of their own, or share k by halves. Weights are asked for a
+ * stage ahead, the next item's first at its end. */
+DEV void wide_items(struct reader *r, int phase, int layer, const int blocks, const int split) {
     enum { MOST_BLOCKS = 2 };
-    const int row_tiles = product_row_tiles(phase), n_k = product_k_tiles(phase);
+    const int row_tiles = product_row_tiles(phase);
     const int rows = split ? 4 : 8, tiles = split ? STAGE_TILES / 2 : STAGE_TILES, half = r->w.warp / 4;
-    const int n_stages = (n_k + STAGE_TILES - 1) / STAGE_TILES;
-    const int across = (r->w.a->n_tokens + BLOCK_TOKENS * blocks - 1) / (BLOCK_TOKENS * blocks);
+    const int n_stages = (product_k_tiles(phase) + STAGE_TILES - 1) / STAGE_TILES;
+    const int across = (r->n_tokens + BLOCK_TOKENS * blocks - 1) / (BLOCK_TOKENS * blocks);
     const int n_items = (row_tiles + rows - 1) / rows * across, step = (int)block_count();
-    const int mine = split ? r->w.warp % 4 : r->w.warp, first_k = split ? half * tiles : 0;
+    const int mine = split ? r->w.warp % 4 : r->w.warp;
+    const u32 *places = r->s->k_place + (split ? half * tiles : 0);
+    const u32 half_at = (u32)(split ? half * BLOCK_BYTES : 0);
     struct quad t[STAGE_TILES], next[STAGE_TILES];
-    int waits = 1;
     struct item it;
     it.which = 0;
-    UNROLL
-    for (int i = 0; i < STAGE_TILES; i++)
-        t[i].x = t[i].y = t[i].z = t[i].w = 0, next[i] = t[i];
+    const u8 *from = item_weights(r, phase, layer, r->w.block / across * rows + mine);
+    weights_load(t, from, places, tiles, 1);
+    previous_over();
     NO_UNROLL
-    for (int item = r->w.block; item < n_items || waits; item += step) {
+    for (int item = r->w.block; item < n_items; item += step) {
         float d[MOST_BLOCKS][32];
         it.row = item / across * rows + mine, it.token = item % across * BLOCK_TOKENS * blocks;
-        const u8 *from = weights_row(r, phase, layer, it.row < row_tiles ? it.row : 0);
-        if (waits) {
-            if (item < n_items) weights_load(t, phase, from, first_k, tiles);
-            phase_wait(r);
-            waits = 0;
-            if (item >= n_items) break;
-        }
+        const u8 *from_next = item_weights(r, phase, layer, (item + step) / across * rows + mine);
         if (!sums_groups(phase)) scales_make(r, &it, BLOCK_TOKENS * blocks);
         UNROLL
         for (int i = 0; i < 32 * blocks; i++)
             d[i / 32][i % 32] = 0;
         NO_UNROLL
         for (int stage = 0; stage < n_stages; stage++) {
-            int k = (stage + 1) * STAGE_TILES + first_k;
-            const u8 *later = from;
-            if (stage + 1 == n_stages) { /* the next item's first */
-                const int row = (item + step) / across * rows + mine;
-                later = weights_row(r, phase, layer, row < row_tiles ? row : 0), k = first_k;
-            }
-            if (G_WGMMA) weights_load(next, phase, later, k, tiles);
-            const smem b = smem_of(stage_take(r)) + (u32)(split ? half * BLOCK_BYTES : 0);
+            const int last = stage + 1 == n_stages;
+            const u8 *later = last ? from_next : from;
+            const u32 *later_places = places + (last ? 0 : (stage + 1) * STAGE_TILES);
+            if (G_WGMMA) weights_load(next, later, later_places, tiles, 1);
+            const smem b = smem_of(stage_take(r)) + half_at;
             panels_begin();
             UNROLL
             for (int i = 0; i < tiles; i++) {
                 UNROLL
                 for (int j = 0; j < blocks; j++)
                     panel_mma(d[j], t[i], b + (u32)((i / 4 * blocks + j) * BLOCK_BYTES), i % 4);
-                if (!G_WGMMA) weights_load(t + i, phase, later, k + i, 1); /* it is free again at once */
+                if (!G_WGMMA) weights_load(t + i, later, later_places + i, 1, 1); /* it is free again at once */
             }
             panels_commit();
             panels_wait(d, blocks);
@@ -300,52 +332,145 @@ DEV void product_items(struct reader *r, int phase, int layer, const int blocks,
             for (int i = 0; G_WGMMA && i < tiles; i++)
                 t[i] = next[i];
         }
+        from = from_next;
         readers_sync(); /* the scales are there, and everyone is done with the item before */
+        reader_anew(r);
         if (it.row >= row_tiles) it.row = row_tiles; /* its rows are padding */
         if (split) halves_meet(r, d[0]);
         UNROLL
         for (int j = 0; j < blocks; j++)
             if (!split)
                 item_finish(r, phase, layer, &it, d[j], j, 0, 8);
-            else if (half)
-                item_finish(r, phase, layer, &it, d[j], j, 4, 8);
             else
-                item_finish(r, phase, layer, &it, d[j], j, 0, 4);
+                item_finish(r, phase, layer, &it, d[j], j, 4 * half, 4);
         if (sums_groups(phase)) ssq_finish(r, &it, split && half ? 32 : 0, split && !half ? 32 : BLOCK_TOKENS * blocks);
         it.which ^= 1;
     }
 }
 
-DEV void product_phase(struct reader *r, int phase, int layer) {
-    const struct prefill_cut *cut = &r->a->cut[phase];
-    const int blocks = (int)shuffle((u32)(cut->split_k ? 0 : cut->blocks), 0); /* uniform, as wgmma wants it */
-    if (blocks == 0)
-        product_items(r, phase, layer, 1, 1);
-    else if (blocks == 1)
-        product_items(r, phase, layer, 1, 0);
-    else
-        product_items(r, phase, layer, 2, 0);
+/* ---- few tokens ---- */
+
+/* Up to 64 tokens: activations are laid out for just as many atoms of 8, so that a stage is one run of blocks of
+ * 64 columns, an even number of them. */
+DEV int thin_blocks(const struct reader *r) { return STAGE_BYTES / (r->a->room * 128) / 2 * 2; }
+
+/* A warp's first 8 tiles of a row tile: its eighth of k is every eighth tile. */
+DEV void thin_load(struct quad *t, const u8 *from, const u32 *places, int left) {
+    if (left >= 8) {
+        weights_load(t, from, places, 8, STAGE_TILES);
+        return;
+    }
+    UNROLL
+    for (int i = 0; i < 8; i++)
+        if (i < left) weights_load(t + i, from, places + i * STAGE_TILES, 1, 1);
 }
 
-/* The producer's part: the same items in the same order. */
-DEV void product_produce(struct reader *r, int phase) {
-    const struct prefill_cut *cut = &r->a->cut[phase];
-    const int blocks = cut->split_k ? 1 : cut->blocks, rows = cut->split_k ? 4 : 8;
+/* All items of one phase: a row tile, eighths of k. What counts is how much of the weights is on its way, so a warp
+ * asks for 8 of its tiles at once, for the first before the launch before is over. */
+DEV void thin_items(struct reader *r, int phase, int layer) {
+    enum { BATCH = 8 };
+    const int n_turns = (product_k_tiles(phase) + STAGE_TILES - 1) / STAGE_TILES; /* tiles of a warp */
+    const int n_items = product_row_tiles(phase), step = (int)block_count();
+    const int atoms = r->a->room / ATOM_TOKENS, stage_turns = thin_blocks(r) / 2;
+    const u32 *places = r->s->k_place + r->w.warp;
+    const u8 *from = item_weights(r, phase, layer, r->w.block);
+    struct quad t[BATCH], next[BATCH];
+    struct item it;
+    it.which = 0, it.token = 0;
+    thin_load(t, from, places, n_turns);
+    previous_over();
+    NO_UNROLL
+    for (int item = r->w.block; item < n_items; item += step) {
+        const u8 *from_next = item_weights(r, phase, layer, item + step);
+        float d[32];
+        int turn = 0; /* in the stage */
+        u32 seen = 0;
+        smem b = 0;
+        it.row = item;
+        if (!sums_groups(phase)) scales_make(r, &it, BLOCK_TOKENS);
+        UNROLL
+        for (int i = 0; i < 32; i++)
+            d[i] = 0;
+        NO_UNROLL
+        for (int first = 0; first < n_turns; first += BATCH) {
+            const int more = first + BATCH < n_turns;
+            thin_load(next, more ? from : from_next, places + (more ? (first + BATCH) * STAGE_TILES : 0),
+                      more ? n_turns - first - BATCH : n_turns);
+            UNROLL
+            for (int i = 0; i < BATCH; i++) {
+                if (first + i >= n_turns) break;
+                if (turn == 0) b = smem_of(stage_take(r)) + (u32)(r->w.warp / 4 * r->a->room * 128);
+                warp_panel_mma(d, t[i], b, r->w.warp % 4, atoms);
+                b += (u32)(2 * r->a->room * 128);
+                if (++turn < stage_turns && first + i + 1 < n_turns) continue;
+                UNROLL
+                for (int j = 0; j < 8; j++)
+                    seen ^= float_bits(d[j * 4]);
+                stage_give(r, seen);
+                turn = 0;
+            }
+            UNROLL
+            for (int i = 0; i < BATCH; i++)
+                t[i] = next[i];
+        }
+        from = from_next;
+        readers_sync(); /* the scales are there, and everyone is done with the item before */
+        eighths_meet(r, d, atoms);
+        if (r->w.warp < atoms) item_finish(r, phase, layer, &it, d, 0, r->w.warp, 1);
+        it.which ^= 1;
+        if (sums_groups(phase) && r->w.warp < atoms && r->w.lane < 8 && it.row < SSQ_SLOTS)
+            plain_store32((u32 *)r->a->ssq + (size_t)it.row * P_PREFILL_TOKENS + 8 * r->w.warp + r->w.lane,
+                          float_bits(r->s->ssq[r->w.warp][8 * r->w.warp + r->w.lane]));
+    }
+}
+
+DEV void thin_produce(struct reader *r, int phase) {
+    const int n_blocks = (product_k_tiles(phase) + 3) / 4, stage_blocks = thin_blocks(r);
+    const int n_items = product_row_tiles(phase);
+    const u8 *from = activations_of(r, phase);
+    const u32 block_bytes = (u32)r->a->room * 128;
+    NO_UNROLL
+    for (int item = r->w.block; item < n_items; item += (int)block_count())
+        NO_UNROLL
+        for (int i = 0; i < n_blocks; i += stage_blocks) {
+            const int n = n_blocks - i < stage_blocks ? n_blocks - i : stage_blocks;
+            /* an odd block at the end is there twice: half of the warps have no tile for the second */
+            stage_fill(r, from + (u64)((u32)i * block_bytes), (u32)n * block_bytes,
+                       from + (u64)((u32)(i + n - 1) * block_bytes), n % 2 ? block_bytes : 0, (u32)n * block_bytes);
+        }
+}
+
+/* ---- the producer's part: the same items in the same order ---- */
+
+DEV void wide_produce(struct reader *r, int phase, int blocks, int rows) {
     const int n_blocks = (product_k_tiles(phase) + 3) / 4; /* of 64 columns */
-    const int across = (r->w.a->n_tokens + BLOCK_TOKENS * blocks - 1) / (BLOCK_TOKENS * blocks);
+    const int n_tokens = (r->n_tokens + ATOM_TOKENS - 1) / ATOM_TOKENS * ATOM_TOKENS;
+    const int across = (n_tokens + BLOCK_TOKENS * blocks - 1) / (BLOCK_TOKENS * blocks);
     const int n_items = (product_row_tiles(phase) + rows - 1) / rows * across;
-    const u8 *from = phase == TAPE_OUT ? r->a->attention : phase == TAPE_DOWN ? r->a->gated : r->a->x;
-    const u32 bytes = (u32)(blocks * BLOCK_BYTES);
-    const u64 column_bytes = (u64)P_PREFILL_TOKENS * 128;
-    if (r->w.lane >= FILL_LANES) return;
+    const u8 *from = activations_of(r, phase);
+    const u64 column_bytes = (u64)(u32)r->a->room * 128;
+    const u32 room = (u32)(blocks * BLOCK_BYTES);
     NO_UNROLL
     for (int item = r->w.block; item < n_items; item += (int)block_count()) {
-        const u8 *tokens = from + (u64)(item % across) * bytes;
+        const int token = item % across * blocks * BLOCK_TOKENS;
+        const u32 left = (u32)(n_tokens - token) * 128, bytes = left < room ? left : room;
+        const u8 *tokens = from + (u64)(u32)token * 128;
         NO_UNROLL
         for (int i = 0; i < n_blocks; i += 2)
-            stage_fill(r, tokens + (u64)i * column_bytes, bytes,
-                       tokens + (u64)(i + 1 < n_blocks ? i + 1 : i) * column_bytes, bytes, bytes);
+            stage_fill(r, tokens + (u64)(u32)i * column_bytes, bytes,
+                       tokens + (u64)(u32)(i + 1 < n_blocks ? i + 1 : i) * column_bytes, bytes, room);
     }
+}
+
+DEV void product_produce(struct reader *r, int phase) {
+    const struct prefill_cut *cut = &r->a->cut[phase];
+    previous_over();
+    fence_copies();
+    if (r->w.lane >= FILL_LANES) return;
+    if (cut->split_k == 8)
+        thin_produce(r, phase);
+    else
+        wide_produce(r, phase, cut->split_k ? 1 : cut->blocks, cut->split_k ? 4 : 8);
 }
 
 #endif

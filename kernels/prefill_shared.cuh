@@ -1,11 +1,11 @@
-/* Reading a prompt: what the phases of the prefill kernel share. One launch takes up to
- * P_PREFILL_TOKENS tokens through all layers, phase by phase, with every block at a phase together:
+/* Reading a prompt: what the kernels of prefill share. A chunk of up to P_PREFILL_TOKENS tokens goes through
+ * all layers in one queue of launches, one for each step:
  *
- *   embed, [qkv, rope, attention, out, gate_up, down] x layers
+ *   embed, [qkv, rope, attention, out, gate_up, down] x layers, end
  *
- * Between two phases all blocks meet (phase_end, phase_wait): what one has stored the others may then
- * read. READ_WARPS consumers compute; one producer warp brings what they read from shared memory through
- * a ring of stages, which it fills as soon as the phase before is over everywhere. */
+ * A launch has as many blocks as the GPU has SMs. READ_WARPS consumers compute; one producer warp brings what
+ * they read from shared memory through a ring of stages. Weights and ids may be asked for before the launch
+ * before is over; what it made only after previous_over. */
 #ifndef REEL_KERNELS_PREFILL_SHARED_CUH
 #define REEL_KERNELS_PREFILL_SHARED_CUH
 
@@ -23,6 +23,7 @@ enum {
     HALF_BARRIER = 2,  /* and + 1: of 4 warps each */
     EXCHANGE_FLOATS = 2 * 64 * 32
 };
+#define NO_PLACE 0xffffffffu
 
 /* Widths of activations, in columns. */
 enum {
@@ -36,6 +37,7 @@ struct ALIGN(16) prefill_shared {
     float exchange[EXCHANGE_FLOATS]; /* partial sums between the two halves of the warps */
     float scale[2][READ_TOKENS];     /* of the norm, for the tokens of this item and of the next */
     float ssq[READ_WARPS][READ_TOKENS];
+    u32 k_place[P_PREFILL_K_PLACES]; /* where the k tiles of a row lie: prefill_product.cuh */
     u64 full[P_PREFILL_STAGES], empty[P_PREFILL_STAGES];
 };
 
@@ -51,63 +53,68 @@ struct reader {
     struct worker w; /* warp, lane, block, a, token, layer, dead: what waiting needs */
     const struct prefill_args *a;
     struct prefill_shared *s;
-    u8 *stages;   /* [P_PREFILL_STAGES][STAGE_BYTES], on 1,024 bytes */
+    u8 *stages;   /* [n_stages][STAGE_BYTES], on 1,024 bytes */
+    int n_stages;
+    int n_tokens;
     int stage;    /* the next one to take, or to fill */
     u32 parity;
     int first_lap; /* the producer's */
-    u32 phases;   /* that are over */
 };
 
-/* ---- phases ---- */
+/* What is made of the lane from here on is not made earlier, where it would hold registers (worker_anew). */
+DEV void reader_anew(struct reader *r) { r->w.lane = opaque(r->w.lane) & (LANES - 1); }
+
+/* n_stages: of the ring, which lies before struct prefill_shared; 0: there is none. */
+DEV void reader_make(struct reader *r, const struct prefill_args *a, int layer, int n_stages) {
+    u8 *base = shared_base();
+    base += (1024 - smem_of(base) % 1024) % 1024;
+    r->a = a, r->w.a = &a->decode;
+    r->stages = base, r->s = (struct prefill_shared *)(base + n_stages * STAGE_BYTES);
+    /* out of a shuffle: the compiler knows then that all lanes of a warp go the same way */
+    r->w.warp = (int)shuffle(thread_index() / LANES, 0), r->w.lane = (int)(thread_index() % LANES);
+    r->w.block = (int)shuffle(block_index(), 0);
+    r->w.token = 0, r->w.layer = layer, r->w.dead = 0;
+    r->w.zero = a->decode.patience >> 31;
+    r->n_tokens = a->decode.n_tokens;
+    r->n_stages = n_stages;
+    r->stage = 0, r->parity = 0, r->first_lap = 1;
+}
+
+#if G_WGMMA
+#define READERS_TAKE() REGISTERS_TAKE(232)
+#define READERS_GIVE() REGISTERS_GIVE(40)
+#else
+#define READERS_TAKE() ((void)0)
+#define READERS_GIVE() ((void)0)
+#endif
+
+/* With the ring, whose barriers are ready then. All threads. */
+DEV void reader_start(struct reader *r, const struct prefill_args *a, int layer, int n_stages) {
+    next_may_start();
+    reader_make(r, a, layer, n_stages);
+    if (thread_index() == 0) {
+        for (int i = 0; i < n_stages; i++)
+            mbar_init(&r->s->full[i], STAGE_COPIES * FILL_LANES), mbar_init(&r->s->empty[i], READ_WARPS);
+        mbar_init_done();
+    }
+    block_sync();
+}
 
 DEV void readers_sync(void) { barrier_wait(READ_BARRIER, READ_CONSUMERS); }
-
-/* All consumers, after their last store of a phase. */
-DEV void phase_end(struct reader *r) {
-    fence_copies(); /* stores come before copies that others make of them */
-    readers_sync();
-    if (r->w.warp == 0 && r->w.lane == 0) {
-        fence_gpu();
-        plain_add32(r->a->arrived, 1);
-    }
-    r->phases++;
-}
-
-/* One lane: until all blocks have ended as many phases as this one has. */
-DEV void phase_poll(struct reader *r) {
-    const u32 want = r->phases * block_count();
-    u32 polls = 0;
-    while ((int)(plain_load32(r->a->arrived) - want) < 0 && !r->w.dead)
-        if (++polls % POLLS_A_LOOK == 0)
-            r->w.dead = wait_over(r->w.a, WAIT_PHASE, polls, want, plain_load32(r->a->arrived), r->w.token, r->w.layer);
-    fence_gpu();
-    fence_copies();
-}
-
-/* All consumers, before they read what the phase before made. */
-DEV void phase_wait(struct reader *r) {
-    if (r->w.warp == 0 && r->w.lane == 0) phase_poll(r);
-    readers_sync();
-}
-
-/* The producer warp. */
-DEV void phase_follow(struct reader *r) {
-    r->phases++;
-    if (r->w.lane == 0) phase_poll(r);
-    warp_sync();
-    lanes_agree(&r->w);
-}
 
 /* ---- stages ---- */
 
 DEV void stage_next(struct reader *r) {
-    if (++r->stage == P_PREFILL_STAGES) r->stage = 0, r->parity ^= 1, r->first_lap = 0;
+    if (++r->stage == r->n_stages) r->stage = 0, r->parity ^= 1, r->first_lap = 0;
 }
 
 /* A consumer warp: the next stage, when it is full. Every warp takes every stage and gives it back once. */
-DEV const u8 *stage_take(struct reader *r) {
+DEV void stage_wait(struct reader *r) {
     if (r->w.lane == 0) mbar_wait(&r->w, smem_of(&r->s->full[r->stage]), r->parity, WAIT_STAGE);
     warp_sync();
+}
+DEV const u8 *stage_take(struct reader *r) {
+    stage_wait(r);
     return r->stages + (size_t)r->stage * STAGE_BYTES;
 }
 /* seen: something that depends on all this lane loaded from it (see mbar_arrive_after). */
@@ -134,11 +141,23 @@ DEV void stage_fill(struct reader *r, const u8 *first, u32 first_bytes, const u8
     stage_next(r);
 }
 
+/* The producer leaves with nothing in flight: a launch that gave up may have copies on their way to a slot that
+ * nobody waits for. */
+DEV void stages_drain(struct reader *r) {
+    if (r->w.lane) return;
+    for (int i = 0; i < r->n_stages; i++) {
+        const int lap_before = i >= r->stage; /* slots from `stage` on were last filled a lap ago */
+        if (lap_before && r->first_lap) continue;
+        while (!mbar_test(smem_of(&r->s->full[i]), lap_before ? r->parity ^ 1 : r->parity)) {
+        }
+    }
+}
+
 /* ---- activations ---- */
 
 /* The two columns from `column` (even) on, as a pair of bf16. */
-DEV void activation_store(u8 *to, int token, int column, u32 pair) {
-    plain_store32((u32 *)(to + activation_at(P_PREFILL_TOKENS, token, column)), pair);
+DEV void activation_store(const struct reader *r, u8 *to, int token, int column, u32 pair) {
+    plain_store32((u32 *)(to + activation_at(r->a->room, token, column)), pair);
 }
 
 #endif

@@ -62,8 +62,7 @@ enum wait_kind {
     WAIT_DOWN_SUM,
     WAIT_BEST,
     WAIT_PICK,
-    WAIT_STAGE, /* prefill, consumer: the ring's next stage */
-    WAIT_PHASE  /* prefill: the other blocks, to end a phase */
+    WAIT_STAGE  /* prefill, consumer: the ring's next stage */
 };
 
 DEV u32 float_bits(float x) {

@@ -90,6 +90,18 @@ DEV u32 warp_ballot(int yes) { return __ballot_sync(0xffffffffu, yes); }
 #define REGISTERS_GIVE(n) ((void)0)
 #endif
 
+/* ---- launches that follow each other ---- */
+
+/* Where the host asked for it, the next launch's blocks may start where there is room, and those of this one
+ * have started while the launch before was not over. */
+#if G_COPY == 2
+DEV void next_may_start(void) { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
+DEV void previous_over(void) { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+#else
+DEV void next_may_start(void) {}
+DEV void previous_over(void) {}
+#endif
+
 /* ---- barriers of a block ---- */
 
 /* Named barriers, 1 to 15; `threads` is a multiple of 32 and counts both kinds of arrival. */
@@ -253,12 +265,14 @@ DEV float const_loadf(const float *p) {
     return v;
 }
 
-/* 16 bytes that are used once: they need no place in L1. */
-DEV struct quad const_load128(const void *p) {
+/* 16 bytes that are used once: they need no place in L1. 0 without `there`. */
+DEV struct quad const_load128(const void *p, int there) {
     struct quad v;
-    asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-                 : "l"(p));
+    asm volatile("{ .reg .pred p; setp.ne.s32 p, %5, 0;\n"
+                 "mov.u32 %0, 0; mov.u32 %1, 0; mov.u32 %2, 0; mov.u32 %3, 0;\n"
+                 "@p ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4]; }"
+                 : "=&r"(v.x), "=&r"(v.y), "=&r"(v.z), "=&r"(v.w)
+                 : "l"(p), "r"(there));
     return v;
 }
 
@@ -326,8 +340,29 @@ DEV u32 bf16_pair(float low, float high) { return bf16_round(low) | bf16_round(h
 
 /* d[8][4] += A B: A one tile in registers, 16 rows by 16 k; B the 16 k from 16 * k on (k < 4) of 64 tokens,
  * 8 atoms of activations in shared memory, on 1,024 bytes. d[j] as of tile_mma, for the tokens 8 j to 8 j + 7.
- * On sm_90 the four warps of a warpgroup work at it together, each with a tile of its own and the same B,
- * and the product is under way until panels_wait, given all d: tiles, d and B must be left alone till then. */
+ * warp_panel_mma: only of the first `atoms`, and perhaps of one more. */
+#if G_COPY >= 1
+DEV void warp_panel_mma(float *d, struct quad a, smem b, int k, int atoms) {
+    const int lane = (int)(threadIdx.x % 32), row = lane % 8, chunk = 2 * k + lane / 8 % 2;
+    /* lanes 0-7 and 8-15 name the rows of two halves of k of 8 tokens, the others those of the next 8 */
+    const smem from = b + (u32)(lane / 16 * 1024 + row * 128 + (chunk ^ row) * 16);
+    UNROLL
+    for (int j = 0; j < 8; j += 2) {
+        if (j >= atoms) break;
+        u32 w, x, y, z;
+        asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(w), "=r"(x), "=r"(y), "=r"(z)
+                     : "r"(from + (u32)j * 1024)
+                     : "memory");
+        tile_mma(d + 4 * j, a, w, x);
+        tile_mma(d + 4 * j + 4, a, y, z);
+    }
+}
+#endif
+
+/* The same, but on sm_90 the four warps of a warpgroup work at it together, each with a tile of its own and
+ * the same B, and the product is under way until panels_wait, given all d: tiles, d and B must be left alone
+ * till then. */
 #if G_WGMMA
 DEV void panels_begin(void) { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 DEV void panel_mma(float *d, struct quad a, smem b, int k) {
@@ -354,21 +389,7 @@ DEV void panels_wait(float (*d)[32], int n) {
 DEV void panels_begin(void) {}
 DEV void panels_commit(void) {}
 DEV void panels_wait(float (*d)[32], int n) { (void)d, (void)n; }
-DEV void panel_mma(float *d, struct quad a, smem b, int k) {
-    const int lane = (int)(threadIdx.x % 32), row = lane % 8, chunk = 2 * k + lane / 8 % 2;
-    /* lanes 0-7 and 8-15 name the rows of two halves of k of 8 tokens, the others those of the next 8 */
-    const smem from = b + (u32)(lane / 16 * 1024 + row * 128 + (chunk ^ row) * 16);
-    UNROLL
-    for (int j = 0; j < 8; j += 2) {
-        u32 w, x, y, z;
-        asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-                     : "=r"(w), "=r"(x), "=r"(y), "=r"(z)
-                     : "r"(from + (u32)j * 1024)
-                     : "memory");
-        tile_mma(d + 4 * j, a, w, x);
-        tile_mma(d + 4 * j + 4, a, y, z);
-    }
-}
+DEV void panel_mma(float *d, struct quad a, smem b, int k) { warp_panel_mma(d, a, b, k, 8); }
 #endif
 
 DEV float exp2_approx(float x) {

@@ -36,6 +36,23 @@ struct cuda_open_times {
     double driver, compile, memory, load;
 };
 
+/* The kernels of prefill.cu. */
+enum {
+    PREFILL_EMBED,
+    PREFILL_THIN,
+    PREFILL_HALVES,
+    PREFILL_WIDE1,
+    PREFILL_WIDE2,
+    PREFILL_ROPE,
+    PREFILL_ATTENTION,
+    PREFILL_END,
+    CUDA_PREFILL_KERNELS
+};
+struct prefill_kernel {
+    const char *name;
+    int threads, shared_bytes;
+};
+
 struct backend {
     const struct model *model;
     struct cuda_tuning tuning;
@@ -45,7 +62,7 @@ struct backend {
     struct cu_module *module;
     struct cuda_function decode;
     struct cu_module *prefill_module; /* NULL: prompts go through the decode kernel */
-    struct cuda_function prefill;
+    struct cuda_function prefill[CUDA_PREFILL_KERNELS];
     struct cuda_open_times times;
 
     cu_address tape, embedding; /* embedding: 0 when tied */
@@ -181,6 +198,8 @@ const char *cuda_kernel_name(const struct cuda_run *run);
 /* ---- cuda_prefill.c ---- */
 
 bool cuda_prefills(const struct backend *b);
+/* One of the kernels, as it is launched. */
+struct prefill_kernel cuda_prefill_kernel(const struct backend *b, int kernel);
 uint64_t cuda_prefill_bytes(const struct backend *b);
 enum reel_status cuda_prefill_open(struct backend *b, struct reel_error *err);
 /* Positions of the next launch that reads `left` or fewer; 0: the decode kernel is to read them. */

@@ -78,6 +78,9 @@ struct cu_uuid {
       (struct cu_function * function, unsigned grid_x, unsigned grid_y, unsigned grid_z,           \
        unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,                \
        struct cu_stream *stream, void **parameters, void **extra))                                 \
+    X(launch_ex, cuLaunchKernelEx,                                                                 \
+      (const struct cu_launch_config *config, struct cu_function *function, void **parameters,     \
+       void **extra))                                                                              \
     X(launch_cooperative, cuLaunchCooperativeKernel,                                               \
       (struct cu_function * function, unsigned grid_x, unsigned grid_y, unsigned grid_z,           \
        unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,                \
@@ -99,6 +102,22 @@ struct cu_uuid {
     X(cubin, nvrtcGetCUBIN, (struct nvrtc_program * program, char *bytes))                         \
     X(ptx_size, nvrtcGetPTXSize, (struct nvrtc_program * program, size_t * n_bytes))               \
     X(ptx, nvrtcGetPTX, (struct nvrtc_program * program, char *text))
+
+/* CUlaunchAttribute and CUlaunchConfig of the driver's interface. */
+enum { CU_LAUNCH_PROGRAMMATIC_SERIALIZATION = 6 };
+struct cu_launch_attribute {
+    int id, pad;
+    union {
+        int allowed;
+        char bytes[64];
+    } value;
+};
+struct cu_launch_config {
+    unsigned grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes;
+    struct cu_stream *stream;
+    struct cu_launch_attribute *attributes;
+    unsigned n_attributes;
+};
 
 #define CUDA_CALL_MEMBER(name, symbol, parameters) int(*name) parameters;
 struct cu_calls {

@@ -18,7 +18,6 @@ static const char *const wait_names[] = {
     "the other SMs' best logits",
     "the other SMs' sampling candidates",
     "a stage of activations",
-    "the other SMs to end a phase",
 };
 enum {
     N_WAITS = (int)(sizeof wait_names / sizeof *wait_names),
@@ -42,8 +41,6 @@ enum reel_status cuda_describe_fault(const struct cuda_run *run, struct reel_err
     unsigned kind = m->fault_wait;
     if (kind >= FIRST_EXCHANGE && kind <= LAST_EXCHANGE)
         snprintf(state, sizeof state, "; epoch %u wanted, %u there", m->fault_want, m->fault_have);
-    if (kind == N_WAITS - 1) /* WAIT_PHASE */
-        snprintf(state, sizeof state, "; %u ends wanted, %u there", m->fault_want, m->fault_have);
     return err_set(
         err, REEL_E_DEVICE,
         "%s: %s gave up waiting for %s (token %u of the launch, layer %u, block %u, warp %u%s)",

@@ -181,10 +181,12 @@ static enum reel_status find_functions(struct backend *b, struct reel_error *err
     if (status == REEL_OK)
         status = check_resident(b, &b->decode, p->tape.n_sms, p->threads, p->shared_bytes, err);
     if (status != REEL_OK || !b->prefill_module) return status;
-    status = cuda_function_find(&b->gpu, &b->prefill, b->prefill_module, "prefill", err);
-    if (status == REEL_OK)
-        status = check_resident(b, &b->prefill, p->gpu.n_sms, p->prefill_threads, p->prefill_shared,
-                                err);
+    for (int i = 0; i < CUDA_PREFILL_KERNELS && status == REEL_OK; i++) {
+        const struct prefill_kernel k = cuda_prefill_kernel(b, i);
+        status = cuda_function_find(&b->gpu, &b->prefill[i], b->prefill_module, k.name, err);
+        if (status == REEL_OK)
+            status = check_resident(b, &b->prefill[i], 1, k.threads, k.shared_bytes, err);
+    }
     return status;
 }
 

@@ -1,7 +1,9 @@
-/* Reading prompts: the scratch memory of kernels/prefill.cu, and its launches. The scratch memory
+/* Reading prompts: the scratch memory of kernels/prefill.cu, and its launches: one for each step of each
+ * layer, which may begin while the one before ends. The scratch memory
  * is the backend's: launches of all sessions come one after the other, and what reads a launch's
  * residual stream is submitted together with it. */
 #include "cuda/cuda_backend.h"
+#include "plan/plan_layout.h"
 
 bool cuda_prefills(const struct backend *b) {
     return b->plan.prefill_tokens > 0 && b->tuning.prefill_from > 0;
@@ -33,14 +35,12 @@ static void *part(const struct backend *b, uint64_t offset) {
 void cuda_prefill_start(const struct backend_state *s, struct prefill_args *args) {
     const struct backend *b = s->backend;
     const struct plan_scratch *at = &b->plan.scratch;
-    *args = (struct prefill_args){ .layers = b->plan.tape.n_layers,
-                                   .h = part(b, at->h),
+    *args = (struct prefill_args){ .h = part(b, at->h),
                                    .ssq = part(b, at->ssq),
                                    .x = part(b, at->x),
                                    .qkv = part(b, at->qkv),
                                    .attention = part(b, at->attention),
-                                   .gated = part(b, at->gated),
-                                   .arrived = part(b, at->arrived) };
+                                   .gated = part(b, at->gated) };
     cuda_args_start(s, &args->decode);
     args->decode.mailbox = cuda_pointer(cuda_mapped_address(s, s->mapped.prefill_mailbox));
     args->decode.profile = NULL; /* stamps of decoding have their own shape */
@@ -51,21 +51,69 @@ const float *cuda_prefill_h(const struct backend *b, int token) {
            (size_t)token * (size_t)b->model->config.hidden;
 }
 
+/* ---- launches ------------------------------------------------------------------------------- */
+
+struct prefill_kernel cuda_prefill_kernel(const struct backend *b, int kernel) {
+    const struct plan *p = &b->plan;
+    const int few = PLAN_PREFILL_CONSUMERS, many = p->prefill_threads, ring = p->prefill_shared;
+    const struct prefill_kernel kernels[CUDA_PREFILL_KERNELS] = {
+        [PREFILL_EMBED] = { "prefill_embed", few, 0 },
+        [PREFILL_THIN] = { "prefill_thin", many, ring },
+        [PREFILL_HALVES] = { "prefill_halves", many, ring },
+        [PREFILL_WIDE1] = { "prefill_wide1", many, ring },
+        [PREFILL_WIDE2] = { "prefill_wide2", many, ring },
+        [PREFILL_ROPE] = { "prefill_rope", few,
+                           plan_prefill_shared_bytes(0, p->prefill_k_places) },
+        [PREFILL_ATTENTION] = { "prefill_attention", many, ring },
+        [PREFILL_END] = { "prefill_end", 32, 0 },
+    };
+    return kernels[kernel];
+}
+
+static int product_kernel(const struct prefill_cut *cut) {
+    if (cut->split_k == 8) return PREFILL_THIN;
+    if (cut->split_k) return PREFILL_HALVES;
+    return cut->blocks == 1 ? PREFILL_WIDE1 : PREFILL_WIDE2;
+}
+
+static enum reel_status launch(const struct backend *b, struct prefill_args *args, int kernel,
+                               int phase, int layer, struct reel_error *err) {
+    const struct prefill_kernel k = cuda_prefill_kernel(b, kernel);
+    void *arguments[] = { args, &phase, &layer };
+    const struct cuda_launch launch = { .function = &b->prefill[kernel],
+                                        .blocks = kernel == PREFILL_END ? 1 : b->gpu.facts.n_sms,
+                                        .threads = k.threads,
+                                        .shared_bytes = k.shared_bytes,
+                                        /* what comes before the first does not know of it */
+                                        .overlaps = b->plan.copy == 2 && kernel != PREFILL_EMBED,
+                                        .arguments = arguments };
+    return cuda_launch(&b->gpu, &launch, err);
+}
+
+static enum reel_status launch_layer(const struct backend *b, struct prefill_args *args, int layer,
+                                     struct reel_error *err) {
+    enum reel_status status = REEL_OK;
+    for (int phase = 0; phase < PREFILL_PRODUCTS && status == REEL_OK; phase++) {
+        status = launch(b, args, product_kernel(&args->cut[phase]), phase, layer, err);
+        if (phase != TAPE_QKV) continue;
+        if (status == REEL_OK) status = launch(b, args, PREFILL_ROPE, 0, layer, err);
+        if (status == REEL_OK) status = launch(b, args, PREFILL_ATTENTION, 0, layer, err);
+    }
+    return status;
+}
+
 enum reel_status cuda_prefill_launch(struct backend *b, struct prefill_args *args,
                                      struct reel_error *err) {
     const struct plan *p = &b->plan;
-    void *arguments[] = { args };
-    const struct cuda_launch launch = { .function = &b->prefill,
-                                        .blocks = p->gpu.n_sms,
-                                        .threads = p->prefill_threads,
-                                        .shared_bytes = p->prefill_shared,
-                                        .cooperative = true,
-                                        .arguments = arguments };
-    for (int i = 0; i < PREFILL_PRODUCTS; i++)
+    args->room = p->prefill_tokens;
+    for (int i = 0; i < PREFILL_PRODUCTS; i++) {
         args->cut[i] = plan_prefill_cut(p, i, args->decode.n_tokens);
-    enum reel_status status =
-        cuda_fill(&b->gpu, b->scratch + p->scratch.arrived, 0, sizeof *args->arrived, NULL, err);
-    return status == REEL_OK ? cuda_launch(&b->gpu, &launch, err) : status;
+        if (args->cut[i].split_k == 8) args->room = (args->decode.n_tokens + 7) / 8 * 8;
+    }
+    enum reel_status status = launch(b, args, PREFILL_EMBED, 0, 0, err);
+    for (int layer = 0; layer < p->tape.n_layers && status == REEL_OK; layer++)
+        status = launch_layer(b, args, layer, err);
+    return status == REEL_OK ? launch(b, args, PREFILL_END, 0, 0, err) : status;
 }
 
 /* ---- how long it takes ----------------------------------------------------------------------- */

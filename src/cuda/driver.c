@@ -432,6 +432,24 @@ enum reel_status cuda_occupancy(const struct cuda_gpu *gpu, const struct cuda_fu
     return REEL_OK;
 }
 
+static int launch_overlapping(const struct cuda_gpu *gpu, const struct cuda_launch *launch) {
+    struct cu_launch_attribute attribute = { .id = CU_LAUNCH_PROGRAMMATIC_SERIALIZATION,
+                                             .value.allowed = 1 };
+    const struct cu_launch_config config = { .grid_x = (unsigned)launch->blocks,
+                                             .grid_y = 1,
+                                             .grid_z = 1,
+                                             .block_x = (unsigned)launch->threads,
+                                             .block_y = 1,
+                                             .block_z = 1,
+                                             .shared_bytes = (unsigned)launch->shared_bytes,
+                                             .stream = launch->stream,
+                                             .attributes = &attribute,
+                                             .n_attributes = 1 };
+    int error;
+    CALL(error, gpu, launch_ex, &config, launch->function->handle, launch->arguments, NULL);
+    return error;
+}
+
 enum reel_status cuda_launch(const struct cuda_gpu *gpu, const struct cuda_launch *launch,
                              struct reel_error *err) {
     const struct cuda_function *f = launch->function;
@@ -442,6 +460,8 @@ enum reel_status cuda_launch(const struct cuda_gpu *gpu, const struct cuda_launc
     if (launch->cooperative)
         CALL(error, gpu, launch_cooperative, f->handle, blocks, 1, 1, threads, 1, 1, shared,
              launch->stream, launch->arguments);
+    else if (launch->overlaps)
+        error = launch_overlapping(gpu, launch);
     else
         CALL(error, gpu, launch, f->handle, blocks, 1, 1, threads, 1, 1, shared, launch->stream,
              launch->arguments, NULL);

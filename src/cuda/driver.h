@@ -153,6 +153,7 @@ struct cuda_launch {
     int blocks, threads;
     int shared_bytes; /* dynamic */
     bool cooperative; /* all blocks resident at once, or refused */
+    bool overlaps;    /* blocks may start before the launch before is over: it waits by itself */
     struct cu_stream *stream;
     void **arguments; /* addresses of the kernel's parameters */
 };

@@ -197,7 +197,7 @@ static enum reel_status check_scratch(const struct plan *p, struct reel_error *e
         { "normed activations", s->x, s->qkv, 2 * t->hidden },
         { "q, k and v", s->qkv, s->attention, 2 * qkv },
         { "attention", s->attention, s->gated, 2 * q },
-        { "gated values", s->gated, s->arrived, 2 * t->intermediate },
+        { "gated values", s->gated, s->bytes, 2 * t->intermediate },
     };
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
         const uint64_t bytes = (uint64_t)parts[i].least * (uint64_t)p->prefill_tokens;
@@ -206,7 +206,6 @@ static enum reel_status check_scratch(const struct plan *p, struct reel_error *e
                    p->prefill_tokens, (unsigned long long)parts[i].at,
                    (unsigned long long)parts[i].end);
     }
-    if (s->bytes < s->arrived + sizeof(unsigned)) REFUSE("prefill: no room for its counter");
     return REEL_OK;
 }
 
@@ -221,10 +220,10 @@ static enum reel_status check_prefill(const struct plan *p, struct reel_error *e
     if (p->copy == 0 || (p->head_dim != 64 && p->head_dim != 128) || p->tape.hidden % 64)
         REFUSE("prefill with copies of kind %d, head_dim %d, hidden size %d", p->copy, p->head_dim,
                p->tape.hidden);
-    if (p->prefill_stages < 2 || p->prefill_shared < plan_prefill_shared_bytes(p->prefill_stages) ||
+    if (p->prefill_stages < 2 || p->prefill_shared < plan_prefill_shared_bytes(p->prefill_stages, p->prefill_k_places) ||
         p->prefill_shared > p->gpu.shared_bytes)
         REFUSE("prefill: %d bytes of shared memory for %d stages: %d are needed, %d allowed",
-               p->prefill_shared, p->prefill_stages, plan_prefill_shared_bytes(p->prefill_stages),
+               p->prefill_shared, p->prefill_stages, plan_prefill_shared_bytes(p->prefill_stages, p->prefill_k_places),
                p->gpu.shared_bytes);
     if (p->wgmma && (p->compute != 90 || p->gpu.compute != 90))
         REFUSE("wgmma compiled for %d on %d", p->compute, p->gpu.compute);

@@ -97,6 +97,7 @@ enum reel_status plan_constants(const struct plan *p, struct buffer *text, struc
         { "G_REGISTERS", p->registers_consumer > 0 },
         { "P_PREFILL_TOKENS", p->prefill_tokens },
         { "P_PREFILL_STAGES", p->prefill_stages },
+        { "P_PREFILL_K_PLACES", p->prefill_k_places },
         { "P_PREFILL_SHARED", p->prefill_shared },
         { "G_WGMMA", p->wgmma },
         { "G_COPY", p->copy },

@@ -13,7 +13,8 @@ enum {
     PLAN_WORD_ALIGN = 16,    /* words of a 128-byte line */
     PLAN_MAX_KV_SLOTS = 32,  /* one bit each in the kernels */
     PLAN_MAX_HEADS_A_KV = 8, /* columns of a product */
-    PLAN_PREFILL_STEP = 128  /* tokens of the largest item of prefill */
+    PLAN_PREFILL_STEP = 128, /* tokens of the largest item of prefill */
+    PLAN_PREFILL_CONSUMERS = 8 * 32 /* threads of a block that compute */
 };
 
 struct plan_choice {
@@ -41,7 +42,7 @@ int plan_block_shared_bytes(const struct plan *plan);
 void plan_prefill(struct plan *plan, const struct model_config *config,
                   const struct plan_options *options);
 /* Bytes of shared memory of a block that reads prompts; the kernels assert that it is enough. */
-int plan_prefill_shared_bytes(int stages);
+int plan_prefill_shared_bytes(int stages, int k_places);
 /* The scratch memory of a launch of n_tokens. */
 void plan_prefill_scratch(struct plan_scratch *scratch, const struct plan *plan, int n_tokens);
 

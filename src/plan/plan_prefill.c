@@ -17,18 +17,33 @@ enum {
 /* ---- shared memory --------------------------------------------------------------------------- */
 
 /* struct prefill_shared of kernels/prefill_shared.cuh, and room to align the stages */
-int plan_prefill_shared_bytes(int stages) {
+int plan_prefill_shared_bytes(int stages, int k_places) {
     enum {
         EXCHANGE = 2 * 64 * 32,
         SCALE = 2 * PLAN_PREFILL_STEP,
         SSQ = READ_WARPS * PLAN_PREFILL_STEP
     };
-    return stages * STAGE_BYTES + 4 * (EXCHANGE + SCALE + SSQ) + 16 * stages + STAGE_ALIGN;
+    return stages * STAGE_BYTES + 4 * (EXCHANGE + SCALE + SSQ + k_places) + 16 * stages + STAGE_ALIGN;
+}
+
+static int greater(int a, int b) { return a > b ? a : b; }
+
+/* Places of k tiles that kernels/prefill_product.cuh keeps: of one product, in whole stages. */
+static int k_places(const struct plan *p) {
+    enum { STAGE_TILES = 8 };
+    int n = 0;
+    for (int phase = TAPE_QKV; phase < TAPE_HEAD; phase++) {
+        const bool grouped = phase == TAPE_OUT || phase == TAPE_DOWN;
+        n = greater(n, plan_ceil((grouped ? p->tape.n_groups : 1) * p->tape.segment[phase].k_tiles,
+                              STAGE_TILES) *
+                        STAGE_TILES);
+    }
+    return n;
 }
 
 static int stages_that_fit(const struct plan *p) {
     int stages = MOST_STAGES;
-    while (stages > 0 && plan_prefill_shared_bytes(stages) > p->gpu.shared_bytes)
+    while (stages > 0 && plan_prefill_shared_bytes(stages, p->prefill_k_places) > p->gpu.shared_bytes)
         stages--;
     return stages;
 }
@@ -57,7 +72,6 @@ void plan_prefill_scratch(struct plan_scratch *s, const struct plan *p, int n_to
         { &s->qkv, (uint64_t)qkv * 2 * n },
         { &s->attention, activations(groups * t->segment[TAPE_OUT].k_tiles, n) },
         { &s->gated, activations(groups * t->segment[TAPE_DOWN].k_tiles, n) },
-        { &s->arrived, 4 },
     };
     s->bytes = 0;
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
@@ -92,6 +106,7 @@ static const char *refusal(const struct plan *p) {
 }
 
 void plan_prefill(struct plan *p, const struct model_config *c, const struct plan_options *o) {
+    p->prefill_k_places = k_places(p);
     p->prefill_none = refusal(p);
     if (p->prefill_none) return;
     p->prefill_tokens = tokens_that_fit(p, c, o->prefill_tokens ? o->prefill_tokens : TOKENS);
@@ -100,7 +115,7 @@ void plan_prefill(struct plan *p, const struct model_config *c, const struct pla
         return;
     }
     p->prefill_stages = stages_that_fit(p);
-    p->prefill_shared = plan_prefill_shared_bytes(p->prefill_stages);
+    p->prefill_shared = plan_prefill_shared_bytes(p->prefill_stages, p->prefill_k_places);
     /* wgmma is of this architecture alone, neither of older nor of newer ones */
     p->wgmma = p->compute == 90 && p->gpu.compute == 90;
     p->prefill_threads = (READ_WARPS + (p->wgmma ? WARPGROUP : 1)) * 32;
@@ -110,7 +125,7 @@ void plan_prefill(struct plan *p, const struct model_config *c, const struct pla
 /* ---- cutting a product into items ------------------------------------------------------------ */
 
 /* Of one item, in the time that one k tile of 64 tokens takes: what does not depend on k. */
-enum { ITEM_COST = 24 };
+enum { ITEM_COST = 14 };
 
 /* Estimated time of a product cut so: all SMs take items in rounds. */
 static double cut_cost(const struct plan *p, int phase, int n_tokens,
@@ -121,13 +136,18 @@ static double cut_cost(const struct plan *p, int phase, int n_tokens,
     const int k_tiles = (grouped ? p->tape.n_groups : 1) * g->k_tiles;
     const int items = plan_ceil(row_tiles, cut->split_k ? 4 : 8) *
                       plan_ceil(n_tokens, BLOCK_COLUMNS * cut->blocks);
-    const double item = k_tiles * (cut->split_k ? 0.5 : 1.0) * cut->blocks + ITEM_COST;
+    /* measured on an H200: halves of k, then a block of 64 tokens, then two */
+    const double item =
+        k_tiles * (cut->split_k ? 0.55 : cut->blocks == 1 ? 0.76 : 1.0) + ITEM_COST;
     return plan_ceil(items, p->gpu.n_sms) * item;
 }
+
+enum { THIN_TOKENS = 40 };
 
 struct prefill_cut plan_prefill_cut(const struct plan *p, int phase, int n_tokens) {
     static const struct prefill_cut choices[] = { { 2, 0 }, { 1, 0 }, { 1, 1 } };
     struct prefill_cut best = choices[0];
+    if (n_tokens <= THIN_TOKENS) return (struct prefill_cut){ .blocks = 1, .split_k = 8 };
     for (size_t i = 1; i < sizeof choices / sizeof choices[0]; i++)
         if (cut_cost(p, phase, n_tokens, &choices[i]) < cut_cost(p, phase, n_tokens, &best))
             best = choices[i];

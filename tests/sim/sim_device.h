@@ -76,6 +76,9 @@ DEV u32 shuffle_down(u32 v, int delta) {
 DEV int warp_all(int yes) { return sim_ops.ballot(yes) == 0xffffffffu; }
 DEV u32 warp_ballot(int yes) { return sim_ops.ballot(yes); }
 
+DEV void next_may_start(void) {}
+DEV void previous_over(void) {}
+
 /* ---- barriers of a block ---- */
 
 DEV void barrier_wait(int id, int threads) { sim_ops.barrier(id, threads, 1); }
@@ -121,9 +124,10 @@ DEV void fence_slot(void) { sim_ops.fence(SIM_FENCE_SLOT); }
 DEV u32 const_load32(const u32 *p) { return (u32)sim_ops.load(p, 4, SIM_CONST); }
 DEV float const_loadf(const float *p) { return bits_float((u32)sim_ops.load(p, 4, SIM_CONST)); }
 
-DEV struct quad const_load128(const void *p) {
+DEV struct quad const_load128(const void *p, int there) {
     const u32 *from = (const u32 *)p;
-    struct quad v;
+    struct quad v = { 0, 0, 0, 0 };
+    if (!there) return v;
     if ((unsigned long long)p % 16) sim_ops.fail("const_load128: not on 16 bytes");
     v.x = const_load32(from), v.y = const_load32(from + 1);
     v.z = const_load32(from + 2), v.w = const_load32(from + 3);
@@ -149,10 +153,10 @@ DEV void tile_mma(float d[4], struct quad a, u32 b0, u32 b1) {
 DEV void panels_begin(void) {}
 DEV void panels_commit(void) {}
 DEV void panels_wait(float (*d)[32], int n) { (void)d, (void)n; }
-DEV void panel_mma(float *d, struct quad a, smem b, int k) {
+DEV void warp_panel_mma(float *d, struct quad a, smem b, int k, int atoms) {
     const u32 lane = sim_lane();
     if ((b - SIM_SHARED_BASE) % 1024) sim_ops.fail("panel_mma: not on 1,024 bytes");
-    for (u32 j = 0; j < 8; j++) {
+    for (u32 j = 0; j < 8 && (int)j < atoms; j++) {
         const u32 row = lane / 4, pair = lane % 4 * 4;
         const smem at = b + j * 1024 + row * 128;
         const u32 low = sim_ops.shared_load(at + (((u32)k * 2) ^ row) * 16 + pair);
@@ -160,6 +164,7 @@ DEV void panel_mma(float *d, struct quad a, smem b, int k) {
         tile_mma(d + 4 * j, a, low, high);
     }
 }
+DEV void panel_mma(float *d, struct quad a, smem b, int k) { warp_panel_mma(d, a, b, k, 8); }
 
 DEV u32 sim_bf16(float x) {
     u32 bits = float_bits(x);

@@ -253,8 +253,8 @@ static void calls_of_the_driver_may_fail(void **state) {
 
 static void a_kernel_that_gives_up_is_named(void **state) {
     struct fixture *f = *state;
-    static const struct fake_patch patch = { .file = "prefill_shared.cuh",
-                                             .from = "plain_add32(r->a->arrived, 1);",
+    static const struct fake_patch patch = { .file = "prefill.cu",
+                                             .from = "        product_produce(r, phase);\n",
                                              .to = "" };
     f->gpu.nvrtc->patches = &patch, f->gpu.nvrtc->n_patches = 1;
     reload(f, "prefill_from=4,patience=2000");
@@ -262,7 +262,7 @@ static void a_kernel_that_gives_up_is_named(void **state) {
     struct reel_session *s = open_session(f);
     const struct reel_eval none = { .size = sizeof none, .n = 6, .ids = f->prompt };
     assert_int_equal(reel_session_eval(s, &none, &f->err), REEL_E_DEVICE);
-    if (!strstr(f->err.text, "the prefill kernel gave up waiting for the other SMs to end a phase"))
+    if (!strstr(f->err.text, "the prefill kernel gave up waiting for a stage of activations"))
         fail_msg("%s", f->err.text);
     int32_t few[3] = { 1, 2, 3 };
     good(reel_session_sync(s, few, 3, NULL, &f->err), f); /* by the decode kernel */

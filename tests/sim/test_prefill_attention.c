@@ -198,6 +198,7 @@ static void compile(const struct rig *r) {
     option_segment(&o, "QKV", 4), option_segment(&o, "OUT", r->out_columns / TILE_K);
     option_segment(&o, "GATE_UP", 4), option_segment(&o, "DOWN", 4), option_segment(&o, "HEAD", 4);
     option(&o, "P_PREFILL_TOKENS", TOKENS), option(&o, "P_PREFILL_STAGES", STAGES);
+    option(&o, "P_PREFILL_K_PLACES", 8);
     option(&o, "P_PREFILL_SHARED", SHARED);
     option(&o, "G_COPY", s->copy), option(&o, "G_COMPUTE", 90), option(&o, "G_REGISTERS", 0);
     option(&o, "G_WGMMA", wgmma(s));
@@ -270,8 +271,9 @@ static void out_check(const struct rig *r, const unsigned char *out, int positio
 }
 
 static void run(struct rig *r, int position, int n, int blocks, int seed) {
-    struct prefill_args a = { .layers = LAYER + 1 };
-    void *params[] = { &a };
+    struct prefill_args a = { .room = TOKENS };
+    int layer = LAYER;
+    void *params[] = { &a, &layer };
     unsigned char *out = calloc(1, r->out_bytes);
     a.decode.kv_pieces = r->pieces, a.decode.position = position, a.decode.n_tokens = n;
     a.decode.patience = ~0u >> 1;
@@ -279,7 +281,6 @@ static void run(struct rig *r, int position, int n, int blocks, int seed) {
     a.decode.rope = (const float *)(uintptr_t)r->d_inv;
     a.decode.qk_norms = r->shape.qk_norm ? (const float *)(uintptr_t)r->d_norms : NULL;
     a.decode.abort = (unsigned *)(uintptr_t)r->d_words;
-    a.arrived = (unsigned *)(uintptr_t)(r->d_words + 4);
     a.qkv = (unsigned short *)(uintptr_t)r->d_qkv;
     a.attention = (unsigned char *)(uintptr_t)r->d_out;
     cache_fill(r, position);
@@ -288,8 +289,9 @@ static void run(struct rig *r, int position, int n, int blocks, int seed) {
     sim_gpu_put(r->d_qkv, r->qkv + (size_t)position * (size_t)r->columns,
                 (size_t)(n * r->columns) * 2);
     r->gpu.cuda->settings.seed = (uint64_t)seed;
-    if (sim_gpu_launch("prefill_attention", (unsigned)blocks, wgmma(&r->shape) ? 12 * 32 : 9 * 32,
-                       SHARED, params))
+    if (sim_gpu_launch("rope", (unsigned)blocks, 8 * 32, SHARED, params) ||
+        sim_gpu_launch("attention", (unsigned)blocks, wgmma(&r->shape) ? 12 * 32 : 9 * 32, SHARED,
+                       params))
         fail_msg("%s, %d tokens from position %d on %d blocks, seed %d: %s", r->shape.name, n,
                  position, blocks, seed, r->gpu.cuda->report);
     sim_gpu_get(out, r->d_out, r->out_bytes);
