@@ -139,10 +139,6 @@ DEV void query_store(const struct reader *r, const struct chunk_piece *c, int he
     }
 }
 
-DEV void quad_store(u32 *to, struct quad v) {
-    plain_store32(to, v.x), plain_store32(to + 1, v.y), plain_store32(to + 2, v.z), plain_store32(to + 3, v.w);
-}
-
 /* One word of K belongs to one position. */
 DEV void key_store(const struct reader *r, const struct chunk_piece *c, u8 *piece, const struct head_rows *rows) {
     const int token = c->first + r->w.lane / 4, low = chunk_has(r, token), high = chunk_has(r, token + 8);
@@ -153,7 +149,7 @@ DEV void key_store(const struct reader *r, const struct chunk_piece *c, u8 *piec
         v.x = rows->w[0][2 * t], v.y = rows->w[1][2 * t];
         v.z = rows->w[0][2 * t + 1], v.w = rows->w[1][2 * t + 1];
         if (c->whole) {
-            quad_store(to, v);
+            plain_store128((struct quad *)to, v);
             continue;
         }
         if (low) plain_store32(to, v.x), plain_store32(to + 2, v.z);
@@ -176,7 +172,7 @@ DEV void values_store(const struct reader *r, const struct chunk_piece *c, u8 *p
         v.x = transpose8(rows->w[0][2 * t]), v.y = transpose8(rows->w[0][2 * t + 1]);
         v.z = transpose8(rows->w[1][2 * t]), v.w = transpose8(rows->w[1][2 * t + 1]);
         if (c->whole) {
-            quad_store(to, v);
+            plain_store128((struct quad *)to, v);
             continue;
         }
         value_store(r, to, token, v.x), value_store(r, to + 1, token, v.y);

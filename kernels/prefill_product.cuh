@@ -418,6 +418,7 @@ DEV void thin_items(struct reader *r, int phase, int layer) {
         eighths_meet(r, d, atoms);
         if (r->w.warp < atoms) item_finish(r, phase, layer, &it, d, 0, r->w.warp, 1);
         it.which ^= 1;
+        warp_sync(); /* the sums of squares */
         if (sums_groups(phase) && r->w.warp < atoms && r->w.lane < 8 && it.row < SSQ_SLOTS)
             plain_store32((u32 *)r->a->ssq + (size_t)it.row * P_PREFILL_TOKENS + 8 * r->w.warp + r->w.lane,
                           float_bits(r->s->ssq[r->w.warp][8 * r->w.warp + r->w.lane]));

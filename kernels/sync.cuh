@@ -230,6 +230,10 @@ DEV void word_load2(const u64 *p, u64 *a, u64 *b) {
 /* Plain data that another block (or a later token of this one) reads after a fence: KV rows, logits. */
 DEV void plain_store32(u32 *p, u32 v) { asm volatile("st.global.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory"); }
 DEV void plain_store16(u16 *p, u16 v) { asm volatile("st.global.u16 [%0], %1;" ::"l"(p), "h"(v) : "memory"); }
+DEV void plain_store128(struct quad *p, struct quad v) {
+    asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(p), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w)
+                 : "memory");
+}
 DEV u32 plain_load32(const u32 *p) {
     u32 v;
     asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");

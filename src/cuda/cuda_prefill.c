@@ -56,14 +56,14 @@ const float *cuda_prefill_h(const struct backend *b, int token) {
 struct prefill_kernel cuda_prefill_kernel(const struct backend *b, int kernel) {
     const struct plan *p = &b->plan;
     const int few = PLAN_PREFILL_CONSUMERS, many = p->prefill_threads, ring = p->prefill_shared;
+    const int no_ring = plan_prefill_shared_bytes(0, p->prefill_k_places);
     const struct prefill_kernel kernels[CUDA_PREFILL_KERNELS] = {
-        [PREFILL_EMBED] = { "prefill_embed", few, 0 },
+        [PREFILL_EMBED] = { "prefill_embed", few, no_ring },
         [PREFILL_THIN] = { "prefill_thin", many, ring },
         [PREFILL_HALVES] = { "prefill_halves", many, ring },
         [PREFILL_WIDE1] = { "prefill_wide1", many, ring },
         [PREFILL_WIDE2] = { "prefill_wide2", many, ring },
-        [PREFILL_ROPE] = { "prefill_rope", few,
-                           plan_prefill_shared_bytes(0, p->prefill_k_places) },
+        [PREFILL_ROPE] = { "prefill_rope", few, no_ring },
         [PREFILL_ATTENTION] = { "prefill_attention", many, ring },
         [PREFILL_END] = { "prefill_end", 32, 0 },
     };

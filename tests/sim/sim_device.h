@@ -113,6 +113,11 @@ DEV void word_load2(const u64 *p, u64 *a, u64 *b) {
 
 DEV void plain_store32(u32 *p, u32 v) { sim_ops.store(p, v, 4, SIM_PLAIN); }
 DEV void plain_store16(u16 *p, u16 v) { sim_ops.store(p, v, 2, SIM_PLAIN); }
+DEV void plain_store128(struct quad *p, struct quad v) {
+    if ((unsigned long long)p % 16) sim_ops.fail("plain_store128: not on 16 bytes");
+    sim_ops.store(&p->x, (u64)v.y << 32 | v.x, 8, SIM_PLAIN);
+    sim_ops.store(&p->z, (u64)v.w << 32 | v.z, 8, SIM_PLAIN);
+}
 DEV u32 plain_load32(const u32 *p) { return (u32)sim_ops.load(p, 4, SIM_PLAIN); }
 
 DEV void fence_gpu(void) { sim_ops.fence(SIM_FENCE_GPU); }

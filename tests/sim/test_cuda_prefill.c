@@ -131,16 +131,17 @@ static void decoding_goes_on_where_the_prompt_ends(void **state) {
 
 static void few_positions_go_through_the_decode_kernel(void **state) {
     struct fixture *f = *state;
+    const int launches = 6 * f->m.cpu->model.config.n_layers + 2; /* the steps; the first and last */
     reload(f, "prefill_from=4");
     struct reel_session *s = open_session(f);
     f->gpu.cuda->n_launches = 0;
     assert_logits(f, s, 0, 3);
     assert_int_equal(f->gpu.cuda->n_launches, 1);
     assert_logits(f, s, 3, 4); /* the prompt's, then the head */
-    assert_int_equal(f->gpu.cuda->n_launches, 3);
+    assert_int_equal(f->gpu.cuda->n_launches, 1 + launches + 1);
     const struct reel_eval none = { .size = sizeof none, .n = 6, .ids = f->prompt + 7 };
     good(reel_session_eval(s, &none, &f->err), f);
-    assert_int_equal(f->gpu.cuda->n_launches, 4);
+    assert_int_equal(f->gpu.cuda->n_launches, 2 + 2 * launches);
     reel_session_close(s);
 }
 
@@ -236,13 +237,14 @@ static void sessions_on_threads_do_not_mix(void **state) {
 
 /* A call that is not missed may fail unnoticed: looking whether a launch is over, for one. */
 static void calls_of_the_driver_may_fail(void **state) {
-    static const char *const calls[] = { "cuMemsetD8Async", "cuLaunchCooperativeKernel" };
+    static const char *const calls[] = { "cuLaunchKernel", "cuLaunchKernelEx",
+                                         "cuLaunchCooperativeKernel" };
     struct fixture *f = *state;
     for (int call = 0; call < 3; call++) {
         reload(f, "prefill_from=4");
         struct reel_session *s = open_session(f);
-        f->gpu.cuda->only = calls[call > 0];
-        f->gpu.cuda->fail_call = call > 1 ? 2 : 1, f->gpu.cuda->fail_with = 2;
+        f->gpu.cuda->only = calls[call];
+        f->gpu.cuda->fail_call = call == 1 ? 5 : 1, f->gpu.cuda->fail_with = 2;
         const enum reel_status status = reel_session_sync(s, f->prompt, 6, NULL, &f->err);
         assert_int_equal(f->gpu.cuda->fail_call, 0);
         f->gpu.cuda->only = NULL;
