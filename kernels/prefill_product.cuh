@@ -108,7 +108,7 @@ DEV int hidden_row(int row, int local) {
 /* ---- one item ---- */
 
 struct item {
-    int row;    /* this warp's row tile; beyond the last one: none */
+    int row;    /* this warp's row tile; beyond the last one all its rows are padding */
     int token;  /* the first */
     int which;  /* of the two scale buffers */
 };
@@ -335,7 +335,6 @@ DEV void wide_items(struct reader *r, int phase, int layer, const int blocks, co
         from = from_next;
         readers_sync(); /* the scales are there, and everyone is done with the item before */
         reader_anew(r);
-        if (it.row >= row_tiles) it.row = row_tiles; /* its rows are padding */
         if (split) halves_meet(r, d[0]);
         UNROLL
         for (int j = 0; j < blocks; j++)
