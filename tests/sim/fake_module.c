@@ -211,7 +211,7 @@ static bool params_copy(struct launch_work *l, const unsigned *sizes, void **par
 }
 
 static CUresult launch(CUfunction f, unsigned grid, unsigned threads, unsigned shared_bytes,
-                       CUstream stream, void **params, bool cooperative) {
+                       CUstream stream, void **params, bool cooperative, bool overlaps) {
     int resident = blocks_of_sm((int)threads, shared_bytes) * fake.gpu.n_sms;
     if (!grid || !threads || threads > (unsigned)fake.gpu.max_threads ||
         shared_bytes > f->shared_bytes) {
@@ -234,6 +234,7 @@ static CUresult launch(CUfunction f, unsigned grid, unsigned threads, unsigned s
                                      .threads = (int)threads,
                                      .shared_bytes = shared_bytes,
                                      .resident = resident,
+                                     .overlaps = overlaps,
                                      .settings = fake.settings,
                                      .memory = fake_range };
     if (!cooperative && l->launch.resident > 16) l->launch.resident = 16;
@@ -255,7 +256,7 @@ CUresult cuLaunchKernel(CUfunction f, unsigned gx, unsigned gy, unsigned gz, uns
                         void **params, void **extra) {
     ENTER(true);
     if (gy != 1 || gz != 1 || by != 1 || bz != 1 || extra) return CU_NOT_SUPPORTED;
-    return launch(f, gx, bx, shared_bytes, stream, params, false);
+    return launch(f, gx, bx, shared_bytes, stream, params, false, false);
 }
 
 CUresult cuLaunchCooperativeKernel(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx,
@@ -263,11 +264,12 @@ CUresult cuLaunchCooperativeKernel(CUfunction f, unsigned gx, unsigned gy, unsig
                                    void **params) {
     ENTER(true);
     if (gy != 1 || gz != 1 || by != 1 || bz != 1) return CU_NOT_SUPPORTED;
-    return launch(f, gx, bx, shared_bytes, stream, params, true);
+    return launch(f, gx, bx, shared_bytes, stream, params, true, false);
 }
 
 /* The configuration that cuLaunchKernelEx takes; of the attributes (64 bytes each, the kind first,
- * the value 8 bytes in) only "cooperative" means anything here. */
+ * the value 8 bytes in) only "cooperative" and "programmatic stream serialization" mean anything
+ * here. */
 struct launch_config {
     unsigned gx, gy, gz, bx, by, bz, shared_bytes;
     CUstream stream;
@@ -275,7 +277,7 @@ struct launch_config {
         int kind;
         int pad;
         union {
-            int cooperative;
+            int yes;
             char bytes[64];
         } value;
     } * attributes;
@@ -288,9 +290,13 @@ EXPORT CUresult cuLaunchKernelEx(const struct launch_config *c, CUfunction f, vo
 CUresult cuLaunchKernelEx(const struct launch_config *c, CUfunction f, void **params,
                           void **extra) {
     ENTER(true);
-    bool cooperative = false;
-    for (unsigned i = 0; i < c->n_attributes; i++)
-        if (c->attributes[i].kind == 2) cooperative = c->attributes[i].value.cooperative != 0;
+    enum { COOPERATIVE = 2, OVERLAPS = 6 };
+    bool cooperative = false, overlaps = false;
+    for (unsigned i = 0; i < c->n_attributes; i++) {
+        const bool on = c->attributes[i].value.yes != 0;
+        if (c->attributes[i].kind == COOPERATIVE) cooperative = on;
+        if (c->attributes[i].kind == OVERLAPS) overlaps = on;
+    }
     if (c->gy != 1 || c->gz != 1 || c->by != 1 || c->bz != 1 || extra) return CU_NOT_SUPPORTED;
-    return launch(f, c->gx, c->bx, c->shared_bytes, c->stream, params, cooperative);
+    return launch(f, c->gx, c->bx, c->shared_bytes, c->stream, params, cooperative, overlaps);
 }

@@ -424,7 +424,9 @@ enum sim_result sim_run(const struct sim_launch *launch, struct sim_counts *coun
     if (report_bytes) report[0] = 0;
     style_choose(launch->settings.seed);
     if (launch_prepare()) {
+        sim_launch_begin();
         schedule();
+        sim_launch_end();
     } else {
         sim.result = SIM_FAULT;
         sim_print("no memory for the simulation\n");
@@ -465,6 +467,7 @@ const struct sim_ops sim_operations = { .self = (struct sim_self *const *)&sim.s
                                         .claim = sim_claim,
                                         .add = sim_add,
                                         .fence = sim_fence,
+                                        .previous_over = sim_previous_over,
                                         .clock = op_clock,
                                         .time_ns = op_time_ns,
                                         .sleep = op_sleep,

@@ -23,6 +23,8 @@
  * - A slot that ordinary stores have changed is filled again only after a fence_slot in its block.
  * - Memory from the driver and shared memory start as NaN; accesses outside of allocations,
  *   misaligned ones, and non-coherent loads of what this launch has written are refused.
+ * - A launch may overlap the one before: a warp that loads what that one wrote, or stores anything,
+ *   before it has waited for its end is refused. They run one after the other all the same.
  * - Waiting without end: no warp can go on, or all only poll and nothing changes any more.
  *
  * Not modelled: loads from shared memory that are answered late (it is sequentially consistent, in
@@ -57,7 +59,8 @@ struct sim_launch {
     void **params;
     int grid, threads;
     unsigned shared_bytes;
-    int resident; /* blocks at a time */
+    int resident;  /* blocks at a time */
+    bool overlaps; /* may begin before the launch before is over */
     struct sim_settings settings;
     /* The allocation around p, empty when there is none. */
     struct sim_range (*memory)(uintptr_t p);

@@ -118,6 +118,7 @@ void sim_fill(unsigned dst, const void *src, unsigned bytes, unsigned bar, int c
     struct sim_warp *w = sim.current->warp;
     if (bytes % 16) sim_fail("ring_fill of %u bytes: not a multiple of 16", bytes);
     if (bytes) sim_check_memory(src, bytes, 16, "ring_fill");
+    sim_touch(w, (uintptr_t)src, bytes, false);
     if (copy == 2) sim_mbar_expect(bar, bytes);
     if (!bytes) {
         if (copy != 2) sim_mbar_arrive(bar);

@@ -77,7 +77,7 @@ DEV int warp_all(int yes) { return sim_ops.ballot(yes) == 0xffffffffu; }
 DEV u32 warp_ballot(int yes) { return sim_ops.ballot(yes); }
 
 DEV void next_may_start(void) {}
-DEV void previous_over(void) {}
+DEV void previous_over(void) { sim_ops.previous_over(); }
 
 /* ---- barriers of a block ---- */
 

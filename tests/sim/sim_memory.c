@@ -59,6 +59,7 @@ static void see(struct sim_commit *c, const struct sim_warp *w) {
 
 static void history_add(uintptr_t at, const struct sim_warp *w, uint32_t seq) {
     uintptr_t granule = at & ~(uintptr_t)7;
+    sim_written(granule);
     struct sim_commit *c = &sim.history[++sim.commits % SIM_HISTORY];
     unsigned h = hash(granule);
     *c = (struct sim_commit){ .granule = granule, .number = sim.commits, .older = sim.chain[h] };
@@ -147,6 +148,7 @@ void sim_store(volatile void *p, unsigned long long value, int bytes, int access
     const int delay_bits = access == SIM_PLAIN ? sim.style.plain_bits : sim.style.delay_bits;
     sim_check_memory(p, (uint32_t)bytes, (unsigned)bytes, "a store");
     commit_before(w, (uintptr_t)p, (uint64_t)bytes);
+    if (access != SIM_MAPPED) sim_touch(w, (uintptr_t)p, (uint64_t)bytes, true);
     struct sim_store *s = store_new(), **end = &w->stores;
     while (*end)
         end = &(*end)->next;
@@ -172,6 +174,7 @@ unsigned long long sim_load(const volatile void *p, int bytes, int access) {
     struct sim_warp *w = sim.current->warp;
     uintptr_t at = (uintptr_t)p;
     sim_check_memory(p, (uint32_t)bytes, (unsigned)bytes, "a load");
+    if (access != SIM_MAPPED) sim_touch(w, at, (uint64_t)bytes, false);
     if (access == SIM_CONST) {
         if (at < sim.written_to && at >= sim.written_from &&
             history_find(at & ~(uintptr_t)7, sim.chain[hash(at & ~(uintptr_t)7)]))

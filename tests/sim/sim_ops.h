@@ -45,6 +45,7 @@ struct sim_ops {
     unsigned (*claim)(volatile void *p, unsigned value);
     void (*add)(volatile void *p, unsigned value);
     void (*fence)(int kind);
+    void (*previous_over)(void);
 
     unsigned (*clock)(void);
     unsigned long long (*time_ns)(void);

@@ -90,6 +90,9 @@ struct sim_warp {
     struct sim_clock clock;
     uint32_t copy_seen[SIM_MAX_WARPS];
     struct sim_store *stores; /* not yet visible, oldest first */
+    bool waited;     /* for the launch before */
+    uintptr_t early; /* what it touched without, or 0 */
+    bool early_stores;
     struct sim_thread threads[SIM_LANES];
 };
 
@@ -181,6 +184,8 @@ struct sim {
     struct sim_commit history[SIM_HISTORY];
     uintptr_t written_from, written_to;
     struct sim_range ranges[8];
+    bool waited; /* some warp, for the launch before */
+    int early_warps, early_block, early_warp;
 
     enum sim_result result;
     struct sim_counts counts;
@@ -258,6 +263,14 @@ void sim_fence(int kind);
 void sim_commit(struct sim_store *s);
 void sim_store_free(struct sim_store *s);
 void sim_check_memory(const volatile void *p, uint32_t bytes, unsigned align, const char *what);
+
+/* sim_launches.c */
+void sim_launch_begin(void);
+void sim_launch_end(void);
+void sim_previous_over(void);
+void sim_written(uintptr_t granule);
+/* Before every access to memory that another launch may share. */
+void sim_touch(struct sim_warp *w, uintptr_t at, uint64_t bytes, bool stores);
 
 /* sim_copy.c */
 void sim_fill(unsigned dst, const void *src, unsigned bytes, unsigned bar, int copy);
