@@ -131,7 +131,8 @@ static void decoding_goes_on_where_the_prompt_ends(void **state) {
 
 static void few_positions_go_through_the_decode_kernel(void **state) {
     struct fixture *f = *state;
-    const int launches = 6 * f->m.cpu->model.config.n_layers + 2; /* the steps; the first and last */
+    const int launches =
+        6 * f->m.cpu->model.config.n_layers + 2; /* the steps; the first and last */
     reload(f, "prefill_from=4");
     struct reel_session *s = open_session(f);
     f->gpu.cuda->n_launches = 0;
