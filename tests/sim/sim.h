@@ -30,7 +30,8 @@
  * Not modelled: loads from shared memory that are answered late (it is sequentially consistent, in
  * random orders), races on it other than by their outcome, lanes' own knowledge (a warp's lanes
  * share what fences and barriers order), blocks that see a store before others do (but for stale
- * loads), more than 8,192 stores of history, timing, clusters. */
+ * loads), more than 8,192 stores of history, bulk copies that miss what the launch before
+ * wrote, timing, clusters. */
 #ifndef REEL_TESTS_SIM_H
 #define REEL_TESTS_SIM_H
 

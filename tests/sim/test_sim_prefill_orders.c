@@ -1,0 +1,206 @@
+/* Orderings taken out of the prefill kernel, one at a time: the simulator must see each of them, as
+ * other bits, as a report, or as a wait that never ends. */
+#include "support/sim_model.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+/* Prompts of two lengths, so that products are cut in all ways, from amid a piece of the cache. */
+enum { N_KEPT = 5, SHORT = 39, LONG = 145, N_IDS = N_KEPT + LONG, MAX_PATCHES = 4 };
+enum { TWO_STAGES = 100 << 10 };
+
+static const char options[] =
+    "n_groups=2,group_sms=2,warps=4,prefill_tokens=256,prefill_from=2,launch_tokens=256";
+
+static struct sim_model model;
+static int32_t ids[N_IDS];
+static float *right_logits; /* [2][vocab]: of the last position of each */
+
+static void require(enum reel_status status, const struct reel_error *err) {
+    if (status != REEL_OK) fail_msg("%s\n%s", err->text, sim_gpu_current().cuda->report);
+}
+
+/* So little shared memory that the ring has two stages. */
+static struct sim_gpu gpu_start(void) {
+    struct sim_gpu gpu = sim_gpu_controls();
+    gpu.cuda->gpu.n_sms = 4;
+    gpu.cuda->gpu.shared_bytes = TWO_STAGES;
+    gpu.cuda->settings.idle_limit = 300;
+    return gpu;
+}
+
+static int tear_down(void **state) {
+    (void)state;
+    free(right_logits);
+    sim_model_close(&model);
+    return 0;
+}
+
+static struct reel_session *session_open(void) {
+    struct reel_error err = { 0 };
+    struct reel_session *session;
+    const struct reel_session_options o = { .size = sizeof o, .max_context = N_IDS };
+    require(reel_session_open(&session, model.gpu, &o, &err), &err);
+    return session;
+}
+
+/* A session of its own: nothing of a prompt read before is there. */
+static bool evaluate(struct sim_gpu *gpu, int seed, float *logits) {
+    struct reel_error err = { 0 };
+    struct reel_session *session = session_open();
+    struct reel_eval eval = { .size = sizeof eval,
+                              .n = SHORT,
+                              .ids = ids + N_KEPT,
+                              .output = REEL_OUTPUT_LAST_LOGITS,
+                              .out = logits,
+                              .out_floats = (size_t)model.vocab };
+    gpu->cuda->settings.in_order = seed < 0;
+    gpu->cuda->settings.seed = (uint64_t)seed, gpu->cuda->n_launches = 0;
+    bool done = reel_session_sync(session, ids, N_KEPT, NULL, &err) == REEL_OK &&
+                reel_session_eval(session, &eval, &err) == REEL_OK &&
+                reel_session_truncate(session, N_KEPT, &err) == REEL_OK;
+    eval.n = LONG, eval.out = logits + model.vocab;
+    done = done && reel_session_eval(session, &eval, &err) == REEL_OK;
+    reel_session_close(session);
+    return done;
+}
+
+static void make_right(void) {
+    struct reel_error err = { 0 };
+    struct sim_gpu gpu = gpu_start();
+    require(sim_model_load(&model, options, &err), &err);
+    if (!evaluate(&gpu, -1, right_logits)) fail_msg("%s", gpu.cuda->report);
+    sim_model_unload(&model);
+}
+
+static int set_up(void **state) {
+    (void)state;
+    for (int i = 0; i < N_IDS; i++)
+        ids[i] = (i * 37 + 11) % 300;
+    sim_model_open(&model, "q3-p");
+    right_logits = malloc(2 * (size_t)model.vocab * sizeof *right_logits);
+    make_right();
+    return 0;
+}
+
+static bool runs_right(struct sim_gpu *gpu, int seed) {
+    float *logits = malloc(2 * (size_t)model.vocab * sizeof *logits);
+    bool right = evaluate(gpu, seed, logits) &&
+                 memcmp(logits, right_logits, 2 * (size_t)model.vocab * sizeof *logits) == 0;
+    free(logits);
+    return right;
+}
+
+static int n_tries(void) { return getenv("REEL_SOAK") ? 400 : 12; }
+
+/* The first schedule that goes wrong; n_tries() when none does. */
+static int first_wrong(const char *what, const struct fake_patch *patches) {
+    struct reel_error err = { 0 };
+    int n = 0, seed = 0;
+    while (n < MAX_PATCHES && patches[n].file)
+        n++;
+    struct sim_gpu gpu = gpu_start();
+    gpu.nvrtc->patches = patches, gpu.nvrtc->n_patches = n;
+    require(sim_model_load(&model, options, &err), &err);
+    while (seed < n_tries() && runs_right(&gpu, seed))
+        seed++;
+    printf("%s: schedule %d%s%.60s\n", what, seed, *gpu.cuda->report ? ": " : "", gpu.cuda->report);
+    sim_model_unload(&model);
+    return seed;
+}
+
+static void caught(const char *what, const struct fake_patch *patches) {
+    if (first_wrong(what, patches) == n_tries())
+        fail_msg("%s: not seen in %d schedules", what, n_tries());
+}
+
+#define IN(file, from, to)                                                                         \
+    { file, from, to, false }
+#define EVERYWHERE(file, from, to)                                                                 \
+    { file, from, to, true }
+#define CAUGHT(what, ...) caught(what, (const struct fake_patch[MAX_PATCHES + 1]){ __VA_ARGS__ })
+
+#define SHARED  "prefill_shared.cuh"
+#define PRODUCT "prefill_product.cuh"
+
+static void launches_that_do_not_wait_for_the_one_before_are_seen(void **state) {
+    (void)state;
+    CAUGHT("few tokens", IN(PRODUCT, "n_turns);\n    previous_over();", "n_turns);"));
+    CAUGHT("many tokens",
+           IN(PRODUCT, "places, tiles, 1);\n    previous_over();", "places, tiles, 1);"));
+    CAUGHT("activations",
+           IN(PRODUCT, "    previous_over();\n    fence_copies();", "    fence_copies();"));
+    CAUGHT("rope", IN("prefill.cu", "    previous_over();\n    rope_phase(", "    rope_phase("));
+    CAUGHT("attention", IN("prefill.cu", "    previous_over();\n    if (r.w.warp < READ_WARPS) {",
+                           "    if (r.w.warp < READ_WARPS) {"));
+    CAUGHT("the end", IN("prefill.cu", "    previous_over();\n    if (thread_index() != 0",
+                         "    if (thread_index() != 0"));
+}
+
+static void stages_out_of_turn_are_seen(void **state) {
+    (void)state;
+    CAUGHT("a stage not waited for",
+           IN(SHARED, "    if (r->w.lane == 0) mbar_wait(", "    if (0) mbar_wait("));
+    CAUGHT("a stage filled before it is free", IN(SHARED, "if (!r->first_lap) {", "if (0) {"));
+    CAUGHT(
+        "a stage given back before it is read",
+        IN(SHARED, "    warp_sync();\n}\nDEV const u8 *stage_take",
+           "    warp_sync();\n    if (r->w.lane == 0) "
+           "mbar_arrive(smem_of(&r->s->empty[r->stage]));\n"
+           "}\nDEV const u8 *stage_take"),
+        IN(SHARED, "    if (r->w.lane == 0) mbar_arrive_after(", "    if (0) mbar_arrive_after("));
+}
+
+static void warps_that_do_not_meet_are_seen(void **state) {
+    (void)state;
+    CAUGHT("places of tiles used before they are there",
+           IN("prefill.cu", "k_places_make(r, phase);\n        readers_sync();",
+              "k_places_make(r, phase);"));
+    CAUGHT("scales used before they are there, and the item before not over",
+           EVERYWHERE(PRODUCT, "        readers_sync(); /* the scales are there",
+                      "        /* the scales are there"));
+    CAUGHT("eighths not meeting",
+           IN(PRODUCT, "d[16 * round + i];\n        readers_sync();", "d[16 * round + i];"));
+    CAUGHT("eighths' second round before the first is over",
+           IN(PRODUCT, "if (round == 0 && atoms > 4) readers_sync();", ""));
+    CAUGHT("halves not meeting",
+           IN(PRODUCT, "d[i] = half ? d[16 + i] : d[i];\n    }\n    readers_sync();",
+              "d[i] = half ? d[16 + i] : d[i];\n    }"));
+    CAUGHT("sums of squares added up before they are there",
+           IN(PRODUCT, "    barrier_wait(HALF_BARRIER + half",
+              "    if (0) barrier_wait(HALF_BARRIER + half"));
+    CAUGHT("one warp's sums of squares",
+           IN(PRODUCT, "        warp_sync(); /* the sums of squares */\n", ""));
+}
+
+static void attention_out_of_order_is_seen(void **state) {
+    (void)state;
+    CAUGHT("angles used before they are there",
+           IN("prefill_attention.cuh", "table + at);\n    }\n    readers_sync();",
+              "table + at);\n    }"));
+    CAUGHT("angles made while others still use them",
+           IN("prefill_attention.cuh", "    readers_sync(); /* the piece before is over */\n", ""));
+}
+
+static void nothing_is_seen_where_nothing_is_wrong(void **state) {
+    (void)state;
+    static const struct fake_patch none[1] = { { NULL, NULL, NULL, false } };
+    assert_int_equal(first_wrong("nothing", none), n_tries());
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(nothing_is_seen_where_nothing_is_wrong),
+        cmocka_unit_test(launches_that_do_not_wait_for_the_one_before_are_seen),
+        cmocka_unit_test(stages_out_of_turn_are_seen),
+        cmocka_unit_test(warps_that_do_not_meet_are_seen),
+        cmocka_unit_test(attention_out_of_order_is_seen),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
