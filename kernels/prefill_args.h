@@ -1,13 +1,13 @@
-/* What host and device say to each other about reading a prompt: the arguments of prefill's launches,
- * and how its activations lie in memory. Compiled by both.
+/* What host and device say to each other about reading a prompt: the arguments of prefill's
+ * launches, and how its activations lie in memory. Compiled by both.
  *
  * Activations that a matrix product reads are bf16 in blocks of 64 columns: [columns / 64][tokens /
  * 8] atoms of 8 tokens by 64 columns, 1,024 bytes, whose 16-byte chunks are swizzled so that the
  * same chunk of 8 tokens meets all banks. A stage of a product is contiguous, and is what wgmma
  * wants.
  *
- * Columns count through the k tiles as the tapes have them: for out and down the groups' slices, each
- * padded to its k tiles, follow one another. Columns that belong to no weight hold 0. */
+ * Columns count through the k tiles as the tapes have them: for out and down the groups' slices,
+ * each padded to its k tiles, follow one another. Columns that belong to no weight hold 0. */
 #ifndef REEL_KERNELS_PREFILL_ARGS_H
 #define REEL_KERNELS_PREFILL_ARGS_H
 
@@ -27,7 +27,8 @@ TAPE_FN unsigned long long activation_at(int capacity, int token, int column) {
 /* How the work of a product is cut. Items are of
  *   split_k 0   128 rows by 64 * blocks tokens; a block's 8 warps have rows of their own
  *   split_k 1   64 rows by 64 tokens; the two halves of the warps share k
- *   split_k 8   16 rows by 64 tokens; each warp has an eighth of k. All products or none, for up to 64 tokens */
+ *   split_k 8   16 rows by 64 tokens; each warp has an eighth of k. For up to 64 tokens; out and
+ * down both or neither */
 struct prefill_cut {
     int blocks; /* 1 or 2; 1 where k is split */
     int split_k;
@@ -37,16 +38,19 @@ struct prefill_cut {
 enum { PREFILL_PRODUCTS = 4 };
 
 struct prefill_args {
-    /* the model, the session and this launch, as for decoding: tape, embedding, norms, qk_norms, rope,
-     * kv, kv_pieces, position, n_tokens, ids or embeddings (of n_tokens), patience, mailbox (end,
-     * n_evaluated and faults), abort, profile. Not used: what is about picking and exchange words. */
+    /* the model, the session and this launch, as for decoding: tape, embedding, norms, qk_norms,
+     * rope, kv, kv_pieces, position, n_tokens, ids or embeddings (of n_tokens), patience, mailbox
+     * (end, n_evaluated and faults), abort, profile. Not used: what is about picking and exchange
+     * words. */
     struct decode_args decode;
     struct prefill_cut cut[PREFILL_PRODUCTS];
-    int room; /* tokens that activations have room for: a multiple of 8; n_tokens rounded up with split_k 8 */
+    int room; /* tokens that activations have room for: a multiple of 8; n_tokens rounded up with
+                 split_k 8 */
     /* scratch for P_PREFILL_TOKENS tokens, a multiple of 128; zeroed once when it is made */
-    float *h;          /* f32 [tokens, hidden]: the residual stream */
-    float *ssq;        /* f32 [row tiles of out in a group, tokens]: sums of h^2 over some rows each */
-    unsigned char *x;  /* activations, columns of qkv's and gate_up's k tiles: h times the norm's gains */
+    float *h;   /* f32 [tokens, hidden]: the residual stream */
+    float *ssq; /* f32 [row tiles of out in a group, tokens]: sums of h^2 over some rows each */
+    unsigned char
+        *x; /* activations, columns of qkv's and gate_up's k tiles: h times the norm's gains */
     unsigned short *qkv;      /* bf16 [tokens, q rows + k rows + v rows] */
     unsigned char *attention; /* activations, columns of out's k tiles */
     unsigned char *gated;     /* activations, columns of down's k tiles */

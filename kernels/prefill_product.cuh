@@ -125,7 +125,7 @@ DEV void scales_make(struct reader *r, const struct item *it, int tokens) {
     const int mine = r->w.warp * across + r->w.lane % across, n = ssq_slots(r);
     const u32 *from = (const u32 *)r->a->ssq + it->token + mine;
     float sum = 0;
-    UNROLL_BY(8)
+    UNROLL_BY(16)
     for (int i = r->w.lane / across; i < n; i += parts)
         sum += bits_float(plain_load32(from + (size_t)i * P_PREFILL_TOKENS));
     sum = xor_sum(sum, across, LANES);
@@ -163,9 +163,24 @@ DEV void gate_up_finish(struct reader *r, const struct item *it, const float *d,
     }
 }
 
-/* Adds to the residual stream; its squares' sums over the warp's rows go to shared memory. */
+/* The residual stream at what a warp's products [first, first + n) of 8 tokens each are added to. */
+DEV void residual_load(const struct reader *r, const struct item *it, int first, const int n, float (*h)[4]) {
+    const int lane = r->w.lane, pair = lane % 4 * 2;
+    UNROLL
+    for (int i = 0; i < 4; i++) {
+        const int row = hidden_row(it->row, lane / 4 + i / 2 * 8);
+        UNROLL
+        for (int j = 0; j < n; j++) {
+            const int token = it->token + 8 * (first + j) + pair + i % 2;
+            const u32 *at = (const u32 *)r->a->h + (size_t)token * M_HIDDEN + row;
+            h[j][i] = token < r->n_tokens && row >= 0 ? bits_float(plain_load32(at)) : 0;
+        }
+    }
+}
+
+/* Adds to it; its squares' sums over the warp's rows go to shared memory. early: the first 8 tokens' h, or NULL. */
 DEV void sums_finish(struct reader *r, const struct item *it, const float *d, int block, int from, const int n,
-                     const float *norm) {
+                     const float *norm, const float (*early)[4]) {
     const int lane = r->w.lane, pair = lane % 4 * 2, n_tokens = r->n_tokens;
     const int some = n < 4 ? n : 4;
     int row[2], column[2];
@@ -177,22 +192,17 @@ DEV void sums_finish(struct reader *r, const struct item *it, const float *d, in
     }
     UNROLL
     for (int first = 0; first < n; first += some) {
+        const int atom = block * (BLOCK_TOKENS / ATOM_TOKENS) + from + first;
         float h[4][4];
-        UNROLL
-        for (int j = 0; j < some; j++)
-            UNROLL
-            for (int i = 0; i < 4; i++) {
-                const int token = it->token + block * BLOCK_TOKENS + 8 * (from + first + j) + pair + i % 2;
-                const u32 *at = (const u32 *)r->a->h + (size_t)token * M_HIDDEN + row[i / 2];
-                h[j][i] = token < n_tokens && row[i / 2] >= 0 ? bits_float(plain_load32(at)) : 0;
-            }
+        if (!early) residual_load(r, it, atom, some, h);
         UNROLL
         for (int j = 0; j < some; j++) {
-            const int local = block * BLOCK_TOKENS + 8 * (from + first + j);
+            const int local = 8 * (atom + j);
             float square[2] = { 0, 0 };
             UNROLL
             for (int i = 0; i < 4; i++) {
                 const int token = it->token + local + pair + i % 2;
+                if (early) h[j][i] = early[j][i];
                 if (row[i / 2] < 0) continue;
                 h[j][i] += d[4 * (first + j) + i];
                 square[i % 2] += h[j][i] * h[j][i];
@@ -226,14 +236,14 @@ DEV void ssq_finish(struct reader *r, const struct item *it, int from, int to) {
 }
 
 DEV void item_finish(struct reader *r, int phase, int layer, const struct item *it, const float *d, int block, int from,
-                     const int n) {
+                     const int n, const float (*early)[4]) {
     if (phase == TAPE_QKV)
         qkv_finish(r, it, d, block, from, n);
     else if (phase == TAPE_GATE_UP)
         gate_up_finish(r, it, d, block, from, n);
     else
         sums_finish(r, it, d, block, from, n,
-                    r->w.a->norms + (size_t)(2 * layer + (phase == TAPE_OUT ? 1 : 2)) * M_HIDDEN);
+                    r->w.a->norms + (size_t)(2 * layer + (phase == TAPE_OUT ? 1 : 2)) * M_HIDDEN, early);
 }
 
 /* Each half of the warps gets the other one's share of 4 of the block's 8 columns of tokens: d[0 .. 16). */
@@ -339,9 +349,9 @@ DEV void wide_items(struct reader *r, int phase, int layer, const int blocks, co
         UNROLL
         for (int j = 0; j < blocks; j++)
             if (!split)
-                item_finish(r, phase, layer, &it, d[j], j, 0, 8);
+                item_finish(r, phase, layer, &it, d[j], j, 0, 8, 0);
             else
-                item_finish(r, phase, layer, &it, d[j], j, 4 * half, 4);
+                item_finish(r, phase, layer, &it, d[j], j, 4 * half, 4, 0);
         if (sums_groups(phase)) ssq_finish(r, &it, split && half ? 32 : 0, split && !half ? 32 : BLOCK_TOKENS * blocks);
         it.which ^= 1;
     }
@@ -378,15 +388,16 @@ DEV void thin_items(struct reader *r, int phase, int layer) {
     it.which = 0, it.token = 0;
     thin_load(t, from, places, n_turns);
     previous_over();
+    if (!sums_groups(phase)) scales_make(r, &it, BLOCK_TOKENS);
     NO_UNROLL
     for (int item = r->w.block; item < n_items; item += step) {
         const u8 *from_next = item_weights(r, phase, layer, item + step);
-        float d[32];
+        float d[32], h[1][4];
         int turn = 0; /* in the stage */
         u32 seen = 0;
         smem b = 0;
         it.row = item;
-        if (!sums_groups(phase)) scales_make(r, &it, BLOCK_TOKENS);
+        if (sums_groups(phase) && r->w.warp < atoms) residual_load(r, &it, r->w.warp, 1, h);
         UNROLL
         for (int i = 0; i < 32; i++)
             d[i] = 0;
@@ -415,8 +426,7 @@ DEV void thin_items(struct reader *r, int phase, int layer) {
         from = from_next;
         readers_sync(); /* the scales are there, and everyone is done with the item before */
         eighths_meet(r, d, atoms);
-        if (r->w.warp < atoms) item_finish(r, phase, layer, &it, d, 0, r->w.warp, 1);
-        it.which ^= 1;
+        if (r->w.warp < atoms) item_finish(r, phase, layer, &it, d, 0, r->w.warp, 1, h);
         warp_sync(); /* the sums of squares */
         if (sums_groups(phase) && r->w.warp < atoms && r->w.lane < 8 && it.row < SSQ_SLOTS)
             plain_store32((u32 *)r->a->ssq + (size_t)it.row * P_PREFILL_TOKENS + 8 * r->w.warp + r->w.lane,

@@ -1,7 +1,7 @@
-/* Reading prompts: the scratch memory of kernels/prefill.cu, and its launches: one for each step of each
- * layer, which may begin while the one before ends. The scratch memory
- * is the backend's: launches of all sessions come one after the other, and what reads a launch's
- * residual stream is submitted together with it. */
+/* Reading prompts: the scratch memory of kernels/prefill.cu, and its launches: one for each step of
+ * each layer, which may begin while the one before ends. The scratch memory is the backend's:
+ * launches of all sessions come one after the other, and what reads a launch's residual stream is
+ * submitted together with it. */
 #include "cuda/cuda_backend.h"
 #include "plan/plan_layout.h"
 

@@ -97,7 +97,7 @@ struct plan {
     int prefill_tokens;       /* that one launch takes; 0: prompts are read by the decode kernel, */
     const char *prefill_none; /* and why */
     int prefill_stages, prefill_shared; /* of its ring; bytes of shared memory of a block */
-    int prefill_k_places; /* k tiles of a product at most, in whole stages */
+    int prefill_k_places;               /* k tiles of a product at most, in whole stages */
     int prefill_threads;                /* of a block */
     bool wgmma;                         /* its products use the instructions of sm_90a */
     struct plan_scratch scratch;

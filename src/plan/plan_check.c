@@ -220,10 +220,12 @@ static enum reel_status check_prefill(const struct plan *p, struct reel_error *e
     if (p->copy == 0 || (p->head_dim != 64 && p->head_dim != 128) || p->tape.hidden % 64)
         REFUSE("prefill with copies of kind %d, head_dim %d, hidden size %d", p->copy, p->head_dim,
                p->tape.hidden);
-    if (p->prefill_stages < 2 || p->prefill_shared < plan_prefill_shared_bytes(p->prefill_stages, p->prefill_k_places) ||
+    if (p->prefill_stages < 2 ||
+        p->prefill_shared < plan_prefill_shared_bytes(p->prefill_stages, p->prefill_k_places) ||
         p->prefill_shared > p->gpu.shared_bytes)
         REFUSE("prefill: %d bytes of shared memory for %d stages: %d are needed, %d allowed",
-               p->prefill_shared, p->prefill_stages, plan_prefill_shared_bytes(p->prefill_stages, p->prefill_k_places),
+               p->prefill_shared, p->prefill_stages,
+               plan_prefill_shared_bytes(p->prefill_stages, p->prefill_k_places),
                p->gpu.shared_bytes);
     if (p->wgmma && (p->compute != 90 || p->gpu.compute != 90))
         REFUSE("wgmma compiled for %d on %d", p->compute, p->gpu.compute);

@@ -7,13 +7,13 @@
 enum {
     PLAN_MIN_WARPS = 4,
     PLAN_MAX_WARPS = 16,
-    PLAN_MAX_GROUPS = 32,    /* every lane keeps a word of each group's partial sums */
-    PLAN_EXTRA_WARPS = 2,    /* behind the epilogue: the weights' and the K/V producer */
-    PLAN_MAX_PRELOAD = 24,   /* tiles in registers */
-    PLAN_WORD_ALIGN = 16,    /* words of a 128-byte line */
-    PLAN_MAX_KV_SLOTS = 32,  /* one bit each in the kernels */
-    PLAN_MAX_HEADS_A_KV = 8, /* columns of a product */
-    PLAN_PREFILL_STEP = 128, /* tokens of the largest item of prefill */
+    PLAN_MAX_GROUPS = 32,           /* every lane keeps a word of each group's partial sums */
+    PLAN_EXTRA_WARPS = 2,           /* behind the epilogue: the weights' and the K/V producer */
+    PLAN_MAX_PRELOAD = 24,          /* tiles in registers */
+    PLAN_WORD_ALIGN = 16,           /* words of a 128-byte line */
+    PLAN_MAX_KV_SLOTS = 32,         /* one bit each in the kernels */
+    PLAN_MAX_HEADS_A_KV = 8,        /* columns of a product */
+    PLAN_PREFILL_STEP = 128,        /* tokens of the largest item of prefill */
     PLAN_PREFILL_CONSUMERS = 8 * 32 /* threads of a block that compute */
 };
 

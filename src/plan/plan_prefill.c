@@ -23,7 +23,8 @@ int plan_prefill_shared_bytes(int stages, int k_places) {
         SCALE = 2 * PLAN_PREFILL_STEP,
         SSQ = READ_WARPS * PLAN_PREFILL_STEP
     };
-    return stages * STAGE_BYTES + 4 * (EXCHANGE + SCALE + SSQ + k_places) + 16 * stages + STAGE_ALIGN;
+    return stages * STAGE_BYTES + 4 * (EXCHANGE + SCALE + SSQ + k_places) + 16 * stages +
+           STAGE_ALIGN;
 }
 
 static int greater(int a, int b) { return a > b ? a : b; }
@@ -35,15 +36,16 @@ static int k_places(const struct plan *p) {
     for (int phase = TAPE_QKV; phase < TAPE_HEAD; phase++) {
         const bool grouped = phase == TAPE_OUT || phase == TAPE_DOWN;
         n = greater(n, plan_ceil((grouped ? p->tape.n_groups : 1) * p->tape.segment[phase].k_tiles,
-                              STAGE_TILES) *
-                        STAGE_TILES);
+                                 STAGE_TILES) *
+                           STAGE_TILES);
     }
     return n;
 }
 
 static int stages_that_fit(const struct plan *p) {
     int stages = MOST_STAGES;
-    while (stages > 0 && plan_prefill_shared_bytes(stages, p->prefill_k_places) > p->gpu.shared_bytes)
+    while (stages > 0 &&
+           plan_prefill_shared_bytes(stages, p->prefill_k_places) > p->gpu.shared_bytes)
         stages--;
     return stages;
 }
@@ -137,17 +139,23 @@ static double cut_cost(const struct plan *p, int phase, int n_tokens,
     const int items = plan_ceil(row_tiles, cut->split_k ? 4 : 8) *
                       plan_ceil(n_tokens, BLOCK_COLUMNS * cut->blocks);
     /* measured on an H200: halves of k, then a block of 64 tokens, then two */
-    const double item =
-        k_tiles * (cut->split_k ? 0.55 : cut->blocks == 1 ? 0.76 : 1.0) + ITEM_COST;
+    const double item = k_tiles * (cut->split_k ? 0.55 : cut->blocks == 1 ? 0.76 : 1.0) + ITEM_COST;
     return plan_ceil(items, p->gpu.n_sms) * item;
 }
 
-enum { THIN_TOKENS = 40 };
+/* Few tokens, measured on an H200: up to here all products are better cut thin; up to there out and
+ * down, whose rows are few. */
+enum { ALL_THIN_TOKENS = 24, THIN_TOKENS = 64 };
 
 struct prefill_cut plan_prefill_cut(const struct plan *p, int phase, int n_tokens) {
     static const struct prefill_cut choices[] = { { 2, 0 }, { 1, 0 }, { 1, 1 } };
     struct prefill_cut best = choices[0];
-    if (n_tokens <= THIN_TOKENS) return (struct prefill_cut){ .blocks = 1, .split_k = 8 };
+    if (n_tokens <= THIN_TOKENS)
+        return (struct prefill_cut){ .blocks = 1,
+                                     .split_k = n_tokens <= ALL_THIN_TOKENS || phase == TAPE_OUT ||
+                                                        phase == TAPE_DOWN
+                                                    ? 8
+                                                    : 1 };
     for (size_t i = 1; i < sizeof choices / sizeof choices[0]; i++)
         if (cut_cost(p, phase, n_tokens, &choices[i]) < cut_cost(p, phase, n_tokens, &best))
             best = choices[i];
