@@ -69,6 +69,7 @@ struct backend {
     cu_address norms, qk_norms, rope;
     cu_address words;
     cu_address scratch;       /* plan.scratch, or 0 */
+    int scratch_room;         /* tokens that its activations were last laid out for; 0: none yet */
     struct cu_stream *rescue; /* waits for nothing: reaches the device while a launch hangs */
     unsigned *leave;          /* pinned: ABORT_LEAVE, which rescue copies */
 

@@ -102,6 +102,31 @@ static enum reel_status launch_layer(const struct backend *b, struct prefill_arg
     return status;
 }
 
+/* Columns that belong to no weight are multiplied with 0 and must be numbers. They hold 0 from the
+ * start, but laid out for another number of tokens they are where values were, of whatever prompt.
+ */
+static enum reel_status lay_out(struct backend *b, int room, struct reel_error *err) {
+    const struct plan *p = &b->plan;
+    const int before = b->scratch_room;
+    struct plan_scratch size;
+    plan_prefill_scratch(&size, p, room);
+    const struct {
+        uint64_t at, bytes;
+    } parts[] = { { p->scratch.x, size.qkv - size.x },
+                  { p->scratch.attention, size.gated - size.attention },
+                  { p->scratch.gated, size.bytes - size.gated } };
+    b->scratch_room = room;
+    if (before == 0 || before == room || !p->prefill_padded) return REEL_OK;
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
+        enum reel_status status =
+            cuda_fill(&b->gpu, b->scratch + parts[i].at, 0, (size_t)parts[i].bytes, NULL, err);
+        if (status == REEL_OK) continue;
+        b->scratch_room = -1; /* neither's */
+        return status;
+    }
+    return REEL_OK;
+}
+
 enum reel_status cuda_prefill_launch(struct backend *b, struct prefill_args *args,
                                      struct reel_error *err) {
     const struct plan *p = &b->plan;
@@ -110,7 +135,8 @@ enum reel_status cuda_prefill_launch(struct backend *b, struct prefill_args *arg
         args->cut[i] = plan_prefill_cut(p, i, args->decode.n_tokens);
         if (args->cut[i].split_k == 8) args->room = (args->decode.n_tokens + 7) / 8 * 8;
     }
-    enum reel_status status = launch(b, args, PREFILL_EMBED, 0, 0, err);
+    enum reel_status status = lay_out(b, args->room, err);
+    if (status == REEL_OK) status = launch(b, args, PREFILL_EMBED, 0, 0, err);
     for (int layer = 0; layer < p->tape.n_layers && status == REEL_OK; layer++)
         status = launch_layer(b, args, layer, err);
     return status == REEL_OK ? launch(b, args, PREFILL_END, 0, 0, err) : status;

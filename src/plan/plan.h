@@ -99,6 +99,7 @@ struct plan {
     int prefill_stages, prefill_shared; /* of its ring; bytes of shared memory of a block */
     int prefill_k_places;               /* k tiles of a product at most, in whole stages */
     int prefill_threads;                /* of a block */
+    bool prefill_padded;                /* some columns of its activations belong to no weight */
     bool wgmma;                         /* its products use the instructions of sm_90a */
     struct plan_scratch scratch;
 

@@ -107,6 +107,17 @@ static const char *refusal(const struct plan *p) {
     return NULL;
 }
 
+/* Whether k tiles, or blocks of columns, have room for more than the products' k. */
+static bool padded(const struct plan *p) {
+    const struct tape_shape *t = &p->tape;
+    const int x = t->segment[TAPE_QKV].k_tiles * TILE_K;
+    const int out = t->segment[TAPE_OUT].k_tiles * TILE_K;
+    const int down = t->segment[TAPE_DOWN].k_tiles * TILE_K;
+    return x != t->hidden || out != t->group_q || down * t->n_groups != t->intermediate ||
+           x % BLOCK_COLUMNS || out * t->n_groups % BLOCK_COLUMNS ||
+           down * t->n_groups % BLOCK_COLUMNS;
+}
+
 void plan_prefill(struct plan *p, const struct model_config *c, const struct plan_options *o) {
     p->prefill_k_places = k_places(p);
     p->prefill_none = refusal(p);
@@ -116,6 +127,7 @@ void plan_prefill(struct plan *p, const struct model_config *c, const struct pla
         p->prefill_none = "needs more memory";
         return;
     }
+    p->prefill_padded = padded(p);
     p->prefill_stages = stages_that_fit(p);
     p->prefill_shared = plan_prefill_shared_bytes(p->prefill_stages, p->prefill_k_places);
     /* wgmma is of this architecture alone, neither of older nor of newer ones */

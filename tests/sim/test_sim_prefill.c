@@ -274,6 +274,34 @@ static void given_embeddings_and_hidden_states_match_the_reference(void **state)
     }
 }
 
+/* Embeddings that are no numbers, by a prompt whose activations lie elsewhere in scratch memory:
+ * where a later prompt has columns that belong to no weight. */
+static void what_is_no_number_in_one_prompt_stays_there(void **state) {
+    (void)state;
+    enum { N = 39, HIDDEN = 64, AFTER = 100 };
+    struct rig r;
+    float embeddings[N * HIDDEN];
+    for (int i = 0; i < N * HIDDEN; i++)
+        embeddings[i] = NAN;
+    rig_open(&r, &settings[1], AFTER, "");
+    float *logits = malloc((size_t)r.m.vocab * sizeof *logits);
+    struct reel_session *bad = session_open(&r, r.m.gpu, N);
+    struct reel_session *good = session_open(&r, r.m.gpu, AFTER);
+    const struct reel_eval eval = {
+        .size = sizeof eval, .n = N, .embeddings = embeddings, .output = REEL_OUTPUT_NONE
+    };
+    for (int n = 5; n <= AFTER; n += n < 40 ? 17 : 61) {
+        require(&r, reel_session_truncate(bad, 0, &r.err));
+        require(&r, reel_session_eval(bad, &eval, &r.err));
+        require(&r, reel_session_truncate(good, 0, &r.err));
+        require(&r, evaluate(&r, good, ids, n, logits));
+        check_logits(&r, logits, n - 1, "after no numbers, a prompt", n);
+    }
+    reel_session_close(bad), reel_session_close(good);
+    free(logits);
+    rig_close(&r);
+}
+
 /* ---- schedules ---- */
 
 /* Two sessions by turns, a prompt that begins amid a piece and has three chunks, in this schedule.
@@ -430,6 +458,7 @@ int main(void) {
         cmocka_unit_test(a_common_prefix_is_not_read_again),
         cmocka_unit_test(greedy_decoding_goes_on_as_if_prompts_were_decoded),
         cmocka_unit_test(given_embeddings_and_hidden_states_match_the_reference),
+        cmocka_unit_test(what_is_no_number_in_one_prompt_stays_there),
         cmocka_unit_test(every_schedule_gives_the_same_bits),
         cmocka_unit_test(a_prompt_can_be_cancelled_between_chunks),
         cmocka_unit_test(a_prompt_longer_than_the_context_is_refused_with_both_numbers),
