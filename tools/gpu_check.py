@@ -21,6 +21,10 @@ STEPS = {  # name: seconds it may take; in this order
     "device": 60,
     "demo": 120,
     "logits": 240,
+    "prefill": 240,
+    "prefill-first": 150,
+    "prefill-long": 120,
+    "prefill-quick": 60,
     "greedy-demo": 120,
     "greedy-smollm2": 180,
     "pieces": 90,
@@ -55,6 +59,7 @@ def arguments():
     parser.add_argument("--out", default=os.environ.get("OUT", "build/gpu-check"))
     parser.add_argument("--models", default="build/gpu-check-models",
                         help="folder for models that are made here")
+    parser.add_argument("--model", default="", help="folder, in place of the main synthetic model")
     parser.add_argument("--smollm2", default="", help="folder or GGUF of SmolLM2-135M-Instruct")
     parser.add_argument("--torch-device", default="", help="default: cuda where there is one")
     parser.add_argument("--gpu-options", default="", help="given to every model that is opened")
@@ -113,12 +118,13 @@ def gpu_words():
 
 def run_here(args):
     import gpu_check_faults
+    import gpu_check_prefill
     import gpu_check_steps
     import gpu_check_vocabulary
     import reel_ctypes
     from gpu_check_base import Check
     name = args.run.replace("-", "_")
-    modules = (gpu_check_steps, gpu_check_vocabulary, gpu_check_faults)
+    modules = (gpu_check_steps, gpu_check_prefill, gpu_check_vocabulary, gpu_check_faults)
     step = next(getattr(module, name) for module in modules if hasattr(module, name))
     check = Check(args)
     try:

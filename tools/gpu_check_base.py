@@ -19,7 +19,8 @@ SIZES = {
             "repeats": 2, "long": 20, "tokens": 6, "vocab": 300, "hidden": 128},
 }
 LAST_EPOCHS = 2**32 - 100
-POISONED = ("logits", "pieces", "splits", "sessions", "shapes", "large-shapes")  # KV caches of NaN
+POISONED = ("logits", "prefill", "prefill-first", "prefill-long", "prefill-quick", "pieces", "splits",
+            "sessions", "shapes", "large-shapes")  # KV caches of NaN
 NO_LIMITS = "patience=2147483647,hang_ms=1000000"
 
 
@@ -56,6 +57,8 @@ class Check:
         return path
 
     def main_model(self):
+        if self.args.model:
+            return Path(self.args.model)
         size = self.size
         name = Path(size["shape"]).stem
         return synthesized(self.args.reel, self.models / name, size["shape"], size["seed"])

@@ -22,10 +22,11 @@ def load(folder, dtype, device, attention="sdpa"):
 
 
 class Hidden:
-    """The final hidden states of a run at the wanted positions; rows of logits on demand."""
+    """The final hidden states of a run at the wanted positions; rows of logits on demand. `kept`:
+    with its KV cache, float32 [layers, 2, kv_heads, n, head_dim]: rotated keys, then values."""
 
     @torch.inference_mode()
-    def __init__(self, model, ids, positions):
+    def __init__(self, model, ids, positions, kept=False):
         self.head, self.place = model.lm_head, {p: i for i, p in enumerate(positions)}
         device, cache, rows = self.head.weight.device, transformers.DynamicCache(), []
         tokens, wanted = torch.tensor(np.asarray(ids, np.int64), device=device), np.array(positions)
@@ -36,6 +37,9 @@ class Hidden:
             if len(here):
                 rows.append(out.last_hidden_state[0, torch.tensor(here, device=device)])
         self.rows = torch.cat(rows)
+        if kept:
+            self.kv = torch.stack([torch.stack((layer.keys[0], layer.values[0])).float()
+                                   for layer in cache.layers])
 
     @torch.inference_mode()
     def logits(self, positions):
@@ -44,13 +48,13 @@ class Hidden:
         return self.head(self.rows[at]).float()
 
 
-def runs(folder, ids, positions, device):
+def runs(folder, ids, positions, device, kept=False):
     """Exact run, and the bf16 runs under both attentions."""
     out = []
     for dtype, attention in ((torch.float32, "eager"), (torch.bfloat16, "eager"),
                              (torch.bfloat16, "sdpa")):
         model = load(folder, dtype, device, attention)
-        out.append(Hidden(model, ids, positions))
+        out.append(Hidden(model, ids, positions, kept))
     return out
 
 
