@@ -13,21 +13,13 @@ cd "$(dirname "$0")/../.." || exit 1
 device=${DEVICE:-gpu} runs=${RUNS:-5}
 [ $# -gt 0 ] || set -- short steps one-launch sampled 4096 open compile 1.7b smollm2 32768
 csv=$OUT/gpu-decode.csv
-gpu=$(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader 2>/dev/null || echo 'no GPU,none')
-state() { nvidia-smi --query-gpu=clocks.sm,clocks.mem,temperature.gpu,power.draw --format=csv,noheader 2>/dev/null || true; }
-options=()
-for option in ${GPU_OPTIONS:-}; do options+=(--gpu-option "$option"); done
+. bench/gpu/rows.sh
 {
     echo "# ${gpu%%,*}, driver${gpu##*,}, reel $REEL_COMMIT, $(date -u +%F); $(state)"
     echo "# bench/gpu/decode.sh $*${GPU_OPTIONS:+ with GPU_OPTIONS=\"$GPU_OPTIONS\"}; the median of $runs runs each"
     echo 'case,model,value,unit,sd,p50_ms,p99_ms,gb_per_s,passes_at,command'
 } >"$csv"
 
-synthesized() { # SHAPE [FOLDER]: that folder, or one that is made
-    [ -n "${2:-}" ] && { echo "$2"; return; }
-    [ -d "$KEEP/models/$1" ] || "$REEL" synthesize "$KEEP/models/$1" "$1" >/dev/null || return
-    echo "$KEEP/models/$1"
-}
 smollm2() {
     local folder=$KEEP/models/smollm2-bf16
     [ -d "$folder" ] || [ ! -f "$SMOLLM2" ] || "$PYTHON" tools/gguf_to_bf16.py "$SMOLLM2" "$folder" || return
