@@ -29,8 +29,10 @@ enum {
     PAIR_BARRIER = 4, /* and + 1 to + 3: named barriers of two warps, 4 apart */
     HALF_BYTES = STAGE_BYTES / 2,
     HALF_PIECES = HALF_BYTES / P_KV_PIECE,
-    /* Pieces that are multiplied together: more of them keep more products independent. */
-    UNIT_PIECES = HALF_PIECES % 4 == 0 && M_HEAD_DIM <= 64 ? 4 : HALF_PIECES % 2 == 0 ? 2 : 1,
+    /* Pieces that are multiplied together: more of them keep more products independent, where there are
+     * registers for them. */
+    MOST_PIECES = M_HEAD_DIM <= 64 ? 4 : G_WGMMA ? 2 : 1,
+    UNIT_PIECES = HALF_PIECES % 4 == 0 ? MOST_PIECES : HALF_PIECES % 2 == 0 && MOST_PIECES > 1 ? 2 : 1,
     UNIT_POSITIONS = UNIT_PIECES * KV_POSITIONS,
     HALF_UNITS = HALF_PIECES / UNIT_PIECES
 };
