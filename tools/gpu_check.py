@@ -21,7 +21,7 @@ STEPS = {  # name: seconds it may take; in this order
     "device": 60,
     "demo": 120,
     "logits": 240,
-    "prefill": 240,
+    "prefill": 300,
     "prefill-first": 150,
     "prefill-long": 120,
     "prefill-quick": 60,
