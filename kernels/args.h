@@ -72,12 +72,12 @@ struct decode_args {
     int n_given;             /* the first n_given are given, at least 1; the rest are picked here */
     const int *ids;          /* [n_given], device memory, or NULL */
     const float *embeddings; /* f32 [n_given, hidden], or NULL */
-    const float *start;      /* f32 [hidden]: the first token has been through the layers already, with
-                                this as result, and its K and V are in the cache; or NULL */
-    int head_from;           /* first token whose head is computed; n_tokens: none */
-    int pick;                /* 1: ids are picked from token head_from = n_given - 1 on */
-    float *logits;           /* f32 [n_tokens - head_from or 1 when picking, vocab], or NULL */
-    float *hidden; /* f32 [n_tokens - hidden_from, hidden] after the final norm, or NULL */
+    const float *start; /* f32 [hidden]: the first token has been through the layers already, with
+                           this as result, and its K and V are in the cache; or NULL */
+    int head_from;      /* first token whose head is computed; n_tokens: none */
+    int pick;           /* 1: ids are picked from token head_from = n_given - 1 on */
+    float *logits;      /* f32 [n_tokens - head_from or 1 when picking, vocab], or NULL */
+    float *hidden;      /* f32 [n_tokens - hidden_from, hidden] after the final norm, or NULL */
     int hidden_from;
     int split_from;        /* positions from which attention is split over the group's SMs */
     unsigned int epoch;    /* the first epoch this launch may use; see epoch_next */

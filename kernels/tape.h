@@ -80,8 +80,8 @@ TAPE_FN unsigned long long tape_head_tile(const struct tape_shape *s, int sm, in
     return (unit * (unsigned)s->head_unit + (unsigned)(k % s->head_unit)) * TILE_BYTES;
 }
 
-/* Local row of a SM's gate row `pair`, or of the up row it belongs to: a tile holds 8 gate rows and their
- * up rows below them, so that one thread of a matrix product gets both. */
+/* Local row of a SM's gate row `pair`, or of the up row it belongs to: a tile holds 8 gate rows and
+ * their up rows below them, so that one thread of a matrix product gets both. */
 TAPE_FN int tape_pair_row(int pair, int is_up) { return pair / 8 * 16 + is_up * 8 + pair % 8; }
 
 /* Byte of weight (row, k) of a phase's matrix of one layer, from the start of all tapes. Rows count

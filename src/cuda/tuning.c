@@ -58,7 +58,7 @@ void cuda_tuning_defaults(struct cuda_tuning *tuning) {
         .launch_ms = 250,
         .hang_ms = 15000,
         .spin_us = 2000,
-        .prefill_from = 6,
+        .prefill_from = 5,
         .stage_kb = 16 << 10,
         .tuned = true,
         .absent = -1,

@@ -90,8 +90,8 @@ struct sim_warp {
     struct sim_clock clock;
     uint32_t copy_seen[SIM_MAX_WARPS];
     struct sim_store *stores; /* not yet visible, oldest first */
-    bool waited;     /* for the launch before */
-    uintptr_t early; /* what it touched without, or 0 */
+    bool waited;              /* for the launch before */
+    uintptr_t early;          /* what it touched without, or 0 */
     bool early_stores;
     struct sim_thread threads[SIM_LANES];
 };
