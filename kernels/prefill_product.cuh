@@ -120,14 +120,23 @@ DEV int ssq_slots(const struct reader *r) {
 }
 
 /* Scales of the norm for the item's tokens, 64 or 128, for everyone after the next barrier. */
-DEV void scales_make(struct reader *r, const struct item *it, int tokens) {
+DEV void scales_make(struct reader *r, const struct item *it, const int tokens) {
     const int parts = READ_CONSUMERS / tokens, across = LANES / parts; /* tokens of a warp */
     const int mine = r->w.warp * across + r->w.lane % across, n = ssq_slots(r);
     const u32 *from = (const u32 *)r->a->ssq + it->token + mine;
     float sum = 0;
-    UNROLL_BY(16)
-    for (int i = r->w.lane / across; i < n; i += parts)
-        sum += bits_float(plain_load32(from + (size_t)i * P_PREFILL_TOKENS));
+    NO_UNROLL
+    for (int first = r->w.lane / across; first < n; first += 16 * parts) {
+        u32 some[16]; /* on their way together */
+        UNROLL
+        for (int i = 0; i < 16; i++) {
+            const int slot = first + i * parts;
+            some[i] = slot < n ? plain_load32(from + (size_t)slot * P_PREFILL_TOKENS) : 0;
+        }
+        UNROLL
+        for (int i = 0; i < 16; i++)
+            sum += bits_float(some[i]);
+    }
     sum = xor_sum(sum, across, LANES);
     if (r->w.lane < across) r->s->scale[it->which][mine] = rsqrt_approx(sum * (1.0f / M_HIDDEN) + M_RMS_EPS);
 }
