@@ -486,8 +486,10 @@ struct reel_profile_options {
  * "profile=N" among its gpu_options: kernels that leave stamps, for at most N tokens a launch, and
  * are slower for it. The last launch counts, without its first and its last token; it must have had
  * 3 tokens at least. *json: one object with the time of a token by phase, split into waiting for
- * weights, waiting for other SMs and arithmetic. *trace (trace may be NULL): Chrome's trace events.
- * Both are the caller's to reel_free. */
+ * weights, waiting for other SMs and arithmetic. Its member "prefill" has the steps of the last
+ * prompt, or chunk of one, that kernels for prompts read: medians of as often as that chunk was
+ * read in a row, without the first time; no such prompt, no such member. *trace (trace may be
+ * NULL): Chrome's trace events, of the generation alone. Both are the caller's to reel_free. */
 REEL_API REEL_MUST_USE enum reel_status
 reel_session_profile(const struct reel_session *session, const struct reel_profile_options *options,
                      char **json, char **trace, struct reel_error *err);

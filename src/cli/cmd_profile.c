@@ -1,4 +1,4 @@
-/* reel profile: where a token's time goes on a GPU. */
+/* reel profile: where a token's time goes on a GPU, and a prompt's. */
 #include "base/file_map.h"
 #include "cli/commands.h"
 #include "cli/profile_run.h"
@@ -15,6 +15,13 @@ static const struct cli_option options[] = {
       .least = 1,
       .most = 128,
       .help = "tokens to measure, all in one launch; default 32" },
+    { .name = "n-prompt",
+      .letter = 'p',
+      .kind = CLI_INTEGER,
+      .argument = "N",
+      .most = 1 << 20,
+      .help = "also measure how a prompt of N tokens is read, of one chunk at most; default 0: "
+              "none" },
     { .name = "n-depth",
       .letter = 'd',
       .kind = CLI_INTEGER,
@@ -102,6 +109,45 @@ static void print_title(const json_t *json) {
            real(json, "unprofiled_token_us"));
 }
 
+/* A cell that stays empty for a step without such work. */
+static void print_step(const json_t *step) {
+    const char *cut = json_string_value(json_object_get(step, "cut"));
+    printf("%-10s %-6s %8lld", json_string_value(json_object_get(step, "step")), cut ? cut : "",
+           integer(step, "launches"));
+    cell(real(step, "launch_us"), 9, 2);
+    cell(real(step, "us"), 10, 2);
+    cell(real(step, "share_percent"), 7, 1);
+    cell(real(step, "bytes") / 1e6, 10, 3);
+    cell(real(step, "gb_per_s"), 7, 0);
+    cell(real(step, "gflop"), 10, 3);
+    cell(real(step, "tflop_per_s"), 8, 1);
+    printf("\n");
+}
+
+static void print_prefill(const json_t *json) {
+    const json_t *us = json_object_get(json, "us"), *total = json_object_get(json, "total");
+    size_t i;
+    json_t *step;
+    printf(
+        "\na prompt of %lld tokens from position %lld on is read in %.1f us with an event "
+        "before every\n"
+        "launch (median of %lld runs by the GPU's events; %.1f to %.1f), which keeps launches "
+        "from overlapping.\n"
+        "By the host's clock, with submitting and waiting: %.1f us with events, %.1f without\n\n",
+        integer(json, "tokens"), integer(json, "position"), real(us, "median"),
+        integer(json, "runs"), real(us, "min"), real(us, "max"), real(json, "profiled_us"),
+        real(json, "unprofiled_us"));
+    printf("%-10s %-6s %8s %9s %10s %7s %10s %7s %10s %8s\n", "step", "cut", "launches", "us each",
+           "us", "%", "MB", "GB/s", "GFLOP", "TFLOP/s");
+    json_array_foreach(json_object_get(json, "steps"), i, step) print_step(step);
+    print_step(total);
+    puts("\nus: from the event before a launch to the next one, the gap between them included; "
+         "us each: median\n"
+         "over layers, total: mean. MB: weights, attention: K and V, each counted once however "
+         "often it is\n"
+         "read. GFLOP: products, and attention's scores and sums over the positions attended to.");
+}
+
 static void print_table(const json_t *json) {
     size_t i;
     json_t *part;
@@ -125,13 +171,19 @@ static void print_table(const json_t *json) {
             "From position %lld on attention is split over SMs; exchanging partial results is in "
             "its stream.\n",
             integer(json, "attention_split_from"));
+    if (json_object_get(json, "prefill")) print_prefill(json_object_get(json, "prefill"));
 }
 
 /* ---- */
 
 static enum reel_status complete(const struct profile_result *r, struct reel_error *err) {
     const double more = 100 * (r->stamped_us / r->plain_us - 1);
-    const int failed = json_object_set_new(r->json, "model", json_string(r->model)) |
+    json_t *prefill = json_object_get(r->json, "prefill");
+    const int prompt_failed =
+        prefill && (json_object_set_new(prefill, "unprofiled_us", json_real(r->plain_prompt_us)) |
+                    json_object_set_new(prefill, "profiled_us", json_real(r->timed_prompt_us)));
+    const int failed = prompt_failed |
+                       json_object_set_new(r->json, "model", json_string(r->model)) |
                        json_object_set_new(r->json, "unprofiled_token_us", json_real(r->plain_us)) |
                        json_object_set_new(r->json, "profiled_token_us", json_real(r->stamped_us)) |
                        json_object_set_new(r->json, "slowdown_percent", json_real(more));
@@ -156,6 +208,7 @@ static enum reel_status run(const struct cli_args *args, struct reel_error *err)
     const char *trace = cli_text(args, "trace", NULL);
     const struct profile_plan plan = { .depth = (int)cli_integer(args, "n-depth", 0),
                                        .n_tokens = (int)cli_integer(args, "tokens", 32),
+                                       .n_prompt = (int)cli_integer(args, "n-prompt", 0),
                                        .repeats = (int)cli_integer(args, "repetitions", 5),
                                        .trace = trace != NULL,
                                        .trace_sms = (int)cli_integer(args, "trace-sms", 0),
@@ -178,7 +231,7 @@ const struct cli_command cmd_profile = {
     .arguments = "MODEL",
     .least_arguments = 1,
     .most_arguments = 1,
-    .summary = "show where a token's time goes on a GPU",
+    .summary = "show where a token's time goes on a GPU, and a prompt's",
     .description =
         "Decodes greedily with kernels that leave time stamps, and prints for each phase the "
         "microseconds of a token, split into waiting for weights, waiting for other SMs, and "
@@ -187,6 +240,10 @@ const struct cli_command cmd_profile = {
         "Time stamps cost time themselves. The same tokens are therefore decoded without them too, "
         "and the output says how much slower it was with them; when the ids differ, nothing but "
         "that is said. The first time, a second set of kernels is compiled.\n\n"
+        "With -p N a prompt of N tokens is read too, behind those of -d, with events around every "
+        "launch. A second table says for each step of the layers how its product is cut, the "
+        "microseconds of a launch and of all, bytes and GB/s, FLOP and TFLOP/s. With events "
+        "launches do not overlap; the time of the same prompt without them stands beside.\n\n"
         "It takes a GPU: --device auto is the first one that can be used, never the CPU.",
     .groups = { &group, &cli_model_group },
     .run = run,

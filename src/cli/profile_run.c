@@ -17,11 +17,11 @@ struct decoder {
     const struct profile_plan *plan;
     struct reel_model *model;
     struct reel_session *session;
-    int32_t *ids; /* [n_prompt] */
-    int n_prompt, n_new;
+    int32_t *ids; /* [n_ids] */
+    int n_ids, n_prompt, n_new;
     int32_t *made; /* [n_new] */
     int n_made;
-    double *us;               /* [repeats] of a token */
+    double *us;               /* [repeats] of a token, or of the prompt */
     struct progress progress; /* of the prompt's evaluation */
 };
 
@@ -61,11 +61,27 @@ static int compare_double(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-static enum reel_status decode(struct decoder *d, double *median_us, struct reel_error *err) {
+/* A prompt behind those `depth` tokens. No output is asked for: nothing but reading is timed. */
+static enum reel_status read_prompt(struct decoder *d, double *us, struct reel_error *err) {
+    const int depth = d->plan->depth;
+    const struct reel_eval eval = { .size = sizeof eval,
+                                    .n = d->plan->n_prompt,
+                                    .ids = d->ids + depth };
+    enum reel_status status = reel_session_sync(d->session, d->ids, depth, NULL, err);
+    const double start = clock_ms();
+    if (status == REEL_OK) status = reel_session_eval(d->session, &eval, err);
+    *us = (clock_ms() - start) * 1e3;
+    return status;
+}
+
+typedef enum reel_status measured_fn(struct decoder *d, double *us, struct reel_error *err);
+
+static enum reel_status often(struct decoder *d, measured_fn *measured, double *median_us,
+                              struct reel_error *err) {
     const int n = d->plan->repeats;
-    enum reel_status status = repeat(d, median_us, err); /* untimed */
+    enum reel_status status = measured(d, median_us, err); /* untimed */
     for (int i = 0; i < n && status == REEL_OK; i++)
-        status = repeat(d, &d->us[i], err);
+        status = measured(d, &d->us[i], err);
     qsort(d->us, (size_t)n, sizeof *d->us, compare_double);
     *median_us = (d->us[(n - 1) / 2] + d->us[n / 2]) / 2;
     return status;
@@ -78,23 +94,28 @@ static enum reel_status decoder_open(struct decoder *d, const struct cli_args *a
     progress_start(&d->progress);
     d->n_prompt = plan->depth > 0 ? plan->depth : 1;
     d->n_new = plan->n_tokens + LEFT_OUT;
+    d->n_ids =
+        plan->depth + plan->n_prompt > d->n_prompt ? plan->depth + plan->n_prompt : d->n_prompt;
+    const int for_decoding = d->n_prompt + 1 + d->n_new;
     enum reel_status status =
         cli_model_open_gpu(&d->model, args, args->arguments[0], gpu_options, err);
     if (status != REEL_OK) return status;
     reel_model_get_info(d->model, &info);
-    const size_t n_prompt = (size_t)d->n_prompt, n_new = (size_t)d->n_new;
-    status = mem_zeroed(&d->ids, n_prompt, sizeof *d->ids, "ids", err);
+    const size_t n_ids = (size_t)d->n_ids, n_new = (size_t)d->n_new;
+    status = mem_zeroed(&d->ids, n_ids, sizeof *d->ids, "ids", err);
     if (status == REEL_OK) status = mem_zeroed(&d->made, n_new, sizeof *d->made, "ids", err);
     if (status == REEL_OK)
         status = mem_zeroed(&d->us, (size_t)plan->repeats, sizeof *d->us, "token times", err);
     if (status != REEL_OK) return status;
     uint64_t state = SEED;
-    for (int i = 0; i < d->n_prompt; i++) {
+    for (int i = 0; i < d->n_ids; i++) {
         state = state * 6364136223846793005u + 1442695040888963407u;
         d->ids[i] = (int32_t)((state >> 33) % (uint64_t)info.vocab);
     }
     const struct reel_session_options options = { .size = sizeof options,
-                                                  .max_context = d->n_prompt + 1 + d->n_new,
+                                                  .max_context = d->n_ids > for_decoding
+                                                                     ? d->n_ids
+                                                                     : for_decoding,
                                                   .progress = progress_update,
                                                   .progress_user = &d->progress };
     return reel_session_open(&d->session, d->model, &options, err);
@@ -104,6 +125,29 @@ static void decoder_release(struct decoder *d) {
     free(d->ids);
     free(d->made);
     free(d->us);
+}
+
+/* Whether the prompt that was asked for is the chunk that the profile tells of. */
+static enum reel_status check_prompt(struct profile_result *r, const struct profile_plan *plan,
+                                     struct reel_error *err) {
+    const json_t *prefill = json_object_get(r->json, "prefill");
+    const json_int_t most = json_integer_value(json_object_get(prefill, "most_tokens"));
+    if (plan->n_prompt == 0) {
+        (void)json_object_del(r->json, "prefill"); /* how `depth` came to be: read once */
+        return REEL_OK;
+    }
+    if (json_integer_value(json_object_get(prefill, "tokens")) == plan->n_prompt &&
+        json_integer_value(json_object_get(prefill, "position")) == plan->depth)
+        return REEL_OK;
+    if (most > 0 && plan->n_prompt > most)
+        return err_set(err, REEL_E_ARGUMENT,
+                       "-p %d: that prompt is read in chunks of at most %lld tokens; a profile is "
+                       "of one chunk, with -d N for those before it",
+                       plan->n_prompt, (long long)most);
+    return err_set(err, REEL_E_UNSUPPORTED,
+                   "-p %d: the decode kernel reads that prompt token by token, as it decodes; "
+                   "`reel inspect MODEL --plan` says which prompts have kernels of their own",
+                   plan->n_prompt);
 }
 
 static enum reel_status ask(struct profile_result *r, const struct decoder *d,
@@ -119,7 +163,7 @@ static enum reel_status ask(struct profile_result *r, const struct decoder *d,
         reel_session_profile(d->session, &options, &text, d->plan->trace ? &r->trace : NULL, err);
     if (status == REEL_OK) status = json_read(&r->json, "the profile", text, strlen(text), err);
     reel_free(text);
-    return status;
+    return status == REEL_OK ? check_prompt(r, d->plan, err) : status;
 }
 
 /* Launches as long as the kernels allow, so that what is measured is one of them. */
@@ -130,7 +174,9 @@ static enum reel_status run_one(struct profile_result *r, struct decoder *d,
         (void)snprintf(options, sizeof options, "launch_ms=10000,profile=%d",
                        d->plan->n_tokens + LEFT_OUT);
     enum reel_status status = decoder_open(d, args, options, err);
-    if (status == REEL_OK) status = decode(d, stamps ? &r->stamped_us : &r->plain_us, err);
+    if (status == REEL_OK && d->plan->n_prompt > 0) /* first: what is asked is the last decoding */
+        status = often(d, read_prompt, stamps ? &r->timed_prompt_us : &r->plain_prompt_us, err);
+    if (status == REEL_OK) status = often(d, repeat, stamps ? &r->stamped_us : &r->plain_us, err);
     if (status == REEL_OK && stamps) status = ask(r, d, err);
     progress_end(&d->progress);
     reel_session_close(d->session);

@@ -1,4 +1,5 @@
-/* Decoding for a profile: the same tokens on kernels without and with time stamps. */
+/* Decoding and reading a prompt for a profile: the same tokens on kernels without and with time
+ * stamps, or events. */
 #ifndef REEL_CLI_PROFILE_RUN_H
 #define REEL_CLI_PROFILE_RUN_H
 
@@ -8,6 +9,7 @@
 struct profile_plan {
     int depth;    /* tokens in the context before */
     int n_tokens; /* measured */
+    int n_prompt; /* read behind `depth` before decoding, and measured; 0: none */
     int repeats;  /* timed runs of each, after one untimed */
     bool trace;
     int trace_sms, trace_tokens; /* as in reel_profile_options */
@@ -18,6 +20,7 @@ struct profile_result {
     char *trace;  /* or NULL */
     char model[200];
     double plain_us, stamped_us; /* of a token, by the host's clock: medians of the runs' means */
+    double plain_prompt_us, timed_prompt_us; /* of the prompt, likewise */
 };
 
 /* Opens the model of the command's first argument twice, one after the other. Ids that differ

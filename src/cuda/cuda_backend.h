@@ -8,6 +8,7 @@
  *   cuda_eval.c     given positions, and decoding many tokens
  *   cuda_state.c    a session's memory: KV cache and what launches need
  *   cuda_profile.c  what a launch's time stamps say
+ *   cuda_prefill_timer.c  how long each launch took that read a prompt
  *
  * Everything of a device is ordered by one stream, the context's default one (NULL): launches of
  * all sessions, of all models and of all threads of a process come one after the other, and so do
@@ -18,6 +19,7 @@
 
 #include "cuda/driver.h"
 #include "cuda/nvrtc.h"
+#include "cuda/prefill_profile.h"
 #include "cuda/tuning.h"
 #include "kernels/args.h"
 #include "kernels/prefill_args.h"
@@ -98,6 +100,14 @@ struct cuda_mapped {
     float *logits;  /* [vocab] */
 };
 
+/* Times the launches of one session's prompts. */
+struct cuda_prefill_timer {
+    struct cu_event **events; /* [prefill_launches() + 1]: before each, and behind the last */
+    int n_events;             /* made */
+    int n_marked;             /* of the chunk under way */
+    struct prefill_times times;
+};
+
 struct backend_state {
     struct backend *backend;
     int max_positions;
@@ -117,6 +127,7 @@ struct backend_state {
     cu_address profile;    /* u32 [tuning.profile][SMs][stamps], or 0 */
     int profiled_tokens;   /* of the last decoding launch; 0: it did not end well */
     int profiled_position; /* of the first of them */
+    struct cuda_prefill_timer *prefill_timer; /* with `profile`, where prompts are read; or NULL */
 };
 
 /* Given tokens of one launch at most: ids of a decoding launch, embeddings of any; and ids that are
@@ -209,13 +220,27 @@ int cuda_prefill_chunk(const struct backend *b, int left);
 void cuda_prefill_start(const struct backend_state *s, struct prefill_args *args);
 /* A token's residual stream after a launch, in device memory: f32 [hidden]. */
 const float *cuda_prefill_h(const struct backend *b, int token);
-/* Chooses how products are cut and launches. b->mutex is held. */
+/* Chooses how products are cut and launches. With a timer (or NULL) launches do not overlap.
+ * b->mutex is held. */
 enum reel_status cuda_prefill_launch(struct backend *b, struct prefill_args *args,
-                                     struct reel_error *err);
+                                     struct cuda_prefill_timer *timer, struct reel_error *err);
 /* How long a launch of this many tokens took the last time, 0: unknown; and telling that, with
  * b->mutex held. */
 double cuda_prefill_ms(struct backend *b, int n_tokens);
 void cuda_prefill_took(struct backend *b, int n_tokens, double ms);
+
+/* ---- cuda_prefill_timer.c ---- */
+
+enum reel_status cuda_timer_open(struct cuda_prefill_timer **timer, const struct backend *b,
+                                 struct reel_error *err);
+void cuda_timer_close(struct cuda_prefill_timer *timer,
+                      const struct backend *b); /* NULL: nothing */
+/* Records the next event. */
+enum reel_status cuda_timer_mark(struct cuda_prefill_timer *timer, const struct backend *b,
+                                 struct reel_error *err);
+/* Adds a chunk that was read to the times. */
+enum reel_status cuda_timer_take(struct cuda_prefill_timer *timer, const struct backend *b,
+                                 const struct prefill_args *args, struct reel_error *err);
 
 /* ---- cuda_eval.c ---- */
 

@@ -138,6 +138,8 @@ static enum reel_status prefill_some(struct backend_state *s, const struct backe
     const int n_done = (int)s->mapped.prefill_mailbox->n_evaluated;
     const bool has_output = !outputs || s->mapped.mailbox->n_evaluated == 1;
     if (n_done != n || !has_output) return ended_early(&run, eval, done, n_done, n, err);
+    if (s->prefill_timer) status = cuda_timer_take(s->prefill_timer, s->backend, &args, err);
+    if (status != REEL_OK) return status;
     return take(s, eval, o, done, n, last, err);
 }
 

@@ -172,7 +172,8 @@ static void run_start(struct cuda_run *run, struct backend_state *s,
 static enum reel_status launch_all(struct cuda_run *run, struct prefill_args *prefill,
                                    struct decode_args *decode, struct reel_error *err) {
     struct backend *b = run->state->backend;
-    enum reel_status status = prefill ? cuda_prefill_launch(b, prefill, err) : REEL_OK;
+    enum reel_status status = REEL_OK;
+    if (prefill) status = cuda_prefill_launch(b, prefill, run->state->prefill_timer, err);
     if (status == REEL_OK && prefill) run->n_launches++;
     if (status == REEL_OK && decode) {
         status = take_epochs(b, decode, &decode->epoch, err);

@@ -76,28 +76,37 @@ static int product_kernel(const struct prefill_cut *cut) {
     return cut->blocks == 1 ? PREFILL_WIDE1 : PREFILL_WIDE2;
 }
 
-static enum reel_status launch(const struct backend *b, struct prefill_args *args, int kernel,
-                               int phase, int layer, struct reel_error *err) {
+/* One chunk's launches. */
+struct queue {
+    const struct backend *b;
+    struct prefill_args *args;
+    struct cuda_prefill_timer *timer; /* or NULL */
+};
+
+static enum reel_status launch(const struct queue *q, int kernel, int phase, int layer,
+                               struct reel_error *err) {
+    const struct backend *b = q->b;
     const struct prefill_kernel k = cuda_prefill_kernel(b, kernel);
-    void *arguments[] = { args, &phase, &layer };
+    void *arguments[] = { q->args, &phase, &layer };
     const struct cuda_launch launch = { .function = &b->prefill[kernel],
                                         .blocks = kernel == PREFILL_END ? 1 : b->gpu.facts.n_sms,
                                         .threads = k.threads,
                                         .shared_bytes = k.shared_bytes,
                                         /* what comes before the first does not know of it */
-                                        .overlaps = b->plan.copy == 2 && kernel != PREFILL_EMBED,
+                                        .overlaps = b->plan.copy == 2 && kernel != PREFILL_EMBED &&
+                                                    !q->timer,
                                         .arguments = arguments };
-    return cuda_launch(&b->gpu, &launch, err);
+    enum reel_status status = q->timer ? cuda_timer_mark(q->timer, b, err) : REEL_OK;
+    return status == REEL_OK ? cuda_launch(&b->gpu, &launch, err) : status;
 }
 
-static enum reel_status launch_layer(const struct backend *b, struct prefill_args *args, int layer,
-                                     struct reel_error *err) {
+static enum reel_status launch_layer(const struct queue *q, int layer, struct reel_error *err) {
     enum reel_status status = REEL_OK;
     for (int phase = 0; phase < PREFILL_PRODUCTS && status == REEL_OK; phase++) {
-        status = launch(b, args, product_kernel(&args->cut[phase]), phase, layer, err);
+        status = launch(q, product_kernel(&q->args->cut[phase]), phase, layer, err);
         if (phase != TAPE_QKV) continue;
-        if (status == REEL_OK) status = launch(b, args, PREFILL_ROPE, 0, layer, err);
-        if (status == REEL_OK) status = launch(b, args, PREFILL_ATTENTION, 0, layer, err);
+        if (status == REEL_OK) status = launch(q, PREFILL_ROPE, 0, layer, err);
+        if (status == REEL_OK) status = launch(q, PREFILL_ATTENTION, 0, layer, err);
     }
     return status;
 }
@@ -128,18 +137,21 @@ static enum reel_status lay_out(struct backend *b, int room, struct reel_error *
 }
 
 enum reel_status cuda_prefill_launch(struct backend *b, struct prefill_args *args,
-                                     struct reel_error *err) {
+                                     struct cuda_prefill_timer *timer, struct reel_error *err) {
     const struct plan *p = &b->plan;
+    const struct queue queue = { b, args, timer };
     args->room = p->prefill_tokens;
     for (int i = 0; i < PREFILL_PRODUCTS; i++) {
         args->cut[i] = plan_prefill_cut(p, i, args->decode.n_tokens);
         if (args->cut[i].split_k == 8) args->room = (args->decode.n_tokens + 7) / 8 * 8;
     }
+    if (timer) timer->n_marked = 0;
     enum reel_status status = lay_out(b, args->room, err);
-    if (status == REEL_OK) status = launch(b, args, PREFILL_EMBED, 0, 0, err);
+    if (status == REEL_OK) status = launch(&queue, PREFILL_EMBED, 0, 0, err);
     for (int layer = 0; layer < p->tape.n_layers && status == REEL_OK; layer++)
-        status = launch_layer(b, args, layer, err);
-    return status == REEL_OK ? launch(b, args, PREFILL_END, 0, 0, err) : status;
+        status = launch_layer(&queue, layer, err);
+    if (status == REEL_OK) status = launch(&queue, PREFILL_END, 0, 0, err);
+    return status == REEL_OK && timer ? cuda_timer_mark(timer, b, err) : status;
 }
 
 /* ---- how long it takes ----------------------------------------------------------------------- */

@@ -95,6 +95,7 @@ static enum reel_status open_profile(struct backend_state *s, struct reel_error 
     size_t n = (size_t)b->tuning.profile * (size_t)b->plan.tape.n_sms * stamps * sizeof(unsigned);
     enum reel_status status = cuda_alloc(&b->gpu, &s->profile, n, "time stamps", err);
     if (status == REEL_OK) status = cuda_fill(&b->gpu, s->profile, 0, n, NULL, err);
+    if (status == REEL_OK && cuda_prefills(b)) status = cuda_timer_open(&s->prefill_timer, b, err);
     return status;
 }
 
@@ -148,6 +149,7 @@ enum reel_status cuda_state_open(struct backend_state **out, struct backend *b, 
 void cuda_state_close(struct backend_state *s) {
     if (!s) return;
     struct backend *b = s->backend;
+    cuda_timer_close(s->prefill_timer, b);
     if (!b->hung) {
         const cu_address all[] = { s->kv,   s->out,  s->abort,      s->ids,
                                    s->seen, s->bias, s->embeddings, s->profile };

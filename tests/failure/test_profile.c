@@ -1,4 +1,5 @@
 /* A profile when memory runs out. */
+#include "cuda/prefill_profile.h"
 #include "support/faults.h"
 #include "support/profile_stamps.h"
 
@@ -55,6 +56,19 @@ static enum reel_status trace(void *context, struct reel_error *err) {
     return status;
 }
 
+static enum reel_status describe_prefill(void *context, struct reel_error *err) {
+    enum { MOST_LAUNCHES = 20 };
+    static float ms[PREFILL_MOST_RUNS * MOST_LAUNCHES];
+    const struct prefill_times times = { .ms = ms, .n_runs = 3, .n_tokens = 7 };
+    json_t *json = NULL;
+    (void)context;
+    assert_true(prefill_launches(&plan) <= MOST_LAUNCHES);
+    enum reel_status status = prefill_profile_describe(&json, &times, &plan, err);
+    assert_int_equal(json_object_size(json), status == REEL_OK ? 7 : 0);
+    json_decref(json);
+    return status;
+}
+
 static void sweep(const char *name, enum reel_status (*run)(void *, struct reel_error *)) {
     const struct faults_sweep both = { .name = name, .run = run };
     faults_sweep(&both, FAULT_ALLOC, FAULT_ONCE);
@@ -64,6 +78,7 @@ static void sweep(const char *name, enum reel_status (*run)(void *, struct reel_
 static void a_profile_is_whole_or_not_given(void **state) {
     (void)state;
     sweep("profile_describe", describe);
+    sweep("prefill_profile_describe", describe_prefill);
 }
 
 static void a_trace_without_memory_is_an_error(void **state) {

@@ -258,10 +258,12 @@ static void the_command_prints_a_table_or_json_and_writes_a_trace(void **state) 
     json_decref(json);
     file_map_close(&map);
     unlink(path);
+    free(command(f, "-n 1 -r 1 -p 9", folder, REEL_E_UNSUPPORTED)); /* head_dim 32 */
     text = command(f, "-n 1 -r 2 -d 18 -o json", folder, 0);
     assert_int_equal(json_read(&json, "the output", text, strlen(text), &err), REEL_OK);
     check_profile(json);
     assert_int_equal(real(json, "position"), 19);
+    assert_null(json_object_get(json, "prefill"));
     assert_true(real(json, "unprofiled_token_us") > 0 && real(json, "profiled_token_us") > 0);
     json_decref(json);
     free(text);

@@ -1,0 +1,51 @@
+/* From the times of a prompt's launches to where its time goes. Pure: no GPU is asked.
+ *
+ * A run is one chunk that was read: its launches in their order, embed, those of the layers, end.
+ * Runs of the same chunk are kept beside each other; a chunk of other tokens begins anew. */
+#ifndef REEL_CUDA_PREFILL_PROFILE_H
+#define REEL_CUDA_PREFILL_PROFILE_H
+
+#include "base/json.h"
+#include "plan/plan.h"
+
+enum prefill_step {
+    STEP_EMBED,
+    STEP_QKV,
+    STEP_ROPE,
+    STEP_ATTENTION,
+    STEP_OUT,
+    STEP_GATE_UP,
+    STEP_DOWN,
+    STEP_END,
+    PREFILL_N_STEPS
+};
+extern const char *const prefill_step_names[PREFILL_N_STEPS];
+
+/* Launches of one layer, and of a chunk. */
+enum { PREFILL_LAYER_STEPS = STEP_DOWN - STEP_QKV + 1 };
+int prefill_launches(const struct plan *plan);
+enum prefill_step prefill_step_of(const struct plan *plan, int launch);
+
+/* Runs kept at most; then the oldest make room. */
+enum { PREFILL_MOST_RUNS = 128 };
+
+struct prefill_times {
+    float *ms;       /* [PREFILL_MOST_RUNS][prefill_launches()] */
+    int n_runs;      /* read, also those that made room; the first is dropped when others come */
+    int position;    /* of the chunk's first token */
+    int n_tokens;    /* of it */
+    int most_tokens; /* that a chunk may have */
+    struct prefill_cut cut[PREFILL_PRODUCTS];
+};
+
+/* Where the next run of such a chunk goes: ms[prefill_launches()]. It counts once n_runs is more.
+ */
+float *prefill_times_next(struct prefill_times *times, const struct plan *plan, int position,
+                          int n_tokens);
+int prefill_times_held(const struct prefill_times *times);
+
+/* The times, of one run at least, as one JSON object; *out is released with json_decref. */
+enum reel_status prefill_profile_describe(json_t **out, const struct prefill_times *times,
+                                          const struct plan *plan, struct reel_error *err);
+
+#endif

@@ -1,0 +1,158 @@
+/* From times of launches to a table of steps. */
+#include "cuda/prefill_profile.h"
+#include "support/profile_stamps.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { LAYERS = 2, LAUNCHES = 1 + 6 * LAYERS + 1, POSITION = 20, N_TOKENS = 10 };
+
+static struct plan test_plan(void) {
+    struct plan p = stamps_plan();
+    p.n_heads = 4, p.head_dim = 64;
+    p.tape.hidden = 128, p.tape.intermediate = 320;
+    return p;
+}
+
+static double real(const json_t *object, const char *key) {
+    const json_t *value = json_object_get(object, key);
+    if (!json_is_number(value)) fail_msg("%s is no number", key);
+    return json_number_value(value);
+}
+
+static void assert_near(double made, double want) {
+    if (fabs(made - want) > 1e-4 * fabs(want) + 1e-9) fail_msg("%.9g, not %.9g", made, want);
+}
+
+static const json_t *step_of(const json_t *json, enum prefill_step step) {
+    const json_t *one = json_array_get(json_object_get(json, "steps"), (size_t)step);
+    assert_string_equal(json_string_value(json_object_get(one, "step")), prefill_step_names[step]);
+    return one;
+}
+
+/* Launch i of run r takes (i + 1) * r us; the first run a thousand times as long. */
+static void add_run(struct prefill_times *t, const struct plan *p, int r, int n_tokens) {
+    float *ms = prefill_times_next(t, p, POSITION, n_tokens);
+    for (int i = 0; i < LAUNCHES; i++)
+        ms[i] = (float)((i + 1) * (r ? r : 1000) * 1e-3);
+    t->n_runs++;
+}
+
+static json_t *described(const struct prefill_times *t, const struct plan *p) {
+    struct reel_error err = { 0 };
+    json_t *json = NULL;
+    if (prefill_profile_describe(&json, t, p, &err) != REEL_OK) fail_msg("%s", err.text);
+    return json;
+}
+
+static struct prefill_times open_times(void) {
+    struct prefill_times t = { .ms = calloc(PREFILL_MOST_RUNS * LAUNCHES, sizeof(float)),
+                               .most_tokens = 2048,
+                               .cut = { { 1, 8 }, { 1, 1 }, { 1, 0 }, { 2, 0 } } };
+    assert_non_null(t.ms);
+    return t;
+}
+
+static void launches_are_summed_by_step_and_medians_taken(void **state) {
+    (void)state;
+    const struct plan p = test_plan();
+    struct prefill_times t = open_times();
+    assert_int_equal(prefill_launches(&p), LAUNCHES);
+    for (int r = 0; r <= 3; r++) /* the first does not count; the median is r = 2 */
+        add_run(&t, &p, r, N_TOKENS);
+    json_t *json = described(&t, &p);
+    assert_int_equal(real(json, "runs"), 3);
+    assert_int_equal(real(json, "tokens"), N_TOKENS);
+    assert_int_equal(real(json, "position"), POSITION);
+    assert_int_equal(real(json, "most_tokens"), 2048);
+    double all = 0, share = 0;
+    for (int i = 0; i < PREFILL_N_STEPS; i++) {
+        const json_t *step = step_of(json, (enum prefill_step)i);
+        const bool once = i == STEP_EMBED || i == STEP_END;
+        /* launches count from 1: embed, 2 to 7, 8 to 13, end */
+        const double us = 2 * (i == STEP_END ? LAUNCHES : once ? 1 : (i + 1) + (i + 7));
+        assert_int_equal(real(step, "launches"), once ? 1 : LAYERS);
+        assert_near(real(step, "us"), us);
+        assert_near(real(step, "launch_us"), once ? us : us / 2);
+        all += us;
+        share += real(step, "share_percent");
+    }
+    assert_near(share, 100);
+    assert_near(real(json_object_get(json, "total"), "us"), all);
+    assert_int_equal(real(json_object_get(json, "total"), "launches"), LAUNCHES);
+    assert_near(real(json_object_get(json, "us"), "min"), all / 2);
+    assert_near(real(json_object_get(json, "us"), "median"), all);
+    assert_near(real(json_object_get(json, "us"), "max"), all * 3 / 2);
+    json_decref(json);
+    free(t.ms);
+}
+
+static void assert_work(const json_t *step, double bytes, double flops, const char *cut) {
+    const double us = real(step, "us");
+    assert_near(real(step, "bytes"), bytes);
+    assert_near(real(step, "gflop") * 1e9, flops);
+    assert_near(real(step, "gb_per_s"), bytes / us * 1e-3);
+    assert_near(real(step, "tflop_per_s"), flops / us * 1e-6);
+    if (cut)
+        assert_string_equal(json_string_value(json_object_get(step, "cut")), cut);
+    else
+        assert_true(json_is_null(json_object_get(step, "cut")));
+}
+
+/* By hand: 128 wide, 4 heads and 2 KV heads of 64, 320 between; 10 tokens behind 20. */
+static void bytes_and_operations_are_those_of_the_model(void **state) {
+    (void)state;
+    const struct plan p = test_plan();
+    struct prefill_times t = open_times();
+    add_run(&t, &p, 1, N_TOKENS);
+    json_t *json = described(&t, &p);
+    int positions = 0;
+    for (int i = 0; i < N_TOKENS; i++)
+        positions += POSITION + i + 1;
+    assert_work(step_of(json, STEP_QKV), 2 * 4 * 1000, 2.0 * 2 * 512 * 128 * 10, "thin");
+    assert_work(step_of(json, STEP_OUT), 2 * 4 * 2000, 2.0 * 2 * 128 * 256 * 10, "halves");
+    assert_work(step_of(json, STEP_GATE_UP), 2 * 4 * 3000, 2.0 * 2 * 640 * 128 * 10, "wide1");
+    assert_work(step_of(json, STEP_DOWN), 2 * 4 * 4000, 2.0 * 2 * 128 * 320 * 10, "wide2");
+    assert_work(step_of(json, STEP_ATTENTION), 2 * 2 * 2 * 2048, 2.0 * 4 * 64 * 4 * positions,
+                NULL);
+    assert_work(step_of(json, STEP_ROPE), 0, 0, NULL);
+    assert_work(step_of(json, STEP_EMBED), 0, 0, NULL);
+    assert_work(step_of(json, STEP_END), 0, 0, NULL);
+    json_decref(json);
+    free(t.ms);
+}
+
+static void other_chunks_begin_anew_and_old_runs_make_room(void **state) {
+    (void)state;
+    const struct plan p = test_plan();
+    struct prefill_times t = open_times();
+    add_run(&t, &p, 1, N_TOKENS);
+    assert_int_equal(prefill_times_held(&t), 1);
+    add_run(&t, &p, 1, N_TOKENS);
+    assert_int_equal(prefill_times_held(&t), 1);
+    add_run(&t, &p, 1, N_TOKENS);
+    assert_int_equal(prefill_times_held(&t), 2);
+    add_run(&t, &p, 1, N_TOKENS + 1);
+    assert_int_equal(prefill_times_held(&t), 1);
+    for (int r = 0; r < 2 * PREFILL_MOST_RUNS; r++)
+        add_run(&t, &p, r < PREFILL_MOST_RUNS ? 1 : 2, N_TOKENS + 1);
+    assert_int_equal(prefill_times_held(&t), PREFILL_MOST_RUNS);
+    json_t *json = described(&t, &p);
+    assert_near(real(json_object_get(json, "us"), "min"), LAUNCHES * (LAUNCHES + 1));
+    json_decref(json);
+    free(t.ms);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(launches_are_summed_by_step_and_medians_taken),
+        cmocka_unit_test(bytes_and_operations_are_those_of_the_model),
+        cmocka_unit_test(other_chunks_begin_anew_and_old_runs_make_room),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
