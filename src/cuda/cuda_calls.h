@@ -78,13 +78,16 @@ struct cu_uuid {
       (struct cu_function * function, unsigned grid_x, unsigned grid_y, unsigned grid_z,           \
        unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,                \
        struct cu_stream *stream, void **parameters, void **extra))                                 \
-    X(launch_ex, cuLaunchKernelEx,                                                                 \
-      (const struct cu_launch_config *config, struct cu_function *function, void **parameters,     \
-       void **extra))                                                                              \
     X(launch_cooperative, cuLaunchCooperativeKernel,                                               \
       (struct cu_function * function, unsigned grid_x, unsigned grid_y, unsigned grid_z,           \
        unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,                \
        struct cu_stream *stream, void **parameters))
+
+/* Of CUDA 11.8; NULL in older drivers. */
+#define CU_LATER_CALLS(X)                                                                          \
+    X(launch_ex, cuLaunchKernelEx,                                                                 \
+      (const struct cu_launch_config *config, struct cu_function *function, void **parameters,     \
+       void **extra))
 
 #define NVRTC_CALLS(X)                                                                             \
     X(version, nvrtcVersion, (int *major, int *minor))                                             \
@@ -122,6 +125,7 @@ struct cu_launch_config {
 #define CUDA_CALL_MEMBER(name, symbol, parameters) int(*name) parameters;
 struct cu_calls {
     CU_CALLS(CUDA_CALL_MEMBER)
+    CU_LATER_CALLS(CUDA_CALL_MEMBER)
 };
 struct nvrtc_calls {
     NVRTC_CALLS(CUDA_CALL_MEMBER)

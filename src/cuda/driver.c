@@ -22,6 +22,7 @@ static const char *const library_names[] = {
 
 #define SYMBOL(name, symbol, parameters) { #symbol, offsetof(struct cu_calls, name) },
 static const struct library_symbol symbols[] = { CU_CALLS(SYMBOL) };
+static const struct library_symbol later[] = { CU_LATER_CALLS(SYMBOL) };
 #undef SYMBOL
 
 static enum reel_status open_library(struct cuda_driver *driver, const char *folder,
@@ -35,7 +36,10 @@ static enum reel_status open_library(struct cuda_driver *driver, const char *fol
                        why);
     const char *missing = library_bind(driver->library, &driver->call, symbols,
                                        (int)(sizeof symbols / sizeof *symbols));
-    if (!missing) return REEL_OK;
+    if (!missing) {
+        (void)library_bind(driver->library, &driver->call, later, 1);
+        return REEL_OK;
+    }
     return err_set(err, REEL_E_UNSUPPORTED,
                    "the NVIDIA driver lacks %s: it is older than CUDA 11.2; update it", missing);
 }
@@ -460,7 +464,7 @@ enum reel_status cuda_launch(const struct cuda_gpu *gpu, const struct cuda_launc
     if (launch->cooperative)
         CALL(error, gpu, launch_cooperative, f->handle, blocks, 1, 1, threads, 1, 1, shared,
              launch->stream, launch->arguments);
-    else if (launch->overlaps)
+    else if (launch->overlaps && gpu->driver->call.launch_ex)
         error = launch_overlapping(gpu, launch);
     else
         CALL(error, gpu, launch, f->handle, blocks, 1, 1, threads, 1, 1, shared, launch->stream,
