@@ -81,7 +81,6 @@ KERNEL(READ_CONSUMERS) prefill_rope(const PARAMETER struct prefill_args args, in
     (void)phase;
     next_may_start();
     reader_make(&r, &args, layer, 0);
-    previous_over();
     rope_phase(&r, layer);
 }
 

@@ -213,6 +213,7 @@ DEV void piece_rope(const struct reader *r, int layer, const struct chunk_piece 
 /* rope: q, k, v of the chunk.
  *   reads    qkv: q, k, v as the product made them
  *   writes   qkv: q as attention wants it, bf16(q rotated * log2(e) / sqrt(head_dim)); the KV cache
+ *   waits    for the launch before, when the first angles are made
  *   split    items of a piece and, where pieces are few, a part of the heads; over the warps by heads */
 DEV void rope_phase(struct reader *r, int layer) {
     const struct decode_args *a = &r->a->decode;
@@ -227,6 +228,7 @@ DEV void rope_phase(struct reader *r, int layer) {
         c.first = c.piece * KV_POSITIONS - a->position;
         c.whole = c.first >= 0 && c.first + KV_POSITIONS <= a->n_tokens;
         angles_make(r, c.piece);
+        if (item == (int)block_index()) previous_over();
         piece_rope(r, layer, &c, item % parts * READ_WARPS + r->w.warp, parts * READ_WARPS);
     }
 }
