@@ -25,7 +25,10 @@ DEV void embed_phase(struct reader *r) {
             plain_store32(h, float_bits(low)), plain_store32(h + 1, float_bits(high));
             sum += low * low + high * high;
             const float *gain = a->norms + 2 * pair;
-            activation_store(r, r->a->x, t, 2 * pair, bf16_pair(low * const_loadf(gain), high * const_loadf(gain + 1)));
+            const float a0 = low * const_loadf(gain), a1 = high * const_loadf(gain + 1);
+            const u32 both = bf16_pair(a0, a1);
+            activation_store(r, r->a->x, t, 2 * pair, both);
+            activation_store(r, r->a->x, t, X_LOW_COLUMN + 2 * pair, bf16_rest(both, a0, a1));
         }
         sum = xor_sum(sum, 1, LANES);
         for (int slot = r->w.lane; slot < SSQ_SLOTS; slot += LANES)

@@ -49,9 +49,9 @@ struct prefill_args {
     /* scratch for P_PREFILL_TOKENS tokens, a multiple of 128; zeroed once when it is made */
     float *h;   /* f32 [tokens, hidden]: the residual stream */
     float *ssq; /* f32 [row tiles of out in a group, tokens]: sums of h^2 over some rows each */
-    unsigned char
-        *x; /* activations, columns of qkv's and gate_up's k tiles: h times the norm's gains */
-    unsigned short *qkv;      /* bf16 [tokens, q rows + k rows + v rows] */
+    unsigned char *x;    /* activations, columns of qkv's and gate_up's k tiles in whole blocks: h
+                            times    the norm's gains; then as many of what rounding left over */
+    unsigned short *qkv; /* bf16 [tokens, q rows + k rows + v rows] */
     unsigned char *attention; /* activations, columns of out's k tiles */
     unsigned char *gated;     /* activations, columns of down's k tiles */
 };

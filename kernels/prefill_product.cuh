@@ -33,7 +33,11 @@ DEV int sums_groups(int phase) { return phase == TAPE_OUT || phase == TAPE_DOWN;
 DEV int product_row_tiles(int phase) {
     return (sums_groups(phase) ? P_GROUP_SMS : P_SMS) * BY_PHASE(phase, ROW_TILES_OF);
 }
-DEV int product_k_tiles(int phase) { return (sums_groups(phase) ? P_GROUPS : 1) * BY_PHASE(phase, K_TILES_OF); }
+/* x comes twice, rounded and what was left over: 16 significant bits, as in decoding. */
+enum { X_TILES = X_BLOCKS * ATOM_COLUMNS / TILE_K };
+DEV int product_k_tiles(int phase) {
+    return sums_groups(phase) ? P_GROUPS * BY_PHASE(phase, K_TILES_OF) : 2 * X_TILES;
+}
 
 /* From the start of all tapes to row tile `row` of a phase, k tile 0. */
 #define ROW_AT(S) \
@@ -54,8 +58,11 @@ DEV const u8 *weights_row(const struct reader *r, int phase, int layer, int row)
 DEV void k_places_make(struct reader *r, int phase) {
     const int n = product_k_tiles(phase);
     NO_UNROLL
-    for (int k = r->w.warp * LANES + r->w.lane; k < P_PREFILL_K_PLACES; k += READ_CONSUMERS)
-        r->s->k_place[k] = k < n ? BY_PHASE(phase, K_AT) : NO_PLACE;
+    for (int i = r->w.warp * LANES + r->w.lane; i < P_PREFILL_K_PLACES; i += READ_CONSUMERS) {
+        const int k = sums_groups(phase) ? i : i % X_TILES;
+        const int there = i < n && (sums_groups(phase) || k < P_QKV_K_TILES);
+        r->s->k_place[i] = there ? BY_PHASE(phase, K_AT) : NO_PLACE;
+    }
 }
 
 /* n tiles, `step` places apart; 0 where there is none, there the stage holds a block twice. */
@@ -220,9 +227,14 @@ DEV void sums_finish(struct reader *r, const struct item *it, const float *d, in
             }
             UNROLL
             for (int i = 0; i < 2; i++) {
-                const u32 both = transpose8(bf16_pair(h[j][2 * i] * gain[i], h[j][2 * i + 1] * gain[i]));
+                const float a = h[j][2 * i] * gain[i], b = h[j][2 * i + 1] * gain[i];
+                const u32 rounded = bf16_pair(a, b), rest = transpose8(bf16_rest(rounded, a, b));
+                const u32 both = transpose8(rounded);
                 const int token = it->token + local + lane / 4;
-                if (column[i] >= 0 && token < n_tokens) activation_store(r, r->a->x, token, column[i], both);
+                if (column[i] >= 0 && token < n_tokens) {
+                    activation_store(r, r->a->x, token, column[i], both);
+                    activation_store(r, r->a->x, token, X_LOW_COLUMN + column[i], rest);
+                }
                 square[i] = xor_sum(square[i], 4, LANES);
                 if (lane < 4) r->s->ssq[r->w.warp][local + pair + i] = square[i];
             }

@@ -28,6 +28,8 @@ enum {
 /* Widths of activations, in columns. */
 enum {
     X_COLUMNS = P_QKV_K_TILES * TILE_K,
+    X_BLOCKS = (X_COLUMNS + ATOM_COLUMNS - 1) / ATOM_COLUMNS,
+    X_LOW_COLUMN = X_BLOCKS * ATOM_COLUMNS, /* where what rounding to bf16 left over begins */
     ATTENTION_COLUMNS = P_GROUPS * P_OUT_K_TILES * TILE_K,
     GATED_COLUMNS = P_GROUPS * P_DOWN_K_TILES * TILE_K,
     QKV_COLUMNS = (M_HEADS + 2 * M_KV_HEADS) * M_HEAD_DIM
@@ -159,5 +161,8 @@ DEV void stages_drain(struct reader *r) {
 DEV void activation_store(const struct reader *r, u8 *to, int token, int column, u32 pair) {
     plain_store32((u32 *)(to + activation_at(r->a->room, token, column)), pair);
 }
+
+/* Two columns of x: rounded to bf16, and what that left over, bf16 again. */
+DEV u32 bf16_rest(u32 pair, float low, float high) { return bf16_pair(low - bf16_low(pair), high - bf16_high(pair)); }
 
 #endif

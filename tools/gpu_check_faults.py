@@ -176,9 +176,9 @@ def full_memory(check, folder):
 
 
 def cancelled(check, folder, wanted):
-    with check.open(folder) as model, model.session(20000) as session:
-        ids = token_ids(20000, model.vocab)
-        timer = threading.Timer(1, session.cancel)
+    with check.open(folder) as model, model.session(40000) as session:
+        ids = token_ids(40000, model.vocab)
+        timer = threading.Timer(0.1, session.cancel)
         timer.start()
         refused(check, "cancelled by another thread", lambda: session.sync(ids), 5)
         timer.join()

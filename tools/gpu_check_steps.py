@@ -196,13 +196,14 @@ def pieces(check):
 
 
 def launches(check):
-    """However the ids are cut into launches and the stream is held back: the same ids and logits."""
+    """However the ids are cut into launches and the stream is held back: the same ids and logits. Without
+    prefill, whose sums are added up in an order that depends on how many tokens it is given."""
     if not only_gpu(check):
         return
     results = {}
     for options in ("", "launch_tokens=1", "launch_tokens=7", "lead=1", "launch_ms=2", "cap_layers=1",
                     "cap_head=1", "cap_kv=1", "spin_us=0"):
-        untuned = ",".join(filter(None, (options, "tuned=0")))  # cap_* would be, alone
+        untuned = ",".join(filter(None, (options, "prefill_from=0", "tuned=0")))  # cap_* would be, alone
         with check.open(check.main_model(), untuned) as model, model.session(1024) as session:
             session.sync(token_ids(min(300, check.size["long"]), model.vocab))
             ids = session.generate(check.size["tokens"])
@@ -260,7 +261,7 @@ def repeats(check):
 
 def sessions(check):
     n, long = check.size["tokens"], check.size["long"]
-    with check.open(check.main_model()) as model:
+    with check.open(check.main_model(), "prefill_from=0") as model:  # the same bits however prompts are cut
         prompts = [token_ids(17, model.vocab), token_ids(long, model.vocab, 5000),
                    token_ids(3, model.vocab, 9000)]
         context = long + n + 1

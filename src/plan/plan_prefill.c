@@ -29,16 +29,21 @@ int plan_prefill_shared_bytes(int stages, int k_places) {
 
 static int greater(int a, int b) { return a > b ? a : b; }
 
+/* k tiles of a product: of all groups; or of x in whole blocks, twice, as rounded and what that
+ * left. */
+static int k_tiles(const struct plan *p, int phase) {
+    enum { BLOCK_TILES = BLOCK_COLUMNS / TILE_K };
+    const int tiles = p->tape.segment[phase].k_tiles;
+    if (phase == TAPE_OUT || phase == TAPE_DOWN) return p->tape.n_groups * tiles;
+    return 2 * plan_ceil(tiles, BLOCK_TILES) * BLOCK_TILES;
+}
+
 /* Places of k tiles that kernels/prefill_product.cuh keeps: of one product, in whole stages. */
 static int k_places(const struct plan *p) {
     enum { STAGE_TILES = 8 };
     int n = 0;
-    for (int phase = TAPE_QKV; phase < TAPE_HEAD; phase++) {
-        const bool grouped = phase == TAPE_OUT || phase == TAPE_DOWN;
-        n = greater(n, plan_ceil((grouped ? p->tape.n_groups : 1) * p->tape.segment[phase].k_tiles,
-                                 STAGE_TILES) *
-                           STAGE_TILES);
-    }
+    for (int phase = TAPE_QKV; phase < TAPE_HEAD; phase++)
+        n = greater(n, plan_ceil(k_tiles(p, phase), STAGE_TILES) * STAGE_TILES);
     return n;
 }
 
@@ -70,7 +75,7 @@ void plan_prefill_scratch(struct plan_scratch *s, const struct plan *p, int n_to
     } const parts[] = {
         { &s->h, (uint64_t)t->hidden * 4 * n },
         { &s->ssq, (uint64_t)slots * 4 * n },
-        { &s->x, activations(t->segment[TAPE_QKV].k_tiles * TILE_K, n) },
+        { &s->x, 2 * activations(t->segment[TAPE_QKV].k_tiles * TILE_K, n) },
         { &s->qkv, (uint64_t)qkv * 2 * n },
         { &s->attention, activations(groups * t->segment[TAPE_OUT].k_tiles, n) },
         { &s->gated, activations(groups * t->segment[TAPE_DOWN].k_tiles, n) },
@@ -147,11 +152,11 @@ static double cut_cost(const struct plan *p, int phase, int n_tokens,
     const struct tape_segment *g = &p->tape.segment[phase];
     const bool grouped = phase == TAPE_OUT || phase == TAPE_DOWN; /* k goes through all groups */
     const int row_tiles = (grouped ? p->tape.group_sms : p->tape.n_sms) * g->row_tiles;
-    const int k_tiles = (grouped ? p->tape.n_groups : 1) * g->k_tiles;
+    const int tiles = k_tiles(p, phase);
     const int items = plan_ceil(row_tiles, cut->split_k ? 4 : 8) *
                       plan_ceil(n_tokens, BLOCK_COLUMNS * cut->blocks);
     /* measured on an H200: halves of k, then a block of 64 tokens, then two */
-    const double item = k_tiles * (cut->split_k ? 0.55 : cut->blocks == 1 ? 0.76 : 1.0) + ITEM_COST;
+    const double item = tiles * (cut->split_k ? 0.55 : cut->blocks == 1 ? 0.76 : 1.0) + ITEM_COST;
     return plan_ceil(items, p->gpu.n_sms) * item;
 }
 

@@ -136,7 +136,8 @@ static void launches_that_do_not_wait_for_the_one_before_are_seen(void **state) 
            IN(PRODUCT, "places, tiles, 1);\n    previous_over();", "places, tiles, 1);"));
     CAUGHT("activations",
            IN(PRODUCT, "    previous_over();\n    fence_copies();", "    fence_copies();"));
-    CAUGHT("rope", IN("prefill.cu", "    previous_over();\n    rope_phase(", "    rope_phase("));
+    CAUGHT("rope", IN("prefill_attention.cuh",
+                      "        if (item == (int)block_index()) previous_over();\n", ""));
     CAUGHT("attention", IN("prefill.cu", "    previous_over();\n    if (r.w.warp < READ_WARPS) {",
                            "    if (r.w.warp < READ_WARPS) {"));
     CAUGHT("the end", IN("prefill.cu", "    previous_over();\n    if (thread_index() != 0",
