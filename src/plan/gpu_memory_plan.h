@@ -10,7 +10,7 @@ struct gpu_memory_plan {
     uint64_t embedding_bytes; /* bf16, 0 when tied: rows are looked up in the tapes */
     uint64_t norm_bytes;      /* f32 gains and rotation frequencies */
     uint64_t word_bytes;      /* exchange memory */
-    uint64_t prefill_bytes;   /* scratch of a launch that reads prompts */
+    uint64_t prefill_bytes;   /* scratch of launches that read prompts, and their words */
     uint64_t staging_bytes;   /* while loading, given back before the first session */
     uint64_t session_bytes;   /* of one session besides its KV cache */
     uint64_t kv_position_bytes;

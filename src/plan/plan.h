@@ -103,6 +103,12 @@ struct plan {
     bool wgmma;                         /* its products use the instructions of sm_90a */
     struct plan_scratch scratch;
 
+    /* short prompts (kernels/short.cu), with the SMs and the tapes of decoding */
+    int short_tokens;                /* that one launch takes through all layers; 0: it cannot */
+    int short_slots;                 /* of its weight ring, slot_bytes each */
+    int short_shared, short_threads; /* of a block */
+    unsigned short_words;            /* its own exchange memory, of 8 bytes */
+
     /* launch parameters that tuning may change without compiling */
     int cap_layers, cap_head, cap_kv, split_from;
 

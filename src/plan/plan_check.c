@@ -232,6 +232,35 @@ static enum reel_status check_prefill(const struct plan *p, struct reel_error *e
     return check_scratch(p, err);
 }
 
+/* ---- short prompts --------------------------------------------------------------------------- */
+
+static enum reel_status check_short(const struct plan *p, struct reel_error *err) {
+    const int n = p->short_tokens, tiles = plan_ceil(p->tape.hidden, TILE_K);
+    if (n == 0 && p->short_slots == 0 && p->short_shared == 0 && p->short_words == 0)
+        return REEL_OK;
+    if ((n != 8 && n != 16 && n != 32 && n != 64) || n > p->prefill_tokens)
+        REFUSE("short prompts of %d tokens: 8, 16, 32 or 64 are possible, prefill takes %d", n,
+               p->prefill_tokens);
+    if (n > 16 && plan_most_tiles(p) > p->preload_tiles)
+        REFUSE("short prompts of %d tokens: %d tiles of a warp stay in registers, %d have room", n,
+               plan_most_tiles(p), p->preload_tiles);
+    if (tiles * (n / 8) > p->tape.n_sms * p->tape.warps)
+        REFUSE("short prompts of %d tokens: %d parts of the residual stream for %d warps", n,
+               tiles * (n / 8), p->tape.n_sms * p->tape.warps);
+    if (p->short_slots < 4 || p->short_shared < plan_short_shared_bytes(p, n, p->short_slots) ||
+        p->short_shared > p->gpu.shared_bytes)
+        REFUSE("short prompts: %d bytes of shared memory for %d slots: %d are needed, %d allowed",
+               p->short_shared, p->short_slots, plan_short_shared_bytes(p, n, p->short_slots),
+               p->gpu.shared_bytes);
+    if (p->short_words < plan_short_words(p, n))
+        REFUSE("short prompts: %u exchange words, %u are needed", p->short_words,
+               plan_short_words(p, n));
+    if (p->short_threads != (p->tape.warps + 1) * 32)
+        REFUSE("short prompts: %d threads for %d warps and a producer", p->short_threads,
+               p->tape.warps);
+    return REEL_OK;
+}
+
 /* ---- exchanges ------------------------------------------------------------------------------- */
 
 static enum reel_status check_regions(const struct plan *p, struct reel_error *err) {
@@ -408,6 +437,7 @@ enum reel_status plan_check(const struct plan *plan, const struct model_config *
     if (status == REEL_OK) status = check_ring(plan, err);
     if (status == REEL_OK) status = check_block(plan, err);
     if (status == REEL_OK) status = check_prefill(plan, err);
+    if (status == REEL_OK) status = check_short(plan, err);
     if (status == REEL_OK) status = check_exchanges(plan, err);
     return status == REEL_OK && thorough ? check_places(plan, err) : status;
 }

@@ -369,6 +369,7 @@ enum reel_status plan_layout(struct plan *plan, const struct model_config *confi
     set_caps(plan, options);
     count_bytes(plan);
     plan_prefill(plan, config, options);
+    plan_short(plan);
     return REEL_OK;
 }
 

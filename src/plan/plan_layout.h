@@ -46,6 +46,13 @@ int plan_prefill_shared_bytes(int stages, int k_places);
 /* The scratch memory of a launch of n_tokens. */
 void plan_prefill_scratch(struct plan_scratch *scratch, const struct plan *plan, int n_tokens);
 
+/* What of it is about short prompts; after plan_prefill. */
+void plan_short(struct plan *plan);
+/* Bytes of shared memory of a block, and exchange words, of a launch of `tokens`, a multiple of 8;
+ * the kernel asserts that both are enough. */
+int plan_short_shared_bytes(const struct plan *plan, int tokens, int slots);
+unsigned plan_short_words(const struct plan *plan, int tokens);
+
 /* Words that a SM publishes when attention is split: o in pairs, one more for each head. */
 int plan_attention_words(const struct plan *plan);
 

@@ -68,6 +68,19 @@ static void print_prefill(struct page *out, const struct plan *p) {
         p->prefill_shared / 1024.0);
 }
 
+static void print_short(struct page *out, const struct plan *p) {
+    if (p->prefill_tokens == 0) return;
+    if (p->short_tokens == 0)
+        PRINT(out, "  short prompts   as others: %d tokens do not fit into %d SMs at once\n",
+              ATOM_TOKENS, p->tape.n_sms);
+    else
+        PRINT(
+            out,
+            "  short prompts   up to %d tokens in one launch of %d SMs, %d slots of weights, %.1f "
+            "KB of shared memory\n",
+            p->short_tokens, p->tape.n_sms, p->short_slots, p->short_shared / 1024.0);
+}
+
 /* ---- phases ---------------------------------------------------------------------------------- */
 
 /* Bytes of the model's own weights in a phase, all layers. */
@@ -152,6 +165,7 @@ enum reel_status plan_print(const struct plan *plan, const struct model_config *
     print_machine(&out, plan);
     print_shared(&out, plan);
     print_prefill(&out, plan);
+    print_short(&out, plan);
     print_phases(&out, plan);
     print_exchanges(&out, plan);
     print_memory(&out, plan, config);

@@ -340,6 +340,13 @@ static void what_was_broken_is_found(void **state) {
     BROKEN(p.prefill_stages++, "bytes of shared memory for 7 stages");
     BROKEN(p.scratch.gated -= 1024, "prefill: attention of 2048 tokens");
     BROKEN(p.prefill_tokens = 0, "without a reason");
+    BROKEN(p.short_tokens = 24, "short prompts of 24 tokens: 8, 16, 32 or 64");
+    BROKEN(p.short_slots = 8, "bytes of shared memory for 8 slots");
+    BROKEN(p.short_shared = p.gpu.shared_bytes + 1, "232449 bytes of shared memory for 6 slots");
+    BROKEN(p.short_words -= 16, "short prompts: 827376 exchange words, 827392 are needed");
+    BROKEN(p.short_threads -= 32, "short prompts: 256 threads");
+    BROKEN(p.preload_tiles = 20, "short prompts of 64 tokens: 24 tiles");
+    BROKEN(p.short_tokens = 0, "short prompts of 0 tokens");
     BROKEN(p.exchange[X_GATED].offset += 1, "start of a line");
     BROKEN(p.exchange[X_OUT_SUM].offset -= 16, "out_sum overlaps");
     BROKEN(p.n_words -= 64, "exchanges need");
@@ -525,6 +532,41 @@ static void where_prefill_cannot_be_the_plan_says_why(void **state) {
     }
 }
 
+/* One launch for a short prompt takes the tokens for which its SMs have registers, warps and shared
+ * memory. */
+static void short_prompts_take_what_the_sms_hold(void **state) {
+    (void)state;
+    static const struct {
+        const char *model, *gpu;
+        int tokens, slots, words;
+    } cases[] = {
+        { "qwen3-0.6b", "h200", 64, 6, 827392 },
+        { "smollm2-135m", "h200", 64, 8, 238080 },
+        { "qwen3-0.6b", "a100", 16, 8, 206848 },   /* a phase's tiles do not stay in registers */
+        { "qwen3-0.6b", "rtx3090", 8, 6, 103424 }, /* nor fit two atoms into shared memory */
+        { "qwen3-8b", "h200", 8, 6, 372736 },
+        { "tests/golden/models/q3-c.json", "test8", 0, 0, 0 },
+        { "qwen3-0.6b", "t4", 0, 0, 0 },
+    };
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        const struct model_config config = config_of(cases[i].model);
+        const struct plan p = made(&config, cases[i].gpu, NULL);
+        struct buffer text = { 0 };
+        struct reel_error err = { 0 };
+        assert_int_equal(p.short_tokens, cases[i].tokens);
+        assert_int_equal(p.short_slots, cases[i].slots);
+        assert_int_equal(p.short_words, cases[i].words);
+        assert_int_equal(p.short_threads, cases[i].tokens ? (p.tape.warps + 1) * 32 : 0);
+        assert_true(p.short_shared <= p.gpu.shared_bytes);
+        assert_int_equal(plan_print(&p, &config, &text, &err), REEL_OK);
+        char words[40];
+        snprintf(words, sizeof words, "up to %d tokens in one launch", cases[i].tokens);
+        if (cases[i].tokens && !strstr(text.bytes, words)) fail_msg("%s", text.bytes);
+        if (!cases[i].tokens && strstr(text.bytes, "in one launch")) fail_msg("%s", text.bytes);
+        buffer_release(&text);
+    }
+}
+
 /* Few tokens: as many items as there are SMs. Many: items that read weights for 128 at a time. */
 static void products_are_cut_so_that_all_sms_work(void **state) {
     (void)state;
@@ -571,6 +613,7 @@ int main(void) {
         cmocka_unit_test(a_plan_is_printed_with_bytes_and_imbalance),
         cmocka_unit_test(gpu_memory_is_added_up),
         cmocka_unit_test(prefill_takes_what_the_gpu_has),
+        cmocka_unit_test(short_prompts_take_what_the_sms_hold),
         cmocka_unit_test(where_prefill_cannot_be_the_plan_says_why),
         cmocka_unit_test(products_are_cut_so_that_all_sms_work),
         cmocka_unit_test(reel_model_plan_answers_for_a_folder),
