@@ -38,8 +38,8 @@ int plan_short_shared_bytes(const struct plan *p, int tokens, int slots) {
     const int pieces = plan_ceil(tokens, TILE_K); /* of K and V, 16 positions each */
     const int q = p->tape.segment[TAPE_OUT].k_tiles * atoms * TILE_BYTES / 2;
     const int kv = 2 * p->group_kv_heads * pieces * head_tiles * TILE_BYTES;
-    /* cosine and sine of a position: of its piece, and of its place in one */
-    const int angles = (pieces + TILE_K) * p->head_dim / 2 * 8;
+    /* cosine and sine of a position: of its piece, and of its place in one; in padded rows */
+    const int angles = (pieces + TILE_K) * (p->head_dim + 16) * 4;
     const int ssq = 2 * p->tape.warps * pair_of(tokens) * ATOM_TOKENS * 4;
     return slots * (p->slot_bytes + 2 * MBAR_BYTES) + 2 * part_bytes(p, tokens) + q + kv + angles +
            ssq + REST_BYTES + ALIGN_BYTES;
