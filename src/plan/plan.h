@@ -106,6 +106,7 @@ struct plan {
     /* short prompts (kernels/short.cu), with the SMs and the tapes of decoding */
     int short_tokens;                /* that one launch takes through all layers; 0: it cannot */
     int short_slots;                 /* of its weight ring, slot_bytes each */
+    int short_preload;               /* as preload_tiles */
     int short_shared, short_threads; /* of a block */
     unsigned short_words;            /* its own exchange memory, of 8 bytes */
 

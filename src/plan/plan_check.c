@@ -241,9 +241,12 @@ static enum reel_status check_short(const struct plan *p, struct reel_error *err
     if ((n != 8 && n != 16 && n != 32 && n != 64) || n > p->prefill_tokens)
         REFUSE("short prompts of %d tokens: 8, 16, 32 or 64 are possible, prefill takes %d", n,
                p->prefill_tokens);
-    if (n > 16 && plan_most_tiles(p) > p->preload_tiles)
+    if (p->short_preload < 1 || p->short_preload > plan_short_preload(p, p->short_slots))
+        REFUSE("short prompts: %d tiles of a warp in registers, %d of them in %d slots",
+               p->short_preload, plan_short_preload(p, p->short_slots), p->short_slots);
+    if (n > 16 && plan_most_tiles(p) > p->short_preload)
         REFUSE("short prompts of %d tokens: %d tiles of a warp stay in registers, %d have room", n,
-               plan_most_tiles(p), p->preload_tiles);
+               plan_most_tiles(p), p->short_preload);
     if (tiles * (n / 8) > p->tape.n_sms * p->tape.warps)
         REFUSE("short prompts of %d tokens: %d parts of the residual stream for %d warps", n,
                tiles * (n / 8), p->tape.n_sms * p->tape.warps);

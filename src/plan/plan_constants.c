@@ -101,6 +101,7 @@ enum reel_status plan_constants(const struct plan *p, struct buffer *text, struc
         { "P_PREFILL_SHARED", p->prefill_shared },
         { "P_SHORT_TOKENS", p->short_tokens },
         { "P_SHORT_SLOTS", p->short_slots },
+        { "P_SHORT_PRELOAD", p->short_preload },
         { "P_SHORT_SHARED", p->short_shared },
         { "P_SHORT_WORDS", p->short_words },
         { "P_SHORT_THREADS", p->short_threads },

@@ -52,6 +52,8 @@ void plan_short(struct plan *plan);
  * the kernel asserts that both are enough. */
 int plan_short_shared_bytes(const struct plan *plan, int tokens, int slots);
 unsigned plan_short_words(const struct plan *plan, int tokens);
+/* Most tiles that a warp of such a launch takes into registers at once. */
+int plan_short_preload(const struct plan *plan, int slots);
 
 /* Words that a SM publishes when attention is split: o in pairs, one more for each head. */
 int plan_attention_words(const struct plan *plan);

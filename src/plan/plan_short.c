@@ -3,10 +3,11 @@
 #include "plan/plan_layout.h"
 
 enum {
-    PAIR = 2,        /* atoms that a product takes at once */
-    SUM_BYTES = 512, /* sums of 16 rows by 8 tokens */
-    TILE_WORDS = 64, /* exchange words of 16 rows by 8 tokens */
-    MOST_SLOTS = 8,  /* of the weight ring; beyond this nothing is left to hide */
+    PAIR = 2,              /* atoms that a product takes at once */
+    SUM_BYTES = 512,       /* sums of 16 rows by 8 tokens */
+    TILE_WORDS = 64,       /* exchange words of 16 rows by 8 tokens */
+    MOST_RING = 128 << 10, /* of weights; beyond this nothing is left to hide */
+    MOST_SLOTS = 32,       /* a lane each */
     LEAST_SLOTS = 4,
     MBAR_BYTES = 8,
     REST_BYTES = 256,
@@ -46,7 +47,7 @@ int plan_short_shared_bytes(const struct plan *p, int tokens, int slots) {
 }
 
 static int slots_that_fit(const struct plan *p, int tokens) {
-    int slots = MOST_SLOTS;
+    int slots = smaller(MOST_RING / p->slot_bytes, MOST_SLOTS);
     while (slots > 0 && plan_short_shared_bytes(p, tokens, slots) > p->gpu.shared_bytes)
         slots--;
     return slots;
@@ -71,12 +72,18 @@ unsigned plan_short_words(const struct plan *p, int tokens) {
 
 /* ---- how many -------------------------------------------------------------------------------- */
 
+/* Tiles are taken into registers out of slots that are all there. */
+int plan_short_preload(const struct plan *p, int slots) {
+    return smaller(p->preload_tiles, slots * p->slot_tiles);
+}
+
 /* Weights of a phase are read once: for several pairs of atoms they stay in registers. And each
  * tile of the residual stream is one warp's. */
 static bool holds(const struct plan *p, int tokens) {
-    if (tokens > PAIR * ATOM_TOKENS && plan_most_tiles(p) > p->preload_tiles) return false;
-    if (hidden_tiles(p) * (tokens / ATOM_TOKENS) > p->tape.n_sms * p->tape.warps) return false;
-    return slots_that_fit(p, tokens) >= LEAST_SLOTS;
+    const int slots = slots_that_fit(p, tokens), preload = plan_short_preload(p, slots);
+    if (slots < LEAST_SLOTS) return false;
+    if (tokens > PAIR * ATOM_TOKENS && plan_most_tiles(p) > preload) return false;
+    return hidden_tiles(p) * (tokens / ATOM_TOKENS) <= p->tape.n_sms * p->tape.warps;
 }
 
 void plan_short(struct plan *p) {
@@ -86,6 +93,7 @@ void plan_short(struct plan *p) {
         if (holds(p, choices[i])) p->short_tokens = choices[i];
     if (p->short_tokens == 0) return;
     p->short_slots = slots_that_fit(p, p->short_tokens);
+    p->short_preload = plan_short_preload(p, p->short_slots);
     p->short_shared = plan_short_shared_bytes(p, p->short_tokens, p->short_slots);
     p->short_words = plan_short_words(p, p->short_tokens);
     p->short_threads = (p->tape.warps + 1) * 32;
