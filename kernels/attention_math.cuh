@@ -3,7 +3,7 @@
 #ifndef REEL_KERNELS_ATTENTION_MATH_CUH
 #define REEL_KERNELS_ATTENTION_MATH_CUH
 
-#include "prelude.cuh"
+#include "sync.cuh"
 
 #define ATTENTION_NEVER (-1e30f) /* the m of no position at all */
 #define LOG2_E          1.44269504f
@@ -19,6 +19,18 @@ DEV void sine_cosine(float angle, float *sine, float *cosine) {
     const double a = turns & 1 ? c : s, b = turns & 1 ? s : c;
     *sine = (float)(turns & 2 ? -a : a);
     *cosine = (float)((turns + 1) & 2 ? -b : b);
+}
+
+/* Rotates two words of a q or k row, dims d and d + 1 and those head_dim / 2 further on, after their gains g (in
+ * that order), and multiplies them with `factor`. */
+DEV void pair_rotate(u32 *first, u32 *second, const float *g, const float *cosine, const float *sine, float factor) {
+    const u32 low = *first, high = *second;
+    float y[4];
+    y[0] = bf16_low(low) * (g[0] * cosine[0]) - bf16_low(high) * (g[2] * sine[0]);
+    y[1] = bf16_high(low) * (g[1] * cosine[1]) - bf16_high(high) * (g[3] * sine[1]);
+    y[2] = bf16_low(high) * (g[2] * cosine[0]) + bf16_low(low) * (g[0] * sine[0]);
+    y[3] = bf16_high(high) * (g[3] * cosine[1]) + bf16_high(low) * (g[1] * sine[1]);
+    *first = bf16_pair(y[0] * factor, y[1] * factor), *second = bf16_pair(y[2] * factor, y[3] * factor);
 }
 
 #endif

@@ -3,7 +3,7 @@
 #define REEL_KERNELS_BEST_CUH
 
 #include "sampling.h"
-#include "shared.cuh"
+#include "decode_shared.cuh"
 
 /* A logit after bias and penalties, in the host's order. Called by the block that owns the id. */
 DEV float pick_adjust(const struct decode_args *a, int id, float logit) {

@@ -151,7 +151,7 @@ DEV void block_start(struct worker *w) {
         ((u32 *)s)[i] = 0;
     block_sync();
     if (thread == 0) {
-        for (int i = 0; i < P_RING_SLOTS; i++)
+        for (int i = 0; i < RING_SLOTS; i++)
             mbar_init(&s->full[i], FILL_LANES), mbar_init(&s->empty[i], P_WARPS);
         for (int i = 0; i < P_KV_SLOTS; i++)
             mbar_init(&s->kv_full[i], FILL_LANES), mbar_init(&s->kv_empty[i], 1);

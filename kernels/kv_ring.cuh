@@ -10,6 +10,7 @@
 #ifndef REEL_KERNELS_KV_RING_CUH
 #define REEL_KERNELS_KV_RING_CUH
 
+#include "decode_shared.cuh"
 #include "ring.cuh"
 
 #if P_KV_SLOTS > 32 || P_KV_SLOTS % P_ATTENTION_WARPS || P_ATTENTION_WARPS % P_GROUP_KV_HEADS

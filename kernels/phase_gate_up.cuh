@@ -5,8 +5,6 @@
 
 #include "phase_qkv.cuh"
 
-enum { GATE_UP_PAIRS = P_GATE_UP_ROWS / 2 };
-
 DEV u64 *gated_words(const struct worker *w) {
     return w->a->words + X_GATED + w->group * (P_GROUP_INTERMEDIATE / 2);
 }
@@ -17,8 +15,6 @@ DEV void gate_up_consume(struct worker *w, const struct quad *t, const float *h,
                   w->s->ssq[1]);
     parts_done(w);
 }
-
-DEV float silu(float x) { return x * rcp_approx(1.0f + exp2_approx(x * -1.44269504f)); }
 
 DEV void gate_up_publish(struct worker *w) {
     const struct block_shared *s = w->s;

@@ -50,10 +50,10 @@ DEV void head_release(struct worker *w, u32 seen) {
     if (w->lane < HEAD_ROW_SLOTS) mbar_arrive_after(w, w->empty + (smem)w->slot * 8, seen);
 }
 
-/* Moves on by n slots, n <= HEAD_ROW_SLOTS <= P_RING_SLOTS. */
+/* Moves on by n slots, n <= HEAD_ROW_SLOTS <= RING_SLOTS. */
 DEV void slots_skip(struct worker *w, int n) {
     w->slot += n;
-    if (w->slot >= P_RING_SLOTS) w->slot -= P_RING_SLOTS, w->parity ^= 1;
+    if (w->slot >= RING_SLOTS) w->slot -= RING_SLOTS, w->parity ^= 1;
 }
 
 /* All strips of this SM. logits: f32 [vocab] or NULL. */

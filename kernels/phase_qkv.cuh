@@ -6,8 +6,6 @@
 #include "exchange.cuh"
 #include "product.cuh"
 
-enum { QKV_GROUP_ROWS = P_GROUP_Q + 2 * P_GROUP_KV };
-
 DEV u64 *qkv_words(const struct worker *w) {
     return w->a->words + X_QKV + w->group * (QKV_GROUP_ROWS / 2);
 }

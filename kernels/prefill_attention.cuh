@@ -117,14 +117,7 @@ DEV void rows_rotate(const struct reader *r, int layer, int is_k, struct head_ro
         for (int i = 0; i < 2; i++) {
             const float *cosine = r->s->exchange + angle_at(r->w.lane / 4 + 8 * i, dim);
             const float *sine = cosine + KV_POSITIONS * HALF_DIM;
-            const u32 low = rows->w[i][j], high = rows->w[i][j + HEAD_BLOCKS / 2];
-            float y[4];
-            y[0] = bf16_low(low) * (g[0] * cosine[0]) - bf16_low(high) * (g[2] * sine[0]);
-            y[1] = bf16_high(low) * (g[1] * cosine[1]) - bf16_high(high) * (g[3] * sine[1]);
-            y[2] = bf16_low(high) * (g[2] * cosine[0]) + bf16_low(low) * (g[0] * sine[0]);
-            y[3] = bf16_high(high) * (g[3] * cosine[1]) + bf16_high(low) * (g[1] * sine[1]);
-            rows->w[i][j] = bf16_pair(y[0] * factor[i], y[1] * factor[i]);
-            rows->w[i][j + HEAD_BLOCKS / 2] = bf16_pair(y[2] * factor[i], y[3] * factor[i]);
+            pair_rotate(&rows->w[i][j], &rows->w[i][j + HEAD_BLOCKS / 2], g, cosine, sine, factor[i]);
         }
     }
 }

@@ -62,7 +62,9 @@ enum wait_kind {
     WAIT_DOWN_SUM,
     WAIT_BEST,
     WAIT_PICK,
-    WAIT_STAGE  /* prefill, consumer: the ring's next stage */
+    WAIT_STAGE, /* prefill, consumer: the ring's next stage */
+    WAIT_X,     /* short prompts: the normed activations */
+    WAIT_SSQ    /* and the norm's sums of squares */
 };
 
 DEV u32 float_bits(float x) {

@@ -4,6 +4,7 @@
 #ifndef REEL_KERNELS_PRODUCT_CUH
 #define REEL_KERNELS_PRODUCT_CUH
 
+#include "decode_shared.cuh"
 #include "ring.cuh"
 
 /* Tiles of a warp in a phase, and those it holds in registers before its input arrives. */

@@ -1,4 +1,4 @@
-/* The weight ring: the producer warp brings the block's tape through P_RING_SLOTS slots of shared
+/* The weight ring: the producer warp brings the block's tape through RING_SLOTS slots of shared
  * memory, the consumers take tiles out. The producer waits for nothing but room: weights do not
  * depend on activations, so it runs on across layers and tokens. What is in flight is capped,
  * because every byte in flight delays the exchanges.
@@ -21,7 +21,7 @@ enum {
 /* ---- consumers ---- */
 
 DEV void slot_next(struct worker *w) {
-    if (++w->slot == P_RING_SLOTS) w->slot = 0, w->parity ^= 1;
+    if (++w->slot == RING_SLOTS) w->slot = 0, w->parity ^= 1;
 }
 
 DEV const u8 *slot_tile(const struct worker *w, int i) {
@@ -32,8 +32,8 @@ DEV const u8 *slot_tile(const struct worker *w, int i) {
 /* Waits for the next n slots. Most often they are there: then one test by a lane each is enough. Else
  * one lane waits for all of them. */
 DEV void slots_wait(struct worker *w, int n) {
-    const int wraps = w->slot + w->lane >= P_RING_SLOTS;
-    const int mine = w->slot + w->lane - (wraps ? P_RING_SLOTS : 0);
+    const int wraps = w->slot + w->lane >= RING_SLOTS;
+    const int mine = w->slot + w->lane - (wraps ? RING_SLOTS : 0);
     if (warp_all(w->lane >= n || mbar_test(w->full + (smem)mine * 8, w->parity ^ (u32)wraps))) {
         warp_sync(); /* a vote orders nothing */
         return;
@@ -44,7 +44,7 @@ DEV void slots_wait(struct worker *w, int n) {
         NO_UNROLL
         for (int i = 0; i < n; i++) {
             mbar_wait(w, w->full + (smem)slot * 8, parity, WAIT_WEIGHTS);
-            if (++slot == P_RING_SLOTS) slot = 0, parity ^= 1;
+            if (++slot == RING_SLOTS) slot = 0, parity ^= 1;
         }
     }
     warp_sync();
@@ -56,7 +56,7 @@ DEV void slots_wait(struct worker *w, int n) {
 DEV void tiles_take(struct worker *w, struct quad *t, int n) {
     const int slots = (n + P_SLOT_TILES - 1) / P_SLOT_TILES;
     int mine = w->slot + w->lane; /* lane i gives back slot i */
-    if (mine >= P_RING_SLOTS) mine -= P_RING_SLOTS;
+    if (mine >= RING_SLOTS) mine -= RING_SLOTS;
     u32 seen = 0;
     slots_wait(w, slots);
     UNROLL
@@ -84,6 +84,21 @@ DEV int fill_all(int yes) { return FILL_LANES == 1 ? yes : warp_all(yes); }
 /* What may change between two lanes' looks: the first lane's. */
 DEV int fill_same(u32 v) { return (int)(FILL_LANES == 1 ? v : shuffle(v, 0)); }
 
+DEV void stream_start(const struct worker *w, struct weight_stream *p) {
+    p->ring = smem_of(w->ring), p->full = w->full, p->empty = w->empty;
+    p->slot = p->old = p->flying = 0;
+    p->fill_parity = p->old_parity = 0, p->first_lap = 1;
+}
+
+/* The producer leaves with nothing in flight. */
+DEV void stream_drain(struct weight_stream *p) {
+    for (; p->flying > 0; p->flying--) {
+        while (!mbar_test(p->full + (smem)p->old * 8, p->old_parity)) {
+        }
+        if (++p->old == RING_SLOTS) p->old = 0, p->old_parity ^= 1;
+    }
+}
+
 /* Waits for a barrier; 0: the launch is over, stop. */
 DEV int stream_wait(struct worker *w, smem bar, u32 parity) {
     const smem end = smem_of(&w->s->end);
@@ -101,14 +116,14 @@ DEV int stream_wait(struct worker *w, smem bar, u32 parity) {
 DEV int stream_slot(struct worker *w, struct weight_stream *p, u32 bytes) {
     while (p->flying >= p->cap) { /* more than one turn where the cap has fallen */
         if (!stream_wait(w, p->full + (smem)p->old * 8, p->old_parity)) return 0;
-        if (++p->old == P_RING_SLOTS) p->old = 0, p->old_parity ^= 1;
+        if (++p->old == RING_SLOTS) p->old = 0, p->old_parity ^= 1;
         p->flying--;
     }
     if (!p->first_lap && !stream_wait(w, p->empty + (smem)p->slot * 8, p->fill_parity)) return 0;
     ring_fill(p->ring + (smem)p->slot * P_SLOT_BYTES, p->src, bytes, p->full + (smem)p->slot * 8);
     p->src += bytes;
     p->flying++;
-    if (++p->slot == P_RING_SLOTS) p->slot = 0, p->fill_parity ^= (u32)!p->first_lap, p->first_lap = 0;
+    if (++p->slot == RING_SLOTS) p->slot = 0, p->fill_parity ^= (u32)!p->first_lap, p->first_lap = 0;
     return 1;
 }
 
@@ -157,9 +172,7 @@ DEV void weights_produce(struct worker *w) {
     const int strips = head_tiles(w);
     const int n_tokens = a->n_tokens, head_from = a->head_from;
     struct weight_stream p;
-    p.ring = smem_of(w->ring), p.full = w->full, p.empty = w->empty;
-    p.slot = p.old = p.flying = 0;
-    p.fill_parity = p.old_parity = 0, p.first_lap = 1;
+    stream_start(w, &p);
     if (w->lane >= FILL_LANES) return;
     for (int t = 0, go = 1; t < n_tokens && go; t++) {
         const int first = layers_done(a, t) ? M_LAYERS : 0;
@@ -170,11 +183,7 @@ DEV void weights_produce(struct worker *w) {
         p.cap = a->cap_head;
         if (go && t >= head_from) go = stream_head(w, &p, strips);
     }
-    for (; p.flying > 0; p.flying--) { /* leave with nothing in flight */
-        while (!mbar_test(p.full + (smem)p.old * 8, p.old_parity)) {
-        }
-        if (++p.old == P_RING_SLOTS) p.old = 0, p.old_parity ^= 1;
-    }
+    stream_drain(&p);
 }
 
 #endif

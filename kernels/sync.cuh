@@ -240,6 +240,15 @@ DEV u32 plain_load32(const u32 *p) {
     return v;
 }
 
+DEV struct quad plain_load128(const struct quad *p) {
+    struct quad v;
+    asm volatile("ld.relaxed.gpu.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "l"(p)
+                 : "memory");
+    return v;
+}
+
 /* Orders this thread's accesses (and those it has observed) before and after, for all blocks. */
 DEV void fence_gpu(void) { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
 /* Lets bulk copies issued from here on see what ordinary accesses have seen. */

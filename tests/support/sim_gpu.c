@@ -105,6 +105,7 @@ void sim_gpu_compile_text(const char *name, const char *source, const char *cons
         "args.h",
         "attention_math.cuh",
         "best.cuh",
+        "decode_shared.cuh",
         "exchange.cuh",
         "kv_layout.h",
         "kv_ring.cuh",

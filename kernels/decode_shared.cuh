@@ -1,0 +1,56 @@
+/* A decoding block's shared memory. */
+#ifndef REEL_KERNELS_DECODE_SHARED_CUH
+#define REEL_KERNELS_DECODE_SHARED_CUH
+
+#include "shared.cuh"
+
+/* Where the second half of a normed vector begins: what rounding to bf16 left over, bf16 again. */
+enum { X_LOW = P_HEAD_K_TILES * 8 };
+
+/* Partial products of one phase: [row][k part]. */
+#define PART_FLOATS(S)       (P_##S##_ROW_TILES * TILE_ROWS * PART_STRIDE(P_##S##_K_PARTS))
+enum {
+    OWN_ROWS = P_HEAD_ROW_TILES * TILE_ROWS, /* of the head; see kept_keys */
+    LAYER_PARTS = MAX(MAX(PART_FLOATS(QKV), PART_FLOATS(OUT)), MAX(PART_FLOATS(GATE_UP), PART_FLOATS(DOWN))),
+    PARTS = MAX(LAYER_PARTS, OWN_ROWS / 2),
+    ATTENTION_WORDS = P_OUT_K_PARTS * P_OUT_WARP_K * 8 /* the group's q rows in pairs, padded */
+};
+
+#include "phase_pick_shared.cuh"      /* struct pick_shared */
+
+struct ALIGN(16) block_shared {
+    float part[2][PARTS];
+    float ssq[2][PART_STRIDE(P_WARPS)]; /* of each warp's slice of h; head: [0] */
+    u32 x[2 * X_LOW];                   /* a norm's result as B fragments: [k tile][lane % 4][k, k + 8]; see fragments */
+    u32 attention[ATTENTION_WORDS];     /* attention's result, bf16 pairs */
+    u32 best_key[P_WARPS], best_id[P_WARPS];
+    u32 id;          /* the next token's id, written by pick */
+    u32 end;         /* enum decode_end: not 0 = the launch is over; read after a consumer barrier */
+    u32 tokens_over; /* tokens that are over in all blocks: their K/V rows can be fetched */
+    u32 cap;         /* weight slots in flight in the layers, at this moment */
+    u32 stop;        /* block 0: what its epilogue saw in mailbox->stop */
+    u32 taken;       /* block 0: and in mailbox->taken */
+    u64 full[RING_SLOTS], empty[RING_SLOTS];
+    u64 kv_full[P_KV_SLOTS], kv_empty[P_KV_SLOTS];
+    struct attention_shared at;
+    struct pick_shared pick;
+};
+
+enum {
+    RING_BYTES = RING_SLOTS * P_SLOT_BYTES,
+    KV_RING_BYTES = P_KV_SLOTS * P_KV_PIECE,
+    SHARED_BYTES = RING_BYTES + KV_RING_BYTES + (int)sizeof(struct block_shared)
+};
+#if defined(REEL_SIM)
+_Static_assert(SHARED_BYTES <= P_SHARED_BYTES, "the plan gives less shared memory than the kernel needs");
+#else
+static_assert(SHARED_BYTES <= P_SHARED_BYTES, "the plan gives less shared memory than the kernel needs");
+#endif
+
+/* The order keys of a block's logits after bias and penalties, for the sampler: u32 [OWN_ROWS], 0 where
+ * there is no number. Row i of a block is row i % 16 of its (i / 16)-th tile of the head. They lie where
+ * the layers' partial sums did, of which the epilogue has read the last before any block could have passed
+ * the head's input. */
+DEV u32 *kept_keys(struct block_shared *s) { return (u32 *)s->part[0]; }
+
+#endif

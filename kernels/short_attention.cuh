@@ -1,0 +1,327 @@
+/* Short prompts: what lies between the products of qkv and out.
+ *
+ * Every SM of a group does all of its group's attention, each for itself, as in decoding: each needs all of it
+ * for its columns of out. q, k and v of 16 tokens of a head go to a warp as the fragments that the products
+ * left them as: it norms and rotates them and puts q's down as B operands, k's and v's as A operands. One SM of
+ * the group also writes them to the KV cache. Then blocks of 8 rows, an atom of tokens of a q head, attend to
+ * the positions before the chunk, from the cache, and to the chunk's own up to each row's, from shared memory.
+ * Where there are fewer blocks than warps, warps share a block's positions. */
+#ifndef REEL_KERNELS_SHORT_ATTENTION_CUH
+#define REEL_KERNELS_SHORT_ATTENTION_CUH
+
+#include "attention_math.cuh"
+#include "short_shared.cuh"
+
+enum {
+    HEAD_BLOCKS = M_HEAD_DIM / 8, /* of 8 dims */
+    GROUP_ROWS = P_GROUP_HEADS + 2 * P_GROUP_KV_HEADS /* heads of a group: q, k, v */
+};
+#define SCORE_NEVER (-3e38f) /* of a masked position: its weight is 0 beside ATTENTION_NEVER too */
+
+/* Angles of the rotation, once a launch; and what out's padding is multiplied with. All threads. */
+DEV void attention_prepare(struct brief *b) {
+    struct block_shared *s = b->w.s;
+    NO_UNROLL
+    for (int i = (int)thread_index(); i < (PAIRS_OF_ATOMS + KV_POSITIONS) * HALF_DIM; i += P_THREADS) {
+        const int row = i / HALF_DIM, dim = i % HALF_DIM;
+        const int position = row < PAIRS_OF_ATOMS ? b->w.a->position + row * KV_POSITIONS : row - PAIRS_OF_ATOMS;
+        float *at = s->angle[row] + 2 * dim;
+        sine_cosine((float)position * const_loadf(b->w.a->rope + dim), at + 1, at);
+    }
+    for (int i = (int)thread_index() + P_GROUP_Q / TILE_K * ATOMS * LANES; i < P_OUT_K_TILES * ATOMS * LANES;
+         i += P_THREADS)
+        s->q[i].low = s->q[i].high = 0;
+}
+
+/* ---- q, k and v of 16 tokens ---- */
+
+/* A run of 16 tokens of a head: this lane's words of tokens lane / 4 and + 8, dims 8 j + 2 (lane % 4) and + 1. */
+struct run {
+    u32 w[2][HEAD_BLOCKS];
+};
+
+DEV void run_take(struct brief *b, int first_tile, int atom, struct run *x) {
+    struct fragment f[AT_TILES * PAIR];
+    const u64 *from = b->w.a->words + S_QKV + (b->w.group * QKV_TILES + first_tile) * (ATOMS * TILE_WORDS);
+    fragments_take(b, f, from, atom, AT_TILES, PAIR, M_HEAD_DIM, 0, WAIT_QKV);
+    UNROLL
+    for (int t = 0; t < AT_TILES; t++)
+        UNROLL
+        for (int i = 0; i < 2; i++) {
+            x->w[i][2 * t] = i < PAIR ? (u32)f[t * PAIR + i % PAIR].low : 0;
+            x->w[i][2 * t + 1] = i < PAIR ? (u32)f[t * PAIR + i % PAIR].high : 0;
+        }
+}
+
+/* Norm, gains, rotation, and q's scale. */
+DEV void run_rotate(const struct brief *b, int run, int is_k, struct run *x) {
+    const float *gain = b->w.a->qk_norms + (2 * b->w.layer + is_k) * M_HEAD_DIM;
+    const float scale = is_k ? 1 : LOG2_E * rsqrt_approx((float)M_HEAD_DIM);
+    float factor[2];
+    UNROLL
+    for (int i = 0; i < 2; i++) {
+        float sum = 0;
+        UNROLL
+        for (int j = 0; j < HEAD_BLOCKS; j++)
+            sum += bf16_low(x->w[i][j]) * bf16_low(x->w[i][j]) + bf16_high(x->w[i][j]) * bf16_high(x->w[i][j]);
+        factor[i] = scale * (M_QK_NORM ? rsqrt_approx(xor_sum(sum, 1, 4) * (1.0f / M_HEAD_DIM) + M_RMS_EPS) : 1);
+    }
+    UNROLL
+    for (int j = 0; j < HEAD_BLOCKS / 2; j++) {
+        const int dim = 8 * j + b->w.lane % 4 * 2;
+        const struct quad_float base = *(const struct quad_float *)(b->w.s->angle[run] + 2 * dim);
+        float g[4];
+        UNROLL
+        for (int i = 0; i < 4; i++)
+            g[i] = M_QK_NORM ? const_loadf(gain + dim + i % 2 + i / 2 * HALF_DIM) : 1;
+        UNROLL
+        for (int i = 0; i < 2; i++) {
+            const float *step = b->w.s->angle[PAIRS_OF_ATOMS + b->w.lane / 4 + 8 * i] + 2 * dim;
+            const struct quad_float v = *(const struct quad_float *)step;
+            const float cosine[2] = { base.x * v.x - base.y * v.y, base.z * v.z - base.w * v.w };
+            const float sine[2] = { base.y * v.x + base.x * v.y, base.w * v.z + base.z * v.w };
+            pair_rotate(&x->w[i][j], &x->w[i][j + HEAD_BLOCKS / 2], g, cosine, sine, factor[i]);
+        }
+    }
+}
+
+DEV void query_store(const struct brief *b, int head, int atom, const struct run *x) {
+    UNROLL
+    for (int i = 0; i < PAIR; i++) {
+        struct pair *to = b->w.s->q + (head * AT_TILES * ATOMS + atom + i) * LANES + b->w.lane;
+        if (atom + i >= b->atoms) break;
+        UNROLL
+        for (int t = 0; t < AT_TILES; t++)
+            to[t * ATOMS * LANES].low = x->w[i][2 * t], to[t * ATOMS * LANES].high = x->w[i][2 * t + 1];
+    }
+}
+
+/* Rows of K, or of V, as A operands of a run; row `row` of this block's KV heads. */
+DEV struct quad *run_tiles(struct quad *all, int kv_head, int run) {
+    return all + (kv_head * PAIRS_OF_ATOMS + run) * (AT_TILES * LANES);
+}
+DEV void key_store(const struct brief *b, struct quad *to, const struct run *x) {
+    UNROLL
+    for (int t = 0; t < AT_TILES; t++) {
+        struct quad v;
+        v.x = x->w[0][2 * t], v.y = x->w[1][2 * t], v.z = x->w[0][2 * t + 1], v.w = x->w[1][2 * t + 1];
+        to[t * LANES + b->w.lane] = v;
+    }
+}
+DEV void value_store(const struct brief *b, struct quad *to, const struct run *x) {
+    UNROLL
+    for (int t = 0; t < AT_TILES; t++) {
+        struct quad v;
+        v.x = transpose8(x->w[0][2 * t]), v.y = transpose8(x->w[0][2 * t + 1]);
+        v.z = transpose8(x->w[1][2 * t]), v.w = transpose8(x->w[1][2 * t + 1]);
+        to[t * LANES + b->w.lane] = v;
+    }
+}
+
+/* A run's rows to the cache, whose pieces begin at positions that are multiples of 16. */
+DEV void cache_store(const struct brief *b, int kv_head, int run, int is_v, const struct run *x) {
+    const struct decode_args *a = b->w.a;
+    u8 *pieces = a->kv + (u64)((b->w.layer * M_KV_HEADS + b->w.group * P_GROUP_KV_HEADS + kv_head) * (u64)a->kv_pieces) *
+                             P_KV_PIECE;
+    UNROLL
+    for (int i = 0; i < PAIR; i++) {
+        const int token = run * KV_POSITIONS + 8 * i + b->w.lane / 4, position = a->position + token;
+        u8 *piece = pieces + (u64)(u32)(position / KV_POSITIONS) * P_KV_PIECE;
+        if (token >= b->n_tokens) break;
+        UNROLL
+        for (int j = 0; j < HEAD_BLOCKS; j++) {
+            const int dim = 8 * j + b->w.lane % 4 * 2;
+            const u32 both = x->w[i][j];
+            if (!is_v) {
+                plain_store32((u32 *)(piece + kv_k_byte(position, dim)), both);
+                continue;
+            }
+            plain_store16((u16 *)(piece + kv_v_byte(M_HEAD_DIM, position, dim)), (u16)both);
+            plain_store16((u16 *)(piece + kv_v_byte(M_HEAD_DIM, position, dim + 1)), (u16)(both >> 16));
+        }
+    }
+}
+
+/* All runs of all of the group's heads, a warp one at a time. */
+DEV void runs_read(struct brief *b) {
+    const int runs = (b->n_tokens + KV_POSITIONS - 1) / KV_POSITIONS;
+    NO_UNROLL
+    for (int i = b->w.warp; i < runs * GROUP_ROWS; i += P_WARPS) {
+        const int run = i / GROUP_ROWS, head = i % GROUP_ROWS, kv = head - P_GROUP_HEADS;
+        const int is_v = kv >= P_GROUP_KV_HEADS, kv_head = is_v ? kv - P_GROUP_KV_HEADS : kv;
+        struct run x;
+        run_take(b, head * AT_TILES, run * PAIR, &x);
+        if (!is_v) run_rotate(b, run, kv >= 0, &x);
+        if (kv < 0) {
+            query_store(b, head, run * PAIR, &x);
+            continue;
+        }
+        if (is_v)
+            value_store(b, run_tiles(b->w.s->v, kv_head, run), &x);
+        else
+            key_store(b, run_tiles(b->w.s->k, kv_head, run), &x);
+        if ((run * 2 * P_GROUP_KV_HEADS + kv) % P_GROUP_SMS == b->w.member) cache_store(b, kv_head, run, is_v, &x);
+    }
+}
+
+/* ---- a block of rows ---- */
+
+/* A lane has rows 2 (lane % 4) and + 1. Sums l are over this lane's positions, lane / 4 modulo 8. */
+struct rows {
+    struct pair q[AT_TILES];
+    float o[AT_TILES][4]; /* of dims lane / 4 and + 8 of each tile */
+    float m[2], l[2];
+};
+
+/* 16 positions, of which `first` is the first: those beyond limit[i] are not for row i. */
+DEV void piece_attend(const struct brief *b, struct rows *x, const struct quad *k, const struct quad *v, int first,
+                      const int *limit) {
+    float s[4] = { 0, 0, 0, 0 };
+    struct pair w;
+    UNROLL
+    for (int t = 0; t < AT_TILES; t++)
+        tile_mma(s, k[t], x->q[t].low, x->q[t].high);
+    UNROLL
+    for (int i = 0; i < 4; i++)
+        if (first + b->w.lane / 4 + i / 2 * 8 > limit[i % 2]) s[i] = SCORE_NEVER;
+    UNROLL
+    for (int i = 0; i < 2; i++) {
+        const float m = max_float(x->m[i], xor_max(max_float(s[i], s[i + 2]), 4, LANES));
+        const float f = exp2_approx(x->m[i] - m);
+        x->m[i] = m, x->l[i] *= f;
+        UNROLL
+        for (int t = 0; t < AT_TILES; t++)
+            x->o[t][i] *= f, x->o[t][i + 2] *= f;
+    }
+    w.low = bf16_pair(exp2_approx(s[0] - x->m[0]), exp2_approx(s[1] - x->m[1]));
+    w.high = bf16_pair(exp2_approx(s[2] - x->m[0]), exp2_approx(s[3] - x->m[1]));
+    x->l[0] += bf16_low(w.low) + bf16_low(w.high), x->l[1] += bf16_high(w.low) + bf16_high(w.high);
+    w.low = transpose8(w.low), w.high = transpose8(w.high);
+    UNROLL
+    for (int t = 0; t < AT_TILES; t++)
+        tile_mma(x->o[t], v[t], w.low, w.high);
+}
+
+/* A piece of the cache, `left` of whose positions were written before this launch: a whole one is nobody's any
+ * more, others' rows may be NaN, or just being written. */
+DEV void past_attend(const struct brief *b, struct rows *x, const u8 *piece, int first, int left) {
+    const struct quad *from = (const struct quad *)piece + b->w.lane;
+    const int whole = left >= KV_POSITIONS, j = b->w.lane % 4 * 2;
+    const int limit[2] = { first + left - 1, first + left - 1 };
+    const u32 low = (j < left ? 0xffffu : 0) | (j + 1 < left ? 0xffff0000u : 0);
+    const u32 high = (j + 8 < left ? 0xffffu : 0) | (j + 9 < left ? 0xffff0000u : 0);
+    struct quad k[AT_TILES], v[AT_TILES];
+    UNROLL
+    for (int t = 0; t < AT_TILES; t++)
+        k[t] = whole ? const_load128(from + t * LANES, 1) : plain_load128(from + t * LANES);
+    UNROLL
+    for (int t = 0; t < AT_TILES; t++) {
+        const struct quad *at = from + (AT_TILES + t) * LANES;
+        v[t] = whole ? const_load128(at, 1) : plain_load128(at);
+        v[t].x &= low, v[t].y &= low, v[t].z &= high, v[t].w &= high;
+    }
+    piece_attend(b, x, k, v, first, limit);
+}
+
+DEV void own_attend(const struct brief *b, struct rows *x, int kv_head, int run, int token) {
+    const struct quad *k = run_tiles(b->w.s->k, kv_head, run) + b->w.lane;
+    const struct quad *v = run_tiles(b->w.s->v, kv_head, run) + b->w.lane;
+    const int limit[2] = { token, token + 1 };
+    struct quad kt[AT_TILES], vt[AT_TILES];
+    UNROLL
+    for (int t = 0; t < AT_TILES; t++)
+        kt[t] = k[t * LANES], vt[t] = v[t * LANES];
+    piece_attend(b, x, kt, vt, run * KV_POSITIONS, limit);
+}
+
+/* Positions of a block of rows, every `step`-th piece from `part` on. */
+DEV void block_attend(const struct brief *b, struct rows *x, int head, int atom, int part, int step) {
+    const struct decode_args *a = b->w.a;
+    const int kv_head = head / (P_GROUP_HEADS / P_GROUP_KV_HEADS);
+    const int past = (a->position + KV_POSITIONS - 1) / KV_POSITIONS, all = past + atom / 2 + 1;
+    const u8 *pieces =
+        a->kv + (u64)((b->w.layer * M_KV_HEADS + b->w.group * P_GROUP_KV_HEADS + kv_head) * (u64)a->kv_pieces) * P_KV_PIECE;
+    const struct pair *q = b->w.s->q + (head * AT_TILES * ATOMS + atom) * LANES + b->w.lane;
+    UNROLL
+    for (int t = 0; t < AT_TILES; t++) {
+        x->q[t] = q[t * ATOMS * LANES];
+        x->o[t][0] = x->o[t][1] = x->o[t][2] = x->o[t][3] = 0;
+    }
+    x->m[0] = x->m[1] = ATTENTION_NEVER, x->l[0] = x->l[1] = 0;
+    NO_UNROLL
+    for (int i = part; i < all; i += step)
+        if (i < past)
+            past_attend(b, x, pieces + (u64)(u32)i * P_KV_PIECE, i * KV_POSITIONS, a->position - i * KV_POSITIONS);
+        else
+            own_attend(b, x, kv_head, i - past, atom * ATOM_TOKENS + b->w.lane % 4 * 2);
+    x->l[0] = xor_sum(x->l[0], 4, LANES), x->l[1] = xor_sum(x->l[1], 4, LANES);
+}
+
+DEV void rows_give(const struct brief *b, const struct rows *x, struct quad_float *to) {
+    struct quad_float v;
+    UNROLL
+    for (int t = 0; t < AT_TILES; t++) {
+        v.x = x->o[t][0], v.y = x->o[t][1], v.z = x->o[t][2], v.w = x->o[t][3];
+        to[t * LANES + b->w.lane] = v;
+    }
+    v.x = x->m[0], v.y = x->m[1], v.z = x->l[0], v.w = x->l[1];
+    to[AT_TILES * LANES + b->w.lane] = v;
+}
+
+DEV void rows_merge(const struct brief *b, struct rows *x, const struct quad_float *from) {
+    const struct quad_float ml = from[AT_TILES * LANES + b->w.lane];
+    const float m[2] = { max_float(x->m[0], ml.x), max_float(x->m[1], ml.y) };
+    const float mine[2] = { exp2_approx(x->m[0] - m[0]), exp2_approx(x->m[1] - m[1]) };
+    const float other[2] = { exp2_approx(ml.x - m[0]), exp2_approx(ml.y - m[1]) };
+    x->l[0] = x->l[0] * mine[0] + ml.z * other[0], x->l[1] = x->l[1] * mine[1] + ml.w * other[1];
+    x->m[0] = m[0], x->m[1] = m[1];
+    UNROLL
+    for (int t = 0; t < AT_TILES; t++) {
+        const struct quad_float v = from[t * LANES + b->w.lane];
+        x->o[t][0] = x->o[t][0] * mine[0] + v.x * other[0], x->o[t][1] = x->o[t][1] * mine[1] + v.y * other[1];
+        x->o[t][2] = x->o[t][2] * mine[0] + v.z * other[0], x->o[t][3] = x->o[t][3] * mine[1] + v.w * other[1];
+    }
+}
+
+/* Where its q was, as out's B operand. */
+DEV void rows_end(const struct brief *b, const struct rows *x, int head, int atom) {
+    const float f[2] = { rcp_approx(x->l[0]), rcp_approx(x->l[1]) };
+    struct pair *to = b->w.s->q + (head * AT_TILES * ATOMS + atom) * LANES + b->w.lane;
+    UNROLL
+    for (int t = 0; t < AT_TILES; t++) {
+        to[t * ATOMS * LANES].low = transpose8(bf16_pair(x->o[t][0] * f[0], x->o[t][1] * f[1]));
+        to[t * ATOMS * LANES].high = transpose8(bf16_pair(x->o[t][2] * f[0], x->o[t][3] * f[1]));
+    }
+}
+
+/* attention: all of the group's heads.
+ *   in     the group's q, k, v words; the cache
+ *   out    in q, B operands of out; K and V of the chunk in the cache */
+DEV void attention_read(struct brief *b, int layer) {
+    const int blocks = P_GROUP_HEADS * b->atoms, parts = blocks < P_WARPS ? P_WARPS / blocks : 1;
+    struct quad_float *between = b->w.s->part[0];
+    struct rows x;
+    (void)layer;
+    runs_read(b);
+    consumers_sync();
+    NO_UNROLL
+    for (int i = b->w.warp; i < blocks * parts; i += P_WARPS) {
+        const int block = i % blocks, part = i / blocks;
+        block_attend(b, &x, block / b->atoms, block % b->atoms, part, parts);
+        if (parts == 1)
+            rows_end(b, &x, block / b->atoms, block % b->atoms);
+        else if (part > 0)
+            rows_give(b, &x, between + ((part - 1) * blocks + block) * MERGE_QUADS);
+    }
+    consumers_sync();
+    if (parts == 1) return;
+    if (b->w.warp < blocks) {
+        NO_UNROLL
+        for (int part = 1; part < parts; part++)
+            rows_merge(b, &x, between + ((part - 1) * blocks + b->w.warp) * MERGE_QUADS);
+        rows_end(b, &x, b->w.warp / b->atoms, b->w.warp % b->atoms);
+    }
+    consumers_sync();
+}
+
+#endif

@@ -1,0 +1,154 @@
+/* Reading a short prompt, up to P_SHORT_TOKENS tokens in one launch: what the parts of short.cu share.
+ *
+ * It is decoding with more columns. Blocks, groups, tapes and the weights' ring are decode's; tokens stand in
+ * atoms of 8, the columns of a product, of which a pair goes through it at once. Activations cross between SMs
+ * as words with an epoch, laid out as B fragments: for a k tile and an atom two words a lane, of which the first
+ * has columns 2 (lane % 4) and + 1 of token lane / 4, the second those 8 further on. */
+#ifndef REEL_KERNELS_SHORT_SHARED_CUH
+#define REEL_KERNELS_SHORT_SHARED_CUH
+
+#define RING_SLOTS P_SHORT_SLOTS
+#include "prefill_args.h"
+#include "shared.cuh"
+
+enum {
+    ATOMS = P_SHORT_TOKENS / ATOM_TOKENS,
+    PAIR = ATOMS > 1 ? 2 : 1,
+    PAIR_TOKENS = PAIR * ATOM_TOKENS,
+    PAIRS_OF_ATOMS = (ATOMS + 1) / 2, /* runs of 16 tokens */
+    H_TILES = M_HIDDEN / TILE_K,
+    QKV_TILES = (QKV_GROUP_ROWS + TILE_ROWS - 1) / TILE_ROWS, /* of a group */
+    HALF_DIM = M_HEAD_DIM / 2,
+    ANGLE_STRIDE = 2 * HALF_DIM + 16, /* floats of a row of angles: two rows meet all banks */
+    PRELOAD_TILES = P_PRELOAD_TILES
+};
+
+/* Exchange memory, in words. Every edge has one buffer: short.cu says why that is enough. */
+enum {
+    TILE_WORDS = 2 * LANES,
+    VECTOR_WORDS = H_TILES * ATOMS * TILE_WORDS, /* of hidden columns, all tokens */
+    S_X = 0,                                     /* [2]: for qkv, for gate_up; f24 */
+    S_SSQ = S_X + 2 * VECTOR_WORDS,              /* [2][H_TILES][tokens]: sums of h^2 over a k tile; f32 */
+    S_QKV = S_SSQ + 2 * H_TILES * P_SHORT_TOKENS, /* [P_GROUPS][QKV_TILES][ATOMS][TILE_WORDS]; bf16 */
+    S_SUMS = S_QKV + P_GROUPS * QKV_TILES * ATOMS * TILE_WORDS, /* [2: out, down][P_GROUPS][VECTOR_WORDS]; f24 */
+    S_GATED = S_SUMS + 2 * P_GROUPS * VECTOR_WORDS, /* [P_GROUPS][P_DOWN_K_TILES][ATOMS][TILE_WORDS]; bf16 */
+    SHORT_WORDS = S_GATED + P_GROUPS * P_DOWN_K_TILES * ATOMS * TILE_WORDS
+};
+
+/* Partial sums of a pair of atoms: [row tile][atom][k part][lane], a lane's four of the product. */
+#define PART_QUADS(S) (P_##S##_ROW_TILES * PAIR * P_##S##_K_PARTS * LANES)
+enum {
+    MERGE_QUADS = (AT_TILES + 1) * LANES, /* what one warp's attention hands over */
+    PRODUCT_QUADS = MAX(MAX(PART_QUADS(QKV), PART_QUADS(OUT)), MAX(PART_QUADS(GATE_UP), PART_QUADS(DOWN))),
+    ALL_PARTS = MAX(PRODUCT_QUADS, ((P_WARPS - 1) * MERGE_QUADS + 1) / 2)
+};
+
+struct ALIGN(16) block_shared {
+    struct quad_float part[2][ALL_PARTS];
+    struct pair q[P_OUT_K_TILES * ATOMS * LANES]; /* B fragments: q's of the group, then attention's result */
+    struct quad k[P_GROUP_KV_HEADS * PAIRS_OF_ATOMS * AT_TILES * LANES]; /* A operands: K of 16 tokens each */
+    struct quad v[P_GROUP_KV_HEADS * PAIRS_OF_ATOMS * AT_TILES * LANES]; /* V transposed */
+    float angle[PAIRS_OF_ATOMS + KV_POSITIONS][ANGLE_STRIDE]; /* cos, sin of 16-token runs' beginnings, of 0 to 15 */
+    float ssq[2][P_WARPS][PAIR_TOKENS];                       /* of each warp's k tiles */
+    u64 full[RING_SLOTS], empty[RING_SLOTS];
+    u32 end, cap; /* as decode's */
+};
+
+enum { RING_BYTES = RING_SLOTS * P_SLOT_BYTES, SHARED_BYTES = RING_BYTES + (int)sizeof(struct block_shared) };
+#if defined(REEL_SIM)
+_Static_assert(SHARED_BYTES <= P_SHORT_SHARED, "the plan gives less shared memory than short prompts need");
+_Static_assert(SHORT_WORDS <= P_SHORT_WORDS, "the plan gives less exchange memory than short prompts need");
+#else
+static_assert(SHARED_BYTES <= P_SHORT_SHARED, "the plan gives less shared memory than short prompts need");
+static_assert(SHORT_WORDS <= P_SHORT_WORDS, "the plan gives less exchange memory than short prompts need");
+#endif
+
+#include "ring.cuh"
+
+/* One thread's view. */
+struct brief {
+    struct worker w;
+    const struct prefill_args *a;
+    int n_tokens, atoms, pairs;
+    int turn; /* of the two buffers of partial sums */
+    /* the piece of the residual stream that this warp owns: a k tile of an atom, a lane's four values as in a
+     * fragment; unit_atom is -1 where it owns none */
+    int unit_tile, unit_atom;
+    float h[4];
+};
+
+/* What is made of these is not made before the loop over layers, where it would hold registers (worker_anew). */
+DEV void brief_anew(struct brief *b) {
+    worker_anew(&b->w);
+    b->unit_tile = opaque(b->unit_tile), b->unit_atom = opaque(b->unit_atom);
+    b->atoms = opaque(b->atoms), b->turn = opaque(b->turn) & 1;
+}
+
+/* Word of a fragment that holds columns `column` (even) and + 1 of a token. */
+DEV int word_of(int column, int token) {
+    const int lane = token % ATOM_TOKENS * 4 + column % 8 / 2;
+    return ((column / TILE_K * ATOMS + token / ATOM_TOKENS) * LANES + lane) * 2 + column % TILE_K / 8;
+}
+
+/* ---- fragments from other SMs ---- */
+
+/* Words of n k tiles by `pairs` atoms, n and so on compile-time constants. f24: 16 bits of epoch, else 32. */
+struct fragment {
+    u64 low, high; /* columns 2 (lane % 4) and + 1, those 8 further on */
+};
+
+DEV u64 word_blank(const struct brief *b, int f24) {
+    return f24 ? (u64)(b->w.epoch & 0xffffu) << 48 : (u64)b->w.epoch << 32;
+}
+DEV int word_there(const struct brief *b, u64 word, int f24) {
+    return f24 ? word_is24(word, b->w.epoch) : word_is(word, b->w.epoch);
+}
+
+/* One look: loads what is not there yet of [n k tiles][some atoms from `atom` on], k tiles `columns` columns
+ * wide together; what does not exist reads as 0. Returns whether all of it is there. */
+DEV int fragments_look(const struct brief *b, struct fragment *f, const u64 *from, int atom, int n, const int some,
+                       int columns, const int f24, const int first) {
+    const int pair = b->w.lane % 4 * 2;
+    int ok = 1;
+    UNROLL
+    for (int i = 0; i < n * some; i++) {
+        const int k = i / some, a = i % some;
+        const int there = atom + a < b->atoms && k * TILE_K + pair < columns;
+        if (first) f[i].low = f[i].high = word_blank(b, f24);
+        if (there && (first || !word_there(b, f[i].low, f24) || !word_there(b, f[i].high, f24))) {
+            word_load2(from + (k * ATOMS + atom + a) * TILE_WORDS + b->w.lane * 2, &f[i].low, &f[i].high);
+            if (k * TILE_K + pair + 8 >= columns) f[i].high = word_blank(b, f24);
+        }
+    }
+    UNROLL
+    for (int i = 0; i < n * some; i++)
+        ok &= word_there(b, f[i].low, f24) & word_there(b, f[i].high, f24);
+    return ok;
+}
+
+DEV void fragments_take(struct brief *b, struct fragment *f, const u64 *from, int atom, int n, const int some,
+                        int columns, const int f24, enum wait_kind kind) {
+    u32 polls = 0;
+    int ok = fragments_look(b, f, from, atom, n, some, columns, f24, 1);
+    NO_UNROLL
+    while (!warp_all(ok | b->w.dead)) {
+        if (!wait_failed(&b->w, &polls, kind, b->w.epoch, (u32)(f[0].low >> 32)))
+            ok = fragments_look(b, f, from, atom, n, some, columns, f24, 0);
+    }
+}
+
+/* Two columns in two halves: bf16 cut off, and what that left over, which bf16 holds exactly. */
+DEV u32 word_high(u64 word) { return ((u32)word >> 8 & 0xffffu) | (u32)(word >> 32) << 16; }
+DEV u32 word_low(u64 word) {
+    const u32 even = (u32)word << 8, odd = (u32)(word >> 24) << 8;
+    return bf16_pair(bits_float(even) - bits_float(even & 0xffff0000u), bits_float(odd) - bits_float(odd & 0xffff0000u));
+}
+
+/* An 8 by 8 matrix of floats, lane 4 r + c / 2 holding (r, c) and (r, c + 1), transposed. */
+DEV void transpose8_float(float *a, float *b) {
+    const u32 x = float_bits(*a), y = float_bits(*b);
+    const u32 high = transpose8(x >> 16 | (y & 0xffff0000u)), low = transpose8((x & 0xffffu) | y << 16);
+    *a = bits_float(high << 16 | (low & 0xffffu)), *b = bits_float((high & 0xffff0000u) | low >> 16);
+}
+
+#endif
