@@ -95,19 +95,18 @@ DEV void unit_add(struct brief *b, int which, enum wait_kind kind) {
     u32 polls = 0;
     UNROLL
     for (int g = 0; g < P_GROUPS; g++)
-        word_load2(from + g * VECTOR_WORDS, &f[g].low, &f[g].high);
+        f[g].low = f[g].high = ~word_blank(b, 1);
     NO_UNROLL
     for (;;) {
         int ok = 1;
         UNROLL
         for (int g = 0; g < P_GROUPS; g++)
-            ok &= word_there(b, f[g].low, 1) & word_there(b, f[g].high, 1);
-        if (warp_all(ok | b->w.dead)) break;
-        if (wait_failed(&b->w, &polls, kind, b->w.epoch & 0xffffu, (u32)(f[0].low >> 48))) continue;
+            if (!fragment_there(b, &f[g], 1)) word_load2(from + g * VECTOR_WORDS, &f[g].low, &f[g].high);
         UNROLL
         for (int g = 0; g < P_GROUPS; g++)
-            if (!word_there(b, f[g].low, 1) || !word_there(b, f[g].high, 1))
-                word_load2(from + g * VECTOR_WORDS, &f[g].low, &f[g].high);
+            ok &= fragment_there(b, &f[g], 1);
+        if (warp_all(ok | b->w.dead)) break;
+        wait_failed(&b->w, &polls, kind, b->w.epoch & 0xffffu, (u32)(f[0].low >> 48));
     }
     UNROLL
     for (int g = 0; g < P_GROUPS; g++) {

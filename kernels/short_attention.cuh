@@ -33,6 +33,12 @@ DEV void attention_prepare(struct brief *b) {
         s->q[i].low = s->q[i].high = 0;
 }
 
+/* One of the group's KV heads in the cache. */
+DEV u8 *cache_pieces(const struct brief *b, int kv_head) {
+    const int head = b->w.layer * M_KV_HEADS + b->w.group * P_GROUP_KV_HEADS + kv_head;
+    return b->w.a->kv + (u64)(u32)head * (u64)b->w.a->kv_pieces * P_KV_PIECE;
+}
+
 /* ---- q, k and v of 16 tokens ---- */
 
 /* A run of 16 tokens of a head: this lane's words of tokens lane / 4 and + 8, dims 8 j + 2 (lane % 4) and + 1. */
@@ -118,26 +124,30 @@ DEV void value_store(const struct brief *b, struct quad *to, const struct run *x
     }
 }
 
-/* A run's rows to the cache, whose pieces begin at positions that are multiples of 16. */
-DEV void cache_store(const struct brief *b, int kv_head, int run, int is_v, const struct run *x) {
+/* A run's rows to the cache, whose pieces begin at positions that are multiples of 16, out of this lane's own
+ * words of the A operands. */
+DEV void cache_store(const struct brief *b, int kv_head, int run, int is_v, const struct quad *tiles) {
     const struct decode_args *a = b->w.a;
-    u8 *pieces = a->kv + (u64)((b->w.layer * M_KV_HEADS + b->w.group * P_GROUP_KV_HEADS + kv_head) * (u64)a->kv_pieces) *
-                             P_KV_PIECE;
-    UNROLL
-    for (int i = 0; i < PAIR; i++) {
-        const int token = run * KV_POSITIONS + 8 * i + b->w.lane / 4, position = a->position + token;
-        u8 *piece = pieces + (u64)(u32)(position / KV_POSITIONS) * P_KV_PIECE;
-        if (token >= b->n_tokens) break;
+    const int lane = b->w.lane, first = run * KV_POSITIONS + (is_v ? lane % 4 * 2 : lane / 4);
+    u8 *pieces = cache_pieces(b, kv_head);
+    NO_UNROLL
+    for (int t = 0; t < AT_TILES; t++) {
+        const struct quad v = tiles[t * LANES + lane];
+        const u32 word[4] = { v.x, v.y, v.z, v.w };
         UNROLL
-        for (int j = 0; j < HEAD_BLOCKS; j++) {
-            const int dim = 8 * j + b->w.lane % 4 * 2;
-            const u32 both = x->w[i][j];
-            if (!is_v) {
-                plain_store32((u32 *)(piece + kv_k_byte(position, dim)), both);
-                continue;
-            }
-            plain_store16((u16 *)(piece + kv_v_byte(M_HEAD_DIM, position, dim)), (u16)both);
-            plain_store16((u16 *)(piece + kv_v_byte(M_HEAD_DIM, position, dim + 1)), (u16)(both >> 16));
+        for (int i = 0; i < 8; i++) {
+            /* K: word i has dims of one token; V: its halves have two tokens' of one dim */
+            if (!is_v && i >= 4) break;
+            const int half = is_v ? i % 2 : 0, w = is_v ? i / 2 : i;
+            const int token = first + (is_v ? w / 2 * 8 + half : w % 2 * 8);
+            const int dim = t * TILE_K + (is_v ? lane / 4 + w % 2 * 8 : lane % 4 * 2 + w / 2 * 8);
+            const int position = a->position + token;
+            u8 *piece = pieces + (u64)(u32)(position / KV_POSITIONS) * P_KV_PIECE;
+            if (token >= b->n_tokens) continue;
+            if (is_v)
+                plain_store16((u16 *)(piece + kv_v_byte(M_HEAD_DIM, position, dim)), (u16)(word[w] >> 16 * half));
+            else
+                plain_store32((u32 *)(piece + kv_k_byte(position, dim)), word[w]);
         }
     }
 }
@@ -156,11 +166,16 @@ DEV void runs_read(struct brief *b) {
             query_store(b, head, run * PAIR, &x);
             continue;
         }
+        struct quad *tiles = run_tiles(is_v ? b->w.s->v : b->w.s->k, kv_head, run);
         if (is_v)
-            value_store(b, run_tiles(b->w.s->v, kv_head, run), &x);
+            value_store(b, tiles, &x);
         else
-            key_store(b, run_tiles(b->w.s->k, kv_head, run), &x);
-        if ((run * 2 * P_GROUP_KV_HEADS + kv) % P_GROUP_SMS == b->w.member) cache_store(b, kv_head, run, is_v, &x);
+            key_store(b, tiles, &x);
+        if ((run * 2 * P_GROUP_KV_HEADS + kv) % P_GROUP_SMS != b->w.member) continue;
+        if (is_v)
+            cache_store(b, kv_head, run, 1, tiles);
+        else
+            cache_store(b, kv_head, run, 0, tiles);
     }
 }
 
@@ -239,8 +254,7 @@ DEV void block_attend(const struct brief *b, struct rows *x, int head, int atom,
     const struct decode_args *a = b->w.a;
     const int kv_head = head / (P_GROUP_HEADS / P_GROUP_KV_HEADS);
     const int past = (a->position + KV_POSITIONS - 1) / KV_POSITIONS, all = past + atom / 2 + 1;
-    const u8 *pieces =
-        a->kv + (u64)((b->w.layer * M_KV_HEADS + b->w.group * P_GROUP_KV_HEADS + kv_head) * (u64)a->kv_pieces) * P_KV_PIECE;
+    const u8 *pieces = cache_pieces(b, kv_head);
     const struct pair *q = b->w.s->q + (head * AT_TILES * ATOMS + atom) * LANES + b->w.lane;
     UNROLL
     for (int t = 0; t < AT_TILES; t++) {

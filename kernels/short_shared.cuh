@@ -104,36 +104,37 @@ DEV int word_there(const struct brief *b, u64 word, int f24) {
     return f24 ? word_is24(word, b->w.epoch) : word_is(word, b->w.epoch);
 }
 
-/* One look: loads what is not there yet of [n k tiles][some atoms from `atom` on], k tiles `columns` columns
- * wide together; what does not exist reads as 0. Returns whether all of it is there. */
-DEV int fragments_look(const struct brief *b, struct fragment *f, const u64 *from, int atom, int n, const int some,
-                       int columns, const int f24, const int first) {
-    const int pair = b->w.lane % 4 * 2;
-    int ok = 1;
+DEV int fragment_there(const struct brief *b, const struct fragment *f, int f24) {
+    return word_there(b, f->low, f24) & word_there(b, f->high, f24);
+}
+
+/* Fragments of n k tiles, which have `columns` columns, by some atoms from `atom` on. What does not exist is 0. A
+ * word that is there is not read again: polls are themselves the load on the lines they wait for. */
+DEV void fragments_take(struct brief *b, struct fragment *f, const u64 *from, int atom, int n, const int some,
+                        int columns, const int f24, enum wait_kind kind) {
+    const int left = columns - b->w.lane % 4 * 2; /* from this lane's first column on */
+    const u64 blank = word_blank(b, f24);
+    u32 polls = 0;
+    from += atom * TILE_WORDS + b->w.lane * 2;
     UNROLL
     for (int i = 0; i < n * some; i++) {
         const int k = i / some, a = i % some;
-        const int there = atom + a < b->atoms && k * TILE_K + pair < columns;
-        if (first) f[i].low = f[i].high = word_blank(b, f24);
-        if (there && (first || !word_there(b, f[i].low, f24) || !word_there(b, f[i].high, f24))) {
-            word_load2(from + (k * ATOMS + atom + a) * TILE_WORDS + b->w.lane * 2, &f[i].low, &f[i].high);
-            if (k * TILE_K + pair + 8 >= columns) f[i].high = word_blank(b, f24);
-        }
+        f[i].low = f[i].high = atom + a < b->atoms && k * TILE_K < left ? ~blank : blank;
     }
-    UNROLL
-    for (int i = 0; i < n * some; i++)
-        ok &= word_there(b, f[i].low, f24) & word_there(b, f[i].high, f24);
-    return ok;
-}
-
-DEV void fragments_take(struct brief *b, struct fragment *f, const u64 *from, int atom, int n, const int some,
-                        int columns, const int f24, enum wait_kind kind) {
-    u32 polls = 0;
-    int ok = fragments_look(b, f, from, atom, n, some, columns, f24, 1);
     NO_UNROLL
-    while (!warp_all(ok | b->w.dead)) {
-        if (!wait_failed(&b->w, &polls, kind, b->w.epoch, (u32)(f[0].low >> 32)))
-            ok = fragments_look(b, f, from, atom, n, some, columns, f24, 0);
+    for (;;) {
+        int ok = 1;
+        UNROLL
+        for (int i = 0; i < n * some; i++)
+            if (!fragment_there(b, &f[i], f24))
+                word_load2(from + (i / some * ATOMS + i % some) * TILE_WORDS, &f[i].low, &f[i].high);
+        UNROLL
+        for (int i = 0; i < n * some; i++) {
+            if (i / some * TILE_K + 8 >= left && columns % TILE_K) f[i].high = blank;
+            ok &= fragment_there(b, &f[i], f24);
+        }
+        if (warp_all(ok | b->w.dead)) break;
+        wait_failed(&b->w, &polls, kind, b->w.epoch, (u32)(f[0].low >> 32));
     }
 }
 
