@@ -20,7 +20,7 @@ enum {
     QKV_TILES = (QKV_GROUP_ROWS + TILE_ROWS - 1) / TILE_ROWS, /* of a group */
     HALF_DIM = M_HEAD_DIM / 2,
     ANGLE_STRIDE = 2 * HALF_DIM + 16, /* floats of a row of angles: two rows meet all banks */
-    PRELOAD_TILES = P_PRELOAD_TILES
+    PRELOAD_TILES = P_SHORT_PRELOAD
 };
 
 /* Exchange memory, in words. Every edge has one buffer: short.cu says why that is enough. */
