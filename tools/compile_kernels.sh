@@ -39,12 +39,15 @@ resources() {
 
 # One program, $1, for the plan named by the other arguments: a line of the table.
 program() {
-    kernel=$1
+    kernel=$1 function=$1
     shift
     threads=$(constant P_THREADS) moved=$(constant P_REGISTERS_CONSUMER) shared=$(constant P_SHARED_BYTES)
     if [ "$kernel" = prefill ]; then
         threads=288 moved=0 shared=$(constant P_PREFILL_SHARED)
         [ "$(constant G_WGMMA)" != 1 ] || threads=384 moved=232
+    fi
+    if [ "$kernel" = short ]; then
+        function=prefill_short threads=$(constant P_SHORT_THREADS) moved=0 shared=$(constant P_SHORT_SHARED)
     fi
     begin=$(date +%s)
     nvcc -std=c++17 -arch="$target" -cubin -Werror all-warnings -Xptxas -v \
@@ -53,7 +56,7 @@ program() {
     code=$?
     seconds=$(($(date +%s) - begin))
     # shellcheck disable=SC2046 # four words
-    set -- "$*" $(resources "$kernel")
+    set -- "$*" $(resources "$function")
     verdict=ok stores=16 loads=64
     # of prefill's kernels some hold all registers there are: what they put aside lies outside their loops
     [ "$kernel" != prefill ] || stores=48 loads=96
@@ -78,6 +81,7 @@ compile() {
     good=0
     program decode "$@" || good=1
     [ "$(constant P_PREFILL_TOKENS)" = 0 ] || program prefill "$@" || good=1
+    [ "$(constant P_SHORT_TOKENS)" = 0 ] || program short "$@" || good=1
     return $good
 }
 

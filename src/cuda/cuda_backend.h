@@ -65,12 +65,14 @@ struct backend {
     struct cuda_function decode;
     struct cu_module *prefill_module; /* NULL: prompts go through the decode kernel */
     struct cuda_function prefill[CUDA_PREFILL_KERNELS];
+    struct cu_module *short_module; /* NULL: short prompts are read as others */
+    struct cuda_function prefill_short;
     struct cuda_open_times times;
 
     cu_address tape, embedding; /* embedding: 0 when tied */
     cu_address norms, qk_norms, rope;
     cu_address words;
-    cu_address scratch;       /* plan.scratch, or 0 */
+    cu_address scratch;       /* plan.scratch and behind it plan.short_words; or 0 */
     int scratch_room;         /* tokens that its activations were last laid out for; 0: none yet */
     struct cu_stream *rescue; /* waits for nothing: reaches the device while a launch hangs */
     unsigned *leave;          /* pinned: ABORT_LEAVE, which rescue copies */
@@ -81,6 +83,8 @@ struct backend {
     uint64_t epochs_used;               /* since the words were cleared */
     uint64_t pick_epochs, split_epochs; /* since the sampler's, split attention's words were */
     bool dirty;                         /* a launch was aborted: clear the words before the next */
+    uint32_t short_epoch;               /* as epoch and dirty, of short prompts, whose words are */
+    bool short_dirty;                   /* their own */
     int in_flight;                      /* launches submitted and not known to be over */
     double token_ms;                    /* of recent launches */
     double
@@ -210,6 +214,9 @@ const char *cuda_kernel_name(const struct cuda_run *run);
 /* ---- cuda_prefill.c ---- */
 
 bool cuda_prefills(const struct backend *b);
+/* Whether short prompts have a launch of their own, and this one is such a prompt. */
+bool cuda_reads_shorts(const struct backend *b);
+bool cuda_prefill_is_short(const struct backend *b, const struct decode_args *prompt);
 /* One of the kernels, as it is launched. */
 struct prefill_kernel cuda_prefill_kernel(const struct backend *b, int kernel);
 uint64_t cuda_prefill_bytes(const struct backend *b);
@@ -220,8 +227,8 @@ int cuda_prefill_chunk(const struct backend *b, int left);
 void cuda_prefill_start(const struct backend_state *s, struct prefill_args *args);
 /* A token's residual stream after a launch, in device memory: f32 [hidden]. */
 const float *cuda_prefill_h(const struct backend *b, int token);
-/* Chooses how products are cut and launches. With a timer (or NULL) launches do not overlap.
- * b->mutex is held. */
+/* Launches what reads the prompt: one launch for a short one, else a queue of them, whose products
+ * are cut as is best. With a timer (or NULL) launches do not overlap. b->mutex is held. */
 enum reel_status cuda_prefill_launch(struct backend *b, struct prefill_args *args,
                                      struct cuda_prefill_timer *timer, struct reel_error *err);
 /* How long a launch of this many tokens took the last time, 0: unknown; and telling that, with

@@ -18,12 +18,21 @@ static const char *const wait_names[] = {
     "the other SMs' best logits",
     "the other SMs' sampling candidates",
     "a stage of activations",
+    "the normed activations",
+    "the norm's sums of squares",
 };
 enum {
     N_WAITS = (int)(sizeof wait_names / sizeof *wait_names),
-    FIRST_EXCHANGE = 5, /* WAIT_QKV: from here on it is epochs that are compared */
-    LAST_EXCHANGE = 11  /* WAIT_PICK */
+    WAIT_QKV = 5,
+    WAIT_PICK = 11,
+    WAIT_X = 13,
+    WAIT_SSQ = 14
 };
+
+/* Whether it is epochs that are compared. */
+static bool is_exchange(unsigned wait) {
+    return (wait >= WAIT_QKV && wait <= WAIT_PICK) || wait == WAIT_X || wait == WAIT_SSQ;
+}
 
 const char *cuda_kernel_name(const struct cuda_run *run) {
     const struct decode_mailbox *m = run->prefill;
@@ -39,7 +48,7 @@ enum reel_status cuda_describe_fault(const struct cuda_run *run, struct reel_err
     if (!__atomic_load_n(&m->fault, __ATOMIC_ACQUIRE))
         return err_set(err, REEL_E_DEVICE, "%s: %s ended without saying why", gpu, kernel);
     unsigned kind = m->fault_wait;
-    if (kind >= FIRST_EXCHANGE && kind <= LAST_EXCHANGE)
+    if (is_exchange(kind))
         snprintf(state, sizeof state, "; epoch %u wanted, %u there", m->fault_want, m->fault_have);
     return err_set(
         err, REEL_E_DEVICE,

@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <time.h>
 
-enum { N_PARTS = 3, PROGRESS_MS = 50 };
+enum { N_PARTS = 4, PROGRESS_MS = 50 };
 
 /* One program on its way. */
 struct part {
@@ -187,7 +187,11 @@ static enum reel_status find_functions(struct backend *b, struct reel_error *err
         if (status == REEL_OK)
             status = check_resident(b, &b->prefill[i], 1, k.threads, k.shared_bytes, err);
     }
-    return status;
+    if (status != REEL_OK || !b->short_module) return status;
+    status = cuda_function_find(&b->gpu, &b->prefill_short, b->short_module, "prefill_short", err);
+    return status == REEL_OK ? check_resident(b, &b->prefill_short, p->tape.n_sms, p->short_threads,
+                                              p->short_shared, err)
+                             : status;
 }
 
 enum reel_status cuda_open_kernels(struct backend *b, const struct backend_options *options,
@@ -202,6 +206,8 @@ enum reel_status cuda_open_kernels(struct backend *b, const struct backend_optio
         add_part(&parts, b, &nvrtc, "decode.cu", constants.bytes, &b->module, options);
         if (cuda_prefills(b))
             add_part(&parts, b, &nvrtc, "prefill.cu", constants.bytes, &b->prefill_module, options);
+        if (cuda_reads_shorts(b))
+            add_part(&parts, b, &nvrtc, "short.cu", constants.bytes, &b->short_module, options);
         /* the same for all models: of the GPU's own features it needs none */
         snprintf(wind_constants, sizeof wind_constants, "G_COPY=0\nG_COMPUTE=%d\n",
                  b->plan.compute);

@@ -218,7 +218,7 @@ static void launch_is_over(struct cuda_run *run, bool good) {
         run->state->profiled_tokens = (int)m->n_evaluated;
     pthread_mutex_lock(&b->mutex);
     b->in_flight -= run->n_launches;
-    if (!good) b->dirty = true;
+    if (!good) b->dirty = b->short_dirty = true;
     if (good && run->ahead == 0 && run->prefill)
         cuda_prefill_took(b, run->n_tokens, ms);
     else if (good && run->ahead == 0 && m->n_evaluated > 0)

@@ -1,20 +1,38 @@
 /* Reading prompts: the scratch memory of kernels/prefill.cu, and its launches: one for each step of
- * each layer, which may begin while the one before ends. The scratch memory is the backend's:
- * launches of all sessions come one after the other, and what reads a launch's residual stream is
- * submitted together with it. */
+ * each layer, which may begin while the one before ends; or, for a short prompt, one of
+ * kernels/short.cu for all. The scratch memory is the backend's: launches of all sessions come one
+ * after the other, and what reads a launch's residual stream is submitted together with it. */
 #include "cuda/cuda_backend.h"
 #include "plan/plan_layout.h"
+
+/* Epochs of short prompts have 16 bits: before they come round the words are cleared. A launch has
+ * one for each layer and two besides. */
+enum { SHORT_EPOCHS_MOST = 60000, SHORT_EPOCHS_A_LAUNCH = 2 };
 
 bool cuda_prefills(const struct backend *b) {
     return b->plan.prefill_tokens > 0 && b->tuning.prefill_from > 0;
 }
 
+bool cuda_reads_shorts(const struct backend *b) {
+    return cuda_prefills(b) && b->plan.short_tokens > 0 && b->tuning.short_positions > 0;
+}
+
+/* Exchange words of short prompts. */
+static uint64_t short_bytes(const struct backend *b) {
+    return cuda_reads_shorts(b) ? (uint64_t)b->plan.short_words * 8 : 0;
+}
+static cu_address short_words(const struct backend *b) {
+    return b->scratch + b->plan.scratch.bytes;
+}
+
 uint64_t cuda_prefill_bytes(const struct backend *b) {
-    return cuda_prefills(b) ? b->plan.scratch.bytes : 0;
+    return cuda_prefills(b) ? b->plan.scratch.bytes + short_bytes(b) : 0;
 }
 
 enum reel_status cuda_prefill_open(struct backend *b, struct reel_error *err) {
     const size_t n = (size_t)cuda_prefill_bytes(b);
+    const unsigned first = b->tuning.first_epoch;
+    b->short_epoch = first < SHORT_EPOCHS_MOST ? first : SHORT_EPOCHS_MOST;
     if (n == 0) return REEL_OK;
     enum reel_status status =
         cuda_alloc(&b->gpu, &b->scratch, n, "scratch memory for prompts", err);
@@ -81,6 +99,7 @@ struct queue {
     const struct backend *b;
     struct prefill_args *args;
     struct cuda_prefill_timer *timer; /* or NULL */
+    bool overlap;                     /* of its launches, but for the first */
 };
 
 static enum reel_status launch(const struct queue *q, int kernel, int phase, int layer,
@@ -93,8 +112,7 @@ static enum reel_status launch(const struct queue *q, int kernel, int phase, int
                                         .threads = k.threads,
                                         .shared_bytes = k.shared_bytes,
                                         /* what comes before the first does not know of it */
-                                        .overlaps = b->plan.copy == 2 && kernel != PREFILL_EMBED &&
-                                                    !q->timer,
+                                        .overlaps = q->overlap && kernel != PREFILL_EMBED,
                                         .arguments = arguments };
     enum reel_status status = q->timer ? cuda_timer_mark(q->timer, b, err) : REEL_OK;
     return status == REEL_OK ? cuda_launch(&b->gpu, &launch, err) : status;
@@ -136,21 +154,71 @@ static enum reel_status lay_out(struct backend *b, int room, struct reel_error *
     return REEL_OK;
 }
 
-enum reel_status cuda_prefill_launch(struct backend *b, struct prefill_args *args,
+static enum reel_status launch_queue(struct backend *b, struct prefill_args *args,
                                      struct cuda_prefill_timer *timer, struct reel_error *err) {
     const struct plan *p = &b->plan;
-    const struct queue queue = { b, args, timer };
+    const struct queue queue = { b, args, timer, p->copy == 2 && !timer };
     args->room = p->prefill_tokens;
     for (int i = 0; i < PREFILL_PRODUCTS; i++) {
         args->cut[i] = plan_prefill_cut(p, i, args->decode.n_tokens);
         if (args->cut[i].split_k == 8) args->room = (args->decode.n_tokens + 7) / 8 * 8;
     }
-    if (timer) timer->n_marked = 0;
     enum reel_status status = lay_out(b, args->room, err);
     if (status == REEL_OK) status = launch(&queue, PREFILL_EMBED, 0, 0, err);
     for (int layer = 0; layer < p->tape.n_layers && status == REEL_OK; layer++)
         status = launch_layer(&queue, layer, err);
-    if (status == REEL_OK) status = launch(&queue, PREFILL_END, 0, 0, err);
+    return status == REEL_OK ? launch(&queue, PREFILL_END, 0, 0, err) : status;
+}
+
+/* ---- short prompts --------------------------------------------------------------------------- */
+
+bool cuda_prefill_is_short(const struct backend *b, const struct decode_args *prompt) {
+    return cuda_reads_shorts(b) && prompt->n_tokens <= b->plan.short_tokens &&
+           prompt->position <= b->tuning.short_positions - prompt->n_tokens;
+}
+
+/* The first epoch of a launch. */
+static enum reel_status take_short_epochs(struct backend *b, uint32_t *epoch,
+                                          struct reel_error *err) {
+    const uint32_t n = (uint32_t)b->plan.tape.n_layers + SHORT_EPOCHS_A_LAUNCH;
+    if (b->short_dirty || b->short_epoch + n > SHORT_EPOCHS_MOST) {
+        const enum reel_status status =
+            cuda_fill(&b->gpu, short_words(b), 0, (size_t)short_bytes(b), NULL, err);
+        if (status != REEL_OK) return status;
+        b->short_dirty = false;
+        b->short_epoch = 1;
+    }
+    *epoch = b->short_epoch;
+    b->short_epoch += n;
+    return REEL_OK;
+}
+
+static enum reel_status launch_short(struct backend *b, struct prefill_args *args,
+                                     struct cuda_prefill_timer *timer, struct reel_error *err) {
+    const struct plan *p = &b->plan;
+    const struct queue queue = { b, args, timer, false };
+    int phase = 0, layer = 0; /* of no meaning here */
+    void *arguments[] = { args, &phase, &layer };
+    const struct cuda_launch launch_all = { .function = &b->prefill_short,
+                                            .blocks = p->tape.n_sms,
+                                            .threads = p->short_threads,
+                                            .shared_bytes = p->short_shared,
+                                            .cooperative = true,
+                                            .arguments = arguments };
+    args->decode.words = cuda_pointer(short_words(b));
+    if (args->decode.cap_layers > p->short_slots) args->decode.cap_layers = p->short_slots;
+    enum reel_status status = take_short_epochs(b, &args->decode.epoch, err);
+    if (status == REEL_OK && timer) status = cuda_timer_mark(timer, b, err);
+    if (status == REEL_OK) status = cuda_launch(&b->gpu, &launch_all, err);
+    return status == REEL_OK ? launch(&queue, PREFILL_END, 0, 0, err) : status;
+}
+
+enum reel_status cuda_prefill_launch(struct backend *b, struct prefill_args *args,
+                                     struct cuda_prefill_timer *timer, struct reel_error *err) {
+    if (timer) timer->n_marked = 0;
+    const enum reel_status status = cuda_prefill_is_short(b, &args->decode)
+                                        ? launch_short(b, args, timer, err)
+                                        : launch_queue(b, args, timer, err);
     return status == REEL_OK && timer ? cuda_timer_mark(timer, b, err) : status;
 }
 

@@ -48,9 +48,10 @@ enum reel_status cuda_timer_mark(struct cuda_prefill_timer *t, const struct back
 
 enum reel_status cuda_timer_take(struct cuda_prefill_timer *t, const struct backend *b,
                                  const struct prefill_args *args, struct reel_error *err) {
-    const int n = prefill_launches(&b->plan);
     float *ms =
         prefill_times_next(&t->times, &b->plan, args->decode.position, args->decode.n_tokens);
+    t->times.one_launch = cuda_prefill_is_short(b, &args->decode);
+    const int n = prefill_times_launches(&t->times, &b->plan);
     enum reel_status status = cuda_event_wait(&b->gpu, t->events[n], err);
     for (int i = 0; i < n && status == REEL_OK; i++)
         status = cuda_event_ms(&b->gpu, t->events[i], t->events[i + 1], &ms[i], err);

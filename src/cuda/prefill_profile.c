@@ -4,16 +4,22 @@
 
 #include <stdlib.h>
 
-const char *const prefill_step_names[PREFILL_N_STEPS] = { "embed", "qkv",     "rope", "attention",
-                                                          "out",   "gate_up", "down", "end" };
+const char *const prefill_step_names[PREFILL_N_STEPS] = { "embed",     "qkv",   "rope",
+                                                          "attention", "out",   "gate_up",
+                                                          "down",      "short", "end" };
 
 int prefill_launches(const struct plan *plan) {
     return 1 + PREFILL_LAYER_STEPS * plan->tape.n_layers + 1;
 }
 
-enum prefill_step prefill_step_of(const struct plan *plan, int launch) {
-    if (launch == 0) return STEP_EMBED;
-    if (launch == prefill_launches(plan) - 1) return STEP_END;
+int prefill_times_launches(const struct prefill_times *t, const struct plan *plan) {
+    return t->one_launch ? PREFILL_SHORT_LAUNCHES : prefill_launches(plan);
+}
+
+enum prefill_step prefill_times_step(const struct prefill_times *t, const struct plan *plan,
+                                     int launch) {
+    if (launch == prefill_times_launches(t, plan) - 1) return STEP_END;
+    if (launch == 0) return t->one_launch ? STEP_SHORT : STEP_EMBED;
     return (enum prefill_step)(STEP_QKV + (launch - 1) % PREFILL_LAYER_STEPS);
 }
 
@@ -45,8 +51,8 @@ static double median(double *values, int n) {
     return (values[(n - 1) / 2] + values[n / 2]) / 2;
 }
 
-static double launch_us(const struct prefill_times *t, int n_launches, int run, int launch) {
-    return (double)t->ms[(size_t)run * (size_t)n_launches + (size_t)launch] * 1e3;
+static double launch_us(const struct prefill_times *t, const struct plan *p, int run, int launch) {
+    return (double)t->ms[(size_t)run * (size_t)prefill_launches(p) + (size_t)launch] * 1e3;
 }
 
 /* ---- what a launch has to do ---- */
@@ -56,9 +62,21 @@ static double attended(const struct prefill_times *t) {
     return n * t->position + n * (n + 1) / 2;
 }
 
+typedef double work_fn(const struct plan *p, const struct prefill_times *t, enum prefill_step step);
+
+/* Of all steps of all layers. */
+static double whole(work_fn *work, const struct plan *p, const struct prefill_times *t) {
+    double sum = 0;
+    for (int step = STEP_QKV; step <= STEP_DOWN; step++)
+        sum += work(p, t, (enum prefill_step)step);
+    return sum * p->tape.n_layers;
+}
+
 static double flops(const struct plan *p, const struct prefill_times *t, enum prefill_step step) {
     const double hidden = p->tape.hidden, n = t->n_tokens, q = (double)p->n_heads * p->head_dim;
     switch (step) {
+    case STEP_SHORT:
+        return whole(flops, p, t);
     case STEP_QKV:
         return 2 * n * hidden * (q + 2.0 * p->n_kv_heads * p->head_dim);
     case STEP_ATTENTION:
@@ -80,8 +98,8 @@ static double flops(const struct plan *p, const struct prefill_times *t, enum pr
 
 /* A tape phase, or -1. */
 static int product_of(enum prefill_step step) {
-    static const int phases[PREFILL_N_STEPS] = { -1,       TAPE_QKV,     -1,        -1,
-                                                 TAPE_OUT, TAPE_GATE_UP, TAPE_DOWN, -1 };
+    static const int phases[PREFILL_N_STEPS] = { -1,           TAPE_QKV,  -1, -1, TAPE_OUT,
+                                                 TAPE_GATE_UP, TAPE_DOWN, -1, -1 };
     return phases[step];
 }
 
@@ -91,6 +109,7 @@ static double bytes(const struct plan *p, const struct prefill_times *t, enum pr
     enum { PIECE = 16 };
     const int phase = product_of(step);
     if (phase >= 0) return (double)p->tape.segment[phase].bytes * p->tape.n_sms;
+    if (step == STEP_SHORT) return whole(bytes, p, t);
     if (step != STEP_ATTENTION) return 0;
     const int pieces = (t->position + t->n_tokens + PIECE - 1) / PIECE;
     return (double)pieces * p->kv_piece_bytes * p->n_kv_heads;
@@ -124,16 +143,16 @@ struct summary {
 };
 
 static void sum_launches(struct summary *s) {
-    const int n = prefill_launches(s->plan), n_runs = prefill_times_held(s->times);
+    const int n = prefill_times_launches(s->times, s->plan), n_runs = prefill_times_held(s->times);
     for (int i = 0; i < n; i++) {
         for (int run = 0; run < n_runs; run++)
-            s->sorted[run] = launch_us(s->times, n, run, i);
+            s->sorted[run] = launch_us(s->times, s->plan, run, i);
         s->launches[i] = median(s->sorted, n_runs);
     }
     for (int run = 0; run < n_runs; run++) {
         s->sorted[run] = 0;
         for (int i = 0; i < n; i++)
-            s->sorted[run] += launch_us(s->times, n, run, i);
+            s->sorted[run] += launch_us(s->times, s->plan, run, i);
     }
     s->median_us = median(s->sorted, n_runs);
     s->least_us = s->sorted[0];
@@ -142,11 +161,12 @@ static void sum_launches(struct summary *s) {
 
 static void sum_step(struct summary *s, enum prefill_step which) {
     struct step *step = &s->steps[which];
-    for (int i = 0; i < prefill_launches(s->plan); i++) {
-        if (prefill_step_of(s->plan, i) != which) continue;
+    for (int i = 0; i < prefill_times_launches(s->times, s->plan); i++) {
+        if (prefill_times_step(s->times, s->plan, i) != which) continue;
         s->sorted[step->n_launches++] = s->launches[i];
         step->us += s->launches[i];
     }
+    if (step->n_launches == 0) return;
     step->launch_us = median(s->sorted, step->n_launches);
     step->bytes = step->n_launches * bytes(s->plan, s->times, which);
     step->flops = step->n_launches * flops(s->plan, s->times, which);
@@ -182,10 +202,11 @@ static json_t *describe_step(const struct step *step, const char *name, const ch
                      step->flops * 1e-9, "tflop_per_s", us > 0 ? step->flops * 1e-6 / us : 0.0);
 }
 
-/* NULL when memory runs out, which json_pack passes on. */
+/* Of those with launches; NULL when memory runs out, which json_pack passes on. */
 static json_t *describe_steps(const struct summary *s) {
     json_t *list = json_array();
     for (int i = 0; list && i < PREFILL_N_STEPS; i++) {
+        if (s->steps[i].n_launches == 0) continue;
         json_t *one = describe_step(&s->steps[i], prefill_step_names[i],
                                     cut_name(s->times, (enum prefill_step)i), s->total.us);
         if (one && json_array_append_new(list, one) == 0) continue;

@@ -1,7 +1,8 @@
 /* From the times of a prompt's launches to where its time goes. Pure: no GPU is asked.
  *
- * A run is one chunk that was read: its launches in their order, embed, those of the layers, end.
- * Runs of the same chunk are kept beside each other; a chunk of other tokens begins anew. */
+ * A run is one chunk that was read: its launches in their order, embed, those of the layers, end;
+ * or the one that reads a short prompt, end. Runs of the same chunk are kept beside each other; a
+ * chunk of other tokens begins anew. */
 #ifndef REEL_CUDA_PREFILL_PROFILE_H
 #define REEL_CUDA_PREFILL_PROFILE_H
 
@@ -16,15 +17,15 @@ enum prefill_step {
     STEP_OUT,
     STEP_GATE_UP,
     STEP_DOWN,
+    STEP_SHORT, /* all of them at once */
     STEP_END,
     PREFILL_N_STEPS
 };
 extern const char *const prefill_step_names[PREFILL_N_STEPS];
 
-/* Launches of one layer, and of a chunk. */
-enum { PREFILL_LAYER_STEPS = STEP_DOWN - STEP_QKV + 1 };
+/* Launches of one layer, of a short prompt, and of a chunk at most. */
+enum { PREFILL_LAYER_STEPS = STEP_DOWN - STEP_QKV + 1, PREFILL_SHORT_LAUNCHES = 2 };
 int prefill_launches(const struct plan *plan);
-enum prefill_step prefill_step_of(const struct plan *plan, int launch);
 
 /* Runs kept at most; then the oldest make room. */
 enum { PREFILL_MOST_RUNS = 128 };
@@ -35,8 +36,14 @@ struct prefill_times {
     int position;    /* of the chunk's first token */
     int n_tokens;    /* of it */
     int most_tokens; /* that a chunk may have */
+    bool one_launch; /* reads all of it: a short prompt */
     struct prefill_cut cut[PREFILL_PRODUCTS];
 };
+
+/* Launches of the chunk, and what one does. */
+int prefill_times_launches(const struct prefill_times *times, const struct plan *plan);
+enum prefill_step prefill_times_step(const struct prefill_times *times, const struct plan *plan,
+                                     int launch);
 
 /* Where the next run of such a chunk goes: ms[prefill_launches()]. It counts once n_runs is more.
  */

@@ -16,6 +16,8 @@ struct cuda_tuning {
     int spin_us;          /* how long a reader spins for the next id before it sleeps */
     int prefill_from;     /* least positions that the prefill kernel reads; fewer go through the
                              decode kernel; 0: all do */
+    int short_positions;  /* a short prompt that ends within so many is read in one launch; 0: none
+                             is */
     bool poison;          /* new KV caches and outputs are filled with NaN bytes */
     bool tuned;           /* settings that reel_model_tune remembered are used */
     int profile;          /* tokens of a launch that leave time stamps; 0: compiled without */

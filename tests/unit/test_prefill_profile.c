@@ -30,9 +30,13 @@ static void assert_near(double made, double want) {
 }
 
 static const json_t *step_of(const json_t *json, enum prefill_step step) {
-    const json_t *one = json_array_get(json_object_get(json, "steps"), (size_t)step);
-    assert_string_equal(json_string_value(json_object_get(one, "step")), prefill_step_names[step]);
-    return one;
+    size_t i;
+    const json_t *one;
+    json_array_foreach(json_object_get(json, "steps"), i, one) {
+        const char *name = json_string_value(json_object_get(one, "step"));
+        if (strcmp(name, prefill_step_names[step]) == 0) return one;
+    }
+    return NULL;
 }
 
 /* Launch i of run r takes (i + 1) * r us; the first run a thousand times as long. */
@@ -71,7 +75,9 @@ static void launches_are_summed_by_step_and_medians_taken(void **state) {
     assert_int_equal(real(json, "position"), POSITION);
     assert_int_equal(real(json, "most_tokens"), 2048);
     double all = 0, share = 0;
+    assert_null(step_of(json, STEP_SHORT));
     for (int i = 0; i < PREFILL_N_STEPS; i++) {
+        if (i == STEP_SHORT) continue;
         const json_t *step = step_of(json, (enum prefill_step)i);
         const bool once = i == STEP_EMBED || i == STEP_END;
         /* launches count from 1: embed, 2 to 7, 8 to 13, end */
@@ -127,6 +133,27 @@ static void bytes_and_operations_are_those_of_the_model(void **state) {
     free(t.ms);
 }
 
+/* The same work by one launch. */
+static void a_short_prompt_is_one_step(void **state) {
+    (void)state;
+    const struct plan p = test_plan();
+    struct prefill_times t = open_times();
+    for (int r = 0; r < 3; r++)
+        add_run(&t, &p, 1, N_TOKENS);
+    json_t *queue = described(&t, &p);
+    t.one_launch = true;
+    json_t *json = described(&t, &p);
+    const json_t *all = json_object_get(queue, "total"), *step = step_of(json, STEP_SHORT);
+    assert_int_equal(json_array_size(json_object_get(json, "steps")), 2);
+    assert_work(step, real(all, "bytes"), real(all, "gflop") * 1e9, NULL);
+    assert_int_equal(real(step, "launches"), 1);
+    assert_near(real(step, "us"), 1);
+    assert_near(real(step_of(json, STEP_END), "us"), 2);
+    assert_near(real(json_object_get(json, "us"), "median"), 3);
+    json_decref(queue), json_decref(json);
+    free(t.ms);
+}
+
 static void other_chunks_begin_anew_and_old_runs_make_room(void **state) {
     (void)state;
     const struct plan p = test_plan();
@@ -152,6 +179,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(launches_are_summed_by_step_and_medians_taken),
         cmocka_unit_test(bytes_and_operations_are_those_of_the_model),
+        cmocka_unit_test(a_short_prompt_is_one_step),
         cmocka_unit_test(other_chunks_begin_anew_and_old_runs_make_room),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
