@@ -258,9 +258,8 @@ static enum reel_status check_short(const struct plan *p, struct reel_error *err
     if (p->short_words < plan_short_words(p, n))
         REFUSE("short prompts: %u exchange words, %u are needed", p->short_words,
                plan_short_words(p, n));
-    if (p->short_threads != (p->tape.warps + 1) * 32)
-        REFUSE("short prompts: %d threads for %d warps and a producer", p->short_threads,
-               p->tape.warps);
+    if (p->short_threads != p->threads)
+        REFUSE("short prompts: %d threads for decoding's %d", p->short_threads, p->threads);
     return REEL_OK;
 }
 

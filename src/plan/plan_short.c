@@ -96,5 +96,5 @@ void plan_short(struct plan *p) {
     p->short_preload = plan_short_preload(p, p->short_slots);
     p->short_shared = plan_short_shared_bytes(p, p->short_tokens, p->short_slots);
     p->short_words = plan_short_words(p, p->short_tokens);
-    p->short_threads = (p->tape.warps + 1) * 32;
+    p->short_threads = p->threads; /* what decoding has: registers move between the same warps */
 }
