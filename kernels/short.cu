@@ -32,10 +32,10 @@
 #define TILES(S)   (P_##S##_WARP_ROWS * P_##S##_WARP_K)
 #define PRELOAD(S) (TILES(S) < PRELOAD_TILES ? TILES(S) : PRELOAD_TILES)
 /* Row tiles of a warp: sums it holds. */
-enum {
-    MOST_ROWS = MAX(MAX(P_QKV_WARP_ROWS, P_OUT_WARP_ROWS), MAX(P_GATE_UP_WARP_ROWS, P_DOWN_WARP_ROWS)),
-    TAKE_K = 8 /* k tiles whose input is taken at once */
-};
+enum { MOST_ROWS = MAX(MAX(P_QKV_WARP_ROWS, P_OUT_WARP_ROWS), MAX(P_GATE_UP_WARP_ROWS, P_DOWN_WARP_ROWS)) };
+/* k tiles whose input is on its way at once: what there are registers for beside the tiles, else 8. */
+#define TAKE_K(preload, warp_k) ((preload) + 2 * (warp_k) <= 40 ? (warp_k) : (warp_k) < 8 ? (warp_k) : 8)
+enum { MOST_K = MAX(P_DOWN_WARP_K, 8) };
 
 /* ---- the residual stream ---- */
 
@@ -128,36 +128,48 @@ DEV void unit_store(const struct brief *b) {
 
 enum { SSQ_TAKEN = (P_QKV_WARP_K * PAIR_TOKENS + LANES - 1) / LANES };
 
-/* Sums of squares of this warp's k tiles for a pair of atoms. */
-DEV void ssq_take(struct brief *b, int which, int pair) {
-    const int token = b->w.lane % PAIR_TOKENS, all = pair * PAIR_TOKENS + token;
-    const int tile = b->w.warp * P_QKV_WARP_K + b->w.lane / PAIR_TOKENS, step = LANES / PAIR_TOKENS;
-    const u64 *from = b->w.a->words + S_SSQ + (which * H_TILES + tile) * P_SHORT_TOKENS + all;
+/* Sums of squares of this warp's k tiles for a pair of atoms: this lane's words. */
+struct squares {
     u64 v[SSQ_TAKEN];
+};
+
+DEV const u64 *squares_at(const struct brief *b, int which, int pair) {
+    const int tile = b->w.warp * P_QKV_WARP_K + b->w.lane / PAIR_TOKENS;
+    return b->w.a->words + S_SSQ + (which * H_TILES + tile) * P_SHORT_TOKENS + pair * PAIR_TOKENS + b->w.lane % PAIR_TOKENS;
+}
+DEV void squares_ask(const struct brief *b, struct squares *s, int which, int pair) {
+    const int of_warp = b->w.lane / PAIR_TOKENS, step = LANES / PAIR_TOKENS;
+    const int there = pair * PAIR_TOKENS + b->w.lane % PAIR_TOKENS < b->atoms * ATOM_TOKENS;
+    UNROLL
+    for (int i = 0; i < SSQ_TAKEN; i++) {
+        const int k = of_warp + i * step;
+        s->v[i] = word_make(0, b->w.epoch);
+        if (there && k < P_QKV_WARP_K && b->w.warp * P_QKV_WARP_K + k < H_TILES)
+            s->v[i] = word_load(squares_at(b, which, pair) + i * step * P_SHORT_TOKENS);
+    }
+}
+/* Leaves their sum for all warps. */
+DEV void squares_take(struct brief *b, struct squares *s, int which, int pair) {
     u32 polls = 0;
     float sum = 0;
-    UNROLL
-    for (int i = 0; i < SSQ_TAKEN; i++)
-        v[i] = word_make(0, b->w.epoch);
     NO_UNROLL
     for (;;) {
         int ok = 1;
         UNROLL
         for (int i = 0; i < SSQ_TAKEN; i++)
-            if (all < b->atoms * ATOM_TOKENS && tile + i * step < H_TILES &&
-                b->w.lane / PAIR_TOKENS + i * step < P_QKV_WARP_K && (!polls || !word_is(v[i], b->w.epoch)))
-                v[i] = word_load(from + i * step * P_SHORT_TOKENS);
+            ok &= word_is(s->v[i], b->w.epoch);
+        if (warp_all(ok | b->w.dead)) break;
+        if (wait_failed(&b->w, &polls, WAIT_SSQ, b->w.epoch, (u32)(s->v[0] >> 32))) break;
         UNROLL
         for (int i = 0; i < SSQ_TAKEN; i++)
-            ok &= word_is(v[i], b->w.epoch);
-        if (warp_all(ok | b->w.dead)) break;
-        wait_failed(&b->w, &polls, WAIT_SSQ, b->w.epoch, (u32)(v[0] >> 32));
+            if (!word_is(s->v[i], b->w.epoch))
+                s->v[i] = word_load(squares_at(b, which, pair) + i * (LANES / PAIR_TOKENS) * P_SHORT_TOKENS);
     }
     UNROLL
     for (int i = 0; i < SSQ_TAKEN; i++)
-        sum += bits_float((u32)v[i]);
+        sum += bits_float((u32)s->v[i]);
     sum = xor_sum(sum, PAIR_TOKENS, LANES);
-    if (b->w.lane < PAIR_TOKENS) b->w.s->ssq[b->turn][b->w.warp][token] = sum;
+    if (b->w.lane < PAIR_TOKENS) b->w.s->ssq[b->turn][b->w.warp][b->w.lane] = sum;
 }
 
 /* Scales of tokens 2 (lane % 4) and + 1 of an atom of the pair at hand. */
@@ -214,7 +226,7 @@ DEV void pair_finish(const struct brief *b, int phase, int pair, int row_tiles, 
         const struct quad_float *part = b->w.s->part[b->turn] + i * k_parts * LANES + b->w.lane;
         float d[4] = { 0, 0, 0, 0 }, scale[2];
         if (pair * PAIR + atom >= b->atoms) continue;
-        UNROLL
+        UNROLL_BY(4)
         for (int k = 0; k < k_parts; k++) {
             const struct quad_float v = part[k * LANES];
             d[0] += v.x, d[1] += v.y, d[2] += v.z, d[3] += v.w;
@@ -243,20 +255,6 @@ DEV struct operand operand_of(const struct fragment *f, const int f24) {
     return o;
 }
 
-/* A k tile's products: row tiles t[0 .. rows). */
-DEV void tiles_multiply(float (*d)[PAIR][4], const struct quad *t, int rows, const struct operand *x, const int split) {
-    UNROLL
-    for (int r = 0; r < rows; r++)
-        UNROLL
-        for (int a = 0; a < PAIR; a++)
-            tile_mma(d[r][a], t[r], x[a].x.low, x[a].x.high);
-    UNROLL
-    for (int r = 0; split && r < rows; r++)
-        UNROLL
-        for (int a = 0; a < PAIR; a++)
-            tile_mma(d[r][a], t[r], x[a].rest.low, x[a].rest.high);
-}
-
 /* Where a warp's input lies: its first k tile, and how many columns there are from there on. */
 struct input {
     const u64 *words; /* out's lies in shared memory */
@@ -278,36 +276,47 @@ DEV struct input input_of(const struct brief *b, int phase, int warp_k, int k_pa
     return in;
 }
 
+/* The input of k tiles [first, first + n) of the warp's, for a pair of atoms. */
+struct taken {
+    struct fragment f[MOST_K * PAIR];
+    struct squares squares;
+};
+
+DEV void input_ask(const struct brief *b, struct taken *x, const struct input *in, int phase, int pair, int first, int n) {
+    const int split = phase == TAPE_QKV || phase == TAPE_GATE_UP;
+    if (phase == TAPE_OUT) return;
+    fragments_ask(b, x->f, in->words + first * ATOMS * TILE_WORDS, pair * PAIR, n, PAIR, in->columns - first * TILE_K, split);
+    if (split && first == 0) squares_ask(b, &x->squares, phase == TAPE_GATE_UP, pair);
+}
+DEV void input_wait(struct brief *b, struct taken *x, const struct input *in, int phase, int pair, int first, int n) {
+    const int split = phase == TAPE_QKV || phase == TAPE_GATE_UP;
+    if (phase != TAPE_OUT)
+        fragments_wait(b, x->f, in->words + first * ATOMS * TILE_WORDS, pair * PAIR, n, PAIR,
+                       in->columns - first * TILE_K, split, split ? WAIT_X : WAIT_GATED);
+}
+
 /* One phase, a pair of atoms after the other: t holds the first `preload` tiles, the rest comes from the ring
- * (only where a prompt has one pair). */
+ * (only where a prompt has one pair). The next pair's input is on its way while this one's sums are finished. */
 DEV void phase_read(struct brief *b, int phase, const struct quad *t, int preload, int warp_rows, int warp_k,
                     int k_parts, int row_tiles) {
-    const int split = phase == TAPE_QKV || phase == TAPE_GATE_UP, own = phase == TAPE_OUT, tiles = warp_rows * warp_k;
+    const int split = phase == TAPE_QKV || phase == TAPE_GATE_UP, tiles = warp_rows * warp_k;
+    const int most = TAKE_K(preload, warp_k);
     const struct input in = input_of(b, phase, warp_k, k_parts);
+    struct taken taken;
+    input_ask(b, &taken, &in, phase, 0, 0, most);
     NO_UNROLL
     for (int pair = 0; pair < b->pairs; pair++) {
         float d[MOST_ROWS][PAIR][4];
-        struct quad more[MOST_ROWS + P_SLOT_TILES];
+        struct quad more[P_SLOT_TILES];
         UNROLL
         for (int i = 0; i < warp_rows * PAIR * 4; i++)
             d[i / 4 / PAIR][i / 4 % PAIR][i % 4] = 0;
         UNROLL
-        for (int first = 0; first < warp_k; first += TAKE_K) {
-            const int n = warp_k - first < TAKE_K ? warp_k - first : TAKE_K;
-            struct fragment f[TAKE_K * PAIR];
-            if (!own)
-                fragments_take(b, f, in.words + first * ATOMS * TILE_WORDS, pair * PAIR, n, PAIR,
-                               in.columns - first * TILE_K, split, split ? WAIT_X : WAIT_GATED);
+        for (int first = 0; first < warp_k; first += most) {
+            const int n = warp_k - first < most ? warp_k - first : most, next = first + most;
+            input_wait(b, &taken, &in, phase, pair, first, n);
             UNROLL
             for (int k = first; k < first + n; k++) {
-                struct operand x[PAIR];
-                UNROLL
-                for (int a = 0; a < PAIR; a++) {
-                    if (!own)
-                        x[a] = operand_of(&f[(k - first) * PAIR + a], split);
-                    else
-                        x[a].x = b->w.s->q[((in.tile + k) * ATOMS + pair * PAIR + a) * LANES + b->w.lane];
-                }
                 struct quad row[MOST_ROWS];
                 UNROLL
                 for (int r = 0; r < warp_rows; r++) {
@@ -316,10 +325,23 @@ DEV void phase_read(struct brief *b, int phase, const struct quad *t, int preloa
                         tiles_take(&b->w, more, tiles - i < P_SLOT_TILES ? tiles - i : P_SLOT_TILES);
                     row[r] = late < 0 ? t[i] : more[late % P_SLOT_TILES];
                 }
-                tiles_multiply(d, row, warp_rows, x, split);
+                UNROLL
+                for (int a = 0; a < PAIR; a++) {
+                    struct operand x;
+                    if (phase == TAPE_OUT)
+                        x.x = b->w.s->q[((in.tile + k) * ATOMS + pair * PAIR + a) * LANES + b->w.lane];
+                    else
+                        x = operand_of(&taken.f[(k - first) * PAIR + a], split);
+                    UNROLL
+                    for (int r = 0; r < warp_rows; r++) {
+                        tile_mma(d[r][a], row[r], x.x.low, x.x.high);
+                        if (split) tile_mma(d[r][a], row[r], x.rest.low, x.rest.high);
+                    }
+                }
             }
+            if (next < warp_k) input_ask(b, &taken, &in, phase, pair, next, warp_k - next < most ? warp_k - next : most);
         }
-        if (split) ssq_take(b, phase == TAPE_GATE_UP, pair);
+        if (split) squares_take(b, &taken.squares, phase == TAPE_GATE_UP, pair);
         UNROLL
         for (int i = 0; i < warp_rows * PAIR; i++) {
             const int r = b->w.warp / k_parts * warp_rows + i / PAIR;
@@ -328,6 +350,7 @@ DEV void phase_read(struct brief *b, int phase, const struct quad *t, int preloa
             v.x = from[0], v.y = from[1], v.z = from[2], v.w = from[3];
             b->w.s->part[b->turn][((r * PAIR + i % PAIR) * k_parts + b->w.warp % k_parts) * LANES + b->w.lane] = v;
         }
+        if (pair + 1 < b->pairs) input_ask(b, &taken, &in, phase, pair + 1, 0, most);
         consumers_sync();
         pair_finish(b, phase, pair, row_tiles, k_parts);
         b->turn ^= 1;
@@ -410,6 +433,15 @@ DEV void brief_make(struct brief *b, const struct prefill_args *args) {
     b->turn = 0;
 }
 
+/* The warps that decoding publishes with have nothing to do here. */
+#if P_WARPS == 8 && P_REGISTERS_CONSUMER == 224
+#define TAKEN_REGISTERS 232
+#define LEFT_REGISTERS  40
+#else
+#define TAKEN_REGISTERS P_REGISTERS_CONSUMER
+#define LEFT_REGISTERS  P_REGISTERS_OTHER
+#endif
+
 KERNEL(P_THREADS) prefill_short(const PARAMETER struct prefill_args args, int phase, int layer) {
     struct brief b;
     (void)phase, (void)layer;
@@ -426,10 +458,10 @@ KERNEL(P_THREADS) prefill_short(const PARAMETER struct prefill_args args, int ph
     attention_prepare(&b);
     block_sync();
     if (b.w.warp < P_WARPS) {
-        REGISTERS_TAKE(P_REGISTERS_CONSUMER);
+        REGISTERS_TAKE(TAKEN_REGISTERS);
         short_read(&b);
     } else {
-        REGISTERS_GIVE(P_REGISTERS_OTHER);
+        REGISTERS_GIVE(LEFT_REGISTERS);
         if (b.w.warp == P_WARPS) short_produce(&b.w); /* the others only fill its warpgroup */
     }
 }

@@ -31,6 +31,8 @@ DEV void attention_prepare(struct brief *b) {
     for (int i = (int)thread_index() + P_GROUP_Q / TILE_K * ATOMS * LANES; i < P_OUT_K_TILES * ATOMS * LANES;
          i += P_THREADS)
         s->q[i].low = s->q[i].high = 0;
+    for (int i = (int)thread_index(); i < (int)(sizeof s->v / sizeof *s->v); i += P_THREADS)
+        s->v[i].x = s->v[i].y = s->v[i].z = s->v[i].w = 0; /* an atom alone fills half of its tiles */
 }
 
 /* One of the group's KV heads in the cache. */
@@ -39,111 +41,81 @@ DEV u8 *cache_pieces(const struct brief *b, int kv_head) {
     return b->w.a->kv + (u64)(u32)head * (u64)b->w.a->kv_pieces * P_KV_PIECE;
 }
 
-/* ---- q, k and v of 16 tokens ---- */
+/* ---- q, k and v of an atom of tokens ---- */
 
-/* A run of 16 tokens of a head: this lane's words of tokens lane / 4 and + 8, dims 8 j + 2 (lane % 4) and + 1. */
-struct run {
-    u32 w[2][HEAD_BLOCKS];
+/* An atom's rows of a head: this lane's words of token lane / 4, dims 8 j + 2 (lane % 4) and + 1. */
+struct rows8 {
+    u32 w[HEAD_BLOCKS];
 };
 
-DEV void run_take(struct brief *b, int first_tile, int atom, struct run *x) {
-    struct fragment f[AT_TILES * PAIR];
-    const u64 *from = b->w.a->words + S_QKV + (b->w.group * QKV_TILES + first_tile) * (ATOMS * TILE_WORDS);
-    fragments_take(b, f, from, atom, AT_TILES, PAIR, M_HEAD_DIM, 0, WAIT_QKV);
-    UNROLL
-    for (int t = 0; t < AT_TILES; t++)
-        UNROLL
-        for (int i = 0; i < 2; i++) {
-            x->w[i][2 * t] = i < PAIR ? (u32)f[t * PAIR + i % PAIR].low : 0;
-            x->w[i][2 * t + 1] = i < PAIR ? (u32)f[t * PAIR + i % PAIR].high : 0;
-        }
-}
-
 /* Norm, gains, rotation, and q's scale. */
-DEV void run_rotate(const struct brief *b, int run, int is_k, struct run *x) {
+DEV void rows8_rotate(const struct brief *b, int atom, int is_k, struct rows8 *x) {
     const float *gain = b->w.a->qk_norms + (2 * b->w.layer + is_k) * M_HEAD_DIM;
-    const float scale = is_k ? 1 : LOG2_E * rsqrt_approx((float)M_HEAD_DIM);
-    float factor[2];
+    const float *base = b->w.s->angle[atom / 2];
+    const float *step = b->w.s->angle[PAIRS_OF_ATOMS + atom % 2 * ATOM_TOKENS + b->w.lane / 4];
+    float factor = is_k ? 1 : LOG2_E * rsqrt_approx((float)M_HEAD_DIM), sum = 0;
     UNROLL
-    for (int i = 0; i < 2; i++) {
-        float sum = 0;
-        UNROLL
-        for (int j = 0; j < HEAD_BLOCKS; j++)
-            sum += bf16_low(x->w[i][j]) * bf16_low(x->w[i][j]) + bf16_high(x->w[i][j]) * bf16_high(x->w[i][j]);
-        factor[i] = scale * (M_QK_NORM ? rsqrt_approx(xor_sum(sum, 1, 4) * (1.0f / M_HEAD_DIM) + M_RMS_EPS) : 1);
-    }
+    for (int j = 0; M_QK_NORM && j < HEAD_BLOCKS; j++)
+        sum += bf16_low(x->w[j]) * bf16_low(x->w[j]) + bf16_high(x->w[j]) * bf16_high(x->w[j]);
+    if (M_QK_NORM) factor *= rsqrt_approx(xor_sum(sum, 1, 4) * (1.0f / M_HEAD_DIM) + M_RMS_EPS);
     UNROLL
     for (int j = 0; j < HEAD_BLOCKS / 2; j++) {
         const int dim = 8 * j + b->w.lane % 4 * 2;
-        const struct quad_float base = *(const struct quad_float *)(b->w.s->angle[run] + 2 * dim);
+        if (j % 2 == 0) loads_stay(); /* or all of them would hold registers at once */
+        const struct quad_float u = *(const struct quad_float *)(base + 2 * dim);
+        const struct quad_float v = *(const struct quad_float *)(step + 2 * dim);
+        const float cosine[2] = { u.x * v.x - u.y * v.y, u.z * v.z - u.w * v.w };
+        const float sine[2] = { u.y * v.x + u.x * v.y, u.w * v.z + u.z * v.w };
         float g[4];
         UNROLL
         for (int i = 0; i < 4; i++)
             g[i] = M_QK_NORM ? const_loadf(gain + dim + i % 2 + i / 2 * HALF_DIM) : 1;
-        UNROLL
-        for (int i = 0; i < 2; i++) {
-            const float *step = b->w.s->angle[PAIRS_OF_ATOMS + b->w.lane / 4 + 8 * i] + 2 * dim;
-            const struct quad_float v = *(const struct quad_float *)step;
-            const float cosine[2] = { base.x * v.x - base.y * v.y, base.z * v.z - base.w * v.w };
-            const float sine[2] = { base.y * v.x + base.x * v.y, base.w * v.z + base.z * v.w };
-            pair_rotate(&x->w[i][j], &x->w[i][j + HEAD_BLOCKS / 2], g, cosine, sine, factor[i]);
-        }
+        pair_rotate(&x->w[j], &x->w[j + HEAD_BLOCKS / 2], g, cosine, sine, factor);
     }
 }
 
-DEV void query_store(const struct brief *b, int head, int atom, const struct run *x) {
+DEV void query_store(const struct brief *b, int head, int atom, const struct rows8 *x) {
+    struct pair *to = b->w.s->q + (head * AT_TILES * ATOMS + atom) * LANES + b->w.lane;
     UNROLL
-    for (int i = 0; i < PAIR; i++) {
-        struct pair *to = b->w.s->q + (head * AT_TILES * ATOMS + atom + i) * LANES + b->w.lane;
-        if (atom + i >= b->atoms) break;
-        UNROLL
-        for (int t = 0; t < AT_TILES; t++)
-            to[t * ATOMS * LANES].low = x->w[i][2 * t], to[t * ATOMS * LANES].high = x->w[i][2 * t + 1];
-    }
+    for (int t = 0; t < AT_TILES; t++)
+        to[t * ATOMS * LANES].low = x->w[2 * t], to[t * ATOMS * LANES].high = x->w[2 * t + 1];
 }
 
-/* Rows of K, or of V, as A operands of a run; row `row` of this block's KV heads. */
+/* The A operands of 16 tokens' K, or of their V transposed, to which an atom gives half: rows, or columns. */
 DEV struct quad *run_tiles(struct quad *all, int kv_head, int run) {
     return all + (kv_head * PAIRS_OF_ATOMS + run) * (AT_TILES * LANES);
 }
-DEV void key_store(const struct brief *b, struct quad *to, const struct run *x) {
+DEV void key_store(const struct brief *b, struct quad *to, int second, const struct rows8 *x) {
     UNROLL
     for (int t = 0; t < AT_TILES; t++) {
-        struct quad v;
-        v.x = x->w[0][2 * t], v.y = x->w[1][2 * t], v.z = x->w[0][2 * t + 1], v.w = x->w[1][2 * t + 1];
-        to[t * LANES + b->w.lane] = v;
+        u32 *tile = &to[t * LANES + b->w.lane].x + second;
+        tile[0] = x->w[2 * t], tile[2] = x->w[2 * t + 1];
     }
 }
-DEV void value_store(const struct brief *b, struct quad *to, const struct run *x) {
+DEV void value_store(const struct brief *b, struct quad *to, int second, const struct rows8 *x) {
     UNROLL
     for (int t = 0; t < AT_TILES; t++) {
-        struct quad v;
-        v.x = transpose8(x->w[0][2 * t]), v.y = transpose8(x->w[0][2 * t + 1]);
-        v.z = transpose8(x->w[1][2 * t]), v.w = transpose8(x->w[1][2 * t + 1]);
-        to[t * LANES + b->w.lane] = v;
+        u32 *tile = &to[t * LANES + b->w.lane].x + 2 * second;
+        tile[0] = transpose8(x->w[2 * t]), tile[1] = transpose8(x->w[2 * t + 1]);
     }
 }
 
-/* A run's rows to the cache, whose pieces begin at positions that are multiples of 16, out of this lane's own
- * words of the A operands. */
-DEV void cache_store(const struct brief *b, int kv_head, int run, int is_v, const struct quad *tiles) {
+/* An atom's rows to the cache, out of this lane's own words of the A operands. */
+DEV void cache_store(const struct brief *b, int kv_head, int atom, int is_v, const struct quad *tiles) {
     const struct decode_args *a = b->w.a;
-    const int lane = b->w.lane, first = run * KV_POSITIONS + (is_v ? lane % 4 * 2 : lane / 4);
+    const int lane = b->w.lane, first = atom * ATOM_TOKENS + (is_v ? lane % 4 * 2 : lane / 4);
     u8 *pieces = cache_pieces(b, kv_head);
     NO_UNROLL
     for (int t = 0; t < AT_TILES; t++) {
-        const struct quad v = tiles[t * LANES + lane];
-        const u32 word[4] = { v.x, v.y, v.z, v.w };
+        const u32 *tile = &tiles[t * LANES + lane].x + (is_v ? atom % 2 * 2 : atom % 2);
+        const u32 word[2] = { tile[0], tile[is_v ? 1 : 2] };
         UNROLL
-        for (int i = 0; i < 8; i++) {
-            /* K: word i has dims of one token; V: its halves have two tokens' of one dim */
-            if (!is_v && i >= 4) break;
-            const int half = is_v ? i % 2 : 0, w = is_v ? i / 2 : i;
-            const int token = first + (is_v ? w / 2 * 8 + half : w % 2 * 8);
-            const int dim = t * TILE_K + (is_v ? lane / 4 + w % 2 * 8 : lane % 4 * 2 + w / 2 * 8);
-            const int position = a->position + token;
+        for (int i = 0; i < 4; i++) {
+            /* K: a word has two dims of one token; V: two tokens' of one dim */
+            const int w = is_v ? i / 2 : i, half = is_v ? i % 2 : 0, token = first + half;
+            const int dim = t * TILE_K + 8 * w + (is_v ? lane / 4 : lane % 4 * 2), position = a->position + token;
+            if (w > 1 || token >= b->n_tokens) continue;
             u8 *piece = pieces + (u64)(u32)(position / KV_POSITIONS) * P_KV_PIECE;
-            if (token >= b->n_tokens) continue;
             if (is_v)
                 plain_store16((u16 *)(piece + kv_v_byte(M_HEAD_DIM, position, dim)), (u16)(word[w] >> 16 * half));
             else
@@ -152,30 +124,48 @@ DEV void cache_store(const struct brief *b, int kv_head, int run, int is_v, cons
     }
 }
 
-/* All runs of all of the group's heads, a warp one at a time. */
-DEV void runs_read(struct brief *b) {
-    const int runs = (b->n_tokens + KV_POSITIONS - 1) / KV_POSITIONS;
+/* What a warp does in turn: an atom of a head. */
+DEV const u64 *task_words(const struct brief *b, int task) {
+    return b->w.a->words + S_QKV + (b->w.group * QKV_TILES + task % GROUP_ROWS * AT_TILES) * (ATOMS * TILE_WORDS);
+}
+
+DEV void task_finish(struct brief *b, int task, struct rows8 *x) {
+    const int atom = task / GROUP_ROWS, head = task % GROUP_ROWS, kv = head - P_GROUP_HEADS;
+    const int is_v = kv >= P_GROUP_KV_HEADS, kv_head = is_v ? kv - P_GROUP_KV_HEADS : kv;
+    if (!is_v) rows8_rotate(b, atom, kv >= 0, x);
+    if (kv < 0) {
+        query_store(b, head, atom, x);
+        return;
+    }
+    struct quad *tiles = run_tiles(is_v ? b->w.s->v : b->w.s->k, kv_head, atom / 2);
+    if (is_v)
+        value_store(b, tiles, atom % 2, x);
+    else
+        key_store(b, tiles, atom % 2, x);
+    if ((atom * 2 * P_GROUP_KV_HEADS + kv) % P_GROUP_SMS != b->w.member) return;
+    if (is_v)
+        cache_store(b, kv_head, atom, 1, tiles);
+    else
+        cache_store(b, kv_head, atom, 0, tiles);
+}
+
+/* All atoms of all of the group's heads, a warp one at a time, the next one's words on their way meanwhile. A run of
+ * 16 tokens is whole: an atom beyond the last is 0. */
+DEV void rows_read(struct brief *b) {
+    const int tasks = PAIRS_OF_ATOMS > 1 ? (b->atoms + 1) / 2 * 2 * GROUP_ROWS : ATOMS * GROUP_ROWS;
+    const int first = b->w.warp < tasks ? b->w.warp : 0;
+    struct fragment f[AT_TILES];
+    fragments_ask(b, f, task_words(b, first), first / GROUP_ROWS, AT_TILES, 1, M_HEAD_DIM, 0);
     NO_UNROLL
-    for (int i = b->w.warp; i < runs * GROUP_ROWS; i += P_WARPS) {
-        const int run = i / GROUP_ROWS, head = i % GROUP_ROWS, kv = head - P_GROUP_HEADS;
-        const int is_v = kv >= P_GROUP_KV_HEADS, kv_head = is_v ? kv - P_GROUP_KV_HEADS : kv;
-        struct run x;
-        run_take(b, head * AT_TILES, run * PAIR, &x);
-        if (!is_v) run_rotate(b, run, kv >= 0, &x);
-        if (kv < 0) {
-            query_store(b, head, run * PAIR, &x);
-            continue;
-        }
-        struct quad *tiles = run_tiles(is_v ? b->w.s->v : b->w.s->k, kv_head, run);
-        if (is_v)
-            value_store(b, tiles, &x);
-        else
-            key_store(b, tiles, &x);
-        if ((run * 2 * P_GROUP_KV_HEADS + kv) % P_GROUP_SMS != b->w.member) continue;
-        if (is_v)
-            cache_store(b, kv_head, run, 1, tiles);
-        else
-            cache_store(b, kv_head, run, 0, tiles);
+    for (int task = b->w.warp; task < tasks; task += P_WARPS) {
+        struct rows8 x;
+        fragments_wait(b, f, task_words(b, task), task / GROUP_ROWS, AT_TILES, 1, M_HEAD_DIM, 0, WAIT_QKV);
+        UNROLL
+        for (int t = 0; t < AT_TILES; t++)
+            x.w[2 * t] = (u32)f[t].low, x.w[2 * t + 1] = (u32)f[t].high;
+        const int next = task + P_WARPS;
+        if (next < tasks) fragments_ask(b, f, task_words(b, next), next / GROUP_ROWS, AT_TILES, 1, M_HEAD_DIM, 0);
+        task_finish(b, task, &x);
     }
 }
 
@@ -187,6 +177,13 @@ struct rows {
     float o[AT_TILES][4]; /* of dims lane / 4 and + 8 of each tile */
     float m[2], l[2];
 };
+
+DEV void rows_begin(struct rows *x) {
+    UNROLL
+    for (int t = 0; t < AT_TILES; t++)
+        x->o[t][0] = x->o[t][1] = x->o[t][2] = x->o[t][3] = 0;
+    x->m[0] = x->m[1] = ATTENTION_NEVER, x->l[0] = x->l[1] = 0;
+}
 
 /* 16 positions, of which `first` is the first: those beyond limit[i] are not for row i. */
 DEV void piece_attend(const struct brief *b, struct rows *x, const struct quad *k, const struct quad *v, int first,
@@ -256,12 +253,10 @@ DEV void block_attend(const struct brief *b, struct rows *x, int head, int atom,
     const int past = (a->position + KV_POSITIONS - 1) / KV_POSITIONS, all = past + atom / 2 + 1;
     const u8 *pieces = cache_pieces(b, kv_head);
     const struct pair *q = b->w.s->q + (head * AT_TILES * ATOMS + atom) * LANES + b->w.lane;
+    rows_begin(x);
     UNROLL
-    for (int t = 0; t < AT_TILES; t++) {
+    for (int t = 0; t < AT_TILES; t++)
         x->q[t] = q[t * ATOMS * LANES];
-        x->o[t][0] = x->o[t][1] = x->o[t][2] = x->o[t][3] = 0;
-    }
-    x->m[0] = x->m[1] = ATTENTION_NEVER, x->l[0] = x->l[1] = 0;
     NO_UNROLL
     for (int i = part; i < all; i += step)
         if (i < past)
@@ -316,7 +311,8 @@ DEV void attention_read(struct brief *b, int layer) {
     struct quad_float *between = b->w.s->part[0];
     struct rows x;
     (void)layer;
-    runs_read(b);
+    rows_read(b);
+    rows_begin(&x); /* set on all paths, or its registers would be taken through the whole kernel */
     consumers_sync();
     NO_UNROLL
     for (int i = b->w.warp; i < blocks * parts; i += P_WARPS) {

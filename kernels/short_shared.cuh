@@ -108,33 +108,42 @@ DEV int fragment_there(const struct brief *b, const struct fragment *f, int f24)
     return word_there(b, f->low, f24) & word_there(b, f->high, f24);
 }
 
-/* Fragments of n k tiles, which have `columns` columns, by some atoms from `atom` on. What does not exist is 0. A
- * word that is there is not read again: polls are themselves the load on the lines they wait for. */
-DEV void fragments_take(struct brief *b, struct fragment *f, const u64 *from, int atom, int n, const int some,
-                        int columns, const int f24, enum wait_kind kind) {
+/* Fragments of n k tiles, which have `columns` columns, by some atoms from `atom` on: asked for, so that their
+ * words are on the way while something else is done, then waited for with the same arguments. What does not
+ * exist is 0. A word that is there is not read again: polls are themselves the load on the lines they wait for. */
+DEV const u64 *fragment_at(const struct brief *b, const u64 *from, int atom, int i, const int some) {
+    return from + (i / some * ATOMS + atom + i % some) * TILE_WORDS + b->w.lane * 2;
+}
+DEV void fragments_ask(const struct brief *b, struct fragment *f, const u64 *from, int atom, int n, const int some,
+                       int columns, const int f24) {
     const int left = columns - b->w.lane % 4 * 2; /* from this lane's first column on */
     const u64 blank = word_blank(b, f24);
-    u32 polls = 0;
-    from += atom * TILE_WORDS + b->w.lane * 2;
     UNROLL
     for (int i = 0; i < n * some; i++) {
-        const int k = i / some, a = i % some;
-        f[i].low = f[i].high = atom + a < b->atoms && k * TILE_K < left ? ~blank : blank;
+        const int there = i / some * TILE_K < (columns % TILE_K ? left : columns); /* most often known */
+        f[i].low = f[i].high = blank;
+        if (there && ((some > 1 && i % some == 0) || atom + i % some < b->atoms))
+            word_load2(fragment_at(b, from, atom, i, some), &f[i].low, &f[i].high);
     }
+}
+DEV void fragments_wait(struct brief *b, struct fragment *f, const u64 *from, int atom, int n, const int some,
+                        int columns, const int f24, enum wait_kind kind) {
+    const int left = columns - b->w.lane % 4 * 2;
+    u32 polls = 0;
     NO_UNROLL
     for (;;) {
         int ok = 1;
         UNROLL
-        for (int i = 0; i < n * some; i++)
-            if (!fragment_there(b, &f[i], f24))
-                word_load2(from + (i / some * ATOMS + i % some) * TILE_WORDS, &f[i].low, &f[i].high);
-        UNROLL
         for (int i = 0; i < n * some; i++) {
-            if (i / some * TILE_K + 8 >= left && columns % TILE_K) f[i].high = blank;
+            if (columns % TILE_K && i / some * TILE_K + 8 >= left) f[i].high = word_blank(b, f24);
             ok &= fragment_there(b, &f[i], f24);
         }
         if (warp_all(ok | b->w.dead)) break;
-        wait_failed(&b->w, &polls, kind, b->w.epoch, (u32)(f[0].low >> 32));
+        if (wait_failed(&b->w, &polls, kind, b->w.epoch, (u32)(f[0].low >> 32))) break;
+        UNROLL
+        for (int i = 0; i < n * some; i++)
+            if (!fragment_there(b, &f[i], f24))
+                word_load2(fragment_at(b, from, atom, i, some), &f[i].low, &f[i].high);
     }
 }
 
