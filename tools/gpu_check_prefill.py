@@ -22,6 +22,7 @@ SIZES = {
 SIZES["tiny"] = SIZES["sim"]
 PREFILLED = {"sim": "q3-c"}  # the main model there has a head_dim that prefill does not take
 CHUNK = "prefill_from=1,prefill_tokens=128"
+QUEUE = "prefill_from=1,short_positions=0"  # no launch of their own for short prompts
 HEADER = struct.Struct("<8sII64s32s8iQQ")  # struct snapshot_header of src/runtime/snapshot.c
 
 
@@ -249,8 +250,11 @@ def prefill(check):
     for name, folder in models(check):
         reference = Reference(check, folder, max(ends))
         read_lengths(check, reference, f"{name}, lengths", size["lengths"], "prefill_from=1")
+        short = [n for n in size["lengths"] if n <= 64]
+        read_lengths(check, reference, f"{name}, short lengths as others", short, QUEUE)
         read_lengths(check, reference, f"{name}, chunks", size["chunk_lengths"], CHUNK)
-        for case, options in (("appended", "prefill_from=1"), ("appended, chunks", CHUNK)):
+        for case, options in (("appended", "prefill_from=1"), ("appended as others", QUEUE),
+                              ("appended, chunks", CHUNK)):
             read_appended(check, reference, f"{name}, {case}", size["positions"], size["appended"], options)
         read_embeddings(check, reference, f"{name}, embeddings", size["embedded"])
         read_again(check, reference, name, size["again"])

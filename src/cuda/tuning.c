@@ -60,7 +60,7 @@ void cuda_tuning_defaults(struct cuda_tuning *tuning) {
         .hang_ms = 15000,
         .spin_us = 2000,
         .prefill_from = 5,
-        .short_positions = 0,
+        .short_positions = 512,
         .stage_kb = 16 << 10,
         .tuned = true,
         .absent = -1,

@@ -1,5 +1,6 @@
 /* Prompts through the prefill kernel on the fake GPU: what the backend makes of it, whatever a
  * prompt is cut into and whoever else is at work. */
+#include "cuda/cuda_backend.h"
 #include "runtime/model_handle.h"
 #include "support/sim_model.h"
 
@@ -104,7 +105,9 @@ static void assert_logits(struct fixture *f, struct reel_session *s, int from, i
 
 static void a_prompt_gives_the_references_logits_however_it_is_cut(void **state) {
     static const char *const options[] = { "prefill_from=4", "prefill_from=1,launch_tokens=7",
-                                           "prefill_from=4,launch_tokens=16" };
+                                           "prefill_from=4,launch_tokens=16",
+                                           "prefill_from=4,short_positions=0",
+                                           "prefill_from=1,launch_tokens=7,short_positions=20" };
     struct fixture *f = *state;
     for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
         reload(f, options[i]);
@@ -127,13 +130,16 @@ static void decoding_goes_on_where_the_prompt_ends(void **state) {
     reload(f, "prefill_from=4");
     good(sim_model_generate(f->m.gpu, f->prompt, N_PROMPT, NULL, made, N_NEW, &f->err), f);
     assert_memory_equal(made, want, sizeof want);
+    reload(f, "prefill_from=4,launch_tokens=10"); /* short prompts, one after the other */
+    good(sim_model_generate(f->m.gpu, f->prompt, N_PROMPT, NULL, made, N_NEW, &f->err), f);
+    assert_memory_equal(made, want, sizeof want);
 }
 
 static void few_positions_go_through_the_decode_kernel(void **state) {
     struct fixture *f = *state;
     const int launches =
         6 * f->m.cpu->model.config.n_layers + 2; /* the steps; the first and last */
-    reload(f, "prefill_from=4");
+    reload(f, "prefill_from=4,short_positions=0");
     struct reel_session *s = open_session(f);
     f->gpu.cuda->n_launches = 0;
     assert_logits(f, s, 0, 3);
@@ -143,6 +149,78 @@ static void few_positions_go_through_the_decode_kernel(void **state) {
     const struct reel_eval none = { .size = sizeof none, .n = 6, .ids = f->prompt + 7 };
     good(reel_session_eval(s, &none, &f->err), f);
     assert_int_equal(f->gpu.cuda->n_launches, 2 + 2 * launches);
+    reel_session_close(s);
+}
+
+/* One, and the one that tells the host. */
+static void a_short_prompt_is_one_launch(void **state) {
+    enum { SHORT = 2, HEAD = 1 };
+    struct fixture *f = *state;
+    const int queue = 6 * f->m.cpu->model.config.n_layers + 2;
+    reload(f, "prefill_from=4,short_positions=31");
+    const int most = f->m.gpu->backend->plan.short_tokens;
+    assert_in_range(most, 8, 22);
+    struct reel_session *s = open_session(f);
+    f->gpu.cuda->n_launches = 0;
+    assert_logits(f, s, 0, most);
+    assert_int_equal(f->gpu.cuda->n_launches, SHORT + HEAD);
+    good(reel_session_truncate(s, 0, &f->err), f);
+    assert_logits(f, s, 0, most + 1);
+    assert_int_equal(f->gpu.cuda->n_launches, SHORT + queue + 2 * HEAD);
+    assert_logits(f, s, most + 1, 31 - most - 1); /* ends where it may */
+    assert_int_equal(f->gpu.cuda->n_launches, 2 * SHORT + queue + 3 * HEAD);
+    good(reel_session_truncate(s, most + 1, &f->err), f);
+    assert_logits(f, s, most + 1, 32 - most - 1);
+    assert_int_equal(f->gpu.cuda->n_launches, 2 * SHORT + 2 * queue + 4 * HEAD);
+    reel_session_close(s);
+}
+
+/* Pairs of 24-bit floats of epoch 1 in all exchange words of short prompts, which a launch that
+ * begins with that epoch would take for its own. */
+static void leave_old_words(struct fixture *f) {
+    const struct backend *b = f->m.gpu->backend;
+    const size_t n = b->plan.short_words;
+    uint64_t *words = malloc(n * sizeof *words);
+    assert_non_null(words);
+    for (size_t i = 0; i < n; i++)
+        words[i] = 1ull << 48 | 0x3f8000ull << 24 | 0x3f8000ull;
+    good(cuda_upload(&b->gpu, b->scratch + b->plan.scratch.bytes, words, n * sizeof *words, NULL,
+                     &f->err),
+         f);
+    free(words);
+}
+
+/* Then they are cleared. */
+static void epochs_of_short_prompts_may_come_round(void **state) {
+    struct fixture *f = *state;
+    reload(f, "prefill_from=4");
+    struct backend *b = f->m.gpu->backend;
+    const uint32_t n = (uint32_t)b->plan.tape.n_layers + 2;
+    struct reel_session *s = open_session(f);
+    assert_int_equal(b->short_epoch, 1);
+    assert_logits(f, s, 0, 16);
+    assert_logits(f, s, 16, 7);
+    assert_int_equal(b->short_epoch, 1 + 2 * n);
+    b->short_epoch = 60000 - n;
+    leave_old_words(f);
+    assert_logits(f, s, 23, 8); /* the last before */
+    assert_int_equal(b->short_epoch, 60000);
+    leave_old_words(f);
+    assert_logits(f, s, 31, 9);
+    assert_int_equal(b->short_epoch, 1 + n);
+    reel_session_close(s);
+    reload(f, "prefill_from=4,epoch=59999");
+    b = f->m.gpu->backend;
+    s = open_session(f);
+    assert_logits(f, s, 0, 7);
+    assert_int_equal(b->short_epoch, 1 + n);
+    f->gpu.cuda->only = "cuMemsetD8Async", f->gpu.cuda->fail_call = 1, f->gpu.cuda->fail_with = 2;
+    b->short_epoch = 60000;
+    assert_int_equal(reel_session_sync(s, f->prompt, 20, NULL, &f->err), REEL_E_MEMORY);
+    f->gpu.cuda->only = NULL;
+    good(reel_session_truncate(s, 7, &f->err), f);
+    assert_logits(f, s, 7, 8);
+    assert_int_equal(b->short_epoch, 1 + n);
     reel_session_close(s);
 }
 
@@ -160,12 +238,20 @@ static void hidden_states_and_embeddings_go_the_same_way(void **state) {
     float *b = last_of(f, s, NULL, rows, N, REEL_OUTPUT_LAST_HIDDEN);
     assert_memory_equal(a, b, (size_t)f->hidden * sizeof *a);
     reel_session_close(s);
+    reload(f, "prefill_from=4,launch_tokens=10"); /* by launches of short prompts */
+    s = open_session(f);
+    float *d = last_of(f, s, f->prompt, NULL, N, REEL_OUTPUT_LAST_HIDDEN);
+    good(reel_session_truncate(s, 0, &f->err), f);
+    float *e = last_of(f, s, NULL, rows, N, REEL_OUTPUT_LAST_HIDDEN);
+    assert_memory_equal(d, e, (size_t)f->hidden * sizeof *a);
+    assert_true(difference(a, d, f->hidden) < 0.02);
+    reel_session_close(s);
     reload(f, "prefill_from=0");
     s = open_session(f);
     float *c = last_of(f, s, f->prompt, NULL, N, REEL_OUTPUT_LAST_HIDDEN);
     assert_true(difference(a, c, f->hidden) < 0.02);
     reel_session_close(s);
-    free(a), free(b), free(c), free(rows);
+    free(a), free(b), free(c), free(d), free(e), free(rows);
 }
 
 static bool stop_evaluating(void *user, const char *stage, uint64_t done, uint64_t total) {
@@ -208,11 +294,10 @@ static void *evaluate_often(void *user) {
 }
 
 /* They share the scratch memory, of which one's head reads what its own prompt left. */
-static void sessions_on_threads_do_not_mix(void **state) {
-    struct fixture *f = *state;
+static void check_threads(struct fixture *f, const char *options) {
     struct other others[2] = { { .f = f }, { .f = f } }, alone = { .f = f };
     pthread_t threads[2];
-    reload(f, "prefill_from=4");
+    reload(f, options);
     alone.s = open_session(f);
     evaluate_often(&alone);
     for (int i = 0; i < 2; i++)
@@ -234,18 +319,29 @@ static void sessions_on_threads_do_not_mix(void **state) {
     reel_session_close(alone.s);
 }
 
+static void sessions_on_threads_do_not_mix(void **state) {
+    check_threads(*state, "prefill_from=4");
+    check_threads(*state, "prefill_from=4,short_positions=0");
+}
+
 /* ---- failures ---- */
 
 /* A call that is not missed may fail unnoticed: looking whether a launch is over, for one. */
 static void calls_of_the_driver_may_fail(void **state) {
-    static const char *const calls[] = { "cuLaunchKernel", "cuLaunchKernelEx",
-                                         "cuLaunchCooperativeKernel" };
+    static const struct {
+        const char *options, *name;
+        int n;
+    } calls[] = { { "prefill_from=4,short_positions=0", "cuLaunchKernel", 1 },
+                  { "prefill_from=4,short_positions=0", "cuLaunchKernelEx", 5 },
+                  { "prefill_from=4,short_positions=0", "cuLaunchCooperativeKernel", 1 },
+                  { "prefill_from=4", "cuLaunchCooperativeKernel", 1 },
+                  { "prefill_from=4", "cuLaunchKernel", 1 } };
     struct fixture *f = *state;
-    for (int call = 0; call < 3; call++) {
-        reload(f, "prefill_from=4");
+    for (size_t call = 0; call < sizeof calls / sizeof *calls; call++) {
+        reload(f, calls[call].options);
         struct reel_session *s = open_session(f);
-        f->gpu.cuda->only = calls[call];
-        f->gpu.cuda->fail_call = call == 1 ? 5 : 1, f->gpu.cuda->fail_with = 2;
+        f->gpu.cuda->only = calls[call].name;
+        f->gpu.cuda->fail_call = calls[call].n, f->gpu.cuda->fail_with = 2;
         const enum reel_status status = reel_session_sync(s, f->prompt, 6, NULL, &f->err);
         assert_int_equal(f->gpu.cuda->fail_call, 0);
         f->gpu.cuda->only = NULL;
@@ -254,21 +350,81 @@ static void calls_of_the_driver_may_fail(void **state) {
     }
 }
 
-static void a_kernel_that_gives_up_is_named(void **state) {
-    struct fixture *f = *state;
-    static const struct fake_patch patch = { .file = "prefill.cu",
-                                             .from = "        product_produce(r, phase);\n",
-                                             .to = "" };
-    f->gpu.nvrtc->patches = &patch, f->gpu.nvrtc->n_patches = 1;
-    reload(f, "prefill_from=4,patience=2000");
+static void gives_up(struct fixture *f, const char *options, const struct fake_patch *patch,
+                     const char *words) {
+    f->gpu.nvrtc->patches = patch, f->gpu.nvrtc->n_patches = 1;
+    struct sim_settings *settings = &f->gpu.cuda->settings;
+    const struct sim_settings before = *settings;
+    settings->idle_limit = 0, settings->host_wait_ms = 0;
+    reload(f, options);
     f->gpu.nvrtc->n_patches = 0;
     struct reel_session *s = open_session(f);
     const struct reel_eval none = { .size = sizeof none, .n = 6, .ids = f->prompt };
     assert_int_equal(reel_session_eval(s, &none, &f->err), REEL_E_DEVICE);
-    if (!strstr(f->err.text, "the prefill kernel gave up waiting for a stage of activations"))
-        fail_msg("%s", f->err.text);
+    if (!strstr(f->err.text, words)) fail_msg("%s", f->err.text);
+    *settings = before;
+    f->m.gpu->backend->tuning.patience = 1u << 22;
     int32_t few[3] = { 1, 2, 3 };
     good(reel_session_sync(s, few, 3, NULL, &f->err), f); /* by the decode kernel */
+    reel_session_close(s);
+}
+
+static void a_kernel_that_gives_up_is_named(void **state) {
+    static const struct fake_patch stages = { .file = "prefill.cu",
+                                              .from = "        product_produce(r, phase);\n",
+                                              .to = "" };
+    static const struct fake_patch weights = { .file = "short.cu",
+                                               .from = "short_produce(&b.w);",
+                                               .to = ";" };
+    gives_up(*state, "prefill_from=4,short_positions=0,patience=2000", &stages,
+             "the prefill kernel gave up waiting for a stage of activations");
+    gives_up(*state, "prefill_from=4,patience=2000", &weights,
+             "the prefill kernel gave up waiting for a slot of the weight ring");
+}
+
+/* A block leaves at once: the others miss what it makes of its part of the residual stream. They
+ * leave when they look at the abort word, which is long for the simulator. */
+static void a_block_that_leaves_is_missed_by_name(void **state) {
+    struct fixture *f = *state;
+    struct sim_settings *settings = &f->gpu.cuda->settings;
+    const struct sim_settings before = *settings;
+    settings->idle_limit = 0, settings->host_wait_ms = 0;
+    reload(f, "prefill_from=4,patience=3000,absent=1");
+    struct reel_session *s = open_session(f);
+    const struct reel_eval none = { .size = sizeof none, .n = 6, .ids = f->prompt };
+    assert_int_equal(reel_session_eval(s, &none, &f->err), REEL_E_DEVICE);
+    if (!strstr(f->err.text, "the prefill kernel gave up waiting for the norm") ||
+        !strstr(f->err.text, "; epoch 1 wanted, "))
+        fail_msg("%s\n%s", f->err.text, f->gpu.cuda->report);
+    reel_session_close(s);
+    *settings = before;
+}
+
+/* What an aborted launch left in the words is not there for the next one. */
+static void a_short_prompt_after_one_that_gave_up_is_right(void **state) {
+    struct fixture *f = *state;
+    reload(f, "prefill_from=4");
+    struct backend *b = f->m.gpu->backend;
+    const unsigned patience = b->tuning.patience;
+    struct reel_session *s = open_session(f);
+    assert_logits(f, s, 0, 7);
+    struct sim_settings *settings = &f->gpu.cuda->settings;
+    const struct sim_settings before = *settings;
+    settings->idle_limit = 0, settings->host_wait_ms = 0, settings->missing_block = 1;
+    b->tuning.patience = 3000;
+    const struct reel_eval none = { .size = sizeof none, .n = 9, .ids = f->prompt + 20 };
+    assert_int_equal(reel_session_eval(s, &none, &f->err), REEL_E_DEVICE);
+    if (!strstr(f->err.text, "the prefill kernel gave up")) fail_msg("%s", f->err.text);
+    b->tuning.patience = patience;
+    *settings = before;
+    assert_true(b->short_dirty && b->dirty);
+    good(reel_session_truncate(s, 7, &f->err), f);
+    assert_logits(f, s, 7, 2); /* by the decode kernel, whose words are others */
+    assert_true(b->short_dirty && !b->dirty);
+    b->short_epoch = 1;
+    leave_old_words(f);
+    assert_logits(f, s, 9, 8);
+    assert_false(b->short_dirty);
     reel_session_close(s);
 }
 
@@ -277,11 +433,15 @@ int main(void) {
         cmocka_unit_test(a_prompt_gives_the_references_logits_however_it_is_cut),
         cmocka_unit_test(decoding_goes_on_where_the_prompt_ends),
         cmocka_unit_test(few_positions_go_through_the_decode_kernel),
+        cmocka_unit_test(a_short_prompt_is_one_launch),
+        cmocka_unit_test(epochs_of_short_prompts_may_come_round),
         cmocka_unit_test(hidden_states_and_embeddings_go_the_same_way),
         cmocka_unit_test(a_cancelled_prompt_holds_its_first_chunks),
         cmocka_unit_test(sessions_on_threads_do_not_mix),
         cmocka_unit_test(calls_of_the_driver_may_fail),
         cmocka_unit_test(a_kernel_that_gives_up_is_named),
+        cmocka_unit_test(a_block_that_leaves_is_missed_by_name),
+        cmocka_unit_test(a_short_prompt_after_one_that_gave_up_is_right),
     };
     return cmocka_run_group_tests(tests, start, stop);
 }

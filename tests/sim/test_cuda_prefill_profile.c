@@ -15,7 +15,8 @@
 
 #include <cmocka.h>
 
-#define SMALL    "n_groups=1,group_sms=6,warps=4,prefill_tokens=128,prefill_from=4,launch_tokens=0"
+#define SHORTS   "n_groups=1,group_sms=6,warps=4,prefill_tokens=128,prefill_from=4,launch_tokens=0"
+#define SMALL    SHORTS ",short_positions=0"
 #define PROFILED SMALL ",profile=8"
 enum { N_SMS = 7, CONTEXT = 160, FIRST = 10, N = 12 };
 
@@ -190,6 +191,35 @@ static void only_a_profiled_prompt_has_events_and_does_not_overlap(void **state)
     }
 }
 
+/* Read in one launch it is one step, beside what is told to the host. */
+static void a_short_prompt_is_one_step(void **state) {
+    struct fixture *f = *state;
+    const struct model_config *c = &f->m.cpu->model.config;
+    const double q = c->n_heads * c->head_dim, kv = 2 * c->n_kv_heads * c->head_dim;
+    const double weights = (2 * q + kv) * c->hidden + 3.0 * c->intermediate * c->hidden;
+    good(sim_model_load(&f->m, SHORTS ",profile=8", &f->err), f);
+    struct reel_session *s = open_session(f);
+    for (int i = 0; i < 3; i++)
+        good(read_at(f, s, 0, N), f);
+    json_t *prefill = prefill_of(f, s);
+    const json_t *step = step_of(prefill, "short");
+    assert_int_equal(json_array_size(json_object_get(prefill, "steps")), 2);
+    assert_int_equal(real(step, "launches"), 1);
+    assert_int_equal(real(step_of(prefill, "end"), "launches"), 1);
+    assert_int_equal(real(json_object_get(prefill, "total"), "launches"), 2);
+    assert_int_equal(real(prefill, "runs"), 2);
+    assert_true(real(step, "us") > 0);
+    assert_true(fabs(real(step, "gflop") * 1e9 - 2 * weights * c->n_layers * N -
+                     4 * q * N * (N + 1) / 2.0 * c->n_layers) < 1);
+    json_decref(prefill);
+    good(read_at(f, s, 0, 40), f); /* too long for that */
+    prefill = prefill_of(f, s);
+    check_steps(f, prefill, 0, 40, "halves", "thin");
+    json_decref(prefill);
+    reel_session_close(s);
+    sim_model_unload(&f->m);
+}
+
 static void a_prompt_that_is_decoded_has_no_launches_to_time(void **state) {
     struct fixture *f = *state;
     good(sim_model_load(&f->m, PROFILED, &f->err), f);
@@ -318,6 +348,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_step_of_a_prompt_is_timed_and_counted),
         cmocka_unit_test(only_a_profiled_prompt_has_events_and_does_not_overlap),
+        cmocka_unit_test(a_short_prompt_is_one_step),
         cmocka_unit_test(a_prompt_that_is_decoded_has_no_launches_to_time),
         cmocka_unit_test(events_that_cannot_be_made_leave_no_session),
         cmocka_unit_test(failing_events_end_a_prompt_in_words),

@@ -1,6 +1,9 @@
 /* Reading prompts on the fake GPU through the public interface: the CPU reference's logits within
  * rounding whatever the prompt's length and however it is cut, decoding that goes on from there,
- * and the same bits under every schedule. */
+ * and the same bits under every schedule. Short prompts are read in one launch of their own, and
+ * again as others are. */
+#include "cuda/cuda_backend.h"
+#include "runtime/model_handle.h"
 #include "support/sim_model.h"
 
 #include <math.h>
@@ -28,6 +31,10 @@ static const struct setting settings[] = {
     { "q3-c", "n_groups=4,group_sms=2,warps=8", 8, 90 },
 };
 enum { N_SETTINGS = (int)(sizeof settings / sizeof *settings) };
+
+/* How short prompts are read: in one launch, or by the queue of launches. */
+static const char *const ways[] = { "", ",short_positions=0" };
+enum { ONE_LAUNCH, QUEUE, N_WAYS };
 
 struct rig {
     const struct setting *setting;
@@ -140,6 +147,45 @@ static void check_append(struct rig *r, struct reel_session *session, int from, 
 
 /* ---- lengths and positions ---- */
 
+/* A launch, the one that tells the host, and the head's; else those of all steps of all layers. */
+static void check_launches(struct rig *r, struct reel_session *session, int n, float *logits) {
+    const struct plan *p = &r->m.gpu->backend->plan;
+    const bool one = cuda_reads_shorts(r->m.gpu->backend) && n <= p->short_tokens;
+    require(r, reel_session_truncate(session, 0, &r->err));
+    const int before = r->gpu.cuda->n_launches;
+    require(r, evaluate(r, session, ids, n, logits));
+    assert_int_equal(r->gpu.cuda->n_launches - before, one ? 3 : 6 * p->tape.n_layers + 3);
+}
+
+static void short_prompts_of_every_length_match_the_reference(void **state) {
+    (void)state;
+    /* enough warps for 64 tokens; settings[3]'s shared memory does not hold 8 */
+    static const struct setting large = { "q3-p", "n_groups=2,group_sms=4,warps=4", 8, 90 };
+    const struct {
+        const struct setting *setting;
+        int most;
+    } cases[] = { { &settings[0], 32 }, { &settings[1], 16 }, { &settings[2], 8 }, { &large, 64 } };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct rig r;
+        worst = 0;
+        rig_open(&r, cases[i].setting, 70 + N_AFTER, ways[ONE_LAUNCH]);
+        const int most = r.m.gpu->backend->plan.short_tokens,
+                  step = i == 0 ? 1 : few(i < 3 ? 3 : 9, 1);
+        assert_int_equal(most, cases[i].most);
+        float *logits = malloc((size_t)r.m.vocab * sizeof *logits);
+        struct reel_session *session = session_open(&r, r.m.gpu, N_IDS);
+        for (int n = 2; n <= most; n += step)
+            check_append(&r, session, 0, n, logits);
+        for (int n = most; n <= most + 1; n++)
+            check_launches(&r, session, n, logits);
+        printf("%s %s: up to %d tokens, off by %.4f at most\n", cases[i].setting->model,
+               cases[i].setting->options, most, worst);
+        reel_session_close(session);
+        free(logits);
+        rig_close(&r);
+    }
+}
+
 static void prompts_of_every_length_match_the_reference(void **state) {
     (void)state;
     static const int lengths[] = {
@@ -149,7 +195,7 @@ static void prompts_of_every_length_match_the_reference(void **state) {
         struct rig r;
         const int step = i == 0 ? 1 : few(7, 1), most = i < few(2, N_SETTINGS) ? 300 : 130;
         worst = 0;
-        rig_open(&r, &settings[i], most + N_AFTER + 1, "");
+        rig_open(&r, &settings[i], most + N_AFTER + 1, ways[QUEUE]);
         float *logits = malloc((size_t)r.m.vocab * sizeof *logits);
         struct reel_session *session = session_open(&r, r.m.gpu, N_IDS);
         for (int n = 1; n <= 40; n += step)
@@ -167,16 +213,22 @@ static void prompts_of_every_length_match_the_reference(void **state) {
 /* A prompt behind another one, from every position of a piece of the cache; chunks of odd sizes. */
 static void prompts_may_begin_anywhere(void **state) {
     (void)state;
-    struct rig r;
-    rig_open(&r, &settings[0], 120, ",launch_tokens=23");
-    float *logits = malloc((size_t)r.m.vocab * sizeof *logits);
-    struct reel_session *session = session_open(&r, r.m.gpu, N_IDS);
-    require(&r, reel_session_sync(session, ids, 50, NULL, &r.err));
-    for (int from = 50; from > 14; from -= few(3, 1))
-        check_append(&r, session, from, 2 + from * 7 % 60, logits);
-    reel_session_close(session);
-    free(logits);
-    rig_close(&r);
+    /* the third: one launch only for what ends early */
+    static const char *const options[] = { ",launch_tokens=23",
+                                           ",launch_tokens=23,short_positions=0",
+                                           ",launch_tokens=23,short_positions=60" };
+    for (int way = 0; way < 3; way++) {
+        struct rig r;
+        rig_open(&r, &settings[0], 120, options[way]);
+        float *logits = malloc((size_t)r.m.vocab * sizeof *logits);
+        struct reel_session *session = session_open(&r, r.m.gpu, N_IDS);
+        require(&r, reel_session_sync(session, ids, 50, NULL, &r.err));
+        for (int from = 50; from > 14; from -= few(5, 1))
+            check_append(&r, session, from, 2 + from * 7 % 60, logits);
+        reel_session_close(session);
+        free(logits);
+        rig_close(&r);
+    }
 }
 
 static void a_common_prefix_is_not_read_again(void **state) {
@@ -234,15 +286,21 @@ static void greedy_decoding_goes_on_as_if_prompts_were_decoded(void **state) {
     static const int lengths[] = { 2, 16, 31, 33, 70 };
     enum { LENGTHS = sizeof lengths / sizeof *lengths };
     struct rig r;
-    int32_t read[LENGTHS][N_NEW], decoded[N_NEW];
-    rig_open(&r, &settings[0], 1, ",launch_tokens=32");
-    for (int i = 0; i < LENGTHS; i++)
-        require(&r, sim_model_generate(r.m.gpu, ids, lengths[i], NULL, read[i], N_NEW, &r.err));
+    int32_t read[N_WAYS][LENGTHS][N_NEW], decoded[N_NEW];
+    rig_open(&r, &settings[0], 1, "");
+    for (int way = 0; way < N_WAYS; way++) {
+        sim_model_unload(&r.m);
+        rig_load(&r, way == QUEUE ? ",launch_tokens=32,short_positions=0" : ",launch_tokens=32");
+        for (int i = 0; i < LENGTHS; i++)
+            require(&r, sim_model_generate(r.m.gpu, ids, lengths[i], NULL, read[way][i], N_NEW,
+                                           &r.err));
+    }
     sim_model_unload(&r.m);
     rig_load(&r, ",prefill_from=0");
     for (int i = 0; i < LENGTHS; i++) {
         require(&r, sim_model_generate(r.m.gpu, ids, lengths[i], NULL, decoded, N_NEW, &r.err));
-        check_ids(&r, lengths[i], read[i], decoded, N_NEW);
+        for (int way = 0; way < N_WAYS; way++)
+            check_ids(&r, lengths[i], read[way][i], decoded, N_NEW);
     }
     rig_close(&r);
 }
@@ -254,8 +312,10 @@ static void given_embeddings_and_hidden_states_match_the_reference(void **state)
     float embeddings[N * HIDDEN], made[HIDDEN], want[HIDDEN];
     for (int i = 0; i < N * HIDDEN; i++)
         embeddings[i] = (float)((i * 7919 + i / 64 * 31) % 201 - 100) / 4000.0f;
-    for (int i = 0; i < 2; i++) {
-        rig_open(&r, &settings[i], 1, i ? "" : ",launch_tokens=40");
+    static const char *const options[] = { ",launch_tokens=40", "",
+                                           ",launch_tokens=40,short_positions=0" };
+    for (int i = 0; i < 3; i++) {
+        rig_open(&r, &settings[i % 2], 1, options[i]);
         struct reel_eval eval = { .size = sizeof eval,
                                   .n = N,
                                   .embeddings = embeddings,
@@ -283,23 +343,25 @@ static void what_is_no_number_in_one_prompt_stays_there(void **state) {
     float embeddings[N * HIDDEN];
     for (int i = 0; i < N * HIDDEN; i++)
         embeddings[i] = NAN;
-    rig_open(&r, &settings[1], AFTER, "");
-    float *logits = malloc((size_t)r.m.vocab * sizeof *logits);
-    struct reel_session *bad = session_open(&r, r.m.gpu, N);
-    struct reel_session *good = session_open(&r, r.m.gpu, AFTER);
-    const struct reel_eval eval = {
-        .size = sizeof eval, .n = N, .embeddings = embeddings, .output = REEL_OUTPUT_NONE
-    };
-    for (int n = 5; n <= AFTER; n += n < 40 ? 17 : 61) {
-        require(&r, reel_session_truncate(bad, 0, &r.err));
-        require(&r, reel_session_eval(bad, &eval, &r.err));
-        require(&r, reel_session_truncate(good, 0, &r.err));
-        require(&r, evaluate(&r, good, ids, n, logits));
-        check_logits(&r, logits, n - 1, "after no numbers, a prompt", n);
+    for (int way = 0; way < N_WAYS; way++) {
+        rig_open(&r, &settings[1], AFTER, ways[way]);
+        float *logits = malloc((size_t)r.m.vocab * sizeof *logits);
+        struct reel_session *bad = session_open(&r, r.m.gpu, N);
+        struct reel_session *good = session_open(&r, r.m.gpu, AFTER);
+        const struct reel_eval eval = {
+            .size = sizeof eval, .n = N, .embeddings = embeddings, .output = REEL_OUTPUT_NONE
+        };
+        for (int n = 5; n <= AFTER; n += n < 40 ? 17 : 61) {
+            require(&r, reel_session_truncate(bad, 0, &r.err));
+            require(&r, reel_session_eval(bad, &eval, &r.err));
+            require(&r, reel_session_truncate(good, 0, &r.err));
+            require(&r, evaluate(&r, good, ids, n, logits));
+            check_logits(&r, logits, n - 1, "after no numbers, a prompt", n);
+        }
+        reel_session_close(bad), reel_session_close(good);
+        free(logits);
+        rig_close(&r);
     }
-    reel_session_close(bad), reel_session_close(good);
-    free(logits);
-    rig_close(&r);
 }
 
 /* ---- schedules ---- */
@@ -318,11 +380,10 @@ static void by_turns(struct rig *r, struct reel_session *const *sessions, int se
                 evaluate(r, sessions[i], ids + FIRST + i, SECOND, logits + (2 + i) * r->m.vocab));
 }
 
-static void every_schedule_gives_the_same_bits(void **state) {
-    (void)state;
-    for (int i = 0; i < N_SETTINGS; i++) {
+static void schedules_give_the_same_bits(const char *options, int n_settings) {
+    for (int i = 0; i < n_settings; i++) {
         struct rig r;
-        rig_open(&r, &settings[i], 66, ",launch_tokens=20");
+        rig_open(&r, &settings[i], 66, options);
         const size_t n = (size_t)(4 * r.m.vocab);
         float *want = malloc(n * sizeof *want), *made = malloc(n * sizeof *made);
         struct reel_session *sessions[] = { session_open(&r, r.m.gpu, N_IDS),
@@ -344,6 +405,16 @@ static void every_schedule_gives_the_same_bits(void **state) {
         free(want), free(made);
         rig_close(&r);
     }
+}
+
+static void every_schedule_gives_the_same_bits(void **state) {
+    (void)state;
+    schedules_give_the_same_bits(",launch_tokens=20,short_positions=0", N_SETTINGS);
+}
+
+static void every_schedule_of_short_prompts_gives_the_same_bits(void **state) {
+    (void)state;
+    schedules_give_the_same_bits(",launch_tokens=20", 3); /* the fourth has none */
 }
 
 /* ---- cancelling, refusing ---- */
@@ -425,17 +496,24 @@ static void memory_that_is_not_there_ends_in_words(void **state) {
 /* The first launches of a prompt, later ones, and the decode kernel's behind them. */
 static void a_launch_that_fails_ends_in_words(void **state) {
     (void)state;
+    enum { CHUNKS = 2 };
     static const struct {
         const char *call;
-        int n;
-    } fails[] = { { "cuLaunchKernel", 1 },
-                  { "cuLaunchKernelEx", 1 },
-                  { "cuLaunchKernelEx", 9 },
-                  { "cuLaunchKernelEx", 20 },
-                  { "cuLaunchCooperativeKernel", 1 } };
+        int n, way;
+    } fails[] = { { "cuLaunchKernel", 1, QUEUE },
+                  { "cuLaunchKernelEx", 1, QUEUE },
+                  { "cuLaunchKernelEx", 9, QUEUE },
+                  { "cuLaunchKernelEx", 20, QUEUE },
+                  { "cuLaunchCooperativeKernel", 1, QUEUE },
+                  { "cuLaunchCooperativeKernel", 1, ONE_LAUNCH },
+                  { "cuLaunchKernel", 1, ONE_LAUNCH },
+                  { "cuLaunchCooperativeKernel", CHUNKS, ONE_LAUNCH },
+                  { "cuLaunchCooperativeKernel", CHUNKS + 1, ONE_LAUNCH } };
     for (size_t i = 0; i < sizeof fails / sizeof *fails; i++) {
         struct rig r;
-        rig_open(&r, &settings[0], 31, ",launch_tokens=16");
+        rig_open(&r, &settings[0], 31,
+                 fails[i].way == QUEUE ? ",launch_tokens=16,short_positions=0"
+                                       : ",launch_tokens=16");
         float *logits = malloc((size_t)r.m.vocab * sizeof *logits);
         struct reel_session *session = session_open(&r, r.m.gpu, N_IDS);
         r.gpu.cuda->only = fails[i].call;
@@ -453,6 +531,7 @@ static void a_launch_that_fails_ends_in_words(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(short_prompts_of_every_length_match_the_reference),
         cmocka_unit_test(prompts_of_every_length_match_the_reference),
         cmocka_unit_test(prompts_may_begin_anywhere),
         cmocka_unit_test(a_common_prefix_is_not_read_again),
@@ -460,6 +539,7 @@ int main(void) {
         cmocka_unit_test(given_embeddings_and_hidden_states_match_the_reference),
         cmocka_unit_test(what_is_no_number_in_one_prompt_stays_there),
         cmocka_unit_test(every_schedule_gives_the_same_bits),
+        cmocka_unit_test(every_schedule_of_short_prompts_gives_the_same_bits),
         cmocka_unit_test(a_prompt_can_be_cancelled_between_chunks),
         cmocka_unit_test(a_prompt_longer_than_the_context_is_refused_with_both_numbers),
         cmocka_unit_test(memory_that_is_not_there_ends_in_words),

@@ -16,7 +16,8 @@ enum { N_KEPT = 5, SHORT = 39, LONG = 145, N_IDS = N_KEPT + LONG, MAX_PATCHES = 
 enum { TWO_STAGES = 100 << 10 };
 
 static const char options[] =
-    "n_groups=2,group_sms=2,warps=4,prefill_tokens=256,prefill_from=2,launch_tokens=256";
+    "n_groups=2,group_sms=2,warps=4,prefill_tokens=256,prefill_from=2,launch_tokens=256,"
+    "short_positions=0";
 
 static struct sim_model model;
 static int32_t ids[N_IDS];
