@@ -33,9 +33,8 @@
 #define PRELOAD(S) (TILES(S) < PRELOAD_TILES ? TILES(S) : PRELOAD_TILES)
 /* Row tiles of a warp: sums it holds. */
 enum { MOST_ROWS = MAX(MAX(P_QKV_WARP_ROWS, P_OUT_WARP_ROWS), MAX(P_GATE_UP_WARP_ROWS, P_DOWN_WARP_ROWS)) };
-/* k tiles whose input is on its way at once: what there are registers for beside the tiles, else 8. */
-#define TAKE_K(preload, warp_k) ((preload) + 2 * (warp_k) <= 40 ? (warp_k) : (warp_k) < 8 ? (warp_k) : 8)
-enum { MOST_K = MAX(P_DOWN_WARP_K, 8) };
+/* k tiles of a part of a warp's input at most. */
+enum { TAKE_K = 6 };
 
 /* ---- the residual stream ---- */
 
@@ -218,10 +217,10 @@ DEV void sums_finish(const struct brief *b, float *d, int row, int token, int wh
     }
 }
 
-/* Adds up the partial sums of a pair of atoms and sends them on, a warp a row tile of an atom. */
-DEV void pair_finish(const struct brief *b, int phase, int pair, int row_tiles, int k_parts) {
+/* Adds up the partial sums of a pair of atoms and sends them on: this warp every `step`-th row tile of an atom. */
+DEV void pair_finish(const struct brief *b, int phase, int pair, int row_tiles, int k_parts, int warp, int step) {
     NO_UNROLL
-    for (int i = b->w.warp; i < row_tiles * PAIR; i += P_WARPS) {
+    for (int i = warp; i < row_tiles * PAIR; i += step) {
         const int row = i / PAIR, atom = i % PAIR, token = (pair * PAIR + atom) * ATOM_TOKENS + b->w.lane / 4;
         const struct quad_float *part = b->w.s->part[b->turn] + i * k_parts * LANES + b->w.lane;
         float d[4] = { 0, 0, 0, 0 }, scale[2];
@@ -238,6 +237,37 @@ DEV void pair_finish(const struct brief *b, int phase, int pair, int row_tiles, 
             gate_up_finish(b, d, row, token, scale);
         else
             sums_finish(b, d, row, token, phase == TAPE_DOWN);
+    }
+}
+
+/* Of qkv and gate_up, whose sums cost most, only the last pair is finished by the warps that multiply; others finish
+ * the earlier ones meanwhile. A buffer of partial sums is full when all consumers have arrived, and empty again when
+ * those who finish have. */
+enum {
+    BARRIER_FULL = BARRIER_CONSUMERS + 1, /* and + 1: of the two buffers */
+    BARRIER_EMPTY = BARRIER_FULL + 2,
+    FINISHERS = P_THREADS / LANES - P_WARPS - 1,
+    FINISH_THREADS = (P_WARPS + FINISHERS) * LANES
+};
+
+DEV void finish_phase(struct brief *b, int phase, int row_tiles, int k_parts) {
+    NO_UNROLL
+    for (int pair = 0; pair < b->pairs; pair++, b->turn ^= 1) {
+        if (pair + 1 == b->pairs) continue;
+        barrier_wait(BARRIER_FULL + b->turn, FINISH_THREADS);
+        pair_finish(b, phase, pair, row_tiles, k_parts, b->w.warp - P_WARPS - 1, FINISHERS);
+        barrier_arrive(BARRIER_EMPTY + b->turn, FINISH_THREADS);
+    }
+}
+
+DEV void short_finish(struct brief *b) {
+    NO_UNROLL
+    for (int layer = 0; layer < M_LAYERS; layer++) {
+        finish_phase(b, TAPE_QKV, P_QKV_ROW_TILES, P_QKV_K_PARTS);
+        b->turn ^= b->pairs & 1; /* out */
+        finish_phase(b, TAPE_GATE_UP, P_GATE_UP_ROW_TILES, P_GATE_UP_K_PARTS);
+        b->turn ^= b->pairs & 1; /* down */
+        b->w.epoch++;
     }
 }
 
@@ -265,9 +295,9 @@ DEV struct input input_of(const struct brief *b, int phase, int warp_k, int k_pa
     const int tile = b->w.warp % k_parts * warp_k;
     const u64 *words = b->w.a->words;
     struct input in;
-    const int columns = phase == TAPE_DOWN ? P_GROUP_INTERMEDIATE : M_HIDDEN;
+    const int columns = phase == TAPE_DOWN ? P_GROUP_INTERMEDIATE : M_HIDDEN, most = warp_k * TILE_K;
     in.tile = tile;
-    in.columns = columns == k_parts * warp_k * TILE_K ? warp_k * TILE_K : columns - tile * TILE_K;
+    in.columns = columns == k_parts * most || columns - tile * TILE_K > most ? most : columns - tile * TILE_K;
     in.words = 0;
     if (phase == TAPE_QKV || phase == TAPE_GATE_UP)
         in.words = words + S_X + (phase == TAPE_GATE_UP) * VECTOR_WORDS + tile * ATOMS * TILE_WORDS;
@@ -276,54 +306,64 @@ DEV struct input input_of(const struct brief *b, int phase, int warp_k, int k_pa
     return in;
 }
 
-/* The input of k tiles [first, first + n) of the warp's, for a pair of atoms. */
+/* The input of a pair of atoms comes in an even number of parts: while one is multiplied another is on its way. */
 struct taken {
-    struct fragment f[MOST_K * PAIR];
+    struct fragment f[2][TAKE_K * PAIR];
     struct squares squares;
 };
 
-DEV void input_ask(const struct brief *b, struct taken *x, const struct input *in, int phase, int pair, int first, int n) {
+/* k tiles [first, first + most). */
+DEV void input_ask(const struct brief *b, struct taken *x, const struct input *in, int phase, int pair, int first, int most,
+                   int part) {
     const int split = phase == TAPE_QKV || phase == TAPE_GATE_UP;
     if (phase == TAPE_OUT) return;
-    fragments_ask(b, x->f, in->words + first * ATOMS * TILE_WORDS, pair * PAIR, n, PAIR, in->columns - first * TILE_K, split);
+    fragments_ask(b, x->f[part], in->words + first * ATOMS * TILE_WORDS, pair * PAIR, most, PAIR,
+                  in->columns - first * TILE_K, split);
     if (split && first == 0) squares_ask(b, &x->squares, phase == TAPE_GATE_UP, pair);
 }
-DEV void input_wait(struct brief *b, struct taken *x, const struct input *in, int phase, int pair, int first, int n) {
+DEV void input_wait(struct brief *b, struct taken *x, const struct input *in, int phase, int pair, int first, int most,
+                    int part) {
     const int split = phase == TAPE_QKV || phase == TAPE_GATE_UP;
     if (phase != TAPE_OUT)
-        fragments_wait(b, x->f, in->words + first * ATOMS * TILE_WORDS, pair * PAIR, n, PAIR,
+        fragments_wait(b, x->f[part], in->words + first * ATOMS * TILE_WORDS, pair * PAIR, most, PAIR,
                        in->columns - first * TILE_K, split, split ? WAIT_X : WAIT_GATED);
 }
 
 /* One phase, a pair of atoms after the other: t holds the first `preload` tiles, the rest comes from the ring
- * (only where a prompt has one pair). The next pair's input is on its way while this one's sums are finished. */
+ * (only where a prompt has one pair). */
 DEV void phase_read(struct brief *b, int phase, const struct quad *t, int preload, int warp_rows, int warp_k,
                     int k_parts, int row_tiles) {
     const int split = phase == TAPE_QKV || phase == TAPE_GATE_UP, tiles = warp_rows * warp_k;
-    const int most = TAKE_K(preload, warp_k);
+    const int parts = (warp_k + 2 * TAKE_K - 1) / (2 * TAKE_K) * 2, most = (warp_k + parts - 1) / parts;
     const struct input in = input_of(b, phase, warp_k, k_parts);
     struct taken taken;
-    input_ask(b, &taken, &in, phase, 0, 0, most);
+    UNROLL
+    for (int i = 0; i < 2; i++)
+        input_ask(b, &taken, &in, phase, 0, i * most, most, i);
     NO_UNROLL
     for (int pair = 0; pair < b->pairs; pair++) {
+        const int last = pair + 1 == b->pairs;
         float d[MOST_ROWS][PAIR][4];
         struct quad more[P_SLOT_TILES];
         UNROLL
         for (int i = 0; i < warp_rows * PAIR * 4; i++)
             d[i / 4 / PAIR][i / 4 % PAIR][i % 4] = 0;
+        if (split && pair >= 2) barrier_wait(BARRIER_EMPTY + b->turn, FINISH_THREADS);
         UNROLL
-        for (int first = 0; first < warp_k; first += most) {
-            const int n = warp_k - first < most ? warp_k - first : most, next = first + most;
-            input_wait(b, &taken, &in, phase, pair, first, n);
+        for (int part = 0; part < parts; part++) {
+            const int first = part * most, next = part + 2;
+            input_wait(b, &taken, &in, phase, pair, first, most, part % 2);
             UNROLL
-            for (int k = first; k < first + n; k++) {
+            for (int i = 0; i < most; i++) {
+                const int k = first + i;
                 struct quad row[MOST_ROWS];
+                if (k >= warp_k) break;
                 UNROLL
                 for (int r = 0; r < warp_rows; r++) {
-                    const int i = k * warp_rows + r, late = i - preload;
+                    const int late = k * warp_rows + r - preload, left = tiles - preload - late;
                     if (late >= 0 && late % P_SLOT_TILES == 0)
-                        tiles_take(&b->w, more, tiles - i < P_SLOT_TILES ? tiles - i : P_SLOT_TILES);
-                    row[r] = late < 0 ? t[i] : more[late % P_SLOT_TILES];
+                        tiles_take(&b->w, more, left < P_SLOT_TILES ? left : P_SLOT_TILES);
+                    row[r] = late < 0 ? t[k * warp_rows + r] : more[late % P_SLOT_TILES];
                 }
                 UNROLL
                 for (int a = 0; a < PAIR; a++) {
@@ -331,17 +371,21 @@ DEV void phase_read(struct brief *b, int phase, const struct quad *t, int preloa
                     if (phase == TAPE_OUT)
                         x.x = b->w.s->q[((in.tile + k) * ATOMS + pair * PAIR + a) * LANES + b->w.lane];
                     else
-                        x = operand_of(&taken.f[(k - first) * PAIR + a], split);
+                        x = operand_of(&taken.f[part % 2][i * PAIR + a], split);
                     UNROLL
-                    for (int r = 0; r < warp_rows; r++) {
+                    for (int r = 0; r < warp_rows; r++)
                         tile_mma(d[r][a], row[r], x.x.low, x.x.high);
-                        if (split) tile_mma(d[r][a], row[r], x.rest.low, x.rest.high);
-                    }
+                    UNROLL
+                    for (int r = 0; split && r < warp_rows; r++)
+                        tile_mma(d[r][a], row[r], x.rest.low, x.rest.high);
                 }
             }
-            if (next < warp_k) input_ask(b, &taken, &in, phase, pair, next, warp_k - next < most ? warp_k - next : most);
+            if (part == 0 && split) squares_take(b, &taken.squares, phase == TAPE_GATE_UP, pair);
+            if (next < parts)
+                input_ask(b, &taken, &in, phase, pair, next * most, most, part % 2);
+            else if (!last)
+                input_ask(b, &taken, &in, phase, pair + 1, (next - parts) * most, most, part % 2);
         }
-        if (split) squares_take(b, &taken.squares, phase == TAPE_GATE_UP, pair);
         UNROLL
         for (int i = 0; i < warp_rows * PAIR; i++) {
             const int r = b->w.warp / k_parts * warp_rows + i / PAIR;
@@ -350,11 +394,17 @@ DEV void phase_read(struct brief *b, int phase, const struct quad *t, int preloa
             v.x = from[0], v.y = from[1], v.z = from[2], v.w = from[3];
             b->w.s->part[b->turn][((r * PAIR + i % PAIR) * k_parts + b->w.warp % k_parts) * LANES + b->w.lane] = v;
         }
-        if (pair + 1 < b->pairs) input_ask(b, &taken, &in, phase, pair + 1, 0, most);
-        consumers_sync();
-        pair_finish(b, phase, pair, row_tiles, k_parts);
+        if (split && !last && pair == 0) {
+            barrier_wait(BARRIER_FULL + b->turn, FINISH_THREADS); /* all consumers are done with the phase before, too */
+        } else if (split && !last) {
+            barrier_arrive(BARRIER_FULL + b->turn, FINISH_THREADS);
+        } else {
+            consumers_sync();
+            pair_finish(b, phase, pair, row_tiles, k_parts, b->w.warp, P_WARPS);
+        }
         b->turn ^= 1;
     }
+    if (split && b->pairs > 1) barrier_wait(BARRIER_EMPTY + b->turn, FINISH_THREADS); /* of the last pair but one */
 }
 
 /* Takes the phase's weights while its input is on its way, then reads. */
@@ -398,6 +448,7 @@ DEV void short_read(struct brief *b) {
     for (int layer = 0; layer < M_LAYERS; layer++)
         layer_read(b, layer);
     unit_store(b);
+    if (b->w.dead) shared_store(smem_of(&b->w.s->end), 1); /* the producer may wait for room that nobody makes */
 }
 
 /* The producer: the block's tape without its head. */
@@ -433,15 +484,6 @@ DEV void brief_make(struct brief *b, const struct prefill_args *args) {
     b->turn = 0;
 }
 
-/* The warps that decoding publishes with have nothing to do here. */
-#if P_WARPS == 8 && P_REGISTERS_CONSUMER == 224
-#define TAKEN_REGISTERS 232
-#define LEFT_REGISTERS  40
-#else
-#define TAKEN_REGISTERS P_REGISTERS_CONSUMER
-#define LEFT_REGISTERS  P_REGISTERS_OTHER
-#endif
-
 KERNEL(P_THREADS) prefill_short(const PARAMETER struct prefill_args args, int phase, int layer) {
     struct brief b;
     (void)phase, (void)layer;
@@ -458,10 +500,13 @@ KERNEL(P_THREADS) prefill_short(const PARAMETER struct prefill_args args, int ph
     attention_prepare(&b);
     block_sync();
     if (b.w.warp < P_WARPS) {
-        REGISTERS_TAKE(TAKEN_REGISTERS);
+        REGISTERS_TAKE(P_REGISTERS_CONSUMER);
         short_read(&b);
     } else {
-        REGISTERS_GIVE(LEFT_REGISTERS);
-        if (b.w.warp == P_WARPS) short_produce(&b.w); /* the others only fill its warpgroup */
+        REGISTERS_GIVE(P_REGISTERS_OTHER);
+        if (b.w.warp == P_WARPS)
+            short_produce(&b.w);
+        else
+            short_finish(&b);
     }
 }

@@ -139,7 +139,7 @@ DEV void fragments_wait(struct brief *b, struct fragment *f, const u64 *from, in
             ok &= fragment_there(b, &f[i], f24);
         }
         if (warp_all(ok | b->w.dead)) break;
-        if (wait_failed(&b->w, &polls, kind, b->w.epoch, (u32)(f[0].low >> 32))) break;
+        if (wait_failed(&b->w, &polls, kind, f24 ? b->w.epoch & 0xffffu : b->w.epoch, (u32)(f[0].low >> (f24 ? 48 : 32)))) break;
         UNROLL
         for (int i = 0; i < n * some; i++)
             if (!fragment_there(b, &f[i], f24))
