@@ -48,10 +48,15 @@ static bool on_token(void *user, const struct reel_token *token) {
     return true;
 }
 
-static enum reel_status prompt(struct run *run, const int32_t *ids, int n, struct reel_error *err) {
+/* Reads n ids behind what the session holds: up to the last one's logits, or where tokens follow as
+ * programs do who want those. */
+static enum reel_status prompt(struct run *run, int n, struct reel_error *err) {
+    const struct bench_test *test = run->test;
+    if (test->n_gen > 0)
+        return reel_session_sync(run->session, run->ids, test->depth + n, NULL, err);
     struct reel_eval eval = { .size = sizeof eval,
                               .n = n,
-                              .ids = ids,
+                              .ids = run->ids + test->depth,
                               .output = REEL_OUTPUT_LAST_LOGITS,
                               .out = run->logits,
                               .out_floats = (size_t)run->info.vocab };
@@ -102,7 +107,7 @@ static enum reel_status repeat(struct run *run, double *s, double *first_s,
     double start = now_s();
     run->last_s = start;
     if (status == REEL_OK && test->n_prompt > 0)
-        status = prompt(run, run->ids + test->depth, test->n_prompt, err);
+        status = prompt(run, test->n_prompt, err);
     *first_s = now_s() - start;
     if (status == REEL_OK && test->n_gen > 0) status = generate_all(run, err);
     *s = now_s() - start;

@@ -73,6 +73,7 @@ struct backend {
     cu_address norms, qk_norms, rope;
     cu_address words;
     cu_address scratch;       /* plan.scratch and behind it plan.short_words; or 0 */
+    uint64_t scratch_serial;  /* launches that filled it; under mutex */
     int scratch_room;         /* tokens that its activations were last laid out for; 0: none yet */
     struct cu_stream *rescue; /* waits for nothing: reaches the device while a launch hangs */
     unsigned *leave;          /* pinned: ABORT_LEAVE, which rescue copies */
@@ -116,6 +117,11 @@ struct backend_state {
     struct backend *backend;
     int max_positions;
     int n_positions; /* evaluated so far */
+    /* The token of a prompt whose way through the layers is still in the scratch memory, if that is
+     * of head_serial (0: none): decoding may begin behind the layers. */
+    uint64_t head_serial;
+    int head_position, head_token; /* in the session, in its launch */
+    int32_t head_id;
     int kv_pieces;   /* of each layer and head */
     cu_address kv;
 
@@ -166,6 +172,7 @@ struct cuda_run {
     const struct decode_mailbox *prefill; /* of one that reads a prompt, or NULL */
     int n_launches;                       /* 1, or 2: a prompt's, then the head of its last token */
     int n_tokens;
+    uint64_t scratch_serial; /* of what reading a prompt left in the scratch memory */
     bool decodes;        /* picks ids: all its tokens have a head */
     int n_read;          /* ids taken from the mailbox */
     double submitted_ms; /* when */

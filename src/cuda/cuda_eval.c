@@ -69,6 +69,16 @@ static enum reel_status give(struct backend_state *s, const struct backend_eval 
     return cuda_upload(gpu, s->ids, eval->ids + done, (size_t)n * sizeof *eval->ids, NULL, err);
 }
 
+/* Whether this token has just been read as a prompt's last one: then its launch needs the head alone.
+ * cuda_submit looks whether that is still so. */
+static bool is_head(const struct backend_state *s, int position, int32_t id) {
+    return s->head_serial && s->head_position == position && s->head_id == id;
+}
+static void begin_behind_layers(const struct backend_state *s, int32_t id,
+                                struct decode_args *args) {
+    if (is_head(s, args->position, id)) args->start = cuda_prefill_h(s->backend, s->head_token);
+}
+
 static void want(const struct backend_state *s, const struct output *o, bool last,
                  struct decode_args *args) {
     const int n = args->n_tokens, from = o->all ? 0 : last ? n - 1 : n;
@@ -84,6 +94,13 @@ static enum reel_status take(const struct backend_state *s, const struct backend
     size_t rows = o->all ? (size_t)n : last && (o->logits || o->hidden) ? 1 : 0;
     if (rows == 0) return REEL_OK;
     float *to = eval->out + (o->all ? (size_t)done * o->width : 0);
+    if (rows == 1 && o->logits) { /* by way of pinned memory, which is several times as fast */
+        const size_t bytes = o->width * sizeof(float);
+        enum reel_status status =
+            cuda_download(&s->backend->gpu, s->mapped.logits, s->out, bytes, NULL, err);
+        if (status == REEL_OK) memcpy(to, s->mapped.logits, bytes);
+        return status;
+    }
     return cuda_download(&s->backend->gpu, to, s->out, rows * o->width * sizeof(float), NULL, err);
 }
 
@@ -106,6 +123,7 @@ static enum reel_status eval_some(struct backend_state *s, const struct backend_
     enum reel_status status = give(s, eval, done, n, 1, &args, err);
     if (status != REEL_OK) return status;
     want(s, o, last, &args);
+    if (eval->n == 1 && eval->ids) begin_behind_layers(s, eval->ids[0], &args);
     status = cuda_submit(&run, s, NULL, &args, err);
     if (status == REEL_OK) status = cuda_finish(&run, eval->cancel, err);
     if (status != REEL_OK) return status;
@@ -140,6 +158,11 @@ static enum reel_status prefill_some(struct backend_state *s, const struct backe
     if (n_done != n || !has_output) return ended_early(&run, eval, done, n_done, n, err);
     if (s->prefill_timer) status = cuda_timer_take(s->prefill_timer, s->backend, &args, err);
     if (status != REEL_OK) return status;
+    if (eval->ids) {
+        s->head_serial = run.scratch_serial;
+        s->head_position = args.decode.position + n - 1, s->head_token = n - 1;
+        s->head_id = eval->ids[done + n - 1];
+    }
     return take(s, eval, o, done, n, last, err);
 }
 
@@ -149,6 +172,7 @@ enum reel_status cuda_eval(struct backend_state *s, const struct backend_eval *e
     if (status != REEL_OK) return status;
     const struct output o = output_of(s, eval->output);
     s->n_positions = eval->position;
+    if (eval->n > 1 || !eval->ids || !is_head(s, eval->position, *eval->ids)) s->head_serial = 0;
     for (int done = 0; done < eval->n;) {
         bool prefill;
         int n = eval_chunk(s, eval, &o, eval->n - done, &prefill);
@@ -304,9 +328,11 @@ static enum reel_status decode_some(struct decoding *g, struct reel_error *err) 
     args.pick = 1;
     *s->mapped.ids = g->id;
     args.ids = cuda_pointer(cuda_mapped_address(s, s->mapped.ids));
+    begin_behind_layers(s, g->id, &args);
     give_stop_ids(g->d, &args);
     enum reel_status status = give_sampling(g, &args, err);
     if (status == REEL_OK) status = cuda_submit(&run, s, NULL, &args, err);
+    s->head_serial = 0;
     if (status != REEL_OK) return status;
     s->n_positions = g->position;
     status = read_ids(g, &run, err);

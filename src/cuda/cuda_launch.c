@@ -173,8 +173,13 @@ static enum reel_status launch_all(struct cuda_run *run, struct prefill_args *pr
                                    struct decode_args *decode, struct reel_error *err) {
     struct backend *b = run->state->backend;
     enum reel_status status = REEL_OK;
-    if (prefill) status = cuda_prefill_launch(b, prefill, run->state->prefill_timer, err);
-    if (status == REEL_OK && prefill) run->n_launches++;
+    if (prefill) {
+        run->scratch_serial = ++b->scratch_serial;
+        status = cuda_prefill_launch(b, prefill, run->state->prefill_timer, err);
+        if (status == REEL_OK) run->n_launches++;
+    } else if (run->state->head_serial != b->scratch_serial) {
+        decode->start = NULL; /* another prompt has been there since */
+    }
     if (status == REEL_OK && decode) {
         status = take_epochs(b, decode, &decode->epoch, err);
         if (status == REEL_OK) status = launch(b, decode, err);

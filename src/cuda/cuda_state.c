@@ -228,7 +228,7 @@ enum reel_status cuda_restore(struct backend_state *s, int n, const void *bytes,
     if (n_bytes != cuda_save_bytes(s, n))
         return err_set(err, REEL_E_FORMAT, "%zu bytes of state, %zu are expected", n_bytes,
                        cuda_save_bytes(s, n));
-    s->n_positions = 0;
+    s->n_positions = 0, s->head_serial = 0;
     for (int i = 0; n > 0 && i < w.n_strips && status == REEL_OK; i++)
         status =
             cuda_upload(&b->gpu, s->kv + (cu_address)((size_t)i * w.stride),
@@ -247,7 +247,7 @@ enum reel_status cuda_copy_state(struct backend_state *dst, const struct backend
             err_set(err, REEL_E_STATE, "%d positions asked for, %d are held", n, src->n_positions);
     if (status != REEL_OK || dst == src) return status;
     const struct kv_walk from = walk(src, n), to = walk(dst, n);
-    dst->n_positions = 0;
+    dst->n_positions = 0, dst->head_serial = 0;
     for (int i = 0; n > 0 && i < from.n_strips && status == REEL_OK; i++)
         status = cuda_copy(&b->gpu, dst->kv + (cu_address)((size_t)i * to.stride),
                            src->kv + (cu_address)((size_t)i * from.stride), from.strip, NULL, err);

@@ -59,7 +59,7 @@ struct sampler;
  * evaluated; ids past the one whose on_id returned false are as if never made. */
 struct backend_decode {
     int position; /* of `id` */
-    int32_t id;   /* the last token, not yet evaluated */
+    int32_t id;   /* the last token; may have been evaluated before */
     int max_tokens;
     struct sampler *sampler;
     const int32_t *stop_ids; /* [n_stop_ids] ids after which on_id will return false anyway */

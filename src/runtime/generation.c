@@ -161,9 +161,11 @@ static enum reel_status draw(struct reel_session *s, int32_t *id, struct reel_er
 
 /* ---- decoding by the backend ---- */
 
-/* Whether the backend could make the next ids itself: there must be one not yet evaluated. */
+/* Whether the backend could make the next ids itself: it begins with the last one there is, be that
+ * evaluated already or not. */
 static bool backend_decodes(const struct reel_session *s) {
-    return !s->generation.own_loop && !s->has_logits && s->n_evaluated == s->length - 1;
+    return !s->generation.own_loop && !s->has_logits && s->n_evaluated >= s->length - 1 &&
+           s->ids[s->length - 1] >= 0;
 }
 
 static int tokens_left(const struct reel_session *s) {

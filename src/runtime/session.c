@@ -233,8 +233,10 @@ enum reel_status reel_session_sync(struct reel_session *s, const int32_t *ids, i
         memmove(s->ids + common, ids + common, (size_t)(n_ids - common) * sizeof *ids);
     session_begin(s);
     start_progress(s, n_ids - s->n_evaluated);
-    status = evaluate_to(s, n_ids, true, err);
-    if (n_ids > common) s->has_logits = status == REEL_OK;
+    /* a backend that draws ids itself goes on without logits; who wants them asks for them later */
+    const bool logits = !s->model->ops->decode;
+    status = evaluate_to(s, n_ids, logits, err);
+    if (n_ids > common) s->has_logits = logits && status == REEL_OK;
     s->length = status == REEL_OK ? n_ids : s->n_evaluated > common ? s->n_evaluated : common;
     return status;
 }
