@@ -79,10 +79,14 @@ DEV void unit_publish(const struct brief *b, const struct unit_gains *gains, int
     const float *h = b->h, *g = gains->g;
     u64 *x = b->w.a->words + S_X + which * VECTOR_WORDS + (b->unit_tile * ATOMS + b->unit_atom) * TILE_WORDS;
     u64 *ssq = b->w.a->words + S_SSQ + (which * H_TILES + b->unit_tile) * P_SHORT_TOKENS;
-    word_store(x + b->w.lane * 2, word_make24(h[0] * g[0], h[1] * g[1], b->w.epoch));
-    word_store(x + b->w.lane * 2 + 1, word_make24(h[2] * g[2], h[3] * g[3], b->w.epoch));
+    word_store(x + b->w.lane * 2, word_x(h[0] * g[0], h[1] * g[1], b->w.epoch));
+    word_store(x + b->w.lane * 2 + 1, word_x(h[2] * g[2], h[3] * g[3], b->w.epoch));
     const float sum = xor_sum(h[0] * h[0] + h[1] * h[1] + (h[2] * h[2] + h[3] * h[3]), 1, 4);
     if (b->w.lane % 4 == 0) word_store(ssq + unit_token(b), word_make(float_bits(sum), b->w.epoch));
+}
+
+DEV int sum_there(const struct brief *b, const struct fragment *f) {
+    return word_is24(f->low, b->w.epoch) & word_is24(f->high, b->w.epoch);
 }
 
 /* Adds the groups' partial sums of out (0) or down (1) to h, in the order of groups. */
@@ -94,16 +98,16 @@ DEV void unit_add(struct brief *b, int which, enum wait_kind kind) {
     u32 polls = 0;
     UNROLL
     for (int g = 0; g < P_GROUPS; g++)
-        f[g].low = f[g].high = ~word_blank(b, 1);
+        f[g].low = f[g].high = (u64)~b->w.epoch << 48;
     NO_UNROLL
     for (;;) {
         int ok = 1;
         UNROLL
         for (int g = 0; g < P_GROUPS; g++)
-            if (!fragment_there(b, &f[g], 1)) word_load2(from + g * VECTOR_WORDS, &f[g].low, &f[g].high);
+            if (!sum_there(b, &f[g])) word_load2(from + g * VECTOR_WORDS, &f[g].low, &f[g].high);
         UNROLL
         for (int g = 0; g < P_GROUPS; g++)
-            ok &= fragment_there(b, &f[g], 1);
+            ok &= sum_there(b, &f[g]);
         if (warp_all(ok | b->w.dead)) break;
         wait_failed(&b->w, &polls, kind, b->w.epoch & 0xffffu, (u32)(f[0].low >> 48));
     }
@@ -217,10 +221,10 @@ DEV void sums_finish(const struct brief *b, float *d, int row, int token, int wh
     }
 }
 
-/* Adds up the partial sums of a pair of atoms and sends them on: this warp every `step`-th row tile of an atom. */
-DEV void pair_finish(const struct brief *b, int phase, int pair, int row_tiles, int k_parts, int warp, int step) {
+/* Adds up the partial sums of a pair of atoms and sends them on, a warp a row tile of an atom. */
+DEV void pair_finish(const struct brief *b, int phase, int pair, int row_tiles, int k_parts) {
     NO_UNROLL
-    for (int i = warp; i < row_tiles * PAIR; i += step) {
+    for (int i = b->w.warp; i < row_tiles * PAIR; i += P_WARPS) {
         const int row = i / PAIR, atom = i % PAIR, token = (pair * PAIR + atom) * ATOM_TOKENS + b->w.lane / 4;
         const struct quad_float *part = b->w.s->part[b->turn] + i * k_parts * LANES + b->w.lane;
         float d[4] = { 0, 0, 0, 0 }, scale[2];
@@ -240,37 +244,6 @@ DEV void pair_finish(const struct brief *b, int phase, int pair, int row_tiles, 
     }
 }
 
-/* Of qkv and gate_up, whose sums cost most, only the last pair is finished by the warps that multiply; others finish
- * the earlier ones meanwhile. A buffer of partial sums is full when all consumers have arrived, and empty again when
- * those who finish have. */
-enum {
-    BARRIER_FULL = BARRIER_CONSUMERS + 1, /* and + 1: of the two buffers */
-    BARRIER_EMPTY = BARRIER_FULL + 2,
-    FINISHERS = P_THREADS / LANES - P_WARPS - 1,
-    FINISH_THREADS = (P_WARPS + FINISHERS) * LANES
-};
-
-DEV void finish_phase(struct brief *b, int phase, int row_tiles, int k_parts) {
-    NO_UNROLL
-    for (int pair = 0; pair < b->pairs; pair++, b->turn ^= 1) {
-        if (pair + 1 == b->pairs) continue;
-        barrier_wait(BARRIER_FULL + b->turn, FINISH_THREADS);
-        pair_finish(b, phase, pair, row_tiles, k_parts, b->w.warp - P_WARPS - 1, FINISHERS);
-        barrier_arrive(BARRIER_EMPTY + b->turn, FINISH_THREADS);
-    }
-}
-
-DEV void short_finish(struct brief *b) {
-    NO_UNROLL
-    for (int layer = 0; layer < M_LAYERS; layer++) {
-        finish_phase(b, TAPE_QKV, P_QKV_ROW_TILES, P_QKV_K_PARTS);
-        b->turn ^= b->pairs & 1; /* out */
-        finish_phase(b, TAPE_GATE_UP, P_GATE_UP_ROW_TILES, P_GATE_UP_K_PARTS);
-        b->turn ^= b->pairs & 1; /* down */
-        b->w.epoch++;
-    }
-}
-
 /* ---- products ---- */
 
 /* B operands of a k tile and an atom: what is there, and what rounding left over. */
@@ -278,10 +251,10 @@ struct operand {
     struct pair x, rest;
 };
 
-DEV struct operand operand_of(const struct fragment *f, const int f24) {
+DEV struct operand operand_of(const struct fragment *f) {
     struct operand o;
-    o.x.low = f24 ? word_high(f->low) : (u32)f->low, o.x.high = f24 ? word_high(f->high) : (u32)f->high;
-    o.rest.low = f24 ? word_low(f->low) : 0, o.rest.high = f24 ? word_low(f->high) : 0;
+    o.x.low = (u32)f->low, o.x.high = (u32)f->high;
+    o.rest.low = word_rest(f->low), o.rest.high = word_rest(f->high); /* of no meaning but for x */
     return o;
 }
 
@@ -348,7 +321,6 @@ DEV void phase_read(struct brief *b, int phase, const struct quad *t, int preloa
         UNROLL
         for (int i = 0; i < warp_rows * PAIR * 4; i++)
             d[i / 4 / PAIR][i / 4 % PAIR][i % 4] = 0;
-        if (split && pair >= 2) barrier_wait(BARRIER_EMPTY + b->turn, FINISH_THREADS);
         UNROLL
         for (int part = 0; part < parts; part++) {
             const int first = part * most, next = part + 2;
@@ -371,7 +343,7 @@ DEV void phase_read(struct brief *b, int phase, const struct quad *t, int preloa
                     if (phase == TAPE_OUT)
                         x.x = b->w.s->q[((in.tile + k) * ATOMS + pair * PAIR + a) * LANES + b->w.lane];
                     else
-                        x = operand_of(&taken.f[part % 2][i * PAIR + a], split);
+                        x = operand_of(&taken.f[part % 2][i * PAIR + a]);
                     UNROLL
                     for (int r = 0; r < warp_rows; r++)
                         tile_mma(d[r][a], row[r], x.x.low, x.x.high);
@@ -394,17 +366,10 @@ DEV void phase_read(struct brief *b, int phase, const struct quad *t, int preloa
             v.x = from[0], v.y = from[1], v.z = from[2], v.w = from[3];
             b->w.s->part[b->turn][((r * PAIR + i % PAIR) * k_parts + b->w.warp % k_parts) * LANES + b->w.lane] = v;
         }
-        if (split && !last && pair == 0) {
-            barrier_wait(BARRIER_FULL + b->turn, FINISH_THREADS); /* all consumers are done with the phase before, too */
-        } else if (split && !last) {
-            barrier_arrive(BARRIER_FULL + b->turn, FINISH_THREADS);
-        } else {
-            consumers_sync();
-            pair_finish(b, phase, pair, row_tiles, k_parts, b->w.warp, P_WARPS);
-        }
+        consumers_sync();
+        pair_finish(b, phase, pair, row_tiles, k_parts);
         b->turn ^= 1;
     }
-    if (split && b->pairs > 1) barrier_wait(BARRIER_EMPTY + b->turn, FINISH_THREADS); /* of the last pair but one */
 }
 
 /* Takes the phase's weights while its input is on its way, then reads. */
@@ -504,9 +469,6 @@ KERNEL(P_THREADS) prefill_short(const PARAMETER struct prefill_args args, int ph
         short_read(&b);
     } else {
         REGISTERS_GIVE(P_REGISTERS_OTHER);
-        if (b.w.warp == P_WARPS)
-            short_produce(&b.w);
-        else
-            short_finish(&b);
+        if (b.w.warp == P_WARPS) short_produce(&b.w); /* those that decoding publishes with fill its warpgroup */
     }
 }

@@ -27,7 +27,7 @@ enum {
 enum {
     TILE_WORDS = 2 * LANES,
     VECTOR_WORDS = H_TILES * ATOMS * TILE_WORDS, /* of hidden columns, all tokens */
-    S_X = 0,                                     /* [2]: for qkv, for gate_up; f24 */
+    S_X = 0,                                     /* [2]: for qkv, for gate_up; word_x */
     S_SSQ = S_X + 2 * VECTOR_WORDS,              /* [2][H_TILES][tokens]: sums of h^2 over a k tile; f32 */
     S_QKV = S_SSQ + 2 * H_TILES * P_SHORT_TOKENS, /* [P_GROUPS][QKV_TILES][ATOMS][TILE_WORDS]; bf16 */
     S_SUMS = S_QKV + P_GROUPS * QKV_TILES * ATOMS * TILE_WORDS, /* [2: out, down][P_GROUPS][VECTOR_WORDS]; f24 */
@@ -92,20 +92,30 @@ DEV int word_of(int column, int token) {
 
 /* ---- fragments from other SMs ---- */
 
-/* Words of n k tiles by `pairs` atoms, n and so on compile-time constants. f24: 16 bits of epoch, else 32. */
 struct fragment {
     u64 low, high; /* columns 2 (lane % 4) and + 1, those 8 further on */
 };
 
-DEV u64 word_blank(const struct brief *b, int f24) {
-    return f24 ? (u64)(b->w.epoch & 0xffffu) << 48 : (u64)b->w.epoch << 32;
+/* A word of x: two columns rounded to bf16 and below the high half what that left over, bf16 again, each without its
+ * last 4 bits, where 8 bits of epoch stand. 12 or 13 significant bits, which a product takes as they are. Other words
+ * have 32 bits of epoch and a pair of bf16. */
+DEV u32 epoch_nibbles(u32 epoch) { return (epoch & 15) | (epoch >> 4 & 15) << 16; }
+DEV u64 word_x(float a, float b, u32 epoch) {
+    const u32 both = bf16_pair(a, b), rest = bf16_pair(a - bf16_low(both), b - bf16_high(both));
+    return (u64)((rest & 0xfff0fff0u) | epoch_nibbles(epoch)) << 32 | both;
 }
-DEV int word_there(const struct brief *b, u64 word, int f24) {
-    return f24 ? word_is24(word, b->w.epoch) : word_is(word, b->w.epoch);
+DEV u32 word_rest(u64 word) { return (u32)(word >> 32) & 0xfff0fff0u; }
+
+DEV u64 word_blank(const struct brief *b, int is_x) {
+    return (u64)(is_x ? epoch_nibbles(b->w.epoch) : b->w.epoch) << 32;
+}
+DEV int word_there(const struct brief *b, u64 word, int is_x) {
+    const u32 high = (u32)(word >> 32);
+    return is_x ? (high & 0x000f000fu) == epoch_nibbles(b->w.epoch) : high == b->w.epoch;
 }
 
-DEV int fragment_there(const struct brief *b, const struct fragment *f, int f24) {
-    return word_there(b, f->low, f24) & word_there(b, f->high, f24);
+DEV int fragment_there(const struct brief *b, const struct fragment *f, int is_x) {
+    return word_there(b, f->low, is_x) & word_there(b, f->high, is_x);
 }
 
 /* Fragments of n k tiles, which have `columns` columns, by some atoms from `atom` on: asked for, so that their
@@ -115,9 +125,9 @@ DEV const u64 *fragment_at(const struct brief *b, const u64 *from, int atom, int
     return from + (i / some * ATOMS + atom + i % some) * TILE_WORDS + b->w.lane * 2;
 }
 DEV void fragments_ask(const struct brief *b, struct fragment *f, const u64 *from, int atom, int n, const int some,
-                       int columns, const int f24) {
+                       int columns, const int is_x) {
     const int left = columns - b->w.lane % 4 * 2; /* from this lane's first column on */
-    const u64 blank = word_blank(b, f24);
+    const u64 blank = word_blank(b, is_x);
     UNROLL
     for (int i = 0; i < n * some; i++) {
         const int there = i / some * TILE_K < (columns % TILE_K ? left : columns); /* most often known */
@@ -127,7 +137,7 @@ DEV void fragments_ask(const struct brief *b, struct fragment *f, const u64 *fro
     }
 }
 DEV void fragments_wait(struct brief *b, struct fragment *f, const u64 *from, int atom, int n, const int some,
-                        int columns, const int f24, enum wait_kind kind) {
+                        int columns, const int is_x, enum wait_kind kind) {
     const int left = columns - b->w.lane % 4 * 2;
     u32 polls = 0;
     NO_UNROLL
@@ -135,23 +145,16 @@ DEV void fragments_wait(struct brief *b, struct fragment *f, const u64 *from, in
         int ok = 1;
         UNROLL
         for (int i = 0; i < n * some; i++) {
-            if (columns % TILE_K && i / some * TILE_K + 8 >= left) f[i].high = word_blank(b, f24);
-            ok &= fragment_there(b, &f[i], f24);
+            if (columns % TILE_K && i / some * TILE_K + 8 >= left) f[i].high = word_blank(b, is_x);
+            ok &= fragment_there(b, &f[i], is_x);
         }
         if (warp_all(ok | b->w.dead)) break;
-        if (wait_failed(&b->w, &polls, kind, f24 ? b->w.epoch & 0xffffu : b->w.epoch, (u32)(f[0].low >> (f24 ? 48 : 32)))) break;
+        if (wait_failed(&b->w, &polls, kind, (u32)(word_blank(b, is_x) >> 32), (u32)(f[0].low >> 32))) break;
         UNROLL
         for (int i = 0; i < n * some; i++)
-            if (!fragment_there(b, &f[i], f24))
+            if (!fragment_there(b, &f[i], is_x))
                 word_load2(fragment_at(b, from, atom, i, some), &f[i].low, &f[i].high);
     }
-}
-
-/* Two columns in two halves: bf16 cut off, and what that left over, which bf16 holds exactly. */
-DEV u32 word_high(u64 word) { return ((u32)word >> 8 & 0xffffu) | (u32)(word >> 32) << 16; }
-DEV u32 word_low(u64 word) {
-    const u32 even = (u32)word << 8, odd = (u32)(word >> 24) << 8;
-    return bf16_pair(bits_float(even) - bits_float(even & 0xffff0000u), bits_float(odd) - bits_float(odd & 0xffff0000u));
 }
 
 /* An 8 by 8 matrix of floats, lane 4 r + c / 2 holding (r, c) and (r, c + 1), transposed. */

@@ -5,9 +5,9 @@
 #include "cuda/cuda_backend.h"
 #include "plan/plan_layout.h"
 
-/* Epochs of short prompts have 16 bits: before they come round the words are cleared. A launch has
- * one for each layer and two besides. */
-enum { SHORT_EPOCHS_MOST = 60000, SHORT_EPOCHS_A_LAUNCH = 2 };
+/* Some words of short prompts have 8 bits of epoch: before they come round the words are cleared. A
+ * launch has one for each layer and two besides. */
+enum { SHORT_EPOCHS_MOST = 256, SHORT_EPOCHS_A_LAUNCH = PLAN_SHORT_EPOCHS };
 
 bool cuda_prefills(const struct backend *b) {
     return b->plan.prefill_tokens > 0 && b->tuning.prefill_from > 0;

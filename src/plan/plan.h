@@ -56,6 +56,8 @@ struct plan_words {
     int readers;            /* SMs that read one word */
 };
 
+enum { PLAN_SHORT_EPOCHS = 2 }; /* of a launch of short.cu, besides one for each layer */
+
 enum { PLAN_PICK_WORDS = 128 }; /* of one SM, see phase_pick.cuh */
 
 /* Scratch memory of prefill: where its parts begin (struct prefill_args), and how much it is. */

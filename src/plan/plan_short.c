@@ -11,7 +11,8 @@ enum {
     LEAST_SLOTS = 4,
     MBAR_BYTES = 8,
     REST_BYTES = 256,
-    ALIGN_BYTES = 128
+    ALIGN_BYTES = 128,
+    MOST_LAYERS = 255 - PLAN_SHORT_EPOCHS /* 8 bits tell their epochs apart */
 };
 
 static int greater(int a, int b) { return a > b ? a : b; }
@@ -88,7 +89,7 @@ static bool holds(const struct plan *p, int tokens) {
 
 void plan_short(struct plan *p) {
     static const int choices[] = { 64, 32, 16, 8 };
-    if (p->prefill_tokens == 0 || p->tape.hidden % TILE_K) return;
+    if (p->prefill_tokens == 0 || p->tape.hidden % TILE_K || p->tape.n_layers > MOST_LAYERS) return;
     for (size_t i = 0; i < sizeof choices / sizeof choices[0] && p->short_tokens == 0; i++)
         if (holds(p, choices[i])) p->short_tokens = choices[i];
     if (p->short_tokens == 0) return;

@@ -175,15 +175,15 @@ static void a_short_prompt_is_one_launch(void **state) {
     reel_session_close(s);
 }
 
-/* Pairs of 24-bit floats of epoch 1 in all exchange words of short prompts, which a launch that
- * begins with that epoch would take for its own. */
+/* Words that a launch beginning with epoch 1 would take for its own: of x, and those with 32 bits of
+ * epoch. */
 static void leave_old_words(struct fixture *f) {
     const struct backend *b = f->m.gpu->backend;
     const size_t n = b->plan.short_words;
     uint64_t *words = malloc(n * sizeof *words);
     assert_non_null(words);
     for (size_t i = 0; i < n; i++)
-        words[i] = 1ull << 48 | 0x3f8000ull << 24 | 0x3f8000ull;
+        words[i] = 1ull << 32 | 0x3f803f80ull;
     good(cuda_upload(&b->gpu, b->scratch + b->plan.scratch.bytes, words, n * sizeof *words, NULL,
                      &f->err),
          f);
@@ -201,21 +201,21 @@ static void epochs_of_short_prompts_may_come_round(void **state) {
     assert_logits(f, s, 0, 16);
     assert_logits(f, s, 16, 7);
     assert_int_equal(b->short_epoch, 1 + 2 * n);
-    b->short_epoch = 60000 - n;
+    b->short_epoch = 256 - n;
     leave_old_words(f);
     assert_logits(f, s, 23, 8); /* the last before */
-    assert_int_equal(b->short_epoch, 60000);
+    assert_int_equal(b->short_epoch, 256);
     leave_old_words(f);
     assert_logits(f, s, 31, 9);
     assert_int_equal(b->short_epoch, 1 + n);
     reel_session_close(s);
-    reload(f, "prefill_from=4,epoch=59999");
+    reload(f, "prefill_from=4,epoch=255");
     b = f->m.gpu->backend;
     s = open_session(f);
     assert_logits(f, s, 0, 7);
     assert_int_equal(b->short_epoch, 1 + n);
     f->gpu.cuda->only = "cuMemsetD8Async", f->gpu.cuda->fail_call = 1, f->gpu.cuda->fail_with = 2;
-    b->short_epoch = 60000;
+    b->short_epoch = 256;
     assert_int_equal(reel_session_sync(s, f->prompt, 20, NULL, &f->err), REEL_E_MEMORY);
     f->gpu.cuda->only = NULL;
     good(reel_session_truncate(s, 7, &f->err), f);
