@@ -386,7 +386,7 @@ DEV void layer_read(struct brief *b, int layer) {
     PHASE_READ(b, t, QKV);
     brief_anew(b);
     tiles_take(&b->w, t, PRELOAD(OUT));
-    attention_read(b, layer);
+    attention_read(b);
     gains = unit_gains_load(b, norms + M_HIDDEN);
     PHASE_READ(b, t, OUT);
     brief_anew(b);

@@ -14,8 +14,16 @@
 
 enum {
     HEAD_BLOCKS = M_HEAD_DIM / 8, /* of 8 dims */
-    GROUP_ROWS = P_GROUP_HEADS + 2 * P_GROUP_KV_HEADS /* heads of a group: q, k, v */
+    GROUP_ROWS = P_GROUP_HEADS + 2 * P_GROUP_KV_HEADS, /* heads of a group: q, k, v */
+    KV_QUERIES = P_GROUP_HEADS / P_GROUP_KV_HEADS,     /* q heads of a KV head */
+    /* of these a warp has some at once, as there are registers */
+    BLOCK_HEADS = KV_QUERIES % 2 == 0 ? 2 : M_HEAD_DIM <= 64 && KV_QUERIES % 3 == 0 ? 3 : 1
 };
+#if defined(REEL_SIM)
+_Static_assert(P_GROUP_HEADS / BLOCK_HEADS * ATOMS <= P_WARPS, "the plan gives a warp more than one block of rows");
+#else
+static_assert(P_GROUP_HEADS / BLOCK_HEADS * ATOMS <= P_WARPS, "the plan gives a warp more than one block of rows");
+#endif
 #define SCORE_NEVER (-3e38f) /* of a masked position: its weight is 0 beside ATTENTION_NEVER too */
 
 /* Angles of the rotation, once a launch; and what out's padding is multiplied with. All threads. */
@@ -171,165 +179,202 @@ DEV void rows_read(struct brief *b) {
 
 /* ---- a block of rows ---- */
 
-/* A lane has rows 2 (lane % 4) and + 1. Sums l are over this lane's positions, lane / 4 modulo 8. */
+/* An atom of tokens of some q heads of a KV head: 8 rows each, whose products do not wait for each other. A lane has
+ * rows 2 (lane % 4) and + 1. Sums l are over this lane's positions, lane / 4 modulo 8. */
 struct rows {
-    struct pair q[AT_TILES];
-    float o[AT_TILES][4]; /* of dims lane / 4 and + 8 of each tile */
-    float m[2], l[2];
+    struct pair q[BLOCK_HEADS][AT_TILES];
+    float o[BLOCK_HEADS][AT_TILES][4]; /* of dims lane / 4 and + 8 of each tile */
+    float m[BLOCK_HEADS][2], l[BLOCK_HEADS][2];
 };
 
 DEV void rows_begin(struct rows *x) {
     UNROLL
-    for (int t = 0; t < AT_TILES; t++)
-        x->o[t][0] = x->o[t][1] = x->o[t][2] = x->o[t][3] = 0;
-    x->m[0] = x->m[1] = ATTENTION_NEVER, x->l[0] = x->l[1] = 0;
+    for (int h = 0; h < BLOCK_HEADS; h++) {
+        UNROLL
+        for (int t = 0; t < AT_TILES; t++)
+            x->o[h][t][0] = x->o[h][t][1] = x->o[h][t][2] = x->o[h][t][3] = 0;
+        x->m[h][0] = x->m[h][1] = ATTENTION_NEVER, x->l[h][0] = x->l[h][1] = 0;
+    }
+}
+
+/* What a head's 8 rows make of 16 positions' scores: their weights, as a B operand. */
+DEV struct pair scores_weigh(struct rows *x, int h, const float *s) {
+    struct pair w;
+    UNROLL
+    for (int i = 0; i < 2; i++) {
+        const float m = max_float(x->m[h][i], xor_max(max_float(s[i], s[i + 2]), 4, LANES));
+        const float f = exp2_approx(x->m[h][i] - m);
+        x->m[h][i] = m, x->l[h][i] *= f;
+        UNROLL
+        for (int t = 0; t < AT_TILES; t++)
+            x->o[h][t][i] *= f, x->o[h][t][i + 2] *= f;
+    }
+    w.low = bf16_pair(exp2_approx(s[0] - x->m[h][0]), exp2_approx(s[1] - x->m[h][1]));
+    w.high = bf16_pair(exp2_approx(s[2] - x->m[h][0]), exp2_approx(s[3] - x->m[h][1]));
+    x->l[h][0] += bf16_low(w.low) + bf16_low(w.high), x->l[h][1] += bf16_high(w.low) + bf16_high(w.high);
+    w.low = transpose8(w.low), w.high = transpose8(w.high);
+    return w;
 }
 
 /* 16 positions, of which `first` is the first: those beyond limit[i] are not for row i. */
 DEV void piece_attend(const struct brief *b, struct rows *x, const struct quad *k, const struct quad *v, int first,
                       const int *limit) {
-    float s[4] = { 0, 0, 0, 0 };
-    struct pair w;
+    float s[BLOCK_HEADS][4];
+    struct pair w[BLOCK_HEADS];
+    UNROLL
+    for (int h = 0; h < BLOCK_HEADS; h++)
+        s[h][0] = s[h][1] = s[h][2] = s[h][3] = 0;
     UNROLL
     for (int t = 0; t < AT_TILES; t++)
-        tile_mma(s, k[t], x->q[t].low, x->q[t].high);
-    UNROLL
-    for (int i = 0; i < 4; i++)
-        if (first + b->w.lane / 4 + i / 2 * 8 > limit[i % 2]) s[i] = SCORE_NEVER;
-    UNROLL
-    for (int i = 0; i < 2; i++) {
-        const float m = max_float(x->m[i], xor_max(max_float(s[i], s[i + 2]), 4, LANES));
-        const float f = exp2_approx(x->m[i] - m);
-        x->m[i] = m, x->l[i] *= f;
         UNROLL
-        for (int t = 0; t < AT_TILES; t++)
-            x->o[t][i] *= f, x->o[t][i + 2] *= f;
+        for (int h = 0; h < BLOCK_HEADS; h++)
+            tile_mma(s[h], k[t], x->q[h][t].low, x->q[h][t].high);
+    UNROLL
+    for (int h = 0; h < BLOCK_HEADS; h++) {
+        UNROLL
+        for (int i = 0; i < 4; i++)
+            if (first + b->w.lane / 4 + i / 2 * 8 > limit[i % 2]) s[h][i] = SCORE_NEVER;
+        w[h] = scores_weigh(x, h, s[h]);
     }
-    w.low = bf16_pair(exp2_approx(s[0] - x->m[0]), exp2_approx(s[1] - x->m[1]));
-    w.high = bf16_pair(exp2_approx(s[2] - x->m[0]), exp2_approx(s[3] - x->m[1]));
-    x->l[0] += bf16_low(w.low) + bf16_low(w.high), x->l[1] += bf16_high(w.low) + bf16_high(w.high);
-    w.low = transpose8(w.low), w.high = transpose8(w.high);
     UNROLL
     for (int t = 0; t < AT_TILES; t++)
-        tile_mma(x->o[t], v[t], w.low, w.high);
+        UNROLL
+        for (int h = 0; h < BLOCK_HEADS; h++)
+            tile_mma(x->o[h][t], v[t], w[h].low, w[h].high);
 }
 
-/* A piece of the cache, `left` of whose positions were written before this launch: a whole one is nobody's any
- * more, others' rows may be NaN, or just being written. */
-DEV void past_attend(const struct brief *b, struct rows *x, const u8 *piece, int first, int left) {
+/* A piece of the cache. V of positions from `left` on is cleared: they were not written before this launch, may be
+ * NaN, or just being written. */
+DEV void past_load(const struct brief *b, struct quad *k, struct quad *v, const u8 *piece, int left) {
     const struct quad *from = (const struct quad *)piece + b->w.lane;
-    const int whole = left >= KV_POSITIONS, j = b->w.lane % 4 * 2;
-    const int limit[2] = { first + left - 1, first + left - 1 };
+    const int j = b->w.lane % 4 * 2;
     const u32 low = (j < left ? 0xffffu : 0) | (j + 1 < left ? 0xffff0000u : 0);
     const u32 high = (j + 8 < left ? 0xffffu : 0) | (j + 9 < left ? 0xffff0000u : 0);
-    struct quad k[AT_TILES], v[AT_TILES];
     UNROLL
     for (int t = 0; t < AT_TILES; t++)
-        k[t] = whole ? const_load128(from + t * LANES, 1) : plain_load128(from + t * LANES);
+        k[t] = cached_load128(from + t * LANES), v[t] = cached_load128(from + (AT_TILES + t) * LANES);
+    UNROLL
+    for (int t = 0; t < AT_TILES; t++)
+        v[t].x &= low, v[t].y &= low, v[t].z &= high, v[t].w &= high;
+}
+
+DEV void own_load(const struct brief *b, struct quad *k, struct quad *v, int kv_head, int run) {
     UNROLL
     for (int t = 0; t < AT_TILES; t++) {
-        const struct quad *at = from + (AT_TILES + t) * LANES;
-        v[t] = whole ? const_load128(at, 1) : plain_load128(at);
-        v[t].x &= low, v[t].y &= low, v[t].z &= high, v[t].w &= high;
+        k[t] = run_tiles(b->w.s->k, kv_head, run)[t * LANES + b->w.lane];
+        v[t] = run_tiles(b->w.s->v, kv_head, run)[t * LANES + b->w.lane];
     }
-    piece_attend(b, x, k, v, first, limit);
 }
 
-DEV void own_attend(const struct brief *b, struct rows *x, int kv_head, int run, int token) {
-    const struct quad *k = run_tiles(b->w.s->k, kv_head, run) + b->w.lane;
-    const struct quad *v = run_tiles(b->w.s->v, kv_head, run) + b->w.lane;
-    const int limit[2] = { token, token + 1 };
-    struct quad kt[AT_TILES], vt[AT_TILES];
-    UNROLL
-    for (int t = 0; t < AT_TILES; t++)
-        kt[t] = k[t * LANES], vt[t] = v[t * LANES];
-    piece_attend(b, x, kt, vt, run * KV_POSITIONS, limit);
+/* Where the B operands of a q head and an atom lie: q, and later attention's result. */
+DEV struct pair *head_operands(const struct brief *b, int head, int atom) {
+    return b->w.s->q + (head * AT_TILES * ATOMS + atom) * LANES + b->w.lane;
 }
 
-/* Positions of a block of rows, every `step`-th piece from `part` on. */
+/* Positions of the heads from `head` on, every `step`-th piece from `part` on. */
 DEV void block_attend(const struct brief *b, struct rows *x, int head, int atom, int part, int step) {
     const struct decode_args *a = b->w.a;
     const int kv_head = head / (P_GROUP_HEADS / P_GROUP_KV_HEADS);
     const int past = (a->position + KV_POSITIONS - 1) / KV_POSITIONS, all = past + atom / 2 + 1;
     const u8 *pieces = cache_pieces(b, kv_head);
-    const struct pair *q = b->w.s->q + (head * AT_TILES * ATOMS + atom) * LANES + b->w.lane;
-    rows_begin(x);
     UNROLL
-    for (int t = 0; t < AT_TILES; t++)
-        x->q[t] = q[t * ATOMS * LANES];
+    for (int h = 0; h < BLOCK_HEADS; h++)
+        UNROLL
+        for (int t = 0; t < AT_TILES; t++)
+            x->q[h][t] = head_operands(b, head + h, atom)[t * ATOMS * LANES];
     NO_UNROLL
-    for (int i = part; i < all; i += step)
-        if (i < past)
-            past_attend(b, x, pieces + (u64)(u32)i * P_KV_PIECE, i * KV_POSITIONS, a->position - i * KV_POSITIONS);
+    for (int i = part; i < all; i += step) {
+        const int own = i - past, token = atom * ATOM_TOKENS + b->w.lane % 4 * 2, first = own < 0 ? i : own;
+        const int limit[2] = { own < 0 ? a->position - 1 : token, own < 0 ? a->position - 1 : token + 1 };
+        struct quad k[AT_TILES], v[AT_TILES];
+        if (own < 0)
+            past_load(b, k, v, pieces + (u64)(u32)i * P_KV_PIECE, a->position - i * KV_POSITIONS);
         else
-            own_attend(b, x, kv_head, i - past, atom * ATOM_TOKENS + b->w.lane % 4 * 2);
-    x->l[0] = xor_sum(x->l[0], 4, LANES), x->l[1] = xor_sum(x->l[1], 4, LANES);
+            own_load(b, k, v, kv_head, own);
+        piece_attend(b, x, k, v, first * KV_POSITIONS, limit);
+    }
+    UNROLL
+    for (int h = 0; h < BLOCK_HEADS; h++)
+        x->l[h][0] = xor_sum(x->l[h][0], 4, LANES), x->l[h][1] = xor_sum(x->l[h][1], 4, LANES);
 }
 
 DEV void rows_give(const struct brief *b, const struct rows *x, struct quad_float *to) {
     struct quad_float v;
     UNROLL
-    for (int t = 0; t < AT_TILES; t++) {
-        v.x = x->o[t][0], v.y = x->o[t][1], v.z = x->o[t][2], v.w = x->o[t][3];
-        to[t * LANES + b->w.lane] = v;
+    for (int h = 0; h < BLOCK_HEADS; h++, to += MERGE_QUADS) {
+        UNROLL
+        for (int t = 0; t < AT_TILES; t++) {
+            v.x = x->o[h][t][0], v.y = x->o[h][t][1], v.z = x->o[h][t][2], v.w = x->o[h][t][3];
+            to[t * LANES + b->w.lane] = v;
+        }
+        v.x = x->m[h][0], v.y = x->m[h][1], v.z = x->l[h][0], v.w = x->l[h][1];
+        to[AT_TILES * LANES + b->w.lane] = v;
     }
-    v.x = x->m[0], v.y = x->m[1], v.z = x->l[0], v.w = x->l[1];
-    to[AT_TILES * LANES + b->w.lane] = v;
 }
 
 DEV void rows_merge(const struct brief *b, struct rows *x, const struct quad_float *from) {
-    const struct quad_float ml = from[AT_TILES * LANES + b->w.lane];
-    const float m[2] = { max_float(x->m[0], ml.x), max_float(x->m[1], ml.y) };
-    const float mine[2] = { exp2_approx(x->m[0] - m[0]), exp2_approx(x->m[1] - m[1]) };
-    const float other[2] = { exp2_approx(ml.x - m[0]), exp2_approx(ml.y - m[1]) };
-    x->l[0] = x->l[0] * mine[0] + ml.z * other[0], x->l[1] = x->l[1] * mine[1] + ml.w * other[1];
-    x->m[0] = m[0], x->m[1] = m[1];
     UNROLL
-    for (int t = 0; t < AT_TILES; t++) {
-        const struct quad_float v = from[t * LANES + b->w.lane];
-        x->o[t][0] = x->o[t][0] * mine[0] + v.x * other[0], x->o[t][1] = x->o[t][1] * mine[1] + v.y * other[1];
-        x->o[t][2] = x->o[t][2] * mine[0] + v.z * other[0], x->o[t][3] = x->o[t][3] * mine[1] + v.w * other[1];
+    for (int h = 0; h < BLOCK_HEADS; h++, from += MERGE_QUADS) {
+        const struct quad_float ml = from[AT_TILES * LANES + b->w.lane];
+        const float m[2] = { max_float(x->m[h][0], ml.x), max_float(x->m[h][1], ml.y) };
+        const float mine[2] = { exp2_approx(x->m[h][0] - m[0]), exp2_approx(x->m[h][1] - m[1]) };
+        const float other[2] = { exp2_approx(ml.x - m[0]), exp2_approx(ml.y - m[1]) };
+        x->l[h][0] = x->l[h][0] * mine[0] + ml.z * other[0], x->l[h][1] = x->l[h][1] * mine[1] + ml.w * other[1];
+        x->m[h][0] = m[0], x->m[h][1] = m[1];
+        UNROLL
+        for (int t = 0; t < AT_TILES; t++) {
+            const struct quad_float v = from[t * LANES + b->w.lane];
+            float *o = x->o[h][t];
+            o[0] = o[0] * mine[0] + v.x * other[0], o[1] = o[1] * mine[1] + v.y * other[1];
+            o[2] = o[2] * mine[0] + v.z * other[0], o[3] = o[3] * mine[1] + v.w * other[1];
+        }
     }
 }
 
 /* Where its q was, as out's B operand. */
 DEV void rows_end(const struct brief *b, const struct rows *x, int head, int atom) {
-    const float f[2] = { rcp_approx(x->l[0]), rcp_approx(x->l[1]) };
-    struct pair *to = b->w.s->q + (head * AT_TILES * ATOMS + atom) * LANES + b->w.lane;
     UNROLL
-    for (int t = 0; t < AT_TILES; t++) {
-        to[t * ATOMS * LANES].low = transpose8(bf16_pair(x->o[t][0] * f[0], x->o[t][1] * f[1]));
-        to[t * ATOMS * LANES].high = transpose8(bf16_pair(x->o[t][2] * f[0], x->o[t][3] * f[1]));
+    for (int h = 0; h < BLOCK_HEADS; h++) {
+        const float f[2] = { rcp_approx(x->l[h][0]), rcp_approx(x->l[h][1]) };
+        struct pair *to = head_operands(b, head + h, atom);
+        UNROLL
+        for (int t = 0; t < AT_TILES; t++) {
+            const float *o = x->o[h][t];
+            to[t * ATOMS * LANES].low = transpose8(bf16_pair(o[0] * f[0], o[1] * f[1]));
+            to[t * ATOMS * LANES].high = transpose8(bf16_pair(o[2] * f[0], o[3] * f[1]));
+        }
     }
 }
 
-/* attention: all of the group's heads.
+/* Warps that share a block's positions: as there are, no more than pieces, and as there is room for what they hand
+ * over. */
+DEV int block_parts(const struct brief *b, int blocks) {
+    const int pieces = (b->w.a->position + KV_POSITIONS - 1) / KV_POSITIONS + (b->n_tokens + KV_POSITIONS - 1) / KV_POSITIONS;
+    const int warps = P_WARPS / blocks, room = 1 + 2 * ALL_PARTS / (blocks * BLOCK_HEADS * MERGE_QUADS);
+    const int parts = warps < room ? warps : room;
+    return parts < pieces ? parts : pieces;
+}
+
+/* attention: all of the group's heads, a block or a part of its positions each warp.
  *   in     the group's q, k, v words; the cache
  *   out    in q, B operands of out; K and V of the chunk in the cache */
-DEV void attention_read(struct brief *b, int layer) {
-    const int blocks = P_GROUP_HEADS * b->atoms, parts = blocks < P_WARPS ? P_WARPS / blocks : 1;
-    struct quad_float *between = b->w.s->part[0];
+DEV void attention_read(struct brief *b) {
+    const int blocks = P_GROUP_HEADS / BLOCK_HEADS * b->atoms, parts = block_parts(b, blocks);
+    const int block = b->w.warp % blocks, part = b->w.warp / blocks;
+    const int head = block / b->atoms * BLOCK_HEADS, atom = block % b->atoms, stride = BLOCK_HEADS * MERGE_QUADS;
+    struct quad_float *between = b->w.s->part[0] + block * stride;
     struct rows x;
-    (void)layer;
     rows_read(b);
     rows_begin(&x); /* set on all paths, or its registers would be taken through the whole kernel */
     consumers_sync();
-    NO_UNROLL
-    for (int i = b->w.warp; i < blocks * parts; i += P_WARPS) {
-        const int block = i % blocks, part = i / blocks;
-        block_attend(b, &x, block / b->atoms, block % b->atoms, part, parts);
-        if (parts == 1)
-            rows_end(b, &x, block / b->atoms, block % b->atoms);
-        else if (part > 0)
-            rows_give(b, &x, between + ((part - 1) * blocks + block) * MERGE_QUADS);
-    }
-    consumers_sync();
-    if (parts == 1) return;
-    if (b->w.warp < blocks) {
+    if (part < parts) block_attend(b, &x, head, atom, part, parts);
+    if (part > 0 && part < parts) rows_give(b, &x, between + (part - 1) * blocks * stride);
+    if (parts > 1) consumers_sync();
+    if (part == 0) {
         NO_UNROLL
-        for (int part = 1; part < parts; part++)
-            rows_merge(b, &x, between + ((part - 1) * blocks + b->w.warp) * MERGE_QUADS);
-        rows_end(b, &x, b->w.warp / b->atoms, b->w.warp % b->atoms);
+        for (int i = 1; i < parts; i++)
+            rows_merge(b, &x, between + (i - 1) * blocks * stride);
+        rows_end(b, &x, head, atom);
     }
     consumers_sync();
 }

@@ -240,9 +240,10 @@ DEV u32 plain_load32(const u32 *p) {
     return v;
 }
 
-DEV struct quad plain_load128(const struct quad *p) {
+/* Also out of L1, where an old version may lie of what other blocks write meanwhile. */
+DEV struct quad cached_load128(const struct quad *p) {
     struct quad v;
-    asm volatile("ld.relaxed.gpu.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+    asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];"
                  : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
                  : "l"(p)
                  : "memory");

@@ -223,13 +223,13 @@ const char *cuda_kernel_name(const struct cuda_run *run);
 bool cuda_prefills(const struct backend *b);
 /* Whether short prompts have a launch of their own, and this one is such a prompt. */
 bool cuda_reads_shorts(const struct backend *b);
-bool cuda_prefill_is_short(const struct backend *b, const struct decode_args *prompt);
+bool cuda_prefill_is_short(const struct backend *b, int position, int n_tokens);
 /* One of the kernels, as it is launched. */
 struct prefill_kernel cuda_prefill_kernel(const struct backend *b, int kernel);
 uint64_t cuda_prefill_bytes(const struct backend *b);
 enum reel_status cuda_prefill_open(struct backend *b, struct reel_error *err);
 /* Positions of the next launch that reads `left` or fewer; 0: the decode kernel is to read them. */
-int cuda_prefill_chunk(const struct backend *b, int left);
+int cuda_prefill_chunk(const struct backend *b, int position, int left);
 /* As cuda_args_start. */
 void cuda_prefill_start(const struct backend_state *s, struct prefill_args *args);
 /* A token's residual stream after a launch, in device memory: f32 [hidden]. */

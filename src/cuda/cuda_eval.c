@@ -38,8 +38,9 @@ static struct output output_of(const struct backend_state *s, enum reel_output k
 /* Positions of the next launch. Where only the last one's output is wanted, the prefill kernel may
  * read them: *prefill. */
 static int eval_chunk(struct backend_state *s, const struct backend_eval *eval,
-                      const struct output *o, int left, bool *prefill) {
-    int n = o->all ? 0 : cuda_prefill_chunk(s->backend, left);
+                      const struct output *o, int done, bool *prefill) {
+    const int left = eval->n - done;
+    int n = o->all ? 0 : cuda_prefill_chunk(s->backend, eval->position + done, left);
     *prefill = n > 0;
     if (!*prefill) n = least(left, least(cuda_launch_tokens(s->backend), CUDA_MAX_GIVEN));
     if (!eval->ids) n = least(n, CUDA_MAX_EMBEDDINGS);
@@ -175,7 +176,7 @@ enum reel_status cuda_eval(struct backend_state *s, const struct backend_eval *e
     if (eval->n > 1 || !eval->ids || !is_head(s, eval->position, *eval->ids)) s->head_serial = 0;
     for (int done = 0; done < eval->n;) {
         bool prefill;
-        int n = eval_chunk(s, eval, &o, eval->n - done, &prefill);
+        int n = eval_chunk(s, eval, &o, done, &prefill);
         if ((eval->cancel && atomic_load(eval->cancel)) ||
             (eval->progress &&
              !eval->progress(eval->progress_user, "evaluating", (uint64_t)done, (uint64_t)eval->n)))

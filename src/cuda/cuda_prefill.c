@@ -39,9 +39,23 @@ enum reel_status cuda_prefill_open(struct backend *b, struct reel_error *err) {
     return status == REEL_OK ? cuda_fill(&b->gpu, b->scratch, 0, n, NULL, err) : status;
 }
 
-int cuda_prefill_chunk(const struct backend *b, int left) {
+/* One launch reads a prompt's tokens while they are few and have few positions before them, which
+ * all SMs of a group go through; the more tokens, the fewer positions. */
+bool cuda_prefill_is_short(const struct backend *b, int position, int n_tokens) {
+    enum { LEAST = 16 };
+    const long long tokens = n_tokens > LEAST ? n_tokens : LEAST;
+    return cuda_reads_shorts(b) && n_tokens <= b->plan.short_tokens &&
+           position * tokens <= (long long)b->tuning.short_positions * PLAN_SHORT_TOKENS;
+}
+
+int cuda_prefill_chunk(const struct backend *b, int position, int left) {
+    enum { POSITIONS_A_TOKEN = 256 };
     int n = left < b->plan.prefill_tokens ? left : b->plan.prefill_tokens;
-    if (!cuda_prefills(b) || left < b->tuning.prefill_from) return 0;
+    int least = b->tuning.prefill_from;
+    /* earlier positions cost decoding less: it is the better for a token more every so many */
+    const int few = b->tuning.short_from + position / POSITIONS_A_TOKEN;
+    if (cuda_prefill_is_short(b, position, n) && few < least) least = few;
+    if (!cuda_prefills(b) || left < least) return 0;
     if (b->tuning.launch_tokens && n > b->tuning.launch_tokens) n = b->tuning.launch_tokens;
     return n;
 }
@@ -172,11 +186,6 @@ static enum reel_status launch_queue(struct backend *b, struct prefill_args *arg
 
 /* ---- short prompts --------------------------------------------------------------------------- */
 
-bool cuda_prefill_is_short(const struct backend *b, const struct decode_args *prompt) {
-    return cuda_reads_shorts(b) && prompt->n_tokens <= b->plan.short_tokens &&
-           prompt->position <= b->tuning.short_positions - prompt->n_tokens;
-}
-
 /* Slots in flight: six exchanges a layer want the memory quieter than decoding's four. */
 enum { SHORT_CAP = 1 };
 
@@ -219,7 +228,7 @@ static enum reel_status launch_short(struct backend *b, struct prefill_args *arg
 enum reel_status cuda_prefill_launch(struct backend *b, struct prefill_args *args,
                                      struct cuda_prefill_timer *timer, struct reel_error *err) {
     if (timer) timer->n_marked = 0;
-    const enum reel_status status = cuda_prefill_is_short(b, &args->decode)
+    const enum reel_status status = cuda_prefill_is_short(b, args->decode.position, args->decode.n_tokens)
                                         ? launch_short(b, args, timer, err)
                                         : launch_queue(b, args, timer, err);
     return status == REEL_OK && timer ? cuda_timer_mark(timer, b, err) : status;

@@ -22,7 +22,7 @@ enum reel_status cuda_timer_open(struct cuda_prefill_timer **out, const struct b
     enum reel_status status = mem_zeroed(&t, 1, sizeof *t, "times of launches", err);
     if (status != REEL_OK) return status;
     const size_t n = (size_t)prefill_launches(&b->plan) * PREFILL_MOST_RUNS;
-    t->times.most_tokens = cuda_prefill_chunk(b, b->plan.prefill_tokens);
+    t->times.most_tokens = cuda_prefill_chunk(b, 0, b->plan.prefill_tokens);
     status = mem_zeroed(&t->times.ms, n, sizeof *t->times.ms, "times of launches", err);
     if (status == REEL_OK) status = open_events(t, b, err);
     if (status == REEL_OK)
@@ -50,7 +50,7 @@ enum reel_status cuda_timer_take(struct cuda_prefill_timer *t, const struct back
                                  const struct prefill_args *args, struct reel_error *err) {
     float *ms =
         prefill_times_next(&t->times, &b->plan, args->decode.position, args->decode.n_tokens);
-    t->times.one_launch = cuda_prefill_is_short(b, &args->decode);
+    t->times.one_launch = cuda_prefill_is_short(b, args->decode.position, args->decode.n_tokens);
     const int n = prefill_times_launches(&t->times, &b->plan);
     enum reel_status status = cuda_event_wait(&b->gpu, t->events[n], err);
     for (int i = 0; i < n && status == REEL_OK; i++)

@@ -14,10 +14,11 @@ struct cuda_tuning {
     int launch_tokens;    /* and has at most this many tokens; 0: no such limit */
     int hang_ms;          /* silence after which a launch counts as hung */
     int spin_us;          /* how long a reader spins for the next id before it sleeps */
-    int prefill_from;     /* least positions that the prefill kernel reads; fewer go through the
+    int prefill_from;     /* least positions that the prefill kernels read; fewer go through the
                              decode kernel; 0: all do */
-    int short_positions;  /* a short prompt that ends within so many is read in one launch; 0: none
-                             is */
+    int short_from;       /* the same where one launch reads them */
+    int short_positions;  /* that may lie before 64 tokens which one launch reads, before fewer
+                             tokens more; 0: none reads them */
     bool poison;          /* new KV caches and outputs are filled with NaN bytes */
     bool tuned;           /* settings that reel_model_tune remembered are used */
     int profile;          /* tokens of a launch that leave time stamps; 0: compiled without */

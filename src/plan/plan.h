@@ -56,7 +56,8 @@ struct plan_words {
     int readers;            /* SMs that read one word */
 };
 
-enum { PLAN_SHORT_EPOCHS = 2 }; /* of a launch of short.cu, besides one for each layer */
+/* Of short.cu: epochs of a launch besides one for each layer; tokens at most. */
+enum { PLAN_SHORT_EPOCHS = 2, PLAN_SHORT_TOKENS = 64 };
 
 enum { PLAN_PICK_WORDS = 128 }; /* of one SM, see phase_pick.cuh */
 

@@ -78,17 +78,25 @@ int plan_short_preload(const struct plan *p, int slots) {
     return smaller(p->preload_tiles, slots * p->slot_tiles);
 }
 
+/* Blocks of 8 rows by some q heads of a KV head (short_attention.cuh), one a warp. */
+static int attention_blocks(const struct plan *p, int tokens) {
+    const int queries = p->group_heads / p->group_kv_heads;
+    const int heads = queries % 2 == 0 ? 2 : p->head_dim <= 64 && queries % 3 == 0 ? 3 : 1;
+    return p->group_heads / heads * (tokens / ATOM_TOKENS);
+}
+
 /* Weights of a phase are read once: for several pairs of atoms they stay in registers. And each
  * tile of the residual stream is one warp's. */
 static bool holds(const struct plan *p, int tokens) {
     const int slots = slots_that_fit(p, tokens), preload = plan_short_preload(p, slots);
     if (slots < LEAST_SLOTS) return false;
     if (tokens > PAIR * ATOM_TOKENS && plan_most_tiles(p) > preload) return false;
+    if (attention_blocks(p, tokens) > p->tape.warps) return false;
     return hidden_tiles(p) * (tokens / ATOM_TOKENS) <= p->tape.n_sms * p->tape.warps;
 }
 
 void plan_short(struct plan *p) {
-    static const int choices[] = { 64, 32, 16, 8 };
+    static const int choices[] = { PLAN_SHORT_TOKENS, 32, 16, 8 };
     if (p->prefill_tokens == 0 || p->tape.hidden % TILE_K || p->tape.n_layers > MOST_LAYERS) return;
     for (size_t i = 0; i < sizeof choices / sizeof choices[0] && p->short_tokens == 0; i++)
         if (holds(p, choices[i])) p->short_tokens = choices[i];

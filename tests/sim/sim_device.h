@@ -119,9 +119,9 @@ DEV void plain_store128(struct quad *p, struct quad v) {
     sim_ops.store(&p->z, (u64)v.w << 32 | v.z, 8, SIM_PLAIN);
 }
 DEV u32 plain_load32(const u32 *p) { return (u32)sim_ops.load(p, 4, SIM_PLAIN); }
-DEV struct quad plain_load128(const struct quad *p) {
+DEV struct quad cached_load128(const struct quad *p) {
     struct quad v;
-    if ((unsigned long long)p % 16) sim_ops.fail("plain_load128: not on 16 bytes");
+    if ((unsigned long long)p % 16) sim_ops.fail("cached_load128: not on 16 bytes");
     const u64 low = sim_ops.load(&p->x, 8, SIM_PLAIN), high = sim_ops.load(&p->z, 8, SIM_PLAIN);
     v.x = (u32)low, v.y = (u32)(low >> 32), v.z = (u32)high, v.w = (u32)(high >> 32);
     return v;

@@ -104,10 +104,10 @@ static void assert_logits(struct fixture *f, struct reel_session *s, int from, i
 }
 
 static void a_prompt_gives_the_references_logits_however_it_is_cut(void **state) {
-    static const char *const options[] = { "prefill_from=4", "prefill_from=1,launch_tokens=7",
+    static const char *const options[] = { "prefill_from=4,short_from=4", "prefill_from=1,launch_tokens=7",
                                            "prefill_from=4,launch_tokens=16",
                                            "prefill_from=4,short_positions=0",
-                                           "prefill_from=1,launch_tokens=7,short_positions=20" };
+                                           "prefill_from=1,launch_tokens=7,short_positions=5" };
     struct fixture *f = *state;
     for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
         reload(f, options[i]);
@@ -127,7 +127,7 @@ static void decoding_goes_on_where_the_prompt_ends(void **state) {
     int32_t want[N_NEW], made[N_NEW];
     reload(f, "prefill_from=0");
     good(sim_model_generate(f->m.gpu, f->prompt, N_PROMPT, NULL, want, N_NEW, &f->err), f);
-    reload(f, "prefill_from=4");
+    reload(f, "prefill_from=4,short_from=4");
     good(sim_model_generate(f->m.gpu, f->prompt, N_PROMPT, NULL, made, N_NEW, &f->err), f);
     assert_memory_equal(made, want, sizeof want);
     reload(f, "prefill_from=4,launch_tokens=10"); /* short prompts, one after the other */
@@ -157,9 +157,9 @@ static void a_short_prompt_is_one_launch(void **state) {
     enum { SHORT = 2, HEAD = 1 };
     struct fixture *f = *state;
     const int queue = 6 * f->m.cpu->model.config.n_layers + 2;
-    reload(f, "prefill_from=4,short_positions=31");
+    reload(f, "prefill_from=4,short_from=3,short_positions=4"); /* 16 positions before 16 tokens */
     const int most = f->m.gpu->backend->plan.short_tokens;
-    assert_in_range(most, 8, 22);
+    assert_in_range(most, 8, 16);
     struct reel_session *s = open_session(f);
     f->gpu.cuda->n_launches = 0;
     assert_logits(f, s, 0, most);
@@ -167,11 +167,14 @@ static void a_short_prompt_is_one_launch(void **state) {
     good(reel_session_truncate(s, 0, &f->err), f);
     assert_logits(f, s, 0, most + 1);
     assert_int_equal(f->gpu.cuda->n_launches, SHORT + queue + 2 * HEAD);
-    assert_logits(f, s, most + 1, 31 - most - 1); /* ends where it may */
-    assert_int_equal(f->gpu.cuda->n_launches, 2 * SHORT + queue + 3 * HEAD);
-    good(reel_session_truncate(s, most + 1, &f->err), f);
-    assert_logits(f, s, most + 1, 32 - most - 1);
-    assert_int_equal(f->gpu.cuda->n_launches, 2 * SHORT + 2 * queue + 4 * HEAD);
+    good(reel_session_truncate(s, 14, &f->err), f);
+    assert_logits(f, s, 14, 2); /* too few */
+    assert_int_equal(f->gpu.cuda->n_launches, SHORT + queue + 3 * HEAD);
+    assert_logits(f, s, 16, 3);
+    assert_int_equal(f->gpu.cuda->n_launches, 2 * SHORT + queue + 4 * HEAD);
+    good(reel_session_truncate(s, 17, &f->err), f);
+    assert_logits(f, s, 17, 4); /* a position too many before them */
+    assert_int_equal(f->gpu.cuda->n_launches, 2 * SHORT + 2 * queue + 5 * HEAD);
     reel_session_close(s);
 }
 
@@ -193,7 +196,7 @@ static void leave_old_words(struct fixture *f) {
 /* Then they are cleared. */
 static void epochs_of_short_prompts_may_come_round(void **state) {
     struct fixture *f = *state;
-    reload(f, "prefill_from=4");
+    reload(f, "prefill_from=4,short_from=4");
     struct backend *b = f->m.gpu->backend;
     const uint32_t n = (uint32_t)b->plan.tape.n_layers + 2;
     struct reel_session *s = open_session(f);
@@ -209,7 +212,7 @@ static void epochs_of_short_prompts_may_come_round(void **state) {
     assert_logits(f, s, 31, 9);
     assert_int_equal(b->short_epoch, 1 + n);
     reel_session_close(s);
-    reload(f, "prefill_from=4,epoch=255");
+    reload(f, "prefill_from=4,short_from=4,epoch=255");
     b = f->m.gpu->backend;
     s = open_session(f);
     assert_logits(f, s, 0, 7);
@@ -231,7 +234,7 @@ static void hidden_states_and_embeddings_go_the_same_way(void **state) {
     assert_non_null(rows);
     for (int i = 0; i < N; i++)
         matrix_row_f32(&f->m.cpu->model.weights.embedding, f->prompt[i], rows + i * f->hidden);
-    reload(f, "prefill_from=4");
+    reload(f, "prefill_from=4,short_from=4");
     struct reel_session *s = open_session(f);
     float *a = last_of(f, s, f->prompt, NULL, N, REEL_OUTPUT_LAST_HIDDEN);
     good(reel_session_truncate(s, 0, &f->err), f);
@@ -262,7 +265,7 @@ static bool stop_evaluating(void *user, const char *stage, uint64_t done, uint64
 static void a_cancelled_prompt_holds_its_first_chunks(void **state) {
     struct fixture *f = *state;
     uint64_t most = 128;
-    reload(f, "prefill_from=4");
+    reload(f, "prefill_from=4,short_from=4");
     const struct reel_session_options options = { .size = sizeof options,
                                                   .max_context = CONTEXT,
                                                   .progress = stop_evaluating,
@@ -320,7 +323,7 @@ static void check_threads(struct fixture *f, const char *options) {
 }
 
 static void sessions_on_threads_do_not_mix(void **state) {
-    check_threads(*state, "prefill_from=4");
+    check_threads(*state, "prefill_from=4,short_from=4");
     check_threads(*state, "prefill_from=4,short_positions=0");
 }
 
@@ -334,15 +337,23 @@ static void calls_of_the_driver_may_fail(void **state) {
     } calls[] = { { "prefill_from=4,short_positions=0", "cuLaunchKernel", 1 },
                   { "prefill_from=4,short_positions=0", "cuLaunchKernelEx", 5 },
                   { "prefill_from=4,short_positions=0", "cuLaunchCooperativeKernel", 1 },
-                  { "prefill_from=4", "cuLaunchCooperativeKernel", 1 },
-                  { "prefill_from=4", "cuLaunchKernel", 1 } };
+                  { "prefill_from=4,short_from=4", "cuLaunchCooperativeKernel", 1 },
+                  { "prefill_from=4,short_from=4", "cuLaunchKernel", 1 } };
     struct fixture *f = *state;
     for (size_t call = 0; call < sizeof calls / sizeof *calls; call++) {
         reload(f, calls[call].options);
         struct reel_session *s = open_session(f);
         f->gpu.cuda->only = calls[call].name;
         f->gpu.cuda->fail_call = calls[call].n, f->gpu.cuda->fail_with = 2;
-        const enum reel_status status = reel_session_sync(s, f->prompt, 6, NULL, &f->err);
+        float *logits = malloc((size_t)f->m.vocab * sizeof *logits);
+        const struct reel_eval last = { .size = sizeof last,
+                                        .n = 6,
+                                        .ids = f->prompt,
+                                        .output = REEL_OUTPUT_LAST_LOGITS,
+                                        .out = logits,
+                                        .out_floats = (size_t)f->m.vocab };
+        const enum reel_status status = reel_session_eval(s, &last, &f->err);
+        free(logits);
         assert_int_equal(f->gpu.cuda->fail_call, 0);
         f->gpu.cuda->only = NULL;
         assert_int_equal(status, REEL_E_MEMORY);
@@ -378,7 +389,7 @@ static void a_kernel_that_gives_up_is_named(void **state) {
                                                .to = ";" };
     gives_up(*state, "prefill_from=4,short_positions=0,patience=2000", &stages,
              "the prefill kernel gave up waiting for a stage of activations");
-    gives_up(*state, "prefill_from=4,patience=2000", &weights,
+    gives_up(*state, "prefill_from=4,short_from=4,patience=2000", &weights,
              "the prefill kernel gave up waiting for a slot of the weight ring");
 }
 
@@ -389,7 +400,7 @@ static void a_block_that_leaves_is_missed_by_name(void **state) {
     struct sim_settings *settings = &f->gpu.cuda->settings;
     const struct sim_settings before = *settings;
     settings->idle_limit = 0, settings->host_wait_ms = 0;
-    reload(f, "prefill_from=4,patience=3000,absent=1");
+    reload(f, "prefill_from=4,short_from=4,patience=3000,absent=1");
     struct reel_session *s = open_session(f);
     const struct reel_eval none = { .size = sizeof none, .n = 6, .ids = f->prompt };
     assert_int_equal(reel_session_eval(s, &none, &f->err), REEL_E_DEVICE);
@@ -403,7 +414,7 @@ static void a_block_that_leaves_is_missed_by_name(void **state) {
 /* What an aborted launch left in the words is not there for the next one. */
 static void a_short_prompt_after_one_that_gave_up_is_right(void **state) {
     struct fixture *f = *state;
-    reload(f, "prefill_from=4");
+    reload(f, "prefill_from=4,short_from=4");
     struct backend *b = f->m.gpu->backend;
     const unsigned patience = b->tuning.patience;
     struct reel_session *s = open_session(f);

@@ -216,7 +216,7 @@ static void prompts_may_begin_anywhere(void **state) {
     /* the third: one launch only for what ends early */
     static const char *const options[] = { ",launch_tokens=23",
                                            ",launch_tokens=23,short_positions=0",
-                                           ",launch_tokens=23,short_positions=60" };
+                                           ",launch_tokens=23,short_positions=15" };
     for (int way = 0; way < 3; way++) {
         struct rig r;
         rig_open(&r, &settings[0], 120, options[way]);
