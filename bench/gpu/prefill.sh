@@ -68,7 +68,8 @@ small=$(synthesized qwen3-0.6b "${MODEL_06B:-}")
 for case in "$@"; do
     case $case in
     first) # the first id itself, picked and delivered
-        timed 'to the first id' 60 "$small" 'pp16+tg1:ms:1.0:0.5 pp64+tg1:ms:1.2:0.6' -p 0 --pg 16,1 --pg 64,1
+        timed 'to the first id' 60 "$small" 'pp16+tg1:ms:1.0:0.5 pp64+tg1:ms:1.2:0.6' \
+            -p 0 --pg 1,1 --pg 2,1 --pg 4,1 --pg 8,1 --pg 16,1 --pg 32,1 --pg 64,1 --pg 128,1 --pg 512,1
         ;;
     lengths)
         timed lengths 90 "$small" 'pp512:tok/s:120000:250000' -p 1,2,4,8,16,32,64,128,256,512,1024
