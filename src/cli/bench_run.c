@@ -106,8 +106,7 @@ static enum reel_status repeat(struct run *run, double *s, double *first_s,
     enum reel_status status = start_timeline(run, err);
     double start = now_s();
     run->last_s = start;
-    if (status == REEL_OK && test->n_prompt > 0)
-        status = prompt(run, test->n_prompt, err);
+    if (status == REEL_OK && test->n_prompt > 0) status = prompt(run, test->n_prompt, err);
     *first_s = now_s() - start;
     if (status == REEL_OK && test->n_gen > 0) status = generate_all(run, err);
     *s = now_s() - start;

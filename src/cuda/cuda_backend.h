@@ -122,7 +122,7 @@ struct backend_state {
     uint64_t head_serial;
     int head_position, head_token; /* in the session, in its launch */
     int32_t head_id;
-    int kv_pieces;   /* of each layer and head */
+    int kv_pieces; /* of each layer and head */
     cu_address kv;
 
     void *host; /* holds all of `mapped` */
@@ -173,13 +173,13 @@ struct cuda_run {
     int n_launches;                       /* 1, or 2: a prompt's, then the head of its last token */
     int n_tokens;
     uint64_t scratch_serial; /* of what reading a prompt left in the scratch memory */
-    bool decodes;        /* picks ids: all its tokens have a head */
-    int n_read;          /* ids taken from the mailbox */
-    double submitted_ms; /* when */
-    double due_ms;       /* how long reading a prompt is expected to take */
-    double news_ms;      /* when it last showed life */
-    double looked_ms;    /* when the driver was last asked */
-    int ahead;           /* launches that came before */
+    bool decodes;            /* picks ids: all its tokens have a head */
+    int n_read;              /* ids taken from the mailbox */
+    double submitted_ms;     /* when */
+    double due_ms;           /* how long reading a prompt is expected to take */
+    double news_ms;          /* when it last showed life */
+    double looked_ms;        /* when the driver was last asked */
+    int ahead;               /* launches that came before */
     bool over;
     bool failed;
 };

@@ -70,8 +70,8 @@ static enum reel_status give(struct backend_state *s, const struct backend_eval 
     return cuda_upload(gpu, s->ids, eval->ids + done, (size_t)n * sizeof *eval->ids, NULL, err);
 }
 
-/* Whether this token has just been read as a prompt's last one: then its launch needs the head alone.
- * cuda_submit looks whether that is still so. */
+/* Whether this token has just been read as a prompt's last one: then its launch needs the head
+ * alone. cuda_submit looks whether that is still so. */
 static bool is_head(const struct backend_state *s, int position, int32_t id) {
     return s->head_serial && s->head_position == position && s->head_id == id;
 }

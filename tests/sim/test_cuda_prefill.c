@@ -104,7 +104,8 @@ static void assert_logits(struct fixture *f, struct reel_session *s, int from, i
 }
 
 static void a_prompt_gives_the_references_logits_however_it_is_cut(void **state) {
-    static const char *const options[] = { "prefill_from=4,short_from=4", "prefill_from=1,launch_tokens=7",
+    static const char *const options[] = { "prefill_from=4,short_from=4",
+                                           "prefill_from=1,launch_tokens=7",
                                            "prefill_from=4,launch_tokens=16",
                                            "prefill_from=4,short_positions=0",
                                            "prefill_from=1,launch_tokens=7,short_positions=5" };
@@ -178,8 +179,8 @@ static void a_short_prompt_is_one_launch(void **state) {
     reel_session_close(s);
 }
 
-/* Words that a launch beginning with epoch 1 would take for its own: of x, and those with 32 bits of
- * epoch. */
+/* Words that a launch beginning with epoch 1 would take for its own: of x, and those with 32 bits
+ * of epoch. */
 static void leave_old_words(struct fixture *f) {
     const struct backend *b = f->m.gpu->backend;
     const size_t n = b->plan.short_words;
