@@ -19,12 +19,20 @@ struct family_defaults {
     int kv_heads; /* 0: as many as heads */
     int head_dim; /* 0: hidden / heads */
     int max_context;
+    bool hybrid; /* layers may be of both kinds, heads may turn in part */
+    bool qk_norm;
+    bool gated_attention;
+    bool centred_norms;
 };
 
 static const struct family_defaults families[] = {
-    [MODEL_QWEN3] = { "qwen3", 32, 128, 32768 },
+    [MODEL_QWEN3] = { "qwen3", 32, 128, 32768, .qk_norm = true },
     [MODEL_LLAMA] = { "llama", 0, 0, 2048 },
+    [MODEL_QWEN35] = { "qwen3_5", 4, 256, 32768, .hybrid = true, .qk_norm = true,
+                       .gated_attention = true, .centred_norms = true },
 };
+/* Checkpoints of the text model alone; the others have it under "text_config". */
+static const char text_only_type[] = "qwen3_5_text";
 
 const char *model_family_name(enum model_family family) { return families[family].model_type; }
 
@@ -55,14 +63,19 @@ static enum reel_status read_family(struct model_config *config, const json_t *o
     if (status != REEL_OK) return status;
     if (!type) return err_set(err, REEL_E_FORMAT, "%s: \"model_type\" is missing", name);
     for (size_t i = 0; i < sizeof families / sizeof families[0]; i++) {
-        if (strcmp(type, families[i].model_type) != 0) continue;
+        bool text_only = i == MODEL_QWEN35 && strcmp(type, text_only_type) == 0;
+        if (strcmp(type, families[i].model_type) != 0 && !text_only) continue;
         config->family = (enum model_family)i;
-        config->qk_norm = config->family == MODEL_QWEN3;
+        config->nested = i == MODEL_QWEN35 && !text_only;
+        config->qk_norm = families[i].qk_norm;
+        config->gated_attention = families[i].gated_attention;
+        config->centred_norms = families[i].centred_norms;
         return REEL_OK;
     }
     return err_set(err, REEL_E_UNSUPPORTED,
-                   "%s: \"model_type\" is \"%.60s\", supported are \"qwen3\" and \"llama\"", name,
-                   type);
+                   "%s: \"model_type\" is \"%.60s\", supported are \"qwen3\", \"llama\", "
+                   "\"qwen3_5\" and \"qwen3_5_text\"",
+                   name, type);
 }
 
 static enum reel_status read_shape(struct model_config *config, const json_t *object,
@@ -96,6 +109,13 @@ static enum reel_status read_shape(struct model_config *config, const json_t *ob
                    family->max_context, false, &config->max_context, err);
 }
 
+int model_layers_before(const struct model_config *config, enum layer_kind kind, int end) {
+    int n = 0;
+    for (int i = 0; i < end; i++)
+        n += model_layer_is(config, i, kind);
+    return n;
+}
+
 enum reel_status model_config_check(const struct model_config *config, const char *name,
                                     struct reel_error *err) {
     if (config->n_heads % config->n_kv_heads)
@@ -105,6 +125,15 @@ enum reel_status model_config_check(const struct model_config *config, const cha
     if (config->head_dim < 2 || config->head_dim % 2 || config->head_dim > MODEL_MAX_HEAD_DIM)
         return err_set(err, REEL_E_FORMAT, "%s: head_dim is %d, allowed are even values to %d",
                        name, config->head_dim, MODEL_MAX_HEAD_DIM);
+    if (config->rotary_dim < 2 || config->rotary_dim % 2 || config->rotary_dim > config->head_dim)
+        return err_set(err, REEL_E_FORMAT,
+                       "%s: %d of the %d entries of a head turn, allowed are even numbers from 2",
+                       name, config->rotary_dim, config->head_dim);
+    if (model_layer_count(config, LAYER_DELTA) &&
+        config->delta.value_heads % config->delta.key_heads)
+        return err_set(err, REEL_E_FORMAT,
+                       "%s: %d linear value heads are not a multiple of %d key heads", name,
+                       config->delta.value_heads, config->delta.key_heads);
     return REEL_OK;
 }
 
@@ -125,23 +154,25 @@ static enum reel_status refuse_variants(const struct model_config *config, const
         return err_set(err, REEL_E_UNSUPPORTED,
                        "%s: \"sliding_window\" is set: sliding window attention is not supported",
                        name);
-    size_t i = 0;
-    json_t *kind = NULL;
-    json_array_foreach(json_object_get(object, "layer_types"), i, kind) {
-        const char *text = json_string_value(kind);
-        if (!text || strcmp(text, "full_attention") != 0)
-            return err_set(err, REEL_E_UNSUPPORTED,
-                           "%s: \"layer_types\": layer %zu is \"%.60s\", supported is "
-                           "\"full_attention\"",
-                           name, i, text ? text : "not a string");
-    }
+    bool gate = true;
+    status = json_get_bool(object, name, "attn_output_gate", true, &gate, err);
+    if (status == REEL_OK && config->gated_attention && !gate)
+        status = err_set(err, REEL_E_UNSUPPORTED,
+                         "%s: \"attn_output_gate\" is false: attention without its gate is not "
+                         "supported in this family",
+                         name);
+    if (status != REEL_OK) return status;
     const char *act = NULL;
     status = json_get_text(object, name, "hidden_act", &act, err);
     if (status != REEL_OK) return status;
     if (act && strcmp(act, "silu") != 0)
         return err_set(err, REEL_E_UNSUPPORTED,
                        "%s: \"hidden_act\" is \"%.60s\", supported is \"silu\"", name, act);
+    return REEL_OK;
+}
 
+static enum reel_status refuse_quantised(const json_t *object, const char *name,
+                                         struct reel_error *err) {
     const json_t *quantization = json_object_get(object, "quantization_config");
     if (!quantization || json_is_null(quantization)) return REEL_OK;
     const char *method = json_string_value(json_object_get(quantization, "quant_method"));
@@ -149,6 +180,68 @@ static enum reel_status refuse_variants(const struct model_config *config, const
                    "%s: \"quantization_config\" (method \"%.60s\"): quantised safetensors are not "
                    "supported; use bf16, f16 or f32 weights, or a GGUF file",
                    name, method ? method : "unknown");
+}
+
+/* "layer_types", or every full_attention_interval-th layer when a hybrid does not list them. */
+static enum reel_status read_layer_kinds(struct model_config *config, const json_t *object,
+                                         const char *name, struct reel_error *err) {
+    static const char *const kinds[] = {
+        [LAYER_ATTENTION] = "full_attention", [LAYER_DELTA] = "linear_attention"
+    };
+    const bool hybrid = families[config->family].hybrid;
+    const json_t *list = json_object_get(object, "layer_types");
+    if (!list || json_is_null(list)) {
+        int interval = 1;
+        if (!hybrid) return REEL_OK;
+        enum reel_status status = get_int(object, name, "full_attention_interval", 1,
+                                          MODEL_MAX_LAYERS, 4, false, &interval, err);
+        for (int i = 0; status == REEL_OK && i < config->n_layers; i++)
+            config->layer_kinds[i] = (i + 1) % interval ? LAYER_DELTA : LAYER_ATTENTION;
+        return status;
+    }
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const char *text = json_string_value(json_array_get(list, i));
+        int kind = hybrid ? LAYER_DELTA : LAYER_ATTENTION;
+        while (kind >= 0 && !(text && strcmp(text, kinds[kind]) == 0))
+            kind--;
+        if (kind < 0)
+            return err_set(err, REEL_E_UNSUPPORTED,
+                           "%s: \"layer_types\": layer %zu is \"%.60s\", supported is "
+                           "\"full_attention\"%s",
+                           name, i, text ? text : "not a string",
+                           hybrid ? " or \"linear_attention\"" : "");
+        if (i < MODEL_MAX_LAYERS) config->layer_kinds[i] = (unsigned char)kind;
+    }
+    if (json_array_size(list) != (size_t)config->n_layers)
+        return err_set(err, REEL_E_FORMAT,
+                       "%s: \"layer_types\" must be a list of %d, it has %zu entries", name,
+                       config->n_layers, json_array_size(list));
+    return REEL_OK;
+}
+
+static enum reel_status read_layers(struct model_config *config, const json_t *object,
+                                    const char *name, struct reel_error *err) {
+    enum reel_status status = read_layer_kinds(config, object, name, err);
+    if (status != REEL_OK || !families[config->family].hybrid) return status;
+    struct {
+        const char *key;
+        int min, max, fallback;
+        int *out;
+    } const rules[] = {
+        { "linear_num_key_heads", 1, MODEL_MAX_HEADS, 16, &config->delta.key_heads },
+        { "linear_num_value_heads", 1, MODEL_MAX_HEADS, 32, &config->delta.value_heads },
+        { "linear_key_head_dim", 1, MODEL_MAX_HEAD_DIM, 128, &config->delta.key_dim },
+        { "linear_value_head_dim", 1, MODEL_MAX_HEAD_DIM, 128, &config->delta.value_dim },
+        { "linear_conv_kernel_dim", 2, MODEL_MAX_CONV, 4, &config->delta.conv_width },
+        { "mtp_num_hidden_layers", 0, MODEL_MAX_LAYERS, 0, &config->n_draft_layers },
+    };
+    for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++) {
+        status = get_int(object, name, rules[i].key, rules[i].min, rules[i].max, rules[i].fallback,
+                         false, rules[i].out, err);
+        if (status != REEL_OK) return status;
+    }
+    if (!model_layer_count(config, LAYER_DELTA)) memset(&config->delta, 0, sizeof config->delta);
+    return REEL_OK;
 }
 
 static enum reel_status read_llama3(struct model_config *config, const json_t *rope,
@@ -192,16 +285,16 @@ static enum reel_status read_rope_kind(struct model_config *config, const json_t
                    name, kind);
 }
 
-static enum reel_status check_whole_rotary(const json_t *object, const char *name,
-                                           struct reel_error *err) {
-    static const struct json_real_rule rule = {
-        .key = "partial_rotary_factor", .min = 0, .max = 1, .fallback = 1
+/* The reference's classes of the other families turn whole heads whatever the file says. */
+static enum reel_status read_rotary_part(const struct model_config *config, const json_t *object,
+                                         const char *name, double *part, struct reel_error *err) {
+    struct json_real_rule rule = {
+        .key = "partial_rotary_factor", .min = 0, .max = 1, .fallback = *part
     };
-    double part = 1;
-    enum reel_status status = json_get_real(object, name, &rule, &part, err);
-    if (status != REEL_OK || part == 1) return status;
+    enum reel_status status = json_get_real(object, name, &rule, part, err);
+    if (status != REEL_OK || families[config->family].hybrid || *part == 1) return status;
     return err_set(err, REEL_E_UNSUPPORTED, "%s: \"partial_rotary_factor\" is %g, supported is 1",
-                   name, part);
+                   name, *part);
 }
 
 /* Older files: rope_theta beside rope_scaling. Newer ones: both inside rope_parameters. When a file
@@ -219,13 +312,15 @@ static enum reel_status read_rope(struct model_config *config, const json_t *obj
         if (json_object_size(value)) rope = value;
     }
     struct json_real_rule theta = { .key = "rope_theta", .min = 1, .max = 1e12, .fallback = 10000 };
+    double part = families[config->family].hybrid ? 0.25 : 1;
     enum reel_status status = json_get_real(object, name, &theta, &config->rope_theta, err);
-    if (status == REEL_OK) status = check_whole_rotary(object, name, err);
-    if (status != REEL_OK || !rope) return status;
+    if (status == REEL_OK) status = read_rotary_part(config, object, name, &part, err);
     theta.fallback = config->rope_theta;
-    status = json_get_real(rope, name, &theta, &config->rope_theta, err);
-    if (status == REEL_OK) status = check_whole_rotary(rope, name, err);
-    if (status == REEL_OK) status = read_rope_kind(config, rope, name, err);
+    if (status == REEL_OK && rope)
+        status = json_get_real(rope, name, &theta, &config->rope_theta, err);
+    if (status == REEL_OK && rope) status = read_rotary_part(config, rope, name, &part, err);
+    if (status == REEL_OK && rope) status = read_rope_kind(config, rope, name, err);
+    config->rotary_dim = (int)(config->head_dim * part);
     return status;
 }
 
@@ -256,6 +351,14 @@ static enum reel_status read_stop_ids(struct model_config *config, const json_t 
     return status;
 }
 
+/* Qwen3.5 comes without generation_config.json, and its config.json names <|endoftext|> alone. */
+static void add_end_of_turn(struct model_config *config) {
+    enum { END_OF_TEXT = 248044, END_OF_TURN = 248046 };
+    if (config->family == MODEL_QWEN35 && config->n_stop_ids == 1 &&
+        config->stop_ids[0] == END_OF_TEXT && config->vocab > END_OF_TURN)
+        config->stop_ids[config->n_stop_ids++] = END_OF_TURN;
+}
+
 static enum reel_status read_object(json_t **out, char **path, const struct model_source *source,
                                     const char *name, struct reel_error *err) {
     struct file_map map = { 0 };
@@ -270,15 +373,19 @@ static enum reel_status read_object(json_t **out, char **path, const struct mode
     return status;
 }
 
-static enum reel_status read_config(struct model_config *config, const struct model_source *source,
-                                    struct reel_error *err) {
-    json_t *object = NULL;
-    char *path = NULL;
-    enum reel_status status = read_object(&object, &path, source, config_name, err);
-    if (status == REEL_OK) status = read_family(config, object, path, err);
-    if (status == REEL_OK) status = refuse_variants(config, object, path, err);
+/* The object with the language model's keys: of a larger model it is a part. */
+static enum reel_status find_text(const struct model_config *config, const json_t *whole,
+                                  const char *name, const json_t **text, struct reel_error *err) {
+    *text = config->nested ? json_object_get(whole, "text_config") : whole;
+    if (json_is_object(*text)) return REEL_OK;
+    return err_set(err, REEL_E_FORMAT, "%s: \"text_config\" must be an object", name);
+}
+
+static enum reel_status read_text(struct model_config *config, const json_t *object,
+                                  const char *path, struct reel_error *err) {
+    enum reel_status status = refuse_variants(config, object, path, err);
     if (status == REEL_OK) status = read_shape(config, object, path, err);
-    if (status == REEL_OK) status = model_config_check(config, path, err);
+    if (status == REEL_OK) status = read_layers(config, object, path, err);
     if (status == REEL_OK) {
         static const struct json_real_rule eps = {
             .key = "rms_norm_eps", .min = 1e-12, .max = 0.1, .fallback = 1e-6
@@ -288,12 +395,31 @@ static enum reel_status read_config(struct model_config *config, const struct mo
         config->rms_eps = (float)value;
     }
     if (status == REEL_OK) status = read_rope(config, object, path, err);
+    if (status == REEL_OK) status = model_config_check(config, path, err);
     if (status == REEL_OK)
         status = json_get_bool(object, path, "tie_word_embeddings", false, &config->tied, err);
     if (status == REEL_OK) status = read_stop_ids(config, object, path, err);
     if (status == REEL_OK)
         status = get_int(object, path, "bos_token_id", 0, config->vocab - 1, -1, false,
                          &config->bos_id, err);
+    return status;
+}
+
+static enum reel_status read_config(struct model_config *config, const struct model_source *source,
+                                    struct reel_error *err) {
+    json_t *object = NULL;
+    const json_t *text = NULL;
+    char *path = NULL;
+    enum reel_status status = read_object(&object, &path, source, config_name, err);
+    if (status == REEL_OK) status = read_family(config, object, path, err);
+    if (status == REEL_OK) status = refuse_quantised(object, path, err);
+    if (status == REEL_OK) status = find_text(config, object, path, &text, err);
+    if (status == REEL_OK) status = read_text(config, text, path, err);
+    if (status == REEL_OK && config->nested) /* what the whole says of its text holds */
+        status =
+            json_get_bool(object, path, "tie_word_embeddings", config->tied, &config->tied, err);
+    if (status == REEL_OK && config->nested) status = read_stop_ids(config, object, path, err);
+    if (status == REEL_OK) add_end_of_turn(config);
     json_decref(object);
     free(path);
     return status;
@@ -368,8 +494,8 @@ static float scale_llama3(const struct model_config *config, float inv) {
 }
 
 void model_rope_frequencies(const struct model_config *config, float *inv) {
-    for (int i = 0; i < config->head_dim / 2; i++) {
-        float exponent = (float)(2 * i) / (float)config->head_dim;
+    for (int i = 0; i < config->rotary_dim / 2; i++) {
+        float exponent = (float)(2 * i) / (float)config->rotary_dim;
         inv[i] = 1.0f / (float)pow(config->rope_theta, (double)exponent);
         if (config->rope == ROPE_LLAMA3) inv[i] = scale_llama3(config, inv[i]);
         if (config->rope == ROPE_FACTORS) inv[i] /= config->rope_factors[i];

@@ -11,11 +11,16 @@
 #define MODEL_MAX_HIDDEN   32768
 #define MODEL_MAX_HEADS    256
 #define MODEL_MAX_HEAD_DIM 256
+#define MODEL_MAX_CONV     8
 #define MODEL_MAX_VOCAB    (1 << 20)
 #define MODEL_MAX_CONTEXT  (1 << 20)
 #define MODEL_MAX_STOP_IDS 16
 
-enum model_family { MODEL_QWEN3, MODEL_LLAMA };
+enum model_family { MODEL_QWEN3, MODEL_LLAMA, MODEL_QWEN35 };
+
+/* What mixes positions in a layer: attention over a KV cache, or a Gated DeltaNet over a state of
+ * fixed size (docs/MODEL_qwen35.md). */
+enum layer_kind { LAYER_ATTENTION, LAYER_DELTA };
 
 /* ROPE_FACTORS: GGUF files store Llama 3's scaling as one divisor per frequency. */
 enum rope_kind { ROPE_PLAIN, ROPE_LLAMA3, ROPE_FACTORS };
@@ -26,18 +31,29 @@ struct model_config {
     int n_layers;
     int n_heads;
     int n_kv_heads;
-    int head_dim; /* even; not hidden / n_heads in general */
+    int head_dim;   /* even; not hidden / n_heads in general */
+    int rotary_dim; /* the first entries of a head, which turn; even, head_dim in most models */
     int intermediate;
     int vocab;       /* rows of the embedding */
     int max_context; /* positions */
     float rms_eps;
-    bool qk_norm; /* Qwen3: RMSNorm over each head of q and k, before RoPE */
-    bool tied;    /* the output matrix is the embedding */
+    bool qk_norm;         /* Qwen3: RMSNorm over each head of q and k, before RoPE */
+    bool tied;            /* the output matrix is the embedding */
+    bool gated_attention; /* rows of q are, head by head, its query and its output's gate */
+    bool centred_norms;   /* gains are stored less 1, and a norm rounds once */
+    bool nested;          /* the text model of a larger one: tensors of model.language_model. */
+    unsigned char layer_kinds[MODEL_MAX_LAYERS]; /* enum layer_kind */
+    struct {                                     /* LAYER_DELTA; all 0 where no layer is one */
+        int key_heads, value_heads;              /* value_heads is a multiple of key_heads */
+        int key_dim, value_dim;                  /* of one head */
+        int conv_width;                          /* positions, the current one included */
+    } delta;
+    int n_draft_layers; /* multi-token prediction: checked, not run */
     double rope_theta;
     enum rope_kind rope;
     double rope_factor, rope_low_freq_factor, rope_high_freq_factor; /* ROPE_LLAMA3 */
     int rope_original_context;
-    float rope_factors[MODEL_MAX_HEAD_DIM / 2]; /* ROPE_FACTORS: [head_dim / 2] */
+    float rope_factors[MODEL_MAX_HEAD_DIM / 2]; /* ROPE_FACTORS: [rotary_dim / 2] */
 
     int stop_ids[MODEL_MAX_STOP_IDS];
     int n_stop_ids;
@@ -49,7 +65,29 @@ struct model_config {
     } sampling;
 };
 
-/* Rotation frequencies inv[i], i < head_dim / 2, f32 as the reference computes them. */
+static inline bool model_layer_is(const struct model_config *c, int layer, enum layer_kind kind) {
+    return c->layer_kinds[layer] == (unsigned char)kind;
+}
+
+/* Layers of one kind, or those of them before layer `end`: where a layer's cache or state lies. */
+int model_layers_before(const struct model_config *config, enum layer_kind kind, int end);
+static inline int model_layer_count(const struct model_config *c, enum layer_kind kind) {
+    return model_layers_before(c, kind, c->n_layers);
+}
+
+/* Rows of q: queries, and gates where there are any. */
+static inline int model_q_rows(const struct model_config *c) {
+    return c->n_heads * c->head_dim * (c->gated_attention ? 2 : 1);
+}
+/* Channels of a DeltaNet's convolution: q and k of every key head, v of every value head. */
+static inline int model_delta_channels(const struct model_config *c) {
+    return 2 * c->delta.key_heads * c->delta.key_dim + c->delta.value_heads * c->delta.value_dim;
+}
+static inline int model_delta_width(const struct model_config *c) {
+    return c->delta.value_heads * c->delta.value_dim;
+}
+
+/* Rotation frequencies inv[i], i < rotary_dim / 2, f32 as the reference computes them. */
 void model_rope_frequencies(const struct model_config *config, float *inv);
 
 enum reel_status model_config_read(struct model_config *config, const struct model_source *source,

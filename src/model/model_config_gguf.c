@@ -121,6 +121,7 @@ static enum reel_status read_shape(struct model_config *config, const struct rea
     config->head_dim = config->hidden / config->n_heads;
     status =
         get_int(r, "attention.key_length", 1, MODEL_MAX_HEAD_DIM, false, &config->head_dim, err);
+    config->rotary_dim = config->head_dim;
     if (status != REEL_OK) return status;
     double eps = 0;
     status = get_real(r, "attention.layer_norm_rms_epsilon", 1e-12, 0.1, true, &eps, err);

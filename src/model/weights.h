@@ -15,16 +15,31 @@ struct matrix {
     const unsigned char *data; /* borrowed; 64-byte alignment is not promised */
 };
 
+/* Of a LAYER_DELTA. Channels: q of all key heads, k of all key heads, v of all value heads. */
+struct delta_weights {
+    struct matrix qkv;     /* [channels, hidden] */
+    struct matrix z;       /* [value_heads * value_dim, hidden] gates of the output */
+    struct matrix b, a;    /* [value_heads, hidden] what beta and the decay come from */
+    const float *taps;     /* f32 [conv_width, channels] of the convolution, oldest first */
+    const float *rate;     /* f32 [value_heads] exp(A_log) */
+    const float *dt_bias;  /* f32 [value_heads] */
+    const float *out_norm; /* f32 [value_dim], never centred */
+};
+
+/* Norms are f32 and ready to multiply with: centred ones have had their 1 added. */
 struct layer_weights {
+    enum layer_kind kind;
+    int nth;                /* of its kind: where its cache or state lies */
     const float *attn_norm; /* f32 [hidden] */
-    struct matrix q;        /* [n_heads * head_dim, hidden] */
-    struct matrix k, v;     /* [n_kv_heads * head_dim, hidden] */
-    struct matrix o;        /* [hidden, n_heads * head_dim] */
-    const float *q_norm;    /* f32 [head_dim], NULL without qk_norm */
+    struct matrix q;        /* LAYER_ATTENTION: [model_q_rows, hidden] */
+    struct matrix k, v;     /* LAYER_ATTENTION: [n_kv_heads * head_dim, hidden] */
+    const float *q_norm;    /* LAYER_ATTENTION: f32 [head_dim], NULL without qk_norm */
     const float *k_norm;
-    const float *ffn_norm;  /* f32 [hidden] */
-    struct matrix gate, up; /* [intermediate, hidden] */
-    struct matrix down;     /* [hidden, intermediate] */
+    struct delta_weights delta; /* LAYER_DELTA */
+    struct matrix o;            /* [hidden, what the mixer makes] */
+    const float *ffn_norm;      /* f32 [hidden] */
+    struct matrix gate, up;     /* [intermediate, hidden] */
+    struct matrix down;         /* [hidden, intermediate] */
 };
 
 struct weights {
@@ -33,11 +48,13 @@ struct weights {
     struct matrix head;      /* [vocab, hidden]; equals embedding when tied */
     struct layer_weights *layers;
     int n_layers;
-    void *owned; /* norms widened to f32 and rows put back in order */
+    void *owned; /* norms and small vectors as f32, and rows put back in order */
     size_t owned_bytes;
     uint64_t n_parameters; /* tied matrix counted once */
     uint64_t n_bytes;      /* as stored, tied matrix counted once */
     enum dtype main_type;  /* the type most bytes have */
+    int n_skipped;         /* tensors that belong to the model and are not run: its vision tower, */
+    uint64_t skipped_bytes; /* and its draft layers, whose names and shapes are checked */
 };
 
 /* Finds every tensor under the names of the container (Hugging Face or GGUF), checks type and

@@ -4,24 +4,36 @@
 static uint64_t scratch(const struct model_config *c) {
     uint64_t q_dim = (uint64_t)c->n_heads * (uint64_t)c->head_dim;
     uint64_t kv_dim = (uint64_t)c->n_kv_heads * (uint64_t)c->head_dim;
-    uint64_t row = 3 * (uint64_t)c->hidden + 2 * q_dim + 2 * kv_dim + 2 * (uint64_t)c->intermediate;
+    uint64_t attention = 2 * q_dim + 2 * kv_dim + (c->gated_attention ? q_dim : 0);
+    uint64_t delta = (uint64_t)model_delta_channels(c) + 2 * (uint64_t)model_delta_width(c);
+    uint64_t row = 3 * (uint64_t)c->hidden + (attention > delta ? attention : delta) +
+                   2 * (uint64_t)c->intermediate;
     return (row * MEMORY_PLAN_CHUNK + (uint64_t)c->vocab) * sizeof(float);
 }
 
 static uint64_t matrix_bytes(const struct matrix *m) { return (uint64_t)m->rows * m->row_bytes; }
 
+uint64_t memory_plan_recurrent_bytes(const struct model_config *c) {
+    uint64_t matrices = (uint64_t)model_delta_width(c) * (uint64_t)c->delta.key_dim;
+    uint64_t window = c->delta.conv_width ? (uint64_t)(c->delta.conv_width - 1) : 0;
+    return (matrices + window * (uint64_t)model_delta_channels(c)) * sizeof(float) *
+           (uint64_t)model_layer_count(c, LAYER_DELTA);
+}
+
 void memory_plan_fill(struct memory_plan *plan, const struct model_config *config,
                       const struct weights *weights, int context) {
     uint64_t kv_dim = (uint64_t)config->n_kv_heads * (uint64_t)config->head_dim;
+    uint64_t kv_layers = (uint64_t)model_layer_count(config, LAYER_ATTENTION);
     *plan = (struct memory_plan){ .context = context,
                                   .weight_bytes = weights->n_bytes,
                                   .owned_bytes = weights->owned_bytes,
-                                  .kv_position_bytes =
-                                      2 * kv_dim * sizeof(uint16_t) * (uint64_t)config->n_layers,
+                                  .kv_position_bytes = 2 * kv_dim * sizeof(uint16_t) * kv_layers,
+                                  .state_bytes = memory_plan_recurrent_bytes(config) *
+                                                 (1 + MEMORY_PLAN_CHECKPOINTS),
                                   .scratch_bytes = scratch(config) };
     plan->kv_bytes = plan->kv_position_bytes * (uint64_t)context;
-    plan->total_bytes =
-        plan->weight_bytes + plan->owned_bytes + plan->kv_bytes + plan->scratch_bytes;
+    plan->total_bytes = plan->weight_bytes + plan->owned_bytes + plan->kv_bytes +
+                        plan->state_bytes + plan->scratch_bytes;
     /* all but the embedding, of which one row is read; a tied one is read whole, as the head */
     plan->token_bytes = weights->n_bytes;
     if (!config->tied)

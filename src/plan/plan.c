@@ -9,6 +9,11 @@
 enum { MIN_COMPUTE = 75, MAX_CAP = 1 << 20 };
 
 static enum reel_status refuse_model(const struct model_config *c, struct reel_error *err) {
+    if (model_layer_count(c, LAYER_DELTA) || c->gated_attention || c->centred_norms)
+        return err_set(err, REEL_E_UNSUPPORTED,
+                       "family %s: the GPU kernels do not do its layers yet; the CPU does "
+                       "(--device cpu)",
+                       model_family_name(c->family));
     if (c->head_dim % TILE_K)
         return err_set(err, REEL_E_UNSUPPORTED,
                        "head_dim %d: the GPU kernels need a multiple of %d", c->head_dim, TILE_K);

@@ -192,27 +192,6 @@ void reel_model_close(struct reel_model *handle) {
 
 /* ---- looking ---- */
 
-static void add_bytes(uint64_t *bytes, const struct matrix *m) {
-    bytes[m->dtype] += (uint64_t)m->rows * m->row_bytes;
-}
-
-/* The type that most bytes of the matrices have. */
-static const char *weight_type(const struct weights *w) {
-    uint64_t bytes[DTYPE_COUNT] = { 0 };
-    int most = 0;
-    add_bytes(bytes, &w->head);
-    for (int l = 0; l < w->n_layers; l++) {
-        const struct layer_weights *layer = &w->layers[l];
-        const struct matrix *const all[7] = { &layer->q,    &layer->k,  &layer->v,   &layer->o,
-                                              &layer->gate, &layer->up, &layer->down };
-        for (int i = 0; i < 7; i++)
-            add_bytes(bytes, all[i]);
-    }
-    for (int t = 1; t < DTYPE_COUNT; t++)
-        if (bytes[t] > bytes[most]) most = t;
-    return dtype_name((enum dtype)most);
-}
-
 void reel_model_get_info(const struct reel_model *handle, struct reel_model_info *info) {
     const struct model_config *c = &handle->model.config;
     const struct weights *w = &handle->model.weights;
@@ -221,7 +200,7 @@ void reel_model_get_info(const struct reel_model *handle, struct reel_model_info
     struct reel_model_info own = { .size = sizeof own,
                                    .name = handle->model.name,
                                    .family = model_family_name(c->family),
-                                   .weight_type = weight_type(w),
+                                   .weight_type = dtype_name(w->main_type),
                                    .backend = handle->backend_info.name,
                                    .backend_path = handle->backend_info.path,
                                    .n_parameters = w->n_parameters,

@@ -16,6 +16,7 @@ static bool next_config(FILE *f, struct model_config *c) {
     if (fscanf(f, "%lf %d %lf %lf %lf %d", &c->rope_theta, &c->head_dim, &c->rope_factor,
                &c->rope_low_freq_factor, &c->rope_high_freq_factor, &c->rope_original_context) != 6)
         return false;
+    c->rotary_dim = c->head_dim;
     if (c->rope_factor != 0) c->rope = ROPE_LLAMA3;
     return true;
 }
@@ -48,7 +49,7 @@ static void frequencies_equal_the_reference_within_one_ulp(void **state) {
 
 static void stored_divisors_divide(void **state) {
     (void)state;
-    struct model_config plain = { .head_dim = 4, .rope_theta = 10000 }, divided = plain;
+    struct model_config plain = { .head_dim = 4, .rotary_dim = 4, .rope_theta = 10000 }, divided = plain;
     float a[2], b[2];
     divided.rope = ROPE_FACTORS;
     divided.rope_factors[0] = 1;

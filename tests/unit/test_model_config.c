@@ -171,7 +171,8 @@ static const struct bad_config {
     { "{\"model_type\":3}", REEL_E_FORMAT, "\"model_type\"" },
     { "{\"model_type\":\"gpt2\"}", REEL_E_UNSUPPORTED, "\"gpt2\", supported are" },
     { "{\"model_type\":\"qwen3_moe\"}", REEL_E_UNSUPPORTED, "\"qwen3_moe\"" },
-    { "{\"model_type\":\"qwen3_5\"}", REEL_E_UNSUPPORTED, "\"qwen3_5\"" },
+    { "{\"model_type\":\"qwen3_5_moe\"}", REEL_E_UNSUPPORTED, "\"qwen3_5_moe\"" },
+    { "{\"model_type\":\"qwen3_5\"}", REEL_E_FORMAT, "\"text_config\"" },
     { "{\"model_type\":\"\"}", REEL_E_UNSUPPORTED, "\"\"" },
     /* required sizes */
     { "{\"hidden_size\":\"-\"}", REEL_E_FORMAT, "\"hidden_size\" is missing" },
