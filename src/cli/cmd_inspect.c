@@ -52,6 +52,13 @@ static void print_config(const json_t *c) {
     printf("%lld heads, %lld of keys and values, of %lld each%s\n", (long long)integer(c, "heads"),
            (long long)integer(c, "kv_heads"), (long long)integer(c, "head_dim"),
            json_is_true(json_object_get(c, "qk_norm")) ? ", normed q and k" : "");
+    if (integer(c, "delta_layers")) {
+        row("delta net");
+        printf("%lld of the layers: %lld heads of keys, %lld of values, state %lld x %lld each\n",
+               (long long)integer(c, "delta_layers"), (long long)integer(c, "delta_key_heads"),
+               (long long)integer(c, "delta_value_heads"), (long long)integer(c, "delta_key_dim"),
+               (long long)integer(c, "delta_value_dim"));
+    }
     row("positions");
     printf("%lld, RoPE base %.10g, scaling %s\n", (long long)integer(c, "max_context"),
            json_number_value(json_object_get(c, "rope_theta")), text(c, "rope_scaling"));
@@ -64,6 +71,13 @@ static void print_config(const json_t *c) {
 static void print_weights(const json_t *tensors) {
     row("parameters");
     printf("%.1f million\n", (double)integer(tensors, "parameters") / 1e6);
+    if (integer(tensors, "skipped")) {
+        row("not run");
+        printf("%lld tensors of a vision tower or draft layers, ",
+               (long long)integer(tensors, "skipped"));
+        megabytes(integer(tensors, "skipped_bytes"));
+        putchar('\n');
+    }
     row("tensors");
     printf("%lld in %lld file%s, ", (long long)integer(tensors, "count"),
            (long long)integer(tensors, "files"), integer(tensors, "files") == 1 ? "" : "s");
@@ -118,7 +132,12 @@ static void print_memory(const json_t *memory, int64_t ctx) {
     megabytes(integer(memory, "weights"));
     printf(", KV cache ");
     megabytes(kv);
-    printf(" for %lld positions\n", (long long)context);
+    printf(" for %lld positions", (long long)context);
+    if (integer(memory, "state")) {
+        fputs(", recurrent state ", stdout);
+        megabytes(integer(memory, "state"));
+    }
+    putchar('\n');
     row("fits");
     if (available == 0) {
         puts("unknown: this system does not say how much memory is free");

@@ -8,15 +8,16 @@
 
 /* One tensor under its Hugging Face name. */
 struct synthetic_tensor {
-    char name[64];
-    int rank; /* 1: a norm's gains; 2: a matrix */
-    int rows; /* 1 for a norm */
+    char name[80];
+    int rank; /* 1: a vector; 2: a matrix; 3: a convolution's taps [rows, 1, columns] */
+    int rows; /* 1 for a vector */
     int columns;
-    float offset; /* 1 for gains, 0 for a matrix */
-    float scale;  /* of a draw, see kernels/synthetic.h */
+    enum dtype dtype; /* bf16; f32 where the published files have it, of values that fit bf16 */
+    float offset;     /* the mean: 1 for gains, 0 for a matrix */
+    float scale;      /* of a draw, see kernels/synthetic.h */
 };
 
-/* Tensors of a model: embedding, each layer's, final norm and, untied, the head. */
+/* Tensors of a model: embedding, each layer's, final norm, untied the head, and draft layers. */
 int synthetic_tensor_count(const struct model_config *config);
 void synthetic_tensor_get(const struct model_config *config, int i, struct synthetic_tensor *out);
 

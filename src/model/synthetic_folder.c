@@ -13,7 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define FILL_ELEMENTS ((size_t)1 << 19) /* written at a time: 1 MB */
+#define FILL_ELEMENTS ((size_t)1 << 19) /* written at a time: 1 or 2 MB */
 
 #define FOLDER_ROOM 4096 /* Linux opens no longer path */
 #define PATH_ROOM   (FOLDER_ROOM + 32)
@@ -74,8 +74,12 @@ static enum reel_status write_file(const struct writer *w, const char *name,
 
 /* ---- model.safetensors ----------------------------------------------------------------------- */
 
+static uint64_t tensor_elements(const struct synthetic_tensor *t) {
+    return (uint64_t)t->rows * (uint64_t)t->columns;
+}
+
 static uint64_t tensor_bytes(const struct synthetic_tensor *t) {
-    return (uint64_t)t->rows * (uint64_t)t->columns * sizeof(uint16_t);
+    return tensor_elements(t) * (t->dtype == DTYPE_F32 ? sizeof(float) : sizeof(uint16_t));
 }
 
 /* Length and JSON header, as in the file; *payload receives the bytes that follow. */
@@ -93,8 +97,10 @@ static enum reel_status print_header(struct buffer *out, const struct writer *w,
         struct synthetic_tensor t;
         synthetic_tensor_get(w->config, i, &t);
         uint64_t end = *payload + tensor_bytes(&t);
-        status = buffer_printf(out, err, ",\"%s\":{\"dtype\":\"BF16\",\"shape\":[", t.name);
-        if (status == REEL_OK && t.rank == 2) status = buffer_printf(out, err, "%d,", t.rows);
+        status = buffer_printf(out, err, ",\"%s\":{\"dtype\":\"%s\",\"shape\":[", t.name,
+                               t.dtype == DTYPE_F32 ? "F32" : "BF16");
+        if (status == REEL_OK && t.rank > 1) status = buffer_printf(out, err, "%d,", t.rows);
+        if (status == REEL_OK && t.rank > 2) status = buffer_text(out, "1,", err);
         if (status == REEL_OK)
             status = buffer_printf(out, err, "%d],\"data_offsets\":[%" PRIu64 ",%" PRIu64 "]}",
                                    t.columns, *payload, end);
@@ -108,6 +114,17 @@ static enum reel_status print_header(struct buffer *out, const struct writer *w,
     return status;
 }
 
+/* Elements [first, first + n) in the type of the file; f32 ones are widened in place. */
+static void fill(const struct synthetic_tensor *t, uint64_t seed, uint64_t first, size_t n,
+                 uint16_t *elements) {
+    synthetic_fill(t, seed, first, n, elements);
+    if (t->dtype != DTYPE_F32) return;
+    for (size_t i = n; i-- > 0;) {
+        float value = bf16_to_f32(elements[i]);
+        memcpy(elements + 2 * i, &value, sizeof value);
+    }
+}
+
 static enum reel_status write_payload(const struct writer *w, const struct out_file *file,
                                       uint64_t payload, uint16_t *elements,
                                       struct reel_error *err) {
@@ -115,15 +132,15 @@ static enum reel_status write_payload(const struct writer *w, const struct out_f
     for (int i = 0; i < synthetic_tensor_count(w->config); i++) {
         struct synthetic_tensor t;
         synthetic_tensor_get(w->config, i, &t);
-        uint64_t n = tensor_bytes(&t) / sizeof(uint16_t);
+        const uint64_t n = tensor_elements(&t), size = tensor_bytes(&t) / n;
         for (uint64_t first = 0; first < n; first += FILL_ELEMENTS) {
             size_t count = n - first < FILL_ELEMENTS ? (size_t)(n - first) : FILL_ELEMENTS;
             if (w->progress && !w->progress(w->progress_user, "writing", written, payload))
                 return err_set(err, REEL_E_CANCELLED, "%s: cancelled", file->path);
-            synthetic_fill(&t, w->seed, first, count, elements);
-            enum reel_status status = file_append(file, elements, count * sizeof *elements, err);
+            fill(&t, w->seed, first, count, elements);
+            enum reel_status status = file_append(file, elements, count * size, err);
             if (status != REEL_OK) return status;
-            written += count * sizeof *elements;
+            written += count * size;
         }
     }
     return REEL_OK;
@@ -136,7 +153,7 @@ static enum reel_status write_weights(const struct writer *w, struct reel_error 
     uint64_t payload = 0;
     enum reel_status status = print_header(&header, w, &payload, err);
     if (status == REEL_OK)
-        status = mem_zeroed(&elements, FILL_ELEMENTS, sizeof *elements, "weights", err);
+        status = mem_zeroed(&elements, FILL_ELEMENTS, sizeof(float), "weights", err);
     if (status == REEL_OK) status = file_start(&file, w, "model.safetensors", err);
     if (status == REEL_OK) status = file_append(&file, header.bytes, header.size, err);
     if (status == REEL_OK) status = write_payload(w, &file, payload, elements, err);

@@ -122,6 +122,22 @@ static json_t *stop_ids(const struct model_config *c) {
     return list;
 }
 
+/* What only models with DeltaNet layers have to say. */
+static void put_hybrid(struct writer *w, const struct model_config *c) {
+    int n = model_layer_count(c, LAYER_DELTA);
+    if (n == 0) return;
+    put_int(w, "rotary_dim", (uint64_t)c->rotary_dim);
+    put(w, "gated_attention", json_boolean(c->gated_attention));
+    put_int(w, "attention_layers", (uint64_t)(c->n_layers - n));
+    put_int(w, "delta_layers", (uint64_t)n);
+    put_int(w, "delta_key_heads", (uint64_t)c->delta.key_heads);
+    put_int(w, "delta_value_heads", (uint64_t)c->delta.value_heads);
+    put_int(w, "delta_key_dim", (uint64_t)c->delta.key_dim);
+    put_int(w, "delta_value_dim", (uint64_t)c->delta.value_dim);
+    put_int(w, "delta_conv_width", (uint64_t)c->delta.conv_width);
+    put_int(w, "draft_layers", (uint64_t)c->n_draft_layers);
+}
+
 static json_t *describe_config(const struct model_config *c) {
     static const char *const rope[] = {
         [ROPE_PLAIN] = "default", [ROPE_LLAMA3] = "llama3", [ROPE_FACTORS] = "factors"
@@ -140,6 +156,7 @@ static json_t *describe_config(const struct model_config *c) {
     put_real(&w, "rope_theta", c->rope_theta);
     put_name(&w, "rope_scaling", rope[c->rope]);
     put(&w, "qk_norm", json_boolean(c->qk_norm));
+    put_hybrid(&w, c);
     put(&w, "tied_output", json_boolean(c->tied));
     put(&w, "stop_ids", stop_ids(c));
     return finish(&w);
@@ -198,6 +215,8 @@ static json_t *describe_tensors(const struct inspection *in) {
         put_int(&w, "parameters", in->weights.n_parameters);
         put_int(&w, "weight_bytes", in->weights.n_bytes);
         put_name(&w, "main_type", dtype_name(in->weights.main_type));
+        put_int(&w, "skipped", (uint64_t)in->weights.n_skipped);
+        put_int(&w, "skipped_bytes", in->weights.skipped_bytes);
     }
     json_t *list = json_array();
     for (int i = 0; list && w.ok && i < file->n_tensors; i++)
@@ -255,6 +274,7 @@ static json_t *describe_memory(const struct inspection *in) {
     put_int(&w, "kv_per_position", plan.kv_position_bytes);
     put_int(&w, "context", (uint64_t)context);
     put_int(&w, "kv", plan.kv_bytes);
+    put_int(&w, "state", plan.state_bytes);
     put_int(&w, "total", plan.total_bytes);
     put_int(&w, "available", available);
     put(&w, "fits", json_boolean(available == 0 || plan.total_bytes <= available));
