@@ -1,7 +1,8 @@
 /* The phases in the order a layer runs them. Each comment gives the formula; bf() is rounding to
  * bf16, which happens only where the mode says so.
  *
- * Rounding points: transformers 5, models/qwen3/modeling_qwen3.py (Llama's file has the same). */
+ * Rounding points: transformers 5, models/qwen3/modeling_qwen3.py (Llama's file has the same) and
+ * models/qwen3_5/modeling_qwen3_5.py, without its optional packages. */
 #include "cpu/reference.h"
 
 #include <math.h>
@@ -45,6 +46,14 @@ void cpu_rms_norm(const float *x, const float *weight, int n, float eps, float *
         y[i] = bf(weight[i] * bf(x[i] * r, mode), mode);
 }
 
+/* y = bf( x * r * weight ) */
+void cpu_rms_norm_once(const float *x, const float *weight, int n, float eps, float *y,
+                       enum ref_rounding mode) {
+    cpu_rms_norm(x, weight, n, eps, y, REF_EXACT);
+    for (int i = 0; i < n; i++)
+        y[i] = bf(y[i], mode);
+}
+
 /* y = bf( W x ) */
 void cpu_product(const struct matrix *w, const float *x, int n, float *row, float *y,
                  enum ref_rounding mode) {
@@ -58,9 +67,9 @@ void cpu_product(const struct matrix *w, const float *x, int n, float *row, floa
 
 /* cos = bf( cos(position * inv) ), the angle being one float32 product. Angles reach tens of
  * thousands of radians: the double functions reduce them exactly. */
-void cpu_rope_angles(const float *inv, int head_dim, int position, float *cos_out, float *sin_out,
+void cpu_rope_angles(const float *inv, int rotary_dim, int position, float *cos_out, float *sin_out,
                      enum ref_rounding mode) {
-    for (int i = 0; i < head_dim / 2; i++) {
+    for (int i = 0; i < rotary_dim / 2; i++) {
         float angle = (float)position * inv[i];
         cos_out[i] = bf((float)cos((double)angle), mode);
         sin_out[i] = bf((float)sin((double)angle), mode);
@@ -68,9 +77,9 @@ void cpu_rope_angles(const float *inv, int head_dim, int position, float *cos_ou
 }
 
 /* a = bf( bf(a * cos) + bf(-b * sin) ),  b = bf( bf(b * cos) + bf(a * sin) ) */
-void cpu_rope(float *head, int head_dim, const float *cos, const float *sin,
+void cpu_rope(float *head, int rotary_dim, const float *cos, const float *sin,
               enum ref_rounding mode) {
-    int half = head_dim / 2;
+    int half = rotary_dim / 2;
     for (int i = 0; i < half; i++) {
         float a = head[i], b = head[i + half];
         head[i] = bf(bf(a * cos[i], mode) + bf(-b * sin[i], mode), mode);
@@ -101,6 +110,80 @@ void cpu_attention(const float *q, const float *k, const float *v, int n, size_t
         out[d] = bf(out[d], mode);
 }
 
+static float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
+static float silu(float x) { return x / (1.0f + expf(-x)); }
+
+/* x = bf( x * bf(sigmoid(gate)) ) */
+void cpu_sigmoid_gate(float *x, const float *gate, int n, enum ref_rounding mode) {
+    for (int i = 0; i < n; i++)
+        x[i] = bf(x[i] * bf(sigmoid(gate[i]), mode), mode);
+}
+
+/* out = bf( silu( bf( sum of taps * inputs ) ) ) */
+void cpu_convolve(const float *taps, const float *window, const float *x, int width, int channels,
+                  float *out, enum ref_rounding mode) {
+    for (int i = 0; i < channels; i++) {
+        float sum = 0;
+        for (int j = 0; j < width - 1; j++)
+            sum += taps[j * channels + i] * window[j * channels + i];
+        sum += taps[(width - 1) * channels + i] * x[i];
+        out[i] = bf(silu(bf(sum, mode)), mode);
+    }
+}
+
+void cpu_l2_norm(float *x, int n, float scale) {
+    float r = 1.0f / sqrtf(dot(x, x, n) + 1e-6f);
+    for (int i = 0; i < n; i++)
+        x[i] = x[i] * r * scale;
+}
+
+/* beta = bf( sigmoid(b) ); softplus(x) is x beyond 20, where log(1 + exp(x)) is no different. */
+void cpu_delta_gates(const float *b, const float *a, const float *rate, const float *dt_bias,
+                     int n_heads, float *beta, float *log_decay, enum ref_rounding mode) {
+    for (int i = 0; i < n_heads; i++) {
+        float x = a[i] + dt_bias[i];
+        beta[i] = bf(sigmoid(b[i]), mode);
+        log_decay[i] = -rate[i] * (x > 20 ? x : log1pf(expf(x)));
+    }
+}
+
+/* S = exp(log_decay) S;  d = beta (v - S^T k);  S = S + k d^T;  out = bf( S^T q ).  Yang, Kautz,
+ * Hatamizadeh: Gated Delta Networks, 2024, equation 10. */
+void cpu_delta_step(const struct delta_shape *shape, float *state, const float *q, const float *k,
+                    const float *v, float log_decay, float beta, float *out,
+                    enum ref_rounding mode) {
+    const float alpha = expf(log_decay);
+    float d[MODEL_MAX_HEAD_DIM] = { 0 };
+    for (int i = 0; i < shape->key_dim; i++) {
+        float *row = state + (size_t)i * shape->stride;
+        for (int c = 0; c < shape->value_dim; c++) {
+            row[c] *= alpha;
+            d[c] += row[c] * k[i];
+        }
+    }
+    for (int c = 0; c < shape->value_dim; c++) {
+        d[c] = beta * (v[c] - d[c]);
+        out[c] = 0;
+    }
+    for (int i = 0; i < shape->key_dim; i++) {
+        float *row = state + (size_t)i * shape->stride;
+        for (int c = 0; c < shape->value_dim; c++) {
+            row[c] += k[i] * d[c];
+            out[c] += row[c] * q[i];
+        }
+    }
+    for (int c = 0; c < shape->value_dim; c++)
+        out[c] = bf(out[c], mode);
+}
+
+/* y = bf( bf( weight * bf(x * r) ) * silu(gate) ) */
+void cpu_gated_norm(const float *x, const float *weight, const float *gate, int n, float eps,
+                    float *y, enum ref_rounding mode) {
+    cpu_rms_norm(x, weight, n, eps, y, mode);
+    for (int i = 0; i < n; i++)
+        y[i] = bf(y[i] * silu(gate[i]), mode);
+}
+
 /* x = bf( x + y ) */
 void cpu_residual_add(float *x, const float *y, int n, enum ref_rounding mode) {
     for (int i = 0; i < n; i++)
@@ -110,7 +193,7 @@ void cpu_residual_add(float *x, const float *y, int n, enum ref_rounding mode) {
 /* out = bf( bf( gate / (1 + exp(-gate)) ) * up ) */
 void cpu_swiglu(const float *gate, const float *up, int n, float *out, enum ref_rounding mode) {
     for (int i = 0; i < n; i++)
-        out[i] = bf(bf(gate[i] / (1.0f + expf(-gate[i])), mode) * up[i], mode);
+        out[i] = bf(bf(silu(gate[i]), mode) * up[i], mode);
 }
 
 void cpu_store(float *x, int n, enum ref_rounding mode) {

@@ -23,23 +23,58 @@ void cpu_embed(const struct matrix *embedding, int32_t id, float *x);
 void cpu_rms_norm(const float *x, const float *weight, int n, float eps, float *y,
                   enum ref_rounding mode);
 
+/* The same with one rounding, at the end: what families with centred gains do. */
+void cpu_rms_norm_once(const float *x, const float *weight, int n, float eps, float *y,
+                       enum ref_rounding mode);
+
 /* y[n, rows] = x[n, columns] W^T, each sum in float32. `row` is scratch for one row of W widened,
  * [columns]. */
 void cpu_product(const struct matrix *w, const float *x, int n, float *row, float *y,
                  enum ref_rounding mode);
 
-/* cos and sin, [head_dim / 2], of the angles position * inv[i]. */
-void cpu_rope_angles(const float *inv, int head_dim, int position, float *cos, float *sin,
+/* cos and sin, [rotary_dim / 2], of the angles position * inv[i]. */
+void cpu_rope_angles(const float *inv, int rotary_dim, int position, float *cos, float *sin,
                      enum ref_rounding mode);
 
-/* Rotates one head in place: pairs (i, i + head_dim / 2). cos and sin are [head_dim / 2]. */
-void cpu_rope(float *head, int head_dim, const float *cos, const float *sin,
+/* Rotates the first rotary_dim entries of a head in place: pairs (i, i + rotary_dim / 2). cos and
+ * sin are [rotary_dim / 2]. */
+void cpu_rope(float *head, int rotary_dim, const float *cos, const float *sin,
               enum ref_rounding mode);
 
 /* out[head_dim] = softmax(scale * k q) v: one query head over n positions; k and v have this head's
  * head_dim values first in each row, rows `stride` values apart. `scores` is scratch, [n]. */
 void cpu_attention(const float *q, const float *k, const float *v, int n, size_t stride,
                    int head_dim, float scale, float *scores, float *out, enum ref_rounding mode);
+
+/* x = x * sigmoid(gate) */
+void cpu_sigmoid_gate(float *x, const float *gate, int n, enum ref_rounding mode);
+
+/* out = silu(sum of taps[j] * input[j]), channel by channel: taps are [width, channels], the inputs
+ * window [width - 1, channels] and then x; out may be x. */
+void cpu_convolve(const float *taps, const float *window, const float *x, int width, int channels,
+                  float *out, enum ref_rounding mode);
+
+/* x = x / sqrt(sum(x^2) + 1e-6) * scale; never rounded */
+void cpu_l2_norm(float *x, int n, float scale);
+
+/* beta = sigmoid(b) and log_decay = -rate * softplus(a + dt_bias), each [n_heads]. */
+void cpu_delta_gates(const float *b, const float *a, const float *rate, const float *dt_bias,
+                     int n_heads, float *beta, float *log_decay, enum ref_rounding mode);
+
+/* One position of one value head: the state forgets, learns what it gets wrong about v at k, and is
+ * asked for q. state is [key_dim, stride], of which value_dim columns are used; out is [value_dim].
+ * q and k have been normed. */
+struct delta_shape {
+    int key_dim, value_dim;
+    size_t stride;
+};
+void cpu_delta_step(const struct delta_shape *shape, float *state, const float *q, const float *k,
+                    const float *v, float log_decay, float beta, float *out,
+                    enum ref_rounding mode);
+
+/* y = norm(x) * weight * silu(gate), of one value head; y may be x */
+void cpu_gated_norm(const float *x, const float *weight, const float *gate, int n, float eps,
+                    float *y, enum ref_rounding mode);
 
 /* x = x + y */
 void cpu_residual_add(float *x, const float *y, int n, enum ref_rounding mode);

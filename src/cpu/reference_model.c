@@ -5,6 +5,7 @@
 
 #include "base/checked.h"
 #include "base/memory.h"
+#include "cpu/recurrent.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -19,23 +20,29 @@ struct ref_state {
     int n_positions; /* evaluated so far */
     int q_dim;       /* n_heads * head_dim */
     int kv_dim;      /* n_kv_heads * head_dim */
+    int kv_layers;   /* layers of attention */
 
-    float *kv; /* [layers, 2, max_positions, kv_dim]: k after norm and rotation, then v */
+    float *kv; /* [attention layers, 2, max_positions, kv_dim]: k after norm and rotation, then v */
+    struct recurrent recurrent; /* of the DeltaNet layers */
 
     /* Scratch of one chunk, carved from `memory`. */
     float *x;         /* [CHUNK, hidden] the residual stream */
     float *y;         /* [CHUNK, hidden] normed input of a block, then the block's output */
     float *q;         /* [CHUNK, q_dim] */
     float *k, *v;     /* [CHUNK, kv_dim] */
-    float *attention; /* [CHUNK, q_dim] */
+    float *mixed;     /* [CHUNK, q_dim or value heads * value_dim] what a layer's mixer made */
+    float *projected; /* [CHUNK, model_q_rows or channels] queries with gates, or delta_qkv */
+    float *z;         /* [CHUNK, q_dim or value heads * value_dim] gates of `mixed` */
+    float *b, *a;     /* [CHUNK, value heads] delta_b and delta_a, becoming beta and decay */
     float *gate, *up; /* [CHUNK, intermediate] */
     float *inv;       /* [head_dim / 2] rotation frequencies */
-    float *cos, *sin; /* [CHUNK, head_dim / 2] */
+    float *cos, *sin; /* [CHUNK, rotary_dim / 2] */
     float *row;       /* one weight row, widened */
     float *scores;    /* [max_positions] */
     float *memory;
 };
 
+/* `layer` counts attention layers. */
 static float *kv_rows(const struct ref_state *s, int layer, int which, int position) {
     size_t max = (size_t)s->options.max_positions;
     return s->kv +
@@ -55,16 +62,17 @@ static void show(const struct ref_state *s, const char *phase, int layer, int po
 static void norm_rows(const struct ref_state *s, const float *x, const float *weight, int n,
                       int width, float *y) {
     for (int i = 0; i < n; i++)
-        cpu_rms_norm(x + (size_t)i * (size_t)width, weight, width, s->config->rms_eps,
-                     y + (size_t)i * (size_t)width, s->options.mode);
+        (s->config->centred_norms ? cpu_rms_norm_once : cpu_rms_norm)(
+            x + (size_t)i * (size_t)width, weight, width, s->config->rms_eps,
+            y + (size_t)i * (size_t)width, s->options.mode);
 }
 
 /* Rotates heads[n, n_heads, head_dim] by the angles of their rows. */
 static void rotate_rows(const struct ref_state *s, float *heads, int n, int n_heads) {
-    int dim = s->config->head_dim;
+    int dim = s->config->head_dim, turning = s->config->rotary_dim;
     for (int i = 0; i < n * n_heads; i++) {
-        size_t angles = (size_t)(i / n_heads) * (size_t)(dim / 2);
-        cpu_rope(heads + (size_t)i * (size_t)dim, dim, s->cos + angles, s->sin + angles,
+        size_t angles = (size_t)(i / n_heads) * (size_t)(turning / 2);
+        cpu_rope(heads + (size_t)i * (size_t)dim, turning, s->cos + angles, s->sin + angles,
                  s->options.mode);
     }
 }
@@ -79,25 +87,35 @@ static void attend(const struct ref_state *s, int layer, int position, int n) {
             size_t kv_at = (size_t)(h / (c->n_heads / c->n_kv_heads)) * (size_t)c->head_dim;
             cpu_attention(s->q + q_at, kv_rows(s, layer, 0, 0) + kv_at,
                           kv_rows(s, layer, 1, 0) + kv_at, position + i + 1, (size_t)s->kv_dim,
-                          c->head_dim, scale, s->scores, s->attention + q_at, s->options.mode);
+                          c->head_dim, scale, s->scores, s->mixed + q_at, s->options.mode);
         }
     }
 }
 
-/* x = x + Wo attention(norm(x)) */
-static void attention_block(const struct ref_state *s, int layer, int position, int n) {
+/* q from projected, which has for each head its query and the gate of its output: that goes to z.
+ */
+static void part_gates(const struct ref_state *s, int n) {
+    const int dim = s->config->head_dim;
+    const size_t bytes = (size_t)dim * sizeof(float);
+    for (int i = 0; i < n * s->config->n_heads; i++) {
+        const float *head = s->projected + (size_t)i * 2 * (size_t)dim;
+        memcpy(s->q + (size_t)i * (size_t)dim, head, bytes);
+        memcpy(s->z + (size_t)i * (size_t)dim, head + dim, bytes);
+    }
+}
+
+/* mixed = attention of y */
+static void attention_mixer(const struct ref_state *s, int layer, int position, int n) {
     const struct model_config *c = s->config;
     const struct layer_weights *w = &s->weights->layers[layer];
     enum ref_rounding mode = s->options.mode;
 
-    norm_rows(s, s->x, w->attn_norm, n, c->hidden, s->y);
-    cpu_store(s->y, n * c->hidden, mode);
-    show(s, "attn_norm", layer, position, s->y, n, c->hidden);
-
-    cpu_product(&w->q, s->y, n, s->row, s->q, mode);
+    float *q = c->gated_attention ? s->projected : s->q;
+    cpu_product(&w->q, s->y, n, s->row, q, mode);
     cpu_product(&w->k, s->y, n, s->row, s->k, mode);
     cpu_product(&w->v, s->y, n, s->row, s->v, mode);
-    show(s, "q", layer, position, s->q, n, s->q_dim);
+    show(s, "q", layer, position, q, n, w->q.rows);
+    if (c->gated_attention) part_gates(s, n);
     show(s, "k", layer, position, s->k, n, s->kv_dim);
 
     if (c->qk_norm) {
@@ -116,14 +134,112 @@ static void attention_block(const struct ref_state *s, int layer, int position, 
     show(s, "v", layer, position, s->v, n, s->kv_dim);
 
     size_t kv_bytes = (size_t)n * (size_t)s->kv_dim * sizeof(float);
-    memcpy(kv_rows(s, layer, 0, position), s->k, kv_bytes);
-    memcpy(kv_rows(s, layer, 1, position), s->v, kv_bytes);
+    memcpy(kv_rows(s, w->nth, 0, position), s->k, kv_bytes);
+    memcpy(kv_rows(s, w->nth, 1, position), s->v, kv_bytes);
 
-    attend(s, layer, position, n);
-    cpu_store(s->attention, n * s->q_dim, mode);
-    show(s, "attention", layer, position, s->attention, n, s->q_dim);
+    attend(s, w->nth, position, n);
+    if (!c->gated_attention) cpu_store(s->mixed, n * s->q_dim, mode);
+    show(s, "attention", layer, position, s->mixed, n, s->q_dim);
+    if (!c->gated_attention) return;
+    cpu_sigmoid_gate(s->mixed, s->z, n * s->q_dim, mode);
+    cpu_store(s->mixed, n * s->q_dim, mode);
+    show(s, "attention_gate", layer, position, s->mixed, n, s->q_dim);
+}
 
-    cpu_product(&w->o, s->attention, n, s->row, s->y, mode);
+/* projected becomes q, k and v of its positions, through the convolution; its window moves on. */
+static void convolve_rows(const struct ref_state *s, int layer, int position, int n) {
+    const struct recurrent *r = &s->recurrent;
+    const struct layer_weights *w = &s->weights->layers[layer];
+    const size_t channels = (size_t)r->channels, kept = (size_t)(r->window - 1) * channels;
+    float *window = recurrent_window(r, recurrent_layer(r, r->live, w->nth));
+    int after = 0;
+    float *keep = recurrent_keep(r, w->nth, position, n, &after);
+    for (int i = 0; i < n; i++) {
+        float *x = s->projected + (size_t)i * channels;
+        float *raw = s->row; /* the window holds what goes into the convolution */
+        memcpy(raw, x, channels * sizeof *x);
+        cpu_convolve(w->delta.taps, window, x, r->window + 1, r->channels, x, s->options.mode);
+        memmove(window, window + channels, kept * sizeof *window);
+        memcpy(window + kept, raw, channels * sizeof *window);
+        if (keep && i + 1 == after)
+            memcpy(recurrent_window(r, keep), window, (kept + channels) * sizeof *window);
+    }
+    show(s, "delta_conv", layer, position, s->projected, n, r->channels);
+}
+
+/* mixed = what the states of all heads answer, position by position. */
+static void run_rule(const struct ref_state *s, int layer, int position, int n) {
+    const struct model_config *c = s->config;
+    const struct recurrent *r = &s->recurrent;
+    const int nth = s->weights->layers[layer].nth, dim = r->key_dim;
+    const int group = c->delta.value_heads / c->delta.key_heads;
+    const struct delta_shape shape = { dim, r->value_dim, (size_t)r->value_stride };
+    float *state = recurrent_layer(r, r->live, nth);
+    int after = 0;
+    float *keep = recurrent_keep(r, nth, position, n, &after);
+    for (int i = 0; i < n; i++) {
+        float *q = s->projected + (size_t)i * (size_t)r->channels,
+              *k = q + c->delta.key_heads * dim;
+        const float *v = k + c->delta.key_heads * dim;
+        for (int h = 0; h < c->delta.key_heads; h++) {
+            cpu_l2_norm(q + h * dim, dim, 1.0f / sqrtf((float)dim));
+            cpu_l2_norm(k + h * dim, dim, 1);
+        }
+        for (int h = 0; h < r->n_heads; h++) {
+            size_t gate = (size_t)i * (size_t)r->n_heads + (size_t)h;
+            cpu_delta_step(&shape, recurrent_matrix(r, state, h), q + h / group * dim,
+                           k + h / group * dim, v + h * r->value_dim, s->a[gate], s->b[gate],
+                           s->mixed + gate * (size_t)r->value_dim, s->options.mode);
+        }
+        if (keep && i + 1 == after)
+            memcpy(keep, state, (size_t)(recurrent_window(r, keep) - keep) * sizeof *keep);
+    }
+}
+
+/* mixed = the Gated DeltaNet of y */
+static void delta_mixer(const struct ref_state *s, int layer, int position, int n) {
+    const struct model_config *c = s->config;
+    const struct delta_weights *w = &s->weights->layers[layer].delta;
+    const int heads = c->delta.value_heads, dim = c->delta.value_dim, width = heads * dim;
+    enum ref_rounding mode = s->options.mode;
+
+    cpu_product(&w->qkv, s->y, n, s->row, s->projected, mode);
+    cpu_product(&w->z, s->y, n, s->row, s->z, mode);
+    cpu_product(&w->b, s->y, n, s->row, s->b, mode);
+    cpu_product(&w->a, s->y, n, s->row, s->a, mode);
+    show(s, "delta_qkv", layer, position, s->projected, n, w->qkv.rows);
+    show(s, "delta_z", layer, position, s->z, n, width);
+    show(s, "delta_b", layer, position, s->b, n, heads);
+    show(s, "delta_a", layer, position, s->a, n, heads);
+
+    convolve_rows(s, layer, position, n);
+    for (int i = 0; i < n; i++)
+        cpu_delta_gates(s->b + i * heads, s->a + i * heads, w->rate, w->dt_bias, heads,
+                        s->b + i * heads, s->a + i * heads, mode);
+    show(s, "delta_beta", layer, position, s->b, n, heads);
+    show(s, "delta_decay", layer, position, s->a, n, heads);
+
+    run_rule(s, layer, position, n);
+    show(s, "delta_rule", layer, position, s->mixed, n, width);
+    for (int i = 0; i < n * heads; i++)
+        cpu_gated_norm(s->mixed + (size_t)i * (size_t)dim, w->out_norm,
+                       s->z + (size_t)i * (size_t)dim, dim, c->rms_eps,
+                       s->mixed + (size_t)i * (size_t)dim, mode);
+    cpu_store(s->mixed, n * width, mode);
+    show(s, "delta_norm", layer, position, s->mixed, n, width);
+}
+
+/* x = x + Wo mixer(norm(x)) */
+static void mixer_block(const struct ref_state *s, int layer, int position, int n) {
+    const struct model_config *c = s->config;
+    const struct layer_weights *w = &s->weights->layers[layer];
+    enum ref_rounding mode = s->options.mode;
+
+    norm_rows(s, s->x, w->attn_norm, n, c->hidden, s->y);
+    cpu_store(s->y, n * c->hidden, mode);
+    show(s, "attn_norm", layer, position, s->y, n, c->hidden);
+    (w->kind == LAYER_DELTA ? delta_mixer : attention_mixer)(s, layer, position, n);
+    cpu_product(&w->o, s->mixed, n, s->row, s->y, mode);
     show(s, "out_proj", layer, position, s->y, n, c->hidden);
     cpu_residual_add(s->x, s->y, n * c->hidden, mode);
     show(s, "attn_residual", layer, position, s->x, n, c->hidden);
@@ -177,7 +293,7 @@ static void enter(const struct ref_state *s, const struct backend_eval *eval, in
     int position = eval->position + done;
     for (int i = 0; i < n; i++) {
         float *x = s->x + (size_t)i * (size_t)c->hidden;
-        size_t angles = (size_t)i * (size_t)(c->head_dim / 2);
+        size_t angles = (size_t)i * (size_t)(c->rotary_dim / 2);
         if (eval->ids) {
             cpu_embed(&s->weights->embedding, eval->ids[done + i], x);
         } else {
@@ -185,7 +301,7 @@ static void enter(const struct ref_state *s, const struct backend_eval *eval, in
                    (size_t)c->hidden * sizeof(float));
             if (s->options.mode == REF_FAITHFUL) cpu_store(x, c->hidden, s->options.mode);
         }
-        cpu_rope_angles(s->inv, c->head_dim, position + i + s->options.rotation_offset,
+        cpu_rope_angles(s->inv, c->rotary_dim, position + i + s->options.rotation_offset,
                         s->cos + angles, s->sin + angles, s->options.mode);
     }
     show(s, "embed", -1, position, s->x, n, c->hidden);
@@ -197,7 +313,7 @@ static void run_chunk(const struct ref_state *s, const struct backend_eval *eval
     int position = eval->position + done;
     enter(s, eval, done, n);
     for (int layer = 0; layer < c->n_layers; layer++) {
-        attention_block(s, layer, position, n);
+        mixer_block(s, layer, position, n);
         ffn_block(s, layer, position, n);
     }
     bool logits = eval->output == REEL_OUTPUT_LAST_LOGITS || eval->output == REEL_OUTPUT_ALL_LOGITS;
@@ -218,6 +334,11 @@ enum reel_status ref_state_eval(struct ref_state *s, const struct backend_eval *
     if (eval->n < 1 || eval->n > s->options.max_positions - eval->position)
         return err_set(err, REEL_E_CONTEXT, "%d positions at %d, the state holds %d", eval->n,
                        eval->position, s->options.max_positions);
+    if (recurrent_resume(&s->recurrent, eval->position) != eval->position)
+        return err_set(err, REEL_E_STATE,
+                       "the recurrent state of position %d is gone; that of %d is held",
+                       eval->position, recurrent_resume(&s->recurrent, eval->position));
+    recurrent_begin(&s->recurrent, eval->position, eval->n);
     s->n_positions = eval->position;
     for (int done = 0; done < eval->n; done += CHUNK) {
         if (eval->cancel && atomic_load(eval->cancel))
@@ -227,7 +348,10 @@ enum reel_status ref_state_eval(struct ref_state *s, const struct backend_eval *
             !eval->progress(eval->progress_user, "evaluating", (uint64_t)done, (uint64_t)eval->n))
             return err_set(err, REEL_E_CANCELLED, "cancelled after %d of %d positions", done,
                            eval->n);
-        run_chunk(s, eval, done, eval->n - done < CHUNK ? eval->n - done : CHUNK);
+        const int n = eval->n - done < CHUNK ? eval->n - done : CHUNK;
+        recurrent_run_begin(&s->recurrent);
+        run_chunk(s, eval, done, n);
+        recurrent_run_end(&s->recurrent, eval->position + done, n);
     }
     s->n_positions = eval->position + eval->n;
     return REEL_OK;
@@ -238,21 +362,30 @@ enum reel_status ref_state_eval(struct ref_state *s, const struct backend_eval *
 static int max_int(int a, int b) { return a > b ? a : b; }
 
 /* Floats of each scratch vector of a chunk, in the order of `places` in ref_state_open. */
-enum { X, Y, Q, K, V, ATTENTION, GATE, UP, INV, COS, SIN, ROW, N_SCRATCH };
+enum { X, Y, Q, K, V, MIXED, PROJECTED, Z, B, A, GATE, UP, INV, COS, SIN, ROW, N_SCRATCH };
 
 static void scratch_floats(const struct model_config *c, size_t floats[N_SCRATCH]) {
     size_t hidden = (size_t)c->hidden, inter = (size_t)c->intermediate;
     size_t q = (size_t)c->n_heads * (size_t)c->head_dim;
     size_t kv = (size_t)c->n_kv_heads * (size_t)c->head_dim;
-    size_t half = (size_t)c->head_dim / 2;
-    size_t row = (size_t)max_int(max_int(c->hidden, c->intermediate), c->n_heads * c->head_dim);
+    size_t half = (size_t)c->rotary_dim / 2;
+    size_t heads = (size_t)c->delta.value_heads;
+    size_t mixed = (size_t)max_int(c->n_heads * c->head_dim, model_delta_width(c));
+    size_t projected =
+        (size_t)max_int(c->gated_attention ? model_q_rows(c) : 0, model_delta_channels(c));
+    size_t row = (size_t)max_int(max_int(c->hidden, c->intermediate), (int)mixed);
+    if (projected > row) row = projected; /* also a position's input of the convolution */
     memcpy(floats,
            (size_t[N_SCRATCH]){ [X] = CHUNK * hidden,
                                 [Y] = CHUNK * hidden,
                                 [Q] = CHUNK * q,
                                 [K] = CHUNK * kv,
                                 [V] = CHUNK * kv,
-                                [ATTENTION] = CHUNK * q,
+                                [MIXED] = CHUNK * mixed,
+                                [PROJECTED] = CHUNK * projected,
+                                [Z] = CHUNK * (projected ? mixed : 0),
+                                [B] = CHUNK * heads,
+                                [A] = CHUNK * heads,
                                 [GATE] = CHUNK * inter,
                                 [UP] = CHUNK * inter,
                                 [INV] = half,
@@ -262,7 +395,7 @@ static void scratch_floats(const struct model_config *c, size_t floats[N_SCRATCH
            N_SCRATCH * sizeof(size_t));
 }
 
-size_t ref_state_fixed_bytes(const struct model_config *config) {
+static size_t scratch_bytes(const struct model_config *config) {
     size_t floats[N_SCRATCH], total = 0;
     scratch_floats(config, floats);
     for (int i = 0; i < N_SCRATCH; i++)
@@ -270,8 +403,13 @@ size_t ref_state_fixed_bytes(const struct model_config *config) {
     return total * sizeof(float);
 }
 
+size_t ref_state_fixed_bytes(const struct model_config *config) {
+    return scratch_bytes(config) + recurrent_bytes(config);
+}
+
 size_t ref_state_position_bytes(const struct model_config *c) {
-    size_t kv = (size_t)c->n_layers * 2 * (size_t)c->n_kv_heads * (size_t)c->head_dim;
+    size_t layers = (size_t)model_layer_count(c, LAYER_ATTENTION);
+    size_t kv = layers * 2 * (size_t)c->n_kv_heads * (size_t)c->head_dim;
     return (kv + 1) * sizeof(float); /* one score */
 }
 
@@ -289,23 +427,37 @@ enum reel_status ref_state_open(struct ref_state **out, const struct model_confi
     s->kv_dim = config->n_kv_heads * config->head_dim;
 
     size_t max = (size_t)options->max_positions;
-    size_t kv_row = (size_t)config->n_layers * 2 * (size_t)s->kv_dim;
+    s->kv_layers = model_layer_count(config, LAYER_ATTENTION);
+    size_t kv_row = (size_t)s->kv_layers * 2 * (size_t)s->kv_dim;
     size_t kv_floats = 0;
     if (!size_mul(max, kv_row, &kv_floats)) kv_floats = SIZE_MAX;
     status = mem_zeroed(&s->kv, kv_floats, sizeof(float), "the KV cache", err);
     if (status == REEL_OK)
         status = mem_zeroed(&s->scores, max, sizeof(float), "attention scores", err);
     if (status == REEL_OK)
-        status = mem_zeroed(&s->memory, 1, ref_state_fixed_bytes(config), "reference scratch", err);
+        status = mem_zeroed(&s->memory, 1, scratch_bytes(config), "reference scratch", err);
+    if (status == REEL_OK) status = recurrent_open(&s->recurrent, config, err);
     if (status != REEL_OK) {
         ref_state_close(s);
         return status;
     }
     float **places[N_SCRATCH] = {
-        [X] = &s->x,       [Y] = &s->y,     [Q] = &s->q,
-        [K] = &s->k,       [V] = &s->v,     [ATTENTION] = &s->attention,
-        [GATE] = &s->gate, [UP] = &s->up,   [INV] = &s->inv,
-        [COS] = &s->cos,   [SIN] = &s->sin, [ROW] = &s->row,
+        [X] = &s->x,
+        [Y] = &s->y,
+        [Q] = &s->q,
+        [K] = &s->k,
+        [V] = &s->v,
+        [MIXED] = &s->mixed,
+        [PROJECTED] = &s->projected,
+        [Z] = &s->z,
+        [B] = &s->b,
+        [A] = &s->a,
+        [GATE] = &s->gate,
+        [UP] = &s->up,
+        [INV] = &s->inv,
+        [COS] = &s->cos,
+        [SIN] = &s->sin,
+        [ROW] = &s->row,
     };
     size_t floats[N_SCRATCH], used = 0;
     scratch_floats(config, floats);
@@ -320,6 +472,7 @@ enum reel_status ref_state_open(struct ref_state **out, const struct model_confi
 
 void ref_state_close(struct ref_state *s) {
     if (!s) return;
+    recurrent_release(&s->recurrent);
     free(s->kv);
     free(s->scores);
     free(s->memory);
@@ -328,17 +481,27 @@ void ref_state_close(struct ref_state *s) {
 
 /* ---- saving ---------------------------------------------------------------------------------- */
 
+int ref_state_resume(const struct ref_state *s, int n) {
+    return recurrent_resume(&s->recurrent, n < s->n_positions ? n : s->n_positions);
+}
+
+static size_t kv_save_bytes(const struct ref_state *s, int n) {
+    return (size_t)s->kv_layers * 2 * (size_t)n * (size_t)s->kv_dim * sizeof(float);
+}
+
 size_t ref_state_save_bytes(const struct ref_state *s, int n) {
-    return (size_t)s->config->n_layers * 2 * (size_t)n * (size_t)s->kv_dim * sizeof(float);
+    return kv_save_bytes(s, n) + recurrent_save_bytes(&s->recurrent, n);
 }
 
 enum reel_status ref_state_save(const struct ref_state *s, int n, void *bytes,
                                 struct reel_error *err) {
-    if (n < 0 || n > s->n_positions)
-        return err_set(err, REEL_E_STATE, "%d positions asked for, %d are held", n, s->n_positions);
+    if (n < 0 || n > s->n_positions || ref_state_resume(s, n) != n)
+        return err_set(err, REEL_E_STATE, "%d positions asked for, %d are held", n,
+                       n < 0 ? 0 : ref_state_resume(s, n));
     size_t block = (size_t)n * (size_t)s->kv_dim * sizeof(float);
-    for (int i = 0; i < s->config->n_layers * 2; i++)
+    for (int i = 0; i < s->kv_layers * 2; i++)
         memcpy((char *)bytes + (size_t)i * block, kv_rows(s, i / 2, i % 2, 0), block);
+    recurrent_save(&s->recurrent, n, (char *)bytes + kv_save_bytes(s, n));
     return REEL_OK;
 }
 
@@ -351,8 +514,9 @@ enum reel_status ref_state_restore(struct ref_state *s, int n, const void *bytes
         return err_set(err, REEL_E_FORMAT, "%zu bytes of state, %zu are expected", n_bytes,
                        ref_state_save_bytes(s, n));
     size_t block = (size_t)n * (size_t)s->kv_dim * sizeof(float);
-    for (int i = 0; i < s->config->n_layers * 2; i++)
+    for (int i = 0; i < s->kv_layers * 2; i++)
         memcpy(kv_rows(s, i / 2, i % 2, 0), (const char *)bytes + (size_t)i * block, block);
+    recurrent_load(&s->recurrent, n, (const char *)bytes + kv_save_bytes(s, n));
     s->n_positions = n;
     return REEL_OK;
 }

@@ -10,7 +10,10 @@
  * layers. `values` is borrowed for the call. Phases, in order:
  *   embed; in each layer: attn_norm q k q_norm k_norm q_rope k_rope v attention out_proj
  *   attn_residual ffn_norm gate up swiglu down ffn_residual; final_norm logits
- * q_norm and k_norm only with qk_norm; final_norm and logits only where they are computed. */
+ * q_norm and k_norm only with qk_norm; q has the gates too when attention is gated, and
+ * attention_gate follows attention. In a DeltaNet layer attn_norm and out_proj stand around
+ *   delta_qkv delta_z delta_b delta_a delta_conv delta_beta delta_decay delta_rule delta_norm
+ * final_norm and logits only where they are computed. */
 typedef void (*ref_tap_fn)(void *user, const char *phase, int layer, int position,
                            const float *values, int n);
 
@@ -35,8 +38,11 @@ void ref_state_close(struct ref_state *state);
 enum reel_status ref_state_eval(struct ref_state *state, const struct backend_eval *eval,
                                 struct reel_error *err);
 
-/* As backend_ops.save_bytes, save and restore: f32 [layers, 2, n, kv_heads * head_dim]. A copy is
- * a save and a restore. */
+/* As backend_ops.resume. */
+int ref_state_resume(const struct ref_state *state, int n);
+
+/* As backend_ops.save_bytes, save and restore: f32 [attention layers, 2, n, kv_heads * head_dim],
+ * and the recurrent state. A copy is a save and a restore. */
 size_t ref_state_save_bytes(const struct ref_state *state, int n);
 enum reel_status ref_state_save(const struct ref_state *state, int n, void *bytes,
                                 struct reel_error *err);

@@ -5,6 +5,7 @@
 #include "cpu/reference_model.h"
 #include "tests/support/golden.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -137,13 +138,18 @@ static void check_whole(const struct scene *s, const char *path, const struct re
     size_t vocab = (size_t)s->model.config.vocab, n = N_TEACHER_FORCED * vocab;
     float *logits = new_floats(n);
     struct reel_session *session = open_session(model, N_POSITIONS);
-    double worst = 0;
+    double worst = 0, squares = 0;
     evaluate(session, s->ids, N_TEACHER_FORCED, REEL_OUTPUT_ALL_LOGITS, logits, n);
     for (int i = 0; i < N_TEACHER_FORCED; i++) {
         double ratio = judge(s, path, i, logits + (size_t)i * vocab);
         if (ratio > worst) worst = ratio;
     }
-    print_message("%s on %s: at most %.2f times the error of the bf16 run\n", s->id, path, worst);
+    for (size_t i = 0; i < n; i++)
+        squares += pow((double)logits[i] - (double)s->exact[i], 2);
+    double whole = sqrt(squares / (double)n) / s->stored.whole;
+    print_message("%s on %s: %.2f times the error of the bf16 run, at most %.2f at a position\n",
+                  s->id, path, whole, worst);
+    assert_true(whole <= GOLDEN_BOUND);
     reel_session_close(session);
     free(logits);
 }

@@ -49,7 +49,8 @@ static void frequencies_equal_the_reference_within_one_ulp(void **state) {
 
 static void stored_divisors_divide(void **state) {
     (void)state;
-    struct model_config plain = { .head_dim = 4, .rotary_dim = 4, .rope_theta = 10000 }, divided = plain;
+    struct model_config plain = { .head_dim = 4, .rotary_dim = 4, .rope_theta = 10000 },
+                        divided = plain;
     float a[2], b[2];
     divided.rope = ROPE_FACTORS;
     divided.rope_factors[0] = 1;

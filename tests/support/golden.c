@@ -13,7 +13,8 @@
 
 #include <cmocka.h>
 
-const char *const golden_ids[] = { "q3-a", "q3-b", "q3-c", "q3-w", "ll-a", "ll-b", "ll-c", NULL };
+const char *const golden_ids[] = { "q3-a", "q3-b",  "q3-c",  "q3-w",  "ll-a", "ll-b",
+                                   "ll-c", "q35-a", "q35-b", "q35-c", NULL };
 
 static void require(enum reel_status status, const struct reel_error *err) {
     if (status != REEL_OK) fail_msg("%s: %s", reel_status_name(status), err->text);
@@ -157,6 +158,15 @@ void golden_logits_read(struct golden_logits *l, const struct golden *g, const c
                                  .rms = golden_f32(g, name[3]),
                                  .max = golden_f32(g, name[4]) };
     assert_int_equal(golden_count(g, name[1]), l->n * GOLDEN_COLUMNS);
+    double squares = 0;
+    for (int i = 0; i < l->n; i++)
+        squares += (double)l->rms[i] * (double)l->rms[i];
+    l->whole = sqrt(squares / l->n);
+    if (golden_count(g, "bf16.whole")) {
+        float *whole = golden_f32(g, "bf16.whole");
+        l->whole = (double)whole[0];
+        free(whole);
+    }
     for (int i = 2; i < 5; i++)
         assert_int_equal(golden_count(g, name[i]), l->n);
 }

@@ -50,7 +50,8 @@ struct golden_logits {
     int32_t *at;      /* [n] */
     float *logits;    /* [n, GOLDEN_COLUMNS] of the float32 run, columns (16 at + j) mod vocab */
     float *largest;   /* [n] absolute logit of the float32 run */
-    float *rms, *max; /* [n] error of the bf16 runs against the float32 run */
+    float *rms, *max; /* [n] error of the bf16 runs against the float32 run, at or around it */
+    double whole;     /* RMS of it over all of `at` */
 };
 void golden_logits_read(struct golden_logits *logits, const struct golden *golden,
                         const char *prefix);

@@ -126,6 +126,7 @@ static struct small_model *random_model(const struct shape *s) {
         .n_heads = s->heads,
         .n_kv_heads = s->kv_heads,
         .head_dim = s->head_dim,
+        .rotary_dim = s->head_dim,
         .intermediate = s->inter,
         .vocab = s->vocab,
         .max_context = 4096,
@@ -139,6 +140,7 @@ static struct small_model *random_model(const struct shape *s) {
                           : s->type; /* for o, whose columns are q */
     for (int i = 0; i < N_LAYERS; i++)
         m->layers[i] = (struct layer_weights){
+            .nth = i,
             .attn_norm = random_norm(m, s->hidden),
             .q = random_matrix(m, s->type, q, s->hidden),
             .k = random_matrix(m, s->type, kv, s->hidden),

@@ -1,0 +1,74 @@
+/* What the DeltaNet layers of one session remember: for each layer and value head a matrix, and the
+ * last inputs of its convolution. Unlike keys and values it cannot be cut back to an earlier
+ * position, so a few earlier states are kept beside it:
+ *   where an evaluation of several positions begins, so that one that breaks off leaves it intact;
+ *   before its last position, so that its logits can be had again for the price of one position;
+ *   every RECURRENT_STEP positions while tokens are decoded.
+ * When room is short, the one goes whose loss costs least for how far back it lies. Position 0
+ * needs none. A session without such layers has an empty struct, and nothing here does anything. */
+#ifndef REEL_CPU_RECURRENT_H
+#define REEL_CPU_RECURRENT_H
+
+#include "model/model_config.h"
+#include "plan/memory_plan.h"
+
+#define RECURRENT_STEP 256
+#define RECURRENT_PAD  16 /* value_stride is a multiple of this */
+
+struct recurrent_checkpoint {
+    int position; /* 0: free */
+    float *values;
+};
+
+struct recurrent {
+    int n_layers, n_heads, key_dim, value_dim;
+    int value_stride;     /* of a matrix's rows; beyond value_dim they are 0 */
+    int channels, window; /* of the convolution; positions before the current one */
+    size_t layer_floats, floats;
+    int n_positions; /* that `live` has seen, -1 inside a run or after one broke off */
+    float *live;     /* f32 [layers, matrices and window], see recurrent_matrix, _window */
+    struct recurrent_checkpoint checkpoints[MEMORY_PLAN_CHECKPOINTS];
+    struct recurrent_checkpoint *keep; /* filled by the run that passes keep_at, or NULL */
+    int keep_at;
+    void *memory;
+};
+
+enum reel_status recurrent_open(struct recurrent *r, const struct model_config *config,
+                                struct reel_error *err);
+void recurrent_release(struct recurrent *r);
+
+/* Bytes of a session's states. */
+size_t recurrent_bytes(const struct model_config *config);
+
+/* The last position up to n from which evaluation can go on. */
+int recurrent_resume(const struct recurrent *r, int n);
+
+/* Goes to `position`, one that resume gives, before n positions are evaluated from there. */
+void recurrent_begin(struct recurrent *r, int position, int n);
+/* Around each run of these positions; one that breaks off is not ended. */
+void recurrent_run_begin(struct recurrent *r);
+void recurrent_run_end(struct recurrent *r, int position, int n);
+
+/* One layer's part of `values` (live, or a checkpoint's); in it f32 [key_dim, value_stride] of a
+ * head, and f32 [window, channels], oldest first. */
+static inline float *recurrent_layer(const struct recurrent *r, float *values, int layer) {
+    return values + (size_t)layer * r->layer_floats;
+}
+static inline float *recurrent_matrix(const struct recurrent *r, float *layer, int head) {
+    return layer + (size_t)head * (size_t)r->key_dim * (size_t)r->value_stride;
+}
+static inline float *recurrent_window(const struct recurrent *r, float *layer) {
+    return recurrent_matrix(r, layer, r->n_heads);
+}
+
+/* The layer's part of the checkpoint that a run of positions first .. first + n - 1 fills when
+ * *after of them have passed; NULL: none. */
+float *recurrent_keep(const struct recurrent *r, int layer, int first, int n, int *after);
+
+/* The state after n positions, one that resume gives. */
+size_t recurrent_save_bytes(const struct recurrent *r, int n);
+void recurrent_save(const struct recurrent *r, int n, void *bytes);
+void recurrent_load(struct recurrent *r, int n, const void *bytes);
+void recurrent_copy(struct recurrent *dst, const struct recurrent *src, int n);
+
+#endif
