@@ -19,6 +19,7 @@ struct backend_state {
     struct backend *backend;
     struct ref_state *reference; /* NULL on the fast path */
     struct kv_cache kv;
+    struct recurrent recurrent;
     int max_positions;
     int n_positions; /* evaluated so far */
 };
@@ -72,8 +73,9 @@ static void cpu_info(const struct backend *b, struct backend_info *info) {
         .name = "cpu",
         .path = b->engine.kernels.name,
         .n_threads = thread_pool_size(b->engine.pool),
-        .state_fixed_bytes = sizeof(struct backend_state),
-        .state_position_bytes = kv_cache_position_bytes(c->n_layers, c->n_kv_heads, c->head_dim),
+        .state_fixed_bytes = sizeof(struct backend_state) + recurrent_bytes(c),
+        .state_position_bytes = kv_cache_position_bytes(model_layer_count(c, LAYER_ATTENTION),
+                                                        c->n_kv_heads, c->head_dim),
     };
 }
 
@@ -81,6 +83,7 @@ static void cpu_state_close(struct backend_state *s) {
     if (!s) return;
     ref_state_close(s->reference);
     kv_cache_release(&s->kv);
+    recurrent_release(&s->recurrent);
     free(s);
 }
 
@@ -98,7 +101,9 @@ static enum reel_status cpu_state_open(struct backend_state **out, struct backen
             &s->reference, c, &b->model->weights,
             &(struct ref_options){ .mode = b->rounding, .max_positions = max_positions }, err);
     else
-        status = kv_cache_open(&s->kv, c->n_layers, c->n_kv_heads, c->head_dim, max_positions, err);
+        status = kv_cache_open(&s->kv, model_layer_count(c, LAYER_ATTENTION), c->n_kv_heads,
+                               c->head_dim, max_positions, err);
+    if (status == REEL_OK && !b->reference) status = recurrent_open(&s->recurrent, c, err);
     if (status == REEL_OK)
         *out = s;
     else
@@ -122,6 +127,7 @@ static struct engine_run run_of(struct backend_state *s, const struct backend_ev
     return (struct engine_run){
         .engine = &s->backend->engine,
         .kv = &s->kv,
+        .recurrent = &s->recurrent,
         .position = eval->position + done,
         .n = n,
         .ids = eval->ids ? eval->ids + done : NULL,
@@ -130,6 +136,11 @@ static struct engine_run run_of(struct backend_state *s, const struct backend_ev
         .out = all ? eval->out + (size_t)done * width : eval->out,
         .cancel = eval->cancel,
     };
+}
+
+static int cpu_resume(const struct backend_state *s, int n) {
+    if (s->reference) return ref_state_resume(s->reference, n);
+    return recurrent_resume(&s->recurrent, n < s->n_positions ? n : s->n_positions);
 }
 
 static enum reel_status cpu_eval(struct backend_state *s, const struct backend_eval *eval,
@@ -141,15 +152,24 @@ static enum reel_status cpu_eval(struct backend_state *s, const struct backend_e
     if (eval->n < 1 || eval->n > s->max_positions - eval->position)
         return err_set(err, REEL_E_CONTEXT, "%d positions at %d, the session holds %d", eval->n,
                        eval->position, s->max_positions);
+    if (cpu_resume(s, eval->position) != eval->position)
+        return err_set(err, REEL_E_STATE,
+                       "the recurrent state of position %d is gone; that of %d is held",
+                       eval->position, cpu_resume(s, eval->position));
+    recurrent_begin(&s->recurrent, eval->position, eval->n);
     s->n_positions = eval->position;
     for (int done = 0; done < eval->n;) {
         int n = eval->n - done < T_CHUNK ? eval->n - done : T_CHUNK;
         struct engine_run run = run_of(s, eval, done, n);
         bool go_on = may_go_on(eval, done);
-        if (go_on) engine_evaluate(&run);
+        if (go_on) {
+            recurrent_run_begin(&s->recurrent);
+            engine_evaluate(&run);
+        }
         if (!go_on || run.cancelled)
             return err_set(err, REEL_E_CANCELLED, "cancelled after %d of %d positions", done,
                            eval->n);
+        recurrent_run_end(&s->recurrent, run.position, n);
         done += n;
         s->n_positions = eval->position + done;
     }
@@ -157,15 +177,23 @@ static enum reel_status cpu_eval(struct backend_state *s, const struct backend_e
 }
 
 static size_t cpu_save_bytes(const struct backend_state *s, int n) {
-    return s->reference ? ref_state_save_bytes(s->reference, n) : kv_cache_save_bytes(&s->kv, n);
+    if (s->reference) return ref_state_save_bytes(s->reference, n);
+    return kv_cache_save_bytes(&s->kv, n) + recurrent_save_bytes(&s->recurrent, n);
+}
+
+static enum reel_status is_held(const struct backend_state *s, int n, struct reel_error *err) {
+    if (n >= 0 && cpu_resume(s, n) == n) return REEL_OK;
+    return err_set(err, REEL_E_STATE, "%d positions asked for, %d are held", n,
+                   n < 0 ? 0 : cpu_resume(s, n));
 }
 
 static enum reel_status cpu_save(const struct backend_state *s, int n, void *bytes,
                                  struct reel_error *err) {
     if (s->reference) return ref_state_save(s->reference, n, bytes, err);
-    if (n < 0 || n > s->n_positions)
-        return err_set(err, REEL_E_STATE, "%d positions asked for, %d are held", n, s->n_positions);
+    enum reel_status status = is_held(s, n, err);
+    if (status != REEL_OK) return status;
     kv_cache_save(&s->kv, n, bytes);
+    recurrent_save(&s->recurrent, n, (char *)bytes + kv_cache_save_bytes(&s->kv, n));
     return REEL_OK;
 }
 
@@ -183,6 +211,7 @@ static enum reel_status cpu_restore(struct backend_state *s, int n, const void *
         return err_set(err, REEL_E_FORMAT, "%zu bytes of state, %zu are expected", n_bytes,
                        cpu_save_bytes(s, n));
     kv_cache_load(&s->kv, n, bytes);
+    recurrent_load(&s->recurrent, n, (const char *)bytes + kv_cache_save_bytes(&s->kv, n));
     s->n_positions = n;
     return REEL_OK;
 }
@@ -204,10 +233,10 @@ static enum reel_status cpu_copy(struct backend_state *dst, const struct backend
     if (dst->reference || src->reference) return copy_through_bytes(dst, src, n, err);
     enum reel_status status = fits(dst, n, err);
     if (status != REEL_OK) return status;
-    if (n > src->n_positions)
-        return err_set(err, REEL_E_STATE, "%d positions asked for, %d are held", n,
-                       src->n_positions);
-    if (dst != src) kv_cache_copy(&dst->kv, &src->kv, n);
+    status = is_held(src, n, err);
+    if (status != REEL_OK || dst == src) return status;
+    kv_cache_copy(&dst->kv, &src->kv, n);
+    recurrent_copy(&dst->recurrent, &src->recurrent, n);
     dst->n_positions = n;
     return REEL_OK;
 }
@@ -220,6 +249,7 @@ const struct backend_ops cpu_backend = {
     .state_open = cpu_state_open,
     .state_close = cpu_state_close,
     .eval = cpu_eval,
+    .resume = cpu_resume,
     .save_bytes = cpu_save_bytes,
     .save = cpu_save,
     .restore = cpu_restore,

@@ -10,25 +10,27 @@ static void norm_vector(const struct engine *e, struct worker *w, const float *w
     e->kernels.round_vector(w->values, e->config->hidden, &w->vector);
 }
 
-/* y = each part's rows . vector; the parts' rows are handed out as one list. */
-struct product {
-    const struct matrix *w;
-    float *y;
-};
-
-static void multiply(const struct engine *e, struct worker *w, int n_threads,
-                     const struct product *parts, int n_parts) {
+/* projected = rows of all the mixer's matrices . vector, handed out as one list. A DeltaNet's
+ * channels go through the convolution at once, by the thread that made them. */
+static void multiply_projections(const struct engine_run *run, struct worker *w, int n_threads,
+                                 const struct layer_weights *layer) {
+    const struct engine *e = run->engine;
+    const struct matrix *parts[MAX_PROJECTIONS];
+    const int n_parts = engine_projections(layer, parts);
     int rows = 0;
     for (int i = 0; i < n_parts; i++)
-        rows += parts[i].w->rows;
+        rows += parts[i]->rows;
     struct piece piece;
-    while (engine_take_rows(e, n_threads, rows, parts[0].w->row_bytes, &piece)) {
+    while (engine_take_rows(e, n_threads, rows, parts[0]->row_bytes, &piece)) {
         int start = 0;
         for (int i = 0; i < n_parts; i++) {
-            const struct matrix *m = parts[i].w;
+            const struct matrix *m = parts[i];
             int first = piece.first > start ? piece.first - start : 0;
             int last = piece.last - start < m->rows ? piece.last - start : m->rows;
-            if (first < last) e->kernels.dot_rows[m->dtype](m, &w->vector, first, last, parts[i].y);
+            if (first < last)
+                e->kernels.dot_rows[m->dtype](m, &w->vector, first, last, e->projected + start);
+            if (first < last && m == &layer->delta.qkv)
+                engine_convolve(run, layer, (struct piece){ first, last });
             start += m->rows;
         }
     }
@@ -72,7 +74,7 @@ static void take_queries(const struct engine *e, struct worker *w,
                          const struct layer_weights *layer, int kv_head) {
     const int dim = e->config->head_dim;
     for (int g = 0; g < e->group; g++) {
-        const float *q = e->qkv + (size_t)(kv_head * e->group + g) * (size_t)dim;
+        const float *q = e->projected + (size_t)(kv_head * e->group + g) * (size_t)e->q_step;
         memcpy(w->values, q, (size_t)dim * sizeof *q);
         engine_turn_head(e, w->values, layer->q_norm, 0);
         e->kernels.round_bf16(w->values, dim, w->q + (size_t)g * (size_t)dim);
@@ -80,15 +82,15 @@ static void take_queries(const struct engine *e, struct worker *w,
 }
 
 static void store_key_value(const struct engine_run *run, struct worker *w,
-                            const struct layer_weights *layer, int layer_index, int kv_head) {
+                            const struct layer_weights *layer, int kv_head) {
     const struct engine *e = run->engine;
     const int dim = e->config->head_dim;
-    const float *k = e->qkv + e->q_dim + (size_t)kv_head * (size_t)dim;
+    const float *k = e->projected + layer->q.rows + (size_t)kv_head * (size_t)dim;
     memcpy(w->values, k, (size_t)dim * sizeof *k);
     engine_turn_head(e, w->values, layer->k_norm, 0);
     e->kernels.round_bf16(w->values, dim, w->k);
     e->kernels.round_bf16(k + e->kv_dim, dim, w->v);
-    kv_cache_write(run->kv, layer_index, kv_head, run->position, w->k, w->v);
+    kv_cache_write(run->kv, layer->nth, kv_head, run->position, w->k, w->v);
 }
 
 static float *partial_of(const struct engine *e, int split, int head) {
@@ -98,21 +100,20 @@ static float *partial_of(const struct engine *e, int split, int head) {
 
 /* Pieces of work: KV heads times splits of the context. Ends in `mixed`, or in `partial` when there
  * are several splits. */
-static void attend(const struct engine_run *run, struct worker *w, int layer_index, int n_splits,
-                   int step) {
+static void attend(const struct engine_run *run, struct worker *w,
+                   const struct layer_weights *layer, int n_splits, int step) {
     const struct engine *e = run->engine;
-    const struct layer_weights *layer = &e->weights->layers[layer_index];
     const int dim = e->config->head_dim, width = kv_cache_v_width(dim), n = run->position + 1;
     const int n_items = e->config->n_kv_heads * n_splits;
     for (int item = thread_pool_take(e->pool); item < n_items; item = thread_pool_take(e->pool)) {
         int kv_head = item / n_splits, split = item % n_splits;
         int first = split * step, last = n - first < step ? n : first + step;
         take_queries(e, w, layer, kv_head);
-        if (last == n) store_key_value(run, w, layer, layer_index, kv_head);
+        if (last == n) store_key_value(run, w, layer, kv_head);
         struct attention a = w->attention;
         a.kernels = &e->kernels;
         a.kv = run->kv;
-        a.layer = layer_index;
+        a.layer = layer->nth;
         a.kv_head = kv_head;
         a.scale = e->attention_scale;
         a.rows = a.group = e->group;
@@ -124,6 +125,7 @@ static void attend(const struct engine_run *run, struct worker *w, int layer_ind
             float *out = a.out + (size_t)g * (size_t)width;
             if (n_splits == 1) {
                 e->kernels.scale(out, 1.0f / a.sum[g], dim);
+                engine_gate_head(e, 0, head, out);
                 memcpy(e->mixed + (size_t)head * (size_t)dim, out, (size_t)dim * sizeof *out);
             } else {
                 float *partial = partial_of(e, split, head);
@@ -152,29 +154,55 @@ static const float *merged(const struct engine *e, struct worker *w, int n_split
                 out[d] += weight * partial[d];
         }
         e->kernels.scale(out, 1.0f / sum, dim);
+        engine_gate_head(e, 0, head, out);
     }
     return w->values;
+}
+
+/* Pieces of work: value heads times pieces of their columns. Ends in `mixed`. */
+static void run_delta(const struct engine_run *run, const struct layer_weights *layer) {
+    const struct engine *e = run->engine;
+    const int width = run->recurrent->value_stride;
+    const int n_pieces = (width + DELTA_COLUMNS - 1) / DELTA_COLUMNS;
+    const int n_items = e->config->delta.value_heads * n_pieces;
+    for (int item = thread_pool_take(e->pool); item < n_items; item = thread_pool_take(e->pool)) {
+        const int head = item / n_pieces, first = item % n_pieces * DELTA_COLUMNS;
+        const struct delta_head h = engine_delta_head(run, layer, head);
+        const struct delta_rows row = engine_delta_rows(e, 0, head);
+        delta_decode(&h, &row, first,
+                     width - first < DELTA_COLUMNS ? width - first : DELTA_COLUMNS);
+    }
+}
+
+/* vector = what the mixer made; every thread merges or norms it for itself. */
+static void mix(const struct engine_run *run, struct worker *w, const struct layer_weights *layer) {
+    const struct engine *e = run->engine;
+    const int step = split_step(run->position + 1), n_splits = run->position / step + 1;
+    const float *made = w->values;
+    if (layer->kind == LAYER_DELTA) {
+        run_delta(run, layer);
+        thread_pool_barrier(e->pool);
+        engine_gated_norm(e, &layer->delta, 0, w->values);
+    } else {
+        attend(run, w, layer, n_splits, step);
+        thread_pool_barrier(e->pool);
+        made = merged(e, w, n_splits);
+    }
+    e->kernels.round_vector(made, layer->o.columns, &w->vector);
 }
 
 void decode_region(void *user, int thread, int n_threads) {
     struct engine_run *run = user;
     const struct engine *e = run->engine;
     struct worker *w = &e->workers[thread];
-    const int step = split_step(run->position + 1), n_splits = run->position / step + 1;
     if (thread == 0) engine_enter(run, 0);
     thread_pool_barrier(e->pool);
     for (int i = 0; i < e->config->n_layers; i++) {
         const struct layer_weights *layer = &e->weights->layers[i];
         norm_vector(e, w, layer->attn_norm);
-        multiply(e, w, n_threads,
-                 (const struct product[]){ { &layer->q, e->qkv },
-                                           { &layer->k, e->qkv + e->q_dim },
-                                           { &layer->v, e->qkv + e->q_dim + e->kv_dim } },
-                 3);
+        multiply_projections(run, w, n_threads, layer);
         thread_pool_barrier(e->pool);
-        attend(run, w, i, n_splits, step);
-        thread_pool_barrier(e->pool);
-        e->kernels.round_vector(merged(e, w, n_splits), e->q_dim, &w->vector);
+        mix(run, w, layer);
         multiply_into_x(e, w, n_threads, &layer->o);
         thread_pool_barrier(e->pool);
         norm_vector(e, w, layer->ffn_norm);

@@ -53,6 +53,7 @@ static void place_worker(struct engine *e, struct worker *w, struct carver *c) {
     w->attention.sum = carve(c, rows, sizeof(float));
     w->attention.scores = carve(c, rows * ATTENTION_STEP, sizeof(float));
     w->attention.p = carve(c, rows * ATTENTION_STEP, sizeof(uint16_t));
+    w->delta = carve(c, e->delta_floats, sizeof(float));
     float *tile = carve(c, tile_scratch_floats(T_CHUNK), sizeof(float));
     if (tile) tile_scratch_place(&w->tile, tile);
 }
@@ -60,16 +61,18 @@ static void place_worker(struct engine *e, struct worker *w, struct carver *c) {
 static void place(struct engine *e, struct carver *c) {
     const struct model_config *config = e->config;
     size_t hidden = (size_t)config->hidden, inter = (size_t)config->intermediate;
-    size_t half = (size_t)config->head_dim / 2;
+    size_t half = (size_t)config->rotary_dim / 2, keys = (size_t)config->delta.key_dim;
     size_t heads = (size_t)config->n_heads;
     e->row_stride = ((size_t)e->longest + VECTOR_PAD - 1) / VECTOR_PAD * VECTOR_PAD;
     e->sums_stride = e->row_stride / BLOCK;
     e->inv = carve(c, half, sizeof(float));
+    e->q_scale = carve(c, keys, sizeof(float));
+    e->k_scale = carve(c, keys, sizeof(float));
     e->x = carve(c, T_CHUNK * hidden, sizeof(float));
     e->cos = carve(c, T_CHUNK * half, sizeof(float));
     e->sin = carve(c, T_CHUNK * half, sizeof(float));
-    e->qkv = carve(c, T_CHUNK * (size_t)(e->q_dim + 2 * e->kv_dim), sizeof(float));
-    e->mixed = carve(c, T_CHUNK * (size_t)e->q_dim, sizeof(float));
+    e->projected = carve(c, T_CHUNK * (size_t)e->projected_dim, sizeof(float));
+    e->mixed = carve(c, T_CHUNK * (size_t)e->mixed_dim, sizeof(float));
     e->y = carve(c, hidden, sizeof(float));
     e->gated = carve(c, 2 * inter, sizeof(float));
     e->partial =
@@ -86,6 +89,18 @@ static void place(struct engine *e, struct carver *c) {
         place_worker(e, &e->workers[i], c);
 }
 
+static int larger(int a, int b) { return a > b ? a : b; }
+
+static void measure(struct engine *e) {
+    const struct model_config *c = e->config;
+    const int stride = (c->delta.value_dim + PANEL_LANES - 1) / PANEL_LANES * PANEL_LANES;
+    const int delta = model_delta_channels(c) + model_delta_width(c) + 2 * c->delta.value_heads;
+    e->mixed_dim = larger(e->q_dim, model_delta_width(c));
+    e->projected_dim = larger(model_q_rows(c) + 2 * e->kv_dim, delta);
+    e->longest = larger(larger(c->hidden, c->intermediate), e->mixed_dim);
+    if (c->delta.key_dim) e->delta_floats = delta_scratch_floats(c->delta.key_dim, stride);
+}
+
 enum reel_status engine_open(struct engine *e, const struct model_config *config,
                              const struct weights *weights, const struct kernels *kernels,
                              int n_threads, struct reel_error *err) {
@@ -96,11 +111,10 @@ enum reel_status engine_open(struct engine *e, const struct model_config *config
         .q_dim = config->n_heads * config->head_dim,
         .kv_dim = config->n_kv_heads * config->head_dim,
         .group = config->n_heads / config->n_kv_heads,
+        .q_step = config->head_dim * (config->gated_attention ? 2 : 1),
         .attention_scale = 1.0f / sqrtf((float)config->head_dim),
     };
-    e->longest = config->hidden;
-    if (e->q_dim > e->longest) e->longest = e->q_dim;
-    if (config->intermediate > e->longest) e->longest = config->intermediate;
+    measure(e);
     e->attention_rows = e->group > 32 ? e->group : 32 / e->group * e->group;
     enum reel_status status = thread_pool_open(&e->pool, n_threads, err);
     if (status == REEL_OK)
@@ -120,6 +134,10 @@ enum reel_status engine_open(struct engine *e, const struct model_config *config
     carver.used = 0;
     place(e, &carver);
     model_rope_frequencies(config, e->inv);
+    for (int i = 0; i < config->delta.key_dim; i++) {
+        e->k_scale[i] = 1.0f / sqrtf((float)config->delta.key_dim);
+        e->q_scale[i] = 1.0f / (float)config->delta.key_dim;
+    }
     return REEL_OK;
 }
 
@@ -138,22 +156,140 @@ void engine_evaluate(struct engine_run *run) {
 
 void engine_enter(const struct engine_run *run, int i) {
     const struct engine *e = run->engine;
-    size_t hidden = (size_t)e->config->hidden, half = (size_t)e->config->head_dim / 2;
+    size_t hidden = (size_t)e->config->hidden, half = (size_t)e->config->rotary_dim / 2;
     float *x = e->x + (size_t)i * hidden;
     if (run->ids)
         matrix_row_f32(&e->weights->embedding, run->ids[i], x);
     else
         memcpy(x, run->embeddings + (size_t)i * hidden, hidden * sizeof *x);
-    cpu_rope_angles(e->inv, e->config->head_dim, run->position + i, e->cos + (size_t)i * half,
+    cpu_rope_angles(e->inv, e->config->rotary_dim, run->position + i, e->cos + (size_t)i * half,
                     e->sin + (size_t)i * half, REF_FAST);
 }
 
 void engine_turn_head(const struct engine *e, float *head, const float *norm, int i) {
-    const int dim = e->config->head_dim;
-    size_t angles = (size_t)i * (size_t)(dim / 2);
+    const int dim = e->config->head_dim, turning = e->config->rotary_dim;
+    size_t angles = (size_t)i * (size_t)(turning / 2);
     if (norm) e->kernels.norm(head, norm, dim, e->config->rms_eps, head);
-    e->kernels.rope(head, dim, e->cos + angles, e->sin + angles);
+    e->kernels.rope(head, turning, e->cos + angles, e->sin + angles);
 }
+
+int engine_projections(const struct layer_weights *layer,
+                       const struct matrix *parts[MAX_PROJECTIONS]) {
+    const bool delta = layer->kind == LAYER_DELTA;
+    parts[0] = delta ? &layer->delta.qkv : &layer->q;
+    parts[1] = delta ? &layer->delta.z : &layer->k;
+    parts[2] = delta ? &layer->delta.b : &layer->v;
+    parts[3] = delta ? &layer->delta.a : NULL;
+    return delta ? 4 : 3;
+}
+
+void engine_gate_head(const struct engine *e, int i, int head, float *out) {
+    const int dim = e->config->head_dim;
+    if (!e->config->gated_attention) return;
+    const float *row = e->projected + (size_t)i * (size_t)e->projected_dim;
+    e->kernels.sigmoid_gate(out, row + head * e->q_step + dim, dim);
+}
+
+/* ---- DeltaNet layers ------------------------------------------------------------------------- */
+
+struct delta_head engine_delta_head(const struct engine_run *run, const struct layer_weights *layer,
+                                    int head) {
+    const struct engine *e = run->engine;
+    const struct recurrent *r = run->recurrent;
+    return (struct delta_head){
+        .kernels = &e->kernels,
+        .key_dim = r->key_dim,
+        .value_dim = r->value_dim,
+        .value_stride = r->value_stride,
+        .q_scale = e->q_scale,
+        .k_scale = e->k_scale,
+        .rate = layer->delta.rate[head],
+        .dt_bias = layer->delta.dt_bias[head],
+        .state = recurrent_matrix(r, recurrent_layer(r, r->live, layer->nth), head),
+    };
+}
+
+struct delta_rows engine_delta_rows(const struct engine *e, int i, int head) {
+    const struct model_config *c = e->config;
+    const int dim = c->delta.key_dim, keys = c->delta.key_heads * dim;
+    const int key_head = head / (c->delta.value_heads / c->delta.key_heads);
+    const float *row = e->projected + (size_t)i * (size_t)e->projected_dim;
+    const float *b = row + model_delta_channels(c) + model_delta_width(c);
+    return (struct delta_rows){
+        .q = row + key_head * dim,
+        .k = row + keys + key_head * dim,
+        .v = row + 2 * keys + head * c->delta.value_dim,
+        .b = b + head,
+        .a = b + c->delta.value_heads + head,
+        .out = e->mixed + (size_t)i * (size_t)e->mixed_dim + head * c->delta.value_dim,
+        .row_stride = (size_t)e->projected_dim,
+        .out_stride = (size_t)e->mixed_dim,
+    };
+}
+
+void engine_gated_norm(const struct engine *e, const struct delta_weights *w, int i, float *out) {
+    const struct model_config *c = e->config;
+    const int dim = c->delta.value_dim, width = model_delta_width(c);
+    const float *z = e->projected + (size_t)i * (size_t)e->projected_dim + model_delta_channels(c);
+    const float *mixed = e->mixed + (size_t)i * (size_t)e->mixed_dim;
+    for (int head = 0; head < c->delta.value_heads; head++)
+        e->kernels.norm(mixed + head * dim, w->out_norm, dim, c->rms_eps, out + head * dim);
+    e->kernels.swiglu(z, out, width, out);
+}
+
+#define CONVOLVED 256 /* channels at a time */
+
+/* Input of channels `first` .. at position i of the run, which may lie before it. */
+static const float *input_at(const struct engine_run *run, const float *window, int i, int first) {
+    const struct recurrent *r = run->recurrent;
+    if (i >= 0)
+        return run->engine->projected + (size_t)i * (size_t)run->engine->projected_dim + first;
+    return window + (size_t)(r->window + i) * (size_t)r->channels + first;
+}
+
+/* The window as it is after `after` positions of the run. */
+static void copy_window(const struct engine_run *run, const float *window, int after, int first,
+                        int n, float *to, size_t stride) {
+    for (int j = 0; j < run->recurrent->window; j++)
+        memcpy(to + (size_t)j * stride,
+               input_at(run, window, after - run->recurrent->window + j, first),
+               (size_t)n * sizeof *to);
+}
+
+/* From the last position back, as each needs the inputs before it. */
+static void convolve_some(const struct engine_run *run, const struct layer_weights *layer,
+                          int first, int n) {
+    const struct recurrent *r = run->recurrent;
+    const size_t channels = (size_t)r->channels;
+    float *window = recurrent_window(r, recurrent_layer(r, r->live, layer->nth));
+    float next[(MODEL_MAX_CONV - 1) * CONVOLVED];
+    int after = 0;
+    float *keep = recurrent_keep(r, layer->nth, run->position, run->n, &after);
+    if (keep)
+        copy_window(run, window, after, first, n, recurrent_window(r, keep) + first, channels);
+    copy_window(run, window, run->n, first, n, next, CONVOLVED);
+    for (int i = run->n - 1; i >= 0; i--) {
+        const float *inputs[MODEL_MAX_CONV];
+        for (int j = 0; j <= r->window; j++)
+            inputs[j] = input_at(run, window, i - r->window + j, first);
+        float *out =
+            run->engine->projected + (size_t)i * (size_t)run->engine->projected_dim + first;
+        run->engine->kernels.convolve(inputs, layer->delta.taps + first, channels, r->window + 1, n,
+                                      out);
+    }
+    for (int j = 0; j < r->window; j++)
+        memcpy(window + (size_t)j * channels + first, next + j * CONVOLVED,
+               (size_t)n * sizeof *next);
+}
+
+void engine_convolve(const struct engine_run *run, const struct layer_weights *layer,
+                     struct piece p) {
+    for (; p.first < p.last; p.first += CONVOLVED)
+        convolve_some(run, layer, p.first,
+                      p.last - p.first < CONVOLVED ? p.last - p.first : CONVOLVED);
+}
+
+/* ---- pieces and output ----------------------------------------------------------------------- */
 
 /* Guided: each piece is a share of what is left, so that the first are long streams and the last
  * are short enough for the threads to finish together. */

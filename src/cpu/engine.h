@@ -9,6 +9,8 @@
 
 #include "base/thread_pool.h"
 #include "cpu/attention.h"
+#include "cpu/delta.h"
+#include "cpu/recurrent.h"
 #include "cpu/tile.h"
 #include "model/model_config.h"
 #include "plan/memory_plan.h"
@@ -19,6 +21,11 @@
 /* At most this many pieces of a long context are attended to apart and merged. */
 #define ATTENTION_SPLITS 64
 
+/* first .. last - 1 of something */
+struct piece {
+    int first, last;
+};
+
 /* Memory that one thread writes. */
 struct worker {
     struct cpu_vector vector;   /* the phase's input, rounded */
@@ -27,6 +34,7 @@ struct worker {
     uint16_t *k, *v;            /* bf16 [head_dim] */
     struct attention attention; /* its scratch pointers */
     struct tile_scratch tile;
+    float *delta; /* scratch of delta_prefill */
 };
 
 struct engine {
@@ -35,16 +43,20 @@ struct engine {
     struct kernels kernels;
     struct thread_pool *pool;
     int q_dim, kv_dim, group; /* group: query heads of one KV head */
+    int q_step;               /* from a head's query in a row of q to the next's */
+    int mixed_dim;            /* what a mixer makes, the larger kind's */
+    int projected_dim;        /* all that a mixer's input is multiplied to, the larger kind's */
     int longest;              /* largest vector that enters a product */
     int attention_rows;       /* query rows that one attention call takes at most */
     float attention_scale;    /* 1 / sqrt(head_dim) */
-    float *inv;               /* f32 [head_dim / 2] rotation frequencies */
+    float *inv;               /* f32 [rotary_dim / 2] rotation frequencies */
+    float *q_scale, *k_scale; /* f32 [delta.key_dim], see delta.h */
 
     /* Shared by the threads of a region, for one region at a time. */
     float *x;         /* f32 [T_CHUNK, hidden] residual stream */
-    float *cos, *sin; /* f32 [T_CHUNK, head_dim / 2] */
-    float *qkv;       /* f32 [T_CHUNK, q_dim + 2 kv_dim] */
-    float *mixed;     /* f32 [T_CHUNK, q_dim] attention's output */
+    float *cos, *sin; /* f32 [T_CHUNK, rotary_dim / 2] */
+    float *projected; /* f32 [T_CHUNK, projected_dim] q, k, v, or qkv, z, b, a of a DeltaNet */
+    float *mixed;     /* f32 [T_CHUNK, mixed_dim] the mixer's output */
     float *y;         /* f32 [hidden] decode: a product before it is added to x */
     float *gated;     /* f32 [2, intermediate] decode: gate, becoming the gated product, and up */
     float *partial;   /* f32 [ATTENTION_SPLITS, n_heads, v_width + 2]: out, max, sum */
@@ -55,6 +67,7 @@ struct engine {
     float *gated_sums;
     uint16_t *queries; /* bf16 [n_kv_heads, T_CHUNK, group, head_dim] */
     size_t row_stride, sums_stride;
+    size_t delta_floats;    /* of one worker's delta scratch */
     struct worker *workers; /* [threads] */
     void *memory;
     size_t memory_bytes;
@@ -64,6 +77,7 @@ struct engine {
 struct engine_run {
     struct engine *engine;
     struct kv_cache *kv;
+    struct recurrent *recurrent;
     int position, n;         /* n is at most T_CHUNK */
     const int32_t *ids;      /* [n], or NULL */
     const float *embeddings; /* f32 [n, hidden], or NULL */
@@ -94,15 +108,35 @@ void engine_enter(const struct engine_run *run, int i);
 /* Norms (with qk_norm) and rotates one head in place, by the angles of position i of the run. */
 void engine_turn_head(const struct engine *engine, float *head, const float *norm, int i);
 
+/* The matrices that a layer's normed input goes through, in the order of their rows in `projected`;
+ * returns how many. */
+#define MAX_PROJECTIONS 4
+int engine_projections(const struct layer_weights *layer,
+                       const struct matrix *parts[MAX_PROJECTIONS]);
+
+/* Multiplies head `head` of attention's output at position i of the run with its gate, if any. */
+void engine_gate_head(const struct engine *engine, int i, int head, float *out);
+
+/* One value head of a DeltaNet layer and its values at position i of the run. */
+struct delta_head engine_delta_head(const struct engine_run *run, const struct layer_weights *layer,
+                                    int head);
+struct delta_rows engine_delta_rows(const struct engine *engine, int i, int head);
+
+/* out [all value heads] = norm of each head of mixed, times silu of its gate, at position i. */
+void engine_gated_norm(const struct engine *engine, const struct delta_weights *w, int i,
+                       float *out);
+
+/* Channels [p.first, p.last) of the convolution over the positions of the run, in place in
+ * `projected`; the window moves on. */
+void engine_convolve(const struct engine_run *run, const struct layer_weights *layer,
+                     struct piece p);
+
 /* Final norm of x, then hidden or logits of one position; all threads take part. */
 void engine_output(const struct engine_run *run, struct worker *worker, int n_threads,
                    const float *x, float *out);
 
 /* The next piece of `rows`, each `row_bytes` of weights, for this thread; false when all are taken.
  */
-struct piece {
-    int first, last;
-};
 bool engine_take_rows(const struct engine *engine, int n_threads, int rows, size_t row_bytes,
                       struct piece *piece);
 

@@ -58,6 +58,30 @@ struct gemm {
     bool accumulate;
 };
 
+/* C[m, n] (+)= A . B, all float32; n is a multiple of PANEL_LANES. */
+struct gemm_f32 {
+    int m, n, k;
+    const float *a; /* [m, a_stride] */
+    size_t a_stride;
+    const float *b; /* [k, b_stride] */
+    size_t b_stride;
+    float *c; /* [m, c_stride] */
+    size_t c_stride;
+    bool accumulate;
+};
+
+/* One position of the delta rule on some columns of a head's state, cpu_delta_step in
+ * cpu/reference.h. */
+struct delta_step {
+    float *state; /* [key_dim, stride] from the first column on */
+    size_t stride;
+    int key_dim, columns;  /* columns: a multiple of PANEL_LANES */
+    const float *q, *k;    /* [key_dim] normed */
+    const float *v;        /* [columns] */
+    float kq, alpha, beta; /* k . q, decay, strength of writing */
+    float *out;            /* [columns] */
+};
+
 struct kernels {
     const char *name;
     /* y[r] = row r of w . x, for first <= r < last */
@@ -85,6 +109,14 @@ struct kernels {
      * is *max or larger; *max and *sum are brought up to date; returns what earlier results have
      * to be multiplied with. p is zero-filled to an even count. */
     float (*softmax)(const float *scores, int n, float scale, uint16_t *p, float *max, float *sum);
+    /* x = x * sigmoid(gate) */
+    void (*sigmoid_gate)(float *x, const float *gate, int n);
+    /* out = silu(sum over j < width of taps[j] * inputs[j]), taps taps_stride apart; out may be one
+     * of the inputs */
+    void (*convolve)(const float *const *inputs, const float *taps, size_t taps_stride, int width,
+                     int n, float *out);
+    void (*gemm_f32)(const struct gemm_f32 *g);
+    void (*delta_step)(const struct delta_step *step);
 };
 
 /* Those of the architecture the compiler targets. */

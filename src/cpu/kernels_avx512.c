@@ -559,4 +559,5 @@ const struct kernels kernels_avx512 = {
     .add = body_add,
     .scale = body_scale,
     .softmax = body_softmax,
+    BODY_DELTA,
 };

@@ -465,10 +465,12 @@ BODY void body_gemm(const struct gemm *g) {
             body_gemm_rows(g, m, panel, 1);
 }
 
+#include "cpu/kernels_body_delta.h"
+
 /* Entries of a table. */
 #define BODY_DOT_ENTRY(type, text, elements, bytes)    [type] = body_dot_rows_##type,
 #define BODY_UNPACK_ENTRY(type, text, elements, bytes) [type] = body_unpack_##type,
 #define BODY_ELEMENTWISE                                                                           \
     .round_vector = body_round_vector, .round_bf16 = body_round_bf16, .round_row = body_round_row, \
     .norm = body_norm, .rope = body_rope, .swiglu = body_swiglu, .add = body_add,                  \
-    .scale = body_scale, .softmax = body_softmax
+    .scale = body_scale, .softmax = body_softmax, BODY_DELTA

@@ -66,19 +66,22 @@ static bool find_tile(const struct matrix *const *parts, int n_parts, int i, int
     return false;
 }
 
-/* qkv = [q, k, v] . rows */
-static void multiply_qkv(const struct prefill *f, const struct layer_weights *layer) {
+/* projected = all the mixer's matrices . rows */
+static void multiply_projections(const struct prefill *f, const struct layer_weights *layer) {
     const struct engine *e = f->e;
-    const struct matrix *parts[3] = { &layer->q, &layer->k, &layer->v };
-    const int start[3] = { 0, e->q_dim, e->q_dim + e->kv_dim };
-    const size_t stride = (size_t)(e->q_dim + 2 * e->kv_dim);
+    const struct matrix *parts[MAX_PROJECTIONS];
+    const int n_parts = engine_projections(layer, parts);
+    int start[MAX_PROJECTIONS] = { 0 };
+    for (int i = 1; i < n_parts; i++)
+        start[i] = start[i - 1] + parts[i - 1]->rows;
+    const size_t stride = (size_t)e->projected_dim;
     const struct tile_input input = input_rows(f);
     int part, first;
-    while (find_tile(parts, 3, thread_pool_take(e->pool), &part, &first)) {
+    while (find_tile(parts, n_parts, thread_pool_take(e->pool), &part, &first)) {
         tile_product(&e->kernels, parts[part], first, PANELS, &input, &f->w->tile, f->w->tile.c);
         int n = min_int(TILE_ROWS, parts[part]->rows - first);
         for (int i = 0; i < f->run->n; i++)
-            memcpy(e->qkv + (size_t)i * stride + (size_t)(start[part] + first),
+            memcpy(e->projected + (size_t)i * stride + (size_t)(start[part] + first),
                    f->w->tile.c + (size_t)i * TILE_ROWS, (size_t)n * sizeof(float));
     }
 }
@@ -124,28 +127,28 @@ static void multiply_gated(const struct prefill *f, const struct layer_weights *
 
 /* Turns the heads of one KV head for positions first .. last - 1 of the run and stores keys and
  * values. */
-static void turn_heads(const struct prefill *f, int layer_index, int kv_head, struct piece p) {
+static void turn_heads(const struct prefill *f, const struct layer_weights *layer, int kv_head,
+                       struct piece p) {
     const struct engine *e = f->e;
-    const struct layer_weights *layer = &e->weights->layers[layer_index];
     const int dim = e->config->head_dim;
     for (int i = p.first; i < p.last; i++) {
-        float *row = e->qkv + (size_t)i * (size_t)(e->q_dim + 2 * e->kv_dim);
+        float *row = e->projected + (size_t)i * (size_t)e->projected_dim;
         for (int g = 0; g < e->group; g++) {
-            float *q = row + (size_t)(kv_head * e->group + g) * (size_t)dim;
+            float *q = row + (size_t)(kv_head * e->group + g) * (size_t)e->q_step;
             size_t at = ((size_t)kv_head * T_CHUNK + (size_t)i) * (size_t)e->group + (size_t)g;
             engine_turn_head(e, q, layer->q_norm, i);
             e->kernels.round_bf16(q, dim, e->queries + at * (size_t)dim);
         }
-        float *k = row + e->q_dim + (size_t)kv_head * (size_t)dim;
+        float *k = row + layer->q.rows + (size_t)kv_head * (size_t)dim;
         engine_turn_head(e, k, layer->k_norm, i);
         e->kernels.round_bf16(k, dim, f->w->k);
         e->kernels.round_bf16(k + e->kv_dim, dim, f->w->v);
-        kv_cache_write(f->run->kv, layer_index, kv_head, f->run->position + i, f->w->k, f->w->v);
+        kv_cache_write(f->run->kv, layer->nth, kv_head, f->run->position + i, f->w->k, f->w->v);
     }
 }
 
 /* Pieces of work: KV heads times panels of the cache, so that no cache line has two writers. */
-static void store_keys_values(const struct prefill *f, int layer) {
+static void store_keys_values(const struct prefill *f, const struct layer_weights *layer) {
     const struct engine *e = f->e;
     const int start = f->run->position, end = start + f->run->n;
     const int panel = start / PANEL_LANES, n_panels = (end - 1) / PANEL_LANES - panel + 1;
@@ -158,7 +161,7 @@ static void store_keys_values(const struct prefill *f, int layer) {
 }
 
 /* Pieces of work: KV heads times runs of positions, the last (longest context) first. */
-static void attend(const struct prefill *f, int layer) {
+static void attend(const struct prefill *f, const struct layer_weights *layer) {
     const struct engine *e = f->e;
     const int dim = e->config->head_dim, width = kv_cache_v_width(dim);
     const int tokens = e->attention_rows / e->group;
@@ -171,7 +174,7 @@ static void attend(const struct prefill *f, int layer) {
         struct attention a = f->w->attention;
         a.kernels = &e->kernels;
         a.kv = f->run->kv;
-        a.layer = layer;
+        a.layer = layer->nth;
         a.kv_head = kv_head;
         a.scale = e->attention_scale;
         a.rows = n * e->group;
@@ -183,17 +186,66 @@ static void attend(const struct prefill *f, int layer) {
             float *out = a.out + (size_t)r * (size_t)width;
             size_t head = (size_t)(kv_head * e->group + r % e->group);
             e->kernels.scale(out, 1.0f / a.sum[r], dim);
-            memcpy(e->mixed + (size_t)(first + r / e->group) * (size_t)e->q_dim +
+            engine_gate_head(e, first + r / e->group, (int)head, out);
+            memcpy(e->mixed + (size_t)(first + r / e->group) * (size_t)e->mixed_dim +
                        head * (size_t)dim,
                    out, (size_t)dim * sizeof *out);
         }
     }
 }
 
-static void round_mixed(const struct prefill *f) {
+/* The convolution, by channels. */
+static void convolve(const struct prefill *f, const struct layer_weights *layer) {
+    enum { CHANNELS = 256 };
+    const int all = f->run->recurrent->channels;
+    for (int first = CHANNELS * thread_pool_take(f->e->pool); first < all;
+         first = CHANNELS * thread_pool_take(f->e->pool))
+        engine_convolve(f->run, layer, (struct piece){ first, min_int(first + CHANNELS, all) });
+}
+
+/* Pieces of work: value heads. The state is copied where a checkpoint wants it. */
+static void run_delta(const struct prefill *f, const struct layer_weights *layer) {
+    const struct engine_run *run = f->run;
+    const struct recurrent *r = run->recurrent;
+    int cut = run->n;
+    float *keep = recurrent_keep(r, layer->nth, run->position, run->n, &cut);
+    if (!keep) cut = run->n;
+    for (int head = thread_pool_take(f->e->pool); head < r->n_heads;
+         head = thread_pool_take(f->e->pool)) {
+        const struct delta_head h = engine_delta_head(run, layer, head);
+        const struct delta_rows before = engine_delta_rows(f->e, 0, head);
+        delta_prefill(&h, &before, cut, f->w->delta);
+        if (keep)
+            memcpy(recurrent_matrix(r, keep, head), h.state,
+                   (size_t)r->key_dim * (size_t)r->value_stride * sizeof *h.state);
+        const struct delta_rows rest = engine_delta_rows(f->e, cut, head);
+        delta_prefill(&h, &rest, run->n - cut, f->w->delta);
+    }
+}
+
+/* mixed = attention or DeltaNet of projected */
+static void mix(const struct prefill *f, const struct layer_weights *layer) {
+    if (layer->kind == LAYER_DELTA) {
+        convolve(f, layer);
+        thread_pool_barrier(f->e->pool);
+        run_delta(f, layer);
+    } else {
+        store_keys_values(f, layer);
+        thread_pool_barrier(f->e->pool);
+        attend(f, layer);
+    }
+}
+
+static void round_mixed(const struct prefill *f, const struct layer_weights *layer) {
     const struct engine *e = f->e;
-    for (struct piece p = share(f); p.first < p.last; p.first++)
-        set_row(e, p.first, e->mixed + (size_t)p.first * (size_t)e->q_dim, e->q_dim);
+    for (struct piece p = share(f); p.first < p.last; p.first++) {
+        const float *row = e->mixed + (size_t)p.first * (size_t)e->mixed_dim;
+        if (layer->kind == LAYER_DELTA) {
+            engine_gated_norm(e, &layer->delta, p.first, f->w->values);
+            row = f->w->values;
+        }
+        set_row(e, p.first, row, layer->o.columns);
+    }
 }
 
 /* Logits of all positions: tiles of the head, straight to where the caller wants them. */
@@ -250,13 +302,11 @@ static void run_layer(const struct prefill *f, int i) {
     struct thread_pool *pool = f->e->pool;
     norm_rows(f, layer->attn_norm);
     thread_pool_barrier(pool);
-    multiply_qkv(f, layer);
+    multiply_projections(f, layer);
     thread_pool_barrier(pool);
-    store_keys_values(f, i);
+    mix(f, layer);
     thread_pool_barrier(pool);
-    attend(f, i);
-    thread_pool_barrier(pool);
-    round_mixed(f);
+    round_mixed(f, layer);
     thread_pool_barrier(pool);
     multiply_into_x(f, &layer->o, &rows);
     thread_pool_barrier(pool);

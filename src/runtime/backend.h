@@ -93,6 +93,10 @@ struct backend_ops {
                              struct reel_error *err);
     enum reel_status (*decode)(struct backend_state *state, const struct backend_decode *decode,
                                struct reel_error *err);
+    /* The largest number of positions up to n from which eval, save and copy can go on; NULL: n
+     * itself. Recurrent states cannot be cut back, so of those only some earlier ones are kept:
+     * that of nothing, and always that before an evaluation of several positions which failed. */
+    int (*resume)(const struct backend_state *state, int n);
 
     /* The first n positions as bytes, for copy, snapshot and restore. The layout is the backend's
      * own; the runtime adds identity and check sum. */

@@ -153,6 +153,23 @@ static enum reel_status run_eval(struct reel_session *s, struct backend_eval *ev
     return status;
 }
 
+/* From how many of the first n positions evaluation goes on. */
+static int resume_at(const struct reel_session *s, int n) {
+    return s->model->ops->resume ? s->model->ops->resume(s->state, n) : n;
+}
+
+/* Positions first to end - 1 can be evaluated again when none was given as an embedding. */
+static enum reel_status check_again(const struct reel_session *s, int first, int end,
+                                    struct reel_error *err) {
+    for (int i = first; i < end; i++)
+        if (s->ids[i] < 0)
+            return err_set(err, REEL_E_STATE,
+                           "position %d was given as an embedding and would have to be evaluated "
+                           "again, as this model goes back to some positions only",
+                           i);
+    return REEL_OK;
+}
+
 static void start_progress(struct reel_session *s, int total) {
     s->progress_done = 0;
     s->progress_total = total;
@@ -174,7 +191,10 @@ static enum reel_status evaluate_to(struct reel_session *s, int end, bool logits
                                      .output = want ? REEL_OUTPUT_LAST_LOGITS : REEL_OUTPUT_NONE,
                                      .out = want ? s->next_logits : NULL };
         enum reel_status status = run_eval(s, &eval, err);
-        if (status != REEL_OK) return status;
+        if (status != REEL_OK) {
+            s->n_evaluated = resume_at(s, s->n_evaluated);
+            return status;
+        }
         s->n_evaluated += n;
         if (want) take_logits(s);
     }
@@ -192,7 +212,10 @@ enum reel_status session_need_logits(struct reel_session *s, struct reel_error *
                 "position %d was given as an embedding and its logits are gone; evaluate "
                 "it again, asking for logits",
                 s->length - 1);
-        s->n_evaluated--;
+        int first = resume_at(s, s->length - 1);
+        enum reel_status status = check_again(s, first, s->length, err);
+        if (status != REEL_OK) return status;
+        s->n_evaluated = first;
     }
     return evaluate_to(s, s->length, true, err);
 }
@@ -205,7 +228,7 @@ void session_append(struct reel_session *s, int32_t id) {
 static void keep_prefix(struct reel_session *s, int n) {
     if (n == s->length) return;
     s->length = n;
-    if (s->n_evaluated > n) s->n_evaluated = n;
+    if (s->n_evaluated > n) s->n_evaluated = resume_at(s, n);
     s->has_logits = false;
 }
 
@@ -248,8 +271,9 @@ enum reel_status reel_session_truncate(struct reel_session *s, int n, struct ree
     if (n < 0 || n > s->length)
         return err_set(err, REEL_E_ARGUMENT, "cannot keep %d tokens; the session holds %d", n,
                        s->length);
-    keep_prefix(s, n);
-    return REEL_OK;
+    if (n < s->n_evaluated) status = check_again(s, resume_at(s, n), n, err);
+    if (status == REEL_OK) keep_prefix(s, n);
+    return status;
 }
 
 /* Floats that `output` writes for n positions; false when that does not fit in size_t. */
@@ -308,8 +332,12 @@ static enum reel_status evaluate_new(struct reel_session *s, const struct reel_e
                                  .out = own ? s->next_logits : eval->out };
     start_progress(s, s->length - s->n_evaluated + eval->n);
     enum reel_status status = evaluate_to(s, s->length, false, err);
-    if (status == REEL_OK) status = run_eval(s, &call, err);
     if (status != REEL_OK) return status;
+    status = run_eval(s, &call, err);
+    if (status != REEL_OK) {
+        s->n_evaluated = resume_at(s, s->n_evaluated);
+        return status;
+    }
     size_t vocab = (size_t)s->model->model.config.vocab;
     const float *last = NULL;
     if (eval->output == REEL_OUTPUT_LAST_LOGITS) last = eval->out;
