@@ -232,12 +232,23 @@ static void compare_logits(const float *a, const float *b, int n_positions, int 
     }
 }
 
+/* Two runs that round at the same points differ by the order of their sums. A DeltaNet layer makes
+ * more of that, as it norms what may be a small difference: on Qwen3.5-0.8B's shape with synthetic
+ * weights rms 0.03 and worst 0.18, where each is 0.06 from float32 and a run that rounds as
+ * transformers does 0.12. */
+static void set_bounds(struct reference_result *result, const char *family) {
+    const bool hybrid = strcmp(family, "qwen3_5") == 0;
+    result->rms_bound = hybrid ? 0.06 : 0.01;
+    result->worst_bound = hybrid ? 0.4 : 0.08;
+}
+
 enum reel_status reference_check(const struct reel_model *model, const struct reel_model *reference,
                                  int n_positions, struct reference_result *result,
                                  struct reel_error *err) {
     struct reel_model_info info = { .size = sizeof info };
     reel_model_get_info(model, &info);
     *result = (struct reference_result){ 0 };
+    set_bounds(result, info.family);
     size_t n = (size_t)n_positions * (size_t)info.vocab;
     int32_t *ids = NULL;
     float *a = NULL, *b = NULL;
@@ -254,12 +265,12 @@ enum reel_status reference_check(const struct reel_model *model, const struct re
     free(b);
     if (status != REEL_OK) return status;
     int explained = result->n_same_winner + result->n_ties;
-    if (result->rms <= REFERENCE_RMS_BOUND && result->worst <= REFERENCE_WORST_BOUND &&
+    if (result->rms <= result->rms_bound && result->worst <= result->worst_bound &&
         explained == n_positions)
         return REEL_OK;
     return err_set(err, REEL_E_MISMATCH,
                    "%s: output differs from the reference: rms %.2g (allowed %g), worst %.2g "
                    "(allowed %g), %d of %d winners unexplained",
-                   info.name, result->rms, REFERENCE_RMS_BOUND, result->worst,
-                   REFERENCE_WORST_BOUND, n_positions - explained, n_positions);
+                   info.name, result->rms, result->rms_bound, result->worst, result->worst_bound,
+                   n_positions - explained, n_positions);
 }

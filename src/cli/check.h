@@ -35,10 +35,8 @@ struct reference_result {
     int n_ties;        /* winners that differ within the tie rule */
     double rms;        /* of the differences of all logits, as a share of the logits' own rms */
     double worst;      /* largest difference, likewise */
+    double rms_bound, worst_bound; /* allowed */
 };
-
-#define REFERENCE_RMS_BOUND   0.01
-#define REFERENCE_WORST_BOUND 0.08
 
 /* Evaluates the same ids on both models, as one prompt, and compares all logits. */
 enum reel_status reference_check(const struct reel_model *model, const struct reel_model *reference,

@@ -65,7 +65,7 @@ static enum reel_status against_reference(const struct reel_model *model,
     printf("reference  %s: %d positions, same winner at %d, %d within the tie rule, logits differ "
            "by %.2g rms (allowed %g), %.2g at worst (allowed %g)\n",
            status == REEL_OK ? "ok" : "FAILED", r.n_positions, r.n_same_winner, r.n_ties, r.rms,
-           REFERENCE_RMS_BOUND, r.worst, REFERENCE_WORST_BOUND);
+           r.rms_bound, r.worst, r.worst_bound);
     return status;
 }
 
