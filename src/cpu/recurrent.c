@@ -66,8 +66,8 @@ int recurrent_resume(const struct recurrent *r, int n) {
     return best;
 }
 
-/* How much further back one would have to begin without checkpoint i, for its distance from `end`:
- * the least is the one to lose. */
+/* What losing checkpoint i costs: so many positions would begin so much earlier, which matters less
+ * the further they lie from `end`. Those kept lie about evenly on a logarithm's scale. */
 static double worth(const struct recurrent *r, int i, int end) {
     int at = r->checkpoints[i].position, before = 0, after = end;
     for (int j = 0; j < MEMORY_PLAN_CHECKPOINTS; j++) {
@@ -75,7 +75,7 @@ static double worth(const struct recurrent *r, int i, int end) {
         if (other < at && other > before) before = other;
         if (other > at && other < after) after = other;
     }
-    return (double)(after - before) / (double)(end - at + 1);
+    return (double)(after - at) * (double)(at - before) / (double)(end - at + 1);
 }
 
 /* Room for a checkpoint of `end`, beyond all others, free until it is filled. The one at `spared`

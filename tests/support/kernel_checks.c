@@ -399,6 +399,107 @@ static bool check_softmax(const struct kernels *k, char *why) {
     return true;
 }
 
+/* ---- DeltaNet ---------------------------------------------------------------------------------
+ */
+
+static bool check_gates(const struct kernels *k, char *why) {
+    for (int n = 1; n <= 70; n++) {
+        float x[70], gate[70], y[70], taps[4 * 70], out[70];
+        const float *inputs[4] = { x, gate, x, y };
+        for (int i = 0; i < n; i++) {
+            x[i] = random_value();
+            gate[i] = random_value() * 20;
+        }
+        for (int i = 0; i < 4 * 70; i++)
+            taps[i] = random_value();
+        memcpy(y, x, sizeof y);
+        k->sigmoid_gate(y, gate, n);
+        for (int i = 0; i < n; i++)
+            if (!close_to((double)y[i], (double)x[i] / (1 + exp(-(double)gate[i])), 2e-6, "gate", i,
+                          why))
+                return false;
+        k->convolve(inputs, taps, 70, 4, n, out);
+        k->convolve(inputs, taps, 70, 4, n, y); /* onto an input */
+        for (int i = 0; i < n; i++) {
+            double sum = 0, last = (double)x[i] / (1 + exp(-(double)gate[i]));
+            for (int j = 0; j < 4; j++)
+                sum += (double)taps[j * 70 + i] * (j == 3 ? last : (double)inputs[j][i]);
+            if (!(fabs((double)out[i] - sum / (1 + exp(-sum))) <= 4e-6) || out[i] != y[i]) {
+                snprintf(why, WHY, "convolve, %d of %d", i, n);
+                return false;
+            }
+        }
+    }
+    return true;
+}
+
+static bool check_gemm_f32(const struct kernels *k, char *why) {
+    static const int sizes[][3] = { { 1, 16, 1 }, { 3, 48, 7 }, { 4, 32, 130 }, { 9, 80, 33 } };
+    for (size_t t = 0; t < 2 * sizeof sizes / sizeof sizes[0]; t++) {
+        const int *s = sizes[t / 2], m = s[0], n = s[1], depth = s[2];
+        enum { STRIDE = 160 };
+        float *a = random_values(9 * STRIDE, false), *b = random_values(130 * STRIDE, false);
+        float *c = random_values(9 * STRIDE, false), *before = random_values(9 * STRIDE, false);
+        memcpy(before, c, 9 * STRIDE * sizeof *c);
+        const bool accumulate = t & 1;
+        k->gemm_f32(&(struct gemm_f32){ m, n, depth, a, STRIDE, b, STRIDE, c, STRIDE, accumulate });
+        bool right = true;
+        for (int i = 0; i < 9 * STRIDE && right; i++) {
+            const int r = i / STRIDE, col = i % STRIDE;
+            double sum = (double)before[i], magnitude = 0;
+            if (r < m && col < n) {
+                sum = accumulate ? sum : 0;
+                for (int j = 0; j < depth; j++) {
+                    sum += (double)a[r * STRIDE + j] * (double)b[j * STRIDE + col];
+                    magnitude += fabs((double)a[r * STRIDE + j] * (double)b[j * STRIDE + col]);
+                }
+            }
+            right = fabs((double)c[i] - sum) <= SUM_BOUND * (magnitude + fabs(sum));
+            if (!right) snprintf(why, WHY, "%d x %d x %d, entry %d", m, n, depth, i);
+        }
+        free(a);
+        free(b);
+        free(c);
+        free(before);
+        if (!right) return false;
+    }
+    return true;
+}
+
+static bool check_delta_step(const struct kernels *k, char *why) {
+    enum { KEYS = 21, COLUMNS = 48, STRIDE = 64 };
+    float *state = random_values(KEYS * STRIDE, false), before[KEYS * STRIDE], out[COLUMNS];
+    float *q = random_values(KEYS, false), *key = random_values(KEYS, false);
+    float *v = random_values(COLUMNS, false);
+    double kq = 0;
+    const double alpha = 0.75, beta = 0.5;
+    bool right = true;
+    for (int i = 0; i < KEYS; i++)
+        kq += (double)q[i] * (double)key[i];
+    memcpy(before, state, sizeof before);
+    k->delta_step(&(struct delta_step){ state, STRIDE, KEYS, COLUMNS, q, key, v, (float)kq, 0.75f,
+                                        0.5f, out });
+    for (int c = 0; c < STRIDE && right; c++) {
+        double said = 0, sum = 0, learned = 0;
+        for (int i = 0; i < KEYS; i++)
+            said += alpha * (double)before[i * STRIDE + c] * (double)key[i];
+        if (c < COLUMNS) learned = beta * ((double)v[c] - said);
+        for (int i = 0; i < KEYS && right; i++) {
+            double s = (double)before[i * STRIDE + c];
+            if (c < COLUMNS) s = alpha * s + (double)key[i] * learned;
+            sum += s * (double)q[i];
+            right = fabs((double)state[i * STRIDE + c] - s) <= 1e-5;
+        }
+        if (c < COLUMNS) right = right && fabs((double)out[c] - sum) <= 1e-5;
+        if (!right) snprintf(why, WHY, "column %d", c);
+    }
+    free(state);
+    free(q);
+    free(key);
+    free(v);
+    return right;
+}
+
 const struct kernel_check kernel_checks[N_KERNEL_CHECKS] = {
     { "a vector times rows of every type equals the exact sum", check_dot_rows },
     { "many vectors times a tile of every type equal the exact sums", check_tile },
@@ -406,4 +507,7 @@ const struct kernel_check kernel_checks[N_KERNEL_CHECKS] = {
     { "rounding to bf16 is to nearest even, bit by bit", check_rounding },
     { "norm, gate, rotation, sum and scale are right to float32", check_elementwise },
     { "softmax in two pieces equals softmax in one", check_softmax },
+    { "a gate and a convolution are right to float32", check_gates },
+    { "a float32 product writes its own entries only", check_gemm_f32 },
+    { "a step of the delta rule equals its definition", check_delta_step },
 };
