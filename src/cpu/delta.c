@@ -55,7 +55,9 @@ struct chunk {
     float *learned;   /* [CHUNK, value_stride] what the state is told: beta (v - what it says) */
     float *out;       /* [CHUNK, value_stride] */
     float *among, *asked; /* [CHUNK, CHUNK] -beta k_i . k_j and q_i . k_j, decayed from j to i */
-    float decay[T_DELTA_CHUNK]; /* log, from the chunk's start through each position */
+    /* log, from the chunk's start through each position: where a position forgets nearly all, these
+     * grow into the thousands, and only their differences matter */
+    double decay[T_DELTA_CHUNK];
     float beta[T_DELTA_CHUNK];
 };
 
@@ -79,7 +81,7 @@ static struct chunk place(const struct delta_head *h, float *scratch) {
 
 static void take_chunk(const struct delta_head *h, const struct delta_rows *rows, int first,
                        struct chunk *c) {
-    float decay = 0;
+    double decay = 0;
     memset(c->k_columns, 0, (size_t)h->key_dim * T_DELTA_CHUNK * sizeof *c->k_columns);
     for (int i = 0; i < c->n; i++) {
         const size_t at = (size_t)(first + i) * rows->row_stride;
@@ -88,7 +90,7 @@ static void take_chunk(const struct delta_head *h, const struct delta_rows *rows
         l2_norm(h, rows->k + at, h->k_scale, k);
         for (int d = 0; d < h->key_dim; d++)
             c->k_columns[(size_t)d * T_DELTA_CHUNK + (size_t)i] = k[d];
-        decay += log_decay(h, rows->a[at]);
+        decay += (double)log_decay(h, rows->a[at]);
         c->decay[i] = decay;
         c->beta[i] = sigmoid(rows->b[at]);
     }
@@ -117,7 +119,7 @@ static void relate(const struct delta_head *h, const struct chunk *c) {
     for (int i = 0; i < c->n; i++) {
         float *among = c->among + i * T_DELTA_CHUNK, *asked = c->asked + i * T_DELTA_CHUNK;
         for (int j = 0; j < i; j++) {
-            float decayed = expf(c->decay[i] - c->decay[j]);
+            float decayed = expf((float)(c->decay[i] - c->decay[j]));
             among[j] *= -c->beta[i] * decayed;
             asked[j] *= decayed;
         }
@@ -133,7 +135,7 @@ static void learn(const struct delta_head *h, const struct delta_rows *rows, int
     multiply(h, c->n, width, h->key_dim, c->k, (size_t)h->key_dim, h->state, c->learned, false);
     for (int i = 0; i < c->n; i++) {
         const float *v = rows->v + (size_t)(first + i) * rows->row_stride;
-        const float decayed = expf(c->decay[i]), beta = c->beta[i];
+        const float decayed = expf((float)c->decay[i]), beta = c->beta[i];
         float *learned = c->learned + (size_t)i * (size_t)width;
         for (int d = 0; d < h->value_dim; d++)
             learned[d] = beta * (v[d] - decayed * learned[d]);
@@ -147,7 +149,7 @@ static void answer(const struct delta_head *h, const struct delta_rows *rows, in
     const int width = h->value_stride;
     multiply(h, c->n, width, h->key_dim, c->q, (size_t)h->key_dim, h->state, c->out, false);
     for (int i = 0; i < c->n; i++)
-        h->kernels->scale(c->out + (size_t)i * (size_t)width, expf(c->decay[i]), width);
+        h->kernels->scale(c->out + (size_t)i * (size_t)width, expf((float)c->decay[i]), width);
     multiply(h, c->n, width, c->n, c->asked, T_DELTA_CHUNK, c->learned, c->out, true);
     for (int i = 0; i < c->n; i++)
         memcpy(rows->out + (size_t)(first + i) * rows->out_stride,
@@ -156,10 +158,11 @@ static void answer(const struct delta_head *h, const struct delta_rows *rows, in
 
 static void remember(const struct delta_head *h, const struct chunk *c) {
     const int width = h->value_stride;
-    const float whole = c->decay[c->n - 1];
+    const double whole = c->decay[c->n - 1];
     for (int i = 0; i < c->n; i++)
-        h->kernels->scale(c->learned + (size_t)i * (size_t)width, expf(whole - c->decay[i]), width);
-    h->kernels->scale(h->state, expf(whole), h->key_dim * width);
+        h->kernels->scale(c->learned + (size_t)i * (size_t)width,
+                          expf((float)(whole - c->decay[i])), width);
+    h->kernels->scale(h->state, expf((float)whole), h->key_dim * width);
     multiply(h, h->key_dim, width, c->n, c->k_columns, T_DELTA_CHUNK, c->learned, h->state, true);
 }
 
