@@ -272,6 +272,7 @@ static void run_long_exactly(const struct golden_logits *stored, const struct go
 
 /* For the long tests of all paths, opened by the first that needs it. */
 struct long_scene {
+    const char *id;
     struct golden golden;
     struct golden_model model;
     struct golden_logits stored;
@@ -279,14 +280,14 @@ struct long_scene {
     float *exact; /* [stored below limit, vocab] */
     int limit;
 };
-static struct long_scene long_scene;
+#define N_LONG 2
+static struct long_scene long_scenes[N_LONG] = { { .id = "q3-long" }, { .id = "q35-long" } };
 
-static const struct long_scene *open_long_scene(void) {
-    struct long_scene *s = &long_scene;
+static const struct long_scene *open_long_scene(struct long_scene *s) {
     if (s->exact) return s;
     s->limit = getenv("REEL_SOAK") ? 32800 : LONG_LIMIT;
-    golden_open(&s->golden, "q3-long");
-    golden_model_open(&s->model, "q3-long");
+    golden_open(&s->golden, s->id);
+    golden_model_open(&s->model, s->id);
     golden_logits_read(&s->stored, &s->golden, "");
     assert_true(s->stored.n <= MAX_LONG);
     s->ids = golden_int(&s->golden, "ids");
@@ -304,21 +305,19 @@ static int close_scenes(void **state) {
     (void)state;
     while (n_scenes > 0)
         scene_close(&scenes[--n_scenes]);
-    struct long_scene *s = &long_scene;
-    if (!s->exact) return 0;
-    free(s->exact);
-    free(s->ids);
-    golden_logits_release(&s->stored);
-    golden_model_close(&s->model);
-    golden_close(&s->golden);
+    for (int i = 0; i < N_LONG; i++) {
+        struct long_scene *s = &long_scenes[i];
+        if (!s->exact) continue;
+        free(s->exact);
+        free(s->ids);
+        golden_logits_release(&s->stored);
+        golden_model_close(&s->model);
+        golden_close(&s->golden);
+    }
     return 0;
 }
 
-static void a_long_run_stays_within_the_bound(void **state) {
-    const char *path = *state;
-    /* any model tells whether the path is there, before the long float32 run */
-    reel_model_close(open_path(&scenes[0].model, path));
-    const struct long_scene *s = open_long_scene();
+static void check_long(const struct long_scene *s, const char *path) {
     size_t vocab = (size_t)s->model.config.vocab;
     float *logits = new_floats(MAX_LONG * vocab);
     struct reel_model *model = open_path(&s->model, path);
@@ -328,14 +327,24 @@ static void a_long_run_stays_within_the_bound(void **state) {
         size_t row = (size_t)i * vocab;
         struct golden_ratio ratio =
             golden_logits_ratio(&s->stored, i, logits + row, s->exact + row, (int)vocab);
+        print_message("%s on %s: at %d %.2f (rms) and %.2f (max) times the error of the bf16 run\n",
+                      s->id, path, s->stored.at[i], ratio.rms, ratio.max);
         if (!(ratio.rms <= GOLDEN_BOUND && ratio.max <= GOLDEN_BOUND))
-            fail_msg("q3-long on %s: at %d the error is %.2f (rms) and %.2f (max) times that of "
-                     "the bf16 run",
-                     path, s->stored.at[i], ratio.rms, ratio.max);
+            fail_msg("%s on %s: at %d the error is %.2f (rms) and %.2f (max) times that of the "
+                     "bf16 run",
+                     s->id, path, s->stored.at[i], ratio.rms, ratio.max);
     }
     reel_session_close(session);
     reel_model_close(model);
     free(logits);
+}
+
+static void a_long_run_stays_within_the_bound(void **state) {
+    const char *path = *state;
+    /* any model tells whether the path is there, before the long float32 runs */
+    reel_model_close(open_path(&scenes[0].model, path));
+    for (int i = 0; i < N_LONG; i++)
+        check_long(open_long_scene(&long_scenes[i]), path);
 }
 
 #define ON_PATH(function, path)                                                                    \
