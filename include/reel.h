@@ -135,7 +135,7 @@ struct reel_sampling;
 struct reel_model_info {
     size_t size;
     const char *name;         /* from the file, or the last part of its path */
-    const char *family;       /* "qwen3", "llama" */
+    const char *family;       /* "qwen3", "llama", "qwen3_5" */
     const char *weight_type;  /* "bf16", "q4_1", ...: the type most bytes have */
     const char *backend;      /* "cpu", "cuda" */
     const char *backend_path; /* "reference", "portable", "avx2", "avx512", ..., GPU name */
@@ -351,7 +351,9 @@ REEL_API REEL_MUST_USE enum reel_status reel_session_eval(struct reel_session *s
                                                           const struct reel_eval *eval,
                                                           struct reel_error *err);
 
-/* Keeps the first n tokens. */
+/* Keeps the first n tokens. A model with recurrent layers goes back to some positions only: what lies
+ * between the last such and n is evaluated again by the next call, and where that was given as
+ * embeddings the cut is refused with REEL_E_STATE, changing nothing. */
 REEL_API REEL_MUST_USE enum reel_status reel_session_truncate(struct reel_session *session, int n,
                                                               struct reel_error *err);
 
