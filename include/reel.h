@@ -351,8 +351,8 @@ REEL_API REEL_MUST_USE enum reel_status reel_session_eval(struct reel_session *s
                                                           const struct reel_eval *eval,
                                                           struct reel_error *err);
 
-/* Keeps the first n tokens. A model with recurrent layers goes back to some positions only: what lies
- * between the last such and n is evaluated again by the next call, and where that was given as
+/* Keeps the first n tokens. A model with recurrent layers goes back to some positions only: what
+ * lies between the last such and n is evaluated again by the next call, and where that was given as
  * embeddings the cut is refused with REEL_E_STATE, changing nothing. */
 REEL_API REEL_MUST_USE enum reel_status reel_session_truncate(struct reel_session *session, int n,
                                                               struct reel_error *err);

@@ -27,7 +27,7 @@ struct family_defaults {
 
 static const struct family_defaults families[] = {
     [MODEL_QWEN3] = { "qwen3", 32, 128, 32768, .qk_norm = true },
-    [MODEL_LLAMA] = { "llama", 0, 0, 2048 },
+    [MODEL_LLAMA] = { "llama", 0, 0, 2048, .hybrid = false },
     [MODEL_QWEN35] = { "qwen3_5", 4, 256, 32768, .hybrid = true, .qk_norm = true,
                        .gated_attention = true, .centred_norms = true },
 };
