@@ -11,17 +11,20 @@
 
 #include <cmocka.h>
 
-#define SHAPE "tests/golden/models/q3-a.json"
+static const char *const shapes[] = { "tests/golden/models/q3-a.json",
+                                      "tests/golden/models/q35-b.json" };
+static const char *shape; /* of the group that runs */
 
-static char root[] = "/tmp/reel-faults-XXXXXX";
+static char root[40];
 static char folder[64];
 
 static int make_model(void **state) {
     (void)state;
     faults_install();
+    strcpy(root, "/tmp/reel-faults-XXXXXX");
     if (!mkdtemp(root)) return -1;
     snprintf(folder, sizeof folder, "%s/model", root);
-    return reel_synthesize(folder, SHAPE, 1, NULL, NULL, NULL) == REEL_OK ? 0 : -1;
+    return reel_synthesize(folder, shape, 1, NULL, NULL, NULL) == REEL_OK ? 0 : -1;
 }
 
 static int drop_model(void **state) {
@@ -138,6 +141,11 @@ int main(void) {
         cmocka_unit_test(a_thread_that_cannot_start_is_an_error_or_done_without),
         cmocka_unit_test(the_token_loop_of_the_real_backend_allocates_nothing),
     };
-    return cmocka_run_group_tests_name("the whole path under failing calls", tests, make_model,
-                                       drop_model);
+    int failed = 0;
+    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
+        shape = shapes[i];
+        failed += cmocka_run_group_tests_name("the whole path under failing calls", tests,
+                                              make_model, drop_model);
+    }
+    return failed;
 }
