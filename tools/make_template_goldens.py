@@ -18,7 +18,8 @@ import jinja2.ext
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 FOLDER = os.path.join(os.path.dirname(__file__), "..", "tests", "fixtures", "chat")
-TEMPLATES = {"qwen3": "qwen3.jinja", "qwen3-2": "qwen3-2.jinja", "smollm2": "smollm2.jinja"}
+TEMPLATES = {"qwen3": "qwen3.jinja", "qwen3-2": "qwen3-2.jinja", "smollm2": "smollm2.jinja",
+             "qwen3.5": "qwen3.5.jinja", "qwen3.5-4b": "qwen3.5-4b.jinja"}
 
 WORDS = (
     "the weather in Paris tomorrow please find 3 cheap flights and book one then tell me why "
@@ -32,6 +33,8 @@ MARKS = [
     "</tool_response>", "<tools>", "</tools>", "\n<think>\nhm\n</think>\n", "/no_think", "/think",
 ]
 SPACES = ["", "", "", "\n", "\n\n", " ", "  ", "\t", "\r\n", "\n \n", " \n"]
+EDGES = list("\x0b\x0c\x1c\x1f\x85\xa0\u1680\u180e\u2000\u200a\u200b\u2028\u2029\u202f\u205f\u2060\u3000"
+             "\ufeff\u0301\x00\x08\x1b\x7f")  # white space to Python, or nearly
 NUMBERS = [
     "0", "-0", "7", "-12", "123456789012345678", "18446744073709551615", "-9223372036854775809",
     "123456789012345678901234567890", "0.0", "-0.0", "1.0", "0.1", "1e2", "1E+2", "1e15", "1e16",
@@ -205,6 +208,45 @@ def conversation(rng, template):
     }
 
 
+def edged(rng, content):
+    """With characters at its ends that trimming takes or leaves."""
+    ends = ["".join(rng.choice(EDGES + [" ", "\n"]) for _ in range(rng.randrange(4))) for _ in "ab"]
+    return ends[0].replace("\0", "") + content + ends[1].replace("\0", "")
+
+
+def call_text_35(rng):
+    call = {"name": json_string(rng, rng.choice(["get_weather", "search", "发送", "a\"b", ""]))}
+    if rng.random() < 0.93:
+        members = {k: json_text(rng, rng.choice([1, 3, 4])) for k in keys(rng)}
+        call["arguments"] = json_object(rng, members)
+    if rng.random() < 0.01:
+        call[rng.choice(["name", "arguments"])] = rng.choice(["null", "1", "[]", "true"])
+    if rng.random() < 0.15:
+        call["id"] = '"call_1"'
+    if rng.random() < 0.01:
+        call["function"] = rng.choice(["null", "{}", "false", '""', "0", "[]", "0.0"])
+    if rng.random() < 0.4:
+        call = {"type": '"function"', "function": json_object(rng, call)}
+    return json_object(rng, call)
+
+
+def conversation_35(rng, template):
+    """As for Qwen3, with what trimming tells apart, and calls whose arguments are objects."""
+    c = conversation(rng, template)
+    for i, m in enumerate(c["messages"]):
+        if m["role"] == "system" and i and rng.random() < 0.9:
+            m["role"] = "user"
+        if rng.random() < 0.2:
+            m["content"] = edged(rng, m["content"])
+        if m.get("reasoning") and rng.random() < 0.3:
+            m["reasoning"] = edged(rng, m["reasoning"])
+        if rng.random() < 0.02:
+            m["content"] = None
+        if "tool_calls" in m:
+            m["tool_calls"] = list_text(rng, [call_text_35(rng) for _ in range(rng.choice([0, 1, 1, 1, 2, 3]))])
+    return c
+
+
 def environment():
     def tojson(x, ensure_ascii=False, indent=None, separators=None, sort_keys=False):
         return json.dumps(x, ensure_ascii=ensure_ascii, indent=indent, separators=separators,
@@ -247,8 +289,15 @@ def main():
         with open(os.path.join(FOLDER, name), encoding="utf-8", newline="") as f:
             compiled = environment().from_string(f.read())
         for _ in range(args.count):
-            c = conversation(rng, template)
-            c["text"] = render(compiled, c)
+            if template.startswith("qwen3.5"):
+                c = conversation_35(rng, template)
+                try:
+                    c["text"] = render(compiled, c)
+                except (jinja2.exceptions.TemplateError, TypeError):
+                    c["text"] = None  # the template fails
+            else:
+                c = conversation(rng, template)
+                c["text"] = render(compiled, c)
             lines.append(json.dumps(c, ensure_ascii=False))
     data = ("\n".join(lines) + "\n").encode("utf-8")
     with open(args.out, "wb") as f:

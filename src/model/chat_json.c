@@ -122,7 +122,7 @@ static size_t decode(const char **p, char out[4]) {
     return put_utf8(code, out);
 }
 
-static bool string_is(struct json_span string, const char *text) {
+bool json_span_is(struct json_span string, const char *text) {
     const char *p = string.at + 1, *end = string.at + string.n_bytes - 1;
     while (p < end) {
         char c[4];
@@ -133,16 +133,23 @@ static bool string_is(struct json_span string, const char *text) {
     return *text == '\0';
 }
 
+bool json_span_next_member(struct json_span object, size_t *cursor, struct json_span *key,
+                           struct json_span *value) {
+    size_t at = skip(object, *cursor ? *cursor : 1, ',');
+    if (at + 1 >= object.n_bytes) return false;
+    *key = (struct json_span){ object.at + at, string_bytes(object.at + at) };
+    at = skip(object, at + key->n_bytes, ':');
+    *value = (struct json_span){ object.at + at,
+                                 value_bytes(object.at + at, object.at + object.n_bytes) };
+    *cursor = at + value->n_bytes;
+    return true;
+}
+
 bool json_span_member(struct json_span object, const char *key, struct json_span *value) {
-    size_t at = skip(object, 1, ',');
-    while (at + 1 < object.n_bytes) {
-        struct json_span name = { object.at + at, string_bytes(object.at + at) };
-        at = skip(object, at + name.n_bytes, ':');
-        *value = (struct json_span){ object.at + at,
-                                     value_bytes(object.at + at, object.at + object.n_bytes) };
-        if (string_is(name, key)) return true;
-        at = skip(object, at + value->n_bytes, ',');
-    }
+    struct json_span name;
+    size_t cursor = 0;
+    while (json_span_next_member(object, &cursor, &name, value))
+        if (json_span_is(name, key)) return true;
     return false;
 }
 
@@ -250,24 +257,34 @@ bool json_span_truthy(struct json_span value) {
     return skip(value, 1, ' ') + 1 < value.n_bytes; /* a list or an object: anything inside */
 }
 
-/* Control characters, quotes and backslashes are escaped, nothing else, DEL included. */
+/* One character inside a JSON string: control characters, quotes and backslashes are escaped,
+ * nothing else, DEL included. */
+static enum reel_status write_character(struct buffer *out, const char *c, size_t n,
+                                        struct reel_error *err) {
+    static const char special[] = "\"\\\b\f\n\r\t", letters[] = "\"\\bfnrt";
+    const char *found = *c ? strchr(special, *c) : NULL;
+    if (found) return buffer_printf(out, err, "\\%c", letters[found - special]);
+    if (n == 1 && (unsigned char)*c < 0x20) return buffer_printf(out, err, "\\u%04x", (unsigned)*c);
+    return buffer_append(out, c, n, err);
+}
+
 static enum reel_status write_string(struct buffer *out, struct json_span string,
                                      struct reel_error *err) {
-    static const char special[] = "\"\\\b\f\n\r\t", letters[] = "\"\\bfnrt";
     const char *p = string.at + 1, *end = string.at + string.n_bytes - 1;
     enum reel_status status = buffer_text(out, "\"", err);
     while (status == REEL_OK && p < end) {
         char c[4];
         size_t n = decode(&p, c);
-        const char *found = c[0] ? strchr(special, c[0]) : NULL;
-        if (found) {
-            status = buffer_printf(out, err, "\\%c", letters[found - special]);
-        } else if (n == 1 && (unsigned char)c[0] < 0x20) {
-            status = buffer_printf(out, err, "\\u%04x", (unsigned)c[0]);
-        } else {
-            status = buffer_append(out, c, n, err);
-        }
+        status = write_character(out, c, n, err);
     }
+    return status == REEL_OK ? buffer_text(out, "\"", err) : status;
+}
+
+enum reel_status json_text_write(struct buffer *out, const char *text, size_t n,
+                                 struct reel_error *err) {
+    enum reel_status status = buffer_text(out, "\"", err);
+    for (size_t i = 0; status == REEL_OK && i < n; i++)
+        status = write_character(out, text + i, 1, err);
     return status == REEL_OK ? buffer_text(out, "\"", err) : status;
 }
 

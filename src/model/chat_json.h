@@ -24,11 +24,18 @@ char json_span_kind(struct json_span value);
 /* Whether Python counts the value as true: not null, false, zero or empty. */
 bool json_span_truthy(struct json_span value);
 
+/* Whether a string value is exactly this text. */
+bool json_span_is(struct json_span string, const char *text);
+
 /* The next item of a list; *cursor starts at 0. False at its end. */
 bool json_span_next(struct json_span list, size_t *cursor, struct json_span *item);
 
-/* The value under key (ASCII) of an object; false when there is none. */
+/* The value under key of an object; false when there is none. */
 bool json_span_member(struct json_span object, const char *key, struct json_span *value);
+
+/* The next member of an object, key (a string) and value; *cursor starts at 0. False at its end. */
+bool json_span_next_member(struct json_span object, size_t *cursor, struct json_span *key,
+                           struct json_span *value);
 
 /* Appends the value in Python's form. */
 enum reel_status json_span_write(struct buffer *out, struct json_span value,
@@ -36,5 +43,9 @@ enum reel_status json_span_write(struct buffer *out, struct json_span value,
 
 /* Appends the characters of a string value. */
 enum reel_status json_span_text(struct buffer *out, struct json_span value, struct reel_error *err);
+
+/* Appends n bytes of plain text as a JSON string. */
+enum reel_status json_text_write(struct buffer *out, const char *text, size_t n,
+                                 struct reel_error *err);
 
 #endif

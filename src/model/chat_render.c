@@ -115,7 +115,8 @@ static enum reel_status check_message(const struct chat_template *chat,
         return err_set(err, REEL_E_ARGUMENT,
                        "message %d: role is \"%s\", allowed are system, user, assistant, tool",
                        index + 1, m->role ? m->role : "(none)");
-    bool opening_system = index == 0 && m->role[0] == 's'; /* Jinja fails there with a null */
+    /* Qwen3's Jinja fails at a null there */
+    bool opening_system = chat->family == CHAT_QWEN3 && index == 0 && m->role[0] == 's';
     if (!m->content && (opening_system || !chat->null_is_empty))
         return err_set(err, REEL_E_ARGUMENT,
                        "message %d (%s): content is missing; this model's template wants a text, "
@@ -133,11 +134,11 @@ static enum reel_status check_family(const struct chat_template *chat, struct re
     if (chat->family != CHAT_UNKNOWN) return REEL_OK;
     if (!chat->source)
         return err_set(err, REEL_E_UNSUPPORTED,
-                       "the model has no chat template; option chat_template (qwen3, smollm2, "
-                       "chatml) chooses one");
+                       "the model has no chat template; option chat_template (" CHAT_FAMILIES
+                       ") chooses one");
     return err_set(err, REEL_E_UNSUPPORTED,
                    "the model's chat template (SHA-256 %s) is not one reel knows; option "
-                   "chat_template (qwen3, smollm2, chatml) renders as another family does",
+                   "chat_template (" CHAT_FAMILIES ") renders as another family does",
                    chat->hash);
 }
 
@@ -153,6 +154,9 @@ static void render(struct chat_job *job) {
     switch (job->chat->family) {
     case CHAT_QWEN3:
         chat_render_qwen3(job);
+        return;
+    case CHAT_QWEN35:
+        chat_render_qwen35(job);
         return;
     case CHAT_SMOLLM2:
         chat_render_smollm2(job);

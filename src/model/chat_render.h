@@ -31,6 +31,7 @@ void chat_put_json(struct chat_job *job, struct json_span value);
 void chat_put_json_string(struct chat_job *job, struct json_span value);
 
 void chat_render_qwen3(struct chat_job *job);
+void chat_render_qwen35(struct chat_job *job);
 void chat_render_smollm2(struct chat_job *job);
 void chat_render_chatml(struct chat_job *job);
 

@@ -6,15 +6,17 @@
 #include "base/sha256.h"
 #include "model/tokenizer.h"
 
-enum chat_family { CHAT_UNKNOWN, CHAT_QWEN3, CHAT_SMOLLM2, CHAT_CHATML };
+enum chat_family { CHAT_UNKNOWN, CHAT_QWEN3, CHAT_QWEN35, CHAT_SMOLLM2, CHAT_CHATML };
+#define CHAT_FAMILIES "qwen3, qwen3.5, smollm2, chatml" /* for messages */
 
 struct chat_template {
     enum chat_family family;
-    bool recognised;    /* the hash is known: source holds this family's own wording */
-    bool null_is_empty; /* a message without content renders as empty, an opening system
-                           message excepted */
-    char *source;       /* the template's own text, NULL when the model has none; the wording of
-                           the tools block and of a default system message is taken from here */
+    bool recognised;     /* the hash is known: source holds this family's own wording */
+    bool null_is_empty;  /* a message without content renders as empty, an opening system
+                            message of Qwen3 excepted */
+    bool thinks_unasked; /* thinking is on where the caller leaves it open */
+    char *source;        /* the template's own text, NULL when the model has none; the wording of
+                            the tools block and of a default system message is taken from here */
     size_t source_bytes;
     char hash[SHA256_HEX]; /* of source, for messages; empty when there is no source */
 };
@@ -33,6 +35,11 @@ enum reel_status chat_template_init(struct chat_template *chat, const char *text
 void chat_template_release(struct chat_template *chat);
 
 const char *chat_family_name(enum chat_family family); /* NULL for CHAT_UNKNOWN */
+bool chat_thinks(const struct chat_template *chat);    /* the template knows thinking */
+
+/* Whether the rendered text ends inside thinking: the answer then starts there, and only its
+ * closing tag is the model's. */
+bool chat_opens_thinking(const struct chat_template *chat, const struct reel_chat_options *options);
 
 /* A rendered conversation: pieces point into `text`. Pieces from the template allow control tokens,
  * pieces from messages do not. */

@@ -11,8 +11,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 #define MAX_MESSAGES 8
 
 /* The wording a renderer looks for, in a template that hashes to nothing known. */
-static const char source[] =
-    "'<|im_start|>system\nhelp' \"# Tools\\n\\nwords \\\"quoted\\\"\" \"\\n</tools>\\nmore\"";
+static const char source[] = "'<|im_start|>system\nhelp' \"# Tools\\n\\nwords \\\"quoted\\\"\" "
+                             "\"\\n</tools>\\nmore\" '\\n\\nIf you choose to call'";
 
 static const char *next_text(char **at, const char *end) {
     if (*at >= end) return NULL;
@@ -47,7 +47,7 @@ static void check(enum reel_status status, const struct chat_text *text,
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
-    static const char *const families[] = { "qwen3", "smollm2", "chatml", "qwen3" };
+    static const char *const families[] = { "qwen3", "smollm2", "chatml", "qwen3", "qwen3.5" };
     if (n < 1) return 0;
     char *copy = malloc(n + 1);
     if (!copy) return 0;
@@ -64,8 +64,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
     struct chat_text text = { 0 };
     struct reel_error err = { 0 };
     int n_messages = read_messages(at, copy + n, messages);
-    enum reel_status status =
-        chat_template_init(&chat, source, sizeof source - 1, families[data[0] & 3], &err);
+    enum reel_status status = chat_template_init(&chat, source, sizeof source - 1,
+                                                 families[data[0] & 64 ? 4 : data[0] & 3], &err);
     if (status == REEL_OK) {
         chat.recognised = true;
         chat.null_is_empty = (data[0] & 3) == 3;

@@ -98,7 +98,14 @@ static void check_golden(const struct chat_template *chat, const json_t *golden,
         .tools = text_or_null(golden, "tools"),
         .no_generation_prompt = !json_is_true(json_object_get(golden, "generate")),
     };
-    const char *expected = text_or_null(golden, "text");
+    const char *expected = text_or_null(golden, "text"); /* NULL: Jinja fails */
+    if (!expected) {
+        if (chat_render(chat, messages, n, &options, &text, &err) == REEL_OK)
+            fail_msg("line %d: Jinja fails, reel renders\n%s", line, text.text.bytes);
+        assert_true(err.text[0]);
+        assert_null(text.text.bytes);
+        return;
+    }
     if (chat_render(chat, messages, n, &options, &text, &err) != REEL_OK)
         fail_msg("line %d: %s", line, err.text);
     if (text.text.size != strlen(expected) ||
@@ -110,10 +117,11 @@ static void check_golden(const struct chat_template *chat, const json_t *golden,
 
 static void every_golden_conversation_renders_as_jinja_does(void **state) {
     (void)state;
-    static const char *const names[] = { "qwen3", "qwen3-2", "smollm2" };
-    struct chat_template chats[3];
-    int counts[3] = { 0 }, line_number = 0;
-    for (int i = 0; i < 3; i++)
+    static const char *const names[] = { "qwen3", "qwen3-2", "smollm2", "qwen3.5", "qwen3.5-4b" };
+    enum { N_NAMES = sizeof names / sizeof *names };
+    struct chat_template chats[N_NAMES];
+    int counts[N_NAMES] = { 0 }, line_number = 0;
+    for (int i = 0; i < N_NAMES; i++)
         chats[i] = open_template(names[i], NULL);
     char command[500];
     const char *other = getenv("REEL_CHAT_GOLDENS");
@@ -128,14 +136,14 @@ static void every_golden_conversation_renders_as_jinja_does(void **state) {
         json_t *golden = json_loads(line, 0, NULL);
         assert_non_null(golden);
         line_number++;
-        for (int i = 0; i < 3; i++) {
+        for (int i = 0; i < N_NAMES; i++) {
             if (strcmp(names[i], text_or_null(golden, "template")) != 0) continue;
             check_golden(&chats[i], golden, line_number);
             counts[i]++;
         }
         json_decref(golden);
     }
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < N_NAMES; i++) {
         print_message("%s: %d conversations equal\n", names[i], counts[i]);
         assert_true(counts[i] >= 1000);
         chat_template_release(&chats[i]);
@@ -268,6 +276,11 @@ static void wording_of_an_unrecognised_template_is_never_invented(void **state) 
     assert_null(text.text.bytes);
     chat_template_release(&chat);
 
+    assert_int_equal(chat_template_init(&chat, "{{ x }}", 7, "qwen3.5", NULL), REEL_OK);
+    assert_int_equal(chat_render(&chat, &hello, 1, &options, &text, NULL), REEL_E_UNSUPPORTED);
+    assert_null(text.text.bytes);
+    chat_template_release(&chat);
+
     assert_int_equal(chat_template_init(&chat, NULL, 0, "smollm2", NULL), REEL_OK);
     assert_int_equal(chat_render(&chat, &hello, 1, NULL, &text, NULL), REEL_E_UNSUPPORTED);
     struct reel_message with_system[] = { { .role = "system", .content = "" }, hello };
@@ -332,6 +345,14 @@ static const struct refusal refusals[] = {
     { "qwen3", { .role = "user", .content = "x" }, "[{\"a\":NaN}]", REEL_E_ARGUMENT, "JSON" },
     { "qwen3", { .role = "user", .content = "x" }, "[{\"\xff\":1}]", REEL_E_ARGUMENT, "JSON" },
     { "qwen3", { .role = "user", .content = "x" }, "[\"\\ud800\"]", REEL_E_ARGUMENT, "JSON" },
+    { "qwen3.5", { .role = "assistant", .content = "x" }, NULL, REEL_E_ARGUMENT, "a user's" },
+    { "qwen3.5", { .role = "system" }, NULL, REEL_E_ARGUMENT, "a user's" },
+    { "qwen3.5",
+      { .role = "user", .content = " <tool_response></tool_response>\n" },
+      NULL,
+      REEL_E_ARGUMENT,
+      "a user's" },
+    { "qwen3.5", { .role = "user", .content = "x" }, "{}", REEL_E_ARGUMENT, "list of objects" },
     { "smollm2", { .role = "user", .content = "x" }, "[{}]", REEL_E_UNSUPPORTED, "no tools" },
     { "smollm2", { "assistant", "x", NULL, "[]" }, NULL, REEL_E_UNSUPPORTED, "no tools" },
 };
@@ -354,6 +375,80 @@ static void what_jinja_fails_on_or_drops_is_refused_in_words(void **state) {
     struct chat_template chat = open_template("qwen3", NULL);
     struct chat_text text = { 0 };
     assert_int_equal(chat_render(&chat, &hello, 0, NULL, &text, NULL), REEL_E_ARGUMENT);
+    chat_template_release(&chat);
+}
+
+static char *render_text(const struct chat_template *chat, const struct reel_message *messages,
+                         int n, const struct reel_chat_options *options) {
+    struct chat_text text = { 0 };
+    struct reel_error err = { 0 };
+    if (chat_render(chat, messages, n, options, &text, &err) != REEL_OK) fail_msg("%s", err.text);
+    char *copy = strdup(text.text.bytes);
+    chat_text_release(&text);
+    return copy;
+}
+
+/* The end of the prompt and what chat_opens_thinking says of it, for the three wishes. */
+static void check_opening(const char *name, const char *override, const bool opens[3]) {
+    struct chat_template chat = open_template(name, override);
+    for (int i = 0; i < 3; i++) {
+        struct reel_chat_options options = { .size = sizeof options,
+                                             .thinking = (enum reel_thinking)i };
+        char *text = render_text(&chat, &hello, 1, &options);
+        const char *end = strstr(text, "<|im_start|>assistant\n");
+        assert_non_null(end);
+        if (chat.family == CHAT_QWEN35)
+            assert_string_equal(end + 22, opens[i] ? "<think>\n" : "<think>\n\n</think>\n\n");
+        assert_int_equal(chat_opens_thinking(&chat, &options), opens[i]);
+        options.no_generation_prompt = true;
+        assert_false(chat_opens_thinking(&chat, &options));
+        free(text);
+    }
+    assert_int_equal(chat_opens_thinking(&chat, NULL), opens[REEL_THINKING_DEFAULT]);
+    chat_template_release(&chat);
+}
+
+static void qwen35_thinks_unasked_only_in_the_larger_sizes(void **state) {
+    (void)state;
+    check_opening("qwen3.5", NULL, (const bool[3]){ false, true, false });
+    check_opening("qwen3.5-4b", NULL, (const bool[3]){ true, true, false });
+    check_opening("qwen3.5-4b", "qwen3.5", (const bool[3]){ true, true, false });
+    check_opening("smollm2", "qwen3.5", (const bool[3]){ false, true, false });
+    check_opening("qwen3", NULL, (const bool[3]){ false, false, false });
+}
+
+static void arguments_given_as_text_render_as_the_object_in_it(void **state) {
+    (void)state;
+    static const char *const same[] = {
+        "[{\"name\":\"f\",\"arguments\":{\"a\":[1,{}],\"b\":\"\\u00e9\",\"c\":null}}]",
+        "[{\"name\":\"f\",\"arguments\":\"{\\\"a\\\":[1,{}],\\\"b\\\":\\\"\\u00e9\\\",\\\"c\\\":"
+        "null} \"}]",
+    };
+    static const char *const refused[] = { "[{\"name\":\"f\",\"arguments\":\"\"}]",
+                                           "[{\"name\":\"f\",\"arguments\":\"[]\"}]",
+                                           "[{\"name\":\"f\",\"arguments\":\"{\"}]",
+                                           "[{\"name\":\"f\",\"arguments\":\"{}\\u0000x\"}]",
+                                           "[{\"name\":\"f\",\"arguments\":[]}]" };
+    struct chat_template chat = open_template("qwen3.5", NULL);
+    struct reel_message messages[] = { hello, { .role = "assistant", .content = "" } };
+    char *text[2];
+    for (int i = 0; i < 2; i++) {
+        messages[1].tool_calls = same[i];
+        text[i] = render_text(&chat, messages, 2, NULL);
+    }
+    assert_non_null(strstr(text[0], "<function=f>\n<parameter=a>\n[1, {}]\n</parameter>\n"
+                                    "<parameter=b>\n\xc3\xa9\n</parameter>\n"
+                                    "<parameter=c>\nNone\n</parameter>\n</function>"));
+    assert_string_equal(text[0], text[1]);
+    free(text[0]);
+    free(text[1]);
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+        struct chat_text out = { 0 };
+        struct reel_error err = { 0 };
+        messages[1].tool_calls = refused[i];
+        assert_int_equal(chat_render(&chat, messages, 2, NULL, &out, &err), REEL_E_ARGUMENT);
+        assert_non_null(strstr(err.text, "\"arguments\" must be an object"));
+    }
     chat_template_release(&chat);
 }
 
@@ -410,6 +505,8 @@ int main(void) {
         cmocka_unit_test(wording_of_an_unrecognised_template_is_never_invented),
         cmocka_unit_test(look_alikes_in_messages_stay_outside_control_pieces),
         cmocka_unit_test(what_jinja_fails_on_or_drops_is_refused_in_words),
+        cmocka_unit_test(qwen35_thinks_unasked_only_in_the_larger_sizes),
+        cmocka_unit_test(arguments_given_as_text_render_as_the_object_in_it),
         cmocka_unit_test(json_is_written_as_python_writes_it),
         cmocka_unit_test(every_power_of_two_reads_back),
     };
