@@ -98,7 +98,7 @@ struct reel_model_options {
     const char *cpu_path; /* NULL or "auto", "reference", "portable", "avx2", "avx512", ... */
     int n_threads;        /* 0: one per core the process may use */
     enum reel_rounding rounding;
-    const char *chat_template; /* NULL: recognised by its hash; else "qwen3", "smollm2", "chatml" */
+    const char *chat_template; /* NULL: recognised by its hash; else a name of reel_model_info */
     const char *cache_dir;     /* NULL: no tokenizer or kernel cache is read or written */
     reel_progress_fn progress;
     void *progress_user;
@@ -154,11 +154,13 @@ struct reel_model_info {
     int max_context; /* positions the model was made for */
     int n_stop_ids;
     const int32_t *stop_ids;          /* borrowed from the model */
-    const char *chat_template;        /* "qwen3", "smollm2", "chatml", or NULL when unknown */
+    const char *chat_template;        /* "qwen3", "qwen3.5", "smollm2", "chatml", or NULL when
+                                         unknown */
     const char *chat_template_sha256; /* of the text the model carries; NULL when it carries none */
     double driver_ms;  /* of opening, on a GPU: finding it and starting its driver, */
     double compile_ms; /* compiling the kernels (0: they were cached), */
     double load_ms;    /* bringing the weights to the device */
+    bool chat_thinks;  /* the chat template knows thinking */
 };
 
 /* Fills the first info->size bytes; strings and lists are borrowed from the model. */
@@ -291,6 +293,28 @@ REEL_API REEL_MUST_USE enum reel_status
 reel_chat_ids(const struct reel_model *model, const struct reel_message *messages, int n_messages,
               const struct reel_chat_options *options, int32_t **ids, size_t *n_ids,
               struct reel_error *err);
+
+/* Whether the prompt so rendered ends inside thinking: the answer then begins there, and of the
+ * tags holds only the closing one. */
+REEL_API bool reel_chat_opens_thinking(const struct reel_model *model,
+                                       const struct reel_chat_options *options);
+
+/* What a model wrote, taken apart. Texts are the struct's; reel_answer_release frees them. */
+struct reel_answer {
+    size_t size;
+    char *reasoning;  /* thinking without its tags; NULL when there was none */
+    char *content;    /* the rest, never NULL after success */
+    char *tool_calls; /* JSON list of {"name", "arguments"}; NULL when there is none */
+};
+
+/* Takes the text of an answer apart; `options` are those of its prompt, or NULL. Calls are looked
+ * for when they name tools; what is no well-formed call stays in the content. Arguments that the
+ * model writes without quotes are texts unless their tool says that they are of another type. */
+REEL_API REEL_MUST_USE enum reel_status
+reel_chat_read_answer(const struct reel_model *model, const struct reel_chat_options *options,
+                      const char *text, size_t n_bytes, struct reel_answer *answer,
+                      struct reel_error *err);
+REEL_API void reel_answer_release(struct reel_answer *answer);
 
 /* ---- sessions -------------------------------------------------------------------------------- */
 

@@ -60,12 +60,11 @@ static enum reel_status context_full(const struct chat *c, int needed, struct re
                    needed, held);
 }
 
-static enum reel_status render(const struct chat *c, int32_t **ids, int *n,
-                               struct reel_error *err) {
+static enum reel_status render(const struct chat *c, const struct reel_chat_options *chat,
+                               int32_t **ids, int *n, struct reel_error *err) {
     size_t n_ids = 0;
-    struct reel_chat_options chat = { .size = sizeof chat, .thinking = c->thinking };
     enum reel_status status = reel_chat_ids(c->model, c->conversation.messages,
-                                            c->conversation.n_messages, &chat, ids, &n_ids, err);
+                                            c->conversation.n_messages, chat, ids, &n_ids, err);
     if (status != REEL_OK) return status;
     *n = n_ids > INT_MAX ? INT_MAX : (int)n_ids;
     return *n < reel_session_max_context(c->session) ? REEL_OK : context_full(c, *n, err);
@@ -83,23 +82,35 @@ static enum reel_status tell_reason(const struct chat *c, const struct answer *a
     return REEL_OK;
 }
 
+static enum reel_status keep_answer(struct chat *c, const struct reel_chat_options *chat,
+                                    const struct answer *a, struct reel_error *err) {
+    struct reel_answer parts = { .size = sizeof parts };
+    enum reel_status status =
+        reel_chat_read_answer(c->model, chat, a->text.bytes, a->text.size, &parts, err);
+    if (status == REEL_OK) status = conversation_add_answer(&c->conversation, &parts, err);
+    reel_answer_release(&parts);
+    return status;
+}
+
 static enum reel_status answer_turn(struct chat *c, struct reel_error *err) {
     int32_t *ids = NULL;
     struct answer a = { 0 };
+    const struct reel_chat_options chat = { .size = sizeof chat, .thinking = c->thinking };
     struct answer_request request = { .sampling = &c->sampling,
                                       .max_tokens = (int)cli_integer(c->args, "tokens", 0),
                                       .progress = &c->progress,
                                       .put = think_view_put,
                                       .user = &c->view };
-    enum reel_status status = render(c, &ids, &request.n_ids, err);
+    enum reel_status status = render(c, &chat, &ids, &request.n_ids, err);
     request.ids = ids;
+    if (status == REEL_OK) think_view_start(&c->view, reel_chat_opens_thinking(c->model, &chat));
     if (status == REEL_OK) status = answer_make(&a, c->session, &request, err);
     reel_free(ids);
     if (status != REEL_OK) return status;
     think_view_finish(&c->view);
     putchar('\n');
     fflush(stdout);
-    status = conversation_add_answer(&c->conversation, a.text.bytes, err);
+    status = keep_answer(c, &chat, &a, err);
     if (status == REEL_OK) status = tell_reason(c, &a, err);
     answer_release(&a);
     c->last = a;
@@ -142,7 +153,7 @@ static enum reel_status do_think(struct chat *c, const char *rest, struct reel_e
         return err_set(err, REEL_E_ARGUMENT, "/think takes on or off, found \"%s\"", rest);
     c->thinking = on ? REEL_THINKING_ON : REEL_THINKING_OFF;
     reel_model_get_info(c->model, &info);
-    if (info.chat_template && strcmp(info.chat_template, "qwen3") == 0)
+    if (info.chat_thinks)
         fprintf(stderr, "thinking %s\n", rest);
     else
         fputs("this model's template knows no thinking: nothing changes\n", stderr);
@@ -283,8 +294,7 @@ static enum reel_status check_template(const struct chat *c, struct reel_error *
     size_t n = 0;
     struct reel_model_info info = { .size = sizeof info };
     reel_model_get_info(c->model, &info);
-    bool thinks = info.chat_template && strcmp(info.chat_template, "qwen3") == 0;
-    if (info.chat_template && !thinks && cli_has(c->args, "think"))
+    if (info.chat_template && !info.chat_thinks && cli_has(c->args, "think"))
         return err_set(err, REEL_E_ARGUMENT, "--think: the %s chat template knows no thinking",
                        info.chat_template);
     if (info.chat_template) return REEL_OK;

@@ -109,7 +109,7 @@ static enum reel_status encode(struct run *r, struct reel_error *err) {
                        "--chat-template NAME renders as another family does, --raw takes the "
                        "prompt as it is",
                        info.chat_template_sha256);
-    if (chat && cli_has(r->args, "think") && strcmp(info.chat_template, "qwen3") != 0)
+    if (chat && cli_has(r->args, "think") && !info.chat_thinks)
         return err_set(err, REEL_E_ARGUMENT, "--think: the %s chat template knows no thinking",
                        info.chat_template);
     if (!chat && (cli_has(r->args, "system") || cli_has(r->args, "think")))

@@ -48,9 +48,9 @@ static const struct cli_option model_options[] = {
       .kind = CLI_CHOICE,
       .argument = "NAME",
       .choices = "qwen3 smollm2 chatml",
-      .help =
-          "render conversations as qwen3, smollm2 or chatml; default: recognised by the template's "
-          "hash" },
+      .help = "render conversations as qwen3, qwen3.5, smollm2 or chatml; default: recognised by "
+              "the template's "
+              "hash" },
     { .name = "no-cache",
       .kind = CLI_FLAG,
       .help = "neither read nor write the cache of parsed tokenizers and kernels" },

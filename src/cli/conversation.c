@@ -38,22 +38,14 @@ enum reel_status conversation_add(struct conversation *c, const char *role, cons
     return add(c, role, text, strlen(text), err);
 }
 
-enum reel_status conversation_add_answer(struct conversation *c, const char *text,
+enum reel_status conversation_add_answer(struct conversation *c, const struct reel_answer *answer,
                                          struct reel_error *err) {
-    static const char open[] = "<think>", close[] = "</think>";
-    const char *begin = text + strspn(text, "\n");
-    if (strncmp(begin, open, strlen(open)) != 0) return conversation_add(c, "assistant", text, err);
-    begin += strlen(open);
-    begin += strspn(begin, "\n");
-    const char *end = strstr(begin, close);
-    const char *rest = end ? end + strlen(close) : "";
-    rest += strspn(rest, "\n");
-    size_t n = end ? (size_t)(end - begin) : strlen(begin);
-    while (n && begin[n - 1] == '\n')
-        n--;
     char *reasoning = NULL;
-    enum reel_status status = mem_text(&reasoning, begin, n, "a message", err);
-    if (status == REEL_OK) status = conversation_add(c, "assistant", rest, err);
+    enum reel_status status = REEL_OK;
+    if (answer->reasoning)
+        status =
+            mem_text(&reasoning, answer->reasoning, strlen(answer->reasoning), "a message", err);
+    if (status == REEL_OK) status = conversation_add(c, "assistant", answer->content, err);
     if (status != REEL_OK) {
         free(reasoning);
         return status;

@@ -13,9 +13,8 @@ struct conversation {
 enum reel_status conversation_add(struct conversation *c, const char *role, const char *text,
                                   struct reel_error *err);
 
-/* An answer as the model wrote it: thinking that began with <think> is kept apart, also when the
- * answer ended inside it. */
-enum reel_status conversation_add_answer(struct conversation *c, const char *text,
+/* An answer, its thinking kept apart. */
+enum reel_status conversation_add_answer(struct conversation *c, const struct reel_answer *answer,
                                          struct reel_error *err);
 
 /* Drops the last message. */

@@ -34,6 +34,14 @@ static void put_byte(struct think_view *v, char c) {
     if (v->n_held == strlen(tag)) toggle(v);
 }
 
+void think_view_start(struct think_view *v, bool inside) {
+    if (!inside) return;
+    if (!v->styled)
+        fputs("<think>\n", v->out);
+    else
+        toggle(v);
+}
+
 void think_view_put(void *user, const char *text, size_t n_bytes) {
     struct think_view *v = user;
     if (v->styled) {

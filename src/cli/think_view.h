@@ -16,6 +16,10 @@ struct think_view {
     size_t n_held;
 };
 
+/* Begins an answer. `inside`: the prompt opened thinking, so the answer has only the closing tag;
+ * where the text passes through, the opening one is written for it. */
+void think_view_start(struct think_view *view, bool inside);
+
 /* A function for answer_request.put; user is the struct. */
 void think_view_put(void *user, const char *text, size_t n_bytes);
 

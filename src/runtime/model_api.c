@@ -1,6 +1,7 @@
 /* Opening models, and the public calls that only look at one. */
 #include "base/memory.h"
 #include "cuda/gpu_info.h"
+#include "model/chat_answer.h"
 #include "plan/memory_plan.h"
 #include "runtime/model_handle.h"
 #include "runtime/struct_size.h"
@@ -223,7 +224,8 @@ void reel_model_get_info(const struct reel_model *handle, struct reel_model_info
                                        handle->model.chat.source ? handle->model.chat.hash : NULL,
                                    .driver_ms = handle->backend_info.driver_ms,
                                    .compile_ms = handle->backend_info.compile_ms,
-                                   .load_ms = handle->backend_info.load_ms };
+                                   .load_ms = handle->backend_info.load_ms,
+                                   .chat_thinks = chat_thinks(&handle->model.chat) };
     (void)struct_write(info, &own, sizeof own);
 }
 
@@ -244,20 +246,26 @@ const struct reel_tokenizer *reel_model_tokenizer(const struct reel_model *handl
 
 /* ---- conversations ---- */
 
+static enum reel_status read_options(struct reel_chat_options *options,
+                                     const struct reel_chat_options *given,
+                                     struct reel_error *err) {
+    err_clear(err);
+    enum reel_status status =
+        struct_read(options, sizeof *options, given, "reel_chat_options", err);
+    if (status != REEL_OK || (unsigned)options->thinking <= REEL_THINKING_OFF) return status;
+    return err_set(err, REEL_E_ARGUMENT, "thinking is %d; it is none of enum reel_thinking",
+                   (int)options->thinking);
+}
+
 static enum reel_status render(const struct reel_model *handle, const struct reel_message *messages,
                                int n_messages, const struct reel_chat_options *given,
                                struct chat_text *text, struct reel_error *err) {
     struct reel_chat_options options;
-    err_clear(err);
-    enum reel_status status =
-        struct_read(&options, sizeof options, given, "reel_chat_options", err);
+    enum reel_status status = read_options(&options, given, err);
     if (status != REEL_OK) return status;
     if (n_messages < 0 || (n_messages > 0 && !messages))
         return err_set(err, REEL_E_ARGUMENT, "n_messages is %d with %s list", n_messages,
                        messages ? "a" : "no");
-    if ((unsigned)options.thinking > REEL_THINKING_OFF)
-        return err_set(err, REEL_E_ARGUMENT, "thinking is %d; it is none of enum reel_thinking",
-                       (int)options.thinking);
     return chat_render(&handle->model.chat, messages, n_messages, &options, text, err);
 }
 
@@ -287,4 +295,40 @@ enum reel_status reel_chat_ids(const struct reel_model *handle, const struct ree
             tokenizer_encode(handle->model.tokenizer, chat.pieces, chat.n_pieces, ids, n_ids, err);
     chat_text_release(&chat);
     return status;
+}
+
+bool reel_chat_opens_thinking(const struct reel_model *handle,
+                              const struct reel_chat_options *given) {
+    struct reel_chat_options options;
+    return read_options(&options, given, NULL) == REEL_OK &&
+           chat_opens_thinking(&handle->model.chat, &options);
+}
+
+enum reel_status reel_chat_read_answer(const struct reel_model *handle,
+                                       const struct reel_chat_options *given, const char *text,
+                                       size_t n_bytes, struct reel_answer *answer,
+                                       struct reel_error *err) {
+    struct reel_chat_options options;
+    struct chat_answer parts;
+    enum reel_status status = read_options(&options, given, err);
+    if (status == REEL_OK && answer->size < sizeof *answer) /* its texts would be lost */
+        status = err_set(err, REEL_E_ARGUMENT,
+                         "struct reel_answer: size is %zu; set it to sizeof(struct reel_answer) "
+                         "(%zu here)",
+                         answer->size, sizeof *answer);
+    if (status == REEL_OK)
+        status = chat_answer_read(&parts, &handle->model.chat, &options, text, n_bytes, err);
+    if (status != REEL_OK) return status;
+    answer->reasoning = parts.reasoning;
+    answer->content = parts.content;
+    answer->tool_calls = parts.tool_calls;
+    return REEL_OK;
+}
+
+void reel_answer_release(struct reel_answer *answer) {
+    if (!answer) return;
+    free(answer->reasoning);
+    free(answer->content);
+    free(answer->tool_calls);
+    answer->reasoning = answer->content = answer->tool_calls = NULL;
 }

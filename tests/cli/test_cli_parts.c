@@ -100,11 +100,12 @@ static void the_nearest_word_is_near(void **state) {
 /* ---- thinking -------------------------------------------------------------------------------- */
 
 /* Feeds text in pieces of n bytes; returns what was written, the caller frees. */
-static char *viewed(const char *text, size_t n, bool styled) {
+static char *viewed(const char *text, size_t n, bool styled, bool inside) {
     char *out = NULL;
     size_t size = 0;
     FILE *f = open_memstream(&out, &size);
     struct think_view view = { .out = f, .styled = styled };
+    think_view_start(&view, inside);
     for (size_t i = 0; i < strlen(text); i += n) {
         size_t left = strlen(text) - i;
         think_view_put(&view, text + i, left < n ? left : n);
@@ -132,23 +133,36 @@ static void thoughts_are_dimmed_however_the_text_is_cut(void **state) {
     };
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
         for (size_t n = 1; n < 12; n++) {
-            char *out = viewed(pairs[i][0], n, true);
+            char *out = viewed(pairs[i][0], n, true, false);
             assert_string_equal(out, pairs[i][1]);
             free(out);
-            out = viewed(pairs[i][0], n, false);
+            out = viewed(pairs[i][0], n, false, false);
             assert_string_equal(out, pairs[i][0]);
             free(out);
         }
     }
 }
 
+static void thoughts_that_the_prompt_opened_are_dimmed_from_the_start(void **state) {
+    (void)state;
+    static const char text[] = "hm\n</think>\n\nYes <think>.";
+    for (size_t n = 1; n < 12; n++) {
+        char *out = viewed(text, n, true, true);
+        assert_string_equal(out, DIM "hm\n" PLAIN "\n\nYes <think>.");
+        free(out);
+        out = viewed(text, n, false, true);
+        assert_string_equal(out, "<think>\nhm\n</think>\n\nYes <think>.");
+        free(out);
+    }
+}
+
 static void a_model_cannot_steer_the_terminal(void **state) {
     (void)state;
     static const char hostile[] = "a\033]0;title\007b\x7f\xc2\x9b\r\n\tc";
-    char *out = viewed(hostile, sizeof hostile, true);
+    char *out = viewed(hostile, sizeof hostile, true, false);
     assert_string_equal(out, "a?]0;title?b???\n\tc");
     free(out);
-    out = viewed(hostile, sizeof hostile, false); /* not a terminal: untouched */
+    out = viewed(hostile, sizeof hostile, false, false); /* not a terminal: untouched */
     assert_string_equal(out, hostile);
     free(out);
 }
@@ -157,22 +171,16 @@ static void a_model_cannot_steer_the_terminal(void **state) {
 
 static void thinking_is_kept_apart_from_the_answer(void **state) {
     (void)state;
-    static const char *const rows[][3] = {
-        { "<think>\nwhy\n</think>\n\nBecause.", "why", "Because." },
-        { "\n<think>cut off", "cut off", "" },
-        { "<think>\n\n</think>\n\nYes", "", "Yes" },
-        { "plain </think> text", NULL, "plain </think> text" },
-    };
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        struct conversation c = { 0 };
-        assert_int_equal(conversation_add_answer(&c, rows[i][0], NULL), REEL_OK);
-        assert_string_equal(c.messages[0].content, rows[i][2]);
-        if (rows[i][1])
-            assert_string_equal(c.messages[0].reasoning, rows[i][1]);
-        else
-            assert_null(c.messages[0].reasoning);
-        conversation_release(&c);
-    }
+    struct conversation c = { 0 };
+    const struct reel_answer thought = { sizeof thought, "why", "Because.", NULL };
+    const struct reel_answer plain = { sizeof plain, NULL, "Yes", NULL };
+    assert_int_equal(conversation_add_answer(&c, &thought, NULL), REEL_OK);
+    assert_int_equal(conversation_add_answer(&c, &plain, NULL), REEL_OK);
+    assert_string_equal(c.messages[0].content, "Because.");
+    assert_string_equal(c.messages[0].reasoning, "why");
+    assert_string_equal(c.messages[1].content, "Yes");
+    assert_null(c.messages[1].reasoning);
+    conversation_release(&c);
 }
 
 static void a_system_message_stays_first_and_survives_a_reset(void **state) {
@@ -201,6 +209,7 @@ int main(void) {
         cmocka_unit_test(help_wins_over_what_is_missing),
         cmocka_unit_test(the_nearest_word_is_near),
         cmocka_unit_test(thoughts_are_dimmed_however_the_text_is_cut),
+        cmocka_unit_test(thoughts_that_the_prompt_opened_are_dimmed_from_the_start),
         cmocka_unit_test(a_model_cannot_steer_the_terminal),
         cmocka_unit_test(thinking_is_kept_apart_from_the_answer),
         cmocka_unit_test(a_system_message_stays_first_and_survives_a_reset),

@@ -251,6 +251,39 @@ static void conversations_need_a_template_or_an_override(void **state) {
     reel_model_close(chatty);
 }
 
+static void answers_are_taken_apart_as_the_template_says(void **state) {
+    (void)state;
+    const struct reel_model_options options = { .size = sizeof options,
+                                                .chat_template = "qwen3.5" };
+    const struct reel_chat_options on = { .size = sizeof on, .thinking = REEL_THINKING_ON };
+    const struct reel_chat_options odd = { .size = sizeof odd, .thinking = (enum reel_thinking)9 };
+    static const char text[] = "why\n</think>\n\nBecause.";
+    struct reel_model *chatty = NULL;
+    struct reel_model_info info = { .size = sizeof info };
+    struct reel_answer answer = { .size = sizeof answer }, small = { .size = 8 };
+    struct reel_error err = { 0 };
+    assert_int_equal(reel_model_open(&chatty, demo, &options, &err), REEL_OK);
+    reel_model_get_info(chatty, &info);
+    assert_true(info.chat_thinks);
+    assert_true(reel_chat_opens_thinking(chatty, &on));
+    assert_false(reel_chat_opens_thinking(chatty, NULL));
+    assert_false(reel_chat_opens_thinking(chatty, &odd));
+    assert_int_equal(reel_chat_read_answer(chatty, &on, text, strlen(text), &answer, &err),
+                     REEL_OK);
+    assert_string_equal(answer.reasoning, "why");
+    assert_string_equal(answer.content, "Because.");
+    assert_null(answer.tool_calls);
+    reel_answer_release(&answer);
+    assert_int_equal(reel_chat_read_answer(chatty, NULL, NULL, 0, &answer, &err), REEL_OK);
+    assert_null(answer.reasoning);
+    assert_string_equal(answer.content, "");
+    reel_answer_release(&answer);
+    reel_answer_release(NULL);
+    assert_int_equal(reel_chat_read_answer(chatty, &on, text, 3, &small, &err), REEL_E_ARGUMENT);
+    assert_int_equal(reel_chat_read_answer(chatty, &odd, text, 3, &answer, &err), REEL_E_ARGUMENT);
+    reel_model_close(chatty);
+}
+
 /* ---- sessions on the real backend ---- */
 
 static void every_way_to_the_same_ids_goes_on_the_same(void **state) {
@@ -393,6 +426,7 @@ int main(void) {
         cmocka_unit_test(newer_options_with_more_fields_are_read),
         cmocka_unit_test(devices_are_described_as_json),
         cmocka_unit_test(conversations_need_a_template_or_an_override),
+        cmocka_unit_test(answers_are_taken_apart_as_the_template_says),
         cmocka_unit_test(every_way_to_the_same_ids_goes_on_the_same),
         cmocka_unit_test(embeddings_stand_in_for_ids),
         cmocka_unit_test(sessions_in_threads_give_what_they_give_alone),
