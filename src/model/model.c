@@ -4,6 +4,7 @@
 
 #include "base/memory.h"
 #include "model/safetensors.h"
+#include "model/stop_ids.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -70,6 +71,8 @@ enum reel_status model_load(struct model *model, struct model_source *source,
     if (status == REEL_OK) status = report(options, "reading the tokenizer", err);
     if (status == REEL_OK)
         status = tokenizer_load(&model->tokenizer, &model->source, gguf, options->cache_dir, err);
+    if (status == REEL_OK)
+        status = stop_ids_add_tokenizers(&model->config, &model->source, model->tokenizer, err);
     if (status == REEL_OK)
         status =
             chat_template_load(&model->chat, &model->source, gguf, options->chat_template, err);

@@ -56,6 +56,17 @@ static enum reel_status read_byte_level(const struct tokenizer_parts *parts, con
     return status;
 }
 
+enum reel_status parts_set_regex(struct tokenizer_parts *parts, const char *what, const char *regex,
+                                 struct reel_error *err) {
+    if (strcmp(regex, split_regex_qwen2) == 0)
+        parts->pattern = SPLIT_QWEN2;
+    else if (strcmp(regex, split_regex_qwen35) == 0)
+        parts->pattern = SPLIT_QWEN35;
+    else
+        return refuse(parts, what, regex, "the patterns of Qwen2, Qwen3 and Qwen3.5 are", err);
+    return REEL_OK;
+}
+
 static enum reel_status read_split(struct tokenizer_parts *parts, const json_t *step,
                                    struct reel_error *err) {
     const char *regex =
@@ -66,14 +77,7 @@ static enum reel_status read_split(struct tokenizer_parts *parts, const json_t *
                       err);
     enum reel_status status = need_flag(parts, step, "invert", false, false, err);
     if (status != REEL_OK) return status;
-    if (regex && strcmp(regex, split_regex_qwen2) == 0)
-        parts->pattern = SPLIT_QWEN2;
-    else if (regex && strcmp(regex, split_regex_qwen35) == 0)
-        parts->pattern = SPLIT_QWEN35;
-    else
-        return refuse(parts, "Split by", regex ? regex : "(no Regex)",
-                      "the patterns of Qwen2, Qwen3 and Qwen3.5 are", err);
-    return REEL_OK;
+    return parts_set_regex(parts, "Split by", regex ? regex : "(no Regex)", err);
 }
 
 static enum reel_status read_pre_tokenizer(struct tokenizer_parts *parts, const json_t *root,

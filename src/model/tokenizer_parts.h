@@ -71,6 +71,8 @@ enum reel_status parts_from_gguf(struct tokenizer_parts *parts, const struct ggu
                                  struct reel_error *err);
 
 /* Shared by the JSON readers. */
+enum reel_status parts_set_regex(struct tokenizer_parts *parts, const char *what, const char *regex,
+                                 struct reel_error *err);
 enum reel_status parts_add_vocabulary(struct tokenizer_parts *parts, const json_t *vocab,
                                       struct reel_error *err);
 enum reel_status parts_add_config_tokens(struct tokenizer_parts *parts, const json_t *config,

@@ -29,21 +29,29 @@ enum reel_status parts_add_config_tokens(struct tokenizer_parts *parts, const js
     return status;
 }
 
+static bool is_class(const char *class, const char *name) {
+    size_t n = strlen(name);
+    return class && strncmp(class, name, n) == 0 &&
+           (class[n] == '\0' || strcmp(class + n, "Fast") == 0);
+}
+
+/* Qwen3.5's files name the older class and give their own expression beside it. */
 static enum reel_status read_class(struct tokenizer_parts *parts, const json_t *config,
                                    struct reel_error *err) {
-    const char *class;
+    const char *class, *regex = NULL;
     enum reel_status status = json_get_text(config, parts->name, "tokenizer_class", &class, err);
+    if (status == REEL_OK)
+        status = json_get_text(config, parts->name, "pretokenize_regex", &regex, err);
     if (status != REEL_OK) return status;
-    if (class &&
-        (strcmp(class, "Qwen2Tokenizer") == 0 || strcmp(class, "Qwen2TokenizerFast") == 0)) {
-        parts->pattern = SPLIT_QWEN2;
-        parts->nfc = true;
-        return REEL_OK;
-    }
-    return err_set(err, REEL_E_UNSUPPORTED,
-                   "%s: \"tokenizer_class\" is \"%.60s\": without tokenizer.json only "
-                   "Qwen2Tokenizer is supported",
-                   parts->name, class ? class : "(none)");
+    bool qwen35 = is_class(class, "Qwen3_5Tokenizer");
+    if (!qwen35 && !is_class(class, "Qwen2Tokenizer"))
+        return err_set(err, REEL_E_UNSUPPORTED,
+                       "%s: \"tokenizer_class\" is \"%.60s\": without tokenizer.json only "
+                       "Qwen2Tokenizer and Qwen3_5Tokenizer are supported",
+                       parts->name, class ? class : "(none)");
+    parts->pattern = qwen35 ? SPLIT_QWEN35 : SPLIT_QWEN2;
+    parts->nfc = true;
+    return regex ? parts_set_regex(parts, "pretokenize_regex", regex, err) : REEL_OK;
 }
 
 static enum reel_status read_config(struct tokenizer_parts *parts, const struct file_map *file,

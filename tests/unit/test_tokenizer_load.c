@@ -1,5 +1,6 @@
 /* Loading: the three forms of files, and what each of them may not hold. */
 #include "model/tokenizer.h"
+#include "model/tokenizer_tables.h"
 #include "support/small_tokenizer.h"
 
 #include <setjmp.h>
@@ -259,6 +260,52 @@ static void vocab_and_merges_load_without_tokenizer_json(void **state) {
     }
 }
 
+#define ADDED                                                                                      \
+    "\"added_tokens_decoder\": {\"261\": {\"content\": \"<|end|>\"}, "                             \
+    "\"262\": {\"content\": \"<think>\"}}"
+
+static void the_older_form_splits_as_its_class_or_its_own_regex_says(void **state) {
+    (void)state;
+    static const struct {
+        const char *class, *regex;
+        enum split_pattern pattern;
+    } cases[] = {
+        { "Qwen2Tokenizer", NULL, SPLIT_QWEN2 },
+        { "Qwen2TokenizerFast", NULL, SPLIT_QWEN2 },
+        { "Qwen3_5Tokenizer", NULL, SPLIT_QWEN35 },
+        { "Qwen2Tokenizer", split_regex_qwen35, SPLIT_QWEN35 }, /* as Qwen3.5 is published */
+        { "Qwen2Tokenizer", split_regex_qwen2, SPLIT_QWEN2 },
+        { "Qwen2Tokenizer", "\\p{L}+", N_SPLIT_PATTERNS },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct buffer config = { 0 };
+        struct reel_tokenizer *tok;
+        struct reel_error err = { 0 };
+        assert_int_equal(
+            buffer_printf(&config, NULL, "{\"tokenizer_class\": \"%s\", " ADDED, cases[i].class),
+            REEL_OK);
+        if (cases[i].regex) {
+            assert_int_equal(buffer_text(&config, ", \"pretokenize_regex\": \"", NULL), REEL_OK);
+            for (const char *p = cases[i].regex; *p; p++)
+                assert_int_equal(buffer_printf(&config, NULL, *p == '\\' ? "\\%c" : "%c", *p),
+                                 REEL_OK);
+            assert_int_equal(buffer_text(&config, "\"", NULL), REEL_OK);
+        }
+        assert_int_equal(buffer_text(&config, "}", NULL), REEL_OK);
+        enum reel_status status = load_older_form(&tok, config.bytes, "\n", &err);
+        if (cases[i].pattern == N_SPLIT_PATTERNS) {
+            assert_int_equal(status, REEL_E_UNSUPPORTED);
+            assert_non_null(strstr(err.text, "pretokenize_regex"));
+        } else {
+            if (status != REEL_OK) fail_msg("%s", err.text);
+            assert_int_equal(tok->head.pattern, cases[i].pattern);
+            assert_true(tok->head.nfc);
+        }
+        tokenizer_close(tok);
+        buffer_release(&config);
+    }
+}
+
 static void the_older_form_needs_a_known_class(void **state) {
     (void)state;
     struct reel_tokenizer *tok;
@@ -292,6 +339,7 @@ int main(void) {
         cmocka_unit_test(a_file_cut_at_any_byte_is_refused),
         cmocka_unit_test(tokenizer_config_adds_the_tokens_that_the_other_file_lacks),
         cmocka_unit_test(vocab_and_merges_load_without_tokenizer_json),
+        cmocka_unit_test(the_older_form_splits_as_its_class_or_its_own_regex_says),
         cmocka_unit_test(the_older_form_needs_a_known_class),
         cmocka_unit_test(a_model_without_tokenizer_files_is_refused),
     };
