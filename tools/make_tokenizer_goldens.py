@@ -12,6 +12,7 @@ decode("utf-8", "replace") makes of them. Hashes are FNV-1a: over ids as 4 bytes
 tokens' bytes each preceded by its length as 4 bytes.
 """
 import itertools
+import json
 import lzma
 import os
 import random
@@ -21,7 +22,7 @@ import sys
 import tokenizers
 
 HERE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "tests", "fixtures", "tokenizers")
-FAMILIES = ["qwen3", "smollm2"]
+FAMILIES = ["qwen3", "smollm2", "qwen3.5"]
 
 SPACES = [" ", "  ", "\t", "\n", "\r", "\r\n", "\v", "\f", "\x1c", "\x1f", "\x85", "\xa0", "\u1680",
           "\u180e", "\u2000", "\u2003", "\u2009", "\u200a", "\u200b", "\u2028", "\u2029", "\u202f",
@@ -159,6 +160,8 @@ def strings(added):
     for _ in range(7500):
         yield mixed(rnd, [BASES, MARKS, MARKS], 7)
     for _ in range(3000):
+        yield mixed(rnd, [MARKS, letters, SPACES, marks, DIGITS, tails], 9)
+    for _ in range(3000):
         yield mixed(rnd, [BASES, MARKS, letters, [" "], EMOJI], 9)
     for _ in range(3000):
         yield mixed(rnd, [EMOJI, EMOJI, letters, [" "]], 7)
@@ -222,11 +225,24 @@ def token_table(tokenizer):
     return bytes(data)
 
 
+def load(family):
+    """tokenizer.json, and the tokens that only tokenizer_config.json lists, as transformers adds them."""
+    with lzma.open(os.path.join(HERE, family, "tokenizer.json.xz")) as f:
+        tokenizer = tokenizers.Tokenizer.from_buffer(f.read())
+    path = os.path.join(HERE, family, "tokenizer_config.json.xz")
+    if os.path.exists(path):
+        with lzma.open(path) as f:
+            added = json.load(f)["added_tokens_decoder"]
+        for i, token in sorted((int(i), token) for i, token in added.items()):
+            special = token.pop("special")
+            if tokenizer.id_to_token(i) is None:
+                tokenizer.add_tokens([tokenizers.AddedToken(special=special, **token)])
+            assert tokenizer.token_to_id(token["content"]) == i
+    return tokenizer
+
+
 def main():
-    loaded = []
-    for family in FAMILIES:
-        with lzma.open(os.path.join(HERE, family, "tokenizer.json.xz")) as f:
-            loaded.append(tokenizers.Tokenizer.from_buffer(f.read()))
+    loaded = [load(family) for family in FAMILIES]
     added = sorted({t.content for tok in loaded for t in tok.get_added_tokens_decoder().values()})
     texts = list(dict.fromkeys(strings(added)))  # no string twice
     encoded = [t.encode() for t in texts]

@@ -1,5 +1,5 @@
 /* Chat templates when memory or the template's file fails. */
-#include "model/chat_template.h"
+#include "model/chat_answer.h"
 #include "support/faults.h"
 
 #include <setjmp.h>
@@ -23,26 +23,35 @@ static const struct reel_message messages[] = {
     { .role = "assistant", .content = "<think>\nfine\n</think>\n\nSun." },
 };
 
-static char template_text[8192];
-static size_t template_bytes;
+/* A template's text, read before anything is made to fail. */
+struct fixture {
+    const char *path;
+    char text[8192];
+    size_t n_bytes;
+};
+static struct fixture fixtures[] = { { .path = "tests/fixtures/chat/qwen3.jinja" },
+                                     { .path = "tests/fixtures/chat/qwen3.5.jinja" } };
+#define N_FIXTURES (sizeof fixtures / sizeof *fixtures)
 
 static int install(void **state) {
     (void)state;
-    FILE *f = fopen("tests/fixtures/chat/qwen3.jinja", "rb");
-    if (!f) return -1;
-    template_bytes = fread(template_text, 1, sizeof template_text, f);
-    fclose(f);
+    for (size_t i = 0; i < N_FIXTURES; i++) {
+        FILE *f = fopen(fixtures[i].path, "rb");
+        if (!f) return -1;
+        fixtures[i].n_bytes = fread(fixtures[i].text, 1, sizeof fixtures[i].text, f);
+        fclose(f);
+    }
     faults_install();
     return 0;
 }
 
 static enum reel_status render(void *context, struct reel_error *err) {
-    (void)context;
+    const struct fixture *fixture = context;
     struct chat_template chat;
     struct chat_text text = { 0 };
     struct reel_chat_options options = { .size = sizeof options,
                                          .tools = "[{\"type\":\"function\",\"n\":1.5}]" };
-    enum reel_status status = chat_template_init(&chat, template_text, template_bytes, NULL, err);
+    enum reel_status status = chat_template_init(&chat, fixture->text, fixture->n_bytes, NULL, err);
     if (status != REEL_OK) return status;
     status = chat_render(&chat, messages, (int)(sizeof messages / sizeof *messages), &options,
                          &text, err);
@@ -54,9 +63,52 @@ static enum reel_status render(void *context, struct reel_error *err) {
 
 static void rendering_survives_every_failing_allocation(void **state) {
     (void)state;
-    struct faults_sweep sweep = { .name = "chat_render", .run = render };
-    faults_sweep(&sweep, FAULT_ALLOC, FAULT_ONCE);
-    faults_sweep(&sweep, FAULT_ALLOC, FAULT_ONWARD);
+    for (size_t i = 0; i < N_FIXTURES; i++) {
+        struct faults_sweep sweep = { .name = "chat_render",
+                                      .run = render,
+                                      .context = &fixtures[i] };
+        faults_sweep(&sweep, FAULT_ALLOC, FAULT_ONCE);
+        faults_sweep(&sweep, FAULT_ALLOC, FAULT_ONWARD);
+    }
+}
+
+static const char answer_text[] =
+    "why\n</think>\n\nI look.\n"
+    "<tool_call>\n<function=f>\n<parameter=n>\n12\n</parameter>\n<parameter=s>\na\"b\n</"
+    "parameter>\n"
+    "</function>\n</tool_call>\n"
+    "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"n\": [1.5, \"x\"]}}\n</tool_call> and so on";
+
+static enum reel_status read_answer(void *context, struct reel_error *err) {
+    const struct fixture *fixture = context;
+    const struct reel_chat_options options = {
+        .size = sizeof options,
+        .thinking = REEL_THINKING_ON,
+        .tools =
+            "[{\"name\":\"f\",\"parameters\":{\"properties\":{\"n\":{\"type\":\"integer\"}}}}]",
+    };
+    struct chat_template chat;
+    struct chat_answer answer;
+    enum reel_status status = chat_template_init(&chat, fixture->text, fixture->n_bytes, NULL, err);
+    if (status != REEL_OK) return status;
+    status = chat_answer_read(&answer, &chat, &options, answer_text, strlen(answer_text), err);
+    if (status == REEL_OK && !answer.tool_calls) fail_msg("success without the call");
+    if (status != REEL_OK && (answer.reasoning || answer.content || answer.tool_calls))
+        fail_msg("a failure left text");
+    chat_answer_release(&answer);
+    chat_template_release(&chat);
+    return status;
+}
+
+static void reading_an_answer_survives_every_failing_allocation(void **state) {
+    (void)state;
+    for (size_t i = 0; i < N_FIXTURES; i++) {
+        struct faults_sweep sweep = { .name = "chat_answer_read",
+                                      .run = read_answer,
+                                      .context = &fixtures[i] };
+        faults_sweep(&sweep, FAULT_ALLOC, FAULT_ONCE);
+        faults_sweep(&sweep, FAULT_ALLOC, FAULT_ONWARD);
+    }
 }
 
 static enum reel_status load(void *context, struct reel_error *err) {
@@ -80,6 +132,7 @@ static void loading_survives_every_failing_call(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rendering_survives_every_failing_allocation),
+        cmocka_unit_test(reading_an_answer_survives_every_failing_allocation),
         cmocka_unit_test(loading_survives_every_failing_call),
     };
     return cmocka_run_group_tests(tests, install, NULL);

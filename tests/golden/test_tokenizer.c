@@ -40,7 +40,7 @@ static int open_goldens(void **state) {
     for (uint32_t i = 0; i < g->n_strings; i++)
         total += u32(g->lengths + 4 * (size_t)i);
     g->families = g->texts + total;
-    g->decodings = g->families + 2 * (4 * (size_t)g->n_strings + 8);
+    g->decodings = g->families + 3 * (4 * (size_t)g->n_strings + 8);
     return 0;
 }
 
@@ -142,6 +142,11 @@ static void smollm2_ids_and_bytes_are_those_of_hugging_face_tokenizers(void **st
     check_family(fixture_tokenizer("smollm2"), 1, 49152);
 }
 
+static void qwen35_ids_and_bytes_are_those_of_hugging_face_tokenizers(void **state) {
+    (void)state;
+    check_family(fixture_tokenizer("qwen3.5"), 2, 248077);
+}
+
 static void a_gguf_file_holds_the_same_smollm2_tokenizer(void **state) {
     (void)state;
     const char *path = getenv("REEL_SMOLLM2");
@@ -185,6 +190,7 @@ int main(void) {
         cmocka_unit_test(the_file_holds_fifty_thousand_strings),
         cmocka_unit_test(qwen3_ids_and_bytes_are_those_of_hugging_face_tokenizers),
         cmocka_unit_test(smollm2_ids_and_bytes_are_those_of_hugging_face_tokenizers),
+        cmocka_unit_test(qwen35_ids_and_bytes_are_those_of_hugging_face_tokenizers),
         cmocka_unit_test(a_gguf_file_holds_the_same_smollm2_tokenizer),
         cmocka_unit_test(streamed_text_is_what_python_decodes_however_the_bytes_are_split),
     };

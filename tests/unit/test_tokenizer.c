@@ -11,23 +11,26 @@
 
 #include <cmocka.h>
 
-static struct reel_tokenizer *qwen3, *smollm2;
+static struct reel_tokenizer *qwen3, *smollm2, *qwen35;
 
-static int open_both(void **state) {
+static int open_all(void **state) {
     (void)state;
     struct reel_error err = { 0 };
-    const char *first = fixture_tokenizer("qwen3"), *second = fixture_tokenizer("smollm2");
-    if (first && second && reel_tokenizer_open(&qwen3, first, NULL, &err) == REEL_OK &&
-        reel_tokenizer_open(&smollm2, second, NULL, &err) == REEL_OK)
+    const char *first = fixture_tokenizer("qwen3"), *second = fixture_tokenizer("smollm2"),
+               *third = fixture_tokenizer("qwen3.5");
+    if (first && second && third && reel_tokenizer_open(&qwen3, first, NULL, &err) == REEL_OK &&
+        reel_tokenizer_open(&smollm2, second, NULL, &err) == REEL_OK &&
+        reel_tokenizer_open(&qwen35, third, NULL, &err) == REEL_OK)
         return 0;
     fprintf(stderr, "%s\n", err.text);
     return -1;
 }
 
-static int close_both(void **state) {
+static int close_all(void **state) {
     (void)state;
     reel_tokenizer_close(qwen3);
     reel_tokenizer_close(smollm2);
+    reel_tokenizer_close(qwen35);
     return 0;
 }
 
@@ -75,6 +78,44 @@ static void qwen3_gives_the_ids_of_public_test_suites(void **state) {
     };
     for (size_t i = 0; i < sizeof vectors / sizeof vectors[0]; i++)
         expect(qwen3, vectors[i][0], 0, vectors[i][1]);
+}
+
+static void qwen35_gives_the_ids_of_public_test_suites(void **state) {
+    (void)state;
+    static const char *const vectors[][2] = {
+        { "Hello", "9419" },
+        { "Hey how are you doing", "18103 1204 513 488 3604" },
+        { "This is a test \xf0\x9f\x98\x8a", "1919 369 264 1228 25677 232" },
+        { "I was born in 92000", "40 557 8950 303 220 24 17 15 15 15" },
+        { " fals\xc3\xa9.\n", "30882 933 13 198" },
+        { "\xe7\x94\x9f\xe6\xb4\xbb\xe7\x9a\x84\xe7\x9c\x9f\xe8\xb0\x9b\xe6\x98\xaf",
+          "103815 132339 95761" },
+        { "Hi  Hello", "12675 220 21251" },
+        { "Hi   Hello", "12675 256 21251" },
+        { "\n\n \n  \n Hello", "271 46813 21251" },
+        { " \xe0\xb8\x9b\xe0\xb8\xb5", "170827" },
+        { "<s>there", "42589 29 17977" },
+        { "You are a helpful assistant", "2523 513 264 10631 17313" },
+        { "What is the capital of France?", "3710 369 279 6511 314 9338 30" },
+    };
+    for (size_t i = 0; i < sizeof vectors / sizeof vectors[0]; i++)
+        expect(qwen35, vectors[i][0], 0, vectors[i][1]);
+    expect(qwen35,
+           "<|im_start|>user\nHello<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n",
+           REEL_ENCODE_CONTROL,
+           "248045 846 198 9419 248046 198 248045 74455 198 248068 271 248069 271");
+}
+
+static void qwen35_has_the_added_tokens_of_both_files(void **state) {
+    (void)state;
+    assert_int_equal(reel_tokenizer_size(qwen35), 248077);
+    assert_int_equal(tokenizer_find_added(qwen35, "<|endoftext|>"), 248044);
+    assert_int_equal(tokenizer_find_added(qwen35, "</think>"), 248069);
+    assert_int_equal(tokenizer_find_added(qwen35, "<|audio_start|>"), 248070);
+    assert_int_equal(tokenizer_find_added(qwen35, "<|audio_pad|>"), 248076);
+    assert_true(reel_token_is_control(qwen35, 248046));
+    assert_false(reel_token_is_control(qwen35, 248058)); /* <tool_call> */
+    assert_true(reel_token_is_control(qwen35, 248076));
 }
 
 static void an_empty_text_has_no_ids(void **state) {
@@ -240,6 +281,7 @@ static void a_mebibyte_of_one_letter_takes_no_quadratic_time(void **state) {
     for (size_t i = 0; i < sizeof units / sizeof units[0]; i++) {
         check_long_run(qwen3, units[i]);
         check_long_run(smollm2, units[i]);
+        check_long_run(qwen35, units[i]);
     }
 }
 
@@ -247,6 +289,7 @@ static void a_mebibyte_of_one_letter_takes_no_quadratic_time(void **state) {
 static void a_mebibyte_of_marks_out_of_order_takes_no_quadratic_time(void **state) {
     (void)state;
     check_long_run(qwen3, "\xcc\xa7\xcd\x9c");
+    check_long_run(qwen35, "\xcc\xa7\xcd\x9c");
 }
 
 static void the_demo_model_has_a_tokenizer_that_loads(void **state) {
@@ -261,6 +304,8 @@ static void the_demo_model_has_a_tokenizer_that_loads(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(qwen3_gives_the_ids_of_public_test_suites),
+        cmocka_unit_test(qwen35_gives_the_ids_of_public_test_suites),
+        cmocka_unit_test(qwen35_has_the_added_tokens_of_both_files),
         cmocka_unit_test(an_empty_text_has_no_ids),
         cmocka_unit_test(control_tokens_are_found_only_where_they_are_allowed),
         cmocka_unit_test(text_between_added_tokens_is_encoded_as_one_across_pieces),
@@ -274,5 +319,5 @@ int main(void) {
         cmocka_unit_test(a_mebibyte_of_marks_out_of_order_takes_no_quadratic_time),
         cmocka_unit_test(the_demo_model_has_a_tokenizer_that_loads),
     };
-    return cmocka_run_group_tests(tests, open_both, close_both);
+    return cmocka_run_group_tests(tests, open_all, close_all);
 }
