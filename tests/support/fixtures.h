@@ -11,7 +11,8 @@ const char *fixture_path(const char *name);
 /* The same, as bytes; the caller closes the map. False when it cannot be had. */
 bool fixture_map(struct file_map *map, const char *name);
 
-/* A folder that holds the tokenizer files of a family: "qwen3", "smollm2" or "qwen3.5". NULL on failure. */
+/* A folder that holds the tokenizer files of a family: "qwen3", "smollm2" or "qwen3.5". NULL on
+ * failure. */
 const char *fixture_tokenizer(const char *family);
 
 #endif
