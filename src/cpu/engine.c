@@ -89,16 +89,18 @@ static void place(struct engine *e, struct carver *c) {
         place_worker(e, &e->workers[i], c);
 }
 
+_Static_assert(RECURRENT_PAD % PANEL_LANES == 0, "kernels take a state's columns in whole panels");
+
 static int larger(int a, int b) { return a > b ? a : b; }
 
 static void measure(struct engine *e) {
     const struct model_config *c = e->config;
-    const int stride = (c->delta.value_dim + PANEL_LANES - 1) / PANEL_LANES * PANEL_LANES;
     const int delta = model_delta_channels(c) + model_delta_width(c) + 2 * c->delta.value_heads;
     e->mixed_dim = larger(e->q_dim, model_delta_width(c));
     e->projected_dim = larger(model_q_rows(c) + 2 * e->kv_dim, delta);
     e->longest = larger(larger(c->hidden, c->intermediate), e->mixed_dim);
-    if (c->delta.key_dim) e->delta_floats = delta_scratch_floats(c->delta.key_dim, stride);
+    if (c->delta.key_dim)
+        e->delta_floats = delta_scratch_floats(c->delta.key_dim, recurrent_value_stride(c));
 }
 
 enum reel_status engine_open(struct engine *e, const struct model_config *config,

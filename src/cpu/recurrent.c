@@ -11,7 +11,7 @@ static void measure(struct recurrent *r, const struct model_config *c) {
     r->n_heads = c->delta.value_heads;
     r->key_dim = c->delta.key_dim;
     r->value_dim = c->delta.value_dim;
-    r->value_stride = (r->value_dim + RECURRENT_PAD - 1) / RECURRENT_PAD * RECURRENT_PAD;
+    r->value_stride = recurrent_value_stride(c);
     r->channels = model_delta_channels(c);
     r->window = c->delta.conv_width - 1;
     /* config limits keep these far below 2^64; whole cache lines, as layers have several writers */

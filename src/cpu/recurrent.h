@@ -37,6 +37,11 @@ enum reel_status recurrent_open(struct recurrent *r, const struct model_config *
                                 struct reel_error *err);
 void recurrent_release(struct recurrent *r);
 
+/* Floats from one row of a matrix to the next. */
+static inline int recurrent_value_stride(const struct model_config *c) {
+    return (c->delta.value_dim + RECURRENT_PAD - 1) / RECURRENT_PAD * RECURRENT_PAD;
+}
+
 /* Bytes of a session's states. */
 size_t recurrent_bytes(const struct model_config *config);
 
