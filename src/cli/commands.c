@@ -47,10 +47,9 @@ static const struct cli_option model_options[] = {
     { .name = "chat-template",
       .kind = CLI_CHOICE,
       .argument = "NAME",
-      .choices = "qwen3 smollm2 chatml",
+      .choices = "qwen3 qwen3.5 smollm2 chatml",
       .help = "render conversations as qwen3, qwen3.5, smollm2 or chatml; default: recognised by "
-              "the template's "
-              "hash" },
+              "the template's hash" },
     { .name = "no-cache",
       .kind = CLI_FLAG,
       .help = "neither read nor write the cache of parsed tokenizers and kernels" },
