@@ -7,6 +7,7 @@
 #include "cli/open_model.h"
 #include "cli/progress.h"
 #include "cli/terminal.h"
+#include "cli/think_view.h"
 
 #include <limits.h>
 #include <stdlib.h>
@@ -58,6 +59,7 @@ struct run {
     bool echo; /* the prompt is shown before the answer */
     int32_t *ids;
     size_t n_ids;
+    bool inside; /* the prompt opened thinking */
     struct reel_sampling sampling;
     struct answer answer;
     double load_ms;
@@ -95,6 +97,7 @@ static enum reel_status encode_chat(struct run *r, struct reel_error *err) {
                     : strcmp(think, "on") == 0 ? REEL_THINKING_ON
                                                : REEL_THINKING_OFF,
     };
+    r->inside = reel_chat_opens_thinking(r->model, &chat);
     return reel_chat_ids(r->model, messages, n, &chat, &r->ids, &r->n_ids, err);
 }
 
@@ -124,16 +127,11 @@ static enum reel_status encode(struct run *r, struct reel_error *err) {
     return REEL_OK;
 }
 
-static void put_stdout(void *user, const char *text, size_t n_bytes) {
-    (void)user;
-    terminal_write(stdout, text, n_bytes);
-    fflush(stdout); /* each token is seen at once, in pipes too */
-}
-
 static enum reel_status make_answer(struct run *r, struct reel_error *err) {
     const char *stops[MAX_STOP_STRINGS + 1];
     int n = 0;
     bool json = cli_has(r->args, "json");
+    struct think_view view = { .out = stdout };
     while (n <= MAX_STOP_STRINGS && (stops[n] = cli_repeated(r->args, "stop", n)))
         n++;
     struct answer_request request = {
@@ -145,9 +143,11 @@ static enum reel_status make_answer(struct run *r, struct reel_error *err) {
         .n_stop_strings = n,
         .ignore_stop_ids = cli_has(r->args, "ignore-eos"),
         .progress = &r->progress,
-        .put = json ? NULL : put_stdout,
+        .put = json ? NULL : think_view_put,
+        .user = &view,
     };
-    if (r->echo && !json) put_stdout(NULL, r->prompt.bytes, r->prompt.size);
+    if (r->echo && !json) think_view_put(&view, r->prompt.bytes, r->prompt.size);
+    if (!json) think_view_start(&view, r->inside);
     enum reel_status status = answer_make(&r->answer, r->session, &request, err);
     if (status == REEL_OK && !json) putchar('\n');
     return status;
@@ -168,16 +168,16 @@ static enum reel_status print_json(const struct run *r, struct reel_error *err) 
     reel_model_get_info(r->model, &info);
     const int32_t *ids = reel_session_ids(r->session);
     json_t *object = json_pack(
-        "{s:s, s:s, s:s, s:s#, s:o, s:o, s:s, s:I, s:{s:f, s:f, s:f, s:f, s:i, s:i, s:f, s:f, s:i, "
-        "s:f, s:f}}",
+        "{s:s, s:s, s:s, s:s+#, s:o, s:o, s:s, s:I, s:{s:f, s:f, s:f, s:f, s:i, s:i, s:f, s:f, "
+        "s:i, s:f, s:f}}",
         "model", info.name, "backend", info.backend, "backend_path", info.backend_path, "text",
-        a->text.bytes, (int)a->text.size, "ids", id_list(ids + a->n_prompt, a->n_tokens),
-        "prompt_ids", id_list(ids, a->n_prompt), "reason", answer_reason_key(a->reason), "seed",
-        (json_int_t)r->sampling.seed, "timings", "load_ms", r->load_ms, "driver_ms", info.driver_ms,
-        "compile_ms", info.compile_ms, "weights_ms", info.load_ms, "prompt_tokens", a->n_prompt,
-        "reused_tokens", a->n_reused, "prompt_ms", a->prompt_ms, "first_token_ms",
-        a->first_token_ms, "tokens", a->n_tokens, "generate_ms", a->generate_ms, "tokens_per_s",
-        a->tokens_per_s);
+        r->inside ? THINK_OPENING : "", a->text.bytes, (int)a->text.size, "ids",
+        id_list(ids + a->n_prompt, a->n_tokens), "prompt_ids", id_list(ids, a->n_prompt), "reason",
+        answer_reason_key(a->reason), "seed", (json_int_t)r->sampling.seed, "timings", "load_ms",
+        r->load_ms, "driver_ms", info.driver_ms, "compile_ms", info.compile_ms, "weights_ms",
+        info.load_ms, "prompt_tokens", a->n_prompt, "reused_tokens", a->n_reused, "prompt_ms",
+        a->prompt_ms, "first_token_ms", a->first_token_ms, "tokens", a->n_tokens, "generate_ms",
+        a->generate_ms, "tokens_per_s", a->tokens_per_s);
     char *text = object ? json_dumps(object, JSON_REAL_PRECISION(9)) : NULL;
     json_decref(object);
     if (!text) return err_set(err, REEL_E_MEMORY, "out of memory: the result as JSON");

@@ -37,7 +37,7 @@ static void put_byte(struct think_view *v, char c) {
 void think_view_start(struct think_view *v, bool inside) {
     if (!inside) return;
     if (!v->styled)
-        fputs("<think>\n", v->out);
+        fputs(THINK_OPENING, v->out);
     else
         toggle(v);
 }

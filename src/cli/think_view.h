@@ -16,6 +16,8 @@ struct think_view {
     size_t n_held;
 };
 
+#define THINK_OPENING "<think>\n"
+
 /* Begins an answer. `inside`: the prompt opened thinking, so the answer has only the closing tag;
  * where the text passes through, the opening one is written for it. */
 void think_view_start(struct think_view *view, bool inside);

@@ -499,6 +499,21 @@ static void chat_without_a_known_template_is_refused(void **state) {
     expect("reel run odd-chat -p x -n 1 --chat-template chatml --think on", 2, "no thinking");
 }
 
+/* In qwen3.5's conversations the prompt opens thinking; with qwen3's the model writes the tag. */
+static void thinking_that_the_prompt_opened_shows_its_tag(void **state) {
+    (void)state;
+#define THINK "reel run demo --chat-template qwen3.5 --temp 0 -n 3 -q -p x --think "
+    struct result on = shell(THINK "on"), json = shell(THINK "on --json"), off = shell(THINK "off");
+    assert_int_equal(on.status, 0);
+    assert_int_equal(strncmp(on.out, "<think>\n", 8), 0);
+    assert_non_null(strstr(json.out, "\"text\": \"<think>\\n"));
+    assert_int_equal(off.status, 0);
+    assert_null(strstr(off.out, "<think>"));
+    done(on);
+    done(json);
+    done(off);
+}
+
 static void mistakes_in_chat_commands_end_a_piped_chat(void **state) {
     (void)state;
     expect("echo /sttas | " CHAT, 2, "did you mean /stats");
@@ -630,6 +645,7 @@ int main(void) {
         cmocka_unit_test(chat_reuses_what_the_session_holds),
         cmocka_unit_test(a_full_context_ends_a_piped_chat_with_status_9),
         cmocka_unit_test(chat_without_a_known_template_is_refused),
+        cmocka_unit_test(thinking_that_the_prompt_opened_shows_its_tag),
         cmocka_unit_test(mistakes_in_chat_commands_end_a_piped_chat),
         cmocka_unit_test(bench_says_how_ids_were_picked_and_asked_for),
         cmocka_unit_test(synthesize_writes_a_folder_that_inspect_and_run_open),
