@@ -66,6 +66,12 @@ static void print_config(const json_t *c) {
     printf("%lld, output matrix %s\n", (long long)integer(c, "vocab"),
            json_is_true(json_object_get(c, "tied_output")) ? "tied to the embedding"
                                                            : "of its own");
+    const json_t *ids = json_object_get(c, "stop_ids");
+    if (json_array_size(ids) == 0) return;
+    row("stop ids");
+    for (size_t i = 0; i < json_array_size(ids); i++)
+        printf("%s%lld", i ? ", " : "", (long long)json_integer_value(json_array_get(ids, i)));
+    putchar('\n');
 }
 
 static void print_weights(const json_t *tensors) {

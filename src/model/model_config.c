@@ -324,6 +324,14 @@ static enum reel_status read_rope(struct model_config *config, const json_t *obj
     return status;
 }
 
+bool model_add_stop_id(struct model_config *config, int id) {
+    for (int i = 0; i < config->n_stop_ids; i++)
+        if (config->stop_ids[i] == id) return true;
+    if (config->n_stop_ids == MODEL_MAX_STOP_IDS) return false;
+    config->stop_ids[config->n_stop_ids++] = id;
+    return true;
+}
+
 static enum reel_status add_stop_id(struct model_config *config, const json_t *value,
                                     const char *name, struct reel_error *err) {
     json_int_t id = json_integer_value(value);
@@ -331,13 +339,9 @@ static enum reel_status add_stop_id(struct model_config *config, const json_t *v
         return err_set(err, REEL_E_FORMAT,
                        "%s: \"eos_token_id\" must be one integer of 0 to %d, or a list of them",
                        name, config->vocab - 1);
-    for (int i = 0; i < config->n_stop_ids; i++)
-        if (config->stop_ids[i] == id) return REEL_OK;
-    if (config->n_stop_ids == MODEL_MAX_STOP_IDS)
-        return err_set(err, REEL_E_LIMIT, "%s: more than %d different \"eos_token_id\"", name,
-                       MODEL_MAX_STOP_IDS);
-    config->stop_ids[config->n_stop_ids++] = (int)id;
-    return REEL_OK;
+    if (model_add_stop_id(config, (int)id)) return REEL_OK;
+    return err_set(err, REEL_E_LIMIT, "%s: more than %d different \"eos_token_id\"", name,
+                   MODEL_MAX_STOP_IDS);
 }
 
 static enum reel_status read_stop_ids(struct model_config *config, const json_t *object,
@@ -349,14 +353,6 @@ static enum reel_status read_stop_ids(struct model_config *config, const json_t 
     for (size_t i = 0; status == REEL_OK && i < json_array_size(value); i++)
         status = add_stop_id(config, json_array_get(value, i), name, err);
     return status;
-}
-
-/* Qwen3.5 comes without generation_config.json, and its config.json names <|endoftext|> alone. */
-static void add_end_of_turn(struct model_config *config) {
-    enum { END_OF_TEXT = 248044, END_OF_TURN = 248046 };
-    if (config->family == MODEL_QWEN35 && config->n_stop_ids == 1 &&
-        config->stop_ids[0] == END_OF_TEXT && config->vocab > END_OF_TURN)
-        config->stop_ids[config->n_stop_ids++] = END_OF_TURN;
 }
 
 static enum reel_status read_object(json_t **out, char **path, const struct model_source *source,
@@ -419,7 +415,6 @@ static enum reel_status read_config(struct model_config *config, const struct mo
         status =
             json_get_bool(object, path, "tie_word_embeddings", config->tied, &config->tied, err);
     if (status == REEL_OK && config->nested) status = read_stop_ids(config, object, path, err);
-    if (status == REEL_OK) add_end_of_turn(config);
     json_decref(object);
     free(path);
     return status;

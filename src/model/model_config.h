@@ -90,6 +90,9 @@ static inline int model_delta_width(const struct model_config *c) {
 /* Rotation frequencies inv[i], i < rotary_dim / 2, f32 as the reference computes them. */
 void model_rope_frequencies(const struct model_config *config, float *inv);
 
+/* False when the list is full; an id that is there already is not added again. */
+bool model_add_stop_id(struct model_config *config, int id);
+
 enum reel_status model_config_read(struct model_config *config, const struct model_source *source,
                                    struct reel_error *err);
 /* `file` as gguf_open filled it: vocabulary and tied output are facts of the tensor list. */

@@ -196,12 +196,6 @@ static enum reel_status read_rope(struct model_config *config, const struct read
     return REEL_OK;
 }
 
-static void add_stop_id(struct model_config *config, int64_t id) {
-    for (int i = 0; i < config->n_stop_ids; i++)
-        if (config->stop_ids[i] == id) return;
-    if (config->n_stop_ids < MODEL_MAX_STOP_IDS) config->stop_ids[config->n_stop_ids++] = (int)id;
-}
-
 static bool ends_a_turn(const char *text, size_t n) {
     static const char *const names[] = { "<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|eom_id|>",
                                          "<|end_of_text|>" };
@@ -224,7 +218,7 @@ static void add_known_stop_tokens(struct model_config *config, const struct gguf
         int64_t type = 0;
         if (ends_a_turn(text, n) && gguf_value_int(types, (uint64_t)i, &type) &&
             type == CONTROL_TOKEN)
-            add_stop_id(config, i);
+            (void)model_add_stop_id(config, (int)i);
     }
 }
 
@@ -238,7 +232,7 @@ static enum reel_status read_special_ids(struct model_config *config, const stru
         enum reel_status status =
             gguf_get_int(gguf, stops[i], 0, config->vocab - 1, false, &id, err);
         if (status != REEL_OK) return status;
-        if (id >= 0) add_stop_id(config, id);
+        if (id >= 0) (void)model_add_stop_id(config, (int)id);
     }
     add_known_stop_tokens(config, gguf);
     int64_t bos = -1;

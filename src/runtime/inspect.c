@@ -6,6 +6,7 @@
 #include "cuda/gpu_info.h"
 #include "model/chat_template.h"
 #include "model/safetensors.h"
+#include "model/stop_ids.h"
 #include "model/tokenizer_utf8.h"
 #include "plan/memory_plan.h"
 #include "plan/plan.h"
@@ -44,6 +45,8 @@ static enum reel_status judge(struct inspection *in, struct reel_error *err) {
     if (status == REEL_OK)
         status = weights_check(&in->weights, &in->config, &in->tensors, gguf != NULL, &in->problem);
     in->has_weights = in->has_config && status == REEL_OK;
+    if (status == REEL_OK)
+        status = stop_ids_add_tokenizers(&in->config, &in->source, NULL, &in->problem);
     if (status == REEL_OK) {
         status = chat_template_load(&in->chat, &in->source, gguf, NULL, &in->problem);
     }

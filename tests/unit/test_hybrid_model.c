@@ -108,17 +108,6 @@ static void the_whole_models_word_on_tying_and_stopping_holds(void **state) {
     assert_int_equal(c.n_stop_ids, 2);
 }
 
-static void the_end_of_a_turn_stops_where_the_file_forgets_it(void **state) {
-    (void)state;
-    static const char format[] = "{\"model_type\":\"qwen3_5_text\",\"hidden_size\":8,"
-                                 "\"num_hidden_layers\":4,\"num_attention_heads\":4,"
-                                 "\"intermediate_size\":12,\"vocab_size\":248320,"
-                                 "\"eos_token_id\":248044}";
-    struct model_config c = config_of(format);
-    assert_int_equal(c.n_stop_ids, 2);
-    assert_int_equal(c.stop_ids[1], 248046);
-}
-
 static void what_is_not_supported_is_refused_in_words(void **state) {
     (void)state;
     expect_refused("{\"model_type\":\"qwen3_5\"}", REEL_E_FORMAT, "\"text_config\"");
@@ -336,7 +325,6 @@ int main(void) {
         cmocka_unit_test(the_published_shape_is_read),
         cmocka_unit_test(layers_may_come_in_any_order),
         cmocka_unit_test(the_whole_models_word_on_tying_and_stopping_holds),
-        cmocka_unit_test(the_end_of_a_turn_stops_where_the_file_forgets_it),
         cmocka_unit_test(what_is_not_supported_is_refused_in_words),
         cmocka_unit_test(a_gpu_plan_says_that_it_cannot),
         cmocka_unit_test(both_kinds_of_layers_find_their_tensors),
