@@ -61,7 +61,7 @@ program() {
     # of prefill's kernels some hold all registers there are: what they put aside lies outside their loops
     [ "$kernel" != prefill ] || stores=48 loads=96
     # that of short prompts holds a phase's tiles and its input, and puts some aside once a phase
-    [ "$kernel" != short ] || stores=320 loads=560
+    [ "$kernel" != short ] || stores=448 loads=640
     [ "$4" -le $stores ] && [ "$5" -le $loads ] || verdict=SPILLS
     [ $code -eq 0 ] || verdict=FAILED
     bytes=$(stat -c %s "$folder/$kernel.cubin" 2>/dev/null || echo 0)
