@@ -1,5 +1,5 @@
-/* Orderings taken out of the prefill kernel, one at a time: the simulator must see each of them, as
- * other bits, as a report, or as a wait that never ends. */
+/* Orderings taken out of the kernels that read prompts, one at a time: the simulator must see each
+ * of them, as other bits, as a report, or as a wait that never ends. */
 #include "support/sim_model.h"
 
 #include <setjmp.h>
@@ -11,34 +11,42 @@
 
 #include <cmocka.h>
 
-/* Prompts of two lengths, so that products are cut in all ways, from amid a piece of the cache. */
-enum { N_KEPT = 5, SHORT = 39, LONG = 145, N_IDS = N_KEPT + LONG, MAX_PATCHES = 4 };
+enum { N_KEPT = 5, MOST = 145, N_IDS = N_KEPT + MOST, MAX_PATCHES = 4 };
 enum { TWO_STAGES = 100 << 10 };
 
-static const char options[] =
-    "n_groups=2,group_sms=2,warps=4,prefill_tokens=256,prefill_from=2,launch_tokens=256,"
-    "short_positions=0";
+#define CUT "n_groups=2,group_sms=2,warps=4,prefill_tokens=256,prefill_from=2,launch_tokens=256"
+
+/* Prompts of two lengths from amid a piece of the cache. */
+struct way {
+    const char *options;
+    int shared_bytes; /* of the GPU; 0: as it comes */
+    int lengths[2];
+    float *right; /* [2][vocab]: logits of the last position of each */
+};
+/* By the queue, so that products are cut in all ways, with so little shared memory that the ring
+ * has two stages; in one launch, of one pair of atoms and of two. */
+static struct way queue = { CUT ",short_positions=0", TWO_STAGES, { 39, MOST }, NULL };
+static struct way shorts = { CUT, 0, { 9, 23 }, NULL };
+static struct way *way = &queue;
 
 static struct sim_model model;
 static int32_t ids[N_IDS];
-static float *right_logits; /* [2][vocab]: of the last position of each */
 
 static void require(enum reel_status status, const struct reel_error *err) {
     if (status != REEL_OK) fail_msg("%s\n%s", err->text, sim_gpu_current().cuda->report);
 }
 
-/* So little shared memory that the ring has two stages. */
 static struct sim_gpu gpu_start(void) {
     struct sim_gpu gpu = sim_gpu_controls();
     gpu.cuda->gpu.n_sms = 4;
-    gpu.cuda->gpu.shared_bytes = TWO_STAGES;
+    if (way->shared_bytes) gpu.cuda->gpu.shared_bytes = way->shared_bytes;
     gpu.cuda->settings.idle_limit = 300;
     return gpu;
 }
 
 static int tear_down(void **state) {
     (void)state;
-    free(right_logits);
+    free(queue.right), free(shorts.right);
     sim_model_close(&model);
     return 0;
 }
@@ -56,7 +64,7 @@ static bool evaluate(struct sim_gpu *gpu, int seed, float *logits) {
     struct reel_error err = { 0 };
     struct reel_session *session = session_open();
     struct reel_eval eval = { .size = sizeof eval,
-                              .n = SHORT,
+                              .n = way->lengths[0],
                               .ids = ids + N_KEPT,
                               .output = REEL_OUTPUT_LAST_LOGITS,
                               .out = logits,
@@ -66,17 +74,19 @@ static bool evaluate(struct sim_gpu *gpu, int seed, float *logits) {
     bool done = reel_session_sync(session, ids, N_KEPT, NULL, &err) == REEL_OK &&
                 reel_session_eval(session, &eval, &err) == REEL_OK &&
                 reel_session_truncate(session, N_KEPT, &err) == REEL_OK;
-    eval.n = LONG, eval.out = logits + model.vocab;
+    eval.n = way->lengths[1], eval.out = logits + model.vocab;
     done = done && reel_session_eval(session, &eval, &err) == REEL_OK;
     reel_session_close(session);
     return done;
 }
 
-static void make_right(void) {
+static void make_right(struct way *w) {
     struct reel_error err = { 0 };
+    way = w;
     struct sim_gpu gpu = gpu_start();
-    require(sim_model_load(&model, options, &err), &err);
-    if (!evaluate(&gpu, -1, right_logits)) fail_msg("%s", gpu.cuda->report);
+    w->right = malloc(2 * (size_t)model.vocab * sizeof *w->right);
+    require(sim_model_load(&model, w->options, &err), &err);
+    if (!evaluate(&gpu, -1, w->right)) fail_msg("%s", gpu.cuda->report);
     sim_model_unload(&model);
 }
 
@@ -85,15 +95,15 @@ static int set_up(void **state) {
     for (int i = 0; i < N_IDS; i++)
         ids[i] = (i * 37 + 11) % 300;
     sim_model_open(&model, "q3-p");
-    right_logits = malloc(2 * (size_t)model.vocab * sizeof *right_logits);
-    make_right();
+    make_right(&shorts);
+    make_right(&queue);
     return 0;
 }
 
 static bool runs_right(struct sim_gpu *gpu, int seed) {
     float *logits = malloc(2 * (size_t)model.vocab * sizeof *logits);
     bool right = evaluate(gpu, seed, logits) &&
-                 memcmp(logits, right_logits, 2 * (size_t)model.vocab * sizeof *logits) == 0;
+                 memcmp(logits, way->right, 2 * (size_t)model.vocab * sizeof *logits) == 0;
     free(logits);
     return right;
 }
@@ -108,7 +118,7 @@ static int first_wrong(const char *what, const struct fake_patch *patches) {
         n++;
     struct sim_gpu gpu = gpu_start();
     gpu.nvrtc->patches = patches, gpu.nvrtc->n_patches = n;
-    require(sim_model_load(&model, options, &err), &err);
+    require(sim_model_load(&model, way->options, &err), &err);
     while (seed < n_tries() && runs_right(&gpu, seed))
         seed++;
     printf("%s: schedule %d%s%.60s\n", what, seed, *gpu.cuda->report ? ": " : "", gpu.cuda->report);
@@ -190,10 +200,45 @@ static void attention_out_of_order_is_seen(void **state) {
            IN("prefill_attention.cuh", "    readers_sync(); /* the piece before is over */\n", ""));
 }
 
+#define BRIEF_SHARED    "short_shared.cuh"
+#define BRIEF_ATTENTION "short_attention.cuh"
+
+static void short_prompts_words_taken_too_early_are_seen(void **state) {
+    (void)state;
+    way = &shorts;
+    CAUGHT("x", IN(BRIEF_SHARED, "(high & 0x000f000fu) == epoch_nibbles(b->w.epoch)", "1"));
+    CAUGHT("q, k, v and gated values", IN(BRIEF_SHARED, ": high == b->w.epoch;", ": 1;"));
+    CAUGHT("sums",
+           IN("short.cu", "return word_is24(f->low, b->w.epoch) & word_is24(f->high, b->w.epoch);",
+              "return 1;"));
+    CAUGHT("sums of squares", IN("short.cu", "ok &= word_is(s->v[i], b->w.epoch);", "ok &= 1;"));
+    way = &queue;
+}
+
+static void short_prompts_warps_that_do_not_meet_are_seen(void **state) {
+    (void)state;
+    way = &shorts;
+    CAUGHT(
+        "sums added up before they are there",
+        IN("short.cu", "        consumers_sync();\n        pair_finish(", "        pair_finish("));
+    CAUGHT("one buffer of sums", IN("short.cu", "        b->turn ^= 1;\n", ""));
+    CAUGHT("operands used before they are there",
+           IN(BRIEF_ATTENTION, "whole kernel */\n    consumers_sync();", "whole kernel */"));
+    CAUGHT("parts merged before they are there",
+           IN(BRIEF_ATTENTION, "    if (parts > 1) consumers_sync();\n", ""));
+    CAUGHT("attention's result used before it is there",
+           IN(BRIEF_ATTENTION, "        rows_end(b, &x, head, atom);\n    }\n    consumers_sync();",
+              "        rows_end(b, &x, head, atom);\n    }"));
+    way = &queue;
+}
+
 static void nothing_is_seen_where_nothing_is_wrong(void **state) {
     (void)state;
     static const struct fake_patch none[1] = { { NULL, NULL, NULL, false } };
     assert_int_equal(first_wrong("nothing", none), n_tries());
+    way = &shorts;
+    assert_int_equal(first_wrong("nothing in short prompts", none), n_tries());
+    way = &queue;
 }
 
 int main(void) {
@@ -203,6 +248,8 @@ int main(void) {
         cmocka_unit_test(stages_out_of_turn_are_seen),
         cmocka_unit_test(warps_that_do_not_meet_are_seen),
         cmocka_unit_test(attention_out_of_order_is_seen),
+        cmocka_unit_test(short_prompts_words_taken_too_early_are_seen),
+        cmocka_unit_test(short_prompts_warps_that_do_not_meet_are_seen),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
