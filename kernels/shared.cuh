@@ -40,7 +40,8 @@ struct block_shared;
 #endif
 
 /* Rows of a group's q, k and v; pairs of gate and up rows of an SM. */
-enum { QKV_GROUP_ROWS = P_GROUP_Q + 2 * P_GROUP_KV, GATE_UP_PAIRS = P_GATE_UP_ROWS / 2 };
+#define QKV_GROUP_ROWS (P_GROUP_Q + 2 * P_GROUP_KV)
+#define GATE_UP_PAIRS  (P_GATE_UP_ROWS / 2)
 DEV float silu(float x) { return x * rcp_approx(1.0f + exp2_approx(x * -1.44269504f)); }
 
 /* One thread's view. Everything but `lane` is the same in all lanes of a warp. */
