@@ -328,6 +328,74 @@ static void sessions_on_threads_do_not_mix(void **state) {
     check_threads(*state, "prefill_from=4,short_positions=0");
 }
 
+/* ---- the first id ---- */
+
+static int32_t likeliest(const float *logits, int n) {
+    int best = 0;
+    for (int i = 1; i < n; i++)
+        if (logits[i] > logits[best]) best = i;
+    return best;
+}
+
+static bool keep_id(void *user, const struct reel_token *token) {
+    *(int32_t *)user = token->id;
+    return true;
+}
+
+/* The id that the session makes next, and how many launches that takes. */
+static int32_t next_id(struct fixture *f, struct reel_session *s, int *launches) {
+    int32_t id = -1;
+    const struct reel_generation g = {
+        .size = sizeof g, .max_tokens = 1, .ignore_stop_ids = true, .on_token = keep_id, .user = &id
+    };
+    struct reel_generation_result result = { .size = sizeof result };
+    f->gpu.cuda->n_launches = 0;
+    good(reel_generate(s, &g, &result, &f->err), f);
+    *launches = f->gpu.cuda->n_launches;
+    return id;
+}
+
+static int32_t id_after(struct fixture *f, const int32_t *ids, int n) {
+    float *logits = sim_model_logits(f->m.cpu, ids, n);
+    const int32_t id = likeliest(logits + (size_t)(n - 1) * (size_t)f->m.vocab, f->m.vocab);
+    free(logits);
+    return id;
+}
+
+/* A prompt's last token has been through the layers when decoding begins; that is forgotten when
+ * another session's prompt takes the scratch memory, or another token takes its place. */
+static void the_first_id_comes_from_the_prompts_own_way(void **state) {
+    enum { N = 9, OTHER = 7 };
+    struct fixture *f = *state;
+    static const char *const ways[] = { "", "short_positions=0,prefill_from=4" };
+    for (size_t way = 0; way < 2; way++) {
+        int launches = 0;
+        reload(f, ways[way]);
+        struct reel_session *a = open_session(f), *b = open_session(f);
+        const int32_t want = id_after(f, f->prompt, N);
+        good(reel_session_sync(a, f->prompt, N, NULL, &f->err), f);
+        assert_int_equal(next_id(f, a, &launches), want);
+        assert_int_equal(launches, 1);
+        good(reel_session_truncate(a, 0, &f->err), f);
+        good(reel_session_sync(a, f->prompt, N, NULL, &f->err), f);
+        good(reel_session_sync(b, f->prompt + N, OTHER, NULL, &f->err), f);
+        assert_int_equal(next_id(f, a, &launches), want); /* through the layers once more */
+        assert_int_equal(next_id(f, b, &launches), id_after(f, f->prompt + N, OTHER));
+        /* another last token, which goes through the decode kernel */
+        int32_t changed[N];
+        memcpy(changed, f->prompt, sizeof changed);
+        changed[N - 1] ^= 1;
+        good(reel_session_truncate(a, 0, &f->err), f);
+        good(reel_session_sync(a, f->prompt, N, NULL, &f->err), f);
+        good(reel_session_sync(a, changed, N, NULL, &f->err), f);
+        assert_int_equal(next_id(f, a, &launches), id_after(f, changed, N));
+        good(reel_session_sync(a, f->prompt, N, NULL, &f->err), f);
+        assert_int_equal(next_id(f, a, &launches), want);
+        reel_session_close(a);
+        reel_session_close(b);
+    }
+}
+
 /* ---- failures ---- */
 
 /* A call that is not missed may fail unnoticed: looking whether a launch is over, for one. */
@@ -450,6 +518,7 @@ int main(void) {
         cmocka_unit_test(hidden_states_and_embeddings_go_the_same_way),
         cmocka_unit_test(a_cancelled_prompt_holds_its_first_chunks),
         cmocka_unit_test(sessions_on_threads_do_not_mix),
+        cmocka_unit_test(the_first_id_comes_from_the_prompts_own_way),
         cmocka_unit_test(calls_of_the_driver_may_fail),
         cmocka_unit_test(a_kernel_that_gives_up_is_named),
         cmocka_unit_test(a_block_that_leaves_is_missed_by_name),
