@@ -13,13 +13,14 @@ static void check_limits(const struct model_config *c) {
     bool ok = c->hidden >= 1 && c->hidden <= MODEL_MAX_HIDDEN && c->n_layers >= 1 &&
               c->n_layers <= MODEL_MAX_LAYERS && c->n_heads >= 1 && c->n_heads <= MODEL_MAX_HEADS &&
               c->n_kv_heads >= 1 && c->n_heads % c->n_kv_heads == 0 && c->head_dim >= 2 &&
-              c->head_dim % 2 == 0 && c->head_dim <= MODEL_MAX_HEAD_DIM && c->vocab >= 1 &&
+              c->head_dim % 2 == 0 && c->head_dim <= MODEL_MAX_HEAD_DIM && c->rotary_dim >= 2 &&
+              c->rotary_dim % 2 == 0 && c->rotary_dim <= c->head_dim && c->vocab >= 1 &&
               c->vocab <= MODEL_MAX_VOCAB && c->max_context >= 1 &&
               c->max_context <= MODEL_MAX_CONTEXT && c->rms_eps > 0 && c->n_stop_ids >= 0 &&
               c->n_stop_ids <= MODEL_MAX_STOP_IDS;
     if (!ok) abort();
     model_rope_frequencies(c, inv);
-    for (int i = 0; i < c->head_dim / 2; i++)
+    for (int i = 0; i < c->rotary_dim / 2; i++)
         if (!isfinite(inv[i])) abort();
     for (int i = 0; i < c->n_stop_ids; i++)
         if (c->stop_ids[i] < 0 || c->stop_ids[i] >= c->vocab) abort();
