@@ -372,7 +372,7 @@ DEV void phase_read(struct brief *b, int phase, const struct quad *t, int preloa
     }
 }
 
-/* Takes the phase's weights while its input is on its way, then reads. */
+/* A phase whose first tiles are in t. */
 #define PHASE_READ(b, t, S)                                                                                      \
     phase_read(b, TAPE_##S, t, PRELOAD(S), P_##S##_WARP_ROWS, P_##S##_WARP_K, P_##S##_K_PARTS, P_##S##_ROW_TILES)
 

@@ -1,9 +1,9 @@
 /* Short prompts: what lies between the products of qkv and out.
  *
  * Every SM of a group does all of its group's attention, each for itself, as in decoding: each needs all of it
- * for its columns of out. q, k and v of 16 tokens of a head go to a warp as the fragments that the products
+ * for its columns of out. q, k and v of an atom of a head go to a warp as the fragments that the products
  * left them as: it norms and rotates them and puts q's down as B operands, k's and v's as A operands. One SM of
- * the group also writes them to the KV cache. Then blocks of 8 rows, an atom of tokens of a q head, attend to
+ * the group also writes them to the KV cache. Then blocks, an atom of tokens of some q heads, attend to
  * the positions before the chunk, from the cache, and to the chunk's own up to each row's, from shared memory.
  * Where there are fewer blocks than warps, warps share a block's positions. */
 #ifndef REEL_KERNELS_SHORT_ATTENTION_CUH

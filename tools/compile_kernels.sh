@@ -47,7 +47,7 @@ program() {
         [ "$(constant G_WGMMA)" != 1 ] || threads=384 moved=232
     fi
     if [ "$kernel" = short ]; then
-        function=prefill_short threads=$(constant P_SHORT_THREADS) moved=0 shared=$(constant P_SHORT_SHARED)
+        function=prefill_short shared=$(constant P_SHORT_SHARED)
     fi
     begin=$(date +%s)
     nvcc -std=c++17 -arch="$target" -cubin -Werror all-warnings -Xptxas -v \

@@ -189,7 +189,7 @@ static enum reel_status find_functions(struct backend *b, struct reel_error *err
     }
     if (status != REEL_OK || !b->short_module) return status;
     status = cuda_function_find(&b->gpu, &b->prefill_short, b->short_module, "prefill_short", err);
-    return status == REEL_OK ? check_resident(b, &b->prefill_short, p->tape.n_sms, p->short_threads,
+    return status == REEL_OK ? check_resident(b, &b->prefill_short, p->tape.n_sms, p->threads,
                                               p->short_shared, err)
                              : status;
 }

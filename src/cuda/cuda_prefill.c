@@ -213,7 +213,7 @@ static enum reel_status launch_short(struct backend *b, struct prefill_args *arg
     void *arguments[] = { args, &phase, &layer };
     const struct cuda_launch launch_all = { .function = &b->prefill_short,
                                             .blocks = p->tape.n_sms,
-                                            .threads = p->short_threads,
+                                            .threads = p->threads,
                                             .shared_bytes = p->short_shared,
                                             .cooperative = true,
                                             .arguments = arguments };

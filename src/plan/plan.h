@@ -107,11 +107,12 @@ struct plan {
     struct plan_scratch scratch;
 
     /* short prompts (kernels/short.cu), with the SMs and the tapes of decoding */
-    int short_tokens;                /* that one launch takes through all layers; 0: it cannot */
-    int short_slots;                 /* of its weight ring, slot_bytes each */
-    int short_preload;               /* as preload_tiles */
-    int short_shared, short_threads; /* of a block */
-    unsigned short_words;            /* its own exchange memory, of 8 bytes */
+    int short_tokens;  /* that one launch takes through all layers; 0: it cannot */
+    int short_slots;   /* of its weight ring, slot_bytes each */
+    int short_preload; /* as preload_tiles */
+    int short_shared;  /* of a block, which has decoding's threads: registers move between the same
+                          warps */
+    unsigned short_words; /* its own exchange memory, of 8 bytes */
 
     /* launch parameters that tuning may change without compiling */
     int cap_layers, cap_head, cap_kv, split_from;

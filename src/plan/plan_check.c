@@ -258,8 +258,6 @@ static enum reel_status check_short(const struct plan *p, struct reel_error *err
     if (p->short_words < plan_short_words(p, n))
         REFUSE("short prompts: %u exchange words, %u are needed", p->short_words,
                plan_short_words(p, n));
-    if (p->short_threads != p->threads)
-        REFUSE("short prompts: %d threads for decoding's %d", p->short_threads, p->threads);
     return REEL_OK;
 }
 

@@ -104,7 +104,6 @@ enum reel_status plan_constants(const struct plan *p, struct buffer *text, struc
         { "P_SHORT_PRELOAD", p->short_preload },
         { "P_SHORT_SHARED", p->short_shared },
         { "P_SHORT_WORDS", p->short_words },
-        { "P_SHORT_THREADS", p->short_threads },
         { "G_WGMMA", p->wgmma },
         { "G_COPY", p->copy },
         { "G_COMPUTE", p->compute },

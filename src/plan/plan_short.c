@@ -64,7 +64,7 @@ unsigned plan_short_words(const struct plan *p, int tokens) {
     const struct tape_shape *t = &p->tape;
     const int atoms = tokens / ATOM_TOKENS, k = hidden_tiles(p), tile = atoms * TILE_WORDS;
     const int qkv_tiles = plan_ceil(t->group_q + 2 * t->group_kv, TILE_ROWS);
-    return lines(2 * k * tile) +                   /* x: as rounded, and the rest */
+    return lines(2 * k * tile) +                   /* x, for qkv and for gate_up */
            lines(2 * k * tokens) +                 /* sums of squares */
            lines(t->n_groups * qkv_tiles * tile) + /* q, k, v */
            2 * lines(t->n_groups * k * tile) +     /* sums of out, and of down */
@@ -105,5 +105,4 @@ void plan_short(struct plan *p) {
     p->short_preload = plan_short_preload(p, p->short_slots);
     p->short_shared = plan_short_shared_bytes(p, p->short_tokens, p->short_slots);
     p->short_words = plan_short_words(p, p->short_tokens);
-    p->short_threads = p->threads; /* what decoding has: registers move between the same warps */
 }
