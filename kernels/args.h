@@ -54,18 +54,27 @@ struct sampling_args {
     const float *bias; /* f32 [vocab] or NULL */
 };
 
+/* The Gated DeltaNets: all NULL where the model has none. delta_layout.h says where what lies. */
+struct delta_args {
+    const unsigned short *gates; /* bf16 [delta layers][value heads][a, b][hidden] */
+    const float *constants;      /* f32 [delta layers]: decays, norm and taps */
+    float *state;                /* f32 [delta layers][value heads][value dim][key dim] */
+    float *window;               /* f32 [delta layers][channels][M_TAPS - 1], oldest first */
+};
+
 struct decode_args {
     /* the model */
     const unsigned char *tape;
     const unsigned short *embedding; /* bf16 [vocab, hidden], or NULL: tied, look into the tapes */
     const float *norms;              /* f32 [layers][attn, ffn][hidden], then final [hidden] */
     const float *qk_norms;           /* f32 [layers][q, k][head_dim], or NULL */
-    const float *rope;               /* f32 [head_dim / 2]: inverse frequencies */
+    const float *rope;               /* f32 [rotary_dim / 2]: inverse frequencies */
     unsigned long long *words;       /* exchange memory, P_WORDS of it */
     /* the session */
-    unsigned char *kv; /* pieces of 16 positions [layers][kv_heads][kv_pieces][P_KV_PIECE], see
-                          phase_attention.cuh */
+    unsigned char *kv; /* pieces of 16 positions [attention
+                          layers][kv_heads][kv_pieces][P_KV_PIECE], see phase_attention.cuh */
     int kv_pieces;
+    struct delta_args delta;
     /* this launch */
     int position;            /* of the first token */
     int n_tokens;            /* through the layers, at least 1 */
@@ -98,7 +107,7 @@ struct wind_args {
     unsigned char *tape;
     const unsigned short *rows; /* bf16 [n_rows, columns] */
     int phase, layer;           /* enum tape_phase; the head's layer is 0 */
-    int first_row;              /* counted through the phase's matrices: q, k, v; gate, up */
+    int first_row; /* counted through the phase's matrices: q, k, v; q, k, v, z; gate, up */
     int n_rows, columns;
     struct tape_shape shape;
 };

@@ -1,7 +1,8 @@
 /* Where the K and V rows of a position lie, for host and device. A piece holds 16 positions of one
  * KV head of one layer: head_dim / 16 tiles of K (rows are positions, columns are dims), then as
  * many of V transposed (rows are dims, columns are positions), each in the order of tape_in_tile,
- * so that both are read as A operands. The cache is [layers][kv_heads][kv_pieces] pieces. */
+ * so that both are read as A operands. The cache is [attention layers][kv_heads][kv_pieces] pieces.
+ */
 #ifndef REEL_KERNELS_KV_LAYOUT_H
 #define REEL_KERNELS_KV_LAYOUT_H
 

@@ -7,8 +7,8 @@
 /* What tape_locate needs to know of the head. */
 DEV struct tape_shape head_shape(void) {
     struct tape_shape s;
-    s.n_sms = P_SMS, s.warps = P_WARPS, s.n_layers = M_LAYERS, s.vocab = M_VOCAB, s.head_unit = P_HEAD_UNIT;
-    s.layer_bytes = P_LAYER_BYTES, s.sm_bytes = P_SM_BYTES;
+    s.n_sms = P_SMS, s.warps = P_WARPS, s.vocab = M_VOCAB, s.head_unit = P_HEAD_UNIT;
+    s.layers_bytes = P_LAYERS_BYTES, s.sm_bytes = P_SM_BYTES;
     s.segment[TAPE_HEAD].k_tiles = P_HEAD_K_TILES;
     return s;
 }

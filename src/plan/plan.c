@@ -8,12 +8,27 @@
 
 enum { MIN_COMPUTE = 75, MAX_CAP = 1 << 20 };
 
-static enum reel_status refuse_model(const struct model_config *c, struct reel_error *err) {
-    if (model_layer_count(c, LAYER_DELTA) || c->gated_attention || c->centred_norms)
+static enum reel_status refuse_deltas(const struct model_config *c, struct reel_error *err) {
+    if (c->n_layers > TAPE_KINDS)
         return err_set(err, REEL_E_UNSUPPORTED,
-                       "family %s: the GPU kernels do not do its layers yet; the CPU does "
-                       "(--device cpu)",
-                       model_family_name(c->family));
+                       "%d layers of two kinds: the GPU kernels do at most %d", c->n_layers,
+                       TAPE_KINDS);
+    if (c->delta.key_dim % PLAN_KEY_ROWS)
+        return err_set(err, REEL_E_UNSUPPORTED,
+                       "linear_key_head_dim %d: the GPU kernels need a multiple of %d",
+                       c->delta.key_dim, PLAN_KEY_ROWS);
+    if (c->delta.value_dim % 2)
+        return err_set(err, REEL_E_UNSUPPORTED,
+                       "linear_value_head_dim %d: the GPU kernels need an even one",
+                       c->delta.value_dim);
+    return REEL_OK;
+}
+
+static enum reel_status refuse_model(const struct model_config *c, struct reel_error *err) {
+    if (model_layer_count(c, LAYER_DELTA)) {
+        enum reel_status status = refuse_deltas(c, err);
+        if (status != REEL_OK) return status;
+    }
     if (c->head_dim % TILE_K)
         return err_set(err, REEL_E_UNSUPPORTED,
                        "head_dim %d: the GPU kernels need a multiple of %d", c->head_dim, TILE_K);
@@ -52,6 +67,11 @@ static enum reel_status refuse_range(const char *what, int value, int low, int h
                    high);
 }
 
+/* Whether groups own whole heads of all kinds; value heads are a multiple of key heads. */
+static bool groups_share(const struct model_config *c, int n_groups) {
+    return c->n_kv_heads % n_groups == 0 && c->delta.key_heads % n_groups == 0;
+}
+
 static enum reel_status refuse_wishes(const struct plan_options *o, const struct model_config *c,
                                       const struct gpu_limits *gpu, struct reel_error *err) {
     const struct {
@@ -84,6 +104,9 @@ static enum reel_status refuse_wishes(const struct plan_options *o, const struct
         return err_set(err, REEL_E_ARGUMENT,
                        "groups %d: %d KV heads need a divisor of theirs, at most %d", o->n_groups,
                        c->n_kv_heads, PLAN_MAX_GROUPS);
+    if (o->n_groups && !groups_share(c, o->n_groups))
+        return err_set(err, REEL_E_ARGUMENT, "groups %d: they do not share %d linear key heads",
+                       o->n_groups, c->delta.key_heads);
     return REEL_OK;
 }
 
@@ -134,7 +157,7 @@ static void consider_warps(struct search *s, int n_groups, int group_sms) {
 static void consider_all(struct search *s) {
     int most = s->config->n_kv_heads < PLAN_MAX_GROUPS ? s->config->n_kv_heads : PLAN_MAX_GROUPS;
     for (int groups = most; groups >= 1; groups--) {
-        if (s->config->n_kv_heads % groups || !allowed(s->options->n_groups, groups)) continue;
+        if (!groups_share(s->config, groups) || !allowed(s->options->n_groups, groups)) continue;
         for (int sms = s->gpu->n_sms / groups; sms >= 1; sms--)
             if (allowed(s->options->group_sms, sms) &&
                 (all_have_rows(s, sms) || s->options->group_sms))

@@ -4,6 +4,12 @@
  * Exchanges, in the order of a layer (words of 8 bytes; kernels/sync.cuh):
  *   qkv       in the group      bf16 pairs of the group's q, k, v rows
  *   attention in the group      only when positions are split: each SM's partial result
+ *   merged    in the group      only then, where a group is large: bf16 pairs of the whole result
+ * or, where the layer is a Gated DeltaNet,
+ *   mix       in the group      pairs of 24-bit floats of the group's q, k, v, z rows
+ *   delta     in the group      pairs of 24-bit floats of the group's value columns
+ *   delta_ssq in the group      a float for each unit of them, its sum of squares
+ * and then
  *   out_sum   all SMs           [group][hidden / 2] pairs of 24-bit floats, summed by every reader
  *   gated     in the group      bf16 pairs of silu(gate) * up
  *   down_sum  all SMs           as out_sum
@@ -48,6 +54,10 @@ enum plan_exchange {
     X_DOWN_SUM,
     X_BEST,
     X_PICK,
+    X_MERGED,
+    X_MIX,
+    X_DELTA,
+    X_DELTA_SSQ,
     PLAN_N_EXCHANGES
 };
 
@@ -67,6 +77,16 @@ struct plan_scratch {
     uint64_t bytes;
 };
 
+/* Of the Gated DeltaNets; all 0 where there are none. */
+struct plan_delta {
+    int n_layers;
+    int key_heads, value_heads, key_dim, value_dim; /* as in model_config */
+    int taps;                                       /* of the convolution */
+    int group_key_heads, group_value_heads;
+    int unit, units; /* value columns of one head that a SM takes at once; units of a group */
+    uint64_t state_bytes, window_bytes; /* of a session */
+};
+
 struct plan {
     struct gpu_limits gpu;
     struct tape_shape tape;
@@ -75,9 +95,11 @@ struct plan {
 
     /* the model */
     int n_heads, n_kv_heads, head_dim;
+    int rotary_dim; /* entries of a head that turn */
     int group_heads, group_kv_heads;
     bool qk_norm, tied;
     float rms_eps;
+    struct plan_delta delta;
 
     /* threads: warps consumers, then epilogue, weight producer, KV producer */
     int epilogue_warps, threads;
@@ -85,6 +107,8 @@ struct plan {
     int registers_consumer,
         registers_other; /* of a thread, moved between warpgroups; 0: as launched */
     int attention_warps; /* of the consumers; kv_slots is a multiple of it */
+    bool merge_scatter;  /* split attention: each SM merges a share of the columns and publishes it,
+                            instead of merging all of them for itself */
 
     /* shared memory */
     int slot_tiles; /* tiles of each warp in a slot: 1, 2 or 4 */

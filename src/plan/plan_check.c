@@ -8,10 +8,12 @@
 
 #define REFUSE(...) return err_set(err, REEL_E_MISMATCH, "plan: " __VA_ARGS__)
 
-static const char *const phase_names[TAPE_N_PHASES] = { "qkv", "out", "gate_up", "down", "head" };
+static const char *const phase_names[TAPE_N_PHASES] = { "qkv",  "out",  "gate_up",
+                                                        "down", "head", "mix" };
 static const char *const exchange_names[PLAN_N_EXCHANGES] = { "qkv",   "attention", "out_sum",
                                                               "gated", "down_sum",  "best",
-                                                              "pick" };
+                                                              "pick",  "merged",    "mix",
+                                                              "delta", "delta_ssq" };
 
 /* ---- sizes ----------------------------------------------------------------------------------- */
 
@@ -29,6 +31,13 @@ static enum reel_status check_model(const struct plan *p, const struct model_con
         { "heads", p->n_heads, c->n_heads },
         { "KV heads", p->n_kv_heads, c->n_kv_heads },
         { "head_dim", p->head_dim, c->head_dim },
+        { "entries of a head that turn", p->rotary_dim, c->rotary_dim },
+        { "gated attention", t->gate_dim, c->gated_attention ? c->head_dim : 0 },
+        { "linear key heads", p->delta.key_heads, c->delta.key_heads },
+        { "linear value heads", p->delta.value_heads, c->delta.value_heads },
+        { "linear key_dim", p->delta.key_dim, c->delta.key_dim },
+        { "linear value_dim", p->delta.value_dim, c->delta.value_dim },
+        { "convolution", p->delta.taps, c->delta.conv_width },
         { "q and k norms", p->qk_norm, c->qk_norm },
         { "tied head", p->tied, c->tied },
     };
@@ -36,6 +45,12 @@ static enum reel_status check_model(const struct plan *p, const struct model_con
         if (same[i].plan != same[i].model)
             REFUSE("%s is %d, the model's is %d", same[i].what, same[i].plan, same[i].model);
     if (p->rms_eps != c->rms_eps) REFUSE("the norms' epsilon is not the model's");
+    for (int i = 0; i < c->n_layers; i++)
+        if (tape_is_delta(t, i) != model_layer_is(c, i, LAYER_DELTA))
+            REFUSE("layer %d is of another kind than the model's", i);
+    if (p->delta.n_layers != model_layer_count(c, LAYER_DELTA))
+        REFUSE("%d DeltaNets, the model has %d", p->delta.n_layers,
+               model_layer_count(c, LAYER_DELTA));
     return REEL_OK;
 }
 
@@ -52,6 +67,18 @@ static enum reel_status check_groups(const struct plan *p, struct reel_error *er
         t->group_kv != p->group_kv_heads * p->head_dim)
         REFUSE("%d groups of %d heads and %d KV heads do not make up the model's %d and %d",
                t->n_groups, p->group_heads, p->group_kv_heads, p->n_heads, p->n_kv_heads);
+    const struct plan_delta *d = &p->delta;
+    if (d->group_key_heads * t->n_groups != d->key_heads ||
+        d->group_value_heads * t->n_groups != d->value_heads ||
+        t->group_key != d->group_key_heads * d->key_dim ||
+        t->group_value != d->group_value_heads * d->value_dim)
+        REFUSE("%d groups of %d linear key heads and %d value heads do not make up the model's %d "
+               "and %d",
+               t->n_groups, d->group_key_heads, d->group_value_heads, d->key_heads, d->value_heads);
+    if (d->n_layers && (d->unit < 2 || d->unit % 2 || d->value_dim % d->unit ||
+                        d->units * d->unit != t->group_value))
+        REFUSE("%d units of %d columns are not whole heads of %d, or not %d columns", d->units,
+               d->unit, d->value_dim, t->group_value);
     if (t->group_intermediate % 2 || t->group_intermediate < 2 ||
         (long long)t->group_intermediate * t->n_groups < t->intermediate)
         REFUSE("%d groups of %d do not cover the intermediate size %d", t->n_groups,
@@ -84,11 +111,30 @@ static enum reel_status check_segment(const struct plan *p, int phase, int rows,
     return REEL_OK;
 }
 
+/* mix stands in a DeltaNet where qkv does elsewhere. */
+static enum reel_status check_mix(const struct plan *p, struct reel_error *err) {
+    const struct tape_shape *t = &p->tape;
+    const struct tape_segment *mix = &t->segment[TAPE_MIX], *qkv = &t->segment[TAPE_QKV];
+    if (p->delta.n_layers == 0) {
+        if (mix->bytes || t->delta_bytes) REFUSE("mix has %u bytes and no layer", mix->bytes);
+        return REEL_OK;
+    }
+    enum reel_status status =
+        check_segment(p, TAPE_MIX, 2 * (t->group_key + t->group_value), t->hidden, err);
+    if (status != REEL_OK) return status;
+    if (mix->k_tiles != qkv->k_tiles || mix->row_parts != 1)
+        REFUSE("mix must split k over all warps as qkv does");
+    if (mix->offset || t->delta_bytes != t->layer_bytes - qkv->bytes + mix->bytes)
+        REFUSE("a DeltaNet layer of %u bytes is not one with mix instead of qkv", t->delta_bytes);
+    return REEL_OK;
+}
+
 static enum reel_status check_tape(const struct plan *p, struct reel_error *err) {
     const struct tape_shape *t = &p->tape;
-    const int rows[] = { t->group_q + 2 * t->group_kv, t->hidden, 2 * t->group_intermediate,
-                         t->hidden };
-    const int k[] = { t->hidden, t->group_q, t->hidden, t->group_intermediate };
+    const int mixed = t->group_value > t->group_q ? t->group_value : t->group_q;
+    const int rows[] = { t->group_q + (t->gate_dim ? t->group_q : 0) + 2 * t->group_kv, t->hidden,
+                         2 * t->group_intermediate, t->hidden };
+    const int k[] = { t->hidden, mixed, t->hidden, t->group_intermediate };
     unsigned offset = 0;
     for (int i = 0; i < TAPE_HEAD; i++) {
         enum reel_status status = check_segment(p, i, rows[i], k[i], err);
@@ -106,10 +152,15 @@ static enum reel_status check_tape(const struct plan *p, struct reel_error *err)
     if (t->segment[TAPE_QKV].row_parts != 1 || t->segment[TAPE_GATE_UP].row_parts != 1)
         REFUSE("qkv and gate_up must split k over all warps");
     if (t->layer_bytes != offset) REFUSE("a layer has %u bytes, not %u", t->layer_bytes, offset);
+    enum reel_status status = check_mix(p, err);
+    if (status != REEL_OK) return status;
     if (head->row_tiles != tape_head_tiles(t, 0) ||
         head->bytes != (unsigned)(head->row_tiles * head->k_tiles) * TILE_BYTES)
         REFUSE("head: %u bytes for %d row tiles", head->bytes, head->row_tiles);
-    if (t->sm_bytes != (unsigned long long)t->n_layers * t->layer_bytes + head->bytes)
+    unsigned long long layers = 0;
+    for (int i = 0; i < t->n_layers; i++)
+        layers += tape_is_delta(t, i) ? t->delta_bytes : t->layer_bytes;
+    if (t->layers_bytes != layers || t->sm_bytes != layers + head->bytes)
         REFUSE("a tape of %llu bytes is not %d layers and a head", t->sm_bytes, t->n_layers);
     if (p->tape_bytes != t->sm_bytes * (unsigned)t->n_sms) REFUSE("tape_bytes is not their sum");
     return REEL_OK;
@@ -313,13 +364,35 @@ static enum reel_status check_exchange(const struct plan *p, int exchange, int h
     return status;
 }
 
+/* Exchanges that only some plans have: the first SMs of a group may share the words unevenly. */
+static enum reel_status check_group_words(const struct plan *p, struct reel_error *err) {
+    const struct tape_shape *t = &p->tape;
+    const struct plan_delta *d = &p->delta;
+    const int mix = d->n_layers ? 2 * (t->group_key + t->group_value) : 0;
+    const struct {
+        int exchange, words;
+    } all[] = { { X_MERGED, p->merge_scatter ? t->group_q / 2 : 0 },
+                { X_DELTA, t->group_value / 2 },
+                { X_DELTA_SSQ, d->units } };
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+        const struct plan_words *x = &p->exchange[all[i].exchange];
+        if (x->words != (unsigned)(t->n_groups * all[i].words) || x->readers != t->group_sms)
+            REFUSE("%s: %u words for %d readers, each group needs %d for its %d SMs",
+                   exchange_names[all[i].exchange], x->words, x->readers, all[i].words,
+                   t->group_sms);
+    }
+    if (mix == 0) return REEL_OK;
+    return check_exchange(p, X_MIX, mix, t->segment[TAPE_MIX].rows, t->group_sms, err);
+}
+
 static enum reel_status check_exchanges(const struct plan *p, struct reel_error *err) {
     const struct tape_shape *t = &p->tape;
     const struct tape_segment *s = t->segment;
     const struct {
         int exchange, have, mine, readers;
     } edges[] = {
-        { X_QKV, t->group_q + 2 * t->group_kv, s[TAPE_QKV].rows, t->group_sms },
+        { X_QKV, t->group_q + (t->gate_dim ? t->group_q : 0) + 2 * t->group_kv, s[TAPE_QKV].rows,
+          t->group_sms },
         { X_OUT_SUM, t->hidden, s[TAPE_OUT].rows, t->n_sms },
         { X_GATED, t->group_intermediate, s[TAPE_GATE_UP].rows / 2, t->group_sms },
         { X_DOWN_SUM, t->hidden, s[TAPE_DOWN].rows, t->n_sms },
@@ -332,6 +405,8 @@ static enum reel_status check_exchanges(const struct plan *p, struct reel_error 
     if (p->exchange[X_ATTENTION].words < (unsigned)(plan_attention_words(p) * t->n_sms))
         REFUSE("attention: %u words, each SM publishes %d", p->exchange[X_ATTENTION].words,
                plan_attention_words(p));
+    status = check_group_words(p, err);
+    if (status != REEL_OK) return status;
     if (p->exchange[X_BEST].words < (unsigned)(2 * t->n_sms) ||
         p->exchange[X_PICK].words < (unsigned)(PLAN_PICK_WORDS * t->n_sms))
         REFUSE("best and pick need 2 and %d words of each SM", PLAN_PICK_WORDS);
@@ -345,31 +420,67 @@ struct extent {
     int rows, k;
 };
 
-static struct extent extent_of(const struct plan *p, int phase) {
+static struct extent extent_of(const struct plan *p, int phase, int layer) {
     const struct tape_shape *t = &p->tape;
+    const struct plan_delta *d = &p->delta;
     const int q = p->n_heads * p->head_dim, kv = p->n_kv_heads * p->head_dim;
+    const int gates = t->gate_dim ? q : 0, value = d->value_heads * d->value_dim;
     const struct extent all[TAPE_N_PHASES] = {
-        { q + 2 * kv, t->hidden },      { t->hidden, q },        { 2 * t->intermediate, t->hidden },
-        { t->hidden, t->intermediate }, { t->vocab, t->hidden },
+        [TAPE_QKV] = { q + gates + 2 * kv, t->hidden },
+        [TAPE_OUT] = { t->hidden, tape_is_delta(t, layer) ? value : q },
+        [TAPE_GATE_UP] = { 2 * t->intermediate, t->hidden },
+        [TAPE_DOWN] = { t->hidden, t->intermediate },
+        [TAPE_HEAD] = { t->vocab, t->hidden },
+        [TAPE_MIX] = { 2 * (d->key_heads * d->key_dim + value), t->hidden },
     };
     return all[phase];
 }
 
+/* The group that has a row of qkv, and the row's number there. */
+static int qkv_owner(const struct plan *p, int row, int *local) {
+    const struct tape_shape *t = &p->tape;
+    const int parts = t->gate_dim ? 2 : 1, q = parts * p->n_heads * p->head_dim;
+    const int kv = p->n_kv_heads * p->head_dim, i = row % p->head_dim;
+    if (row < q) {
+        const int part = row / p->head_dim % parts, head = row / p->head_dim / parts;
+        *local = part * t->group_q + head % p->group_heads * p->head_dim + i;
+        return head / p->group_heads;
+    }
+    const int head = (row - q) % kv / p->head_dim, is_v = (row - q) / kv;
+    *local = parts * t->group_q + is_v * t->group_kv + head % p->group_kv_heads * p->head_dim + i;
+    return head / p->group_kv_heads;
+}
+
+/* The same of mix: q and k of key heads, v and z of value heads. */
+static int mix_owner(const struct plan *p, int row, int *local) {
+    const struct tape_shape *t = &p->tape;
+    const struct plan_delta *d = &p->delta;
+    const int keys = d->key_heads * d->key_dim, values = d->value_heads * d->value_dim;
+    const bool of_key = row < 2 * keys;
+    const int i = of_key ? row % keys : (row - 2 * keys) % values;
+    const int dim = of_key ? d->key_dim : d->value_dim;
+    const int heads = of_key ? d->group_key_heads : d->group_value_heads;
+    const int before = row < keys                ? 0
+                       : of_key                  ? t->group_key
+                       : row < 2 * keys + values ? 2 * t->group_key
+                                                 : 2 * t->group_key + t->group_value;
+    *local = before + i / dim % heads * dim + i % dim;
+    return i / dim / heads;
+}
+
 /* The SM whose published row, or k slice, this weight belongs to, derived from the exchanges. */
-static int owner(const struct plan *p, int phase, int row, int k) {
+static int owner(const struct plan *p, int phase, int layer, int row, int k) {
     const struct tape_shape *t = &p->tape;
     const struct tape_segment *g = &t->segment[phase];
-    const int q = p->n_heads * p->head_dim, kv = p->n_kv_heads * p->head_dim;
+    const int mixed = tape_is_delta(t, layer) ? t->group_value : t->group_q;
     int group, local, share = g->rows;
     switch (phase) {
-    case TAPE_QKV: {
-        int head = row < q ? row / p->head_dim : (row - q) % kv / p->head_dim;
-        group = row < q ? head / p->group_heads : head / p->group_kv_heads;
-        local = row < q        ? row - group * t->group_q
-                : row < q + kv ? t->group_q + row - q - group * t->group_kv
-                               : t->group_q + t->group_kv + row - q - kv - group * t->group_kv;
+    case TAPE_QKV:
+        group = qkv_owner(p, row, &local);
         break;
-    }
+    case TAPE_MIX:
+        group = mix_owner(p, row, &local);
+        break;
     case TAPE_GATE_UP:
         local = row % t->intermediate;
         group = local / t->group_intermediate;
@@ -379,21 +490,19 @@ static int owner(const struct plan *p, int phase, int row, int k) {
     case TAPE_HEAD:
         return row / TILE_ROWS % t->n_sms;
     default:
-        group = k / (phase == TAPE_OUT ? t->group_q : t->group_intermediate);
+        group = k / (phase == TAPE_OUT ? mixed : t->group_intermediate);
         local = row;
     }
     return group * t->group_sms + local / share;
 }
 
-/* One bit for each two bytes of the tapes. */
+/* One bit for each two bytes of the tapes. The phase begins at byte `begin` of an SM's. */
 static enum reel_status mark(const struct plan *p, unsigned char *seen, int phase, int layer,
-                             int row, int k, struct reel_error *err) {
+                             unsigned long long begin, int row, int k, struct reel_error *err) {
     const struct tape_shape *t = &p->tape;
     unsigned long long at = tape_locate(t, phase, layer, row, k);
     unsigned long long start =
-        (unsigned long long)owner(p, phase, row, k) * t->sm_bytes +
-        (unsigned long long)(phase == TAPE_HEAD ? t->n_layers : layer) * t->layer_bytes +
-        t->segment[phase].offset;
+        (unsigned long long)owner(p, phase, layer, row, k) * t->sm_bytes + begin;
     if (at < start || at >= start + t->segment[phase].bytes || at % 2)
         REFUSE("%s: layer %d, row %d, column %d lies at byte %llu, outside its segment at %llu",
                phase_names[phase], layer, row, k, at, start);
@@ -409,22 +518,27 @@ static enum reel_status mark(const struct plan *p, unsigned char *seen, int phas
 }
 
 static enum reel_status mark_phase(const struct plan *p, unsigned char *seen, int phase, int layer,
-                                   struct reel_error *err) {
-    const struct extent all = extent_of(p, phase);
+                                   unsigned long long begin, struct reel_error *err) {
+    const struct extent all = extent_of(p, phase, layer);
     enum reel_status status = REEL_OK;
     for (int row = 0; row < all.rows; row++)
         for (int k = 0; k < all.k && status == REEL_OK; k++)
-            status = mark(p, seen, phase, layer, row, k, err);
+            status = mark(p, seen, phase, layer, begin, row, k, err);
     return status;
 }
 
 static enum reel_status check_places(const struct plan *p, struct reel_error *err) {
     unsigned char *seen = calloc(p->tape_bytes / 16 + 1, 1);
     if (!seen) return err_memory(err, "the check of the tapes", p->tape_bytes / 16 + 1);
-    enum reel_status status = mark_phase(p, seen, TAPE_HEAD, 0, err);
+    enum reel_status status = REEL_OK;
+    unsigned long long begin = 0;
     for (int layer = 0; layer < p->tape.n_layers && status == REEL_OK; layer++)
-        for (int phase = 0; phase < TAPE_HEAD && status == REEL_OK; phase++)
-            status = mark_phase(p, seen, phase, layer, err);
+        for (int i = 0; i < TAPE_HEAD && status == REEL_OK; i++) {
+            const int phase = i == TAPE_QKV && tape_is_delta(&p->tape, layer) ? TAPE_MIX : i;
+            status = mark_phase(p, seen, phase, layer, begin, err);
+            begin += p->tape.segment[phase].bytes;
+        }
+    if (status == REEL_OK) status = mark_phase(p, seen, TAPE_HEAD, 0, begin, err);
     free(seen);
     return status;
 }

@@ -36,7 +36,9 @@ static enum reel_status put_segment(struct buffer *text, const char *name,
 
 static enum reel_status put_phases(struct buffer *text, const struct tape_shape *t,
                                    struct reel_error *err) {
-    static const char *const names[TAPE_N_PHASES] = { "QKV", "OUT", "GATE_UP", "DOWN", "HEAD" };
+    static const char *const names[TAPE_N_PHASES] = {
+        "QKV", "OUT", "GATE_UP", "DOWN", "HEAD", "MIX"
+    };
     enum reel_status status = REEL_OK;
     for (int i = 0; i < TAPE_N_PHASES && status == REEL_OK; i++)
         status = put_segment(text, names[i], &t->segment[i], err);
@@ -47,7 +49,8 @@ static enum reel_status put_words(struct buffer *text, const struct plan *p,
                                   struct reel_error *err) {
     static const char *const names[PLAN_N_EXCHANGES] = { "X_QKV",   "X_ATTENTION", "X_OUT_SUM",
                                                          "X_GATED", "X_DOWN_SUM",  "X_BEST",
-                                                         "X_PICK" };
+                                                         "X_PICK",  "X_MERGED",    "X_MIX",
+                                                         "X_DELTA", "X_DELTA_SSQ" };
     enum reel_status status = REEL_OK;
     for (int i = 0; i < PLAN_N_EXCHANGES && status == REEL_OK; i++)
         status = put(text, names[i], p->exchange[i].offset, err);
@@ -57,6 +60,7 @@ static enum reel_status put_words(struct buffer *text, const struct plan *p,
 
 enum reel_status plan_constants(const struct plan *p, struct buffer *text, struct reel_error *err) {
     const struct tape_shape *t = &p->tape;
+    const struct plan_delta *d = &p->delta;
     const struct {
         const char *name;
         long long value;
@@ -70,6 +74,14 @@ enum reel_status plan_constants(const struct plan *p, struct buffer *text, struc
         { "M_VOCAB", t->vocab },
         { "M_QK_NORM", p->qk_norm },
         { "M_TIED", p->tied },
+        { "M_ROTARY", p->rotary_dim },
+        { "M_GATED", t->gate_dim > 0 },
+        { "M_DELTA", d->n_layers },
+        { "M_KEY_HEADS", d->key_heads },
+        { "M_VALUE_HEADS", d->value_heads },
+        { "M_KEY_DIM", d->key_dim },
+        { "M_VALUE_DIM", d->value_dim },
+        { "M_TAPS", d->taps },
         { "P_GROUPS", t->n_groups },
         { "P_GROUP_SMS", t->group_sms },
         { "P_SMS", t->n_sms },
@@ -82,7 +94,16 @@ enum reel_status plan_constants(const struct plan *p, struct buffer *text, struc
         { "P_GROUP_KV_HEADS", p->group_kv_heads },
         { "P_GROUP_Q", t->group_q },
         { "P_GROUP_KV", t->group_kv },
+        { "P_GROUP_GATE", t->gate_dim ? t->group_q : 0 },
         { "P_GROUP_INTERMEDIATE", t->group_intermediate },
+        { "P_GROUP_KEY_HEADS", d->group_key_heads },
+        { "P_GROUP_VALUE_HEADS", d->group_value_heads },
+        { "P_GROUP_KEY", t->group_key },
+        { "P_GROUP_VALUE", t->group_value },
+        { "P_DELTA_UNIT", d->unit },
+        { "P_DELTA_UNITS", d->units },
+        { "P_DELTA_BYTES", t->delta_bytes },
+        { "P_MERGE_SCATTER", p->merge_scatter },
         { "P_HEAD_UNIT", t->head_unit },
         { "P_LAYER_BYTES", t->layer_bytes },
         { "P_SLOT_TILES", p->slot_tiles },
@@ -113,6 +134,11 @@ enum reel_status plan_constants(const struct plan *p, struct buffer *text, struc
         status = put(text, numbers[i].name, numbers[i].value, err);
     if (status == REEL_OK) status = put_float(text, "M_RMS_EPS", p->rms_eps, err);
     if (status == REEL_OK) status = put_phases(text, t, err);
-    if (status == REEL_OK) status = buffer_printf(text, err, "P_SM_BYTES=%lluull\n", t->sm_bytes);
+    if (status == REEL_OK)
+        status =
+            buffer_printf(text, err,
+                          "P_SM_BYTES=%lluull\nP_LAYERS_BYTES=%lluull\nM_DELTA_LOW=%lluull\nM_"
+                          "DELTA_HIGH=%lluull\n",
+                          t->sm_bytes, t->layers_bytes, t->delta_layers[0], t->delta_layers[1]);
     return status == REEL_OK ? put_words(text, p, err) : status;
 }

@@ -10,6 +10,7 @@ enum {
     ATTENTION_WARPS = 8,
     MOST_SLOT_BYTES = 16 << 10,
     NEVER_SPLIT = 1 << 30,
+    DELTA_UNIT = 16,
     SPLIT_FROM = 256 /* below, one SM alone is as fast as sixteen and a merge */
 };
 
@@ -51,8 +52,10 @@ static void split_both(struct tape_segment *g, const struct plan *p, int k) {
 static void lay_phases(struct plan *p) {
     struct tape_shape *t = &p->tape;
     struct tape_segment *s = t->segment;
-    split_k(&s[TAPE_QKV], p, plan_even(plan_ceil(t->group_q + 2 * t->group_kv, t->group_sms)));
-    split_both(&s[TAPE_OUT], p, t->group_q);
+    split_k(&s[TAPE_QKV], p, plan_even(plan_ceil(plan_qkv_rows(t), t->group_sms)));
+    if (p->delta.n_layers)
+        split_k(&s[TAPE_MIX], p, plan_even(plan_ceil(plan_mix_rows(t), t->group_sms)));
+    split_both(&s[TAPE_OUT], p, most(t->group_q, t->group_value));
     split_k(&s[TAPE_GATE_UP], p, 2 * plan_even(plan_ceil(t->group_intermediate, t->group_sms)));
     split_both(&s[TAPE_DOWN], p, t->group_intermediate);
     struct tape_segment *head = &s[TAPE_HEAD];
@@ -66,7 +69,10 @@ static void lay_phases(struct plan *p) {
         t->layer_bytes += s[i].bytes;
     }
     head->bytes = (unsigned)(head->row_tiles * head->k_tiles) * TILE_BYTES;
-    t->sm_bytes = (unsigned long long)t->n_layers * t->layer_bytes + head->bytes;
+    s[TAPE_MIX].bytes = (unsigned)(s[TAPE_MIX].row_tiles * s[TAPE_MIX].k_tiles) * TILE_BYTES;
+    if (p->delta.n_layers) t->delta_bytes = t->layer_bytes - s[TAPE_QKV].bytes + s[TAPE_MIX].bytes;
+    t->layers_bytes = tape_layer_offset(t, t->n_layers);
+    t->sm_bytes = t->layers_bytes + head->bytes;
 }
 
 /* ---- threads and registers ------------------------------------------------------------------- */
@@ -83,8 +89,9 @@ int plan_thread_registers(int registers, int threads) {
 
 int plan_most_tiles(const struct plan *p) {
     int tiles = 0;
-    for (int i = 0; i < TAPE_HEAD; i++)
-        tiles = most(tiles, p->tape.segment[i].warp_rows * p->tape.segment[i].warp_k);
+    for (int i = 0; i < TAPE_N_PHASES; i++)
+        if (i != TAPE_HEAD)
+            tiles = most(tiles, p->tape.segment[i].warp_rows * p->tape.segment[i].warp_k);
     return tiles;
 }
 
@@ -112,8 +119,8 @@ static int register_tiles(const struct plan *p, int rest) {
     enum { TILE_REGISTERS = 4 };
     const struct tape_segment *s = p->tape.segment;
     int rows = 2, slice = plan_ceil(s[TAPE_QKV].warp_k * 8, 32);
-    for (int i = 0; i < TAPE_HEAD; i++)
-        rows = most(rows, s[i].warp_rows);
+    for (int i = 0; i < TAPE_N_PHASES; i++)
+        rows = most(rows, s[i].warp_rows); /* the head's: 1 */
     return (consumer_registers(p) - rest - TILE_REGISTERS * rows - 7 * slice) / TILE_REGISTERS;
 }
 
@@ -182,8 +189,8 @@ enum { SCALARS_BYTES = 64, MBAR_BYTES = 8, SPARE_BYTES = 512 };
 int plan_block_shared_bytes(const struct plan *p) {
     const struct tape_segment *s = p->tape.segment;
     int parts = 0;
-    for (int i = 0; i < TAPE_HEAD; i++)
-        parts = most(parts, part_floats(&s[i]));
+    for (int i = 0; i < TAPE_N_PHASES; i++)
+        if (i != TAPE_HEAD) parts = most(parts, part_floats(&s[i]));
     parts = most(parts, s[TAPE_HEAD].row_tiles * TILE_ROWS / 2); /* kept_logits */
     int words = 2 * parts + 2 * part_stride(p->tape.warps) + 2 * s[TAPE_HEAD].k_tiles * 8 +
                 s[TAPE_OUT].k_tiles * 8 + 2 * p->tape.warps;
@@ -258,17 +265,31 @@ int plan_attention_words(const struct plan *p) {
     return plan_ceil(p->group_heads * (p->head_dim / 2 + 1), PLAN_WORD_ALIGN) * PLAN_WORD_ALIGN;
 }
 
+/* Words that every SM of a group reads to merge all partial results of split attention; where they
+ * are many it is better done in two steps. Not yet measured: the limit lies between the groups of
+ * up to 44 SMs that were, and the 64 SMs of Qwen3.5. */
+static bool merges_in_two_steps(const struct plan *p) {
+    enum { MOST_WORDS = 16 << 10 };
+    return p->tape.group_sms * plan_attention_words(p) > MOST_WORDS;
+}
+
 static void lay_words(struct plan *p) {
     const struct tape_shape *t = &p->tape;
-    const int sms = t->n_sms, group = t->group_sms;
+    const struct plan_delta *d = &p->delta;
+    const int sms = t->n_sms, group = t->group_sms, n = t->n_groups;
+    p->merge_scatter = merges_in_two_steps(p);
     const struct plan_words sizes[PLAN_N_EXCHANGES] = {
-        [X_QKV] = { 0, (unsigned)(t->n_groups * (t->group_q + 2 * t->group_kv) / 2), group },
+        [X_QKV] = { 0, (unsigned)(n * plan_qkv_rows(t) / 2), group },
         [X_ATTENTION] = { 0, (unsigned)(sms * plan_attention_words(p)), group },
         [X_OUT_SUM] = { 0, (unsigned)(t->n_groups * (t->hidden / 2)), sms },
         [X_GATED] = { 0, (unsigned)(t->n_groups * (t->group_intermediate / 2)), group },
         [X_DOWN_SUM] = { 0, (unsigned)(t->n_groups * (t->hidden / 2)), sms },
         [X_BEST] = { 0, (unsigned)(2 * sms), sms },
         [X_PICK] = { 0, (unsigned)(PLAN_PICK_WORDS * sms), sms },
+        [X_MERGED] = { 0, p->merge_scatter ? (unsigned)(n * t->group_q / 2) : 0, group },
+        [X_MIX] = { 0, d->n_layers ? (unsigned)(n * plan_mix_rows(t) / 2) : 0, group },
+        [X_DELTA] = { 0, (unsigned)(n * t->group_value / 2), group },
+        [X_DELTA_SSQ] = { 0, (unsigned)(n * d->units), group },
     };
     p->n_words = 0;
     for (int i = 0; i < PLAN_N_EXCHANGES; i++) {
@@ -290,23 +311,47 @@ static void set_caps(struct plan *p, const struct plan_options *o) {
     p->cap_head = o->cap_head ? o->cap_head : p->ring_slots;
     p->cap_kv = o->cap_kv ? o->cap_kv : p->kv_slots;
     p->split_from = o->split_from           ? o->split_from
-                    : p->tape.group_sms > 1 ? SPLIT_FROM
+                    : p->tape.group_sms > 1 ? (p->merge_scatter ? SPLIT_FROM / 2 : SPLIT_FROM)
                                             : NEVER_SPLIT;
 }
 
 static void count_bytes(struct plan *p) {
     const struct tape_shape *t = &p->tape;
     p->tape_bytes = t->sm_bytes * (unsigned)t->n_sms;
-    p->token_bytes = (uint64_t)t->layer_bytes * (uint64_t)t->n_layers * (uint64_t)t->n_sms;
+    p->token_bytes = t->layers_bytes * (unsigned)t->n_sms;
     for (int sm = 0; sm < t->n_sms; sm++)
         p->token_bytes +=
             (uint64_t)(tape_head_tiles(t, sm) * t->segment[TAPE_HEAD].k_tiles) * TILE_BYTES;
-    p->kv_position_bytes =
-        2 * sizeof(uint16_t) * (uint64_t)(p->n_kv_heads * p->head_dim) * (uint64_t)t->n_layers;
+    p->kv_position_bytes = 2 * sizeof(uint16_t) * (uint64_t)(p->n_kv_heads * p->head_dim) *
+                           (uint64_t)(t->n_layers - p->delta.n_layers);
     p->imbalance = (double)t->sm_bytes * p->gpu.n_sms / (double)p->token_bytes;
 }
 
 /* ---- the whole ------------------------------------------------------------------------------- */
+
+/* Columns of a unit: a power of two of them makes up each head. */
+static int delta_unit(int value_dim) {
+    int unit = DELTA_UNIT;
+    while (value_dim % unit)
+        unit /= 2;
+    return unit;
+}
+
+static void take_delta(struct plan *p, const struct model_config *c) {
+    struct plan_delta *d = &p->delta;
+    d->n_layers = model_layer_count(c, LAYER_DELTA);
+    if (d->n_layers == 0) return;
+    for (int i = 0; i < c->n_layers; i++)
+        if (model_layer_is(c, i, LAYER_DELTA)) p->tape.delta_layers[i / 64] |= 1ull << i % 64;
+    d->key_heads = c->delta.key_heads, d->value_heads = c->delta.value_heads;
+    d->key_dim = c->delta.key_dim, d->value_dim = c->delta.value_dim;
+    d->taps = c->delta.conv_width;
+    d->unit = delta_unit(d->value_dim);
+    const uint64_t layers = (uint64_t)d->n_layers, values = (uint64_t)model_delta_width(c);
+    d->state_bytes = layers * values * (uint64_t)d->key_dim * sizeof(float);
+    d->window_bytes =
+        layers * (uint64_t)model_delta_channels(c) * (uint64_t)(d->taps - 1) * sizeof(float);
+}
 
 static void take_model(struct plan *p, const struct model_config *c) {
     p->n_heads = c->n_heads;
@@ -319,6 +364,9 @@ static void take_model(struct plan *p, const struct model_config *c) {
     p->tape.hidden = c->hidden;
     p->tape.vocab = c->vocab;
     p->tape.intermediate = c->intermediate;
+    p->tape.gate_dim = c->gated_attention ? c->head_dim : 0;
+    p->rotary_dim = c->rotary_dim;
+    take_delta(p, c);
 }
 
 static void take_choice(struct plan *p, const struct plan_choice *choice) {
@@ -331,6 +379,11 @@ static void take_choice(struct plan *p, const struct plan_choice *choice) {
     p->group_kv_heads = p->n_kv_heads / t->n_groups;
     t->group_q = p->group_heads * p->head_dim;
     t->group_kv = p->group_kv_heads * p->head_dim;
+    p->delta.group_key_heads = p->delta.key_heads / t->n_groups;
+    p->delta.group_value_heads = p->delta.value_heads / t->n_groups;
+    t->group_key = p->delta.group_key_heads * p->delta.key_dim;
+    t->group_value = p->delta.group_value_heads * p->delta.value_dim;
+    if (p->delta.unit) p->delta.units = t->group_value / p->delta.unit;
     t->group_intermediate = plan_even(plan_ceil(t->intermediate, t->n_groups));
     p->slot_tiles = choice->slot_tiles;
     p->slot_bytes = t->warps * p->slot_tiles * TILE_BYTES;
@@ -405,6 +458,27 @@ static double phase_us(const struct plan *p, const struct tape_segment *g) {
     return 0.35 + 0.02 * g->warp_k + 0.05 * plan_ceil(later, p->slot_tiles);
 }
 
+/* A DeltaNet layer: its exchanges, and its units one after the other, at the rate of their state.
+ */
+static double delta_us(const struct plan *p, double rate) {
+    const struct tape_shape *t = &p->tape;
+    const struct plan_delta *d = &p->delta;
+    if (d->n_layers == 0) return 0;
+    const int edges[] = { X_MIX, X_DELTA, X_OUT_SUM, X_GATED, X_DOWN_SUM };
+    const int phases[] = { TAPE_MIX, TAPE_OUT, TAPE_GATE_UP, TAPE_DOWN };
+    const double turns = plan_ceil(d->units, t->group_sms);
+    double sync = 0.5 * turns, stream = t->delta_bytes + turns * 8.0 * d->unit * d->key_dim;
+    for (size_t i = 0; i < sizeof edges / sizeof *edges; i++) {
+        struct plan_words x = p->exchange[edges[i]];
+        if (x.readers == t->group_sms) x.words /= (unsigned)t->n_groups;
+        sync += exchange_us(&x);
+    }
+    for (size_t i = 0; i < sizeof phases / sizeof *phases; i++)
+        sync += phase_us(p, &t->segment[phases[i]]);
+    stream /= rate;
+    return sqrt(stream * stream + sync * sync);
+}
+
 /* A part of a layer's stream and its exchanges hide behind each other: the root of the sum of their
  * squares is 3 % off the one layout that was measured (7.1 and 5.0 us alone, 8.4 together). */
 double plan_estimate_us(const struct plan *p) {
@@ -427,5 +501,7 @@ double plan_estimate_us(const struct plan *p) {
         sync += phase_us(p, &t->segment[i]);
     double stream = t->layer_bytes / rate;
     double layer = sqrt(stream * stream + sync * sync);
-    return layer * t->n_layers + t->segment[TAPE_HEAD].bytes / rate;
+    const int deltas = p->delta.n_layers;
+    return layer * (t->n_layers - deltas) + delta_us(p, rate) * deltas +
+           t->segment[TAPE_HEAD].bytes / rate;
 }

@@ -13,6 +13,7 @@ enum {
     PLAN_WORD_ALIGN = 16,           /* words of a 128-byte line */
     PLAN_MAX_KV_SLOTS = 32,         /* one bit each in the kernels */
     PLAN_MAX_HEADS_A_KV = 8,        /* columns of a product */
+    PLAN_KEY_ROWS = 8,              /* of a DeltaNet's state that a thread holds */
     PLAN_PREFILL_STEP = 128,        /* tokens of the largest item of prefill */
     PLAN_PREFILL_CONSUMERS = 8 * 32 /* threads of a block that compute */
 };
@@ -23,6 +24,14 @@ struct plan_choice {
 
 static inline int plan_ceil(int a, int b) { return (a + b - 1) / b; }
 static inline int plan_even(int a) { return a + (a & 1); }
+
+/* Rows of a group. */
+static inline int plan_qkv_rows(const struct tape_shape *t) {
+    return t->group_q * (t->gate_dim ? 2 : 1) + 2 * t->group_kv;
+}
+static inline int plan_mix_rows(const struct tape_shape *t) {
+    return 2 * (t->group_key + t->group_value);
+}
 
 /* Fills *plan. `options` may hold wishes for what `choice` does not say. */
 enum reel_status plan_layout(struct plan *plan, const struct model_config *config,

@@ -105,6 +105,8 @@ static int tokens_that_fit(const struct plan *p, const struct model_config *c, i
 
 /* Why these kernels cannot read this model's prompts on this GPU; NULL: they can. */
 static const char *refusal(const struct plan *p) {
+    if (p->delta.n_layers || p->tape.gate_dim || p->rotary_dim != p->head_dim)
+        return "does not do layers of this family yet";
     if (p->copy == 0) return "needs compute capability 8.0 or more";
     if (p->head_dim != 64 && p->head_dim != 128) return "needs a head_dim of 64 or 128";
     if (p->tape.hidden % BLOCK_COLUMNS) return "needs a hidden size that is a multiple of 64";

@@ -29,6 +29,12 @@ static void print_machine(struct page *out, const struct plan *p) {
           t->n_sms, p->gpu.n_sms);
     PRINT(out, "  of a group      %d heads, %d KV heads of %d, intermediate %d\n", p->group_heads,
           p->group_kv_heads, p->head_dim, t->group_intermediate);
+    if (p->delta.n_layers)
+        PRINT(out,
+              "  its DeltaNets   %d key heads of %d, %d value heads of %d, in %d units of %d "
+              "columns\n",
+              p->delta.group_key_heads, p->delta.key_dim, p->delta.group_value_heads,
+              p->delta.value_dim, p->delta.units, p->delta.unit);
     PRINT(out, "  warps           %d consumers, %d epilogue, 2 producers: %d threads", t->warps,
           p->epilogue_warps, p->threads);
     if (p->registers_consumer) PRINT(out, ", %d registers a consumer", p->registers_consumer);
@@ -88,20 +94,34 @@ static uint64_t useful_bytes(const struct plan *p, int phase) {
     const struct tape_shape *t = &p->tape;
     const uint64_t q = (uint64_t)(p->n_heads * p->head_dim);
     const uint64_t kv = (uint64_t)(p->n_kv_heads * p->head_dim), hidden = (uint64_t)t->hidden;
-    const uint64_t rows[TAPE_N_PHASES] = { q + 2 * kv, q, 2 * (uint64_t)t->intermediate,
-                                           (uint64_t)t->intermediate, (uint64_t)t->vocab };
-    return 2 * hidden * rows[phase] * (uint64_t)(phase == TAPE_HEAD ? 1 : t->n_layers);
+    const uint64_t deltas = (uint64_t)p->delta.n_layers, all = (uint64_t)t->n_layers;
+    const uint64_t gates = t->gate_dim ? q : 0;
+    const uint64_t value = (uint64_t)(t->group_value * t->n_groups);
+    const uint64_t rows[TAPE_N_PHASES] = {
+        [TAPE_QKV] = (all - deltas) * (q + gates + 2 * kv),
+        [TAPE_OUT] = (all - deltas) * q + deltas * value,
+        [TAPE_GATE_UP] = all * 2 * (uint64_t)t->intermediate,
+        [TAPE_DOWN] = all * (uint64_t)t->intermediate,
+        [TAPE_HEAD] = (uint64_t)t->vocab,
+        [TAPE_MIX] = deltas * (uint64_t)(plan_mix_rows(t) * t->n_groups),
+    };
+    return 2 * hidden * rows[phase];
 }
 
 static void print_phases(struct page *out, const struct plan *p) {
-    static const char *const names[TAPE_N_PHASES] = { "qkv", "out", "gate_up", "down", "head" };
+    static const char *const names[TAPE_N_PHASES] = {
+        "qkv", "out", "gate_up", "down", "head", "mix"
+    };
     const struct tape_shape *t = &p->tape;
+    const int deltas = p->delta.n_layers;
+    const int layers[TAPE_N_PHASES] = { t->n_layers - deltas, t->n_layers, t->n_layers,
+                                        t->n_layers,          1,           deltas };
     PRINT(out, "\n  %-10s %8s %8s %8s %12s %14s %10s %8s\n", "phase", "rows/SM", "tiles", "k tiles",
           "a warp", "bytes/SM", "MB", "padding");
     for (int i = 0; i < TAPE_N_PHASES; i++) {
         const struct tape_segment *g = &t->segment[i];
-        const int times = i == TAPE_HEAD ? 1 : t->n_layers;
-        const uint64_t tapes = (uint64_t)g->bytes * (uint64_t)(times * t->n_sms);
+        const uint64_t tapes = (uint64_t)g->bytes * (uint64_t)(layers[i] * t->n_sms);
+        if (layers[i] == 0) continue;
         const uint64_t useful = useful_bytes(p, i);
         char warp[40];
         (void)snprintf(warp, sizeof warp, "%d x %d", g->warp_rows, g->warp_k);
@@ -123,14 +143,23 @@ static void print_phases(struct page *out, const struct plan *p) {
 static void print_exchanges(struct page *out, const struct plan *p) {
     static const char *const names[PLAN_N_EXCHANGES] = { "qkv",   "attention", "out_sum",
                                                          "gated", "down_sum",  "best",
-                                                         "pick" };
-    static const char *const when[PLAN_N_EXCHANGES] = {
-        "a layer", "a layer, when split",   "a layer", "a layer", "a layer",
-        "a token", "a token, when sampling"
-    };
+                                                         "pick",  "merged",    "mix",
+                                                         "delta", "delta_ssq" };
+    static const char *const when[PLAN_N_EXCHANGES] = { "a layer",
+                                                        "a layer, when split",
+                                                        "a layer",
+                                                        "a layer",
+                                                        "a layer",
+                                                        "a token",
+                                                        "a token, when sampling",
+                                                        "a layer, when split",
+                                                        "a DeltaNet",
+                                                        "a DeltaNet",
+                                                        "a DeltaNet" };
     PRINT(out, "\n  %-10s %8s %8s %8s  %s\n", "exchange", "word", "words", "readers", "once");
     for (int i = 0; i < PLAN_N_EXCHANGES; i++) {
         const struct plan_words *x = &p->exchange[i];
+        if (x->words == 0) continue;
         PRINT(out, "  %-10s %8u %8u %8d  %s\n", names[i], x->offset, x->words, x->readers, when[i]);
     }
 }

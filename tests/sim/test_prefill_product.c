@@ -268,6 +268,7 @@ static struct model_config config_of(const struct shape *s) {
                                   .n_heads = s->heads,
                                   .n_kv_heads = s->kv_heads,
                                   .head_dim = DIM,
+                                  .rotary_dim = DIM,
                                   .intermediate = s->intermediate,
                                   .vocab = VOCAB,
                                   .max_context = 1024,

@@ -106,6 +106,7 @@ void sim_gpu_compile_text(const char *name, const char *source, const char *cons
         "attention_math.cuh",
         "best.cuh",
         "decode_shared.cuh",
+        "delta_layout.h",
         "exchange.cuh",
         "kv_layout.h",
         "kv_ring.cuh",

@@ -130,13 +130,24 @@ static void what_is_not_supported_is_refused_in_words(void **state) {
                    REEL_E_UNSUPPORTED, "\"linear_attention\"");
 }
 
-static void a_gpu_plan_says_that_it_cannot(void **state) {
+static void a_gpu_plan_says_what_it_cannot(void **state) {
     (void)state;
-    struct model_config c = config_of(SMALL(""));
-    struct plan plan;
-    struct reel_error err = { 0 };
-    assert_int_equal(plan_make(&plan, &c, plan_known_gpu("h200"), NULL, &err), REEL_E_UNSUPPORTED);
-    assert_non_null(strstr(err.text, "qwen3_5"));
+    const struct {
+        int n_layers, key_dim, value_dim;
+        const char *words;
+    } cases[] = { { 6, 12, 16, "linear_key_head_dim 12" },
+                  { 6, 16, 15, "linear_value_head_dim 15" },
+                  { 129, 16, 16, "129 layers of two kinds" } };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct model_config c = config_of(SMALL(""));
+        struct plan plan;
+        struct reel_error err = { 0 };
+        c.n_layers = cases[i].n_layers;
+        c.delta.key_dim = cases[i].key_dim, c.delta.value_dim = cases[i].value_dim;
+        assert_int_equal(plan_make(&plan, &c, plan_known_gpu("h200"), NULL, &err),
+                         REEL_E_UNSUPPORTED);
+        if (!strstr(err.text, cases[i].words)) fail_msg("%s", err.text);
+    }
 }
 
 /* ---- tensors --------------------------------------------------------------------------------- */
@@ -326,7 +337,7 @@ int main(void) {
         cmocka_unit_test(layers_may_come_in_any_order),
         cmocka_unit_test(the_whole_models_word_on_tying_and_stopping_holds),
         cmocka_unit_test(what_is_not_supported_is_refused_in_words),
-        cmocka_unit_test(a_gpu_plan_says_that_it_cannot),
+        cmocka_unit_test(a_gpu_plan_says_what_it_cannot),
         cmocka_unit_test(both_kinds_of_layers_find_their_tensors),
         cmocka_unit_test(every_spelling_of_the_prefix_is_found),
         cmocka_unit_test(every_required_tensor_is_missed_or_mismeasured_by_name),
