@@ -2,7 +2,9 @@
 """Greedy continuations of a model folder by Hugging Face transformers in float32, as the golden
 file that `reel verify` reads (src/cli/check.h describes it).
 
-    make_greedy_golden.py MODEL_FOLDER OUT.json [--tokens 200] [--prompt TEXT ...]
+    make_greedy_golden.py MODEL_FOLDER OUT.json [--tokens 200] [--prompt TEXT ...] [--recall]
+
+--recall adds the questions of the folder's recall.json (tools/train_hybrid.py), one id each.
 """
 
 import argparse
@@ -53,18 +55,22 @@ def main():
     parser.add_argument("out")
     parser.add_argument("--tokens", type=int, default=200)
     parser.add_argument("--prompt", action="append")
+    parser.add_argument("--recall", action="store_true")
     args = parser.parse_args()
     tok = Tokenizer.from_file(f"{args.model}/tokenizer.json")
     model = transformers.AutoModelForCausalLM.from_pretrained(args.model, dtype=torch.float32)
     model.eval()
+    prompts = [(tok.encode(p).ids, args.tokens) for p in args.prompt or PROMPTS]
+    if args.recall:
+        with open(f"{args.model}/recall.json") as f:
+            prompts += [(question["prompt_ids"], 1) for question in json.load(f)]
     golden = {
         "made_with": f"transformers {transformers.__version__}, torch {torch.__version__}, float32",
         # bf16 matrix inputs move a log-probability by less than this on a model this small.
         "logprob_bound": 0.1,
         # Control tokens in text are not recognised in these vectors.
         "tokenizer": [{"text": t, "ids": tok.encode(t).ids} for t in TEXTS if "<|" not in t],
-        "continuations": [continuation(model, tok.encode(p).ids, args.tokens)
-                          for p in args.prompt or PROMPTS],
+        "continuations": [continuation(model, ids, n) for ids, n in prompts],
     }
     with open(args.out, "w") as f:
         json.dump(golden, f, separators=(",", ":"))
