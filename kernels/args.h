@@ -67,7 +67,7 @@ struct decode_args {
     const unsigned char *tape;
     const unsigned short *embedding; /* bf16 [vocab, hidden], or NULL: tied, look into the tapes */
     const float *norms;              /* f32 [layers][attn, ffn][hidden], then final [hidden] */
-    const float *qk_norms;           /* f32 [layers][q, k][head_dim], or NULL */
+    const float *qk_norms;           /* f32 [attention layers][q, k][head_dim], or NULL */
     const float *rope;               /* f32 [rotary_dim / 2]: inverse frequencies */
     unsigned long long *words;       /* exchange memory, P_WORDS of it */
     /* the session */

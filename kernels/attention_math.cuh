@@ -8,6 +8,8 @@
 #define ATTENTION_NEVER (-1e30f) /* the m of no position at all */
 #define LOG2_E          1.44269504f
 
+DEV float sigmoid(float x) { return rcp_approx(1.0f + exp2_approx(x * -LOG2_E)); }
+
 /* sine and cosine of an angle from 0 to 2^20, to half a unit in the last place and a bit. */
 DEV void sine_cosine(float angle, float *sine, float *cosine) {
     const int turns = (int)((double)angle * 0.63661977236758134308 + 0.5);
@@ -21,7 +23,7 @@ DEV void sine_cosine(float angle, float *sine, float *cosine) {
     *cosine = (float)((turns + 1) & 2 ? -b : b);
 }
 
-/* Rotates two words of a q or k row, dims d and d + 1 and those head_dim / 2 further on, after their gains g (in
+/* Rotates two words of a q or k row, dims d and d + 1 and those M_ROTARY / 2 further on, after their gains g (in
  * that order), and multiplies them with `factor`. */
 DEV void pair_rotate(u32 *first, u32 *second, const float *g, const float *cosine, const float *sine, float factor) {
     const u32 low = *first, high = *second;

@@ -102,7 +102,7 @@ DEV int kv_token(struct worker *w, struct kv_stream *p, int position) {
     p->cap = p->items > 4 * P_KV_SLOTS ? P_KV_SLOTS : a->cap_kv;
     p->tail = p->head, p->pending = 0, p->flying = 0; /* the token before has used all it brought */
     NO_UNROLL
-    for (int layer = 0; layer < M_LAYERS; layer++, layer_src += M_KV_HEADS * head_bytes) {
+    for (int nth = 0; nth < M_LAYERS - M_DELTA; nth++, layer_src += M_KV_HEADS * head_bytes) {
         const u8 *src = layer_src;
         NO_UNROLL
         for (int i = 0; i < pieces; i++, src += step)

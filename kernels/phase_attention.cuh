@@ -2,8 +2,7 @@
  * past positions through the KV ring. Out: bf16 pairs of the q heads in block_shared.attention.
  *
  * Every SM of the group does all of it. From args.split_from positions on each takes every M-th piece
- * of 16 positions, and the partial results are exchanged: X_ATTENTION, ATTENTION_SPAN words a SM, a
- * head's o divided by its l as pairs of 24-bit floats, then m + log2(l) of each head.
+ * of 16 positions, and the partial results are exchanged: phase_attention_merge.cuh.
  *
  * Scores are kept in base 2. A warp attends to one KV head; that head's q heads are the columns of
  * its products, K and V transposed are A operands. The current position's k and v never pass through
@@ -12,24 +11,24 @@
  *
  * Barriers: A when q, k, v are in shared memory, B when the warps' partial results are, C when the
  * result is. Scratch is written again only for the next layer's words, which cannot come before every
- * warp of this block has passed C and handed in its share of out: one buffer is enough. */
+ * warp of this block has passed C and handed in its share of out: one buffer is enough.
+ *
+ * `nth` counts the layers that attend: the cache and the norms have those alone. */
 #ifndef REEL_KERNELS_PHASE_ATTENTION_CUH
 #define REEL_KERNELS_PHASE_ATTENTION_CUH
 
 #include "attention_math.cuh"
 #include "kv_ring.cuh"
-#include "phase_qkv.cuh"
-#include "product.cuh"
+#include "phase_attention_merge.cuh"
 #include "profile.cuh"
 
 enum {
-    ATTENTION_SPAN = (P_GROUP_Q / 2 + P_GROUP_HEADS + 15) / 16 * 16,
     GATHER_ROWS = P_GROUP_HEADS + 2 * P_GROUP_KV_HEADS, /* of head_dim values each */
     ONE_ROW = GATHER_ROWS <= P_WARPS,                   /* for each warp, at most */
-    /* Registers left beside out's tiles: for a warp's first K, then V, before q is there. */
-    SPARE_REGISTERS = (G_REGISTERS ? P_REGISTERS_CONSUMER : 65536 / P_THREADS) - 4 * PRELOAD(OUT),
+    GATE_ROWS = P_GROUP_GATE / M_HEAD_DIM,
     /* The compiler spills with more than 4 of K on any target but sm_90. */
     EARLY_MOST = G_COMPUTE == 90 ? 8 : 4,
+    /* A warp's first K, then V, before q is there. */
     EARLY_TILES = SPARE_REGISTERS < 96 ? 2 : AT_TILES < EARLY_MOST ? AT_TILES : EARLY_MOST,
     EARLY_V = SPARE_REGISTERS < 144 || G_COMPUTE != 90 ? 0 : EARLY_TILES,
     V_ROOM = EARLY_V ? EARLY_V : 1,
@@ -38,39 +37,49 @@ enum {
 
 /* ---- rotation ---- */
 
+/* The two words of pair j of a head's row: dims d, d + 1 and those M_ROTARY / 2 further on, while they
+ * turn; then what is left, in two runs. */
+DEV int word_low(int j) { return TURNING == ROPE_WORDS || j < TURNING ? j : j + TURNING; }
+DEV int word_high(int j) { return TURNING == ROPE_WORDS || j >= TURNING ? j + ROPE_WORDS : j + TURNING; }
+
 /* Rows of the group's words are dealt to the warps, last warp first, since the first ones have pieces:
  * k rows, v rows, q rows. */
 DEV int gather_row(const struct worker *w) { return P_WARPS - 1 - w->warp; }
 DEV int row_is_v(int row) { return row >= P_GROUP_KV_HEADS && row < 2 * P_GROUP_KV_HEADS; }
-/* Which of the words' rows that is: q rows, k rows, v rows. */
+/* Which of the words' rows that is: q rows, gates, k rows, v rows. */
 DEV int row_words(int row) {
-    return row < 2 * P_GROUP_KV_HEADS ? P_GROUP_HEADS + row : row - 2 * P_GROUP_KV_HEADS;
+    return row < 2 * P_GROUP_KV_HEADS ? P_GROUP_HEADS + GATE_ROWS + row : row - 2 * P_GROUP_KV_HEADS;
 }
 
 /* The gains of a q or k row, this lane's. */
-DEV void qk_gain_load(const struct worker *w, int layer, int row, float (*gain)[4]) {
-    const float *from = w->a->qk_norms + (2 * layer + (row < P_GROUP_KV_HEADS)) * M_HEAD_DIM;
+DEV void qk_gain_load(const struct worker *w, int nth, int row, float (*gain)[4]) {
+    const float *from = w->a->qk_norms + (2 * nth + (row < P_GROUP_KV_HEADS)) * M_HEAD_DIM;
     UNROLL
     for (int n = 0; n < ROPE_TURNS; n++) {
-        const int dim = 2 * (n * LANES + w->lane), have = M_QK_NORM && dim < 2 * ROPE_WORDS;
-        gain[n][0] = have ? const_loadf(from + dim) : 1;
-        gain[n][1] = have ? const_loadf(from + dim + 1) : 1;
-        gain[n][2] = have ? const_loadf(from + M_HEAD_DIM / 2 + dim) : 1;
-        gain[n][3] = have ? const_loadf(from + M_HEAD_DIM / 2 + dim + 1) : 1;
+        const int j = n * LANES + w->lane, have = M_QK_NORM && j < ROPE_WORDS;
+        const int low = 2 * word_low(j), high = 2 * word_high(j);
+        gain[n][0] = have ? const_loadf(from + low) : 1;
+        gain[n][1] = have ? const_loadf(from + low + 1) : 1;
+        gain[n][2] = have ? const_loadf(from + high) : 1;
+        gain[n][3] = have ? const_loadf(from + high + 1) : 1;
     }
 }
 
 /* Far ahead: this comes from memory, behind the weights' stream. */
-DEV void attention_gains(struct worker *w, int layer) {
-    if (ONE_ROW && layer < M_LAYERS && gather_row(w) < GATHER_ROWS)
-        qk_gain_load(w, layer, gather_row(w), w->qk_gain);
+DEV void attention_gains(struct worker *w, int nth) {
+    if (ONE_ROW && nth < M_LAYERS - M_DELTA && gather_row(w) < GATHER_ROWS)
+        qk_gain_load(w, nth, gather_row(w), w->qk_gain);
 }
 
 DEV void attention_token_start(struct worker *w, int position) {
     float *table = w->s->at.cos_sin;
     NO_UNROLL
-    for (int i = w->warp * LANES + w->lane; i < M_HEAD_DIM / 2; i += CONSUMER_THREADS)
+    for (int i = w->warp * LANES + w->lane; i < M_ROTARY / 2; i += CONSUMER_THREADS)
         sine_cosine((float)position * const_loadf(w->a->rope + i), table + M_HEAD_DIM / 2 + i, table + i);
+    NO_UNROLL
+    for (int i = M_ROTARY / 2 + w->warp * LANES + w->lane; M_ROTARY < M_HEAD_DIM && i < M_HEAD_DIM / 2;
+         i += CONSUMER_THREADS)
+        table[i] = 1, table[M_HEAD_DIM / 2 + i] = 0;
     UNROLL
     for (int n = 0; n < ROPE_TURNS; n++)
         w->qk_gain[n][0] = w->qk_gain[n][1] = w->qk_gain[n][2] = w->qk_gain[n][3] = 0;
@@ -123,9 +132,9 @@ DEV void row_poll(struct worker *w, const u64 *from, u32 (*x)[2]) {
         UNROLL
         for (int n = 0; n < ROPE_TURNS; n++)
             if (n * LANES + w->lane < ROPE_WORDS) {
-                const u64 *p = from + n * LANES + w->lane;
-                if (!polls || !word_is(v[n][0], w->epoch)) v[n][0] = word_load(p);
-                if (!polls || !word_is(v[n][1], w->epoch)) v[n][1] = word_load(p + ROPE_WORDS);
+                const int j = n * LANES + w->lane;
+                if (!polls || !word_is(v[n][0], w->epoch)) v[n][0] = word_load(from + word_low(j));
+                if (!polls || !word_is(v[n][1], w->epoch)) v[n][1] = word_load(from + word_high(j));
             }
         UNROLL
         for (int n = 0; n < ROPE_TURNS; n++)
@@ -152,8 +161,8 @@ DEV void q_store(struct worker *w, int head, const struct rotation *r, u32 (*x)[
         float y[4];
         if (j >= ROPE_WORDS) continue;
         rotate(r + n, x[n][0], x[n][1], y);
-        at->q[head][q_place((u32)j)] = bf16_pair(y[0], y[1]);
-        at->q[head][q_place((u32)j + ROPE_WORDS)] = bf16_pair(y[2], y[3]);
+        at->q[head][q_place((u32)word_low(j))] = bf16_pair(y[0], y[1]);
+        at->q[head][q_place((u32)word_high(j))] = bf16_pair(y[2], y[3]);
         if (M_QK_NORM) sum += square_sum(x[n][0], x[n][1]);
     }
     if (M_QK_NORM) {
@@ -162,14 +171,14 @@ DEV void q_store(struct worker *w, int head, const struct rotation *r, u32 (*x)[
     }
 }
 
-DEV void attention_gather(struct worker *w, int layer, const struct rotation *r) {
+DEV void attention_gather(struct worker *w, int nth, const struct rotation *r) {
     NO_UNROLL
     for (int row = gather_row(w); row < GATHER_ROWS; row += P_WARPS) {
         struct rotation reloaded[ROPE_TURNS];
         u32 x[ROPE_TURNS][2];
         if (!ONE_ROW) {
             float gain[ROPE_TURNS][4];
-            qk_gain_load(w, layer, row, gain);
+            qk_gain_load(w, nth, row, gain);
             rotation_make(w, gain, reloaded), r = reloaded;
         }
         row_poll(w, qkv_words(w) + row_words(row) * AT_WORDS, x);
@@ -179,7 +188,7 @@ DEV void attention_gather(struct worker *w, int layer, const struct rotation *r)
             UNROLL
             for (int n = 0; n < ROPE_TURNS; n++) {
                 const int j = n * LANES + w->lane;
-                if (j < ROPE_WORDS) to[j] = x[n][0], to[j + ROPE_WORDS] = x[n][1];
+                if (j < ROPE_WORDS) to[word_low(j)] = x[n][0], to[word_high(j)] = x[n][1];
             }
         }
     }
@@ -200,8 +209,8 @@ DEV float k_factor(const struct attention_shared *at, int kv_head) {
 /* ---- the current position ---- */
 
 /* The piece of the current position's row. */
-DEV u8 *own_piece(const struct worker *w, int layer, int kv_head, int position) {
-    const int row = layer * M_KV_HEADS + w->group * P_GROUP_KV_HEADS + kv_head;
+DEV u8 *own_piece(const struct worker *w, int nth, int kv_head, int position) {
+    const int row = nth * M_KV_HEADS + w->group * P_GROUP_KV_HEADS + kv_head;
     return w->a->kv + ((u64)row * (u64)w->a->kv_pieces + (u64)(position / KV_POSITIONS)) * P_KV_PIECE;
 }
 
@@ -235,30 +244,30 @@ DEV void own_scores(struct worker *w, int kv_head) {
 }
 
 /* Its k row to the cache. */
-DEV void own_key(struct worker *w, int layer, int position, int kv_head) {
+DEV void own_key(struct worker *w, int nth, int position, int kv_head) {
     const struct attention_shared *at = &w->s->at;
     const float norm = k_factor(at, kv_head);
     struct rotation r[ROPE_TURNS];
     float gain[ROPE_TURNS][4];
     if (position % P_GROUP_SMS != w->member) return;
-    if (!ONE_ROW) qk_gain_load(w, layer, 0, gain);
+    if (!ONE_ROW) qk_gain_load(w, nth, 0, gain);
     rotation_make(w, ONE_ROW ? w->qk_gain : gain, r);
-    u8 *piece = own_piece(w, layer, kv_head, position);
+    u8 *piece = own_piece(w, nth, kv_head, position);
     UNROLL
     for (int n = 0; n < ROPE_TURNS; n++) {
         const int j = n * LANES + w->lane;
         float y[4];
         if (j >= ROPE_WORDS) continue;
-        rotate(r + n, at->kv[kv_head][j], at->kv[kv_head][j + ROPE_WORDS], y);
-        plain_store32((u32 *)(piece + kv_k_byte(position, 2 * j)), bf16_pair(y[0] * norm, y[1] * norm));
-        plain_store32((u32 *)(piece + kv_k_byte(position, 2 * j + M_HEAD_DIM / 2)),
-                      bf16_pair(y[2] * norm, y[3] * norm));
+        const int low = word_low(j), high = word_high(j);
+        rotate(r + n, at->kv[kv_head][low], at->kv[kv_head][high], y);
+        plain_store32((u32 *)(piece + kv_k_byte(position, 2 * low)), bf16_pair(y[0] * norm, y[1] * norm));
+        plain_store32((u32 *)(piece + kv_k_byte(position, 2 * high)), bf16_pair(y[2] * norm, y[3] * norm));
     }
 }
 
-DEV void own_value(struct worker *w, int layer, int position, int kv_head) {
+DEV void own_value(struct worker *w, int nth, int position, int kv_head) {
     const u32 *v = w->s->at.kv[P_GROUP_KV_HEADS + kv_head];
-    u8 *piece = own_piece(w, layer, kv_head, position);
+    u8 *piece = own_piece(w, nth, kv_head, position);
     if (position % P_GROUP_SMS != w->member) return;
     NO_UNROLL
     for (int j = w->lane; j < AT_WORDS; j += LANES) {
@@ -273,13 +282,13 @@ DEV void own_attend(struct worker *w) {
         own_scores(w, row);
 }
 
-DEV void own_keep(struct worker *w, int layer, int position) {
+DEV void own_keep(struct worker *w, int nth, int position) {
     NO_UNROLL
     for (int row = gather_row(w); row < 2 * P_GROUP_KV_HEADS; row += P_WARPS) {
         if (row_is_v(row))
-            own_value(w, layer, position, row - P_GROUP_KV_HEADS);
+            own_value(w, nth, position, row - P_GROUP_KV_HEADS);
         else
-            own_key(w, layer, position, row);
+            own_key(w, nth, position, row);
     }
 }
 
@@ -477,201 +486,21 @@ DEV void past_attend(struct worker *w, struct kv_reader *c, const struct early *
     attended_store(w, &r);
 }
 
-/* ---- merging ---- */
-
-struct merged {
-    float low, high, m, l; /* two dims, not yet divided by l */
-};
-
-/* Which words of the result a thread merges, and where: made before there is something to merge. */
-enum { MERGE_TURNS = (P_GROUP_Q / 2 + CONSUMER_THREADS - 1) / CONSUMER_THREADS };
-struct merge_place {
-    int word, head, o, v; /* word >= P_GROUP_Q / 2: none */
-};
-
-DEV void merge_places(const struct worker *w, struct merge_place *at) {
-    UNROLL
-    for (int n = 0; n < MERGE_TURNS; n++) {
-        const u32 i = (u32)(n * CONSUMER_THREADS + w->warp * LANES + w->lane);
-        const u32 head = i < P_GROUP_Q / 2 ? i / AT_WORDS : 0, j = i % AT_WORDS, row = 2 * j % 8;
-        const u32 kv_head = head / AT_HEADS, column = head % AT_HEADS;
-        at[n].word = (int)i;
-        at[n].head = opaque((int)head);
-        at[n].o = opaque((int)((kv_head * AT_HEADS + column) * 8 * AT_O_STRIDE + row * AT_O_STRIDE +
-                               2 * j / 16 * 2 + 2 * j / 8 % 2));
-        at[n].v = opaque((int)((P_GROUP_KV_HEADS + kv_head) * AT_WORDS + j));
-    }
-}
-
-/* The warps' partial results, and the current position's if `own`. Warps without pieces count too, with
- * an m of never and what else was there: shared memory starts as zeros. */
-DEV struct merged merge_warps(const struct attention_shared *at, const struct merge_place *place, int own) {
-    const int head = place->head;
-    const float *o = at->o[0][0] + place->o;
-    const u32 v = at->kv[0][place->v];
-    const float m_own = own ? at->m_own[head] : ATTENTION_NEVER;
-    float m[AT_PARTS], l[AT_PARTS], low[AT_PARTS], high[AT_PARTS], top[AT_PARTS];
-    float sum[3][2]; /* l, low, high: two chains of additions each */
-    struct merged r;
-    UNROLL
-    for (int p = 0; p < AT_PARTS; p++) {
-        const float *from = o + p * (P_GROUP_KV_HEADS * AT_HEADS * 8 * AT_O_STRIDE);
-        top[p] = m[p] = at->m[head][p], l[p] = at->l[head][p];
-        low[p] = from[0], high[p] = from[AT_O_STRIDE];
-    }
-    UNROLL
-    for (int n = AT_PARTS; n > 1; n = (n + 1) / 2)
-        UNROLL
-        for (int p = 0; p < n / 2; p++)
-            top[p] = max_float(top[p], top[p + (n + 1) / 2]);
-    r.m = max_float(m_own, top[0]);
-    sum[0][0] = own ? exp2_approx(m_own - r.m) : 0;
-    sum[1][0] = sum[0][0] * bf16_low(v), sum[2][0] = sum[0][0] * bf16_high(v);
-    sum[0][1] = sum[1][1] = sum[2][1] = 0;
-    UNROLL
-    for (int p = 0; p < AT_PARTS; p++) {
-        const float f = exp2_approx(m[p] - r.m);
-        const int i = p % 2 == 0;
-        sum[0][i] += f * l[p], sum[1][i] += f * low[p], sum[2][i] += f * high[p];
-    }
-    r.l = sum[0][0] + sum[0][1], r.low = sum[1][0] + sum[1][1], r.high = sum[2][0] + sum[2][1];
-    return r;
-}
-
-DEV void attention_whole(struct worker *w, const struct merge_place *place) {
-    UNROLL
-    for (int n = 0; n < MERGE_TURNS; n++) {
-        if (place[n].word >= P_GROUP_Q / 2) continue;
-        const struct merged r = merge_warps(&w->s->at, place + n, 1);
-        const float f = rcp_approx(r.l);
-        w->s->attention[place[n].word] = bf16_pair(r.low * f, r.high * f);
-    }
-}
-
-DEV void attention_publish(struct worker *w, const struct merge_place *place, int some) {
-    u64 *to = w->a->words + X_ATTENTION + w->block * ATTENTION_SPAN;
-    UNROLL
-    for (int n = 0; n < MERGE_TURNS; n++) {
-        const int i = place[n].word;
-        if (i >= P_GROUP_Q / 2) continue;
-        const struct merged r = merge_warps(&w->s->at, place + n, 0);
-        const float f = some ? rcp_approx(r.l) : 0, lse = some ? r.m + log2_approx(r.l) : ATTENTION_NEVER;
-        word_store(to + i, word_make24(r.low * f, r.high * f, w->epoch));
-        if (i % AT_WORDS == 0)
-            word_store(to + P_GROUP_Q / 2 + place[n].head, word_make(float_bits(lse), w->epoch));
-    }
-}
-
-/* The members' results are gathered in units of neighbouring words of one head, a warp each; lanes take two
- * words each, of several members side by side, and of all members at once where that is not too much. */
-enum {
-    WARP_WORDS = (P_GROUP_Q / 2 + P_WARPS - 1) / P_WARPS,
-    UNIT_WORDS = WARP_WORDS >= 32 && AT_WORDS % 32 == 0   ? 32
-                 : WARP_WORDS >= 16 && AT_WORDS % 16 == 0 ? 16
-                                                          : 8,
-    UNIT_LANES = UNIT_WORDS / 2,
-    UNIT_MEMBERS = LANES / UNIT_LANES,
-    ALL_TURNS = (P_GROUP_SMS + UNIT_MEMBERS - 1) / UNIT_MEMBERS,
-    MOST_TURNS = SPARE_REGISTERS < 144 ? 2 : 8,
-    MEMBER_TURNS = ALL_TURNS < MOST_TURNS ? ALL_TURNS : MOST_TURNS
-};
-
-struct member_words {
-    u64 o[MEMBER_TURNS][2], lse[MEMBER_TURNS];
-};
-
-DEV void members_poll(struct worker *w, struct member_words *v, int first, int unit) {
-    const u64 *from = w->a->words + X_ATTENTION + w->group * P_GROUP_SMS * ATTENTION_SPAN;
-    const int head = unit * UNIT_WORDS / AT_WORDS;
-    u32 polls = 0;
-    UNROLL
-    for (int n = 0; n < MEMBER_TURNS; n++) {
-        v->o[n][0] = v->o[n][1] = (u64)(w->epoch & 0xffffu) << 48;
-        v->lse[n] = word_make(float_bits(ATTENTION_NEVER), w->epoch);
-    }
-    NO_UNROLL
-    for (;;) {
-        int ok = 1;
-        UNROLL
-        for (int n = 0; n < MEMBER_TURNS; n++) {
-            const int member = first + n * UNIT_MEMBERS + w->lane / UNIT_LANES;
-            const u64 *p = from + member * ATTENTION_SPAN;
-            if (member >= P_GROUP_SMS) continue;
-            if (!polls || !word_is24(v->o[n][0], w->epoch) || !word_is24(v->o[n][1], w->epoch))
-                word_load2(p + unit * UNIT_WORDS + w->lane % UNIT_LANES * 2, &v->o[n][0], &v->o[n][1]);
-            if (!polls || !word_is(v->lse[n], w->epoch)) v->lse[n] = word_load(p + P_GROUP_Q / 2 + head);
-        }
-        UNROLL
-        for (int n = 0; n < MEMBER_TURNS; n++)
-            ok &= word_is24(v->o[n][0], w->epoch) & word_is24(v->o[n][1], w->epoch) &
-                  word_is(v->lse[n], w->epoch);
-        if (warp_all(ok | w->dead)) break;
-        wait_failed(w, &polls, WAIT_ATTENTION, w->epoch, (u32)(v->lse[0] >> 32));
-    }
-}
-
-/* All members' results for one unit, and the current position's. */
-DEV void unit_merge(struct worker *w, int unit) {
-    struct attention_shared *at = &w->s->at;
-    const int head = unit * UNIT_WORDS / AT_WORDS, lane = w->lane;
-    const int word = unit * UNIT_WORDS + lane % UNIT_LANES * 2;
-    const u32 *v = at->kv[P_GROUP_KV_HEADS + head / AT_HEADS] + word % AT_WORDS;
-    /* the first member's lanes begin with the current position */
-    float m = lane < UNIT_LANES ? at->m_own[head] : ATTENTION_NEVER, x[5];
-    x[0] = lane < UNIT_LANES ? bf16_low(v[0]) : 0, x[1] = lane < UNIT_LANES ? bf16_high(v[0]) : 0;
-    x[2] = lane < UNIT_LANES ? bf16_low(v[1]) : 0, x[3] = lane < UNIT_LANES ? bf16_high(v[1]) : 0;
-    x[4] = lane < UNIT_LANES;
-    NO_UNROLL
-    for (int first = 0; first < P_GROUP_SMS; first += MEMBER_TURNS * UNIT_MEMBERS) {
-        struct member_words words;
-        members_poll(w, &words, first, unit);
-        float top = m;
-        UNROLL
-        for (int n = 0; n < MEMBER_TURNS; n++)
-            top = max_float(top, bits_float((u32)words.lse[n]));
-        const float keep = exp2_approx(m - top);
-        m = top;
-        UNROLL
-        for (int i = 0; i < 5; i++)
-            x[i] *= keep;
-        UNROLL
-        for (int n = 0; n < MEMBER_TURNS; n++) {
-            const float f = exp2_approx(bits_float((u32)words.lse[n]) - top);
-            x[0] += f * float24_low(words.o[n][0]), x[1] += f * float24_high(words.o[n][0]);
-            x[2] += f * float24_low(words.o[n][1]), x[3] += f * float24_high(words.o[n][1]);
-            x[4] += f;
-        }
-    }
-    const float f = exp2_approx(m - xor_max(m, UNIT_LANES, LANES));
-    UNROLL
-    for (int i = 0; i < 5; i++)
-        x[i] *= f;
-    UNROLL
-    for (int step = UNIT_LANES; step < LANES; step *= 2)
-        UNROLL
-        for (int i = 0; i < 5; i++)
-            x[i] += shuffle_xor_float(x[i], step);
-    const float scale = rcp_approx(x[4]);
-    if (lane < UNIT_LANES) {
-        w->s->attention[word] = bf16_pair(x[0] * scale, x[1] * scale);
-        w->s->attention[word + 1] = bf16_pair(x[2] * scale, x[3] * scale);
-    }
-}
-
 /* ---- the phase ---- */
 
-DEV void attention_consume(struct worker *w, int layer, int position) {
+DEV void attention_consume(struct worker *w, int nth, int position) {
     const int split = position >= w->a->split_from, pieces = kv_pieces_mine(w, position);
     struct kv_reader c = kv_begin(w, pieces * P_GROUP_KV_HEADS);
     const int some = c.item < c.items, left = kv_left(w, c.item, position);
     struct merge_place place[MERGE_TURNS];
     struct rotation r[ROPE_TURNS];
     struct early e;
+    u64 gate[MERGE_TURNS];
     worker_anew(w);
     const int q_at =
         opaque((first_head(w) + w->lane / 4 % AT_HEADS) * AT_Q_STRIDE + w->lane % 4 * 4);
     merge_places(w, place);
-    if (layer == 0) consumers_sync(); /* cosines and sines of this token */
+    if (nth == 0) consumers_sync(); /* cosines and sines of this token */
     /* Set on every path: what only some paths set would keep its registers through all layers. */
     UNROLL
     for (int i = 0; i < EARLY_TILES; i++)
@@ -681,27 +510,25 @@ DEV void attention_consume(struct worker *w, int layer, int position) {
         e.v[i].x = e.v[i].y = e.v[i].z = e.v[i].w = 0;
     if (some) early_take(w, &c, &e, left);
     rotation_make(w, w->qk_gain, r);
-    attention_gather(w, layer, r);
+    attention_gather(w, nth, r);
     consumers_sync(); /* A */
     profile_layer(w, MARK_ATTENTION_INPUT);
+    gates_ask(w, place, gate, !split);
     if (some)
         past_attend(w, &c, &e, position, left, q_at);
     else
         attended_none(w);
     own_attend(w);
     kv_end(w, pieces * P_GROUP_KV_HEADS);
+    gates_wait(w, place, gate);
     consumers_sync(); /* B */
     if (split)
         attention_publish(w, place, pieces > 0);
     else
-        attention_whole(w, place);
-    own_keep(w, layer, position);
-    attention_gains(w, layer + 1);
-    if (split) {
-        NO_UNROLL
-        for (int unit = w->warp; unit < P_GROUP_Q / 2 / UNIT_WORDS; unit += P_WARPS)
-            unit_merge(w, unit);
-    }
+        attention_whole(w, place, gate);
+    own_keep(w, nth, position);
+    attention_gains(w, nth + 1);
+    if (split) members_merge(w, position);
     consumers_sync(); /* C */
 }
 

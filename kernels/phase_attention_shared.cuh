@@ -15,10 +15,15 @@ enum {
     AT_O_STRIDE = PART_STRIDE(2 * AT_TILES),
     AT_PART_STRIDE = (AT_PARTS + 3) / 4 * 4,
     AT_SSQ = 16, /* partial sums of squares of a head */
-    /* A lane holds words j and j + ROPE_WORDS of a head, which rotate together. */
+    /* Pairs of words of a head's row, of which the first TURNING rotate together; a lane holds pair lane,
+     * lane + 32, ... */
     ROPE_WORDS = AT_WORDS / 2,
-    ROPE_TURNS = (ROPE_WORDS + LANES - 1) / LANES
+    ROPE_TURNS = (ROPE_WORDS + LANES - 1) / LANES,
+    TURNING = M_ROTARY / 4
 };
+#if M_ROTARY % 4 || M_ROTARY > M_HEAD_DIM
+#error "rotary: a multiple of 4 up to head_dim"
+#endif
 
 struct ALIGN(16) attention_shared {
     /* q heads, then the current position's k rows: rotated, not yet normed; placed as q_place says */
@@ -28,7 +33,7 @@ struct ALIGN(16) attention_shared {
     float m[P_GROUP_HEADS][AT_PART_STRIDE], l[P_GROUP_HEADS][AT_PART_STRIDE];
     float m_own[P_GROUP_HEADS];          /* the current position's score */
     u32 kv[2 * P_GROUP_KV_HEADS][AT_WORDS]; /* the current position: k rows, then v rows, as they came */
-    float cos_sin[M_HEAD_DIM]; /* of this token: cos[head_dim / 2], sin[head_dim / 2] */
+    float cos_sin[M_HEAD_DIM]; /* of this token: cos[head_dim / 2], sin[head_dim / 2]; beyond M_ROTARY / 2: 1, 0 */
 };
 
 #endif

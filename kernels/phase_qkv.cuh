@@ -1,4 +1,4 @@
-/* qkv: q, k and v rows of this SM from the normed h. In: h (registers). Out: bf16 pairs to the group,
+/* qkv: q, gate, k and v rows of this SM from the normed h. In: h (registers). Out: bf16 pairs to the group,
  * X_QKV, one word for two rows. The norm's scale is applied to the finished sums. */
 #ifndef REEL_KERNELS_PHASE_QKV_CUH
 #define REEL_KERNELS_PHASE_QKV_CUH

@@ -39,8 +39,8 @@ struct block_shared;
 #define RING_SLOTS P_RING_SLOTS
 #endif
 
-/* Rows of a group's q, k and v; pairs of gate and up rows of an SM. */
-#define QKV_GROUP_ROWS (P_GROUP_Q + 2 * P_GROUP_KV)
+/* Rows of a group's q, gates, k and v; pairs of gate and up rows of an SM. */
+#define QKV_GROUP_ROWS (P_GROUP_Q + P_GROUP_GATE + 2 * P_GROUP_KV)
 #define GATE_UP_PAIRS  (P_GATE_UP_ROWS / 2)
 DEV float silu(float x) { return x * rcp_approx(1.0f + exp2_approx(x * -1.44269504f)); }
 

@@ -57,14 +57,18 @@ static enum reel_status upload_norms(struct backend *b, struct reel_error *err) 
 
 static enum reel_status upload_qk_norms(struct backend *b, struct reel_error *err) {
     const struct weights *w = &b->model->weights;
-    const size_t dim = (size_t)b->model->config.head_dim, n = 2 * dim * (size_t)w->n_layers;
+    const size_t dim = (size_t)b->model->config.head_dim;
+    const size_t n = 2 * dim * (size_t)model_layer_count(&b->model->config, LAYER_ATTENTION);
     float *all = NULL;
     if (!b->plan.qk_norm) return REEL_OK;
     enum reel_status status = mem_zeroed(&all, n, sizeof *all, "norms", err);
     if (status != REEL_OK) return status;
-    for (size_t l = 0; l < (size_t)w->n_layers; l++) {
-        memcpy(all + 2 * l * dim, w->layers[l].q_norm, dim * sizeof *all);
-        memcpy(all + (2 * l + 1) * dim, w->layers[l].k_norm, dim * sizeof *all);
+    for (int i = 0; i < w->n_layers; i++) {
+        const struct layer_weights *l = &w->layers[i];
+        float *to = all + 2 * (size_t)l->nth * dim;
+        if (l->kind != LAYER_ATTENTION) continue;
+        memcpy(to, l->q_norm, dim * sizeof *all);
+        memcpy(to + dim, l->k_norm, dim * sizeof *all);
     }
     status = cuda_alloc(&b->gpu, &b->qk_norms, n * sizeof *all, "norms", err);
     if (status == REEL_OK)

@@ -111,6 +111,7 @@ void sim_gpu_compile_text(const char *name, const char *source, const char *cons
         "kv_layout.h",
         "kv_ring.cuh",
         "phase_attention.cuh",
+        "phase_attention_merge.cuh",
         "phase_attention_shared.cuh",
         "phase_embed.cuh",
         "phase_gate_up.cuh",

@@ -1,0 +1,303 @@
+/* attention's results into one: of the block's warps, then, where positions are split over the group, of
+ * its members. In: what phase_attention.cuh left in attention_shared, and the gates, X_QKV. Out: bf16 pairs
+ * in block_shared.attention.
+ *
+ * A member's partial result is X_ATTENTION, ATTENTION_SPAN words: a head's o divided by its l as pairs of
+ * 24-bit floats, then m + log2(l) of each head. In a small group every SM merges those of all. In a large
+ * one that would be too many words (P_MERGE_SCATTER): each merges its share of the columns and publishes
+ * bf16 pairs, X_MERGED; members without a piece of positions publish no partial result, and nobody waits
+ * for one. */
+#ifndef REEL_KERNELS_PHASE_ATTENTION_MERGE_CUH
+#define REEL_KERNELS_PHASE_ATTENTION_MERGE_CUH
+
+#include "attention_math.cuh"
+#include "exchange.cuh"
+#include "phase_qkv.cuh"
+#include "product.cuh"
+
+enum {
+    RESULT_WORDS = P_GROUP_Q / 2,
+    ATTENTION_SPAN = (RESULT_WORDS + P_GROUP_HEADS + 15) / 16 * 16,
+    /* Registers left beside out's tiles. */
+    SPARE_REGISTERS = (G_REGISTERS ? P_REGISTERS_CONSUMER : 65536 / P_THREADS) - 4 * PRELOAD(OUT)
+};
+
+/* ---- in a block ---- */
+
+struct merged {
+    float low, high, m, l; /* two dims, not yet divided by l */
+};
+
+/* Which words of the result a thread merges, and where: made before there is something to merge. */
+enum { MERGE_TURNS = (RESULT_WORDS + CONSUMER_THREADS - 1) / CONSUMER_THREADS };
+struct merge_place {
+    int word, head, o, v; /* word >= RESULT_WORDS: none */
+};
+
+DEV void merge_places(const struct worker *w, struct merge_place *at) {
+    UNROLL
+    for (int n = 0; n < MERGE_TURNS; n++) {
+        const u32 i = (u32)(n * CONSUMER_THREADS + w->warp * LANES + w->lane);
+        const u32 head = i < RESULT_WORDS ? i / AT_WORDS : 0, j = i % AT_WORDS, row = 2 * j % 8;
+        const u32 kv_head = head / AT_HEADS, column = head % AT_HEADS;
+        at[n].word = (int)i;
+        at[n].head = opaque((int)head);
+        at[n].o = opaque((int)((kv_head * AT_HEADS + column) * 8 * AT_O_STRIDE + row * AT_O_STRIDE +
+                               2 * j / 16 * 2 + 2 * j / 8 % 2));
+        at[n].v = opaque((int)((P_GROUP_KV_HEADS + kv_head) * AT_WORDS + j));
+    }
+}
+
+/* The warps' partial results, and the current position's if `own`. Warps without pieces count too, with
+ * an m of never and what else was there: shared memory starts as zeros. */
+DEV struct merged merge_warps(const struct attention_shared *at, const struct merge_place *place, int own) {
+    const int head = place->head;
+    const float *o = at->o[0][0] + place->o;
+    const u32 v = at->kv[0][place->v];
+    const float m_own = own ? at->m_own[head] : ATTENTION_NEVER;
+    float m[AT_PARTS], l[AT_PARTS], low[AT_PARTS], high[AT_PARTS], top[AT_PARTS];
+    float sum[3][2]; /* l, low, high: two chains of additions each */
+    struct merged r;
+    UNROLL
+    for (int p = 0; p < AT_PARTS; p++) {
+        const float *from = o + p * (P_GROUP_KV_HEADS * AT_HEADS * 8 * AT_O_STRIDE);
+        top[p] = m[p] = at->m[head][p], l[p] = at->l[head][p];
+        low[p] = from[0], high[p] = from[AT_O_STRIDE];
+    }
+    UNROLL
+    for (int n = AT_PARTS; n > 1; n = (n + 1) / 2)
+        UNROLL
+        for (int p = 0; p < n / 2; p++)
+            top[p] = max_float(top[p], top[p + (n + 1) / 2]);
+    r.m = max_float(m_own, top[0]);
+    sum[0][0] = own ? exp2_approx(m_own - r.m) : 0;
+    sum[1][0] = sum[0][0] * bf16_low(v), sum[2][0] = sum[0][0] * bf16_high(v);
+    sum[0][1] = sum[1][1] = sum[2][1] = 0;
+    UNROLL
+    for (int p = 0; p < AT_PARTS; p++) {
+        const float f = exp2_approx(m[p] - r.m);
+        const int i = p % 2 == 0;
+        sum[0][i] += f * l[p], sum[1][i] += f * low[p], sum[2][i] += f * high[p];
+    }
+    r.l = sum[0][0] + sum[0][1], r.low = sum[1][0] + sum[1][1], r.high = sum[2][0] + sum[2][1];
+    return r;
+}
+
+/* Gates of the words that a thread merges, where the block's result is the whole: they came with q, k and v, and
+ * need be there after the warps' products only. */
+DEV u64 *gate_words(const struct worker *w) { return qkv_words(w) + RESULT_WORDS; }
+
+DEV void gates_ask(const struct worker *w, const struct merge_place *place, u64 *gate, int wanted) {
+    UNROLL
+    for (int n = 0; n < MERGE_TURNS; n++) {
+        gate[n] = word_make(0, w->epoch);
+        if (M_GATED && wanted && place[n].word < RESULT_WORDS) gate[n] = word_load(gate_words(w) + place[n].word);
+    }
+}
+
+DEV void gate_wait(struct worker *w, const u64 *from, u64 *gate) {
+    u32 polls = 0;
+    NO_UNROLL
+    while (!warp_all(word_is(*gate, w->epoch) | w->dead)) {
+        if (!word_is(*gate, w->epoch)) *gate = word_load(from);
+        wait_failed(w, &polls, WAIT_QKV, w->epoch, (u32)(*gate >> 32));
+    }
+}
+
+DEV void gates_wait(struct worker *w, const struct merge_place *place, u64 *gate) {
+    UNROLL
+    for (int n = 0; n < MERGE_TURNS; n++)
+        if (M_GATED) gate_wait(w, gate_words(w) + place[n].word, gate + n);
+}
+
+/* Two dims of the result, after their gates. */
+DEV u32 gated_pair(float low, float high, u64 gate) {
+    return M_GATED ? bf16_pair(low * sigmoid(bf16_low((u32)gate)), high * sigmoid(bf16_high((u32)gate)))
+                   : bf16_pair(low, high);
+}
+
+DEV void attention_whole(struct worker *w, const struct merge_place *place, const u64 *gate) {
+    UNROLL
+    for (int n = 0; n < MERGE_TURNS; n++) {
+        if (place[n].word >= RESULT_WORDS) continue;
+        const struct merged r = merge_warps(&w->s->at, place + n, 1);
+        const float f = rcp_approx(r.l);
+        w->s->attention[place[n].word] = gated_pair(r.low * f, r.high * f, gate[n]);
+    }
+}
+
+/* ---- in a group ---- */
+
+/* Members that publish: those that have pieces, or all. */
+DEV int members_with_results(int position) {
+    const int pieces = (position + KV_POSITIONS - 1) / KV_POSITIONS;
+    return P_MERGE_SCATTER && pieces < P_GROUP_SMS ? pieces : P_GROUP_SMS;
+}
+
+DEV void attention_publish(struct worker *w, const struct merge_place *place, int some) {
+    u64 *to = w->a->words + X_ATTENTION + w->block * ATTENTION_SPAN;
+    if (P_MERGE_SCATTER && !some) return;
+    UNROLL
+    for (int n = 0; n < MERGE_TURNS; n++) {
+        const int i = place[n].word;
+        if (i >= RESULT_WORDS) continue;
+        const struct merged r = merge_warps(&w->s->at, place + n, 0);
+        const float f = some ? rcp_approx(r.l) : 0, lse = some ? r.m + log2_approx(r.l) : ATTENTION_NEVER;
+        word_store(to + i, word_make24(r.low * f, r.high * f, w->epoch));
+        if (i % AT_WORDS == 0)
+            word_store(to + RESULT_WORDS + place[n].head, word_make(float_bits(lse), w->epoch));
+    }
+}
+
+DEV u64 *merged_words(const struct worker *w) { return w->a->words + X_MERGED + w->group * RESULT_WORDS; }
+
+/* The members' results are gathered in units of neighbouring words of one head, a warp each; lanes take two
+ * words each, of several members side by side, and of all members at once where that is not too much. */
+enum {
+    WARP_WORDS = (RESULT_WORDS + P_WARPS - 1) / P_WARPS,
+    UNIT_WORDS = P_MERGE_SCATTER                           ? 8
+                 : WARP_WORDS >= 32 && AT_WORDS % 32 == 0   ? 32
+                 : WARP_WORDS >= 16 && AT_WORDS % 16 == 0 ? 16
+                                                          : 8,
+    UNIT_LANES = UNIT_WORDS / 2,
+    UNIT_MEMBERS = LANES / UNIT_LANES,
+    ALL_TURNS = (P_GROUP_SMS + UNIT_MEMBERS - 1) / UNIT_MEMBERS,
+    MOST_TURNS = SPARE_REGISTERS < 144 ? 2 : 8,
+    MEMBER_TURNS = ALL_TURNS < MOST_TURNS ? ALL_TURNS : MOST_TURNS,
+    UNITS = RESULT_WORDS / UNIT_WORDS
+};
+
+struct member_words {
+    u64 o[MEMBER_TURNS][2], lse[MEMBER_TURNS];
+};
+
+DEV void members_poll(struct worker *w, struct member_words *v, int first, int members, int unit) {
+    const u64 *from = w->a->words + X_ATTENTION + w->group * P_GROUP_SMS * ATTENTION_SPAN;
+    const int head = unit * UNIT_WORDS / AT_WORDS;
+    u32 polls = 0;
+    UNROLL
+    for (int n = 0; n < MEMBER_TURNS; n++) {
+        v->o[n][0] = v->o[n][1] = (u64)(w->epoch & 0xffffu) << 48;
+        v->lse[n] = word_make(float_bits(ATTENTION_NEVER), w->epoch);
+    }
+    NO_UNROLL
+    for (;;) {
+        int ok = 1;
+        UNROLL
+        for (int n = 0; n < MEMBER_TURNS; n++) {
+            const int member = first + n * UNIT_MEMBERS + w->lane / UNIT_LANES;
+            const u64 *p = from + member * ATTENTION_SPAN;
+            if (member >= members) continue;
+            if (!polls || !word_is24(v->o[n][0], w->epoch) || !word_is24(v->o[n][1], w->epoch))
+                word_load2(p + unit * UNIT_WORDS + w->lane % UNIT_LANES * 2, &v->o[n][0], &v->o[n][1]);
+            if (!polls || !word_is(v->lse[n], w->epoch)) v->lse[n] = word_load(p + RESULT_WORDS + head);
+        }
+        UNROLL
+        for (int n = 0; n < MEMBER_TURNS; n++)
+            ok &= word_is24(v->o[n][0], w->epoch) & word_is24(v->o[n][1], w->epoch) &
+                  word_is(v->lse[n], w->epoch);
+        if (warp_all(ok | w->dead)) break;
+        wait_failed(w, &polls, WAIT_ATTENTION, w->epoch, (u32)(v->lse[0] >> 32));
+    }
+}
+
+/* All members' results for one unit, and the current position's. */
+DEV void unit_merge(struct worker *w, int members, int unit) {
+    struct attention_shared *at = &w->s->at;
+    const int head = unit * UNIT_WORDS / AT_WORDS, lane = w->lane;
+    const int word = unit * UNIT_WORDS + lane % UNIT_LANES * 2;
+    const u32 *v = at->kv[P_GROUP_KV_HEADS + head / AT_HEADS] + word % AT_WORDS;
+    /* the first member's lanes begin with the current position */
+    float m = lane < UNIT_LANES ? at->m_own[head] : ATTENTION_NEVER, x[5];
+    x[0] = lane < UNIT_LANES ? bf16_low(v[0]) : 0, x[1] = lane < UNIT_LANES ? bf16_high(v[0]) : 0;
+    x[2] = lane < UNIT_LANES ? bf16_low(v[1]) : 0, x[3] = lane < UNIT_LANES ? bf16_high(v[1]) : 0;
+    x[4] = lane < UNIT_LANES;
+    u64 gate[2];
+    gate[0] = gate[1] = word_make(0, w->epoch);
+    if (M_GATED) word_load2(gate_words(w) + word, gate, gate + 1);
+    NO_UNROLL
+    for (int first = 0; first < members; first += MEMBER_TURNS * UNIT_MEMBERS) {
+        struct member_words words;
+        members_poll(w, &words, first, members, unit);
+        float top = m;
+        UNROLL
+        for (int n = 0; n < MEMBER_TURNS; n++)
+            top = max_float(top, bits_float((u32)words.lse[n]));
+        const float keep = exp2_approx(m - top);
+        m = top;
+        UNROLL
+        for (int i = 0; i < 5; i++)
+            x[i] *= keep;
+        UNROLL
+        for (int n = 0; n < MEMBER_TURNS; n++) {
+            const float f = exp2_approx(bits_float((u32)words.lse[n]) - top);
+            x[0] += f * float24_low(words.o[n][0]), x[1] += f * float24_high(words.o[n][0]);
+            x[2] += f * float24_low(words.o[n][1]), x[3] += f * float24_high(words.o[n][1]);
+            x[4] += f;
+        }
+    }
+    const float f = exp2_approx(m - xor_max(m, UNIT_LANES, LANES));
+    UNROLL
+    for (int i = 0; i < 5; i++)
+        x[i] *= f;
+    UNROLL
+    for (int step = UNIT_LANES; step < LANES; step *= 2)
+        UNROLL
+        for (int i = 0; i < 5; i++)
+            x[i] += shuffle_xor_float(x[i], step);
+    const float scale = rcp_approx(x[4]);
+    if (M_GATED) gate_wait(w, gate_words(w) + word, gate), gate_wait(w, gate_words(w) + word + 1, gate + 1);
+    if (lane >= UNIT_LANES) return;
+    const u32 first_pair = gated_pair(x[0] * scale, x[1] * scale, gate[0]);
+    const u32 second_pair = gated_pair(x[2] * scale, x[3] * scale, gate[1]);
+    if (P_MERGE_SCATTER) {
+        word_store(merged_words(w) + word, word_make(first_pair, w->epoch));
+        word_store(merged_words(w) + word + 1, word_make(second_pair, w->epoch));
+    } else {
+        w->s->attention[word] = first_pair, w->s->attention[word + 1] = second_pair;
+    }
+}
+
+/* The group's result, from those who merged it. */
+DEV void merged_gather(struct worker *w) {
+    enum { TURNS = (RESULT_WORDS / 2 + CONSUMER_THREADS - 1) / CONSUMER_THREADS };
+    const int thread = w->warp * LANES + w->lane;
+    u64 v[TURNS][2];
+    u32 polls = 0;
+    UNROLL
+    for (int n = 0; n < TURNS; n++)
+        v[n][0] = v[n][1] = word_make(0, w->epoch);
+    NO_UNROLL
+    for (;;) {
+        int ok = 1;
+        UNROLL
+        for (int n = 0; n < TURNS; n++) {
+            const int word = 2 * (n * CONSUMER_THREADS + thread);
+            if (word < RESULT_WORDS && (!polls || !word_is(v[n][0], w->epoch) || !word_is(v[n][1], w->epoch)))
+                word_load2(merged_words(w) + word, &v[n][0], &v[n][1]);
+        }
+        UNROLL
+        for (int n = 0; n < TURNS; n++)
+            ok &= word_is(v[n][0], w->epoch) & word_is(v[n][1], w->epoch);
+        if (warp_all(ok | w->dead)) break;
+        wait_failed(w, &polls, WAIT_ATTENTION, w->epoch, (u32)(v[0][0] >> 32));
+    }
+    UNROLL
+    for (int n = 0; n < TURNS; n++) {
+        const int word = 2 * (n * CONSUMER_THREADS + thread);
+        if (word >= RESULT_WORDS) continue;
+        w->s->attention[word] = (u32)v[n][0], w->s->attention[word + 1] = (u32)v[n][1];
+    }
+}
+
+/* Everything from the members' partial results on. Units are dealt to the warps, or to those of all members. */
+DEV void members_merge(struct worker *w, int position) {
+    const int members = members_with_results(position);
+    const int mine = P_MERGE_SCATTER ? w->warp * P_GROUP_SMS + w->member : w->warp;
+    NO_UNROLL
+    for (int unit = mine; unit < UNITS; unit += P_WARPS * (P_MERGE_SCATTER ? P_GROUP_SMS : 1))
+        unit_merge(w, members, unit);
+    if (P_MERGE_SCATTER) merged_gather(w);
+}
+
+#endif
