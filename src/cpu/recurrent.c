@@ -37,8 +37,9 @@ enum reel_status recurrent_open(struct recurrent *r, const struct model_config *
     if (status != REEL_OK) return status;
     float *values = (float *)(((uintptr_t)r->memory + 63) & ~(uintptr_t)63);
     r->live = values;
+    r->keep = CHECKPOINT_NONE;
     for (int i = 0; i < MEMORY_PLAN_CHECKPOINTS; i++)
-        r->checkpoints[i].values = values + (size_t)(i + 1) * r->floats;
+        r->checkpoints[i] = values + (size_t)(i + 1) * r->floats;
     return REEL_OK;
 }
 
@@ -48,97 +49,47 @@ void recurrent_release(struct recurrent *r) {
     *r = (struct recurrent){ 0 };
 }
 
-/* ---- checkpoints ----------------------------------------------------------------------------- */
-
-static float *find(const struct recurrent *r, int position) {
-    for (int i = 0; i < MEMORY_PLAN_CHECKPOINTS; i++)
-        if (r->checkpoints[i].position == position) return r->checkpoints[i].values;
-    return NULL;
-}
+/* ---- evaluating ------------------------------------------------------------------------------ */
 
 int recurrent_resume(const struct recurrent *r, int n) {
-    if (r->n_layers == 0) return n;
-    int best = r->n_positions >= 0 && r->n_positions <= n ? r->n_positions : 0;
-    for (int i = 0; i < MEMORY_PLAN_CHECKPOINTS; i++) {
-        int position = r->checkpoints[i].position;
-        if (position <= n && position > best) best = position;
-    }
-    return best;
-}
-
-/* What losing checkpoint i costs: so many positions would begin so much earlier, which matters less
- * the further they lie from `end`. Those kept lie about evenly on a logarithm's scale. */
-static double worth(const struct recurrent *r, int i, int end) {
-    int at = r->checkpoints[i].position, before = 0, after = end;
-    for (int j = 0; j < MEMORY_PLAN_CHECKPOINTS; j++) {
-        int other = r->checkpoints[j].position;
-        if (other < at && other > before) before = other;
-        if (other > at && other < after) after = other;
-    }
-    return (double)(after - at) * (double)(at - before) / (double)(end - at + 1);
-}
-
-/* Room for a checkpoint of `end`, beyond all others, free until it is filled. The one at `spared`
- * stays. */
-static struct recurrent_checkpoint *take(struct recurrent *r, int end, int spared) {
-    struct recurrent_checkpoint *best = NULL;
-    double least = 0;
-    for (int i = 0; i < MEMORY_PLAN_CHECKPOINTS; i++) {
-        struct recurrent_checkpoint *c = &r->checkpoints[i];
-        if (c->position && c->position == spared) continue;
-        double value = c->position ? worth(r, i, end) : -1;
-        if (best && value >= least) continue;
-        best = c;
-        least = value;
-    }
-    best->position = 0;
-    return best;
+    return r->n_layers ? checkpoints_resume(&r->positions, n) : n;
 }
 
 static void keep_live(struct recurrent *r, int position, int spared) {
-    if (position == 0 || find(r, position)) return;
-    struct recurrent_checkpoint *c = take(r, position, spared);
-    memcpy(c->values, r->live, r->floats * sizeof *r->live);
-    c->position = position;
+    const int slot = checkpoints_keep(&r->positions, position, spared);
+    if (slot >= 0) memcpy(r->checkpoints[slot], r->live, r->floats * sizeof *r->live);
 }
-
-/* ---- evaluating ------------------------------------------------------------------------------ */
 
 void recurrent_begin(struct recurrent *r, int position, int n) {
     if (r->n_layers == 0) return;
-    const float *held = find(r, position);
-    if (r->n_positions != position && position == 0)
-        memset(r->live, 0, r->floats * sizeof *r->live);
-    else if (r->n_positions != position && held)
-        memcpy(r->live, held, r->floats * sizeof *r->live);
-    r->n_positions = position;
-    for (int i = 0; i < MEMORY_PLAN_CHECKPOINTS; i++)
-        if (r->checkpoints[i].position > position) r->checkpoints[i].position = 0;
-    r->keep = NULL;
+    const int from = checkpoints_go(&r->positions, position);
+    if (from == CHECKPOINT_ZERO) memset(r->live, 0, r->floats * sizeof *r->live);
+    if (from >= 0) memcpy(r->live, r->checkpoints[from], r->floats * sizeof *r->live);
+    r->keep = CHECKPOINT_NONE;
     if (n == 1) return;
     keep_live(r, position, position);
     r->keep_at = position + n - 1;
-    r->keep = take(r, r->keep_at, position);
+    r->keep = checkpoints_take(&r->positions, r->keep_at, position);
 }
 
 void recurrent_run_begin(struct recurrent *r) {
-    if (r->n_layers) r->n_positions = -1;
+    if (r->n_layers) r->positions.n_positions = -1;
 }
 
 float *recurrent_keep(const struct recurrent *r, int layer, int first, int n, int *after) {
-    if (!r->keep) return NULL;
+    if (r->n_layers == 0 || r->keep < 0) return NULL;
     *after = r->keep_at - first;
-    return *after > 0 && *after <= n ? recurrent_layer(r, r->keep->values, layer) : NULL;
+    return *after > 0 && *after <= n ? recurrent_layer(r, r->checkpoints[r->keep], layer) : NULL;
 }
 
 void recurrent_run_end(struct recurrent *r, int position, int n) {
     if (r->n_layers == 0) return;
     const int end = position + n;
-    r->n_positions = end;
-    if (r->keep && r->keep_at <= end) {
-        r->keep->position = r->keep_at;
-        r->keep = NULL;
-    } else if (n == 1 && end % RECURRENT_STEP == 0) {
+    r->positions.n_positions = end;
+    if (r->keep >= 0 && r->keep_at <= end) {
+        r->positions.position[r->keep] = r->keep_at;
+        r->keep = CHECKPOINT_NONE;
+    } else if (n == 1 && end % CHECKPOINT_STEP == 0) {
         keep_live(r, end, 0);
     }
 }
@@ -146,15 +97,14 @@ void recurrent_run_end(struct recurrent *r, int position, int n) {
 /* ---- moving ---------------------------------------------------------------------------------- */
 
 static const float *state_at(const struct recurrent *r, int n) {
-    return r->n_positions == n ? r->live : find(r, n);
+    if (r->positions.n_positions == n) return r->live;
+    return r->checkpoints[checkpoints_find(&r->positions, n)];
 }
 
 static void set_live(struct recurrent *r, int n, const void *from) {
     if (r->n_layers == 0) return;
-    for (int i = 0; i < MEMORY_PLAN_CHECKPOINTS; i++)
-        r->checkpoints[i].position = 0;
-    r->keep = NULL;
-    r->n_positions = n;
+    checkpoints_reset(&r->positions, n);
+    r->keep = CHECKPOINT_NONE;
     if (n > 0)
         memcpy(r->live, from, r->floats * sizeof *r->live);
     else
@@ -172,5 +122,5 @@ void recurrent_save(const struct recurrent *r, int n, void *bytes) {
 void recurrent_load(struct recurrent *r, int n, const void *bytes) { set_live(r, n, bytes); }
 
 void recurrent_copy(struct recurrent *dst, const struct recurrent *src, int n) {
-    set_live(dst, n, n > 0 ? state_at(src, n) : NULL);
+    if (src->n_layers) set_live(dst, n, n > 0 ? state_at(src, n) : NULL);
 }

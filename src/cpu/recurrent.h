@@ -1,35 +1,24 @@
 /* What the DeltaNet layers of one session remember: for each layer and value head a matrix, and the
- * last inputs of its convolution. Unlike keys and values it cannot be cut back to an earlier
- * position, so a few earlier states are kept beside it:
- *   where an evaluation of several positions begins, so that one that breaks off leaves it intact;
- *   before its last position, so that its logits can be had again for the price of one position;
- *   every RECURRENT_STEP positions while tokens are decoded.
- * When room is short, the one goes whose loss costs least for how far back it lies. Position 0
- * needs none. A session without such layers has an empty struct, and nothing here does anything. */
+ * last inputs of its convolution; and the earlier states that are kept beside it
+ * (runtime/checkpoints.h). A session without such layers has an empty struct, and nothing here does
+ * anything. */
 #ifndef REEL_CPU_RECURRENT_H
 #define REEL_CPU_RECURRENT_H
 
 #include "model/model_config.h"
-#include "plan/memory_plan.h"
+#include "runtime/checkpoints.h"
 
-#define RECURRENT_STEP 256
-#define RECURRENT_PAD  16 /* value_stride is a multiple of this */
-
-struct recurrent_checkpoint {
-    int position; /* 0: free */
-    float *values;
-};
+#define RECURRENT_PAD 16 /* value_stride is a multiple of this */
 
 struct recurrent {
     int n_layers, n_heads, key_dim, value_dim;
     int value_stride;     /* of a matrix's rows; beyond value_dim they are 0 */
     int channels, window; /* of the convolution; positions before the current one */
     size_t layer_floats, floats;
-    int n_positions; /* that `live` has seen, -1 inside a run or after one broke off */
-    float *live;     /* f32 [layers, matrices and window], see recurrent_matrix, _window */
-    struct recurrent_checkpoint checkpoints[MEMORY_PLAN_CHECKPOINTS];
-    struct recurrent_checkpoint *keep; /* filled by the run that passes keep_at, or NULL */
-    int keep_at;
+    struct checkpoints positions;
+    float *live; /* f32 [layers, matrices and window], see recurrent_matrix, _window */
+    float *checkpoints[MEMORY_PLAN_CHECKPOINTS];
+    int keep, keep_at; /* slot filled by the run that passes keep_at, or CHECKPOINT_NONE */
     void *memory;
 };
 

@@ -212,10 +212,10 @@ static void states_are_kept_around_each_prompt(void **state) {
 static void decoding_keeps_a_state_now_and_then(void **state) {
     (void)state;
     struct recurrent r = open_states();
-    for (int i = 0; i < 3 * RECURRENT_STEP; i++)
+    for (int i = 0; i < 3 * CHECKPOINT_STEP; i++)
         evaluate(&r, i, 1);
-    assert_int_equal(recurrent_resume(&r, 2 * RECURRENT_STEP + 7), 2 * RECURRENT_STEP);
-    assert_int_equal(recurrent_resume(&r, 2 * RECURRENT_STEP - 1), RECURRENT_STEP);
+    assert_int_equal(recurrent_resume(&r, 2 * CHECKPOINT_STEP + 7), 2 * CHECKPOINT_STEP);
+    assert_int_equal(recurrent_resume(&r, 2 * CHECKPOINT_STEP - 1), CHECKPOINT_STEP);
     recurrent_release(&r);
 }
 
