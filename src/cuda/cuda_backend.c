@@ -21,7 +21,7 @@ static enum reel_status check_memory(const struct backend *b, struct reel_error 
     uint64_t n_free = 0, n_total = 0;
     enum reel_status status = cuda_memory(&b->gpu, &n_free, &n_total, err);
     if (status != REEL_OK) return status;
-    const uint64_t weights = b->plan.tape_bytes + embedding_bytes(b);
+    const uint64_t weights = b->plan.tape_bytes + embedding_bytes(b) + cuda_delta_bytes(b);
     const uint64_t scratch = cuda_prefill_bytes(b);
     const uint64_t staging = cuda_load_bytes(&b->tuning);
     const uint64_t state =
@@ -101,6 +101,7 @@ static enum reel_status open_memory(struct backend *b, struct reel_error *err) {
     if (status == REEL_OK) status = upload_norms(b, err);
     if (status == REEL_OK) status = upload_qk_norms(b, err);
     if (status == REEL_OK) status = upload_rope(b, err);
+    if (status == REEL_OK) status = cuda_delta_open(b, err);
     if (status == REEL_OK) status = cuda_prefill_open(b, err);
     if (status == REEL_OK) status = cuda_stream_open(gpu, &b->rescue, err);
     if (status == REEL_OK)
@@ -115,8 +116,9 @@ static enum reel_status open_memory(struct backend *b, struct reel_error *err) {
 static void cuda_close(struct backend *b) {
     if (!b) return;
     if (!b->hung) {
-        const cu_address all[] = { b->tape, b->embedding, b->norms,  b->qk_norms,
-                                   b->rope, b->words,     b->scratch };
+        const cu_address all[] = { b->tape,     b->embedding,   b->norms,
+                                   b->qk_norms, b->rope,        b->words,
+                                   b->scratch,  b->delta_gates, b->delta_constants };
         for (size_t i = 0; i < sizeof all / sizeof *all; i++)
             cuda_free(&b->gpu, all[i]);
         cuda_host_free(&b->gpu, b->leave);
@@ -258,6 +260,7 @@ const struct backend_ops cuda_backend = {
     .state_close = cuda_state_close,
     .eval = cuda_eval,
     .decode = cuda_decode,
+    .resume = cuda_resume,
     .save_bytes = cuda_save_bytes,
     .save = cuda_save,
     .restore = cuda_restore,

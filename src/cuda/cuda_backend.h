@@ -7,6 +7,7 @@
  *   cuda_prefill.c  launches that read prompts, and their scratch memory
  *   cuda_eval.c     given positions, and decoding many tokens
  *   cuda_state.c    a session's memory: KV cache and what launches need
+ *   cuda_delta.c    what Gated DeltaNets need besides: gates and constants, recurrent states
  *   cuda_profile.c  what a launch's time stamps say
  *   cuda_prefill_timer.c  how long each launch took that read a prompt
  *
@@ -25,6 +26,7 @@
 #include "kernels/prefill_args.h"
 #include "plan/plan.h"
 #include "runtime/backend.h"
+#include "runtime/checkpoints.h"
 
 #include <pthread.h>
 
@@ -71,6 +73,7 @@ struct backend {
 
     cu_address tape, embedding; /* embedding: 0 when tied */
     cu_address norms, qk_norms, rope;
+    cu_address delta_gates, delta_constants; /* or 0 */
     cu_address words;
     cu_address scratch;       /* plan.scratch and behind it plan.short_words; or 0 */
     uint64_t scratch_serial;  /* launches that filled it; under mutex */
@@ -122,8 +125,10 @@ struct backend_state {
     uint64_t head_serial;
     int head_position, head_token; /* in the session, in its launch */
     int32_t head_id;
-    int kv_pieces; /* of each layer and head */
+    int kv_pieces; /* of each attention layer and head */
     cu_address kv;
+    cu_address states; /* the recurrent one, then MEMORY_PLAN_CHECKPOINTS kept ones; or 0 */
+    struct checkpoints checkpoints;
 
     void *host; /* holds all of `mapped` */
     cu_address host_address;
@@ -278,6 +283,34 @@ enum reel_status cuda_restore(struct backend_state *s, int n, const void *bytes,
                               struct reel_error *err);
 enum reel_status cuda_copy_state(struct backend_state *dst, const struct backend_state *src, int n,
                                  struct reel_error *err);
+
+/* ---- cuda_delta.c: all of it does nothing for a model without such layers ---- */
+
+uint64_t cuda_delta_bytes(const struct backend *b);
+enum reel_status cuda_delta_open(struct backend *b, struct reel_error *err);
+
+uint64_t cuda_states_bytes(const struct backend *b);
+enum reel_status cuda_states_open(struct backend_state *s, struct reel_error *err);
+void cuda_states_give(const struct backend_state *s, struct delta_args *args);
+/* As in backend_ops. */
+int cuda_resume(const struct backend_state *s, int n);
+/* Makes the live state that of `position`, one that resume gives. */
+enum reel_status cuda_states_go(struct backend_state *s, int position, struct reel_error *err);
+/* Keeps the live state, that of `position`, but not in place of that of `spared`. */
+enum reel_status cuda_states_keep(struct backend_state *s, int position, int spared,
+                                  struct reel_error *err);
+/* Before a launch: its state is nothing until it has ended well; and then, having been decoded up
+ * to `position`: kept where it is due. */
+void cuda_states_leave(struct backend_state *s);
+enum reel_status cuda_states_reach(struct backend_state *s, int position, struct reel_error *err);
+/* The state after n positions, one that resume gives. */
+uint64_t cuda_state_saved_bytes(const struct backend_state *s, int n);
+enum reel_status cuda_states_save(const struct backend_state *s, int n, void *bytes,
+                                  struct reel_error *err);
+enum reel_status cuda_states_restore(struct backend_state *s, int n, const void *bytes,
+                                     struct reel_error *err);
+enum reel_status cuda_states_copy(struct backend_state *dst, const struct backend_state *src, int n,
+                                  struct reel_error *err);
 
 /* ---- cuda_profile.c ---- */
 

@@ -39,7 +39,9 @@ static struct output output_of(const struct backend_state *s, enum reel_output k
  * read them: *prefill. */
 static int eval_chunk(struct backend_state *s, const struct backend_eval *eval,
                       const struct output *o, int done, bool *prefill) {
-    const int left = eval->n - done;
+    /* a recurrent state is kept before the last position: a launch ends there */
+    const bool stops = s->backend->plan.delta.n_layers > 0 && done < eval->n - 1;
+    const int left = eval->n - done - stops;
     int n = o->all ? 0 : cuda_prefill_chunk(s->backend, eval->position + done, left);
     *prefill = n > 0;
     if (!*prefill) n = least(left, least(cuda_launch_tokens(s->backend), CUDA_MAX_GIVEN));
@@ -159,7 +161,7 @@ static enum reel_status prefill_some(struct backend_state *s, const struct backe
     if (n_done != n || !has_output) return ended_early(&run, eval, done, n_done, n, err);
     if (s->prefill_timer) status = cuda_timer_take(s->prefill_timer, s->backend, &args, err);
     if (status != REEL_OK) return status;
-    if (eval->ids) {
+    if (eval->ids && s->backend->plan.delta.n_layers == 0) {
         s->head_serial = run.scratch_serial;
         s->head_position = args.decode.position + n - 1, s->head_token = n - 1;
         s->head_id = eval->ids[done + n - 1];
@@ -167,11 +169,24 @@ static enum reel_status prefill_some(struct backend_state *s, const struct backe
     return take(s, eval, o, done, n, last, err);
 }
 
+/* The state after `done` of the positions is there. */
+static enum reel_status reached(struct backend_state *s, const struct backend_eval *eval, int done,
+                                struct reel_error *err) {
+    const int position = eval->position + done;
+    if (eval->n == 1) return cuda_states_reach(s, position, err);
+    s->checkpoints.n_positions = position;
+    return done == eval->n - 1 ? cuda_states_keep(s, position, eval->position, err) : REEL_OK;
+}
+
 enum reel_status cuda_eval(struct backend_state *s, const struct backend_eval *eval,
                            struct reel_error *err) {
     enum reel_status status = room_for(s, eval->position, eval->n, err);
     if (status != REEL_OK) return status;
     const struct output o = output_of(s, eval->output);
+    status = cuda_states_go(s, eval->position, err);
+    if (status == REEL_OK && eval->n > 1)
+        status = cuda_states_keep(s, eval->position, eval->position, err);
+    if (status != REEL_OK) return status;
     s->n_positions = eval->position;
     if (eval->n > 1 || !eval->ids || !is_head(s, eval->position, *eval->ids)) s->head_serial = 0;
     for (int done = 0; done < eval->n;) {
@@ -182,11 +197,14 @@ enum reel_status cuda_eval(struct backend_state *s, const struct backend_eval *e
              !eval->progress(eval->progress_user, "evaluating", (uint64_t)done, (uint64_t)eval->n)))
             return err_set(err, REEL_E_CANCELLED, "cancelled after %d of %d positions", done,
                            eval->n);
+        cuda_states_leave(s);
         status = prefill ? prefill_some(s, eval, &o, done, n, err)
                          : eval_some(s, eval, &o, done, n, err);
         if (status != REEL_OK) return status;
         done += n;
         s->n_positions = eval->position + done;
+        status = reached(s, eval, done, err);
+        if (status != REEL_OK) return status;
     }
     return REEL_OK;
 }
@@ -324,6 +342,8 @@ static enum reel_status decode_some(struct decoding *g, struct reel_error *err) 
     args.position = g->position;
     args.n_tokens = least(g->d->max_tokens - g->n_made, cuda_launch_tokens(s->backend));
     args.n_tokens = least(args.n_tokens, s->max_positions - g->position);
+    if (s->backend->plan.delta.n_layers) /* where a state is due */
+        args.n_tokens = least(args.n_tokens, CHECKPOINT_STEP - g->position % CHECKPOINT_STEP);
     args.n_given = 1;
     args.hidden_from = args.n_tokens;
     args.pick = 1;
@@ -332,7 +352,10 @@ static enum reel_status decode_some(struct decoding *g, struct reel_error *err) 
     begin_behind_layers(s, g->id, &args);
     give_stop_ids(g->d, &args);
     enum reel_status status = give_sampling(g, &args, err);
-    if (status == REEL_OK) status = cuda_submit(&run, s, NULL, &args, err);
+    if (status == REEL_OK) status = cuda_states_go(s, g->position, err);
+    if (status != REEL_OK) return status;
+    cuda_states_leave(s);
+    status = cuda_submit(&run, s, NULL, &args, err);
     s->head_serial = 0;
     if (status != REEL_OK) return status;
     s->n_positions = g->position;
@@ -342,6 +365,12 @@ static enum reel_status decode_some(struct decoding *g, struct reel_error *err) 
     if (status == REEL_OK) status = end;
     if (status == REEL_OK) status = after_launch(g, err);
     s->n_positions = g->position; /* the last id delivered is not evaluated, or as good as not */
+    /* a launch that ran ahead of what was taken has left the state of another text */
+    if (!run.failed && args.position + (int)s->mapped.mailbox->n_evaluated == g->position &&
+        end == REEL_OK) {
+        enum reel_status kept = cuda_states_reach(s, g->position, status == REEL_OK ? err : NULL);
+        if (status == REEL_OK) status = kept;
+    }
     if (status == REEL_OK && !g->stopped && g->n_made == before)
         return err_set(err, REEL_E_DEVICE, "%s: the decode kernel ended without a token",
                        s->backend->gpu.facts.name);

@@ -117,6 +117,8 @@ static enum reel_status take_epochs(struct backend *b, const struct decode_args 
 
 void cuda_args_start(const struct backend_state *s, struct decode_args *args) {
     const struct backend *b = s->backend;
+    struct delta_args delta = { 0 };
+    cuda_states_give(s, &delta);
     *args = (struct decode_args){
         .tape = cuda_pointer(b->tape),
         .embedding = cuda_pointer(b->embedding),
@@ -126,6 +128,7 @@ void cuda_args_start(const struct backend_state *s, struct decode_args *args) {
         .words = cuda_pointer(b->words),
         .kv = cuda_pointer(s->kv),
         .kv_pieces = s->kv_pieces,
+        .delta = delta,
         .split_from = b->plan.split_from,
         .patience = b->tuning.patience,
         .lead = (unsigned)b->tuning.lead,

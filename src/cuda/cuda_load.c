@@ -154,19 +154,39 @@ static enum reel_status load_matrix(struct loader *l, const struct source *sourc
 
 /* ---- all of them ---- */
 
-static enum reel_status load_layer(struct loader *l, int layer, struct reel_error *err) {
-    const struct layer_weights *w = &l->b->model->weights.layers[layer];
-    const struct source all[] = {
+enum { MOST_LAYER_SOURCES = 7 };
+
+/* The matrices of a layer's tape; returns how many. */
+static int layer_sources(const struct weights *weights, int layer,
+                         struct source sources[MOST_LAYER_SOURCES]) {
+    const struct layer_weights *w = &weights->layers[layer];
+    const struct source deltas[] = {
+        { &w->delta.qkv, TAPE_MIX, layer, 0 },
+        { &w->delta.z, TAPE_MIX, layer, w->delta.qkv.rows },
+    };
+    const struct source attention[] = {
         { &w->q, TAPE_QKV, layer, 0 },
         { &w->k, TAPE_QKV, layer, w->q.rows },
         { &w->v, TAPE_QKV, layer, w->q.rows + w->k.rows },
+    };
+    const struct source rest[] = {
         { &w->o, TAPE_OUT, layer, 0 },
         { &w->gate, TAPE_GATE_UP, layer, 0 },
         { &w->up, TAPE_GATE_UP, layer, w->gate.rows },
         { &w->down, TAPE_DOWN, layer, 0 },
     };
+    const bool is_delta = w->kind == LAYER_DELTA;
+    const size_t n = is_delta ? sizeof deltas : sizeof attention;
+    memcpy(sources, is_delta ? deltas : attention, n);
+    memcpy((char *)sources + n, rest, sizeof rest);
+    return (int)((n + sizeof rest) / sizeof *sources);
+}
+
+static enum reel_status load_layer(struct loader *l, int layer, struct reel_error *err) {
+    struct source all[MOST_LAYER_SOURCES];
+    const int n = layer_sources(&l->b->model->weights, layer, all);
     enum reel_status status = REEL_OK;
-    for (size_t i = 0; i < sizeof all / sizeof *all && status == REEL_OK; i++)
+    for (int i = 0; i < n && status == REEL_OK; i++)
         status = load_matrix(l, &all[i], err);
     return status;
 }
@@ -192,12 +212,10 @@ static void look_at(struct loader *l, const struct matrix *m) {
 static void survey(struct loader *l) {
     const struct weights *w = &l->b->model->weights;
     for (int i = 0; i < w->n_layers; i++) {
-        const struct layer_weights *y = &w->layers[i];
-        const struct matrix *const all[7] = {
-            &y->q, &y->k, &y->v, &y->o, &y->gate, &y->up, &y->down
-        };
-        for (int j = 0; j < 7; j++)
-            look_at(l, all[j]);
+        struct source all[MOST_LAYER_SOURCES];
+        const int n = layer_sources(w, i, all);
+        for (int j = 0; j < n; j++)
+            look_at(l, all[j].m);
     }
     look_at(l, &w->head);
     if (l->b->embedding) look_at(l, &w->embedding);

@@ -60,7 +60,8 @@ static enum reel_status open_mapped(struct backend_state *s, struct reel_error *
 
 uint64_t cuda_state_fixed_bytes(const struct backend *b) {
     return (uint64_t)out_floats(b) * sizeof(float) + 2 * (uint64_t)b->model->config.vocab * 4 +
-           (uint64_t)CUDA_MAX_EMBEDDINGS * (uint64_t)b->model->config.hidden * 4;
+           (uint64_t)CUDA_MAX_EMBEDDINGS * (uint64_t)b->model->config.hidden * 4 +
+           cuda_states_bytes(b);
 }
 
 size_t cuda_most_ids(const struct backend *b) {
@@ -71,7 +72,8 @@ size_t cuda_most_ids(const struct backend *b) {
 static enum reel_status kv_bytes(const struct backend_state *s, size_t *bytes,
                                  struct reel_error *err) {
     const struct model_config *c = &s->backend->model->config;
-    if (size_mul((size_t)c->n_layers * (size_t)c->n_kv_heads, (size_t)s->kv_pieces, bytes) &&
+    if (size_mul((size_t)model_layer_count(c, LAYER_ATTENTION) * (size_t)c->n_kv_heads,
+                 (size_t)s->kv_pieces, bytes) &&
         size_mul(*bytes, (size_t)s->backend->plan.kv_piece_bytes, bytes))
         return REEL_OK;
     return err_set(err, REEL_E_LIMIT, "a KV cache of %d positions does not fit in an address",
@@ -80,7 +82,10 @@ static enum reel_status kv_bytes(const struct backend_state *s, size_t *bytes,
 
 static enum reel_status poison(const struct backend_state *s, size_t n_kv, struct reel_error *err) {
     const struct cuda_gpu *gpu = &s->backend->gpu;
+    const uint64_t n_states = cuda_states_bytes(s->backend);
     enum reel_status status = cuda_fill(gpu, s->kv, NAN_BYTE, n_kv, NULL, err);
+    if (status == REEL_OK && n_states > 0)
+        status = cuda_fill(gpu, s->states, NAN_BYTE, n_states, NULL, err);
     if (status == REEL_OK)
         status = cuda_fill(gpu, s->out, NAN_BYTE, s->out_floats * sizeof(float), NULL, err);
     return status;
@@ -107,6 +112,7 @@ static enum reel_status open_device(struct backend_state *s, struct reel_error *
     s->out_floats = out_floats(s->backend);
     enum reel_status status = kv_bytes(s, &n_kv, err);
     if (status == REEL_OK) status = cuda_alloc(gpu, &s->kv, n_kv, what, err);
+    if (status == REEL_OK) status = cuda_states_open(s, err);
     if (status == REEL_OK)
         status =
             cuda_alloc(gpu, &s->out, s->out_floats * sizeof(float), "logits of a session", err);
@@ -151,8 +157,8 @@ void cuda_state_close(struct backend_state *s) {
     struct backend *b = s->backend;
     cuda_timer_close(s->prefill_timer, b);
     if (!b->hung) {
-        const cu_address all[] = { s->kv,   s->out,  s->abort,      s->ids,
-                                   s->seen, s->bias, s->embeddings, s->profile };
+        const cu_address all[] = { s->kv,   s->out,        s->abort,   s->ids,   s->seen,
+                                   s->bias, s->embeddings, s->profile, s->states };
         for (size_t i = 0; i < sizeof all / sizeof *all; i++)
             cuda_free(&b->gpu, all[i]);
         cuda_host_free(&b->gpu, s->host);
@@ -162,7 +168,8 @@ void cuda_state_close(struct backend_state *s) {
 
 /* ---- copying positions ---- */
 
-/* Bytes are [layers][kv_heads][pieces_of(n)][piece]: the cache without its unused pieces. */
+/* Bytes are [attention layers][kv_heads][pieces_of(n)][piece]: the cache without its unused pieces;
+ * then the recurrent state. */
 struct kv_walk {
     int n_strips;  /* layers * kv_heads */
     size_t strip;  /* bytes of one, as saved */
@@ -172,14 +179,16 @@ struct kv_walk {
 static struct kv_walk walk(const struct backend_state *s, int n) {
     const struct model_config *c = &s->backend->model->config;
     const size_t piece = (size_t)s->backend->plan.kv_piece_bytes;
-    return (struct kv_walk){ .n_strips = c->n_layers * c->n_kv_heads,
+    return (struct kv_walk){ .n_strips = model_layer_count(c, LAYER_ATTENTION) * c->n_kv_heads,
                              .strip = (size_t)pieces_of(n) * piece,
                              .stride = (size_t)s->kv_pieces * piece };
 }
 
+static size_t walk_bytes(const struct kv_walk *w) { return (size_t)w->n_strips * w->strip; }
+
 size_t cuda_save_bytes(const struct backend_state *s, int n) {
-    struct kv_walk w = walk(s, n);
-    return (size_t)w.n_strips * w.strip;
+    const struct kv_walk w = walk(s, n);
+    return walk_bytes(&w) + (size_t)cuda_state_saved_bytes(s, n);
 }
 
 /* Clears positions from `kept` on in one piece: rows of its K tiles, columns of its V^T tiles. */
@@ -196,21 +205,27 @@ static void clear_rest(unsigned char *piece, size_t piece_bytes, int kept) {
     }
 }
 
+static enum reel_status is_held(const struct backend_state *s, int n, struct reel_error *err) {
+    if (n >= 0 && cuda_resume(s, n) == n) return REEL_OK;
+    return err_set(err, REEL_E_STATE, "%d positions asked for, %d are held", n,
+                   n < 0 ? 0 : cuda_resume(s, n));
+}
+
 enum reel_status cuda_save(const struct backend_state *s, int n, void *bytes,
                            struct reel_error *err) {
     struct backend *b = s->backend;
     const struct kv_walk w = walk(s, n);
     const size_t piece = (size_t)b->plan.kv_piece_bytes;
     enum reel_status status = cuda_alive(b, err);
-    if (status == REEL_OK && (n < 0 || n > s->n_positions))
-        return err_set(err, REEL_E_STATE, "%d positions asked for, %d are held", n, s->n_positions);
+    if (status == REEL_OK) status = is_held(s, n, err);
     for (int i = 0; n > 0 && i < w.n_strips && status == REEL_OK; i++) {
         unsigned char *to = (unsigned char *)bytes + (size_t)i * w.strip;
         status = cuda_download(&b->gpu, to, s->kv + (cu_address)((size_t)i * w.stride), w.strip,
                                NULL, err);
         if (n % KV_PIECE_POSITIONS) clear_rest(to + w.strip - piece, piece, n % KV_PIECE_POSITIONS);
     }
-    return status;
+    if (status != REEL_OK) return status;
+    return cuda_states_save(s, n, (unsigned char *)bytes + walk_bytes(&w), err);
 }
 
 static enum reel_status fits(const struct backend_state *s, int n, struct reel_error *err) {
@@ -233,6 +248,8 @@ enum reel_status cuda_restore(struct backend_state *s, int n, const void *bytes,
         status =
             cuda_upload(&b->gpu, s->kv + (cu_address)((size_t)i * w.stride),
                         (const unsigned char *)bytes + (size_t)i * w.strip, w.strip, NULL, err);
+    if (status == REEL_OK)
+        status = cuda_states_restore(s, n, (const unsigned char *)bytes + walk_bytes(&w), err);
     if (status == REEL_OK) s->n_positions = n;
     return status;
 }
@@ -242,15 +259,14 @@ enum reel_status cuda_copy_state(struct backend_state *dst, const struct backend
     struct backend *b = dst->backend;
     enum reel_status status = cuda_alive(b, err);
     if (status == REEL_OK) status = fits(dst, n, err);
-    if (status == REEL_OK && n > src->n_positions)
-        status =
-            err_set(err, REEL_E_STATE, "%d positions asked for, %d are held", n, src->n_positions);
+    if (status == REEL_OK) status = is_held(src, n, err);
     if (status != REEL_OK || dst == src) return status;
     const struct kv_walk from = walk(src, n), to = walk(dst, n);
     dst->n_positions = 0, dst->head_serial = 0;
     for (int i = 0; n > 0 && i < from.n_strips && status == REEL_OK; i++)
         status = cuda_copy(&b->gpu, dst->kv + (cu_address)((size_t)i * to.stride),
                            src->kv + (cu_address)((size_t)i * from.stride), from.strip, NULL, err);
+    if (status == REEL_OK) status = cuda_states_copy(dst, src, n, err);
     if (status == REEL_OK) dst->n_positions = n;
     return status;
 }

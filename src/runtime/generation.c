@@ -164,8 +164,9 @@ static enum reel_status draw(struct reel_session *s, int32_t *id, struct reel_er
 /* Whether the backend could make the next ids itself: it begins with the last one there is, be that
  * evaluated already or not. */
 static bool backend_decodes(const struct reel_session *s) {
-    return !s->generation.own_loop && !s->has_logits && s->n_evaluated >= s->length - 1 &&
-           s->ids[s->length - 1] >= 0;
+    const int first = s->length - 1;
+    return !s->generation.own_loop && !s->has_logits && s->n_evaluated >= first &&
+           session_resume_at(s, first) == first && s->ids[first] >= 0;
 }
 
 static int tokens_left(const struct reel_session *s) {
@@ -188,7 +189,9 @@ static enum reel_status run_decode(struct reel_session *s, int max_tokens,
                                      .on_id = on_id,
                                      .user = s,
                                      .cancel = &s->cancel };
-    return s->model->ops->decode(s->state, &decode, err);
+    enum reel_status status = s->model->ops->decode(s->state, &decode, err);
+    s->n_evaluated = session_resume_at(s, s->n_evaluated);
+    return status;
 }
 
 static bool keep_ahead(void *user, int32_t id) {
@@ -261,7 +264,11 @@ enum reel_status reel_generation_next(struct reel_session *s, const struct reel_
     return REEL_OK;
 }
 
-static void finish(struct generation *g, struct reel_generation_result *result) {
+/* Ids that were made ahead and not taken may have been evaluated: a recurrent state is beyond then.
+ */
+static void finish(struct reel_session *s, struct reel_generation_result *result) {
+    struct generation *g = &s->generation;
+    s->n_evaluated = session_resume_at(s, s->n_evaluated);
     g->active = false;
     g->result.total_ms = now_ms() - g->start_ms;
     if (result) (void)struct_write(result, &g->result, sizeof g->result);
@@ -269,7 +276,7 @@ static void finish(struct generation *g, struct reel_generation_result *result) 
 
 void reel_generation_finish(struct reel_session *s, struct reel_generation_result *result) {
     struct generation *g = &s->generation;
-    if (g->active && !g->pushed) finish(g, result);
+    if (g->active && !g->pushed) finish(s, result);
 }
 
 /* ---- pushed ---- */
@@ -317,6 +324,6 @@ enum reel_status reel_generate(struct reel_session *s, const struct reel_generat
         if (status != REEL_OK) status = stop_on_failure(g, status, err);
     }
     g->pushed = false;
-    finish(g, result);
+    finish(s, result);
     return status;
 }

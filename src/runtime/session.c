@@ -153,8 +153,7 @@ static enum reel_status run_eval(struct reel_session *s, struct backend_eval *ev
     return status;
 }
 
-/* From how many of the first n positions evaluation goes on. */
-static int resume_at(const struct reel_session *s, int n) {
+int session_resume_at(const struct reel_session *s, int n) {
     return s->model->ops->resume ? s->model->ops->resume(s->state, n) : n;
 }
 
@@ -192,7 +191,7 @@ static enum reel_status evaluate_to(struct reel_session *s, int end, bool logits
                                      .out = want ? s->next_logits : NULL };
         enum reel_status status = run_eval(s, &eval, err);
         if (status != REEL_OK) {
-            s->n_evaluated = resume_at(s, s->n_evaluated);
+            s->n_evaluated = session_resume_at(s, s->n_evaluated);
             return status;
         }
         s->n_evaluated += n;
@@ -212,7 +211,7 @@ enum reel_status session_need_logits(struct reel_session *s, struct reel_error *
                 "position %d was given as an embedding and its logits are gone; evaluate "
                 "it again, asking for logits",
                 s->length - 1);
-        int first = resume_at(s, s->length - 1);
+        int first = session_resume_at(s, s->length - 1);
         enum reel_status status = check_again(s, first, s->length, err);
         if (status != REEL_OK) return status;
         s->n_evaluated = first;
@@ -228,7 +227,7 @@ void session_append(struct reel_session *s, int32_t id) {
 static void keep_prefix(struct reel_session *s, int n) {
     if (n == s->length) return;
     s->length = n;
-    if (s->n_evaluated > n) s->n_evaluated = resume_at(s, n);
+    if (s->n_evaluated > n) s->n_evaluated = session_resume_at(s, n);
     s->has_logits = false;
 }
 
@@ -271,7 +270,7 @@ enum reel_status reel_session_truncate(struct reel_session *s, int n, struct ree
     if (n < 0 || n > s->length)
         return err_set(err, REEL_E_ARGUMENT, "cannot keep %d tokens; the session holds %d", n,
                        s->length);
-    if (n < s->n_evaluated) status = check_again(s, resume_at(s, n), n, err);
+    if (n < s->n_evaluated) status = check_again(s, session_resume_at(s, n), n, err);
     if (status == REEL_OK) keep_prefix(s, n);
     return status;
 }
@@ -335,7 +334,7 @@ static enum reel_status evaluate_new(struct reel_session *s, const struct reel_e
     if (status != REEL_OK) return status;
     status = run_eval(s, &call, err);
     if (status != REEL_OK) {
-        s->n_evaluated = resume_at(s, s->n_evaluated);
+        s->n_evaluated = session_resume_at(s, s->n_evaluated);
         return status;
     }
     size_t vocab = (size_t)s->model->model.config.vocab;

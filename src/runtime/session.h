@@ -43,6 +43,9 @@ bool session_cancelled(const struct reel_session *session);
 /* Makes has_logits true, evaluating what that needs. */
 enum reel_status session_need_logits(struct reel_session *session, struct reel_error *err);
 
+/* From how many of the first n positions evaluation goes on. */
+int session_resume_at(const struct reel_session *session, int n);
+
 /* Appends an id that is not evaluated yet. There must be room. */
 void session_append(struct reel_session *session, int32_t id);
 

@@ -1,0 +1,207 @@
+/* The Gated DeltaNets on the GPU, besides their tapes: constants of the model, and the states of
+ * sessions, of which a few earlier ones are kept (runtime/checkpoints.h). */
+#include "base/memory.h"
+#include "cuda/cuda_backend.h"
+#include "kernels/delta_layout.h"
+
+#include <stdlib.h>
+
+enum { ALIGN_BYTES = 256 };
+
+static struct delta_layout layout_of(const struct backend *b) {
+    const struct plan_delta *d = &b->plan.delta;
+    return (struct delta_layout){ .hidden = b->plan.tape.hidden,
+                                  .key_heads = d->key_heads,
+                                  .value_heads = d->value_heads,
+                                  .key_dim = d->key_dim,
+                                  .value_dim = d->value_dim,
+                                  .taps = d->taps };
+}
+
+/* ---- of the model ---- */
+
+static size_t gates_bytes(const struct backend *b) {
+    const struct delta_layout d = layout_of(b);
+    return (size_t)delta_gate(&d, b->plan.delta.n_layers, 0, 0) * sizeof(uint16_t);
+}
+
+static size_t constants_bytes(const struct backend *b) {
+    const struct delta_layout d = layout_of(b);
+    return (size_t)b->plan.delta.n_layers * (size_t)delta_constants(&d) * sizeof(float);
+}
+
+uint64_t cuda_delta_bytes(const struct backend *b) { return gates_bytes(b) + constants_bytes(b); }
+
+static void fill_gates(const struct delta_layout *d, const struct layer_weights *w, float *row,
+                       uint16_t *to) {
+    const struct matrix *const both[] = { &w->delta.a, &w->delta.b };
+    for (int head = 0; head < d->value_heads; head++)
+        for (int is_b = 0; is_b < 2; is_b++) {
+            uint16_t *gate = to + delta_gate(d, w->nth, head, is_b);
+            matrix_row_f32(both[is_b], head, row);
+            for (int i = 0; i < d->hidden; i++)
+                gate[i] = bf16_from_f32(row[i]);
+        }
+}
+
+static void fill_constants(const struct delta_layout *d, const struct layer_weights *w,
+                           float *all) {
+    const int channels = delta_channels(d);
+    float *to = all + (size_t)w->nth * (size_t)delta_constants(d);
+    for (int head = 0; head < d->value_heads; head++) {
+        to[head] = -w->delta.rate[head];
+        to[delta_bias_offset(d) + head] = w->delta.dt_bias[head];
+    }
+    for (int i = 0; i < d->value_dim; i++)
+        to[delta_norm_offset(d) + i] = w->delta.out_norm[i];
+    for (int c = 0; c < channels; c++)
+        for (int i = 0; i < d->taps; i++)
+            to[delta_taps_offset(d) + c * d->taps + i] =
+                w->delta.taps[(size_t)i * (size_t)channels + (size_t)c];
+}
+
+static enum reel_status upload(struct backend *b, cu_address *to, const void *from, size_t n,
+                               const char *what, struct reel_error *err) {
+    enum reel_status status = cuda_alloc(&b->gpu, to, n, what, err);
+    return status == REEL_OK ? cuda_upload(&b->gpu, *to, from, n, NULL, err) : status;
+}
+
+enum reel_status cuda_delta_open(struct backend *b, struct reel_error *err) {
+    const struct delta_layout d = layout_of(b);
+    const struct weights *w = &b->model->weights;
+    uint16_t *gates = NULL;
+    float *constants = NULL, *row = NULL;
+    if (b->plan.delta.n_layers == 0) return REEL_OK;
+    enum reel_status status = mem_zeroed(&gates, gates_bytes(b), 1, "the DeltaNets' gates", err);
+    if (status == REEL_OK)
+        status = mem_zeroed(&constants, constants_bytes(b), 1, "the DeltaNets' constants", err);
+    if (status == REEL_OK) status = mem_zeroed(&row, (size_t)d.hidden, sizeof *row, "a row", err);
+    for (int i = 0; i < w->n_layers && status == REEL_OK; i++) {
+        if (w->layers[i].kind != LAYER_DELTA) continue;
+        fill_gates(&d, &w->layers[i], row, gates);
+        fill_constants(&d, &w->layers[i], constants);
+    }
+    if (status == REEL_OK)
+        status = upload(b, &b->delta_gates, gates, gates_bytes(b), "the DeltaNets' gates", err);
+    if (status == REEL_OK)
+        status = upload(b, &b->delta_constants, constants, constants_bytes(b),
+                        "the DeltaNets' constants", err);
+    free(gates), free(constants), free(row);
+    return status;
+}
+
+/* ---- of a session ---- */
+
+/* One state: the matrices, then the convolutions' windows. */
+static uint64_t state_bytes(const struct backend *b) {
+    return b->plan.delta.state_bytes + b->plan.delta.window_bytes;
+}
+
+static uint64_t stride(const struct backend *b) {
+    return (state_bytes(b) + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
+}
+
+uint64_t cuda_states_bytes(const struct backend *b) {
+    return stride(b) * (1 + MEMORY_PLAN_CHECKPOINTS);
+}
+
+static cu_address slot_address(const struct backend_state *s, int slot) {
+    return s->states + (cu_address)(stride(s->backend) * (1 + (uint64_t)slot));
+}
+
+enum reel_status cuda_states_open(struct backend_state *s, struct reel_error *err) {
+    checkpoints_reset(&s->checkpoints, -1); /* nothing has written the memory yet */
+    if (cuda_states_bytes(s->backend) == 0) return REEL_OK;
+    return cuda_alloc(&s->backend->gpu, &s->states, cuda_states_bytes(s->backend),
+                      "recurrent states", err);
+}
+
+void cuda_states_give(const struct backend_state *s, struct delta_args *args) {
+    const struct backend *b = s->backend;
+    if (b->plan.delta.n_layers == 0) return;
+    *args = (struct delta_args){
+        .gates = cuda_pointer(b->delta_gates),
+        .constants = cuda_pointer(b->delta_constants),
+        .state = cuda_pointer(s->states),
+        .window = cuda_pointer(s->states + (cu_address)b->plan.delta.state_bytes),
+    };
+}
+
+int cuda_resume(const struct backend_state *s, int n) {
+    if (n > s->n_positions) n = s->n_positions;
+    return s->backend->plan.delta.n_layers ? checkpoints_resume(&s->checkpoints, n) : n;
+}
+
+enum reel_status cuda_states_go(struct backend_state *s, int position, struct reel_error *err) {
+    const struct cuda_gpu *gpu = &s->backend->gpu;
+    const uint64_t n = state_bytes(s->backend);
+    if (n == 0) return REEL_OK;
+    if (cuda_resume(s, position) != position)
+        return err_set(err, REEL_E_STATE,
+                       "the recurrent state of position %d is gone; that of %d is held", position,
+                       cuda_resume(s, position));
+    const int from = checkpoints_go(&s->checkpoints, position);
+    enum reel_status status = REEL_OK;
+    if (from == CHECKPOINT_ZERO) status = cuda_fill(gpu, s->states, 0, n, NULL, err);
+    if (from >= 0) status = cuda_copy(gpu, s->states, slot_address(s, from), n, NULL, err);
+    if (status != REEL_OK) s->checkpoints.n_positions = -1;
+    return status;
+}
+
+enum reel_status cuda_states_keep(struct backend_state *s, int position, int spared,
+                                  struct reel_error *err) {
+    const uint64_t n = state_bytes(s->backend);
+    if (n == 0) return REEL_OK;
+    const int slot = checkpoints_keep(&s->checkpoints, position, spared);
+    if (slot < 0) return REEL_OK;
+    enum reel_status status =
+        cuda_copy(&s->backend->gpu, slot_address(s, slot), s->states, n, NULL, err);
+    if (status != REEL_OK) s->checkpoints.position[slot] = 0;
+    return status;
+}
+
+void cuda_states_leave(struct backend_state *s) { s->checkpoints.n_positions = -1; }
+
+enum reel_status cuda_states_reach(struct backend_state *s, int position, struct reel_error *err) {
+    s->checkpoints.n_positions = position;
+    return position % CHECKPOINT_STEP ? REEL_OK : cuda_states_keep(s, position, 0, err);
+}
+
+/* ---- copies ---- */
+
+uint64_t cuda_state_saved_bytes(const struct backend_state *s, int n) {
+    return n > 0 ? state_bytes(s->backend) : 0;
+}
+
+static cu_address address_of(const struct backend_state *s, int n) {
+    if (s->checkpoints.n_positions == n) return s->states;
+    return slot_address(s, checkpoints_find(&s->checkpoints, n));
+}
+
+enum reel_status cuda_states_save(const struct backend_state *s, int n, void *bytes,
+                                  struct reel_error *err) {
+    const size_t n_bytes = (size_t)cuda_state_saved_bytes(s, n);
+    if (n_bytes == 0) return REEL_OK;
+    return cuda_download(&s->backend->gpu, bytes, address_of(s, n), n_bytes, NULL, err);
+}
+
+enum reel_status cuda_states_restore(struct backend_state *s, int n, const void *bytes,
+                                     struct reel_error *err) {
+    const size_t n_bytes = (size_t)cuda_state_saved_bytes(s, n);
+    checkpoints_reset(&s->checkpoints, -1);
+    if (n_bytes == 0) return REEL_OK;
+    enum reel_status status = cuda_upload(&s->backend->gpu, s->states, bytes, n_bytes, NULL, err);
+    if (status == REEL_OK) s->checkpoints.n_positions = n;
+    return status;
+}
+
+enum reel_status cuda_states_copy(struct backend_state *dst, const struct backend_state *src, int n,
+                                  struct reel_error *err) {
+    const size_t n_bytes = (size_t)cuda_state_saved_bytes(src, n);
+    checkpoints_reset(&dst->checkpoints, -1);
+    if (n_bytes == 0) return REEL_OK;
+    enum reel_status status =
+        cuda_copy(&dst->backend->gpu, dst->states, address_of(src, n), n_bytes, NULL, err);
+    if (status == REEL_OK) dst->checkpoints.n_positions = n;
+    return status;
+}
