@@ -1,6 +1,8 @@
 #include "plan/gpu_memory_plan.h"
 
+#include "kernels/delta_layout.h"
 #include "kernels/kv_layout.h"
+#include "plan/memory_plan.h"
 
 enum {
     STAGING = 3 * (16 << 20), /* stages of the loader, as tuned by default */
@@ -12,8 +14,18 @@ static uint64_t most(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
 static uint64_t norms(const struct model_config *c) {
     uint64_t floats = (2 * (uint64_t)c->n_layers + 1) * (uint64_t)c->hidden;
-    if (c->qk_norm) floats += 2 * (uint64_t)c->n_layers * (uint64_t)c->head_dim;
+    if (c->qk_norm)
+        floats += 2 * (uint64_t)model_layer_count(c, LAYER_ATTENTION) * (uint64_t)c->head_dim;
     return (floats + (uint64_t)c->head_dim / 2) * sizeof(float);
+}
+
+static uint64_t delta_tables(const struct plan *p) {
+    const struct plan_delta *d = &p->delta;
+    const struct delta_layout layout = { p->tape.hidden, d->key_heads, d->value_heads,
+                                         d->key_dim,     d->value_dim, d->taps };
+    if (d->n_layers == 0) return 0;
+    return delta_gate(&layout, d->n_layers, 0, 0) * sizeof(uint16_t) +
+           (uint64_t)d->n_layers * (uint64_t)delta_constants(&layout) * sizeof(float);
 }
 
 /* Logits of a launch, penalty counts, a bias, given embeddings. */
@@ -31,18 +43,19 @@ void gpu_memory_plan_fill(struct gpu_memory_plan *m, const struct plan *p,
         .context = context,
         .tape_bytes = p->tape_bytes,
         .embedding_bytes = c->tied ? 0 : (uint64_t)c->vocab * (uint64_t)c->hidden * 2,
-        .norm_bytes = norms(c),
+        .norm_bytes = norms(c) + delta_tables(p),
         .word_bytes = (uint64_t)p->n_words * 8,
         .prefill_bytes = p->prefill_tokens ? p->scratch.bytes + (uint64_t)p->short_words * 8 : 0,
         .staging_bytes = STAGING,
         .session_bytes = session(c),
+        .state_bytes = memory_plan_recurrent_bytes(c) * (1 + MEMORY_PLAN_CHECKPOINTS),
         .kv_position_bytes = p->kv_position_bytes,
         .kv_bytes = pieces * KV_POSITIONS * p->kv_position_bytes,
     };
     uint64_t weights =
         m->tape_bytes + m->embedding_bytes + m->norm_bytes + m->word_bytes + m->prefill_bytes;
-    uint64_t fixed = weights + m->session_bytes;
-    m->total_bytes = weights + most(m->staging_bytes, m->session_bytes + m->kv_bytes);
+    uint64_t state = m->session_bytes + m->state_bytes, fixed = weights + state;
+    m->total_bytes = weights + most(m->staging_bytes, state + m->kv_bytes);
     if (p->gpu.memory_bytes <= fixed) return;
     uint64_t n =
         (p->gpu.memory_bytes - fixed) / (KV_POSITIONS * m->kv_position_bytes) * KV_POSITIONS;

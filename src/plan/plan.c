@@ -13,6 +13,9 @@ static enum reel_status refuse_deltas(const struct model_config *c, struct reel_
         return err_set(err, REEL_E_UNSUPPORTED,
                        "%d layers of two kinds: the GPU kernels do at most %d", c->n_layers,
                        TAPE_KINDS);
+    if (model_layer_count(c, LAYER_ATTENTION) == 0)
+        return err_set(err, REEL_E_UNSUPPORTED,
+                       "no layer attends: the GPU kernels need at least one that does");
     if (c->delta.key_dim % PLAN_KEY_ROWS)
         return err_set(err, REEL_E_UNSUPPORTED,
                        "linear_key_head_dim %d: the GPU kernels need a multiple of %d",
@@ -32,6 +35,10 @@ static enum reel_status refuse_model(const struct model_config *c, struct reel_e
     if (c->head_dim % TILE_K)
         return err_set(err, REEL_E_UNSUPPORTED,
                        "head_dim %d: the GPU kernels need a multiple of %d", c->head_dim, TILE_K);
+    if (c->rotary_dim % 4)
+        return err_set(err, REEL_E_UNSUPPORTED,
+                       "%d entries of a head turn: the GPU kernels need a multiple of 4",
+                       c->rotary_dim);
     if (c->hidden % 2)
         return err_set(err, REEL_E_UNSUPPORTED, "hidden size %d: the GPU kernels need an even one",
                        c->hidden);

@@ -1,5 +1,6 @@
 /* plan_print: a plan as a page of text. */
 #include "plan/gpu_memory_plan.h"
+#include "plan/memory_plan.h"
 #include "plan/plan_layout.h"
 
 #include <stdio.h>
@@ -177,6 +178,9 @@ static void print_memory(struct page *out, const struct plan *p, const struct mo
               p->prefill_tokens);
     PRINT(out, "  %-16s %10.1f  while loading\n", "staging", mb(m.staging_bytes));
     PRINT(out, "  %-16s %10.1f  besides K and V\n", "a session", mb(m.session_bytes));
+    if (m.state_bytes)
+        PRINT(out, "  %-16s %10.1f  one, and %d that are kept\n", "its states", mb(m.state_bytes),
+              MEMORY_PLAN_CHECKPOINTS);
     PRINT(out, "  %-16s %10.1f  for %d positions, %llu bytes each\n", "K and V", mb(m.kv_bytes),
           m.context, (unsigned long long)m.kv_position_bytes);
     PRINT(out, "  %-16s %10.1f", "total", mb(m.total_bytes));

@@ -13,14 +13,16 @@
 
 #include <cmocka.h>
 
-static const char *const named[] = { "qwen3-0.6b",   "qwen3-1.7b",   "qwen3-4b",
-                                     "qwen3-8b",     "smollm2-135m", "smollm2-360m",
-                                     "smollm2-1.7b", "llama-3.2-1b", "llama-3.2-3b" };
+static const char *const named[] = { "qwen3-0.6b",   "qwen3-1.7b",   "qwen3-4b",     "qwen3-8b",
+                                     "smollm2-135m", "smollm2-360m", "smollm2-1.7b", "llama-3.2-1b",
+                                     "llama-3.2-3b", "qwen3.5-0.8b" };
 static const char *const small[] = {
     "models/demo/config.json",          "tests/golden/models/q3-a.json",
     "tests/golden/models/q3-b.json",    "tests/golden/models/q3-c.json",
     "tests/golden/models/q3-long.json", "tests/golden/models/q3-w.json",
-    "tests/golden/models/ll-a.json",    "tests/golden/models/ll-b.json"
+    "tests/golden/models/ll-a.json",    "tests/golden/models/ll-b.json",
+    "tests/golden/models/q35-a.json",   "tests/golden/models/q35-b.json",
+    "tests/golden/models/q35-c.json"
 };
 #define COUNT(list) (sizeof(list) / sizeof *(list))
 
@@ -101,6 +103,28 @@ static void qwen3_06b_on_an_h200_is_what_was_measured(void **state) {
     assert_int_equal(p.exchange[X_OUT_SUM].readers, 128);
     assert_int_equal(p.exchange[X_QKV].words, 8 * 256);
     assert_int_equal(p.exchange[X_QKV].readers, 16);
+}
+
+static void qwen35_08b_on_an_h200_has_two_groups(void **state) {
+    (void)state;
+    struct model_config config = config_of("qwen3.5-0.8b");
+    struct plan p = made(&config, "h200", NULL);
+    assert_int_equal(p.tape.n_groups, 2);
+    assert_int_equal(p.tape.group_sms, 64);
+    assert_int_equal(p.tape.segment[TAPE_MIX].rows, 64);
+    assert_int_equal(p.tape.segment[TAPE_QKV].rows, 40);
+    assert_int_equal(p.tape.segment[TAPE_OUT].k_tiles, 64);
+    assert_int_equal(p.tape.delta_layers[0], 0x777777);
+    assert_int_equal(p.delta.units, 64);
+    assert_int_equal(p.delta.unit, 16);
+    assert_int_equal(p.delta.state_bytes, 18874368);
+    assert_int_equal(p.delta.window_bytes, 1327104);
+    assert_int_equal(p.kv_position_bytes, 12288);
+    assert_int_equal(p.exchange[X_MIX].words, 2 * 2048);
+    assert_int_equal(p.exchange[X_MERGED].words, 2 * 512);
+    assert_true(p.merge_scatter);
+    assert_int_equal(p.prefill_tokens, 0);
+    assert_int_equal(p.short_tokens, 0);
 }
 
 static void every_shape_fits_every_large_gpu(void **state) {
@@ -184,6 +208,53 @@ static void every_weight_has_one_place_for_all_groups_and_warps(void **state) {
                 check(&plan, &config, true);
             }
     assert_true(n_made >= 80);
+}
+
+/* Layers of both kinds in any order, beyond the first mask, too. */
+static void layers_of_two_kinds_follow_each_other(void **state) {
+    (void)state;
+    struct model_config config = config_of("tests/golden/models/q35-b.json");
+    config.n_layers = 71;
+    for (int i = 0; i < config.n_layers; i++)
+        config.layer_kinds[i] = i % 3 == 1 || i > 60 ? LAYER_DELTA : LAYER_ATTENTION;
+    for (int sms = 3; sms <= 5; sms++) {
+        struct plan p = made(&config, "test8", &(struct plan_options){ .group_sms = sms });
+        const struct tape_shape *t = &p.tape;
+        unsigned long long at = 0;
+        int nth[2] = { 0, 0 };
+        for (int i = 0; i < config.n_layers; i++) {
+            const bool is_delta = model_layer_is(&config, i, LAYER_DELTA);
+            assert_int_equal(tape_is_delta(t, i), is_delta);
+            assert_int_equal(tape_nth(t, i), nth[is_delta]++);
+            assert_int_equal(tape_layer_offset(t, i), at);
+            at += is_delta ? t->delta_bytes : t->layer_bytes;
+        }
+        assert_int_equal(t->layers_bytes, at);
+        check(&p, &config, true);
+    }
+}
+
+/* Value heads of their own number and width, which no group's or SM's share divides. */
+static void every_weight_of_a_hybrid_has_one_place_for_all_groups_and_warps(void **state) {
+    (void)state;
+    struct model_config config = config_of("tests/golden/models/q35-b.json");
+    config.n_kv_heads = 2, config.n_layers = 4, config.hidden = 90, config.intermediate = 171;
+    config.delta.key_heads = 4, config.delta.value_heads = 12, config.delta.value_dim = 20;
+    int n_made = 0;
+    for (int groups = 1; groups <= 2; groups++)
+        for (int sms = 1; sms <= 8 / groups; sms++)
+            for (int warps = 4; warps <= 16; warps += 4) {
+                struct plan_options wish = { .n_groups = groups, .group_sms = sms, .warps = warps };
+                struct plan plan;
+                struct reel_error err = { 0 };
+                if (plan_make(&plan, &config, plan_known_gpu("test8"), &wish, &err) != REEL_OK) {
+                    assert_non_null(strstr(err.text, "registers"));
+                    continue;
+                }
+                n_made++;
+                check(&plan, &config, true);
+            }
+    assert_true(n_made >= 25);
 }
 
 static void wishes_come_true(void **state) {
@@ -355,6 +426,40 @@ static void what_was_broken_is_found(void **state) {
     BROKEN(p.exchange[X_ATTENTION].words = 16, "attention: 16 words");
     BROKEN(p.exchange[X_PICK].words = 16, "best and pick");
 #undef BROKEN
+}
+
+static void what_was_broken_of_a_hybrid_is_found(void **state) {
+    (void)state;
+    const struct model_config config = config_of("qwen3.5-0.8b");
+    const struct plan good = made(&config, "h200", NULL);
+    struct plan p;
+#define BROKEN(change, words)                                                                      \
+    do {                                                                                           \
+        p = good;                                                                                  \
+        change;                                                                                    \
+        found(&config, &p, false, words);                                                          \
+    } while (0)
+    BROKEN(p.tape.delta_layers[0] ^= 8, "layer 3 is of another kind");
+    BROKEN(p.delta.n_layers = 17, "17 DeltaNets, the model has 18");
+    BROKEN(p.tape.gate_dim = 0, "gated attention is 0");
+    BROKEN(p.rotary_dim = 256, "entries of a head that turn is 256");
+    BROKEN(p.delta.taps = 3, "convolution is 3");
+    BROKEN(p.delta.group_value_heads = 4, "8 linear key heads and 4 value heads");
+    BROKEN(p.tape.group_key = 512, "8 linear key heads and 8 value heads");
+    BROKEN(p.delta.unit = 12, "units of 12 columns");
+    BROKEN(p.delta.units = 32, "32 units of 16 columns");
+    BROKEN(p.tape.segment[TAPE_MIX].rows = 62, "mix: 64 SMs of 62 rows");
+    BROKEN(p.tape.segment[TAPE_MIX].bytes -= 512, "mix: ");
+    BROKEN(p.tape.segment[TAPE_MIX].offset = 512, "with mix instead of qkv");
+    BROKEN(p.tape.delta_bytes += 512, "with mix instead of qkv");
+    BROKEN(p.tape.layers_bytes += 512, "24 layers and a head");
+    BROKEN(p.exchange[X_MIX].words -= 16, "mix: readers want");
+    BROKEN(p.exchange[X_DELTA].words -= 16, "delta: 1008 words");
+    BROKEN(p.exchange[X_DELTA_SSQ].readers = 128, "delta_ssq: 128 words for 128 readers");
+    BROKEN(p.merge_scatter = false, "merged: 1024 words");
+#undef BROKEN
+    p = good, p.tape.group_key /= 2, p.tape.group_value += p.tape.group_key;
+    found(&config, &p, false, "do not make up");
 }
 
 /* ---- constants, text, memory ----------------------------------------------------------------- */
@@ -598,15 +703,19 @@ static void reel_model_plan_answers_for_a_folder(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(qwen3_06b_on_an_h200_is_what_was_measured),
+        cmocka_unit_test(qwen35_08b_on_an_h200_has_two_groups),
         cmocka_unit_test(every_shape_fits_every_large_gpu),
         cmocka_unit_test(every_other_pair_is_planned_or_refused_in_words),
         cmocka_unit_test(every_weight_of_small_models_has_one_place_on_every_gpu),
         cmocka_unit_test(every_weight_has_one_place_for_all_groups_and_warps),
+        cmocka_unit_test(layers_of_two_kinds_follow_each_other),
+        cmocka_unit_test(every_weight_of_a_hybrid_has_one_place_for_all_groups_and_warps),
         cmocka_unit_test(wishes_come_true),
         cmocka_unit_test(little_shared_memory_means_fewer_warps),
         cmocka_unit_test(wishes_that_cannot_be_are_refused),
         cmocka_unit_test(models_and_gpus_beyond_the_kernels_are_refused),
         cmocka_unit_test(what_was_broken_is_found),
+        cmocka_unit_test(what_was_broken_of_a_hybrid_is_found),
         cmocka_unit_test(constants_are_one_text_for_one_plan),
         cmocka_unit_test(constants_of_different_plans_differ),
         cmocka_unit_test(a_constant_is_named_once_and_is_a_c_literal),
