@@ -528,6 +528,7 @@ DEV void attention_consume(struct worker *w, int nth, int position) {
         attention_whole(w, place, gate);
     own_keep(w, nth, position);
     attention_gains(w, nth + 1);
+    profile_layer(w, MARK_ATTENTION_OWN);
     if (split) members_merge(w, position);
     consumers_sync(); /* C */
 }

@@ -20,6 +20,7 @@ enum profile_layer_mark {
     MARK_QKV,             /* products handed to the epilogue */
     MARK_OUT_WEIGHTS,     /* taken before attention, whose length they would add to */
     MARK_ATTENTION_INPUT, /* q, k, v of the group gathered */
+    MARK_ATTENTION_OWN,   /* attended to this SM's positions; when split, handed to the others */
     MARK_ATTENTION,       /* result in shared memory */
     MARK_OUT,
     MARK_GATE_UP_WEIGHTS,
@@ -28,7 +29,15 @@ enum profile_layer_mark {
     MARK_DOWN_WEIGHTS,
     MARK_DOWN_INPUT,
     MARK_DOWN,
-    PROFILE_LAYER_MARKS
+    PROFILE_LAYER_MARKS,
+
+    /* of a Gated DeltaNet, which has as many */
+    MARK_MIX_WEIGHTS = MARK_QKV_WEIGHTS,
+    MARK_MIX_INPUT = MARK_QKV_INPUT,
+    MARK_MIX = MARK_QKV,
+    MARK_DELTA_INPUT = MARK_ATTENTION_INPUT, /* q, k and v of the SM's value columns gathered */
+    MARK_DELTA_OWN = MARK_ATTENTION_OWN,     /* its columns handed to the group */
+    MARK_DELTA = MARK_ATTENTION              /* all of the group's columns in shared memory */
 };
 
 #endif

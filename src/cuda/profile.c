@@ -9,9 +9,16 @@
 /* A u32 clock comes round every 2.1 s at 2 GHz; below this a difference is never ambiguous. */
 #define LONGEST_TOKEN_NS 1e9
 
-const char *const profile_phase_names[PROFILE_N_PHASES] = {
-    "embed", "qkv", "attention", "out", "gate_up", "down", "head", "pick"
-};
+const char *const profile_phase_names[PROFILE_N_PHASES] = { "embed",   "qkv",  "attention", "out",
+                                                            "gate_up", "down", "mix",       "delta",
+                                                            "head",    "pick" };
+
+bool profile_has(const struct plan *plan, enum profile_phase phase) {
+    const int deltas = plan->delta.n_layers;
+    if (phase == PROFILE_MIX || phase == PROFILE_DELTA) return deltas > 0;
+    if (phase == PROFILE_QKV || phase == PROFILE_ATTENTION) return deltas < plan->tape.n_layers;
+    return true;
+}
 
 /* ---- stamps ---- */
 
@@ -56,10 +63,30 @@ static enum profile_kind product_kind(const struct plan *plan, enum tape_phase p
     return g->warp_rows * g->warp_k > plan->preload_tiles ? PROFILE_STREAMING : PROFILE_ARITHMETIC;
 }
 
-static struct profile_span layer_span(const struct plan *plan, int layer, int mark, int position) {
 #define SPAN(p, k)                                                                                 \
     (struct profile_span) { .phase = PROFILE_##p, .kind = (k), .layer = layer }
-    switch ((enum profile_layer_mark)mark) {
+static struct profile_span delta_span(const struct plan *plan, int layer, int mark) {
+    switch ((int)mark) {
+    case MARK_MIX_WEIGHTS:
+        return SPAN(MIX, PROFILE_WEIGHTS);
+    case MARK_MIX_INPUT:
+        return SPAN(MIX, layer == 0 ? PROFILE_ARITHMETIC : PROFILE_EXCHANGE);
+    case MARK_MIX:
+        return SPAN(MIX, product_kind(plan, TAPE_MIX));
+    case MARK_DELTA_OWN:
+        return SPAN(DELTA, PROFILE_ARITHMETIC);
+    default: /* MARK_DELTA_INPUT, MARK_DELTA */
+        return SPAN(DELTA, PROFILE_EXCHANGE);
+    }
+}
+
+static bool only_mixes(int mark) {
+    return mark <= MARK_QKV || (mark >= MARK_ATTENTION_INPUT && mark <= MARK_ATTENTION);
+}
+
+static struct profile_span layer_span(const struct plan *plan, int layer, int mark, int position) {
+    if (tape_is_delta(&plan->tape, layer) && only_mixes(mark)) return delta_span(plan, layer, mark);
+    switch ((int)mark) {
     case MARK_QKV_WEIGHTS:
         return SPAN(QKV, PROFILE_WEIGHTS);
     case MARK_QKV_INPUT: /* the first layer's input is the embedding, which is here */
@@ -70,8 +97,10 @@ static struct profile_span layer_span(const struct plan *plan, int layer, int ma
         return SPAN(OUT, PROFILE_WEIGHTS);
     case MARK_ATTENTION_INPUT:
         return SPAN(ATTENTION, PROFILE_EXCHANGE);
-    case MARK_ATTENTION:
+    case MARK_ATTENTION_OWN:
         return SPAN(ATTENTION, position > 0 ? PROFILE_STREAMING : PROFILE_ARITHMETIC);
+    case MARK_ATTENTION:
+        return SPAN(ATTENTION, position < plan->split_from ? PROFILE_ARITHMETIC : PROFILE_EXCHANGE);
     case MARK_OUT:
         return SPAN(OUT, product_kind(plan, TAPE_OUT));
     case MARK_GATE_UP_WEIGHTS:
@@ -84,13 +113,11 @@ static struct profile_span layer_span(const struct plan *plan, int layer, int ma
         return SPAN(DOWN, PROFILE_WEIGHTS);
     case MARK_DOWN_INPUT:
         return SPAN(DOWN, PROFILE_EXCHANGE);
-    case MARK_DOWN:
-    case PROFILE_LAYER_MARKS:
-        break;
+    default: /* MARK_DOWN */
+        return SPAN(DOWN, product_kind(plan, TAPE_DOWN));
     }
-    return SPAN(DOWN, product_kind(plan, TAPE_DOWN));
-#undef SPAN
 }
+#undef SPAN
 
 /* What the i-th span is, without its length: it begins with the i-th mark. */
 static struct profile_span span_at(const struct plan *plan, int i, int position) {
@@ -265,7 +292,12 @@ static double kv_bytes(const struct plan *plan, const struct profile *p) {
     for (int i = 0; i < p->n_tokens; i++)
         pieces += (p->position + i + PIECE - 1) / PIECE;
     return (double)pieces / p->n_tokens * plan->kv_piece_bytes * plan->n_kv_heads *
-           plan->tape.n_layers;
+           (plan->tape.n_layers - plan->delta.n_layers);
+}
+
+/* Read, and written again. */
+static double state_bytes(const struct plan *plan) {
+    return 2.0 * (double)(plan->delta.state_bytes + plan->delta.window_bytes);
 }
 
 static void count_bytes(struct profile *p, const struct plan *plan) {
@@ -273,13 +305,18 @@ static void count_bytes(struct profile *p, const struct plan *plan) {
         enum profile_phase phase;
         enum tape_phase tape;
     } layer[] = { { PROFILE_QKV, TAPE_QKV },
+                  { PROFILE_MIX, TAPE_MIX },
                   { PROFILE_OUT, TAPE_OUT },
                   { PROFILE_GATE_UP, TAPE_GATE_UP },
                   { PROFILE_DOWN, TAPE_DOWN } };
     const struct tape_shape *t = &plan->tape;
-    for (size_t i = 0; i < sizeof layer / sizeof *layer; i++)
-        p->phase[layer[i].phase].bytes =
-            (double)t->segment[layer[i].tape].bytes * t->n_sms * t->n_layers;
+    const int deltas = plan->delta.n_layers;
+    for (size_t i = 0; i < sizeof layer / sizeof *layer; i++) {
+        const int phase = layer[i].tape, all = t->n_layers;
+        const int n = phase == TAPE_MIX ? deltas : phase == TAPE_QKV ? all - deltas : all;
+        p->phase[layer[i].phase].bytes = (double)t->segment[phase].bytes * t->n_sms * n;
+    }
+    p->phase[PROFILE_DELTA].bytes = state_bytes(plan);
     p->phase[PROFILE_HEAD].bytes = head_bytes(t);
     p->phase[PROFILE_ATTENTION].bytes = kv_bytes(plan, p);
 }

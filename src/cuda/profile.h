@@ -16,6 +16,8 @@ enum profile_phase {
     PROFILE_OUT,
     PROFILE_GATE_UP,
     PROFILE_DOWN,
+    PROFILE_MIX, /* of DeltaNets, as are the next; last of a layer's since most models have none */
+    PROFILE_DELTA,
     PROFILE_HEAD,
     PROFILE_PICK,
     PROFILE_N_PHASES
@@ -30,6 +32,9 @@ enum profile_kind {
 };
 
 extern const char *const profile_phase_names[PROFILE_N_PHASES];
+
+/* Whether a plan has layers with this phase. */
+bool profile_has(const struct plan *plan, enum profile_phase phase);
 
 /* Tokens of a launch beyond those that are measured, and the fewest that say anything. */
 enum { PROFILE_LEFT_OUT = 2, PROFILE_LEAST_TOKENS = PROFILE_LEFT_OUT + 1 };
@@ -67,7 +72,8 @@ struct profile_spread {
 struct profile_part {
     double us;
     double kind_us[PROFILE_N_KINDS];
-    double bytes; /* over all SMs: of weights; attention: of K and V, each counted once */
+    double bytes; /* over all SMs: of weights; attention: of K and V, each counted once; delta: of
+                     the state, read and written */
     struct profile_spread sm;  /* over SMs: us */
     struct profile_spread own; /* over SMs: us without waiting for other SMs */
 };

@@ -22,9 +22,10 @@ static json_t *describe_part(const struct profile_part *part, const char *name, 
 }
 
 /* NULL when memory runs out, which json_pack passes on. */
-static json_t *describe_phases(const struct profile *p) {
+static json_t *describe_phases(const struct profile *p, const struct plan *plan) {
     json_t *list = json_array();
     for (int i = 0; list && i < PROFILE_N_PHASES; i++) {
+        if (!profile_has(plan, (enum profile_phase)i)) continue;
         json_t *one = describe_part(&p->phase[i], profile_phase_names[i], p->total.us);
         if (one && json_array_append_new(list, one) == 0) continue;
         json_decref(list);
@@ -40,7 +41,7 @@ enum reel_status profile_describe(json_t **out, const struct profile *p, const s
                   "sms", plan->tape.n_sms, "groups", plan->tape.n_groups, "tokens", p->n_tokens,
                   "position", p->position, "attention_split_from", plan->split_from, "token_us",
                   describe_spread(&p->token_us), "sm_clock_ghz", describe_spread(&p->ghz), "phases",
-                  describe_phases(p), "total", describe_part(&p->total, "total", p->total.us));
+                  describe_phases(p, plan), "total", describe_part(&p->total, "total", p->total.us));
     return *out ? REEL_OK : err_memory(err, "a profile", 0);
 }
 

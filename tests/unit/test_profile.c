@@ -60,7 +60,8 @@ static void check_places(uint32_t first_clock) {
     equal(f[PROFILE_OUT].kind_us[PROFILE_WEIGHTS], both(MARK_OUT_WEIGHTS), "out weights");
     equal(f[PROFILE_OUT].kind_us[PROFILE_ARITHMETIC], both(MARK_OUT), "out");
     equal(f[PROFILE_ATTENTION].kind_us[PROFILE_EXCHANGE], both(MARK_ATTENTION_INPUT), "q, k, v");
-    equal(f[PROFILE_ATTENTION].kind_us[PROFILE_STREAMING], both(MARK_ATTENTION), "attention");
+    equal(f[PROFILE_ATTENTION].kind_us[PROFILE_STREAMING], both(MARK_ATTENTION_OWN), "positions");
+    equal(f[PROFILE_ATTENTION].kind_us[PROFILE_ARITHMETIC], both(MARK_ATTENTION), "merging");
     equal(f[PROFILE_GATE_UP].kind_us[PROFILE_WEIGHTS], both(MARK_GATE_UP_WEIGHTS), "gate weights");
     equal(f[PROFILE_GATE_UP].kind_us[PROFILE_EXCHANGE], both(MARK_GATE_UP_INPUT), "gate exchange");
     equal(f[PROFILE_GATE_UP].kind_us[PROFILE_STREAMING], both(MARK_GATE_UP), "gate_up");
@@ -124,6 +125,32 @@ static unsigned one_straggler(void *user, int token, int sm, int span) {
     if (layer && mark == MARK_GATE_UP) return sm == 3 ? 9000 : 1000u * (unsigned)(sm + 1);
     if (layer && mark == MARK_DOWN_INPUT) return sm == 3 ? 1000 : 9000 - 1000u * (unsigned)sm;
     return 500;
+}
+
+static void a_delta_net_has_phases_of_its_own(void **state) {
+    (void)state;
+    struct plan plan = stamps_plan();
+    plan.delta.n_layers = 1, plan.tape.delta_layers[0] = 1;
+    plan.delta.state_bytes = 1000, plan.delta.window_bytes = 10;
+    plan.tape.segment[TAPE_MIX] = plan.tape.segment[TAPE_QKV];
+    const struct stamps_maker maker = { .plan = &plan, .n_tokens = N_TOKENS, .ticks = by_place };
+    uint32_t *stamps = stamps_make(&maker);
+    const struct profile p = made(&plan, stamps, 7);
+    const struct profile_part *mix = &p.phase[PROFILE_MIX], *delta = &p.phase[PROFILE_DELTA];
+    equal(mix->kind_us[PROFILE_WEIGHTS], 2 + MARK_MIX_WEIGHTS, "mix weights");
+    /* the first layer waits for nobody */
+    equal(mix->kind_us[PROFILE_ARITHMETIC], 2 + MARK_MIX_INPUT + 2 + MARK_MIX, "mix");
+    equal(delta->kind_us[PROFILE_EXCHANGE], 2 + MARK_DELTA_INPUT + 2 + MARK_DELTA, "exchanges");
+    equal(delta->kind_us[PROFILE_ARITHMETIC], 2 + MARK_DELTA_OWN, "its own columns");
+    equal(p.phase[PROFILE_QKV].kind_us[PROFILE_WEIGHTS], 2 + MARK_QKV_WEIGHTS + LAYER, "attention");
+    equal(p.phase[PROFILE_DOWN].kind_us[PROFILE_ARITHMETIC], both(MARK_DOWN), "down of both");
+    equal(mix->bytes, p.phase[PROFILE_QKV].bytes, "a layer each");
+    equal(delta->bytes, 2020, "state and window, to and fro");
+    double sum = 0;
+    for (int i = 0; i < PROFILE_N_PHASES; i++)
+        sum += p.phase[i].us;
+    equal(sum, p.total.us, "the phases' sum");
+    free(stamps);
 }
 
 static void the_spread_over_sms_shows_a_straggler(void **state) {
@@ -247,15 +274,17 @@ static void a_description_has_every_phase_and_shares_of_a_hundred(void **state) 
     const struct profile p = made(&plan, stamps, 0);
     json_t *json = NULL, *part;
     size_t i;
+    int phase = 0;
     double share = 0;
     assert_int_equal(profile_describe(&json, &p, &plan, NULL), REEL_OK);
     assert_string_equal(json_string_value(json_object_get(json, "gpu")), "A \"test\" GPU");
     json_array_foreach(json_object_get(json, "phases"), i, part) {
+        if (phase == PROFILE_MIX) phase = PROFILE_HEAD; /* no layer is a DeltaNet */
         assert_string_equal(json_string_value(json_object_get(part, "phase")),
-                            profile_phase_names[i]);
+                            profile_phase_names[phase++]);
         share += json_number_value(json_object_get(part, "share_percent"));
     }
-    assert_int_equal(i, PROFILE_N_PHASES);
+    assert_int_equal(phase, PROFILE_N_PHASES);
     equal(share, 100, "shares");
     json_decref(json);
     free(stamps);
@@ -347,6 +376,7 @@ int main(void) {
         cmocka_unit_test(each_span_is_counted_where_it_belongs),
         cmocka_unit_test(a_clock_that_comes_round_inside_a_token_changes_nothing),
         cmocka_unit_test(ticks_become_time_by_each_tokens_own_clock),
+        cmocka_unit_test(a_delta_net_has_phases_of_its_own),
         cmocka_unit_test(the_spread_over_sms_shows_a_straggler),
         cmocka_unit_test(the_first_token_and_the_last_tokens_spans_are_left_out),
         cmocka_unit_test(bytes_are_the_plans),
