@@ -1,7 +1,8 @@
 /* The megakernel: one launch takes a session's tokens through all layers, one after the other, and
  * picks the next ones itself. One block a SM, all of them resident; what each does is in the plan.
  *
- *   consumers   embed, [qkv, attention, out, gate_up, down] x layers, head, pick
+ *   consumers   embed, [qkv, attention, out, gate_up, down] x layers, head, pick;
+ *               mix and delta for qkv and attention where a layer is a Gated DeltaNet
  *   epilogue    sums and publishes after each of them
  *   producers   the weights' tape; K and V of past positions */
 #include "phase_attention.cuh"
@@ -13,10 +14,62 @@
 #include "phase_pick.cuh"
 #include "phase_qkv.cuh"
 #include "profile.cuh"
+#if M_DELTA
+#include "phase_delta.cuh"
+#endif
 
 /* Gains come from memory, behind the weights' stream: where there are registers for them, each are asked
  * for half a layer before they are needed. */
 enum { EARLY_GAINS = 2 * SLICE <= 8 };
+
+/* The gains of a layer's first norm, or where there are registers for them, already those of its second. */
+DEV void layer_gains(struct worker *w, float *gain, float *gate_up_gain) {
+    const float *norms = w->a->norms + (size_t)2 * w->layer * M_HIDDEN;
+    if (EARLY_GAINS)
+        gains_load(w, norms + M_HIDDEN, gate_up_gain);
+    else
+        gains_load(w, norms, gain);
+}
+
+/* What mixes positions in a layer, up to out, whose tiles are left in t. */
+DEV void attention_layer(struct worker *w, int position, struct quad *t, float *h, float *gain, float *gate_up_gain) {
+    tiles_take(w, t, PRELOAD(QKV));
+    profile_layer(w, MARK_QKV_WEIGHTS);
+    layer_gains(w, gain, gate_up_gain);
+    if (w->layer > 0) gather_sum(w, w->a->words + X_DOWN_SUM, h, WAIT_DOWN_SUM);
+    w->epoch = epoch_next(w->epoch);
+    profile_layer(w, MARK_QKV_INPUT);
+    qkv_consume(w, t, h, gain);
+    profile_layer(w, MARK_QKV);
+    worker_anew(w);
+    tiles_take(w, t, PRELOAD(OUT));
+    profile_layer(w, MARK_OUT_WEIGHTS);
+    attention_consume(w, attention_nth(w->layer), position);
+    profile_layer(w, MARK_ATTENTION);
+}
+
+#if M_DELTA
+DEV void delta_layer(struct worker *w, struct quad *t, float *h, float *gain, float *gate_up_gain) {
+    u32 gates[GATES_HELD][2][SLICE];
+    struct delta_early early;
+    tiles_take(w, t, PRELOAD(MIX));
+    profile_layer(w, MARK_MIX_WEIGHTS);
+    layer_gains(w, gain, gate_up_gain);
+    gates_load(w, gates);
+    if (w->layer > 0) gather_sum(w, w->a->words + X_DOWN_SUM, h, WAIT_DOWN_SUM);
+    w->epoch = epoch_next(w->epoch);
+    profile_layer(w, MARK_MIX_INPUT);
+    mix_consume(w, t, h, gain);
+    profile_layer(w, MARK_MIX);
+    worker_anew(w);
+    delta_ask(w, &early);
+    gates_dot(w, gates, h, gain);
+    tiles_take(w, t, PRELOAD(OUT));
+    profile_layer(w, MARK_OUT_WEIGHTS);
+    delta_consume(w, &early);
+    profile_layer(w, MARK_DELTA);
+}
+#endif
 
 /* One layer. h comes in without the sums of the layer before, which are waited for here; with
  * EARLY_GAINS, gain comes in with this layer's first gains and leaves with the next one's. */
@@ -27,22 +80,12 @@ DEV void layer_consume(struct worker *w, int layer, int position, float *h, floa
     float gate_up_gain[2 * SLICE];
     w->layer = layer;
     worker_anew(w);
-    tiles_take(w, t, PRELOAD(QKV));
-    profile_layer(w, MARK_QKV_WEIGHTS);
-    if (EARLY_GAINS)
-        gains_load(w, norms + M_HIDDEN, gate_up_gain);
+#if M_DELTA
+    if (layer_is_delta(layer))
+        delta_layer(w, t, h, gain, gate_up_gain);
     else
-        gains_load(w, norms, gain);
-    if (layer > 0) gather_sum(w, a->words + X_DOWN_SUM, h, WAIT_DOWN_SUM);
-    w->epoch = epoch_next(w->epoch);
-    profile_layer(w, MARK_QKV_INPUT);
-    qkv_consume(w, t, h, gain);
-    profile_layer(w, MARK_QKV);
-    worker_anew(w);
-    tiles_take(w, t, PRELOAD(OUT));
-    profile_layer(w, MARK_OUT_WEIGHTS);
-    attention_consume(w, layer, position);
-    profile_layer(w, MARK_ATTENTION);
+#endif
+        attention_layer(w, position, t, h, gain, gate_up_gain);
     out_consume(w, t);
     profile_layer(w, MARK_OUT);
     worker_anew(w);
@@ -126,7 +169,12 @@ DEV void finish(struct worker *w) {
             w->layer = layer;
             w->epoch = epoch_next(w->epoch);
             worker_anew(w);
-            qkv_publish(w);
+#if M_DELTA
+            if (layer_is_delta(layer))
+                mix_publish(w);
+            else
+#endif
+                qkv_publish(w);
             worker_anew(w);
             out_publish(w);
             worker_anew(w);

@@ -11,9 +11,19 @@ enum { X_LOW = P_HEAD_K_TILES * 8 };
 #define PART_FLOATS(S)       (P_##S##_ROW_TILES * TILE_ROWS * PART_STRIDE(P_##S##_K_PARTS))
 enum {
     OWN_ROWS = P_HEAD_ROW_TILES * TILE_ROWS, /* of the head; see kept_keys */
+#if M_DELTA
+    MIX_PARTS = PART_FLOATS(MIX),
+    /* Units of value columns that a SM has at most. a and b of their heads are made once for each, or for each
+     * head of the group where those are fewer. */
+    DELTA_TURNS = (P_DELTA_UNITS + P_GROUP_SMS - 1) / P_GROUP_SMS,
+    GATES_BY_TURN = DELTA_TURNS <= P_GROUP_VALUE_HEADS,
+    GATE_SLOTS = GATES_BY_TURN ? DELTA_TURNS : P_GROUP_VALUE_HEADS,
+#else
+    MIX_PARTS = 0,
+#endif
     LAYER_PARTS = MAX(MAX(PART_FLOATS(QKV), PART_FLOATS(OUT)), MAX(PART_FLOATS(GATE_UP), PART_FLOATS(DOWN))),
-    PARTS = MAX(LAYER_PARTS, OWN_ROWS / 2),
-    ATTENTION_WORDS = P_OUT_K_PARTS * P_OUT_WARP_K * 8 /* the group's q rows in pairs, padded */
+    PARTS = MAX(MAX(LAYER_PARTS, MIX_PARTS), OWN_ROWS / 2),
+    ATTENTION_WORDS = P_OUT_K_PARTS * P_OUT_WARP_K * 8 /* the group's q rows, or value columns, in pairs, padded */
 };
 
 #include "phase_pick_shared.cuh"      /* struct pick_shared */
@@ -21,8 +31,11 @@ enum {
 struct ALIGN(16) block_shared {
     float part[2][PARTS];
     float ssq[2][PART_STRIDE(P_WARPS)]; /* of each warp's slice of h; head: [0] */
+#if M_DELTA
+    float gates[GATE_SLOTS][2][PART_STRIDE(P_WARPS)]; /* a and b of heads, each warp's part; phase_mix.cuh */
+#endif
     u32 x[2 * X_LOW];                   /* a norm's result as B fragments: [k tile][lane % 4][k, k + 8]; see fragments */
-    u32 attention[ATTENTION_WORDS];     /* attention's result, bf16 pairs */
+    u32 attention[ATTENTION_WORDS];     /* attention's result, or a DeltaNet's, bf16 pairs */
     u32 best_key[P_WARPS], best_id[P_WARPS];
     u32 id;          /* the next token's id, written by pick */
     u32 end;         /* enum decode_end: not 0 = the launch is over; read after a consumer barrier */

@@ -64,7 +64,9 @@ enum wait_kind {
     WAIT_PICK,
     WAIT_STAGE, /* prefill, consumer: the ring's next stage */
     WAIT_X,     /* short prompts: the normed activations */
-    WAIT_SSQ    /* and the norm's sums of squares */
+    WAIT_SSQ,   /* and the norm's sums of squares */
+    WAIT_MIX,   /* exchanges of a DeltaNet */
+    WAIT_DELTA
 };
 
 DEV u32 float_bits(float x) {

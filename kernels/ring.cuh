@@ -164,6 +164,15 @@ DEV void stream_freely(struct worker *w, int yes) {
         shared_store(smem_of(&w->s->cap), (u32)(yes ? w->a->cap_head : w->a->cap_layers));
 }
 
+/* Of a layer's qkv or mix; of the first n layers, which are none or all. */
+#if M_DELTA
+DEV u32 first_phase_bytes(int layer) { return layer_is_delta(layer) ? P_MIX_BYTES : P_QKV_BYTES; }
+DEV u64 layers_bytes(int n) { return n ? P_LAYERS_BYTES : 0; }
+#else
+DEV u32 first_phase_bytes(int layer) { return (void)layer, P_QKV_BYTES; }
+DEV u64 layers_bytes(int n) { return (u64)n * P_LAYER_BYTES; }
+#endif
+
 /* Its rate is the latency of its turns (0.48 us for 16 KB at the memory's speed), so everything a turn
  * needs stays in registers. */
 DEV void weights_produce(struct worker *w) {
@@ -176,9 +185,9 @@ DEV void weights_produce(struct worker *w) {
     if (w->lane >= FILL_LANES) return;
     for (int t = 0, go = 1; t < n_tokens && go; t++) {
         const int first = layers_done(a, t) ? M_LAYERS : 0;
-        p.src = tape + (u64)first * P_LAYER_BYTES;
+        p.src = tape + layers_bytes(first);
         for (int layer = first; layer < M_LAYERS && go; layer++)
-            go = stream_segment(w, &p, P_QKV_BYTES) && stream_segment(w, &p, P_OUT_BYTES) &&
+            go = stream_segment(w, &p, first_phase_bytes(layer)) && stream_segment(w, &p, P_OUT_BYTES) &&
                  stream_segment(w, &p, P_GATE_UP_BYTES) && stream_segment(w, &p, P_DOWN_BYTES);
         p.cap = a->cap_head;
         if (go && t >= head_from) go = stream_head(w, &p, strips);

@@ -9,6 +9,7 @@
 #include "sync.cuh"
 
 #define MAX(a, b) ((a) > (b) ? (a) : (b))
+#define MIN(a, b) ((a) < (b) ? (a) : (b))
 /* Rows of partial sums are padded so that 8 lanes reading 16 bytes each of consecutive rows meet all banks. */
 #define PART_STRIDE(k_parts) (((((k_parts) + 3) / 4) | 1) * 4)
 
@@ -74,6 +75,28 @@ DEV void worker_anew(struct worker *w) {
 
 /* Token t came with its h: it goes through no layers. */
 DEV int layers_done(const struct decode_args *a, int t) { return t == 0 && a->start; }
+
+/* The kind of a layer, and how many of each kind are before it. */
+DEV int layer_is_delta(int layer) {
+#if M_DELTA
+    if (M_DELTA == M_LAYERS) return 1;
+    if (M_LAYERS > 64 && layer >= 64) return (int)(M_DELTA_HIGH >> (layer - 64) & 1);
+    return (int)(M_DELTA_LOW >> layer & 1);
+#else
+    (void)layer;
+    return 0;
+#endif
+}
+#if M_DELTA
+DEV int delta_nth(int layer) {
+    struct tape_shape s;
+    s.delta_layers[0] = M_DELTA_LOW, s.delta_layers[1] = M_DELTA_HIGH;
+    return M_DELTA == M_LAYERS ? layer : tape_deltas(&s, layer);
+}
+DEV int attention_nth(int layer) { return layer - delta_nth(layer); }
+#else
+DEV int attention_nth(int layer) { return layer; }
+#endif
 
 /* Row tiles of the head that this block has. */
 DEV int head_tiles(const struct worker *w) {

@@ -20,18 +20,22 @@ static const char *const wait_names[] = {
     "a stage of activations",
     "the normed activations",
     "the norm's sums of squares",
+    "the group's q, k and v of a DeltaNet",
+    "the group's value columns of a DeltaNet",
 };
 enum {
     N_WAITS = (int)(sizeof wait_names / sizeof *wait_names),
     WAIT_QKV = 5,
     WAIT_PICK = 11,
     WAIT_X = 13,
-    WAIT_SSQ = 14
+    WAIT_SSQ = 14,
+    WAIT_MIX,
+    WAIT_DELTA
 };
 
 /* Whether it is epochs that are compared. */
 static bool is_exchange(unsigned wait) {
-    return (wait >= WAIT_QKV && wait <= WAIT_PICK) || wait == WAIT_X || wait == WAIT_SSQ;
+    return (wait >= WAIT_QKV && wait <= WAIT_PICK) || (wait >= WAIT_X && wait <= WAIT_DELTA);
 }
 
 const char *cuda_kernel_name(const struct cuda_run *run) {

@@ -166,6 +166,13 @@ static int part_floats(const struct tape_segment *g) {
 
 static int aligned(int bytes) { return plan_ceil(bytes, 16) * 16; }
 
+/* block_shared.gates: a and b of the heads that an SM has units of, partial sums of each warp */
+static int gate_floats(const struct plan *p) {
+    const struct plan_delta *d = &p->delta;
+    return 2 * least(plan_ceil(d->units, p->tape.group_sms), d->group_value_heads) *
+           part_stride(p->tape.warps);
+}
+
 /* struct attention_shared of kernels/phase_attention_shared.cuh */
 static int attention_bytes(const struct plan *p) {
     const int tiles = p->head_dim / TILE_K, columns = p->group_heads / p->group_kv_heads;
@@ -194,6 +201,7 @@ int plan_block_shared_bytes(const struct plan *p) {
     parts = most(parts, s[TAPE_HEAD].row_tiles * TILE_ROWS / 2); /* kept_logits */
     int words = 2 * parts + 2 * part_stride(p->tape.warps) + 2 * s[TAPE_HEAD].k_tiles * 8 +
                 s[TAPE_OUT].k_tiles * 8 + 2 * p->tape.warps;
+    words += gate_floats(p);
     int bytes = aligned(4 * words) + SCALARS_BYTES +
                 2 * MBAR_BYTES * (p->ring_slots + p->kv_slots) + attention_bytes(p) +
                 pick_bytes(p) + SPARE_BYTES;
