@@ -41,6 +41,17 @@ STEPS = {  # name: seconds it may take; in this order
     "slots": 200,
     "lookups": 120,
     "two-processes": 120,
+    "hybrid-logits": 200,
+    "hybrid-lengths": 240,
+    "hybrid-quick": 90,
+    "hybrid-first": 180,
+    "hybrid-curve": 240,
+    "hybrid-snapshots": 120,
+    "hybrid-sessions": 90,
+    "hybrid-repeats": 120,
+    "hybrid-stops": 90,
+    "hybrid-launches": 120,
+    "hybrid-poison": 90,
     "faults": 180,
     "sanitizer": 310,
     "shapes": 400,
@@ -60,6 +71,7 @@ def arguments():
     parser.add_argument("--models", default="build/gpu-check-models",
                         help="folder for models that are made here")
     parser.add_argument("--model", default="", help="folder, in place of the main synthetic model")
+    parser.add_argument("--hybrid", default="", help="folder, in place of the synthetic hybrid")
     parser.add_argument("--smollm2", default="", help="folder or GGUF of SmolLM2-135M-Instruct")
     parser.add_argument("--torch-device", default="", help="default: cuda where there is one")
     parser.add_argument("--gpu-options", default="", help="given to every model that is opened")
@@ -118,19 +130,22 @@ def gpu_words():
 
 def run_here(args):
     import gpu_check_faults
+    import gpu_check_hybrid
     import gpu_check_prefill
     import gpu_check_steps
     import gpu_check_vocabulary
     import reel_ctypes
     from gpu_check_base import Check
     name = args.run.replace("-", "_")
-    modules = (gpu_check_steps, gpu_check_prefill, gpu_check_vocabulary, gpu_check_faults)
+    modules = (gpu_check_steps, gpu_check_prefill, gpu_check_hybrid, gpu_check_vocabulary,
+               gpu_check_faults)
     step = next(getattr(module, name) for module in modules if hasattr(module, name))
     check = Check(args)
     try:
         step(check)
     except reel_ctypes.ReelError as e:
-        check.row("the step", False, str(e))
+        refused = e.status == reel_ctypes.UNSUPPORTED and name.startswith("hybrid")
+        check.row("the step", "refused" if refused else False, str(e))
 
 
 def write_results(out, head, rows):

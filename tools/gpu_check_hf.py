@@ -6,6 +6,7 @@ import torch
 import transformers
 
 BOUND = 1.25  # times the error of transformers' own bf16 run, at every position
+NEAR = 8      # a hybrid's errors are held to transformers' largest within so many positions
 TIE_ULPS = 2
 CHUNK = 512  # positions transformers evaluates at a time
 ROWS = 64    # rows of logits compared at a time
@@ -21,13 +22,21 @@ def load(folder, dtype, device, attention="sdpa"):
     return model.to(device).eval()
 
 
+def is_hybrid(model):
+    return "linear_attention" in (getattr(model.config, "layer_types", None) or [])
+
+
 class Hidden:
     """The final hidden states of a run at the wanted positions; rows of logits on demand. `kept`:
-    with its KV cache, float32 [layers, 2, kv_heads, n, head_dim]: rotated keys, then values."""
+    with its KV cache, float32 [layers, 2, kv_heads, n, head_dim]: rotated keys, then values. A
+    hybrid is run in one go: not every transformers continues a DeltaNet's state."""
 
     @torch.inference_mode()
     def __init__(self, model, ids, positions, kept=False):
         self.head, self.place = model.lm_head, {p: i for i, p in enumerate(positions)}
+        self.hybrid = is_hybrid(model)
+        if self.hybrid:
+            return self.run_whole(model, ids, positions)
         device, cache, rows = self.head.weight.device, transformers.DynamicCache(), []
         tokens, wanted = torch.tensor(np.asarray(ids, np.int64), device=device), np.array(positions)
         for start in range(0, int(wanted.max()) + 1, CHUNK):
@@ -40,6 +49,12 @@ class Hidden:
         if kept:
             self.kv = torch.stack([torch.stack((layer.keys[0], layer.values[0])).float()
                                    for layer in cache.layers])
+
+    def run_whole(self, model, ids, positions):
+        device = self.head.weight.device
+        tokens = torch.tensor(np.asarray(ids[: max(positions) + 1], np.int64), device=device)[None]
+        out = model.model(input_ids=tokens, use_cache=False).last_hidden_state
+        self.rows = out[0, torch.tensor(positions, device=device)]
 
     @torch.inference_mode()
     def logits(self, positions):
@@ -60,11 +75,39 @@ def runs(folder, ids, positions, device, kept=False):
 
 class Errors:
     """Of logits against the exact run: per position, as ratios to the bf16 runs' (the larger of the
-    two attentions')."""
+    two attentions'; for hybrids, of which attention is only a part, the largest nearby)."""
 
     def __init__(self, exact, *rounded):
         self.exact, self.rounded = exact, rounded
         self.positions, self.rms, self.max, self.agree = [], [], [], 0
+        self.own = []  # rms, absolute
+        self.near = self.largest_near() if exact.hybrid else None
+
+    def largest_near(self):
+        """{position: (rms, max) that its error is held to}"""
+        known = np.array(sorted(self.exact.place))
+        parts = [self.their(known[at : at + ROWS].tolist()) for at in range(0, len(known), ROWS)]
+        rms, largest = (torch.cat([part[i] for part in parts]).cpu().numpy() for i in range(2))
+        out = {}
+        for p in known.tolist():
+            a, b = np.searchsorted(known, (p - NEAR, p + NEAR + 1))
+            out[p] = float(rms[a:b].max()), float(largest[a:b].max())
+        return out
+
+    @torch.inference_mode()
+    def their(self, positions, exact=None):
+        """(rms, max) of the worse bf16 run at each position."""
+        if exact is None:
+            exact = self.exact.logits(positions)
+        theirs = [self.of(run.logits(positions), exact) for run in self.rounded]
+        return tuple(torch.stack([t[i] for t in theirs]).amax(0) for i in range(2))
+
+    def bounds(self, positions, exact):
+        if self.near is None:
+            return self.their(positions, exact)
+        pairs = torch.tensor([self.near[p] for p in positions], dtype=torch.float64,
+                             device=exact.device)
+        return pairs[:, 0], pairs[:, 1]
 
     @torch.inference_mode()
     def add(self, positions, logits):
@@ -73,9 +116,10 @@ class Errors:
             exact = self.exact.logits(part)
             made = torch.tensor(logits[at : at + ROWS], device=exact.device)
             rms, largest = self.of(made, exact)
-            theirs = [self.of(run.logits(part), exact) for run in self.rounded]
-            self.rms += (rms / torch.stack([t[0] for t in theirs]).amax(0)).tolist()
-            self.max += (largest / torch.stack([t[1] for t in theirs]).amax(0)).tolist()
+            their_rms, their_max = self.bounds(list(part), exact)
+            self.rms += (rms / their_rms).tolist()
+            self.max += (largest / their_max).tolist()
+            self.own += rms.tolist()
             self.agree += int((made.argmax(1) == exact.argmax(1)).sum())
             self.positions += list(part)
 

@@ -90,7 +90,8 @@ def splits(check):
 
 
 def greedy(check, case, folder, prompts, n_tokens, gpu_options=""):
-    with check.open(folder, gpu_options) as model, model.session(1024) as session:
+    context = max(len(prompt) for prompt in prompts) + n_tokens + 1
+    with check.open(folder, gpu_options) as model, model.session(context) as session:
         import gpu_check_hf as hf
         judge = hf.Greedy(folder, check.torch_device)
 
@@ -104,15 +105,24 @@ def greedy(check, case, folder, prompts, n_tokens, gpu_options=""):
     check.row(case, fine, words, **figures)
 
 
-def demo_prompts():
-    golden = json.loads((ROOT / "models/demo/golden.json").read_text())
-    return [entry["prompt_ids"] for entry in golden["continuations"]]
+def trained_models():
+    """Folders of models trained for this project; models/hybrid where it is there."""
+    return sorted(path.parent for path in (ROOT / "models").glob("*/golden.json"))
+
+
+def demo_prompts(folder=ROOT / "models/demo"):
+    """The golden's, without questions that one id answers."""
+    golden = json.loads((folder / "golden.json").read_text())
+    return [entry["prompt_ids"] for entry in golden["continuations"] if len(entry["ids"]) > 1]
 
 
 def greedy_demo(check):
-    n = {"full": 900, "tiny": 60, "sim": 3}[check.args.size]
-    prompts = demo_prompts()
-    greedy(check, f"{n} ids a prompt", ROOT / "models/demo", prompts, n)
+    for folder in trained_models():
+        n = {"full": 900 if folder.name == "demo" else 1000, "tiny": 60, "sim": 3}[check.args.size]
+        try:
+            greedy(check, f"{folder.name}, {n} ids a prompt", folder, demo_prompts(folder), n)
+        except reel.ReelError as e:
+            check.row(folder.name, "refused" if e.status == reel.UNSUPPORTED else False, str(e))
 
 
 def smollm2_prompts():
@@ -152,13 +162,16 @@ def greedy_smollm2(check):
 
 
 def demo(check):
-    args = [check.args.reel, "verify", str(ROOT / "models/demo"), "--golden",
-            str(ROOT / "models/demo/golden.json"), "--device", check.args.device, "-n", "64"]
-    done = subprocess.run(args, capture_output=True, text=True)
-    print(done.stdout, done.stderr)
-    lines = [line for line in done.stdout.splitlines() if line.startswith(("golden", "reference"))]
-    words = "; ".join(re.sub(" +", " ", line) for line in lines) or done.stderr.strip()[-200:]
-    check.row("reel verify", done.returncode == 0, words)
+    for folder in trained_models():
+        args = [check.args.reel, "verify", str(folder), "--golden", str(folder / "golden.json"),
+                "--device", check.args.device, "-n", "64"]
+        done = subprocess.run(args, capture_output=True, text=True)
+        print(done.stdout, done.stderr)
+        lines = [line for line in done.stdout.splitlines()
+                 if line.startswith(("golden", "reference"))]
+        words = "; ".join(re.sub(" +", " ", line) for line in lines) or done.stderr.strip()[-200:]
+        refused = done.returncode == reel.UNSUPPORTED
+        check.row(f"reel verify {folder.name}", "refused" if refused else done.returncode == 0, words)
 
 
 # ---- against itself ------------------------------------------------------------------------------

@@ -6,13 +6,13 @@
 #   bench/gpu/prefill.sh [CASE ...]     default: all cases below
 #
 # Writes $OUT/gpu-prefill.csv and prints a table last. GPU_OPTIONS="KEY=VALUE ..." is handed to reel
-# (and to the check); MODEL_06B and MODEL_17B name other models, LONG other lengths of case long.
+# (and to the check); MODEL_06B, MODEL_17B and MODEL_35 name other models, LONG other lengths of case long.
 # DEVICE=cpu tries the script without a GPU; SIZE=sim TORCH=cpu its check with the fake driver of tests/sim.
 set -uo pipefail
 cd "$(dirname "$0")/../.." || exit 1
 . tools/gpu_env.sh
 device=${DEVICE:-gpu} runs=${RUNS:-5}
-[ $# -gt 0 ] || set -- first lengths crossover long 1.7b
+[ $# -gt 0 ] || set -- first lengths crossover long 1.7b 3.5
 csv=$OUT/gpu-prefill.csv
 . bench/gpu/rows.sh
 {
@@ -22,14 +22,15 @@ csv=$OUT/gpu-prefill.csv
 } >"$csv"
 
 right() { # MODEL: its prompts are right, as far as looked; once a model
-    local mark out=$KEEP/prefill-check
+    local mark out=$KEEP/prefill-check given=(--model "$1" --steps prefill-quick)
+    ! grep -q qwen3_5 "$1/config.json" || given=(--hybrid "$1" --steps hybrid-quick)
     mark=$out/$(basename "$1").$$
     [ ! -f "$mark.right" ] || return 0
     [ ! -f "$mark.wrong" ] || return 1
     mkdir -p "$out"
     if timeout 150 "$PYTHON" tools/gpu_check.py --reel "$REEL" --library "$REEL_LIBRARY" --models "$KEEP/models" --out "$out" \
         --size "${SIZE:-full}" --torch-device "${TORCH:-}" --gpu-options "$(tr ' ' , <<<"${GPU_OPTIONS:-}")" \
-        --device "$device" --model "$1" --steps prefill-quick >"$out/words" 2>&1; then
+        --device "$device" "${given[@]}" >"$out/words" 2>&1; then
         touch "$mark.right"
         echo "# $(basename "$1"): $(grep -o '[0-9]* positions: rms.*' "$out/words" | head -n 1)" >>"$csv"
     else
@@ -87,6 +88,9 @@ for case in "$@"; do
         ;;
     1.7b)
         timed 1.7B 90 "$(synthesized qwen3-1.7b "${MODEL_17B:-}")" 'pp512:tok/s:60000:120000' -p 16,64,512,4096
+        ;;
+    3.5)
+        timed 3.5 120 "$(synthesized qwen3.5-0.8b "${MODEL_35:-}")" 'pp520:tok/s:100000:200000 pp4096:tok/s:120000:250000' -p 64,520,4096
         ;;
     *) echo "case $case is unknown" >&2 ;;
     esac
