@@ -37,6 +37,24 @@ struct prefill_cut {
 /* Products in the order of a layer: TAPE_QKV, TAPE_OUT, TAPE_GATE_UP, TAPE_DOWN. */
 enum { PREFILL_PRODUCTS = 4 };
 
+/* Scratch of Gated DeltaNets, of one layer at a time, in chunks of DELTA_CHUNK tokens of which the
+ * last is filled up with zeros. A block is 8 rows of 8 bf16, 128 bytes; a quad tile an operand of
+ * 16 by 16 as mma wants it, 512 bytes; see prefill_delta.cuh. */
+enum { DELTA_CHUNK = 64 };
+struct prefill_delta {
+    unsigned char *q, *k; /* [key heads][chunks][tokens / 8][key dim / 8] blocks, normed */
+    unsigned char *v;     /* [value heads][chunks][tokens / 8][columns / 8] blocks */
+    float *gates;         /* f32 [value heads][log of the decay, beta][tokens] */
+    float *decay;         /* f32 [value heads][from the chunk's start, to its end][tokens] */
+    unsigned char *w;     /* blocks, [value heads] as k: what the state is asked for */
+    float *u; /* f32 [value heads][chunks][columns / 16][tokens / 8][lane][4]: of v alone */
+    unsigned char *asked;   /* blocks of [value heads][chunks][rounded, rest][chunk, chunk] */
+    unsigned char *learned; /* quad tiles [value heads][chunks][columns / 16][rounded,
+                               rest][tokens / 16] */
+    unsigned char *states;  /* quad tiles [value heads][chunks][columns / 16][keys / 16]: what each
+                               chunk begins with */
+};
+
 struct prefill_args {
     /* the model, the session and this launch, as for decoding: tape, embedding, norms, qk_norms,
      * rope, kv, kv_pieces, position, n_tokens, ids or embeddings (of n_tokens), patience, mailbox
@@ -51,9 +69,12 @@ struct prefill_args {
     float *ssq; /* f32 [row tiles of out in a group, tokens]: sums of h^2 over some rows each */
     unsigned char *x;    /* activations, columns of qkv's and gate_up's k tiles in whole blocks: h
                             times    the norm's gains; then as many of what rounding left over */
-    unsigned short *qkv; /* bf16 [tokens, q rows + k rows + v rows] */
-    unsigned char *attention; /* activations, columns of out's k tiles */
+    unsigned short *qkv; /* bf16 [tokens, q rows + k rows + v rows]; of a Gated DeltaNet [tokens, q
+                            rows + k rows + v rows + z rows] */
+    unsigned char *attention; /* activations, columns of out's k tiles; each kind of layer has its
+                                 own */
     unsigned char *gated;     /* activations, columns of down's k tiles */
+    struct prefill_delta delta;
 };
 
 #endif

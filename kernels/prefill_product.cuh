@@ -17,8 +17,7 @@
 enum {
     BLOCK_TOKENS = 64,
     BLOCK_BYTES = BLOCK_TOKENS * 128, /* of 64 columns */
-    STAGE_TILES = 8,                  /* of k */
-    SSQ_SLOTS = P_GROUP_SMS * P_OUT_ROW_TILES /* at most */
+    STAGE_TILES = 8                   /* of k */
 };
 
 /* ---- which weights ---- */
@@ -119,12 +118,6 @@ struct item {
     int token;  /* the first */
     int which;  /* of the two scale buffers */
 };
-
-/* Sums of squares there are for each token: of every row tile where out and down have eighths, else of
- * every four. */
-DEV int ssq_slots(const struct reader *r) {
-    return r->a->cut[TAPE_OUT].split_k == 8 ? SSQ_SLOTS : (SSQ_SLOTS + 3) / 4;
-}
 
 /* Scales of the norm for the item's tokens, 64 or 128, for everyone after the next barrier. */
 DEV void scales_make(struct reader *r, const struct item *it, const int tokens) {

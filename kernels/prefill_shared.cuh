@@ -32,7 +32,8 @@ enum {
     X_LOW_COLUMN = X_BLOCKS * ATOM_COLUMNS, /* where what rounding to bf16 left over begins */
     ATTENTION_COLUMNS = P_GROUPS * P_OUT_K_TILES * TILE_K,
     GATED_COLUMNS = P_GROUPS * P_DOWN_K_TILES * TILE_K,
-    QKV_COLUMNS = (M_HEADS + 2 * M_KV_HEADS) * M_HEAD_DIM
+    QKV_COLUMNS = (M_HEADS + 2 * M_KV_HEADS) * M_HEAD_DIM,
+    SSQ_SLOTS = P_GROUP_SMS * P_OUT_ROW_TILES /* at most */
 };
 
 struct ALIGN(16) prefill_shared {
@@ -156,6 +157,12 @@ DEV void stages_drain(struct reader *r) {
 }
 
 /* ---- activations ---- */
+
+/* Sums of squares there are for each token: of every row tile where out and down have eighths, else of
+ * every four. */
+DEV int ssq_slots(const struct reader *r) {
+    return r->a->cut[TAPE_OUT].split_k == 8 ? SSQ_SLOTS : (SSQ_SLOTS + 3) / 4;
+}
 
 /* The two columns from `column` (even) on, as a pair of bf16. */
 DEV void activation_store(const struct reader *r, u8 *to, int token, int column, u32 pair) {

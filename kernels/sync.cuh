@@ -406,6 +406,27 @@ DEV void panels_wait(float (*d)[32], int n) { (void)d, (void)n; }
 DEV void panel_mma(float *d, struct quad a, smem b, int k) { warp_panel_mma(d, a, b, k, 8); }
 #endif
 
+/* Four 8 by 8 matrices of 16-bit values in shared memory: lanes 8 i to 8 i + 7 name the rows, 16 bytes each,
+ * of matrix i. Lane 4 r + c / 2 gets (r, c) and (r, c + 1) of each. _turned: of each one's transpose. */
+#if G_COPY >= 1
+DEV struct quad matrices_load(smem row) {
+    struct quad v;
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "r"(row)
+                 : "memory");
+    return v;
+}
+DEV struct quad matrices_load_turned(smem row) {
+    struct quad v;
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "r"(row)
+                 : "memory");
+    return v;
+}
+#endif
+
 DEV float exp2_approx(float x) {
     float y;
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
@@ -480,6 +501,11 @@ DEV u32 transpose8(u32 v) {
 }
 #if defined(REEL_SIM)
 DEV float rcp_approx(float x) { return 1.0f / x; }
+DEV struct quad matrices_load_turned(smem row) {
+    struct quad v = matrices_load(row);
+    v.x = transpose8(v.x), v.y = transpose8(v.y), v.z = transpose8(v.z), v.w = transpose8(v.w);
+    return v;
+}
 #endif
 
 /* A tile times one vector, whose pairs every column repeats (b0, b1 depend on lane % 4 alone): rows

@@ -178,6 +178,18 @@ DEV void warp_panel_mma(float *d, struct quad a, smem b, int k, int atoms) {
 }
 DEV void panel_mma(float *d, struct quad a, smem b, int k) { warp_panel_mma(d, a, b, k, 8); }
 
+DEV struct quad matrices_load(smem row) {
+    const int mine = (int)sim_lane() / 4;
+    const u32 pair = sim_lane() % 4 * 4;
+    struct quad v;
+    if (row % 16) sim_ops.fail("matrices_load: not on 16 bytes");
+    v.x = sim_ops.shared_load(sim_ops.shuffle(row, mine) + pair);
+    v.y = sim_ops.shared_load(sim_ops.shuffle(row, mine + 8) + pair);
+    v.z = sim_ops.shared_load(sim_ops.shuffle(row, mine + 16) + pair);
+    v.w = sim_ops.shared_load(sim_ops.shuffle(row, mine + 24) + pair);
+    return v;
+}
+
 DEV u32 sim_bf16(float x) {
     u32 bits = float_bits(x);
     if (x != x) return 0x7fffu;

@@ -1,0 +1,127 @@
+/* Reading a prompt: Gated DeltaNets, in chunks of 64 tokens (docs/MODEL_qwen35.md). Four steps between the
+ * products of mix and out:
+ *
+ *   conv    convolution, silu and norms: q, k, v as blocks; gates from x
+ *   chunk   what a chunk's tokens do to each other, whatever the state: w, u, asked
+ *   chain   the state through the chunks: what each begins with, what each token teaches it (learned)
+ *   answer  o from both, its norm, times silu(z): the activations that out reads
+ *
+ * With G the running sum of the logarithms of decays in a chunk, all matrices of one value head:
+ *
+ *   M = I + strictly lower(beta_i (k_i . k_j) e^(G_i - G_j)),  T = 1 / M
+ *   w = T (beta e^G k),  u = T (beta v),  asked = lower((q_i . k_j) e^(G_i - G_j))
+ *   learned = u - w S,  o = e^G q S + asked learned,  S <- e^G_n S + k^T (e^(G_n - G) learned)
+ *
+ * Rounding: q, k, v are bf16, as transformers has them, and what tensor cores multiply them with has two bf16
+ * terms, 16 significant bits: T, S where the state is asked, learned, asked. One term have w, and S where
+ * tokens ask it (o is rounded behind it). Sums, T and S itself are float32.
+ *
+ * Operands lie as blocks, 8 rows of 8 bf16, 128 bytes, which matrices_load brings as they are or turned; or as
+ * quad tiles, lane by lane what mma wants of 16 by 16. Tokens beyond the last one, to a whole chunk, are zeros
+ * that decay nothing: they change neither S nor anyone. */
+#ifndef REEL_KERNELS_PREFILL_DELTA_CUH
+#define REEL_KERNELS_PREFILL_DELTA_CUH
+
+#include "delta_layout.h"
+#include "delta_math.cuh"
+#include "prefill_shared.cuh"
+
+enum {
+    CHUNK_BLOCKS = DELTA_CHUNK / 8, /* of 8 tokens */
+    CHUNK_TILES = DELTA_CHUNK / 16,
+    CHUNKS_MOST = P_PREFILL_TOKENS / DELTA_CHUNK,
+    KEY_BLOCKS = M_KEY_DIM / 8,
+    KEY_TILES = M_KEY_DIM / 16,
+    VALUE_TILES = (M_VALUE_DIM + 15) / 16,
+    VALUE_BLOCKS = 2 * VALUE_TILES, /* columns beyond the head's are zeros */
+    MATRIX_BYTES = 128,             /* a block */
+    KEYS_BYTES = CHUNK_BLOCKS * KEY_BLOCKS * MATRIX_BYTES, /* of a chunk */
+    VALUES_BYTES = CHUNK_BLOCKS * VALUE_BLOCKS * MATRIX_BYTES,
+    SQUARE_BYTES = CHUNK_BLOCKS * CHUNK_BLOCKS * MATRIX_BYTES,
+    U_BYTES = VALUE_TILES * CHUNK_BLOCKS * LANES * 16,
+    LEARNED_BYTES = VALUE_TILES * 2 * CHUNK_TILES * TILE_BYTES,
+    STATE_BYTES = VALUE_TILES * KEY_TILES * TILE_BYTES,
+    CHANNELS = 2 * M_KEY_HEADS * M_KEY_DIM + M_VALUE_HEADS * M_VALUE_DIM,
+    MIX_COLUMNS = CHANNELS + M_VALUE_HEADS * M_VALUE_DIM,
+    HEAD_KEYS = M_VALUE_HEADS / M_KEY_HEADS /* value heads that share a key head */
+};
+#if M_KEY_DIM % 16 || M_KEY_DIM > 128 || M_VALUE_DIM % 8 || M_VALUE_DIM > 128
+#error "key size: a multiple of 16, value size: of 8, both up to 128"
+#endif
+#define DELTA_LOG2_E 1.44269504f
+
+DEV float exp_of(float x) { return exp2_approx(x * DELTA_LOG2_E); }
+
+/* ---- whose numbers ---- */
+
+DEV struct delta_layout delta_shape(void) {
+    struct delta_layout d;
+    d.hidden = M_HIDDEN, d.taps = M_TAPS;
+    d.key_heads = M_KEY_HEADS, d.value_heads = M_VALUE_HEADS, d.key_dim = M_KEY_DIM, d.value_dim = M_VALUE_DIM;
+    return d;
+}
+
+DEV const float *delta_numbers(const struct reader *r, int nth) {
+    const struct delta_layout d = delta_shape();
+    return r->w.a->delta.constants + (size_t)nth * (size_t)delta_constants(&d);
+}
+
+DEV int delta_chunks(const struct reader *r) { return (r->n_tokens + DELTA_CHUNK - 1) / DELTA_CHUNK; }
+
+/* Of `bytes` each, a head's chunks one after the other. */
+DEV size_t chunk_at(int head, int chunk, size_t bytes) { return (size_t)(head * CHUNKS_MOST + chunk) * bytes; }
+
+/* All threads: the barrier of `copies` copies that this block asks for itself; then what other launches made may be
+ * read, by copies too. */
+DEV void copies_start(u64 *full, int copies) {
+    if (thread_index() == 0) {
+        mbar_init(full, copies * FILL_LANES);
+        mbar_init_done();
+    }
+    block_sync();
+    previous_over();
+    fence_copies();
+}
+/* Copies that this block asked for itself. Nobody leaves while they are under way, not even a launch that gave up. */
+DEV void copies_wait(struct reader *r, smem full, u32 parity) {
+    if (r->w.lane == 0) {
+        mbar_wait(&r->w, full, parity, WAIT_STAGE);
+        while (!mbar_test(full, parity)) {
+        }
+    }
+    warp_sync();
+}
+
+/* ---- two terms ---- */
+
+/* Two floats as bf16, and what that leaves. */
+struct terms {
+    u32 rounded, rest;
+};
+DEV struct terms terms_of(float low, float high) {
+    struct terms t;
+    t.rounded = bf16_pair(low, high);
+    t.rest = bf16_rest(t.rounded, low, high);
+    return t;
+}
+
+/* d += A B to some 16 significant bits, b0 and b1 B's two words. */
+DEV void terms_mma(float *d, const struct quad *a, struct terms b0, struct terms b1) {
+    tile_mma(d, a[0], b0.rounded, b1.rounded);
+    tile_mma(d, a[1], b0.rounded, b1.rounded);
+    tile_mma(d, a[0], b0.rest, b1.rest);
+}
+
+/* ---- blocks in shared memory ---- */
+
+/* This lane's row for matrices_load: blocks of `width` across, matrix i (of lanes 8 i to 8 i + 7) at
+ * (row + i % 2, column + i / 2): a tile of 16 by 16 as an A operand. */
+DEV smem tile_rows(smem blocks, int width, int row, int column, int lane) {
+    return blocks + (u32)(((row + lane / 8 % 2) * width + column + lane / 16) * MATRIX_BYTES + lane % 8 * 16);
+}
+/* The same with rows and columns changed: two B operands of 16 by 8, one above the other; turned, an A operand. */
+DEV smem tile_columns(smem blocks, int width, int row, int column, int lane) {
+    return blocks + (u32)(((row + lane / 16) * width + column + lane / 8 % 2) * MATRIX_BYTES + lane % 8 * 16);
+}
+
+#endif

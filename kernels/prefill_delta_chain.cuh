@@ -1,0 +1,200 @@
+/* chain: the state through the chunks, one after the other.
+ *   reads    delta.w and .k through the stages (chain_produce), .u, .decay; the session's state
+ *   writes   delta.states, .learned; the session's state
+ *   split    items (value head, 16 of its columns) over blocks; keys of the state, tokens of what it learns over
+ *            warps
+ *
+ * The state stays in registers, turned: rows are columns of the head, a warp has 16 keys. So what a product
+ * leaves is the next one's A operand as it lies, and passes from warp to warp through shared memory as quads.
+ * Two barriers a chunk: the state is there for all; what was learned is. */
+#ifndef REEL_KERNELS_PREFILL_DELTA_CHAIN_CUH
+#define REEL_KERNELS_PREFILL_DELTA_CHAIN_CUH
+
+#include "prefill_delta.cuh"
+
+enum { CHAIN_ITEMS = M_VALUE_HEADS * VALUE_TILES, CHAIN_K_AT = STAGE_BYTES / 2 };
+
+/* Lies over prefill_shared's exchange. */
+struct ALIGN(16) chain_shared {
+    struct quad state[KEY_TILES][2][LANES]; /* rounded, rest */
+    struct quad learned[CHUNK_TILES][2][LANES];
+};
+#if defined(REEL_SIM)
+_Static_assert(sizeof(struct chain_shared) <= EXCHANGE_FLOATS * 4, "operands of chain do not fit");
+#else
+static_assert(sizeof(struct chain_shared) <= EXCHANGE_FLOATS * 4, "operands of chain do not fit");
+#endif
+
+struct chain_item {
+    int head, columns; /* of 16 */
+};
+DEV struct chain_item chain_item_of(int i) {
+    struct chain_item it;
+    it.head = i / VALUE_TILES, it.columns = i % VALUE_TILES;
+    return it;
+}
+
+/* The producer warp: a chunk a stage. */
+DEV void chain_produce(struct reader *r) {
+    const struct prefill_delta *d = &r->a->delta;
+    const int chunks = delta_chunks(r);
+    if (r->w.lane >= FILL_LANES) return;
+    NO_UNROLL
+    for (int i = r->w.block; i < CHAIN_ITEMS; i += (int)block_count()) {
+        const int head = chain_item_of(i).head;
+        NO_UNROLL
+        for (int chunk = 0; chunk < chunks; chunk++)
+            stage_fill(r, d->w + chunk_at(head, chunk, KEYS_BYTES), KEYS_BYTES,
+                       d->k + chunk_at(head / HEAD_KEYS, chunk, KEYS_BYTES), KEYS_BYTES, CHAIN_K_AT);
+    }
+}
+
+/* A lane's part of the state: columns lane / 4 and + 8, keys 2 (lane % 4) and + 1 of both blocks of 8. */
+struct chain_state {
+    float s[2][4];
+};
+
+/* Where element i of block b lies in the session's memory. NULL: the column is padding. */
+DEV float *state_at(const struct reader *r, int nth, const struct chain_item *it, int b, int i) {
+    const struct delta_layout d = delta_shape();
+    const int column = 16 * it->columns + r->w.lane / 4 + i / 2 * 8;
+    const int key = 16 * r->w.warp + 8 * b + r->w.lane % 4 * 2 + i % 2;
+    return column < M_VALUE_DIM ? r->w.a->delta.state + delta_state(&d, nth, it->head, column) + key : 0;
+}
+
+DEV void state_load(const struct reader *r, int nth, const struct chain_item *it, struct chain_state *x) {
+    UNROLL
+    for (int i = 0; i < 8; i++) {
+        const float *from = state_at(r, nth, it, i / 4, i % 4);
+        x->s[i / 4][i % 4] = from ? bits_float(plain_load32((const u32 *)from)) : 0;
+    }
+}
+DEV void state_store(const struct reader *r, int nth, const struct chain_item *it, const struct chain_state *x) {
+    UNROLL
+    for (int i = 0; i < 8; i++) {
+        float *to = state_at(r, nth, it, i / 4, i % 4);
+        if (to) plain_store32((u32 *)to, float_bits(x->s[i / 4][i % 4]));
+    }
+}
+
+/* The state as an operand, for this block's warps and, rounded, for answer. */
+DEV void state_show(const struct reader *r, const struct chain_item *it, int chunk, const struct chain_state *x) {
+    struct chain_shared *c = (struct chain_shared *)r->s->exchange;
+    u8 *to = r->a->delta.states + chunk_at(it->head, chunk, STATE_BYTES) +
+             (it->columns * KEY_TILES + r->w.warp) * TILE_BYTES + r->w.lane * 16;
+    struct quad a[2];
+    struct terms v[4];
+    UNROLL
+    for (int i = 0; i < 4; i++)
+        v[i] = terms_of(x->s[i / 2][i % 2 * 2], x->s[i / 2][i % 2 * 2 + 1]);
+    a[0].x = v[0].rounded, a[0].y = v[1].rounded, a[0].z = v[2].rounded, a[0].w = v[3].rounded;
+    a[1].x = v[0].rest, a[1].y = v[1].rest, a[1].z = v[2].rest, a[1].w = v[3].rest;
+    c->state[r->w.warp][0][r->w.lane] = a[0], c->state[r->w.warp][1][r->w.lane] = a[1];
+    plain_store128((struct quad *)to, a[0]);
+}
+
+/* What chain needs of a chunk besides stages: asked for a chunk ahead. */
+struct chain_ahead {
+    struct quad u;           /* of this warp's 8 tokens */
+    float left[2], whole;    /* what of two tokens reaches the chunk's end; what of the state does */
+};
+DEV void ahead_load(const struct reader *r, const struct chain_item *it, int chunk, struct chain_ahead *x) {
+    const u8 *u = (const u8 *)r->a->delta.u + chunk_at(it->head, chunk, U_BYTES) +
+                  ((it->columns * CHUNK_BLOCKS + r->w.warp) * LANES + r->w.lane) * 16;
+    const u32 *decay = (const u32 *)r->a->delta.decay + (size_t)(2 * it->head) * P_PREFILL_TOKENS +
+                       (size_t)(chunk * DELTA_CHUNK);
+    const u32 *left = decay + P_PREFILL_TOKENS + 8 * r->w.warp + r->w.lane % 4 * 2;
+    x->u = cached_load128((const struct quad *)u);
+    x->left[0] = bits_float(plain_load32(left)), x->left[1] = bits_float(plain_load32(left + 1));
+    x->whole = bits_float(plain_load32(decay + DELTA_CHUNK - 1));
+}
+
+/* u - w S for this warp's 8 tokens: columns lane / 4 and + 8 of tokens 2 (lane % 4) and + 1. */
+DEV void tokens_learn(const struct reader *r, smem w, const struct quad *u, float *d) {
+    const struct chain_shared *c = (const struct chain_shared *)r->s->exchange;
+    float said[2][4];
+    UNROLL
+    for (int i = 0; i < 8; i++)
+        said[i / 4][i % 4] = 0;
+    UNROLL
+    for (int t = 0; t < KEY_TILES; t += 2) {
+        const int two = t + 1 < KEY_TILES;
+        const int column = 2 * t + (two ? r->w.lane / 8 : r->w.lane / 8 % 2);
+        const struct quad b =
+            matrices_load(w + (u32)((r->w.warp * KEY_BLOCKS + column) * MATRIX_BYTES + r->w.lane % 8 * 16));
+        tile_mma(said[0], c->state[t][0][r->w.lane], b.x, b.y);
+        tile_mma(said[1], c->state[t][1][r->w.lane], b.x, b.y);
+        if (!two) break;
+        tile_mma(said[0], c->state[t + 1][0][r->w.lane], b.z, b.w);
+        tile_mma(said[1], c->state[t + 1][1][r->w.lane], b.z, b.w);
+    }
+    d[0] = bits_float(u->x) - (said[0][0] + said[1][0]), d[1] = bits_float(u->y) - (said[0][1] + said[1][1]);
+    d[2] = bits_float(u->z) - (said[0][2] + said[1][2]), d[3] = bits_float(u->w) - (said[0][3] + said[1][3]);
+}
+
+/* As operands: for answer as it is, for the state as much of it as reaches the chunk's end. */
+DEV void learned_show(const struct reader *r, const struct chain_item *it, int chunk, const float *d,
+                      const float *left) {
+    struct chain_shared *c = (struct chain_shared *)r->s->exchange;
+    const int tile = r->w.warp / 2, half = r->w.warp % 2; /* 8 tokens of an operand's 16 */
+    u8 *to = r->a->delta.learned + chunk_at(it->head, chunk, LEARNED_BYTES) +
+             (it->columns * 2 * CHUNK_TILES + tile) * TILE_BYTES + r->w.lane * 16 + half * 8;
+    u32 *own = &c->learned[tile][0][r->w.lane].x + 2 * half, *own_rest = &c->learned[tile][1][r->w.lane].x + 2 * half;
+    UNROLL
+    for (int i = 0; i < 2; i++) {
+        const struct terms v = terms_of(d[2 * i], d[2 * i + 1]);
+        const struct terms end = terms_of(d[2 * i] * left[0], d[2 * i + 1] * left[1]);
+        plain_store32((u32 *)to + i, v.rounded);
+        plain_store32((u32 *)(to + CHUNK_TILES * TILE_BYTES) + i, v.rest);
+        own[i] = end.rounded, own_rest[i] = end.rest;
+    }
+}
+
+/* S e^G_n + k^T (what reaches the end) for this warp's keys. */
+DEV void state_move(const struct reader *r, smem k, float whole, struct chain_state *x) {
+    const struct chain_shared *c = (const struct chain_shared *)r->s->exchange;
+    float rest[2][4];
+    UNROLL
+    for (int i = 0; i < 8; i++)
+        x->s[i / 4][i % 4] *= whole, rest[i / 4][i % 4] = 0;
+    UNROLL
+    for (int t = 0; t < CHUNK_TILES; t++) {
+        const struct quad b = matrices_load_turned(tile_rows(k, KEY_BLOCKS, 2 * t, 2 * r->w.warp, r->w.lane));
+        tile_mma(x->s[0], c->learned[t][0][r->w.lane], b.x, b.y);
+        tile_mma(x->s[1], c->learned[t][0][r->w.lane], b.z, b.w);
+        tile_mma(rest[0], c->learned[t][1][r->w.lane], b.x, b.y);
+        tile_mma(rest[1], c->learned[t][1][r->w.lane], b.z, b.w);
+    }
+    UNROLL
+    for (int i = 0; i < 8; i++)
+        x->s[i / 4][i % 4] += rest[i / 4][i % 4];
+}
+
+DEV void chain_phase(struct reader *r, int layer) {
+    const int nth = delta_nth(layer), chunks = delta_chunks(r), has_keys = r->w.warp < KEY_TILES;
+    NO_UNROLL
+    for (int i = r->w.block; i < CHAIN_ITEMS; i += (int)block_count()) {
+        const struct chain_item it = chain_item_of(i);
+        struct chain_ahead next;
+        struct chain_state x;
+        if (has_keys) state_load(r, nth, &it, &x);
+        ahead_load(r, &it, 0, &next);
+        NO_UNROLL
+        for (int chunk = 0; chunk < chunks; chunk++) {
+            const struct chain_ahead now = next;
+            float d[4];
+            if (has_keys) state_show(r, &it, chunk, &x);
+            if (chunk + 1 < chunks) ahead_load(r, &it, chunk + 1, &next);
+            const smem stage = smem_of(stage_take(r));
+            readers_sync(); /* the state is there */
+            tokens_learn(r, stage, &now.u, d);
+            learned_show(r, &it, chunk, d, now.left);
+            readers_sync(); /* what was learned is there, and nobody reads the state any more */
+            if (has_keys) state_move(r, stage + CHAIN_K_AT, now.whole, &x);
+            stage_give(r, float_bits(d[0]) ^ (has_keys ? float_bits(x.s[0][0]) ^ float_bits(x.s[1][0]) : 0));
+        }
+        if (has_keys) state_store(r, nth, &it, &x);
+    }
+}
+
+#endif

@@ -1,0 +1,43 @@
+/* The steps of a prompt's Gated DeltaNet by themselves, between what the product of mix left and what that of out
+ * reads. */
+#include "prefill_delta_answer.cuh"
+#include "prefill_delta_chain.cuh"
+#include "prefill_delta_chunk.cuh"
+#include "prefill_delta_conv.cuh"
+
+KERNEL(READ_CONSUMERS) conv(const PARAMETER struct prefill_args args, int layer) {
+    struct reader r;
+    reader_make(&r, &args, layer, 0);
+    previous_over();
+    conv_phase(&r, layer);
+}
+
+KERNEL(READ_CONSUMERS) chunk(const PARAMETER struct prefill_args args, int layer) {
+    struct reader r;
+    (void)layer;
+    reader_make(&r, &args, layer, 0);
+    struct chunk_shared *s = (struct chunk_shared *)r.s;
+    copies_start(&s->full, CHUNK_COPIES);
+    chunk_phase(&r, s);
+}
+
+KERNEL(READ_THREADS) chain(const PARAMETER struct prefill_args args, int layer) {
+    struct reader r;
+    reader_start(&r, &args, layer, P_PREFILL_STAGES);
+    previous_over();
+    if (r.w.warp < READ_WARPS) {
+        chain_phase(&r, layer);
+    } else if (r.w.warp == READ_WARPS) {
+        fence_copies();
+        chain_produce(&r);
+        stages_drain(&r);
+    }
+}
+
+KERNEL(READ_CONSUMERS) answer(const PARAMETER struct prefill_args args, int layer) {
+    struct reader r;
+    reader_make(&r, &args, layer, 0);
+    struct answer_shared *s = (struct answer_shared *)r.s;
+    copies_start(&s->full, ANSWER_COPIES);
+    answer_phase(&r, layer, s);
+}
