@@ -6,9 +6,6 @@
 #include "sync.cuh"
 
 #define ATTENTION_NEVER (-1e30f) /* the m of no position at all */
-#define LOG2_E          1.44269504f
-
-DEV float sigmoid(float x) { return rcp_approx(1.0f + exp2_approx(x * -LOG2_E)); }
 
 /* sine and cosine of an angle from 0 to 2^20, to half a unit in the last place and a bit. */
 DEV void sine_cosine(float angle, float *sine, float *cosine) {

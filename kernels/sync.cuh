@@ -507,6 +507,8 @@ DEV struct quad matrices_load_turned(smem row) {
     return v;
 }
 #endif
+#define LOG2_E 1.44269504f
+DEV float sigmoid(float x) { return rcp_approx(1.0f + exp2_approx(x * -LOG2_E)); }
 
 /* A tile times one vector, whose pairs every column repeats (b0, b1 depend on lane % 4 alone): rows
  * lane / 4 and + 8 in d[0] and d[2], complete after tile_product_end. */
