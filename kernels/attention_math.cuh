@@ -7,6 +7,11 @@
 
 #define ATTENTION_NEVER (-1e30f) /* the m of no position at all */
 
+/* Two values of the result as a pair of bf16, after their gates. */
+DEV u32 gated_pair(float low, float high, u32 gates) {
+    return M_GATED ? bf16_pair(low * sigmoid(bf16_low(gates)), high * sigmoid(bf16_high(gates))) : bf16_pair(low, high);
+}
+
 /* sine and cosine of an angle from 0 to 2^20, to half a unit in the last place and a bit. */
 DEV void sine_cosine(float angle, float *sine, float *cosine) {
     const int turns = (int)((double)angle * 0.63661977236758134308 + 0.5);

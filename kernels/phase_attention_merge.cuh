@@ -110,19 +110,13 @@ DEV void gates_wait(struct worker *w, const struct merge_place *place, u64 *gate
         if (M_GATED) gate_wait(w, gate_words(w) + place[n].word, gate + n);
 }
 
-/* Two dims of the result, after their gates. */
-DEV u32 gated_pair(float low, float high, u64 gate) {
-    return M_GATED ? bf16_pair(low * sigmoid(bf16_low((u32)gate)), high * sigmoid(bf16_high((u32)gate)))
-                   : bf16_pair(low, high);
-}
-
 DEV void attention_whole(struct worker *w, const struct merge_place *place, const u64 *gate) {
     UNROLL
     for (int n = 0; n < MERGE_TURNS; n++) {
         if (place[n].word >= RESULT_WORDS) continue;
         const struct merged r = merge_warps(&w->s->at, place + n, 1);
         const float f = rcp_approx(r.l);
-        w->s->attention[place[n].word] = gated_pair(r.low * f, r.high * f, gate[n]);
+        w->s->attention[place[n].word] = gated_pair(r.low * f, r.high * f, (u32)gate[n]);
     }
 }
 
@@ -248,8 +242,8 @@ DEV void unit_merge(struct worker *w, int members, int unit) {
     const float scale = rcp_approx(x[4]);
     if (M_GATED) gate_wait(w, gate_words(w) + word, gate), gate_wait(w, gate_words(w) + word + 1, gate + 1);
     if (lane >= UNIT_LANES) return;
-    const u32 first_pair = gated_pair(x[0] * scale, x[1] * scale, gate[0]);
-    const u32 second_pair = gated_pair(x[2] * scale, x[3] * scale, gate[1]);
+    const u32 first_pair = gated_pair(x[0] * scale, x[1] * scale, (u32)gate[0]);
+    const u32 second_pair = gated_pair(x[2] * scale, x[3] * scale, (u32)gate[1]);
     if (P_MERGE_SCATTER) {
         word_store(merged_words(w) + word, word_make(first_pair, w->epoch));
         word_store(merged_words(w) + word + 1, word_make(second_pair, w->epoch));

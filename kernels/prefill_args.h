@@ -69,8 +69,8 @@ struct prefill_args {
     float *ssq; /* f32 [row tiles of out in a group, tokens]: sums of h^2 over some rows each */
     unsigned char *x;    /* activations, columns of qkv's and gate_up's k tiles in whole blocks: h
                             times    the norm's gains; then as many of what rounding left over */
-    unsigned short *qkv; /* bf16 [tokens, q rows + k rows + v rows]; of a Gated DeltaNet [tokens, q
-                            rows + k rows + v rows + z rows] */
+    unsigned short *qkv; /* bf16 [tokens, q rows + gates + k rows + v rows]; of a Gated DeltaNet
+                            [tokens, q rows + k rows + v rows + z rows] */
     unsigned char *attention; /* activations, columns of out's k tiles; each kind of layer has its
                                  own */
     unsigned char *gated;     /* activations, columns of down's k tiles */

@@ -2,7 +2,10 @@
  *
  * rope_phase norms and rotates the chunk's k rows and writes them and its v rows to the KV cache; q rows
  * are normed, rotated and scaled where they lie, once for all who read them. Then, a phase later,
- * attention_phase: online softmax over all positions up to each token's own, scores in base 2.
+ * attention_phase: online softmax over all positions up to each token's own, scores in base 2; gates where
+ * results are written.
+ *
+ * `nth` counts the layers that attend: the cache and the norms have those alone.
  *
  * An item is one KV head and a run of stacked rows, row = token * GROUP_Q_HEADS + q head of the KV head, of
  * which a warp owns 16. With enough items for all blocks they have 128 rows; else 64, and the two halves of
@@ -16,15 +19,17 @@
 #include "attention_math.cuh"
 #include "prefill_shared.cuh"
 
-#if M_HEAD_DIM % 16 || M_HEAD_DIM > 256
-#error "head_dim: a multiple of 16, up to 256"
+#if M_HEAD_DIM % 16 || M_HEAD_DIM > 256 || M_ROTARY % 8
+#error "head_dim: a multiple of 16, up to 256; rotary: a multiple of 8"
 #endif
 
 enum {
     HEAD_BLOCKS = M_HEAD_DIM / 8, /* of 8 dims */
-    HALF_DIM = M_HEAD_DIM / 2,
+    HALF_TURN = M_ROTARY / 2, /* dims i and i + HALF_TURN turn together, i below HALF_TURN */
+    TURN_BLOCKS = M_ROTARY / 8,
     GROUP_Q_HEADS = M_HEADS / M_KV_HEADS,
-    CHUNK_HEADS = M_HEADS + 2 * M_KV_HEADS, /* rows of head_dim values a token has in qkv */
+    GATE_HEADS = M_GATED ? M_HEADS : 0,
+    CHUNK_HEADS = M_HEADS + 2 * M_KV_HEADS, /* rows of head_dim values of q, k, v; gates lie behind q's */
     WARP_ROWS = 16,
     PAIR_BARRIER = 4, /* and + 1 to + 3: named barriers of two warps, 4 apart */
     HALF_BYTES = STAGE_BYTES / 2,
@@ -38,9 +43,9 @@ enum {
 };
 #define SCORE_NEVER (-3e38f) /* of a masked position: its weight is 0 beside ATTENTION_NEVER too */
 
-DEV u8 *kv_head_pieces(const struct reader *r, int layer, int kv_head) {
+DEV u8 *kv_head_pieces(const struct reader *r, int nth, int kv_head) {
     const struct decode_args *a = &r->a->decode;
-    return a->kv + (u64)(layer * M_KV_HEADS + kv_head) * (u64)a->kv_pieces * P_KV_PIECE;
+    return a->kv + (u64)(nth * M_KV_HEADS + kv_head) * (u64)a->kv_pieces * P_KV_PIECE;
 }
 
 /* ---- rope ---- */
@@ -68,26 +73,26 @@ DEV u32 *chunk_words(const struct reader *r, int token, int head) {
 DEV void rows_load(const struct reader *r, const struct chunk_piece *c, int head, struct head_rows *rows) {
     UNROLL
     for (int i = 0; i < 2; i++) {
-        const u32 *from = chunk_words(r, c->first + r->w.lane / 4 + 8 * i, head);
+        const u32 *from = chunk_words(r, c->first + r->w.lane / 4 + 8 * i, head < M_HEADS ? head : head + GATE_HEADS);
         UNROLL
         for (int j = 0; j < HEAD_BLOCKS; j++)
             rows->w[i][j] = plain_load32(from + 4 * j);
     }
 }
 
-/* Where the cosine of a row's angle `dim` stands, the sine KV_POSITIONS * HALF_DIM on: rows are turned so
+/* Where the cosine of a row's angle `dim` stands, the sine KV_POSITIONS * HALF_TURN on: rows are turned so
  * that 4 of them meet all banks. */
-DEV int angle_at(int row, int dim) { return row * HALF_DIM + (dim + row % 4 * 8) % HALF_DIM; }
+DEV int angle_at(int row, int dim) { return row * HALF_TURN + (dim + row % 4 * 8) % HALF_TURN; }
 
 /* All consumers: the angles of a piece's positions. */
 DEV void angles_make(struct reader *r, int piece) {
     float *table = r->s->exchange;
     readers_sync(); /* the piece before is over */
     NO_UNROLL
-    for (int i = r->w.warp * LANES + r->w.lane; i < KV_POSITIONS * HALF_DIM; i += READ_CONSUMERS) {
-        const int row = i / HALF_DIM, dim = i % HALF_DIM, at = angle_at(row, dim);
+    for (int i = r->w.warp * LANES + r->w.lane; i < KV_POSITIONS * HALF_TURN; i += READ_CONSUMERS) {
+        const int row = i / HALF_TURN, dim = i % HALF_TURN, at = angle_at(row, dim);
         const float angle = (float)(piece * KV_POSITIONS + row) * const_loadf(r->a->decode.rope + dim);
-        sine_cosine(angle, table + KV_POSITIONS * HALF_DIM + at, table + at);
+        sine_cosine(angle, table + KV_POSITIONS * HALF_TURN + at, table + at);
     }
     readers_sync();
 }
@@ -101,24 +106,70 @@ DEV float row_factor(const u32 *words) {
     return M_QK_NORM ? rsqrt_approx(xor_sum(sum, 1, 4) * (1.0f / M_HEAD_DIM) + M_RMS_EPS) : 1;
 }
 
+/* Gains of a block's two dims of this lane, and of their partners. */
+DEV void gains_of(const struct reader *r, const float *gain, int block, int partner, float *g) {
+    const int dim = 8 * block + r->w.lane % 4 * 2;
+    UNROLL
+    for (int i = 0; i < 4; i++)
+        g[i] = M_QK_NORM ? const_loadf(gain + dim + i % 2 + i / 2 * partner) : 1;
+}
+
+/* Where half of what turns is no whole number of blocks a word's partner is half a block further on or back:
+ * two lanes away. Both lanes make their own word. */
+DEV void rows_turn_across(const struct reader *r, const float *gain, const float *factor, struct head_rows *rows) {
+    enum { MIDDLE = TURN_BLOCKS / 2 }; /* the block whose two halves are partners of the first and the last half */
+    const int lane = r->w.lane, right = lane % 4 / 2;
+    UNROLL
+    for (int i = 0; i < 2; i++) {
+        u32 across[TURN_BLOCKS];
+        UNROLL
+        for (int j = 0; j < TURN_BLOCKS; j++)
+            across[j] = shuffle_xor(rows->w[i][j], 2);
+        UNROLL
+        for (int j = 0; j < TURN_BLOCKS; j++) {
+            const int is_low = j < MIDDLE || (j == MIDDLE && !right), dim = 8 * j + lane % 4 * 2;
+            const int other = is_low ? j + MIDDLE + right : j - MIDDLE - !right;
+            const float *cosine = r->s->exchange + angle_at(lane / 4 + 8 * i, is_low ? dim : dim - HALF_TURN);
+            const float *sine = cosine + KV_POSITIONS * HALF_TURN;
+            u32 mine = rows->w[i][j], its = 0;
+            UNROLL
+            for (int n = 0; n < TURN_BLOCKS; n++)
+                its = n == other ? across[n] : its;
+            float g[4];
+            gains_of(r, gain, j, is_low ? HALF_TURN : -HALF_TURN, g);
+            g[2] = is_low ? g[2] : -g[2], g[3] = is_low ? g[3] : -g[3];
+            pair_rotate(&mine, &its, g, cosine, sine, factor[i]);
+            rows->w[i][j] = mine;
+        }
+    }
+}
+
 /* Norm, gains, rotation as decoding has them (rotation_make, k_factor), and q's scale. */
-DEV void rows_rotate(const struct reader *r, int layer, int is_k, struct head_rows *rows) {
-    const float *gain = r->a->decode.qk_norms + (2 * layer + is_k) * M_HEAD_DIM;
+DEV void rows_rotate(const struct reader *r, int nth, int is_k, struct head_rows *rows) {
+    const float *gain = r->a->decode.qk_norms + (2 * nth + is_k) * M_HEAD_DIM;
     const float scale = is_k ? 1 : LOG2_E * rsqrt_approx((float)M_HEAD_DIM);
     const float factor[2] = { row_factor(rows->w[0]) * scale, row_factor(rows->w[1]) * scale };
+    if (HALF_TURN % 8) rows_turn_across(r, gain, factor, rows);
     UNROLL
-    for (int j = 0; j < HEAD_BLOCKS / 2; j++) {
-        const int dim = 8 * j + r->w.lane % 4 * 2;
+    for (int j = 0; j < TURN_BLOCKS / 2; j++) {
         float g[4];
-        UNROLL
-        for (int i = 0; i < 4; i++)
-            g[i] = M_QK_NORM ? const_loadf(gain + dim + i % 2 + i / 2 * HALF_DIM) : 1;
+        if (HALF_TURN % 8) continue;
+        gains_of(r, gain, j, HALF_TURN, g);
         UNROLL
         for (int i = 0; i < 2; i++) {
-            const float *cosine = r->s->exchange + angle_at(r->w.lane / 4 + 8 * i, dim);
-            const float *sine = cosine + KV_POSITIONS * HALF_DIM;
-            pair_rotate(&rows->w[i][j], &rows->w[i][j + HEAD_BLOCKS / 2], g, cosine, sine, factor[i]);
+            const float *cosine = r->s->exchange + angle_at(r->w.lane / 4 + 8 * i, 8 * j + r->w.lane % 4 * 2);
+            const float *sine = cosine + KV_POSITIONS * HALF_TURN;
+            pair_rotate(&rows->w[i][j], &rows->w[i][j + TURN_BLOCKS / 2], g, cosine, sine, factor[i]);
         }
+    }
+    UNROLL
+    for (int j = TURN_BLOCKS; j < HEAD_BLOCKS; j++) {
+        float g[4];
+        gains_of(r, gain, j, 0, g);
+        UNROLL
+        for (int i = 0; i < 2; i++)
+            rows->w[i][j] = bf16_pair(bf16_low(rows->w[i][j]) * g[0] * factor[i],
+                                      bf16_high(rows->w[i][j]) * g[1] * factor[i]);
     }
 }
 
@@ -176,14 +227,14 @@ DEV void values_store(const struct reader *r, const struct chunk_piece *c, u8 *p
 }
 
 /* A piece's rows of one head, as qkv counts heads, to where they belong. */
-DEV void rows_finish(const struct reader *r, int layer, const struct chunk_piece *c, int head, struct head_rows *rows) {
+DEV void rows_finish(const struct reader *r, int nth, const struct chunk_piece *c, int head, struct head_rows *rows) {
     const int kv_head = (head - M_HEADS) % M_KV_HEADS;
-    if (head < M_HEADS + M_KV_HEADS) rows_rotate(r, layer, head >= M_HEADS, rows);
+    if (head < M_HEADS + M_KV_HEADS) rows_rotate(r, nth, head >= M_HEADS, rows);
     if (head < M_HEADS) {
         query_store(r, c, head, rows);
         return;
     }
-    u8 *piece = kv_head_pieces(r, layer, kv_head) + (u64)c->piece * P_KV_PIECE;
+    u8 *piece = kv_head_pieces(r, nth, kv_head) + (u64)c->piece * P_KV_PIECE;
     if (head < M_HEADS + M_KV_HEADS)
         key_store(r, c, piece, rows);
     else
@@ -191,7 +242,7 @@ DEV void rows_finish(const struct reader *r, int layer, const struct chunk_piece
 }
 
 /* A piece's heads from `head` on, every `step`-th. The next one's rows are on their way meanwhile. */
-DEV void piece_rope(const struct reader *r, int layer, const struct chunk_piece *c, int head, int step) {
+DEV void piece_rope(const struct reader *r, int nth, const struct chunk_piece *c, int head, int step) {
     struct head_rows rows, next;
     if (head >= CHUNK_HEADS) return;
     rows_load(r, c, head, &next);
@@ -199,7 +250,7 @@ DEV void piece_rope(const struct reader *r, int layer, const struct chunk_piece 
     for (; head < CHUNK_HEADS; head += step) {
         rows = next;
         if (head + step < CHUNK_HEADS) rows_load(r, c, head + step, &next);
-        rows_finish(r, layer, c, head, &rows);
+        rows_finish(r, nth, c, head, &rows);
     }
 }
 
@@ -208,7 +259,7 @@ DEV void piece_rope(const struct reader *r, int layer, const struct chunk_piece 
  *   writes   qkv: q as attention wants it, bf16(q rotated * log2(e) / sqrt(head_dim)); the KV cache
  *   waits    for the launch before, when the first angles are made
  *   split    items of a piece and, where pieces are few, a part of the heads; over the warps by heads */
-DEV void rope_phase(struct reader *r, int layer) {
+DEV void rope_phase(struct reader *r, int nth) {
     const struct decode_args *a = &r->a->decode;
     const int first = a->position / KV_POSITIONS, end = a->position + a->n_tokens;
     const int pieces = (end + KV_POSITIONS - 1) / KV_POSITIONS - first, blocks = (int)block_count();
@@ -222,7 +273,7 @@ DEV void rope_phase(struct reader *r, int layer) {
         c.whole = c.first >= 0 && c.first + KV_POSITIONS <= a->n_tokens;
         angles_make(r, c.piece);
         if (item == (int)block_index()) previous_over();
-        piece_rope(r, layer, &c, item % parts * READ_WARPS + r->w.warp, parts * READ_WARPS);
+        piece_rope(r, nth, &c, item % parts * READ_WARPS + r->w.warp, parts * READ_WARPS);
     }
 }
 
@@ -270,13 +321,13 @@ DEV u32 half_bytes(int piece, int pieces) {
 }
 
 /* The producer warp. */
-DEV void attention_produce(struct reader *r, int layer) {
+DEV void attention_produce(struct reader *r, int nth) {
     const int rows = item_rows(r);
     struct attention_item item;
     if (r->w.lane >= FILL_LANES) return;
     NO_UNROLL
     for (int round = 0; item_take(r, rows, round, &item); round++) {
-        const u8 *from = kv_head_pieces(r, layer, item.kv_head);
+        const u8 *from = kv_head_pieces(r, nth, item.kv_head);
         const int pieces = item_pieces(&item);
         NO_UNROLL
         for (int piece = 0; piece < pieces; piece += 2 * HALF_PIECES) {
@@ -494,12 +545,19 @@ DEV void rows_store(const struct reader *r, const struct attention_item *item, c
         const int row = x->row + lane / 4 + 8 * b, have = row < stacked_rows(r);
         const int head = item->kv_head * GROUP_Q_HEADS + row % GROUP_Q_HEADS;
         const int column = head / P_GROUP_HEADS * (P_OUT_K_TILES * TILE_K) + head % P_GROUP_HEADS * M_HEAD_DIM;
+        const u32 *gates = chunk_words(r, row / GROUP_Q_HEADS, M_HEADS + head);
+        u32 gate[2 * MERGE_TILES];
+        UNROLL
+        for (int i = 0; i < 2 * MERGE_TILES; i++) {
+            const int j = turn * 2 * MERGE_TILES + i;
+            gate[i] = M_GATED && j < HEAD_BLOCKS ? plain_load32(gates + 4 * j) : 0;
+        }
         UNROLL
         for (int i = 0; i < 2 * MERGE_TILES; i++) {
             const int j = turn * 2 * MERGE_TILES + i;
             if (j >= HEAD_BLOCKS) continue;
             const float *o = x->o[j / 2][b] + j % 2 * 2;
-            const u32 pair = transpose8(bf16_pair(o[0], o[1]));
+            const u32 pair = transpose8(gated_pair(o[0], o[1], M_GATED ? transpose8(gate[i]) : 0));
             if (have)
                 activation_store(r, r->a->attention, row / GROUP_Q_HEADS, column + 8 * j + lane % 4 * 2, pair);
         }
@@ -587,11 +645,11 @@ DEV void alone_store(const struct reader *r, const struct attention_item *item, 
  *   reads    qkv: q as rope_phase left it; the KV cache through the stages (attention_produce)
  *   writes   attention, bf16, columns as out's k tiles have them
  *   split    items over blocks; rows and, where items are few, positions over warps */
-DEV void attention_phase(struct reader *r, int layer) {
+DEV void attention_phase(struct reader *r, int nth) {
     const int rows = item_rows(r), split = rows < READ_WARPS * WARP_ROWS, half = r->w.warp / 4;
     struct attention_item item;
     struct stacked x;
-    (void)layer;
+    (void)nth;
     NO_UNROLL
     for (int round = 0; item_take(r, rows, round, &item); round++) {
         stacked_begin(r, &item, item.row + (split ? r->w.warp % 4 : r->w.warp) * WARP_ROWS, &x);

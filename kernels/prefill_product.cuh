@@ -87,8 +87,10 @@ DEV int qkv_column(int row, int local) {
     at += sm % P_GROUP_SMS * P_QKV_ROWS;
     if (at < P_GROUP_Q) return group * P_GROUP_Q + at;
     at -= P_GROUP_Q;
+    if (at < P_GROUP_GATE) return M_HEADS * M_HEAD_DIM + group * P_GROUP_GATE + at;
+    at -= P_GROUP_GATE;
     if (at >= 2 * P_GROUP_KV) return -1;
-    return M_HEADS * M_HEAD_DIM + at / P_GROUP_KV * M_KV_HEADS * M_HEAD_DIM + group * P_GROUP_KV + at % P_GROUP_KV;
+    return M_HEADS * (1 + M_GATED) * M_HEAD_DIM + at / P_GROUP_KV * M_KV_HEADS * M_HEAD_DIM + group * P_GROUP_KV + at % P_GROUP_KV;
 }
 
 /* Column of gated for pair `pair` (below 8) of row tile `row`; -1: padding. */

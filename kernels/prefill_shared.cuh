@@ -32,7 +32,7 @@ enum {
     X_LOW_COLUMN = X_BLOCKS * ATOM_COLUMNS, /* where what rounding to bf16 left over begins */
     ATTENTION_COLUMNS = P_GROUPS * P_OUT_K_TILES * TILE_K,
     GATED_COLUMNS = P_GROUPS * P_DOWN_K_TILES * TILE_K,
-    QKV_COLUMNS = (M_HEADS + 2 * M_KV_HEADS) * M_HEAD_DIM,
+    QKV_COLUMNS = (M_HEADS * (1 + M_GATED) + 2 * M_KV_HEADS) * M_HEAD_DIM, /* q, gates, k, v */
     SSQ_SLOTS = P_GROUP_SMS * P_OUT_ROW_TILES /* at most */
 };
 

@@ -249,6 +249,7 @@ static void rig_open(struct rig *r, const struct shape *s, int n) {
     const int all_kv = s->groups * s->kv_heads, heads = all_kv * s->heads;
     *r = (struct rig){ .shape = *s, .n = n, .pieces = ceil_div(n, KV_POSITIONS) };
     r->gpu = sim_gpu_open();
+    random_state = 1;
     r->group_words = s->kv_heads * (s->heads * (1 + s->gated) + 2) * s->dim / 2;
     compile(r);
     const size_t rows = (size_t)n * LAYERS, n_words = rows * (size_t)(s->groups * r->group_words);
