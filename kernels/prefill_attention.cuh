@@ -259,7 +259,8 @@ DEV void piece_rope(const struct reader *r, int nth, const struct chunk_piece *c
  *   writes   qkv: q as attention wants it, bf16(q rotated * log2(e) / sqrt(head_dim)); the KV cache
  *   waits    for the launch before, when the first angles are made
  *   split    items of a piece and, where pieces are few, a part of the heads; over the warps by heads */
-DEV void rope_phase(struct reader *r, int nth) {
+DEV void rope_phase(struct reader *r, int layer) {
+    const int nth = attention_nth(layer);
     const struct decode_args *a = &r->a->decode;
     const int first = a->position / KV_POSITIONS, end = a->position + a->n_tokens;
     const int pieces = (end + KV_POSITIONS - 1) / KV_POSITIONS - first, blocks = (int)block_count();
@@ -321,13 +322,13 @@ DEV u32 half_bytes(int piece, int pieces) {
 }
 
 /* The producer warp. */
-DEV void attention_produce(struct reader *r, int nth) {
+DEV void attention_produce(struct reader *r, int layer) {
     const int rows = item_rows(r);
     struct attention_item item;
     if (r->w.lane >= FILL_LANES) return;
     NO_UNROLL
     for (int round = 0; item_take(r, rows, round, &item); round++) {
-        const u8 *from = kv_head_pieces(r, nth, item.kv_head);
+        const u8 *from = kv_head_pieces(r, attention_nth(layer), item.kv_head);
         const int pieces = item_pieces(&item);
         NO_UNROLL
         for (int piece = 0; piece < pieces; piece += 2 * HALF_PIECES) {
@@ -645,11 +646,11 @@ DEV void alone_store(const struct reader *r, const struct attention_item *item, 
  *   reads    qkv: q as rope_phase left it; the KV cache through the stages (attention_produce)
  *   writes   attention, bf16, columns as out's k tiles have them
  *   split    items over blocks; rows and, where items are few, positions over warps */
-DEV void attention_phase(struct reader *r, int nth) {
+DEV void attention_phase(struct reader *r, int layer) {
     const int rows = item_rows(r), split = rows < READ_WARPS * WARP_ROWS, half = r->w.warp / 4;
     struct attention_item item;
     struct stacked x;
-    (void)nth;
+    (void)layer;
     NO_UNROLL
     for (int round = 0; item_take(r, rows, round, &item); round++) {
         stacked_begin(r, &item, item.row + (split ? r->w.warp % 4 : r->w.warp) * WARP_ROWS, &x);
