@@ -95,7 +95,7 @@ static void words_taken_without_their_epoch_are_seen(void **state) {
     CAUGHT("qkv",
            IN("phase_attention.cuh", "word_is(v[n][0], w->epoch) & word_is(v[n][1], w->epoch)",
               "(v[n][0] >> 32 && v[n][1] >> 32)"));
-    CAUGHT("attention", IN("phase_attention.cuh",
+    CAUGHT("attention", IN("phase_attention_merge.cuh",
                            "word_is24(v->o[n][0], w->epoch) & word_is24(v->o[n][1], w->epoch)",
                            "(v->o[n][0] >> 48 && v->o[n][1] >> 48)"));
     CAUGHT("gated", IN("exchange.cuh", "ok &= word_is(v[i], w->epoch)", "ok &= v[i] >> 32 != 0"));
@@ -152,7 +152,7 @@ static void missing_barriers_are_seen(void **state) {
            IN("shared.cuh", "DEV void parts_wait(struct worker *w) {\n    barrier_wait(",
               "DEV void parts_wait(struct worker *w) {\n    barrier_arrive("));
     CAUGHT("sines and cosines used before they are there",
-           IN("phase_attention.cuh", "if (layer == 0) consumers_sync();", ""));
+           IN("phase_attention.cuh", "if (nth == 0) consumers_sync();", ""));
     CAUGHT("q, k and v used before they are there",
            IN("phase_attention.cuh", "consumers_sync(); /* A */", ""));
     CAUGHT("partial results merged before they are there",
