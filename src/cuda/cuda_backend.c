@@ -173,11 +173,6 @@ static enum reel_status open_plan(struct backend *b, const struct backend_option
     struct gpu_limits limits;
     struct plan_options wishes;
     uint64_t n_total = 0;
-    if (b->model->config.family == MODEL_QWEN35)
-        return err_set(err, REEL_E_UNSUPPORTED,
-                       "family %s: the GPU kernels do not do its layers yet; the CPU does "
-                       "(--device cpu)",
-                       model_family_name(b->model->config.family));
     gpu_limits_fill(&limits, &b->gpu.facts);
     /* what others have taken is not there for prompts */
     enum reel_status status = cuda_memory(&b->gpu, &limits.memory_bytes, &n_total, err);
