@@ -1,10 +1,16 @@
-/* The config of a GGUF file: `llama.*` or `qwen3.*` metadata, and what only the tensor list says
- * (rows of the vocabulary, whether the output matrix is tied, Llama 3's frequency divisors). */
+/* The config of a GGUF file: `llama.*`, `qwen3.*` or `qwen35.*` metadata, and what only the tensor
+ * list says (rows of the vocabulary, whether the output matrix is tied, Llama 3's frequency
+ * divisors). */
 #include "model/model_config.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+
+static const char *const architectures[] = {
+    [MODEL_QWEN3] = "qwen3", [MODEL_LLAMA] = "llama", [MODEL_QWEN35] = "qwen35"
+};
+enum { N_FAMILIES = sizeof architectures / sizeof architectures[0] };
 
 /* Reads keys under the architecture's prefix. */
 struct reader {
@@ -46,17 +52,18 @@ static enum reel_status read_family(struct model_config *config, struct reader *
     size_t n = 0;
     enum reel_status status = gguf_get_text(r->gguf, "general.architecture", true, &arch, &n, err);
     if (status != REEL_OK) return status;
-    for (int family = MODEL_QWEN3; family <= MODEL_LLAMA; family++) {
-        const char *name = model_family_name((enum model_family)family);
+    for (int family = 0; family < N_FAMILIES; family++) {
+        const char *name = architectures[family];
         if (n != strlen(name) || memcmp(arch, name, n) != 0) continue;
         config->family = (enum model_family)family;
-        config->qk_norm = config->family == MODEL_QWEN3;
+        config->qk_norm = config->family != MODEL_LLAMA;
+        config->gated_attention = config->family == MODEL_QWEN35;
         r->arch = name;
         return REEL_OK;
     }
     return err_set(err, REEL_E_UNSUPPORTED,
-                   "%s: \"general.architecture\" is \"%.*s\", supported are \"qwen3\" and "
-                   "\"llama\"",
+                   "%s: \"general.architecture\" is \"%.*s\", supported are \"qwen3\", "
+                   "\"llama\" and \"qwen35\"",
                    r->gguf->path, n < 60 ? (int)n : 60, arch);
 }
 
@@ -81,7 +88,7 @@ static enum reel_status refuse_variants(const struct model_config *config, const
         { "expert_count", 0, "mixtures of experts are not supported" },
         { "attention.sliding_window", 0, "sliding window attention is not supported" },
         { "attention.value_length", config->head_dim, "values are as long as keys" },
-        { "rope.dimension_count", config->head_dim, "partial rotary embedding is not supported" },
+        { "rope.dimension_count", config->rotary_dim, "partial rotary embedding is not supported" },
     };
     for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++) {
         enum reel_status status =
@@ -122,10 +129,68 @@ static enum reel_status read_shape(struct model_config *config, const struct rea
     status =
         get_int(r, "attention.key_length", 1, MODEL_MAX_HEAD_DIM, false, &config->head_dim, err);
     config->rotary_dim = config->head_dim;
+    if (status == REEL_OK && config->family == MODEL_QWEN35)
+        status = get_int(r, "rope.dimension_count", 1, MODEL_MAX_HEAD_DIM, true,
+                         &config->rotary_dim, err);
     if (status != REEL_OK) return status;
     double eps = 0;
     status = get_real(r, "attention.layer_norm_rms_epsilon", 1e-12, 0.1, true, &eps, err);
     config->rms_eps = (float)eps;
+    return status;
+}
+
+/* A list of which layers are DeltaNets, or every so many-th one that is not. */
+static enum reel_status read_layer_kinds(struct model_config *config, const struct reader *r,
+                                         struct reel_error *err) {
+    struct key key = key_of(r, "attention.recurrent_layers");
+    const struct gguf_value *list = gguf_find(r->gguf, key.text);
+    int interval = 4;
+    enum reel_status status =
+        get_int(r, "full_attention_interval", 1, MODEL_MAX_LAYERS, false, &interval, err);
+    if (status != REEL_OK) return status;
+    if (list && (list->type != GGUF_ARRAY || list->element_type != GGUF_BOOL ||
+                 list->count < (uint64_t)config->n_layers))
+        return err_set(err, REEL_E_FORMAT, "%s: \"%s\" must be a list of at least %d truth values",
+                       r->gguf->path, key.text, config->n_layers);
+    for (int i = 0; i < config->n_layers; i++) {
+        bool delta = list ? list->bytes[i] != 0 : (i + 1) % interval != 0;
+        config->layer_kinds[i] = delta ? LAYER_DELTA : LAYER_ATTENTION;
+    }
+    return REEL_OK;
+}
+
+/* Draft layers are counted among the blocks, behind the others. */
+static enum reel_status read_layers(struct model_config *config, const struct reader *r,
+                                    struct reel_error *err) {
+    if (config->family != MODEL_QWEN35) return REEL_OK;
+    int width = 0; /* of all value heads */
+    struct {
+        const char *part;
+        int min, max;
+        bool required;
+        int *out;
+    } const rules[] = {
+        { "nextn_predict_layers", 0, config->n_layers - 1, false, &config->n_draft_layers },
+        { "ssm.group_count", 1, MODEL_MAX_HEADS, true, &config->delta.key_heads },
+        { "ssm.time_step_rank", 1, MODEL_MAX_HEADS, true, &config->delta.value_heads },
+        { "ssm.state_size", 1, MODEL_MAX_HEAD_DIM, true, &config->delta.key_dim },
+        { "ssm.inner_size", 1, MODEL_MAX_HEADS * MODEL_MAX_HEAD_DIM, true, &width },
+        { "ssm.conv_kernel", 2, MODEL_MAX_CONV, true, &config->delta.conv_width },
+    };
+    enum reel_status status = REEL_OK;
+    for (size_t i = 0; i < sizeof rules / sizeof rules[0] && status == REEL_OK; i++)
+        status = get_int(r, rules[i].part, rules[i].min, rules[i].max, rules[i].required,
+                         rules[i].out, err);
+    if (status != REEL_OK) return status;
+    config->n_layers -= config->n_draft_layers;
+    const int heads = config->delta.value_heads;
+    config->delta.value_dim = width / heads;
+    if (width % heads || config->delta.value_dim > MODEL_MAX_HEAD_DIM)
+        return err_set(err, REEL_E_FORMAT,
+                       "%s: \"%s.ssm.inner_size\" is %d, which is not %d heads of 1 to %d",
+                       r->gguf->path, r->arch, width, heads, MODEL_MAX_HEAD_DIM);
+    status = read_layer_kinds(config, r, err);
+    if (!model_layer_count(config, LAYER_DELTA)) memset(&config->delta, 0, sizeof config->delta);
     return status;
 }
 
@@ -182,7 +247,7 @@ static enum reel_status read_rope(struct model_config *config, const struct read
     if (status == REEL_OK) status = refuse_rope_scaling(r, err);
     const struct tensor *t = tensor_find(file, name);
     if (status != REEL_OK || !t) return status;
-    int n = config->head_dim / 2;
+    int n = config->rotary_dim / 2;
     if (t->dtype != DTYPE_F32 || t->rank != 1 || t->shape[0] != n)
         return err_set(err, REEL_E_FORMAT, "%s: tensor \"%s\" must be f32 of shape [%d]",
                        r->gguf->path, name, n);
@@ -250,6 +315,7 @@ enum reel_status model_config_from_gguf(struct model_config *config, const struc
     struct reader r = { .gguf = gguf };
     enum reel_status status = read_family(config, &r, err);
     if (status == REEL_OK) status = read_shape(config, &r, err);
+    if (status == REEL_OK) status = read_layers(config, &r, err);
     if (status == REEL_OK) status = model_config_check(config, gguf->path, err);
     if (status == REEL_OK) status = refuse_variants(config, &r, err);
     if (status == REEL_OK) status = read_vocabulary(config, &r, file, err);

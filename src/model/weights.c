@@ -1,10 +1,11 @@
 /* From names in a file to the matrices of the maths. First every tensor is found and checked, then
  * one block is allocated for what cannot be used where it lies: norms and other small vectors
- * (widened to float32) and the q and k rows that GGUF files of the Llama family store permuted. */
+ * (widened to float32) and rows or columns that GGUF files store in another order. */
 #include "model/weights.h"
 
 #include "base/checked.h"
 #include "base/memory.h"
+#include "model/weight_names.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -13,76 +14,9 @@
 
 #define OWNED_ALIGN 64
 
-struct layer_names {
-    const char *attn_norm, *q, *k, *v, *o, *q_norm, *k_norm, *ffn_norm, *gate, *up, *down;
-    const char *delta_qkv, *delta_z, *delta_b, *delta_a,
-        *delta_out; /* NULL: none in this container */
-    const char *delta_conv, *delta_a_log, *delta_dt_bias, *delta_norm;
-};
-
-struct container_names {
-    const char *embedding, *final_norm; /* behind the prefix of the text model */
-    const char *layer;                  /* printf format of a layer's prefix, behind that */
-    struct layer_names of;
-};
-
-static const struct container_names hugging_face = {
-    .embedding = "embed_tokens.weight",
-    .final_norm = "norm.weight",
-    .layer = "layers.%d.",
-    .of = { .attn_norm = "input_layernorm.weight",
-            .q = "self_attn.q_proj.weight",
-            .k = "self_attn.k_proj.weight",
-            .v = "self_attn.v_proj.weight",
-            .o = "self_attn.o_proj.weight",
-            .q_norm = "self_attn.q_norm.weight",
-            .k_norm = "self_attn.k_norm.weight",
-            .ffn_norm = "post_attention_layernorm.weight",
-            .gate = "mlp.gate_proj.weight",
-            .up = "mlp.up_proj.weight",
-            .down = "mlp.down_proj.weight",
-            .delta_qkv = "linear_attn.in_proj_qkv.weight",
-            .delta_z = "linear_attn.in_proj_z.weight",
-            .delta_b = "linear_attn.in_proj_b.weight",
-            .delta_a = "linear_attn.in_proj_a.weight",
-            .delta_out = "linear_attn.out_proj.weight",
-            .delta_conv = "linear_attn.conv1d.weight",
-            .delta_a_log = "linear_attn.A_log",
-            .delta_dt_bias = "linear_attn.dt_bias",
-            .delta_norm = "linear_attn.norm.weight" },
-};
-
-static const struct container_names gguf_names = {
-    .embedding = "token_embd.weight",
-    .final_norm = "output_norm.weight",
-    .layer = "blk.%d.",
-    .of = { .attn_norm = "attn_norm.weight",
-            .q = "attn_q.weight",
-            .k = "attn_k.weight",
-            .v = "attn_v.weight",
-            .o = "attn_output.weight",
-            .q_norm = "attn_q_norm.weight",
-            .k_norm = "attn_k_norm.weight",
-            .ffn_norm = "ffn_norm.weight",
-            .gate = "ffn_gate.weight",
-            .up = "ffn_up.weight",
-            .down = "ffn_down.weight" },
-};
-
-/* What stands before the names of the text model, and where its head is. Files of one model differ:
- * a larger model's text part, a re-save of that part alone, conversions. */
-struct name_root {
-    const char *prefix, *head;
-};
-static const struct name_root hugging_face_roots[] = {
-    { "model.", "lm_head.weight" },
-    { "model.language_model.", "lm_head.weight" },
-    { "language_model.model.", "language_model.lm_head.weight" },
-};
-static const struct name_root gguf_root = { "", "output.weight" };
-
 #define VISION_PREFIX "model.visual."
 #define DRAFT_PREFIX  "mtp."
+#define GGUF_BLOCK    "blk."
 
 /* The work of one weights_map. */
 struct mapper {
@@ -91,7 +25,7 @@ struct mapper {
     const struct tensor_file *file;
     const struct container_names *names;
     struct name_root root;
-    bool permuted; /* q and k rows are to be put back in order */
+    bool heads_dealt; /* value heads are to be put back in order */
     uint64_t type_bytes[DTYPE_COUNT];
 };
 
@@ -121,10 +55,12 @@ static bool starts_with(const char *text, const char *prefix) {
     return strncmp(text, prefix, strlen(prefix)) == 0;
 }
 
-/* Tensors of a hybrid's file that are not run. */
+/* Tensors of a hybrid's file that are not run. GGUF numbers draft layers as the next ones. */
 static bool is_skipped(const struct mapper *m, const struct tensor *t) {
-    return m->config->family == MODEL_QWEN35 &&
-           (starts_with(t->name, VISION_PREFIX) || starts_with(t->name, DRAFT_PREFIX));
+    if (m->config->family != MODEL_QWEN35) return false;
+    if (starts_with(t->name, GGUF_BLOCK))
+        return strtol(t->name + strlen(GGUF_BLOCK), NULL, 10) >= m->config->n_layers;
+    return starts_with(t->name, VISION_PREFIX) || starts_with(t->name, DRAFT_PREFIX);
 }
 
 static void count(struct mapper *m, const struct tensor *t) {
@@ -208,7 +144,7 @@ static const char *root_name(const struct mapper *m, const char *part, struct na
 static const char *layer_name(const struct mapper *m, int layer, const char *part,
                               struct name_buffer *buffer) {
     size_t n = strlen(root_name(m, "", buffer));
-    /* the format is one of the two constants above */
+    /* the format is a constant of weight_names.c */
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wformat-nonliteral"
     n += (size_t)snprintf(buffer->text + n, sizeof buffer->text - n, m->names->layer, layer);
@@ -248,6 +184,10 @@ static enum reel_status find_vectors(struct mapper *m, int layer, const struct w
     return status;
 }
 
+static size_t matrix_bytes(const struct matrix *m) {
+    return padded((size_t)m->rows * m->row_bytes);
+}
+
 static enum reel_status find_attention(struct mapper *m, int layer, struct layer_weights *w,
                                        struct reel_error *err) {
     const struct model_config *c = m->config;
@@ -260,12 +200,28 @@ static enum reel_status find_attention(struct mapper *m, int layer, struct layer
                                         { of->v, kv_dim, c->hidden, &w->v },
                                         { of->o, c->hidden, c->n_heads * c->head_dim, &w->o } },
         4, err);
-    if (m->permuted)
-        m->weights->owned_bytes +=
-            padded((size_t)w->q.rows * w->q.row_bytes) + padded((size_t)w->k.rows * w->k.row_bytes);
+    if (m->names->halves_interleaved)
+        m->weights->owned_bytes += matrix_bytes(&w->q) + matrix_bytes(&w->k);
     if (status != REEL_OK) return status;
     return find_vectors(
         m, layer, (const struct wanted_vector[]){ { of->q_norm, qk }, { of->k_norm, qk } }, 2, err);
+}
+
+/* Room for the matrices whose value heads are put back in order. Columns move by whole heads, so
+ * blocks may not reach over a head's end. */
+static enum reel_status find_dealt(struct mapper *m, int layer, const struct layer_weights *w,
+                                   struct reel_error *err) {
+    const int head = m->config->delta.value_dim, block = dtype_block_elements(w->o.dtype);
+    struct name_buffer name;
+    m->weights->owned_bytes += matrix_bytes(&w->delta.qkv) + matrix_bytes(&w->delta.z) +
+                               matrix_bytes(&w->delta.b) + matrix_bytes(&w->delta.a) +
+                               matrix_bytes(&w->o);
+    if (head % block == 0) return REEL_OK;
+    return err_set(err, REEL_E_UNSUPPORTED,
+                   "%s: tensor \"%s\" has blocks of %d (%s): heads of %d columns, which GGUF "
+                   "stores in another order, are not a multiple",
+                   m->file->map_names[0], layer_name(m, layer, m->names->of.delta_out, &name),
+                   block, dtype_name(w->o.dtype), head);
 }
 
 static enum reel_status find_delta(struct mapper *m, int layer, struct layer_weights *w,
@@ -283,12 +239,16 @@ static enum reel_status find_delta(struct mapper *m, int layer, struct layer_wei
                                         { of->delta_a, heads, c->hidden, &w->delta.a },
                                         { of->delta_out, c->hidden, width, &w->o } },
         5, err);
+    if (status == REEL_OK && m->heads_dealt) status = find_dealt(m, layer, w, err);
+    const int64_t taps[] = { channels, 1, c->delta.conv_width };
+    const int64_t flat_taps[] = { channels, c->delta.conv_width };
+    const bool flat = m->names->flat_taps;
     if (status == REEL_OK)
-        status = find_small(m, layer_name(m, layer, of->delta_conv, &name), 3,
-                            (int64_t[]){ channels, 1, c->delta.conv_width }, err);
+        status = find_small(m, layer_name(m, layer, of->delta_conv, &name), flat ? 2 : 3,
+                            flat ? flat_taps : taps, err);
     if (status != REEL_OK) return status;
     return find_vectors(m, layer,
-                        (const struct wanted_vector[]){ { of->delta_a_log, heads },
+                        (const struct wanted_vector[]){ { of->delta_rate, heads },
                                                         { of->delta_dt_bias, heads },
                                                         { of->delta_norm, c->delta.value_dim } },
                         3, err);
@@ -345,6 +305,7 @@ static bool ends_with(const char *text, const char *suffix) {
 /* Tensors that would change the result and that nothing here applies; counts those skipped. */
 static enum reel_status refuse_extras(const struct mapper *m, struct reel_error *err) {
     const struct layer_names *of = &m->names->of;
+    const bool hybrid = m->config->family == MODEL_QWEN35;
     for (int i = 0; i < m->file->n_tensors; i++) {
         const struct tensor *t = &m->file->tensors[i];
         const char *path = tensor_file_path(m->file, t);
@@ -353,7 +314,7 @@ static enum reel_status refuse_extras(const struct mapper *m, struct reel_error 
             m->weights->skipped_bytes += t->n_bytes;
             continue;
         }
-        if (ends_with(t->name, ".bias"))
+        if (ends_with(t->name, ".bias") && !(hybrid && ends_with(t->name, of->delta_dt_bias)))
             return err_set(err, REEL_E_UNSUPPORTED,
                            "%s: tensor \"%s\": layers with biases are not supported", path,
                            t->name);
@@ -414,14 +375,29 @@ static const float *pack_norm(struct packer *p, const char *name) {
     return gains;
 }
 
-/* [channels, 1, width] as the file has it, [width, channels] here. */
+/* Where GGUF stores value head `head`: dealt out, the first of every key head, then the second. */
+static int dealt(const struct model_config *c, int head) {
+    const int each = c->delta.value_heads / c->delta.key_heads;
+    return head % each * c->delta.key_heads + head / each;
+}
+
+/* Where the file has channel i of a convolution. */
+static int64_t stored_channel(const struct mapper *m, int64_t i) {
+    const struct model_config *c = m->config;
+    const int64_t first = 2 * c->delta.key_heads * c->delta.key_dim, head = c->delta.value_dim;
+    if (!m->heads_dealt || i < first) return i;
+    return first + dealt(c, (int)((i - first) / head)) * head + (i - first) % head;
+}
+
+/* [channels, 1, width] or [channels, width] as the file has it, [width, channels] here. */
 static const float *pack_taps(struct packer *p, const char *name) {
     const struct tensor *t = tensor_find(p->m->file, name);
-    const int64_t channels = t->shape[0], width = t->shape[2];
+    const int64_t channels = t->shape[0], width = t->shape[t->rank - 1];
     const size_t channel_bytes = t->n_bytes / (size_t)channels;
     float *out = (float *)(void *)p->at, taps[MODEL_MAX_CONV];
     for (int64_t i = 0; i < channels; i++) {
-        dtype_to_f32(t->dtype, t->data + (size_t)i * channel_bytes, taps, (size_t)width);
+        const size_t stored = (size_t)stored_channel(p->m, i);
+        dtype_to_f32(t->dtype, t->data + stored * channel_bytes, taps, (size_t)width);
         for (int64_t j = 0; j < width; j++)
             out[j * channels + i] = taps[j];
     }
@@ -449,23 +425,66 @@ static void pack_attention(struct packer *p, int layer, struct layer_weights *w)
         w->q_norm = pack_norm(p, layer_name(m, layer, m->names->of.q_norm, &name));
         w->k_norm = pack_norm(p, layer_name(m, layer, m->names->of.k_norm, &name));
     }
-    if (m->permuted) {
+    if (m->names->halves_interleaved) {
         pack_rows(p, &w->q, m->config->head_dim);
         pack_rows(p, &w->k, m->config->head_dim);
     }
 }
 
-static void pack_delta(struct packer *p, int layer, struct delta_weights *w) {
+/* f32 [value_heads] */
+static float *pack_heads(struct packer *p, const char *name) {
+    const struct model_config *c = p->m->config;
+    float *out = pack_vector(p, name), stored[MODEL_MAX_HEADS];
+    memcpy(stored, out, (size_t)c->delta.value_heads * sizeof *out);
+    for (int i = 0; p->m->heads_dealt && i < c->delta.value_heads; i++)
+        out[i] = stored[dealt(c, i)];
+    return out;
+}
+
+/* Rows from `first` on are those of value heads, head_rows each. */
+static void pack_head_rows(struct packer *p, struct matrix *matrix, int first, int head_rows) {
+    for (int r = 0; r < matrix->rows; r++) {
+        int head = (r - first) / head_rows, i = (r - first) % head_rows;
+        int stored = r < first ? r : first + dealt(p->m->config, head) * head_rows + i;
+        memcpy(p->at + (size_t)r * matrix->row_bytes,
+               matrix->data + (size_t)stored * matrix->row_bytes, matrix->row_bytes);
+    }
+    matrix->data = p->at;
+    p->at += matrix_bytes(matrix);
+}
+
+static void pack_head_columns(struct packer *p, struct matrix *matrix) {
+    const struct model_config *c = p->m->config;
+    const size_t head_bytes = dtype_row_bytes(matrix->dtype, (size_t)c->delta.value_dim);
+    for (int r = 0; r < matrix->rows; r++) {
+        const size_t row = (size_t)r * matrix->row_bytes;
+        for (int head = 0; head < c->delta.value_heads; head++)
+            memcpy(p->at + row + (size_t)head * head_bytes,
+                   matrix->data + row + (size_t)dealt(c, head) * head_bytes, head_bytes);
+    }
+    matrix->data = p->at;
+    p->at += matrix_bytes(matrix);
+}
+
+static void pack_delta(struct packer *p, int layer, struct layer_weights *layer_weights) {
     const struct mapper *m = p->m;
     const struct layer_names *of = &m->names->of;
+    const struct model_config *c = m->config;
+    struct delta_weights *w = &layer_weights->delta;
     struct name_buffer name;
     w->taps = pack_taps(p, layer_name(m, layer, of->delta_conv, &name));
-    float *rate = pack_vector(p, layer_name(m, layer, of->delta_a_log, &name));
-    for (int i = 0; i < m->config->delta.value_heads; i++)
-        rate[i] = expf(rate[i]);
+    float *rate = pack_heads(p, layer_name(m, layer, of->delta_rate, &name));
+    for (int i = 0; i < c->delta.value_heads; i++)
+        rate[i] = m->names->rates_negated ? -rate[i] : expf(rate[i]);
     w->rate = rate;
-    w->dt_bias = pack_vector(p, layer_name(m, layer, of->delta_dt_bias, &name));
+    w->dt_bias = pack_heads(p, layer_name(m, layer, of->delta_dt_bias, &name));
     w->out_norm = pack_vector(p, layer_name(m, layer, of->delta_norm, &name));
+    if (!m->heads_dealt) return;
+    pack_head_rows(p, &w->qkv, 2 * c->delta.key_heads * c->delta.key_dim, c->delta.value_dim);
+    pack_head_rows(p, &w->z, 0, c->delta.value_dim);
+    pack_head_rows(p, &w->b, 0, 1);
+    pack_head_rows(p, &w->a, 0, 1);
+    pack_head_columns(p, &layer_weights->o);
 }
 
 static void pack_layer(struct packer *p, int layer) {
@@ -476,20 +495,19 @@ static void pack_layer(struct packer *p, int layer) {
     w->attn_norm = pack_norm(p, layer_name(m, layer, of->attn_norm, &name));
     w->ffn_norm = pack_norm(p, layer_name(m, layer, of->ffn_norm, &name));
     if (w->kind == LAYER_DELTA)
-        pack_delta(p, layer, &w->delta);
+        pack_delta(p, layer, w);
     else
         pack_attention(p, layer, w);
 }
 
-static struct name_root find_root(const struct mapper *m, bool is_gguf) {
-    if (is_gguf) return gguf_root;
+static struct name_root find_root(const struct mapper *m) {
     struct mapper probe = *m;
     struct name_buffer name;
-    for (size_t i = 0; i < sizeof hugging_face_roots / sizeof hugging_face_roots[0]; i++) {
-        probe.root = hugging_face_roots[i];
+    for (int i = 0; i < m->names->n_roots; i++) {
+        probe.root = m->names->roots[i];
         if (tensor_find(m->file, root_name(&probe, m->names->embedding, &name))) return probe.root;
     }
-    return hugging_face_roots[m->config->nested ? 1 : 0]; /* for the message */
+    return m->names->roots[m->config->nested ? 1 : 0]; /* for the message */
 }
 
 static enum reel_status mapper_start(struct mapper *m, struct weights *weights,
@@ -500,9 +518,9 @@ static enum reel_status mapper_start(struct mapper *m, struct weights *weights,
     *m = (struct mapper){ .weights = weights,
                           .config = config,
                           .file = file,
-                          .names = is_gguf ? &gguf_names : &hugging_face,
-                          .permuted = is_gguf && config->family == MODEL_LLAMA };
-    m->root = find_root(m, is_gguf);
+                          .names = container_names_of(is_gguf, config->family) };
+    m->heads_dealt = m->names->heads_dealt && config->delta.value_heads != config->delta.key_heads;
+    m->root = find_root(m);
     enum reel_status status = mem_zeroed(&weights->layers, (size_t)config->n_layers,
                                          sizeof *weights->layers, "the layers", err);
     if (status == REEL_OK) weights->n_layers = config->n_layers;

@@ -1,6 +1,7 @@
 /* The tensors a model's maths names, found and checked against the config. The same struct for
- * every container: GGUF's permuted q and k rows are put back in order here, so that everything
- * downstream rotates halves (pairs i, i + head_dim/2). */
+ * every container: what GGUF stores in another order is put back here (q and k rows of the Llama
+ * family, value heads of Qwen3.5), so that everything downstream rotates halves (pairs i,
+ * i + head_dim/2) and value heads follow each other by key head. */
 #ifndef REEL_MODEL_WEIGHTS_H
 #define REEL_MODEL_WEIGHTS_H
 
@@ -48,7 +49,7 @@ struct weights {
     struct matrix head;      /* [vocab, hidden]; equals embedding when tied */
     struct layer_weights *layers;
     int n_layers;
-    void *owned; /* norms and small vectors as f32, and rows put back in order */
+    void *owned; /* norms and small vectors as f32, and matrices put back in order */
     size_t owned_bytes;
     uint64_t n_parameters; /* tied matrix counted once */
     uint64_t n_bytes;      /* as stored, tied matrix counted once */

@@ -28,7 +28,7 @@ static void *must_allocate(size_t n, size_t size) {
 
 /* ---- files ----------------------------------------------------------------------------------- */
 
-static void *unpack(const char *path, size_t *n) {
+void *golden_unpack(const char *path, size_t *n) {
     char command[300];
     snprintf(command, sizeof command, "xz -dc '%s'", path);
     FILE *f = popen(command, "r");
@@ -52,7 +52,7 @@ void golden_open(struct golden *g, const char *name) {
     char path[200];
     size_t n = 0;
     snprintf(path, sizeof path, "tests/golden/%s.safetensors.xz", name);
-    *g = (struct golden){ .bytes = unpack(path, &n) };
+    *g = (struct golden){ .bytes = golden_unpack(path, &n) };
     struct reel_memory_file file = { "model.safetensors", g->bytes, n };
     struct model_source source = { 0 };
     require(model_source_open_memory(&source, path, &file, 1, &err), &err);

@@ -18,6 +18,9 @@ struct golden {
     void *bytes;
 };
 
+/* The bytes that a file packed with xz holds; the caller frees. */
+void *golden_unpack(const char *path, size_t *n);
+
 /* Unpacks tests/golden/<name>.safetensors.xz. */
 void golden_open(struct golden *golden, const char *name);
 void golden_close(struct golden *golden);
