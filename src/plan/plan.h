@@ -8,7 +8,6 @@
  * or, where the layer is a Gated DeltaNet,
  *   mix       in the group      pairs of 24-bit floats of the group's q, k, v, z rows
  *   delta     in the group      pairs of 24-bit floats of the group's value columns
- *   delta_ssq in the group      a float for each unit of them, its sum of squares
  * and then
  *   out_sum   all SMs           [group][hidden / 2] pairs of 24-bit floats, summed by every reader
  *   gated     in the group      bf16 pairs of silu(gate) * up
@@ -57,7 +56,6 @@ enum plan_exchange {
     X_MERGED,
     X_MIX,
     X_DELTA,
-    X_DELTA_SSQ,
     PLAN_N_EXCHANGES
 };
 

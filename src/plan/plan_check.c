@@ -10,10 +10,9 @@
 
 static const char *const phase_names[TAPE_N_PHASES] = { "qkv",  "out",  "gate_up",
                                                         "down", "head", "mix" };
-static const char *const exchange_names[PLAN_N_EXCHANGES] = { "qkv",   "attention", "out_sum",
-                                                              "gated", "down_sum",  "best",
-                                                              "pick",  "merged",    "mix",
-                                                              "delta", "delta_ssq" };
+static const char *const exchange_names[PLAN_N_EXCHANGES] = {
+    "qkv", "attention", "out_sum", "gated", "down_sum", "best", "pick", "merged", "mix", "delta"
+};
 
 /* ---- sizes ----------------------------------------------------------------------------------- */
 
@@ -372,8 +371,7 @@ static enum reel_status check_group_words(const struct plan *p, struct reel_erro
     const struct {
         int exchange, words;
     } all[] = { { X_MERGED, p->merge_scatter ? t->group_q / 2 : 0 },
-                { X_DELTA, t->group_value / 2 },
-                { X_DELTA_SSQ, d->units } };
+                { X_DELTA, t->group_value / 2 } };
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
         const struct plan_words *x = &p->exchange[all[i].exchange];
         if (x->words != (unsigned)(t->n_groups * all[i].words) || x->readers != t->group_sms)

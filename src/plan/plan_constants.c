@@ -50,7 +50,7 @@ static enum reel_status put_words(struct buffer *text, const struct plan *p,
     static const char *const names[PLAN_N_EXCHANGES] = { "X_QKV",   "X_ATTENTION", "X_OUT_SUM",
                                                          "X_GATED", "X_DOWN_SUM",  "X_BEST",
                                                          "X_PICK",  "X_MERGED",    "X_MIX",
-                                                         "X_DELTA", "X_DELTA_SSQ" };
+                                                         "X_DELTA" };
     enum reel_status status = REEL_OK;
     for (int i = 0; i < PLAN_N_EXCHANGES && status == REEL_OK; i++)
         status = put(text, names[i], p->exchange[i].offset, err);

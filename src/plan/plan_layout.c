@@ -297,7 +297,6 @@ static void lay_words(struct plan *p) {
         [X_MERGED] = { 0, p->merge_scatter ? (unsigned)(n * t->group_q / 2) : 0, group },
         [X_MIX] = { 0, d->n_layers ? (unsigned)(n * plan_mix_rows(t) / 2) : 0, group },
         [X_DELTA] = { 0, (unsigned)(n * t->group_value / 2), group },
-        [X_DELTA_SSQ] = { 0, (unsigned)(n * d->units), group },
     };
     p->n_words = 0;
     for (int i = 0; i < PLAN_N_EXCHANGES; i++) {

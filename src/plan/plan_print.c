@@ -142,10 +142,9 @@ static void print_phases(struct page *out, const struct plan *p) {
 /* ---- exchanges and memory -------------------------------------------------------------------- */
 
 static void print_exchanges(struct page *out, const struct plan *p) {
-    static const char *const names[PLAN_N_EXCHANGES] = { "qkv",   "attention", "out_sum",
-                                                         "gated", "down_sum",  "best",
-                                                         "pick",  "merged",    "mix",
-                                                         "delta", "delta_ssq" };
+    static const char *const names[PLAN_N_EXCHANGES] = {
+        "qkv", "attention", "out_sum", "gated", "down_sum", "best", "pick", "merged", "mix", "delta"
+    };
     static const char *const when[PLAN_N_EXCHANGES] = { "a layer",
                                                         "a layer, when split",
                                                         "a layer",
@@ -154,7 +153,6 @@ static void print_exchanges(struct page *out, const struct plan *p) {
                                                         "a token",
                                                         "a token, when sampling",
                                                         "a layer, when split",
-                                                        "a DeltaNet",
                                                         "a DeltaNet",
                                                         "a DeltaNet" };
     PRINT(out, "\n  %-10s %8s %8s %8s  %s\n", "exchange", "word", "words", "readers", "once");

@@ -22,14 +22,17 @@ struct fixture {
     struct reel_error err;
 };
 
-static int start(void **state) {
+static int start_with(void **state, const char *model) {
     static struct fixture f;
     f.gpu = sim_gpu_controls();
     f.gpu.cuda->gpu.n_sms = 2;
-    sim_model_open(&f.m, "q3-a");
+    sim_model_open(&f.m, model);
     *state = &f;
     return 0;
 }
+
+static int start(void **state) { return start_with(state, "q3-a"); }
+static int start_hybrid(void **state) { return start_with(state, "q35-a"); }
 
 static int stop(void **state) {
     struct fixture *f = *state;
@@ -211,6 +214,57 @@ static void a_block_that_never_comes_is_reported_and_survived(void **state) {
     assert_nothing_left(f, 0);
 }
 
+struct taken {
+    int32_t ids[N_NEW];
+    int n;
+};
+
+static bool take(void *user, const struct reel_token *token) {
+    struct taken *t = user;
+    t->ids[t->n++] = token->id;
+    return true;
+}
+
+static enum reel_status generate(struct fixture *f, struct reel_session *s, struct taken *t) {
+    const struct reel_generation g = {
+        .size = sizeof g, .max_tokens = N_NEW, .ignore_stop_ids = true, .on_token = take, .user = t
+    };
+    t->n = 0;
+    return reel_generate(s, &g, NULL, &f->err);
+}
+
+/* What a broken launch did to the session's state is nothing to what comes after: neither while
+ * decoding nor in a prompt. */
+static void a_session_goes_on_after_a_launch_that_failed(void **state) {
+    struct fixture *f = *state;
+    const struct reel_session_options options = { .size = sizeof options, .max_context = 32 };
+    struct reel_session *s = NULL;
+    struct taken want, broken, again;
+    f->gpu.cuda->settings.idle_limit = 0;
+    f->gpu.cuda->settings.host_wait_ms = 0;
+    good(sim_model_load(&f->m, SMALL ",patience=30000", &f->err), f);
+    good(reel_session_open(&s, f->m.gpu, &options, &f->err), f);
+    good(reel_session_sync(s, prompt, N_PROMPT, NULL, &f->err), f);
+    good(generate(f, s, &want), f);
+    good(reel_session_truncate(s, N_PROMPT, &f->err), f);
+    f->gpu.cuda->settings.missing_block = 1;
+    assert_int_equal(generate(f, s, &broken), REEL_E_DEVICE);
+    assert_int_equal(broken.n, 0);
+    f->gpu.cuda->settings.missing_block = -1;
+    good(generate(f, s, &again), f);
+    assert_memory_equal(again.ids, want.ids, sizeof want.ids);
+    good(reel_session_truncate(s, N_PROMPT - 3, &f->err), f);
+    f->gpu.cuda->settings.missing_block = 0;
+    assert_int_equal(reel_session_sync(s, prompt, N_PROMPT, NULL, &f->err), REEL_E_DEVICE);
+    f->gpu.cuda->settings.missing_block = -1;
+    good(reel_session_sync(s, prompt, N_PROMPT, NULL, &f->err), f);
+    good(generate(f, s, &again), f);
+    assert_memory_equal(again.ids, want.ids, sizeof want.ids);
+    reel_session_close(s);
+    sim_model_unload(&f->m);
+    assert_nothing_left(f, 0);
+}
+
 /* The same in a kernel that is compiled so, which real GPUs run too. */
 static void a_block_compiled_to_leave_at_once_is_waited_for_in_vain(void **state) {
     struct fixture *f = *state;
@@ -298,9 +352,16 @@ int main(void) {
         cmocka_unit_test_setup(unknown_gpu_options_are_named, reset),
         cmocka_unit_test_setup(a_block_that_never_comes_is_reported_and_survived, reset),
         cmocka_unit_test_setup(a_block_compiled_to_leave_at_once_is_waited_for_in_vain, reset),
+        cmocka_unit_test_setup(a_session_goes_on_after_a_launch_that_failed, reset),
         cmocka_unit_test_setup(a_launch_that_hangs_is_told_to_leave, reset),
         cmocka_unit_test_setup(a_broken_context_is_said_to_be_so, reset),
         cmocka_unit_test_setup(loading_can_be_cancelled, reset),
     };
-    return cmocka_run_group_tests(tests, start, stop);
+    const struct CMUnitTest again[] = {
+        cmocka_unit_test_setup(all_that_was_opened_is_closed, reset),
+        cmocka_unit_test_setup(any_call_may_fail, reset),
+        cmocka_unit_test_setup(a_session_goes_on_after_a_launch_that_failed, reset),
+    };
+    int failed = cmocka_run_group_tests_name("attention", tests, start, stop);
+    return failed + cmocka_run_group_tests_name("hybrid", again, start_hybrid, stop);
 }

@@ -55,16 +55,19 @@ static void reload(struct fixture *f, const char *options) {
 
 static struct fixture shared;
 
-static int start(void **state) {
+static int start_with(void **state, const char *model) {
     struct fixture *f = &shared;
     f->gpu = sim_gpu_controls();
     f->gpu.cuda->gpu.n_sms = 4;
-    sim_model_open(&f->m, "q3-a");
+    sim_model_open(&f->m, model);
     reload(f, NULL);
     good(sim_model_generate(f->m.gpu, prompt, N_PROMPT, NULL, f->expected, N_NEW, &f->err), f);
     *state = f;
     return 0;
 }
+
+static int start(void **state) { return start_with(state, "q3-a"); }
+static int start_hybrid(void **state) { return start_with(state, "q35-a"); }
 
 static int stop(void **state) {
     struct fixture *f = *state;
@@ -76,7 +79,7 @@ static int stop(void **state) {
  */
 
 struct listener {
-    int32_t ids[CONTEXT];
+    int32_t ids[300];
     int n, stop_after, nap_us;
     struct reel_session *cancel;
 };
@@ -513,6 +516,47 @@ static void sessions_of_many_threads_do_not_mix(void **state) {
     }
 }
 
+/* ---- recurrent states --------------------------------------------------------------------------
+ */
+
+/* How much of the first n tokens a session evaluates again. */
+static int evaluated_again(struct fixture *f, struct reel_session *s, int n) {
+    int32_t ids[300];
+    int n_reused = 0;
+    memcpy(ids, reel_session_ids(s), (size_t)n * sizeof *ids);
+    good(reel_session_truncate(s, n, &f->err), f);
+    good(reel_session_sync(s, ids, n, &n_reused, &f->err), f);
+    return n - n_reused;
+}
+
+/* Before a prompt, before its last position, every 256 while decoding; a stop that the device did
+ * not see coming costs what lies behind the last of them. */
+static void a_state_is_kept_where_it_is_due(void **state) {
+    struct fixture *f = *state;
+    reload(f, "launch_tokens=1000");
+    const struct reel_session_options wide = { .size = sizeof wide, .max_context = 300 };
+    struct reel_session *s = NULL;
+    struct listener l = { 0 };
+    good(reel_session_open(&s, f->m.gpu, &wide, &f->err), f);
+    sync_to(f, s, prompt, N_PROMPT);
+    assert_int_equal(evaluated_again(f, s, N_PROMPT), 0);
+    generate(f, s, N_NEW, &l, NULL); /* from the last position of the prompt */
+    assert_int_equal(evaluated_again(f, s, N_PROMPT + N_NEW - 1), 0);
+    assert_int_equal(evaluated_again(f, s, N_PROMPT - 1), 0);
+    l = (struct listener){ .stop_after = 5 };
+    sync_to(f, s, prompt, N_PROMPT);
+    generate(f, s, 0, &l, NULL);
+    assert_greedy(f, l.ids, 5);
+    assert_int_equal(evaluated_again(f, s, N_PROMPT + 4), 5);
+    if (getenv("REEL_SOAK")) {
+        static struct listener many;
+        many.n = 0;
+        generate(f, s, 270, &many, NULL);
+        assert_int_equal(evaluated_again(f, s, 270), 270 - 256);
+    }
+    reel_session_close(s);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(launches_of_any_length_give_the_same_ids),
@@ -533,5 +577,19 @@ int main(void) {
         cmocka_unit_test(a_session_may_generate_inside_another_ones_callback),
         cmocka_unit_test(sessions_of_many_threads_do_not_mix),
     };
-    return cmocka_run_group_tests(tests, start, stop);
+    /* what a recurrent state makes different */
+    const struct CMUnitTest again[] = {
+        cmocka_unit_test(launches_of_any_length_give_the_same_ids),
+        cmocka_unit_test(after_a_stop_the_session_holds_what_was_delivered),
+        cmocka_unit_test(a_cancelled_generation_ends_there),
+        cmocka_unit_test(a_stop_id_ends_the_launch),
+        cmocka_unit_test(a_cancelled_evaluation_holds_a_prefix),
+        cmocka_unit_test(a_snapshot_is_a_function_of_what_is_held),
+        cmocka_unit_test(a_copy_goes_on_by_itself),
+        cmocka_unit_test(a_session_may_generate_inside_another_ones_callback),
+        cmocka_unit_test(sessions_of_many_threads_do_not_mix),
+        cmocka_unit_test(a_state_is_kept_where_it_is_due),
+    };
+    int failed = cmocka_run_group_tests_name("attention", tests, start, stop);
+    return failed + cmocka_run_group_tests_name("hybrid", again, start_hybrid, stop);
 }

@@ -455,7 +455,7 @@ static void what_was_broken_of_a_hybrid_is_found(void **state) {
     BROKEN(p.tape.layers_bytes += 512, "24 layers and a head");
     BROKEN(p.exchange[X_MIX].words -= 16, "mix: readers want");
     BROKEN(p.exchange[X_DELTA].words -= 16, "delta: 1008 words");
-    BROKEN(p.exchange[X_DELTA_SSQ].readers = 128, "delta_ssq: 128 words for 128 readers");
+    BROKEN(p.exchange[X_DELTA].readers = 128, "delta: 1024 words for 128 readers");
     BROKEN(p.merge_scatter = false, "merged: 1024 words");
 #undef BROKEN
     p = good, p.tape.group_key /= 2, p.tape.group_value += p.tape.group_key;
