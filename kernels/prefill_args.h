@@ -34,7 +34,8 @@ struct prefill_cut {
     int split_k;
 };
 
-/* Products in the order of a layer: TAPE_QKV, TAPE_OUT, TAPE_GATE_UP, TAPE_DOWN. */
+/* Products in the order of a layer: TAPE_QKV, TAPE_OUT, TAPE_GATE_UP, TAPE_DOWN. A Gated DeltaNet
+ * has TAPE_MIX for the first. */
 enum { PREFILL_PRODUCTS = 4 };
 
 /* Scratch of Gated DeltaNets, of one layer at a time, in chunks of DELTA_CHUNK tokens of which the
@@ -61,7 +62,7 @@ struct prefill_args {
      * (end, n_evaluated and faults), abort, profile. Not used: what is about picking and exchange
      * words. */
     struct decode_args decode;
-    struct prefill_cut cut[PREFILL_PRODUCTS];
+    struct prefill_cut cut[TAPE_N_PHASES]; /* but the head's */
     int room; /* tokens that activations have room for: a multiple of 8; n_tokens rounded up with
                  split_k 8 */
     /* scratch for P_PREFILL_TOKENS tokens, a multiple of 128; zeroed once when it is made */
@@ -70,7 +71,7 @@ struct prefill_args {
     unsigned char *x;    /* activations, columns of qkv's and gate_up's k tiles in whole blocks: h
                             times    the norm's gains; then as many of what rounding left over */
     unsigned short *qkv; /* bf16 [tokens, q rows + gates + k rows + v rows]; of a Gated DeltaNet
-                            [tokens, q rows + k rows + v rows + z rows] */
+                            [tokens, q, k, v and z rows, then what rounding left over of q, k, v] */
     unsigned char *attention; /* activations, columns of out's k tiles; each kind of layer has its
                                  own */
     unsigned char *gated;     /* activations, columns of down's k tiles */

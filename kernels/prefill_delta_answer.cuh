@@ -117,7 +117,7 @@ DEV void answer_store(const struct reader *r, const float *gains, const struct a
                 const int token = x->chunk * DELTA_CHUNK + 16 * x->tile + r->w.lane / 4 + 8 * half;
                 const float *d = x->d[i][b] + 2 * half;
                 if (token >= r->n_tokens) continue;
-                const u16 *row = r->a->qkv + (size_t)token * MIX_COLUMNS + CHANNELS + x->head * M_VALUE_DIM;
+                const u16 *row = r->a->qkv + (size_t)token * MIX_WIDTH + CHANNELS + x->head * M_VALUE_DIM;
                 const u32 z = plain_load32((const u32 *)(row + column));
                 activation_store(r, r->a->attention, token, to + column,
                                  bf16_pair(d[0] * scale[half] * low * silu(bf16_low(z)),

@@ -48,12 +48,15 @@ DEV float *window_of(const struct reader *r, int nth, int channel) {
 /* Inputs of 8 channels; tokens below 0 are in the window. */
 DEV void inputs_load(const struct reader *r, int nth, int token, int channel, float *x) {
     if (token >= 0) {
-        const u16 *row = r->a->qkv + (size_t)token * MIX_COLUMNS + channel;
+        const u16 *row = r->a->qkv + (size_t)token * MIX_WIDTH + channel;
         const struct quad v = cached_load128((const struct quad *)row);
-        const u32 words[4] = { v.x, v.y, v.z, v.w };
+        const struct quad rest = cached_load128((const struct quad *)(row + MIX_COLUMNS));
+        const u32 words[4] = { v.x, v.y, v.z, v.w }, rests[4] = { rest.x, rest.y, rest.z, rest.w };
         UNROLL
-        for (int i = 0; i < 4; i++)
-            x[2 * i] = bf16_low(words[i]), x[2 * i + 1] = bf16_high(words[i]);
+        for (int i = 0; i < 4; i++) {
+            x[2 * i] = bf16_low(words[i]) + bf16_low(rests[i]);
+            x[2 * i + 1] = bf16_high(words[i]) + bf16_high(rests[i]);
+        }
         return;
     }
     const u32 *past = (const u32 *)window_of(r, nth, channel) + PAST + token;
@@ -106,8 +109,10 @@ DEV void window_move(const struct reader *r, int nth, const struct conv_part *p)
                 next[j] = plain_load32(window + PAST + token);
                 continue;
             }
-            const u32 pair = plain_load32((const u32 *)(r->a->qkv + (size_t)token * MIX_COLUMNS) + channel / 2);
-            next[j] = float_bits(channel % 2 ? bf16_high(pair) : bf16_low(pair));
+            const u32 *pair = (const u32 *)(r->a->qkv + (size_t)token * MIX_WIDTH) + channel / 2;
+            const u32 rounded = plain_load32(pair), rest = plain_load32(pair + MIX_COLUMNS / 2);
+            next[j] = float_bits(channel % 2 ? bf16_high(rounded) + bf16_high(rest)
+                                             : bf16_low(rounded) + bf16_low(rest));
         }
         UNROLL
         for (int j = 0; j < PAST; j++)
@@ -181,7 +186,7 @@ DEV void gate_products(const struct reader *r, const u16 *weights, int tile, int
 }
 
 /* The scale of the norm for token `token`, in all lanes that have the same lane % 8. */
-DEV float norm_scale(const struct reader *r, int token) {
+DEV float token_scale(const struct reader *r, int token) {
     const u32 *from = (const u32 *)r->a->ssq + token;
     float sum = 0;
     for (int slot = r->w.lane / 8; slot < ssq_slots(r); slot += 4)
@@ -217,7 +222,7 @@ DEV void gate_task(struct reader *r, int nth, const float *numbers, int tile, in
     UNROLL
     for (int warp = 0; warp < READ_WARPS; warp++)
         sum += r->s->exchange[(warp * 4 + row / 8 * 2 + token % 2) * LANES + row % 8 * 4 + token % 8 / 2];
-    if (there) sum *= norm_scale(r, token);
+    if (there) sum *= token_scale(r, token);
     if (16 * tile + row < GATE_ROWS) gate_store(r, numbers, 16 * tile + row, token, sum);
 }
 

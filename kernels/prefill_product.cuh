@@ -2,8 +2,8 @@
  * lie: a warp loads its own into registers, a stage ahead. Activations, the B operand, come through the
  * ring of stages: 128 columns of k of the item's tokens each.
  *
- *   qkv, gate_up   in: x, scaled by the norm afterwards   out: qkv; gated
- *   out, down      in: attention; gated                   out: h, and x and ssq for the next norm
+ *   qkv, mix, gate_up   in: x, scaled by the norm afterwards   out: qkv; gated
+ *   out, down           in: attention; gated                   out: h, and x and ssq for the next norm
  *
  * An item is 8 row tiles, one for each warp, by 64 or 128 tokens; or, where that makes too few items, 4 row
  * tiles by 64 tokens, the two halves of the warps sharing the k of a stage; or 1 row tile by 64 tokens, each
@@ -22,8 +22,13 @@ enum {
 
 /* ---- which weights ---- */
 
-#define BY_PHASE(phase, f) \
+#define BY_COMMON_PHASE(phase, f) \
     ((phase) == TAPE_QKV ? f(QKV) : (phase) == TAPE_OUT ? f(OUT) : (phase) == TAPE_GATE_UP ? f(GATE_UP) : f(DOWN))
+#if M_DELTA
+#define BY_PHASE(phase, f) ((phase) == TAPE_MIX ? f(MIX) : BY_COMMON_PHASE(phase, f))
+#else
+#define BY_PHASE BY_COMMON_PHASE
+#endif
 #define ROW_TILES_OF(S) P_##S##_ROW_TILES
 #define K_TILES_OF(S)   P_##S##_K_TILES
 
@@ -43,8 +48,21 @@ DEV int product_k_tiles(int phase) {
     ((u64)(row / P_##S##_ROW_TILES) * P_SM_BYTES + P_##S##_OFFSET + \
      (u64)((row % P_##S##_ROW_TILES % P_##S##_WARP_ROWS * P_WARPS + \
             row % P_##S##_ROW_TILES / P_##S##_WARP_ROWS * P_##S##_K_PARTS) * TILE_BYTES))
+/* Where a phase's layer begins: what follows mix begins later than what follows qkv, for which its offset is. */
+DEV u64 layer_begin(int phase, int layer) {
+#if M_DELTA
+    struct tape_shape s;
+    s.delta_layers[0] = M_DELTA_LOW, s.delta_layers[1] = M_DELTA_HIGH;
+    s.layer_bytes = P_LAYER_BYTES, s.delta_bytes = P_DELTA_BYTES;
+    const u64 more = (u64)P_DELTA_BYTES - (u64)P_LAYER_BYTES; /* perhaps below 0: it comes right in the sum */
+    return tape_layer_offset(&s, layer) + (phase != TAPE_MIX && layer_is_delta(layer) ? more : 0);
+#else
+    (void)phase;
+    return (u64)layer * P_LAYER_BYTES;
+#endif
+}
 DEV const u8 *weights_row(const struct reader *r, int phase, int layer, int row) {
-    return r->w.a->tape + (u64)layer * P_LAYER_BYTES + BY_PHASE(phase, ROW_AT) + (u64)r->w.lane * 16;
+    return r->w.a->tape + layer_begin(phase, layer) + BY_PHASE(phase, ROW_AT) + (u64)r->w.lane * 16;
 }
 /* And from there to k tile k, in tiles. */
 #define K_AT(S) \
@@ -92,6 +110,22 @@ DEV int qkv_column(int row, int local) {
     if (at >= 2 * P_GROUP_KV) return -1;
     return M_HEADS * (1 + M_GATED) * M_HEAD_DIM + at / P_GROUP_KV * M_KV_HEADS * M_HEAD_DIM + group * P_GROUP_KV + at % P_GROUP_KV;
 }
+
+#if M_DELTA
+/* Column of mix: q, k, v, z of all groups. */
+DEV int mix_column(int row, int local) {
+    const int sm = row / P_MIX_ROW_TILES, group = sm / P_GROUP_SMS;
+    int at = row % P_MIX_ROW_TILES * TILE_ROWS + local;
+    if (at >= P_MIX_ROWS || group >= P_GROUPS) return -1;
+    at += sm % P_GROUP_SMS * P_MIX_ROWS;
+    if (at < 2 * P_GROUP_KEY)
+        return at / P_GROUP_KEY * M_KEY_HEADS * M_KEY_DIM + group * P_GROUP_KEY + at % P_GROUP_KEY;
+    at -= 2 * P_GROUP_KEY;
+    if (at >= 2 * P_GROUP_VALUE) return -1;
+    return 2 * M_KEY_HEADS * M_KEY_DIM + at / P_GROUP_VALUE * M_VALUE_HEADS * M_VALUE_DIM + group * P_GROUP_VALUE +
+           at % P_GROUP_VALUE;
+}
+#endif
 
 /* Column of gated for pair `pair` (below 8) of row tile `row`; -1: padding. */
 DEV int gated_column(int row, int pair) {
@@ -160,6 +194,30 @@ DEV void qkv_finish(struct reader *r, const struct item *it, const float *d, int
         if (high >= 0) plain_store32((u32 *)(to_row + high), b);
     }
 }
+
+#if M_DELTA
+/* What the convolution is made of comes with what rounding left over, MIX_COLUMNS on: a head's norm, and sums that
+ * come out near 0, would show it. */
+DEV void mix_finish(struct reader *r, const struct item *it, const float *d, int block, int from, const int n) {
+    const int lane = r->w.lane, pair = lane % 4 * 2;
+    const int column[2] = { mix_column(it->row, pair), mix_column(it->row, pair + 8) };
+    UNROLL
+    for (int j = 0; j < n; j++) {
+        const int local = block * BLOCK_TOKENS + 8 * (from + j), token = it->token + local + lane / 4;
+        const float *scale = r->s->scale[it->which] + local + pair;
+        u16 *to_row = r->a->qkv + (size_t)token * MIX_WIDTH;
+        UNROLL
+        for (int i = 0; i < 2; i++) {
+            const float low = d[4 * j + 2 * i] * scale[0], high = d[4 * j + 2 * i + 1] * scale[1];
+            const u32 both = bf16_pair(low, high), rest = transpose8(bf16_rest(both, low, high));
+            const u32 rounded = transpose8(both);
+            if (token >= r->n_tokens || column[i] < 0) continue;
+            plain_store32((u32 *)(to_row + column[i]), rounded);
+            if (column[i] < CHANNELS) plain_store32((u32 *)(to_row + MIX_COLUMNS + column[i]), rest);
+        }
+    }
+}
+#endif
 
 DEV void gate_up_finish(struct reader *r, const struct item *it, const float *d, int block, int from, const int n) {
     const int lane = r->w.lane, pair = lane % 4 * 2, column = gated_column(it->row, pair);
@@ -253,6 +311,12 @@ DEV void ssq_finish(struct reader *r, const struct item *it, int from, int to) {
 
 DEV void item_finish(struct reader *r, int phase, int layer, const struct item *it, const float *d, int block, int from,
                      const int n, const float (*early)[4]) {
+#if M_DELTA
+    if (phase == TAPE_MIX) {
+        mix_finish(r, it, d, block, from, n);
+        return;
+    }
+#endif
     if (phase == TAPE_QKV)
         qkv_finish(r, it, d, block, from, n);
     else if (phase == TAPE_GATE_UP)

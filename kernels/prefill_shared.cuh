@@ -3,6 +3,8 @@
  *
  *   embed, [qkv, rope, attention, out, gate_up, down] x layers, end
  *
+ * where a layer that is a Gated DeltaNet has mix, conv, chunk, chain, answer before out.
+ *
  * A launch has as many blocks as the GPU has SMs. READ_WARPS consumers compute; one producer warp brings what
  * they read from shared memory through a ring of stages. Weights and ids may be asked for before the launch
  * before is over; what it made only after previous_over. */
@@ -33,6 +35,11 @@ enum {
     ATTENTION_COLUMNS = P_GROUPS * P_OUT_K_TILES * TILE_K,
     GATED_COLUMNS = P_GROUPS * P_DOWN_K_TILES * TILE_K,
     QKV_COLUMNS = (M_HEADS * (1 + M_GATED) + 2 * M_KV_HEADS) * M_HEAD_DIM, /* q, gates, k, v */
+#if M_DELTA
+    CHANNELS = 2 * M_KEY_HEADS * M_KEY_DIM + M_VALUE_HEADS * M_VALUE_DIM, /* of a convolution: q, k, v */
+    MIX_COLUMNS = CHANNELS + M_VALUE_HEADS * M_VALUE_DIM,                 /* and z */
+    MIX_WIDTH = MIX_COLUMNS + CHANNELS, /* of a token's row: rounded; what that left over, but not of z */
+#endif
     SSQ_SLOTS = P_GROUP_SMS * P_OUT_ROW_TILES /* at most */
 };
 

@@ -46,6 +46,9 @@ program() {
         threads=288 moved=0 shared=$(constant P_PREFILL_SHARED)
         [ "$(constant G_WGMMA)" != 1 ] || threads=384 moved=232
     fi
+    if [ "$kernel" = prefill_delta ]; then
+        function=prefill threads=256 moved=0 shared=$(constant P_PREFILL_CHUNK)
+    fi
     if [ "$kernel" = short ]; then
         function=prefill_short shared=$(constant P_SHORT_SHARED)
     fi
@@ -83,6 +86,7 @@ compile() {
     good=0
     program decode "$@" || good=1
     [ "$(constant P_PREFILL_TOKENS)" = 0 ] || program prefill "$@" || good=1
+    [ "$(constant P_PREFILL_CHUNK)" = 0 ] || program prefill_delta "$@" || good=1
     [ "$(constant P_SHORT_TOKENS)" = 0 ] || program short "$@" || good=1
     return $good
 }

@@ -124,6 +124,7 @@ static void cuda_close(struct backend *b) {
         cuda_host_free(&b->gpu, b->leave);
         cuda_stream_close(&b->gpu, b->rescue);
         cuda_module_unload(&b->gpu, b->short_module);
+        cuda_module_unload(&b->gpu, b->prefill_delta_module);
         cuda_module_unload(&b->gpu, b->prefill_module);
         cuda_module_unload(&b->gpu, b->module);
         cuda_gpu_close(&b->gpu);

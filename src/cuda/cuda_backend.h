@@ -49,12 +49,17 @@ enum {
     PREFILL_WIDE2,
     PREFILL_ROPE,
     PREFILL_ATTENTION,
+    PREFILL_CONV, /* of Gated DeltaNets, as those that follow */
+    PREFILL_CHUNK,
+    PREFILL_CHAIN,
+    PREFILL_ANSWER,
     PREFILL_END,
     CUDA_PREFILL_KERNELS
 };
 struct prefill_kernel {
-    const char *name;
+    const char *name; /* NULL: the model has no use for it */
     int threads, shared_bytes;
+    int blocks; /* of a launch; 0: as many as the GPU has SMs */
 };
 
 struct backend {
@@ -67,7 +72,8 @@ struct backend {
     struct cuda_function decode;
     struct cu_module *prefill_module; /* NULL: prompts go through the decode kernel */
     struct cuda_function prefill[CUDA_PREFILL_KERNELS];
-    struct cu_module *short_module; /* NULL: short prompts are read as others */
+    struct cu_module *prefill_delta_module; /* NULL: the model has no Gated DeltaNets */
+    struct cu_module *short_module;         /* NULL: short prompts are read as others */
     struct cuda_function prefill_short;
     struct cuda_open_times times;
 

@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <time.h>
 
-enum { N_PARTS = 4, PROGRESS_MS = 50 };
+enum { N_PARTS = 5, PROGRESS_MS = 50 };
 
 /* One program on its way. */
 struct part {
@@ -183,7 +183,10 @@ static enum reel_status find_functions(struct backend *b, struct reel_error *err
     if (status != REEL_OK || !b->prefill_module) return status;
     for (int i = 0; i < CUDA_PREFILL_KERNELS && status == REEL_OK; i++) {
         const struct prefill_kernel k = cuda_prefill_kernel(b, i);
-        status = cuda_function_find(&b->gpu, &b->prefill[i], b->prefill_module, k.name, err);
+        if (!k.name) continue;
+        struct cu_module *module =
+            i >= PREFILL_CONV && i <= PREFILL_ANSWER ? b->prefill_delta_module : b->prefill_module;
+        status = cuda_function_find(&b->gpu, &b->prefill[i], module, k.name, err);
         if (status == REEL_OK)
             status = check_resident(b, &b->prefill[i], 1, k.threads, k.shared_bytes, err);
     }
@@ -206,6 +209,9 @@ enum reel_status cuda_open_kernels(struct backend *b, const struct backend_optio
         add_part(&parts, b, &nvrtc, "decode.cu", constants.bytes, &b->module, options);
         if (cuda_prefills(b))
             add_part(&parts, b, &nvrtc, "prefill.cu", constants.bytes, &b->prefill_module, options);
+        if (cuda_prefills(b) && b->plan.delta.n_layers)
+            add_part(&parts, b, &nvrtc, "prefill_delta.cu", constants.bytes,
+                     &b->prefill_delta_module, options);
         if (cuda_reads_shorts(b))
             add_part(&parts, b, &nvrtc, "short.cu", constants.bytes, &b->short_module, options);
         /* the same for all models: of the GPU's own features it needs none */

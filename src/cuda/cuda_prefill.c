@@ -72,7 +72,17 @@ void cuda_prefill_start(const struct backend_state *s, struct prefill_args *args
                                    .x = part(b, at->x),
                                    .qkv = part(b, at->qkv),
                                    .attention = part(b, at->attention),
-                                   .gated = part(b, at->gated) };
+                                   .gated = part(b, at->gated),
+                                   .delta = { .q = part(b, at->delta.q),
+                                              .k = part(b, at->delta.k),
+                                              .v = part(b, at->delta.v),
+                                              .gates = part(b, at->delta.gates),
+                                              .decay = part(b, at->delta.decay),
+                                              .w = part(b, at->delta.w),
+                                              .u = part(b, at->delta.u),
+                                              .asked = part(b, at->delta.asked),
+                                              .learned = part(b, at->delta.learned),
+                                              .states = part(b, at->delta.states) } };
     cuda_args_start(s, &args->decode);
     args->decode.mailbox = cuda_pointer(cuda_mapped_address(s, s->mapped.prefill_mailbox));
     args->decode.profile = NULL; /* stamps of decoding have their own shape */
@@ -89,17 +99,29 @@ struct prefill_kernel cuda_prefill_kernel(const struct backend *b, int kernel) {
     const struct plan *p = &b->plan;
     const int few = PLAN_PREFILL_CONSUMERS, many = p->prefill_threads, ring = p->prefill_shared;
     const int no_ring = plan_prefill_shared_bytes(0, p->prefill_k_places);
+    const int chunk = p->prefill_chunk_shared;
+    /* of these two share an SM where there is room: one computes while the other's copies come */
+    const int pairs = 2 * chunk <= p->gpu.shared_bytes ? 2 * b->gpu.facts.n_sms : 0;
     const struct prefill_kernel kernels[CUDA_PREFILL_KERNELS] = {
-        [PREFILL_EMBED] = { "prefill_embed", few, no_ring },
-        [PREFILL_THIN] = { "prefill_thin", many, ring },
-        [PREFILL_HALVES] = { "prefill_halves", many, ring },
-        [PREFILL_WIDE1] = { "prefill_wide1", many, ring },
-        [PREFILL_WIDE2] = { "prefill_wide2", many, ring },
-        [PREFILL_ROPE] = { "prefill_rope", few, no_ring },
-        [PREFILL_ATTENTION] = { "prefill_attention", many, ring },
-        [PREFILL_END] = { "prefill_end", 32, 0 },
+        [PREFILL_EMBED] = { "prefill_embed", few, no_ring, 0 },
+        [PREFILL_THIN] = { "prefill_thin", many, ring, 0 },
+        [PREFILL_HALVES] = { "prefill_halves", many, ring, 0 },
+        [PREFILL_WIDE1] = { "prefill_wide1", many, ring, 0 },
+        [PREFILL_WIDE2] = { "prefill_wide2", many, ring, 0 },
+        [PREFILL_ROPE] = { "prefill_rope", few, no_ring, 0 },
+        [PREFILL_ATTENTION] = { "prefill_attention", many, ring, 0 },
+        [PREFILL_CONV] = { "prefill_conv", few, no_ring, 0 },
+        [PREFILL_CHUNK] = { "prefill_chunk", few, chunk, pairs },
+        [PREFILL_CHAIN] = { "prefill_chain", many, ring, 0 },
+        [PREFILL_ANSWER] = { "prefill_answer", few, chunk, pairs },
+        [PREFILL_END] = { "prefill_end", 32, 0, 1 },
     };
-    return kernels[kernel];
+    struct prefill_kernel k = kernels[kernel];
+    if (p->delta.n_layers == 0 && kernel >= PREFILL_CONV && kernel <= PREFILL_ANSWER) k.name = NULL;
+    if (p->delta.n_layers == p->tape.n_layers &&
+        (kernel == PREFILL_ROPE || kernel == PREFILL_ATTENTION))
+        k.name = NULL;
+    return k;
 }
 
 static int product_kernel(const struct prefill_cut *cut) {
@@ -122,7 +144,7 @@ static enum reel_status launch(const struct queue *q, int kernel, int phase, int
     const struct prefill_kernel k = cuda_prefill_kernel(b, kernel);
     void *arguments[] = { q->args, &phase, &layer };
     const struct cuda_launch launch = { .function = &b->prefill[kernel],
-                                        .blocks = kernel == PREFILL_END ? 1 : b->gpu.facts.n_sms,
+                                        .blocks = k.blocks ? k.blocks : b->gpu.facts.n_sms,
                                         .threads = k.threads,
                                         .shared_bytes = k.shared_bytes,
                                         /* what comes before the first does not know of it */
@@ -132,15 +154,40 @@ static enum reel_status launch(const struct queue *q, int kernel, int phase, int
     return status == REEL_OK ? cuda_launch(&b->gpu, &launch, err) : status;
 }
 
-static enum reel_status launch_layer(const struct queue *q, int layer, struct reel_error *err) {
+static enum reel_status launch_product(const struct queue *q, int phase, int layer,
+                                       struct reel_error *err) {
+    return launch(q, product_kernel(&q->args->cut[phase]), phase, layer, err);
+}
+
+/* Between a layer's first product and out. */
+static enum reel_status launch_steps(const struct queue *q, const int *kernels, int n, int layer,
+                                     struct reel_error *err) {
     enum reel_status status = REEL_OK;
-    for (int phase = 0; phase < PREFILL_PRODUCTS && status == REEL_OK; phase++) {
-        status = launch(q, product_kernel(&q->args->cut[phase]), phase, layer, err);
-        if (phase != TAPE_QKV) continue;
-        if (status == REEL_OK) status = launch(q, PREFILL_ROPE, 0, layer, err);
-        if (status == REEL_OK) status = launch(q, PREFILL_ATTENTION, 0, layer, err);
-    }
+    for (int i = 0; i < n && status == REEL_OK; i++)
+        status = launch(q, kernels[i], 0, layer, err);
     return status;
+}
+
+static enum reel_status launch_mixer(const struct queue *q, int layer, struct reel_error *err) {
+    static const int attention[] = { PREFILL_ROPE, PREFILL_ATTENTION };
+    static const int delta[] = { PREFILL_CONV, PREFILL_CHUNK, PREFILL_CHAIN, PREFILL_ANSWER };
+    const bool is_delta = tape_is_delta(&q->b->plan.tape, layer);
+    enum reel_status status = launch_product(q, is_delta ? TAPE_MIX : TAPE_QKV, layer, err);
+    if (status == REEL_OK)
+        status = is_delta ? launch_steps(q, delta, 4, layer, err)
+                          : launch_steps(q, attention, 2, layer, err);
+    return status == REEL_OK ? launch_product(q, TAPE_OUT, layer, err) : status;
+}
+
+static enum reel_status launch_layer(const struct queue *q, int layer, struct reel_error *err) {
+    const struct backend *b = q->b;
+    const uint64_t mixed =
+        tape_is_delta(&b->plan.tape, layer) ? b->plan.scratch.mixed : b->plan.scratch.attention;
+    /* columns beyond those of its kind hold 0: so each kind has its own */
+    q->args->attention = part(b, mixed);
+    enum reel_status status = launch_mixer(q, layer, err);
+    if (status == REEL_OK) status = launch_product(q, TAPE_GATE_UP, layer, err);
+    return status == REEL_OK ? launch_product(q, TAPE_DOWN, layer, err) : status;
 }
 
 /* Columns that belong to no weight are multiplied with 0 and must be numbers. They hold 0 from the
@@ -154,11 +201,13 @@ static enum reel_status lay_out(struct backend *b, int room, struct reel_error *
     const struct {
         uint64_t at, bytes;
     } parts[] = { { p->scratch.x, size.qkv - size.x },
-                  { p->scratch.attention, size.gated - size.attention },
-                  { p->scratch.gated, size.bytes - size.gated } };
+                  { p->scratch.attention, size.mixed - size.attention },
+                  { p->scratch.mixed, size.gated - size.mixed },
+                  { p->scratch.gated, size.delta.q - size.gated } };
     b->scratch_room = room;
     if (before == 0 || before == room || !p->prefill_padded) return REEL_OK;
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
+        if (parts[i].bytes == 0) continue;
         enum reel_status status =
             cuda_fill(&b->gpu, b->scratch + parts[i].at, 0, (size_t)parts[i].bytes, NULL, err);
         if (status == REEL_OK) continue;
@@ -173,7 +222,8 @@ static enum reel_status launch_queue(struct backend *b, struct prefill_args *arg
     const struct plan *p = &b->plan;
     const struct queue queue = { b, args, timer, p->copy == 2 && !timer };
     args->room = p->prefill_tokens;
-    for (int i = 0; i < PREFILL_PRODUCTS; i++) {
+    for (int i = 0; i < TAPE_N_PHASES; i++) {
+        if (i == TAPE_HEAD || (i == TAPE_MIX && p->delta.n_layers == 0)) continue;
         args->cut[i] = plan_prefill_cut(p, i, args->decode.n_tokens);
         if (args->cut[i].split_k == 8) args->room = (args->decode.n_tokens + 7) / 8 * 8;
     }

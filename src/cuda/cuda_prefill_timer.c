@@ -59,7 +59,7 @@ enum reel_status cuda_timer_take(struct cuda_prefill_timer *t, const struct back
         t->times.n_runs = 0; /* what was overwritten may have been one of them */
         return status;
     }
-    for (int i = 0; i < PREFILL_PRODUCTS; i++)
+    for (int i = 0; i < TAPE_N_PHASES; i++)
         t->times.cut[i] = args->cut[i];
     t->times.n_runs++;
     return REEL_OK;

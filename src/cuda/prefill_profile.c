@@ -1,26 +1,43 @@
 #include "cuda/prefill_profile.h"
 
 #include "base/memory.h"
+#include "plan/plan_layout.h"
 
 #include <stdlib.h>
 
-const char *const prefill_step_names[PREFILL_N_STEPS] = { "embed",     "qkv",   "rope",
-                                                          "attention", "out",   "gate_up",
-                                                          "down",      "short", "end" };
+const char *const prefill_step_names[PREFILL_N_STEPS] = { "embed",  "qkv",  "rope",    "attention",
+                                                          "mix",    "conv", "chunk",   "chain",
+                                                          "answer", "out",  "gate_up", "down",
+                                                          "short",  "end" };
 
 int prefill_launches(const struct plan *plan) {
-    return 1 + PREFILL_LAYER_STEPS * plan->tape.n_layers + 1;
+    const int deltas = plan->delta.n_layers;
+    return 1 + PREFILL_LAYER_STEPS * (plan->tape.n_layers - deltas) + PREFILL_DELTA_STEPS * deltas +
+           1;
 }
 
 int prefill_times_launches(const struct prefill_times *t, const struct plan *plan) {
     return t->one_launch ? PREFILL_SHORT_LAUNCHES : prefill_launches(plan);
 }
 
+/* Step `i` of a layer. */
+static enum prefill_step layer_step(bool is_delta, int i) {
+    if (!is_delta && i > STEP_ATTENTION - STEP_QKV)
+        return (enum prefill_step)(STEP_OUT + i - (STEP_MIX - STEP_QKV));
+    return (enum prefill_step)((is_delta ? STEP_MIX : STEP_QKV) + i);
+}
+
 enum prefill_step prefill_times_step(const struct prefill_times *t, const struct plan *plan,
                                      int launch) {
     if (launch == prefill_times_launches(t, plan) - 1) return STEP_END;
     if (launch == 0) return t->one_launch ? STEP_SHORT : STEP_EMBED;
-    return (enum prefill_step)(STEP_QKV + (launch - 1) % PREFILL_LAYER_STEPS);
+    launch--;
+    for (int layer = 0;; layer++) {
+        const bool is_delta = tape_is_delta(&plan->tape, layer);
+        const int steps = is_delta ? PREFILL_DELTA_STEPS : PREFILL_LAYER_STEPS;
+        if (launch < steps) return layer_step(is_delta, launch);
+        launch -= steps;
+    }
 }
 
 /* ---- runs ---- */
@@ -64,12 +81,37 @@ static double attended(const struct prefill_times *t) {
 
 typedef double work_fn(const struct plan *p, const struct prefill_times *t, enum prefill_step step);
 
-/* Of all steps of all layers. */
+/* Of all steps of all layers. Models with DeltaNets have no launch that does all. */
 static double whole(work_fn *work, const struct plan *p, const struct prefill_times *t) {
     double sum = 0;
     for (int step = STEP_QKV; step <= STEP_DOWN; step++)
-        sum += work(p, t, (enum prefill_step)step);
+        if (step < STEP_MIX || step > STEP_ANSWER) sum += work(p, t, (enum prefill_step)step);
     return sum * p->tape.n_layers;
+}
+
+/* A DeltaNet's steps, without their norms and gates: for each value head and chunk. */
+static double delta_flops(const struct plan *p, const struct prefill_times *t,
+                          enum prefill_step step) {
+    const struct plan_delta *d = &p->delta;
+    const double chunk = DELTA_CHUNK, key = d->key_dim, value = d->value_dim;
+    const double chunks = (double)plan_ceil(t->n_tokens, DELTA_CHUNK) * d->value_heads;
+    switch (step) {
+    case STEP_CHUNK: /* k k^T and q k^T, T, w and u: what lies above the diagonal not counted */
+        return chunks * chunk * chunk * (2 * key + chunk / 3 + key + value);
+    case STEP_CHAIN:
+        return chunks * chunk * key * value * 4;
+    case STEP_ANSWER:
+        return chunks * chunk * value * (2 * key + chunk);
+    default:
+        return 0;
+    }
+}
+
+/* Columns of out that are not padding, of a layer on average. */
+static double out_columns(const struct plan *p) {
+    const double deltas = p->delta.n_layers, layers = p->tape.n_layers;
+    const double value = (double)p->delta.value_heads * p->delta.value_dim;
+    return ((layers - deltas) * p->n_heads * p->head_dim + deltas * value) / layers;
 }
 
 static double flops(const struct plan *p, const struct prefill_times *t, enum prefill_step step) {
@@ -78,17 +120,25 @@ static double flops(const struct plan *p, const struct prefill_times *t, enum pr
     case STEP_SHORT:
         return whole(flops, p, t);
     case STEP_QKV:
-        return 2 * n * hidden * (q + 2.0 * p->n_kv_heads * p->head_dim);
+        return 2 * n * hidden *
+               (q * (p->tape.gate_dim ? 2 : 1) + 2.0 * p->n_kv_heads * p->head_dim);
+    case STEP_MIX:
+        return 2 * n * hidden * p->tape.n_groups * plan_mix_rows(&p->tape);
+    case STEP_CHUNK:
+    case STEP_CHAIN:
+    case STEP_ANSWER:
+        return delta_flops(p, t, step);
     case STEP_ATTENTION:
         return 4 * q * attended(t);
     case STEP_OUT:
-        return 2 * n * hidden * q;
+        return 2 * n * hidden * out_columns(p);
     case STEP_GATE_UP:
         return 4 * n * hidden * p->tape.intermediate;
     case STEP_DOWN:
         return 2 * n * hidden * p->tape.intermediate;
     case STEP_EMBED:
     case STEP_ROPE:
+    case STEP_CONV:
     case STEP_END:
     case PREFILL_N_STEPS:
         break;
@@ -98,19 +148,39 @@ static double flops(const struct plan *p, const struct prefill_times *t, enum pr
 
 /* A tape phase, or -1. */
 static int product_of(enum prefill_step step) {
-    static const int phases[PREFILL_N_STEPS] = { -1,           TAPE_QKV,  -1, -1, TAPE_OUT,
+    static const int phases[PREFILL_N_STEPS] = { -1,           TAPE_QKV,  -1, -1, TAPE_MIX,
+                                                 -1,           -1,        -1, -1, TAPE_OUT,
                                                  TAPE_GATE_UP, TAPE_DOWN, -1, -1 };
     return phases[step];
 }
 
-/* Weights as the tapes have them; attention: K and V. Each is counted once, however often it is
- * read. */
+/* Weights as the tapes have them; attention: K and V; DeltaNets: what a step reads of the one
+ * before. Each is counted once, however often it is read. */
+static double delta_bytes(const struct plan *p, const struct prefill_times *t,
+                          enum prefill_step step) {
+    const struct plan_delta *d = &p->delta;
+    const double chunk = DELTA_CHUNK, key = d->key_dim, value = d->value_dim;
+    const double chunks = (double)plan_ceil(t->n_tokens, DELTA_CHUNK) * d->value_heads;
+    switch (step) {
+    case STEP_CONV:
+        return 2.0 * t->n_tokens * p->tape.n_groups * (2 * p->tape.group_key + p->tape.group_value);
+    case STEP_CHUNK:
+        return chunks * chunk * 2 * (2 * key + value);
+    case STEP_CHAIN: /* w, k; u; the state to and fro */
+        return chunks * chunk * (4 * key + 4 * value) + 8 * key * value * d->value_heads;
+    case STEP_ANSWER: /* q, asked, learned, states */
+        return chunks * (chunk * (2 * key + 4 * chunk + 4 * value) + 2 * key * value);
+    default:
+        return 0;
+    }
+}
+
 static double bytes(const struct plan *p, const struct prefill_times *t, enum prefill_step step) {
     enum { PIECE = 16 };
     const int phase = product_of(step);
     if (phase >= 0) return (double)p->tape.segment[phase].bytes * p->tape.n_sms;
     if (step == STEP_SHORT) return whole(bytes, p, t);
-    if (step != STEP_ATTENTION) return 0;
+    if (step != STEP_ATTENTION) return delta_bytes(p, t, step);
     const int pieces = (t->position + t->n_tokens + PIECE - 1) / PIECE;
     return (double)pieces * p->kv_piece_bytes * p->n_kv_heads;
 }

@@ -14,6 +14,11 @@ enum prefill_step {
     STEP_QKV,
     STEP_ROPE,
     STEP_ATTENTION,
+    STEP_MIX, /* these of Gated DeltaNets, instead of the three before */
+    STEP_CONV,
+    STEP_CHUNK,
+    STEP_CHAIN,
+    STEP_ANSWER,
     STEP_OUT,
     STEP_GATE_UP,
     STEP_DOWN,
@@ -23,8 +28,9 @@ enum prefill_step {
 };
 extern const char *const prefill_step_names[PREFILL_N_STEPS];
 
-/* Launches of one layer, of a short prompt, and of a chunk at most. */
-enum { PREFILL_LAYER_STEPS = STEP_DOWN - STEP_QKV + 1, PREFILL_SHORT_LAUNCHES = 2 };
+/* Launches of a layer of attention, of a Gated DeltaNet, of a short prompt, and of a chunk at most.
+ */
+enum { PREFILL_LAYER_STEPS = 6, PREFILL_DELTA_STEPS = 8, PREFILL_SHORT_LAUNCHES = 2 };
 int prefill_launches(const struct plan *plan);
 
 /* Runs kept at most; then the oldest make room. */
@@ -37,7 +43,7 @@ struct prefill_times {
     int n_tokens;    /* of it */
     int most_tokens; /* that a chunk may have */
     bool one_launch; /* reads all of it: a short prompt */
-    struct prefill_cut cut[PREFILL_PRODUCTS];
+    struct prefill_cut cut[TAPE_N_PHASES];
 };
 
 /* Launches of the chunk, and what one does. */

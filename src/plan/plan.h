@@ -71,7 +71,10 @@ enum { PLAN_PICK_WORDS = 128 }; /* of one SM, see phase_pick.cuh */
 
 /* Scratch memory of prefill: where its parts begin (struct prefill_args), and how much it is. */
 struct plan_scratch {
-    uint64_t h, ssq, x, qkv, attention, gated;
+    uint64_t h, ssq, x, qkv, attention, mixed, gated; /* mixed: the Gated DeltaNets' attention */
+    struct {
+        uint64_t q, k, v, gates, decay, w, u, asked, learned, states;
+    } delta; /* struct prefill_delta */
     uint64_t bytes;
 };
 
@@ -123,9 +126,11 @@ struct plan {
     const char *prefill_none; /* and why */
     int prefill_stages, prefill_shared; /* of its ring; bytes of shared memory of a block */
     int prefill_k_places;               /* k tiles of a product at most, in whole stages */
-    int prefill_threads;                /* of a block */
-    bool prefill_padded;                /* some columns of its activations belong to no weight */
-    bool wgmma;                         /* its products use the instructions of sm_90a */
+    int prefill_chunk_shared; /* of a block of the Gated DeltaNets' steps that have no ring; 0: none
+                               */
+    int prefill_threads;      /* of a block */
+    bool prefill_padded;      /* some columns of its activations belong to no weight */
+    bool wgmma;               /* its products use the instructions of sm_90a */
     struct plan_scratch scratch;
 
     /* short prompts (kernels/short.cu), with the SMs and the tapes of decoding */

@@ -236,7 +236,11 @@ static enum reel_status check_block(const struct plan *p, struct reel_error *err
 static enum reel_status check_scratch(const struct plan *p, struct reel_error *err) {
     const struct tape_shape *t = &p->tape;
     const struct plan_scratch *s = &p->scratch;
-    const int head = p->head_dim, q = p->n_heads * head, qkv = q + 2 * p->n_kv_heads * head;
+    const struct plan_delta *d = &p->delta;
+    const int head = p->head_dim, q = p->n_heads * head,
+              qkv = q * (t->gate_dim ? 2 : 1) + 2 * p->n_kv_heads * head;
+    const int values = d->value_heads * d->value_dim, keys = d->key_heads * d->key_dim;
+    const int asked = d->value_heads * d->key_dim; /* rows that value heads do not share */
     const struct {
         const char *what;
         uint64_t at, end;
@@ -246,8 +250,21 @@ static enum reel_status check_scratch(const struct plan *p, struct reel_error *e
         { "sums of squares", s->ssq, s->x, t->hidden / 64 * 4 },
         { "normed activations", s->x, s->qkv, 2 * t->hidden },
         { "q, k and v", s->qkv, s->attention, 2 * qkv },
-        { "attention", s->attention, s->gated, 2 * q },
-        { "gated values", s->gated, s->bytes, 2 * t->intermediate },
+        { "q, k, v and z", s->qkv, s->attention, 8 * keys + 6 * values },
+        { "attention", s->attention, s->mixed, 2 * q },
+        { "answers of DeltaNets", s->mixed, s->gated, 2 * values },
+        { "gated values", s->gated, s->delta.q, 2 * t->intermediate },
+        { "queries", s->delta.q, s->delta.k, 2 * keys },
+        { "keys", s->delta.k, s->delta.v, 2 * keys },
+        { "values", s->delta.v, s->delta.gates, 2 * values },
+        { "gates", s->delta.gates, s->delta.decay, 8 * d->value_heads },
+        { "decays", s->delta.decay, s->delta.w, 8 * d->value_heads },
+        { "weights of keys", s->delta.w, s->delta.u, 2 * asked },
+        { "weighted values", s->delta.u, s->delta.asked, 4 * values },
+        { "products of queries", s->delta.asked, s->delta.learned,
+          4 * DELTA_CHUNK * d->value_heads },
+        { "what is learned", s->delta.learned, s->delta.states, 4 * values },
+        { "states", s->delta.states, s->bytes, 2 * values * d->key_dim / DELTA_CHUNK },
     };
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
         const uint64_t bytes = (uint64_t)parts[i].least * (uint64_t)p->prefill_tokens;
@@ -267,7 +284,8 @@ static enum reel_status check_prefill(const struct plan *p, struct reel_error *e
     if (p->prefill_tokens < 0 || p->prefill_tokens % PLAN_PREFILL_STEP)
         REFUSE("prefill of %d tokens: a multiple of %d is needed", p->prefill_tokens,
                PLAN_PREFILL_STEP);
-    if (p->copy == 0 || (p->head_dim != 64 && p->head_dim != 128) || p->tape.hidden % 64)
+    if (p->copy == 0 || (p->head_dim != 64 && p->head_dim != 128 && p->head_dim != 256) ||
+        p->tape.hidden % 64)
         REFUSE("prefill with copies of kind %d, head_dim %d, hidden size %d", p->copy, p->head_dim,
                p->tape.hidden);
     if (p->prefill_stages < 2 ||
@@ -277,6 +295,10 @@ static enum reel_status check_prefill(const struct plan *p, struct reel_error *e
                p->prefill_shared, p->prefill_stages,
                plan_prefill_shared_bytes(p->prefill_stages, p->prefill_k_places),
                p->gpu.shared_bytes);
+    if (p->prefill_chunk_shared < plan_prefill_chunk_bytes(&p->delta) ||
+        p->prefill_chunk_shared > p->gpu.shared_bytes)
+        REFUSE("prefill: %d bytes of shared memory for chunks: %d are needed, %d allowed",
+               p->prefill_chunk_shared, plan_prefill_chunk_bytes(&p->delta), p->gpu.shared_bytes);
     if (p->wgmma && (p->compute != 90 || p->gpu.compute != 90))
         REFUSE("wgmma compiled for %d on %d", p->compute, p->gpu.compute);
     return check_scratch(p, err);

@@ -120,6 +120,7 @@ enum reel_status plan_constants(const struct plan *p, struct buffer *text, struc
         { "P_PREFILL_STAGES", p->prefill_stages },
         { "P_PREFILL_K_PLACES", p->prefill_k_places },
         { "P_PREFILL_SHARED", p->prefill_shared },
+        { "P_PREFILL_CHUNK", p->prefill_chunk_shared },
         { "P_SHORT_TOKENS", p->short_tokens },
         { "P_SHORT_SLOTS", p->short_slots },
         { "P_SHORT_PRELOAD", p->short_preload },

@@ -52,6 +52,7 @@ void plan_prefill(struct plan *plan, const struct model_config *config,
                   const struct plan_options *options);
 /* Bytes of shared memory of a block that reads prompts; the kernels assert that it is enough. */
 int plan_prefill_shared_bytes(int stages, int k_places);
+int plan_prefill_chunk_bytes(const struct plan_delta *delta);
 /* The scratch memory of a launch of n_tokens. */
 void plan_prefill_scratch(struct plan_scratch *scratch, const struct plan *plan, int n_tokens);
 

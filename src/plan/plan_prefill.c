@@ -2,6 +2,8 @@
  * scratch memory, and how a product is cut into items for the SMs. */
 #include "plan/plan_layout.h"
 
+#include <string.h>
+
 enum {
     STAGE_BYTES = 32768, /* kernels/prefill_shared.cuh */
     READ_WARPS = 8,
@@ -28,6 +30,25 @@ int plan_prefill_shared_bytes(int stages, int k_places) {
 }
 
 static int greater(int a, int b) { return a > b ? a : b; }
+
+/* Of a DeltaNet's matrices, bytes: rows of a chunk's tokens, columns padded to whole tiles. */
+enum { SQUARE_BYTES = 2 * DELTA_CHUNK * DELTA_CHUNK };
+static int chunk_rows(int columns) { return plan_ceil(columns, TILE_K) * TILE_K * 2 * DELTA_CHUNK; }
+
+/* struct chunk_shared and struct answer_shared of kernels/prefill_delta_*.cuh, the larger one */
+int plan_prefill_chunk_bytes(const struct plan_delta *d) {
+    enum {
+        T_BYTES = 4 * DELTA_CHUNK * (DELTA_CHUNK + 4),
+        FLOATS = 4 * 4 * DELTA_CHUNK,
+        BARRIER = 16
+    };
+    if (d->n_layers == 0) return 0;
+    const int keys = chunk_rows(d->key_dim), values = chunk_rows(d->value_dim);
+    const int chunk = keys + values + greater(keys, 2 * SQUARE_BYTES) + 2 * SQUARE_BYTES + T_BYTES;
+    const int answer = keys + 2 * SQUARE_BYTES + 2 * values +
+                       d->key_dim * plan_ceil(d->value_dim, TILE_K) * TILE_K * 2;
+    return greater(chunk, answer) + FLOATS + BARRIER + STAGE_ALIGN;
+}
 
 /* k tiles of a product: of all groups; or of x in whole blocks, twice, as rounded and what that
  * left. */
@@ -62,26 +83,61 @@ static uint64_t activations(int columns, uint64_t tokens) {
     return (uint64_t)plan_ceil(columns, BLOCK_COLUMNS) * BLOCK_COLUMNS * 2 * tokens;
 }
 
-void plan_prefill_scratch(struct plan_scratch *s, const struct plan *p, int n_tokens) {
-    enum { ALIGN = 1024 }; /* an atom of activations */
+struct part {
+    uint64_t *at, bytes;
+};
+enum { PARTS = 7, DELTA_PARTS = 10 };
+
+static void common_parts(struct part parts[PARTS], struct plan_scratch *s, const struct plan *p,
+                         uint64_t n) {
     const struct tape_shape *t = &p->tape;
-    const uint64_t n = (uint64_t)n_tokens;
-    const int qkv = (p->n_heads + 2 * p->n_kv_heads) * p->head_dim;
-    const int groups = t->n_groups * TILE_K;
+    const int heads = p->n_heads * (t->gate_dim ? 2 : 1) + 2 * p->n_kv_heads;
+    const int groups = t->n_groups * TILE_K, out = groups * t->segment[TAPE_OUT].k_tiles;
+    /* of mix all but z twice: rounded, and what that left over */
+    const int mix = t->n_groups * (2 * plan_mix_rows(t) - t->group_value);
+    const int rows = greater(heads * p->head_dim, mix);
     /* of row tiles, which SMs whose rows do not fill them have more of than hidden needs */
     const int slots = t->group_sms * t->segment[TAPE_OUT].row_tiles;
-    struct {
-        uint64_t *at, bytes;
-    } const parts[] = {
+    const struct part all[PARTS] = {
         { &s->h, (uint64_t)t->hidden * 4 * n },
         { &s->ssq, (uint64_t)slots * 4 * n },
         { &s->x, 2 * activations(t->segment[TAPE_QKV].k_tiles * TILE_K, n) },
-        { &s->qkv, (uint64_t)qkv * 2 * n },
-        { &s->attention, activations(groups * t->segment[TAPE_OUT].k_tiles, n) },
+        { &s->qkv, (uint64_t)rows * 2 * n },
+        { &s->attention, activations(out, n) },
+        { &s->mixed, p->delta.n_layers ? activations(out, n) : 0 },
         { &s->gated, activations(groups * t->segment[TAPE_DOWN].k_tiles, n) },
     };
+    memcpy(parts, all, sizeof all);
+}
+
+/* struct prefill_delta; n is a multiple of a chunk. */
+static void delta_parts(struct part parts[DELTA_PARTS], struct plan_scratch *s,
+                        const struct plan_delta *d, uint64_t n) {
+    const uint64_t key = (uint64_t)d->key_dim, heads = (uint64_t)d->value_heads,
+                   keys = (uint64_t)d->key_heads * key,
+                   values = heads * (uint64_t)(plan_ceil(d->value_dim, TILE_K) * TILE_K);
+    const struct part all[DELTA_PARTS] = {
+        { &s->delta.q, keys * 2 * n },
+        { &s->delta.k, keys * 2 * n },
+        { &s->delta.v, values * 2 * n },
+        { &s->delta.gates, heads * 8 * n },
+        { &s->delta.decay, heads * 8 * n },
+        { &s->delta.w, heads * key * 2 * n },
+        { &s->delta.u, values * 4 * n },
+        { &s->delta.asked, heads * DELTA_CHUNK * 4 * n },
+        { &s->delta.learned, values * 4 * n },
+        { &s->delta.states, values * key * 2 * (n / DELTA_CHUNK) },
+    };
+    memcpy(parts, all, sizeof all);
+}
+
+void plan_prefill_scratch(struct plan_scratch *s, const struct plan *p, int n_tokens) {
+    enum { ALIGN = 1024 }; /* an atom of activations */
+    struct part parts[PARTS + DELTA_PARTS];
+    common_parts(parts, s, p, (uint64_t)n_tokens);
+    delta_parts(parts + PARTS, s, &p->delta, (uint64_t)n_tokens);
     s->bytes = 0;
-    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
+    for (int i = 0; i < PARTS + DELTA_PARTS; i++) {
         *parts[i].at = s->bytes;
         s->bytes += (parts[i].bytes + ALIGN - 1) / ALIGN * ALIGN;
     }
@@ -105,12 +161,16 @@ static int tokens_that_fit(const struct plan *p, const struct model_config *c, i
 
 /* Why these kernels cannot read this model's prompts on this GPU; NULL: they can. */
 static const char *refusal(const struct plan *p) {
-    if (p->delta.n_layers || p->tape.gate_dim || p->rotary_dim != p->head_dim)
-        return "does not do layers of this family yet";
+    const struct plan_delta *d = &p->delta;
     if (p->copy == 0) return "needs compute capability 8.0 or more";
-    if (p->head_dim != 64 && p->head_dim != 128) return "needs a head_dim of 64 or 128";
+    if (p->head_dim != 64 && p->head_dim != 128 && p->head_dim != 256)
+        return "needs a head_dim of 64, 128 or 256";
+    if (d->n_layers &&
+        (d->key_dim % 16 || d->key_dim > 128 || d->value_dim % 8 || d->value_dim > 128))
+        return "needs DeltaNets whose keys are a multiple of 16 and values of 8, both up to 128";
     if (p->tape.hidden % BLOCK_COLUMNS) return "needs a hidden size that is a multiple of 64";
-    if (stages_that_fit(p) < LEAST_STAGES) return "needs more shared memory";
+    if (stages_that_fit(p) < LEAST_STAGES || plan_prefill_chunk_bytes(d) > p->gpu.shared_bytes)
+        return "needs more shared memory";
     return NULL;
 }
 
@@ -120,9 +180,9 @@ static bool padded(const struct plan *p) {
     const int x = t->segment[TAPE_QKV].k_tiles * TILE_K;
     const int out = t->segment[TAPE_OUT].k_tiles * TILE_K;
     const int down = t->segment[TAPE_DOWN].k_tiles * TILE_K;
-    return x != t->hidden || out != t->group_q || down * t->n_groups != t->intermediate ||
-           x % BLOCK_COLUMNS || out * t->n_groups % BLOCK_COLUMNS ||
-           down * t->n_groups % BLOCK_COLUMNS;
+    return x != t->hidden || out != t->group_q || (p->delta.n_layers && out != t->group_value) ||
+           down * t->n_groups != t->intermediate || x % BLOCK_COLUMNS ||
+           out * t->n_groups % BLOCK_COLUMNS || down * t->n_groups % BLOCK_COLUMNS;
 }
 
 void plan_prefill(struct plan *p, const struct model_config *c, const struct plan_options *o) {
@@ -137,6 +197,7 @@ void plan_prefill(struct plan *p, const struct model_config *c, const struct pla
     p->prefill_padded = padded(p);
     p->prefill_stages = stages_that_fit(p);
     p->prefill_shared = plan_prefill_shared_bytes(p->prefill_stages, p->prefill_k_places);
+    p->prefill_chunk_shared = plan_prefill_chunk_bytes(&p->delta);
     /* wgmma is of this architecture alone, neither of older nor of newer ones */
     p->wgmma = p->compute == 90 && p->gpu.compute == 90;
     p->prefill_threads = (READ_WARPS + (p->wgmma ? WARPGROUP : 1)) * 32;

@@ -45,7 +45,7 @@ struct rig {
     struct sim_gpu gpu;
     int channels, values, mix; /* columns */
     int out_columns;           /* of a group, padded by a tile more than there are */
-    uint16_t *mixed;           /* [position][mix] */
+    float *mixed;              /* [position][mix], but for z two bf16 terms each */
     float *x;                  /* [position][hidden], two bf16 terms each */
     float *ssq;                /* [position]: each of its slots */
     uint16_t *gates;
@@ -68,6 +68,7 @@ static float uniform(void) { /* -1 to 1 */
 }
 static float normal(void) { return uniform() + uniform() + uniform(); }
 static float rounded(float x) { return bf16_to_f32(bf16_from_f32(x)); }
+static float two_terms(float x) { return rounded(x) + rounded(x - rounded(x)); }
 
 /* ---- what must come out ---- */
 
@@ -97,7 +98,7 @@ static void reference_window(const struct rig *r, int p, float *past) {
             past[j * r->channels + c] = from < 0
                                             ? r->window_before[delta_window(&r->layout, NTH, c) +
                                                                (unsigned)(TAPS - 1 + from)]
-                                            : bf16_to_f32(r->mixed[from * r->mix + c]);
+                                            : r->mixed[from * r->mix + c];
         }
 }
 
@@ -112,7 +113,7 @@ static void reference_position(struct rig *r, int p, float *past, float *turned)
     for (int h = 0; h < heads; h++)
         rate[h] = -numbers(r)[h];
     for (int i = 0; i < r->mix; i++)
-        made[i] = bf16_to_f32(r->mixed[p * r->mix + i]);
+        made[i] = r->mixed[p * r->mix + i];
     cpu_convolve(turned, past, made, TAPS, r->channels, made, REF_FAST);
     for (int h = 0; h < 2 * s->key_heads; h++)
         cpu_l2_norm(made + h * dim, dim, h < s->key_heads ? 1 / sqrtf((float)dim) : 1);
@@ -200,6 +201,10 @@ static void compile(const struct rig *r) {
 
 /* ---- memory ---- */
 
+static size_t mixed_bytes(const struct rig *r) {
+    return (size_t)(TOKENS * (r->mix + r->channels)) * 2;
+}
+
 /* The parts of struct prefill_delta, each poisoned. */
 static void scratch_open(struct rig *r) {
     const struct shape *s = &r->shape;
@@ -261,16 +266,15 @@ static void weights_fill(struct rig *r) {
 
 static void inputs_fill(struct rig *r) {
     const struct shape *s = &r->shape;
-    r->mixed = malloc((size_t)(LONGEST * r->mix) * 2);
+    r->mixed = malloc((size_t)(LONGEST * r->mix) * 4);
     r->x = malloc((size_t)(LONGEST * s->hidden) * 4), r->ssq = malloc(LONGEST * 4);
     for (int i = 0; i < LONGEST * r->mix; i++) {
         const int column = i % r->mix, is_k = column / (s->key_heads * s->key_dim) == 1;
-        r->mixed[i] = bf16_from_f32(normal() + (is_k ? s->alike * sinf((float)column) : 0));
+        const float v = normal() + (is_k ? s->alike * sinf((float)column) : 0);
+        r->mixed[i] = column < r->channels ? two_terms(v) : rounded(v);
     }
-    for (int i = 0; i < LONGEST * s->hidden; i++) {
-        const float v = normal(), high = rounded(v);
-        r->x[i] = high + rounded(v - high);
-    }
+    for (int i = 0; i < LONGEST * s->hidden; i++)
+        r->x[i] = two_terms(normal());
     for (int p = 0; p < LONGEST; p++)
         r->ssq[p] = (float)s->hidden / ((SLOTS + 3) / 4) * (1 + uniform() / 2);
 }
@@ -299,7 +303,7 @@ static void rig_open(struct rig *r, const struct shape *s) {
     r->state = malloc((size_t)(r->values * s->key_dim) * 4);
     r->x_bytes = (size_t)(TOKENS * (s->hidden + 63) / 64 * 64) * 4;
     r->out_bytes = (size_t)TOKENS * (size_t)((s->groups * r->out_columns + 63) / 64 * 64) * 2;
-    r->d_mixed = sim_gpu_alloc((size_t)(TOKENS * r->mix) * 2);
+    r->d_mixed = sim_gpu_alloc(mixed_bytes(r));
     r->d_x = sim_gpu_alloc(r->x_bytes), r->d_ssq = sim_gpu_alloc(SLOTS * TOKENS * 4);
     r->d_state = sim_gpu_alloc(r->state_floats * 4);
     r->d_window = sim_gpu_alloc(r->window_floats * 4);
@@ -328,6 +332,8 @@ static void inputs_put(struct rig *r, int position, int n) {
     const struct shape *s = &r->shape;
     unsigned char *x = malloc(r->x_bytes);
     float *ssq = malloc(SLOTS * TOKENS * 4);
+    uint16_t *mixed = malloc(mixed_bytes(r));
+    memset(mixed, 0xff, mixed_bytes(r));
     memset(x, 0xff, r->x_bytes), memset(ssq, 0xff, SLOTS * TOKENS * 4);
     for (int t = 0; t < n; t++) {
         for (int i = 0; i < s->hidden; i++) {
@@ -340,8 +346,15 @@ static void inputs_put(struct rig *r, int position, int n) {
             ssq[i * TOKENS + t] = r->ssq[position + t];
     }
     sim_gpu_put(r->d_x, x, r->x_bytes), sim_gpu_put(r->d_ssq, ssq, SLOTS * TOKENS * 4);
-    poison(r->d_mixed, (size_t)(TOKENS * r->mix) * 2);
-    sim_gpu_put(r->d_mixed, r->mixed + position * r->mix, (size_t)(n * r->mix) * 2);
+    for (int i = 0; i < n * r->mix; i++) {
+        const float v = r->mixed[position * r->mix + i];
+        const int t = i / r->mix, column = i % r->mix;
+        uint16_t *row = mixed + t * (r->mix + r->channels);
+        row[column] = bf16_from_f32(v);
+        if (column < r->channels) row[r->mix + column] = bf16_from_f32(v - rounded(v));
+    }
+    sim_gpu_put(r->d_mixed, mixed, mixed_bytes(r));
+    free(mixed);
     free(x), free(ssq);
 }
 
@@ -400,8 +413,8 @@ static void session_check(struct rig *r) {
     }
     for (int i = 0; i < r->channels * (TAPS - 1); i++) {
         const int c = i / (TAPS - 1), j = i % (TAPS - 1);
-        const uint16_t from = r->mixed[(LONGEST - (TAPS - 1) + j) * r->mix + c];
-        if (window[delta_window(&r->layout, NTH, c) + (unsigned)j] != bf16_to_f32(from))
+        const float from = r->mixed[(LONGEST - (TAPS - 1) + j) * r->mix + c];
+        if (window[delta_window(&r->layout, NTH, c) + (unsigned)j] != from)
             fail_msg("%s: window of channel %d", r->shape.name, c);
     }
     if (memcmp(state, r->state_before, r->state_floats / DELTAS * 4) ||

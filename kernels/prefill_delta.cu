@@ -1,0 +1,49 @@
+/* Reading a prompt: the steps of Gated DeltaNets, which lie between the products of prefill.cu in the same queue
+ * of launches. */
+#include "prefill_delta_answer.cuh"
+#include "prefill_delta_chain.cuh"
+#include "prefill_delta_chunk.cuh"
+#include "prefill_delta_conv.cuh"
+
+KERNEL(READ_CONSUMERS) prefill_conv(const PARAMETER struct prefill_args args, int phase, int layer) {
+    struct reader r;
+    (void)phase;
+    next_may_start();
+    reader_make(&r, &args, layer, 0);
+    previous_over();
+    conv_phase(&r, layer);
+}
+
+KERNEL(READ_CONSUMERS) prefill_chunk(const PARAMETER struct prefill_args args, int phase, int layer) {
+    struct reader r;
+    (void)phase;
+    next_may_start();
+    reader_make(&r, &args, layer, 0);
+    struct chunk_shared *s = (struct chunk_shared *)r.s;
+    copies_start(&s->full, CHUNK_COPIES);
+    chunk_phase(&r, s);
+}
+
+KERNEL(READ_THREADS) prefill_chain(const PARAMETER struct prefill_args args, int phase, int layer) {
+    struct reader r;
+    (void)phase;
+    reader_start(&r, &args, layer, P_PREFILL_STAGES);
+    previous_over();
+    if (r.w.warp < READ_WARPS) {
+        chain_phase(&r, layer);
+    } else if (r.w.warp == READ_WARPS) {
+        fence_copies();
+        chain_produce(&r);
+        stages_drain(&r);
+    }
+}
+
+KERNEL(READ_CONSUMERS) prefill_answer(const PARAMETER struct prefill_args args, int phase, int layer) {
+    struct reader r;
+    (void)phase;
+    next_may_start();
+    reader_make(&r, &args, layer, 0);
+    struct answer_shared *s = (struct answer_shared *)r.s;
+    copies_start(&s->full, ANSWER_COPIES);
+    answer_phase(&r, layer, s);
+}
