@@ -56,13 +56,14 @@ DEV void delta_layer(struct worker *w, struct quad *t, float *h, float *gain, fl
     profile_layer(w, MARK_MIX_WEIGHTS);
     layer_gains(w, gain, gate_up_gain);
     gates_load(w, gates);
+    if (EARLY_STATE) delta_ask(w, &early);
     if (w->layer > 0) gather_sum(w, w->a->words + X_DOWN_SUM, h, WAIT_DOWN_SUM);
     w->epoch = epoch_next(w->epoch);
     profile_layer(w, MARK_MIX_INPUT);
     mix_consume(w, t, h, gain);
     profile_layer(w, MARK_MIX);
     worker_anew(w);
-    delta_ask(w, &early);
+    if (!EARLY_STATE) delta_ask(w, &early);
     gates_dot(w, gates, h, gain);
     tiles_take(w, t, PRELOAD(OUT));
     profile_layer(w, MARK_OUT_WEIGHTS);

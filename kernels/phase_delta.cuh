@@ -183,56 +183,59 @@ DEV void column_keep(struct worker *w, const struct delta_column *c) {
 
 /* ---- the group's columns ---- */
 
-struct head_words {
-    u64 o[HEAD_TURNS], z[HEAD_TURNS];
-};
-
-DEV void head_poll(struct worker *w, int head, struct head_words *v) {
-    const u64 *o = delta_words(w) + head * HEAD_WORDS;
-    const u64 *z = mix_words(w) + GROUP_CHANNELS / 2 + head * HEAD_WORDS;
+/* A head's words, word n * 32 + lane into v[n]. */
+DEV void head_poll(struct worker *w, const u64 *from, u64 *v, enum wait_kind kind) {
     u32 polls = 0;
     UNROLL
     for (int n = 0; n < HEAD_TURNS; n++)
-        v->o[n] = v->z[n] = (u64)(w->epoch & 0xffffu) << 48;
+        v[n] = (u64)(w->epoch & 0xffffu) << 48;
     NO_UNROLL
     for (;;) {
         int ok = 1;
         UNROLL
-        for (int n = 0; n < HEAD_TURNS; n++) {
-            const int word = n * LANES + w->lane;
-            if (word >= HEAD_WORDS) continue;
-            if (!polls || !word_is24(v->o[n], w->epoch)) v->o[n] = word_load(o + word);
-            if (!polls || !word_is24(v->z[n], w->epoch)) v->z[n] = word_load(z + word);
-        }
+        for (int n = 0; n < HEAD_TURNS; n++)
+            if (n * LANES + w->lane < HEAD_WORDS && (!polls || !word_is24(v[n], w->epoch)))
+                v[n] = word_load(from + n * LANES + w->lane);
         UNROLL
         for (int n = 0; n < HEAD_TURNS; n++)
-            ok &= word_is24(v->o[n], w->epoch) & word_is24(v->z[n], w->epoch);
+            ok &= word_is24(v[n], w->epoch);
         if (warp_all(ok | w->dead)) break;
-        wait_failed(w, &polls, WAIT_DELTA, w->epoch & 0xffffu, (u32)(v->o[0] >> 48));
+        wait_failed(w, &polls, kind, w->epoch & 0xffffu, (u32)(v[0] >> 48));
     }
 }
 
-/* norm(o) * gain * silu(z) of one head. */
+/* norm(o) * gain * silu(z) of one head. z is there already, so what is made of it costs no time. */
 DEV void head_finish(struct worker *w, int head, const float (*gain)[2]) {
-    struct head_words v;
-    float ssq = 0;
-    head_poll(w, head, &v);
+    u64 v[HEAD_TURNS];
+    float factor[HEAD_TURNS][2], ssq = 0;
+    head_poll(w, mix_words(w) + GROUP_CHANNELS / 2 + head * HEAD_WORDS, v, WAIT_MIX);
+    UNROLL
+    for (int n = 0; n < HEAD_TURNS; n++) {
+        factor[n][0] = gain[n][0] * silu(float24_low(v[n]));
+        factor[n][1] = gain[n][1] * silu(float24_high(v[n]));
+    }
+    head_poll(w, delta_words(w) + head * HEAD_WORDS, v, WAIT_DELTA);
     UNROLL
     for (int n = 0; n < HEAD_TURNS; n++)
-        ssq += float24_low(v.o[n]) * float24_low(v.o[n]) + float24_high(v.o[n]) * float24_high(v.o[n]);
+        ssq += float24_low(v[n]) * float24_low(v[n]) + float24_high(v[n]) * float24_high(v[n]);
     const float scale = rsqrt_approx(xor_sum(ssq, 1, LANES) * (1.0f / M_VALUE_DIM) + M_RMS_EPS);
     UNROLL
     for (int n = 0; n < HEAD_TURNS; n++) {
         const int word = n * LANES + w->lane;
-        const float low = float24_low(v.o[n]) * scale * gain[n][0] * silu(float24_low(v.z[n]));
-        const float high = float24_high(v.o[n]) * scale * gain[n][1] * silu(float24_high(v.z[n]));
+        const float low = float24_low(v[n]) * scale * factor[n][0], high = float24_high(v[n]) * scale * factor[n][1];
         if (word < HEAD_WORDS) w->s->attention[head * HEAD_WORDS + word] = bf16_pair(low, high);
     }
 }
 
 /* ---- the phase ---- */
 
-/* What does not depend on the token: asked for before out's tiles are waited for. */
+/* What does not depend on the token: asked for before mix's input is waited for where there are registers for it
+ * beside mix's tiles, else before out's tiles are. */
+enum {
+    DELTA_REGISTERS = DELTA_BATCH * (KEY_ROWS + 6) + 2 * HEAD_TURNS,
+    BESIDE_TILES = (G_REGISTERS ? P_REGISTERS_CONSUMER : 65536 / P_THREADS) - 4 * PRELOAD(MIX) - 8 * SLICE,
+    EARLY_STATE = BESIDE_TILES - DELTA_REGISTERS >= 92 /* with less the compiler was seen to spill */
+};
 struct delta_early {
     struct delta_column c[DELTA_BATCH];
     float gain[HEAD_TURNS][2];

@@ -23,10 +23,11 @@ DEV void layer_consume(struct worker *w, const float *from, float *h) {
     tiles_take(w, t, PRELOAD(MIX));
     gains_load(w, w->a->norms + w->layer * M_HIDDEN, gain);
     gates_load(w, gates);
+    if (EARLY_STATE) delta_ask(w, &early);
     gains_load(w, from, h);
     w->epoch = epoch_next(w->epoch);
     mix_consume(w, t, h, gain);
-    delta_ask(w, &early);
+    if (!EARLY_STATE) delta_ask(w, &early);
     gates_dot(w, gates, h, gain);
     delta_consume(w, &early);
 }
