@@ -17,8 +17,11 @@ qwen3-0.6b rtx5090
 qwen3-8b h200
 smollm2-135m h200
 smollm2-135m h200 compute=75
+qwen3.5-0.8b h200
+qwen3.5-0.8b b200
 models/demo/config.json rtx4090
-tests/golden/models/q3-a.json test4'
+tests/golden/models/q3-a.json test4
+tests/golden/models/q35-b.json test4'
 
 constant() { sed -n "s/^-D$1=//p" "$folder/options"; }
 # Registers, stack, spill stores and spill loads of the function named $1, or the most that any of those has

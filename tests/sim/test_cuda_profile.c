@@ -143,6 +143,36 @@ static void a_generation_is_explained_phase_by_phase(void **state) {
     sim_model_unload(&f->m);
 }
 
+static void the_layers_of_a_hybrid_are_explained_by_kind(void **state) {
+    static const char *const names[] = { "embed", "qkv", "attention", "out",  "gate_up",
+                                         "down",  "mix", "delta",     "head", "pick" };
+    const struct fixture *shared_one = *state;
+    struct fixture f = { .gpu = shared_one->gpu };
+    char *json = NULL, *trace = NULL;
+    sim_model_open(&f.m, "q35-a");
+    good(sim_model_load(&f.m, SMALL ",profile=16", &f.err), &f);
+    struct reel_session *s = open_session(&f, f.m.gpu);
+    generate(&f, s, N_NEW);
+    const struct reel_profile_options options = { .size = sizeof options };
+    good(reel_session_profile(s, &options, &json, &trace, &f.err), &f);
+    json_t *profile = parsed(json), *events = parsed(trace);
+    const json_t *list = json_object_get(profile, "phases");
+    assert_int_equal(json_array_size(list), sizeof names / sizeof *names);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const json_t *part = json_array_get(list, i);
+        assert_string_equal(json_string_value(json_object_get(part, "phase")), names[i]);
+        assert_true(real(part, "us") > 0);
+    }
+    const int n = 4 * (N_NEW - 2); /* SMs and measured tokens */
+    assert_int_equal(count_events(events, "mix"), 3 * n);
+    assert_int_equal(count_events(events, "delta"), 3 * n);
+    assert_int_equal(count_events(events, "attention"), n);
+    json_decref(profile);
+    json_decref(events);
+    reel_session_close(s);
+    sim_model_close(&f.m);
+}
+
 /* In a launch cut short, what is behind its end is from another. */
 static void only_the_last_launch_counts(void **state) {
     struct fixture *f = *state;
@@ -275,6 +305,7 @@ static void the_command_prints_a_table_or_json_and_writes_a_trace(void **state) 
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_generation_is_explained_phase_by_phase),
+        cmocka_unit_test(the_layers_of_a_hybrid_are_explained_by_kind),
         cmocka_unit_test(only_the_last_launch_counts),
         cmocka_unit_test(without_time_stamps_there_is_no_profile),
         cmocka_unit_test(the_command_prints_a_table_or_json_and_writes_a_trace),
