@@ -312,7 +312,7 @@ static void count_bytes(struct profile *p, const struct plan *plan) {
     const struct tape_shape *t = &plan->tape;
     const int deltas = plan->delta.n_layers;
     for (size_t i = 0; i < sizeof layer / sizeof *layer; i++) {
-        const int phase = layer[i].tape, all = t->n_layers;
+        const int phase = (int)layer[i].tape, all = t->n_layers;
         const int n = phase == TAPE_MIX ? deltas : phase == TAPE_QKV ? all - deltas : all;
         p->phase[layer[i].phase].bytes = (double)t->segment[phase].bytes * t->n_sms * n;
     }

@@ -36,12 +36,12 @@ static json_t *describe_phases(const struct profile *p, const struct plan *plan)
 
 enum reel_status profile_describe(json_t **out, const struct profile *p, const struct plan *plan,
                                   struct reel_error *err) {
-    *out =
-        json_pack("{s:s, s:i, s:i, s:i, s:i, s:i, s:o, s:o, s:o, s:o}", "gpu", plan->gpu.name,
-                  "sms", plan->tape.n_sms, "groups", plan->tape.n_groups, "tokens", p->n_tokens,
-                  "position", p->position, "attention_split_from", plan->split_from, "token_us",
-                  describe_spread(&p->token_us), "sm_clock_ghz", describe_spread(&p->ghz), "phases",
-                  describe_phases(p, plan), "total", describe_part(&p->total, "total", p->total.us));
+    *out = json_pack("{s:s, s:i, s:i, s:i, s:i, s:i, s:o, s:o, s:o, s:o}", "gpu", plan->gpu.name,
+                     "sms", plan->tape.n_sms, "groups", plan->tape.n_groups, "tokens", p->n_tokens,
+                     "position", p->position, "attention_split_from", plan->split_from, "token_us",
+                     describe_spread(&p->token_us), "sm_clock_ghz", describe_spread(&p->ghz),
+                     "phases", describe_phases(p, plan), "total",
+                     describe_part(&p->total, "total", p->total.us));
     return *out ? REEL_OK : err_memory(err, "a profile", 0);
 }
 

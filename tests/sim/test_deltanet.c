@@ -1,6 +1,7 @@
 /* The device code of a Gated DeltaNet, mix and delta, under the simulator against the CPU
  * reference: several tokens in one launch and over two, more units of value columns than SMs and
  * fewer, any schedule the same bits, and orderings taken out are seen. */
+#define _DEFAULT_SOURCE /* strtok_r */
 #include "cpu/reference.h"
 #include "kernels/args.h"
 #include "kernels/delta_layout.h"
@@ -235,116 +236,74 @@ static unsigned char *make_tape(const struct rig *r) {
 
 /* ---- compiling and launching ---- */
 
+/* "NAME=value NAME=value ", each an option. */
 struct options {
-    char text[96][48];
-    const char *list[97];
-    int n;
+    char text[4000];
+    const char *list[130];
+    size_t used;
 };
-static void option(struct options *o, const char *name, int value) {
-    snprintf(o->text[o->n], sizeof o->text[0], "-D%s=%d", name, value);
-    o->list[o->n] = o->text[o->n];
-    o->list[++o->n] = NULL;
+__attribute__((format(printf, 2, 3))) static void options_add(struct options *o, const char *format,
+                                                              ...) {
+    va_list args;
+    va_start(args, format);
+    o->used += (size_t)vsnprintf(o->text + o->used, sizeof o->text - o->used, format, args);
+    va_end(args);
+    assert_true(o->used < sizeof o->text);
 }
-static void option_text(struct options *o, const char *text) {
-    snprintf(o->text[o->n], sizeof o->text[0], "-D%s", text);
-    o->list[o->n] = o->text[o->n];
-    o->list[++o->n] = NULL;
+static void options_end(struct options *o) {
+    static char defines[130][64];
+    int n = 0;
+    for (char *at = o->text, *rest = NULL; (at = strtok_r(at, " ", &rest)) && n < 129; at = NULL) {
+        snprintf(defines[n], sizeof defines[0], "-D%s", at);
+        o->list[n] = defines[n];
+        o->list[++n] = NULL;
+    }
+    assert_true(n < 129);
 }
 
-static void option_segment(struct options *o, const char *s, int row_tiles, int k_parts,
-                           int warp_k) {
-    const struct {
-        const char *name;
-        int value;
-    } values[] = {
-        { "ROW_TILES", row_tiles }, { "K_PARTS", k_parts },
-        { "WARP_K", warp_k },       { "WARP_ROWS", row_tiles },
-        { "ROWS", 16 * row_tiles }, { "BYTES", row_tiles * k_parts * warp_k * TILE_BYTES }
-    };
-    for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
-        char name[40];
-        snprintf(name, sizeof name, "P_%s_%s", s, values[i].name);
-        if (strcmp(name, "P_MIX_ROWS") != 0) option(o, name, values[i].value);
-    }
+static void options_segment(struct options *o, const char *s, int rows, int row_tiles, int k_parts,
+                            int warp_k) {
+    options_add(o,
+                "P_%s_ROWS=%d P_%s_ROW_TILES=%d P_%s_WARP_ROWS=%d P_%s_K_PARTS=%d P_%s_WARP_K=%d "
+                "P_%s_BYTES=%d ",
+                s, rows, s, row_tiles, s, row_tiles, s, k_parts, s, warp_k, s,
+                row_tiles * k_parts * warp_k * TILE_BYTES);
 }
 
 static void compile(struct rig *r) {
     const struct shape *s = &r->shape;
     const struct sizes *z = &r->z;
-    struct options o = { .n = 0 };
-    const struct {
-        const char *name;
-        int value;
-    } numbers[] = {
-        { "M_HIDDEN", s->hidden },
-        { "M_LAYERS", LAYERS },
-        { "M_VOCAB", 16 },
-        { "M_HEAD_DIM", 32 },
-        { "M_KV_HEADS", s->groups },
-        { "M_QK_NORM", 0 },
-        { "M_ROTARY", 32 },
-        { "M_GATED", 0 },
-        { "M_DELTA", DELTAS },
-        { "M_DELTA_LOW", MASK },
-        { "M_DELTA_HIGH", 0 },
-        { "M_KEY_HEADS", s->groups * s->key_heads },
-        { "M_VALUE_HEADS", s->groups * s->value_heads },
-        { "M_KEY_DIM", s->key_dim },
-        { "M_VALUE_DIM", s->value_dim },
-        { "M_TAPS", TAPS },
-        { "P_GROUPS", s->groups },
-        { "P_GROUP_SMS", s->group_sms },
-        { "P_SMS", z->sms },
-        { "P_WARPS", s->warps },
-        { "P_EPILOGUE_WARPS", EPILOGUE_WARPS },
-        { "P_THREADS", z->threads },
-        { "P_PRELOAD_TILES", 4 },
-        { "P_ATTENTION_WARPS", 1 },
-        { "P_GROUP_HEADS", 1 },
-        { "P_GROUP_KV_HEADS", 1 },
-        { "P_GROUP_Q", 32 },
-        { "P_GROUP_KV", 32 },
-        { "P_GROUP_GATE", 0 },
-        { "P_GROUP_INTERMEDIATE", 32 },
-        { "P_GROUP_KEY_HEADS", s->key_heads },
-        { "P_GROUP_VALUE_HEADS", s->value_heads },
-        { "P_GROUP_KEY", z->key },
-        { "P_GROUP_VALUE", z->value },
-        { "P_DELTA_UNIT", s->unit },
-        { "P_DELTA_UNITS", z->units },
-        { "P_MERGE_SCATTER", 0 },
-        { "P_SLOT_TILES", z->slot_tiles },
-        { "P_SLOT_BYTES", s->warps * z->slot_tiles * TILE_BYTES },
-        { "P_RING_SLOTS", 2 },
-        { "P_HEAD_UNIT", 2 },
-        { "P_HEAD_K_TILES", s->warps * z->warp_k },
-        { "P_HEAD_ROW_TILES", 1 },
-        { "P_KV_SLOTS", 1 },
-        { "P_KV_PIECE", 2048 },
-        { "P_SHARED_BYTES", SHARED },
-        { "P_MIX_ROWS", z->sm_rows },
-        { "X_QKV", 0 },
-        { "X_ATTENTION", 0 },
-        { "X_MIX", 0 },
-        { "X_DELTA", ceil_div(s->groups * z->rows / 2, 16) * 16 },
-        { "G_COPY", s->copy },
-        { "G_COMPUTE", 90 },
-        { "G_REGISTERS", 1 },
-        { "P_REGISTERS_CONSUMER", s->registers },
-    };
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
-        option(&o, numbers[i].name, numbers[i].value);
-    option_text(&o, "M_RMS_EPS=1e-6f"), option_text(&o, "P_SM_BYTES=0ull");
-    option_text(&o, "P_LAYERS_BYTES=0ull"), option_text(&o, "P_LAYER_BYTES=0");
-    option_segment(&o, "MIX", z->row_tiles, s->warps, z->warp_k);
-    option_segment(&o, "QKV", 1, s->warps, z->warp_k);
-    option_segment(&o, "OUT", 1, s->warps, z->out_warp_k);
-    option_segment(&o, "GATE_UP", 1, s->warps, z->warp_k);
-    option_segment(&o, "DOWN", 1, s->warps, 1);
-    unsigned at = (unsigned)(ceil_div(s->groups * z->rows / 2, 16) * 16 +
-                             ceil_div(s->groups * z->value / 2, 16) * 16);
-    option(&o, "X_OUT_SUM", (int)at);
-    r->n_words = at + (unsigned)(2 * z->sms);
+    const int delta = ceil_div(s->groups * z->rows / 2, 16) * 16;
+    const int sums = delta + ceil_div(s->groups * z->value / 2, 16) * 16;
+    struct options o = { .used = 0 };
+    r->n_words = (unsigned)(sums + 2 * z->sms);
+    options_add(&o, "M_HIDDEN=%d M_LAYERS=%d M_VOCAB=16 M_RMS_EPS=1e-6f ", s->hidden, LAYERS);
+    options_add(&o, "M_HEAD_DIM=32 M_KV_HEADS=%d M_QK_NORM=0 M_ROTARY=32 M_GATED=0 ", s->groups);
+    options_add(&o, "M_DELTA=%d M_DELTA_LOW=%d M_DELTA_HIGH=0 M_TAPS=%d ", DELTAS, MASK, TAPS);
+    options_add(&o, "M_KEY_HEADS=%d M_VALUE_HEADS=%d ", r->layout.key_heads, r->layout.value_heads);
+    options_add(&o, "M_KEY_DIM=%d M_VALUE_DIM=%d ", s->key_dim, s->value_dim);
+    options_add(&o, "P_GROUPS=%d P_GROUP_SMS=%d P_SMS=%d ", s->groups, s->group_sms, z->sms);
+    options_add(&o, "P_WARPS=%d P_EPILOGUE_WARPS=%d P_THREADS=%d P_PRELOAD_TILES=4 ", s->warps,
+                EPILOGUE_WARPS, z->threads);
+    options_add(&o, "P_ATTENTION_WARPS=1 P_GROUP_HEADS=1 P_GROUP_KV_HEADS=1 P_GROUP_Q=32 "
+                    "P_GROUP_KV=32 P_GROUP_GATE=0 P_GROUP_INTERMEDIATE=32 P_MERGE_SCATTER=0 ");
+    options_add(&o, "P_GROUP_KEY_HEADS=%d P_GROUP_VALUE_HEADS=%d ", s->key_heads, s->value_heads);
+    options_add(&o, "P_GROUP_KEY=%d P_GROUP_VALUE=%d ", z->key, z->value);
+    options_add(&o, "P_DELTA_UNIT=%d P_DELTA_UNITS=%d ", s->unit, z->units);
+    options_add(&o, "P_SLOT_TILES=%d P_SLOT_BYTES=%d P_RING_SLOTS=2 ", z->slot_tiles,
+                s->warps * z->slot_tiles * TILE_BYTES);
+    options_add(&o, "P_HEAD_UNIT=2 P_HEAD_K_TILES=%d P_HEAD_ROW_TILES=1 ", s->warps * z->warp_k);
+    options_add(&o, "P_KV_SLOTS=1 P_KV_PIECE=2048 P_SHARED_BYTES=%d ", SHARED);
+    options_add(&o, "P_SM_BYTES=0ull P_LAYERS_BYTES=0ull P_LAYER_BYTES=0 ");
+    options_add(&o, "X_QKV=0 X_ATTENTION=0 X_MIX=0 X_DELTA=%d X_OUT_SUM=%d ", delta, sums);
+    options_add(&o, "G_COPY=%d G_COMPUTE=90 G_REGISTERS=1 P_REGISTERS_CONSUMER=%d ", s->copy,
+                s->registers);
+    options_segment(&o, "MIX", z->sm_rows, z->row_tiles, s->warps, z->warp_k);
+    options_segment(&o, "QKV", 16, 1, s->warps, z->warp_k);
+    options_segment(&o, "OUT", 16, 1, s->warps, z->out_warp_k);
+    options_segment(&o, "GATE_UP", 16, 1, s->warps, z->warp_k);
+    options_segment(&o, "DOWN", 16, 1, s->warps, 1);
+    options_end(&o);
     sim_gpu_compile("delta.cu", o.list);
 }
 
