@@ -68,6 +68,8 @@ static int start_with(void **state, const char *model) {
 
 static int start(void **state) { return start_with(state, "q3-a"); }
 static int start_hybrid(void **state) { return start_with(state, "q35-a"); }
+/* whose prompts are read in chunks, all but for the last position */
+static int start_chunked(void **state) { return start_with(state, "q35-p"); }
 
 static int stop(void **state) {
     struct fixture *f = *state;
@@ -590,6 +592,12 @@ int main(void) {
         cmocka_unit_test(sessions_of_many_threads_do_not_mix),
         cmocka_unit_test(a_state_is_kept_where_it_is_due),
     };
+    const struct CMUnitTest prompts[] = {
+        cmocka_unit_test(after_a_stop_the_session_holds_what_was_delivered),
+        cmocka_unit_test(a_snapshot_is_a_function_of_what_is_held),
+        cmocka_unit_test(a_state_is_kept_where_it_is_due),
+    };
     int failed = cmocka_run_group_tests_name("attention", tests, start, stop);
-    return failed + cmocka_run_group_tests_name("hybrid", again, start_hybrid, stop);
+    failed += cmocka_run_group_tests_name("hybrid", again, start_hybrid, stop);
+    return failed + cmocka_run_group_tests_name("chunked", prompts, start_chunked, stop);
 }
