@@ -9,6 +9,7 @@
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -44,7 +45,7 @@ struct rig {
     size_t cache_bytes;
     unsigned long long d_words, d_cache, d_exchange, d_out, d_abort, d_inv, d_norms;
     unsigned exchange_words;
-    int shared_bytes;
+    char wrong[200]; /* what the last launch made of it, or "" */
 };
 
 static uint64_t random_state = 1;
@@ -147,32 +148,49 @@ static void cache_fill(struct rig *r, int position) {
     sim_gpu_put(r->d_cache, r->cache, r->cache_bytes);
 }
 
-/* Every row below `end` as the reference has it, every one beyond still poisoned. */
-static void cache_check(struct rig *r, int end) {
+static bool wrong(struct rig *r, const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    vsnprintf(r->wrong, sizeof r->wrong, format, args);
+    va_end(args);
+    return false;
+}
+
+/* A row of a KV head as the reference has it. */
+static bool row_right(struct rig *r, int layer, int h, int p) {
     const int dim = r->shape.dim, all_kv = r->shape.groups * r->shape.kv_heads;
+    const uint16_t *piece = piece_of(r, layer, h, p);
+    const size_t at = ((size_t)(layer * all_kv + h) * (size_t)r->n + (size_t)p) * (size_t)dim;
+    for (int i = 0; i < dim; i++) {
+        const float want = r->k[at + (size_t)i], got = bf16_to_f32(piece[kv_k_byte(p, i) / 2]);
+        if (!(fabsf(got - want) <= fabsf(want) / 100 + 1e-6f))
+            return wrong(r, "k of layer %d head %d position %d dim %d: %g, want %g", layer, h, p, i,
+                         (double)got, (double)want);
+        if (piece[kv_v_byte(dim, p, i) / 2] != bf16_from_f32(r->v[at + (size_t)i]))
+            return wrong(r, "v of layer %d head %d position %d dim %d", layer, h, p, i);
+    }
+    return true;
+}
+
+static bool row_untouched(struct rig *r, int layer, int h, int p) {
+    const int dim = r->shape.dim;
+    const uint16_t *piece = piece_of(r, layer, h, p);
+    for (int i = 0; i < dim; i++)
+        if (piece[kv_k_byte(p, i) / 2] != POISON || piece[kv_v_byte(dim, p, i) / 2] != POISON)
+            return wrong(r, "row %d is written", p);
+    return true;
+}
+
+/* Every row below `end` as the reference has it, every one beyond still poisoned. */
+static bool cache_right(struct rig *r, int end) {
+    const int all_kv = r->shape.groups * r->shape.kv_heads;
     sim_gpu_get(r->cache, r->d_cache, r->cache_bytes);
     for (int layer = 0; layer < LAYERS; layer++)
         for (int h = 0; h < all_kv; h++)
-            for (int p = 0; p < r->pieces * KV_POSITIONS; p++) {
-                const uint16_t *piece = piece_of(r, layer, h, p);
-                const size_t at =
-                    ((size_t)(layer * all_kv + h) * (size_t)r->n + (size_t)p) * (size_t)dim;
-                for (int i = 0; i < dim; i++) {
-                    uint16_t k = piece[kv_k_byte(p, i) / 2], v = piece[kv_v_byte(dim, p, i) / 2];
-                    if (p >= end) {
-                        if (k != POISON || v != POISON)
-                            fail_msg("%s: row %d is written", r->shape.name, p);
-                        continue;
-                    }
-                    float want = r->k[at + (size_t)i], got = bf16_to_f32(k);
-                    if (!(fabsf(got - want) <= fabsf(want) / 100 + 1e-6f))
-                        fail_msg("%s: k of layer %d head %d position %d dim %d: %g, want %g",
-                                 r->shape.name, layer, h, p, i, (double)got, (double)want);
-                    if (v != bf16_from_f32(r->v[at + (size_t)i]))
-                        fail_msg("%s: v of layer %d head %d position %d dim %d", r->shape.name,
-                                 layer, h, p, i);
-                }
-            }
+            for (int p = 0; p < r->pieces * KV_POSITIONS; p++)
+                if (p < end ? !row_right(r, layer, h, p) : !row_untouched(r, layer, h, p))
+                    return false;
+    return true;
 }
 
 /* ---- compiling and launching ---- */
@@ -245,11 +263,13 @@ static void compile(struct rig *r) {
     sim_gpu_compile("attention.cu", o.list);
 }
 
-static void rig_open(struct rig *r, const struct shape *s, int n) {
+static void rig_open(struct rig *r, const struct shape *s, int n, const struct fake_patch *patch) {
     const int all_kv = s->groups * s->kv_heads, heads = all_kv * s->heads;
     *r = (struct rig){ .shape = *s, .n = n, .pieces = ceil_div(n, KV_POSITIONS) };
     r->gpu = sim_gpu_open();
     random_state = 1;
+    r->gpu.cuda->gpu.n_sms = 20;
+    r->gpu.nvrtc->patches = patch, r->gpu.nvrtc->n_patches = patch != NULL;
     r->group_words = s->kv_heads * (s->heads * (1 + s->gated) + 2) * s->dim / 2;
     compile(r);
     const size_t rows = (size_t)n * LAYERS, n_words = rows * (size_t)(s->groups * r->group_words);
@@ -289,36 +309,45 @@ static void rig_close(struct rig *r) {
 }
 
 /* A token's results on every SM of a group against the reference; padding words are 0. */
-static void check_token(const struct rig *r, const uint32_t *out, int position, int layer,
-                        int split_from) {
+static bool token_right(struct rig *r, const uint32_t *out, int position, int layer) {
     const struct shape *s = &r->shape;
     const int q_heads = s->kv_heads * s->heads, dim = s->dim, sms = s->groups * s->group_sms;
+    const size_t token = (size_t)(position * LAYERS + layer) * (size_t)(s->groups * q_heads);
     for (int b = 0; b < sms; b++) {
         const uint32_t *mine = out + (size_t)b * (size_t)r->out_words;
         for (int h = 0; h < q_heads; h++) {
             const float *want =
-                r->want + ((size_t)(position * LAYERS + layer) * (size_t)(s->groups * q_heads) +
-                           (size_t)(b / s->group_sms * q_heads + h)) *
-                              (size_t)dim;
+                r->want + (token + (size_t)(b / s->group_sms * q_heads + h)) * (size_t)dim;
             double error = 0, size = 0;
             for (int i = 0; i < dim; i++) {
                 double d = (double)word_value(mine, h * dim + i) - (double)want[i];
                 error += d * d, size += (double)want[i] * (double)want[i];
             }
             if (!(sqrt(error / size) < (dim < 64 ? 1.2e-2 : 8e-3)))
-                fail_msg(
-                    "%s, split from %d, block %d, layer %d, head %d: error %.1e at position %d",
-                    s->name, split_from, b, layer, h, sqrt(error / size), position);
+                return wrong(r, "block %d, layer %d, head %d: error %.1e at position %d", b, layer,
+                             h, sqrt(error / size), position);
         }
         for (int i = q_heads * dim / 2; i < r->out_words; i++)
-            if (mine[i]) fail_msg("%s: padding is not 0", s->name);
+            if (mine[i]) return wrong(r, "padding is not 0");
     }
+    return true;
 }
 
-static void run(struct rig *r, int position, int n_tokens, int split_from, int cap, int seed) {
+static bool out_right(struct rig *r, int position, int n_tokens) {
+    const size_t words = (size_t)(r->shape.groups * r->shape.group_sms) * (size_t)r->out_words;
+    uint32_t *out = malloc((size_t)(n_tokens * LAYERS) * words * 4);
+    bool right = true;
+    sim_gpu_get(out, r->d_out, (size_t)(n_tokens * LAYERS) * words * 4);
+    for (int i = 0; i < n_tokens * LAYERS && right; i++)
+        right = token_right(r, out + (size_t)i * words, position + i / LAYERS, i % LAYERS);
+    free(out);
+    return right;
+}
+
+/* Whether a launch makes of these positions what the reference does; r->wrong says what not. */
+static bool runs_right(struct rig *r, int position, int n_tokens, int split_from, int cap,
+                       int seed) {
     const struct shape *s = &r->shape;
-    const size_t sms = (size_t)(s->groups * s->group_sms);
-    const size_t out_words = (size_t)(n_tokens * LAYERS) * sms * (size_t)r->out_words;
     struct decode_args a = { .kv_pieces = r->pieces,
                              .position = position,
                              .n_tokens = n_tokens,
@@ -340,18 +369,18 @@ static void run(struct rig *r, int position, int n_tokens, int split_from, int c
     sim_gpu_put(r->d_abort, zeros, 4);
     free(zeros);
     cache_fill(r, position);
+    r->wrong[0] = 0;
     r->gpu.cuda->settings.seed = (uint64_t)seed;
-    if (sim_gpu_launch("attention", (unsigned)sms, (WARPS + 3) * 32, 200 << 10, params))
-        fail_msg("%s, positions %d to %d, split from %d, seed %d: %s", s->name, position,
-                 position + n_tokens - 1, split_from, seed, r->gpu.cuda->report);
-    uint32_t *out = malloc(out_words * 4);
-    sim_gpu_get(out, r->d_out, out_words * 4);
-    for (int t = 0; t < n_tokens; t++)
-        for (int layer = 0; layer < LAYERS; layer++)
-            check_token(r, out + (size_t)(t * LAYERS + layer) * sms * (size_t)r->out_words,
-                        position + t, layer, split_from);
-    free(out);
-    cache_check(r, position + n_tokens);
+    if (sim_gpu_launch("attention", (unsigned)(s->groups * s->group_sms), (WARPS + 3) * 32,
+                       200 << 10, params))
+        return wrong(r, "%.180s", r->gpu.cuda->report);
+    return out_right(r, position, n_tokens) && cache_right(r, position + n_tokens);
+}
+
+static void run(struct rig *r, int position, int n_tokens, int split_from, int cap, int seed) {
+    if (!runs_right(r, position, n_tokens, split_from, cap, seed))
+        fail_msg("%s, positions %d to %d, split from %d, seed %d: %s", r->shape.name, position,
+                 position + n_tokens - 1, split_from, seed, r->wrong);
 }
 
 enum { NEVER = 1 << 30 };
@@ -384,7 +413,7 @@ enum { SHAPES = sizeof shapes / sizeof *shapes };
 static void all_positions_to_300_match(void **state) {
     (void)state;
     struct rig r;
-    rig_open(&r, &shapes[0], 304);
+    rig_open(&r, &shapes[0], 304, NULL);
     run(&r, 0, 150, NEVER, 2, 1);
     run(&r, 150, 154, NEVER, 1, 2);
     run(&r, 0, 150, 0, 2, 3);
@@ -397,7 +426,7 @@ static void gated_heads_match_at_positions_0_to_70(void **state) {
     (void)state;
     for (int i = 0; i < GATED; i++) {
         struct rig r;
-        rig_open(&r, &gated[i], 80);
+        rig_open(&r, &gated[i], 80, NULL);
         run(&r, 0, 71, NEVER, 4, 9 + i);
         run(&r, 0, 71, 0, 2, 19 + i);
         rig_close(&r);
@@ -408,7 +437,7 @@ static void shapes_match_around_pieces_and_splits(void **state) {
     (void)state;
     for (int i = 1; i < SHAPES; i++) {
         struct rig r;
-        rig_open(&r, &shapes[i], 100);
+        rig_open(&r, &shapes[i], 100, NULL);
         run(&r, 0, 20, NEVER, 8, 5);
         run(&r, 26, 24, 40, 3, 6);
         run(&r, 44, 6, 48, 1, 7);
@@ -422,10 +451,73 @@ static void any_schedule_gives_the_same(void **state) {
     const int schedules = getenv("REEL_SOAK") ? 2000 : 20;
     for (int i = 0; i < 4; i++) {
         struct rig r;
-        rig_open(&r, i < 2 ? &shapes[i] : &gated[i == 2 ? 0 : 2], 100);
+        rig_open(&r, i < 2 ? &shapes[i] : &gated[i == 2 ? 0 : 2], 100, NULL);
         for (int seed = 0; seed < (i < 2 ? schedules : schedules / 2); seed++)
             run(&r, 29 + seed % 40, 4, 33 + seed % 32, 1 + seed % 3, seed);
         rig_close(&r);
+    }
+}
+
+/* More members than a warp asks at once, and than there are shares. */
+static void many_members_merge_in_turns(void **state) {
+    (void)state;
+    const struct shape many[] = {
+        { "20 members, shares", 1, 20, 1, 2, 32, 1, 1, 1, 2, 80, 8, 1, 1 },
+        { "20 members, everyone merges", 1, 20, 1, 2, 32, 1, 1, 1, 2, 80, 8, 1, 0 },
+    };
+    for (int i = 0; i < 2; i++) {
+        struct rig r;
+        rig_open(&r, &many[i], 340, NULL);
+        run(&r, 250, 4, 0, 1, 1);
+        run(&r, 270, 4, 0, 1, 2);
+        run(&r, 334, 4, 0, 1, 3);
+        rig_close(&r);
+    }
+}
+
+/* Orderings of the merge taken out one at a time. */
+static void what_a_merge_does_not_wait_for_is_seen(void **state) {
+    (void)state;
+    static const char merge[] = "phase_attention_merge.cuh";
+    const struct {
+        const char *what;
+        int shape, split_from;
+        struct fake_patch patch;
+    } cases[] = {
+        { "partial results",
+          0,
+          0,
+          { merge, "word_is24(v->o[n][0], w->epoch) & word_is24(v->o[n][1], w->epoch)",
+            "(v->o[n][0] >> 48 && v->o[n][1] >> 48)", false } },
+        { "merged shares",
+          0,
+          0,
+          { merge, "ok &= word_is(v[n][0], w->epoch) & word_is(v[n][1], w->epoch);",
+            "ok &= v[n][0] >> 32 && v[n][1] >> 32;", false } },
+        { "the last member",
+          0,
+          0,
+          { merge,
+            "pieces < P_GROUP_SMS ? pieces :", "pieces < P_GROUP_SMS ? pieces - 1 :", false } },
+        { "gates of a share",
+          2,
+          0,
+          { merge, "(!warp_all(word_is(*gate, w->epoch) | w->dead))", "(0)", false } },
+        { "gates of the whole",
+          1,
+          NEVER,
+          { merge, "(!warp_all(word_is(*gate, w->epoch) | w->dead))", "(0)", false } },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const int tries = 40;
+        int seed = 0;
+        struct rig r;
+        rig_open(&r, &gated[cases[i].shape], 80, &cases[i].patch);
+        while (seed < tries && runs_right(&r, 20, 4, cases[i].split_from, 2, seed))
+            seed++;
+        printf("%s: schedule %d: %.60s\n", cases[i].what, seed, r.wrong);
+        rig_close(&r);
+        if (seed == tries) fail_msg("%s: not seen in %d schedules", cases[i].what, tries);
     }
 }
 
@@ -445,6 +537,8 @@ int main(void) {
         cmocka_unit_test(piece_bytes_belong_to_positions),
         cmocka_unit_test(all_positions_to_300_match),
         cmocka_unit_test(gated_heads_match_at_positions_0_to_70),
+        cmocka_unit_test(many_members_merge_in_turns),
+        cmocka_unit_test(what_a_merge_does_not_wait_for_is_seen),
         cmocka_unit_test(shapes_match_around_pieces_and_splits),
         cmocka_unit_test(any_schedule_gives_the_same),
     };
