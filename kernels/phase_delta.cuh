@@ -83,7 +83,7 @@ DEV void column_ask(const struct worker *w, int pass, struct delta_column *c) {
     for (int n = 0; n < KEY_QUADS; n++) {
         struct quad v;
         v.x = v.y = v.z = v.w = 0;
-        if (c->there && quad_row(w, n) < M_KEY_DIM) v = cached_load128(from + quad_row(w, n) / 4);
+        if (c->there && quad_row(w, n) < M_KEY_DIM) v = own_load128(from + quad_row(w, n) / 4);
         c->s[4 * n] = bits_float(v.x), c->s[4 * n + 1] = bits_float(v.y);
         c->s[4 * n + 2] = bits_float(v.z), c->s[4 * n + 3] = bits_float(v.w);
     }

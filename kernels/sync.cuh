@@ -250,6 +250,16 @@ DEV struct quad cached_load128(const struct quad *p) {
     return v;
 }
 
+/* 16 bytes that no other thread writes in this launch, and that are used once: they need no place in L1. */
+DEV struct quad own_load128(const struct quad *p) {
+    struct quad v;
+    asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "l"(p)
+                 : "memory");
+    return v;
+}
+
 /* Orders this thread's accesses (and those it has observed) before and after, for all blocks. */
 DEV void fence_gpu(void) { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
 /* Lets bulk copies issued from here on see what ordinary accesses have seen. */

@@ -126,6 +126,7 @@ DEV struct quad cached_load128(const struct quad *p) {
     v.x = (u32)low, v.y = (u32)(low >> 32), v.z = (u32)high, v.w = (u32)(high >> 32);
     return v;
 }
+DEV struct quad own_load128(const struct quad *p) { return cached_load128(p); }
 
 DEV void fence_gpu(void) { sim_ops.fence(SIM_FENCE_GPU); }
 DEV void fence_copies(void) { sim_ops.fence(SIM_FENCE_COPIES); }
