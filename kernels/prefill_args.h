@@ -41,19 +41,23 @@ enum { PREFILL_PRODUCTS = 4 };
 /* Scratch of Gated DeltaNets, of one layer at a time, in chunks of DELTA_CHUNK tokens of which the
  * last is filled up with zeros. A block is 8 rows of 8 bf16, 128 bytes; a quad tile an operand of
  * 16 by 16 as mma wants it, 512 bytes; see prefill_delta.cuh. */
-enum { DELTA_CHUNK = 64 };
+enum { DELTA_CHUNK = 64, DELTA_KEPT = DELTA_CHUNK + 4 };
 struct prefill_delta {
     unsigned char *q, *k; /* [key heads][chunks][tokens / 8][key dim / 8] blocks, normed */
     unsigned char *v;     /* [value heads][chunks][tokens / 8][columns / 8] blocks */
     float *gates;         /* f32 [value heads][log of the decay, beta][tokens] */
     float *decay;         /* f32 [value heads][from the chunk's start, to its end][tokens] */
-    unsigned char *w;     /* blocks, [value heads] as k: what the state is asked for */
-    float *u; /* f32 [value heads][chunks][columns / 16][tokens / 8][lane][4]: of v alone */
+    float *kept; /* f32 [value heads][DELTA_KEPT]: of the last chunk, to the position before the
+                    last token: its tokens, 0 from the last on; behind them the state's */
+    unsigned char *w; /* blocks, [value heads] as k: what the state is asked for */
+    float *u;         /* f32 [value heads][chunks][columns / 16][tokens / 8][lane][4]: of v alone */
     unsigned char *asked;   /* blocks of [value heads][chunks][rounded, rest][chunk, chunk] */
     unsigned char *learned; /* quad tiles [value heads][chunks][columns / 16][rounded,
                                rest][tokens / 16] */
     unsigned char *states;  /* quad tiles [value heads][chunks][columns / 16][keys / 16]: what each
                                chunk begins with */
+    /* the session's states before the last token, as decode.delta has them; or NULL */
+    float *keep_state, *keep_window;
 };
 
 struct prefill_args {

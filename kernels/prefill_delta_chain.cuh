@@ -1,6 +1,6 @@
 /* chain: the state through the chunks, one after the other.
- *   reads    delta.w and .k through the stages (chain_produce), .u, .decay; the session's state
- *   writes   delta.states, .learned; the session's state
+ *   reads    delta.w and .k through the stages (chain_produce), .u, .decay, .kept; the session's state
+ *   writes   delta.states, .learned; the session's state, and that before the last token (keep_state)
  *   split    items (value head, 16 of its columns) over blocks; keys of the state, tokens of what it learns over
  *            warps
  *
@@ -54,25 +54,26 @@ struct chain_state {
     float s[2][4];
 };
 
-/* Where element i of block b lies in the session's memory. NULL: the column is padding. */
-DEV float *state_at(const struct reader *r, int nth, const struct chain_item *it, int b, int i) {
+/* Where element i of block b lies in states. NULL: the column is padding. */
+DEV float *state_at(const struct reader *r, float *states, int nth, const struct chain_item *it, int b, int i) {
     const struct delta_layout d = delta_shape();
     const int column = 16 * it->columns + r->w.lane / 4 + i / 2 * 8;
     const int key = 16 * r->w.warp + 8 * b + r->w.lane % 4 * 2 + i % 2;
-    return column < M_VALUE_DIM ? r->w.a->delta.state + delta_state(&d, nth, it->head, column) + key : 0;
+    return column < M_VALUE_DIM ? states + delta_state(&d, nth, it->head, column) + key : 0;
 }
 
 DEV void state_load(const struct reader *r, int nth, const struct chain_item *it, struct chain_state *x) {
     UNROLL
     for (int i = 0; i < 8; i++) {
-        const float *from = state_at(r, nth, it, i / 4, i % 4);
+        const float *from = state_at(r, r->w.a->delta.state, nth, it, i / 4, i % 4);
         x->s[i / 4][i % 4] = from ? bits_float(plain_load32((const u32 *)from)) : 0;
     }
 }
-DEV void state_store(const struct reader *r, int nth, const struct chain_item *it, const struct chain_state *x) {
+DEV void state_store(const struct reader *r, float *states, int nth, const struct chain_item *it,
+                     const struct chain_state *x) {
     UNROLL
     for (int i = 0; i < 8; i++) {
-        float *to = state_at(r, nth, it, i / 4, i % 4);
+        float *to = state_at(r, states, nth, it, i / 4, i % 4);
         if (to) plain_store32((u32 *)to, float_bits(x->s[i / 4][i % 4]));
     }
 }
@@ -132,21 +133,31 @@ DEV void tokens_learn(const struct reader *r, smem w, const struct quad *u, floa
     d[2] = bits_float(u->z) - (said[0][2] + said[1][2]), d[3] = bits_float(u->w) - (said[0][3] + said[1][3]);
 }
 
-/* As operands: for answer as it is, for the state as much of it as reaches the chunk's end. */
-DEV void learned_show(const struct reader *r, const struct chain_item *it, int chunk, const float *d,
-                      const float *left) {
-    struct chain_shared *c = (struct chain_shared *)r->s->exchange;
-    const int tile = r->w.warp / 2, half = r->w.warp % 2; /* 8 tokens of an operand's 16 */
+/* This warp's 8 tokens of an operand's 16: words of the quad. */
+DEV int learned_tile(const struct reader *r) { return r->w.warp / 2; }
+DEV int learned_word(const struct reader *r) { return r->w.warp % 2 * 2; }
+
+/* For answer, as it is. */
+DEV void learned_show(const struct reader *r, const struct chain_item *it, int chunk, const float *d) {
     u8 *to = r->a->delta.learned + chunk_at(it->head, chunk, LEARNED_BYTES) +
-             (it->columns * 2 * CHUNK_TILES + tile) * TILE_BYTES + r->w.lane * 16 + half * 8;
-    u32 *own = &c->learned[tile][0][r->w.lane].x + 2 * half, *own_rest = &c->learned[tile][1][r->w.lane].x + 2 * half;
+             (it->columns * 2 * CHUNK_TILES + learned_tile(r)) * TILE_BYTES + r->w.lane * 16 + learned_word(r) * 4;
     UNROLL
     for (int i = 0; i < 2; i++) {
         const struct terms v = terms_of(d[2 * i], d[2 * i + 1]);
-        const struct terms end = terms_of(d[2 * i] * left[0], d[2 * i + 1] * left[1]);
         plain_store32((u32 *)to + i, v.rounded);
         plain_store32((u32 *)(to + CHUNK_TILES * TILE_BYTES) + i, v.rest);
-        own[i] = end.rounded, own_rest[i] = end.rest;
+    }
+}
+
+/* For the state: as much of it as is left. */
+DEV void learned_pass(const struct reader *r, const float *d, const float *left) {
+    struct chain_shared *c = (struct chain_shared *)r->s->exchange;
+    u32 *rounded = &c->learned[learned_tile(r)][0][r->w.lane].x + learned_word(r);
+    u32 *rest = &c->learned[learned_tile(r)][1][r->w.lane].x + learned_word(r);
+    UNROLL
+    for (int i = 0; i < 2; i++) {
+        const struct terms v = terms_of(d[2 * i] * left[0], d[2 * i + 1] * left[1]);
+        rounded[i] = v.rounded, rest[i] = v.rest;
     }
 }
 
@@ -170,6 +181,21 @@ DEV void state_move(const struct reader *r, smem k, float whole, struct chain_st
         x->s[i / 4][i % 4] += rest[i / 4][i % 4];
 }
 
+/* The state before the launch's last token, of its last chunk: x is what the chunk begins with. */
+DEV void state_keep(const struct reader *r, int nth, const struct chain_item *it, smem k, const float *d,
+                    struct chain_state x) {
+    const u32 *kept = (const u32 *)r->a->delta.kept + it->head * DELTA_KEPT;
+    const u32 *own = kept + 8 * r->w.warp + r->w.lane % 4 * 2;
+    const float left[2] = { bits_float(plain_load32(own)), bits_float(plain_load32(own + 1)) };
+    learned_pass(r, d, left);
+    readers_sync();
+    if (r->w.warp < KEY_TILES) {
+        state_move(r, k, bits_float(plain_load32(kept + DELTA_CHUNK)), &x);
+        state_store(r, r->a->delta.keep_state, nth, it, &x);
+    }
+    readers_sync(); /* what was learned is passed on once more */
+}
+
 DEV void chain_phase(struct reader *r, int layer) {
     const int nth = delta_nth(layer), chunks = delta_chunks(r), has_keys = r->w.warp < KEY_TILES;
     NO_UNROLL
@@ -182,18 +208,21 @@ DEV void chain_phase(struct reader *r, int layer) {
         NO_UNROLL
         for (int chunk = 0; chunk < chunks; chunk++) {
             const struct chain_ahead now = next;
+            const int last = chunk + 1 == chunks;
             float d[4];
             if (has_keys) state_show(r, &it, chunk, &x);
-            if (chunk + 1 < chunks) ahead_load(r, &it, chunk + 1, &next);
+            if (!last) ahead_load(r, &it, chunk + 1, &next);
             const smem stage = smem_of(stage_take(r));
             readers_sync(); /* the state is there */
             tokens_learn(r, stage, &now.u, d);
-            learned_show(r, &it, chunk, d, now.left);
+            learned_show(r, &it, chunk, d);
+            if (last && r->a->delta.keep_state) state_keep(r, nth, &it, stage + CHAIN_K_AT, d, x);
+            learned_pass(r, d, now.left);
             readers_sync(); /* what was learned is there, and nobody reads the state any more */
             if (has_keys) state_move(r, stage + CHAIN_K_AT, now.whole, &x);
             stage_give(r, float_bits(d[0]) ^ (has_keys ? float_bits(x.s[0][0]) ^ float_bits(x.s[1][0]) : 0));
         }
-        if (has_keys) state_store(r, nth, &it, &x);
+        if (has_keys) state_store(r, r->w.a->delta.state, nth, &it, &x);
     }
 }
 

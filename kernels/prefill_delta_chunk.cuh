@@ -1,6 +1,6 @@
 /* chunk: what the 64 tokens of a chunk do to each other, head by head (prefill_delta.cuh has the names).
  *   reads    delta.q, .k, .v, .gates
- *   writes   delta.decay, .w, .u, .asked
+ *   writes   delta.decay, .kept, .w, .u, .asked
  *   split    items (value head, chunk) over blocks, one at a time; two blocks share an SM where they fit
  *
  * T is made in float32: 16 by 16 on the diagonal by substitution, a column a lane; what lies below, level by
@@ -38,6 +38,16 @@ struct chunk_item {
 
 /* ---- gates ---- */
 
+/* The same as seen from the position before the launch's last token. */
+DEV void kept_store(const struct reader *r, const struct chunk_item *it, const struct chunk_shared *s) {
+    const int last = (r->n_tokens - 1) % DELTA_CHUNK;
+    const float all = last ? s->sum[last - 1] : 0;
+    u32 *to = (u32 *)r->a->delta.kept + it->head * DELTA_KEPT;
+    for (int i = r->w.lane; i < DELTA_CHUNK; i += LANES)
+        plain_store32(to + i, float_bits(i < last ? exp_of(all - s->sum[i]) : 0));
+    if (r->w.lane == 0) plain_store32(to + DELTA_CHUNK, float_bits(exp_of(all)));
+}
+
 /* Warp 0: G and beta of the chunk's tokens, two a lane, and what of a token's past and of it reaches the end. */
 DEV void chunk_gates(const struct reader *r, const struct chunk_item *it, struct chunk_shared *s) {
     const size_t at = (size_t)(2 * it->head) * P_PREFILL_TOKENS + (size_t)(it->chunk * DELTA_CHUNK);
@@ -61,6 +71,8 @@ DEV void chunk_gates(const struct reader *r, const struct chunk_item *it, struct
         plain_store32(to + token + i, float_bits(exp_of(g[i])));
         plain_store32(to + P_PREFILL_TOKENS + token + i, float_bits(exp_of(all - g[i])));
     }
+    warp_sync();
+    if (it->chunk == delta_chunks(r) - 1) kept_store(r, it, s);
 }
 
 /* ---- k k^T and q k^T ---- */

@@ -1,7 +1,7 @@
 /* conv: what mix made of the chunk's tokens becomes q, k, v of the heads, and x becomes their gates.
  *   reads    qkv (q, k, v); x and ssq; the session's window; taps, gates' weights
  *   writes   delta.q, .k (normed, q divided by the root of its size), .v, zeros beyond the last token;
- *            delta.gates; the window for what comes next
+ *            delta.gates; the window for what comes next, and that before the last token
  *   split    gates: 8 tokens and 16 rows of weights over blocks, hidden over warps; the rest 8 tokens of a head
  *            over warps */
 #ifndef REEL_KERNELS_PREFILL_DELTA_CONV_CUH
@@ -40,9 +40,9 @@ DEV void conv_part_make(const struct reader *r, int part, struct conv_part *p) {
     p->scale = is_v ? 0 : is_k ? 1 : rsqrt_approx((float)M_KEY_DIM);
 }
 
-DEV float *window_of(const struct reader *r, int nth, int channel) {
+DEV size_t window_at(int nth, int channel) {
     const struct delta_layout d = delta_shape();
-    return r->w.a->delta.window + delta_window(&d, nth, channel);
+    return (size_t)delta_window(&d, nth, channel);
 }
 
 /* Inputs of 8 channels; tokens below 0 are in the window. */
@@ -59,7 +59,7 @@ DEV void inputs_load(const struct reader *r, int nth, int token, int channel, fl
         }
         return;
     }
-    const u32 *past = (const u32 *)window_of(r, nth, channel) + PAST + token;
+    const u32 *past = (const u32 *)r->w.a->delta.window + window_at(nth, channel) + PAST + token;
     UNROLL
     for (int i = 0; i < 8; i++)
         x[i] = bits_float(plain_load32(past + i * PAST));
@@ -97,14 +97,15 @@ DEV void convolve(const struct reader *r, int nth, const float *taps, int token,
     }
 }
 
-/* The last inputs of a head's channels, lane by lane. They may be those of the window itself. */
-DEV void window_move(const struct reader *r, int nth, const struct conv_part *p) {
+/* The inputs before token `end` of a head's channels, lane by lane. They may be those of the window itself. */
+DEV void window_move(const struct reader *r, int nth, const struct conv_part *p, int end, float *to) {
     for (int i = r->w.lane; i < p->dim; i += LANES) {
         const int channel = p->channel + i;
-        u32 *window = (u32 *)window_of(r, nth, channel), next[PAST];
+        const u32 *window = (const u32 *)r->w.a->delta.window + window_at(nth, channel);
+        u32 next[PAST];
         UNROLL
         for (int j = 0; j < PAST; j++) {
-            const int token = r->n_tokens - PAST + j;
+            const int token = end - PAST + j;
             if (token < 0) {
                 next[j] = plain_load32(window + PAST + token);
                 continue;
@@ -116,7 +117,7 @@ DEV void window_move(const struct reader *r, int nth, const struct conv_part *p)
         }
         UNROLL
         for (int j = 0; j < PAST; j++)
-            plain_store32(window + j, next[j]);
+            plain_store32((u32 *)to + window_at(nth, channel) + j, next[j]);
     }
 }
 
@@ -154,7 +155,8 @@ DEV void conv_task(const struct reader *r, int nth, const float *taps, int block
     }
     if (block > 0) return;
     warp_sync(); /* the window has been read */
-    window_move(r, nth, &p);
+    if (r->a->delta.keep_window) window_move(r, nth, &p, r->n_tokens - 1, r->a->delta.keep_window);
+    window_move(r, nth, &p, r->n_tokens, r->w.a->delta.window);
 }
 
 /* ---- gates ---- */

@@ -305,6 +305,10 @@ enum reel_status cuda_states_go(struct backend_state *s, int position, struct re
 /* Keeps the live state, that of `position`, but not in place of that of `spared`. */
 enum reel_status cuda_states_keep(struct backend_state *s, int position, int spared,
                                   struct reel_error *err);
+/* A place for the state of `position`, not that of `spared`, which a launch fills on its way; or
+ * CHECKPOINT_NONE: none is needed. It is kept once the launch has ended well. */
+int cuda_states_take(struct backend_state *s, int position, int spared, struct prefill_delta *args);
+void cuda_states_taken(struct backend_state *s, int slot, int position);
 /* Before a launch: its state is nothing until it has ended well; and then, having been decoded up
  * to `position`: kept where it is due. */
 void cuda_states_leave(struct backend_state *s);

@@ -160,6 +160,23 @@ enum reel_status cuda_states_keep(struct backend_state *s, int position, int spa
     return status;
 }
 
+int cuda_states_take(struct backend_state *s, int position, int spared,
+                     struct prefill_delta *args) {
+    const struct backend *b = s->backend;
+    if (b->plan.delta.n_layers == 0 || position == 0 ||
+        checkpoints_find(&s->checkpoints, position) >= 0)
+        return CHECKPOINT_NONE;
+    const int slot = checkpoints_take(&s->checkpoints, position, spared);
+    const cu_address at = slot_address(s, slot);
+    args->keep_state = cuda_pointer(at);
+    args->keep_window = cuda_pointer(at + (cu_address)b->plan.delta.state_bytes);
+    return slot;
+}
+
+void cuda_states_taken(struct backend_state *s, int slot, int position) {
+    if (slot >= 0) s->checkpoints.position[slot] = position;
+}
+
 void cuda_states_leave(struct backend_state *s) { s->checkpoints.n_positions = -1; }
 
 enum reel_status cuda_states_reach(struct backend_state *s, int position, struct reel_error *err) {

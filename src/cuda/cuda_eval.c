@@ -39,12 +39,12 @@ static struct output output_of(const struct backend_state *s, enum reel_output k
  * read them: *prefill. */
 static int eval_chunk(struct backend_state *s, const struct backend_eval *eval,
                       const struct output *o, int done, bool *prefill) {
-    /* a recurrent state is kept before the last position: a launch ends there */
+    /* a recurrent state is kept before the last position: a launch that decodes ends there */
     const bool stops = s->backend->plan.delta.n_layers > 0 && done < eval->n - 1;
-    const int left = eval->n - done - stops;
+    const int left = eval->n - done, most = least(cuda_launch_tokens(s->backend), CUDA_MAX_GIVEN);
     int n = o->all ? 0 : cuda_prefill_chunk(s->backend, eval->position + done, left);
     *prefill = n > 0;
-    if (!*prefill) n = least(left, least(cuda_launch_tokens(s->backend), CUDA_MAX_GIVEN));
+    if (!*prefill) n = least(left - stops, most);
     if (!eval->ids) n = least(n, CUDA_MAX_EMBEDDINGS);
     if (o->all && s->out_floats / o->width < (size_t)n) n = (int)(s->out_floats / o->width);
     return n;
@@ -73,13 +73,13 @@ static enum reel_status give(struct backend_state *s, const struct backend_eval 
 }
 
 /* Whether this token has just been read as a prompt's last one: then its launch needs the head
- * alone. cuda_submit looks whether that is still so. */
+ * alone, and the state behind it. cuda_submit looks whether that is still so. */
 static bool is_head(const struct backend_state *s, int position, int32_t id) {
+    if (s->backend->plan.delta.n_layers && s->checkpoints.n_positions != position + 1) return false;
     return s->head_serial && s->head_position == position && s->head_id == id;
 }
-static void begin_behind_layers(const struct backend_state *s, int32_t id,
-                                struct decode_args *args) {
-    if (is_head(s, args->position, id)) args->start = cuda_prefill_h(s->backend, s->head_token);
+static void begin_behind_layers(const struct backend_state *s, struct decode_args *args) {
+    args->start = cuda_prefill_h(s->backend, s->head_token);
 }
 
 static void want(const struct backend_state *s, const struct output *o, bool last,
@@ -115,9 +115,11 @@ static enum reel_status ended_early(const struct cuda_run *run, const struct bac
                    run->state->backend->gpu.facts.name, cuda_kernel_name(run), n_done, n);
 }
 
-/* n positions from `done` on, by the decode kernel. */
+/* n positions from `done` on, by the decode kernel. `behind`: the only one has been through the
+ * layers. */
 static enum reel_status eval_some(struct backend_state *s, const struct backend_eval *eval,
-                                  const struct output *o, int done, int n, struct reel_error *err) {
+                                  const struct output *o, int done, int n, bool behind,
+                                  struct reel_error *err) {
     const bool last = done + n == eval->n;
     struct decode_args args;
     struct cuda_run run;
@@ -126,7 +128,7 @@ static enum reel_status eval_some(struct backend_state *s, const struct backend_
     enum reel_status status = give(s, eval, done, n, 1, &args, err);
     if (status != REEL_OK) return status;
     want(s, o, last, &args);
-    if (eval->n == 1 && eval->ids) begin_behind_layers(s, eval->ids[0], &args);
+    if (behind) begin_behind_layers(s, &args);
     status = cuda_submit(&run, s, NULL, &args, err);
     if (status == REEL_OK) status = cuda_finish(&run, eval->cancel, err);
     if (status != REEL_OK) return status;
@@ -146,6 +148,9 @@ static enum reel_status prefill_some(struct backend_state *s, const struct backe
     struct cuda_run run;
     cuda_prefill_start(s, &args);
     args.decode.position = eval->position + done;
+    const int before_last = eval->position + eval->n - 1;
+    const int kept =
+        last ? cuda_states_take(s, before_last, eval->position, &args.delta) : CHECKPOINT_NONE;
     enum reel_status status = give(s, eval, done, n, CUDA_MAPPED_IDS, &args.decode, err);
     if (status != REEL_OK) return status;
     cuda_args_start(s, &head);
@@ -159,9 +164,10 @@ static enum reel_status prefill_some(struct backend_state *s, const struct backe
     const int n_done = (int)s->mapped.prefill_mailbox->n_evaluated;
     const bool has_output = !outputs || s->mapped.mailbox->n_evaluated == 1;
     if (n_done != n || !has_output) return ended_early(&run, eval, done, n_done, n, err);
+    cuda_states_taken(s, kept, before_last);
     if (s->prefill_timer) status = cuda_timer_take(s->prefill_timer, s->backend, &args, err);
     if (status != REEL_OK) return status;
-    if (eval->ids && s->backend->plan.delta.n_layers == 0) {
+    if (eval->ids) {
         s->head_serial = run.scratch_serial;
         s->head_position = args.decode.position + n - 1, s->head_token = n - 1;
         s->head_id = eval->ids[done + n - 1];
@@ -183,12 +189,13 @@ enum reel_status cuda_eval(struct backend_state *s, const struct backend_eval *e
     enum reel_status status = room_for(s, eval->position, eval->n, err);
     if (status != REEL_OK) return status;
     const struct output o = output_of(s, eval->output);
-    status = cuda_states_go(s, eval->position, err);
+    const bool behind = eval->n == 1 && eval->ids && is_head(s, eval->position, *eval->ids);
+    if (!behind) status = cuda_states_go(s, eval->position, err);
     if (status == REEL_OK && eval->n > 1)
         status = cuda_states_keep(s, eval->position, eval->position, err);
     if (status != REEL_OK) return status;
     s->n_positions = eval->position;
-    if (eval->n > 1 || !eval->ids || !is_head(s, eval->position, *eval->ids)) s->head_serial = 0;
+    if (!behind) s->head_serial = 0;
     for (int done = 0; done < eval->n;) {
         bool prefill;
         int n = eval_chunk(s, eval, &o, done, &prefill);
@@ -199,7 +206,7 @@ enum reel_status cuda_eval(struct backend_state *s, const struct backend_eval *e
                            eval->n);
         cuda_states_leave(s);
         status = prefill ? prefill_some(s, eval, &o, done, n, err)
-                         : eval_some(s, eval, &o, done, n, err);
+                         : eval_some(s, eval, &o, done, n, behind, err);
         if (status != REEL_OK) return status;
         done += n;
         s->n_positions = eval->position + done;
@@ -349,10 +356,11 @@ static enum reel_status decode_some(struct decoding *g, struct reel_error *err) 
     args.pick = 1;
     *s->mapped.ids = g->id;
     args.ids = cuda_pointer(cuda_mapped_address(s, s->mapped.ids));
-    begin_behind_layers(s, g->id, &args);
+    const bool behind = is_head(s, g->position, g->id);
+    if (behind) begin_behind_layers(s, &args);
     give_stop_ids(g->d, &args);
     enum reel_status status = give_sampling(g, &args, err);
-    if (status == REEL_OK) status = cuda_states_go(s, g->position, err);
+    if (status == REEL_OK && !behind) status = cuda_states_go(s, g->position, err);
     if (status != REEL_OK) return status;
     cuda_states_leave(s);
     status = cuda_submit(&run, s, NULL, &args, err);

@@ -78,6 +78,7 @@ void cuda_prefill_start(const struct backend_state *s, struct prefill_args *args
                                               .v = part(b, at->delta.v),
                                               .gates = part(b, at->delta.gates),
                                               .decay = part(b, at->delta.decay),
+                                              .kept = part(b, at->delta.kept),
                                               .w = part(b, at->delta.w),
                                               .u = part(b, at->delta.u),
                                               .asked = part(b, at->delta.asked),

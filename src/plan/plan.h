@@ -73,7 +73,7 @@ enum { PLAN_PICK_WORDS = 128 }; /* of one SM, see phase_pick.cuh */
 struct plan_scratch {
     uint64_t h, ssq, x, qkv, attention, mixed, gated; /* mixed: the Gated DeltaNets' attention */
     struct {
-        uint64_t q, k, v, gates, decay, w, u, asked, learned, states;
+        uint64_t q, k, v, gates, decay, kept, w, u, asked, learned, states;
     } delta; /* struct prefill_delta */
     uint64_t bytes;
 };

@@ -258,7 +258,7 @@ static enum reel_status check_scratch(const struct plan *p, struct reel_error *e
         { "keys", s->delta.k, s->delta.v, 2 * keys },
         { "values", s->delta.v, s->delta.gates, 2 * values },
         { "gates", s->delta.gates, s->delta.decay, 8 * d->value_heads },
-        { "decays", s->delta.decay, s->delta.w, 8 * d->value_heads },
+        { "decays", s->delta.decay, s->delta.kept, 8 * d->value_heads },
         { "weights of keys", s->delta.w, s->delta.u, 2 * asked },
         { "weighted values", s->delta.u, s->delta.asked, 4 * values },
         { "products of queries", s->delta.asked, s->delta.learned,

@@ -86,7 +86,7 @@ static uint64_t activations(int columns, uint64_t tokens) {
 struct part {
     uint64_t *at, bytes;
 };
-enum { PARTS = 7, DELTA_PARTS = 10 };
+enum { PARTS = 7, DELTA_PARTS = 11 };
 
 static void common_parts(struct part parts[PARTS], struct plan_scratch *s, const struct plan *p,
                          uint64_t n) {
@@ -122,6 +122,7 @@ static void delta_parts(struct part parts[DELTA_PARTS], struct plan_scratch *s,
         { &s->delta.v, values * 2 * n },
         { &s->delta.gates, heads * 8 * n },
         { &s->delta.decay, heads * 8 * n },
+        { &s->delta.kept, heads * DELTA_KEPT * 4 },
         { &s->delta.w, heads * key * 2 * n },
         { &s->delta.u, values * 4 * n },
         { &s->delta.asked, heads * DELTA_CHUNK * 4 * n },

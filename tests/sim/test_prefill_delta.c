@@ -49,12 +49,13 @@ struct rig {
     float *x;                  /* [position][hidden], two bf16 terms each */
     float *ssq;                /* [position]: each of its slots */
     uint16_t *gates;
-    float *constants;      /* of both layers */
-    float *want;           /* [position][value head][column] */
-    float *state, *window; /* the reference's, of this layer */
+    float *constants;    /* of both layers */
+    float *want;         /* [position][value head][column] */
+    float *state, *kept; /* the reference's, at the end and before the last position */
     float *state_before, *window_before;
     size_t state_floats, window_floats, out_bytes, x_bytes;
-    unsigned long long d_mixed, d_x, d_ssq, d_gates, d_constants, d_state, d_window, d_out, d_words;
+    unsigned long long d_mixed, d_x, d_ssq, d_gates, d_constants, d_state, d_window, d_kept,
+        d_kept_window, d_out, d_words;
     struct prefill_delta scratch;
     size_t scratch_bytes;
     unsigned long long d_scratch;
@@ -144,8 +145,11 @@ static void reference_run(struct rig *r) {
             for (int k = 0; k < s->key_dim; k++)
                 r->state[(h * s->key_dim + k) * s->value_dim + c] =
                     r->state_before[delta_state(&r->layout, NTH, h, c) + (unsigned)k];
-    for (int p = 0; p < LONGEST; p++)
+    for (int p = 0; p < LONGEST; p++) {
+        if (p == LONGEST - 1)
+            memcpy(r->kept, r->state, (size_t)(r->values * s->key_dim) * sizeof *r->kept);
         reference_position(r, p, past, turned);
+    }
     free(past), free(turned);
 }
 
@@ -211,8 +215,8 @@ static void scratch_open(struct rig *r) {
     const size_t n = TOKENS, keys = (size_t)s->key_heads * (size_t)s->key_dim,
                  columns = (size_t)((s->value_dim + 15) / 16 * 16), heads = (size_t)s->value_heads,
                  dim = (size_t)s->key_dim;
-    unsigned char *at[10];
-    const size_t bytes[10] = { n * keys * 2,
+    unsigned char *at[11];
+    const size_t bytes[11] = { n * keys * 2,
                                n * keys * 2,
                                n * heads * columns * 2,
                                n * heads * 8,
@@ -221,14 +225,15 @@ static void scratch_open(struct rig *r) {
                                n * heads * columns * 4,
                                n * heads * DELTA_CHUNK * 4,
                                n * heads * columns * 4,
-                               n / DELTA_CHUNK * heads * columns * dim * 2 };
+                               n / DELTA_CHUNK * heads * columns * dim * 2,
+                               heads * DELTA_KEPT * 4 };
     size_t all = 0;
-    for (int i = 0; i < 10; i++)
+    for (int i = 0; i < 11; i++)
         all += bytes[i];
     r->scratch_bytes = all;
     r->d_scratch = sim_gpu_alloc(all);
     unsigned char *to = (unsigned char *)(uintptr_t)r->d_scratch;
-    for (int i = 0; i < 10; i++)
+    for (int i = 0; i < 11; i++)
         at[i] = to, to += bytes[i];
     r->scratch = (struct prefill_delta){ .q = at[0],
                                          .k = at[1],
@@ -239,7 +244,8 @@ static void scratch_open(struct rig *r) {
                                          .u = (float *)(void *)at[6],
                                          .asked = at[7],
                                          .learned = at[8],
-                                         .states = at[9] };
+                                         .states = at[9],
+                                         .kept = (float *)(void *)at[10] };
 }
 
 static void weights_fill(struct rig *r) {
@@ -301,6 +307,9 @@ static void rig_open(struct rig *r, const struct shape *s) {
     weights_fill(r), inputs_fill(r), session_fill(r), scratch_open(r);
     r->want = malloc((size_t)(LONGEST * r->values) * 4);
     r->state = malloc((size_t)(r->values * s->key_dim) * 4);
+    r->kept = malloc((size_t)(r->values * s->key_dim) * 4);
+    r->d_kept = sim_gpu_alloc(r->state_floats * 4);
+    r->d_kept_window = sim_gpu_alloc(r->window_floats * 4);
     r->x_bytes = (size_t)(TOKENS * (s->hidden + 63) / 64 * 64) * 4;
     r->out_bytes = (size_t)TOKENS * (size_t)((s->groups * r->out_columns + 63) / 64 * 64) * 2;
     r->d_mixed = sim_gpu_alloc(mixed_bytes(r));
@@ -315,7 +324,7 @@ static void rig_close(struct rig *r) {
     printf("%s: off by %.4f, the state by %.5f at most\n", r->shape.name, r->worst, r->worst_state);
     sim_gpu_close();
     free(r->mixed), free(r->x), free(r->ssq), free(r->gates), free(r->constants), free(r->want);
-    free(r->state), free(r->state_before), free(r->window_before);
+    free(r->state), free(r->kept), free(r->state_before), free(r->window_before);
 }
 
 static void poison(unsigned long long to, size_t bytes) {
@@ -388,34 +397,37 @@ static void out_check(struct rig *r, int position, int n) {
 }
 
 /* The state of a head, off by how much. */
-static double state_error(const struct rig *r, const float *state, int head) {
+static double state_error(const struct rig *r, const float *state, const float *reference,
+                          int head) {
     const struct shape *s = &r->shape;
     double error = 0, size = 0;
     for (int i = 0; i < s->key_dim * s->value_dim; i++) {
         const int k = i / s->value_dim, c = i % s->value_dim;
-        const double want = (double)r->state[(head * s->key_dim + k) * s->value_dim + c];
+        const double want = (double)reference[(head * s->key_dim + k) * s->value_dim + c];
         const double d = (double)state[delta_state(&r->layout, NTH, head, c) + (unsigned)k] - want;
         error += d * d, size += want * want;
     }
     return sqrt(error / size);
 }
 
-/* State and window when the whole timeline was read; those of the other layer are as they were. */
-static void session_check(struct rig *r) {
+/* State and window after `end` positions; those of the other layer are as they were. */
+static void session_check(struct rig *r, unsigned long long d_state, unsigned long long d_window,
+                          const float *reference, int end) {
     float *state = malloc(r->state_floats * 4), *window = malloc(r->window_floats * 4);
-    sim_gpu_get(state, r->d_state, r->state_floats * 4);
-    sim_gpu_get(window, r->d_window, r->window_floats * 4);
+    sim_gpu_get(state, d_state, r->state_floats * 4);
+    sim_gpu_get(window, d_window, r->window_floats * 4);
     for (int h = 0; h < r->shape.value_heads; h++) {
-        const double off = state_error(r, state, h);
+        const double off = state_error(r, state, reference, h);
         if (!(off < 0.002))
-            fail_msg("%s: the state of head %d is off by %.5f", r->shape.name, h, off);
+            fail_msg("%s: the state of head %d after %d is off by %.5f", r->shape.name, h, end,
+                     off);
         if (off > r->worst_state) r->worst_state = off;
     }
     for (int i = 0; i < r->channels * (TAPS - 1); i++) {
         const int c = i / (TAPS - 1), j = i % (TAPS - 1);
-        const float from = r->mixed[(LONGEST - (TAPS - 1) + j) * r->mix + c];
+        const float from = r->mixed[(end - (TAPS - 1) + j) * r->mix + c];
         if (window[delta_window(&r->layout, NTH, c) + (unsigned)j] != from)
-            fail_msg("%s: window of channel %d", r->shape.name, c);
+            fail_msg("%s: window of channel %d after %d", r->shape.name, c, end);
     }
     if (memcmp(state, r->state_before, r->state_floats / DELTAS * 4) ||
         memcmp(window, r->window_before, r->window_floats / DELTAS * 4))
@@ -444,10 +456,16 @@ static void run(struct rig *r, const int *lengths, int blocks, int seed) {
     a.delta = r->scratch;
     sim_gpu_put(r->d_state, r->state_before, r->state_floats * 4);
     sim_gpu_put(r->d_window, r->window_before, r->window_floats * 4);
+    sim_gpu_put(r->d_kept, r->state_before, r->state_floats * 4);
+    sim_gpu_put(r->d_kept_window, r->window_before, r->window_floats * 4);
     sim_gpu_put(r->d_words, zeros, 8);
     poison(r->d_scratch, r->scratch_bytes);
     for (; *lengths; position += *lengths++) {
         a.decode.position = position, a.decode.n_tokens = *lengths;
+        if (!lengths[1]) { /* the state before the last token is wanted as well */
+            a.delta.keep_state = (float *)(uintptr_t)r->d_kept;
+            a.delta.keep_window = (float *)(uintptr_t)r->d_kept_window;
+        }
         inputs_put(r, position, *lengths);
         sim_gpu_put(r->d_out, zeros, r->out_bytes);
         for (int i = 0; i < 4; i++) {
@@ -460,7 +478,9 @@ static void run(struct rig *r, const int *lengths, int blocks, int seed) {
         out_check(r, position, *lengths);
     }
     free(zeros);
-    if (position == LONGEST) session_check(r);
+    if (position != LONGEST) return;
+    session_check(r, r->d_state, r->d_window, r->state, LONGEST);
+    session_check(r, r->d_kept, r->d_kept_window, r->kept, LONGEST - 1);
 }
 
 /* ---- tests ---- */
@@ -477,12 +497,14 @@ enum { SHAPES = sizeof shapes / sizeof *shapes };
 
 static void launches_of_all_lengths_match_the_recurrence(void **state) {
     (void)state;
-    static const int whole[] = { 256, 64, 0 }, odd[] = { 65, 1, 63, 2, 3, 100, 86, 0 };
+    static const int whole[] = { 256, 64, 0 }, odd[] = { 65, 1, 63, 2, 3, 100, 86, 0 },
+                     one[] = { 190, 65, 64, 1, 0 }, first[] = { 255, 65, 0 };
     for (int s = 0; s < SHAPES; s++) {
         struct rig r;
         rig_open(&r, &shapes[s]);
         run(&r, whole, 3, 1);
         run(&r, odd, 2, 2);
+        if (s < 2) run(&r, one, 4, 3), run(&r, first, 1, 4);
         rig_close(&r);
     }
 }
