@@ -38,6 +38,8 @@ static const struct setting settings[] = {
     { "q35-a", "n_groups=1,group_sms=3,warps=4,compute=80,split_from=9", 3, 86, 4, 1000 },
     { "q35-b", "n_groups=1,group_sms=3,warps=4,split_from=5", 3, 90, 4, 1000 },
     { "q35-c", "n_groups=2,group_sms=16,split_from=17", 32, 90, 0, 50 },
+    /* a group so large that its members merge shares */
+    { "q35-c", "n_groups=1,group_sms=16,split_from=17", 16, 90, 0, 10 },
 };
 enum { N_SETTINGS = (int)(sizeof settings / sizeof *settings) };
 
