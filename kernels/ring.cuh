@@ -29,18 +29,19 @@ DEV const u8 *slot_tile(const struct worker *w, int i) {
            (size_t)((i * P_WARPS + w->warp) * TILE_BYTES + w->lane * 16);
 }
 
-/* Waits for the next n slots. Most often they are there: then one test by a lane each is enough. Else
- * one lane waits for all of them. */
-DEV void slots_wait(struct worker *w, int n) {
-    const int wraps = w->slot + w->lane >= RING_SLOTS;
-    const int mine = w->slot + w->lane - (wraps ? RING_SLOTS : 0);
+/* Waits for n slots from the first-th ahead on. Most often they are there: then one test by a lane each is enough.
+ * Else one lane waits for all of them. */
+DEV void slots_wait(struct worker *w, int first, int n) {
+    const int from = w->slot + first, wraps = from + w->lane >= RING_SLOTS;
+    const int mine = from + w->lane - (wraps ? RING_SLOTS : 0);
     if (warp_all(w->lane >= n || mbar_test(w->full + (smem)mine * 8, w->parity ^ (u32)wraps))) {
         warp_sync(); /* a vote orders nothing */
         return;
     }
     if (w->lane == 0) {
-        int slot = w->slot;
+        int slot = from;
         u32 parity = w->parity;
+        if (first > 0 && slot >= RING_SLOTS) slot -= RING_SLOTS, parity ^= 1;
         NO_UNROLL
         for (int i = 0; i < n; i++) {
             mbar_wait(w, w->full + (smem)slot * 8, parity, WAIT_WEIGHTS);
@@ -58,7 +59,7 @@ DEV void tiles_take(struct worker *w, struct quad *t, int n) {
     int mine = w->slot + w->lane; /* lane i gives back slot i */
     if (mine >= RING_SLOTS) mine -= RING_SLOTS;
     u32 seen = 0;
-    slots_wait(w, slots);
+    slots_wait(w, 0, slots);
     UNROLL
     for (int i = 0; i < n; i++) {
         t[i] = *(const struct quad *)slot_tile(w, i % P_SLOT_TILES);

@@ -26,7 +26,8 @@ static_assert(P_GROUP_HEADS / BLOCK_HEADS * ATOMS <= P_WARPS, "the plan gives a 
 #endif
 #define SCORE_NEVER (-3e38f) /* of a masked position: its weight is 0 beside ATTENTION_NEVER too */
 
-/* Angles of the rotation, once a launch; and what out's padding is multiplied with. All threads. */
+/* Angles of the rotation, once a launch; and what out's padding and tokens beyond the last are multiplied with. All
+ * threads. */
 DEV void attention_prepare(struct brief *b) {
     struct block_shared *s = b->w.s;
     NO_UNROLL
@@ -36,8 +37,7 @@ DEV void attention_prepare(struct brief *b) {
         float *at = s->angle[row] + 2 * dim;
         sine_cosine((float)position * const_loadf(b->w.a->rope + dim), at + 1, at);
     }
-    for (int i = (int)thread_index() + P_GROUP_Q / TILE_K * ATOMS * LANES; i < P_OUT_K_TILES * ATOMS * LANES;
-         i += P_THREADS)
+    for (int i = (int)thread_index(); i < P_OUT_K_TILES * ATOMS * LANES; i += P_THREADS)
         s->q[i].low = s->q[i].high = 0;
     for (int i = (int)thread_index(); i < (int)(sizeof s->v / sizeof *s->v); i += P_THREADS)
         s->v[i].x = s->v[i].y = s->v[i].z = s->v[i].w = 0; /* an atom alone fills half of its tiles */
@@ -132,13 +132,16 @@ DEV void cache_store(const struct brief *b, int kv_head, int atom, int is_v, con
     }
 }
 
-/* What a warp does in turn: an atom of a head. */
+/* What a warp does in turn: an atom of a head. Heads move on from turn to turn, so that each warp meets those of v,
+ * which are less work. */
+DEV int task_atom(int task) { return task / GROUP_ROWS; }
+DEV int task_head(int task) { return (task + task_atom(task) * GROUP_ROWS / P_WARPS) % GROUP_ROWS; }
 DEV const u64 *task_words(const struct brief *b, int task) {
-    return b->w.a->words + S_QKV + (b->w.group * QKV_TILES + task % GROUP_ROWS * AT_TILES) * (ATOMS * TILE_WORDS);
+    return b->w.a->words + S_QKV + (b->w.group * QKV_TILES + task_head(task) * AT_TILES) * (ATOMS * TILE_WORDS);
 }
 
 DEV void task_finish(struct brief *b, int task, struct rows8 *x) {
-    const int atom = task / GROUP_ROWS, head = task % GROUP_ROWS, kv = head - P_GROUP_HEADS;
+    const int atom = task_atom(task), head = task_head(task), kv = head - P_GROUP_HEADS;
     const int is_v = kv >= P_GROUP_KV_HEADS, kv_head = is_v ? kv - P_GROUP_KV_HEADS : kv;
     if (!is_v) rows8_rotate(b, atom, kv >= 0, x);
     if (kv < 0) {
@@ -163,16 +166,16 @@ DEV void rows_read(struct brief *b) {
     const int tasks = PAIRS_OF_ATOMS > 1 ? (b->atoms + 1) / 2 * 2 * GROUP_ROWS : ATOMS * GROUP_ROWS;
     const int first = b->w.warp < tasks ? b->w.warp : 0;
     struct fragment f[AT_TILES];
-    fragments_ask(b, f, task_words(b, first), first / GROUP_ROWS, AT_TILES, 1, M_HEAD_DIM, 0);
+    fragments_ask(b, f, task_words(b, first), task_atom(first), AT_TILES, 1, M_HEAD_DIM, 0);
     NO_UNROLL
     for (int task = b->w.warp; task < tasks; task += P_WARPS) {
         struct rows8 x;
-        fragments_wait(b, f, task_words(b, task), task / GROUP_ROWS, AT_TILES, 1, M_HEAD_DIM, 0, WAIT_QKV);
+        fragments_wait(b, f, task_words(b, task), task_atom(task), AT_TILES, 1, M_HEAD_DIM, 0, WAIT_QKV);
         UNROLL
         for (int t = 0; t < AT_TILES; t++)
-            x.w[2 * t] = (u32)f[t].low, x.w[2 * t + 1] = (u32)f[t].high;
+            x.w[2 * t] = f[t].q.x, x.w[2 * t + 1] = f[t].q.z;
         const int next = task + P_WARPS;
-        if (next < tasks) fragments_ask(b, f, task_words(b, next), next / GROUP_ROWS, AT_TILES, 1, M_HEAD_DIM, 0);
+        if (next < tasks) fragments_ask(b, f, task_words(b, next), task_atom(next), AT_TILES, 1, M_HEAD_DIM, 0);
         task_finish(b, task, &x);
     }
 }

@@ -1,8 +1,8 @@
 /* Reading a short prompt, up to P_SHORT_TOKENS tokens in one launch: what the parts of short.cu share.
  *
  * It is decoding with more columns. Blocks, groups, tapes and the weights' ring are decode's; tokens stand in
- * atoms of 8, the columns of a product, of which a pair goes through it at once. Activations cross between SMs
- * as words with an epoch, laid out as B fragments: for a k tile and an atom two words a lane, of which the first
+ * atoms of 8, the columns of a product, of which a run of 2, or of 4 in longer prompts, goes through it at once.
+ * Activations cross between SMs as words with an epoch, laid out as B fragments: for a k tile and an atom two words a lane, of which the first
  * has columns 2 (lane % 4) and + 1 of token lane / 4, the second those 8 further on. */
 #ifndef REEL_KERNELS_SHORT_SHARED_CUH
 #define REEL_KERNELS_SHORT_SHARED_CUH
@@ -14,7 +14,7 @@
 enum {
     ATOMS = P_SHORT_TOKENS / ATOM_TOKENS,
     PAIR = ATOMS > 1 ? 2 : 1,
-    PAIR_TOKENS = PAIR * ATOM_TOKENS,
+    WIDE = ATOMS > PAIR ? 2 * PAIR : PAIR,
     PAIRS_OF_ATOMS = (ATOMS + 1) / 2, /* runs of 16 tokens */
     H_TILES = M_HIDDEN / TILE_K,
     QKV_TILES = (QKV_GROUP_ROWS + TILE_ROWS - 1) / TILE_ROWS, /* of a group */
@@ -35,7 +35,7 @@ enum {
     SHORT_WORDS = S_GATED + P_GROUPS * P_DOWN_K_TILES * ATOMS * TILE_WORDS
 };
 
-/* Partial sums of a pair of atoms: [row tile][atom][k part][lane], a lane's four of the product. */
+/* Partial sums of a narrow run of atoms, a lane's four of a product each. */
 #define PART_QUADS(S) (P_##S##_ROW_TILES * PAIR * P_##S##_K_PARTS * LANES)
 enum {
     MERGE_QUADS = (AT_TILES + 1) * LANES, /* what one warp's attention hands over */
@@ -49,7 +49,7 @@ struct ALIGN(16) block_shared {
     struct quad k[P_GROUP_KV_HEADS * PAIRS_OF_ATOMS * AT_TILES * LANES]; /* A operands: K of 16 tokens each */
     struct quad v[P_GROUP_KV_HEADS * PAIRS_OF_ATOMS * AT_TILES * LANES]; /* V transposed */
     float angle[PAIRS_OF_ATOMS + KV_POSITIONS][ANGLE_STRIDE]; /* cos, sin of 16-token runs' beginnings, of 0 to 15 */
-    float ssq[2][P_WARPS][PAIR_TOKENS];                       /* of each warp's k tiles */
+    float ssq[2][P_WARPS][WIDE * ATOM_TOKENS];                /* of each warp's k tiles */
     u64 full[RING_SLOTS], empty[RING_SLOTS];
     u32 end, cap; /* as decode's */
 };
@@ -69,10 +69,10 @@ static_assert(SHORT_WORDS <= P_SHORT_WORDS, "the plan gives less exchange memory
 struct brief {
     struct worker w;
     const struct prefill_args *a;
-    int n_tokens, atoms, pairs;
+    int n_tokens, atoms;
+    int padded; /* atoms of whole runs where these are wide: tokens beyond the last are 0 */
     int turn; /* of the two buffers of partial sums */
-    /* the piece of the residual stream that this warp owns: a k tile of an atom, a lane's four values as in a
-     * fragment; unit_atom is -1 where it owns none */
+    /* the piece of the residual stream that this warp owns: a k tile of an atom; unit_atom is -1 where it owns none */
     int unit_tile, unit_atom;
     float h[4];
 };
@@ -81,7 +81,7 @@ struct brief {
 DEV void brief_anew(struct brief *b) {
     worker_anew(&b->w);
     b->unit_tile = opaque(b->unit_tile), b->unit_atom = opaque(b->unit_atom);
-    b->atoms = opaque(b->atoms), b->turn = opaque(b->turn) & 1;
+    b->atoms = opaque(b->atoms), b->padded = opaque(b->padded), b->turn = opaque(b->turn) & 1;
 }
 
 /* Word of a fragment that holds columns `column` (even) and + 1 of a token. */
@@ -92,76 +92,70 @@ DEV int word_of(int column, int token) {
 
 /* ---- fragments from other SMs ---- */
 
+/* A lane's two words: x has columns 2 (lane % 4) and + 1, z those 8 further on; y and w are their tags. */
 struct fragment {
-    u64 low, high; /* columns 2 (lane % 4) and + 1, those 8 further on */
+    struct quad q;
 };
 
 /* A word of x: two columns rounded to bf16 and below the high half what that left over, bf16 again, each without its
  * last 4 bits, where 8 bits of epoch stand. 12 or 13 significant bits, which a product takes as they are. Other words
  * have 32 bits of epoch and a pair of bf16. */
+#define X_TAG 0x000f000fu
 DEV u32 epoch_nibbles(u32 epoch) { return (epoch & 15) | (epoch >> 4 & 15) << 16; }
-DEV u64 word_x(float a, float b, u32 epoch) {
-    const u32 both = bf16_pair(a, b), rest = bf16_pair(a - bf16_low(both), b - bf16_high(both));
-    return (u64)((rest & 0xfff0fff0u) | epoch_nibbles(epoch)) << 32 | both;
+DEV u64 word_x(u32 both, u32 rest, u32 epoch) {
+    return (u64)((rest & ~X_TAG) | epoch_nibbles(epoch)) << 32 | both;
 }
-DEV u32 word_rest(u64 word) { return (u32)(word >> 32) & 0xfff0fff0u; }
+DEV u32 rest_of(u32 tag) { return tag & ~X_TAG; }
+DEV u32 tag_of(const struct brief *b, int is_x) { return is_x ? epoch_nibbles(b->w.epoch) : b->w.epoch; }
 
-DEV u64 word_blank(const struct brief *b, int is_x) {
-    return (u64)(is_x ? epoch_nibbles(b->w.epoch) : b->w.epoch) << 32;
+DEV struct fragment fragment_blank(const struct brief *b, int is_x) {
+    struct fragment f;
+    f.q.x = f.q.z = 0, f.q.y = f.q.w = tag_of(b, is_x);
+    return f;
 }
-DEV int word_there(const struct brief *b, u64 word, int is_x) {
-    const u32 high = (u32)(word >> 32);
-    return is_x ? (high & 0x000f000fu) == epoch_nibbles(b->w.epoch) : high == b->w.epoch;
-}
-
-DEV int fragment_there(const struct brief *b, const struct fragment *f, int is_x) {
-    return word_there(b, f->low, is_x) & word_there(b, f->high, is_x);
+/* Bits of its tags that are not those of the epoch. */
+DEV u32 fragment_off(const struct fragment *f, u32 tag, int is_x) {
+    return ((f->q.y ^ tag) | (f->q.w ^ tag)) & (is_x ? X_TAG : ~0u);
 }
 
 /* Fragments of n k tiles, which have `columns` columns, by some atoms from `atom` on: asked for, so that their
  * words are on the way while something else is done, then waited for with the same arguments. What does not
  * exist is 0. A word that is there is not read again: polls are themselves the load on the lines they wait for. */
-DEV const u64 *fragment_at(const struct brief *b, const u64 *from, int atom, int i, const int some) {
-    return from + (i / some * ATOMS + atom + i % some) * TILE_WORDS + b->w.lane * 2;
+DEV const u64 *fragment_at(const u64 *from, int i, const int some) {
+    return from + (i / some * ATOMS + i % some) * TILE_WORDS; /* all but this known when compiled */
 }
 DEV void fragments_ask(const struct brief *b, struct fragment *f, const u64 *from, int atom, int n, const int some,
                        int columns, const int is_x) {
     const int left = columns - b->w.lane % 4 * 2; /* from this lane's first column on */
-    const u64 blank = word_blank(b, is_x);
+    const u64 *at = from + (atom * TILE_WORDS + b->w.lane * 2);
     UNROLL
     for (int i = 0; i < n * some; i++) {
         const int there = i / some * TILE_K < (columns % TILE_K ? left : columns); /* most often known */
-        f[i].low = f[i].high = blank;
+        f[i] = fragment_blank(b, is_x);
         if (there && ((some > 1 && i % some == 0) || atom + i % some < b->atoms))
-            word_load2(fragment_at(b, from, atom, i, some), &f[i].low, &f[i].high);
+            f[i].q = word_load4(fragment_at(at, i, some));
     }
 }
 DEV void fragments_wait(struct brief *b, struct fragment *f, const u64 *from, int atom, int n, const int some,
                         int columns, const int is_x, enum wait_kind kind) {
     const int left = columns - b->w.lane % 4 * 2;
+    const u64 *at = from + (atom * TILE_WORDS + b->w.lane * 2);
+    const u32 tag = tag_of(b, is_x);
     u32 polls = 0;
     NO_UNROLL
     for (;;) {
-        int ok = 1;
+        u32 off = 0;
         UNROLL
         for (int i = 0; i < n * some; i++) {
-            if (columns % TILE_K && i / some * TILE_K + 8 >= left) f[i].high = word_blank(b, is_x);
-            ok &= fragment_there(b, &f[i], is_x);
+            if (columns % TILE_K && i / some * TILE_K + 8 >= left) f[i].q.z = 0, f[i].q.w = tag;
+            off |= fragment_off(&f[i], tag, is_x);
         }
-        if (warp_all(ok | b->w.dead)) break;
-        if (wait_failed(&b->w, &polls, kind, (u32)(word_blank(b, is_x) >> 32), (u32)(f[0].low >> 32))) break;
+        if (warp_all(off == 0 || b->w.dead)) break;
+        if (wait_failed(&b->w, &polls, kind, tag, f[0].q.y)) break;
         UNROLL
         for (int i = 0; i < n * some; i++)
-            if (!fragment_there(b, &f[i], is_x))
-                word_load2(fragment_at(b, from, atom, i, some), &f[i].low, &f[i].high);
+            if (fragment_off(&f[i], tag, is_x)) f[i].q = word_load4(fragment_at(at, i, some));
     }
-}
-
-/* An 8 by 8 matrix of floats, lane 4 r + c / 2 holding (r, c) and (r, c + 1), transposed. */
-DEV void transpose8_float(float *a, float *b) {
-    const u32 x = float_bits(*a), y = float_bits(*b);
-    const u32 high = transpose8(x >> 16 | (y & 0xffff0000u)), low = transpose8((x & 0xffffu) | y << 16);
-    *a = bits_float(high << 16 | (low & 0xffffu)), *b = bits_float((high & 0xffff0000u) | low >> 16);
 }
 
 #endif

@@ -169,6 +169,15 @@ DEV int mbar_try(smem bar, u32 parity) {
 #endif
 }
 
+/* Asks for memory that a later launch reads; a multiple of 16 bytes. Nothing where it cannot be asked for. */
+DEV void l2_prefetch(const void *p, u32 bytes) {
+#if G_COPY == 2
+    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(p), "r"(bytes) : "memory");
+#else
+    (void)p, (void)bytes;
+#endif
+}
+
 /* ---- copies to shared memory ---- */
 
 /* Lanes of a producer warp that call ring_fill together. */
@@ -225,6 +234,15 @@ DEV void word_load2(const u64 *p, u64 *a, u64 *b) {
                  : "=l"(*a), "=l"(*b)
                  : "l"(p)
                  : "memory");
+}
+/* The same as four registers: {low, high} of each word. */
+DEV struct quad word_load4(const u64 *p) {
+    struct quad q;
+    asm volatile("{ .reg .b64 a, b; ld.relaxed.gpu.global.v2.u64 {a, b}, [%4]; mov.b64 {%0, %1}, a; mov.b64 {%2, %3}, b; }"
+                 : "=r"(q.x), "=r"(q.y), "=r"(q.z), "=r"(q.w)
+                 : "l"(p)
+                 : "memory");
+    return q;
 }
 
 /* Plain data that another block (or a later token of this one) reads after a fence: KV rows, logits. */

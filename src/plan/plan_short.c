@@ -3,7 +3,7 @@
 #include "plan/plan_layout.h"
 
 enum {
-    PAIR = 2,              /* atoms that a product takes at once */
+    PAIR = 2, WIDE = 4,    /* atoms that a product takes at once: of few tokens, of more */
     SUM_BYTES = 512,       /* sums of 16 rows by 8 tokens */
     TILE_WORDS = 64,       /* exchange words of 16 rows by 8 tokens */
     MOST_RING = 128 << 10, /* of weights; beyond this nothing is left to hide */
@@ -19,6 +19,7 @@ static int greater(int a, int b) { return a > b ? a : b; }
 static int smaller(int a, int b) { return a < b ? a : b; }
 
 static int pair_of(int tokens) { return smaller(PAIR, tokens / ATOM_TOKENS); }
+static int wide_of(int tokens) { return smaller(WIDE, tokens / ATOM_TOKENS); }
 static int hidden_tiles(const struct plan *p) { return plan_ceil(p->tape.hidden, TILE_K); }
 
 /* ---- shared memory --------------------------------------------------------------------------- */
@@ -42,7 +43,7 @@ int plan_short_shared_bytes(const struct plan *p, int tokens, int slots) {
     const int kv = 2 * p->group_kv_heads * pieces * head_tiles * TILE_BYTES;
     /* cosine and sine of a position: of its piece, and of its place in one; in padded rows */
     const int angles = (pieces + TILE_K) * (p->head_dim + 16) * 4;
-    const int ssq = 2 * p->tape.warps * pair_of(tokens) * ATOM_TOKENS * 4;
+    const int ssq = 2 * p->tape.warps * wide_of(tokens) * ATOM_TOKENS * 4;
     return slots * (p->slot_bytes + 2 * MBAR_BYTES) + 2 * part_bytes(p, tokens) + q + kv + angles +
            ssq + REST_BYTES + ALIGN_BYTES;
 }
@@ -85,12 +86,13 @@ static int attention_blocks(const struct plan *p, int tokens) {
     return p->group_heads / heads * (tokens / ATOM_TOKENS);
 }
 
-/* Weights of a phase are read once: for several pairs of atoms they stay in registers. And each
- * tile of the residual stream is one warp's. */
+/* Weights of a phase are read once: for several pairs of atoms they stay in the ring. And each tile
+ * of the residual stream is one warp's. */
 static bool holds(const struct plan *p, int tokens) {
-    const int slots = slots_that_fit(p, tokens), preload = plan_short_preload(p, slots);
+    const int slots = slots_that_fit(p, tokens);
     if (slots < LEAST_SLOTS) return false;
-    if (tokens > PAIR * ATOM_TOKENS && plan_most_tiles(p) > preload) return false;
+    if (tokens > PAIR * ATOM_TOKENS && plan_ceil(plan_most_tiles(p), p->slot_tiles) > slots)
+        return false;
     if (attention_blocks(p, tokens) > p->tape.warps) return false;
     return hidden_tiles(p) * (tokens / ATOM_TOKENS) <= p->tape.n_sms * p->tape.warps;
 }

@@ -97,6 +97,7 @@ DEV int mbar_try(smem bar, u32 parity) { return sim_ops.mbar_test(bar, parity); 
 
 enum { FILL_LANES = G_COPY == 2 ? 1 : 32 };
 
+DEV void l2_prefetch(const void *p, u32 bytes) { (void)p, (void)bytes; }
 DEV void ring_fill(smem dst, const void *src, u32 bytes, smem bar) {
     sim_ops.fill(dst, src, bytes, bar, G_COPY);
 }
@@ -109,6 +110,13 @@ DEV void word_load2(const u64 *p, u64 *a, u64 *b) {
     if ((unsigned long long)p % 16) sim_ops.fail("word_load2: not on 16 bytes");
     *a = sim_ops.load(p, 8, SIM_WORD);
     *b = sim_ops.load(p + 1, 8, SIM_WORD);
+}
+DEV struct quad word_load4(const u64 *p) {
+    struct quad q;
+    u64 a, b;
+    word_load2(p, &a, &b);
+    q.x = (u32)a, q.y = (u32)(a >> 32), q.z = (u32)b, q.w = (u32)(b >> 32);
+    return q;
 }
 
 DEV void plain_store32(u32 *p, u32 v) { sim_ops.store(p, v, 4, SIM_PLAIN); }

@@ -202,26 +202,39 @@ static void attention_out_of_order_is_seen(void **state) {
 
 #define BRIEF_SHARED    "short_shared.cuh"
 #define BRIEF_ATTENTION "short_attention.cuh"
+#define BRIEF_PRODUCT   "short_product.cuh"
 
 static void short_prompts_words_taken_too_early_are_seen(void **state) {
     (void)state;
     way = &shorts;
-    CAUGHT("x", IN(BRIEF_SHARED, "(high & 0x000f000fu) == epoch_nibbles(b->w.epoch)", "1"));
-    CAUGHT("q, k, v and gated values", IN(BRIEF_SHARED, ": high == b->w.epoch;", ": 1;"));
+    CAUGHT("x", IN(BRIEF_SHARED, "(is_x ? X_TAG : ~0u);", "(is_x ? 0 : ~0u);"));
+    CAUGHT("q, k, v and gated values",
+           IN(BRIEF_SHARED, "(is_x ? X_TAG : ~0u);", "(is_x ? X_TAG : 0);"));
     CAUGHT("sums",
            IN("short.cu", "return word_is24(f->low, b->w.epoch) & word_is24(f->high, b->w.epoch);",
               "return 1;"));
-    CAUGHT("sums of squares", IN("short.cu", "ok &= word_is(s->v[i], b->w.epoch);", "ok &= 1;"));
+    CAUGHT("sums of squares",
+           IN(BRIEF_PRODUCT, "off |= (u32)(s->v[i] >> 32) ^ b->w.epoch;", "off |= 0;"));
     way = &queue;
 }
 
 static void short_prompts_warps_that_do_not_meet_are_seen(void **state) {
     (void)state;
     way = &shorts;
-    CAUGHT(
-        "sums added up before they are there",
-        IN("short.cu", "        consumers_sync();\n        pair_finish(", "        pair_finish("));
-    CAUGHT("one buffer of sums", IN("short.cu", "        b->turn ^= 1;\n", ""));
+    CAUGHT("sums added up before they are there",
+           IN(BRIEF_PRODUCT,
+              "    sums_give(b, &sums, rows, PAIR, k_parts);\n    consumers_sync();\n",
+              "    sums_give(b, &sums, rows, PAIR, k_parts);\n"));
+    CAUGHT("sums of a wide run added up before they are there",
+           IN(BRIEF_PRODUCT,
+              "        sums_give(b, &sums, rows, WIDE, k_parts);\n        consumers_sync();\n",
+              "        sums_give(b, &sums, rows, WIDE, k_parts);\n"));
+    CAUGHT("sums of a wide run overwritten",
+           IN(BRIEF_PRODUCT, "        consumers_sync(); /* the run before has been added up */\n",
+              ""));
+    CAUGHT("one buffer of sums",
+           IN(BRIEF_PRODUCT, "PAIR, row_tiles, k_parts);\n    b->turn ^= 1;\n",
+              "PAIR, row_tiles, k_parts);\n"));
     CAUGHT("operands used before they are there",
            IN(BRIEF_ATTENTION, "whole kernel */\n    consumers_sync();", "whole kernel */"));
     CAUGHT("parts merged before they are there",

@@ -1,0 +1,417 @@
+/* Short prompts: the products of a layer with a few tokens. A run of atoms goes through one together; up to 16 tokens
+ * are one narrow run, more are wide ones. Warps split k; then the sums of a run are added up and sent on by all of
+ * them, a row tile of an atom each.
+ *   qkv      x                -> q, k, v rows, to the group
+ *   out      attention, in q  -> the group's partial sums, to their owners
+ *   gate_up  x                -> gated values, to the group
+ *   down     gated            -> partial sums, to their owners */
+#ifndef REEL_KERNELS_SHORT_PRODUCT_CUH
+#define REEL_KERNELS_SHORT_PRODUCT_CUH
+
+#include "short_shared.cuh"
+
+/* Tiles of a warp in a phase, and those it holds in registers before its input arrives. */
+#define TILES(S)   (P_##S##_WARP_ROWS * P_##S##_WARP_K)
+#define PRELOAD(S) (TILES(S) < PRELOAD_TILES ? TILES(S) : PRELOAD_TILES)
+/* Row tiles of a warp: sums it holds. */
+enum { MOST_ROWS = MAX(MAX(P_QKV_WARP_ROWS, P_OUT_WARP_ROWS), MAX(P_GATE_UP_WARP_ROWS, P_DOWN_WARP_ROWS)) };
+/* Atoms of a run at most; k tiles of a part of a warp's input. */
+enum { MOST_ATOMS = WIDE, NARROW_K = 6, WIDE_K = 2, TAKE_FRAGMENTS = MAX(NARROW_K * PAIR, WIDE_K * WIDE) };
+
+/* ---- the norm's scale ---- */
+
+/* Words of sums of squares that a lane takes for a run: it has a token, and every step-th of the
+ * warp's k tiles. */
+#define SQUARES_STEP(some) (LANES / ((some) * ATOM_TOKENS))
+#define SQUARES(some)      ((P_QKV_WARP_K + SQUARES_STEP(some) - 1) / SQUARES_STEP(some))
+struct squares {
+    u64 v[SQUARES(WIDE)];
+};
+
+/* The lane's words for the norm before qkv (0) or gate_up (1). */
+DEV const u64 *squares_at(const struct brief *b, int which, const int some) {
+    const int tokens = some * ATOM_TOKENS, tile = b->w.warp * P_QKV_WARP_K + b->w.lane / tokens;
+    return b->w.a->words + S_SSQ + (which * H_TILES + tile) * P_SHORT_TOKENS + b->w.lane % tokens;
+}
+DEV void squares_ask(const struct brief *b, struct squares *s, const u64 *from, const int some) {
+    const int tokens = some * ATOM_TOKENS, step = SQUARES_STEP(some), tile = b->w.lane / tokens;
+    const int exact = H_TILES == P_WARPS * P_QKV_WARP_K && P_QKV_WARP_K % step == 0;
+    const int there = some > PAIR || b->w.lane % tokens < b->padded * ATOM_TOKENS;
+    const int left = H_TILES - b->w.warp * P_QKV_WARP_K, tiles = left < P_QKV_WARP_K ? left : P_QKV_WARP_K;
+    UNROLL
+    for (int i = 0; i < SQUARES(some); i++)
+        s->v[i] = there && (exact || tile + i * step < tiles) ? word_load(from + i * step * P_SHORT_TOKENS)
+                                                              : word_make(0, b->w.epoch);
+}
+/* Leaves their sums for all warps. */
+DEV void squares_take(struct brief *b, struct squares *s, const u64 *from, const int some) {
+    const int tokens = some * ATOM_TOKENS, step = SQUARES_STEP(some);
+    u32 polls = 0;
+    float sum = 0;
+    NO_UNROLL
+    for (;;) {
+        u32 off = 0;
+        UNROLL
+        for (int i = 0; i < SQUARES(some); i++)
+            off |= (u32)(s->v[i] >> 32) ^ b->w.epoch;
+        if (warp_all(off == 0 || b->w.dead)) break;
+        if (wait_failed(&b->w, &polls, WAIT_SSQ, b->w.epoch, (u32)(s->v[0] >> 32))) break;
+        UNROLL
+        for (int i = 0; i < SQUARES(some); i++)
+            if (!word_is(s->v[i], b->w.epoch)) s->v[i] = word_load(from + i * step * P_SHORT_TOKENS);
+    }
+    UNROLL
+    for (int i = 0; i < SQUARES(some); i++)
+        sum += bits_float((u32)s->v[i]);
+    sum = xor_sum(sum, tokens, LANES);
+    if (b->w.lane < tokens) b->w.s->ssq[b->turn][b->w.warp][b->w.lane] = sum;
+}
+
+/* Scales of tokens 2 (lane % 4) and + 1 of an atom of the run at hand. */
+DEV void scales_of(const struct brief *b, int atom, const int some, float *scale) {
+    float sum = 0;
+    UNROLL
+    for (int i = 0; i < P_WARPS; i++)
+        sum += b->w.s->ssq[b->turn][i][b->w.lane % (some * ATOM_TOKENS)];
+    const u32 mine = float_bits(rsqrt_approx(sum * (1.0f / M_HIDDEN) + M_RMS_EPS));
+    scale[0] = bits_float(shuffle(mine, atom * ATOM_TOKENS + b->w.lane % 4 * 2));
+    scale[1] = bits_float(shuffle(mine, atom * ATOM_TOKENS + b->w.lane % 4 * 2 + 1));
+}
+
+/* ---- where results go ---- */
+
+DEV void qkv_finish(const struct brief *b, const float *d, int row, int token, const float *scale) {
+    const u32 both[2] = { transpose8(bf16_pair(d[0] * scale[0], d[1] * scale[1])),
+                          transpose8(bf16_pair(d[2] * scale[0], d[3] * scale[1])) };
+    u64 *to = b->w.a->words + S_QKV + b->w.group * (QKV_TILES * ATOMS * TILE_WORDS);
+    UNROLL
+    for (int i = 0; i < 2; i++) {
+        const int local = row * TILE_ROWS + 8 * i + b->w.lane % 4 * 2, of_group = b->w.member * P_QKV_ROWS + local;
+        if (local < P_QKV_ROWS && of_group < QKV_GROUP_ROWS)
+            word_store(to + word_of(of_group, token), word_make(both[i], b->w.epoch));
+    }
+}
+
+/* A row tile has 8 gate rows and their up rows. */
+DEV void gate_up_finish(const struct brief *b, const float *d, int row, int token, const float *scale) {
+    const float x = silu(d[0] * scale[0]) * (d[2] * scale[0]), y = silu(d[1] * scale[1]) * (d[3] * scale[1]);
+    const u32 both = transpose8(bf16_pair(x, y));
+    const int local = row * 8 + b->w.lane % 4 * 2, column = b->w.member * GATE_UP_PAIRS + local;
+    u64 *to = b->w.a->words + S_GATED + b->w.group * (P_DOWN_K_TILES * ATOMS * TILE_WORDS);
+    if (local < GATE_UP_PAIRS && column < P_GROUP_INTERMEDIATE)
+        word_store(to + word_of(column, token), word_make(both, b->w.epoch));
+}
+
+/* Two tokens of a row each, as their owner wants them. */
+DEV void sums_finish(const struct brief *b, const float *d, int row, int atom, int which) {
+    u64 *to = b->w.a->words + S_SUMS + (which * P_GROUPS + b->w.group) * VECTOR_WORDS;
+    UNROLL
+    for (int i = 0; i < 2; i++) {
+        const int local = row * TILE_ROWS + 8 * i + b->w.lane / 4, hidden = b->w.member * P_OUT_ROWS + local;
+        const int lane = hidden % 8 * 4 + b->w.lane % 4, tile = hidden / TILE_K;
+        if (local < P_OUT_ROWS && hidden < M_HIDDEN)
+            word_store(to + ((tile * ATOMS + atom) * LANES + lane) * 2 + hidden % TILE_K / 8,
+                       word_make24(d[2 * i], d[2 * i + 1], b->w.epoch));
+    }
+}
+
+/* Partial sums of a run's atoms: [row tile][atom][k part][lane]. Two buffers in turn for narrow runs; wide ones need
+ * both. */
+DEV struct quad_float *parts_of(const struct brief *b, const int some) {
+    return b->w.s->part[0] + (some > PAIR ? 0 : b->turn * ALL_PARTS);
+}
+
+/* Adds up the partial sums of a run of atoms from `first` on and sends them on, a warp a row tile of an atom. */
+DEV void run_finish(const struct brief *b, int phase, int first, const int some, int row_tiles, int k_parts) {
+    NO_UNROLL
+    for (int i = b->w.warp; i < row_tiles * some; i += P_WARPS) {
+        const int row = i / some, atom = i % some, token = (first + atom) * ATOM_TOKENS + b->w.lane / 4;
+        const struct quad_float *part = parts_of(b, some) + i * k_parts * LANES + b->w.lane;
+        float d[4] = { 0, 0, 0, 0 }, scale[2];
+        if (first + atom >= b->padded) continue;
+        UNROLL_BY(4)
+        for (int k = 0; k < k_parts; k++) {
+            const struct quad_float v = part[k * LANES];
+            d[0] += v.x, d[1] += v.y, d[2] += v.z, d[3] += v.w;
+        }
+        if (phase == TAPE_QKV || phase == TAPE_GATE_UP) scales_of(b, atom, some, scale);
+        if (phase == TAPE_QKV)
+            qkv_finish(b, d, row, token, scale);
+        else if (phase == TAPE_GATE_UP)
+            gate_up_finish(b, d, row, token, scale);
+        else
+            sums_finish(b, d, row, first + atom, phase == TAPE_DOWN);
+    }
+}
+
+/* ---- products ---- */
+
+/* Where a warp's input lies: its first k tile, and how many columns there are from there on. */
+struct input {
+    const u64 *words; /* out's lies in shared memory */
+    int tile, columns;
+};
+
+DEV struct input input_of(const struct brief *b, int phase, int warp_k, int k_parts) {
+    const int tile = b->w.warp % k_parts * warp_k;
+    const u64 *words = b->w.a->words;
+    struct input in;
+    const int columns = phase == TAPE_DOWN ? P_GROUP_INTERMEDIATE : M_HIDDEN, most = warp_k * TILE_K;
+    in.tile = tile;
+    in.columns = columns == k_parts * most || columns - tile * TILE_K > most ? most : columns - tile * TILE_K;
+    in.words = 0;
+    if (phase == TAPE_QKV || phase == TAPE_GATE_UP)
+        in.words = words + S_X + (phase == TAPE_GATE_UP) * VECTOR_WORDS + tile * ATOMS * TILE_WORDS;
+    if (phase == TAPE_DOWN) in.words = words + S_GATED + (b->w.group * P_DOWN_K_TILES + tile) * ATOMS * TILE_WORDS;
+    return in;
+}
+
+/* The input of a run of atoms comes in an even number of parts: while one is multiplied another is on its way. */
+struct taken {
+    struct fragment f[2][TAKE_FRAGMENTS];
+    struct squares squares;
+};
+
+/* Sums of a warp for a run of atoms. */
+struct sums {
+    float d[MOST_ROWS][MOST_ATOMS][4];
+};
+DEV void sums_clear(struct sums *s, const int rows, const int some) {
+    UNROLL
+    for (int i = 0; i < rows * some * 4; i++)
+        s->d[i / 4 / some][i / 4 % some][i % 4] = 0;
+}
+/* One k tile: the warp's rows by a run of atoms. f is not used for out, whose input lies in shared memory. An operand is
+ * two neighbouring registers, which a fragment's are not; an `or` with a 0 that the compiler does not know makes them
+ * so once, where copies would be made again for every row. */
+DEV void sums_add(const struct brief *b, struct sums *s, int phase, const struct quad *row, const int rows,
+                  const struct fragment *f, int k, int atom, const int some) {
+    const int split = phase == TAPE_QKV || phase == TAPE_GATE_UP;
+    UNROLL
+    for (int a = 0; a < some; a++) {
+        struct pair x;
+        if (phase == TAPE_OUT)
+            x = b->w.s->q[(k * ATOMS + atom + a) * LANES + b->w.lane];
+        else
+            x.low = f[a].q.x | b->w.zero, x.high = f[a].q.z | b->w.zero;
+        UNROLL
+        for (int r = 0; r < rows; r++)
+            tile_mma(s->d[r][a], row[r], x.low, x.high);
+        if (split) x.low = rest_of(f[a].q.y), x.high = rest_of(f[a].q.w);
+        UNROLL
+        for (int r = 0; split && r < rows; r++)
+            tile_mma(s->d[r][a], row[r], x.low, x.high);
+    }
+}
+DEV void sums_give(const struct brief *b, const struct sums *s, const int rows, const int some, int k_parts) {
+    UNROLL
+    for (int i = 0; i < rows * some; i++) {
+        const int r = b->w.warp / k_parts * rows + i / some;
+        const float *from = s->d[i / some][i % some];
+        struct quad_float v;
+        v.x = from[0], v.y = from[1], v.z = from[2], v.w = from[3];
+        parts_of(b, some)[((r * some + i % some) * k_parts + b->w.warp % k_parts) * LANES + b->w.lane] = v;
+    }
+}
+
+/* ---- narrow runs ---- */
+
+/* k tiles [first, first + most) of a narrow run, which is all there is. */
+DEV void narrow_ask(const struct brief *b, struct fragment *f, const struct input *in, int phase, int first, int most) {
+    if (phase != TAPE_OUT)
+        fragments_ask(b, f, in->words + first * ATOMS * TILE_WORDS, 0, most, PAIR, in->columns - first * TILE_K,
+                      phase != TAPE_DOWN);
+}
+DEV void narrow_wait(struct brief *b, struct fragment *f, const struct input *in, int phase, int first, int most) {
+    if (phase != TAPE_OUT)
+        fragments_wait(b, f, in->words + first * ATOMS * TILE_WORDS, 0, most, PAIR, in->columns - first * TILE_K,
+                       phase != TAPE_DOWN, phase != TAPE_DOWN ? WAIT_X : WAIT_GATED);
+}
+
+/* A phase of few tokens: t holds the first `preload` tiles of weights, the rest comes from the
+ * ring. */
+DEV void narrow_read(struct brief *b, int phase, const struct quad *t, const int preload, const int rows,
+                     const int warp_k, const int k_parts, const int row_tiles) {
+    const int is_x = phase == TAPE_QKV || phase == TAPE_GATE_UP, tiles = rows * warp_k;
+    const int parts = (warp_k + 2 * NARROW_K - 1) / (2 * NARROW_K) * 2, most = (warp_k + parts - 1) / parts;
+    const struct input in = input_of(b, phase, warp_k, k_parts);
+    const u64 *squares = squares_at(b, phase == TAPE_GATE_UP, PAIR);
+    struct taken taken;
+    struct sums sums;
+    struct quad more[P_SLOT_TILES];
+    UNROLL
+    for (int i = 0; i < 2; i++)
+        narrow_ask(b, taken.f[i], &in, phase, i * most, most);
+    if (is_x) squares_ask(b, &taken.squares, squares, PAIR);
+    sums_clear(&sums, rows, PAIR);
+    UNROLL
+    for (int part = 0; part < parts; part++) {
+        const int first = part * most;
+        narrow_wait(b, taken.f[part % 2], &in, phase, first, most);
+        UNROLL
+        for (int i = 0; i < most; i++) {
+            const int k = first + i;
+            struct quad row[MOST_ROWS];
+            if (k >= warp_k) break;
+            UNROLL
+            for (int r = 0; r < rows; r++) {
+                const int late = k * rows + r - preload, left = tiles - preload - late;
+                if (late >= 0 && late % P_SLOT_TILES == 0)
+                    tiles_take(&b->w, more, left < P_SLOT_TILES ? left : P_SLOT_TILES);
+                row[r] = late < 0 ? t[k * rows + r] : more[late % P_SLOT_TILES];
+            }
+            sums_add(b, &sums, phase, row, rows, taken.f[part % 2] + i * PAIR, in.tile + k, 0, PAIR);
+        }
+        if (part == 0 && is_x) squares_take(b, &taken.squares, squares, PAIR);
+        if (part + 2 < parts) narrow_ask(b, taken.f[part % 2], &in, phase, first + 2 * most, most);
+    }
+    sums_give(b, &sums, rows, PAIR, k_parts);
+    consumers_sync();
+    run_finish(b, phase, 0, PAIR, row_tiles, k_parts);
+    b->turn ^= 1;
+}
+
+/* ---- wide runs ---- */
+
+/* A phase's slots that are read where they lie, run after run: n of them from the first-th ahead on. */
+DEV int slot_ahead(const struct worker *w, int ahead) {
+    const int slot = w->slot + ahead;
+    return slot >= RING_SLOTS ? slot - RING_SLOTS : slot;
+}
+/* Tile i from the slot `ahead` on. */
+DEV struct quad held_tile(const struct worker *w, int ahead, int i) {
+    const u8 *slot = w->ring + (size_t)slot_ahead(w, ahead + i / P_SLOT_TILES) * P_SLOT_BYTES;
+    return *(const struct quad *)(slot + (i % P_SLOT_TILES * P_WARPS + w->warp) * TILE_BYTES + w->lane * 16);
+}
+DEV void held_give(const struct worker *w, int first, int n, u32 seen) {
+    warp_sync();
+    if (w->lane < n) mbar_arrive_after(w, w->empty + (smem)slot_ahead(w, first + w->lane) * 8, seen);
+}
+DEV void held_pass(struct worker *w, int n) {
+    w->slot += n;
+    if (w->slot >= RING_SLOTS) w->slot -= RING_SLOTS, w->parity ^= 1;
+}
+
+/* How many of a warp's k tiles from one on have this lane's first columns, and those 8 further on. */
+struct extent {
+    int low, high;
+};
+DEV struct extent extent_from(const struct extent *e, int tile) {
+    struct extent f;
+    f.low = e->low - tile, f.high = e->high - tile;
+    return f;
+}
+
+/* Fragments of n k tiles by the atoms of a run, which exist all: what a tile lacks is 0, unless it is known to be
+ * exact. Few instructions: two warps a scheduler have nothing else to hide their latencies behind. */
+DEV void wide_ask(const struct brief *b, struct fragment *f, const u64 *from, const int n, const int exact,
+                  struct extent e, const int is_x) {
+    UNROLL
+    for (int i = 0; i < n * WIDE; i++)
+        if (exact || i / WIDE < e.low)
+            f[i].q = word_load4(fragment_at(from, i, WIDE));
+        else
+            f[i] = fragment_blank(b, is_x);
+}
+DEV void wide_wait(struct brief *b, struct fragment *f, const u64 *from, const int n, const int exact, struct extent e,
+                   const int is_x, enum wait_kind kind) {
+    const u32 tag = tag_of(b, is_x);
+    u32 polls = 0;
+    NO_UNROLL
+    for (;;) {
+        u32 off = 0;
+        UNROLL
+        for (int i = 0; i < n * WIDE; i++) {
+            if (!exact && i / WIDE >= e.high) f[i].q.z = 0, f[i].q.w = tag;
+            off |= fragment_off(&f[i], tag, is_x);
+        }
+        if (warp_all(off == 0 || b->w.dead)) break;
+        if (wait_failed(&b->w, &polls, kind, tag, f[0].q.y)) break;
+        UNROLL
+        for (int i = 0; i < n * WIDE; i++)
+            if (fragment_off(&f[i], tag, is_x)) f[i].q = word_load4(fragment_at(from, i, WIDE));
+    }
+}
+
+/* What wide_read works with. */
+struct wide {
+    const u64 *from; /* this lane's words of the warp's first k tile, and the first atom */
+    struct extent all;
+    int tile; /* the warp's first */
+};
+
+DEV struct wide wide_of(const struct brief *b, int phase, const int warp_k, const int k_parts) {
+    const struct input in = input_of(b, phase, warp_k, k_parts);
+    const int left = in.columns - b->w.lane % 4 * 2 + TILE_K - 1; /* columns of this lane, so to say */
+    struct wide w;
+    w.from = in.words + b->w.lane * 2, w.tile = in.tile;
+    w.all.low = left / TILE_K, w.all.high = (left - 8) / TILE_K;
+    return w;
+}
+
+/* A phase of more tokens, a wide run after the other. Tiles are read where they lie in the ring, so
+ * that there are registers for the input that is on its way. A step takes two parts of it. */
+DEV void wide_read(struct brief *b, int phase, const int rows, const int warp_k, const int k_parts,
+                   const int row_tiles) {
+    const int is_x = phase == TAPE_QKV || phase == TAPE_GATE_UP, asked = phase != TAPE_OUT;
+    const int most = asked ? WIDE_K : (warp_k + 1) / 2, steps = (warp_k + 2 * most - 1) / (2 * most);
+    const int columns = phase == TAPE_DOWN ? P_GROUP_INTERMEDIATE : M_HIDDEN;
+    const int exact = warp_k % (2 * most) == 0 && columns == k_parts * warp_k * TILE_K;
+    /* a step has slots of its own; or the first needs all, and the last gives them back */
+    const int own = 2 * most * rows % P_SLOT_TILES == 0, slots = (rows * warp_k + P_SLOT_TILES - 1) / P_SLOT_TILES;
+    const int step_slots = own ? 2 * most * rows / P_SLOT_TILES : slots;
+    const struct wide in = wide_of(b, phase, warp_k, k_parts);
+    const u64 *squares = squares_at(b, phase == TAPE_GATE_UP, WIDE);
+    struct taken taken;
+    UNROLL
+    for (int i = 0; i < 2 && asked; i++)
+        wide_ask(b, taken.f[i], in.from + i * most * ATOMS * TILE_WORDS, most, exact, extent_from(&in.all, i * most),
+                 is_x);
+    if (is_x) squares_ask(b, &taken.squares, squares, WIDE);
+    NO_UNROLL
+    for (int atom = 0; atom < b->padded; atom += WIDE) {
+        const int last = atom + WIDE >= b->padded;
+        struct sums sums;
+        if (is_x) squares_take(b, &taken.squares, squares + atom * ATOM_TOKENS, WIDE);
+        sums_clear(&sums, rows, WIDE);
+        NO_UNROLL
+        for (int step = 0; step < steps; step++) {
+            const int over = step + 1 == steps, slot = own ? step * step_slots : 0;
+            const int n = slots - slot < step_slots ? slots - slot : step_slots;
+            u32 seen = 0;
+            if (atom == 0 && (own || step == 0)) slots_wait(&b->w, slot, n);
+            UNROLL
+            for (int part = 0; part < 2; part++) {
+                const int first = (step * 2 + part) * most, next = over ? part * most : first + 2 * most;
+                const u64 *at = in.from + (first * ATOMS + atom) * TILE_WORDS;
+                if (asked)
+                    wide_wait(b, taken.f[part], at, most, exact, extent_from(&in.all, first), is_x,
+                              is_x ? WAIT_X : WAIT_GATED);
+                UNROLL
+                for (int i = 0; i < most; i++) {
+                    struct quad row[MOST_ROWS];
+                    if (warp_k % (2 * most) && first + i >= warp_k) break;
+                    UNROLL
+                    for (int r = 0; r < rows; r++) {
+                        row[r] = held_tile(&b->w, slot, ((own ? part * most : first) + i) * rows + r);
+                        seen ^= row[r].w;
+                    }
+                    sums_add(b, &sums, phase, row, rows, taken.f[part] + i * WIDE, in.tile + first + i, atom, WIDE);
+                }
+                if (asked && !(over && last))
+                    wide_ask(b, taken.f[part], in.from + (next * ATOMS + atom + (over ? WIDE : 0)) * TILE_WORDS, most,
+                             exact, extent_from(&in.all, next), is_x);
+            }
+            if (last && (own || over)) held_give(&b->w, slot, n, seen);
+        }
+        if (is_x && !last) squares_ask(b, &taken.squares, squares + (atom + WIDE) * ATOM_TOKENS, WIDE);
+        consumers_sync(); /* the run before has been added up */
+        sums_give(b, &sums, rows, WIDE, k_parts);
+        consumers_sync();
+        run_finish(b, phase, atom, WIDE, row_tiles, k_parts);
+        b->turn ^= 1;
+    }
+    held_pass(&b->w, slots);
+}
+
+#endif
