@@ -316,9 +316,9 @@ static enum reel_status check_short(const struct plan *p, struct reel_error *err
     if (p->short_preload < 1 || p->short_preload > plan_short_preload(p, p->short_slots))
         REFUSE("short prompts: %d tiles of a warp in registers, %d of them in %d slots",
                p->short_preload, plan_short_preload(p, p->short_slots), p->short_slots);
-    if (n > 16 && plan_most_tiles(p) > p->short_preload)
-        REFUSE("short prompts of %d tokens: %d tiles of a warp stay in registers, %d have room", n,
-               plan_most_tiles(p), p->short_preload);
+    if (n > 16 && plan_ceil(plan_most_tiles(p), p->slot_tiles) > p->short_slots)
+        REFUSE("short prompts of %d tokens: a phase stays in %d slots, %d are there", n,
+               plan_ceil(plan_most_tiles(p), p->slot_tiles), p->short_slots);
     if (tiles * (n / 8) > p->tape.n_sms * p->tape.warps)
         REFUSE("short prompts of %d tokens: %d parts of the residual stream for %d warps", n,
                tiles * (n / 8), p->tape.n_sms * p->tape.warps);
