@@ -26,7 +26,31 @@ static_assert(sizeof(struct answer_shared) + 1024 <= P_PREFILL_CHUNK, "the plan 
 struct answer {
     int head, chunk, tile, half; /* of tokens; of the columns' tiles */
     float d[ANSWER_TILES][2][4]; /* tokens lane / 4 and + 8, columns 2 (lane % 4) and + 1 of each block of 8 */
+    u32 z[ANSWER_TILES][2][2];   /* of the same */
 };
+
+DEV int answer_column(const struct reader *r, const struct answer *x, int i, int b) {
+    return 16 * (2 * i + x->half) + 8 * b + r->w.lane % 4 * 2;
+}
+DEV int answer_token(const struct reader *r, const struct answer *x, int half) {
+    return x->chunk * DELTA_CHUNK + 16 * x->tile + r->w.lane / 4 + 8 * half;
+}
+
+/* While copies are on their way. */
+DEV void gates_ask(const struct reader *r, struct answer *x) {
+    const int last = r->n_tokens - 1;
+    UNROLL
+    for (int half = 0; half < 2; half++) {
+        const int token = answer_token(r, x, half);
+        const u16 *row = r->a->qkv + (size_t)(token < last ? token : last) * MIX_WIDTH + CHANNELS;
+        UNROLL
+        for (int i = 0; i < 2 * ANSWER_TILES; i++) {
+            const int column = answer_column(r, x, i / 2, i % 2);
+            const u32 *z = (const u32 *)(row + x->head * M_VALUE_DIM + (column < M_VALUE_DIM ? column : 0));
+            x->z[i / 2][i % 2][half] = plain_load32(z);
+        }
+    }
+}
 
 DEV void answer_fill(const struct reader *r, const struct answer *x, struct answer_shared *s) {
     const struct prefill_delta *d = &r->a->delta;
@@ -47,7 +71,7 @@ DEV void state_ask(const struct reader *r, const struct answer_shared *s, struct
     UNROLL
     for (int i = 0; i < ANSWER_TILES * 8; i++)
         x->d[i / 8][i / 4 % 2][i % 4] = 0;
-    UNROLL_BY(2)
+    NO_UNROLL
     for (int t = 0; t < KEY_TILES; t++) {
         const struct quad a = matrices_load(tile_rows(q, KEY_BLOCKS, 2 * x->tile, 2 * t, r->w.lane));
         UNROLL
@@ -106,24 +130,21 @@ DEV void answer_scales(const struct reader *r, struct answer_shared *s, const st
 DEV void answer_store(const struct reader *r, const float *gains, const struct answer *x, const float *scale) {
     const int to = x->head / P_GROUP_VALUE_HEADS * (P_OUT_K_TILES * TILE_K) + x->head % P_GROUP_VALUE_HEADS * M_VALUE_DIM;
     UNROLL
-    for (int i = 0; i < ANSWER_TILES; i++)
+    for (int i = 0; i < 2 * ANSWER_TILES; i++) {
+        const int column = answer_column(r, x, i / 2, i % 2);
+        if (column >= M_VALUE_DIM) continue;
+        const float low = const_loadf(gains + column), high = const_loadf(gains + column + 1);
         UNROLL
-        for (int b = 0; b < 2; b++) {
-            const int column = 16 * (2 * i + x->half) + 8 * b + r->w.lane % 4 * 2;
-            if (column >= M_VALUE_DIM) continue;
-            const float low = const_loadf(gains + column), high = const_loadf(gains + column + 1);
-            UNROLL
-            for (int half = 0; half < 2; half++) {
-                const int token = x->chunk * DELTA_CHUNK + 16 * x->tile + r->w.lane / 4 + 8 * half;
-                const float *d = x->d[i][b] + 2 * half;
-                if (token >= r->n_tokens) continue;
-                const u16 *row = r->a->qkv + (size_t)token * MIX_WIDTH + CHANNELS + x->head * M_VALUE_DIM;
-                const u32 z = plain_load32((const u32 *)(row + column));
+        for (int half = 0; half < 2; half++) {
+            const int token = answer_token(r, x, half);
+            const float *d = x->d[i / 2][i % 2] + 2 * half;
+            const u32 z = x->z[i / 2][i % 2][half];
+            if (token < r->n_tokens)
                 activation_store(r, r->a->attention, token, to + column,
                                  bf16_pair(d[0] * scale[half] * low * silu(bf16_low(z)),
                                            d[1] * scale[half] * high * silu(bf16_high(z))));
-            }
         }
+    }
 }
 
 DEV void answer_phase(struct reader *r, int layer, struct answer_shared *s) {
@@ -139,6 +160,7 @@ DEV void answer_phase(struct reader *r, int layer, struct answer_shared *s) {
         x.head = i % M_VALUE_HEADS, x.chunk = i / M_VALUE_HEADS;
         x.half = r->w.warp / 4, x.tile = x.half ? 7 - r->w.warp : r->w.warp; /* as much for a scheduler's two warps */
         answer_fill(r, &x, s);
+        gates_ask(r, &x);
         copies_wait(r, full, parity);
         state_ask(r, s, &x);
         chunk_ask(r, s, &x);

@@ -2,8 +2,8 @@
  *   reads    qkv (q, k, v); x and ssq; the session's window; taps, gates' weights
  *   writes   delta.q, .k (normed, q divided by the root of its size), .v, zeros beyond the last token;
  *            delta.gates; the window for what comes next, and that before the last token
- *   split    gates: 8 tokens and 16 rows of weights over blocks, hidden over warps; the rest 8 tokens of a head
- *            over warps */
+ *   split    gates: 8 tokens and 16 rows of weights over blocks, hidden over warps; the rest 8 tokens of some
+ *            heads over warps, 8 channels a lane */
 #ifndef REEL_KERNELS_PREFILL_DELTA_CONV_CUH
 #define REEL_KERNELS_PREFILL_DELTA_CONV_CUH
 
@@ -12,7 +12,9 @@
 enum {
     CONV_PARTS = 2 * M_KEY_HEADS + M_VALUE_HEADS, /* heads: q, k, v */
     CONV_BLOCKS = KEY_BLOCKS > VALUE_BLOCKS ? KEY_BLOCKS : VALUE_BLOCKS,
-    CONV_TURNS = (CONV_BLOCKS + 3) / 4, /* a lane has every fourth block of a row */
+    HEAD_LANES = CONV_BLOCKS <= 2 ? 2 : CONV_BLOCKS <= 4 ? 4 : CONV_BLOCKS <= 8 ? 8 : 16,
+    WARP_HEADS = LANES / HEAD_LANES,
+    CONV_TASKS = (CONV_PARTS + WARP_HEADS - 1) / WARP_HEADS, /* of 8 tokens */
     PAST = M_TAPS - 1,
     GATE_ROWS = 2 * M_VALUE_HEADS, /* a and b of each head */
     GATE_TILES = (GATE_ROWS + 15) / 16
@@ -45,24 +47,57 @@ DEV size_t window_at(int nth, int channel) {
     return (size_t)delta_window(&d, nth, channel);
 }
 
-/* Inputs of 8 channels; tokens below 0 are in the window. */
-DEV void inputs_load(const struct reader *r, int nth, int token, int channel, float *x) {
-    if (token >= 0) {
-        const u16 *row = r->a->qkv + (size_t)token * MIX_WIDTH + channel;
-        const struct quad v = cached_load128((const struct quad *)row);
-        const struct quad rest = cached_load128((const struct quad *)(row + MIX_COLUMNS));
-        const u32 words[4] = { v.x, v.y, v.z, v.w }, rests[4] = { rest.x, rest.y, rest.z, rest.w };
-        UNROLL
-        for (int i = 0; i < 4; i++) {
-            x[2 * i] = bf16_low(words[i]) + bf16_low(rests[i]);
-            x[2 * i + 1] = bf16_high(words[i]) + bf16_high(rests[i]);
-        }
-        return;
-    }
-    const u32 *past = (const u32 *)r->w.a->delta.window + window_at(nth, channel) + PAST + token;
+struct two_quads {
+    struct quad rounded, rest;
+};
+DEV struct two_quads inputs_ask(const struct reader *r, int token, int channel) {
+    const u16 *row = r->a->qkv + (size_t)token * MIX_WIDTH + channel;
+    struct two_quads v;
+    v.rounded = cached_load128((const struct quad *)row);
+    v.rest = cached_load128((const struct quad *)(row + MIX_COLUMNS));
+    return v;
+}
+DEV void inputs_of(const struct two_quads *v, float *x) {
+    const u32 words[4] = { v->rounded.x, v->rounded.y, v->rounded.z, v->rounded.w };
+    const u32 rests[4] = { v->rest.x, v->rest.y, v->rest.z, v->rest.w };
     UNROLL
-    for (int i = 0; i < 8; i++)
-        x[i] = bits_float(plain_load32(past + i * PAST));
+    for (int i = 0; i < 4; i++) {
+        x[2 * i] = bf16_low(words[i]) + bf16_low(rests[i]);
+        x[2 * i + 1] = bf16_high(words[i]) + bf16_high(rests[i]);
+    }
+}
+
+/* The PAST inputs before token `end` of 8 channels; tokens below 0 are in the window. */
+DEV void past_load(const struct reader *r, int nth, int end, int channel, float (*x)[8]) {
+    const u32 *window = (const u32 *)r->w.a->delta.window + window_at(nth, channel);
+    UNROLL
+    for (int j = 0; j < PAST; j++) {
+        const int token = end - PAST + j;
+        if (token >= 0) {
+            const struct two_quads v = inputs_ask(r, token, channel);
+            inputs_of(&v, x[j]);
+            continue;
+        }
+        UNROLL
+        for (int i = 0; i < 8; i++)
+            x[j][i] = bits_float(plain_load32(window + i * PAST + PAST + token));
+    }
+}
+DEV void window_store(float *to, int nth, int channel, float (*x)[8]) {
+    UNROLL
+    for (int j = 0; j < PAST; j++)
+        UNROLL
+        for (int i = 0; i < 8; i++)
+            plain_store32((u32 *)to + window_at(nth, channel) + i * PAST + j, float_bits(x[j][i]));
+}
+
+/* For what comes next, and before the last token. A lane's channels are nobody else's. */
+DEV void windows_move(const struct reader *r, int nth, int channel) {
+    float kept[PAST][8], next[PAST][8];
+    past_load(r, nth, r->n_tokens - 1, channel, kept);
+    past_load(r, nth, r->n_tokens, channel, next);
+    if (r->a->delta.keep_window) window_store(r->a->delta.keep_window, nth, channel, kept);
+    window_store(r->w.a->delta.window, nth, channel, next);
 }
 
 /* Of 8 channels, [channel][tap]. */
@@ -81,82 +116,49 @@ DEV void taps_load(const float *from, float *taps) {
 #endif
 }
 
-DEV void convolve(const struct reader *r, int nth, const float *taps, int token, int channel, float *y) {
-    float t[8 * M_TAPS], x[M_TAPS][8];
-    UNROLL
-    for (int j = 0; j < M_TAPS; j++)
-        inputs_load(r, nth, token - PAST + j, channel, x[j]);
-    taps_load(taps + (size_t)channel * M_TAPS, t);
+/* 8 tokens of 8 channels. x: the last M_TAPS inputs in turn, PAST of them there. */
+DEV void channels_convolve(const struct reader *r, const struct conv_part *p, const float *taps, float (*x)[8],
+                           const struct two_quads *inputs, int token, int here, u8 *to) {
     UNROLL
     for (int i = 0; i < 8; i++) {
-        float sum = 0;
-        UNROLL
-        for (int j = 0; j < M_TAPS; j++)
-            sum += t[i * M_TAPS + j] * x[j][i];
-        y[i] = silu(sum);
-    }
-}
-
-/* The inputs before token `end` of a head's channels, lane by lane. They may be those of the window itself. */
-DEV void window_move(const struct reader *r, int nth, const struct conv_part *p, int end, float *to) {
-    for (int i = r->w.lane; i < p->dim; i += LANES) {
-        const int channel = p->channel + i;
-        const u32 *window = (const u32 *)r->w.a->delta.window + window_at(nth, channel);
-        u32 next[PAST];
-        UNROLL
-        for (int j = 0; j < PAST; j++) {
-            const int token = end - PAST + j;
-            if (token < 0) {
-                next[j] = plain_load32(window + PAST + token);
-                continue;
-            }
-            const u32 *pair = (const u32 *)(r->a->qkv + (size_t)token * MIX_WIDTH) + channel / 2;
-            const u32 rounded = plain_load32(pair), rest = plain_load32(pair + MIX_COLUMNS / 2);
-            next[j] = float_bits(channel % 2 ? bf16_high(rounded) + bf16_high(rest)
-                                             : bf16_low(rounded) + bf16_low(rest));
-        }
-        UNROLL
-        for (int j = 0; j < PAST; j++)
-            plain_store32((u32 *)to + window_at(nth, channel) + j, next[j]);
-    }
-}
-
-/* 8 tokens of a head. A lane has a token and every fourth block of 8 channels. */
-DEV void conv_task(const struct reader *r, int nth, const float *taps, int block, int part) {
-    const int token = 8 * block + r->w.lane / 4, first = r->w.lane % 4;
-    const int last = r->n_tokens - 1, have = token <= last;
-    struct conv_part p;
-    u32 made[CONV_TURNS][4];
-    float y[CONV_TURNS][8], sum = 0;
-    conv_part_make(r, part, &p);
-    UNROLL
-    for (int turn = 0; turn < CONV_TURNS; turn++) {
-        const int at = 4 * turn + first, there = have && 8 * at < p.dim;
-        UNROLL
-        for (int i = 0; i < 8; i++)
-            y[turn][i] = 0;
-        if (there) convolve(r, nth, taps, token, p.channel + 8 * at, y[turn]);
-        UNROLL
-        for (int i = 0; i < 8; i++)
-            sum += y[turn][i] * y[turn][i];
-    }
-    const float factor = p.scale > 0 ? p.scale * rsqrt_approx(xor_sum(sum, 1, 4) + L2_NORM_EPS) : 1;
-    u8 *to = p.to + (size_t)(block / CHUNK_BLOCKS) * p.chunk_bytes + r->w.lane / 4 * 16;
-    UNROLL
-    for (int turn = 0; turn < CONV_TURNS; turn++) {
-        const int at = 4 * turn + first;
+        float y[8], sum = 0;
         struct quad v;
+        inputs_of(&inputs[i], x[(PAST + i) % M_TAPS]);
         UNROLL
-        for (int i = 0; i < 4; i++)
-            made[turn][i] = bf16_pair(y[turn][2 * i] * factor, y[turn][2 * i + 1] * factor);
-        v.x = made[turn][0], v.y = made[turn][1], v.z = made[turn][2], v.w = made[turn][3];
-        if (at < p.blocks)
-            plain_store128((struct quad *)(to + (block % CHUNK_BLOCKS * p.blocks + at) * MATRIX_BYTES), v);
+        for (int c = 0; c < 8; c++) {
+            y[c] = 0;
+            UNROLL
+            for (int j = 0; j < M_TAPS; j++)
+                y[c] += taps[c * M_TAPS + j] * x[(i + j) % M_TAPS][c];
+            y[c] = here && token + i < r->n_tokens ? silu(y[c]) : 0;
+            sum += y[c] * y[c];
+        }
+        sum = xor_sum(sum, 1, HEAD_LANES);
+        const float factor = p->scale > 0 ? p->scale * rsqrt_approx(sum + L2_NORM_EPS) : 1;
+        v.x = bf16_pair(y[0] * factor, y[1] * factor), v.y = bf16_pair(y[2] * factor, y[3] * factor);
+        v.z = bf16_pair(y[4] * factor, y[5] * factor), v.w = bf16_pair(y[6] * factor, y[7] * factor);
+        if (to) plain_store128((struct quad *)(to + i * 16), v);
     }
-    if (block > 0) return;
-    warp_sync(); /* the window has been read */
-    if (r->a->delta.keep_window) window_move(r, nth, &p, r->n_tokens - 1, r->a->delta.keep_window);
-    window_move(r, nth, &p, r->n_tokens, r->w.a->delta.window);
+}
+
+/* 8 tokens of the heads of a warp; a lane has 8 channels of one. */
+DEV void conv_task(const struct reader *r, int nth, const float *taps, int block, int task) {
+    const int part = task * WARP_HEADS + r->w.lane / HEAD_LANES, at = r->w.lane % HEAD_LANES;
+    const int token = 8 * block, last = r->n_tokens - 1;
+    struct two_quads inputs[8];
+    struct conv_part p;
+    float t[8 * M_TAPS], x[M_TAPS][8];
+    conv_part_make(r, part < CONV_PARTS ? part : 0, &p);
+    const int there = part < CONV_PARTS && at < p.blocks, here = there && 8 * at < p.dim && token <= last;
+    const int channel = p.channel + (here ? 8 * at : 0);
+    UNROLL
+    for (int i = 0; i < 8; i++) /* tokens beyond the last one are zeros: what is loaded for them does not matter */
+        inputs[i] = inputs_ask(r, token + i < last ? token + i : last, channel);
+    past_load(r, nth, token < last ? token : last, channel, x);
+    taps_load(taps + (size_t)channel * M_TAPS, t);
+    u8 *to = p.to + (size_t)(block / CHUNK_BLOCKS) * p.chunk_bytes + (block % CHUNK_BLOCKS * p.blocks + at) * MATRIX_BYTES;
+    channels_convolve(r, &p, t, x, inputs, token, here, there ? to : 0);
+    if (block == 0 && here) windows_move(r, nth, channel);
 }
 
 /* ---- gates ---- */
@@ -213,7 +215,8 @@ DEV void gate_task(struct reader *r, int nth, const float *numbers, int tile, in
     const u16 *weights = r->w.a->delta.gates + delta_gate(&shape, nth, 0, 0);
     const int thread = r->w.warp * LANES + r->w.lane, row = thread / 8, token = 8 * block + thread % 8;
     const int there = 8 * block < r->n_tokens;
-    float d[4] = { 0, 0, 0, 0 }, sum = 0;
+    float d[4] = { 0, 0, 0, 0 }, sum = 0, scale = 0;
+    if (there && r->w.warp < 4) scale = token_scale(r, token);
     if (there) gate_products(r, weights, tile, block, d);
     readers_sync(); /* the task before is over */
     UNROLL
@@ -224,7 +227,7 @@ DEV void gate_task(struct reader *r, int nth, const float *numbers, int tile, in
     UNROLL
     for (int warp = 0; warp < READ_WARPS; warp++)
         sum += r->s->exchange[(warp * 4 + row / 8 * 2 + token % 2) * LANES + row % 8 * 4 + token % 8 / 2];
-    if (there) sum *= token_scale(r, token);
+    sum *= scale;
     if (16 * tile + row < GATE_ROWS) gate_store(r, numbers, 16 * tile + row, token, sum);
 }
 
@@ -236,8 +239,8 @@ DEV void conv_phase(struct reader *r, int layer) {
     for (int i = r->w.block; i < blocks * GATE_TILES; i += step)
         gate_task(r, nth, numbers, i % GATE_TILES, i / GATE_TILES);
     NO_UNROLL
-    for (int i = r->w.block * READ_WARPS + r->w.warp; i < blocks * CONV_PARTS; i += step * READ_WARPS)
-        conv_task(r, nth, taps, i / CONV_PARTS, i % CONV_PARTS);
+    for (int i = r->w.block * READ_WARPS + r->w.warp; i < blocks * CONV_TASKS; i += step * READ_WARPS)
+        conv_task(r, nth, taps, i / CONV_TASKS, i % CONV_TASKS);
 }
 
 #endif
