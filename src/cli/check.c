@@ -235,11 +235,13 @@ static void compare_logits(const float *a, const float *b, int n_positions, int 
 /* Two runs that round at the same points differ by the order of their sums. A DeltaNet layer makes
  * more of that, as it norms what may be a small difference: on Qwen3.5-0.8B's shape with synthetic
  * weights rms 0.03 and worst 0.18, where each is 0.06 from float32 and a run that rounds as
- * transformers does 0.12. */
-static void set_bounds(struct reference_result *result, const char *family) {
-    const bool hybrid = strcmp(family, "qwen3_5") == 0;
-    result->rms_bound = hybrid ? 0.06 : 0.01;
-    result->worst_bound = hybrid ? 0.4 : 0.08;
+ * transformers does 0.12. A GPU rounds less than the reference: in miniatures it is at 0.3 to 0.5
+ * of the reference's distance from float32, so that distance is about what lies between the two. */
+static void set_bounds(struct reference_result *result, const struct reel_model_info *info) {
+    const bool hybrid = strcmp(info->family, "qwen3_5") == 0;
+    const bool rounds_less = strcmp(info->backend, "cuda") == 0;
+    result->rms_bound = !hybrid ? 0.01 : rounds_less ? 0.1 : 0.06;
+    result->worst_bound = !hybrid ? 0.08 : rounds_less ? 0.6 : 0.4;
 }
 
 enum reel_status reference_check(const struct reel_model *model, const struct reel_model *reference,
@@ -248,7 +250,7 @@ enum reel_status reference_check(const struct reel_model *model, const struct re
     struct reel_model_info info = { .size = sizeof info };
     reel_model_get_info(model, &info);
     *result = (struct reference_result){ 0 };
-    set_bounds(result, info.family);
+    set_bounds(result, &info);
     size_t n = (size_t)n_positions * (size_t)info.vocab;
     int32_t *ids = NULL;
     float *a = NULL, *b = NULL;
