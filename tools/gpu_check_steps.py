@@ -111,9 +111,10 @@ def trained_models():
 
 
 def demo_prompts(folder=ROOT / "models/demo"):
-    """The golden's, without questions that one id answers."""
-    golden = json.loads((folder / "golden.json").read_text())
-    return [entry["prompt_ids"] for entry in golden["continuations"] if len(entry["ids"]) > 1]
+    """The golden's that have the longest continuations: without a hybrid's questions."""
+    entries = json.loads((folder / "golden.json").read_text())["continuations"]
+    longest = max(len(entry["ids"]) for entry in entries)
+    return [entry["prompt_ids"] for entry in entries if len(entry["ids"]) == longest]
 
 
 def greedy_demo(check):

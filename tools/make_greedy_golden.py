@@ -2,9 +2,10 @@
 """Greedy continuations of a model folder by Hugging Face transformers in float32, as the golden
 file that `reel verify` reads (src/cli/check.h describes it).
 
-    make_greedy_golden.py MODEL_FOLDER OUT.json [--tokens 200] [--prompt TEXT ...] [--recall]
+    make_greedy_golden.py MODEL_FOLDER OUT.json [--tokens 200] [--prompt TEXT ...] [--recall [24]]
 
---recall adds the questions of the folder's recall.json (tools/train_hybrid.py), one id each.
+--recall adds the questions of the folder's recall.json (tools/train_hybrid.py), that many ids each:
+the answer and some prose after it, which loops less than long continuations do.
 """
 
 import argparse
@@ -55,7 +56,7 @@ def main():
     parser.add_argument("out")
     parser.add_argument("--tokens", type=int, default=200)
     parser.add_argument("--prompt", action="append")
-    parser.add_argument("--recall", action="store_true")
+    parser.add_argument("--recall", type=int, nargs="?", const=24, default=0)
     args = parser.parse_args()
     tok = Tokenizer.from_file(f"{args.model}/tokenizer.json")
     model = transformers.AutoModelForCausalLM.from_pretrained(args.model, dtype=torch.float32)
@@ -63,7 +64,7 @@ def main():
     prompts = [(tok.encode(p).ids, args.tokens) for p in args.prompt or PROMPTS]
     if args.recall:
         with open(f"{args.model}/recall.json") as f:
-            prompts += [(question["prompt_ids"], 1) for question in json.load(f)]
+            prompts += [(question["prompt_ids"], args.recall) for question in json.load(f)]
     golden = {
         "made_with": f"transformers {transformers.__version__}, torch {torch.__version__}, float32",
         # bf16 matrix inputs move a log-probability by less than this on a model this small.

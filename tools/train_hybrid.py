@@ -309,7 +309,8 @@ def export(run, result, source, out, n_examples):
     demo.write_json(out / "generation_config.json", {
         "eos_token_id": eos, "pad_token_id": eos, "do_sample": True, "temperature": 0.8,
         "top_p": 0.95})
-    demo.write_json(out / "recall.json", recall_prompts(run))
+    lines = [json.dumps(p, separators=(",", ":")) for p in recall_prompts(run)]
+    (out / "recall.json").write_text("[\n" + ",\n".join(lines) + "\n]\n")
 
     model = transformers.AutoModelForCausalLM.from_pretrained(str(out), dtype=torch.float32)
     model.to(run.device).eval()
