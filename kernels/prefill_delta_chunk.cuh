@@ -239,10 +239,11 @@ DEV void invert(const struct reader *r, struct chunk_shared *s) {
     if (busy) below_make(s, 0, 8 * warp, 2, lane, x);
     readers_sync();
     if (busy) below_store(s, 0, 8 * warp, 2, lane, x);
-    readers_sync();
+    warp_sync(); /* nobody else needs these columns: operands_make */
 }
 
-/* T with its columns times beta, and times e^G besides, as operands of two terms. */
+/* T with its columns times beta, and times e^G besides, as operands of two terms. A warp has 8 columns: those
+ * that it made itself in the end. */
 DEV void operands_make(const struct reader *r, struct chunk_shared *s) {
     const int lane = r->w.lane;
     UNROLL_BY(2)
