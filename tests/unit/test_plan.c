@@ -125,6 +125,7 @@ static void qwen35_08b_on_an_h200_has_two_groups(void **state) {
     assert_true(p.merge_scatter);
     assert_int_equal(p.prefill_tokens, 2048);
     assert_int_equal(p.prefill_chunk_shared, 100368);
+    assert_in_range(p.scratch.bytes, 2048 * 97792, 2048 * 97792 + 65536);
     assert_int_equal(p.short_tokens, 0);
 }
 
