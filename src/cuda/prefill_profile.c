@@ -162,8 +162,8 @@ static double delta_bytes(const struct plan *p, const struct prefill_times *t,
     const double chunk = DELTA_CHUNK, key = d->key_dim, value = d->value_dim;
     const double chunks = (double)plan_ceil(t->n_tokens, DELTA_CHUNK) * d->value_heads;
     switch (step) {
-    case STEP_CONV:
-        return 2.0 * t->n_tokens * p->tape.n_groups * (2 * p->tape.group_key + p->tape.group_value);
+    case STEP_CONV: /* two terms */
+        return 4.0 * t->n_tokens * p->tape.n_groups * (2 * p->tape.group_key + p->tape.group_value);
     case STEP_CHUNK:
         return chunks * chunk * 2 * (2 * key + value);
     case STEP_CHAIN: /* w, k; u; the state to and fro */

@@ -327,6 +327,32 @@ static void a_cancelled_prompt_goes_on_where_it_ended(void **state) {
     rig_close(&r);
 }
 
+/* Embeddings that are no numbers spoil their own prompt only, of few tokens or many. */
+static void what_is_no_number_in_one_prompt_stays_there(void **state) {
+    (void)state;
+    enum { BAD = 39, GOOD = 100, HIDDEN = 64 };
+    struct rig r;
+    float embeddings[BAD * HIDDEN];
+    for (int i = 0; i < BAD * HIDDEN; i++)
+        embeddings[i] = NAN;
+    rig_open(&r, &settings[0], GOOD, "");
+    float *logits = malloc((size_t)r.m.vocab * sizeof *logits);
+    struct reel_session *bad = session_open(&r), *good = session_open(&r);
+    for (int n = BAD; n > 0; n -= 20) {
+        const struct reel_eval eval = { .size = sizeof eval, .n = n, .embeddings = embeddings };
+        require(&r, reel_session_truncate(bad, 0, &r.err));
+        require(&r, reel_session_eval(bad, &eval, &r.err));
+        for (int most = GOOD; most > 10; most -= 80) {
+            require(&r, reel_session_truncate(good, 0, &r.err));
+            evaluate(&r, good, 0, most, logits);
+            check_logits(&r, logits, most - 1, "a prompt behind one of NaN", most);
+        }
+    }
+    reel_session_close(bad), reel_session_close(good);
+    free(logits);
+    rig_close(&r);
+}
+
 static void any_schedule_gives_the_same_bits(void **state) {
     (void)state;
     enum { N = 75 };
@@ -354,6 +380,7 @@ int main(void) {
         cmocka_unit_test(states_are_those_of_decoding),
         cmocka_unit_test(the_last_token_is_not_read_again),
         cmocka_unit_test(a_cancelled_prompt_goes_on_where_it_ended),
+        cmocka_unit_test(what_is_no_number_in_one_prompt_stays_there),
         cmocka_unit_test(any_schedule_gives_the_same_bits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

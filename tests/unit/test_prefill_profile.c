@@ -136,6 +136,43 @@ static void bytes_and_operations_are_those_of_the_model(void **state) {
     free(t.ms);
 }
 
+/* A Gated DeltaNet, then attention. By hand: 10 tokens are one chunk of each of 3 value heads, 32
+ * columns on 16 keys of one key head. */
+static void a_deltanet_has_steps_of_its_own(void **state) {
+    (void)state;
+    static const enum prefill_step steps[] = { STEP_EMBED, STEP_MIX,     STEP_CONV, STEP_CHUNK,
+                                               STEP_CHAIN, STEP_ANSWER,  STEP_OUT,  STEP_GATE_UP,
+                                               STEP_DOWN,  STEP_QKV,     STEP_ROPE, STEP_ATTENTION,
+                                               STEP_OUT,   STEP_GATE_UP, STEP_DOWN, STEP_END };
+    enum { N = sizeof steps / sizeof *steps };
+    struct plan p = test_plan();
+    p.tape.delta_layers[0] = 1;
+    p.tape.n_groups = 1, p.tape.group_key = 16, p.tape.group_value = 96;
+    p.delta = (struct plan_delta){
+        .n_layers = 1, .key_heads = 1, .value_heads = 3, .key_dim = 16, .value_dim = 32
+    };
+    struct prefill_times t = { .ms = calloc(PREFILL_MOST_RUNS * N, sizeof(float)) };
+    assert_non_null(t.ms);
+    assert_int_equal(prefill_launches(&p), N);
+    for (int i = 0; i < N; i++)
+        assert_int_equal(prefill_times_step(&t, &p, i), steps[i]);
+    float *ms = prefill_times_next(&t, &p, POSITION, N_TOKENS);
+    for (int i = 0; i < N; i++)
+        ms[i] = (float)((i + 1) * 1e-3);
+    t.n_runs++;
+    json_t *json = described(&t, &p);
+    for (int i = 0; i < N; i++)
+        assert_int_equal(real(step_of(json, steps[i]), "launches"),
+                         1 + (steps[i] >= STEP_OUT && steps[i] <= STEP_DOWN));
+    assert_near(real(step_of(json, STEP_MIX), "gflop"), 2.0 * 10 * 128 * 224 * 1e-9);
+    assert_near(real(step_of(json, STEP_CHAIN), "gflop"), 4.0 * 3 * 64 * 16 * 32 * 1e-9);
+    assert_near(real(step_of(json, STEP_ANSWER), "gflop"), 3.0 * 64 * 32 * (32 + 64) * 1e-9);
+    assert_near(real(step_of(json, STEP_CONV), "bytes"), 10 * 128 * 2 * 2);
+    assert_near(real(step_of(json, STEP_OUT), "gflop"), 2.0 * 2 * 10 * 128 * (256 + 96) / 2 * 1e-9);
+    json_decref(json);
+    free(t.ms);
+}
+
 /* The same work by one launch. */
 static void a_short_prompt_is_one_step(void **state) {
     (void)state;
@@ -182,6 +219,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(launches_are_summed_by_step_and_medians_taken),
         cmocka_unit_test(bytes_and_operations_are_those_of_the_model),
+        cmocka_unit_test(a_deltanet_has_steps_of_its_own),
         cmocka_unit_test(a_short_prompt_is_one_step),
         cmocka_unit_test(other_chunks_begin_anew_and_old_runs_make_room),
     };
