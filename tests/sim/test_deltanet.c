@@ -35,7 +35,7 @@ static const struct shape shapes[] = {
     { "twelve units of 8 columns for five SMs (q35-b)", 1, 5, 4, 64, 2, 4, 16, 24, 8, 2, 80 },
     { "heads of 128, sixteen units for sixteen SMs", 1, 16, 8, 64, 1, 2, 128, 128, 16, 2, 224 },
     { "a warp a head; fewer units than SMs; cp.async", 2, 5, 4, 128, 2, 4, 32, 16, 16, 1, 224 },
-    { "a and b of eight heads on one SM each", 2, 1, 4, 96, 4, 8, 48, 32, 16, 2, 80 },
+    { "a and b of six heads on one SM each", 2, 1, 4, 96, 3, 6, 24, 16, 16, 2, 80 },
     { "keys of 256 and of three value heads each", 1, 3, 6, 80, 1, 3, 256, 16, 8, 0, 80 },
 };
 enum { SHAPES = (int)(sizeof shapes / sizeof *shapes) };
