@@ -82,7 +82,7 @@ static bool runs_right(struct sim_gpu *gpu, int seed) {
     return same;
 }
 
-static int n_tries(void) { return getenv("REEL_SOAK") ? 200 : 6; }
+static int n_tries(void) { return getenv("REEL_SOAK") ? 40 : 6; }
 
 /* The first schedule that goes wrong; n_tries() when none does. */
 static int first_wrong(const char *what, const struct fake_patch *patches) {
