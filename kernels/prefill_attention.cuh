@@ -293,11 +293,11 @@ DEV int rounds_of(const struct reader *r, int rows) {
     return (items + blocks - 1) / blocks;
 }
 
-/* Rows of an item: 64 where that ends sooner, although every byte of K and V then serves fewer rows. */
+/* Rows of an item: 64 where that ends sooner, although every byte of K and V then serves fewer rows. A single round
+ * lasts as long as its longest item; in two of half as many rows a block has a long one and a short one. */
 DEV int item_rows(const struct reader *r) {
-    return rounds_of(r, READ_WARPS * WARP_ROWS / 2) < 2 * rounds_of(r, READ_WARPS * WARP_ROWS)
-               ? READ_WARPS * WARP_ROWS / 2
-               : READ_WARPS * WARP_ROWS;
+    const int whole = rounds_of(r, READ_WARPS * WARP_ROWS), half = rounds_of(r, READ_WARPS * WARP_ROWS / 2);
+    return whole == 1 || half < 2 * whole ? READ_WARPS * WARP_ROWS / 2 : READ_WARPS * WARP_ROWS;
 }
 
 /* This block's item of a round; 0: there is none, nor in later rounds. The longest come first, and every
