@@ -384,7 +384,8 @@ static int dealt(const struct model_config *c, int head) {
 /* Where the file has channel i of a convolution. */
 static int64_t stored_channel(const struct mapper *m, int64_t i) {
     const struct model_config *c = m->config;
-    const int64_t first = 2 * c->delta.key_heads * c->delta.key_dim, head = c->delta.value_dim;
+    const int64_t first = (int64_t)2 * c->delta.key_heads * c->delta.key_dim;
+    const int64_t head = c->delta.value_dim;
     if (!m->heads_dealt || i < first) return i;
     return first + dealt(c, (int)((i - first) / head)) * head + (i - first) % head;
 }

@@ -3,7 +3,8 @@
 #include "plan/plan_layout.h"
 
 enum {
-    PAIR = 2, WIDE = 4,    /* atoms that a product takes at once: of few tokens, of more */
+    PAIR = 2,              /* atoms that a product of few tokens takes at once */
+    WIDE = 4,              /* and of more */
     SUM_BYTES = 512,       /* sums of 16 rows by 8 tokens */
     TILE_WORDS = 64,       /* exchange words of 16 rows by 8 tokens */
     MOST_RING = 128 << 10, /* of weights; beyond this nothing is left to hide */

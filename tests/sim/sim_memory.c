@@ -104,22 +104,26 @@ void sim_store_free(struct sim_store *s) {
     sim.free_stores = s;
 }
 
+/* How many stores to this granule, and to others of its hash, are under way. */
+static int *stores_to(struct sim_block *b, uintptr_t at) {
+    return &b->n_stores_to[(at >> 3) * 0x9e3779b97f4a7c15ull >> 40 & (SIM_PLACES - 1)];
+}
+
 void sim_commit(struct sim_store *s) {
     struct sim_warp *w = s->warp;
-    struct sim_store **link = &w->stores;
-    while (*link != s)
-        link = &(*link)->next;
-    *link = s->next;
+    *(s->older ? &s->older->next : &w->stores) = s->next;
+    *(s->next ? &s->next->older : &w->newest) = s->older;
     s->done = true;
-    w->block->n_stores--;
+    w->block->n_stores--, *stores_to(w->block, (uintptr_t)s->at) -= 1;
     history_add((uintptr_t)s->at, w, s->seq);
     memory_write((uintptr_t)s->at, s->value, s->bytes);
 }
 
-/* Makes visible the stores of this block to [p, p + bytes) that come before whatever w does now. */
+/* Makes visible the stores of this block to [at, at + bytes) that come before whatever w does now.
+ * Eight bytes and fewer lie in one granule. */
 static void commit_before(struct sim_warp *w, uintptr_t at, uint64_t bytes) {
     struct sim_block *b = w->block;
-    if (!b->n_stores) return;
+    if (!b->n_stores || (bytes <= 8 && !*stores_to(b, at))) return;
     for (int i = 0; i < b->n_warps; i++) {
         struct sim_warp *other = &b->warps[i];
         for (struct sim_store *s = other->stores, *next; s; s = next) {
@@ -149,16 +153,16 @@ void sim_store(volatile void *p, unsigned long long value, int bytes, int access
     sim_check_memory(p, (uint32_t)bytes, (unsigned)bytes, "a store");
     commit_before(w, (uintptr_t)p, (uint64_t)bytes);
     if (access != SIM_MAPPED) sim_touch(w, (uintptr_t)p, (uint64_t)bytes, true);
-    struct sim_store *s = store_new(), **end = &w->stores;
-    while (*end)
-        end = &(*end)->next;
+    struct sim_store *s = store_new();
     *s = (struct sim_store){ .at = (unsigned char *)(uintptr_t)p,
                              .value = value,
                              .bytes = (uint32_t)bytes,
                              .seq = ++b->seq,
-                             .warp = w };
-    *end = s;
-    b->n_stores++;
+                             .warp = w,
+                             .older = w->newest };
+    *(w->newest ? &w->newest->next : &w->stores) = s;
+    w->newest = s;
+    b->n_stores++, *stores_to(b, (uintptr_t)p) += 1;
     sim.counts.stores++;
     sim.effect = true;
     if (delay_bits) {

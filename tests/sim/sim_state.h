@@ -12,8 +12,9 @@ enum {
     SIM_NAMED = 16,
     SIM_HISTORY = 8192,
     SIM_HASH = 4096,
-    SIM_SEEN = 4,    /* 64 warps each; more share bits, which only makes loads less stale */
-    SIM_OP_COST = 16 /* of a stretch's budget; a load costs 1 */
+    SIM_PLACES = 1024, /* a power of two */
+    SIM_SEEN = 4,      /* 64 warps each; more share bits, which only makes loads less stale */
+    SIM_OP_COST = 16   /* of a stretch's budget; a load costs 1 */
 };
 
 enum sim_op {
@@ -53,7 +54,7 @@ struct sim_store {
     uint32_t bytes, seq;
     struct sim_warp *warp;
     bool done;
-    struct sim_store *next;
+    struct sim_store *older, *next;
 };
 
 struct sim_copy {
@@ -89,9 +90,9 @@ struct sim_warp {
     uint64_t quiet_since;
     struct sim_clock clock;
     uint32_t copy_seen[SIM_MAX_WARPS];
-    struct sim_store *stores; /* not yet visible, oldest first */
-    bool waited;              /* for the launch before */
-    uintptr_t early;          /* what it touched without, or 0 */
+    struct sim_store *stores, *newest; /* not yet visible, oldest first */
+    bool waited;                       /* for the launch before */
+    uintptr_t early;                   /* what it touched without, or 0 */
     bool early_stores;
     struct sim_thread threads[SIM_LANES];
 };
@@ -122,6 +123,7 @@ struct sim_block {
     unsigned char *shared;
     uint32_t seq;
     int n_warps, live_warps, n_stores, n_copies;
+    int n_stores_to[SIM_PLACES]; /* of n_stores, by a hash of where they go */
     struct sim_barrier named[SIM_NAMED];
     struct sim_mbar *mbars;
     int n_mbars, max_mbars;

@@ -124,14 +124,15 @@ static void keys_and_values_fetched_too_early_are_seen(void **state) {
 
 static void ring_slots_out_of_turn_are_seen(void **state) {
     (void)state;
-    CAUGHT("a weight slot given back before it is read",
-           IN("ring.cuh", "slots_wait(w, slots);",
-              "slots_wait(w, slots);\n    if (w->lane < slots) mbar_arrive(w->empty + (smem)mine * "
-              "8);"),
-           IN("ring.cuh", "if (w->lane < slots) mbar_arrive_after(", "if (0) mbar_arrive_after("));
+    CAUGHT(
+        "a weight slot given back before it is read",
+        IN("ring.cuh", "slots_wait(w, 0, slots);",
+           "slots_wait(w, 0, slots);\n    if (w->lane < slots) mbar_arrive(w->empty + (smem)mine * "
+           "8);"),
+        IN("ring.cuh", "if (w->lane < slots) mbar_arrive_after(", "if (0) mbar_arrive_after("));
     CAUGHT("a weight slot filled before it is free",
            IN("ring.cuh", "if (!p->first_lap && !stream_wait", "if (0 && !stream_wait"));
-    CAUGHT("weights not waited for", IN("ring.cuh", "slots_wait(w, slots);", ""));
+    CAUGHT("weights not waited for", IN("ring.cuh", "slots_wait(w, 0, slots);", ""));
     CAUGHT("the head's weights not waited for",
            IN("phase_head.cuh", "if (w->lane == 0) mbar_wait(", "if (0) mbar_wait("));
     CAUGHT("K/V not waited for", IN("kv_ring.cuh", "    if (w->lane == 0)\n        mbar_wait(",
