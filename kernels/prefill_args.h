@@ -34,9 +34,6 @@ struct prefill_cut {
     int split_k;
 };
 
-/* Tokens left over by whole items, at most, that make items of their own (but with split_k 8). */
-enum { PREFILL_TAIL = 32 };
-
 /* Products in the order of a layer: TAPE_QKV, TAPE_OUT, TAPE_GATE_UP, TAPE_DOWN. A Gated DeltaNet
  * has TAPE_MIX for the first. */
 enum { PREFILL_PRODUCTS = 4 };

@@ -7,7 +7,7 @@
  *
  * An item is 8 row tiles, one for each warp, by 64 or 128 tokens; or, where that makes too few items, 4 row
  * tiles by 64 tokens, the two halves of the warps sharing the k of a stage; or 1 row tile by 64 tokens, each
- * warp with an eighth of k. Up to PREFILL_TAIL tokens beyond whole items are items of their own. */
+ * warp with an eighth of k. */
 #ifndef REEL_KERNELS_PREFILL_PRODUCT_CUH
 #define REEL_KERNELS_PREFILL_PRODUCT_CUH
 
@@ -369,113 +369,72 @@ DEV const u8 *item_weights(const struct reader *r, int phase, int layer, int row
     return weights_row(r, phase, layer, row < product_row_tiles(phase) ? row : 0);
 }
 
-/* The items of a wide cut: rows by whole columns of tokens first; then, where few tokens are left over, rows by these.
- * They take little time, but as many items as a whole column has: in turn with the others they would cost a round. */
-struct wide_cut {
-    int rows, columns; /* items across */
-    int whole, all;    /* items */
-};
-DEV struct wide_cut wide_cut_of(const struct reader *r, int phase, int blocks, int row_tiles) {
-    const int tokens = BLOCK_TOKENS * blocks, left = r->n_tokens % tokens;
-    const int has_tail = left > 0 && left <= PREFILL_TAIL && r->n_tokens > tokens;
-    struct wide_cut c;
-    c.rows = (product_row_tiles(phase) + row_tiles - 1) / row_tiles;
-    c.columns = has_tail ? r->n_tokens / tokens : (r->n_tokens + tokens - 1) / tokens;
-    c.whole = c.rows * c.columns, c.all = c.whole + (has_tail ? c.rows : 0);
-    return c;
-}
-DEV int wide_row(const struct wide_cut *c, int item) { return item < c->whole ? item / c->columns : item - c->whole; }
-DEV int wide_column(const struct wide_cut *c, int item) { return item < c->whole ? item % c->columns : c->columns; }
-
-/* A warp on its way through them: its weights are asked for a stage ahead, the next item's first at its end. */
-struct wide_walk {
-    struct wide_cut cut;
-    int index; /* of the item */
-    const u8 *from; /* the item's weights */
-    struct quad t[STAGE_TILES];
-    int which;
-};
-
-/* Items up to `end`: whole ones, or those of the tail. */
-DEV void wide_some(struct reader *r, int phase, int layer, const int blocks, const int split, const int tail,
-                   struct wide_walk *x, int end) {
+/* All items of one phase whose warps have rows of their own, or share k by halves. Weights are asked for a
+ * stage ahead, the next item's first at its end. */
+DEV void wide_items(struct reader *r, int phase, int layer, const int blocks, const int split) {
     enum { MOST_BLOCKS = 2 };
+    const int row_tiles = product_row_tiles(phase);
     const int rows = split ? 4 : 8, tiles = split ? STAGE_TILES / 2 : STAGE_TILES, half = r->w.warp / 4;
-    const int n_stages = (product_k_tiles(phase) + STAGE_TILES - 1) / STAGE_TILES, made = tail ? 1 : blocks;
-    const int mine = split ? r->w.warp % 4 : r->w.warp, step = (int)block_count();
+    const int n_stages = (product_k_tiles(phase) + STAGE_TILES - 1) / STAGE_TILES;
+    const int across = (r->n_tokens + BLOCK_TOKENS * blocks - 1) / (BLOCK_TOKENS * blocks);
+    const int n_items = (row_tiles + rows - 1) / rows * across, step = (int)block_count();
+    const int mine = split ? r->w.warp % 4 : r->w.warp;
     const u32 *places = r->s->k_place + (split ? half * tiles : 0);
     const u32 half_at = (u32)(split ? half * BLOCK_BYTES : 0);
-    const int atoms = (r->n_tokens - x->cut.columns * BLOCK_TOKENS * blocks + ATOM_TOKENS - 1) / ATOM_TOKENS;
-    struct quad *t = x->t, next[STAGE_TILES];
+    struct quad t[STAGE_TILES], next[STAGE_TILES];
+    struct item it;
+    it.which = 0;
+    const u8 *from = item_weights(r, phase, layer, r->w.block / across * rows + mine);
+    weights_load(t, from, places, tiles, 1);
+    previous_over();
     NO_UNROLL
-    for (; x->index < end; x->index += step) {
+    for (int item = r->w.block; item < n_items; item += step) {
         float d[MOST_BLOCKS][32];
-        struct item it;
-        it.row = wide_row(&x->cut, x->index) * rows + mine, it.which = x->which;
-        it.token = wide_column(&x->cut, x->index) * BLOCK_TOKENS * blocks;
-        const u8 *from_next = item_weights(r, phase, layer, wide_row(&x->cut, x->index + step) * rows + mine);
+        it.row = item / across * rows + mine, it.token = item % across * BLOCK_TOKENS * blocks;
+        const u8 *from_next = item_weights(r, phase, layer, (item + step) / across * rows + mine);
         if (!sums_groups(phase)) scales_make(r, &it, BLOCK_TOKENS * blocks);
         UNROLL
-        for (int i = 0; i < 32 * made; i++)
+        for (int i = 0; i < 32 * blocks; i++)
             d[i / 32][i % 32] = 0;
         NO_UNROLL
         for (int stage = 0; stage < n_stages; stage++) {
             const int last = stage + 1 == n_stages;
-            const u8 *later = last ? from_next : x->from;
+            const u8 *later = last ? from_next : from;
             const u32 *later_places = places + (last ? 0 : (stage + 1) * STAGE_TILES);
             if (G_WGMMA) weights_load(next, later, later_places, tiles, 1);
             const smem b = smem_of(stage_take(r)) + half_at;
-            if (!tail) panels_begin();
+            panels_begin();
             UNROLL
             for (int i = 0; i < tiles; i++) {
                 UNROLL
-                for (int j = 0; j < made; j++) {
-                    const smem at = b + (u32)((i / 4 * blocks + j) * BLOCK_BYTES);
-                    if (tail)
-                        warp_panel_mma(d[j], t[i], at, i % 4, atoms);
-                    else
-                        panel_mma(d[j], t[i], at, i % 4);
-                }
+                for (int j = 0; j < blocks; j++)
+                    panel_mma(d[j], t[i], b + (u32)((i / 4 * blocks + j) * BLOCK_BYTES), i % 4);
                 if (!G_WGMMA) weights_load(t + i, later, later_places + i, 1, 1); /* it is free again at once */
             }
-            if (!tail) {
-                panels_commit();
-                panels_wait(d, blocks);
-            }
+            panels_commit();
+            panels_wait(d, blocks);
             u32 seen = 0;
             UNROLL
-            for (int j = 0; j < 8 * made; j++)
+            for (int j = 0; j < 8 * blocks; j++)
                 seen ^= float_bits(d[j / 8][j % 8 * 4]);
             stage_give(r, seen);
             UNROLL
             for (int i = 0; G_WGMMA && i < tiles; i++)
                 t[i] = next[i];
         }
-        x->from = from_next;
+        from = from_next;
         readers_sync(); /* the scales are there, and everyone is done with the item before */
         reader_anew(r);
         if (split) halves_meet(r, d[0]);
         UNROLL
-        for (int j = 0; j < made; j++)
+        for (int j = 0; j < blocks; j++)
             if (!split)
                 item_finish(r, phase, layer, &it, d[j], j, 0, 8, 0);
             else
                 item_finish(r, phase, layer, &it, d[j], j, 4 * half, 4, 0);
-        if (sums_groups(phase)) ssq_finish(r, &it, split && half ? 32 : 0, split && !half ? 32 : BLOCK_TOKENS * made);
-        x->which ^= 1;
+        if (sums_groups(phase)) ssq_finish(r, &it, split && half ? 32 : 0, split && !half ? 32 : BLOCK_TOKENS * blocks);
+        it.which ^= 1;
     }
-}
-
-/* All items of one phase whose warps have rows of their own, or share k by halves. */
-DEV void wide_items(struct reader *r, int phase, int layer, const int blocks, const int split) {
-    const int rows = split ? 4 : 8, tiles = split ? STAGE_TILES / 2 : STAGE_TILES;
-    struct wide_walk x;
-    x.cut = wide_cut_of(r, phase, blocks, rows), x.index = r->w.block, x.which = 0;
-    x.from = item_weights(r, phase, layer, wide_row(&x.cut, x.index) * rows + (split ? r->w.warp % 4 : r->w.warp));
-    weights_load(x.t, x.from, r->s->k_place + (split ? r->w.warp / 4 * tiles : 0), tiles, 1);
-    previous_over();
-    wide_some(r, phase, layer, blocks, split, 0, &x, x.cut.whole);
-    wide_some(r, phase, layer, blocks, split, 1, &x, x.cut.all);
 }
 
 /* ---- few tokens ---- */
@@ -574,15 +533,16 @@ DEV void thin_produce(struct reader *r, int phase) {
 /* ---- the producer's part: the same items in the same order ---- */
 
 DEV void wide_produce(struct reader *r, int phase, int blocks, int rows) {
-    const struct wide_cut cut = wide_cut_of(r, phase, blocks, rows);
     const int n_blocks = (product_k_tiles(phase) + 3) / 4; /* of 64 columns */
     const int n_tokens = (r->n_tokens + ATOM_TOKENS - 1) / ATOM_TOKENS * ATOM_TOKENS;
+    const int across = (n_tokens + BLOCK_TOKENS * blocks - 1) / (BLOCK_TOKENS * blocks);
+    const int n_items = (product_row_tiles(phase) + rows - 1) / rows * across;
     const u8 *from = activations_of(r, phase);
     const u64 column_bytes = (u64)(u32)r->a->room * 128;
     const u32 room = (u32)(blocks * BLOCK_BYTES);
     NO_UNROLL
-    for (int item = r->w.block; item < cut.all; item += (int)block_count()) {
-        const int token = wide_column(&cut, item) * blocks * BLOCK_TOKENS;
+    for (int item = r->w.block; item < n_items; item += (int)block_count()) {
+        const int token = item % across * blocks * BLOCK_TOKENS;
         const u32 left = (u32)(n_tokens - token) * 128, bytes = left < room ? left : room;
         const u8 *tokens = from + (u64)(u32)token * 128;
         NO_UNROLL

@@ -216,17 +216,12 @@ static double cut_cost(const struct plan *p, int phase, int n_tokens,
     const struct tape_segment *g = &p->tape.segment[phase];
     const bool grouped = phase == TAPE_OUT || phase == TAPE_DOWN; /* k goes through all groups */
     const int row_tiles = (grouped ? p->tape.group_sms : p->tape.n_sms) * g->row_tiles;
-    const int tiles = k_tiles(p, phase), width = BLOCK_COLUMNS * cut->blocks;
-    const int rows = plan_ceil(row_tiles, cut->split_k ? 4 : 8), left = n_tokens % width;
-    const bool tail = left > 0 && left <= PREFILL_TAIL && n_tokens > width;
-    const int items = rows * (tail ? n_tokens / width : plan_ceil(n_tokens, width));
+    const int tiles = k_tiles(p, phase);
+    const int items = plan_ceil(row_tiles, cut->split_k ? 4 : 8) *
+                      plan_ceil(n_tokens, BLOCK_COLUMNS * cut->blocks);
     /* measured on an H200: halves of k, then a block of 64 tokens, then two */
     const double item = tiles * (cut->split_k ? 0.55 : cut->blocks == 1 ? 0.76 : 1.0) + ITEM_COST;
-    /* the tail's go to SMs that the last round leaves first */
-    const int idle = plan_ceil(items, p->gpu.n_sms) * p->gpu.n_sms - items;
-    const double tail_item = tiles * (cut->split_k ? 0.2 : 0.3) + ITEM_COST;
-    return plan_ceil(items, p->gpu.n_sms) * item +
-           (tail && rows > idle ? plan_ceil(rows - idle, p->gpu.n_sms) * tail_item : 0);
+    return plan_ceil(items, p->gpu.n_sms) * item;
 }
 
 /* Few tokens, measured on an H200: up to here all products are better cut thin; up to there out and
