@@ -236,12 +236,27 @@ static void launch_is_over(struct cuda_run *run, bool good) {
     pthread_mutex_unlock(&b->mutex);
 }
 
+/* A kernel that neither goes on nor ends; with what a wait in it said before, if one did. */
+static enum reel_status stuck(const struct cuda_run *run, struct reel_error *err) {
+    const struct decode_mailbox *m = run->mailbox;
+    struct reel_error why = { 0 };
+    if (__atomic_load_n(&m->fault, __ATOMIC_ACQUIRE) ||
+        (run->prefill && __atomic_load_n(&run->prefill->fault, __ATOMIC_ACQUIRE)))
+        (void)cuda_describe_fault(run, &why);
+    return err_set(err, REEL_E_DEVICE,
+                   "%s: %s neither goes on nor ends, also when told to (%d tokens, %d ids read); "
+                   "the GPU's context is lost%s%.250s",
+                   run->state->backend->gpu.facts.name, cuda_kernel_name(run), run->n_tokens,
+                   run->n_read, why.text[0] ? "; " : "", why.text);
+}
+
 /* Waits for all launches to be gone, but not for ever. */
-static enum reel_status drain(struct backend *b, double limit_ms, struct reel_error *err) {
+static enum reel_status drain(const struct cuda_run *run, double limit_ms, struct reel_error *err) {
+    struct backend *b = run->state->backend;
     const double start = cuda_now_ms();
     bool done = false;
     for (;;) {
-        enum reel_status status = cuda_poll(&b->gpu, NULL, &done, "the decode kernel", err);
+        enum reel_status status = cuda_poll(&b->gpu, NULL, &done, cuda_kernel_name(run), err);
         if (status != REEL_OK || done) return status;
         if (cuda_now_ms() - start > limit_ms) break;
         sleep_us(1000);
@@ -249,10 +264,7 @@ static enum reel_status drain(struct backend *b, double limit_ms, struct reel_er
     pthread_mutex_lock(&b->mutex);
     b->hung = true;
     pthread_mutex_unlock(&b->mutex);
-    return err_set(err, REEL_E_DEVICE,
-                   "%s: the decode kernel neither goes on nor ends, also when told to; the GPU's "
-                   "context is lost",
-                   b->gpu.facts.name);
+    return stuck(run, err);
 }
 
 /* After a launch that did not end as it should: everything is gone, and its abort word is ready for
@@ -261,7 +273,7 @@ static enum reel_status clean_up(struct cuda_run *run, double limit_ms, struct r
     struct backend_state *s = run->state;
     struct backend *b = s->backend;
     launch_is_over(run, false);
-    enum reel_status status = drain(b, limit_ms, err);
+    enum reel_status status = drain(run, limit_ms, err);
     if (status == REEL_OK) status = cuda_fill(&b->gpu, s->abort, 0, sizeof(unsigned), NULL, err);
     return status == REEL_OK ? REEL_OK : cuda_lose(b, err);
 }
