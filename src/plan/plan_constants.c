@@ -12,6 +12,19 @@ static enum reel_status put(struct buffer *text, const char *name, long long val
     return buffer_printf(text, err, "%s=%lld\n", name, value);
 }
 
+struct number {
+    const char *name;
+    long long value;
+};
+
+static enum reel_status put_numbers(struct buffer *text, const struct number *numbers, size_t n,
+                                    struct reel_error *err) {
+    enum reel_status status = REEL_OK;
+    for (size_t i = 0; i < n && status == REEL_OK; i++)
+        status = put(text, numbers[i].name, numbers[i].value, err);
+    return status;
+}
+
 /* A C literal of type float, in as few digits as give the same value. */
 static enum reel_status put_float(struct buffer *text, const char *name, float x,
                                   struct reel_error *err) {
@@ -58,30 +71,29 @@ static enum reel_status put_words(struct buffer *text, const struct plan *p,
     return status == REEL_OK ? put(text, "P_PICK_WORDS", PLAN_PICK_WORDS, err) : status;
 }
 
-enum reel_status plan_constants(const struct plan *p, struct buffer *text, struct reel_error *err) {
+static enum reel_status put_model(struct buffer *text, const struct plan *p,
+                                  struct reel_error *err) {
     const struct tape_shape *t = &p->tape;
     const struct plan_delta *d = &p->delta;
-    const struct {
-        const char *name;
-        long long value;
-    } numbers[] = {
-        { "M_HIDDEN", t->hidden },
-        { "M_LAYERS", t->n_layers },
-        { "M_HEADS", p->n_heads },
-        { "M_KV_HEADS", p->n_kv_heads },
-        { "M_HEAD_DIM", p->head_dim },
-        { "M_INTERMEDIATE", t->intermediate },
-        { "M_VOCAB", t->vocab },
-        { "M_QK_NORM", p->qk_norm },
-        { "M_TIED", p->tied },
-        { "M_ROTARY", p->rotary_dim },
-        { "M_GATED", t->gate_dim > 0 },
-        { "M_DELTA", d->n_layers },
-        { "M_KEY_HEADS", d->key_heads },
-        { "M_VALUE_HEADS", d->value_heads },
-        { "M_KEY_DIM", d->key_dim },
-        { "M_VALUE_DIM", d->value_dim },
+    const struct number numbers[] = {
+        { "M_HIDDEN", t->hidden },       { "M_LAYERS", t->n_layers },
+        { "M_HEADS", p->n_heads },       { "M_KV_HEADS", p->n_kv_heads },
+        { "M_HEAD_DIM", p->head_dim },   { "M_INTERMEDIATE", t->intermediate },
+        { "M_VOCAB", t->vocab },         { "M_QK_NORM", p->qk_norm },
+        { "M_TIED", p->tied },           { "M_ROTARY", p->rotary_dim },
+        { "M_GATED", t->gate_dim > 0 },  { "M_DELTA", d->n_layers },
+        { "M_KEY_HEADS", d->key_heads }, { "M_VALUE_HEADS", d->value_heads },
+        { "M_KEY_DIM", d->key_dim },     { "M_VALUE_DIM", d->value_dim },
         { "M_TAPS", d->taps },
+    };
+    return put_numbers(text, numbers, sizeof numbers / sizeof numbers[0], err);
+}
+
+static enum reel_status put_plan(struct buffer *text, const struct plan *p,
+                                 struct reel_error *err) {
+    const struct tape_shape *t = &p->tape;
+    const struct plan_delta *d = &p->delta;
+    const struct number numbers[] = {
         { "P_GROUPS", t->n_groups },
         { "P_GROUP_SMS", t->group_sms },
         { "P_SMS", t->n_sms },
@@ -130,9 +142,13 @@ enum reel_status plan_constants(const struct plan *p, struct buffer *text, struc
         { "G_COPY", p->copy },
         { "G_COMPUTE", p->compute },
     };
-    enum reel_status status = REEL_OK;
-    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0] && status == REEL_OK; i++)
-        status = put(text, numbers[i].name, numbers[i].value, err);
+    return put_numbers(text, numbers, sizeof numbers / sizeof numbers[0], err);
+}
+
+enum reel_status plan_constants(const struct plan *p, struct buffer *text, struct reel_error *err) {
+    const struct tape_shape *t = &p->tape;
+    enum reel_status status = put_model(text, p, err);
+    if (status == REEL_OK) status = put_plan(text, p, err);
     if (status == REEL_OK) status = put_float(text, "M_RMS_EPS", p->rms_eps, err);
     if (status == REEL_OK) status = put_phases(text, t, err);
     if (status == REEL_OK)
