@@ -178,7 +178,7 @@ DEV void short_read(struct brief *b) {
     unit_embed(b);
     gains = unit_gains_load(b, b->w.a->norms);
     unit_publish(b, &gains, 0);
-    if (b->atoms <= PAIR) {
+    if (ATOMS <= PAIR || b->atoms <= PAIR) {
         NO_UNROLL
         for (int layer = 0; layer < M_LAYERS; layer++)
             layer_read(b, layer, 0);
