@@ -93,10 +93,10 @@ KERNEL(READ_THREADS) prefill_attention(const PARAMETER struct prefill_args args,
     reader_start(&r, &args, layer, P_PREFILL_STAGES);
     previous_over();
     if (r.w.warp < READ_WARPS) {
-        READERS_TAKE();
+        ATTENTION_TAKE();
         attention_phase(&r, layer);
     } else {
-        READERS_GIVE();
+        ATTENTION_GIVE();
         if (r.w.warp == READ_WARPS) {
             fence_copies();
             attention_produce(&r, layer);

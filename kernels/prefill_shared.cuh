@@ -14,10 +14,14 @@
 #include "prefill_args.h"
 #include "shared.cuh"
 
+/* Whether registers move from the producer's warpgroup to consumers: wgmma's way needs that, and so does attention
+ * with heads of 256 in mma's, which holds 192 of q and o alone. plan_prefill.c says the same. */
+#define READ_MOVES (G_WGMMA || (G_REGISTERS && M_HEAD_DIM > 128))
+
 enum {
     READ_WARPS = 8,
     READ_CONSUMERS = READ_WARPS * LANES,
-    READ_THREADS = READ_CONSUMERS + (G_WGMMA ? 4 : 1) * LANES, /* registers move between warpgroups */
+    READ_THREADS = READ_CONSUMERS + (READ_MOVES ? 4 : 1) * LANES, /* registers move between warpgroups */
     STAGE_BYTES = 32768,
     STAGE_COPIES = 2, /* calls of ring_fill that fill a stage: always this many, empty ones too */
     READ_TOKENS = 128, /* of an item of a product at most */
@@ -96,6 +100,13 @@ DEV void reader_make(struct reader *r, const struct prefill_args *a, int layer, 
 #else
 #define READERS_TAKE() ((void)0)
 #define READERS_GIVE() ((void)0)
+#endif
+#if READ_MOVES && !G_WGMMA
+#define ATTENTION_TAKE() REGISTERS_TAKE(224)
+#define ATTENTION_GIVE() REGISTERS_GIVE(56)
+#else
+#define ATTENTION_TAKE() READERS_TAKE()
+#define ATTENTION_GIVE() READERS_GIVE()
 #endif
 
 /* With the ring, whose barriers are ready then. All threads. */

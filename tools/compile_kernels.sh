@@ -47,6 +47,7 @@ program() {
     threads=$(constant P_THREADS) moved=$(constant P_REGISTERS_CONSUMER) shared=$(constant P_SHARED_BYTES)
     if [ "$kernel" = prefill ]; then
         threads=288 moved=0 shared=$(constant P_PREFILL_SHARED)
+        [ "$(constant G_REGISTERS)" != 1 ] || [ "$(constant M_HEAD_DIM)" -le 128 ] || threads=384 moved=224
         [ "$(constant G_WGMMA)" != 1 ] || threads=384 moved=232
     fi
     if [ "$kernel" = prefill_delta ]; then

@@ -201,7 +201,9 @@ void plan_prefill(struct plan *p, const struct model_config *c, const struct pla
     p->prefill_chunk_shared = plan_prefill_chunk_bytes(&p->delta);
     /* wgmma is of this architecture alone, neither of older nor of newer ones */
     p->wgmma = p->compute == 90 && p->gpu.compute == 90;
-    p->prefill_threads = (READ_WARPS + (p->wgmma ? WARPGROUP : 1)) * 32;
+    /* READ_MOVES of kernels/prefill_shared.cuh */
+    const bool moves = p->wgmma || (p->registers_consumer > 0 && p->head_dim > 128);
+    p->prefill_threads = (READ_WARPS + (moves ? WARPGROUP : 1)) * 32;
     plan_prefill_scratch(&p->scratch, p, p->prefill_tokens);
 }
 

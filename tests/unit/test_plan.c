@@ -602,7 +602,12 @@ static void prefill_takes_what_the_gpu_has(void **state) {
     assert_true(h200.wgmma && h200.prefill_threads == 384);
     assert_int_equal(rtx3090.prefill_stages, 2);
     assert_true(!rtx3090.wgmma && rtx3090.prefill_threads == 288);
-    assert_false(made(&config, "b200", NULL).wgmma);
+    const struct plan b200 = made(&config, "b200", NULL);
+    assert_true(!b200.wgmma && b200.prefill_threads == 288);
+    /* attention with heads of 256 takes registers of a warpgroup */
+    const struct model_config wide = config_of("qwen3.5-0.8b");
+    assert_int_equal(made(&wide, "b200", NULL).prefill_threads, 384);
+    assert_int_equal(made(&wide, "rtx4090", NULL).prefill_threads, 288);
     const struct plan old = made(&config, "h200", &(struct plan_options){ .compute = 80 });
     assert_true(old.prefill_tokens == 2048 && !old.wgmma);
     /* f32 h; bf16 x in two parts, q k v, attention, gated; and a few sums of squares */
