@@ -116,7 +116,7 @@ static void any_call_may_fail(void **state) {
     struct fixture *f = *state;
     static const int errors[] = { 2, 700, 999 }; /* out of memory, illegal address, unknown */
     good(live(f), f);
-    const int n_calls = f->gpu.cuda->n_calls, step = getenv("REEL_SOAK") ? 1 : n_calls / 60 + 1;
+    const int n_calls = f->gpu.cuda->n_calls, step = getenv("REEL_SOAK") ? 1 : n_calls / 30 + 1;
     int n_failed = 0;
     for (int n = 1; n <= n_calls; n += step) {
         reset(state);

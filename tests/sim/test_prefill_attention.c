@@ -339,14 +339,17 @@ enum {
     POSITIONS = sizeof positions / sizeof *positions
 };
 
+/* Soaking: every length at every position, of the first two shapes. */
 static void chunks_of_all_lengths_match_at_all_positions(void **state) {
     (void)state;
+    const int soak = getenv("REEL_SOAK") != NULL;
     for (int s = 0; s < SHAPES; s++) {
         struct rig r;
         rig_open(&r, &shapes[s]);
         for (int i = 0; i < LENGTHS; i++)
             for (int p = 0; p < POSITIONS; p++)
-                if (s < 2 || (i + p) % 3 == 0 || (s == GATED_256 && (i + p) % 2))
+                if (soak ? s < 2 || (i + p) % 3 == 0 || (s == GATED_256 && (i + p) % 2)
+                         : (i + p + s) % (s < 2 ? 2 : 4) == 0)
                     run(&r, positions[p], lengths[i], 1 + (i + p) % 4, 100 * s + 10 * i + p);
         rig_close(&r);
     }
@@ -359,7 +362,7 @@ static void long_timelines_match(void **state) {
     for (int s = 0; s < 4; s++) {
         struct rig r;
         rig_open(&r, &shapes[some[s]]);
-        run(&r, 0, 250, 1, 1);
+        if (s % 2 == 0 || getenv("REEL_SOAK")) run(&r, 0, 250, 1, 1);
         run(&r, 301, 99, 2, 2);
         run(&r, 390, 3, 4, 3);
         rig_close(&r);

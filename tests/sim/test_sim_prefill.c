@@ -169,8 +169,10 @@ static void short_prompts_of_every_length_match_the_reference(void **state) {
         struct rig r;
         worst = 0;
         rig_open(&r, cases[i].setting, 70 + N_AFTER, ways[ONE_LAUNCH]);
-        const int most = r.m.gpu->backend->plan.short_tokens,
-                  step = i == 0 ? 1 : few(i < 3 ? 3 : 9, 1);
+        const int most = r.m.gpu->backend->plan.short_tokens, step = few(i == 0  ? 2
+                                                                         : i < 3 ? 3
+                                                                                 : 9,
+                                                                         1);
         assert_int_equal(most, cases[i].most);
         float *logits = malloc((size_t)r.m.vocab * sizeof *logits);
         struct reel_session *session = session_open(&r, r.m.gpu, N_IDS);
@@ -193,7 +195,7 @@ static void prompts_of_every_length_match_the_reference(void **state) {
     };
     for (int i = 0; i < N_SETTINGS; i++) {
         struct rig r;
-        const int step = i == 0 ? 1 : few(7, 1), most = i < few(2, N_SETTINGS) ? 300 : 130;
+        const int step = few(i == 0 ? 3 : 7, 1), most = i < few(2, N_SETTINGS) ? 300 : 130;
         worst = 0;
         rig_open(&r, &settings[i], most + N_AFTER + 1, ways[QUEUE]);
         float *logits = malloc((size_t)r.m.vocab * sizeof *logits);
@@ -223,7 +225,7 @@ static void prompts_may_begin_anywhere(void **state) {
         float *logits = malloc((size_t)r.m.vocab * sizeof *logits);
         struct reel_session *session = session_open(&r, r.m.gpu, N_IDS);
         require(&r, reel_session_sync(session, ids, 50, NULL, &r.err));
-        for (int from = 50; from > 14; from -= few(5, 1))
+        for (int from = 50; from > 14; from -= few(7, 1))
             check_append(&r, session, from, 2 + from * 7 % 60, logits);
         reel_session_close(session);
         free(logits);
@@ -395,7 +397,7 @@ static void schedules_give_the_same_bits(const char *options, int n_settings) {
         check_logits(&r, want + r.m.vocab, 21, "another session", 17);
         check_logits(&r, want + 2 * r.m.vocab, 63, "a session", 43);
         check_logits(&r, want + 3 * r.m.vocab, 64, "another session", 43);
-        for (int seed = 0; seed < (i == 3 ? few(1, 100) : few(5, 1000)); seed++) {
+        for (int seed = 0; seed < (i == 3 ? few(1, 100) : few(2, 1000)); seed++) {
             by_turns(&r, sessions, seed, made);
             if (memcmp(made, want, n * sizeof *made) != 0)
                 fail_msg("%s %s seed %d: other logits", settings[i].model, settings[i].options,
