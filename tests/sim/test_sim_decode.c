@@ -25,13 +25,13 @@ struct setting {
 /* Two groups of two SMs each, one group of three, the older GPUs' copies, splits. Hybrids: more
  * units of value columns than SMs, and as many; heads of 256. */
 static const struct setting settings[] = {
-    { "q3-a", "n_groups=2,group_sms=2,warps=4", 4, 90, 5, 1500 },
+    { "q3-a", "n_groups=2,group_sms=2,warps=4", 4, 90, 0, 1500 },
     { "q3-a", "n_groups=2,group_sms=2,warps=4,split_from=17,kv_slots=4", 4, 90, 5, 1500 },
     { "q3-a", "n_groups=1,group_sms=3,warps=6,split_from=1", 3, 100, 5, 1500 },
     { "q3-a", "n_groups=2,group_sms=1,warps=8", 2, 86, 5, 1500 },
     { "q3-a", "n_groups=2,group_sms=2,warps=4,compute=75,split_from=20", 4, 120, 5, 1500 },
-    { "ll-a", "n_groups=1,group_sms=2,warps=4", 2, 90, 5, 1500 },
-    { "q3-b", "n_groups=1,group_sms=3,warps=4", 3, 90, 5, 1500 },
+    { "ll-a", "n_groups=1,group_sms=2,warps=4", 2, 90, 2, 1500 },
+    { "q3-b", "n_groups=1,group_sms=3,warps=4", 3, 90, 2, 1500 },
     /* A SM's q, k and v are less than a slot of the ring. */
     { "q3-a", "n_groups=2,group_sms=8,warps=4,split_from=3", 16, 90, 2, 200 },
     { "q35-a", "n_groups=2,group_sms=2,warps=4", 4, 90, 2, 1000 },
