@@ -7,6 +7,7 @@
  *   cuda_prefill.c  launches that read prompts, and their scratch memory
  *   cuda_eval.c     given positions, and decoding many tokens
  *   cuda_state.c    a session's memory: KV cache and what launches need
+ *   cuda_head.c     of that, what its prompt's last token became
  *   cuda_delta.c    what Gated DeltaNets need besides: gates and constants, recurrent states
  *   cuda_profile.c  what a launch's time stamps say
  *   cuda_prefill_timer.c  how long each launch took that read a prompt
@@ -82,7 +83,6 @@ struct backend {
     cu_address delta_gates, delta_constants; /* or 0 */
     cu_address words;
     cu_address scratch;       /* plan.scratch and behind it plan.short_words; or 0 */
-    uint64_t scratch_serial;  /* launches that filled it; under mutex */
     int scratch_room;         /* tokens that its activations were last laid out for; 0: none yet */
     struct cu_stream *rescue; /* waits for nothing: reaches the device while a launch hangs */
     unsigned *leave;          /* pinned: ABORT_LEAVE, which rescue copies */
@@ -126,12 +126,10 @@ struct backend_state {
     struct backend *backend;
     int max_positions;
     int n_positions; /* evaluated so far */
-    /* The token of a prompt whose way through the layers is still in the scratch memory, if that is
-     * of head_serial (0: none): decoding may begin behind the layers. */
-    uint64_t head_serial;
-    int head_position, head_token; /* in the session, in its launch */
-    int32_t head_id;
-    int kv_pieces; /* of each attention layer and head */
+    cu_address head; /* f32 [hidden] of a prompt's last token, which decoding begins with */
+    int head_end;    /* positions up to that token, itself included; 0: there is none */
+    int32_t head_id; /* the token */
+    int kv_pieces;   /* of each attention layer and head */
     cu_address kv;
     cu_address states; /* the recurrent one, then MEMORY_PLAN_CHECKPOINTS kept ones; or 0 */
     struct checkpoints checkpoints;
@@ -183,14 +181,13 @@ struct cuda_run {
     const struct decode_mailbox *prefill; /* of one that reads a prompt, or NULL */
     int n_launches;                       /* 1, or 2: a prompt's, then the head of its last token */
     int n_tokens;
-    uint64_t scratch_serial; /* of what reading a prompt left in the scratch memory */
-    bool decodes;            /* picks ids: all its tokens have a head */
-    int n_read;              /* ids taken from the mailbox */
-    double submitted_ms;     /* when */
-    double due_ms;           /* how long reading a prompt is expected to take */
-    double news_ms;          /* when it last showed life */
-    double looked_ms;        /* when the driver was last asked */
-    int ahead;               /* launches that came before */
+    bool decodes;        /* picks ids: all its tokens have a head */
+    int n_read;          /* ids taken from the mailbox */
+    double submitted_ms; /* when */
+    double due_ms;       /* how long reading a prompt is expected to take */
+    double news_ms;      /* when it last showed life */
+    double looked_ms;    /* when the driver was last asked */
+    int ahead;           /* launches that came before */
     bool over;
     bool failed;
 };
@@ -243,8 +240,8 @@ enum reel_status cuda_prefill_open(struct backend *b, struct reel_error *err);
 int cuda_prefill_chunk(const struct backend *b, int position, int left);
 /* As cuda_args_start. */
 void cuda_prefill_start(const struct backend_state *s, struct prefill_args *args);
-/* A token's residual stream after a launch, in device memory: f32 [hidden]. */
-const float *cuda_prefill_h(const struct backend *b, int token);
+/* Where a launch leaves a token's residual stream, f32 [hidden], until the next prompt's launch. */
+cu_address cuda_prefill_h(const struct backend *b, int token);
 /* Launches what reads the prompt: one launch for a short one, else a queue of them, whose products
  * are cut as is best. With a timer (or NULL) launches do not overlap. b->mutex is held. */
 enum reel_status cuda_prefill_launch(struct backend *b, struct prefill_args *args,
@@ -289,6 +286,28 @@ enum reel_status cuda_restore(struct backend_state *s, int n, const void *bytes,
                               struct reel_error *err);
 enum reel_status cuda_copy_state(struct backend_state *dst, const struct backend_state *src, int n,
                                  struct reel_error *err);
+
+/* ---- cuda_head.c ---- */
+
+uint64_t cuda_head_bytes(const struct backend *b);
+enum reel_status cuda_head_open(struct backend_state *s, struct reel_error *err);
+/* Whether the row is that of this token, with the session's state behind it: then the token's
+ * launch needs the head alone. */
+bool cuda_head_is(const struct backend_state *s, int position, int32_t id);
+/* Before a launch that evaluates positions from this one on: forgets a row that depends on them. */
+void cuda_head_pass(struct backend_state *s, int position);
+/* Puts a copy of the row behind the launches of a prompt, of whose tokens it is `token`; b->mutex
+ * is held. Once they have ended well: which token that was. */
+enum reel_status cuda_head_take(struct backend_state *s, int token, struct reel_error *err);
+void cuda_head_taken(struct backend_state *s, int position, int32_t id);
+/* The row of n positions, where one of them has it; the receiver has forgotten its own. */
+size_t cuda_head_saved_bytes(const struct backend_state *s, int n);
+enum reel_status cuda_head_save(const struct backend_state *s, int n, void *bytes,
+                                struct reel_error *err);
+enum reel_status cuda_head_restore(struct backend_state *s, int n, const void *bytes,
+                                   struct reel_error *err);
+enum reel_status cuda_head_copy(struct backend_state *dst, const struct backend_state *src, int n,
+                                struct reel_error *err);
 
 /* ---- cuda_delta.c: all of it does nothing for a model without such layers ---- */
 

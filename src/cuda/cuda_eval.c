@@ -72,16 +72,6 @@ static enum reel_status give(struct backend_state *s, const struct backend_eval 
     return cuda_upload(gpu, s->ids, eval->ids + done, (size_t)n * sizeof *eval->ids, NULL, err);
 }
 
-/* Whether this token has just been read as a prompt's last one: then its launch needs the head
- * alone, and the state behind it. cuda_submit looks whether that is still so. */
-static bool is_head(const struct backend_state *s, int position, int32_t id) {
-    if (s->backend->plan.delta.n_layers && s->checkpoints.n_positions != position + 1) return false;
-    return s->head_serial && s->head_position == position && s->head_id == id;
-}
-static void begin_behind_layers(const struct backend_state *s, struct decode_args *args) {
-    args->start = cuda_prefill_h(s->backend, s->head_token);
-}
-
 static void want(const struct backend_state *s, const struct output *o, bool last,
                  struct decode_args *args) {
     const int n = args->n_tokens, from = o->all ? 0 : last ? n - 1 : n;
@@ -128,7 +118,7 @@ static enum reel_status eval_some(struct backend_state *s, const struct backend_
     enum reel_status status = give(s, eval, done, n, 1, &args, err);
     if (status != REEL_OK) return status;
     want(s, o, last, &args);
-    if (behind) begin_behind_layers(s, &args);
+    if (behind) args.start = cuda_pointer(s->head);
     status = cuda_submit(&run, s, NULL, &args, err);
     if (status == REEL_OK) status = cuda_finish(&run, eval->cancel, err);
     if (status != REEL_OK) return status;
@@ -156,7 +146,7 @@ static enum reel_status prefill_some(struct backend_state *s, const struct backe
     cuda_args_start(s, &head);
     head.position = eval->position + done + n - 1;
     head.n_tokens = head.n_given = 1;
-    head.start = cuda_prefill_h(s->backend, n - 1);
+    head.start = cuda_pointer(s->head);
     want(s, o, last, &head);
     status = cuda_submit(&run, s, &args, outputs ? &head : NULL, err);
     if (status == REEL_OK) status = cuda_finish(&run, eval->cancel, err);
@@ -167,11 +157,7 @@ static enum reel_status prefill_some(struct backend_state *s, const struct backe
     cuda_states_taken(s, kept, before_last);
     if (s->prefill_timer) status = cuda_timer_take(s->prefill_timer, s->backend, &args, err);
     if (status != REEL_OK) return status;
-    if (eval->ids) {
-        s->head_serial = run.scratch_serial;
-        s->head_position = args.decode.position + n - 1, s->head_token = n - 1;
-        s->head_id = eval->ids[done + n - 1];
-    }
+    if (eval->ids) cuda_head_taken(s, head.position, eval->ids[done + n - 1]);
     return take(s, eval, o, done, n, last, err);
 }
 
@@ -189,16 +175,16 @@ enum reel_status cuda_eval(struct backend_state *s, const struct backend_eval *e
     enum reel_status status = room_for(s, eval->position, eval->n, err);
     if (status != REEL_OK) return status;
     const struct output o = output_of(s, eval->output);
-    const bool behind = eval->n == 1 && eval->ids && is_head(s, eval->position, *eval->ids);
+    const bool behind = eval->n == 1 && eval->ids && cuda_head_is(s, eval->position, *eval->ids);
     if (!behind) status = cuda_states_go(s, eval->position, err);
     if (status == REEL_OK && eval->n > 1)
         status = cuda_states_keep(s, eval->position, eval->position, err);
     if (status != REEL_OK) return status;
     s->n_positions = eval->position;
-    if (!behind) s->head_serial = 0;
+    if (!behind) cuda_head_pass(s, eval->position);
     for (int done = 0; done < eval->n;) {
-        bool prefill;
-        int n = eval_chunk(s, eval, &o, done, &prefill);
+        bool prefill = false;
+        int n = behind ? 1 : eval_chunk(s, eval, &o, done, &prefill);
         if ((eval->cancel && atomic_load(eval->cancel)) ||
             (eval->progress &&
              !eval->progress(eval->progress_user, "evaluating", (uint64_t)done, (uint64_t)eval->n)))
@@ -356,15 +342,15 @@ static enum reel_status decode_some(struct decoding *g, struct reel_error *err) 
     args.pick = 1;
     *s->mapped.ids = g->id;
     args.ids = cuda_pointer(cuda_mapped_address(s, s->mapped.ids));
-    const bool behind = is_head(s, g->position, g->id);
-    if (behind) begin_behind_layers(s, &args);
+    const bool behind = cuda_head_is(s, g->position, g->id);
+    if (behind) args.start = cuda_pointer(s->head);
     give_stop_ids(g->d, &args);
     enum reel_status status = give_sampling(g, &args, err);
     if (status == REEL_OK && !behind) status = cuda_states_go(s, g->position, err);
     if (status != REEL_OK) return status;
     cuda_states_leave(s);
+    if (!behind) cuda_head_pass(s, g->position);
     status = cuda_submit(&run, s, NULL, &args, err);
-    s->head_serial = 0;
     if (status != REEL_OK) return status;
     s->n_positions = g->position;
     status = read_ids(g, &run, err);

@@ -177,13 +177,9 @@ static enum reel_status launch_all(struct cuda_run *run, struct prefill_args *pr
     struct backend *b = run->state->backend;
     enum reel_status status = REEL_OK;
     if (prefill) {
-        run->scratch_serial = ++b->scratch_serial;
         status = cuda_prefill_launch(b, prefill, run->state->prefill_timer, err);
         if (status == REEL_OK) run->n_launches++;
-    } else if (decode->start && run->state->head_serial != b->scratch_serial) {
-        decode->start = NULL; /* another prompt has been there since: through the layers again */
-        status = cuda_states_go(run->state, decode->position, err);
-        cuda_states_leave(run->state);
+        if (status == REEL_OK) status = cuda_head_take(run->state, run->n_tokens - 1, err);
     }
     if (status == REEL_OK && decode) {
         status = take_epochs(b, decode, &decode->epoch, err);

@@ -89,9 +89,9 @@ void cuda_prefill_start(const struct backend_state *s, struct prefill_args *args
     args->decode.profile = NULL; /* stamps of decoding have their own shape */
 }
 
-const float *cuda_prefill_h(const struct backend *b, int token) {
-    return (const float *)part(b, b->plan.scratch.h) +
-           (size_t)token * (size_t)b->model->config.hidden;
+cu_address cuda_prefill_h(const struct backend *b, int token) {
+    const size_t row = (size_t)b->model->config.hidden * sizeof(float);
+    return b->scratch + (cu_address)(b->plan.scratch.h + (size_t)token * row);
 }
 
 /* ---- launches ------------------------------------------------------------------------------- */

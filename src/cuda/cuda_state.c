@@ -61,7 +61,7 @@ static enum reel_status open_mapped(struct backend_state *s, struct reel_error *
 uint64_t cuda_state_fixed_bytes(const struct backend *b) {
     return (uint64_t)out_floats(b) * sizeof(float) + 2 * (uint64_t)b->model->config.vocab * 4 +
            (uint64_t)CUDA_MAX_EMBEDDINGS * (uint64_t)b->model->config.hidden * 4 +
-           cuda_states_bytes(b);
+           cuda_head_bytes(b) + cuda_states_bytes(b);
 }
 
 size_t cuda_most_ids(const struct backend *b) {
@@ -86,6 +86,8 @@ static enum reel_status poison(const struct backend_state *s, size_t n_kv, struc
     enum reel_status status = cuda_fill(gpu, s->kv, NAN_BYTE, n_kv, NULL, err);
     if (status == REEL_OK && n_states > 0)
         status = cuda_fill(gpu, s->states, NAN_BYTE, n_states, NULL, err);
+    if (status == REEL_OK)
+        status = cuda_fill(gpu, s->head, NAN_BYTE, (size_t)cuda_head_bytes(s->backend), NULL, err);
     if (status == REEL_OK)
         status = cuda_fill(gpu, s->out, NAN_BYTE, s->out_floats * sizeof(float), NULL, err);
     return status;
@@ -113,6 +115,7 @@ static enum reel_status open_device(struct backend_state *s, struct reel_error *
     enum reel_status status = kv_bytes(s, &n_kv, err);
     if (status == REEL_OK) status = cuda_alloc(gpu, &s->kv, n_kv, what, err);
     if (status == REEL_OK) status = cuda_states_open(s, err);
+    if (status == REEL_OK) status = cuda_head_open(s, err);
     if (status == REEL_OK)
         status =
             cuda_alloc(gpu, &s->out, s->out_floats * sizeof(float), "logits of a session", err);
@@ -157,8 +160,8 @@ void cuda_state_close(struct backend_state *s) {
     struct backend *b = s->backend;
     cuda_timer_close(s->prefill_timer, b);
     if (!b->hung) {
-        const cu_address all[] = { s->kv,   s->out,        s->abort,   s->ids,   s->seen,
-                                   s->bias, s->embeddings, s->profile, s->states };
+        const cu_address all[] = { s->kv,   s->out,        s->abort,   s->ids,    s->seen,
+                                   s->bias, s->embeddings, s->profile, s->states, s->head };
         for (size_t i = 0; i < sizeof all / sizeof *all; i++)
             cuda_free(&b->gpu, all[i]);
         cuda_host_free(&b->gpu, s->host);
@@ -169,7 +172,8 @@ void cuda_state_close(struct backend_state *s) {
 /* ---- copying positions ---- */
 
 /* Bytes are [attention layers][kv_heads][pieces_of(n)][piece]: the cache without its unused pieces;
- * then the recurrent state. */
+ * then the recurrent state; then the head row. All of that depends on nothing but the model and n.
+ */
 struct kv_walk {
     int n_strips;  /* layers * kv_heads */
     size_t strip;  /* bytes of one, as saved */
@@ -188,7 +192,7 @@ static size_t walk_bytes(const struct kv_walk *w) { return (size_t)w->n_strips *
 
 size_t cuda_save_bytes(const struct backend_state *s, int n) {
     const struct kv_walk w = walk(s, n);
-    return walk_bytes(&w) + (size_t)cuda_state_saved_bytes(s, n);
+    return walk_bytes(&w) + (size_t)cuda_state_saved_bytes(s, n) + cuda_head_saved_bytes(s, n);
 }
 
 /* Clears positions from `kept` on in one piece: rows of its K tiles, columns of its V^T tiles. */
@@ -224,8 +228,10 @@ enum reel_status cuda_save(const struct backend_state *s, int n, void *bytes,
                                NULL, err);
         if (n % KV_PIECE_POSITIONS) clear_rest(to + w.strip - piece, piece, n % KV_PIECE_POSITIONS);
     }
+    unsigned char *rest = (unsigned char *)bytes + walk_bytes(&w);
+    if (status == REEL_OK) status = cuda_states_save(s, n, rest, err);
     if (status != REEL_OK) return status;
-    return cuda_states_save(s, n, (unsigned char *)bytes + walk_bytes(&w), err);
+    return cuda_head_save(s, n, rest + cuda_state_saved_bytes(s, n), err);
 }
 
 static enum reel_status fits(const struct backend_state *s, int n, struct reel_error *err) {
@@ -243,13 +249,15 @@ enum reel_status cuda_restore(struct backend_state *s, int n, const void *bytes,
     if (n_bytes != cuda_save_bytes(s, n))
         return err_set(err, REEL_E_FORMAT, "%zu bytes of state, %zu are expected", n_bytes,
                        cuda_save_bytes(s, n));
-    s->n_positions = 0, s->head_serial = 0;
+    const unsigned char *rest = (const unsigned char *)bytes + walk_bytes(&w);
+    s->n_positions = 0, cuda_head_pass(s, 0);
     for (int i = 0; n > 0 && i < w.n_strips && status == REEL_OK; i++)
         status =
             cuda_upload(&b->gpu, s->kv + (cu_address)((size_t)i * w.stride),
                         (const unsigned char *)bytes + (size_t)i * w.strip, w.strip, NULL, err);
+    if (status == REEL_OK) status = cuda_states_restore(s, n, rest, err);
     if (status == REEL_OK)
-        status = cuda_states_restore(s, n, (const unsigned char *)bytes + walk_bytes(&w), err);
+        status = cuda_head_restore(s, n, rest + cuda_state_saved_bytes(s, n), err);
     if (status == REEL_OK) s->n_positions = n;
     return status;
 }
@@ -262,11 +270,12 @@ enum reel_status cuda_copy_state(struct backend_state *dst, const struct backend
     if (status == REEL_OK) status = is_held(src, n, err);
     if (status != REEL_OK || dst == src) return status;
     const struct kv_walk from = walk(src, n), to = walk(dst, n);
-    dst->n_positions = 0, dst->head_serial = 0;
+    dst->n_positions = 0, cuda_head_pass(dst, 0);
     for (int i = 0; n > 0 && i < from.n_strips && status == REEL_OK; i++)
         status = cuda_copy(&b->gpu, dst->kv + (cu_address)((size_t)i * to.stride),
                            src->kv + (cu_address)((size_t)i * from.stride), from.strip, NULL, err);
     if (status == REEL_OK) status = cuda_states_copy(dst, src, n, err);
+    if (status == REEL_OK) status = cuda_head_copy(dst, src, n, err);
     if (status == REEL_OK) dst->n_positions = n;
     return status;
 }

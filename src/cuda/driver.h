@@ -95,6 +95,11 @@ enum reel_status cuda_download(const struct cuda_gpu *gpu, void *to, cu_address 
 enum reel_status cuda_copy(const struct cuda_gpu *gpu, cu_address to, cu_address from, size_t n,
                            struct cu_stream *stream, struct reel_error *err);
 
+/* Puts a copy into the context's default stream and does not wait: what comes after it there finds
+ * it done. */
+enum reel_status cuda_queue_copy(const struct cuda_gpu *gpu, cu_address to, cu_address from,
+                                 size_t n, struct reel_error *err);
+
 /* ---- streams and events ---------------------------------------------------------------------- */
 
 /* A stream that waits for no other. */
