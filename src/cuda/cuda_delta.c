@@ -186,8 +186,14 @@ enum reel_status cuda_states_reach(struct backend_state *s, int position, struct
 
 /* ---- copies ---- */
 
-uint64_t cuda_state_saved_bytes(const struct backend_state *s, int n) {
-    return n > 0 ? state_bytes(s->backend) : 0;
+/* With the state of the last position goes the one before it: who goes on from a prompt gives its
+ * last token again, and whether its row serves instead shows only then. */
+bool cuda_states_before(const struct backend_state *s, int n) {
+    return state_bytes(s->backend) > 0 && n > 1 && checkpoints_find(&s->checkpoints, n - 1) >= 0;
+}
+
+size_t cuda_states_saved_bytes(const struct backend_state *s, int n, bool before) {
+    return n > 0 ? (size_t)state_bytes(s->backend) * (before ? 2 : 1) : 0;
 }
 
 static cu_address address_of(const struct backend_state *s, int n) {
@@ -195,30 +201,47 @@ static cu_address address_of(const struct backend_state *s, int n) {
     return slot_address(s, checkpoints_find(&s->checkpoints, n));
 }
 
-enum reel_status cuda_states_save(const struct backend_state *s, int n, void *bytes,
-                                  struct reel_error *err) {
-    const size_t n_bytes = (size_t)cuda_state_saved_bytes(s, n);
-    if (n_bytes == 0) return REEL_OK;
-    return cuda_download(&s->backend->gpu, bytes, address_of(s, n), n_bytes, NULL, err);
+/* The slot of an emptied session that takes the state before the last position. */
+enum { BEFORE = 0 };
+static void set_held(struct backend_state *s, int n, bool before) {
+    s->checkpoints.n_positions = n;
+    if (before) s->checkpoints.position[BEFORE] = n - 1;
 }
 
-enum reel_status cuda_states_restore(struct backend_state *s, int n, const void *bytes,
+enum reel_status cuda_states_save(const struct backend_state *s, int n, void *bytes,
+                                  struct reel_error *err) {
+    const struct cuda_gpu *gpu = &s->backend->gpu;
+    const size_t one = cuda_states_saved_bytes(s, n, false);
+    if (one == 0) return REEL_OK;
+    enum reel_status status = cuda_download(gpu, bytes, address_of(s, n), one, NULL, err);
+    if (status != REEL_OK || !cuda_states_before(s, n)) return status;
+    return cuda_download(gpu, (unsigned char *)bytes + one, address_of(s, n - 1), one, NULL, err);
+}
+
+enum reel_status cuda_states_restore(struct backend_state *s, int n, const void *bytes, bool before,
                                      struct reel_error *err) {
-    const size_t n_bytes = (size_t)cuda_state_saved_bytes(s, n);
+    const struct cuda_gpu *gpu = &s->backend->gpu;
+    const size_t one = cuda_states_saved_bytes(s, n, false);
     checkpoints_reset(&s->checkpoints, -1);
-    if (n_bytes == 0) return REEL_OK;
-    enum reel_status status = cuda_upload(&s->backend->gpu, s->states, bytes, n_bytes, NULL, err);
-    if (status == REEL_OK) s->checkpoints.n_positions = n;
+    if (one == 0) return REEL_OK;
+    enum reel_status status = cuda_upload(gpu, s->states, bytes, one, NULL, err);
+    if (status == REEL_OK && before)
+        status = cuda_upload(gpu, slot_address(s, BEFORE), (const unsigned char *)bytes + one, one,
+                             NULL, err);
+    if (status == REEL_OK) set_held(s, n, before);
     return status;
 }
 
 enum reel_status cuda_states_copy(struct backend_state *dst, const struct backend_state *src, int n,
                                   struct reel_error *err) {
-    const size_t n_bytes = (size_t)cuda_state_saved_bytes(src, n);
+    const struct cuda_gpu *gpu = &dst->backend->gpu;
+    const size_t one = cuda_states_saved_bytes(src, n, false);
+    const bool before = cuda_states_before(src, n);
     checkpoints_reset(&dst->checkpoints, -1);
-    if (n_bytes == 0) return REEL_OK;
-    enum reel_status status =
-        cuda_copy(&dst->backend->gpu, dst->states, address_of(src, n), n_bytes, NULL, err);
-    if (status == REEL_OK) dst->checkpoints.n_positions = n;
+    if (one == 0) return REEL_OK;
+    enum reel_status status = cuda_copy(gpu, dst->states, address_of(src, n), one, NULL, err);
+    if (status == REEL_OK && before)
+        status = cuda_copy(gpu, slot_address(dst, BEFORE), address_of(src, n - 1), one, NULL, err);
+    if (status == REEL_OK) set_held(dst, n, before);
     return status;
 }

@@ -172,8 +172,7 @@ void cuda_state_close(struct backend_state *s) {
 /* ---- copying positions ---- */
 
 /* Bytes are [attention layers][kv_heads][pieces_of(n)][piece]: the cache without its unused pieces;
- * then the recurrent state; then the head row. All of that depends on nothing but the model and n.
- */
+ * then the head row; then the recurrent state, once or, with that of n - 1, twice. */
 struct kv_walk {
     int n_strips;  /* layers * kv_heads */
     size_t strip;  /* bytes of one, as saved */
@@ -190,9 +189,13 @@ static struct kv_walk walk(const struct backend_state *s, int n) {
 
 static size_t walk_bytes(const struct kv_walk *w) { return (size_t)w->n_strips * w->strip; }
 
-size_t cuda_save_bytes(const struct backend_state *s, int n) {
+static size_t saved_bytes(const struct backend_state *s, int n, bool before) {
     const struct kv_walk w = walk(s, n);
-    return walk_bytes(&w) + (size_t)cuda_state_saved_bytes(s, n) + cuda_head_saved_bytes(s, n);
+    return walk_bytes(&w) + cuda_head_saved_bytes(s, n) + cuda_states_saved_bytes(s, n, before);
+}
+
+size_t cuda_save_bytes(const struct backend_state *s, int n) {
+    return saved_bytes(s, n, cuda_states_before(s, n));
 }
 
 /* Clears positions from `kept` on in one piece: rows of its K tiles, columns of its V^T tiles. */
@@ -229,9 +232,9 @@ enum reel_status cuda_save(const struct backend_state *s, int n, void *bytes,
         if (n % KV_PIECE_POSITIONS) clear_rest(to + w.strip - piece, piece, n % KV_PIECE_POSITIONS);
     }
     unsigned char *rest = (unsigned char *)bytes + walk_bytes(&w);
-    if (status == REEL_OK) status = cuda_states_save(s, n, rest, err);
+    if (status == REEL_OK) status = cuda_head_save(s, n, rest, err);
     if (status != REEL_OK) return status;
-    return cuda_head_save(s, n, rest + cuda_state_saved_bytes(s, n), err);
+    return cuda_states_save(s, n, rest + cuda_head_saved_bytes(s, n), err);
 }
 
 static enum reel_status fits(const struct backend_state *s, int n, struct reel_error *err) {
@@ -246,18 +249,20 @@ enum reel_status cuda_restore(struct backend_state *s, int n, const void *bytes,
     if (status == REEL_OK) status = fits(s, n, err);
     if (status != REEL_OK) return status;
     const struct kv_walk w = walk(s, n);
-    if (n_bytes != cuda_save_bytes(s, n))
-        return err_set(err, REEL_E_FORMAT, "%zu bytes of state, %zu are expected", n_bytes,
-                       cuda_save_bytes(s, n));
+    const size_t least = saved_bytes(s, n, false), most = saved_bytes(s, n, n > 1);
+    if (n_bytes != least && n_bytes != most)
+        return err_set(err, REEL_E_FORMAT, "%zu bytes of state, %zu are expected, or %zu more",
+                       n_bytes, least, most - least);
     const unsigned char *rest = (const unsigned char *)bytes + walk_bytes(&w);
     s->n_positions = 0, cuda_head_pass(s, 0);
     for (int i = 0; n > 0 && i < w.n_strips && status == REEL_OK; i++)
         status =
             cuda_upload(&b->gpu, s->kv + (cu_address)((size_t)i * w.stride),
                         (const unsigned char *)bytes + (size_t)i * w.strip, w.strip, NULL, err);
-    if (status == REEL_OK) status = cuda_states_restore(s, n, rest, err);
+    if (status == REEL_OK) status = cuda_head_restore(s, n, rest, err);
     if (status == REEL_OK)
-        status = cuda_head_restore(s, n, rest + cuda_state_saved_bytes(s, n), err);
+        status =
+            cuda_states_restore(s, n, rest + cuda_head_saved_bytes(s, n), n_bytes > least, err);
     if (status == REEL_OK) s->n_positions = n;
     return status;
 }
