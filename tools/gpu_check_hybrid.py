@@ -250,16 +250,23 @@ def hybrid_sessions(check):
 
 # ---- steps of the other models, on this one ------------------------------------------------------
 
-def on_hybrid(step):
+def on_hybrid(step, options=""):
     def run(check):
         if not only_gpu(check):
             return
-        size = size_of(check)
+        size, given = size_of(check), check.args.gpu_options
         check.size = {**check.size, **{key: size[key] for key in ("long", "tokens", "repeats")}}
         check.main_model = lambda: hybrid_model(check)
-        step(check)
+        check.args.gpu_options = ",".join(o for o in (given, options) if o)
+        try:
+            step(check)
+        finally:
+            check.args.gpu_options = given
     return run
 
 
-hybrid_repeats, hybrid_stops = on_hybrid(repeats), on_hybrid(stops)
+hybrid_repeats = on_hybrid(repeats)
+# It goes back to a prompt's end again and again. A recurrent state goes back to before the last position
+# only, which the decode kernel then evaluates: the same bits as the first time where it read the prompt.
+hybrid_stops = on_hybrid(stops, DECODED)
 hybrid_launches, hybrid_poison = on_hybrid(launches), on_hybrid(poison)
