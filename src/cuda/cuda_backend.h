@@ -332,8 +332,8 @@ void cuda_states_taken(struct backend_state *s, int slot, int position);
  * to `position`: kept where it is due. */
 void cuda_states_leave(struct backend_state *s);
 enum reel_status cuda_states_reach(struct backend_state *s, int position, struct reel_error *err);
-/* The state after n positions, one that resume gives; and behind it the one before the last of
- * them, where that is kept, or is among the bytes. */
+/* The state after n positions, one that resume gives; and behind it, in room for both, the one
+ * before the last of them, where that is kept, or is among the bytes (`before`). */
 bool cuda_states_before(const struct backend_state *s, int n);
 size_t cuda_states_saved_bytes(const struct backend_state *s, int n, bool before);
 enum reel_status cuda_states_save(const struct backend_state *s, int n, void *bytes,

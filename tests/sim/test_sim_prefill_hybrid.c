@@ -215,14 +215,15 @@ static void prompts_may_begin_anywhere(void **state) {
     }
 }
 
-/* The state of all layers, live or (`kept`) before the last of n positions, then the window. */
+/* The state of all layers, live or (`kept`) before the last of n positions, then the window; then,
+ * perhaps, those before that. */
 static float *state_of(struct rig *r, struct reel_session *session, int n, bool kept) {
     const struct backend_state *s = session->state;
-    const struct plan_delta *d = &s->backend->plan.delta;
-    const size_t bytes = (size_t)(d->state_bytes + d->window_bytes);
-    float *values = malloc(bytes);
+    const int end = kept ? n - 1 : n;
     if (!kept) require(r, reel_session_sync(session, ids, n, NULL, &r->err));
-    require(r, cuda_states_save(s, kept ? n - 1 : n, values, bytes ? &r->err : NULL));
+    float *values = malloc(cuda_states_saved_bytes(s, end, cuda_states_before(s, end)));
+    assert_non_null(values);
+    require(r, cuda_states_save(s, end, values, &r->err));
     return values;
 }
 
@@ -259,8 +260,8 @@ static void states_are_those_of_decoding(void **state) {
     rig_close(&r);
 }
 
-/* Decoding begins with what the prompt's layers left, or, when another prompt has been there since,
- * with the state before the last token; asking for that one's logits again takes one launch. */
+/* Decoding begins with what the prompt's layers left, whoever has read another prompt since; asking
+ * for the last token's logits again takes one launch. */
 static void the_last_token_is_not_read_again(void **state) {
     (void)state;
     enum { N = 70, OTHER = 33, NEW = 4 };
