@@ -7,7 +7,8 @@
  *
  * An item is 8 row tiles, one for each warp, by 64 or 128 tokens; or, where that makes too few items, 4 row
  * tiles by 64 tokens, the two halves of the warps sharing the k of a stage; or 1 row tile by 64 tokens, each
- * warp with an eighth of k. */
+ * warp with an eighth of k. The last of 128 takes up to TAIL_TOKENS more: a few tokens beyond a multiple of 128
+ * would else cost as many items as 128. */
 #ifndef REEL_KERNELS_PREFILL_PRODUCT_CUH
 #define REEL_KERNELS_PREFILL_PRODUCT_CUH
 
@@ -155,10 +156,11 @@ struct item {
     int which;  /* of the two scale buffers */
 };
 
-/* Scales of the norm for the item's tokens, 64 or 128, for everyone after the next barrier. */
-DEV void scales_make(struct reader *r, const struct item *it, const int tokens) {
+/* Scales of the norm for `tokens` of the item's tokens, 8, 64 or 128, from `first_token` on, for everyone after the
+ * next barrier. */
+DEV void scales_make(struct reader *r, const struct item *it, int first_token, const int tokens) {
     const int parts = READ_CONSUMERS / tokens, across = LANES / parts; /* tokens of a warp */
-    const int mine = r->w.warp * across + r->w.lane % across, n = ssq_slots(r);
+    const int mine = first_token + r->w.warp * across + r->w.lane % across, n = ssq_slots(r);
     const u32 *from = (const u32 *)r->a->ssq + it->token + mine;
     float sum = 0;
     NO_UNROLL
@@ -369,60 +371,90 @@ DEV const u8 *item_weights(const struct reader *r, int phase, int layer, int row
     return weights_row(r, phase, layer, row < product_row_tiles(phase) ? row : 0);
 }
 
+/* Items side by side over the tokens: `blocks` of 64 tokens each, and for the last of 128 the tail. */
+DEV int wide_across(int n_tokens, int blocks) {
+    const int tokens = blocks * BLOCK_TOKENS, tail = blocks == 2 && n_tokens > tokens ? TAIL_TOKENS : 0;
+    return (n_tokens - tail + tokens - 1) / tokens;
+}
+
+/* What a warp multiplies with: its row from k tile 0 on, the row of the item after this one, where their tiles lie,
+ * and how far into a stage its share of k begins. */
+struct wide_weights {
+    const u8 *row, *next_row;
+    const u32 *places;
+    u32 stage_at;
+    int n_stages;
+};
+
+/* One item's products: d[blocks][32], with `tail` also rest[4]. t: the item's first tiles, and then the next one's. */
+DEV void wide_multiply(struct reader *r, const struct wide_weights *w, struct quad *t, float (*d)[32], float *rest,
+                       const int blocks, const int tiles, const int tail) {
+    struct quad next[STAGE_TILES];
+    UNROLL
+    for (int i = 0; i < 32 * blocks; i++)
+        d[i / 32][i % 32] = 0;
+    rest[0] = rest[1] = rest[2] = rest[3] = 0;
+    NO_UNROLL
+    for (int stage = 0; stage < w->n_stages; stage++) {
+        const int last = stage + 1 == w->n_stages;
+        const u8 *later = last ? w->next_row : w->row;
+        const u32 *later_places = w->places + (last ? 0 : (stage + 1) * STAGE_TILES);
+        if (G_WGMMA) weights_load(next, later, later_places, tiles, 1);
+        const smem b = smem_of(stage_take(r)) + w->stage_at, atoms = stage_tail(r);
+        panels_begin();
+        UNROLL
+        for (int i = 0; i < tiles; i++) {
+            UNROLL
+            for (int j = 0; j < blocks; j++)
+                panel_mma(d[j], t[i], b + (u32)((i / 4 * blocks + j) * BLOCK_BYTES), i % 4);
+            if (tail) atom_mma(rest, t[i], atoms + (u32)(i / 4 * ATOM_BYTES), i % 4);
+            if (!G_WGMMA) weights_load(t + i, later, later_places + i, 1, 1); /* it is free again at once */
+        }
+        panels_commit();
+        panels_wait(d, blocks);
+        if (tail) atom_wait(rest);
+        u32 seen = float_bits(rest[0]);
+        UNROLL
+        for (int j = 0; j < 8 * blocks; j++)
+            seen ^= float_bits(d[j / 8][j % 8 * 4]);
+        stage_give(r, seen);
+        UNROLL
+        for (int i = 0; G_WGMMA && i < tiles; i++)
+            t[i] = next[i];
+    }
+}
+
 /* All items of one phase whose warps have rows of their own, or share k by halves. Weights are asked for a
  * stage ahead, the next item's first at its end. */
 DEV void wide_items(struct reader *r, int phase, int layer, const int blocks, const int split) {
     enum { MOST_BLOCKS = 2 };
     const int row_tiles = product_row_tiles(phase);
     const int rows = split ? 4 : 8, tiles = split ? STAGE_TILES / 2 : STAGE_TILES, half = r->w.warp / 4;
-    const int n_stages = (product_k_tiles(phase) + STAGE_TILES - 1) / STAGE_TILES;
-    const int across = (r->n_tokens + BLOCK_TOKENS * blocks - 1) / (BLOCK_TOKENS * blocks);
+    const int across = wide_across(r->n_tokens, blocks), tokens = BLOCK_TOKENS * blocks;
     const int n_items = (row_tiles + rows - 1) / rows * across, step = (int)block_count();
     const int mine = split ? r->w.warp % 4 : r->w.warp;
-    const u32 *places = r->s->k_place + (split ? half * tiles : 0);
-    const u32 half_at = (u32)(split ? half * BLOCK_BYTES : 0);
-    struct quad t[STAGE_TILES], next[STAGE_TILES];
+    struct quad t[STAGE_TILES];
+    struct wide_weights w;
     struct item it;
     it.which = 0;
-    const u8 *from = item_weights(r, phase, layer, r->w.block / across * rows + mine);
-    weights_load(t, from, places, tiles, 1);
+    w.places = r->s->k_place + (split ? half * tiles : 0), w.stage_at = (u32)(split ? half * BLOCK_BYTES : 0);
+    w.n_stages = (product_k_tiles(phase) + STAGE_TILES - 1) / STAGE_TILES;
+    w.row = item_weights(r, phase, layer, r->w.block / across * rows + mine);
+    weights_load(t, w.row, w.places, tiles, 1);
     previous_over();
     NO_UNROLL
     for (int item = r->w.block; item < n_items; item += step) {
-        float d[MOST_BLOCKS][32];
-        it.row = item / across * rows + mine, it.token = item % across * BLOCK_TOKENS * blocks;
-        const u8 *from_next = item_weights(r, phase, layer, (item + step) / across * rows + mine);
-        if (!sums_groups(phase)) scales_make(r, &it, BLOCK_TOKENS * blocks);
-        UNROLL
-        for (int i = 0; i < 32 * blocks; i++)
-            d[i / 32][i % 32] = 0;
-        NO_UNROLL
-        for (int stage = 0; stage < n_stages; stage++) {
-            const int last = stage + 1 == n_stages;
-            const u8 *later = last ? from_next : from;
-            const u32 *later_places = places + (last ? 0 : (stage + 1) * STAGE_TILES);
-            if (G_WGMMA) weights_load(next, later, later_places, tiles, 1);
-            const smem b = smem_of(stage_take(r)) + half_at;
-            panels_begin();
-            UNROLL
-            for (int i = 0; i < tiles; i++) {
-                UNROLL
-                for (int j = 0; j < blocks; j++)
-                    panel_mma(d[j], t[i], b + (u32)((i / 4 * blocks + j) * BLOCK_BYTES), i % 4);
-                if (!G_WGMMA) weights_load(t + i, later, later_places + i, 1, 1); /* it is free again at once */
-            }
-            panels_commit();
-            panels_wait(d, blocks);
-            u32 seen = 0;
-            UNROLL
-            for (int j = 0; j < 8 * blocks; j++)
-                seen ^= float_bits(d[j / 8][j % 8 * 4]);
-            stage_give(r, seen);
-            UNROLL
-            for (int i = 0; G_WGMMA && i < tiles; i++)
-                t[i] = next[i];
-        }
-        from = from_next;
+        float d[MOST_BLOCKS][32], rest[4];
+        it.row = item / across * rows + mine, it.token = item % across * tokens;
+        const int tail = TAIL_TOKENS && blocks == 2 && item % across == across - 1 && r->n_tokens - it.token > tokens;
+        w.next_row = item_weights(r, phase, layer, (item + step) / across * rows + mine);
+        if (!sums_groups(phase)) scales_make(r, &it, 0, tokens);
+        if (!sums_groups(phase) && tail) scales_make(r, &it, tokens, ATOM_TOKENS);
+        if (TAIL_TOKENS && blocks == 2 && tail)
+            wide_multiply(r, &w, t, d, rest, blocks, tiles, 1);
+        else
+            wide_multiply(r, &w, t, d, rest, blocks, tiles, 0);
+        w.row = w.next_row;
         readers_sync(); /* the scales are there, and everyone is done with the item before */
         reader_anew(r);
         if (split) halves_meet(r, d[0]);
@@ -432,7 +464,9 @@ DEV void wide_items(struct reader *r, int phase, int layer, const int blocks, co
                 item_finish(r, phase, layer, &it, d[j], j, 0, 8, 0);
             else
                 item_finish(r, phase, layer, &it, d[j], j, 4 * half, 4, 0);
-        if (sums_groups(phase)) ssq_finish(r, &it, split && half ? 32 : 0, split && !half ? 32 : BLOCK_TOKENS * blocks);
+        if (TAIL_TOKENS && blocks == 2 && tail) item_finish(r, phase, layer, &it, rest, blocks, 0, 1, 0);
+        if (sums_groups(phase))
+            ssq_finish(r, &it, split && half ? 32 : 0, split && !half ? 32 : tokens + (tail ? ATOM_TOKENS : 0));
         it.which ^= 1;
     }
 }
@@ -468,7 +502,7 @@ DEV void thin_items(struct reader *r, int phase, int layer) {
     it.which = 0, it.token = 0;
     thin_load(t, from, places, n_turns);
     previous_over();
-    if (!sums_groups(phase)) scales_make(r, &it, BLOCK_TOKENS);
+    if (!sums_groups(phase)) scales_make(r, &it, 0, BLOCK_TOKENS);
     NO_UNROLL
     for (int item = r->w.block; item < n_items; item += step) {
         const u8 *from_next = item_weights(r, phase, layer, item + step);
@@ -535,20 +569,25 @@ DEV void thin_produce(struct reader *r, int phase) {
 DEV void wide_produce(struct reader *r, int phase, int blocks, int rows) {
     const int n_blocks = (product_k_tiles(phase) + 3) / 4; /* of 64 columns */
     const int n_tokens = (r->n_tokens + ATOM_TOKENS - 1) / ATOM_TOKENS * ATOM_TOKENS;
-    const int across = (n_tokens + BLOCK_TOKENS * blocks - 1) / (BLOCK_TOKENS * blocks);
+    const int across = wide_across(r->n_tokens, blocks);
     const int n_items = (product_row_tiles(phase) + rows - 1) / rows * across;
     const u8 *from = activations_of(r, phase);
     const u64 column_bytes = (u64)(u32)r->a->room * 128;
     const u32 room = (u32)(blocks * BLOCK_BYTES);
     NO_UNROLL
     for (int item = r->w.block; item < n_items; item += (int)block_count()) {
-        const int token = item % across * blocks * BLOCK_TOKENS;
+        const int token = item % across * blocks * BLOCK_TOKENS, last = item % across == across - 1;
         const u32 left = (u32)(n_tokens - token) * 128, bytes = left < room ? left : room;
         const u8 *tokens = from + (u64)(u32)token * 128;
+        struct tails tails;
+        tails.bytes = last ? left - bytes : 0; /* an atom or none */
         NO_UNROLL
-        for (int i = 0; i < n_blocks; i += 2)
-            stage_fill(r, tokens + (u64)(u32)i * column_bytes, bytes,
-                       tokens + (u64)(u32)(i + 1 < n_blocks ? i + 1 : i) * column_bytes, bytes, room);
+        for (int i = 0; i < n_blocks; i += 2) {
+            const u8 *first = tokens + (u64)(u32)i * column_bytes;
+            const u8 *second = tokens + (u64)(u32)(i + 1 < n_blocks ? i + 1 : i) * column_bytes;
+            tails.first = first + room, tails.second = second + room;
+            stage_fill_all(r, first, bytes, second, bytes, room, &tails);
+        }
     }
 }
 

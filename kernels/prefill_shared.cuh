@@ -23,8 +23,9 @@ enum {
     READ_CONSUMERS = READ_WARPS * LANES,
     READ_THREADS = READ_CONSUMERS + (READ_MOVES ? 4 : 1) * LANES, /* registers move between warpgroups */
     STAGE_BYTES = 32768,
-    STAGE_COPIES = 2, /* calls of ring_fill that fill a stage: always this many, empty ones too */
-    READ_TOKENS = 128, /* of an item of a product at most */
+    TAIL_TOKENS = G_WGMMA ? ATOM_TOKENS : 0, /* that the last item of 128 may have besides: see prefill_product.cuh */
+    STAGE_COPIES = TAIL_TOKENS ? 4 : 2, /* calls of ring_fill that fill a stage: always this many, empty ones too */
+    READ_TOKENS = 128 + ATOM_TOKENS,    /* of an item of a product at most */
     READ_BARRIER = 1,  /* of all consumers */
     HALF_BARRIER = 2,  /* and + 1: of 4 warps each */
     EXCHANGE_FLOATS = 2 * 64 * 32
@@ -48,7 +49,7 @@ enum {
 };
 
 struct ALIGN(16) prefill_shared {
-    float exchange[EXCHANGE_FLOATS]; /* partial sums between the two halves of the warps */
+    float exchange[EXCHANGE_FLOATS]; /* partial sums between the two halves of the warps; or the stages' tails */
     float scale[2][READ_TOKENS];     /* of the norm, for the tokens of this item and of the next */
     float ssq[READ_WARPS][READ_TOKENS];
     u32 k_place[P_PREFILL_K_PLACES]; /* where the k tiles of a row lie: prefill_product.cuh */
@@ -56,6 +57,9 @@ struct ALIGN(16) prefill_shared {
 };
 
 enum { PREFILL_BYTES = P_PREFILL_STAGES * STAGE_BYTES + (int)sizeof(struct prefill_shared) };
+#if P_PREFILL_STAGES * 2048 > 16384
+#error "the stages' tails have no room"
+#endif
 #if defined(REEL_SIM)
 _Static_assert(PREFILL_BYTES + 1024 <= P_PREFILL_SHARED, "the plan gives less shared memory than prefill needs");
 #else
@@ -145,9 +149,18 @@ DEV void stage_give(struct reader *r, u32 seen) {
     stage_next(r);
 }
 
-/* The producer's FILL_LANES lanes: fills the next stage with two pieces (bytes may be 0). */
-DEV void stage_fill(struct reader *r, const u8 *first, u32 first_bytes, const u8 *second, u32 second_bytes,
-                    u32 second_at) {
+/* The atoms of a stage that belong to tokens beyond the item's first 128: two, of 64 columns each. They lie where
+ * other products' partial sums are, on 1,024 bytes. */
+DEV smem stage_tail(const struct reader *r) { return smem_of(r->s->exchange) + (u32)(r->stage * 2 * ATOM_BYTES); }
+
+struct tails {
+    const u8 *first, *second;
+    u32 bytes; /* of each; may be 0 */
+};
+
+/* The producer's FILL_LANES lanes: fills the next stage with two pieces (bytes may be 0), and its tail. */
+DEV void stage_fill_all(struct reader *r, const u8 *first, u32 first_bytes, const u8 *second, u32 second_bytes,
+                        u32 second_at, const struct tails *tails) {
     const smem full = smem_of(&r->s->full[r->stage]), to = smem_of(r->stages) + (u32)r->stage * STAGE_BYTES;
     if (!r->first_lap) {
         u32 polls = 0;
@@ -159,7 +172,16 @@ DEV void stage_fill(struct reader *r, const u8 *first, u32 first_bytes, const u8
     if (r->w.dead) return;
     ring_fill(to, first, first_bytes, full);
     ring_fill(to + second_at, second, second_bytes, full);
+    if (TAIL_TOKENS) {
+        ring_fill(stage_tail(r), tails->first, tails->bytes, full);
+        ring_fill(stage_tail(r) + ATOM_BYTES, tails->second, tails->bytes, full);
+    }
     stage_next(r);
+}
+DEV void stage_fill(struct reader *r, const u8 *first, u32 first_bytes, const u8 *second, u32 second_bytes,
+                    u32 second_at) {
+    const struct tails none = { 0, 0, 0 };
+    stage_fill_all(r, first, first_bytes, second, second_bytes, second_at, &none);
 }
 
 /* The producer leaves with nothing in flight: a launch that gave up may have copies on their way to a slot that

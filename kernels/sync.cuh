@@ -404,7 +404,7 @@ DEV void warp_panel_mma(float *d, struct quad a, smem b, int k, int atoms) {
 
 /* The same, but on sm_90 the four warps of a warpgroup work at it together, each with a tile of its own and
  * the same B, and the product is under way until panels_wait, given all d: tiles, d and B must be left alone
- * till then. */
+ * till then. atom_mma: of 8 tokens, d[4], which go to atom_wait after panels_wait. */
 #if G_WGMMA
 DEV void panels_begin(void) { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 DEV void panel_mma(float *d, struct quad a, smem b, int k) {
@@ -420,6 +420,13 @@ DEV void panel_mma(float *d, struct quad a, smem b, int k) {
                    "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31])
                  : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "l"(matrix));
 }
+DEV void atom_mma(float *d, struct quad a, smem b, int k) {
+    const u64 matrix = (u64)1 << 62 | (u64)(1024 >> 4) << 32 | (u64)1 << 16 | (u64)((b & 0x3ffffu) >> 4) + (u64)(2 * k);
+    asm volatile("wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%0,%1,%2,%3}, {%4,%5,%6,%7}, %8, 1, 1, 1, 0;"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "l"(matrix));
+}
+DEV void atom_wait(float *d) { asm volatile("" : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])::"memory"); }
 DEV void panels_commit(void) { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 DEV void panels_wait(float (*d)[32], int n) {
     asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
@@ -432,6 +439,8 @@ DEV void panels_begin(void) {}
 DEV void panels_commit(void) {}
 DEV void panels_wait(float (*d)[32], int n) { (void)d, (void)n; }
 DEV void panel_mma(float *d, struct quad a, smem b, int k) { warp_panel_mma(d, a, b, k, 8); }
+DEV void atom_mma(float *d, struct quad a, smem b, int k) { (void)d, (void)a, (void)b, (void)k; } /* no TAIL_TOKENS */
+DEV void atom_wait(float *d) { (void)d; }
 #endif
 
 /* Four 8 by 8 matrices of 16-bit values in shared memory: lanes 8 i to 8 i + 7 name the rows, 16 bytes each,

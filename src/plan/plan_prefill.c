@@ -13,7 +13,8 @@ enum {
     LEAST_STAGES = 2,
     TOKENS = 2048,
     MEMORY_SHARE = 8, /* scratch takes at most one part in this many of what weights leave */
-    BLOCK_COLUMNS = 64
+    BLOCK_COLUMNS = 64,
+    PREFILL_TAIL = 8 /* tokens that the last item of 128 may have besides, with wgmma */
 };
 
 /* ---- shared memory --------------------------------------------------------------------------- */
@@ -22,8 +23,9 @@ enum {
 int plan_prefill_shared_bytes(int stages, int k_places) {
     enum {
         EXCHANGE = 2 * 64 * 32,
-        SCALE = 2 * PLAN_PREFILL_STEP,
-        SSQ = READ_WARPS * PLAN_PREFILL_STEP
+        TOKENS_OF_ITEM = PLAN_PREFILL_STEP + PREFILL_TAIL,
+        SCALE = 2 * TOKENS_OF_ITEM,
+        SSQ = READ_WARPS * TOKENS_OF_ITEM
     };
     return stages * STAGE_BYTES + 4 * (EXCHANGE + SCALE + SSQ + k_places) + 16 * stages +
            STAGE_ALIGN;
@@ -219,8 +221,10 @@ static double cut_cost(const struct plan *p, int phase, int n_tokens,
     const bool grouped = phase == TAPE_OUT || phase == TAPE_DOWN; /* k goes through all groups */
     const int row_tiles = (grouped ? p->tape.group_sms : p->tape.n_sms) * g->row_tiles;
     const int tiles = k_tiles(p, phase);
-    const int items = plan_ceil(row_tiles, cut->split_k ? 4 : 8) *
-                      plan_ceil(n_tokens, BLOCK_COLUMNS * cut->blocks);
+    const int tokens = BLOCK_COLUMNS * cut->blocks;
+    const int tail = p->wgmma && cut->blocks == 2 && n_tokens > tokens ? PREFILL_TAIL : 0;
+    const int items =
+        plan_ceil(row_tiles, cut->split_k ? 4 : 8) * plan_ceil(n_tokens - tail, tokens);
     /* measured on an H200: halves of k, then a block of 64 tokens, then two */
     const double item = tiles * (cut->split_k ? 0.55 : cut->blocks == 1 ? 0.76 : 1.0) + ITEM_COST;
     return plan_ceil(items, p->gpu.n_sms) * item;

@@ -186,6 +186,8 @@ DEV void warp_panel_mma(float *d, struct quad a, smem b, int k, int atoms) {
     }
 }
 DEV void panel_mma(float *d, struct quad a, smem b, int k) { warp_panel_mma(d, a, b, k, 8); }
+DEV void atom_mma(float *d, struct quad a, smem b, int k) { warp_panel_mma(d, a, b, k, 1); }
+DEV void atom_wait(float *d) { (void)d; }
 
 DEV struct quad matrices_load(smem row) {
     const int mine = (int)sim_lane() / 4;

@@ -18,7 +18,7 @@
 
 #include <cmocka.h>
 
-enum { LAYERS = 2, LAYER = 1, TOKENS = 256, VOCAB = 70, DIM = 64, EMBED = PREFILL_PRODUCTS };
+enum { LAYERS = 2, LAYER = 1, TOKENS = 384, VOCAB = 70, DIM = 64, EMBED = PREFILL_PRODUCTS };
 enum { PATTERN = 0x3e55, NOT_A_NUMBER = 0xffff };
 
 struct shape {
@@ -434,7 +434,7 @@ static const struct shape shapes[] = {
 enum { SHAPES = sizeof shapes / sizeof *shapes };
 static const struct prefill_cut cuts[] = { { 1, 0 }, { 2, 0 }, { 1, 1 }, { 1, 8 } };
 enum { CUTS = sizeof cuts / sizeof *cuts };
-static const int lengths[] = { 1, 7, 33, 64, 65, 130 };
+static const int lengths[] = { 1, 7, 33, 64, 65, 130, 137, 261 };
 enum { LENGTHS = sizeof lengths / sizeof *lengths };
 
 static void check_step(struct rig *r, int phase, int n_tokens) {
