@@ -7,8 +7,8 @@
  *
  * An item is 8 row tiles, one for each warp, by 64 or 128 tokens; or, where that makes too few items, 4 row
  * tiles by 64 tokens, the two halves of the warps sharing the k of a stage; or 1 row tile by 64 tokens, each
- * warp with an eighth of k. The last of 128 takes up to TAIL_TOKENS more: a few tokens beyond a multiple of 128
- * would else cost as many items as 128. */
+ * warp with an eighth of k. Where items are wide or halves the last one of a row takes up to TAIL_TOKENS more: a
+ * few tokens beyond a multiple would else cost as many items as 64 or 128. */
 #ifndef REEL_KERNELS_PREFILL_PRODUCT_CUH
 #define REEL_KERNELS_PREFILL_PRODUCT_CUH
 
@@ -18,6 +18,7 @@
 enum {
     BLOCK_TOKENS = 64,
     BLOCK_BYTES = BLOCK_TOKENS * 128, /* of 64 columns */
+    COLUMNS_AT = STAGE_BYTES / 2,     /* where a stage has its second 64 columns */
     STAGE_TILES = 8                   /* of k */
 };
 
@@ -342,6 +343,19 @@ DEV void halves_meet(struct reader *r, float *d) {
         d[i] += r->s->exchange[((1 - half) * 16 + i) * 128 + thread];
 }
 
+/* The first half gets the sums of the tail. */
+DEV void tails_meet(struct reader *r, float *rest) {
+    const int half = r->w.warp / 4, thread = r->w.warp % 4 * LANES + r->w.lane;
+    readers_sync(); /* what was exchanged before is read */
+    UNROLL
+    for (int i = 0; i < 4; i++)
+        if (half) r->s->exchange[i * 128 + thread] = rest[i];
+    readers_sync();
+    UNROLL
+    for (int i = 0; i < 4; i++)
+        if (!half) rest[i] += r->s->exchange[i * 128 + thread];
+}
+
 /* Eight shares of k: each warp gets the sums of one of the block's 8 atoms of tokens, d[0 .. 4). Two rounds, for
  * half the room. */
 DEV void eighths_meet(struct reader *r, float *d, int atoms) {
@@ -371,9 +385,9 @@ DEV const u8 *item_weights(const struct reader *r, int phase, int layer, int row
     return weights_row(r, phase, layer, row < product_row_tiles(phase) ? row : 0);
 }
 
-/* Items side by side over the tokens: `blocks` of 64 tokens each, and for the last of 128 the tail. */
+/* Items side by side over the tokens: `blocks` of 64 tokens each, and for the last one the tail. */
 DEV int wide_across(int n_tokens, int blocks) {
-    const int tokens = blocks * BLOCK_TOKENS, tail = blocks == 2 && n_tokens > tokens ? TAIL_TOKENS : 0;
+    const int tokens = blocks * BLOCK_TOKENS, tail = n_tokens > tokens ? TAIL_TOKENS : 0;
     return (n_tokens - tail + tokens - 1) / tokens;
 }
 
@@ -400,14 +414,16 @@ DEV void wide_multiply(struct reader *r, const struct wide_weights *w, struct qu
         const u8 *later = last ? w->next_row : w->row;
         const u32 *later_places = w->places + (last ? 0 : (stage + 1) * STAGE_TILES);
         if (G_WGMMA) weights_load(next, later, later_places, tiles, 1);
-        const smem b = smem_of(stage_take(r)) + w->stage_at, atoms = stage_tail(r);
+        const smem b = smem_of(stage_take(r)) + w->stage_at;
+        const smem atoms = blocks == 2 ? stage_tail(r) : b + BLOCK_BYTES; /* the tail's */
+        const u32 atoms_step = blocks == 2 ? ATOM_BYTES : COLUMNS_AT;
         panels_begin();
         UNROLL
         for (int i = 0; i < tiles; i++) {
             UNROLL
             for (int j = 0; j < blocks; j++)
-                panel_mma(d[j], t[i], b + (u32)((i / 4 * blocks + j) * BLOCK_BYTES), i % 4);
-            if (tail) atom_mma(rest, t[i], atoms + (u32)(i / 4 * ATOM_BYTES), i % 4);
+                panel_mma(d[j], t[i], b + (u32)(i / 4 * COLUMNS_AT + j * BLOCK_BYTES), i % 4);
+            if (tail) atom_mma(rest, t[i], atoms + (u32)(i / 4) * atoms_step, i % 4);
             if (!G_WGMMA) weights_load(t + i, later, later_places + i, 1, 1); /* it is free again at once */
         }
         panels_commit();
@@ -437,7 +453,7 @@ DEV void wide_items(struct reader *r, int phase, int layer, const int blocks, co
     struct wide_weights w;
     struct item it;
     it.which = 0;
-    w.places = r->s->k_place + (split ? half * tiles : 0), w.stage_at = (u32)(split ? half * BLOCK_BYTES : 0);
+    w.places = r->s->k_place + (split ? half * tiles : 0), w.stage_at = (u32)(split ? half * COLUMNS_AT : 0);
     w.n_stages = (product_k_tiles(phase) + STAGE_TILES - 1) / STAGE_TILES;
     w.row = item_weights(r, phase, layer, r->w.block / across * rows + mine);
     weights_load(t, w.row, w.places, tiles, 1);
@@ -446,11 +462,11 @@ DEV void wide_items(struct reader *r, int phase, int layer, const int blocks, co
     for (int item = r->w.block; item < n_items; item += step) {
         float d[MOST_BLOCKS][32], rest[4];
         it.row = item / across * rows + mine, it.token = item % across * tokens;
-        const int tail = TAIL_TOKENS && blocks == 2 && item % across == across - 1 && r->n_tokens - it.token > tokens;
+        const int tail = TAIL_TOKENS && item % across == across - 1 && r->n_tokens - it.token > tokens;
         w.next_row = item_weights(r, phase, layer, (item + step) / across * rows + mine);
         if (!sums_groups(phase)) scales_make(r, &it, 0, tokens);
         if (!sums_groups(phase) && tail) scales_make(r, &it, tokens, ATOM_TOKENS);
-        if (TAIL_TOKENS && blocks == 2 && tail)
+        if (TAIL_TOKENS && tail)
             wide_multiply(r, &w, t, d, rest, blocks, tiles, 1);
         else
             wide_multiply(r, &w, t, d, rest, blocks, tiles, 0);
@@ -458,15 +474,19 @@ DEV void wide_items(struct reader *r, int phase, int layer, const int blocks, co
         readers_sync(); /* the scales are there, and everyone is done with the item before */
         reader_anew(r);
         if (split) halves_meet(r, d[0]);
+        if (split && tail) tails_meet(r, rest);
         UNROLL
         for (int j = 0; j < blocks; j++)
             if (!split)
                 item_finish(r, phase, layer, &it, d[j], j, 0, 8, 0);
             else
                 item_finish(r, phase, layer, &it, d[j], j, 4 * half, 4, 0);
-        if (TAIL_TOKENS && blocks == 2 && tail) item_finish(r, phase, layer, &it, rest, blocks, 0, 1, 0);
-        if (sums_groups(phase))
-            ssq_finish(r, &it, split && half ? 32 : 0, split && !half ? 32 : tokens + (tail ? ATOM_TOKENS : 0));
+        const int finishes = TAIL_TOKENS && tail && !(split && half);
+        if (finishes) item_finish(r, phase, layer, &it, rest, blocks, 0, 1, 0);
+        if (sums_groups(phase)) {
+            ssq_finish(r, &it, split && half ? 32 : 0, split && !half ? 32 : tokens);
+            if (finishes) ssq_finish(r, &it, tokens, tokens + ATOM_TOKENS);
+        }
         it.which ^= 1;
     }
 }
@@ -577,7 +597,8 @@ DEV void wide_produce(struct reader *r, int phase, int blocks, int rows) {
     NO_UNROLL
     for (int item = r->w.block; item < n_items; item += (int)block_count()) {
         const int token = item % across * blocks * BLOCK_TOKENS, last = item % across == across - 1;
-        const u32 left = (u32)(n_tokens - token) * 128, bytes = left < room ? left : room;
+        const u32 left = (u32)(n_tokens - token) * 128, most = blocks == 1 && last ? room + TAIL_TOKENS * 128 : room;
+        const u32 bytes = left < most ? left : most;
         const u8 *tokens = from + (u64)(u32)token * 128;
         struct tails tails;
         tails.bytes = last ? left - bytes : 0; /* an atom or none */
@@ -586,7 +607,7 @@ DEV void wide_produce(struct reader *r, int phase, int blocks, int rows) {
             const u8 *first = tokens + (u64)(u32)i * column_bytes;
             const u8 *second = tokens + (u64)(u32)(i + 1 < n_blocks ? i + 1 : i) * column_bytes;
             tails.first = first + room, tails.second = second + room;
-            stage_fill_all(r, first, bytes, second, bytes, room, &tails);
+            stage_fill_all(r, first, bytes, second, bytes, COLUMNS_AT, &tails);
         }
     }
 }

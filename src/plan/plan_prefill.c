@@ -14,7 +14,7 @@ enum {
     TOKENS = 2048,
     MEMORY_SHARE = 8, /* scratch takes at most one part in this many of what weights leave */
     BLOCK_COLUMNS = 64,
-    PREFILL_TAIL = 8 /* tokens that the last item of 128 may have besides, with wgmma */
+    PREFILL_TAIL = 8 /* tokens that the last item of a row may have besides, with wgmma */
 };
 
 /* ---- shared memory --------------------------------------------------------------------------- */
@@ -222,7 +222,7 @@ static double cut_cost(const struct plan *p, int phase, int n_tokens,
     const int row_tiles = (grouped ? p->tape.group_sms : p->tape.n_sms) * g->row_tiles;
     const int tiles = k_tiles(p, phase);
     const int tokens = BLOCK_COLUMNS * cut->blocks;
-    const int tail = p->wgmma && cut->blocks == 2 && n_tokens > tokens ? PREFILL_TAIL : 0;
+    const int tail = p->wgmma && n_tokens > tokens ? PREFILL_TAIL : 0;
     const int items =
         plan_ceil(row_tiles, cut->split_k ? 4 : 8) * plan_ceil(n_tokens - tail, tokens);
     /* measured on an H200: halves of k, then a block of 64 tokens, then two */
