@@ -429,7 +429,7 @@ DEV void wide_multiply(struct reader *r, const struct wide_weights *w, struct qu
         panels_commit();
         panels_wait(d, blocks);
         if (tail) atom_wait(rest);
-        u32 seen = float_bits(rest[0]);
+        u32 seen = tail ? float_bits(rest[0]) : 0;
         UNROLL
         for (int j = 0; j < 8 * blocks; j++)
             seen ^= float_bits(d[j / 8][j % 8 * 4]);

@@ -24,7 +24,7 @@ enum {
     READ_THREADS = READ_CONSUMERS + (READ_MOVES ? 4 : 1) * LANES, /* registers move between warpgroups */
     STAGE_BYTES = 32768,
     TAIL_TOKENS = G_WGMMA ? ATOM_TOKENS : 0, /* that the last item of a row may have besides: prefill_product.cuh */
-    STAGE_COPIES = TAIL_TOKENS ? 4 : 2, /* calls of ring_fill that fill a stage: always this many, empty ones too */
+    STAGE_COPIES = 2, /* calls of ring_fill that fill a stage: always this many, empty ones too */
     READ_TOKENS = 128 + ATOM_TOKENS,    /* of an item of a product at most */
     READ_BARRIER = 1,  /* of all consumers */
     HALF_BARRIER = 2,  /* and + 1: of 4 warps each */
@@ -170,12 +170,12 @@ DEV void stage_fill_all(struct reader *r, const u8 *first, u32 first_bytes, cons
         if (FILL_LANES > 1) lanes_agree(&r->w);
     }
     if (r->w.dead) return;
+    if (TAIL_TOKENS && tails->bytes) {
+        ring_add(stage_tail(r), tails->first, tails->bytes, full);
+        ring_add(stage_tail(r) + ATOM_BYTES, tails->second, tails->bytes, full);
+    }
     ring_fill(to, first, first_bytes, full);
     ring_fill(to + second_at, second, second_bytes, full);
-    if (TAIL_TOKENS) {
-        ring_fill(stage_tail(r), tails->first, tails->bytes, full);
-        ring_fill(stage_tail(r) + ATOM_BYTES, tails->second, tails->bytes, full);
-    }
     stage_next(r);
 }
 DEV void stage_fill(struct reader *r, const u8 *first, u32 first_bytes, const u8 *second, u32 second_bytes,

@@ -217,6 +217,19 @@ DEV void ring_fill(smem dst, const void *src, u32 bytes, smem bar) {
 #endif
 }
 
+/* The same without completing anything: more that the barrier's phase waits for, if ring_fill comes after it. Of bulk
+ * copies alone. */
+DEV void ring_add(smem dst, const void *src, u32 bytes, smem bar) {
+#if G_COPY == 2
+    asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;" ::"r"(bar), "r"(bytes) : "memory");
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(dst),
+                 "l"(src), "r"(bytes), "r"(bar)
+                 : "memory");
+#else
+    (void)dst, (void)src, (void)bytes, (void)bar;
+#endif
+}
+
 /* ---- between blocks ---- */
 
 /* Exchange words: payload and epoch in one 8-byte access, relaxed. */

@@ -462,6 +462,7 @@ const struct sim_ops sim_operations = { .self = (struct sim_self *const *)&sim.s
                                         .shared_load = sim_shared_load,
                                         .shared_store = sim_shared_store,
                                         .fill = sim_fill,
+                                        .fill_more = sim_fill_more,
                                         .load = sim_load,
                                         .store = sim_store,
                                         .claim = sim_claim,

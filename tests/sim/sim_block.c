@@ -159,6 +159,15 @@ void sim_mbar_arrive(unsigned bar) {
 
 void sim_mbar_expect(unsigned bar, uint32_t bytes) { arrive(bar, bytes); }
 
+/* Without an arrival. */
+void sim_mbar_expect_more(unsigned bar, uint32_t bytes) {
+    struct mbar m;
+    unsigned char *p = mbar_at(&m, bar);
+    mbar_release(sim.current->warp, bar);
+    m.tx += (int)bytes;
+    mbar_write(p, &m);
+}
+
 /* A copy has come: `bytes` of the transaction, or an arrival. */
 void sim_mbar_landed(struct sim_block *b, unsigned bar, uint32_t bytes, bool arrival) {
     unsigned char *p = b->shared + (bar - SIM_SHARED_BASE);

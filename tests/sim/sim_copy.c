@@ -112,18 +112,14 @@ static struct sim_copy *copy_new(struct sim_warp *w, unsigned dst, const void *s
     return c;
 }
 
-/* copy: as G_COPY. 1: every lane copies its pieces of 16 bytes and arrives when they are there; 0:
- * the same, at once. */
-void sim_fill(unsigned dst, const void *src, unsigned bytes, unsigned bar, int copy) {
-    struct sim_warp *w = sim.current->warp;
+static void copy_check(const void *src, unsigned bytes) {
     if (bytes % 16) sim_fail("ring_fill of %u bytes: not a multiple of 16", bytes);
     if (bytes) sim_check_memory(src, bytes, 16, "ring_fill");
-    sim_touch(w, (uintptr_t)src, bytes, false);
-    if (copy == 2) sim_mbar_expect(bar, bytes);
-    if (!bytes) {
-        if (copy != 2) sim_mbar_arrive(bar);
-        return;
-    }
+    sim_touch(sim.current->warp, (uintptr_t)src, bytes, false);
+}
+
+static void copy_start(unsigned dst, const void *src, unsigned bytes, unsigned bar, int copy) {
+    struct sim_warp *w = sim.current->warp;
     struct sim_copy *c = copy_new(w, dst, src, bytes, bar, copy == 2);
     if (c->bulk) landed_check(w->block, c->dst);
     sim.counts.copies++;
@@ -137,4 +133,21 @@ void sim_fill(unsigned dst, const void *src, unsigned bytes, unsigned bar, int c
         sim_event(sim.now + sim_spread(sim.style.copy_bits), EVENT_READ, c);
     }
     sim_linger(1);
+}
+
+/* copy: as G_COPY. 1: every lane copies its pieces of 16 bytes and arrives when they are there; 0:
+ * the same, at once. */
+void sim_fill(unsigned dst, const void *src, unsigned bytes, unsigned bar, int copy) {
+    copy_check(src, bytes);
+    if (copy == 2) sim_mbar_expect(bar, bytes);
+    if (bytes)
+        copy_start(dst, src, bytes, bar, copy);
+    else if (copy != 2)
+        sim_mbar_arrive(bar);
+}
+
+void sim_fill_more(unsigned dst, const void *src, unsigned bytes, unsigned bar) {
+    copy_check(src, bytes);
+    sim_mbar_expect_more(bar, bytes);
+    copy_start(dst, src, bytes, bar, 2);
 }

@@ -249,6 +249,7 @@ void sim_mbar_init(unsigned bar, int count);
 void sim_mbar_arrive(unsigned bar);
 int sim_mbar_test(unsigned bar, unsigned parity);
 void sim_mbar_expect(unsigned bar, uint32_t bytes);
+void sim_mbar_expect_more(unsigned bar, uint32_t bytes);
 void sim_mbar_landed(struct sim_block *b, unsigned bar, uint32_t bytes, bool arrival);
 void sim_mbar_print(const struct sim_block *b, unsigned at);
 unsigned sim_shared_load(unsigned address);
@@ -276,6 +277,7 @@ void sim_touch(struct sim_warp *w, uintptr_t at, uint64_t bytes, bool stores);
 
 /* sim_copy.c */
 void sim_fill(unsigned dst, const void *src, unsigned bytes, unsigned bar, int copy);
+void sim_fill_more(unsigned dst, const void *src, unsigned bytes, unsigned bar);
 void sim_copy_read(struct sim_copy *c);
 void sim_copy_land(struct sim_copy *c);
 void sim_copy_free(struct sim_copy *c);
