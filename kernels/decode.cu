@@ -107,21 +107,18 @@ DEV void layer_consume(struct worker *w, int layer, int position, float *h, floa
     profile_layer(w, MARK_DOWN);
 }
 
-DEV float *row_or_null(float *rows, int row, int columns) {
-    return rows && row >= 0 ? rows + (size_t)row * (size_t)columns : 0;
-}
-
-/* After the last layer: hidden state, logits, the warp's best. */
+/* After the last layer: hidden state, logits, the warp's best. Whether there is a hidden state to leave is a flag of
+ * its own: of a pointer that is NULL or not ptxas 13.0 made code that read it before it was there. */
 DEV void token_end(struct worker *w, int t, float *h, float *gain) {
     const struct decode_args *a = w->a;
-    const int head = t >= a->head_from;
-    float *hidden = row_or_null(a->hidden, t - a->hidden_from, M_HIDDEN);
-    if (!head && !hidden) return;
+    const int head = t >= a->head_from, hides = a->hidden != 0 && t >= a->hidden_from;
+    if (!head && !hides) return;
     if (!EARLY_GAINS) gains_load(w, a->norms + (size_t)2 * M_LAYERS * M_HIDDEN, gain);
     if (!layers_done(a, t)) gather_sum(w, a->words + X_DOWN_SUM, h, WAIT_DOWN_SUM);
     profile_token(w, MARK_HEAD_INPUT);
-    const float scale = head_norm(w, h, gain, hidden);
-    if (head) head_consume(w, scale, row_or_null(a->logits, a->pick ? 0 : t - a->head_from, M_VOCAB));
+    const float scale = head_norm(w, h, gain);
+    if (hides) hidden_leave(w, h, gain, scale, a->hidden + (size_t)(t - a->hidden_from) * M_HIDDEN);
+    if (head) head_consume(w, scale, a->pick ? 0 : t - a->head_from);
 }
 
 DEV void consume(struct worker *w) {

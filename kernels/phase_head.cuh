@@ -8,22 +8,23 @@
 #include "phase_qkv.cuh"
 
 /* The final norm: h times its gains to all warps as B fragments, sum of squares to all; returns the norm's
- * scale. hidden: f32 [hidden] or NULL. */
-DEV float head_norm(struct worker *w, const float *h, const float *gain, float *hidden) {
-    struct block_shared *s = w->s;
+ * scale. */
+DEV float head_norm(struct worker *w, const float *h, const float *gain) {
     fragments_store(w, h, gain);
-    ssq_store(w, h, s->ssq[0]);
+    ssq_store(w, h, w->s->ssq[0]);
     consumers_sync();
-    const float scale = norm_scale(s->ssq[0]);
-    if (hidden)
-        UNROLL
-        for (int i = 0; i < SLICE; i++) {
-            const int word = i * LANES + w->lane, pair = w->warp * SLICE_WORDS + word;
-            if (word >= SLICE_WORDS || pair >= M_HIDDEN / 2 || w->block != 0) continue;
-            plain_store32((u32 *)hidden + 2 * pair, float_bits(h[2 * i] * gain[2 * i] * scale));
-            plain_store32((u32 *)hidden + 2 * pair + 1, float_bits(h[2 * i + 1] * gain[2 * i + 1] * scale));
-        }
-    return scale;
+    return norm_scale(w->s->ssq[0]);
+}
+
+/* What the head reads, to memory. hidden: f32 [hidden]. */
+DEV void hidden_leave(const struct worker *w, const float *h, const float *gain, float scale, float *hidden) {
+    UNROLL
+    for (int i = 0; i < SLICE; i++) {
+        const int word = i * LANES + w->lane, pair = w->warp * SLICE_WORDS + word;
+        if (word >= SLICE_WORDS || pair >= M_HIDDEN / 2 || w->block != 0) continue;
+        plain_store32((u32 *)hidden + 2 * pair, float_bits(h[2 * i] * gain[2 * i] * scale));
+        plain_store32((u32 *)hidden + 2 * pair + 1, float_bits(h[2 * i + 1] * gain[2 * i + 1] * scale));
+    }
 }
 
 /* One unit: P_HEAD_UNIT k tiles of this warp's strip, at the slot that holds it. */
@@ -56,8 +57,8 @@ DEV void slots_skip(struct worker *w, int n) {
     if (w->slot >= RING_SLOTS) w->slot -= RING_SLOTS, w->parity ^= 1;
 }
 
-/* All strips of this SM. logits: f32 [vocab] or NULL. */
-DEV void head_consume(struct worker *w, float scale, float *logits) {
+/* All strips of this SM. output: the row of args.logits, where there are any. */
+DEV void head_consume(struct worker *w, float scale, int output) {
     const int tiles = head_tiles(w);
     const int before = w->warp / HEAD_SLOT_WARPS; /* slots of a row ahead of this warp's */
     struct best best = { 0, 0 };
@@ -78,7 +79,7 @@ DEV void head_consume(struct worker *w, float scale, float *logits) {
             UNROLL
             for (int i = 0; i < 2; i++) {
                 const int row = w->lane / 4 + 8 * i, id = (tile * P_SMS + w->block) * TILE_ROWS + row;
-                head_logit(w, tile * TILE_ROWS + row, id, mine && id < M_VOCAB, d[0][2 * i] * scale, logits, &best);
+                head_logit(w, tile * TILE_ROWS + row, id, mine && id < M_VOCAB, d[0][2 * i] * scale, output, &best);
             }
         }
     }

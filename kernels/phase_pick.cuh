@@ -8,11 +8,12 @@
 
 /* One logit of this SM, of its row `own`; without `there` the row is not one of the vocabulary's. Picking
  * needs its order key; memory has it as it is, before bias and penalties. */
-DEV void head_logit(struct worker *w, int own, int id, int there, float logit, float *logits, struct best *best) {
+DEV void head_logit(struct worker *w, int own, int id, int there, float logit, int output, struct best *best) {
     const struct decode_args *a = w->a;
     u32 key = 0;
     if (there) {
-        if (logits && (!a->pick || a->sampling.adjust)) plain_store32((u32 *)logits + id, float_bits(logit));
+        if (a->logits && (!a->pick || a->sampling.adjust))
+            plain_store32((u32 *)a->logits + (size_t)output * M_VOCAB + id, float_bits(logit));
         if (a->sampling.adjust) logit = pick_adjust(a, id, logit);
         best_offer(best, logit, (u32)id);
         if (logit > bits_float(0xff800000u)) key = sampling_order(logit);

@@ -2,7 +2,8 @@
 # compile_kernels.sh [MODEL GPU [WISH=N ...]]
 # Compiles the device code as it would be for each of a list of models on GPUs, or for the one given,
 # and prints what the compiler says. Warnings and spilled registers fail; four registers put aside
-# around a rare call are let pass. Without nvcc there is nothing to do (exit status 77). Needs no GPU.
+# around a rare call are let pass. With nvdisasm what ptxas made is looked at, too (sass_hazards.py). Without
+# nvcc there is nothing to do (exit status 77). Needs no GPU.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 PATH=$PATH:/usr/local/cuda/bin
@@ -70,6 +71,9 @@ program() {
     # that of short prompts holds a phase's tiles and its input, and puts some aside once a phase
     [ "$kernel" != short ] || stores=448 loads=640
     [ "$4" -le $stores ] && [ "$5" -le $loads ] || verdict=SPILLS
+    if [ $code -eq 0 ] && command -v nvdisasm >/dev/null && ! tools/sass_hazards.py "$folder/$kernel.cubin"; then
+        verdict=HAZARD
+    fi
     [ $code -eq 0 ] || verdict=FAILED
     bytes=$(stat -c %s "$folder/$kernel.cubin" 2>/dev/null || echo 0)
     printf '%-38s %-8s %-8s %4d x %-3d %8d %6d %6d %6d %7d %7d %5d  %s\n' "$1" "$kernel" "$target" \
