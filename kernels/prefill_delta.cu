@@ -5,13 +5,15 @@
 #include "prefill_delta_chunk.cuh"
 #include "prefill_delta_conv.cuh"
 
-KERNEL(READ_CONSUMERS) prefill_conv(const PARAMETER struct prefill_args args, int phase, int layer) {
+PAIR_KERNEL(READ_CONSUMERS) prefill_conv(const PARAMETER struct prefill_args args, int phase, int layer) {
     struct reader r;
     (void)phase;
     next_may_start();
     reader_make(&r, &args, layer, 0);
+    struct tap_share taps;
+    conv_begin(&r, layer, &taps);
     previous_over();
-    conv_phase(&r, layer);
+    conv_phase(&r, (struct conv_shared *)r.s, layer, &taps);
 }
 
 KERNEL(READ_CONSUMERS) prefill_chunk(const PARAMETER struct prefill_args args, int phase, int layer) {

@@ -2,8 +2,9 @@
  *   reads    qkv (q, k, v); x and ssq; the session's window; taps, gates' weights
  *   writes   delta.q, .k (normed, q divided by the root of its size), .v, zeros beyond the last token;
  *            delta.gates; the window for what comes next, and that before the last token
- *   split    gates: 8 tokens and 16 rows of weights over blocks, hidden over warps; the rest 8 tokens of some
- *            heads over warps, 8 channels a lane */
+ *   split    a chunk of some heads over blocks, from the first on; its 8 tokens over warps, 8 channels a lane.
+ *            gates: 16 tokens and 32 rows of weights over blocks, from the last on; hidden over warps
+ *   moves    a block's warps read the inputs before their first token out of L1, where the warp before brings them */
 #ifndef REEL_KERNELS_PREFILL_DELTA_CONV_CUH
 #define REEL_KERNELS_PREFILL_DELTA_CONV_CUH
 
@@ -14,13 +15,31 @@ enum {
     CONV_BLOCKS = KEY_BLOCKS > VALUE_BLOCKS ? KEY_BLOCKS : VALUE_BLOCKS,
     HEAD_LANES = CONV_BLOCKS <= 2 ? 2 : CONV_BLOCKS <= 4 ? 4 : CONV_BLOCKS <= 8 ? 8 : 16,
     WARP_HEADS = LANES / HEAD_LANES,
-    CONV_TASKS = (CONV_PARTS + WARP_HEADS - 1) / WARP_HEADS, /* of 8 tokens */
+    CONV_TASKS = (CONV_PARTS + WARP_HEADS - 1) / WARP_HEADS, /* of a chunk */
     PAST = M_TAPS - 1,
+    TAP_QUADS = 8 * M_TAPS / 4,    /* of a lane's channels */
     GATE_ROWS = 2 * M_VALUE_HEADS, /* a and b of each head */
-    GATE_TILES = (GATE_ROWS + 15) / 16
+    GATE_TILES = 2,                /* of weights, of an item; and so many columns of 8 tokens */
+    GATE_PARTS = (GATE_ROWS + 16 * GATE_TILES - 1) / (16 * GATE_TILES)
 };
 /* e^-100 is nothing already; without a limit 64 of them would be too much to tell their differences from. */
 #define DECAY_MOST 100.0f
+
+/* A block's; the host gives PREFILL_CONV_BYTES. */
+struct ALIGN(16) conv_shared {
+    struct quad taps[TAP_QUADS][LANES]; /* of the task's channels, lane by lane */
+    union {
+        struct quad made[READ_WARPS][LANES][8]; /* a lane's 8 tokens of 8 channels, see made_at */
+        float sums[READ_WARPS][4 * GATE_TILES * GATE_TILES][LANES]; /* each warp's of the gates */
+    } u;
+};
+#if defined(REEL_SIM)
+_Static_assert((int)CHUNK_BLOCKS == (int)READ_WARPS, "a warp has 8 tokens of a chunk");
+_Static_assert((int)sizeof(struct conv_shared) + 1024 <= PREFILL_CONV_BYTES(M_TAPS), "the host gives less");
+#else
+static_assert((int)CHUNK_BLOCKS == (int)READ_WARPS, "a warp has 8 tokens of a chunk");
+static_assert((int)sizeof(struct conv_shared) + 1024 <= PREFILL_CONV_BYTES(M_TAPS), "the host gives less");
+#endif
 
 /* ---- convolution ---- */
 
@@ -28,7 +47,6 @@ struct conv_part {
     int channel, dim, blocks; /* the first; columns; blocks, padding included */
     u8 *to;                   /* of its first chunk */
     size_t chunk_bytes;
-    float scale; /* of the norm; 0: there is none */
 };
 
 DEV void conv_part_make(const struct reader *r, int part, struct conv_part *p) {
@@ -39,7 +57,6 @@ DEV void conv_part_make(const struct reader *r, int part, struct conv_part *p) {
     p->dim = is_v ? M_VALUE_DIM : M_KEY_DIM, p->blocks = is_v ? VALUE_BLOCKS : KEY_BLOCKS;
     p->chunk_bytes = is_v ? VALUES_BYTES : KEYS_BYTES;
     p->to = (is_v ? d->v : is_k ? d->k : d->q) + chunk_at(head, 0, p->chunk_bytes);
-    p->scale = is_v ? 0 : is_k ? 1 : rsqrt_approx((float)M_KEY_DIM);
 }
 
 DEV size_t window_at(int nth, int channel) {
@@ -57,190 +74,368 @@ DEV struct two_quads inputs_ask(const struct reader *r, int token, int channel) 
     v.rest = cached_load128((const struct quad *)(row + MIX_COLUMNS));
     return v;
 }
-DEV void inputs_of(const struct two_quads *v, float *x) {
-    const u32 words[4] = { v->rounded.x, v->rounded.y, v->rounded.z, v->rounded.w };
-    const u32 rests[4] = { v->rest.x, v->rest.y, v->rest.z, v->rest.w };
-    UNROLL
-    for (int i = 0; i < 4; i++) {
-        x[2 * i] = bf16_low(words[i]) + bf16_low(rests[i]);
-        x[2 * i + 1] = bf16_high(words[i]) + bf16_high(rests[i]);
-    }
+DEV u32 quad_word(const struct quad *v, int i) { return i == 0 ? v->x : i == 1 ? v->y : i == 2 ? v->z : v->w; }
+/* Channels 2 word and 2 word + 1. */
+DEV void inputs_of(const struct two_quads *v, int word, float *x) {
+    const u32 rounded = quad_word(&v->rounded, word), rest = quad_word(&v->rest, word);
+    x[0] = bf16_low(rounded) + bf16_low(rest), x[1] = bf16_high(rounded) + bf16_high(rest);
 }
 
-/* The PAST inputs before token `end` of 8 channels; tokens below 0 are in the window. */
-DEV void past_load(const struct reader *r, int nth, int end, int channel, float (*x)[8]) {
-    const u32 *window = (const u32 *)r->w.a->delta.window + window_at(nth, channel);
+/* The n inputs before token `end` of 8 channels, asked for together; for tokens below 0 any others. */
+DEV void past_load(const struct reader *r, int end, const int n, int channel, float (*x)[8]) {
+    struct two_quads v[PAST + 1];
     UNROLL
-    for (int j = 0; j < PAST; j++) {
-        const int token = end - PAST + j;
-        if (token >= 0) {
-            const struct two_quads v = inputs_ask(r, token, channel);
-            inputs_of(&v, x[j]);
-            continue;
-        }
+    for (int j = 0; j < n; j++)
+        v[j] = inputs_ask(r, end - n + j > 0 ? end - n + j : 0, channel);
+    UNROLL
+    for (int j = 0; j < n; j++)
         UNROLL
-        for (int i = 0; i < 8; i++)
-            x[j][i] = bits_float(plain_load32(window + i * PAST + PAST + token));
+        for (int i = 0; i < 4; i++)
+            inputs_of(&v[j], i, x[j] + 2 * i);
+}
+/* A window of 8 channels is so many quads. */
+enum { WINDOW_QUADS = 8 * PAST / 4 };
+DEV void window_load(const struct reader *r, int nth, int channel, float (*x)[8]) {
+    const struct quad *from = (const struct quad *)(r->w.a->delta.window + window_at(nth, channel));
+    UNROLL
+    for (int i = 0; i < WINDOW_QUADS; i++) {
+        const struct quad v = cached_load128(from + i);
+        UNROLL
+        for (int j = 4 * i; j < 4 * i + 4; j++)
+            x[j % PAST][j / PAST] = bits_float(quad_word(&v, j % 4));
     }
 }
 DEV void window_store(float *to, int nth, int channel, float (*x)[8]) {
+    struct quad *quads = (struct quad *)(to + window_at(nth, channel));
     UNROLL
-    for (int j = 0; j < PAST; j++)
+    for (int i = 0; i < WINDOW_QUADS; i++) {
+        u32 v[4];
         UNROLL
-        for (int i = 0; i < 8; i++)
-            plain_store32((u32 *)to + window_at(nth, channel) + i * PAST + j, float_bits(x[j][i]));
+        for (int j = 0; j < 4; j++)
+            v[j] = float_bits(x[(4 * i + j) % PAST][(4 * i + j) / PAST]);
+        const struct quad four = { v[0], v[1], v[2], v[3] };
+        plain_store128(quads + i, four);
+    }
+}
+
+/* This lane's channels of task `task`. */
+struct conv_lane {
+    int channel, there; /* without `there` zeros are made of any other channels */
+};
+DEV struct conv_lane conv_lane_make(const struct reader *r, int task) {
+    const int part = task * WARP_HEADS + r->w.lane / HEAD_LANES, at = r->w.lane % HEAD_LANES;
+    struct conv_lane l;
+    struct conv_part p;
+    conv_part_make(r, part < CONV_PARTS ? part : 0, &p);
+    l.there = part < CONV_PARTS && 8 * at < p.dim;
+    l.channel = p.channel + (l.there ? 8 * at : 0);
+    return l;
 }
 
 /* For what comes next, and before the last token. A lane's channels are nobody else's. */
-DEV void windows_move(const struct reader *r, int nth, int channel) {
-    float kept[PAST][8], next[PAST][8];
-    past_load(r, nth, r->n_tokens - 1, channel, kept);
-    past_load(r, nth, r->n_tokens, channel, next);
-    if (r->a->delta.keep_window) window_store(r->a->delta.keep_window, nth, channel, kept);
-    window_store(r->w.a->delta.window, nth, channel, next);
-}
-
-/* Of 8 channels, [channel][tap]. */
-DEV void taps_load(const float *from, float *taps) {
-#if M_TAPS == 4
-    UNROLL
-    for (int i = 0; i < 8; i++) {
-        const struct quad v = const_load128(from + 4 * i, 1);
-        taps[4 * i] = bits_float(v.x), taps[4 * i + 1] = bits_float(v.y);
-        taps[4 * i + 2] = bits_float(v.z), taps[4 * i + 3] = bits_float(v.w);
-    }
-#else
-    UNROLL
-    for (int i = 0; i < 8 * M_TAPS; i++)
-        taps[i] = const_loadf(from + i);
-#endif
-}
-
-/* 8 tokens of 8 channels. x: the last M_TAPS inputs in turn, PAST of them there. */
-DEV void channels_convolve(const struct reader *r, const struct conv_part *p, const float *taps, float (*x)[8],
-                           const struct two_quads *inputs, int token, int here, u8 *to) {
-    UNROLL
-    for (int i = 0; i < 8; i++) {
-        float y[8], sum = 0;
-        struct quad v;
-        inputs_of(&inputs[i], x[(PAST + i) % M_TAPS]);
+DEV void windows_move(struct reader *r, int nth, int task) {
+    reader_anew(r);
+    const struct conv_lane l = conv_lane_make(r, task);
+    const int channel = l.channel;
+    const u32 *window = (const u32 *)r->w.a->delta.window + window_at(nth, channel);
+    float x[PAST + 1][8];
+    past_load(r, r->n_tokens, PAST + 1, channel, x);
+    if (r->n_tokens <= PAST) /* the window has the rest */
         UNROLL
-        for (int c = 0; c < 8; c++) {
-            y[c] = 0;
-            UNROLL
-            for (int j = 0; j < M_TAPS; j++)
-                y[c] += taps[c * M_TAPS + j] * x[(i + j) % M_TAPS][c];
-            y[c] = here && token + i < r->n_tokens ? silu(y[c]) : 0;
-            sum += y[c] * y[c];
+        for (int i = 0; i < 8 * (PAST + 1); i++) {
+            const int token = r->n_tokens - PAST - 1 + i % (PAST + 1), c = i / (PAST + 1);
+            if (token < 0) x[i % (PAST + 1)][c] = bits_float(plain_load32(window + c * PAST + PAST + token));
         }
-        sum = xor_sum(sum, 1, HEAD_LANES);
-        const float factor = p->scale > 0 ? p->scale * rsqrt_approx(sum + L2_NORM_EPS) : 1;
-        v.x = bf16_pair(y[0] * factor, y[1] * factor), v.y = bf16_pair(y[2] * factor, y[3] * factor);
-        v.z = bf16_pair(y[4] * factor, y[5] * factor), v.w = bf16_pair(y[6] * factor, y[7] * factor);
-        if (to) plain_store128((struct quad *)(to + i * 16), v);
+    if (!l.there) return;
+    if (r->a->delta.keep_window) window_store(r->a->delta.keep_window, nth, channel, x);
+    window_store(r->w.a->delta.window, nth, channel, x + 1);
+}
+
+/* A thread's share of the taps of a task's channels: asked for, and put where all warps find them after a barrier. */
+struct tap_share {
+    struct quad v[(TAP_QUADS + READ_WARPS - 1) / READ_WARPS];
+};
+DEV void taps_ask(const struct reader *r, int nth, int task, struct tap_share *t) {
+    const struct delta_layout d = delta_shape();
+    const float *from = delta_numbers(r, nth) + delta_taps_offset(&d) +
+                        (size_t)conv_lane_make(r, task).channel * M_TAPS;
+    UNROLL
+    for (int first = 0; first < TAP_QUADS; first += READ_WARPS)
+        if (first + r->w.warp < TAP_QUADS)
+            t->v[first / READ_WARPS] = cached_load128((const struct quad *)from + first + r->w.warp);
+}
+DEV void taps_put(const struct reader *r, struct conv_shared *s, const struct tap_share *t) {
+    UNROLL
+    for (int first = 0; first < TAP_QUADS; first += READ_WARPS)
+        if (first + r->w.warp < TAP_QUADS) s->taps[first + r->w.warp][r->w.lane] = t->v[first / READ_WARPS];
+}
+
+/* y: 8 tokens of 8 channels. Two channels at a time, so that the words they are made of
+ * leave their registers to them. */
+DEV void channels_convolve(const struct reader *r, const struct conv_shared *s, float (*past)[8],
+                           const struct two_quads *inputs, float (*y)[8]) {
+    UNROLL
+    for (int word = 0; word < 4; word++) {
+        const int first = 2 * M_TAPS * word;
+        float x[M_TAPS][2], taps[2 * M_TAPS];
+        UNROLL
+        for (int i = first / 4; i <= (first + 2 * M_TAPS - 1) / 4; i++) {
+            const struct quad v = s->taps[i][r->w.lane];
+            UNROLL
+            for (int j = 0; j < 4; j++)
+                if (4 * i + j >= first && 4 * i + j < first + 2 * M_TAPS)
+                    taps[4 * i + j - first] = bits_float(quad_word(&v, j));
+        }
+        UNROLL
+        for (int i = 0; i < 2 * PAST; i++)
+            x[i / 2][i % 2] = past[i / 2][2 * word + i % 2];
+        UNROLL
+        for (int i = 0; i < 8; i++) {
+            inputs_of(&inputs[i], word, x[(PAST + i) % M_TAPS]);
+            UNROLL
+            for (int c = 0; c < 2; c++) {
+                float sum = 0;
+                UNROLL
+                for (int j = 0; j < M_TAPS; j++)
+                    sum += taps[c * M_TAPS + j] * x[(i + j) % M_TAPS][c];
+                y[i][2 * word + c] = silu(sum);
+            }
+        }
     }
 }
 
-/* 8 tokens of the heads of a warp; a lane has 8 channels of one. */
-DEV void conv_task(const struct reader *r, int nth, const float *taps, int block, int task) {
-    const int part = task * WARP_HEADS + r->w.lane / HEAD_LANES, at = r->w.lane % HEAD_LANES;
-    const int token = 8 * block, last = r->n_tokens - 1;
-    struct two_quads inputs[8];
-    struct conv_part p;
-    float t[8 * M_TAPS], x[M_TAPS][8];
-    conv_part_make(r, part < CONV_PARTS ? part : 0, &p);
-    const int there = part < CONV_PARTS && at < p.blocks, here = there && 8 * at < p.dim && token <= last;
-    const int channel = p.channel + (here ? 8 * at : 0);
+/* A lane's quads lie as no bank is met twice when 8 lanes write theirs, nor when a lane's are read. */
+DEV struct quad *made_at(const struct reader *r, struct conv_shared *s, int lane, int token) {
+    return &s->u.made[r->w.warp][lane][token ^ lane % 8];
+}
+
+/* Heads of q and k are normed. Zeros beyond the last token, and where there is no channel. */
+DEV void rows_make(const struct reader *r, struct conv_shared *s, int task, int token, int there, float (*y)[8]) {
+    const int part = task * WARP_HEADS + r->w.lane / HEAD_LANES, normed = part < 2 * M_KEY_HEADS;
+    const float scale = part < M_KEY_HEADS ? rsqrt_approx((float)M_KEY_DIM) : 1;
+    float factor[8];
+    if (task * WARP_HEADS < 2 * M_KEY_HEADS)
+        UNROLL
+        for (int i = 0; i < 8; i++) {
+            float sum = 0;
+            UNROLL
+            for (int c = 0; c < 8; c++)
+                sum += y[i][c] * y[i][c];
+            factor[i] = scale * rsqrt_approx(xor_sum(there ? sum : 0, 1, HEAD_LANES) + L2_NORM_EPS);
+        }
     UNROLL
-    for (int i = 0; i < 8; i++) /* tokens beyond the last one are zeros: what is loaded for them does not matter */
-        inputs[i] = inputs_ask(r, token + i < last ? token + i : last, channel);
-    past_load(r, nth, token < last ? token : last, channel, x);
-    taps_load(taps + (size_t)channel * M_TAPS, t);
-    u8 *to = p.to + (size_t)(block / CHUNK_BLOCKS) * p.chunk_bytes + (block % CHUNK_BLOCKS * p.blocks + at) * MATRIX_BYTES;
-    channels_convolve(r, &p, t, x, inputs, token, here, there ? to : 0);
-    if (block == 0 && here) windows_move(r, nth, channel);
+    for (int i = 0; i < 8; i++) {
+        const float f = normed ? factor[i] : 1;
+        const u32 is = there && token + i < r->n_tokens ? ~0u : 0;
+        struct quad v;
+        v.x = bf16_pair(y[i][0] * f, y[i][1] * f) & is, v.y = bf16_pair(y[i][2] * f, y[i][3] * f) & is;
+        v.z = bf16_pair(y[i][4] * f, y[i][5] * f) & is, v.w = bf16_pair(y[i][6] * f, y[i][7] * f) & is;
+        *made_at(r, s, r->w.lane, i) = v;
+    }
+}
+
+/* Whole blocks, whose 8 rows a lane holds: so lanes store other lanes' rows, which lie side by side. */
+DEV void rows_store(const struct reader *r, struct conv_shared *s, int chunk, int task, int made) {
+    enum { STORES = (8 * CONV_BLOCKS + LANES - 1) / LANES };
+    UNROLL
+    for (int head = 0; head < WARP_HEADS; head++) {
+        const int part = task * WARP_HEADS + head;
+        struct quad v[STORES];
+        struct conv_part p;
+        if (part >= CONV_PARTS) break;
+        conv_part_make(r, part, &p);
+        struct quad *to = (struct quad *)(p.to + (size_t)chunk * p.chunk_bytes +
+                                          (size_t)(r->w.warp * p.blocks * MATRIX_BYTES)) + r->w.lane;
+        UNROLL
+        for (int i = 0; i < STORES; i++)
+            v[i].x = v[i].y = v[i].z = v[i].w = 0;
+        if (made)
+            UNROLL
+            for (int i = 0; i < STORES; i++) {
+                const int nth = LANES * i + r->w.lane, lane = head * HEAD_LANES + nth / 8;
+                if (nth < 8 * p.blocks) v[i] = *made_at(r, s, lane, nth % 8);
+            }
+        UNROLL
+        for (int i = 0; i < STORES; i++)
+            if (LANES * i + r->w.lane < 8 * p.blocks) plain_store128(to + LANES * i, v[i]);
+    }
+}
+
+/* 8 tokens of the heads of a task; a lane has 8 channels of one. taps: or NULL where they are there already. They
+ * are waited for behind the inputs, as they come from farther away. */
+DEV void conv_task(struct reader *r, struct conv_shared *s, int nth, int chunk, int task, const struct tap_share *taps) {
+    const int token = chunk * DELTA_CHUNK + 8 * r->w.warp, last = r->n_tokens - 1;
+    const struct conv_lane l = conv_lane_make(r, task);
+    struct two_quads inputs[8];
+    float past[PAST][8], y[8][8];
+    reader_anew(r);
+    UNROLL
+    for (int i = 0; i < 8; i++) /* tokens beyond the last one: what is loaded for them does not matter */
+        inputs[i] = inputs_ask(r, token + i < last ? token + i : last, l.channel);
+    past_load(r, token < last ? token : last, PAST, l.channel, past);
+    if (token == 0) window_load(r, nth, l.channel, past);
+    if (taps) {
+        taps_put(r, s, taps);
+        readers_sync(); /* the taps are there */
+    }
+    if (token <= last) {
+        channels_convolve(r, s, past, inputs, y);
+        reader_anew(r);
+        warp_sync(); /* the task before is stored */
+        rows_make(r, s, task, token, l.there, y);
+        warp_sync();
+    }
+    rows_store(r, s, chunk, task, token <= last);
+    if (token == 0) windows_move(r, nth, task);
 }
 
 /* ---- gates ---- */
 
-/* Products of a tile of the gates' weights with 8 tokens of x: this warp's share of hidden. k is taken in another
- * order, 8 columns a lane, so that 16 bytes are loaded at once. */
-DEV void gate_products(const struct reader *r, const u16 *weights, int tile, int block, float *d) {
+/* Products of an item's tiles of the gates' weights with its columns of 8 tokens of x: this warp's share of hidden.
+ * k is taken in another order, 8 columns a lane, so that 16 bytes are loaded at once. d: [tile][column]. */
+DEV void gate_products(const struct reader *r, const u16 *weights, int tile, const int *tokens,
+                       float (*d)[GATE_TILES][4]) {
     const int row = 16 * tile + r->w.lane / 4;
-    UNROLL_BY(2)
+    NO_UNROLL
     for (int atom = r->w.warp; atom < M_HIDDEN / ATOM_COLUMNS; atom += READ_WARPS)
         UNROLL
         for (int half = 0; half < 2; half++) {
-            const int column = atom * ATOM_COLUMNS + half * 32 + r->w.lane % 4 * 8, token = 8 * block + r->w.lane / 4;
-            const u8 *x = r->a->x + activation_at(r->a->room, token, column);
-            const u8 *rest = r->a->x + activation_at(r->a->room, token, X_LOW_COLUMN + column);
+            const int column = atom * ATOM_COLUMNS + half * 32 + r->w.lane % 4 * 8;
             const u16 *from = weights + (size_t)row * M_HIDDEN + column;
-            const struct quad high = cached_load128((const struct quad *)x);
-            const struct quad low = cached_load128((const struct quad *)rest);
-            const struct quad a = const_load128(from, row < GATE_ROWS);
-            const struct quad b = const_load128(from + 8 * M_HIDDEN, row + 8 < GATE_ROWS);
-            struct quad t;
-            t.x = a.x, t.y = b.x, t.z = a.y, t.w = b.y;
-            tile_mma(d, t, high.x, high.y);
-            tile_mma(d, t, low.x, low.y);
-            t.x = a.z, t.y = b.z, t.z = a.w, t.w = b.w;
-            tile_mma(d, t, high.z, high.w);
-            tile_mma(d, t, low.z, low.w);
+            struct quad high[GATE_TILES], low[GATE_TILES];
+            UNROLL
+            for (int i = 0; i < GATE_TILES; i++) {
+                const u8 *x = r->a->x + activation_at(r->a->room, tokens[i] + r->w.lane / 4, column);
+                const u8 *rest = r->a->x + activation_at(r->a->room, tokens[i] + r->w.lane / 4, X_LOW_COLUMN + column);
+                high[i] = cached_load128((const struct quad *)x), low[i] = cached_load128((const struct quad *)rest);
+            }
+            UNROLL
+            for (int i = 0; i < GATE_TILES; i++) {
+                const struct quad a = const_load128(from + 16 * i * M_HIDDEN, row + 16 * i < GATE_ROWS);
+                const struct quad b = const_load128(from + (16 * i + 8) * M_HIDDEN, row + 16 * i + 8 < GATE_ROWS);
+                const struct quad first = { a.x, b.x, a.y, b.y }, second = { a.z, b.z, a.w, b.w };
+                UNROLL
+                for (int j = 0; j < GATE_TILES; j++) {
+                    tile_mma(d[i][j], first, high[j].x, high[j].y);
+                    tile_mma(d[i][j], first, low[j].x, low[j].y);
+                    tile_mma(d[i][j], second, high[j].z, high[j].w);
+                    tile_mma(d[i][j], second, low[j].z, low[j].w);
+                }
+            }
         }
 }
 
-/* The scale of the norm for token `token`, in all lanes that have the same lane % 8. */
-DEV float token_scale(const struct reader *r, int token) {
+/* Sums of squares of token `token`, of slots lane / 8 + 4 i from `first` on. */
+enum { SLOTS_AT_ONCE = 4 };
+DEV void slots_ask(const struct reader *r, int token, int first, u32 *v) {
     const u32 *from = (const u32 *)r->a->ssq + token;
+    UNROLL
+    for (int i = 0; i < SLOTS_AT_ONCE; i++) {
+        const int slot = first + r->w.lane / 8 + 4 * i;
+        v[i] = slot < ssq_slots(r) ? plain_load32(from + (size_t)slot * P_PREFILL_TOKENS) : 0;
+    }
+}
+/* The scale of its norm, in all lanes that have the same lane % 8. v: its first slots. */
+DEV float token_scale(const struct reader *r, int token, u32 *v) {
     float sum = 0;
-    for (int slot = r->w.lane / 8; slot < ssq_slots(r); slot += 4)
-        sum += bits_float(plain_load32(from + (size_t)slot * P_PREFILL_TOKENS));
+    NO_UNROLL
+    for (int first = 0; first < ssq_slots(r); first += 4 * SLOTS_AT_ONCE) {
+        if (first) slots_ask(r, token, first, v);
+        UNROLL
+        for (int i = 0; i < SLOTS_AT_ONCE; i++)
+            sum += bits_float(v[i]);
+    }
     return rsqrt_approx(xor_sum(sum, 8, LANES) * (1.0f / M_HIDDEN) + M_RMS_EPS);
 }
 
-/* Value of row `row` (a, b of each head) to the gates of a token. */
-DEV void gate_store(const struct reader *r, const float *numbers, int row, int token, float v) {
-    const int head = row / 2, is_b = row % 2;
-    float made = 0;
-    if (token < r->n_tokens) {
-        const float rate = const_loadf(numbers + head), bias = const_loadf(numbers + M_VALUE_HEADS + head);
-        made = is_b ? sigmoid(v) : max_float(rate * softplus(v + bias), -DECAY_MOST);
-    }
-    plain_store32((u32 *)r->a->delta.gates + (size_t)row * P_PREFILL_TOKENS + token, float_bits(made));
+/* Of a head's gates: the rate that its a is multiplied with, and what is added before. */
+struct gate_numbers {
+    float rate, bias;
+};
+DEV struct gate_numbers gate_numbers_ask(const struct reader *r, int nth, int row) {
+    const float *numbers = delta_numbers(r, nth);
+    const int head = row < GATE_ROWS ? row / 2 : 0;
+    struct gate_numbers n;
+    n.rate = const_loadf(numbers + head), n.bias = const_loadf(numbers + M_VALUE_HEADS + head);
+    return n;
 }
 
-/* 16 rows of the gates' weights, 8 tokens; all consumers. */
-DEV void gate_task(struct reader *r, int nth, const float *numbers, int tile, int block) {
+/* Value of row `row` (a, b of each head) to the gates of a token. */
+DEV void gate_store(const struct reader *r, const struct gate_numbers *n, int row, int token, float v) {
+    const float made = row % 2 ? sigmoid(v) : max_float(n->rate * softplus(v + n->bias), -DECAY_MOST);
+    plain_store32((u32 *)r->a->delta.gates + (size_t)row * P_PREFILL_TOKENS + token,
+                  token < r->n_tokens ? float_bits(made) : 0);
+}
+
+DEV const u16 *gate_weights(const struct reader *r, int nth) {
     const struct delta_layout shape = delta_shape();
-    const u16 *weights = r->w.a->delta.gates + delta_gate(&shape, nth, 0, 0);
-    const int thread = r->w.warp * LANES + r->w.lane, row = thread / 8, token = 8 * block + thread % 8;
-    const int there = 8 * block < r->n_tokens;
-    float d[4] = { 0, 0, 0, 0 }, sum = 0, scale = 0;
-    if (there && r->w.warp < 4) scale = token_scale(r, token);
-    if (there) gate_products(r, weights, tile, block, d);
+    return r->w.a->delta.gates + delta_gate(&shape, nth, 0, 0);
+}
+
+/* GATE_TILES tiles of the gates' weights from `tile` on, as many columns of 8 tokens; all warps. */
+DEV void gate_task(struct reader *r, struct conv_shared *s, int nth, int tile, int token) {
+    reader_anew(r);
+    const int row = r->w.warp * (LANES / 8) + r->w.lane / 8, last = (r->n_tokens - 1) / 8 * 8;
+    const struct gate_numbers numbers = gate_numbers_ask(r, nth, 16 * tile + row);
+    float d[GATE_TILES][GATE_TILES][4];
+    u32 slots[GATE_TILES][SLOTS_AT_ONCE];
+    int tokens[GATE_TILES]; /* beyond the last ones others: what is made of them does not matter */
+    UNROLL
+    for (int i = 0; i < GATE_TILES; i++) {
+        tokens[i] = token + 8 * i < last ? token + 8 * i : last;
+        slots_ask(r, tokens[i] + r->w.lane % 8, 0, slots[i]);
+    }
+    UNROLL
+    for (int i = 0; i < 4 * GATE_TILES * GATE_TILES; i++)
+        d[i / 4 / GATE_TILES][i / 4 % GATE_TILES][i % 4] = 0;
+    if (token < r->n_tokens) gate_products(r, gate_weights(r, nth), tile, tokens, d);
+    reader_anew(r);
     readers_sync(); /* the task before is over */
     UNROLL
-    for (int i = 0; i < 4; i++)
-        r->s->exchange[(r->w.warp * 4 + i) * LANES + r->w.lane] = d[i];
+    for (int i = 0; i < 4 * GATE_TILES * GATE_TILES; i++)
+        s->u.sums[r->w.warp][i][r->w.lane] = d[i / 4 / GATE_TILES][i / 4 % GATE_TILES][i % 4];
     readers_sync();
-    if (r->w.warp >= 4) return;
     UNROLL
-    for (int warp = 0; warp < READ_WARPS; warp++)
-        sum += r->s->exchange[(warp * 4 + row / 8 * 2 + token % 2) * LANES + row % 8 * 4 + token % 8 / 2];
-    sum *= scale;
-    if (16 * tile + row < GATE_ROWS) gate_store(r, numbers, 16 * tile + row, token, sum);
+    for (int i = 0; i < GATE_TILES; i++) {
+        const int at = ((row / 16 * GATE_TILES + i) * 2 + row % 16 / 8) * 2 + r->w.lane % 2;
+        const float scale = token_scale(r, tokens[i] + r->w.lane % 8, slots[i]);
+        float sum = 0;
+        UNROLL
+        for (int warp = 0; warp < READ_WARPS; warp++)
+            sum += s->u.sums[warp][at][row % 8 * 4 + r->w.lane % 8 / 2];
+        if (16 * tile + row < GATE_ROWS)
+            gate_store(r, &numbers, 16 * tile + row, token + 8 * i + r->w.lane % 8, sum * scale);
+    }
 }
 
-DEV void conv_phase(struct reader *r, int layer) {
-    const struct delta_layout d = delta_shape();
-    const int nth = delta_nth(layer), blocks = delta_chunks(r) * CHUNK_BLOCKS, step = (int)block_count();
-    const float *numbers = delta_numbers(r, nth), *taps = numbers + delta_taps_offset(&d);
+/* ---- a block's items ---- */
+
+/* What the launch before did not make: the first item's taps; gates' weights, once for all. */
+DEV void conv_begin(const struct reader *r, int layer, struct tap_share *taps) {
+    enum { SHARE = GATE_ROWS * M_HIDDEN * 2 / READ_WARPS };
+    const int nth = delta_nth(layer);
+    taps_ask(r, nth, r->w.block % CONV_TASKS, taps);
+    if (r->w.block + 1 == (int)block_count() && r->w.lane == 0)
+        l2_prefetch((const u8 *)gate_weights(r, nth) + r->w.warp * SHARE, SHARE);
+}
+
+DEV void conv_phase(struct reader *r, struct conv_shared *s, int layer, struct tap_share *taps) {
+    const int nth = delta_nth(layer), step = (int)block_count(), n_items = delta_chunks(r) * CONV_TASKS;
+    const int n_gates = delta_chunks(r) * (CHUNK_BLOCKS / GATE_TILES) * GATE_PARTS;
+    int before = -1;
     NO_UNROLL
-    for (int i = r->w.block; i < blocks * GATE_TILES; i += step)
-        gate_task(r, nth, numbers, i % GATE_TILES, i / GATE_TILES);
+    for (int i = r->w.block; i < n_items; i += step) {
+        const int task = i % CONV_TASKS, same = task == before;
+        if (before >= 0 && !same) {
+            readers_sync(); /* no one needs those before */
+            taps_ask(r, nth, task, taps);
+        }
+        conv_task(r, s, nth, i / CONV_TASKS, task, same ? 0 : taps);
+        before = task;
+    }
     NO_UNROLL
-    for (int i = r->w.block * READ_WARPS + r->w.warp; i < blocks * CONV_TASKS; i += step * READ_WARPS)
-        conv_task(r, nth, taps, i / CONV_TASKS, i % CONV_TASKS);
+    for (int i = step - 1 - r->w.block; i < n_gates; i += step)
+        gate_task(r, s, nth, i % GATE_PARTS * GATE_TILES, i / GATE_PARTS * GATE_TILES * 8);
 }
 
 #endif

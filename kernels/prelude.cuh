@@ -15,6 +15,7 @@ typedef unsigned long long u64;
 #define DEV            static inline __attribute__((unused))
 #define DEV_CALL       static __attribute__((unused))
 #define KERNEL(threads) void
+#define PAIR_KERNEL(threads) void
 #define ALIGN(n)       __attribute__((aligned(n)))
 #define UNROLL
 #define NO_UNROLL
@@ -24,6 +25,7 @@ typedef unsigned long long u64;
 #define DEV            __device__ static __forceinline__
 #define DEV_CALL       __device__ static __noinline__
 #define KERNEL(threads) extern "C" __global__ void __launch_bounds__(threads, 1)
+#define PAIR_KERNEL(threads) extern "C" __global__ void __launch_bounds__(threads, 2) /* blocks of an SM */
 #define ALIGN(n)       __align__(n)
 #define UNROLL         _Pragma("unroll")
 #define NO_UNROLL      _Pragma("unroll 1")

@@ -100,7 +100,7 @@ struct prefill_kernel cuda_prefill_kernel(const struct backend *b, int kernel) {
     const struct plan *p = &b->plan;
     const int few = PLAN_PREFILL_CONSUMERS, many = p->prefill_threads, ring = p->prefill_shared;
     const int no_ring = plan_prefill_shared_bytes(0, p->prefill_k_places);
-    const int chunk = p->prefill_chunk_shared;
+    const int chunk = p->prefill_chunk_shared, conv = PREFILL_CONV_BYTES(p->delta.taps);
     /* of these two share an SM where there is room: one computes while the other's copies come */
     const int pairs = 2 * chunk <= p->gpu.shared_bytes ? 2 * b->gpu.facts.n_sms : 0;
     const struct prefill_kernel kernels[CUDA_PREFILL_KERNELS] = {
@@ -111,7 +111,7 @@ struct prefill_kernel cuda_prefill_kernel(const struct backend *b, int kernel) {
         [PREFILL_WIDE2] = { "prefill_wide2", many, ring, 0 },
         [PREFILL_ROPE] = { "prefill_rope", few, no_ring, 0 },
         [PREFILL_ATTENTION] = { "prefill_attention", many, ring, 0 },
-        [PREFILL_CONV] = { "prefill_conv", few, no_ring, 0 },
+        [PREFILL_CONV] = { "prefill_conv", few, conv, 2 * b->gpu.facts.n_sms },
         [PREFILL_CHUNK] = { "prefill_chunk", few, chunk, pairs },
         [PREFILL_CHAIN] = { "prefill_chain", many, ring, 0 },
         [PREFILL_ANSWER] = { "prefill_answer", few, chunk, pairs },

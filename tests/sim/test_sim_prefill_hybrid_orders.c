@@ -139,9 +139,13 @@ static void copies_out_of_turn_are_seen(void **state) {
 static void warps_of_conv_and_chunk_that_do_not_meet_are_seen(void **state) {
     (void)state;
     CAUGHT("gates added up before they are there",
-           IN(CONV, " = d[i];\n    readers_sync();", " = d[i];"));
+           IN(CONV, "[i % 4];\n    readers_sync();", "[i % 4];"));
     CAUGHT("gates of the task before not over",
            IN(CONV, "    readers_sync(); /* the task before is over */\n", ""));
+    CAUGHT("taps before they are there",
+           IN(CONV, "        readers_sync(); /* the taps are there */\n", ""));
+    CAUGHT("rows stored before they are made",
+           IN(CONV, "        warp_sync();\n    }\n", "    }\n"));
     CAUGHT("gates before they are summed",
            IN(CHUNK, "        copies_wait(r, full, parity);\n        readers_sync();\n",
               "        copies_wait(r, full, parity);\n"));

@@ -8,8 +8,10 @@
 KERNEL(READ_CONSUMERS) conv(const PARAMETER struct prefill_args args, int layer) {
     struct reader r;
     reader_make(&r, &args, layer, 0);
+    struct tap_share taps;
+    conv_begin(&r, layer, &taps);
     previous_over();
-    conv_phase(&r, layer);
+    conv_phase(&r, (struct conv_shared *)r.s, layer, &taps);
 }
 
 KERNEL(READ_CONSUMERS) chunk(const PARAMETER struct prefill_args args, int layer) {
