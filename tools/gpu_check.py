@@ -52,6 +52,8 @@ STEPS = {  # name: seconds it may take; in this order
     "hybrid-stops": 90,
     "hybrid-launches": 120,
     "hybrid-poison": 90,
+    "hybrid-faults": 180,
+    "hybrid-sanitizer": 160,
     "faults": 180,
     "sanitizer": 310,
     "shapes": 400,

@@ -58,7 +58,8 @@ from gpu_check_models import token_ids
 options = {options!r}
 with reel.Library({library!r}).open({folder!r}, device={device!r}, cache_dir={cache!r},
                                     gpu_options=options) as model:
-    with model.session(64) as session, model.session(64) as copy:
+    with model.session(128) as session, model.session(128) as copy:
+        copy.eval(token_ids(70, model.vocab), reel.LAST_LOGITS)
         session.eval(token_ids(19, model.vocab), reel.ALL_LOGITS)
         ids = session.generate(4)
         session.generate(4, temperature=0.9, top_k=20, top_p=0.9, repetition_penalty=1.2)
@@ -106,17 +107,25 @@ def sanitized(check, tool, kind, folder, compute):
     return in_time
 
 
-def sanitizer(check):
+def sanitize(check, name, computes):
     """Few tokens of a small shape, four warps so that the tools' own registers fit beside."""
     tool = shutil.which("compute-sanitizer") or "/usr/local/cuda/bin/compute-sanitizer"
     if not check.gpu or not Path(tool).exists():
         check.row("", "skipped", "no compute-sanitizer" if check.gpu else "only on a GPU")
         return
-    folder = synthesized(check.args.reel, check.models / "q3-c", MINIATURES / "q3-c.json", 1)
-    for compute in ("", "80"):
+    folder = synthesized(check.args.reel, check.models / name, MINIATURES / f"{name}.json", 1)
+    for compute in computes:
         for kind in SANITIZERS:
             if not sanitized(check, tool, kind, folder, compute):
                 break
+
+
+def sanitizer(check):
+    sanitize(check, "q3-c", ("", "80"))
+
+
+def hybrid_sanitizer(check):
+    sanitize(check, "q35-c", ("",))
 
 
 # ---- what goes wrong -----------------------------------------------------------------------------

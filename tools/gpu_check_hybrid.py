@@ -8,6 +8,7 @@ import numpy as np
 import reel_ctypes as reel
 from gpu_check_base import MINIATURES, continued, digest, first_difference, last_logits, only_gpu
 from gpu_check_models import synthesized, token_ids
+from gpu_check_faults import faults
 from gpu_check_prefill import random_prompts, settle, their_logits
 from gpu_check_steps import launches, logits_case, poison, repeats, stops
 
@@ -151,7 +152,9 @@ def hybrid_curve(check):
 
 
 def hybrid_first(check):
-    """The first id after random prompts: transformers' under the tie rule."""
+    """The first id after random prompts: transformers' under the tie rule, but for no more prompts than
+    its own bf16 run misses. With random weights the error of 18 DeltaNets is more than a tie; a trained
+    model's ids are the step greedy-demo's."""
     size, folder = size_of(check), hybrid_model(check)
     with check.open(folder) as model:
         import torch
@@ -162,11 +165,13 @@ def hybrid_first(check):
                 session.sync(prompt)
                 made += session.generate(1)
     exact = their_logits(folder, torch.float32, check.torch_device, prompts)
+    theirs = their_logits(folder, torch.bfloat16, check.torch_device, prompts)
     equal, ties, unexplained = settle(made, exact)
+    their = settle([int(row.argmax()) for row in theirs], exact)
     words = f"{len(prompts)} prompts of 1 to {size['longest']}: {equal} equal, {ties} ties, " \
-            f"{len(unexplained)} unexplained"
-    check.row("first ids", not unexplained, "; ".join([words, *unexplained[:3]]), equal=equal,
-              ties=ties, unexplained=unexplained)
+            f"{len(unexplained)} unexplained (transformers' bf16: {their[0]}, {their[1]}, {len(their[2])})"
+    check.row("first ids", len(unexplained) <= len(their[2]), "; ".join([words, *unexplained[:3]]),
+              equal=equal, ties=ties, unexplained=unexplained, theirs=len(their[2]))
 
 
 # ---- the state -----------------------------------------------------------------------------------
@@ -269,4 +274,4 @@ hybrid_repeats = on_hybrid(repeats)
 # It goes back to a prompt's end again and again. A recurrent state goes back to before the last position
 # only, which the decode kernel then evaluates: the same bits as the first time where it read the prompt.
 hybrid_stops = on_hybrid(stops, DECODED)
-hybrid_launches, hybrid_poison = on_hybrid(launches), on_hybrid(poison)
+hybrid_launches, hybrid_poison, hybrid_faults = on_hybrid(launches), on_hybrid(poison), on_hybrid(faults)
