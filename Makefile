@@ -26,7 +26,7 @@ CLANG_FORMAT ?= $(shell command -v clang-format-14 || echo clang-format)
 CLANG_TIDY ?= $(shell command -v clang-tidy-14 || echo clang-tidy)
 PREFIX ?= /usr/local
 
-PACKAGES := libutf8proc jansson nettle
+PACKAGES := libutf8proc jansson nettle soxr
 CLI_PACKAGES := $(if $(MINIMAL),,libcurl libedit)
 PKG_CFLAGS := $(shell pkg-config --cflags $(PACKAGES) 2>/dev/null)
 PKG_LIBS := $(shell pkg-config --libs $(PACKAGES) 2>/dev/null)
@@ -67,7 +67,8 @@ FLAGS_amx := $(FLAGS_avx512) -mamx-tile -mamx-bf16 -mamx-int8
 X86_ONLY := %_avx2.c %_avx512.c %_amx.c
 ARM_ONLY := %_neon.c
 
-LIB_SRC := $(wildcard src/base/*.c src/model/*.c src/plan/*.c src/runtime/*.c src/cpu/*.c src/cuda/*.c)
+LIB_SRC := $(wildcard src/base/*.c src/model/*.c src/plan/*.c src/runtime/*.c src/cpu/*.c src/cuda/*.c \
+           src/audio/*.c src/asr/*.c)
 ifneq ($(ARCH),x86_64)
 LIB_SRC := $(filter-out $(X86_ONLY),$(LIB_SRC))
 endif

@@ -26,6 +26,7 @@ look() {
     library libutf8proc libutf8proc-dev
     library jansson libjansson-dev
     library nettle nettle-dev
+    library soxr libsoxr-dev
     if [ -z "${MINIMAL:-}" ]; then
         library libcurl libcurl4-gnutls-dev
         library libedit libedit-dev

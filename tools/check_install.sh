@@ -45,7 +45,7 @@ for source in examples/*.c; do
         # shellcheck disable=SC2046,SC2086
         $compiler $standard $flags -x $language "$source" -x none -o "$stage/static" \
             $(pkg-config --cflags reel) "$prefix/lib/libreel.a" \
-            $(pkg-config --libs libutf8proc jansson nettle) -lm -ldl -pthread
+            $(pkg-config --libs libutf8proc jansson nettle soxr) -lm -ldl -pthread
     done
 done
 if [ -f models/demo/model.safetensors ]; then

@@ -16,7 +16,7 @@ touch "$work/gen/demo_files.c" # newer than models/demo, so that make leaves it 
 make -s -j"$(nproc)" MINIMAL=1 B="$work" "$work/reel" "$work/libreel.so" >/dev/null
 strip -o "$pack/bin/reel" "$work/reel"
 strip --strip-unneeded -o "$pack/lib/libreel.so" "$work/libreel.so"
-for name in utf8proc jansson nettle; do
+for name in utf8proc jansson nettle soxr gomp; do
     path=$(ldd "$work/libreel.so" | sed -n "s|.*lib${name}[^ ]* => \([^ ]*\) .*|\1|p")
     cp -L "$path" "$pack/lib/"
 done
