@@ -23,6 +23,7 @@ SIZES["tiny"] = SIZES["sim"]
 PREFILLED = {"sim": "q3-c"}  # the main model there has a head_dim that prefill does not take
 CHUNK = "prefill_from=1,prefill_tokens=128"
 QUEUE = "prefill_from=1,short_positions=0"  # no launch of their own for short prompts
+PIECE = 16  # positions of the cache that lie together
 HEADER = struct.Struct("<8sII64s32s8iQQ")  # struct snapshot_header of src/runtime/snapshot.c
 
 
@@ -55,7 +56,9 @@ def kv_of(snapshot, device):
     import torch
     numbers = HEADER.unpack_from(snapshot)
     _, _, layers, heads, head_dim, length, n, n_logits = numbers[5:13]
-    state = torch.from_numpy(snapshot[HEADER.size + 4 * (length + n_logits) :]).to(device)
+    start = HEADER.size + 4 * (length + n_logits)
+    size = layers * heads * -(-n // PIECE) * PIECE * head_dim * 2 * 2  # behind it: the prompt's last row
+    state = torch.from_numpy(snapshot[start : start + size]).to(device)
     # a piece: K tiles, V^T tiles; a tile: row % 8, column % 8 / 2, column / 8, row / 8, column % 2
     tiles = state.view(torch.bfloat16).view(layers, heads, -1, 2, head_dim // 16, 8, 4, 2, 2, 2)
     k = tiles[:, :, :, 0].permute(0, 1, 2, 7, 4, 3, 6, 5, 8)
