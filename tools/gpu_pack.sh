@@ -18,7 +18,7 @@ strip -o "$pack/bin/reel" "$work/reel"
 strip --strip-unneeded -o "$pack/lib/libreel.so" "$work/libreel.so"
 for name in utf8proc jansson nettle soxr gomp; do
     path=$(ldd "$work/libreel.so" | sed -n "s|.*lib${name}[^ ]* => \([^ ]*\) .*|\1|p")
-    cp -L "$path" "$pack/lib/"
+    [ -z "$path" ] || cp -L "$path" "$pack/lib/" # what is not used yet is not wanted
 done
 git describe --always --dirty >"$pack/commit"
 if [ $# -gt 0 ]; then
