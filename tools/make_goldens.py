@@ -332,7 +332,8 @@ def main():
     folder = Path(sys.argv[1])
     torch.manual_seed(0)
     torch.set_num_threads(1)
-    names = sys.argv[2:] or sorted(p.stem for p in (folder / "models").glob("*.json"))
+    known = (p.stem for p in (folder / "models").glob("*.json"))
+    names = sys.argv[2:] or sorted(name for name in known if not name.startswith("asr-"))
     for name in names:
         make(folder, name)
 

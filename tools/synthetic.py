@@ -45,16 +45,21 @@ def recipe(name, columns, centred):
         return np.float32(-1.5), np.float32(10.0 / 1048576.0)
     if name.endswith("linear_attn.dt_bias"):
         return np.float32(-1.5), np.float32(20.0 / 1048576.0)
-    if name.endswith("norm.weight") or "_norm_" in name:
+    if name.endswith(".bias"):
+        return np.float32(0), GAIN_SCALE
+    if name.endswith(("norm.weight", "ln_post.weight")) or "_norm_" in name:
         plain = name.endswith("linear_attn.norm.weight") or not centred
         return np.float32(1 if plain else 0), GAIN_SCALE
     spread = 1.0 if name.endswith(("embed_tokens.weight", "lm_head.weight")) else 0.75
+    if ".conv2d" in name or ".conv_out." in name:
+        spread = 1.5
     return np.float32(0), np.float32(spread / np.sqrt(np.float64(columns)) / DEVIATION)
 
 
 def tensor_bits(seed, name, shape, centred=False):
     """The tensor as bf16 bits, uint16 [shape]."""
-    offset, scale = recipe(name, shape[-1], centred)
+    columns = int(np.prod(shape[1:])) if len(shape) == 4 else shape[-1]
+    offset, scale = recipe(name, columns, centred)
     values = offset + draws(key(seed, name), int(np.prod(shape))).astype(np.float32) * scale
     bits = values.view(np.uint32)
     rounded = (bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)

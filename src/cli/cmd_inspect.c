@@ -59,6 +59,14 @@ static void print_config(const json_t *c) {
                (long long)integer(c, "delta_value_heads"), (long long)integer(c, "delta_key_dim"),
                (long long)integer(c, "delta_value_dim"));
     }
+    if (integer(c, "audio_layers")) {
+        row("audio tower");
+        printf(
+            "%lld layers, hidden %lld, intermediate %lld, %lld heads, %lld channels of %lld bins\n",
+            (long long)integer(c, "audio_layers"), (long long)integer(c, "audio_hidden"),
+            (long long)integer(c, "audio_intermediate"), (long long)integer(c, "audio_heads"),
+            (long long)integer(c, "audio_channels"), (long long)integer(c, "audio_bins"));
+    }
     row("positions");
     printf("%lld, RoPE base %.10g, scaling %s\n", (long long)integer(c, "max_context"),
            json_number_value(json_object_get(c, "rope_theta")), text(c, "rope_scaling"));

@@ -23,6 +23,7 @@ struct family_defaults {
     bool qk_norm;
     bool gated_attention;
     bool centred_norms;
+    bool explicit; /* the class's defaults are no checkpoint's: every size must be there */
 };
 
 static const struct family_defaults families[] = {
@@ -30,6 +31,7 @@ static const struct family_defaults families[] = {
     [MODEL_LLAMA] = { "llama", 0, 0, 2048, .hybrid = false },
     [MODEL_QWEN35] = { "qwen3_5", 4, 256, 32768, .hybrid = true, .qk_norm = true,
                        .gated_attention = true, .centred_norms = true },
+    [MODEL_QWEN3_ASR] = { "qwen3_asr", 0, 0, 65536, .qk_norm = true, .explicit = true },
 };
 /* Checkpoints of the text model alone; the others have it under "text_config". */
 static const char text_only_type[] = "qwen3_5_text";
@@ -66,7 +68,7 @@ static enum reel_status read_family(struct model_config *config, const json_t *o
         bool text_only = i == MODEL_QWEN35 && strcmp(type, text_only_type) == 0;
         if (strcmp(type, families[i].model_type) != 0 && !text_only) continue;
         config->family = (enum model_family)i;
-        config->nested = i == MODEL_QWEN35 && !text_only;
+        config->nested = i == MODEL_QWEN3_ASR || (i == MODEL_QWEN35 && !text_only);
         config->qk_norm = families[i].qk_norm;
         config->gated_attention = families[i].gated_attention;
         config->centred_norms = families[i].centred_norms;
@@ -74,7 +76,7 @@ static enum reel_status read_family(struct model_config *config, const json_t *o
     }
     return err_set(err, REEL_E_UNSUPPORTED,
                    "%s: \"model_type\" is \"%.60s\", supported are \"qwen3\", \"llama\", "
-                   "\"qwen3_5\" and \"qwen3_5_text\"",
+                   "\"qwen3_5\", \"qwen3_5_text\" and \"qwen3_asr\"",
                    name, type);
 }
 
@@ -99,10 +101,10 @@ static enum reel_status read_shape(struct model_config *config, const json_t *ob
     }
     int kv_heads = family->kv_heads ? family->kv_heads : config->n_heads;
     enum reel_status status = get_int(object, name, "num_key_value_heads", 1, MODEL_MAX_HEADS,
-                                      kv_heads, false, &config->n_kv_heads, err);
+                                      kv_heads, family->explicit, &config->n_kv_heads, err);
     if (status != REEL_OK) return status;
     int head_dim = family->head_dim ? family->head_dim : config->hidden / config->n_heads;
-    status = get_int(object, name, "head_dim", 1, MODEL_MAX_HEAD_DIM, head_dim, false,
+    status = get_int(object, name, "head_dim", 1, MODEL_MAX_HEAD_DIM, head_dim, family->explicit,
                      &config->head_dim, err);
     if (status != REEL_OK) return status;
     return get_int(object, name, "max_position_embeddings", 1, MODEL_MAX_CONTEXT,
@@ -311,6 +313,9 @@ static enum reel_status read_rope(struct model_config *config, const json_t *obj
                            keys[i]);
         if (json_object_size(value)) rope = value;
     }
+    if (families[config->family].explicit && !json_object_get(object, "rope_theta") &&
+        !json_object_get(rope, "rope_theta"))
+        return err_set(err, REEL_E_FORMAT, "%s: \"rope_theta\" is missing", name);
     struct json_real_rule theta = { .key = "rope_theta", .min = 1, .max = 1e12, .fallback = 10000 };
     double part = families[config->family].hybrid ? 0.25 : 1;
     enum reel_status status = json_get_real(object, name, &theta, &config->rope_theta, err);
@@ -369,11 +374,20 @@ static enum reel_status read_object(json_t **out, char **path, const struct mode
     return status;
 }
 
-/* The object with the language model's keys: of a larger model it is a part. */
-static enum reel_status find_text(const struct model_config *config, const json_t *whole,
-                                  const char *name, const json_t **text, struct reel_error *err) {
-    *text = config->nested ? json_object_get(whole, "text_config") : whole;
-    if (json_is_object(*text)) return REEL_OK;
+/* Where a config has what: of a larger model the language model is a part. Published Qwen3-ASR
+ * files nest once more than those that transformers saves. */
+struct parts {
+    const json_t *whole, *thinker, *text; /* the same for a language model alone */
+};
+
+static enum reel_status find_parts(const struct model_config *config, const json_t *whole,
+                                   const char *name, struct parts *parts, struct reel_error *err) {
+    *parts = (struct parts){ whole, whole, whole };
+    if (!config->nested) return REEL_OK;
+    const json_t *thinker = json_object_get(whole, "thinker_config");
+    if (config->family == MODEL_QWEN3_ASR && json_is_object(thinker)) parts->thinker = thinker;
+    parts->text = json_object_get(parts->thinker, "text_config");
+    if (json_is_object(parts->text)) return REEL_OK;
     return err_set(err, REEL_E_FORMAT, "%s: \"text_config\" must be an object", name);
 }
 
@@ -401,20 +415,35 @@ static enum reel_status read_text(struct model_config *config, const json_t *obj
     return status;
 }
 
+/* What a larger model says of its language model holds. */
+static enum reel_status read_around(struct model_config *config, const json_t *around,
+                                    const char *path, struct reel_error *err) {
+    enum reel_status status =
+        json_get_bool(around, path, "tie_word_embeddings", config->tied, &config->tied, err);
+    return status == REEL_OK ? read_stop_ids(config, around, path, err) : status;
+}
+
+static enum reel_status read_parts(struct model_config *config, const json_t *object,
+                                   const char *path, struct reel_error *err) {
+    struct parts parts;
+    enum reel_status status = find_parts(config, object, path, &parts, err);
+    if (status == REEL_OK) status = read_text(config, parts.text, path, err);
+    if (status == REEL_OK && config->nested) status = read_around(config, parts.thinker, path, err);
+    if (status == REEL_OK && config->nested) status = read_around(config, parts.whole, path, err);
+    if (status == REEL_OK && config->family == MODEL_QWEN3_ASR)
+        status = audio_config_read(&config->audio, parts.thinker, path, config->hidden,
+                                   config->vocab, err);
+    return status;
+}
+
 static enum reel_status read_config(struct model_config *config, const struct model_source *source,
                                     struct reel_error *err) {
     json_t *object = NULL;
-    const json_t *text = NULL;
     char *path = NULL;
     enum reel_status status = read_object(&object, &path, source, config_name, err);
     if (status == REEL_OK) status = read_family(config, object, path, err);
     if (status == REEL_OK) status = refuse_quantised(object, path, err);
-    if (status == REEL_OK) status = find_text(config, object, path, &text, err);
-    if (status == REEL_OK) status = read_text(config, text, path, err);
-    if (status == REEL_OK && config->nested) /* what the whole says of its text holds */
-        status =
-            json_get_bool(object, path, "tie_word_embeddings", config->tied, &config->tied, err);
-    if (status == REEL_OK && config->nested) status = read_stop_ids(config, object, path, err);
+    if (status == REEL_OK) status = read_parts(config, object, path, err);
     json_decref(object);
     free(path);
     return status;

@@ -3,6 +3,7 @@
 #ifndef REEL_MODEL_MODEL_CONFIG_H
 #define REEL_MODEL_MODEL_CONFIG_H
 
+#include "model/audio_config.h"
 #include "model/gguf.h"
 #include "model/model_source.h"
 #include "model/tensor_file.h"
@@ -16,7 +17,8 @@
 #define MODEL_MAX_CONTEXT  (1 << 20)
 #define MODEL_MAX_STOP_IDS 16
 
-enum model_family { MODEL_QWEN3, MODEL_LLAMA, MODEL_QWEN35 };
+/* MODEL_QWEN3_ASR: Qwen3 behind an audio tower. */
+enum model_family { MODEL_QWEN3, MODEL_LLAMA, MODEL_QWEN35, MODEL_QWEN3_ASR };
 
 /* What mixes positions in a layer: attention over a KV cache, or a Gated DeltaNet over a state of
  * fixed size (docs/MODEL_qwen35.md). */
@@ -41,14 +43,15 @@ struct model_config {
     bool tied;            /* the output matrix is the embedding */
     bool gated_attention; /* rows of q are, head by head, its query and its output's gate */
     bool centred_norms;   /* gains are stored less 1, and a norm rounds once */
-    bool nested;          /* the text model of a larger one: tensors of model.language_model. */
+    bool nested;          /* the text model of a larger one: its tensors have a longer prefix */
     unsigned char layer_kinds[MODEL_MAX_LAYERS]; /* enum layer_kind */
     struct {                                     /* LAYER_DELTA; all 0 where no layer is one */
         int key_heads, value_heads;              /* value_heads is a multiple of key_heads */
         int key_dim, value_dim;                  /* of one head */
         int conv_width;                          /* positions, the current one included */
     } delta;
-    int n_draft_layers; /* multi-token prediction: checked, not run */
+    int n_draft_layers;        /* multi-token prediction: checked, not run */
+    struct audio_config audio; /* MODEL_QWEN3_ASR */
     double rope_theta;
     enum rope_kind rope;
     double rope_factor, rope_low_freq_factor, rope_high_freq_factor; /* ROPE_LLAMA3 */

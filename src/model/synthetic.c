@@ -10,7 +10,18 @@
 
 /* ---- tensors --------------------------------------------------------------------------------- */
 
-enum kind { GAINS, CENTRED_GAINS, MATRIX, VOCABULARY, TAPS, A_LOG, DT_BIAS };
+enum kind {
+    GAINS,
+    CENTRED_GAINS,
+    BIASES,
+    MATRIX,
+    VOCABULARY,
+    TAPS,
+    CONV,
+    CONV_OUT,
+    A_LOG,
+    DT_BIAS
+};
 
 /* Of A_LOG and DT_BIAS, so that decays of 0.2 to 0.999 occur. Scales have few significant bits:
  * their products with a draw are exact (kernels/synthetic.h). */
@@ -20,17 +31,21 @@ enum kind { GAINS, CENTRED_GAINS, MATRIX, VOCABULARY, TAPS, A_LOG, DT_BIAS };
 #define DT_BIAS_SCALE (20.0f / 1048576.0f) /* deviation 1.44 */
 
 /* Matrices have a deviation of spread / sqrt(columns): what goes through 28 layers or more neither
- * fades nor grows. The vocabulary's matrices are the widest, for logits with some contrast. */
+ * fades nor grows. The vocabulary's matrices are wider, for logits with some contrast, and the
+ * convolutions' the widest, so that sound is not drowned by the positions added to it. */
 static void describe(struct synthetic_tensor *t, enum kind kind, int rows, int columns) {
-    const double spread = kind == VOCABULARY ? 1.0 : 0.75;
+    const double spread = kind == CONV || kind == CONV_OUT ? 1.5 : kind == VOCABULARY ? 1.0 : 0.75;
     const float matrix = (float)(spread / sqrt((double)columns) / SYNTHETIC_DEVIATION);
-    t->rank = kind == TAPS ? 3 : kind == MATRIX || kind == VOCABULARY ? 2 : 1;
+    static const int ranks[] = {
+        [MATRIX] = 2, [VOCABULARY] = 2, [CONV_OUT] = 2, [TAPS] = 3, [CONV] = 4, [DT_BIAS] = 0
+    };
+    t->rank = ranks[kind] ? ranks[kind] : 1;
     t->rows = rows;
     t->columns = columns;
     t->dtype = DTYPE_BF16;
     t->offset = 0;
     t->scale = matrix;
-    if (kind == GAINS || kind == CENTRED_GAINS) t->scale = SYNTHETIC_GAIN_SCALE;
+    if (kind == GAINS || kind == CENTRED_GAINS || kind == BIASES) t->scale = SYNTHETIC_GAIN_SCALE;
     if (kind == GAINS) t->offset = 1;
     if (kind == A_LOG) t->offset = A_LOG_MEAN, t->scale = A_LOG_SCALE;
     if (kind == DT_BIAS) t->offset = DT_BIAS_MEAN, t->scale = DT_BIAS_SCALE;
@@ -41,7 +56,7 @@ struct recipe {
     enum kind kind;
     int rows, columns;
 };
-#define MAX_LAYER_TENSORS 14
+#define MAX_LAYER_TENSORS 16
 
 static enum kind gains_kind(const struct model_config *c) {
     return c->centred_norms ? CENTRED_GAINS : GAINS;
@@ -114,13 +129,15 @@ static void set_layer_tensor(const struct recipe *r, const char *prefix, int lay
 }
 
 static const char *text_prefix(const struct model_config *c) {
+    if (c->audio.n_layers) return "thinker.model.";
     return c->nested ? "model.language_model." : "model.";
 }
 
 /* Of the tensors around the layers, those behind them: the final norm, the head, the draft's. */
 static int tail_recipes(const struct model_config *c, struct recipe *out) {
     const struct recipe norm = { "norm.weight", gains_kind(c), 1, c->hidden };
-    const struct recipe head = { "lm_head.weight", VOCABULARY, c->vocab, c->hidden };
+    const struct recipe head = { c->audio.n_layers ? "thinker.lm_head.weight" : "lm_head.weight",
+                                 VOCABULARY, c->vocab, c->hidden };
     const struct recipe draft[] = {
         { "mtp.fc.weight", MATRIX, c->hidden, 2 * c->hidden },
         { "mtp.pre_fc_norm_embedding.weight", gains_kind(c), 1, c->hidden },
@@ -151,6 +168,71 @@ static bool find_in_layers(const struct model_config *c, int n, bool draft, int 
     return false;
 }
 
+/* ---- the audio tower ------------------------------------------------------------------------- */
+
+#define TOWER "thinker.audio_tower."
+
+static int tower_layer_recipes(const struct audio_config *c, struct recipe *out) {
+    const struct recipe all[] = {
+        { "self_attn_layer_norm.weight", GAINS, 1, c->hidden },
+        { "self_attn_layer_norm.bias", BIASES, 1, c->hidden },
+        { "self_attn.q_proj.weight", MATRIX, c->hidden, c->hidden },
+        { "self_attn.q_proj.bias", BIASES, 1, c->hidden },
+        { "self_attn.k_proj.weight", MATRIX, c->hidden, c->hidden },
+        { "self_attn.k_proj.bias", BIASES, 1, c->hidden },
+        { "self_attn.v_proj.weight", MATRIX, c->hidden, c->hidden },
+        { "self_attn.v_proj.bias", BIASES, 1, c->hidden },
+        { "self_attn.out_proj.weight", MATRIX, c->hidden, c->hidden },
+        { "self_attn.out_proj.bias", BIASES, 1, c->hidden },
+        { "final_layer_norm.weight", GAINS, 1, c->hidden },
+        { "final_layer_norm.bias", BIASES, 1, c->hidden },
+        { "fc1.weight", MATRIX, c->intermediate, c->hidden },
+        { "fc1.bias", BIASES, 1, c->intermediate },
+        { "fc2.weight", MATRIX, c->hidden, c->intermediate },
+        { "fc2.bias", BIASES, 1, c->hidden },
+    };
+    memcpy(out, all, sizeof all);
+    return (int)(sizeof all / sizeof all[0]);
+}
+
+static int tower_recipes(const struct audio_config *c, struct recipe *out) {
+    const int taps = c->n_channels * M_AUDIO_TAPS;
+    const struct recipe all[] = {
+        { TOWER "conv2d1.weight", CONV, c->n_channels, M_AUDIO_TAPS },
+        { TOWER "conv2d1.bias", BIASES, 1, c->n_channels },
+        { TOWER "conv2d2.weight", CONV, c->n_channels, taps },
+        { TOWER "conv2d2.bias", BIASES, 1, c->n_channels },
+        { TOWER "conv2d3.weight", CONV, c->n_channels, taps },
+        { TOWER "conv2d3.bias", BIASES, 1, c->n_channels },
+        { TOWER "conv_out.weight", CONV_OUT, c->hidden, audio_conv_width(c) },
+        { TOWER "ln_post.weight", GAINS, 1, c->hidden },
+        { TOWER "ln_post.bias", BIASES, 1, c->hidden },
+        { TOWER "proj1.weight", MATRIX, c->hidden, c->hidden },
+        { TOWER "proj1.bias", BIASES, 1, c->hidden },
+        { TOWER "proj2.weight", MATRIX, c->output_dim, c->hidden },
+        { TOWER "proj2.bias", BIASES, 1, c->output_dim },
+    };
+    memcpy(out, all, sizeof all);
+    return (int)(sizeof all / sizeof all[0]);
+}
+
+/* Tensor i of the tower: what is in no layer, then the layers. False when there are not so many. */
+static bool find_in_tower(const struct audio_config *c, int i, struct synthetic_tensor *t) {
+    struct recipe all[MAX_LAYER_TENSORS];
+    if (!c->n_layers) return false;
+    const int around = tower_recipes(c, all);
+    if (i < around) {
+        describe(t, all[i].kind, all[i].rows, all[i].columns);
+        snprintf(t->name, sizeof t->name, "%s", all[i].name);
+        return true;
+    }
+    i -= around;
+    const int count = tower_layer_recipes(c, all);
+    if (i / count >= c->n_layers) return false;
+    set_layer_tensor(&all[i % count], TOWER, i / count, t);
+    return true;
+}
+
 /* False when there are not so many. */
 static bool find_tensor(const struct model_config *c, int i, struct synthetic_tensor *t) {
     struct recipe tail[6];
@@ -168,7 +250,8 @@ static bool find_tensor(const struct model_config *c, int i, struct synthetic_te
         return true;
     }
     i -= n;
-    return find_in_layers(c, c->n_draft_layers, true, &i, t);
+    if (find_in_layers(c, c->n_draft_layers, true, &i, t)) return true;
+    return find_in_tower(&c->audio, i, t);
 }
 
 int synthetic_tensor_count(const struct model_config *c) {
@@ -192,7 +275,8 @@ void synthetic_fill(const struct synthetic_tensor *t, uint64_t seed, uint64_t fi
 
 /* ---- named shapes ---------------------------------------------------------------------------- */
 
-/* Sizes from the published config.json files. Of a hybrid `extra` has the keys that only it has. */
+/* Sizes from the published config.json files. Of a hybrid `extra` has the keys that only it has, of
+ * a speech model those beside its text_config. */
 struct shape {
     const char *name, *family;
     int hidden, layers, heads, kv_heads, head_dim, intermediate, vocab;
@@ -219,6 +303,26 @@ struct shape {
     "  \"linear_conv_kernel_dim\": 4,\n"                                                           \
     "  \"mtp_num_hidden_layers\": 1,\n"
 
+#define MROPE "{\"rope_type\": \"default\", \"mrope_section\": [24, 20, 20], \"interleaved\": true}"
+
+#define ASR_TOWER(layers, hidden, heads, ffn, output)                                              \
+    "    \"audio_config\": {\n"                                                                    \
+    "      \"num_mel_bins\": 128,\n"                                                               \
+    "      \"encoder_layers\": " layers ",\n"                                                      \
+    "      \"d_model\": " hidden ",\n"                                                             \
+    "      \"encoder_attention_heads\": " heads ",\n"                                              \
+    "      \"encoder_ffn_dim\": " ffn ",\n"                                                        \
+    "      \"output_dim\": " output ",\n"                                                          \
+    "      \"downsample_hidden_size\": 480,\n"                                                     \
+    "      \"n_window\": 50,\n"                                                                    \
+    "      \"n_window_infer\": 800,\n"                                                             \
+    "      \"activation_function\": \"gelu\",\n"                                                   \
+    "      \"scale_embedding\": false\n"                                                           \
+    "    },\n"                                                                                     \
+    "    \"audio_token_id\": 151676,\n"                                                            \
+    "    \"audio_start_token_id\": 151669,\n"                                                      \
+    "    \"audio_end_token_id\": 151670,\n"
+
 /* clang-format off */
 static const struct shape shapes[] = {
     { "qwen3-0.6b",    "qwen3", 1024, 28, 16,  8, 128,  3072, 151936, true,  "1e-6", 1000000,  40960, "null", NULL },
@@ -231,6 +335,8 @@ static const struct shape shapes[] = {
     { "llama-3.2-1b",  "llama", 2048, 16, 32,  8,  64,  8192, 128256, true,  "1e-5",  500000, 131072, LLAMA3_ROPE, NULL },
     { "llama-3.2-3b",  "llama", 3072, 28, 24,  8, 128,  8192, 128256, true,  "1e-5",  500000, 131072, LLAMA3_ROPE, NULL },
     { "qwen3.5-0.8b", "qwen3_5", 1024, 24,  8,  2, 256,  3584, 248320, true,  "1e-6",10000000, 262144, "null", QWEN35_EXTRA },
+    { "qwen3-asr-0.6b", "qwen3_asr", 1024, 28, 16, 8, 128, 3072, 151936, true, "1e-6", 1000000, 65536, MROPE, ASR_TOWER("18", "896", "14", "3584", "1024") },
+    { "qwen3-asr-1.7b", "qwen3_asr", 2048, 28, 16, 8, 128, 6144, 151936, true, "1e-6", 1000000, 65536, MROPE, ASR_TOWER("24", "1024", "16", "4096", "2048") },
 };
 /* clang-format on */
 
@@ -238,18 +344,22 @@ static const struct shape shapes[] = {
 
 static const char *architecture(const struct shape *s) {
     if (strcmp(s->family, "qwen3_5") == 0) return "Qwen3_5ForConditionalGeneration";
+    if (strcmp(s->family, "qwen3_asr") == 0) return "Qwen3ASRForConditionalGeneration";
     return strcmp(s->family, "qwen3") == 0 ? "Qwen3ForCausalLM" : "LlamaForCausalLM";
 }
 
 static enum reel_status print_config(struct buffer *out, const struct shape *s,
                                      struct reel_error *err) {
-    const bool nested = strcmp(s->family, "qwen3_5") == 0;
+    const bool speech = strcmp(s->family, "qwen3_asr") == 0;
+    const bool nested = speech || strcmp(s->family, "qwen3_5") == 0;
     enum reel_status status =
         buffer_printf(out, err, "{\n  \"architectures\": [\"%s\"],\n  \"model_type\": \"%s\",\n",
                       architecture(s), s->family);
+    if (status == REEL_OK && speech)
+        status = buffer_printf(out, err, "  \"thinker_config\": {\n%s", s->extra);
     if (status == REEL_OK && nested)
-        status = buffer_printf(out, err, "  \"text_config\": {\n  \"model_type\": \"%s_text\",\n",
-                               s->family);
+        status = buffer_printf(out, err, "  \"text_config\": {\n  \"model_type\": \"%s%s\",\n",
+                               speech ? "qwen3" : s->family, speech ? "" : "_text");
     if (status == REEL_OK)
         status =
             buffer_printf(out, err,
@@ -273,8 +383,8 @@ static enum reel_status print_config(struct buffer *out, const struct shape *s,
                           "}\n",
                           s->hidden, s->layers, s->heads, s->kv_heads, s->head_dim, s->intermediate,
                           s->vocab, s->tied ? "true" : "false", s->eps, s->theta, s->rope_scaling,
-                          s->extra ? s->extra : "", s->context, SYNTHETIC_END_OF_TURN);
-    if (status == REEL_OK && nested) status = buffer_text(out, "}\n", err);
+                          s->extra && !speech ? s->extra : "", s->context, SYNTHETIC_END_OF_TURN);
+    if (status == REEL_OK && nested) status = buffer_text(out, speech ? "}}\n" : "}\n", err);
     return status;
 }
 

@@ -9,7 +9,8 @@
 /* One tensor under its Hugging Face name. */
 struct synthetic_tensor {
     char name[80];
-    int rank; /* 1: a vector; 2: a matrix; 3: a convolution's taps [rows, 1, columns] */
+    int rank; /* 1: a vector; 2: a matrix; 3: a convolution's taps [rows, 1, columns];
+                 4: a convolution over two dimensions, [rows, columns / 9, 3, 3] */
     int rows; /* 1 for a vector */
     int columns;
     enum dtype dtype; /* bf16; f32 where the published files have it, of values that fit bf16 */
@@ -17,7 +18,8 @@ struct synthetic_tensor {
     float scale;      /* of a draw, see kernels/synthetic.h */
 };
 
-/* Tensors of a model: embedding, each layer's, final norm, untied the head, and draft layers. */
+/* Tensors of a model: embedding, each layer's, final norm, untied the head, draft layers, and the
+ * audio tower. */
 int synthetic_tensor_count(const struct model_config *config);
 void synthetic_tensor_get(const struct model_config *config, int i, struct synthetic_tensor *out);
 

@@ -82,6 +82,20 @@ static uint64_t tensor_bytes(const struct synthetic_tensor *t) {
     return tensor_elements(t) * (t->dtype == DTYPE_F32 ? sizeof(float) : sizeof(uint16_t));
 }
 
+static enum reel_status print_shape(struct buffer *out, const struct synthetic_tensor *t,
+                                    struct reel_error *err) {
+    switch (t->rank) {
+    case 1:
+        return buffer_printf(out, err, "%d", t->columns);
+    case 2:
+        return buffer_printf(out, err, "%d,%d", t->rows, t->columns);
+    case 3:
+        return buffer_printf(out, err, "%d,1,%d", t->rows, t->columns);
+    default:
+        return buffer_printf(out, err, "%d,%d,3,3", t->rows, t->columns / M_AUDIO_TAPS);
+    }
+}
+
 /* Length and JSON header, as in the file; *payload receives the bytes that follow. */
 static enum reel_status print_header(struct buffer *out, const struct writer *w, uint64_t *payload,
                                      struct reel_error *err) {
@@ -99,11 +113,10 @@ static enum reel_status print_header(struct buffer *out, const struct writer *w,
         uint64_t end = *payload + tensor_bytes(&t);
         status = buffer_printf(out, err, ",\"%s\":{\"dtype\":\"%s\",\"shape\":[", t.name,
                                t.dtype == DTYPE_F32 ? "F32" : "BF16");
-        if (status == REEL_OK && t.rank > 1) status = buffer_printf(out, err, "%d,", t.rows);
-        if (status == REEL_OK && t.rank > 2) status = buffer_text(out, "1,", err);
+        if (status == REEL_OK) status = print_shape(out, &t, err);
         if (status == REEL_OK)
-            status = buffer_printf(out, err, "%d],\"data_offsets\":[%" PRIu64 ",%" PRIu64 "]}",
-                                   t.columns, *payload, end);
+            status = buffer_printf(out, err, "],\"data_offsets\":[%" PRIu64 ",%" PRIu64 "]}",
+                                   *payload, end);
         *payload = end;
     }
     if (status == REEL_OK) status = buffer_text(out, "}", err);
@@ -202,15 +215,41 @@ static const char tokenizer_middle[] =
     "\"continuing_subword_prefix\":\"\",\"end_of_word_suffix\":\"\",\"fuse_unk\":false,"
     "\"byte_fallback\":false,\"ignore_merges\":false,\"vocab\":{";
 
-static enum reel_status print_tokenizer(struct buffer *out, struct reel_error *err) {
+static enum reel_status print_control(struct buffer *out, int id, const char *text, bool special,
+                                      struct reel_error *err) {
+    return buffer_printf(out, err,
+                         "%s{\"id\":%d,\"content\":\"%s\",\"single_word\":false,"
+                         "\"lstrip\":false,\"rstrip\":false,\"normalized\":false,"
+                         "\"special\":%s}",
+                         id == SYNTHETIC_END_OF_TEXT ? "" : ",", id, text,
+                         special ? "true" : "false");
+}
+
+static int max_int(int a, int b) { return a > b ? a : b; }
+
+/* Behind the ids that the config names. */
+static int asr_text_id(const struct audio_config *c) {
+    return max_int(c->token_id, max_int(c->start_id, c->end_id)) + 1;
+}
+
+/* The tokens around audio and before a transcript. */
+static enum reel_status print_audio_tokens(struct buffer *out, const struct audio_config *c,
+                                           struct reel_error *err) {
+    if (!c->n_layers) return REEL_OK;
+    enum reel_status status = print_control(out, c->start_id, "<|audio_start|>", true, err);
+    if (status == REEL_OK) status = print_control(out, c->end_id, "<|audio_end|>", true, err);
+    if (status == REEL_OK) status = print_control(out, c->token_id, "<|audio_pad|>", true, err);
+    if (status == REEL_OK) status = print_control(out, asr_text_id(c), "<asr_text>", false, err);
+    return status;
+}
+
+static enum reel_status print_tokenizer(struct buffer *out, const struct audio_config *audio,
+                                        struct reel_error *err) {
     static const char *const control[] = { "<|endoftext|>", "<|im_start|>", "<|im_end|>" };
     enum reel_status status = buffer_text(out, tokenizer_head, err);
     for (int i = 0; i < 3 && status == REEL_OK; i++)
-        status = buffer_printf(out, err,
-                               "%s{\"id\":%d,\"content\":\"%s\",\"single_word\":false,"
-                               "\"lstrip\":false,\"rstrip\":false,\"normalized\":false,"
-                               "\"special\":true}",
-                               i ? "," : "", SYNTHETIC_END_OF_TEXT + i, control[i]);
+        status = print_control(out, SYNTHETIC_END_OF_TEXT + i, control[i], true, err);
+    if (status == REEL_OK) status = print_audio_tokens(out, audio, err);
     if (status == REEL_OK) status = buffer_text(out, tokenizer_middle, err);
     if (status == REEL_OK) status = print_alphabet(out, err);
     if (status == REEL_OK) status = buffer_text(out, "},\"merges\":[]}}\n", err);
@@ -240,6 +279,20 @@ static enum reel_status find_shape(struct buffer *text, const char *shape, struc
     return status;
 }
 
+/* The tokenizer has the tokens around audio at the ids of the config. */
+static enum reel_status check_audio_ids(const struct audio_config *c, int vocab, const char *shape,
+                                        struct reel_error *err) {
+    const int ids[] = { c->start_id, c->end_id, c->token_id };
+    for (int i = 0; i < 3; i++)
+        if (ids[i] < SYNTHETIC_MIN_VOCAB || asr_text_id(c) >= vocab || ids[i] == ids[(i + 1) % 3])
+            return err_set(err, REEL_E_UNSUPPORTED,
+                           "%s: audio_start_token_id, audio_end_token_id and audio_token_id are "
+                           "%d, %d and %d: a byte-level tokenizer needs three different ones of %d "
+                           "to %d",
+                           shape, ids[0], ids[1], ids[2], SYNTHETIC_MIN_VOCAB, vocab - 2);
+    return REEL_OK;
+}
+
 static enum reel_status read_shape(struct model_config *config, const char *shape,
                                    const struct buffer *text, struct reel_error *err) {
     struct reel_memory_file file = { "config.json", text->bytes, text->size };
@@ -250,6 +303,8 @@ static enum reel_status read_shape(struct model_config *config, const char *shap
         status = err_set(err, REEL_E_UNSUPPORTED,
                          "%s: vocab_size is %d, a byte-level tokenizer needs at least %d", shape,
                          config->vocab, SYNTHETIC_MIN_VOCAB);
+    if (status == REEL_OK && config->audio.n_layers)
+        status = check_audio_ids(&config->audio, config->vocab, shape, err);
     model_source_release(&source);
     return status;
 }
@@ -310,7 +365,7 @@ enum reel_status reel_synthesize(const char *folder, const char *shape, uint64_t
     enum reel_status status = check_free(folder, err);
     if (status == REEL_OK) status = find_shape(&config_text, shape, err);
     if (status == REEL_OK) status = read_shape(&config, shape, &config_text, err);
-    if (status == REEL_OK) status = print_tokenizer(&tokenizer, err);
+    if (status == REEL_OK) status = print_tokenizer(&tokenizer, &config.audio, err);
     if (status == REEL_OK) status = make_aside(&w, folder, err);
     if (status == REEL_OK) status = write_file(&w, file_names[0], &config_text, err);
     if (status == REEL_OK) status = write_file(&w, file_names[1], &tokenizer, err);

@@ -1,5 +1,6 @@
 #include "model/tensor_file.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,6 +22,40 @@ const struct tensor_ignored *tensor_find_ignored(const struct tensor_file *file,
 
 const char *tensor_file_path(const struct tensor_file *file, const struct tensor *tensor) {
     return file->map_names[tensor->file];
+}
+
+/* "[576, 1536]" */
+static const char *shape_text(int rank, const int64_t *shape, char text[96]) {
+    int n = snprintf(text, 96, "[");
+    for (int i = 0; i < rank; i++)
+        n += snprintf(text + n, 96 - (size_t)n, "%s%lld", i ? ", " : "", (long long)shape[i]);
+    snprintf(text + n, 96 - (size_t)n, "]");
+    return text;
+}
+
+static enum reel_status refuse_missing(const struct tensor_file *file, const char *name,
+                                       struct reel_error *err) {
+    const char *where = file->n_maps ? file->map_names[0] : "no file";
+    const struct tensor_ignored *ignored = tensor_find_ignored(file, name);
+    if (ignored)
+        return err_set(err, REEL_E_UNSUPPORTED, "%s: tensor \"%s\" has %s, which is not supported",
+                       where, name, ignored->what);
+    return err_set(err, REEL_E_FORMAT, "%s: tensor \"%s\" is missing%s", where, name,
+                   file->n_maps > 1 ? " from all files" : "");
+}
+
+enum reel_status tensor_require(const struct tensor_file *file, const char *name, int rank,
+                                const int64_t *shape, const struct tensor **out,
+                                struct reel_error *err) {
+    const struct tensor *t = tensor_find(file, name);
+    char found[96], wanted[96];
+    *out = t;
+    if (!t) return refuse_missing(file, name, err);
+    if (t->rank == rank && memcmp(t->shape, shape, (size_t)rank * sizeof *shape) == 0)
+        return REEL_OK;
+    return err_set(err, REEL_E_FORMAT, "%s: tensor \"%s\" has shape %s, expected %s",
+                   tensor_file_path(file, t), name, shape_text(t->rank, t->shape, found),
+                   shape_text(rank, shape, wanted));
 }
 
 static int compare_tensors(const void *a, const void *b) {

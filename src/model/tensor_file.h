@@ -42,6 +42,11 @@ struct tensor_file {
 const struct tensor *tensor_find(const struct tensor_file *file, const char *name);
 const struct tensor_ignored *tensor_find_ignored(const struct tensor_file *file, const char *name);
 
+/* The tensor of this name and shape; an error says which it is not. */
+enum reel_status tensor_require(const struct tensor_file *file, const char *name, int rank,
+                                const int64_t *shape, const struct tensor **out,
+                                struct reel_error *err);
+
 /* The file a tensor lies in, for messages. */
 const char *tensor_file_path(const struct tensor_file *file, const struct tensor *tensor);
 

@@ -4,6 +4,7 @@ static const struct name_root hugging_face_roots[] = {
     { "model.", "lm_head.weight" },
     { "model.language_model.", "lm_head.weight" },
     { "language_model.model.", "language_model.lm_head.weight" },
+    { "thinker.model.", "thinker.lm_head.weight" },
 };
 
 static const struct container_names hugging_face = {
@@ -68,8 +69,9 @@ static const struct container_names gguf_qwen35 = {
 };
 
 const struct container_names *container_names_of(bool is_gguf, enum model_family family) {
-    static const struct container_names *const gguf[] = {
-        [MODEL_QWEN3] = &gguf_qwen3, [MODEL_LLAMA] = &gguf_llama, [MODEL_QWEN35] = &gguf_qwen35
-    };
+    static const struct container_names *const gguf[] = { [MODEL_QWEN3] = &gguf_qwen3,
+                                                          [MODEL_LLAMA] = &gguf_llama,
+                                                          [MODEL_QWEN35] = &gguf_qwen35,
+                                                          [MODEL_QWEN3_ASR] = NULL };
     return is_gguf ? gguf[family] : &hugging_face;
 }

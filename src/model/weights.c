@@ -29,28 +29,6 @@ struct mapper {
     uint64_t type_bytes[DTYPE_COUNT];
 };
 
-static enum reel_status find(const struct mapper *m, const char *name, const struct tensor **out,
-                             struct reel_error *err) {
-    *out = tensor_find(m->file, name);
-    if (*out) return REEL_OK;
-    const char *where = m->file->n_maps ? m->file->map_names[0] : "no file";
-    const struct tensor_ignored *ignored = tensor_find_ignored(m->file, name);
-    if (ignored)
-        return err_set(err, REEL_E_UNSUPPORTED, "%s: tensor \"%s\" has %s, which is not supported",
-                       where, name, ignored->what);
-    return err_set(err, REEL_E_FORMAT, "%s: tensor \"%s\" is missing%s", where, name,
-                   m->file->n_maps > 1 ? " from all files" : "");
-}
-
-/* "[576, 1536]" */
-static const char *shape_text(const struct tensor *t, char text[96]) {
-    int n = snprintf(text, 96, "[");
-    for (int i = 0; i < t->rank; i++)
-        n += snprintf(text + n, 96 - (size_t)n, "%s%lld", i ? ", " : "", (long long)t->shape[i]);
-    snprintf(text + n, 96 - (size_t)n, "]");
-    return text;
-}
-
 static bool starts_with(const char *text, const char *prefix) {
     return strncmp(text, prefix, strlen(prefix)) == 0;
 }
@@ -76,13 +54,10 @@ static void count(struct mapper *m, const struct tensor *t) {
 static enum reel_status find_matrix(struct mapper *m, const char *name, int rows, int columns,
                                     struct matrix *out, struct reel_error *err) {
     const struct tensor *t = NULL;
-    enum reel_status status = find(m, name, &t, err);
+    enum reel_status status =
+        tensor_require(m->file, name, 2, (int64_t[]){ rows, columns }, &t, err);
     if (status != REEL_OK) return status;
     const char *path = tensor_file_path(m->file, t);
-    char shape[96];
-    if (t->rank != 2 || t->shape[0] != rows || t->shape[1] != columns)
-        return err_set(err, REEL_E_FORMAT, "%s: tensor \"%s\" has shape %s, expected [%d, %d]",
-                       path, name, shape_text(t, shape), rows, columns);
     if (columns % dtype_block_elements(t->dtype))
         return err_set(err, REEL_E_FORMAT,
                        "%s: tensor \"%s\" has rows of %d, not a multiple of the %d of %s", path,
@@ -102,21 +77,12 @@ static size_t padded(size_t n) { return (n + OWNED_ALIGN - 1) / OWNED_ALIGN * OW
 static enum reel_status find_small(struct mapper *m, const char *name, int rank,
                                    const int64_t *shape, struct reel_error *err) {
     const struct tensor *t = NULL;
-    enum reel_status status = find(m, name, &t, err);
+    enum reel_status status = tensor_require(m->file, name, rank, shape, &t, err);
     if (status != REEL_OK) return status;
     const char *path = tensor_file_path(m->file, t);
-    struct tensor expected = { .rank = rank };
     size_t n = 1;
-    bool same = t->rank == rank;
-    for (int i = 0; i < rank; i++) {
-        expected.shape[i] = shape[i];
+    for (int i = 0; i < rank; i++)
         n *= (size_t)shape[i];
-        same = same && t->shape[i] == shape[i];
-    }
-    char found[96], wanted[96];
-    if (!same)
-        return err_set(err, REEL_E_FORMAT, "%s: tensor \"%s\" has shape %s, expected %s", path,
-                       name, shape_text(t, found), shape_text(&expected, wanted));
     if (dtype_block_elements(t->dtype) != 1)
         return err_set(err, REEL_E_UNSUPPORTED,
                        "%s: tensor \"%s\" has type %s, supported for a norm are f32, f16 and bf16",
@@ -314,6 +280,7 @@ static enum reel_status refuse_extras(const struct mapper *m, struct reel_error 
             m->weights->skipped_bytes += t->n_bytes;
             continue;
         }
+        if (m->config->audio.n_layers && audio_weights_owns(t->name)) continue;
         if (ends_with(t->name, ".bias") && !(hybrid && ends_with(t->name, of->delta_dt_bias)))
             return err_set(err, REEL_E_UNSUPPORTED,
                            "%s: tensor \"%s\": layers with biases are not supported", path,
@@ -324,6 +291,28 @@ static enum reel_status refuse_extras(const struct mapper *m, struct reel_error 
                            "%s: tensor \"%s\": family %s has no norm of q or k", path, t->name,
                            model_family_name(m->config->family));
     }
+    return REEL_OK;
+}
+
+/* Of a tied model a stored copy of the head is not used. Speech models are published with one,
+ * which has to look like one. */
+static enum reel_status check_copied_head(const struct mapper *m, struct reel_error *err) {
+    const int64_t shape[] = { m->config->vocab, m->config->hidden };
+    const struct tensor *t = NULL;
+    if (!m->config->audio.n_layers || !tensor_find(m->file, m->root.head)) return REEL_OK;
+    return tensor_require(m->file, m->root.head, 2, shape, &t, err);
+}
+
+/* Checked here, so that a file that lacks something is refused before anything is read. */
+static enum reel_status find_audio(struct mapper *m, struct reel_error *err) {
+    struct audio_weights *audio = &m->weights->audio;
+    if (!m->config->audio.n_layers) return REEL_OK;
+    enum reel_status status = audio_weights_check(audio, &m->config->audio, m->file, err);
+    if (status != REEL_OK) return status;
+    m->weights->n_parameters += audio->n_parameters;
+    m->weights->n_bytes += audio->n_bytes;
+    for (int type = 0; type < DTYPE_COUNT; type++)
+        m->type_bytes[type] += audio->type_bytes[type];
     return REEL_OK;
 }
 
@@ -339,7 +328,10 @@ static enum reel_status find_all(struct mapper *m, struct reel_error *err) {
         status = find_vector(m, root_name(m, m->names->final_norm, &name), c->hidden, err);
     if (status == REEL_OK && !c->tied)
         status = find_matrix(m, m->root.head, c->vocab, c->hidden, &w->head, err);
-    if (status == REEL_OK && c->tied) w->head = w->embedding; /* a stored copy is not used */
+    if (status == REEL_OK && c->tied) {
+        w->head = w->embedding;
+        status = check_copied_head(m, err);
+    }
     for (int i = 0; status == REEL_OK && i < c->n_layers; i++) {
         struct layer_weights *layer = &w->layers[i];
         layer->kind = (enum layer_kind)c->layer_kinds[i];
@@ -347,6 +339,7 @@ static enum reel_status find_all(struct mapper *m, struct reel_error *err) {
         status = find_layer(m, i, layer, err);
     }
     if (status == REEL_OK) status = check_draft(m, err);
+    if (status == REEL_OK) status = find_audio(m, err);
     for (int type = 0; type < DTYPE_COUNT; type++)
         if (m->type_bytes[type] > m->type_bytes[w->main_type]) w->main_type = (enum dtype)type;
     return status;
@@ -508,7 +501,9 @@ static struct name_root find_root(const struct mapper *m) {
         probe.root = m->names->roots[i];
         if (tensor_find(m->file, root_name(&probe, m->names->embedding, &name))) return probe.root;
     }
-    return m->names->roots[m->config->nested ? 1 : 0]; /* for the message */
+    /* for the message: the published names */
+    if (m->config->family == MODEL_QWEN3_ASR) return m->names->roots[m->names->n_roots - 1];
+    return m->names->roots[m->config->nested ? 1 : 0];
 }
 
 static enum reel_status mapper_start(struct mapper *m, struct weights *weights,
@@ -543,6 +538,10 @@ enum reel_status weights_map(struct weights *weights, const struct model_config 
     enum reel_status status = mapper_start(&m, weights, config, file, is_gguf, err);
     if (status != REEL_OK) return status;
     status = mem_aligned(&weights->owned, weights->owned_bytes, 1, "norms and reordered rows", err);
+    if (status == REEL_OK && config->audio.n_layers) {
+        audio_weights_release(&weights->audio);
+        status = audio_weights_map(&weights->audio, &config->audio, file, err);
+    }
     if (status != REEL_OK) {
         weights_release(weights);
         return status;
@@ -557,6 +556,7 @@ enum reel_status weights_map(struct weights *weights, const struct model_config 
 
 void weights_release(struct weights *weights) {
     if (!weights) return;
+    audio_weights_release(&weights->audio);
     free(weights->layers);
     free(weights->owned);
     *weights = (struct weights){ 0 };

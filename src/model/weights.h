@@ -5,16 +5,9 @@
 #ifndef REEL_MODEL_WEIGHTS_H
 #define REEL_MODEL_WEIGHTS_H
 
+#include "model/audio_weights.h"
 #include "model/model_config.h"
 #include "model/tensor_file.h"
-
-/* A matrix [rows, columns], row-major, y = W x. Rows are contiguous, row_bytes apart. */
-struct matrix {
-    enum dtype dtype;
-    int rows, columns;
-    size_t row_bytes;
-    const unsigned char *data; /* borrowed; 64-byte alignment is not promised */
-};
 
 /* Of a LAYER_DELTA. Channels: q of all key heads, k of all key heads, v of all value heads. */
 struct delta_weights {
@@ -49,10 +42,11 @@ struct weights {
     struct matrix head;      /* [vocab, hidden]; equals embedding when tied */
     struct layer_weights *layers;
     int n_layers;
-    void *owned; /* norms and small vectors as f32, and matrices put back in order */
+    struct audio_weights audio; /* without layers where there is no audio tower */
+    void *owned;                /* norms and small vectors as f32, and matrices put back in order */
     size_t owned_bytes;
-    uint64_t n_parameters; /* tied matrix counted once */
-    uint64_t n_bytes;      /* as stored, tied matrix counted once */
+    uint64_t n_parameters; /* tied matrix counted once; audio tower included */
+    uint64_t n_bytes;      /* as stored, likewise */
     enum dtype main_type;  /* the type most bytes have */
     int n_skipped;         /* tensors that belong to the model and are not run: its vision tower, */
     uint64_t skipped_bytes; /* and its draft layers, whose names and shapes are checked */

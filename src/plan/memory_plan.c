@@ -26,7 +26,7 @@ void memory_plan_fill(struct memory_plan *plan, const struct model_config *confi
     uint64_t kv_layers = (uint64_t)model_layer_count(config, LAYER_ATTENTION);
     *plan = (struct memory_plan){ .context = context,
                                   .weight_bytes = weights->n_bytes,
-                                  .owned_bytes = weights->owned_bytes,
+                                  .owned_bytes = weights->owned_bytes + weights->audio.owned_bytes,
                                   .kv_position_bytes = 2 * kv_dim * sizeof(uint16_t) * kv_layers,
                                   .state_bytes = memory_plan_recurrent_bytes(config) *
                                                  (1 + MEMORY_PLAN_CHECKPOINTS),
@@ -34,8 +34,9 @@ void memory_plan_fill(struct memory_plan *plan, const struct model_config *confi
     plan->kv_bytes = plan->kv_position_bytes * (uint64_t)context;
     plan->total_bytes = plan->weight_bytes + plan->owned_bytes + plan->kv_bytes +
                         plan->state_bytes + plan->scratch_bytes;
-    /* all but the embedding, of which one row is read; a tied one is read whole, as the head */
-    plan->token_bytes = weights->n_bytes;
+    /* all of the language model but the embedding, of which one row is read; a tied one is read
+     * whole, as the head */
+    plan->token_bytes = weights->n_bytes - weights->audio.n_bytes;
     if (!config->tied)
         plan->token_bytes -= matrix_bytes(&weights->embedding) - weights->embedding.row_bytes;
 }

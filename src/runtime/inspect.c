@@ -141,6 +141,18 @@ static void put_hybrid(struct writer *w, const struct model_config *c) {
     put_int(w, "draft_layers", (uint64_t)c->n_draft_layers);
 }
 
+/* What only speech models have to say. */
+static void put_audio(struct writer *w, const struct audio_config *c) {
+    if (c->n_layers == 0) return;
+    put_int(w, "audio_layers", (uint64_t)c->n_layers);
+    put_int(w, "audio_hidden", (uint64_t)c->hidden);
+    put_int(w, "audio_heads", (uint64_t)c->n_heads);
+    put_int(w, "audio_intermediate", (uint64_t)c->intermediate);
+    put_int(w, "audio_bins", (uint64_t)c->n_bins);
+    put_int(w, "audio_channels", (uint64_t)c->n_channels);
+    put_int(w, "audio_window_chunks", (uint64_t)c->window_chunks);
+}
+
 static json_t *describe_config(const struct model_config *c) {
     static const char *const rope[] = {
         [ROPE_PLAIN] = "default", [ROPE_LLAMA3] = "llama3", [ROPE_FACTORS] = "factors"
@@ -160,6 +172,7 @@ static json_t *describe_config(const struct model_config *c) {
     put_name(&w, "rope_scaling", rope[c->rope]);
     put(&w, "qk_norm", json_boolean(c->qk_norm));
     put_hybrid(&w, c);
+    put_audio(&w, &c->audio);
     put(&w, "tied_output", json_boolean(c->tied));
     put(&w, "stop_ids", stop_ids(c));
     return finish(&w);
