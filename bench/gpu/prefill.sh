@@ -79,7 +79,7 @@ for case in "$@"; do
         given=("${options[@]+"${options[@]}"}")
         for from in 0 1; do
             options=("${given[@]+"${given[@]}"}" --gpu-option "prefill_from=$from")
-            timed "prefill_from=$from" 90 "$small" '' -p 1,2,3,4,5,6,8,12,16,32
+            timed "prefill_from=$from" 90 "$small" '' -p 2,3,4,5,6,8,12,16,32
         done
         options=("${given[@]+"${given[@]}"}")
         ;;
