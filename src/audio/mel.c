@@ -1,0 +1,197 @@
+/* Log-mel features of a stream of samples. They wait in `waiting`, which is the clip with 200
+ * reflected samples before it, from the first sample of the next frame on. */
+#include "audio/mel.h"
+
+#include "audio/mel_frames.h"
+#include "base/memory.h"
+
+#include <assert.h>
+#include <limits.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    EDGE = MEL_WINDOW / 2,            /* samples reflected at either end */
+    N_WAITING = MEL_WINDOW + 4096,    /* what one round of frames takes from */
+    WRITE_TILE = 16,                  /* frames turned at a time: a cache line of each row */
+    MOST_FRAMES = INT_MAX - N_WAITING /* 248 days */
+};
+
+/* Larger samples could make a power that float32 does not hold. */
+#define LARGEST_SAMPLE 1e12f
+
+#define LOG_RANGE 8.0f /* below the clip's maximum */
+
+struct mel {
+    struct mel_tables tables;
+    mel_frames_fn *make_frames;
+
+    float waiting[N_WAITING + MEL_READ]; /* lanes without a frame read beyond */
+    int n_waiting;
+    size_t n_samples; /* of the clip */
+    bool reflected;   /* whether waiting's first 200 have been filled in */
+    bool finished;
+
+    float *logs; /* f32 [n_frames - n_forgotten, MEL_BINS]: log10, not yet clamped */
+    size_t frames_room;
+    int n_frames, n_forgotten;
+    float maximum;
+};
+
+enum reel_status mel_open(struct mel **out, struct reel_error *err) {
+    struct mel *m;
+    enum reel_status status = mem_zeroed(&m, 1, sizeof *m, "log-mel features", err);
+    *out = NULL;
+    if (status != REEL_OK) return status;
+    mel_tables_make(&m->tables);
+    m->make_frames = mel_frames_pick();
+    mel_restart(m);
+    *out = m;
+    return REEL_OK;
+}
+
+void mel_close(struct mel *m) {
+    if (!m) return;
+    free(m->logs);
+    free(m);
+}
+
+void mel_restart(struct mel *m) {
+    m->n_waiting = EDGE; /* to be filled in */
+    m->n_samples = 0;
+    m->reflected = m->finished = false;
+    m->n_frames = m->n_forgotten = 0;
+    m->maximum = MEL_LOG_FLOOR;
+}
+
+static enum reel_status reserve_frames(struct mel *m, int n, struct reel_error *err) {
+    size_t kept = (size_t)(m->n_frames - m->n_forgotten), needed = kept + (size_t)n;
+    if (m->n_frames > MOST_FRAMES)
+        return err_set(err, REEL_E_LIMIT, "the clip has more than %d frames of 10 ms", MOST_FRAMES);
+    if (needed <= m->frames_room) return REEL_OK;
+    size_t room = needed + m->frames_room / 2 + 512, bytes = room * MEL_BINS * sizeof *m->logs;
+    float *logs = realloc(m->logs, bytes);
+    if (!logs) return err_memory(err, "log-mel features", bytes);
+    m->logs = logs;
+    m->frames_room = room;
+    return REEL_OK;
+}
+
+/* n frames of the waiting samples to logs [n, MEL_BINS]. */
+static void compute(struct mel *m, int n, float *logs) {
+    for (int i = 0; i < n; i += MEL_LANES) {
+        const float *samples = m->waiting + (size_t)i * MEL_HOP;
+        float some[MEL_LANES * MEL_BINS];
+        int n_some = n - i < MEL_LANES ? n - i : MEL_LANES;
+        m->make_frames(&m->tables, samples, some);
+        memcpy(logs + (size_t)i * MEL_BINS, some, (size_t)n_some * MEL_BINS * sizeof *some);
+    }
+    float maximum = m->maximum;
+    for (size_t i = 0; i < (size_t)n * MEL_BINS; i++)
+        if (logs[i] > maximum) maximum = logs[i];
+    m->maximum = maximum;
+}
+
+/* Every frame that the waiting samples complete. */
+static enum reel_status make_frames(struct mel *m, struct reel_error *err) {
+    if (!m->reflected || m->n_waiting < MEL_WINDOW) return REEL_OK;
+    int n = (m->n_waiting - MEL_WINDOW) / MEL_HOP + 1;
+    enum reel_status status = reserve_frames(m, n, err);
+    if (status != REEL_OK) return status;
+    compute(m, n, m->logs + (size_t)(m->n_frames - m->n_forgotten) * MEL_BINS);
+    m->n_frames += n;
+    m->n_waiting -= n * MEL_HOP;
+    memmove(m->waiting, m->waiting + (size_t)n * MEL_HOP, (size_t)m->n_waiting * sizeof(float));
+    return REEL_OK;
+}
+
+/* The mirror stands in the clip's first sample, which is not repeated. */
+static void reflect_start(struct mel *m) {
+    if (m->reflected || m->n_waiting < 2 * EDGE + 1) return;
+    for (int i = 1; i <= EDGE; i++)
+        m->waiting[EDGE - i] = m->waiting[EDGE + i];
+    m->reflected = true;
+}
+
+/* NULL samples are zeros. */
+static enum reel_status take(struct mel *m, const float *samples, size_t n,
+                             struct reel_error *err) {
+    enum reel_status status = REEL_OK;
+    while (n && status == REEL_OK) {
+        size_t room = (size_t)(N_WAITING - m->n_waiting), some = n < room ? n : room;
+        float *to = m->waiting + m->n_waiting;
+        if (samples) {
+            memcpy(to, samples, some * sizeof *to);
+            samples += some;
+        } else {
+            memset(to, 0, some * sizeof *to);
+        }
+        m->n_waiting += (int)some;
+        m->n_samples += some;
+        n -= some;
+        reflect_start(m);
+        status = make_frames(m, err);
+    }
+    return status;
+}
+
+enum reel_status mel_push(struct mel *m, const float *samples, size_t n, struct reel_error *err) {
+    if (m->finished)
+        return err_set(err, REEL_E_STATE, "samples are pushed after the end of their clip");
+    for (size_t i = 0; i < n; i++)
+        if (!(fabsf(samples[i]) <= LARGEST_SAMPLE))
+            return err_set(err, REEL_E_ARGUMENT, "sample %zu is %g, allowed are +-%g",
+                           m->n_samples + i, (double)samples[i], (double)LARGEST_SAMPLE);
+    return take(m, samples, n, err);
+}
+
+/* The frame that ends at most 40 samples beyond the clip, if there is one. */
+static enum reel_status last_frame(struct mel *m, struct reel_error *err) {
+    if (m->n_samples / MEL_HOP <= (size_t)m->n_frames) return REEL_OK;
+    int end = m->n_waiting;
+    assert(m->reflected && end < MEL_WINDOW && 2 * end > MEL_WINDOW);
+    for (int i = 0; end + i < MEL_WINDOW; i++)
+        m->waiting[end + i] = m->waiting[end - 2 - i];
+    m->n_waiting = MEL_WINDOW;
+    return make_frames(m, err);
+}
+
+enum reel_status mel_finish(struct mel *m, size_t least_samples, struct reel_error *err) {
+    if (m->finished) return err_set(err, REEL_E_STATE, "the clip has already ended");
+    if (m->n_samples && least_samples <= EDGE) least_samples = EDGE + 1;
+    enum reel_status status = REEL_OK;
+    if (m->n_samples < least_samples) status = take(m, NULL, least_samples - m->n_samples, err);
+    if (status == REEL_OK) status = last_frame(m, err);
+    m->finished = true;
+    return status;
+}
+
+int mel_frames(const struct mel *m) { return m->n_frames; }
+
+float mel_maximum(const struct mel *m) { return m->maximum; }
+
+void mel_write(const struct mel *m, int first, int n, float *out) {
+    assert(first >= m->n_forgotten && n >= 0 && first + n <= m->n_frames);
+    if (n == 0) return; /* there may be no memory yet */
+    float floor = m->maximum - LOG_RANGE;
+    const float *logs = m->logs + (size_t)(first - m->n_forgotten) * MEL_BINS;
+    for (int at = 0; at < n; at += WRITE_TILE) {
+        int end = n - at < WRITE_TILE ? n : at + WRITE_TILE;
+        for (int bin = 0; bin < MEL_BINS; bin++)
+            for (int i = at; i < end; i++) {
+                float value = logs[(size_t)i * MEL_BINS + (size_t)bin];
+                out[(size_t)bin * (size_t)n + (size_t)i] =
+                    ((value > floor ? value : floor) + 4) / 4;
+            }
+    }
+}
+
+void mel_forget(struct mel *m, int first) {
+    assert(first <= m->n_frames);
+    if (first <= m->n_forgotten) return;
+    size_t kept = (size_t)(m->n_frames - first);
+    memmove(m->logs, m->logs + (size_t)(first - m->n_forgotten) * MEL_BINS,
+            kept * MEL_BINS * sizeof *m->logs);
+    m->n_forgotten = first;
+}
