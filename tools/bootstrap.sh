@@ -5,8 +5,15 @@
 set -eu
 for_what=${1:-build}
 
-# library: pkg-config name and Debian package; program: a command and its package.
+# library: pkg-config name and Debian package; shared: a library opened at run time and its package;
+# program: a command and its package.
 library() { pkg-config --exists "$1" 2>/dev/null || missing="$missing $2"; }
+shared() {
+    for file in /usr/lib/*/"$1" /usr/lib/"$1" /usr/lib64/"$1"; do
+        [ ! -e "$file" ] || return 0
+    done
+    missing="$missing $2"
+}
 program() { command -v "$1" >/dev/null 2>&1 || missing="$missing $2"; }
 
 # The runtimes of clang's sanitizers: a package of their own, named after the version, in most
@@ -36,6 +43,7 @@ look() {
     [ "$for_what" != build ] || return 0
     library cmocka libcmocka-dev
     library libpcre2-8 libpcre2-dev
+    shared libsndfile.so.1 libsndfile1
     program xz xz-utils
     [ "$for_what" = check ] || return 0
     program git git
