@@ -263,7 +263,7 @@ static enum reel_status read_sndfile(struct audio_source *s, size_t n, size_t *n
     if (status != REEL_OK || *n_read > 0) return status;
     s->ended = true;
     if (damage)
-        err_set(&s->warning, REEL_OK, "%s: read up to %.3f s: %s", s->name,
+        err_set(&s->warning, REEL_OK, "%s: %.3f s of audio were read: %s", s->name,
                 (double)s->n_frames / s->wav.format.rate, damage);
     return REEL_OK;
 }

@@ -23,7 +23,7 @@ struct sf_virtual_io {
     int64_t (*write)(const void *bytes, int64_t n, void *user);
     int64_t (*tell)(void *user);
 };
-enum { SF_MODE_READ = 0x10 };
+enum { SF_MODE_READ = 0x10, SF_TYPE = 0x0fff0000, SF_TYPE_OGG = 0x00200000 };
 
 struct calls {
     void *(*open)(struct sf_virtual_io *io, int mode, struct sf_info *info, void *user);
@@ -40,6 +40,7 @@ struct sndfile {
     struct byte_stream *s;
     struct reel_error failed; /* of the stream, inside a callback */
     int64_t frames_left;      /* by the header; -1: not known */
+    bool lacks_end;
 };
 
 static int64_t io_size(void *user) { return ((struct sndfile *)user)->s->size; }
@@ -122,6 +123,8 @@ enum reel_status sndfile_open(struct sndfile **out, struct byte_stream *s, int *
     }
     /* Streams without a length are given one near 2^63. */
     f->frames_left = info.frames >= 0 && info.frames < INT64_MAX / 2 ? info.frames : -1;
+    /* An Ogg file's length is in its last page. */
+    f->lacks_end = f->frames_left < 0 && (info.format & SF_TYPE) == SF_TYPE_OGG;
     *rate = info.samplerate;
     *channels = info.channels;
     *frames = f->frames_left;
@@ -136,8 +139,13 @@ enum reel_status sndfile_read(struct sndfile *f, float *out, size_t n, size_t *n
     *damage = NULL;
     if (f->failed.status != REEL_OK) return err_set(err, f->failed.status, "%s", f->failed.text);
     if (f->frames_left > 0) f->frames_left -= got < f->frames_left ? got : f->frames_left;
-    if (*n_read == 0 && f->call.error(f->file) != 0) *damage = f->call.text(f->file);
-    if (*n_read == 0 && f->frames_left > 0 && !*damage) *damage = "it ends early";
+    if (*n_read > 0) return REEL_OK;
+    if (f->call.error(f->file) != 0)
+        *damage = f->call.text(f->file);
+    else if (f->frames_left > 0)
+        *damage = "some of what it announces is missing";
+    else if (f->lacks_end)
+        *damage = "the end of the file is missing";
     return REEL_OK;
 }
 

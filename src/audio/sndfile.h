@@ -1,5 +1,6 @@
 /* FLAC, Ogg (Vorbis, Opus), MP3, AIFF and what else libsndfile reads. It is opened when a file asks
- * for it: nothing else needs it to be installed. */
+ * for it: nothing else needs it to be installed. Its MP3 decoder, libmpg123, writes to standard
+ * error about damaged frames, which nothing here can stop. */
 #ifndef REEL_AUDIO_SNDFILE_H
 #define REEL_AUDIO_SNDFILE_H
 

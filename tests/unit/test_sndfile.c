@@ -7,6 +7,7 @@
 #include "base/file_map.h"
 
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -241,9 +242,68 @@ static void a_truncated_file_gives_what_it_holds_and_a_warning(void **state) {
                      REEL_OK);
     struct clip clip = drain(s, 4096);
     assert_in_range(clip.n, 20000, 44000);
-    if (!strstr(clip.warning, "half.flac: read up to ")) fail_msg("\"%s\"", clip.warning);
+    if (!strstr(clip.warning, "half.flac: ") || !strstr(clip.warning, " s of audio were read: "))
+        fail_msg("\"%s\"", clip.warning);
     clip_release(&clip);
     file_map_close(&map);
+    free(samples);
+}
+
+/* Its length is at its end: nothing else tells. */
+static void an_ogg_file_without_its_end_is_warned_about(void **state) {
+    (void)state;
+    need_library();
+    static const int formats[] = { OGG_VORBIS, OGG_OPUS };
+    float *samples = malloc(480000 * sizeof *samples);
+    uint32_t seed = 1;
+    for (size_t i = 0; i < 480000; i++) {
+        seed = seed * 1664525u + 1013904223u;
+        samples[i] = (float)(seed >> 8) / (1 << 26); /* noise: many pages */
+    }
+    for (int i = 0; i < 2; i++) {
+        if (!write_file(formats[i], 48000, 1, samples, 480000)) continue;
+        struct file_map map;
+        struct audio_source *s = NULL;
+        assert_int_equal(file_map_open(&map, path, NULL), REEL_OK);
+        assert_int_equal(
+            audio_source_open_memory(&s, "half.ogg", map.bytes, map.size / 2, NULL, NULL), REEL_OK);
+        struct clip clip = drain(s, 4096);
+        assert_in_range(clip.n, AUDIO_RATE * 2, AUDIO_RATE * 7);
+        assert_true(clip.seconds == -1);
+        if (!strstr(clip.warning, "half.ogg: ") || !strstr(clip.warning, "missing"))
+            fail_msg("\"%s\"", clip.warning);
+        clip_release(&clip);
+        file_map_close(&map);
+    }
+    free(samples);
+}
+
+/* `reel transcribe - <FILE`, behind what another program has read. */
+static void standard_input_is_sought_in_where_it_is_a_file(void **state) {
+    (void)state;
+    need_library();
+    float *samples = tones(22050, 1, 22050);
+    assert_true(write_file(FLAC_16, 22050, 1, samples, 22050));
+    struct clip want = read_path(path, 4096);
+    struct file_map map;
+    struct bytes b = { 0 };
+    assert_int_equal(file_map_open(&map, path, NULL), REEL_OK);
+    bytes_add(&b, "before ", 7);
+    bytes_add(&b, map.bytes, map.size);
+    file_map_close(&map);
+    assert_int_equal(file_write_atomic(path, b.data, b.n, NULL), REEL_OK);
+    int kept = dup(STDIN_FILENO), fd = open(path, O_RDONLY);
+    assert_int_equal(lseek(fd, 7, SEEK_SET), 7);
+    assert_int_equal(dup2(fd, STDIN_FILENO), STDIN_FILENO);
+    struct clip got = read_path("-", 4096);
+    assert_int_equal(got.n, want.n);
+    assert_memory_equal(got.samples, want.samples, want.n * sizeof(float));
+    if (kept >= 0) assert_int_equal(dup2(kept, STDIN_FILENO), STDIN_FILENO);
+    close(kept);
+    close(fd);
+    clip_release(&want);
+    clip_release(&got);
+    bytes_release(&b);
     free(samples);
 }
 
@@ -325,6 +385,8 @@ int main(void) {
         cmocka_unit_test(lossy_formats_sound_like_what_was_written),
         cmocka_unit_test(a_file_in_memory_is_read_as_one_on_disk),
         cmocka_unit_test(a_truncated_file_gives_what_it_holds_and_a_warning),
+        cmocka_unit_test(an_ogg_file_without_its_end_is_warned_about),
+        cmocka_unit_test(standard_input_is_sought_in_where_it_is_a_file),
         cmocka_unit_test(what_is_no_audio_at_all_is_refused),
         cmocka_unit_test(without_libsndfile_its_package_is_named),
         cmocka_unit_test(a_caller_can_want_wav_only),
