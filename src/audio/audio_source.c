@@ -177,6 +177,8 @@ static enum reel_status open_stream(struct audio_source **out, struct byte_strea
         return status;
     }
     s->bytes = *from;
+    s->bytes.wait = o->wait;
+    s->bytes.user = o->user;
     s->seconds = -1;
     status = mem_text(&s->name, from->name, strlen(from->name), "an audio file's name", err);
     if (status == REEL_OK) {

@@ -7,6 +7,7 @@
 #ifndef REEL_AUDIO_AUDIO_SOURCE_H
 #define REEL_AUDIO_AUDIO_SOURCE_H
 
+#include "audio/byte_stream.h"
 #include "audio/pcm.h"
 #include "base/error.h"
 
@@ -18,6 +19,8 @@ struct audio_options {
     const struct audio_format *raw; /* the input has no header and is this; NULL: it has one */
     double most_seconds;            /* longer input is REEL_E_LIMIT, once that shows; 0: no limit */
     bool wav_only;                  /* refuse what would need libsndfile */
+    byte_wait_fn wait; /* asked before every read of a pipe: how a live input is cancelled */
+    void *user;        /* for it */
 };
 
 /* path "-" is standard input: WAV, or raw; other formats only where it can be sought in. options

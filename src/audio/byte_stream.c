@@ -65,9 +65,11 @@ enum reel_status byte_stream_some(struct byte_stream *s, void *out, size_t n, si
         *n_read = take_memory(s, out, n);
     } else {
         ssize_t got;
-        do
+        do {
+            if (s->wait && !byte_stream_seekable(s) && !s->wait(s->user, s->fd))
+                return err_set(err, REEL_E_CANCELLED, "%s: cancelled", s->name);
             got = read(s->fd, out, n);
-        while (got < 0 && errno == EINTR);
+        } while (got < 0 && errno == EINTR);
         if (got < 0) return failed(s, "read", err);
         *n_read = (size_t)got;
     }

@@ -4,7 +4,11 @@
 
 #include "base/error.h"
 
-/* Fields are read-only outside byte_stream.c. */
+/* Called before a read that may have to wait, of a pipe or a terminal; it may do the waiting. False
+ * ends the read with REEL_E_CANCELLED. */
+typedef bool (*byte_wait_fn)(void *user, int fd);
+
+/* Fields are read-only outside byte_stream.c, but for wait and user. */
 struct byte_stream {
     const char *name; /* for messages: borrowed */
     int fd;           /* -1: memory */
@@ -13,6 +17,8 @@ struct byte_stream {
     uint64_t begin;             /* where in the file the stream began */
     int64_t size;               /* bytes from there to the end when it was opened; -1: a pipe */
     uint64_t at;                /* bytes taken */
+    byte_wait_fn wait;          /* NULL: none */
+    void *user;
 };
 
 /* path "-" is standard input, from where it stands. The name is borrowed while the stream lives.

@@ -361,6 +361,58 @@ static void a_live_input_is_given_as_it_comes(void **state) {
     bytes_release(&b);
 }
 
+struct patience {
+    int fd, n_calls, most;
+};
+
+static bool wait_patiently(void *user, int fd) {
+    struct patience *p = user;
+    p->fd = fd;
+    return ++p->n_calls <= p->most;
+}
+
+static void a_live_input_can_be_cancelled_before_any_read(void **state) {
+    (void)state;
+    struct bytes b = { 0 };
+    wav_bytes_head(&b, "RIFF", UINT32_MAX);
+    wav_bytes_format(&b, WAV_TAG_PCM, 1, AUDIO_RATE, 16);
+    wav_bytes_chunk(&b, "data", UINT32_MAX);
+    bytes_zeros(&b, 20);
+    int n_header_reads = 0;
+    for (int most = 0; n_header_reads == 0 || most <= n_header_reads + 1; most++) {
+        struct patience p = { .most = most };
+        struct audio_options o = { .wait = wait_patiently, .user = &p };
+        struct audio_source *s = NULL;
+        struct reel_error err = { 0 };
+        float out[100];
+        size_t n = 0;
+        int ends[2];
+        char name[40];
+        assert_int_equal(pipe(ends), 0);
+        assert_int_equal(write(ends[1], b.data, b.n), b.n); /* and no end: a read would hang */
+        snprintf(name, sizeof name, "/dev/fd/%d", ends[0]);
+        enum reel_status status = audio_source_open(&s, name, &o, &err);
+        if (status == REEL_OK) {
+            n_header_reads = n_header_reads ? n_header_reads : most;
+            status = audio_source_read(s, out, 100, &n, &err);
+            if (most > n_header_reads) {
+                must(status, &err);
+                assert_int_equal(n, 10);
+                status = audio_source_read(s, out, 100, &n, &err);
+            }
+        }
+        assert_int_equal(status, REEL_E_CANCELLED);
+        assert_non_null(strstr(err.text, "/dev/fd/"));
+        assert_int_equal(n, 0);
+        assert_int_equal(p.n_calls, most + 1);
+        audio_source_close(s);
+        close(ends[0]);
+        close(ends[1]);
+    }
+    assert_in_range(n_header_reads, 2, 10);
+    bytes_release(&b);
+}
+
 static void standard_input_is_a_dash(void **state) {
     (void)state;
     struct bytes b = { 0 };
@@ -682,6 +734,7 @@ int main(void) {
         cmocka_unit_test(any_cuts_of_reading_and_writing_give_the_same_bits),
         cmocka_unit_test(a_file_on_disk_reads_as_one_in_memory),
         cmocka_unit_test(a_live_input_is_given_as_it_comes),
+        cmocka_unit_test(a_live_input_can_be_cancelled_before_any_read),
         cmocka_unit_test(standard_input_is_a_dash),
         cmocka_unit_test(a_resampled_tone_keeps_its_pitch_phase_and_level),
         cmocka_unit_test(tones_that_16_khz_cannot_hold_are_removed),
