@@ -27,14 +27,14 @@ struct chars {
 /* ---- characters ---- */
 
 /* Bytes of the character at p, which may be cut short or wrong: then *c is U+FFFD for as many bytes
- * as a right one could begin with, at least one. */
+ * as a right one could begin with, at least one; so is a zero byte, which no text may hold. */
 static size_t next_character(const unsigned char *p, size_t left, uint32_t *c) {
     size_t n = (size_t)utf8_length(p[0]), whole = 1;
     if (n > 1 && left > 1 && utf8_second_ok(p[0], p[1]))
         for (whole = 2; whole < n && whole < left && (p[whole] & 0xc0) == 0x80;)
             whole++;
     int length;
-    *c = whole == n ? utf8_decode(p, &length) : REPLACEMENT;
+    *c = whole == n && p[0] ? utf8_decode(p, &length) : REPLACEMENT;
     return whole;
 }
 

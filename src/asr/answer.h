@@ -11,9 +11,9 @@ struct asr_answer {
     char *language; /* "English"; empty when unknown or nothing was said */
 };
 
-/* raw: n bytes as detokenised, without control tokens; bytes that are no UTF-8 become U+FFFD.
- * language: the one that was demanded in the prompt, so that the whole answer is transcript; or
- * NULL. *a is the caller's to release, also after a failure.
+/* raw: n bytes as detokenised, without control tokens; zero bytes and what is no UTF-8 become
+ * U+FFFD. language: the one that was demanded in the prompt, so that the whole answer is
+ * transcript; or NULL. *a is the caller's to release, also after a failure.
  *
  * A model that has lost its way repeats itself until it runs out of tokens. So first a character
  * that comes more than 20 times in a row is left once; then 1 to 20 characters that come at least

@@ -61,10 +61,14 @@ static const char *cue_text(enum subtitle_format format, const char *p, size_t l
             ++*taken;
         return "\n";
     }
-    if (format == SUBTITLES_SRT && left >= 3 && memcmp(p, "-->", 3) == 0) {
-        *taken = 3;
+    size_t dashes = 0;
+    while (dashes < left && p[dashes] == '-')
+        dashes++;
+    if (format == SUBTITLES_SRT && dashes >= 2 && dashes < left && p[dashes] == '>') {
+        *taken = dashes + 1;
         return "->";
     }
+    if (dashes) *taken = dashes;
     if (format != SUBTITLES_VTT) return NULL;
     return *p == '&' ? "&amp;" : *p == '<' ? "&lt;" : *p == '>' ? "&gt;" : NULL;
 }

@@ -41,7 +41,7 @@ enum reel_status subtitles_start(struct subtitles *s, enum subtitle_format forma
  * what is negative or no number is 0. A segment without text is left out.
  *
  * In a cue a blank line would end it, so line ends in a row become one. VTT's &, < and > are
- * escaped; SRT knows no escapes, there "-->" becomes "->". */
+ * escaped; SRT knows no escapes, there an arrow of two or more dashes becomes "->". */
 enum reel_status subtitles_add(struct subtitles *s, const struct subtitle *segment,
                                struct reel_error *err);
 

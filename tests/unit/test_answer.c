@@ -76,6 +76,11 @@ static void bytes_that_are_no_utf8_become_replacement_characters(void **state) {
     check("cut \xe4\xbd", NULL, "", "cut \xef\xbf\xbd");
     check("\xed\xa0\x80", NULL, "", "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd");
     check("\xf0\x9f\x98x", NULL, "", "\xef\xbf\xbdx");
+    struct asr_answer a;
+    assert_int_equal(asr_answer_read(&a, "a\0b", 3, NULL, NULL), REEL_OK);
+    assert_string_equal(a.text, "a\xef\xbf\xbd"
+                                "b");
+    asr_answer_release(&a);
 }
 
 static void a_long_loop_takes_no_long_time(void **state) {

@@ -119,13 +119,13 @@ static void segments_without_text_are_left_out(void **state) {
 static void no_text_ends_a_cue_or_begins_another(void **state) {
     (void)state;
     const struct subtitle evil = { 0, 1,
-                                   "a <b> & c\r\n\r\n \n2\n00:00:00,000 --> 00:00:09,000\nx" };
+                                   "a <b> & c\r\n\r\n \n2\n00:00:00,000 ----> 00:00:09,000\nx" };
     const struct subtitles_whole whole = { "", "", 1 };
     check(SUBTITLES_SRT, &evil, 1, &whole,
           "1\n00:00:00,000 --> 00:00:01,000\na <b> & c\n2\n00:00:00,000 -> 00:00:09,000\nx\n\n");
     check(SUBTITLES_VTT, &evil, 1, &whole,
           "WEBVTT\n\n00:00:00.000 --> 00:00:01.000\na &lt;b&gt; &amp; c\n2\n"
-          "00:00:00,000 --&gt; 00:00:09,000\nx\n\n");
+          "00:00:00,000 ----&gt; 00:00:09,000\nx\n\n");
 }
 
 static void any_times_make_cues_that_players_take(void **state) {
