@@ -117,6 +117,11 @@ struct kernels {
                      int n, float *out);
     void (*gemm_f32)(const struct gemm_f32 *g);
     void (*delta_step)(const struct delta_step *step);
+    /* out = GELU(x + bias), by the error function; out may be x */
+    void (*gelu)(const float *x, const float *bias, int n, float *out);
+    /* out = (x - mean) / sqrt(variance + eps) * weight + bias */
+    void (*layer_norm)(const float *x, const float *weight, const float *bias, int n, float eps,
+                       float *out);
 };
 
 /* Those of the architecture the compiler targets. */

@@ -560,4 +560,5 @@ const struct kernels kernels_avx512 = {
     .scale = body_scale,
     .softmax = body_softmax,
     BODY_DELTA,
+    BODY_AUDIO,
 };

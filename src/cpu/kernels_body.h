@@ -465,6 +465,7 @@ BODY void body_gemm(const struct gemm *g) {
             body_gemm_rows(g, m, panel, 1);
 }
 
+#include "cpu/kernels_body_audio.h"
 #include "cpu/kernels_body_delta.h"
 
 /* Entries of a table. */
@@ -473,4 +474,4 @@ BODY void body_gemm(const struct gemm *g) {
 #define BODY_ELEMENTWISE                                                                           \
     .round_vector = body_round_vector, .round_bf16 = body_round_bf16, .round_row = body_round_row, \
     .norm = body_norm, .rope = body_rope, .swiglu = body_swiglu, .add = body_add,                  \
-    .scale = body_scale, .softmax = body_softmax, BODY_DELTA
+    .scale = body_scale, .softmax = body_softmax, BODY_DELTA, BODY_AUDIO

@@ -21,9 +21,6 @@ void tile_scratch_place(struct tile_scratch *s, float *memory) {
     s->c = s->mins + MINS_FLOATS;
 }
 
-/* Terms of bf16 whose sum is exactly a value of the type. */
-static int n_terms(enum dtype type) { return type == DTYPE_F32 ? 3 : type == DTYPE_F16 ? 2 : 1; }
-
 /* Elements [k, k + n) of 16 rows of w, into panel p. */
 static void fill_panel(const struct kernels *kernels, const struct matrix *w, int first, int k,
                        int n, int term, int p, const struct tile_scratch *s) {
@@ -55,7 +52,7 @@ void tile_product(const struct kernels *kernels, const struct matrix *w, int fir
         type == DTYPE_Q4_1 || type == DTYPE_Q5_1 || type == DTYPE_Q4_K || type == DTYPE_Q5_K;
     for (int k = 0; k < w->columns; k += T_TILE_K) {
         int n = w->columns - k < T_TILE_K ? w->columns - k : T_TILE_K;
-        for (int term = 0; term < n_terms(type); term++) {
+        for (int term = 0; term < tile_terms(type); term++) {
             for (int p = 0; p < n_panels; p++)
                 fill_panel(kernels, w, first + p * PANEL_LANES, k, n, term, p, s);
             struct gemm g = {

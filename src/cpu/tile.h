@@ -17,6 +17,11 @@ struct tile_input {
     size_t sums_stride;
 };
 
+/* Terms of bf16 whose sum is exactly a value of the type. */
+static inline int tile_terms(enum dtype type) {
+    return type == DTYPE_F32 ? 3 : type == DTYPE_F16 ? 2 : 1;
+}
+
 /* One thread's scratch. */
 struct tile_scratch {
     uint16_t *rows;   /* bf16 [PANEL_LANES, T_TILE_K] */

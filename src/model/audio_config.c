@@ -39,7 +39,7 @@ static enum reel_status read_sizes(struct audio_config *c, const json_t *audio, 
         { { "downsample_hidden_size", 1, AUDIO_MAX_CHANNELS, 0, true }, &c->n_channels },
         { { "output_dim", 1, AUDIO_MAX_HIDDEN, 0, true }, &c->output_dim },
         { { "n_window", 1, 1 << 16, 0, true }, &half_chunk },
-        { { "n_window_infer", 1, 1 << 16, 0, true }, &window },
+        { { "n_window_infer", 1, AUDIO_MAX_WINDOW, 0, true }, &window },
     };
     enum reel_status status = read_ints(audio, name, rules, sizeof rules / sizeof rules[0], err);
     if (status != REEL_OK) return status;

@@ -366,6 +366,39 @@ static bool check_elementwise(const struct kernels *k, char *why) {
 }
 
 /* In pieces as attention takes it: the merged result must be the whole softmax. */
+/* Bounds are absolute: what enters a product is rounded to 2^-9. */
+static bool check_audio(const struct kernels *k, char *why) {
+    for (int n = 1; n <= 80; n++) {
+        float x[80], w[80], b[80], y[80];
+        double mean = 0, variance = 0;
+        for (int i = 0; i < n; i++) {
+            x[i] = random_value() * 8;
+            w[i] = random_value();
+            b[i] = random_value();
+            mean += (double)x[i] / n;
+        }
+        for (int i = 0; i < n; i++)
+            variance += ((double)x[i] - mean) * ((double)x[i] - mean) / n;
+        k->layer_norm(x, w, b, n, 1e-5f, y);
+        for (int i = 0; i < n; i++) {
+            double exact = ((double)x[i] - mean) / sqrt(variance + 1e-5) * (double)w[i];
+            if (!(fabs((double)y[i] - exact - (double)b[i]) < 4e-6)) {
+                snprintf(why, WHY, "layer_norm, %d of %d: %g", i, n, (double)y[i]);
+                return false;
+            }
+        }
+        k->gelu(x, b, n, y);
+        for (int i = 0; i < n; i++) {
+            double z = (double)(x[i] + b[i]), exact = 0.5 * z * erfc(-z * sqrt(0.5));
+            if (!(fabs((double)y[i] - exact) < 2e-6)) {
+                snprintf(why, WHY, "gelu of %g is %g", z, (double)y[i]);
+                return false;
+            }
+        }
+    }
+    return true;
+}
+
 static bool check_softmax(const struct kernels *k, char *why) {
     for (int n = 1; n <= 70; n++) {
         float scores[70];
@@ -506,6 +539,7 @@ const struct kernel_check kernel_checks[N_KERNEL_CHECKS] = {
     { "panels and steps may lie anywhere, and results are added", check_gemm_strides },
     { "rounding to bf16 is to nearest even, bit by bit", check_rounding },
     { "norm, gate, rotation, sum and scale are right to float32", check_elementwise },
+    { "norm of a layer and GELU are right to float32", check_audio },
     { "softmax in two pieces equals softmax in one", check_softmax },
     { "a gate and a convolution are right to float32", check_gates },
     { "a float32 product writes its own entries only", check_gemm_f32 },
