@@ -500,6 +500,135 @@ REEL_API REEL_MUST_USE enum reel_status reel_generation_next(struct reel_session
 REEL_API void reel_generation_finish(struct reel_session *session,
                                      struct reel_generation_result *result);
 
+/* ---- speech to text -------------------------------------------------------------------------- */
+
+/* A recording as speech models hear it: mono float32 at 16,000 Hz, read in pieces; the memory it
+ * takes does not depend on its length. Float files, lossy formats and resampling may go beyond 1.
+ */
+struct reel_audio;
+
+#define REEL_AUDIO_RATE 16000
+
+enum reel_audio_encoding {
+    REEL_AUDIO_FILE = 0, /* the input says what it is */
+    REEL_AUDIO_S16LE,    /* raw samples, no header: integers of 16, 24 or 32 bits, */
+    REEL_AUDIO_S24LE,
+    REEL_AUDIO_S32LE,
+    REEL_AUDIO_F32LE /* or floats; all little-endian, channels in turn */
+};
+
+/* Called before a read of a pipe or terminal that may have to wait; may do the waiting. False ends
+ * the read with REEL_E_CANCELLED. */
+typedef bool (*reel_wait_fn)(void *user, int fd);
+
+struct reel_audio_options {
+    size_t size;
+    enum reel_audio_encoding encoding;
+    int rate, channels;  /* of raw samples; 0: 16000 and 1 */
+    double most_seconds; /* of a longer recording, REEL_E_LIMIT; 0: no limit */
+    reel_wait_fn wait;   /* or NULL */
+    void *wait_user;
+};
+
+/* path: a WAV file (RIFF, RF64 or BW64), "-" for standard input, or, where libsndfile is installed,
+ * any file it reads: FLAC, Ogg, Opus, MP3. Several channels become their mean. */
+REEL_API REEL_MUST_USE enum reel_status reel_audio_open(struct reel_audio **out, const char *path,
+                                                        const struct reel_audio_options *options,
+                                                        struct reel_error *err);
+/* Up to n samples; *n_read is 0 at the end only. */
+REEL_API REEL_MUST_USE enum reel_status reel_audio_read(struct reel_audio *audio, float *samples,
+                                                        size_t n, size_t *n_read,
+                                                        struct reel_error *err);
+/* Of the whole recording, where its header says so; -1. */
+REEL_API double reel_audio_seconds(const struct reel_audio *audio);
+/* What was wrong with the input so far and did not stop it, such as an end that is missing; NULL:
+ * nothing. Borrowed. */
+REEL_API const char *reel_audio_warning(const struct reel_audio *audio);
+REEL_API void reel_audio_close(struct reel_audio *audio);
+
+/* One recording after the other through a speech model (family "qwen3_asr"), one thread at a time.
+ * Long recordings are cut where they are quietest near the end of a segment, each segment is
+ * transcribed by itself, and no more than a segment is held: an hour needs no more memory than a
+ * minute. */
+struct reel_transcriber;
+
+/* New text; all of a recording's, joined, is the text of its transcript. `segment` counts from 0.
+ * Text comes as soon as no token after it can change it. Return false to stop. May not call the
+ * transcriber. */
+typedef bool (*reel_text_fn)(void *user, const char *text, size_t n_bytes, int segment);
+
+struct reel_transcriber_options {
+    size_t size;
+    const char *language;   /* a name or code of the model's languages: "English", "en"; NULL: the
+                               model finds out, for each segment */
+    const char *context;    /* names and words to expect, or what is spoken about; or NULL */
+    double segment_seconds; /* 1 to 1200; 0: 30. A cut lies up to 5 s before or after it. */
+    int max_tokens;         /* of a segment's answer; 0: 8 a second, at least 512, at most 4096 */
+    bool past_text;         /* the end of the text so far is context of the next segment */
+    reel_text_fn on_text;   /* or NULL */
+    void *user;
+    /* Called with "transcribing", milliseconds of audio, 0, often enough to cancel with. */
+    reel_progress_fn progress;
+    void *progress_user;
+};
+
+/* All memory it needs is taken here. The model must outlive it. REEL_E_UNSUPPORTED for a model that
+ * does not hear. */
+REEL_API REEL_MUST_USE enum reel_status
+reel_transcriber_open(struct reel_transcriber **out, const struct reel_model *model,
+                      const struct reel_transcriber_options *options, struct reel_error *err);
+REEL_API void reel_transcriber_close(struct reel_transcriber *t);
+
+/* n more samples of the recording, as struct reel_audio gives them. Transcribes what is complete.
+ * Samples beyond 1 make it divide by the largest so far. After a failure, or a callback that
+ * returned false (REEL_E_CANCELLED), only _reset and _close are allowed. */
+REEL_API REEL_MUST_USE enum reel_status reel_transcriber_push(struct reel_transcriber *t,
+                                                              const float *samples, size_t n,
+                                                              struct reel_error *err);
+
+struct reel_segment {
+    double start, end;    /* seconds, of the cuts: words begin later and end earlier */
+    const char *text;     /* without white space around it; may be empty */
+    const char *language; /* "English"; empty: unknown, or nothing was said */
+    const int32_t *ids;   /* [n_ids] as generated, language tag and stop id included */
+    int n_ids;
+    bool cut_short; /* max_tokens ended it */
+};
+
+struct reel_transcript {
+    size_t size;
+    const char *text;     /* of all segments, a space between them where the script has spaces */
+    const char *language; /* those of the segments, joined by commas, each once in a row */
+    const struct reel_segment *segments;
+    int n_segments;
+    int n_audio_tokens, n_prompt_tokens, n_tokens; /* of all segments: heard, read, generated */
+    double seconds;                                /* of audio */
+    double features_ms, encoder_ms, prompt_ms, generate_ms; /* where the time went */
+    double first_text_ms; /* from the end of the first segment's audio; 0: no text came */
+};
+
+/* The recording ends: transcribes the rest. *transcript (its size set) is borrowed and valid until
+ * the next call on the transcriber; the next push begins another recording. */
+REEL_API REEL_MUST_USE enum reel_status reel_transcriber_finish(struct reel_transcriber *t,
+                                                                struct reel_transcript *transcript,
+                                                                struct reel_error *err);
+
+/* Forgets the recording; the next push begins another. */
+REEL_API void reel_transcriber_reset(struct reel_transcriber *t);
+
+enum reel_transcript_format {
+    REEL_TRANSCRIPT_TEXT = 0,
+    REEL_TRANSCRIPT_JSON,         /* {"text": ...} */
+    REEL_TRANSCRIPT_VERBOSE_JSON, /* task, language, duration, text, segments */
+    REEL_TRANSCRIPT_SRT,
+    REEL_TRANSCRIPT_VTT
+};
+
+/* *text is the caller's to reel_free. */
+REEL_API REEL_MUST_USE enum reel_status
+reel_transcript_text(const struct reel_transcript *transcript, enum reel_transcript_format format,
+                     char **text, size_t *n_bytes, struct reel_error *err);
+
 /* ---- where a GPU's time goes ----------------------------------------------------------------- */
 
 struct reel_profile_options {

@@ -31,6 +31,7 @@ done
 
 flags='-Wall -Wextra -Werror'
 for source in examples/*.c; do
+    name=$(basename "$source" .c)
     for language in c c++; do
         compiler=$cc
         standard=-std=c17
@@ -40,17 +41,17 @@ for source in examples/*.c; do
         fi
         command -v "$compiler" >/dev/null || { echo "no $compiler: C++ was not tried"; continue; }
         # shellcheck disable=SC2046,SC2086 # lists of words
-        $compiler $standard $flags -x $language "$source" -x none -o "$stage/shared" \
+        $compiler $standard $flags -x $language "$source" -x none -o "$stage/$name-shared" \
             $(pkg-config --cflags --libs reel)
         # shellcheck disable=SC2046,SC2086
-        $compiler $standard $flags -x $language "$source" -x none -o "$stage/static" \
+        $compiler $standard $flags -x $language "$source" -x none -o "$stage/$name-static" \
             $(pkg-config --cflags reel) "$prefix/lib/libreel.a" \
             $(pkg-config --libs libutf8proc jansson nettle soxr) -lm -ldl -pthread
     done
 done
 if [ -f models/demo/model.safetensors ]; then
     for program in shared static; do
-        [ -n "$("$stage/$program" models/demo "The morning after the ball")" ] || {
+        [ -n "$("$stage/generate-$program" models/demo "The morning after the ball")" ] || {
             echo "the example says nothing"
             exit 1
         }

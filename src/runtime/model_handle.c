@@ -58,6 +58,7 @@ enum reel_status model_handle_start(struct reel_model *handle, const struct back
     if (status == REEL_OK) status = ops->open(&handle->backend, &handle->model, options, err);
     if (status != REEL_OK) return status;
     handle->ops = ops;
+    handle->rounding = options->rounding;
     ops->info(handle->backend, &handle->backend_info);
     return REEL_OK;
 }

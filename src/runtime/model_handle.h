@@ -11,6 +11,7 @@ struct reel_model {
     const struct backend_ops *ops;
     struct backend *backend;
     struct backend_info backend_info;
+    enum reel_rounding rounding;
     char identity[SHA256_HEX]; /* of config, tensor table and the beginning of every tensor */
     size_t max_token_bytes;    /* of the longest token's text */
 };

@@ -1,0 +1,367 @@
+#include "asr/recognizer.h"
+
+#include "asr/encoder.h"
+#include "asr/prompt.h"
+#include "audio/mel.h"
+#include "base/memory.h"
+#include "runtime/model_handle.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define MOST_FRAMES   800  /* encoded at once, where a window is not longer: 8 s */
+#define MOST_ROWS     1040 /* vectors evaluated at once: those of 10 windows */
+#define PREPARED      4096 /* samples scaled at once */
+#define MAX_OWN_STOPS (MODEL_MAX_STOP_IDS + 2)
+
+struct recognizer {
+    const struct reel_model *model; /* borrowed */
+    struct recognizer_options set;
+    struct asr_prompt prompt;
+    struct reel_session *session;
+    struct encoder *encoder;
+    struct mel *mel;
+    int n_frames;    /* encoded at once: whole windows of the encoder */
+    float *features; /* f32 [MEL_BINS, n_frames] */
+    float *rows;     /* f32 [most_rows, hidden] */
+    int most_rows, n_rows;
+    float *logits; /* f32 [vocab] */
+    float *hidden; /* f32 [hidden] */
+    int32_t stop_ids[MAX_OWN_STOPS];
+    int n_stop_ids;
+    int32_t text_tag; /* the id of <asr_text>, or -1 */
+    char *raw;        /* text of the answer so far */
+    size_t raw_room, raw_size;
+    int32_t *ids; /* [max_tokens] */
+    int n_ids;
+    bool cancelled;
+};
+
+static double now_ms(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
+}
+
+static enum reel_status cancelled(struct reel_error *err) {
+    return err_set(err, REEL_E_CANCELLED, "cancelled by the caller");
+}
+
+static bool go_on(struct recognizer *r) {
+    if (r->set.go_on && !r->set.go_on(r->set.user)) r->cancelled = true;
+    return !r->cancelled;
+}
+
+static bool session_progress(void *user, const char *stage, uint64_t done, uint64_t total) {
+    (void)stage, (void)done, (void)total;
+    return go_on(user);
+}
+
+/* ---- opening ---- */
+
+static int most_frames(const struct recognizer_options *o) {
+    size_t samples = o->most_samples > MEL_LEAST_SAMPLES ? o->most_samples : MEL_LEAST_SAMPLES;
+    return (int)(samples / MEL_HOP);
+}
+
+/* The ids that end an answer: the model's, and the two that the published programs stop at, which
+ * not every folder names. */
+static void find_stop_ids(struct recognizer *r) {
+    static const char *const names[] = { "<|im_end|>", "<|endoftext|>" };
+    const struct model_config *c = &r->model->model.config;
+    for (int i = 0; i < c->n_stop_ids; i++)
+        r->stop_ids[r->n_stop_ids++] = c->stop_ids[i];
+    for (int k = 0; k < 2; k++) {
+        int32_t id = tokenizer_find_added(r->model->model.tokenizer, names[k]);
+        if (id >= 0 && id < c->vocab) r->stop_ids[r->n_stop_ids++] = id;
+    }
+}
+
+static enum reel_status check_model(const struct reel_model *model, struct reel_error *err) {
+    const struct model_config *c = &model->model.config;
+    const char *name = model->model.name ? model->model.name : "the model";
+    if (c->audio.n_layers == 0)
+        return err_set(err, REEL_E_UNSUPPORTED,
+                       "%s is a model of family %s, which does not hear; speech is transcribed by "
+                       "models of family qwen3_asr",
+                       name, model_family_name(c->family));
+    if (!model->model.tokenizer)
+        return err_set(err, REEL_E_UNSUPPORTED, "%s has no tokenizer; prompts need one", name);
+    if (c->audio.n_bins != MEL_BINS)
+        return err_set(err, REEL_E_UNSUPPORTED,
+                       "%s hears features of %d bins; features of %d are supported", name,
+                       c->audio.n_bins, MEL_BINS);
+    return REEL_OK;
+}
+
+/* The tokenizer and config.json must mean the same ids. */
+static enum reel_status check_prompt(const struct recognizer *r, struct reel_error *err) {
+    const struct model_config *c = &r->model->model.config;
+    int n = r->prompt.n_prefix + r->prompt.n_suffix;
+    int32_t pad = tokenizer_find_added(r->model->model.tokenizer, "<|audio_pad|>");
+    if (pad != c->audio.token_id)
+        return err_set(err, REEL_E_FORMAT,
+                       "%s: the audio token is %d in config.json and %d in the tokenizer",
+                       r->model->model.name, c->audio.token_id, (int)pad);
+    for (int i = 0; i < n; i++)
+        if (r->prompt.ids[i] >= c->vocab)
+            return err_set(err, REEL_E_FORMAT, "%s: the prompt has id %d; the model has %d ids",
+                           r->model->model.name, (int)r->prompt.ids[i], c->vocab);
+    return REEL_OK;
+}
+
+static enum reel_status open_session(struct recognizer *r, struct reel_error *err) {
+    const struct model_config *c = &r->model->model.config;
+    int64_t audio = encoder_tokens(most_frames(&r->set));
+    int64_t wanted = r->prompt.n_prefix + r->prompt.n_suffix + (int64_t)r->set.most_context +
+                     audio + r->set.max_tokens + 1;
+    if (wanted > c->max_context)
+        return err_set(
+            err, REEL_E_LIMIT,
+            "a prompt of %d tokens, %lld of audio and an answer of %d need %lld positions; "
+            "the model has %d",
+            r->prompt.n_prefix + r->prompt.n_suffix, (long long)audio, r->set.max_tokens,
+            (long long)wanted, c->max_context);
+    const struct reel_session_options options = { .size = sizeof options,
+                                                  .max_context = (int)wanted,
+                                                  .progress = session_progress,
+                                                  .progress_user = r };
+    return reel_session_open(&r->session, r->model, &options, err);
+}
+
+/* Whole windows, as many as MOST_FRAMES has, and one at least. */
+static int frames_at_once(const struct encoder *encoder) {
+    int window = encoder_window_frames(encoder);
+    return window < MOST_FRAMES ? MOST_FRAMES / window * window : window;
+}
+
+/* With the instructions, threads and rounding of the model's own backend, when that is the CPU. */
+static enum reel_status open_encoder(struct recognizer *r, struct reel_error *err) {
+    const struct reel_model *m = r->model;
+    const bool cpu = m->ops == &cpu_backend;
+    const struct encoder_options options = { .cpu_path = cpu ? m->backend_info.path : NULL,
+                                             .n_threads = cpu ? m->backend_info.n_threads : 0,
+                                             .rounding = m->rounding };
+    return encoder_open(&r->encoder, &m->model.config.audio, &m->model.weights.audio, &options,
+                        err);
+}
+
+static enum reel_status allocate(struct recognizer *r, struct reel_error *err) {
+    const struct model_config *c = &r->model->model.config;
+    int tokens = encoder_tokens(most_frames(&r->set));
+    r->n_frames = frames_at_once(r->encoder);
+    r->most_rows = tokens < MOST_ROWS ? tokens : MOST_ROWS;
+    if (r->most_rows < encoder_tokens(r->n_frames)) r->most_rows = encoder_tokens(r->n_frames);
+    r->raw_room = (size_t)r->set.max_tokens * DETOKENIZER_ROOM(r->model->max_token_bytes) + 16;
+    enum reel_status status = mem_aligned(&r->features, (size_t)MEL_BINS * (size_t)r->n_frames,
+                                          sizeof *r->features, "a window of features", err);
+    if (status == REEL_OK)
+        status = mem_aligned(&r->rows, (size_t)r->most_rows * (size_t)c->hidden, sizeof *r->rows,
+                             "audio vectors", err);
+    if (status == REEL_OK)
+        status = mem_aligned(&r->hidden, (size_t)c->hidden, sizeof *r->hidden, "a state", err);
+    if (status == REEL_OK)
+        status = mem_aligned(&r->logits, (size_t)c->vocab, sizeof *r->logits, "logits", err);
+    if (status == REEL_OK) status = mem_zeroed(&r->raw, r->raw_room, 1, "an answer", err);
+    if (status == REEL_OK)
+        status = mem_zeroed(&r->ids, (size_t)r->set.max_tokens, sizeof *r->ids, "an answer", err);
+    return status;
+}
+
+enum reel_status recognizer_open(struct recognizer **out, const struct reel_model *model,
+                                 const struct recognizer_options *options, struct reel_error *err) {
+    struct recognizer *r = NULL;
+    *out = NULL;
+    enum reel_status status = check_model(model, err);
+    if (status == REEL_OK) status = mem_zeroed(&r, 1, sizeof *r, "a recognizer", err);
+    if (status != REEL_OK) return status;
+    r->model = model;
+    r->set = *options;
+    r->text_tag = tokenizer_find_added(model->model.tokenizer, "<asr_text>");
+    find_stop_ids(r);
+    status = recognizer_set_context(r, options->context, err);
+    if (status == REEL_OK) status = open_session(r, err);
+    if (status == REEL_OK) status = mel_open(&r->mel, err);
+    if (status == REEL_OK) status = open_encoder(r, err);
+    if (status == REEL_OK) status = allocate(r, err);
+    if (status != REEL_OK) {
+        recognizer_close(r);
+        return status;
+    }
+    *out = r;
+    return REEL_OK;
+}
+
+void recognizer_close(struct recognizer *r) {
+    if (!r) return;
+    encoder_close(r->encoder);
+    mel_close(r->mel);
+    reel_session_close(r->session);
+    asr_prompt_release(&r->prompt);
+    free(r->ids);
+    free(r->raw);
+    free(r->logits);
+    free(r->hidden);
+    free(r->rows);
+    free(r->features);
+    free(r);
+}
+
+enum reel_status recognizer_set_context(struct recognizer *r, const char *context,
+                                        struct reel_error *err) {
+    struct asr_prompt old = r->prompt;
+    enum reel_status status =
+        asr_prompt_build(&r->prompt, r->model->model.tokenizer, context, r->set.language, err);
+    if (status == REEL_OK) status = check_prompt(r, err);
+    if (status == REEL_OK) {
+        asr_prompt_release(&old);
+        return REEL_OK;
+    }
+    asr_prompt_release(&r->prompt);
+    r->prompt = old;
+    return status;
+}
+
+/* ---- hearing ---- */
+
+static enum reel_status make_features(struct recognizer *r, const float *samples, size_t n,
+                                      float divisor, struct reel_error *err) {
+    float prepared[PREPARED];
+    mel_restart(r->mel);
+    for (size_t at = 0; at < n;) {
+        size_t piece = n - at < PREPARED ? n - at : PREPARED;
+        for (size_t i = 0; i < piece; i++) {
+            float x = samples[at + i] / divisor;
+            prepared[i] = x > 1 ? 1 : x < -1 ? -1 : x;
+        }
+        enum reel_status status = mel_push(r->mel, prepared, piece, err);
+        if (status != REEL_OK) return status;
+        at += piece;
+    }
+    return mel_finish(r->mel, MEL_LEAST_SAMPLES, err);
+}
+
+/* Appends the vectors that are waiting to the session. A hidden state is asked for because it costs
+ * less than the logits that would be made otherwise. */
+static enum reel_status evaluate_rows(struct recognizer *r, double *prompt_ms,
+                                      struct reel_error *err) {
+    double start = now_ms();
+    if (r->n_rows == 0) return REEL_OK;
+    const struct reel_eval eval = { .size = sizeof eval,
+                                    .n = r->n_rows,
+                                    .embeddings = r->rows,
+                                    .output = REEL_OUTPUT_LAST_HIDDEN,
+                                    .out = r->hidden,
+                                    .out_floats = (size_t)r->model->model.config.hidden };
+    enum reel_status status = reel_session_eval(r->session, &eval, err);
+    r->n_rows = 0;
+    *prompt_ms += now_ms() - start;
+    return status;
+}
+
+/* One window of features into vectors, or the clip's last frames. */
+static enum reel_status encode_window(struct recognizer *r, int first, int n, double *encoder_ms,
+                                      struct reel_error *err) {
+    const int hidden = r->model->model.config.hidden;
+    double start = now_ms();
+    mel_write(r->mel, first, n, r->features);
+    enum reel_status status =
+        encoder_run(r->encoder, r->features, n, r->rows + (size_t)r->n_rows * (size_t)hidden, err);
+    r->n_rows += encoder_tokens(n);
+    *encoder_ms += now_ms() - start;
+    return status;
+}
+
+static enum reel_status hear(struct recognizer *r, struct recognized *out, struct reel_error *err) {
+    const int n_frames = mel_frames(r->mel);
+    enum reel_status status = REEL_OK;
+    r->n_rows = 0;
+    for (int first = 0; first < n_frames && status == REEL_OK; first += r->n_frames) {
+        int n = n_frames - first < r->n_frames ? n_frames - first : r->n_frames;
+        if (!go_on(r)) return cancelled(err);
+        if (r->n_rows + encoder_tokens(n) > r->most_rows)
+            status = evaluate_rows(r, &out->prompt_ms, err);
+        if (status == REEL_OK) status = encode_window(r, first, n, &out->encoder_ms, err);
+    }
+    out->n_audio_tokens = encoder_tokens(n_frames);
+    return status == REEL_OK ? evaluate_rows(r, &out->prompt_ms, err) : status;
+}
+
+/* ---- answering ---- */
+
+static bool on_token(void *user, const struct reel_token *token) {
+    struct recognizer *r = user;
+    const char *text = token->text;
+    size_t n = token->text_bytes;
+    r->ids[r->n_ids++] = token->id;
+    if (n == 0 && token->id == r->text_tag) { /* some folders call it a control token */
+        text = "<asr_text>";
+        n = strlen(text);
+    }
+    if (n > r->raw_room - r->raw_size) n = 0; /* cannot be: the room is for the longest tokens */
+    memcpy(r->raw + r->raw_size, text, n);
+    r->raw_size += n;
+    if (n && r->set.on_raw && !r->set.on_raw(r->set.user, r->raw, r->raw_size)) r->cancelled = true;
+    return go_on(r);
+}
+
+static enum reel_status read_prefix(struct recognizer *r, struct reel_error *err) {
+    int n_reused;
+    return reel_session_sync(r->session, r->prompt.ids, r->prompt.n_prefix, &n_reused, err);
+}
+
+static enum reel_status read_suffix(struct recognizer *r, struct reel_error *err) {
+    const struct reel_eval eval = { .size = sizeof eval,
+                                    .n = r->prompt.n_suffix,
+                                    .ids = r->prompt.ids + r->prompt.n_prefix,
+                                    .output = REEL_OUTPUT_LAST_LOGITS,
+                                    .out = r->logits,
+                                    .out_floats = (size_t)r->model->model.config.vocab };
+    return reel_session_eval(r->session, &eval, err);
+}
+
+static enum reel_status answer(struct recognizer *r, struct recognized *out,
+                               struct reel_error *err) {
+    struct reel_generation_result result = { .size = sizeof result };
+    const struct reel_generation generation = { .size = sizeof generation,
+                                                .max_tokens = r->set.max_tokens,
+                                                .stop_ids = r->stop_ids,
+                                                .n_stop_ids = r->n_stop_ids,
+                                                .on_token = on_token,
+                                                .user = r };
+    r->n_ids = 0;
+    r->raw_size = 0;
+    enum reel_status status = reel_generate(r->session, &generation, &result, err);
+    if (status == REEL_OK && r->cancelled) status = cancelled(err);
+    out->generate_ms = result.total_ms;
+    out->cut_short = result.reason == REEL_STOP_MAX_TOKENS || result.reason == REEL_STOP_CONTEXT;
+    out->raw = r->raw;
+    out->n_bytes = r->raw_size;
+    out->ids = r->ids;
+    out->n_ids = r->n_ids;
+    return status;
+}
+
+/* A step of the prompt, timed. */
+static enum reel_status timed(struct recognizer *r, double *ms, struct reel_error *err,
+                              enum reel_status (*step)(struct recognizer *, struct reel_error *)) {
+    double start = now_ms();
+    enum reel_status status = step(r, err);
+    *ms += now_ms() - start;
+    return status;
+}
+
+enum reel_status recognizer_run(struct recognizer *r, const float *samples, size_t n, float divisor,
+                                struct recognized *out, struct reel_error *err) {
+    *out = (struct recognized){ .n_prompt_tokens = r->prompt.n_prefix + r->prompt.n_suffix };
+    r->cancelled = false;
+    double start = now_ms();
+    enum reel_status status = make_features(r, samples, n, divisor, err);
+    out->features_ms = now_ms() - start;
+    if (status == REEL_OK) status = timed(r, &out->prompt_ms, err, read_prefix);
+    if (status == REEL_OK) status = hear(r, out, err);
+    if (status == REEL_OK) status = timed(r, &out->prompt_ms, err, read_suffix);
+    if (status == REEL_OK) status = answer(r, out, err);
+    return status;
+}

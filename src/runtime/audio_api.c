@@ -1,0 +1,68 @@
+/* The public calls that read a recording. */
+#include "audio/audio_source.h"
+#include "runtime/struct_size.h"
+
+/* struct reel_audio is a name only: what stands behind it is struct audio_source. */
+static struct audio_source *source_of(const struct reel_audio *audio) {
+    return (struct audio_source *)(uintptr_t)audio;
+}
+
+static enum reel_status read_format(struct audio_format *format,
+                                    const struct reel_audio_options *options,
+                                    struct reel_error *err) {
+    static const enum audio_encoding encodings[] = { [REEL_AUDIO_S16LE] = AUDIO_S16LE,
+                                                     [REEL_AUDIO_S24LE] = AUDIO_S24LE,
+                                                     [REEL_AUDIO_S32LE] = AUDIO_S32LE,
+                                                     [REEL_AUDIO_F32LE] = AUDIO_F32LE };
+    unsigned encoding = (unsigned)options->encoding;
+    if (encoding >= sizeof encodings / sizeof *encodings)
+        return err_set(err, REEL_E_ARGUMENT,
+                       "encoding is %d; it is none of enum reel_audio_encoding",
+                       (int)options->encoding);
+    if (encoding == REEL_AUDIO_FILE && (options->rate || options->channels))
+        return err_set(err, REEL_E_ARGUMENT,
+                       "rate and channels are those of raw samples; this input says its own");
+    *format = (struct audio_format){ .encoding = encodings[encoding],
+                                     .rate = options->rate ? options->rate : REEL_AUDIO_RATE,
+                                     .channels = options->channels ? options->channels : 1 };
+    return REEL_OK;
+}
+
+enum reel_status reel_audio_open(struct reel_audio **out, const char *path,
+                                 const struct reel_audio_options *given, struct reel_error *err) {
+    struct reel_audio_options options;
+    struct audio_format format;
+    struct audio_source *source = NULL;
+    *out = NULL;
+    err_clear(err);
+    enum reel_status status =
+        struct_read(&options, sizeof options, given, "reel_audio_options", err);
+    if (status == REEL_OK) status = read_format(&format, &options, err);
+    if (status == REEL_OK && !path) status = err_set(err, REEL_E_ARGUMENT, "the path is NULL");
+    if (status != REEL_OK) return status;
+    const struct audio_options set = { .raw = options.encoding ? &format : NULL,
+                                       .most_seconds = options.most_seconds,
+                                       .wait = options.wait,
+                                       .user = options.wait_user };
+    status = audio_source_open(&source, path, &set, err);
+    *out = (struct reel_audio *)source;
+    return status;
+}
+
+enum reel_status reel_audio_read(struct reel_audio *audio, float *samples, size_t n, size_t *n_read,
+                                 struct reel_error *err) {
+    *n_read = 0;
+    err_clear(err);
+    if (n == 0) return err_set(err, REEL_E_ARGUMENT, "no room to read samples into");
+    return audio_source_read(source_of(audio), samples, n, n_read, err);
+}
+
+double reel_audio_seconds(const struct reel_audio *audio) {
+    return audio_source_seconds(source_of(audio));
+}
+
+const char *reel_audio_warning(const struct reel_audio *audio) {
+    return audio_source_warning(source_of(audio));
+}
+
+void reel_audio_close(struct reel_audio *audio) { audio_source_close(source_of(audio)); }
