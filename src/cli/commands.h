@@ -9,6 +9,7 @@
 #define CLI_COMMANDS(X)                                                                            \
     X(run)                                                                                         \
     X(chat)                                                                                        \
+    X(transcribe)                                                                                  \
     X(inspect)                                                                                     \
     X(tokenize)                                                                                    \
     X(score)                                                                                       \

@@ -39,14 +39,15 @@ static void draw(struct progress *p, uint64_t done, uint64_t total, double now) 
     if (total) amount(numbers, sizeof numbers, done, total);
     int left_s = part > 0.01 ? (int)((now - p->start_ms) * (1 - part) / part / 1e3) : -1;
     int columns = terminal_columns(stderr);
-    char line[200];
+    char line[250];
     if (!total) {
-        snprintf(line, sizeof line, "%s ...", p->stage);
+        snprintf(line, sizeof line, "%s ...%s", p->stage, p->note);
     } else if (left_s < 0) {
-        snprintf(line, sizeof line, "%s [%s] %3d %% %s", p->stage, bar, (int)(part * 100), numbers);
+        snprintf(line, sizeof line, "%s [%s] %3d %% %s%s", p->stage, bar, (int)(part * 100),
+                 numbers, p->note);
     } else {
-        snprintf(line, sizeof line, "%s [%s] %3d %% %s, %d s left", p->stage, bar,
-                 (int)(part * 100), numbers, left_s);
+        snprintf(line, sizeof line, "%s [%s] %3d %% %s, %d s left%s", p->stage, bar,
+                 (int)(part * 100), numbers, left_s, p->note);
     }
     fprintf(stderr, "\r\033[K%.*s", columns - 1, line);
     fflush(stderr);

@@ -10,6 +10,7 @@ struct progress {
     double start_ms; /* of the current stage */
     double drawn_ms;
     char stage[64];
+    char note[48]; /* ends the line, ", 12.5x real time"; the owner's to set */
 };
 
 void progress_start(struct progress *p);

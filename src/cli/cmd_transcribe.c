@@ -1,0 +1,351 @@
+/* reel transcribe: recordings to text. */
+#include "base/buffer.h"
+#include "base/file_map.h"
+#include "cli/commands.h"
+#include "cli/open_model.h"
+#include "cli/progress.h"
+#include "cli/terminal.h"
+
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define DEFAULT_MODEL "Qwen/Qwen3-ASR-0.6B"
+#define PIECE         REEL_AUDIO_RATE /* samples read at once: a second */
+
+static const struct cli_option options[] = {
+    { .name = "model",
+      .letter = 'm',
+      .kind = CLI_TEXT,
+      .argument = "MODEL",
+      .help = "a speech model; default " DEFAULT_MODEL },
+    { .name = "format",
+      .kind = CLI_CHOICE,
+      .argument = "FORMAT",
+      .choices = "text json verbose_json srt vtt",
+      .help = "text, as it is made; json; verbose_json, with segments; srt or vtt, subtitles; "
+              "default text" },
+    { .name = "output",
+      .letter = 'o',
+      .kind = CLI_TEXT,
+      .argument = "FILE",
+      .help = "write there, at the end, instead of to standard output" },
+    { .name = "language",
+      .letter = 'l',
+      .kind = CLI_TEXT,
+      .argument = "NAME",
+      .help = "what is spoken: English or en, ...; default: the model finds out" },
+    { .name = "context",
+      .kind = CLI_TEXT,
+      .argument = "TEXT",
+      .help = "names and words to expect, or what is spoken about" },
+    { .name = "segment",
+      .kind = CLI_REAL,
+      .argument = "SECONDS",
+      .low = 1,
+      .high = 1200,
+      .help = "about how long the pieces are that a recording is cut into, where it is quiet; "
+              "default 30" },
+    { .name = "past-text",
+      .kind = CLI_FLAG,
+      .help = "tell the model the end of the text before each segment" },
+    { .name = "tokens",
+      .letter = 'n',
+      .kind = CLI_INTEGER,
+      .argument = "N",
+      .least = 1,
+      .most = INT_MAX,
+      .help = "stop a segment's text after N tokens; default 8 a second of --segment, at least 512 "
+              "and at most 4096" },
+    { .name = "quiet", .letter = 'q', .kind = CLI_FLAG, .help = "no figures on standard error" },
+};
+static const struct cli_group group = CLI_GROUP("Options", options);
+
+static const struct cli_option raw_options[] = {
+    { .name = "raw",
+      .kind = CLI_CHOICE,
+      .argument = "TYPE",
+      .choices = "s16le s24le s32le f32le",
+      .help = "the input is samples without a header: integers of 16, 24 or 32 bits or 32-bit "
+              "floats, little-endian" },
+    { .name = "rate",
+      .kind = CLI_INTEGER,
+      .argument = "HZ",
+      .least = 8000,
+      .most = 192000,
+      .help = "samples a second of --raw; default 16000" },
+    { .name = "channels",
+      .kind = CLI_INTEGER,
+      .argument = "N",
+      .least = 1,
+      .most = 64,
+      .help = "channels of --raw, whose samples come in turn; default 1" },
+};
+static const struct cli_group raw_group = CLI_GROUP("Raw input", raw_options);
+
+struct job {
+    const struct cli_args *args;
+    struct reel_model *model;
+    struct reel_transcriber *transcriber;
+    enum reel_transcript_format format;
+    bool live;         /* text goes to stdout as it is made */
+    bool line_open;    /* and the line is not ended */
+    struct buffer out; /* for --output */
+    /* the file at hand */
+    const char *name;
+    double seconds; /* of it; -1 when unknown */
+    double start_ms;
+    struct progress progress;
+    float *samples; /* [PIECE] */
+};
+
+static const char *const format_names[] = { "text", "json", "verbose_json", "srt", "vtt" };
+
+static enum reel_transcript_format format_of(const struct cli_args *args) {
+    const char *name = cli_text(args, "format", "text");
+    int i = 0;
+    while (strcmp(format_names[i], name) != 0)
+        i++;
+    return (enum reel_transcript_format)i;
+}
+
+/* ---- what the library calls ---- */
+
+static bool on_text(void *user, const char *text, size_t n_bytes, int segment) {
+    struct job *job = user;
+    (void)segment;
+    if (job->live) {
+        progress_end(&job->progress);
+        terminal_write(stdout, text, n_bytes);
+        fflush(stdout);
+        job->line_open = true;
+    }
+    return !interrupt_pending() && !ferror(stdout);
+}
+
+/* The library knows how much is done, the file how much there is. */
+static bool on_progress(void *user, const char *stage, uint64_t done_ms, uint64_t total) {
+    struct job *job = user;
+    double elapsed_ms = clock_ms() - job->start_ms;
+    (void)total;
+    if (interrupt_pending()) return false;
+    if (done_ms > 0 && elapsed_ms > 0)
+        snprintf(job->progress.note, sizeof job->progress.note, ", %.1fx real time",
+                 (double)done_ms / elapsed_ms);
+    return progress_update(&job->progress, stage, done_ms / 1000,
+                           job->seconds > 0 ? (uint64_t)(job->seconds + 0.999) : 0);
+}
+
+/* ---- one recording ---- */
+
+/* So that Ctrl-C ends the wait for a live input, too. */
+static bool wait_for_input(void *user, int fd) {
+    (void)user;
+    return fd == fileno(stdin) ? interrupt_or_input(stdin) : !interrupt_pending();
+}
+
+static enum reel_status open_audio(struct job *job, struct reel_audio **audio,
+                                   struct reel_error *err) {
+    static const char *const types[] = { "", "s16le", "s24le", "s32le", "f32le" };
+    const char *raw = cli_text(job->args, "raw", "");
+    struct reel_audio_options set = { .size = sizeof set,
+                                      .rate = (int)cli_integer(job->args, "rate", 0),
+                                      .channels = (int)cli_integer(job->args, "channels", 0) };
+    set.wait = wait_for_input;
+    int type = 0;
+    while (strcmp(types[type], raw) != 0)
+        type++;
+    set.encoding = (enum reel_audio_encoding)type;
+    if (strcmp(job->name, "-") == 0 && terminal_is(stdin))
+        return err_set(err, REEL_E_ARGUMENT,
+                       "standard input is a terminal; pipe a recording into reel transcribe -");
+    return reel_audio_open(audio, job->name, &set, err);
+}
+
+static enum reel_status push_all(struct job *job, struct reel_audio *audio, bool *unreadable,
+                                 struct reel_error *err) {
+    enum reel_status status = REEL_OK;
+    while (status == REEL_OK) {
+        size_t n = 0;
+        status = reel_audio_read(audio, job->samples, PIECE, &n, err);
+        *unreadable = status != REEL_OK;
+        if (status != REEL_OK || n == 0) break;
+        status = reel_transcriber_push(job->transcriber, job->samples, n, err);
+    }
+    return status;
+}
+
+static enum reel_status put_result(struct job *job, const struct reel_transcript *transcript,
+                                   struct reel_error *err) {
+    char *text = NULL;
+    size_t n = 0;
+    if (job->live) {
+        putchar('\n');
+        job->line_open = false;
+        return REEL_OK;
+    }
+    enum reel_status status = reel_transcript_text(transcript, job->format, &text, &n, err);
+    bool ended = n > 0 && text[n - 1] == '\n';
+    if (status == REEL_OK && cli_has(job->args, "output")) {
+        status = buffer_append(&job->out, text, n, err);
+        if (status == REEL_OK && !ended) status = buffer_text(&job->out, "\n", err);
+    } else if (status == REEL_OK) {
+        terminal_write(stdout, text, n);
+        if (!ended) putchar('\n');
+    }
+    reel_free(text);
+    return status;
+}
+
+static void put_figures(const struct job *job, const struct reel_transcript *t) {
+    double ms = clock_ms() - job->start_ms;
+    for (int i = 0; i < t->n_segments; i++)
+        if (t->segments[i].cut_short)
+            fprintf(stderr,
+                    "reel: %s: the text from %.1f s to %.1f s was cut short after %d tokens; see "
+                    "--tokens\n",
+                    job->name, t->segments[i].start, t->segments[i].end, t->segments[i].n_ids);
+    if (cli_has(job->args, "quiet")) return;
+    fprintf(stderr, "%s: %.1f s of audio in %.2f s", job->name, t->seconds, ms / 1e3);
+    if (ms > 0) fprintf(stderr, ", %.1fx real time", t->seconds * 1e3 / ms);
+    fprintf(stderr,
+            " | features %.1f ms, encoder %.1f ms, prompt %d tokens %.1f ms, text %d tokens "
+            "%.1f ms",
+            t->features_ms, t->encoder_ms, t->n_prompt_tokens + t->n_audio_tokens, t->prompt_ms,
+            t->n_tokens, t->generate_ms);
+    if (t->first_text_ms > 0) fprintf(stderr, ", first after %.1f ms", t->first_text_ms);
+    fputc('\n', stderr);
+}
+
+/* *unreadable: the recording is what failed, and others may do better. */
+static enum reel_status transcribe(struct job *job, bool *unreadable, struct reel_error *err) {
+    struct reel_transcript transcript = { .size = sizeof transcript };
+    struct reel_audio *audio = NULL;
+    job->start_ms = clock_ms();
+    progress_start(&job->progress);
+    if (job->live && terminal_is(stdout)) job->progress.enabled = false; /* the text has the line */
+    enum reel_status status = open_audio(job, &audio, err);
+    *unreadable = status != REEL_OK;
+    if (status == REEL_OK) {
+        job->seconds = reel_audio_seconds(audio);
+        status = push_all(job, audio, unreadable, err);
+    }
+    if (status == REEL_OK) status = reel_transcriber_finish(job->transcriber, &transcript, err);
+    progress_end(&job->progress);
+    if (status == REEL_OK && reel_audio_warning(audio))
+        fprintf(stderr, "reel: %s\n", reel_audio_warning(audio));
+    if (status == REEL_OK) status = put_result(job, &transcript, err);
+    fflush(stdout);
+    if (status == REEL_OK) put_figures(job, &transcript);
+    if (job->line_open) putchar('\n');
+    job->line_open = false;
+    if (status != REEL_OK) reel_transcriber_reset(job->transcriber);
+    reel_audio_close(audio);
+    return status;
+}
+
+/* ---- the command ---- */
+
+/* All recordings in turn: one that cannot be read does not stop the others, and is the status. */
+static enum reel_status transcribe_all(struct job *job, struct reel_error *err) {
+    const struct cli_args *args = job->args;
+    enum reel_status first = REEL_OK;
+    for (int i = 0; i < args->n_arguments; i++) {
+        bool unreadable = false;
+        job->name = args->arguments[i];
+        enum reel_status status = transcribe(job, &unreadable, err);
+        if (status != REEL_OK && (!unreadable || i + 1 == args->n_arguments)) return status;
+        if (status == REEL_OK) continue;
+        if (first == REEL_OK) first = status;
+        fprintf(stderr, "reel: %s\n", err->text);
+    }
+    if (first != REEL_OK) err_clear(err); /* said already */
+    return first;
+}
+
+static enum reel_status check(const struct job *job, struct reel_error *err) {
+    const struct cli_args *args = job->args;
+    bool subtitles = job->format == REEL_TRANSCRIPT_SRT || job->format == REEL_TRANSCRIPT_VTT;
+    int n_stdin = 0;
+    for (int i = 0; i < args->n_arguments; i++)
+        n_stdin += strcmp(args->arguments[i], "-") == 0;
+    if (n_stdin > 1)
+        return err_set(err, REEL_E_ARGUMENT, "standard input (-) is given %d times", n_stdin);
+    if (subtitles && args->n_arguments > 1)
+        return err_set(err, REEL_E_ARGUMENT,
+                       "--format %s: subtitles are of one recording; %d files are given",
+                       cli_text(args, "format", ""), args->n_arguments);
+    if (!cli_has(args, "raw") && (cli_has(args, "rate") || cli_has(args, "channels")))
+        return err_set(err, REEL_E_ARGUMENT, "--rate and --channels describe --raw input");
+    return REEL_OK;
+}
+
+static enum reel_status open_model(struct job *job, struct reel_error *err) {
+    const char *name = cli_text(job->args, "model", DEFAULT_MODEL);
+    struct reel_error why = { 0 };
+    enum reel_status status = cli_model_open(&job->model, job->args, name, &why);
+    if (status == REEL_OK) return status;
+    if (status == REEL_E_NOT_FOUND && !cli_has(job->args, "model"))
+        return err_set(err, status, "%s; fetch it with reel pull %s or name another with --model",
+                       why.text, DEFAULT_MODEL);
+    return err_set(err, status, "%s", why.text);
+}
+
+static enum reel_status open_transcriber(struct job *job, struct reel_error *err) {
+    const struct cli_args *args = job->args;
+    const struct reel_transcriber_options set = {
+        .size = sizeof set,
+        .language = cli_text(args, "language", NULL),
+        .context = cli_text(args, "context", NULL),
+        .segment_seconds = cli_real(args, "segment", 0),
+        .max_tokens = (int)cli_integer(args, "tokens", 0),
+        .past_text = cli_has(args, "past-text"),
+        .on_text = on_text,
+        .user = job,
+        .progress = on_progress,
+        .progress_user = job,
+    };
+    return reel_transcriber_open(&job->transcriber, job->model, &set, err);
+}
+
+static enum reel_status run(const struct cli_args *args, struct reel_error *err) {
+    struct job job = { .args = args, .format = format_of(args) };
+    const char *path = cli_text(args, "output", NULL);
+    job.live = job.format == REEL_TRANSCRIPT_TEXT && !path;
+    interrupt_install();
+    enum reel_status status = check(&job, err);
+    if (status == REEL_OK) status = open_model(&job, err);
+    if (status == REEL_OK) status = open_transcriber(&job, err);
+    if (status == REEL_OK) {
+        job.samples = malloc(PIECE * sizeof *job.samples);
+        if (!job.samples) status = err_memory(err, "samples", PIECE * sizeof *job.samples);
+    }
+    if (status == REEL_OK) status = transcribe_all(&job, err);
+    if (path && job.out.size && status != REEL_E_CANCELLED) {
+        enum reel_status written =
+            file_write_atomic(path, job.out.bytes, job.out.size, status == REEL_OK ? err : NULL);
+        if (status == REEL_OK) status = written;
+    }
+    free(job.samples);
+    buffer_release(&job.out);
+    reel_transcriber_close(job.transcriber);
+    reel_model_close(job.model);
+    return status;
+}
+
+const struct cli_command cmd_transcribe = {
+    .name = "transcribe",
+    .arguments = "FILE... [-m MODEL]",
+    .least_arguments = 1,
+    .most_arguments = INT_MAX,
+    .summary = "speech to text",
+    .description =
+        "Writes down what is said in recordings: WAV files, and with libsndfile installed FLAC, "
+        "Ogg, Opus and MP3; - is standard input. Several files go through one model, one after "
+        "the other; one that cannot be read is reported and the rest goes on.\n\n"
+        "A long recording is cut where it is quietest within 5 s of every 30 (--segment). The "
+        "times of segments and subtitles are those of the cuts, not of words.\n\n"
+        "The text streams to standard output; everything else goes to standard error.",
+    .groups = { &group, &raw_group, &cli_model_group },
+    .run = run,
+};

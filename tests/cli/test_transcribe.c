@@ -1,0 +1,171 @@
+/* reel transcribe as a user meets it, on a miniature model of random weights, whose words mean
+ * nothing. Recordings are bytes of the demo model: noise. */
+#include "base/json.h"
+#include "support/shell.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+/* The header of one second of 16-bit mono at 16,000 Hz, for printf. */
+#define WAV_HEADER                                                                                 \
+    "'RIFF\\044\\175\\000\\000WAVEfmt \\020\\000\\000\\000\\001\\000\\001\\000"                    \
+    "\\200\\076\\000\\000\\000\\175\\000\\000\\002\\000\\020\\000data\\000\\175\\000\\000'"
+#define REEL "reel transcribe -m speech -n 6 --device cpu "
+
+static int enter(void **state) {
+    char shape[500], line[1500];
+    if (!getcwd(shape, sizeof shape) || shell_enter(state) != 0) return -1;
+    snprintf(line, sizeof line,
+             "reel synthesize speech '%.400s/tests/golden/models/asr-a.json' --seed 1 && "
+             "head -c 96000 \"$DEMO\"/model.safetensors >noise && "
+             "head -c 32000 noise >one.pcm && tail -c 32000 noise >two.pcm && "
+             "{ printf " WAV_HEADER "; cat one.pcm; } >one.wav && "
+             "{ printf " WAV_HEADER "; cat two.pcm; } >two.wav",
+             shape);
+    expect(line, 0, "");
+    return 0;
+}
+
+static void text_goes_to_standard_output_and_figures_do_not(void **state) {
+    (void)state;
+    struct result r = shell(REEL "one.wav");
+    assert_int_equal(r.status, 0);
+    assert_true(strlen(r.out) > 1);
+    assert_ptr_equal(strchr(r.out, '\n'), r.out + strlen(r.out) - 1);
+    assert_non_null(strstr(r.err, "one.wav: 1.0 s of audio in "));
+    assert_non_null(strstr(r.err, "x real time"));
+    assert_null(strstr(r.err, "\r"));
+    done(r);
+    r = shell(REEL "-q one.wav");
+    assert_null(strstr(r.err, "real time"));
+    done(r);
+}
+
+static void a_file_standard_input_and_raw_samples_give_the_same_text(void **state) {
+    (void)state;
+    expect(REEL "one.wav >a && cat one.wav | " REEL "- >b && " REEL "--raw s16le one.pcm >c && cat "
+                "one.pcm | " REEL
+                "--raw s16le --rate 16000 --channels 1 - >d && cmp a b && cmp a c "
+                "&& cmp a d",
+           0, "-: 1.0 s of audio");
+    expect(REEL "--raw f32le one.pcm", 2, "");
+}
+
+static json_t *json_of(const char *line) {
+    struct result r = shell(line);
+    json_t *object = json_loads(r.out, 0, NULL);
+    assert_int_equal(r.status, 0);
+    assert_non_null(object);
+    done(r);
+    return object;
+}
+
+static void formats_are_what_their_names_say(void **state) {
+    (void)state;
+    json_t *plain = json_of(REEL "--format json one.wav");
+    assert_true(json_is_string(json_object_get(plain, "text")));
+    json_decref(plain);
+    json_t *verbose = json_of(REEL "--format verbose_json one.wav --language fr");
+    assert_string_equal(json_string_value(json_object_get(verbose, "language")), "french");
+    assert_true(json_number_value(json_object_get(verbose, "duration")) == 1);
+    assert_int_equal(json_array_size(json_object_get(verbose, "segments")), 1);
+    json_decref(verbose);
+    struct result r = shell(REEL "--format srt one.wav");
+    assert_non_null(strstr(r.out, "1\n00:00:00,000 --> 00:00:01,000\n"));
+    done(r);
+    r = shell(REEL "--format vtt one.wav");
+    assert_memory_equal(r.out, "WEBVTT\n", 7);
+    done(r);
+}
+
+static void long_recordings_are_cut_into_segments(void **state) {
+    (void)state;
+    json_t *all = json_of(REEL "--format verbose_json --raw s16le --segment 1 noise");
+    size_t n = json_array_size(json_object_get(all, "segments"));
+    assert_in_range(n, 2, 6);
+    json_decref(all);
+}
+
+static void output_goes_to_a_file_when_one_is_named(void **state) {
+    (void)state;
+    struct result r = shell(REEL "one.wav two.wav >direct 2>/dev/null; " REEL
+                                 "-o text one.wav two.wav && cmp text direct && ls");
+    assert_int_equal(r.status, 0);
+    assert_null(strstr(r.out, "text.")); /* nothing half written beside it */
+    done(r);
+    expect(REEL "-o no/such/folder/text one.wav", 4, "no/such/folder");
+}
+
+static void a_recording_that_cannot_be_read_does_not_stop_the_others(void **state) {
+    (void)state;
+    struct result r = shell(REEL "one.wav none.wav two.wav");
+    assert_int_equal(r.status, 3);
+    assert_non_null(strstr(r.err, "reel: none.wav: "));
+    assert_non_null(strstr(r.err, "two.wav: 1.0 s of audio"));
+    char *first = strchr(r.out, '\n');
+    assert_non_null(first);
+    assert_ptr_equal(strchr(first + 1, '\n'), r.out + strlen(r.out) - 1); /* two lines */
+    done(r);
+    expect(REEL "none.wav", 3, "none.wav");
+    expect("echo hello >hello.wav; " REEL "hello.wav", 5, "hello.wav");
+}
+
+static void empty_and_truncated_recordings_have_results(void **state) {
+    (void)state;
+    struct result r = shell("head -c 0 one.pcm | " REEL "--raw s16le -");
+    assert_int_equal(r.status, 0);
+    assert_string_equal(r.out, "\n");
+    done(r);
+    expect("head -c 20000 one.wav >short.wav; " REEL "short.wav", 0, "short.wav: 0.6 s of audio");
+    expect(REEL "short.wav", 0, "reel: short.wav");
+}
+
+static void mistakes_are_answered_in_words(void **state) {
+    (void)state;
+    expect("reel transcribe", 2, "usage: reel transcribe FILE...");
+    expect("reel transcribe one.wav", 3, "reel pull Qwen/Qwen3-ASR-0.6B");
+    expect("reel transcribe -m demo one.wav", 6, "does not hear");
+    expect(REEL "- -", 2, "standard input (-) is given 2 times");
+    expect(REEL "--format srt one.wav two.wav", 2, "subtitles are of one recording");
+    expect(REEL "--rate 8000 one.wav", 2, "--raw");
+    expect(REEL "--language Klingon one.wav", 2, "none of Chinese, English");
+    expect(REEL "--segment 0 one.wav", 2, "--segment");
+    expect(REEL "--format xml one.wav", 2, "text json verbose_json srt vtt");
+    expect("reel run speech -p x -n 1 --device cpu", 0, "");
+}
+
+static void ctrl_c_ends_the_wait_for_a_live_input(void **state) {
+    (void)state;
+    expect("sleep 1 | timeout --preserve-status -s INT 0.5 " REEL "--raw s16le -", 13, "cancelled");
+}
+
+static void an_output_that_fails_is_reported(void **state) {
+    (void)state;
+    if (access("/dev/full", W_OK) != 0) skip();
+    struct result r = shell(REEL "one.wav >/dev/full");
+    assert_int_not_equal(r.status, 0);
+    done(r);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(text_goes_to_standard_output_and_figures_do_not),
+        cmocka_unit_test(a_file_standard_input_and_raw_samples_give_the_same_text),
+        cmocka_unit_test(formats_are_what_their_names_say),
+        cmocka_unit_test(long_recordings_are_cut_into_segments),
+        cmocka_unit_test(output_goes_to_a_file_when_one_is_named),
+        cmocka_unit_test(a_recording_that_cannot_be_read_does_not_stop_the_others),
+        cmocka_unit_test(empty_and_truncated_recordings_have_results),
+        cmocka_unit_test(mistakes_are_answered_in_words),
+        cmocka_unit_test(ctrl_c_ends_the_wait_for_a_live_input),
+        cmocka_unit_test(an_output_that_fails_is_reported),
+    };
+    return cmocka_run_group_tests_name("reel transcribe", tests, enter, shell_leave);
+}
