@@ -243,6 +243,18 @@ static enum reel_status print_audio_tokens(struct buffer *out, const struct audi
     return status;
 }
 
+/* Words for the ids between the control tokens and those around audio, which no text gives: ids
+ * have no holes. */
+static enum reel_status print_between(struct buffer *out, const struct audio_config *c,
+                                      struct reel_error *err) {
+    enum reel_status status = REEL_OK;
+    if (!c->n_layers) return REEL_OK;
+    for (int id = SYNTHETIC_MIN_VOCAB; id < asr_text_id(c) && status == REEL_OK; id++)
+        if (id != c->start_id && id != c->end_id && id != c->token_id)
+            status = buffer_printf(out, err, ",\"<%d>\":%d", id, id);
+    return status;
+}
+
 static enum reel_status print_tokenizer(struct buffer *out, const struct audio_config *audio,
                                         struct reel_error *err) {
     static const char *const control[] = { "<|endoftext|>", "<|im_start|>", "<|im_end|>" };
@@ -252,6 +264,7 @@ static enum reel_status print_tokenizer(struct buffer *out, const struct audio_c
     if (status == REEL_OK) status = print_audio_tokens(out, audio, err);
     if (status == REEL_OK) status = buffer_text(out, tokenizer_middle, err);
     if (status == REEL_OK) status = print_alphabet(out, err);
+    if (status == REEL_OK) status = print_between(out, audio, err);
     if (status == REEL_OK) status = buffer_text(out, "},\"merges\":[]}}\n", err);
     return status;
 }

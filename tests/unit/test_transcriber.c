@@ -2,7 +2,8 @@
  * and failures behave. What it says means nothing; that it is right is
  * tests/golden/test_transcribe.c's. */
 #define _DEFAULT_SOURCE
-#include "reel.h"
+#include "base/file_map.h"
+#include "support/small_tokenizer.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -270,6 +271,41 @@ static void samples_beyond_one_are_divided_by_the_peak(void **state) {
     free(samples);
 }
 
+/* A byte-level tokenizer ends at 258; published speech models have their audio tokens far behind.
+ */
+static void audio_tokens_may_lie_behind_a_gap(void **state) {
+    (void)state;
+    struct buffer text = { 0 };
+    struct reel_model *far = NULL;
+    struct reel_transcriber *t = NULL;
+    struct reel_transcript made = { .size = sizeof made };
+    const struct reel_model_options cpu = { .size = sizeof cpu, .device = "cpu", .n_threads = 1 };
+    const struct reel_transcriber_options options = few_tokens(NULL);
+    float *samples = noise(RATE);
+    char config[80], made_folder[80];
+    struct file_map file = { 0 };
+    snprintf(config, sizeof config, "%s/far.json", root);
+    snprintf(made_folder, sizeof made_folder, "%s/far", root);
+    require(file_map_open(&file, "tests/golden/models/asr-a.json", &err));
+    require(buffer_append(&text, file.bytes, file.size, &err));
+    file_map_close(&file);
+    text_replace(&text, "\"audio_token_id\": 261", "\"audio_token_id\": 307");
+    text_replace(&text, "\"audio_start_token_id\": 259", "\"audio_start_token_id\": 300");
+    text_replace(&text, "\"audio_end_token_id\": 260", "\"audio_end_token_id\": 301");
+    require(file_write_atomic(config, text.bytes, text.size, &err));
+    require(reel_synthesize(made_folder, config, 1, NULL, NULL, &err));
+    require(reel_model_open(&far, made_folder, &cpu, &err));
+    require(reel_transcriber_open(&t, far, &options, &err));
+    require(reel_transcriber_push(t, samples, RATE, &err));
+    require(reel_transcriber_finish(t, &made, &err));
+    assert_int_equal(made.n_segments, 1);
+    assert_int_equal(made.n_audio_tokens, 13);
+    reel_transcriber_close(t);
+    reel_model_close(far);
+    buffer_release(&text);
+    free(samples);
+}
+
 /* ---- options ---- */
 
 static void past_text_changes_later_segments_only(void **state) {
@@ -433,6 +469,7 @@ int main(void) {
         cmocka_unit_test(a_single_sample_is_a_recording),
         cmocka_unit_test(silence_clipping_and_a_constant_are_recordings),
         cmocka_unit_test(samples_beyond_one_are_divided_by_the_peak),
+        cmocka_unit_test(audio_tokens_may_lie_behind_a_gap),
         cmocka_unit_test(past_text_changes_later_segments_only),
         cmocka_unit_test(context_and_language_are_part_of_the_prompt),
         cmocka_unit_test(an_answer_ended_by_max_tokens_says_so),
