@@ -5,11 +5,12 @@
 
 #include "base/json.h"
 
-#define AUDIO_MAX_LAYERS   128
-#define AUDIO_MAX_BINS     512
-#define AUDIO_MAX_CHANNELS 4096
-#define AUDIO_MAX_HIDDEN   8192
-#define AUDIO_MAX_WINDOW   12000 /* frames that see each other */
+#define AUDIO_MAX_LAYERS       128
+#define AUDIO_MAX_BINS         512
+#define AUDIO_MAX_CHANNELS     4096
+#define AUDIO_MAX_HIDDEN       8192
+#define AUDIO_MAX_INTERMEDIATE 65536
+#define AUDIO_MAX_WINDOW       12000 /* frames that see each other */
 
 #define M_AUDIO_CHUNK_FRAMES 100 /* that are convolved together: one second */
 #define M_AUDIO_CHUNK_TOKENS 13  /* what comes of them */

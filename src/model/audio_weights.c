@@ -227,8 +227,8 @@ enum reel_status audio_weights_map(struct audio_weights *w, const struct audio_c
                                    const struct tensor_file *file, struct reel_error *err) {
     struct walk walk;
     enum reel_status status = start(&walk, w, config, file, err);
-    if (status == REEL_OK)
-        status = mem_aligned(&w->owned, w->owned_bytes, 1, "norms of the audio tower", err);
+    if (status != REEL_OK) return status;
+    status = mem_aligned(&w->owned, w->owned_bytes, 1, "norms of the audio tower", err);
     walk.at = w->owned;
     if (status == REEL_OK) status = take_all(&walk, err);
     if (status != REEL_OK) audio_weights_release(w);

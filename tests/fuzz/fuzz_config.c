@@ -8,6 +8,25 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
+static void check_audio(const struct model_config *config) {
+    const struct audio_config *c = &config->audio;
+    if (config->family != MODEL_QWEN3_ASR) {
+        if (c->n_layers) abort();
+        return;
+    }
+    bool ok = c->n_layers >= 1 && c->n_layers <= AUDIO_MAX_LAYERS && c->hidden >= 4 &&
+              c->hidden <= AUDIO_MAX_HIDDEN && c->hidden % 2 == 0 && c->n_heads >= 1 &&
+              c->hidden % c->n_heads == 0 && c->intermediate >= 1 &&
+              c->intermediate <= AUDIO_MAX_INTERMEDIATE && c->n_bins >= 8 &&
+              c->n_bins <= AUDIO_MAX_BINS && c->n_channels >= 1 &&
+              c->n_channels <= AUDIO_MAX_CHANNELS && c->window_chunks >= 1 &&
+              c->window_chunks <= AUDIO_MAX_WINDOW / M_AUDIO_CHUNK_FRAMES &&
+              c->output_dim == config->hidden && c->token_id >= 0 && c->token_id < config->vocab &&
+              c->start_id >= -1 && c->start_id < config->vocab && c->end_id >= -1 &&
+              c->end_id < config->vocab;
+    if (!ok) abort();
+}
+
 static void check_limits(const struct model_config *c) {
     float inv[MODEL_MAX_HEAD_DIM / 2];
     bool ok = c->hidden >= 1 && c->hidden <= MODEL_MAX_HIDDEN && c->n_layers >= 1 &&
@@ -19,6 +38,7 @@ static void check_limits(const struct model_config *c) {
               c->max_context <= MODEL_MAX_CONTEXT && c->rms_eps > 0 && c->n_stop_ids >= 0 &&
               c->n_stop_ids <= MODEL_MAX_STOP_IDS;
     if (!ok) abort();
+    check_audio(c);
     model_rope_frequencies(c, inv);
     for (int i = 0; i < c->rotary_dim / 2; i++)
         if (!isfinite(inv[i])) abort();
