@@ -129,9 +129,10 @@ static bool on_progress(void *user, const char *stage, uint64_t done_ms, uint64_
     double elapsed_ms = clock_ms() - job->start_ms;
     (void)total;
     if (interrupt_pending()) return false;
-    if (done_ms > 0 && elapsed_ms > 0)
-        snprintf(job->progress.note, sizeof job->progress.note, ", %.1fx real time",
-                 (double)done_ms / elapsed_ms);
+    double factor = elapsed_ms > 0 ? (double)done_ms / elapsed_ms : 0;
+    if (factor > 0)
+        snprintf(job->progress.note, sizeof job->progress.note, ", %.*fx real time",
+                 factor < 100 ? 1 : 0, factor);
     return progress_update(&job->progress, stage, done_ms / 1000,
                            job->seconds > 0 ? (uint64_t)(job->seconds + 0.999) : 0);
 }
@@ -197,14 +198,23 @@ static enum reel_status put_result(struct job *job, const struct reel_transcript
     return status;
 }
 
+static void warn_of_cut_short(const struct job *job, const struct reel_transcript *t) {
+    const struct reel_segment *first = NULL;
+    int n = 0;
+    for (int i = t->n_segments - 1; i >= 0; i--)
+        if (t->segments[i].cut_short) {
+            first = &t->segments[i];
+            n++;
+        }
+    if (!first) return;
+    fprintf(stderr, "reel: %s: the text from %.1f s to %.1f s was cut short after %d tokens",
+            job->name, first->start, first->end, first->n_ids);
+    if (n > 1) fprintf(stderr, ", and that of %d more segment%s", n - 1, n > 2 ? "s" : "");
+    fputs("; see --tokens\n", stderr);
+}
+
 static void put_figures(const struct job *job, const struct reel_transcript *t) {
     double ms = clock_ms() - job->start_ms;
-    for (int i = 0; i < t->n_segments; i++)
-        if (t->segments[i].cut_short)
-            fprintf(stderr,
-                    "reel: %s: the text from %.1f s to %.1f s was cut short after %d tokens; see "
-                    "--tokens\n",
-                    job->name, t->segments[i].start, t->segments[i].end, t->segments[i].n_ids);
     if (cli_has(job->args, "quiet")) return;
     fprintf(stderr, "%s: %.1f s of audio in %.2f s", job->name, t->seconds, ms / 1e3);
     if (ms > 0) fprintf(stderr, ", %.1fx real time", t->seconds * 1e3 / ms);
@@ -236,7 +246,10 @@ static enum reel_status transcribe(struct job *job, bool *unreadable, struct ree
         fprintf(stderr, "reel: %s\n", reel_audio_warning(audio));
     if (status == REEL_OK) status = put_result(job, &transcript, err);
     fflush(stdout);
-    if (status == REEL_OK) put_figures(job, &transcript);
+    if (status == REEL_OK) {
+        warn_of_cut_short(job, &transcript);
+        put_figures(job, &transcript);
+    }
     if (job->line_open) putchar('\n');
     job->line_open = false;
     if (status != REEL_OK) reel_transcriber_reset(job->transcriber);

@@ -9,6 +9,7 @@
 #define QUIET_MS    250 /* what is done by then needs no bar */
 #define INTERVAL_MS 100
 #define BAR_COLUMNS 30
+#define BAR_NOTED   14 /* where a note has to fit in 80 columns, too */
 
 double clock_ms(void) {
     struct timespec t;
@@ -33,8 +34,9 @@ static void draw(struct progress *p, uint64_t done, uint64_t total, double now) 
     char numbers[64] = "", bar[BAR_COLUMNS + 1] = "";
     double part = total ? (double)done / (double)total : 0;
     if (part > 1) part = 1;
-    int n = (int)(part * BAR_COLUMNS);
-    for (int i = 0; i < BAR_COLUMNS; i++)
+    const int columns_of_bar = p->note[0] ? BAR_NOTED : BAR_COLUMNS;
+    int n = (int)(part * columns_of_bar);
+    for (int i = 0; i < columns_of_bar; i++)
         bar[i] = i < n ? '#' : '.';
     if (total) amount(numbers, sizeof numbers, done, total);
     int left_s = part > 0.01 ? (int)((now - p->start_ms) * (1 - part) / part / 1e3) : -1;
