@@ -68,24 +68,26 @@ static void a_context_stands_in_the_systems_turn(void **state) {
     expect("Hello world", NULL, prefix, N(prefix), plain_suffix, N(plain_suffix));
 }
 
+/* The ids of these are the tokenizers package's (0.23.3) for the whole prompt as one text. */
+static void a_context_is_encoded_together_with_what_stands_before_it(void **state) {
+    (void)state;
+    const int32_t blank_line[] = {
+        151644, 8948, 13887, 2990, 151645, 198, 151644, 872, 198, 151669
+    };
+    const int32_t mixed[] = { 151644, 8948,   198, 57,     5186, 713,    11,  94880, 586,
+                              220,    108386, 271, 220,    5036, 25,     362, 425,   220,
+                              19,     17,     220, 151645, 198,  151644, 872, 198,   151669 };
+    expect("  \n lead", NULL, blank_line, N(blank_line), plain_suffix, N(plain_suffix));
+    expect("Z\xc3\xbcrich, na\xc3\xafve \xe4\xbd\xa0\xe5\xa5\xbd\n\n  names: A B 42 ", NULL, mixed,
+           N(mixed), plain_suffix, N(plain_suffix));
+}
+
 static void a_known_language_opens_the_answer(void **state) {
     (void)state;
-    struct asr_prompt p;
-    struct reel_error err;
-    assert_int_equal(asr_prompt_build(&p, tok, NULL, "English", &err), REEL_OK);
-    assert_int_equal(p.n_prefix, N(plain_prefix));
-    assert_int_equal(p.n_suffix, N(plain_suffix) + 3);
-    const int32_t *suffix = p.ids + p.n_prefix;
-    assert_memory_equal(suffix, plain_suffix, sizeof plain_suffix);
-    size_t n;
-    const char *bytes = tokenizer_bytes(tok, suffix[6], &n);
-    assert_int_equal(n, 8);
-    assert_memory_equal(bytes, "language", 8);
-    bytes = tokenizer_bytes(tok, suffix[7], &n);
-    assert_int_equal(n, 8);
-    assert_memory_equal(bytes, " English", 8);
-    assert_int_equal(suffix[8], 151704);
-    asr_prompt_release(&p);
+    const int32_t english[] = { 151670, 151645, 198, 151644, 77091, 198, 11528, 6364, 151704 };
+    const int32_t chinese[] = { 151670, 151645, 198, 151644, 77091, 198, 11528, 8453, 151704 };
+    expect(NULL, "English", plain_prefix, N(plain_prefix), english, N(english));
+    expect(NULL, "Chinese", plain_prefix, N(plain_prefix), chinese, N(chinese));
 }
 
 static void control_tokens_in_the_context_are_plain_text(void **state) {
@@ -163,6 +165,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_plain_prompt_has_the_published_ids),
         cmocka_unit_test(a_context_stands_in_the_systems_turn),
+        cmocka_unit_test(a_context_is_encoded_together_with_what_stands_before_it),
         cmocka_unit_test(a_known_language_opens_the_answer),
         cmocka_unit_test(control_tokens_in_the_context_are_plain_text),
         cmocka_unit_test(a_context_that_is_not_utf8_is_refused),
