@@ -607,8 +607,9 @@ struct reel_transcript {
     double first_text_ms; /* from the end of the first segment's audio; 0: no text came */
 };
 
-/* The recording ends: transcribes the rest. *transcript (its size set) is borrowed and valid until
- * the next call on the transcriber; the next push begins another recording. */
+/* The recording ends: transcribes the rest. *transcript (its size set; or NULL) is filled with what
+ * is borrowed and valid until the next call on the transcriber. The next push begins another
+ * recording. */
 REEL_API REEL_MUST_USE enum reel_status reel_transcriber_finish(struct reel_transcriber *t,
                                                                 struct reel_transcript *transcript,
                                                                 struct reel_error *err);

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <time.h>
 
-#define MOST_FRAMES   800  /* encoded at once, where a window is not longer: 8 s */
+#define MOST_FRAMES   3200 /* encoded at once, where a window is not longer: 32 s */
 #define MOST_ROWS     1040 /* vectors evaluated at once: those of 10 windows */
 #define PREPARED      4096 /* samples scaled at once */
 #define MAX_OWN_STOPS (MODEL_MAX_STOP_IDS + 2)

@@ -292,7 +292,7 @@ enum reel_status reel_transcriber_finish(struct reel_transcriber *t,
         status = run_segment(t, t->n > t->limit ? cut_find(t->samples, t->n, t->limit) : t->n, err);
     struct reel_transcript view;
     if (status == REEL_OK) status = transcript_view(&t->transcript, &view, err);
-    if (status == REEL_OK && !struct_write(transcript, &view, sizeof view))
+    if (status == REEL_OK && transcript && !struct_write(transcript, &view, sizeof view))
         status = err_set(err, REEL_E_ARGUMENT,
                          "struct reel_transcript: size is %zu; set it to sizeof(struct "
                          "reel_transcript) (%zu here)",
