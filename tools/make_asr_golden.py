@@ -11,7 +11,7 @@ clip). <ID>.safetensors.xz receives, f32, for each F of LENGTHS ("enc.F.") and D
   at, logits, logits_max, top, margin, bf16.rms, bf16.max, bf16.whole    as in make_goldens.py; of
              "enc." a row is an audio vector, of "dec." the logits of a position; errors also of the
              8 rows before and after
-  rows       [n, output_dim]  asr-w, instead: the float32 run's vectors as they are
+  rows       [n, output_dim]  asr-w, asr-f, instead: the float32 run's vectors as they are
   dec.F.ids  [N]    the prompt with F frames of audio spliced, and 24 more ids
 
 and of asr-a, for the clips of CLIPS seconds (tests/support/speech_clip.h makes the same samples):
@@ -38,7 +38,7 @@ SEED = 1
 CHUNK = 100
 LENGTHS = [1, 9, 37, 99, 100, 101, 230, 350, 800, 801, 1650]
 DECODED = [9, 101, 350, 900]
-WIDE = [37, 101]
+WHOLE = {"asr-w": [37, 101], "asr-f": [230]}
 FORCED = 24
 CLIPS = [0.1, 0.5, 0.6, 0.7, 0.8, 1, 1.1, 1.3, 1.5, 1.9, 2, 2.3, 2.5, 3, 3.5, 4, 5, 6, 8, 12]
 N_GREEDY = 12
@@ -240,9 +240,9 @@ def make_rows(model, half, n_bins, lengths):
     return tensors
 
 
-def make_whole(model, half, n_bins):
-    tensors = make_rows(model, half, n_bins, WIDE)
-    for n in WIDE:
+def make_whole(model, half, n_bins, lengths):
+    tensors = make_rows(model, half, n_bins, lengths)
+    for n in lengths:
         del tensors[f"enc.{n}.logits"]
         tensors[f"enc.{n}.rows"] = encode(model, features(n_bins, n))
     return tensors
@@ -266,8 +266,8 @@ def make(folder, name):
     use_attention(model, "sdpa")
     use_attention(half, "sdpa")
     print(name, flush=True)
-    if name == "asr-w":
-        tensors = make_whole(model, half, n_bins)
+    if name in WHOLE:
+        tensors = make_whole(model, half, n_bins, WHOLE[name])
     else:
         tensors = make_rows(model, half, n_bins, LENGTHS)
         tensors |= make_decoded(model, half, keys, n_bins)
@@ -285,7 +285,7 @@ def main():
     folder = Path(sys.argv[1])
     torch.manual_seed(0)
     torch.set_num_threads(1)
-    for name in sys.argv[2:] or ["asr-a", "asr-b", "asr-w"]:
+    for name in sys.argv[2:] or ["asr-a", "asr-b", "asr-w", "asr-f"]:
         make(folder, name)
 
 
