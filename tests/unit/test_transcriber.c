@@ -173,6 +173,34 @@ static void segments_partition_the_recording_and_are_counted(void **state) {
     free(samples);
 }
 
+static void each_segment_is_heard_as_a_clip_of_its_own(void **state) {
+    (void)state;
+    const size_t n = 25 * RATE;
+    const struct reel_transcriber_options options = few_tokens(NULL);
+    float *samples = noise(n);
+    struct reel_transcriber *t = start(&options), *alone = start(&options);
+    push(t, samples, n, RATE);
+    const struct reel_transcript made = finish(t);
+    int n_alike = 0;
+    assert_true(made.n_segments >= 3);
+    for (int i = 0; i < made.n_segments; i++) {
+        const struct reel_segment *s = &made.segments[i];
+        size_t from = (size_t)(s->start * RATE + 0.5), to = (size_t)(s->end * RATE + 0.5);
+        if (to - from > 6 * RATE) continue; /* above the limit: it would be cut again */
+        push(alone, samples + from, to - from, 1000);
+        const struct reel_transcript one = finish(alone);
+        assert_int_equal(one.n_segments, 1);
+        assert_int_equal(one.segments[0].n_ids, s->n_ids);
+        assert_memory_equal(one.segments[0].ids, s->ids, (size_t)s->n_ids * sizeof *s->ids);
+        assert_string_equal(one.text, s->text);
+        n_alike++;
+    }
+    assert_true(n_alike >= 2);
+    reel_transcriber_close(alone);
+    reel_transcriber_close(t);
+    free(samples);
+}
+
 static void texts_given_to_the_callback_join_to_the_transcripts(void **state) {
     (void)state;
     const size_t n = 20 * RATE;
@@ -465,6 +493,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pieces_of_any_size_give_the_same_ids),
         cmocka_unit_test(segments_partition_the_recording_and_are_counted),
+        cmocka_unit_test(each_segment_is_heard_as_a_clip_of_its_own),
         cmocka_unit_test(texts_given_to_the_callback_join_to_the_transcripts),
         cmocka_unit_test(a_transcriber_takes_one_recording_after_the_other),
         cmocka_unit_test(an_empty_recording_has_an_empty_transcript),
