@@ -1,4 +1,4 @@
-/* A person at a terminal: `reel chat` on a pseudo-terminal, typed at and read. */
+/* A person at a terminal: reel on a pseudo-terminal, typed at and read. */
 #define _XOPEN_SOURCE 700 /* posix_openpt */
 
 #include "base/error.h"
@@ -202,12 +202,37 @@ static void the_history_is_private_and_can_be_off(void **state) {
 #endif
 }
 
+/* An hour of silence, so that there is something to see and to interrupt. */
+static void transcribing_shows_how_far_it_is_and_can_be_interrupted(void **state) {
+    (void)state;
+    char model[400], recording[400], output[400];
+    struct reel_error err;
+    struct terminal t;
+    snprintf(model, sizeof model, "%s/speech", home);
+    snprintf(recording, sizeof recording, "%s/hour", home);
+    snprintf(output, sizeof output, "%s/text", home);
+    if (reel_synthesize(model, "tests/golden/models/asr-a.json", 1, NULL, NULL, &err) != REEL_OK)
+        fail_msg("%s", err.text);
+    int fd = open(recording, O_WRONLY | O_CREAT, 0600);
+    assert_true(fd >= 0 && ftruncate(fd, 3600L * REEL_AUDIO_RATE * 2) == 0 && close(fd) == 0);
+    start(&t, (char *[]){ "reel", "transcribe", "-m", model, "--device", "cpu", "-n", "4", "-o",
+                          output, "--raw", "s16le", recording, NULL });
+    see(&t, "transcribing [");
+    see(&t, " of 3600");
+    see(&t, "x real time");
+    type(&t, "\x03");
+    see(&t, "cancelled");
+    assert_int_equal(finish(&t), REEL_E_CANCELLED);
+    assert_int_not_equal(access(output, F_OK), 0); /* half a text is none */
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(interrupting_ends_the_answer_and_not_the_program),
         cmocka_unit_test(two_interrupts_at_the_prompt_leave),
         cmocka_unit_test(a_mistake_is_told_and_the_conversation_goes_on),
         cmocka_unit_test(the_history_is_private_and_can_be_off),
+        cmocka_unit_test(transcribing_shows_how_far_it_is_and_can_be_interrupted),
     };
     signal(SIGPIPE, SIG_IGN);
     return cmocka_run_group_tests(tests, enter, leave);
