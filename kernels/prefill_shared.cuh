@@ -23,7 +23,7 @@ enum {
     READ_CONSUMERS = READ_WARPS * LANES,
     READ_THREADS = READ_CONSUMERS + (READ_MOVES ? 4 : 1) * LANES, /* registers move between warpgroups */
     STAGE_BYTES = 32768,
-    TAIL_TOKENS = G_WGMMA ? ATOM_TOKENS : 0, /* that the last item of a row may have besides: prefill_product.cuh */
+    TAIL_TOKENS = G_WGMMA ? ATOM_TOKENS : 0, /* that the last item of a row may have besides: prefill_items.cuh */
     STAGE_COPIES = 2, /* calls of ring_fill that fill a stage: always this many, empty ones too */
     READ_TOKENS = 128 + ATOM_TOKENS,    /* of an item of a product at most */
     READ_BARRIER = 1,  /* of all consumers */

@@ -142,12 +142,13 @@ static void caught(const char *what, const struct fake_patch *patches) {
 
 #define SHARED  "prefill_shared.cuh"
 #define PRODUCT "prefill_product.cuh"
+#define ITEMS   "prefill_items.cuh"
 
 static void launches_that_do_not_wait_for_the_one_before_are_seen(void **state) {
     (void)state;
     CAUGHT("few tokens", IN(PRODUCT, "n_turns);\n    previous_over();", "n_turns);"));
     CAUGHT("many tokens",
-           IN(PRODUCT, "places, tiles, 1);\n    previous_over();", "places, tiles, 1);"));
+           IN(ITEMS, "w.first_tile, tiles);\n    previous_over();", "w.first_tile, tiles);"));
     CAUGHT("activations",
            IN(PRODUCT, "    previous_over();\n    fence_copies();", "    fence_copies();"));
     CAUGHT("rope", IN("prefill_attention.cuh",
@@ -179,13 +180,15 @@ static void warps_that_do_not_meet_are_seen(void **state) {
               "k_places_make(r, phase);"));
     CAUGHT("scales used before they are there, and the item before not over",
            EVERYWHERE(PRODUCT, "        readers_sync(); /* the scales are there",
-                      "        /* the scales are there"));
+                      "        /* the scales are there"),
+           IN(ITEMS, "        readers_sync(); /* the scales are there",
+              "        /* the scales are there"));
     CAUGHT("eighths not meeting",
            IN(PRODUCT, "d[16 * round + i];\n        readers_sync();", "d[16 * round + i];"));
     CAUGHT("eighths' second round before the first is over",
            IN(PRODUCT, "if (round == 0 && atoms > 4) readers_sync();", ""));
     CAUGHT("halves not meeting",
-           IN(PRODUCT, "d[i] = half ? d[16 + i] : d[i];\n    }\n    readers_sync();",
+           IN(ITEMS, "d[i] = half ? d[16 + i] : d[i];\n    }\n    readers_sync();",
               "d[i] = half ? d[16 + i] : d[i];\n    }"));
     CAUGHT("sums of squares added up before they are there",
            IN(PRODUCT, "    barrier_wait(HALF_BARRIER + half",

@@ -129,6 +129,7 @@ void sim_gpu_compile_text(const char *name, const char *source, const char *cons
         "prefill_delta_chain.cuh",
         "prefill_delta_chunk.cuh",
         "prefill_delta_conv.cuh",
+        "prefill_items.cuh",
         "prefill_product.cuh",
         "prefill_shared.cuh",
         "prelude.cuh",

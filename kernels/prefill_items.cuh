@@ -1,0 +1,206 @@
+/* Items of a matrix product that are wide or halves, whatever the product is of. Activations, the B operand, come
+ * through the ring of stages: 128 columns of k of the item's tokens each. Weights are tiles of 16 rows by 16 k, A
+ * operands as they lie in memory: a warp loads its own into registers, a stage ahead.
+ *
+ * An item is 8 row tiles, one for each warp, by 64 or 128 tokens; or, where that makes too few items, 4 row
+ * tiles by 64 tokens, the two halves of the warps sharing the k of a stage. The last one of a row takes up to
+ * TAIL_TOKENS more: a few tokens beyond a multiple would else cost as many items as 64 or 128. */
+#ifndef REEL_KERNELS_PREFILL_ITEMS_CUH
+#define REEL_KERNELS_PREFILL_ITEMS_CUH
+
+#include "prefill_shared.cuh"
+
+enum {
+    BLOCK_TOKENS = 64,
+    BLOCK_BYTES = BLOCK_TOKENS * 128, /* of 64 columns */
+    COLUMNS_AT = STAGE_BYTES / 2,     /* where a stage has its second 64 columns */
+    STAGE_TILES = 8                   /* of k */
+};
+
+struct item {
+    int row;    /* this warp's row tile; beyond the last one all its rows are padding */
+    int token;  /* the first */
+    int which;  /* of the two scale buffers */
+};
+
+/* ---- what a product is: defined where this is included ---- */
+
+DEV int product_row_tiles(int phase);
+DEV int product_k_tiles(int phase);
+DEV const u8 *activations_of(const struct reader *r, int phase);
+/* Row tile `row` of the weights, this lane's 16 bytes of its first tile; beyond the last row any row. */
+DEV const u8 *item_weights(const struct reader *r, int phase, int layer, int row);
+/* n of its tiles from k tile k on; zeros where there are none: there the stage holds a block twice. */
+DEV void item_tiles(const struct reader *r, struct quad *t, const u8 *row, int k, const int n);
+/* Before the products of an item; after the next barrier all see what it stores to shared memory. */
+DEV void item_begin(struct reader *r, int phase, const struct item *it, int first_token, const int tokens);
+/* Finishes columns [8 from, 8 from + 8 n) of a block of 64 tokens; d holds them alone. */
+DEV void item_finish(struct reader *r, int phase, int layer, const struct item *it, const float *d, int block, int from,
+                     const int n, const float (*early)[4]);
+/* After a warp has finished tokens [from, to) of an item. */
+DEV void item_end(struct reader *r, int phase, const struct item *it, int from, int to);
+
+/* ---- halves meet ---- */
+
+/* Each half of the warps gets the other one's share of 4 of the block's 8 columns of tokens: d[0 .. 16). */
+DEV void halves_meet(struct reader *r, float *d) {
+    const int half = r->w.warp / 4, thread = r->w.warp % 4 * LANES + r->w.lane;
+    UNROLL
+    for (int i = 0; i < 16; i++) {
+        r->s->exchange[(half * 16 + i) * 128 + thread] = half ? d[i] : d[16 + i];
+        d[i] = half ? d[16 + i] : d[i];
+    }
+    readers_sync();
+    UNROLL
+    for (int i = 0; i < 16; i++)
+        d[i] += r->s->exchange[((1 - half) * 16 + i) * 128 + thread];
+}
+
+/* The first half gets the sums of the tail. */
+DEV void tails_meet(struct reader *r, float *rest) {
+    const int half = r->w.warp / 4, thread = r->w.warp % 4 * LANES + r->w.lane;
+    readers_sync(); /* what was exchanged before is read */
+    UNROLL
+    for (int i = 0; i < 4; i++)
+        if (half) r->s->exchange[i * 128 + thread] = rest[i];
+    readers_sync();
+    UNROLL
+    for (int i = 0; i < 4; i++)
+        if (!half) rest[i] += r->s->exchange[i * 128 + thread];
+}
+
+/* ---- the items ---- */
+
+/* Items side by side over the tokens: `blocks` of 64 tokens each, and for the last one the tail. */
+DEV int wide_across(int n_tokens, int blocks) {
+    const int tokens = blocks * BLOCK_TOKENS, tail = n_tokens > tokens ? TAIL_TOKENS : 0;
+    return (n_tokens - tail + tokens - 1) / tokens;
+}
+
+/* What a warp multiplies with: its row, the row of the item after this one; and of each stage its tiles, and how far
+ * into it they begin. */
+struct wide_weights {
+    const u8 *row, *next_row;
+    int first_tile;
+    u32 stage_at;
+    int n_stages;
+};
+
+/* One item's products: d[blocks][32], with `tail` also rest[4]. t: the item's first tiles, and then the next one's. */
+DEV void wide_multiply(struct reader *r, const struct wide_weights *w, struct quad *t, float (*d)[32], float *rest,
+                       const int blocks, const int tiles, const int tail) {
+    struct quad next[STAGE_TILES];
+    UNROLL
+    for (int i = 0; i < 32 * blocks; i++)
+        d[i / 32][i % 32] = 0;
+    rest[0] = rest[1] = rest[2] = rest[3] = 0;
+    NO_UNROLL
+    for (int stage = 0; stage < w->n_stages; stage++) {
+        const int last = stage + 1 == w->n_stages;
+        const u8 *later = last ? w->next_row : w->row;
+        const int later_k = w->first_tile + (last ? 0 : (stage + 1) * STAGE_TILES);
+        if (G_WGMMA) item_tiles(r, next, later, later_k, tiles);
+        const smem b = smem_of(stage_take(r)) + w->stage_at;
+        const smem atoms = blocks == 2 ? stage_tail(r) : b + BLOCK_BYTES; /* the tail's */
+        const u32 atoms_step = blocks == 2 ? ATOM_BYTES : COLUMNS_AT;
+        panels_begin();
+        UNROLL
+        for (int i = 0; i < tiles; i++) {
+            UNROLL
+            for (int j = 0; j < blocks; j++)
+                panel_mma(d[j], t[i], b + (u32)(i / 4 * COLUMNS_AT + j * BLOCK_BYTES), i % 4);
+            if (tail) atom_mma(rest, t[i], atoms + (u32)(i / 4) * atoms_step, i % 4);
+            if (!G_WGMMA) item_tiles(r, t + i, later, later_k + i, 1); /* it is free again at once */
+        }
+        panels_commit();
+        panels_wait(d, blocks);
+        if (tail) atom_wait(rest);
+        u32 seen = tail ? float_bits(rest[0]) : 0;
+        UNROLL
+        for (int j = 0; j < 8 * blocks; j++)
+            seen ^= float_bits(d[j / 8][j % 8 * 4]);
+        stage_give(r, seen);
+        UNROLL
+        for (int i = 0; G_WGMMA && i < tiles; i++)
+            t[i] = next[i];
+    }
+}
+
+/* All items of one phase whose warps have rows of their own, or share k by halves. Weights are asked for a
+ * stage ahead, the next item's first at its end. */
+DEV void wide_items(struct reader *r, int phase, int layer, const int blocks, const int split) {
+    enum { MOST_BLOCKS = 2 };
+    const int row_tiles = product_row_tiles(phase);
+    const int rows = split ? 4 : 8, tiles = split ? STAGE_TILES / 2 : STAGE_TILES, half = r->w.warp / 4;
+    const int across = wide_across(r->n_tokens, blocks), tokens = BLOCK_TOKENS * blocks;
+    const int n_items = (row_tiles + rows - 1) / rows * across, step = (int)block_count();
+    const int mine = split ? r->w.warp % 4 : r->w.warp;
+    struct quad t[STAGE_TILES];
+    struct wide_weights w;
+    struct item it;
+    it.which = 0;
+    w.first_tile = split ? half * tiles : 0, w.stage_at = (u32)(split ? half * COLUMNS_AT : 0);
+    w.n_stages = (product_k_tiles(phase) + STAGE_TILES - 1) / STAGE_TILES;
+    w.row = item_weights(r, phase, layer, r->w.block / across * rows + mine);
+    item_tiles(r, t, w.row, w.first_tile, tiles);
+    previous_over();
+    NO_UNROLL
+    for (int item = r->w.block; item < n_items; item += step) {
+        float d[MOST_BLOCKS][32], rest[4];
+        it.row = item / across * rows + mine, it.token = item % across * tokens;
+        const int tail = TAIL_TOKENS && item % across == across - 1 && r->n_tokens - it.token > tokens;
+        w.next_row = item_weights(r, phase, layer, (item + step) / across * rows + mine);
+        item_begin(r, phase, &it, 0, tokens);
+        if (tail) item_begin(r, phase, &it, tokens, ATOM_TOKENS);
+        if (TAIL_TOKENS && tail)
+            wide_multiply(r, &w, t, d, rest, blocks, tiles, 1);
+        else
+            wide_multiply(r, &w, t, d, rest, blocks, tiles, 0);
+        w.row = w.next_row;
+        readers_sync(); /* the scales are there, and everyone is done with the item before */
+        reader_anew(r);
+        if (split) halves_meet(r, d[0]);
+        if (split && tail) tails_meet(r, rest);
+        UNROLL
+        for (int j = 0; j < blocks; j++)
+            if (!split)
+                item_finish(r, phase, layer, &it, d[j], j, 0, 8, 0);
+            else
+                item_finish(r, phase, layer, &it, d[j], j, 4 * half, 4, 0);
+        const int finishes = TAIL_TOKENS && tail && !(split && half);
+        if (finishes) item_finish(r, phase, layer, &it, rest, blocks, 0, 1, 0);
+        item_end(r, phase, &it, split && half ? 32 : 0, split && !half ? 32 : tokens);
+        if (finishes) item_end(r, phase, &it, tokens, tokens + ATOM_TOKENS);
+        it.which ^= 1;
+    }
+}
+
+/* ---- the producer's part: the same items in the same order ---- */
+
+DEV void wide_produce(struct reader *r, int phase, int blocks, int rows) {
+    const int n_blocks = (product_k_tiles(phase) + 3) / 4; /* of 64 columns */
+    const int n_tokens = (r->n_tokens + ATOM_TOKENS - 1) / ATOM_TOKENS * ATOM_TOKENS;
+    const int across = wide_across(r->n_tokens, blocks);
+    const int n_items = (product_row_tiles(phase) + rows - 1) / rows * across;
+    const u8 *from = activations_of(r, phase);
+    const u64 column_bytes = (u64)(u32)r->a->room * 128;
+    const u32 room = (u32)(blocks * BLOCK_BYTES);
+    NO_UNROLL
+    for (int item = r->w.block; item < n_items; item += (int)block_count()) {
+        const int token = item % across * blocks * BLOCK_TOKENS, last = item % across == across - 1;
+        const u32 left = (u32)(n_tokens - token) * 128, most = blocks == 1 && last ? room + TAIL_TOKENS * 128 : room;
+        const u32 bytes = left < most ? left : most;
+        const u8 *tokens = from + (u64)(u32)token * 128;
+        struct tails tails;
+        tails.bytes = last ? left - bytes : 0; /* an atom or none */
+        NO_UNROLL
+        for (int i = 0; i < n_blocks; i += 2) {
+            const u8 *first = tokens + (u64)(u32)i * column_bytes;
+            const u8 *second = tokens + (u64)(u32)(i + 1 < n_blocks ? i + 1 : i) * column_bytes;
+            tails.first = first + room, tails.second = second + room;
+            stage_fill_all(r, first, bytes, second, bytes, COLUMNS_AT, &tails);
+        }
+    }
+}
+
+#endif
