@@ -74,6 +74,7 @@ struct reader {
     u8 *stages;   /* [n_stages][STAGE_BYTES], on 1,024 bytes */
     int n_stages;
     int n_tokens;
+    int k_tiles;  /* of the product at hand, for those who make its items */
     int stage;    /* the next one to take, or to fill */
     u32 parity;
     int first_lap; /* the producer's */

@@ -1,0 +1,203 @@
+/* The matrix products of the audio tower: what the items of prefill_items.cuh are here. */
+#ifndef REEL_KERNELS_ENCODER_PRODUCT_CUH
+#define REEL_KERNELS_ENCODER_PRODUCT_CUH
+
+#include "encoder_layout.h"
+#include "prefill_items.cuh"
+
+DEV struct encoder_shape encoder_here(void) {
+    struct encoder_shape s;
+    s.bins = A_BINS, s.channels = A_CHANNELS, s.hidden = A_HIDDEN, s.heads = A_HEADS;
+    s.intermediate = A_INTERMEDIATE, s.out = A_OUT, s.layers = A_LAYERS, s.window = A_WINDOW;
+    return s;
+}
+/* base is its first member. */
+DEV const struct encoder_args *encoder_of(const struct reader *r) { return (const struct encoder_args *)(const void *)r->a; }
+DEV const float *encoder_numbers(const struct reader *r, int which, int layer) {
+    const struct encoder_shape s = encoder_here();
+    return encoder_of(r)->numbers + enc_numbers_at(&s, which, layer);
+}
+
+enum {
+    BINS1 = (A_BINS - 1) / 2 + 1,
+    BINS2 = (BINS1 - 1) / 2 + 1,
+    BINS3 = (BINS2 - 1) / 2 + 1,
+    FRAMES1 = (ENC_FRAMES - 1) / 2 + 1,
+    FRAMES2 = (FRAMES1 - 1) / 2 + 1,
+    TAP_COLUMNS = (A_CHANNELS + ATOM_COLUMNS - 1) / ATOM_COLUMNS * ATOM_COLUMNS
+};
+
+/* ---- what a product is ---- */
+
+DEV int product_row_tiles(int phase) {
+    const struct encoder_shape s = encoder_here();
+    return (enc_rows(&s, phase) + TILE_ROWS - 1) / TILE_ROWS;
+}
+DEV int product_k_tiles(int phase) {
+    const struct encoder_shape s = encoder_here();
+    return enc_columns(&s, phase) / TILE_K;
+}
+DEV const u8 *activations_of(const struct reader *r, int phase) {
+    const struct encoder_args *a = encoder_of(r);
+    switch (phase) {
+    case ENC_CONV2: return a->taps2;
+    case ENC_CONV3: return a->taps3;
+    case ENC_CONV_OUT: return a->binned;
+    case ENC_OUT: case ENC_PROJ2: return a->attended;
+    case ENC_FC2: return a->wide;
+    default: return a->x;
+    }
+}
+DEV const u8 *item_weights(const struct reader *r, int phase, int layer, int row) {
+    const struct encoder_shape s = encoder_here();
+    const int tile = row < product_row_tiles(phase) ? row : 0;
+    return encoder_of(r)->weights + enc_weights_at(&s, phase, layer) +
+           (u64)((u32)tile * (u32)product_k_tiles(phase)) * TILE_BYTES + (u64)r->w.lane * 16;
+}
+/* Columns come in blocks of four tiles; a stage has eight. */
+DEV void item_tiles(const struct reader *r, struct quad *t, const u8 *row, int k, const int n) {
+    const int there = k < r->k_tiles;
+    UNROLL
+    for (int i = 0; i < n; i++)
+        t[i] = const_load128(row + (u64)(u32)(k + i) * TILE_BYTES, there && k + i < r->k_tiles);
+}
+DEV void item_begin(struct reader *r, int phase, const struct item *it, int first_token, const int tokens) {
+    (void)r, (void)phase, (void)it, (void)first_token, (void)tokens;
+}
+DEV void item_end(struct reader *r, int phase, const struct item *it, int from, int to) {
+    (void)r, (void)phase, (void)it, (void)from, (void)to;
+}
+
+/* ---- where results go ---- */
+
+/* Abramowitz and Stegun 7.1.26: off by 1.5e-7 at most. */
+DEV float erf_approx(float x) {
+    const float size = x < 0 ? -x : x, t = rcp_approx(1.0f + 0.3275911f * size);
+    const float sum = ((((1.061405429f * t - 1.453152027f) * t + 1.421413741f) * t - 0.284496736f) * t + 0.254829592f) * t;
+    const float y = 1.0f - sum * exp2_approx(size * size * -1.44269504f);
+    return x < 0 ? -y : y;
+}
+DEV float gelu(float x) { return 0.5f * x * (1.0f + erf_approx(x * 0.70710678f)); }
+
+/* Two channels of one position behind conv2 are neighbours of up to four of conv3's. */
+DEV void conv2_store(const struct encoder_args *a, int position, int channel, u32 both) {
+    const int frame = position % FRAMES2, bin = position / FRAMES2 % BINS2, chunk = position / FRAMES2 / BINS2;
+    UNROLL
+    for (int i = 0; i < 2; i++) {
+        /* an even place is in the middle of one window, an odd one at the end of one and the begin of the next */
+        const int tap_bin = bin % 2 ? 2 - 2 * i : 1, to_bin = (bin + 1 - tap_bin) / 2;
+        if ((i && bin % 2 == 0) || to_bin >= BINS3) continue;
+        UNROLL
+        for (int j = 0; j < 2; j++) {
+            const int tap_frame = frame % 2 ? 2 - 2 * j : 1, to_frame = (frame + 1 - tap_frame) / 2;
+            if ((j && frame % 2 == 0) || to_frame >= ENC_TOKENS) continue;
+            const int to = (chunk * BINS3 + to_bin) * ENC_TOKENS + to_frame;
+            const int column = (tap_bin * 3 + tap_frame) * TAP_COLUMNS + channel;
+            plain_store32((u32 *)(a->taps3 + activation_at(a->room3, to, column)), both);
+        }
+    }
+}
+
+/* ... and one behind conv3 is a token's. */
+DEV void conv3_store(const struct encoder_args *a, int position, int channel, u32 both) {
+    const int frame = position % ENC_TOKENS, bin = position / ENC_TOKENS % BINS3;
+    const int chunk = a->first_chunk + position / ENC_TOKENS / BINS3, token = chunk * ENC_TOKENS + frame;
+    if (token >= enc_tokens(a->n_frames)) return;
+    const int column = bin * A_CHANNELS + channel;
+    u8 *to = a->binned + activation_at(a->room, token, column);
+    if (A_CHANNELS % 2 == 0) {
+        plain_store32((u32 *)to, both);
+        return;
+    }
+    plain_store16((u16 *)to, (u16)both);
+    if (channel + 1 < A_CHANNELS)
+        plain_store16((u16 *)(a->binned + activation_at(a->room, token, column + 1)), (u16)(both >> 16));
+}
+
+/* Rows `row` and row + 1 of column `token`. */
+DEV void pair_store(struct reader *r, int phase, int row, int token, u32 both) {
+    const struct encoder_args *a = encoder_of(r);
+    if (phase == ENC_CONV2)
+        conv2_store(a, token, row, both);
+    else if (phase == ENC_CONV3)
+        conv3_store(a, token, row, both);
+    else if (phase == ENC_QKV)
+        plain_store32((u32 *)(a->qkv + (size_t)token * (3 * A_HIDDEN) + row), both);
+    else
+        plain_store32((u32 *)((phase == ENC_FC1 ? a->wide : a->attended) + activation_at(a->room, token, row)), both);
+}
+
+DEV float number_at(const float *from, int row, int rows) { return from && row < rows ? const_loadf(from + row) : 0; }
+
+/* Products whose results are activations: a bias, gelu but for q, k and v. */
+DEV void activations_finish(struct reader *r, int phase, const struct item *it, const float *d, int block, int from,
+                            const int n, const float *bias, int rows) {
+    const int lane = r->w.lane, first = it->row * TILE_ROWS, pair = lane % 4 * 2;
+    const float low = number_at(bias, first + lane / 4, rows), high = number_at(bias, first + lane / 4 + 8, rows);
+    UNROLL
+    for (int j = 0; j < n; j++) {
+        const int token = it->token + block * BLOCK_TOKENS + 8 * (from + j) + lane / 4;
+        float v[4];
+        UNROLL
+        for (int i = 0; i < 4; i++) {
+            v[i] = d[4 * j + i] + (i < 2 ? low : high);
+            if (phase != ENC_QKV) v[i] = gelu(v[i]);
+        }
+        const u32 a = transpose8(bf16_pair(v[0], v[1])), b = transpose8(bf16_pair(v[2], v[3]));
+        if (token >= r->n_tokens) continue;
+        if (first + pair < rows) pair_store(r, phase, first + pair, token, a);
+        if (first + pair + 8 < rows) pair_store(r, phase, first + pair + 8, token, b);
+    }
+}
+
+/* Products whose results stay float32: the residual stream, the vectors. */
+DEV void floats_finish(struct reader *r, int phase, const struct item *it, const float *d, int block, int from,
+                       const int n, const float *bias, int rows) {
+    const struct encoder_args *a = encoder_of(r);
+    const int lane = r->w.lane, adds = phase == ENC_OUT || phase == ENC_FC2;
+    const float *places = phase == ENC_CONV_OUT ? encoder_numbers(r, ENC_POSITIONS, 0) : 0;
+    float *to = phase == ENC_PROJ2 ? a->out : a->h;
+    UNROLL
+    for (int i = 0; i < 4; i++) {
+        const int row = it->row * TILE_ROWS + lane / 4 + i / 2 * 8;
+        const float more = number_at(bias, row, rows);
+        UNROLL
+        for (int j = 0; j < n; j++) {
+            const int token = it->token + block * BLOCK_TOKENS + 8 * (from + j) + lane % 4 * 2 + i % 2;
+            if (row >= rows || token >= r->n_tokens) continue;
+            u32 *at = (u32 *)to + (size_t)token * (size_t)rows + row;
+            float v = d[4 * j + i] + more;
+            if (places) v += const_loadf(places + token % ENC_TOKENS * A_HIDDEN + row);
+            if (adds) v += bits_float(plain_load32(at));
+            plain_store32(at, float_bits(v));
+        }
+    }
+}
+
+DEV const float *bias_of(const struct reader *r, int phase, int layer) {
+    switch (phase) {
+    case ENC_CONV2: return encoder_numbers(r, ENC_CONV2_BIAS, 0);
+    case ENC_CONV3: return encoder_numbers(r, ENC_CONV3_BIAS, 0);
+    case ENC_CONV_OUT: return 0;
+    case ENC_QKV: return encoder_numbers(r, ENC_QKV_BIAS, layer);
+    case ENC_OUT: return encoder_numbers(r, ENC_OUT_BIAS, layer);
+    case ENC_FC1: return encoder_numbers(r, ENC_FC1_BIAS, layer);
+    case ENC_FC2: return encoder_numbers(r, ENC_FC2_BIAS, layer);
+    case ENC_PROJ1: return encoder_numbers(r, ENC_PROJ1_BIAS, 0);
+    default: return encoder_numbers(r, ENC_PROJ2_BIAS, 0);
+    }
+}
+
+DEV void item_finish(struct reader *r, int phase, int layer, const struct item *it, const float *d, int block, int from,
+                     const int n, const float (*early)[4]) {
+    const struct encoder_shape s = encoder_here();
+    const float *bias = bias_of(r, phase, layer);
+    const int rows = enc_rows(&s, phase);
+    (void)early;
+    if (phase == ENC_CONV_OUT || phase == ENC_OUT || phase == ENC_FC2 || phase == ENC_PROJ2)
+        floats_finish(r, phase, it, d, block, from, n, bias, rows);
+    else
+        activations_finish(r, phase, it, d, block, from, n, bias, rows);
+}
+
+#endif
