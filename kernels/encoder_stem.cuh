@@ -8,24 +8,42 @@
 
 #include "encoder_product.cuh"
 
-enum { CHANNEL_PAIRS = (A_CHANNELS + 1) / 2 };
+enum {
+    CHANNEL_PAIRS = (A_CHANNELS + 1) / 2,
+    NEAR_BINS = 7,                 /* that a bin of the second convolution comes of, the middle one 4 times it */
+    NEAR_FRAMES = ENC_FRAMES + 2,  /* a zero before and behind */
+    NEAR_PLACES = NEAR_BINS * NEAR_FRAMES
+};
 
-DEV float feature_at(const struct encoder_args *a, int bin, int frame, int chunk) {
-    const int at = chunk * ENC_FRAMES + frame;
-    const int there = bin >= 0 && bin < A_BINS && frame >= 0 && frame < ENC_FRAMES && at < a->n_frames;
-    return there ? const_loadf(a->features + (size_t)bin * (size_t)a->n_frames + at) : 0;
+/* The chunk's features around `bin` of the second convolution, zeros outside. */
+DEV void near_load(struct reader *r, int chunk, int bin) {
+    const struct encoder_args *a = encoder_of(r);
+    for (int i = r->w.warp * LANES + r->w.lane; i < NEAR_PLACES; i += READ_CONSUMERS) {
+        const int from = 4 * bin - NEAR_BINS / 2 + i / NEAR_FRAMES, frame = i % NEAR_FRAMES - 1;
+        const int at = chunk * ENC_FRAMES + frame;
+        const int there = from >= 0 && from < A_BINS && frame >= 0 && frame < ENC_FRAMES && at < a->n_frames;
+        r->s->exchange[i] = there ? const_loadf(a->features + (size_t)from * (size_t)a->n_frames + at) : 0;
+    }
 }
 
-/* One row of the first convolution's frames, to the tap `tap_bin` of row `bin` of the second one's. */
-DEV void stem_row(const struct encoder_args *a, int chunk, int bin1, int tap_bin, int to_row, int channel,
+/* One row of the first convolution's frames, of the three rows of features at `near`, to the tap `tap_bin` of the
+ * second one's row of positions from to_row on. */
+DEV void stem_row(const struct encoder_args *a, const float *near, int tap_bin, int to_row, int channel,
                   const float (*weights)[ENC_TAPS], const float *bias) {
+    float x[3][3]; /* [bin][frame] */
+    UNROLL
+    for (int i = 0; i < 3; i++)
+        x[i][2] = near[i * NEAR_FRAMES];
     NO_UNROLL
     for (int frame = 0; frame < FRAMES1; frame++) {
         float v[2] = { bias[0], bias[1] };
         UNROLL
-        for (int tap = 0; tap < ENC_TAPS; tap++) {
-            const float x = feature_at(a, 2 * bin1 + tap / 3 - 1, 2 * frame + tap % 3 - 1, chunk);
-            v[0] += weights[0][tap] * x, v[1] += weights[1][tap] * x;
+        for (int i = 0; i < 3; i++) {
+            x[i][0] = x[i][2], x[i][1] = near[i * NEAR_FRAMES + 2 * frame + 1];
+            x[i][2] = near[i * NEAR_FRAMES + 2 * frame + 2];
+            UNROLL
+            for (int j = 0; j < 3; j++)
+                v[0] += weights[0][3 * i + j] * x[i][j], v[1] += weights[1][3 * i + j] * x[i][j];
         }
         const u32 both = bf16_pair(gelu(v[0]), gelu(v[1]));
         UNROLL
@@ -38,29 +56,38 @@ DEV void stem_row(const struct encoder_args *a, int chunk, int bin1, int tap_bin
     }
 }
 
+/* Of a pair of channels, all that belongs to one bin of the second convolution. */
+DEV void stem_pair(struct reader *r, int pair, int bin, int to_row) {
+    float weights[2][ENC_TAPS], bias[2];
+    UNROLL
+    for (int i = 0; i < 2; i++) {
+        const int channel = 2 * pair + i, there = channel < A_CHANNELS;
+        const float *from = encoder_numbers(r, ENC_CONV1_WEIGHTS, 0) + channel * ENC_TAPS;
+        bias[i] = there ? const_loadf(encoder_numbers(r, ENC_CONV1_BIAS, 0) + channel) : 0;
+        UNROLL
+        for (int tap = 0; tap < ENC_TAPS; tap++)
+            weights[i][tap] = there ? const_loadf(from + tap) : 0;
+    }
+    NO_UNROLL
+    for (int tap = 0; tap < 3; tap++) {
+        const int bin1 = 2 * bin + tap - 1;
+        if (bin1 < 0 || bin1 >= BINS1) continue;
+        stem_row(encoder_of(r), r->s->exchange + 2 * tap * NEAR_FRAMES, tap, to_row, 2 * pair, weights, bias);
+    }
+}
+
 DEV void stem_phase(struct reader *r) {
     const struct encoder_args *a = encoder_of(r);
     const int n_rows = r->n_tokens / FRAMES2; /* chunks times bins */
     NO_UNROLL
     for (int row = r->w.block; row < n_rows; row += (int)block_count()) {
-        const int chunk = a->first_chunk + row / BINS2, bin = row % BINS2;
+        const int bin = row % BINS2;
+        readers_sync(); /* the row before is over */
+        near_load(r, a->first_chunk + row / BINS2, bin);
+        readers_sync();
         NO_UNROLL
-        for (int pair = r->w.warp * LANES + r->w.lane; pair < CHANNEL_PAIRS; pair += READ_CONSUMERS) {
-            float weights[2][ENC_TAPS], bias[2];
-            UNROLL
-            for (int i = 0; i < 2; i++) {
-                const int channel = 2 * pair + i, there = channel < A_CHANNELS;
-                bias[i] = there ? const_loadf(encoder_numbers(r, ENC_CONV1_BIAS, 0) + channel) : 0;
-                UNROLL
-                for (int tap = 0; tap < ENC_TAPS; tap++)
-                    weights[i][tap] = there ? const_loadf(encoder_numbers(r, ENC_CONV1_WEIGHTS, 0) + channel * ENC_TAPS + tap) : 0;
-            }
-            NO_UNROLL
-            for (int tap = 0; tap < 3; tap++) {
-                const int bin1 = 2 * bin + tap - 1;
-                if (bin1 >= 0 && bin1 < BINS1) stem_row(a, chunk, bin1, tap, row * FRAMES2, 2 * pair, weights, bias);
-            }
-        }
+        for (int pair = r->w.warp * LANES + r->w.lane; pair < CHANNEL_PAIRS; pair += READ_CONSUMERS)
+            stem_pair(r, pair, bin, row * FRAMES2);
     }
 }
 
