@@ -21,7 +21,8 @@ static enum reel_status check_memory(const struct backend *b, struct reel_error 
     uint64_t n_free = 0, n_total = 0;
     enum reel_status status = cuda_memory(&b->gpu, &n_free, &n_total, err);
     if (status != REEL_OK) return status;
-    const uint64_t weights = b->plan.tape_bytes + embedding_bytes(b) + cuda_delta_bytes(b);
+    const uint64_t weights =
+        b->plan.tape_bytes + embedding_bytes(b) + cuda_delta_bytes(b) + cuda_encoder_bytes(b);
     const uint64_t scratch = cuda_prefill_bytes(b);
     const uint64_t staging = cuda_load_bytes(&b->tuning);
     const uint64_t state =
@@ -103,6 +104,7 @@ static enum reel_status open_memory(struct backend *b, struct reel_error *err) {
     if (status == REEL_OK) status = upload_rope(b, err);
     if (status == REEL_OK) status = cuda_delta_open(b, err);
     if (status == REEL_OK) status = cuda_prefill_open(b, err);
+    if (status == REEL_OK) status = cuda_encoder_open(b, err);
     if (status == REEL_OK) status = cuda_stream_open(gpu, &b->rescue, err);
     if (status == REEL_OK)
         status = cuda_host_alloc(gpu, &leave, &mapped, sizeof *b->leave, "a word", err);
@@ -121,6 +123,7 @@ static void cuda_close(struct backend *b) {
                                    b->scratch,  b->delta_gates, b->delta_constants };
         for (size_t i = 0; i < sizeof all / sizeof *all; i++)
             cuda_free(&b->gpu, all[i]);
+        cuda_encoder_close(b);
         cuda_host_free(&b->gpu, b->leave);
         cuda_stream_close(&b->gpu, b->rescue);
         cuda_module_unload(&b->gpu, b->short_module);
@@ -262,4 +265,6 @@ const struct backend_ops cuda_backend = {
     .restore = cuda_restore,
     .copy = cuda_copy_state,
     .profile = cuda_profile,
+    .encodes = cuda_encodes,
+    .encode = cuda_encode,
 };

@@ -63,6 +63,26 @@ struct prefill_kernel {
     int blocks; /* of a launch; 0: as many as the GPU has SMs */
 };
 
+/* The kernels of encoder.cu. */
+enum {
+    ENCODER_HALVES,
+    ENCODER_WIDE1,
+    ENCODER_WIDE2,
+    ENCODER_STEM,
+    ENCODER_NORM,
+    ENCODER_ATTENTION,
+    CUDA_ENCODER_KERNELS
+};
+
+/* The audio tower of a speech model; all 0 where there is none. */
+struct cuda_encoder {
+    struct cu_module *module;
+    struct cuda_function kernels[CUDA_ENCODER_KERNELS];
+    cu_address weights, numbers, scratch, abort;
+    struct decode_mailbox *mailbox; /* for faults */
+    cu_address mailbox_address;
+};
+
 struct backend {
     const struct model *model;
     struct cuda_tuning tuning;
@@ -76,6 +96,7 @@ struct backend {
     struct cu_module *prefill_delta_module; /* NULL: the model has no Gated DeltaNets */
     struct cu_module *short_module;         /* NULL: short prompts are read as others */
     struct cuda_function prefill_short;
+    struct cuda_encoder encoder;
     struct cuda_open_times times;
 
     cu_address tape, embedding; /* embedding: 0 when tied */
@@ -219,10 +240,26 @@ enum reel_status cuda_lose(struct backend *b, struct reel_error *err);
 
 double cuda_now_ms(void);
 
+/* ---- cuda_encoder.c ---- */
+
+/* Whether the model has an audio tower that runs here; plan.encoder.none says why not. */
+bool cuda_encodes(const struct backend *b);
+uint64_t cuda_encoder_bytes(const struct backend *b);
+struct prefill_kernel cuda_encoder_kernel(const struct backend *b, int kernel);
+/* Weights and scratch memory; after the kernels. */
+enum reel_status cuda_encoder_open(struct backend *b, struct reel_error *err);
+void cuda_encoder_close(struct backend *b);
+/* As in backend_ops. */
+enum reel_status cuda_encode(struct backend *b, const float *features, int n_frames, float *out,
+                             struct reel_error *err);
+
 /* ---- cuda_fault.c ---- */
 
 /* What a wait that gave up was waiting for, in words. */
 enum reel_status cuda_describe_fault(const struct cuda_run *run, struct reel_error *err);
+/* What a mailbox says of a wait that gave up; `kernel`: whose. */
+enum reel_status cuda_describe_wait(const struct backend *b, const struct decode_mailbox *m,
+                                    const char *kernel, struct reel_error *err);
 /* "the prefill kernel": the one that is running, as far as its mailbox says. */
 const char *cuda_kernel_name(const struct cuda_run *run);
 

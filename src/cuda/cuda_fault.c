@@ -44,19 +44,25 @@ const char *cuda_kernel_name(const struct cuda_run *run) {
     return reads ? "the prefill kernel" : "the decode kernel";
 }
 
-enum reel_status cuda_describe_fault(const struct cuda_run *run, struct reel_error *err) {
-    const struct decode_mailbox *m = run->mailbox;
-    const char *gpu = run->state->backend->gpu.facts.name, *kernel = cuda_kernel_name(run);
+enum reel_status cuda_describe_wait(const struct backend *b, const struct decode_mailbox *m,
+                                    const char *kernel, struct reel_error *err) {
+    const unsigned kind = m->fault_wait;
     char state[64] = "";
-    if (run->prefill && __atomic_load_n(&run->prefill->fault, __ATOMIC_ACQUIRE)) m = run->prefill;
-    if (!__atomic_load_n(&m->fault, __ATOMIC_ACQUIRE))
-        return err_set(err, REEL_E_DEVICE, "%s: %s ended without saying why", gpu, kernel);
-    unsigned kind = m->fault_wait;
     if (is_exchange(kind))
         snprintf(state, sizeof state, "; epoch %u wanted, %u there", m->fault_want, m->fault_have);
     return err_set(
         err, REEL_E_DEVICE,
         "%s: %s gave up waiting for %s (token %u of the launch, layer %u, block %u, warp %u%s)",
-        gpu, kernel, kind < N_WAITS ? wait_names[kind] : "something unknown", m->fault_token,
-        m->fault_layer, m->fault_block, m->fault_warp, state);
+        b->gpu.facts.name, kernel, kind < N_WAITS ? wait_names[kind] : "something unknown",
+        m->fault_token, m->fault_layer, m->fault_block, m->fault_warp, state);
+}
+
+enum reel_status cuda_describe_fault(const struct cuda_run *run, struct reel_error *err) {
+    const struct decode_mailbox *m = run->mailbox;
+    const struct backend *b = run->state->backend;
+    const char *kernel = cuda_kernel_name(run);
+    if (run->prefill && __atomic_load_n(&run->prefill->fault, __ATOMIC_ACQUIRE)) m = run->prefill;
+    if (__atomic_load_n(&m->fault, __ATOMIC_ACQUIRE)) return cuda_describe_wait(b, m, kernel, err);
+    return err_set(err, REEL_E_DEVICE, "%s: %s ended without saying why", b->gpu.facts.name,
+                   kernel);
 }

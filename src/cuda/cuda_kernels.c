@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <time.h>
 
-enum { N_PARTS = 5, PROGRESS_MS = 50 };
+enum { N_PARTS = 6, PROGRESS_MS = 50 };
 
 /* One program on its way. */
 struct part {
@@ -175,6 +175,18 @@ static enum reel_status check_resident(const struct backend *b,
     return REEL_OK;
 }
 
+static enum reel_status find_encoder(struct backend *b, struct reel_error *err) {
+    enum reel_status status = REEL_OK;
+    for (int i = 0; i < CUDA_ENCODER_KERNELS && b->encoder.module && status == REEL_OK; i++) {
+        const struct prefill_kernel k = cuda_encoder_kernel(b, i);
+        struct cuda_function *function = &b->encoder.kernels[i];
+        status = cuda_function_find(&b->gpu, function, b->encoder.module, k.name, err);
+        if (status == REEL_OK)
+            status = check_resident(b, function, 1, k.threads, k.shared_bytes, err);
+    }
+    return status;
+}
+
 static enum reel_status find_functions(struct backend *b, struct reel_error *err) {
     const struct plan *p = &b->plan;
     enum reel_status status = cuda_function_find(&b->gpu, &b->decode, b->module, "decode", err);
@@ -214,6 +226,8 @@ enum reel_status cuda_open_kernels(struct backend *b, const struct backend_optio
                      &b->prefill_delta_module, options);
         if (cuda_reads_shorts(b))
             add_part(&parts, b, &nvrtc, "short.cu", constants.bytes, &b->short_module, options);
+        if (cuda_encodes(b))
+            add_part(&parts, b, &nvrtc, "encoder.cu", constants.bytes, &b->encoder.module, options);
         /* the same for all models: of the GPU's own features it needs none */
         snprintf(wind_constants, sizeof wind_constants, "G_COPY=0\nG_COMPUTE=%d\n",
                  b->plan.compute);
@@ -221,6 +235,7 @@ enum reel_status cuda_open_kernels(struct backend *b, const struct backend_optio
         status = build_all(b, &parts, options, err);
     }
     if (status == REEL_OK) status = find_functions(b, err);
+    if (status == REEL_OK) status = find_encoder(b, err);
     buffer_release(&constants);
     nvrtc_close(&nvrtc);
     return status;

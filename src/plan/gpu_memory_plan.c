@@ -46,14 +46,15 @@ void gpu_memory_plan_fill(struct gpu_memory_plan *m, const struct plan *p,
         .norm_bytes = norms(c) + delta_tables(p),
         .word_bytes = (uint64_t)p->n_words * 8,
         .prefill_bytes = p->prefill_tokens ? p->scratch.bytes + (uint64_t)p->short_words * 8 : 0,
+        .encoder_bytes = p->encoder.bytes,
         .staging_bytes = STAGING,
         .session_bytes = session(c),
         .state_bytes = memory_plan_recurrent_bytes(c) * (1 + MEMORY_PLAN_CHECKPOINTS),
         .kv_position_bytes = p->kv_position_bytes,
         .kv_bytes = pieces * KV_POSITIONS * p->kv_position_bytes,
     };
-    uint64_t weights =
-        m->tape_bytes + m->embedding_bytes + m->norm_bytes + m->word_bytes + m->prefill_bytes;
+    uint64_t weights = m->tape_bytes + m->embedding_bytes + m->norm_bytes + m->word_bytes +
+                       m->prefill_bytes + m->encoder_bytes;
     uint64_t state = m->session_bytes + m->state_bytes, fixed = weights + state;
     m->total_bytes = weights + most(m->staging_bytes, state + m->kv_bytes);
     if (p->gpu.memory_bytes <= fixed) return;

@@ -11,6 +11,7 @@ struct gpu_memory_plan {
     uint64_t norm_bytes;    /* f32 gains and rotation frequencies; a DeltaNet's gates, taps, ... */
     uint64_t word_bytes;    /* exchange memory */
     uint64_t prefill_bytes; /* scratch of launches that read prompts, and their words */
+    uint64_t encoder_bytes; /* the audio tower: weights and scratch */
     uint64_t staging_bytes; /* while loading, given back before the first session */
     uint64_t session_bytes; /* of one session besides its KV cache and */
     uint64_t state_bytes;   /* its recurrent state with those that are kept; or 0 */

@@ -17,6 +17,7 @@
 #define REEL_PLAN_PLAN_H
 
 #include "base/buffer.h"
+#include "kernels/encoder_layout.h"
 #include "kernels/prefill_args.h"
 #include "kernels/tape.h"
 #include "model/model_config.h"
@@ -88,6 +89,18 @@ struct plan_delta {
     uint64_t state_bytes, window_bytes; /* of a session */
 };
 
+/* The audio tower of a speech model (kernels/encoder.cu). */
+struct plan_encoder {
+    struct encoder_shape shape; /* layers 0: these kernels do not take it */
+    const char *none;           /* and why; NULL: the model does not hear */
+    int chunks;                 /* that the convolutions take at once */
+    int most_chunks;            /* of one run: whole windows */
+    uint64_t features, taps2, taps3, binned, h, x, qkv, attended, wide,
+        out; /* where the parts of its scratch memory begin (struct encoder_args) */
+    uint64_t scratch_bytes;
+    uint64_t bytes; /* with the weights */
+};
+
 struct plan {
     struct gpu_limits gpu;
     struct tape_shape tape;
@@ -141,6 +154,8 @@ struct plan {
                           warps */
     unsigned short_words; /* its own exchange memory, of 8 bytes */
 
+    struct plan_encoder encoder;
+
     /* launch parameters that tuning may change without compiling */
     int cap_layers, cap_head, cap_kv, split_from;
 
@@ -170,6 +185,9 @@ enum reel_status plan_constants(const struct plan *plan, struct buffer *text,
 
 /* How a product (TAPE_QKV, ..., TAPE_DOWN) over n_tokens is best cut into items of work. */
 struct prefill_cut plan_prefill_cut(const struct plan *plan, int phase, int n_tokens);
+
+/* How a product of the audio tower (enum encoder_product) over n columns is best cut. */
+struct prefill_cut plan_encoder_cut(const struct plan *plan, int product, int n);
 
 /* For people: groups, phases with rows, bytes and imbalance, exchanges, memory. */
 enum reel_status plan_print(const struct plan *plan, const struct model_config *config,

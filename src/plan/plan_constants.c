@@ -145,12 +145,29 @@ static enum reel_status put_plan(struct buffer *text, const struct plan *p,
     return put_numbers(text, numbers, sizeof numbers / sizeof numbers[0], err);
 }
 
+static enum reel_status put_encoder(struct buffer *text, const struct encoder_shape *s,
+                                    struct reel_error *err) {
+    const struct number numbers[] = {
+        { "A_BINS", s->bins },
+        { "A_CHANNELS", s->channels },
+        { "A_HIDDEN", s->hidden },
+        { "A_HEADS", s->heads },
+        { "A_INTERMEDIATE", s->intermediate },
+        { "A_OUT", s->out },
+        { "A_LAYERS", s->layers },
+        { "A_WINDOW", s->window },
+    };
+    if (s->layers == 0) return REEL_OK;
+    return put_numbers(text, numbers, sizeof numbers / sizeof numbers[0], err);
+}
+
 enum reel_status plan_constants(const struct plan *p, struct buffer *text, struct reel_error *err) {
     const struct tape_shape *t = &p->tape;
     enum reel_status status = put_model(text, p, err);
     if (status == REEL_OK) status = put_plan(text, p, err);
     if (status == REEL_OK) status = put_float(text, "M_RMS_EPS", p->rms_eps, err);
     if (status == REEL_OK) status = put_phases(text, t, err);
+    if (status == REEL_OK) status = put_encoder(text, &p->encoder.shape, err);
     if (status == REEL_OK)
         status =
             buffer_printf(text, err,

@@ -430,6 +430,7 @@ enum reel_status plan_layout(struct plan *plan, const struct model_config *confi
     count_bytes(plan);
     plan_prefill(plan, config, options);
     plan_short(plan);
+    plan_encoder(plan, config);
     return REEL_OK;
 }
 

@@ -56,6 +56,12 @@ int plan_prefill_chunk_bytes(const struct plan_delta *delta);
 /* The scratch memory of a launch of n_tokens. */
 void plan_prefill_scratch(struct plan_scratch *scratch, const struct plan *plan, int n_tokens);
 
+/* The best way to cut a product of row tiles by tokens into items that are wide or halves. */
+struct prefill_cut plan_best_cut(const struct plan *plan, int row_tiles, int k_tiles, int n_tokens);
+
+/* What of it is about the audio tower; after plan_prefill. */
+void plan_encoder(struct plan *plan, const struct model_config *config);
+
 /* What of it is about short prompts; after plan_prefill. */
 void plan_short(struct plan *plan);
 /* Bytes of shared memory of a block, and exchange words, of a launch of `tokens`, a multiple of 8;

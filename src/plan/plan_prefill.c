@@ -215,12 +215,8 @@ void plan_prefill(struct plan *p, const struct model_config *c, const struct pla
 enum { ITEM_COST = 14 };
 
 /* Estimated time of a product cut so: all SMs take items in rounds. */
-static double cut_cost(const struct plan *p, int phase, int n_tokens,
+static double cut_cost(const struct plan *p, int row_tiles, int tiles, int n_tokens,
                        const struct prefill_cut *cut) {
-    const struct tape_segment *g = &p->tape.segment[phase];
-    const bool grouped = phase == TAPE_OUT || phase == TAPE_DOWN; /* k goes through all groups */
-    const int row_tiles = (grouped ? p->tape.group_sms : p->tape.n_sms) * g->row_tiles;
-    const int tiles = k_tiles(p, phase);
     const int tokens = BLOCK_COLUMNS * cut->blocks;
     const int tail = p->wgmma && n_tokens > tokens ? PREFILL_TAIL : 0;
     const int items =
@@ -230,21 +226,25 @@ static double cut_cost(const struct plan *p, int phase, int n_tokens,
     return plan_ceil(items, p->gpu.n_sms) * item;
 }
 
+struct prefill_cut plan_best_cut(const struct plan *p, int row_tiles, int tiles, int n_tokens) {
+    static const struct prefill_cut choices[] = { { 2, 0 }, { 1, 0 }, { 1, 1 } };
+    struct prefill_cut best = choices[0];
+    for (size_t i = 1; i < sizeof choices / sizeof choices[0]; i++)
+        if (cut_cost(p, row_tiles, tiles, n_tokens, &choices[i]) <
+            cut_cost(p, row_tiles, tiles, n_tokens, &best))
+            best = choices[i];
+    return best;
+}
+
 /* Few tokens, measured on an H200: up to here all products are better cut thin; up to there out and
  * down, whose rows are few. */
 enum { ALL_THIN_TOKENS = 24, THIN_TOKENS = 64 };
 
 struct prefill_cut plan_prefill_cut(const struct plan *p, int phase, int n_tokens) {
-    static const struct prefill_cut choices[] = { { 2, 0 }, { 1, 0 }, { 1, 1 } };
-    struct prefill_cut best = choices[0];
+    const bool grouped = phase == TAPE_OUT || phase == TAPE_DOWN; /* k goes through all groups */
+    const int sms = grouped ? p->tape.group_sms : p->tape.n_sms;
     if (n_tokens <= THIN_TOKENS)
         return (struct prefill_cut){ .blocks = 1,
-                                     .split_k = n_tokens <= ALL_THIN_TOKENS || phase == TAPE_OUT ||
-                                                        phase == TAPE_DOWN
-                                                    ? 8
-                                                    : 1 };
-    for (size_t i = 1; i < sizeof choices / sizeof choices[0]; i++)
-        if (cut_cost(p, phase, n_tokens, &choices[i]) < cut_cost(p, phase, n_tokens, &best))
-            best = choices[i];
-    return best;
+                                     .split_k = n_tokens <= ALL_THIN_TOKENS || grouped ? 8 : 1 };
+    return plan_best_cut(p, sms * p->tape.segment[phase].row_tiles, k_tiles(p, phase), n_tokens);
 }

@@ -61,6 +61,15 @@ static void print_shared(struct page *out, const struct plan *p) {
         PRINT(out, "  attention       whole in the one SM of a group\n");
 }
 
+static void print_encoder(struct page *out, const struct plan *p) {
+    const struct plan_encoder *e = &p->encoder;
+    if (e->none) PRINT(out, "  audio tower     on the CPU: it %s\n", e->none);
+    if (e->shape.layers)
+        PRINT(out,
+              "  audio tower     up to %d seconds a run, its convolutions %d seconds at a time\n",
+              e->most_chunks, e->chunks);
+}
+
 static void print_prefill(struct page *out, const struct plan *p) {
     if (p->prefill_tokens == 0) {
         PRINT(out, "  prompts         read a token at a time by the decode kernel: prefill %s\n",
@@ -174,6 +183,9 @@ static void print_memory(struct page *out, const struct plan *p, const struct mo
     if (m.prefill_bytes)
         PRINT(out, "  %-16s %10.1f  for %d tokens\n", "prefill scratch", mb(m.prefill_bytes),
               p->prefill_tokens);
+    if (m.encoder_bytes)
+        PRINT(out, "  %-16s %10.1f  %.1f of them scratch\n", "audio tower", mb(m.encoder_bytes),
+              mb(p->encoder.scratch_bytes));
     PRINT(out, "  %-16s %10.1f  while loading\n", "staging", mb(m.staging_bytes));
     PRINT(out, "  %-16s %10.1f  besides K and V\n", "a session", mb(m.session_bytes));
     if (m.state_bytes)
@@ -196,6 +208,7 @@ enum reel_status plan_print(const struct plan *plan, const struct model_config *
     print_machine(&out, plan);
     print_shared(&out, plan);
     print_prefill(&out, plan);
+    print_encoder(&out, plan);
     print_short(&out, plan);
     print_phases(&out, plan);
     print_exchanges(&out, plan);

@@ -111,6 +111,13 @@ struct backend_ops {
     /* What the time stamps of the last decode say; NULL: it leaves none. */
     enum reel_status (*profile)(const struct backend_state *state,
                                 const struct backend_profile *profile, struct reel_error *err);
+
+    /* The audio tower of a speech model. NULL, or false: asr/encoder.h runs it on the CPU. */
+    bool (*encodes)(const struct backend *backend);
+    /* features: f32 [bins, n_frames], a whole number of windows or the end of a clip; out: f32
+     * [tokens, output_dim], as encoder_run has them. One call at a time. */
+    enum reel_status (*encode)(struct backend *backend, const float *features, int n_frames,
+                               float *out, struct reel_error *err);
 };
 
 extern const struct backend_ops cpu_backend;

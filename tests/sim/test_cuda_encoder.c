@@ -1,0 +1,126 @@
+/* The audio tower on the fake GPU against the CPU's: clips of all kinds of lengths, longer ones
+ * than a run takes, one after the other in the same scratch memory; faults and memory that is
+ * short. */
+#include "asr/encoder.h"
+#include "cuda/cuda_backend.h"
+#include "runtime/model_handle.h"
+#include "support/sim_model.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { N_SMS = 4, LONGEST = 4130 /* frames; a run takes 4,000 */ };
+
+struct fixture {
+    struct sim_model m;
+    struct sim_gpu gpu;
+    struct encoder *cpu;
+    const struct audio_config *config;
+    float *features, *want, *got;
+    struct reel_error err;
+};
+
+static void good(enum reel_status status, const struct fixture *f) {
+    if (status != REEL_OK)
+        fail_msg("%s: %s\n%s", reel_status_name(status), f->err.text, f->gpu.cuda->report);
+}
+
+static int start(void **state) {
+    static struct fixture f;
+    f = (struct fixture){ .gpu = sim_gpu_controls() };
+    f.gpu.cuda->gpu.n_sms = N_SMS;
+    sim_model_open(&f.m, "asr-p");
+    good(sim_model_load(&f.m, "warps=4", &f.err), &f);
+    const struct model *model = f.m.gpu->backend->model;
+    const struct encoder_options options = { .cpu_path = "reference", .n_threads = 1 };
+    f.config = &model->config.audio;
+    good(encoder_open(&f.cpu, f.config, &model->weights.audio, &options, &f.err), &f);
+    const size_t out = (size_t)encoder_tokens(LONGEST) * (size_t)f.config->output_dim;
+    f.features = malloc((size_t)(LONGEST * f.config->n_bins) * sizeof(float));
+    f.want = malloc(out * sizeof(float)), f.got = malloc(out * sizeof(float));
+    *state = &f;
+    return 0;
+}
+
+static int stop(void **state) {
+    struct fixture *f = *state;
+    encoder_close(f->cpu);
+    sim_model_close(&f->m);
+    free(f->features), free(f->want), free(f->got);
+    assert_int_equal(f->gpu.cuda->leaked.allocations + f->gpu.cuda->leaked.modules, 0);
+    return 0;
+}
+
+static void features_make(struct fixture *f, int n_frames, uint64_t seed) {
+    for (int i = 0; i < n_frames * f->config->n_bins; i++) {
+        seed = seed * 6364136223846793005u + 1442695040888963407u;
+        f->features[i] = (float)(int32_t)(seed >> 32) / 2147483648.0f;
+    }
+}
+
+/* Returns how far the GPU's vectors are from the CPU's, as a part of theirs. */
+static double differ(struct fixture *f, int n_frames) {
+    const int n = encoder_tokens(n_frames) * f->config->output_dim;
+    double error = 0, square = 0;
+    features_make(f, n_frames, (uint64_t)n_frames);
+    good(encoder_run(f->cpu, f->features, n_frames, f->want, &f->err), f);
+    memset(f->got, 0xff, (size_t)n * sizeof *f->got);
+    good(cuda_encode(f->m.gpu->backend, f->features, n_frames, f->got, &f->err), f);
+    for (int i = 0; i < n; i++) {
+        const double off = (double)f->got[i] - (double)f->want[i];
+        error += off * off, square += (double)f->want[i] * (double)f->want[i];
+    }
+    return sqrt(error / square);
+}
+
+static void vectors_are_the_cpus(void **state) {
+    static const int lengths[] = { 350, 1, 99, 100, 101, 37, 1001 };
+    struct fixture *f = *state;
+    assert_true(cuda_encodes(f->m.gpu->backend));
+    for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
+        const double off = differ(f, lengths[i]);
+        printf("%d frames: off by %.4f\n", lengths[i], off);
+        if (!(off < 0.01)) fail_msg("%d frames: off by %.4f", lengths[i], off);
+    }
+}
+
+static void a_clip_longer_than_a_run_is_taken_in_windows(void **state) {
+    struct fixture *f = *state;
+    const double off = differ(f, LONGEST);
+    if (!(off < 0.01)) fail_msg("off by %.4f", off);
+}
+
+static void calls_of_the_driver_that_fail_are_said(void **state) {
+    enum { N_FRAMES = 37, OUT_OF_MEMORY = 2 };
+    struct fixture *f = *state;
+    struct backend *b = f->m.gpu->backend;
+    int before = f->gpu.cuda->n_calls, n_failed = 0;
+    assert_true(differ(f, N_FRAMES) < 0.01);
+    const int n_calls = f->gpu.cuda->n_calls - before;
+    for (int n = 1; n <= n_calls; n++) {
+        f->err.text[0] = '\0';
+        f->gpu.cuda->fail_call = n, f->gpu.cuda->fail_with = OUT_OF_MEMORY;
+        const enum reel_status status = cuda_encode(b, f->features, N_FRAMES, f->got, &f->err);
+        if (status != REEL_OK && !f->err.text[0]) fail_msg("call %d failed without a word", n);
+        if (status != REEL_OK) n_failed++;
+    }
+    f->gpu.cuda->fail_call = 0;
+    assert_in_range(n_failed, n_calls / 2, n_calls); /* others leave a context */
+    assert_true(differ(f, N_FRAMES) < 0.01);         /* and the next run is whole */
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(vectors_are_the_cpus),
+        cmocka_unit_test(a_clip_longer_than_a_run_is_taken_in_windows),
+        cmocka_unit_test(calls_of_the_driver_that_fail_are_said),
+    };
+    return cmocka_run_group_tests(tests, start, stop);
+}
