@@ -20,7 +20,7 @@ struct recognizer {
     struct recognizer_options set;
     struct asr_prompt prompt;
     struct reel_session *session;
-    struct encoder *encoder;
+    struct encoder *encoder; /* NULL: the model's backend does it */
     struct mel *mel;
     int n_frames;    /* encoded at once: whole windows of the encoder */
     float *features; /* f32 [MEL_BINS, n_frames] */
@@ -130,9 +130,9 @@ static enum reel_status open_session(struct recognizer *r, struct reel_error *er
     return reel_session_open(&r->session, r->model, &options, err);
 }
 
-/* Whole windows, as many as MOST_FRAMES has, and one at least. */
-static int frames_at_once(const struct encoder *encoder) {
-    int window = encoder_window_frames(encoder);
+/* Whole windows, as many as go at once, and one at least. */
+static int frames_at_once(const struct recognizer *r) {
+    const int window = r->model->model.config.audio.window_chunks * M_AUDIO_CHUNK_FRAMES;
     return window < MOST_FRAMES ? MOST_FRAMES / window * window : window;
 }
 
@@ -143,6 +143,7 @@ static enum reel_status open_encoder(struct recognizer *r, struct reel_error *er
     const struct encoder_options options = { .cpu_path = cpu ? m->backend_info.path : NULL,
                                              .n_threads = cpu ? m->backend_info.n_threads : 0,
                                              .rounding = m->rounding };
+    if (m->ops->encodes && m->ops->encodes(m->backend)) return REEL_OK;
     return encoder_open(&r->encoder, &m->model.config.audio, &m->model.weights.audio, &options,
                         err);
 }
@@ -150,7 +151,7 @@ static enum reel_status open_encoder(struct recognizer *r, struct reel_error *er
 static enum reel_status allocate(struct recognizer *r, struct reel_error *err) {
     const struct model_config *c = &r->model->model.config;
     int tokens = encoder_tokens(most_frames(&r->set));
-    r->n_frames = frames_at_once(r->encoder);
+    r->n_frames = frames_at_once(r);
     r->most_rows = tokens < MOST_ROWS ? tokens : MOST_ROWS;
     if (r->most_rows < encoder_tokens(r->n_frames)) r->most_rows = encoder_tokens(r->n_frames);
     r->raw_room = (size_t)r->set.max_tokens * DETOKENIZER_ROOM(r->model->max_token_bytes) + 16;
@@ -263,11 +264,12 @@ static enum reel_status evaluate_rows(struct recognizer *r, double *prompt_ms,
 /* One window of features into vectors, or the clip's last frames. */
 static enum reel_status encode_window(struct recognizer *r, int first, int n, double *encoder_ms,
                                       struct reel_error *err) {
-    const int hidden = r->model->model.config.hidden;
+    const struct reel_model *m = r->model;
+    float *to = r->rows + (size_t)r->n_rows * (size_t)m->model.config.hidden;
     double start = now_ms();
     mel_write(r->mel, first, n, r->features);
-    enum reel_status status =
-        encoder_run(r->encoder, r->features, n, r->rows + (size_t)r->n_rows * (size_t)hidden, err);
+    enum reel_status status = r->encoder ? encoder_run(r->encoder, r->features, n, to, err)
+                                         : m->ops->encode(m->backend, r->features, n, to, err);
     r->n_rows += encoder_tokens(n);
     *encoder_ms += now_ms() - start;
     return status;

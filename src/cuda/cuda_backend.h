@@ -81,6 +81,8 @@ struct cuda_encoder {
     cu_address weights, numbers, scratch, abort;
     struct decode_mailbox *mailbox; /* for faults */
     cu_address mailbox_address;
+    pthread_mutex_t mutex; /* of a run: there is one scratch memory */
+    bool mutex_made;
 };
 
 struct backend {

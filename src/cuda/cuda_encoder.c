@@ -184,6 +184,8 @@ enum reel_status cuda_encoder_open(struct backend *b, struct reel_error *err) {
     void *host = NULL;
     if (!cuda_encodes(b)) return REEL_OK;
     const size_t scratch = (size_t)b->plan.encoder.scratch_bytes;
+    e->mutex_made = pthread_mutex_init(&e->mutex, NULL) == 0;
+    if (!e->mutex_made) return err_memory(err, "a mutex", sizeof e->mutex);
     enum reel_status status =
         cuda_host_alloc(&b->gpu, &host, &e->mailbox_address, sizeof *e->mailbox, "a mailbox", err);
     e->mailbox = host;
@@ -197,12 +199,13 @@ enum reel_status cuda_encoder_open(struct backend *b, struct reel_error *err) {
 }
 
 void cuda_encoder_close(struct backend *b) {
-    const struct cuda_encoder *e = &b->encoder;
+    struct cuda_encoder *e = &b->encoder;
     const cu_address all[] = { e->weights, e->numbers, e->scratch, e->abort };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         cuda_free(&b->gpu, all[i]);
     cuda_host_free(&b->gpu, e->mailbox);
     cuda_module_unload(&b->gpu, e->module);
+    if (e->mutex_made) pthread_mutex_destroy(&e->mutex);
 }
 
 /* ---- a run ----------------------------------------------------------------------------------- */
@@ -307,7 +310,7 @@ static void launch_all(struct queue *q) {
     multiply(q, ENC_PROJ2, 0, n, room);
 }
 
-/* features: f32 [bins][n_frames] */
+/* features: f32 [bins][n_frames]; b->encoder.mutex is held */
 static enum reel_status run(struct backend *b, const float *features, int n_frames, float *out,
                             struct reel_error *err) {
     const struct plan_encoder *e = &b->plan.encoder;
@@ -331,16 +334,14 @@ static enum reel_status run(struct backend *b, const float *features, int n_fram
     return status;
 }
 
-enum reel_status cuda_encode(struct backend *b, const float *features, int n_frames, float *out,
-                             struct reel_error *err) {
+/* More than one run takes: in whole windows. */
+static enum reel_status run_parts(struct backend *b, const float *features, int n_frames,
+                                  float *out, struct reel_error *err) {
     const struct plan_encoder *e = &b->plan.encoder;
     const int most = e->most_chunks * ENC_FRAMES;
     float *some = NULL;
-    enum reel_status status = cuda_alive(b, err);
-    if (status == REEL_OK && n_frames <= most) return run(b, features, n_frames, out, err);
-    if (status == REEL_OK)
-        status =
-            mem_zeroed(&some, (size_t)e->shape.bins * (size_t)most, sizeof *some, "features", err);
+    enum reel_status status =
+        mem_zeroed(&some, (size_t)e->shape.bins * (size_t)most, sizeof *some, "features", err);
     for (int first = 0; first < n_frames && status == REEL_OK; first += most) {
         const int n = n_frames - first < most ? n_frames - first : most;
         for (int bin = 0; bin < e->shape.bins; bin++)
@@ -350,5 +351,16 @@ enum reel_status cuda_encode(struct backend *b, const float *features, int n_fra
         status = run(b, some, n, out + (size_t)enc_tokens(first) * (size_t)e->shape.out, err);
     }
     free(some);
+    return status;
+}
+
+enum reel_status cuda_encode(struct backend *b, const float *features, int n_frames, float *out,
+                             struct reel_error *err) {
+    const bool whole = n_frames <= b->plan.encoder.most_chunks * ENC_FRAMES;
+    enum reel_status status = cuda_alive(b, err);
+    if (status != REEL_OK) return status;
+    pthread_mutex_lock(&b->encoder.mutex);
+    status = (whole ? run : run_parts)(b, features, n_frames, out, err);
+    pthread_mutex_unlock(&b->encoder.mutex);
     return status;
 }

@@ -115,7 +115,7 @@ struct backend_ops {
     /* The audio tower of a speech model. NULL, or false: asr/encoder.h runs it on the CPU. */
     bool (*encodes)(const struct backend *backend);
     /* features: f32 [bins, n_frames], a whole number of windows or the end of a clip; out: f32
-     * [tokens, output_dim], as encoder_run has them. One call at a time. */
+     * [tokens, output_dim], as encoder_run has them. From any thread. */
     enum reel_status (*encode)(struct backend *backend, const float *features, int n_frames,
                                float *out, struct reel_error *err);
 };
