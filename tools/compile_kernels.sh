@@ -20,6 +20,8 @@ smollm2-135m h200
 smollm2-135m h200 compute=75
 qwen3.5-0.8b h200
 qwen3.5-0.8b b200
+qwen3-asr-0.6b h200
+qwen3-asr-0.6b rtx4090
 models/demo/config.json rtx4090
 tests/golden/models/q3-a.json test4
 tests/golden/models/q35-b.json test4'
@@ -53,6 +55,10 @@ program() {
     fi
     if [ "$kernel" = prefill_delta ]; then
         function=prefill threads=256 moved=0 shared=$(constant P_PREFILL_CHUNK)
+    fi
+    if [ "$kernel" = encoder ]; then
+        threads=288 moved=0 shared=$(constant P_PREFILL_SHARED)
+        [ "$(constant G_WGMMA)" != 1 ] || threads=384 moved=232
     fi
     if [ "$kernel" = short ]; then
         function=prefill_short shared=$(constant P_SHORT_SHARED)
@@ -96,6 +102,7 @@ compile() {
     [ "$(constant P_PREFILL_TOKENS)" = 0 ] || program prefill "$@" || good=1
     [ "$(constant P_PREFILL_CHUNK)" = 0 ] || program prefill_delta "$@" || good=1
     [ "$(constant P_SHORT_TOKENS)" = 0 ] || program short "$@" || good=1
+    [ -z "$(constant A_LAYERS)" ] || program encoder "$@" || good=1
     return $good
 }
 
