@@ -111,10 +111,10 @@ $(B)/%.o: %.c
 	$(call say,CC)
 	$(Q)$(CC) $(ALL_CFLAGS) $(if $(filter src/cli/% tests/cli/% tests/failure/test_pull.c,$<),$(CLI_CFLAGS)) $(call isa,$<) -c $< -o $@
 
-# The demo model travels inside the program.
-$(B)/gen/demo_files.c: tools/embed_demo.sh $(wildcard models/demo/*)
+# The demo models travel inside the program.
+$(B)/gen/demo_files.c: tools/embed_demo.sh $(wildcard models/demo/* models/speech/*)
 	@mkdir -p $(@D)
-	@tools/embed_demo.sh models/demo >$@
+	@tools/embed_demo.sh demo models/demo demo-speech models/speech >$@
 $(B)/gen/demo_files.o: $(B)/gen/demo_files.c
 	$(call say,CC)
 	$(Q)$(CC) $(ALL_CFLAGS) -c $< -o $@

@@ -10,7 +10,7 @@ cd "$(dirname "$0")/.."
 pack=build/gpu work=build/gpu-work
 rm -rf "$pack"
 mkdir -p "$pack/bin" "$pack/lib" "$work/gen" "$work/none"
-tools/embed_demo.sh "$work/none" >"$work/gen/demo_files.c.new"
+tools/embed_demo.sh >"$work/gen/demo_files.c.new"
 cmp -s "$work/gen/demo_files.c.new" "$work/gen/demo_files.c" || cp "$work/gen/demo_files.c.new" "$work/gen/demo_files.c"
 touch "$work/gen/demo_files.c" # newer than models/demo, so that make leaves it alone
 make -s -j"$(nproc)" MINIMAL=1 B="$work" "$work/reel" "$work/libreel.so" >/dev/null

@@ -87,7 +87,7 @@ static int examine_demo(void) {
     struct golden_result result = { 0 };
     struct reel_model *model = NULL;
     int n = 0;
-    const struct reel_memory_file *files = demo_model_files(&n), *golden = NULL;
+    const struct reel_memory_file *files = demo_model_files("demo", &n), *golden = NULL;
     for (int i = 0; i < n; i++)
         if (strcmp(files[i].name, "golden.json") == 0) golden = &files[i];
     if (!golden) {

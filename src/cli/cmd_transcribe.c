@@ -358,7 +358,9 @@ const struct cli_command cmd_transcribe = {
         "the other; one that cannot be read is reported and the rest goes on.\n\n"
         "A long recording is cut where it is quietest within 5 s of every 30 (--segment). The "
         "times of segments and subtitles are those of the cuts, not of words.\n\n"
-        "The text streams to standard output; everything else goes to standard error.",
+        "The text streams to standard output; everything else goes to standard error.\n\n"
+        "-m demo-speech is a small model inside this program. It hears English digits and a few "
+        "short phrases, as speech synthesisers say them.",
     .groups = { &group, &raw_group, &cli_model_group },
     .run = run,
 };

@@ -47,7 +47,7 @@ static enum reel_status against_file(const struct reel_model *model, const char 
 
 static enum reel_status against_demo(const struct reel_model *model, struct reel_error *err) {
     int n = 0;
-    const struct reel_memory_file *files = demo_model_files(&n);
+    const struct reel_memory_file *files = demo_model_files("demo", &n);
     for (int i = 0; i < n; i++)
         if (strcmp(files[i].name, "golden.json") == 0)
             return against_golden(model, "demo golden", files[i].bytes, files[i].n_bytes, err);

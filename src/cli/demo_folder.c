@@ -26,7 +26,7 @@ static enum reel_status make_temporary(char **path, struct reel_error *err) {
 
 enum reel_status demo_folder_make(char **path, struct reel_error *err) {
     int n = 0;
-    const struct reel_memory_file *files = demo_model_files(&n);
+    const struct reel_memory_file *files = demo_model_files("demo", &n);
     *path = NULL;
     if (n == 0)
         return err_set(err, REEL_E_NOT_FOUND, "demo: this reel was built without the demo model");
@@ -48,7 +48,7 @@ enum reel_status demo_folder_make(char **path, struct reel_error *err) {
 
 void demo_folder_remove(const char *path) {
     int n = 0;
-    const struct reel_memory_file *files = demo_model_files(&n);
+    const struct reel_memory_file *files = demo_model_files("demo", &n);
     if (!path) return;
     for (int i = 0; i < n; i++) {
         struct buffer file = { 0 };

@@ -13,6 +13,9 @@
 #include <sys/stat.h>
 
 bool model_path_is_demo(const char *name) { return strcmp(name, "demo") == 0; }
+bool model_path_is_inside(const char *name) {
+    return model_path_is_demo(name) || strcmp(name, "demo-speech") == 0;
+}
 
 static bool exists(const char *path) {
     struct stat st;

@@ -6,6 +6,8 @@
 
 /* Whether name means the model inside the program. A folder of that name is ./demo. */
 bool model_path_is_demo(const char *name);
+/* One of those that the program carries (demo_model.h). */
+bool model_path_is_inside(const char *name);
 
 /* *path (caller frees): an existing file or folder as typed; for OWNER/NAME its folder in reel's
  * own cache or in the one of Hugging Face programs. A folder without config.json that holds one

@@ -12,15 +12,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-static enum reel_status open_demo(struct reel_model **model,
-                                  const struct reel_model_options *options,
-                                  struct reel_error *err) {
+static enum reel_status open_inside(struct reel_model **model, const char *name,
+                                    const struct reel_model_options *options,
+                                    struct reel_error *err) {
     int n = 0;
-    const struct reel_memory_file *files = demo_model_files(&n);
+    const struct reel_memory_file *files = demo_model_files(name, &n);
     if (n == 0)
-        return err_set(err, REEL_E_NOT_FOUND,
-                       "demo: this reel was built without the demo model (models/demo was empty)");
-    return reel_model_open_memory(model, "demo", files, n, options, err);
+        return err_set(
+            err, REEL_E_NOT_FOUND,
+            "%s: this reel was built without that model (its folder in models was empty)", name);
+    return reel_model_open_memory(model, name, files, n, options, err);
 }
 
 static enum reel_status open_path(struct reel_model **model, const char *name,
@@ -105,8 +106,8 @@ static enum reel_status open_as(struct reel_model **model, const struct cli_args
     find_cache(&cache, args);
     options.cache_dir = cache;
     progress_start(&progress);
-    status = model_path_is_demo(name) ? open_demo(model, &options, err)
-                                      : open_path(model, name, &options, err);
+    status = model_path_is_inside(name) ? open_inside(model, name, &options, err)
+                                        : open_path(model, name, &options, err);
     progress_end(&progress);
     free(gpu_options);
     free(cache);

@@ -19,9 +19,27 @@
     "\\200\\076\\000\\000\\000\\175\\000\\000\\002\\000\\020\\000data\\000\\175\\000\\000'"
 #define REEL "reel transcribe -m speech -n 6 --device cpu "
 
+/* The first clip of models/speech's golden as raw 16-bit samples. */
+enum { SPOKEN = 13916 };
+#define SAID "go left"
+
+static bool read_spoken(int16_t *samples) {
+    FILE *in = fopen("models/speech/golden.ulaw", "rb");
+    unsigned char codes[SPOKEN];
+    const size_t n = in ? fread(codes, 1, SPOKEN, in) : 0;
+    if (in) fclose(in);
+    for (size_t i = 0; i < n; i++) { /* mu-law of 14 bits */
+        const int bits = codes[i] ^ 0xff, size = ((2 * (bits & 15) + 33) << (bits >> 4 & 7)) - 33;
+        samples[i] = (int16_t)(4 * (bits & 0x80 ? -size : size));
+    }
+    return n == SPOKEN;
+}
+
 static int enter(void **state) {
     char shape[500], line[1500];
-    if (!getcwd(shape, sizeof shape) || shell_enter(state) != 0) return -1;
+    int16_t spoken[SPOKEN];
+    if (!read_spoken(spoken) || !getcwd(shape, sizeof shape) || shell_enter(state) != 0) return -1;
+    shell_file("spoken.pcm", spoken, sizeof spoken);
     snprintf(line, sizeof line,
              "reel synthesize speech '%.400s/tests/golden/models/asr-a.json' --seed 1 && "
              "head -c 96000 \"$DEMO\"/model.safetensors >noise && "
@@ -31,6 +49,14 @@ static int enter(void **state) {
              shape);
     expect(line, 0, "");
     return 0;
+}
+
+static void the_model_inside_the_program_writes_down_what_is_said(void **state) {
+    (void)state;
+    struct result r = shell("reel transcribe -m demo-speech --device cpu --raw s16le spoken.pcm");
+    assert_int_equal(r.status, 0);
+    assert_string_equal(r.out, SAID "\n");
+    done(r);
 }
 
 static void text_goes_to_standard_output_and_figures_do_not(void **state) {
@@ -156,6 +182,7 @@ static void an_output_that_fails_is_reported(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_model_inside_the_program_writes_down_what_is_said),
         cmocka_unit_test(text_goes_to_standard_output_and_figures_do_not),
         cmocka_unit_test(a_file_standard_input_and_raw_samples_give_the_same_text),
         cmocka_unit_test(formats_are_what_their_names_say),

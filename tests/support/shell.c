@@ -53,6 +53,15 @@ void expect(const char *line, int status, const char *says) {
     done(r);
 }
 
+void shell_file(const char *name, const void *data, size_t size) {
+    char path[400];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    FILE *f = fopen(path, "wb");
+    assert_non_null(f);
+    assert_int_equal(fwrite(data, 1, size, f), size);
+    assert_int_equal(fclose(f), 0);
+}
+
 int shell_enter(void **state) {
     (void)state;
     const char *name = getenv("REEL_BUILD");

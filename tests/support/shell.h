@@ -3,6 +3,8 @@
 #ifndef REEL_TESTS_SHELL_H
 #define REEL_TESTS_SHELL_H
 
+#include <stddef.h>
+
 struct result {
     int status; /* of the line; 128 + n after a signal */
     char *out, *err;
@@ -14,6 +16,9 @@ void done(struct result r);
 
 /* The line ends with this status, and its stderr holds this text; else the test fails. */
 void expect(const char *line, int status, const char *says);
+
+/* Puts a file into the group's folder. */
+void shell_file(const char *name, const void *data, size_t size);
 
 /* Before and after a group of tests: a folder to run in, and its removal. */
 int shell_enter(void **state);
