@@ -24,7 +24,7 @@ END
 "
         n=$((n + 1)) n_rows=$((n_rows + 1))
     done
-    echo "static const struct reel_memory_file files_$n[$n_rows] = {"
+    echo "static const struct reel_memory_file files_${n}[$n_rows] = {"
     echo "$rows};"
     models="$models    if (strcmp(name, \"$name\") == 0) return *n_files = $n_rows, files_$n;
 "

@@ -113,13 +113,13 @@ static enum reel_status upload_weights(struct backend *b, struct reel_error *err
 }
 
 /* n numbers, or zeros. */
-static void put(float *to, const float *from, int n) {
+static void put(float *to, const float *from, long n) {
     if (from) memcpy(to, from, (size_t)n * sizeof *to);
 }
 
 static void fill_layer(const struct encoder_shape *s, const struct audio_layer_weights *l,
                        int layer, float *all) {
-    const int n = s->hidden;
+    const long n = s->hidden;
     float *norm1 = all + enc_numbers_at(s, ENC_NORM1, layer);
     float *norm2 = all + enc_numbers_at(s, ENC_NORM2, layer);
     float *qkv = all + enc_numbers_at(s, ENC_QKV_BIAS, layer);
@@ -133,14 +133,14 @@ static void fill_layer(const struct encoder_shape *s, const struct audio_layer_w
 
 static void fill_numbers(const struct encoder_shape *s, const struct audio_weights *w, float *all) {
     float *last = all + enc_numbers_at(s, ENC_LAST_NORM, 0);
+    float *taps = all + enc_numbers_at(s, ENC_CONV1_WEIGHTS, 0);
+    float *positions = all + enc_numbers_at(s, ENC_POSITIONS, 0);
     for (int c = 0; c < s->channels; c++)
-        matrix_row_f32(&w->conv[0].weight, c,
-                       all + enc_numbers_at(s, ENC_CONV1_WEIGHTS, 0) + c * ENC_TAPS);
+        matrix_row_f32(&w->conv[0].weight, c, taps + (long)c * ENC_TAPS);
     for (int i = 0; i < M_AUDIO_CONVS; i++)
         put(all + enc_numbers_at(s, ENC_CONV1_BIAS + i, 0), w->conv[i].bias, s->channels);
     for (int i = 0; i < ENC_TOKENS; i++)
-        cpu_audio_position(i, s->hidden, all + enc_numbers_at(s, ENC_POSITIONS, 0) + i * s->hidden,
-                           REF_FAST);
+        cpu_audio_position(i, s->hidden, positions + (long)i * s->hidden, REF_FAST);
     for (int layer = 0; layer < s->layers; layer++)
         fill_layer(s, &w->layers[layer], layer, all);
     put(last, w->out_norm.weight, s->hidden), put(last + s->hidden, w->out_norm.bias, s->hidden);

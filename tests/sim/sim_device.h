@@ -101,7 +101,9 @@ DEV void l2_prefetch(const void *p, u32 bytes) { (void)p, (void)bytes; }
 DEV void ring_fill(smem dst, const void *src, u32 bytes, smem bar) {
     sim_ops.fill(dst, src, bytes, bar, G_COPY);
 }
-DEV void ring_add(smem dst, const void *src, u32 bytes, smem bar) { sim_ops.fill_more(dst, src, bytes, bar); }
+DEV void ring_add(smem dst, const void *src, u32 bytes, smem bar) {
+    sim_ops.fill_more(dst, src, bytes, bar);
+}
 
 /* ---- between blocks ---- */
 
