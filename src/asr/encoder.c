@@ -1,7 +1,6 @@
 #include "asr/encoder.h"
 
 #include "asr/encoder_work.h"
-#include "base/checked.h"
 #include "base/memory.h"
 #include "cpu/cpu_path.h"
 
@@ -22,25 +21,6 @@ const char *encoder_path(const struct encoder *e) {
 }
 
 /* ---- memory ---------------------------------------------------------------------------------- */
-
-/* Hands out 64-byte aligned parts of one block; with a NULL block it only counts. */
-struct carver {
-    char *block;
-    size_t used;
-    bool overflow;
-};
-
-static void *carve(struct carver *c, size_t n, size_t size) {
-    size_t bytes = 0, end = 0;
-    if (!size_mul(n, size, &bytes) || !size_add(bytes, 63, &bytes) ||
-        !size_add(c->used, bytes & ~(size_t)63, &end)) {
-        c->overflow = true;
-        return NULL;
-    }
-    void *part = c->block ? c->block + c->used : NULL;
-    c->used = end;
-    return part;
-}
 
 static size_t larger(size_t a, size_t b) { return a > b ? a : b; }
 

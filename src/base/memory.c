@@ -47,3 +47,15 @@ enum reel_status mem_text(char **out, const char *text, size_t n, const char *wh
 }
 
 void reel_free(void *p) { free(p); }
+
+void *carve(struct carver *c, size_t n, size_t size) {
+    size_t bytes = 0, end = 0;
+    if (!size_mul(n, size, &bytes) || !size_add(bytes, 63, &bytes) ||
+        !size_add(c->used, bytes & ~(size_t)63, &end)) {
+        c->overflow = true;
+        return NULL;
+    }
+    void *part = c->block ? c->block + c->used : NULL;
+    c->used = end;
+    return part;
+}

@@ -1,7 +1,6 @@
 /* Memory of the engine, and what decode.c and prefill.c share. */
 #include "cpu/engine.h"
 
-#include "base/checked.h"
 #include "base/memory.h"
 #include "cpu/reference.h"
 
@@ -13,25 +12,6 @@
  * it costs little beside it. */
 #define T_PIECE_ROWS  16
 #define T_PIECE_BYTES (32 << 10)
-
-/* Hands out 64-byte aligned parts of one block; with a NULL block it only counts. */
-struct carver {
-    char *block;
-    size_t used;
-    bool overflow;
-};
-
-static void *carve(struct carver *c, size_t n, size_t size) {
-    size_t bytes = 0, end = 0;
-    if (!size_mul(n, size, &bytes) || !size_add(bytes, 63, &bytes) ||
-        !size_add(c->used, bytes & ~(size_t)63, &end)) {
-        c->overflow = true;
-        return NULL;
-    }
-    void *part = c->block ? c->block + c->used : NULL;
-    c->used = end;
-    return part;
-}
 
 static void place_worker(struct engine *e, struct worker *w, struct carver *c) {
     size_t padded = ((size_t)e->longest + VECTOR_PAD - 1) / VECTOR_PAD * VECTOR_PAD;
