@@ -6,12 +6,14 @@
 #include "base/memory.h"
 #include "runtime/model_handle.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #define MOST_FRAMES   3200 /* encoded at once, where a window is not longer: 32 s */
-#define MOST_ROWS     1040 /* vectors evaluated at once: those of 10 windows */
+#define MOST_ROWS     1040 /* evaluated at once: vectors of 10 windows */
+#define IDS_AT_ONCE   256  /* that fit behind the vectors of a short piece */
 #define PREPARED      4096 /* samples scaled at once */
 #define MAX_OWN_STOPS (MODEL_MAX_STOP_IDS + 2)
 
@@ -22,6 +24,7 @@ struct recognizer {
     struct reel_session *session;
     struct encoder *encoder; /* NULL: the model's backend does it */
     struct mel *mel;
+    int window;      /* frames that see each other */
     int n_frames;    /* encoded at once: whole windows of the encoder */
     float *features; /* f32 [MEL_BINS, n_frames] */
     float *rows;     /* f32 [most_rows, hidden] */
@@ -31,9 +34,15 @@ struct recognizer {
     int32_t stop_ids[MAX_OWN_STOPS];
     int n_stop_ids;
     int32_t text_tag; /* the id of <asr_text>, or -1 */
-    char *raw;        /* text of the answer so far */
+    /* the piece: the session holds the prefix, then the vectors of so many whole windows */
+    int n_kept;
+    float *lowest; /* [windows] smallest value of each, before the floor */
+    float floor;   /* when they were encoded */
+    /* the answer */
+    char *raw; /* text so far */
     size_t raw_room, raw_size;
     int32_t *ids; /* [max_tokens] */
+    size_t *ends; /* [max_tokens] */
     int n_ids;
     bool cancelled;
 };
@@ -130,12 +139,6 @@ static enum reel_status open_session(struct recognizer *r, struct reel_error *er
     return reel_session_open(&r->session, r->model, &options, err);
 }
 
-/* Whole windows, as many as go at once, and one at least. */
-static int frames_at_once(const struct recognizer *r) {
-    const int window = r->model->model.config.audio.window_chunks * M_AUDIO_CHUNK_FRAMES;
-    return window < MOST_FRAMES ? MOST_FRAMES / window * window : window;
-}
-
 /* With the instructions, threads and rounding of the model's own backend, when that is the CPU. */
 static enum reel_status open_encoder(struct recognizer *r, struct reel_error *err) {
     const struct reel_model *m = r->model;
@@ -150,9 +153,10 @@ static enum reel_status open_encoder(struct recognizer *r, struct reel_error *er
 
 static enum reel_status allocate(struct recognizer *r, struct reel_error *err) {
     const struct model_config *c = &r->model->model.config;
-    int tokens = encoder_tokens(most_frames(&r->set));
-    r->n_frames = frames_at_once(r);
-    r->most_rows = tokens < MOST_ROWS ? tokens : MOST_ROWS;
+    const int frames = most_frames(&r->set), tokens = encoder_tokens(frames);
+    r->window = c->audio.window_chunks * M_AUDIO_CHUNK_FRAMES;
+    r->n_frames = r->window < MOST_FRAMES ? MOST_FRAMES / r->window * r->window : r->window;
+    r->most_rows = tokens + IDS_AT_ONCE < MOST_ROWS ? tokens + IDS_AT_ONCE : MOST_ROWS;
     if (r->most_rows < encoder_tokens(r->n_frames)) r->most_rows = encoder_tokens(r->n_frames);
     r->raw_room = (size_t)r->set.max_tokens * DETOKENIZER_ROOM(r->model->max_token_bytes) + 16;
     enum reel_status status = mem_aligned(&r->features, (size_t)MEL_BINS * (size_t)r->n_frames,
@@ -167,6 +171,11 @@ static enum reel_status allocate(struct recognizer *r, struct reel_error *err) {
     if (status == REEL_OK) status = mem_zeroed(&r->raw, r->raw_room, 1, "an answer", err);
     if (status == REEL_OK)
         status = mem_zeroed(&r->ids, (size_t)r->set.max_tokens, sizeof *r->ids, "an answer", err);
+    if (status == REEL_OK)
+        status = mem_zeroed(&r->ends, (size_t)r->set.max_tokens, sizeof *r->ends, "an answer", err);
+    if (status == REEL_OK)
+        status = mem_zeroed(&r->lowest, (size_t)(frames / r->window) + 1, sizeof *r->lowest,
+                            "what is known of windows", err);
     return status;
 }
 
@@ -200,6 +209,8 @@ void recognizer_close(struct recognizer *r) {
     mel_close(r->mel);
     reel_session_close(r->session);
     asr_prompt_release(&r->prompt);
+    free(r->lowest);
+    free(r->ends);
     free(r->ids);
     free(r->raw);
     free(r->logits);
@@ -226,10 +237,14 @@ enum reel_status recognizer_set_context(struct recognizer *r, const char *contex
 
 /* ---- hearing ---- */
 
-static enum reel_status make_features(struct recognizer *r, const float *samples, size_t n,
-                                      float divisor, struct reel_error *err) {
-    float prepared[PREPARED];
+void recognizer_begin(struct recognizer *r) {
     mel_restart(r->mel);
+    r->n_kept = 0;
+}
+
+enum reel_status recognizer_hear(struct recognizer *r, const float *samples, size_t n,
+                                 float divisor, struct reel_error *err) {
+    float prepared[PREPARED];
     for (size_t at = 0; at < n;) {
         size_t piece = n - at < PREPARED ? n - at : PREPARED;
         for (size_t i = 0; i < piece; i++) {
@@ -240,30 +255,57 @@ static enum reel_status make_features(struct recognizer *r, const float *samples
         if (status != REEL_OK) return status;
         at += piece;
     }
-    return mel_finish(r->mel, MEL_LEAST_SAMPLES, err);
+    return REEL_OK;
 }
 
-/* Appends the vectors that are waiting to the session. A hidden state is asked for because it costs
- * less than the logits that would be made otherwise. */
-static enum reel_status evaluate_rows(struct recognizer *r, double *prompt_ms,
+/* ---- the prompt ---- */
+
+/* Appends the rows that are waiting to the session. Those in the middle ask for a hidden state
+ * because it costs less than the logits that would be made otherwise. */
+static enum reel_status evaluate_rows(struct recognizer *r, bool last, double *prompt_ms,
                                       struct reel_error *err) {
+    const struct model_config *c = &r->model->model.config;
     double start = now_ms();
     if (r->n_rows == 0) return REEL_OK;
     const struct reel_eval eval = { .size = sizeof eval,
                                     .n = r->n_rows,
                                     .embeddings = r->rows,
-                                    .output = REEL_OUTPUT_LAST_HIDDEN,
-                                    .out = r->hidden,
-                                    .out_floats = (size_t)r->model->model.config.hidden };
+                                    .output =
+                                        last ? REEL_OUTPUT_LAST_LOGITS : REEL_OUTPUT_LAST_HIDDEN,
+                                    .out = last ? r->logits : r->hidden,
+                                    .out_floats = (size_t)(last ? c->vocab : c->hidden) };
     enum reel_status status = reel_session_eval(r->session, &eval, err);
     r->n_rows = 0;
     *prompt_ms += now_ms() - start;
     return status;
 }
 
-/* One window of features into vectors, or the clip's last frames. */
-static enum reel_status encode_window(struct recognizer *r, int first, int n, double *encoder_ms,
-                                      struct reel_error *err) {
+/* Windows at the beginning of the piece that the session holds as they would be made now. */
+static int windows_kept(const struct recognizer *r) {
+    const float floor = mel_floor(r->mel);
+    for (int i = 0; i < r->n_kept && floor > r->floor; i++)
+        if (r->lowest[i] < floor) return i;
+    return r->n_kept;
+}
+
+/* The session keeps the prefix and the windows that can stay. */
+static enum reel_status keep_windows(struct recognizer *r, double *prompt_ms,
+                                     struct reel_error *err) {
+    double start = now_ms();
+    int n_reused;
+    r->n_kept = windows_kept(r);
+    enum reel_status status =
+        r->n_kept > 0
+            ? reel_session_truncate(r->session,
+                                    r->prompt.n_prefix + encoder_tokens(r->n_kept * r->window), err)
+            : reel_session_sync(r->session, r->prompt.ids, r->prompt.n_prefix, &n_reused, err);
+    *prompt_ms += now_ms() - start;
+    return status;
+}
+
+/* Whole windows of features into rows, or the piece's last frames. */
+static enum reel_status encode_windows(struct recognizer *r, int first, int n, double *encoder_ms,
+                                       struct reel_error *err) {
     const struct reel_model *m = r->model;
     float *to = r->rows + (size_t)r->n_rows * (size_t)m->model.config.hidden;
     double start = now_ms();
@@ -275,95 +317,150 @@ static enum reel_status encode_window(struct recognizer *r, int first, int n, do
     return status;
 }
 
-static enum reel_status hear(struct recognizer *r, struct recognized *out, struct reel_error *err) {
+/* The vectors of all windows that are not kept. */
+static enum reel_status add_audio(struct recognizer *r, struct recognized *out,
+                                  struct reel_error *err) {
     const int n_frames = mel_frames(r->mel);
     enum reel_status status = REEL_OK;
-    r->n_rows = 0;
-    for (int first = 0; first < n_frames && status == REEL_OK; first += r->n_frames) {
+    for (int first = r->n_kept * r->window; first < n_frames && status == REEL_OK;
+         first += r->n_frames) {
         int n = n_frames - first < r->n_frames ? n_frames - first : r->n_frames;
         if (!go_on(r)) return cancelled(err);
         if (r->n_rows + encoder_tokens(n) > r->most_rows)
-            status = evaluate_rows(r, &out->prompt_ms, err);
-        if (status == REEL_OK) status = encode_window(r, first, n, &out->encoder_ms, err);
+            status = evaluate_rows(r, false, &out->prompt_ms, err);
+        if (status == REEL_OK) status = encode_windows(r, first, n, &out->encoder_ms, err);
     }
     out->n_audio_tokens = encoder_tokens(n_frames);
-    return status == REEL_OK ? evaluate_rows(r, &out->prompt_ms, err) : status;
+    out->n_reused = encoder_tokens(r->n_kept * r->window);
+    return status;
+}
+
+/* Ids go the way of the vectors, as embeddings: one evaluation for both. */
+static enum reel_status add_ids(struct recognizer *r, const int32_t *ids, int n, double *prompt_ms,
+                                struct reel_error *err) {
+    const size_t hidden = (size_t)r->model->model.config.hidden;
+    for (int i = 0; i < n; i++) {
+        if (r->n_rows == r->most_rows) {
+            enum reel_status status = evaluate_rows(r, false, prompt_ms, err);
+            if (status != REEL_OK) return status;
+        }
+        matrix_row_f32(&r->model->model.weights.embedding, ids[i],
+                       r->rows + (size_t)r->n_rows++ * hidden);
+    }
+    return REEL_OK;
+}
+
+static void note_windows(struct recognizer *r) {
+    const int n = mel_frames(r->mel) / r->window;
+    r->floor = mel_floor(r->mel);
+    for (; r->n_kept < n; r->n_kept++)
+        r->lowest[r->n_kept] = mel_lowest(r->mel, r->n_kept * r->window, r->window);
 }
 
 /* ---- answering ---- */
 
-static bool on_token(void *user, const struct reel_token *token) {
-    struct recognizer *r = user;
-    const char *text = token->text;
-    size_t n = token->text_bytes;
-    r->ids[r->n_ids++] = token->id;
-    if (n == 0 && token->id == r->text_tag) { /* some folders call it a control token */
+/* text: NULL for a control token. */
+static void add_id(struct recognizer *r, int32_t id, const char *text, size_t n) {
+    r->ids[r->n_ids] = id;
+    if (n == 0 && id == r->text_tag) { /* some folders call it a control token */
         text = "<asr_text>";
         n = strlen(text);
     }
     if (n > r->raw_room - r->raw_size) n = 0; /* cannot be: the room is for the longest tokens */
-    memcpy(r->raw + r->raw_size, text, n);
+    if (n) memmove(r->raw + r->raw_size, text, n);
     r->raw_size += n;
-    if (n && r->set.on_raw && !r->set.on_raw(r->set.user, r->raw, r->raw_size)) r->cancelled = true;
+    r->ends[r->n_ids++] = r->raw_size;
+}
+
+static bool on_token(void *user, const struct reel_token *token) {
+    struct recognizer *r = user;
+    size_t before = r->raw_size;
+    add_id(r, token->id, token->text, token->text_bytes);
+    if (r->raw_size > before && r->set.on_raw && !r->set.on_raw(r->set.user, r->raw, r->raw_size))
+        r->cancelled = true;
     return go_on(r);
 }
 
-static enum reel_status read_prefix(struct recognizer *r, struct reel_error *err) {
-    int n_reused;
-    return reel_session_sync(r->session, r->prompt.ids, r->prompt.n_prefix, &n_reused, err);
+static void begin_answer(struct recognizer *r, const int32_t *ids, int n_ids) {
+    const struct reel_tokenizer *tok = r->model->model.tokenizer;
+    struct detokenizer characters = { 0 };
+    r->n_ids = 0;
+    r->raw_size = 0;
+    for (int i = 0; i < n_ids; i++) {
+        size_t n = 0, room = r->raw_room - r->raw_size;
+        char *to = r->raw + r->raw_size;
+        const char *bytes = tokenizer_bytes(tok, ids[i], &n);
+        bool text = bytes && !tokenizer_is_control(tok, ids[i]) && DETOKENIZER_ROOM(n) <= room;
+        n = text ? detokenizer_push(&characters, bytes, n, to) : 0;
+        add_id(r, ids[i], to, n);
+    }
 }
 
-static enum reel_status read_suffix(struct recognizer *r, struct reel_error *err) {
-    const struct reel_eval eval = { .size = sizeof eval,
-                                    .n = r->prompt.n_suffix,
-                                    .ids = r->prompt.ids + r->prompt.n_prefix,
-                                    .output = REEL_OUTPUT_LAST_LOGITS,
-                                    .out = r->logits,
-                                    .out_floats = (size_t)r->model->model.config.vocab };
-    return reel_session_eval(r->session, &eval, err);
-}
-
-static enum reel_status answer(struct recognizer *r, struct recognized *out,
-                               struct reel_error *err) {
+static enum reel_status generate(struct recognizer *r, int max_tokens, struct recognized *out,
+                                 struct reel_error *err) {
     struct reel_generation_result result = { .size = sizeof result };
     const struct reel_generation generation = { .size = sizeof generation,
-                                                .max_tokens = r->set.max_tokens,
+                                                .max_tokens = max_tokens,
                                                 .stop_ids = r->stop_ids,
                                                 .n_stop_ids = r->n_stop_ids,
                                                 .on_token = on_token,
                                                 .user = r };
-    r->n_ids = 0;
-    r->raw_size = 0;
     enum reel_status status = reel_generate(r->session, &generation, &result, err);
     if (status == REEL_OK && r->cancelled) status = cancelled(err);
     out->generate_ms = result.total_ms;
     out->cut_short = result.reason == REEL_STOP_MAX_TOKENS || result.reason == REEL_STOP_CONTEXT;
-    out->raw = r->raw;
-    out->n_bytes = r->raw_size;
-    out->ids = r->ids;
-    out->n_ids = r->n_ids;
     return status;
 }
 
-/* A step of the prompt, timed. */
-static enum reel_status timed(struct recognizer *r, double *ms, struct reel_error *err,
-                              enum reel_status (*step)(struct recognizer *, struct reel_error *)) {
+static enum reel_status read_prompt(struct recognizer *r, const struct recognizer_turn *turn,
+                                    struct recognized *out, struct reel_error *err) {
+    r->n_rows = 0;
+    enum reel_status status = keep_windows(r, &out->prompt_ms, err);
+    if (status == REEL_OK) status = add_audio(r, out, err);
+    if (status == REEL_OK)
+        status = add_ids(r, r->prompt.ids + r->prompt.n_prefix, r->prompt.n_suffix, &out->prompt_ms,
+                         err);
+    if (status == REEL_OK) status = add_ids(r, turn->ids, turn->n_ids, &out->prompt_ms, err);
+    if (status == REEL_OK) status = evaluate_rows(r, true, &out->prompt_ms, err);
+    if (status == REEL_OK)
+        note_windows(r);
+    else
+        r->n_kept = 0; /* the session may hold less */
+    return status;
+}
+
+enum reel_status recognizer_answer(struct recognizer *r, const struct recognizer_turn *turn,
+                                   struct recognized *out, struct reel_error *err) {
+    const int most = turn->max_tokens ? turn->max_tokens : r->set.max_tokens;
+    assert(most <= r->set.max_tokens && turn->n_ids <= most);
+    *out = (struct recognized){ .n_prompt_tokens =
+                                    r->prompt.n_prefix + r->prompt.n_suffix + turn->n_ids };
+    r->cancelled = false;
     double start = now_ms();
-    enum reel_status status = step(r, err);
-    *ms += now_ms() - start;
+    enum reel_status status = turn->last ? mel_finish(r->mel, MEL_LEAST_SAMPLES, err) : REEL_OK;
+    out->features_ms = now_ms() - start;
+    begin_answer(r, turn->ids, turn->n_ids);
+    if (status == REEL_OK) status = read_prompt(r, turn, out, err);
+    if (status == REEL_OK && turn->n_ids < most)
+        status = generate(r, most - turn->n_ids, out, err);
+    else
+        out->cut_short = true;
+    out->raw = r->raw;
+    out->n_bytes = r->raw_size;
+    out->ids = r->ids;
+    out->ends = r->ends;
+    out->n_ids = r->n_ids;
     return status;
 }
 
 enum reel_status recognizer_run(struct recognizer *r, const float *samples, size_t n, float divisor,
                                 struct recognized *out, struct reel_error *err) {
-    *out = (struct recognized){ .n_prompt_tokens = r->prompt.n_prefix + r->prompt.n_suffix };
-    r->cancelled = false;
+    const struct recognizer_turn whole = { .last = true };
     double start = now_ms();
-    enum reel_status status = make_features(r, samples, n, divisor, err);
-    out->features_ms = now_ms() - start;
-    if (status == REEL_OK) status = timed(r, &out->prompt_ms, err, read_prefix);
-    if (status == REEL_OK) status = hear(r, out, err);
-    if (status == REEL_OK) status = timed(r, &out->prompt_ms, err, read_suffix);
-    if (status == REEL_OK) status = answer(r, out, err);
+    recognizer_begin(r);
+    enum reel_status status = recognizer_hear(r, samples, n, divisor, err);
+    double features_ms = now_ms() - start;
+    if (status == REEL_OK) status = recognizer_answer(r, &whole, out, err);
+    out->features_ms += features_ms;
     return status;
 }

@@ -19,14 +19,16 @@ struct recognizer_options {
     void *user;
 };
 
-/* The answer to the last piece, borrowed from the recognizer until its next call. */
+/* An answer, borrowed from the recognizer until its next call. */
 struct recognized {
     const char *raw; /* with its language tag */
     size_t n_bytes;
     const int32_t *ids;
+    const size_t *ends; /* [n_ids] bytes of raw after each id */
     int n_ids;
     bool cut_short; /* max_tokens ended it */
     int n_audio_tokens, n_prompt_tokens;
+    int n_reused; /* audio tokens that needed no evaluation */
     double features_ms, encoder_ms, prompt_ms, generate_ms;
 };
 
@@ -39,7 +41,30 @@ void recognizer_close(struct recognizer *r);
 enum reel_status recognizer_set_context(struct recognizer *r, const char *context,
                                         struct reel_error *err);
 
-/* n samples at 16,000 Hz, divided by `divisor` and clipped to +-1 on the way. */
+/* ---- a piece as it comes: begin, then hear and answer in turn ---- */
+
+/* Forgets what was heard. */
+void recognizer_begin(struct recognizer *r);
+
+/* n more samples at 16,000 Hz, divided by `divisor` and clipped to +-1 on the way. A piece has one
+ * divisor and at most most_samples. */
+enum reel_status recognizer_hear(struct recognizer *r, const float *samples, size_t n,
+                                 float divisor, struct reel_error *err);
+
+struct recognizer_turn {
+    const int32_t *ids; /* [n_ids] that the answer begins with, up to a whole character */
+    int n_ids;
+    int max_tokens; /* of the whole answer; 0: the options', which are the most */
+    bool last;      /* the piece is whole: only `begin` may follow */
+};
+
+/* What the model makes of the piece so far. The vectors of whole windows stay in the session: when
+ * their features are still the same (audio/mel.h's floor can change them), they are neither encoded
+ * nor evaluated again. */
+enum reel_status recognizer_answer(struct recognizer *r, const struct recognizer_turn *turn,
+                                   struct recognized *out, struct reel_error *err);
+
+/* All of it at once: a whole piece of n samples. */
 enum reel_status recognizer_run(struct recognizer *r, const float *samples, size_t n, float divisor,
                                 struct recognized *out, struct reel_error *err);
 

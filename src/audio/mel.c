@@ -171,10 +171,21 @@ int mel_frames(const struct mel *m) { return m->n_frames; }
 
 float mel_maximum(const struct mel *m) { return m->maximum; }
 
+float mel_floor(const struct mel *m) { return m->maximum - LOG_RANGE; }
+
+float mel_lowest(const struct mel *m, int first, int n) {
+    assert(first >= m->n_forgotten && n >= 1 && first + n <= m->n_frames);
+    const float *logs = m->logs + (size_t)(first - m->n_forgotten) * MEL_BINS;
+    float lowest = *logs;
+    for (size_t i = 0; i < (size_t)n * MEL_BINS; i++)
+        lowest = logs[i] < lowest ? logs[i] : lowest;
+    return lowest;
+}
+
 void mel_write(const struct mel *m, int first, int n, float *out) {
     assert(first >= m->n_forgotten && n >= 0 && first + n <= m->n_frames);
     if (n == 0) return; /* there may be no memory yet */
-    float floor = m->maximum - LOG_RANGE;
+    float floor = mel_floor(m);
     const float *logs = m->logs + (size_t)(first - m->n_forgotten) * MEL_BINS;
     for (int at = 0; at < n; at += WRITE_TILE) {
         int end = n - at < WRITE_TILE ? n : at + WRITE_TILE;

@@ -44,6 +44,13 @@ int mel_frames(const struct mel *m);
 /* The largest log10 of all frames so far; -10 at least, which is silence. */
 float mel_maximum(const struct mel *m);
 
+/* What mel_write lifts smaller values to: mel_maximum - 8. */
+float mel_floor(const struct mel *m);
+
+/* The smallest log10 of frames [first, first + n), all ready and none forgotten, before the floor:
+ * while the floor is not above it, mel_write gives the same of them. */
+float mel_lowest(const struct mel *m, int first, int n);
+
 /* Frames [first, first + n), all ready and none forgotten, to out: f32 [MEL_BINS, n], as the
  * encoder takes them: (max(L, mel_maximum - 8) + 4) / 4. */
 void mel_write(const struct mel *m, int first, int n, float *out);

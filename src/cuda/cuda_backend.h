@@ -162,7 +162,7 @@ struct backend_state {
     struct cuda_mapped mapped;
     cu_address abort;
     cu_address ids;        /* i32 [cuda_most_ids] */
-    cu_address embeddings; /* f32 [CUDA_MAX_EMBEDDINGS, hidden], taken on first use */
+    cu_address embeddings; /* f32 [cuda_most_ids, hidden] */
     cu_address out;        /* f32 [out_floats]: logits or hidden states of a launch */
     size_t out_floats;
     cu_address seen, bias; /* taken on first use */
@@ -172,9 +172,9 @@ struct backend_state {
     struct cuda_prefill_timer *prefill_timer; /* with `profile`, where prompts are read; or NULL */
 };
 
-/* Given tokens of one launch at most: ids of a decoding launch, embeddings of any; and ids that are
- * read out of mapped memory. */
-enum { CUDA_MAX_GIVEN = 256, CUDA_MAX_EMBEDDINGS = 256, CUDA_MAPPED_IDS = 64 };
+/* Given tokens of a decoding launch at most, and ids that are read
+ * out of mapped memory. */
+enum { CUDA_MAX_GIVEN = 256, CUDA_MAPPED_IDS = 64 };
 
 /* ---- cuda_kernels.c ---- */
 

@@ -45,7 +45,6 @@ static int eval_chunk(struct backend_state *s, const struct backend_eval *eval,
     int n = o->all ? 0 : cuda_prefill_chunk(s->backend, eval->position + done, left);
     *prefill = n > 0;
     if (!*prefill) n = least(left - stops, most);
-    if (!eval->ids) n = least(n, CUDA_MAX_EMBEDDINGS);
     if (o->all && s->out_floats / o->width < (size_t)n) n = (int)(s->out_floats / o->width);
     return n;
 }

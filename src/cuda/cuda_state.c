@@ -60,8 +60,8 @@ static enum reel_status open_mapped(struct backend_state *s, struct reel_error *
 
 uint64_t cuda_state_fixed_bytes(const struct backend *b) {
     return (uint64_t)out_floats(b) * sizeof(float) + 2 * (uint64_t)b->model->config.vocab * 4 +
-           (uint64_t)CUDA_MAX_EMBEDDINGS * (uint64_t)b->model->config.hidden * 4 +
-           cuda_head_bytes(b) + cuda_states_bytes(b);
+           (uint64_t)cuda_most_ids(b) * (uint64_t)b->model->config.hidden * 4 + cuda_head_bytes(b) +
+           cuda_states_bytes(b);
 }
 
 size_t cuda_most_ids(const struct backend *b) {
@@ -129,7 +129,7 @@ static enum reel_status open_device(struct backend_state *s, struct reel_error *
     if (status == REEL_OK) status = cuda_alloc(gpu, &s->bias, row, "a logit bias", err);
     size_t hidden = (size_t)s->backend->model->config.hidden;
     if (status == REEL_OK)
-        status = cuda_alloc(gpu, &s->embeddings, CUDA_MAX_EMBEDDINGS * hidden * sizeof(float),
+        status = cuda_alloc(gpu, &s->embeddings, cuda_most_ids(s->backend) * hidden * sizeof(float),
                             "given embeddings", err);
     if (status == REEL_OK) status = open_profile(s, err);
     if (status == REEL_OK && s->backend->tuning.poison) status = poison(s, n_kv, err);
