@@ -4,6 +4,7 @@
 #include "asr/prompt.h"
 #include "audio/mel.h"
 #include "base/memory.h"
+#include "base/thread_pool.h"
 #include "runtime/model_handle.h"
 
 #include <assert.h>
@@ -11,10 +12,11 @@
 #include <string.h>
 #include <time.h>
 
-#define MOST_FRAMES   3200 /* encoded at once, where a window is not longer: 32 s */
-#define MOST_ROWS     1040 /* evaluated at once: vectors of 10 windows */
-#define IDS_AT_ONCE   256  /* that fit behind the vectors of a short piece */
-#define PREPARED      4096 /* samples scaled at once */
+#define MOST_FRAMES   3200  /* encoded at once, where a window is not longer: 32 s */
+#define MOST_ROWS     1040  /* evaluated at once: vectors of 10 windows */
+#define IDS_AT_ONCE   256   /* that fit behind the vectors of a short piece */
+#define PREPARED      65536 /* samples scaled at once */
+#define MOST_THREADS  4     /* that make features: more would not be noticed */
 #define MAX_OWN_STOPS (MODEL_MAX_STOP_IDS + 2)
 
 struct recognizer {
@@ -26,6 +28,8 @@ struct recognizer {
     struct mel *mel;
     int window;      /* frames that see each other */
     int n_frames;    /* encoded at once: whole windows of the encoder */
+    float *prepared; /* [PREPARED] samples on their way to mel */
+    /* the backend's host memory, where it has some */
     float *features; /* f32 [MEL_BINS, n_frames] */
     float *rows;     /* f32 [most_rows, hidden] */
     int most_rows, n_rows;
@@ -151,6 +155,31 @@ static enum reel_status open_encoder(struct recognizer *r, struct reel_error *er
                         err);
 }
 
+/* As many as the model may use, where the CPU runs it. */
+static int feature_threads(const struct recognizer *r) {
+    const bool cpu = r->model->ops == &cpu_backend;
+    int n = cpu ? r->model->backend_info.n_threads : thread_pool_cores();
+    return n < 1 ? 1 : n > MOST_THREADS ? MOST_THREADS : n;
+}
+
+static enum reel_status alloc_floats(const struct recognizer *r, float **out, size_t n,
+                                     const char *what, struct reel_error *err) {
+    const struct backend_ops *ops = r->model->ops;
+    void *host = NULL;
+    if (!ops->host_alloc) return mem_aligned(out, n, sizeof **out, what, err);
+    enum reel_status status =
+        ops->host_alloc(r->model->backend, &host, n * sizeof **out, what, err);
+    *out = host;
+    return status;
+}
+
+static void free_floats(const struct recognizer *r, float *floats) {
+    if (r->model->ops->host_free)
+        r->model->ops->host_free(r->model->backend, floats);
+    else
+        free(floats);
+}
+
 static enum reel_status allocate(struct recognizer *r, struct reel_error *err) {
     const struct model_config *c = &r->model->model.config;
     const int frames = most_frames(&r->set), tokens = encoder_tokens(frames);
@@ -159,11 +188,14 @@ static enum reel_status allocate(struct recognizer *r, struct reel_error *err) {
     r->most_rows = tokens + IDS_AT_ONCE < MOST_ROWS ? tokens + IDS_AT_ONCE : MOST_ROWS;
     if (r->most_rows < encoder_tokens(r->n_frames)) r->most_rows = encoder_tokens(r->n_frames);
     r->raw_room = (size_t)r->set.max_tokens * DETOKENIZER_ROOM(r->model->max_token_bytes) + 16;
-    enum reel_status status = mem_aligned(&r->features, (size_t)MEL_BINS * (size_t)r->n_frames,
-                                          sizeof *r->features, "a window of features", err);
+    enum reel_status status =
+        mem_aligned(&r->prepared, PREPARED, sizeof *r->prepared, "samples", err);
     if (status == REEL_OK)
-        status = mem_aligned(&r->rows, (size_t)r->most_rows * (size_t)c->hidden, sizeof *r->rows,
-                             "audio vectors", err);
+        status = alloc_floats(r, &r->features, (size_t)MEL_BINS * (size_t)r->n_frames,
+                              "a window of features", err);
+    if (status == REEL_OK)
+        status = alloc_floats(r, &r->rows, (size_t)r->most_rows * (size_t)c->hidden,
+                              "audio vectors", err);
     if (status == REEL_OK)
         status = mem_aligned(&r->hidden, (size_t)c->hidden, sizeof *r->hidden, "a state", err);
     if (status == REEL_OK)
@@ -192,7 +224,7 @@ enum reel_status recognizer_open(struct recognizer **out, const struct reel_mode
     find_stop_ids(r);
     status = recognizer_set_context(r, options->context, err);
     if (status == REEL_OK) status = open_session(r, err);
-    if (status == REEL_OK) status = mel_open(&r->mel, err);
+    if (status == REEL_OK) status = mel_open(&r->mel, feature_threads(r), err);
     if (status == REEL_OK) status = open_encoder(r, err);
     if (status == REEL_OK) status = allocate(r, err);
     if (status != REEL_OK) {
@@ -215,8 +247,9 @@ void recognizer_close(struct recognizer *r) {
     free(r->raw);
     free(r->logits);
     free(r->hidden);
-    free(r->rows);
-    free(r->features);
+    free_floats(r, r->rows);
+    free_floats(r, r->features);
+    free(r->prepared);
     free(r);
 }
 
@@ -244,7 +277,7 @@ void recognizer_begin(struct recognizer *r) {
 
 enum reel_status recognizer_hear(struct recognizer *r, const float *samples, size_t n,
                                  float divisor, struct reel_error *err) {
-    float prepared[PREPARED];
+    float *prepared = r->prepared;
     for (size_t at = 0; at < n;) {
         size_t piece = n - at < PREPARED ? n - at : PREPARED;
         for (size_t i = 0; i < piece; i++) {

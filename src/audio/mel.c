@@ -4,6 +4,7 @@
 
 #include "audio/mel_frames.h"
 #include "base/memory.h"
+#include "base/thread_pool.h"
 
 #include <assert.h>
 #include <limits.h>
@@ -13,7 +14,8 @@
 
 enum {
     EDGE = MEL_WINDOW / 2,            /* samples reflected at either end */
-    N_WAITING = MEL_WINDOW + 4096,    /* what one round of frames takes from */
+    N_WAITING = MEL_WINDOW + 65536,   /* what one round of frames takes from */
+    LEAST_SHARED = 16,                /* frames that are worth waking threads for */
     WRITE_TILE = 16,                  /* frames turned at a time: a cache line of each row */
     MOST_FRAMES = INT_MAX - N_WAITING /* 248 days */
 };
@@ -26,6 +28,7 @@ enum {
 struct mel {
     struct mel_tables tables;
     mel_frames_fn *make_frames;
+    struct thread_pool *pool; /* or NULL: one thread */
 
     float waiting[N_WAITING + MEL_READ]; /* lanes without a frame read beyond */
     int n_waiting;
@@ -39,11 +42,15 @@ struct mel {
     float maximum;
 };
 
-enum reel_status mel_open(struct mel **out, struct reel_error *err) {
+enum reel_status mel_open(struct mel **out, int n_threads, struct reel_error *err) {
     struct mel *m;
     enum reel_status status = mem_zeroed(&m, 1, sizeof *m, "log-mel features", err);
     *out = NULL;
-    if (status != REEL_OK) return status;
+    if (status == REEL_OK && n_threads > 1) status = thread_pool_open(&m->pool, n_threads, err);
+    if (status != REEL_OK) {
+        mel_close(m);
+        return status;
+    }
     mel_tables_make(&m->tables);
     m->make_frames = mel_frames_pick();
     mel_restart(m);
@@ -53,6 +60,7 @@ enum reel_status mel_open(struct mel **out, struct reel_error *err) {
 
 void mel_close(struct mel *m) {
     if (!m) return;
+    thread_pool_close(m->pool);
     free(m->logs);
     free(m);
 }
@@ -78,19 +86,52 @@ static enum reel_status reserve_frames(struct mel *m, int n, struct reel_error *
     return REEL_OK;
 }
 
-/* n frames of the waiting samples to logs [n, MEL_BINS]. */
-static void compute(struct mel *m, int n, float *logs) {
-    for (int i = 0; i < n; i += MEL_LANES) {
-        const float *samples = m->waiting + (size_t)i * MEL_HOP;
-        float some[MEL_LANES * MEL_BINS];
-        int n_some = n - i < MEL_LANES ? n - i : MEL_LANES;
-        m->make_frames(&m->tables, samples, some);
-        memcpy(logs + (size_t)i * MEL_BINS, some, (size_t)n_some * MEL_BINS * sizeof *some);
+/* Frames [0, n) of the waiting samples, to logs [n, MEL_BINS]. */
+struct round {
+    struct mel *m;
+    int n;
+    float *logs;
+};
+
+static void compute_some(const struct round *round, int first) {
+    const struct mel *m = round->m;
+    float some[MEL_LANES * MEL_BINS];
+    int n = round->n - first < MEL_LANES ? round->n - first : MEL_LANES;
+    m->make_frames(&m->tables, m->waiting + (size_t)first * MEL_HOP, some);
+    memcpy(round->logs + (size_t)first * MEL_BINS, some, (size_t)n * MEL_BINS * sizeof *some);
+}
+
+static void compute_shared(void *user, int thread, int n_threads) {
+    const struct round *round = user;
+    (void)thread, (void)n_threads;
+    for (;;) {
+        int first = thread_pool_take(round->m->pool) * MEL_LANES;
+        if (first >= round->n) return;
+        compute_some(round, first);
     }
-    float maximum = m->maximum;
-    for (size_t i = 0; i < (size_t)n * MEL_BINS; i++)
-        if (logs[i] > maximum) maximum = logs[i];
-    m->maximum = maximum;
+}
+
+/* Of `least` and all of logs [n, MEL_BINS]; bins side by side, as vectors. */
+static float largest(const float *logs, int n, float least) {
+    float best[MEL_BINS];
+    for (int bin = 0; bin < MEL_BINS; bin++)
+        best[bin] = least;
+    for (int i = 0; i < n; i++, logs += MEL_BINS)
+        for (int bin = 0; bin < MEL_BINS; bin++)
+            best[bin] = logs[bin] > best[bin] ? logs[bin] : best[bin];
+    for (int bin = 0; bin < MEL_BINS; bin++)
+        least = best[bin] > least ? best[bin] : least;
+    return least;
+}
+
+static void compute(struct mel *m, int n, float *logs) {
+    struct round round = { m, n, logs };
+    if (m->pool && n >= LEAST_SHARED)
+        thread_pool_run(m->pool, compute_shared, &round);
+    else
+        for (int i = 0; i < n; i += MEL_LANES)
+            compute_some(&round, i);
+    m->maximum = largest(logs, n, m->maximum);
 }
 
 /* Every frame that the waiting samples complete. */

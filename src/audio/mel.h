@@ -21,7 +21,8 @@
 
 struct mel;
 
-enum reel_status mel_open(struct mel **out, struct reel_error *err);
+/* Long pushes are shared among n_threads (at least 1), the calling one included. */
+enum reel_status mel_open(struct mel **out, int n_threads, struct reel_error *err);
 void mel_close(struct mel *m);
 
 /* Starts over with another clip; memory is kept. */

@@ -249,6 +249,16 @@ static uint64_t cuda_memory_available(const struct backend *b) {
     return cuda_memory(&b->gpu, &n_free, &n_total, NULL) == REEL_OK ? n_free : 0;
 }
 
+static enum reel_status host_alloc(struct backend *b, void **out, size_t n_bytes, const char *what,
+                                   struct reel_error *err) {
+    cu_address address;
+    return cuda_host_alloc(&b->gpu, out, &address, n_bytes, what, err);
+}
+
+static void host_free(struct backend *b, void *host) {
+    if (!b->hung) cuda_host_free(&b->gpu, host);
+}
+
 const struct backend_ops cuda_backend = {
     .name = "cuda",
     .open = cuda_open,
@@ -267,4 +277,6 @@ const struct backend_ops cuda_backend = {
     .profile = cuda_profile,
     .encodes = cuda_encodes,
     .encode = cuda_encode,
+    .host_alloc = host_alloc,
+    .host_free = host_free,
 };

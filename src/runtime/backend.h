@@ -118,6 +118,11 @@ struct backend_ops {
      * [tokens, output_dim], as encoder_run has them. From any thread. */
     enum reel_status (*encode)(struct backend *backend, const float *features, int n_frames,
                                float *out, struct reel_error *err);
+
+    /* Host memory that the backend reads and writes faster than other; NULL: it has none such. */
+    enum reel_status (*host_alloc)(struct backend *backend, void **out, size_t n_bytes,
+                                   const char *what, struct reel_error *err);
+    void (*host_free)(struct backend *backend, void *host); /* NULL: nothing */
 };
 
 extern const struct backend_ops cpu_backend;

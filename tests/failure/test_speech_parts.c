@@ -28,7 +28,7 @@ static enum reel_status make_features(void *context, struct reel_error *err) {
     static const float samples[5000];
     struct mel *m = NULL;
     (void)context;
-    enum reel_status status = mel_open(&m, err);
+    enum reel_status status = mel_open(&m, 2, err);
     for (int i = 0; i < 50 && status == REEL_OK; i++)
         status = mel_push(m, samples, 5000, err);
     if (status == REEL_OK) status = mel_finish(m, 0, err);

@@ -15,6 +15,7 @@
 #include <cmocka.h>
 
 #define ROOM 40000
+#define LONG 200000 /* several rounds that threads share */
 
 static float *allocate(size_t n) {
     float *out = malloc((n + 1) * sizeof *out);
@@ -33,7 +34,7 @@ static void fill(float *samples, int n, float amplitude) {
 static struct mel *opened(void) {
     struct mel *m = NULL;
     struct reel_error err = { 0 };
-    assert_int_equal(mel_open(&m, &err), REEL_OK);
+    assert_int_equal(mel_open(&m, 2, &err), REEL_OK);
     return m;
 }
 
@@ -74,6 +75,22 @@ static void any_cutting_into_pushes_gives_the_same_bits(void **state) {
         free(whole);
     }
     mel_close(m);
+}
+
+static void threads_change_no_bit(void **state) {
+    (void)state;
+    static float samples[LONG];
+    struct mel *one = NULL, *three = NULL;
+    fill(samples, LONG, 0.5f);
+    assert_int_equal(mel_open(&one, 1, NULL), REEL_OK);
+    assert_int_equal(mel_open(&three, 3, NULL), REEL_OK);
+    float *a = features(one, samples, LONG, LONG, 0), *b = features(three, samples, LONG, LONG, 0);
+    assert_int_equal(mel_frames(one), mel_frames(three));
+    assert_memory_equal(a, b, (size_t)mel_frames(one) * MEL_BINS * sizeof *a);
+    free(a);
+    free(b);
+    mel_close(one);
+    mel_close(three);
 }
 
 static void frames_are_ready_as_soon_as_their_samples_are(void **state) {
@@ -299,6 +316,7 @@ static void every_instruction_set_gives_the_same_bits(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(any_cutting_into_pushes_gives_the_same_bits),
+        cmocka_unit_test(threads_change_no_bit),
         cmocka_unit_test(frames_are_ready_as_soon_as_their_samples_are),
         cmocka_unit_test(silence_is_minus_one_and_a_half),
         cmocka_unit_test(short_clips_are_padded_and_empty_ones_only_when_asked),
