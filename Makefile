@@ -152,8 +152,8 @@ $(B)/reel: $(CLI_OBJ) $(B)/libinternal.a
 	$(call say,LD)
 	$(Q)$(CC) -pie -Wl,-z,relro,-z,now $(LINK_OPT) $(LDFLAGS) $^ $(CLI_LIBS) $(LDLIBS) -o $@
 
-# Constants of the kernels, for tools/compile_kernels.sh.
-$(B)/emit_constants: $(B)/tools/emit_constants.o $(B)/libinternal.a
+# Constants of the kernels, for tools/compile_kernels.sh; vectors of an audio tower, for tools/gpu_check.py.
+$(B)/emit_constants $(B)/audio_vectors: $(B)/%: $(B)/tools/%.o $(B)/libinternal.a
 	$(call say,LD)
 	$(Q)$(CC) -pie $(LINK_OPT) $(LDFLAGS) $^ $(LDLIBS) -o $@
 
@@ -279,5 +279,5 @@ clean:
 # Objects of tests are kept: they are what takes the time.
 .SECONDARY:
 
--include $(FAKE_OBJ:.o=.d) $(B)/tools/emit_constants.d $(SUPPORT_OBJ:.o=.d) $(LIB_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(TEST_SRC:%.c=$(B)/%.d)
+-include $(FAKE_OBJ:.o=.d) $(B)/tools/emit_constants.d $(B)/tools/audio_vectors.d $(SUPPORT_OBJ:.o=.d) $(LIB_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(TEST_SRC:%.c=$(B)/%.d)
 -include $(FUZZ_SRC:%.c=$(B)/%.d) $(B)/tests/fuzz/replay.d

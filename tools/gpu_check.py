@@ -54,6 +54,11 @@ STEPS = {  # name: seconds it may take; in this order
     "hybrid-poison": 90,
     "hybrid-faults": 180,
     "hybrid-sanitizer": 160,
+    "speech": 120,
+    "speech-trained": 90,
+    "speech-logits": 120,
+    "speech-quick": 90,
+    "speech-clips": 60,
     "faults": 180,
     "sanitizer": 310,
     "shapes": 400,
@@ -74,6 +79,7 @@ def arguments():
                         help="folder for models that are made here")
     parser.add_argument("--model", default="", help="folder, in place of the main synthetic model")
     parser.add_argument("--hybrid", default="", help="folder, in place of the synthetic hybrid")
+    parser.add_argument("--speech", default="", help="folder, in place of the synthetic speech model")
     parser.add_argument("--smollm2", default="", help="folder or GGUF of SmolLM2-135M-Instruct")
     parser.add_argument("--torch-device", default="", help="default: cuda where there is one")
     parser.add_argument("--gpu-options", default="", help="given to every model that is opened")
@@ -134,13 +140,14 @@ def run_here(args):
     import gpu_check_faults
     import gpu_check_hybrid
     import gpu_check_prefill
+    import gpu_check_speech
     import gpu_check_steps
     import gpu_check_vocabulary
     import reel_ctypes
     from gpu_check_base import Check
     name = args.run.replace("-", "_")
     modules = (gpu_check_steps, gpu_check_prefill, gpu_check_hybrid, gpu_check_vocabulary,
-               gpu_check_faults)
+               gpu_check_speech, gpu_check_faults)
     step = next(getattr(module, name) for module in modules if hasattr(module, name))
     check = Check(args)
     try:

@@ -44,7 +44,7 @@ if [ -d "$KEEP/gpu" ]; then
     REEL_COMMIT=${REEL_COMMIT:-$(cat "$KEEP/gpu/commit")}
     export LD_LIBRARY_PATH="$KEEP/gpu/lib:$KEEP/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
 else
-    if [ -z "${REEL:-}" ]; then make -s -j"$(nproc)" all; fi
+    if [ -z "${REEL:-}" ]; then make -s -j"$(nproc)" all build/release/audio_vectors; fi
     REEL=${REEL:-build/release/reel} REEL_LIBRARY=${REEL_LIBRARY:-build/release/libreel.so}
     REEL_COMMIT=${REEL_COMMIT:-$(git rev-parse --short HEAD 2>/dev/null || echo unknown)}
     export LD_LIBRARY_PATH="$KEEP/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"

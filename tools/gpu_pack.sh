@@ -1,6 +1,7 @@
 #!/bin/bash
 # Puts what a GPU machine needs to run this tree's reel without building it into build/gpu:
-#   bin/reel    without the embedded demo model (models/demo is in the tree), curl and libedit
+#   bin/        reel, without the embedded demo models (models/ is in the tree), curl and libedit;
+#               audio_vectors for tools/gpu_check.py
 #   lib/        libreel.so and the libraries that it wants and that a plain machine may lack
 #   commit      the commit it was built from
 # usage: tools/gpu_pack.sh [MODEL.gguf [PARTS]]
@@ -13,8 +14,9 @@ mkdir -p "$pack/bin" "$pack/lib" "$work/gen" "$work/none"
 tools/embed_demo.sh >"$work/gen/demo_files.c.new"
 cmp -s "$work/gen/demo_files.c.new" "$work/gen/demo_files.c" || cp "$work/gen/demo_files.c.new" "$work/gen/demo_files.c"
 touch "$work/gen/demo_files.c" # newer than models/demo, so that make leaves it alone
-make -s -j"$(nproc)" MINIMAL=1 B="$work" "$work/reel" "$work/libreel.so" >/dev/null
+make -s -j"$(nproc)" MINIMAL=1 B="$work" "$work/reel" "$work/libreel.so" "$work/audio_vectors" >/dev/null
 strip -o "$pack/bin/reel" "$work/reel"
+strip -o "$pack/bin/audio_vectors" "$work/audio_vectors"
 strip --strip-unneeded -o "$pack/lib/libreel.so" "$work/libreel.so"
 for name in utf8proc jansson nettle soxr gomp; do
     path=$(ldd "$work/libreel.so" | sed -n "s|.*lib${name}[^ ]* => \([^ ]*\) .*|\1|p")

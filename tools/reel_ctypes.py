@@ -95,6 +95,31 @@ class GenerationResult(c.Structure):
                 ("stop_string", c.c_int), ("first_token_ms", c.c_double), ("total_ms", c.c_double)]
 
 
+TEXT = c.CFUNCTYPE(c.c_bool, c.c_void_p, c.POINTER(c.c_char), c.c_size_t, c.c_int)
+
+
+class TranscriberOptions(c.Structure):
+    _fields_ = [("size", c.c_size_t), ("language", c.c_char_p), ("context", c.c_char_p),
+                ("segment_seconds", c.c_double), ("max_tokens", c.c_int), ("past_text", c.c_bool),
+                ("on_text", TEXT), ("user", c.c_void_p), ("progress", PROGRESS),
+                ("progress_user", c.c_void_p)]
+
+
+class Segment(c.Structure):
+    _fields_ = [("start", c.c_double), ("end", c.c_double), ("text", c.c_char_p),
+                ("language", c.c_char_p), ("ids", c.POINTER(c.c_int32)), ("n_ids", c.c_int),
+                ("cut_short", c.c_bool)]
+
+
+class Transcript(c.Structure):
+    _fields_ = [("size", c.c_size_t), ("text", c.c_char_p), ("language", c.c_char_p),
+                ("segments", c.POINTER(Segment)),
+                *((name, c.c_int) for name in ("n_segments", "n_audio_tokens", "n_prompt_tokens",
+                                               "n_tokens")),
+                *((name, c.c_double) for name in ("seconds", "features_ms", "encoder_ms",
+                                                  "prompt_ms", "generate_ms", "first_text_ms"))]
+
+
 class ReelError(Exception):
     """A call of the library that failed; `status` is its enum reel_status."""
 
@@ -168,6 +193,9 @@ class Model(Handle):
 
     def session(self, max_context=0):
         return Session(self, max_context)
+
+    def transcriber(self, on_text=None, **options):
+        return Transcriber(self, on_text, options)
 
 
 class Session(Handle):
@@ -257,3 +285,47 @@ class Session(Handle):
         if result is not None:
             result.append(STOPPED[done.reason])
         return ids
+
+
+class Heard:
+    """A transcript's figures, under the names of struct reel_transcript, and copies of its texts."""
+
+    def __init__(self, made):
+        for name, kind in Transcript._fields_:
+            if kind in (c.c_int, c.c_double):
+                setattr(self, name, getattr(made, name))
+        self.text, self.language = made.text.decode(), made.language.decode()
+        parts = made.segments[: made.n_segments]
+        self.ids = [part.ids[: part.n_ids] for part in parts]
+        self.times = [(part.start, part.end) for part in parts]
+
+
+class Transcriber(Handle):
+    """options: language, context, segment_seconds, max_tokens, past_text. on_text(text, segment)."""
+
+    closer = "reel_transcriber_close"
+
+    def __init__(self, model, on_text, options):
+        self.library, self.handle = model.library, c.c_void_p()
+        fields = {k: text_of(v) for k, v in options.items() if v is not None}
+        if on_text:
+            def take(_, text, n, segment):
+                return on_text(text[:n].decode(), segment) is not False
+            self.take = fields["on_text"] = TEXT(take)  # kept as long as it may be called
+        self.library.call("reel_transcriber_open", c.byref(self.handle), model.handle,
+                          c.byref(sized(TranscriberOptions, **fields)))
+
+    def push(self, samples):
+        """float32 at 16,000 Hz."""
+        array = np.ascontiguousarray(samples, np.float32)
+        self.library.call("reel_transcriber_push", self.handle, c.c_void_p(array.ctypes.data),
+                          c.c_size_t(len(array)))
+
+    def finish(self):
+        made = sized(Transcript)
+        self.library.call("reel_transcriber_finish", self.handle, c.byref(made))
+        return Heard(made)
+
+    def hear(self, samples):
+        self.push(samples)
+        return self.finish()
