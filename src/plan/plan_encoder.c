@@ -3,7 +3,7 @@
 #include "plan/plan_layout.h"
 
 enum {
-    CHUNKS = 10,      /* at once: their neighbourhoods take 7 MB each and pass through memory */
+    CHUNKS = 15,      /* at once: their neighbourhoods take 7 MB each and pass through memory */
     MOST_CHUNKS = 40, /* of one run, or a window */
     MOST_WINDOW = 128 /* tokens whose scores a warp holds */
 };
