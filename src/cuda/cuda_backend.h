@@ -188,6 +188,8 @@ enum reel_status cuda_open_kernels(struct backend *b, const struct backend_optio
 /* Winds all weights into b->tape, which is cleared, and fills b->embedding. */
 enum reel_status cuda_load(struct backend *b, const struct backend_options *options,
                            struct cu_module *wind_module, struct reel_error *err);
+/* That prepare weights on the host. */
+int cuda_load_threads(const struct cuda_tuning *tuning);
 /* Device and pinned bytes that loading takes and gives back. */
 uint64_t cuda_load_bytes(const struct cuda_tuning *tuning);
 

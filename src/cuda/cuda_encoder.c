@@ -2,6 +2,7 @@
  * log-mel frames. One run at a time; what it needs besides lies in the backend. */
 #include "asr/encoder_reference.h"
 #include "base/memory.h"
+#include "base/thread_pool.h"
 #include "cuda/cuda_backend.h"
 #include "plan/plan_layout.h"
 
@@ -62,53 +63,75 @@ static int column_of(const struct encoder_shape *s, int product, int k) {
     return k;
 }
 
-static void wind_row(const struct encoder_shape *s, int product, int row, const float *values,
-                     int n, unsigned char *tiles) {
-    const int k_tiles = enc_columns(s, product) / TILE_K;
-    unsigned char *to = tiles + (size_t)(row / TILE_ROWS * k_tiles) * TILE_BYTES;
-    for (int k = 0; k < n; k++) {
-        const int column = column_of(s, product, k);
+/* A product's weights on their way into tiles, its row tiles among threads. */
+struct winding {
+    const struct backend *b;
+    struct thread_pool *pool;
+    int product, layer;
+    float *rows; /* f32 [threads][row_floats] */
+    size_t row_floats;
+    unsigned char *tiles;
+};
+
+static void wind_row(const struct winding *w, int row, float *values) {
+    const struct encoder_shape *s = &w->b->plan.encoder.shape;
+    const int k_tiles = enc_columns(s, w->product) / TILE_K;
+    unsigned char *to = w->tiles + (size_t)(row / TILE_ROWS * k_tiles) * TILE_BYTES;
+    int at = row;
+    const struct matrix *m = matrix_of(&w->b->model->weights.audio, w->product, w->layer, &at);
+    matrix_row_f32(m, at, values);
+    for (int k = 0; k < m->columns; k++) {
+        const int column = column_of(s, w->product, k);
         const uint16_t v = bf16_from_f32(values[k]);
         memcpy(to + (size_t)(column / TILE_K) * TILE_BYTES + tape_in_tile(row, column), &v,
                sizeof v);
     }
 }
 
-static enum reel_status upload_product(struct backend *b, int product, int layer, float *row,
+static void wind_some(void *user, int thread, int n_threads) {
+    const struct winding *w = user;
+    const int n = enc_rows(&w->b->plan.encoder.shape, w->product);
+    (void)n_threads;
+    for (;;) {
+        const int first = thread_pool_take(w->pool) * TILE_ROWS;
+        if (first >= n) return;
+        for (int i = first; i < first + TILE_ROWS && i < n; i++)
+            wind_row(w, i, w->rows + (size_t)thread * w->row_floats);
+    }
+}
+
+static enum reel_status upload_product(struct backend *b, struct winding *w,
                                        struct reel_error *err) {
     const struct encoder_shape *s = &b->plan.encoder.shape;
-    const size_t bytes = (size_t)enc_product_bytes(s, product);
-    unsigned char *tiles = NULL;
-    enum reel_status status = mem_zeroed(&tiles, bytes, 1, "the audio tower's weights", err);
-    for (int i = 0; status == REEL_OK && i < enc_rows(s, product); i++) {
-        int at = i;
-        const struct matrix *m = matrix_of(&b->model->weights.audio, product, layer, &at);
-        matrix_row_f32(m, at, row);
-        wind_row(s, product, i, row, m->columns, tiles);
-    }
-    if (status == REEL_OK)
-        status = cuda_upload(&b->gpu, b->encoder.weights + enc_weights_at(s, product, layer), tiles,
-                             bytes, NULL, err);
-    free(tiles);
+    const size_t bytes = (size_t)enc_product_bytes(s, w->product);
+    enum reel_status status = mem_zeroed(&w->tiles, bytes, 1, "the audio tower's weights", err);
+    if (status != REEL_OK) return status;
+    thread_pool_run(w->pool, wind_some, w);
+    status = cuda_upload(&b->gpu, b->encoder.weights + enc_weights_at(s, w->product, w->layer),
+                         w->tiles, bytes, NULL, err);
+    free(w->tiles);
     return status;
 }
 
 static enum reel_status upload_weights(struct backend *b, struct reel_error *err) {
     const struct encoder_shape *s = &b->plan.encoder.shape;
-    int longest = 0;
-    float *row = NULL;
+    const int n_threads = cuda_load_threads(&b->tuning);
+    struct winding w = { .b = b };
     for (int p = 0; p < ENC_PRODUCTS; p++)
-        if (enc_columns(s, p) > longest) longest = enc_columns(s, p);
-    enum reel_status status = mem_zeroed(&row, (size_t)longest, sizeof *row, "a row", err);
+        if ((size_t)enc_columns(s, p) > w.row_floats) w.row_floats = (size_t)enc_columns(s, p);
+    enum reel_status status =
+        mem_zeroed(&w.rows, (size_t)n_threads * w.row_floats, sizeof *w.rows, "rows", err);
+    if (status == REEL_OK) status = thread_pool_open(&w.pool, n_threads, err);
     if (status == REEL_OK)
         status = cuda_alloc(&b->gpu, &b->encoder.weights, enc_weights_at(s, ENC_PRODUCTS, 0),
                             "the audio tower's weights", err);
-    for (int p = 0; p < ENC_PRODUCTS; p++) {
-        const int layers = p >= ENC_QKV && p <= ENC_FC2 ? s->layers : 1;
-        for (int layer = 0; layer < layers && status == REEL_OK; layer++)
-            status = upload_product(b, p, layer, row, err);
+    for (w.product = 0; w.product < ENC_PRODUCTS; w.product++) {
+        const int layers = w.product >= ENC_QKV && w.product <= ENC_FC2 ? s->layers : 1;
+        for (w.layer = 0; w.layer < layers && status == REEL_OK; w.layer++)
+            status = upload_product(b, &w, err);
     }
-    free(row);
+    thread_pool_close(w.pool);
+    free(w.rows);
     return status;
 }
 

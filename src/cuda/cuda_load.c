@@ -221,7 +221,7 @@ static void survey(struct loader *l) {
     if (l->b->embedding) look_at(l, &w->embedding);
 }
 
-static int load_threads(const struct cuda_tuning *tuning) {
+int cuda_load_threads(const struct cuda_tuning *tuning) {
     if (tuning->load_threads) return tuning->load_threads;
     const int n = thread_pool_cores();
     return n < MOST_LOAD_THREADS ? n : MOST_LOAD_THREADS;
@@ -229,7 +229,7 @@ static int load_threads(const struct cuda_tuning *tuning) {
 
 static enum reel_status loader_open(struct loader *l, struct reel_error *err) {
     const struct cuda_gpu *gpu = &l->b->gpu;
-    const int n_threads = load_threads(&l->b->tuning);
+    const int n_threads = cuda_load_threads(&l->b->tuning);
     survey(l);
     l->stage_bytes = stage_bytes(&l->b->tuning);
     if (l->stage_bytes < l->row_floats * 2) l->stage_bytes = l->row_floats * 2;
