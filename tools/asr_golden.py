@@ -16,29 +16,11 @@ MAX_FEATURE_ERROR = 1e-4
 
 
 def transformers_model(out):
-    """transformers' class with the folder's weights, float32. Its names differ."""
+    """transformers' class with the folder's weights, float32."""
     import torch
-    import transformers
-    from safetensors.torch import load_file
+    from gpu_check_speech import load
 
-    config = json.loads((out / "config.json").read_text())["thinker_config"]
-    text = dict(config["text_config"])
-    text["rope_parameters"] = {"rope_type": "default", "rope_theta": text.pop("rope_theta")}
-    text.pop("rope_scaling")  # three equal streams of positions are one
-    audio = {**config["audio_config"], "model_type": "qwen3_asr_encoder"}
-    model = transformers.Qwen3ASRForConditionalGeneration(transformers.Qwen3ASRConfig(
-        audio_config=audio, text_config=text, audio_token_id=config["audio_token_id"],
-        pad_token_id=text["eos_token_id"][0], eos_token_id=text["eos_token_id"]))
-    names = (("thinker.audio_tower.proj", "model.multi_modal_projector.linear_"),
-             ("thinker.audio_tower.", "model.audio_tower."),
-             ("thinker.model.", "model.language_model."))
-    weights = {}
-    for name, value in load_file(str(out / "model.safetensors")).items():
-        old, new = next(n for n in names if name.startswith(n[0]))
-        weights[new + name[len(old):]] = value.float()
-    weights["lm_head.weight"] = weights["model.language_model.embed_tokens.weight"]
-    model.load_state_dict(weights, strict=True)
-    return model.float().eval(), torch
+    return load(out, torch.float32, "cpu"), torch
 
 
 ULAW_BIAS = 33
