@@ -370,10 +370,12 @@ UNPACK(q5_1, DTYPE_Q5_1)
 /* Transposes 16 by 16 double words, each a pair of k. */
 ALWAYS_INLINE void transpose(__m512i r[16]) {
     __m512i t[16];
+#pragma GCC unroll 8
     for (int i = 0; i < 8; i++) {
         t[2 * i] = _mm512_unpacklo_epi32(r[2 * i], r[2 * i + 1]);
         t[2 * i + 1] = _mm512_unpackhi_epi32(r[2 * i], r[2 * i + 1]);
     }
+#pragma GCC unroll 4
     for (int i = 0; i < 4; i++) {
         r[4 * i] = _mm512_unpacklo_epi64(t[4 * i], t[4 * i + 2]);
         r[4 * i + 1] = _mm512_unpackhi_epi64(t[4 * i], t[4 * i + 2]);
@@ -381,6 +383,7 @@ ALWAYS_INLINE void transpose(__m512i r[16]) {
         r[4 * i + 3] = _mm512_unpackhi_epi64(t[4 * i + 1], t[4 * i + 3]);
     }
     /* r[4 g + c] holds column c + 4 q of rows 4 g .. 4 g + 3 in its quarter q. */
+#pragma GCC unroll 4
     for (int c = 0; c < 4; c++) {
         __m512i a = _mm512_shuffle_i32x4(r[c], r[4 + c], 0x88);
         __m512i b = _mm512_shuffle_i32x4(r[8 + c], r[12 + c], 0x88);
@@ -391,6 +394,7 @@ ALWAYS_INLINE void transpose(__m512i r[16]) {
         t[4 + c] = _mm512_shuffle_i32x4(d, e, 0x88);
         t[12 + c] = _mm512_shuffle_i32x4(d, e, 0xdd);
     }
+#pragma GCC unroll 16
     for (int i = 0; i < 16; i++)
         r[i] = t[i];
 }
@@ -399,9 +403,11 @@ static void interleave(const unsigned char *rows, size_t stride, int n, uint16_t
     int i = 0;
     for (; i + 32 <= n; i += 32) {
         __m512i r[16];
+#pragma GCC unroll 16
         for (int lane = 0; lane < 16; lane++)
             r[lane] = load(rows + (size_t)lane * stride + 2 * (size_t)i);
         transpose(r);
+#pragma GCC unroll 16
         for (int k = 0; k < 16; k++)
             _mm512_store_si512(dst + (size_t)(i / 2 + k) * 32, r[k]);
     }
