@@ -41,21 +41,26 @@ static size_t nearest_to_zero(const float *samples, size_t n) {
     return at;
 }
 
+size_t cut_quietest(const float *samples, size_t n) {
+    assert(n >= CUT_WINDOW);
+    const size_t window = quietest_window(samples, n);
+    return window + nearest_to_zero(samples + window, CUT_WINDOW);
+}
+
 size_t cut_find(const float *samples, size_t n, size_t limit) {
     assert(limit > 0 && n > limit);
     size_t search = limit / 2 < CUT_SEARCH ? limit / 2 : CUT_SEARCH;
     size_t from = limit - search, to = n - limit < search ? n : limit + search;
     if (to - from <= CUT_WINDOW) return limit;
-    size_t window = from + quietest_window(samples + from, to - from);
-    return window + nearest_to_zero(samples + window, CUT_WINDOW);
+    return from + cut_quietest(samples + from, to - from);
 }
 
 /* ---- silence ---- */
 
 enum {
-    BLOCK = CUT_RATE / 50, /* 20 ms */
-    LOUD_BLOCKS = 2,       /* a click is one */
-    QUIET_BLOCKS = 15      /* pauses between words are shorter */
+    BLOCK = SILENCE_BLOCK,
+    LOUD_BLOCKS = 2,  /* a click is one */
+    QUIET_BLOCKS = 15 /* pauses between words are shorter */
 };
 
 #define BACKGROUND_START -50.0

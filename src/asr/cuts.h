@@ -10,7 +10,8 @@ enum {
     CUT_RATE = 16000,
     CUT_SEARCH =
         5 * CUT_RATE, /* samples to either side of the limit in which a cut is looked for */
-    CUT_WINDOW = CUT_RATE / 10 /* what has to be quiet around it */
+    CUT_WINDOW = CUT_RATE / 10,   /* what has to be quiet around it */
+    SILENCE_BLOCK = CUT_RATE / 50 /* 20 ms: what the silence gate judges at once */
 };
 
 /* Samples of the first piece of a recording that is longer than `limit` (at least 1): n > limit are
@@ -23,6 +24,9 @@ enum {
  * Cutting what is left again and again, until it is no longer than the limit, gives pieces that
  * make up the recording exactly. */
 size_t cut_find(const float *samples, size_t n, size_t limit);
+
+/* Where n samples, at least CUT_WINDOW, are quietest, as above. */
+size_t cut_quietest(const float *samples, size_t n);
 
 /* Tells silence from sound by its energy, in blocks of 20 ms, while samples come.
  *

@@ -1,0 +1,347 @@
+/* Where segments begin and end: with and without silence left out, afterwards and while it is
+ * spoken. */
+#include "asr/segmenter.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define SECOND ((size_t)CUT_RATE)
+#define MOST   128
+
+struct segment {
+    uint64_t begin, end;
+    enum segmenter_end why; /* SEGMENTER_RUNS: the recording ended */
+};
+
+struct segments {
+    struct segment all[MOST];
+    int n;
+    size_t most_held;
+};
+
+/* ---- recordings ---- */
+
+struct sound {
+    float *samples;
+    size_t n;
+};
+
+static struct sound quiet_room(double seconds) {
+    struct sound s = { .n = (size_t)(seconds * CUT_RATE) };
+    s.samples = malloc((s.n + 1) * sizeof *s.samples);
+    uint32_t state = 5;
+    assert_non_null(s.samples);
+    for (size_t i = 0; i < s.n; i++) {
+        state = state * 1664525u + 1013904223u;
+        s.samples[i] = (float)((int)(state >> 16) - 32768) / 32768.0f * 0.0002f;
+    }
+    return s;
+}
+
+/* Noise loud enough to be speech, with gaps as syllables have, for what is steady becomes
+ * background. From and to in seconds. */
+static void speak(struct sound *s, double from, double to) {
+    uint32_t state = (uint32_t)(from * 1000) + 77;
+    for (size_t i = (size_t)(from * CUT_RATE); i < (size_t)(to * CUT_RATE) && i < s->n; i++) {
+        state = state * 1664525u + 1013904223u;
+        if (i % 4000 >= 1500 && i % 4000 < 2500) continue;
+        s->samples[i] = (float)((int)(state >> 16) - 32768) / 32768.0f * 0.2f;
+    }
+}
+
+/* Speech and pauses of many lengths. */
+static struct sound talk(double seconds, double longest_pause, uint32_t seed) {
+    struct sound s = quiet_room(seconds);
+    double at = 0;
+    while (at < seconds) {
+        seed = seed * 1664525u + 1013904223u;
+        const double pause = longest_pause * (seed >> 24) / 255, length = (seed >> 16 & 255) / 64.0;
+        speak(&s, at + pause, at + pause + length);
+        at += pause + length + 0.01;
+    }
+    return s;
+}
+
+/* ---- the segmenter, as its callers use it ---- */
+
+static void add(struct segments *out, uint64_t begin, size_t n, enum segmenter_end why) {
+    assert_true(out->n < MOST && n > 0);
+    out->all[out->n++] = (struct segment){ begin, begin + n, why };
+}
+
+/* Pushes pieces of at most `piece` samples. */
+static struct segments run(const struct sound *s, const struct segmenter_rules *rules,
+                           size_t piece) {
+    struct segments out = { .n = 0 };
+    struct segmenter g;
+    segmenter_start(&g, rules);
+    for (size_t at = 0; at < s->n;) {
+        const size_t n = s->n - at < piece ? s->n - at : piece;
+        const size_t taken = segmenter_push(&g, s->samples + at, n);
+        assert_true(taken > 0 && taken <= n);
+        at += taken;
+        assert_int_equal(g.at, at);
+        if (g.at - g.begin > out.most_held) out.most_held = (size_t)(g.at - g.begin);
+        const enum segmenter_end why = g.end;
+        const uint64_t begin = g.begin;
+        const size_t whole = segmenter_take(&g, s->samples + begin);
+        if (whole) add(&out, begin, whole, why);
+    }
+    for (size_t whole = 1; whole;) {
+        const uint64_t begin = g.begin;
+        whole = segmenter_finish(&g, s->samples + begin);
+        if (whole) add(&out, begin, whole, SEGMENTER_RUNS);
+    }
+    return out;
+}
+
+static struct segments segments_of(const struct sound *s, const struct segmenter_rules *rules) {
+    return run(s, rules, s->n + 1);
+}
+
+static void assert_near(uint64_t position, double seconds, double within) {
+    const double at = (double)position / CUT_RATE;
+    if (!(at >= seconds - within && at <= seconds + within))
+        fail_msg("%.4f s is not within %.3f s of %.3f s", at, within, seconds);
+}
+
+/* ---- afterwards ---- */
+
+static void segments_of_a_whole_recording_are_those_of_its_cuts(void **state) {
+    (void)state;
+    static const double limits[] = { 1, 4, 9.5, 12, 30 };
+    struct sound s = talk(70, 1.5, 3);
+    for (size_t l = 0; l < sizeof limits / sizeof *limits; l++) {
+        const struct segmenter_rules rules = { .limit = (size_t)(limits[l] * CUT_RATE) };
+        const struct segments made = run(&s, &rules, 5000);
+        size_t at = 0;
+        for (int i = 0; i < made.n; i++) {
+            const size_t left = s.n - at, n = left > rules.limit
+                                                  ? cut_find(s.samples + at, left, rules.limit)
+                                                  : left;
+            assert_int_equal(made.all[i].begin, at);
+            assert_int_equal(made.all[i].end, at + n);
+            at += n;
+        }
+        assert_int_equal(at, s.n);
+        assert_int_equal(made.most_held, segmenter_most(rules.limit));
+    }
+    free(s.samples);
+}
+
+/* ---- while it is spoken ---- */
+
+static void a_pause_behind_the_limit_less_the_search_ends_a_segment(void **state) {
+    (void)state;
+    const struct segmenter_rules rules = { .limit = 30 * SECOND, .at_pauses = true };
+    struct sound s = quiet_room(60);
+    speak(&s, 0, 10);
+    speak(&s, 11, 25.1); /* a pause before is none to end at */
+    speak(&s, 25.3, 28); /* nor is one of 200 ms */
+    speak(&s, 28.4, 60);
+    memset(s.samples + (size_t)(28.15 * CUT_RATE), 0, 1600 * sizeof *s.samples);
+    const struct segments made = segments_of(&s, &rules);
+    assert_true(made.n >= 2);
+    assert_int_equal(made.all[0].why, SEGMENTER_PAUSE);
+    assert_int_equal(made.all[0].end, (size_t)(28.15 * CUT_RATE)); /* where it is quietest */
+    free(s.samples);
+}
+
+static void without_a_pause_the_limit_cuts_as_it_does_afterwards(void **state) {
+    (void)state;
+    const struct segmenter_rules after = { .limit = 20 * SECOND },
+                                 live = { .limit = 20 * SECOND, .at_pauses = true };
+    struct sound s = quiet_room(70);
+    speak(&s, 0, 70);
+    memset(s.samples + 18 * SECOND, 0, 2000 * sizeof *s.samples); /* 125 ms */
+    const struct segments a = segments_of(&s, &after), b = segments_of(&s, &live);
+    assert_int_equal(a.n, b.n);
+    for (int i = 0; i < a.n; i++) {
+        assert_int_equal(a.all[i].end, b.all[i].end);
+        assert_int_equal(a.all[i].why, b.all[i].why);
+    }
+    assert_int_equal(b.all[0].end, 18 * SECOND);
+    assert_int_equal(b.all[0].why, SEGMENTER_LIMIT);
+    free(s.samples);
+}
+
+static void a_minute_is_the_most_that_is_held(void **state) {
+    (void)state;
+    assert_int_equal(segmenter_most(55 * SECOND), 60 * SECOND);
+    const struct segmenter_rules rules = { .limit = 55 * SECOND, .at_pauses = true };
+    struct sound s = quiet_room(130);
+    speak(&s, 0, 130);
+    const struct segments made = segments_of(&s, &rules);
+    assert_int_equal(made.most_held, 60 * SECOND);
+    free(s.samples);
+}
+
+/* ---- silence left out ---- */
+
+static void silence_of_two_seconds_is_in_no_segment(void **state) {
+    (void)state;
+    const struct segmenter_rules rules = { .limit = 30 * SECOND, .skip_silence = true };
+    struct sound s = quiet_room(30);
+    speak(&s, 3, 5);
+    speak(&s, 6.8, 8); /* 1.8 s are too short to end at */
+    speak(&s, 15, 16);
+    const struct segments made = segments_of(&s, &rules);
+    assert_int_equal(made.n, 2);
+    assert_near(made.all[0].begin, 2.7, 0.021);
+    assert_near(made.all[0].end, 8.5, 0.021);
+    assert_near(made.all[1].begin, 14.7, 0.021);
+    assert_near(made.all[1].end, 16.5, 0.021);
+    assert_int_equal(made.all[0].why, SEGMENTER_SILENCE);
+    assert_true(made.most_held < 11 * SECOND);
+    free(s.samples);
+}
+
+static void a_recording_without_sound_has_no_segments(void **state) {
+    (void)state;
+    const struct segmenter_rules rules = { .limit = 30 * SECOND, .skip_silence = true };
+    struct sound s = quiet_room(100);
+    for (size_t i = 0; i < 50; i++)
+        s.samples[7 * SECOND + i] = 0.9f; /* a click */
+    const struct segments made = run(&s, &rules, 1000);
+    assert_int_equal(made.n, 0);
+    assert_true(made.most_held < SECOND / 2 + 1000);
+    free(s.samples);
+}
+
+static void what_follows_a_cut_and_has_no_sound_is_no_segment(void **state) {
+    (void)state;
+    const struct segmenter_rules rules = { .limit = 10 * SECOND, .skip_silence = true };
+    struct sound s = quiet_room(25);
+    speak(&s, 0.1, 13.5); /* the limit cuts at 15 s, behind the sound */
+    const struct segments made = segments_of(&s, &rules);
+    assert_int_equal(made.n, 1);
+    assert_int_equal(made.all[0].why, SEGMENTER_LIMIT);
+    assert_true(made.all[0].end >= (size_t)(13.5 * CUT_RATE));
+    free(s.samples);
+}
+
+static void a_sound_at_the_end_is_a_segment(void **state) {
+    (void)state;
+    const struct segmenter_rules rules = { .limit = 30 * SECOND, .skip_silence = true };
+    struct sound s = quiet_room(10);
+    speak(&s, 9, 10);
+    const struct segments made = segments_of(&s, &rules);
+    assert_int_equal(made.n, 1);
+    assert_near(made.all[0].begin, 8.7, 0.021);
+    assert_int_equal(made.all[0].end, 10 * SECOND);
+    free(s.samples);
+}
+
+/* ---- all rules ---- */
+
+static const struct segmenter_rules all_rules[] = {
+    { .limit = 6 * SECOND },
+    { .limit = 12 * SECOND, .at_pauses = true },
+    { .limit = 3 * SECOND, .at_pauses = true },
+    { .limit = 12 * SECOND, .skip_silence = true },
+    { .limit = 12 * SECOND, .at_pauses = true, .skip_silence = true },
+    { .limit = SECOND, .at_pauses = true, .skip_silence = true },
+};
+enum { N_RULES = sizeof all_rules / sizeof *all_rules };
+
+static void segments_are_the_same_however_samples_are_pushed(void **state) {
+    (void)state;
+    static const size_t pieces[] = { 100, 321, 5333, 100000 };
+    struct sound s = talk(40, 3, 11);
+    for (int r = 0; r < N_RULES; r++) {
+        const struct segments whole = segments_of(&s, &all_rules[r]);
+        assert_true(whole.n >= 2);
+        for (size_t p = 0; p < sizeof pieces / sizeof *pieces; p++) {
+            const struct segments made = run(&s, &all_rules[r], pieces[p]);
+            assert_int_equal(made.n, whole.n);
+            for (int i = 0; i < made.n; i++) {
+                assert_int_equal(made.all[i].begin, whole.all[i].begin);
+                assert_int_equal(made.all[i].end, whole.all[i].end);
+            }
+        }
+    }
+    free(s.samples);
+}
+
+static void segments_are_in_order_and_contiguous_unless_silence_is_left_out(void **state) {
+    (void)state;
+    for (uint32_t seed = 0; seed < 20; seed++) {
+        struct sound s = talk(50, 1 + seed % 4, seed);
+        for (int r = 0; r < N_RULES; r++) {
+            const struct segments made = segments_of(&s, &all_rules[r]);
+            uint64_t end = 0;
+            for (int i = 0; i < made.n; i++) {
+                assert_true(made.all[i].begin >= end && made.all[i].end > made.all[i].begin);
+                if (!all_rules[r].skip_silence) assert_int_equal(made.all[i].begin, end);
+                end = made.all[i].end;
+                assert_true(end - made.all[i].begin <= segmenter_most(all_rules[r].limit));
+            }
+            assert_true(end <= s.n && (all_rules[r].skip_silence || end == s.n));
+        }
+        free(s.samples);
+    }
+}
+
+/* What a step may hear without having to take it back. */
+struct promise {
+    uint64_t begin, sure, uncut; /* of the running segment, the furthest so far */
+};
+
+static void watch(const struct segmenter *g, struct promise *p) {
+    if (g->end != SEGMENTER_RUNS || !segmenter_sounds(g)) return;
+    if (p->begin != g->begin) *p = (struct promise){ .begin = g->begin };
+    const uint64_t sure = g->begin + segmenter_sure(g);
+    assert_true(sure <= g->at);
+    if (sure > p->sure) p->sure = sure;
+    if (segmenter_before_cuts(g) && sure > p->uncut) p->uncut = sure;
+}
+
+static void what_is_sure_is_not_cut_away(void **state) {
+    (void)state;
+    int n_checked = 0;
+    for (uint32_t seed = 0; seed < 30; seed++) {
+        struct sound s = talk(50, 1 + seed % 4, seed);
+        for (int r = 1; r < N_RULES; r++) {
+            struct segmenter g;
+            struct promise p = { .begin = UINT64_MAX };
+            segmenter_start(&g, &all_rules[r]);
+            for (size_t at = 0; at < s.n;) {
+                at += segmenter_push(&g, s.samples + at, s.n - at < 57 ? s.n - at : 57);
+                watch(&g, &p);
+                const enum segmenter_end why = g.end;
+                const uint64_t begin = g.begin;
+                const size_t whole = segmenter_take(&g, s.samples + begin);
+                if (!whole || p.begin != begin) continue;
+                assert_true(p.uncut <= begin + whole);
+                if (why != SEGMENTER_LIMIT) assert_true(p.sure <= begin + whole);
+                n_checked++;
+            }
+        }
+        free(s.samples);
+    }
+    assert_true(n_checked > 300);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(segments_of_a_whole_recording_are_those_of_its_cuts),
+        cmocka_unit_test(a_pause_behind_the_limit_less_the_search_ends_a_segment),
+        cmocka_unit_test(without_a_pause_the_limit_cuts_as_it_does_afterwards),
+        cmocka_unit_test(a_minute_is_the_most_that_is_held),
+        cmocka_unit_test(silence_of_two_seconds_is_in_no_segment),
+        cmocka_unit_test(a_recording_without_sound_has_no_segments),
+        cmocka_unit_test(what_follows_a_cut_and_has_no_sound_is_no_segment),
+        cmocka_unit_test(a_sound_at_the_end_is_a_segment),
+        cmocka_unit_test(segments_are_the_same_however_samples_are_pushed),
+        cmocka_unit_test(segments_are_in_order_and_contiguous_unless_silence_is_left_out),
+        cmocka_unit_test(what_is_sure_is_not_cut_away),
+    };
+    return cmocka_run_group_tests_name("segmenter", tests, NULL, NULL);
+}
