@@ -548,12 +548,14 @@ REEL_API void reel_audio_close(struct reel_audio *audio);
 
 /* One recording after the other through a speech model (family "qwen3_asr"), one thread at a time.
  * Long recordings are cut where they are quietest near the end of a segment, each segment is
- * transcribed by itself, and no more than a segment is held: an hour needs no more memory than a
- * minute. */
+ * transcribed by itself, and no more than a segment is held: an hour needs no more audio in memory
+ * than a minute. With stream_seconds a segment is transcribed while it is spoken, too. */
 struct reel_transcriber;
 
-/* New text; all of a recording's, joined, is the text of its transcript. `segment` counts from 0.
- * Text comes as soon as no token after it can change it. Return false to stop. May not call the
+/* on_text: new text; all of a recording's, joined, is the text of its transcript. It comes as soon
+ * as nothing after it can change it. on_partial: what the model takes the rest for so far; each
+ * text (it may be empty) takes the place of the one before, and stands behind what on_text got. It
+ * is empty when a segment ends. `segment` counts from 0. Return false to stop. May not call the
  * transcriber. */
 typedef bool (*reel_text_fn)(void *user, const char *text, size_t n_bytes, int segment);
 
@@ -570,6 +572,14 @@ struct reel_transcriber_options {
     /* Called with "transcribing", milliseconds of audio, 0, often enough to cancel with. */
     reel_progress_fn progress;
     void *progress_user;
+    bool skip_silence; /* 2 s without sound end a segment; the next begins 0.3 s before sound comes
+                          again, and what lies between is in none */
+    /* 0.5 to 10: whenever so much of a segment is new, all of it is answered for on_text and
+     * on_partial. Text is certain once a later step has begun with it, so it may differ from that
+     * without steps. The first pause within 5 s of the limit ends a segment; segment_seconds is at
+     * most 55. The same text comes however pushes are cut. 0: no steps. */
+    double stream_seconds;
+    reel_text_fn on_partial; /* or NULL; only called in steps */
 };
 
 /* All memory it needs is taken here. The model must outlive it. REEL_E_UNSUPPORTED for a model that
@@ -604,7 +614,9 @@ struct reel_transcript {
     int n_audio_tokens, n_prompt_tokens, n_tokens; /* of all segments: heard, read, generated */
     double seconds;                                /* of audio */
     double features_ms, encoder_ms, prompt_ms, generate_ms; /* where the time went */
-    double first_text_ms; /* from the end of the first segment's audio; 0: no text came */
+    double first_text_ms;   /* from the end of the audio it was made of; 0: no text came */
+    int stream_steps;       /* answers, those at the ends of segments included; 0 without steps */
+    double stream_worst_ms; /* the slowest, from when its audio was there to its text */
 };
 
 /* The recording ends: transcribes the rest. *transcript (its size set; or NULL) is filled with what

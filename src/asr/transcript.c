@@ -14,7 +14,7 @@
 
 /* Thai, Lao, Myanmar, Khmer; Han, kana and their punctuation, also full width. Korean has spaces.
  */
-static bool written_without_spaces(uint32_t c) {
+bool transcript_dense(uint32_t c) {
     return (c >= 0x0e00 && c < 0x0f00) || (c >= 0x1000 && c < 0x10a0) ||
            (c >= 0x1780 && c < 0x1800) || (c >= 0x2e80 && c < 0xa000) ||
            (c >= 0xf900 && c < 0xfb00) || (c >= 0xff00 && c < 0xffa0) ||
@@ -27,8 +27,8 @@ const char *transcript_joint(const struct transcript *t, const char *text, size_
     const char *last = t->text.bytes + t->text.size - 1;
     while (last > t->text.bytes && ((unsigned char)*last & 0xc0) == 0x80)
         last--;
-    bool dense = written_without_spaces(utf8_decode((const unsigned char *)last, &length)) ||
-                 written_without_spaces(utf8_decode((const unsigned char *)text, &length));
+    bool dense = transcript_dense(utf8_decode((const unsigned char *)last, &length)) ||
+                 transcript_dense(utf8_decode((const unsigned char *)text, &length));
     return dense ? "" : " ";
 }
 
@@ -78,6 +78,13 @@ static enum reel_status join(struct transcript *t, const struct reel_segment *s,
     return status;
 }
 
+void transcript_spent(struct transcript *t, const struct recognized *heard) {
+    t->sum.features_ms += heard->features_ms;
+    t->sum.encoder_ms += heard->encoder_ms;
+    t->sum.prompt_ms += heard->prompt_ms;
+    t->sum.generate_ms += heard->generate_ms;
+}
+
 enum reel_status transcript_add(struct transcript *t, double start, double end, const char *text,
                                 const char *language, const struct recognized *heard,
                                 struct reel_error *err) {
@@ -96,10 +103,7 @@ enum reel_status transcript_add(struct transcript *t, double start, double end, 
     t->sum.n_audio_tokens += heard->n_audio_tokens;
     t->sum.n_prompt_tokens += heard->n_prompt_tokens;
     t->sum.n_tokens += heard->n_ids;
-    t->sum.features_ms += heard->features_ms;
-    t->sum.encoder_ms += heard->encoder_ms;
-    t->sum.prompt_ms += heard->prompt_ms;
-    t->sum.generate_ms += heard->generate_ms;
+    transcript_spent(t, heard);
     return REEL_OK;
 }
 

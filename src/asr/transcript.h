@@ -16,6 +16,12 @@ struct transcript {
  * one side is empty or is of a script that is written without spaces. */
 const char *transcript_joint(const struct transcript *t, const char *text, size_t n);
 
+/* Whether a character is of a script that is written without spaces between words. */
+bool transcript_dense(uint32_t c);
+
+/* Adds the time that an answer took. */
+void transcript_spent(struct transcript *t, const struct recognized *heard);
+
 /* Appends a segment; text and language are copied. */
 enum reel_status transcript_add(struct transcript *t, double start, double end, const char *text,
                                 const char *language, const struct recognized *heard,
