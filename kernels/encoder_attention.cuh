@@ -2,7 +2,8 @@
  *
  * norm        in: h   out: x. A warp a token.
  * attention   in: qkv   out: attended. Tokens see those of their own window, all of them. A warp has 16 queries of a
- *             head; keys and values come from memory as operands, since a window's are few. */
+ *             head; keys and values come from memory as operands, since a window's are few:
+ *             seven warps of a block have queries of the same, so most come out of L1. */
 #ifndef REEL_KERNELS_ENCODER_ATTENTION_CUH
 #define REEL_KERNELS_ENCODER_ATTENTION_CUH
 
@@ -56,7 +57,7 @@ enum {
 
 /* Two entries of a row of q, k, v (part 0, 1, 2) of a token; 0 beyond the window. */
 DEV u32 qkv_pair(const u16 *from, int token, int n, int entry) {
-    return token < n ? plain_load32((const u32 *)(from + (size_t)token * ROW + entry)) : 0;
+    return token < n ? cached_load32((const u32 *)(from + (size_t)token * ROW + entry)) : 0;
 }
 
 /* from: row 0 of the window, this head's first entry of q. n: tokens of the window. */

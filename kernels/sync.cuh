@@ -272,6 +272,11 @@ DEV u32 plain_load32(const u32 *p) {
 }
 
 /* Also out of L1, where an old version may lie of what other blocks write meanwhile. */
+DEV u32 cached_load32(const u32 *p) {
+    u32 v;
+    asm volatile("ld.global.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
+    return v;
+}
 DEV struct quad cached_load128(const struct quad *p) {
     struct quad v;
     asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];"

@@ -130,6 +130,7 @@ DEV void plain_store128(struct quad *p, struct quad v) {
     sim_ops.store(&p->z, (u64)v.w << 32 | v.z, 8, SIM_PLAIN);
 }
 DEV u32 plain_load32(const u32 *p) { return (u32)sim_ops.load(p, 4, SIM_PLAIN); }
+DEV u32 cached_load32(const u32 *p) { return plain_load32(p); }
 DEV struct quad cached_load128(const struct quad *p) {
     struct quad v;
     if ((unsigned long long)p % 16) sim_ops.fail("cached_load128: not on 16 bytes");
