@@ -4,6 +4,7 @@
  * adds the long run to 32,800 positions. */
 #include "cpu/reference_model.h"
 #include "tests/support/golden.h"
+#include "tests/support/sanitized.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -17,13 +18,7 @@
 #define N_POSITIONS 576
 #define MAX_SCENES  16
 
-#ifdef __has_feature /* clang's way to say it */
-#if __has_feature(thread_sanitizer)
-#define WITH_THREAD_SANITIZER
-#endif
-#endif
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) ||                               \
-    defined(WITH_THREAD_SANITIZER) || !defined(__OPTIMIZE__)
+#if defined(SANITIZED) || !defined(__OPTIMIZE__)
 #define N_TEACHER_FORCED 66
 #define LONG_LIMIT       102
 #else

@@ -1,6 +1,7 @@
 /* The reference against Hugging Face transformers on miniature models: each phase, logits over 576
  * positions, cuts, and far positions. REEL_SOAK=1 adds 32,800 positions in one run. */
 #include "tests/support/golden.h"
+#include "tests/support/sanitized.h"
 
 #include "cpu/reference_model.h"
 
@@ -15,7 +16,7 @@
 
 #define N_POSITIONS 576
 /* Sanitizers and unoptimised builds look for other mistakes; fewer positions serve them. */
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || !defined(__OPTIMIZE__)
+#if defined(SANITIZED) || !defined(__OPTIMIZE__)
 #define N_TEACHER_FORCED 66
 #define LONG_LIMIT       102
 #define N_CUT_MODELS     2
