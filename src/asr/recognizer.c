@@ -16,7 +16,7 @@
 #define MOST_ROWS     1040  /* evaluated at once: vectors of 10 windows */
 #define IDS_AT_ONCE   256   /* that fit behind the vectors of a short piece */
 #define PREPARED      65536 /* samples scaled at once */
-#define MOST_THREADS  4     /* that make features: more would not be noticed */
+#define MOST_THREADS  8     /* that make features: more would not be noticed */
 #define MAX_OWN_STOPS (MODEL_MAX_STOP_IDS + 2)
 
 struct recognizer {

@@ -3,6 +3,7 @@
 #include "audio/mel.h"
 
 #include "audio/mel_frames.h"
+#include "audio/pcm.h"
 #include "base/memory.h"
 #include "base/thread_pool.h"
 
@@ -180,11 +181,12 @@ static enum reel_status take(struct mel *m, const float *samples, size_t n,
 enum reel_status mel_push(struct mel *m, const float *samples, size_t n, struct reel_error *err) {
     if (m->finished)
         return err_set(err, REEL_E_STATE, "samples are pushed after the end of their clip");
-    for (size_t i = 0; i < n; i++)
-        if (!(fabsf(samples[i]) <= LARGEST_SAMPLE))
-            return err_set(err, REEL_E_ARGUMENT, "sample %zu is %g, allowed are +-%g",
-                           m->n_samples + i, (double)samples[i], (double)LARGEST_SAMPLE);
-    return take(m, samples, n, err);
+    if (pcm_peak(samples, n) <= LARGEST_SAMPLE) return take(m, samples, n, err);
+    size_t i = 0;
+    while (fabsf(samples[i]) <= LARGEST_SAMPLE)
+        i++;
+    return err_set(err, REEL_E_ARGUMENT, "sample %zu is %g, allowed are +-%g", m->n_samples + i,
+                   (double)samples[i], (double)LARGEST_SAMPLE);
 }
 
 /* The frame that ends at most 40 samples beyond the clip, if there is one. */

@@ -83,3 +83,30 @@ size_t pcm_mix(const float *samples, int channels, size_t n_frames, float *out) 
     }
     return n_frames;
 }
+
+/* Without their sign, bits are in the order of the numbers they stand for, what is none at the end.
+ */
+float pcm_peak(const float *samples, size_t n) {
+    typedef int32_t lanes __attribute__((vector_size(16)));
+    enum { LANES = 4, SIDE_BY_SIDE = 4 * LANES };
+    lanes most[4] = { 0 };
+    int32_t sizes[SIDE_BY_SIDE] = { 0 };
+    float peak;
+    for (size_t at = 0; at < n; at += SIDE_BY_SIDE) {
+        const float *from = samples + at;
+        lanes some[4] = { 0 };
+        if (n - at < SIDE_BY_SIDE)
+            memcpy(some, from, (n - at) * sizeof *from);
+        else
+            memcpy(some, from, sizeof some);
+        for (int i = 0; i < 4; i++) {
+            const lanes size = some[i] & 0x7fffffff, above = size > most[i];
+            most[i] = (above & size) | (~above & most[i]);
+        }
+    }
+    memcpy(sizes, most, sizeof sizes);
+    for (int i = 1; i < SIDE_BY_SIDE; i++)
+        sizes[0] = sizes[i] > sizes[0] ? sizes[i] : sizes[0];
+    memcpy(&peak, sizes, sizeof peak);
+    return peak;
+}

@@ -31,4 +31,7 @@ void pcm_decode(enum audio_encoding encoding, const unsigned char *bytes, size_t
  * n_frames, or the first frame whose mean is not finite: out is good up to there. */
 size_t pcm_mix(const float *samples, int channels, size_t n_frames, float *out);
 
+/* The largest magnitude of n samples, 0 of none; when one is infinite or no number, so is this. */
+float pcm_peak(const float *samples, size_t n);
+
 #endif
