@@ -1,6 +1,7 @@
 #include "asr/outlet.h"
 
 #include "asr/answer.h"
+#include "model/tokenizer_utf8.h"
 
 #include <string.h>
 #include <time.h>
@@ -36,11 +37,29 @@ static bool show(struct outlet *o, const char *text, size_t n) {
     return !o->stopped;
 }
 
-bool outlet_certain(struct outlet *o, const char *raw, size_t n) {
+static bool begins_word(const char *text, size_t n) {
+    int length;
+    return n == 0 || live_text_space_before(text, n) > 0 ||
+           transcript_dense(utf8_decode((const unsigned char *)text, &length));
+}
+
+/* The last place up to `end` and behind `from` where no word of the n bytes is cut in two, without
+ * white space before it; or `from`. */
+static size_t whole_words(const char *raw, size_t n, size_t from, size_t end) {
+    while (end > from && !begins_word(raw + end, n - end)) {
+        do
+            end--;
+        while (end > from && ((unsigned char)raw[end] & 0xc0) == 0x80);
+    }
+    return end - live_text_space_after(raw + from, end - from);
+}
+
+bool outlet_certain(struct outlet *o, const char *raw, size_t n, bool words) {
     live_text_push(&o->live, raw, n);
-    if (!o->live.has_begin) return !o->stopped;
     const size_t from = o->live.begin + o->shown;
-    return o->live.certain <= from ? !o->stopped : show(o, raw + from, o->live.certain - from);
+    if (!o->live.has_begin || o->live.certain <= from) return !o->stopped;
+    const size_t end = words ? whole_words(raw, n, from, o->live.certain) : o->live.certain;
+    return show(o, raw + from, end - from);
 }
 
 static enum reel_status told(const struct outlet *o, struct reel_error *err) {

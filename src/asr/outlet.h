@@ -26,8 +26,9 @@ void outlet_release(struct outlet *o);
 void outlet_begin(struct outlet *o);
 
 /* raw: the part of an answer that stays, n bytes of whole characters, beginning with what earlier
- * calls saw. What of it is certain is told. False when the caller wants no more. */
-bool outlet_certain(struct outlet *o, const char *raw, size_t n);
+ * calls saw. What of it is certain is told, or only its whole words. False when the caller wants no
+ * more. */
+bool outlet_certain(struct outlet *o, const char *raw, size_t n, bool words);
 
 /* An answer that may still change: what of its text was not told yet is the rest for now. raw
  * begins with what outlet_certain saw. */

@@ -119,7 +119,7 @@ static enum reel_status answer(struct stream *s, const float *samples, size_t n,
 }
 
 bool stream_heard(struct stream *s, const char *raw, size_t n) {
-    return !s->ending || outlet_certain(s->outlet, raw, n);
+    return !s->ending || outlet_certain(s->outlet, raw, n, false);
 }
 
 /* What its text took, from when its last sample was there. */
@@ -139,7 +139,7 @@ enum reel_status stream_step(struct stream *s, const float *samples, size_t n, f
     s->n_steps++;
     transcript_spent(s->transcript, &heard);
     if (may_fix && s->n_steps > UNFIXED_STEPS) fix(s, &heard);
-    if (s->n_fixed) (void)outlet_certain(s->outlet, heard.raw, heard.ends[s->n_fixed - 1]);
+    if (s->n_fixed) (void)outlet_certain(s->outlet, heard.raw, heard.ends[s->n_fixed - 1], true);
     status = outlet_rest(s->outlet, heard.raw, heard.n_bytes, err);
     count(s);
     return status;
