@@ -2,7 +2,9 @@
 #include "base/buffer.h"
 #include "base/file_map.h"
 #include "cli/commands.h"
+#include "cli/live_view.h"
 #include "cli/open_model.h"
+#include "cli/pace.h"
 #include "cli/progress.h"
 #include "cli/terminal.h"
 
@@ -11,7 +13,10 @@
 #include <string.h>
 
 #define DEFAULT_MODEL "Qwen/Qwen3-ASR-0.6B"
-#define PIECE         REEL_AUDIO_RATE /* samples read at once: a second */
+#define DEFAULT_CHUNK 2               /* seconds */
+#define PIECE         REEL_AUDIO_RATE /* samples read at once at most: a second */
+
+#define MOST_STREAM_SEGMENT 55 /* seconds: include/reel.h, stream_seconds */
 
 static const struct cli_option options[] = {
     { .name = "model",
@@ -49,6 +54,9 @@ static const struct cli_option options[] = {
     { .name = "past-text",
       .kind = CLI_FLAG,
       .help = "tell the model the end of the text before each segment" },
+    { .name = "skip-silence",
+      .kind = CLI_FLAG,
+      .help = "leave out what is silent for 2 s and more" },
     { .name = "tokens",
       .letter = 'n',
       .kind = CLI_INTEGER,
@@ -60,6 +68,20 @@ static const struct cli_option options[] = {
     { .name = "quiet", .letter = 'q', .kind = CLI_FLAG, .help = "no figures on standard error" },
 };
 static const struct cli_group group = CLI_GROUP("Options", options);
+
+static const struct cli_option live_options[] = {
+    { .name = "stream",
+      .kind = CLI_FLAG,
+      .help = "transcribe while it is spoken: text as soon as it is certain, at a terminal with "
+              "what may still change dimmed behind it" },
+    { .name = "chunk",
+      .kind = CLI_REAL,
+      .argument = "SECONDS",
+      .low = 0.5,
+      .high = 10,
+      .help = "how often --stream looks for more text; default 2" },
+};
+static const struct cli_group live_group = CLI_GROUP("While it is spoken", live_options);
 
 static const struct cli_option raw_options[] = {
     { .name = "raw",
@@ -87,6 +109,7 @@ struct job {
     const struct cli_args *args;
     struct reel_model *model;
     struct reel_transcriber *transcriber;
+    double chunk; /* seconds from step to step; 0: no stream */
     enum reel_transcript_format format;
     bool live;         /* text goes to stdout as it is made */
     bool line_open;    /* and the line is not ended */
@@ -97,6 +120,10 @@ struct job {
     double start_ms;
     struct progress progress;
     float *samples; /* [PIECE] */
+    struct live_view view;
+    bool stepped; /* in the call at hand */
+    bool told_late;
+    struct pace pace;
 };
 
 static const char *const format_names[] = { "text", "json", "verbose_json", "srt", "vtt" };
@@ -116,10 +143,17 @@ static bool on_text(void *user, const char *text, size_t n_bytes, int segment) {
     (void)segment;
     if (job->live) {
         progress_end(&job->progress);
-        terminal_write(stdout, text, n_bytes);
-        fflush(stdout);
+        live_view_text(&job->view, text, n_bytes);
         job->line_open = true;
     }
+    return !interrupt_pending() && !ferror(stdout);
+}
+
+static bool on_partial(void *user, const char *text, size_t n_bytes, int segment) {
+    struct job *job = user;
+    (void)segment;
+    job->stepped = true;
+    if (job->live) live_view_rest(&job->view, text, n_bytes);
     return !interrupt_pending() && !ferror(stdout);
 }
 
@@ -163,6 +197,41 @@ static enum reel_status open_audio(struct job *job, struct reel_audio **audio,
     return reel_audio_open(audio, job->name, &set, err);
 }
 
+static void tell_that_it_is_late(struct job *job) {
+    if (job->told_late || job->pace.late_ms < job->chunk * 1e3) return;
+    job->told_late = true;
+    live_view_end(&job->view);
+    if (job->line_open && terminal_is(stdout)) putchar('\n');
+    fflush(stdout);
+    fprintf(stderr,
+            "reel: %s: steps take longer than what they hear: the text of a live input falls "
+            "behind; see --chunk\n",
+            job->name);
+}
+
+/* Whether a call that began at start_ms made a step, and how long it took. */
+static enum reel_status after_call(struct job *job, double start_ms, struct reel_error *err) {
+    if (!job->stepped) return REEL_OK;
+    job->stepped = false;
+    enum reel_status status = pace_step(&job->pace, clock_ms() - start_ms, err);
+    if (strcmp(job->name, "-") == 0) tell_that_it_is_late(job);
+    return status;
+}
+
+static enum reel_status push(struct job *job, size_t n, struct reel_error *err) {
+    const double start_ms = clock_ms();
+    pace_hear(&job->pace, (double)n * 1e3 / REEL_AUDIO_RATE);
+    enum reel_status status = reel_transcriber_push(job->transcriber, job->samples, n, err);
+    return status == REEL_OK ? after_call(job, start_ms, err) : status;
+}
+
+static enum reel_status finish(struct job *job, struct reel_transcript *transcript,
+                               struct reel_error *err) {
+    const double start_ms = clock_ms();
+    enum reel_status status = reel_transcriber_finish(job->transcriber, transcript, err);
+    return status == REEL_OK ? after_call(job, start_ms, err) : status;
+}
+
 static enum reel_status push_all(struct job *job, struct reel_audio *audio, bool *unreadable,
                                  struct reel_error *err) {
     enum reel_status status = REEL_OK;
@@ -171,7 +240,7 @@ static enum reel_status push_all(struct job *job, struct reel_audio *audio, bool
         status = reel_audio_read(audio, job->samples, PIECE, &n, err);
         *unreadable = status != REEL_OK;
         if (status != REEL_OK || n == 0) break;
-        status = reel_transcriber_push(job->transcriber, job->samples, n, err);
+        status = push(job, n, err);
     }
     return status;
 }
@@ -181,6 +250,7 @@ static enum reel_status put_result(struct job *job, const struct reel_transcript
     char *text = NULL;
     size_t n = 0;
     if (job->live) {
+        live_view_end(&job->view);
         putchar('\n');
         job->line_open = false;
         return REEL_OK;
@@ -213,7 +283,7 @@ static void warn_of_cut_short(const struct job *job, const struct reel_transcrip
     fputs("; see --tokens\n", stderr);
 }
 
-static void put_figures(const struct job *job, const struct reel_transcript *t) {
+static void put_figures(struct job *job, const struct reel_transcript *t) {
     double ms = clock_ms() - job->start_ms;
     if (cli_has(job->args, "quiet")) return;
     fprintf(stderr, "%s: %.1f s of audio in %.2f s", job->name, t->seconds, ms / 1e3);
@@ -224,6 +294,9 @@ static void put_figures(const struct job *job, const struct reel_transcript *t) 
             t->features_ms, t->encoder_ms, t->n_prompt_tokens + t->n_audio_tokens, t->prompt_ms,
             t->n_tokens, t->generate_ms);
     if (t->first_text_ms > 0) fprintf(stderr, ", first after %.1f ms", t->first_text_ms);
+    if (job->chunk > 0)
+        fprintf(stderr, " | %d step%s, median %.1f ms, slowest %.1f ms", t->stream_steps,
+                t->stream_steps == 1 ? "" : "s", pace_median(&job->pace), t->stream_worst_ms);
     fputc('\n', stderr);
 }
 
@@ -232,7 +305,10 @@ static enum reel_status transcribe(struct job *job, bool *unreadable, struct ree
     struct reel_transcript transcript = { .size = sizeof transcript };
     struct reel_audio *audio = NULL;
     job->start_ms = clock_ms();
+    job->stepped = false;
+    pace_start(&job->pace);
     progress_start(&job->progress);
+    live_view_start(&job->view, stdout);
     if (job->live && terminal_is(stdout)) job->progress.enabled = false; /* the text has the line */
     enum reel_status status = open_audio(job, &audio, err);
     *unreadable = status != REEL_OK;
@@ -240,7 +316,7 @@ static enum reel_status transcribe(struct job *job, bool *unreadable, struct ree
         job->seconds = reel_audio_seconds(audio);
         status = push_all(job, audio, unreadable, err);
     }
-    if (status == REEL_OK) status = reel_transcriber_finish(job->transcriber, &transcript, err);
+    if (status == REEL_OK) status = finish(job, &transcript, err);
     progress_end(&job->progress);
     if (status == REEL_OK && reel_audio_warning(audio))
         fprintf(stderr, "reel: %s\n", reel_audio_warning(audio));
@@ -250,6 +326,7 @@ static enum reel_status transcribe(struct job *job, bool *unreadable, struct ree
         warn_of_cut_short(job, &transcript);
         put_figures(job, &transcript);
     }
+    live_view_end(&job->view);
     if (job->line_open) putchar('\n');
     job->line_open = false;
     if (status != REEL_OK) reel_transcriber_reset(job->transcriber);
@@ -288,6 +365,12 @@ static enum reel_status check(const struct job *job, struct reel_error *err) {
         return err_set(err, REEL_E_ARGUMENT,
                        "--format %s: subtitles are of one recording; %d files are given",
                        cli_text(args, "format", ""), args->n_arguments);
+    if (cli_has(args, "chunk") && !cli_has(args, "stream"))
+        return err_set(err, REEL_E_ARGUMENT, "--chunk is for --stream");
+    if (cli_has(args, "stream") && cli_real(args, "segment", 0) > MOST_STREAM_SEGMENT)
+        return err_set(err, REEL_E_ARGUMENT,
+                       "--segment %g: with --stream at most %d s, so that a minute is held",
+                       cli_real(args, "segment", 0), MOST_STREAM_SEGMENT);
     if (!cli_has(args, "raw") && (cli_has(args, "rate") || cli_has(args, "channels")))
         return err_set(err, REEL_E_ARGUMENT, "--rate and --channels describe --raw input");
     return REEL_OK;
@@ -317,6 +400,9 @@ static enum reel_status open_transcriber(struct job *job, struct reel_error *err
         .user = job,
         .progress = on_progress,
         .progress_user = job,
+        .skip_silence = cli_has(args, "skip-silence"),
+        .stream_seconds = job->chunk,
+        .on_partial = on_partial,
     };
     return reel_transcriber_open(&job->transcriber, job->model, &set, err);
 }
@@ -324,6 +410,7 @@ static enum reel_status open_transcriber(struct job *job, struct reel_error *err
 static enum reel_status run(const struct cli_args *args, struct reel_error *err) {
     struct job job = { .args = args, .format = format_of(args) };
     const char *path = cli_text(args, "output", NULL);
+    if (cli_has(args, "stream")) job.chunk = cli_real(args, "chunk", DEFAULT_CHUNK);
     job.live = job.format == REEL_TRANSCRIPT_TEXT && !path;
     interrupt_install();
     enum reel_status status = check(&job, err);
@@ -339,6 +426,7 @@ static enum reel_status run(const struct cli_args *args, struct reel_error *err)
             file_write_atomic(path, job.out.bytes, job.out.size, status == REEL_OK ? err : NULL);
         if (status == REEL_OK) status = written;
     }
+    pace_release(&job.pace);
     free(job.samples);
     buffer_release(&job.out);
     reel_transcriber_close(job.transcriber);
@@ -358,9 +446,12 @@ const struct cli_command cmd_transcribe = {
         "the other; one that cannot be read is reported and the rest goes on.\n\n"
         "A long recording is cut where it is quietest within 5 s of every 30 (--segment). The "
         "times of segments and subtitles are those of the cuts, not of words.\n\n"
+        "With --stream text comes while it is spoken: arecord -r 16000 -f S16_LE -t raw | reel "
+        "transcribe --stream --raw s16le -. What has been written stays; it may differ from the "
+        "text without --stream where the model would have changed its mind.\n\n"
         "The text streams to standard output; everything else goes to standard error.\n\n"
         "-m demo-speech is a small model inside this program. It hears English digits and a few "
         "short phrases, as speech synthesisers say them.",
-    .groups = { &group, &raw_group, &cli_model_group },
+    .groups = { &group, &live_group, &raw_group, &cli_model_group },
     .run = run,
 };

@@ -1,6 +1,7 @@
 /* Parts of the program that need no model: options, the dimming of thoughts, conversations. */
 #include "cli/conversation.h"
 #include "cli/options.h"
+#include "cli/pace.h"
 #include "cli/think_view.h"
 
 #include <setjmp.h>
@@ -201,6 +202,29 @@ static void a_system_message_stays_first_and_survives_a_reset(void **state) {
     conversation_release(&c);
 }
 
+/* ---- the pace of a stream -------------------------------------------------------------------- */
+
+static void steps_that_take_longer_than_what_they_hear_fall_behind(void **state) {
+    (void)state;
+    struct pace p = { 0 };
+    assert_true(pace_median(&p) == 0);
+    for (int i = 0; i < 300; i++) { /* in time, and what was not used is no credit */
+        pace_hear(&p, 1500);
+        pace_hear(&p, 500);
+        assert_int_equal(pace_step(&p, 1900, NULL), REEL_OK);
+        assert_true(p.late_ms == 0);
+    }
+    for (int i = 1; i <= 310; i++) {
+        pace_hear(&p, 2000);
+        assert_int_equal(pace_step(&p, 2500, NULL), REEL_OK);
+        assert_true(p.late_ms == 500.0 * i);
+    }
+    assert_true(pace_median(&p) == 2500 && p.n == 610);
+    pace_start(&p);
+    assert_true(p.late_ms == 0 && pace_median(&p) == 0);
+    pace_release(&p);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(options_may_stand_anywhere_and_in_all_forms),
@@ -213,6 +237,7 @@ int main(void) {
         cmocka_unit_test(a_model_cannot_steer_the_terminal),
         cmocka_unit_test(thinking_is_kept_apart_from_the_answer),
         cmocka_unit_test(a_system_message_stays_first_and_survives_a_reset),
+        cmocka_unit_test(steps_that_take_longer_than_what_they_hear_fall_behind),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

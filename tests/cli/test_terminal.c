@@ -2,6 +2,7 @@
 #define _XOPEN_SOURCE 700 /* posix_openpt */
 
 #include "base/error.h"
+#include "support/spoken.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -226,6 +227,31 @@ static void transcribing_shows_how_far_it_is_and_can_be_interrupted(void **state
     assert_int_not_equal(access(output, F_OK), 0); /* half a text is none */
 }
 
+static void a_stream_shows_what_may_still_change_dimmed(void **state) {
+    (void)state;
+    char path[400];
+    struct spoken spoken;
+    struct terminal t;
+    spoken_open(&spoken);
+    snprintf(path, sizeof path, "%s/spoken", home);
+    FILE *f = fopen(path, "wb");
+    assert_non_null(f);
+    for (int i = 4; i < 7; i++)
+        assert_int_equal(fwrite(spoken.clips[i].samples, sizeof(float), spoken.clips[i].n, f),
+                         spoken.clips[i].n);
+    assert_int_equal(fclose(f), 0);
+    start(&t, (char *[]){ "reel", "transcribe", "-m", "demo-speech", "--device", "cpu", "--stream",
+                          "--chunk", "0.5", "--raw", "f32le", path, NULL });
+    see(&t, "\033[2m");
+    see(&t, "zero six");
+    see(&t, "\033[0m\033[?7h\0338");
+    see(&t, "\033[Kzero");
+    see(&t, " steps, median ");
+    assert_int_equal(finish(&t), 0);
+    assert_null(strstr(t.seen, "transcribing [")); /* the text has the line */
+    spoken_close(&spoken);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(interrupting_ends_the_answer_and_not_the_program),
@@ -233,6 +259,7 @@ int main(void) {
         cmocka_unit_test(a_mistake_is_told_and_the_conversation_goes_on),
         cmocka_unit_test(the_history_is_private_and_can_be_off),
         cmocka_unit_test(transcribing_shows_how_far_it_is_and_can_be_interrupted),
+        cmocka_unit_test(a_stream_shows_what_may_still_change_dimmed),
     };
     signal(SIGPIPE, SIG_IGN);
     return cmocka_run_group_tests(tests, enter, leave);

@@ -21,7 +21,8 @@
 
 /* The first clip of models/speech's golden as raw 16-bit samples. */
 enum { SPOKEN = 13916 };
-#define SAID "go left"
+#define SAID   "go left"
+#define LISTEN "reel transcribe -m demo-speech --device cpu --raw s16le "
 
 static bool read_spoken(int16_t *samples) {
     FILE *in = fopen("models/speech/golden.ulaw", "rb");
@@ -53,7 +54,7 @@ static int enter(void **state) {
 
 static void the_model_inside_the_program_writes_down_what_is_said(void **state) {
     (void)state;
-    struct result r = shell("reel transcribe -m demo-speech --device cpu --raw s16le spoken.pcm");
+    struct result r = shell(LISTEN "spoken.pcm");
     assert_int_equal(r.status, 0);
     assert_string_equal(r.out, SAID "\n");
     done(r);
@@ -153,6 +154,56 @@ static void empty_and_truncated_recordings_have_results(void **state) {
     expect(REEL "short.wav", 0, "reel: short.wav");
 }
 
+static void a_stream_says_what_the_whole_recording_says(void **state) {
+    (void)state;
+    const char *const lines[] = {
+        LISTEN "--stream --chunk 0.5 spoken.pcm",
+        "cat spoken.pcm | " LISTEN "--stream -",
+        "{ head -c 20001 spoken.pcm; sleep 0.2; tail -c +20002 spoken.pcm; } | " LISTEN
+        "--stream --chunk 0.5 -",
+        LISTEN "--stream --skip-silence spoken.pcm",
+    };
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
+        struct result r = shell(lines[i]);
+        assert_int_equal(r.status, 0);
+        assert_string_equal(r.out, SAID "\n");
+        assert_non_null(strstr(r.err, " step"));
+        assert_null(strchr(r.err, '\033'));
+        done(r);
+    }
+    expect(LISTEN "--stream --format srt spoken.pcm >srt && grep -q '" SAID "' srt && "
+                  "grep -q '00:00:00,000 --> 00:00:00,870' srt",
+           0, "");
+}
+
+/* What was said before the silence is written while the input is still open. */
+static void text_comes_before_the_input_ends(void **state) {
+    (void)state;
+    expect("mkfifo sound && { { cat spoken.pcm; head -c 96000 /dev/zero; sleep 1; cp early seen; } "
+           ">sound & } && " LISTEN "--stream --skip-silence --chunk 0.5 - <sound >early && wait && "
+           "test \"$(cat seen)\" = '" SAID "'",
+           0, ", median ");
+}
+
+static void silence_is_left_out_when_asked(void **state) {
+    (void)state;
+    expect("{ head -c 160000 /dev/zero; cat spoken.pcm; head -c 160000 /dev/zero; } >long.pcm", 0,
+           "");
+    json_t *all = json_of(LISTEN "--format verbose_json --skip-silence long.pcm");
+    const json_t *segments = json_object_get(all, "segments");
+    assert_int_equal(json_array_size(segments), 1);
+    const json_t *one = json_array_get(segments, 0);
+    assert_string_equal(json_string_value(json_object_get(one, "text")), SAID);
+    const double start = json_number_value(json_object_get(one, "start")),
+                 end = json_number_value(json_object_get(one, "end"));
+    assert_true(start > 4.6 && start < 5.2 && end > 5.8 && end < 6.5);
+    assert_true(json_number_value(json_object_get(all, "duration")) > 10.8);
+    json_decref(all);
+    expect("head -c 64000 /dev/zero | " LISTEN
+           "--skip-silence - >none && test \"$(wc -c <none)\" = 1",
+           0, "2.0 s of audio");
+}
+
 static void mistakes_are_answered_in_words(void **state) {
     (void)state;
     expect("reel transcribe", 2, "usage: reel transcribe FILE...");
@@ -163,6 +214,9 @@ static void mistakes_are_answered_in_words(void **state) {
     expect(REEL "--rate 8000 one.wav", 2, "--raw");
     expect(REEL "--language Klingon one.wav", 2, "none of Chinese, English");
     expect(REEL "--segment 0 one.wav", 2, "--segment");
+    expect(REEL "--stream --segment 56 one.wav", 2, "--segment 56: with --stream at most 55 s");
+    expect(REEL "--stream --chunk 0.4 one.wav", 2, "--chunk");
+    expect(REEL "--chunk 2 one.wav", 2, "--chunk is for --stream");
     expect(REEL "--format xml one.wav", 2, "text json verbose_json srt vtt");
     expect("reel run speech -p x -n 1 --device cpu", 0, "");
 }
@@ -190,6 +244,9 @@ int main(void) {
         cmocka_unit_test(output_goes_to_a_file_when_one_is_named),
         cmocka_unit_test(a_recording_that_cannot_be_read_does_not_stop_the_others),
         cmocka_unit_test(empty_and_truncated_recordings_have_results),
+        cmocka_unit_test(a_stream_says_what_the_whole_recording_says),
+        cmocka_unit_test(text_comes_before_the_input_ends),
+        cmocka_unit_test(silence_is_left_out_when_asked),
         cmocka_unit_test(mistakes_are_answered_in_words),
         cmocka_unit_test(ctrl_c_ends_the_wait_for_a_live_input),
         cmocka_unit_test(an_output_that_fails_is_reported),
