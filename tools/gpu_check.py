@@ -59,6 +59,8 @@ STEPS = {  # name: seconds it may take; in this order
     "speech-logits": 120,
     "speech-quick": 90,
     "speech-clips": 60,
+    "speech-stream": 170,
+    "speech-stream-trained": 60,
     "faults": 180,
     "sanitizer": 310,
     "shapes": 400,

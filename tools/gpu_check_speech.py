@@ -1,8 +1,11 @@
 """Steps of tools/gpu_check.py for speech models: the audio tower's vectors and the logits behind them
 against transformers' Qwen3-ASR class on the same machine, and what a trained model writes down."""
+import difflib
 import json
+import shutil
 import statistics
 import subprocess
+import time
 from pathlib import Path
 
 import numpy as np
@@ -14,11 +17,14 @@ from gpu_check_models import synthesized, token_ids
 
 SIZES = {
     "full": {"shape": "qwen3-asr-0.6b", "seed": 0, "decoded": (101, 900, 3000), "clips": 20,
-             "frames": (1, 7, 99, 100, 101, 799, 800, 801, 1650, 3000, 4130), "quick": (3000,)},
+             "frames": (1, 7, 99, 100, 101, 799, 800, 801, 1650, 3000, 4130), "quick": (3000,),
+             "minutes": 62, "part": 5, "answer": 150, "trained": {"minutes": 10, "part": 2}},
     "tiny": {"shape": MINIATURES / "asr-a.json", "seed": 1, "decoded": (101, 350), "clips": 20,
-             "frames": (1, 7, 99, 100, 101, 799, 800, 801, 1650), "quick": (350,)},
+             "frames": (1, 7, 99, 100, 101, 799, 800, 801, 1650), "quick": (350,),
+             "minutes": 6, "part": 1, "answer": 150, "trained": {"minutes": 4, "part": 1}},
     "sim": {"shape": ROOT / "tests/sim/models/asr-p.json", "seed": 1, "decoded": (101,), "clips": 1,
-            "frames": (1, 7, 99, 101), "quick": (101,)},
+            "frames": (1, 7, 99, 101), "quick": (101,),
+            "minutes": 4 / 60, "part": 2 / 60, "answer": 6, "trained": {"minutes": 4 / 60, "part": 2 / 60}},
 }
 TRAINED = ROOT / "models/speech"
 SAVED = (("thinker.audio_tower.proj", "model.multi_modal_projector.linear_"),
@@ -29,6 +35,9 @@ BEFORE, AFTER, DECODED, FORCED = 9, 6, 8, 24  # ids around the audio; of FORCED,
 MOST_APART = 0.02  # rms of GPU and CPU, of their size
 # Golden ids whose lead is less may be others: two steps of bf16 where logits are 8 to 16.
 TIE = 0.125
+RATE = 16000
+STEP_MS, GROWTH_MB, LIVE_SECONDS = 150, 16, 60  # at most, of a stream
+MOST_ALIKE = 0.9
 
 
 def size_of(check):
@@ -346,3 +355,128 @@ def speech_clips(check):
     check.row("first text", "not asked", f"{statistics.median(first):.2f} ms after the clip's end "
               f"({min(first):.2f} to {max(first):.2f}), all of it {statistics.median(whole):.2f} ms",
               first_text_ms=first, whole_ms=whole)
+
+
+# ---- streams -------------------------------------------------------------------------------------
+
+def spoken_pieces(seconds, piece):
+    """float32 arrays of `piece` seconds: the golden clips in changing order, pauses between."""
+    random = np.random.default_rng(3)
+    clips, held, left = [samples for samples, _ in golden_clips()], np.zeros(0, np.float32), seconds
+    while left > 0:
+        while len(held) < piece * RATE:
+            pause = random.uniform(0.2, 1.2)
+            quiet = random.standard_normal(int(pause * RATE)).astype(np.float32) * 1e-4
+            held = np.concatenate((held, clips[random.integers(len(clips))], quiet))
+        yield held[: int(piece * RATE)]
+        held, left = held[int(piece * RATE) :], left - piece
+
+
+def resident_mb():
+    """Of this process."""
+    status = Path("/proc/self/status").read_text()
+    return int(status.split("VmRSS:")[1].split()[0]) / 1024
+
+
+def gpu_mb():
+    done = subprocess.run(["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"],
+                          capture_output=True, text=True) if shutil.which("nvidia-smi") else None
+    return float(done.stdout.split()[0]) if done and done.returncode == 0 else 0.0
+
+
+class Stream:
+    """A stream fed as fast as it goes: what each chunk took from its push to its text."""
+
+    def __init__(self, check, folder, size, **options):
+        self.chunk, self.ms, self.memory, self.texts = 2, [], {}, []
+        with check.open(folder) as model, model.transcriber(
+                lambda text, _: self.texts.append(text), on_partial=lambda *_: True,
+                stream_seconds=self.chunk, **options) as transcriber:
+            for i, samples in enumerate(spoken_pieces(size["minutes"] * 60, self.chunk)):
+                start = time.perf_counter()
+                transcriber.push(samples)
+                self.ms.append((time.perf_counter() - start) * 1e3)
+                minute = (i + 1) * self.chunk / 60
+                if minute in (size["part"], size["minutes"]):
+                    self.memory[minute] = resident_mb(), gpu_mb()
+            self.heard = transcriber.finish()
+
+    def minutes(self, first, last):
+        return self.ms[int(first * 60 / self.chunk) : int(last * 60 / self.chunk)]
+
+
+def judge_stream(check, case, stream, size):
+    early, late = (0, size["part"]), (size["minutes"] - size["part"], size["minutes"])
+    parts = [stream.minutes(*span) for span in (early, late)]
+    words = "; ".join(f"minutes {a:.3g} to {b:.3g}: median {statistics.median(ms):.1f} ms, worst {max(ms):.1f}"
+                      for (a, b), ms in zip((early, late), parts))
+    words += f"; all {len(stream.ms)}: {statistics.median(stream.ms):.1f}, {max(stream.ms):.1f}"
+    asked = check.gpu and check.args.size == "full"
+    fine = max(stream.ms) <= STEP_MS if asked else "not asked"
+    check.row(f"{case}, steps", fine, words, ms=[round(ms, 2) for ms in stream.ms],
+              steps=stream.heard.stream_steps, worst_ms=stream.heard.stream_worst_ms)
+    if not stream.heard.stream_steps:
+        check.row(f"{case}, steps", False, "no step was made")
+    (a, gpu_a), (b, gpu_b) = stream.memory.values()
+    check.row(f"{case}, memory", b - a <= GROWTH_MB and gpu_b - gpu_a <= GROWTH_MB,
+              f"{a:.1f} MB after minute {size['part']:.3g}, {b:.1f} after {size['minutes']:.3g}; of the GPU "
+              f"{gpu_a:.0f} and {gpu_b:.0f}")
+    times = stream.heard.times
+    longest = max(end - start for start, end in times)
+    together = all(a[1] == b[0] for a, b in zip(times, times[1:])) and times[0][0] == 0
+    whole = "".join(stream.texts) == stream.heard.text
+    check.row(f"{case}, segments", together and longest <= LIVE_SECONDS and whole,
+              f"{len(times)} segments of {stream.heard.seconds / 60:.1f} minutes, the longest "
+              f"{longest:.1f} s, {'one after the other' if together else 'NOT one after the other'}; text as "
+              f"it came is {'' if whole else 'NOT '}the transcript's, {len(stream.heard.text)} bytes")
+
+
+def words_heard(check, size, device, **options):
+    with check.library.open(TRAINED, device=device, cache_dir=str(check.cache)) as model, \
+            model.transcriber(**options) as transcriber:
+        for samples in spoken_pieces(size["minutes"] * 60, 2):
+            transcriber.push(samples)
+        return transcriber.finish().text.split()
+
+
+def command_stream(check, seconds):
+    """Text and figures of `reel transcribe --stream` reading from a pipe."""
+    command = [check.args.reel, "transcribe", "-m", str(TRAINED), "--device", check.args.device,
+               "--stream", "--raw", "s16le", "-"]
+    samples = np.concatenate(list(spoken_pieces(seconds, 2)))
+    whole = np.round(samples * 32767).astype("<i2")
+    done = subprocess.run(command, input=whole.tobytes(), capture_output=True, timeout=60)
+    return done.stdout.decode().strip(), done.stderr.decode().strip(), whole
+
+
+def compare_command(check, seconds):
+    said, figures, samples = command_stream(check, seconds)
+    with check.open(TRAINED) as model, model.transcriber(stream_seconds=2) as transcriber:
+        heard = transcriber.hear(samples.astype(np.float32) / np.float32(32768))
+    words = (figures.splitlines() or ["no figures"])[-1][-160:]
+    check.row("reel transcribe --stream", said == heard.text != "",
+              f"{len(said.split())} words, {'those' if said == heard.text else 'NOT those'} of the API; {words}")
+
+
+def speech_stream(check):
+    """An hour at once, 2 s at a time: each step's time, and memory."""
+    size, folder = size_of(check), speech_model(check)
+    if thinker(folder)["audio_config"]["num_mel_bins"] != 128:
+        folder = TRAINED  # of a miniature no features are made
+    judge_stream(check, folder.name, Stream(check, folder, size, max_tokens=size["answer"]), size)
+
+
+def speech_stream_trained(check):
+    """The same of a model whose text means something, beside that of the CPU. Words without steps are
+    shown, not judged: this model, trained on single phrases, leaves out some of a long segment."""
+    size = {**size_of(check), **size_of(check)["trained"]}
+    stream = Stream(check, TRAINED, size)
+    judge_stream(check, "trained", stream, size)
+    for case, wanted in (("as on the CPU", words_heard(check, size, "cpu", stream_seconds=2)),
+                         ("as without steps", words_heard(check, size, check.args.device))):
+        made = stream.heard.text.split()
+        blocks = difflib.SequenceMatcher(None, made, wanted, False).get_matching_blocks()
+        same = sum(block.size for block in blocks)
+        fine = same >= MOST_ALIKE * max(len(made), len(wanted)) if "CPU" in case else "not asked"
+        check.row(f"trained, words {case}", fine, f"{same} the same, of {len(made)} and {len(wanted)}")
+    compare_command(check, min(60, size["minutes"] * 60))

@@ -102,7 +102,8 @@ class TranscriberOptions(c.Structure):
     _fields_ = [("size", c.c_size_t), ("language", c.c_char_p), ("context", c.c_char_p),
                 ("segment_seconds", c.c_double), ("max_tokens", c.c_int), ("past_text", c.c_bool),
                 ("on_text", TEXT), ("user", c.c_void_p), ("progress", PROGRESS),
-                ("progress_user", c.c_void_p)]
+                ("progress_user", c.c_void_p), ("skip_silence", c.c_bool),
+                ("stream_seconds", c.c_double), ("on_partial", TEXT)]
 
 
 class Segment(c.Structure):
@@ -117,7 +118,8 @@ class Transcript(c.Structure):
                 *((name, c.c_int) for name in ("n_segments", "n_audio_tokens", "n_prompt_tokens",
                                                "n_tokens")),
                 *((name, c.c_double) for name in ("seconds", "features_ms", "encoder_ms",
-                                                  "prompt_ms", "generate_ms", "first_text_ms"))]
+                                                  "prompt_ms", "generate_ms", "first_text_ms")),
+                ("stream_steps", c.c_int), ("stream_worst_ms", c.c_double)]
 
 
 class ReelError(Exception):
@@ -301,19 +303,23 @@ class Heard:
 
 
 class Transcriber(Handle):
-    """options: language, context, segment_seconds, max_tokens, past_text. on_text(text, segment)."""
+    """options: language, context, segment_seconds, max_tokens, past_text, skip_silence,
+    stream_seconds. on_text(text, segment), and on_partial likewise; returning False stops."""
 
     closer = "reel_transcriber_close"
 
     def __init__(self, model, on_text, options):
         self.library, self.handle = model.library, c.c_void_p()
+        calls = {"on_text": on_text, "on_partial": options.pop("on_partial", None)}
         fields = {k: text_of(v) for k, v in options.items() if v is not None}
-        if on_text:
-            def take(_, text, n, segment):
-                return on_text(text[:n].decode(), segment) is not False
-            self.take = fields["on_text"] = TEXT(take)  # kept as long as it may be called
+        self.kept = {name: self.taker(call) for name, call in calls.items() if call}
+        fields.update(self.kept)
         self.library.call("reel_transcriber_open", c.byref(self.handle), model.handle,
                           c.byref(sized(TranscriberOptions, **fields)))
+
+    @staticmethod
+    def taker(call):
+        return TEXT(lambda _, text, n, segment: call(text[:n].decode(), segment) is not False)
 
     def push(self, samples):
         """float32 at 16,000 Hz."""
