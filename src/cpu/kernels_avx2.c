@@ -18,13 +18,190 @@ static inline __attribute__((always_inline)) vf v_from_i8(const int8_t *p) {
     return (vf)_mm256_cvtepi32_ps(
         _mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)p)));
 }
+
+/* gcc 12 converts the halves apart and joins them. */
+#define HAVE_V_FROM_BF16
+static inline __attribute__((always_inline)) vf v_from_bf16(const uint16_t *p) {
+    const __m128i h = _mm_loadu_si128((const __m128i *)(const void *)p);
+    return (vf)_mm256_slli_epi32(_mm256_cvtepu16_epi32(h), 16);
+}
 #include "cpu/kernels_body.h"
+
+/* ---- many vectors, no scales -------------------------------------------------------------------
+ *
+ * body_gemm widens bf16 in its inner loop, for every six products anew. Here pieces of the panels
+ * and of A are widened once into the first-level cache, and the inner loop is products and loads.
+ * Every sum has body_gemm's order: along K from zero, then what C holds. */
+
+enum {
+    ROWS = 6,     /* of A in registers together */
+    BLOCK_M = 96, /* rows of A for which a piece of the panels is widened */
+    PIECE_K = 128 /* elements of K widened at a time */
+};
+
+struct wide {
+    float panels[PANELS][PIECE_K][PANEL_LANES];
+    float rows[ROWS][PIECE_K];
+    float sums[BLOCK_M][TILE_ROWS];
+};
+
+/* Pairs [first, first + n) of `panels` panels from `panel` on. */
+static void widen_panels(const struct gemm *g, int panel, int panels, int first, int n,
+                         struct wide *w) {
+    for (int p = 0; p < panels; p++)
+        for (int i = 0; i < n; i++) {
+            const uint16_t *pairs = g->panels + (size_t)(panel + p) * g->panel_stride +
+                                    (size_t)(first + i) * g->step_stride;
+            if (g->ahead) __builtin_prefetch(pairs + g->ahead);
+            for (int v = 0; v < PANEL_LANES / LANES; v++) {
+                vu pair;
+                memcpy(&pair, pairs + 2 * LANES * v, sizeof pair);
+                v_store(w->panels[p][2 * i] + LANES * v, (vf)(pair << 16));
+                v_store(w->panels[p][2 * i + 1] + LANES * v, (vf)(pair & 0xffff0000u));
+            }
+        }
+}
+
+static void widen_rows(const struct gemm *g, int m, int rows, int first, int n, struct wide *w) {
+    for (int r = 0; r < rows; r++) {
+        const uint16_t *a = g->a + (size_t)(m + r) * g->a_stride + 2 * (size_t)first;
+        int i = 0;
+        for (; i + LANES <= 2 * n; i += LANES)
+            v_store(w->rows[r] + i, v_from_bf16(a + i));
+        for (; i < 2 * n; i++)
+            w->rows[r][i] = bf16_to_f32(a[i]);
+    }
+}
+
+/* sums[rows, 16] += rows . panel; rows is a constant at every call. */
+ALWAYS_INLINE void multiply_rows(const struct wide *w, int panel, int n, float *sums,
+                                 const int rows) {
+    vf sum[ROWS][2];
+#pragma GCC unroll 8
+    for (int r = 0; r < rows; r++) {
+        sum[r][0] = v_load(sums + r * TILE_ROWS);
+        sum[r][1] = v_load(sums + r * TILE_ROWS + LANES);
+    }
+    for (int k = 0; k < n; k++) {
+        const vf low = v_load(w->panels[panel][k]), high = v_load(w->panels[panel][k] + LANES);
+#pragma GCC unroll 8
+        for (int r = 0; r < rows; r++) {
+            const vf x = v_set(w->rows[r][k]);
+            sum[r][0] = v_fma(low, x, sum[r][0]);
+            sum[r][1] = v_fma(high, x, sum[r][1]);
+        }
+    }
+#pragma GCC unroll 8
+    for (int r = 0; r < rows; r++) {
+        v_store(sums + r * TILE_ROWS, sum[r][0]);
+        v_store(sums + r * TILE_ROWS + LANES, sum[r][1]);
+    }
+}
+
+static void multiply_some(const struct wide *w, int panel, int n, float *sums, int rows) {
+    switch (rows) {
+    case 1:
+        multiply_rows(w, panel, n, sums, 1);
+        break;
+    case 2:
+        multiply_rows(w, panel, n, sums, 2);
+        break;
+    case 3:
+        multiply_rows(w, panel, n, sums, 3);
+        break;
+    case 4:
+        multiply_rows(w, panel, n, sums, 4);
+        break;
+    case 5:
+        multiply_rows(w, panel, n, sums, 5);
+        break;
+    default:
+        multiply_rows(w, panel, n, sums, ROWS);
+    }
+}
+
+/* C of rows [m, m + rows) and up to PANELS panels. */
+static void gemm_tile(const struct gemm *g, int m, int rows, int panel, int panels,
+                      struct wide *w) {
+    memset(w->sums, 0, (size_t)rows * sizeof w->sums[0]);
+    for (int k = 0; k < g->k_pairs; k += PIECE_K / 2) {
+        const int n = g->k_pairs - k < PIECE_K / 2 ? g->k_pairs - k : PIECE_K / 2;
+        widen_panels(g, panel, panels, k, n, w);
+        for (int r = 0; r < rows; r += ROWS) {
+            const int some = rows - r < ROWS ? rows - r : ROWS;
+            widen_rows(g, m + r, some, k, n, w);
+            for (int p = 0; p < panels; p++)
+                multiply_some(w, p, 2 * n, w->sums[r] + p * PANEL_LANES, some);
+        }
+    }
+    const size_t width = (size_t)panels * PANEL_LANES;
+    for (int r = 0; r < rows; r++) {
+        float *c = g->c + (size_t)(m + r) * g->c_stride + (size_t)panel * PANEL_LANES;
+        if (g->accumulate)
+            body_add(c, w->sums[r], (int)width);
+        else
+            memcpy(c, w->sums[r], width * sizeof *c);
+    }
+}
+
+/* Transposes 8 by 8 double words, each a pair of k. */
+ALWAYS_INLINE void transpose(__m256i r[8]) {
+    __m256i t[8], u[8];
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) {
+        t[2 * i] = _mm256_unpacklo_epi32(r[2 * i], r[2 * i + 1]);
+        t[2 * i + 1] = _mm256_unpackhi_epi32(r[2 * i], r[2 * i + 1]);
+    }
+#pragma GCC unroll 2
+    for (int i = 0; i < 8; i += 4) {
+        u[i] = _mm256_unpacklo_epi64(t[i], t[i + 2]);
+        u[i + 1] = _mm256_unpackhi_epi64(t[i], t[i + 2]);
+        u[i + 2] = _mm256_unpacklo_epi64(t[i + 1], t[i + 3]);
+        u[i + 3] = _mm256_unpackhi_epi64(t[i + 1], t[i + 3]);
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) {
+        r[i] = _mm256_permute2x128_si256(u[i], u[i + 4], 0x20);
+        r[i + 4] = _mm256_permute2x128_si256(u[i], u[i + 4], 0x31);
+    }
+}
+
+static void interleave(const unsigned char *rows, size_t stride, int n, uint16_t *dst) {
+    int i = 0;
+    for (; i + 16 <= n; i += 16)
+        for (int half = 0; half < 2; half++) {
+            const unsigned char *from = rows + (size_t)(8 * half) * stride + 2 * (size_t)i;
+            uint16_t *to = dst + (size_t)i * PANEL_LANES + 16 * half;
+            __m256i r[8];
+#pragma GCC unroll 8
+            for (int lane = 0; lane < 8; lane++)
+                r[lane] = _mm256_loadu_si256(
+                    (const __m256i *)(const void *)(from + (size_t)lane * stride));
+            transpose(r);
+#pragma GCC unroll 8
+            for (int k = 0; k < 8; k++)
+                _mm256_storeu_si256((__m256i *)(void *)(to + 2 * PANEL_LANES * k), r[k]);
+        }
+    if (i < n) body_interleave(rows + 2 * (size_t)i, stride, n - i, dst + (size_t)i * PANEL_LANES);
+}
+
+static void gemm(const struct gemm *g) {
+    struct wide w;
+    if (g->scales || g->m < ROWS) {
+        body_gemm(g);
+        return;
+    }
+    for (int m = 0; m < g->m; m += BLOCK_M)
+        for (int panel = 0; panel < g->n_panels; panel += PANELS)
+            gemm_tile(g, m, g->m - m < BLOCK_M ? g->m - m : BLOCK_M, panel,
+                      g->n_panels - panel < PANELS ? g->n_panels - panel : PANELS, &w);
+}
 
 const struct kernels kernels_avx2 = {
     .name = "avx2",
     .dot_rows = { DTYPE_LIST(BODY_DOT_ENTRY) },
     .unpack = { DTYPE_LIST(BODY_UNPACK_ENTRY) },
-    .interleave = body_interleave,
-    .gemm = body_gemm,
+    .interleave = interleave,
+    .gemm = gemm,
     BODY_ELEMENTWISE,
 };

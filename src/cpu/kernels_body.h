@@ -27,11 +27,13 @@ ALWAYS_INLINE vf v_select(vi mask, vf yes, vf no) {
 }
 ALWAYS_INLINE vf v_max(vf a, vf b) { return v_select(a < b, b, a); }
 
+#ifndef HAVE_V_FROM_BF16
 ALWAYS_INLINE vf v_from_bf16(const uint16_t *p) {
     vh h;
     memcpy(&h, p, sizeof h);
     return (vf)(__builtin_convertvector(h, vu) << 16);
 }
+#endif
 #ifndef HAVE_V_FROM_I8
 /* In two steps: compilers turn one step of 8 to 32 bits into scalar code. */
 ALWAYS_INLINE vf v_from_i8(const int8_t *p) {
