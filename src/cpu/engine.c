@@ -83,6 +83,21 @@ static void measure(struct engine *e) {
         e->delta_floats = delta_scratch_floats(c->delta.key_dim, recurrent_value_stride(c));
 }
 
+static bool is_blocks(const struct matrix *m) { return dtype_block_elements(m->dtype) > 1; }
+
+static bool has_blocks(const struct weights *w) {
+    bool found = is_blocks(&w->head);
+    for (int i = 0; i < w->n_layers; i++) {
+        const struct layer_weights *l = &w->layers[i];
+        const struct matrix *parts[MAX_PROJECTIONS];
+        for (int n = engine_projections(l, parts); n > 0; n--)
+            found = found || is_blocks(parts[n - 1]);
+        found = found || is_blocks(&l->o) || is_blocks(&l->gate) || is_blocks(&l->up) ||
+                is_blocks(&l->down);
+    }
+    return found;
+}
+
 enum reel_status engine_open(struct engine *e, const struct model_config *config,
                              const struct weights *weights, const struct kernels *kernels,
                              int n_threads, struct reel_error *err) {
@@ -95,6 +110,7 @@ enum reel_status engine_open(struct engine *e, const struct model_config *config
         .group = config->n_heads / config->n_kv_heads,
         .q_step = config->head_dim * (config->gated_attention ? 2 : 1),
         .attention_scale = 1.0f / sqrtf((float)config->head_dim),
+        .blocks = has_blocks(weights),
     };
     measure(e);
     e->attention_rows = e->group > 32 ? e->group : 32 / e->group * e->group;

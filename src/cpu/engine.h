@@ -47,9 +47,10 @@ struct engine {
     int mixed_dim;            /* what a mixer makes, the larger kind's */
     int projected_dim;        /* all that a mixer's input is multiplied to, the larger kind's */
     int longest;              /* largest vector that enters a product */
-    int attention_rows;       /* query rows that one attention call takes at most */
-    float attention_scale;    /* 1 / sqrt(head_dim) */
-    float *inv;               /* f32 [rotary_dim / 2] rotation frequencies */
+    bool blocks;           /* some product's weights are blocks: vectors need `rests` and `sums` */
+    int attention_rows;    /* query rows that one attention call takes at most */
+    float attention_scale; /* 1 / sqrt(head_dim) */
+    float *inv;            /* f32 [rotary_dim / 2] rotation frequencies */
     float *q_scale, *k_scale; /* f32 [delta.key_dim], see delta.h */
 
     /* Shared by the threads of a region, for one region at a time. */
@@ -61,8 +62,8 @@ struct engine {
     float *gated;     /* f32 [2, intermediate] decode: gate, becoming the gated product, and up */
     float *partial;   /* f32 [ATTENTION_SPLITS, n_heads, v_width + 2]: out, max, sum */
     uint16_t *rows;   /* bf16 [T_CHUNK, row_stride] inputs of a product */
-    float *sums;      /* f32 [T_CHUNK, sums_stride] */
-    uint16_t *rests;  /* bf16 [T_CHUNK, row_stride] what rounding left of them */
+    float *sums;      /* f32 [T_CHUNK, sums_stride], with `blocks` */
+    uint16_t *rests;  /* bf16 [T_CHUNK, row_stride] what rounding left of them, likewise */
     uint16_t *gated_rows, *gated_rests; /* the same for the last product of a layer */
     float *gated_sums;
     uint16_t *queries; /* bf16 [n_kv_heads, T_CHUNK, group, head_dim] */

@@ -20,11 +20,19 @@ static struct piece share(const struct prefill *f) {
                            (int)((long)n * (f->thread + 1) / f->n_threads) };
 }
 
-static void set_row(const struct engine *e, int i, const float *values, int n) {
-    uint16_t *row = e->rows + (size_t)i * e->row_stride;
-    uint16_t *rest = e->rests + (size_t)i * e->row_stride;
-    e->kernels.round_row(values, n, row, rest, e->sums + (size_t)i * e->sums_stride);
+/* values [n] as input of a product. */
+static void round_row(const struct engine *e, const float *values, int n, uint16_t *row,
+                      uint16_t *rest, float *sums) {
+    if (e->blocks)
+        e->kernels.round_row(values, n, row, rest, sums);
+    else
+        e->kernels.round_bf16(values, n, row);
     if (n & 1) row[n] = rest[n] = 0;
+}
+
+static void set_row(const struct engine *e, int i, const float *values, int n) {
+    const size_t at = (size_t)i * e->row_stride;
+    round_row(e, values, n, e->rows + at, e->rests + at, e->sums + (size_t)i * e->sums_stride);
 }
 
 /* rows = norm(x) */
@@ -118,9 +126,8 @@ static void multiply_gated(const struct prefill *f, const struct layer_weights *
             size_t at = (size_t)i * e->row_stride + (size_t)first;
             uint16_t *out = e->gated_rows + at, *rest = e->gated_rests + at;
             e->kernels.swiglu(row, row + HALF, n, row);
-            e->kernels.round_row(row, n, out, rest,
-                                 e->gated_sums + (size_t)i * e->sums_stride + first / BLOCK);
-            if (n & 1) out[n] = rest[n] = 0;
+            round_row(e, row, n, out, rest,
+                      e->gated_sums + (size_t)i * e->sums_stride + first / BLOCK);
         }
     }
 }
