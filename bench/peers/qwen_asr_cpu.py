@@ -89,11 +89,14 @@ def programs(work, model, threads, clip):
     prefix = os.environ.get("PREFIX", "").split()
     reel = os.environ.get("REEL", "build/release/reel")
     plain = {k: v for k, v in os.environ.items() if k != "OPENBLAS_CORETYPE"}
-    out = [("reel", [*prefix, reel, "transcribe", "-m", model, clip, "-t", threads, "-n",
-                     os.environ["TOKENS"], "--device", "cpu"], plain, read_reel)]
+    out = []
+    for path in os.environ.get("PATHS", "").split(","):
+        command = [*prefix, reel, "transcribe", "-m", model, clip, "-t", threads, "-n",
+                   os.environ["TOKENS"], "--device", "cpu", *(["--cpu-path", path] if path else [])]
+        out.append(("reel" + (f" {path}" if path else ""), command, plain, read_reel))
     command = [*prefix, f"{work}/source/qwen_asr", "-d", f"{work}/model", "-i", clip, "-t", threads,
                "--debug"]
-    for core in os.environ.get("CORES", ",SkylakeX").split(","):
+    for core in os.environ.get("CORES", "").split(","):
         extra = {"OPENBLAS_CORETYPE": core} if core else {}
         out.append(("qwen_asr" + (f" {core}" if core else ""), command,
                     {**plain, "OPENBLAS_NUM_THREADS": threads, **extra}, read_peer))
@@ -109,15 +112,13 @@ def put_header(work, threads, rounds, seconds):
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True,
                             check=True).stdout.strip()
     link = first_line(r"(gcc [^\n]*-o qwen_asr) ", f"{work}/build.log")
-    core = subprocess.run([f"{work}/source/qwen_asr", "-h"], capture_output=True, text=True,
-                          env={**os.environ, "OPENBLAS_VERBOSE": "2"}, check=True).stderr
-    core = re.search(r"Core: (\S+)", core)
     print(f"# {first_line(r'model name.*: (.*)', '/proc/cpuinfo')}, {threads} threads; reel "
           f"{commit}; antirez/qwen-asr {os.environ['PEER_COMMIT'][:7]}, {link}")
-    print(f"# OpenBLAS picks {core.group(1) if core else 'unknown kernels'} by itself; "
-          f"{os.environ['TOKENS']} ids a clip")
-    print(f"# PREFIX=\"{os.environ.get('PREFIX', '')}\" bench/peers/qwen_asr_cpu.sh qwen-asr "
-          f"qwen3-asr-0.6b {threads} {rounds} {' '.join(seconds)}")
+    set_here = " ".join(f'{name}="{os.environ[name]}"' for name in
+                        ("PREFIX", "MARCH", "CORES", "PATHS") if name in os.environ)
+    print(f"# {set_here} bench/peers/qwen_asr_cpu.sh qwen-asr qwen3-asr-0.6b {threads} {rounds} "
+          f"{' '.join(seconds)}")
+    print(f"# {os.environ['TOKENS']} ids a clip")
     print(",".join(COLUMNS), flush=True)
 
 
@@ -138,9 +139,10 @@ def put_medians(rows):
         print(f"# {clip},{program}," + ",".join(f"{v:.1f}" for v in values))
     print("# times as fast as the peer, of the medians")
     for (clip, program), values in medians.items():
-        if program != "reel":
-            ours = medians[clip, "reel"]
-            print(f"# {clip},{program}," + ",".join(f"{t / o:.2f}" for o, t in zip(ours, values)))
+        for (other_clip, ours), mine in medians.items():
+            if clip == other_clip and ours.startswith("reel") and not program.startswith("reel"):
+                print(f"# {clip},{ours} : {program}," +
+                      ",".join(f"{t / o:.2f}" for o, t in zip(mine, values)))
 
 
 def main():

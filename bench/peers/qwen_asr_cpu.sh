@@ -10,9 +10,10 @@
 # What the weights say never ends, so both make TOKENS ids of a clip (default 100). The peer gets a
 # folder of links with vocab.json and merges.txt beside the weights.
 #
-# OpenBLAS picks its kernels by the CPU's name, and an old one does not know a new CPU; CORES lists
-# the OPENBLAS_CORETYPE to measure, "" being its own choice (default: "" and SkylakeX, which is
-# AVX-512). PREFIX, if set, goes before every timed command, as in llama_cpp_cpu.sh.
+# CORES lists the OPENBLAS_CORETYPE to measure, "" being OpenBLAS's own choice (the default), and
+# PATHS the --cpu-path of reel, likewise. MARCH builds the peer for another CPU than this one:
+# MARCH=haswell CORES=Haswell PATHS=avx2 is a machine without AVX-512. PREFIX, if set, goes before
+# every timed command, as in llama_cpp_cpu.sh.
 #
 # Writes CSV: a line a run, then medians and ratios.
 set -euo pipefail
@@ -30,6 +31,7 @@ cp -r "$peer" "$work/source"
 sed -i "s/int max_tokens = 2048;/int max_tokens = $((TOKENS - 1));/" "$work/source/qwen_asr.c"
 grep -q "int max_tokens = $((TOKENS - 1));" "$work/source/qwen_asr.c" ||
     { echo "qwen_asr.c has no line 'int max_tokens = 2048;' any more" >&2 && exit 1; }
-make -C "$work/source" blas >"$work/build.log" 2>&1 || { tail -n 20 "$work/build.log" >&2 && exit 1; }
+make -C "$work/source" blas CFLAGS_BASE="-Wall -Wextra -O3 -march=${MARCH:-native} -ffast-math" \
+    >"$work/build.log" 2>&1 || { tail -n 20 "$work/build.log" >&2 && exit 1; }
 
 PEER_COMMIT=$commit python3 "$here/qwen_asr_cpu.py" "$work" "$model" "$@"
