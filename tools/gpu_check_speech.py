@@ -38,6 +38,7 @@ TIE = 0.125
 RATE = 16000
 STEP_MS, GROWTH_MB, LIVE_SECONDS = 150, 16, 60  # at most, of a stream
 MOST_ALIKE = 0.9
+STREAM_SECONDS = 140  # after which a stream ends early, and fails
 
 
 def size_of(check):
@@ -388,17 +389,21 @@ class Stream:
     """A stream fed as fast as it goes: what each chunk took from its push to its text."""
 
     def __init__(self, check, folder, size, **options):
-        self.chunk, self.ms, self.memory, self.texts = 2, [], {}, []
+        self.chunk, self.ms, self.memory, self.texts = 2, [], [], []
         with check.open(folder) as model, model.transcriber(
                 lambda text, _: self.texts.append(text), on_partial=lambda *_: True,
                 stream_seconds=self.chunk, **options) as transcriber:
-            for i, samples in enumerate(spoken_pieces(size["minutes"] * 60, self.chunk)):
+            limit = time.monotonic() + STREAM_SECONDS
+            for samples in spoken_pieces(size["minutes"] * 60, self.chunk):
                 start = time.perf_counter()
                 transcriber.push(samples)
                 self.ms.append((time.perf_counter() - start) * 1e3)
-                minute = (i + 1) * self.chunk / 60
-                if minute in (size["part"], size["minutes"]):
-                    self.memory[minute] = resident_mb(), gpu_mb()
+                self.end = len(self.ms) * self.chunk / 60
+                if self.end == size["part"]:
+                    self.memory.append((resident_mb(), gpu_mb()))
+                if time.monotonic() > limit:
+                    break
+            self.memory.append((resident_mb(), gpu_mb()))
             self.heard = transcriber.finish()
 
     def minutes(self, first, last):
@@ -406,7 +411,7 @@ class Stream:
 
 
 def judge_stream(check, case, stream, size):
-    early, late = (0, size["part"]), (size["minutes"] - size["part"], size["minutes"])
+    early, late = (0, size["part"]), (max(0, stream.end - size["part"]), stream.end)
     parts = [stream.minutes(*span) for span in (early, late)]
     words = "; ".join(f"minutes {a:.3g} to {b:.3g}: median {statistics.median(ms):.1f} ms, worst {max(ms):.1f}"
                       for (a, b), ms in zip((early, late), parts))
@@ -417,9 +422,11 @@ def judge_stream(check, case, stream, size):
               steps=stream.heard.stream_steps, worst_ms=stream.heard.stream_worst_ms)
     if not stream.heard.stream_steps:
         check.row(f"{case}, steps", False, "no step was made")
-    (a, gpu_a), (b, gpu_b) = stream.memory.values()
+    if stream.end < size["minutes"]:
+        check.row(f"{case}, minutes", False, f"only {stream.end:.1f} of {size['minutes']} in {STREAM_SECONDS} s")
+    (a, gpu_a), (b, gpu_b) = stream.memory[0], stream.memory[-1]
     check.row(f"{case}, memory", b - a <= GROWTH_MB and gpu_b - gpu_a <= GROWTH_MB,
-              f"{a:.1f} MB after minute {size['part']:.3g}, {b:.1f} after {size['minutes']:.3g}; of the GPU "
+              f"{a:.1f} MB after minute {size['part']:.3g}, {b:.1f} after {stream.end:.3g}; of the GPU "
               f"{gpu_a:.0f} and {gpu_b:.0f}")
     times = stream.heard.times
     longest = max(end - start for start, end in times)
