@@ -30,17 +30,22 @@ void stream_begin(struct stream *s) {
 
 /* ---- what is fixed ---- */
 
-/* Whether id k begins a word, and a character. */
+/* Whether raw[at] is what follows the language tag. */
+static bool behind_tag(const struct recognized *a, size_t at) {
+    const size_t n = sizeof text_tag - 1;
+    return at >= n && memcmp(a->raw + at - n, text_tag, n) == 0;
+}
+
+/* Whether id k begins a word of the transcript, and a character. */
 static bool begins_word(const struct recognized *a, const struct reel_tokenizer *tok, int k) {
-    const size_t at = a->ends[k - 1], tag = sizeof text_tag - 1;
+    const size_t at = a->ends[k - 1];
     const char *text = a->raw + at;
     size_t n = 0;
     int length;
     const char *bytes = tokenizer_bytes(tok, a->ids[k], &n);
     if (at >= a->n_bytes || !bytes || n == 0) return false;
     if (bytes[0] != text[0] || ((unsigned char)text[0] & 0xc0) == 0x80) return false;
-    if (at >= tag && memcmp(text - tag, text_tag, tag) == 0) return true;
-    return live_text_space_before(text, a->n_bytes - at) > 0 ||
+    return live_text_space_before(text, a->n_bytes - at) > 0 || behind_tag(a, at) ||
            transcript_dense(utf8_decode((const unsigned char *)text, &length));
 }
 
@@ -51,8 +56,11 @@ int stream_fixed_ids(const struct recognized *answer, const struct reel_tokenize
     live_text_start(&live, forced);
     live_text_push(&live, answer->raw, answer->n_bytes);
     if (!live.has_begin || live.looping) return before;
-    for (int k = answer->n_ids - n_stop - UNFIXED_IDS; k > before; k--)
-        if (answer->ends[k - 1] <= live.certain && begins_word(answer, tok, k)) return k;
+    for (int k = answer->n_ids - n_stop - UNFIXED_IDS; k > before; k--) {
+        const size_t end = answer->ends[k - 1];
+        if (end < live.begin && !behind_tag(answer, end)) return before;
+        if (end <= live.certain && begins_word(answer, tok, k)) return k;
+    }
     return before;
 }
 
