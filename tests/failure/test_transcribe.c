@@ -74,13 +74,24 @@ static enum reel_status push_file(struct reel_transcriber *t, struct reel_error 
     return status;
 }
 
+static bool take_text(void *user, const char *text, size_t n, int segment) {
+    (void)user, (void)text, (void)n, (void)segment;
+    return true;
+}
+
+/* context: not NULL for steps while it is spoken. */
 static enum reel_status file_to_text(void *context, struct reel_error *err) {
     struct reel_transcriber *t = NULL;
     struct reel_transcript made = { .size = sizeof made };
-    const struct reel_transcriber_options set = options(5);
+    struct reel_transcriber_options set = options(5);
     char *text = NULL;
     size_t n = 0;
-    (void)context;
+    if (context) {
+        set.stream_seconds = 0.5;
+        set.on_text = set.on_partial = take_text;
+        set.skip_silence = true;
+        set.language = "en"; /* so that there is text without a tag */
+    }
     enum reel_status status = reel_transcriber_open(&t, model, &set, err);
     if (status == REEL_OK) status = push_file(t, err);
     if (status == REEL_OK) status = reel_transcriber_finish(t, &made, err);
@@ -97,6 +108,16 @@ static enum reel_status file_to_text(void *context, struct reel_error *err) {
 static void every_failing_allocation_ends_in_words(void **state) {
     (void)state;
     struct faults_sweep sweep = { .name = "allocations", .run = file_to_text, .most = 400 };
+    faults_sweep(&sweep, FAULT_ALLOC, FAULT_ONCE);
+    faults_sweep(&sweep, FAULT_ALLOC, FAULT_ONWARD);
+}
+
+static void every_failing_allocation_of_a_stream_ends_in_words(void **state) {
+    (void)state;
+    bool steps = true;
+    struct faults_sweep sweep = {
+        .name = "allocations of a stream", .run = file_to_text, .context = &steps, .most = 400
+    };
     faults_sweep(&sweep, FAULT_ALLOC, FAULT_ONCE);
     faults_sweep(&sweep, FAULT_ALLOC, FAULT_ONWARD);
 }
@@ -122,11 +143,6 @@ static bool watch_progress(void *user, const char *stage, uint64_t done, uint64_
     w->n_calls++;
     if (w->n_calls == w->begin) faults_guard_begin();
     if (w->n_calls == w->end) w->n_allocations = faults_guard_end();
-    return true;
-}
-
-static bool take_text(void *user, const char *text, size_t n, int segment) {
-    (void)user, (void)text, (void)n, (void)segment;
     return true;
 }
 
@@ -158,6 +174,7 @@ static void a_segments_tokens_take_no_memory(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_failing_allocation_ends_in_words),
+        cmocka_unit_test(every_failing_allocation_of_a_stream_ends_in_words),
         cmocka_unit_test(every_failing_file_call_ends_in_words),
         cmocka_unit_test(a_segments_tokens_take_no_memory),
     };

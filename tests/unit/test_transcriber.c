@@ -334,6 +334,34 @@ static void audio_tokens_may_lie_behind_a_gap(void **state) {
     free(samples);
 }
 
+/* What random weights say has no language tag, so all of it is fixed at the end; segments, texts
+ * and what is told must fit together all the same. */
+static void steps_partition_the_recording_too(void **state) {
+    (void)state;
+    const size_t n = 33 * RATE;
+    float *samples = noise(n);
+    for (int forced = 0; forced < 2; forced++) {
+        struct listener l = { 0 };
+        struct reel_transcriber_options options = few_tokens(&l);
+        options.stream_seconds = 0.5;
+        options.language = forced ? "en" : NULL;
+        struct reel_transcriber *t = start(&options);
+        push(t, samples, n, 5000);
+        const struct reel_transcript made = finish(t);
+        double end = 0;
+        for (int i = 0; i < made.n_segments; i++) {
+            assert_true(made.segments[i].start == end && made.segments[i].end > end);
+            assert_true(made.segments[i].end - end <= 9);
+            end = made.segments[i].end;
+        }
+        assert_true(end == 33 && made.seconds == 33 && made.n_segments >= 3);
+        assert_true(made.stream_steps > 33 && made.stream_worst_ms > 0);
+        assert_string_equal(l.text, made.text);
+        reel_transcriber_close(t);
+    }
+    free(samples);
+}
+
 /* ---- options ---- */
 
 static void past_text_changes_later_segments_only(void **state) {
@@ -412,6 +440,18 @@ static void wrong_options_are_refused_in_words(void **state) {
     expect_refused(&o, REEL_E_ARGUMENT, "segment_seconds is 1201");
     o.segment_seconds = (double)NAN;
     expect_refused(&o, REEL_E_ARGUMENT, "segment_seconds is");
+    o = few_tokens(NULL);
+    o.stream_seconds = 0.4;
+    expect_refused(&o, REEL_E_ARGUMENT, "stream_seconds is 0.4; allowed are 0.5 to 10");
+    o.stream_seconds = -1;
+    expect_refused(&o, REEL_E_ARGUMENT, "stream_seconds is -1");
+    o.stream_seconds = (double)NAN;
+    expect_refused(&o, REEL_E_ARGUMENT, "stream_seconds is");
+    o.stream_seconds = 10.5;
+    expect_refused(&o, REEL_E_ARGUMENT, "stream_seconds is 10.5");
+    o.stream_seconds = 2;
+    o.segment_seconds = 56;
+    expect_refused(&o, REEL_E_ARGUMENT, "segment_seconds is 56; allowed are 1 to 55 with stream");
     o = few_tokens(NULL);
     o.max_tokens = -1;
     expect_refused(&o, REEL_E_ARGUMENT, "max_tokens is -1");
@@ -501,6 +541,7 @@ int main(void) {
         cmocka_unit_test(silence_clipping_and_a_constant_are_recordings),
         cmocka_unit_test(samples_beyond_one_are_divided_by_the_peak),
         cmocka_unit_test(audio_tokens_may_lie_behind_a_gap),
+        cmocka_unit_test(steps_partition_the_recording_too),
         cmocka_unit_test(past_text_changes_later_segments_only),
         cmocka_unit_test(context_and_language_are_part_of_the_prompt),
         cmocka_unit_test(an_answer_ended_by_max_tokens_says_so),
