@@ -3,6 +3,7 @@
 #include "asr/prompt.h"
 #include "asr/segmenter.h"
 #include "asr/stream.h"
+#include "audio/pcm.h"
 #include "base/memory.h"
 #include "runtime/model_handle.h"
 #include "runtime/struct_size.h"
@@ -16,7 +17,8 @@
 #define MOST_STREAM_SECONDS 55   /* with what a cut is looked for in, a minute is held */
 #define LEAST_STEP          0.5  /* seconds */
 #define MOST_STEP           10
-#define TOKENS_A_SECOND     8 /* twice what fast speech has */
+#define MOST_PEAK           1e30f /* of a sample: its features are numbers */
+#define TOKENS_A_SECOND     8     /* twice what fast speech has */
 #define LEAST_MAX_TOKENS    512
 #define MOST_MAX_TOKENS     4096
 #define LEAST_STEP_TOKENS   32 /* what the last few ids and a step without an answer leave to say */
@@ -217,13 +219,16 @@ static enum reel_status check_state(const struct reel_transcriber *t, struct ree
                    "an earlier call on this transcriber failed; reset it to begin a recording");
 }
 
+/* *peak: the largest magnitude of n samples. */
 static enum reel_status check_samples(const struct reel_transcriber *t, const float *samples,
-                                      size_t n, struct reel_error *err) {
-    for (size_t i = 0; i < n; i++)
-        if (!(fabsf(samples[i]) <= 1e30f))
-            return err_set(err, REEL_E_ARGUMENT, "sample %llu of the recording is %g",
-                           (unsigned long long)(t->segmenter.at + i), (double)samples[i]);
-    return REEL_OK;
+                                      size_t n, float *peak, struct reel_error *err) {
+    size_t i = 0;
+    *peak = pcm_peak(samples, n);
+    if (*peak <= MOST_PEAK) return REEL_OK;
+    while (fabsf(samples[i]) <= MOST_PEAK)
+        i++;
+    return err_set(err, REEL_E_ARGUMENT, "sample %llu of the recording is %g",
+                   (unsigned long long)(t->segmenter.at + i), (double)samples[i]);
 }
 
 /* Lets go of samples before the running segment. */
@@ -235,11 +240,8 @@ static void drop(struct reel_transcriber *t) {
     t->n_before += n;
 }
 
-static void hold(struct reel_transcriber *t, const float *samples, size_t n) {
-    for (size_t i = 0; i < n; i++) {
-        const float size = fabsf(samples[i]);
-        if (size > t->peak) t->peak = size;
-    }
+static void hold(struct reel_transcriber *t, const float *samples, size_t n, float peak) {
+    if (peak > t->peak) t->peak = peak;
     memcpy(t->samples + t->n, samples, n * sizeof *samples);
     t->n += n;
     drop(t);
@@ -266,10 +268,11 @@ static enum reel_status take(struct reel_transcriber *t, const float *samples, s
                              size_t *taken, struct reel_error *err) {
     if (n > t->capacity - t->n) n = t->capacity - t->n;
     if (t->chunk && n > t->chunk - t->n % t->chunk) n = t->chunk - t->n % t->chunk;
-    enum reel_status status = check_samples(t, samples, n, err);
+    float peak;
+    enum reel_status status = check_samples(t, samples, n, &peak, err);
     if (status != REEL_OK) return status;
     *taken = segmenter_push(&t->segmenter, samples, n);
-    hold(t, samples, *taken);
+    hold(t, samples, *taken, *taken == n ? peak : pcm_peak(samples, *taken));
     const size_t whole = segmenter_take(&t->segmenter, t->samples);
     return whole ? end_segment(t, whole, err) : step(t, err);
 }
