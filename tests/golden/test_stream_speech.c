@@ -358,13 +358,93 @@ static void what_was_certain_stays(void **state) {
     for (char *line = strtok(l.log, "\n"); line; line = strtok(NULL, "\n")) {
         const char *text = strchr(line, ':') + 1;
         if (*line == 'T') strcat(certain, text);
-        if (*line == 'P' && *text) n_early += *certain != '\0';
+        if (*line == 'P' && *text && *certain) {
+            assert_int_equal(*text, ' '); /* whole words are certain */
+            n_early++;
+        }
         assert_memory_equal(certain, l.text, strlen(certain));
     }
     assert_true(n_early > 5);
     assert_string_equal(certain, l.text);
     free(certain);
     free(l.log);
+    recording_release(&r);
+}
+
+/* A call, and how much had been pushed by then. */
+struct call {
+    char what; /* T or P */
+    int segment;
+    size_t pushed;
+};
+
+struct calls {
+    struct call all[4000];
+    int n;
+    size_t pushed;
+};
+
+static bool note(void *user, char what, int segment) {
+    struct calls *c = user;
+    assert_true(c->n < 4000);
+    c->all[c->n++] = (struct call){ what, segment, c->pushed };
+    return true;
+}
+
+static bool note_text(void *user, const char *text, size_t n, int segment) {
+    (void)text, (void)n;
+    return note(user, 'T', segment);
+}
+
+static bool note_partial(void *user, const char *text, size_t n, int segment) {
+    (void)text, (void)n;
+    return note(user, 'P', segment);
+}
+
+/* Answers of the running segment that have ended before call i, and whether the one that i belongs
+ * to is its last. */
+static int answers_before(const struct calls *c, int i, bool *last) {
+    const int segment = c->all[i].segment;
+    int n = 0, left = 0;
+    for (int k = 0; k < c->n; k++)
+        if (c->all[k].segment == segment && c->all[k].what == 'P') *(k < i ? &n : &left) += 1;
+    *last = left == 1;
+    return n;
+}
+
+/* Of 20 s segments the limit may cut from 15 s on; pauses are too short to end one before. */
+static void nothing_is_told_before_two_answers_nor_where_a_cut_may_fall(void **state) {
+    char said[2000];
+    struct recording r = joined(4, 40, 0.08, said, sizeof said);
+    struct calls calls = { .n = 0 };
+    struct reel_transcriber_options options = steps_of(1, NULL);
+    struct reel_transcript made = { .size = sizeof made };
+    struct reel_transcriber *t = NULL;
+    int n_told = 0, n_late = 0;
+    (void)state;
+    options.segment_seconds = 20;
+    options.on_text = note_text;
+    options.on_partial = note_partial;
+    options.user = &calls;
+    need(reel_transcriber_open(&t, model, &options, &err));
+    for (size_t at = 0; at < r.n; at += 1000) {
+        calls.pushed = at + 1000;
+        need(reel_transcriber_push(t, r.samples + at, r.n - at < 1000 ? r.n - at : 1000, &err));
+    }
+    need(reel_transcriber_finish(t, &made, &err));
+    assert_true(made.n_segments >= 2);
+    for (int i = 0; i < calls.n; i++) {
+        const struct call *c = &calls.all[i];
+        const double heard = (double)c->pushed / RATE - made.segments[c->segment].start;
+        bool last;
+        const int n = answers_before(&calls, i, &last);
+        n_late += c->what == 'P' && !last && heard > 16;
+        if (c->what == 'P' || last) continue;
+        assert_true(n >= 2 && heard < 15.07);
+        n_told++;
+    }
+    assert_true(n_told > 5 && n_late > 5);
+    reel_transcriber_close(t);
     recording_release(&r);
 }
 
@@ -499,6 +579,7 @@ int main(void) {
         cmocka_unit_test(silence_is_in_no_segment_and_times_are_right),
         cmocka_unit_test(calls_are_the_same_however_samples_are_pushed),
         cmocka_unit_test(what_was_certain_stays),
+        cmocka_unit_test(nothing_is_told_before_two_answers_nor_where_a_cut_may_fall),
         cmocka_unit_test(every_callback_can_cancel),
         cmocka_unit_test(keeping_windows_changes_no_answer),
         cmocka_unit_test(a_long_stream_takes_no_more_memory),
