@@ -455,10 +455,10 @@ static enum reel_status read_prompt(struct recognizer *r, const struct recognize
                          err);
     if (status == REEL_OK) status = add_ids(r, turn->ids, turn->n_ids, &out->prompt_ms, err);
     if (status == REEL_OK) status = evaluate_rows(r, true, &out->prompt_ms, err);
-    if (status == REEL_OK)
-        note_windows(r);
+    if (status != REEL_OK || turn->last)
+        r->n_kept = 0; /* the session may hold less; or nobody asks again */
     else
-        r->n_kept = 0; /* the session may hold less */
+        note_windows(r);
     return status;
 }
 

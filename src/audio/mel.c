@@ -16,7 +16,8 @@
 enum {
     EDGE = MEL_WINDOW / 2,            /* samples reflected at either end */
     N_WAITING = MEL_WINDOW + 65536,   /* what one round of frames takes from */
-    LEAST_SHARED = 16,                /* frames that are worth waking threads for */
+    LEAST_SHARED = 16,                /* frames that are worth waking threads for: to make */
+    LEAST_WRITTEN = 400,              /* and to write */
     WRITE_TILE = 16,                  /* frames turned at a time: a cache line of each row */
     MOST_FRAMES = INT_MAX - N_WAITING /* 248 days */
 };
@@ -219,26 +220,56 @@ float mel_floor(const struct mel *m) { return m->maximum - LOG_RANGE; }
 float mel_lowest(const struct mel *m, int first, int n) {
     assert(first >= m->n_forgotten && n >= 1 && first + n <= m->n_frames);
     const float *logs = m->logs + (size_t)(first - m->n_forgotten) * MEL_BINS;
-    float lowest = *logs;
-    for (size_t i = 0; i < (size_t)n * MEL_BINS; i++)
-        lowest = logs[i] < lowest ? logs[i] : lowest;
+    float best[MEL_BINS], lowest = *logs;
+    memcpy(best, logs, sizeof best);
+    for (int i = 0; i < n; i++, logs += MEL_BINS)
+        for (int bin = 0; bin < MEL_BINS; bin++)
+            best[bin] = logs[bin] < best[bin] ? logs[bin] : best[bin];
+    for (int bin = 0; bin < MEL_BINS; bin++)
+        lowest = best[bin] < lowest ? best[bin] : lowest;
     return lowest;
+}
+
+/* ---- as an encoder takes them ---- */
+
+/* n frames to out. */
+struct writing {
+    const struct mel *m;
+    const float *logs; /* of the first */
+    int n;
+    float *out;
+};
+
+static void write_tile(const struct writing *w, int at) {
+    const int end = w->n - at < WRITE_TILE ? w->n : at + WRITE_TILE;
+    const float floor = mel_floor(w->m);
+    for (int bin = 0; bin < MEL_BINS; bin++)
+        for (int i = at; i < end; i++) {
+            float value = w->logs[(size_t)i * MEL_BINS + (size_t)bin];
+            w->out[(size_t)bin * (size_t)w->n + (size_t)i] =
+                ((value > floor ? value : floor) + 4) / 4;
+        }
+}
+
+static void write_shared(void *user, int thread, int n_threads) {
+    const struct writing *w = user;
+    (void)thread, (void)n_threads;
+    for (;;) {
+        int at = thread_pool_take(w->m->pool) * WRITE_TILE;
+        if (at >= w->n) return;
+        write_tile(w, at);
+    }
 }
 
 void mel_write(const struct mel *m, int first, int n, float *out) {
     assert(first >= m->n_forgotten && n >= 0 && first + n <= m->n_frames);
     if (n == 0) return; /* there may be no memory yet */
-    float floor = mel_floor(m);
-    const float *logs = m->logs + (size_t)(first - m->n_forgotten) * MEL_BINS;
-    for (int at = 0; at < n; at += WRITE_TILE) {
-        int end = n - at < WRITE_TILE ? n : at + WRITE_TILE;
-        for (int bin = 0; bin < MEL_BINS; bin++)
-            for (int i = at; i < end; i++) {
-                float value = logs[(size_t)i * MEL_BINS + (size_t)bin];
-                out[(size_t)bin * (size_t)n + (size_t)i] =
-                    ((value > floor ? value : floor) + 4) / 4;
-            }
-    }
+    struct writing w = { m, m->logs + (size_t)(first - m->n_forgotten) * MEL_BINS, n, out };
+    if (m->pool && n >= LEAST_WRITTEN)
+        thread_pool_run(m->pool, write_shared, &w);
+    else
+        for (int at = 0; at < n; at += WRITE_TILE)
+            write_tile(&w, at);
 }
 
 void mel_forget(struct mel *m, int first) {
