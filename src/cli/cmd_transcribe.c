@@ -121,7 +121,8 @@ struct job {
     struct progress progress;
     float *samples; /* [PIECE] */
     struct live_view view;
-    bool stepped; /* in the call at hand */
+    bool input_ended; /* by Ctrl-C */
+    bool stepped;     /* in the call at hand */
     bool told_late;
     struct pace pace;
 };
@@ -136,6 +137,20 @@ static enum reel_transcript_format format_of(const struct cli_args *args) {
     return (enum reel_transcript_format)i;
 }
 
+/* ---- Ctrl-C ---- */
+
+/* Of what is heard live, the first one ends the input, and the rest is written down. */
+static bool is_live(const struct job *job) {
+    return job->chunk > 0 && strcmp(job->name, "-") == 0 && !job->input_ended;
+}
+
+static bool cancelled(const struct job *job) { return !is_live(job) && interrupt_pending(); }
+
+static bool input_ends(struct job *job) {
+    job->input_ended = is_live(job) && interrupt_take();
+    return job->input_ended;
+}
+
 /* ---- what the library calls ---- */
 
 static bool on_text(void *user, const char *text, size_t n_bytes, int segment) {
@@ -146,7 +161,7 @@ static bool on_text(void *user, const char *text, size_t n_bytes, int segment) {
         live_view_text(&job->view, text, n_bytes);
         job->line_open = true;
     }
-    return !interrupt_pending() && !ferror(stdout);
+    return !cancelled(job) && !ferror(stdout);
 }
 
 static bool on_partial(void *user, const char *text, size_t n_bytes, int segment) {
@@ -154,7 +169,7 @@ static bool on_partial(void *user, const char *text, size_t n_bytes, int segment
     (void)segment;
     job->stepped = true;
     if (job->live) live_view_rest(&job->view, text, n_bytes);
-    return !interrupt_pending() && !ferror(stdout);
+    return !cancelled(job) && !ferror(stdout);
 }
 
 /* The library knows how much is done, the file how much there is. */
@@ -162,13 +177,14 @@ static bool on_progress(void *user, const char *stage, uint64_t done_ms, uint64_
     struct job *job = user;
     double elapsed_ms = clock_ms() - job->start_ms;
     (void)total;
-    if (interrupt_pending()) return false;
+    if (cancelled(job)) return false;
     double factor = elapsed_ms > 0 ? (double)done_ms / elapsed_ms : 0;
     if (factor > 0)
         snprintf(job->progress.note, sizeof job->progress.note, ", %.*fx real time",
                  factor < 100 ? 1 : 0, factor);
-    return progress_update(&job->progress, stage, done_ms / 1000,
-                           job->seconds > 0 ? (uint64_t)(job->seconds + 0.999) : 0);
+    (void)progress_update(&job->progress, stage, done_ms / 1000,
+                          job->seconds > 0 ? (uint64_t)(job->seconds + 0.999) : 0);
+    return true;
 }
 
 /* ---- one recording ---- */
@@ -237,7 +253,9 @@ static enum reel_status push_all(struct job *job, struct reel_audio *audio, bool
     enum reel_status status = REEL_OK;
     while (status == REEL_OK) {
         size_t n = 0;
+        if (input_ends(job)) return REEL_OK;
         status = reel_audio_read(audio, job->samples, PIECE, &n, err);
+        if (status == REEL_E_CANCELLED && input_ends(job)) return REEL_OK;
         *unreadable = status != REEL_OK;
         if (status != REEL_OK || n == 0) break;
         status = push(job, n, err);
@@ -305,7 +323,7 @@ static enum reel_status transcribe(struct job *job, bool *unreadable, struct ree
     struct reel_transcript transcript = { .size = sizeof transcript };
     struct reel_audio *audio = NULL;
     job->start_ms = clock_ms();
-    job->stepped = false;
+    job->stepped = job->input_ended = false;
     pace_start(&job->pace);
     progress_start(&job->progress);
     live_view_start(&job->view, stdout);
@@ -448,7 +466,8 @@ const struct cli_command cmd_transcribe = {
         "times of segments and subtitles are those of the cuts, not of words.\n\n"
         "With --stream text comes while it is spoken: arecord -r 16000 -f S16_LE -t raw | reel "
         "transcribe --stream --raw s16le -. What has been written stays; it may differ from the "
-        "text without --stream where the model would have changed its mind.\n\n"
+        "text without --stream where the model would have changed its mind. Ctrl-C ends a live "
+        "input; the rest of the text is still written.\n\n"
         "The text streams to standard output; everything else goes to standard error.\n\n"
         "-m demo-speech is a small model inside this program. It hears English digits and a few "
         "short phrases, as speech synthesisers say them.",

@@ -226,6 +226,17 @@ static void ctrl_c_ends_the_wait_for_a_live_input(void **state) {
     expect("sleep 1 | timeout --preserve-status -s INT 0.5 " REEL "--raw s16le -", 13, "cancelled");
 }
 
+static void ctrl_c_ends_a_live_stream_and_its_text_is_written(void **state) {
+    (void)state;
+    struct result r =
+        shell("{ cat spoken.pcm; sleep 4; } | timeout --preserve-status -s INT 2 " LISTEN
+              "--stream --format json -");
+    assert_int_equal(r.status, 0);
+    assert_non_null(strstr(r.out, SAID));
+    assert_non_null(strstr(r.err, "0.9 s of audio"));
+    done(r);
+}
+
 static void an_output_that_fails_is_reported(void **state) {
     (void)state;
     if (access("/dev/full", W_OK) != 0) skip();
@@ -249,6 +260,7 @@ int main(void) {
         cmocka_unit_test(silence_is_left_out_when_asked),
         cmocka_unit_test(mistakes_are_answered_in_words),
         cmocka_unit_test(ctrl_c_ends_the_wait_for_a_live_input),
+        cmocka_unit_test(ctrl_c_ends_a_live_stream_and_its_text_is_written),
         cmocka_unit_test(an_output_that_fails_is_reported),
     };
     return cmocka_run_group_tests_name("reel transcribe", tests, enter, shell_leave);
