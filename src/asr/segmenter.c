@@ -29,7 +29,7 @@ void segmenter_start(struct segmenter *s, const struct segmenter_rules *rules) {
 static void wait_for_sound(struct segmenter *s) {
     const uint64_t kept = BEFORE_SOUND + ONSET;
     if (s->at - s->begin > kept) s->begin = s->at - kept;
-    s->waiting = !s->gate.sound;
+    s->waiting = true;
 }
 
 /* A block is complete. */
@@ -38,6 +38,7 @@ static void look(struct segmenter *s) {
     if (s->gate.sound) s->sound_end = s->at - quiet;
     if (s->waiting) {
         wait_for_sound(s);
+        s->waiting = !s->gate.sound;
         return;
     }
     if (s->rules.skip_silence && !s->gate.sound && s->at - s->sound_end >= SILENCE)
@@ -71,20 +72,19 @@ size_t segmenter_push(struct segmenter *s, const float *samples, size_t n) {
     return taken;
 }
 
-/* Up to where silence ends it; one in which nothing sounded is none. */
-static size_t part_with_sound(struct segmenter *s) {
-    s->waiting = true;
-    return s->sound_end > s->begin ? (size_t)(s->sound_end + BEHIND_SOUND - s->begin) : 0;
-}
-
 size_t segmenter_take(struct segmenter *s, const float *held) {
     const size_t n_held = (size_t)(s->at - s->begin);
     size_t n = 0;
+    if (s->end != SEGMENTER_RUNS && !segmenter_sounds(s)) {
+        s->end = SEGMENTER_RUNS;
+        wait_for_sound(s);
+    }
     switch (s->end) {
     case SEGMENTER_RUNS:
         break;
     case SEGMENTER_SILENCE:
-        n = part_with_sound(s);
+        n = (size_t)(s->sound_end + BEHIND_SOUND - s->begin);
+        s->waiting = true;
         break;
     case SEGMENTER_PAUSE:
         n = n_held - PAUSE + cut_quietest(held + n_held - PAUSE, PAUSE);

@@ -51,7 +51,7 @@ size_t segmenter_most(size_t limit);
 size_t segmenter_push(struct segmenter *s, const float *samples, size_t n);
 
 /* After a push. held: the samples [begin, at). The length of the segment that ends, which begins
- * with them; 0 when none does. Afterwards `begin` is behind it. */
+ * with them; 0 when none does. Afterwards `begin` is behind it, or behind what was silent. */
 size_t segmenter_take(struct segmenter *s, const float *held);
 
 /* The recording ends; otherwise as segmenter_take, and to be called until it returns 0. */

@@ -274,7 +274,9 @@ static enum reel_status take(struct reel_transcriber *t, const float *samples, s
     *taken = segmenter_push(&t->segmenter, samples, n);
     hold(t, samples, *taken, *taken == n ? peak : pcm_peak(samples, *taken));
     const size_t whole = segmenter_take(&t->segmenter, t->samples);
-    return whole ? end_segment(t, whole, err) : step(t, err);
+    if (whole) return end_segment(t, whole, err);
+    drop(t); /* silence that would have been a segment */
+    return step(t, err);
 }
 
 enum reel_status reel_transcriber_push(struct reel_transcriber *t, const float *samples, size_t n,

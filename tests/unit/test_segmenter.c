@@ -84,6 +84,7 @@ static struct segments run(const struct sound *s, const struct segmenter_rules *
     segmenter_start(&g, rules);
     for (size_t at = 0; at < s->n;) {
         const size_t n = s->n - at < piece ? s->n - at : piece;
+        assert_true(g.at - g.begin < segmenter_most(rules->limit)); /* room for more */
         const size_t taken = segmenter_push(&g, s->samples + at, n);
         assert_true(taken > 0 && taken <= n);
         at += taken;
@@ -227,6 +228,28 @@ static void what_follows_a_cut_and_has_no_sound_is_no_segment(void **state) {
     free(s.samples);
 }
 
+/* Segments so short that their limit comes before two seconds of silence have passed. */
+static void short_limits_make_no_segments_of_silence(void **state) {
+    (void)state;
+    for (int ms = 100; ms <= 2000; ms += 20) {
+        struct sound s = { .n = 9 * SECOND };
+        s.samples = calloc(s.n, sizeof *s.samples);
+        assert_non_null(s.samples);
+        for (size_t i = SECOND; i < SECOND + (size_t)ms * CUT_RATE / 1000; i++)
+            s.samples[i] = i % 32 < 16 ? 0.3f : -0.3f;
+        for (int live = 0; live <= 1; live++) {
+            const struct segmenter_rules rules = { .limit = SECOND,
+                                                   .at_pauses = live == 1,
+                                                   .skip_silence = true };
+            const struct segments made = segments_of(&s, &rules);
+            assert_in_range(made.n, 1, 5);
+            for (int i = 0; i < made.n; i++)
+                assert_true(made.all[i].begin < SECOND + (size_t)ms * CUT_RATE / 1000);
+        }
+        free(s.samples);
+    }
+}
+
 static void a_sound_at_the_end_is_a_segment(void **state) {
     (void)state;
     const struct segmenter_rules rules = { .limit = 30 * SECOND, .skip_silence = true };
@@ -338,6 +361,7 @@ int main(void) {
         cmocka_unit_test(silence_of_two_seconds_is_in_no_segment),
         cmocka_unit_test(a_recording_without_sound_has_no_segments),
         cmocka_unit_test(what_follows_a_cut_and_has_no_sound_is_no_segment),
+        cmocka_unit_test(short_limits_make_no_segments_of_silence),
         cmocka_unit_test(a_sound_at_the_end_is_a_segment),
         cmocka_unit_test(segments_are_the_same_however_samples_are_pushed),
         cmocka_unit_test(segments_are_in_order_and_contiguous_unless_silence_is_left_out),

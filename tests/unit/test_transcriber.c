@@ -379,6 +379,27 @@ static void steps_partition_the_recording_too(void **state) {
     free(samples);
 }
 
+/* What is held is full when the silence has lasted long enough. */
+static void silence_behind_a_short_segment_is_let_go_of(void **state) {
+    (void)state;
+    const size_t n = 9 * RATE, sound_end = RATE + RATE / 5;
+    float *samples = calloc(n, sizeof *samples);
+    struct reel_transcriber_options options = few_tokens(NULL);
+    assert_non_null(samples);
+    for (size_t i = RATE; i < sound_end; i++)
+        samples[i] = i % 32 < 16 ? 0.3f : -0.3f;
+    options.segment_seconds = 1;
+    options.skip_silence = true;
+    struct reel_transcriber *t = start(&options);
+    push(t, samples, n, n);
+    const struct reel_transcript made = finish(t);
+    assert_in_range(made.n_segments, 1, 2);
+    for (int i = 0; i < made.n_segments; i++)
+        assert_true(made.segments[i].start < (double)sound_end / RATE);
+    reel_transcriber_close(t);
+    free(samples);
+}
+
 /* ---- options ---- */
 
 static void past_text_changes_later_segments_only(void **state) {
@@ -559,6 +580,7 @@ int main(void) {
         cmocka_unit_test(samples_beyond_one_are_divided_by_the_peak),
         cmocka_unit_test(audio_tokens_may_lie_behind_a_gap),
         cmocka_unit_test(steps_partition_the_recording_too),
+        cmocka_unit_test(silence_behind_a_short_segment_is_let_go_of),
         cmocka_unit_test(past_text_changes_later_segments_only),
         cmocka_unit_test(context_and_language_are_part_of_the_prompt),
         cmocka_unit_test(an_answer_ended_by_max_tokens_says_so),
