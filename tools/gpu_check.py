@@ -61,6 +61,7 @@ STEPS = {  # name: seconds it may take; in this order
     "speech-clips": 60,
     "speech-stream": 170,
     "speech-stream-trained": 60,
+    "speech-sanitizer": 160,
     "faults": 180,
     "sanitizer": 310,
     "shapes": 400,

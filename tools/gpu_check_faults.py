@@ -68,6 +68,19 @@ with reel.Library({library!r}).open({folder!r}, device={device!r}, cache_dir={ca
         copy.generate(2, temperature=1.3, top_p=0.999)
 print("checked", ids)
 """
+# A window and a part of the next, in steps and at once.
+CHECKED_SPEECH = """
+import sys
+sys.path.insert(0, {tools!r})
+import numpy as np
+import reel_ctypes as reel
+sounds = np.random.default_rng(1).normal(0, 0.1, 9 * 16000 + 123).astype(np.float32)
+with reel.Library({library!r}).open({folder!r}, device={device!r}, cache_dir={cache!r},
+                                    gpu_options={options!r}) as model:
+    for seconds in (0, 3):
+        with model.transcriber(stream_seconds=seconds, max_tokens=6) as transcriber:
+            print("checked", transcriber.hear(sounds).text.encode())
+"""
 # KV caches are filled when they are made: a piece of 16 positions is fetched as a whole, and of rows
 # that are not written yet nothing is used, which the step poison shows. What stays to be found is
 # everything else: tapes, tables, exchange words, given ids, penalties.
@@ -76,9 +89,9 @@ SANITIZERS = ("memcheck", "initcheck", "synccheck")
 TOOL_LIMIT_S = 50
 
 
-def sanitized(check, tool, kind, folder, compute):
+def sanitized(check, tool, kind, checked, folder, compute):
     """False when it was not over in time, as the next tool would not be either."""
-    code = CHECKED.format(tools=str(ROOT / "tools"),
+    code = checked.format(tools=str(ROOT / "tools"),
                           library=str(Path(check.args.library).resolve()), folder=str(folder),
                           device=check.args.device, cache=str(check.cache),
                           options=CHECKED_OPTIONS + (f",compute={compute}" if compute else ""))
@@ -107,25 +120,32 @@ def sanitized(check, tool, kind, folder, compute):
     return in_time
 
 
-def sanitize(check, name, computes):
+def sanitize(check, checked, folder, computes):
     """Few tokens of a small shape, four warps so that the tools' own registers fit beside."""
     tool = shutil.which("compute-sanitizer") or "/usr/local/cuda/bin/compute-sanitizer"
     if not check.gpu or not Path(tool).exists():
         check.row("", "skipped", "no compute-sanitizer" if check.gpu else "only on a GPU")
         return
-    folder = synthesized(check.args.reel, check.models / name, MINIATURES / f"{name}.json", 1)
     for compute in computes:
         for kind in SANITIZERS:
-            if not sanitized(check, tool, kind, folder, compute):
+            if not sanitized(check, tool, kind, checked, folder, compute):
                 break
 
 
+def miniature(check, name):
+    return synthesized(check.args.reel, check.models / name, MINIATURES / f"{name}.json", 1)
+
+
 def sanitizer(check):
-    sanitize(check, "q3-c", ("", "80"))
+    sanitize(check, CHECKED, miniature(check, "q3-c"), ("", "80"))
 
 
 def hybrid_sanitizer(check):
-    sanitize(check, "q35-c", ("",))
+    sanitize(check, CHECKED, miniature(check, "q35-c"), ("",))
+
+
+def speech_sanitizer(check):
+    sanitize(check, CHECKED_SPEECH, ROOT / "models/speech", ("", "80"))
 
 
 # ---- what goes wrong -----------------------------------------------------------------------------
