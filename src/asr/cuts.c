@@ -47,9 +47,11 @@ size_t cut_quietest(const float *samples, size_t n) {
     return window + nearest_to_zero(samples + window, CUT_WINDOW);
 }
 
+size_t cut_search(size_t limit) { return limit / 2 < CUT_SEARCH ? limit / 2 : CUT_SEARCH; }
+
 size_t cut_find(const float *samples, size_t n, size_t limit) {
     assert(limit > 0 && n > limit);
-    size_t search = limit / 2 < CUT_SEARCH ? limit / 2 : CUT_SEARCH;
+    const size_t search = cut_search(limit);
     size_t from = limit - search, to = n - limit < search ? n : limit + search;
     if (to - from <= CUT_WINDOW) return limit;
     return from + cut_quietest(samples + from, to - from);

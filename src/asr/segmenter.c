@@ -13,14 +13,12 @@ enum {
 /* Whether anything depends on silence. */
 static bool gated(const struct segmenter *s) { return s->rules.skip_silence || s->rules.at_pauses; }
 
-static size_t search_of(size_t limit) { return limit / 2 < CUT_SEARCH ? limit / 2 : CUT_SEARCH; }
-
-size_t segmenter_most(size_t limit) { return limit + search_of(limit); }
+size_t segmenter_most(size_t limit) { return limit + cut_search(limit); }
 
 void segmenter_start(struct segmenter *s, const struct segmenter_rules *rules) {
     assert(rules->limit > (rules->skip_silence ? BEFORE_SOUND + ONSET : 0));
     *s = (struct segmenter){ .rules = *rules,
-                             .search = search_of(rules->limit),
+                             .search = cut_search(rules->limit),
                              .waiting = rules->skip_silence };
     silence_gate_start(&s->gate);
 }
