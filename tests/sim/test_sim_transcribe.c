@@ -61,9 +61,45 @@ static void sounds_give_transformers_ids(void **state) {
     golden_close(&golden);
 }
 
+/* The whole windows of earlier steps stay in the session on the GPU; the answer at the end is that
+ * to all of it at once. */
+static void steps_leave_the_session_as_the_whole_would(void **state) {
+    (void)state;
+    enum { N = 44000, N_IDS = 3 };
+    static float samples[N];
+    struct sim_gpu gpu = sim_gpu_controls();
+    struct sim_model m;
+    struct reel_error err;
+    int32_t ids[2][N_IDS];
+    gpu.cuda->gpu.n_sms = 6;
+    speech_clip(3, N, samples);
+    sim_model_open(&m, "asr-a");
+    if (sim_model_load(&m, NULL, &err) != REEL_OK) fail_msg("%s", err.text);
+    for (int steps = 0; steps < 2; steps++) {
+        struct reel_transcriber *t = NULL;
+        struct reel_transcript made = { .size = sizeof made };
+        const struct reel_transcriber_options options = { .size = sizeof options,
+                                                          .segment_seconds = 3,
+                                                          .max_tokens = N_IDS,
+                                                          .stream_seconds = steps };
+        if (reel_transcriber_open(&t, m.gpu, &options, &err) != REEL_OK ||
+            reel_transcriber_push(t, samples, N, &err) != REEL_OK ||
+            reel_transcriber_finish(t, &made, &err) != REEL_OK)
+            fail_msg("%s", err.text);
+        assert_int_equal(made.n_segments, 1);
+        assert_int_equal(made.stream_steps, steps ? 3 : 0);
+        assert_int_equal(made.segments[0].n_ids, N_IDS);
+        memcpy(ids[steps], made.segments[0].ids, sizeof ids[0]);
+        reel_transcriber_close(t);
+    }
+    assert_memory_equal(ids[0], ids[1], sizeof ids[0]);
+    sim_model_close(&m);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sounds_give_transformers_ids),
+        cmocka_unit_test(steps_leave_the_session_as_the_whole_would),
     };
     return cmocka_run_group_tests_name("transcribing on the fake GPU", tests, NULL, NULL);
 }
