@@ -67,7 +67,8 @@ int main(int argc, char **argv) {
     faults_install();
     enum reel_status status = run(argc, argv, &err);
     errno = 0;
-    if ((fflush(stdout) != 0 || ferror(stdout)) && status == REEL_OK)
+    if ((fflush(stdout) != 0 || ferror(stdout)) &&
+        (status == REEL_OK || status == REEL_E_CANCELLED)) /* for that is why */
         status = err_set(&err, REEL_E_IO, "writing to standard output failed: %s",
                          errno ? strerror(errno) : "the disk may be full");
     if (err.text[0] && status != REEL_OK) fprintf(stderr, "reel: %s\n", err.text);
