@@ -319,6 +319,7 @@ CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
     fake_wait_all();
     if (--fake.live.contexts == 0) {
         fake.leaked = fake.live;
+        fake_close_modules();
         sticky = CU_OK;
         current = NULL;
     }

@@ -22,7 +22,10 @@ struct fake_function {
 struct fake_module {
     void *object;
     struct fake_function *functions;
+    struct fake_module *next;
 };
+
+static struct fake_module *modules; /* loaded */
 
 static const char IMAGE_MARK[] = "fake cubin ";
 
@@ -63,6 +66,8 @@ CUresult cuModuleLoadData(CUmodule *module, const void *image) {
         return CU_OUT_OF_MEMORY;
     }
     m->object = object;
+    m->next = modules;
+    modules = m;
     fake.live.modules++;
     *module = m;
     return CU_OK;
@@ -74,10 +79,11 @@ CUresult cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned n, int
     return cuModuleLoadData(module, image);
 }
 
-CUresult cuModuleUnload(CUmodule module) {
-    CUresult status = fake_enter(__func__, true);
-    if (!module) return CU_INVALID_HANDLE;
-    fake_wait_all();
+static void module_close(struct fake_module *module) {
+    struct fake_module **link = &modules;
+    while (*link && *link != module)
+        link = &(*link)->next;
+    if (*link) *link = module->next;
     while (module->functions) {
         struct fake_function *f = module->functions;
         module->functions = f->next;
@@ -85,6 +91,18 @@ CUresult cuModuleUnload(CUmodule module) {
     }
     dlclose(module->object);
     free(module);
+}
+
+void fake_close_modules(void) {
+    while (modules)
+        module_close(modules);
+}
+
+CUresult cuModuleUnload(CUmodule module) {
+    CUresult status = fake_enter(__func__, true);
+    if (!module) return CU_INVALID_HANDLE;
+    fake_wait_all();
+    module_close(module);
     fake.live.modules--;
     return status;
 }

@@ -56,6 +56,9 @@ void fake_broken(CUresult status);
 void fake_report(const char *format, ...) __attribute__((format(printf, 1, 2)));
 extern pthread_mutex_t fake_lock; /* of counters and tables */
 
+/* fake_module.c: those that a context takes along when it ends; still counted as leaked */
+void fake_close_modules(void);
+
 /* fake_memory.c */
 struct sim_range fake_range(uintptr_t p);
 
