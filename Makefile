@@ -44,8 +44,8 @@ BASE := -std=c17 -D_POSIX_C_SOURCE=200809L -ffp-contract=off -fPIC -fvisibility=
 HARDEN := -fstack-protector-strong -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2
 OPT_release  := -O2 -g -DNDEBUG $(HARDEN)
 OPT_debug    := -O0 -g3
-OPT_sanitize := -O2 -g -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
-OPT_thread   := -O1 -g -fsanitize=thread
+OPT_sanitize := -O2 -g1 -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
+OPT_thread   := -O1 -g1 -fsanitize=thread
 OPT_fuzz     := -O1 -g -fsanitize=address,undefined,fuzzer-no-link -fno-sanitize-recover=all
 OPT_coverage := -O0 -g --coverage
 OPT := $(OPT_$(config))
@@ -87,7 +87,7 @@ TEST_BIN := $(TEST_SRC:%.c=$(B)/%) $(REPLAY_BIN)
 # Helpers that any test may use: servers, goldens, fixtures.
 SUPPORT_OBJ := $(patsubst %.c,$(B)/%.o,$(wildcard tests/support/*.c))
 
-.PHONY: all lib run test tests check soak fuzz tidy format format-check clean install uninstall \
+.PHONY: all lib run test tests objects check soak fuzz tidy format format-check clean install uninstall \
         deps test-deps check-deps coverage
 all: $(B)/reel lib
 lib: $(B)/libreel.a $(B)/libreel.so
@@ -181,6 +181,9 @@ $(FAKE_LIBS):
 	$(Q)$(CC) -shared -Wl,-soname,$(@F) $(LDFLAGS) $^ -ldl -lm -pthread -o $@
 
 tests: $(TEST_BIN) $(FAKE_LIBS)
+# All that is compiled, nothing linked: shows what a compiler warns of.
+objects: $(LIB_OBJ) $(CLI_OBJ) $(SUPPORT_OBJ) $(FAKE_OBJ) $(TEST_SRC:%.c=$(B)/%.o) $(FUZZ_SRC:%.c=$(B)/%.o) \
+         $(B)/tests/fuzz/replay.o
 
 $(B)/libsupport.a: $(SUPPORT_OBJ)
 	@rm -f $@

@@ -1,7 +1,8 @@
 #!/bin/sh
-# The long tests in full: every failing call, every schedule, all goldens (REEL_SOAK=1), plain and
-# under the sanitizers, and ten minutes of fuzzing a target. Hours, not minutes. The result goes to
-# bench/results/soak.txt.
+# The long tests in full: every failing call, every schedule, all goldens, hours of sound
+# (REEL_SOAK=1), plain and under the sanitizers (those with fewer positions of the goldens:
+# tests/support/sanitized.h), and ten minutes of fuzzing a target. Hours, not minutes. The result goes
+# to bench/results/soak.txt.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 out=bench/results/soak.txt

@@ -18,7 +18,7 @@
 #define N_POSITIONS 576
 #define MAX_SCENES  16
 
-#if defined(SANITIZED) || !defined(__OPTIMIZE__)
+#if SANITIZED || !defined(__OPTIMIZE__)
 #define N_TEACHER_FORCED 66
 #define LONG_LIMIT       102
 #else

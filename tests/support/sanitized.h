@@ -1,14 +1,17 @@
-/* SANITIZED: built with the address or thread sanitizer. Clang says so by __has_feature alone. */
+/* SANITIZED: 1 with the address or thread sanitizer, else 0. Clang says so by __has_feature alone.
+ */
 #ifndef REEL_SUPPORT_SANITIZED_H
 #define REEL_SUPPORT_SANITIZED_H
 
 #ifdef __has_feature
 #if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define SANITIZED
+#define SANITIZED 1
 #endif
+#elif defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SANITIZED 1
 #endif
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SANITIZED
+#ifndef SANITIZED
+#define SANITIZED 0
 #endif
 
 #endif
