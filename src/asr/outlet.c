@@ -1,16 +1,10 @@
 #include "asr/outlet.h"
 
 #include "asr/answer.h"
+#include "base/clock.h"
 #include "model/tokenizer_utf8.h"
 
 #include <string.h>
-#include <time.h>
-
-double outlet_now_ms(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
-}
 
 void outlet_release(struct outlet *o) { buffer_release(&o->partial); }
 
@@ -30,7 +24,7 @@ static bool show(struct outlet *o, const char *text, size_t n) {
     if (n == 0) return !o->stopped;
     const char *joint = o->shown ? "" : transcript_joint(o->transcript, text, n);
     double *first_ms = &o->transcript->sum.first_text_ms;
-    if (*first_ms == 0) *first_ms = outlet_now_ms() - o->asked_ms;
+    if (*first_ms == 0) *first_ms = clock_ms() - o->asked_ms;
     tell(o, joint, strlen(joint));
     tell(o, text, n);
     o->shown += n;

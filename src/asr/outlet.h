@@ -38,7 +38,4 @@ enum reel_status outlet_rest(struct outlet *o, const char *raw, size_t n, struct
 enum reel_status outlet_end(struct outlet *o, const char *raw, const char *text,
                             struct reel_error *err);
 
-/* Milliseconds of a clock that only goes forward. */
-double outlet_now_ms(void);
-
 #endif

@@ -3,6 +3,7 @@
 #include "asr/encoder.h"
 #include "asr/prompt.h"
 #include "audio/mel.h"
+#include "base/clock.h"
 #include "base/memory.h"
 #include "base/thread_pool.h"
 #include "runtime/model_handle.h"
@@ -10,7 +11,6 @@
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #define MOST_FRAMES   3200  /* encoded at once, where a window is not longer: 32 s */
 #define MOST_ROWS     1040  /* evaluated at once: vectors of 10 windows */
@@ -50,12 +50,6 @@ struct recognizer {
     int n_ids;
     bool cancelled;
 };
-
-static double now_ms(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
-}
 
 static enum reel_status cancelled(struct reel_error *err) {
     return err_set(err, REEL_E_CANCELLED, "cancelled by the caller");
@@ -298,7 +292,7 @@ enum reel_status recognizer_hear(struct recognizer *r, const float *samples, siz
 static enum reel_status evaluate_rows(struct recognizer *r, bool last, double *prompt_ms,
                                       struct reel_error *err) {
     const struct model_config *c = &r->model->model.config;
-    double start = now_ms();
+    double start = clock_ms();
     if (r->n_rows == 0) return REEL_OK;
     const struct reel_eval eval = { .size = sizeof eval,
                                     .n = r->n_rows,
@@ -309,7 +303,7 @@ static enum reel_status evaluate_rows(struct recognizer *r, bool last, double *p
                                     .out_floats = (size_t)(last ? c->vocab : c->hidden) };
     enum reel_status status = reel_session_eval(r->session, &eval, err);
     r->n_rows = 0;
-    *prompt_ms += now_ms() - start;
+    *prompt_ms += clock_ms() - start;
     return status;
 }
 
@@ -324,7 +318,7 @@ static int windows_kept(const struct recognizer *r) {
 /* The session keeps the prefix and the windows that can stay. */
 static enum reel_status keep_windows(struct recognizer *r, double *prompt_ms,
                                      struct reel_error *err) {
-    double start = now_ms();
+    double start = clock_ms();
     int n_reused;
     r->n_kept = windows_kept(r);
     enum reel_status status =
@@ -332,7 +326,7 @@ static enum reel_status keep_windows(struct recognizer *r, double *prompt_ms,
             ? reel_session_truncate(r->session,
                                     r->prompt.n_prefix + encoder_tokens(r->n_kept * r->window), err)
             : reel_session_sync(r->session, r->prompt.ids, r->prompt.n_prefix, &n_reused, err);
-    *prompt_ms += now_ms() - start;
+    *prompt_ms += clock_ms() - start;
     return status;
 }
 
@@ -341,12 +335,12 @@ static enum reel_status encode_windows(struct recognizer *r, int first, int n, d
                                        struct reel_error *err) {
     const struct reel_model *m = r->model;
     float *to = r->rows + (size_t)r->n_rows * (size_t)m->model.config.hidden;
-    double start = now_ms();
+    double start = clock_ms();
     mel_write(r->mel, first, n, r->features);
     enum reel_status status = r->encoder ? encoder_run(r->encoder, r->features, n, to, err)
                                          : m->ops->encode(m->backend, r->features, n, to, err);
     r->n_rows += encoder_tokens(n);
-    *encoder_ms += now_ms() - start;
+    *encoder_ms += clock_ms() - start;
     return status;
 }
 
@@ -469,9 +463,9 @@ enum reel_status recognizer_answer(struct recognizer *r, const struct recognizer
     *out = (struct recognized){ .n_prompt_tokens =
                                     r->prompt.n_prefix + r->prompt.n_suffix + turn->n_ids };
     r->cancelled = false;
-    double start = now_ms();
+    double start = clock_ms();
     enum reel_status status = turn->last ? mel_finish(r->mel, MEL_LEAST_SAMPLES, err) : REEL_OK;
-    out->features_ms = now_ms() - start;
+    out->features_ms = clock_ms() - start;
     begin_answer(r, turn->ids, turn->n_ids);
     if (status == REEL_OK) status = read_prompt(r, turn, out, err);
     if (status == REEL_OK && turn->n_ids < most)
@@ -489,10 +483,10 @@ enum reel_status recognizer_answer(struct recognizer *r, const struct recognizer
 enum reel_status recognizer_run(struct recognizer *r, const float *samples, size_t n, float divisor,
                                 struct recognized *out, struct reel_error *err) {
     const struct recognizer_turn whole = { .last = true };
-    double start = now_ms();
+    double start = clock_ms();
     recognizer_begin(r);
     enum reel_status status = recognizer_hear(r, samples, n, divisor, err);
-    double features_ms = now_ms() - start;
+    double features_ms = clock_ms() - start;
     if (status == REEL_OK) status = recognizer_answer(r, &whole, out, err);
     out->features_ms += features_ms;
     return status;

@@ -1,6 +1,7 @@
 #include "asr/stream.h"
 
 #include "asr/answer.h"
+#include "base/clock.h"
 #include "base/memory.h"
 #include "model/tokenizer_utf8.h"
 
@@ -117,9 +118,9 @@ static enum reel_status answer(struct stream *s, const float *samples, size_t n,
     struct recognizer_turn turn = { .ids = s->fixed, .n_ids = s->n_fixed, .last = s->ending };
     if (!s->ending && s->n_fixed + s->step_tokens < s->max_tokens)
         turn.max_tokens = s->n_fixed + s->step_tokens;
-    s->outlet->asked_ms = outlet_now_ms();
+    s->outlet->asked_ms = clock_ms();
     enum reel_status status = hear(s, samples, n, divisor, err);
-    const double heard_ms = outlet_now_ms() - s->outlet->asked_ms;
+    const double heard_ms = clock_ms() - s->outlet->asked_ms;
     if (status == REEL_OK) status = recognizer_answer(s->recognizer, &turn, out, err);
     out->features_ms += heard_ms;
     s->n_answered = n;
@@ -133,7 +134,7 @@ bool stream_heard(struct stream *s, const char *raw, size_t n) {
 /* What its text took, from when its last sample was there. */
 static void count(struct stream *s) {
     struct reel_transcript *sum = &s->transcript->sum;
-    const double ms = outlet_now_ms() - s->outlet->asked_ms;
+    const double ms = clock_ms() - s->outlet->asked_ms;
     if (s->step_tokens == 0) return;
     sum->stream_steps++;
     if (ms > sum->stream_worst_ms) sum->stream_worst_ms = ms;

@@ -1,5 +1,6 @@
 #include "cli/answer.h"
 
+#include "base/clock.h"
 #include "cli/progress.h"
 #include "cli/terminal.h"
 

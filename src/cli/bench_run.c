@@ -1,11 +1,11 @@
 #include "cli/bench_run.h"
 
+#include "base/clock.h"
 #include "base/memory.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #define SEED 0x5eedu
 /* Some GPUs count energy in steps of a tenth of a second. */
@@ -25,12 +25,6 @@ struct run {
     double last_s; /* when the previous token came */
 };
 
-static double now_s(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
 static void fill_ids(struct run *run, int n) {
     uint64_t state = SEED;
     for (int i = 0; i < n; i++) {
@@ -42,7 +36,7 @@ static void fill_ids(struct run *run, int n) {
 static bool on_token(void *user, const struct reel_token *token) {
     struct run *run = user;
     (void)token;
-    double t = now_s();
+    double t = clock_s();
     run->token_ms[run->n_token_ms++] = (t - run->last_s) * 1e3;
     run->last_s = t;
     return true;
@@ -104,12 +98,12 @@ static enum reel_status repeat(struct run *run, double *s, double *first_s,
     const struct bench_test *test = run->test;
     int n_before = run->n_token_ms;
     enum reel_status status = start_timeline(run, err);
-    double start = now_s();
+    double start = clock_s();
     run->last_s = start;
     if (status == REEL_OK && test->n_prompt > 0) status = prompt(run, test->n_prompt, err);
-    *first_s = now_s() - start;
+    *first_s = clock_s() - start;
     if (status == REEL_OK && test->n_gen > 0) status = generate_all(run, err);
-    *s = now_s() - start;
+    *s = clock_s() - start;
     if (run->n_token_ms == n_before) return status;
     *first_s = run->token_ms[n_before] * 1e-3;
     if (test->n_prompt > 0) { /* the first id belongs to the prompt's time, not to decoding's */
@@ -188,13 +182,13 @@ static enum reel_status measure_energy(struct run *run, struct bench_row *row,
     const int extra = test->n_prompt == 0, n = test->n_prompt + test->n_gen + extra;
     struct reel_meter_reading from = { .size = sizeof from }, to = { .size = sizeof to };
     enum reel_status status = reel_meter_read(run->how->meter, &from, err);
-    double start = now_s(), seconds = 0, tokens = 0;
+    double start = clock_s(), seconds = 0, tokens = 0;
     while (status == REEL_OK && seconds < ENERGY_SECONDS) {
         double s = 0, first = 0;
         run->n_token_ms = 0;
         status = repeat(run, &s, &first, err);
         tokens += n;
-        seconds = now_s() - start;
+        seconds = clock_s() - start;
     }
     if (status == REEL_OK) status = reel_meter_read(run->how->meter, &to, err);
     if (status != REEL_OK) return status;

@@ -1,4 +1,5 @@
 /* reel run: one prompt, one answer. */
+#include "base/clock.h"
 #include "base/json.h"
 #include "cli/answer.h"
 #include "cli/commands.h"

@@ -1,5 +1,6 @@
 /* reel transcribe: recordings to text. */
 #include "base/buffer.h"
+#include "base/clock.h"
 #include "base/file_map.h"
 #include "cli/commands.h"
 #include "cli/live_view.h"

@@ -1,5 +1,6 @@
 #include "cli/profile_run.h"
 
+#include "base/clock.h"
 #include "base/memory.h"
 #include "cli/open_model.h"
 

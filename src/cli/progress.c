@@ -1,21 +1,15 @@
 #include "cli/progress.h"
 
+#include "base/clock.h"
 #include "cli/terminal.h"
 
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #define QUIET_MS    250 /* what is done by then needs no bar */
 #define INTERVAL_MS 100
 #define BAR_COLUMNS 30
 #define BAR_NOTED   14 /* where a note has to fit in 80 columns, too */
-
-double clock_ms(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
-}
 
 void progress_start(struct progress *p) {
     *p = (struct progress){ .enabled = terminal_is(stderr), .start_ms = clock_ms() };

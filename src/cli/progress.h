@@ -21,7 +21,4 @@ bool progress_update(void *user, const char *stage, uint64_t done, uint64_t tota
 /* Wipes the line. */
 void progress_end(struct progress *p);
 
-/* Milliseconds of a clock that only goes forward. */
-double clock_ms(void);
-
 #endif

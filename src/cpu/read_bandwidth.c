@@ -1,6 +1,7 @@
 /* The machine's read bandwidth as decoding sees it: a buffer much larger than the caches, streamed
  * once by all threads, with the prefetch distance and the turns that decoding uses. */
 #define _GNU_SOURCE /* madvise */
+#include "base/clock.h"
 #include "base/memory.h"
 #include "base/thread_pool.h"
 #include "cpu/kernels.h"
@@ -8,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 
 #define BUFFER_BYTES ((size_t)1 << 30) /* several times any last-level cache */
 #define HUGE_PAGE    ((size_t)2 << 20)
@@ -51,12 +51,6 @@ static void stream_pieces(void *user, int thread, int n_threads) {
     }
 }
 
-static double now_s(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
 enum reel_status reel_measure_read_bandwidth(int n_threads, double *bytes_per_s,
                                              struct reel_error *err) {
     struct stream s = { .fill = true };
@@ -76,9 +70,9 @@ enum reel_status reel_measure_read_bandwidth(int n_threads, double *bytes_per_s,
     }
     s.fill = false;
     for (int i = 0; i < ROUNDS && status == REEL_OK; i++) {
-        double start = now_s();
+        double start = clock_s();
         thread_pool_run(s.pool, stream_pieces, &s);
-        double rate = (double)BUFFER_BYTES / (now_s() - start);
+        double rate = (double)BUFFER_BYTES / (clock_s() - start);
         if (rate > *bytes_per_s) *bytes_per_s = rate;
     }
     free(s.bytes);

@@ -1,6 +1,7 @@
 /* Opening a model on a GPU: driver, plan, kernels, memory, weights. */
 #include "cuda/cuda_backend.h"
 
+#include "base/clock.h"
 #include "base/memory.h"
 #include "cuda/gpu_info.h"
 #include "cuda/tuned.h"
@@ -193,17 +194,17 @@ static enum reel_status open_plan(struct backend *b, const struct backend_option
 static enum reel_status open_all(struct backend *b, const struct backend_options *options,
                                  struct reel_error *err) {
     struct cu_module *wind_module = NULL;
-    const double start = cuda_now_ms();
+    const double start = clock_ms();
     enum reel_status status = open_gpu(b, options, err);
-    b->times.driver = options->driver_ms + cuda_now_ms() - start;
+    b->times.driver = options->driver_ms + clock_ms() - start;
     if (status == REEL_OK) status = open_plan(b, options, err);
     if (status == REEL_OK) status = cuda_open_kernels(b, options, &wind_module, err);
-    const double built = cuda_now_ms();
+    const double built = clock_ms();
     if (status == REEL_OK) status = open_memory(b, err);
-    const double taken = cuda_now_ms();
+    const double taken = clock_ms();
     if (status == REEL_OK) status = cuda_load(b, options, wind_module, err);
     b->times.memory = taken - built;
-    b->times.load = cuda_now_ms() - taken;
+    b->times.load = clock_ms() - taken;
     cuda_module_unload(&b->gpu, wind_module);
     return status;
 }

@@ -242,8 +242,6 @@ enum reel_status cuda_alive(struct backend *b, struct reel_error *err);
 /* The context is unusable from now on; `err` says why. Returns its status. */
 enum reel_status cuda_lose(struct backend *b, struct reel_error *err);
 
-double cuda_now_ms(void);
-
 /* ---- cuda_encoder.c ---- */
 
 /* Whether the model has an audio tower that runs here; plan.encoder.none says why not. */

@@ -1,5 +1,6 @@
 /* The kernels of a model: compiled side by side or taken from the cache, loaded, and proven to be
  * resident on the whole GPU at once. */
+#include "base/clock.h"
 #include "cuda/cuda_backend.h"
 #include "cuda/kernel_build.h"
 
@@ -110,7 +111,7 @@ static enum reel_status load_all(struct backend *b, struct parts *parts,
 
 static enum reel_status build_all(struct backend *b, struct parts *parts,
                                   const struct backend_options *options, struct reel_error *err) {
-    const double start = cuda_now_ms();
+    const double start = clock_ms();
     bool compiled = false;
     for (int i = 0; i < parts->n; i++) {
         parts->part[i].parts = parts;
@@ -122,7 +123,7 @@ static enum reel_status build_all(struct backend *b, struct parts *parts,
     wait_for_all(parts, options);
     for (int i = 0; i < parts->n; i++)
         compiled = compiled || parts->part[i].image.compile_s > 0;
-    if (compiled) b->times.compile = cuda_now_ms() - start;
+    if (compiled) b->times.compile = clock_ms() - start;
     return load_all(b, parts, options, err);
 }
 

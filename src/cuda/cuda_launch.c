@@ -1,5 +1,6 @@
 /* One launch: what the decode kernel may use of the epochs, reading its ids while it runs, and what
  * happens when a kernel fails, hangs or is stopped. */
+#include "base/clock.h"
 #include "base/memory.h"
 #include "cuda/cuda_backend.h"
 
@@ -14,12 +15,6 @@ enum { EPOCHS_A_LAYER = 5, EPOCHS_A_TOKEN = 8, EPOCHS_A_LAUNCH = 16 };
 enum { EPOCHS_MOST = 30000, RARE_EPOCHS_MOST = 60000 };
 /* For a kernel that was told to leave. */
 enum { HANG_GRACE_MS = 3000 };
-
-double cuda_now_ms(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
-}
 
 static void sleep_us(long us) {
     const struct timespec t = { us / 1000000, us % 1000000 * 1000 };
@@ -202,7 +197,7 @@ enum reel_status cuda_submit(struct cuda_run *run, struct backend_state *s,
     pthread_mutex_lock(&b->mutex);
     status = launch_all(run, prefill, decode, err);
     pthread_mutex_unlock(&b->mutex);
-    run->submitted_ms = run->news_ms = run->looked_ms = cuda_now_ms();
+    run->submitted_ms = run->news_ms = run->looked_ms = clock_ms();
     if (status != REEL_OK && run->n_launches > 0) { /* the first of two must be over all the same */
         run->mailbox = s->mapped.prefill_mailbox;
         (void)!cuda_finish(run, NULL, NULL);
@@ -216,7 +211,7 @@ enum reel_status cuda_submit(struct cuda_run *run, struct backend_state *s,
 static void launch_is_over(struct cuda_run *run, bool good) {
     struct backend *b = run->state->backend;
     const struct decode_mailbox *m = run->mailbox;
-    const double ms = cuda_now_ms() - run->submitted_ms;
+    const double ms = clock_ms() - run->submitted_ms;
     if (run->over) return;
     run->over = true;
     run->failed = !good;
@@ -249,12 +244,12 @@ static enum reel_status stuck(const struct cuda_run *run, struct reel_error *err
 /* Waits for all launches to be gone, but not for ever. */
 static enum reel_status drain(const struct cuda_run *run, double limit_ms, struct reel_error *err) {
     struct backend *b = run->state->backend;
-    const double start = cuda_now_ms();
+    const double start = clock_ms();
     bool done = false;
     for (;;) {
         enum reel_status status = cuda_poll(&b->gpu, NULL, &done, cuda_kernel_name(run), err);
         if (status != REEL_OK || done) return status;
-        if (cuda_now_ms() - start > limit_ms) break;
+        if (clock_ms() - start > limit_ms) break;
         sleep_us(1000);
     }
     pthread_mutex_lock(&b->mutex);
@@ -284,7 +279,7 @@ static enum reel_status aborted(struct cuda_run *run, struct reel_error *err) {
  * by a stream of its own and by the copy engine, which needs no SM. */
 static enum reel_status hung(struct cuda_run *run, struct reel_error *err) {
     struct backend *b = run->state->backend;
-    const double silent_ms = cuda_now_ms() - run->news_ms;
+    const double silent_ms = clock_ms() - run->news_ms;
     const char *kernel = cuda_kernel_name(run);
     enum reel_status status =
         cuda_upload(&b->gpu, run->state->abort, b->leave, sizeof *b->leave, b->rescue, err);
@@ -307,7 +302,7 @@ static bool has_ended(const struct cuda_run *run) {
 /* Asks the driver, at most every few milliseconds of silence. */
 static enum reel_status look_at_device(struct cuda_run *run, struct reel_error *err) {
     struct backend *b = run->state->backend;
-    double now = cuda_now_ms();
+    double now = clock_ms();
     bool done = false;
     if (now - run->looked_ms < 3) return REEL_OK;
     run->looked_ms = now;
@@ -325,7 +320,7 @@ static enum reel_status look_at_device(struct cuda_run *run, struct reel_error *
 /* Between two looks at the mailbox: spins while news is due soon or lately overdue. */
 static void wait_a_little(const struct cuda_run *run, int tokens_due) {
     const struct backend *b = run->state->backend;
-    double quiet_ms = cuda_now_ms() - run->news_ms;
+    double quiet_ms = clock_ms() - run->news_ms;
     double due_ms = run->prefill ? run->due_ms : b->token_ms * tokens_due;
     double spin_ms = b->tuning.spin_us * 1e-3;
     if (quiet_ms < due_ms - spin_ms)
@@ -355,7 +350,7 @@ static bool read_id(struct cuda_run *run, int32_t *id) {
     *id = (int32_t)(unsigned)word;
     run->n_read++;
     __atomic_store_n(&m->taken, (unsigned)run->n_read, __ATOMIC_RELEASE);
-    run->news_ms = run->looked_ms = cuda_now_ms();
+    run->news_ms = run->looked_ms = clock_ms();
     return true;
 }
 

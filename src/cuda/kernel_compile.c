@@ -1,5 +1,6 @@
 #include "cuda/kernel_compile.h"
 
+#include "base/clock.h"
 #include "base/memory.h"
 
 #include <pthread.h>
@@ -21,12 +22,6 @@ struct job {
     pthread_cond_t over;
     bool is_over;
 };
-
-static double now_s(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
 
 static enum reel_status fail(const struct nvrtc *nvrtc, int error, const char *call,
                              struct reel_error *err) {
@@ -210,11 +205,11 @@ static enum reel_status take_image(struct kernel_image *image, const struct job 
 enum reel_status kernel_compile(struct kernel_image *image, const struct compile_input *input,
                                 struct reel_error *err) {
     struct job job = { .nvrtc = input->build->nvrtc, .input = input };
-    double start_s = now_s();
+    double start_s = clock_s();
     enum reel_status status = create(&job, err);
     if (status != REEL_OK) return status;
     run(&job);
-    image->compile_s = now_s() - start_s;
+    image->compile_s = clock_s() - start_s;
     if (atomic_load(&job.cancel)) {
         status = err_set(err, REEL_E_CANCELLED, "compiling the kernels was cancelled");
     } else {

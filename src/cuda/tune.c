@@ -1,5 +1,6 @@
 /* reel_model_tune: which launch settings decode fastest here. Only settings that need no new
  * kernels: bytes in flight and where attention is split. */
+#include "base/clock.h"
 #include "base/memory.h"
 #include "cuda/cuda_backend.h"
 #include "cuda/limits.h"
@@ -175,7 +176,7 @@ static enum reel_status measure(void *user, const struct tune_search *s, double 
         t->result->before_long = t->lines[1].per_s;
         tell(t, NULL, 0, true);
     }
-    const double done = cuda_now_ms() - t->start_ms;
+    const double done = clock_ms() - t->start_ms;
     const struct reel_tune_options *o = t->options;
     if (status == REEL_OK && o->progress &&
         !o->progress(o->progress_user, "tuning", (uint64_t)done, (uint64_t)(t->seconds * 1e3)))
@@ -191,7 +192,7 @@ static void tried(void *user, const struct tune_search *s, int axis, double scor
 
 static bool time_over(void *user) {
     const struct tuner *t = user;
-    return t->enough || cuda_now_ms() - t->start_ms > t->seconds * 1e3;
+    return t->enough || clock_ms() - t->start_ms > t->seconds * 1e3;
 }
 
 /* ---- the two contexts ---- */
@@ -302,7 +303,7 @@ enum reel_status reel_model_tune(struct reel_model *model, const struct reel_tun
     struct reel_tune_options options;
     struct reel_tune_result result = { .size = sizeof result };
     struct tuner t = {
-        .model = model, .options = &options, .start_ms = cuda_now_ms(), .result = &result
+        .model = model, .options = &options, .start_ms = clock_ms(), .result = &result
     };
     struct tune_search search = {
         .measure = measure, .tried = tried, .time_over = time_over, .user = &t

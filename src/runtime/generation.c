@@ -2,6 +2,7 @@
  * backend's own decoding, or evaluation and a draw here) and decides what it means. */
 #include "runtime/generation.h"
 
+#include "base/clock.h"
 #include "base/memory.h"
 #include "runtime/session.h"
 #include "runtime/struct_size.h"
@@ -9,13 +10,6 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-
-static double now_ms(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
-}
 
 enum reel_status generation_open(struct generation *g, size_t max_token_bytes,
                                  struct reel_error *err) {
@@ -63,7 +57,7 @@ enum reel_status reel_generation_start(struct reel_session *s, const struct reel
                                        struct reel_error *err) {
     struct generation *g = &s->generation;
     struct reel_generation set;
-    double start = now_ms();
+    double start = clock_ms();
     err_clear(err);
     enum reel_status status = session_idle(s, err);
     if (status == REEL_OK) status = struct_read(&set, sizeof set, given, "reel_generation", err);
@@ -135,7 +129,7 @@ static void deliver(struct reel_session *s, int32_t id) {
     g->token.text = g->text;
     g->token.text_bytes = 0;
     session_append(s, id);
-    if (g->result.n_tokens++ == 0) g->result.first_token_ms = now_ms() - g->start_ms;
+    if (g->result.n_tokens++ == 0) g->result.first_token_ms = clock_ms() - g->start_ms;
     if (!is_stop_id(g, id)) add_text(g, s->model->model.tokenizer, id);
     g->result.reason = stop_reason(s, id);
     if (g->result.reason != REEL_STOP_NONE && g->result.reason != REEL_STOP_STRING) end_text(g);
@@ -270,7 +264,7 @@ static void finish(struct reel_session *s, struct reel_generation_result *result
     struct generation *g = &s->generation;
     s->n_evaluated = session_resume_at(s, s->n_evaluated);
     g->active = false;
-    g->result.total_ms = now_ms() - g->start_ms;
+    g->result.total_ms = clock_ms() - g->start_ms;
     if (result) (void)struct_write(result, &g->result, sizeof g->result);
 }
 

@@ -1,4 +1,5 @@
 /* Opening models, and the public calls that only look at one. */
+#include "base/clock.h"
 #include "base/memory.h"
 #include "cuda/gpu_info.h"
 #include "model/chat_answer.h"
@@ -8,13 +9,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-
-static double now_ms(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
-}
 
 /* ---- opening ---- */
 
@@ -153,9 +147,9 @@ enum reel_status reel_model_open(struct reel_model **out, const char *path,
     enum reel_status status =
         struct_read(&options, sizeof options, given, "reel_model_options", err);
     if (status == REEL_OK) status = check_options(&options, err);
-    const double begin = now_ms();
+    const double begin = clock_ms();
     if (status == REEL_OK) status = choose_backend(&options, &first, &second, err);
-    const double driver_ms = now_ms() - begin;
+    const double driver_ms = clock_ms() - begin;
     if (status == REEL_OK && !path) status = err_set(err, REEL_E_ARGUMENT, "the path is NULL");
     if (status == REEL_OK) status = model_source_open(&source, path, err);
     return status == REEL_OK ? open_source(out, &source, &options, first, second, driver_ms, err)
@@ -174,9 +168,9 @@ enum reel_status reel_model_open_memory(struct reel_model **out, const char *nam
     enum reel_status status =
         struct_read(&options, sizeof options, given, "reel_model_options", err);
     if (status == REEL_OK) status = check_options(&options, err);
-    const double begin = now_ms();
+    const double begin = clock_ms();
     if (status == REEL_OK) status = choose_backend(&options, &first, &second, err);
-    const double driver_ms = now_ms() - begin;
+    const double driver_ms = clock_ms() - begin;
     if (status == REEL_OK)
         status = model_source_open_memory(&source, name ? name : "a model in memory", files,
                                           n_files, err);
