@@ -386,6 +386,24 @@ static void note_windows(struct recognizer *r) {
 
 /* ---- answering ---- */
 
+/* A zero byte, which no text may hold, is U+FFFD, as in asr/answer.h. The text may lie where it
+ * goes, and moves up by what that takes. */
+static void add_text(struct recognizer *r, const char *text, size_t n) {
+    static const char replacement[] = { '\xef', '\xbf', '\xbd' };
+    size_t more = 0;
+    for (size_t i = 0; i < n; i++)
+        if (!text[i]) more += sizeof replacement - 1;
+    if (n + more > r->raw_room - r->raw_size) return; /* cannot be: it is for the longest tokens */
+    char *to = r->raw + r->raw_size, *from = to + more;
+    if (n) memmove(from, text, n);
+    for (size_t i = 0; i < n; i++) {
+        const size_t length = from[i] ? 1 : sizeof replacement;
+        memmove(to, from[i] ? from + i : replacement, length);
+        to += length;
+    }
+    r->raw_size = (size_t)(to - r->raw);
+}
+
 /* text: NULL for a control token. */
 static void add_id(struct recognizer *r, int32_t id, const char *text, size_t n) {
     r->ids[r->n_ids] = id;
@@ -393,9 +411,7 @@ static void add_id(struct recognizer *r, int32_t id, const char *text, size_t n)
         text = "<asr_text>";
         n = strlen(text);
     }
-    if (n > r->raw_room - r->raw_size) n = 0; /* cannot be: the room is for the longest tokens */
-    if (n) memmove(r->raw + r->raw_size, text, n);
-    r->raw_size += n;
+    add_text(r, text, n);
     r->ends[r->n_ids++] = r->raw_size;
 }
 

@@ -208,6 +208,27 @@ static void an_answer_is_no_longer_than_its_turn_allows(void **state) {
     recognizer_close(r);
 }
 
+static void zero_bytes_are_replaced_as_in_the_final_text(void **state) {
+    (void)state;
+    struct recognizer *r = opened();
+    struct recognized heard;
+    float *samples = noise(0.3f);
+    int32_t ids[3];
+    size_t n = 0;
+    require(reel_encode(reel_model_tokenizer(model), "a\0", 2, 0, ids, 3, &n, &err));
+    assert_int_equal(n, 2);
+    ids[2] = ids[1];
+    const struct recognizer_turn turn = { .ids = ids, .n_ids = 3, .max_tokens = 3, .last = true };
+    recognizer_begin(r);
+    require(recognizer_hear(r, samples, N, 1, &err));
+    require(recognizer_answer(r, &turn, &heard, &err));
+    assert_int_equal(heard.n_bytes, 7);
+    assert_memory_equal(heard.raw, "a\xef\xbf\xbd\xef\xbf\xbd", 7);
+    assert_int_equal(heard.ends[1], 4);
+    free(samples);
+    recognizer_close(r);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_was_answered_before_changes_no_answer),
@@ -215,6 +236,7 @@ int main(void) {
         cmocka_unit_test(a_louder_sound_that_lifts_nothing_keeps_them),
         cmocka_unit_test(an_answer_goes_on_from_ids_that_are_given),
         cmocka_unit_test(an_answer_is_no_longer_than_its_turn_allows),
+        cmocka_unit_test(zero_bytes_are_replaced_as_in_the_final_text),
     };
     return cmocka_run_group_tests_name("the recognizer", tests, enter, leave);
 }
