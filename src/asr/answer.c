@@ -57,8 +57,7 @@ static enum reel_status encode(char **out, struct chars s, const char *what,
     return REEL_OK;
 }
 
-/* What Python's str.strip takes away. */
-static bool is_space(uint32_t c) {
+bool asr_is_space(uint32_t c) {
     return (c >= 9 && c <= 13) || (c >= 0x1c && c <= 0x20) || c == 0x85 || c == 0xa0 ||
            c == 0x1680 || (c >= 0x2000 && c <= 0x200a) || c == 0x2028 || c == 0x2029 ||
            c == 0x202f || c == 0x205f || c == 0x3000;
@@ -75,10 +74,10 @@ static struct chars part(struct chars s, size_t from, size_t to) {
 }
 
 static struct chars strip(struct chars s) {
-    while (s.n && is_space(s.c[s.n - 1]))
+    while (s.n && asr_is_space(s.c[s.n - 1]))
         s.n--;
     size_t from = 0;
-    while (from < s.n && is_space(s.c[from]))
+    while (from < s.n && asr_is_space(s.c[from]))
         from++;
     return part(s, from, s.n);
 }

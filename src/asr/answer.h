@@ -5,6 +5,8 @@
 
 #include "base/error.h"
 
+#include <stdint.h>
+
 /* Both are UTF-8, never NULL after success, and may be empty. */
 struct asr_answer {
     char *text;     /* the transcript, without white space around it */
@@ -22,6 +24,9 @@ struct asr_answer {
 enum reel_status asr_answer_read(struct asr_answer *a, const char *raw, size_t n,
                                  const char *language, struct reel_error *err);
 void asr_answer_release(struct asr_answer *a);
+
+/* White space at the ends of a text: what Python's str.strip takes away. */
+bool asr_is_space(uint32_t c);
 
 /* *out (the caller's to free) is the languages of n segments joined by commas, without empty ones
  * and without repeating the one before: "Chinese,English". */

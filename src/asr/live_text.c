@@ -1,6 +1,6 @@
 #include "asr/live_text.h"
 
-#include "model/tokenizer_unicode.h"
+#include "asr/answer.h"
 #include "model/tokenizer_utf8.h"
 
 #include <string.h>
@@ -14,9 +14,8 @@ static const char tag_end[] = "<asr_text>";
 static bool starts_character(char c) { return ((unsigned char)c & 0xc0) != 0x80; }
 
 static bool is_space(const char *text) {
-    struct unicode_memo memo = { 0 };
     int n;
-    return unicode_classes(&memo, utf8_decode((const unsigned char *)text, &n)) & UC_SPACE;
+    return asr_is_space(utf8_decode((const unsigned char *)text, &n));
 }
 
 size_t live_text_space_before(const char *text, size_t n) {

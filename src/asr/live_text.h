@@ -32,7 +32,7 @@ void live_text_start(struct live_text *t, bool forced);
  * Afterwards raw[begin, certain) may be shown, when has_begin. */
 void live_text_push(struct live_text *t, const char *raw, size_t n);
 
-/* Bytes of white space at the beginning or the end of a text, by Unicode's White_Space. */
+/* Bytes of white space at the beginning or the end of a text. */
 size_t live_text_space_before(const char *text, size_t n);
 size_t live_text_space_after(const char *text, size_t n);
 

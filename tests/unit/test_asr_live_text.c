@@ -57,6 +57,7 @@ static void white_space_at_both_ends_is_held_back(void **state) {
     (void)state;
     expect_certain("<asr_text>\n \xe3\x80\x80Zu", false, "Zu");
     expect_certain("<asr_text> Zu \xc2\xa0", false, "Zu");
+    expect_certain("<asr_text>\x1e\x1fZu\x1c", false, "Zu"); /* Unicode has them not, Python has */
     expect_certain("<asr_text> Zu k", false, "Zu k");
     expect_certain("  ", true, "");
 }
