@@ -286,7 +286,7 @@ static nvrtcResult options_take(int n, const char *const *options, const char **
     return NVRTC_OK;
 }
 
-/* Where compiled objects are kept, and the folder that is theirs alone. */
+/* Where compiled objects are kept: beside the builds, for they are the same in all of them. */
 static void cache_folder(char *cache, size_t bytes) {
     Dl_info info;
     dladdr((void *)fake_nvrtc_reset, &info);
@@ -295,7 +295,7 @@ static void cache_folder(char *cache, size_t bytes) {
     if (fake.folder)
         snprintf(cache, bytes, "%s", fake.folder);
     else
-        snprintf(cache, bytes, "%s/cache", whole ? whole : ".");
+        snprintf(cache, bytes, "%s/../../simulated", whole ? whole : ".");
     free(whole);
     mkdir(cache, 0777);
 }
