@@ -582,8 +582,8 @@ struct reel_transcriber_options {
     reel_text_fn on_partial; /* or NULL; only called in steps */
 };
 
-/* All memory it needs is taken here. The model must outlive it. REEL_E_UNSUPPORTED for a model that
- * does not hear. */
+/* All memory is taken here but for the features, at most a segment's, and the transcript. The model
+ * must outlive it. REEL_E_UNSUPPORTED for a model that does not hear. */
 REEL_API REEL_MUST_USE enum reel_status
 reel_transcriber_open(struct reel_transcriber **out, const struct reel_model *model,
                       const struct reel_transcriber_options *options, struct reel_error *err);

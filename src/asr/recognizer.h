@@ -32,7 +32,8 @@ struct recognized {
     double features_ms, encoder_ms, prompt_ms, generate_ms;
 };
 
-/* All memory is taken here. `context` and `language` are borrowed until it is closed. */
+/* All memory is taken here but that of features, which grows to a piece's. `context` and `language`
+ * are borrowed until it is closed. */
 enum reel_status recognizer_open(struct recognizer **out, const struct reel_model *model,
                                  const struct recognizer_options *options, struct reel_error *err);
 void recognizer_close(struct recognizer *r);

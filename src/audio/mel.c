@@ -38,9 +38,9 @@ struct mel {
     bool reflected;   /* whether waiting's first 200 have been filled in */
     bool finished;
 
-    float *logs; /* f32 [n_frames - n_forgotten, MEL_BINS]: log10, not yet clamped */
+    float *logs; /* f32 [n_frames, MEL_BINS]: log10, not yet clamped */
     size_t frames_room;
-    int n_frames, n_forgotten;
+    int n_frames;
     float maximum;
 };
 
@@ -71,12 +71,12 @@ void mel_restart(struct mel *m) {
     m->n_waiting = EDGE; /* to be filled in */
     m->n_samples = 0;
     m->reflected = m->finished = false;
-    m->n_frames = m->n_forgotten = 0;
+    m->n_frames = 0;
     m->maximum = MEL_LOG_FLOOR;
 }
 
 static enum reel_status reserve_frames(struct mel *m, int n, struct reel_error *err) {
-    size_t kept = (size_t)(m->n_frames - m->n_forgotten), needed = kept + (size_t)n;
+    size_t needed = (size_t)m->n_frames + (size_t)n;
     if (m->n_frames > MOST_FRAMES)
         return err_set(err, REEL_E_LIMIT, "the clip has more than %d frames of 10 ms", MOST_FRAMES);
     if (needed <= m->frames_room) return REEL_OK;
@@ -142,7 +142,7 @@ static enum reel_status make_frames(struct mel *m, struct reel_error *err) {
     int n = (m->n_waiting - MEL_WINDOW) / MEL_HOP + 1;
     enum reel_status status = reserve_frames(m, n, err);
     if (status != REEL_OK) return status;
-    compute(m, n, m->logs + (size_t)(m->n_frames - m->n_forgotten) * MEL_BINS);
+    compute(m, n, m->logs + (size_t)m->n_frames * MEL_BINS);
     m->n_frames += n;
     m->n_waiting -= n * MEL_HOP;
     memmove(m->waiting, m->waiting + (size_t)n * MEL_HOP, (size_t)m->n_waiting * sizeof(float));
@@ -218,8 +218,8 @@ float mel_maximum(const struct mel *m) { return m->maximum; }
 float mel_floor(const struct mel *m) { return m->maximum - LOG_RANGE; }
 
 float mel_lowest(const struct mel *m, int first, int n) {
-    assert(first >= m->n_forgotten && n >= 1 && first + n <= m->n_frames);
-    const float *logs = m->logs + (size_t)(first - m->n_forgotten) * MEL_BINS;
+    assert(first >= 0 && n >= 1 && first + n <= m->n_frames);
+    const float *logs = m->logs + (size_t)first * MEL_BINS;
     float best[MEL_BINS], lowest = *logs;
     memcpy(best, logs, sizeof best);
     for (int i = 0; i < n; i++, logs += MEL_BINS)
@@ -262,21 +262,12 @@ static void write_shared(void *user, int thread, int n_threads) {
 }
 
 void mel_write(const struct mel *m, int first, int n, float *out) {
-    assert(first >= m->n_forgotten && n >= 0 && first + n <= m->n_frames);
+    assert(first >= 0 && n >= 0 && first + n <= m->n_frames);
     if (n == 0) return; /* there may be no memory yet */
-    struct writing w = { m, m->logs + (size_t)(first - m->n_forgotten) * MEL_BINS, n, out };
+    struct writing w = { m, m->logs + (size_t)first * MEL_BINS, n, out };
     if (m->pool && n >= LEAST_WRITTEN)
         thread_pool_run(m->pool, write_shared, &w);
     else
         for (int at = 0; at < n; at += WRITE_TILE)
             write_tile(&w, at);
-}
-
-void mel_forget(struct mel *m, int first) {
-    assert(first <= m->n_frames);
-    if (first <= m->n_forgotten) return;
-    size_t kept = (size_t)(m->n_frames - first);
-    memmove(m->logs, m->logs + (size_t)(first - m->n_forgotten) * MEL_BINS,
-            kept * MEL_BINS * sizeof *m->logs);
-    m->n_forgotten = first;
 }

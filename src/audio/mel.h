@@ -39,7 +39,7 @@ enum reel_status mel_push(struct mel *m, const float *samples, size_t n, struct 
  * 1 to 200 counts as 201; an empty one without least_samples has no frames. */
 enum reel_status mel_finish(struct mel *m, size_t least_samples, struct reel_error *err);
 
-/* Frames of the clip that are ready, forgotten ones included. */
+/* Frames of the clip that are ready. */
 int mel_frames(const struct mel *m);
 
 /* The largest log10 of all frames so far; -10 at least, which is silence. */
@@ -48,16 +48,12 @@ float mel_maximum(const struct mel *m);
 /* What mel_write lifts smaller values to: mel_maximum - 8. */
 float mel_floor(const struct mel *m);
 
-/* The smallest log10 of frames [first, first + n), all ready and none forgotten, before the floor:
+/* The smallest log10 of frames [first, first + n), all ready, before the floor:
  * while the floor is not above it, mel_write gives the same of them. */
 float mel_lowest(const struct mel *m, int first, int n);
 
-/* Frames [first, first + n), all ready and none forgotten, to out: f32 [MEL_BINS, n], as the
+/* Frames [first, first + n), all ready, to out: f32 [MEL_BINS, n], as the
  * encoder takes them: (max(L, mel_maximum - 8) + 4) / 4. */
 void mel_write(const struct mel *m, int first, int n, float *out);
-
-/* Lets go of the frames before `first` (at most mel_frames), so that hours need no more memory than
- * what is kept; mel_maximum remembers them. */
-void mel_forget(struct mel *m, int first);
 
 #endif

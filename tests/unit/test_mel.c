@@ -191,35 +191,6 @@ static void a_part_is_written_as_in_the_whole(void **state) {
     mel_close(m);
 }
 
-static void forgetting_changes_nothing_that_stays(void **state) {
-    (void)state;
-    static float samples[ROOM];
-    struct mel *m = opened();
-    fill(samples, ROOM, 0.5f);
-    for (int i = 0; i < 3000; i++)
-        samples[i] *= 2; /* the maximum is among what is forgotten */
-    float *whole = features(m, samples, ROOM, ROOM, 0);
-    int n_frames = mel_frames(m);
-    float maximum = mel_maximum(m);
-    mel_restart(m);
-    for (int at = 0; at < ROOM; at += 1000) {
-        assert_int_equal(mel_push(m, samples + at, 1000, NULL), REEL_OK);
-        if (mel_frames(m) > 20) mel_forget(m, mel_frames(m) - 20);
-    }
-    assert_int_equal(mel_finish(m, 0, NULL), REEL_OK);
-    assert_int_equal(mel_frames(m), n_frames);
-    assert_true(mel_maximum(m) == maximum);
-    float part[10 * MEL_BINS];
-    mel_forget(m, n_frames - 10);
-    mel_forget(m, 3); /* long gone */
-    mel_write(m, n_frames - 10, 10, part);
-    for (int bin = 0; bin < MEL_BINS; bin++)
-        assert_memory_equal(part + bin * 10, whole + bin * n_frames + n_frames - 10,
-                            10 * sizeof *part);
-    free(whole);
-    mel_close(m);
-}
-
 static void what_is_no_number_is_refused_whole(void **state) {
     (void)state;
     static float samples[ROOM];
@@ -323,7 +294,6 @@ int main(void) {
         cmocka_unit_test(padding_is_the_same_as_zeros),
         cmocka_unit_test(a_louder_sound_later_lifts_what_was_written_before),
         cmocka_unit_test(a_part_is_written_as_in_the_whole),
-        cmocka_unit_test(forgetting_changes_nothing_that_stays),
         cmocka_unit_test(what_is_no_number_is_refused_whole),
         cmocka_unit_test(nothing_follows_the_end_but_a_restart),
         cmocka_unit_test(frames_are_what_the_definition_says),
