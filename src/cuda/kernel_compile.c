@@ -73,11 +73,12 @@ static void wait_reporting(struct job *job) {
     pthread_mutex_lock(&job->mutex);
     while (!job->is_over) {
         struct timespec until = after_ms(PROGRESS_MS);
+        while (!job->is_over && pthread_cond_timedwait(&job->over, &job->mutex, &until) == 0) {
+        }
+        if (job->is_over) break;
         pthread_mutex_unlock(&job->mutex);
         report(job);
         pthread_mutex_lock(&job->mutex);
-        while (!job->is_over && pthread_cond_timedwait(&job->over, &job->mutex, &until) == 0) {
-        }
     }
     pthread_mutex_unlock(&job->mutex);
 }
@@ -104,6 +105,8 @@ static void run(struct job *job) {
         compile(job);
         return;
     }
+    report(job); /* before the thread starts: what takes no time is heard of, too */
+    if (atomic_load(&job->cancel)) return;
     pthread_mutex_init(&job->mutex, NULL);
     pthread_condattr_init(&attributes);
     pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
@@ -113,8 +116,7 @@ static void run(struct job *job) {
         wait_reporting(job);
         pthread_join(thread, NULL);
     } else {
-        report(job);
-        if (!atomic_load(&job->cancel)) compile(job);
+        compile(job);
     }
     pthread_cond_destroy(&job->over);
     pthread_mutex_destroy(&job->mutex);
