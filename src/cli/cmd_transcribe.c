@@ -215,15 +215,13 @@ static enum reel_status open_audio(struct job *job, struct reel_audio **audio,
 }
 
 static void tell_that_it_is_late(struct job *job) {
-    if (job->told_late || job->pace.late_ms < job->chunk * 1e3) return;
+    if (job->told_late || !pace_is_late(&job->pace)) return;
     job->told_late = true;
     live_view_end(&job->view);
     if (job->line_open && terminal_is(stdout)) putchar('\n');
     fflush(stdout);
-    fprintf(stderr,
-            "reel: %s: steps take longer than what they hear: the text of a live input falls "
-            "behind; see --chunk\n",
-            job->name);
+    fprintf(stderr, "reel: %s: the text of a live input is %.0f s behind by now; see --chunk\n",
+            job->name, job->pace.late_ms / 1e3);
 }
 
 /* Whether a call that began at start_ms made a step, and how long it took. */

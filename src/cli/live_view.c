@@ -57,7 +57,7 @@ void live_view_text(struct live_view *v, const char *text, size_t n) {
     fflush(v->out);
 }
 
-/* Where the end of the text begins that fits; *whole: all of it does. */
+/* Where the end of the text begins that fits. */
 static size_t fitting_end(const char *text, size_t n, int room) {
     size_t from = n;
     int used = 0, columns;

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #define FIRST_STEPS 256
+#define LATE_MS     5000
 
 void pace_start(struct pace *p) {
     p->heard_ms = p->late_ms = 0;
@@ -32,6 +33,8 @@ enum reel_status pace_step(struct pace *p, double ms, struct reel_error *err) {
     p->heard_ms = 0;
     return REEL_OK;
 }
+
+bool pace_is_late(const struct pace *p) { return p->late_ms >= LATE_MS; }
 
 static int by_size(const void *a, const void *b) {
     const double x = *(const double *)a, y = *(const double *)b;

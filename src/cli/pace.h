@@ -20,6 +20,9 @@ void pace_hear(struct pace *p, double audio_ms);
 /* A step took so long for what was heard since the one before. */
 enum reel_status pace_step(struct pace *p, double ms, struct reel_error *err);
 
+/* Whether a live input is so far ahead that it should be said: 5 s. One slow step is not. */
+bool pace_is_late(const struct pace *p);
+
 /* The middle one of all steps, 0 without any. */
 double pace_median(struct pace *p);
 

@@ -218,6 +218,7 @@ static void steps_that_take_longer_than_what_they_hear_fall_behind(void **state)
         pace_hear(&p, 2000);
         assert_int_equal(pace_step(&p, 2500, NULL), REEL_OK);
         assert_true(p.late_ms == 500.0 * i);
+        assert_int_equal(pace_is_late(&p), i >= 10);
     }
     assert_true(pace_median(&p) == 2500 && p.n == 610);
     pace_start(&p);
