@@ -611,8 +611,9 @@ struct reel_transcript {
     const char *language; /* those of the segments, joined by commas, each once in a row */
     const struct reel_segment *segments;
     int n_segments;
-    int n_audio_tokens, n_prompt_tokens, n_tokens; /* of all segments: heard, read, generated */
-    double seconds;                                /* of audio */
+    /* Of all answers, those of steps included: vectors made of audio, ids read, generated. */
+    int n_audio_tokens, n_prompt_tokens, n_tokens;
+    double seconds;                                         /* of audio */
     double features_ms, encoder_ms, prompt_ms, generate_ms; /* where the time went */
     double first_text_ms;   /* from the end of the audio it was made of; 0: no text came */
     int stream_steps;       /* answers, those at the ends of segments included; 0 without steps */
@@ -621,7 +622,7 @@ struct reel_transcript {
 
 /* The recording ends: transcribes the rest. *transcript (its size set; or NULL) is filled with what
  * is borrowed and valid until the next call on the transcriber. The next push begins another
- * recording. */
+ * recording; after a size that no version had (REEL_E_ARGUMENT) the call may be made again. */
 REEL_API REEL_MUST_USE enum reel_status reel_transcriber_finish(struct reel_transcriber *t,
                                                                 struct reel_transcript *transcript,
                                                                 struct reel_error *err);

@@ -493,6 +493,7 @@ enum reel_status recognizer_answer(struct recognizer *r, const struct recognizer
     out->ids = r->ids;
     out->ends = r->ends;
     out->n_ids = r->n_ids;
+    out->n_given = turn->n_ids;
     return status;
 }
 

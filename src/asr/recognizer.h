@@ -26,6 +26,7 @@ struct recognized {
     const int32_t *ids;
     const size_t *ends; /* [n_ids] bytes of raw after each id */
     int n_ids;
+    int n_given;    /* of them, beforehand */
     bool cut_short; /* max_tokens ended it */
     int n_audio_tokens, n_prompt_tokens;
     int n_reused; /* audio tokens that needed no evaluation */

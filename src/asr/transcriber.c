@@ -294,10 +294,22 @@ enum reel_status reel_transcriber_push(struct reel_transcriber *t, const float *
     return status;
 }
 
+/* Before any work, so that a wrong size costs no recording. */
+static enum reel_status check_result(struct reel_transcript *transcript, struct reel_error *err) {
+    const struct reel_transcript none = { .size = sizeof none };
+    if (!transcript || struct_write(transcript, &none, sizeof none)) return REEL_OK;
+    return err_set(err, REEL_E_ARGUMENT,
+                   "struct reel_transcript: size is %zu; set it to sizeof(struct reel_transcript) "
+                   "(%zu here)",
+                   transcript->size, sizeof none);
+}
+
 enum reel_status reel_transcriber_finish(struct reel_transcriber *t,
                                          struct reel_transcript *transcript,
                                          struct reel_error *err) {
     enum reel_status status = check_state(t, err);
+    if (status == REEL_OK) status = check_result(transcript, err);
+    if (status != REEL_OK) return status;
     if (t->ended) reel_transcriber_reset(t); /* two ends in a row: an empty recording */
     for (size_t n = 1; n > 0 && status == REEL_OK;) {
         n = segmenter_finish(&t->segmenter, t->samples);
@@ -306,11 +318,7 @@ enum reel_status reel_transcriber_finish(struct reel_transcriber *t,
     t->transcript.sum.seconds = (double)t->segmenter.at / REEL_AUDIO_RATE;
     struct reel_transcript view;
     if (status == REEL_OK) status = transcript_view(&t->transcript, &view, err);
-    if (status == REEL_OK && transcript && !struct_write(transcript, &view, sizeof view))
-        status = err_set(err, REEL_E_ARGUMENT,
-                         "struct reel_transcript: size is %zu; set it to sizeof(struct "
-                         "reel_transcript) (%zu here)",
-                         transcript->size, sizeof view);
+    if (status == REEL_OK && transcript) (void)struct_write(transcript, &view, sizeof view);
     t->ended = true;
     t->failed = status != REEL_OK;
     return status;

@@ -79,6 +79,9 @@ static enum reel_status join(struct transcript *t, const struct reel_segment *s,
 }
 
 void transcript_spent(struct transcript *t, const struct recognized *heard) {
+    t->sum.n_audio_tokens += heard->n_audio_tokens - heard->n_reused;
+    t->sum.n_prompt_tokens += heard->n_prompt_tokens;
+    t->sum.n_tokens += heard->n_ids - heard->n_given;
     t->sum.features_ms += heard->features_ms;
     t->sum.encoder_ms += heard->encoder_ms;
     t->sum.prompt_ms += heard->prompt_ms;
@@ -100,9 +103,6 @@ enum reel_status transcript_add(struct transcript *t, double start, double end, 
     }
     t->n_segments++;
     t->sum.seconds = end;
-    t->sum.n_audio_tokens += heard->n_audio_tokens;
-    t->sum.n_prompt_tokens += heard->n_prompt_tokens;
-    t->sum.n_tokens += heard->n_ids;
     transcript_spent(t, heard);
     return REEL_OK;
 }

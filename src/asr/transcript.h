@@ -19,7 +19,7 @@ const char *transcript_joint(const struct transcript *t, const char *text, size_
 /* Whether a character is of a script that is written without spaces between words. */
 bool transcript_dense(uint32_t c);
 
-/* Adds the time that an answer took. */
+/* Adds what an answer took: time and tokens. */
 void transcript_spent(struct transcript *t, const struct recognized *heard);
 
 /* Appends a segment; text and language are copied. */
