@@ -244,7 +244,7 @@ static void every_sound_of_every_length_has_a_result_in_every_format(void **stat
     }
 }
 
-/* In segments as long as the clips that the model learned from. */
+/* In segments as short as the program gives them to this model by itself. */
 static void silence_has_no_text(void **state) {
     (void)state;
     static const enum sound sounds[] = { SILENCE, LAST_BIT };
@@ -252,7 +252,7 @@ static void silence_has_no_text(void **state) {
     for (int i = 0; i < 2 * 4 * N_WAYS; i++) {
         char line[300];
         write_recording("quiet.wav", sounds[i / 8], lengths[i / 2 % 4]);
-        snprintf(line, sizeof line, "%s--segment 8 quiet.wav", ways[i % 2]);
+        snprintf(line, sizeof line, "%squiet.wav", ways[i % 2]);
         struct run r = run(line, -1, PATIENCE_S);
         char *text = check_result(line, &r, TEXT, lengths[i / 2 % 4]);
         assert_string_equal(text, "");
