@@ -33,7 +33,6 @@ struct recognizer {
     float *features; /* f32 [MEL_BINS, n_frames] */
     float *rows;     /* f32 [most_rows, hidden] */
     int most_rows, n_rows;
-    float *logits; /* f32 [vocab] */
     float *hidden; /* f32 [hidden] */
     int32_t stop_ids[MAX_OWN_STOPS];
     int n_stop_ids;
@@ -192,8 +191,6 @@ static enum reel_status allocate(struct recognizer *r, struct reel_error *err) {
                               "audio vectors", err);
     if (status == REEL_OK)
         status = mem_aligned(&r->hidden, (size_t)c->hidden, sizeof *r->hidden, "a state", err);
-    if (status == REEL_OK)
-        status = mem_aligned(&r->logits, (size_t)c->vocab, sizeof *r->logits, "logits", err);
     if (status == REEL_OK) status = mem_zeroed(&r->raw, r->raw_room, 1, "an answer", err);
     if (status == REEL_OK)
         status = mem_zeroed(&r->ids, (size_t)r->set.max_tokens, sizeof *r->ids, "an answer", err);
@@ -239,7 +236,6 @@ void recognizer_close(struct recognizer *r) {
     free(r->ends);
     free(r->ids);
     free(r->raw);
-    free(r->logits);
     free(r->hidden);
     free_floats(r, r->rows);
     free_floats(r, r->features);
@@ -287,20 +283,19 @@ enum reel_status recognizer_hear(struct recognizer *r, const float *samples, siz
 
 /* ---- the prompt ---- */
 
-/* Appends the rows that are waiting to the session. Those in the middle ask for a hidden state
- * because it costs less than the logits that would be made otherwise. */
+/* Appends the rows that are waiting to the session. The last ones leave it with logits to go on
+ * from; those before ask for a hidden state, which costs less. */
 static enum reel_status evaluate_rows(struct recognizer *r, bool last, double *prompt_ms,
                                       struct reel_error *err) {
-    const struct model_config *c = &r->model->model.config;
     double start = clock_ms();
     if (r->n_rows == 0) return REEL_OK;
     const struct reel_eval eval = { .size = sizeof eval,
                                     .n = r->n_rows,
                                     .embeddings = r->rows,
-                                    .output =
-                                        last ? REEL_OUTPUT_LAST_LOGITS : REEL_OUTPUT_LAST_HIDDEN,
-                                    .out = last ? r->logits : r->hidden,
-                                    .out_floats = (size_t)(last ? c->vocab : c->hidden) };
+                                    .output = last ? REEL_OUTPUT_NONE : REEL_OUTPUT_LAST_HIDDEN,
+                                    .out = last ? NULL : r->hidden,
+                                    .out_floats =
+                                        last ? 0 : (size_t)r->model->model.config.hidden };
     enum reel_status status = reel_session_eval(r->session, &eval, err);
     r->n_rows = 0;
     *prompt_ms += clock_ms() - start;
