@@ -213,8 +213,6 @@ enum reel_status mel_finish(struct mel *m, size_t least_samples, struct reel_err
 
 int mel_frames(const struct mel *m) { return m->n_frames; }
 
-float mel_maximum(const struct mel *m) { return m->maximum; }
-
 float mel_floor(const struct mel *m) { return m->maximum - LOG_RANGE; }
 
 float mel_lowest(const struct mel *m, int first, int n) {

@@ -42,10 +42,8 @@ enum reel_status mel_finish(struct mel *m, size_t least_samples, struct reel_err
 /* Frames of the clip that are ready. */
 int mel_frames(const struct mel *m);
 
-/* The largest log10 of all frames so far; -10 at least, which is silence. */
-float mel_maximum(const struct mel *m);
-
-/* What mel_write lifts smaller values to: mel_maximum - 8. */
+/* What mel_write lifts smaller values to: 8 below the largest log10 of all frames so far, which is
+ * -10 (silence) at least. */
 float mel_floor(const struct mel *m);
 
 /* The smallest log10 of frames [first, first + n), all ready, before the floor:
@@ -53,7 +51,7 @@ float mel_floor(const struct mel *m);
 float mel_lowest(const struct mel *m, int first, int n);
 
 /* Frames [first, first + n), all ready, to out: f32 [MEL_BINS, n], as the
- * encoder takes them: (max(L, mel_maximum - 8) + 4) / 4. */
+ * encoder takes them: (max(L, mel_floor) + 4) / 4. */
 void mel_write(const struct mel *m, int first, int n, float *out);
 
 #endif

@@ -26,16 +26,6 @@
 #define LONG_LIMIT       4100
 #endif
 
-static void require(enum reel_status status, const struct reel_error *err) {
-    if (status != REEL_OK) fail_msg("%s: %s", reel_status_name(status), err->text);
-}
-
-static float *new_floats(size_t n) {
-    float *p = calloc(n, sizeof *p);
-    assert_non_null(p);
-    return p;
-}
-
 /* Skips the test when the path is not of this machine or build. */
 static struct reel_model *open_path(const struct golden_model *m, const char *path) {
     struct reel_model_options options = {
@@ -48,7 +38,7 @@ static struct reel_model *open_path(const struct golden_model *m, const char *pa
         print_message("%s\n", err.text);
         skip();
     }
-    require(status, &err);
+    golden_require(status, &err);
     return model;
 }
 
@@ -56,7 +46,7 @@ static struct reel_session *open_session(const struct reel_model *model, int max
     struct reel_session_options options = { .size = sizeof options, .max_context = max_context };
     struct reel_session *session = NULL;
     struct reel_error err = { 0 };
-    require(reel_session_open(&session, model, &options, &err), &err);
+    golden_require(reel_session_open(&session, model, &options, &err), &err);
     return session;
 }
 
@@ -69,7 +59,7 @@ static void evaluate(struct reel_session *session, const int32_t *ids, int n,
                               .output = output,
                               .out = out,
                               .out_floats = out_floats };
-    require(reel_session_eval(session, &eval, &err), &err);
+    golden_require(reel_session_eval(session, &eval, &err), &err);
 }
 
 /* One miniature with its golden and the float32 logits of its ids. */
@@ -131,7 +121,7 @@ static double judge(const struct scene *s, const char *path, int position, const
 
 static void check_whole(const struct scene *s, const char *path, const struct reel_model *model) {
     size_t vocab = (size_t)s->model.config.vocab, n = N_TEACHER_FORCED * vocab;
-    float *logits = new_floats(n);
+    float *logits = golden_floats(n);
     struct reel_session *session = open_session(model, N_POSITIONS);
     double worst = 0, squares = 0;
     evaluate(session, s->ids, N_TEACHER_FORCED, REEL_OUTPUT_ALL_LOGITS, logits, n);
@@ -157,7 +147,7 @@ static void check_pieces(const struct scene *s, const char *path, const struct r
     for (int i = 0; pieces[i]; i++)
         length += pieces[i];
     if (length + 8 > N_TEACHER_FORCED) return;
-    float *logits = new_floats(vocab);
+    float *logits = golden_floats(vocab);
     struct reel_session *session = open_session(model, 300);
     for (int i = 0; pieces[i]; position += pieces[i++])
         evaluate(session, s->ids + position, pieces[i], REEL_OUTPUT_LAST_LOGITS, logits, vocab);
@@ -201,14 +191,14 @@ static void faithful_rounding_gives_the_bits_of_the_reference(void **state) {
     struct scene s;
     scene_open(&s, "q3-b");
     size_t n = 40 * (size_t)s.model.config.vocab;
-    float *made = new_floats(n), *expected = new_floats(n);
+    float *made = golden_floats(n), *expected = golden_floats(n);
     struct reel_error err = { 0 };
 
     struct reel_model_options options = { .size = sizeof options,
                                           .device = "cpu",
                                           .rounding = REEL_ROUNDING_FAITHFUL };
     struct reel_model *model = NULL;
-    require(reel_model_open(&model, s.model.folder, &options, &err), &err);
+    golden_require(reel_model_open(&model, s.model.folder, &options, &err), &err);
     struct reel_session *session = open_session(model, 40);
     evaluate(session, s.ids, 40, REEL_OUTPUT_ALL_LOGITS, made, n);
     reel_session_close(session);
@@ -216,11 +206,11 @@ static void faithful_rounding_gives_the_bits_of_the_reference(void **state) {
 
     struct ref_options reference = { .mode = REF_FAITHFUL, .max_positions = 40 };
     struct ref_state *run = NULL;
-    require(ref_state_open(&run, &s.model.config, &s.model.weights, &reference, &err), &err);
+    golden_require(ref_state_open(&run, &s.model.config, &s.model.weights, &reference, &err), &err);
     struct backend_eval eval = {
         .n = 40, .ids = s.ids, .output = REEL_OUTPUT_ALL_LOGITS, .out = expected
     };
-    require(ref_state_eval(run, &eval, &err), &err);
+    golden_require(ref_state_eval(run, &eval, &err), &err);
     ref_state_close(run);
     assert_memory_equal(made, expected, n * sizeof *made);
     free(made);
@@ -252,14 +242,14 @@ static void run_long_exactly(const struct golden_logits *stored, const struct go
     struct ref_state *run = NULL;
     struct reel_error err = { 0 };
     int done = 0;
-    require(ref_state_open(&run, &m->config, &m->weights, &options, &err), &err);
+    golden_require(ref_state_open(&run, &m->config, &m->weights, &options, &err), &err);
     for (int i = 0; i < stored->n && stored->at[i] < limit; i++) {
         struct backend_eval eval = { .position = done,
                                      .n = stored->at[i] + 1 - done,
                                      .ids = ids + done,
                                      .output = REEL_OUTPUT_LAST_LOGITS,
                                      .out = logits + (size_t)i * (size_t)m->config.vocab };
-        require(ref_state_eval(run, &eval, &err), &err);
+        golden_require(ref_state_eval(run, &eval, &err), &err);
         done = stored->at[i] + 1;
     }
     ref_state_close(run);
@@ -287,7 +277,7 @@ static const struct long_scene *open_long_scene(struct long_scene *s) {
     assert_true(s->stored.n <= MAX_LONG);
     s->ids = golden_int(&s->golden, "ids");
     int vocab = s->model.config.vocab;
-    s->exact = new_floats(MAX_LONG * (size_t)vocab);
+    s->exact = golden_floats(MAX_LONG * (size_t)vocab);
     run_long_exactly(&s->stored, &s->model, s->ids, s->limit, s->exact);
     for (int i = 0; i < s->stored.n && s->stored.at[i] < s->limit; i++) {
         const float *exact = s->exact + (size_t)i * (size_t)vocab;
@@ -314,7 +304,7 @@ static int close_scenes(void **state) {
 
 static void check_long(const struct long_scene *s, const char *path) {
     size_t vocab = (size_t)s->model.config.vocab;
-    float *logits = new_floats(MAX_LONG * vocab);
+    float *logits = golden_floats(MAX_LONG * vocab);
     struct reel_model *model = open_path(&s->model, path);
     struct reel_session *session = open_session(model, s->limit);
     run_long(&s->stored, s->ids, session, s->limit, vocab, logits);

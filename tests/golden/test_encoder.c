@@ -24,22 +24,12 @@ static const int decoded[] = { 9, 101, 350, 900 };
 #define SPEECH_COUNT 2
 static const char *const speech_ids[SPEECH_COUNT] = { "asr-a", "asr-b" };
 
-static void require(enum reel_status status, const struct reel_error *err) {
-    if (status != REEL_OK) fail_msg("%s: %s", reel_status_name(status), err->text);
-}
-
-static float *new_floats(size_t n) {
-    float *p = calloc(n, sizeof *p);
-    assert_non_null(p);
-    return p;
-}
-
 /* f32 [n_bins, n_frames], as tools/make_asr_golden.py draws them. */
 static float *make_features(int n_bins, int n_frames) {
     struct synthetic_tensor t = { .rank = 2, .rows = n_bins, .columns = n_frames };
     const size_t n = (size_t)n_bins * (size_t)n_frames;
     uint16_t *bits = calloc(n, sizeof *bits);
-    float *out = new_floats(n);
+    float *out = golden_floats(n);
     assert_non_null(bits);
     snprintf(t.name, sizeof t.name, "features.%d", n_frames);
     t.scale = (float)(0.5 / 75674.0);
@@ -63,9 +53,10 @@ static float *exact_vectors(const struct golden_model *m, int n_frames) {
     const struct audio_config *c = &m->config.audio;
     struct reel_error err = { 0 };
     float *features = make_features(c->n_bins, n_frames);
-    float *out = new_floats((size_t)encoder_tokens(n_frames) * (size_t)c->output_dim);
-    require(encoder_reference_run(c, &m->weights.audio, features, n_frames, REF_EXACT, out, &err),
-            &err);
+    float *out = golden_floats((size_t)encoder_tokens(n_frames) * (size_t)c->output_dim);
+    golden_require(
+        encoder_reference_run(c, &m->weights.audio, features, n_frames, REF_EXACT, out, &err),
+        &err);
     free(features);
     return out;
 }
@@ -107,7 +98,7 @@ static struct encoder *open_encoder(const struct golden_model *m, const char *pa
         print_message("%s\n", err.text);
         skip();
     }
-    require(status, &err);
+    golden_require(status, &err);
     return e;
 }
 
@@ -115,8 +106,8 @@ static float *encode(struct encoder *e, const struct golden_model *m, int n_fram
     const struct audio_config *c = &m->config.audio;
     struct reel_error err = { 0 };
     float *features = make_features(c->n_bins, n_frames);
-    float *out = new_floats((size_t)encoder_tokens(n_frames) * (size_t)c->output_dim);
-    require(encoder_run(e, features, n_frames, out, &err), &err);
+    float *out = golden_floats((size_t)encoder_tokens(n_frames) * (size_t)c->output_dim);
+    golden_require(encoder_run(e, features, n_frames, out, &err), &err);
     free(features);
     return out;
 }
@@ -262,8 +253,8 @@ static void windows_encoded_apart_have_the_bits_of_the_whole(void **state) {
     const int window = encoder_window_frames(e), n_bins = c->n_bins;
     struct reel_error err = { 0 };
     float *whole = encode(e, m, MOST_FRAMES), *features = make_features(n_bins, MOST_FRAMES);
-    float *piece = new_floats((size_t)n_bins * (size_t)window);
-    float *out = new_floats((size_t)encoder_tokens(window) * (size_t)c->output_dim);
+    float *piece = golden_floats((size_t)n_bins * (size_t)window);
+    float *out = golden_floats((size_t)encoder_tokens(window) * (size_t)c->output_dim);
     assert_int_equal(window, 200);
     for (int first = 0; first < MOST_FRAMES; first += window) {
         const int n = MOST_FRAMES - first < window ? MOST_FRAMES - first : window;
@@ -271,7 +262,7 @@ static void windows_encoded_apart_have_the_bits_of_the_whole(void **state) {
         for (int b = 0; b < n_bins; b++)
             memcpy(piece + (size_t)b * (size_t)n, features + (size_t)b * MOST_FRAMES + first,
                    (size_t)n * sizeof *piece);
-        require(encoder_run(e, piece, n, out, &err), &err);
+        golden_require(encoder_run(e, piece, n, out, &err), &err);
         assert_memory_equal(out, whole + (size_t)encoder_tokens(first) * (size_t)c->output_dim,
                             made * sizeof *out);
     }
@@ -300,7 +291,7 @@ static void the_number_of_threads_does_not_matter(void **state) {
 
 /* A copy of a matrix in float32; the caller frees its data. */
 static void widen(struct matrix *m) {
-    float *values = new_floats((size_t)m->rows * (size_t)m->columns);
+    float *values = golden_floats((size_t)m->rows * (size_t)m->columns);
     for (int r = 0; r < m->rows; r++)
         matrix_row_f32(m, r, values + (size_t)r * (size_t)m->columns);
     m->dtype = DTYPE_F32;
@@ -351,7 +342,7 @@ static void no_frames_and_no_tower_are_refused(void **state) {
 static float *splice(const struct golden_model *m, const int32_t *ids, int n,
                      const float *vectors) {
     const size_t hidden = (size_t)m->config.hidden;
-    float *out = new_floats((size_t)n * hidden);
+    float *out = golden_floats((size_t)n * hidden);
     for (int i = 0; i < n; i++) {
         float *row = out + (size_t)i * hidden;
         if (ids[i] != m->config.audio.token_id) {
@@ -369,12 +360,12 @@ static float *reference_logits(const struct golden_model *m, const float *embedd
     struct ref_options options = { .mode = mode, .max_positions = n };
     struct ref_state *state = NULL;
     struct reel_error err = { 0 };
-    float *out = new_floats((size_t)n * (size_t)m->config.vocab);
-    require(ref_state_open(&state, &m->config, &m->weights, &options, &err), &err);
+    float *out = golden_floats((size_t)n * (size_t)m->config.vocab);
+    golden_require(ref_state_open(&state, &m->config, &m->weights, &options, &err), &err);
     struct backend_eval eval = {
         .n = n, .embeddings = embeddings, .output = REEL_OUTPUT_ALL_LOGITS, .out = out
     };
-    require(ref_state_eval(state, &eval, &err), &err);
+    golden_require(ref_state_eval(state, &eval, &err), &err);
     ref_state_close(state);
     return out;
 }
@@ -383,7 +374,7 @@ static float *session_logits(const struct golden_model *m, const float *embeddin
     struct reel_model_options options = { .size = sizeof options, .device = "cpu", .n_threads = 2 };
     struct reel_session_options room = { .size = sizeof room, .max_context = n };
     const size_t floats = (size_t)n * (size_t)m->config.vocab;
-    float *out = new_floats(floats);
+    float *out = golden_floats(floats);
     struct reel_eval eval = { .size = sizeof eval,
                               .n = n,
                               .embeddings = embeddings,
@@ -393,9 +384,9 @@ static float *session_logits(const struct golden_model *m, const float *embeddin
     struct reel_model *model = NULL;
     struct reel_session *session = NULL;
     struct reel_error err = { 0 };
-    require(reel_model_open(&model, m->folder, &options, &err), &err);
-    require(reel_session_open(&session, model, &room, &err), &err);
-    require(reel_session_eval(session, &eval, &err), &err);
+    golden_require(reel_model_open(&model, m->folder, &options, &err), &err);
+    golden_require(reel_session_open(&session, model, &room, &err), &err);
+    golden_require(reel_session_eval(session, &eval, &err), &err);
     reel_session_close(session);
     reel_model_close(model);
     return out;

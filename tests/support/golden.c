@@ -16,7 +16,7 @@
 const char *const golden_ids[] = { "q3-a", "q3-b",  "q3-c",  "q3-w",  "ll-a", "ll-b",
                                    "ll-c", "q35-a", "q35-b", "q35-c", NULL };
 
-static void require(enum reel_status status, const struct reel_error *err) {
+void golden_require(enum reel_status status, const struct reel_error *err) {
     if (status != REEL_OK) fail_msg("%s: %s", reel_status_name(status), err->text);
 }
 
@@ -25,6 +25,8 @@ static void *must_allocate(size_t n, size_t size) {
     assert_non_null(p);
     return p;
 }
+
+float *golden_floats(size_t n) { return must_allocate(n, sizeof(float)); }
 
 /* ---- files ----------------------------------------------------------------------------------- */
 
@@ -55,8 +57,8 @@ void golden_open(struct golden *g, const char *name) {
     *g = (struct golden){ .bytes = golden_unpack(path, &n) };
     struct reel_memory_file file = { "model.safetensors", g->bytes, n };
     struct model_source source = { 0 };
-    require(model_source_open_memory(&source, path, &file, 1, &err), &err);
-    require(safetensors_open(&g->file, &source, &err), &err);
+    golden_require(model_source_open_memory(&source, path, &file, 1, &err), &err);
+    golden_require(safetensors_open(&g->file, &source, &err), &err);
     model_source_release(&source);
 }
 
@@ -106,11 +108,11 @@ void golden_model_open(struct golden_model *m, const char *id) {
     assert_non_null(mkdtemp(parent));
     snprintf(m->folder, sizeof m->folder, "%s/%s", parent, id);
     snprintf(shape, sizeof shape, "tests/golden/models/%s.json", id);
-    require(reel_synthesize(m->folder, shape, GOLDEN_SEED, NULL, NULL, &err), &err);
-    require(model_source_open(&m->source, m->folder, &err), &err);
-    require(model_config_read(&m->config, &m->source, &err), &err);
-    require(safetensors_open(&m->tensors, &m->source, &err), &err);
-    require(weights_map(&m->weights, &m->config, &m->tensors, false, &err), &err);
+    golden_require(reel_synthesize(m->folder, shape, GOLDEN_SEED, NULL, NULL, &err), &err);
+    golden_require(model_source_open(&m->source, m->folder, &err), &err);
+    golden_require(model_config_read(&m->config, &m->source, &err), &err);
+    golden_require(safetensors_open(&m->tensors, &m->source, &err), &err);
+    golden_require(weights_map(&m->weights, &m->config, &m->tensors, false, &err), &err);
 }
 
 void golden_model_close(struct golden_model *m) {
@@ -137,9 +139,9 @@ float *golden_exact_logits(const struct golden_model *m, const int32_t *ids, int
     struct ref_state *state = NULL;
     struct reel_error err = { 0 };
     float *out = must_allocate((size_t)n * (size_t)m->config.vocab, sizeof *out);
-    require(ref_state_open(&state, &m->config, &m->weights, &options, &err), &err);
+    golden_require(ref_state_open(&state, &m->config, &m->weights, &options, &err), &err);
     struct backend_eval eval = { .n = n, .ids = ids, .output = REEL_OUTPUT_ALL_LOGITS, .out = out };
-    require(ref_state_eval(state, &eval, &err), &err);
+    golden_require(ref_state_eval(state, &eval, &err), &err);
     ref_state_close(state);
     return out;
 }

@@ -18,6 +18,11 @@ struct golden {
     void *bytes;
 };
 
+/* Ends the test unless the call succeeded. */
+void golden_require(enum reel_status status, const struct reel_error *err);
+/* n zeros; the caller frees. */
+float *golden_floats(size_t n);
+
 /* The bytes that a file packed with xz holds; the caller frees. */
 void *golden_unpack(const char *path, size_t *n);
 

@@ -2,7 +2,7 @@
  * nothing, but it must say the same whatever was kept of earlier answers. */
 #define _DEFAULT_SOURCE
 #include "asr/recognizer.h"
-#include "reel.h"
+#include "support/speech_model.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -22,8 +22,7 @@ enum {
     MAX_TOKENS = 24
 };
 
-static char root[40], folder[60];
-static struct reel_model *model;
+static struct speech_model speech;
 static struct reel_error err;
 
 static void require(enum reel_status status) {
@@ -32,31 +31,18 @@ static void require(enum reel_status status) {
 
 static int enter(void **state) {
     (void)state;
-    strcpy(root, "/tmp/reel-recognizer-XXXXXX");
-    if (!mkdtemp(root)) return -1;
-    snprintf(folder, sizeof folder, "%s/model", root);
-    const struct reel_model_options options = { .size = sizeof options,
-                                                .device = "cpu",
-                                                .n_threads = 2 };
-    enum reel_status status =
-        reel_synthesize(folder, "tests/golden/models/asr-a.json", 1, NULL, NULL, &err);
-    if (status == REEL_OK) status = reel_model_open(&model, folder, &options, &err);
-    if (status != REEL_OK) print_error("%s\n", err.text);
-    return status == REEL_OK ? 0 : -1;
+    return speech_model_open(&speech, 2);
 }
 
 static int leave(void **state) {
-    char command[100];
     (void)state;
-    reel_model_close(model);
-    snprintf(command, sizeof command, "rm -rf '%s'", root);
-    return system(command) == 0 ? 0 : -1;
+    return speech_model_close(&speech);
 }
 
 static struct recognizer *opened(void) {
     const struct recognizer_options options = { .most_samples = N, .max_tokens = MAX_TOKENS };
     struct recognizer *r = NULL;
-    require(recognizer_open(&r, model, &options, &err));
+    require(recognizer_open(&r, speech.model, &options, &err));
     return r;
 }
 
@@ -215,7 +201,7 @@ static void zero_bytes_are_replaced_as_in_the_final_text(void **state) {
     float *samples = noise(0.3f);
     int32_t ids[3];
     size_t n = 0;
-    require(reel_encode(reel_model_tokenizer(model), "a\0", 2, 0, ids, 3, &n, &err));
+    require(reel_encode(reel_model_tokenizer(speech.model), "a\0", 2, 0, ids, 3, &n, &err));
     assert_int_equal(n, 2);
     ids[2] = ids[1];
     const struct recognizer_turn turn = { .ids = ids, .n_ids = 3, .max_tokens = 3, .last = true };

@@ -4,6 +4,7 @@
 #define _DEFAULT_SOURCE
 #include "base/file_map.h"
 #include "support/small_tokenizer.h"
+#include "support/speech_model.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -17,8 +18,7 @@
 
 #define RATE REEL_AUDIO_RATE
 
-static char root[40], folder[60];
-static struct reel_model *model;
+static struct speech_model speech;
 static struct reel_error err;
 
 static void require(enum reel_status status) {
@@ -27,25 +27,12 @@ static void require(enum reel_status status) {
 
 static int enter(void **state) {
     (void)state;
-    strcpy(root, "/tmp/reel-speech-XXXXXX");
-    if (!mkdtemp(root)) return -1;
-    snprintf(folder, sizeof folder, "%s/model", root);
-    const struct reel_model_options options = { .size = sizeof options,
-                                                .device = "cpu",
-                                                .n_threads = 1 };
-    enum reel_status status =
-        reel_synthesize(folder, "tests/golden/models/asr-a.json", 1, NULL, NULL, &err);
-    if (status == REEL_OK) status = reel_model_open(&model, folder, &options, &err);
-    if (status != REEL_OK) print_error("%s\n", err.text);
-    return status == REEL_OK ? 0 : -1;
+    return speech_model_open(&speech, 1);
 }
 
 static int leave(void **state) {
-    char command[100];
     (void)state;
-    reel_model_close(model);
-    snprintf(command, sizeof command, "rm -rf '%s'", root);
-    return system(command) == 0 ? 0 : -1;
+    return speech_model_close(&speech);
 }
 
 /* Noise with a short silence every second. */
@@ -99,7 +86,7 @@ static struct reel_transcriber_options few_tokens(struct listener *l) {
 
 static struct reel_transcriber *start(const struct reel_transcriber_options *options) {
     struct reel_transcriber *t = NULL;
-    require(reel_transcriber_open(&t, model, options, &err));
+    require(reel_transcriber_open(&t, speech.model, options, &err));
     assert_non_null(t);
     return t;
 }
@@ -312,8 +299,8 @@ static void audio_tokens_may_lie_behind_a_gap(void **state) {
     float *samples = noise(RATE);
     char config[80], made_folder[80];
     struct file_map file = { 0 };
-    snprintf(config, sizeof config, "%s/far.json", root);
-    snprintf(made_folder, sizeof made_folder, "%s/far", root);
+    snprintf(config, sizeof config, "%s/far.json", speech.root);
+    snprintf(made_folder, sizeof made_folder, "%s/far", speech.root);
     require(file_map_open(&file, "tests/golden/models/asr-a.json", &err));
     require(buffer_append(&text, file.bytes, file.size, &err));
     file_map_close(&file);
@@ -461,7 +448,7 @@ static void an_answer_ended_by_max_tokens_says_so(void **state) {
 static void expect_refused(const struct reel_transcriber_options *options, enum reel_status status,
                            const char *says) {
     struct reel_transcriber *t = NULL;
-    assert_int_equal(reel_transcriber_open(&t, model, options, &err), status);
+    assert_int_equal(reel_transcriber_open(&t, speech.model, options, &err), status);
     assert_null(t);
     if (!strstr(err.text, says)) fail_msg("the message is \"%s\"", err.text);
 }
