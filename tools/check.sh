@@ -92,6 +92,7 @@ neon() {
 step format make format-check
 step scripts scripts
 step access tools/check_access.sh
+step macros tools/check_macros.sh
 step gcc build_gcc
 step minimal minimal
 step tidy tidy

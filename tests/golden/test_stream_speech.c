@@ -19,8 +19,8 @@
 
 enum { RATE = SPOKEN_RATE, LOG = 1 << 20 };
 
-#ifdef SANITIZED
-enum { MINUTES = 2, LONG_RECORDINGS = 3 };
+#if SANITIZED
+enum { MINUTES = 2, LONG_RECORDINGS = 3 }; /* memory is only judged from the third minute on */
 #else
 enum { MINUTES = 10, LONG_RECORDINGS = 20 };
 #endif
