@@ -67,7 +67,7 @@ FLAGS_amx := $(FLAGS_avx512) -mamx-tile -mamx-bf16 -mamx-int8
 X86_ONLY := %_avx2.c %_avx512.c %_amx.c
 ARM_ONLY := %_neon.c
 
-LIB_SRC := $(wildcard src/base/*.c src/model/*.c src/plan/*.c src/runtime/*.c src/cpu/*.c src/cuda/*.c \
+LIB_SRC := $(wildcard src/base/*.c src/model/*.c src/plan/*.c src/runtime/*.c src/cpu/*.c src/cuda/*/*.c \
            src/audio/*.c src/asr/*.c)
 ifneq ($(ARCH),x86_64)
 LIB_SRC := $(filter-out $(X86_ONLY),$(LIB_SRC))
@@ -242,7 +242,7 @@ format-check:
 TIDY_STAMPS := $(patsubst %.c,build/tidy/%.stamp,$(LIB_SRC) $(CLI_SRC))
 tidy: $(TIDY_STAMPS)
 TIDY_CFLAGS = -std=c17 -D_POSIX_C_SOURCE=200809L -Iinclude -Isrc -I. $(PKG_CFLAGS) $(CLI_CFLAGS)
-build/tidy/%.stamp: %.c .clang-tidy $(wildcard src/*/.clang-tidy include/*.h src/*/*.h kernels/*.h)
+build/tidy/%.stamp: %.c .clang-tidy $(wildcard src/*/.clang-tidy include/*.h src/*/*.h src/cuda/*/*.h kernels/*.h)
 	@mkdir -p $(@D)
 	@$(CLANG_TIDY) --quiet $< -- $(TIDY_CFLAGS) $(call isa,$<) 2>$(@:.stamp=.log) || \
 	    { cat $(@:.stamp=.log) >&2; exit 1; }

@@ -1,6 +1,6 @@
 /* Where a token's time goes: with T_PROFILE each block's first consumer warp writes the clock at every
  * mark of every token to args.profile, u32 [n_tokens][P_SMS][PROFILE_STAMPS]; without it nothing is
- * compiled. The host (src/cuda/profile.c) turns stamps into tables and traces. */
+ * compiled. The host (src/cuda/measure/profile.c) turns stamps into tables and traces. */
 #ifndef REEL_KERNELS_PROFILE_CUH
 #define REEL_KERNELS_PROFILE_CUH
 

@@ -1,11 +1,11 @@
 #!/bin/sh
 # Writes the C file that carries every source in the folder $1 inside the program, with
-# kernel_sources of src/cuda/kernel_sources.h.
+# kernel_sources of src/cuda/compile/kernel_sources.h.
 set -eu
 folder=$1
 n=0
 echo '/* Made by tools/embed_kernels.sh. */'
-echo '#include "cuda/kernel_sources.h"'
+echo '#include "cuda/compile/kernel_sources.h"'
 echo 'const struct kernel_source kernel_sources[] = {'
 for file in "$folder"/*.cu "$folder"/*.cuh "$folder"/*.h; do
     echo "{ \"${file##*/}\","

@@ -4,7 +4,7 @@
 #include "base/machine.h"
 #include "base/thread_pool.h"
 #include "cpu/cpu_path.h"
-#include "cuda/gpu_info.h"
+#include "cuda/driver/gpu_info.h"
 
 #include <fcntl.h>
 #include <stdlib.h>

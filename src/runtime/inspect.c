@@ -3,7 +3,7 @@
  * how a GPU would run it. */
 #include "base/json.h"
 #include "base/machine.h"
-#include "cuda/gpu_info.h"
+#include "cuda/driver/gpu_info.h"
 #include "model/chat_template.h"
 #include "model/safetensors.h"
 #include "model/stop_ids.h"

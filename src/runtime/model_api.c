@@ -1,7 +1,7 @@
 /* Opening models, and the public calls that only look at one. */
 #include "base/clock.h"
 #include "base/memory.h"
-#include "cuda/gpu_info.h"
+#include "cuda/driver/gpu_info.h"
 #include "model/chat_answer.h"
 #include "plan/memory_plan.h"
 #include "runtime/model_handle.h"

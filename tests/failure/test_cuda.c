@@ -1,6 +1,6 @@
 /* What the GPU's parts do when memory, files or threads fail them. */
-#include "cuda/gpu_info.h"
-#include "cuda/kernel_build.h"
+#include "cuda/compile/kernel_build.h"
+#include "cuda/driver/gpu_info.h"
 #include "support/faults.h"
 #include "support/sim_gpu.h"
 

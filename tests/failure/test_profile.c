@@ -1,5 +1,5 @@
 /* A profile when memory runs out. */
-#include "cuda/prefill_profile.h"
+#include "cuda/measure/prefill_profile.h"
 #include "support/faults.h"
 #include "support/profile_stamps.h"
 

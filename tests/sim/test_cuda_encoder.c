@@ -2,7 +2,7 @@
  * than a run takes, one after the other in the same scratch memory; faults and memory that is
  * short. */
 #include "asr/encoder.h"
-#include "cuda/cuda_backend.h"
+#include "cuda/run/cuda_backend.h"
 #include "runtime/model_handle.h"
 #include "support/sim_model.h"
 

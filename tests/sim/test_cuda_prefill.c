@@ -1,6 +1,6 @@
 /* Prompts through the prefill kernel on the fake GPU: what the backend makes of it, whatever a
  * prompt is cut into and whoever else is at work. */
-#include "cuda/cuda_backend.h"
+#include "cuda/run/cuda_backend.h"
 #include "runtime/model_handle.h"
 #include "support/sim_model.h"
 

@@ -1,7 +1,7 @@
 /* Times of a prompt's launches on the fake GPU: what is timed, and that failing events end in
  * words and leave nothing behind. */
 #include "base/json.h"
-#include "cuda/cuda_backend.h"
+#include "cuda/run/cuda_backend.h"
 #include "runtime/model_handle.h"
 #include "support/sim_model.h"
 

@@ -1,6 +1,6 @@
 /* Measuring a GPU's limits, on the fake GPU: the kernels run under the simulator with a small grid.
  * Its times mean nothing; that everything ends, is counted and is given back does. */
-#include "cuda/limits.h"
+#include "cuda/measure/limits.h"
 #include "support/sim_model.h"
 
 #include <setjmp.h>

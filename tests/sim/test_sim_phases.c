@@ -1,7 +1,7 @@
 /* The decode kernel's phases one by one: after one token of a one-layer model the exchange memory
  * still holds what each phase published. Each is compared with C, in double, from what the phase
  * before really published. Rows of the cache that nothing wrote are NaN. */
-#include "cuda/cuda_backend.h"
+#include "cuda/run/cuda_backend.h"
 #include "model/dtype.h"
 #include "runtime/model_handle.h"
 #include "support/sim_model.h"

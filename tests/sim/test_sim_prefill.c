@@ -2,7 +2,7 @@
  * rounding whatever the prompt's length and however it is cut, decoding that goes on from there,
  * and the same bits under every schedule. Short prompts are read in one launch of their own, and
  * again as others are. */
-#include "cuda/cuda_backend.h"
+#include "cuda/run/cuda_backend.h"
 #include "runtime/model_handle.h"
 #include "support/sanitized.h"
 #include "support/sim_model.h"

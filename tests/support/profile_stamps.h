@@ -1,8 +1,8 @@
-/* Made-up time stamps of a decoding launch, for tests of src/cuda/profile.c. */
+/* Made-up time stamps of a decoding launch, for tests of src/cuda/measure/profile.c. */
 #ifndef REEL_TESTS_PROFILE_STAMPS_H
 #define REEL_TESTS_PROFILE_STAMPS_H
 
-#include "cuda/profile.h"
+#include "cuda/measure/profile.h"
 
 /* How long the i-th span of a token is on one SM, in clock ticks. */
 typedef unsigned stamps_ticks_fn(void *user, int token, int sm, int span);

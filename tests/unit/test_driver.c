@@ -1,10 +1,10 @@
 /* The driver's wrappers against the fake driver: every call failing, every message, nothing left.
  */
 #include "base/file_map.h"
-#include "cuda/driver.h"
-#include "cuda/driver_error.h"
-#include "cuda/gpu_info.h"
-#include "cuda/kernel_build.h"
+#include "cuda/compile/kernel_build.h"
+#include "cuda/driver/driver.h"
+#include "cuda/driver/driver_error.h"
+#include "cuda/driver/gpu_info.h"
 #include "plan/plan.h"
 #include "support/sim_gpu.h"
 

@@ -1,7 +1,7 @@
 /* Which GPU is taken, what is said of each, and what becomes of a model that none can run. */
 #include "base/file_map.h"
-#include "cuda/gpu_info.h"
-#include "cuda/nvml.h"
+#include "cuda/driver/gpu_info.h"
+#include "cuda/driver/nvml.h"
 #include "support/sim_gpu.h"
 
 #include <dlfcn.h>

@@ -2,7 +2,7 @@
  * compile. */
 #include "base/buffer.h"
 #include "base/file_map.h"
-#include "cuda/kernel_build.h"
+#include "cuda/compile/kernel_build.h"
 #include "support/sim_gpu.h"
 
 #include <dirent.h>

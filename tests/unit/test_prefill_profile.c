@@ -1,5 +1,5 @@
 /* From times of launches to a table of steps. */
-#include "cuda/prefill_profile.h"
+#include "cuda/measure/prefill_profile.h"
 #include "support/profile_stamps.h"
 
 #include <math.h>

@@ -1,0 +1,168 @@
+/* The CUDA driver, opened at run time, and one GPU behind it.
+ *
+ * Each call below makes the GPU's primary context current for its own duration and puts back what
+ * was current before, so that any thread may call, also inside a program that uses CUDA itself.
+ * Failures name the driver's call, its error and what can be done; they are REEL_E_DEVICE unless
+ * said otherwise. After an illegal address and its like every later call fails too.
+ *
+ * Nothing here is global: a driver may be opened any number of times in one process. */
+#ifndef REEL_CUDA_DRIVER_H
+#define REEL_CUDA_DRIVER_H
+
+#include "base/error.h"
+#include "cuda/driver/cuda_calls.h"
+
+struct cuda_driver {
+    void *library;
+    struct cu_calls call; /* all set */
+    int version;          /* CUDA version it supports: 13000 is 13.0 */
+    int n_gpus;
+};
+
+/* Opens libcuda.so.1 and starts it. `folder` is the only place looked in, or NULL: wherever the
+ * system's loader looks. No driver, no GPU and a driver older than CUDA 11.2 are
+ * REEL_E_UNSUPPORTED, each with what to do. */
+enum reel_status cuda_driver_open(struct cuda_driver *driver, const char *folder,
+                                  struct reel_error *err);
+/* Accepts a zeroed or closed one. */
+void cuda_driver_close(struct cuda_driver *driver);
+
+/* What can be asked of a GPU without a context. */
+struct cuda_gpu_facts {
+    char name[64];
+    char uuid[48]; /* "GPU-01234567-89ab-...": 40 characters */
+    int compute;   /* 90 for 9.0 */
+    int n_sms;
+    int shared_bytes; /* a block may have, opt-in */
+    int registers;    /* of a SM */
+    int max_threads;  /* of a block */
+    int compute_mode; /* CU_DEVICE_COMPUTE_MODE */
+    bool cooperative;
+    bool read_only_register; /* host memory without write permission can be registered */
+    uint64_t memory_bytes;
+};
+enum reel_status cuda_gpu_facts(struct cuda_gpu_facts *facts, const struct cuda_driver *driver,
+                                int index, struct reel_error *err);
+
+/* Why reel cannot use such a GPU, with REEL_E_UNSUPPORTED, or REEL_OK. */
+enum reel_status cuda_gpu_check(const struct cuda_gpu_facts *facts, int index,
+                                struct reel_error *err);
+
+struct cuda_gpu {
+    const struct cuda_driver *driver; /* borrowed */
+    int index;                        /* N of "gpu:N" */
+    int device;                       /* the driver's handle */
+    struct cu_context *context;
+    struct cuda_gpu_facts facts;
+};
+
+/* Retains the primary context of GPU `index`. A GPU below sm_75 is REEL_E_UNSUPPORTED, an index
+ * there is none for REEL_E_ARGUMENT. */
+enum reel_status cuda_gpu_open(struct cuda_gpu *gpu, const struct cuda_driver *driver, int index,
+                               struct reel_error *err);
+/* Accepts a zeroed or closed one. Everything made with it must be gone. */
+void cuda_gpu_close(struct cuda_gpu *gpu);
+
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+enum reel_status cuda_memory(const struct cuda_gpu *gpu, uint64_t *n_free, uint64_t *n_total,
+                             struct reel_error *err);
+
+/* Device memory for `what`; too little is REEL_E_MEMORY with what was wanted and what is free. */
+enum reel_status cuda_alloc(const struct cuda_gpu *gpu, cu_address *address, size_t n_bytes,
+                            const char *what, struct reel_error *err);
+void cuda_free(const struct cuda_gpu *gpu, cu_address address); /* 0: nothing */
+
+/* Mapped, portable host memory: the same bytes at *host and, for kernels, at *address. */
+enum reel_status cuda_host_alloc(const struct cuda_gpu *gpu, void **host, cu_address *address,
+                                 size_t n_bytes, const char *what, struct reel_error *err);
+void cuda_host_free(const struct cuda_gpu *gpu, void *host); /* NULL: nothing */
+
+/* Pins memory that exists, a multiple of the page size, so that copies from it run at the bus's
+ * speed. Optional by nature: a refusal (REEL_E_UNSUPPORTED) leaves slow copies. */
+enum reel_status cuda_host_register(const struct cuda_gpu *gpu, const void *host, size_t n_bytes,
+                                    bool read_only, struct reel_error *err);
+void cuda_host_unregister(const struct cuda_gpu *gpu, const void *host);
+
+/* With a stream these return at once (host memory must then stay until the stream got there, and
+ * overlaps only when it is pinned); with NULL they are over when they return. */
+enum reel_status cuda_fill(const struct cuda_gpu *gpu, cu_address to, unsigned char value, size_t n,
+                           struct cu_stream *stream, struct reel_error *err);
+enum reel_status cuda_upload(const struct cuda_gpu *gpu, cu_address to, const void *from, size_t n,
+                             struct cu_stream *stream, struct reel_error *err);
+enum reel_status cuda_download(const struct cuda_gpu *gpu, void *to, cu_address from, size_t n,
+                               struct cu_stream *stream, struct reel_error *err);
+enum reel_status cuda_copy(const struct cuda_gpu *gpu, cu_address to, cu_address from, size_t n,
+                           struct cu_stream *stream, struct reel_error *err);
+
+/* Puts a copy into the context's default stream and does not wait: what comes after it there finds
+ * it done. */
+enum reel_status cuda_queue_copy(const struct cuda_gpu *gpu, cu_address to, cu_address from,
+                                 size_t n, struct reel_error *err);
+
+/* ---- streams and events ---------------------------------------------------------------------- */
+
+/* A stream that waits for no other. */
+enum reel_status cuda_stream_open(const struct cuda_gpu *gpu, struct cu_stream **stream,
+                                  struct reel_error *err);
+void cuda_stream_close(const struct cuda_gpu *gpu, struct cu_stream *stream); /* NULL: nothing */
+
+/* Waits until the stream is empty; `what` names the work for messages. */
+enum reel_status cuda_wait(const struct cuda_gpu *gpu, struct cu_stream *stream, const char *what,
+                           struct reel_error *err);
+/* Looks without waiting: *done. */
+enum reel_status cuda_poll(const struct cuda_gpu *gpu, struct cu_stream *stream, bool *done,
+                           const char *what, struct reel_error *err);
+
+enum reel_status cuda_event_open(const struct cuda_gpu *gpu, struct cu_event **event,
+                                 struct reel_error *err);
+void cuda_event_close(const struct cuda_gpu *gpu, struct cu_event *event); /* NULL: nothing */
+enum reel_status cuda_event_record(const struct cuda_gpu *gpu, struct cu_event *event,
+                                   struct cu_stream *stream, struct reel_error *err);
+enum reel_status cuda_event_wait(const struct cuda_gpu *gpu, struct cu_event *event,
+                                 struct reel_error *err);
+enum reel_status cuda_event_ms(const struct cuda_gpu *gpu, struct cu_event *from,
+                               struct cu_event *to, float *ms, struct reel_error *err);
+
+/* ---- kernels --------------------------------------------------------------------------------- */
+
+/* image: a cubin, or PTX text with its terminating zero. */
+enum reel_status cuda_module_load(const struct cuda_gpu *gpu, struct cu_module **module,
+                                  const void *image, struct reel_error *err);
+void cuda_module_unload(const struct cuda_gpu *gpu, struct cu_module *module); /* NULL: nothing */
+
+struct cuda_function {
+    struct cu_function *handle;
+    const char *name; /* the caller's, borrowed */
+    int registers;    /* of a thread */
+    int local_bytes;  /* of a thread: above 0 registers are spilled */
+    int shared_bytes; /* static */
+    int max_threads;
+};
+enum reel_status cuda_function_find(const struct cuda_gpu *gpu, struct cuda_function *function,
+                                    struct cu_module *module, const char *name,
+                                    struct reel_error *err);
+
+/* Allows this much dynamic shared memory. */
+enum reel_status cuda_function_set_shared(const struct cuda_gpu *gpu,
+                                          const struct cuda_function *function, int shared_bytes,
+                                          struct reel_error *err);
+
+/* Blocks of this function that fit on one SM at once. */
+enum reel_status cuda_occupancy(const struct cuda_gpu *gpu, const struct cuda_function *function,
+                                int threads, int shared_bytes, int *n_blocks,
+                                struct reel_error *err);
+
+struct cuda_launch {
+    const struct cuda_function *function;
+    int blocks, threads;
+    int shared_bytes; /* dynamic */
+    bool cooperative; /* all blocks resident at once, or refused */
+    bool overlaps;    /* blocks may start before the launch before is over: it waits by itself */
+    struct cu_stream *stream;
+    void **arguments; /* addresses of the kernel's parameters */
+};
+enum reel_status cuda_launch(const struct cuda_gpu *gpu, const struct cuda_launch *launch,
+                             struct reel_error *err);
+
+#endif

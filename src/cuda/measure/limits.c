@@ -1,0 +1,460 @@
+/* Measures what kernels/limits.cu does, and tells it as JSON. */
+#include "cuda/measure/limits.h"
+
+#include "base/clock.h"
+#include "base/json.h"
+#include "base/memory.h"
+#include "cuda/compile/kernel_build.h"
+#include "cuda/driver/gpu_info.h"
+#include "cuda/run/cuda_backend.h"
+#include "kernels/limits_args.h"
+#include "runtime/struct_size.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    LANES = 32,
+    READ_THREADS = LIMITS_READERS * LANES,
+    EXCHANGE_THREADS = LIMITS_GATHERERS + LANES,
+    SCATTER_THREADS = 256,
+    SCATTER_BLOCKS_A_SM = 8,
+    MOST_REPEATS = 16,
+    MOST_LAUNCHES = 256,
+    WARM_UP_LAUNCHES = 3,
+    WORD_STRIDE = 16 * LIMITS_MOST_WORDS, /* room for the words of 16 groups */
+    WORD_WAIT_MS = 10000,                 /* a word that has not come by then does not come */
+    PATIENCE = 1 << 24,                   /* polls: seconds */
+    MAX_PIECES = 1 << 26                  /* of a warp in one launch */
+};
+
+struct bench {
+    const struct reel_limits_options *options;
+    const struct limits_sizes *sizes;
+    struct cuda_driver driver;
+    struct cuda_gpu gpu;
+    struct cu_module *module;
+    struct cuda_function read_all, exchange, touch, scatter;
+    struct cu_event *from, *to;
+    cu_address data, words, results; /* results: ns [sms], bytes [sms], errors */
+    uint64_t data_bytes;
+    volatile uint64_t *mailbox;
+    cu_address mailbox_address;
+    int done, total; /* for progress */
+};
+
+void limits_sizes_full(struct limits_sizes *sizes) {
+    *sizes = (struct limits_sizes){ .data_bytes = (uint64_t)4 << 30,
+                                    .read_ms = 30,
+                                    .repeats = 5,
+                                    .rounds = 2000,
+                                    .launches = 200,
+                                    .group = 16,
+                                    .settle_ns = 20000,
+                                    .gather_words = { 512, 4096 } };
+}
+
+static int ascending(const void *a, const void *b) {
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+double limits_median(double *values, int n) {
+    if (n < 1) return 0;
+    qsort(values, (size_t)n, sizeof *values, ascending);
+    return n % 2 ? values[n / 2] : 0.5 * (values[n / 2 - 1] + values[n / 2]);
+}
+
+static enum reel_status step(struct bench *b, struct reel_error *err) {
+    const struct reel_limits_options *o = b->options;
+    b->done++;
+    if (!o->progress ||
+        o->progress(o->progress_user, "measuring the GPU", (uint64_t)b->done, (uint64_t)b->total))
+        return REEL_OK;
+    return err_set(err, REEL_E_CANCELLED, "cancelled while measuring the GPU");
+}
+
+/* Takes over value. */
+static enum reel_status append(json_t *list, json_t *value, struct reel_error *err) {
+    return value && json_array_append_new(list, value) == 0 ? REEL_OK
+                                                            : err_memory(err, "measurements", 0);
+}
+
+/* ---- opening ---- */
+
+static enum reel_status open_gpu(struct bench *b, struct reel_error *err) {
+    const struct reel_limits_options *o = b->options;
+    int index = 0;
+    enum reel_status status = gpu_choose(&index, o->device, o->cuda_dir, err);
+    if (status == REEL_OK) status = cuda_driver_open(&b->driver, o->cuda_dir, err);
+    return status == REEL_OK ? cuda_gpu_open(&b->gpu, &b->driver, index, err) : status;
+}
+
+static enum reel_status open_kernels(struct bench *b, struct reel_error *err) {
+    const struct reel_limits_options *o = b->options;
+    const int compute = b->gpu.facts.compute;
+    struct nvrtc nvrtc = { 0 };
+    struct kernel_image image = { 0 };
+    char constants[64];
+    (void)snprintf(constants, sizeof constants, "G_COPY=%d\nG_COMPUTE=%d\n",
+                   (compute >= 90) + (compute >= 80), compute);
+    const struct kernel_build build = { .nvrtc = &nvrtc,
+                                        .sources = kernel_sources,
+                                        .n_sources = n_kernel_sources,
+                                        .program = "limits.cu",
+                                        .constants = constants,
+                                        .gpu_compute = compute,
+                                        .driver_version = b->driver.version,
+                                        .cache_dir = o->cache_dir,
+                                        .progress = o->progress,
+                                        .progress_user = o->progress_user,
+                                        .warn = o->warning,
+                                        .warn_user = o->warning_user };
+    enum reel_status status = nvrtc_open(&nvrtc, o->cuda_dir, b->driver.version, err);
+    if (status == REEL_OK) status = kernel_build(&image, &build, err);
+    if (status == REEL_OK) status = cuda_module_load(&b->gpu, &b->module, image.bytes, err);
+    kernel_image_release(&image);
+    nvrtc_close(&nvrtc);
+    struct {
+        struct cuda_function *function;
+        const char *name;
+    } const all[] = { { &b->read_all, "read_all" },
+                      { &b->exchange, "exchange" },
+                      { &b->touch, "touch" },
+                      { &b->scatter, "scatter" } };
+    for (size_t i = 0; i < sizeof all / sizeof *all && status == REEL_OK; i++)
+        status = cuda_function_find(&b->gpu, all[i].function, b->module, all[i].name, err);
+    return status;
+}
+
+static size_t results_bytes(const struct bench *b) {
+    return (2 * (size_t)b->gpu.facts.n_sms + 1) * sizeof(uint64_t);
+}
+
+/* As much data as the sizes ask for, less where a quarter of the free memory is less. */
+static enum reel_status open_memory(struct bench *b, struct reel_error *err) {
+    uint64_t n_free = 0, n_total = 0;
+    void *mailbox = NULL;
+    enum reel_status status = cuda_memory(&b->gpu, &n_free, &n_total, err);
+    b->data_bytes = b->sizes->data_bytes < n_free / 4 ? b->sizes->data_bytes : n_free / 4;
+    if (status == REEL_OK)
+        status = cuda_alloc(&b->gpu, &b->data, b->data_bytes, "data to read", err);
+    if (status == REEL_OK)
+        status = cuda_alloc(&b->gpu, &b->words, (size_t)2 * WORD_STRIDE * 8, "exchange words", err);
+    if (status == REEL_OK)
+        status = cuda_alloc(&b->gpu, &b->results, results_bytes(b), "measurements", err);
+    if (status == REEL_OK)
+        status = cuda_host_alloc(&b->gpu, &mailbox, &b->mailbox_address, 256, "a word", err);
+    b->mailbox = mailbox;
+    if (status == REEL_OK) status = cuda_event_open(&b->gpu, &b->from, err);
+    return status == REEL_OK ? cuda_event_open(&b->gpu, &b->to, err) : status;
+}
+
+static void release(struct bench *b) {
+    if (b->gpu.context) {
+        cuda_event_close(&b->gpu, b->from);
+        cuda_event_close(&b->gpu, b->to);
+        cuda_host_free(&b->gpu, (void *)b->mailbox);
+        cuda_free(&b->gpu, b->results);
+        cuda_free(&b->gpu, b->words);
+        cuda_free(&b->gpu, b->data);
+        cuda_module_unload(&b->gpu, b->module);
+    }
+    cuda_gpu_close(&b->gpu);
+    cuda_driver_close(&b->driver);
+}
+
+static enum reel_status launch(struct bench *b, const struct cuda_function *function, int blocks,
+                               int threads, int shared_bytes, struct limits_args *args,
+                               struct reel_error *err) {
+    void *arguments[] = { args };
+    const struct cuda_launch launch = { .function = function,
+                                        .blocks = blocks,
+                                        .threads = threads,
+                                        .shared_bytes = shared_bytes,
+                                        .cooperative = b->gpu.facts.cooperative,
+                                        .arguments = arguments };
+    return cuda_launch(&b->gpu, &launch, err);
+}
+
+/* ---- the read ceiling ---- */
+
+static enum reel_status scatter(struct bench *b, struct reel_error *err) {
+    struct limits_args args = { .data = cuda_pointer(b->data), .span = b->data_bytes };
+    enum reel_status status =
+        launch(b, &b->scatter, b->gpu.facts.n_sms, SCATTER_THREADS, 0, &args, err);
+    return status == REEL_OK ? cuda_wait(&b->gpu, NULL, "filling memory", err) : status;
+}
+
+static enum reel_status time_read(struct bench *b, struct limits_args *args, double *ms,
+                                  struct reel_error *err) {
+    const int shared = LIMITS_RING_AT + LIMITS_READERS * args->slots * LIMITS_PIECE;
+    float elapsed = 0;
+    enum reel_status status = cuda_event_record(&b->gpu, b->from, NULL, err);
+    if (status == REEL_OK)
+        status = launch(b, &b->read_all, b->gpu.facts.n_sms, READ_THREADS, shared, args, err);
+    if (status == REEL_OK) status = cuda_event_record(&b->gpu, b->to, NULL, err);
+    if (status == REEL_OK) status = cuda_event_wait(&b->gpu, b->to, err);
+    if (status == REEL_OK) status = cuda_event_ms(&b->gpu, b->from, b->to, &elapsed, err);
+    *ms = elapsed > 1e-3 ? elapsed : 1e-3;
+    return status;
+}
+
+/* With `slots` pieces of each of an SM's copying warps in flight. */
+static enum reel_status read_with(struct bench *b, int slots, double *bytes_per_s,
+                                  struct reel_error *err) {
+    const int warps = b->gpu.facts.n_sms * LIMITS_READERS, repeats = b->sizes->repeats;
+    const int shared = LIMITS_RING_AT + LIMITS_READERS * slots * LIMITS_PIECE;
+    double ms[MOST_REPEATS] = { 0 };
+    struct limits_args args = { .data = cuda_pointer(b->data), .slots = slots };
+    args.span = b->data_bytes / (uint64_t)warps / LIMITS_PIECE * LIMITS_PIECE;
+    if (args.span < LIMITS_PIECE)
+        return err_set(err, REEL_E_MEMORY, "%s: too little memory is free to measure reading",
+                       b->gpu.facts.name);
+    args.pieces = (unsigned)(args.span / LIMITS_PIECE);
+    enum reel_status status = cuda_function_set_shared(&b->gpu, &b->read_all, shared, err);
+    if (status == REEL_OK) status = time_read(b, &args, ms, err); /* also warms up */
+    const double wanted = args.pieces * (b->sizes->read_ms / ms[0]);
+    if (wanted > args.pieces) args.pieces = wanted < MAX_PIECES ? (unsigned)wanted : MAX_PIECES;
+    for (int i = 0; i < repeats && status == REEL_OK; i++)
+        status = time_read(b, &args, &ms[i], err);
+    const double median = limits_median(ms, repeats);
+    *bytes_per_s = (double)args.pieces * LIMITS_PIECE * warps / (median * 1e-3);
+    return status == REEL_OK ? step(b, err) : status;
+}
+
+static enum reel_status read_ceiling(struct bench *b, json_t *all, struct reel_error *err) {
+    const int per_slot = LIMITS_READERS * LIMITS_PIECE;
+    json_t *list = json_array();
+    double best = 0;
+    enum reel_status status = list ? scatter(b, err) : err_memory(err, "measurements", 0);
+    for (int slots = b->options->only_read ? 2 : 1;
+         slots * LIMITS_READERS <= LIMITS_MOST_PIECES &&
+         LIMITS_RING_AT + slots * per_slot <= b->gpu.facts.shared_bytes && status == REEL_OK;
+         slots++) {
+        double rate = 0;
+        status = read_with(b, slots, &rate, err);
+        if (rate > best) best = rate;
+        if (status == REEL_OK)
+            status = append(
+                list,
+                json_pack("{s:i, s:f}", "in_flight_bytes", slots * per_slot, "bytes_per_s", rate),
+                err);
+    }
+    if (status == REEL_OK && (json_object_set(all, "read", list) != 0 ||
+                              json_object_set_new(all, "read_bytes_per_s", json_real(best)) != 0))
+        status = err_memory(err, "measurements", 0);
+    json_decref(list);
+    return status;
+}
+
+/* ---- exchanges ---- */
+
+struct exchange {
+    int blocks, readers, per_block, cap_bytes;
+};
+
+static enum reel_status time_exchange(struct bench *b, const struct exchange *x, double *us,
+                                      double *stream, struct reel_error *err) {
+    const int n = b->gpu.facts.n_sms;
+    uint64_t *results = NULL, longest = 0, bytes = 0;
+    struct limits_args args = {
+        .data = cuda_pointer(b->data),
+        .span = b->data_bytes / (uint64_t)n / LIMITS_PIECE * LIMITS_PIECE,
+        .slots = x->cap_bytes / LIMITS_PIECE,
+        .words = cuda_pointer(b->words),
+        .word_stride = WORD_STRIDE,
+        .rounds = b->sizes->rounds,
+        .group = x->readers,
+        .per_block = x->per_block,
+        .settle_ns = b->sizes->settle_ns,
+        .patience = PATIENCE,
+        .ns = cuda_pointer(b->results),
+        .bytes = cuda_pointer(b->results + (cu_address)n * 8),
+        .errors = cuda_pointer(b->results + (cu_address)n * 16),
+    };
+    enum reel_status status = mem_zeroed(&results, (size_t)(2 * n + 1), 8, "measurements", err);
+    if (status == REEL_OK)
+        status = cuda_fill(&b->gpu, b->words, 0, (size_t)2 * WORD_STRIDE * 8, NULL, err);
+    if (status == REEL_OK) status = cuda_fill(&b->gpu, b->results, 0, results_bytes(b), NULL, err);
+    if (status == REEL_OK)
+        status = launch(b, &b->exchange, x->blocks, EXCHANGE_THREADS, LIMITS_RING_AT + x->cap_bytes,
+                        &args, err);
+    if (status == REEL_OK) status = cuda_wait(&b->gpu, NULL, "the exchange kernel", err);
+    if (status == REEL_OK)
+        status = cuda_download(&b->gpu, results, b->results, results_bytes(b), NULL, err);
+    for (int i = 0; i < x->blocks && status == REEL_OK; i++) {
+        if (results[i] > longest) longest = results[i];
+        bytes += results[(size_t)n + (size_t)i];
+    }
+    if (status == REEL_OK && (uint32_t)results[2 * (size_t)n])
+        status = err_set(err, REEL_E_DEVICE, "%s: exchanging %d words among %d SMs failed (%u)",
+                         b->gpu.facts.name, x->readers * x->per_block, x->readers,
+                         (unsigned)results[2 * (size_t)n]);
+    free(results);
+    if (longest < 1) longest = 1;
+    *us = (double)longest * 1e-3 / b->sizes->rounds;
+    *stream = (double)bytes / (double)(longest + b->sizes->settle_ns) * 1e9;
+    return status;
+}
+
+static enum reel_status exchange(struct bench *b, const struct exchange *x, json_t *list,
+                                 struct reel_error *err) {
+    double us[MOST_REPEATS] = { 0 }, rate[MOST_REPEATS] = { 0 };
+    enum reel_status status =
+        cuda_function_set_shared(&b->gpu, &b->exchange, LIMITS_RING_AT + x->cap_bytes, err);
+    for (int i = 0; i < b->sizes->repeats && status == REEL_OK; i++)
+        status = time_exchange(b, x, &us[i], &rate[i], err);
+    if (status == REEL_OK)
+        status = append(list,
+                        json_pack("{s:i, s:i, s:i, s:f, s:f}", "readers", x->readers, "words",
+                                  x->readers * x->per_block, "in_flight_bytes", x->cap_bytes, "us",
+                                  limits_median(us, b->sizes->repeats), "copied_bytes_per_s",
+                                  limits_median(rate, b->sizes->repeats)),
+                        err);
+    return status == REEL_OK ? step(b, err) : status;
+}
+
+static const int exchange_caps[] = { 0, 16 << 10, 32 << 10, 48 << 10, 64 << 10 };
+enum { N_CAPS = (int)(sizeof exchange_caps / sizeof *exchange_caps), N_KINDS = 4 };
+
+/* All SMs (whole groups of them), then groups; few words, then many. */
+static enum reel_status exchanges(struct bench *b, json_t *all, struct reel_error *err) {
+    const int n_sms = b->gpu.facts.n_sms;
+    const int group = b->sizes->group < n_sms ? b->sizes->group : n_sms;
+    struct exchange x = { .blocks = n_sms / group * group };
+    json_t *list = json_array();
+    enum reel_status status = list ? REEL_OK : err_memory(err, "measurements", 0);
+    for (int kind = 0; kind < N_KINDS && status == REEL_OK; kind++) {
+        x.readers = kind < 2 ? x.blocks : group;
+        x.per_block = b->sizes->gather_words[kind % 2] / x.readers;
+        if (x.per_block * x.readers % 2) x.per_block++;
+        if (x.per_block < 2) x.per_block = 2;
+        for (int i = 0; i < N_CAPS && status == REEL_OK; i++) {
+            x.cap_bytes = exchange_caps[i];
+            if (LIMITS_RING_AT + x.cap_bytes <= b->gpu.facts.shared_bytes)
+                status = exchange(b, &x, list, err);
+        }
+    }
+    if (status == REEL_OK && json_object_set(all, "exchange", list) != 0)
+        status = err_memory(err, "measurements", 0);
+    json_decref(list);
+    return status;
+}
+
+/* ---- launches ---- */
+
+static enum reel_status wait_for_word(struct bench *b, uint64_t value, double since_ms,
+                                      struct reel_error *err) {
+    const volatile uint64_t *word = b->mailbox;
+    for (unsigned spin = 0; __atomic_load_n(word, __ATOMIC_ACQUIRE) != value; spin++)
+        if (spin % 4096 == 4095 && clock_ms() - since_ms > WORD_WAIT_MS)
+            return err_set(err, REEL_E_DEVICE, "%s: a launch left no word", b->gpu.facts.name);
+    return REEL_OK;
+}
+
+/* Microseconds until the call returned, the word came, and the host was told of the end. */
+struct launch_times {
+    double call[MOST_LAUNCHES], word[MOST_LAUNCHES], end[MOST_LAUNCHES];
+};
+
+static enum reel_status time_launch(struct bench *b, int blocks, uint64_t value, bool watch,
+                                    double us[3], struct reel_error *err) {
+    struct limits_args args = { .mailbox = cuda_pointer(b->mailbox_address), .value = value };
+    const double start = clock_ms();
+    enum reel_status status = launch(b, &b->touch, blocks, EXCHANGE_THREADS, 0, &args, err);
+    us[0] = (clock_ms() - start) * 1e3;
+    if (status == REEL_OK && watch) status = wait_for_word(b, value, start, err);
+    us[1] = (clock_ms() - start) * 1e3;
+    if (status == REEL_OK) status = cuda_wait(&b->gpu, NULL, "a launch", err);
+    us[2] = (clock_ms() - start) * 1e3;
+    return status;
+}
+
+static enum reel_status launches_of(struct bench *b, int blocks, uint64_t *value, json_t *list,
+                                    struct reel_error *err) {
+    const int n = b->sizes->launches;
+    struct launch_times t;
+    double us[3];
+    enum reel_status status = REEL_OK;
+    for (int i = -WARM_UP_LAUNCHES; i < n && status == REEL_OK; i++) {
+        status = time_launch(b, blocks, ++*value, true, us, err); /* the word, then */
+        if (i >= 0) t.call[i] = us[0], t.word[i] = us[1];
+        if (status == REEL_OK) status = time_launch(b, blocks, ++*value, false, us, err);
+        if (i >= 0) t.end[i] = us[2];
+    }
+    if (status == REEL_OK)
+        status = append(list,
+                        json_pack("{s:i, s:f, s:f, s:f}", "blocks", blocks, "call_us",
+                                  limits_median(t.call, n), "word_us", limits_median(t.word, n),
+                                  "end_us", limits_median(t.end, n)),
+                        err);
+    return status == REEL_OK ? step(b, err) : status;
+}
+
+static enum reel_status launches(struct bench *b, json_t *all, struct reel_error *err) {
+    const int blocks[] = { 1, b->gpu.facts.n_sms };
+    uint64_t value = 0;
+    json_t *list = json_array();
+    enum reel_status status = list ? REEL_OK : err_memory(err, "measurements", 0);
+    *b->mailbox = 0;
+    for (int i = 0; i < 2 && status == REEL_OK; i++)
+        status = launches_of(b, blocks[i], &value, list, err);
+    if (status == REEL_OK && json_object_set(all, "launch", list) != 0)
+        status = err_memory(err, "measurements", 0);
+    json_decref(list);
+    return status;
+}
+
+/* ---- all of it ---- */
+
+static enum reel_status measure(struct bench *b, json_t *all, struct reel_error *err) {
+    const int reads = LIMITS_MOST_PIECES / LIMITS_READERS;
+    b->total = b->options->only_read ? reads : reads + N_KINDS * N_CAPS + 2;
+    enum reel_status status = read_ceiling(b, all, err);
+    if (status == REEL_OK && !b->options->only_read) status = exchanges(b, all, err);
+    if (status == REEL_OK && !b->options->only_read) status = launches(b, all, err);
+    return status;
+}
+
+enum reel_status limits_measure(json_t **out, const struct reel_limits_options *options,
+                                const struct limits_sizes *sizes, struct reel_error *err) {
+    struct bench b = { .options = options, .sizes = sizes };
+    json_t *all = NULL;
+    *out = NULL;
+    enum reel_status status = open_gpu(&b, err);
+    if (status == REEL_OK) status = open_kernels(&b, err);
+    if (status == REEL_OK) status = open_memory(&b, err);
+    if (status == REEL_OK) {
+        all = json_pack("{s:s, s:i, s:i, s:I}", "gpu", b.gpu.facts.name, "compute",
+                        b.gpu.facts.compute, "sms", b.gpu.facts.n_sms, "data_bytes",
+                        (json_int_t)b.data_bytes);
+        if (!all) status = err_memory(err, "measurements", 0);
+    }
+    if (status == REEL_OK) status = measure(&b, all, err);
+    release(&b);
+    if (status == REEL_OK)
+        *out = all;
+    else
+        json_decref(all);
+    return status;
+}
+
+enum reel_status reel_gpu_limits(const struct reel_limits_options *given, char **json,
+                                 struct reel_error *err) {
+    struct reel_limits_options options;
+    struct limits_sizes sizes;
+    json_t *all = NULL;
+    *json = NULL;
+    err_clear(err);
+    enum reel_status status =
+        struct_read(&options, sizeof options, given, "reel_limits_options", err);
+    if (status != REEL_OK) return status;
+    limits_sizes_full(&sizes);
+    if (options.only_read) sizes.repeats = 3, sizes.read_ms = 15;
+    status = limits_measure(&all, &options, &sizes, err);
+    if (status == REEL_OK) status = json_write(json, all, "the GPU's limits", err);
+    json_decref(all);
+    return status;
+}

@@ -1,0 +1,326 @@
+/* reel_model_tune: which launch settings decode fastest here. Only settings that need no new
+ * kernels: bytes in flight and where attention is split. */
+#include "base/clock.h"
+#include "base/memory.h"
+#include "cuda/measure/limits.h"
+#include "cuda/measure/tune_search.h"
+#include "cuda/measure/tuned.h"
+#include "cuda/run/cuda_backend.h"
+#include "runtime/model_handle.h"
+#include "runtime/struct_size.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+enum {
+    SHORT_CONTEXT = 16,
+    LONG_CONTEXT = 4096,
+    DEFAULT_REPEATS = 5,
+    MOST_REPEATS = 64,
+    MOST_TOKENS = 64,
+    LEAST_TOKENS = 8,
+    SPLIT_LEAST = 64,
+    AXES = 4
+};
+#define DEFAULT_SECONDS 45.0
+#define DECODE_MS       25.0  /* one decode lasts about this long */
+#define PROMPT_MS       2500. /* the long context is made in about this time */
+#define TIE_ULPS        2.0
+
+/* A timeline that is decoded from again and again. */
+struct line {
+    struct reel_session *session;
+    int n;                                               /* ids before the decoded ones */
+    int32_t base[MOST_TOKENS + 1], now[MOST_TOKENS + 1]; /* at the start, and last */
+    int n_now;
+    double per_s;
+};
+
+struct tuner {
+    struct reel_model *model;
+    const struct reel_tune_options *options;
+    struct line lines[2]; /* short, long */
+    int32_t *ids;         /* [longest context] */
+    float *logits;        /* [vocab] */
+    int n_tokens, repeats;
+    struct reel_tune_result *result;
+    bool has_base, same, enough;
+    int base_values[AXES];
+    double start_ms, seconds;
+};
+
+/* ---- settings ---- */
+
+static int *setting_of(struct plan *plan, int axis) {
+    int *const all[AXES] = { &plan->split_from, &plan->cap_layers, &plan->cap_kv, &plan->cap_head };
+    return all[axis];
+}
+
+static const char *const names[AXES] = { "split_from", "cap_layers", "cap_kv", "cap_head" };
+
+static void apply(struct backend *b, const struct tune_search *s) {
+    for (int i = 0; i < s->n_axes; i++)
+        *setting_of(&b->plan, i) = s->axes[i].values[s->axes[i].at];
+}
+
+static void make_axes(struct tune_search *s, struct backend *b, int longest) {
+    struct plan *p = &b->plan;
+    s->n_axes = AXES;
+    tune_axis_powers(&s->axes[0], names[0], SPLIT_LEAST, 2 * longest, p->split_from);
+    tune_axis_steps(&s->axes[1], names[1], 1, p->ring_slots, p->cap_layers);
+    tune_axis_steps(&s->axes[2], names[2], 1, p->kv_slots, p->cap_kv);
+    tune_axis_steps(&s->axes[3], names[3], 1, p->ring_slots, p->cap_head);
+    if (p->tape.group_sms == 1) s->axes[0].n = 1, s->axes[0].values[0] = p->split_from;
+    if (p->tape.group_sms == 1) s->axes[0].at = 0;
+}
+
+/* ---- decoding ---- */
+
+static bool listen(void *user, const struct reel_token *token) {
+    struct line *line = user;
+    if (line->n_now <= MOST_TOKENS) line->now[line->n_now++] = token->id;
+    return true;
+}
+
+static enum reel_status generate(struct line *line, int n, double *ms, struct reel_error *err) {
+    struct reel_generation_result result = { .size = sizeof result };
+    const struct reel_generation g = {
+        .size = sizeof g, .max_tokens = n, .ignore_stop_ids = true, .on_token = listen, .user = line
+    };
+    enum reel_status status = reel_generate(line->session, &g, &result, err);
+    *ms = result.total_ms;
+    if (status == REEL_OK && result.reason == REEL_STOP_CANCELLED)
+        status = err_set(err, REEL_E_CANCELLED, "cancelled while tuning");
+    return status;
+}
+
+/* One id outside of the clock: it is picked from the context's own last position. */
+static enum reel_status decode(const struct tuner *t, struct line *line, double *ms,
+                               struct reel_error *err) {
+    line->n_now = 0;
+    enum reel_status status = reel_session_sync(line->session, t->ids, line->n, NULL, err);
+    if (status == REEL_OK) status = generate(line, 1, ms, err);
+    return status == REEL_OK ? generate(line, t->n_tokens, ms, err) : status;
+}
+
+/* Whether the first id that differs from the start's was a draw there: the two logits within what
+ * rounding explains, with the settings of now. */
+static enum reel_status is_tie(struct tuner *t, struct line *line, int at, bool *tie,
+                               struct reel_error *err) {
+    struct reel_eval eval = { .size = sizeof eval,
+                              .n = 1,
+                              .output = REEL_OUTPUT_LAST_LOGITS,
+                              .out = t->logits,
+                              .out_floats = (size_t)t->model->model.config.vocab };
+    int exponent = 0;
+    *tie = false;
+    enum reel_status status = reel_session_truncate(line->session, line->n + at - 1, err);
+    eval.ids = at > 0 ? &line->base[at - 1] : &t->ids[line->n - 1];
+    if (status == REEL_OK) status = reel_session_eval(line->session, &eval, err);
+    if (status != REEL_OK) return status;
+    const double had = t->logits[line->base[at]], has = t->logits[line->now[at]];
+    frexp(has, &exponent);
+    *tie = has - had <= TIE_ULPS * ldexp(1.0, exponent - 8);
+    return REEL_OK;
+}
+
+static enum reel_status compare(struct tuner *t, struct line *line, struct reel_error *err) {
+    bool tie = true;
+    enum reel_status status = REEL_OK;
+    for (int i = 0; i <= t->n_tokens; i++) {
+        if (line->now[i] == line->base[i]) continue;
+        status = is_tie(t, line, i, &tie, err);
+        break;
+    }
+    if (!tie) t->same = false;
+    return status;
+}
+
+static enum reel_status measure_line(struct tuner *t, struct line *line, struct reel_error *err) {
+    double ms[MOST_REPEATS];
+    enum reel_status status = decode(t, line, &ms[0], err); /* warms up */
+    for (int i = 0; i < t->repeats && status == REEL_OK; i++)
+        status = decode(t, line, &ms[i], err);
+    if (status != REEL_OK) return status;
+    line->per_s = t->n_tokens * 1e3 / limits_median(ms, t->repeats);
+    if (!t->has_base) memcpy(line->base, line->now, sizeof line->base);
+    return compare(t, line, err);
+}
+
+static void tell(struct tuner *t, const char *name, int value, bool kept) {
+    const struct reel_tune_trial trial = { .size = sizeof trial,
+                                           .name = name,
+                                           .value = value,
+                                           .short_per_s = t->lines[0].per_s,
+                                           .long_per_s = t->lines[1].per_s,
+                                           .same_ids = t->same,
+                                           .kept = kept };
+    if (t->options->on_trial && !t->options->on_trial(t->options->user, &trial)) t->enough = true;
+}
+
+static enum reel_status measure(void *user, const struct tune_search *s, double *score,
+                                struct reel_error *err) {
+    struct tuner *t = user;
+    enum reel_status status = REEL_OK;
+    apply(t->model->backend, s);
+    t->same = true;
+    for (int i = 0; i < 2 && status == REEL_OK; i++)
+        status = measure_line(t, &t->lines[i], err);
+    *score = t->same ? sqrt(t->lines[0].per_s * t->lines[1].per_s) : 0;
+    if (!t->has_base && status == REEL_OK) {
+        t->has_base = true;
+        t->result->before_short = t->lines[0].per_s;
+        t->result->before_long = t->lines[1].per_s;
+        tell(t, NULL, 0, true);
+    }
+    const double done = clock_ms() - t->start_ms;
+    const struct reel_tune_options *o = t->options;
+    if (status == REEL_OK && o->progress &&
+        !o->progress(o->progress_user, "tuning", (uint64_t)done, (uint64_t)(t->seconds * 1e3)))
+        status = err_set(err, REEL_E_CANCELLED, "cancelled while tuning");
+    return status;
+}
+
+static void tried(void *user, const struct tune_search *s, int axis, double score, double best,
+                  bool kept) {
+    (void)score, (void)best;
+    tell(user, names[axis], s->axes[axis].values[s->axes[axis].at], kept);
+}
+
+static bool time_over(void *user) {
+    const struct tuner *t = user;
+    return t->enough || clock_ms() - t->start_ms > t->seconds * 1e3;
+}
+
+/* ---- the two contexts ---- */
+
+static enum reel_status open_line(struct tuner *t, struct line *line, int n,
+                                  struct reel_error *err) {
+    const struct reel_session_options options = { .size = sizeof options,
+                                                  .max_context = n + MOST_TOKENS + 2 };
+    line->n = n;
+    return reel_session_open(&line->session, t->model, &options, err);
+}
+
+/* How long a context and a decode this model's speed allows. */
+static enum reel_status open_lines(struct tuner *t, struct reel_error *err) {
+    const struct model_config *c = &t->model->model.config;
+    const int room = c->max_context - MOST_TOKENS - 2;
+    double ms = 0;
+    if (room <= SHORT_CONTEXT)
+        return err_set(err, REEL_E_UNSUPPORTED, "%s: a context of %d is too short to tune with",
+                       t->model->model.name, c->max_context);
+    int n_long = room < LONG_CONTEXT ? room : LONG_CONTEXT;
+    enum reel_status status = mem_zeroed(&t->ids, (size_t)room, sizeof *t->ids, "ids", err);
+    if (status == REEL_OK)
+        status = mem_zeroed(&t->logits, (size_t)c->vocab, sizeof *t->logits, "logits", err);
+    for (int i = 0; i < room && status == REEL_OK; i++)
+        t->ids[i] = (int32_t)(((int64_t)i * 7919 + 17) % c->vocab);
+    if (status == REEL_OK) status = open_line(t, &t->lines[0], SHORT_CONTEXT, err);
+    t->n_tokens = LEAST_TOKENS;
+    for (int i = 0; i < 2 && status == REEL_OK; i++)
+        status = decode(t, &t->lines[0], &ms, err);
+    if (status != REEL_OK) return status;
+    const double token_ms = ms / t->n_tokens;
+    if (n_long > PROMPT_MS / token_ms) n_long = (int)(PROMPT_MS / token_ms);
+    if (t->options->long_context) n_long = t->options->long_context;
+    if (n_long > room) n_long = room;
+    if (n_long < SHORT_CONTEXT) n_long = SHORT_CONTEXT;
+    const double fits = DECODE_MS / token_ms;
+    t->n_tokens = fits < LEAST_TOKENS ? LEAST_TOKENS : fits > MOST_TOKENS ? MOST_TOKENS : (int)fits;
+    if (t->options->n_tokens) t->n_tokens = t->options->n_tokens;
+    return open_line(t, &t->lines[1], n_long, err);
+}
+
+static void release(struct tuner *t) {
+    reel_session_close(t->lines[0].session);
+    reel_session_close(t->lines[1].session);
+    free(t->ids);
+    free(t->logits);
+}
+
+/* ---- all of it ---- */
+
+static enum reel_status remember(const struct tuner *t, struct reel_tune_result *result,
+                                 struct reel_error *err) {
+    const struct backend *b = t->model->backend;
+    struct buffer path = { 0 };
+    if (!t->options->cache_dir) return REEL_OK;
+    mkdir(t->options->cache_dir, 0777); /* may exist; if it cannot be made, writing fails below */
+    enum reel_status status =
+        tuned_path(&path, t->options->cache_dir, &b->gpu.facts, &t->model->model.config, err);
+    if (status == REEL_OK)
+        status = tuned_write(path.bytes, result->gpu_options,
+                             sqrt(result->before_short * result->before_long),
+                             sqrt(result->after_short * result->after_long), err);
+    if (status == REEL_OK) (void)snprintf(result->path, sizeof result->path, "%s", path.bytes);
+    buffer_release(&path);
+    return status;
+}
+
+static enum reel_status run(struct tuner *t, struct tune_search *s, struct reel_tune_result *result,
+                            struct reel_error *err) {
+    struct backend *b = t->model->backend;
+    double score = 0;
+    enum reel_status status = open_lines(t, err);
+    if (status != REEL_OK) return status;
+    make_axes(s, b, t->lines[1].n);
+    for (int i = 0; i < AXES; i++)
+        t->base_values[i] = s->axes[i].values[s->axes[i].at];
+    result->long_context = t->lines[1].n;
+    status = tune_search(s, err);
+    if (status == REEL_OK) status = measure(t, s, &score, err);
+    result->after_short = t->lines[0].per_s;
+    result->after_long = t->lines[1].per_s;
+    for (int i = 0; i < AXES; i++)
+        if (*setting_of(&b->plan, i) != t->base_values[i]) result->improved = true;
+    (void)snprintf(result->gpu_options, sizeof result->gpu_options, "%s=%d,%s=%d,%s=%d,%s=%d",
+                   names[0], *setting_of(&b->plan, 0), names[1], *setting_of(&b->plan, 1), names[2],
+                   *setting_of(&b->plan, 2), names[3], *setting_of(&b->plan, 3));
+    return status;
+}
+
+static enum reel_status check(const struct reel_model *model, const struct reel_tune_options *o,
+                              struct reel_error *err) {
+    if (model->ops != &cuda_backend)
+        return err_set(err, REEL_E_UNSUPPORTED,
+                       "%s: runs on the CPU; only what runs on a GPU is tuned", model->model.name);
+    if (o->n_tokens < 0 || o->n_tokens > MOST_TOKENS || o->long_context < 0 || o->repeats < 0 ||
+        o->repeats > MOST_REPEATS || !(o->seconds >= 0))
+        return err_set(err, REEL_E_ARGUMENT,
+                       "tuning with %d tokens (0 to %d), %d repeats (0 to %d), a context of %d and "
+                       "%g seconds",
+                       o->n_tokens, MOST_TOKENS, o->repeats, MOST_REPEATS, o->long_context,
+                       o->seconds);
+    return REEL_OK;
+}
+
+enum reel_status reel_model_tune(struct reel_model *model, const struct reel_tune_options *given,
+                                 struct reel_tune_result *out, struct reel_error *err) {
+    struct reel_tune_options options;
+    struct reel_tune_result result = { .size = sizeof result };
+    struct tuner t = {
+        .model = model, .options = &options, .start_ms = clock_ms(), .result = &result
+    };
+    struct tune_search search = {
+        .measure = measure, .tried = tried, .time_over = time_over, .user = &t
+    };
+    err_clear(err);
+    enum reel_status status =
+        struct_read(&options, sizeof options, given, "reel_tune_options", err);
+    if (status == REEL_OK) status = check(model, &options, err);
+    if (status != REEL_OK) return status;
+    t.seconds = options.seconds > 0 ? options.seconds : DEFAULT_SECONDS;
+    struct backend *b = model->backend;
+    const struct plan before = b->plan;
+    t.repeats = options.repeats ? options.repeats : DEFAULT_REPEATS;
+    status = run(&t, &search, &result, err);
+    if (status == REEL_OK) status = remember(&t, &result, err);
+    if (status != REEL_OK) b->plan = before;
+    release(&t);
+    if (status == REEL_OK) (void)struct_write(out, &result, sizeof result);
+    return status;
+}

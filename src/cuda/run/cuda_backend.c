@@ -1,0 +1,283 @@
+/* Opening a model on a GPU: driver, plan, kernels, memory, weights. */
+#include "cuda/run/cuda_backend.h"
+
+#include "base/clock.h"
+#include "base/memory.h"
+#include "cuda/driver/gpu_info.h"
+#include "cuda/measure/tuned.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- memory ---- */
+
+static uint64_t embedding_bytes(const struct backend *b) {
+    const struct model_config *c = &b->model->config;
+    return b->plan.tied ? 0 : (uint64_t)c->vocab * (uint64_t)c->hidden * 2;
+}
+
+/* Refuses before anything is allocated or compiled. */
+static enum reel_status check_memory(const struct backend *b, struct reel_error *err) {
+    const double gb = 1e9;
+    uint64_t n_free = 0, n_total = 0;
+    enum reel_status status = cuda_memory(&b->gpu, &n_free, &n_total, err);
+    if (status != REEL_OK) return status;
+    const uint64_t weights =
+        b->plan.tape_bytes + embedding_bytes(b) + cuda_delta_bytes(b) + cuda_encoder_bytes(b);
+    const uint64_t scratch = cuda_prefill_bytes(b);
+    const uint64_t staging = cuda_load_bytes(&b->tuning);
+    const uint64_t state =
+        cuda_state_fixed_bytes(b) + KV_PIECE_POSITIONS * b->plan.kv_position_bytes;
+    const uint64_t wanted = weights + scratch + (staging > state ? staging : state);
+    if (wanted <= n_free) return REEL_OK;
+    return err_set(
+        err, REEL_E_MEMORY,
+        "%s: %.2f GB are needed (weights %.2f, scratch memory for prompts %.2f, staging %.2f, the "
+        "smallest session %.2f), %.2f of %.2f GB are free",
+        b->gpu.facts.name, (double)wanted / gb, (double)weights / gb, (double)scratch / gb,
+        (double)staging / gb, (double)state / gb, (double)n_free / gb, (double)n_total / gb);
+}
+
+/* f32 tables: norms [layers][attn, ffn][hidden] and final [hidden]; q and k norms; frequencies. */
+static enum reel_status upload_norms(struct backend *b, struct reel_error *err) {
+    const struct weights *w = &b->model->weights;
+    const size_t hidden = (size_t)b->model->config.hidden, layers = (size_t)w->n_layers;
+    const size_t n = (2 * layers + 1) * hidden;
+    float *all = NULL;
+    enum reel_status status = mem_zeroed(&all, n, sizeof *all, "norms", err);
+    if (status != REEL_OK) return status;
+    for (size_t l = 0; l < layers; l++) {
+        memcpy(all + 2 * l * hidden, w->layers[l].attn_norm, hidden * sizeof *all);
+        memcpy(all + (2 * l + 1) * hidden, w->layers[l].ffn_norm, hidden * sizeof *all);
+    }
+    memcpy(all + 2 * layers * hidden, w->final_norm, hidden * sizeof *all);
+    status = cuda_alloc(&b->gpu, &b->norms, n * sizeof *all, "norms", err);
+    if (status == REEL_OK) status = cuda_upload(&b->gpu, b->norms, all, n * sizeof *all, NULL, err);
+    free(all);
+    return status;
+}
+
+static enum reel_status upload_qk_norms(struct backend *b, struct reel_error *err) {
+    const struct weights *w = &b->model->weights;
+    const size_t dim = (size_t)b->model->config.head_dim;
+    const size_t n = 2 * dim * (size_t)model_layer_count(&b->model->config, LAYER_ATTENTION);
+    float *all = NULL;
+    if (!b->plan.qk_norm) return REEL_OK;
+    enum reel_status status = mem_zeroed(&all, n, sizeof *all, "norms", err);
+    if (status != REEL_OK) return status;
+    for (int i = 0; i < w->n_layers; i++) {
+        const struct layer_weights *l = &w->layers[i];
+        float *to = all + 2 * (size_t)l->nth * dim;
+        if (l->kind != LAYER_ATTENTION) continue;
+        memcpy(to, l->q_norm, dim * sizeof *all);
+        memcpy(to + dim, l->k_norm, dim * sizeof *all);
+    }
+    status = cuda_alloc(&b->gpu, &b->qk_norms, n * sizeof *all, "norms", err);
+    if (status == REEL_OK)
+        status = cuda_upload(&b->gpu, b->qk_norms, all, n * sizeof *all, NULL, err);
+    free(all);
+    return status;
+}
+
+static enum reel_status upload_rope(struct backend *b, struct reel_error *err) {
+    float inverse[MODEL_MAX_HEAD_DIM / 2] = { 0 };
+    model_rope_frequencies(&b->model->config, inverse);
+    enum reel_status status =
+        cuda_alloc(&b->gpu, &b->rope, sizeof inverse, "rotation frequencies", err);
+    if (status == REEL_OK)
+        status = cuda_upload(&b->gpu, b->rope, inverse, sizeof inverse, NULL, err);
+    return status;
+}
+
+static enum reel_status open_memory(struct backend *b, struct reel_error *err) {
+    const struct cuda_gpu *gpu = &b->gpu;
+    const size_t words = (size_t)b->plan.n_words * 8;
+    cu_address mapped = 0;
+    void *leave = NULL;
+    enum reel_status status = cuda_alloc(gpu, &b->tape, b->plan.tape_bytes, "the weights", err);
+    if (status == REEL_OK) status = cuda_fill(gpu, b->tape, 0, b->plan.tape_bytes, NULL, err);
+    if (status == REEL_OK && !b->plan.tied)
+        status = cuda_alloc(gpu, &b->embedding, embedding_bytes(b), "the embeddings", err);
+    if (status == REEL_OK) status = cuda_alloc(gpu, &b->words, words, "exchange words", err);
+    if (status == REEL_OK) status = cuda_fill(gpu, b->words, 0, words, NULL, err);
+    if (status == REEL_OK) status = upload_norms(b, err);
+    if (status == REEL_OK) status = upload_qk_norms(b, err);
+    if (status == REEL_OK) status = upload_rope(b, err);
+    if (status == REEL_OK) status = cuda_delta_open(b, err);
+    if (status == REEL_OK) status = cuda_prefill_open(b, err);
+    if (status == REEL_OK) status = cuda_encoder_open(b, err);
+    if (status == REEL_OK) status = cuda_stream_open(gpu, &b->rescue, err);
+    if (status == REEL_OK)
+        status = cuda_host_alloc(gpu, &leave, &mapped, sizeof *b->leave, "a word", err);
+    b->leave = leave;
+    if (status == REEL_OK) *b->leave = ABORT_LEAVE;
+    return status;
+}
+
+/* ---- opening ---- */
+
+static void cuda_close(struct backend *b) {
+    if (!b) return;
+    if (!b->hung) {
+        const cu_address all[] = { b->tape,     b->embedding,   b->norms,
+                                   b->qk_norms, b->rope,        b->words,
+                                   b->scratch,  b->delta_gates, b->delta_constants };
+        for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+            cuda_free(&b->gpu, all[i]);
+        cuda_encoder_close(b);
+        cuda_host_free(&b->gpu, b->leave);
+        cuda_stream_close(&b->gpu, b->rescue);
+        cuda_module_unload(&b->gpu, b->short_module);
+        cuda_module_unload(&b->gpu, b->prefill_delta_module);
+        cuda_module_unload(&b->gpu, b->prefill_module);
+        cuda_module_unload(&b->gpu, b->module);
+        cuda_gpu_close(&b->gpu);
+        cuda_driver_close(&b->driver);
+    }
+    if (b->mutex_made) pthread_mutex_destroy(&b->mutex);
+    free(b);
+}
+
+static enum reel_status open_gpu(struct backend *b, const struct backend_options *options,
+                                 struct reel_error *err) {
+    int index = -1;
+    enum reel_status status = gpu_choose(&index, options->device, b->tuning.cuda_dir, err);
+    if (status == REEL_OK && index < 0) status = err ? err->status : REEL_E_UNSUPPORTED;
+    if (status == REEL_OK) status = cuda_driver_open(&b->driver, b->tuning.cuda_dir, err);
+    if (status == REEL_OK) status = cuda_gpu_open(&b->gpu, &b->driver, index, err);
+    if (status == REEL_OK && !b->gpu.facts.cooperative)
+        status = err_set(err, REEL_E_UNSUPPORTED,
+                         "%s cannot launch cooperative kernels, which decoding needs",
+                         b->gpu.facts.name);
+    return status;
+}
+
+/* What reel_model_tune found on this GPU for this shape, unless wishes were given. */
+static enum reel_status read_tuned(struct backend *b, const struct backend_options *options,
+                                   struct plan_options *wishes, struct reel_error *err) {
+    static const struct plan_options none;
+    struct buffer path = { 0 };
+    struct reel_error text;
+    const char *damage = NULL;
+    *wishes = b->tuning.plan;
+    if (!b->tuning.tuned || !options->cache_dir || memcmp(wishes, &none, sizeof none) != 0)
+        return REEL_OK;
+    enum reel_status status =
+        tuned_path(&path, options->cache_dir, &b->gpu.facts, &b->model->config, err);
+    if (status == REEL_OK) status = tuned_read(wishes, &damage, path.bytes, err);
+    if (status == REEL_OK && damage && options->warning) {
+        err_set(&text, REEL_OK, "%s: %s; reel tune writes a new one", path.bytes, damage);
+        options->warning(options->warning_user, text.text);
+    }
+    buffer_release(&path);
+    return status;
+}
+
+static enum reel_status open_plan(struct backend *b, const struct backend_options *options,
+                                  struct reel_error *err) {
+    struct gpu_limits limits;
+    struct plan_options wishes;
+    uint64_t n_total = 0;
+    gpu_limits_fill(&limits, &b->gpu.facts);
+    /* what others have taken is not there for prompts */
+    enum reel_status status = cuda_memory(&b->gpu, &limits.memory_bytes, &n_total, err);
+    if (status == REEL_OK) status = read_tuned(b, options, &wishes, err);
+    if (status != REEL_OK) return status;
+    status = plan_make(&b->plan, &b->model->config, &limits, &wishes, err);
+    if (status != REEL_OK) /* what was remembered may be of another planner's time */
+        status = plan_make(&b->plan, &b->model->config, &limits, &b->tuning.plan, err);
+    /* before a launch was timed: half a terabyte a second */
+    if (status == REEL_OK) b->token_ms = 0.05 + (double)b->plan.token_bytes / 0.5e9;
+    return status == REEL_OK ? check_memory(b, err) : status;
+}
+
+static enum reel_status open_all(struct backend *b, const struct backend_options *options,
+                                 struct reel_error *err) {
+    struct cu_module *wind_module = NULL;
+    const double start = clock_ms();
+    enum reel_status status = open_gpu(b, options, err);
+    b->times.driver = options->driver_ms + clock_ms() - start;
+    if (status == REEL_OK) status = open_plan(b, options, err);
+    if (status == REEL_OK) status = cuda_open_kernels(b, options, &wind_module, err);
+    const double built = clock_ms();
+    if (status == REEL_OK) status = open_memory(b, err);
+    const double taken = clock_ms();
+    if (status == REEL_OK) status = cuda_load(b, options, wind_module, err);
+    b->times.memory = taken - built;
+    b->times.load = clock_ms() - taken;
+    cuda_module_unload(&b->gpu, wind_module);
+    return status;
+}
+
+static enum reel_status cuda_open(struct backend **out, const struct model *model,
+                                  const struct backend_options *options, struct reel_error *err) {
+    struct backend *b = NULL;
+    *out = NULL;
+    enum reel_status status = mem_zeroed(&b, 1, sizeof *b, "the GPU backend", err);
+    if (status != REEL_OK) return status;
+    b->model = model;
+    cuda_tuning_defaults(&b->tuning);
+    b->tuning.cuda_dir = options->cuda_dir;
+    b->mutex_made = pthread_mutex_init(&b->mutex, NULL) == 0;
+    if (!b->mutex_made) status = err_memory(err, "a mutex", sizeof b->mutex);
+    if (status == REEL_OK && options->rounding == REEL_ROUNDING_FAITHFUL)
+        status = err_set(err, REEL_E_ARGUMENT, "faithful rounding runs on the CPU only");
+    if (status == REEL_OK) status = cuda_tuning_parse(&b->tuning, options->gpu_options, err);
+    b->epoch = b->tuning.first_epoch & 0xffffu ? b->tuning.first_epoch : b->tuning.first_epoch + 1;
+    if (status == REEL_OK) status = open_all(b, options, err);
+    if (status == REEL_OK)
+        *out = b;
+    else
+        cuda_close(b);
+    return status;
+}
+
+static void cuda_info(const struct backend *b, struct backend_info *info) {
+    *info = (struct backend_info){ .name = "cuda",
+                                   .path = b->gpu.facts.name,
+                                   .uuid = b->gpu.facts.uuid,
+                                   .n_threads = 1,
+                                   .state_fixed_bytes = (size_t)cuda_state_fixed_bytes(b),
+                                   .state_position_bytes = (size_t)b->plan.kv_position_bytes,
+                                   .eval_positions = cuda_prefills(b) ? b->plan.prefill_tokens : 0,
+                                   .driver_ms = b->times.driver,
+                                   .compile_ms = b->times.compile,
+                                   .load_ms = b->times.memory + b->times.load };
+}
+
+static uint64_t cuda_memory_available(const struct backend *b) {
+    uint64_t n_free = 0, n_total = 0;
+    return cuda_memory(&b->gpu, &n_free, &n_total, NULL) == REEL_OK ? n_free : 0;
+}
+
+static enum reel_status host_alloc(struct backend *b, void **out, size_t n_bytes, const char *what,
+                                   struct reel_error *err) {
+    cu_address address;
+    return cuda_host_alloc(&b->gpu, out, &address, n_bytes, what, err);
+}
+
+static void host_free(struct backend *b, void *host) {
+    if (!b->hung) cuda_host_free(&b->gpu, host);
+}
+
+const struct backend_ops cuda_backend = {
+    .name = "cuda",
+    .open = cuda_open,
+    .close = cuda_close,
+    .info = cuda_info,
+    .memory_available = cuda_memory_available,
+    .state_open = cuda_state_open,
+    .state_close = cuda_state_close,
+    .eval = cuda_eval,
+    .decode = cuda_decode,
+    .resume = cuda_resume,
+    .save_bytes = cuda_save_bytes,
+    .save = cuda_save,
+    .restore = cuda_restore,
+    .copy = cuda_copy_state,
+    .profile = cuda_profile,
+    .encodes = cuda_encodes,
+    .encode = cuda_encode,
+    .host_alloc = host_alloc,
+    .host_free = host_free,
+};

@@ -1,0 +1,386 @@
+/* Positions that are given, and tokens that the device picks itself: launches, cut so that each is
+ * over soon; between launches others get their turn. */
+#include "cuda/run/cuda_backend.h"
+#include "runtime/sampler.h"
+
+#include <string.h>
+
+static enum reel_status room_for(const struct backend_state *s, int position, int n,
+                                 struct reel_error *err) {
+    if (position < 0 || position > s->n_positions)
+        return err_set(err, REEL_E_STATE, "position %d is past the %d evaluated", position,
+                       s->n_positions);
+    if (n < 1 || n > s->max_positions - position)
+        return err_set(err, REEL_E_CONTEXT, "%d positions at %d, the session holds %d", n, position,
+                       s->max_positions);
+    return REEL_OK;
+}
+
+static int least(int a, int b) { return a < b ? a : b; }
+
+/* ---- given positions ---- */
+
+struct output {
+    bool logits, hidden, all;
+    size_t width; /* floats of a row */
+};
+
+static struct output output_of(const struct backend_state *s, enum reel_output kind) {
+    const struct model_config *c = &s->backend->model->config;
+    struct output o = { 0 };
+    o.logits = kind == REEL_OUTPUT_LAST_LOGITS || kind == REEL_OUTPUT_ALL_LOGITS;
+    o.hidden = kind == REEL_OUTPUT_LAST_HIDDEN || kind == REEL_OUTPUT_ALL_HIDDEN;
+    o.all = kind == REEL_OUTPUT_ALL_LOGITS || kind == REEL_OUTPUT_ALL_HIDDEN;
+    o.width = (size_t)(o.logits ? c->vocab : c->hidden);
+    return o;
+}
+
+/* Positions of the next launch. Where only the last one's output is wanted, the prefill kernel may
+ * read them: *prefill. */
+static int eval_chunk(struct backend_state *s, const struct backend_eval *eval,
+                      const struct output *o, int done, bool *prefill) {
+    /* a recurrent state is kept before the last position: a launch that decodes ends there */
+    const bool stops = s->backend->plan.delta.n_layers > 0 && done < eval->n - 1;
+    const int left = eval->n - done, most = least(cuda_launch_tokens(s->backend), CUDA_MAX_GIVEN);
+    int n = o->all ? 0 : cuda_prefill_chunk(s->backend, eval->position + done, left);
+    *prefill = n > 0;
+    if (!*prefill) n = least(left - stops, most);
+    if (o->all && s->out_floats / o->width < (size_t)n) n = (int)(s->out_floats / o->width);
+    return n;
+}
+
+/* What the launch is given. Up to n_mapped ids are read out of mapped memory: cheaper than a copy.
+ */
+static enum reel_status give(struct backend_state *s, const struct backend_eval *eval, int done,
+                             int n, int n_mapped, struct decode_args *args,
+                             struct reel_error *err) {
+    const struct cuda_gpu *gpu = &s->backend->gpu;
+    const size_t hidden = (size_t)s->backend->model->config.hidden;
+    args->n_tokens = args->n_given = n;
+    if (!eval->ids) {
+        args->embeddings = cuda_pointer(s->embeddings);
+        return cuda_upload(gpu, s->embeddings, eval->embeddings + (size_t)done * hidden,
+                           (size_t)n * hidden * sizeof(float), NULL, err);
+    }
+    if (n <= n_mapped) {
+        memcpy(s->mapped.ids, eval->ids + done, (size_t)n * sizeof *eval->ids);
+        args->ids = cuda_pointer(cuda_mapped_address(s, s->mapped.ids));
+        return REEL_OK;
+    }
+    args->ids = cuda_pointer(s->ids);
+    return cuda_upload(gpu, s->ids, eval->ids + done, (size_t)n * sizeof *eval->ids, NULL, err);
+}
+
+static void want(const struct backend_state *s, const struct output *o, bool last,
+                 struct decode_args *args) {
+    const int n = args->n_tokens, from = o->all ? 0 : last ? n - 1 : n;
+    args->head_from = o->logits ? from : n;
+    args->hidden_from = o->hidden ? from : n;
+    if (o->logits && from < n) args->logits = cuda_pointer(s->out);
+    if (o->hidden && from < n) args->hidden = cuda_pointer(s->out);
+}
+
+static enum reel_status take(const struct backend_state *s, const struct backend_eval *eval,
+                             const struct output *o, int done, int n, bool last,
+                             struct reel_error *err) {
+    size_t rows = o->all ? (size_t)n : last && (o->logits || o->hidden) ? 1 : 0;
+    if (rows == 0) return REEL_OK;
+    float *to = eval->out + (o->all ? (size_t)done * o->width : 0);
+    if (rows == 1 && o->logits) { /* by way of pinned memory, which is several times as fast */
+        const size_t bytes = o->width * sizeof(float);
+        enum reel_status status =
+            cuda_download(&s->backend->gpu, s->mapped.logits, s->out, bytes, NULL, err);
+        if (status == REEL_OK) memcpy(to, s->mapped.logits, bytes);
+        return status;
+    }
+    return cuda_download(&s->backend->gpu, to, s->out, rows * o->width * sizeof(float), NULL, err);
+}
+
+static enum reel_status ended_early(const struct cuda_run *run, const struct backend_eval *eval,
+                                    int done, int n_done, int n, struct reel_error *err) {
+    if (eval->cancel && atomic_load(eval->cancel))
+        return err_set(err, REEL_E_CANCELLED, "cancelled after %d of %d positions", done, eval->n);
+    return err_set(err, REEL_E_DEVICE, "%s: %s ended after %d of %d positions",
+                   run->state->backend->gpu.facts.name, cuda_kernel_name(run), n_done, n);
+}
+
+/* n positions from `done` on, by the decode kernel. `behind`: the only one has been through the
+ * layers. */
+static enum reel_status eval_some(struct backend_state *s, const struct backend_eval *eval,
+                                  const struct output *o, int done, int n, bool behind,
+                                  struct reel_error *err) {
+    const bool last = done + n == eval->n;
+    struct decode_args args;
+    struct cuda_run run;
+    cuda_args_start(s, &args);
+    args.position = eval->position + done;
+    enum reel_status status = give(s, eval, done, n, 1, &args, err);
+    if (status != REEL_OK) return status;
+    want(s, o, last, &args);
+    if (behind) args.start = cuda_pointer(s->head);
+    status = cuda_submit(&run, s, NULL, &args, err);
+    if (status == REEL_OK) status = cuda_finish(&run, eval->cancel, err);
+    if (status != REEL_OK) return status;
+    const int n_done = (int)s->mapped.mailbox->n_evaluated;
+    if (n_done != n) return ended_early(&run, eval, done, n_done, n, err);
+    return take(s, eval, o, done, n, last, err);
+}
+
+/* The same by the prefill kernel. The decode kernel then makes the output of the last position: it
+ * begins with what the layers made of it. */
+static enum reel_status prefill_some(struct backend_state *s, const struct backend_eval *eval,
+                                     const struct output *o, int done, int n,
+                                     struct reel_error *err) {
+    const bool last = done + n == eval->n, outputs = last && (o->logits || o->hidden);
+    struct prefill_args args;
+    struct decode_args head;
+    struct cuda_run run;
+    cuda_prefill_start(s, &args);
+    args.decode.position = eval->position + done;
+    const int before_last = eval->position + eval->n - 1;
+    const int kept =
+        last ? cuda_states_take(s, before_last, eval->position, &args.delta) : CHECKPOINT_NONE;
+    enum reel_status status = give(s, eval, done, n, CUDA_MAPPED_IDS, &args.decode, err);
+    if (status != REEL_OK) return status;
+    cuda_args_start(s, &head);
+    head.position = eval->position + done + n - 1;
+    head.n_tokens = head.n_given = 1;
+    head.start = cuda_pointer(s->head);
+    want(s, o, last, &head);
+    status = cuda_submit(&run, s, &args, outputs ? &head : NULL, err);
+    if (status == REEL_OK) status = cuda_finish(&run, eval->cancel, err);
+    if (status != REEL_OK) return status;
+    const int n_done = (int)s->mapped.prefill_mailbox->n_evaluated;
+    const bool has_output = !outputs || s->mapped.mailbox->n_evaluated == 1;
+    if (n_done != n || !has_output) return ended_early(&run, eval, done, n_done, n, err);
+    cuda_states_taken(s, kept, before_last);
+    if (s->prefill_timer) status = cuda_timer_take(s->prefill_timer, s->backend, &args, err);
+    if (status != REEL_OK) return status;
+    if (eval->ids) cuda_head_taken(s, head.position, eval->ids[done + n - 1]);
+    return take(s, eval, o, done, n, last, err);
+}
+
+/* The state after `done` of the positions is there. */
+static enum reel_status reached(struct backend_state *s, const struct backend_eval *eval, int done,
+                                struct reel_error *err) {
+    const int position = eval->position + done;
+    if (eval->n == 1) return cuda_states_reach(s, position, err);
+    s->checkpoints.n_positions = position;
+    return done == eval->n - 1 ? cuda_states_keep(s, position, eval->position, err) : REEL_OK;
+}
+
+enum reel_status cuda_eval(struct backend_state *s, const struct backend_eval *eval,
+                           struct reel_error *err) {
+    enum reel_status status = room_for(s, eval->position, eval->n, err);
+    if (status != REEL_OK) return status;
+    const struct output o = output_of(s, eval->output);
+    const bool behind = eval->n == 1 && eval->ids && cuda_head_is(s, eval->position, *eval->ids);
+    if (!behind) status = cuda_states_go(s, eval->position, err);
+    if (status == REEL_OK && eval->n > 1)
+        status = cuda_states_keep(s, eval->position, eval->position, err);
+    if (status != REEL_OK) return status;
+    s->n_positions = eval->position;
+    if (!behind) cuda_head_pass(s, eval->position);
+    for (int done = 0; done < eval->n;) {
+        bool prefill = false;
+        int n = behind ? 1 : eval_chunk(s, eval, &o, done, &prefill);
+        if ((eval->cancel && atomic_load(eval->cancel)) ||
+            (eval->progress &&
+             !eval->progress(eval->progress_user, "evaluating", (uint64_t)done, (uint64_t)eval->n)))
+            return err_set(err, REEL_E_CANCELLED, "cancelled after %d of %d positions", done,
+                           eval->n);
+        cuda_states_leave(s);
+        status = prefill ? prefill_some(s, eval, &o, done, n, err)
+                         : eval_some(s, eval, &o, done, n, behind, err);
+        if (status != REEL_OK) return status;
+        done += n;
+        s->n_positions = eval->position + done;
+        status = reached(s, eval, done, err);
+        if (status != REEL_OK) return status;
+    }
+    return REEL_OK;
+}
+
+/* ---- decoding ---- */
+
+/* One call of cuda_decode. */
+struct decoding {
+    struct backend_state *s;
+    const struct backend_decode *d;
+    int position; /* of `id` */
+    int32_t id;   /* delivered, or given; not yet evaluated */
+    int n_made;   /* delivered */
+    bool stopped; /* by on_id */
+};
+
+/* The sum of an id's several biases depends on their order, which a table of one a id forgets. */
+static bool bias_repeats(struct backend_state *s, const struct reel_sampling *set) {
+    bool repeats = false;
+    for (int i = 0; i < set->n_bias; i++)
+        s->mapped.seen[set->bias[i].id] = 0;
+    for (int i = 0; i < set->n_bias; i++)
+        if (s->mapped.seen[set->bias[i].id]++) repeats = true;
+    return repeats;
+}
+
+static enum reel_status upload_bias(struct backend_state *s, const struct reel_sampling *set,
+                                    struct reel_error *err) {
+    const size_t n = (size_t)s->backend->model->config.vocab * sizeof(float);
+    memset(s->mapped.bias, 0, n);
+    for (int i = 0; i < set->n_bias; i++)
+        s->mapped.bias[set->bias[i].id] = set->bias[i].bias;
+    return cuda_upload(&s->backend->gpu, s->bias, s->mapped.bias, n, NULL, err);
+}
+
+/* The penalties' view of the timeline: the launch goes on counting by itself, but ids that it made
+ * and nobody took must not count. */
+static enum reel_status upload_seen(struct backend_state *s, const struct sampler *sampler,
+                                    struct reel_error *err) {
+    const size_t n = (size_t)s->backend->model->config.vocab * sizeof(unsigned);
+    const int32_t *ids = NULL;
+    const int n_ids = sampler_held(sampler, &ids);
+    memset(s->mapped.seen, 0, n);
+    for (int i = 0; i < n_ids; i++)
+        s->mapped.seen[ids[i]] = 0x80000000u + (unsigned)sampler_generated(sampler, ids[i]);
+    return cuda_upload(&s->backend->gpu, s->seen, s->mapped.seen, n, NULL, err);
+}
+
+static enum reel_status give_sampling(const struct decoding *g, struct decode_args *args,
+                                      struct reel_error *err) {
+    struct backend_state *s = g->s;
+    const struct reel_sampling *set = sampler_settings(g->d->sampler);
+    const bool penalties = sampler_penalises(g->d->sampler);
+    struct sampling_args *to = &args->sampling;
+    *to = (struct sampling_args){
+        .temperature = set->temperature,
+        .top_p = set->top_p,
+        .min_p = set->min_p,
+        .top_k = set->top_k,
+        .repetition = set->repetition_penalty,
+        .presence = set->presence_penalty,
+        .frequency = set->frequency_penalty,
+        .adjust = penalties || set->n_bias > 0,
+        .seed = set->seed,
+        .bias = set->n_bias > 0 ? cuda_pointer(s->bias) : NULL,
+        .seen = penalties ? cuda_pointer(s->seen) : NULL,
+    };
+    if (set->temperature > 0 || to->adjust) args->logits = cuda_pointer(s->out);
+    return penalties ? upload_seen(s, g->d->sampler, err) : REEL_OK;
+}
+
+static void give_stop_ids(const struct backend_decode *d, struct decode_args *args) {
+    args->n_stop_ids = least(d->n_stop_ids, ARGS_MAX_STOP_IDS); /* on_id knows them all */
+    for (int i = 0; i < args->n_stop_ids; i++)
+        args->stop_ids[i] = d->stop_ids[i];
+}
+
+static void deliver(struct decoding *g, int32_t id) {
+    g->id = id;
+    g->position++;
+    g->n_made++;
+    if (!g->d->on_id(g->d->user, id)) g->stopped = true;
+}
+
+/* The launch left this token to the host: its logits lie in s->out. */
+static enum reel_status pick_here(struct decoding *g, struct reel_error *err) {
+    struct backend_state *s = g->s;
+    const size_t n = (size_t)s->backend->model->config.vocab * sizeof(float);
+    enum reel_status status =
+        cuda_download(&s->backend->gpu, s->mapped.logits, s->out, n, NULL, err);
+    if (status != REEL_OK) return status;
+    int32_t id = sampler_draw(g->d->sampler, s->mapped.logits, g->position + 1);
+    if (id < 0)
+        return err_set(err, REEL_E_DEVICE,
+                       "no id can be drawn for position %d: each logit is NaN or forbidden",
+                       g->position + 1);
+    deliver(g, id);
+    return REEL_OK;
+}
+
+/* What the way a launch ended asks for. */
+static enum reel_status after_launch(struct decoding *g, struct reel_error *err) {
+    const struct decode_mailbox *m = g->s->mapped.mailbox;
+    if (g->d->cancel && atomic_load(g->d->cancel))
+        return err_set(err, REEL_E_CANCELLED, "cancelled");
+    if (g->stopped) return REEL_OK;
+    if (m->end == DECODE_HOST_PICKS) return pick_here(g, err);
+    if (m->end == DECODE_NO_ID)
+        return err_set(err, REEL_E_DEVICE,
+                       "no id can be drawn for position %d: each logit is NaN or forbidden",
+                       g->position + 1);
+    return REEL_OK;
+}
+
+/* Delivers ids as they come. */
+static enum reel_status read_ids(struct decoding *g, struct cuda_run *run, struct reel_error *err) {
+    const atomic_bool *cancel = g->d->cancel;
+    while (!g->stopped && !(cancel && atomic_load(cancel))) {
+        int32_t id = -1;
+        enum reel_status status = cuda_next_id(run, cancel, &id, err);
+        if (status != REEL_OK) return status;
+        if (id < 0) return REEL_OK;
+        deliver(g, id);
+    }
+    cuda_stop(run);
+    return REEL_OK;
+}
+
+static enum reel_status decode_some(struct decoding *g, struct reel_error *err) {
+    struct backend_state *s = g->s;
+    struct decode_args args;
+    struct cuda_run run;
+    int before = g->n_made;
+    cuda_args_start(s, &args);
+    args.position = g->position;
+    args.n_tokens = least(g->d->max_tokens - g->n_made, cuda_launch_tokens(s->backend));
+    args.n_tokens = least(args.n_tokens, s->max_positions - g->position);
+    if (s->backend->plan.delta.n_layers) /* where a state is due */
+        args.n_tokens = least(args.n_tokens, CHECKPOINT_STEP - g->position % CHECKPOINT_STEP);
+    args.n_given = 1;
+    args.hidden_from = args.n_tokens;
+    args.pick = 1;
+    *s->mapped.ids = g->id;
+    args.ids = cuda_pointer(cuda_mapped_address(s, s->mapped.ids));
+    const bool behind = cuda_head_is(s, g->position, g->id);
+    if (behind) args.start = cuda_pointer(s->head);
+    give_stop_ids(g->d, &args);
+    enum reel_status status = give_sampling(g, &args, err);
+    if (status == REEL_OK && !behind) status = cuda_states_go(s, g->position, err);
+    if (status != REEL_OK) return status;
+    cuda_states_leave(s);
+    if (!behind) cuda_head_pass(s, g->position);
+    status = cuda_submit(&run, s, NULL, &args, err);
+    if (status != REEL_OK) return status;
+    s->n_positions = g->position;
+    status = read_ids(g, &run, err);
+    if (status != REEL_OK) cuda_stop(&run);
+    enum reel_status end = cuda_finish(&run, g->d->cancel, status == REEL_OK ? err : NULL);
+    if (status == REEL_OK) status = end;
+    if (status == REEL_OK) status = after_launch(g, err);
+    s->n_positions = g->position; /* the last id delivered is not evaluated, or as good as not */
+    /* a launch that ran ahead of what was taken has left the state of another text */
+    if (!run.failed && args.position + (int)s->mapped.mailbox->n_evaluated == g->position &&
+        end == REEL_OK) {
+        enum reel_status kept = cuda_states_reach(s, g->position, status == REEL_OK ? err : NULL);
+        if (status == REEL_OK) status = kept;
+    }
+    if (status == REEL_OK && !g->stopped && g->n_made == before)
+        return err_set(err, REEL_E_DEVICE, "%s: the decode kernel ended without a token",
+                       s->backend->gpu.facts.name);
+    return status;
+}
+
+enum reel_status cuda_decode(struct backend_state *s, const struct backend_decode *d,
+                             struct reel_error *err) {
+    const struct reel_sampling *set = sampler_settings(d->sampler);
+    struct decoding g = { .s = s, .d = d, .position = d->position, .id = d->id };
+    enum reel_status status = room_for(s, d->position, 1, err);
+    if (status == REEL_OK && set->n_bias > 0) {
+        if (bias_repeats(s, set)) return err_set(err, REEL_E_UNSUPPORTED, "an id has two biases");
+        status = upload_bias(s, set, err);
+    }
+    while (status == REEL_OK && !g.stopped && g.n_made < d->max_tokens &&
+           g.position < s->max_positions)
+        status = decode_some(&g, err);
+    return status;
+}

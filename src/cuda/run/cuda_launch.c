@@ -1,0 +1,393 @@
+/* One launch: what the decode kernel may use of the epochs, reading its ids while it runs, and what
+ * happens when a kernel fails, hangs or is stopped. */
+#include "base/clock.h"
+#include "base/memory.h"
+#include "cuda/run/cuda_backend.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+/* Exchange steps of a token, and of a launch besides: five a layer at most, then best, pick and
+ * one to spare for each. */
+enum { EPOCHS_A_LAYER = 5, EPOCHS_A_TOKEN = 8, EPOCHS_A_LAUNCH = 16 };
+/* Half of what 16 bits can tell apart: a word may be as old as one launch before the last. */
+enum { EPOCHS_MOST = 30000, RARE_EPOCHS_MOST = 60000 };
+/* For a kernel that was told to leave. */
+enum { HANG_GRACE_MS = 3000 };
+
+static void sleep_us(long us) {
+    const struct timespec t = { us / 1000000, us % 1000000 * 1000 };
+    nanosleep(&t, NULL);
+}
+
+static void pause_briefly(void) {
+#if defined(__x86_64__)
+    for (int i = 0; i < 16; i++)
+        __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    for (int i = 0; i < 16; i++)
+        __asm__ volatile("yield");
+#endif
+}
+
+/* ---- a device that is lost ---- */
+
+enum reel_status cuda_alive(struct backend *b, struct reel_error *err) {
+    pthread_mutex_lock(&b->mutex);
+    const bool lost = b->lost;
+    pthread_mutex_unlock(&b->mutex);
+    if (!lost) return REEL_OK;
+    return err_set(err, REEL_E_DEVICE,
+                   "%s cannot be used any more after an earlier failure (%s); %s",
+                   b->gpu.facts.name, b->lost_why,
+                   b->hung ? "end this program" : "close the model and open it again");
+}
+
+enum reel_status cuda_lose(struct backend *b, struct reel_error *err) {
+    pthread_mutex_lock(&b->mutex);
+    if (!b->lost) {
+        b->lost = true;
+        (void)snprintf(b->lost_why, sizeof b->lost_why, "%.*s", (int)sizeof b->lost_why - 1,
+                       err ? err->text : "");
+    }
+    pthread_mutex_unlock(&b->mutex);
+    return err ? err->status : REEL_E_DEVICE;
+}
+
+/* ---- epochs ---- */
+
+static uint32_t epochs_of_token(const struct backend *b) {
+    return (uint32_t)(EPOCHS_A_LAYER * b->plan.tape.n_layers + EPOCHS_A_TOKEN);
+}
+
+int cuda_launch_tokens(struct backend *b) {
+    int by_epochs = (int)((EPOCHS_MOST - EPOCHS_A_LAUNCH) / epochs_of_token(b));
+    pthread_mutex_lock(&b->mutex);
+    double by_time = (double)b->tuning.launch_ms / b->token_ms;
+    pthread_mutex_unlock(&b->mutex);
+    int n = by_time < by_epochs ? (int)by_time : by_epochs;
+    if (b->tuning.launch_tokens && n > b->tuning.launch_tokens) n = b->tuning.launch_tokens;
+    if (b->tuning.profile && n > b->tuning.profile) n = b->tuning.profile;
+    return n > 1 ? n : 1;
+}
+
+/* Words with 16 bits of epoch that not every token writes are cleared before old ones could pass
+ * for new. `epochs` counts since then. */
+static enum reel_status clear_rare(struct backend *b, enum plan_exchange exchange, uint64_t *epochs,
+                                   uint32_t n_epochs, bool used, struct reel_error *err) {
+    const struct plan_words *x = &b->plan.exchange[exchange];
+    *epochs += n_epochs;
+    if (!used || *epochs < RARE_EPOCHS_MOST) return REEL_OK;
+    *epochs = n_epochs;
+    return cuda_fill(&b->gpu, b->words + (cu_address)x->offset * 8, 0, (size_t)x->words * 8, NULL,
+                     err);
+}
+
+/* The first epoch of a launch. Where a 32-bit epoch could come round, or an aborted launch left
+ * words that nobody will overwrite, the words are cleared first. b->mutex is held. */
+static enum reel_status take_epochs(struct backend *b, const struct decode_args *args,
+                                    uint32_t *epoch, struct reel_error *err) {
+    uint32_t n = (uint32_t)args->n_tokens * epochs_of_token(b) + EPOCHS_A_LAUNCH;
+    enum reel_status status = REEL_OK;
+    if (b->dirty || b->epochs_used + n > 0xfff00000u) {
+        status = cuda_fill(&b->gpu, b->words, 0, (size_t)b->plan.n_words * 8, NULL, err);
+        if (status != REEL_OK) return status;
+        b->dirty = false;
+        b->epochs_used = 0;
+    }
+    *epoch = b->epoch;
+    n += n / 65535 + 2; /* epochs whose low half is 0 are passed over */
+    b->epoch += n;
+    if ((b->epoch & 0xffffu) == 0) b->epoch++;
+    b->epochs_used += n;
+    const bool samples = args->pick && args->sampling.temperature > 0;
+    const bool splits = args->position + args->n_tokens > args->split_from;
+    status = clear_rare(b, X_PICK, &b->pick_epochs, n, samples, err);
+    if (status != REEL_OK) return status;
+    return clear_rare(b, X_ATTENTION, &b->split_epochs, n, splits, err);
+}
+
+/* ---- submitting ---- */
+
+void cuda_args_start(const struct backend_state *s, struct decode_args *args) {
+    const struct backend *b = s->backend;
+    struct delta_args delta = { 0 };
+    cuda_states_give(s, &delta);
+    *args = (struct decode_args){
+        .tape = cuda_pointer(b->tape),
+        .embedding = cuda_pointer(b->embedding),
+        .norms = cuda_pointer(b->norms),
+        .qk_norms = cuda_pointer(b->qk_norms),
+        .rope = cuda_pointer(b->rope),
+        .words = cuda_pointer(b->words),
+        .kv = cuda_pointer(s->kv),
+        .kv_pieces = s->kv_pieces,
+        .delta = delta,
+        .split_from = b->plan.split_from,
+        .patience = b->tuning.patience,
+        .lead = (unsigned)b->tuning.lead,
+        .cap_layers = b->plan.cap_layers,
+        .cap_head = b->plan.cap_head,
+        .cap_kv = b->plan.cap_kv,
+        .mailbox = cuda_pointer(cuda_mapped_address(s, s->mapped.mailbox)),
+        .abort = cuda_pointer(s->abort),
+        .profile = cuda_pointer(s->profile),
+    };
+}
+
+static enum reel_status launch(struct backend *b, struct decode_args *args,
+                               struct reel_error *err) {
+    void *arguments[] = { args };
+    const struct cuda_launch launch = { .function = &b->decode,
+                                        .blocks = b->plan.tape.n_sms,
+                                        .threads = b->plan.threads,
+                                        .shared_bytes = b->plan.shared_bytes,
+                                        .cooperative = true,
+                                        .arguments = arguments };
+    return cuda_launch(&b->gpu, &launch, err);
+}
+
+static void run_start(struct cuda_run *run, struct backend_state *s,
+                      const struct prefill_args *prefill, const struct decode_args *decode) {
+    *run = (struct cuda_run){ .state = s };
+    if (prefill) {
+        memset(s->mapped.prefill_mailbox, 0, sizeof *s->mapped.prefill_mailbox);
+        run->mailbox = s->mapped.prefill_mailbox;
+        run->prefill = run->mailbox;
+        run->n_tokens = prefill->decode.n_tokens;
+    }
+    s->profiled_tokens = 0;
+    if (!decode) return;
+    memset(s->mapped.mailbox, 0, sizeof *s->mapped.mailbox);
+    run->mailbox = s->mapped.mailbox;
+    if (!prefill) run->n_tokens = decode->n_tokens;
+    run->decodes = decode->pick != 0;
+    s->profiled_position = decode->position;
+}
+
+/* b->mutex is held. */
+static enum reel_status launch_all(struct cuda_run *run, struct prefill_args *prefill,
+                                   struct decode_args *decode, struct reel_error *err) {
+    struct backend *b = run->state->backend;
+    enum reel_status status = REEL_OK;
+    if (prefill) {
+        status = cuda_prefill_launch(b, prefill, run->state->prefill_timer, err);
+        if (status == REEL_OK) run->n_launches++;
+        if (status == REEL_OK) status = cuda_head_take(run->state, run->n_tokens - 1, err);
+    }
+    if (status == REEL_OK && decode) {
+        status = take_epochs(b, decode, &decode->epoch, err);
+        if (status == REEL_OK) status = launch(b, decode, err);
+        if (status == REEL_OK) run->n_launches++;
+    }
+    run->ahead = b->in_flight;
+    b->in_flight += run->n_launches;
+    return status;
+}
+
+enum reel_status cuda_submit(struct cuda_run *run, struct backend_state *s,
+                             struct prefill_args *prefill, struct decode_args *decode,
+                             struct reel_error *err) {
+    struct backend *b = s->backend;
+    enum reel_status status = cuda_alive(b, err);
+    if (status != REEL_OK) return status;
+    run_start(run, s, prefill, decode);
+    if (prefill) run->due_ms = cuda_prefill_ms(b, run->n_tokens);
+    pthread_mutex_lock(&b->mutex);
+    status = launch_all(run, prefill, decode, err);
+    pthread_mutex_unlock(&b->mutex);
+    run->submitted_ms = run->news_ms = run->looked_ms = clock_ms();
+    if (status != REEL_OK && run->n_launches > 0) { /* the first of two must be over all the same */
+        run->mailbox = s->mapped.prefill_mailbox;
+        (void)!cuda_finish(run, NULL, NULL);
+    }
+    run->over = status != REEL_OK;
+    return status;
+}
+
+/* ---- ends ---- */
+
+static void launch_is_over(struct cuda_run *run, bool good) {
+    struct backend *b = run->state->backend;
+    const struct decode_mailbox *m = run->mailbox;
+    const double ms = clock_ms() - run->submitted_ms;
+    if (run->over) return;
+    run->over = true;
+    run->failed = !good;
+    if (good && run->decodes && (int)m->n_evaluated <= run->n_tokens)
+        run->state->profiled_tokens = (int)m->n_evaluated;
+    pthread_mutex_lock(&b->mutex);
+    b->in_flight -= run->n_launches;
+    if (!good) b->dirty = b->short_dirty = true;
+    if (good && run->ahead == 0 && run->prefill)
+        cuda_prefill_took(b, run->n_tokens, ms);
+    else if (good && run->ahead == 0 && m->n_evaluated > 0)
+        b->token_ms += (ms / m->n_evaluated - b->token_ms) * (m->n_evaluated >= 8 ? 0.5 : 0.1);
+    pthread_mutex_unlock(&b->mutex);
+}
+
+/* A kernel that neither goes on nor ends; with what a wait in it said before, if one did. */
+static enum reel_status stuck(const struct cuda_run *run, struct reel_error *err) {
+    const struct decode_mailbox *m = run->mailbox;
+    struct reel_error why = { 0 };
+    if (__atomic_load_n(&m->fault, __ATOMIC_ACQUIRE) ||
+        (run->prefill && __atomic_load_n(&run->prefill->fault, __ATOMIC_ACQUIRE)))
+        (void)cuda_describe_fault(run, &why);
+    return err_set(err, REEL_E_DEVICE,
+                   "%s: %s neither goes on nor ends, also when told to (%d tokens, %d ids read); "
+                   "the GPU's context is lost%s%.250s",
+                   run->state->backend->gpu.facts.name, cuda_kernel_name(run), run->n_tokens,
+                   run->n_read, why.text[0] ? "; " : "", why.text);
+}
+
+/* Waits for all launches to be gone, but not for ever. */
+static enum reel_status drain(const struct cuda_run *run, double limit_ms, struct reel_error *err) {
+    struct backend *b = run->state->backend;
+    const double start = clock_ms();
+    bool done = false;
+    for (;;) {
+        enum reel_status status = cuda_poll(&b->gpu, NULL, &done, cuda_kernel_name(run), err);
+        if (status != REEL_OK || done) return status;
+        if (clock_ms() - start > limit_ms) break;
+        sleep_us(1000);
+    }
+    pthread_mutex_lock(&b->mutex);
+    b->hung = true;
+    pthread_mutex_unlock(&b->mutex);
+    return stuck(run, err);
+}
+
+/* After a launch that did not end as it should: everything is gone, and its abort word is ready for
+ * the next one; or the context is lost. */
+static enum reel_status clean_up(struct cuda_run *run, double limit_ms, struct reel_error *err) {
+    struct backend_state *s = run->state;
+    struct backend *b = s->backend;
+    launch_is_over(run, false);
+    enum reel_status status = drain(run, limit_ms, err);
+    if (status == REEL_OK) status = cuda_fill(&b->gpu, s->abort, 0, sizeof(unsigned), NULL, err);
+    return status == REEL_OK ? REEL_OK : cuda_lose(b, err);
+}
+
+/* The kernel left without finishing: a wait gave up, or nobody knows. */
+static enum reel_status aborted(struct cuda_run *run, struct reel_error *err) {
+    enum reel_status status = clean_up(run, run->state->backend->tuning.hang_ms, err);
+    return status == REEL_OK ? cuda_describe_fault(run, err) : status;
+}
+
+/* Nothing was heard for too long. A word that every wait looks at may still end the launch; it goes
+ * by a stream of its own and by the copy engine, which needs no SM. */
+static enum reel_status hung(struct cuda_run *run, struct reel_error *err) {
+    struct backend *b = run->state->backend;
+    const double silent_ms = clock_ms() - run->news_ms;
+    const char *kernel = cuda_kernel_name(run);
+    enum reel_status status =
+        cuda_upload(&b->gpu, run->state->abort, b->leave, sizeof *b->leave, b->rescue, err);
+    if (status == REEL_OK) status = clean_up(run, HANG_GRACE_MS, err);
+    launch_is_over(run, false);
+    if (status != REEL_OK) return cuda_lose(b, err);
+    return err_set(err, REEL_E_DEVICE, "%s: %s was silent for %.1f s; told to leave, it did",
+                   b->gpu.facts.name, kernel, silent_ms * 1e-3);
+}
+
+/* With a fault described, an end is no end: a block that gave up has published garbage. */
+static bool has_failed(const struct cuda_run *run) {
+    return __atomic_load_n(&run->mailbox->fault, __ATOMIC_ACQUIRE) ||
+           (run->prefill && __atomic_load_n(&run->prefill->fault, __ATOMIC_ACQUIRE));
+}
+static bool has_ended(const struct cuda_run *run) {
+    return __atomic_load_n(&run->mailbox->end, __ATOMIC_ACQUIRE) && !has_failed(run);
+}
+
+/* Asks the driver, at most every few milliseconds of silence. */
+static enum reel_status look_at_device(struct cuda_run *run, struct reel_error *err) {
+    struct backend *b = run->state->backend;
+    double now = clock_ms();
+    bool done = false;
+    if (now - run->looked_ms < 3) return REEL_OK;
+    run->looked_ms = now;
+    enum reel_status status = cuda_poll(&b->gpu, NULL, &done, cuda_kernel_name(run), err);
+    if (status != REEL_OK) {
+        launch_is_over(run, false);
+        return cuda_lose(b, err);
+    }
+    if (has_ended(run)) return REEL_OK; /* came meanwhile */
+    if (done || has_failed(run)) return aborted(run, err);
+    double patience = (double)b->tuning.hang_ms * (run->ahead + 1) + 4 * b->tuning.launch_ms;
+    return now - run->news_ms > patience ? hung(run, err) : REEL_OK;
+}
+
+/* Between two looks at the mailbox: spins while news is due soon or lately overdue. */
+static void wait_a_little(const struct cuda_run *run, int tokens_due) {
+    const struct backend *b = run->state->backend;
+    double quiet_ms = clock_ms() - run->news_ms;
+    double due_ms = run->prefill ? run->due_ms : b->token_ms * tokens_due;
+    double spin_ms = b->tuning.spin_us * 1e-3;
+    if (quiet_ms < due_ms - spin_ms)
+        sleep_us(due_ms - spin_ms - quiet_ms > 1 ? 500 : 50);
+    else if (quiet_ms < due_ms + spin_ms)
+        pause_briefly();
+    else
+        sleep_us(50);
+}
+
+static bool wants_end(const atomic_bool *cancel) { return cancel && atomic_load(cancel); }
+
+void cuda_stop(struct cuda_run *run) {
+    const struct cuda_mapped *m = &run->state->mapped;
+    __atomic_store_n(&m->mailbox->stop, 1u, __ATOMIC_RELEASE);
+    if (run->prefill) __atomic_store_n(&m->prefill_mailbox->stop, 1u, __ATOMIC_RELEASE);
+}
+
+/* ---- reading ---- */
+
+/* Whether id n_read has come. */
+static bool read_id(struct cuda_run *run, int32_t *id) {
+    struct decode_mailbox *m = run->mailbox;
+    unsigned long long word = __atomic_load_n(&m->ids[run->n_read % MAILBOX_IDS], __ATOMIC_ACQUIRE);
+    if ((unsigned)(word >> 32) != (unsigned)run->n_read + 1) return false;
+    if (__atomic_load_n(&m->fault, __ATOMIC_ACQUIRE)) return false; /* made of garbage, perhaps */
+    *id = (int32_t)(unsigned)word;
+    run->n_read++;
+    __atomic_store_n(&m->taken, (unsigned)run->n_read, __ATOMIC_RELEASE);
+    run->news_ms = run->looked_ms = clock_ms();
+    return true;
+}
+
+enum reel_status cuda_next_id(struct cuda_run *run, const atomic_bool *cancel, int32_t *id,
+                              struct reel_error *err) {
+    *id = -1;
+    while (!run->over) {
+        if (read_id(run, id)) break;
+        if (has_ended(run)) {
+            if (!read_id(run, id)) launch_is_over(run, true);
+            break;
+        }
+        if (wants_end(cancel)) cuda_stop(run);
+        enum reel_status status = look_at_device(run, err);
+        if (status != REEL_OK) return status;
+        wait_a_little(run, 1);
+    }
+    if (*id >= run->state->backend->model->config.vocab) {
+        int wrong = (int)*id;
+        *id = -1;
+        return err_set(err, REEL_E_DEVICE, "the decode kernel made id %d; ids are 0 to %d", wrong,
+                       run->state->backend->model->config.vocab - 1);
+    }
+    return REEL_OK;
+}
+
+enum reel_status cuda_finish(struct cuda_run *run, const atomic_bool *cancel,
+                             struct reel_error *err) {
+    while (!run->over) {
+        if (has_ended(run)) {
+            launch_is_over(run, true);
+            break;
+        }
+        if (wants_end(cancel)) cuda_stop(run);
+        enum reel_status status = look_at_device(run, err);
+        if (status != REEL_OK) return status;
+        wait_a_little(run, run->n_tokens - run->n_read);
+    }
+    return REEL_OK;
+}

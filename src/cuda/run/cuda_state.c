@@ -1,0 +1,286 @@
+/* A session's memory on the GPU: its KV cache, and what launches read and write besides. */
+#include "base/checked.h"
+#include "base/memory.h"
+#include "cuda/run/cuda_backend.h"
+#include "kernels/profile_marks.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Of the buffer for logits and hidden states: rows of a launch that returns all of them. */
+enum { OUT_BYTES = 8 << 20, NAN_BYTE = 0xff };
+
+static int pieces_of(int n) { return (n + KV_PIECE_POSITIONS - 1) / KV_PIECE_POSITIONS; }
+
+static size_t out_floats(const struct backend *b) {
+    size_t vocab = (size_t)b->model->config.vocab, hidden = (size_t)b->model->config.hidden;
+    size_t least = vocab > hidden ? vocab : hidden;
+    return least > OUT_BYTES / sizeof(float) ? least : OUT_BYTES / sizeof(float);
+}
+
+/* ---- host memory that the device sees ---- */
+
+static size_t take(size_t *at, size_t n_bytes) {
+    size_t here = *at;
+    *at += (n_bytes + 255) / 256 * 256;
+    return here;
+}
+
+/* Lays the parts out from `base` on (NULL: only counts). Returns their bytes. */
+static size_t lay_out(struct cuda_mapped *m, char *base, int vocab) {
+    size_t at = 0, row = (size_t)vocab * sizeof(float);
+    size_t mailbox = take(&at, sizeof *m->mailbox), prefill = take(&at, sizeof *m->mailbox);
+    size_t ids = take(&at, CUDA_MAPPED_IDS * sizeof *m->ids);
+    size_t seen = take(&at, row), bias = take(&at, row), logits = take(&at, row);
+    if (base)
+        *m = (struct cuda_mapped){ .mailbox = (struct decode_mailbox *)(void *)(base + mailbox),
+                                   .prefill_mailbox =
+                                       (struct decode_mailbox *)(void *)(base + prefill),
+                                   .ids = (int32_t *)(void *)(base + ids),
+                                   .seen = (unsigned *)(void *)(base + seen),
+                                   .bias = (float *)(void *)(base + bias),
+                                   .logits = (float *)(void *)(base + logits) };
+    return at;
+}
+
+static enum reel_status open_mapped(struct backend_state *s, struct reel_error *err) {
+    const struct backend *b = s->backend;
+    const int vocab = b->model->config.vocab;
+    size_t n = lay_out(&s->mapped, NULL, vocab);
+    enum reel_status status =
+        cuda_host_alloc(&b->gpu, &s->host, &s->host_address, n, "a session's mailbox", err);
+    if (status != REEL_OK) return status;
+    memset(s->host, 0, n);
+    lay_out(&s->mapped, s->host, vocab);
+    return REEL_OK;
+}
+
+/* ---- opening ---- */
+
+uint64_t cuda_state_fixed_bytes(const struct backend *b) {
+    return (uint64_t)out_floats(b) * sizeof(float) + 2 * (uint64_t)b->model->config.vocab * 4 +
+           (uint64_t)cuda_most_ids(b) * (uint64_t)b->model->config.hidden * 4 + cuda_head_bytes(b) +
+           cuda_states_bytes(b);
+}
+
+size_t cuda_most_ids(const struct backend *b) {
+    const int n = b->plan.prefill_tokens;
+    return (size_t)(n > CUDA_MAX_GIVEN ? n : CUDA_MAX_GIVEN);
+}
+
+static enum reel_status kv_bytes(const struct backend_state *s, size_t *bytes,
+                                 struct reel_error *err) {
+    const struct model_config *c = &s->backend->model->config;
+    if (size_mul((size_t)model_layer_count(c, LAYER_ATTENTION) * (size_t)c->n_kv_heads,
+                 (size_t)s->kv_pieces, bytes) &&
+        size_mul(*bytes, (size_t)s->backend->plan.kv_piece_bytes, bytes))
+        return REEL_OK;
+    return err_set(err, REEL_E_LIMIT, "a KV cache of %d positions does not fit in an address",
+                   s->max_positions);
+}
+
+static enum reel_status poison(const struct backend_state *s, size_t n_kv, struct reel_error *err) {
+    const struct cuda_gpu *gpu = &s->backend->gpu;
+    const uint64_t n_states = cuda_states_bytes(s->backend);
+    enum reel_status status = cuda_fill(gpu, s->kv, NAN_BYTE, n_kv, NULL, err);
+    if (status == REEL_OK && n_states > 0)
+        status = cuda_fill(gpu, s->states, NAN_BYTE, n_states, NULL, err);
+    if (status == REEL_OK)
+        status = cuda_fill(gpu, s->head, NAN_BYTE, (size_t)cuda_head_bytes(s->backend), NULL, err);
+    if (status == REEL_OK)
+        status = cuda_fill(gpu, s->out, NAN_BYTE, s->out_floats * sizeof(float), NULL, err);
+    return status;
+}
+
+/* What the kernel leaves when it is compiled with time stamps: see kernels/profile.cuh. */
+static enum reel_status open_profile(struct backend_state *s, struct reel_error *err) {
+    const struct backend *b = s->backend;
+    if (!b->tuning.profile) return REEL_OK;
+    size_t stamps =
+        (size_t)PROFILE_TOKEN_MARKS + (size_t)b->plan.tape.n_layers * (size_t)PROFILE_LAYER_MARKS;
+    size_t n = (size_t)b->tuning.profile * (size_t)b->plan.tape.n_sms * stamps * sizeof(unsigned);
+    enum reel_status status = cuda_alloc(&b->gpu, &s->profile, n, "time stamps", err);
+    if (status == REEL_OK) status = cuda_fill(&b->gpu, s->profile, 0, n, NULL, err);
+    if (status == REEL_OK && cuda_prefills(b)) status = cuda_timer_open(&s->prefill_timer, b, err);
+    return status;
+}
+
+static enum reel_status open_device(struct backend_state *s, struct reel_error *err) {
+    const struct cuda_gpu *gpu = &s->backend->gpu;
+    size_t n_kv = 0;
+    char what[64];
+    (void)snprintf(what, sizeof what, "a KV cache of %d positions", s->max_positions);
+    s->out_floats = out_floats(s->backend);
+    enum reel_status status = kv_bytes(s, &n_kv, err);
+    if (status == REEL_OK) status = cuda_alloc(gpu, &s->kv, n_kv, what, err);
+    if (status == REEL_OK) status = cuda_states_open(s, err);
+    if (status == REEL_OK) status = cuda_head_open(s, err);
+    if (status == REEL_OK)
+        status =
+            cuda_alloc(gpu, &s->out, s->out_floats * sizeof(float), "logits of a session", err);
+    if (status == REEL_OK) status = cuda_alloc(gpu, &s->abort, 256, "a session's abort word", err);
+    if (status == REEL_OK) status = cuda_fill(gpu, s->abort, 0, 256, NULL, err);
+    if (status == REEL_OK)
+        status =
+            cuda_alloc(gpu, &s->ids, cuda_most_ids(s->backend) * sizeof(int32_t), "given ids", err);
+    size_t row = (size_t)s->backend->model->config.vocab * 4;
+    if (status == REEL_OK) status = cuda_alloc(gpu, &s->seen, row, "penalty counts", err);
+    if (status == REEL_OK) status = cuda_alloc(gpu, &s->bias, row, "a logit bias", err);
+    size_t hidden = (size_t)s->backend->model->config.hidden;
+    if (status == REEL_OK)
+        status = cuda_alloc(gpu, &s->embeddings, cuda_most_ids(s->backend) * hidden * sizeof(float),
+                            "given embeddings", err);
+    if (status == REEL_OK) status = open_profile(s, err);
+    if (status == REEL_OK && s->backend->tuning.poison) status = poison(s, n_kv, err);
+    return status;
+}
+
+enum reel_status cuda_state_open(struct backend_state **out, struct backend *b, int max_positions,
+                                 struct reel_error *err) {
+    struct backend_state *s = NULL;
+    *out = NULL;
+    enum reel_status status = cuda_alive(b, err);
+    if (status == REEL_OK) status = mem_zeroed(&s, 1, sizeof *s, "a session", err);
+    if (status != REEL_OK) return status;
+    s->backend = b;
+    s->max_positions = max_positions;
+    s->kv_pieces = pieces_of(max_positions);
+    status = open_mapped(s, err);
+    if (status == REEL_OK) status = open_device(s, err);
+    if (status == REEL_OK)
+        *out = s;
+    else
+        cuda_state_close(s);
+    return status;
+}
+
+void cuda_state_close(struct backend_state *s) {
+    if (!s) return;
+    struct backend *b = s->backend;
+    cuda_timer_close(s->prefill_timer, b);
+    if (!b->hung) {
+        const cu_address all[] = { s->kv,   s->out,        s->abort,   s->ids,    s->seen,
+                                   s->bias, s->embeddings, s->profile, s->states, s->head };
+        for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+            cuda_free(&b->gpu, all[i]);
+        cuda_host_free(&b->gpu, s->host);
+    }
+    free(s);
+}
+
+/* ---- copying positions ---- */
+
+/* Bytes are [attention layers][kv_heads][pieces_of(n)][piece]: the cache without its unused pieces;
+ * then the head row; then the recurrent state, once or, with that of n - 1, twice. */
+struct kv_walk {
+    int n_strips;  /* layers * kv_heads */
+    size_t strip;  /* bytes of one, as saved */
+    size_t stride; /* of one in the cache */
+};
+
+static struct kv_walk walk(const struct backend_state *s, int n) {
+    const struct model_config *c = &s->backend->model->config;
+    const size_t piece = (size_t)s->backend->plan.kv_piece_bytes;
+    return (struct kv_walk){ .n_strips = model_layer_count(c, LAYER_ATTENTION) * c->n_kv_heads,
+                             .strip = (size_t)pieces_of(n) * piece,
+                             .stride = (size_t)s->kv_pieces * piece };
+}
+
+static size_t walk_bytes(const struct kv_walk *w) { return (size_t)w->n_strips * w->strip; }
+
+static size_t saved_bytes(const struct backend_state *s, int n, bool before) {
+    const struct kv_walk w = walk(s, n);
+    return walk_bytes(&w) + cuda_head_saved_bytes(s, n) + cuda_states_saved_bytes(s, n, before);
+}
+
+size_t cuda_save_bytes(const struct backend_state *s, int n) {
+    return saved_bytes(s, n, cuda_states_before(s, n));
+}
+
+/* Clears positions from `kept` on in one piece: rows of its K tiles, columns of its V^T tiles. */
+static void clear_rest(unsigned char *piece, size_t piece_bytes, int kept) {
+    const size_t n_tiles = piece_bytes / TILE_BYTES;
+    for (size_t t = 0; t < n_tiles; t++) {
+        const bool is_v = t >= n_tiles / 2;
+        unsigned char *tile = piece + t * TILE_BYTES;
+        for (int position = kept; position < KV_PIECE_POSITIONS; position++)
+            for (int i = 0; i < TILE_K; i++) {
+                unsigned at = is_v ? tape_in_tile(i, position) : tape_in_tile(position, i);
+                tile[at] = tile[at + 1] = 0;
+            }
+    }
+}
+
+static enum reel_status is_held(const struct backend_state *s, int n, struct reel_error *err) {
+    if (n >= 0 && cuda_resume(s, n) == n) return REEL_OK;
+    return err_set(err, REEL_E_STATE, "%d positions asked for, %d are held", n,
+                   n < 0 ? 0 : cuda_resume(s, n));
+}
+
+enum reel_status cuda_save(const struct backend_state *s, int n, void *bytes,
+                           struct reel_error *err) {
+    struct backend *b = s->backend;
+    const struct kv_walk w = walk(s, n);
+    const size_t piece = (size_t)b->plan.kv_piece_bytes;
+    enum reel_status status = cuda_alive(b, err);
+    if (status == REEL_OK) status = is_held(s, n, err);
+    for (int i = 0; n > 0 && i < w.n_strips && status == REEL_OK; i++) {
+        unsigned char *to = (unsigned char *)bytes + (size_t)i * w.strip;
+        status = cuda_download(&b->gpu, to, s->kv + (cu_address)((size_t)i * w.stride), w.strip,
+                               NULL, err);
+        if (n % KV_PIECE_POSITIONS) clear_rest(to + w.strip - piece, piece, n % KV_PIECE_POSITIONS);
+    }
+    unsigned char *rest = (unsigned char *)bytes + walk_bytes(&w);
+    if (status == REEL_OK) status = cuda_head_save(s, n, rest, err);
+    if (status != REEL_OK) return status;
+    return cuda_states_save(s, n, rest + cuda_head_saved_bytes(s, n), err);
+}
+
+static enum reel_status fits(const struct backend_state *s, int n, struct reel_error *err) {
+    if (n >= 0 && n <= s->max_positions) return REEL_OK;
+    return err_set(err, REEL_E_CONTEXT, "%d positions, the session holds %d", n, s->max_positions);
+}
+
+enum reel_status cuda_restore(struct backend_state *s, int n, const void *bytes, size_t n_bytes,
+                              struct reel_error *err) {
+    struct backend *b = s->backend;
+    enum reel_status status = cuda_alive(b, err);
+    if (status == REEL_OK) status = fits(s, n, err);
+    if (status != REEL_OK) return status;
+    const struct kv_walk w = walk(s, n);
+    const size_t least = saved_bytes(s, n, false), most = saved_bytes(s, n, n > 1);
+    if (n_bytes != least && n_bytes != most)
+        return err_set(err, REEL_E_FORMAT, "%zu bytes of state, %zu are expected, or %zu more",
+                       n_bytes, least, most - least);
+    const unsigned char *rest = (const unsigned char *)bytes + walk_bytes(&w);
+    s->n_positions = 0, cuda_head_pass(s, 0);
+    for (int i = 0; n > 0 && i < w.n_strips && status == REEL_OK; i++)
+        status =
+            cuda_upload(&b->gpu, s->kv + (cu_address)((size_t)i * w.stride),
+                        (const unsigned char *)bytes + (size_t)i * w.strip, w.strip, NULL, err);
+    if (status == REEL_OK) status = cuda_head_restore(s, n, rest, err);
+    if (status == REEL_OK)
+        status =
+            cuda_states_restore(s, n, rest + cuda_head_saved_bytes(s, n), n_bytes > least, err);
+    if (status == REEL_OK) s->n_positions = n;
+    return status;
+}
+
+enum reel_status cuda_copy_state(struct backend_state *dst, const struct backend_state *src, int n,
+                                 struct reel_error *err) {
+    struct backend *b = dst->backend;
+    enum reel_status status = cuda_alive(b, err);
+    if (status == REEL_OK) status = fits(dst, n, err);
+    if (status == REEL_OK) status = is_held(src, n, err);
+    if (status != REEL_OK || dst == src) return status;
+    const struct kv_walk from = walk(src, n), to = walk(dst, n);
+    dst->n_positions = 0, cuda_head_pass(dst, 0);
+    for (int i = 0; n > 0 && i < from.n_strips && status == REEL_OK; i++)
+        status = cuda_copy(&b->gpu, dst->kv + (cu_address)((size_t)i * to.stride),
+                           src->kv + (cu_address)((size_t)i * from.stride), from.strip, NULL, err);
+    if (status == REEL_OK) status = cuda_states_copy(dst, src, n, err);
+    if (status == REEL_OK) status = cuda_head_copy(dst, src, n, err);
+    if (status == REEL_OK) dst->n_positions = n;
+    return status;
+}
