@@ -2,6 +2,7 @@
 
 #include "asr/encoder_work.h"
 #include "base/memory.h"
+#include "base/numbers.h"
 #include "cpu/cpu_path.h"
 
 #include <stdlib.h>
@@ -21,8 +22,6 @@ const char *encoder_path(const struct encoder *e) {
 }
 
 /* ---- memory ---------------------------------------------------------------------------------- */
-
-static size_t larger(size_t a, size_t b) { return a > b ? a : b; }
 
 static void place_worker(const struct encoder *e, struct encoder_worker *w, struct carver *c) {
     const size_t pad = (size_t)e->head_pad, window = (size_t)e->window_pad;
@@ -45,7 +44,7 @@ static void place(struct encoder *e, struct carver *c) {
     const size_t hidden = (size_t)config->hidden, inter = (size_t)config->intermediate;
     const size_t batch = (size_t)e->batch, channels = (size_t)config->n_channels;
     const size_t tiles = (channels + TILE_ROWS - 1) / TILE_ROWS;
-    const size_t longest = larger(larger(hidden, inter), e->plane[M_AUDIO_CONVS].row);
+    const size_t longest = size_max(size_max(hidden, inter), e->plane[M_AUDIO_CONVS].row);
     for (int i = 0; i <= M_AUDIO_CONVS; i++)
         e->plane[i].values = carve(c, T_ENCODER_CHUNKS * e->plane[i].chunk, sizeof(uint16_t));
     for (int i = 0; i < M_AUDIO_CONVS; i++)
@@ -55,9 +54,9 @@ static void place(struct encoder *e, struct carver *c) {
     e->positions = carve(c, M_AUDIO_CHUNK_TOKENS * hidden, sizeof(float));
     e->zeros = carve(c, longest, sizeof(float));
     e->x = carve(c, batch * hidden, sizeof(float));
-    e->projected = carve(c, larger(3 * batch * hidden, channels * M_AUDIO_TAPS), sizeof(float));
+    e->projected = carve(c, size_max(3 * batch * hidden, channels * M_AUDIO_TAPS), sizeof(float));
     e->rows = carve(c, batch * hidden, sizeof(uint16_t));
-    e->wide_stride = larger(inter + (inter & 1), hidden);
+    e->wide_stride = size_max(inter + (inter & 1), hidden);
     e->wide = carve(c, batch * e->wide_stride, sizeof(uint16_t));
     for (int i = 0; i < thread_pool_size(e->pool); i++)
         place_worker(e, &e->workers[i], c);

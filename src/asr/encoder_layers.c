@@ -1,11 +1,10 @@
 /* Layers and projector over the tokens of a batch. Weights are unpacked once for all of them;
  * attention looks at one head of one window at a time. */
 #include "asr/encoder_work.h"
+#include "base/numbers.h"
 
 #include <math.h>
 #include <string.h>
-
-static int min_int(int a, int b) { return a < b ? a : b; }
 
 /* rows = norm(x) */
 static void norm_rows(const struct encoder_turn *t, const struct audio_norm *norm) {
@@ -28,7 +27,7 @@ static const float *bias_of(const struct encoder_turn *t, const struct audio_lin
 static void multiply(const struct encoder_turn *t, const struct audio_linear *w, int first,
                      float *to, size_t stride) {
     const struct encoder *e = t->e;
-    const int n = min_int(TILE_ROWS, w->weight.rows - first);
+    const int n = int_min(TILE_ROWS, w->weight.rows - first);
     encoder_tile(t, &w->weight, first, t->job->n_tokens, e->rows, (size_t)e->config->hidden);
     for (int i = 0; i < t->job->n_tokens; i++) {
         float *row = t->w->tile.c + (size_t)i * TILE_ROWS;
@@ -58,7 +57,7 @@ static void multiply_into_x(const struct encoder_turn *t, const struct audio_lin
     const struct encoder *e = t->e;
     const int hidden = e->config->hidden;
     for (int first = take_tile(t); first < hidden; first = take_tile(t)) {
-        const int n = min_int(TILE_ROWS, hidden - first);
+        const int n = int_min(TILE_ROWS, hidden - first);
         encoder_tile(t, &w->weight, first, t->job->n_tokens, rows, stride);
         for (int i = 0; i < t->job->n_tokens; i++) {
             float *row = t->w->tile.c + (size_t)i * TILE_ROWS;
@@ -73,7 +72,7 @@ static void multiply_gelu(const struct encoder_turn *t, const struct audio_linea
     const struct encoder *e = t->e;
     const int all = w->weight.rows;
     for (int first = take_tile(t); first < all; first = take_tile(t)) {
-        const int n = min_int(TILE_ROWS, all - first);
+        const int n = int_min(TILE_ROWS, all - first);
         encoder_tile(t, &w->weight, first, t->job->n_tokens, e->rows, (size_t)e->config->hidden);
         for (int i = 0; i < t->job->n_tokens; i++) {
             float *row = t->w->tile.c + (size_t)i * TILE_ROWS;
@@ -110,7 +109,7 @@ static void place_keys(const struct encoder_turn *t, const struct head *h) {
     const struct encoder *e = t->e;
     const size_t pad = (size_t)e->head_pad;
     for (int i = 0; i < h->n; i += PANEL_LANES) {
-        const int n = min_int(PANEL_LANES, h->n - i);
+        const int n = int_min(PANEL_LANES, h->n - i);
         for (int j = 0; j < n; j++)
             e->kernels.round_bf16(part_of(e, h, 1, i + j), e->head_dim, t->w->k + (size_t)j * pad);
         memset(t->w->k + (size_t)n * pad, 0, (size_t)(PANEL_LANES - n) * pad * sizeof *t->w->k);
@@ -186,12 +185,12 @@ static void attend(const struct encoder_turn *t) {
     for (int item = thread_pool_take(e->pool); item < windows * heads;
          item = thread_pool_take(e->pool)) {
         const int start = item / heads * e->window;
-        const struct head h = { start, min_int(e->window, n - start), item % heads };
+        const struct head h = { start, int_min(e->window, n - start), item % heads };
         place_queries(t, &h);
         place_keys(t, &h);
         place_values(t, &h);
         for (int first = 0; first < h.n; first += T_QUERY_ROWS)
-            attend_rows(t, &h, first, min_int(T_QUERY_ROWS, h.n - first));
+            attend_rows(t, &h, first, int_min(T_QUERY_ROWS, h.n - first));
     }
 }
 
@@ -226,7 +225,7 @@ void encoder_layers(const struct encoder_turn *t) {
     thread_pool_barrier(e->pool);
     const int n_out = last->weight.rows;
     for (int first = take_tile(t); first < n_out; first = take_tile(t)) {
-        const int n = min_int(TILE_ROWS, n_out - first);
+        const int n = int_min(TILE_ROWS, n_out - first);
         encoder_tile(t, &last->weight, first, t->job->n_tokens, e->wide, e->wide_stride);
         for (int i = 0; i < t->job->n_tokens; i++) {
             float *row = t->w->tile.c + (size_t)i * TILE_ROWS;

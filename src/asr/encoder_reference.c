@@ -3,6 +3,7 @@
 #include "asr/encoder.h"
 #include "base/checked.h"
 #include "base/memory.h"
+#include "base/numbers.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -188,16 +189,14 @@ static void leave(const struct tower *t, float *out) {
     linear(t, &t->weights->proj2, t->q, t->n_tokens, out);
 }
 
-static size_t larger(size_t a, size_t b) { return a > b ? a : b; }
-
 static enum reel_status allocate(struct tower *t, struct reel_error *err) {
     const struct audio_config *c = t->config;
     const size_t n = (size_t)t->n_tokens, hidden = (size_t)c->hidden;
     const size_t channels = (size_t)c->n_channels, half = ((size_t)c->n_bins + 1) / 2;
-    const size_t planes = larger((size_t)c->n_bins * M_AUDIO_CHUNK_FRAMES,
-                                 channels * half * M_AUDIO_CHUNK_FRAMES / 2);
-    const size_t row = larger(larger(channels * M_AUDIO_TAPS, (size_t)audio_conv_width(c)),
-                              larger((size_t)c->intermediate, hidden));
+    const size_t planes = size_max((size_t)c->n_bins * M_AUDIO_CHUNK_FRAMES,
+                                   channels * half * M_AUDIO_CHUNK_FRAMES / 2);
+    const size_t row = size_max(size_max(channels * M_AUDIO_TAPS, (size_t)audio_conv_width(c)),
+                                size_max((size_t)c->intermediate, hidden));
     const size_t part = n * hidden + hidden, wide = n * (size_t)c->intermediate;
     const size_t window = (size_t)c->window_chunks * M_AUDIO_CHUNK_TOKENS;
     size_t total = 2 * planes + row + 6 * part + wide + window;

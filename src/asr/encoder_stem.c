@@ -2,10 +2,9 @@
  * three taps are one run of memory, and the rows of a product are two bins apart. A kernel is the
  * sum of three such products, one for each frame it covers. */
 #include "asr/encoder_work.h"
+#include "base/numbers.h"
 
 #include <string.h>
-
-static int min_int(int a, int b) { return a < b ? a : b; }
 
 void encoder_stem_measure(struct encoder *e) {
     const struct audio_config *c = e->config;
@@ -125,7 +124,7 @@ static void convolve_frame(const struct encoder_turn *t, int conv, int chunk, in
     struct encoder *e = t->e;
     const struct stem_plane *in = &e->plane[conv], *out = &e->plane[conv + 1];
     const struct stem_kernels *k = &e->kernels_of[conv];
-    const int first = tile * TILE_ROWS, n = min_int(TILE_ROWS, e->config->n_channels - first);
+    const int first = tile * TILE_ROWS, n = int_min(TILE_ROWS, e->config->n_channels - first);
     const uint16_t *panels = k->panels + (size_t)tile * (size_t)k->n_slices * slice_elements(k);
     const uint16_t *corner = in->values + (size_t)chunk * in->chunk;
     for (int slice = 0; slice < k->n_slices; slice++)
@@ -161,7 +160,7 @@ static void convolve(const struct encoder_turn *t, int conv, int n_chunks) {
     for (int item = thread_pool_take(t->e->pool); item < n_items;
          item = thread_pool_take(t->e->pool)) {
         const int tile = item % tiles, run = item / tiles % runs, chunk = item / tiles / runs;
-        const int last = min_int(frames, (run + 1) * FRAMES);
+        const int last = int_min(frames, (run + 1) * FRAMES);
         for (int frame = run * FRAMES; frame < last; frame++)
             convolve_frame(t, conv, chunk, frame, tile);
     }
@@ -174,7 +173,7 @@ static void enter_tokens(const struct encoder_turn *t, int first, int n) {
     const int hidden = e->config->hidden;
     for (int row = TILE_ROWS * thread_pool_take(e->pool); row < hidden;
          row = TILE_ROWS * thread_pool_take(e->pool)) {
-        const int width = min_int(TILE_ROWS, hidden - row);
+        const int width = int_min(TILE_ROWS, hidden - row);
         encoder_tile(t, &e->conv_out, row, n, p->values, p->row);
         for (int i = 0; i < n; i++) {
             float *x = e->x + (size_t)(first + i) * (size_t)hidden + (size_t)row;
@@ -189,7 +188,7 @@ void encoder_stem(const struct encoder_turn *t) {
     struct thread_pool *pool = t->e->pool;
     const int all = (t->job->n + M_AUDIO_CHUNK_FRAMES - 1) / M_AUDIO_CHUNK_FRAMES;
     for (int chunk = 0; chunk < all; chunk += T_ENCODER_CHUNKS) {
-        const int n = min_int(T_ENCODER_CHUNKS, all - chunk);
+        const int n = int_min(T_ENCODER_CHUNKS, all - chunk);
         const int first = chunk * M_AUDIO_CHUNK_TOKENS;
         for (int i = t->thread; i < n; i += t->n_threads)
             enter_chunk(t, i, t->job->first + (chunk + i) * M_AUDIO_CHUNK_FRAMES);
@@ -198,7 +197,7 @@ void encoder_stem(const struct encoder_turn *t) {
             convolve(t, conv, n);
             thread_pool_barrier(pool);
         }
-        enter_tokens(t, first, min_int(n * M_AUDIO_CHUNK_TOKENS, t->job->n_tokens - first));
+        enter_tokens(t, first, int_min(n * M_AUDIO_CHUNK_TOKENS, t->job->n_tokens - first));
         thread_pool_barrier(pool);
     }
 }

@@ -2,6 +2,7 @@
 #include "cpu/engine.h"
 
 #include "base/memory.h"
+#include "base/numbers.h"
 #include "cpu/reference.h"
 
 #include <math.h>
@@ -71,14 +72,12 @@ static void place(struct engine *e, struct carver *c) {
 
 _Static_assert(RECURRENT_PAD % PANEL_LANES == 0, "kernels take a state's columns in whole panels");
 
-static int larger(int a, int b) { return a > b ? a : b; }
-
 static void measure(struct engine *e) {
     const struct model_config *c = e->config;
     const int delta = model_delta_channels(c) + model_delta_width(c) + 2 * c->delta.value_heads;
-    e->mixed_dim = larger(e->q_dim, model_delta_width(c));
-    e->projected_dim = larger(model_q_rows(c) + 2 * e->kv_dim, delta);
-    e->longest = larger(larger(c->hidden, c->intermediate), e->mixed_dim);
+    e->mixed_dim = int_max(e->q_dim, model_delta_width(c));
+    e->projected_dim = int_max(model_q_rows(c) + 2 * e->kv_dim, delta);
+    e->longest = int_max(int_max(c->hidden, c->intermediate), e->mixed_dim);
     if (c->delta.key_dim)
         e->delta_floats = delta_scratch_floats(c->delta.key_dim, recurrent_value_stride(c));
 }

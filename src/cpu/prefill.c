@@ -1,4 +1,5 @@
 /* Up to T_CHUNK positions through all layers together. */
+#include "base/numbers.h"
 #include "cpu/engine.h"
 
 #include <string.h>
@@ -10,8 +11,6 @@ struct prefill {
     struct worker *w;
     int thread, n_threads;
 };
-
-static int min_int(int a, int b) { return a < b ? a : b; }
 
 /* This thread's share of the positions, for phases that treat each alone. */
 static struct piece share(const struct prefill *f) {
@@ -87,7 +86,7 @@ static void multiply_projections(const struct prefill *f, const struct layer_wei
     int part, first;
     while (find_tile(parts, n_parts, thread_pool_take(e->pool), &part, &first)) {
         tile_product(&e->kernels, parts[part], first, PANELS, &input, &f->w->tile, f->w->tile.c);
-        int n = min_int(TILE_ROWS, parts[part]->rows - first);
+        int n = int_min(TILE_ROWS, parts[part]->rows - first);
         for (int i = 0; i < f->run->n; i++)
             memcpy(e->projected + (size_t)i * stride + (size_t)(start[part] + first),
                    f->w->tile.c + (size_t)i * TILE_ROWS, (size_t)n * sizeof(float));
@@ -101,7 +100,7 @@ static void multiply_into_x(const struct prefill *f, const struct matrix *m,
     int part, first;
     while (find_tile(&m, 1, thread_pool_take(e->pool), &part, &first)) {
         tile_product(&e->kernels, m, first, PANELS, input, &f->w->tile, f->w->tile.c);
-        int n = min_int(TILE_ROWS, m->rows - first);
+        int n = int_min(TILE_ROWS, m->rows - first);
         for (int i = 0; i < f->run->n; i++)
             e->kernels.add(e->x + (size_t)i * (size_t)m->rows + (size_t)first,
                            f->w->tile.c + (size_t)i * TILE_ROWS, n);
@@ -120,7 +119,7 @@ static void multiply_gated(const struct prefill *f, const struct layer_weights *
          first = HALF * thread_pool_take(e->pool)) {
         tile_product(&e->kernels, &layer->gate, first, PANELS / 2, &input, &f->w->tile, c);
         tile_product(&e->kernels, &layer->up, first, PANELS / 2, &input, &f->w->tile, c + HALF);
-        int n = min_int(HALF, inter - first);
+        int n = int_min(HALF, inter - first);
         for (int i = 0; i < f->run->n; i++) {
             float *row = c + (size_t)i * TILE_ROWS;
             size_t at = (size_t)i * e->row_stride + (size_t)first;
@@ -162,7 +161,7 @@ static void store_keys_values(const struct prefill *f, const struct layer_weight
     const int n_items = e->config->n_kv_heads * n_panels;
     for (int item = thread_pool_take(e->pool); item < n_items; item = thread_pool_take(e->pool)) {
         int first = (panel + item % n_panels) * PANEL_LANES - start;
-        int last = min_int(first + PANEL_LANES, f->run->n);
+        int last = int_min(first + PANEL_LANES, f->run->n);
         turn_heads(f, layer, item / n_panels, (struct piece){ first > 0 ? first : 0, last });
     }
 }
@@ -177,7 +176,7 @@ static void attend(const struct prefill *f, const struct layer_weights *layer) {
     for (int item = thread_pool_take(e->pool); item < n_items; item = thread_pool_take(e->pool)) {
         int kv_head = item % e->config->n_kv_heads;
         int first = (n_runs - 1 - item / e->config->n_kv_heads) * tokens;
-        int n = min_int(tokens, f->run->n - first);
+        int n = int_min(tokens, f->run->n - first);
         struct attention a = f->w->attention;
         a.kernels = &e->kernels;
         a.kv = f->run->kv;
@@ -207,7 +206,7 @@ static void convolve(const struct prefill *f, const struct layer_weights *layer)
     const int all = f->run->recurrent->channels;
     for (int first = CHANNELS * thread_pool_take(f->e->pool); first < all;
          first = CHANNELS * thread_pool_take(f->e->pool))
-        engine_convolve(f->run, layer, (struct piece){ first, min_int(first + CHANNELS, all) });
+        engine_convolve(f->run, layer, (struct piece){ first, int_min(first + CHANNELS, all) });
 }
 
 /* Pieces of work: value heads. The state is copied where a checkpoint wants it. */
@@ -265,7 +264,7 @@ static void all_logits(const struct prefill *f) {
     int part, first;
     while (find_tile(&head, 1, thread_pool_take(e->pool), &part, &first)) {
         tile_product(&e->kernels, head, first, PANELS, &input, &f->w->tile, f->w->tile.c);
-        int n = min_int(TILE_ROWS, head->rows - first);
+        int n = int_min(TILE_ROWS, head->rows - first);
         for (int i = 0; i < f->run->n; i++)
             memcpy(f->run->out + (size_t)i * (size_t)head->rows + (size_t)first,
                    f->w->tile.c + (size_t)i * TILE_ROWS, (size_t)n * sizeof(float));

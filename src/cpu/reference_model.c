@@ -5,6 +5,7 @@
 
 #include "base/checked.h"
 #include "base/memory.h"
+#include "base/numbers.h"
 #include "cpu/recurrent.h"
 
 #include <math.h>
@@ -359,8 +360,6 @@ enum reel_status ref_state_eval(struct ref_state *s, const struct backend_eval *
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-static int max_int(int a, int b) { return a > b ? a : b; }
-
 /* Floats of each scratch vector of a chunk, in the order of `places` in ref_state_open. */
 enum { X, Y, Q, K, V, MIXED, PROJECTED, Z, B, A, GATE, UP, INV, COS, SIN, ROW, N_SCRATCH };
 
@@ -370,10 +369,10 @@ static void scratch_floats(const struct model_config *c, size_t floats[N_SCRATCH
     size_t kv = (size_t)c->n_kv_heads * (size_t)c->head_dim;
     size_t half = (size_t)c->rotary_dim / 2;
     size_t heads = (size_t)c->delta.value_heads;
-    size_t mixed = (size_t)max_int(c->n_heads * c->head_dim, model_delta_width(c));
+    size_t mixed = (size_t)int_max(c->n_heads * c->head_dim, model_delta_width(c));
     size_t projected =
-        (size_t)max_int(c->gated_attention ? model_q_rows(c) : 0, model_delta_channels(c));
-    size_t row = (size_t)max_int(max_int(c->hidden, c->intermediate), (int)mixed);
+        (size_t)int_max(c->gated_attention ? model_q_rows(c) : 0, model_delta_channels(c));
+    size_t row = (size_t)int_max(int_max(c->hidden, c->intermediate), (int)mixed);
     if (projected > row) row = projected; /* also a position's input of the convolution */
     memcpy(floats,
            (size_t[N_SCRATCH]){ [X] = CHUNK * hidden,

@@ -2,6 +2,7 @@
  * the one asked for, which is then renamed: nobody ever sees half a model. Not synced to disk: the
  * bytes can be made again. */
 #include "base/memory.h"
+#include "base/numbers.h"
 #include "model/synthetic.h"
 
 #include <errno.h>
@@ -225,11 +226,9 @@ static enum reel_status print_control(struct buffer *out, int id, const char *te
                          special ? "true" : "false");
 }
 
-static int max_int(int a, int b) { return a > b ? a : b; }
-
 /* Behind the ids that the config names. */
 static int asr_text_id(const struct audio_config *c) {
-    return max_int(c->token_id, max_int(c->start_id, c->end_id)) + 1;
+    return int_max(c->token_id, int_max(c->start_id, c->end_id)) + 1;
 }
 
 /* The tokens around audio and before a transcript. */

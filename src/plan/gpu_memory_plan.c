@@ -1,5 +1,6 @@
 #include "plan/gpu_memory_plan.h"
 
+#include "base/numbers.h"
 #include "kernels/delta_layout.h"
 #include "kernels/kv_layout.h"
 #include "plan/memory_plan.h"
@@ -9,8 +10,6 @@ enum {
     LOGITS_FLOATS = 2 << 20,  /* or one row, when that is more */
     GIVEN_EMBEDDINGS = 256    /* of one launch */
 };
-
-static uint64_t most(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
 static uint64_t norms(const struct model_config *c) {
     uint64_t floats = (2 * (uint64_t)c->n_layers + 1) * (uint64_t)c->hidden;
@@ -31,7 +30,8 @@ static uint64_t delta_tables(const struct plan *p) {
 /* Logits of a launch, penalty counts, a bias, given embeddings. */
 static uint64_t session(const struct model_config *c) {
     uint64_t vocab = (uint64_t)c->vocab, hidden = (uint64_t)c->hidden;
-    return (most(most(vocab, hidden), LOGITS_FLOATS) + 2 * vocab + GIVEN_EMBEDDINGS * hidden) *
+    return (u64_max(u64_max(vocab, hidden), LOGITS_FLOATS) + 2 * vocab +
+            GIVEN_EMBEDDINGS * hidden) *
            sizeof(float);
 }
 
@@ -56,7 +56,7 @@ void gpu_memory_plan_fill(struct gpu_memory_plan *m, const struct plan *p,
     uint64_t weights = m->tape_bytes + m->embedding_bytes + m->norm_bytes + m->word_bytes +
                        m->prefill_bytes + m->encoder_bytes;
     uint64_t state = m->session_bytes + m->state_bytes, fixed = weights + state;
-    m->total_bytes = weights + most(m->staging_bytes, state + m->kv_bytes);
+    m->total_bytes = weights + u64_max(m->staging_bytes, state + m->kv_bytes);
     if (p->gpu.memory_bytes <= fixed) return;
     uint64_t n =
         (p->gpu.memory_bytes - fixed) / (KV_POSITIONS * m->kv_position_bytes) * KV_POSITIONS;

@@ -1,5 +1,6 @@
 /* A plan's sizes: rows and tiles of each phase, the tape, the rings, exchange memory. */
 #include "plan/plan_layout.h"
+#include "base/numbers.h"
 
 #include <math.h>
 
@@ -13,9 +14,6 @@ enum {
     DELTA_UNIT = 16,
     SPLIT_FROM = 256 /* below, one SM alone is as fast as sixteen and a merge */
 };
-
-static int most(int a, int b) { return a > b ? a : b; }
-static int least(int a, int b) { return a < b ? a : b; }
 
 /* ---- phases ---------------------------------------------------------------------------------- */
 
@@ -55,7 +53,7 @@ static void lay_phases(struct plan *p) {
     split_k(&s[TAPE_QKV], p, plan_even(plan_ceil(plan_qkv_rows(t), t->group_sms)));
     if (p->delta.n_layers)
         split_k(&s[TAPE_MIX], p, plan_even(plan_ceil(plan_mix_rows(t), t->group_sms)));
-    split_both(&s[TAPE_OUT], p, most(t->group_q, t->group_value));
+    split_both(&s[TAPE_OUT], p, int_max(t->group_q, t->group_value));
     split_k(&s[TAPE_GATE_UP], p, 2 * plan_even(plan_ceil(t->group_intermediate, t->group_sms)));
     split_both(&s[TAPE_DOWN], p, t->group_intermediate);
     struct tape_segment *head = &s[TAPE_HEAD];
@@ -84,14 +82,14 @@ int plan_thread_registers(int registers, int threads) {
         MOST = 255 / 8 * 8
     }; /* a SM's four parts share out their own */
     int warps = plan_ceil(plan_ceil(threads, 32), QUARTERS);
-    return least(registers / QUARTERS / (warps * 32) / GRAIN * GRAIN, MOST);
+    return int_min(registers / QUARTERS / (warps * 32) / GRAIN * GRAIN, MOST);
 }
 
 int plan_most_tiles(const struct plan *p) {
     int tiles = 0;
     for (int i = 0; i < TAPE_N_PHASES; i++)
         if (i != TAPE_HEAD)
-            tiles = most(tiles, p->tape.segment[i].warp_rows * p->tape.segment[i].warp_k);
+            tiles = int_max(tiles, p->tape.segment[i].warp_rows * p->tape.segment[i].warp_k);
     return tiles;
 }
 
@@ -106,7 +104,7 @@ static void share_registers(struct plan *p) {
     if (p->copy != 2 || p->compute != p->gpu.compute || p->tape.warps % 4 || others % 4) return;
     const int all = plan_thread_registers(p->gpu.registers, p->threads) * (p->threads / 32);
     p->registers_other = left;
-    p->registers_consumer = least((all - left * others) / p->tape.warps / 8 * 8, MOST);
+    p->registers_consumer = int_min((all - left * others) / p->tape.warps / 8 * 8, MOST);
 }
 
 static int consumer_registers(const struct plan *p) {
@@ -120,16 +118,16 @@ static int register_tiles(const struct plan *p, int rest) {
     const struct tape_segment *s = p->tape.segment;
     int rows = 2, slice = plan_ceil(s[TAPE_QKV].warp_k * 8, 32);
     for (int i = 0; i < TAPE_N_PHASES; i++)
-        rows = most(rows, s[i].warp_rows); /* the head's: 1 */
+        rows = int_max(rows, s[i].warp_rows); /* the head's: 1 */
     return (consumer_registers(p) - rest - TILE_REGISTERS * rows - 7 * slice) / TILE_REGISTERS;
 }
 
 /* With more than these the compiler was seen to spill. */
 static void set_preload(struct plan *p) {
     const bool bulk = p->copy == 2;
-    int tiles = least(register_tiles(p, bulk ? 76 : 60), bulk ? PLAN_MAX_PRELOAD : 8);
-    tiles = least(tiles, least(plan_most_tiles(p), p->ring_slots * p->slot_tiles));
-    p->preload_tiles = most(tiles / p->slot_tiles, 1) * p->slot_tiles;
+    int tiles = int_min(register_tiles(p, bulk ? 76 : 60), bulk ? PLAN_MAX_PRELOAD : 8);
+    tiles = int_min(tiles, int_min(plan_most_tiles(p), p->ring_slots * p->slot_tiles));
+    p->preload_tiles = int_max(tiles / p->slot_tiles, 1) * p->slot_tiles;
 }
 
 /* Below this the compiler was seen to spill: attention holds a row of its head in registers, and
@@ -169,7 +167,7 @@ static int aligned(int bytes) { return plan_ceil(bytes, 16) * 16; }
 /* block_shared.gates: a and b of the heads that an SM has units of, partial sums of each warp */
 static int gate_floats(const struct plan *p) {
     const struct plan_delta *d = &p->delta;
-    return 2 * least(plan_ceil(d->units, p->tape.group_sms), d->group_value_heads) *
+    return 2 * int_min(plan_ceil(d->units, p->tape.group_sms), d->group_value_heads) *
            part_stride(p->tape.warps);
 }
 
@@ -187,7 +185,7 @@ static int attention_bytes(const struct plan *p) {
 /* struct pick_shared of kernels/phase_pick_shared.cuh */
 static int pick_bytes(const struct plan *p) {
     enum { ITEMS = 256, SCALARS = 8 };
-    return aligned(16 * least(32 * p->tape.warps, ITEMS) +
+    return aligned(16 * int_min(32 * p->tape.warps, ITEMS) +
                    4 * (p->tape.n_sms + 6 * p->tape.warps + SCALARS));
 }
 
@@ -197,8 +195,8 @@ int plan_block_shared_bytes(const struct plan *p) {
     const struct tape_segment *s = p->tape.segment;
     int parts = 0;
     for (int i = 0; i < TAPE_N_PHASES; i++)
-        if (i != TAPE_HEAD) parts = most(parts, part_floats(&s[i]));
-    parts = most(parts, s[TAPE_HEAD].row_tiles * TILE_ROWS / 2); /* kept_logits */
+        if (i != TAPE_HEAD) parts = int_max(parts, part_floats(&s[i]));
+    parts = int_max(parts, s[TAPE_HEAD].row_tiles * TILE_ROWS / 2); /* kept_logits */
     int words = 2 * parts + 2 * part_stride(p->tape.warps) + 2 * s[TAPE_HEAD].k_tiles * 8 +
                 s[TAPE_OUT].k_tiles * 8 + 2 * p->tape.warps;
     words += gate_floats(p);
@@ -228,18 +226,18 @@ static int ring_that_fits(struct plan *p, int most_bytes) {
 static int ring_wanted(const struct plan *p) {
     enum { WAIT_US = 3, LEAST = 32 << 10 };
     int bytes = (int)(plan_share_bytes_us(p->gpu.compute) * WAIT_US);
-    return least(most(bytes, LEAST), RING_MOST);
+    return int_min(int_max(bytes, LEAST), RING_MOST);
 }
 
 /* K/V slots and ring: as many attention warps as leave room for the ring that is wanted, else the
  * choice with the largest ring. */
 static enum reel_status lay_shared(struct plan *p, const struct plan_options *o,
                                    struct reel_error *err) {
-    const int kv = most(p->group_kv_heads, 1), wanted = ring_wanted(p);
+    const int kv = int_max(p->group_kv_heads, 1), wanted = ring_wanted(p);
     int best_ring = 0, best_warps = 0, best_kv = 0;
-    int upper = most(least(ATTENTION_WARPS, p->tape.warps) / kv, 1) * kv;
+    int upper = int_max(int_min(ATTENTION_WARPS, p->tape.warps) / kv, 1) * kv;
     for (int warps = upper; warps >= kv; warps -= kv) {
-        int laps = least(KV_RING / p->kv_piece_bytes, PLAN_MAX_KV_SLOTS) / warps;
+        int laps = int_min(KV_RING / p->kv_piece_bytes, PLAN_MAX_KV_SLOTS) / warps;
         if (laps < 1) laps = 1;
         if (o->kv_slots && o->kv_slots % warps) continue;
         if (o->kv_slots) laps = o->kv_slots / warps;
@@ -313,8 +311,9 @@ static void lay_words(struct plan *p) {
  * slots 2,767 with 6 slots in the head; 3,016 with 2 and 8. */
 static void set_caps(struct plan *p, const struct plan_options *o) {
     const double in_flight = plan_share_bytes_us(p->gpu.compute);
-    int slots = most((int)(in_flight / p->slot_bytes + 0.5), 2); /* one lands, one is under way */
-    p->cap_layers = o->cap_layers ? o->cap_layers : least(slots, p->ring_slots);
+    int slots =
+        int_max((int)(in_flight / p->slot_bytes + 0.5), 2); /* one lands, one is under way */
+    p->cap_layers = o->cap_layers ? o->cap_layers : int_min(slots, p->ring_slots);
     p->cap_head = o->cap_head ? o->cap_head : p->ring_slots;
     p->cap_kv = o->cap_kv ? o->cap_kv : p->kv_slots;
     p->split_from = o->split_from           ? o->split_from
@@ -462,7 +461,7 @@ static double attention_us(const struct plan *p) {
 /* From a phase's input to its partial sums published: the tiles in registers, then a slot at a time
  * from the ring. Fitted to "last word seen to published" there; the ring's part is a guess. */
 static double phase_us(const struct plan *p, const struct tape_segment *g) {
-    const int tiles = g->warp_rows * g->warp_k, later = most(tiles - p->preload_tiles, 0);
+    const int tiles = g->warp_rows * g->warp_k, later = int_max(tiles - p->preload_tiles, 0);
     return 0.35 + 0.02 * g->warp_k + 0.05 * plan_ceil(later, p->slot_tiles);
 }
 

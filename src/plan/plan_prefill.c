@@ -1,5 +1,6 @@
 /* Reading prompts: how many tokens a launch of kernels/prefill.cu takes, its shared memory and its
  * scratch memory, and how a product is cut into items for the SMs. */
+#include "base/numbers.h"
 #include "plan/plan_layout.h"
 
 #include <string.h>
@@ -31,8 +32,6 @@ int plan_prefill_shared_bytes(int stages, int k_places) {
            STAGE_ALIGN;
 }
 
-static int greater(int a, int b) { return a > b ? a : b; }
-
 /* Of a DeltaNet's matrices, bytes: rows of a chunk's tokens, columns padded to whole tiles. */
 enum { SQUARE_BYTES = 2 * DELTA_CHUNK * DELTA_CHUNK };
 static int chunk_rows(int columns) { return plan_ceil(columns, TILE_K) * TILE_K * 2 * DELTA_CHUNK; }
@@ -46,10 +45,10 @@ int plan_prefill_chunk_bytes(const struct plan_delta *d) {
     };
     if (d->n_layers == 0) return 0;
     const int keys = chunk_rows(d->key_dim), values = chunk_rows(d->value_dim);
-    const int chunk = keys + values + greater(keys, 2 * SQUARE_BYTES) + 2 * SQUARE_BYTES + T_BYTES;
+    const int chunk = keys + values + int_max(keys, 2 * SQUARE_BYTES) + 2 * SQUARE_BYTES + T_BYTES;
     const int answer = keys + 2 * SQUARE_BYTES + 2 * values +
                        d->key_dim * plan_ceil(d->value_dim, TILE_K) * TILE_K * 2;
-    return greater(chunk, answer) + FLOATS + BARRIER + STAGE_ALIGN;
+    return int_max(chunk, answer) + FLOATS + BARRIER + STAGE_ALIGN;
 }
 
 /* k tiles of a product: of all groups; or of x in whole blocks, twice, as rounded and what that
@@ -66,7 +65,7 @@ static int k_places(const struct plan *p) {
     enum { STAGE_TILES = 8 };
     int n = 0;
     for (int phase = TAPE_QKV; phase < TAPE_HEAD; phase++)
-        n = greater(n, plan_ceil(k_tiles(p, phase), STAGE_TILES) * STAGE_TILES);
+        n = int_max(n, plan_ceil(k_tiles(p, phase), STAGE_TILES) * STAGE_TILES);
     return n;
 }
 
@@ -97,7 +96,7 @@ static void common_parts(struct part parts[PARTS], struct plan_scratch *s, const
     const int groups = t->n_groups * TILE_K, out = groups * t->segment[TAPE_OUT].k_tiles;
     /* of mix all but z twice: rounded, and what that left over */
     const int mix = t->n_groups * (2 * plan_mix_rows(t) - t->group_value);
-    const int rows = greater(heads * p->head_dim, mix);
+    const int rows = int_max(heads * p->head_dim, mix);
     /* of row tiles, which SMs whose rows do not fill them have more of than hidden needs */
     const int slots = t->group_sms * t->segment[TAPE_OUT].row_tiles;
     const struct part all[PARTS] = {

@@ -1,5 +1,6 @@
 /* Short prompts: how many tokens one launch of kernels/short.cu takes through all layers, its
  * shared memory and its exchange words. Blocks, tapes and their cuts are those of decoding. */
+#include "base/numbers.h"
 #include "plan/plan_layout.h"
 
 enum {
@@ -16,11 +17,8 @@ enum {
     MOST_LAYERS = 255 - PLAN_SHORT_EPOCHS /* 8 bits tell their epochs apart */
 };
 
-static int greater(int a, int b) { return a > b ? a : b; }
-static int smaller(int a, int b) { return a < b ? a : b; }
-
-static int pair_of(int tokens) { return smaller(PAIR, tokens / ATOM_TOKENS); }
-static int wide_of(int tokens) { return smaller(WIDE, tokens / ATOM_TOKENS); }
+static int pair_of(int tokens) { return int_min(PAIR, tokens / ATOM_TOKENS); }
+static int wide_of(int tokens) { return int_min(WIDE, tokens / ATOM_TOKENS); }
 static int hidden_tiles(const struct plan *p) { return plan_ceil(p->tape.hidden, TILE_K); }
 
 /* ---- shared memory --------------------------------------------------------------------------- */
@@ -32,7 +30,7 @@ static int part_bytes(const struct plan *p, int tokens) {
     int bytes = plan_ceil(merge, 2 * ALIGN_BYTES) * ALIGN_BYTES;
     for (int phase = TAPE_QKV; phase < TAPE_HEAD; phase++) {
         const struct tape_segment *g = &p->tape.segment[phase];
-        bytes = greater(bytes, g->row_tiles * pair_of(tokens) * g->k_parts * SUM_BYTES);
+        bytes = int_max(bytes, g->row_tiles * pair_of(tokens) * g->k_parts * SUM_BYTES);
     }
     return bytes;
 }
@@ -50,7 +48,7 @@ int plan_short_shared_bytes(const struct plan *p, int tokens, int slots) {
 }
 
 static int slots_that_fit(const struct plan *p, int tokens) {
-    int slots = smaller(MOST_RING / p->slot_bytes, MOST_SLOTS);
+    int slots = int_min(MOST_RING / p->slot_bytes, MOST_SLOTS);
     while (slots > 0 && plan_short_shared_bytes(p, tokens, slots) > p->gpu.shared_bytes)
         slots--;
     return slots;
@@ -77,7 +75,7 @@ unsigned plan_short_words(const struct plan *p, int tokens) {
 
 /* Tiles are taken into registers out of slots that are all there. */
 int plan_short_preload(const struct plan *p, int slots) {
-    return smaller(p->preload_tiles, slots * p->slot_tiles);
+    return int_min(p->preload_tiles, slots * p->slot_tiles);
 }
 
 /* Blocks of 8 rows by some q heads of a KV head (short_attention.cuh), one a warp. */

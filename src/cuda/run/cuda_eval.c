@@ -1,5 +1,6 @@
 /* Positions that are given, and tokens that the device picks itself: launches, cut so that each is
  * over soon; between launches others get their turn. */
+#include "base/numbers.h"
 #include "cuda/run/cuda_backend.h"
 #include "runtime/sampler.h"
 
@@ -15,8 +16,6 @@ static enum reel_status room_for(const struct backend_state *s, int position, in
                        s->max_positions);
     return REEL_OK;
 }
-
-static int least(int a, int b) { return a < b ? a : b; }
 
 /* ---- given positions ---- */
 
@@ -41,10 +40,10 @@ static int eval_chunk(struct backend_state *s, const struct backend_eval *eval,
                       const struct output *o, int done, bool *prefill) {
     /* a recurrent state is kept before the last position: a launch that decodes ends there */
     const bool stops = s->backend->plan.delta.n_layers > 0 && done < eval->n - 1;
-    const int left = eval->n - done, most = least(cuda_launch_tokens(s->backend), CUDA_MAX_GIVEN);
+    const int left = eval->n - done, most = int_min(cuda_launch_tokens(s->backend), CUDA_MAX_GIVEN);
     int n = o->all ? 0 : cuda_prefill_chunk(s->backend, eval->position + done, left);
     *prefill = n > 0;
-    if (!*prefill) n = least(left - stops, most);
+    if (!*prefill) n = int_min(left - stops, most);
     if (o->all && s->out_floats / o->width < (size_t)n) n = (int)(s->out_floats / o->width);
     return n;
 }
@@ -269,7 +268,7 @@ static enum reel_status give_sampling(const struct decoding *g, struct decode_ar
 }
 
 static void give_stop_ids(const struct backend_decode *d, struct decode_args *args) {
-    args->n_stop_ids = least(d->n_stop_ids, ARGS_MAX_STOP_IDS); /* on_id knows them all */
+    args->n_stop_ids = int_min(d->n_stop_ids, ARGS_MAX_STOP_IDS); /* on_id knows them all */
     for (int i = 0; i < args->n_stop_ids; i++)
         args->stop_ids[i] = d->stop_ids[i];
 }
@@ -332,10 +331,10 @@ static enum reel_status decode_some(struct decoding *g, struct reel_error *err) 
     int before = g->n_made;
     cuda_args_start(s, &args);
     args.position = g->position;
-    args.n_tokens = least(g->d->max_tokens - g->n_made, cuda_launch_tokens(s->backend));
-    args.n_tokens = least(args.n_tokens, s->max_positions - g->position);
+    args.n_tokens = int_min(g->d->max_tokens - g->n_made, cuda_launch_tokens(s->backend));
+    args.n_tokens = int_min(args.n_tokens, s->max_positions - g->position);
     if (s->backend->plan.delta.n_layers) /* where a state is due */
-        args.n_tokens = least(args.n_tokens, CHECKPOINT_STEP - g->position % CHECKPOINT_STEP);
+        args.n_tokens = int_min(args.n_tokens, CHECKPOINT_STEP - g->position % CHECKPOINT_STEP);
     args.n_given = 1;
     args.hidden_from = args.n_tokens;
     args.pick = 1;

@@ -1,0 +1,13 @@
+/* The smaller and the larger of two numbers of one type. */
+#ifndef REEL_BASE_NUMBERS_H
+#define REEL_BASE_NUMBERS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+static inline int int_min(int a, int b) { return a < b ? a : b; }
+static inline int int_max(int a, int b) { return a > b ? a : b; }
+static inline size_t size_max(size_t a, size_t b) { return a > b ? a : b; }
+static inline uint64_t u64_max(uint64_t a, uint64_t b) { return a > b ? a : b; }
+
+#endif
