@@ -74,6 +74,8 @@ int plan_short_preload(const struct plan *plan, int slots);
 /* Words that a SM publishes when attention is split: o in pairs, one more for each head. */
 int plan_attention_words(const struct plan *plan);
 
+/* ---- plan_cost.c ---- */
+
 /* Estimated microseconds a token at short context: good for comparing plans, not for more. */
 double plan_estimate_us(const struct plan *plan);
 

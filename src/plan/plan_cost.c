@@ -1,0 +1,83 @@
+/* What a plan would cost: the estimated time of a token, by which plan_make chooses among plans. */
+#include "base/numbers.h"
+#include "plan/plan_layout.h"
+
+#include <math.h>
+
+double plan_share_bytes_us(int compute) {
+    static const struct {
+        int compute;
+        double bytes_us;
+    } shares[] = { { 100, 50e3 }, { 90, 33.8e3 }, { 89, 7.5e3 },
+                   { 86, 11e3 },  { 80, 16e3 },   { 75, 7.2e3 } };
+    if (compute >= 120) return 10e3; /* consumer cards again */
+    for (size_t i = 0; i < sizeof shares / sizeof shares[0]; i++)
+        if (compute >= shares[i].compute) return shares[i].bytes_us;
+    return 7e3;
+}
+
+/* An exchange on an idle card, fitted to docs/EXPERIMENTS.md "GPU shapes", (a). */
+static double exchange_us(const struct plan_words *x) {
+    return 0.45 + 0.0025 * x->readers + 0.00006 * x->words;
+}
+
+/* Gathering q, then rounds of pieces of 16 positions, at 128 positions. */
+static double attention_us(const struct plan *p) {
+    enum { PIECES = 8 };
+    return 0.5 + 0.7 * plan_ceil(PIECES * p->group_kv_heads, p->attention_warps);
+}
+
+/* From a phase's input to its partial sums published: the tiles in registers, then a slot at a time
+ * from the ring. Fitted to "last word seen to published" there; the ring's part is a guess. */
+static double phase_us(const struct plan *p, const struct tape_segment *g) {
+    const int tiles = g->warp_rows * g->warp_k, later = int_max(tiles - p->preload_tiles, 0);
+    return 0.35 + 0.02 * g->warp_k + 0.05 * plan_ceil(later, p->slot_tiles);
+}
+
+/* A DeltaNet layer: its exchanges, and its units one after the other, at the rate of their state.
+ */
+static double delta_us(const struct plan *p, double rate) {
+    const struct tape_shape *t = &p->tape;
+    const struct plan_delta *d = &p->delta;
+    if (d->n_layers == 0) return 0;
+    const int edges[] = { X_MIX, X_DELTA, X_OUT_SUM, X_GATED, X_DOWN_SUM };
+    const int phases[] = { TAPE_MIX, TAPE_OUT, TAPE_GATE_UP, TAPE_DOWN };
+    const double turns = plan_ceil(d->units, t->group_sms);
+    double sync = 0.5 * turns, stream = t->delta_bytes + turns * 8.0 * d->unit * d->key_dim;
+    for (size_t i = 0; i < sizeof edges / sizeof *edges; i++) {
+        struct plan_words x = p->exchange[edges[i]];
+        if (x.readers == t->group_sms) x.words /= (unsigned)t->n_groups;
+        sync += exchange_us(&x);
+    }
+    for (size_t i = 0; i < sizeof phases / sizeof *phases; i++)
+        sync += phase_us(p, &t->segment[phases[i]]);
+    stream /= rate;
+    return sqrt(stream * stream + sync * sync);
+}
+
+/* A part of a layer's stream and its exchanges hide behind each other: the root of the sum of their
+ * squares is 3 % off the one layout that was measured (7.1 and 5.0 us alone, 8.4 together). */
+double plan_estimate_us(const struct plan *p) {
+    const struct tape_shape *t = &p->tape;
+    const double share = plan_share_bytes_us(p->gpu.compute);
+    const double most_share = 1.1; /* 120 of an H200's 132 SMs still read all it gives */
+    double rate = share * p->gpu.n_sms / t->n_sms;
+    if (rate > share * most_share) rate = share * most_share;
+    const double turn_us = 0.25; /* of the one thread that issues copies */
+    if (rate > p->slot_bytes / turn_us) rate = p->slot_bytes / turn_us;
+    const double group = t->n_groups;
+    double sync = attention_us(p);
+    for (int i = X_QKV; i <= X_DOWN_SUM; i++) {
+        struct plan_words x = p->exchange[i];
+        if (i == X_ATTENTION) continue;
+        if (i == X_QKV || i == X_GATED) x.words = (unsigned)(x.words / group);
+        sync += exchange_us(&x);
+    }
+    for (int i = 0; i < TAPE_HEAD; i++)
+        sync += phase_us(p, &t->segment[i]);
+    double stream = t->layer_bytes / rate;
+    double layer = sqrt(stream * stream + sync * sync);
+    const int deltas = p->delta.n_layers;
+    return layer * (t->n_layers - deltas) + delta_us(p, rate) * deltas +
+           t->segment[TAPE_HEAD].bytes / rate;
+}
