@@ -6,7 +6,7 @@ cc=${CROSS_CC:-aarch64-linux-gnu-gcc}
 emulator=${CROSS_RUN:-qemu-aarch64}
 out=build/neon
 mkdir -p "$out"
-sources='src/base/error.c src/base/memory.c src/model/dtype.c src/cpu/cpu_features.c
+sources='src/base/error.c src/base/memory.c src/model/dtype.c src/base/cpu_features.c
     src/cpu/cpu_path.c src/cpu/kernels_portable.c src/cpu/kernels_neon.c src/cpu/tile.c
     tests/support/kernel_checks.c tests/cross/kernels.c'
 # shellcheck disable=SC2086 # a list of words

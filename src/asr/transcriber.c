@@ -5,8 +5,8 @@
 #include "asr/stream.h"
 #include "audio/pcm.h"
 #include "base/memory.h"
+#include "base/struct_size.h"
 #include "runtime/model_handle.h"
-#include "runtime/struct_size.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -3,8 +3,8 @@
 #include "asr/answer.h"
 #include "asr/subtitles.h"
 #include "base/memory.h"
+#include "base/struct_size.h"
 #include "model/tokenizer_utf8.h"
-#include "runtime/struct_size.h"
 
 #include <limits.h>
 #include <stdlib.h>

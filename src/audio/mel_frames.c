@@ -2,7 +2,7 @@
 #define MEL_FRAMES mel_frames_portable
 #include "audio/mel_frames_body.h"
 
-#include "cpu/cpu_features.h"
+#include "base/cpu_features.h"
 
 #include <assert.h>
 #include <math.h>

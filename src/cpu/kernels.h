@@ -13,7 +13,7 @@
 #ifndef REEL_CPU_KERNELS_H
 #define REEL_CPU_KERNELS_H
 
-#include "cpu/cpu_features.h"
+#include "base/cpu_features.h"
 #include "model/weights.h"
 
 #define VECTOR_PAD  64 /* vectors are zero-filled up to a multiple of this */

@@ -1,12 +1,12 @@
 /* What the DeltaNet layers of one session remember: for each layer and value head a matrix, and the
  * last inputs of its convolution; and the earlier states that are kept beside it
- * (runtime/checkpoints.h). A session without such layers has an empty struct, and nothing here does
+ * (plan/checkpoints.h). A session without such layers has an empty struct, and nothing here does
  * anything. */
 #ifndef REEL_CPU_RECURRENT_H
 #define REEL_CPU_RECURRENT_H
 
 #include "model/model_config.h"
-#include "runtime/checkpoints.h"
+#include "plan/checkpoints.h"
 
 #define RECURRENT_PAD 16 /* value_stride is a multiple of this */
 

@@ -4,8 +4,8 @@
 
 #include "base/clock.h"
 #include "base/memory.h"
+#include "base/struct_size.h"
 #include "runtime/session.h"
-#include "runtime/struct_size.h"
 
 #include <limits.h>
 #include <stdlib.h>

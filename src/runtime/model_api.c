@@ -1,11 +1,11 @@
 /* Opening models, and the public calls that only look at one. */
 #include "base/clock.h"
 #include "base/memory.h"
+#include "base/struct_size.h"
 #include "cuda/driver/gpu_info.h"
 #include "model/chat_answer.h"
 #include "plan/memory_plan.h"
 #include "runtime/model_handle.h"
-#include "runtime/struct_size.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -4,9 +4,9 @@
 #include "runtime/sampler.h"
 
 #include "base/memory.h"
+#include "base/struct_size.h"
 #include "kernels/sampling.h"
 #include "runtime/logits.h"
-#include "runtime/struct_size.h"
 
 #include <float.h>
 #include <limits.h>

@@ -3,8 +3,8 @@
 #include "base/checked.h"
 #include "base/machine.h"
 #include "base/memory.h"
+#include "base/struct_size.h"
 #include "plan/memory_plan.h"
-#include "runtime/struct_size.h"
 
 #include <stdlib.h>
 #include <string.h>

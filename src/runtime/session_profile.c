@@ -1,6 +1,6 @@
 /* reel_session_profile: asks the backend, which may have nothing to say. */
+#include "base/struct_size.h"
 #include "runtime/session.h"
-#include "runtime/struct_size.h"
 
 enum reel_status reel_session_profile(const struct reel_session *s,
                                       const struct reel_profile_options *given, char **json,

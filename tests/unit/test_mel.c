@@ -2,7 +2,7 @@
  * are tests/golden/test_mel.c's business. */
 #include "audio/mel.h"
 #include "audio/mel_frames.h"
-#include "cpu/cpu_features.h"
+#include "base/cpu_features.h"
 
 #include <math.h>
 #include <setjmp.h>

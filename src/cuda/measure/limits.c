@@ -4,11 +4,11 @@
 #include "base/clock.h"
 #include "base/json.h"
 #include "base/memory.h"
+#include "base/struct_size.h"
 #include "cuda/compile/kernel_build.h"
 #include "cuda/driver/gpu_info.h"
 #include "cuda/run/cuda_backend.h"
 #include "kernels/limits_args.h"
-#include "runtime/struct_size.h"
 
 #include <stdio.h>
 #include <stdlib.h>

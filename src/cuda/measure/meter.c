@@ -1,8 +1,8 @@
 /* Energy and power of the GPU that a model runs on. */
 #include "base/memory.h"
+#include "base/struct_size.h"
 #include "cuda/driver/nvml.h"
 #include "runtime/model_handle.h"
-#include "runtime/struct_size.h"
 
 #include <stdlib.h>
 

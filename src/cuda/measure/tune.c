@@ -2,12 +2,12 @@
  * kernels: bytes in flight and where attention is split. */
 #include "base/clock.h"
 #include "base/memory.h"
+#include "base/struct_size.h"
 #include "cuda/measure/limits.h"
 #include "cuda/measure/tune_search.h"
 #include "cuda/measure/tuned.h"
 #include "cuda/run/cuda_backend.h"
 #include "runtime/model_handle.h"
-#include "runtime/struct_size.h"
 
 #include <math.h>
 #include <stdio.h>

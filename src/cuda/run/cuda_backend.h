@@ -25,9 +25,9 @@
 #include "cuda/run/tuning.h"
 #include "kernels/args.h"
 #include "kernels/prefill_args.h"
+#include "plan/checkpoints.h"
 #include "plan/plan.h"
 #include "runtime/backend.h"
-#include "runtime/checkpoints.h"
 
 #include <pthread.h>
 

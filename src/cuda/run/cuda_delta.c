@@ -1,5 +1,5 @@
 /* The Gated DeltaNets on the GPU, besides their tapes: constants of the model, and the states of
- * sessions, of which a few earlier ones are kept (runtime/checkpoints.h). */
+ * sessions, of which a few earlier ones are kept (plan/checkpoints.h). */
 #include "base/memory.h"
 #include "cuda/run/cuda_backend.h"
 #include "kernels/delta_layout.h"

@@ -1,6 +1,6 @@
 /* The public calls that read a recording. */
 #include "audio/audio_source.h"
-#include "runtime/struct_size.h"
+#include "base/struct_size.h"
 
 /* struct reel_audio is a name only: what stands behind it is struct audio_source. */
 static struct audio_source *source_of(const struct reel_audio *audio) {

@@ -1,5 +1,5 @@
 #define _GNU_SOURCE /* syscall */
-#include "cpu/cpu_features.h"
+#include "base/cpu_features.h"
 
 #if defined(__x86_64__)
 #include <cpuid.h>

@@ -5,8 +5,8 @@
  * positions while tokens are decoded. When room is short, the one goes whose loss costs least for
  * how far back it lies. Position 0 needs none. Only positions are counted here: whoever has the
  * states copies them as it is told. */
-#ifndef REEL_RUNTIME_CHECKPOINTS_H
-#define REEL_RUNTIME_CHECKPOINTS_H
+#ifndef REEL_PLAN_CHECKPOINTS_H
+#define REEL_PLAN_CHECKPOINTS_H
 
 #include "plan/memory_plan.h"
 

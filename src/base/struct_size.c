@@ -1,4 +1,4 @@
-#include "runtime/struct_size.h"
+#include "base/struct_size.h"
 
 #include <string.h>
 

@@ -1,4 +1,4 @@
-#include "runtime/checkpoints.h"
+#include "plan/checkpoints.h"
 
 void checkpoints_reset(struct checkpoints *c, int n_positions) {
     *c = (struct checkpoints){ .n_positions = n_positions };

@@ -1,7 +1,7 @@
 /* Public structs begin with their size, so that library and program may be of different age. These
  * two functions are the only place where that matters. */
-#ifndef REEL_RUNTIME_STRUCT_SIZE_H
-#define REEL_RUNTIME_STRUCT_SIZE_H
+#ifndef REEL_BASE_STRUCT_SIZE_H
+#define REEL_BASE_STRUCT_SIZE_H
 
 #include "base/error.h"
 

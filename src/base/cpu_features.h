@@ -1,6 +1,6 @@
 /* What this machine's cores can do, found at run time. */
-#ifndef REEL_CPU_CPU_FEATURES_H
-#define REEL_CPU_CPU_FEATURES_H
+#ifndef REEL_BASE_CPU_FEATURES_H
+#define REEL_BASE_CPU_FEATURES_H
 
 #include <stdbool.h>
 
