@@ -8,7 +8,7 @@ Reads prompts.txt in the output folder (one user message a line), renders each w
 template of the file, and continues it by 200 tokens, stop tokens included, one token at a time.
 Writes tokens.safetensors.xz. For prompt P, all as f32 (exact for ids):
   P.prompt   [n]    ids of the rendered prompt
-  P.ids      [200]  the id with the largest logit, lowest id on ties
+  P.ids      [200]  the id with the largest logit, lowest id on ties (see WALK)
   P.logprob  [200]  its natural log-probability
   P.logit    [200]  its logit
   P.near     [200, 3]  the ids with the next three logits
@@ -30,6 +30,9 @@ import transformers
 
 N_TOKENS = 200
 N_NEAR = 3
+# Continue by the best id that the continuation does not have yet, for models that would repeat one for ever;
+# P.best is then the id with the largest logit, and what is said above holds for P.best instead of P.ids.
+WALK = False
 
 HF_NAMES = {
     "attn_norm": "input_layernorm",
@@ -111,29 +114,35 @@ def load_tokenizer(reader):
 @torch.inference_mode()
 def continue_prompt(model, prompt):
     out = {name: [] for name in ("ids", "logprob", "logit", "near", "margin")}
+    if WALK:
+        out["best"] = []
     ids, cache = torch.tensor([prompt]), None
     for _ in range(N_TOKENS):
         step = model(input_ids=ids, past_key_values=cache, use_cache=True, logits_to_keep=1)
         cache, logits = step.past_key_values, step.logits[0, -1]
         best = int(torch.argmax(logits))
         near = torch.topk(logits.index_fill(0, torch.tensor([best]), -torch.inf), N_NEAR)
-        out["ids"].append(best)
+        follows = best
+        if WALK:
+            out["best"].append(best)
+            follows = int(torch.argmax(logits.index_fill(0, torch.tensor(out["ids"], dtype=int), -torch.inf)))
+        out["ids"].append(follows)
         out["logprob"].append(float(torch.log_softmax(logits.double(), -1)[best]))
         out["logit"].append(float(logits[best]))
         out["near"].append(near.indices.tolist())
         out["margin"].append((logits[best] - near.values).tolist())
-        ids = torch.tensor([[best]])
+        ids = torch.tensor([[follows]])
     return out
 
 
-def main():
-    gguf_path, folder = Path(sys.argv[1]), Path(sys.argv[2])
+def write(gguf_path, prompts, path):
+    """The goldens of `prompts`, continued by the model of a GGUF file, to path and the .xz behind it."""
     torch.set_num_threads(1)
     reader = gguf.GGUFReader(gguf_path)
     model, tokenizer = load_model(reader), load_tokenizer(reader)
     template = jinja2.Template(reader.fields["tokenizer.chat_template"].contents())
     tensors = {}
-    for i, line in enumerate((folder / "prompts.txt").read_text().splitlines()):
+    for i, line in enumerate(prompts):
         text = template.render(
             messages=[{"role": "user", "content": line}], add_generation_prompt=True
         )
@@ -148,10 +157,15 @@ def main():
         "torch": torch.__version__,
         "transformers": transformers.__version__,
     }
-    path = folder / "tokens.safetensors"
     safetensors.numpy.save_file(tensors, path, metadata)
     path.chmod(0o644)
     subprocess.run(["xz", "-9e", "--force", str(path)], check=True)
+
+
+def main():
+    model, folder = Path(sys.argv[1]), Path(sys.argv[2])
+    prompts = (folder / "prompts.txt").read_text().splitlines()
+    write(model, prompts, folder / "tokens.safetensors")
 
 
 if __name__ == "__main__":
