@@ -38,7 +38,7 @@ static uint64_t session(const struct model_config *c) {
 void gpu_memory_plan_fill(struct gpu_memory_plan *m, const struct plan *p,
                           const struct model_config *c, int context) {
     if (context <= 0) context = c->max_context;
-    uint64_t pieces = ((uint64_t)context + KV_POSITIONS - 1) / KV_POSITIONS;
+    uint64_t pieces = (uint64_t)kv_pieces(context);
     *m = (struct gpu_memory_plan){
         .context = context,
         .tape_bytes = p->tape_bytes,

@@ -1,6 +1,7 @@
 /* plan_check: a second look at a plan that shares no arithmetic with its making where that can be
  * avoided. The cheap part proves sizes, limits and that published words are the words read; the
  * thorough part visits every weight's place. */
+#include "kernels/kv_layout.h"
 #include "plan/plan_layout.h"
 
 #include <stdlib.h>
@@ -206,8 +207,8 @@ static enum reel_status check_block(const struct plan *p, struct reel_error *err
     if (p->group_heads / p->group_kv_heads > PLAN_MAX_HEADS_A_KV)
         REFUSE("%d heads share a KV head, at most %d can", p->group_heads / p->group_kv_heads,
                PLAN_MAX_HEADS_A_KV);
-    if (p->kv_piece_bytes != 2 * (p->head_dim / TILE_K) * TILE_BYTES)
-        REFUSE("%d bytes do not hold K and V of 16 positions", p->kv_piece_bytes);
+    if (p->kv_piece_bytes != (int)kv_piece_bytes(p->head_dim))
+        REFUSE("%d bytes do not hold K and V of %d positions", p->kv_piece_bytes, KV_POSITIONS);
     if (p->epilogue_warps < 1 || p->threads != warps * 32 || p->threads > p->gpu.max_threads)
         REFUSE("%d threads: %d warps are needed, %d threads allowed", p->threads, warps,
                p->gpu.max_threads);

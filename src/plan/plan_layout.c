@@ -1,6 +1,7 @@
 /* A plan's sizes: rows and tiles of each phase, the tape, the rings, exchange memory. */
 #include "plan/plan_layout.h"
 #include "base/numbers.h"
+#include "kernels/kv_layout.h"
 
 enum {
     RING_MOST = 144 << 10, /* beyond this nothing was gained */
@@ -326,7 +327,7 @@ static void count_bytes(struct plan *p) {
     for (int sm = 0; sm < t->n_sms; sm++)
         p->token_bytes +=
             (uint64_t)(tape_head_tiles(t, sm) * t->segment[TAPE_HEAD].k_tiles) * TILE_BYTES;
-    p->kv_position_bytes = 2 * sizeof(uint16_t) * (uint64_t)(p->n_kv_heads * p->head_dim) *
+    p->kv_position_bytes = (uint64_t)(p->kv_piece_bytes / KV_POSITIONS * p->n_kv_heads) *
                            (uint64_t)(t->n_layers - p->delta.n_layers);
     p->imbalance = (double)t->sm_bytes * p->gpu.n_sms / (double)p->token_bytes;
 }
@@ -392,7 +393,7 @@ static void take_choice(struct plan *p, const struct plan_choice *choice) {
     p->slot_tiles = choice->slot_tiles;
     p->slot_bytes = t->warps * p->slot_tiles * TILE_BYTES;
     t->head_unit = t->warps * p->slot_tiles / 2;
-    p->kv_piece_bytes = 2 * (p->head_dim / TILE_K) * TILE_BYTES;
+    p->kv_piece_bytes = (int)kv_piece_bytes(p->head_dim);
 }
 
 enum reel_status plan_layout(struct plan *plan, const struct model_config *config,

@@ -1,6 +1,7 @@
 #include "cuda/measure/prefill_profile.h"
 
 #include "base/memory.h"
+#include "kernels/kv_layout.h"
 #include "plan/plan_layout.h"
 
 #include <stdlib.h>
@@ -176,12 +177,11 @@ static double delta_bytes(const struct plan *p, const struct prefill_times *t,
 }
 
 static double bytes(const struct plan *p, const struct prefill_times *t, enum prefill_step step) {
-    enum { PIECE = 16 };
     const int phase = product_of(step);
     if (phase >= 0) return (double)p->tape.segment[phase].bytes * p->tape.n_sms;
     if (step == STEP_SHORT) return whole(bytes, p, t);
     if (step != STEP_ATTENTION) return delta_bytes(p, t, step);
-    const int pieces = (t->position + t->n_tokens + PIECE - 1) / PIECE;
+    const int pieces = kv_pieces(t->position + t->n_tokens);
     return (double)pieces * p->kv_piece_bytes * p->n_kv_heads;
 }
 

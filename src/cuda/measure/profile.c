@@ -1,6 +1,7 @@
 #include "cuda/measure/profile.h"
 
 #include "base/memory.h"
+#include "kernels/kv_layout.h"
 #include "kernels/profile_marks.h"
 
 #include <stdlib.h>
@@ -287,10 +288,9 @@ static double head_bytes(const struct tape_shape *t) {
 
 /* Of the pieces that hold the positions before the measured tokens'. */
 static double kv_bytes(const struct plan *plan, const struct profile *p) {
-    enum { PIECE = 16 };
     long long pieces = 0;
     for (int i = 0; i < p->n_tokens; i++)
-        pieces += (p->position + i + PIECE - 1) / PIECE;
+        pieces += kv_pieces(p->position + i);
     return (double)pieces / p->n_tokens * plan->kv_piece_bytes * plan->n_kv_heads *
            (plan->tape.n_layers - plan->delta.n_layers);
 }

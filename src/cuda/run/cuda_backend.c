@@ -5,6 +5,7 @@
 #include "base/memory.h"
 #include "cuda/driver/gpu_info.h"
 #include "cuda/measure/tuned.h"
+#include "kernels/kv_layout.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -26,8 +27,7 @@ static enum reel_status check_memory(const struct backend *b, struct reel_error 
         b->plan.tape_bytes + embedding_bytes(b) + cuda_delta_bytes(b) + cuda_encoder_bytes(b);
     const uint64_t scratch = cuda_prefill_bytes(b);
     const uint64_t staging = cuda_load_bytes(&b->tuning);
-    const uint64_t state =
-        cuda_state_fixed_bytes(b) + KV_PIECE_POSITIONS * b->plan.kv_position_bytes;
+    const uint64_t state = cuda_state_fixed_bytes(b) + KV_POSITIONS * b->plan.kv_position_bytes;
     const uint64_t wanted = weights + scratch + (staging > state ? staging : state);
     if (wanted <= n_free) return REEL_OK;
     return err_set(

@@ -31,8 +31,6 @@
 
 #include <pthread.h>
 
-enum { KV_PIECE_POSITIONS = 16 };
-
 /* Classes of launches whose times are remembered. */
 enum { CUDA_PREFILL_SIZES = 16 };
 

@@ -2,6 +2,7 @@
 #include "base/checked.h"
 #include "base/memory.h"
 #include "cuda/run/cuda_backend.h"
+#include "kernels/kv_layout.h"
 #include "kernels/profile_marks.h"
 
 #include <stdio.h>
@@ -10,8 +11,6 @@
 
 /* Of the buffer for logits and hidden states: rows of a launch that returns all of them. */
 enum { OUT_BYTES = 8 << 20, NAN_BYTE = 0xff };
-
-static int pieces_of(int n) { return (n + KV_PIECE_POSITIONS - 1) / KV_PIECE_POSITIONS; }
 
 static size_t out_floats(const struct backend *b) {
     size_t vocab = (size_t)b->model->config.vocab, hidden = (size_t)b->model->config.hidden;
@@ -145,7 +144,7 @@ enum reel_status cuda_state_open(struct backend_state **out, struct backend *b, 
     if (status != REEL_OK) return status;
     s->backend = b;
     s->max_positions = max_positions;
-    s->kv_pieces = pieces_of(max_positions);
+    s->kv_pieces = kv_pieces(max_positions);
     status = open_mapped(s, err);
     if (status == REEL_OK) status = open_device(s, err);
     if (status == REEL_OK)
@@ -171,7 +170,7 @@ void cuda_state_close(struct backend_state *s) {
 
 /* ---- copying positions ---- */
 
-/* Bytes are [attention layers][kv_heads][pieces_of(n)][piece]: the cache without its unused pieces;
+/* Bytes are [attention layers][kv_heads][kv_pieces(n)][piece]: the cache without its unused pieces;
  * then the head row; then the recurrent state, once or, with that of n - 1, twice. */
 struct kv_walk {
     int n_strips;  /* layers * kv_heads */
@@ -183,7 +182,7 @@ static struct kv_walk walk(const struct backend_state *s, int n) {
     const struct model_config *c = &s->backend->model->config;
     const size_t piece = (size_t)s->backend->plan.kv_piece_bytes;
     return (struct kv_walk){ .n_strips = model_layer_count(c, LAYER_ATTENTION) * c->n_kv_heads,
-                             .strip = (size_t)pieces_of(n) * piece,
+                             .strip = (size_t)kv_pieces(n) * piece,
                              .stride = (size_t)s->kv_pieces * piece };
 }
 
@@ -198,18 +197,10 @@ size_t cuda_save_bytes(const struct backend_state *s, int n) {
     return saved_bytes(s, n, cuda_states_before(s, n));
 }
 
-/* Clears positions from `kept` on in one piece: rows of its K tiles, columns of its V^T tiles. */
-static void clear_rest(unsigned char *piece, size_t piece_bytes, int kept) {
-    const size_t n_tiles = piece_bytes / TILE_BYTES;
-    for (size_t t = 0; t < n_tiles; t++) {
-        const bool is_v = t >= n_tiles / 2;
-        unsigned char *tile = piece + t * TILE_BYTES;
-        for (int position = kept; position < KV_PIECE_POSITIONS; position++)
-            for (int i = 0; i < TILE_K; i++) {
-                unsigned at = is_v ? tape_in_tile(i, position) : tape_in_tile(position, i);
-                tile[at] = tile[at + 1] = 0;
-            }
-    }
+/* Clears positions from `kept` on in one piece. */
+static void clear_rest(unsigned char *piece, int head_dim, int kept) {
+    for (unsigned at = 0; at < kv_piece_bytes(head_dim); at += 2)
+        if (kv_byte_position(head_dim, at) >= kept) piece[at] = piece[at + 1] = 0;
 }
 
 static enum reel_status is_held(const struct backend_state *s, int n, struct reel_error *err) {
@@ -229,7 +220,7 @@ enum reel_status cuda_save(const struct backend_state *s, int n, void *bytes,
         unsigned char *to = (unsigned char *)bytes + (size_t)i * w.strip;
         status = cuda_download(&b->gpu, to, s->kv + (cu_address)((size_t)i * w.stride), w.strip,
                                NULL, err);
-        if (n % KV_PIECE_POSITIONS) clear_rest(to + w.strip - piece, piece, n % KV_PIECE_POSITIONS);
+        if (n % KV_POSITIONS) clear_rest(to + w.strip - piece, b->plan.head_dim, n % KV_POSITIONS);
     }
     unsigned char *rest = (unsigned char *)bytes + walk_bytes(&w);
     if (status == REEL_OK) status = cuda_head_save(s, n, rest, err);
