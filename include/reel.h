@@ -72,6 +72,25 @@ REEL_API const char *reel_status_text(enum reel_status status); /* the meaning a
 REEL_API const char *reel_version(void);                        /* "0.1.0" */
 REEL_API void reel_free(void *p); /* frees what a reel_* call said the caller frees */
 
+/* Where the library takes its memory: the C library's malloc, or these. They may be called from any
+ * thread. Not asked: GPU memory, mapped files, and what libcuda, NVRTC, jansson, libsoxr and
+ * libsndfile take for themselves. */
+struct reel_allocator {
+    size_t size;
+    /* n_bytes is above 0, alignment a power of two. NULL says that there is no memory. */
+    void *(*alloc)(void *user, size_t n_bytes, size_t alignment);
+    /* p came from alloc or resize, aligned as for malloc, and stays valid when this returns NULL.
+     */
+    void *(*resize)(void *user, void *p, size_t n_bytes);
+    void (*release)(void *user, void *p); /* p is not NULL */
+    void *user;
+};
+
+/* For the whole process, once, before any other call but those of this section: REEL_E_STATE when
+ * the library has taken memory already, or was given an allocator before. */
+REEL_API REEL_MUST_USE enum reel_status reel_set_allocator(const struct reel_allocator *allocator,
+                                                           struct reel_error *err);
+
 /* ---- models ---------------------------------------------------------------------------------- */
 
 struct reel_model;

@@ -93,6 +93,7 @@ step format make format-check
 step scripts scripts
 step access tools/check_access.sh
 step macros tools/check_macros.sh
+step memory tools/check_memory.sh
 step gcc build_gcc
 step minimal minimal
 step tidy tidy

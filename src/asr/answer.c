@@ -6,7 +6,6 @@
 #include "base/memory.h"
 #include "model/tokenizer_utf8.h"
 
-#include <stdlib.h>
 #include <string.h>
 #include <utf8proc.h>
 
@@ -200,13 +199,13 @@ enum reel_status asr_answer_read(struct asr_answer *a, const char *raw, size_t n
         status = mem_text(&a->language, language, strlen(language), "a language", err);
     else if (status == REEL_OK)
         status = encode(&a->language, name, "a language", err);
-    free(all.c);
+    mem_free(all.c);
     return status;
 }
 
 void asr_answer_release(struct asr_answer *a) {
-    free(a->text);
-    free(a->language);
+    mem_free(a->text);
+    mem_free(a->language);
     *a = (struct asr_answer){ 0 };
 }
 

@@ -5,7 +5,6 @@
 #include "base/numbers.h"
 #include "cpu/cpu_path.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 int encoder_tokens(int n_frames) {
@@ -124,9 +123,9 @@ enum reel_status encoder_open(struct encoder **out, const struct audio_config *c
 void encoder_close(struct encoder *e) {
     if (!e) return;
     thread_pool_close(e->pool);
-    free(e->workers);
-    free(e->memory);
-    free(e);
+    mem_free(e->workers);
+    mem_free(e->memory);
+    mem_free(e);
 }
 
 /* ---- running --------------------------------------------------------------------------------- */

@@ -6,7 +6,6 @@
 #include "base/numbers.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 static float bf(float x, enum ref_rounding mode) {
@@ -229,6 +228,6 @@ enum reel_status encoder_reference_run(const struct audio_config *config,
     for (int i = 0; i < weights->n_layers; i++)
         run_layer(&t, &weights->layers[i]);
     leave(&t, out);
-    free(t.memory);
+    mem_free(t.memory);
     return REEL_OK;
 }

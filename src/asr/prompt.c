@@ -2,6 +2,8 @@
  * processor (transformers 5.23, models/qwen3_asr/processing_qwen3_asr.py). */
 #include "asr/prompt.h"
 
+#include "base/memory.h"
+
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -87,11 +89,11 @@ enum reel_status asr_prompt_build(struct asr_prompt *prompt, const struct reel_t
     status = tokenizer_encode(tok, pieces, (int)(sizeof pieces / sizeof *pieces), &ids, &n, err);
     if (status == REEL_OK)
         status = split(prompt, ids, n, tokenizer_find_added(tok, "<|audio_pad|>"), err);
-    if (status != REEL_OK) free(ids);
+    if (status != REEL_OK) mem_free(ids);
     return status;
 }
 
 void asr_prompt_release(struct asr_prompt *prompt) {
-    free(prompt->ids);
+    mem_free(prompt->ids);
     *prompt = (struct asr_prompt){ 0 };
 }

@@ -170,7 +170,7 @@ static void free_floats(const struct recognizer *r, float *floats) {
     if (r->model->ops->host_free)
         r->model->ops->host_free(r->model->backend, floats);
     else
-        free(floats);
+        mem_free(floats);
 }
 
 static enum reel_status allocate(struct recognizer *r, struct reel_error *err) {
@@ -232,15 +232,15 @@ void recognizer_close(struct recognizer *r) {
     mel_close(r->mel);
     reel_session_close(r->session);
     asr_prompt_release(&r->prompt);
-    free(r->lowest);
-    free(r->ends);
-    free(r->ids);
-    free(r->raw);
-    free(r->hidden);
+    mem_free(r->lowest);
+    mem_free(r->ends);
+    mem_free(r->ids);
+    mem_free(r->raw);
+    mem_free(r->hidden);
     free_floats(r, r->rows);
     free_floats(r, r->features);
-    free(r->prepared);
-    free(r);
+    mem_free(r->prepared);
+    mem_free(r);
 }
 
 enum reel_status recognizer_set_context(struct recognizer *r, const char *context,

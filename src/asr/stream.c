@@ -20,7 +20,7 @@ enum reel_status stream_open(struct stream *s, struct reel_error *err) {
     return mem_zeroed(&s->fixed, (size_t)s->max_tokens, sizeof *s->fixed, "an answer", err);
 }
 
-void stream_release(struct stream *s) { free(s->fixed); }
+void stream_release(struct stream *s) { mem_free(s->fixed); }
 
 void stream_begin(struct stream *s) {
     s->n_fixed = s->n_steps = 0;

@@ -5,7 +5,6 @@
 #include "model/tokenizer_utf8.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 static const char *const names[SUBTITLES_FORMATS] = { "text", "json", "verbose_json", "srt",
@@ -141,7 +140,7 @@ static enum reel_status whole_json(json_t **out, const struct subtitles *s,
                              language, "duration", (double)milliseconds(whole->seconds) / 1000,
                              "text", whole->text, "segments", s->segments);
     }
-    free(language);
+    mem_free(language);
     if (status == REEL_OK && !*out) status = err_memory(err, "a transcript", 0);
     return status;
 }
@@ -154,7 +153,7 @@ static enum reel_status write_json(struct subtitles *s, const struct subtitles_w
     if (status == REEL_OK) status = json_write(&text, json, "a transcript", err);
     if (status == REEL_OK) status = buffer_text(&s->text, text, err);
     if (status == REEL_OK) status = buffer_text(&s->text, "\n", err);
-    free(text);
+    mem_free(text);
     json_decref(json);
     return status;
 }

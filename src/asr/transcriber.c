@@ -9,7 +9,6 @@
 #include "runtime/model_handle.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define DEFAULT_SECONDS     30
@@ -185,9 +184,9 @@ void reel_transcriber_close(struct reel_transcriber *t) {
     outlet_release(&t->outlet);
     transcript_release(&t->transcript);
     recognizer_close(t->recognizer);
-    free(t->samples);
-    free(t->context);
-    free(t);
+    mem_free(t->samples);
+    mem_free(t->context);
+    mem_free(t);
 }
 
 void reel_transcriber_reset(struct reel_transcriber *t) {

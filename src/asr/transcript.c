@@ -7,7 +7,6 @@
 #include "model/tokenizer_utf8.h"
 
 #include <limits.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* ---- joining ---- */
@@ -35,9 +34,9 @@ const char *transcript_joint(const struct transcript *t, const char *text, size_
 /* ---- segments ---- */
 
 static void segment_release(struct reel_segment *s) {
-    free((void *)s->text);
-    free((void *)s->language);
-    free((void *)s->ids);
+    mem_free((void *)s->text);
+    mem_free((void *)s->language);
+    mem_free((void *)s->ids);
 }
 
 static enum reel_status make_room(struct transcript *t, struct reel_error *err) {
@@ -45,7 +44,7 @@ static enum reel_status make_room(struct transcript *t, struct reel_error *err) 
     if (t->capacity > INT_MAX / 2) return err_set(err, REEL_E_LIMIT, "too many segments");
     int capacity = t->capacity ? 2 * t->capacity : 16;
     struct reel_segment *grown =
-        realloc(t->segments, (size_t)capacity * sizeof *grown); /* 80 bytes each */
+        mem_resize(t->segments, (size_t)capacity * sizeof *grown); /* 80 bytes each */
     if (!grown) return err_memory(err, "segments", (size_t)capacity * sizeof *grown);
     t->segments = grown;
     t->capacity = capacity;
@@ -114,10 +113,10 @@ static enum reel_status join_languages(struct transcript *t, struct reel_error *
     if (status != REEL_OK) return status;
     for (int i = 0; i < t->n_segments; i++)
         names[i] = t->segments[i].language;
-    free(t->language);
+    mem_free(t->language);
     t->language = NULL;
     status = asr_answer_languages(&t->language, names, t->n_segments, err);
-    free(names);
+    mem_free(names);
     return status;
 }
 
@@ -137,9 +136,9 @@ enum reel_status transcript_view(struct transcript *t, struct reel_transcript *v
 void transcript_release(struct transcript *t) {
     for (int i = 0; i < t->n_segments; i++)
         segment_release(&t->segments[i]);
-    free(t->segments);
+    mem_free(t->segments);
     buffer_release(&t->text);
-    free(t->language);
+    mem_free(t->language);
     *t = (struct transcript){ 0 };
 }
 

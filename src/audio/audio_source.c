@@ -6,7 +6,6 @@
 #include "base/memory.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { BLOCK = 4096 }; /* frames decoded at a time: a quarter of a second */
@@ -347,9 +346,9 @@ void audio_source_close(struct audio_source *s) {
     sndfile_close(s->sndfile);
     resample_close(s->resample);
     byte_stream_close(&s->bytes);
-    free(s->raw);
-    free(s->interleaved);
-    free(s->mono);
-    free(s->name);
-    free(s);
+    mem_free(s->raw);
+    mem_free(s->interleaved);
+    mem_free(s->mono);
+    mem_free(s->name);
+    mem_free(s);
 }

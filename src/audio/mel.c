@@ -10,7 +10,6 @@
 #include <assert.h>
 #include <limits.h>
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum {
@@ -63,8 +62,8 @@ enum reel_status mel_open(struct mel **out, int n_threads, struct reel_error *er
 void mel_close(struct mel *m) {
     if (!m) return;
     thread_pool_close(m->pool);
-    free(m->logs);
-    free(m);
+    mem_free(m->logs);
+    mem_free(m);
 }
 
 void mel_restart(struct mel *m) {
@@ -81,7 +80,7 @@ static enum reel_status reserve_frames(struct mel *m, int n, struct reel_error *
         return err_set(err, REEL_E_LIMIT, "the clip has more than %d frames of 10 ms", MOST_FRAMES);
     if (needed <= m->frames_room) return REEL_OK;
     size_t room = needed + m->frames_room / 2 + 512, bytes = room * MEL_BINS * sizeof *m->logs;
-    float *logs = realloc(m->logs, bytes);
+    float *logs = mem_resize(m->logs, bytes);
     if (!logs) return err_memory(err, "log-mel features", bytes);
     m->logs = logs;
     m->frames_room = room;

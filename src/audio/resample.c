@@ -3,7 +3,6 @@
 #include "base/memory.h"
 
 #include <soxr.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { RATE_OUT = 16000 };
@@ -67,5 +66,5 @@ enum reel_status resample_run(struct resample *r, const float *in, size_t n_in, 
 void resample_close(struct resample *r) {
     if (!r) return;
     if (r->soxr) soxr_delete(r->soxr);
-    free(r);
+    mem_free(r);
 }

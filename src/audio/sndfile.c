@@ -6,7 +6,6 @@
 
 #include <dlfcn.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 static const char library_name[] = "libsndfile.so.1";
@@ -153,5 +152,5 @@ void sndfile_close(struct sndfile *f) {
     if (!f) return;
     if (f->file) f->call.close(f->file);
     if (f->library) dlclose(f->library);
-    free(f);
+    mem_free(f);
 }

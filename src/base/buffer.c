@@ -1,10 +1,10 @@
 #include "base/buffer.h"
 
 #include "base/checked.h"
+#include "base/memory.h"
 
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 static enum reel_status reserve(struct buffer *b, size_t n, struct reel_error *err) {
@@ -18,7 +18,7 @@ static enum reel_status reserve(struct buffer *b, size_t n, struct reel_error *e
     size_t capacity = b->capacity < SIZE_MAX / 2 ? b->capacity * 2 : needed;
     if (capacity < needed) capacity = needed;
     if (capacity < 64) capacity = 64;
-    char *bytes = realloc(b->bytes, capacity);
+    char *bytes = mem_resize(b->bytes, capacity);
     if (!bytes) return err_memory(err, "a buffer", capacity);
     b->bytes = bytes;
     b->capacity = capacity;
@@ -63,6 +63,6 @@ char *buffer_detach(struct buffer *b, size_t *n) {
 
 void buffer_release(struct buffer *b) {
     if (!b) return;
-    free(b->bytes);
+    mem_free(b->bytes);
     *b = (struct buffer){ 0 };
 }

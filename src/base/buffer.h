@@ -17,7 +17,7 @@ enum reel_status buffer_text(struct buffer *b, const char *text, struct reel_err
 enum reel_status buffer_printf(struct buffer *b, struct reel_error *err, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Hands the bytes to the caller (free with free()) and empties the buffer. */
+/* Hands the bytes to the caller (free with mem_free) and empties the buffer. */
 char *buffer_detach(struct buffer *b, size_t *n);
 
 void buffer_release(struct buffer *b);

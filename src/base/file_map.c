@@ -1,6 +1,8 @@
 /* Files on disk: mapping for reading, atomic replacement for writing. */
 #include "base/file_map.h"
 
+#include "base/memory.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -79,7 +81,7 @@ enum reel_status file_write_atomic(const char *path, const void *bytes, size_t n
     static const char suffix[] = ".XXXXXX";
     enum reel_status allowed = check_replaceable(path, err);
     if (allowed != REEL_OK) return allowed;
-    char *aside = malloc(strlen(path) + sizeof suffix);
+    char *aside = mem_alloc(strlen(path) + sizeof suffix);
     if (!aside) return err_memory(err, path, strlen(path) + sizeof suffix);
     strcpy(aside, path);
     strcat(aside, suffix);
@@ -87,7 +89,7 @@ enum reel_status file_write_atomic(const char *path, const void *bytes, size_t n
     if (fd < 0) {
         enum reel_status status =
             err_set(err, REEL_E_IO, "%s: cannot create: %s", aside, strerror(errno));
-        free(aside);
+        mem_free(aside);
         return status;
     }
     enum reel_status status = write_all(fd, aside, bytes, n, err);
@@ -98,6 +100,6 @@ enum reel_status file_write_atomic(const char *path, const void *bytes, size_t n
     if (status == REEL_OK && rename(aside, path) != 0)
         status = err_set(err, REEL_E_IO, "%s: cannot rename: %s", path, strerror(errno));
     if (status != REEL_OK) unlink(aside);
-    free(aside);
+    mem_free(aside);
     return status;
 }

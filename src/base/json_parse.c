@@ -3,6 +3,7 @@
  * load.c), while its constructors report what they could not allocate. */
 #include "base/buffer.h"
 #include "base/json.h"
+#include "base/memory.h"
 
 #include <errno.h>
 #include <locale.h>
@@ -271,7 +272,7 @@ static enum reel_status member(struct parser *p, json_t *object) {
     if (!p->text.bytes)
         p->text = (struct buffer){ .bytes = key, .capacity = n + 1 };
     else
-        free(key);
+        mem_free(key);
     return status;
 }
 

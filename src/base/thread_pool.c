@@ -184,7 +184,7 @@ void thread_pool_close(struct thread_pool *pool) {
     pthread_cond_destroy(&pool->wake);
     pthread_mutex_destroy(&pool->caller);
     pthread_mutex_destroy(&pool->mutex);
-    free(pool);
+    mem_free(pool);
 }
 
 int thread_pool_size(const struct thread_pool *pool) { return pool->n_threads; }

@@ -1,11 +1,11 @@
 #include "cli/bench_limits.h"
 
 #include "base/json.h"
+#include "base/memory.h"
 #include "cli/folders.h"
 #include "cli/progress.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 static void warn(void *user, const char *text) {
@@ -33,7 +33,7 @@ static enum reel_status measure(const struct cli_args *args, bool only_read, jso
     progress_end(&progress);
     if (status == REEL_OK) status = json_read(all, "the GPU's limits", text, strlen(text), err);
     reel_free(text);
-    free(cache);
+    mem_free(cache);
     return status;
 }
 

@@ -221,10 +221,10 @@ enum reel_status bench_measure(const struct reel_model *model, const struct benc
     if (status == REEL_OK) summarise(&run, seconds, first_s, repeats, row);
     if (status == REEL_OK && how->meter) status = measure_energy(&run, row, err);
     reel_session_close(run.session);
-    free(run.ids);
-    free(run.logits);
-    free(run.token_ms);
-    free(seconds);
-    free(first_s);
+    mem_free(run.ids);
+    mem_free(run.logits);
+    mem_free(run.token_ms);
+    mem_free(seconds);
+    mem_free(first_s);
     return status;
 }

@@ -5,7 +5,6 @@
 #include "cli/input.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define TIE_ULPS 2.0
@@ -133,7 +132,7 @@ static enum reel_status run_continuation(const struct reel_model *model, const c
         status = step(session, name, c, i, 1, logits, vocab, result, err);
     if (status == REEL_OK) status = reel_session_truncate(session, 0, err);
     if (status == REEL_OK) status = step(session, name, c, 0, n, logits, vocab, result, err);
-    free(logits);
+    mem_free(logits);
     reel_session_close(session);
     return status;
 }
@@ -153,7 +152,7 @@ static enum reel_status check_text(const struct reel_model *model, const char *n
     bool same = status == REEL_OK && n == json_array_size(ids);
     for (size_t i = 0; same && i < n; i++)
         same = json_integer_value(json_array_get(ids, i)) == found[i];
-    free(found);
+    mem_free(found);
     if (status != REEL_OK) return status;
     result->n_texts++;
     if (same) return REEL_OK;
@@ -185,7 +184,7 @@ enum reel_status golden_check(const struct reel_model *model, const char *name, 
         struct continuation c = { 0 };
         if (status == REEL_OK) status = read_continuation(name, entry, info.vocab, &c, err);
         if (status == REEL_OK) status = run_continuation(model, name, &c, info.vocab, result, err);
-        free(c.ids);
+        mem_free(c.ids);
     }
     if (status == REEL_OK && result->n_positions == 0)
         status = err_set(err, REEL_E_FORMAT, "%s: holds no continuations", name);
@@ -262,9 +261,9 @@ enum reel_status reference_check(const struct reel_model *model, const struct re
     if (status == REEL_OK) status = all_logits(model, ids, n_positions, a, n, err);
     if (status == REEL_OK) status = all_logits(reference, ids, n_positions, b, n, err);
     if (status == REEL_OK) compare_logits(a, b, n_positions, info.vocab, result);
-    free(ids);
-    free(a);
-    free(b);
+    mem_free(ids);
+    mem_free(a);
+    mem_free(b);
     if (status != REEL_OK) return status;
     int explained = result->n_same_winner + result->n_ties;
     if (result->rms <= result->rms_bound && result->worst <= result->worst_bound &&

@@ -1,5 +1,6 @@
 /* reel chat: a conversation. What the session holds is made equal to the rendered conversation at
  * each turn; a context that is full ends the answer with its reason and nothing is shifted out. */
+#include "base/memory.h"
 #include "cli/answer.h"
 #include "cli/commands.h"
 #include "cli/conversation.h"
@@ -321,7 +322,7 @@ static enum reel_status open_reader(struct chat *c, struct reel_error *err) {
                 buffer_printf(&path, NULL, "%s/history", folder) == REEL_OK;
     enum reel_status status = line_reader_open(&c->reader, keep ? path.bytes : NULL, err);
     buffer_release(&path);
-    free(folder);
+    mem_free(folder);
     return status;
 }
 

@@ -1,4 +1,5 @@
 /* reel doctor: what this machine has, what is missing, and what to do about it. */
+#include "base/memory.h"
 #include "cli/check.h"
 #include "cli/commands.h"
 #include "cli/demo_model.h"
@@ -64,7 +65,7 @@ static int examine_folder(const char *what,
         printf("%-14s %s\n", what, path);
     else
         printf("problem        %s: %s\n", what, err.text);
-    free(path);
+    mem_free(path);
     return n_problems(status != REEL_OK);
 }
 

@@ -1,5 +1,6 @@
 /* reel inspect: what is in a model file, and whether it fits this machine. */
 #include "base/json.h"
+#include "base/memory.h"
 #include "cli/commands.h"
 #include "cli/demo_folder.h"
 #include "cli/model_path.h"
@@ -205,7 +206,7 @@ static enum reel_status inspect(const struct cli_args *args, char **json, char *
     if (status == REEL_OK && cli_has(args, "plan"))
         status = reel_model_plan(path, cli_text(args, "gpu", NULL), plan, err);
     if (demo) demo_folder_remove(path);
-    free(path);
+    mem_free(path);
     return status;
 }
 

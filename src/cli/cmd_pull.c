@@ -1,4 +1,5 @@
 /* reel pull: a repository of the hub into the local cache. */
+#include "base/memory.h"
 #include "cli/commands.h"
 #include "cli/folders.h"
 #include "cli/hub.h"
@@ -52,8 +53,8 @@ static enum reel_status run(const struct cli_args *args, struct reel_error *err)
     if (status == REEL_OK) status = hub_pull(&pull, &folder, err);
     progress_end(&progress);
     if (status == REEL_OK) printf("%s\n", folder);
-    free(cache);
-    free(folder);
+    mem_free(cache);
+    mem_free(folder);
     return status;
 }
 

@@ -1,6 +1,7 @@
 /* reel run: one prompt, one answer. */
 #include "base/clock.h"
 #include "base/json.h"
+#include "base/memory.h"
 #include "cli/answer.h"
 #include "cli/commands.h"
 #include "cli/input.h"

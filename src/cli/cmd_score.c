@@ -9,7 +9,6 @@
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define PIECE 32 /* positions evaluated at once: their logits are what takes memory */
@@ -147,8 +146,8 @@ static enum reel_status run(const struct cli_args *args, struct reel_error *err)
         if (status == REEL_OK) status = score_all(&s, context, stride, err);
         if (status == REEL_OK) print_result(args, &s, file.size, context);
     }
-    free(s.logits);
-    free(ids);
+    mem_free(s.logits);
+    mem_free(ids);
     reel_session_close(s.session);
     reel_model_close(model);
     file_map_close(&file);

@@ -1,5 +1,6 @@
 /* reel tokenize: text to ids and back. */
 #include "base/json.h"
+#include "base/memory.h"
 #include "cli/commands.h"
 #include "cli/input.h"
 #include "cli/model_path.h"
@@ -123,7 +124,7 @@ static enum reel_status encode(const struct cli_args *args, const struct reel_to
         else
             print_table(tok, ids, n);
     }
-    free(ids);
+    mem_free(ids);
     buffer_release(&text);
     return status;
 }

@@ -2,6 +2,7 @@
 #include "base/buffer.h"
 #include "base/clock.h"
 #include "base/file_map.h"
+#include "base/memory.h"
 #include "cli/commands.h"
 #include "cli/live_view.h"
 #include "cli/open_model.h"
@@ -10,7 +11,6 @@
 #include "cli/terminal.h"
 
 #include <limits.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define DEFAULT_MODEL "Qwen/Qwen3-ASR-0.6B"
@@ -440,7 +440,7 @@ static enum reel_status run(const struct cli_args *args, struct reel_error *err)
     if (status == REEL_OK) status = open_model(&job, err);
     if (status == REEL_OK) status = open_transcriber(&job, err);
     if (status == REEL_OK) {
-        job.samples = malloc(PIECE * sizeof *job.samples);
+        job.samples = mem_alloc(PIECE * sizeof *job.samples);
         if (!job.samples) status = err_memory(err, "samples", PIECE * sizeof *job.samples);
     }
     if (status == REEL_OK) status = transcribe_all(&job, err);
@@ -450,7 +450,7 @@ static enum reel_status run(const struct cli_args *args, struct reel_error *err)
         if (status == REEL_OK) status = written;
     }
     pace_release(&job.pace);
-    free(job.samples);
+    mem_free(job.samples);
     buffer_release(&job.out);
     reel_transcriber_close(job.transcriber);
     reel_model_close(job.model);

@@ -1,11 +1,11 @@
 /* reel tune: the launch settings that are fastest on this GPU. */
+#include "base/memory.h"
 #include "cli/commands.h"
 #include "cli/folders.h"
 #include "cli/open_model.h"
 #include "cli/progress.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 
 static const struct cli_option options[] = {
     { .name = "dry-run", .kind = CLI_FLAG, .help = "try and print, but remember nothing" },
@@ -83,7 +83,7 @@ static enum reel_status tune(struct reel_model *model, const struct cli_args *ar
     if (status == REEL_OK) status = reel_model_tune(model, &how, &result, err);
     progress_end(&progress);
     if (status == REEL_OK) print_result(&result);
-    free(cache);
+    mem_free(cache);
     return status;
 }
 

@@ -8,15 +8,15 @@
 #include <string.h>
 
 static void release_message(struct reel_message *m) {
-    free((char *)m->content);
-    free((char *)m->reasoning);
+    mem_free((char *)m->content);
+    mem_free((char *)m->reasoning);
 }
 
 static enum reel_status grow(struct conversation *c, struct reel_error *err) {
     if (c->n_messages < c->capacity) return REEL_OK;
     int capacity = c->capacity ? 2 * c->capacity : 16;
     size_t bytes = (size_t)capacity * sizeof *c->messages;
-    struct reel_message *messages = realloc(c->messages, bytes);
+    struct reel_message *messages = mem_resize(c->messages, bytes);
     if (!messages) return err_memory(err, "the conversation", bytes);
     c->messages = messages;
     c->capacity = capacity;
@@ -47,7 +47,7 @@ enum reel_status conversation_add_answer(struct conversation *c, const struct re
             mem_text(&reasoning, answer->reasoning, strlen(answer->reasoning), "a message", err);
     if (status == REEL_OK) status = conversation_add(c, "assistant", answer->content, err);
     if (status != REEL_OK) {
-        free(reasoning);
+        mem_free(reasoning);
         return status;
     }
     c->messages[c->n_messages - 1].reasoning = reasoning;
@@ -107,6 +107,6 @@ enum reel_status conversation_save(const struct conversation *c, const char *pat
 void conversation_release(struct conversation *c) {
     while (c->n_messages)
         conversation_drop(c);
-    free(c->messages);
+    mem_free(c->messages);
     *c = (struct conversation){ 0 };
 }

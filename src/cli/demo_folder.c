@@ -2,6 +2,7 @@
 
 #include "base/buffer.h"
 #include "base/file_map.h"
+#include "base/memory.h"
 #include "cli/demo_model.h"
 
 #include <errno.h>
@@ -40,7 +41,7 @@ enum reel_status demo_folder_make(char **path, struct reel_error *err) {
     }
     if (status != REEL_OK) {
         demo_folder_remove(*path);
-        free(*path);
+        mem_free(*path);
         *path = NULL;
     }
     return status;

@@ -2,6 +2,8 @@
  * against the hash the repository states, and only then get their name. */
 #include "cli/download.h"
 
+#include "base/memory.h"
+
 #ifdef REEL_WITH_CURL
 
 #include <curl/curl.h>
@@ -10,7 +12,6 @@
 #include <nettle/sha1.h>
 #include <nettle/sha2.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -196,7 +197,7 @@ static enum reel_status hash_file(int fd, const char *path, int64_t size, char s
     struct sha1_ctx s1;
     uint8_t digest[SHA256_DIGEST_SIZE];
     static const size_t chunk = 1 << 20;
-    unsigned char *bytes = malloc(chunk);
+    unsigned char *bytes = mem_alloc(chunk);
     if (!bytes) return err_memory(err, "hashing", chunk);
     char head[32];
     int n_head = snprintf(head, sizeof head, "blob %lld", (long long)size);
@@ -212,7 +213,7 @@ static enum reel_status hash_file(int fd, const char *path, int64_t size, char s
         sha256_update(&s256, (size_t)n, bytes);
         sha1_update(&s1, (size_t)n, bytes);
     }
-    free(bytes);
+    mem_free(bytes);
     sha256_digest(&s256, SHA256_DIGEST_SIZE, digest);
     hex(digest, SHA256_DIGEST_SIZE, sha256);
     sha1_digest(&s1, SHA1_DIGEST_SIZE, digest);

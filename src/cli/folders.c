@@ -55,6 +55,6 @@ enum reel_status folder_make(const char *path, struct reel_error *err) {
         if (last) break;
         *c = '/';
     }
-    free(copy);
+    mem_free(copy);
     return status;
 }

@@ -13,7 +13,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -269,11 +268,11 @@ static enum reel_status verify_folder(const struct hub_pull *pull, const char *f
         char *file = NULL;
         status = path_in(folder, list->files[i].label, &file, err);
         if (status == REEL_OK) status = download_verify(&list->files[i], file, err);
-        free(file);
+        mem_free(file);
     }
     if (list) json_decref(list->json);
-    free(list);
-    free(path);
+    mem_free(list);
+    mem_free(path);
     file_map_close(&map);
     return status;
 }
@@ -314,8 +313,8 @@ static enum reel_status pull_online(const struct hub_pull *pull, const char *fol
     if (status == REEL_OK) status = replace_folder(partial, folder, err);
 out:
     if (list) json_decref(list->json);
-    free(list);
-    free(manifest);
+    mem_free(list);
+    mem_free(manifest);
     buffer_release(&answer);
     download_client_close(&client);
     return status;
@@ -350,9 +349,9 @@ enum reel_status hub_pull(const struct hub_pull *pull, char **folder, struct ree
     if (status == REEL_OK)
         status = pull->offline ? verify_folder(pull, *folder, NULL, err)
                                : pull_locked(pull, *folder, partial, err);
-    free(partial);
+    mem_free(partial);
     if (status == REEL_OK) return REEL_OK;
-    free(*folder);
+    mem_free(*folder);
     *folder = NULL;
     return status;
 }

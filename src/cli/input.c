@@ -4,7 +4,6 @@
 #include "cli/terminal.h"
 
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -81,10 +80,10 @@ enum reel_status input_encode(const struct reel_tokenizer *tok, const char *text
             status = reel_encode(tok, text, n_bytes, flags, *ids, cap, n_ids, err);
         if (status != REEL_E_LIMIT || *n_ids <= cap) break;
         cap = *n_ids;
-        free(*ids);
+        mem_free(*ids);
     }
     if (status == REEL_OK) return REEL_OK;
-    free(*ids);
+    mem_free(*ids);
     *ids = NULL;
     return status;
 }

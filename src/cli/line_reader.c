@@ -6,7 +6,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -188,7 +187,7 @@ enum line_end line_reader_next(struct line_reader *reader, struct reel_error *er
 
 void line_reader_close(struct line_reader *reader) {
     close_editor(reader);
-    free(reader->history_path);
+    mem_free(reader->history_path);
     buffer_release(&reader->text);
     *reader = (struct line_reader){ 0 };
 }

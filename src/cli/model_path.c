@@ -8,7 +8,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -51,7 +50,7 @@ static enum reel_status first_entry(const char *folder, bool (*wanted)(const cha
         if (e->d_name[0] == '.' || !wanted(e->d_name)) continue;
         ++*n;
         if (*name && strcmp(*name, e->d_name) < 0) continue;
-        free(*name);
+        mem_free(*name);
         status = mem_text(name, e->d_name, strlen(e->d_name), "a file name", err);
     }
     closedir(dir);
@@ -77,10 +76,10 @@ static enum reel_status enter_folder(char **path, struct reel_error *err) {
                          *path, n, *path, name);
     if (status == REEL_OK && n == 1) status = join(&file, *path, name, err);
     if (file) {
-        free(*path);
+        mem_free(*path);
         *path = file;
     }
-    free(name);
+    mem_free(name);
     return status;
 }
 
@@ -122,8 +121,8 @@ static enum reel_status find_snapshot(char **path, const char *repo_folder,
                          snapshots, n);
     if (status == REEL_OK && name && has_file(snapshots, name))
         status = join(path, snapshots, name, err);
-    free(name);
-    free(snapshots);
+    mem_free(name);
+    mem_free(snapshots);
     return status;
 }
 
@@ -135,8 +134,8 @@ static enum reel_status find_in_own_cache(char **path, const char *repo, struct 
         *path = folder;
         folder = NULL;
     }
-    free(folder);
-    free(cache);
+    mem_free(folder);
+    mem_free(cache);
     return status;
 }
 
@@ -152,7 +151,7 @@ static enum reel_status find_in_hugging_face(char **path, const char *repo,
     if (status == REEL_OK && is_folder(folder.bytes))
         status = find_snapshot(path, folder.bytes, err);
     buffer_release(&folder);
-    free(cache);
+    mem_free(cache);
     return status;
 }
 
@@ -173,7 +172,7 @@ enum reel_status model_path_find(char **path, const char *name, struct reel_erro
                          name);
     if (status == REEL_OK) status = enter_folder(path, err);
     if (status != REEL_OK) {
-        free(*path);
+        mem_free(*path);
         *path = NULL;
     }
     return status;

@@ -1,6 +1,7 @@
 #include "cli/open_model.h"
 
 #include "base/buffer.h"
+#include "base/memory.h"
 
 #include "cli/demo_model.h"
 #include "cli/folders.h"
@@ -30,7 +31,7 @@ static enum reel_status open_path(struct reel_model **model, const char *name,
     char *path = NULL;
     enum reel_status status = model_path_find(&path, name, err);
     if (status == REEL_OK) status = reel_model_open(model, path, options, err);
-    free(path);
+    mem_free(path);
     return status;
 }
 
@@ -39,7 +40,7 @@ static void find_cache(char **cache, const struct cli_args *args) {
     *cache = NULL;
     if (cli_has(args, "no-cache") || folder_of_cache(cache, NULL) != REEL_OK) return;
     if (folder_make(*cache, NULL) == REEL_OK) return;
-    free(*cache);
+    mem_free(*cache);
     *cache = NULL;
 }
 
@@ -49,8 +50,8 @@ enum reel_status cli_tokenizer_open(struct reel_tokenizer **tok, const struct cl
     find_cache(&cache, args);
     enum reel_status status = model_path_find(&path, name, err);
     if (status == REEL_OK) status = reel_tokenizer_open(tok, path, cache, err);
-    free(path);
-    free(cache);
+    mem_free(path);
+    mem_free(cache);
     return status;
 }
 
@@ -109,8 +110,8 @@ static enum reel_status open_as(struct reel_model **model, const struct cli_args
     status = model_path_is_inside(name) ? open_inside(model, name, &options, err)
                                         : open_path(model, name, &options, err);
     progress_end(&progress);
-    free(gpu_options);
-    free(cache);
+    mem_free(gpu_options);
+    mem_free(cache);
     return status;
 }
 

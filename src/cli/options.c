@@ -236,8 +236,8 @@ enum reel_status cli_parse(struct cli_args *args, const struct cli_command *comm
 }
 
 void cli_args_release(struct cli_args *args) {
-    free(args->values);
-    free(args->arguments);
+    mem_free(args->values);
+    mem_free(args->arguments);
     *args = (struct cli_args){ 0 };
 }
 

@@ -1,5 +1,7 @@
 #include "cli/pace.h"
 
+#include "base/memory.h"
+
 #include <stdlib.h>
 
 #define FIRST_STEPS 256
@@ -10,14 +12,14 @@ void pace_start(struct pace *p) {
     p->n = 0;
 }
 
-void pace_release(struct pace *p) { free(p->step_ms); }
+void pace_release(struct pace *p) { mem_free(p->step_ms); }
 
 void pace_hear(struct pace *p, double audio_ms) { p->heard_ms += audio_ms; }
 
 static enum reel_status make_room(struct pace *p, struct reel_error *err) {
     if (p->n < p->capacity) return REEL_OK;
     const size_t capacity = p->capacity ? 2 * p->capacity : FIRST_STEPS;
-    double *grown = realloc(p->step_ms, capacity * sizeof *grown);
+    double *grown = mem_resize(p->step_ms, capacity * sizeof *grown);
     if (!grown) return err_memory(err, "the times of steps", capacity * sizeof *grown);
     p->step_ms = grown;
     p->capacity = capacity;

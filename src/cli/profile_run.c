@@ -123,9 +123,9 @@ static enum reel_status decoder_open(struct decoder *d, const struct cli_args *a
 }
 
 static void decoder_release(struct decoder *d) {
-    free(d->ids);
-    free(d->made);
-    free(d->us);
+    mem_free(d->ids);
+    mem_free(d->made);
+    mem_free(d->us);
 }
 
 /* Whether the prompt that was asked for is the chunk that the profile tells of. */

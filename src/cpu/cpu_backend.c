@@ -5,7 +5,6 @@
 #include "cpu/engine.h"
 #include "cpu/reference_model.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 struct backend {
@@ -27,7 +26,7 @@ struct backend_state {
 static void cpu_close(struct backend *b) {
     if (!b) return;
     engine_release(&b->engine);
-    free(b);
+    mem_free(b);
 }
 
 static enum reel_status cpu_open(struct backend **out, const struct model *model,
@@ -84,7 +83,7 @@ static void cpu_state_close(struct backend_state *s) {
     ref_state_close(s->reference);
     kv_cache_release(&s->kv);
     recurrent_release(&s->recurrent);
-    free(s);
+    mem_free(s);
 }
 
 static enum reel_status cpu_state_open(struct backend_state **out, struct backend *b,
@@ -224,7 +223,7 @@ static enum reel_status copy_through_bytes(struct backend_state *dst,
     enum reel_status status = mem_zeroed(&bytes, n_bytes, 1, "a copy of a session", err);
     if (status == REEL_OK) status = cpu_save(src, n, bytes, err);
     if (status == REEL_OK) status = cpu_restore(dst, n, bytes, n_bytes, err);
-    free(bytes);
+    mem_free(bytes);
     return status;
 }
 

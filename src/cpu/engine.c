@@ -6,7 +6,6 @@
 #include "cpu/reference.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* The smallest piece: whole cache lines of float32 results, and enough bytes of weights that taking
@@ -141,8 +140,8 @@ enum reel_status engine_open(struct engine *e, const struct model_config *config
 void engine_release(struct engine *e) {
     if (!e) return;
     thread_pool_close(e->pool);
-    free(e->workers);
-    free(e->memory);
+    mem_free(e->workers);
+    mem_free(e->memory);
     *e = (struct engine){ 0 };
 }
 

@@ -3,7 +3,6 @@
 #include "base/checked.h"
 #include "base/memory.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 static size_t round_up(int n, int unit) { return (size_t)((n + unit - 1) / unit) * (size_t)unit; }
@@ -33,7 +32,7 @@ enum reel_status kv_cache_open(struct kv_cache *kv, int n_layers, int n_kv_heads
 
 void kv_cache_release(struct kv_cache *kv) {
     if (!kv) return;
-    free(kv->memory);
+    mem_free(kv->memory);
     *kv = (struct kv_cache){ 0 };
 }
 

@@ -6,7 +6,6 @@
 #include "base/thread_pool.h"
 #include "cpu/kernels.h"
 
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -60,7 +59,8 @@ enum reel_status reel_measure_read_bandwidth(int n_threads, double *bytes_per_s,
     size_t n = (size_t)thread_pool_size(s.pool);
     status = mem_aligned(&s.sums, n * 8, sizeof *s.sums, "sums", err);
     if (status == REEL_OK) {
-        s.bytes = aligned_alloc(HUGE_PAGE, BUFFER_BYTES); /* not mem_aligned: threads touch it */
+        s.bytes =
+            mem_alloc_aligned(HUGE_PAGE, BUFFER_BYTES); /* not mem_aligned: threads touch it */
         if (!s.bytes) status = err_memory(err, "measuring read bandwidth", BUFFER_BYTES);
     }
     if (status == REEL_OK) {
@@ -75,8 +75,8 @@ enum reel_status reel_measure_read_bandwidth(int n_threads, double *bytes_per_s,
         double rate = (double)BUFFER_BYTES / (clock_s() - start);
         if (rate > *bytes_per_s) *bytes_per_s = rate;
     }
-    free(s.bytes);
-    free(s.sums);
+    mem_free(s.bytes);
+    mem_free(s.sums);
     thread_pool_close(s.pool);
     return status;
 }

@@ -2,7 +2,6 @@
 
 #include "base/memory.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 static void measure(struct recurrent *r, const struct model_config *c) {
@@ -45,7 +44,7 @@ enum reel_status recurrent_open(struct recurrent *r, const struct model_config *
 
 void recurrent_release(struct recurrent *r) {
     if (!r) return;
-    free(r->memory);
+    mem_free(r->memory);
     *r = (struct recurrent){ 0 };
 }
 

@@ -9,7 +9,6 @@
 #include "cpu/recurrent.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define CHUNK 64
@@ -472,10 +471,10 @@ enum reel_status ref_state_open(struct ref_state **out, const struct model_confi
 void ref_state_close(struct ref_state *s) {
     if (!s) return;
     recurrent_release(&s->recurrent);
-    free(s->kv);
-    free(s->scores);
-    free(s->memory);
-    free(s);
+    mem_free(s->kv);
+    mem_free(s->scores);
+    mem_free(s->memory);
+    mem_free(s);
 }
 
 /* ---- saving ---------------------------------------------------------------------------------- */

@@ -5,7 +5,6 @@
 #include "base/memory.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define OWNED_ALIGN 64
@@ -237,7 +236,7 @@ enum reel_status audio_weights_map(struct audio_weights *w, const struct audio_c
 
 void audio_weights_release(struct audio_weights *w) {
     if (!w) return;
-    free(w->layers);
-    free(w->owned);
+    mem_free(w->layers);
+    mem_free(w->owned);
     *w = (struct audio_weights){ 0 };
 }

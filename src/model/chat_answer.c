@@ -6,7 +6,6 @@
 #include "model/chat_json.h"
 #include "model/chat_qwen.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 /* Each malformed call may cost a pass over the text; beyond this many the rest is an answer. */
@@ -344,8 +343,8 @@ enum reel_status chat_answer_read(struct chat_answer *out, const struct chat_tem
 
 void chat_answer_release(struct chat_answer *answer) {
     if (!answer) return;
-    free(answer->reasoning);
-    free(answer->content);
-    free(answer->tool_calls);
+    mem_free(answer->reasoning);
+    mem_free(answer->content);
+    mem_free(answer->tool_calls);
     *answer = (struct chat_answer){ 0 };
 }

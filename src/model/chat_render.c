@@ -1,6 +1,8 @@
 /* Checks a conversation, lets its family write it, and turns lengths into pieces. */
 #include "model/chat_render.h"
 
+#include "base/memory.h"
+
 #include <stdlib.h>
 #include <string.h>
 #include <utf8proc.h>
@@ -18,7 +20,7 @@ static void add_piece(struct chat_job *job, size_t start, bool control) {
     if (out->n_pieces == out->cap_pieces) {
         int cap = out->cap_pieces ? out->cap_pieces * 2 : 32;
         size_t bytes = (size_t)cap * sizeof *out->pieces;
-        struct text_piece *pieces = realloc(out->pieces, bytes);
+        struct text_piece *pieces = mem_resize(out->pieces, bytes);
         if (!pieces) {
             job->status = err_memory(job->err, "a conversation's pieces", bytes);
             return;
@@ -198,6 +200,6 @@ enum reel_status chat_render(const struct chat_template *chat, const struct reel
 void chat_text_release(struct chat_text *text) {
     if (!text) return;
     buffer_release(&text->text);
-    free(text->pieces);
+    mem_free(text->pieces);
     *text = (struct chat_text){ 0 };
 }

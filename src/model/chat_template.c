@@ -3,7 +3,6 @@
 
 #include "base/memory.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 /* Templates as published, by SHA-256 of their text without a last newline. */
@@ -101,6 +100,6 @@ enum reel_status chat_template_init(struct chat_template *chat, const char *text
 
 void chat_template_release(struct chat_template *chat) {
     if (!chat) return;
-    free(chat->source);
+    mem_free(chat->source);
     *chat = (struct chat_template){ 0 };
 }

@@ -1,8 +1,8 @@
 /* Where a model keeps its chat template. */
 #include "base/json.h"
+#include "base/memory.h"
 #include "model/chat_template.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 /* The text under "chat_template": a string, or of several named ones "default". NULL when there is
@@ -39,7 +39,7 @@ static enum reel_status load_from_config(struct chat_template *chat,
     if (status == REEL_OK)
         status = chat_template_init(chat, text, text ? strlen(text) : 0, override, err);
     json_decref(config);
-    free(shown);
+    mem_free(shown);
     file_map_close(&map);
     return status;
 }

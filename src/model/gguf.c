@@ -441,7 +441,7 @@ enum reel_status gguf_open(struct gguf *gguf, struct tensor_file *file,
     struct entry *entries = NULL;
     enum reel_status status = model_source_map(source, NULL, &gguf->map, &gguf->path, err);
     if (status == REEL_OK) status = read_all(gguf, file, &entries, err);
-    free(entries);
+    mem_free(entries);
     if (status == REEL_OK) return REEL_OK;
     tensor_file_release(file);
     gguf_release(gguf);
@@ -451,8 +451,8 @@ enum reel_status gguf_open(struct gguf *gguf, struct tensor_file *file,
 void gguf_release(struct gguf *gguf) {
     if (!gguf) return;
     file_map_close(&gguf->map);
-    free(gguf->path);
-    free(gguf->values);
+    mem_free(gguf->path);
+    mem_free(gguf->values);
     *gguf = (struct gguf){ 0 };
 }
 

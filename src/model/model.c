@@ -6,7 +6,6 @@
 #include "model/safetensors.h"
 #include "model/stop_ids.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 /* "Qwen3-0.6B" of "/models/Qwen3-0.6B/", "SmolLM2" of "SmolLM2.gguf" */
@@ -88,6 +87,6 @@ void model_release(struct model *model) {
     tensor_file_release(&model->tensors);
     gguf_release(&model->gguf);
     model_source_release(&model->source);
-    free(model->name);
+    mem_free(model->name);
     *model = (struct model){ 0 };
 }

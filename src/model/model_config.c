@@ -4,6 +4,7 @@
 #include "model/model_config.h"
 
 #include "base/json.h"
+#include "base/memory.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -445,7 +446,7 @@ static enum reel_status read_config(struct model_config *config, const struct mo
     if (status == REEL_OK) status = refuse_quantised(object, path, err);
     if (status == REEL_OK) status = read_parts(config, object, path, err);
     json_decref(object);
-    free(path);
+    mem_free(path);
     return status;
 }
 
@@ -488,7 +489,7 @@ static enum reel_status read_generation(struct model_config *config,
     if (status == REEL_OK) status = read_stop_ids(config, object, path, err);
     if (status == REEL_OK) status = read_sampling(config, object, path, err);
     json_decref(object);
-    free(path);
+    mem_free(path);
     return status;
 }
 

@@ -68,7 +68,7 @@ enum reel_status model_source_open_memory(struct model_source *source, const cha
 
 void model_source_release(struct model_source *source) {
     if (!source) return;
-    free(source->path);
+    mem_free(source->path);
     *source = (struct model_source){ 0 };
 }
 
@@ -134,6 +134,6 @@ enum reel_status model_source_map(const struct model_source *source, const char 
         *shown = path;
         path = NULL;
     }
-    free(path);
+    mem_free(path);
     return status;
 }

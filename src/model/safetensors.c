@@ -80,8 +80,8 @@ struct reader {
 static void reader_release(struct reader *r) {
     for (int i = 0; r->shards && i < r->file->n_maps; i++)
         json_decref(r->shards[i].header);
-    free(r->shards);
-    free(r->entries);
+    mem_free(r->shards);
+    mem_free(r->entries);
 }
 
 static enum reel_status parse_shape(struct entry *e, const char *path, const json_t *shape,
@@ -226,7 +226,7 @@ static enum reel_status read_shard(struct reader *r, int index, struct reel_erro
     if (n > TENSOR_MAX_COUNT || r->n_entries + n > TENSOR_MAX_COUNT)
         return err_set(err, REEL_E_LIMIT, "%s: %zu tensors, at most %d are allowed in all files",
                        shard->path, r->n_entries + n, TENSOR_MAX_COUNT);
-    struct entry *entries = realloc(r->entries, (r->n_entries + n + 1) * sizeof *entries);
+    struct entry *entries = mem_resize(r->entries, (r->n_entries + n + 1) * sizeof *entries);
     if (!entries) return err_memory(err, "the tensor list", (n + 1) * sizeof *entries);
     r->entries = entries;
     shard->first_entry = r->n_entries;
@@ -370,7 +370,7 @@ static enum reel_status map_files(struct tensor_file *file, const struct model_s
     if (status == REEL_OK) status = allocate_maps(file, n, err);
     for (size_t i = 0; status == REEL_OK && i < n; i++)
         status = add_map(file, source, names[i], err);
-    free(names);
+    mem_free(names);
     return status;
 }
 
@@ -415,7 +415,7 @@ enum reel_status safetensors_open(struct tensor_file *file, const struct model_s
     if (status == REEL_OK) status = build_list(&r, err);
     reader_release(&r);
     json_decref(index);
-    free(index_path);
+    mem_free(index_path);
     if (status != REEL_OK) tensor_file_release(file);
     return status;
 }

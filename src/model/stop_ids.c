@@ -1,6 +1,7 @@
 #include "model/stop_ids.h"
 
 #include "base/json.h"
+#include "base/memory.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +12,7 @@ static enum reel_status read_file(json_t **root, const struct model_source *sour
     char *shown = NULL;
     enum reel_status status = model_source_map(source, name, &map, &shown, err);
     if (status == REEL_OK) status = json_read(root, shown, map.bytes, map.size, err);
-    free(shown);
+    mem_free(shown);
     file_map_close(&map);
     return status;
 }

@@ -172,7 +172,7 @@ static enum reel_status write_weights(const struct writer *w, struct reel_error 
     if (status == REEL_OK) status = file_append(&file, header.bytes, header.size, err);
     if (status == REEL_OK) status = write_payload(w, &file, payload, elements, err);
     status = file_finish(&file, status, err);
-    free(elements);
+    mem_free(elements);
     buffer_release(&header);
     return status;
 }

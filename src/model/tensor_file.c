@@ -1,5 +1,7 @@
 #include "model/tensor_file.h"
 
+#include "base/memory.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -78,12 +80,12 @@ void tensor_file_release(struct tensor_file *file) {
     if (!file) return;
     for (int i = 0; i < file->n_maps; i++) {
         file_map_close(&file->maps[i]);
-        free(file->map_names[i]);
+        mem_free(file->map_names[i]);
     }
-    free(file->maps);
-    free(file->map_names);
-    free(file->tensors);
-    free(file->ignored);
-    free(file->names);
+    mem_free(file->maps);
+    mem_free(file->map_names);
+    mem_free(file->tensors);
+    mem_free(file->ignored);
+    mem_free(file->names);
     *file = (struct tensor_file){ 0 };
 }

@@ -5,10 +5,10 @@
  */
 #include "model/tokenizer_bpe.h"
 
-#include <stdlib.h>
+#include "base/memory.h"
 
 void bpe_scratch_release(struct bpe_scratch *scratch) {
-    free(scratch->words);
+    mem_free(scratch->words);
     *scratch = (struct bpe_scratch){ 0 };
 }
 
@@ -124,7 +124,7 @@ static enum reel_status reserve(struct bpe_scratch *scratch, size_t n, struct re
     if (n <= scratch->capacity) return REEL_OK;
     bpe_scratch_release(scratch);
     size_t capacity = n < 512 ? 512 : n + n / 2;
-    scratch->words = malloc(capacity * per_byte);
+    scratch->words = mem_alloc(capacity * per_byte);
     if (!scratch->words) return err_memory(err, "a long word", capacity * per_byte);
     scratch->capacity = capacity;
     return REEL_OK;

@@ -197,7 +197,7 @@ static enum reel_status fill_added(struct builder *b, struct reel_error *err) {
                         b->parts->name, added[i - 1].id, added[i].id,
                         (int)(added[i].n < 40 ? added[i].n : 40), added[i].text);
     }
-    free(added);
+    mem_free(added);
     return status;
 }
 
@@ -224,7 +224,7 @@ static enum reel_status mark_whole_words(struct builder *b, struct reel_error *e
         if (status == REEL_OK && made == 1 && (uint32_t)ids[0] == id) slots[i] |= WORD_WHOLE;
     }
     bpe_scratch_release(&scratch);
-    free(ids);
+    mem_free(ids);
     return status;
 }
 

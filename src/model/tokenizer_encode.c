@@ -1,10 +1,9 @@
 /* Text to ids: added tokens out of the pieces that may hold them, everything between as one run
  * through normalising, splitting and merging. */
+#include "base/memory.h"
 #include "model/tokenizer_bpe.h"
 #include "model/tokenizer_nfc.h"
 #include "model/tokenizer_utf8.h"
-
-#include <stdlib.h>
 
 #define ENCODE_MAX_BYTES (1u << 30)
 
@@ -22,7 +21,7 @@ struct encoder {
 static enum reel_status reserve_ids(struct encoder *e, size_t n, struct reel_error *err) {
     if (n <= e->capacity - e->n_ids) return REEL_OK;
     size_t capacity = e->n_ids + n + e->capacity / 2;
-    int32_t *ids = realloc(e->ids, capacity * sizeof *ids);
+    int32_t *ids = mem_resize(e->ids, capacity * sizeof *ids);
     if (!ids) return err_memory(err, "token ids", capacity * sizeof *ids);
     e->ids = ids;
     e->capacity = capacity;
@@ -177,7 +176,7 @@ enum reel_status tokenizer_encode(const struct reel_tokenizer *tok, const struct
     nfc_scratch_release(&e.nfc);
     bpe_scratch_release(&e.bpe);
     if (status != REEL_OK) {
-        free(e.ids);
+        mem_free(e.ids);
         return status;
     }
     *ids = e.ids;

@@ -1,8 +1,7 @@
 /* Finding the files of a tokenizer, hashing them, and reading them only when no cache has them. */
+#include "base/memory.h"
 #include "model/tokenizer_cache.h"
 #include "model/tokenizer_parts.h"
-
-#include <stdlib.h>
 
 enum { FILE_MAIN, FILE_MERGES, FILE_CONFIG, N_FILES };
 
@@ -17,7 +16,7 @@ struct tokenizer_files {
 static void files_release(struct tokenizer_files *files) {
     for (int i = 0; i < N_FILES; i++) {
         file_map_close(&files->maps[i]);
-        free(files->names[i]);
+        mem_free(files->names[i]);
     }
 }
 

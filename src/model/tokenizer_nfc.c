@@ -7,16 +7,16 @@
  */
 #include "model/tokenizer_nfc.h"
 
+#include "base/memory.h"
 #include "model/tokenizer_unicode.h"
 #include "model/tokenizer_utf8.h"
 
-#include <stdlib.h>
 #include <string.h>
 #include <utf8proc.h>
 
 void nfc_scratch_release(struct nfc_scratch *scratch) {
     buffer_release(&scratch->text);
-    free(scratch->code_points);
+    mem_free(scratch->code_points);
     *scratch = (struct nfc_scratch){ 0 };
 }
 
@@ -44,9 +44,9 @@ static bool settled(const unsigned char *p, const unsigned char *end) {
 static enum reel_status reserve(struct nfc_scratch *scratch, size_t n, struct reel_error *err) {
     size_t wanted = n < 64 ? 128 : 2 * n;
     if (wanted <= scratch->capacity) return REEL_OK;
-    free(scratch->code_points);
+    mem_free(scratch->code_points);
     scratch->capacity = 0;
-    scratch->code_points = malloc(wanted * sizeof(int32_t));
+    scratch->code_points = mem_alloc(wanted * sizeof(int32_t));
     if (!scratch->code_points) return err_memory(err, "normalising", wanted * sizeof(int32_t));
     scratch->capacity = wanted;
     return REEL_OK;

@@ -1,16 +1,15 @@
 /* Collecting what the files say, with the checks that need no other entry. */
 #include "model/tokenizer_parts.h"
 
+#include "base/memory.h"
 #include "model/tokenizer_utf8.h"
-
-#include <stdlib.h>
 
 #define PARTS_MAX_TEXT (1u << 30)
 
 void parts_release(struct tokenizer_parts *parts) {
     buffer_release(&parts->text);
-    free(parts->tokens);
-    free(parts->merges);
+    mem_free(parts->tokens);
+    mem_free(parts->merges);
     *parts = (struct tokenizer_parts){ 0 };
 }
 
@@ -53,7 +52,7 @@ static enum reel_status grow(void *array, size_t needed, size_t *capacity, size_
     size_t wanted = *capacity * 2 > needed ? *capacity * 2 : needed;
     if (wanted < 1024) wanted = 1024;
     memcpy(&old, array, sizeof old);
-    void *p = realloc(old, wanted * size);
+    void *p = mem_resize(old, wanted * size);
     if (!p) return err_memory(err, "a vocabulary", wanted * size);
     memcpy(array, &p, sizeof p);
     *capacity = wanted;

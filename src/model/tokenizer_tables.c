@@ -2,8 +2,7 @@
 #include "model/tokenizer_tables.h"
 
 #include "base/checked.h"
-
-#include <stdlib.h>
+#include "base/memory.h"
 
 static const char tables_magic[8] = "REELTOK";
 static const uint8_t no_bytes[sizeof((struct tables_header *)0)->zero];
@@ -155,8 +154,8 @@ void tables_sign(struct tables_header *head, const char *source) {
 void tokenizer_close(struct reel_tokenizer *tok) {
     if (!tok) return;
     file_map_close(&tok->file);
-    free(tok->block);
-    free(tok);
+    mem_free(tok->block);
+    mem_free(tok);
 }
 
 int tokenizer_size(const struct reel_tokenizer *tok) { return (int)tok->head.n_tokens; }

@@ -557,8 +557,8 @@ enum reel_status weights_map(struct weights *weights, const struct model_config 
 void weights_release(struct weights *weights) {
     if (!weights) return;
     audio_weights_release(&weights->audio);
-    free(weights->layers);
-    free(weights->owned);
+    mem_free(weights->layers);
+    mem_free(weights->owned);
     *weights = (struct weights){ 0 };
 }
 

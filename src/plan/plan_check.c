@@ -1,10 +1,10 @@
 /* plan_check: a second look at a plan that shares no arithmetic with its making where that can be
  * avoided. The cheap part proves sizes, limits and that published words are the words read; the
  * thorough part visits every weight's place. */
+#include "base/memory.h"
 #include "kernels/kv_layout.h"
 #include "plan/plan_layout.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #define REFUSE(...) return err_set(err, REEL_E_MISMATCH, "plan: " __VA_ARGS__)
@@ -372,7 +372,7 @@ static enum reel_status check_exchange(const struct plan *p, int exchange, int h
     if (x->words != (unsigned)(t->n_groups * (have / 2)))
         REFUSE("%s: readers want %d words of each group, there are %u in all",
                exchange_names[exchange], have / 2, x->words);
-    unsigned char *seen = calloc(x->words, 1);
+    unsigned char *seen = mem_calloc(x->words, 1);
     if (!seen) return err_memory(err, "the check of an exchange", x->words);
     enum reel_status status = REEL_OK;
     for (int sm = 0; sm < t->n_sms && status == REEL_OK; sm++)
@@ -382,7 +382,7 @@ static enum reel_status check_exchange(const struct plan *p, int exchange, int h
     if (status == REEL_OK && missing)
         status = err_set(err, REEL_E_MISMATCH, "plan: %s: nobody publishes word %td",
                          exchange_names[exchange], missing - seen);
-    free(seen);
+    mem_free(seen);
     return status;
 }
 
@@ -549,7 +549,7 @@ static enum reel_status mark_phase(const struct plan *p, unsigned char *seen, in
 }
 
 static enum reel_status check_places(const struct plan *p, struct reel_error *err) {
-    unsigned char *seen = calloc(p->tape_bytes / 16 + 1, 1);
+    unsigned char *seen = mem_calloc(p->tape_bytes / 16 + 1, 1);
     if (!seen) return err_memory(err, "the check of the tapes", p->tape_bytes / 16 + 1);
     enum reel_status status = REEL_OK;
     unsigned long long begin = 0;
@@ -560,7 +560,7 @@ static enum reel_status check_places(const struct plan *p, struct reel_error *er
             begin += p->tape.segment[phase].bytes;
         }
     if (status == REEL_OK) status = mark_phase(p, seen, TAPE_HEAD, 0, begin, err);
-    free(seen);
+    mem_free(seen);
     return status;
 }
 

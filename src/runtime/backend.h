@@ -73,7 +73,7 @@ struct backend_decode {
 /* What reel_session_profile asks for. */
 struct backend_profile {
     int trace_sms, trace_tokens; /* 0: all, a few */
-    char **json;                 /* receives text for free() */
+    char **json;                 /* receives text for reel_free */
     char **trace;                /* likewise, or NULL */
 };
 

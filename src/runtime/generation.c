@@ -8,7 +8,6 @@
 #include "runtime/session.h"
 
 #include <limits.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum reel_status generation_open(struct generation *g, size_t max_token_bytes,
@@ -21,8 +20,8 @@ enum reel_status generation_open(struct generation *g, size_t max_token_bytes,
 }
 
 void generation_close(struct generation *g) {
-    free(g->characters);
-    free(g->text);
+    mem_free(g->characters);
+    mem_free(g->text);
 }
 
 /* ---- starting ---- */

@@ -7,7 +7,6 @@
 #include "plan/memory_plan.h"
 #include "runtime/model_handle.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 /* ---- opening ---- */
@@ -182,7 +181,7 @@ void reel_model_close(struct reel_model *handle) {
     if (!handle) return;
     if (handle->backend) handle->ops->close(handle->backend);
     model_release(&handle->model);
-    free(handle);
+    mem_free(handle);
 }
 
 /* ---- looking ---- */
@@ -321,8 +320,8 @@ enum reel_status reel_chat_read_answer(const struct reel_model *handle,
 
 void reel_answer_release(struct reel_answer *answer) {
     if (!answer) return;
-    free(answer->reasoning);
-    free(answer->content);
-    free(answer->tool_calls);
+    mem_free(answer->reasoning);
+    mem_free(answer->content);
+    mem_free(answer->tool_calls);
     answer->reasoning = answer->content = answer->tool_calls = NULL;
 }

@@ -65,15 +65,15 @@ enum reel_status sampler_open(struct sampler **out, int vocab, struct reel_error
 
 void sampler_close(struct sampler *s) {
     if (!s) return;
-    free(s->held);
-    free(s->generated);
-    free(s->touched);
-    free(s->adjusted);
-    free(s->block_max);
-    free(s->ids);
-    free(s->scaled);
-    free(s->share);
-    free(s);
+    mem_free(s->held);
+    mem_free(s->generated);
+    mem_free(s->touched);
+    mem_free(s->adjusted);
+    mem_free(s->block_max);
+    mem_free(s->ids);
+    mem_free(s->scaled);
+    mem_free(s->share);
+    mem_free(s);
 }
 
 /* ---- settings ---- */

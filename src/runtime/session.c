@@ -6,7 +6,6 @@
 #include "base/struct_size.h"
 #include "plan/memory_plan.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 /* Positions per backend call, or as many as the backend does best at once: what a cancelled or
@@ -84,10 +83,10 @@ void reel_session_close(struct reel_session *s) {
     if (s->state) s->model->ops->state_close(s->state);
     generation_close(&s->generation);
     sampler_close(s->sampler);
-    free(s->next_logits);
-    free(s->logits);
-    free(s->ids);
-    free(s);
+    mem_free(s->next_logits);
+    mem_free(s->logits);
+    mem_free(s->ids);
+    mem_free(s);
 }
 
 int reel_session_length(const struct reel_session *s) { return s->length; }

@@ -1,7 +1,7 @@
 /* The public calls about text and tokens that need no model. */
+#include "base/memory.h"
 #include "model/tokenizer.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 enum reel_status reel_tokenizer_open(struct reel_tokenizer **out, const char *path,
@@ -43,7 +43,7 @@ enum reel_status reel_encode(const struct reel_tokenizer *tok, const char *text,
     if (status != REEL_OK) return status;
     *n_ids = n;
     if (n <= cap && n > 0) memcpy(ids, all, n * sizeof *ids);
-    free(all);
+    mem_free(all);
     if (n <= cap) return REEL_OK;
     return err_set(err, REEL_E_LIMIT, "encode: %zu ids, the caller has room for %zu", n, cap);
 }

@@ -8,7 +8,6 @@
 #include "cuda/compile/kernel_compile.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -60,7 +59,7 @@ static enum reel_status add_fixed(struct options *o, int compute, bool ptx,
 }
 
 static void release_options(struct options *o) {
-    free(o->list);
+    mem_free(o->list);
     buffer_release(&o->text);
 }
 
@@ -240,7 +239,7 @@ enum reel_status kernel_build(struct kernel_image *image, const struct kernel_bu
 
 void kernel_image_release(struct kernel_image *image) {
     if (!image) return;
-    free(image->bytes);
-    free(image->log);
+    mem_free(image->bytes);
+    mem_free(image->log);
     *image = (struct kernel_image){ 0 };
 }

@@ -3,7 +3,6 @@
 #include "base/file_map.h"
 #include "base/memory.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 struct header {
@@ -70,6 +69,6 @@ enum reel_status kernel_cache_write(const char *path, const char key[SHA256_HEX]
     memcpy(file, &header, sizeof header);
     memcpy(file + sizeof header, bytes, n_bytes);
     status = file_write_atomic(path, file, sizeof header + n_bytes, err);
-    free(file);
+    mem_free(file);
     return status;
 }

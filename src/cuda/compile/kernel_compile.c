@@ -6,7 +6,6 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -149,8 +148,8 @@ static enum reel_status create(struct job *job, struct reel_error *err) {
             build->nvrtc->call.create(&job->program, text, build->program, n_headers, texts, names);
         if (error != 0) status = fail(build->nvrtc, error, "nvrtcCreateProgram", err);
     }
-    free(names);
-    free(texts);
+    mem_free(names);
+    mem_free(texts);
     return status;
 }
 
@@ -171,7 +170,7 @@ static enum reel_status take(char **text, size_t *n_bytes, const struct job *job
     error = get(job->program, *text);
     *n_bytes = n;
     if (error == 0) return REEL_OK;
-    free(*text);
+    mem_free(*text);
     *text = NULL;
     return fail(job->nvrtc, error, call, err);
 }
@@ -183,7 +182,7 @@ static enum reel_status take_log(struct kernel_image *image, const struct job *j
     enum reel_status status =
         take(&image->log, &n, job, "nvrtcGetProgramLog", call->log_size, call->log, err);
     if (status != REEL_OK || image->log[0]) return status;
-    free(image->log);
+    mem_free(image->log);
     image->log = NULL;
     return REEL_OK;
 }

@@ -2,8 +2,6 @@
 #include "base/memory.h"
 #include "cuda/run/cuda_backend.h"
 
-#include <stdlib.h>
-
 static enum reel_status open_events(struct cuda_prefill_timer *t, const struct backend *b,
                                     struct reel_error *err) {
     const size_t n = (size_t)prefill_launches(&b->plan) + 1;
@@ -36,9 +34,9 @@ void cuda_timer_close(struct cuda_prefill_timer *t, const struct backend *b) {
     if (!t) return;
     for (int i = 0; i < t->n_events && !b->hung; i++)
         cuda_event_close(&b->gpu, t->events[i]);
-    free(t->events);
-    free(t->times.ms);
-    free(t);
+    mem_free(t->events);
+    mem_free(t->times.ms);
+    mem_free(t);
 }
 
 enum reel_status cuda_timer_mark(struct cuda_prefill_timer *t, const struct backend *b,

@@ -4,8 +4,6 @@
 #include "cuda/measure/profile.h"
 #include "cuda/run/cuda_backend.h"
 
-#include <stdlib.h>
-
 static enum reel_status check(const struct backend_state *s, struct reel_error *err) {
     if (!s->profile)
         return err_set(err, REEL_E_STATE,
@@ -70,6 +68,6 @@ enum reel_status cuda_profile(const struct backend_state *s, const struct backen
     if (status == REEL_OK) status = write_json(wanted->json, &run, s, err);
     if (status == REEL_OK && wanted->trace) *wanted->trace = buffer_detach(&trace, NULL);
     buffer_release(&trace);
-    free(stamps);
+    mem_free(stamps);
     return status;
 }

@@ -292,7 +292,7 @@ static enum reel_status time_exchange(struct bench *b, const struct exchange *x,
         status = err_set(err, REEL_E_DEVICE, "%s: exchanging %d words among %d SMs failed (%u)",
                          b->gpu.facts.name, x->readers * x->per_block, x->readers,
                          (unsigned)results[2 * (size_t)n]);
-    free(results);
+    mem_free(results);
     if (longest < 1) longest = 1;
     *us = (double)longest * 1e-3 / b->sizes->rounds;
     *stream = (double)bytes / (double)(longest + b->sizes->settle_ns) * 1e9;

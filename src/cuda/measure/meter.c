@@ -4,8 +4,6 @@
 #include "cuda/driver/nvml.h"
 #include "runtime/model_handle.h"
 
-#include <stdlib.h>
-
 struct reel_meter {
     struct nvml nvml;
 };
@@ -45,5 +43,5 @@ enum reel_status reel_meter_read(const struct reel_meter *meter, struct reel_met
 void reel_meter_close(struct reel_meter *meter) {
     if (!meter) return;
     nvml_close(&meter->nvml);
-    free(meter);
+    mem_free(meter);
 }

@@ -302,7 +302,7 @@ enum reel_status prefill_profile_describe(json_t **out, const struct prefill_tim
     *out = NULL;
     enum reel_status status = summarise(&s, err);
     if (status == REEL_OK) status = describe(out, &s, err);
-    free(s.launches);
-    free(s.sorted);
+    mem_free(s.launches);
+    mem_free(s.sorted);
     return status;
 }

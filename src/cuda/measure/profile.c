@@ -189,11 +189,11 @@ struct sums {
 };
 
 static void sums_close(struct sums *s) {
-    free(s->ns);
-    free(s->token_ns);
-    free(s->token_ghz);
-    free(s->sorted);
-    free(s->spans);
+    mem_free(s->ns);
+    mem_free(s->token_ns);
+    mem_free(s->token_ghz);
+    mem_free(s->sorted);
+    mem_free(s->spans);
 }
 
 static enum reel_status sums_open(struct sums *s, const struct profile_run *run,

@@ -3,7 +3,6 @@
 #include "cuda/measure/profile.h"
 
 #include <math.h>
-#include <stdlib.h>
 
 /* ---- JSON ---- */
 
@@ -68,7 +67,7 @@ static enum reel_status put_head(struct tracer *t, struct reel_error *err) {
                                "{\"ph\":\"M\",\"pid\":0,\"name\":\"process_name\",\"args\":{"
                                "\"name\":%s}}",
                                quoted);
-    free(quoted);
+    mem_free(quoted);
     json_decref(name);
     return status;
 }
@@ -180,6 +179,6 @@ enum reel_status profile_trace(struct buffer *text, const struct profile_run *ru
         mem_zeroed(&t.spans, (size_t)profile_spans(run->plan), sizeof *t.spans, "a trace", err);
     if (status == REEL_OK) status = find_origin(&t, err);
     if (status == REEL_OK) status = put_all(&t, n_sms, n_tokens, err);
-    free(t.spans);
+    mem_free(t.spans);
     return status;
 }

@@ -11,7 +11,6 @@
 
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -238,8 +237,8 @@ static enum reel_status open_lines(struct tuner *t, struct reel_error *err) {
 static void release(struct tuner *t) {
     reel_session_close(t->lines[0].session);
     reel_session_close(t->lines[1].session);
-    free(t->ids);
-    free(t->logits);
+    mem_free(t->ids);
+    mem_free(t->logits);
 }
 
 /* ---- all of it ---- */

@@ -2,11 +2,11 @@
 
 #include "base/file_map.h"
 #include "base/json.h"
+#include "base/memory.h"
 #include "base/sha256.h"
 #include "cuda/run/tuning.h"
 
 #include <ctype.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { FORMAT = 1, SHAPE_DIGITS = 16, MOST_BYTES = 4096 };
@@ -102,7 +102,7 @@ enum reel_status tuned_write(const char *path, const char *text, double before, 
     if (!root) return err_memory(err, "remembered settings", 0);
     status = json_write(&bytes, root, "remembered settings", err);
     if (status == REEL_OK) status = file_write_atomic(path, bytes, strlen(bytes), err);
-    free(bytes);
+    mem_free(bytes);
     json_decref(root);
     return status;
 }

@@ -7,7 +7,6 @@
 #include "cuda/measure/tuned.h"
 #include "kernels/kv_layout.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 /* ---- memory ---- */
@@ -53,7 +52,7 @@ static enum reel_status upload_norms(struct backend *b, struct reel_error *err) 
     memcpy(all + 2 * layers * hidden, w->final_norm, hidden * sizeof *all);
     status = cuda_alloc(&b->gpu, &b->norms, n * sizeof *all, "norms", err);
     if (status == REEL_OK) status = cuda_upload(&b->gpu, b->norms, all, n * sizeof *all, NULL, err);
-    free(all);
+    mem_free(all);
     return status;
 }
 
@@ -75,7 +74,7 @@ static enum reel_status upload_qk_norms(struct backend *b, struct reel_error *er
     status = cuda_alloc(&b->gpu, &b->qk_norms, n * sizeof *all, "norms", err);
     if (status == REEL_OK)
         status = cuda_upload(&b->gpu, b->qk_norms, all, n * sizeof *all, NULL, err);
-    free(all);
+    mem_free(all);
     return status;
 }
 
@@ -135,7 +134,7 @@ static void cuda_close(struct backend *b) {
         cuda_driver_close(&b->driver);
     }
     if (b->mutex_made) pthread_mutex_destroy(&b->mutex);
-    free(b);
+    mem_free(b);
 }
 
 static enum reel_status open_gpu(struct backend *b, const struct backend_options *options,

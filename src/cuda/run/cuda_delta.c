@@ -4,8 +4,6 @@
 #include "cuda/run/cuda_backend.h"
 #include "kernels/delta_layout.h"
 
-#include <stdlib.h>
-
 enum { ALIGN_BYTES = 256 };
 
 static struct delta_layout layout_of(const struct backend *b) {
@@ -86,7 +84,7 @@ enum reel_status cuda_delta_open(struct backend *b, struct reel_error *err) {
     if (status == REEL_OK)
         status = upload(b, &b->delta_constants, constants, constants_bytes(b),
                         "the DeltaNets' constants", err);
-    free(gates), free(constants), free(row);
+    mem_free(gates), mem_free(constants), mem_free(row);
     return status;
 }
 

@@ -6,7 +6,6 @@
 #include "cuda/run/cuda_backend.h"
 #include "plan/plan_layout.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 /* Of a block without a ring of stages. */
@@ -109,7 +108,7 @@ static enum reel_status upload_product(struct backend *b, struct winding *w,
     thread_pool_run(w->pool, wind_some, w);
     status = cuda_upload(&b->gpu, b->encoder.weights + enc_weights_at(s, w->product, w->layer),
                          w->tiles, bytes, NULL, err);
-    free(w->tiles);
+    mem_free(w->tiles);
     return status;
 }
 
@@ -131,7 +130,7 @@ static enum reel_status upload_weights(struct backend *b, struct reel_error *err
             status = upload_product(b, &w, err);
     }
     thread_pool_close(w.pool);
-    free(w.rows);
+    mem_free(w.rows);
     return status;
 }
 
@@ -182,7 +181,7 @@ static enum reel_status upload_numbers(struct backend *b, struct reel_error *err
         cuda_alloc(&b->gpu, &b->encoder.numbers, n * sizeof *all, "the audio tower's norms", err);
     if (status == REEL_OK)
         status = cuda_upload(&b->gpu, b->encoder.numbers, all, n * sizeof *all, NULL, err);
-    free(all);
+    mem_free(all);
     return status;
 }
 
@@ -373,7 +372,7 @@ static enum reel_status run_parts(struct backend *b, const float *features, int 
                    (size_t)n * sizeof *some);
         status = run(b, some, n, out + (size_t)enc_tokens(first) * (size_t)e->shape.out, err);
     }
-    free(some);
+    mem_free(some);
     return status;
 }
 

@@ -8,7 +8,6 @@
 #include "base/thread_pool.h"
 #include "cuda/run/cuda_backend.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 enum { N_STAGES = 3, WIND_THREADS = 256, WIND_BLOCKS_A_SM = 8, MOST_LOAD_THREADS = 8 };
@@ -264,7 +263,7 @@ static enum reel_status loader_close(struct loader *l, struct reel_error *err) {
         cuda_host_free(gpu, stage->host);
     }
     thread_pool_close(l->pool);
-    free(l->rows);
+    mem_free(l->rows);
     return status;
 }
 

@@ -6,7 +6,6 @@
 #include "kernels/profile_marks.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* Of the buffer for logits and hidden states: rows of a launch that returns all of them. */
@@ -165,7 +164,7 @@ void cuda_state_close(struct backend_state *s) {
             cuda_free(&b->gpu, all[i]);
         cuda_host_free(&b->gpu, s->host);
     }
-    free(s);
+    mem_free(s);
 }
 
 /* ---- copying positions ---- */
