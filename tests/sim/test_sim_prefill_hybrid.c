@@ -3,7 +3,7 @@
  * prompt's length and however it is cut; the states it leaves, those of decoding; decoding that
  * goes on from there. */
 #include "cpu/reference_model.h"
-#include "cuda/run/cuda_backend.h"
+#include "cuda/run/cuda_delta.h"
 #include "runtime/session.h"
 #include "support/sanitized.h"
 #include "support/sim_model.h"

@@ -1,10 +1,13 @@
-/* Compiling the kernels for one model, plan and GPU, and remembering the result. */
+/* Compiling the kernels for one model, plan and GPU, and remembering the result.
+ *
+ * This room, src/cuda/compile, makes machine code. It sees the driver room beside it, which has the
+ * compiler, and base; neither run nor measure. */
 #ifndef REEL_CUDA_KERNEL_BUILD_H
 #define REEL_CUDA_KERNEL_BUILD_H
 
 #include "base/sha256.h"
 #include "cuda/compile/kernel_sources.h"
-#include "cuda/compile/nvrtc.h"
+#include "cuda/driver/nvrtc.h"
 
 struct kernel_build {
     const struct nvrtc *nvrtc;

@@ -5,7 +5,11 @@
  * Failures name the driver's call, its error and what can be done; they are REEL_E_DEVICE unless
  * said otherwise. After an illegal address and its like every later call fails too.
  *
- * Nothing here is global: a driver may be opened any number of times in one process. */
+ * Nothing here is global: a driver may be opened any number of times in one process.
+ *
+ * This room, src/cuda/driver, opens NVIDIA's libraries: the driver, its monitor (nvml.h) and its
+ * compiler (nvrtc.h). It includes nothing of the other rooms of src/cuda; of plan it takes struct
+ * gpu_limits. */
 #ifndef REEL_CUDA_DRIVER_H
 #define REEL_CUDA_DRIVER_H
 
@@ -164,5 +168,8 @@ struct cuda_launch {
 };
 enum reel_status cuda_launch(const struct cuda_gpu *gpu, const struct cuda_launch *launch,
                              struct reel_error *err);
+
+/* An address as the pointer that kernels take. */
+static inline void *cuda_pointer(cu_address address) { return (void *)(uintptr_t)address; }
 
 #endif

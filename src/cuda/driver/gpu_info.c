@@ -1,7 +1,7 @@
 #include "cuda/driver/gpu_info.h"
 
-#include "cuda/compile/nvrtc.h"
 #include "cuda/driver/nvml.h"
+#include "cuda/driver/nvrtc.h"
 #include "plan/plan.h"
 
 #include <stdio.h>

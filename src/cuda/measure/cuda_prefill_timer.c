@@ -1,4 +1,6 @@
 /* Events around every launch that reads a prompt, of a session that is profiled. */
+#include "cuda/measure/cuda_prefill_timer.h"
+
 #include "base/memory.h"
 #include "cuda/run/cuda_backend.h"
 

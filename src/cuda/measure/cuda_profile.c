@@ -1,8 +1,11 @@
 /* The time stamps of a session's last decoding launch, fetched and explained, and the times of its
  * last prompt's launches. */
+#include "cuda/measure/cuda_profile.h"
+
 #include "base/memory.h"
+#include "cuda/measure/cuda_prefill_timer.h"
 #include "cuda/measure/profile.h"
-#include "cuda/run/cuda_backend.h"
+#include "cuda/run/cuda_launch.h"
 
 static enum reel_status check(const struct backend_state *s, struct reel_error *err) {
     if (!s->profile)

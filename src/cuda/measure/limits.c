@@ -7,7 +7,6 @@
 #include "base/struct_size.h"
 #include "cuda/compile/kernel_build.h"
 #include "cuda/driver/gpu_info.h"
-#include "cuda/run/cuda_backend.h"
 #include "kernels/limits_args.h"
 
 #include <stdio.h>

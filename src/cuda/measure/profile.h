@@ -2,7 +2,10 @@
  *
  * One warp of each block stamps, so the times are those of one consumer warp per SM. A token's
  * stamps cut it into spans without gaps: each ends with what its mark says. The first token of a
- * launch, which begins with empty rings, and the last, whose end is not stamped, are left out. */
+ * launch, which begins with empty rings, and the last, whose end is not stamped, are left out.
+ *
+ * This room, src/cuda/measure, says where time and energy go and which settings are fastest. It
+ * sees all other rooms of src/cuda, and of runtime the opened model that it measures. */
 #ifndef REEL_CUDA_PROFILE_H
 #define REEL_CUDA_PROFILE_H
 

@@ -5,8 +5,8 @@
 #include "base/struct_size.h"
 #include "cuda/measure/limits.h"
 #include "cuda/measure/tune_search.h"
-#include "cuda/measure/tuned.h"
 #include "cuda/run/cuda_backend.h"
+#include "cuda/run/tuned.h"
 #include "runtime/model_handle.h"
 
 #include <math.h>

@@ -4,7 +4,12 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "cuda/driver/gpu_info.h"
-#include "cuda/measure/tuned.h"
+#include "cuda/measure/cuda_profile.h"
+#include "cuda/run/cuda_delta.h"
+#include "cuda/run/cuda_eval.h"
+#include "cuda/run/cuda_load.h"
+#include "cuda/run/cuda_state.h"
+#include "cuda/run/tuned.h"
 #include "kernels/kv_layout.h"
 
 #include <string.h>

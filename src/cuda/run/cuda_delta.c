@@ -1,7 +1,8 @@
 /* The Gated DeltaNets on the GPU, besides their tapes: constants of the model, and the states of
  * sessions, of which a few earlier ones are kept (plan/checkpoints.h). */
+#include "cuda/run/cuda_delta.h"
+
 #include "base/memory.h"
-#include "cuda/run/cuda_backend.h"
 #include "kernels/delta_layout.h"
 
 enum { ALIGN_BYTES = 256 };

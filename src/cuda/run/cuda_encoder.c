@@ -1,9 +1,15 @@
 /* The audio tower on the GPU: its weights as tiles, and the queue of launches that makes vectors of
  * log-mel frames. One run at a time; what it needs besides lies in the backend. */
+#include "cuda/run/cuda_encoder.h"
+
 #include "asr/encoder_reference.h"
 #include "base/memory.h"
 #include "base/thread_pool.h"
 #include "cuda/run/cuda_backend.h"
+#include "cuda/run/cuda_fault.h"
+#include "cuda/run/cuda_launch.h"
+#include "cuda/run/cuda_load.h"
+#include "cuda/run/cuda_prefill.h"
 #include "plan/plan_layout.h"
 
 #include <string.h>

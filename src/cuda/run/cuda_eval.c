@@ -1,7 +1,14 @@
 /* Positions that are given, and tokens that the device picks itself: launches, cut so that each is
  * over soon; between launches others get their turn. */
+#include "cuda/run/cuda_eval.h"
+
 #include "base/numbers.h"
-#include "cuda/run/cuda_backend.h"
+#include "cuda/measure/cuda_prefill_timer.h"
+#include "cuda/run/cuda_delta.h"
+#include "cuda/run/cuda_fault.h"
+#include "cuda/run/cuda_head.h"
+#include "cuda/run/cuda_launch.h"
+#include "cuda/run/cuda_prefill.h"
 #include "runtime/sampler.h"
 
 #include <string.h>

@@ -1,5 +1,7 @@
 /* A kernel's fault report in words. */
-#include "cuda/run/cuda_backend.h"
+#include "cuda/run/cuda_fault.h"
+
+#include "cuda/run/cuda_launch.h"
 
 #include <stdio.h>
 

@@ -6,7 +6,9 @@
  * The row is a function of the session's first head_end positions. It stays good while nothing is
  * evaluated at one of them: launches write at and beyond the position they begin with, and all of
  * them begin here (cuda_head_pass). */
-#include "cuda/run/cuda_backend.h"
+#include "cuda/run/cuda_head.h"
+
+#include "cuda/run/cuda_prefill.h"
 
 #include <string.h>
 

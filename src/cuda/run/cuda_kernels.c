@@ -1,5 +1,7 @@
 /* The kernels of a model: compiled side by side or taken from the cache, loaded, and proven to be
  * resident on the whole GPU at once. */
+#include "cuda/run/cuda_kernels.h"
+
 #include "base/clock.h"
 #include "cuda/compile/kernel_build.h"
 #include "cuda/run/cuda_backend.h"

@@ -1,8 +1,13 @@
 /* One launch: what the decode kernel may use of the epochs, reading its ids while it runs, and what
  * happens when a kernel fails, hangs or is stopped. */
+#include "cuda/run/cuda_launch.h"
+
 #include "base/clock.h"
 #include "base/memory.h"
-#include "cuda/run/cuda_backend.h"
+#include "cuda/run/cuda_delta.h"
+#include "cuda/run/cuda_fault.h"
+#include "cuda/run/cuda_head.h"
+#include "cuda/run/cuda_prefill.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -4,6 +4,8 @@
  * pinned memory, the copy engine takes them to the device, and a kernel winds them to their places.
  * While one buffer is on its way the next is filled, so that the slowest of the three decides; no
  * more than the staging buffers is held besides the tapes. */
+#include "cuda/run/cuda_load.h"
+
 #include "base/memory.h"
 #include "base/thread_pool.h"
 #include "cuda/run/cuda_backend.h"

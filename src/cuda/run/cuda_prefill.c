@@ -2,7 +2,10 @@
  * each layer, which may begin while the one before ends; or, for a short prompt, one of
  * kernels/short.cu for all. The scratch memory is the backend's: launches of all sessions come one
  * after the other, and what reads a launch's residual stream is submitted together with it. */
-#include "cuda/run/cuda_backend.h"
+#include "cuda/run/cuda_prefill.h"
+
+#include "cuda/measure/cuda_prefill_timer.h"
+#include "cuda/run/cuda_launch.h"
 #include "plan/plan_layout.h"
 
 /* Some words of short prompts have 8 bits of epoch: before they come round the words are cleared. A

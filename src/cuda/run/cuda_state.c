@@ -1,7 +1,12 @@
 /* A session's memory on the GPU: its KV cache, and what launches read and write besides. */
+#include "cuda/run/cuda_state.h"
+
 #include "base/checked.h"
 #include "base/memory.h"
-#include "cuda/run/cuda_backend.h"
+#include "cuda/measure/cuda_prefill_timer.h"
+#include "cuda/run/cuda_delta.h"
+#include "cuda/run/cuda_head.h"
+#include "cuda/run/cuda_launch.h"
 #include "kernels/kv_layout.h"
 #include "kernels/profile_marks.h"
 

@@ -1,4 +1,4 @@
-#include "cuda/measure/tuned.h"
+#include "cuda/run/tuned.h"
 
 #include "base/file_map.h"
 #include "base/json.h"

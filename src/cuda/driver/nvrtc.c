@@ -1,4 +1,4 @@
-#include "cuda/compile/nvrtc.h"
+#include "cuda/driver/nvrtc.h"
 
 #include "cuda/driver/library.h"
 

@@ -1,0 +1,23 @@
+/* The kernels of a model: compiled or taken from the cache, loaded, and proven to be resident. */
+#ifndef REEL_CUDA_CUDA_KERNELS_H
+#define REEL_CUDA_CUDA_KERNELS_H
+
+#include "base/error.h"
+
+struct backend;
+struct backend_options;
+struct cu_module;
+
+/* How one of the kernels that read prompts or audio is launched. */
+struct prefill_kernel {
+    const char *name; /* NULL: the model has no use for it */
+    int threads, shared_bytes;
+    int blocks; /* of a launch; 0: as many as the GPU has SMs */
+};
+
+/* Fills b->module, b->decode, ...; times.compile is 0 when all came from the cache. The caller
+ * unloads *wind_module, also after a failure. */
+enum reel_status cuda_open_kernels(struct backend *b, const struct backend_options *options,
+                                   struct cu_module **wind_module, struct reel_error *err);
+
+#endif

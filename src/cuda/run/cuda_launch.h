@@ -1,0 +1,56 @@
+/* One launch: its epochs, waiting for its ids and its end, what happens when it fails. */
+#ifndef REEL_CUDA_CUDA_LAUNCH_H
+#define REEL_CUDA_CUDA_LAUNCH_H
+
+#include "cuda/run/cuda_state.h"
+#include "kernels/args.h"
+#include "kernels/prefill_args.h"
+
+/* Most tokens a launch may have: about tuning.launch_ms long, and few enough that no 16-bit epoch
+ * comes round between the launch that wrote a word and the one that waits for it. */
+int cuda_launch_tokens(struct backend *b);
+
+/* A launch under way. */
+struct cuda_run {
+    struct backend_state *state;
+    struct decode_mailbox *mailbox;       /* of the last of its kernels, whose end is awaited */
+    const struct decode_mailbox *prefill; /* of one that reads a prompt, or NULL */
+    int n_launches;                       /* 1, or 2: a prompt's, then the head of its last token */
+    int n_tokens;
+    bool decodes;        /* picks ids: all its tokens have a head */
+    int n_read;          /* ids taken from the mailbox */
+    double submitted_ms; /* when */
+    double due_ms;       /* how long reading a prompt is expected to take */
+    double news_ms;      /* when it last showed life */
+    double looked_ms;    /* when the driver was last asked */
+    int ahead;           /* launches that came before */
+    bool over;
+    bool failed;
+};
+
+/* Fills in everything of args that does not depend on what is to be done. */
+void cuda_args_start(const struct backend_state *s, struct decode_args *args);
+
+/* Puts a launch into the device's queue: of the prefill kernel, of the decode kernel, or of both
+ * with nothing between them; the other is NULL. Only one of a state at a time. */
+enum reel_status cuda_submit(struct cuda_run *run, struct backend_state *s,
+                             struct prefill_args *prefill, struct decode_args *decode,
+                             struct reel_error *err);
+
+/* The next id, waiting for it; -1 when the launch is over and all its ids have been read. Asks the
+ * launch to stop when *cancel turns true (NULL: never), and goes on. */
+enum reel_status cuda_next_id(struct cuda_run *run, const atomic_bool *cancel, int32_t *id,
+                              struct reel_error *err);
+
+/* Asks the launch to end after the token in hand, or waits for its end; ids not read are dropped.
+ */
+void cuda_stop(struct cuda_run *run);
+enum reel_status cuda_finish(struct cuda_run *run, const atomic_bool *cancel,
+                             struct reel_error *err);
+
+/* REEL_OK, or why nothing can run any more. */
+enum reel_status cuda_alive(struct backend *b, struct reel_error *err);
+/* The context is unusable from now on; `err` says why. Returns its status. */
+enum reel_status cuda_lose(struct backend *b, struct reel_error *err);
+
+#endif

@@ -1,0 +1,70 @@
+/* A session's memory on the GPU: its KV cache, and what launches read and write besides. */
+#ifndef REEL_CUDA_CUDA_STATE_H
+#define REEL_CUDA_CUDA_STATE_H
+
+#include "cuda/run/cuda_backend.h"
+#include "kernels/args.h"
+#include "plan/checkpoints.h"
+
+struct cuda_prefill_timer;
+
+/* Given tokens of a decoding launch at most, and ids that are read
+ * out of mapped memory. */
+enum { CUDA_MAX_GIVEN = 256, CUDA_MAPPED_IDS = 64 };
+
+/* Host memory that the device sees, of one session. */
+struct cuda_mapped {
+    struct decode_mailbox *mailbox, *prefill_mailbox;
+    int32_t *ids;   /* [CUDA_MAPPED_IDS] of a launch that is given few */
+    unsigned *seen; /* [vocab] */
+    float *bias;    /* [vocab] */
+    float *logits;  /* [vocab] */
+};
+
+struct backend_state {
+    struct backend *backend;
+    int max_positions;
+    int n_positions; /* evaluated so far */
+    cu_address head; /* f32 [hidden] of a prompt's last token, which decoding begins with */
+    int head_end;    /* positions up to that token, itself included; 0: there is none */
+    int32_t head_id; /* the token */
+    int kv_pieces;   /* of each attention layer and head */
+    cu_address kv;
+    cu_address states; /* the recurrent one, then MEMORY_PLAN_CHECKPOINTS kept ones; or 0 */
+    struct checkpoints checkpoints;
+
+    void *host; /* holds all of `mapped` */
+    cu_address host_address;
+    struct cuda_mapped mapped;
+    cu_address abort;
+    cu_address ids;        /* i32 [cuda_most_ids] */
+    cu_address embeddings; /* f32 [cuda_most_ids, hidden] */
+    cu_address out;        /* f32 [out_floats]: logits or hidden states of a launch */
+    size_t out_floats;
+    cu_address seen, bias; /* taken on first use */
+    cu_address profile;    /* u32 [tuning.profile][SMs][stamps], or 0 */
+    int profiled_tokens;   /* of the last decoding launch; 0: it did not end well */
+    int profiled_position; /* of the first of them */
+    struct cuda_prefill_timer *prefill_timer; /* with `profile`, where prompts are read; or NULL */
+};
+
+enum reel_status cuda_state_open(struct backend_state **out, struct backend *b, int max_positions,
+                                 struct reel_error *err);
+void cuda_state_close(struct backend_state *s);
+uint64_t cuda_state_fixed_bytes(const struct backend *b);
+/* Ids that a launch may be given. */
+size_t cuda_most_ids(const struct backend *b);
+size_t cuda_save_bytes(const struct backend_state *s, int n);
+enum reel_status cuda_save(const struct backend_state *s, int n, void *bytes,
+                           struct reel_error *err);
+enum reel_status cuda_restore(struct backend_state *s, int n, const void *bytes, size_t n_bytes,
+                              struct reel_error *err);
+enum reel_status cuda_copy_state(struct backend_state *dst, const struct backend_state *src, int n,
+                                 struct reel_error *err);
+
+/* The device address of something inside s->host. */
+static inline cu_address cuda_mapped_address(const struct backend_state *s, const void *p) {
+    return s->host_address + (cu_address)((const char *)p - (const char *)s->host);
+}
+
+#endif
