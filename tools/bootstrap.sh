@@ -53,6 +53,7 @@ look() {
     program clang-tidy-14 clang-tidy-14
     program clang-format-14 clang-format-14
     program shellcheck shellcheck
+    program python3 python3
     program mandoc mandoc
     program aarch64-linux-gnu-gcc gcc-aarch64-linux-gnu
     [ -e /usr/aarch64-linux-gnu/include/stdio.h ] || missing="$missing libc6-dev-arm64-cross"

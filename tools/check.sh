@@ -42,6 +42,10 @@ scripts() {
     command -v shellcheck >/dev/null || skip "shellcheck is not installed" || return
     shellcheck tools/*.sh .ci/run
 }
+figures() {
+    command -v python3 >/dev/null || skip "no python3" || return
+    tools/check_figures.py
+}
 # For warnings: what is linked and run is the release build of `make test`.
 build_gcc() { make -j"$jobs" B=build/check-gcc CC=gcc CFLAGS=-g0 objects; }
 tidy() { make -k -j"$jobs" tidy; }
@@ -94,6 +98,7 @@ step scripts scripts
 step access tools/check_access.sh
 step macros tools/check_macros.sh
 step memory tools/check_memory.sh
+step figures figures
 step gcc build_gcc
 step minimal minimal
 step tidy tidy
