@@ -51,7 +51,17 @@ struct backend_eval {
     void *progress_user;
 };
 
-struct sampler;
+/* How ids are drawn, for a backend that draws them itself. The settings stay as they are for a
+ * whole call; what penalties know of changes with every id that is handed to on_id. */
+struct backend_sampling {
+    /* 0 and 1 are replaced by what they stand for: top_k 0, top_p 0 and min_p 0 are off,
+     * repetition_penalty 1 is none. */
+    struct reel_sampling set;
+    bool penalises;     /* some penalty is on; without, the rest is empty */
+    const int32_t *ids; /* [n_ids] that penalties know of, each once */
+    int n_ids;
+    const int32_t *generated; /* [vocab] times this call generated an id */
+};
 
 /* Decode many tokens in one go. NULL in backend_ops when the runtime's own loop (eval one position,
  * sample on the host) serves just as well. REEL_E_UNSUPPORTED before the first id hands these
@@ -61,11 +71,13 @@ struct backend_decode {
     int position; /* of `id` */
     int32_t id;   /* the last token; may have been evaluated before */
     int max_tokens;
-    struct sampler *sampler;
+    const struct backend_sampling *sampling;
     const int32_t *stop_ids; /* [n_stop_ids] ids after which on_id will return false anyway */
     int n_stop_ids;
     /* Called in order as ids are made; returning false stops. */
     bool (*on_id)(void *user, int32_t id);
+    /* Draws the id for `position` from f32 logits [vocab] on the host; -1: none is left. */
+    int32_t (*draw)(void *user, const float *logits, int64_t position);
     void *user;
     const atomic_bool *cancel;
 };

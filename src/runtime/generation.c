@@ -169,6 +169,11 @@ static int tokens_left(const struct reel_session *s) {
     return wanted < room ? wanted : room;
 }
 
+static int32_t draw_for_backend(void *user, const float *logits, int64_t position) {
+    struct reel_session *s = user;
+    return sampler_draw(s->sampler, logits, position);
+}
+
 static enum reel_status run_decode(struct reel_session *s, int max_tokens,
                                    bool (*on_id)(void *user, int32_t id), struct reel_error *err) {
     s->generation.token.n_top = 0;
@@ -176,10 +181,11 @@ static enum reel_status run_decode(struct reel_session *s, int max_tokens,
     struct backend_decode decode = { .position = s->length - 1,
                                      .id = s->ids[s->length - 1],
                                      .max_tokens = max_tokens,
-                                     .sampler = s->sampler,
+                                     .sampling = sampler_sampling(s->sampler),
                                      .stop_ids = s->generation.stop_ids,
                                      .n_stop_ids = s->generation.n_stop_ids,
                                      .on_id = on_id,
+                                     .draw = draw_for_backend,
                                      .user = s,
                                      .cancel = &s->cancel };
     enum reel_status status = s->model->ops->decode(s->state, &decode, err);

@@ -18,13 +18,12 @@ enum { LANES = 16, NOISE_IDS = 4 * LANES };
 
 struct sampler {
     int vocab;
-    struct reel_sampling set; /* with 0 replaced by what it stands for */
-    bool penalties;
+    struct backend_sampling
+        sampling; /* its ids and n_ids: those whose held or generated is not 0 */
 
     uint8_t *held;      /* [vocab] the session holds the id */
     int32_t *generated; /* [vocab] times this call generated it */
-    int32_t *touched;   /* [vocab] ids whose held or generated is not 0 */
-    int n_touched;
+    int32_t *touched;   /* [vocab] memory of sampling.ids */
 
     float *adjusted;  /* [vocab] logits after bias and penalties */
     float *block_max; /* [logits_blocks(vocab)] */
@@ -131,52 +130,47 @@ enum reel_status sampler_start(struct sampler *s, const struct reel_sampling *sa
     if (set.top_k >= s->vocab) set.top_k = 0;
     if (set.top_p == 1) set.top_p = 0;
     if (set.repetition_penalty == 0) set.repetition_penalty = 1;
-    s->set = set;
-    s->penalties =
+    s->sampling.set = set;
+    s->sampling.ids = s->touched;
+    s->sampling.generated = s->generated;
+    s->sampling.penalises =
         set.repetition_penalty != 1 || set.presence_penalty != 0 || set.frequency_penalty != 0;
-    for (int i = 0; i < s->n_touched; i++) {
+    for (int i = 0; i < s->sampling.n_ids; i++) {
         s->held[s->touched[i]] = 0;
         s->generated[s->touched[i]] = 0;
     }
-    s->n_touched = 0;
+    s->sampling.n_ids = 0;
     return REEL_OK;
 }
 
 static void touch(struct sampler *s, int32_t id) {
     if (s->held[id]) return;
     s->held[id] = 1;
-    s->touched[s->n_touched++] = id;
+    s->touched[s->sampling.n_ids++] = id;
 }
 
 void sampler_saw_prompt(struct sampler *s, int32_t id) {
-    if (s->penalties && id >= 0 && id < s->vocab) touch(s, id);
+    if (s->sampling.penalises && id >= 0 && id < s->vocab) touch(s, id);
 }
 
 void sampler_saw_generated(struct sampler *s, int32_t id) {
-    if (!s->penalties || id < 0 || id >= s->vocab) return;
+    if (!s->sampling.penalises || id < 0 || id >= s->vocab) return;
     touch(s, id);
     if (s->generated[id] < INT_MAX) s->generated[id]++;
 }
 
-const struct reel_sampling *sampler_settings(const struct sampler *s) { return &s->set; }
-bool sampler_penalises(const struct sampler *s) { return s->penalties; }
-int sampler_generated(const struct sampler *s, int32_t id) { return s->generated[id]; }
-
-int sampler_held(const struct sampler *s, const int32_t **ids) {
-    *ids = s->touched;
-    return s->n_touched;
-}
+const struct backend_sampling *sampler_sampling(const struct sampler *s) { return &s->sampling; }
 
 /* ---- one draw ---- */
 
 /* The logits after bias and penalties: the caller's own when nothing changes them. */
 static const float *adjust(struct sampler *s, const float *logits) {
-    const struct reel_sampling *set = &s->set;
-    if (!set->n_bias && !s->n_touched) return logits;
+    const struct reel_sampling *set = &s->sampling.set;
+    if (!set->n_bias && !s->sampling.n_ids) return logits;
     memcpy(s->adjusted, logits, (size_t)s->vocab * sizeof *logits);
     for (int i = 0; i < set->n_bias; i++)
         s->adjusted[set->bias[i].id] += set->bias[i].bias;
-    for (int i = 0; i < s->n_touched; i++) {
+    for (int i = 0; i < s->sampling.n_ids; i++) {
         int32_t id = s->touched[i];
         s->adjusted[id] =
             sampling_penalise(s->adjusted[id], 1, s->generated[id], set->repetition_penalty,
@@ -208,7 +202,7 @@ static int narrow(struct sampler *s, const float *logits, int n, uint64_t *need,
             uint64_t total = 0;
             for (int digit = 0; digit < 256; digit++)
                 total += sum[digit];
-            *need = sampling_top_p_need(total, s->set.top_p);
+            *need = sampling_top_p_need(total, s->sampling.set.top_p);
         }
         uint32_t digit = 255;
         while (digit > 0 && sum[digit] < *need)
@@ -244,7 +238,7 @@ static int keep_top_p(struct sampler *s, const float *logits, int n) {
 static int keep_min_p(struct sampler *s, int n) {
     int kept = 0;
     for (int i = 0; i < n; i++)
-        if (s->share[i] >= s->set.min_p) keep(s, i, kept++);
+        if (s->share[i] >= s->sampling.set.min_p) keep(s, i, kept++);
     return kept;
 }
 
@@ -269,7 +263,8 @@ static int32_t draw_candidates(const struct sampler *s, int n, uint64_t position
         unsigned id = (unsigned)s->ids[i];
         if (id / 4 != group) {
             group = id / 4;
-            sampling_random(s->set.seed, position, group, &word[0], &word[1], &word[2], &word[3]);
+            sampling_random(s->sampling.set.seed, position, group, &word[0], &word[1], &word[2],
+                            &word[3]);
         }
         offer(&best, s->ids[i], sampling_add(s->scaled[i], sampling_gumbel(word[id % 4])));
     }
@@ -304,7 +299,7 @@ static void offer_run(const struct sampler *s, const float *logits, int first, i
                       float bound, uint64_t position, struct winner *best) {
     unsigned word[4][LANES];
     float score[NOISE_IDS];
-    random_run(s->set.seed, position, (unsigned)first, word);
+    random_run(s->sampling.set.seed, position, (unsigned)first, word);
     if (!may_reach(word, best->score - bound)) return;
     for (int w = 0; w < 4; w++) {
         float lane[LANES];
@@ -314,7 +309,7 @@ static void offer_run(const struct sampler *s, const float *logits, int first, i
             score[4 * j + w] = lane[j];
     }
     for (int j = 0; j < n; j++) {
-        float scaled = sampling_scale(logits[first + j], largest, s->set.temperature);
+        float scaled = sampling_scale(logits[first + j], largest, s->sampling.set.temperature);
         offer(best, first + j, sampling_add(scaled, score[j]));
     }
 }
@@ -328,7 +323,7 @@ static int32_t draw_all(const struct sampler *s, const float *logits, float larg
     int n_at = s->vocab - at < NOISE_IDS ? s->vocab - at : NOISE_IDS;
     offer_run(s, logits, at, n_at, largest, 0, position, &best);
     for (int b = 0; b < logits_blocks(s->vocab); b++) {
-        float bound = sampling_scale(s->block_max[b], largest, s->set.temperature);
+        float bound = sampling_scale(s->block_max[b], largest, s->sampling.set.temperature);
         if (!(s->block_max[b] > -INFINITY) || bound + SAMPLING_GUMBEL_MAX < best.score) continue;
         int first = b * LOGITS_BLOCK;
         int end = s->vocab - first < LOGITS_BLOCK ? s->vocab : first + LOGITS_BLOCK;
@@ -352,7 +347,7 @@ static void weigh(float *scaled, float *share, float largest, float temperature)
 }
 
 static int find_candidates(struct sampler *s, const float *logits, float largest) {
-    const struct reel_sampling *set = &s->set;
+    const struct reel_sampling *set = &s->sampling.set;
     int n = set->top_k ? logits_top(logits, s->vocab, s->block_max, set->top_k, s->ids, s->scaled)
                        : logits_collect(logits, s->vocab, s->block_max, -INFINITY, s->ids);
     for (int i = 0; i < n; i++)
@@ -365,7 +360,7 @@ static int find_candidates(struct sampler *s, const float *logits, float largest
 }
 
 int32_t sampler_draw(struct sampler *s, const float *logits, int64_t position) {
-    const struct reel_sampling *set = &s->set;
+    const struct reel_sampling *set = &s->sampling.set;
     const float *l = adjust(s, logits);
     logits_block_max(l, s->vocab, s->block_max);
     int32_t id = logits_argmax(l, s->vocab, s->block_max);

@@ -4,7 +4,7 @@
 #ifndef REEL_RUNTIME_SAMPLER_H
 #define REEL_RUNTIME_SAMPLER_H
 
-#include "reel.h"
+#include "runtime/backend.h"
 
 struct sampler; /* settings, counts and scratch for one vocabulary; allocated once per session */
 
@@ -19,14 +19,8 @@ enum reel_status sampler_start(struct sampler *s, const struct reel_sampling *sa
 void sampler_saw_prompt(struct sampler *s, int32_t id);
 void sampler_saw_generated(struct sampler *s, int32_t id);
 
-/* What a backend needs to draw by itself: the settings in force, with 0 and 1 already replaced by
- * what they stand for (top_k 0, top_p 0, min_p 0: off; repetition_penalty 1: none); whether any
- * penalty is on; and the ids that penalties know of, each once, with the times this call generated
- * it. Valid until the sampler is told of another id. */
-const struct reel_sampling *sampler_settings(const struct sampler *s);
-bool sampler_penalises(const struct sampler *s);
-int sampler_held(const struct sampler *s, const int32_t **ids);
-int sampler_generated(const struct sampler *s, int32_t id);
+/* What a backend needs to draw by itself; it follows what the sampler is told. */
+const struct backend_sampling *sampler_sampling(const struct sampler *s);
 
 /* Draws the id for `position` (the one it will have) from f32 logits [vocab], which are not
  * changed. Ids whose logit is NaN or -infinity are never drawn; +infinity counts as the largest

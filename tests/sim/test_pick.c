@@ -150,8 +150,8 @@ static void *pointer(unsigned long long address) { return (void *)(uintptr_t)add
 
 /* Settings are taken from the host's sampler; n_given and what ends a launch are the caller's. */
 static struct decode_args args_of(struct rig *r, int n_tokens) {
-    const struct reel_sampling *set = sampler_settings(r->sampler);
-    const bool penalises = sampler_penalises(r->sampler);
+    const struct reel_sampling *set = &sampler_sampling(r->sampler)->set;
+    const bool penalises = sampler_sampling(r->sampler)->penalises;
     struct decode_args a = {
         .position = below(5000), .n_tokens = n_tokens, .n_given = 1, .pick = 1
     };
@@ -174,11 +174,11 @@ static struct decode_args args_of(struct rig *r, int n_tokens) {
 
 static void launch(struct rig *r, struct decode_args *a) {
     const size_t n = (size_t)r->shape.vocab;
-    const int32_t *held = NULL;
+    const struct backend_sampling *told = sampler_sampling(r->sampler);
     void *params[] = { a };
     memset(r->host_seen, 0, n * 4);
-    for (int i = sampler_held(r->sampler, &held) - 1; i >= 0; i--)
-        r->host_seen[held[i]] = 0x80000000u | (uint32_t)sampler_generated(r->sampler, held[i]);
+    for (int i = 0; i < told->n_ids; i++)
+        r->host_seen[told->ids[i]] = 0x80000000u | (uint32_t)told->generated[told->ids[i]];
     sim_gpu_put(r->seen, r->host_seen, n * 4);
     sim_gpu_put(r->bias, r->host_bias, n * 4);
     sim_gpu_put(r->table, r->host_table, n * (size_t)a->n_tokens * 4);
@@ -230,7 +230,7 @@ static struct outcome expected(struct rig *r, const struct decode_args *a) {
 
 static void check_ids(const struct rig *r, const struct outcome *want) {
     const struct decode_mailbox *m = r->mailbox;
-    const struct reel_sampling *s = sampler_settings(r->sampler);
+    const struct reel_sampling *s = &sampler_sampling(r->sampler)->set;
     for (uint32_t i = 0; i < m->n_made && i < want->n_made; i++)
         if (m->ids[i] != ((uint64_t)(i + 1) << 32 | (uint32_t)want->ids[i]))
             fail_msg("%d SMs, launch %d, temperature %g, top_k %d, top_p %g, min_p %g: id %u is "
@@ -240,16 +240,16 @@ static void check_ids(const struct rig *r, const struct outcome *want) {
 }
 
 static void check_counts(struct rig *r) {
-    if (!sampler_penalises(r->sampler)) return;
+    if (!sampler_sampling(r->sampler)->penalises) return;
     sim_gpu_get(r->host_seen, r->seen, (size_t)r->shape.vocab * 4);
     for (int i = 0; i < r->shape.vocab; i++)
-        assert_int_equal(r->host_seen[i] & 0x7fffffffu, sampler_generated(r->sampler, i));
+        assert_int_equal(r->host_seen[i] & 0x7fffffffu, sampler_sampling(r->sampler)->generated[i]);
 }
 
 /* Whether the device drew all ids itself; what it drew is right in any case. */
 static bool check(struct rig *r, const struct outcome *want) {
     const struct decode_mailbox *m = r->mailbox;
-    const struct reel_sampling *s = sampler_settings(r->sampler);
+    const struct reel_sampling *s = &sampler_sampling(r->sampler)->set;
     check_ids(r, want);
     const bool lists = s->temperature > 0 && (s->top_k || s->top_p > 0);
     if (lists && (m->end == DECODE_HOST_PICKS || (m->stop && m->n_made < want->n_made))) {

@@ -158,7 +158,7 @@ static enum reel_status fake_decode(struct backend_state *s, const struct backen
                                   .cancel = d->cancel };
         enum reel_status status = fake_eval(s, &e, err);
         if (status != REEL_OK) return status;
-        id = sampler_draw(d->sampler, logits, d->position + i + 1);
+        id = d->draw(d->user, logits, d->position + i + 1);
         if (id < 0) return err_set(err, REEL_E_DEVICE, "nothing to draw");
         if (e.position + 1 < s->max_positions) s->prefix[e.position + 2] = 666; /* ran ahead */
         if (!d->on_id(d->user, id)) break;

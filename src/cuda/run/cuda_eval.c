@@ -9,7 +9,6 @@
 #include "cuda/run/cuda_head.h"
 #include "cuda/run/cuda_launch.h"
 #include "cuda/run/cuda_prefill.h"
-#include "runtime/sampler.h"
 
 #include <string.h>
 
@@ -240,22 +239,20 @@ static enum reel_status upload_bias(struct backend_state *s, const struct reel_s
 
 /* The penalties' view of the timeline: the launch goes on counting by itself, but ids that it made
  * and nobody took must not count. */
-static enum reel_status upload_seen(struct backend_state *s, const struct sampler *sampler,
+static enum reel_status upload_seen(struct backend_state *s, const struct backend_sampling *told,
                                     struct reel_error *err) {
     const size_t n = (size_t)s->backend->model->config.vocab * sizeof(unsigned);
-    const int32_t *ids = NULL;
-    const int n_ids = sampler_held(sampler, &ids);
     memset(s->mapped.seen, 0, n);
-    for (int i = 0; i < n_ids; i++)
-        s->mapped.seen[ids[i]] = 0x80000000u + (unsigned)sampler_generated(sampler, ids[i]);
+    for (int i = 0; i < told->n_ids; i++)
+        s->mapped.seen[told->ids[i]] = 0x80000000u + (unsigned)told->generated[told->ids[i]];
     return cuda_upload(&s->backend->gpu, s->seen, s->mapped.seen, n, NULL, err);
 }
 
 static enum reel_status give_sampling(const struct decoding *g, struct decode_args *args,
                                       struct reel_error *err) {
     struct backend_state *s = g->s;
-    const struct reel_sampling *set = sampler_settings(g->d->sampler);
-    const bool penalties = sampler_penalises(g->d->sampler);
+    const struct reel_sampling *set = &g->d->sampling->set;
+    const bool penalties = g->d->sampling->penalises;
     struct sampling_args *to = &args->sampling;
     *to = (struct sampling_args){
         .temperature = set->temperature,
@@ -271,7 +268,7 @@ static enum reel_status give_sampling(const struct decoding *g, struct decode_ar
         .seen = penalties ? cuda_pointer(s->seen) : NULL,
     };
     if (set->temperature > 0 || to->adjust) args->logits = cuda_pointer(s->out);
-    return penalties ? upload_seen(s, g->d->sampler, err) : REEL_OK;
+    return penalties ? upload_seen(s, g->d->sampling, err) : REEL_OK;
 }
 
 static void give_stop_ids(const struct backend_decode *d, struct decode_args *args) {
@@ -294,7 +291,7 @@ static enum reel_status pick_here(struct decoding *g, struct reel_error *err) {
     enum reel_status status =
         cuda_download(&s->backend->gpu, s->mapped.logits, s->out, n, NULL, err);
     if (status != REEL_OK) return status;
-    int32_t id = sampler_draw(g->d->sampler, s->mapped.logits, g->position + 1);
+    int32_t id = g->d->draw(g->d->user, s->mapped.logits, g->position + 1);
     if (id < 0)
         return err_set(err, REEL_E_DEVICE,
                        "no id can be drawn for position %d: each logit is NaN or forbidden",
@@ -378,7 +375,7 @@ static enum reel_status decode_some(struct decoding *g, struct reel_error *err) 
 
 enum reel_status cuda_decode(struct backend_state *s, const struct backend_decode *d,
                              struct reel_error *err) {
-    const struct reel_sampling *set = sampler_settings(d->sampler);
+    const struct reel_sampling *set = &d->sampling->set;
     struct decoding g = { .s = s, .d = d, .position = d->position, .id = d->id };
     enum reel_status status = room_for(s, d->position, 1, err);
     if (status == REEL_OK && set->n_bias > 0) {
