@@ -6,7 +6,6 @@
  * FEATURES: clips one after the other, each int32 n_frames, float32 [bins, n_frames], as this
  * machine stores them. VECTORS receives float32 [vectors, width] of each. Says on standard output
  * where the tower ran. */
-#include "asr/encoder.h"
 #include "base/file_map.h"
 #include "base/memory.h"
 #include "runtime/model_handle.h"
@@ -17,13 +16,13 @@
 
 #define MOST_FRAMES 120000 /* 20 minutes */
 
-struct tower {
+struct run {
     struct reel_model *model;
-    struct encoder *encoder; /* NULL: the model's backend has the tower */
+    struct model_tower tower;
     FILE *out;
 };
 
-static enum reel_status open_tower(struct tower *t, char **argv, struct reel_error *err) {
+static enum reel_status open_tower(struct run *t, char **argv, struct reel_error *err) {
     const struct reel_model_options options = { .size = sizeof options,
                                                 .device = argv[2],
                                                 .gpu_options = *argv[3] ? argv[3] : NULL,
@@ -33,27 +32,23 @@ static enum reel_status open_tower(struct tower *t, char **argv, struct reel_err
     const struct reel_model *m = t->model;
     if (m->model.config.audio.n_layers == 0)
         return err_set(err, REEL_E_UNSUPPORTED, "%s has no audio tower", argv[1]);
-    if (m->ops->encodes && m->ops->encodes(m->backend)) return REEL_OK;
-    const struct encoder_options cpu = { .rounding = m->rounding };
-    return encoder_open(&t->encoder, &m->model.config.audio, &m->model.weights.audio, &cpu, err);
+    return model_tower_open(&t->tower, m, err);
 }
 
-static enum reel_status encode(struct tower *t, const float *features, int n_frames,
+static enum reel_status encode(struct run *t, const float *features, int n_frames,
                                struct reel_error *err) {
     const struct reel_model *m = t->model;
-    const size_t n = (size_t)encoder_tokens(n_frames) * (size_t)m->model.config.audio.output_dim;
+    const size_t n = (size_t)audio_tokens(n_frames) * (size_t)m->model.config.audio.output_dim;
     float *out = NULL;
     enum reel_status status = mem_aligned(&out, n, sizeof *out, "vectors", err);
-    if (status == REEL_OK)
-        status = t->encoder ? encoder_run(t->encoder, features, n_frames, out, err)
-                            : m->ops->encode(m->backend, features, n_frames, out, err);
+    if (status == REEL_OK) status = model_tower_run(&t->tower, features, n_frames, out, err);
     if (status == REEL_OK && fwrite(out, sizeof *out, n, t->out) != n)
         status = err_set(err, REEL_E_IO, "the vectors cannot be written");
     free(out);
     return status;
 }
 
-static enum reel_status encode_all(struct tower *t, const struct file_map *file,
+static enum reel_status encode_all(struct run *t, const struct file_map *file,
                                    struct reel_error *err) {
     const size_t bins = (size_t)t->model->model.config.audio.n_bins;
     enum reel_status status = REEL_OK;
@@ -72,7 +67,7 @@ static enum reel_status encode_all(struct tower *t, const struct file_map *file,
 }
 
 int main(int argc, char **argv) {
-    struct tower t = { 0 };
+    struct run t = { 0 };
     struct file_map features = { 0 };
     struct reel_error err = { 0 };
     if (argc != 7) {
@@ -87,11 +82,11 @@ int main(int argc, char **argv) {
     if (t.out && fclose(t.out) != 0 && status == REEL_OK)
         status = err_set(&err, REEL_E_IO, "%s cannot be written", argv[6]);
     if (status == REEL_OK)
-        printf("%s %s\n", t.encoder ? "cpu" : t.model->backend_info.name,
-               t.encoder ? encoder_path(t.encoder) : t.model->backend_info.path);
+        printf("%s %s\n", t.tower.ops->name,
+               t.tower.ops == t.model->ops->tower ? t.model->backend_info.path : "beside it");
     else
         fprintf(stderr, "audio_vectors: %s\n", err.text);
-    encoder_close(t.encoder);
+    model_tower_close(&t.tower);
     reel_model_close(t.model);
     file_map_close(&features);
     return (int)status;

@@ -1,6 +1,5 @@
 #include "asr/recognizer.h"
 
-#include "asr/encoder.h"
 #include "asr/prompt.h"
 #include "audio/mel.h"
 #include "base/clock.h"
@@ -24,7 +23,7 @@ struct recognizer {
     struct recognizer_options set;
     struct asr_prompt prompt;
     struct reel_session *session;
-    struct encoder *encoder; /* NULL: the model's backend does it */
+    struct model_tower tower;
     struct mel *mel;
     int window;      /* frames that see each other */
     int n_frames;    /* encoded at once: whole windows of the encoder */
@@ -119,7 +118,7 @@ static enum reel_status check_prompt(const struct recognizer *r, struct reel_err
 
 static enum reel_status open_session(struct recognizer *r, struct reel_error *err) {
     const struct model_config *c = &r->model->model.config;
-    int64_t audio = encoder_tokens(most_frames(&r->set));
+    int64_t audio = audio_tokens(most_frames(&r->set));
     int64_t wanted = r->prompt.n_prefix + r->prompt.n_suffix + (int64_t)r->set.most_context +
                      audio + r->set.max_tokens + 1;
     if (wanted > c->max_context)
@@ -136,59 +135,28 @@ static enum reel_status open_session(struct recognizer *r, struct reel_error *er
     return reel_session_open(&r->session, r->model, &options, err);
 }
 
-/* With the instructions, threads and rounding of the model's own backend, when that is the CPU. */
-static enum reel_status open_encoder(struct recognizer *r, struct reel_error *err) {
-    const struct reel_model *m = r->model;
-    const bool cpu = m->ops == &cpu_backend;
-    const struct encoder_options options = { .cpu_path = cpu ? m->backend_info.path : NULL,
-                                             .n_threads = cpu ? m->backend_info.n_threads : 0,
-                                             .rounding = m->rounding };
-    if (m->ops->encodes && m->ops->encodes(m->backend)) return REEL_OK;
-    return encoder_open(&r->encoder, &m->model.config.audio, &m->model.weights.audio, &options,
-                        err);
-}
-
-/* As many as the model may use, where the CPU runs it. */
 static int feature_threads(const struct recognizer *r) {
-    const bool cpu = r->model->ops == &cpu_backend;
-    int n = cpu ? r->model->backend_info.n_threads : thread_pool_cores();
+    int n = r->model->backend_info.host_threads;
+    if (n == 0) n = thread_pool_cores();
     return n < 1 ? 1 : n > MOST_THREADS ? MOST_THREADS : n;
-}
-
-static enum reel_status alloc_floats(const struct recognizer *r, float **out, size_t n,
-                                     const char *what, struct reel_error *err) {
-    const struct backend_ops *ops = r->model->ops;
-    void *host = NULL;
-    if (!ops->host_alloc) return mem_aligned(out, n, sizeof **out, what, err);
-    enum reel_status status =
-        ops->host_alloc(r->model->backend, &host, n * sizeof **out, what, err);
-    *out = host;
-    return status;
-}
-
-static void free_floats(const struct recognizer *r, float *floats) {
-    if (r->model->ops->host_free)
-        r->model->ops->host_free(r->model->backend, floats);
-    else
-        mem_free(floats);
 }
 
 static enum reel_status allocate(struct recognizer *r, struct reel_error *err) {
     const struct model_config *c = &r->model->model.config;
-    const int frames = most_frames(&r->set), tokens = encoder_tokens(frames);
+    const int frames = most_frames(&r->set), tokens = audio_tokens(frames);
     r->window = c->audio.window_chunks * M_AUDIO_CHUNK_FRAMES;
     r->n_frames = r->window < MOST_FRAMES ? MOST_FRAMES / r->window * r->window : r->window;
     r->most_rows = tokens + IDS_AT_ONCE < MOST_ROWS ? tokens + IDS_AT_ONCE : MOST_ROWS;
-    if (r->most_rows < encoder_tokens(r->n_frames)) r->most_rows = encoder_tokens(r->n_frames);
+    if (r->most_rows < audio_tokens(r->n_frames)) r->most_rows = audio_tokens(r->n_frames);
     r->raw_room = (size_t)r->set.max_tokens * DETOKENIZER_ROOM(r->model->max_token_bytes) + 16;
     enum reel_status status =
         mem_aligned(&r->prepared, PREPARED, sizeof *r->prepared, "samples", err);
     if (status == REEL_OK)
-        status = alloc_floats(r, &r->features, (size_t)MEL_BINS * (size_t)r->n_frames,
-                              "a window of features", err);
+        status = model_floats_alloc(r->model, &r->features, (size_t)MEL_BINS * (size_t)r->n_frames,
+                                    "a window of features", err);
     if (status == REEL_OK)
-        status = alloc_floats(r, &r->rows, (size_t)r->most_rows * (size_t)c->hidden,
-                              "audio vectors", err);
+        status = model_floats_alloc(r->model, &r->rows, (size_t)r->most_rows * (size_t)c->hidden,
+                                    "audio vectors", err);
     if (status == REEL_OK)
         status = mem_aligned(&r->hidden, (size_t)c->hidden, sizeof *r->hidden, "a state", err);
     if (status == REEL_OK) status = mem_zeroed(&r->raw, r->raw_room, 1, "an answer", err);
@@ -216,7 +184,7 @@ enum reel_status recognizer_open(struct recognizer **out, const struct reel_mode
     status = recognizer_set_context(r, options->context, err);
     if (status == REEL_OK) status = open_session(r, err);
     if (status == REEL_OK) status = mel_open(&r->mel, feature_threads(r), err);
-    if (status == REEL_OK) status = open_encoder(r, err);
+    if (status == REEL_OK) status = model_tower_open(&r->tower, model, err);
     if (status == REEL_OK) status = allocate(r, err);
     if (status != REEL_OK) {
         recognizer_close(r);
@@ -228,7 +196,7 @@ enum reel_status recognizer_open(struct recognizer **out, const struct reel_mode
 
 void recognizer_close(struct recognizer *r) {
     if (!r) return;
-    encoder_close(r->encoder);
+    model_tower_close(&r->tower);
     mel_close(r->mel);
     reel_session_close(r->session);
     asr_prompt_release(&r->prompt);
@@ -237,8 +205,8 @@ void recognizer_close(struct recognizer *r) {
     mem_free(r->ids);
     mem_free(r->raw);
     mem_free(r->hidden);
-    free_floats(r, r->rows);
-    free_floats(r, r->features);
+    model_floats_free(r->model, r->rows);
+    model_floats_free(r->model, r->features);
     mem_free(r->prepared);
     mem_free(r);
 }
@@ -319,7 +287,7 @@ static enum reel_status keep_windows(struct recognizer *r, double *prompt_ms,
     enum reel_status status =
         r->n_kept > 0
             ? reel_session_truncate(r->session,
-                                    r->prompt.n_prefix + encoder_tokens(r->n_kept * r->window), err)
+                                    r->prompt.n_prefix + audio_tokens(r->n_kept * r->window), err)
             : reel_session_sync(r->session, r->prompt.ids, r->prompt.n_prefix, &n_reused, err);
     *prompt_ms += clock_ms() - start;
     return status;
@@ -332,9 +300,8 @@ static enum reel_status encode_windows(struct recognizer *r, int first, int n, d
     float *to = r->rows + (size_t)r->n_rows * (size_t)m->model.config.hidden;
     double start = clock_ms();
     mel_write(r->mel, first, n, r->features);
-    enum reel_status status = r->encoder ? encoder_run(r->encoder, r->features, n, to, err)
-                                         : m->ops->encode(m->backend, r->features, n, to, err);
-    r->n_rows += encoder_tokens(n);
+    enum reel_status status = model_tower_run(&r->tower, r->features, n, to, err);
+    r->n_rows += audio_tokens(n);
     *encoder_ms += clock_ms() - start;
     return status;
 }
@@ -348,12 +315,12 @@ static enum reel_status add_audio(struct recognizer *r, struct recognized *out,
          first += r->n_frames) {
         int n = n_frames - first < r->n_frames ? n_frames - first : r->n_frames;
         if (!go_on(r)) return cancelled(err);
-        if (r->n_rows + encoder_tokens(n) > r->most_rows)
+        if (r->n_rows + audio_tokens(n) > r->most_rows)
             status = evaluate_rows(r, false, &out->prompt_ms, err);
         if (status == REEL_OK) status = encode_windows(r, first, n, &out->encoder_ms, err);
     }
-    out->n_audio_tokens = encoder_tokens(n_frames);
-    out->n_reused = encoder_tokens(r->n_kept * r->window);
+    out->n_audio_tokens = audio_tokens(n_frames);
+    out->n_reused = audio_tokens(r->n_kept * r->window);
     return status;
 }
 

@@ -2,6 +2,7 @@
  * asked for. */
 #include "base/memory.h"
 #include "cpu/cpu_path.h"
+#include "cpu/encoder.h"
 #include "cpu/engine.h"
 #include "cpu/reference_model.h"
 
@@ -64,6 +65,7 @@ static void cpu_info(const struct backend *b, struct backend_info *info) {
         *info = (struct backend_info){ .name = "cpu",
                                        .path = "reference",
                                        .n_threads = 1,
+                                       .host_threads = 1,
                                        .state_fixed_bytes = ref_state_fixed_bytes(c),
                                        .state_position_bytes = ref_state_position_bytes(c) };
         return;
@@ -72,6 +74,7 @@ static void cpu_info(const struct backend *b, struct backend_info *info) {
         .name = "cpu",
         .path = b->engine.kernels.name,
         .n_threads = thread_pool_size(b->engine.pool),
+        .host_threads = thread_pool_size(b->engine.pool),
         .state_fixed_bytes = sizeof(struct backend_state) + recurrent_bytes(c),
         .state_position_bytes = kv_cache_position_bytes(model_layer_count(c, LAYER_ATTENTION),
                                                         c->n_kv_heads, c->head_dim),
@@ -240,6 +243,51 @@ static enum reel_status cpu_copy(struct backend_state *dst, const struct backend
     return REEL_OK;
 }
 
+/* ---- the audio tower ---- */
+
+struct audio_tower {
+    struct encoder *encoder;
+};
+
+static void tower_close(struct audio_tower *tower) {
+    if (!tower) return;
+    encoder_close(tower->encoder);
+    mem_free(tower);
+}
+
+/* With the instructions, threads and rounding of the backend. */
+static enum reel_status tower_open(struct audio_tower **out, const struct model *model,
+                                   struct backend *b, struct reel_error *err) {
+    struct audio_tower *tower = NULL;
+    struct encoder_options options = { .rounding = REEL_ROUNDING_FAST };
+    *out = NULL;
+    if (b) {
+        struct backend_info info;
+        cpu_info(b, &info);
+        options.cpu_path = info.path;
+        options.n_threads = info.n_threads;
+        if (b->rounding == REF_FAITHFUL) options.rounding = REEL_ROUNDING_FAITHFUL;
+    }
+    enum reel_status status = mem_zeroed(&tower, 1, sizeof *tower, "an audio tower", err);
+    if (status != REEL_OK) return status;
+    status =
+        encoder_open(&tower->encoder, &model->config.audio, &model->weights.audio, &options, err);
+    if (status == REEL_OK)
+        *out = tower;
+    else
+        tower_close(tower);
+    return status;
+}
+
+static enum reel_status tower_run(struct audio_tower *tower, const float *features, int n_frames,
+                                  float *out, struct reel_error *err) {
+    return encoder_run(tower->encoder, features, n_frames, out, err);
+}
+
+const struct audio_tower_ops cpu_tower = {
+    .name = "cpu", .open = tower_open, .run = tower_run, .close = tower_close
+};
+
 const struct backend_ops cpu_backend = {
     .name = "cpu",
     .open = cpu_open,
@@ -253,4 +301,5 @@ const struct backend_ops cpu_backend = {
     .save = cpu_save,
     .restore = cpu_restore,
     .copy = cpu_copy,
+    .tower = &cpu_tower,
 };

@@ -2,6 +2,7 @@
  * values, so nothing that changes the maths may be missing. */
 #include "model/audio_config.h"
 
+#include <math.h>
 #include <string.h>
 
 /* 3 x 3, stride 2, one row and column of zeros around. */
@@ -9,6 +10,22 @@ int audio_convolved(int n) {
     for (int i = 0; i < M_AUDIO_CONVS; i++)
         n = n > 0 ? (n - 1) / 2 + 1 : 0;
     return n;
+}
+
+int audio_tokens(int n_frames) {
+    return n_frames / M_AUDIO_CHUNK_FRAMES * M_AUDIO_CHUNK_TOKENS +
+           audio_convolved(n_frames % M_AUDIO_CHUNK_FRAMES);
+}
+
+/* In float32 as the published program computes it; log(10000) is that of a double. */
+void audio_position(int position, int hidden, float *out) {
+    const int half = hidden / 2;
+    const float step = (float)(-log(10000.0) / (half - 1));
+    for (int i = 0; i < half; i++) {
+        float angle = (float)position * expf(step * (float)i);
+        out[i] = sinf(angle);
+        out[half + i] = cosf(angle);
+    }
 }
 
 struct rule {

@@ -38,6 +38,11 @@ static inline int audio_conv_width(const struct audio_config *c) {
     return c->n_channels * audio_convolved(c->n_bins);
 }
 
+/* Vectors that come of n_frames: 13 for each 100, of the rest what the convolutions leave. */
+int audio_tokens(int n_frames);
+/* Position of a token in its chunk, to f32 out [hidden]: sines, then cosines. */
+void audio_position(int position, int hidden, float *out);
+
 /* Reads object "audio_config" and the ids of the object it lies in, `part`. hidden and vocab are
  * those of the language model; `name` is the file in messages. */
 enum reel_status audio_config_read(struct audio_config *config, const json_t *part,

@@ -30,6 +30,7 @@ struct backend_info {
     const char *path; /* "avx512" */
     const char *uuid; /* of the GPU, for the driver's tools; NULL: none */
     int n_threads;
+    int host_threads;            /* that what the host does beside it may take; 0: one per core */
     size_t state_fixed_bytes;    /* of one session, independent of its length */
     size_t state_position_bytes; /* of one session, for each position */
     int eval_positions;          /* that one evaluation does best at once; 0: it does not matter */
@@ -89,6 +90,21 @@ struct backend_profile {
     char **trace;                /* likewise, or NULL */
 };
 
+/* The audio tower of a speech model: log-mel frames in, vectors for a prompt out. */
+struct audio_tower; /* works for one thread at a time */
+
+struct audio_tower_ops {
+    const char *name; /* of the backend that it is part of */
+    /* REEL_E_UNSUPPORTED: not this model's; the CPU's serves. */
+    enum reel_status (*open)(struct audio_tower **out, const struct model *model,
+                             struct backend *backend, struct reel_error *err);
+    /* features: f32 [bins, n_frames], a whole number of windows or the end of a clip, at least one
+     * frame; out: f32 [audio_tokens(n_frames), output_dim]. */
+    enum reel_status (*run)(struct audio_tower *tower, const float *features, int n_frames,
+                            float *out, struct reel_error *err);
+    void (*close)(struct audio_tower *tower); /* NULL: nothing */
+};
+
 struct backend_ops {
     const char *name;
     enum reel_status (*open)(struct backend **out, const struct model *model,
@@ -124,12 +140,7 @@ struct backend_ops {
     enum reel_status (*profile)(const struct backend_state *state,
                                 const struct backend_profile *profile, struct reel_error *err);
 
-    /* The audio tower of a speech model. NULL, or false: asr/encoder.h runs it on the CPU. */
-    bool (*encodes)(const struct backend *backend);
-    /* features: f32 [bins, n_frames], a whole number of windows or the end of a clip; out: f32
-     * [tokens, output_dim], as encoder_run has them. From any thread. */
-    enum reel_status (*encode)(struct backend *backend, const float *features, int n_frames,
-                               float *out, struct reel_error *err);
+    const struct audio_tower_ops *tower; /* NULL: it has none, the CPU's serves */
 
     /* Host memory that the backend reads and writes faster than other; NULL: it has none such. */
     enum reel_status (*host_alloc)(struct backend *backend, void **out, size_t n_bytes,
@@ -139,5 +150,7 @@ struct backend_ops {
 
 extern const struct backend_ops cpu_backend;
 extern const struct backend_ops cuda_backend;
+/* Where `backend` is NULL, which no other takes, it runs beside another backend: on all cores. */
+extern const struct audio_tower_ops cpu_tower;
 
 #endif

@@ -1,8 +1,8 @@
 #include "runtime/model_handle.h"
 
 #include "base/buffer.h"
+#include "base/memory.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 /* Enough of each tensor to tell two checkpoints of one shape apart without reading them whole. */
@@ -61,4 +61,44 @@ enum reel_status model_handle_start(struct reel_model *handle, const struct back
     handle->rounding = options->rounding;
     ops->info(handle->backend, &handle->backend_info);
     return REEL_OK;
+}
+
+enum reel_status model_tower_open(struct model_tower *t, const struct reel_model *handle,
+                                  struct reel_error *err) {
+    struct reel_error why;
+    *t = (struct model_tower){ .ops = handle->ops->tower };
+    if (t->ops) {
+        enum reel_status status = t->ops->open(&t->tower, &handle->model, handle->backend, &why);
+        if (status == REEL_OK) return status;
+        if (status != REEL_E_UNSUPPORTED) return err_set(err, status, "%s", why.text);
+    }
+    t->ops = &cpu_tower;
+    return t->ops->open(&t->tower, &handle->model, NULL, err);
+}
+
+enum reel_status model_tower_run(const struct model_tower *t, const float *features, int n_frames,
+                                 float *out, struct reel_error *err) {
+    return t->ops->run(t->tower, features, n_frames, out, err);
+}
+
+void model_tower_close(struct model_tower *t) {
+    if (t->ops) t->ops->close(t->tower);
+    *t = (struct model_tower){ 0 };
+}
+
+enum reel_status model_floats_alloc(const struct reel_model *handle, float **out, size_t n,
+                                    const char *what, struct reel_error *err) {
+    void *host = NULL;
+    if (!handle->ops->host_alloc) return mem_aligned(out, n, sizeof **out, what, err);
+    enum reel_status status =
+        handle->ops->host_alloc(handle->backend, &host, n * sizeof **out, what, err);
+    *out = host;
+    return status;
+}
+
+void model_floats_free(const struct reel_model *handle, float *floats) {
+    if (handle->ops->host_free)
+        handle->ops->host_free(handle->backend, floats);
+    else
+        mem_free(floats);
 }

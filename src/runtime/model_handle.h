@@ -21,4 +21,22 @@ struct reel_model {
 enum reel_status model_handle_start(struct reel_model *handle, const struct backend_ops *ops,
                                     const struct backend_options *options, struct reel_error *err);
 
+/* The model's audio tower: its backend's, or the CPU's where that has none for it. */
+struct model_tower {
+    const struct audio_tower_ops *ops;
+    struct audio_tower *tower;
+};
+
+enum reel_status model_tower_open(struct model_tower *t, const struct reel_model *handle,
+                                  struct reel_error *err);
+/* As in audio_tower_ops. */
+enum reel_status model_tower_run(const struct model_tower *t, const float *features, int n_frames,
+                                 float *out, struct reel_error *err);
+void model_tower_close(struct model_tower *t); /* zeroed: nothing */
+
+/* Host memory that the backend reads and writes best. */
+enum reel_status model_floats_alloc(const struct reel_model *handle, float **out, size_t n,
+                                    const char *what, struct reel_error *err);
+void model_floats_free(const struct reel_model *handle, float *floats); /* NULL: nothing */
+
 #endif

@@ -1,6 +1,6 @@
 /* Speech models and the audio encoder when memory, files or threads fail: an error in words,
  * nothing leaked. */
-#include "asr/encoder.h"
+#include "cpu/encoder.h"
 #include "support/faults.h"
 #include "tests/support/golden.h"
 

@@ -2,8 +2,8 @@
  * frames, and logits of prompts with audio spliced in. The reference without rounding must equal
  * the float32 run; everything that rounds is held to GOLDEN_BOUND times the error of the bf16 runs.
  */
-#include "asr/encoder.h"
-#include "asr/encoder_reference.h"
+#include "cpu/encoder.h"
+#include "cpu/encoder_reference.h"
 #include "cpu/reference_model.h"
 #include "model/synthetic.h"
 #include "tests/support/golden.h"
@@ -53,7 +53,7 @@ static float *exact_vectors(const struct golden_model *m, int n_frames) {
     const struct audio_config *c = &m->config.audio;
     struct reel_error err = { 0 };
     float *features = make_features(c->n_bins, n_frames);
-    float *out = golden_floats((size_t)encoder_tokens(n_frames) * (size_t)c->output_dim);
+    float *out = golden_floats((size_t)audio_tokens(n_frames) * (size_t)c->output_dim);
     golden_require(
         encoder_reference_run(c, &m->weights.audio, features, n_frames, REF_EXACT, out, &err),
         &err);
@@ -106,7 +106,7 @@ static float *encode(struct encoder *e, const struct golden_model *m, int n_fram
     const struct audio_config *c = &m->config.audio;
     struct reel_error err = { 0 };
     float *features = make_features(c->n_bins, n_frames);
-    float *out = golden_floats((size_t)encoder_tokens(n_frames) * (size_t)c->output_dim);
+    float *out = golden_floats((size_t)audio_tokens(n_frames) * (size_t)c->output_dim);
     golden_require(encoder_run(e, features, n_frames, out, &err), &err);
     free(features);
     return out;
@@ -118,7 +118,7 @@ static void the_number_of_vectors_is_that_of_the_convolutions(void **state) {
                                        { 99, 13 },    { 100, 13 },   { 101, 14 },      { 230, 30 },
                                        { 1000, 130 }, { 3000, 390 }, { 120000, 15600 } };
     for (int i = 0; i < COUNT(expected); i++)
-        assert_int_equal(encoder_tokens(expected[i][0]), expected[i][1]);
+        assert_int_equal(audio_tokens(expected[i][0]), expected[i][1]);
 }
 
 static void the_reference_without_rounding_equals_the_float32_run(void **state) {
@@ -131,7 +131,7 @@ static void the_reference_without_rounding_equals_the_float32_run(void **state) 
             double worst = 0;
             snprintf(prefix, sizeof prefix, "enc.%d.", lengths[j]);
             golden_logits_read(&stored, &scenes[i].golden, prefix);
-            assert_int_equal(stored.n, encoder_tokens(lengths[j]));
+            assert_int_equal(stored.n, audio_tokens(lengths[j]));
             for (int k = 0; k < stored.n; k++) {
                 double error = golden_logits_error(
                     &stored, k, scenes[i].exact[j] + (size_t)k * (size_t)width, width);
@@ -199,7 +199,7 @@ static void judge_whole(const char *id, const int *frames, int n_lengths) {
             snprintf(name[i], sizeof name[i], "enc.%d.%s", frames[j], parts[i]);
         float *exact = golden_f32(&golden, name[0]), *made = encode(e, &m, frames[j]);
         float *rms = golden_f32(&golden, name[1]), *max = golden_f32(&golden, name[2]);
-        const struct golden_logits stored = { .n = encoder_tokens(frames[j]),
+        const struct golden_logits stored = { .n = audio_tokens(frames[j]),
                                               .rms = rms,
                                               .max = max };
         double most_rms = 0, most_max = 0;
@@ -254,16 +254,16 @@ static void windows_encoded_apart_have_the_bits_of_the_whole(void **state) {
     struct reel_error err = { 0 };
     float *whole = encode(e, m, MOST_FRAMES), *features = make_features(n_bins, MOST_FRAMES);
     float *piece = golden_floats((size_t)n_bins * (size_t)window);
-    float *out = golden_floats((size_t)encoder_tokens(window) * (size_t)c->output_dim);
+    float *out = golden_floats((size_t)audio_tokens(window) * (size_t)c->output_dim);
     assert_int_equal(window, 200);
     for (int first = 0; first < MOST_FRAMES; first += window) {
         const int n = MOST_FRAMES - first < window ? MOST_FRAMES - first : window;
-        const size_t made = (size_t)encoder_tokens(n) * (size_t)c->output_dim;
+        const size_t made = (size_t)audio_tokens(n) * (size_t)c->output_dim;
         for (int b = 0; b < n_bins; b++)
             memcpy(piece + (size_t)b * (size_t)n, features + (size_t)b * MOST_FRAMES + first,
                    (size_t)n * sizeof *piece);
         golden_require(encoder_run(e, piece, n, out, &err), &err);
-        assert_memory_equal(out, whole + (size_t)encoder_tokens(first) * (size_t)c->output_dim,
+        assert_memory_equal(out, whole + (size_t)audio_tokens(first) * (size_t)c->output_dim,
                             made * sizeof *out);
     }
     free(whole);
@@ -276,7 +276,7 @@ static void windows_encoded_apart_have_the_bits_of_the_whole(void **state) {
 static void the_number_of_threads_does_not_matter(void **state) {
     (void)state;
     const struct golden_model *m = &scenes[1].model;
-    const size_t n = (size_t)encoder_tokens(801) * (size_t)m->config.audio.output_dim;
+    const size_t n = (size_t)audio_tokens(801) * (size_t)m->config.audio.output_dim;
     struct encoder *one = open_encoder(m, NULL, 1, REEL_ROUNDING_FAST);
     struct encoder *three = open_encoder(m, NULL, 3, REEL_ROUNDING_FAST);
     float *a = encode(one, m, 801), *b = encode(three, m, 801), *again = encode(three, m, 801);
@@ -311,7 +311,7 @@ static void the_same_weights_in_float32_give_the_same_bits(void **state) {
     struct encoder *b = open_encoder(&copy, NULL, 2, REEL_ROUNDING_FAST);
     float *from_bf16 = encode(a, m, 350), *from_f32 = encode(b, m, 350);
     assert_memory_equal(from_bf16, from_f32,
-                        (size_t)encoder_tokens(350) * (size_t)m->config.audio.output_dim *
+                        (size_t)audio_tokens(350) * (size_t)m->config.audio.output_dim *
                             sizeof(float));
     free(from_bf16);
     free(from_f32);

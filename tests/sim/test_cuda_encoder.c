@@ -1,7 +1,7 @@
 /* The audio tower on the fake GPU against the CPU's: clips of all kinds of lengths, longer ones
  * than a run takes, one after the other in the same scratch memory; faults and memory that is
  * short. */
-#include "asr/encoder.h"
+#include "cpu/encoder.h"
 #include "cuda/run/cuda_backend.h"
 #include "runtime/model_handle.h"
 #include "support/sim_model.h"
@@ -42,7 +42,7 @@ static int start(void **state) {
     const struct encoder_options options = { .cpu_path = "reference", .n_threads = 1 };
     f.config = &model->config.audio;
     good(encoder_open(&f.cpu, f.config, &model->weights.audio, &options, &f.err), &f);
-    const size_t out = (size_t)encoder_tokens(LONGEST) * (size_t)f.config->output_dim;
+    const size_t out = (size_t)audio_tokens(LONGEST) * (size_t)f.config->output_dim;
     f.features = malloc((size_t)(LONGEST * f.config->n_bins) * sizeof(float));
     f.want = malloc(out * sizeof(float)), f.got = malloc(out * sizeof(float));
     *state = &f;
@@ -67,7 +67,7 @@ static void features_make(struct fixture *f, int n_frames, uint64_t seed) {
 
 /* Returns how far the GPU's vectors are from the CPU's, as a part of theirs. */
 static double differ(struct fixture *f, int n_frames) {
-    const int n = encoder_tokens(n_frames) * f->config->output_dim;
+    const int n = audio_tokens(n_frames) * f->config->output_dim;
     double error = 0, square = 0;
     features_make(f, n_frames, (uint64_t)n_frames);
     good(encoder_run(f->cpu, f->features, n_frames, f->want, &f->err), f);

@@ -280,8 +280,7 @@ const struct backend_ops cuda_backend = {
     .restore = cuda_restore,
     .copy = cuda_copy_state,
     .profile = cuda_profile,
-    .encodes = cuda_encodes,
-    .encode = cuda_encode,
+    .tower = &cuda_tower,
     .host_alloc = host_alloc,
     .host_free = host_free,
 };

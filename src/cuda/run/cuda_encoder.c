@@ -2,7 +2,6 @@
  * log-mel frames. One run at a time; what it needs besides lies in the backend. */
 #include "cuda/run/cuda_encoder.h"
 
-#include "asr/encoder_reference.h"
 #include "base/memory.h"
 #include "base/thread_pool.h"
 #include "cuda/run/cuda_backend.h"
@@ -168,7 +167,7 @@ static void fill_numbers(const struct encoder_shape *s, const struct audio_weigh
     for (int i = 0; i < M_AUDIO_CONVS; i++)
         put(all + enc_numbers_at(s, ENC_CONV1_BIAS + i, 0), w->conv[i].bias, s->channels);
     for (int i = 0; i < ENC_TOKENS; i++)
-        cpu_audio_position(i, s->hidden, positions + (long)i * s->hidden, REF_FAST);
+        audio_position(i, s->hidden, positions + (long)i * s->hidden);
     for (int layer = 0; layer < s->layers; layer++)
         fill_layer(s, &w->layers[layer], layer, all);
     put(last, w->out_norm.weight, s->hidden), put(last + s->hidden, w->out_norm.bias, s->hidden);
@@ -392,3 +391,32 @@ enum reel_status cuda_encode(struct backend *b, const float *features, int n_fra
     pthread_mutex_unlock(&b->encoder.mutex);
     return status;
 }
+
+/* ---- as the runtime sees it ------------------------------------------------------------------ */
+
+/* Weights and scratch memory lie in the backend and serve every one of these. */
+struct audio_tower {
+    struct backend *backend; /* borrowed */
+};
+
+static enum reel_status tower_open(struct audio_tower **out, const struct model *model,
+                                   struct backend *b, struct reel_error *err) {
+    *out = NULL;
+    if (!cuda_encodes(b))
+        return err_set(err, REEL_E_UNSUPPORTED, "%s: its audio tower does not run on %s",
+                       model->name, b->gpu.facts.name);
+    enum reel_status status = mem_zeroed(out, 1, sizeof **out, "an audio tower", err);
+    if (status == REEL_OK) (*out)->backend = b;
+    return status;
+}
+
+static enum reel_status tower_run(struct audio_tower *tower, const float *features, int n_frames,
+                                  float *out, struct reel_error *err) {
+    return cuda_encode(tower->backend, features, n_frames, out, err);
+}
+
+static void tower_close(struct audio_tower *tower) { mem_free(tower); }
+
+const struct audio_tower_ops cuda_tower = {
+    .name = "cuda", .open = tower_open, .run = tower_run, .close = tower_close
+};

@@ -7,6 +7,7 @@
 
 #include <pthread.h>
 
+struct audio_tower_ops;
 struct backend;
 struct decode_mailbox;
 
@@ -39,8 +40,9 @@ struct prefill_kernel cuda_encoder_kernel(const struct backend *b, int kernel);
 /* Weights and scratch memory; after the kernels. */
 enum reel_status cuda_encoder_open(struct backend *b, struct reel_error *err);
 void cuda_encoder_close(struct backend *b);
-/* As in backend_ops. */
+/* As audio_tower_ops have it; from any thread. */
 enum reel_status cuda_encode(struct backend *b, const float *features, int n_frames, float *out,
                              struct reel_error *err);
+extern const struct audio_tower_ops cuda_tower;
 
 #endif

@@ -1,9 +1,9 @@
-#include "asr/encoder_reference.h"
+#include "cpu/encoder_reference.h"
 
-#include "asr/encoder.h"
 #include "base/checked.h"
 #include "base/memory.h"
 #include "base/numbers.h"
+#include "cpu/encoder.h"
 
 #include <math.h>
 #include <string.h>
@@ -31,15 +31,10 @@ void cpu_gelu(float *x, int n, enum ref_rounding mode) {
         x[i] = bf(0.5f * x[i] * (1.0f + erff(x[i] * 0.70710678f)), mode);
 }
 
-/* In float32 as the reference computes it; log(10000) is that of a double. */
 void cpu_audio_position(int position, int hidden, float *out, enum ref_rounding mode) {
-    const int half = hidden / 2;
-    const float step = (float)(-log(10000.0) / (half - 1));
-    for (int i = 0; i < half; i++) {
-        float angle = (float)position * expf(step * (float)i);
-        out[i] = bf(sinf(angle), mode);
-        out[half + i] = bf(cosf(angle), mode);
-    }
+    audio_position(position, hidden, out);
+    for (int i = 0; i < hidden; i++)
+        out[i] = bf(out[i], mode);
 }
 
 /* Planes of one chunk: f32 [channels, bins, frames]. */
@@ -122,8 +117,8 @@ static void enter_chunk(const struct tower *t, const float *features, int n_fram
 
     const int width = audio_conv_width(c);
     float *token = t->in; /* the last convolution wrote to `made` */
-    float *x = t->x + (size_t)encoder_tokens(first) * (size_t)c->hidden;
-    for (int i = 0; i < encoder_tokens(n); i++, x += c->hidden) {
+    float *x = t->x + (size_t)audio_tokens(first) * (size_t)c->hidden;
+    for (int i = 0; i < audio_tokens(n); i++, x += c->hidden) {
         for (int j = 0; j < width; j++)
             token[j] = planes.values[(size_t)j * (size_t)planes.frames + (size_t)i];
         cpu_product(&t->weights->conv_out, token, 1, t->row, x, t->mode);
@@ -219,7 +214,7 @@ enum reel_status encoder_reference_run(const struct audio_config *config,
                                        int n_frames, enum ref_rounding mode, float *out,
                                        struct reel_error *err) {
     struct tower t = {
-        .config = config, .weights = weights, .mode = mode, .n_tokens = encoder_tokens(n_frames)
+        .config = config, .weights = weights, .mode = mode, .n_tokens = audio_tokens(n_frames)
     };
     enum reel_status status = allocate(&t, err);
     if (status != REEL_OK) return status;

@@ -1,7 +1,7 @@
 /* Layers and projector over the tokens of a batch. Weights are unpacked once for all of them;
  * attention looks at one head of one window at a time. */
-#include "asr/encoder_work.h"
 #include "base/numbers.h"
+#include "cpu/encoder_work.h"
 
 #include <math.h>
 #include <string.h>

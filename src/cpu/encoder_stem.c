@@ -1,8 +1,8 @@
 /* The convolutions without copies of their input: planes lie channels last, so the three bins of
  * three taps are one run of memory, and the rows of a product are two bins apart. A kernel is the
  * sum of three such products, one for each frame it covers. */
-#include "asr/encoder_work.h"
 #include "base/numbers.h"
+#include "cpu/encoder_work.h"
 
 #include <string.h>
 

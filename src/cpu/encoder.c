@@ -1,16 +1,11 @@
-#include "asr/encoder.h"
+#include "cpu/encoder.h"
 
-#include "asr/encoder_work.h"
 #include "base/memory.h"
 #include "base/numbers.h"
 #include "cpu/cpu_path.h"
+#include "cpu/encoder_work.h"
 
 #include <string.h>
-
-int encoder_tokens(int n_frames) {
-    return n_frames / M_AUDIO_CHUNK_FRAMES * M_AUDIO_CHUNK_TOKENS +
-           audio_convolved(n_frames % M_AUDIO_CHUNK_FRAMES);
-}
 
 int encoder_window_frames(const struct encoder *e) {
     return e->config->window_chunks * M_AUDIO_CHUNK_FRAMES;
@@ -152,7 +147,7 @@ enum reel_status encoder_run(struct encoder *e, const float *features, int n_fra
                                    .stride = n_frames,
                                    .first = first,
                                    .n = n,
-                                   .n_tokens = encoder_tokens(n),
+                                   .n_tokens = audio_tokens(n),
                                    .out = out };
         thread_pool_run(e->pool, region, &job);
         out += (size_t)job.n_tokens * (size_t)e->config->output_dim;

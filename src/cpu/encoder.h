@@ -1,7 +1,7 @@
 /* The audio tower of a speech model: log-mel features in, vectors for the language model's prompt
  * out. One encoder works for one thread at a time; it borrows config and weights. */
-#ifndef REEL_ASR_ENCODER_H
-#define REEL_ASR_ENCODER_H
+#ifndef REEL_CPU_ENCODER_H
+#define REEL_CPU_ENCODER_H
 
 #include "model/audio_weights.h"
 #include "reel.h"
@@ -13,9 +13,6 @@ struct encoder_options {
     int n_threads;        /* likewise */
     enum reel_rounding rounding;
 };
-
-/* Vectors that come of n_frames: 13 for each 100, of the rest c(r) (models of one second). */
-int encoder_tokens(int n_frames);
 
 enum reel_status encoder_open(struct encoder **out, const struct audio_config *config,
                               const struct audio_weights *weights,
@@ -31,7 +28,7 @@ const char *encoder_path(const struct encoder *e);
 
 /* features: f32 [n_bins, n_frames], a whole number of windows or the end of a clip; n_frames is at
  * least 1. A last second that is not whole is filled up with 0 and only tokens of what is there are
- * made, also where there is no whole second. out: f32 [encoder_tokens(n_frames), output_dim]. */
+ * made, also where there is no whole second. out: f32 [audio_tokens(n_frames), output_dim]. */
 enum reel_status encoder_run(struct encoder *e, const float *features, int n_frames, float *out,
                              struct reel_error *err);
 

@@ -2,11 +2,11 @@
  * time) and encoder_layers.c (tokens in windows). A batch of whole windows passes both in one
  * region of the thread pool. Rounding as in cpu/engine.h: what enters a product is bf16, all else
  * float32. */
-#ifndef REEL_ASR_ENCODER_WORK_H
-#define REEL_ASR_ENCODER_WORK_H
+#ifndef REEL_CPU_ENCODER_WORK_H
+#define REEL_CPU_ENCODER_WORK_H
 
-#include "asr/encoder_reference.h"
 #include "base/thread_pool.h"
+#include "cpu/encoder_reference.h"
 #include "cpu/tile.h"
 
 #define T_ENCODER_CHUNKS 8   /* that are convolved together */
