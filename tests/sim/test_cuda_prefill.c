@@ -363,7 +363,8 @@ static int32_t id_after(struct fixture *f, const int32_t *ids, int n) {
 }
 
 /* A prompt's last token has been through the layers when decoding begins, whoever has read another
- * prompt since; that is forgotten when another token takes its place. More in test_cuda_head.c. */
+ * prompt since; that is forgotten when another token takes its place. More in test_cuda_last_row.c.
+ */
 static void the_first_id_comes_from_the_prompts_own_way(void **state) {
     enum { N = 9, OTHER = 7 };
     struct fixture *f = *state;

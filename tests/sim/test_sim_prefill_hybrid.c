@@ -223,9 +223,9 @@ static float *state_of(struct rig *r, struct reel_session *session, int n, bool 
     const struct backend_state *s = session->state;
     const int end = kept ? n - 1 : n;
     if (!kept) require(r, reel_session_sync(session, ids, n, NULL, &r->err));
-    float *values = malloc(cuda_states_saved_bytes(s, end, cuda_states_before(s, end)));
+    float *values = malloc(cuda_recurrent_saved_bytes(s, end, cuda_recurrent_has_before(s, end)));
     assert_non_null(values);
-    require(r, cuda_states_save(s, end, values, &r->err));
+    require(r, cuda_recurrent_save(s, end, values, &r->err));
     return values;
 }
 

@@ -114,7 +114,7 @@ static enum reel_status cache_path(struct buffer *path, const struct kernel_buil
                          ending);
 }
 
-static void warn(const struct kernel_build *build, const char *path, const char *what) {
+static void warn_caller(const struct kernel_build *build, const char *path, const char *what) {
     struct reel_error text;
     if (!build->warn) return;
     err_set(&text, REEL_OK, "%s: %s", path, what);
@@ -133,7 +133,7 @@ static enum reel_status read_cache(struct kernel_image *image, const struct kern
             kernel_cache_read(&image->bytes, &image->n_bytes, &damage, path.bytes, image->key, err);
     if (status == REEL_OK && damage) {
         snprintf(text, sizeof text, "%s; the kernels are compiled again", damage);
-        warn(build, path.bytes, text);
+        warn_caller(build, path.bytes, text);
     }
     image->from_cache = image->bytes != NULL;
     buffer_release(&path);
@@ -149,7 +149,7 @@ static void write_cache(const struct kernel_image *image, const struct kernel_bu
     enum reel_status status = cache_path(&path, build, image->key, "bin", &why);
     if (status == REEL_OK)
         status = kernel_cache_write(path.bytes, image->key, image->bytes, image->n_bytes, &why);
-    if (status != REEL_OK) warn(build, "the compiled kernels were not kept", why.text);
+    if (status != REEL_OK) warn_caller(build, "the compiled kernels were not kept", why.text);
     buffer_release(&path);
 }
 
@@ -182,8 +182,9 @@ static void first_lines(char *text, size_t size, const char *log) {
     }
 }
 
-static enum reel_status explain(const struct kernel_image *image, const struct kernel_build *build,
-                                enum reel_status status, struct reel_error *err) {
+static enum reel_status explain_failure(const struct kernel_image *image,
+                                        const struct kernel_build *build, enum reel_status status,
+                                        struct reel_error *err) {
     struct buffer path;
     char lines[400];
     if (!image->log || status != REEL_E_DEVICE) return status;
@@ -210,13 +211,14 @@ static enum reel_status find_target(int *compute, bool *ptx, const struct kernel
     return nvrtc_check_target(build->nvrtc, *compute, err);
 }
 
-static enum reel_status compile(struct kernel_image *image, const struct kernel_build *build,
-                                const struct options *options, bool ptx, struct reel_error *err) {
+static enum reel_status compile_image(struct kernel_image *image, const struct kernel_build *build,
+                                      const struct options *options, bool ptx,
+                                      struct reel_error *err) {
     const struct compile_input input = {
         .build = build, .options = options->list, .n_options = options->n, .ptx = ptx
     };
     enum reel_status status = kernel_compile(image, &input, err);
-    if (status != REEL_OK) return explain(image, build, status, err);
+    if (status != REEL_OK) return explain_failure(image, build, status, err);
     write_cache(image, build);
     return REEL_OK;
 }
@@ -231,7 +233,8 @@ enum reel_status kernel_build(struct kernel_image *image, const struct kernel_bu
     if (status == REEL_OK) status = make_options(&options, build, compute, ptx, err);
     if (status == REEL_OK) status = make_key(image->key, build, &options, err);
     if (status == REEL_OK) status = read_cache(image, build, err);
-    if (status == REEL_OK && !image->bytes) status = compile(image, build, &options, ptx, err);
+    if (status == REEL_OK && !image->bytes)
+        status = compile_image(image, build, &options, ptx, err);
     release_options(&options);
     if (status != REEL_OK) kernel_image_release(image);
     return status;

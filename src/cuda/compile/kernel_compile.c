@@ -22,8 +22,8 @@ struct job {
     bool is_over;
 };
 
-static enum reel_status fail(const struct nvrtc *nvrtc, int error, const char *call,
-                             struct reel_error *err) {
+static enum reel_status fail_call(const struct nvrtc *nvrtc, int error, const char *call,
+                                  struct reel_error *err) {
     return err_set(err, error == 1 ? REEL_E_MEMORY : REEL_E_DEVICE, "NVRTC %d.%d (%s): %s: %s (%d)",
                    nvrtc->major, nvrtc->minor, nvrtc->path, call, nvrtc_error_text(error), error);
 }
@@ -37,14 +37,14 @@ static int wants_end(void *payload, void *reserved) {
     return atomic_load(&job->cancel);
 }
 
-static void compile(struct job *job) {
+static void compile_program(struct job *job) {
     if (job->nvrtc->set_flow) job->nvrtc->set_flow(job->program, wants_end, job);
     job->error = job->nvrtc->call.compile(job->program, job->input->n_options, job->input->options);
 }
 
 static void *compile_on_thread(void *user) {
     struct job *job = user;
-    compile(job);
+    compile_program(job);
     pthread_mutex_lock(&job->mutex);
     job->is_over = true;
     pthread_cond_signal(&job->over);
@@ -61,7 +61,7 @@ static struct timespec after_ms(int ms) {
     return t;
 }
 
-static void report(struct job *job) {
+static void report_progress(struct job *job) {
     const struct kernel_build *build = job->input->build;
     if (!atomic_load(&job->cancel) &&
         !build->progress(build->progress_user, "compiling kernels", 0, 0))
@@ -76,7 +76,7 @@ static void wait_reporting(struct job *job) {
         }
         if (job->is_over) break;
         pthread_mutex_unlock(&job->mutex);
-        report(job);
+        report_progress(job);
         pthread_mutex_lock(&job->mutex);
     }
     pthread_mutex_unlock(&job->mutex);
@@ -97,14 +97,14 @@ static int start_thread(pthread_t *thread, struct job *job) {
 }
 
 /* Without a thread the work is the same, only unheard of. */
-static void run(struct job *job) {
+static void run_compiler(struct job *job) {
     pthread_condattr_t attributes;
     pthread_t thread;
     if (!job->input->build->progress) {
-        compile(job);
+        compile_program(job);
         return;
     }
-    report(job); /* before the thread starts: what takes no time is heard of, too */
+    report_progress(job); /* before the thread starts: what takes no time is heard of, too */
     if (atomic_load(&job->cancel)) return;
     pthread_mutex_init(&job->mutex, NULL);
     pthread_condattr_init(&attributes);
@@ -115,7 +115,7 @@ static void run(struct job *job) {
         wait_reporting(job);
         pthread_join(thread, NULL);
     } else {
-        compile(job);
+        compile_program(job);
     }
     pthread_cond_destroy(&job->over);
     pthread_mutex_destroy(&job->mutex);
@@ -123,7 +123,7 @@ static void run(struct job *job) {
 
 /* ---- program, log, image ---- */
 
-static enum reel_status create(struct job *job, struct reel_error *err) {
+static enum reel_status create_program(struct job *job, struct reel_error *err) {
     const struct kernel_build *build = job->input->build;
     const char **texts = NULL, **names = NULL, *text = NULL;
     size_t n = (size_t)build->n_sources;
@@ -146,7 +146,7 @@ static enum reel_status create(struct job *job, struct reel_error *err) {
     if (status == REEL_OK) {
         int error =
             build->nvrtc->call.create(&job->program, text, build->program, n_headers, texts, names);
-        if (error != 0) status = fail(build->nvrtc, error, "nvrtcCreateProgram", err);
+        if (error != 0) status = fail_call(build->nvrtc, error, "nvrtcCreateProgram", err);
     }
     mem_free(names);
     mem_free(texts);
@@ -155,13 +155,15 @@ static enum reel_status create(struct job *job, struct reel_error *err) {
 
 /* NVRTC's size of a text counts its terminating zero; one more zero does no harm to machine code.
  */
-static enum reel_status take(char **text, size_t *n_bytes, const struct job *job, const char *call,
-                             int (*size_of)(struct nvrtc_program *, size_t *),
-                             int (*get)(struct nvrtc_program *, char *), struct reel_error *err) {
+static enum reel_status fetch_output(char **text, size_t *n_bytes, const struct job *job,
+                                     const char *call,
+                                     int (*size_of)(struct nvrtc_program *, size_t *),
+                                     int (*get)(struct nvrtc_program *, char *),
+                                     struct reel_error *err) {
     size_t n = 0;
     *text = NULL;
     int error = size_of(job->program, &n);
-    if (error != 0) return fail(job->nvrtc, error, call, err);
+    if (error != 0) return fail_call(job->nvrtc, error, call, err);
     if (n > REASONABLE_BYTES)
         return err_set(err, REEL_E_LIMIT, "%s wants %zu bytes, at most %d are expected", call, n,
                        REASONABLE_BYTES);
@@ -172,29 +174,30 @@ static enum reel_status take(char **text, size_t *n_bytes, const struct job *job
     if (error == 0) return REEL_OK;
     mem_free(*text);
     *text = NULL;
-    return fail(job->nvrtc, error, call, err);
+    return fail_call(job->nvrtc, error, call, err);
 }
 
-static enum reel_status take_log(struct kernel_image *image, const struct job *job,
-                                 struct reel_error *err) {
+static enum reel_status fetch_log(struct kernel_image *image, const struct job *job,
+                                  struct reel_error *err) {
     const struct nvrtc_calls *call = &job->nvrtc->call;
     size_t n = 0;
     enum reel_status status =
-        take(&image->log, &n, job, "nvrtcGetProgramLog", call->log_size, call->log, err);
+        fetch_output(&image->log, &n, job, "nvrtcGetProgramLog", call->log_size, call->log, err);
     if (status != REEL_OK || image->log[0]) return status;
     mem_free(image->log);
     image->log = NULL;
     return REEL_OK;
 }
 
-static enum reel_status take_image(struct kernel_image *image, const struct job *job,
-                                   struct reel_error *err) {
+static enum reel_status fetch_image(struct kernel_image *image, const struct job *job,
+                                    struct reel_error *err) {
     const struct nvrtc_calls *call = &job->nvrtc->call;
     char *bytes = NULL;
-    enum reel_status status = job->input->ptx ? take(&bytes, &image->n_bytes, job, "nvrtcGetPTX",
-                                                     call->ptx_size, call->ptx, err)
-                                              : take(&bytes, &image->n_bytes, job, "nvrtcGetCUBIN",
-                                                     call->cubin_size, call->cubin, err);
+    enum reel_status status = job->input->ptx
+                                  ? fetch_output(&bytes, &image->n_bytes, job, "nvrtcGetPTX",
+                                                 call->ptx_size, call->ptx, err)
+                                  : fetch_output(&bytes, &image->n_bytes, job, "nvrtcGetCUBIN",
+                                                 call->cubin_size, call->cubin, err);
     image->bytes = bytes;
     if (status == REEL_OK && image->n_bytes == 0)
         status = err_set(err, REEL_E_DEVICE, "NVRTC %d.%d (%s) compiled %s to nothing",
@@ -207,18 +210,18 @@ enum reel_status kernel_compile(struct kernel_image *image, const struct compile
                                 struct reel_error *err) {
     struct job job = { .nvrtc = input->build->nvrtc, .input = input };
     double start_s = clock_s();
-    enum reel_status status = create(&job, err);
+    enum reel_status status = create_program(&job, err);
     if (status != REEL_OK) return status;
-    run(&job);
+    run_compiler(&job);
     image->compile_s = clock_s() - start_s;
     if (atomic_load(&job.cancel)) {
         status = err_set(err, REEL_E_CANCELLED, "compiling the kernels was cancelled");
     } else {
-        status = take_log(image, &job, err);
+        status = fetch_log(image, &job, err);
         if (status == REEL_OK && job.error != 0)
-            status = fail(job.nvrtc, job.error, "nvrtcCompileProgram", err);
+            status = fail_call(job.nvrtc, job.error, "nvrtcCompileProgram", err);
         else if (status == REEL_OK)
-            status = take_image(image, &job, err);
+            status = fetch_image(image, &job, err);
     }
     job.nvrtc->call.destroy(&job.program);
     return status;

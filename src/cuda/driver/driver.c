@@ -44,7 +44,7 @@ static enum reel_status open_library(struct cuda_driver *driver, const char *fol
                    "the NVIDIA driver lacks %s: it is older than CUDA 11.2; update it", missing);
 }
 
-static enum reel_status start(struct cuda_driver *driver, struct reel_error *err) {
+static enum reel_status init_driver(struct cuda_driver *driver, struct reel_error *err) {
     const char *call = cu_names.driver_version;
     int error = driver->call.driver_version(&driver->version);
     if (error == 0 && driver->version < OLDEST_DRIVER)
@@ -66,7 +66,7 @@ enum reel_status cuda_driver_open(struct cuda_driver *driver, const char *folder
                                   struct reel_error *err) {
     *driver = (struct cuda_driver){ 0 };
     enum reel_status status = open_library(driver, folder, err);
-    if (status == REEL_OK) status = start(driver, err);
+    if (status == REEL_OK) status = init_driver(driver, err);
     if (status != REEL_OK) cuda_driver_close(driver);
     return status;
 }
@@ -183,11 +183,11 @@ void cuda_gpu_close(struct cuda_gpu *gpu) {
 
 /* ---- calls in the GPU's context ---- */
 
-static int enter(const struct cuda_gpu *gpu) {
+static int context_enter(const struct cuda_gpu *gpu) {
     return gpu->driver->call.context_push(gpu->context);
 }
 
-static void leave(const struct cuda_gpu *gpu) {
+static void context_leave(const struct cuda_gpu *gpu) {
     struct cu_context *popped = NULL;
     gpu->driver->call.context_pop(&popped);
 }
@@ -195,10 +195,10 @@ static void leave(const struct cuda_gpu *gpu) {
 /* error = the call's result, made with the context current. */
 #define CALL(error, gpu, member, ...)                                                              \
     do {                                                                                           \
-        (error) = enter(gpu);                                                                      \
+        (error) = context_enter(gpu);                                                              \
         if ((error) != 0) break;                                                                   \
         (error) = (gpu)->driver->call.member(__VA_ARGS__);                                         \
-        leave(gpu);                                                                                \
+        context_leave(gpu);                                                                        \
     } while (0)
 
 /* The same, and out of the function with a message when it fails. */

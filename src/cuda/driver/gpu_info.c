@@ -95,13 +95,13 @@ static enum reel_status no_memory(struct reel_error *err) {
 }
 
 /* Paths and the loader's words may be anything; JSON is UTF-8. */
-static enum reel_status note(struct survey *s, char *text, struct reel_error *err) {
+static enum reel_status add_note(struct survey *s, char *text, struct reel_error *err) {
     for (char *c = text; *c; c++)
         if ((unsigned char)*c >= 0x80) *c = '?';
     return json_array_append_new(s->notes, json_string(text)) == 0 ? REEL_OK : no_memory(err);
 }
 
-static bool set(json_t *object, const char *key, json_t *value) {
+static bool set_key(json_t *object, const char *key, json_t *value) {
     return json_object_set_new(object, key, value) == 0;
 }
 
@@ -109,12 +109,12 @@ static bool set(json_t *object, const char *key, json_t *value) {
 static bool add_nvml(json_t *gpu, const struct nvml *nvml) {
     uint64_t n_free = 0, mj = 0;
     double w = 0;
-    bool good = !nvml->driver[0] || set(gpu, "driver", json_string(nvml->driver));
+    bool good = !nvml->driver[0] || set_key(gpu, "driver", json_string(nvml->driver));
     if (good && nvml_memory_free(nvml, &n_free, NULL) == REEL_OK)
-        good = set(gpu, "memory_free_bytes", json_integer((json_int_t)n_free));
-    if (good && nvml_power(nvml, &w, NULL) == REEL_OK) good = set(gpu, "power_w", json_real(w));
+        good = set_key(gpu, "memory_free_bytes", json_integer((json_int_t)n_free));
+    if (good && nvml_power(nvml, &w, NULL) == REEL_OK) good = set_key(gpu, "power_w", json_real(w));
     if (good && nvml_energy(nvml, &mj, NULL) == REEL_OK)
-        good = set(gpu, "energy_mj", json_integer((json_int_t)mj));
+        good = set_key(gpu, "energy_mj", json_integer((json_int_t)mj));
     return good;
 }
 
@@ -125,7 +125,7 @@ static bool add_free_memory(json_t *gpu, const struct survey *s, int index) {
     bool good = true;
     if (cuda_gpu_open(&open, s->driver, index, NULL) != REEL_OK) return true;
     if (cuda_memory(&open, &n_free, &n_total, NULL) == REEL_OK)
-        good = set(gpu, "memory_free_bytes", json_integer((json_int_t)n_free));
+        good = set_key(gpu, "memory_free_bytes", json_integer((json_int_t)n_free));
     cuda_gpu_close(&open);
     return good;
 }
@@ -144,14 +144,14 @@ static json_t *write_facts(const struct survey *s, const struct cuda_gpu_facts *
         "shared_bytes", f->shared_bytes, "memory_bytes", (json_int_t)f->memory_bytes, "cuda",
         write_version(s->driver->version / 1000, s->driver->version % 1000 / 10), "usable", usable);
     if (!gpu || !s->nvrtc) return gpu;
-    if (set(gpu, "nvrtc", write_version(s->nvrtc->major, s->nvrtc->minor))) return gpu;
+    if (set_key(gpu, "nvrtc", write_version(s->nvrtc->major, s->nvrtc->minor))) return gpu;
     json_decref(gpu);
     return NULL;
 }
 
 /* Takes over gpu. */
-static enum reel_status append(struct survey *s, json_t *gpu, int index,
-                               const struct cuda_gpu_facts *facts, struct reel_error *err) {
+static enum reel_status append_gpu(struct survey *s, json_t *gpu, int index,
+                                   const struct cuda_gpu_facts *facts, struct reel_error *err) {
     struct nvml nvml;
     struct reel_error why;
     enum reel_status status = REEL_OK;
@@ -160,7 +160,7 @@ static enum reel_status append(struct survey *s, json_t *gpu, int index,
         good = add_nvml(gpu, &nvml);
         nvml_close(&nvml);
     } else {
-        status = note(s, why.text, err);
+        status = add_note(s, why.text, err);
     }
     if (good && status == REEL_OK && !json_object_get(gpu, "memory_free_bytes"))
         good = add_free_memory(gpu, s, index);
@@ -173,13 +173,14 @@ static enum reel_status append(struct survey *s, json_t *gpu, int index,
 static enum reel_status describe_one(struct survey *s, int index, struct reel_error *err) {
     struct cuda_gpu_facts facts;
     struct reel_error why;
-    if (cuda_gpu_facts(&facts, s->driver, index, &why) != REEL_OK) return note(s, why.text, err);
+    if (cuda_gpu_facts(&facts, s->driver, index, &why) != REEL_OK)
+        return add_note(s, why.text, err);
     enum reel_status usable = cuda_gpu_check(&facts, index, &why);
     if (usable == REEL_OK && s->nvrtc) usable = nvrtc_check_target(s->nvrtc, facts.compute, &why);
-    enum reel_status status = usable == REEL_OK ? REEL_OK : note(s, why.text, err);
+    enum reel_status status = usable == REEL_OK ? REEL_OK : add_note(s, why.text, err);
     if (status != REEL_OK) return status;
     json_t *gpu = write_facts(s, &facts, index, usable == REEL_OK && s->nvrtc);
-    return gpu ? append(s, gpu, index, &facts, err) : no_memory(err);
+    return gpu ? append_gpu(s, gpu, index, &facts, err) : no_memory(err);
 }
 
 static enum reel_status describe_all(struct survey *s, struct reel_error *err) {
@@ -187,12 +188,12 @@ static enum reel_status describe_all(struct survey *s, struct reel_error *err) {
     struct nvrtc nvrtc;
     struct reel_error why;
     enum reel_status status = REEL_OK;
-    if (cuda_driver_open(&driver, s->cuda_dir, &why) != REEL_OK) return note(s, why.text, err);
+    if (cuda_driver_open(&driver, s->cuda_dir, &why) != REEL_OK) return add_note(s, why.text, err);
     s->driver = &driver;
     if (nvrtc_open(&nvrtc, s->cuda_dir, driver.version, &why) == REEL_OK)
         s->nvrtc = &nvrtc;
     else
-        status = note(s, why.text, err);
+        status = add_note(s, why.text, err);
     for (int i = 0; i < driver.n_gpus && status == REEL_OK; i++)
         status = describe_one(s, i, err);
     if (s->nvrtc) nvrtc_close(&nvrtc);

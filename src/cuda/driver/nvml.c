@@ -30,21 +30,21 @@ static const struct library_symbol symbols[] = {
     { "nvmlErrorString", offsetof(struct nvml, error_text) },
 };
 
-static enum reel_status fail(const struct nvml *nvml, int error, const char *call,
-                             struct reel_error *err) {
+static enum reel_status fail_call(const struct nvml *nvml, int error, const char *call,
+                                  struct reel_error *err) {
     const char *text = nvml->error_text(error);
     return err_set(err, REEL_E_UNSUPPORTED, "NVML: %s: %s (%d)", call, text ? text : "no text",
                    error);
 }
 
-static enum reel_status start(struct nvml *nvml, const struct start_calls *call, const char *uuid,
-                              struct reel_error *err) {
+static enum reel_status init_nvml(struct nvml *nvml, const struct start_calls *call,
+                                  const char *uuid, struct reel_error *err) {
     int error = call->init();
-    if (error != 0) return fail(nvml, error, "nvmlInit_v2", err);
+    if (error != 0) return fail_call(nvml, error, "nvmlInit_v2", err);
     error = call->find(uuid, &nvml->device);
     if (error != 0) {
         nvml->shutdown();
-        return fail(nvml, error, "nvmlDeviceGetHandleByUUID", err);
+        return fail_call(nvml, error, "nvmlDeviceGetHandleByUUID", err);
     }
     if (call->driver(nvml->driver, sizeof nvml->driver - 1) != 0) nvml->driver[0] = '\0';
     return REEL_OK;
@@ -65,7 +65,7 @@ enum reel_status nvml_open(struct nvml *nvml, const char *folder, const char *uu
                                (int)(sizeof start_symbols / sizeof *start_symbols));
     enum reel_status status =
         missing ? err_set(err, REEL_E_UNSUPPORTED, "NVML lacks %s: the driver is too old", missing)
-                : start(nvml, &call, uuid, err);
+                : init_nvml(nvml, &call, uuid, err);
     if (status == REEL_OK) return REEL_OK;
     library_close(nvml->library);
     *nvml = (struct nvml){ 0 };
@@ -83,7 +83,7 @@ enum reel_status nvml_energy(const struct nvml *nvml, uint64_t *mj, struct reel_
     unsigned long long value = 0;
     *mj = 0;
     int error = nvml->read_energy(nvml->device, &value);
-    if (error != 0) return fail(nvml, error, "nvmlDeviceGetTotalEnergyConsumption", err);
+    if (error != 0) return fail_call(nvml, error, "nvmlDeviceGetTotalEnergyConsumption", err);
     *mj = value;
     return REEL_OK;
 }
@@ -92,7 +92,7 @@ enum reel_status nvml_power(const struct nvml *nvml, double *w, struct reel_erro
     unsigned mw = 0;
     *w = 0;
     int error = nvml->read_power(nvml->device, &mw);
-    if (error != 0) return fail(nvml, error, "nvmlDeviceGetPowerUsage", err);
+    if (error != 0) return fail_call(nvml, error, "nvmlDeviceGetPowerUsage", err);
     *w = mw / 1e3;
     return REEL_OK;
 }
@@ -102,7 +102,7 @@ enum reel_status nvml_memory_free(const struct nvml *nvml, uint64_t *n_bytes,
     struct nvml_memory memory = { 0 };
     *n_bytes = 0;
     int error = nvml->read_memory(nvml->device, &memory);
-    if (error != 0) return fail(nvml, error, "nvmlDeviceGetMemoryInfo", err);
+    if (error != 0) return fail_call(nvml, error, "nvmlDeviceGetMemoryInfo", err);
     *n_bytes = memory.free;
     return REEL_OK;
 }

@@ -64,7 +64,7 @@ static void *open_named(const char *folder, const char *name, char why[LIBRARY_W
 }
 
 /* Whether the open library can be used under a driver of this major version. */
-static bool suits(struct nvrtc *nvrtc, int driver_major, struct search *seen) {
+static bool suits_driver(struct nvrtc *nvrtc, int driver_major, struct search *seen) {
     const char *missing = library_bind(nvrtc->library, &nvrtc->call, symbols,
                                        (int)(sizeof symbols / sizeof *symbols));
     if (missing) {
@@ -85,8 +85,8 @@ static bool suits(struct nvrtc *nvrtc, int driver_major, struct search *seen) {
     return false;
 }
 
-static enum reel_status explain(const struct search *seen, int driver_version,
-                                struct reel_error *err) {
+static enum reel_status explain_missing(const struct search *seen, int driver_version,
+                                        struct reel_error *err) {
     int major = driver_version / 1000, minor = driver_version % 1000 / 10;
     char packages[200];
     snprintf(
@@ -116,13 +116,13 @@ enum reel_status nvrtc_open(struct nvrtc *nvrtc, const char *folder, int driver_
         *nvrtc = (struct nvrtc){ 0 };
         nvrtc->library = open_named(folder, releases[i].name, seen.why);
         if (!nvrtc->library) continue;
-        if (suits(nvrtc, driver_version / 1000, &seen)) {
+        if (suits_driver(nvrtc, driver_version / 1000, &seen)) {
             (void)library_bind(nvrtc->library, nvrtc, flow, 1);
             return REEL_OK;
         }
         nvrtc_close(nvrtc);
     }
-    return explain(&seen, driver_version, err);
+    return explain_missing(&seen, driver_version, err);
 }
 
 void nvrtc_close(struct nvrtc *nvrtc) {

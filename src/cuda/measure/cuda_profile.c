@@ -7,7 +7,7 @@
 #include "cuda/measure/profile.h"
 #include "cuda/run/cuda_launch.h"
 
-static enum reel_status check(const struct backend_state *s, struct reel_error *err) {
+static enum reel_status check_profiled(const struct backend_state *s, struct reel_error *err) {
     if (!s->profile)
         return err_set(err, REEL_E_STATE,
                        "the model was opened without time stamps; open it with the GPU option "
@@ -19,8 +19,8 @@ static enum reel_status check(const struct backend_state *s, struct reel_error *
     return cuda_alive(s->backend, err);
 }
 
-static enum reel_status fetch(const struct backend_state *s, uint32_t **stamps,
-                              struct reel_error *err) {
+static enum reel_status fetch_stamps(const struct backend_state *s, uint32_t **stamps,
+                                     struct reel_error *err) {
     const struct plan *plan = &s->backend->plan;
     const size_t n =
         (size_t)s->profiled_tokens * (size_t)plan->tape.n_sms * (size_t)profile_stamps(plan);
@@ -59,8 +59,8 @@ enum reel_status cuda_profile(const struct backend_state *s, const struct backen
     enum { TRACE_TOKENS = 4 };
     struct buffer trace = { 0 };
     uint32_t *stamps = NULL;
-    enum reel_status status = check(s, err);
-    if (status == REEL_OK) status = fetch(s, &stamps, err);
+    enum reel_status status = check_profiled(s, err);
+    if (status == REEL_OK) status = fetch_stamps(s, &stamps, err);
     const struct profile_run run = { .plan = &s->backend->plan,
                                      .stamps = stamps,
                                      .n_tokens = s->profiled_tokens,

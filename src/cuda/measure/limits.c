@@ -65,7 +65,7 @@ double limits_median(double *values, int n) {
     return n % 2 ? values[n / 2] : 0.5 * (values[n / 2 - 1] + values[n / 2]);
 }
 
-static enum reel_status step(struct bench *b, struct reel_error *err) {
+static enum reel_status report_step(struct bench *b, struct reel_error *err) {
     const struct reel_limits_options *o = b->options;
     b->done++;
     if (!o->progress ||
@@ -75,7 +75,7 @@ static enum reel_status step(struct bench *b, struct reel_error *err) {
 }
 
 /* Takes over value. */
-static enum reel_status append(json_t *list, json_t *value, struct reel_error *err) {
+static enum reel_status append_measurement(json_t *list, json_t *value, struct reel_error *err) {
     return value && json_array_append_new(list, value) == 0 ? REEL_OK
                                                             : err_memory(err, "measurements", 0);
 }
@@ -150,7 +150,7 @@ static enum reel_status open_memory(struct bench *b, struct reel_error *err) {
     return status == REEL_OK ? cuda_event_open(&b->gpu, &b->to, err) : status;
 }
 
-static void release(struct bench *b) {
+static void close_bench(struct bench *b) {
     if (b->gpu.context) {
         cuda_event_close(&b->gpu, b->from);
         cuda_event_close(&b->gpu, b->to);
@@ -164,9 +164,9 @@ static void release(struct bench *b) {
     cuda_driver_close(&b->driver);
 }
 
-static enum reel_status launch(struct bench *b, const struct cuda_function *function, int blocks,
-                               int threads, int shared_bytes, struct limits_args *args,
-                               struct reel_error *err) {
+static enum reel_status launch_kernel(struct bench *b, const struct cuda_function *function,
+                                      int blocks, int threads, int shared_bytes,
+                                      struct limits_args *args, struct reel_error *err) {
     void *arguments[] = { args };
     const struct cuda_launch launch = { .function = function,
                                         .blocks = blocks,
@@ -179,10 +179,10 @@ static enum reel_status launch(struct bench *b, const struct cuda_function *func
 
 /* ---- the read ceiling ---- */
 
-static enum reel_status scatter(struct bench *b, struct reel_error *err) {
+static enum reel_status fill_with_noise(struct bench *b, struct reel_error *err) {
     struct limits_args args = { .data = cuda_pointer(b->data), .span = b->data_bytes };
     enum reel_status status =
-        launch(b, &b->scatter, b->gpu.facts.n_sms, SCATTER_THREADS, 0, &args, err);
+        launch_kernel(b, &b->scatter, b->gpu.facts.n_sms, SCATTER_THREADS, 0, &args, err);
     return status == REEL_OK ? cuda_wait(&b->gpu, NULL, "filling memory", err) : status;
 }
 
@@ -192,7 +192,8 @@ static enum reel_status time_read(struct bench *b, struct limits_args *args, dou
     float elapsed = 0;
     enum reel_status status = cuda_event_record(&b->gpu, b->from, NULL, err);
     if (status == REEL_OK)
-        status = launch(b, &b->read_all, b->gpu.facts.n_sms, READ_THREADS, shared, args, err);
+        status =
+            launch_kernel(b, &b->read_all, b->gpu.facts.n_sms, READ_THREADS, shared, args, err);
     if (status == REEL_OK) status = cuda_event_record(&b->gpu, b->to, NULL, err);
     if (status == REEL_OK) status = cuda_event_wait(&b->gpu, b->to, err);
     if (status == REEL_OK) status = cuda_event_ms(&b->gpu, b->from, b->to, &elapsed, err);
@@ -201,8 +202,8 @@ static enum reel_status time_read(struct bench *b, struct limits_args *args, dou
 }
 
 /* With `slots` pieces of each of an SM's copying warps in flight. */
-static enum reel_status read_with(struct bench *b, int slots, double *bytes_per_s,
-                                  struct reel_error *err) {
+static enum reel_status measure_read(struct bench *b, int slots, double *bytes_per_s,
+                                     struct reel_error *err) {
     const int warps = b->gpu.facts.n_sms * LIMITS_READERS, repeats = b->sizes->repeats;
     const int shared = LIMITS_RING_AT + LIMITS_READERS * slots * LIMITS_PIECE;
     double ms[MOST_REPEATS] = { 0 };
@@ -220,23 +221,23 @@ static enum reel_status read_with(struct bench *b, int slots, double *bytes_per_
         status = time_read(b, &args, &ms[i], err);
     const double median = limits_median(ms, repeats);
     *bytes_per_s = (double)args.pieces * LIMITS_PIECE * warps / (median * 1e-3);
-    return status == REEL_OK ? step(b, err) : status;
+    return status == REEL_OK ? report_step(b, err) : status;
 }
 
 static enum reel_status read_ceiling(struct bench *b, json_t *all, struct reel_error *err) {
     const int per_slot = LIMITS_READERS * LIMITS_PIECE;
     json_t *list = json_array();
     double best = 0;
-    enum reel_status status = list ? scatter(b, err) : err_memory(err, "measurements", 0);
+    enum reel_status status = list ? fill_with_noise(b, err) : err_memory(err, "measurements", 0);
     for (int slots = b->options->only_read ? 2 : 1;
          slots * LIMITS_READERS <= LIMITS_MOST_PIECES &&
          LIMITS_RING_AT + slots * per_slot <= b->gpu.facts.shared_bytes && status == REEL_OK;
          slots++) {
         double rate = 0;
-        status = read_with(b, slots, &rate, err);
+        status = measure_read(b, slots, &rate, err);
         if (rate > best) best = rate;
         if (status == REEL_OK)
-            status = append(
+            status = append_measurement(
                 list,
                 json_pack("{s:i, s:f}", "in_flight_bytes", slots * per_slot, "bytes_per_s", rate),
                 err);
@@ -278,8 +279,8 @@ static enum reel_status time_exchange(struct bench *b, const struct exchange *x,
         status = cuda_fill(&b->gpu, b->words, 0, (size_t)2 * WORD_STRIDE * 8, NULL, err);
     if (status == REEL_OK) status = cuda_fill(&b->gpu, b->results, 0, results_bytes(b), NULL, err);
     if (status == REEL_OK)
-        status = launch(b, &b->exchange, x->blocks, EXCHANGE_THREADS, LIMITS_RING_AT + x->cap_bytes,
-                        &args, err);
+        status = launch_kernel(b, &b->exchange, x->blocks, EXCHANGE_THREADS,
+                               LIMITS_RING_AT + x->cap_bytes, &args, err);
     if (status == REEL_OK) status = cuda_wait(&b->gpu, NULL, "the exchange kernel", err);
     if (status == REEL_OK)
         status = cuda_download(&b->gpu, results, b->results, results_bytes(b), NULL, err);
@@ -298,28 +299,29 @@ static enum reel_status time_exchange(struct bench *b, const struct exchange *x,
     return status;
 }
 
-static enum reel_status exchange(struct bench *b, const struct exchange *x, json_t *list,
-                                 struct reel_error *err) {
+static enum reel_status measure_exchange(struct bench *b, const struct exchange *x, json_t *list,
+                                         struct reel_error *err) {
     double us[MOST_REPEATS] = { 0 }, rate[MOST_REPEATS] = { 0 };
     enum reel_status status =
         cuda_function_set_shared(&b->gpu, &b->exchange, LIMITS_RING_AT + x->cap_bytes, err);
     for (int i = 0; i < b->sizes->repeats && status == REEL_OK; i++)
         status = time_exchange(b, x, &us[i], &rate[i], err);
     if (status == REEL_OK)
-        status = append(list,
-                        json_pack("{s:i, s:i, s:i, s:f, s:f}", "readers", x->readers, "words",
-                                  x->readers * x->per_block, "in_flight_bytes", x->cap_bytes, "us",
-                                  limits_median(us, b->sizes->repeats), "copied_bytes_per_s",
-                                  limits_median(rate, b->sizes->repeats)),
-                        err);
-    return status == REEL_OK ? step(b, err) : status;
+        status = append_measurement(
+            list,
+            json_pack("{s:i, s:i, s:i, s:f, s:f}", "readers", x->readers, "words",
+                      x->readers * x->per_block, "in_flight_bytes", x->cap_bytes, "us",
+                      limits_median(us, b->sizes->repeats), "copied_bytes_per_s",
+                      limits_median(rate, b->sizes->repeats)),
+            err);
+    return status == REEL_OK ? report_step(b, err) : status;
 }
 
 static const int exchange_caps[] = { 0, 16 << 10, 32 << 10, 48 << 10, 64 << 10 };
 enum { N_CAPS = (int)(sizeof exchange_caps / sizeof *exchange_caps), N_KINDS = 4 };
 
 /* All SMs (whole groups of them), then groups; few words, then many. */
-static enum reel_status exchanges(struct bench *b, json_t *all, struct reel_error *err) {
+static enum reel_status measure_exchanges(struct bench *b, json_t *all, struct reel_error *err) {
     const int n_sms = b->gpu.facts.n_sms;
     const int group = b->sizes->group < n_sms ? b->sizes->group : n_sms;
     struct exchange x = { .blocks = n_sms / group * group };
@@ -333,7 +335,7 @@ static enum reel_status exchanges(struct bench *b, json_t *all, struct reel_erro
         for (int i = 0; i < N_CAPS && status == REEL_OK; i++) {
             x.cap_bytes = exchange_caps[i];
             if (LIMITS_RING_AT + x.cap_bytes <= b->gpu.facts.shared_bytes)
-                status = exchange(b, &x, list, err);
+                status = measure_exchange(b, &x, list, err);
         }
     }
     if (status == REEL_OK && json_object_set(all, "exchange", list) != 0)
@@ -362,7 +364,7 @@ static enum reel_status time_launch(struct bench *b, int blocks, uint64_t value,
                                     double us[3], struct reel_error *err) {
     struct limits_args args = { .mailbox = cuda_pointer(b->mailbox_address), .value = value };
     const double start = clock_ms();
-    enum reel_status status = launch(b, &b->touch, blocks, EXCHANGE_THREADS, 0, &args, err);
+    enum reel_status status = launch_kernel(b, &b->touch, blocks, EXCHANGE_THREADS, 0, &args, err);
     us[0] = (clock_ms() - start) * 1e3;
     if (status == REEL_OK && watch) status = wait_for_word(b, value, start, err);
     us[1] = (clock_ms() - start) * 1e3;
@@ -371,8 +373,8 @@ static enum reel_status time_launch(struct bench *b, int blocks, uint64_t value,
     return status;
 }
 
-static enum reel_status launches_of(struct bench *b, int blocks, uint64_t *value, json_t *list,
-                                    struct reel_error *err) {
+static enum reel_status measure_launches_of(struct bench *b, int blocks, uint64_t *value,
+                                            json_t *list, struct reel_error *err) {
     const int n = b->sizes->launches;
     struct launch_times t;
     double us[3];
@@ -384,22 +386,22 @@ static enum reel_status launches_of(struct bench *b, int blocks, uint64_t *value
         if (i >= 0) t.end[i] = us[2];
     }
     if (status == REEL_OK)
-        status = append(list,
-                        json_pack("{s:i, s:f, s:f, s:f}", "blocks", blocks, "call_us",
-                                  limits_median(t.call, n), "word_us", limits_median(t.word, n),
-                                  "end_us", limits_median(t.end, n)),
-                        err);
-    return status == REEL_OK ? step(b, err) : status;
+        status = append_measurement(
+            list,
+            json_pack("{s:i, s:f, s:f, s:f}", "blocks", blocks, "call_us", limits_median(t.call, n),
+                      "word_us", limits_median(t.word, n), "end_us", limits_median(t.end, n)),
+            err);
+    return status == REEL_OK ? report_step(b, err) : status;
 }
 
-static enum reel_status launches(struct bench *b, json_t *all, struct reel_error *err) {
+static enum reel_status measure_launches(struct bench *b, json_t *all, struct reel_error *err) {
     const int blocks[] = { 1, b->gpu.facts.n_sms };
     uint64_t value = 0;
     json_t *list = json_array();
     enum reel_status status = list ? REEL_OK : err_memory(err, "measurements", 0);
     *b->mailbox = 0;
     for (int i = 0; i < 2 && status == REEL_OK; i++)
-        status = launches_of(b, blocks[i], &value, list, err);
+        status = measure_launches_of(b, blocks[i], &value, list, err);
     if (status == REEL_OK && json_object_set(all, "launch", list) != 0)
         status = err_memory(err, "measurements", 0);
     json_decref(list);
@@ -408,12 +410,12 @@ static enum reel_status launches(struct bench *b, json_t *all, struct reel_error
 
 /* ---- all of it ---- */
 
-static enum reel_status measure(struct bench *b, json_t *all, struct reel_error *err) {
+static enum reel_status measure_all(struct bench *b, json_t *all, struct reel_error *err) {
     const int reads = LIMITS_MOST_PIECES / LIMITS_READERS;
     b->total = b->options->only_read ? reads : reads + N_KINDS * N_CAPS + 2;
     enum reel_status status = read_ceiling(b, all, err);
-    if (status == REEL_OK && !b->options->only_read) status = exchanges(b, all, err);
-    if (status == REEL_OK && !b->options->only_read) status = launches(b, all, err);
+    if (status == REEL_OK && !b->options->only_read) status = measure_exchanges(b, all, err);
+    if (status == REEL_OK && !b->options->only_read) status = measure_launches(b, all, err);
     return status;
 }
 
@@ -431,8 +433,8 @@ enum reel_status limits_measure(json_t **out, const struct reel_limits_options *
                         (json_int_t)b.data_bytes);
         if (!all) status = err_memory(err, "measurements", 0);
     }
-    if (status == REEL_OK) status = measure(&b, all, err);
-    release(&b);
+    if (status == REEL_OK) status = measure_all(&b, all, err);
+    close_bench(&b);
     if (status == REEL_OK)
         *out = all;
     else

@@ -58,14 +58,14 @@ float *prefill_times_next(struct prefill_times *t, const struct plan *plan, int 
     return t->ms + (size_t)slot * (size_t)prefill_launches(plan);
 }
 
-static int compare(const void *a, const void *b) {
+static int compare_doubles(const void *a, const void *b) {
     const double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
 }
 
 /* Sorts. */
 static double median(double *values, int n) {
-    qsort(values, (size_t)n, sizeof *values, compare);
+    qsort(values, (size_t)n, sizeof *values, compare_doubles);
     return (values[(n - 1) / 2] + values[n / 2]) / 2;
 }
 
@@ -75,7 +75,7 @@ static double launch_us(const struct prefill_times *t, const struct plan *p, int
 
 /* ---- what a launch has to do ---- */
 
-static double attended(const struct prefill_times *t) {
+static double attended_pairs(const struct prefill_times *t) {
     const double n = t->n_tokens;
     return n * t->position + n * (n + 1) / 2;
 }
@@ -83,7 +83,7 @@ static double attended(const struct prefill_times *t) {
 typedef double work_fn(const struct plan *p, const struct prefill_times *t, enum prefill_step step);
 
 /* Of all steps of all layers. Models with DeltaNets have no launch that does all. */
-static double whole(work_fn *work, const struct plan *p, const struct prefill_times *t) {
+static double sum_of_steps(work_fn *work, const struct plan *p, const struct prefill_times *t) {
     double sum = 0;
     for (int step = STEP_QKV; step <= STEP_DOWN; step++)
         if (step < STEP_MIX || step > STEP_ANSWER) sum += work(p, t, (enum prefill_step)step);
@@ -115,11 +115,12 @@ static double out_columns(const struct plan *p) {
     return ((layers - deltas) * p->n_heads * p->head_dim + deltas * value) / layers;
 }
 
-static double flops(const struct plan *p, const struct prefill_times *t, enum prefill_step step) {
+static double step_flops(const struct plan *p, const struct prefill_times *t,
+                         enum prefill_step step) {
     const double hidden = p->tape.hidden, n = t->n_tokens, q = (double)p->n_heads * p->head_dim;
     switch (step) {
     case STEP_SHORT:
-        return whole(flops, p, t);
+        return sum_of_steps(step_flops, p, t);
     case STEP_QKV:
         return 2 * n * hidden *
                (q * (p->tape.gate_dim ? 2 : 1) + 2.0 * p->n_kv_heads * p->head_dim);
@@ -130,7 +131,7 @@ static double flops(const struct plan *p, const struct prefill_times *t, enum pr
     case STEP_ANSWER:
         return delta_flops(p, t, step);
     case STEP_ATTENTION:
-        return 4 * q * attended(t);
+        return 4 * q * attended_pairs(t);
     case STEP_OUT:
         return 2 * n * hidden * out_columns(p);
     case STEP_GATE_UP:
@@ -176,10 +177,11 @@ static double delta_bytes(const struct plan *p, const struct prefill_times *t,
     }
 }
 
-static double bytes(const struct plan *p, const struct prefill_times *t, enum prefill_step step) {
+static double step_bytes(const struct plan *p, const struct prefill_times *t,
+                         enum prefill_step step) {
     const int phase = product_of(step);
     if (phase >= 0) return (double)p->tape.segment[phase].bytes * p->tape.n_sms;
-    if (step == STEP_SHORT) return whole(bytes, p, t);
+    if (step == STEP_SHORT) return sum_of_steps(step_bytes, p, t);
     if (step != STEP_ATTENTION) return delta_bytes(p, t, step);
     const int pieces = kv_pieces(t->position + t->n_tokens);
     return (double)pieces * p->kv_piece_bytes * p->n_kv_heads;
@@ -238,8 +240,8 @@ static void sum_step(struct summary *s, enum prefill_step which) {
     }
     if (step->n_launches == 0) return;
     step->launch_us = median(s->sorted, step->n_launches);
-    step->bytes = step->n_launches * bytes(s->plan, s->times, which);
-    step->flops = step->n_launches * flops(s->plan, s->times, which);
+    step->bytes = step->n_launches * step_bytes(s->plan, s->times, which);
+    step->flops = step->n_launches * step_flops(s->plan, s->times, which);
     s->total.n_launches += step->n_launches;
     s->total.us += step->us;
     s->total.bytes += step->bytes;

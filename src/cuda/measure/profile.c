@@ -215,8 +215,8 @@ static enum reel_status sums_open(struct sums *s, const struct profile_run *run,
     return status;
 }
 
-static enum reel_status add(struct sums *s, const struct profile_run *run, int token, int sm,
-                            struct reel_error *err) {
+static enum reel_status add_token(struct sums *s, const struct profile_run *run, int token, int sm,
+                                  struct reel_error *err) {
     uint64_t start = 0;
     uint32_t ticks = 0;
     double ns = 0;
@@ -236,7 +236,7 @@ static int compare_double(const void *a, const void *b) {
 }
 
 /* Sorts in place. */
-static struct profile_spread spread(double *values, int n) {
+static struct profile_spread spread_of(double *values, int n) {
     qsort(values, (size_t)n, sizeof *values, compare_double);
     return (struct profile_spread){ .min = values[0],
                                     .median = (values[(n - 1) / 2] + values[n / 2]) / 2,
@@ -257,7 +257,7 @@ static double sm_us(const struct sums *s, int sm, int phase, bool exchange) {
 static struct profile_spread sm_spread(const struct sums *s, int phase, bool exchange) {
     for (int sm = 0; sm < s->n_sms; sm++)
         s->sorted[sm] = sm_us(s, sm, phase, exchange);
-    return spread(s->sorted, s->n_sms);
+    return spread_of(s->sorted, s->n_sms);
 }
 
 static void add_up(struct profile_part *part, const struct sums *s, int phase) {
@@ -274,7 +274,7 @@ static struct profile_spread tokens_spread(const struct sums *s, const double *v
                                            double scale) {
     for (int t = 0; t < s->n_tokens; t++)
         s->sorted[t] = values[t] * scale;
-    return spread(s->sorted, s->n_tokens);
+    return spread_of(s->sorted, s->n_tokens);
 }
 
 /* ---- bytes ---- */
@@ -351,7 +351,7 @@ enum reel_status profile_make(struct profile *profile, const struct profile_run 
     enum reel_status status = sums_open(&sums, run, err);
     for (int t = 1; t <= sums.n_tokens && status == REEL_OK; t++)
         for (int sm = 0; sm < sums.n_sms && status == REEL_OK; sm++)
-            status = add(&sums, run, t, sm, err);
+            status = add_token(&sums, run, t, sm, err);
     if (status == REEL_OK) summarise(profile, &sums, run);
     sums_close(&sums);
     return status;

@@ -60,7 +60,7 @@ static int *setting_of(struct plan *plan, int axis) {
 
 static const char *const names[AXES] = { "split_from", "cap_layers", "cap_kv", "cap_head" };
 
-static void apply(struct backend *b, const struct tune_search *s) {
+static void apply_settings(struct backend *b, const struct tune_search *s) {
     for (int i = 0; i < s->n_axes; i++)
         *setting_of(&b->plan, i) = s->axes[i].values[s->axes[i].at];
 }
@@ -78,7 +78,7 @@ static void make_axes(struct tune_search *s, struct backend *b, int longest) {
 
 /* ---- decoding ---- */
 
-static bool listen(void *user, const struct reel_token *token) {
+static bool keep_id(void *user, const struct reel_token *token) {
     struct line *line = user;
     if (line->n_now <= MOST_TOKENS) line->now[line->n_now++] = token->id;
     return true;
@@ -86,9 +86,11 @@ static bool listen(void *user, const struct reel_token *token) {
 
 static enum reel_status generate(struct line *line, int n, double *ms, struct reel_error *err) {
     struct reel_generation_result result = { .size = sizeof result };
-    const struct reel_generation g = {
-        .size = sizeof g, .max_tokens = n, .ignore_stop_ids = true, .on_token = listen, .user = line
-    };
+    const struct reel_generation g = { .size = sizeof g,
+                                       .max_tokens = n,
+                                       .ignore_stop_ids = true,
+                                       .on_token = keep_id,
+                                       .user = line };
     enum reel_status status = reel_generate(line->session, &g, &result, err);
     *ms = result.total_ms;
     if (status == REEL_OK && result.reason == REEL_STOP_CANCELLED)
@@ -97,8 +99,8 @@ static enum reel_status generate(struct line *line, int n, double *ms, struct re
 }
 
 /* One id outside of the clock: it is picked from the context's own last position. */
-static enum reel_status decode(const struct tuner *t, struct line *line, double *ms,
-                               struct reel_error *err) {
+static enum reel_status decode_line(const struct tuner *t, struct line *line, double *ms,
+                                    struct reel_error *err) {
     line->n_now = 0;
     enum reel_status status = reel_session_sync(line->session, t->ids, line->n, NULL, err);
     if (status == REEL_OK) status = generate(line, 1, ms, err);
@@ -140,16 +142,16 @@ static enum reel_status compare(struct tuner *t, struct line *line, struct reel_
 
 static enum reel_status measure_line(struct tuner *t, struct line *line, struct reel_error *err) {
     double ms[MOST_REPEATS];
-    enum reel_status status = decode(t, line, &ms[0], err); /* warms up */
+    enum reel_status status = decode_line(t, line, &ms[0], err); /* warms up */
     for (int i = 0; i < t->repeats && status == REEL_OK; i++)
-        status = decode(t, line, &ms[i], err);
+        status = decode_line(t, line, &ms[i], err);
     if (status != REEL_OK) return status;
     line->per_s = t->n_tokens * 1e3 / limits_median(ms, t->repeats);
     if (!t->has_base) memcpy(line->base, line->now, sizeof line->base);
     return compare(t, line, err);
 }
 
-static void tell(struct tuner *t, const char *name, int value, bool kept) {
+static void report_trial(struct tuner *t, const char *name, int value, bool kept) {
     const struct reel_tune_trial trial = { .size = sizeof trial,
                                            .name = name,
                                            .value = value,
@@ -160,11 +162,11 @@ static void tell(struct tuner *t, const char *name, int value, bool kept) {
     if (t->options->on_trial && !t->options->on_trial(t->options->user, &trial)) t->enough = true;
 }
 
-static enum reel_status measure(void *user, const struct tune_search *s, double *score,
-                                struct reel_error *err) {
+static enum reel_status measure_settings(void *user, const struct tune_search *s, double *score,
+                                         struct reel_error *err) {
     struct tuner *t = user;
     enum reel_status status = REEL_OK;
-    apply(t->model->backend, s);
+    apply_settings(t->model->backend, s);
     t->same = true;
     for (int i = 0; i < 2 && status == REEL_OK; i++)
         status = measure_line(t, &t->lines[i], err);
@@ -173,7 +175,7 @@ static enum reel_status measure(void *user, const struct tune_search *s, double 
         t->has_base = true;
         t->result->before_short = t->lines[0].per_s;
         t->result->before_long = t->lines[1].per_s;
-        tell(t, NULL, 0, true);
+        report_trial(t, NULL, 0, true);
     }
     const double done = clock_ms() - t->start_ms;
     const struct reel_tune_options *o = t->options;
@@ -183,13 +185,13 @@ static enum reel_status measure(void *user, const struct tune_search *s, double 
     return status;
 }
 
-static void tried(void *user, const struct tune_search *s, int axis, double score, double best,
-                  bool kept) {
+static void on_tried(void *user, const struct tune_search *s, int axis, double score, double best,
+                     bool kept) {
     (void)score, (void)best;
-    tell(user, names[axis], s->axes[axis].values[s->axes[axis].at], kept);
+    report_trial(user, names[axis], s->axes[axis].values[s->axes[axis].at], kept);
 }
 
-static bool time_over(void *user) {
+static bool is_time_over(void *user) {
     const struct tuner *t = user;
     return t->enough || clock_ms() - t->start_ms > t->seconds * 1e3;
 }
@@ -221,7 +223,7 @@ static enum reel_status open_lines(struct tuner *t, struct reel_error *err) {
     if (status == REEL_OK) status = open_line(t, &t->lines[0], SHORT_CONTEXT, err);
     t->n_tokens = LEAST_TOKENS;
     for (int i = 0; i < 2 && status == REEL_OK; i++)
-        status = decode(t, &t->lines[0], &ms, err);
+        status = decode_line(t, &t->lines[0], &ms, err);
     if (status != REEL_OK) return status;
     const double token_ms = ms / t->n_tokens;
     if (n_long > PROMPT_MS / token_ms) n_long = (int)(PROMPT_MS / token_ms);
@@ -234,7 +236,7 @@ static enum reel_status open_lines(struct tuner *t, struct reel_error *err) {
     return open_line(t, &t->lines[1], n_long, err);
 }
 
-static void release(struct tuner *t) {
+static void close_lines(struct tuner *t) {
     reel_session_close(t->lines[0].session);
     reel_session_close(t->lines[1].session);
     mem_free(t->ids);
@@ -243,8 +245,8 @@ static void release(struct tuner *t) {
 
 /* ---- all of it ---- */
 
-static enum reel_status remember(const struct tuner *t, struct reel_tune_result *result,
-                                 struct reel_error *err) {
+static enum reel_status write_tuned(const struct tuner *t, struct reel_tune_result *result,
+                                    struct reel_error *err) {
     const struct backend *b = t->model->backend;
     struct buffer path = { 0 };
     if (!t->options->cache_dir) return REEL_OK;
@@ -260,8 +262,8 @@ static enum reel_status remember(const struct tuner *t, struct reel_tune_result 
     return status;
 }
 
-static enum reel_status run(struct tuner *t, struct tune_search *s, struct reel_tune_result *result,
-                            struct reel_error *err) {
+static enum reel_status tune_settings(struct tuner *t, struct tune_search *s,
+                                      struct reel_tune_result *result, struct reel_error *err) {
     struct backend *b = t->model->backend;
     double score = 0;
     enum reel_status status = open_lines(t, err);
@@ -271,7 +273,7 @@ static enum reel_status run(struct tuner *t, struct tune_search *s, struct reel_
         t->base_values[i] = s->axes[i].values[s->axes[i].at];
     result->long_context = t->lines[1].n;
     status = tune_search(s, err);
-    if (status == REEL_OK) status = measure(t, s, &score, err);
+    if (status == REEL_OK) status = measure_settings(t, s, &score, err);
     result->after_short = t->lines[0].per_s;
     result->after_long = t->lines[1].per_s;
     for (int i = 0; i < AXES; i++)
@@ -282,8 +284,8 @@ static enum reel_status run(struct tuner *t, struct tune_search *s, struct reel_
     return status;
 }
 
-static enum reel_status check(const struct reel_model *model, const struct reel_tune_options *o,
-                              struct reel_error *err) {
+static enum reel_status check_options(const struct reel_model *model,
+                                      const struct reel_tune_options *o, struct reel_error *err) {
     if (model->ops != &cuda_backend)
         return err_set(err, REEL_E_UNSUPPORTED,
                        "%s: runs on the CPU; only what runs on a GPU is tuned", model->model.name);
@@ -305,21 +307,21 @@ enum reel_status reel_model_tune(struct reel_model *model, const struct reel_tun
         .model = model, .options = &options, .start_ms = clock_ms(), .result = &result
     };
     struct tune_search search = {
-        .measure = measure, .tried = tried, .time_over = time_over, .user = &t
+        .measure = measure_settings, .tried = on_tried, .time_over = is_time_over, .user = &t
     };
     err_clear(err);
     enum reel_status status =
         struct_read(&options, sizeof options, given, "reel_tune_options", err);
-    if (status == REEL_OK) status = check(model, &options, err);
+    if (status == REEL_OK) status = check_options(model, &options, err);
     if (status != REEL_OK) return status;
     t.seconds = options.seconds > 0 ? options.seconds : DEFAULT_SECONDS;
     struct backend *b = model->backend;
     const struct plan before = b->plan;
     t.repeats = options.repeats ? options.repeats : DEFAULT_REPEATS;
-    status = run(&t, &search, &result, err);
-    if (status == REEL_OK) status = remember(&t, &result, err);
+    status = tune_settings(&t, &search, &result, err);
+    if (status == REEL_OK) status = write_tuned(&t, &result, err);
     if (status != REEL_OK) b->plan = before;
-    release(&t);
+    close_lines(&t);
     if (status == REEL_OK) (void)struct_write(out, &result, sizeof result);
     return status;
 }

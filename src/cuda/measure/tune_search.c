@@ -3,7 +3,7 @@
 enum { MOST_ROUNDS = 3 };
 #define BETTER 1.005 /* medians of short runs differ by less */
 
-static void add(struct tune_axis *axis, int value) {
+static void axis_add(struct tune_axis *axis, int value) {
     if (axis->n == TUNE_MOST_VALUES) return;
     int i = axis->n;
     while (i > 0 && axis->values[i - 1] > value)
@@ -14,7 +14,7 @@ static void add(struct tune_axis *axis, int value) {
     axis->values[i] = value;
 }
 
-static void take(struct tune_axis *axis, int value) {
+static void axis_choose(struct tune_axis *axis, int value) {
     for (int i = 0; i < axis->n; i++)
         if (axis->values[i] == value) axis->at = i;
 }
@@ -22,21 +22,23 @@ static void take(struct tune_axis *axis, int value) {
 void tune_axis_steps(struct tune_axis *axis, const char *name, int least, int most, int now) {
     const int step = (most - least) / (TUNE_MOST_VALUES - 2) + 1;
     *axis = (struct tune_axis){ .name = name };
-    add(axis, now);
+    axis_add(axis, now);
     for (int value = least; value <= most; value += step)
-        add(axis, value);
-    take(axis, now);
+        axis_add(axis, value);
+    axis_choose(axis, now);
 }
 
 void tune_axis_powers(struct tune_axis *axis, const char *name, int least, int most, int now) {
     *axis = (struct tune_axis){ .name = name };
-    add(axis, now);
+    axis_add(axis, now);
     for (long long value = least; value <= most && value < 1 << 30; value *= 2)
-        add(axis, (int)value);
-    take(axis, now);
+        axis_add(axis, (int)value);
+    axis_choose(axis, now);
 }
 
-static bool over(const struct tune_search *s) { return s->time_over && s->time_over(s->user); }
+static bool is_time_over(const struct tune_search *s) {
+    return s->time_over && s->time_over(s->user);
+}
 
 /* Whether values[to] of the axis beats what is taken; takes it then. */
 static enum reel_status try_value(struct tune_search *s, int axis, int to, bool *kept,
@@ -69,7 +71,8 @@ static enum reel_status climb(struct tune_search *s, int axis, bool *moved,
     enum reel_status status = REEL_OK;
     for (int way = 1, went = 0; way >= -1 && !went && status == REEL_OK; way -= 2) {
         bool kept = true;
-        while (kept && a->at + way >= 0 && a->at + way < a->n && status == REEL_OK && !over(s)) {
+        while (kept && a->at + way >= 0 && a->at + way < a->n && status == REEL_OK &&
+               !is_time_over(s)) {
             status = try_value(s, axis, a->at + way, &kept, err);
             if (kept) went = 1, *moved = true;
         }
@@ -82,7 +85,7 @@ enum reel_status tune_search(struct tune_search *s, struct reel_error *err) {
     bool moved = true;
     for (int round = 0; round < MOST_ROUNDS && moved && status == REEL_OK; round++) {
         moved = false;
-        for (int axis = 0; axis < s->n_axes && status == REEL_OK && !over(s); axis++)
+        for (int axis = 0; axis < s->n_axes && status == REEL_OK && !is_time_over(s); axis++)
             status = climb(s, axis, &moved, err);
     }
     return status;

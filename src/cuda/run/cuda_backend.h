@@ -5,18 +5,18 @@
  * stamps to cuda_profile.h, and it lets cuda_prefill_timer.h put events between a prompt's
  * launches. Each module has a header of its own with the types that it owns:
  *
- *   cuda_backend  opening, memory of the model
- *   cuda_kernels  compiling and loading the kernels
- *   cuda_load     weights from the file into the tapes
- *   cuda_launch   one launch: epochs, waiting
- *   cuda_fault    what a kernel says that gave up waiting, in words
- *   cuda_prefill  launches that read prompts, and their scratch memory
- *   cuda_encoder  the audio tower of a speech model
- *   cuda_eval     given positions, and decoding many tokens
- *   cuda_state    a session's memory: KV cache and what launches need
- *   cuda_head     of that, what its prompt's last token became
- *   cuda_delta    what Gated DeltaNets need besides: gates and constants, recurrent states
- *   tuning        settings given as text; tuned: settings that reel_model_tune remembered
+ *   cuda_backend   opening, memory of the model
+ *   cuda_kernels   compiling and loading the kernels
+ *   cuda_load      weights from the file into the tapes
+ *   cuda_launch    one launch: epochs, waiting
+ *   cuda_fault     what a kernel says that gave up waiting, in words
+ *   cuda_prefill   launches that read prompts, and their scratch memory
+ *   cuda_encoder   the audio tower of a speech model
+ *   cuda_eval      given positions, and decoding many tokens
+ *   cuda_state     a session's memory: KV cache and what launches need
+ *   cuda_last_row  of that, what its prompt's last token became
+ *   cuda_delta     what Gated DeltaNets need besides: gates and constants, recurrent states
+ *   tuning         settings given as text; tuned: settings that reel_model_tune remembered
  *
  * Everything of a device is ordered by one stream, the context's default one (NULL): launches of
  * all sessions, of all models and of all threads of a process come one after the other, and so do

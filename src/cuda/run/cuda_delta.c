@@ -59,8 +59,8 @@ static void fill_constants(const struct delta_layout *d, const struct layer_weig
                 w->delta.taps[(size_t)i * (size_t)channels + (size_t)c];
 }
 
-static enum reel_status upload(struct backend *b, cu_address *to, const void *from, size_t n,
-                               const char *what, struct reel_error *err) {
+static enum reel_status upload_table(struct backend *b, cu_address *to, const void *from, size_t n,
+                                     const char *what, struct reel_error *err) {
     enum reel_status status = cuda_alloc(&b->gpu, to, n, what, err);
     return status == REEL_OK ? cuda_upload(&b->gpu, *to, from, n, NULL, err) : status;
 }
@@ -81,10 +81,11 @@ enum reel_status cuda_delta_open(struct backend *b, struct reel_error *err) {
         fill_constants(&d, &w->layers[i], constants);
     }
     if (status == REEL_OK)
-        status = upload(b, &b->delta_gates, gates, gates_bytes(b), "the DeltaNets' gates", err);
+        status =
+            upload_table(b, &b->delta_gates, gates, gates_bytes(b), "the DeltaNets' gates", err);
     if (status == REEL_OK)
-        status = upload(b, &b->delta_constants, constants, constants_bytes(b),
-                        "the DeltaNets' constants", err);
+        status = upload_table(b, &b->delta_constants, constants, constants_bytes(b),
+                              "the DeltaNets' constants", err);
     mem_free(gates), mem_free(constants), mem_free(row);
     return status;
 }
@@ -96,33 +97,33 @@ static uint64_t state_bytes(const struct backend *b) {
     return b->plan.delta.state_bytes + b->plan.delta.window_bytes;
 }
 
-static uint64_t stride(const struct backend *b) {
+static uint64_t state_stride(const struct backend *b) {
     return (state_bytes(b) + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
 }
 
-uint64_t cuda_states_bytes(const struct backend *b) {
-    return stride(b) * (1 + MEMORY_PLAN_CHECKPOINTS);
+uint64_t cuda_recurrent_bytes(const struct backend *b) {
+    return state_stride(b) * (1 + MEMORY_PLAN_CHECKPOINTS);
 }
 
 static cu_address slot_address(const struct backend_state *s, int slot) {
-    return s->states + (cu_address)(stride(s->backend) * (1 + (uint64_t)slot));
+    return s->recurrent + (cu_address)(state_stride(s->backend) * (1 + (uint64_t)slot));
 }
 
-enum reel_status cuda_states_open(struct backend_state *s, struct reel_error *err) {
+enum reel_status cuda_recurrent_open(struct backend_state *s, struct reel_error *err) {
     checkpoints_reset(&s->checkpoints, -1); /* nothing has written the memory yet */
-    if (cuda_states_bytes(s->backend) == 0) return REEL_OK;
-    return cuda_alloc(&s->backend->gpu, &s->states, cuda_states_bytes(s->backend),
+    if (cuda_recurrent_bytes(s->backend) == 0) return REEL_OK;
+    return cuda_alloc(&s->backend->gpu, &s->recurrent, cuda_recurrent_bytes(s->backend),
                       "recurrent states", err);
 }
 
-void cuda_states_give(const struct backend_state *s, struct delta_args *args) {
+void cuda_recurrent_args(const struct backend_state *s, struct delta_args *args) {
     const struct backend *b = s->backend;
     if (b->plan.delta.n_layers == 0) return;
     *args = (struct delta_args){
         .gates = cuda_pointer(b->delta_gates),
         .constants = cuda_pointer(b->delta_constants),
-        .state = cuda_pointer(s->states),
-        .window = cuda_pointer(s->states + (cu_address)b->plan.delta.state_bytes),
+        .state = cuda_pointer(s->recurrent),
+        .window = cuda_pointer(s->recurrent + (cu_address)b->plan.delta.state_bytes),
     };
 }
 
@@ -131,7 +132,8 @@ int cuda_resume(const struct backend_state *s, int n) {
     return s->backend->plan.delta.n_layers ? checkpoints_resume(&s->checkpoints, n) : n;
 }
 
-enum reel_status cuda_states_go(struct backend_state *s, int position, struct reel_error *err) {
+enum reel_status cuda_recurrent_rewind(struct backend_state *s, int position,
+                                       struct reel_error *err) {
     const struct cuda_gpu *gpu = &s->backend->gpu;
     const uint64_t n = state_bytes(s->backend);
     if (n == 0) return REEL_OK;
@@ -141,26 +143,26 @@ enum reel_status cuda_states_go(struct backend_state *s, int position, struct re
                        cuda_resume(s, position));
     const int from = checkpoints_go(&s->checkpoints, position);
     enum reel_status status = REEL_OK;
-    if (from == CHECKPOINT_ZERO) status = cuda_fill(gpu, s->states, 0, n, NULL, err);
-    if (from >= 0) status = cuda_copy(gpu, s->states, slot_address(s, from), n, NULL, err);
+    if (from == CHECKPOINT_ZERO) status = cuda_fill(gpu, s->recurrent, 0, n, NULL, err);
+    if (from >= 0) status = cuda_copy(gpu, s->recurrent, slot_address(s, from), n, NULL, err);
     if (status != REEL_OK) s->checkpoints.n_positions = -1;
     return status;
 }
 
-enum reel_status cuda_states_keep(struct backend_state *s, int position, int spared,
-                                  struct reel_error *err) {
+enum reel_status cuda_recurrent_checkpoint(struct backend_state *s, int position, int spared,
+                                           struct reel_error *err) {
     const uint64_t n = state_bytes(s->backend);
     if (n == 0) return REEL_OK;
     const int slot = checkpoints_keep(&s->checkpoints, position, spared);
     if (slot < 0) return REEL_OK;
     enum reel_status status =
-        cuda_copy(&s->backend->gpu, slot_address(s, slot), s->states, n, NULL, err);
+        cuda_copy(&s->backend->gpu, slot_address(s, slot), s->recurrent, n, NULL, err);
     if (status != REEL_OK) s->checkpoints.position[slot] = 0;
     return status;
 }
 
-int cuda_states_take(struct backend_state *s, int position, int spared,
-                     struct prefill_delta *args) {
+int cuda_recurrent_reserve_slot(struct backend_state *s, int position, int spared,
+                                struct prefill_delta *args) {
     const struct backend *b = s->backend;
     if (b->plan.delta.n_layers == 0 || position == 0 ||
         checkpoints_find(&s->checkpoints, position) >= 0)
@@ -172,75 +174,78 @@ int cuda_states_take(struct backend_state *s, int position, int spared,
     return slot;
 }
 
-void cuda_states_taken(struct backend_state *s, int slot, int position) {
+void cuda_recurrent_commit_slot(struct backend_state *s, int slot, int position) {
     if (slot >= 0) s->checkpoints.position[slot] = position;
 }
 
-void cuda_states_leave(struct backend_state *s) { s->checkpoints.n_positions = -1; }
+void cuda_recurrent_invalidate(struct backend_state *s) { s->checkpoints.n_positions = -1; }
 
-enum reel_status cuda_states_reach(struct backend_state *s, int position, struct reel_error *err) {
+enum reel_status cuda_recurrent_advance(struct backend_state *s, int position,
+                                        struct reel_error *err) {
     s->checkpoints.n_positions = position;
-    return position % CHECKPOINT_STEP ? REEL_OK : cuda_states_keep(s, position, 0, err);
+    return position % CHECKPOINT_STEP ? REEL_OK : cuda_recurrent_checkpoint(s, position, 0, err);
 }
 
 /* ---- copies ---- */
 
 /* With the state of the last position goes the one before it: who goes on from a prompt gives its
  * last token again, and whether its row serves instead shows only then. */
-bool cuda_states_before(const struct backend_state *s, int n) {
+bool cuda_recurrent_has_before(const struct backend_state *s, int n) {
     return state_bytes(s->backend) > 0 && n > 1 && checkpoints_find(&s->checkpoints, n - 1) >= 0;
 }
 
-size_t cuda_states_saved_bytes(const struct backend_state *s, int n, bool before) {
+size_t cuda_recurrent_saved_bytes(const struct backend_state *s, int n, bool before) {
     return n > 0 ? (size_t)state_bytes(s->backend) * (before ? 2 : 1) : 0;
 }
 
-static cu_address address_of(const struct backend_state *s, int n) {
-    if (s->checkpoints.n_positions == n) return s->states;
+static cu_address state_address(const struct backend_state *s, int n) {
+    if (s->checkpoints.n_positions == n) return s->recurrent;
     return slot_address(s, checkpoints_find(&s->checkpoints, n));
 }
 
 /* The slot of an emptied session that takes the state before the last position. */
 enum { BEFORE = 0 };
-static void set_held(struct backend_state *s, int n, bool before) {
+static void set_restored(struct backend_state *s, int n, bool before) {
     s->checkpoints.n_positions = n;
     if (before) s->checkpoints.position[BEFORE] = n - 1;
 }
 
-enum reel_status cuda_states_save(const struct backend_state *s, int n, void *bytes,
-                                  struct reel_error *err) {
-    const struct cuda_gpu *gpu = &s->backend->gpu;
-    const size_t one = cuda_states_saved_bytes(s, n, false);
-    if (one == 0) return REEL_OK;
-    enum reel_status status = cuda_download(gpu, bytes, address_of(s, n), one, NULL, err);
-    if (status != REEL_OK || !cuda_states_before(s, n)) return status;
-    return cuda_download(gpu, (unsigned char *)bytes + one, address_of(s, n - 1), one, NULL, err);
-}
-
-enum reel_status cuda_states_restore(struct backend_state *s, int n, const void *bytes, bool before,
+enum reel_status cuda_recurrent_save(const struct backend_state *s, int n, void *bytes,
                                      struct reel_error *err) {
     const struct cuda_gpu *gpu = &s->backend->gpu;
-    const size_t one = cuda_states_saved_bytes(s, n, false);
+    const size_t one = cuda_recurrent_saved_bytes(s, n, false);
+    if (one == 0) return REEL_OK;
+    enum reel_status status = cuda_download(gpu, bytes, state_address(s, n), one, NULL, err);
+    if (status != REEL_OK || !cuda_recurrent_has_before(s, n)) return status;
+    return cuda_download(gpu, (unsigned char *)bytes + one, state_address(s, n - 1), one, NULL,
+                         err);
+}
+
+enum reel_status cuda_recurrent_restore(struct backend_state *s, int n, const void *bytes,
+                                        bool before, struct reel_error *err) {
+    const struct cuda_gpu *gpu = &s->backend->gpu;
+    const size_t one = cuda_recurrent_saved_bytes(s, n, false);
     checkpoints_reset(&s->checkpoints, -1);
     if (one == 0) return REEL_OK;
-    enum reel_status status = cuda_upload(gpu, s->states, bytes, one, NULL, err);
+    enum reel_status status = cuda_upload(gpu, s->recurrent, bytes, one, NULL, err);
     if (status == REEL_OK && before)
         status = cuda_upload(gpu, slot_address(s, BEFORE), (const unsigned char *)bytes + one, one,
                              NULL, err);
-    if (status == REEL_OK) set_held(s, n, before);
+    if (status == REEL_OK) set_restored(s, n, before);
     return status;
 }
 
-enum reel_status cuda_states_copy(struct backend_state *dst, const struct backend_state *src, int n,
-                                  struct reel_error *err) {
+enum reel_status cuda_recurrent_copy(struct backend_state *dst, const struct backend_state *src,
+                                     int n, struct reel_error *err) {
     const struct cuda_gpu *gpu = &dst->backend->gpu;
-    const size_t one = cuda_states_saved_bytes(src, n, false);
-    const bool before = cuda_states_before(src, n);
+    const size_t one = cuda_recurrent_saved_bytes(src, n, false);
+    const bool before = cuda_recurrent_has_before(src, n);
     checkpoints_reset(&dst->checkpoints, -1);
     if (one == 0) return REEL_OK;
-    enum reel_status status = cuda_copy(gpu, dst->states, address_of(src, n), one, NULL, err);
+    enum reel_status status = cuda_copy(gpu, dst->recurrent, state_address(src, n), one, NULL, err);
     if (status == REEL_OK && before)
-        status = cuda_copy(gpu, slot_address(dst, BEFORE), address_of(src, n - 1), one, NULL, err);
-    if (status == REEL_OK) set_held(dst, n, before);
+        status =
+            cuda_copy(gpu, slot_address(dst, BEFORE), state_address(src, n - 1), one, NULL, err);
+    if (status == REEL_OK) set_restored(dst, n, before);
     return status;
 }

@@ -14,7 +14,7 @@
 #include <string.h>
 
 /* Of a block without a ring of stages. */
-static int no_ring(const struct plan *p) {
+static int shared_without_ring(const struct plan *p) {
     return plan_prefill_shared_bytes(0, p->prefill_k_places);
 }
 
@@ -140,7 +140,7 @@ static enum reel_status upload_weights(struct backend *b, struct reel_error *err
 }
 
 /* n numbers, or zeros. */
-static void put(float *to, const float *from, long n) {
+static void copy_numbers(float *to, const float *from, long n) {
     if (from) memcpy(to, from, (size_t)n * sizeof *to);
 }
 
@@ -150,12 +150,13 @@ static void fill_layer(const struct encoder_shape *s, const struct audio_layer_w
     float *norm1 = all + enc_numbers_at(s, ENC_NORM1, layer);
     float *norm2 = all + enc_numbers_at(s, ENC_NORM2, layer);
     float *qkv = all + enc_numbers_at(s, ENC_QKV_BIAS, layer);
-    put(norm1, l->attn_norm.weight, n), put(norm1 + n, l->attn_norm.bias, n);
-    put(norm2, l->ffn_norm.weight, n), put(norm2 + n, l->ffn_norm.bias, n);
-    put(qkv, l->q.bias, n), put(qkv + n, l->k.bias, n), put(qkv + 2 * n, l->v.bias, n);
-    put(all + enc_numbers_at(s, ENC_OUT_BIAS, layer), l->o.bias, n);
-    put(all + enc_numbers_at(s, ENC_FC1_BIAS, layer), l->fc1.bias, s->intermediate);
-    put(all + enc_numbers_at(s, ENC_FC2_BIAS, layer), l->fc2.bias, n);
+    copy_numbers(norm1, l->attn_norm.weight, n), copy_numbers(norm1 + n, l->attn_norm.bias, n);
+    copy_numbers(norm2, l->ffn_norm.weight, n), copy_numbers(norm2 + n, l->ffn_norm.bias, n);
+    copy_numbers(qkv, l->q.bias, n), copy_numbers(qkv + n, l->k.bias, n),
+        copy_numbers(qkv + 2 * n, l->v.bias, n);
+    copy_numbers(all + enc_numbers_at(s, ENC_OUT_BIAS, layer), l->o.bias, n);
+    copy_numbers(all + enc_numbers_at(s, ENC_FC1_BIAS, layer), l->fc1.bias, s->intermediate);
+    copy_numbers(all + enc_numbers_at(s, ENC_FC2_BIAS, layer), l->fc2.bias, n);
 }
 
 static void fill_numbers(const struct encoder_shape *s, const struct audio_weights *w, float *all) {
@@ -165,14 +166,15 @@ static void fill_numbers(const struct encoder_shape *s, const struct audio_weigh
     for (int c = 0; c < s->channels; c++)
         matrix_row_f32(&w->conv[0].weight, c, taps + (long)c * ENC_TAPS);
     for (int i = 0; i < M_AUDIO_CONVS; i++)
-        put(all + enc_numbers_at(s, ENC_CONV1_BIAS + i, 0), w->conv[i].bias, s->channels);
+        copy_numbers(all + enc_numbers_at(s, ENC_CONV1_BIAS + i, 0), w->conv[i].bias, s->channels);
     for (int i = 0; i < ENC_TOKENS; i++)
         audio_position(i, s->hidden, positions + (long)i * s->hidden);
     for (int layer = 0; layer < s->layers; layer++)
         fill_layer(s, &w->layers[layer], layer, all);
-    put(last, w->out_norm.weight, s->hidden), put(last + s->hidden, w->out_norm.bias, s->hidden);
-    put(all + enc_numbers_at(s, ENC_PROJ1_BIAS, 0), w->proj1.bias, s->hidden);
-    put(all + enc_numbers_at(s, ENC_PROJ2_BIAS, 0), w->proj2.bias, s->out);
+    copy_numbers(last, w->out_norm.weight, s->hidden),
+        copy_numbers(last + s->hidden, w->out_norm.bias, s->hidden);
+    copy_numbers(all + enc_numbers_at(s, ENC_PROJ1_BIAS, 0), w->proj1.bias, s->hidden);
+    copy_numbers(all + enc_numbers_at(s, ENC_PROJ2_BIAS, 0), w->proj2.bias, s->out);
 }
 
 static enum reel_status upload_numbers(struct backend *b, struct reel_error *err) {
@@ -192,16 +194,16 @@ static enum reel_status upload_numbers(struct backend *b, struct reel_error *err
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-struct prefill_kernel cuda_encoder_kernel(const struct backend *b, int kernel) {
+struct cuda_kernel_shape cuda_encoder_kernel(const struct backend *b, int kernel) {
     const struct plan *p = &b->plan;
     const int few = PLAN_PREFILL_CONSUMERS, many = p->prefill_threads, ring = p->prefill_shared;
-    const struct prefill_kernel kernels[CUDA_ENCODER_KERNELS] = {
+    const struct cuda_kernel_shape kernels[CUDA_ENCODER_KERNELS] = {
         [ENCODER_HALVES] = { "encoder_halves", many, ring, 0 },
         [ENCODER_WIDE1] = { "encoder_wide1", many, ring, 0 },
         [ENCODER_WIDE2] = { "encoder_wide2", many, ring, 0 },
-        [ENCODER_STEM] = { "encoder_stem", few, no_ring(p), 0 },
-        [ENCODER_NORM] = { "encoder_norm", few, no_ring(p), 0 },
-        [ENCODER_ATTENTION] = { "encoder_attention", few, no_ring(p), 0 },
+        [ENCODER_STEM] = { "encoder_stem", few, shared_without_ring(p), 0 },
+        [ENCODER_NORM] = { "encoder_norm", few, shared_without_ring(p), 0 },
+        [ENCODER_ATTENTION] = { "encoder_attention", few, shared_without_ring(p), 0 },
     };
     return kernels[kernel];
 }
@@ -246,44 +248,45 @@ struct queue {
     struct reel_error *err;
 };
 
-static void *part(const struct backend *b, uint64_t offset) {
+static void *scratch_at(const struct backend *b, uint64_t offset) {
     return cuda_pointer(b->encoder.scratch + offset);
 }
 
-static int room_for(int n) { return (n + ATOM_TOKENS - 1) / ATOM_TOKENS * ATOM_TOKENS; }
+static int whole_atoms(int n) { return (n + ATOM_TOKENS - 1) / ATOM_TOKENS * ATOM_TOKENS; }
 
-static int positions(const struct encoder_shape *s, int convolutions) {
+static int chunk_positions(const struct encoder_shape *s, int convolutions) {
     return enc_bins(s, convolutions) * enc_frames(convolutions);
 }
 
-static void args_make(struct queue *q, int n_frames) {
+static void make_args(struct queue *q, int n_frames) {
     const struct backend *b = q->b;
     const struct plan_encoder *e = &b->plan.encoder;
     q->n_tokens = enc_tokens(n_frames);
-    q->args = (struct encoder_args){ .weights = cuda_pointer(b->encoder.weights),
-                                     .numbers = cuda_pointer(b->encoder.numbers),
-                                     .features = part(b, e->features),
-                                     .n_frames = n_frames,
-                                     .taps2 = part(b, e->taps2),
-                                     .taps3 = part(b, e->taps3),
-                                     .room2 = room_for(e->chunks * positions(&e->shape, 2)),
-                                     .room3 = room_for(e->chunks * positions(&e->shape, 3)),
-                                     .room = room_for(e->most_chunks * ENC_TOKENS),
-                                     .binned = part(b, e->binned),
-                                     .h = part(b, e->h),
-                                     .x = part(b, e->x),
-                                     .qkv = part(b, e->qkv),
-                                     .attended = part(b, e->attended),
-                                     .wide = part(b, e->wide),
-                                     .out = part(b, e->out) };
+    q->args =
+        (struct encoder_args){ .weights = cuda_pointer(b->encoder.weights),
+                               .numbers = cuda_pointer(b->encoder.numbers),
+                               .features = scratch_at(b, e->features),
+                               .n_frames = n_frames,
+                               .taps2 = scratch_at(b, e->taps2),
+                               .taps3 = scratch_at(b, e->taps3),
+                               .room2 = whole_atoms(e->chunks * chunk_positions(&e->shape, 2)),
+                               .room3 = whole_atoms(e->chunks * chunk_positions(&e->shape, 3)),
+                               .room = whole_atoms(e->most_chunks * ENC_TOKENS),
+                               .binned = scratch_at(b, e->binned),
+                               .h = scratch_at(b, e->h),
+                               .x = scratch_at(b, e->x),
+                               .qkv = scratch_at(b, e->qkv),
+                               .attended = scratch_at(b, e->attended),
+                               .wide = scratch_at(b, e->wide),
+                               .out = scratch_at(b, e->out) };
     q->args.base.decode.patience = b->tuning.patience;
     q->args.base.decode.mailbox = cuda_pointer(b->encoder.mailbox_address);
     q->args.base.decode.abort = cuda_pointer(b->encoder.abort);
 }
 
-static void launch(struct queue *q, int kernel, int phase, int layer, int n, int room) {
+static void launch_kernel(struct queue *q, int kernel, int phase, int layer, int n, int room) {
     const struct backend *b = q->b;
-    const struct prefill_kernel k = cuda_encoder_kernel(b, kernel);
+    const struct cuda_kernel_shape k = cuda_encoder_kernel(b, kernel);
     void *arguments[] = { &q->args, &phase, &layer };
     const struct cuda_launch launch = { .function = &b->encoder.kernels[kernel],
                                         .blocks = b->gpu.facts.n_sms,
@@ -297,12 +300,12 @@ static void launch(struct queue *q, int kernel, int phase, int layer, int n, int
     q->n_launched++;
 }
 
-static void multiply(struct queue *q, int product, int layer, int n, int room) {
+static void launch_product(struct queue *q, int product, int layer, int n, int room) {
     const struct prefill_cut cut = plan_encoder_cut(&q->b->plan, product, n);
     const int kernel = cut.split_k       ? ENCODER_HALVES
                        : cut.blocks == 1 ? ENCODER_WIDE1
                                          : ENCODER_WIDE2;
-    launch(q, kernel, product, layer, n, room);
+    launch_kernel(q, kernel, product, layer, n, room);
 }
 
 static void launch_stem(struct queue *q) {
@@ -311,38 +314,39 @@ static void launch_stem(struct queue *q) {
     const int n_chunks = (a->n_frames + ENC_FRAMES - 1) / ENC_FRAMES;
     for (int first = 0; first < n_chunks; first += e->chunks) {
         const int some = n_chunks - first < e->chunks ? n_chunks - first : e->chunks;
-        const int n2 = some * positions(&e->shape, 2), n3 = some * positions(&e->shape, 3);
+        const int n2 = some * chunk_positions(&e->shape, 2),
+                  n3 = some * chunk_positions(&e->shape, 3);
         a->first_chunk = first;
-        launch(q, ENCODER_STEM, 0, 0, n2, a->room2);
-        multiply(q, ENC_CONV2, 0, n2, a->room2);
-        multiply(q, ENC_CONV3, 0, n3, a->room3);
+        launch_kernel(q, ENCODER_STEM, 0, 0, n2, a->room2);
+        launch_product(q, ENC_CONV2, 0, n2, a->room2);
+        launch_product(q, ENC_CONV3, 0, n3, a->room3);
     }
 }
 
 static void launch_all(struct queue *q) {
     const int n = q->n_tokens, room = q->args.room, layers = q->b->plan.encoder.shape.layers;
     launch_stem(q);
-    multiply(q, ENC_CONV_OUT, 0, n, room);
+    launch_product(q, ENC_CONV_OUT, 0, n, room);
     for (int layer = 0; layer < layers; layer++) {
-        launch(q, ENCODER_NORM, ENC_NORM1, layer, n, room);
-        multiply(q, ENC_QKV, layer, n, room);
-        launch(q, ENCODER_ATTENTION, 0, layer, n, room);
-        multiply(q, ENC_OUT, layer, n, room);
-        launch(q, ENCODER_NORM, ENC_NORM2, layer, n, room);
-        multiply(q, ENC_FC1, layer, n, room);
-        multiply(q, ENC_FC2, layer, n, room);
+        launch_kernel(q, ENCODER_NORM, ENC_NORM1, layer, n, room);
+        launch_product(q, ENC_QKV, layer, n, room);
+        launch_kernel(q, ENCODER_ATTENTION, 0, layer, n, room);
+        launch_product(q, ENC_OUT, layer, n, room);
+        launch_kernel(q, ENCODER_NORM, ENC_NORM2, layer, n, room);
+        launch_product(q, ENC_FC1, layer, n, room);
+        launch_product(q, ENC_FC2, layer, n, room);
     }
-    launch(q, ENCODER_NORM, ENC_LAST_NORM, 0, n, room);
-    multiply(q, ENC_PROJ1, 0, n, room);
-    multiply(q, ENC_PROJ2, 0, n, room);
+    launch_kernel(q, ENCODER_NORM, ENC_LAST_NORM, 0, n, room);
+    launch_product(q, ENC_PROJ1, 0, n, room);
+    launch_product(q, ENC_PROJ2, 0, n, room);
 }
 
 /* features: f32 [bins][n_frames]; b->encoder.mutex is held */
-static enum reel_status run(struct backend *b, const float *features, int n_frames, float *out,
-                            struct reel_error *err) {
+static enum reel_status run_part(struct backend *b, const float *features, int n_frames, float *out,
+                                 struct reel_error *err) {
     const struct plan_encoder *e = &b->plan.encoder;
     struct queue q = { .b = b, .err = err };
-    args_make(&q, n_frames);
+    make_args(&q, n_frames);
     memset(b->encoder.mailbox, 0, sizeof *b->encoder.mailbox);
     enum reel_status status = cuda_fill(&b->gpu, b->encoder.abort, 0, 256, NULL, err);
     if (status == REEL_OK)
@@ -362,8 +366,8 @@ static enum reel_status run(struct backend *b, const float *features, int n_fram
 }
 
 /* More than one run takes: in whole windows. */
-static enum reel_status run_parts(struct backend *b, const float *features, int n_frames,
-                                  float *out, struct reel_error *err) {
+static enum reel_status run_all_parts(struct backend *b, const float *features, int n_frames,
+                                      float *out, struct reel_error *err) {
     const struct plan_encoder *e = &b->plan.encoder;
     const int most = e->most_chunks * ENC_FRAMES;
     float *some = NULL;
@@ -375,7 +379,7 @@ static enum reel_status run_parts(struct backend *b, const float *features, int 
             memcpy(some + (size_t)bin * (size_t)n,
                    features + (size_t)bin * (size_t)n_frames + (size_t)first,
                    (size_t)n * sizeof *some);
-        status = run(b, some, n, out + (size_t)enc_tokens(first) * (size_t)e->shape.out, err);
+        status = run_part(b, some, n, out + (size_t)enc_tokens(first) * (size_t)e->shape.out, err);
     }
     mem_free(some);
     return status;
@@ -387,7 +391,7 @@ enum reel_status cuda_encode(struct backend *b, const float *features, int n_fra
     enum reel_status status = cuda_alive(b, err);
     if (status != REEL_OK) return status;
     pthread_mutex_lock(&b->encoder.mutex);
-    status = (whole ? run : run_parts)(b, features, n_frames, out, err);
+    status = (whole ? run_part : run_all_parts)(b, features, n_frames, out, err);
     pthread_mutex_unlock(&b->encoder.mutex);
     return status;
 }

@@ -6,14 +6,14 @@
 #include "cuda/measure/cuda_prefill_timer.h"
 #include "cuda/run/cuda_delta.h"
 #include "cuda/run/cuda_fault.h"
-#include "cuda/run/cuda_head.h"
+#include "cuda/run/cuda_last_row.h"
 #include "cuda/run/cuda_launch.h"
 #include "cuda/run/cuda_prefill.h"
 
 #include <string.h>
 
-static enum reel_status room_for(const struct backend_state *s, int position, int n,
-                                 struct reel_error *err) {
+static enum reel_status check_room(const struct backend_state *s, int position, int n,
+                                   struct reel_error *err) {
     if (position < 0 || position > s->n_positions)
         return err_set(err, REEL_E_STATE, "position %d is past the %d evaluated", position,
                        s->n_positions);
@@ -30,7 +30,7 @@ struct output {
     size_t width; /* floats of a row */
 };
 
-static struct output output_of(const struct backend_state *s, enum reel_output kind) {
+static struct output wanted_output(const struct backend_state *s, enum reel_output kind) {
     const struct model_config *c = &s->backend->model->config;
     struct output o = { 0 };
     o.logits = kind == REEL_OUTPUT_LAST_LOGITS || kind == REEL_OUTPUT_ALL_LOGITS;
@@ -56,9 +56,9 @@ static int eval_chunk(struct backend_state *s, const struct backend_eval *eval,
 
 /* What the launch is given. Up to n_mapped ids are read out of mapped memory: cheaper than a copy.
  */
-static enum reel_status give(struct backend_state *s, const struct backend_eval *eval, int done,
-                             int n, int n_mapped, struct decode_args *args,
-                             struct reel_error *err) {
+static enum reel_status give_positions(struct backend_state *s, const struct backend_eval *eval,
+                                       int done, int n, int n_mapped, struct decode_args *args,
+                                       struct reel_error *err) {
     const struct cuda_gpu *gpu = &s->backend->gpu;
     const size_t hidden = (size_t)s->backend->model->config.hidden;
     args->n_tokens = args->n_given = n;
@@ -76,8 +76,8 @@ static enum reel_status give(struct backend_state *s, const struct backend_eval 
     return cuda_upload(gpu, s->ids, eval->ids + done, (size_t)n * sizeof *eval->ids, NULL, err);
 }
 
-static void want(const struct backend_state *s, const struct output *o, bool last,
-                 struct decode_args *args) {
+static void ask_for_output(const struct backend_state *s, const struct output *o, bool last,
+                           struct decode_args *args) {
     const int n = args->n_tokens, from = o->all ? 0 : last ? n - 1 : n;
     args->head_from = o->logits ? from : n;
     args->hidden_from = o->hidden ? from : n;
@@ -85,9 +85,9 @@ static void want(const struct backend_state *s, const struct output *o, bool las
     if (o->hidden && from < n) args->hidden = cuda_pointer(s->out);
 }
 
-static enum reel_status take(const struct backend_state *s, const struct backend_eval *eval,
-                             const struct output *o, int done, int n, bool last,
-                             struct reel_error *err) {
+static enum reel_status fetch_output(const struct backend_state *s, const struct backend_eval *eval,
+                                     const struct output *o, int done, int n, bool last,
+                                     struct reel_error *err) {
     size_t rows = o->all ? (size_t)n : last && (o->logits || o->hidden) ? 1 : 0;
     if (rows == 0) return REEL_OK;
     float *to = eval->out + (o->all ? (size_t)done * o->width : 0);
@@ -109,98 +109,102 @@ static enum reel_status ended_early(const struct cuda_run *run, const struct bac
                    run->state->backend->gpu.facts.name, cuda_kernel_name(run), n_done, n);
 }
 
-/* n positions from `done` on, by the decode kernel. `behind`: the only one has been through the
- * layers. */
-static enum reel_status eval_some(struct backend_state *s, const struct backend_eval *eval,
-                                  const struct output *o, int done, int n, bool behind,
-                                  struct reel_error *err) {
+/* n positions from `done` on, by the decode kernel. `from_last_row`: the only one has been through
+ * the layers. */
+static enum reel_status eval_by_decode_kernel(struct backend_state *s,
+                                              const struct backend_eval *eval,
+                                              const struct output *o, int done, int n,
+                                              bool from_last_row, struct reel_error *err) {
     const bool last = done + n == eval->n;
     struct decode_args args;
     struct cuda_run run;
     cuda_args_start(s, &args);
     args.position = eval->position + done;
-    enum reel_status status = give(s, eval, done, n, 1, &args, err);
+    enum reel_status status = give_positions(s, eval, done, n, 1, &args, err);
     if (status != REEL_OK) return status;
-    want(s, o, last, &args);
-    if (behind) args.start = cuda_pointer(s->head);
+    ask_for_output(s, o, last, &args);
+    if (from_last_row) args.start = cuda_pointer(s->last_row);
     status = cuda_submit(&run, s, NULL, &args, err);
     if (status == REEL_OK) status = cuda_finish(&run, eval->cancel, err);
     if (status != REEL_OK) return status;
     const int n_done = (int)s->mapped.mailbox->n_evaluated;
     if (n_done != n) return ended_early(&run, eval, done, n_done, n, err);
-    return take(s, eval, o, done, n, last, err);
+    return fetch_output(s, eval, o, done, n, last, err);
 }
 
 /* The same by the prefill kernel. The decode kernel then makes the output of the last position: it
  * begins with what the layers made of it. */
-static enum reel_status prefill_some(struct backend_state *s, const struct backend_eval *eval,
-                                     const struct output *o, int done, int n,
-                                     struct reel_error *err) {
+static enum reel_status eval_by_prefill_kernels(struct backend_state *s,
+                                                const struct backend_eval *eval,
+                                                const struct output *o, int done, int n,
+                                                struct reel_error *err) {
     const bool last = done + n == eval->n, outputs = last && (o->logits || o->hidden);
     struct prefill_args args;
-    struct decode_args head;
+    struct decode_args lm_head;
     struct cuda_run run;
     cuda_prefill_start(s, &args);
     args.decode.position = eval->position + done;
     const int before_last = eval->position + eval->n - 1;
-    const int kept =
-        last ? cuda_states_take(s, before_last, eval->position, &args.delta) : CHECKPOINT_NONE;
-    enum reel_status status = give(s, eval, done, n, CUDA_MAPPED_IDS, &args.decode, err);
+    const int kept = last ? cuda_recurrent_reserve_slot(s, before_last, eval->position, &args.delta)
+                          : CHECKPOINT_NONE;
+    enum reel_status status = give_positions(s, eval, done, n, CUDA_MAPPED_IDS, &args.decode, err);
     if (status != REEL_OK) return status;
-    cuda_args_start(s, &head);
-    head.position = eval->position + done + n - 1;
-    head.n_tokens = head.n_given = 1;
-    head.start = cuda_pointer(s->head);
-    want(s, o, last, &head);
-    status = cuda_submit(&run, s, &args, outputs ? &head : NULL, err);
+    cuda_args_start(s, &lm_head);
+    lm_head.position = eval->position + done + n - 1;
+    lm_head.n_tokens = lm_head.n_given = 1;
+    lm_head.start = cuda_pointer(s->last_row);
+    ask_for_output(s, o, last, &lm_head);
+    status = cuda_submit(&run, s, &args, outputs ? &lm_head : NULL, err);
     if (status == REEL_OK) status = cuda_finish(&run, eval->cancel, err);
     if (status != REEL_OK) return status;
     const int n_done = (int)s->mapped.prefill_mailbox->n_evaluated;
     const bool has_output = !outputs || s->mapped.mailbox->n_evaluated == 1;
     if (n_done != n || !has_output) return ended_early(&run, eval, done, n_done, n, err);
-    cuda_states_taken(s, kept, before_last);
+    cuda_recurrent_commit_slot(s, kept, before_last);
     if (s->prefill_timer) status = cuda_timer_take(s->prefill_timer, s->backend, &args, err);
     if (status != REEL_OK) return status;
-    if (eval->ids) cuda_head_taken(s, head.position, eval->ids[done + n - 1]);
-    return take(s, eval, o, done, n, last, err);
+    if (eval->ids) cuda_last_row_set(s, lm_head.position, eval->ids[done + n - 1]);
+    return fetch_output(s, eval, o, done, n, last, err);
 }
 
 /* The state after `done` of the positions is there. */
-static enum reel_status reached(struct backend_state *s, const struct backend_eval *eval, int done,
-                                struct reel_error *err) {
+static enum reel_status state_reached(struct backend_state *s, const struct backend_eval *eval,
+                                      int done, struct reel_error *err) {
     const int position = eval->position + done;
-    if (eval->n == 1) return cuda_states_reach(s, position, err);
+    if (eval->n == 1) return cuda_recurrent_advance(s, position, err);
     s->checkpoints.n_positions = position;
-    return done == eval->n - 1 ? cuda_states_keep(s, position, eval->position, err) : REEL_OK;
+    return done == eval->n - 1 ? cuda_recurrent_checkpoint(s, position, eval->position, err)
+                               : REEL_OK;
 }
 
 enum reel_status cuda_eval(struct backend_state *s, const struct backend_eval *eval,
                            struct reel_error *err) {
-    enum reel_status status = room_for(s, eval->position, eval->n, err);
+    enum reel_status status = check_room(s, eval->position, eval->n, err);
     if (status != REEL_OK) return status;
-    const struct output o = output_of(s, eval->output);
-    const bool behind = eval->n == 1 && eval->ids && cuda_head_is(s, eval->position, *eval->ids);
-    if (!behind) status = cuda_states_go(s, eval->position, err);
+    const struct output o = wanted_output(s, eval->output);
+    const bool from_last_row =
+        eval->n == 1 && eval->ids && cuda_last_row_is(s, eval->position, *eval->ids);
+    if (!from_last_row) status = cuda_recurrent_rewind(s, eval->position, err);
     if (status == REEL_OK && eval->n > 1)
-        status = cuda_states_keep(s, eval->position, eval->position, err);
+        status = cuda_recurrent_checkpoint(s, eval->position, eval->position, err);
     if (status != REEL_OK) return status;
     s->n_positions = eval->position;
-    if (!behind) cuda_head_pass(s, eval->position);
+    if (!from_last_row) cuda_last_row_invalidate(s, eval->position);
     for (int done = 0; done < eval->n;) {
         bool prefill = false;
-        int n = behind ? 1 : eval_chunk(s, eval, &o, done, &prefill);
+        int n = from_last_row ? 1 : eval_chunk(s, eval, &o, done, &prefill);
         if ((eval->cancel && atomic_load(eval->cancel)) ||
             (eval->progress &&
              !eval->progress(eval->progress_user, "evaluating", (uint64_t)done, (uint64_t)eval->n)))
             return err_set(err, REEL_E_CANCELLED, "cancelled after %d of %d positions", done,
                            eval->n);
-        cuda_states_leave(s);
-        status = prefill ? prefill_some(s, eval, &o, done, n, err)
-                         : eval_some(s, eval, &o, done, n, behind, err);
+        cuda_recurrent_invalidate(s);
+        status = prefill ? eval_by_prefill_kernels(s, eval, &o, done, n, err)
+                         : eval_by_decode_kernel(s, eval, &o, done, n, from_last_row, err);
         if (status != REEL_OK) return status;
         done += n;
         s->n_positions = eval->position + done;
-        status = reached(s, eval, done, err);
+        status = state_reached(s, eval, done, err);
         if (status != REEL_OK) return status;
     }
     return REEL_OK;
@@ -277,7 +281,7 @@ static void give_stop_ids(const struct backend_decode *d, struct decode_args *ar
         args->stop_ids[i] = d->stop_ids[i];
 }
 
-static void deliver(struct decoding *g, int32_t id) {
+static void deliver_id(struct decoding *g, int32_t id) {
     g->id = id;
     g->position++;
     g->n_made++;
@@ -285,7 +289,7 @@ static void deliver(struct decoding *g, int32_t id) {
 }
 
 /* The launch left this token to the host: its logits lie in s->out. */
-static enum reel_status pick_here(struct decoding *g, struct reel_error *err) {
+static enum reel_status pick_on_host(struct decoding *g, struct reel_error *err) {
     struct backend_state *s = g->s;
     const size_t n = (size_t)s->backend->model->config.vocab * sizeof(float);
     enum reel_status status =
@@ -296,17 +300,17 @@ static enum reel_status pick_here(struct decoding *g, struct reel_error *err) {
         return err_set(err, REEL_E_DEVICE,
                        "no id can be drawn for position %d: each logit is NaN or forbidden",
                        g->position + 1);
-    deliver(g, id);
+    deliver_id(g, id);
     return REEL_OK;
 }
 
 /* What the way a launch ended asks for. */
-static enum reel_status after_launch(struct decoding *g, struct reel_error *err) {
+static enum reel_status act_on_launch_end(struct decoding *g, struct reel_error *err) {
     const struct decode_mailbox *m = g->s->mapped.mailbox;
     if (g->d->cancel && atomic_load(g->d->cancel))
         return err_set(err, REEL_E_CANCELLED, "cancelled");
     if (g->stopped) return REEL_OK;
-    if (m->end == DECODE_HOST_PICKS) return pick_here(g, err);
+    if (m->end == DECODE_HOST_PICKS) return pick_on_host(g, err);
     if (m->end == DECODE_NO_ID)
         return err_set(err, REEL_E_DEVICE,
                        "no id can be drawn for position %d: each logit is NaN or forbidden",
@@ -322,13 +326,13 @@ static enum reel_status read_ids(struct decoding *g, struct cuda_run *run, struc
         enum reel_status status = cuda_next_id(run, cancel, &id, err);
         if (status != REEL_OK) return status;
         if (id < 0) return REEL_OK;
-        deliver(g, id);
+        deliver_id(g, id);
     }
     cuda_stop(run);
     return REEL_OK;
 }
 
-static enum reel_status decode_some(struct decoding *g, struct reel_error *err) {
+static enum reel_status decode_one_launch(struct decoding *g, struct reel_error *err) {
     struct backend_state *s = g->s;
     struct decode_args args;
     struct cuda_run run;
@@ -344,14 +348,14 @@ static enum reel_status decode_some(struct decoding *g, struct reel_error *err) 
     args.pick = 1;
     *s->mapped.ids = g->id;
     args.ids = cuda_pointer(cuda_mapped_address(s, s->mapped.ids));
-    const bool behind = cuda_head_is(s, g->position, g->id);
-    if (behind) args.start = cuda_pointer(s->head);
+    const bool from_last_row = cuda_last_row_is(s, g->position, g->id);
+    if (from_last_row) args.start = cuda_pointer(s->last_row);
     give_stop_ids(g->d, &args);
     enum reel_status status = give_sampling(g, &args, err);
-    if (status == REEL_OK && !behind) status = cuda_states_go(s, g->position, err);
+    if (status == REEL_OK && !from_last_row) status = cuda_recurrent_rewind(s, g->position, err);
     if (status != REEL_OK) return status;
-    cuda_states_leave(s);
-    if (!behind) cuda_head_pass(s, g->position);
+    cuda_recurrent_invalidate(s);
+    if (!from_last_row) cuda_last_row_invalidate(s, g->position);
     status = cuda_submit(&run, s, NULL, &args, err);
     if (status != REEL_OK) return status;
     s->n_positions = g->position;
@@ -359,12 +363,13 @@ static enum reel_status decode_some(struct decoding *g, struct reel_error *err) 
     if (status != REEL_OK) cuda_stop(&run);
     enum reel_status end = cuda_finish(&run, g->d->cancel, status == REEL_OK ? err : NULL);
     if (status == REEL_OK) status = end;
-    if (status == REEL_OK) status = after_launch(g, err);
+    if (status == REEL_OK) status = act_on_launch_end(g, err);
     s->n_positions = g->position; /* the last id delivered is not evaluated, or as good as not */
     /* a launch that ran ahead of what was taken has left the state of another text */
     if (!run.failed && args.position + (int)s->mapped.mailbox->n_evaluated == g->position &&
         end == REEL_OK) {
-        enum reel_status kept = cuda_states_reach(s, g->position, status == REEL_OK ? err : NULL);
+        enum reel_status kept =
+            cuda_recurrent_advance(s, g->position, status == REEL_OK ? err : NULL);
         if (status == REEL_OK) status = kept;
     }
     if (status == REEL_OK && !g->stopped && g->n_made == before)
@@ -377,13 +382,13 @@ enum reel_status cuda_decode(struct backend_state *s, const struct backend_decod
                              struct reel_error *err) {
     const struct reel_sampling *set = &d->sampling->set;
     struct decoding g = { .s = s, .d = d, .position = d->position, .id = d->id };
-    enum reel_status status = room_for(s, d->position, 1, err);
+    enum reel_status status = check_room(s, d->position, 1, err);
     if (status == REEL_OK && set->n_bias > 0) {
         if (bias_repeats(s, set)) return err_set(err, REEL_E_UNSUPPORTED, "an id has two biases");
         status = upload_bias(s, set, err);
     }
     while (status == REEL_OK && !g.stopped && g.n_made < d->max_tokens &&
            g.position < s->max_positions)
-        status = decode_some(&g, err);
+        status = decode_one_launch(&g, err);
     return status;
 }

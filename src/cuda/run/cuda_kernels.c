@@ -36,7 +36,7 @@ struct parts {
 /* ---- a thread for each program --------------------------------------------------------------- */
 
 /* What the compiler's own reports are answered with: the caller hears from its own thread. */
-static bool go_on(void *user, const char *stage, uint64_t done, uint64_t total) {
+static bool is_wanted(void *user, const char *stage, uint64_t done, uint64_t total) {
     const struct parts *parts = user;
     (void)stage, (void)done, (void)total;
     return !atomic_load(&parts->cancel);
@@ -145,7 +145,7 @@ static void add_part(struct parts *parts, const struct backend *b, const struct 
                                       .gpu_compute = b->gpu.facts.compute,
                                       .driver_version = b->driver.version,
                                       .cache_dir = options->cache_dir,
-                                      .progress = options->progress ? go_on : NULL,
+                                      .progress = options->progress ? is_wanted : NULL,
                                       .progress_user = parts,
                                       .warn = keep_warning,
                                       .warn_user = part } };
@@ -181,7 +181,7 @@ static enum reel_status check_resident(const struct backend *b,
 static enum reel_status find_encoder(struct backend *b, struct reel_error *err) {
     enum reel_status status = REEL_OK;
     for (int i = 0; i < CUDA_ENCODER_KERNELS && b->encoder.module && status == REEL_OK; i++) {
-        const struct prefill_kernel k = cuda_encoder_kernel(b, i);
+        const struct cuda_kernel_shape k = cuda_encoder_kernel(b, i);
         struct cuda_function *function = &b->encoder.kernels[i];
         status = cuda_function_find(&b->gpu, function, b->encoder.module, k.name, err);
         if (status == REEL_OK)
@@ -197,7 +197,7 @@ static enum reel_status find_functions(struct backend *b, struct reel_error *err
         status = check_resident(b, &b->decode, p->tape.n_sms, p->threads, p->shared_bytes, err);
     if (status != REEL_OK || !b->prefill_module) return status;
     for (int i = 0; i < CUDA_PREFILL_KERNELS && status == REEL_OK; i++) {
-        const struct prefill_kernel k = cuda_prefill_kernel(b, i);
+        const struct cuda_kernel_shape k = cuda_prefill_kernel(b, i);
         if (!k.name) continue;
         struct cu_module *module =
             i >= PREFILL_CONV && i <= PREFILL_ANSWER ? b->prefill_delta_module : b->prefill_module;

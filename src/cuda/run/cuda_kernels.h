@@ -9,7 +9,7 @@ struct backend_options;
 struct cu_module;
 
 /* How one of the kernels that read prompts or audio is launched. */
-struct prefill_kernel {
+struct cuda_kernel_shape {
     const char *name; /* NULL: the model has no use for it */
     int threads, shared_bytes;
     int blocks; /* of a launch; 0: as many as the GPU has SMs */

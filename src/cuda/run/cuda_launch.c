@@ -6,7 +6,7 @@
 #include "base/memory.h"
 #include "cuda/run/cuda_delta.h"
 #include "cuda/run/cuda_fault.h"
-#include "cuda/run/cuda_head.h"
+#include "cuda/run/cuda_last_row.h"
 #include "cuda/run/cuda_prefill.h"
 
 #include <stdio.h>
@@ -79,8 +79,9 @@ int cuda_launch_tokens(struct backend *b) {
 
 /* Words with 16 bits of epoch that not every token writes are cleared before old ones could pass
  * for new. `epochs` counts since then. */
-static enum reel_status clear_rare(struct backend *b, enum plan_exchange exchange, uint64_t *epochs,
-                                   uint32_t n_epochs, bool used, struct reel_error *err) {
+static enum reel_status clear_rare_words(struct backend *b, enum plan_exchange exchange,
+                                         uint64_t *epochs, uint32_t n_epochs, bool used,
+                                         struct reel_error *err) {
     const struct plan_words *x = &b->plan.exchange[exchange];
     *epochs += n_epochs;
     if (!used || *epochs < RARE_EPOCHS_MOST) return REEL_OK;
@@ -108,9 +109,9 @@ static enum reel_status take_epochs(struct backend *b, const struct decode_args 
     b->epochs_used += n;
     const bool samples = args->pick && args->sampling.temperature > 0;
     const bool splits = args->position + args->n_tokens > args->split_from;
-    status = clear_rare(b, X_PICK, &b->pick_epochs, n, samples, err);
+    status = clear_rare_words(b, X_PICK, &b->pick_epochs, n, samples, err);
     if (status != REEL_OK) return status;
-    return clear_rare(b, X_ATTENTION, &b->split_epochs, n, splits, err);
+    return clear_rare_words(b, X_ATTENTION, &b->split_epochs, n, splits, err);
 }
 
 /* ---- submitting ---- */
@@ -118,7 +119,7 @@ static enum reel_status take_epochs(struct backend *b, const struct decode_args 
 void cuda_args_start(const struct backend_state *s, struct decode_args *args) {
     const struct backend *b = s->backend;
     struct delta_args delta = { 0 };
-    cuda_states_give(s, &delta);
+    cuda_recurrent_args(s, &delta);
     *args = (struct decode_args){
         .tape = cuda_pointer(b->tape),
         .embedding = cuda_pointer(b->embedding),
@@ -141,8 +142,8 @@ void cuda_args_start(const struct backend_state *s, struct decode_args *args) {
     };
 }
 
-static enum reel_status launch(struct backend *b, struct decode_args *args,
-                               struct reel_error *err) {
+static enum reel_status launch_decode(struct backend *b, struct decode_args *args,
+                                      struct reel_error *err) {
     void *arguments[] = { args };
     const struct cuda_launch launch = { .function = &b->decode,
                                         .blocks = b->plan.tape.n_sms,
@@ -153,7 +154,7 @@ static enum reel_status launch(struct backend *b, struct decode_args *args,
     return cuda_launch(&b->gpu, &launch, err);
 }
 
-static void run_start(struct cuda_run *run, struct backend_state *s,
+static void start_run(struct cuda_run *run, struct backend_state *s,
                       const struct prefill_args *prefill, const struct decode_args *decode) {
     *run = (struct cuda_run){ .state = s };
     if (prefill) {
@@ -172,18 +173,19 @@ static void run_start(struct cuda_run *run, struct backend_state *s,
 }
 
 /* b->mutex is held. */
-static enum reel_status launch_all(struct cuda_run *run, struct prefill_args *prefill,
-                                   struct decode_args *decode, struct reel_error *err) {
+static enum reel_status queue_launches(struct cuda_run *run, struct prefill_args *prefill,
+                                       struct decode_args *decode, struct reel_error *err) {
     struct backend *b = run->state->backend;
     enum reel_status status = REEL_OK;
     if (prefill) {
         status = cuda_prefill_launch(b, prefill, run->state->prefill_timer, err);
         if (status == REEL_OK) run->n_launches++;
-        if (status == REEL_OK) status = cuda_head_take(run->state, run->n_tokens - 1, err);
+        if (status == REEL_OK)
+            status = cuda_last_row_queue_copy(run->state, run->n_tokens - 1, err);
     }
     if (status == REEL_OK && decode) {
         status = take_epochs(b, decode, &decode->epoch, err);
-        if (status == REEL_OK) status = launch(b, decode, err);
+        if (status == REEL_OK) status = launch_decode(b, decode, err);
         if (status == REEL_OK) run->n_launches++;
     }
     run->ahead = b->in_flight;
@@ -197,10 +199,10 @@ enum reel_status cuda_submit(struct cuda_run *run, struct backend_state *s,
     struct backend *b = s->backend;
     enum reel_status status = cuda_alive(b, err);
     if (status != REEL_OK) return status;
-    run_start(run, s, prefill, decode);
+    start_run(run, s, prefill, decode);
     if (prefill) run->due_ms = cuda_prefill_ms(b, run->n_tokens);
     pthread_mutex_lock(&b->mutex);
-    status = launch_all(run, prefill, decode, err);
+    status = queue_launches(run, prefill, decode, err);
     pthread_mutex_unlock(&b->mutex);
     run->submitted_ms = run->news_ms = run->looked_ms = clock_ms();
     if (status != REEL_OK && run->n_launches > 0) { /* the first of two must be over all the same */
@@ -213,7 +215,7 @@ enum reel_status cuda_submit(struct cuda_run *run, struct backend_state *s,
 
 /* ---- ends ---- */
 
-static void launch_is_over(struct cuda_run *run, bool good) {
+static void end_run(struct cuda_run *run, bool good) {
     struct backend *b = run->state->backend;
     const struct decode_mailbox *m = run->mailbox;
     const double ms = clock_ms() - run->submitted_ms;
@@ -233,7 +235,7 @@ static void launch_is_over(struct cuda_run *run, bool good) {
 }
 
 /* A kernel that neither goes on nor ends; with what a wait in it said before, if one did. */
-static enum reel_status stuck(const struct cuda_run *run, struct reel_error *err) {
+static enum reel_status describe_stuck(const struct cuda_run *run, struct reel_error *err) {
     const struct decode_mailbox *m = run->mailbox;
     struct reel_error why = { 0 };
     if (__atomic_load_n(&m->fault, __ATOMIC_ACQUIRE) ||
@@ -247,7 +249,8 @@ static enum reel_status stuck(const struct cuda_run *run, struct reel_error *err
 }
 
 /* Waits for all launches to be gone, but not for ever. */
-static enum reel_status drain(const struct cuda_run *run, double limit_ms, struct reel_error *err) {
+static enum reel_status wait_until_idle(const struct cuda_run *run, double limit_ms,
+                                        struct reel_error *err) {
     struct backend *b = run->state->backend;
     const double start = clock_ms();
     bool done = false;
@@ -260,52 +263,53 @@ static enum reel_status drain(const struct cuda_run *run, double limit_ms, struc
     pthread_mutex_lock(&b->mutex);
     b->hung = true;
     pthread_mutex_unlock(&b->mutex);
-    return stuck(run, err);
+    return describe_stuck(run, err);
 }
 
 /* After a launch that did not end as it should: everything is gone, and its abort word is ready for
  * the next one; or the context is lost. */
-static enum reel_status clean_up(struct cuda_run *run, double limit_ms, struct reel_error *err) {
+static enum reel_status recover_abort_word(struct cuda_run *run, double limit_ms,
+                                           struct reel_error *err) {
     struct backend_state *s = run->state;
     struct backend *b = s->backend;
-    launch_is_over(run, false);
-    enum reel_status status = drain(run, limit_ms, err);
+    end_run(run, false);
+    enum reel_status status = wait_until_idle(run, limit_ms, err);
     if (status == REEL_OK) status = cuda_fill(&b->gpu, s->abort, 0, sizeof(unsigned), NULL, err);
     return status == REEL_OK ? REEL_OK : cuda_lose(b, err);
 }
 
 /* The kernel left without finishing: a wait gave up, or nobody knows. */
-static enum reel_status aborted(struct cuda_run *run, struct reel_error *err) {
-    enum reel_status status = clean_up(run, run->state->backend->tuning.hang_ms, err);
+static enum reel_status end_aborted(struct cuda_run *run, struct reel_error *err) {
+    enum reel_status status = recover_abort_word(run, run->state->backend->tuning.hang_ms, err);
     return status == REEL_OK ? cuda_describe_fault(run, err) : status;
 }
 
 /* Nothing was heard for too long. A word that every wait looks at may still end the launch; it goes
  * by a stream of its own and by the copy engine, which needs no SM. */
-static enum reel_status hung(struct cuda_run *run, struct reel_error *err) {
+static enum reel_status end_hung(struct cuda_run *run, struct reel_error *err) {
     struct backend *b = run->state->backend;
     const double silent_ms = clock_ms() - run->news_ms;
     const char *kernel = cuda_kernel_name(run);
     enum reel_status status =
         cuda_upload(&b->gpu, run->state->abort, b->leave, sizeof *b->leave, b->rescue, err);
-    if (status == REEL_OK) status = clean_up(run, HANG_GRACE_MS, err);
-    launch_is_over(run, false);
+    if (status == REEL_OK) status = recover_abort_word(run, HANG_GRACE_MS, err);
+    end_run(run, false);
     if (status != REEL_OK) return cuda_lose(b, err);
     return err_set(err, REEL_E_DEVICE, "%s: %s was silent for %.1f s; told to leave, it did",
                    b->gpu.facts.name, kernel, silent_ms * 1e-3);
 }
 
 /* With a fault described, an end is no end: a block that gave up has published garbage. */
-static bool has_failed(const struct cuda_run *run) {
+static bool fault_is_described(const struct cuda_run *run) {
     return __atomic_load_n(&run->mailbox->fault, __ATOMIC_ACQUIRE) ||
            (run->prefill && __atomic_load_n(&run->prefill->fault, __ATOMIC_ACQUIRE));
 }
-static bool has_ended(const struct cuda_run *run) {
-    return __atomic_load_n(&run->mailbox->end, __ATOMIC_ACQUIRE) && !has_failed(run);
+static bool run_has_ended(const struct cuda_run *run) {
+    return __atomic_load_n(&run->mailbox->end, __ATOMIC_ACQUIRE) && !fault_is_described(run);
 }
 
 /* Asks the driver, at most every few milliseconds of silence. */
-static enum reel_status look_at_device(struct cuda_run *run, struct reel_error *err) {
+static enum reel_status look_at_driver(struct cuda_run *run, struct reel_error *err) {
     struct backend *b = run->state->backend;
     double now = clock_ms();
     bool done = false;
@@ -313,17 +317,17 @@ static enum reel_status look_at_device(struct cuda_run *run, struct reel_error *
     run->looked_ms = now;
     enum reel_status status = cuda_poll(&b->gpu, NULL, &done, cuda_kernel_name(run), err);
     if (status != REEL_OK) {
-        launch_is_over(run, false);
+        end_run(run, false);
         return cuda_lose(b, err);
     }
-    if (has_ended(run)) return REEL_OK; /* came meanwhile */
-    if (done || has_failed(run)) return aborted(run, err);
+    if (run_has_ended(run)) return REEL_OK; /* came meanwhile */
+    if (done || fault_is_described(run)) return end_aborted(run, err);
     double patience = (double)b->tuning.hang_ms * (run->ahead + 1) + 4 * b->tuning.launch_ms;
-    return now - run->news_ms > patience ? hung(run, err) : REEL_OK;
+    return now - run->news_ms > patience ? end_hung(run, err) : REEL_OK;
 }
 
 /* Between two looks at the mailbox: spins while news is due soon or lately overdue. */
-static void wait_a_little(const struct cuda_run *run, int tokens_due) {
+static void wait_for_news(const struct cuda_run *run, int tokens_due) {
     const struct backend *b = run->state->backend;
     double quiet_ms = clock_ms() - run->news_ms;
     double due_ms = run->prefill ? run->due_ms : b->token_ms * tokens_due;
@@ -336,7 +340,7 @@ static void wait_a_little(const struct cuda_run *run, int tokens_due) {
         sleep_us(50);
 }
 
-static bool wants_end(const atomic_bool *cancel) { return cancel && atomic_load(cancel); }
+static bool is_cancelled(const atomic_bool *cancel) { return cancel && atomic_load(cancel); }
 
 void cuda_stop(struct cuda_run *run) {
     const struct cuda_mapped *m = &run->state->mapped;
@@ -364,14 +368,14 @@ enum reel_status cuda_next_id(struct cuda_run *run, const atomic_bool *cancel, i
     *id = -1;
     while (!run->over) {
         if (read_id(run, id)) break;
-        if (has_ended(run)) {
-            if (!read_id(run, id)) launch_is_over(run, true);
+        if (run_has_ended(run)) {
+            if (!read_id(run, id)) end_run(run, true);
             break;
         }
-        if (wants_end(cancel)) cuda_stop(run);
-        enum reel_status status = look_at_device(run, err);
+        if (is_cancelled(cancel)) cuda_stop(run);
+        enum reel_status status = look_at_driver(run, err);
         if (status != REEL_OK) return status;
-        wait_a_little(run, 1);
+        wait_for_news(run, 1);
     }
     if (*id >= run->state->backend->model->config.vocab) {
         int wrong = (int)*id;
@@ -385,14 +389,14 @@ enum reel_status cuda_next_id(struct cuda_run *run, const atomic_bool *cancel, i
 enum reel_status cuda_finish(struct cuda_run *run, const atomic_bool *cancel,
                              struct reel_error *err) {
     while (!run->over) {
-        if (has_ended(run)) {
-            launch_is_over(run, true);
+        if (run_has_ended(run)) {
+            end_run(run, true);
             break;
         }
-        if (wants_end(cancel)) cuda_stop(run);
-        enum reel_status status = look_at_device(run, err);
+        if (is_cancelled(cancel)) cuda_stop(run);
+        enum reel_status status = look_at_driver(run, err);
         if (status != REEL_OK) return status;
-        wait_a_little(run, run->n_tokens - run->n_read);
+        wait_for_news(run, run->n_tokens - run->n_read);
     }
     return REEL_OK;
 }

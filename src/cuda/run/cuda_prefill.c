@@ -63,30 +63,30 @@ int cuda_prefill_chunk(const struct backend *b, int position, int left) {
     return n;
 }
 
-static void *part(const struct backend *b, uint64_t offset) {
+static void *scratch_at(const struct backend *b, uint64_t offset) {
     return cuda_pointer(b->scratch + offset);
 }
 
 void cuda_prefill_start(const struct backend_state *s, struct prefill_args *args) {
     const struct backend *b = s->backend;
     const struct plan_scratch *at = &b->plan.scratch;
-    *args = (struct prefill_args){ .h = part(b, at->h),
-                                   .ssq = part(b, at->ssq),
-                                   .x = part(b, at->x),
-                                   .qkv = part(b, at->qkv),
-                                   .attention = part(b, at->attention),
-                                   .gated = part(b, at->gated),
-                                   .delta = { .q = part(b, at->delta.q),
-                                              .k = part(b, at->delta.k),
-                                              .v = part(b, at->delta.v),
-                                              .gates = part(b, at->delta.gates),
-                                              .decay = part(b, at->delta.decay),
-                                              .kept = part(b, at->delta.kept),
-                                              .w = part(b, at->delta.w),
-                                              .u = part(b, at->delta.u),
-                                              .asked = part(b, at->delta.asked),
-                                              .learned = part(b, at->delta.learned),
-                                              .states = part(b, at->delta.states) } };
+    *args = (struct prefill_args){ .h = scratch_at(b, at->h),
+                                   .ssq = scratch_at(b, at->ssq),
+                                   .x = scratch_at(b, at->x),
+                                   .qkv = scratch_at(b, at->qkv),
+                                   .attention = scratch_at(b, at->attention),
+                                   .gated = scratch_at(b, at->gated),
+                                   .delta = { .q = scratch_at(b, at->delta.q),
+                                              .k = scratch_at(b, at->delta.k),
+                                              .v = scratch_at(b, at->delta.v),
+                                              .gates = scratch_at(b, at->delta.gates),
+                                              .decay = scratch_at(b, at->delta.decay),
+                                              .kept = scratch_at(b, at->delta.kept),
+                                              .w = scratch_at(b, at->delta.w),
+                                              .u = scratch_at(b, at->delta.u),
+                                              .asked = scratch_at(b, at->delta.asked),
+                                              .learned = scratch_at(b, at->delta.learned),
+                                              .states = scratch_at(b, at->delta.states) } };
     cuda_args_start(s, &args->decode);
     args->decode.mailbox = cuda_pointer(cuda_mapped_address(s, s->mapped.prefill_mailbox));
     args->decode.profile = NULL; /* stamps of decoding have their own shape */
@@ -99,14 +99,14 @@ cu_address cuda_prefill_h(const struct backend *b, int token) {
 
 /* ---- launches ------------------------------------------------------------------------------- */
 
-struct prefill_kernel cuda_prefill_kernel(const struct backend *b, int kernel) {
+struct cuda_kernel_shape cuda_prefill_kernel(const struct backend *b, int kernel) {
     const struct plan *p = &b->plan;
     const int few = PLAN_PREFILL_CONSUMERS, many = p->prefill_threads, ring = p->prefill_shared;
     const int no_ring = plan_prefill_shared_bytes(0, p->prefill_k_places);
     const int chunk = p->prefill_chunk_shared, conv = PREFILL_CONV_BYTES(p->delta.taps);
     /* of these two share an SM where there is room: one computes while the other's copies come */
     const int pairs = 2 * chunk <= p->gpu.shared_bytes ? 2 * b->gpu.facts.n_sms : 0;
-    const struct prefill_kernel kernels[CUDA_PREFILL_KERNELS] = {
+    const struct cuda_kernel_shape kernels[CUDA_PREFILL_KERNELS] = {
         [PREFILL_EMBED] = { "prefill_embed", few, no_ring, 0 },
         [PREFILL_THIN] = { "prefill_thin", many, ring, 0 },
         [PREFILL_HALVES] = { "prefill_halves", many, ring, 0 },
@@ -120,7 +120,7 @@ struct prefill_kernel cuda_prefill_kernel(const struct backend *b, int kernel) {
         [PREFILL_ANSWER] = { "prefill_answer", few, chunk, pairs },
         [PREFILL_END] = { "prefill_end", 32, 0, 1 },
     };
-    struct prefill_kernel k = kernels[kernel];
+    struct cuda_kernel_shape k = kernels[kernel];
     if (p->delta.n_layers == 0 && kernel >= PREFILL_CONV && kernel <= PREFILL_ANSWER) k.name = NULL;
     if (p->delta.n_layers == p->tape.n_layers &&
         (kernel == PREFILL_ROPE || kernel == PREFILL_ATTENTION))
@@ -142,10 +142,10 @@ struct queue {
     bool overlap;                     /* of its launches, but for the first */
 };
 
-static enum reel_status launch(const struct queue *q, int kernel, int phase, int layer,
-                               struct reel_error *err) {
+static enum reel_status launch_kernel(const struct queue *q, int kernel, int phase, int layer,
+                                      struct reel_error *err) {
     const struct backend *b = q->b;
-    const struct prefill_kernel k = cuda_prefill_kernel(b, kernel);
+    const struct cuda_kernel_shape k = cuda_prefill_kernel(b, kernel);
     void *arguments[] = { q->args, &phase, &layer };
     const struct cuda_launch launch = { .function = &b->prefill[kernel],
                                         .blocks = k.blocks ? k.blocks : b->gpu.facts.n_sms,
@@ -160,7 +160,7 @@ static enum reel_status launch(const struct queue *q, int kernel, int phase, int
 
 static enum reel_status launch_product(const struct queue *q, int phase, int layer,
                                        struct reel_error *err) {
-    return launch(q, product_kernel(&q->args->cut[phase]), phase, layer, err);
+    return launch_kernel(q, product_kernel(&q->args->cut[phase]), phase, layer, err);
 }
 
 /* Between a layer's first product and out. */
@@ -168,7 +168,7 @@ static enum reel_status launch_steps(const struct queue *q, const int *kernels, 
                                      struct reel_error *err) {
     enum reel_status status = REEL_OK;
     for (int i = 0; i < n && status == REEL_OK; i++)
-        status = launch(q, kernels[i], 0, layer, err);
+        status = launch_kernel(q, kernels[i], 0, layer, err);
     return status;
 }
 
@@ -188,7 +188,7 @@ static enum reel_status launch_layer(const struct queue *q, int layer, struct re
     const uint64_t mixed =
         tape_is_delta(&b->plan.tape, layer) ? b->plan.scratch.mixed : b->plan.scratch.attention;
     /* columns beyond those of its kind hold 0: so each kind has its own */
-    q->args->attention = part(b, mixed);
+    q->args->attention = scratch_at(b, mixed);
     enum reel_status status = launch_mixer(q, layer, err);
     if (status == REEL_OK) status = launch_product(q, TAPE_GATE_UP, layer, err);
     return status == REEL_OK ? launch_product(q, TAPE_DOWN, layer, err) : status;
@@ -197,7 +197,7 @@ static enum reel_status launch_layer(const struct queue *q, int layer, struct re
 /* Columns that belong to no weight are multiplied with 0 and must be numbers. They hold 0 from the
  * start, but laid out for another number of tokens they are where values were, of whatever prompt.
  */
-static enum reel_status lay_out(struct backend *b, int room, struct reel_error *err) {
+static enum reel_status clear_padding(struct backend *b, int room, struct reel_error *err) {
     const struct plan *p = &b->plan;
     const int before = b->scratch_room;
     struct plan_scratch size;
@@ -231,11 +231,11 @@ static enum reel_status launch_queue(struct backend *b, struct prefill_args *arg
         args->cut[i] = plan_prefill_cut(p, i, args->decode.n_tokens);
         if (args->cut[i].split_k == 8) args->room = (args->decode.n_tokens + 7) / 8 * 8;
     }
-    enum reel_status status = lay_out(b, args->room, err);
-    if (status == REEL_OK) status = launch(&queue, PREFILL_EMBED, 0, 0, err);
+    enum reel_status status = clear_padding(b, args->room, err);
+    if (status == REEL_OK) status = launch_kernel(&queue, PREFILL_EMBED, 0, 0, err);
     for (int layer = 0; layer < p->tape.n_layers && status == REEL_OK; layer++)
         status = launch_layer(&queue, layer, err);
-    return status == REEL_OK ? launch(&queue, PREFILL_END, 0, 0, err) : status;
+    return status == REEL_OK ? launch_kernel(&queue, PREFILL_END, 0, 0, err) : status;
 }
 
 /* ---- short prompts --------------------------------------------------------------------------- */
@@ -276,7 +276,7 @@ static enum reel_status launch_short(struct backend *b, struct prefill_args *arg
     enum reel_status status = take_short_epochs(b, &args->decode.epoch, err);
     if (status == REEL_OK && timer) status = cuda_timer_mark(timer, b, err);
     if (status == REEL_OK) status = cuda_launch(&b->gpu, &launch_all, err);
-    return status == REEL_OK ? launch(&queue, PREFILL_END, 0, 0, err) : status;
+    return status == REEL_OK ? launch_kernel(&queue, PREFILL_END, 0, 0, err) : status;
 }
 
 enum reel_status cuda_prefill_launch(struct backend *b, struct prefill_args *args,

@@ -35,7 +35,7 @@ bool cuda_prefills(const struct backend *b);
 bool cuda_reads_shorts(const struct backend *b);
 bool cuda_prefill_is_short(const struct backend *b, int position, int n_tokens);
 /* One of the kernels, as it is launched. */
-struct prefill_kernel cuda_prefill_kernel(const struct backend *b, int kernel);
+struct cuda_kernel_shape cuda_prefill_kernel(const struct backend *b, int kernel);
 uint64_t cuda_prefill_bytes(const struct backend *b);
 enum reel_status cuda_prefill_open(struct backend *b, struct reel_error *err);
 /* Positions of the next launch that reads `left` or fewer; 0: the decode kernel is to read them. */

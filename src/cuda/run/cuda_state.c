@@ -5,7 +5,7 @@
 #include "base/memory.h"
 #include "cuda/measure/cuda_prefill_timer.h"
 #include "cuda/run/cuda_delta.h"
-#include "cuda/run/cuda_head.h"
+#include "cuda/run/cuda_last_row.h"
 #include "cuda/run/cuda_launch.h"
 #include "kernels/kv_layout.h"
 #include "kernels/profile_marks.h"
@@ -24,18 +24,19 @@ static size_t out_floats(const struct backend *b) {
 
 /* ---- host memory that the device sees ---- */
 
-static size_t take(size_t *at, size_t n_bytes) {
+static size_t place_part(size_t *at, size_t n_bytes) {
     size_t here = *at;
     *at += (n_bytes + 255) / 256 * 256;
     return here;
 }
 
 /* Lays the parts out from `base` on (NULL: only counts). Returns their bytes. */
-static size_t lay_out(struct cuda_mapped *m, char *base, int vocab) {
+static size_t lay_out_mapped(struct cuda_mapped *m, char *base, int vocab) {
     size_t at = 0, row = (size_t)vocab * sizeof(float);
-    size_t mailbox = take(&at, sizeof *m->mailbox), prefill = take(&at, sizeof *m->mailbox);
-    size_t ids = take(&at, CUDA_MAPPED_IDS * sizeof *m->ids);
-    size_t seen = take(&at, row), bias = take(&at, row), logits = take(&at, row);
+    size_t mailbox = place_part(&at, sizeof *m->mailbox),
+           prefill = place_part(&at, sizeof *m->mailbox);
+    size_t ids = place_part(&at, CUDA_MAPPED_IDS * sizeof *m->ids);
+    size_t seen = place_part(&at, row), bias = place_part(&at, row), logits = place_part(&at, row);
     if (base)
         *m = (struct cuda_mapped){ .mailbox = (struct decode_mailbox *)(void *)(base + mailbox),
                                    .prefill_mailbox =
@@ -50,12 +51,12 @@ static size_t lay_out(struct cuda_mapped *m, char *base, int vocab) {
 static enum reel_status open_mapped(struct backend_state *s, struct reel_error *err) {
     const struct backend *b = s->backend;
     const int vocab = b->model->config.vocab;
-    size_t n = lay_out(&s->mapped, NULL, vocab);
+    size_t n = lay_out_mapped(&s->mapped, NULL, vocab);
     enum reel_status status =
         cuda_host_alloc(&b->gpu, &s->host, &s->host_address, n, "a session's mailbox", err);
     if (status != REEL_OK) return status;
     memset(s->host, 0, n);
-    lay_out(&s->mapped, s->host, vocab);
+    lay_out_mapped(&s->mapped, s->host, vocab);
     return REEL_OK;
 }
 
@@ -63,8 +64,8 @@ static enum reel_status open_mapped(struct backend_state *s, struct reel_error *
 
 uint64_t cuda_state_fixed_bytes(const struct backend *b) {
     return (uint64_t)out_floats(b) * sizeof(float) + 2 * (uint64_t)b->model->config.vocab * 4 +
-           (uint64_t)cuda_most_ids(b) * (uint64_t)b->model->config.hidden * 4 + cuda_head_bytes(b) +
-           cuda_states_bytes(b);
+           (uint64_t)cuda_most_ids(b) * (uint64_t)b->model->config.hidden * 4 +
+           cuda_last_row_bytes(b) + cuda_recurrent_bytes(b);
 }
 
 size_t cuda_most_ids(const struct backend *b) {
@@ -83,14 +84,16 @@ static enum reel_status kv_bytes(const struct backend_state *s, size_t *bytes,
                    s->max_positions);
 }
 
-static enum reel_status poison(const struct backend_state *s, size_t n_kv, struct reel_error *err) {
+static enum reel_status fill_with_nan(const struct backend_state *s, size_t n_kv,
+                                      struct reel_error *err) {
     const struct cuda_gpu *gpu = &s->backend->gpu;
-    const uint64_t n_states = cuda_states_bytes(s->backend);
+    const uint64_t n_states = cuda_recurrent_bytes(s->backend);
     enum reel_status status = cuda_fill(gpu, s->kv, NAN_BYTE, n_kv, NULL, err);
     if (status == REEL_OK && n_states > 0)
-        status = cuda_fill(gpu, s->states, NAN_BYTE, n_states, NULL, err);
+        status = cuda_fill(gpu, s->recurrent, NAN_BYTE, n_states, NULL, err);
     if (status == REEL_OK)
-        status = cuda_fill(gpu, s->head, NAN_BYTE, (size_t)cuda_head_bytes(s->backend), NULL, err);
+        status = cuda_fill(gpu, s->last_row, NAN_BYTE, (size_t)cuda_last_row_bytes(s->backend),
+                           NULL, err);
     if (status == REEL_OK)
         status = cuda_fill(gpu, s->out, NAN_BYTE, s->out_floats * sizeof(float), NULL, err);
     return status;
@@ -117,8 +120,8 @@ static enum reel_status open_device(struct backend_state *s, struct reel_error *
     s->out_floats = out_floats(s->backend);
     enum reel_status status = kv_bytes(s, &n_kv, err);
     if (status == REEL_OK) status = cuda_alloc(gpu, &s->kv, n_kv, what, err);
-    if (status == REEL_OK) status = cuda_states_open(s, err);
-    if (status == REEL_OK) status = cuda_head_open(s, err);
+    if (status == REEL_OK) status = cuda_recurrent_open(s, err);
+    if (status == REEL_OK) status = cuda_last_row_open(s, err);
     if (status == REEL_OK)
         status =
             cuda_alloc(gpu, &s->out, s->out_floats * sizeof(float), "logits of a session", err);
@@ -135,7 +138,7 @@ static enum reel_status open_device(struct backend_state *s, struct reel_error *
         status = cuda_alloc(gpu, &s->embeddings, cuda_most_ids(s->backend) * hidden * sizeof(float),
                             "given embeddings", err);
     if (status == REEL_OK) status = open_profile(s, err);
-    if (status == REEL_OK && s->backend->tuning.poison) status = poison(s, n_kv, err);
+    if (status == REEL_OK && s->backend->tuning.poison) status = fill_with_nan(s, n_kv, err);
     return status;
 }
 
@@ -163,8 +166,8 @@ void cuda_state_close(struct backend_state *s) {
     struct backend *b = s->backend;
     cuda_timer_close(s->prefill_timer, b);
     if (!b->hung) {
-        const cu_address all[] = { s->kv,   s->out,        s->abort,   s->ids,    s->seen,
-                                   s->bias, s->embeddings, s->profile, s->states, s->head };
+        const cu_address all[] = { s->kv,   s->out,        s->abort,   s->ids,       s->seen,
+                                   s->bias, s->embeddings, s->profile, s->recurrent, s->last_row };
         for (size_t i = 0; i < sizeof all / sizeof *all; i++)
             cuda_free(&b->gpu, all[i]);
         cuda_host_free(&b->gpu, s->host);
@@ -175,14 +178,14 @@ void cuda_state_close(struct backend_state *s) {
 /* ---- copying positions ---- */
 
 /* Bytes are [attention layers][kv_heads][kv_pieces(n)][piece]: the cache without its unused pieces;
- * then the head row; then the recurrent state, once or, with that of n - 1, twice. */
+ * then the last row; then the recurrent state, once or, with that of n - 1, twice. */
 struct kv_walk {
     int n_strips;  /* layers * kv_heads */
     size_t strip;  /* bytes of one, as saved */
     size_t stride; /* of one in the cache */
 };
 
-static struct kv_walk walk(const struct backend_state *s, int n) {
+static struct kv_walk kv_walk_of(const struct backend_state *s, int n) {
     const struct model_config *c = &s->backend->model->config;
     const size_t piece = (size_t)s->backend->plan.kv_piece_bytes;
     return (struct kv_walk){ .n_strips = model_layer_count(c, LAYER_ATTENTION) * c->n_kv_heads,
@@ -190,24 +193,25 @@ static struct kv_walk walk(const struct backend_state *s, int n) {
                              .stride = (size_t)s->kv_pieces * piece };
 }
 
-static size_t walk_bytes(const struct kv_walk *w) { return (size_t)w->n_strips * w->strip; }
+static size_t kv_walk_bytes(const struct kv_walk *w) { return (size_t)w->n_strips * w->strip; }
 
-static size_t saved_bytes(const struct backend_state *s, int n, bool before) {
-    const struct kv_walk w = walk(s, n);
-    return walk_bytes(&w) + cuda_head_saved_bytes(s, n) + cuda_states_saved_bytes(s, n, before);
+static size_t state_saved_bytes(const struct backend_state *s, int n, bool before) {
+    const struct kv_walk w = kv_walk_of(s, n);
+    return kv_walk_bytes(&w) + cuda_last_row_saved_bytes(s, n) +
+           cuda_recurrent_saved_bytes(s, n, before);
 }
 
 size_t cuda_save_bytes(const struct backend_state *s, int n) {
-    return saved_bytes(s, n, cuda_states_before(s, n));
+    return state_saved_bytes(s, n, cuda_recurrent_has_before(s, n));
 }
 
 /* Clears positions from `kept` on in one piece. */
-static void clear_rest(unsigned char *piece, int head_dim, int kept) {
+static void clear_piece_rest(unsigned char *piece, int head_dim, int kept) {
     for (unsigned at = 0; at < kv_piece_bytes(head_dim); at += 2)
         if (kv_byte_position(head_dim, at) >= kept) piece[at] = piece[at + 1] = 0;
 }
 
-static enum reel_status is_held(const struct backend_state *s, int n, struct reel_error *err) {
+static enum reel_status check_held(const struct backend_state *s, int n, struct reel_error *err) {
     if (n >= 0 && cuda_resume(s, n) == n) return REEL_OK;
     return err_set(err, REEL_E_STATE, "%d positions asked for, %d are held", n,
                    n < 0 ? 0 : cuda_resume(s, n));
@@ -216,23 +220,24 @@ static enum reel_status is_held(const struct backend_state *s, int n, struct ree
 enum reel_status cuda_save(const struct backend_state *s, int n, void *bytes,
                            struct reel_error *err) {
     struct backend *b = s->backend;
-    const struct kv_walk w = walk(s, n);
+    const struct kv_walk w = kv_walk_of(s, n);
     const size_t piece = (size_t)b->plan.kv_piece_bytes;
     enum reel_status status = cuda_alive(b, err);
-    if (status == REEL_OK) status = is_held(s, n, err);
+    if (status == REEL_OK) status = check_held(s, n, err);
     for (int i = 0; n > 0 && i < w.n_strips && status == REEL_OK; i++) {
         unsigned char *to = (unsigned char *)bytes + (size_t)i * w.strip;
         status = cuda_download(&b->gpu, to, s->kv + (cu_address)((size_t)i * w.stride), w.strip,
                                NULL, err);
-        if (n % KV_POSITIONS) clear_rest(to + w.strip - piece, b->plan.head_dim, n % KV_POSITIONS);
+        if (n % KV_POSITIONS)
+            clear_piece_rest(to + w.strip - piece, b->plan.head_dim, n % KV_POSITIONS);
     }
-    unsigned char *rest = (unsigned char *)bytes + walk_bytes(&w);
-    if (status == REEL_OK) status = cuda_head_save(s, n, rest, err);
+    unsigned char *rest = (unsigned char *)bytes + kv_walk_bytes(&w);
+    if (status == REEL_OK) status = cuda_last_row_save(s, n, rest, err);
     if (status != REEL_OK) return status;
-    return cuda_states_save(s, n, rest + cuda_head_saved_bytes(s, n), err);
+    return cuda_recurrent_save(s, n, rest + cuda_last_row_saved_bytes(s, n), err);
 }
 
-static enum reel_status fits(const struct backend_state *s, int n, struct reel_error *err) {
+static enum reel_status check_fits(const struct backend_state *s, int n, struct reel_error *err) {
     if (n >= 0 && n <= s->max_positions) return REEL_OK;
     return err_set(err, REEL_E_CONTEXT, "%d positions, the session holds %d", n, s->max_positions);
 }
@@ -241,23 +246,23 @@ enum reel_status cuda_restore(struct backend_state *s, int n, const void *bytes,
                               struct reel_error *err) {
     struct backend *b = s->backend;
     enum reel_status status = cuda_alive(b, err);
-    if (status == REEL_OK) status = fits(s, n, err);
+    if (status == REEL_OK) status = check_fits(s, n, err);
     if (status != REEL_OK) return status;
-    const struct kv_walk w = walk(s, n);
-    const size_t least = saved_bytes(s, n, false), most = saved_bytes(s, n, n > 1);
+    const struct kv_walk w = kv_walk_of(s, n);
+    const size_t least = state_saved_bytes(s, n, false), most = state_saved_bytes(s, n, n > 1);
     if (n_bytes != least && n_bytes != most)
         return err_set(err, REEL_E_FORMAT, "%zu bytes of state, %zu are expected, or %zu more",
                        n_bytes, least, most - least);
-    const unsigned char *rest = (const unsigned char *)bytes + walk_bytes(&w);
-    s->n_positions = 0, cuda_head_pass(s, 0);
+    const unsigned char *rest = (const unsigned char *)bytes + kv_walk_bytes(&w);
+    s->n_positions = 0, cuda_last_row_invalidate(s, 0);
     for (int i = 0; n > 0 && i < w.n_strips && status == REEL_OK; i++)
         status =
             cuda_upload(&b->gpu, s->kv + (cu_address)((size_t)i * w.stride),
                         (const unsigned char *)bytes + (size_t)i * w.strip, w.strip, NULL, err);
-    if (status == REEL_OK) status = cuda_head_restore(s, n, rest, err);
+    if (status == REEL_OK) status = cuda_last_row_restore(s, n, rest, err);
     if (status == REEL_OK)
-        status =
-            cuda_states_restore(s, n, rest + cuda_head_saved_bytes(s, n), n_bytes > least, err);
+        status = cuda_recurrent_restore(s, n, rest + cuda_last_row_saved_bytes(s, n),
+                                        n_bytes > least, err);
     if (status == REEL_OK) s->n_positions = n;
     return status;
 }
@@ -266,16 +271,16 @@ enum reel_status cuda_copy_state(struct backend_state *dst, const struct backend
                                  struct reel_error *err) {
     struct backend *b = dst->backend;
     enum reel_status status = cuda_alive(b, err);
-    if (status == REEL_OK) status = fits(dst, n, err);
-    if (status == REEL_OK) status = is_held(src, n, err);
+    if (status == REEL_OK) status = check_fits(dst, n, err);
+    if (status == REEL_OK) status = check_held(src, n, err);
     if (status != REEL_OK || dst == src) return status;
-    const struct kv_walk from = walk(src, n), to = walk(dst, n);
-    dst->n_positions = 0, cuda_head_pass(dst, 0);
+    const struct kv_walk from = kv_walk_of(src, n), to = kv_walk_of(dst, n);
+    dst->n_positions = 0, cuda_last_row_invalidate(dst, 0);
     for (int i = 0; n > 0 && i < from.n_strips && status == REEL_OK; i++)
         status = cuda_copy(&b->gpu, dst->kv + (cu_address)((size_t)i * to.stride),
                            src->kv + (cu_address)((size_t)i * from.stride), from.strip, NULL, err);
-    if (status == REEL_OK) status = cuda_states_copy(dst, src, n, err);
-    if (status == REEL_OK) status = cuda_head_copy(dst, src, n, err);
+    if (status == REEL_OK) status = cuda_recurrent_copy(dst, src, n, err);
+    if (status == REEL_OK) status = cuda_last_row_copy(dst, src, n, err);
     if (status == REEL_OK) dst->n_positions = n;
     return status;
 }

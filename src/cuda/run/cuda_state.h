@@ -24,13 +24,13 @@ struct cuda_mapped {
 struct backend_state {
     struct backend *backend;
     int max_positions;
-    int n_positions; /* evaluated so far */
-    cu_address head; /* f32 [hidden] of a prompt's last token, which decoding begins with */
-    int head_end;    /* positions up to that token, itself included; 0: there is none */
-    int32_t head_id; /* the token */
-    int kv_pieces;   /* of each attention layer and head */
+    int n_positions;     /* evaluated so far */
+    cu_address last_row; /* f32 [hidden] of a prompt's last token, which decoding begins with */
+    int last_row_end;    /* positions up to that token, itself included; 0: there is none */
+    int32_t last_row_id; /* the token */
+    int kv_pieces;       /* of each attention layer and head */
     cu_address kv;
-    cu_address states; /* the recurrent one, then MEMORY_PLAN_CHECKPOINTS kept ones; or 0 */
+    cu_address recurrent; /* the live state, then MEMORY_PLAN_CHECKPOINTS kept ones; or 0 */
     struct checkpoints checkpoints;
 
     void *host; /* holds all of `mapped` */

@@ -69,14 +69,14 @@ void cuda_tuning_defaults(struct cuda_tuning *tuning) {
     };
 }
 
-static const struct setting *find(const char *key, size_t n) {
+static const struct setting *find_setting(const char *key, size_t n) {
     for (int i = 0; i < N_SETTINGS; i++)
         if (strlen(settings[i].key) == n && memcmp(settings[i].key, key, n) == 0)
             return &settings[i];
     return NULL;
 }
 
-static enum reel_status unknown(const char *text, size_t n, struct reel_error *err) {
+static enum reel_status refuse_unknown(const char *text, size_t n, struct reel_error *err) {
     char list[400] = "";
     for (int i = 0; i < N_SETTINGS; i++) {
         strncat(list, i ? ", " : "", sizeof list - strlen(list) - 1);
@@ -86,7 +86,8 @@ static enum reel_status unknown(const char *text, size_t n, struct reel_error *e
                    (int)(n < 40 ? n : 40), text, list);
 }
 
-static void store(struct cuda_tuning *tuning, const struct setting *setting, long long value) {
+static void store_setting(struct cuda_tuning *tuning, const struct setting *setting,
+                          long long value) {
     void *at = (char *)tuning + setting->offset;
     switch (setting->kind) {
     case KIND_INT:
@@ -105,8 +106,8 @@ static void store(struct cuda_tuning *tuning, const struct setting *setting, lon
 static enum reel_status parse_one(struct cuda_tuning *tuning, const char *text, size_t n,
                                   struct reel_error *err) {
     const char *equals = memchr(text, '=', n);
-    const struct setting *setting = equals ? find(text, (size_t)(equals - text)) : NULL;
-    if (!setting) return unknown(text, n, err);
+    const struct setting *setting = equals ? find_setting(text, (size_t)(equals - text)) : NULL;
+    if (!setting) return refuse_unknown(text, n, err);
     char *end = NULL;
     errno = 0;
     long long value = strtoll(equals + 1, &end, 0);
@@ -114,7 +115,7 @@ static enum reel_status parse_one(struct cuda_tuning *tuning, const char *text, 
         value > setting->most)
         return err_set(err, REEL_E_ARGUMENT, "GPU option %.*s: allowed are %lld to %lld",
                        (int)(n < 80 ? n : 80), text, setting->least, setting->most);
-    store(tuning, setting, value);
+    store_setting(tuning, setting, value);
     return REEL_OK;
 }
 

@@ -2,7 +2,7 @@
  * snapshots go on with the bits of their origin, whatever other sessions read meanwhile, and no
  * other text ever meets it. */
 #include "cuda/run/cuda_delta.h"
-#include "cuda/run/cuda_head.h"
+#include "cuda/run/cuda_last_row.h"
 #include "runtime/session.h"
 #include "runtime/snapshot.h"
 #include "support/sim_model.h"
@@ -260,12 +260,12 @@ static void a_row_is_never_used_for_another_text(void **state) {
         reload(f, f->ways[way]);
         struct reel_session *s = open_session(f);
         assert_reads(f, s, f->ids, N_PROMPT);
-        assert_int_equal(s->state->head_end, N_PROMPT);
+        assert_int_equal(s->state->last_row_end, N_PROMPT);
         sync_to(f, s, f->ids, N_PROMPT + N_MORE); /* behind it */
-        assert_int_equal(s->state->head_end, N_PROMPT);
+        assert_int_equal(s->state->last_row_end, N_PROMPT);
         assert_reads(f, s, other, N_PROMPT);
         if (!is_hybrid(f)) /* else as a new prompt: by the decode kernel */
-            assert_int_equal(s->state->head_end, 0);
+            assert_int_equal(s->state->last_row_end, 0);
         assert_reads(f, s, f->ids, N_PROMPT);
         good(reel_session_truncate(s, 0, &f->err), f);
         sync_to(f, s, f->ids, N_PROMPT);
@@ -289,7 +289,7 @@ static void a_row_is_forgotten_by_what_fails(void **state) {
                                 : reel_session_sync(s, f->ids, 2 * N_PROMPT, NULL, &f->err),
                          REEL_E_MEMORY);
         f->gpu.cuda->only = NULL;
-        assert_int_equal((i == 0 ? copy : s)->state->head_end, 0);
+        assert_int_equal((i == 0 ? copy : s)->state->last_row_end, 0);
     }
     good(reel_session_truncate(s, 0, &f->err), f);
     assert_reads(f, s, f->ids, N_PROMPT);
@@ -300,9 +300,9 @@ static void a_row_is_forgotten_by_what_fails(void **state) {
 /* Its bytes are in front of the recurrent state, else at the end. */
 static size_t row_in(const struct reel_session *s, size_t n) {
     const struct backend_state *state = s->state;
-    const bool before = cuda_states_before(state, N_PROMPT);
-    return n - cuda_states_saved_bytes(state, N_PROMPT, before) -
-           cuda_head_saved_bytes(state, N_PROMPT);
+    const bool before = cuda_recurrent_has_before(state, N_PROMPT);
+    return n - cuda_recurrent_saved_bytes(state, N_PROMPT, before) -
+           cuda_last_row_saved_bytes(state, N_PROMPT);
 }
 
 static void a_snapshot_with_a_forged_row_is_refused(void **state) {
@@ -322,7 +322,7 @@ static void a_snapshot_with_a_forged_row_is_refused(void **state) {
         assert_int_equal(reel_session_restore(to, saved.bytes, saved.n, &f->err), REEL_E_FORMAT);
         assert_non_null(strstr(f->err.text, "a prompt's last token is id"));
         assert_int_equal(reel_session_length(to), 0);
-        assert_int_equal(to->state->head_end, 0);
+        assert_int_equal(to->state->last_row_end, 0);
         assert_reads(f, to, f->ids, N_PROMPT);
     }
     reel_session_close(s), reel_session_close(to);
@@ -336,7 +336,7 @@ static void a_state_of_another_size_is_refused(void **state) {
     struct reel_session *s = open_session(f), *to = open_session(f);
     sync_to(f, s, f->ids, N_PROMPT);
     const size_t n = cuda_save_bytes(s->state, N_PROMPT);
-    const size_t row = cuda_head_saved_bytes(s->state, N_PROMPT);
+    const size_t row = cuda_last_row_saved_bytes(s->state, N_PROMPT);
     const size_t wrong[] = { n - row, n - 1, n + 1, n + row, 0 };
     char *bytes = calloc(1, n + row);
     assert_non_null(bytes);
