@@ -33,7 +33,7 @@ DEV void layer_gains(struct worker *w, float *gain, float *gate_up_gain) {
 
 /* What mixes positions in a layer, up to out, whose tiles are left in t. */
 DEV void attention_layer(struct worker *w, int position, struct quad *t, float *h, float *gain, float *gate_up_gain) {
-    tiles_take(w, t, PRELOAD(QKV));
+    TILES_TAKE(w, t, QKV);
     profile_layer(w, MARK_QKV_WEIGHTS);
     layer_gains(w, gain, gate_up_gain);
     if (w->layer > 0) gather_sum(w, w->a->words + X_DOWN_SUM, h, WAIT_DOWN_SUM);
@@ -42,7 +42,7 @@ DEV void attention_layer(struct worker *w, int position, struct quad *t, float *
     qkv_consume(w, t, h, gain);
     profile_layer(w, MARK_QKV);
     worker_anew(w);
-    tiles_take(w, t, PRELOAD(OUT));
+    TILES_TAKE(w, t, OUT);
     profile_layer(w, MARK_OUT_WEIGHTS);
     attention_consume(w, attention_nth(w->layer), position);
     profile_layer(w, MARK_ATTENTION);
@@ -52,7 +52,7 @@ DEV void attention_layer(struct worker *w, int position, struct quad *t, float *
 DEV void delta_layer(struct worker *w, struct quad *t, float *h, float *gain, float *gate_up_gain) {
     u32 gates[GATES_HELD][2][SLICE];
     struct delta_early early;
-    tiles_take(w, t, PRELOAD(MIX));
+    TILES_TAKE(w, t, MIX);
     profile_layer(w, MARK_MIX_WEIGHTS);
     layer_gains(w, gain, gate_up_gain);
     gates_load(w, gates);
@@ -65,7 +65,7 @@ DEV void delta_layer(struct worker *w, struct quad *t, float *h, float *gain, fl
     worker_anew(w);
     if (!EARLY_STATE) delta_ask(w, &early);
     gates_dot(w, gates, h, gain);
-    tiles_take(w, t, PRELOAD(OUT));
+    TILES_TAKE(w, t, OUT);
     profile_layer(w, MARK_OUT_WEIGHTS);
     delta_consume(w, &early);
     profile_layer(w, MARK_DELTA);
@@ -90,7 +90,7 @@ DEV void layer_consume(struct worker *w, int layer, int position, float *h, floa
     out_consume(w, t);
     profile_layer(w, MARK_OUT);
     worker_anew(w);
-    tiles_take(w, t, PRELOAD(GATE_UP));
+    TILES_TAKE(w, t, GATE_UP);
     profile_layer(w, MARK_GATE_UP_WEIGHTS);
     if (EARLY_GAINS)
         gains_load(w, norms + 2 * M_HIDDEN, gain);
@@ -101,7 +101,7 @@ DEV void layer_consume(struct worker *w, int layer, int position, float *h, floa
     gate_up_consume(w, t, h, gate_up_gain);
     profile_layer(w, MARK_GATE_UP);
     worker_anew(w);
-    tiles_take(w, t, PRELOAD(DOWN));
+    TILES_TAKE(w, t, DOWN);
     profile_layer(w, MARK_DOWN_WEIGHTS);
     down_consume(w, t);
     profile_layer(w, MARK_DOWN);

@@ -4,8 +4,8 @@
  * A clip is taken in chunks of 100 frames. Three convolutions halve bins and frames, 13 tokens come
  * of a chunk; then the tokens go through layers of attention in windows of whole chunks.
  *
- * Weights are bf16 in tiles of 16 rows by 16 columns (tape_in_tile), a row tile's one after the
- * other, columns padded to blocks of 64 with zeros. Columns of a product:
+ * Weights are tiles of 16 rows by 16 columns (tile_format.h), a row tile's one after the other;
+ * columns are padded to blocks of 64 with zeros. Columns of a product:
  *
  *   conv2, conv3   [tap][channel, padded to 64]: the 3 x 3 neighbourhood of a position, bins before
  *                  frames
@@ -34,6 +34,7 @@ enum { ENC_FRAMES = 100, ENC_TOKENS = 13, ENC_TAPS = 9 };
 struct encoder_shape {
     int bins, channels, hidden, heads, intermediate, out, layers;
     int window; /* tokens */
+    int format; /* enum tile_format of the weights */
 };
 
 /* What is left of n bins or frames after one convolution. */
@@ -94,7 +95,7 @@ TAPE_FN int enc_columns(const struct encoder_shape *s, int product) {
 TAPE_FN unsigned long long enc_product_bytes(const struct encoder_shape *s, int product) {
     const int row_tiles = (enc_rows(s, product) + TILE_ROWS - 1) / TILE_ROWS;
     return (unsigned long long)row_tiles * (unsigned)(enc_columns(s, product) / TILE_K) *
-           TILE_BYTES;
+           tile_bytes(s->format);
 }
 
 /* From the start of all weights; `layer` counts for the four products of layers alone. With

@@ -8,7 +8,7 @@
 DEV struct encoder_shape encoder_here(void) {
     struct encoder_shape s;
     s.bins = A_BINS, s.channels = A_CHANNELS, s.hidden = A_HIDDEN, s.heads = A_HEADS;
-    s.intermediate = A_INTERMEDIATE, s.out = A_OUT, s.layers = A_LAYERS, s.window = A_WINDOW;
+    s.intermediate = A_INTERMEDIATE, s.out = A_OUT, s.layers = A_LAYERS, s.window = A_WINDOW, s.format = A_FORMAT;
     return s;
 }
 /* base is its first member. */
@@ -37,6 +37,7 @@ DEV int product_k_tiles(int phase) {
     const struct encoder_shape s = encoder_here();
     return enc_columns(&s, phase) / TILE_K;
 }
+DEV int product_format(int phase) { return (void)phase, A_FORMAT; }
 DEV const u8 *activations_of(const struct reader *r, int phase) {
     const struct encoder_args *a = encoder_of(r);
     switch (phase) {
@@ -52,14 +53,15 @@ DEV const u8 *item_weights(const struct reader *r, int phase, int layer, int row
     const struct encoder_shape s = encoder_here();
     const int tile = row < product_row_tiles(phase) ? row : 0;
     return encoder_of(r)->weights + enc_weights_at(&s, phase, layer) +
-           (u64)((u32)tile * (u32)product_k_tiles(phase)) * TILE_BYTES + (u64)r->w.lane * 16;
+           (u64)((u32)tile * (u32)product_k_tiles(phase)) * tile_bytes(A_FORMAT) + (u64)tile_lane(A_FORMAT, r->w.lane);
 }
 /* Columns come in blocks of four tiles; a stage has eight. */
-DEV void item_tiles(const struct reader *r, struct quad *t, const u8 *row, int k, const int n) {
+DEV void item_tiles(const struct reader *r, int phase, struct quad *t, const u8 *row, int k, const int n) {
     const int there = k < r->k_tiles;
+    (void)phase;
     UNROLL
     for (int i = 0; i < n; i++)
-        t[i] = const_load128(row + (u64)(u32)(k + i) * TILE_BYTES, there && k + i < r->k_tiles);
+        t[i] = const_load128(row + (u64)(u32)(k + i) * tile_bytes(A_FORMAT), there && k + i < r->k_tiles);
 }
 DEV void item_begin(struct reader *r, int phase, const struct item *it, int first_token, const int tokens) {
     (void)r, (void)phase, (void)it, (void)first_token, (void)tokens;

@@ -1,17 +1,17 @@
 /* Where the K and V rows of a position lie, for host and device. A piece holds 16 positions of one
  * KV head of one layer: head_dim / 16 tiles of K (rows are positions, columns are dims), then as
- * many of V transposed (rows are dims, columns are positions), each in the order of tape_in_tile,
- * so that both are read as A operands. The cache is [attention layers][kv_heads][kv_pieces] pieces.
+ * many of V transposed (rows are dims, columns are positions), each an A operand (tile_format.h),
+ * whatever format the weights have. The cache is [attention layers][kv_heads][kv_pieces] pieces.
  */
 #ifndef REEL_KERNELS_KV_LAYOUT_H
 #define REEL_KERNELS_KV_LAYOUT_H
 
-#include "tape.h"
+#include "tile_format.h"
 
 enum { KV_POSITIONS = 16 }; /* of a piece */
 
 TAPE_FN unsigned kv_piece_bytes(int head_dim) {
-    return (unsigned)(head_dim / TILE_K) * 2 * TILE_BYTES;
+    return (unsigned)(head_dim / TILE_K) * 2 * BF16_TILE_BYTES;
 }
 
 /* Pieces that n positions take. */
@@ -19,22 +19,22 @@ TAPE_FN int kv_pieces(int n) { return (n + KV_POSITIONS - 1) / KV_POSITIONS; }
 
 /* Byte of K's value (position, dim) in its piece; an even dim and the next one share 4 bytes. */
 TAPE_FN unsigned kv_k_byte(int position, int dim) {
-    return (unsigned)(dim / TILE_K) * TILE_BYTES +
-           tape_in_tile(position % KV_POSITIONS, dim % TILE_K);
+    return (unsigned)(dim / TILE_K) * BF16_TILE_BYTES +
+           bf16_tile_at(position % KV_POSITIONS, dim % TILE_K);
 }
 
 /* Byte of V's value (position, dim) in its piece; an even position and the next one share 4 bytes.
  */
 TAPE_FN unsigned kv_v_byte(int head_dim, int position, int dim) {
-    return (unsigned)(head_dim / TILE_K + dim / TILE_ROWS) * TILE_BYTES +
-           tape_in_tile(dim % TILE_ROWS, position % KV_POSITIONS);
+    return (unsigned)(head_dim / TILE_K + dim / TILE_ROWS) * BF16_TILE_BYTES +
+           bf16_tile_at(dim % TILE_ROWS, position % KV_POSITIONS);
 }
 
 /* Which of a piece's 16 positions the 2 bytes at `byte` (even, below kv_piece_bytes) belong to. */
 TAPE_FN int kv_byte_position(int head_dim, unsigned byte) {
-    unsigned lane = byte % TILE_BYTES / 16, reg = byte % 16 / 4;
+    unsigned lane = byte % BF16_TILE_BYTES / 16, reg = byte % 16 / 4;
     unsigned row = lane / 4 + reg % 2 * 8, column = lane % 4 * 2 + reg / 2 * 8 + byte % 4 / 2;
-    return (int)(byte < (unsigned)(head_dim / TILE_K) * TILE_BYTES ? row : column);
+    return (int)(byte < (unsigned)(head_dim / TILE_K) * BF16_TILE_BYTES ? row : column);
 }
 
 #endif

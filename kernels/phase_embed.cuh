@@ -9,7 +9,7 @@ DEV struct tape_shape head_shape(void) {
     struct tape_shape s;
     s.n_sms = P_SMS, s.warps = P_WARPS, s.vocab = M_VOCAB, s.head_unit = P_HEAD_UNIT;
     s.layers_bytes = P_LAYERS_BYTES, s.sm_bytes = P_SM_BYTES;
-    s.segment[TAPE_HEAD].k_tiles = P_HEAD_K_TILES;
+    s.segment[TAPE_HEAD].k_tiles = P_HEAD_K_TILES, s.segment[TAPE_HEAD].format = P_HEAD_FORMAT;
     return s;
 }
 /* Elements 2 pair and 2 pair + 1 of an id's row. A tied model's row is read out of the head's tiles. */
@@ -17,7 +17,8 @@ DEV u32 embedding_pair(const struct decode_args *a, u32 id, int pair) {
     const struct tape_shape shape = head_shape(); /* constants: look-ups divide by shifts */
     const u8 *row = M_TIED ? a->tape + tape_locate(&shape, TAPE_HEAD, 0, (int)id, 2 * pair)
                            : (const u8 *)a->embedding + ((size_t)id * M_HIDDEN + 2 * (size_t)pair) * 2;
-    return const_load32((const u32 *)row);
+    const u32 read = const_load32((const u32 *)row);
+    return M_TIED ? tile_unit_pair(P_HEAD_FORMAT, read, 2 * pair) : read;
 }
 /* h of token t: what it came with, its given embedding, or the row of `id`. */
 DEV void embed(struct worker *w, int t, u32 id, float *h) {

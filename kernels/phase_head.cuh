@@ -30,13 +30,16 @@ DEV void hidden_leave(const struct worker *w, const float *h, const float *gain,
 /* One unit: P_HEAD_UNIT k tiles of this warp's strip, at the slot that holds it. */
 DEV void head_unit(struct worker *w, int q, float (*d)[4]) {
     const u32 *x = w->s->x + (q * P_HEAD_UNIT * 4 + w->lane % 4) * 2;
+    const int bytes = (int)tile_bytes(P_HEAD_FORMAT);
     const u8 *tiles = w->ring + (size_t)w->slot * P_SLOT_BYTES +
-                      (size_t)(w->warp % HEAD_SLOT_WARPS * P_HEAD_UNIT * TILE_BYTES + w->lane * 16);
+                      (size_t)(w->warp % HEAD_SLOT_WARPS * P_HEAD_UNIT * bytes + (int)tile_lane(P_HEAD_FORMAT, w->lane));
 #if !defined(REEL_SIM)
 #pragma unroll 8
 #endif
-    for (int k = 0; k < P_HEAD_UNIT; k++)
-        tile_product_split(d[k & 1], *(const struct quad *)(tiles + k * TILE_BYTES), x + k * 8, X_LOW, w->lane);
+    for (int k = 0; k < P_HEAD_UNIT; k++) {
+        const struct quad a = tile_operand(P_HEAD_FORMAT, *(const struct quad *)(tiles + k * bytes));
+        tile_product_split(d[k & 1], a, x + k * 8, X_LOW, w->lane);
+    }
 }
 
 DEV void head_wait(struct worker *w) {

@@ -39,7 +39,8 @@ DEV void fragments_store(const struct worker *w, const float *h, const float *ga
 
 DEV void qkv_consume(struct worker *w, const struct quad *t, const float *h, const float *gain) {
     fragments_store(w, h, gain);
-    phase_product(w, t, PRELOAD(QKV), 0, w->s->part[0], P_QKV_WARP_ROWS, P_QKV_WARP_K, P_QKV_K_PARTS, h,
+    phase_product(w, t, PRELOAD(QKV), 0, w->s->part[0], P_QKV_WARP_ROWS, P_QKV_WARP_K, P_QKV_K_PARTS, P_QKV_FORMAT,
+                  h,
                   w->s->ssq[0]);
     parts_done(w);
 }

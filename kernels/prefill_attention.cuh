@@ -190,7 +190,7 @@ DEV void key_store(const struct reader *r, const struct chunk_piece *c, u8 *piec
     const int token = c->first + r->w.lane / 4, low = chunk_has(r, token), high = chunk_has(r, token + 8);
     UNROLL
     for (int t = 0; t < AT_TILES; t++) {
-        u32 *to = (u32 *)(piece + t * TILE_BYTES + r->w.lane * 16);
+        u32 *to = (u32 *)(piece + t * BF16_TILE_BYTES + r->w.lane * 16);
         struct quad v;
         v.x = rows->w[0][2 * t], v.y = rows->w[1][2 * t];
         v.z = rows->w[0][2 * t + 1], v.w = rows->w[1][2 * t + 1];
@@ -213,7 +213,7 @@ DEV void values_store(const struct reader *r, const struct chunk_piece *c, u8 *p
     const int token = c->first + r->w.lane % 4 * 2;
     UNROLL
     for (int t = 0; t < AT_TILES; t++) {
-        u32 *to = (u32 *)(piece + (AT_TILES + t) * TILE_BYTES + r->w.lane * 16);
+        u32 *to = (u32 *)(piece + (AT_TILES + t) * BF16_TILE_BYTES + r->w.lane * 16);
         struct quad v;
         v.x = transpose8(rows->w[0][2 * t]), v.y = transpose8(rows->w[0][2 * t + 1]);
         v.z = transpose8(rows->w[1][2 * t]), v.w = transpose8(rows->w[1][2 * t + 1]);
@@ -390,7 +390,7 @@ DEV void unit_trim(u8 *unit, int lane, int left) {
         const int j = lane % 4 * 2;
         const u32 low = (j < left ? 0xffffu : 0) | (j + 1 < left ? 0xffff0000u : 0);
         const u32 high = (j + 8 < left ? 0xffffu : 0) | (j + 9 < left ? 0xffff0000u : 0);
-        struct quad *v = (struct quad *)(unit + p * P_KV_PIECE + AT_TILES * TILE_BYTES) + lane;
+        struct quad *v = (struct quad *)(unit + p * P_KV_PIECE + AT_TILES * BF16_TILE_BYTES) + lane;
         NO_UNROLL
         for (int t = 0; t < AT_TILES; t++)
             v[t * LANES].x &= low, v[t * LANES].y &= low, v[t * LANES].z &= high, v[t * LANES].w &= high;

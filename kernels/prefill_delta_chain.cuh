@@ -82,7 +82,7 @@ DEV void state_store(const struct reader *r, float *states, int nth, const struc
 DEV void state_show(const struct reader *r, const struct chain_item *it, int chunk, const struct chain_state *x) {
     struct chain_shared *c = (struct chain_shared *)r->s->exchange;
     u8 *to = r->a->delta.states + chunk_at(it->head, chunk, STATE_BYTES) +
-             (it->columns * KEY_TILES + r->w.warp) * TILE_BYTES + r->w.lane * 16;
+             (it->columns * KEY_TILES + r->w.warp) * BF16_TILE_BYTES + r->w.lane * 16;
     struct quad a[2];
     struct terms v[4];
     UNROLL
@@ -140,12 +140,12 @@ DEV int learned_word(const struct reader *r) { return r->w.warp % 2 * 2; }
 /* For answer, as it is. */
 DEV void learned_show(const struct reader *r, const struct chain_item *it, int chunk, const float *d) {
     u8 *to = r->a->delta.learned + chunk_at(it->head, chunk, LEARNED_BYTES) +
-             (it->columns * 2 * CHUNK_TILES + learned_tile(r)) * TILE_BYTES + r->w.lane * 16 + learned_word(r) * 4;
+             (it->columns * 2 * CHUNK_TILES + learned_tile(r)) * BF16_TILE_BYTES + r->w.lane * 16 + learned_word(r) * 4;
     UNROLL
     for (int i = 0; i < 2; i++) {
         const struct terms v = terms_of(d[2 * i], d[2 * i + 1]);
         plain_store32((u32 *)to + i, v.rounded);
-        plain_store32((u32 *)(to + CHUNK_TILES * TILE_BYTES) + i, v.rest);
+        plain_store32((u32 *)(to + CHUNK_TILES * BF16_TILE_BYTES) + i, v.rest);
     }
 }
 

@@ -1,6 +1,6 @@
 /* Items of a matrix product that are wide or halves, whatever the product is of. Activations, the B operand, come
- * through the ring of stages: 128 columns of k of the item's tokens each. Weights are tiles of 16 rows by 16 k, A
- * operands as they lie in memory: a warp loads its own into registers, a stage ahead.
+ * through the ring of stages: 128 columns of k of the item's tokens each. Weights are tiles of 16 rows by 16 k,
+ * which make A operands (tile_format.h): a warp loads its own into registers, a stage ahead.
  *
  * An item is 8 row tiles, one for each warp, by 64 or 128 tokens; or, where that makes too few items, 4 row
  * tiles by 64 tokens, the two halves of the warps sharing the k of a stage. The last one of a row takes up to
@@ -28,10 +28,12 @@ struct item {
 DEV int product_row_tiles(int phase);
 DEV int product_k_tiles(int phase);
 DEV const u8 *activations_of(const struct reader *r, int phase);
+/* The format of its weights (tile_format.h). */
+DEV int product_format(int phase);
 /* Row tile `row` of the weights, this lane's 16 bytes of its first tile; beyond the last row any row. */
 DEV const u8 *item_weights(const struct reader *r, int phase, int layer, int row);
-/* n of its tiles from k tile k on; zeros where there are none: there the stage holds a block twice. */
-DEV void item_tiles(const struct reader *r, struct quad *t, const u8 *row, int k, const int n);
+/* n of its tiles from k tile k on, as they lie; zeros where there are none: there the stage holds a block twice. */
+DEV void item_tiles(const struct reader *r, int phase, struct quad *t, const u8 *row, int k, const int n);
 /* Before the products of an item; after the next barrier all see what it stores to shared memory. */
 DEV void item_begin(struct reader *r, int phase, const struct item *it, int first_token, const int tokens);
 /* Finishes columns [8 from, 8 from + 8 n) of a block of 64 tokens; d holds them alone. */
@@ -87,8 +89,9 @@ struct wide_weights {
 };
 
 /* One item's products: d[blocks][32], with `tail` also rest[4]. t: the item's first tiles, and then the next one's. */
-DEV void wide_multiply(struct reader *r, const struct wide_weights *w, struct quad *t, float (*d)[32], float *rest,
-                       const int blocks, const int tiles, const int tail) {
+DEV void wide_multiply(struct reader *r, int phase, const struct wide_weights *w, struct quad *t, float (*d)[32],
+                       float *rest, const int blocks, const int tiles, const int tail) {
+    const int format = product_format(phase);
     struct quad next[STAGE_TILES];
     UNROLL
     for (int i = 0; i < 32 * blocks; i++)
@@ -99,18 +102,19 @@ DEV void wide_multiply(struct reader *r, const struct wide_weights *w, struct qu
         const int last = stage + 1 == w->n_stages;
         const u8 *later = last ? w->next_row : w->row;
         const int later_k = w->first_tile + (last ? 0 : (stage + 1) * STAGE_TILES);
-        if (G_WGMMA) item_tiles(r, next, later, later_k, tiles);
+        if (G_WGMMA) item_tiles(r, phase, next, later, later_k, tiles);
         const smem b = smem_of(stage_take(r)) + w->stage_at;
         const smem atoms = blocks == 2 ? stage_tail(r) : b + BLOCK_BYTES; /* the tail's */
         const u32 atoms_step = blocks == 2 ? ATOM_BYTES : COLUMNS_AT;
         panels_begin();
         UNROLL
         for (int i = 0; i < tiles; i++) {
+            const struct quad a = tile_operand(format, t[i]);
             UNROLL
             for (int j = 0; j < blocks; j++)
-                panel_mma(d[j], t[i], b + (u32)(i / 4 * COLUMNS_AT + j * BLOCK_BYTES), i % 4);
-            if (tail) atom_mma(rest, t[i], atoms + (u32)(i / 4) * atoms_step, i % 4);
-            if (!G_WGMMA) item_tiles(r, t + i, later, later_k + i, 1); /* it is free again at once */
+                panel_mma(d[j], a, b + (u32)(i / 4 * COLUMNS_AT + j * BLOCK_BYTES), i % 4);
+            if (tail) atom_mma(rest, a, atoms + (u32)(i / 4) * atoms_step, i % 4);
+            if (!G_WGMMA) item_tiles(r, phase, t + i, later, later_k + i, 1); /* it is free again at once */
         }
         panels_commit();
         panels_wait(d, blocks);
@@ -142,7 +146,7 @@ DEV void wide_items(struct reader *r, int phase, int layer, const int blocks, co
     w.first_tile = split ? half * tiles : 0, w.stage_at = (u32)(split ? half * COLUMNS_AT : 0);
     w.n_stages = (product_k_tiles(phase) + STAGE_TILES - 1) / STAGE_TILES;
     w.row = item_weights(r, phase, layer, r->w.block / across * rows + mine);
-    item_tiles(r, t, w.row, w.first_tile, tiles);
+    item_tiles(r, phase, t, w.row, w.first_tile, tiles);
     previous_over();
     NO_UNROLL
     for (int item = r->w.block; item < n_items; item += step) {
@@ -153,9 +157,9 @@ DEV void wide_items(struct reader *r, int phase, int layer, const int blocks, co
         item_begin(r, phase, &it, 0, tokens);
         if (tail) item_begin(r, phase, &it, tokens, ATOM_TOKENS);
         if (TAIL_TOKENS && tail)
-            wide_multiply(r, &w, t, d, rest, blocks, tiles, 1);
+            wide_multiply(r, phase, &w, t, d, rest, blocks, tiles, 1);
         else
-            wide_multiply(r, &w, t, d, rest, blocks, tiles, 0);
+            wide_multiply(r, phase, &w, t, d, rest, blocks, tiles, 0);
         w.row = w.next_row;
         readers_sync(); /* the scales are there, and everyone is done with the item before */
         reader_anew(r);

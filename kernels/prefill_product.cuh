@@ -1,4 +1,4 @@
-/* The matrix products of prefill. Weights come straight from the tapes, whose tiles are A operands as they lie.
+/* The matrix products of prefill. Weights come straight from the tapes, without shared memory.
  *
  *   qkv, mix, gate_up   in: x, scaled by the norm afterwards   out: qkv; gated
  *   out, down           in: attention; gated                   out: h, and x and ssq for the next norm
@@ -22,6 +22,7 @@
 #endif
 #define ROW_TILES_OF(S) P_##S##_ROW_TILES
 #define K_TILES_OF(S)   P_##S##_K_TILES
+#define FORMAT_OF(S)    P_##S##_FORMAT
 
 /* out and down: the groups' slices of k follow one another, their SMs have the same rows. */
 DEV int sums_groups(int phase) { return phase == TAPE_OUT || phase == TAPE_DOWN; }
@@ -34,11 +35,13 @@ DEV int product_k_tiles(int phase) {
     return sums_groups(phase) ? P_GROUPS * BY_PHASE(phase, K_TILES_OF) : 2 * X_TILES;
 }
 
+DEV int product_format(int phase) { return BY_PHASE(phase, FORMAT_OF); }
+
 /* From the start of all tapes to row tile `row` of a phase, k tile 0. */
 #define ROW_AT(S) \
     ((u64)(row / P_##S##_ROW_TILES) * P_SM_BYTES + P_##S##_OFFSET + \
      (u64)((row % P_##S##_ROW_TILES % P_##S##_WARP_ROWS * P_WARPS + \
-            row % P_##S##_ROW_TILES / P_##S##_WARP_ROWS * P_##S##_K_PARTS) * TILE_BYTES))
+            row % P_##S##_ROW_TILES / P_##S##_WARP_ROWS * P_##S##_K_PARTS) * (int)tile_bytes(P_##S##_FORMAT)))
 /* Where a phase's layer begins: what follows mix begins later than what follows qkv, for which its offset is. */
 DEV u64 layer_begin(int phase, int layer) {
 #if M_DELTA
@@ -53,13 +56,14 @@ DEV u64 layer_begin(int phase, int layer) {
 #endif
 }
 DEV const u8 *weights_row(const struct reader *r, int phase, int layer, int row) {
-    return r->w.a->tape + layer_begin(phase, layer) + BY_PHASE(phase, ROW_AT) + (u64)r->w.lane * 16;
+    return r->w.a->tape + layer_begin(phase, layer) + BY_PHASE(phase, ROW_AT) +
+           (u64)tile_lane(product_format(phase), r->w.lane);
 }
 /* And from there to k tile k, in tiles. */
 #define K_AT(S) \
     ((u32)(k % P_##S##_K_TILES % P_##S##_WARP_K * P_##S##_WARP_ROWS * P_WARPS + \
            k % P_##S##_K_TILES / P_##S##_WARP_K) + \
-     (u32)(k / P_##S##_K_TILES) * (u32)(P_GROUP_SMS * (P_SM_BYTES / TILE_BYTES)))
+     (u32)(k / P_##S##_K_TILES) * (u32)(P_GROUP_SMS * (P_SM_BYTES / tile_bytes(P_##S##_FORMAT))))
 
 /* That is made once, for all k tiles: a warp asks for a tile every few dozen cycles. NO_PLACE beyond the last,
  * to a multiple of STAGE_TILES. Complete after readers_sync. */
@@ -73,16 +77,16 @@ DEV void k_places_make(struct reader *r, int phase) {
     }
 }
 
-/* n tiles, `step` places apart. */
-DEV void weights_load(struct quad *t, const u8 *row, const u32 *places, const int n, const int step) {
+/* n tiles, `step` places apart, as they lie. */
+DEV void weights_load(struct quad *t, const u8 *row, const u32 *places, const int n, const int step, int format) {
     UNROLL
     for (int i = 0; i < n; i++) {
         const u32 place = places[i * step];
-        t[i] = const_load128(row + (u64)place * TILE_BYTES, place != NO_PLACE);
+        t[i] = const_load128(row + (u64)place * tile_bytes(format), place != NO_PLACE);
     }
 }
-DEV void item_tiles(const struct reader *r, struct quad *t, const u8 *row, int k, const int n) {
-    weights_load(t, row, r->s->k_place + k, n, 1);
+DEV void item_tiles(const struct reader *r, int phase, struct quad *t, const u8 *row, int k, const int n) {
+    weights_load(t, row, r->s->k_place + k, n, 1, product_format(phase));
 }
 
 DEV const u8 *activations_of(const struct reader *r, int phase) {
@@ -357,14 +361,14 @@ DEV const u8 *item_weights(const struct reader *r, int phase, int layer, int row
 DEV int thin_blocks(const struct reader *r) { return STAGE_BYTES / (r->a->room * 128) / 2 * 2; }
 
 /* A warp's first 8 tiles of a row tile: its eighth of k is every eighth tile. */
-DEV void thin_load(struct quad *t, const u8 *from, const u32 *places, int left) {
+DEV void thin_load(struct quad *t, const u8 *from, const u32 *places, int left, int format) {
     if (left >= 8) {
-        weights_load(t, from, places, 8, STAGE_TILES);
+        weights_load(t, from, places, 8, STAGE_TILES, format);
         return;
     }
     UNROLL
     for (int i = 0; i < 8; i++)
-        if (i < left) weights_load(t + i, from, places + i * STAGE_TILES, 1, 1);
+        if (i < left) weights_load(t + i, from, places + i * STAGE_TILES, 1, 1, format);
 }
 
 /* All items of one phase: a row tile, eighths of k. What counts is how much of the weights is on its way, so a warp
@@ -372,14 +376,14 @@ DEV void thin_load(struct quad *t, const u8 *from, const u32 *places, int left) 
 DEV void thin_items(struct reader *r, int phase, int layer) {
     enum { BATCH = 8 };
     const int n_turns = (product_k_tiles(phase) + STAGE_TILES - 1) / STAGE_TILES; /* tiles of a warp */
-    const int n_items = product_row_tiles(phase), step = (int)block_count();
+    const int n_items = product_row_tiles(phase), step = (int)block_count(), format = product_format(phase);
     const int atoms = r->a->room / ATOM_TOKENS, stage_turns = thin_blocks(r) / 2;
     const u32 *places = r->s->k_place + r->w.warp;
     const u8 *from = item_weights(r, phase, layer, r->w.block);
     struct quad t[BATCH], next[BATCH];
     struct item it;
     it.which = 0, it.token = 0;
-    thin_load(t, from, places, n_turns);
+    thin_load(t, from, places, n_turns, format);
     previous_over();
     if (!sums_groups(phase)) scales_make(r, &it, 0, BLOCK_TOKENS);
     NO_UNROLL
@@ -398,12 +402,12 @@ DEV void thin_items(struct reader *r, int phase, int layer) {
         for (int first = 0; first < n_turns; first += BATCH) {
             const int more = first + BATCH < n_turns;
             thin_load(next, more ? from : from_next, places + (more ? (first + BATCH) * STAGE_TILES : 0),
-                      more ? n_turns - first - BATCH : n_turns);
+                      more ? n_turns - first - BATCH : n_turns, format);
             UNROLL
             for (int i = 0; i < BATCH; i++) {
                 if (first + i >= n_turns) break;
                 if (turn == 0) b = smem_of(stage_take(r)) + (u32)(r->w.warp / 4 * r->a->room * 128);
-                warp_panel_mma(d, t[i], b, r->w.warp % 4, atoms);
+                warp_panel_mma(d, tile_operand(format, t[i]), b, r->w.warp % 4, atoms);
                 b += (u32)(2 * r->a->room * 128);
                 if (++turn < stage_turns && first + i + 1 < n_turns) continue;
                 UNROLL

@@ -10,6 +10,8 @@
 /* Tiles of a warp in a phase, and those it holds in registers before its input arrives. */
 #define TILES(S)   (P_##S##_WARP_ROWS * P_##S##_WARP_K)
 #define PRELOAD(S) (TILES(S) < PRELOAD_TILES ? TILES(S) : PRELOAD_TILES)
+/* A phase's preloaded tiles into t, as they lie. */
+#define TILES_TAKE(w, t, S) tiles_take(w, t, PRELOAD(S), P_##S##_FORMAT)
 #define XWORDS(S)  ((P_##S##_WARP_K * 8 + LANES - 1) / LANES)
 enum {
     PRELOAD_TILES = P_PRELOAD_TILES,
@@ -22,10 +24,10 @@ enum {
     ACCUMULATORS = MAX(MAX_WARP_ROWS, 2)
 };
 
-/* Tiles first .. first + n of the warp's; x holds its k slice, word i of the slice in register
- * i / 32 of lane i % 32. A single row tile gets two accumulators for shorter chains. */
+/* Tiles first .. first + n of the warp's, in the phase's format; x holds its k slice, word i of the slice in
+ * register i / 32 of lane i % 32. A single row tile gets two accumulators for shorter chains. */
 DEV void product(float (*d)[4], const struct quad *t, const u32 *x, int lane, int first, int n,
-                 int warp_rows) {
+                 int warp_rows, const int format) {
     u32 b0 = 0, b1 = 0;
     UNROLL
     for (int i = first; i < first + n; i++) {
@@ -34,18 +36,18 @@ DEV void product(float (*d)[4], const struct quad *t, const u32 *x, int lane, in
             b0 = shuffle(x[k / 4], k % 4 * 8 + (lane & 3));
             b1 = shuffle(x[k / 4], k % 4 * 8 + 4 + (lane & 3));
         }
-        tile_product(d[warp_rows == 1 ? k & 1 : r], t[i - first], b0, b1);
+        tile_product(d[warp_rows == 1 ? k & 1 : r], tile_operand(format, t[i - first]), b0, b1);
     }
 }
 
 /* The same with the warp's slice of the normed vector in shared memory, in two halves: 16 significant
  * bits instead of 8, for which the products have columns to spare. */
 DEV void product_split(float (*d)[4], const struct quad *t, const u32 *x, int lane, int first, int n,
-                       int warp_rows) {
+                       int warp_rows, const int format) {
     UNROLL
     for (int i = first; i < first + n; i++) {
         const int k = i / warp_rows, r = i % warp_rows;
-        tile_product_split(d[warp_rows == 1 ? k & 1 : r], t[i - first], x + k * 8, X_LOW, lane);
+        tile_product_split(d[warp_rows == 1 ? k & 1 : r], tile_operand(format, t[i - first]), x + k * 8, X_LOW, lane);
     }
 }
 
@@ -83,26 +85,26 @@ DEV void parts_store(const struct worker *w, float (*d)[4], float *part, int war
  * the ring as it comes. The input is x, as in product; or NULL: the normed vector in shared memory, made
  * of h, whose sum of squares goes to ssq behind the products' back. */
 DEV void phase_product(struct worker *w, const struct quad *t, int preload, const u32 *x, float *part,
-                       int warp_rows, int warp_k, int k_parts, const float *h, float *ssq) {
+                       int warp_rows, int warp_k, int k_parts, const int format, const float *h, float *ssq) {
     const u32 *slice = w->s->x + (w->warp * P_QKV_WARP_K * 4 + w->lane % 4) * 2;
     float d[ACCUMULATORS][4];
     UNROLL
     for (int i = 0; i < ACCUMULATORS; i++)
         d[i][0] = d[i][1] = d[i][2] = d[i][3] = 0;
     if (x)
-        product(d, t, x, w->lane, 0, preload, warp_rows);
+        product(d, t, x, w->lane, 0, preload, warp_rows, format);
     else
-        product_split(d, t, slice, w->lane, 0, preload, warp_rows);
+        product_split(d, t, slice, w->lane, 0, preload, warp_rows, format);
     if (preload < warp_rows * warp_k) stream_freely(w, 1);
     UNROLL
     for (int i = preload; i < warp_rows * warp_k; i += P_SLOT_TILES) {
         struct quad more[P_SLOT_TILES];
         const int left = warp_rows * warp_k - i, n = left < P_SLOT_TILES ? left : P_SLOT_TILES;
-        tiles_take(w, more, n);
+        tiles_take(w, more, n, format);
         if (x)
-            product(d, more, x, w->lane, i, n, warp_rows);
+            product(d, more, x, w->lane, i, n, warp_rows, format);
         else
-            product_split(d, more, slice, w->lane, i, n, warp_rows);
+            product_split(d, more, slice, w->lane, i, n, warp_rows, format);
     }
     if (preload < warp_rows * warp_k) stream_freely(w, 0);
     if (!x) {

@@ -14,9 +14,11 @@
 enum {
     HEAD_SLOT_WARPS = P_WARPS * P_SLOT_TILES / P_HEAD_UNIT, /* units in a slot */
     HEAD_ROW_SLOTS = P_WARPS / HEAD_SLOT_WARPS,             /* slots that hold a unit of each warp */
-    HEAD_UNITS = P_HEAD_K_TILES / P_HEAD_UNIT,              /* of a strip of 16 rows */
-    HEAD_ROW_BYTES = P_WARPS * P_HEAD_UNIT * TILE_BYTES
+    HEAD_UNITS = P_HEAD_K_TILES / P_HEAD_UNIT               /* of a strip of 16 rows */
 };
+
+/* Bytes of a slot that tiles of a format fill; slots are P_SLOT_BYTES apart, the widest format's. */
+DEV u32 slot_fill(const int format) { return (u32)(P_WARPS * P_SLOT_TILES) * tile_bytes(format); }
 
 /* ---- consumers ---- */
 
@@ -24,9 +26,9 @@ DEV void slot_next(struct worker *w) {
     if (++w->slot == RING_SLOTS) w->slot = 0, w->parity ^= 1;
 }
 
-DEV const u8 *slot_tile(const struct worker *w, int i) {
+DEV const u8 *slot_tile(const struct worker *w, int i, const int format) {
     return w->ring + (size_t)w->slot * P_SLOT_BYTES +
-           (size_t)((i * P_WARPS + w->warp) * TILE_BYTES + w->lane * 16);
+           (size_t)((i * P_WARPS + w->warp) * (int)tile_bytes(format) + (int)tile_lane(format, w->lane));
 }
 
 /* Waits for n slots from the first-th ahead on. Most often they are there: then one test by a lane each is enough.
@@ -52,9 +54,9 @@ DEV void slots_wait(struct worker *w, int first, int n) {
     lanes_agree(w);
 }
 
-/* This warp's next n tiles of the phase at hand into registers; gives the slots back. n is a
+/* This warp's next n tiles of the phase at hand into registers, as they lie; gives the slots back. n is a
  * multiple of P_SLOT_TILES, or what is left of the phase. */
-DEV void tiles_take(struct worker *w, struct quad *t, int n) {
+DEV void tiles_take(struct worker *w, struct quad *t, int n, const int format) {
     const int slots = (n + P_SLOT_TILES - 1) / P_SLOT_TILES;
     int mine = w->slot + w->lane; /* lane i gives back slot i */
     if (mine >= RING_SLOTS) mine -= RING_SLOTS;
@@ -62,7 +64,7 @@ DEV void tiles_take(struct worker *w, struct quad *t, int n) {
     slots_wait(w, 0, slots);
     UNROLL
     for (int i = 0; i < n; i++) {
-        t[i] = *(const struct quad *)slot_tile(w, i % P_SLOT_TILES);
+        t[i] = *(const struct quad *)slot_tile(w, i % P_SLOT_TILES, format);
         seen ^= t[i].w;
         if (i % P_SLOT_TILES == P_SLOT_TILES - 1 || i == n - 1) slot_next(w);
     }
@@ -128,29 +130,31 @@ DEV int stream_slot(struct worker *w, struct weight_stream *p, u32 bytes) {
     return 1;
 }
 
-/* A phase's segment: whole slots and a rest. */
-DEV int stream_segment(struct worker *w, struct weight_stream *p, u32 bytes) {
+/* A phase's segment, of `fill` bytes a slot: whole slots and a rest. */
+DEV int stream_segment(struct worker *w, struct weight_stream *p, u32 bytes, u32 fill) {
     const smem cap = smem_of(&w->s->cap);
     NO_UNROLL
-    for (u32 i = 0; i < bytes / P_SLOT_BYTES; i++) {
+    for (u32 i = 0; i < bytes / fill; i++) {
         p->cap = fill_same(shared_load(cap));
-        if (!stream_slot(w, p, P_SLOT_BYTES)) return 0;
+        if (!stream_slot(w, p, fill)) return 0;
     }
-    if (bytes % P_SLOT_BYTES == 0) return 1;
+    if (bytes % fill == 0) return 1;
     p->cap = fill_same(shared_load(cap));
-    return stream_slot(w, p, bytes % P_SLOT_BYTES);
+    return stream_slot(w, p, bytes % fill);
 }
+#define STREAM_SEGMENT(w, p, S) stream_segment(w, p, P_##S##_BYTES, slot_fill(P_##S##_FORMAT))
 
 DEV int stream_head(struct worker *w, struct weight_stream *p, int strips) {
+    const u32 tile = tile_bytes(P_HEAD_FORMAT), fill = slot_fill(P_HEAD_FORMAT);
     NO_UNROLL
     for (; strips > 0; strips -= P_WARPS) {
-        const u32 row = strips < P_WARPS ? (u32)strips * P_HEAD_UNIT * TILE_BYTES : HEAD_ROW_BYTES;
+        const u32 row = strips < P_WARPS ? (u32)strips * P_HEAD_UNIT * tile : P_WARPS * P_HEAD_UNIT * tile;
         NO_UNROLL
         for (int q = 0; q < HEAD_UNITS; q++) {
             u32 left = row;
             NO_UNROLL
             for (int i = 0; i < HEAD_ROW_SLOTS; i++) {
-                const u32 bytes = left < P_SLOT_BYTES ? left : P_SLOT_BYTES;
+                const u32 bytes = left < fill ? left : fill;
                 if (!stream_slot(w, p, bytes)) return 0;
                 left -= bytes;
             }
@@ -165,12 +169,14 @@ DEV void stream_freely(struct worker *w, int yes) {
         shared_store(smem_of(&w->s->cap), (u32)(yes ? w->a->cap_head : w->a->cap_layers));
 }
 
-/* Of a layer's qkv or mix; of the first n layers, which are none or all. */
+/* A layer's qkv or mix; bytes of the first n layers, which are none or all. */
 #if M_DELTA
 DEV u32 first_phase_bytes(int layer) { return layer_is_delta(layer) ? P_MIX_BYTES : P_QKV_BYTES; }
+DEV u32 first_phase_fill(int layer) { return slot_fill(layer_is_delta(layer) ? P_MIX_FORMAT : P_QKV_FORMAT); }
 DEV u64 layers_bytes(int n) { return n ? P_LAYERS_BYTES : 0; }
 #else
 DEV u32 first_phase_bytes(int layer) { return (void)layer, P_QKV_BYTES; }
+DEV u32 first_phase_fill(int layer) { return (void)layer, slot_fill(P_QKV_FORMAT); }
 DEV u64 layers_bytes(int n) { return (u64)n * P_LAYER_BYTES; }
 #endif
 
@@ -188,8 +194,8 @@ DEV void weights_produce(struct worker *w) {
         const int first = layers_done(a, t) ? M_LAYERS : 0;
         p.src = tape + layers_bytes(first);
         for (int layer = first; layer < M_LAYERS && go; layer++)
-            go = stream_segment(w, &p, first_phase_bytes(layer)) && stream_segment(w, &p, P_OUT_BYTES) &&
-                 stream_segment(w, &p, P_GATE_UP_BYTES) && stream_segment(w, &p, P_DOWN_BYTES);
+            go = stream_segment(w, &p, first_phase_bytes(layer), first_phase_fill(layer)) &&
+                 STREAM_SEGMENT(w, &p, OUT) && STREAM_SEGMENT(w, &p, GATE_UP) && STREAM_SEGMENT(w, &p, DOWN);
         p.cap = a->cap_head;
         if (go && t >= head_from) go = stream_head(w, &p, strips);
     }

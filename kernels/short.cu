@@ -132,9 +132,9 @@ DEV void unit_store(const struct brief *b) {
 /* A phase: what is taken before its input arrives, and the rest of it. */
 #define PHASE_TAKE(b, t, wide, S)                                                                                      \
     do {                                                                                                               \
-        if (!(wide)) tiles_take(&(b)->w, t, PRELOAD(S));                                                               \
+        if (!(wide)) tiles_take(&(b)->w, t, PRELOAD(S), P_##S##_FORMAT);                                                               \
     } while (0)
-#define SEGMENT(S) P_##S##_WARP_ROWS, P_##S##_WARP_K, P_##S##_K_PARTS, P_##S##_ROW_TILES
+#define SEGMENT(S) P_##S##_WARP_ROWS, P_##S##_WARP_K, P_##S##_K_PARTS, P_##S##_ROW_TILES, P_##S##_FORMAT
 #define PHASE_READ(b, t, wide, S)                                                                                      \
     do {                                                                                                               \
         if (wide)                                                                                                      \
@@ -199,8 +199,8 @@ DEV void short_produce(struct worker *w) {
     stream_start(w, &p);
     p.src = w->a->tape + (u64)w->block * P_SM_BYTES;
     for (int layer = 0, go = 1; layer < M_LAYERS && go; layer++)
-        go = stream_segment(w, &p, P_QKV_BYTES) && stream_segment(w, &p, P_OUT_BYTES) &&
-             stream_segment(w, &p, P_GATE_UP_BYTES) && stream_segment(w, &p, P_DOWN_BYTES);
+        go = STREAM_SEGMENT(w, &p, QKV) && STREAM_SEGMENT(w, &p, OUT) &&
+             STREAM_SEGMENT(w, &p, GATE_UP) && STREAM_SEGMENT(w, &p, DOWN);
     stream_drain(&p);
     if (!w->dead) l2_prefetch(p.src, P_HEAD_BYTES < HEAD_AHEAD ? P_HEAD_BYTES : HEAD_AHEAD);
 }

@@ -231,7 +231,7 @@ DEV void narrow_wait(struct brief *b, struct fragment *f, const struct input *in
 /* A phase of few tokens: t holds the first `preload` tiles of weights, the rest comes from the
  * ring. */
 DEV void narrow_read(struct brief *b, int phase, const struct quad *t, const int preload, const int rows,
-                     const int warp_k, const int k_parts, const int row_tiles) {
+                     const int warp_k, const int k_parts, const int row_tiles, const int format) {
     const int is_x = phase == TAPE_QKV || phase == TAPE_GATE_UP, tiles = rows * warp_k;
     const int parts = (warp_k + 2 * NARROW_K - 1) / (2 * NARROW_K) * 2, most = (warp_k + parts - 1) / parts;
     const struct input in = input_of(b, phase, warp_k, k_parts);
@@ -257,8 +257,8 @@ DEV void narrow_read(struct brief *b, int phase, const struct quad *t, const int
             for (int r = 0; r < rows; r++) {
                 const int late = k * rows + r - preload, left = tiles - preload - late;
                 if (late >= 0 && late % P_SLOT_TILES == 0)
-                    tiles_take(&b->w, more, left < P_SLOT_TILES ? left : P_SLOT_TILES);
-                row[r] = late < 0 ? t[k * rows + r] : more[late % P_SLOT_TILES];
+                    tiles_take(&b->w, more, left < P_SLOT_TILES ? left : P_SLOT_TILES, format);
+                row[r] = tile_operand(format, late < 0 ? t[k * rows + r] : more[late % P_SLOT_TILES]);
             }
             sums_add(b, &sums, phase, row, rows, taken.f[part % 2] + i * PAIR, in.tile + k, 0, PAIR);
         }
@@ -278,10 +278,11 @@ DEV int slot_ahead(const struct worker *w, int ahead) {
     const int slot = w->slot + ahead;
     return slot >= RING_SLOTS ? slot - RING_SLOTS : slot;
 }
-/* Tile i from the slot `ahead` on. */
-DEV struct quad held_tile(const struct worker *w, int ahead, int i) {
+/* Tile i from the slot `ahead` on, as it lies. */
+DEV struct quad held_tile(const struct worker *w, int ahead, int i, const int format) {
     const u8 *slot = w->ring + (size_t)slot_ahead(w, ahead + i / P_SLOT_TILES) * P_SLOT_BYTES;
-    return *(const struct quad *)(slot + (i % P_SLOT_TILES * P_WARPS + w->warp) * TILE_BYTES + w->lane * 16);
+    return *(const struct quad *)(slot + (i % P_SLOT_TILES * P_WARPS + w->warp) * (int)tile_bytes(format) +
+                                  (int)tile_lane(format, w->lane));
 }
 DEV void held_give(const struct worker *w, int first, int n, u32 seen) {
     warp_sync();
@@ -352,7 +353,7 @@ DEV struct wide wide_of(const struct brief *b, int phase, const int warp_k, cons
 /* A phase of more tokens, a wide run after the other. Tiles are read where they lie in the ring, so
  * that there are registers for the input that is on its way. A step takes two parts of it. */
 DEV void wide_read(struct brief *b, int phase, const int rows, const int warp_k, const int k_parts,
-                   const int row_tiles) {
+                   const int row_tiles, const int format) {
     const int is_x = phase == TAPE_QKV || phase == TAPE_GATE_UP, asked = phase != TAPE_OUT;
     const int most = asked ? WIDE_K : (warp_k + 1) / 2, steps = (warp_k + 2 * most - 1) / (2 * most);
     const int columns = phase == TAPE_DOWN ? P_GROUP_INTERMEDIATE : M_HIDDEN;
@@ -393,8 +394,10 @@ DEV void wide_read(struct brief *b, int phase, const int rows, const int warp_k,
                     if (warp_k % (2 * most) && first + i >= warp_k) break;
                     UNROLL
                     for (int r = 0; r < rows; r++) {
-                        row[r] = held_tile(&b->w, slot, ((own ? part * most : first) + i) * rows + r);
-                        seen ^= row[r].w;
+                        const struct quad held =
+                            held_tile(&b->w, slot, ((own ? part * most : first) + i) * rows + r, format);
+                        row[r] = tile_operand(format, held);
+                        seen ^= held.w;
                     }
                     sums_add(b, &sums, phase, row, rows, taken.f[part] + i * WIDE, in.tile + first + i, atom, WIDE);
                 }

@@ -3,9 +3,8 @@
  *
  * A tape is one SM's weights in the order it consumes them: for each layer qkv, or mix where the
  * layer is a Gated DeltaNet, then out, gate_up, down; and behind the layers its share of the head.
- * It is a sequence of tiles of 16 rows by 16 columns (k), 512 bytes each, in the order of
- * mma.m16n8k16's A operand: lane 4 (r % 8) + (k % 8) / 2 holds at 16 bytes a lane the pairs (r, k),
- * (r + 8, k), (r, k + 8), (r + 8, k + 8).
+ * It is a sequence of tiles of 16 rows by 16 columns (k); what a tile is says tile_format.h. All
+ * tiles of a segment have the same format, those of another segment may have another.
  *
  * SMs stand in n_groups groups of group_sms. A group owns a slice of the heads and of the
  * intermediate size. qkv, mix and gate_up are split by rows inside the group; out and down take the
@@ -14,21 +13,15 @@
 #ifndef REEL_KERNELS_TAPE_H
 #define REEL_KERNELS_TAPE_H
 
-#if defined(__CUDACC__)
-#define TAPE_FN __device__ static __forceinline__
-#else
-#define TAPE_FN static inline
-#endif
+#include "tile_format.h"
 
 /* A layer has qkv or mix, in the same place, and the three behind qkv. */
 enum tape_phase { TAPE_QKV, TAPE_OUT, TAPE_GATE_UP, TAPE_DOWN, TAPE_HEAD, TAPE_MIX, TAPE_N_PHASES };
 
-enum { TILE_ROWS = 16, TILE_K = 16, TILE_BYTES = 512 };
-
 /* Layers whose kind a shape can tell; those beyond are attention. */
 enum { TAPE_KINDS = 128 };
 
-/* One phase on one SM. Tile i of warp w lies at (i * warps + w) * TILE_BYTES; warp w takes row part
+/* One phase on one SM. Tile i of warp w is the segment's tile i * warps + w; warp w takes row part
  * w / k_parts and k part w % k_parts; its tiles run over its row tiles first, then over k. The
  * head has row_parts = k_parts = 0: its row tiles belong to one warp each, in units of head_unit
  * tiles of k, unit (round, q, warp) after unit. */
@@ -38,6 +31,7 @@ struct tape_segment {
     int row_parts, k_parts; /* row_parts * k_parts = warps */
     int warp_rows, warp_k;  /* row tiles and k tiles of one warp */
     unsigned bytes, offset; /* offset in an attention layer's part of the tape; mix: 0 */
+    int format;             /* enum tile_format */
 };
 
 struct tape_shape {
@@ -55,7 +49,8 @@ struct tape_shape {
     unsigned long long delta_layers[2]; /* bit l % 64 of [l / 64]: layer l is a DeltaNet */
     unsigned layer_bytes, delta_bytes;  /* of an attention layer and of a DeltaNet */
     unsigned long long layers_bytes;    /* of all of them: where the head begins */
-    unsigned long long sm_bytes;        /* of one SM's tape: the stride between SMs */
+    unsigned long long sm_bytes;        /* of one SM's tape: the stride between SMs, whole tiles of
+                                           every segment's format */
 };
 
 /* ---- layers ---- */
@@ -99,18 +94,11 @@ TAPE_FN unsigned tape_phase_offset(const struct tape_shape *s, int phase, int la
 
 /* ---- tiles ---- */
 
-/* Byte of (r, k) inside its tile. */
-TAPE_FN unsigned tape_in_tile(int r, int k) {
-    unsigned lane = (unsigned)(r % 8 * 4 + k % 8 / 2),
-             reg = (unsigned)(k % 16 / 8 * 2 + r % 16 / 8);
-    return lane * 16 + reg * 4 + (unsigned)(k % 2) * 2;
-}
-
 /* Byte of the tile (row tile r, k tile k) of a SM inside its segment. */
 TAPE_FN unsigned tape_tile(const struct tape_shape *s, const struct tape_segment *g, int r, int k) {
     int warp = r / g->warp_rows * g->k_parts + k / g->warp_k;
     int i = k % g->warp_k * g->warp_rows + r % g->warp_rows;
-    return (unsigned)(i * s->warps + warp) * TILE_BYTES;
+    return (unsigned)(i * s->warps + warp) * tile_bytes(g->format);
 }
 
 /* Row tiles of the head that SM `sm` has. */
@@ -122,12 +110,13 @@ TAPE_FN int tape_head_tiles(const struct tape_shape *s, int sm) {
 /* Byte of the head's tile (tile n of this SM, k tile k) inside its segment. The last round has
  * fewer strips than warps. */
 TAPE_FN unsigned long long tape_head_tile(const struct tape_shape *s, int sm, int n, int k) {
-    int units = s->segment[TAPE_HEAD].k_tiles / s->head_unit;
+    const struct tape_segment *g = &s->segment[TAPE_HEAD];
+    int units = g->k_tiles / s->head_unit;
     int round = n / s->warps, left = tape_head_tiles(s, sm) - round * s->warps;
     int strips = left < s->warps ? left : s->warps;
     unsigned long long unit = (unsigned long long)round * (unsigned)(units * s->warps) +
                               (unsigned)(k / s->head_unit * strips + n % s->warps);
-    return (unit * (unsigned)s->head_unit + (unsigned)(k % s->head_unit)) * TILE_BYTES;
+    return (unit * (unsigned)s->head_unit + (unsigned)(k % s->head_unit)) * tile_bytes(g->format);
 }
 
 /* Local row of a SM's gate row `pair`, or of the up row it belongs to: a tile holds 8 gate rows and
@@ -174,7 +163,8 @@ TAPE_FN struct tape_row tape_mix_row(const struct tape_shape *s, int row) {
                       2 * s->group_key + is_z * s->group_value);
 }
 
-/* Byte of weight (row, k) of a phase's matrix of one layer, from the start of all tapes. Rows count
+/* Byte of the unit (tile_format.h) that has weight (row, k) of a phase's matrix of one layer, from
+ * the start of all tapes. Rows count
  * through the phase's matrices one after the other: q, k, v, where q may be queries and gates head
  * by head; q, k, v, z; gate, up. */
 TAPE_FN unsigned long long tape_locate(const struct tape_shape *s, int phase, int layer, int row,
@@ -185,7 +175,7 @@ TAPE_FN unsigned long long tape_locate(const struct tape_shape *s, int phase, in
         int tile = row / TILE_ROWS;
         sm = tile % s->n_sms;
         return (unsigned long long)sm * s->sm_bytes + s->layers_bytes +
-               tape_head_tile(s, sm, tile / s->n_sms, k / TILE_K) + tape_in_tile(row, k);
+               tape_head_tile(s, sm, tile / s->n_sms, k / TILE_K) + tile_unit_at(g->format, row, k);
     }
     if (phase == TAPE_QKV || phase == TAPE_MIX) {
         const struct tape_row r = phase == TAPE_MIX ? tape_mix_row(s, row) : tape_qkv_row(s, row);
@@ -204,7 +194,7 @@ TAPE_FN unsigned long long tape_locate(const struct tape_shape *s, int phase, in
     }
     return (unsigned long long)(group * s->group_sms + sm) * s->sm_bytes +
            tape_layer_offset(s, layer) + tape_phase_offset(s, phase, layer) +
-           tape_tile(s, g, local / TILE_ROWS, k / TILE_K) + tape_in_tile(local, k);
+           tape_tile(s, g, local / TILE_ROWS, k / TILE_K) + tile_unit_at(g->format, local, k);
 }
 
 #endif

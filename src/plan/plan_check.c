@@ -106,7 +106,9 @@ static enum reel_status check_segment(const struct plan *p, int phase, int rows,
     if (g->k_parts * g->warp_k != g->k_tiles || g->k_tiles * TILE_K < k)
         REFUSE("%s: %d k tiles in %d parts of %d do not hold %d columns", name, g->k_tiles,
                g->k_parts, g->warp_k, k);
-    if (g->bytes != (unsigned)(g->row_tiles * g->k_tiles) * TILE_BYTES)
+    if (g->format < 0 || g->format >= TILE_FORMATS)
+        REFUSE("%s: %d is no format of tiles", name, g->format);
+    if (g->bytes != plan_segment_bytes(g))
         REFUSE("%s: %u bytes do not hold %d by %d tiles", name, g->bytes, g->row_tiles, g->k_tiles);
     return REEL_OK;
 }
@@ -154,13 +156,12 @@ static enum reel_status check_tape(const struct plan *p, struct reel_error *err)
     if (t->layer_bytes != offset) REFUSE("a layer has %u bytes, not %u", t->layer_bytes, offset);
     enum reel_status status = check_mix(p, err);
     if (status != REEL_OK) return status;
-    if (head->row_tiles != tape_head_tiles(t, 0) ||
-        head->bytes != (unsigned)(head->row_tiles * head->k_tiles) * TILE_BYTES)
+    if (head->row_tiles != tape_head_tiles(t, 0) || head->bytes != plan_segment_bytes(head))
         REFUSE("head: %u bytes for %d row tiles", head->bytes, head->row_tiles);
     unsigned long long layers = 0;
     for (int i = 0; i < t->n_layers; i++)
         layers += tape_is_delta(t, i) ? t->delta_bytes : t->layer_bytes;
-    if (t->layers_bytes != layers || t->sm_bytes != layers + head->bytes)
+    if (t->layers_bytes != layers || t->sm_bytes != plan_whole_tiles(t, layers + head->bytes))
         REFUSE("a tape of %llu bytes is not %d layers and a head", t->sm_bytes, t->n_layers);
     if (p->tape_bytes != t->sm_bytes * (unsigned)t->n_sms) REFUSE("tape_bytes is not their sum");
     return REEL_OK;
@@ -173,7 +174,8 @@ static enum reel_status check_tape(const struct plan *p, struct reel_error *err)
 static enum reel_status check_ring(const struct plan *p, struct reel_error *err) {
     const struct tape_shape *t = &p->tape;
     const int slot_tiles = t->warps * p->slot_tiles;
-    if (p->slot_tiles < 1 || p->slot_tiles > 4 || p->slot_bytes != slot_tiles * TILE_BYTES)
+    if (p->slot_tiles < 1 || p->slot_tiles > 4 ||
+        p->slot_bytes != slot_tiles * (int)plan_widest_tile(t))
         REFUSE("a slot of %d bytes does not hold %d tiles of each of %d warps", p->slot_bytes,
                p->slot_tiles, t->warps);
     if (t->head_unit < 1 || t->segment[TAPE_HEAD].k_tiles % t->head_unit)
@@ -517,40 +519,45 @@ static int owner(const struct plan *p, int phase, int layer, int row, int k) {
     return group * t->group_sms + local / share;
 }
 
-/* One bit for each two bytes of the tapes. The phase begins at byte `begin` of an SM's. */
+/* One bit for each unit of the tapes. The phase begins at byte `begin` of an SM's; k is the first
+ * column of a unit. */
 static enum reel_status mark(const struct plan *p, unsigned char *seen, int phase, int layer,
-                             unsigned long long begin, int row, int k, struct reel_error *err) {
+                             unsigned long long begin, int row, int k, int columns,
+                             struct reel_error *err) {
     const struct tape_shape *t = &p->tape;
+    const int unit = tile_unit(t->segment[phase].format);
     unsigned long long at = tape_locate(t, phase, layer, row, k);
     unsigned long long start =
         (unsigned long long)owner(p, phase, layer, row, k) * t->sm_bytes + begin;
-    if (at < start || at >= start + t->segment[phase].bytes || at % 2)
+    if (at < start || at >= start + t->segment[phase].bytes || at % 4)
         REFUSE("%s: layer %d, row %d, column %d lies at byte %llu, outside its segment at %llu",
                phase_names[phase], layer, row, k, at, start);
-    if (k % 2 && at != tape_locate(t, phase, layer, row, k - 1) + 2)
-        REFUSE("%s: layer %d, row %d: columns %d and %d are not neighbours", phase_names[phase],
-               layer, row, k - 1, k);
-    unsigned char bit = (unsigned char)(1u << (at / 2 % 8));
-    if (seen[at / 16] & bit)
+    for (int i = 1; i < unit && k + i < columns; i++)
+        if (at != tape_locate(t, phase, layer, row, k + i))
+            REFUSE("%s: layer %d, row %d: columns %d and %d are not neighbours", phase_names[phase],
+                   layer, row, k, k + i);
+    unsigned char bit = (unsigned char)(1u << (at / 4 % 8));
+    if (seen[at / 32] & bit)
         REFUSE("%s: layer %d, row %d, column %d shares its place with another weight",
                phase_names[phase], layer, row, k);
-    seen[at / 16] |= bit;
+    seen[at / 32] |= bit;
     return REEL_OK;
 }
 
 static enum reel_status mark_phase(const struct plan *p, unsigned char *seen, int phase, int layer,
                                    unsigned long long begin, struct reel_error *err) {
     const struct extent all = extent_of(p, phase, layer);
+    const int unit = tile_unit(p->tape.segment[phase].format);
     enum reel_status status = REEL_OK;
     for (int row = 0; row < all.rows; row++)
-        for (int k = 0; k < all.k && status == REEL_OK; k++)
-            status = mark(p, seen, phase, layer, begin, row, k, err);
+        for (int k = 0; k < all.k && status == REEL_OK; k += unit)
+            status = mark(p, seen, phase, layer, begin, row, k, all.k, err);
     return status;
 }
 
 static enum reel_status check_places(const struct plan *p, struct reel_error *err) {
-    unsigned char *seen = mem_calloc(p->tape_bytes / 16 + 1, 1);
-    if (!seen) return err_memory(err, "the check of the tapes", p->tape_bytes / 16 + 1);
+    unsigned char *seen = mem_calloc(p->tape_bytes / 32 + 1, 1);
+    if (!seen) return err_memory(err, "the check of the tapes", p->tape_bytes / 32 + 1);
     enum reel_status status = REEL_OK;
     unsigned long long begin = 0;
     for (int layer = 0; layer < p->tape.n_layers && status == REEL_OK; layer++)

@@ -66,7 +66,8 @@ void plan_encoder(struct plan *p, const struct model_config *config) {
                                        .intermediate = c->intermediate,
                                        .out = c->output_dim,
                                        .layers = c->n_layers,
-                                       .window = c->window_chunks * ENC_TOKENS };
+                                       .window = c->window_chunks * ENC_TOKENS,
+                                       .format = plan_format(PLAN_FORMAT_AUDIO) };
     const int windows = MOST_CHUNKS / c->window_chunks;
     e->most_chunks = c->window_chunks * (windows > 1 ? windows : 1);
     e->chunks = CHUNKS < e->most_chunks ? CHUNKS : e->most_chunks;

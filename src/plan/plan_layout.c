@@ -62,14 +62,14 @@ static void lay_phases(struct plan *p) {
     t->layer_bytes = 0;
     for (int i = 0; i < TAPE_HEAD; i++) {
         s[i].offset = t->layer_bytes;
-        s[i].bytes = (unsigned)(s[i].row_tiles * s[i].k_tiles) * TILE_BYTES;
+        s[i].bytes = plan_segment_bytes(&s[i]);
         t->layer_bytes += s[i].bytes;
     }
-    head->bytes = (unsigned)(head->row_tiles * head->k_tiles) * TILE_BYTES;
-    s[TAPE_MIX].bytes = (unsigned)(s[TAPE_MIX].row_tiles * s[TAPE_MIX].k_tiles) * TILE_BYTES;
+    head->bytes = plan_segment_bytes(head);
+    s[TAPE_MIX].bytes = plan_segment_bytes(&s[TAPE_MIX]);
     if (p->delta.n_layers) t->delta_bytes = t->layer_bytes - s[TAPE_QKV].bytes + s[TAPE_MIX].bytes;
     t->layers_bytes = tape_layer_offset(t, t->n_layers);
-    t->sm_bytes = t->layers_bytes + head->bytes;
+    t->sm_bytes = plan_whole_tiles(t, t->layers_bytes + head->bytes);
 }
 
 /* ---- threads and registers ------------------------------------------------------------------- */
@@ -325,8 +325,8 @@ static void count_bytes(struct plan *p) {
     p->tape_bytes = t->sm_bytes * (unsigned)t->n_sms;
     p->token_bytes = t->layers_bytes * (unsigned)t->n_sms;
     for (int sm = 0; sm < t->n_sms; sm++)
-        p->token_bytes +=
-            (uint64_t)(tape_head_tiles(t, sm) * t->segment[TAPE_HEAD].k_tiles) * TILE_BYTES;
+        p->token_bytes += (uint64_t)(tape_head_tiles(t, sm) * t->segment[TAPE_HEAD].k_tiles) *
+                          tile_bytes(t->segment[TAPE_HEAD].format);
     p->kv_position_bytes = (uint64_t)(p->kv_piece_bytes / KV_POSITIONS * p->n_kv_heads) *
                            (uint64_t)(t->n_layers - p->delta.n_layers);
     p->imbalance = (double)t->sm_bytes * p->gpu.n_sms / (double)p->token_bytes;
@@ -391,7 +391,9 @@ static void take_choice(struct plan *p, const struct plan_choice *choice) {
     if (p->delta.unit) p->delta.units = t->group_value / p->delta.unit;
     t->group_intermediate = plan_even(plan_ceil(t->intermediate, t->n_groups));
     p->slot_tiles = choice->slot_tiles;
-    p->slot_bytes = t->warps * p->slot_tiles * TILE_BYTES;
+    for (int i = 0; i < TAPE_N_PHASES; i++)
+        t->segment[i].format = plan_format(i);
+    p->slot_bytes = t->warps * p->slot_tiles * (int)plan_widest_tile(t);
     t->head_unit = t->warps * p->slot_tiles / 2;
     p->kv_piece_bytes = (int)kv_piece_bytes(p->head_dim);
 }

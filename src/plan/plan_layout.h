@@ -38,6 +38,18 @@ enum reel_status plan_layout(struct plan *plan, const struct model_config *confi
                              const struct gpu_limits *gpu, const struct plan_choice *choice,
                              const struct plan_options *options, struct reel_error *err);
 
+/* The format of a phase's weights in the tapes; or, PLAN_FORMAT_AUDIO, of the audio tower's. */
+enum { PLAN_FORMAT_AUDIO = TAPE_N_PHASES };
+enum tile_format plan_format(int phase);
+/* Bytes of the largest tile that a segment has. */
+unsigned plan_widest_tile(const struct tape_shape *t);
+/* The least number from `bytes` on that is a multiple of every segment's tiles. */
+unsigned long long plan_whole_tiles(const struct tape_shape *t, unsigned long long bytes);
+
+static inline unsigned plan_segment_bytes(const struct tape_segment *g) {
+    return (unsigned)(g->row_tiles * g->k_tiles) * tile_bytes(g->format);
+}
+
 /* Most tiles of a warp in a phase. */
 int plan_most_tiles(const struct plan *plan);
 

@@ -99,7 +99,7 @@ static void print_short(struct page *out, const struct plan *p) {
 
 /* ---- phases ---------------------------------------------------------------------------------- */
 
-/* Bytes of the model's own weights in a phase, all layers. */
+/* Bytes of the model's own weights in a phase, all layers, in the tapes' format. */
 static uint64_t useful_bytes(const struct plan *p, int phase) {
     const struct tape_shape *t = &p->tape;
     const uint64_t q = (uint64_t)(p->n_heads * p->head_dim);
@@ -115,19 +115,22 @@ static uint64_t useful_bytes(const struct plan *p, int phase) {
         [TAPE_HEAD] = (uint64_t)t->vocab,
         [TAPE_MIX] = deltas * (uint64_t)(plan_mix_rows(t) * t->n_groups),
     };
-    return 2 * hidden * rows[phase];
+    return hidden * rows[phase] * tile_bytes(t->segment[phase].format) / (TILE_ROWS * TILE_K);
 }
 
 static void print_phases(struct page *out, const struct plan *p) {
     static const char *const names[TAPE_N_PHASES] = {
         "qkv", "out", "gate_up", "down", "head", "mix"
     };
+#define TEXT(name, text) text,
+    static const char *const formats[TILE_FORMATS] = { TILE_FORMAT_LIST(TEXT) };
+#undef TEXT
     const struct tape_shape *t = &p->tape;
     const int deltas = p->delta.n_layers;
     const int layers[TAPE_N_PHASES] = { t->n_layers - deltas, t->n_layers, t->n_layers,
                                         t->n_layers,          1,           deltas };
-    PRINT(out, "\n  %-10s %8s %8s %8s %12s %14s %10s %8s\n", "phase", "rows/SM", "tiles", "k tiles",
-          "a warp", "bytes/SM", "MB", "padding");
+    PRINT(out, "\n  %-10s %8s %8s %8s %12s %14s %10s %8s  %s\n", "phase", "rows/SM", "tiles",
+          "k tiles", "a warp", "bytes/SM", "MB", "padding", "format");
     for (int i = 0; i < TAPE_N_PHASES; i++) {
         const struct tape_segment *g = &t->segment[i];
         const uint64_t tapes = (uint64_t)g->bytes * (uint64_t)(layers[i] * t->n_sms);
@@ -135,9 +138,10 @@ static void print_phases(struct page *out, const struct plan *p) {
         const uint64_t useful = useful_bytes(p, i);
         char warp[40];
         (void)snprintf(warp, sizeof warp, "%d x %d", g->warp_rows, g->warp_k);
-        PRINT(out, "  %-10s %8d %8d %8d %12s %14u %10.1f %7.1f%%\n", names[i],
+        PRINT(out, "  %-10s %8d %8d %8d %12s %14u %10.1f %7.1f%%  %s\n", names[i],
               i == TAPE_HEAD ? g->row_tiles * TILE_ROWS : g->rows, g->row_tiles, g->k_tiles, warp,
-              g->bytes, mb(tapes), 100.0 * ((double)tapes / (double)useful - 1));
+              g->bytes, mb(tapes), 100.0 * ((double)tapes / (double)useful - 1),
+              formats[g->format]);
     }
     uint64_t useful = 0;
     for (int i = 0; i < TAPE_N_PHASES; i++)

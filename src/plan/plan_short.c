@@ -38,8 +38,8 @@ static int part_bytes(const struct plan *p, int tokens) {
 int plan_short_shared_bytes(const struct plan *p, int tokens, int slots) {
     const int atoms = tokens / ATOM_TOKENS, head_tiles = p->head_dim / TILE_K;
     const int pieces = plan_ceil(tokens, TILE_K); /* of K and V, 16 positions each */
-    const int q = p->tape.segment[TAPE_OUT].k_tiles * atoms * TILE_BYTES / 2;
-    const int kv = 2 * p->group_kv_heads * pieces * head_tiles * TILE_BYTES;
+    const int q = p->tape.segment[TAPE_OUT].k_tiles * atoms * BF16_TILE_BYTES / 2;
+    const int kv = 2 * p->group_kv_heads * pieces * head_tiles * BF16_TILE_BYTES;
     /* cosine and sine of a position: of its piece, and of its place in one; in padded rows */
     const int angles = (pieces + TILE_K) * (p->head_dim + 16) * 4;
     const int ssq = 2 * p->tape.warps * wide_of(tokens) * ATOM_TOKENS * 4;

@@ -197,7 +197,7 @@ static bool cache_right(struct rig *r, int end) {
 
 struct options {
     char text[80][48];
-    const char *list[81];
+    const char *list[91];
     int n;
 };
 static void option(struct options *o, const char *name, int value) {
@@ -210,8 +210,9 @@ static void option_segment(struct options *o, const char *s, int k_parts) {
     const struct {
         const char *name;
         int value;
-    } values[] = { { "ROW_TILES", 1 }, { "K_PARTS", k_parts }, { "WARP_K", 2 },
-                   { "WARP_ROWS", 1 }, { "ROWS", 16 },         { "BYTES", 512 } };
+    } values[] = { { "ROW_TILES", 1 },     { "K_PARTS", k_parts }, { "WARP_K", 2 },
+                   { "WARP_ROWS", 1 },     { "ROWS", 16 },         { "BYTES", 512 },
+                   { "FORMAT", TILE_BF16 } };
     for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
         char name[40];
         snprintf(name, sizeof name, "P_%s_%s", s, values[i].name);
@@ -249,6 +250,7 @@ static void compile(struct rig *r) {
     option(&o, "P_OUT_ROW_TILES", 1), option(&o, "P_OUT_K_PARTS", 2),
         option(&o, "P_OUT_WARP_ROWS", 1);
     option(&o, "P_OUT_WARP_K", ceil_div(q / 16, 2)), option(&o, "P_OUT_BYTES", 0);
+    option(&o, "P_OUT_FORMAT", TILE_BF16), option(&o, "P_HEAD_FORMAT", TILE_BF16);
     option(&o, "X_QKV", 0);
     unsigned at = (unsigned)ceil_div(s->groups * r->group_words, 16) * 16;
     option(&o, "X_ATTENTION", (int)at);

@@ -7,6 +7,7 @@
 #include "kernels/delta_layout.h"
 #include "model/dtype.h"
 #include "support/sim_gpu.h"
+#include "support/wound.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -64,7 +65,7 @@ static struct sizes sizes_of(const struct shape *s) {
     z.warp_k = ceil_div(ceil_div(s->hidden, TILE_K), s->warps);
     z.slot_tiles = 2;
     z.out_warp_k = ceil_div(ceil_div(z.value, TILE_K), s->warps);
-    z.sm_bytes = (size_t)(DELTAS * z.row_tiles * z.warp_k * s->warps) * TILE_BYTES;
+    z.sm_bytes = (size_t)(DELTAS * z.row_tiles * z.warp_k * s->warps) * tile_bytes(TILE_BF16);
     return z;
 }
 
@@ -215,7 +216,8 @@ static unsigned char *make_tape(const struct rig *r) {
     struct tape_shape t = { .warps = r->shape.warps };
     const struct tape_segment g = { .k_parts = r->shape.warps,
                                     .warp_rows = z->row_tiles,
-                                    .warp_k = z->warp_k };
+                                    .warp_k = z->warp_k,
+                                    .format = TILE_BF16 };
     unsigned char *tape = calloc((size_t)z->sms, z->sm_bytes);
     assert_non_null(tape);
     for (int nth = 0; nth < DELTAS; nth++)
@@ -226,10 +228,9 @@ static unsigned char *make_tape(const struct rig *r) {
                 const int local = i % z->sm_rows, sm = group * r->shape.group_sms + i / z->sm_rows;
                 unsigned char *to =
                     tape + (size_t)sm * z->sm_bytes + (size_t)nth * (z->sm_bytes / DELTAS);
-                for (int k = 0; k < hidden; k++)
-                    memcpy(to + tape_tile(&t, &g, local / TILE_ROWS, k / TILE_K) +
-                               tape_in_tile(local, k),
-                           from + k, 2);
+                for (int k = 0; k < hidden; k += tile_unit(g.format))
+                    wound_unit(to + tape_tile(&t, &g, local / TILE_ROWS, k / TILE_K), g.format,
+                               local, k, from + k, hidden - k);
             }
     return tape;
 }
@@ -265,9 +266,9 @@ static void options_segment(struct options *o, const char *s, int rows, int row_
                             int warp_k) {
     options_add(o,
                 "P_%s_ROWS=%d P_%s_ROW_TILES=%d P_%s_WARP_ROWS=%d P_%s_K_PARTS=%d P_%s_WARP_K=%d "
-                "P_%s_BYTES=%d ",
+                "P_%s_BYTES=%d P_%s_FORMAT=%d ",
                 s, rows, s, row_tiles, s, row_tiles, s, k_parts, s, warp_k, s,
-                row_tiles * k_parts * warp_k * TILE_BYTES);
+                row_tiles * k_parts * warp_k * (int)tile_bytes(TILE_BF16), s, TILE_BF16);
 }
 
 static void compile(struct rig *r) {
@@ -291,8 +292,9 @@ static void compile(struct rig *r) {
     options_add(&o, "P_GROUP_KEY=%d P_GROUP_VALUE=%d ", z->key, z->value);
     options_add(&o, "P_DELTA_UNIT=%d P_DELTA_UNITS=%d ", s->unit, z->units);
     options_add(&o, "P_SLOT_TILES=%d P_SLOT_BYTES=%d P_RING_SLOTS=2 ", z->slot_tiles,
-                s->warps * z->slot_tiles * TILE_BYTES);
-    options_add(&o, "P_HEAD_UNIT=2 P_HEAD_K_TILES=%d P_HEAD_ROW_TILES=1 ", s->warps * z->warp_k);
+                s->warps * z->slot_tiles * (int)tile_bytes(TILE_BF16));
+    options_add(&o, "P_HEAD_UNIT=2 P_HEAD_K_TILES=%d P_HEAD_ROW_TILES=1 P_HEAD_FORMAT=%d ",
+                s->warps * z->warp_k, TILE_BF16);
     options_add(&o, "P_KV_SLOTS=1 P_KV_PIECE=2048 P_SHARED_BYTES=%d ", SHARED);
     options_add(&o, "P_SM_BYTES=0ull P_LAYERS_BYTES=0ull P_LAYER_BYTES=0 ");
     options_add(&o, "X_QKV=0 X_ATTENTION=0 X_MIX=0 X_DELTA=%d X_OUT_SUM=%d ", delta, sums);

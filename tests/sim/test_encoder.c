@@ -6,6 +6,7 @@
 #include "model/dtype.h"
 #include "plan/plan_layout.h"
 #include "support/sim_gpu.h"
+#include "support/wound.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -122,17 +123,21 @@ static void weights_make(struct rig *r) {
     const size_t bytes = (size_t)enc_weights_at(s, ENC_PRODUCTS, 0);
     unsigned char *tiles = calloc(1, bytes);
     for (int p = 0; p < ENC_PRODUCTS; p++) {
-        const int rows = enc_rows(s, p), columns = used_columns(s, p);
+        const int rows = enc_rows(s, p), columns = used_columns(s, p), all = enc_columns(s, p);
+        uint16_t *staged = calloc((size_t)all, sizeof *staged); /* a row with its padding */
         r->weights[p] = malloc((size_t)(layers_of(s, p) * rows * columns) * 2);
         for (int i = 0; i < layers_of(s, p) * rows * columns; i++) {
             const int row = i / columns % rows, k = column_at(s, p, i % columns);
             r->weights[p][i] = bf16_from_f32(uniform() * 2 / sqrtf((float)columns));
-            memcpy(tiles + enc_weights_at(s, p, i / columns / rows) +
-                       (size_t)(row / TILE_ROWS * (enc_columns(s, p) / TILE_K) + k / TILE_K) *
-                           TILE_BYTES +
-                       tape_in_tile(row, k),
-                   &r->weights[p][i], 2);
+            staged[k] = r->weights[p][i];
+            if (i % columns < columns - 1) continue;
+            unsigned char *to = tiles + enc_weights_at(s, p, i / columns / rows) +
+                                (size_t)(row / TILE_ROWS * (all / TILE_K)) * tile_bytes(s->format);
+            for (int j = 0; j < all; j += tile_unit(s->format))
+                wound_unit(to + (size_t)(j / TILE_K) * tile_bytes(s->format), s->format, row, j,
+                           staged + j, all - j);
         }
+        free(staged);
     }
     const unsigned long long at = sim_gpu_alloc(bytes);
     sim_gpu_put(at, tiles, bytes);
@@ -432,10 +437,16 @@ static float *reference(const struct rig *r) {
 static const struct shape shapes[] = {
     /* name, bins, channels, hidden, heads, intermediate, out, layers, window; frames, chunks at
      * once; compute; blocks, split_k */
-    { "two chunks and a part, odd channels", { 20, 11, 64, 4, 72, 40, 2, 26 }, 230, 2, 90, 2, 0 },
-    { "less than a chunk", { 12, 8, 32, 2, 64, 64, 1, 13 }, 37, 1, 90, 1, 1 },
-    { "whole chunks, mma's way", { 16, 16, 96, 2, 100, 33, 1, 39 }, 400, 3, 100, 1, 0 },
-    { "cp.async", { 8, 6, 32, 1, 40, 24, 2, 26 }, 101, 2, 80, 1, 1 },
+    { "two chunks and a part, odd channels",
+      { 20, 11, 64, 4, 72, 40, 2, 26, TILE_BF16 },
+      230,
+      2,
+      90,
+      2,
+      0 },
+    { "less than a chunk", { 12, 8, 32, 2, 64, 64, 1, 13, TILE_BF16 }, 37, 1, 90, 1, 1 },
+    { "whole chunks, mma's way", { 16, 16, 96, 2, 100, 33, 1, 39, TILE_BF16 }, 400, 3, 100, 1, 0 },
+    { "cp.async", { 8, 6, 32, 1, 40, 24, 2, 26, TILE_BF16 }, 101, 2, 80, 1, 1 },
 };
 
 static void vectors_match_plain_c(void **state) {

@@ -185,7 +185,11 @@ static void option_segment(struct options *o, const char *s, int k_tiles) {
     const struct {
         const char *name;
         int value;
-    } values[] = { { "ROW_TILES", 1 }, { "K_TILES", k_tiles }, { "K_PARTS", 1 }, { "WARP_K", 1 } };
+    } values[] = { { "ROW_TILES", 1 },
+                   { "K_TILES", k_tiles },
+                   { "K_PARTS", 1 },
+                   { "WARP_K", 1 },
+                   { "FORMAT", TILE_BF16 } };
     for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
         char name[40];
         snprintf(name, sizeof name, "P_%s_%s", s, values[i].name);

@@ -192,6 +192,7 @@ static void compile(const struct rig *r) {
         snprintf(name, sizeof name, "P_%s_ROW_TILES", segments[i]), option(&o, name, 1);
         snprintf(name, sizeof name, "P_%s_K_PARTS", segments[i]), option(&o, name, 1);
         snprintf(name, sizeof name, "P_%s_WARP_K", segments[i]), option(&o, name, 1);
+        snprintf(name, sizeof name, "P_%s_FORMAT", segments[i]), option(&o, name, TILE_BF16);
         snprintf(name, sizeof name, "P_%s_K_TILES", segments[i]);
         option(&o, name, (i == 1 ? r->out_columns : s->hidden) / TILE_K);
     }

@@ -7,6 +7,7 @@
 #include "model/dtype.h"
 #include "plan/plan_layout.h"
 #include "support/sim_gpu.h"
+#include "support/wound.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -305,21 +306,17 @@ static void weights_make(struct rig *r) {
     for (int phase = 0; phase < PREFILL_PRODUCTS; phase++) {
         const size_t n = (size_t)(rows[phase] * columns[phase]);
         uint16_t *w = malloc(n * sizeof *w);
-        for (size_t i = 0; i < n; i++) {
+        for (size_t i = 0; i < n; i++)
             w[i] = uniform16();
-            memcpy(tape + tape_locate(&r->plan.tape, phase, LAYER, (int)i / columns[phase],
-                                      (int)i % columns[phase]),
-                   &w[i], sizeof *w);
-        }
+        for (int i = 0; i < rows[phase]; i++)
+            wound_row(tape, &r->plan.tape, phase, LAYER, i, w + i * columns[phase], columns[phase]);
         r->weights[phase] = w, r->rows[phase] = rows[phase], r->columns[phase] = columns[phase];
     }
     r->embedding = malloc((size_t)(VOCAB * s->hidden) * sizeof *r->embedding);
-    for (int i = 0; i < VOCAB * s->hidden; i++) {
+    for (int i = 0; i < VOCAB * s->hidden; i++)
         r->embedding[i] = uniform16();
-        if (s->tied)
-            memcpy(tape + tape_locate(&r->plan.tape, TAPE_HEAD, 0, i / s->hidden, i % s->hidden),
-                   &r->embedding[i], sizeof *r->embedding);
-    }
+    for (int i = 0; s->tied && i < VOCAB; i++)
+        wound_row(tape, &r->plan.tape, TAPE_HEAD, 0, i, r->embedding + i * s->hidden, s->hidden);
     r->d_tape = sim_gpu_alloc(r->plan.tape_bytes);
     sim_gpu_put(r->d_tape, tape, r->plan.tape_bytes);
     free(tape);

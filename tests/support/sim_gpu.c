@@ -1,6 +1,8 @@
 #define _DEFAULT_SOURCE
 #include "support/sim_gpu.h"
 
+#include "cuda/compile/kernel_sources.h"
+
 #include <dlfcn.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -100,67 +102,23 @@ static char *file_text(const char *folder, const char *name) {
     return text;
 }
 
+/* The kernels' sources are its headers, but for one of its own name. */
 void sim_gpu_compile_text(const char *name, const char *source, const char *const *options) {
-    static const char *const headers[] = {
-        "args.h",
-        "attention_math.cuh",
-        "best.cuh",
-        "decode_shared.cuh",
-        "delta_layout.h",
-        "delta_math.cuh",
-        "exchange.cuh",
-        "kv_layout.h",
-        "kv_ring.cuh",
-        "encoder.cu",
-        "encoder_attention.cuh",
-        "encoder_layout.h",
-        "encoder_product.cuh",
-        "encoder_stem.cuh",
-        "phase_attention.cuh",
-        "phase_attention_merge.cuh",
-        "phase_attention_shared.cuh",
-        "phase_delta.cuh",
-        "phase_embed.cuh",
-        "phase_gate_up.cuh",
-        "phase_mix.cuh",
-        "phase_pick.cuh",
-        "phase_pick_shared.cuh",
-        "phase_qkv.cuh",
-        "prefill.cu",
-        "prefill_args.h",
-        "prefill_attention.cuh",
-        "prefill_delta.cuh",
-        "prefill_delta_answer.cuh",
-        "prefill_delta_chain.cuh",
-        "prefill_delta_chunk.cuh",
-        "prefill_delta_conv.cuh",
-        "prefill_items.cuh",
-        "prefill_product.cuh",
-        "prefill_shared.cuh",
-        "prelude.cuh",
-        "product.cuh",
-        "profile.cuh",
-        "profile_marks.h",
-        "ring.cuh",
-        "sample.cuh",
-        "sample_list.cuh",
-        "sample_search.cuh",
-        "sampling.h",
-        "shared.cuh",
-        "sync.cuh",
-        "tape.h",
-    };
-    enum { N = sizeof headers / sizeof *headers };
-    char *texts[N];
+    enum { MOST = 128 };
+    const char *headers[MOST], *texts[MOST];
+    int n_headers = 0;
     void *program;
     int n = 0, status;
-    for (int i = 0; i < N; i++)
-        texts[i] = file_text("kernels", headers[i]);
+    for (int i = 0; i < n_kernel_sources; i++) {
+        if (strcmp(kernel_sources[i].name, name) == 0) continue;
+        assert_true(n_headers < MOST);
+        headers[n_headers] = kernel_sources[i].name, texts[n_headers++] = kernel_sources[i].text;
+    }
     while (options && options[n])
         n++;
     MUST(libnvrtc, nvrtcCreateProgram,
-         (void **, const char *, const char *, int, char **, const char *const *), &program, source,
-         name, N, texts, headers);
+         (void **, const char *, const char *, int, const char *const *, const char *const *),
+         &program, source, name, n_headers, texts, headers);
     CALL(status, libnvrtc, nvrtcCompileProgram, (void *, int, const char *const *), program, n,
          options);
     if (status) {
@@ -173,8 +131,6 @@ void sim_gpu_compile_text(const char *name, const char *source, const char *cons
     char image[2048];
     MUST(libnvrtc, nvrtcGetCUBIN, (void *, char *), program, image);
     MUST(libnvrtc, nvrtcDestroyProgram, (void **), &program);
-    for (int i = 0; i < N; i++)
-        free(texts[i]);
     if (module) MUST(libcuda, cuModuleUnload, (void *), module);
     MUST(libcuda, cuModuleLoadData, (void **, const char *), &module, image);
 }

@@ -195,7 +195,8 @@ static void bytes_are_the_plans(void **state) {
     const struct profile p = made(&plan, stamps, 15);
     equal(p.phase[PROFILE_QKV].bytes, 1000 * 4 * 2, "qkv");
     equal(p.phase[PROFILE_DOWN].bytes, 4000 * 4 * 2, "down");
-    equal(p.phase[PROFILE_HEAD].bytes, 6 * 3 * TILE_BYTES, "head"); /* 90 rows: 6 tiles */
+    equal(p.phase[PROFILE_HEAD].bytes, 6 * 3 * tile_bytes(TILE_BF16),
+          "head"); /* 90 rows: 6 tiles */
     /* positions 16, 17, 18 come after 1, 2 and 2 pieces */
     equal(p.phase[PROFILE_ATTENTION].bytes, 5.0 / 3 * 2048 * 2 * 2, "K and V");
     equal(p.total.bytes, (1 + 2 + 3 + 4) * 8000 + 18 * 512 + p.phase[PROFILE_ATTENTION].bytes,

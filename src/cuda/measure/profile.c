@@ -283,7 +283,7 @@ static double head_bytes(const struct tape_shape *t) {
     double tiles = 0;
     for (int sm = 0; sm < t->n_sms; sm++)
         tiles += (double)tape_head_tiles(t, sm) * t->segment[TAPE_HEAD].k_tiles;
-    return tiles * TILE_BYTES;
+    return tiles * tile_bytes(t->segment[TAPE_HEAD].format);
 }
 
 /* Of the pieces that hold the positions before the measured tokens'. */

@@ -72,23 +72,27 @@ struct winding {
     const struct backend *b;
     struct thread_pool *pool;
     int product, layer;
-    float *rows; /* f32 [threads][row_floats] */
+    float *rows;      /* f32 [threads][row_floats] */
+    uint16_t *staged; /* bf16, the same: a row with its columns where they go */
     size_t row_floats;
     unsigned char *tiles;
 };
 
-static void wind_row(const struct winding *w, int row, float *values) {
+static void wind_row(const struct winding *w, int row, float *values, uint16_t *staged) {
     const struct encoder_shape *s = &w->b->plan.encoder.shape;
-    const int k_tiles = enc_columns(s, w->product) / TILE_K;
-    unsigned char *to = w->tiles + (size_t)(row / TILE_ROWS * k_tiles) * TILE_BYTES;
+    const int columns = enc_columns(s, w->product), unit = tile_unit(s->format);
+    const size_t tile = tile_bytes(s->format);
+    unsigned char *to = w->tiles + (size_t)(row / TILE_ROWS * (columns / TILE_K)) * tile;
     int at = row;
     const struct matrix *m = matrix_of(&w->b->model->weights.audio, w->product, w->layer, &at);
     matrix_row_f32(m, at, values);
-    for (int k = 0; k < m->columns; k++) {
-        const int column = column_of(s, w->product, k);
-        const uint16_t v = bf16_from_f32(values[k]);
-        memcpy(to + (size_t)(column / TILE_K) * TILE_BYTES + tape_in_tile(row, column), &v,
-               sizeof v);
+    memset(staged, 0, (size_t)columns * sizeof *staged);
+    for (int k = 0; k < m->columns; k++)
+        staged[column_of(s, w->product, k)] = bf16_from_f32(values[k]);
+    for (int k = 0; k < columns; k += unit) {
+        const unsigned made = tile_unit_make(s->format, staged + k, columns - k);
+        memcpy(to + (size_t)(k / TILE_K) * tile + tile_unit_at(s->format, row, k), &made,
+               sizeof made);
     }
 }
 
@@ -100,7 +104,8 @@ static void wind_some(void *user, int thread, int n_threads) {
         const int first = thread_pool_take(w->pool) * TILE_ROWS;
         if (first >= n) return;
         for (int i = first; i < first + TILE_ROWS && i < n; i++)
-            wind_row(w, i, w->rows + (size_t)thread * w->row_floats);
+            wind_row(w, i, w->rows + (size_t)thread * w->row_floats,
+                     w->staged + (size_t)thread * w->row_floats);
     }
 }
 
@@ -125,6 +130,9 @@ static enum reel_status upload_weights(struct backend *b, struct reel_error *err
         if ((size_t)enc_columns(s, p) > w.row_floats) w.row_floats = (size_t)enc_columns(s, p);
     enum reel_status status =
         mem_zeroed(&w.rows, (size_t)n_threads * w.row_floats, sizeof *w.rows, "rows", err);
+    if (status == REEL_OK)
+        status = mem_zeroed(&w.staged, (size_t)n_threads * w.row_floats, sizeof *w.staged,
+                            "rounded rows", err);
     if (status == REEL_OK) status = thread_pool_open(&w.pool, n_threads, err);
     if (status == REEL_OK)
         status = cuda_alloc(&b->gpu, &b->encoder.weights, enc_weights_at(s, ENC_PRODUCTS, 0),
@@ -136,6 +144,7 @@ static enum reel_status upload_weights(struct backend *b, struct reel_error *err
     }
     thread_pool_close(w.pool);
     mem_free(w.rows);
+    mem_free(w.staged);
     return status;
 }
 

@@ -30,7 +30,7 @@ struct loader {
     int next; /* stage */
     size_t stage_bytes;
     struct thread_pool *pool;
-    float *rows; /* f32 [threads][widest matrix]: rows on their way to bf16 */
+    float *rows; /* f32 [threads][widest matrix]: rows on their way to what is staged */
     size_t row_floats;
     uint64_t done, total; /* bytes on the device */
 };
@@ -49,6 +49,13 @@ struct block {
     unsigned char *to;
     int first, n_rows;
 };
+
+/* Bytes of a row on its way: what the winder reads, or a row of the embedding matrix. */
+static size_t staged_row(const struct loader *l, const struct source *source) {
+    const int columns = source->m->columns;
+    if (source->phase == PHASE_EMBEDDING) return (size_t)columns * 2;
+    return (size_t)tile_staged_bytes(l->b->plan.tape.segment[source->phase].format, columns);
+}
 
 static size_t stage_bytes(const struct cuda_tuning *tuning) {
     return (size_t)tuning->stage_kb << 10;
@@ -103,9 +110,10 @@ static enum reel_status wind(struct loader *l, const struct stage *stage, const 
                               .columns = k->source->m->columns,
                               .shape = b->plan.tape };
     void *arguments[] = { &args };
-    const long long pairs = (long long)k->n_rows * ((k->source->m->columns + 1) / 2);
+    const int unit = tile_unit(b->plan.tape.segment[k->source->phase].format);
+    const long long units = (long long)k->n_rows * ((k->source->m->columns + unit - 1) / unit);
     const long long most = (long long)b->gpu.facts.n_sms * WIND_BLOCKS_A_SM;
-    const long long blocks = (pairs + WIND_THREADS - 1) / WIND_THREADS;
+    const long long blocks = (units + WIND_THREADS - 1) / WIND_THREADS;
     const struct cuda_launch launch = { .function = &l->wind,
                                         .blocks = (int)(blocks < most ? blocks : most),
                                         .threads = WIND_THREADS,
@@ -117,7 +125,7 @@ static enum reel_status wind(struct loader *l, const struct stage *stage, const 
 static enum reel_status send(struct loader *l, const struct stage *stage, const struct block *k,
                              struct reel_error *err) {
     const struct backend *b = l->b;
-    const size_t row = (size_t)k->source->m->columns * 2, n = row * (size_t)k->n_rows;
+    const size_t row = staged_row(l, k->source), n = row * (size_t)k->n_rows;
     if (k->source->phase == PHASE_EMBEDDING)
         return cuda_upload(&b->gpu, b->embedding + (cu_address)(row * (size_t)k->first),
                            stage->host, n, stage->stream, err);
@@ -134,7 +142,7 @@ static bool go_on(const struct loader *l) {
 static enum reel_status load_matrix(struct loader *l, const struct source *source,
                                     struct reel_error *err) {
     const struct matrix *m = source->m;
-    const size_t row = (size_t)m->columns * 2;
+    const size_t row = staged_row(l, source);
     const int most = (int)(l->stage_bytes / row);
     enum reel_status status = REEL_OK;
     for (int first = 0; first < m->rows && status == REEL_OK; first += most) {
@@ -204,22 +212,27 @@ static enum reel_status load_all(struct loader *l, struct reel_error *err) {
     return status;
 }
 
-static void look_at(struct loader *l, const struct matrix *m) {
-    l->total += (uint64_t)m->rows * (uint64_t)m->columns * 2;
+static void look_at(struct loader *l, const struct source *source) {
+    const struct matrix *m = source->m;
+    const size_t row = staged_row(l, source);
+    l->total += (uint64_t)m->rows * row;
     if ((size_t)m->columns > l->row_floats) l->row_floats = (size_t)m->columns;
+    if (row > l->stage_bytes) l->stage_bytes = row;
 }
 
-/* Bytes there are to load, and the widest row. */
+/* Bytes there are to load, and the widest row: a stage holds one at least. */
 static void survey(struct loader *l) {
     const struct weights *w = &l->b->model->weights;
     for (int i = 0; i < w->n_layers; i++) {
         struct source all[MOST_LAYER_SOURCES];
         const int n = layer_sources(w, i, all);
         for (int j = 0; j < n; j++)
-            look_at(l, all[j].m);
+            look_at(l, &all[j]);
     }
-    look_at(l, &w->head);
-    if (l->b->embedding) look_at(l, &w->embedding);
+    const struct source head = { &w->head, TAPE_HEAD, 0, 0 };
+    const struct source embedding = { &w->embedding, PHASE_EMBEDDING, 0, 0 };
+    look_at(l, &head);
+    if (l->b->embedding) look_at(l, &embedding);
 }
 
 int cuda_load_threads(const struct cuda_tuning *tuning) {
@@ -231,9 +244,8 @@ int cuda_load_threads(const struct cuda_tuning *tuning) {
 static enum reel_status loader_open(struct loader *l, struct reel_error *err) {
     const struct cuda_gpu *gpu = &l->b->gpu;
     const int n_threads = cuda_load_threads(&l->b->tuning);
-    survey(l);
     l->stage_bytes = stage_bytes(&l->b->tuning);
-    if (l->stage_bytes < l->row_floats * 2) l->stage_bytes = l->row_floats * 2;
+    survey(l);
     enum reel_status status = thread_pool_open(&l->pool, n_threads, err);
     if (status == REEL_OK)
         status = mem_aligned(&l->rows, (size_t)n_threads * l->row_floats, sizeof *l->rows,

@@ -1,0 +1,124 @@
+/* What a tile of weights is, for host and device.
+ *
+ * The tapes (tape.h) and the audio tower's weights (encoder_layout.h) are sequences of tiles, each
+ * 16 rows by 16 columns (k) of a matrix. A tile's format says how many bytes it has, where in them
+ * a weight lies, what the winder writes and what a lane makes of the bytes that it reads. All of
+ * that stands here and nowhere else; src/plan/plan_format.c says which weights have which format.
+ *
+ * Every format keeps to these rules, which its readers rely on:
+ *   - A tile's size is a multiple of 128 bytes, so that bulk copies of whole tiles are aligned.
+ *   - A lane reads 16 bytes of a tile, on a 16-byte boundary: struct quad of prelude.cuh.
+ *   - The winder writes units of 4 bytes, on a 4-byte boundary; a unit has neighbours of one row.
+ *   - Zero bytes are zero weights. Tapes are cleared, and the padding of a tile is never wound. */
+#ifndef REEL_KERNELS_TILE_FORMAT_H
+#define REEL_KERNELS_TILE_FORMAT_H
+
+#if defined(__CUDACC__)
+#define TAPE_FN __device__ static __forceinline__
+#else
+#define TAPE_FN static inline
+#endif
+
+enum { TILE_ROWS = 16, TILE_K = 16 };
+
+/* Name and text. bf16: an operand, see below. */
+#define TILE_FORMAT_LIST(X) X(TILE_BF16, "bf16")
+
+enum tile_format {
+#define TILE_FORMAT_ENUM(name, text) name,
+    TILE_FORMAT_LIST(TILE_FORMAT_ENUM)
+#undef TILE_FORMAT_ENUM
+        TILE_FORMATS
+};
+
+/* ---- operands -------------------------------------------------------------------------------- */
+
+/* The A operand of mma.m16n8k16 in memory: 16 rows by 16 columns of bf16, 16 bytes a lane. Lane
+ * 4 (r % 8) + (k % 8) / 2 has the pairs (r, k), (r + 8, k), (r, k + 8), (r + 8, k + 8). Keys,
+ * values and the states of a Gated DeltaNet are stored like this whatever format the weights have.
+ */
+enum { BF16_TILE_BYTES = 512 };
+
+/* Byte of (r, k) in an operand. */
+TAPE_FN unsigned bf16_tile_at(int r, int k) {
+    unsigned lane = (unsigned)(r % 8 * 4 + k % 8 / 2),
+             reg = (unsigned)(k % 16 / 8 * 2 + r % 16 / 8);
+    return lane * 16 + reg * 4 + (unsigned)(k % 2) * 2;
+}
+
+/* ---- size and order -------------------------------------------------------------------------- */
+
+TAPE_FN unsigned tile_bytes(int format) {
+    switch (format) {
+    default: /* TILE_BF16 */
+        return BF16_TILE_BYTES;
+    }
+}
+
+/* Where in a tile the 16 bytes of a lane begin. */
+TAPE_FN unsigned tile_lane(int format, int lane) {
+    switch (format) {
+    default: /* TILE_BF16 */
+        return (unsigned)lane * 16;
+    }
+}
+
+/* Weights of a unit: the first one's column is a multiple of this. */
+TAPE_FN int tile_unit(int format) {
+    switch (format) {
+    default: /* TILE_BF16 */
+        return 2;
+    }
+}
+
+/* Byte of the unit that has the weight (r, k) of a tile; r and k may count on beyond the tile. */
+TAPE_FN unsigned tile_unit_at(int format, int r, int k) {
+    switch (format) {
+    default: /* TILE_BF16 */
+        return bf16_tile_at(r, k & ~1);
+    }
+}
+
+/* ---- winding --------------------------------------------------------------------------------- */
+
+/* Rows are wound from bf16, [rows][columns], whatever a format makes of it. */
+TAPE_FN unsigned long long tile_staged_bytes(int format, int columns) {
+    switch (format) {
+    default: /* TILE_BF16 */
+        return (unsigned long long)(unsigned)columns * 2;
+    }
+}
+
+/* A unit of the weights at `from`, of which the row has `left` more. */
+TAPE_FN unsigned tile_unit_make(int format, const unsigned short *from, int left) {
+    const unsigned pair = from[0] | (left > 1 ? (unsigned)from[1] << 16 : 0);
+    switch (format) {
+    default: /* TILE_BF16 */
+        return pair;
+    }
+}
+
+/* ---- reading --------------------------------------------------------------------------------- */
+
+/* The weights at columns k (even) and k + 1 as two bf16 values, k the lower half, of the unit that
+ * holds them. */
+TAPE_FN unsigned tile_unit_pair(int format, unsigned unit, int k) {
+    (void)k;
+    switch (format) {
+    default: /* TILE_BF16 */
+        return unit;
+    }
+}
+
+/* What a product multiplies, of what a lane read: this lane's share of the A operand. */
+#if defined(__CUDACC__) || defined(REEL_SIM)
+#include "prelude.cuh"
+DEV struct quad tile_operand(const int format, struct quad read) {
+    switch (format) {
+    default: /* TILE_BF16 */
+        return read;
+    }
+}
+#endif
+
+#endif
