@@ -46,8 +46,20 @@ figures() {
     command -v python3 >/dev/null || skip "no python3" || return
     tools/check_figures.py
 }
-# For warnings: what is linked and run is the release build of `make test`.
-build_gcc() { make -j"$jobs" B=build/check-gcc CC=gcc CFLAGS=-g0 objects; }
+# For warnings: those of the release build that `make test` runs, or of a build for them where cc is not gcc.
+build_gcc() {
+    case $(cc -v 2>&1) in
+    *"gcc version"*) make -j"$jobs" all tests || return ;;
+    *) make -j"$jobs" B=build/check-gcc CC=gcc CFLAGS=-g0 objects || return ;;
+    esac
+    said=$(cd build/release && find . -name '*.o.said' | while read -r f; do
+        [ ! -e "../../${f%.o.said}.c" ] || echo "build/release/$f"
+    done)
+    [ -z "$said" ] && echo "no warnings" && return
+    # shellcheck disable=SC2086 # a list of words
+    cat $said
+    return 1
+}
 tidy() { make -k -j"$jobs" tidy; }
 # The tests again, built by clang with its sanitizers: this is also the clang -Werror build. Kernels and the
 # simulator are never sanitized, so those of tests/sim that run kernels alone, without a model, or compile them
@@ -74,7 +86,11 @@ thread() {
 }
 fuzz() { make -j"$jobs" config=fuzz fuzz SECONDS=4; }
 install_twice() { make -j"$jobs" all && tools/check_install.sh; }
-minimal() { make -j"$jobs" B=build/minimal MINIMAL=1 CFLAGS=-O0 build/minimal/reel; }
+# The commands alone: the library knows nothing of curl and libedit.
+minimal() {
+    make -j"$jobs" lib &&
+        make -j"$jobs" B=build/minimal INTERNAL=build/release/libinternal.a MINIMAL=1 CFLAGS=-O0 build/minimal/reel
+}
 # Exit status 77 without nvcc: skipped.
 kernels() { tools/compile_kernels.sh; }
 generated() {

@@ -20,8 +20,12 @@ shift
 programs=$*
 [ -n "$programs" ] ||
     programs=$(find "$REEL_BUILD/tests" -type f -perm -u+x -name 'test_*' ! -name '*.*' | sort)
+# Those that take longest begin first (tests/slow.txt, in order), so that no core waits for one of them at the end.
 # shellcheck disable=SC2086 # a list of words
-printf '%s\n' $programs | xargs -P "${JOBS:-$(nproc)}" -n 1 "$0" --one
+printf '%s\n' $programs | awk '
+    NR == FNR { rank[$1] = ++n; next }
+    { name = $0; sub(/^.*\/tests\//, "", name); printf "%d\t%s\n", name in rank ? rank[name] : n + 1, $0 }
+' "$(dirname "$0")/../tests/slow.txt" - | sort -s -n -k 1,1 | cut -f 2 | xargs -P "${JOBS:-$(nproc)}" -n 1 "$0" --one
 
 passed=0
 failed=0
