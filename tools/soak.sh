@@ -1,44 +1,96 @@
 #!/bin/sh
-# The long tests in full: every failing call, every schedule, all goldens, hours of sound
-# (REEL_SOAK=1), plain and under the sanitizers (those with fewer positions of the goldens:
-# tests/support/sanitized.h), and ten minutes of fuzzing a target. Hours, not minutes. The result goes
-# to bench/results/soak.txt.
+# The long tests in full: every failing call, every schedule, all goldens, hours of sound (REEL_SOAK=1), plain and
+# under the sanitizers, clang's analyzer to its own limit, and ten minutes of fuzzing a target. Hours, not minutes;
+# bench/results/soak.txt says how many, step by step, and of which commit.
+#
+# What was begun goes on: programs and steps that passed at a commit are kept in build/soak/COMMIT and not run again
+# there. Uncommitted changes have no such name, and begin anew. Name steps to run only those:
+#   tests sanitize sanitize-sim tidy fuzz
+#   REEL_TEST_SECONDS  limit for one program (14400)    FUZZ_SECONDS  a target (600)    REEL_SMOLLM2  the model's file
 set -u
 cd "$(dirname "$0")/.." || exit 1
-out=bench/results/soak.txt
-mkdir -p bench/results
-REEL_SOAK=1
 REEL_TEST_SECONDS=${REEL_TEST_SECONDS:-14400}
-export REEL_SOAK REEL_TEST_SECONDS
+FUZZ_SECONDS=${FUZZ_SECONDS:-600}
+export REEL_TEST_SECONDS
 jobs=$(nproc)
+wanted=" $* "
+commit=$(git rev-parse --short HEAD)
+if git diff --quiet HEAD -- . ':!bench/results/soak.txt'; then
+    kept=build/soak/$commit
+else
+    commit="$commit and uncommitted changes"
+    kept=build/soak/uncommitted
+    rm -rf "$kept"
+fi
+mkdir -p "$kept" bench/results
+
+# Programs that passed are in $kept/STEP, with their seconds: run_tests.sh.
+# shellcheck disable=SC2317 # called through record, as all of these
+programs() { # programs STEP BUILD [PROGRAM...]
+    REEL_DONE=$kept/$1
+    export REEL_DONE
+    mkdir -p "$REEL_DONE"
+    shift
+    tools/run_tests.sh "$@"
+}
+# shellcheck disable=SC2317
+tests() {
+    REEL_SOAK=1
+    export REEL_SOAK
+    make -j"$jobs" all tests && programs tests build/release
+}
+# Without SmolLM2, which takes hours under the sanitizers.
+# shellcheck disable=SC2317
+sanitize() {
+    REEL_SOAK=1
+    export REEL_SOAK
+    unset REEL_SMOLLM2
+    # shellcheck disable=SC2046 # a list of words
+    make -j"$jobs" config=sanitize CC=clang all tests && programs sanitize build/sanitize $(
+        find build/sanitize/tests -type f -perm -u+x -name 'test_*' ! -name '*.*' ! -path '*/sim/*' | sort
+    ) build/sanitize/tests/sim/test_cuda_failures
+}
+# Kernels are never sanitized, so their schedules are as few as in make check.
+# shellcheck disable=SC2317
+sanitize_sim() {
+    # shellcheck disable=SC2046
+    make -j"$jobs" config=sanitize CC=clang all tests && programs sanitize-sim build/sanitize $(
+        grep -l 'support/sim_model.h' tests/sim/test_*.c | grep -v _orders | sed 's|^|build/sanitize/|; s|\.c$||')
+}
+# shellcheck disable=SC2317
+tidy() { make -k -j"$jobs" TIDY_NODES=225000 tidy && echo "nothing found"; }
+# shellcheck disable=SC2317
+fuzz() { make -j"$jobs" config=fuzz fuzz SECONDS="$FUZZ_SECONDS"; }
+
 good=0
-{
-    echo "commit  $(git rev-parse --short HEAD)$(git diff --quiet HEAD || echo ' and uncommitted changes')"
-    echo "machine $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1), $jobs cores"
-    echo "command make soak"
-    if [ -n "${REEL_SMOLLM2:-}" ]; then echo "SmolLM2 given"; else echo "SmolLM2 not given: skipped"; fi
-} >"$out"
 record() { # record NAME COMMAND...
     name=$1
     shift
-    begin=$(date +%s)
-    "$@" >"build/soak-$name.log" 2>&1
-    code=$?
-    [ $code -eq 0 ] || good=1
-    printf '%-10s exit %d, %d s: %s\n' "$name" $code $(($(date +%s) - begin)) \
-        "$(tail -n 1 "build/soak-$name.log")" | tee -a "$out"
+    case $wanted in "  " | *" $name "*) ;; *) return ;; esac
+    if [ ! -e "$kept/$name.passed" ]; then
+        begin=$(date +%s)
+        ("$@") >"$kept/$name.log" 2>&1
+        code=$?
+        printf '%-12s exit %d, %d s: %s\n' "$name" $code $(($(date +%s) - begin)) \
+            "$(tail -n 1 "$kept/$name.log")" >"$kept/$name.said"
+        # Where a step's time went.
+        sed -n 's/^ok   \([^ ]*\) .* \([0-9]*\) s$/\2 \1/p' "$kept/$name.log" | sort -rn |
+            awk '$1 >= 60 { printf "             %5d s %s\n", $1, $2 }' >>"$kept/$name.said"
+        if [ $code -eq 0 ]; then : >"$kept/$name.passed"; else good=1; fi
+    fi
+    tee -a "$kept/soak.txt" <"$kept/$name.said"
 }
-mkdir -p build
-# shellcheck disable=SC2317 # called through record
-release() { make -j"$jobs" all tests && tools/run_tests.sh build/release; }
-# shellcheck disable=SC2317
-sanitize() { # without SmolLM2: hours under the sanitizers
-    unset REEL_SMOLLM2
-    make -j"$jobs" config=sanitize CC=clang all tests && tools/run_tests.sh build/sanitize
-}
-# shellcheck disable=SC2317
-fuzz() { make -j"$jobs" config=fuzz fuzz SECONDS="${FUZZ_SECONDS:-600}"; }
-record tests release
+{
+    echo "commit  $commit"
+    echo "machine $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1), $jobs cores"
+    echo "command make soak; $FUZZ_SECONDS s of fuzzing a target, at most $REEL_TEST_SECONDS s a program"
+    if [ -n "${REEL_SMOLLM2:-}" ]; then echo "SmolLM2 given"; else echo "SmolLM2 not given: its slice only"; fi
+} | tee "$kept/soak.txt"
+# Seconds of a step that was interrupted are those of its last part; those of its programs are whole.
+record tests tests
 record sanitize sanitize
+record sanitize-sim sanitize_sim
+record tidy tidy
 record fuzz fuzz
+[ -n "$*" ] || cp "$kept/soak.txt" bench/results/soak.txt
 exit $good
