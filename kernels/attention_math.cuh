@@ -3,7 +3,8 @@
 #ifndef REEL_KERNELS_ATTENTION_MATH_CUH
 #define REEL_KERNELS_ATTENTION_MATH_CUH
 
-#include "sync.cuh"
+#include "maths.cuh"
+#include "mma.cuh"
 
 #define ATTENTION_NEVER (-1e30f) /* the m of no position at all */
 

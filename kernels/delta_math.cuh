@@ -3,7 +3,7 @@
 #ifndef REEL_KERNELS_DELTA_MATH_CUH
 #define REEL_KERNELS_DELTA_MATH_CUH
 
-#include "sync.cuh"
+#include "maths.cuh"
 
 #define L2_NORM_EPS 1e-6f /* under the roots of q's and k's norms */
 

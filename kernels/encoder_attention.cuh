@@ -8,6 +8,7 @@
 #define REEL_KERNELS_ENCODER_ATTENTION_CUH
 
 #include "encoder_product.cuh"
+#include "mma.cuh"
 
 /* which: ENC_NORM1, ENC_NORM2, ENC_LAST_NORM */
 DEV void norm_phase(struct reader *r, int which, int layer) {

@@ -3,6 +3,7 @@
 #define REEL_KERNELS_ENCODER_PRODUCT_CUH
 
 #include "encoder_layout.h"
+#include "mma.cuh"
 #include "prefill_items.cuh"
 
 DEV struct encoder_shape encoder_here(void) {

@@ -7,6 +7,7 @@
 #define REEL_KERNELS_ENCODER_STEM_CUH
 
 #include "encoder_product.cuh"
+#include "mma.cuh"
 
 enum {
     CHANNEL_PAIRS = (A_CHANNELS + 1) / 2,

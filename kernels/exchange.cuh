@@ -4,6 +4,7 @@
 #ifndef REEL_KERNELS_EXCHANGE_CUH
 #define REEL_KERNELS_EXCHANGE_CUH
 
+#include "mma.cuh"
 #include "shared.cuh"
 
 /* n words of bf16 pairs, word i into register i / 32 of lane i % 32; `from` is word 0, of which the

@@ -5,6 +5,8 @@
  *   touch      one word to the host: what a launch costs
  *   scatter    fills the data with noise first, for memory that tells zeros from numbers */
 #include "limits_args.h"
+#include "memory.cuh"
+#include "reduce.cuh"
 #include "sync.cuh"
 
 enum {

@@ -19,6 +19,7 @@
 
 #include "attention_math.cuh"
 #include "kv_ring.cuh"
+#include "mma.cuh"
 #include "phase_attention_merge.cuh"
 #include "profile.cuh"
 

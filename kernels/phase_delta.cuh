@@ -21,6 +21,7 @@
 #ifndef REEL_KERNELS_PHASE_DELTA_CUH
 #define REEL_KERNELS_PHASE_DELTA_CUH
 
+#include "mma.cuh"
 #include "phase_mix.cuh"
 #include "profile.cuh"
 

@@ -4,6 +4,7 @@
 #ifndef REEL_KERNELS_PHASE_HEAD_CUH
 #define REEL_KERNELS_PHASE_HEAD_CUH
 
+#include "mma.cuh"
 #include "phase_pick.cuh"
 #include "phase_qkv.cuh"
 

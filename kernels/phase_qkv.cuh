@@ -4,6 +4,7 @@
 #define REEL_KERNELS_PHASE_QKV_CUH
 
 #include "exchange.cuh"
+#include "mma.cuh"
 #include "product.cuh"
 
 DEV u64 *qkv_words(const struct worker *w) {

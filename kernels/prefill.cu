@@ -1,6 +1,7 @@
 /* Reads a prompt: a queue of launches takes up to P_PREFILL_TOKENS tokens through all layers and leaves their
  * K and V in the session's cache and the residual stream in a->h. A kernel for each kind of step and cut: in
  * one kernel they would share their registers, and spill. */
+#include "mma.cuh"
 #include "phase_embed.cuh"
 #include "prefill_attention.cuh"
 #include "prefill_product.cuh"

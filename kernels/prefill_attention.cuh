@@ -17,6 +17,7 @@
 #define REEL_KERNELS_PREFILL_ATTENTION_CUH
 
 #include "attention_math.cuh"
+#include "mma.cuh"
 #include "prefill_shared.cuh"
 
 #if M_HEAD_DIM % 16 || M_HEAD_DIM > 256 || M_ROTARY % 8

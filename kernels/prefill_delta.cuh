@@ -24,6 +24,7 @@
 
 #include "delta_layout.h"
 #include "delta_math.cuh"
+#include "mma.cuh"
 #include "prefill_shared.cuh"
 
 enum {

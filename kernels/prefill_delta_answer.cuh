@@ -6,6 +6,7 @@
 #ifndef REEL_KERNELS_PREFILL_DELTA_ANSWER_CUH
 #define REEL_KERNELS_PREFILL_DELTA_ANSWER_CUH
 
+#include "mma.cuh"
 #include "prefill_delta.cuh"
 
 enum { ANSWER_COPIES = 4, ANSWER_TILES = (VALUE_TILES + 1) / 2 /* of columns, of one warp */ };

@@ -10,6 +10,7 @@
 #ifndef REEL_KERNELS_PREFILL_DELTA_CHAIN_CUH
 #define REEL_KERNELS_PREFILL_DELTA_CHAIN_CUH
 
+#include "mma.cuh"
 #include "prefill_delta.cuh"
 
 enum { CHAIN_ITEMS = M_VALUE_HEADS * VALUE_TILES, CHAIN_K_AT = STAGE_BYTES / 2 };

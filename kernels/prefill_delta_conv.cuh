@@ -8,6 +8,7 @@
 #ifndef REEL_KERNELS_PREFILL_DELTA_CONV_CUH
 #define REEL_KERNELS_PREFILL_DELTA_CONV_CUH
 
+#include "mma.cuh"
 #include "prefill_delta.cuh"
 
 enum {

@@ -8,6 +8,7 @@
 #ifndef REEL_KERNELS_PREFILL_ITEMS_CUH
 #define REEL_KERNELS_PREFILL_ITEMS_CUH
 
+#include "mma.cuh"
 #include "prefill_shared.cuh"
 
 enum {

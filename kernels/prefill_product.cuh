@@ -8,6 +8,7 @@
 #ifndef REEL_KERNELS_PREFILL_PRODUCT_CUH
 #define REEL_KERNELS_PREFILL_PRODUCT_CUH
 
+#include "mma.cuh"
 #include "phase_gate_up.cuh"
 #include "prefill_items.cuh"
 

@@ -11,6 +11,7 @@
 #ifndef REEL_KERNELS_PREFILL_SHARED_CUH
 #define REEL_KERNELS_PREFILL_SHARED_CUH
 
+#include "mma.cuh"
 #include "prefill_args.h"
 #include "shared.cuh"
 

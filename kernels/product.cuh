@@ -5,6 +5,7 @@
 #define REEL_KERNELS_PRODUCT_CUH
 
 #include "decode_shared.cuh"
+#include "mma.cuh"
 #include "ring.cuh"
 
 /* Tiles of a warp in a phase, and those it holds in registers before its input arrives. */

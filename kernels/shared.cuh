@@ -6,6 +6,9 @@
 #ifndef REEL_KERNELS_SHARED_CUH
 #define REEL_KERNELS_SHARED_CUH
 
+#include "maths.cuh"
+#include "memory.cuh"
+#include "reduce.cuh"
 #include "sync.cuh"
 
 #define MAX(a, b) ((a) > (b) ? (a) : (b))
@@ -43,7 +46,6 @@ struct block_shared;
 /* Rows of a group's q, gates, k and v; pairs of gate and up rows of an SM. */
 #define QKV_GROUP_ROWS (P_GROUP_Q + P_GROUP_GATE + 2 * P_GROUP_KV)
 #define GATE_UP_PAIRS  (P_GATE_UP_ROWS / 2)
-DEV float silu(float x) { return x * rcp_approx(1.0f + exp2_approx(x * -1.44269504f)); }
 
 /* One thread's view. Everything but `lane` is the same in all lanes of a warp. */
 struct worker {

@@ -24,6 +24,7 @@
  *                      group, each of whom took x for gate_up(l) before
  *   gated(l + 1)       the SM has had qkv(l + 1) of its whole group, each of whom took gated(l) before
  *   down(l + 1)        the SM has x for gate_up(l + 1) from all owners, who took down(l) before */
+#include "mma.cuh"
 #include "short_attention.cuh"
 #include "short_product.cuh"
 

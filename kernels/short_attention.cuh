@@ -10,6 +10,7 @@
 #define REEL_KERNELS_SHORT_ATTENTION_CUH
 
 #include "attention_math.cuh"
+#include "mma.cuh"
 #include "short_shared.cuh"
 
 enum {

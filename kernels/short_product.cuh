@@ -8,6 +8,7 @@
 #ifndef REEL_KERNELS_SHORT_PRODUCT_CUH
 #define REEL_KERNELS_SHORT_PRODUCT_CUH
 
+#include "mma.cuh"
 #include "short_shared.cuh"
 
 /* Tiles of a warp in a phase, and those it holds in registers before its input arrives. */

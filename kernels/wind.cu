@@ -5,6 +5,7 @@
  *   reads    rows, bf16 [n_rows, columns]
  *   writes   the tapes, plain stores; the launch's end makes them visible */
 #include "args.h"
+#include "memory.cuh"
 #include "prelude.cuh"
 #include "sync.cuh"
 

@@ -353,8 +353,8 @@ static void *compile_nothing(void) {
     struct nvrtc nvrtc;
     struct reel_error err;
     struct kernel_image image;
-    struct kernel_source sources[64] = { { "nothing.cu", source } };
-    assert_true(n_kernel_sources < 64);
+    struct kernel_source sources[128] = { { "nothing.cu", source } };
+    assert_true(n_kernel_sources < 128);
     memcpy(sources + 1, kernel_sources, (size_t)n_kernel_sources * sizeof *sources);
     const struct kernel_build build = { .nvrtc = &nvrtc,
                                         .sources = sources,

@@ -1,5 +1,7 @@
 /* Blocks that stream through a ring, hand sums around by words, and publish plain data: each
  * primitive once, the way a decode kernel uses them. */
+#include "memory.cuh"
+#include "reduce.cuh"
 #include "sync.cuh"
 
 enum { CONSUMERS = 4, SLOTS = 4, SLOT_BYTES = 2048, PARTS = 1, READY = 2 };

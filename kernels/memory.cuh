@@ -1,0 +1,78 @@
+/* Loads and stores of global memory that carry no flag of their own: what another thread wrote is
+ * there after a fence (sync.cuh), or was there before the launch. */
+#ifndef REEL_KERNELS_MEMORY_CUH
+#define REEL_KERNELS_MEMORY_CUH
+
+#include "prelude.cuh"
+
+#if defined(REEL_SIM)
+#include "sim_device.h"
+#else
+
+/* ---- memory that others write or read ---- */
+
+/* Plain data that another block (or a later token of this one) reads after a fence: KV rows, logits. */
+DEV void plain_store32(u32 *p, u32 v) { asm volatile("st.global.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory"); }
+DEV void plain_store16(u16 *p, u16 v) { asm volatile("st.global.u16 [%0], %1;" ::"l"(p), "h"(v) : "memory"); }
+DEV void plain_store128(struct quad *p, struct quad v) {
+    asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(p), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w)
+                 : "memory");
+}
+DEV u32 plain_load32(const u32 *p) {
+    u32 v;
+    asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
+    return v;
+}
+
+/* Also out of L1, where an old version may lie of what other blocks write meanwhile. */
+DEV u32 cached_load32(const u32 *p) {
+    u32 v;
+    asm volatile("ld.global.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
+    return v;
+}
+DEV struct quad cached_load128(const struct quad *p) {
+    struct quad v;
+    asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "l"(p)
+                 : "memory");
+    return v;
+}
+
+/* 16 bytes that no other thread writes in this launch, and that are used once: they need no place in L1. */
+DEV struct quad own_load128(const struct quad *p) {
+    struct quad v;
+    asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "l"(p)
+                 : "memory");
+    return v;
+}
+
+/* ---- memory that the kernel never writes ---- */
+
+DEV u32 const_load32(const u32 *p) {
+    u32 v;
+    asm volatile("ld.global.nc.u32 %0, [%1];" : "=r"(v) : "l"(p));
+    return v;
+}
+DEV float const_loadf(const float *p) {
+    float v;
+    asm volatile("ld.global.nc.f32 %0, [%1];" : "=f"(v) : "l"(p));
+    return v;
+}
+
+/* 16 bytes that are used once: they need no place in L1. 0 without `there`. */
+DEV struct quad const_load128(const void *p, int there) {
+    struct quad v;
+    asm volatile("{ .reg .pred p; setp.ne.s32 p, %5, 0;\n"
+                 "mov.u32 %0, 0; mov.u32 %1, 0; mov.u32 %2, 0; mov.u32 %3, 0;\n"
+                 "@p ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4]; }"
+                 : "=&r"(v.x), "=&r"(v.y), "=&r"(v.z), "=&r"(v.w)
+                 : "l"(p), "r"(there));
+    return v;
+}
+
+#endif
+
+#endif

@@ -1,0 +1,39 @@
+/* Between the lanes of a warp: shuffles, votes, sums and maxima. All lanes call. */
+#ifndef REEL_KERNELS_REDUCE_CUH
+#define REEL_KERNELS_REDUCE_CUH
+
+#include "maths.cuh"
+
+#if defined(REEL_SIM)
+#include "sim_device.h"
+#else
+
+DEV void warp_sync(void) { __syncwarp(); }
+DEV u32 shuffle(u32 v, int lane) { return __shfl_sync(0xffffffffu, v, lane); }
+DEV u32 shuffle_xor(u32 v, int mask) { return __shfl_xor_sync(0xffffffffu, v, mask); }
+DEV u32 shuffle_down(u32 v, int delta) { return __shfl_down_sync(0xffffffffu, v, delta); }
+DEV int warp_all(int yes) { return __all_sync(0xffffffffu, yes); }
+DEV u32 warp_ballot(int yes) { return __ballot_sync(0xffffffffu, yes); }
+
+#endif
+
+/* ---- made of the above, the same on both sides ---- */
+
+DEV float shuffle_xor_float(float v, int mask) { return bits_float(shuffle_xor(float_bits(v), mask)); }
+DEV float shuffle_down_float(float v, int d) { return bits_float(shuffle_down(float_bits(v), d)); }
+
+/* Over lanes whose numbers differ in the bits from `from` (inclusive) up to `to`. */
+DEV float xor_sum(float v, int from, int to) {
+    UNROLL
+    for (int i = from; i < to; i *= 2)
+        v += shuffle_xor_float(v, i);
+    return v;
+}
+DEV float xor_max(float v, int from, int to) {
+    UNROLL
+    for (int i = from; i < to; i *= 2)
+        v = max_float(v, shuffle_xor_float(v, i));
+    return v;
+}
+
+#endif
