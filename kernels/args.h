@@ -72,7 +72,7 @@ struct decode_args {
     unsigned long long *words;       /* exchange memory, P_WORDS of it */
     /* the session */
     unsigned char *kv; /* pieces of 16 positions [attention
-                          layers][kv_heads][kv_pieces][P_KV_PIECE], see phase_attention.cuh */
+                          layers][kv_heads][kv_pieces][P_KV_PIECE], see kv_layout.h */
     int kv_pieces;
     struct delta_args delta;
     /* this launch */

@@ -113,6 +113,7 @@ step format make format-check
 step scripts scripts
 step access tools/check_access.sh
 step macros tools/check_macros.sh
+step layers tools/check_layers.sh
 step memory tools/check_memory.sh
 step figures figures
 step gcc build_gcc

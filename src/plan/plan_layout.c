@@ -155,7 +155,7 @@ static enum reel_status lay_threads(struct plan *p, const struct plan_options *o
 
 /* ---- shared memory --------------------------------------------------------------------------- */
 
-/* PART_STRIDE and PART_FLOATS of kernels/shared.cuh */
+/* PART_STRIDE of kernels/shared.cuh and PART_FLOATS of kernels/decode_shared.cuh */
 static int part_stride(int k_parts) { return (plan_ceil(k_parts, 4) | 1) * 4; }
 static int part_floats(const struct tape_segment *g) {
     return g->row_tiles * TILE_ROWS * part_stride(g->k_parts);
@@ -195,7 +195,7 @@ int plan_block_shared_bytes(const struct plan *p) {
     int parts = 0;
     for (int i = 0; i < TAPE_N_PHASES; i++)
         if (i != TAPE_HEAD) parts = int_max(parts, part_floats(&s[i]));
-    parts = int_max(parts, s[TAPE_HEAD].row_tiles * TILE_ROWS / 2); /* kept_logits */
+    parts = int_max(parts, s[TAPE_HEAD].row_tiles * TILE_ROWS / 2); /* kept_keys */
     int words = 2 * parts + 2 * part_stride(p->tape.warps) + 2 * s[TAPE_HEAD].k_tiles * 8 +
                 s[TAPE_OUT].k_tiles * 8 + 2 * p->tape.warps;
     words += gate_floats(p);
