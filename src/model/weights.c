@@ -561,7 +561,3 @@ void weights_release(struct weights *weights) {
     mem_free(weights->owned);
     *weights = (struct weights){ 0 };
 }
-
-void matrix_row_f32(const struct matrix *m, int r, float *out) {
-    dtype_to_f32(m->dtype, m->data + (size_t)r * m->row_bytes, out, (size_t)m->columns);
-}

@@ -63,7 +63,4 @@ enum reel_status weights_check(struct weights *weights, const struct model_confi
                                struct reel_error *err);
 void weights_release(struct weights *weights);
 
-/* Row r of a matrix as f32 [columns]. */
-void matrix_row_f32(const struct matrix *m, int r, float *out);
-
 #endif

@@ -113,7 +113,7 @@ static struct matrix random_matrix(struct small_model *m, enum dtype type, int r
             put_half(p + i + 2, type == DTYPE_Q4_1 || type == DTYPE_Q5_1 ? -spread : spread / 64);
         }
     }
-    return (struct matrix){ type, rows, columns, row_bytes, p };
+    return (struct matrix){ type, rows, columns, row_bytes, p, NULL };
 }
 
 static struct small_model *random_model(const struct shape *s) {

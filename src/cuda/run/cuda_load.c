@@ -90,7 +90,7 @@ static void round_rows(const struct block *k, int thread, int n_threads) {
 
 static void fill_part(void *user, int thread, int n_threads) {
     const struct block *k = user;
-    if (k->source->m->dtype == DTYPE_BF16)
+    if (!k->source->m->planes && k->source->m->dtype == DTYPE_BF16)
         copy_part(k, thread, n_threads);
     else
         round_rows(k, thread, n_threads);
