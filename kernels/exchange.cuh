@@ -7,30 +7,42 @@
 #include "mma.cuh"
 #include "shared.cuh"
 
+/* Whether a word that was read has come: with 32 bits of epoch, or with 16 (`is24`: it carries 48 bits). */
+DEV int word_came(const struct worker *w, u64 word, const int is24) {
+    return is24 ? word_is24(word, w->epoch) : word_is(word, w->epoch);
+}
+
+/* Waits for words of an exchange: word i * 32 + lane into v[i], of those below `have`; the others read 0 of
+ * this epoch. A word that is there is not read again. */
+DEV void words_gather(struct worker *w, const u64 *from, u64 *v, const int registers, int have, const int is24,
+                      enum wait_kind kind) {
+    u32 polls = 0;
+    UNROLL
+    for (int i = 0; i < registers; i++)
+        v[i] = is24 ? (u64)(w->epoch & 0xffffu) << 48 : word_make(0, w->epoch);
+    NO_UNROLL
+    for (;;) {
+        int ok = 1;
+        UNROLL
+        for (int i = 0; i < registers; i++)
+            if (i * LANES + w->lane < have && (!polls || !word_came(w, v[i], is24)))
+                v[i] = word_load(from + i * LANES + w->lane);
+        UNROLL
+        for (int i = 0; i < registers; i++)
+            ok &= word_came(w, v[i], is24);
+        if (warp_all(ok | w->dead)) break;
+        wait_failed(w, &polls, kind, is24 ? w->epoch & 0xffffu : w->epoch, (u32)(v[0] >> (is24 ? 48 : 32)));
+    }
+}
+
 /* n words of bf16 pairs, word i into register i / 32 of lane i % 32; `from` is word 0, of which the
  * first `have` exist, the rest read 0. A warp whose slice lies all beyond the end (have <= 0) waits for
  * the last word there is: without waiting it would run phases ahead of its own block's epilogue. */
 DEV void gather_pairs(struct worker *w, const u64 *from, u32 *x, int n, int have, enum wait_kind kind) {
     const int registers = (n + LANES - 1) / LANES, none = have <= 0;
     u64 v[(P_DOWN_WARP_K * 8 + LANES - 1) / LANES];
-    u32 polls = 0;
     if (none) from += have - 1, have = 1;
-    UNROLL
-    for (int i = 0; i < registers; i++)
-        v[i] = word_make(0, w->epoch);
-    NO_UNROLL
-    for (;;) {
-        int ok = 1;
-        UNROLL
-        for (int i = 0; i < registers; i++)
-            if (i * LANES + w->lane < have && (!polls || !word_is(v[i], w->epoch)))
-                v[i] = word_load(from + i * LANES + w->lane);
-        UNROLL
-        for (int i = 0; i < registers; i++)
-            ok &= word_is(v[i], w->epoch);
-        if (warp_all(ok | w->dead)) break;
-        wait_failed(w, &polls, kind, w->epoch, (u32)(v[0] >> 32));
-    }
+    words_gather(w, from, v, registers, have, 0, kind);
     UNROLL
     for (int i = 0; i < registers; i++)
         x[i] = none ? 0 : (u32)v[i];

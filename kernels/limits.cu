@@ -33,12 +33,10 @@ struct copies {
     int slots;
 };
 
-DEV int copies_all(int yes) { return FILL_LANES == 1 ? yes : warp_all(yes); }
-
 /* A copy always lands: waiting for it needs no bound. */
 DEV void copies_wait(const struct copies *c, int slot, u32 parity) {
     NO_UNROLL
-    while (!copies_all(mbar_test(c->full + (smem)slot * 8, parity))) {
+    while (!fill_all(mbar_test(c->full + (smem)slot * 8, parity))) {
     }
 }
 
@@ -49,7 +47,7 @@ DEV u32 copies_run(const struct copies *c, u32 n, smem stop) {
     u32 done = 0, parity = 1;
     int slot = 0;
     NO_UNROLL
-    while (n ? done < n : copies_all(!shared_load(stop))) {
+    while (n ? done < n : fill_all(!shared_load(stop))) {
         if (done >= (u32)c->slots) copies_wait(c, slot, parity);
         ring_fill(c->ring + (smem)slot * LIMITS_PIECE, c->base + at, LIMITS_PIECE,
                   c->full + (smem)slot * 8);

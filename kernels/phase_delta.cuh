@@ -21,6 +21,7 @@
 #ifndef REEL_KERNELS_PHASE_DELTA_CUH
 #define REEL_KERNELS_PHASE_DELTA_CUH
 
+#include "exchange.cuh"
 #include "mma.cuh"
 #include "phase_mix.cuh"
 #include "profile.cuh"
@@ -184,38 +185,17 @@ DEV void column_keep(struct worker *w, const struct delta_column *c) {
 
 /* ---- the group's columns ---- */
 
-/* A head's words, word n * 32 + lane into v[n]. */
-DEV void head_poll(struct worker *w, const u64 *from, u64 *v, enum wait_kind kind) {
-    u32 polls = 0;
-    UNROLL
-    for (int n = 0; n < HEAD_TURNS; n++)
-        v[n] = (u64)(w->epoch & 0xffffu) << 48;
-    NO_UNROLL
-    for (;;) {
-        int ok = 1;
-        UNROLL
-        for (int n = 0; n < HEAD_TURNS; n++)
-            if (n * LANES + w->lane < HEAD_WORDS && (!polls || !word_is24(v[n], w->epoch)))
-                v[n] = word_load(from + n * LANES + w->lane);
-        UNROLL
-        for (int n = 0; n < HEAD_TURNS; n++)
-            ok &= word_is24(v[n], w->epoch);
-        if (warp_all(ok | w->dead)) break;
-        wait_failed(w, &polls, kind, w->epoch & 0xffffu, (u32)(v[0] >> 48));
-    }
-}
-
 /* norm(o) * gain * silu(z) of one head. z is there already, so what is made of it costs no time. */
 DEV void head_finish(struct worker *w, int head, const float (*gain)[2]) {
     u64 v[HEAD_TURNS];
     float factor[HEAD_TURNS][2], ssq = 0;
-    head_poll(w, mix_words(w) + GROUP_CHANNELS / 2 + head * HEAD_WORDS, v, WAIT_MIX);
+    words_gather(w, mix_words(w) + GROUP_CHANNELS / 2 + head * HEAD_WORDS, v, HEAD_TURNS, HEAD_WORDS, 1, WAIT_MIX);
     UNROLL
     for (int n = 0; n < HEAD_TURNS; n++) {
         factor[n][0] = gain[n][0] * silu(float24_low(v[n]));
         factor[n][1] = gain[n][1] * silu(float24_high(v[n]));
     }
-    head_poll(w, delta_words(w) + head * HEAD_WORDS, v, WAIT_DELTA);
+    words_gather(w, delta_words(w) + head * HEAD_WORDS, v, HEAD_TURNS, HEAD_WORDS, 1, WAIT_DELTA);
     UNROLL
     for (int n = 0; n < HEAD_TURNS; n++)
         ssq += float24_low(v[n]) * float24_low(v[n]) + float24_high(v[n]) * float24_high(v[n]);

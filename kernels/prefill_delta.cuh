@@ -85,8 +85,7 @@ DEV void copies_start(u64 *full, int copies) {
 DEV void copies_wait(struct reader *r, smem full, u32 parity) {
     if (r->w.lane == 0) {
         mbar_wait(&r->w, full, parity, WAIT_STAGE);
-        while (!mbar_test(full, parity)) {
-        }
+        copy_wait(full, parity);
     }
     warp_sync();
 }

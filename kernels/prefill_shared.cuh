@@ -193,8 +193,7 @@ DEV void stages_drain(struct reader *r) {
     for (int i = 0; i < r->n_stages; i++) {
         const int lap_before = i >= r->stage; /* slots from `stage` on were last filled a lap ago */
         if (lap_before && r->first_lap) continue;
-        while (!mbar_test(smem_of(&r->s->full[i]), lap_before ? r->parity ^ 1 : r->parity)) {
-        }
+        copy_wait(smem_of(&r->s->full[i]), lap_before ? r->parity ^ 1 : r->parity);
     }
 }
 

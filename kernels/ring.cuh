@@ -82,8 +82,6 @@ struct weight_stream {
     int flying, cap, first_lap;
 };
 
-/* All lanes of a producer warp go the same way. */
-DEV int fill_all(int yes) { return FILL_LANES == 1 ? yes : warp_all(yes); }
 /* What may change between two lanes' looks: the first lane's. */
 DEV int fill_same(u32 v) { return (int)(FILL_LANES == 1 ? v : shuffle(v, 0)); }
 
@@ -96,8 +94,7 @@ DEV void stream_start(const struct worker *w, struct weight_stream *p) {
 /* The producer leaves with nothing in flight. */
 DEV void stream_drain(struct weight_stream *p) {
     for (; p->flying > 0; p->flying--) {
-        while (!mbar_test(p->full + (smem)p->old * 8, p->old_parity)) {
-        }
+        copy_wait(p->full + (smem)p->old * 8, p->old_parity);
         if (++p->old == RING_SLOTS) p->old = 0, p->old_parity ^= 1;
     }
 }

@@ -10,7 +10,7 @@
 #define REEL_KERNELS_SYNC_CUH
 
 #include "args.h"
-#include "prelude.cuh"
+#include "reduce.cuh"
 
 #if defined(REEL_SIM)
 #include "sim_device.h"
@@ -306,6 +306,16 @@ DEV void loads_stay(void) {
 #if !defined(REEL_SIM)
     asm volatile("" ::: "memory");
 #endif
+}
+
+/* All lanes that fill go the same way. */
+DEV int fill_all(int yes) { return FILL_LANES == 1 ? yes : warp_all(yes); }
+
+/* Waits for a copy that was asked for. A copy always lands, also in a launch that gave up: no bound is
+ * needed. */
+DEV void copy_wait(smem bar, u32 parity) {
+    while (!mbar_test(bar, parity)) {
+    }
 }
 
 /* An exchange word: payload low, epoch high; or 48 bits of payload and 16 of epoch. */
