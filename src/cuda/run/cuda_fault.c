@@ -46,6 +46,15 @@ const char *cuda_kernel_name(const struct cuda_run *run) {
     return reads ? "the prefill kernel" : "the decode kernel";
 }
 
+static bool has_fault(const struct decode_mailbox *m) {
+    return m && __atomic_load_n(&m->fault, __ATOMIC_ACQUIRE);
+}
+
+const struct decode_mailbox *cuda_faulted_mailbox(const struct cuda_run *run) {
+    if (has_fault(run->prefill)) return run->prefill;
+    return has_fault(run->mailbox) ? run->mailbox : NULL;
+}
+
 enum reel_status cuda_describe_wait(const struct backend *b, const struct decode_mailbox *m,
                                     const char *kernel, struct reel_error *err) {
     const unsigned kind = m->fault_wait;
@@ -60,11 +69,10 @@ enum reel_status cuda_describe_wait(const struct backend *b, const struct decode
 }
 
 enum reel_status cuda_describe_fault(const struct cuda_run *run, struct reel_error *err) {
-    const struct decode_mailbox *m = run->mailbox;
+    const struct decode_mailbox *m = cuda_faulted_mailbox(run);
     const struct backend *b = run->state->backend;
     const char *kernel = cuda_kernel_name(run);
-    if (run->prefill && __atomic_load_n(&run->prefill->fault, __ATOMIC_ACQUIRE)) m = run->prefill;
-    if (__atomic_load_n(&m->fault, __ATOMIC_ACQUIRE)) return cuda_describe_wait(b, m, kernel, err);
+    if (m) return cuda_describe_wait(b, m, kernel, err);
     return err_set(err, REEL_E_DEVICE, "%s: %s ended without saying why", b->gpu.facts.name,
                    kernel);
 }

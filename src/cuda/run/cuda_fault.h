@@ -8,6 +8,8 @@ struct backend;
 struct cuda_run;
 struct decode_mailbox;
 
+/* The mailbox of the launch's kernel in which a wait gave up and described it; NULL: none did. */
+const struct decode_mailbox *cuda_faulted_mailbox(const struct cuda_run *run);
 /* What a wait that gave up was waiting for, in words. */
 enum reel_status cuda_describe_fault(const struct cuda_run *run, struct reel_error *err);
 /* What a mailbox says of a wait that gave up; `kernel`: whose. */

@@ -236,11 +236,8 @@ static void end_run(struct cuda_run *run, bool good) {
 
 /* A kernel that neither goes on nor ends; with what a wait in it said before, if one did. */
 static enum reel_status describe_stuck(const struct cuda_run *run, struct reel_error *err) {
-    const struct decode_mailbox *m = run->mailbox;
     struct reel_error why = { 0 };
-    if (__atomic_load_n(&m->fault, __ATOMIC_ACQUIRE) ||
-        (run->prefill && __atomic_load_n(&run->prefill->fault, __ATOMIC_ACQUIRE)))
-        (void)cuda_describe_fault(run, &why);
+    if (cuda_faulted_mailbox(run)) (void)cuda_describe_fault(run, &why);
     return err_set(err, REEL_E_DEVICE,
                    "%s: %s neither goes on nor ends, also when told to (%d tokens, %d ids read); "
                    "the GPU's context is lost%s%.250s",
@@ -300,12 +297,8 @@ static enum reel_status end_hung(struct cuda_run *run, struct reel_error *err) {
 }
 
 /* With a fault described, an end is no end: a block that gave up has published garbage. */
-static bool fault_is_described(const struct cuda_run *run) {
-    return __atomic_load_n(&run->mailbox->fault, __ATOMIC_ACQUIRE) ||
-           (run->prefill && __atomic_load_n(&run->prefill->fault, __ATOMIC_ACQUIRE));
-}
 static bool run_has_ended(const struct cuda_run *run) {
-    return __atomic_load_n(&run->mailbox->end, __ATOMIC_ACQUIRE) && !fault_is_described(run);
+    return __atomic_load_n(&run->mailbox->end, __ATOMIC_ACQUIRE) && !cuda_faulted_mailbox(run);
 }
 
 /* Asks the driver, at most every few milliseconds of silence. */
@@ -321,7 +314,7 @@ static enum reel_status look_at_driver(struct cuda_run *run, struct reel_error *
         return cuda_lose(b, err);
     }
     if (run_has_ended(run)) return REEL_OK; /* came meanwhile */
-    if (done || fault_is_described(run)) return end_aborted(run, err);
+    if (done || cuda_faulted_mailbox(run)) return end_aborted(run, err);
     double patience = (double)b->tuning.hang_ms * (run->ahead + 1) + 4 * b->tuning.launch_ms;
     return now - run->news_ms > patience ? end_hung(run, err) : REEL_OK;
 }
@@ -348,6 +341,15 @@ void cuda_stop(struct cuda_run *run) {
     if (run->prefill) __atomic_store_n(&m->prefill_mailbox->stop, 1u, __ATOMIC_RELEASE);
 }
 
+/* One turn of a loop that waits for a launch: what it waits for has not come. */
+static enum reel_status wait_a_turn(struct cuda_run *run, const atomic_bool *cancel, int tokens_due,
+                                    struct reel_error *err) {
+    if (is_cancelled(cancel)) cuda_stop(run);
+    const enum reel_status status = look_at_driver(run, err);
+    if (status == REEL_OK) wait_for_news(run, tokens_due);
+    return status;
+}
+
 /* ---- reading ---- */
 
 /* Whether id n_read has come. */
@@ -372,10 +374,8 @@ enum reel_status cuda_next_id(struct cuda_run *run, const atomic_bool *cancel, i
             if (!read_id(run, id)) end_run(run, true);
             break;
         }
-        if (is_cancelled(cancel)) cuda_stop(run);
-        enum reel_status status = look_at_driver(run, err);
+        const enum reel_status status = wait_a_turn(run, cancel, 1, err);
         if (status != REEL_OK) return status;
-        wait_for_news(run, 1);
     }
     if (*id >= run->state->backend->model->config.vocab) {
         int wrong = (int)*id;
@@ -393,10 +393,8 @@ enum reel_status cuda_finish(struct cuda_run *run, const atomic_bool *cancel,
             end_run(run, true);
             break;
         }
-        if (is_cancelled(cancel)) cuda_stop(run);
-        enum reel_status status = look_at_driver(run, err);
+        const enum reel_status status = wait_a_turn(run, cancel, run->n_tokens - run->n_read, err);
         if (status != REEL_OK) return status;
-        wait_for_news(run, run->n_tokens - run->n_read);
     }
     return REEL_OK;
 }
