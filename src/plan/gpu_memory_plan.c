@@ -3,62 +3,161 @@
 #include "base/numbers.h"
 #include "kernels/delta_layout.h"
 #include "kernels/kv_layout.h"
+#include "kernels/profile_marks.h"
 #include "plan/memory_plan.h"
+#include "plan/plan_layout.h"
 
 enum {
-    STAGING = 3 * (16 << 20), /* stages of the loader, as tuned by default */
-    LOGITS_FLOATS = 2 << 20,  /* or one row, when that is more */
-    GIVEN_EMBEDDINGS = 256    /* of one launch */
+    OUT_BYTES = 8 << 20, /* of logits or hidden states, of a launch that returns all of them; or one
+                            row, when that is more */
+    ABORT_BYTES = 256,
+    ALIGN_BYTES = 256 /* of the parts of an allocation that has several */
 };
 
-static uint64_t norms(const struct model_config *c) {
-    uint64_t floats = (2 * (uint64_t)c->n_layers + 1) * (uint64_t)c->hidden;
-    if (c->qk_norm)
-        floats += 2 * (uint64_t)model_layer_count(c, LAYER_ATTENTION) * (uint64_t)c->head_dim;
-    return (floats + (uint64_t)c->head_dim / 2) * sizeof(float);
+const struct gpu_memory_use gpu_memory_usual = { .prompts = true,
+                                                 .short_prompts = true,
+                                                 .stage_kb = GPU_STAGE_KB };
+
+static const struct {
+    enum gpu_owner owner;
+    bool pinned;
+    const char *text;
+} parts[GPU_N_PARTS] = {
+#define GPU_PART_ROW(name, owner, pinned, text) [name] = { owner, pinned, text },
+    GPU_PARTS(GPU_PART_ROW)
+#undef GPU_PART_ROW
+};
+
+const char *gpu_part_text(enum gpu_part part) { return parts[part].text; }
+
+/* ---- a model --------------------------------------------------------------------------------- */
+
+static void model_parts(uint64_t *bytes, const struct plan *p, const struct model_config *c) {
+    const uint64_t hidden = (uint64_t)c->hidden, layers = (uint64_t)c->n_layers;
+    const uint64_t attention = (uint64_t)model_layer_count(c, LAYER_ATTENTION);
+    bytes[GPU_TAPES] = p->tape_bytes;
+    bytes[GPU_EMBEDDING] = plan_embedding_bytes(c);
+    bytes[GPU_NORMS] = (2 * layers + 1) * hidden * sizeof(float);
+    bytes[GPU_QK_NORMS] = c->qk_norm ? 2 * attention * (uint64_t)c->head_dim * sizeof(float) : 0;
+    bytes[GPU_ROPE] = MODEL_MAX_HEAD_DIM / 2 * sizeof(float);
+    bytes[GPU_WORDS] = (uint64_t)p->n_words * 8;
+    bytes[GPU_LEAVE] = sizeof(unsigned);
 }
 
-static uint64_t delta_tables(const struct plan *p) {
-    const struct plan_delta *d = &p->delta;
-    const struct delta_layout layout = { p->tape.hidden, d->key_heads, d->value_heads,
-                                         d->key_dim,     d->value_dim, d->taps };
-    if (d->n_layers == 0) return 0;
-    return delta_gate(&layout, d->n_layers, 0, 0) * sizeof(uint16_t) +
-           (uint64_t)d->n_layers * (uint64_t)delta_constants(&layout) * sizeof(float);
+static void delta_parts(uint64_t *bytes, const struct plan *p) {
+    const struct delta_layout layout = plan_delta_layout(p);
+    const int n = p->delta.n_layers;
+    if (n == 0) return;
+    bytes[GPU_DELTA_GATES] = delta_gate(&layout, n, 0, 0) * sizeof(uint16_t);
+    bytes[GPU_DELTA_CONSTANTS] = (uint64_t)n * (uint64_t)delta_constants(&layout) * sizeof(float);
 }
 
-/* Logits of a launch, penalty counts, a bias, given embeddings. */
-static uint64_t session(const struct model_config *c) {
-    uint64_t vocab = (uint64_t)c->vocab, hidden = (uint64_t)c->hidden;
-    return (u64_max(u64_max(vocab, hidden), LOGITS_FLOATS) + 2 * vocab +
-            GIVEN_EMBEDDINGS * hidden) *
-           sizeof(float);
+static void prompt_parts(uint64_t *bytes, const struct plan *p, const struct gpu_memory_use *use) {
+    const struct plan_encoder *e = &p->encoder;
+    if (!use->prompts || p->prefill_tokens == 0) return;
+    bytes[GPU_PROMPTS] = p->scratch.bytes + (use->short_prompts ? (uint64_t)p->short_words * 8 : 0);
+    if (e->shape.layers == 0) return;
+    bytes[GPU_TOWER_WEIGHTS] = enc_weights_at(&e->shape, ENC_PRODUCTS, 0);
+    bytes[GPU_TOWER_NUMBERS] = (uint64_t)enc_numbers_at(&e->shape, ENC_NUMBERS, 0) * sizeof(float);
+    bytes[GPU_TOWER_SCRATCH] = e->scratch_bytes;
+    bytes[GPU_TOWER_ABORT] = ABORT_BYTES;
+    bytes[GPU_TOWER_MAILBOX] = sizeof(struct decode_mailbox);
+}
+
+/* A staging buffer holds the longest row of any matrix, as the winder wants it. */
+static void loader_parts(uint64_t *bytes, const struct plan *p, const struct model_config *c,
+                         const struct gpu_memory_use *use) {
+    const int columns[TAPE_N_PHASES] = {
+        [TAPE_QKV] = c->hidden,
+        [TAPE_MIX] = c->hidden,
+        [TAPE_OUT] = int_max(c->n_heads * c->head_dim, model_delta_width(c)),
+        [TAPE_GATE_UP] = c->hidden,
+        [TAPE_DOWN] = c->intermediate,
+        [TAPE_HEAD] = c->hidden,
+    };
+    uint64_t stage = u64_max((uint64_t)use->stage_kb << 10, (uint64_t)c->hidden * 2);
+    for (int i = 0; i < TAPE_N_PHASES; i++)
+        stage = u64_max(stage, tile_staged_bytes(p->tape.segment[i].format, columns[i]));
+    bytes[GPU_STAGING] = bytes[GPU_HOST_STAGING] = stage;
+}
+
+/* ---- a session ------------------------------------------------------------------------------- */
+
+static size_t take(size_t *at, size_t n_bytes) {
+    const size_t here = *at;
+    *at += (n_bytes + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
+    return here;
+}
+
+struct gpu_mapped_layout gpu_mapped_layout(int vocab) {
+    struct gpu_mapped_layout m = { 0 };
+    const size_t row = (size_t)vocab * sizeof(float);
+    m.mailbox = take(&m.bytes, sizeof(struct decode_mailbox));
+    m.prefill_mailbox = take(&m.bytes, sizeof(struct decode_mailbox));
+    m.ids = take(&m.bytes, GPU_MAPPED_IDS * sizeof(int32_t));
+    m.seen = take(&m.bytes, row);
+    m.bias = take(&m.bytes, row);
+    m.logits = take(&m.bytes, row);
+    return m;
+}
+
+int gpu_most_given(const struct plan *p) { return int_max(p->prefill_tokens, GPU_MOST_GIVEN); }
+
+uint64_t gpu_state_stride(const struct plan *p) {
+    const uint64_t one = p->delta.state_bytes + p->delta.window_bytes;
+    return (one + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
+}
+
+static void session_parts(uint64_t *bytes, const struct plan *p, const struct model_config *c,
+                          int context, const struct gpu_memory_use *use) {
+    const uint64_t row = (uint64_t)c->vocab * 4, hidden = (uint64_t)c->hidden * sizeof(float);
+    const uint64_t given = (uint64_t)gpu_most_given(p);
+    const uint64_t stamps = PROFILE_TOKEN_MARKS + (uint64_t)c->n_layers * PROFILE_LAYER_MARKS;
+    bytes[GPU_KV] = (uint64_t)kv_pieces(context) * KV_POSITIONS * p->kv_position_bytes;
+    bytes[GPU_STATES] = gpu_state_stride(p) * (1 + MEMORY_PLAN_CHECKPOINTS);
+    bytes[GPU_LAST_ROW] = hidden;
+    bytes[GPU_OUT] = u64_max(u64_max(row, hidden), OUT_BYTES);
+    bytes[GPU_ABORT] = ABORT_BYTES;
+    bytes[GPU_IDS] = given * sizeof(int32_t);
+    bytes[GPU_SEEN] = bytes[GPU_BIAS] = row;
+    bytes[GPU_GIVEN_EMBEDDINGS] = given * hidden;
+    bytes[GPU_STAMPS] = (uint64_t)use->profile_tokens * (uint64_t)p->tape.n_sms * stamps * 4;
+    bytes[GPU_MAPPED] = gpu_mapped_layout(c->vocab).bytes;
+}
+
+/* ---- together -------------------------------------------------------------------------------- */
+
+uint64_t gpu_memory_of(const struct gpu_memory_plan *m, enum gpu_owner owner, bool pinned) {
+    uint64_t sum = 0;
+    for (int i = 0; i < GPU_N_PARTS; i++)
+        if (parts[i].owner == owner && parts[i].pinned == pinned) sum += m->bytes[i];
+    return owner == GPU_OF_LOADER ? GPU_STAGES * sum : sum;
+}
+
+uint64_t gpu_memory_most(const struct gpu_memory_plan *m) {
+    return gpu_memory_of(m, GPU_OF_MODEL, false) +
+           u64_max(gpu_memory_of(m, GPU_OF_LOADER, false), gpu_memory_of(m, GPU_OF_SESSION, false));
+}
+
+/* Positions that fit beside the model and the rest of a session. */
+static int most_context(const struct gpu_memory_plan *m, const struct plan *p,
+                        const struct model_config *c) {
+    const uint64_t fixed = gpu_memory_of(m, GPU_OF_MODEL, false) +
+                           gpu_memory_of(m, GPU_OF_SESSION, false) - m->bytes[GPU_KV];
+    if (p->gpu.memory_bytes <= fixed) return 0;
+    const uint64_t pieces = (p->gpu.memory_bytes - fixed) / (KV_POSITIONS * p->kv_position_bytes);
+    return pieces < (uint64_t)kv_pieces(c->max_context) ? (int)pieces * KV_POSITIONS
+                                                        : c->max_context;
 }
 
 void gpu_memory_plan_fill(struct gpu_memory_plan *m, const struct plan *p,
-                          const struct model_config *c, int context) {
-    if (context <= 0) context = c->max_context;
-    uint64_t pieces = (uint64_t)kv_pieces(context);
-    *m = (struct gpu_memory_plan){
-        .context = context,
-        .tape_bytes = p->tape_bytes,
-        .embedding_bytes = c->tied ? 0 : (uint64_t)c->vocab * (uint64_t)c->hidden * 2,
-        .norm_bytes = norms(c) + delta_tables(p),
-        .word_bytes = (uint64_t)p->n_words * 8,
-        .prefill_bytes = p->prefill_tokens ? p->scratch.bytes + (uint64_t)p->short_words * 8 : 0,
-        .encoder_bytes = p->encoder.bytes,
-        .staging_bytes = STAGING,
-        .session_bytes = session(c),
-        .state_bytes = memory_plan_recurrent_bytes(c) * (1 + MEMORY_PLAN_CHECKPOINTS),
-        .kv_position_bytes = p->kv_position_bytes,
-        .kv_bytes = pieces * KV_POSITIONS * p->kv_position_bytes,
-    };
-    uint64_t weights = m->tape_bytes + m->embedding_bytes + m->norm_bytes + m->word_bytes +
-                       m->prefill_bytes + m->encoder_bytes;
-    uint64_t state = m->session_bytes + m->state_bytes, fixed = weights + state;
-    m->total_bytes = weights + u64_max(m->staging_bytes, state + m->kv_bytes);
-    if (p->gpu.memory_bytes <= fixed) return;
-    uint64_t n =
-        (p->gpu.memory_bytes - fixed) / (KV_POSITIONS * m->kv_position_bytes) * KV_POSITIONS;
-    m->most_context = n < (uint64_t)c->max_context ? (int)n : c->max_context;
+                          const struct model_config *c, int context,
+                          const struct gpu_memory_use *use) {
+    *m = (struct gpu_memory_plan){ .context = context > 0 ? context : c->max_context };
+    model_parts(m->bytes, p, c);
+    delta_parts(m->bytes, p);
+    prompt_parts(m->bytes, p, use);
+    loader_parts(m->bytes, p, c, use);
+    session_parts(m->bytes, p, c, m->context, use);
+    m->most_context = most_context(m, p, c);
 }

@@ -1,28 +1,98 @@
-/* How much memory a model and a session need on a GPU, before anything is allocated. */
+/* How much memory a model and a session take on a GPU. Sizes are said here alone: `inspect --plan`
+ * prints them before anything is allocated, and src/cuda takes every allocation by its part. */
 #ifndef REEL_PLAN_GPU_MEMORY_PLAN_H
 #define REEL_PLAN_GPU_MEMORY_PLAN_H
 
 #include "plan/plan.h"
 
-struct gpu_memory_plan {
-    int context;              /* positions */
-    uint64_t tape_bytes;      /* of all SMs, padding included */
-    uint64_t embedding_bytes; /* bf16, 0 when tied: rows are looked up in the tapes */
-    uint64_t norm_bytes;    /* f32 gains and rotation frequencies; a DeltaNet's gates, taps, ... */
-    uint64_t word_bytes;    /* exchange memory */
-    uint64_t prefill_bytes; /* scratch of launches that read prompts, and their words */
-    uint64_t encoder_bytes; /* the audio tower: weights and scratch */
-    uint64_t staging_bytes; /* while loading, given back before the first session */
-    uint64_t session_bytes; /* of one session besides its KV cache and */
-    uint64_t state_bytes;   /* its recurrent state with those that are kept; or 0 */
-    uint64_t kv_position_bytes;
-    uint64_t kv_bytes;    /* of `context` positions, in pieces of 16 */
-    uint64_t total_bytes; /* weights and one session, or loading when that is more */
-    int most_context;     /* positions that fit into the GPU's memory; 0: not one, or unknown */
+/* Whose an allocation is: a model holds its own while it is open, and the loader's besides until
+ * the weights are there; each session holds its own. */
+enum gpu_owner { GPU_OF_MODEL, GPU_OF_LOADER, GPU_OF_SESSION };
+
+/* Every allocation: PART(name, owner, whether it is pinned memory of the host, what errors call
+ * it). The loader takes each of its own GPU_STAGES times. */
+#define GPU_PARTS(PART)                                                                            \
+    PART(GPU_TAPES, GPU_OF_MODEL, false, "the weights")                                            \
+    PART(GPU_EMBEDDING, GPU_OF_MODEL, false, "the embeddings")                                     \
+    PART(GPU_NORMS, GPU_OF_MODEL, false, "norms")                                                  \
+    PART(GPU_QK_NORMS, GPU_OF_MODEL, false, "norms of q and k")                                    \
+    PART(GPU_ROPE, GPU_OF_MODEL, false, "rotation frequencies")                                    \
+    PART(GPU_DELTA_GATES, GPU_OF_MODEL, false, "the DeltaNets' gates")                             \
+    PART(GPU_DELTA_CONSTANTS, GPU_OF_MODEL, false, "the DeltaNets' constants")                     \
+    PART(GPU_WORDS, GPU_OF_MODEL, false, "exchange words")                                         \
+    PART(GPU_PROMPTS, GPU_OF_MODEL, false, "scratch memory for prompts")                           \
+    PART(GPU_TOWER_WEIGHTS, GPU_OF_MODEL, false, "the audio tower's weights")                      \
+    PART(GPU_TOWER_NUMBERS, GPU_OF_MODEL, false, "the audio tower's norms")                        \
+    PART(GPU_TOWER_SCRATCH, GPU_OF_MODEL, false, "scratch memory for audio")                       \
+    PART(GPU_TOWER_ABORT, GPU_OF_MODEL, false, "the audio tower's abort word")                     \
+    PART(GPU_TOWER_MAILBOX, GPU_OF_MODEL, true, "the audio tower's mailbox")                       \
+    PART(GPU_LEAVE, GPU_OF_MODEL, true, "a word that ends launches")                               \
+    PART(GPU_STAGING, GPU_OF_LOADER, false, "staging")                                             \
+    PART(GPU_HOST_STAGING, GPU_OF_LOADER, true, "staging on the host")                             \
+    PART(GPU_KV, GPU_OF_SESSION, false, "a KV cache")                                              \
+    PART(GPU_STATES, GPU_OF_SESSION, false, "recurrent states")                                    \
+    PART(GPU_LAST_ROW, GPU_OF_SESSION, false, "a prompt's last row")                               \
+    PART(GPU_OUT, GPU_OF_SESSION, false, "logits of a session")                                    \
+    PART(GPU_ABORT, GPU_OF_SESSION, false, "a session's abort word")                               \
+    PART(GPU_IDS, GPU_OF_SESSION, false, "given ids")                                              \
+    PART(GPU_SEEN, GPU_OF_SESSION, false, "penalty counts")                                        \
+    PART(GPU_BIAS, GPU_OF_SESSION, false, "a logit bias")                                          \
+    PART(GPU_GIVEN_EMBEDDINGS, GPU_OF_SESSION, false, "given embeddings")                          \
+    PART(GPU_STAMPS, GPU_OF_SESSION, false, "time stamps")                                         \
+    PART(GPU_MAPPED, GPU_OF_SESSION, true, "a session's mailbox")
+
+#define GPU_PART_NAME(name, owner, pinned, text) name,
+enum gpu_part { GPU_PARTS(GPU_PART_NAME) GPU_N_PARTS };
+#undef GPU_PART_NAME
+
+enum {
+    GPU_STAGES = 3,          /* buffers that the loader fills in turn */
+    GPU_STAGE_KB = 16 << 10, /* of one, where no tuning says otherwise */
+    GPU_MOST_GIVEN = 256,    /* tokens that one launch of the decode kernel is given */
+    GPU_MAPPED_IDS = 64      /* ids that are read out of mapped memory */
 };
 
-/* context 0: the model's. Weights and sessions are as src/cuda makes them. */
+/* What tuning can change of it. */
+struct gpu_memory_use {
+    bool prompts;       /* kernels of their own read prompts, where the plan has them, */
+    bool short_prompts; /* and short ones in one launch */
+    int stage_kb;       /* of one staging buffer */
+    int profile_tokens; /* of a launch that leave time stamps; 0: none do */
+};
+/* As it is without tuning. */
+extern const struct gpu_memory_use gpu_memory_usual;
+
+struct gpu_memory_plan {
+    int context;                 /* positions of the session */
+    uint64_t bytes[GPU_N_PARTS]; /* 0: there is no such allocation */
+    int most_context; /* positions that fit into the GPU's memory; 0: not one, or unknown */
+};
+
+/* context 0: the model's. */
 void gpu_memory_plan_fill(struct gpu_memory_plan *m, const struct plan *plan,
-                          const struct model_config *config, int context);
+                          const struct model_config *config, int context,
+                          const struct gpu_memory_use *use);
+
+/* Bytes of all parts of one owner, on the device or pinned on the host. */
+uint64_t gpu_memory_of(const struct gpu_memory_plan *m, enum gpu_owner owner, bool pinned);
+/* Most device bytes at a time: the model with one session, or with its loader when that is more. */
+uint64_t gpu_memory_most(const struct gpu_memory_plan *m);
+/* What errors call a part. */
+const char *gpu_part_text(enum gpu_part part);
+
+/* Tokens that one launch may be given as ids or embeddings. */
+int gpu_most_given(const struct plan *plan);
+
+/* Between a session's recurrent states, of which GPU_STATES holds several; 0: it has none. */
+uint64_t gpu_state_stride(const struct plan *plan);
+
+/* Where the parts of GPU_MAPPED begin. */
+struct gpu_mapped_layout {
+    size_t mailbox, prefill_mailbox; /* struct decode_mailbox */
+    size_t ids;                      /* i32 [GPU_MAPPED_IDS] */
+    size_t seen, bias, logits;       /* 4 bytes [vocab] */
+    size_t bytes;
+};
+struct gpu_mapped_layout gpu_mapped_layout(int vocab);
 
 #endif

@@ -98,7 +98,6 @@ struct plan_encoder {
     uint64_t features, taps2, taps3, binned, h, x, qkv, attended, wide,
         out; /* where the parts of its scratch memory begin (struct encoder_args) */
     uint64_t scratch_bytes;
-    uint64_t bytes; /* with the weights */
 };
 
 struct plan {

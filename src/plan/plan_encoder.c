@@ -72,8 +72,6 @@ void plan_encoder(struct plan *p, const struct model_config *config) {
     e->most_chunks = c->window_chunks * (windows > 1 ? windows : 1);
     e->chunks = CHUNKS < e->most_chunks ? CHUNKS : e->most_chunks;
     lay_scratch(e);
-    e->bytes = enc_weights_at(&e->shape, ENC_PRODUCTS, 0) +
-               (uint64_t)enc_numbers_at(&e->shape, ENC_NUMBERS, 0) * 4 + e->scratch_bytes;
 }
 
 struct prefill_cut plan_encoder_cut(const struct plan *p, int product, int n) {

@@ -2,6 +2,7 @@
 #ifndef REEL_PLAN_PLAN_LAYOUT_H
 #define REEL_PLAN_PLAN_LAYOUT_H
 
+#include "kernels/delta_layout.h"
 #include "plan/plan.h"
 
 enum {
@@ -31,6 +32,22 @@ static inline int plan_qkv_rows(const struct tape_shape *t) {
 }
 static inline int plan_mix_rows(const struct tape_shape *t) {
     return 2 * (t->group_key + t->group_value);
+}
+
+/* bf16, the rows of a model's own embedding; a tied one's are looked up in the tapes. */
+static inline uint64_t plan_embedding_bytes(const struct model_config *c) {
+    return c->tied ? 0 : (uint64_t)c->vocab * (uint64_t)c->hidden * 2;
+}
+
+/* Where the numbers of the plan's Gated DeltaNets lie. */
+static inline struct delta_layout plan_delta_layout(const struct plan *p) {
+    const struct plan_delta *d = &p->delta;
+    return (struct delta_layout){ .hidden = p->tape.hidden,
+                                  .key_heads = d->key_heads,
+                                  .value_heads = d->value_heads,
+                                  .key_dim = d->key_dim,
+                                  .value_dim = d->value_dim,
+                                  .taps = d->taps };
 }
 
 /* Fills *plan. `options` may hold wishes for what `choice` does not say. */

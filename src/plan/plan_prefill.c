@@ -148,7 +148,7 @@ void plan_prefill_scratch(struct plan_scratch *s, const struct plan *p, int n_to
 /* As many as a launch should have, fewer where the context or the memory is small; 0: there is not
  * even memory for the least. */
 static int tokens_that_fit(const struct plan *p, const struct model_config *c, int most) {
-    uint64_t weights = p->tape_bytes + (c->tied ? 0 : (uint64_t)c->vocab * (uint64_t)c->hidden * 2);
+    uint64_t weights = p->tape_bytes + plan_embedding_bytes(c);
     uint64_t left = p->gpu.memory_bytes > weights ? p->gpu.memory_bytes - weights : 0;
     const int context = plan_ceil(c->max_context, PLAN_PREFILL_STEP) * PLAN_PREFILL_STEP;
     int tokens = most < context ? most : context;

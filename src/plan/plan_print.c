@@ -176,34 +176,58 @@ static void print_exchanges(struct page *out, const struct plan *p) {
     }
 }
 
+static void print_model_memory(struct page *out, const struct plan *p,
+                               const struct gpu_memory_plan *m) {
+    const uint64_t *b = m->bytes;
+    const uint64_t norms =
+        b[GPU_NORMS] + b[GPU_QK_NORMS] + b[GPU_ROPE] + b[GPU_DELTA_GATES] + b[GPU_DELTA_CONSTANTS];
+    const uint64_t tower =
+        b[GPU_TOWER_WEIGHTS] + b[GPU_TOWER_NUMBERS] + b[GPU_TOWER_SCRATCH] + b[GPU_TOWER_ABORT];
+    PRINT(out, "  %-16s %10.1f\n", "tapes", mb(b[GPU_TAPES]));
+    if (b[GPU_EMBEDDING]) PRINT(out, "  %-16s %10.1f\n", "embedding", mb(b[GPU_EMBEDDING]));
+    PRINT(out, "  %-16s %10.1f\n", "norms", mb(norms));
+    PRINT(out, "  %-16s %10.1f\n", "exchange words", mb(b[GPU_WORDS]));
+    if (b[GPU_PROMPTS])
+        PRINT(out, "  %-16s %10.1f  for %d tokens\n", "prefill scratch", mb(b[GPU_PROMPTS]),
+              p->prefill_tokens);
+    if (tower)
+        PRINT(out, "  %-16s %10.1f  %.1f of them scratch\n", "audio tower", mb(tower),
+              mb(b[GPU_TOWER_SCRATCH]));
+    PRINT(out, "  %-16s %10.1f  while loading\n", "staging",
+          mb(gpu_memory_of(m, GPU_OF_LOADER, false)));
+}
+
+/* What a model, its loader and a session take, to the byte, on the device or pinned. */
+static void print_exact(struct page *out, const struct gpu_memory_plan *m, const char *where,
+                        bool pinned) {
+    PRINT(out, "  %-16s %llu the model, %llu more while loading, %llu a session\n", where,
+          (unsigned long long)gpu_memory_of(m, GPU_OF_MODEL, pinned),
+          (unsigned long long)gpu_memory_of(m, GPU_OF_LOADER, pinned),
+          (unsigned long long)gpu_memory_of(m, GPU_OF_SESSION, pinned));
+}
+
 static void print_memory(struct page *out, const struct plan *p, const struct model_config *c) {
     struct gpu_memory_plan m;
-    gpu_memory_plan_fill(&m, p, c, 0);
+    gpu_memory_plan_fill(&m, p, c, 0, &gpu_memory_usual);
+    const uint64_t kv = m.bytes[GPU_KV], states = m.bytes[GPU_STATES];
     PRINT(out, "\n  GPU memory, MB\n");
-    PRINT(out, "  %-16s %10.1f\n", "tapes", mb(m.tape_bytes));
-    if (m.embedding_bytes) PRINT(out, "  %-16s %10.1f\n", "embedding", mb(m.embedding_bytes));
-    PRINT(out, "  %-16s %10.1f\n", "norms", mb(m.norm_bytes));
-    PRINT(out, "  %-16s %10.1f\n", "exchange words", mb(m.word_bytes));
-    if (m.prefill_bytes)
-        PRINT(out, "  %-16s %10.1f  for %d tokens\n", "prefill scratch", mb(m.prefill_bytes),
-              p->prefill_tokens);
-    if (m.encoder_bytes)
-        PRINT(out, "  %-16s %10.1f  %.1f of them scratch\n", "audio tower", mb(m.encoder_bytes),
-              mb(p->encoder.scratch_bytes));
-    PRINT(out, "  %-16s %10.1f  while loading\n", "staging", mb(m.staging_bytes));
-    PRINT(out, "  %-16s %10.1f  besides K and V\n", "a session", mb(m.session_bytes));
-    if (m.state_bytes)
-        PRINT(out, "  %-16s %10.1f  one, and %d that are kept\n", "its states", mb(m.state_bytes),
+    print_model_memory(out, p, &m);
+    PRINT(out, "  %-16s %10.1f  besides K and V\n", "a session",
+          mb(gpu_memory_of(&m, GPU_OF_SESSION, false) - kv - states));
+    if (states)
+        PRINT(out, "  %-16s %10.1f  one, and %d that are kept\n", "its states", mb(states),
               MEMORY_PLAN_CHECKPOINTS);
-    PRINT(out, "  %-16s %10.1f  for %d positions, %llu bytes each\n", "K and V", mb(m.kv_bytes),
-          m.context, (unsigned long long)m.kv_position_bytes);
-    PRINT(out, "  %-16s %10.1f", "total", mb(m.total_bytes));
+    PRINT(out, "  %-16s %10.1f  for %d positions, %llu bytes each\n", "K and V", mb(kv), m.context,
+          (unsigned long long)p->kv_position_bytes);
+    PRINT(out, "  %-16s %10.1f", "total", mb(gpu_memory_most(&m)));
     if (p->gpu.memory_bytes == 0)
         PRINT(out, "\n");
     else if (m.most_context == 0)
         PRINT(out, " of %.1f: does not fit\n", mb(p->gpu.memory_bytes));
     else
         PRINT(out, " of %.1f; %d positions fit\n", mb(p->gpu.memory_bytes), m.most_context);
+    print_exact(out, &m, "bytes", false);
+    print_exact(out, &m, "pinned bytes", true);
 }
 
 enum reel_status plan_print(const struct plan *plan, const struct model_config *config,

@@ -25,7 +25,7 @@ struct fake_gpu {
 
 struct fake_live {
     int contexts, streams, events, modules, allocations, host_allocations, registrations;
-    size_t bytes;
+    size_t bytes, host_bytes; /* asked for: of the device's memory, of pinned memory */
 };
 
 struct fake_cuda {
@@ -42,6 +42,7 @@ struct fake_cuda {
     int n_calls, n_launches; /* since the reset */
     const char *failed_call;
     struct fake_live live;
+    size_t most_bytes, most_host_bytes; /* that were live at a time; a test may set them back */
     struct fake_live leaked; /* what was live when the primary context was last released */
     enum sim_result result;  /* of the last launch that ended */
     struct sim_counts counts;

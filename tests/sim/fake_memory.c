@@ -89,6 +89,7 @@ CUresult cuMemAlloc_v2(CUdeviceptr *p, size_t bytes) {
     }
     fake.live.allocations++;
     fake.live.bytes += bytes;
+    if (fake.live.bytes > fake.most_bytes) fake.most_bytes = fake.live.bytes;
     *p = (CUdeviceptr)(uintptr_t)memory;
     return CU_OK;
 }
@@ -128,6 +129,8 @@ CUresult cuMemHostAlloc(void **p, size_t bytes, unsigned flags) {
         return CU_OUT_OF_MEMORY;
     }
     fake.live.host_allocations++;
+    fake.live.host_bytes += bytes;
+    if (fake.live.host_bytes > fake.most_host_bytes) fake.most_host_bytes = fake.live.host_bytes;
     *p = memory;
     return CU_OK;
 }
@@ -141,6 +144,7 @@ CUresult cuMemFreeHost(void *p) {
     if (!range_remove(p, RANGE_HOST, &bytes)) return CU_INVALID_VALUE;
     free(p);
     fake.live.host_allocations--;
+    fake.live.host_bytes -= bytes;
     return status;
 }
 

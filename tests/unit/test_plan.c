@@ -574,20 +574,25 @@ static void gpu_memory_is_added_up(void **state) {
     struct model_config config = config_of("qwen3-0.6b");
     struct plan plan = made(&config, "t4", NULL);
     struct gpu_memory_plan m;
-    gpu_memory_plan_fill(&m, &plan, &config, 1000);
+    gpu_memory_plan_fill(&m, &plan, &config, 1000, &gpu_memory_usual);
+    const uint64_t *b = m.bytes;
     assert_int_equal(m.context, 1000);
-    assert_int_equal(m.tape_bytes, plan.tape_bytes);
-    assert_int_equal(m.embedding_bytes, 0);
-    assert_int_equal(m.kv_bytes, 1008 * 114688);
-    assert_int_equal(m.total_bytes,
-                     m.tape_bytes + m.norm_bytes + m.word_bytes + m.session_bytes + m.kv_bytes);
+    assert_int_equal(b[GPU_TAPES], plan.tape_bytes);
+    assert_int_equal(b[GPU_EMBEDDING], 0);
+    assert_int_equal(b[GPU_KV], 1008 * 114688);
+    assert_int_equal(b[GPU_GIVEN_EMBEDDINGS], GPU_MOST_GIVEN * 1024 * 4); /* no prompts on it */
+    assert_int_equal(gpu_memory_most(&m), b[GPU_TAPES] + b[GPU_NORMS] + b[GPU_QK_NORMS] +
+                                              b[GPU_ROPE] + b[GPU_WORDS] +
+                                              gpu_memory_of(&m, GPU_OF_SESSION, false));
     assert_int_equal(m.most_context, 40960);
     struct model_config large = config_of("qwen3-8b");
     plan = made(&large, "rtx4090", NULL);
+    assert_int_equal(plan.prefill_tokens, 2048);
     plan.gpu.memory_bytes = 16 << 20;
-    gpu_memory_plan_fill(&m, &plan, &large, 0);
+    gpu_memory_plan_fill(&m, &plan, &large, 0, &gpu_memory_usual);
     assert_int_equal(m.context, 40960);
-    assert_int_equal(m.embedding_bytes, 2ull * 151936 * 4096);
+    assert_int_equal(m.bytes[GPU_EMBEDDING], 2ull * 151936 * 4096);
+    assert_int_equal(m.bytes[GPU_GIVEN_EMBEDDINGS], 2048 * 4096 * 4);
     assert_int_equal(m.most_context, 0);
 }
 

@@ -93,7 +93,7 @@ static void what_the_kernels_cannot_do_is_said(void **state) {
     config.audio.n_layers = 0;
     p = plan_of(&config, "h200");
     assert_null(p.encoder.none);
-    assert_int_equal(p.encoder.bytes, 0);
+    assert_int_equal(p.encoder.scratch_bytes, 0);
 }
 
 int main(void) {

@@ -8,6 +8,7 @@
 #include "cuda/run/cuda_delta.h"
 #include "cuda/run/cuda_eval.h"
 #include "cuda/run/cuda_load.h"
+#include "cuda/run/cuda_memory.h"
 #include "cuda/run/cuda_state.h"
 #include "cuda/run/tuned.h"
 #include "kernels/kv_layout.h"
@@ -16,47 +17,41 @@
 
 /* ---- memory ---- */
 
-static uint64_t embedding_bytes(const struct backend *b) {
-    const struct model_config *c = &b->model->config;
-    return b->plan.tied ? 0 : (uint64_t)c->vocab * (uint64_t)c->hidden * 2;
-}
-
 /* Refuses before anything is allocated or compiled. */
 static enum reel_status check_memory(const struct backend *b, struct reel_error *err) {
     const double gb = 1e9;
     uint64_t n_free = 0, n_total = 0;
     enum reel_status status = cuda_memory(&b->gpu, &n_free, &n_total, err);
     if (status != REEL_OK) return status;
-    const uint64_t weights =
-        b->plan.tape_bytes + embedding_bytes(b) + cuda_delta_bytes(b) + cuda_encoder_bytes(b);
-    const uint64_t scratch = cuda_prefill_bytes(b);
-    const uint64_t staging = cuda_load_bytes(&b->tuning);
-    const uint64_t state = cuda_state_fixed_bytes(b) + KV_POSITIONS * b->plan.kv_position_bytes;
-    const uint64_t wanted = weights + scratch + (staging > state ? staging : state);
+    const uint64_t wanted = gpu_memory_most(&b->memory), scratch = b->memory.bytes[GPU_PROMPTS];
+    const uint64_t model = gpu_memory_of(&b->memory, GPU_OF_MODEL, false);
+    const uint64_t staging = gpu_memory_of(&b->memory, GPU_OF_LOADER, false);
+    const uint64_t session = gpu_memory_of(&b->memory, GPU_OF_SESSION, false);
     if (wanted <= n_free) return REEL_OK;
     return err_set(
         err, REEL_E_MEMORY,
         "%s: %.2f GB are needed (weights %.2f, scratch memory for prompts %.2f, staging %.2f, the "
         "smallest session %.2f), %.2f of %.2f GB are free",
-        b->gpu.facts.name, (double)wanted / gb, (double)weights / gb, (double)scratch / gb,
-        (double)staging / gb, (double)state / gb, (double)n_free / gb, (double)n_total / gb);
+        b->gpu.facts.name, (double)wanted / gb, (double)(model - scratch) / gb,
+        (double)scratch / gb, (double)staging / gb, (double)session / gb, (double)n_free / gb,
+        (double)n_total / gb);
 }
 
 /* f32 tables: norms [layers][attn, ffn][hidden] and final [hidden]; q and k norms; frequencies. */
 static enum reel_status upload_norms(struct backend *b, struct reel_error *err) {
     const struct weights *w = &b->model->weights;
     const size_t hidden = (size_t)b->model->config.hidden, layers = (size_t)w->n_layers;
-    const size_t n = (2 * layers + 1) * hidden;
+    const size_t n = (size_t)b->memory.bytes[GPU_NORMS];
     float *all = NULL;
-    enum reel_status status = mem_zeroed(&all, n, sizeof *all, "norms", err);
+    enum reel_status status = mem_zeroed(&all, n / sizeof *all, sizeof *all, "norms", err);
     if (status != REEL_OK) return status;
     for (size_t l = 0; l < layers; l++) {
         memcpy(all + 2 * l * hidden, w->layers[l].attn_norm, hidden * sizeof *all);
         memcpy(all + (2 * l + 1) * hidden, w->layers[l].ffn_norm, hidden * sizeof *all);
     }
     memcpy(all + 2 * layers * hidden, w->final_norm, hidden * sizeof *all);
-    status = cuda_alloc(&b->gpu, &b->norms, n * sizeof *all, "norms", err);
-    if (status == REEL_OK) status = cuda_upload(&b->gpu, b->norms, all, n * sizeof *all, NULL, err);
+    status = cuda_part_alloc(&b->gpu, &b->memory, GPU_NORMS, &b->norms, err);
+    if (status == REEL_OK) status = cuda_upload(&b->gpu, b->norms, all, n, NULL, err);
     mem_free(all);
     return status;
 }
@@ -64,10 +59,10 @@ static enum reel_status upload_norms(struct backend *b, struct reel_error *err) 
 static enum reel_status upload_qk_norms(struct backend *b, struct reel_error *err) {
     const struct weights *w = &b->model->weights;
     const size_t dim = (size_t)b->model->config.head_dim;
-    const size_t n = 2 * dim * (size_t)model_layer_count(&b->model->config, LAYER_ATTENTION);
+    const size_t n = (size_t)b->memory.bytes[GPU_QK_NORMS];
     float *all = NULL;
-    if (!b->plan.qk_norm) return REEL_OK;
-    enum reel_status status = mem_zeroed(&all, n, sizeof *all, "norms", err);
+    if (n == 0) return REEL_OK;
+    enum reel_status status = mem_zeroed(&all, n / sizeof *all, sizeof *all, "norms", err);
     if (status != REEL_OK) return status;
     for (int i = 0; i < w->n_layers; i++) {
         const struct layer_weights *l = &w->layers[i];
@@ -76,9 +71,8 @@ static enum reel_status upload_qk_norms(struct backend *b, struct reel_error *er
         memcpy(to, l->q_norm, dim * sizeof *all);
         memcpy(to + dim, l->k_norm, dim * sizeof *all);
     }
-    status = cuda_alloc(&b->gpu, &b->qk_norms, n * sizeof *all, "norms", err);
-    if (status == REEL_OK)
-        status = cuda_upload(&b->gpu, b->qk_norms, all, n * sizeof *all, NULL, err);
+    status = cuda_part_alloc(&b->gpu, &b->memory, GPU_QK_NORMS, &b->qk_norms, err);
+    if (status == REEL_OK) status = cuda_upload(&b->gpu, b->qk_norms, all, n, NULL, err);
     mem_free(all);
     return status;
 }
@@ -86,8 +80,7 @@ static enum reel_status upload_qk_norms(struct backend *b, struct reel_error *er
 static enum reel_status upload_rope(struct backend *b, struct reel_error *err) {
     float inverse[MODEL_MAX_HEAD_DIM / 2] = { 0 };
     model_rope_frequencies(&b->model->config, inverse);
-    enum reel_status status =
-        cuda_alloc(&b->gpu, &b->rope, sizeof inverse, "rotation frequencies", err);
+    enum reel_status status = cuda_part_alloc(&b->gpu, &b->memory, GPU_ROPE, &b->rope, err);
     if (status == REEL_OK)
         status = cuda_upload(&b->gpu, b->rope, inverse, sizeof inverse, NULL, err);
     return status;
@@ -95,15 +88,16 @@ static enum reel_status upload_rope(struct backend *b, struct reel_error *err) {
 
 static enum reel_status open_memory(struct backend *b, struct reel_error *err) {
     const struct cuda_gpu *gpu = &b->gpu;
-    const size_t words = (size_t)b->plan.n_words * 8;
+    const struct gpu_memory_plan *m = &b->memory;
     cu_address mapped = 0;
     void *leave = NULL;
-    enum reel_status status = cuda_alloc(gpu, &b->tape, b->plan.tape_bytes, "the weights", err);
-    if (status == REEL_OK) status = cuda_fill(gpu, b->tape, 0, b->plan.tape_bytes, NULL, err);
-    if (status == REEL_OK && !b->plan.tied)
-        status = cuda_alloc(gpu, &b->embedding, embedding_bytes(b), "the embeddings", err);
-    if (status == REEL_OK) status = cuda_alloc(gpu, &b->words, words, "exchange words", err);
-    if (status == REEL_OK) status = cuda_fill(gpu, b->words, 0, words, NULL, err);
+    enum reel_status status = cuda_part_alloc(gpu, m, GPU_TAPES, &b->tape, err);
+    if (status == REEL_OK)
+        status = cuda_fill(gpu, b->tape, 0, (size_t)m->bytes[GPU_TAPES], NULL, err);
+    if (status == REEL_OK) status = cuda_part_alloc(gpu, m, GPU_EMBEDDING, &b->embedding, err);
+    if (status == REEL_OK) status = cuda_part_alloc(gpu, m, GPU_WORDS, &b->words, err);
+    if (status == REEL_OK)
+        status = cuda_fill(gpu, b->words, 0, (size_t)m->bytes[GPU_WORDS], NULL, err);
     if (status == REEL_OK) status = upload_norms(b, err);
     if (status == REEL_OK) status = upload_qk_norms(b, err);
     if (status == REEL_OK) status = upload_rope(b, err);
@@ -111,8 +105,7 @@ static enum reel_status open_memory(struct backend *b, struct reel_error *err) {
     if (status == REEL_OK) status = cuda_prefill_open(b, err);
     if (status == REEL_OK) status = cuda_encoder_open(b, err);
     if (status == REEL_OK) status = cuda_stream_open(gpu, &b->rescue, err);
-    if (status == REEL_OK)
-        status = cuda_host_alloc(gpu, &leave, &mapped, sizeof *b->leave, "a word", err);
+    if (status == REEL_OK) status = cuda_part_host_alloc(gpu, m, GPU_LEAVE, &leave, &mapped, err);
     b->leave = leave;
     if (status == REEL_OK) *b->leave = ABORT_LEAVE;
     return status;
@@ -192,6 +185,7 @@ static enum reel_status open_plan(struct backend *b, const struct backend_option
         status = plan_make(&b->plan, &b->model->config, &limits, &b->tuning.plan, err);
     /* before a launch was timed: half a terabyte a second */
     if (status == REEL_OK) b->token_ms = 0.05 + (double)b->plan.token_bytes / 0.5e9;
+    if (status == REEL_OK) cuda_memory_plan(&b->memory, b, KV_POSITIONS);
     return status == REEL_OK ? check_memory(b, err) : status;
 }
 
@@ -237,11 +231,13 @@ static enum reel_status cuda_open(struct backend **out, const struct model *mode
 }
 
 static void cuda_info(const struct backend *b, struct backend_info *info) {
+    const uint64_t session =
+        gpu_memory_of(&b->memory, GPU_OF_SESSION, false) - b->memory.bytes[GPU_KV];
     *info = (struct backend_info){ .name = "cuda",
                                    .path = b->gpu.facts.name,
                                    .uuid = b->gpu.facts.uuid,
                                    .n_threads = 1,
-                                   .state_fixed_bytes = (size_t)cuda_state_fixed_bytes(b),
+                                   .state_fixed_bytes = (size_t)session,
                                    .state_position_bytes = (size_t)b->plan.kv_position_bytes,
                                    .eval_positions = cuda_prefills(b) ? b->plan.prefill_tokens : 0,
                                    .driver_ms = b->times.driver,

@@ -5,7 +5,8 @@
  * stamps to cuda_profile.h, and it lets cuda_prefill_timer.h put events between a prompt's
  * launches. Each module has a header of its own with the types that it owns:
  *
- *   cuda_backend   opening, memory of the model
+ *   cuda_backend   opening, tables of the model
+ *   cuda_memory    allocations, each of the size that the memory plan says
  *   cuda_kernels   compiling and loading the kernels
  *   cuda_load      weights from the file into the tapes
  *   cuda_launch    one launch: epochs, waiting
@@ -29,6 +30,7 @@
 #include "cuda/run/cuda_encoder.h"
 #include "cuda/run/cuda_prefill.h"
 #include "cuda/run/tuning.h"
+#include "plan/gpu_memory_plan.h"
 #include "plan/plan.h"
 #include "runtime/backend.h"
 
@@ -45,6 +47,7 @@ struct backend {
     struct cuda_driver driver;
     struct cuda_gpu gpu;
     struct plan plan;
+    struct gpu_memory_plan memory; /* with the smallest session */
     struct cu_module *module;
     struct cuda_function decode;
     struct cu_module *prefill_module; /* NULL: prompts go through the decode kernel */

@@ -3,33 +3,11 @@
 #include "cuda/run/cuda_delta.h"
 
 #include "base/memory.h"
+#include "cuda/run/cuda_memory.h"
 #include "kernels/delta_layout.h"
-
-enum { ALIGN_BYTES = 256 };
-
-static struct delta_layout layout_of(const struct backend *b) {
-    const struct plan_delta *d = &b->plan.delta;
-    return (struct delta_layout){ .hidden = b->plan.tape.hidden,
-                                  .key_heads = d->key_heads,
-                                  .value_heads = d->value_heads,
-                                  .key_dim = d->key_dim,
-                                  .value_dim = d->value_dim,
-                                  .taps = d->taps };
-}
+#include "plan/plan_layout.h"
 
 /* ---- of the model ---- */
-
-static size_t gates_bytes(const struct backend *b) {
-    const struct delta_layout d = layout_of(b);
-    return (size_t)delta_gate(&d, b->plan.delta.n_layers, 0, 0) * sizeof(uint16_t);
-}
-
-static size_t constants_bytes(const struct backend *b) {
-    const struct delta_layout d = layout_of(b);
-    return (size_t)b->plan.delta.n_layers * (size_t)delta_constants(&d) * sizeof(float);
-}
-
-uint64_t cuda_delta_bytes(const struct backend *b) { return gates_bytes(b) + constants_bytes(b); }
 
 static void fill_gates(const struct delta_layout *d, const struct layer_weights *w, float *row,
                        uint16_t *to) {
@@ -59,33 +37,34 @@ static void fill_constants(const struct delta_layout *d, const struct layer_weig
                 w->delta.taps[(size_t)i * (size_t)channels + (size_t)c];
 }
 
-static enum reel_status upload_table(struct backend *b, cu_address *to, const void *from, size_t n,
-                                     const char *what, struct reel_error *err) {
-    enum reel_status status = cuda_alloc(&b->gpu, to, n, what, err);
-    return status == REEL_OK ? cuda_upload(&b->gpu, *to, from, n, NULL, err) : status;
+static enum reel_status upload_table(struct backend *b, enum gpu_part part, cu_address *to,
+                                     const void *from, struct reel_error *err) {
+    enum reel_status status = cuda_part_alloc(&b->gpu, &b->memory, part, to, err);
+    if (status != REEL_OK) return status;
+    return cuda_upload(&b->gpu, *to, from, (size_t)b->memory.bytes[part], NULL, err);
 }
 
 enum reel_status cuda_delta_open(struct backend *b, struct reel_error *err) {
-    const struct delta_layout d = layout_of(b);
+    const struct delta_layout d = plan_delta_layout(&b->plan);
+    const uint64_t *bytes = b->memory.bytes;
     const struct weights *w = &b->model->weights;
     uint16_t *gates = NULL;
     float *constants = NULL, *row = NULL;
     if (b->plan.delta.n_layers == 0) return REEL_OK;
-    enum reel_status status = mem_zeroed(&gates, gates_bytes(b), 1, "the DeltaNets' gates", err);
+    enum reel_status status =
+        mem_zeroed(&gates, (size_t)bytes[GPU_DELTA_GATES], 1, "the DeltaNets' gates", err);
     if (status == REEL_OK)
-        status = mem_zeroed(&constants, constants_bytes(b), 1, "the DeltaNets' constants", err);
+        status = mem_zeroed(&constants, (size_t)bytes[GPU_DELTA_CONSTANTS], 1,
+                            "the DeltaNets' constants", err);
     if (status == REEL_OK) status = mem_zeroed(&row, (size_t)d.hidden, sizeof *row, "a row", err);
     for (int i = 0; i < w->n_layers && status == REEL_OK; i++) {
         if (w->layers[i].kind != LAYER_DELTA) continue;
         fill_gates(&d, &w->layers[i], row, gates);
         fill_constants(&d, &w->layers[i], constants);
     }
+    if (status == REEL_OK) status = upload_table(b, GPU_DELTA_GATES, &b->delta_gates, gates, err);
     if (status == REEL_OK)
-        status =
-            upload_table(b, &b->delta_gates, gates, gates_bytes(b), "the DeltaNets' gates", err);
-    if (status == REEL_OK)
-        status = upload_table(b, &b->delta_constants, constants, constants_bytes(b),
-                              "the DeltaNets' constants", err);
+        status = upload_table(b, GPU_DELTA_CONSTANTS, &b->delta_constants, constants, err);
     mem_free(gates), mem_free(constants), mem_free(row);
     return status;
 }
@@ -97,23 +76,8 @@ static uint64_t state_bytes(const struct backend *b) {
     return b->plan.delta.state_bytes + b->plan.delta.window_bytes;
 }
 
-static uint64_t state_stride(const struct backend *b) {
-    return (state_bytes(b) + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
-}
-
-uint64_t cuda_recurrent_bytes(const struct backend *b) {
-    return state_stride(b) * (1 + MEMORY_PLAN_CHECKPOINTS);
-}
-
 static cu_address slot_address(const struct backend_state *s, int slot) {
-    return s->recurrent + (cu_address)(state_stride(s->backend) * (1 + (uint64_t)slot));
-}
-
-enum reel_status cuda_recurrent_open(struct backend_state *s, struct reel_error *err) {
-    checkpoints_reset(&s->checkpoints, -1); /* nothing has written the memory yet */
-    if (cuda_recurrent_bytes(s->backend) == 0) return REEL_OK;
-    return cuda_alloc(&s->backend->gpu, &s->recurrent, cuda_recurrent_bytes(s->backend),
-                      "recurrent states", err);
+    return s->recurrent + (cu_address)(gpu_state_stride(&s->backend->plan) * (1 + (uint64_t)slot));
 }
 
 void cuda_recurrent_args(const struct backend_state *s, struct delta_args *args) {

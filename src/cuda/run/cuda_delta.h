@@ -6,11 +6,8 @@
 #include "cuda/run/cuda_state.h"
 #include "kernels/prefill_args.h"
 
-uint64_t cuda_delta_bytes(const struct backend *b);
 enum reel_status cuda_delta_open(struct backend *b, struct reel_error *err);
 
-uint64_t cuda_recurrent_bytes(const struct backend *b);
-enum reel_status cuda_recurrent_open(struct backend_state *s, struct reel_error *err);
 void cuda_recurrent_args(const struct backend_state *s, struct delta_args *args);
 /* As in backend_ops. */
 int cuda_resume(const struct backend_state *s, int n);

@@ -8,6 +8,7 @@
 #include "cuda/run/cuda_fault.h"
 #include "cuda/run/cuda_launch.h"
 #include "cuda/run/cuda_load.h"
+#include "cuda/run/cuda_memory.h"
 #include "cuda/run/cuda_prefill.h"
 #include "plan/plan_layout.h"
 
@@ -20,10 +21,6 @@ static int shared_without_ring(const struct plan *p) {
 
 bool cuda_encodes(const struct backend *b) {
     return cuda_prefills(b) && b->plan.encoder.shape.layers > 0;
-}
-
-uint64_t cuda_encoder_bytes(const struct backend *b) {
-    return cuda_encodes(b) ? b->plan.encoder.bytes : 0;
 }
 
 /* ---- weights --------------------------------------------------------------------------------- */
@@ -135,8 +132,7 @@ static enum reel_status upload_weights(struct backend *b, struct reel_error *err
                             "rounded rows", err);
     if (status == REEL_OK) status = thread_pool_open(&w.pool, n_threads, err);
     if (status == REEL_OK)
-        status = cuda_alloc(&b->gpu, &b->encoder.weights, enc_weights_at(s, ENC_PRODUCTS, 0),
-                            "the audio tower's weights", err);
+        status = cuda_part_alloc(&b->gpu, &b->memory, GPU_TOWER_WEIGHTS, &b->encoder.weights, err);
     for (w.product = 0; w.product < ENC_PRODUCTS; w.product++) {
         const int layers = w.product >= ENC_QKV && w.product <= ENC_FC2 ? s->layers : 1;
         for (w.layer = 0; w.layer < layers && status == REEL_OK; w.layer++)
@@ -188,15 +184,14 @@ static void fill_numbers(const struct encoder_shape *s, const struct audio_weigh
 
 static enum reel_status upload_numbers(struct backend *b, struct reel_error *err) {
     const struct encoder_shape *s = &b->plan.encoder.shape;
-    const size_t n = (size_t)enc_numbers_at(s, ENC_NUMBERS, 0);
+    const size_t n = (size_t)b->memory.bytes[GPU_TOWER_NUMBERS];
     float *all = NULL;
-    enum reel_status status = mem_zeroed(&all, n, sizeof *all, "the audio tower's norms", err);
+    enum reel_status status =
+        mem_zeroed(&all, n / sizeof *all, sizeof *all, "the audio tower's norms", err);
     if (status != REEL_OK) return status;
     fill_numbers(s, &b->model->weights.audio, all);
-    status =
-        cuda_alloc(&b->gpu, &b->encoder.numbers, n * sizeof *all, "the audio tower's norms", err);
-    if (status == REEL_OK)
-        status = cuda_upload(&b->gpu, b->encoder.numbers, all, n * sizeof *all, NULL, err);
+    status = cuda_part_alloc(&b->gpu, &b->memory, GPU_TOWER_NUMBERS, &b->encoder.numbers, err);
+    if (status == REEL_OK) status = cuda_upload(&b->gpu, b->encoder.numbers, all, n, NULL, err);
     mem_free(all);
     return status;
 }
@@ -221,17 +216,18 @@ enum reel_status cuda_encoder_open(struct backend *b, struct reel_error *err) {
     struct cuda_encoder *e = &b->encoder;
     void *host = NULL;
     if (!cuda_encodes(b)) return REEL_OK;
-    const size_t scratch = (size_t)b->plan.encoder.scratch_bytes;
+    const struct gpu_memory_plan *m = &b->memory;
+    const size_t scratch = (size_t)m->bytes[GPU_TOWER_SCRATCH];
     e->mutex_made = pthread_mutex_init(&e->mutex, NULL) == 0;
     if (!e->mutex_made) return err_memory(err, "a mutex", sizeof e->mutex);
     enum reel_status status =
-        cuda_host_alloc(&b->gpu, &host, &e->mailbox_address, sizeof *e->mailbox, "a mailbox", err);
+        cuda_part_host_alloc(&b->gpu, m, GPU_TOWER_MAILBOX, &host, &e->mailbox_address, err);
     e->mailbox = host;
     if (status == REEL_OK)
-        status = cuda_alloc(&b->gpu, &e->scratch, scratch, "scratch memory for audio", err);
+        status = cuda_part_alloc(&b->gpu, m, GPU_TOWER_SCRATCH, &e->scratch, err);
     /* of neighbourhoods only what is there is ever written; columns without weights are numbers */
     if (status == REEL_OK) status = cuda_fill(&b->gpu, e->scratch, 0, scratch, NULL, err);
-    if (status == REEL_OK) status = cuda_alloc(&b->gpu, &e->abort, 256, "an abort word", err);
+    if (status == REEL_OK) status = cuda_part_alloc(&b->gpu, m, GPU_TOWER_ABORT, &e->abort, err);
     if (status == REEL_OK) status = upload_numbers(b, err);
     return status == REEL_OK ? upload_weights(b, err) : status;
 }
@@ -357,7 +353,8 @@ static enum reel_status run_part(struct backend *b, const float *features, int n
     struct queue q = { .b = b, .err = err };
     make_args(&q, n_frames);
     memset(b->encoder.mailbox, 0, sizeof *b->encoder.mailbox);
-    enum reel_status status = cuda_fill(&b->gpu, b->encoder.abort, 0, 256, NULL, err);
+    const size_t n_abort = (size_t)b->memory.bytes[GPU_TOWER_ABORT];
+    enum reel_status status = cuda_fill(&b->gpu, b->encoder.abort, 0, n_abort, NULL, err);
     if (status == REEL_OK)
         status =
             cuda_upload(&b->gpu, b->encoder.scratch + e->features, features,

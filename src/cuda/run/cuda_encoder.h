@@ -35,7 +35,6 @@ struct cuda_encoder {
 
 /* Whether the model has an audio tower that runs here; plan.encoder.none says why not. */
 bool cuda_encodes(const struct backend *b);
-uint64_t cuda_encoder_bytes(const struct backend *b);
 struct cuda_kernel_shape cuda_encoder_kernel(const struct backend *b, int kernel);
 /* Weights and scratch memory; after the kernels. */
 enum reel_status cuda_encoder_open(struct backend *b, struct reel_error *err);

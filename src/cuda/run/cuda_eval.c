@@ -46,7 +46,7 @@ static int eval_chunk(struct backend_state *s, const struct backend_eval *eval,
                       const struct output *o, int done, bool *prefill) {
     /* a recurrent state is kept before the last position: a launch that decodes ends there */
     const bool stops = s->backend->plan.delta.n_layers > 0 && done < eval->n - 1;
-    const int left = eval->n - done, most = int_min(cuda_launch_tokens(s->backend), CUDA_MAX_GIVEN);
+    const int left = eval->n - done, most = int_min(cuda_launch_tokens(s->backend), GPU_MOST_GIVEN);
     int n = o->all ? 0 : cuda_prefill_chunk(s->backend, eval->position + done, left);
     *prefill = n > 0;
     if (!*prefill) n = int_min(left - stops, most);
@@ -147,7 +147,7 @@ static enum reel_status eval_by_prefill_kernels(struct backend_state *s,
     const int before_last = eval->position + eval->n - 1;
     const int kept = last ? cuda_recurrent_reserve_slot(s, before_last, eval->position, &args.delta)
                           : CHECKPOINT_NONE;
-    enum reel_status status = give_positions(s, eval, done, n, CUDA_MAPPED_IDS, &args.decode, err);
+    enum reel_status status = give_positions(s, eval, done, n, GPU_MAPPED_IDS, &args.decode, err);
     if (status != REEL_OK) return status;
     cuda_args_start(s, &lm_head);
     lm_head.position = eval->position + done + n - 1;

@@ -17,16 +17,7 @@ struct saved_row {
     int32_t end, id; /* last_row_end, last_row_id */
 };
 
-static size_t row_bytes(const struct backend *b) {
-    return (size_t)b->model->config.hidden * sizeof(float);
-}
-
-uint64_t cuda_last_row_bytes(const struct backend *b) { return row_bytes(b); }
-
-enum reel_status cuda_last_row_open(struct backend_state *s, struct reel_error *err) {
-    return cuda_alloc(&s->backend->gpu, &s->last_row, row_bytes(s->backend), "a prompt's last row",
-                      err);
-}
+static size_t row_bytes(const struct backend *b) { return (size_t)b->memory.bytes[GPU_LAST_ROW]; }
 
 bool cuda_last_row_is(const struct backend_state *s, int position, int32_t id) {
     const int end = position + 1;

@@ -4,8 +4,6 @@
 
 #include "cuda/run/cuda_state.h"
 
-uint64_t cuda_last_row_bytes(const struct backend *b);
-enum reel_status cuda_last_row_open(struct backend_state *s, struct reel_error *err);
 /* Whether the row is that of this token, with the session's state behind it: then the token's
  * launch needs the head alone. */
 bool cuda_last_row_is(const struct backend_state *s, int position, int32_t id);

@@ -9,10 +9,12 @@
 #include "base/memory.h"
 #include "base/thread_pool.h"
 #include "cuda/run/cuda_backend.h"
+#include "cuda/run/cuda_memory.h"
 
+#include <assert.h>
 #include <string.h>
 
-enum { N_STAGES = 3, WIND_THREADS = 256, WIND_BLOCKS_A_SM = 8, MOST_LOAD_THREADS = 8 };
+enum { WIND_THREADS = 256, WIND_BLOCKS_A_SM = 8, MOST_LOAD_THREADS = 8 };
 /* The embedding matrix of an untied model stays row by row: no phase of the tape. */
 enum { PHASE_EMBEDDING = -1 };
 
@@ -26,7 +28,7 @@ struct loader {
     struct backend *b;
     const struct backend_options *options;
     struct cuda_function wind;
-    struct stage stage[N_STAGES];
+    struct stage stage[GPU_STAGES];
     int next; /* stage */
     size_t stage_bytes;
     struct thread_pool *pool;
@@ -55,14 +57,6 @@ static size_t staged_row(const struct loader *l, const struct source *source) {
     const int columns = source->m->columns;
     if (source->phase == PHASE_EMBEDDING) return (size_t)columns * 2;
     return (size_t)tile_staged_bytes(l->b->plan.tape.segment[source->phase].format, columns);
-}
-
-static size_t stage_bytes(const struct cuda_tuning *tuning) {
-    return (size_t)tuning->stage_kb << 10;
-}
-
-uint64_t cuda_load_bytes(const struct cuda_tuning *tuning) {
-    return (uint64_t)N_STAGES * stage_bytes(tuning);
 }
 
 /* ---- filling a stage ---- */
@@ -149,7 +143,7 @@ static enum reel_status load_matrix(struct loader *l, const struct source *sourc
         struct stage *stage = &l->stage[l->next];
         struct block k = { .loader = l, .source = source, .to = stage->host, .first = first };
         k.n_rows = m->rows - first < most ? m->rows - first : most;
-        l->next = (l->next + 1) % N_STAGES;
+        l->next = (l->next + 1) % GPU_STAGES;
         status = cuda_wait(&l->b->gpu, stage->stream, "loading weights", err);
         if (status != REEL_OK) break;
         thread_pool_run(l->pool, fill_part, &k);
@@ -217,7 +211,7 @@ static void look_at(struct loader *l, const struct source *source) {
     const size_t row = staged_row(l, source);
     l->total += (uint64_t)m->rows * row;
     if ((size_t)m->columns > l->row_floats) l->row_floats = (size_t)m->columns;
-    if (row > l->stage_bytes) l->stage_bytes = row;
+    assert(row <= l->stage_bytes);
 }
 
 /* Bytes there are to load, and the widest row: a stage holds one at least. */
@@ -243,19 +237,19 @@ int cuda_load_threads(const struct cuda_tuning *tuning) {
 
 static enum reel_status loader_open(struct loader *l, struct reel_error *err) {
     const struct cuda_gpu *gpu = &l->b->gpu;
+    const struct gpu_memory_plan *m = &l->b->memory;
     const int n_threads = cuda_load_threads(&l->b->tuning);
-    l->stage_bytes = stage_bytes(&l->b->tuning);
+    l->stage_bytes = (size_t)m->bytes[GPU_STAGING];
     survey(l);
     enum reel_status status = thread_pool_open(&l->pool, n_threads, err);
     if (status == REEL_OK)
         status = mem_aligned(&l->rows, (size_t)n_threads * l->row_floats, sizeof *l->rows,
                              "rows being loaded", err);
-    for (int i = 0; i < N_STAGES && status == REEL_OK; i++) {
+    for (int i = 0; i < GPU_STAGES && status == REEL_OK; i++) {
         struct stage *stage = &l->stage[i];
         cu_address mapped = 0;
-        status = cuda_host_alloc(gpu, &stage->host, &mapped, l->stage_bytes, "staging", err);
-        if (status == REEL_OK)
-            status = cuda_alloc(gpu, &stage->device, l->stage_bytes, "staging", err);
+        status = cuda_part_host_alloc(gpu, m, GPU_HOST_STAGING, &stage->host, &mapped, err);
+        if (status == REEL_OK) status = cuda_part_alloc(gpu, m, GPU_STAGING, &stage->device, err);
         if (status == REEL_OK) status = cuda_stream_open(gpu, &stage->stream, err);
     }
     return status;
@@ -265,7 +259,7 @@ static enum reel_status loader_open(struct loader *l, struct reel_error *err) {
 static enum reel_status loader_close(struct loader *l, struct reel_error *err) {
     const struct cuda_gpu *gpu = &l->b->gpu;
     enum reel_status status = REEL_OK;
-    for (int i = 0; i < N_STAGES; i++) {
+    for (int i = 0; i < GPU_STAGES; i++) {
         struct stage *stage = &l->stage[i];
         if (stage->stream) {
             enum reel_status end =

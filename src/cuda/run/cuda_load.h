@@ -16,7 +16,5 @@ enum reel_status cuda_load(struct backend *b, const struct backend_options *opti
                            struct cu_module *wind_module, struct reel_error *err);
 /* That prepare weights on the host. */
 int cuda_load_threads(const struct cuda_tuning *tuning);
-/* Device and pinned bytes that loading takes and gives back. */
-uint64_t cuda_load_bytes(const struct cuda_tuning *tuning);
 
 #endif

@@ -6,6 +6,7 @@
 
 #include "cuda/measure/cuda_prefill_timer.h"
 #include "cuda/run/cuda_launch.h"
+#include "cuda/run/cuda_memory.h"
 #include "plan/plan_layout.h"
 
 /* Some words of short prompts have 8 bits of epoch: before they come round the words are cleared. A
@@ -20,25 +21,20 @@ bool cuda_reads_shorts(const struct backend *b) {
     return cuda_prefills(b) && b->plan.short_tokens > 0 && b->tuning.short_positions > 0;
 }
 
-/* Exchange words of short prompts. */
+/* Exchange words of short prompts, behind the scratch memory of the others. */
 static uint64_t short_bytes(const struct backend *b) {
-    return cuda_reads_shorts(b) ? (uint64_t)b->plan.short_words * 8 : 0;
+    return b->memory.bytes[GPU_PROMPTS] - b->plan.scratch.bytes;
 }
 static cu_address short_words(const struct backend *b) {
     return b->scratch + b->plan.scratch.bytes;
 }
 
-uint64_t cuda_prefill_bytes(const struct backend *b) {
-    return cuda_prefills(b) ? b->plan.scratch.bytes + short_bytes(b) : 0;
-}
-
 enum reel_status cuda_prefill_open(struct backend *b, struct reel_error *err) {
-    const size_t n = (size_t)cuda_prefill_bytes(b);
+    const size_t n = (size_t)b->memory.bytes[GPU_PROMPTS];
     const unsigned first = b->tuning.first_epoch;
     b->short_epoch = first < SHORT_EPOCHS_MOST ? first : SHORT_EPOCHS_MOST;
     if (n == 0) return REEL_OK;
-    enum reel_status status =
-        cuda_alloc(&b->gpu, &b->scratch, n, "scratch memory for prompts", err);
+    enum reel_status status = cuda_part_alloc(&b->gpu, &b->memory, GPU_PROMPTS, &b->scratch, err);
     return status == REEL_OK ? cuda_fill(&b->gpu, b->scratch, 0, n, NULL, err) : status;
 }
 

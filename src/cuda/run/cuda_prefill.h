@@ -36,7 +36,6 @@ bool cuda_reads_shorts(const struct backend *b);
 bool cuda_prefill_is_short(const struct backend *b, int position, int n_tokens);
 /* One of the kernels, as it is launched. */
 struct cuda_kernel_shape cuda_prefill_kernel(const struct backend *b, int kernel);
-uint64_t cuda_prefill_bytes(const struct backend *b);
 enum reel_status cuda_prefill_open(struct backend *b, struct reel_error *err);
 /* Positions of the next launch that reads `left` or fewer; 0: the decode kernel is to read them. */
 int cuda_prefill_chunk(const struct backend *b, int position, int left);

@@ -1,144 +1,84 @@
 /* A session's memory on the GPU: its KV cache, and what launches read and write besides. */
 #include "cuda/run/cuda_state.h"
 
-#include "base/checked.h"
 #include "base/memory.h"
 #include "cuda/measure/cuda_prefill_timer.h"
 #include "cuda/run/cuda_delta.h"
 #include "cuda/run/cuda_last_row.h"
 #include "cuda/run/cuda_launch.h"
+#include "cuda/run/cuda_memory.h"
 #include "kernels/kv_layout.h"
-#include "kernels/profile_marks.h"
 
-#include <stdio.h>
 #include <string.h>
 
-/* Of the buffer for logits and hidden states: rows of a launch that returns all of them. */
-enum { OUT_BYTES = 8 << 20, NAN_BYTE = 0xff };
-
-static size_t out_floats(const struct backend *b) {
-    size_t vocab = (size_t)b->model->config.vocab, hidden = (size_t)b->model->config.hidden;
-    size_t least = vocab > hidden ? vocab : hidden;
-    return least > OUT_BYTES / sizeof(float) ? least : OUT_BYTES / sizeof(float);
-}
+enum { NAN_BYTE = 0xff };
 
 /* ---- host memory that the device sees ---- */
 
-static size_t place_part(size_t *at, size_t n_bytes) {
-    size_t here = *at;
-    *at += (n_bytes + 255) / 256 * 256;
-    return here;
-}
-
-/* Lays the parts out from `base` on (NULL: only counts). Returns their bytes. */
-static size_t lay_out_mapped(struct cuda_mapped *m, char *base, int vocab) {
-    size_t at = 0, row = (size_t)vocab * sizeof(float);
-    size_t mailbox = place_part(&at, sizeof *m->mailbox),
-           prefill = place_part(&at, sizeof *m->mailbox);
-    size_t ids = place_part(&at, CUDA_MAPPED_IDS * sizeof *m->ids);
-    size_t seen = place_part(&at, row), bias = place_part(&at, row), logits = place_part(&at, row);
-    if (base)
-        *m = (struct cuda_mapped){ .mailbox = (struct decode_mailbox *)(void *)(base + mailbox),
-                                   .prefill_mailbox =
-                                       (struct decode_mailbox *)(void *)(base + prefill),
-                                   .ids = (int32_t *)(void *)(base + ids),
-                                   .seen = (unsigned *)(void *)(base + seen),
-                                   .bias = (float *)(void *)(base + bias),
-                                   .logits = (float *)(void *)(base + logits) };
-    return at;
-}
-
 static enum reel_status open_mapped(struct backend_state *s, struct reel_error *err) {
     const struct backend *b = s->backend;
-    const int vocab = b->model->config.vocab;
-    size_t n = lay_out_mapped(&s->mapped, NULL, vocab);
+    const struct gpu_mapped_layout at = gpu_mapped_layout(b->model->config.vocab);
     enum reel_status status =
-        cuda_host_alloc(&b->gpu, &s->host, &s->host_address, n, "a session's mailbox", err);
+        cuda_part_host_alloc(&b->gpu, &s->memory, GPU_MAPPED, &s->host, &s->host_address, err);
     if (status != REEL_OK) return status;
-    memset(s->host, 0, n);
-    lay_out_mapped(&s->mapped, s->host, vocab);
+    char *base = s->host;
+    memset(base, 0, at.bytes);
+    s->mapped =
+        (struct cuda_mapped){ .mailbox = (struct decode_mailbox *)(void *)(base + at.mailbox),
+                              .prefill_mailbox =
+                                  (struct decode_mailbox *)(void *)(base + at.prefill_mailbox),
+                              .ids = (int32_t *)(void *)(base + at.ids),
+                              .seen = (unsigned *)(void *)(base + at.seen),
+                              .bias = (float *)(void *)(base + at.bias),
+                              .logits = (float *)(void *)(base + at.logits) };
     return REEL_OK;
 }
 
 /* ---- opening ---- */
 
-uint64_t cuda_state_fixed_bytes(const struct backend *b) {
-    return (uint64_t)out_floats(b) * sizeof(float) + 2 * (uint64_t)b->model->config.vocab * 4 +
-           (uint64_t)cuda_most_ids(b) * (uint64_t)b->model->config.hidden * 4 +
-           cuda_last_row_bytes(b) + cuda_recurrent_bytes(b);
-}
-
-size_t cuda_most_ids(const struct backend *b) {
-    const int n = b->plan.prefill_tokens;
-    return (size_t)(n > CUDA_MAX_GIVEN ? n : CUDA_MAX_GIVEN);
-}
-
-static enum reel_status kv_bytes(const struct backend_state *s, size_t *bytes,
-                                 struct reel_error *err) {
-    const struct model_config *c = &s->backend->model->config;
-    if (size_mul((size_t)model_layer_count(c, LAYER_ATTENTION) * (size_t)c->n_kv_heads,
-                 (size_t)s->kv_pieces, bytes) &&
-        size_mul(*bytes, (size_t)s->backend->plan.kv_piece_bytes, bytes))
-        return REEL_OK;
-    return err_set(err, REEL_E_LIMIT, "a KV cache of %d positions does not fit in an address",
-                   s->max_positions);
-}
-
-static enum reel_status fill_with_nan(const struct backend_state *s, size_t n_kv,
-                                      struct reel_error *err) {
-    const struct cuda_gpu *gpu = &s->backend->gpu;
-    const uint64_t n_states = cuda_recurrent_bytes(s->backend);
-    enum reel_status status = cuda_fill(gpu, s->kv, NAN_BYTE, n_kv, NULL, err);
-    if (status == REEL_OK && n_states > 0)
-        status = cuda_fill(gpu, s->recurrent, NAN_BYTE, n_states, NULL, err);
-    if (status == REEL_OK)
-        status = cuda_fill(gpu, s->last_row, NAN_BYTE, (size_t)cuda_last_row_bytes(s->backend),
-                           NULL, err);
-    if (status == REEL_OK)
-        status = cuda_fill(gpu, s->out, NAN_BYTE, s->out_floats * sizeof(float), NULL, err);
+static enum reel_status fill_with_nan(const struct backend_state *s, struct reel_error *err) {
+    const struct {
+        enum gpu_part part;
+        cu_address at;
+    } all[] = { { GPU_KV, s->kv },
+                { GPU_STATES, s->recurrent },
+                { GPU_LAST_ROW, s->last_row },
+                { GPU_OUT, s->out } };
+    enum reel_status status = REEL_OK;
+    for (size_t i = 0; i < sizeof all / sizeof *all && status == REEL_OK; i++)
+        if (all[i].at)
+            status = cuda_fill(&s->backend->gpu, all[i].at, NAN_BYTE,
+                               (size_t)s->memory.bytes[all[i].part], NULL, err);
     return status;
 }
 
 /* What the kernel leaves when it is compiled with time stamps: see kernels/profile.cuh. */
 static enum reel_status open_profile(struct backend_state *s, struct reel_error *err) {
     const struct backend *b = s->backend;
-    if (!b->tuning.profile) return REEL_OK;
-    size_t stamps =
-        (size_t)PROFILE_TOKEN_MARKS + (size_t)b->plan.tape.n_layers * (size_t)PROFILE_LAYER_MARKS;
-    size_t n = (size_t)b->tuning.profile * (size_t)b->plan.tape.n_sms * stamps * sizeof(unsigned);
-    enum reel_status status = cuda_alloc(&b->gpu, &s->profile, n, "time stamps", err);
-    if (status == REEL_OK) status = cuda_fill(&b->gpu, s->profile, 0, n, NULL, err);
+    if (!s->profile) return REEL_OK;
+    const size_t n = (size_t)s->memory.bytes[GPU_STAMPS];
+    enum reel_status status = cuda_fill(&b->gpu, s->profile, 0, n, NULL, err);
     if (status == REEL_OK && cuda_prefills(b)) status = cuda_timer_open(&s->prefill_timer, b, err);
     return status;
 }
 
 static enum reel_status open_device(struct backend_state *s, struct reel_error *err) {
     const struct cuda_gpu *gpu = &s->backend->gpu;
-    size_t n_kv = 0;
-    char what[64];
-    (void)snprintf(what, sizeof what, "a KV cache of %d positions", s->max_positions);
-    s->out_floats = out_floats(s->backend);
-    enum reel_status status = kv_bytes(s, &n_kv, err);
-    if (status == REEL_OK) status = cuda_alloc(gpu, &s->kv, n_kv, what, err);
-    if (status == REEL_OK) status = cuda_recurrent_open(s, err);
-    if (status == REEL_OK) status = cuda_last_row_open(s, err);
+    const struct {
+        enum gpu_part part;
+        cu_address *at;
+    } all[] = { { GPU_KV, &s->kv },       { GPU_STATES, &s->recurrent },
+                { GPU_OUT, &s->out },     { GPU_LAST_ROW, &s->last_row },
+                { GPU_ABORT, &s->abort }, { GPU_IDS, &s->ids },
+                { GPU_SEEN, &s->seen },   { GPU_GIVEN_EMBEDDINGS, &s->embeddings },
+                { GPU_BIAS, &s->bias },   { GPU_STAMPS, &s->profile } };
+    enum reel_status status = REEL_OK;
+    for (size_t i = 0; i < sizeof all / sizeof *all && status == REEL_OK; i++)
+        status = cuda_part_alloc(gpu, &s->memory, all[i].part, all[i].at, err);
     if (status == REEL_OK)
-        status =
-            cuda_alloc(gpu, &s->out, s->out_floats * sizeof(float), "logits of a session", err);
-    if (status == REEL_OK) status = cuda_alloc(gpu, &s->abort, 256, "a session's abort word", err);
-    if (status == REEL_OK) status = cuda_fill(gpu, s->abort, 0, 256, NULL, err);
-    if (status == REEL_OK)
-        status =
-            cuda_alloc(gpu, &s->ids, cuda_most_ids(s->backend) * sizeof(int32_t), "given ids", err);
-    size_t row = (size_t)s->backend->model->config.vocab * 4;
-    if (status == REEL_OK) status = cuda_alloc(gpu, &s->seen, row, "penalty counts", err);
-    if (status == REEL_OK) status = cuda_alloc(gpu, &s->bias, row, "a logit bias", err);
-    size_t hidden = (size_t)s->backend->model->config.hidden;
-    if (status == REEL_OK)
-        status = cuda_alloc(gpu, &s->embeddings, cuda_most_ids(s->backend) * hidden * sizeof(float),
-                            "given embeddings", err);
+        status = cuda_fill(gpu, s->abort, 0, (size_t)s->memory.bytes[GPU_ABORT], NULL, err);
     if (status == REEL_OK) status = open_profile(s, err);
-    if (status == REEL_OK && s->backend->tuning.poison) status = fill_with_nan(s, n_kv, err);
+    if (status == REEL_OK && s->backend->tuning.poison) status = fill_with_nan(s, err);
     return status;
 }
 
@@ -152,6 +92,9 @@ enum reel_status cuda_state_open(struct backend_state **out, struct backend *b, 
     s->backend = b;
     s->max_positions = max_positions;
     s->kv_pieces = kv_pieces(max_positions);
+    cuda_memory_plan(&s->memory, b, max_positions);
+    s->out_floats = (size_t)s->memory.bytes[GPU_OUT] / sizeof(float);
+    checkpoints_reset(&s->checkpoints, -1); /* nothing has written the states yet */
     status = open_mapped(s, err);
     if (status == REEL_OK) status = open_device(s, err);
     if (status == REEL_OK)

@@ -8,14 +8,10 @@
 
 struct cuda_prefill_timer;
 
-/* Given tokens of a decoding launch at most, and ids that are read
- * out of mapped memory. */
-enum { CUDA_MAX_GIVEN = 256, CUDA_MAPPED_IDS = 64 };
-
 /* Host memory that the device sees, of one session. */
 struct cuda_mapped {
     struct decode_mailbox *mailbox, *prefill_mailbox;
-    int32_t *ids;   /* [CUDA_MAPPED_IDS] of a launch that is given few */
+    int32_t *ids;   /* [GPU_MAPPED_IDS] of a launch that is given few */
     unsigned *seen; /* [vocab] */
     float *bias;    /* [vocab] */
     float *logits;  /* [vocab] */
@@ -23,6 +19,7 @@ struct cuda_mapped {
 
 struct backend_state {
     struct backend *backend;
+    struct gpu_memory_plan memory;
     int max_positions;
     int n_positions;     /* evaluated so far */
     cu_address last_row; /* f32 [hidden] of a prompt's last token, which decoding begins with */
@@ -37,8 +34,8 @@ struct backend_state {
     cu_address host_address;
     struct cuda_mapped mapped;
     cu_address abort;
-    cu_address ids;        /* i32 [cuda_most_ids] */
-    cu_address embeddings; /* f32 [cuda_most_ids, hidden] */
+    cu_address ids;        /* i32 [gpu_most_given] */
+    cu_address embeddings; /* f32 [gpu_most_given, hidden] */
     cu_address out;        /* f32 [out_floats]: logits or hidden states of a launch */
     size_t out_floats;
     cu_address seen, bias; /* taken on first use */
@@ -51,9 +48,6 @@ struct backend_state {
 enum reel_status cuda_state_open(struct backend_state **out, struct backend *b, int max_positions,
                                  struct reel_error *err);
 void cuda_state_close(struct backend_state *s);
-uint64_t cuda_state_fixed_bytes(const struct backend *b);
-/* Ids that a launch may be given. */
-size_t cuda_most_ids(const struct backend *b);
 size_t cuda_save_bytes(const struct backend_state *s, int n);
 enum reel_status cuda_save(const struct backend_state *s, int n, void *bytes,
                            struct reel_error *err);

@@ -1,6 +1,7 @@
 #include "cuda/run/tuning.h"
 
 #include "kernels/args.h"
+#include "plan/gpu_memory_plan.h"
 
 #include <errno.h>
 #include <stddef.h>
@@ -63,7 +64,7 @@ void cuda_tuning_defaults(struct cuda_tuning *tuning) {
         .prefill_from = 5,
         .short_from = 2,
         .short_positions = 384,
-        .stage_kb = 16 << 10,
+        .stage_kb = GPU_STAGE_KB,
         .tuned = true,
         .absent = -1,
     };

@@ -1,0 +1,171 @@
+/* What the memory plan says that a model and a session take on a GPU, and what they take of the
+ * fake one, to the byte: of a dense, a hybrid and a speech model, under every tuning that changes
+ * it. */
+#include "cuda/run/cuda_backend.h"
+#include "cuda/run/cuda_memory.h"
+#include "cuda/run/cuda_state.h"
+#include "runtime/model_handle.h"
+#include "support/sim_model.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { N_SMS = 4 };
+
+struct fixture {
+    struct sim_model m;
+    struct fake_cuda *cuda;
+    struct reel_error err;
+};
+
+static void good(enum reel_status status, const struct fixture *f) {
+    if (status != REEL_OK)
+        fail_msg("%s: %s\n%s", reel_status_name(status), f->err.text, f->cuda->report);
+}
+
+static int start_with(void **state, const char *model) {
+    static struct fixture f;
+    f = (struct fixture){ .cuda = sim_gpu_controls().cuda };
+    f.cuda->gpu.n_sms = N_SMS;
+    sim_model_open(&f.m, model);
+    *state = &f;
+    return 0;
+}
+
+static int start_dense(void **state) { return start_with(state, "q3-p"); }
+static int start_hybrid(void **state) { return start_with(state, "q35-p"); }
+static int start_speech(void **state) { return start_with(state, "asr-p"); }
+
+static int stop(void **state) {
+    struct fixture *f = *state;
+    sim_model_close(&f->m);
+    assert_int_equal(f->cuda->leaked.bytes + f->cuda->leaked.host_bytes, 0);
+    return 0;
+}
+
+/* ---- taken, and said ---------------------------------------------------------------------------
+ */
+
+static void load(struct fixture *f, const char *options) {
+    char all[200];
+    if (f->m.gpu) sim_model_unload(&f->m);
+    f->cuda->most_bytes = f->cuda->most_host_bytes = 0;
+    snprintf(all, sizeof all, "warps=4%s%s", *options ? "," : "", options);
+    good(sim_model_load(&f->m, all, &f->err), f);
+}
+
+static const struct backend *loaded(const struct fixture *f) { return f->m.gpu->backend; }
+
+/* The model while it was loaded, and since then. */
+static void assert_model_is_said(struct fixture *f) {
+    const struct gpu_memory_plan *said = &loaded(f)->memory;
+    const uint64_t device = gpu_memory_of(said, GPU_OF_MODEL, false);
+    const uint64_t pinned = gpu_memory_of(said, GPU_OF_MODEL, true);
+    assert_int_equal(f->cuda->live.bytes, device);
+    assert_int_equal(f->cuda->live.host_bytes, pinned);
+    assert_int_equal(f->cuda->most_bytes, device + gpu_memory_of(said, GPU_OF_LOADER, false));
+    assert_int_equal(f->cuda->most_host_bytes, pinned + gpu_memory_of(said, GPU_OF_LOADER, true));
+}
+
+static void assert_session_is_said(struct fixture *f, int context) {
+    const struct reel_session_options options = { .size = sizeof options, .max_context = context };
+    const struct fake_live before = f->cuda->live;
+    struct reel_session *s = NULL;
+    struct gpu_memory_plan said;
+    cuda_memory_plan(&said, loaded(f), context);
+    good(reel_session_open(&s, f->m.gpu, &options, &f->err), f);
+    assert_int_equal(f->cuda->live.bytes - before.bytes,
+                     gpu_memory_of(&said, GPU_OF_SESSION, false));
+    assert_int_equal(f->cuda->live.host_bytes - before.host_bytes,
+                     gpu_memory_of(&said, GPU_OF_SESSION, true));
+    reel_session_close(s);
+    assert_int_equal(f->cuda->live.bytes, before.bytes);
+}
+
+static void model_and_sessions_take_what_is_said(void **state) {
+    static const char *const tunings[] = {
+        "", "profile=2", "prefill_from=0", "short_positions=0", "stage_kb=100",
+    };
+    static const int contexts[] = { 1, 16, 17, 100 };
+    struct fixture *f = *state;
+    for (size_t i = 0; i < sizeof tunings / sizeof *tunings; i++) {
+        print_message("%s\n", tunings[i]);
+        load(f, tunings[i]);
+        assert_model_is_said(f);
+        for (size_t j = 0; j < sizeof contexts / sizeof *contexts; j++)
+            assert_session_is_said(f, contexts[j]);
+    }
+}
+
+/* ---- printed ------------------------------------------------------------------------------------
+ */
+
+struct printed {
+    unsigned long long model, loading, session;
+};
+
+static struct printed find(const char *page, const char *line) {
+    struct printed p = { 0 };
+    char format[200];
+    const char *at = strstr(page, line);
+    if (!at) fail_msg("no \"%s\" in\n%s", line, page);
+    snprintf(format, sizeof format, "%s %%llu the model, %%llu more while loading, %%llu a session",
+             line);
+    if (sscanf(at, format, &p.model, &p.loading, &p.session) != 3) fail_msg("%s", at);
+    return p;
+}
+
+/* As `inspect --plan` has it: tuned as usual, with a session of the model's whole context. */
+static void what_is_printed_is_taken(void **state) {
+    struct fixture *f = *state;
+    struct buffer page = { 0 };
+    load(f, "stage_kb=16384");
+    const struct model_config *config = &loaded(f)->model->config;
+    good(plan_print(&loaded(f)->plan, config, &page, &f->err), f);
+    const struct printed device = find(page.bytes, "\n  bytes"),
+                         pinned = find(page.bytes, "\n  pinned bytes");
+    assert_int_equal(f->cuda->live.bytes, device.model);
+    assert_int_equal(f->cuda->live.host_bytes, pinned.model);
+    assert_int_equal(f->cuda->most_bytes, device.model + device.loading);
+    assert_int_equal(f->cuda->most_host_bytes, pinned.model + pinned.loading);
+    struct backend_state *s = NULL;
+    good(cuda_state_open(&s, f->m.gpu->backend, config->max_context, &f->err), f);
+    assert_int_equal(f->cuda->live.bytes, device.model + device.session);
+    assert_int_equal(f->cuda->live.host_bytes, pinned.model + pinned.session);
+    cuda_state_close(s);
+    buffer_release(&page);
+}
+
+/* ---- what is not there takes nothing ------------------------------------------------------------
+ */
+
+static void each_model_has_its_parts(void **state) {
+    struct fixture *f = *state;
+    load(f, "");
+    const struct backend *b = loaded(f);
+    const uint64_t *bytes = b->memory.bytes;
+    const bool hybrid = b->plan.delta.n_layers > 0, hears = b->plan.encoder.shape.layers > 0;
+    assert_true(bytes[GPU_PROMPTS] > 0);
+    assert_int_equal(bytes[GPU_PROMPTS] > b->plan.scratch.bytes, !hybrid);
+    assert_int_equal(bytes[GPU_DELTA_GATES] > 0, hybrid);
+    assert_int_equal(bytes[GPU_STATES] > 0, hybrid);
+    assert_int_equal(bytes[GPU_TOWER_WEIGHTS] > 0, hears);
+    assert_int_equal(bytes[GPU_TOWER_MAILBOX] > 0, hears);
+    assert_int_equal(bytes[GPU_STAMPS], 0);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(model_and_sessions_take_what_is_said),
+        cmocka_unit_test(what_is_printed_is_taken),
+        cmocka_unit_test(each_model_has_its_parts),
+    };
+    return cmocka_run_group_tests_name("dense", tests, start_dense, stop) |
+           cmocka_run_group_tests_name("hybrid", tests, start_hybrid, stop) |
+           cmocka_run_group_tests_name("speech", tests, start_speech, stop);
+}
