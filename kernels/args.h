@@ -12,6 +12,37 @@ enum { ARGS_MAX_STOP_IDS = 32, MAILBOX_IDS = 1024 };
  * finds the fault described already. */
 enum { ABORT_NONE, ABORT_CLAIMED, ABORT_LEAVE };
 
+/* What a wait in a kernel was for, which a fault report names:
+ * WAIT(name, whether it compares the epochs of exchanged words, in words for people). */
+#define WAIT_KINDS(WAIT)                                                                           \
+    WAIT(WAIT_NONE, 0, "nothing")                                                                  \
+    /* rings: consumers wait for a full slot; producers for a free one, for room under the cap, or \
+     * for the previous token's end */                                                             \
+    WAIT(WAIT_WEIGHTS, 0, "a slot of the weight ring")                                             \
+    WAIT(WAIT_ROOM, 0, "room in the weight ring")                                                  \
+    WAIT(WAIT_KV, 0, "a slot of the K/V ring")                                                     \
+    WAIT(WAIT_KV_ROOM, 0, "room in the K/V ring")                                                  \
+    /* decoding's exchanges */                                                                     \
+    WAIT(WAIT_QKV, 1, "the group's q, k and v")                                                    \
+    WAIT(WAIT_ATTENTION, 1, "the group's partial attention")                                       \
+    WAIT(WAIT_OUT_SUM, 1, "the sums of the output projection")                                     \
+    WAIT(WAIT_GATED, 1, "the group's gated values")                                                \
+    WAIT(WAIT_DOWN_SUM, 1, "the sums of the down projection")                                      \
+    WAIT(WAIT_BEST, 1, "the other SMs' best logits")                                               \
+    WAIT(WAIT_PICK, 1, "the other SMs' sampling candidates")                                       \
+    /* prefill's ring */                                                                           \
+    WAIT(WAIT_STAGE, 0, "a stage of activations")                                                  \
+    /* exchanges of short prompts */                                                               \
+    WAIT(WAIT_X, 1, "the normed activations")                                                      \
+    WAIT(WAIT_SSQ, 1, "the norm's sums of squares")                                                \
+    /* exchanges of a DeltaNet */                                                                  \
+    WAIT(WAIT_MIX, 1, "the group's q, k and v of a DeltaNet")                                      \
+    WAIT(WAIT_DELTA, 1, "the group's value columns of a DeltaNet")
+
+#define WAIT_NAME(name, is_exchange, text) name,
+enum wait_kind { WAIT_KINDS(WAIT_NAME) N_WAIT_KINDS };
+#undef WAIT_NAME
+
 /* Why a launch ended. */
 enum decode_end {
     DECODE_RUNNING,
@@ -33,7 +64,7 @@ struct decode_mailbox {
     unsigned int end;         /* enum decode_end, last word a good launch writes */
     /* A wait that gave up. The first block to do so writes it. */
     unsigned int fault;      /* 1: a fault is described */
-    unsigned int fault_wait; /* enum wait_kind of prelude.cuh */
+    unsigned int fault_wait; /* enum wait_kind */
     unsigned int fault_token, fault_layer, fault_block, fault_warp;
     unsigned int fault_want, fault_have; /* epoch or parity */
     unsigned int pad[5];

@@ -50,27 +50,6 @@ struct ALIGN(8) pair {
     u32 low, high;
 };
 
-/* What was being waited for, in a fault report. */
-enum wait_kind {
-    WAIT_NONE,
-    WAIT_WEIGHTS, /* consumer: the ring's next slot */
-    WAIT_ROOM,    /* producer: a free slot, or room under the cap */
-    WAIT_KV,      /* consumer: the KV ring's next slot */
-    WAIT_KV_ROOM, /* KV producer: a free slot, or the previous token's end */
-    WAIT_QKV,     /* exchanges */
-    WAIT_ATTENTION,
-    WAIT_OUT_SUM,
-    WAIT_GATED,
-    WAIT_DOWN_SUM,
-    WAIT_BEST,
-    WAIT_PICK,
-    WAIT_STAGE, /* prefill, consumer: the ring's next stage */
-    WAIT_X,     /* short prompts: the normed activations */
-    WAIT_SSQ,   /* and the norm's sums of squares */
-    WAIT_MIX,   /* exchanges of a DeltaNet */
-    WAIT_DELTA
-};
-
 DEV u32 float_bits(float x) {
     union {
         float value;

@@ -16,7 +16,17 @@
 #include "tile_format.h"
 
 /* A layer has qkv or mix, in the same place, and the three behind qkv. */
-enum tape_phase { TAPE_QKV, TAPE_OUT, TAPE_GATE_UP, TAPE_DOWN, TAPE_HEAD, TAPE_MIX, TAPE_N_PHASES };
+#define TAPE_PHASES(PHASE) /* number, name, as P_ constants have it */                             \
+    PHASE(TAPE_QKV, "qkv", "QKV")                                                                  \
+    PHASE(TAPE_OUT, "out", "OUT")                                                                  \
+    PHASE(TAPE_GATE_UP, "gate_up", "GATE_UP")                                                      \
+    PHASE(TAPE_DOWN, "down", "DOWN")                                                               \
+    PHASE(TAPE_HEAD, "head", "HEAD")                                                               \
+    PHASE(TAPE_MIX, "mix", "MIX")
+
+#define TAPE_PHASE_NUMBER(phase, name, prefix) phase,
+enum tape_phase { TAPE_PHASES(TAPE_PHASE_NUMBER) TAPE_N_PHASES };
+#undef TAPE_PHASE_NUMBER
 
 /* Layers whose kind a shape can tell; those beyond are attention. */
 enum { TAPE_KINDS = 128 };

@@ -46,19 +46,23 @@ struct plan_options {
     int prefill_tokens;               /* of a prompt that one launch reads; a multiple of 128 */
 };
 
-enum plan_exchange {
-    X_QKV,
-    X_ATTENTION,
-    X_OUT_SUM,
-    X_GATED,
-    X_DOWN_SUM,
-    X_BEST,
-    X_PICK,
-    X_MERGED,
-    X_MIX,
-    X_DELTA,
-    PLAN_N_EXCHANGES
-};
+/* EXCHANGE(number, which kernels know as the constant of that name: where its words begin; name for
+ * people; how often its words are used). */
+#define PLAN_EXCHANGES(EXCHANGE)                                                                   \
+    EXCHANGE(X_QKV, "qkv", "a layer")                                                              \
+    EXCHANGE(X_ATTENTION, "attention", "a layer, when split")                                      \
+    EXCHANGE(X_OUT_SUM, "out_sum", "a layer")                                                      \
+    EXCHANGE(X_GATED, "gated", "a layer")                                                          \
+    EXCHANGE(X_DOWN_SUM, "down_sum", "a layer")                                                    \
+    EXCHANGE(X_BEST, "best", "a token")                                                            \
+    EXCHANGE(X_PICK, "pick", "a token, when sampling")                                             \
+    EXCHANGE(X_MERGED, "merged", "a layer, when split")                                            \
+    EXCHANGE(X_MIX, "mix", "a DeltaNet")                                                           \
+    EXCHANGE(X_DELTA, "delta", "a DeltaNet")
+
+#define PLAN_EXCHANGE_NUMBER(number, name, when) number,
+enum plan_exchange { PLAN_EXCHANGES(PLAN_EXCHANGE_NUMBER) PLAN_N_EXCHANGES };
+#undef PLAN_EXCHANGE_NUMBER
 
 struct plan_words {
     unsigned offset, words; /* in exchange memory */

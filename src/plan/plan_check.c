@@ -9,10 +9,15 @@
 
 #define REFUSE(...) return err_set(err, REEL_E_MISMATCH, "plan: " __VA_ARGS__)
 
-static const char *const phase_names[TAPE_N_PHASES] = { "qkv",  "out",  "gate_up",
-                                                        "down", "head", "mix" };
+static const char *const phase_names[TAPE_N_PHASES] = {
+#define PHASE_NAME(phase, name, prefix) [phase] = name,
+    TAPE_PHASES(PHASE_NAME)
+#undef PHASE_NAME
+};
 static const char *const exchange_names[PLAN_N_EXCHANGES] = {
-    "qkv", "attention", "out_sum", "gated", "down_sum", "best", "pick", "merged", "mix", "delta"
+#define EXCHANGE_NAME(number, name, when) [number] = name,
+    PLAN_EXCHANGES(EXCHANGE_NAME)
+#undef EXCHANGE_NAME
 };
 
 /* ---- sizes ----------------------------------------------------------------------------------- */

@@ -50,7 +50,9 @@ static enum reel_status put_segment(struct buffer *text, const char *name,
 static enum reel_status put_phases(struct buffer *text, const struct tape_shape *t,
                                    struct reel_error *err) {
     static const char *const names[TAPE_N_PHASES] = {
-        "QKV", "OUT", "GATE_UP", "DOWN", "HEAD", "MIX"
+#define PHASE_PREFIX(phase, name, prefix) [phase] = prefix,
+        TAPE_PHASES(PHASE_PREFIX)
+#undef PHASE_PREFIX
     };
     enum reel_status status = REEL_OK;
     for (int i = 0; i < TAPE_N_PHASES && status == REEL_OK; i++)
@@ -60,10 +62,11 @@ static enum reel_status put_phases(struct buffer *text, const struct tape_shape 
 
 static enum reel_status put_words(struct buffer *text, const struct plan *p,
                                   struct reel_error *err) {
-    static const char *const names[PLAN_N_EXCHANGES] = { "X_QKV",   "X_ATTENTION", "X_OUT_SUM",
-                                                         "X_GATED", "X_DOWN_SUM",  "X_BEST",
-                                                         "X_PICK",  "X_MERGED",    "X_MIX",
-                                                         "X_DELTA" };
+    static const char *const names[PLAN_N_EXCHANGES] = {
+#define EXCHANGE_NUMBER(number, name, when) [number] = #number,
+        PLAN_EXCHANGES(EXCHANGE_NUMBER)
+#undef EXCHANGE_NUMBER
+    };
     enum reel_status status = REEL_OK;
     for (int i = 0; i < PLAN_N_EXCHANGES && status == REEL_OK; i++)
         status = put(text, names[i], p->exchange[i].offset, err);

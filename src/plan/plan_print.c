@@ -120,7 +120,9 @@ static uint64_t useful_bytes(const struct plan *p, int phase) {
 
 static void print_phases(struct page *out, const struct plan *p) {
     static const char *const names[TAPE_N_PHASES] = {
-        "qkv", "out", "gate_up", "down", "head", "mix"
+#define PHASE_NAME(phase, name, prefix) [phase] = name,
+        TAPE_PHASES(PHASE_NAME)
+#undef PHASE_NAME
     };
 #define TEXT(name, text) text,
     static const char *const formats[TILE_FORMATS] = { TILE_FORMAT_LIST(TEXT) };
@@ -155,24 +157,19 @@ static void print_phases(struct page *out, const struct plan *p) {
 /* ---- exchanges and memory -------------------------------------------------------------------- */
 
 static void print_exchanges(struct page *out, const struct plan *p) {
-    static const char *const names[PLAN_N_EXCHANGES] = {
-        "qkv", "attention", "out_sum", "gated", "down_sum", "best", "pick", "merged", "mix", "delta"
+    static const struct {
+        const char *name, *when;
+    } exchanges[PLAN_N_EXCHANGES] = {
+#define EXCHANGE_ROW(number, name, when) [number] = { name, when },
+        PLAN_EXCHANGES(EXCHANGE_ROW)
+#undef EXCHANGE_ROW
     };
-    static const char *const when[PLAN_N_EXCHANGES] = { "a layer",
-                                                        "a layer, when split",
-                                                        "a layer",
-                                                        "a layer",
-                                                        "a layer",
-                                                        "a token",
-                                                        "a token, when sampling",
-                                                        "a layer, when split",
-                                                        "a DeltaNet",
-                                                        "a DeltaNet" };
     PRINT(out, "\n  %-10s %8s %8s %8s  %s\n", "exchange", "word", "words", "readers", "once");
     for (int i = 0; i < PLAN_N_EXCHANGES; i++) {
         const struct plan_words *x = &p->exchange[i];
         if (x->words == 0) continue;
-        PRINT(out, "  %-10s %8u %8u %8d  %s\n", names[i], x->offset, x->words, x->readers, when[i]);
+        PRINT(out, "  %-10s %8u %8u %8d  %s\n", exchanges[i].name, x->offset, x->words, x->readers,
+              exchanges[i].when);
     }
 }
 

@@ -5,40 +5,14 @@
 
 #include <stdio.h>
 
-/* In the order of enum wait_kind (kernels/prelude.cuh). */
-static const char *const wait_names[] = {
-    "nothing",
-    "a slot of the weight ring",
-    "room in the weight ring",
-    "a slot of the K/V ring",
-    "room in the K/V ring",
-    "the group's q, k and v",
-    "the group's partial attention",
-    "the sums of the output projection",
-    "the group's gated values",
-    "the sums of the down projection",
-    "the other SMs' best logits",
-    "the other SMs' sampling candidates",
-    "a stage of activations",
-    "the normed activations",
-    "the norm's sums of squares",
-    "the group's q, k and v of a DeltaNet",
-    "the group's value columns of a DeltaNet",
+static const struct {
+    bool is_exchange; /* it is epochs that are compared */
+    const char *text;
+} waits[N_WAIT_KINDS] = {
+#define WAIT_ROW(name, is_exchange, text) [name] = { is_exchange, text },
+    WAIT_KINDS(WAIT_ROW)
+#undef WAIT_ROW
 };
-enum {
-    N_WAITS = (int)(sizeof wait_names / sizeof *wait_names),
-    WAIT_QKV = 5,
-    WAIT_PICK = 11,
-    WAIT_X = 13,
-    WAIT_SSQ = 14,
-    WAIT_MIX,
-    WAIT_DELTA
-};
-
-/* Whether it is epochs that are compared. */
-static bool is_exchange(unsigned wait) {
-    return (wait >= WAIT_QKV && wait <= WAIT_PICK) || (wait >= WAIT_X && wait <= WAIT_DELTA);
-}
 
 const char *cuda_kernel_name(const struct cuda_run *run) {
     const struct decode_mailbox *m = run->prefill;
@@ -59,12 +33,12 @@ enum reel_status cuda_describe_wait(const struct backend *b, const struct decode
                                     const char *kernel, struct reel_error *err) {
     const unsigned kind = m->fault_wait;
     char state[64] = "";
-    if (is_exchange(kind))
+    if (kind < N_WAIT_KINDS && waits[kind].is_exchange)
         snprintf(state, sizeof state, "; epoch %u wanted, %u there", m->fault_want, m->fault_have);
     return err_set(
         err, REEL_E_DEVICE,
         "%s: %s gave up waiting for %s (token %u of the launch, layer %u, block %u, warp %u%s)",
-        b->gpu.facts.name, kernel, kind < N_WAITS ? wait_names[kind] : "something unknown",
+        b->gpu.facts.name, kernel, kind < N_WAIT_KINDS ? waits[kind].text : "something unknown",
         m->fault_token, m->fault_layer, m->fault_block, m->fault_warp, state);
 }
 
