@@ -18,6 +18,8 @@
 #include "phase_delta.cuh"
 #endif
 
+STATIC_ASSERT(SHARED_BYTES == P_SHARED_BYTES, "the plan counts shared memory of decoding otherwise");
+
 /* Gains come from memory, behind the weights' stream: where there are registers for them, each are asked
  * for half a layer before they are needed. */
 enum { EARLY_GAINS = 2 * SLICE <= 8 };

@@ -8,11 +8,11 @@
 enum { X_LOW = P_HEAD_K_TILES * 8 };
 
 /* Partial products of one phase: [row][k part]. */
-#define PART_FLOATS(S)       (P_##S##_ROW_TILES * TILE_ROWS * PART_STRIDE(P_##S##_K_PARTS))
+#define PHASE_FLOATS(S) PART_FLOATS(P_##S##_ROW_TILES, P_##S##_K_PARTS)
 enum {
     OWN_ROWS = P_HEAD_ROW_TILES * TILE_ROWS, /* of the head; see kept_keys */
 #if M_DELTA
-    MIX_PARTS = PART_FLOATS(MIX),
+    MIX_PARTS = PHASE_FLOATS(MIX),
     /* Units of value columns that a SM has at most. a and b of their heads are made once for each, or for each
      * head of the group where those are fewer. */
     DELTA_TURNS = (P_DELTA_UNITS + P_GROUP_SMS - 1) / P_GROUP_SMS,
@@ -21,13 +21,14 @@ enum {
 #else
     MIX_PARTS = 0,
 #endif
-    LAYER_PARTS = MAX(MAX(PART_FLOATS(QKV), PART_FLOATS(OUT)), MAX(PART_FLOATS(GATE_UP), PART_FLOATS(DOWN))),
+    LAYER_PARTS = MAX(MAX(PHASE_FLOATS(QKV), PHASE_FLOATS(OUT)), MAX(PHASE_FLOATS(GATE_UP), PHASE_FLOATS(DOWN))),
     PARTS = MAX(MAX(LAYER_PARTS, MIX_PARTS), OWN_ROWS / 2),
     ATTENTION_WORDS = P_OUT_K_PARTS * P_OUT_WARP_K * 8 /* the group's q rows, or value columns, in pairs, padded */
 };
 
 #include "phase_pick_shared.cuh"      /* struct pick_shared */
 
+/* decode_shared_bytes (decode_layout.h) counts the same parts. */
 struct ALIGN(16) block_shared {
     float part[2][PARTS];
     float ssq[2][PART_STRIDE(P_WARPS)]; /* of each warp's slice of h; head: [0] */
@@ -54,12 +55,6 @@ enum {
     KV_RING_BYTES = P_KV_SLOTS * P_KV_PIECE,
     SHARED_BYTES = RING_BYTES + KV_RING_BYTES + (int)sizeof(struct block_shared)
 };
-#if defined(REEL_SIM)
-_Static_assert(SHARED_BYTES <= P_SHARED_BYTES, "the plan gives less shared memory than the kernel needs");
-#else
-static_assert(SHARED_BYTES <= P_SHARED_BYTES, "the plan gives less shared memory than the kernel needs");
-#endif
-
 /* The order keys of a block's logits after bias and penalties, for the sampler: u32 [OWN_ROWS], 0 where
  * there is no number. Row i of a block is row i % 16 of its (i / 16)-th tile of the head. They lie where
  * the layers' partial sums did, of which the epilogue has read the last before any block could have passed

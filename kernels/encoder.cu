@@ -7,6 +7,8 @@
 #include "encoder_attention.cuh"
 #include "encoder_stem.cuh"
 
+STATIC_ASSERT(PREFILL_BYTES == P_PREFILL_SHARED, "the plan counts shared memory of the tower otherwise");
+
 DEV void tower_reader(struct reader *r, const struct encoder_args *a, int layer) {
     next_may_start();
     reader_make(r, &a->base, layer, 0);

@@ -2,6 +2,7 @@
 #ifndef REEL_KERNELS_PHASE_ATTENTION_SHARED_CUH
 #define REEL_KERNELS_PHASE_ATTENTION_SHARED_CUH
 
+#include "decode_layout.h"
 #include "kv_layout.h"
 
 enum {
@@ -10,11 +11,9 @@ enum {
     AT_HEADS = P_GROUP_HEADS / P_GROUP_KV_HEADS,      /* q heads of a KV head: columns of a product */
     AT_PARTS = P_ATTENTION_WARPS / P_GROUP_KV_HEADS,  /* warps that share a KV head */
     AT_ROUNDS = P_KV_SLOTS / P_ATTENTION_WARPS,       /* slots of one warp */
-    /* Strides that let the lanes of a column, or of 8 rows, meet all banks at 16 bytes a lane. */
-    AT_Q_STRIDE = ((AT_TILES + 1) / 2 | 1) * 16,
+    AT_Q_STRIDE = AT_Q_WORDS(AT_TILES),
     AT_O_STRIDE = PART_STRIDE(2 * AT_TILES),
-    AT_PART_STRIDE = (AT_PARTS + 3) / 4 * 4,
-    AT_SSQ = 16, /* partial sums of squares of a head */
+    AT_PART_STRIDE = AT_PART_FLOATS(AT_PARTS),
     /* Pairs of words of a head's row, of which the first TURNING rotate together; a lane holds pair lane,
      * lane + 32, ... */
     ROPE_WORDS = AT_WORDS / 2,
@@ -25,6 +24,7 @@ enum {
 #error "rotary: a multiple of 4 up to head_dim"
 #endif
 
+/* attention_shared_bytes (decode_layout.h) counts the same parts. */
 struct ALIGN(16) attention_shared {
     /* q heads, then the current position's k rows: rotated, not yet normed; placed as q_place says */
     u32 q[P_GROUP_HEADS + P_GROUP_KV_HEADS][AT_Q_STRIDE];

@@ -40,13 +40,8 @@ enum {
     /* A warp gathers just what it multiplies with. */
     OWN_HEADS = P_GROUP_VALUE_HEADS == P_WARPS && P_OUT_K_PARTS == P_WARPS && P_OUT_WARP_K * TILE_K == M_VALUE_DIM
 };
-#if defined(REEL_SIM)
-_Static_assert(M_KEY_DIM % 4 == 0 && M_VALUE_DIM % 2 == 0 && P_DELTA_UNIT % 2 == 0 && M_VALUE_DIM % P_DELTA_UNIT == 0,
+STATIC_ASSERT(M_KEY_DIM % 4 == 0 && M_VALUE_DIM % 2 == 0 && P_DELTA_UNIT % 2 == 0 && M_VALUE_DIM % P_DELTA_UNIT == 0,
                "words and 16 bytes hold whole pairs and quads of rows");
-#else
-static_assert(M_KEY_DIM % 4 == 0 && M_VALUE_DIM % 2 == 0 && P_DELTA_UNIT % 2 == 0 && M_VALUE_DIM % P_DELTA_UNIT == 0,
-              "words and 16 bytes hold whole pairs and quads of rows");
-#endif
 
 DEV u64 *delta_words(const struct worker *w) { return w->a->words + X_DELTA + w->group * (P_GROUP_VALUE / 2); }
 

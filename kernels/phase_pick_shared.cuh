@@ -2,8 +2,9 @@
 #ifndef REEL_KERNELS_PHASE_PICK_SHARED_CUH
 #define REEL_KERNELS_PHASE_PICK_SHARED_CUH
 
-enum { PICK_ITEMS = CONSUMER_THREADS < 256 ? CONSUMER_THREADS : 256 };
+enum { PICK_ITEMS = CONSUMER_THREADS < PICK_MOST_ITEMS ? CONSUMER_THREADS : PICK_MOST_ITEMS };
 
+/* pick_shared_bytes (decode_layout.h) counts the same parts. */
 struct pick_shared {
     struct quad item[PICK_ITEMS]; /* candidates of all blocks, in any order: order key, id, weight low, high */
     u64 sum[2][P_WARPS];          /* weights, a warp each: this block's or the kept ones'; all ids' */

@@ -6,6 +6,8 @@
 #include "prefill_attention.cuh"
 #include "prefill_product.cuh"
 
+STATIC_ASSERT(PREFILL_BYTES == P_PREFILL_SHARED, "the plan counts shared memory of prefill otherwise");
+
 /* Embeddings to h; x and ssq for the first norm. A warp a token. */
 DEV void embed_phase(struct reader *r) {
     const struct decode_args *a = r->w.a;

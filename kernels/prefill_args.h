@@ -60,9 +60,6 @@ struct prefill_delta {
     float *keep_state, *keep_window;
 };
 
-/* Shared memory of a block of conv: taps, and what its warps make; on 1,024 bytes. */
-#define PREFILL_CONV_BYTES(taps) ((taps)*1024 + 8 * 4096 + 1024)
-
 struct prefill_args {
     /* the model, the session and this launch, as for decoding: tape, embedding, norms, qk_norms,
      * rope, kv, kv_pieces, position, n_tokens, ids or embeddings (of n_tokens), patience, mailbox

@@ -5,6 +5,10 @@
 #include "prefill_delta_chunk.cuh"
 #include "prefill_delta_conv.cuh"
 
+STATIC_ASSERT(PREFILL_BYTES == P_PREFILL_SHARED, "the plan counts shared memory of chain otherwise");
+STATIC_ASSERT(MAX(sizeof(struct chunk_shared), sizeof(struct answer_shared)) + STAGE_ALIGN == P_PREFILL_CHUNK,
+              "the plan counts shared memory of chunk and answer otherwise");
+
 PAIR_KERNEL(READ_CONSUMERS) prefill_conv(const PARAMETER struct prefill_args args, int phase, int layer) {
     struct reader r;
     (void)phase;

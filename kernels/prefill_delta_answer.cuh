@@ -11,6 +11,7 @@
 
 enum { ANSWER_COPIES = 4, ANSWER_TILES = (VALUE_TILES + 1) / 2 /* of columns, of one warp */ };
 
+/* answer_shared_bytes (prefill_layout.h) counts the same parts. */
 struct ALIGN(16) answer_shared {
     u8 q[KEYS_BYTES], asked[2 * SQUARE_BYTES];
     struct quad states[VALUE_TILES][KEY_TILES][LANES];
@@ -18,11 +19,6 @@ struct ALIGN(16) answer_shared {
     float squares[2][2][DELTA_CHUNK]; /* of every other item */
     u64 full;
 };
-#if defined(REEL_SIM)
-_Static_assert(sizeof(struct answer_shared) + 1024 <= P_PREFILL_CHUNK, "the plan gives answer less shared memory");
-#else
-static_assert(sizeof(struct answer_shared) + 1024 <= P_PREFILL_CHUNK, "the plan gives answer less shared memory");
-#endif
 
 struct answer {
     int head, chunk, tile, half; /* of tokens; of the columns' tiles */

@@ -20,11 +20,7 @@ struct ALIGN(16) chain_shared {
     struct quad state[KEY_TILES][2][LANES]; /* rounded, rest */
     struct quad learned[CHUNK_TILES][2][LANES];
 };
-#if defined(REEL_SIM)
-_Static_assert(sizeof(struct chain_shared) <= EXCHANGE_FLOATS * 4, "operands of chain do not fit");
-#else
-static_assert(sizeof(struct chain_shared) <= EXCHANGE_FLOATS * 4, "operands of chain do not fit");
-#endif
+STATIC_ASSERT(sizeof(struct chain_shared) <= EXCHANGE_FLOATS * 4, "operands of chain do not fit");
 
 struct chain_item {
     int head, columns; /* of 16 */

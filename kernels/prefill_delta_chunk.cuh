@@ -13,12 +13,12 @@
 
 enum {
     CHUNK_COPIES = 3,
-    T_STRIDE = DELTA_CHUNK + 4, /* floats: 8 rows' pairs meet all banks */
     OPERAND_BYTES = 2 * SQUARE_BYTES, /* both terms of T */
     Q_BYTES = KEYS_BYTES > OPERAND_BYTES ? KEYS_BYTES : OPERAND_BYTES,
     W_TILES = (KEY_TILES + 1) / 2 /* of keys, of one warp */
 };
 
+/* chunk_shared_bytes (prefill_layout.h) counts the same parts. */
 struct ALIGN(16) chunk_shared {
     u8 k[KEYS_BYTES], v[VALUES_BYTES];
     u8 q[Q_BYTES];           /* later T beta, as u wants it */
@@ -27,11 +27,6 @@ struct ALIGN(16) chunk_shared {
     float sum[DELTA_CHUNK], beta[DELTA_CHUNK]; /* G */
     u64 full;
 };
-#if defined(REEL_SIM)
-_Static_assert(sizeof(struct chunk_shared) + 1024 <= P_PREFILL_CHUNK, "the plan gives chunk less shared memory");
-#else
-static_assert(sizeof(struct chunk_shared) + 1024 <= P_PREFILL_CHUNK, "the plan gives chunk less shared memory");
-#endif
 
 struct chunk_item {
     int head, chunk;

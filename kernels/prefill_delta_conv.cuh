@@ -34,13 +34,9 @@ struct ALIGN(16) conv_shared {
         float sums[READ_WARPS][4 * GATE_TILES * GATE_TILES][LANES]; /* each warp's of the gates */
     } u;
 };
-#if defined(REEL_SIM)
-_Static_assert((int)CHUNK_BLOCKS == (int)READ_WARPS, "a warp has 8 tokens of a chunk");
-_Static_assert((int)sizeof(struct conv_shared) + 1024 <= PREFILL_CONV_BYTES(M_TAPS), "the host gives less");
-#else
-static_assert((int)CHUNK_BLOCKS == (int)READ_WARPS, "a warp has 8 tokens of a chunk");
-static_assert((int)sizeof(struct conv_shared) + 1024 <= PREFILL_CONV_BYTES(M_TAPS), "the host gives less");
-#endif
+STATIC_ASSERT((int)CHUNK_BLOCKS == (int)READ_WARPS, "a warp has 8 tokens of a chunk");
+STATIC_ASSERT((int)sizeof(struct conv_shared) + STAGE_ALIGN == PREFILL_CONV_BYTES(M_TAPS),
+              "the host counts shared memory of conv otherwise");
 
 /* ---- convolution ---- */
 

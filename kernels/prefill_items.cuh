@@ -14,8 +14,7 @@
 enum {
     BLOCK_TOKENS = 64,
     BLOCK_BYTES = BLOCK_TOKENS * 128, /* of 64 columns */
-    COLUMNS_AT = STAGE_BYTES / 2,     /* where a stage has its second 64 columns */
-    STAGE_TILES = 8                   /* of k */
+    COLUMNS_AT = STAGE_BYTES / 2      /* where a stage has its second 64 columns */
 };
 
 struct item {

@@ -12,24 +12,18 @@
 #define REEL_KERNELS_PREFILL_SHARED_CUH
 
 #include "mma.cuh"
-#include "prefill_args.h"
+#include "prefill_layout.h"
 #include "shared.cuh"
 
-/* Whether registers move from the producer's warpgroup to consumers: wgmma's way needs that, and so does attention
- * with heads of 256 in mma's, which holds 192 of q and o alone. plan_prefill.c says the same. */
-#define READ_MOVES (G_WGMMA || (G_REGISTERS && M_HEAD_DIM > 128))
+#define READ_MOVES REGISTERS_MOVE(G_WGMMA, G_REGISTERS, M_HEAD_DIM)
 
 enum {
-    READ_WARPS = 8,
     READ_CONSUMERS = READ_WARPS * LANES,
-    READ_THREADS = READ_CONSUMERS + (READ_MOVES ? 4 : 1) * LANES, /* registers move between warpgroups */
-    STAGE_BYTES = 32768,
+    READ_THREADS = READ_CONSUMERS + (READ_MOVES ? WARPGROUP : 1) * LANES,
     TAIL_TOKENS = G_WGMMA ? ATOM_TOKENS : 0, /* that the last item of a row may have besides: prefill_items.cuh */
     STAGE_COPIES = 2, /* calls of ring_fill that fill a stage: always this many, empty ones too */
-    READ_TOKENS = 128 + ATOM_TOKENS,    /* of an item of a product at most */
     READ_BARRIER = 1,  /* of all consumers */
-    HALF_BARRIER = 2,  /* and + 1: of 4 warps each */
-    EXCHANGE_FLOATS = 2 * 64 * 32
+    HALF_BARRIER = 2   /* and + 1: of 4 warps each */
 };
 #define NO_PLACE 0xffffffffu
 
@@ -49,6 +43,7 @@ enum {
     SSQ_SLOTS = P_GROUP_SMS * P_OUT_ROW_TILES /* at most */
 };
 
+/* prefill_shared_bytes (prefill_layout.h) counts the same parts. */
 struct ALIGN(16) prefill_shared {
     float exchange[EXCHANGE_FLOATS]; /* partial sums between the two halves of the warps; or the stages' tails */
     float scale[2][READ_TOKENS];     /* of the norm, for the tokens of this item and of the next */
@@ -57,16 +52,10 @@ struct ALIGN(16) prefill_shared {
     u64 full[P_PREFILL_STAGES], empty[P_PREFILL_STAGES];
 };
 
-enum { PREFILL_BYTES = P_PREFILL_STAGES * STAGE_BYTES + (int)sizeof(struct prefill_shared) };
+enum { PREFILL_BYTES = P_PREFILL_STAGES * STAGE_BYTES + (int)sizeof(struct prefill_shared) + STAGE_ALIGN };
 #if P_PREFILL_STAGES * 2048 > 16384
 #error "the stages' tails have no room"
 #endif
-#if defined(REEL_SIM)
-_Static_assert(PREFILL_BYTES + 1024 <= P_PREFILL_SHARED, "the plan gives less shared memory than prefill needs");
-#else
-static_assert(PREFILL_BYTES + 1024 <= P_PREFILL_SHARED, "the plan gives less shared memory than prefill needs");
-#endif
-
 /* One thread's view. */
 struct reader {
     struct worker w; /* warp, lane, block, a, token, layer, dead: what waiting needs */
@@ -87,7 +76,7 @@ DEV void reader_anew(struct reader *r) { r->w.lane = opaque(r->w.lane) & (LANES 
 /* n_stages: of the ring, which lies before struct prefill_shared; 0: there is none. */
 DEV void reader_make(struct reader *r, const struct prefill_args *a, int layer, int n_stages) {
     u8 *base = shared_base();
-    base += (1024 - smem_of(base) % 1024) % 1024;
+    base += (STAGE_ALIGN - smem_of(base) % STAGE_ALIGN) % STAGE_ALIGN;
     r->a = a, r->w.a = &a->decode;
     r->stages = base, r->s = (struct prefill_shared *)(base + n_stages * STAGE_BYTES);
     /* out of a shuffle: the compiler knows then that all lanes of a warp go the same way */

@@ -34,6 +34,12 @@ typedef unsigned long long u64;
 #define PARAMETER      __grid_constant__ /* its address may be taken without a copy */
 #endif
 
+#if defined(REEL_SIM)
+#define STATIC_ASSERT(condition, text) _Static_assert(condition, text)
+#else
+#define STATIC_ASSERT(condition, text) static_assert(condition, text)
+#endif
+
 enum { LANES = 32, ALL_LANES = -1 };
 
 /* 16 bytes: a lane's share of a tile. */

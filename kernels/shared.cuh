@@ -6,6 +6,7 @@
 #ifndef REEL_KERNELS_SHARED_CUH
 #define REEL_KERNELS_SHARED_CUH
 
+#include "decode_layout.h"
 #include "maths.cuh"
 #include "memory.cuh"
 #include "reduce.cuh"
@@ -13,8 +14,6 @@
 
 #define MAX(a, b) ((a) > (b) ? (a) : (b))
 #define MIN(a, b) ((a) < (b) ? (a) : (b))
-/* Rows of partial sums are padded so that 8 lanes reading 16 bytes each of consecutive rows meet all banks. */
-#define PART_STRIDE(k_parts) (((((k_parts) + 3) / 4) | 1) * 4)
 
 #include "phase_attention_shared.cuh" /* ROPE_TURNS */
 

@@ -20,11 +20,7 @@ enum {
     /* of these a warp has some at once, as there are registers */
     BLOCK_HEADS = KV_QUERIES % 2 == 0 ? 2 : M_HEAD_DIM <= 64 && KV_QUERIES % 3 == 0 ? 3 : 1
 };
-#if defined(REEL_SIM)
-_Static_assert(P_GROUP_HEADS / BLOCK_HEADS * ATOMS <= P_WARPS, "the plan gives a warp more than one block of rows");
-#else
-static_assert(P_GROUP_HEADS / BLOCK_HEADS * ATOMS <= P_WARPS, "the plan gives a warp more than one block of rows");
-#endif
+STATIC_ASSERT(P_GROUP_HEADS / BLOCK_HEADS * ATOMS <= P_WARPS, "the plan gives a warp more than one block of rows");
 #define SCORE_NEVER (-3e38f) /* of a masked position: its weight is 0 beside ATTENTION_NEVER too */
 
 /* Angles of the rotation, once a launch; and what out's padding and tokens beyond the last are multiplied with. All

@@ -10,22 +10,23 @@
 #define RING_SLOTS P_SHORT_SLOTS
 #include "prefill_args.h"
 #include "shared.cuh"
+#include "short_layout.h"
 
 enum {
     ATOMS = P_SHORT_TOKENS / ATOM_TOKENS,
-    PAIR = ATOMS > 1 ? 2 : 1,
-    WIDE = ATOMS > PAIR ? 2 * PAIR : PAIR,
+    PAIR = SHORT_PAIR(ATOMS),
+    WIDE = SHORT_WIDE(ATOMS),
     PAIRS_OF_ATOMS = (ATOMS + 1) / 2, /* runs of 16 tokens */
     H_TILES = M_HIDDEN / TILE_K,
     QKV_TILES = (QKV_GROUP_ROWS + TILE_ROWS - 1) / TILE_ROWS, /* of a group */
     HALF_DIM = M_HEAD_DIM / 2,
-    ANGLE_STRIDE = 2 * HALF_DIM + 16, /* floats of a row of angles: two rows meet all banks */
+    ANGLE_STRIDE = SHORT_ANGLES(M_HEAD_DIM),
     PRELOAD_TILES = P_SHORT_PRELOAD
 };
 
-/* Exchange memory, in words. Every edge has one buffer: short.cu says why that is enough. */
+/* Exchange memory, in words, which short_exchange_words (short_layout.h) adds up. Every edge has one buffer: short.cu says why that is enough. */
 enum {
-    TILE_WORDS = 2 * LANES,
+    TILE_WORDS = SHORT_TILE_WORDS,
     VECTOR_WORDS = H_TILES * ATOMS * TILE_WORDS, /* of hidden columns, all tokens */
     S_X = 0,                                     /* [2]: for qkv, for gate_up; word_x */
     S_SSQ = S_X + 2 * VECTOR_WORDS,              /* [2][H_TILES][tokens]: sums of h^2 over a k tile; f32 */
@@ -43,6 +44,7 @@ enum {
     ALL_PARTS = MAX(PRODUCT_QUADS, ((P_WARPS - 1) * MERGE_QUADS + 1) / 2)
 };
 
+/* short_shared_bytes (short_layout.h) counts the same parts. */
 struct ALIGN(16) block_shared {
     struct quad_float part[2][ALL_PARTS];
     struct pair q[P_OUT_K_TILES * ATOMS * LANES]; /* B fragments: q's of the group, then attention's result */
@@ -55,13 +57,8 @@ struct ALIGN(16) block_shared {
 };
 
 enum { RING_BYTES = RING_SLOTS * P_SLOT_BYTES, SHARED_BYTES = RING_BYTES + (int)sizeof(struct block_shared) };
-#if defined(REEL_SIM)
-_Static_assert(SHARED_BYTES <= P_SHORT_SHARED, "the plan gives less shared memory than short prompts need");
-_Static_assert(SHORT_WORDS <= P_SHORT_WORDS, "the plan gives less exchange memory than short prompts need");
-#else
-static_assert(SHARED_BYTES <= P_SHORT_SHARED, "the plan gives less shared memory than short prompts need");
-static_assert(SHORT_WORDS <= P_SHORT_WORDS, "the plan gives less exchange memory than short prompts need");
-#endif
+STATIC_ASSERT(SHARED_BYTES == P_SHORT_SHARED, "the plan counts shared memory of short prompts otherwise");
+STATIC_ASSERT(SHORT_WORDS == P_SHORT_WORDS, "the plan counts exchange words of short prompts otherwise");
 
 #include "ring.cuh"
 

@@ -230,9 +230,8 @@ static enum reel_status check_block(const struct plan *p, struct reel_error *err
          p->registers_consumer * p->tape.warps + p->registers_other * others > launched * warps))
         REFUSE("%d and %d registers cannot be shared out of %d for each of %d warps",
                p->registers_consumer, p->registers_other, launched, warps);
-    int shared = p->ring_slots * p->slot_bytes + p->kv_slots * p->kv_piece_bytes +
-                 plan_block_shared_bytes(p);
-    if (p->shared_bytes < shared || p->shared_bytes > p->gpu.shared_bytes)
+    const int shared = plan_shared_bytes(p);
+    if (p->shared_bytes != shared || p->shared_bytes > p->gpu.shared_bytes)
         REFUSE("%d bytes of shared memory: %d are needed, %d allowed", p->shared_bytes, shared,
                p->gpu.shared_bytes);
     return REEL_OK;
@@ -297,13 +296,12 @@ static enum reel_status check_prefill(const struct plan *p, struct reel_error *e
         REFUSE("prefill with copies of kind %d, head_dim %d, hidden size %d", p->copy, p->head_dim,
                p->tape.hidden);
     if (p->prefill_stages < 2 ||
-        p->prefill_shared < plan_prefill_shared_bytes(p->prefill_stages, p->prefill_k_places) ||
+        p->prefill_shared != prefill_shared_bytes(p->prefill_stages, p->prefill_k_places) ||
         p->prefill_shared > p->gpu.shared_bytes)
         REFUSE("prefill: %d bytes of shared memory for %d stages: %d are needed, %d allowed",
                p->prefill_shared, p->prefill_stages,
-               plan_prefill_shared_bytes(p->prefill_stages, p->prefill_k_places),
-               p->gpu.shared_bytes);
-    if (p->prefill_chunk_shared < plan_prefill_chunk_bytes(&p->delta) ||
+               prefill_shared_bytes(p->prefill_stages, p->prefill_k_places), p->gpu.shared_bytes);
+    if (p->prefill_chunk_shared != plan_prefill_chunk_bytes(&p->delta) ||
         p->prefill_chunk_shared > p->gpu.shared_bytes)
         REFUSE("prefill: %d bytes of shared memory for chunks: %d are needed, %d allowed",
                p->prefill_chunk_shared, plan_prefill_chunk_bytes(&p->delta), p->gpu.shared_bytes);
@@ -330,12 +328,12 @@ static enum reel_status check_short(const struct plan *p, struct reel_error *err
     if (tiles * (n / 8) > p->tape.n_sms * p->tape.warps)
         REFUSE("short prompts of %d tokens: %d parts of the residual stream for %d warps", n,
                tiles * (n / 8), p->tape.n_sms * p->tape.warps);
-    if (p->short_slots < 4 || p->short_shared < plan_short_shared_bytes(p, n, p->short_slots) ||
+    if (p->short_slots < 4 || p->short_shared != plan_short_shared_bytes(p, n, p->short_slots) ||
         p->short_shared > p->gpu.shared_bytes)
         REFUSE("short prompts: %d bytes of shared memory for %d slots: %d are needed, %d allowed",
                p->short_shared, p->short_slots, plan_short_shared_bytes(p, n, p->short_slots),
                p->gpu.shared_bytes);
-    if (p->short_words < plan_short_words(p, n))
+    if (p->short_words != plan_short_words(p, n))
         REFUSE("short prompts: %u exchange words, %u are needed", p->short_words,
                plan_short_words(p, n));
     return REEL_OK;

@@ -9,6 +9,7 @@ enum {
     EPILOGUE_WARPS = 2, /* with the producers four, which give up registers together */
     ATTENTION_WARPS = 8,
     MOST_SLOT_BYTES = 16 << 10,
+    SPARE_BYTES = 560, /* of shared memory: a kernel that needs a little more changes no plan */
     NEVER_SPLIT = 1 << 30,
     DELTA_UNIT = 16,
     SPLIT_FROM = 256 /* below, one SM alone is as fast as sixteen and a merge */
@@ -155,59 +156,18 @@ static enum reel_status lay_threads(struct plan *p, const struct plan_options *o
 
 /* ---- shared memory --------------------------------------------------------------------------- */
 
-/* PART_STRIDE of kernels/shared.cuh and PART_FLOATS of kernels/decode_shared.cuh */
-static int part_stride(int k_parts) { return (plan_ceil(k_parts, 4) | 1) * 4; }
-static int part_floats(const struct tape_segment *g) {
-    return g->row_tiles * TILE_ROWS * part_stride(g->k_parts);
-}
-
-static int aligned(int bytes) { return plan_ceil(bytes, 16) * 16; }
-
-/* block_shared.gates: a and b of the heads that an SM has units of, partial sums of each warp */
-static int gate_floats(const struct plan *p) {
+int plan_shared_bytes(const struct plan *p) {
     const struct plan_delta *d = &p->delta;
-    return 2 * int_min(plan_ceil(d->units, p->tape.group_sms), d->group_value_heads) *
-           part_stride(p->tape.warps);
-}
-
-/* struct attention_shared of kernels/phase_attention_shared.cuh */
-static int attention_bytes(const struct plan *p) {
-    const int tiles = p->head_dim / TILE_K, columns = p->group_heads / p->group_kv_heads;
-    const int q = (plan_ceil(tiles, 2) | 1) * 16, parts = p->attention_warps / p->group_kv_heads;
-    int words = (p->group_heads + p->group_kv_heads) * (q + 16) +
-                p->group_heads * (2 * plan_ceil(parts, 4) * 4 + 1);
-    words += p->attention_warps * columns * 8 * part_stride(2 * tiles);
-    words += p->tape.group_kv + p->head_dim;
-    return aligned(4 * words);
-}
-
-/* struct pick_shared of kernels/phase_pick_shared.cuh */
-static int pick_bytes(const struct plan *p) {
-    enum { ITEMS = 256, SCALARS = 8 };
-    return aligned(16 * int_min(32 * p->tape.warps, ITEMS) +
-                   4 * (p->tape.n_sms + 6 * p->tape.warps + SCALARS));
-}
-
-enum { SCALARS_BYTES = 64, MBAR_BYTES = 8, SPARE_BYTES = 512 };
-
-int plan_block_shared_bytes(const struct plan *p) {
-    const struct tape_segment *s = p->tape.segment;
-    int parts = 0;
-    for (int i = 0; i < TAPE_N_PHASES; i++)
-        if (i != TAPE_HEAD) parts = int_max(parts, part_floats(&s[i]));
-    parts = int_max(parts, s[TAPE_HEAD].row_tiles * TILE_ROWS / 2); /* kept_keys */
-    int words = 2 * parts + 2 * part_stride(p->tape.warps) + 2 * s[TAPE_HEAD].k_tiles * 8 +
-                s[TAPE_OUT].k_tiles * 8 + 2 * p->tape.warps;
-    words += gate_floats(p);
-    int bytes = aligned(4 * words) + SCALARS_BYTES +
-                2 * MBAR_BYTES * (p->ring_slots + p->kv_slots) + attention_bytes(p) +
-                pick_bytes(p) + SPARE_BYTES;
-    return plan_ceil(bytes, 128) * 128;
-}
-
-static int shared_bytes(const struct plan *p) {
+    const int turns = plan_ceil(d->units, p->tape.group_sms);
+    const struct decode_block block = { .ring_slots = p->ring_slots,
+                                        .kv_slots = p->kv_slots,
+                                        .heads = p->group_heads,
+                                        .kv_heads = p->group_kv_heads,
+                                        .head_dim = p->head_dim,
+                                        .attention_warps = p->attention_warps,
+                                        .gate_slots = int_min(turns, d->group_value_heads) };
     return p->ring_slots * p->slot_bytes + p->kv_slots * p->kv_piece_bytes +
-           plan_block_shared_bytes(p);
+           decode_shared_bytes(&p->tape, &block);
 }
 
 /* The largest ring, up to `most_bytes`, that fits beside the K/V slots; 0 when none does. In the
@@ -216,7 +176,7 @@ static int ring_that_fits(struct plan *p, int most_bytes) {
     const int step = p->tape.warps / 2;
     for (int slots = most_bytes / p->slot_bytes / step * step; slots >= step; slots -= step) {
         p->ring_slots = slots;
-        if (shared_bytes(p) <= p->gpu.shared_bytes) return slots;
+        if (plan_shared_bytes(p) + SPARE_BYTES <= p->gpu.shared_bytes) return slots;
     }
     return 0;
 }
@@ -259,7 +219,7 @@ found:
             p->gpu.name, p->gpu.shared_bytes >> 10, p->slot_bytes, p->tape.warps / 2,
             o->ring_slots ? ", as asked for" : "", kv, p->kv_piece_bytes);
     p->ring_slots = best_ring, p->attention_warps = best_warps, p->kv_slots = best_kv;
-    p->shared_bytes = shared_bytes(p);
+    p->shared_bytes = plan_shared_bytes(p);
     set_preload(p);
     return REEL_OK;
 }

@@ -3,20 +3,21 @@
 #define REEL_PLAN_PLAN_LAYOUT_H
 
 #include "kernels/delta_layout.h"
+#include "kernels/prefill_layout.h"
 #include "plan/plan.h"
 
 enum {
     PLAN_MIN_WARPS = 4,
     PLAN_MAX_WARPS = 16,
-    PLAN_MAX_GROUPS = 32,           /* every lane keeps a word of each group's partial sums */
-    PLAN_EXTRA_WARPS = 2,           /* behind the epilogue: the weights' and the K/V producer */
-    PLAN_MAX_PRELOAD = 24,          /* tiles in registers */
-    PLAN_WORD_ALIGN = 16,           /* words of a 128-byte line */
-    PLAN_MAX_KV_SLOTS = 32,         /* one bit each in the kernels */
-    PLAN_MAX_HEADS_A_KV = 8,        /* columns of a product */
-    PLAN_KEY_ROWS = 8,              /* of a DeltaNet's state that a thread holds */
-    PLAN_PREFILL_STEP = 128,        /* tokens of the largest item of prefill */
-    PLAN_PREFILL_CONSUMERS = 8 * 32 /* threads of a block that compute */
+    PLAN_MAX_GROUPS = 32,    /* every lane keeps a word of each group's partial sums */
+    PLAN_EXTRA_WARPS = 2,    /* behind the epilogue: the weights' and the K/V producer */
+    PLAN_MAX_PRELOAD = 24,   /* tiles in registers */
+    PLAN_WORD_ALIGN = 16,    /* words of a 128-byte line */
+    PLAN_MAX_KV_SLOTS = 32,  /* one bit each in the kernels */
+    PLAN_MAX_HEADS_A_KV = 8, /* columns of a product */
+    PLAN_KEY_ROWS = 8,       /* of a DeltaNet's state that a thread holds */
+    PLAN_PREFILL_STEP = ITEM_TOKENS,
+    PLAN_PREFILL_CONSUMERS = READ_WARPS * 32 /* threads of a block that compute */
 };
 
 struct plan_choice {
@@ -73,14 +74,13 @@ int plan_most_tiles(const struct plan *plan);
 /* Registers a thread gets when `threads` of them share a SM of `registers`. */
 int plan_thread_registers(int registers, int threads);
 
-/* Bytes of struct block_shared in kernels/shared.cuh; the kernels assert that it is enough. */
-int plan_block_shared_bytes(const struct plan *plan);
+/* Bytes of shared memory of a decoding block, rings included. */
+int plan_shared_bytes(const struct plan *plan);
 
 /* What of the plan is about reading prompts. */
 void plan_prefill(struct plan *plan, const struct model_config *config,
                   const struct plan_options *options);
-/* Bytes of shared memory of a block that reads prompts; the kernels assert that it is enough. */
-int plan_prefill_shared_bytes(int stages, int k_places);
+/* Bytes of shared memory of a block of a DeltaNet's steps that have no ring; 0: there are none. */
 int plan_prefill_chunk_bytes(const struct plan_delta *delta);
 /* The scratch memory of a launch of n_tokens. */
 void plan_prefill_scratch(struct plan_scratch *scratch, const struct plan *plan, int n_tokens);
@@ -93,8 +93,8 @@ void plan_encoder(struct plan *plan, const struct model_config *config);
 
 /* What of it is about short prompts; after plan_prefill. */
 void plan_short(struct plan *plan);
-/* Bytes of shared memory of a block, and exchange words, of a launch of `tokens`, a multiple of 8;
- * the kernel asserts that both are enough. */
+/* Bytes of shared memory of a block, and exchange words, of a launch of `tokens`, a multiple of 8.
+ */
 int plan_short_shared_bytes(const struct plan *plan, int tokens, int slots);
 unsigned plan_short_words(const struct plan *plan, int tokens);
 /* Most tiles that a warp of such a launch takes into registers at once. */

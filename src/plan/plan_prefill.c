@@ -6,55 +6,22 @@
 #include <string.h>
 
 enum {
-    STAGE_BYTES = 32768, /* kernels/prefill_shared.cuh */
-    READ_WARPS = 8,
-    WARPGROUP = 4, /* warps between which registers move: the producer's is a whole one then */
-    STAGE_ALIGN = 1024,
     MOST_STAGES = 6, /* beyond this nothing is left to hide */
     LEAST_STAGES = 2,
     TOKENS = 2048,
-    MEMORY_SHARE = 8, /* scratch takes at most one part in this many of what weights leave */
-    BLOCK_COLUMNS = 64,
-    PREFILL_TAIL = 8 /* tokens that the last item of a row may have besides, with wgmma */
+    MEMORY_SHARE = 8 /* scratch takes at most one part in this many of what weights leave */
 };
 
 /* ---- shared memory --------------------------------------------------------------------------- */
 
-/* struct prefill_shared of kernels/prefill_shared.cuh, and room to align the stages */
-int plan_prefill_shared_bytes(int stages, int k_places) {
-    enum {
-        EXCHANGE = 2 * 64 * 32,
-        TOKENS_OF_ITEM = PLAN_PREFILL_STEP + PREFILL_TAIL,
-        SCALE = 2 * TOKENS_OF_ITEM,
-        SSQ = READ_WARPS * TOKENS_OF_ITEM
-    };
-    return stages * STAGE_BYTES + 4 * (EXCHANGE + SCALE + SSQ + k_places) + 16 * stages +
-           STAGE_ALIGN;
-}
-
-/* Of a DeltaNet's matrices, bytes: rows of a chunk's tokens, columns padded to whole tiles. */
-enum { SQUARE_BYTES = 2 * DELTA_CHUNK * DELTA_CHUNK };
-static int chunk_rows(int columns) { return plan_ceil(columns, TILE_K) * TILE_K * 2 * DELTA_CHUNK; }
-
-/* struct chunk_shared and struct answer_shared of kernels/prefill_delta_*.cuh, the larger one */
 int plan_prefill_chunk_bytes(const struct plan_delta *d) {
-    enum {
-        T_BYTES = 4 * DELTA_CHUNK * (DELTA_CHUNK + 4),
-        FLOATS = 4 * 4 * DELTA_CHUNK,
-        BARRIER = 16
-    };
-    if (d->n_layers == 0) return 0;
-    const int keys = chunk_rows(d->key_dim), values = chunk_rows(d->value_dim);
-    const int chunk = keys + values + int_max(keys, 2 * SQUARE_BYTES) + 2 * SQUARE_BYTES + T_BYTES;
-    const int answer = keys + 2 * SQUARE_BYTES + 2 * values +
-                       d->key_dim * plan_ceil(d->value_dim, TILE_K) * TILE_K * 2;
-    return int_max(chunk, answer) + FLOATS + BARRIER + STAGE_ALIGN;
+    return d->n_layers ? prefill_chunk_bytes(d->key_dim, d->value_dim) : 0;
 }
 
 /* k tiles of a product: of all groups; or of x in whole blocks, twice, as rounded and what that
  * left. */
 static int k_tiles(const struct plan *p, int phase) {
-    enum { BLOCK_TILES = BLOCK_COLUMNS / TILE_K };
+    enum { BLOCK_TILES = ATOM_COLUMNS / TILE_K };
     const int tiles = p->tape.segment[phase].k_tiles;
     if (phase == TAPE_OUT || phase == TAPE_DOWN) return p->tape.n_groups * tiles;
     return 2 * plan_ceil(tiles, BLOCK_TILES) * BLOCK_TILES;
@@ -62,7 +29,6 @@ static int k_tiles(const struct plan *p, int phase) {
 
 /* Places of k tiles that kernels/prefill_product.cuh keeps: of one product, in whole stages. */
 static int k_places(const struct plan *p) {
-    enum { STAGE_TILES = 8 };
     int n = 0;
     for (int phase = TAPE_QKV; phase < TAPE_HEAD; phase++)
         n = int_max(n, plan_ceil(k_tiles(p, phase), STAGE_TILES) * STAGE_TILES);
@@ -71,8 +37,7 @@ static int k_places(const struct plan *p) {
 
 static int stages_that_fit(const struct plan *p) {
     int stages = MOST_STAGES;
-    while (stages > 0 &&
-           plan_prefill_shared_bytes(stages, p->prefill_k_places) > p->gpu.shared_bytes)
+    while (stages > 0 && prefill_shared_bytes(stages, p->prefill_k_places) > p->gpu.shared_bytes)
         stages--;
     return stages;
 }
@@ -81,7 +46,7 @@ static int stages_that_fit(const struct plan *p) {
 
 /* bf16 in blocks of 64 columns */
 static uint64_t activations(int columns, uint64_t tokens) {
-    return (uint64_t)plan_ceil(columns, BLOCK_COLUMNS) * BLOCK_COLUMNS * 2 * tokens;
+    return (uint64_t)plan_ceil(columns, ATOM_COLUMNS) * ATOM_COLUMNS * 2 * tokens;
 }
 
 struct part {
@@ -170,7 +135,7 @@ static const char *refusal(const struct plan *p) {
     if (d->n_layers &&
         (d->key_dim % 16 || d->key_dim > 128 || d->value_dim % 8 || d->value_dim > 128))
         return "needs DeltaNets whose keys are a multiple of 16 and values of 8, both up to 128";
-    if (p->tape.hidden % BLOCK_COLUMNS) return "needs a hidden size that is a multiple of 64";
+    if (p->tape.hidden % ATOM_COLUMNS) return "needs a hidden size that is a multiple of 64";
     if (stages_that_fit(p) < LEAST_STAGES || plan_prefill_chunk_bytes(d) > p->gpu.shared_bytes)
         return "needs more shared memory";
     return NULL;
@@ -183,8 +148,8 @@ static bool padded(const struct plan *p) {
     const int out = t->segment[TAPE_OUT].k_tiles * TILE_K;
     const int down = t->segment[TAPE_DOWN].k_tiles * TILE_K;
     return x != t->hidden || out != t->group_q || (p->delta.n_layers && out != t->group_value) ||
-           down * t->n_groups != t->intermediate || x % BLOCK_COLUMNS ||
-           out * t->n_groups % BLOCK_COLUMNS || down * t->n_groups % BLOCK_COLUMNS;
+           down * t->n_groups != t->intermediate || x % ATOM_COLUMNS ||
+           out * t->n_groups % ATOM_COLUMNS || down * t->n_groups % ATOM_COLUMNS;
 }
 
 void plan_prefill(struct plan *p, const struct model_config *c, const struct plan_options *o) {
@@ -198,12 +163,11 @@ void plan_prefill(struct plan *p, const struct model_config *c, const struct pla
     }
     p->prefill_padded = padded(p);
     p->prefill_stages = stages_that_fit(p);
-    p->prefill_shared = plan_prefill_shared_bytes(p->prefill_stages, p->prefill_k_places);
+    p->prefill_shared = prefill_shared_bytes(p->prefill_stages, p->prefill_k_places);
     p->prefill_chunk_shared = plan_prefill_chunk_bytes(&p->delta);
     /* wgmma is of this architecture alone, neither of older nor of newer ones */
     p->wgmma = p->compute == 90 && p->gpu.compute == 90;
-    /* READ_MOVES of kernels/prefill_shared.cuh */
-    const bool moves = p->wgmma || (p->registers_consumer > 0 && p->head_dim > 128);
+    const bool moves = REGISTERS_MOVE(p->wgmma, p->registers_consumer > 0, p->head_dim);
     p->prefill_threads = (READ_WARPS + (moves ? WARPGROUP : 1)) * 32;
     plan_prefill_scratch(&p->scratch, p, p->prefill_tokens);
 }
@@ -216,8 +180,8 @@ enum { ITEM_COST = 14 };
 /* Estimated time of a product cut so: all SMs take items in rounds. */
 static double cut_cost(const struct plan *p, int row_tiles, int tiles, int n_tokens,
                        const struct prefill_cut *cut) {
-    const int tokens = BLOCK_COLUMNS * cut->blocks;
-    const int tail = p->wgmma && n_tokens > tokens ? PREFILL_TAIL : 0;
+    const int tokens = ATOM_COLUMNS * cut->blocks;
+    const int tail = p->wgmma && n_tokens > tokens ? ATOM_TOKENS : 0;
     const int items =
         plan_ceil(row_tiles, cut->split_k ? 4 : 8) * plan_ceil(n_tokens - tail, tokens);
     /* measured on an H200: halves of k, then a block of 64 tokens, then two */

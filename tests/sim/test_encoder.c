@@ -224,7 +224,7 @@ static void launch(struct rig *r, enum step step, int phase, int layer, int n, i
     const bool ring = step <= WIDE2;
     const int threads = ring ? r->plan.prefill_threads : PLAN_PREFILL_CONSUMERS;
     const int shared =
-        ring ? r->plan.prefill_shared : plan_prefill_shared_bytes(0, r->plan.prefill_k_places);
+        ring ? r->plan.prefill_shared : prefill_shared_bytes(0, r->plan.prefill_k_places);
     struct encoder_args a = r->args;
     int which = (int)step;
     void *params[] = { &a, &which, &phase, &layer };

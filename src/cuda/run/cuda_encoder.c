@@ -16,7 +16,7 @@
 
 /* Of a block without a ring of stages. */
 static int shared_without_ring(const struct plan *p) {
-    return plan_prefill_shared_bytes(0, p->prefill_k_places);
+    return prefill_shared_bytes(0, p->prefill_k_places);
 }
 
 bool cuda_encodes(const struct backend *b) {

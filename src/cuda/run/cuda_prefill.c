@@ -98,7 +98,7 @@ cu_address cuda_prefill_h(const struct backend *b, int token) {
 struct cuda_kernel_shape cuda_prefill_kernel(const struct backend *b, int kernel) {
     const struct plan *p = &b->plan;
     const int few = PLAN_PREFILL_CONSUMERS, many = p->prefill_threads, ring = p->prefill_shared;
-    const int no_ring = plan_prefill_shared_bytes(0, p->prefill_k_places);
+    const int no_ring = prefill_shared_bytes(0, p->prefill_k_places);
     const int chunk = p->prefill_chunk_shared, conv = PREFILL_CONV_BYTES(p->delta.taps);
     /* of these two share an SM where there is room: one computes while the other's copies come */
     const int pairs = 2 * chunk <= p->gpu.shared_bytes ? 2 * b->gpu.facts.n_sms : 0;
