@@ -9,15 +9,15 @@
 
 STATIC_ASSERT(PREFILL_BYTES == P_PREFILL_SHARED, "the plan counts shared memory of the tower otherwise");
 
-DEV void tower_reader(struct reader *r, const struct encoder_args *a, int layer) {
+DEV void tower_reader(struct prompt_worker *r, const struct encoder_args *a, int layer) {
     next_may_start();
-    reader_make(r, &a->base, layer, 0);
+    prompt_worker_make(r, &a->base, layer, 0);
     previous_over();
 }
 
 /* Returns 1 for consumers, who may begin; the other warps have done their part then. */
-DEV int tower_start(struct reader *r, const struct encoder_args *a, int phase, int layer, int blocks, int rows) {
-    reader_start(r, &a->base, layer, P_PREFILL_STAGES);
+DEV int tower_start(struct prompt_worker *r, const struct encoder_args *a, int phase, int layer, int blocks, int rows) {
+    prompt_worker_start(r, &a->base, layer, P_PREFILL_STAGES);
     r->k_tiles = product_k_tiles(phase);
     if (r->w.warp < READ_WARPS) {
         READERS_TAKE();
@@ -34,31 +34,31 @@ DEV int tower_start(struct reader *r, const struct encoder_args *a, int phase, i
 }
 
 KERNEL(READ_THREADS) encoder_halves(const PARAMETER struct encoder_args args, int phase, int layer) {
-    struct reader r;
+    struct prompt_worker r;
     if (tower_start(&r, &args, phase, layer, 1, 4)) wide_items(&r, phase, layer, 1, 1);
 }
 KERNEL(READ_THREADS) encoder_wide1(const PARAMETER struct encoder_args args, int phase, int layer) {
-    struct reader r;
+    struct prompt_worker r;
     if (tower_start(&r, &args, phase, layer, 1, 8)) wide_items(&r, phase, layer, 1, 0);
 }
 KERNEL(READ_THREADS) encoder_wide2(const PARAMETER struct encoder_args args, int phase, int layer) {
-    struct reader r;
+    struct prompt_worker r;
     if (tower_start(&r, &args, phase, layer, 2, 8)) wide_items(&r, phase, layer, 2, 0);
 }
 
 KERNEL(READ_CONSUMERS) encoder_stem(const PARAMETER struct encoder_args args, int phase, int layer) {
-    struct reader r;
+    struct prompt_worker r;
     (void)phase;
     tower_reader(&r, &args, layer);
     stem_phase(&r);
 }
 KERNEL(READ_CONSUMERS) encoder_norm(const PARAMETER struct encoder_args args, int phase, int layer) {
-    struct reader r;
+    struct prompt_worker r;
     tower_reader(&r, &args, layer);
     norm_phase(&r, phase, layer);
 }
 KERNEL(READ_CONSUMERS) encoder_attention(const PARAMETER struct encoder_args args, int phase, int layer) {
-    struct reader r;
+    struct prompt_worker r;
     (void)phase;
     tower_reader(&r, &args, layer);
     attention_phase(&r);

@@ -11,7 +11,7 @@
 #include "mma.cuh"
 
 /* which: ENC_NORM1, ENC_NORM2, ENC_LAST_NORM */
-DEV void norm_phase(struct reader *r, int which, int layer) {
+DEV void norm_phase(struct prompt_worker *r, int which, int layer) {
     enum { PAIRS = A_HIDDEN / 2, TURNS = (PAIRS + LANES - 1) / LANES };
     const struct encoder_args *a = encoder_of(r);
     const float *gain = encoder_numbers(r, which, layer), *bias = gain + A_HIDDEN;
@@ -62,7 +62,7 @@ DEV u32 qkv_pair(const u16 *from, int token, int n, int entry) {
 }
 
 /* from: row 0 of the window, this head's first entry of q. n: tokens of the window. */
-DEV void queries_attend(struct reader *r, const u16 *from, int n, int first, int window_token, int head) {
+DEV void queries_attend(struct prompt_worker *r, const u16 *from, int n, int first, int window_token, int head) {
     const struct encoder_args *a = encoder_of(r);
     const int lane = r->w.lane, row = first + lane / 4, pair = lane % 4 * 2;
     float s[2 * KEY_TILES][4], o[A_HEAD / 8][4], most[2] = { -3e38f, -3e38f }, sum[2] = { 0, 0 };
@@ -134,7 +134,7 @@ DEV void queries_attend(struct reader *r, const u16 *from, int n, int first, int
         }
 }
 
-DEV void attention_phase(struct reader *r) {
+DEV void attention_phase(struct prompt_worker *r) {
     const struct encoder_args *a = encoder_of(r);
     const int windows = (r->n_tokens + A_WINDOW - 1) / A_WINDOW, n_items = windows * A_HEADS * QUERY_TILES;
     NO_UNROLL

@@ -13,8 +13,10 @@ DEV struct encoder_shape encoder_here(void) {
     return s;
 }
 /* base is its first member. */
-DEV const struct encoder_args *encoder_of(const struct reader *r) { return (const struct encoder_args *)(const void *)r->a; }
-DEV const float *encoder_numbers(const struct reader *r, int which, int layer) {
+DEV const struct encoder_args *encoder_of(const struct prompt_worker *r) {
+    return (const struct encoder_args *)(const void *)r->a;
+}
+DEV const float *encoder_numbers(const struct prompt_worker *r, int which, int layer) {
     const struct encoder_shape s = encoder_here();
     return encoder_of(r)->numbers + enc_numbers_at(&s, which, layer);
 }
@@ -39,7 +41,7 @@ DEV int product_k_tiles(int phase) {
     return enc_columns(&s, phase) / TILE_K;
 }
 DEV int product_format(int phase) { return (void)phase, A_FORMAT; }
-DEV const u8 *activations_of(const struct reader *r, int phase) {
+DEV const u8 *activations_of(const struct prompt_worker *r, int phase) {
     const struct encoder_args *a = encoder_of(r);
     switch (phase) {
     case ENC_CONV2: return a->taps2;
@@ -50,24 +52,24 @@ DEV const u8 *activations_of(const struct reader *r, int phase) {
     default: return a->x;
     }
 }
-DEV const u8 *item_weights(const struct reader *r, int phase, int layer, int row) {
+DEV const u8 *item_weights(const struct prompt_worker *r, int phase, int layer, int row) {
     const struct encoder_shape s = encoder_here();
     const int tile = row < product_row_tiles(phase) ? row : 0;
     return encoder_of(r)->weights + enc_weights_at(&s, phase, layer) +
            (u64)((u32)tile * (u32)product_k_tiles(phase)) * tile_bytes(A_FORMAT) + (u64)tile_lane(A_FORMAT, r->w.lane);
 }
 /* Columns come in blocks of four tiles; a stage has eight. */
-DEV void item_tiles(const struct reader *r, int phase, struct quad *t, const u8 *row, int k, const int n) {
+DEV void item_tiles(const struct prompt_worker *r, int phase, struct quad *t, const u8 *row, int k, const int n) {
     const int there = k < r->k_tiles;
     (void)phase;
     UNROLL
     for (int i = 0; i < n; i++)
         t[i] = const_load128(row + (u64)(u32)(k + i) * tile_bytes(A_FORMAT), there && k + i < r->k_tiles);
 }
-DEV void item_begin(struct reader *r, int phase, const struct item *it, int first_token, const int tokens) {
+DEV void item_begin(struct prompt_worker *r, int phase, const struct item *it, int first_token, const int tokens) {
     (void)r, (void)phase, (void)it, (void)first_token, (void)tokens;
 }
-DEV void item_end(struct reader *r, int phase, const struct item *it, int from, int to) {
+DEV void item_end(struct prompt_worker *r, int phase, const struct item *it, int from, int to) {
     (void)r, (void)phase, (void)it, (void)from, (void)to;
 }
 
@@ -118,7 +120,7 @@ DEV void conv3_store(const struct encoder_args *a, int position, int channel, u3
 }
 
 /* Rows `row` and row + 1 of column `token`. */
-DEV void pair_store(struct reader *r, int phase, int row, int token, u32 both) {
+DEV void pair_store(struct prompt_worker *r, int phase, int row, int token, u32 both) {
     const struct encoder_args *a = encoder_of(r);
     if (phase == ENC_CONV2)
         conv2_store(a, token, row, both);
@@ -133,8 +135,8 @@ DEV void pair_store(struct reader *r, int phase, int row, int token, u32 both) {
 DEV float number_at(const float *from, int row, int rows) { return from && row < rows ? const_loadf(from + row) : 0; }
 
 /* Products whose results are activations: a bias, gelu but for q, k and v. */
-DEV void activations_finish(struct reader *r, int phase, const struct item *it, const float *d, int block, int from,
-                            const int n, const float *bias, int rows) {
+DEV void activations_finish(struct prompt_worker *r, int phase, const struct item *it, const float *d, int block,
+                            int from, const int n, const float *bias, int rows) {
     const int lane = r->w.lane, first = it->row * TILE_ROWS, pair = lane % 4 * 2;
     const float low = number_at(bias, first + lane / 4, rows), high = number_at(bias, first + lane / 4 + 8, rows);
     UNROLL
@@ -154,7 +156,7 @@ DEV void activations_finish(struct reader *r, int phase, const struct item *it, 
 }
 
 /* Products whose results stay float32: the residual stream, the vectors. */
-DEV void floats_finish(struct reader *r, int phase, const struct item *it, const float *d, int block, int from,
+DEV void floats_finish(struct prompt_worker *r, int phase, const struct item *it, const float *d, int block, int from,
                        const int n, const float *bias, int rows) {
     const struct encoder_args *a = encoder_of(r);
     const int lane = r->w.lane, adds = phase == ENC_OUT || phase == ENC_FC2;
@@ -177,7 +179,7 @@ DEV void floats_finish(struct reader *r, int phase, const struct item *it, const
     }
 }
 
-DEV const float *bias_of(const struct reader *r, int phase, int layer) {
+DEV const float *bias_of(const struct prompt_worker *r, int phase, int layer) {
     switch (phase) {
     case ENC_CONV2: return encoder_numbers(r, ENC_CONV2_BIAS, 0);
     case ENC_CONV3: return encoder_numbers(r, ENC_CONV3_BIAS, 0);
@@ -191,8 +193,8 @@ DEV const float *bias_of(const struct reader *r, int phase, int layer) {
     }
 }
 
-DEV void item_finish(struct reader *r, int phase, int layer, const struct item *it, const float *d, int block, int from,
-                     const int n, const float (*early)[4]) {
+DEV void item_finish(struct prompt_worker *r, int phase, int layer, const struct item *it, const float *d, int block,
+                     int from, const int n, const float (*early)[4]) {
     const struct encoder_shape s = encoder_here();
     const float *bias = bias_of(r, phase, layer);
     const int rows = enc_rows(&s, phase);

@@ -17,7 +17,7 @@ enum {
 };
 
 /* The chunk's features around `bin` of the second convolution, zeros outside. */
-DEV void near_load(struct reader *r, int chunk, int bin) {
+DEV void near_load(struct prompt_worker *r, int chunk, int bin) {
     const struct encoder_args *a = encoder_of(r);
     for (int i = r->w.warp * LANES + r->w.lane; i < NEAR_PLACES; i += READ_CONSUMERS) {
         const int from = 4 * bin - NEAR_BINS / 2 + i / NEAR_FRAMES, frame = i % NEAR_FRAMES - 1;
@@ -58,7 +58,7 @@ DEV void stem_row(const struct encoder_args *a, const float *near, int tap_bin, 
 }
 
 /* Of a pair of channels, all that belongs to one bin of the second convolution. */
-DEV void stem_pair(struct reader *r, int pair, int bin, int to_row) {
+DEV void stem_pair(struct prompt_worker *r, int pair, int bin, int to_row) {
     float weights[2][ENC_TAPS], bias[2];
     UNROLL
     for (int i = 0; i < 2; i++) {
@@ -77,7 +77,7 @@ DEV void stem_pair(struct reader *r, int pair, int bin, int to_row) {
     }
 }
 
-DEV void stem_phase(struct reader *r) {
+DEV void stem_phase(struct prompt_worker *r) {
     const struct encoder_args *a = encoder_of(r);
     const int n_rows = r->n_tokens / FRAMES2; /* chunks times bins */
     NO_UNROLL

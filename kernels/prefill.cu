@@ -9,7 +9,7 @@
 STATIC_ASSERT(PREFILL_BYTES == P_PREFILL_SHARED, "the plan counts shared memory of prefill otherwise");
 
 /* Embeddings to h; x and ssq for the first norm. A warp a token. */
-DEV void embed_phase(struct reader *r) {
+DEV void embed_phase(struct prompt_worker *r) {
     const struct decode_args *a = r->w.a;
     for (int t = r->w.block * READ_WARPS + r->w.warp; t < a->n_tokens; t += (int)block_count() * READ_WARPS) {
         const u32 id = a->ids ? const_load32((const u32 *)a->ids + t) : 0;
@@ -40,17 +40,17 @@ DEV void embed_phase(struct reader *r) {
 }
 
 KERNEL(READ_CONSUMERS) prefill_embed(const PARAMETER struct prefill_args args, int phase, int layer) {
-    struct reader r;
+    struct prompt_worker r;
     (void)phase;
     next_may_start();
-    reader_make(&r, &args, layer, 0);
+    prompt_worker_make(&r, &args, layer, 0);
     previous_over();
     embed_phase(&r);
 }
 
 /* Returns 1 for consumers, who may begin; the other warps have done their part then. */
-DEV int product_start(struct reader *r, const struct prefill_args *a, int phase, int layer) {
-    reader_start(r, a, layer, P_PREFILL_STAGES);
+DEV int product_start(struct prompt_worker *r, const struct prefill_args *a, int phase, int layer) {
+    prompt_worker_start(r, a, layer, P_PREFILL_STAGES);
     if (r->w.warp < READ_WARPS) {
         READERS_TAKE();
         k_places_make(r, phase);
@@ -66,34 +66,34 @@ DEV int product_start(struct reader *r, const struct prefill_args *a, int phase,
 }
 
 KERNEL(READ_THREADS) prefill_thin(const PARAMETER struct prefill_args args, int phase, int layer) {
-    struct reader r;
+    struct prompt_worker r;
     if (product_start(&r, &args, phase, layer)) thin_items(&r, phase, layer);
 }
 KERNEL(READ_THREADS) prefill_halves(const PARAMETER struct prefill_args args, int phase, int layer) {
-    struct reader r;
+    struct prompt_worker r;
     if (product_start(&r, &args, phase, layer)) wide_items(&r, phase, layer, 1, 1);
 }
 KERNEL(READ_THREADS) prefill_wide1(const PARAMETER struct prefill_args args, int phase, int layer) {
-    struct reader r;
+    struct prompt_worker r;
     if (product_start(&r, &args, phase, layer)) wide_items(&r, phase, layer, 1, 0);
 }
 KERNEL(READ_THREADS) prefill_wide2(const PARAMETER struct prefill_args args, int phase, int layer) {
-    struct reader r;
+    struct prompt_worker r;
     if (product_start(&r, &args, phase, layer)) wide_items(&r, phase, layer, 2, 0);
 }
 
 KERNEL(READ_CONSUMERS) prefill_rope(const PARAMETER struct prefill_args args, int phase, int layer) {
-    struct reader r;
+    struct prompt_worker r;
     (void)phase;
     next_may_start();
-    reader_make(&r, &args, layer, 0);
+    prompt_worker_make(&r, &args, layer, 0);
     rope_phase(&r, layer);
 }
 
 KERNEL(READ_THREADS) prefill_attention(const PARAMETER struct prefill_args args, int phase, int layer) {
-    struct reader r;
+    struct prompt_worker r;
     (void)phase;
-    reader_start(&r, &args, layer, P_PREFILL_STAGES);
+    prompt_worker_start(&r, &args, layer, P_PREFILL_STAGES);
     previous_over();
     if (r.w.warp < READ_WARPS) {
         ATTENTION_TAKE();

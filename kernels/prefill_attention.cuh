@@ -44,7 +44,7 @@ enum {
 };
 #define SCORE_NEVER (-3e38f) /* of a masked position: its weight is 0 beside ATTENTION_NEVER too */
 
-DEV u8 *kv_head_pieces(const struct reader *r, int nth, int kv_head) {
+DEV u8 *kv_head_pieces(const struct prompt_worker *r, int nth, int kv_head) {
     const struct decode_args *a = &r->a->decode;
     return a->kv + (u64)(nth * M_KV_HEADS + kv_head) * (u64)a->kv_pieces * P_KV_PIECE;
 }
@@ -63,15 +63,15 @@ struct chunk_piece {
     int whole;
 };
 
-DEV int chunk_has(const struct reader *r, int token) { return token >= 0 && token < r->a->decode.n_tokens; }
+DEV int chunk_has(const struct prompt_worker *r, int token) { return token >= 0 && token < r->a->decode.n_tokens; }
 
 /* The word of lane % 4 of a token's head; tokens beyond the chunk's ends are its end. */
-DEV u32 *chunk_words(const struct reader *r, int token, int head) {
+DEV u32 *chunk_words(const struct prompt_worker *r, int token, int head) {
     const int last = r->a->decode.n_tokens - 1, t = token < 0 ? 0 : token > last ? last : token;
     return (u32 *)(r->a->qkv + (u64)t * QKV_COLUMNS + (u64)(head * M_HEAD_DIM)) + r->w.lane % 4;
 }
 
-DEV void rows_load(const struct reader *r, const struct chunk_piece *c, int head, struct head_rows *rows) {
+DEV void rows_load(const struct prompt_worker *r, const struct chunk_piece *c, int head, struct head_rows *rows) {
     UNROLL
     for (int i = 0; i < 2; i++) {
         const u32 *from = chunk_words(r, c->first + r->w.lane / 4 + 8 * i, head < M_HEADS ? head : head + GATE_HEADS);
@@ -86,7 +86,7 @@ DEV void rows_load(const struct reader *r, const struct chunk_piece *c, int head
 DEV int angle_at(int row, int dim) { return row * HALF_TURN + (dim + row % 4 * 8) % HALF_TURN; }
 
 /* All consumers: the angles of a piece's positions. */
-DEV void angles_make(struct reader *r, int piece) {
+DEV void angles_make(struct prompt_worker *r, int piece) {
     float *table = r->s->exchange;
     readers_sync(); /* the piece before is over */
     NO_UNROLL
@@ -108,7 +108,7 @@ DEV float row_factor(const u32 *words) {
 }
 
 /* Gains of a block's two dims of this lane, and of their partners. */
-DEV void gains_of(const struct reader *r, const float *gain, int block, int partner, float *g) {
+DEV void gains_of(const struct prompt_worker *r, const float *gain, int block, int partner, float *g) {
     const int dim = 8 * block + r->w.lane % 4 * 2;
     UNROLL
     for (int i = 0; i < 4; i++)
@@ -117,7 +117,8 @@ DEV void gains_of(const struct reader *r, const float *gain, int block, int part
 
 /* Where half of what turns is no whole number of blocks a word's partner is half a block further on or back:
  * two lanes away. Both lanes make their own word. */
-DEV void rows_turn_across(const struct reader *r, const float *gain, const float *factor, struct head_rows *rows) {
+DEV void rows_turn_across(const struct prompt_worker *r, const float *gain, const float *factor,
+                          struct head_rows *rows) {
     enum { MIDDLE = TURN_BLOCKS / 2 }; /* the block whose two halves are partners of the first and the last half */
     const int lane = r->w.lane, right = lane % 4 / 2;
     UNROLL
@@ -146,7 +147,7 @@ DEV void rows_turn_across(const struct reader *r, const float *gain, const float
 }
 
 /* Norm, gains, rotation as decoding has them (rotation_make, k_factor), and q's scale. */
-DEV void rows_rotate(const struct reader *r, int nth, int is_k, struct head_rows *rows) {
+DEV void rows_rotate(const struct prompt_worker *r, int nth, int is_k, struct head_rows *rows) {
     const float *gain = r->a->decode.qk_norms + (2 * nth + is_k) * M_HEAD_DIM;
     const float scale = is_k ? 1 : LOG2_E * rsqrt_approx((float)M_HEAD_DIM);
     const float factor[2] = { row_factor(rows->w[0]) * scale, row_factor(rows->w[1]) * scale };
@@ -174,7 +175,8 @@ DEV void rows_rotate(const struct reader *r, int nth, int is_k, struct head_rows
     }
 }
 
-DEV void query_store(const struct reader *r, const struct chunk_piece *c, int head, const struct head_rows *rows) {
+DEV void query_store(const struct prompt_worker *r, const struct chunk_piece *c, int head,
+                     const struct head_rows *rows) {
     UNROLL
     for (int i = 0; i < 2; i++) {
         const int token = c->first + r->w.lane / 4 + 8 * i;
@@ -187,7 +189,8 @@ DEV void query_store(const struct reader *r, const struct chunk_piece *c, int he
 }
 
 /* One word of K belongs to one position. */
-DEV void key_store(const struct reader *r, const struct chunk_piece *c, u8 *piece, const struct head_rows *rows) {
+DEV void key_store(const struct prompt_worker *r, const struct chunk_piece *c, u8 *piece,
+                   const struct head_rows *rows) {
     const int token = c->first + r->w.lane / 4, low = chunk_has(r, token), high = chunk_has(r, token + 8);
     UNROLL
     for (int t = 0; t < AT_TILES; t++) {
@@ -205,12 +208,13 @@ DEV void key_store(const struct reader *r, const struct chunk_piece *c, u8 *piec
 }
 
 /* A word of V transposed: positions of `token` and the next one. */
-DEV void value_store(const struct reader *r, u32 *to, int token, u32 v) {
+DEV void value_store(const struct prompt_worker *r, u32 *to, int token, u32 v) {
     if (chunk_has(r, token)) plain_store16((u16 *)to, (u16)v);
     if (chunk_has(r, token + 1)) plain_store16((u16 *)to + 1, (u16)(v >> 16));
 }
 
-DEV void values_store(const struct reader *r, const struct chunk_piece *c, u8 *piece, const struct head_rows *rows) {
+DEV void values_store(const struct prompt_worker *r, const struct chunk_piece *c, u8 *piece,
+                      const struct head_rows *rows) {
     const int token = c->first + r->w.lane % 4 * 2;
     UNROLL
     for (int t = 0; t < AT_TILES; t++) {
@@ -228,7 +232,8 @@ DEV void values_store(const struct reader *r, const struct chunk_piece *c, u8 *p
 }
 
 /* A piece's rows of one head, as qkv counts heads, to where they belong. */
-DEV void rows_finish(const struct reader *r, int nth, const struct chunk_piece *c, int head, struct head_rows *rows) {
+DEV void rows_finish(const struct prompt_worker *r, int nth, const struct chunk_piece *c, int head,
+                     struct head_rows *rows) {
     const int kv_head = (head - M_HEADS) % M_KV_HEADS;
     if (head < M_HEADS + M_KV_HEADS) rows_rotate(r, nth, head >= M_HEADS, rows);
     if (head < M_HEADS) {
@@ -243,7 +248,7 @@ DEV void rows_finish(const struct reader *r, int nth, const struct chunk_piece *
 }
 
 /* A piece's heads from `head` on, every `step`-th. The next one's rows are on their way meanwhile. */
-DEV void piece_rope(const struct reader *r, int nth, const struct chunk_piece *c, int head, int step) {
+DEV void piece_rope(const struct prompt_worker *r, int nth, const struct chunk_piece *c, int head, int step) {
     struct head_rows rows, next;
     if (head >= CHUNK_HEADS) return;
     rows_load(r, c, head, &next);
@@ -260,7 +265,7 @@ DEV void piece_rope(const struct reader *r, int nth, const struct chunk_piece *c
  *   writes   qkv: q as attention wants it, bf16(q rotated * log2(e) / sqrt(head_dim)); the KV cache
  *   waits    for the launch before, when the first angles are made
  *   split    items of a piece and, where pieces are few, a part of the heads; over the warps by heads */
-DEV void rope_phase(struct reader *r, int layer) {
+DEV void rope_phase(struct prompt_worker *r, int layer) {
     const int nth = attention_nth(layer);
     const struct decode_args *a = &r->a->decode;
     const int first = a->position / KV_POSITIONS, end = a->position + a->n_tokens;
@@ -286,24 +291,24 @@ struct attention_item {
     int end;          /* positions its last row attends to: 0 to end - 1 */
 };
 
-DEV int stacked_rows(const struct reader *r) { return r->a->decode.n_tokens * GROUP_Q_HEADS; }
-DEV int row_limit(const struct reader *r, int row) { return r->a->decode.position + row / GROUP_Q_HEADS; }
+DEV int stacked_rows(const struct prompt_worker *r) { return r->a->decode.n_tokens * GROUP_Q_HEADS; }
+DEV int row_limit(const struct prompt_worker *r, int row) { return r->a->decode.position + row / GROUP_Q_HEADS; }
 
-DEV int rounds_of(const struct reader *r, int rows) {
+DEV int rounds_of(const struct prompt_worker *r, int rows) {
     const int items = (stacked_rows(r) + rows - 1) / rows * M_KV_HEADS, blocks = (int)block_count();
     return (items + blocks - 1) / blocks;
 }
 
 /* Rows of an item: 64 where that ends sooner, although every byte of K and V then serves fewer rows. A single round
  * lasts as long as its longest item; in two of half as many rows a block has a long one and a short one. */
-DEV int item_rows(const struct reader *r) {
+DEV int item_rows(const struct prompt_worker *r) {
     const int whole = rounds_of(r, READ_WARPS * WARP_ROWS), half = rounds_of(r, READ_WARPS * WARP_ROWS / 2);
     return whole == 1 || half < 2 * whole ? READ_WARPS * WARP_ROWS / 2 : READ_WARPS * WARP_ROWS;
 }
 
 /* This block's item of a round; 0: there is none, nor in later rounds. The longest come first, and every
  * other round deals them the other way about, so that blocks have about as much to do. */
-DEV int item_take(const struct reader *r, int rows, int round, struct attention_item *item) {
+DEV int item_take(const struct prompt_worker *r, int rows, int round, struct attention_item *item) {
     const int all = stacked_rows(r), runs = (all + rows - 1) / rows;
     const int blocks = (int)block_count(), block = (int)block_index();
     const int i = round * blocks + (round % 2 ? blocks - 1 - block : block);
@@ -323,7 +328,7 @@ DEV u32 half_bytes(int piece, int pieces) {
 }
 
 /* The producer warp. */
-DEV void attention_produce(struct reader *r, int layer) {
+DEV void attention_produce(struct prompt_worker *r, int layer) {
     const int rows = item_rows(r);
     struct attention_item item;
     if (r->w.lane >= FILL_LANES) return;
@@ -353,7 +358,7 @@ struct stacked {
     float m[ROW_BLOCKS][2], l[ROW_BLOCKS][2];
 };
 
-DEV void stacked_begin(const struct reader *r, const struct attention_item *item, int row, struct stacked *x) {
+DEV void stacked_begin(const struct prompt_worker *r, const struct attention_item *item, int row, struct stacked *x) {
     const int last = stacked_rows(r) - 1;
     x->row = row;
     UNROLL
@@ -423,7 +428,7 @@ DEV void unit_scores(const struct stacked *x, const struct quad *tiles, struct s
 }
 
 /* first: the unit's first position. Most units need no mask: what it is made of is not to be kept for it. */
-DEV void unit_mask(const struct reader *r, const struct stacked *x, struct scores *s, int first, int end) {
+DEV void unit_mask(const struct prompt_worker *r, const struct stacked *x, struct scores *s, int first, int end) {
     const int lane = opaque(r->w.lane);
     UNROLL
     for (int b = 0; b < ROW_BLOCKS; b++)
@@ -491,7 +496,7 @@ DEV struct pair piece_weights(struct stacked *x, const float *s, int b) {
 }
 
 /* Returns something of all that was loaded. */
-DEV u32 unit_attend(const struct reader *r, struct stacked *x, const struct quad *tiles, int first, int end) {
+DEV u32 unit_attend(const struct prompt_worker *r, struct stacked *x, const struct quad *tiles, int first, int end) {
     struct pair w[UNIT_PIECES][ROW_BLOCKS];
     struct scores s;
     u32 seen = 0;
@@ -519,7 +524,7 @@ DEV u32 unit_attend(const struct reader *r, struct stacked *x, const struct quad
 }
 
 /* The units of a stage's half that count for this warp. first: the half's first position. */
-DEV u32 half_attend(const struct reader *r, struct stacked *x, u8 *half, int first, int end) {
+DEV u32 half_attend(const struct prompt_worker *r, struct stacked *x, u8 *half, int first, int end) {
     u32 seen = 0;
     NO_UNROLL
     for (int u = 0; u < HALF_UNITS; u++, first += UNIT_POSITIONS) {
@@ -540,7 +545,8 @@ enum {
     PAIR_TURNS = (AT_TILES + MERGE_TILES - 1) / MERGE_TILES
 };
 
-DEV void rows_store(const struct reader *r, const struct attention_item *item, const struct stacked *x, int turn) {
+DEV void rows_store(const struct prompt_worker *r, const struct attention_item *item, const struct stacked *x,
+                    int turn) {
     const int lane = opaque(r->w.lane);
     UNROLL
     for (int b = 0; b < ROW_BLOCKS; b++) {
@@ -574,7 +580,7 @@ DEV void sums_end(struct stacked *x) {
 
 /* What this warp's o is to be multiplied with where another one has attended to other positions for the same
  * rows: their m and l go through shared memory. */
-DEV void pair_factors(struct reader *r, const struct stacked *x, float (*f)[2]) {
+DEV void pair_factors(struct prompt_worker *r, const struct stacked *x, float (*f)[2]) {
     struct quad_float *mine = (struct quad_float *)r->s->ssq[r->w.warp] + r->w.lane % 4;
     const struct quad_float *other = (const struct quad_float *)r->s->ssq[r->w.warp ^ 4] + r->w.lane % 4;
     UNROLL
@@ -607,7 +613,7 @@ DEV void part_take(const struct quad_float *from, float *o) {
 }
 
 /* Two warps' results into one: in turn one hands over some tiles of dims, and the other stores. */
-DEV void pair_merge(struct reader *r, const struct attention_item *item, struct stacked *x) {
+DEV void pair_merge(struct prompt_worker *r, const struct attention_item *item, struct stacked *x) {
     const int warps = r->w.warp % 4 * (MERGE_TILES * ROW_BLOCKS * LANES);
     struct quad_float *between = (struct quad_float *)r->s->exchange + warps + r->w.lane;
     float f[ROW_BLOCKS][2];
@@ -632,7 +638,7 @@ DEV void pair_merge(struct reader *r, const struct attention_item *item, struct 
     }
 }
 
-DEV void alone_store(const struct reader *r, const struct attention_item *item, struct stacked *x) {
+DEV void alone_store(const struct prompt_worker *r, const struct attention_item *item, struct stacked *x) {
     float f[ROW_BLOCKS][2];
     UNROLL
     for (int b = 0; b < ROW_BLOCKS; b++)
@@ -647,7 +653,7 @@ DEV void alone_store(const struct reader *r, const struct attention_item *item, 
  *   reads    qkv: q as rope_phase left it; the KV cache through the stages (attention_produce)
  *   writes   attention, bf16, columns as out's k tiles have them
  *   split    items over blocks; rows and, where items are few, positions over warps */
-DEV void attention_phase(struct reader *r, int layer) {
+DEV void attention_phase(struct prompt_worker *r, int layer) {
     const int rows = item_rows(r), split = rows < READ_WARPS * WARP_ROWS, half = r->w.warp / 4;
     struct attention_item item;
     struct stacked x;

@@ -10,10 +10,10 @@ STATIC_ASSERT(MAX(sizeof(struct chunk_shared), sizeof(struct answer_shared)) + S
               "the plan counts shared memory of chunk and answer otherwise");
 
 PAIR_KERNEL(READ_CONSUMERS) prefill_conv(const PARAMETER struct prefill_args args, int phase, int layer) {
-    struct reader r;
+    struct prompt_worker r;
     (void)phase;
     next_may_start();
-    reader_make(&r, &args, layer, 0);
+    prompt_worker_make(&r, &args, layer, 0);
     struct tap_share taps;
     conv_begin(&r, layer, &taps);
     previous_over();
@@ -21,19 +21,19 @@ PAIR_KERNEL(READ_CONSUMERS) prefill_conv(const PARAMETER struct prefill_args arg
 }
 
 KERNEL(READ_CONSUMERS) prefill_chunk(const PARAMETER struct prefill_args args, int phase, int layer) {
-    struct reader r;
+    struct prompt_worker r;
     (void)phase;
     next_may_start();
-    reader_make(&r, &args, layer, 0);
+    prompt_worker_make(&r, &args, layer, 0);
     struct chunk_shared *s = (struct chunk_shared *)r.s;
     copies_start(&s->full, CHUNK_COPIES);
     chunk_phase(&r, s);
 }
 
 KERNEL(READ_THREADS) prefill_chain(const PARAMETER struct prefill_args args, int phase, int layer) {
-    struct reader r;
+    struct prompt_worker r;
     (void)phase;
-    reader_start(&r, &args, layer, P_PREFILL_STAGES);
+    prompt_worker_start(&r, &args, layer, P_PREFILL_STAGES);
     previous_over();
     if (r.w.warp < READ_WARPS) {
         chain_phase(&r, layer);
@@ -45,10 +45,10 @@ KERNEL(READ_THREADS) prefill_chain(const PARAMETER struct prefill_args args, int
 }
 
 KERNEL(READ_CONSUMERS) prefill_answer(const PARAMETER struct prefill_args args, int phase, int layer) {
-    struct reader r;
+    struct prompt_worker r;
     (void)phase;
     next_may_start();
-    reader_make(&r, &args, layer, 0);
+    prompt_worker_make(&r, &args, layer, 0);
     struct answer_shared *s = (struct answer_shared *)r.s;
     copies_start(&s->full, ANSWER_COPIES);
     answer_phase(&r, layer, s);

@@ -59,12 +59,12 @@ DEV struct delta_layout delta_shape(void) {
     return d;
 }
 
-DEV const float *delta_numbers(const struct reader *r, int nth) {
+DEV const float *delta_numbers(const struct prompt_worker *r, int nth) {
     const struct delta_layout d = delta_shape();
     return r->w.a->delta.constants + (size_t)nth * (size_t)delta_constants(&d);
 }
 
-DEV int delta_chunks(const struct reader *r) { return (r->n_tokens + DELTA_CHUNK - 1) / DELTA_CHUNK; }
+DEV int delta_chunks(const struct prompt_worker *r) { return (r->n_tokens + DELTA_CHUNK - 1) / DELTA_CHUNK; }
 
 /* Of `bytes` each, a head's chunks one after the other. */
 DEV size_t chunk_at(int head, int chunk, size_t bytes) { return (size_t)(head * CHUNKS_MOST + chunk) * bytes; }
@@ -81,7 +81,7 @@ DEV void copies_start(u64 *full, int copies) {
     fence_copies();
 }
 /* Copies that this block asked for itself. Nobody leaves while they are under way, not even a launch that gave up. */
-DEV void copies_wait(struct reader *r, smem full, u32 parity) {
+DEV void copies_wait(struct prompt_worker *r, smem full, u32 parity) {
     if (r->w.lane == 0) {
         mbar_wait(&r->w, full, parity, WAIT_STAGE);
         copy_wait(full, parity);

@@ -26,15 +26,15 @@ struct answer {
     u32 z[ANSWER_TILES][2][2];   /* of the same */
 };
 
-DEV int answer_column(const struct reader *r, const struct answer *x, int i, int b) {
+DEV int answer_column(const struct prompt_worker *r, const struct answer *x, int i, int b) {
     return 16 * (2 * i + x->half) + 8 * b + r->w.lane % 4 * 2;
 }
-DEV int answer_token(const struct reader *r, const struct answer *x, int half) {
+DEV int answer_token(const struct prompt_worker *r, const struct answer *x, int half) {
     return x->chunk * DELTA_CHUNK + 16 * x->tile + r->w.lane / 4 + 8 * half;
 }
 
 /* While copies are on their way. */
-DEV void gates_ask(const struct reader *r, struct answer *x) {
+DEV void gates_ask(const struct prompt_worker *r, struct answer *x) {
     const int last = r->n_tokens - 1;
     UNROLL
     for (int half = 0; half < 2; half++) {
@@ -49,7 +49,7 @@ DEV void gates_ask(const struct reader *r, struct answer *x) {
     }
 }
 
-DEV void answer_fill(const struct reader *r, const struct answer *x, struct answer_shared *s) {
+DEV void answer_fill(const struct prompt_worker *r, const struct answer *x, struct answer_shared *s) {
     const struct prefill_delta *d = &r->a->delta;
     const smem full = smem_of(&s->full);
     if (r->w.warp != 0 || r->w.lane >= FILL_LANES) return;
@@ -60,7 +60,7 @@ DEV void answer_fill(const struct reader *r, const struct answer *x, struct answ
 }
 
 /* e^G q S */
-DEV void state_ask(const struct reader *r, const struct answer_shared *s, struct answer *x) {
+DEV void state_ask(const struct prompt_worker *r, const struct answer_shared *s, struct answer *x) {
     const u32 *decay = (const u32 *)r->a->delta.decay + (size_t)(2 * x->head) * P_PREFILL_TOKENS +
                        (size_t)(x->chunk * DELTA_CHUNK + 16 * x->tile + r->w.lane / 4);
     const float e[2] = { bits_float(plain_load32(decay)), bits_float(plain_load32(decay + 8)) };
@@ -85,7 +85,7 @@ DEV void state_ask(const struct reader *r, const struct answer_shared *s, struct
 }
 
 /* asked learned */
-DEV void chunk_ask(const struct reader *r, const struct answer_shared *s, struct answer *x) {
+DEV void chunk_ask(const struct prompt_worker *r, const struct answer_shared *s, struct answer *x) {
     const smem asked = smem_of(s->asked);
     NO_UNROLL
     for (int t = 0; t <= x->tile; t++) {
@@ -105,7 +105,8 @@ DEV void chunk_ask(const struct reader *r, const struct answer_shared *s, struct
 }
 
 /* The scale of the norm of this lane's two tokens, over all of the head's columns. */
-DEV void answer_scales(const struct reader *r, struct answer_shared *s, const struct answer *x, u32 turn, float *scale) {
+DEV void answer_scales(const struct prompt_worker *r, struct answer_shared *s, const struct answer *x, u32 turn,
+                       float *scale) {
     const int token = 16 * x->tile + r->w.lane / 4;
     float sum[2] = { 0, 0 };
     UNROLL
@@ -124,7 +125,7 @@ DEV void answer_scales(const struct reader *r, struct answer_shared *s, const st
     }
 }
 
-DEV void answer_store(const struct reader *r, const float *gains, const struct answer *x, const float *scale) {
+DEV void answer_store(const struct prompt_worker *r, const float *gains, const struct answer *x, const float *scale) {
     const int to = x->head / P_GROUP_VALUE_HEADS * (P_OUT_K_TILES * TILE_K) + x->head % P_GROUP_VALUE_HEADS * M_VALUE_DIM;
     UNROLL
     for (int i = 0; i < 2 * ANSWER_TILES; i++) {
@@ -144,7 +145,7 @@ DEV void answer_store(const struct reader *r, const float *gains, const struct a
     }
 }
 
-DEV void answer_phase(struct reader *r, int layer, struct answer_shared *s) {
+DEV void answer_phase(struct prompt_worker *r, int layer, struct answer_shared *s) {
     const struct delta_layout shape = delta_shape();
     const float *gains = delta_numbers(r, delta_nth(layer)) + delta_norm_offset(&shape);
     const int n = delta_chunks(r) * M_VALUE_HEADS;

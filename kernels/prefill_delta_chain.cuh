@@ -32,7 +32,7 @@ DEV struct chain_item chain_item_of(int i) {
 }
 
 /* The producer warp: a chunk a stage. */
-DEV void chain_produce(struct reader *r) {
+DEV void chain_produce(struct prompt_worker *r) {
     const struct prefill_delta *d = &r->a->delta;
     const int chunks = delta_chunks(r);
     if (r->w.lane >= FILL_LANES) return;
@@ -52,21 +52,21 @@ struct chain_state {
 };
 
 /* Where element i of block b lies in states. NULL: the column is padding. */
-DEV float *state_at(const struct reader *r, float *states, int nth, const struct chain_item *it, int b, int i) {
+DEV float *state_at(const struct prompt_worker *r, float *states, int nth, const struct chain_item *it, int b, int i) {
     const struct delta_layout d = delta_shape();
     const int column = 16 * it->columns + r->w.lane / 4 + i / 2 * 8;
     const int key = 16 * r->w.warp + 8 * b + r->w.lane % 4 * 2 + i % 2;
     return column < M_VALUE_DIM ? states + delta_state(&d, nth, it->head, column) + key : 0;
 }
 
-DEV void state_load(const struct reader *r, int nth, const struct chain_item *it, struct chain_state *x) {
+DEV void state_load(const struct prompt_worker *r, int nth, const struct chain_item *it, struct chain_state *x) {
     UNROLL
     for (int i = 0; i < 8; i++) {
         const float *from = state_at(r, r->w.a->delta.state, nth, it, i / 4, i % 4);
         x->s[i / 4][i % 4] = from ? bits_float(plain_load32((const u32 *)from)) : 0;
     }
 }
-DEV void state_store(const struct reader *r, float *states, int nth, const struct chain_item *it,
+DEV void state_store(const struct prompt_worker *r, float *states, int nth, const struct chain_item *it,
                      const struct chain_state *x) {
     UNROLL
     for (int i = 0; i < 8; i++) {
@@ -76,7 +76,8 @@ DEV void state_store(const struct reader *r, float *states, int nth, const struc
 }
 
 /* The state as an operand, for this block's warps and, rounded, for answer. */
-DEV void state_show(const struct reader *r, const struct chain_item *it, int chunk, const struct chain_state *x) {
+DEV void state_show(const struct prompt_worker *r, const struct chain_item *it, int chunk,
+                    const struct chain_state *x) {
     struct chain_shared *c = (struct chain_shared *)r->s->exchange;
     u8 *to = r->a->delta.states + chunk_at(it->head, chunk, STATE_BYTES) +
              (it->columns * KEY_TILES + r->w.warp) * BF16_TILE_BYTES + r->w.lane * 16;
@@ -96,7 +97,7 @@ struct chain_ahead {
     struct quad u;           /* of this warp's 8 tokens */
     float left[2], whole;    /* what of two tokens reaches the chunk's end; what of the state does */
 };
-DEV void ahead_load(const struct reader *r, const struct chain_item *it, int chunk, struct chain_ahead *x) {
+DEV void ahead_load(const struct prompt_worker *r, const struct chain_item *it, int chunk, struct chain_ahead *x) {
     const u8 *u = (const u8 *)r->a->delta.u + chunk_at(it->head, chunk, U_BYTES) +
                   ((it->columns * CHUNK_BLOCKS + r->w.warp) * LANES + r->w.lane) * 16;
     const u32 *decay = (const u32 *)r->a->delta.decay + (size_t)(2 * it->head) * P_PREFILL_TOKENS +
@@ -108,7 +109,7 @@ DEV void ahead_load(const struct reader *r, const struct chain_item *it, int chu
 }
 
 /* u - w S for this warp's 8 tokens: columns lane / 4 and + 8 of tokens 2 (lane % 4) and + 1. */
-DEV void tokens_learn(const struct reader *r, smem w, const struct quad *u, float *d) {
+DEV void tokens_learn(const struct prompt_worker *r, smem w, const struct quad *u, float *d) {
     const struct chain_shared *c = (const struct chain_shared *)r->s->exchange;
     float said[2][4];
     UNROLL
@@ -131,11 +132,11 @@ DEV void tokens_learn(const struct reader *r, smem w, const struct quad *u, floa
 }
 
 /* This warp's 8 tokens of an operand's 16: words of the quad. */
-DEV int learned_tile(const struct reader *r) { return r->w.warp / 2; }
-DEV int learned_word(const struct reader *r) { return r->w.warp % 2 * 2; }
+DEV int learned_tile(const struct prompt_worker *r) { return r->w.warp / 2; }
+DEV int learned_word(const struct prompt_worker *r) { return r->w.warp % 2 * 2; }
 
 /* For answer, as it is. */
-DEV void learned_show(const struct reader *r, const struct chain_item *it, int chunk, const float *d) {
+DEV void learned_show(const struct prompt_worker *r, const struct chain_item *it, int chunk, const float *d) {
     u8 *to = r->a->delta.learned + chunk_at(it->head, chunk, LEARNED_BYTES) +
              (it->columns * 2 * CHUNK_TILES + learned_tile(r)) * BF16_TILE_BYTES + r->w.lane * 16 + learned_word(r) * 4;
     UNROLL
@@ -147,7 +148,7 @@ DEV void learned_show(const struct reader *r, const struct chain_item *it, int c
 }
 
 /* For the state: as much of it as is left. */
-DEV void learned_pass(const struct reader *r, const float *d, const float *left) {
+DEV void learned_pass(const struct prompt_worker *r, const float *d, const float *left) {
     struct chain_shared *c = (struct chain_shared *)r->s->exchange;
     u32 *rounded = &c->learned[learned_tile(r)][0][r->w.lane].x + learned_word(r);
     u32 *rest = &c->learned[learned_tile(r)][1][r->w.lane].x + learned_word(r);
@@ -159,7 +160,7 @@ DEV void learned_pass(const struct reader *r, const float *d, const float *left)
 }
 
 /* S e^G_n + k^T (what reaches the end) for this warp's keys. */
-DEV void state_move(const struct reader *r, smem k, float whole, struct chain_state *x) {
+DEV void state_move(const struct prompt_worker *r, smem k, float whole, struct chain_state *x) {
     const struct chain_shared *c = (const struct chain_shared *)r->s->exchange;
     float rest[2][4];
     UNROLL
@@ -179,7 +180,7 @@ DEV void state_move(const struct reader *r, smem k, float whole, struct chain_st
 }
 
 /* The state before the launch's last token, of its last chunk: x is what the chunk begins with. */
-DEV void state_keep(const struct reader *r, int nth, const struct chain_item *it, smem k, const float *d,
+DEV void state_keep(const struct prompt_worker *r, int nth, const struct chain_item *it, smem k, const float *d,
                     struct chain_state x) {
     const u32 *kept = (const u32 *)r->a->delta.kept + it->head * DELTA_KEPT;
     const u32 *own = kept + 8 * r->w.warp + r->w.lane % 4 * 2;
@@ -193,7 +194,7 @@ DEV void state_keep(const struct reader *r, int nth, const struct chain_item *it
     readers_sync(); /* what was learned is passed on once more */
 }
 
-DEV void chain_phase(struct reader *r, int layer) {
+DEV void chain_phase(struct prompt_worker *r, int layer) {
     const int nth = delta_nth(layer), chunks = delta_chunks(r), has_keys = r->w.warp < KEY_TILES;
     NO_UNROLL
     for (int i = r->w.block; i < CHAIN_ITEMS; i += (int)block_count()) {

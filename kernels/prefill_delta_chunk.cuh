@@ -35,7 +35,7 @@ struct chunk_item {
 /* ---- gates ---- */
 
 /* The same as seen from the position before the launch's last token. */
-DEV void kept_store(const struct reader *r, const struct chunk_item *it, const struct chunk_shared *s) {
+DEV void kept_store(const struct prompt_worker *r, const struct chunk_item *it, const struct chunk_shared *s) {
     const int last = (r->n_tokens - 1) % DELTA_CHUNK;
     const float all = last ? s->sum[last - 1] : 0;
     u32 *to = (u32 *)r->a->delta.kept + it->head * DELTA_KEPT;
@@ -45,7 +45,7 @@ DEV void kept_store(const struct reader *r, const struct chunk_item *it, const s
 }
 
 /* Warp 0: G and beta of the chunk's tokens, two a lane, and what of a token's past and of it reaches the end. */
-DEV void chunk_gates(const struct reader *r, const struct chunk_item *it, struct chunk_shared *s) {
+DEV void chunk_gates(const struct prompt_worker *r, const struct chunk_item *it, struct chunk_shared *s) {
     const size_t at = (size_t)(2 * it->head) * P_PREFILL_TOKENS + (size_t)(it->chunk * DELTA_CHUNK);
     const u32 *decay = (const u32 *)r->a->delta.gates + at, *beta = decay + P_PREFILL_TOKENS;
     u32 *to = (u32 *)r->a->delta.decay + at;
@@ -74,7 +74,7 @@ DEV void chunk_gates(const struct reader *r, const struct chunk_item *it, struct
 /* ---- k k^T and q k^T ---- */
 
 /* 16 rows of `a` times those of k: columns 8 j of d[j], up to the diagonal's. */
-DEV void rows_products(const struct reader *r, smem a, smem k, int tile, float (*d)[4]) {
+DEV void rows_products(const struct prompt_worker *r, smem a, smem k, int tile, float (*d)[4]) {
     const int lane = r->w.lane;
     UNROLL
     for (int j = 0; j < CHUNK_BLOCKS; j++)
@@ -93,7 +93,7 @@ DEV void rows_products(const struct reader *r, smem a, smem k, int tile, float (
 }
 
 /* beta_i (k_i . k_j) e^(G_i - G_j) below the diagonal, 0 on it and above. */
-DEV void among_store(const struct reader *r, struct chunk_shared *s, int tile, float (*d)[4]) {
+DEV void among_store(const struct prompt_worker *r, struct chunk_shared *s, int tile, float (*d)[4]) {
     const int row = 16 * tile + r->w.lane / 4, pair = r->w.lane % 4 * 2;
     UNROLL
     for (int j = 0; j < CHUNK_BLOCKS; j++) {
@@ -107,7 +107,7 @@ DEV void among_store(const struct reader *r, struct chunk_shared *s, int tile, f
     }
 }
 
-DEV void asked_store(const struct reader *r, const struct chunk_item *it, const struct chunk_shared *s, int tile,
+DEV void asked_store(const struct prompt_worker *r, const struct chunk_item *it, const struct chunk_shared *s, int tile,
                      float (*d)[4]) {
     const int row = 16 * tile + r->w.lane / 4, pair = r->w.lane % 4 * 2;
     u8 *to = r->a->delta.asked + chunk_at(it->head, it->chunk, 2 * SQUARE_BYTES) + r->w.lane * 4;
@@ -222,7 +222,7 @@ DEV void below_store(struct chunk_shared *s, int first, int column, const int n,
 }
 
 /* T where M was. */
-DEV void invert(const struct reader *r, struct chunk_shared *s) {
+DEV void invert(const struct prompt_worker *r, struct chunk_shared *s) {
     const int warp = r->w.warp, lane = r->w.lane, busy = warp < 4;
     const int first = warp / 2 * 32, column = first + warp % 2 * 8;
     float x[2][4];
@@ -240,7 +240,7 @@ DEV void invert(const struct reader *r, struct chunk_shared *s) {
 
 /* T with its columns times beta, and times e^G besides, as operands of two terms. A warp has 8 columns: those
  * that it made itself in the end. */
-DEV void operands_make(const struct reader *r, struct chunk_shared *s) {
+DEV void operands_make(const struct prompt_worker *r, struct chunk_shared *s) {
     const int lane = r->w.lane;
     UNROLL_BY(2)
     for (int i = r->w.warp; i < CHUNK_BLOCKS * CHUNK_BLOCKS; i += READ_WARPS) {
@@ -259,7 +259,8 @@ DEV void operands_make(const struct reader *r, struct chunk_shared *s) {
 /* ---- w and u ---- */
 
 /* Every other tile of keys, of 16 tokens. */
-DEV void w_make(const struct reader *r, const struct chunk_item *it, struct chunk_shared *s, int tile, int half) {
+DEV void w_make(const struct prompt_worker *r, const struct chunk_item *it, struct chunk_shared *s, int tile,
+                int half) {
     const int lane = r->w.lane;
     const smem t = smem_of(s->weighted), k = smem_of(s->k);
     u8 *to = r->a->delta.w + chunk_at(it->head, it->chunk, KEYS_BYTES) + lane * 4;
@@ -291,7 +292,7 @@ DEV void w_make(const struct reader *r, const struct chunk_item *it, struct chun
 }
 
 /* u turned, rows are 16 columns of the head: as chain keeps it. */
-DEV void u_make(const struct reader *r, const struct chunk_item *it, struct chunk_shared *s, int columns) {
+DEV void u_make(const struct prompt_worker *r, const struct chunk_item *it, struct chunk_shared *s, int columns) {
     const int lane = r->w.lane;
     const smem t = smem_of(s->q), v = smem_of(s->v);
     u8 *to = (u8 *)r->a->delta.u + chunk_at(it->head, it->chunk, U_BYTES) +
@@ -325,7 +326,7 @@ DEV void u_make(const struct reader *r, const struct chunk_item *it, struct chun
 
 /* ---- items ---- */
 
-DEV void chunk_fill(const struct reader *r, const struct chunk_item *it, struct chunk_shared *s) {
+DEV void chunk_fill(const struct prompt_worker *r, const struct chunk_item *it, struct chunk_shared *s) {
     const struct prefill_delta *d = &r->a->delta;
     const smem full = smem_of(&s->full);
     const size_t keys = chunk_at(it->head / HEAD_KEYS, it->chunk, KEYS_BYTES);
@@ -335,7 +336,7 @@ DEV void chunk_fill(const struct reader *r, const struct chunk_item *it, struct 
     ring_fill(smem_of(s->v), d->v + chunk_at(it->head, it->chunk, VALUES_BYTES), VALUES_BYTES, full);
 }
 
-DEV void chunk_item_make(struct reader *r, const struct chunk_item *it, struct chunk_shared *s) {
+DEV void chunk_item_make(struct prompt_worker *r, const struct chunk_item *it, struct chunk_shared *s) {
     const int warp = r->w.warp, is_q = warp >= 4;
     const int tile = is_q ? 7 - warp : warp; /* as much for warps that share a scheduler */
     float d[CHUNK_BLOCKS][4];
@@ -354,7 +355,7 @@ DEV void chunk_item_make(struct reader *r, const struct chunk_item *it, struct c
         u_make(r, it, s, columns);
 }
 
-DEV void chunk_phase(struct reader *r, struct chunk_shared *s) {
+DEV void chunk_phase(struct prompt_worker *r, struct chunk_shared *s) {
     const int chunks = delta_chunks(r), step = (int)block_count();
     const smem full = smem_of(&s->full);
     u32 parity = 0;

@@ -46,7 +46,7 @@ struct conv_part {
     size_t chunk_bytes;
 };
 
-DEV void conv_part_make(const struct reader *r, int part, struct conv_part *p) {
+DEV void conv_part_make(const struct prompt_worker *r, int part, struct conv_part *p) {
     const struct prefill_delta *d = &r->a->delta;
     const int is_v = part >= 2 * M_KEY_HEADS, is_k = part >= M_KEY_HEADS;
     const int head = is_v ? part - 2 * M_KEY_HEADS : part % M_KEY_HEADS;
@@ -64,7 +64,7 @@ DEV size_t window_at(int nth, int channel) {
 struct two_quads {
     struct quad rounded, rest;
 };
-DEV struct two_quads inputs_ask(const struct reader *r, int token, int channel) {
+DEV struct two_quads inputs_ask(const struct prompt_worker *r, int token, int channel) {
     const u16 *row = r->a->qkv + (size_t)token * MIX_WIDTH + channel;
     struct two_quads v;
     v.rounded = cached_load128((const struct quad *)row);
@@ -79,7 +79,7 @@ DEV void inputs_of(const struct two_quads *v, int word, float *x) {
 }
 
 /* The n inputs before token `end` of 8 channels, asked for together; for tokens below 0 any others. */
-DEV void past_load(const struct reader *r, int end, const int n, int channel, float (*x)[8]) {
+DEV void past_load(const struct prompt_worker *r, int end, const int n, int channel, float (*x)[8]) {
     struct two_quads v[PAST + 1];
     UNROLL
     for (int j = 0; j < n; j++)
@@ -92,7 +92,7 @@ DEV void past_load(const struct reader *r, int end, const int n, int channel, fl
 }
 /* A window of 8 channels is so many quads. */
 enum { WINDOW_QUADS = 8 * PAST / 4 };
-DEV void window_load(const struct reader *r, int nth, int channel, float (*x)[8]) {
+DEV void window_load(const struct prompt_worker *r, int nth, int channel, float (*x)[8]) {
     const struct quad *from = (const struct quad *)(r->w.a->delta.window + window_at(nth, channel));
     UNROLL
     for (int i = 0; i < WINDOW_QUADS; i++) {
@@ -119,7 +119,7 @@ DEV void window_store(float *to, int nth, int channel, float (*x)[8]) {
 struct conv_lane {
     int channel, there; /* without `there` zeros are made of any other channels */
 };
-DEV struct conv_lane conv_lane_make(const struct reader *r, int task) {
+DEV struct conv_lane conv_lane_make(const struct prompt_worker *r, int task) {
     const int part = task * WARP_HEADS + r->w.lane / HEAD_LANES, at = r->w.lane % HEAD_LANES;
     struct conv_lane l;
     struct conv_part p;
@@ -130,8 +130,8 @@ DEV struct conv_lane conv_lane_make(const struct reader *r, int task) {
 }
 
 /* For what comes next, and before the last token. A lane's channels are nobody else's. */
-DEV void windows_move(struct reader *r, int nth, int task) {
-    reader_anew(r);
+DEV void windows_move(struct prompt_worker *r, int nth, int task) {
+    prompt_worker_anew(r);
     const struct conv_lane l = conv_lane_make(r, task);
     const int channel = l.channel;
     const u32 *window = (const u32 *)r->w.a->delta.window + window_at(nth, channel);
@@ -152,7 +152,7 @@ DEV void windows_move(struct reader *r, int nth, int task) {
 struct tap_share {
     struct quad v[(TAP_QUADS + READ_WARPS - 1) / READ_WARPS];
 };
-DEV void taps_ask(const struct reader *r, int nth, int task, struct tap_share *t) {
+DEV void taps_ask(const struct prompt_worker *r, int nth, int task, struct tap_share *t) {
     const struct delta_layout d = delta_shape();
     const float *from = delta_numbers(r, nth) + delta_taps_offset(&d) +
                         (size_t)conv_lane_make(r, task).channel * M_TAPS;
@@ -161,7 +161,7 @@ DEV void taps_ask(const struct reader *r, int nth, int task, struct tap_share *t
         if (first + r->w.warp < TAP_QUADS)
             t->v[first / READ_WARPS] = cached_load128((const struct quad *)from + first + r->w.warp);
 }
-DEV void taps_put(const struct reader *r, struct conv_shared *s, const struct tap_share *t) {
+DEV void taps_put(const struct prompt_worker *r, struct conv_shared *s, const struct tap_share *t) {
     UNROLL
     for (int first = 0; first < TAP_QUADS; first += READ_WARPS)
         if (first + r->w.warp < TAP_QUADS) s->taps[first + r->w.warp][r->w.lane] = t->v[first / READ_WARPS];
@@ -169,7 +169,7 @@ DEV void taps_put(const struct reader *r, struct conv_shared *s, const struct ta
 
 /* y: 8 tokens of 8 channels. Two channels at a time, so that the words they are made of
  * leave their registers to them. */
-DEV void channels_convolve(const struct reader *r, const struct conv_shared *s, float (*past)[8],
+DEV void channels_convolve(const struct prompt_worker *r, const struct conv_shared *s, float (*past)[8],
                            const struct two_quads *inputs, float (*y)[8]) {
     UNROLL
     for (int word = 0; word < 4; word++) {
@@ -202,12 +202,13 @@ DEV void channels_convolve(const struct reader *r, const struct conv_shared *s, 
 }
 
 /* A lane's quads lie as no bank is met twice when 8 lanes write theirs, nor when a lane's are read. */
-DEV struct quad *made_at(const struct reader *r, struct conv_shared *s, int lane, int token) {
+DEV struct quad *made_at(const struct prompt_worker *r, struct conv_shared *s, int lane, int token) {
     return &s->u.made[r->w.warp][lane][token ^ lane % 8];
 }
 
 /* Heads of q and k are normed. Zeros beyond the last token, and where there is no channel. */
-DEV void rows_make(const struct reader *r, struct conv_shared *s, int task, int token, int there, float (*y)[8]) {
+DEV void rows_make(const struct prompt_worker *r, struct conv_shared *s, int task, int token, int there,
+                   float (*y)[8]) {
     const int part = task * WARP_HEADS + r->w.lane / HEAD_LANES, normed = part < 2 * M_KEY_HEADS;
     const float scale = part < M_KEY_HEADS ? rsqrt_approx((float)M_KEY_DIM) : 1;
     float factor[8];
@@ -232,7 +233,7 @@ DEV void rows_make(const struct reader *r, struct conv_shared *s, int task, int 
 }
 
 /* Whole blocks, whose 8 rows a lane holds: so lanes store other lanes' rows, which lie side by side. */
-DEV void rows_store(const struct reader *r, struct conv_shared *s, int chunk, int task, int made) {
+DEV void rows_store(const struct prompt_worker *r, struct conv_shared *s, int chunk, int task, int made) {
     enum { STORES = (8 * CONV_BLOCKS + LANES - 1) / LANES };
     UNROLL
     for (int head = 0; head < WARP_HEADS; head++) {
@@ -260,12 +261,13 @@ DEV void rows_store(const struct reader *r, struct conv_shared *s, int chunk, in
 
 /* 8 tokens of the heads of a task; a lane has 8 channels of one. taps: or NULL where they are there already. They
  * are waited for behind the inputs, as they come from farther away. */
-DEV void conv_task(struct reader *r, struct conv_shared *s, int nth, int chunk, int task, const struct tap_share *taps) {
+DEV void conv_task(struct prompt_worker *r, struct conv_shared *s, int nth, int chunk, int task,
+                   const struct tap_share *taps) {
     const int token = chunk * DELTA_CHUNK + 8 * r->w.warp, last = r->n_tokens - 1;
     const struct conv_lane l = conv_lane_make(r, task);
     struct two_quads inputs[8];
     float past[PAST][8], y[8][8];
-    reader_anew(r);
+    prompt_worker_anew(r);
     UNROLL
     for (int i = 0; i < 8; i++) /* tokens beyond the last one: what is loaded for them does not matter */
         inputs[i] = inputs_ask(r, token + i < last ? token + i : last, l.channel);
@@ -277,7 +279,7 @@ DEV void conv_task(struct reader *r, struct conv_shared *s, int nth, int chunk, 
     }
     if (token <= last) {
         channels_convolve(r, s, past, inputs, y);
-        reader_anew(r);
+        prompt_worker_anew(r);
         warp_sync(); /* the task before is stored */
         rows_make(r, s, task, token, l.there, y);
         warp_sync();
@@ -290,7 +292,7 @@ DEV void conv_task(struct reader *r, struct conv_shared *s, int nth, int chunk, 
 
 /* Products of an item's tiles of the gates' weights with its columns of 8 tokens of x: this warp's share of hidden.
  * k is taken in another order, 8 columns a lane, so that 16 bytes are loaded at once. d: [tile][column]. */
-DEV void gate_products(const struct reader *r, const u16 *weights, int tile, const int *tokens,
+DEV void gate_products(const struct prompt_worker *r, const u16 *weights, int tile, const int *tokens,
                        float (*d)[GATE_TILES][4]) {
     const int row = 16 * tile + r->w.lane / 4;
     NO_UNROLL
@@ -324,7 +326,7 @@ DEV void gate_products(const struct reader *r, const u16 *weights, int tile, con
 
 /* Sums of squares of token `token`, of slots lane / 8 + 4 i from `first` on. */
 enum { SLOTS_AT_ONCE = 4 };
-DEV void slots_ask(const struct reader *r, int token, int first, u32 *v) {
+DEV void slots_ask(const struct prompt_worker *r, int token, int first, u32 *v) {
     const u32 *from = (const u32 *)r->a->ssq + token;
     UNROLL
     for (int i = 0; i < SLOTS_AT_ONCE; i++) {
@@ -333,7 +335,7 @@ DEV void slots_ask(const struct reader *r, int token, int first, u32 *v) {
     }
 }
 /* The scale of its norm, in all lanes that have the same lane % 8. v: its first slots. */
-DEV float token_scale(const struct reader *r, int token, u32 *v) {
+DEV float token_scale(const struct prompt_worker *r, int token, u32 *v) {
     float sum = 0;
     NO_UNROLL
     for (int first = 0; first < ssq_slots(r); first += 4 * SLOTS_AT_ONCE) {
@@ -349,7 +351,7 @@ DEV float token_scale(const struct reader *r, int token, u32 *v) {
 struct gate_numbers {
     float rate, bias;
 };
-DEV struct gate_numbers gate_numbers_ask(const struct reader *r, int nth, int row) {
+DEV struct gate_numbers gate_numbers_ask(const struct prompt_worker *r, int nth, int row) {
     const float *numbers = delta_numbers(r, nth);
     const int head = row < GATE_ROWS ? row / 2 : 0;
     struct gate_numbers n;
@@ -358,20 +360,20 @@ DEV struct gate_numbers gate_numbers_ask(const struct reader *r, int nth, int ro
 }
 
 /* Value of row `row` (a, b of each head) to the gates of a token. */
-DEV void gate_store(const struct reader *r, const struct gate_numbers *n, int row, int token, float v) {
+DEV void gate_store(const struct prompt_worker *r, const struct gate_numbers *n, int row, int token, float v) {
     const float made = row % 2 ? sigmoid(v) : max_float(n->rate * softplus(v + n->bias), -DECAY_MOST);
     plain_store32((u32 *)r->a->delta.gates + (size_t)row * P_PREFILL_TOKENS + token,
                   token < r->n_tokens ? float_bits(made) : 0);
 }
 
-DEV const u16 *gate_weights(const struct reader *r, int nth) {
+DEV const u16 *gate_weights(const struct prompt_worker *r, int nth) {
     const struct delta_layout shape = delta_shape();
     return r->w.a->delta.gates + delta_gate(&shape, nth, 0, 0);
 }
 
 /* GATE_TILES tiles of the gates' weights from `tile` on, as many columns of 8 tokens; all warps. */
-DEV void gate_task(struct reader *r, struct conv_shared *s, int nth, int tile, int token) {
-    reader_anew(r);
+DEV void gate_task(struct prompt_worker *r, struct conv_shared *s, int nth, int tile, int token) {
+    prompt_worker_anew(r);
     const int row = r->w.warp * (LANES / 8) + r->w.lane / 8, last = (r->n_tokens - 1) / 8 * 8;
     const struct gate_numbers numbers = gate_numbers_ask(r, nth, 16 * tile + row);
     float d[GATE_TILES][GATE_TILES][4];
@@ -386,7 +388,7 @@ DEV void gate_task(struct reader *r, struct conv_shared *s, int nth, int tile, i
     for (int i = 0; i < 4 * GATE_TILES * GATE_TILES; i++)
         d[i / 4 / GATE_TILES][i / 4 % GATE_TILES][i % 4] = 0;
     if (token < r->n_tokens) gate_products(r, gate_weights(r, nth), tile, tokens, d);
-    reader_anew(r);
+    prompt_worker_anew(r);
     readers_sync(); /* the task before is over */
     UNROLL
     for (int i = 0; i < 4 * GATE_TILES * GATE_TILES; i++)
@@ -408,7 +410,7 @@ DEV void gate_task(struct reader *r, struct conv_shared *s, int nth, int tile, i
 /* ---- a block's items ---- */
 
 /* What the launch before did not make: the first item's taps; gates' weights, once for all. */
-DEV void conv_begin(const struct reader *r, int layer, struct tap_share *taps) {
+DEV void conv_begin(const struct prompt_worker *r, int layer, struct tap_share *taps) {
     enum { SHARE = GATE_ROWS * M_HIDDEN * 2 / READ_WARPS };
     const int nth = delta_nth(layer);
     taps_ask(r, nth, r->w.block % CONV_TASKS, taps);
@@ -416,7 +418,7 @@ DEV void conv_begin(const struct reader *r, int layer, struct tap_share *taps) {
         l2_prefetch((const u8 *)gate_weights(r, nth) + r->w.warp * SHARE, SHARE);
 }
 
-DEV void conv_phase(struct reader *r, struct conv_shared *s, int layer, struct tap_share *taps) {
+DEV void conv_phase(struct prompt_worker *r, struct conv_shared *s, int layer, struct tap_share *taps) {
     const int nth = delta_nth(layer), step = (int)block_count(), n_items = delta_chunks(r) * CONV_TASKS;
     const int n_gates = delta_chunks(r) * (CHUNK_BLOCKS / GATE_TILES) * GATE_PARTS;
     int before = -1;

@@ -27,25 +27,25 @@ struct item {
 
 DEV int product_row_tiles(int phase);
 DEV int product_k_tiles(int phase);
-DEV const u8 *activations_of(const struct reader *r, int phase);
+DEV const u8 *activations_of(const struct prompt_worker *r, int phase);
 /* The format of its weights (tile_format.h). */
 DEV int product_format(int phase);
 /* Row tile `row` of the weights, this lane's 16 bytes of its first tile; beyond the last row any row. */
-DEV const u8 *item_weights(const struct reader *r, int phase, int layer, int row);
+DEV const u8 *item_weights(const struct prompt_worker *r, int phase, int layer, int row);
 /* n of its tiles from k tile k on, as they lie; zeros where there are none: there the stage holds a block twice. */
-DEV void item_tiles(const struct reader *r, int phase, struct quad *t, const u8 *row, int k, const int n);
+DEV void item_tiles(const struct prompt_worker *r, int phase, struct quad *t, const u8 *row, int k, const int n);
 /* Before the products of an item; after the next barrier all see what it stores to shared memory. */
-DEV void item_begin(struct reader *r, int phase, const struct item *it, int first_token, const int tokens);
+DEV void item_begin(struct prompt_worker *r, int phase, const struct item *it, int first_token, const int tokens);
 /* Finishes columns [8 from, 8 from + 8 n) of a block of 64 tokens; d holds them alone. */
-DEV void item_finish(struct reader *r, int phase, int layer, const struct item *it, const float *d, int block, int from,
-                     const int n, const float (*early)[4]);
+DEV void item_finish(struct prompt_worker *r, int phase, int layer, const struct item *it, const float *d, int block,
+                     int from, const int n, const float (*early)[4]);
 /* After a warp has finished tokens [from, to) of an item. */
-DEV void item_end(struct reader *r, int phase, const struct item *it, int from, int to);
+DEV void item_end(struct prompt_worker *r, int phase, const struct item *it, int from, int to);
 
 /* ---- halves meet ---- */
 
 /* Each half of the warps gets the other one's share of 4 of the block's 8 columns of tokens: d[0 .. 16). */
-DEV void halves_meet(struct reader *r, float *d) {
+DEV void halves_meet(struct prompt_worker *r, float *d) {
     const int half = r->w.warp / 4, thread = r->w.warp % 4 * LANES + r->w.lane;
     UNROLL
     for (int i = 0; i < 16; i++) {
@@ -59,7 +59,7 @@ DEV void halves_meet(struct reader *r, float *d) {
 }
 
 /* The first half gets the sums of the tail. */
-DEV void tails_meet(struct reader *r, float *rest) {
+DEV void tails_meet(struct prompt_worker *r, float *rest) {
     const int half = r->w.warp / 4, thread = r->w.warp % 4 * LANES + r->w.lane;
     readers_sync(); /* what was exchanged before is read */
     UNROLL
@@ -89,7 +89,7 @@ struct wide_weights {
 };
 
 /* One item's products: d[blocks][32], with `tail` also rest[4]. t: the item's first tiles, and then the next one's. */
-DEV void wide_multiply(struct reader *r, int phase, const struct wide_weights *w, struct quad *t, float (*d)[32],
+DEV void wide_multiply(struct prompt_worker *r, int phase, const struct wide_weights *w, struct quad *t, float (*d)[32],
                        float *rest, const int blocks, const int tiles, const int tail) {
     const int format = product_format(phase);
     struct quad next[STAGE_TILES];
@@ -132,7 +132,7 @@ DEV void wide_multiply(struct reader *r, int phase, const struct wide_weights *w
 
 /* All items of one phase whose warps have rows of their own, or share k by halves. Weights are asked for a
  * stage ahead, the next item's first at its end. */
-DEV void wide_items(struct reader *r, int phase, int layer, const int blocks, const int split) {
+DEV void wide_items(struct prompt_worker *r, int phase, int layer, const int blocks, const int split) {
     enum { MOST_BLOCKS = 2 };
     const int row_tiles = product_row_tiles(phase);
     const int rows = split ? 4 : 8, tiles = split ? STAGE_TILES / 2 : STAGE_TILES, half = r->w.warp / 4;
@@ -162,7 +162,7 @@ DEV void wide_items(struct reader *r, int phase, int layer, const int blocks, co
             wide_multiply(r, phase, &w, t, d, rest, blocks, tiles, 0);
         w.row = w.next_row;
         readers_sync(); /* the scales are there, and everyone is done with the item before */
-        reader_anew(r);
+        prompt_worker_anew(r);
         if (split) halves_meet(r, d[0]);
         if (split && tail) tails_meet(r, rest);
         UNROLL
@@ -181,7 +181,7 @@ DEV void wide_items(struct reader *r, int phase, int layer, const int blocks, co
 
 /* ---- the producer's part: the same items in the same order ---- */
 
-DEV void wide_produce(struct reader *r, int phase, int blocks, int rows) {
+DEV void wide_produce(struct prompt_worker *r, int phase, int blocks, int rows) {
     const int n_blocks = (product_k_tiles(phase) + 3) / 4; /* of 64 columns */
     const int n_tokens = (r->n_tokens + ATOM_TOKENS - 1) / ATOM_TOKENS * ATOM_TOKENS;
     const int across = wide_across(r->n_tokens, blocks);

@@ -56,7 +56,7 @@ DEV u64 layer_begin(int phase, int layer) {
     return (u64)layer * P_LAYER_BYTES;
 #endif
 }
-DEV const u8 *weights_row(const struct reader *r, int phase, int layer, int row) {
+DEV const u8 *weights_row(const struct prompt_worker *r, int phase, int layer, int row) {
     return r->w.a->tape + layer_begin(phase, layer) + BY_PHASE(phase, ROW_AT) +
            (u64)tile_lane(product_format(phase), r->w.lane);
 }
@@ -68,7 +68,7 @@ DEV const u8 *weights_row(const struct reader *r, int phase, int layer, int row)
 
 /* That is made once, for all k tiles: a warp asks for a tile every few dozen cycles. NO_PLACE beyond the last,
  * to a multiple of STAGE_TILES. Complete after readers_sync. */
-DEV void k_places_make(struct reader *r, int phase) {
+DEV void k_places_make(struct prompt_worker *r, int phase) {
     const int n = product_k_tiles(phase);
     NO_UNROLL
     for (int i = r->w.warp * LANES + r->w.lane; i < P_PREFILL_K_PLACES; i += READ_CONSUMERS) {
@@ -86,11 +86,11 @@ DEV void weights_load(struct quad *t, const u8 *row, const u32 *places, const in
         t[i] = const_load128(row + (u64)place * tile_bytes(format), place != NO_PLACE);
     }
 }
-DEV void item_tiles(const struct reader *r, int phase, struct quad *t, const u8 *row, int k, const int n) {
+DEV void item_tiles(const struct prompt_worker *r, int phase, struct quad *t, const u8 *row, int k, const int n) {
     weights_load(t, row, r->s->k_place + k, n, 1, product_format(phase));
 }
 
-DEV const u8 *activations_of(const struct reader *r, int phase) {
+DEV const u8 *activations_of(const struct prompt_worker *r, int phase) {
     return phase == TAPE_OUT ? r->a->attention : phase == TAPE_DOWN ? r->a->gated : r->a->x;
 }
 
@@ -150,7 +150,7 @@ DEV int hidden_row(int row, int local) {
 
 /* Scales of the norm for `tokens` of the item's tokens, 8, 64 or 128, from `first_token` on, for everyone after the
  * next barrier. */
-DEV void scales_make(struct reader *r, const struct item *it, int first_token, const int tokens) {
+DEV void scales_make(struct prompt_worker *r, const struct item *it, int first_token, const int tokens) {
     const int parts = READ_CONSUMERS / tokens, across = LANES / parts; /* tokens of a warp */
     const int mine = first_token + r->w.warp * across + r->w.lane % across, n = ssq_slots(r);
     const u32 *from = (const u32 *)r->a->ssq + it->token + mine;
@@ -171,11 +171,11 @@ DEV void scales_make(struct reader *r, const struct item *it, int first_token, c
     if (r->w.lane < across) r->s->scale[it->which][mine] = rsqrt_approx(sum * (1.0f / M_HIDDEN) + M_RMS_EPS);
 }
 
-DEV void item_begin(struct reader *r, int phase, const struct item *it, int first_token, const int tokens) {
+DEV void item_begin(struct prompt_worker *r, int phase, const struct item *it, int first_token, const int tokens) {
     if (!sums_groups(phase)) scales_make(r, it, first_token, tokens);
 }
 
-DEV void qkv_finish(struct reader *r, const struct item *it, const float *d, int block, int from, const int n) {
+DEV void qkv_finish(struct prompt_worker *r, const struct item *it, const float *d, int block, int from, const int n) {
     const int lane = r->w.lane, pair = lane % 4 * 2;
     const int low = qkv_column(it->row, pair), high = qkv_column(it->row, pair + 8);
     UNROLL
@@ -194,7 +194,7 @@ DEV void qkv_finish(struct reader *r, const struct item *it, const float *d, int
 #if M_DELTA
 /* What the convolution is made of comes with what rounding left over, MIX_COLUMNS on: a head's norm, and sums that
  * come out near 0, would show it. */
-DEV void mix_finish(struct reader *r, const struct item *it, const float *d, int block, int from, const int n) {
+DEV void mix_finish(struct prompt_worker *r, const struct item *it, const float *d, int block, int from, const int n) {
     const int lane = r->w.lane, pair = lane % 4 * 2;
     const int column[2] = { mix_column(it->row, pair), mix_column(it->row, pair + 8) };
     UNROLL
@@ -215,7 +215,8 @@ DEV void mix_finish(struct reader *r, const struct item *it, const float *d, int
 }
 #endif
 
-DEV void gate_up_finish(struct reader *r, const struct item *it, const float *d, int block, int from, const int n) {
+DEV void gate_up_finish(struct prompt_worker *r, const struct item *it, const float *d, int block, int from,
+                        const int n) {
     const int lane = r->w.lane, pair = lane % 4 * 2, column = gated_column(it->row, pair);
     UNROLL
     for (int j = 0; j < n; j++) {
@@ -229,7 +230,7 @@ DEV void gate_up_finish(struct reader *r, const struct item *it, const float *d,
 }
 
 /* The residual stream at what a warp's products [first, first + n) of 8 tokens each are added to. */
-DEV void residual_load(const struct reader *r, const struct item *it, int first, const int n, float (*h)[4]) {
+DEV void residual_load(const struct prompt_worker *r, const struct item *it, int first, const int n, float (*h)[4]) {
     const int lane = r->w.lane, pair = lane % 4 * 2;
     UNROLL
     for (int i = 0; i < 4; i++) {
@@ -244,7 +245,7 @@ DEV void residual_load(const struct reader *r, const struct item *it, int first,
 }
 
 /* Adds to it; its squares' sums over the warp's rows go to shared memory. early: the first 8 tokens' h, or NULL. */
-DEV void sums_finish(struct reader *r, const struct item *it, const float *d, int block, int from, const int n,
+DEV void sums_finish(struct prompt_worker *r, const struct item *it, const float *d, int block, int from, const int n,
                      const float *norm, const float (*early)[4]) {
     const int lane = r->w.lane, pair = lane % 4 * 2, n_tokens = r->n_tokens;
     const int some = n < 4 ? n : 4;
@@ -292,7 +293,7 @@ DEV void sums_finish(struct reader *r, const struct item *it, const float *d, in
 }
 
 /* The four warps' sums of squares, of tokens [from, to) of the item, to their slot. */
-DEV void ssq_finish(struct reader *r, const struct item *it, int from, int to) {
+DEV void ssq_finish(struct prompt_worker *r, const struct item *it, int from, int to) {
     const int half = r->w.warp / 4, slot = it->row / 4;
     barrier_wait(HALF_BARRIER + half, READ_CONSUMERS / 2);
     for (int i = from + r->w.warp % 4 * LANES + r->w.lane; i < to; i += READ_CONSUMERS / 2) {
@@ -305,12 +306,12 @@ DEV void ssq_finish(struct reader *r, const struct item *it, int from, int to) {
     }
 }
 
-DEV void item_end(struct reader *r, int phase, const struct item *it, int from, int to) {
+DEV void item_end(struct prompt_worker *r, int phase, const struct item *it, int from, int to) {
     if (sums_groups(phase)) ssq_finish(r, it, from, to);
 }
 
-DEV void item_finish(struct reader *r, int phase, int layer, const struct item *it, const float *d, int block, int from,
-                     const int n, const float (*early)[4]) {
+DEV void item_finish(struct prompt_worker *r, int phase, int layer, const struct item *it, const float *d, int block,
+                     int from, const int n, const float (*early)[4]) {
 #if M_DELTA
     if (phase == TAPE_MIX) {
         mix_finish(r, it, d, block, from, n);
@@ -328,7 +329,7 @@ DEV void item_finish(struct reader *r, int phase, int layer, const struct item *
 
 /* Eight shares of k: each warp gets the sums of one of the block's 8 atoms of tokens, d[0 .. 4). Two rounds, for
  * half the room. */
-DEV void eighths_meet(struct reader *r, float *d, int atoms) {
+DEV void eighths_meet(struct prompt_worker *r, float *d, int atoms) {
     float sum[4] = { 0, 0, 0, 0 };
     UNROLL
     for (int round = 0; round < 2; round++) {
@@ -351,7 +352,7 @@ DEV void eighths_meet(struct reader *r, float *d, int atoms) {
 }
 
 /* Pointers of a phase's items, and of the next item's first tiles. */
-DEV const u8 *item_weights(const struct reader *r, int phase, int layer, int row) {
+DEV const u8 *item_weights(const struct prompt_worker *r, int phase, int layer, int row) {
     return weights_row(r, phase, layer, row < product_row_tiles(phase) ? row : 0);
 }
 
@@ -359,7 +360,7 @@ DEV const u8 *item_weights(const struct reader *r, int phase, int layer, int row
 
 /* Up to 64 tokens: activations are laid out for just as many atoms of 8, so that a stage is one run of blocks of
  * 64 columns, an even number of them. */
-DEV int thin_blocks(const struct reader *r) { return STAGE_BYTES / (r->a->room * 128) / 2 * 2; }
+DEV int thin_blocks(const struct prompt_worker *r) { return STAGE_BYTES / (r->a->room * 128) / 2 * 2; }
 
 /* A warp's first 8 tiles of a row tile: its eighth of k is every eighth tile. */
 DEV void thin_load(struct quad *t, const u8 *from, const u32 *places, int left, int format) {
@@ -374,7 +375,7 @@ DEV void thin_load(struct quad *t, const u8 *from, const u32 *places, int left, 
 
 /* All items of one phase: a row tile, eighths of k. What counts is how much of the weights is on its way, so a warp
  * asks for 8 of its tiles at once, for the first before the launch before is over. */
-DEV void thin_items(struct reader *r, int phase, int layer) {
+DEV void thin_items(struct prompt_worker *r, int phase, int layer) {
     enum { BATCH = 8 };
     const int n_turns = (product_k_tiles(phase) + STAGE_TILES - 1) / STAGE_TILES; /* tiles of a warp */
     const int n_items = product_row_tiles(phase), step = (int)block_count(), format = product_format(phase);
@@ -432,7 +433,7 @@ DEV void thin_items(struct reader *r, int phase, int layer) {
     }
 }
 
-DEV void thin_produce(struct reader *r, int phase) {
+DEV void thin_produce(struct prompt_worker *r, int phase) {
     const int n_blocks = (product_k_tiles(phase) + 3) / 4, stage_blocks = thin_blocks(r);
     const int n_items = product_row_tiles(phase);
     const u8 *from = activations_of(r, phase);
@@ -448,7 +449,7 @@ DEV void thin_produce(struct reader *r, int phase) {
         }
 }
 
-DEV void product_produce(struct reader *r, int phase) {
+DEV void product_produce(struct prompt_worker *r, int phase) {
     const struct prefill_cut *cut = &r->a->cut[phase];
     previous_over();
     fence_copies();

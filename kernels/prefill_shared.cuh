@@ -57,7 +57,7 @@ enum { PREFILL_BYTES = P_PREFILL_STAGES * STAGE_BYTES + (int)sizeof(struct prefi
 #error "the stages' tails have no room"
 #endif
 /* One thread's view. */
-struct reader {
+struct prompt_worker {
     struct worker w; /* warp, lane, block, a, token, layer, dead: what waiting needs */
     const struct prefill_args *a;
     struct prefill_shared *s;
@@ -71,10 +71,10 @@ struct reader {
 };
 
 /* What is made of the lane from here on is not made earlier, where it would hold registers (worker_anew). */
-DEV void reader_anew(struct reader *r) { r->w.lane = opaque(r->w.lane) & (LANES - 1); }
+DEV void prompt_worker_anew(struct prompt_worker *r) { r->w.lane = opaque(r->w.lane) & (LANES - 1); }
 
 /* n_stages: of the ring, which lies before struct prefill_shared; 0: there is none. */
-DEV void reader_make(struct reader *r, const struct prefill_args *a, int layer, int n_stages) {
+DEV void prompt_worker_make(struct prompt_worker *r, const struct prefill_args *a, int layer, int n_stages) {
     u8 *base = shared_base();
     base += (STAGE_ALIGN - smem_of(base) % STAGE_ALIGN) % STAGE_ALIGN;
     r->a = a, r->w.a = &a->decode;
@@ -105,9 +105,9 @@ DEV void reader_make(struct reader *r, const struct prefill_args *a, int layer, 
 #endif
 
 /* With the ring, whose barriers are ready then. All threads. */
-DEV void reader_start(struct reader *r, const struct prefill_args *a, int layer, int n_stages) {
+DEV void prompt_worker_start(struct prompt_worker *r, const struct prefill_args *a, int layer, int n_stages) {
     next_may_start();
-    reader_make(r, a, layer, n_stages);
+    prompt_worker_make(r, a, layer, n_stages);
     if (thread_index() == 0) {
         for (int i = 0; i < n_stages; i++)
             mbar_init(&r->s->full[i], STAGE_COPIES * FILL_LANES), mbar_init(&r->s->empty[i], READ_WARPS);
@@ -120,21 +120,21 @@ DEV void readers_sync(void) { barrier_wait(READ_BARRIER, READ_CONSUMERS); }
 
 /* ---- stages ---- */
 
-DEV void stage_next(struct reader *r) {
+DEV void stage_next(struct prompt_worker *r) {
     if (++r->stage == r->n_stages) r->stage = 0, r->parity ^= 1, r->first_lap = 0;
 }
 
 /* A consumer warp: the next stage, when it is full. Every warp takes every stage and gives it back once. */
-DEV void stage_wait(struct reader *r) {
+DEV void stage_wait(struct prompt_worker *r) {
     if (r->w.lane == 0) mbar_wait(&r->w, smem_of(&r->s->full[r->stage]), r->parity, WAIT_STAGE);
     warp_sync();
 }
-DEV const u8 *stage_take(struct reader *r) {
+DEV const u8 *stage_take(struct prompt_worker *r) {
     stage_wait(r);
     return r->stages + (size_t)r->stage * STAGE_BYTES;
 }
 /* seen: something that depends on all this lane loaded from it (see mbar_arrive_after). */
-DEV void stage_give(struct reader *r, u32 seen) {
+DEV void stage_give(struct prompt_worker *r, u32 seen) {
     warp_sync();
     if (r->w.lane == 0) mbar_arrive_after(&r->w, smem_of(&r->s->empty[r->stage]), seen);
     stage_next(r);
@@ -142,7 +142,9 @@ DEV void stage_give(struct reader *r, u32 seen) {
 
 /* The atoms of a stage that belong to tokens beyond the item's first 128: two, of 64 columns each. They lie where
  * other products' partial sums are, on 1,024 bytes. */
-DEV smem stage_tail(const struct reader *r) { return smem_of(r->s->exchange) + (u32)(r->stage * 2 * ATOM_BYTES); }
+DEV smem stage_tail(const struct prompt_worker *r) {
+    return smem_of(r->s->exchange) + (u32)(r->stage * 2 * ATOM_BYTES);
+}
 
 struct tails {
     const u8 *first, *second;
@@ -150,7 +152,7 @@ struct tails {
 };
 
 /* The producer's FILL_LANES lanes: fills the next stage with two pieces (bytes may be 0), and its tail. */
-DEV void stage_fill_all(struct reader *r, const u8 *first, u32 first_bytes, const u8 *second, u32 second_bytes,
+DEV void stage_fill_all(struct prompt_worker *r, const u8 *first, u32 first_bytes, const u8 *second, u32 second_bytes,
                         u32 second_at, const struct tails *tails) {
     const smem full = smem_of(&r->s->full[r->stage]), to = smem_of(r->stages) + (u32)r->stage * STAGE_BYTES;
     if (!r->first_lap) {
@@ -169,7 +171,7 @@ DEV void stage_fill_all(struct reader *r, const u8 *first, u32 first_bytes, cons
     ring_fill(to + second_at, second, second_bytes, full);
     stage_next(r);
 }
-DEV void stage_fill(struct reader *r, const u8 *first, u32 first_bytes, const u8 *second, u32 second_bytes,
+DEV void stage_fill(struct prompt_worker *r, const u8 *first, u32 first_bytes, const u8 *second, u32 second_bytes,
                     u32 second_at) {
     const struct tails none = { 0, 0, 0 };
     stage_fill_all(r, first, first_bytes, second, second_bytes, second_at, &none);
@@ -177,7 +179,7 @@ DEV void stage_fill(struct reader *r, const u8 *first, u32 first_bytes, const u8
 
 /* The producer leaves with nothing in flight: a launch that gave up may have copies on their way to a slot that
  * nobody waits for. */
-DEV void stages_drain(struct reader *r) {
+DEV void stages_drain(struct prompt_worker *r) {
     if (r->w.lane) return;
     for (int i = 0; i < r->n_stages; i++) {
         const int lap_before = i >= r->stage; /* slots from `stage` on were last filled a lap ago */
@@ -190,12 +192,12 @@ DEV void stages_drain(struct reader *r) {
 
 /* Sums of squares there are for each token: of every row tile where out and down have eighths, else of
  * every four. */
-DEV int ssq_slots(const struct reader *r) {
+DEV int ssq_slots(const struct prompt_worker *r) {
     return r->a->cut[TAPE_OUT].split_k == 8 ? SSQ_SLOTS : (SSQ_SLOTS + 3) / 4;
 }
 
 /* The two columns from `column` (even) on, as a pair of bf16. */
-DEV void activation_store(const struct reader *r, u8 *to, int token, int column, u32 pair) {
+DEV void activation_store(const struct prompt_worker *r, u8 *to, int token, int column, u32 pair) {
     plain_store32((u32 *)(to + activation_at(r->a->room, token, column)), pair);
 }
 

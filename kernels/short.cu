@@ -33,16 +33,16 @@
 /* ---- the residual stream ---- */
 
 /* A lane has two columns of the unit's k tile, the second 8 further on, of two tokens: of sums as a product leaves them. */
-DEV int unit_column(const struct brief *b) { return b->unit_tile * TILE_K + b->w.lane / 4; }
-DEV int unit_token(const struct brief *b) { return b->unit_atom * ATOM_TOKENS + b->w.lane % 4 * 2; }
+DEV int unit_column(const struct short_worker *b) { return b->unit_tile * TILE_K + b->w.lane / 4; }
+DEV int unit_token(const struct short_worker *b) { return b->unit_atom * ATOM_TOKENS + b->w.lane % 4 * 2; }
 
-DEV float embedding_of(const struct brief *b, int token, int column) {
+DEV float embedding_of(const struct short_worker *b, int token, int column) {
     const struct decode_args *a = b->w.a;
     if (a->embeddings) return const_loadf(a->embeddings + (size_t)token * M_HIDDEN + column);
     const u32 both = embedding_pair(a, a->ids ? const_load32((const u32 *)a->ids + token) : 0, column / 2);
     return column % 2 ? bf16_high(both) : bf16_low(both);
 }
-DEV void unit_embed(struct brief *b) {
+DEV void unit_embed(struct short_worker *b) {
     const int unit = b->w.warp * P_SMS + b->w.block, there = unit < b->padded * H_TILES;
     b->unit_tile = unit % H_TILES, b->unit_atom = there ? unit / H_TILES : -1;
     UNROLL
@@ -55,7 +55,7 @@ DEV void unit_embed(struct brief *b) {
 struct unit_gains {
     float g[2];
 };
-DEV struct unit_gains unit_gains_load(const struct brief *b, const float *norm) {
+DEV struct unit_gains unit_gains_load(const struct short_worker *b, const float *norm) {
     const float *from = norm + (b->unit_atom < 0 ? 0 : unit_column(b));
     struct unit_gains g;
     g.g[0] = const_loadf(from), g.g[1] = const_loadf(from + 8);
@@ -63,7 +63,7 @@ DEV struct unit_gains unit_gains_load(const struct brief *b, const float *norm) 
 }
 
 /* x and the sums of squares of this unit, for the norm before qkv (0) or gate_up (1). */
-DEV void unit_publish(const struct brief *b, const struct unit_gains *gains, int which) {
+DEV void unit_publish(const struct short_worker *b, const struct unit_gains *gains, int which) {
     if (b->unit_atom < 0) return;
     const float *h = b->h;
     u64 *x = b->w.a->words + S_X + which * VECTOR_WORDS + (b->unit_tile * ATOMS + b->unit_atom) * TILE_WORDS;
@@ -85,12 +85,12 @@ DEV void unit_publish(const struct brief *b, const struct unit_gains *gains, int
 struct sum_words {
     u64 low, high;
 };
-DEV int sum_there(const struct brief *b, const struct sum_words *f) {
+DEV int sum_there(const struct short_worker *b, const struct sum_words *f) {
     return word_is24(f->low, b->w.epoch) & word_is24(f->high, b->w.epoch);
 }
 
 /* Adds the groups' partial sums of out (0) or down (1) to h, in the order of groups. */
-DEV void unit_add(struct brief *b, int which, enum wait_kind kind) {
+DEV void unit_add(struct short_worker *b, int which, enum wait_kind kind) {
     struct sum_words f[P_GROUPS];
     if (b->unit_atom < 0) return;
     const u64 *from = b->w.a->words + S_SUMS + which * P_GROUPS * VECTOR_WORDS +
@@ -119,7 +119,7 @@ DEV void unit_add(struct brief *b, int which, enum wait_kind kind) {
 }
 
 /* h to memory, where the head finds it. */
-DEV void unit_store(const struct brief *b) {
+DEV void unit_store(const struct short_worker *b) {
     UNROLL
     for (int i = 0; i < 4; i++) {
         const int token = unit_token(b) + i % 2;
@@ -144,29 +144,29 @@ DEV void unit_store(const struct brief *b) {
             narrow_read(b, TAPE_##S, t, PRELOAD(S), SEGMENT(S));                                                       \
     } while (0)
 
-DEV void layer_read(struct brief *b, int layer, const int wide) {
+DEV void layer_read(struct short_worker *b, int layer, const int wide) {
     const float *norms = b->w.a->norms + (size_t)2 * layer * M_HIDDEN;
     struct quad t[PRELOAD_TILES];
     struct unit_gains gains;
     b->w.layer = layer;
-    brief_anew(b);
+    short_worker_anew(b);
     PHASE_TAKE(b, t, wide, QKV);
     PHASE_READ(b, t, wide, QKV);
-    brief_anew(b);
+    short_worker_anew(b);
     PHASE_TAKE(b, t, wide, OUT);
     attention_read(b);
     gains = unit_gains_load(b, norms + M_HIDDEN);
     PHASE_READ(b, t, wide, OUT);
-    brief_anew(b);
+    short_worker_anew(b);
     unit_add(b, 0, WAIT_OUT_SUM);
     unit_publish(b, &gains, 1);
     PHASE_TAKE(b, t, wide, GATE_UP);
     PHASE_READ(b, t, wide, GATE_UP);
-    brief_anew(b);
+    short_worker_anew(b);
     PHASE_TAKE(b, t, wide, DOWN);
     gains = unit_gains_load(b, norms + 2 * M_HIDDEN);
     PHASE_READ(b, t, wide, DOWN);
-    brief_anew(b);
+    short_worker_anew(b);
     unit_add(b, 1, WAIT_DOWN_SUM);
     b->w.epoch++;
     if (layer + 1 < M_LAYERS) unit_publish(b, &gains, 0);
@@ -174,7 +174,7 @@ DEV void layer_read(struct brief *b, int layer, const int wide) {
 
 /* A loop for each width: in one, what a phase does in one way would hold registers through the
  * other. */
-DEV void short_read(struct brief *b) {
+DEV void short_read(struct short_worker *b) {
     struct unit_gains gains;
     unit_embed(b);
     gains = unit_gains_load(b, b->w.a->norms);
@@ -206,7 +206,7 @@ DEV void short_produce(struct worker *w) {
     if (!w->dead) l2_prefetch(p.src, P_HEAD_BYTES < HEAD_AHEAD ? P_HEAD_BYTES : HEAD_AHEAD);
 }
 
-DEV void brief_make(struct brief *b, const struct prefill_args *args) {
+DEV void short_worker_make(struct short_worker *b, const struct prefill_args *args) {
     u8 *base = shared_base();
     struct worker *w = &b->w;
     b->a = args, w->a = &args->decode;
@@ -228,9 +228,9 @@ DEV void brief_make(struct brief *b, const struct prefill_args *args) {
 }
 
 KERNEL(P_THREADS) prefill_short(const PARAMETER struct prefill_args args, int phase, int layer) {
-    struct brief b;
+    struct short_worker b;
     (void)phase, (void)layer;
-    brief_make(&b, &args);
+    short_worker_make(&b, &args);
 #if defined(T_ABSENT)
     if (b.w.block == T_ABSENT) return; /* a fault on purpose: everybody else waits for this block */
 #endif

@@ -25,7 +25,7 @@ STATIC_ASSERT(P_GROUP_HEADS / BLOCK_HEADS * ATOMS <= P_WARPS, "the plan gives a 
 
 /* Angles of the rotation, once a launch; and what out's padding and tokens beyond the last are multiplied with. All
  * threads. */
-DEV void attention_prepare(struct brief *b) {
+DEV void attention_prepare(struct short_worker *b) {
     struct block_shared *s = b->w.s;
     NO_UNROLL
     for (int i = (int)thread_index(); i < (PAIRS_OF_ATOMS + KV_POSITIONS) * HALF_DIM; i += P_THREADS) {
@@ -41,7 +41,7 @@ DEV void attention_prepare(struct brief *b) {
 }
 
 /* One of the group's KV heads in the cache. */
-DEV u8 *cache_pieces(const struct brief *b, int kv_head) {
+DEV u8 *cache_pieces(const struct short_worker *b, int kv_head) {
     const int head = b->w.layer * M_KV_HEADS + b->w.group * P_GROUP_KV_HEADS + kv_head;
     return b->w.a->kv + (u64)(u32)head * (u64)b->w.a->kv_pieces * P_KV_PIECE;
 }
@@ -54,7 +54,7 @@ struct rows8 {
 };
 
 /* Norm, gains, rotation, and q's scale. */
-DEV void rows8_rotate(const struct brief *b, int atom, int is_k, struct rows8 *x) {
+DEV void rows8_rotate(const struct short_worker *b, int atom, int is_k, struct rows8 *x) {
     const float *gain = b->w.a->qk_norms + (2 * b->w.layer + is_k) * M_HEAD_DIM;
     const float *base = b->w.s->angle[atom / 2];
     const float *step = b->w.s->angle[PAIRS_OF_ATOMS + atom % 2 * ATOM_TOKENS + b->w.lane / 4];
@@ -79,7 +79,7 @@ DEV void rows8_rotate(const struct brief *b, int atom, int is_k, struct rows8 *x
     }
 }
 
-DEV void query_store(const struct brief *b, int head, int atom, const struct rows8 *x) {
+DEV void query_store(const struct short_worker *b, int head, int atom, const struct rows8 *x) {
     struct pair *to = b->w.s->q + (head * AT_TILES * ATOMS + atom) * LANES + b->w.lane;
     UNROLL
     for (int t = 0; t < AT_TILES; t++)
@@ -90,14 +90,14 @@ DEV void query_store(const struct brief *b, int head, int atom, const struct row
 DEV struct quad *run_tiles(struct quad *all, int kv_head, int run) {
     return all + (kv_head * PAIRS_OF_ATOMS + run) * (AT_TILES * LANES);
 }
-DEV void key_store(const struct brief *b, struct quad *to, int second, const struct rows8 *x) {
+DEV void key_store(const struct short_worker *b, struct quad *to, int second, const struct rows8 *x) {
     UNROLL
     for (int t = 0; t < AT_TILES; t++) {
         u32 *tile = &to[t * LANES + b->w.lane].x + second;
         tile[0] = x->w[2 * t], tile[2] = x->w[2 * t + 1];
     }
 }
-DEV void value_store(const struct brief *b, struct quad *to, int second, const struct rows8 *x) {
+DEV void value_store(const struct short_worker *b, struct quad *to, int second, const struct rows8 *x) {
     UNROLL
     for (int t = 0; t < AT_TILES; t++) {
         u32 *tile = &to[t * LANES + b->w.lane].x + 2 * second;
@@ -106,7 +106,7 @@ DEV void value_store(const struct brief *b, struct quad *to, int second, const s
 }
 
 /* An atom's rows to the cache, out of this lane's own words of the A operands. */
-DEV void cache_store(const struct brief *b, int kv_head, int atom, int is_v, const struct quad *tiles) {
+DEV void cache_store(const struct short_worker *b, int kv_head, int atom, int is_v, const struct quad *tiles) {
     const struct decode_args *a = b->w.a;
     const int lane = b->w.lane, first = atom * ATOM_TOKENS + (is_v ? lane % 4 * 2 : lane / 4);
     u8 *pieces = cache_pieces(b, kv_head);
@@ -133,11 +133,11 @@ DEV void cache_store(const struct brief *b, int kv_head, int atom, int is_v, con
  * which are less work. */
 DEV int task_atom(int task) { return task / GROUP_ROWS; }
 DEV int task_head(int task) { return (task + task_atom(task) * GROUP_ROWS / P_WARPS) % GROUP_ROWS; }
-DEV const u64 *task_words(const struct brief *b, int task) {
+DEV const u64 *task_words(const struct short_worker *b, int task) {
     return b->w.a->words + S_QKV + (b->w.group * QKV_TILES + task_head(task) * AT_TILES) * (ATOMS * TILE_WORDS);
 }
 
-DEV void task_finish(struct brief *b, int task, struct rows8 *x) {
+DEV void task_finish(struct short_worker *b, int task, struct rows8 *x) {
     const int atom = task_atom(task), head = task_head(task), kv = head - P_GROUP_HEADS;
     const int is_v = kv >= P_GROUP_KV_HEADS, kv_head = is_v ? kv - P_GROUP_KV_HEADS : kv;
     if (!is_v) rows8_rotate(b, atom, kv >= 0, x);
@@ -159,7 +159,7 @@ DEV void task_finish(struct brief *b, int task, struct rows8 *x) {
 
 /* All atoms of all of the group's heads, a warp one at a time, the next one's words on their way meanwhile. A run of
  * 16 tokens is whole: an atom beyond the last is 0. */
-DEV void rows_read(struct brief *b) {
+DEV void rows_read(struct short_worker *b) {
     const int tasks = PAIRS_OF_ATOMS > 1 ? (b->atoms + 1) / 2 * 2 * GROUP_ROWS : ATOMS * GROUP_ROWS;
     const int first = b->w.warp < tasks ? b->w.warp : 0;
     struct fragment f[AT_TILES];
@@ -217,8 +217,8 @@ DEV struct pair scores_weigh(struct rows *x, int h, const float *s) {
 }
 
 /* 16 positions, of which `first` is the first: those beyond limit[i] are not for row i. */
-DEV void piece_attend(const struct brief *b, struct rows *x, const struct quad *k, const struct quad *v, int first,
-                      const int *limit) {
+DEV void piece_attend(const struct short_worker *b, struct rows *x, const struct quad *k, const struct quad *v,
+                      int first, const int *limit) {
     float s[BLOCK_HEADS][4];
     struct pair w[BLOCK_HEADS];
     UNROLL
@@ -245,7 +245,7 @@ DEV void piece_attend(const struct brief *b, struct rows *x, const struct quad *
 
 /* A piece of the cache. V of positions from `left` on is cleared: they were not written before this launch, may be
  * NaN, or just being written. */
-DEV void past_load(const struct brief *b, struct quad *k, struct quad *v, const u8 *piece, int left) {
+DEV void past_load(const struct short_worker *b, struct quad *k, struct quad *v, const u8 *piece, int left) {
     const struct quad *from = (const struct quad *)piece + b->w.lane;
     const int j = b->w.lane % 4 * 2;
     const u32 low = (j < left ? 0xffffu : 0) | (j + 1 < left ? 0xffff0000u : 0);
@@ -258,7 +258,7 @@ DEV void past_load(const struct brief *b, struct quad *k, struct quad *v, const 
         v[t].x &= low, v[t].y &= low, v[t].z &= high, v[t].w &= high;
 }
 
-DEV void own_load(const struct brief *b, struct quad *k, struct quad *v, int kv_head, int run) {
+DEV void own_load(const struct short_worker *b, struct quad *k, struct quad *v, int kv_head, int run) {
     UNROLL
     for (int t = 0; t < AT_TILES; t++) {
         k[t] = run_tiles(b->w.s->k, kv_head, run)[t * LANES + b->w.lane];
@@ -267,12 +267,12 @@ DEV void own_load(const struct brief *b, struct quad *k, struct quad *v, int kv_
 }
 
 /* Where the B operands of a q head and an atom lie: q, and later attention's result. */
-DEV struct pair *head_operands(const struct brief *b, int head, int atom) {
+DEV struct pair *head_operands(const struct short_worker *b, int head, int atom) {
     return b->w.s->q + (head * AT_TILES * ATOMS + atom) * LANES + b->w.lane;
 }
 
 /* Positions of the heads from `head` on, every `step`-th piece from `part` on. */
-DEV void block_attend(const struct brief *b, struct rows *x, int head, int atom, int part, int step) {
+DEV void block_attend(const struct short_worker *b, struct rows *x, int head, int atom, int part, int step) {
     const struct decode_args *a = b->w.a;
     const int kv_head = head / (P_GROUP_HEADS / P_GROUP_KV_HEADS);
     const int past = (a->position + KV_POSITIONS - 1) / KV_POSITIONS, all = past + atom / 2 + 1;
@@ -298,7 +298,7 @@ DEV void block_attend(const struct brief *b, struct rows *x, int head, int atom,
         x->l[h][0] = xor_sum(x->l[h][0], 4, LANES), x->l[h][1] = xor_sum(x->l[h][1], 4, LANES);
 }
 
-DEV void rows_give(const struct brief *b, const struct rows *x, struct quad_float *to) {
+DEV void rows_give(const struct short_worker *b, const struct rows *x, struct quad_float *to) {
     struct quad_float v;
     UNROLL
     for (int h = 0; h < BLOCK_HEADS; h++, to += MERGE_QUADS) {
@@ -312,7 +312,7 @@ DEV void rows_give(const struct brief *b, const struct rows *x, struct quad_floa
     }
 }
 
-DEV void rows_merge(const struct brief *b, struct rows *x, const struct quad_float *from) {
+DEV void rows_merge(const struct short_worker *b, struct rows *x, const struct quad_float *from) {
     UNROLL
     for (int h = 0; h < BLOCK_HEADS; h++, from += MERGE_QUADS) {
         const struct quad_float ml = from[AT_TILES * LANES + b->w.lane];
@@ -332,7 +332,7 @@ DEV void rows_merge(const struct brief *b, struct rows *x, const struct quad_flo
 }
 
 /* Where its q was, as out's B operand. */
-DEV void rows_end(const struct brief *b, const struct rows *x, int head, int atom) {
+DEV void rows_end(const struct short_worker *b, const struct rows *x, int head, int atom) {
     UNROLL
     for (int h = 0; h < BLOCK_HEADS; h++) {
         const float f[2] = { rcp_approx(x->l[h][0]), rcp_approx(x->l[h][1]) };
@@ -348,7 +348,7 @@ DEV void rows_end(const struct brief *b, const struct rows *x, int head, int ato
 
 /* Warps that share a block's positions: as there are, no more than pieces, and as there is room for what they hand
  * over. */
-DEV int block_parts(const struct brief *b, int blocks) {
+DEV int block_parts(const struct short_worker *b, int blocks) {
     const int pieces = (b->w.a->position + KV_POSITIONS - 1) / KV_POSITIONS + (b->n_tokens + KV_POSITIONS - 1) / KV_POSITIONS;
     const int warps = P_WARPS / blocks, room = 1 + 2 * ALL_PARTS / (blocks * BLOCK_HEADS * MERGE_QUADS);
     const int parts = warps < room ? warps : room;
@@ -358,7 +358,7 @@ DEV int block_parts(const struct brief *b, int blocks) {
 /* attention: all of the group's heads, a block or a part of its positions each warp.
  *   in     the group's q, k, v words; the cache
  *   out    in q, B operands of out; K and V of the chunk in the cache */
-DEV void attention_read(struct brief *b) {
+DEV void attention_read(struct short_worker *b) {
     const int blocks = P_GROUP_HEADS / BLOCK_HEADS * b->atoms, parts = block_parts(b, blocks);
     const int block = b->w.warp % blocks, part = b->w.warp / blocks;
     const int head = block / b->atoms * BLOCK_HEADS, atom = block % b->atoms, stride = BLOCK_HEADS * MERGE_QUADS;

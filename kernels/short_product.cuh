@@ -30,11 +30,11 @@ struct squares {
 };
 
 /* The lane's words for the norm before qkv (0) or gate_up (1). */
-DEV const u64 *squares_at(const struct brief *b, int which, const int some) {
+DEV const u64 *squares_at(const struct short_worker *b, int which, const int some) {
     const int tokens = some * ATOM_TOKENS, tile = b->w.warp * P_QKV_WARP_K + b->w.lane / tokens;
     return b->w.a->words + S_SSQ + (which * H_TILES + tile) * P_SHORT_TOKENS + b->w.lane % tokens;
 }
-DEV void squares_ask(const struct brief *b, struct squares *s, const u64 *from, const int some) {
+DEV void squares_ask(const struct short_worker *b, struct squares *s, const u64 *from, const int some) {
     const int tokens = some * ATOM_TOKENS, step = SQUARES_STEP(some), tile = b->w.lane / tokens;
     const int exact = H_TILES == P_WARPS * P_QKV_WARP_K && P_QKV_WARP_K % step == 0;
     const int there = some > PAIR || b->w.lane % tokens < b->padded * ATOM_TOKENS;
@@ -45,7 +45,7 @@ DEV void squares_ask(const struct brief *b, struct squares *s, const u64 *from, 
                                                               : word_make(0, b->w.epoch);
 }
 /* Leaves their sums for all warps. */
-DEV void squares_take(struct brief *b, struct squares *s, const u64 *from, const int some) {
+DEV void squares_take(struct short_worker *b, struct squares *s, const u64 *from, const int some) {
     const int tokens = some * ATOM_TOKENS, step = SQUARES_STEP(some);
     u32 polls = 0;
     float sum = 0;
@@ -69,7 +69,7 @@ DEV void squares_take(struct brief *b, struct squares *s, const u64 *from, const
 }
 
 /* Scales of tokens 2 (lane % 4) and + 1 of an atom of the run at hand. */
-DEV void scales_of(const struct brief *b, int atom, const int some, float *scale) {
+DEV void scales_of(const struct short_worker *b, int atom, const int some, float *scale) {
     float sum = 0;
     UNROLL
     for (int i = 0; i < P_WARPS; i++)
@@ -81,7 +81,7 @@ DEV void scales_of(const struct brief *b, int atom, const int some, float *scale
 
 /* ---- where results go ---- */
 
-DEV void qkv_finish(const struct brief *b, const float *d, int row, int token, const float *scale) {
+DEV void qkv_finish(const struct short_worker *b, const float *d, int row, int token, const float *scale) {
     const u32 both[2] = { transpose8(bf16_pair(d[0] * scale[0], d[1] * scale[1])),
                           transpose8(bf16_pair(d[2] * scale[0], d[3] * scale[1])) };
     u64 *to = b->w.a->words + S_QKV + b->w.group * (QKV_TILES * ATOMS * TILE_WORDS);
@@ -94,7 +94,7 @@ DEV void qkv_finish(const struct brief *b, const float *d, int row, int token, c
 }
 
 /* A row tile has 8 gate rows and their up rows. */
-DEV void gate_up_finish(const struct brief *b, const float *d, int row, int token, const float *scale) {
+DEV void gate_up_finish(const struct short_worker *b, const float *d, int row, int token, const float *scale) {
     const float x = silu(d[0] * scale[0]) * (d[2] * scale[0]), y = silu(d[1] * scale[1]) * (d[3] * scale[1]);
     const u32 both = transpose8(bf16_pair(x, y));
     const int local = row * 8 + b->w.lane % 4 * 2, column = b->w.member * GATE_UP_PAIRS + local;
@@ -104,7 +104,7 @@ DEV void gate_up_finish(const struct brief *b, const float *d, int row, int toke
 }
 
 /* Two tokens of a row each, as their owner wants them. */
-DEV void sums_finish(const struct brief *b, const float *d, int row, int atom, int which) {
+DEV void sums_finish(const struct short_worker *b, const float *d, int row, int atom, int which) {
     u64 *to = b->w.a->words + S_SUMS + (which * P_GROUPS + b->w.group) * VECTOR_WORDS;
     UNROLL
     for (int i = 0; i < 2; i++) {
@@ -118,12 +118,12 @@ DEV void sums_finish(const struct brief *b, const float *d, int row, int atom, i
 
 /* Partial sums of a run's atoms: [row tile][atom][k part][lane]. Two buffers in turn for narrow runs; wide ones need
  * both. */
-DEV struct quad_float *parts_of(const struct brief *b, const int some) {
+DEV struct quad_float *parts_of(const struct short_worker *b, const int some) {
     return b->w.s->part[0] + (some > PAIR ? 0 : b->turn * ALL_PARTS);
 }
 
 /* Adds up the partial sums of a run of atoms from `first` on and sends them on, a warp a row tile of an atom. */
-DEV void run_finish(const struct brief *b, int phase, int first, const int some, int row_tiles, int k_parts) {
+DEV void run_finish(const struct short_worker *b, int phase, int first, const int some, int row_tiles, int k_parts) {
     NO_UNROLL
     for (int i = b->w.warp; i < row_tiles * some; i += P_WARPS) {
         const int row = i / some, atom = i % some, token = (first + atom) * ATOM_TOKENS + b->w.lane / 4;
@@ -153,7 +153,7 @@ struct input {
     int tile, columns;
 };
 
-DEV struct input input_of(const struct brief *b, int phase, int warp_k, int k_parts) {
+DEV struct input input_of(const struct short_worker *b, int phase, int warp_k, int k_parts) {
     const int tile = b->w.warp % k_parts * warp_k;
     const u64 *words = b->w.a->words;
     struct input in;
@@ -185,7 +185,7 @@ DEV void sums_clear(struct sums *s, const int rows, const int some) {
 /* One k tile: the warp's rows by a run of atoms. f is not used for out, whose input lies in shared memory. An operand is
  * two neighbouring registers, which a fragment's are not; an `or` with a 0 that the compiler does not know makes them
  * so once, where copies would be made again for every row. */
-DEV void sums_add(const struct brief *b, struct sums *s, int phase, const struct quad *row, const int rows,
+DEV void sums_add(const struct short_worker *b, struct sums *s, int phase, const struct quad *row, const int rows,
                   const struct fragment *f, int k, int atom, const int some) {
     const int split = phase == TAPE_QKV || phase == TAPE_GATE_UP;
     UNROLL
@@ -204,7 +204,7 @@ DEV void sums_add(const struct brief *b, struct sums *s, int phase, const struct
             tile_mma(s->d[r][a], row[r], x.low, x.high);
     }
 }
-DEV void sums_give(const struct brief *b, const struct sums *s, const int rows, const int some, int k_parts) {
+DEV void sums_give(const struct short_worker *b, const struct sums *s, const int rows, const int some, int k_parts) {
     UNROLL
     for (int i = 0; i < rows * some; i++) {
         const int r = b->w.warp / k_parts * rows + i / some;
@@ -218,12 +218,14 @@ DEV void sums_give(const struct brief *b, const struct sums *s, const int rows, 
 /* ---- narrow runs ---- */
 
 /* k tiles [first, first + most) of a narrow run, which is all there is. */
-DEV void narrow_ask(const struct brief *b, struct fragment *f, const struct input *in, int phase, int first, int most) {
+DEV void narrow_ask(const struct short_worker *b, struct fragment *f, const struct input *in, int phase, int first,
+                    int most) {
     if (phase != TAPE_OUT)
         fragments_ask(b, f, in->words + first * ATOMS * TILE_WORDS, 0, most, PAIR, in->columns - first * TILE_K,
                       phase != TAPE_DOWN);
 }
-DEV void narrow_wait(struct brief *b, struct fragment *f, const struct input *in, int phase, int first, int most) {
+DEV void narrow_wait(struct short_worker *b, struct fragment *f, const struct input *in, int phase, int first,
+                     int most) {
     if (phase != TAPE_OUT)
         fragments_wait(b, f, in->words + first * ATOMS * TILE_WORDS, 0, most, PAIR, in->columns - first * TILE_K,
                        phase != TAPE_DOWN, phase != TAPE_DOWN ? WAIT_X : WAIT_GATED);
@@ -231,7 +233,7 @@ DEV void narrow_wait(struct brief *b, struct fragment *f, const struct input *in
 
 /* A phase of few tokens: t holds the first `preload` tiles of weights, the rest comes from the
  * ring. */
-DEV void narrow_read(struct brief *b, int phase, const struct quad *t, const int preload, const int rows,
+DEV void narrow_read(struct short_worker *b, int phase, const struct quad *t, const int preload, const int rows,
                      const int warp_k, const int k_parts, const int row_tiles, const int format) {
     const int is_x = phase == TAPE_QKV || phase == TAPE_GATE_UP, tiles = rows * warp_k;
     const int parts = (warp_k + 2 * NARROW_K - 1) / (2 * NARROW_K) * 2, most = (warp_k + parts - 1) / parts;
@@ -306,7 +308,7 @@ DEV struct extent extent_from(const struct extent *e, int tile) {
 
 /* Fragments of n k tiles by the atoms of a run, which exist all: what a tile lacks is 0, unless it is known to be
  * exact. Few instructions: two warps a scheduler have nothing else to hide their latencies behind. */
-DEV void wide_ask(const struct brief *b, struct fragment *f, const u64 *from, const int n, const int exact,
+DEV void wide_ask(const struct short_worker *b, struct fragment *f, const u64 *from, const int n, const int exact,
                   struct extent e, const int is_x) {
     UNROLL
     for (int i = 0; i < n * WIDE; i++)
@@ -315,8 +317,8 @@ DEV void wide_ask(const struct brief *b, struct fragment *f, const u64 *from, co
         else
             f[i] = fragment_blank(b, is_x);
 }
-DEV void wide_wait(struct brief *b, struct fragment *f, const u64 *from, const int n, const int exact, struct extent e,
-                   const int is_x, enum wait_kind kind) {
+DEV void wide_wait(struct short_worker *b, struct fragment *f, const u64 *from, const int n, const int exact,
+                   struct extent e, const int is_x, enum wait_kind kind) {
     const u32 tag = tag_of(b, is_x);
     u32 polls = 0;
     NO_UNROLL
@@ -342,7 +344,7 @@ struct wide {
     int tile; /* the warp's first */
 };
 
-DEV struct wide wide_of(const struct brief *b, int phase, const int warp_k, const int k_parts) {
+DEV struct wide wide_of(const struct short_worker *b, int phase, const int warp_k, const int k_parts) {
     const struct input in = input_of(b, phase, warp_k, k_parts);
     const int left = in.columns - b->w.lane % 4 * 2 + TILE_K - 1; /* columns of this lane, so to say */
     struct wide w;
@@ -353,7 +355,7 @@ DEV struct wide wide_of(const struct brief *b, int phase, const int warp_k, cons
 
 /* A phase of more tokens, a wide run after the other. Tiles are read where they lie in the ring, so
  * that there are registers for the input that is on its way. A step takes two parts of it. */
-DEV void wide_read(struct brief *b, int phase, const int rows, const int warp_k, const int k_parts,
+DEV void wide_read(struct short_worker *b, int phase, const int rows, const int warp_k, const int k_parts,
                    const int row_tiles, const int format) {
     const int is_x = phase == TAPE_QKV || phase == TAPE_GATE_UP, asked = phase != TAPE_OUT;
     const int most = asked ? WIDE_K : (warp_k + 1) / 2, steps = (warp_k + 2 * most - 1) / (2 * most);

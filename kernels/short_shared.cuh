@@ -63,7 +63,7 @@ STATIC_ASSERT(SHORT_WORDS == P_SHORT_WORDS, "the plan counts exchange words of s
 #include "ring.cuh"
 
 /* One thread's view. */
-struct brief {
+struct short_worker {
     struct worker w;
     const struct prefill_args *a;
     int n_tokens, atoms;
@@ -75,7 +75,7 @@ struct brief {
 };
 
 /* What is made of these is not made before the loop over layers, where it would hold registers (worker_anew). */
-DEV void brief_anew(struct brief *b) {
+DEV void short_worker_anew(struct short_worker *b) {
     worker_anew(&b->w);
     b->unit_tile = opaque(b->unit_tile), b->unit_atom = opaque(b->unit_atom);
     b->atoms = opaque(b->atoms), b->padded = opaque(b->padded), b->turn = opaque(b->turn) & 1;
@@ -103,9 +103,9 @@ DEV u64 word_x(u32 both, u32 rest, u32 epoch) {
     return (u64)((rest & ~X_TAG) | epoch_nibbles(epoch)) << 32 | both;
 }
 DEV u32 rest_of(u32 tag) { return tag & ~X_TAG; }
-DEV u32 tag_of(const struct brief *b, int is_x) { return is_x ? epoch_nibbles(b->w.epoch) : b->w.epoch; }
+DEV u32 tag_of(const struct short_worker *b, int is_x) { return is_x ? epoch_nibbles(b->w.epoch) : b->w.epoch; }
 
-DEV struct fragment fragment_blank(const struct brief *b, int is_x) {
+DEV struct fragment fragment_blank(const struct short_worker *b, int is_x) {
     struct fragment f;
     f.q.x = f.q.z = 0, f.q.y = f.q.w = tag_of(b, is_x);
     return f;
@@ -121,8 +121,8 @@ DEV u32 fragment_off(const struct fragment *f, u32 tag, int is_x) {
 DEV const u64 *fragment_at(const u64 *from, int i, const int some) {
     return from + (i / some * ATOMS + i % some) * TILE_WORDS; /* all but this known when compiled */
 }
-DEV void fragments_ask(const struct brief *b, struct fragment *f, const u64 *from, int atom, int n, const int some,
-                       int columns, const int is_x) {
+DEV void fragments_ask(const struct short_worker *b, struct fragment *f, const u64 *from, int atom, int n,
+                       const int some, int columns, const int is_x) {
     const int left = columns - b->w.lane % 4 * 2; /* from this lane's first column on */
     const u64 *at = from + (atom * TILE_WORDS + b->w.lane * 2);
     UNROLL
@@ -133,7 +133,7 @@ DEV void fragments_ask(const struct brief *b, struct fragment *f, const u64 *fro
             f[i].q = word_load4(fragment_at(at, i, some));
     }
 }
-DEV void fragments_wait(struct brief *b, struct fragment *f, const u64 *from, int atom, int n, const int some,
+DEV void fragments_wait(struct short_worker *b, struct fragment *f, const u64 *from, int atom, int n, const int some,
                         int columns, const int is_x, enum wait_kind kind) {
     const int left = columns - b->w.lane % 4 * 2;
     const u64 *at = from + (atom * TILE_WORDS + b->w.lane * 2);

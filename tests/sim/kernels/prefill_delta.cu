@@ -6,8 +6,8 @@
 #include "prefill_delta_conv.cuh"
 
 KERNEL(READ_CONSUMERS) conv(const PARAMETER struct prefill_args args, int layer) {
-    struct reader r;
-    reader_make(&r, &args, layer, 0);
+    struct prompt_worker r;
+    prompt_worker_make(&r, &args, layer, 0);
     struct tap_share taps;
     conv_begin(&r, layer, &taps);
     previous_over();
@@ -15,17 +15,17 @@ KERNEL(READ_CONSUMERS) conv(const PARAMETER struct prefill_args args, int layer)
 }
 
 KERNEL(READ_CONSUMERS) chunk(const PARAMETER struct prefill_args args, int layer) {
-    struct reader r;
+    struct prompt_worker r;
     (void)layer;
-    reader_make(&r, &args, layer, 0);
+    prompt_worker_make(&r, &args, layer, 0);
     struct chunk_shared *s = (struct chunk_shared *)r.s;
     copies_start(&s->full, CHUNK_COPIES);
     chunk_phase(&r, s);
 }
 
 KERNEL(READ_THREADS) chain(const PARAMETER struct prefill_args args, int layer) {
-    struct reader r;
-    reader_start(&r, &args, layer, P_PREFILL_STAGES);
+    struct prompt_worker r;
+    prompt_worker_start(&r, &args, layer, P_PREFILL_STAGES);
     previous_over();
     if (r.w.warp < READ_WARPS) {
         chain_phase(&r, layer);
@@ -37,8 +37,8 @@ KERNEL(READ_THREADS) chain(const PARAMETER struct prefill_args args, int layer) 
 }
 
 KERNEL(READ_CONSUMERS) answer(const PARAMETER struct prefill_args args, int layer) {
-    struct reader r;
-    reader_make(&r, &args, layer, 0);
+    struct prompt_worker r;
+    prompt_worker_make(&r, &args, layer, 0);
     struct answer_shared *s = (struct answer_shared *)r.s;
     copies_start(&s->full, ANSWER_COPIES);
     answer_phase(&r, layer, s);
