@@ -5,6 +5,7 @@
 #include "cuda/run/cuda_last_row.h"
 #include "runtime/session.h"
 #include "runtime/snapshot.h"
+#include "support/sanitized.h"
 #include "support/sim_model.h"
 
 #include <setjmp.h>
@@ -218,6 +219,7 @@ static void a_prompt_is_gone_on_from_with_the_same_bits(void **state) {
 /* Read as one it would round otherwise. The decode kernel reads few tokens, and leaves no row. */
 static void a_text_in_pieces_is_gone_on_from_with_the_same_bits(void **state) {
     check_text(*state, &(struct text){ .ends = { N_PROMPT, N_PROMPT + N_MORE } }, false);
+    if (SANITIZED) return; /* the host takes the same way */
     check_text(*state, &(struct text){ .ends = { N_PROMPT, 2 * N_PROMPT } }, false);
     check_text(*state, &(struct text){ .ends = { N_PROMPT }, .made = true }, false);
 }
