@@ -352,7 +352,7 @@ static void take_choice(struct plan *p, const struct plan_choice *choice) {
     t->group_intermediate = plan_even(plan_ceil(t->intermediate, t->n_groups));
     p->slot_tiles = choice->slot_tiles;
     for (int i = 0; i < TAPE_N_PHASES; i++)
-        t->segment[i].format = plan_format(i);
+        t->segment[i].format = (int)plan_format(i);
     p->slot_bytes = t->warps * p->slot_tiles * (int)plan_widest_tile(t);
     t->head_unit = t->warps * p->slot_tiles / 2;
     p->kv_piece_bytes = (int)kv_piece_bytes(p->head_dim);
