@@ -107,14 +107,17 @@ typedef void (*reel_warning_fn)(void *user, const char *text);
 
 enum reel_rounding {
     REEL_ROUNDING_FAST = 0, /* float32 inside fused regions, bf16 where something is stored */
-    REEL_ROUNDING_FAITHFUL /* rounds where the Hugging Face bf16 reference rounds; slow, CPU only */
+    REEL_ROUNDING_FAITHFUL, /* rounds where the Hugging Face bf16 reference rounds; slow, CPU only
+                             */
+    REEL_ROUNDING_EXACT     /* float32 throughout, to see what rounding does; slow, CPU only */
 };
 
 struct reel_model_options {
     size_t size;
     const char *device;   /* NULL or "auto": a GPU that runs this model, else the CPU; "cpu"; "gpu":
                              the first that can be used; "gpu:N" */
-    const char *cpu_path; /* NULL or "auto", "reference", "portable", "avx2", "avx512", ... */
+    const char *cpu_path; /* NULL or "auto", "portable", "avx2", "avx512", ...; "reference"; or
+                             "reference-bf16": on weights rounded to bf16, as a GPU holds them */
     int n_threads;        /* 0: one per core the process may use */
     enum reel_rounding rounding;
     const char *chat_template; /* NULL: recognised by its hash; else a name of reel_model_info */
@@ -160,7 +163,7 @@ struct reel_model_info {
     const char *backend_path; /* "reference", "portable", "avx2", "avx512", ..., GPU name */
     uint64_t n_parameters;    /* a tied output matrix counted once */
     uint64_t weight_bytes;    /* as stored, a tied output matrix counted once */
-    uint64_t token_bytes;     /* weight bytes one decoded token reads */
+    uint64_t token_bytes;     /* weight bytes one decoded token reads, where the model runs */
     uint64_t kv_token_bytes;  /* KV cache bytes per position, over all layers */
     int n_threads;
     int n_layers;
@@ -180,6 +183,8 @@ struct reel_model_info {
     double compile_ms; /* compiling the kernels (0: they were cached), */
     double load_ms;    /* bringing the weights to the device */
     bool chat_thinks;  /* the chat template knows thinking */
+    /* "bf16": the device holds every matrix rounded to it (a GPU); NULL: the file's own values */
+    const char *device_weight_type;
 };
 
 /* Fills the first info->size bytes; strings and lists are borrowed from the model. */

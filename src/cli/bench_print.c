@@ -1,5 +1,6 @@
 /* llama-bench's columns first, so that tables can be laid side by side; ours after them. */
 #include "cli/bench_run.h"
+#include "cli/check.h"
 
 #include <jansson.h>
 #include <stdio.h>
@@ -28,6 +29,11 @@ static const char *sampling_words(const struct bench_report *report) {
 
 static const char *calls_words(const struct bench_report *report) {
     return report->how->one_at_a_time ? "one call a token" : "one call a run";
+}
+
+/* The type of the weights that were timed; the file's is a column of its own. */
+static const char *device_weights(const struct reel_model_info *info) {
+    return info->device_weight_type ? info->device_weight_type : info->weight_type;
 }
 
 static double share(const struct bench_report *report, const struct bench_row *row) {
@@ -64,7 +70,7 @@ static void print_energy(const struct bench_report *report) {
 
 static void print_markdown(const struct bench_report *report) {
     const struct reel_model_info *info = report->info;
-    char model[64], test[64];
+    char model[64], test[64], weights[WEIGHTS_TEXT];
     model_name(info, model, sizeof model);
     printf("| model | size | params | backend | threads | test | t/s | prompt t/s | decode t/s | "
            "p50 ms | p99 ms | first token ms | GB/s | %% of read bandwidth | tokens/J |\n");
@@ -88,7 +94,8 @@ static void print_markdown(const struct bench_report *report) {
         cell(tokens_per_joule(row, 0), 2);
         printf("\n");
     }
-    printf("\n%s", report->checked);
+    weights_text(info, weights);
+    printf("\nweights: %s; %s", weights, report->checked);
     if (report->read_bytes_per_s > 0)
         printf("; read bandwidth measured here: %.1f GB/s", report->read_bytes_per_s / 1e9);
     printf("; %s, %s; sampling is inside the times, tokenising is not\n", sampling_words(report),
@@ -103,7 +110,7 @@ static void print_csv(const struct bench_report *report) {
            "depth,repeats,avg_ts,stddev_ts,median_ts,p50_ms,p99_ms,first_token_ms,"
            "prompt_ts,decode_ts,gb_per_s,"
            "read_bandwidth_gb_per_s,percent_of_read_bandwidth,tokens_per_joule,watts,"
-           "idle_watts,ids,calls\n");
+           "idle_watts,ids,calls,device_weight_type\n");
     for (int i = 0; i < report->n_rows; i++) {
         const struct bench_row *row = &report->rows[i];
         test_name(&row->test, test, sizeof test);
@@ -112,7 +119,7 @@ static void print_csv(const struct bench_report *report) {
             printf(*c == '"' ? "\"\"" : "%c", *c);
         printf("\",%s,%s,%llu,%llu,%s,%s,%d,%s,%d,%d,%d,%d,%.3f,%.3f,%.3f,%.4f,%.4f,%.4f,%.3f,%.3f,"
                "%.2f,%.2f,"
-               "%.1f,%.4f,%.1f,%.1f,%s,%s\n",
+               "%.1f,%.4f,%.1f,%.1f,%s,%s,%s\n",
                info->family, info->weight_type, (unsigned long long)info->weight_bytes,
                (unsigned long long)info->n_parameters, info->backend, info->backend_path,
                info->n_threads, test, row->test.n_prompt, row->test.n_gen, row->test.depth,
@@ -120,7 +127,7 @@ static void print_csv(const struct bench_report *report) {
                row->p50_ms, row->p99_ms, row->first_token_ms, row->prompt_per_s, row->decode_per_s,
                row->bytes_per_s / 1e9, report->read_bytes_per_s / 1e9, share(report, row),
                tokens_per_joule(row, 0), row->watts, report->idle_watts, sampling_words(report),
-               calls_words(report));
+               calls_words(report), device_weights(info));
     }
 }
 
@@ -148,13 +155,13 @@ static void print_json(const struct bench_report *report) {
                       "watts", measured(row->watts)));
     }
     json_t *all = json_pack(
-        "{s:s, s:s, s:s, s:I, s:I, s:s, s:s, s:i, s:s, s:s, s:s, s:f, s:o, s:o}", "model",
-        info->name, "family", info->family, "weight_type", info->weight_type, "size_bytes",
-        (json_int_t)info->weight_bytes, "params", (json_int_t)info->n_parameters, "backend",
-        info->backend, "path", info->backend_path, "threads", info->n_threads, "checked",
-        report->checked, "ids", sampling_words(report), "calls", calls_words(report),
-        "read_bandwidth_gb_per_s", report->read_bytes_per_s / 1e9, "idle_watts",
-        measured(report->idle_watts), "results", rows);
+        "{s:s, s:s, s:s, s:s, s:I, s:I, s:s, s:s, s:i, s:s, s:s, s:s, s:f, s:o, s:o}", "model",
+        info->name, "family", info->family, "weight_type", info->weight_type, "device_weight_type",
+        device_weights(info), "size_bytes", (json_int_t)info->weight_bytes, "params",
+        (json_int_t)info->n_parameters, "backend", info->backend, "path", info->backend_path,
+        "threads", info->n_threads, "checked", report->checked, "ids", sampling_words(report),
+        "calls", calls_words(report), "read_bandwidth_gb_per_s", report->read_bytes_per_s / 1e9,
+        "idle_watts", measured(report->idle_watts), "results", rows);
     if (all && json_dumpf(all, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(6)) == 0) printf("\n");
     json_decref(all);
 }

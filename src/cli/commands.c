@@ -36,8 +36,10 @@ static const struct cli_option model_options[] = {
     { .name = "rounding",
       .kind = CLI_CHOICE,
       .argument = "MODE",
-      .choices = "fast faithful",
-      .help = "fast, or faithful: where the bf16 reference rounds (slow); default fast" },
+      .choices = "fast faithful exact",
+      .help =
+          "fast; or, slowly, faithful (where the bf16 reference of Hugging Face rounds) or exact "
+          "(never); default fast" },
     { .name = "threads",
       .letter = 't',
       .kind = CLI_INTEGER,

@@ -76,27 +76,31 @@ static void warn(void *user, const char *text) {
 
 /* Instead of, or before, what was typed. */
 struct opening {
-    bool reference;          /* on the plain reference */
-    const char *device;      /* or NULL */
-    const char *gpu_options; /* or NULL */
+    const char *reference;       /* the plain reference's path, to run on it; or NULL */
+    enum reel_rounding rounding; /* of the reference */
+    const char *device;          /* or NULL */
+    const char *gpu_options;     /* or NULL */
 };
+
+static enum reel_rounding rounding_of(const struct cli_args *args) {
+    const char *name = cli_text(args, "rounding", "fast");
+    if (strcmp(name, "faithful") == 0) return REEL_ROUNDING_FAITHFUL;
+    return strcmp(name, "exact") == 0 ? REEL_ROUNDING_EXACT : REEL_ROUNDING_FAST;
+}
 
 static enum reel_status open_as(struct reel_model **model, const struct cli_args *args,
                                 const char *name, const struct opening *as,
                                 struct reel_error *err) {
     struct progress progress;
-    const bool reference = as->reference;
     char *cache = NULL, *gpu_options = NULL;
     enum reel_status status = join_gpu_options(&gpu_options, args, as->gpu_options, err);
     if (status != REEL_OK) return status;
     struct reel_model_options options = {
         .size = sizeof options,
         .device = as->device ? as->device : cli_text(args, "device", NULL),
-        .cpu_path = reference ? "reference" : cli_text(args, "cpu-path", NULL),
+        .cpu_path = as->reference ? as->reference : cli_text(args, "cpu-path", NULL),
         .n_threads = (int)cli_integer(args, "threads", 0),
-        .rounding = strcmp(cli_text(args, "rounding", "fast"), "faithful") == 0
-                        ? REEL_ROUNDING_FAITHFUL
-                        : REEL_ROUNDING_FAST,
+        .rounding = as->reference ? as->rounding : rounding_of(args),
         .chat_template = cli_text(args, "chat-template", NULL),
         .progress = progress_update,
         .progress_user = &progress,
@@ -121,8 +125,13 @@ enum reel_status cli_model_open(struct reel_model **model, const struct cli_args
 }
 
 enum reel_status cli_model_open_reference(struct reel_model **model, const struct cli_args *args,
-                                          const char *name, struct reel_error *err) {
-    return open_as(model, args, name, &(struct opening){ .reference = true, .device = "cpu" }, err);
+                                          const char *name, const char *device_weight_type,
+                                          enum reel_rounding rounding, struct reel_error *err) {
+    /* bf16 is the only type that a device rounds weights to */
+    const char *path = device_weight_type ? "reference-bf16" : "reference";
+    return open_as(model, args, name,
+                   &(struct opening){ .reference = path, .rounding = rounding, .device = "cpu" },
+                   err);
 }
 
 enum reel_status cli_model_open_gpu(struct reel_model **model, const struct cli_args *args,

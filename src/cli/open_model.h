@@ -14,9 +14,12 @@ enum reel_status cli_model_open(struct reel_model **model, const struct cli_args
 enum reel_status cli_tokenizer_open(struct reel_tokenizer **tok, const struct cli_args *args,
                                     const char *name, struct reel_error *err);
 
-/* The same model on the plain reference, to compare with. */
+/* The same model on the plain reference, to compare with, whatever rounding was typed.
+ * device_weight_type is that of reel_model_info: "bf16" rounds every matrix as the device did, NULL
+ * takes the file's values. */
 enum reel_status cli_model_open_reference(struct reel_model **model, const struct cli_args *args,
-                                          const char *name, struct reel_error *err);
+                                          const char *name, const char *device_weight_type,
+                                          enum reel_rounding rounding, struct reel_error *err);
 
 /* On the GPU of --device, the first one without it; a GPU that cannot be used is an error, also
  * with "auto". gpu_options come before those typed. */

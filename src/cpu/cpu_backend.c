@@ -12,6 +12,7 @@ struct backend {
     const struct model *model;
     bool reference;
     enum ref_rounding rounding; /* of the reference */
+    enum ref_weights weights;   /* likewise */
     struct engine engine;
 };
 
@@ -37,13 +38,15 @@ static enum reel_status cpu_open(struct backend **out, const struct model *model
     enum reel_status status = mem_zeroed(&b, 1, sizeof *b, "the CPU backend", err);
     if (status != REEL_OK) return status;
     b->model = model;
-    b->reference = options->cpu_path && strcmp(options->cpu_path, "reference") == 0;
-    b->rounding = options->rounding == REEL_ROUNDING_FAITHFUL ? REF_FAITHFUL : REF_FAST;
-    if (options->rounding == REEL_ROUNDING_FAITHFUL) {
+    b->reference = cpu_path_is_reference(options->cpu_path);
+    if (b->reference && strcmp(options->cpu_path, CPU_PATH_REFERENCE_BF16) == 0)
+        b->weights = REF_AS_BF16;
+    b->rounding = ref_rounding_of(options->rounding);
+    if (options->rounding != REEL_ROUNDING_FAST) {
         if (options->cpu_path && !b->reference && strcmp(options->cpu_path, "auto") != 0)
             status = err_set(err, REEL_E_ARGUMENT,
-                             "faithful rounding runs on the CPU path \"reference\", not \"%s\"",
-                             options->cpu_path);
+                             "%s rounding runs on the CPU path \"reference\", not \"%s\"",
+                             b->rounding == REF_EXACT ? "exact" : "faithful", options->cpu_path);
         b->reference = true;
     }
     struct kernels kernels;
@@ -63,7 +66,8 @@ static void cpu_info(const struct backend *b, struct backend_info *info) {
     const struct model_config *c = &b->model->config;
     if (b->reference) {
         *info = (struct backend_info){ .name = "cpu",
-                                       .path = "reference",
+                                       .path = b->weights == REF_AS_BF16 ? CPU_PATH_REFERENCE_BF16
+                                                                         : "reference",
                                        .n_threads = 1,
                                        .host_threads = 1,
                                        .state_fixed_bytes = ref_state_fixed_bytes(c),
@@ -99,9 +103,11 @@ static enum reel_status cpu_state_open(struct backend_state **out, struct backen
     s->backend = b;
     s->max_positions = max_positions;
     if (b->reference)
-        status = ref_state_open(
-            &s->reference, c, &b->model->weights,
-            &(struct ref_options){ .mode = b->rounding, .max_positions = max_positions }, err);
+        status = ref_state_open(&s->reference, c, &b->model->weights,
+                                &(struct ref_options){ .mode = b->rounding,
+                                                       .weights = b->weights,
+                                                       .max_positions = max_positions },
+                                err);
     else
         status = kv_cache_open(&s->kv, model_layer_count(c, LAYER_ATTENTION), c->n_kv_heads,
                                c->head_dim, max_positions, err);

@@ -39,6 +39,10 @@ void cpu_path_list(char text[CPU_PATH_TEXT]) {
     }
 }
 
+bool cpu_path_is_reference(const char *name) {
+    return name && (strcmp(name, "reference") == 0 || strcmp(name, CPU_PATH_REFERENCE_BF16) == 0);
+}
+
 enum reel_status cpu_path_choose(struct kernels *out, const char *name, struct reel_error *err) {
     struct path paths[MAX_PATHS];
     int n = list_paths(paths), found = -1;

@@ -97,7 +97,6 @@ static enum reel_status open_fast(struct encoder *e, const struct encoder_option
 enum reel_status encoder_open(struct encoder **out, const struct audio_config *config,
                               const struct audio_weights *weights,
                               const struct encoder_options *options, struct reel_error *err) {
-    const bool faithful = options->rounding == REEL_ROUNDING_FAITHFUL;
     struct encoder *e = NULL;
     *out = NULL;
     if (!weights->n_layers) return err_set(err, REEL_E_UNSUPPORTED, "the model has no audio tower");
@@ -105,8 +104,8 @@ enum reel_status encoder_open(struct encoder **out, const struct audio_config *c
     if (status != REEL_OK) return status;
     e->config = config;
     e->weights = weights;
-    e->mode = faithful ? REF_FAITHFUL : REF_FAST;
-    e->reference = faithful || (options->cpu_path && strcmp(options->cpu_path, "reference") == 0);
+    e->mode = ref_rounding_of(options->rounding);
+    e->reference = e->mode != REF_FAST || cpu_path_is_reference(options->cpu_path);
     if (!e->reference) status = open_fast(e, options, err);
     if (status == REEL_OK)
         *out = e;

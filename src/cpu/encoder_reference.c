@@ -93,7 +93,7 @@ static void convolve(const struct tower *t, const struct audio_linear *w, struct
 /* y = bf( W x + b ) of n vectors */
 static void linear(const struct tower *t, const struct audio_linear *w, const float *x, int n,
                    float *y) {
-    cpu_product(&w->weight, x, n, t->row, y, REF_EXACT);
+    cpu_product(&w->weight, REF_AS_STORED, x, n, t->row, y, REF_EXACT);
     for (int i = 0; i < n; i++)
         for (int r = 0; r < w->weight.rows; r++) {
             float *value = &y[(size_t)i * (size_t)w->weight.rows + (size_t)r];
@@ -121,7 +121,7 @@ static void enter_chunk(const struct tower *t, const float *features, int n_fram
     for (int i = 0; i < audio_tokens(n); i++, x += c->hidden) {
         for (int j = 0; j < width; j++)
             token[j] = planes.values[(size_t)j * (size_t)planes.frames + (size_t)i];
-        cpu_product(&t->weights->conv_out, token, 1, t->row, x, t->mode);
+        cpu_product(&t->weights->conv_out, REF_AS_STORED, token, 1, t->row, x, t->mode);
         cpu_audio_position(i, c->hidden, t->y, t->mode);
         cpu_residual_add(x, t->y, c->hidden, t->mode);
     }

@@ -34,8 +34,14 @@ static float dot(const float *a, const float *b, int n) {
     return lanes_sum(lanes);
 }
 
-void cpu_embed(const struct matrix *embedding, int32_t id, float *x) {
-    matrix_row_f32(embedding, id, x);
+static void weight_row(const struct matrix *w, enum ref_weights weights, int r, float *row) {
+    matrix_row_f32(w, r, row);
+    for (int i = 0; weights == REF_AS_BF16 && i < w->columns; i++)
+        row[i] = bf16_to_f32(bf16_from_f32(row[i]));
+}
+
+void cpu_embed(const struct matrix *embedding, enum ref_weights weights, int32_t id, float *x) {
+    weight_row(embedding, weights, id, x);
 }
 
 /* y = bf( weight * bf( x * r ) ),  r = 1 / sqrt(mean(x^2) + eps) */
@@ -55,10 +61,10 @@ void cpu_rms_norm_once(const float *x, const float *weight, int n, float eps, fl
 }
 
 /* y = bf( W x ) */
-void cpu_product(const struct matrix *w, const float *x, int n, float *row, float *y,
-                 enum ref_rounding mode) {
+void cpu_product(const struct matrix *w, enum ref_weights weights, const float *x, int n,
+                 float *row, float *y, enum ref_rounding mode) {
     for (int r = 0; r < w->rows; r++) {
-        matrix_row_f32(w, r, row);
+        weight_row(w, weights, r, row);
         for (int i = 0; i < n; i++)
             y[(size_t)i * (size_t)w->rows + (size_t)r] =
                 bf(dot(row, x + (size_t)i * (size_t)w->columns, w->columns), mode);

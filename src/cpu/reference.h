@@ -16,8 +16,19 @@
 
 enum ref_rounding { REF_FAITHFUL, REF_FAST, REF_EXACT };
 
-/* x = E[id], as stored */
-void cpu_embed(const struct matrix *embedding, int32_t id, float *x);
+static inline enum ref_rounding ref_rounding_of(enum reel_rounding rounding) {
+    return rounding == REEL_ROUNDING_FAITHFUL ? REF_FAITHFUL
+           : rounding == REEL_ROUNDING_EXACT  ? REF_EXACT
+                                              : REF_FAST;
+}
+
+/* The values of a matrix that a product uses. AS_STORED are those of the file. AS_BF16 are the same
+ * rounded to bf16, one by one: what a GPU holds of a quantised, float16 or float32 file. Of a bf16
+ * file both are equal. */
+enum ref_weights { REF_AS_STORED, REF_AS_BF16 };
+
+/* x = E[id] */
+void cpu_embed(const struct matrix *embedding, enum ref_weights weights, int32_t id, float *x);
 
 /* y = x / sqrt(mean(x^2) + eps) * weight; y may be x */
 void cpu_rms_norm(const float *x, const float *weight, int n, float eps, float *y,
@@ -29,8 +40,8 @@ void cpu_rms_norm_once(const float *x, const float *weight, int n, float eps, fl
 
 /* y[n, rows] = x[n, columns] W^T, each sum in float32. `row` is scratch for one row of W widened,
  * [columns]. */
-void cpu_product(const struct matrix *w, const float *x, int n, float *row, float *y,
-                 enum ref_rounding mode);
+void cpu_product(const struct matrix *w, enum ref_weights weights, const float *x, int n,
+                 float *row, float *y, enum ref_rounding mode);
 
 /* cos and sin, [rotary_dim / 2], of the angles position * inv[i]. */
 void cpu_rope_angles(const float *inv, int rotary_dim, int position, float *cos, float *sin,

@@ -58,6 +58,12 @@ static void show(const struct ref_state *s, const char *phase, int layer, int po
                        values + (size_t)i * (size_t)width, width);
 }
 
+/* y[n, rows] = x[n, columns] W^T, with the weights and the rounding that the options ask for. */
+static void product(const struct ref_state *s, const struct matrix *w, const float *x, int n,
+                    float *y) {
+    cpu_product(w, s->options.weights, x, n, s->row, y, s->options.mode);
+}
+
 /* y[n, width] = norm of each row of x */
 static void norm_rows(const struct ref_state *s, const float *x, const float *weight, int n,
                       int width, float *y) {
@@ -111,9 +117,9 @@ static void attention_mixer(const struct ref_state *s, int layer, int position, 
     enum ref_rounding mode = s->options.mode;
 
     float *q = c->gated_attention ? s->projected : s->q;
-    cpu_product(&w->q, s->y, n, s->row, q, mode);
-    cpu_product(&w->k, s->y, n, s->row, s->k, mode);
-    cpu_product(&w->v, s->y, n, s->row, s->v, mode);
+    product(s, &w->q, s->y, n, q);
+    product(s, &w->k, s->y, n, s->k);
+    product(s, &w->v, s->y, n, s->v);
     show(s, "q", layer, position, q, n, w->q.rows);
     if (c->gated_attention) part_gates(s, n);
     show(s, "k", layer, position, s->k, n, s->kv_dim);
@@ -203,10 +209,10 @@ static void delta_mixer(const struct ref_state *s, int layer, int position, int 
     const int heads = c->delta.value_heads, dim = c->delta.value_dim, width = heads * dim;
     enum ref_rounding mode = s->options.mode;
 
-    cpu_product(&w->qkv, s->y, n, s->row, s->projected, mode);
-    cpu_product(&w->z, s->y, n, s->row, s->z, mode);
-    cpu_product(&w->b, s->y, n, s->row, s->b, mode);
-    cpu_product(&w->a, s->y, n, s->row, s->a, mode);
+    product(s, &w->qkv, s->y, n, s->projected);
+    product(s, &w->z, s->y, n, s->z);
+    product(s, &w->b, s->y, n, s->b);
+    product(s, &w->a, s->y, n, s->a);
     show(s, "delta_qkv", layer, position, s->projected, n, w->qkv.rows);
     show(s, "delta_z", layer, position, s->z, n, width);
     show(s, "delta_b", layer, position, s->b, n, heads);
@@ -239,7 +245,7 @@ static void mixer_block(const struct ref_state *s, int layer, int position, int 
     cpu_store(s->y, n * c->hidden, mode);
     show(s, "attn_norm", layer, position, s->y, n, c->hidden);
     (w->kind == LAYER_DELTA ? delta_mixer : attention_mixer)(s, layer, position, n);
-    cpu_product(&w->o, s->mixed, n, s->row, s->y, mode);
+    product(s, &w->o, s->mixed, n, s->y);
     show(s, "out_proj", layer, position, s->y, n, c->hidden);
     cpu_residual_add(s->x, s->y, n * c->hidden, mode);
     show(s, "attn_residual", layer, position, s->x, n, c->hidden);
@@ -255,8 +261,8 @@ static void ffn_block(const struct ref_state *s, int layer, int position, int n)
     cpu_store(s->y, n * c->hidden, mode);
     show(s, "ffn_norm", layer, position, s->y, n, c->hidden);
 
-    cpu_product(&w->gate, s->y, n, s->row, s->gate, mode);
-    cpu_product(&w->up, s->y, n, s->row, s->up, mode);
+    product(s, &w->gate, s->y, n, s->gate);
+    product(s, &w->up, s->y, n, s->up);
     show(s, "gate", layer, position, s->gate, n, c->intermediate);
     show(s, "up", layer, position, s->up, n, c->intermediate);
 
@@ -264,7 +270,7 @@ static void ffn_block(const struct ref_state *s, int layer, int position, int n)
     cpu_store(s->gate, n * c->intermediate, mode);
     show(s, "swiglu", layer, position, s->gate, n, c->intermediate);
 
-    cpu_product(&w->down, s->gate, n, s->row, s->y, mode);
+    product(s, &w->down, s->gate, n, s->y);
     show(s, "down", layer, position, s->y, n, c->hidden);
     cpu_residual_add(s->x, s->y, n * c->hidden, mode);
     show(s, "ffn_residual", layer, position, s->x, n, c->hidden);
@@ -283,7 +289,7 @@ static void output(const struct ref_state *s, const float *x, int last, int n, b
         memcpy(out, s->y, (size_t)n * (size_t)c->hidden * sizeof(float));
         return;
     }
-    cpu_product(&s->weights->head, s->y, n, s->row, out, s->options.mode);
+    product(s, &s->weights->head, s->y, n, out);
     show(s, "logits", -1, position, out, n, c->vocab);
 }
 
@@ -295,7 +301,7 @@ static void enter(const struct ref_state *s, const struct backend_eval *eval, in
         float *x = s->x + (size_t)i * (size_t)c->hidden;
         size_t angles = (size_t)i * (size_t)(c->rotary_dim / 2);
         if (eval->ids) {
-            cpu_embed(&s->weights->embedding, eval->ids[done + i], x);
+            cpu_embed(&s->weights->embedding, s->options.weights, eval->ids[done + i], x);
         } else {
             memcpy(x, eval->embeddings + (size_t)(done + i) * (size_t)c->hidden,
                    (size_t)c->hidden * sizeof(float));

@@ -36,9 +36,13 @@ void memory_plan_fill(struct memory_plan *plan, const struct model_config *confi
                         plan->state_bytes + plan->scratch_bytes;
     /* all of the language model but the embedding, of which one row is read; a tied one is read
      * whole, as the head */
+    const struct matrix *embedding = &weights->embedding;
     plan->token_bytes = weights->n_bytes - weights->audio.n_bytes;
+    if (!config->tied) plan->token_bytes -= matrix_bytes(embedding) - embedding->row_bytes;
+    plan->token_bytes_bf16 = 2 * (weights->n_parameters - weights->audio.n_parameters);
     if (!config->tied)
-        plan->token_bytes -= matrix_bytes(&weights->embedding) - weights->embedding.row_bytes;
+        plan->token_bytes_bf16 -=
+            2 * (uint64_t)(embedding->rows - 1) * (uint64_t)embedding->columns;
 }
 
 int memory_plan_context(int max_context, uint64_t fixed_bytes, uint64_t position_bytes,

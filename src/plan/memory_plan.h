@@ -20,7 +20,8 @@ struct memory_plan {
     uint64_t state_bytes;       /* recurrent state and its checkpoints; 0: no such layers */
     uint64_t scratch_bytes;     /* f32 activations of one chunk, and one row of logits */
     uint64_t total_bytes;
-    uint64_t token_bytes; /* weight bytes that decoding one token reads */
+    uint64_t token_bytes;      /* weight bytes that decoding one token reads, as stored */
+    uint64_t token_bytes_bf16; /* the same where every weight has been made bf16 */
 };
 
 void memory_plan_fill(struct memory_plan *plan, const struct model_config *config,

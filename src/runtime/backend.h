@@ -31,6 +31,7 @@ struct backend_info {
     const char *uuid; /* of the GPU, for the driver's tools; NULL: none */
     int n_threads;
     int host_threads;            /* that what the host does beside it may take; 0: one per core */
+    bool weights_are_bf16;       /* every matrix was rounded to bf16; false: they are as stored */
     size_t state_fixed_bytes;    /* of one session, independent of its length */
     size_t state_position_bytes; /* of one session, for each position */
     int eval_positions;          /* that one evaluation does best at once; 0: it does not matter */

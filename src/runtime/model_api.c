@@ -15,7 +15,7 @@ static bool is_auto(const char *text) { return !text || strcmp(text, "auto") == 
 
 /* Only the CPU can do what was asked for. */
 static bool wants_cpu(const struct reel_model_options *o) {
-    return !is_auto(o->cpu_path) || o->rounding == REEL_ROUNDING_FAITHFUL;
+    return !is_auto(o->cpu_path) || o->rounding != REEL_ROUNDING_FAST;
 }
 
 static void warn_of_cpu(reel_warning_fn warning, void *user, const struct reel_error *why) {
@@ -35,11 +35,10 @@ static void explain_cpu(const struct reel_model_options *o, const struct reel_er
 
 static enum reel_status check_gpu_options(const struct reel_model_options *o,
                                           struct reel_error *err) {
-    if (o->rounding == REEL_ROUNDING_FAITHFUL)
-        return err_set(
-            err, REEL_E_UNSUPPORTED,
-            "device \"%s\": faithful rounding is done on the CPU only; use device \"cpu\"",
-            o->device);
+    if (o->rounding != REEL_ROUNDING_FAST)
+        return err_set(err, REEL_E_UNSUPPORTED,
+                       "device \"%s\": %s rounding is done on the CPU only; use device \"cpu\"",
+                       o->device, o->rounding == REEL_ROUNDING_FAITHFUL ? "faithful" : "exact");
     if (!is_auto(o->cpu_path))
         return err_set(err, REEL_E_ARGUMENT, "device \"%s\" has no CPU path \"%s\"", o->device,
                        o->cpu_path);
@@ -79,7 +78,7 @@ static enum reel_status check_options(const struct reel_model_options *options,
         return err_set(err, REEL_E_ARGUMENT,
                        "n_threads is %d; allowed is 1 or more, or 0 for one per core",
                        options->n_threads);
-    if (options->rounding != REEL_ROUNDING_FAST && options->rounding != REEL_ROUNDING_FAITHFUL)
+    if ((unsigned)options->rounding > REEL_ROUNDING_EXACT)
         return err_set(err, REEL_E_ARGUMENT, "rounding is %d; it is none of enum reel_rounding",
                        (int)options->rounding);
     return REEL_OK;
@@ -189,6 +188,7 @@ void reel_model_close(struct reel_model *handle) {
 void reel_model_get_info(const struct reel_model *handle, struct reel_model_info *info) {
     const struct model_config *c = &handle->model.config;
     const struct weights *w = &handle->model.weights;
+    const bool bf16 = handle->backend_info.weights_are_bf16;
     struct memory_plan plan;
     memory_plan_fill(&plan, c, w, 1);
     struct reel_model_info own = { .size = sizeof own,
@@ -199,7 +199,7 @@ void reel_model_get_info(const struct reel_model *handle, struct reel_model_info
                                    .backend_path = handle->backend_info.path,
                                    .n_parameters = w->n_parameters,
                                    .weight_bytes = w->n_bytes,
-                                   .token_bytes = plan.token_bytes,
+                                   .token_bytes = bf16 ? plan.token_bytes_bf16 : plan.token_bytes,
                                    .kv_token_bytes = handle->backend_info.state_position_bytes,
                                    .n_threads = handle->backend_info.n_threads,
                                    .n_layers = c->n_layers,
@@ -218,7 +218,8 @@ void reel_model_get_info(const struct reel_model *handle, struct reel_model_info
                                    .driver_ms = handle->backend_info.driver_ms,
                                    .compile_ms = handle->backend_info.compile_ms,
                                    .load_ms = handle->backend_info.load_ms,
-                                   .chat_thinks = chat_thinks(&handle->model.chat) };
+                                   .chat_thinks = chat_thinks(&handle->model.chat),
+                                   .device_weight_type = bf16 ? dtype_name(DTYPE_BF16) : NULL };
     (void)struct_write(info, &own, sizeof own);
 }
 

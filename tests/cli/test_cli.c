@@ -465,7 +465,7 @@ static void bench_says_how_ids_were_picked_and_asked_for(void **state) {
     assert_non_null(strstr(r.out, ",pp4,4,0,0,2,"));
     assert_non_null(strstr(r.out, ",tg8,0,8,0,2,"));
     assert_non_null(strstr(r.out, ",tg8 @ d20,0,8,20,2,"));
-    assert_non_null(strstr(r.out, ",greedy,one call a run\n"));
+    assert_non_null(strstr(r.out, ",greedy,one call a run,bf16\n"));
     done(r);
     r = shell("reel bench demo --device cpu -p 0 -n 0 --pg 4,8 -r 2 -o json");
     assert_int_equal(r.status, 0);
@@ -479,7 +479,7 @@ static void bench_says_how_ids_were_picked_and_asked_for(void **state) {
     r = shell(
         "reel bench demo --device cpu -p 0 -n 8 -r 2 --temp 0.8 --one-launch-per-token -o csv");
     assert_int_equal(r.status, 0);
-    assert_non_null(strstr(r.out, ",sampled,one call a token\n"));
+    assert_non_null(strstr(r.out, ",sampled,one call a token,bf16\n"));
     done(r);
 }
 

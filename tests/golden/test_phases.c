@@ -84,7 +84,7 @@ static void expect_norm(const struct scene *s, const float *x, const float *weig
 static void expect_product(const struct scene *s, const struct matrix *w, const char *from,
                            const char *phase) {
     float *x = stored(s, from), *made = new_floats(w->rows);
-    cpu_product(w, x, 1, s->row, made, REF_FAITHFUL);
+    cpu_product(w, REF_AS_STORED, x, 1, s->row, made, REF_FAITHFUL);
     expect(s, phase, made, w->rows);
     free(x);
 }
@@ -279,7 +279,7 @@ static void check_model(const char *id) {
                                          model_delta_width(c)) };
     int32_t *ids = golden_int(&golden, "ids");
     float *made = new_floats(c->hidden);
-    cpu_embed(&model.weights.embedding, ids[POSITION], made);
+    cpu_embed(&model.weights.embedding, REF_AS_STORED, ids[POSITION], made);
     expect(&s, "embed", made, c->hidden);
 
     /* The largest golden holds whole rows of some layers only. */

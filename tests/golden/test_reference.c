@@ -355,7 +355,7 @@ static void embeddings_in_and_hidden_out_meet_ids_in_and_logits_out(void **state
     float *embeddings = new_floats(3 * hidden), *states = new_floats(3 * hidden);
     float *logits = new_floats(vocab), *row = new_floats(hidden), *made = new_floats(vocab);
     for (int i = 0; i < 3; i++)
-        cpu_embed(&model.weights.embedding, ids[i], embeddings + (size_t)i * hidden);
+        cpu_embed(&model.weights.embedding, REF_AS_STORED, ids[i], embeddings + (size_t)i * hidden);
 
     struct reel_error err = { 0 };
     struct ref_state *run = open_state(&model, REF_FAST, 3);
@@ -364,7 +364,7 @@ static void embeddings_in_and_hidden_out_meet_ids_in_and_logits_out(void **state
         .n = 3, .embeddings = embeddings, .output = REEL_OUTPUT_ALL_HIDDEN, .out = states
     };
     require(ref_state_eval(run, &eval, &err), &err);
-    cpu_product(&model.weights.head, states + 2 * hidden, 1, row, made, REF_FAST);
+    cpu_product(&model.weights.head, REF_AS_STORED, states + 2 * hidden, 1, row, made, REF_FAST);
     assert_memory_equal(made, logits, vocab * sizeof(float));
 
     ref_state_close(run);

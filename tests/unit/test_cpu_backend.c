@@ -49,7 +49,7 @@ static const struct shape shapes[] = {
 struct small_model {
     struct model model;
     struct layer_weights layers[N_LAYERS];
-    void *owned[64];
+    void *owned[96];
     int n_owned;
 };
 
@@ -516,6 +516,58 @@ static void faithful_rounding_refuses_a_fast_path(void **state) {
     free_model(m);
 }
 
+static void round_matrix(struct small_model *m, struct matrix *w) {
+    uint16_t *rows = own(m, (size_t)w->rows * (size_t)w->columns * sizeof *rows);
+    float row[512];
+    assert_true(w->columns <= 512);
+    for (int r = 0; r < w->rows; r++) {
+        matrix_row_f32(w, r, row);
+        for (int c = 0; c < w->columns; c++)
+            rows[r * w->columns + c] = bf16_from_f32(row[c]);
+    }
+    *w = (struct matrix){ .dtype = DTYPE_BF16,
+                          .rows = w->rows,
+                          .columns = w->columns,
+                          .row_bytes = 2 * (size_t)w->columns,
+                          .data = (const unsigned char *)rows };
+}
+
+static void reference_bf16_is_the_reference_on_rounded_weights(void **state) {
+    (void)state;
+    enum { N = 5 };
+    struct small_model *m = random_model(&shapes[4]);
+    const int vocab = shapes[4].vocab;
+    const size_t bytes = (size_t)N * (size_t)vocab * sizeof(float);
+    float *stored = new_logits(N, vocab), *as_bf16 = new_logits(N, vocab);
+    float *rounded = new_logits(N, vocab);
+    choose_ids(vocab);
+    const char *const paths[] = { "reference", "reference-bf16", "reference" };
+    float *const logits[] = { stored, as_bf16, rounded };
+    for (int i = 0; i < 3; i++) {
+        if (i == 2) {
+            round_matrix(m, &m->model.weights.embedding);
+            round_matrix(m, &m->model.weights.head);
+            for (int l = 0; l < N_LAYERS; l++) {
+                struct layer_weights *w = &m->layers[l];
+                struct matrix *const all[] = { &w->q,    &w->k,  &w->v,   &w->o,
+                                               &w->gate, &w->up, &w->down };
+                for (size_t k = 0; k < sizeof all / sizeof *all; k++)
+                    round_matrix(m, all[k]);
+            }
+        }
+        struct running r = open_running(m, paths[i], 1);
+        struct backend_info info;
+        cpu_backend.info(r.backend, &info);
+        assert_string_equal(info.path, paths[i]);
+        evaluate(&r, 0, N, logits[i]);
+        close_running(&r);
+    }
+    assert_memory_equal(as_bf16, rounded, bytes);
+    assert_memory_not_equal(as_bf16, stored, bytes);
+    free(stored), free(as_bf16), free(rounded);
+    free_model(m);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         ON_PATH("portable"),
@@ -531,6 +583,7 @@ int main(void) {
         cmocka_unit_test(outputs_are_rows_of_one_another),
         cmocka_unit_test(cancelled_runs_say_so_and_keep_whole_chunks),
         cmocka_unit_test(faithful_rounding_refuses_a_fast_path),
+        cmocka_unit_test(reference_bf16_is_the_reference_on_rounded_weights),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -293,6 +293,7 @@ static void the_memory_plan_adds_up(void **state) {
     assert_int_equal(plan.kv_bytes, 1600);
     assert_int_equal(plan.weight_bytes, m.weights.n_bytes);
     assert_int_equal(plan.token_bytes, m.weights.n_bytes - 9 * 32); /* one embedding row */
+    assert_int_equal(plan.token_bytes_bf16, plan.token_bytes / 2);  /* the file is f32 */
     assert_int_equal(plan.total_bytes,
                      plan.weight_bytes + plan.owned_bytes + plan.kv_bytes + plan.scratch_bytes);
     release(&m);

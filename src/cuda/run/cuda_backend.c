@@ -218,8 +218,8 @@ static enum reel_status cuda_open(struct backend **out, const struct model *mode
     b->tuning.cuda_dir = options->cuda_dir;
     b->mutex_made = pthread_mutex_init(&b->mutex, NULL) == 0;
     if (!b->mutex_made) status = err_memory(err, "a mutex", sizeof b->mutex);
-    if (status == REEL_OK && options->rounding == REEL_ROUNDING_FAITHFUL)
-        status = err_set(err, REEL_E_ARGUMENT, "faithful rounding runs on the CPU only");
+    if (status == REEL_OK && options->rounding != REEL_ROUNDING_FAST)
+        status = err_set(err, REEL_E_ARGUMENT, "faithful and exact rounding run on the CPU only");
     if (status == REEL_OK) status = cuda_tuning_parse(&b->tuning, options->gpu_options, err);
     b->epoch = b->tuning.first_epoch & 0xffffu ? b->tuning.first_epoch : b->tuning.first_epoch + 1;
     if (status == REEL_OK) status = open_all(b, options, err);
@@ -237,6 +237,7 @@ static void cuda_info(const struct backend *b, struct backend_info *info) {
                                    .path = b->gpu.facts.name,
                                    .uuid = b->gpu.facts.uuid,
                                    .n_threads = 1,
+                                   .weights_are_bf16 = true, /* cuda_load.c rounds them */
                                    .state_fixed_bytes = (size_t)session,
                                    .state_position_bytes = (size_t)b->plan.kv_position_bytes,
                                    .eval_positions = cuda_prefills(b) ? b->plan.prefill_tokens : 0,
