@@ -20,6 +20,11 @@ static enum reel_status open_failed(const char *path, struct reel_error *err) {
 }
 
 enum reel_status file_map_open(struct file_map *map, const char *path, struct reel_error *err) {
+    return file_map_open_most(map, path, SIZE_MAX, err);
+}
+
+enum reel_status file_map_open_most(struct file_map *map, const char *path, size_t most,
+                                    struct reel_error *err) {
     *map = (struct file_map){ 0 };
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe must not block the open */
     if (fd < 0) return open_failed(path, err);
@@ -29,6 +34,9 @@ enum reel_status file_map_open(struct file_map *map, const char *path, struct re
         status = err_set(err, REEL_E_IO, "%s: cannot stat: %s", path, strerror(errno));
     else if (!S_ISREG(st.st_mode))
         status = err_set(err, REEL_E_IO, "%s: not a regular file", path);
+    else if ((uint64_t)st.st_size > most)
+        status = err_set(err, REEL_E_LIMIT, "%s: %lld bytes, at most %zu are allowed", path,
+                         (long long)st.st_size, most);
     if (status == REEL_OK && st.st_size == 0) file_map_borrow(map, empty_file, 0);
     if (status == REEL_OK && st.st_size > 0) {
         void *p = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_SHARED, fd, 0);

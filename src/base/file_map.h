@@ -12,6 +12,10 @@ struct file_map {
 
 /* Maps a regular file. Refuses folders, devices and pipes in words. */
 enum reel_status file_map_open(struct file_map *map, const char *path, struct reel_error *err);
+/* The same for a file of at most this many bytes. A longer one is refused with REEL_E_LIMIT before
+ * any of it is mapped or read. */
+enum reel_status file_map_open_most(struct file_map *map, const char *path, size_t most,
+                                    struct reel_error *err);
 
 /* Borrows bytes the caller keeps alive. */
 void file_map_borrow(struct file_map *map, const void *bytes, size_t size);

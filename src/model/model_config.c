@@ -12,7 +12,6 @@
 
 static const char config_name[] = "config.json";
 static const char generation_name[] = "generation_config.json";
-enum { MAX_FILE = 4 << 20 }; /* bytes; real ones have a few KB */
 
 /* What a missing key means, by family. */
 struct family_defaults {
@@ -365,9 +364,6 @@ static enum reel_status read_object(json_t **out, char **path, const struct mode
                                     const char *name, struct reel_error *err) {
     struct file_map map = { 0 };
     enum reel_status status = model_source_map(source, name, &map, path, err);
-    if (status == REEL_OK && map.size > MAX_FILE)
-        status = err_set(err, REEL_E_LIMIT, "%s: %zu bytes, at most %d are allowed", *path,
-                         map.size, MAX_FILE);
     if (status == REEL_OK) status = json_read(out, *path, map.bytes, map.size, err);
     if (status == REEL_OK && !json_is_object(*out))
         status = err_set(err, REEL_E_FORMAT, "%s: must hold one JSON object", *path);

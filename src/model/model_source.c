@@ -2,6 +2,7 @@
 #include "model/model_source.h"
 
 #include "base/memory.h"
+#include "model/safetensors.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -109,6 +110,27 @@ bool model_source_has(const struct model_source *source, const char *name) {
     return stat(path, &st) == 0 || (errno != ENOENT && errno != ENOTDIR);
 }
 
+/* What is read whole and taken apart has a limit, far above what published models have: the largest
+ * tokenizer.json known is 35 MB. Weights are mapped and have none. */
+static size_t most_bytes(const char *name) {
+    static const struct {
+        const char *name;
+        size_t most;
+    } known[] = {
+        { "tokenizer.json", (size_t)256 << 20 },
+        { "vocab.json", (size_t)128 << 20 },
+        { "merges.txt", (size_t)128 << 20 },
+        { "tokenizer_config.json", (size_t)32 << 20 },
+        { "chat_template.jinja", (size_t)4 << 20 },
+        { "config.json", (size_t)4 << 20 },
+        { "generation_config.json", (size_t)4 << 20 },
+        { "model.safetensors.index.json", SAFETENSORS_MAX_INDEX },
+    };
+    for (size_t i = 0; name && i < sizeof known / sizeof *known; i++)
+        if (strcmp(name, known[i].name) == 0) return known[i].most;
+    return SIZE_MAX;
+}
+
 enum reel_status model_source_map(const struct model_source *source, const char *name,
                                   struct file_map *map, char **shown, struct reel_error *err) {
     *map = (struct file_map){ 0 };
@@ -123,12 +145,15 @@ enum reel_status model_source_map(const struct model_source *source, const char 
     enum reel_status status = file_path(source, name, &path, err);
     if (status == REEL_OK && source->files) {
         const struct reel_memory_file *file = find_in_memory(source, name);
-        if (file)
+        if (file && file->n_bytes > most_bytes(name))
+            status = err_set(err, REEL_E_LIMIT, "%s: %zu bytes, at most %zu are allowed", path,
+                             file->n_bytes, most_bytes(name));
+        else if (file)
             file_map_borrow(map, file->bytes, file->n_bytes);
         else
             status = err_set(err, REEL_E_NOT_FOUND, "%s: not among the files in memory", path);
     } else if (status == REEL_OK) {
-        status = file_map_open(map, path, err);
+        status = file_map_open_most(map, path, most_bytes(name), err);
     }
     if (status == REEL_OK && shown) {
         *shown = path;

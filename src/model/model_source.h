@@ -24,8 +24,10 @@ void model_source_release(struct model_source *source);
 
 bool model_source_has(const struct model_source *source, const char *name);
 
-/* Maps one file; `shown` (caller frees) receives the path for messages, and may be NULL. For a
- * GGUF source the only name is NULL: the file itself. */
+/* Maps one file; one that is read whole (tokenizer, config, template, index) is refused with
+ * REEL_E_LIMIT where it is longer than any such file can sensibly be; `shown` (caller frees)
+ * receives the path for messages, and may be NULL. For a GGUF source the only name is NULL: the
+ * file itself. */
 enum reel_status model_source_map(const struct model_source *source, const char *name,
                                   struct file_map *map, char **shown, struct reel_error *err);
 

@@ -346,9 +346,6 @@ static enum reel_status read_index(json_t **out, char **path, const struct model
                                    struct reel_error *err) {
     struct file_map map = { 0 };
     enum reel_status status = model_source_map(source, index_name, &map, path, err);
-    if (status == REEL_OK && map.size > SAFETENSORS_MAX_INDEX)
-        status = err_set(err, REEL_E_LIMIT, "%s: %zu bytes, at most %u are allowed", *path,
-                         map.size, SAFETENSORS_MAX_INDEX);
     if (status == REEL_OK) status = json_read(out, *path, map.bytes, map.size, err);
     if (status == REEL_OK && !json_is_object(json_object_get(*out, "weight_map")))
         status = err_set(err, REEL_E_FORMAT, "%s: \"weight_map\" must be an object", *path);

@@ -1,5 +1,6 @@
 /* Where model files come from: folders, .gguf files, memory; and the names that may be asked for.
  */
+#include "base/clock.h"
 #include "model/model_source.h"
 
 #include <setjmp.h>
@@ -128,8 +129,51 @@ static void memory_files_are_found_by_name(void **state) {
     assert_int_equal(model_source_open_memory(&source, "demo", files, 0, &err), REEL_E_ARGUMENT);
 }
 
+/* A sparse file takes no room on the disk. To map 1 TB costs nothing, to hash or to parse it an
+ * hour. */
+static void a_text_file_of_a_terabyte_is_refused_at_once(void **state) {
+    (void)state;
+    static const char *const names[] = { "tokenizer.json",
+                                         "vocab.json",
+                                         "merges.txt",
+                                         "tokenizer_config.json",
+                                         "chat_template.jinja",
+                                         "config.json",
+                                         "generation_config.json",
+                                         "model.safetensors.index.json" };
+    char sparse[] = "/tmp/reel-sparse-XXXXXX", path[100];
+    struct model_source source;
+    struct file_map map;
+    struct reel_error err = { 0 };
+    assert_non_null(mkdtemp(sparse));
+    assert_int_equal(model_source_open(&source, sparse, &err), REEL_OK);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        snprintf(path, sizeof path, "%s/%s", sparse, names[i]);
+        FILE *f = fopen(path, "wb");
+        assert_non_null(f);
+        assert_int_equal(fclose(f), 0);
+        assert_int_equal(truncate(path, (off_t)1 << 40), 0);
+        assert_int_equal(model_source_map(&source, names[i], &map, NULL, &err), REEL_E_LIMIT);
+        assert_non_null(strstr(err.text, names[i]));
+        assert_non_null(strstr(err.text, ": 1099511627776 bytes, at most "));
+        if (i == 0) { /* by the way that people take */
+            struct reel_tokenizer *tok = NULL;
+            const double begin = clock_ms();
+            assert_int_equal(reel_tokenizer_open(&tok, sparse, sparse, &err), REEL_E_LIMIT);
+            assert_true(clock_ms() - begin < 2000);
+        }
+        assert_int_equal(truncate(path, 1 << 20), 0);
+        assert_int_equal(model_source_map(&source, names[i], &map, NULL, &err), REEL_OK);
+        file_map_close(&map);
+        unlink(path);
+    }
+    rmdir(sparse);
+    model_source_release(&source);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_text_file_of_a_terabyte_is_refused_at_once),
         cmocka_unit_test(a_folder_gives_its_files),
         cmocka_unit_test(a_gguf_file_is_its_own_only_file),
         cmocka_unit_test(what_is_no_model_is_refused_in_words),
