@@ -150,6 +150,10 @@ reel_model_open_memory(struct reel_model **out, const char *name,
                        const struct reel_memory_file *files, int n_files,
                        const struct reel_model_options *options, struct reel_error *err);
 
+/* After fork() an opened model is the parent's alone: its threads and its GPU context are not in
+ * the child. There opening a session, evaluating and generating are refused with REEL_E_STATE;
+ * closing works and leaves the GPU alone. A child that needs a model opens it again; on a GPU only
+ * if its parent had none open, since CUDA does not survive fork(). */
 REEL_API void reel_model_close(struct reel_model *model);
 
 struct reel_sampling;

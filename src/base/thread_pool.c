@@ -32,6 +32,7 @@ struct thread_pool {
     void (*work)(void *user, int thread, int n_threads);
     void *user;
     atomic_bool stop;
+    pid_t process; /* that has the threads: a forked child has none of them */
     int n_threads;
     int n_started;
     struct worker {
@@ -144,6 +145,7 @@ enum reel_status thread_pool_open(struct thread_pool **out, int n_threads, struc
     struct thread_pool *pool = NULL;
     enum reel_status status = mem_aligned(&pool, 1, sizeof *pool, "a thread pool", err);
     if (status != REEL_OK) return status;
+    pool->process = getpid();
     pool->n_threads = n_threads ? n_threads : thread_pool_cores();
     pthread_mutex_init(&pool->mutex, NULL);
     pthread_mutex_init(&pool->caller, NULL);
@@ -177,6 +179,10 @@ enum reel_status thread_pool_open(struct thread_pool **out, int n_threads, struc
 
 void thread_pool_close(struct thread_pool *pool) {
     if (!pool) return;
+    if (pool->process != getpid()) { /* nobody to wait for; its locks may be held by the absent */
+        mem_free(pool);
+        return;
+    }
     atomic_store(&pool->stop, true);
     change(pool, &pool->job);
     for (int i = 1; i <= pool->n_started; i++)

@@ -15,6 +15,7 @@ struct thread_pool;
 
 /* n_threads counts the calling thread; 0 means one per core the process may use. */
 enum reel_status thread_pool_open(struct thread_pool **out, int n_threads, struct reel_error *err);
+/* In a forked child the threads are gone: it frees the memory and waits for nobody. */
 void thread_pool_close(struct thread_pool *pool);
 int thread_pool_size(const struct thread_pool *pool);
 

@@ -256,7 +256,8 @@ enum reel_status reel_generation_next(struct reel_session *s, const struct reel_
         return err_set(err, REEL_E_STATE,
                        "reel_generate is running on this session; its tokens go to on_token");
     if (g->result.reason != REEL_STOP_NONE) return REEL_OK;
-    enum reel_status status = session_cancelled(s) ? REEL_E_CANCELLED : next_id(s, &id, err);
+    enum reel_status status = model_handle_is_here(s->model, err);
+    if (status == REEL_OK) status = session_cancelled(s) ? REEL_E_CANCELLED : next_id(s, &id, err);
     if (status != REEL_OK) return stop_on_failure(g, status, err);
     deliver(s, id);
     *token = &g->token;

@@ -4,6 +4,7 @@
 #include "base/memory.h"
 
 #include <string.h>
+#include <unistd.h>
 
 /* Enough of each tensor to tell two checkpoints of one shape apart without reading them whole. */
 #define IDENTITY_BYTES 1024
@@ -51,8 +52,18 @@ static size_t longest_token(const struct reel_tokenizer *tok) {
     return longest;
 }
 
+enum reel_status model_handle_is_here(const struct reel_model *handle, struct reel_error *err) {
+    const pid_t here = getpid();
+    if (handle->process == here || handle->process == 0) return REEL_OK;
+    return err_set(err, REEL_E_STATE,
+                   "the model was opened by process %ld; process %ld was forked from it and has "
+                   "neither its threads nor its GPU: open the model again",
+                   (long)handle->process, (long)here);
+}
+
 enum reel_status model_handle_start(struct reel_model *handle, const struct backend_ops *ops,
                                     const struct backend_options *options, struct reel_error *err) {
+    handle->process = getpid();
     handle->max_token_bytes = longest_token(handle->model.tokenizer);
     enum reel_status status = find_identity(handle, err);
     if (status == REEL_OK) status = ops->open(&handle->backend, &handle->model, options, err);
@@ -66,7 +77,9 @@ enum reel_status model_handle_start(struct reel_model *handle, const struct back
 enum reel_status model_tower_open(struct model_tower *t, const struct reel_model *handle,
                                   struct reel_error *err) {
     struct reel_error why;
-    *t = (struct model_tower){ .ops = handle->ops->tower };
+    enum reel_status here = model_handle_is_here(handle, err);
+    if (here != REEL_OK) return here;
+    *t = (struct model_tower){ .handle = handle, .ops = handle->ops->tower };
     if (t->ops) {
         enum reel_status status = t->ops->open(&t->tower, &handle->model, handle->backend, &why);
         if (status == REEL_OK) return status;
@@ -78,7 +91,8 @@ enum reel_status model_tower_open(struct model_tower *t, const struct reel_model
 
 enum reel_status model_tower_run(const struct model_tower *t, const float *features, int n_frames,
                                  float *out, struct reel_error *err) {
-    return t->ops->run(t->tower, features, n_frames, out, err);
+    enum reel_status status = model_handle_is_here(t->handle, err);
+    return status == REEL_OK ? t->ops->run(t->tower, features, n_frames, out, err) : status;
 }
 
 void model_tower_close(struct model_tower *t) {

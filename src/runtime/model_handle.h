@@ -6,6 +6,8 @@
 #include "base/sha256.h"
 #include "runtime/backend.h"
 
+#include <sys/types.h>
+
 struct reel_model {
     struct model model;
     const struct backend_ops *ops;
@@ -14,7 +16,13 @@ struct reel_model {
     enum reel_rounding rounding;
     char identity[SHA256_HEX]; /* of config, tensor table and the beginning of every tensor */
     size_t max_token_bytes;    /* of the longest token's text */
+    pid_t process;             /* that opened it; 0: none did, as in tests of parts */
 };
+
+/* REEL_E_STATE in a process that was forked after the model had been opened: the pool's threads
+ * are not there, and a GPU's context is the parent's. A system call of some 0.1 us, so it is made
+ * once for each evaluation or token, not in loops inside. */
+enum reel_status model_handle_is_here(const struct reel_model *handle, struct reel_error *err);
 
 /* Opens the backend over handle->model, which is loaded already, and fills in the rest. On failure
  * the caller still releases the model. */
@@ -23,6 +31,7 @@ enum reel_status model_handle_start(struct reel_model *handle, const struct back
 
 /* The model's audio tower: its backend's, or the CPU's where that has none for it. */
 struct model_tower {
+    const struct reel_model *handle; /* borrowed */
     const struct audio_tower_ops *ops;
     struct audio_tower *tower;
 };

@@ -61,6 +61,7 @@ enum reel_status reel_session_open(struct reel_session **out, const struct reel_
     err_clear(err);
     enum reel_status status =
         struct_read(&options, sizeof options, given, "reel_session_options", err);
+    if (status == REEL_OK) status = model_handle_is_here(model, err);
     if (status == REEL_OK) status = choose_context(model, &options, &context, err);
     if (status == REEL_OK) status = mem_zeroed(&s, 1, sizeof *s, "a session", err);
     if (status != REEL_OK) return status;
@@ -104,7 +105,7 @@ enum reel_status session_idle(const struct reel_session *s, struct reel_error *e
         return err_set(err, REEL_E_STATE,
                        "a call is running on this session; its progress callback may only look at "
                        "the session and cancel");
-    if (!s->generation.active) return REEL_OK;
+    if (!s->generation.active) return model_handle_is_here(s->model, err);
     return err_set(err, REEL_E_STATE,
                    "a generation is open on this session; end it with reel_generation_finish");
 }

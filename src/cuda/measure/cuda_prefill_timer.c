@@ -34,7 +34,7 @@ enum reel_status cuda_timer_open(struct cuda_prefill_timer **out, const struct b
 
 void cuda_timer_close(struct cuda_prefill_timer *t, const struct backend *b) {
     if (!t) return;
-    for (int i = 0; i < t->n_events && !b->hung; i++)
+    for (int i = 0; i < t->n_events && !cuda_untouchable(b); i++)
         cuda_event_close(&b->gpu, t->events[i]);
     mem_free(t->events);
     mem_free(t->times.ms);

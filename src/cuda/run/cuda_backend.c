@@ -115,7 +115,7 @@ static enum reel_status open_memory(struct backend *b, struct reel_error *err) {
 
 static void cuda_close(struct backend *b) {
     if (!b) return;
-    if (!b->hung) {
+    if (!cuda_untouchable(b)) {
         const cu_address all[] = { b->tape,     b->embedding,   b->norms,
                                    b->qk_norms, b->rope,        b->words,
                                    b->scratch,  b->delta_gates, b->delta_constants };
@@ -214,6 +214,7 @@ static enum reel_status cuda_open(struct backend **out, const struct model *mode
     enum reel_status status = mem_zeroed(&b, 1, sizeof *b, "the GPU backend", err);
     if (status != REEL_OK) return status;
     b->model = model;
+    b->process = getpid();
     cuda_tuning_defaults(&b->tuning);
     b->tuning.cuda_dir = options->cuda_dir;
     b->mutex_made = pthread_mutex_init(&b->mutex, NULL) == 0;
@@ -258,7 +259,7 @@ static enum reel_status host_alloc(struct backend *b, void **out, size_t n_bytes
 }
 
 static void host_free(struct backend *b, void *host) {
-    if (!b->hung) cuda_host_free(&b->gpu, host);
+    if (!cuda_untouchable(b)) cuda_host_free(&b->gpu, host);
 }
 
 const struct backend_ops cuda_backend = {

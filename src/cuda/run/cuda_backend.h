@@ -36,6 +36,9 @@
 
 #include <pthread.h>
 
+#include <sys/types.h>
+#include <unistd.h>
+
 /* What opening cost, in milliseconds. */
 struct cuda_open_times {
     double driver, compile, memory, load;
@@ -83,6 +86,13 @@ struct backend {
     bool hung; /* lost with a kernel that does not end: nothing can be given back,
                   the calls would never return */
     char lost_why[200];
+    pid_t process; /* whose driver all of it belongs to */
 };
+
+/* Nothing may be given back: a kernel hangs, or this process was forked after the model had been
+ * opened, and the driver's handles are its parent's. */
+static inline bool cuda_untouchable(const struct backend *b) {
+    return b->hung || b->process != getpid();
+}
 
 #endif

@@ -108,7 +108,7 @@ void cuda_state_close(struct backend_state *s) {
     if (!s) return;
     struct backend *b = s->backend;
     cuda_timer_close(s->prefill_timer, b);
-    if (!b->hung) {
+    if (!cuda_untouchable(b)) {
         const cu_address all[] = { s->kv,   s->out,        s->abort,   s->ids,       s->seen,
                                    s->bias, s->embeddings, s->profile, s->recurrent, s->last_row };
         for (size_t i = 0; i < sizeof all / sizeof *all; i++)
