@@ -1,6 +1,11 @@
 /* FLAC, Ogg (Vorbis, Opus), MP3, AIFF and what else libsndfile reads. It is opened when a file asks
  * for it: nothing else needs it to be installed. Its MP3 decoder, libmpg123, writes to standard
- * error about damaged frames, which nothing here can stop. */
+ * error about damaged frames, which nothing here can stop.
+ *
+ * libsndfile 1.2.0 leaks where it refuses an Ogg Vorbis file that ends inside its headers: it
+ * forgets the vorbis_info that libvorbis made, 5,784 bytes for each such file. Whole files and
+ * those that end later leak nothing. The block hangs on nothing that libsndfile hands out, so it
+ * cannot be freed from here. */
 #ifndef REEL_AUDIO_SNDFILE_H
 #define REEL_AUDIO_SNDFILE_H
 
