@@ -41,13 +41,17 @@ void cuda_timer_close(struct cuda_prefill_timer *t, const struct backend *b) {
     mem_free(t);
 }
 
+void cuda_timer_restart(struct cuda_prefill_timer *t) {
+    if (t) t->n_marked = 0;
+}
+
 enum reel_status cuda_timer_mark(struct cuda_prefill_timer *t, const struct backend *b,
                                  struct reel_error *err) {
     return cuda_event_record(&b->gpu, t->events[t->n_marked++], NULL, err);
 }
 
-enum reel_status cuda_timer_take(struct cuda_prefill_timer *t, const struct backend *b,
-                                 const struct prefill_args *args, struct reel_error *err) {
+enum reel_status cuda_timer_add_chunk(struct cuda_prefill_timer *t, const struct backend *b,
+                                      const struct prefill_args *args, struct reel_error *err) {
     float *ms =
         prefill_times_next(&t->times, &b->plan, args->decode.position, args->decode.n_tokens);
     t->times.one_launch = cuda_prefill_is_short(b, args->decode.position, args->decode.n_tokens);

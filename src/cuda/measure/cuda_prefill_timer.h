@@ -20,11 +20,12 @@ enum reel_status cuda_timer_open(struct cuda_prefill_timer **timer, const struct
                                  struct reel_error *err);
 void cuda_timer_close(struct cuda_prefill_timer *timer,
                       const struct backend *b); /* NULL: nothing */
-/* Records the next event. */
+/* Begins a chunk; NULL: nothing. Then records the next event of it. */
+void cuda_timer_restart(struct cuda_prefill_timer *timer);
 enum reel_status cuda_timer_mark(struct cuda_prefill_timer *timer, const struct backend *b,
                                  struct reel_error *err);
 /* Adds a chunk that was read to the times. */
-enum reel_status cuda_timer_take(struct cuda_prefill_timer *timer, const struct backend *b,
-                                 const struct prefill_args *args, struct reel_error *err);
+enum reel_status cuda_timer_add_chunk(struct cuda_prefill_timer *timer, const struct backend *b,
+                                      const struct prefill_args *args, struct reel_error *err);
 
 #endif

@@ -279,7 +279,7 @@ static struct profile_spread tokens_spread(const struct sums *s, const double *v
 
 /* ---- bytes ---- */
 
-static double head_bytes(const struct tape_shape *t) {
+static double lm_head_bytes(const struct tape_shape *t) {
     double tiles = 0;
     for (int sm = 0; sm < t->n_sms; sm++)
         tiles += (double)tape_head_tiles(t, sm) * t->segment[TAPE_HEAD].k_tiles;
@@ -317,7 +317,7 @@ static void count_bytes(struct profile *p, const struct plan *plan) {
         p->phase[layer[i].phase].bytes = (double)t->segment[phase].bytes * t->n_sms * n;
     }
     p->phase[PROFILE_DELTA].bytes = state_bytes(plan);
-    p->phase[PROFILE_HEAD].bytes = head_bytes(t);
+    p->phase[PROFILE_HEAD].bytes = lm_head_bytes(t);
     p->phase[PROFILE_ATTENTION].bytes = kv_bytes(plan, p);
 }
 

@@ -56,7 +56,7 @@ struct tracer {
     uint64_t origin_ns;
 };
 
-static enum reel_status put_head(struct tracer *t, struct reel_error *err) {
+static enum reel_status put_opening(struct tracer *t, struct reel_error *err) {
     json_t *name = json_string(t->run->plan->gpu.name);
     char *quoted = NULL;
     enum reel_status status =
@@ -158,7 +158,7 @@ static enum reel_status find_origin(struct tracer *t, struct reel_error *err) {
 
 static enum reel_status put_all(struct tracer *t, int n_sms, int n_tokens, struct reel_error *err) {
     const int all = t->run->plan->tape.n_sms;
-    enum reel_status status = put_head(t, err);
+    enum reel_status status = put_opening(t, err);
     for (int i = 0; i < n_sms && status == REEL_OK; i++) {
         const int sm = (int)((long long)i * all / n_sms);
         status = put_row(t, sm, err);

@@ -65,8 +65,8 @@ static enum reel_status try_value(struct tune_search *s, int axis, int to, bool 
 }
 
 /* Up, or else down, as long as it gets better. */
-static enum reel_status climb(struct tune_search *s, int axis, bool *moved,
-                              struct reel_error *err) {
+static enum reel_status climb_axes(struct tune_search *s, int axis, bool *moved,
+                                   struct reel_error *err) {
     struct tune_axis *a = &s->axes[axis];
     enum reel_status status = REEL_OK;
     for (int way = 1, went = 0; way >= -1 && !went && status == REEL_OK; way -= 2) {
@@ -86,7 +86,7 @@ enum reel_status tune_search(struct tune_search *s, struct reel_error *err) {
     for (int round = 0; round < MOST_ROUNDS && moved && status == REEL_OK; round++) {
         moved = false;
         for (int axis = 0; axis < s->n_axes && status == REEL_OK && !is_time_over(s); axis++)
-            status = climb(s, axis, &moved, err);
+            status = climb_axes(s, axis, &moved, err);
     }
     return status;
 }

@@ -161,7 +161,7 @@ static enum reel_status eval_by_prefill_kernels(struct backend_state *s,
     const bool has_output = !outputs || s->mapped.mailbox->n_evaluated == 1;
     if (n_done != n || !has_output) return ended_early(&run, eval, done, n_done, n, err);
     cuda_recurrent_commit_slot(s, kept, before_last);
-    if (s->prefill_timer) status = cuda_timer_take(s->prefill_timer, s->backend, &args, err);
+    if (s->prefill_timer) status = cuda_timer_add_chunk(s->prefill_timer, s->backend, &args, err);
     if (status != REEL_OK) return status;
     if (eval->ids) cuda_last_row_set(s, lm_head.position, eval->ids[done + n - 1]);
     return fetch_output(s, eval, o, done, n, last, err);

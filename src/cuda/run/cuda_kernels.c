@@ -95,8 +95,9 @@ static const struct part *first_failure(const struct parts *parts) {
     return first;
 }
 
-static enum reel_status load_all(struct backend *b, struct parts *parts,
-                                 const struct backend_options *options, struct reel_error *err) {
+static enum reel_status load_modules(struct backend *b, struct parts *parts,
+                                     const struct backend_options *options,
+                                     struct reel_error *err) {
     const struct part *failed = first_failure(parts);
     enum reel_status status = REEL_OK;
     if (failed) status = err_set(err, failed->status, "%s", failed->err.text);
@@ -111,8 +112,9 @@ static enum reel_status load_all(struct backend *b, struct parts *parts,
     return status;
 }
 
-static enum reel_status build_all(struct backend *b, struct parts *parts,
-                                  const struct backend_options *options, struct reel_error *err) {
+static enum reel_status build_programs(struct backend *b, struct parts *parts,
+                                       const struct backend_options *options,
+                                       struct reel_error *err) {
     const double start = clock_ms();
     bool compiled = false;
     for (int i = 0; i < parts->n; i++) {
@@ -126,14 +128,14 @@ static enum reel_status build_all(struct backend *b, struct parts *parts,
     for (int i = 0; i < parts->n; i++)
         compiled = compiled || parts->part[i].image.compile_s > 0;
     if (compiled) b->times.compile = clock_ms() - start;
-    return load_all(b, parts, options, err);
+    return load_modules(b, parts, options, err);
 }
 
 /* ---- the programs ---------------------------------------------------------------------------- */
 
-static void add_part(struct parts *parts, const struct backend *b, const struct nvrtc *nvrtc,
-                     const char *program, const char *constants, struct cu_module **module,
-                     const struct backend_options *options) {
+static void add_program(struct parts *parts, const struct backend *b, const struct nvrtc *nvrtc,
+                        const char *program, const char *constants, struct cu_module **module,
+                        const struct backend_options *options) {
     struct part *part = &parts->part[parts->n++];
     *part = (struct part){ .module = module,
                            .build = { .nvrtc = nvrtc,
@@ -221,21 +223,23 @@ enum reel_status cuda_open_kernels(struct backend *b, const struct backend_optio
     enum reel_status status = nvrtc_open(&nvrtc, b->tuning.cuda_dir, b->driver.version, err);
     if (status == REEL_OK) status = make_constants(b, &constants, err);
     if (status == REEL_OK) {
-        add_part(&parts, b, &nvrtc, "decode.cu", constants.bytes, &b->module, options);
+        add_program(&parts, b, &nvrtc, "decode.cu", constants.bytes, &b->module, options);
         if (cuda_prefills(b))
-            add_part(&parts, b, &nvrtc, "prefill.cu", constants.bytes, &b->prefill_module, options);
+            add_program(&parts, b, &nvrtc, "prefill.cu", constants.bytes, &b->prefill_module,
+                        options);
         if (cuda_prefills(b) && b->plan.delta.n_layers)
-            add_part(&parts, b, &nvrtc, "prefill_delta.cu", constants.bytes,
-                     &b->prefill_delta_module, options);
+            add_program(&parts, b, &nvrtc, "prefill_delta.cu", constants.bytes,
+                        &b->prefill_delta_module, options);
         if (cuda_reads_shorts(b))
-            add_part(&parts, b, &nvrtc, "short.cu", constants.bytes, &b->short_module, options);
+            add_program(&parts, b, &nvrtc, "short.cu", constants.bytes, &b->short_module, options);
         if (cuda_encodes(b))
-            add_part(&parts, b, &nvrtc, "encoder.cu", constants.bytes, &b->encoder.module, options);
+            add_program(&parts, b, &nvrtc, "encoder.cu", constants.bytes, &b->encoder.module,
+                        options);
         /* the same for all models: of the GPU's own features it needs none */
         snprintf(wind_constants, sizeof wind_constants, "G_COPY=0\nG_COMPUTE=%d\n",
                  b->plan.compute);
-        add_part(&parts, b, &nvrtc, "wind.cu", wind_constants, wind_module, options);
-        status = build_all(b, &parts, options, err);
+        add_program(&parts, b, &nvrtc, "wind.cu", wind_constants, wind_module, options);
+        status = build_programs(b, &parts, options, err);
     }
     if (status == REEL_OK) status = find_functions(b, err);
     if (status == REEL_OK) status = find_encoder(b, err);

@@ -61,7 +61,7 @@ static size_t staged_row(const struct loader *l, const struct source *source) {
 
 /* ---- filling a stage ---- */
 
-static void copy_part(const struct block *k, int thread, int n_threads) {
+static void copy_share(const struct block *k, int thread, int n_threads) {
     const struct matrix *m = k->source->m;
     const size_t all = (size_t)k->n_rows * m->row_bytes, page = 4096;
     const size_t share = (all / (size_t)n_threads + page - 1) / page * page;
@@ -71,7 +71,7 @@ static void copy_part(const struct block *k, int thread, int n_threads) {
            all - from < share ? all - from : share);
 }
 
-static void round_rows(const struct block *k, int thread, int n_threads) {
+static void round_share(const struct block *k, int thread, int n_threads) {
     const struct matrix *m = k->source->m;
     float *row = k->loader->rows + (size_t)thread * k->loader->row_floats;
     for (int r = thread; r < k->n_rows; r += n_threads) {
@@ -82,18 +82,18 @@ static void round_rows(const struct block *k, int thread, int n_threads) {
     }
 }
 
-static void fill_part(void *user, int thread, int n_threads) {
+static void fill_share(void *user, int thread, int n_threads) {
     const struct block *k = user;
     if (!k->source->m->planes && k->source->m->dtype == DTYPE_BF16)
-        copy_part(k, thread, n_threads);
+        copy_share(k, thread, n_threads);
     else
-        round_rows(k, thread, n_threads);
+        round_share(k, thread, n_threads);
 }
 
 /* ---- from a stage to its place ---- */
 
-static enum reel_status wind(struct loader *l, const struct stage *stage, const struct block *k,
-                             struct reel_error *err) {
+static enum reel_status launch_wind(struct loader *l, const struct stage *stage,
+                                    const struct block *k, struct reel_error *err) {
     const struct backend *b = l->b;
     struct wind_args args = { .tape = cuda_pointer(b->tape),
                               .rows = cuda_pointer(stage->device),
@@ -116,8 +116,8 @@ static enum reel_status wind(struct loader *l, const struct stage *stage, const 
     return cuda_launch(&b->gpu, &launch, err);
 }
 
-static enum reel_status send(struct loader *l, const struct stage *stage, const struct block *k,
-                             struct reel_error *err) {
+static enum reel_status send_block(struct loader *l, const struct stage *stage,
+                                   const struct block *k, struct reel_error *err) {
     const struct backend *b = l->b;
     const size_t row = staged_row(l, k->source), n = row * (size_t)k->n_rows;
     if (k->source->phase == PHASE_EMBEDDING)
@@ -125,10 +125,10 @@ static enum reel_status send(struct loader *l, const struct stage *stage, const 
                            stage->host, n, stage->stream, err);
     enum reel_status status =
         cuda_upload(&b->gpu, stage->device, stage->host, n, stage->stream, err);
-    return status == REEL_OK ? wind(l, stage, k, err) : status;
+    return status == REEL_OK ? launch_wind(l, stage, k, err) : status;
 }
 
-static bool go_on(const struct loader *l) {
+static bool report_progress(const struct loader *l) {
     const struct backend_options *o = l->options;
     return !o->progress || o->progress(o->progress_user, "loading weights", l->done, l->total);
 }
@@ -146,10 +146,10 @@ static enum reel_status load_matrix(struct loader *l, const struct source *sourc
         l->next = (l->next + 1) % GPU_STAGES;
         status = cuda_wait(&l->b->gpu, stage->stream, "loading weights", err);
         if (status != REEL_OK) break;
-        thread_pool_run(l->pool, fill_part, &k);
-        status = send(l, stage, &k, err);
+        thread_pool_run(l->pool, fill_share, &k);
+        status = send_block(l, stage, &k, err);
         l->done += row * (size_t)k.n_rows;
-        if (status == REEL_OK && !go_on(l))
+        if (status == REEL_OK && !report_progress(l))
             status = err_set(err, REEL_E_CANCELLED, "cancelled while loading weights");
     }
     return status;
@@ -194,19 +194,19 @@ static enum reel_status load_layer(struct loader *l, int layer, struct reel_erro
     return status;
 }
 
-static enum reel_status load_all(struct loader *l, struct reel_error *err) {
+static enum reel_status load_weights(struct loader *l, struct reel_error *err) {
     const struct weights *w = &l->b->model->weights;
     enum reel_status status = REEL_OK;
     for (int layer = 0; layer < w->n_layers && status == REEL_OK; layer++)
         status = load_layer(l, layer, err);
-    const struct source head = { &w->head, TAPE_HEAD, 0, 0 };
-    if (status == REEL_OK) status = load_matrix(l, &head, err);
+    const struct source lm_head = { &w->head, TAPE_HEAD, 0, 0 };
+    if (status == REEL_OK) status = load_matrix(l, &lm_head, err);
     const struct source embedding = { &w->embedding, PHASE_EMBEDDING, 0, 0 };
     if (status == REEL_OK && l->b->embedding) status = load_matrix(l, &embedding, err);
     return status;
 }
 
-static void look_at(struct loader *l, const struct source *source) {
+static void count_source(struct loader *l, const struct source *source) {
     const struct matrix *m = source->m;
     const size_t row = staged_row(l, source);
     l->total += (uint64_t)m->rows * row;
@@ -215,18 +215,18 @@ static void look_at(struct loader *l, const struct source *source) {
 }
 
 /* Bytes there are to load, and the widest row: a stage holds one at least. */
-static void survey(struct loader *l) {
+static void count_sources(struct loader *l) {
     const struct weights *w = &l->b->model->weights;
     for (int i = 0; i < w->n_layers; i++) {
         struct source all[MOST_LAYER_SOURCES];
         const int n = layer_sources(w, i, all);
         for (int j = 0; j < n; j++)
-            look_at(l, &all[j]);
+            count_source(l, &all[j]);
     }
-    const struct source head = { &w->head, TAPE_HEAD, 0, 0 };
+    const struct source lm_head = { &w->head, TAPE_HEAD, 0, 0 };
     const struct source embedding = { &w->embedding, PHASE_EMBEDDING, 0, 0 };
-    look_at(l, &head);
-    if (l->b->embedding) look_at(l, &embedding);
+    count_source(l, &lm_head);
+    if (l->b->embedding) count_source(l, &embedding);
 }
 
 int cuda_load_threads(const struct cuda_tuning *tuning) {
@@ -240,7 +240,7 @@ static enum reel_status loader_open(struct loader *l, struct reel_error *err) {
     const struct gpu_memory_plan *m = &l->b->memory;
     const int n_threads = cuda_load_threads(&l->b->tuning);
     l->stage_bytes = (size_t)m->bytes[GPU_STAGING];
-    survey(l);
+    count_sources(l);
     enum reel_status status = thread_pool_open(&l->pool, n_threads, err);
     if (status == REEL_OK)
         status = mem_aligned(&l->rows, (size_t)n_threads * l->row_floats, sizeof *l->rows,
@@ -280,7 +280,7 @@ enum reel_status cuda_load(struct backend *b, const struct backend_options *opti
     struct loader l = { .b = b, .options = options };
     enum reel_status status = cuda_function_find(&b->gpu, &l.wind, wind_module, "wind", err);
     if (status == REEL_OK) status = loader_open(&l, err);
-    if (status == REEL_OK) status = load_all(&l, err);
+    if (status == REEL_OK) status = load_weights(&l, err);
     enum reel_status end = loader_close(&l, status == REEL_OK ? err : NULL);
     return status == REEL_OK ? end : status;
 }

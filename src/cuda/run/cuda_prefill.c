@@ -277,7 +277,7 @@ static enum reel_status launch_short(struct backend *b, struct prefill_args *arg
 
 enum reel_status cuda_prefill_launch(struct backend *b, struct prefill_args *args,
                                      struct cuda_prefill_timer *timer, struct reel_error *err) {
-    if (timer) timer->n_marked = 0;
+    cuda_timer_restart(timer);
     const enum reel_status status =
         cuda_prefill_is_short(b, args->decode.position, args->decode.n_tokens)
             ? launch_short(b, args, timer, err)
