@@ -19,14 +19,17 @@ TAPE_FN int layout_add(int at, int align, int bytes) {
 
 /* Of attention; strides let the lanes of a column, or of 8 rows, meet all banks at 16 bytes a lane.
  */
-enum { AT_SSQ = 16 };                                      /* partial sums of squares of a head */
-#define AT_Q_WORDS(tiles) (((((tiles) + 1) / 2) | 1) * 16) /* of a q row, a head of so many tiles  \
-                                                            */
-#define AT_PART_FLOATS(parts) (((parts) + 3) / 4 * 4) /* of a head, for each warp that shares it   \
-                                                       */
+enum { AT_SSQ = 16 }; /* partial sums of squares of a head */
+#define AT_Q_WORDS(tiles)                                                                          \
+    (((((tiles) + 1) / 2) | 1) * 16) /* of a q row, a head of so many tiles                        \
+                                      */
+#define AT_PART_FLOATS(parts)                                                                      \
+    (((parts) + 3) / 4 * 4) /* of a head, for each warp that shares it                             \
+                             */
 
 /* Of the sampler: candidates, and words besides the warps' and the blocks' own. */
-enum { PICK_MOST_ITEMS = 256, PICK_WORDS = 8 };
+#define PICK_MOST_ITEMS 256
+enum { PICK_WORDS = 8 };
 
 /* What of a plan the sizes depend on, besides the tape's shape. */
 struct decode_block {

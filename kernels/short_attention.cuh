@@ -17,8 +17,7 @@ enum {
     HEAD_BLOCKS = M_HEAD_DIM / 8, /* of 8 dims */
     GROUP_ROWS = P_GROUP_HEADS + 2 * P_GROUP_KV_HEADS, /* heads of a group: q, k, v */
     KV_QUERIES = P_GROUP_HEADS / P_GROUP_KV_HEADS,     /* q heads of a KV head */
-    /* of these a warp has some at once, as there are registers */
-    BLOCK_HEADS = KV_QUERIES % 2 == 0 ? 2 : M_HEAD_DIM <= 64 && KV_QUERIES % 3 == 0 ? 3 : 1
+    BLOCK_HEADS = SHORT_HEADS(KV_QUERIES, M_HEAD_DIM)  /* that a warp has at once */
 };
 STATIC_ASSERT(P_GROUP_HEADS / BLOCK_HEADS * ATOMS <= P_WARPS, "the plan gives a warp more than one block of rows");
 #define SCORE_NEVER (-3e38f) /* of a masked position: its weight is 0 beside ATTENTION_NEVER too */

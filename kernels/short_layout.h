@@ -11,6 +11,9 @@
 /* Atoms that go through a product at once, of a launch of few tokens and of more. */
 #define SHORT_PAIR(atoms) ((atoms) > 1 ? 2 : 1)
 #define SHORT_WIDE(atoms) ((atoms) > 2 ? 4 : SHORT_PAIR(atoms))
+/* q heads of a KV head that a warp attends with at once, as there are registers. */
+#define SHORT_HEADS(queries, head_dim)                                                             \
+    ((queries) % 2 == 0 ? 2 : (head_dim) <= 64 && (queries) % 3 == 0 ? 3 : 1)
 /* Floats of a row of angles, padded so that two rows meet all banks. */
 #define SHORT_ANGLES(head_dim) ((head_dim) + 16)
 

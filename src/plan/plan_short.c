@@ -45,8 +45,7 @@ int plan_short_preload(const struct plan *p, int slots) {
 /* Blocks of 8 rows by some q heads of a KV head (short_attention.cuh), one a warp. */
 static int attention_blocks(const struct plan *p, int tokens) {
     const int queries = p->group_heads / p->group_kv_heads;
-    const int heads = queries % 2 == 0 ? 2 : p->head_dim <= 64 && queries % 3 == 0 ? 3 : 1;
-    return p->group_heads / heads * (tokens / ATOM_TOKENS);
+    return p->group_heads / SHORT_HEADS(queries, p->head_dim) * (tokens / ATOM_TOKENS);
 }
 
 /* Weights of a phase are read once: for several pairs of atoms they stay in the ring. And each tile

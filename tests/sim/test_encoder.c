@@ -60,7 +60,7 @@ static int column_at(const struct encoder_shape *s, int product, int k) {
 /* ---- on the fake GPU ---- */
 
 static void compile(struct rig *r) {
-    enum { MOST = 180 };
+    enum { MOST = 400 };
     const struct encoder_shape *s = &r->shape.tower;
     const struct {
         const char *name;
@@ -72,7 +72,8 @@ static void compile(struct rig *r) {
                 { "INTERMEDIATE", s->intermediate },
                 { "OUT", s->out },
                 { "LAYERS", s->layers },
-                { "WINDOW", s->window } };
+                { "WINDOW", s->window },
+                { "FORMAT", s->format } };
     struct reel_error err = { 0 };
     struct buffer text = { 0 };
     char *options[MOST + 1];
