@@ -7,7 +7,7 @@
 #include "profile_marks.h"
 #include "shared.cuh"
 
-enum { PROFILE_STAMPS = PROFILE_TOKEN_MARKS + M_LAYERS * PROFILE_LAYER_MARKS };
+enum { PROFILE_STAMPS = PROFILE_MARKS(M_LAYERS) };
 
 DEV void profile_stamp(const struct worker *w, int at, u32 value) {
 #if T_PROFILE

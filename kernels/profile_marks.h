@@ -40,4 +40,7 @@ enum profile_layer_mark {
     MARK_DELTA = MARK_ATTENTION              /* all of the group's columns in shared memory */
 };
 
+/* Marks of one token on one SM. */
+#define PROFILE_MARKS(layers) (PROFILE_TOKEN_MARKS + (layers)*PROFILE_LAYER_MARKS)
+
 #endif

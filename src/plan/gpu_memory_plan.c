@@ -112,7 +112,7 @@ static void session_parts(uint64_t *bytes, const struct plan *p, const struct mo
                           int context, const struct gpu_memory_use *use) {
     const uint64_t row = (uint64_t)c->vocab * 4, hidden = (uint64_t)c->hidden * sizeof(float);
     const uint64_t given = (uint64_t)gpu_most_given(p);
-    const uint64_t stamps = PROFILE_TOKEN_MARKS + (uint64_t)c->n_layers * PROFILE_LAYER_MARKS;
+    const uint64_t stamps = (uint64_t)PROFILE_MARKS(c->n_layers);
     bytes[GPU_KV] = (uint64_t)kv_pieces(context) * KV_POSITIONS * p->kv_position_bytes;
     bytes[GPU_STATES] = gpu_state_stride(p) * (1 + MEMORY_PLAN_CHECKPOINTS);
     bytes[GPU_LAST_ROW] = hidden;

@@ -28,7 +28,7 @@ bool profile_has(const struct plan *plan, enum profile_phase phase) {
 enum { MARKS_BEFORE = 2, MARKS_AFTER = 3 };
 
 int profile_stamps(const struct plan *plan) {
-    return PROFILE_TOKEN_MARKS + plan->tape.n_layers * PROFILE_LAYER_MARKS;
+    return PROFILE_MARKS(plan->tape.n_layers);
 }
 
 /* The last one ends where the next token begins. */
