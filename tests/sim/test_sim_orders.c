@@ -101,7 +101,8 @@ static void words_taken_without_their_epoch_are_seen(void **state) {
     CAUGHT("attention", IN("phase_attention_merge.cuh",
                            "word_is24(v->o[n][0], w->epoch) & word_is24(v->o[n][1], w->epoch)",
                            "(v->o[n][0] >> 48 && v->o[n][1] >> 48)"));
-    CAUGHT("gated", IN("exchange.cuh", "ok &= word_is(v[i], w->epoch)", "ok &= v[i] >> 32 != 0"));
+    CAUGHT("gated", IN("exchange.cuh", "ok &= word_came(w, v[i], is24)",
+                       "ok &= is24 ? word_is24(v[i], w->epoch) : v[i] >> 32 != 0"));
     CAUGHT("best", IN("best.cuh", "word_is(key, w->epoch) & word_is(id, w->epoch)",
                       "key >> 32 && id >> 32"));
 }

@@ -146,7 +146,8 @@ static void caught(const char *what, const struct fake_patch *patches) {
 
 static void launches_that_do_not_wait_for_the_one_before_are_seen(void **state) {
     (void)state;
-    CAUGHT("few tokens", IN(PRODUCT, "n_turns);\n    previous_over();", "n_turns);"));
+    CAUGHT("few tokens",
+           IN(PRODUCT, "n_turns, format);\n    previous_over();", "n_turns, format);"));
     CAUGHT("many tokens",
            IN(ITEMS, "w.first_tile, tiles);\n    previous_over();", "w.first_tile, tiles);"));
     CAUGHT("activations",
