@@ -93,12 +93,13 @@ DEV void queries_attend(struct prompt_worker *r, const u16 *from, int n, int fir
     for (int i = 0; i < 2; i++)
         most[i] = xor_max(most[i], 1, 4);
     UNROLL
-    for (int j = 0; j < 2 * KEY_TILES; j++)
+    for (int j = 0; j < 2 * KEY_TILES; j++) {
         UNROLL
         for (int i = 0; i < 4; i++) {
             s[j][i] = exp2_approx((s[j][i] - most[i / 2]) * scale);
             sum[i / 2] += s[j][i];
         }
+    }
     UNROLL
     for (int i = 0; i < 2; i++)
         sum[i] = rcp_approx(xor_sum(sum[i], 1, 4));
@@ -124,7 +125,7 @@ DEV void queries_attend(struct prompt_worker *r, const u16 *from, int n, int fir
         }
     }
     UNROLL
-    for (int c = 0; c < A_HEAD / 8; c++)
+    for (int c = 0; c < A_HEAD / 8; c++) {
         UNROLL
         for (int i = 0; i < 2; i++) {
             const int token = row + 8 * i, column = head * A_HEAD + 8 * c + pair;
@@ -132,6 +133,7 @@ DEV void queries_attend(struct prompt_worker *r, const u16 *from, int n, int fir
             plain_store32((u32 *)(a->attended + activation_at(a->room, window_token + token, column)),
                           bf16_pair(o[c][2 * i] * sum[i], o[c][2 * i + 1] * sum[i]));
         }
+    }
 }
 
 DEV void attention_phase(struct prompt_worker *r) {

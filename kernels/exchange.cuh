@@ -63,36 +63,40 @@ DEV void gather_sum(struct worker *w, const u64 *words, float *h, enum wait_kind
         u32 polls = 0;
         u64 v[CHUNK][P_GROUPS];
         UNROLL
-        for (int i = 0; i < CHUNK; i++)
+        for (int i = 0; i < CHUNK; i++) {
             UNROLL
             for (int g = 0; g < P_GROUPS; g++)
                 v[i][g] = (u64)(w->epoch & 0xffffu) << 48;
+        }
         NO_UNROLL
         for (;;) {
             int ok = 1;
             UNROLL
-            for (int i = 0; i < CHUNK; i++)
+            for (int i = 0; i < CHUNK; i++) {
                 UNROLL
                 for (int g = 0; g < P_GROUPS; g++)
                     if (first + i < SLICE && (first + i) * LANES + w->lane < have &&
                         (!polls || !word_is24(v[i][g], w->epoch)))
                         v[i][g] = word_load(from + (first + i) * LANES + g * (M_HIDDEN / 2));
+            }
             UNROLL
-            for (int i = 0; i < CHUNK; i++)
+            for (int i = 0; i < CHUNK; i++) {
                 UNROLL
                 for (int g = 0; g < P_GROUPS; g++)
                     ok &= word_is24(v[i][g], w->epoch);
+            }
             if (warp_all(ok | w->dead)) break;
             wait_failed(w, &polls, kind, w->epoch & 0xffffu, (u32)(v[0][0] >> 48));
         }
         UNROLL
-        for (int i = 0; i < CHUNK; i++)
+        for (int i = 0; i < CHUNK; i++) {
             UNROLL
             for (int g = 0; g < P_GROUPS; g++)
                 if (first + i < SLICE && !none) {
                     h[2 * (first + i)] += float24_low(v[i][g]);
                     h[2 * (first + i) + 1] += float24_high(v[i][g]);
                 }
+        }
     }
 }
 

@@ -105,10 +105,11 @@ DEV int kv_token(struct worker *w, struct kv_stream *p, int position) {
     for (int nth = 0; nth < M_LAYERS - M_DELTA; nth++, layer_src += M_KV_HEADS * head_bytes) {
         const u8 *src = layer_src;
         NO_UNROLL
-        for (int i = 0; i < pieces; i++, src += step)
+        for (int i = 0; i < pieces; i++, src += step) {
             NO_UNROLL
             for (int h = 0; h < P_GROUP_KV_HEADS; h++)
                 if (!kv_fill(w, p, src + (u64)h * head_bytes)) return 0;
+        }
     }
     return 1;
 }

@@ -65,10 +65,11 @@ DEV struct merged merge_warps(const struct attention_shared *at, const struct me
         low[p] = from[0], high[p] = from[AT_O_STRIDE];
     }
     UNROLL
-    for (int n = AT_PARTS; n > 1; n = (n + 1) / 2)
+    for (int n = AT_PARTS; n > 1; n = (n + 1) / 2) {
         UNROLL
         for (int p = 0; p < n / 2; p++)
             top[p] = max_float(top[p], top[p + (n + 1) / 2]);
+    }
     r.m = max_float(m_own, top[0]);
     sum[0][0] = own ? exp2_approx(m_own - r.m) : 0;
     sum[1][0] = sum[0][0] * bf16_low(v), sum[2][0] = sum[0][0] * bf16_high(v);
@@ -235,10 +236,11 @@ DEV void unit_merge(struct worker *w, int members, int unit) {
     for (int i = 0; i < 5; i++)
         x[i] *= f;
     UNROLL
-    for (int step = UNIT_LANES; step < LANES; step *= 2)
+    for (int step = UNIT_LANES; step < LANES; step *= 2) {
         UNROLL
         for (int i = 0; i < 5; i++)
             x[i] += shuffle_xor_float(x[i], step);
+    }
     const float scale = rcp_approx(x[4]);
     if (M_GATED) gate_wait(w, gate_words(w) + word, gate), gate_wait(w, gate_words(w) + word + 1, gate + 1);
     if (lane >= UNIT_LANES) return;

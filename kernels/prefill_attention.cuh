@@ -378,12 +378,14 @@ DEV void stacked_begin(const struct prompt_worker *r, const struct attention_ite
 
 DEV void rows_scale(struct stacked *x, float (*f)[2]) {
     UNROLL
-    for (int t = 0; t < AT_TILES; t++)
+    for (int t = 0; t < AT_TILES; t++) {
         UNROLL
-        for (int b = 0; b < ROW_BLOCKS; b++)
+        for (int b = 0; b < ROW_BLOCKS; b++) {
             UNROLL
             for (int i = 0; i < 4; i++)
                 x->o[t][b][i] *= f[b][i % 2];
+        }
+    }
 }
 
 /* ---- a unit of positions ---- */
@@ -412,12 +414,13 @@ struct scores {
 
 DEV void unit_scores(const struct stacked *x, const struct quad *tiles, struct scores *s) {
     UNROLL
-    for (int p = 0; p < UNIT_PIECES; p++)
+    for (int p = 0; p < UNIT_PIECES; p++) {
         UNROLL
         for (int b = 0; b < ROW_BLOCKS; b++)
             s->s[p][b][0] = s->s[p][b][1] = s->s[p][b][2] = s->s[p][b][3] = 0;
+    }
     UNROLL
-    for (int t = 0; t < AT_TILES; t++)
+    for (int t = 0; t < AT_TILES; t++) {
         UNROLL
         for (int p = 0; p < UNIT_PIECES; p++) {
             const struct quad k = tiles[p * (P_KV_PIECE / 16) + t * LANES];
@@ -425,13 +428,14 @@ DEV void unit_scores(const struct stacked *x, const struct quad *tiles, struct s
             for (int b = 0; b < ROW_BLOCKS; b++)
                 tile_mma(s->s[p][b], k, x->q[t][b].low, x->q[t][b].high);
         }
+    }
 }
 
 /* first: the unit's first position. Most units need no mask: what it is made of is not to be kept for it. */
 DEV void unit_mask(const struct prompt_worker *r, const struct stacked *x, struct scores *s, int first, int end) {
     const int lane = opaque(r->w.lane);
     UNROLL
-    for (int b = 0; b < ROW_BLOCKS; b++)
+    for (int b = 0; b < ROW_BLOCKS; b++) {
         UNROLL
         for (int i = 0; i < 4; i++) {
             const int limit = row_limit(r, x->row + 8 * b + lane % 4 * 2 + i % 2);
@@ -442,12 +446,13 @@ DEV void unit_mask(const struct prompt_worker *r, const struct stacked *x, struc
                 s->s[p][b][i] = position <= limit && position < end ? s->s[p][b][i] : SCORE_NEVER;
             }
         }
+    }
 }
 
 /* The greatest scores of this lane's positions, row by row. */
 DEV void scores_top(const struct scores *s, float (*top)[2]) {
     UNROLL
-    for (int b = 0; b < ROW_BLOCKS; b++)
+    for (int b = 0; b < ROW_BLOCKS; b++) {
         UNROLL
         for (int i = 0; i < 2; i++) {
             top[b][i] = max_float(s->s[0][b][i], s->s[0][b][i + 2]);
@@ -455,19 +460,21 @@ DEV void scores_top(const struct scores *s, float (*top)[2]) {
             for (int p = 1; p < UNIT_PIECES; p++)
                 top[b][i] = max_float(top[b][i], max_float(s->s[p][b][i], s->s[p][b][i + 2]));
         }
+    }
 }
 
 /* Raises m to the rows' greatest scores, this lane's being `top`. */
 DEV void rows_raise(struct stacked *x, float (*top)[2]) {
     float f[ROW_BLOCKS][2];
     UNROLL
-    for (int b = 0; b < ROW_BLOCKS; b++)
+    for (int b = 0; b < ROW_BLOCKS; b++) {
         UNROLL
         for (int i = 0; i < 2; i++) {
             const float m = max_float(x->m[b][i], xor_max(top[b][i], 4, LANES));
             f[b][i] = exp2_approx(x->m[b][i] - m);
             x->m[b][i] = m, x->l[b][i] *= f[b][i];
         }
+    }
     rows_scale(x, f);
 }
 
@@ -504,14 +511,15 @@ DEV u32 unit_attend(const struct prompt_worker *r, struct stacked *x, const stru
     if (first + UNIT_POSITIONS - 1 > row_limit(r, opaque(x->row))) unit_mask(r, x, &s, first, end);
     rows_follow(x, &s);
     UNROLL
-    for (int p = 0; p < UNIT_PIECES; p++)
+    for (int p = 0; p < UNIT_PIECES; p++) {
         UNROLL
         for (int b = 0; b < ROW_BLOCKS; b++) {
             w[p][b] = piece_weights(x, s.s[p][b], b);
             seen ^= w[p][b].low;
         }
+    }
     UNROLL
-    for (int t = 0; t < AT_TILES; t++)
+    for (int t = 0; t < AT_TILES; t++) {
         UNROLL
         for (int p = 0; p < UNIT_PIECES; p++) {
             const struct quad v = tiles[p * (P_KV_PIECE / 16) + (AT_TILES + t) * LANES];
@@ -520,6 +528,7 @@ DEV u32 unit_attend(const struct prompt_worker *r, struct stacked *x, const stru
                 tile_mma(x->o[t][b], v, w[p][b].low, w[p][b].high);
             seen ^= v.w;
         }
+    }
     return seen;
 }
 

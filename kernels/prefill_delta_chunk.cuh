@@ -172,10 +172,11 @@ DEV void diagonal_invert(struct chunk_shared *s, int tile, int lane) {
         x[i] = v;
     }
     warp_sync();
-    if (lane < 16)
+    if (lane < 16) {
         UNROLL
         for (int i = 0; i < 16; i++)
             t[i * T_STRIDE + column] = x[i];
+    }
 }
 
 /* -1/C B 1/A for 8 columns, of n tiles each way; A begins at (first, first), C behind it. */
@@ -184,13 +185,14 @@ DEV void below_make(const struct chunk_shared *s, int first, int column, const i
     struct quad a[2];
     struct terms b[2][2];
     UNROLL
-    for (int j = 0; j < n; j++)
+    for (int j = 0; j < n; j++) {
         UNROLL
         for (int half = 0; half < 2; half++) {
             const int there = first + 16 * j + 15 >= column; /* above the diagonal nobody wrote */
             b[j][half] = column_terms(s->t, first + 16 * j + 8 * half, column, lane);
             b[j][half].rounded = there ? b[j][half].rounded : 0, b[j][half].rest = there ? b[j][half].rest : 0;
         }
+    }
     UNROLL
     for (int i = 0; i < n; i++) {
         x[i][0] = x[i][1] = x[i][2] = x[i][3] = 0;

@@ -85,10 +85,11 @@ DEV void past_load(const struct prompt_worker *r, int end, const int n, int chan
     for (int j = 0; j < n; j++)
         v[j] = inputs_ask(r, end - n + j > 0 ? end - n + j : 0, channel);
     UNROLL
-    for (int j = 0; j < n; j++)
+    for (int j = 0; j < n; j++) {
         UNROLL
         for (int i = 0; i < 4; i++)
             inputs_of(&v[j], i, x[j] + 2 * i);
+    }
 }
 /* A window of 8 channels is so many quads. */
 enum { WINDOW_QUADS = 8 * PAST / 4 };
@@ -137,12 +138,13 @@ DEV void windows_move(struct prompt_worker *r, int nth, int task) {
     const u32 *window = (const u32 *)r->w.a->delta.window + window_at(nth, channel);
     float x[PAST + 1][8];
     past_load(r, r->n_tokens, PAST + 1, channel, x);
-    if (r->n_tokens <= PAST) /* the window has the rest */
+    if (r->n_tokens <= PAST) { /* the window has the rest */
         UNROLL
         for (int i = 0; i < 8 * (PAST + 1); i++) {
             const int token = r->n_tokens - PAST - 1 + i % (PAST + 1), c = i / (PAST + 1);
             if (token < 0) x[i % (PAST + 1)][c] = bits_float(plain_load32(window + c * PAST + PAST + token));
         }
+    }
     if (!l.there) return;
     if (r->a->delta.keep_window) window_store(r->a->delta.keep_window, nth, channel, x);
     window_store(r->w.a->delta.window, nth, channel, x + 1);
@@ -212,7 +214,7 @@ DEV void rows_make(const struct prompt_worker *r, struct conv_shared *s, int tas
     const int part = task * WARP_HEADS + r->w.lane / HEAD_LANES, normed = part < 2 * M_KEY_HEADS;
     const float scale = part < M_KEY_HEADS ? rsqrt_approx((float)M_KEY_DIM) : 1;
     float factor[8];
-    if (task * WARP_HEADS < 2 * M_KEY_HEADS)
+    if (task * WARP_HEADS < 2 * M_KEY_HEADS) {
         UNROLL
         for (int i = 0; i < 8; i++) {
             float sum = 0;
@@ -221,6 +223,7 @@ DEV void rows_make(const struct prompt_worker *r, struct conv_shared *s, int tas
                 sum += y[i][c] * y[i][c];
             factor[i] = scale * rsqrt_approx(xor_sum(there ? sum : 0, 1, HEAD_LANES) + L2_NORM_EPS);
         }
+    }
     UNROLL
     for (int i = 0; i < 8; i++) {
         const float f = normed ? factor[i] : 1;
@@ -247,12 +250,13 @@ DEV void rows_store(const struct prompt_worker *r, struct conv_shared *s, int ch
         UNROLL
         for (int i = 0; i < STORES; i++)
             v[i].x = v[i].y = v[i].z = v[i].w = 0;
-        if (made)
+        if (made) {
             UNROLL
             for (int i = 0; i < STORES; i++) {
                 const int nth = LANES * i + r->w.lane, lane = head * HEAD_LANES + nth / 8;
                 if (nth < 8 * p.blocks) v[i] = *made_at(r, s, lane, nth % 8);
             }
+        }
         UNROLL
         for (int i = 0; i < STORES; i++)
             if (LANES * i + r->w.lane < 8 * p.blocks) plain_store128(to + LANES * i, v[i]);
@@ -296,7 +300,7 @@ DEV void gate_products(const struct prompt_worker *r, const u16 *weights, int ti
                        float (*d)[GATE_TILES][4]) {
     const int row = 16 * tile + r->w.lane / 4;
     NO_UNROLL
-    for (int atom = r->w.warp; atom < M_HIDDEN / ATOM_COLUMNS; atom += READ_WARPS)
+    for (int atom = r->w.warp; atom < M_HIDDEN / ATOM_COLUMNS; atom += READ_WARPS) {
         UNROLL
         for (int half = 0; half < 2; half++) {
             const int column = atom * ATOM_COLUMNS + half * 32 + r->w.lane % 4 * 8;
@@ -322,6 +326,7 @@ DEV void gate_products(const struct prompt_worker *r, const u16 *weights, int ti
                 }
             }
         }
+    }
 }
 
 /* Sums of squares of token `token`, of slots lane / 8 + 4 i from `first` on. */

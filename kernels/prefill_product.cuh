@@ -338,12 +338,14 @@ DEV void eighths_meet(struct prompt_worker *r, float *d, int atoms) {
         for (int i = 0; i < 16; i++)
             r->s->exchange[(r->w.warp * 16 + i) * LANES + r->w.lane] = d[16 * round + i];
         readers_sync();
-        if (r->w.warp / 4 == round)
+        if (r->w.warp / 4 == round) {
             UNROLL
-            for (int share = 0; share < READ_WARPS; share++)
+            for (int share = 0; share < READ_WARPS; share++) {
                 UNROLL
                 for (int i = 0; i < 4; i++)
                     sum[i] += r->s->exchange[(share * 16 + r->w.warp % 4 * 4 + i) * LANES + r->w.lane];
+            }
+        }
         if (round == 0 && atoms > 4) readers_sync();
     }
     UNROLL
@@ -439,7 +441,7 @@ DEV void thin_produce(struct prompt_worker *r, int phase) {
     const u8 *from = activations_of(r, phase);
     const u32 block_bytes = (u32)r->a->room * 128;
     NO_UNROLL
-    for (int item = r->w.block; item < n_items; item += (int)block_count())
+    for (int item = r->w.block; item < n_items; item += (int)block_count()) {
         NO_UNROLL
         for (int i = 0; i < n_blocks; i += stage_blocks) {
             const int n = n_blocks - i < stage_blocks ? n_blocks - i : stage_blocks;
@@ -447,6 +449,7 @@ DEV void thin_produce(struct prompt_worker *r, int phase) {
             stage_fill(r, from + (u64)((u32)i * block_bytes), (u32)n * block_bytes,
                        from + (u64)((u32)(i + n - 1) * block_bytes), n % 2 ? block_bytes : 0, (u32)n * block_bytes);
         }
+    }
 }
 
 DEV void product_produce(struct prompt_worker *r, int phase) {

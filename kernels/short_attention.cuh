@@ -224,10 +224,11 @@ DEV void piece_attend(const struct short_worker *b, struct rows *x, const struct
     for (int h = 0; h < BLOCK_HEADS; h++)
         s[h][0] = s[h][1] = s[h][2] = s[h][3] = 0;
     UNROLL
-    for (int t = 0; t < AT_TILES; t++)
+    for (int t = 0; t < AT_TILES; t++) {
         UNROLL
         for (int h = 0; h < BLOCK_HEADS; h++)
             tile_mma(s[h], k[t], x->q[h][t].low, x->q[h][t].high);
+    }
     UNROLL
     for (int h = 0; h < BLOCK_HEADS; h++) {
         UNROLL
@@ -236,10 +237,11 @@ DEV void piece_attend(const struct short_worker *b, struct rows *x, const struct
         w[h] = scores_weigh(x, h, s[h]);
     }
     UNROLL
-    for (int t = 0; t < AT_TILES; t++)
+    for (int t = 0; t < AT_TILES; t++) {
         UNROLL
         for (int h = 0; h < BLOCK_HEADS; h++)
             tile_mma(x->o[h][t], v[t], w[h].low, w[h].high);
+    }
 }
 
 /* A piece of the cache. V of positions from `left` on is cleared: they were not written before this launch, may be
@@ -277,10 +279,11 @@ DEV void block_attend(const struct short_worker *b, struct rows *x, int head, in
     const int past = (a->position + KV_POSITIONS - 1) / KV_POSITIONS, all = past + atom / 2 + 1;
     const u8 *pieces = cache_pieces(b, kv_head);
     UNROLL
-    for (int h = 0; h < BLOCK_HEADS; h++)
+    for (int h = 0; h < BLOCK_HEADS; h++) {
         UNROLL
         for (int t = 0; t < AT_TILES; t++)
             x->q[h][t] = head_operands(b, head + h, atom)[t * ATOMS * LANES];
+    }
     NO_UNROLL
     for (int i = part; i < all; i += step) {
         const int own = i - past, token = atom * ATOM_TOKENS + b->w.lane % 4 * 2, first = own < 0 ? i : own;
