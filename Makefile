@@ -235,7 +235,8 @@ check: check-deps
 soak: check-deps
 	@tools/soak.sh
 
-C_FILES = $(shell git ls-files '*.c' '*.h')
+# Those of kernels/ by kernels/.clang-format.
+C_FILES = $(shell git ls-files '*.c' '*.h' '*.cu' '*.cuh')
 format:
 	$(CLANG_FORMAT) -i $(C_FILES)
 format-check:

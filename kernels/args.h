@@ -14,29 +14,29 @@ enum { ABORT_NONE, ABORT_CLAIMED, ABORT_LEAVE };
 
 /* What a wait in a kernel was for, which a fault report names:
  * WAIT(name, whether it compares the epochs of exchanged words, in words for people). */
-#define WAIT_KINDS(WAIT)                                                                           \
-    WAIT(WAIT_NONE, 0, "nothing")                                                                  \
-    /* rings: consumers wait for a full slot; producers for a free one, for room under the cap, or \
-     * for the previous token's end */                                                             \
-    WAIT(WAIT_WEIGHTS, 0, "a slot of the weight ring")                                             \
-    WAIT(WAIT_ROOM, 0, "room in the weight ring")                                                  \
-    WAIT(WAIT_KV, 0, "a slot of the K/V ring")                                                     \
-    WAIT(WAIT_KV_ROOM, 0, "room in the K/V ring")                                                  \
-    /* decoding's exchanges */                                                                     \
-    WAIT(WAIT_QKV, 1, "the group's q, k and v")                                                    \
-    WAIT(WAIT_ATTENTION, 1, "the group's partial attention")                                       \
-    WAIT(WAIT_OUT_SUM, 1, "the sums of the output projection")                                     \
-    WAIT(WAIT_GATED, 1, "the group's gated values")                                                \
-    WAIT(WAIT_DOWN_SUM, 1, "the sums of the down projection")                                      \
-    WAIT(WAIT_BEST, 1, "the other SMs' best logits")                                               \
-    WAIT(WAIT_PICK, 1, "the other SMs' sampling candidates")                                       \
-    /* prefill's ring */                                                                           \
-    WAIT(WAIT_STAGE, 0, "a stage of activations")                                                  \
-    /* exchanges of short prompts */                                                               \
-    WAIT(WAIT_X, 1, "the normed activations")                                                      \
-    WAIT(WAIT_SSQ, 1, "the norm's sums of squares")                                                \
-    /* exchanges of a DeltaNet */                                                                  \
-    WAIT(WAIT_MIX, 1, "the group's q, k and v of a DeltaNet")                                      \
+#define WAIT_KINDS(WAIT)                                                                                               \
+    WAIT(WAIT_NONE, 0, "nothing")                                                                                      \
+    /* rings: consumers wait for a full slot; producers for a free one, for room under the cap, or                     \
+     * for the previous token's end */                                                                                 \
+    WAIT(WAIT_WEIGHTS, 0, "a slot of the weight ring")                                                                 \
+    WAIT(WAIT_ROOM, 0, "room in the weight ring")                                                                      \
+    WAIT(WAIT_KV, 0, "a slot of the K/V ring")                                                                         \
+    WAIT(WAIT_KV_ROOM, 0, "room in the K/V ring")                                                                      \
+    /* decoding's exchanges */                                                                                         \
+    WAIT(WAIT_QKV, 1, "the group's q, k and v")                                                                        \
+    WAIT(WAIT_ATTENTION, 1, "the group's partial attention")                                                           \
+    WAIT(WAIT_OUT_SUM, 1, "the sums of the output projection")                                                         \
+    WAIT(WAIT_GATED, 1, "the group's gated values")                                                                    \
+    WAIT(WAIT_DOWN_SUM, 1, "the sums of the down projection")                                                          \
+    WAIT(WAIT_BEST, 1, "the other SMs' best logits")                                                                   \
+    WAIT(WAIT_PICK, 1, "the other SMs' sampling candidates")                                                           \
+    /* prefill's ring */                                                                                               \
+    WAIT(WAIT_STAGE, 0, "a stage of activations")                                                                      \
+    /* exchanges of short prompts */                                                                                   \
+    WAIT(WAIT_X, 1, "the normed activations")                                                                          \
+    WAIT(WAIT_SSQ, 1, "the norm's sums of squares")                                                                    \
+    /* exchanges of a DeltaNet */                                                                                      \
+    WAIT(WAIT_MIX, 1, "the group's q, k and v of a DeltaNet")                                                          \
     WAIT(WAIT_DELTA, 1, "the group's value columns of a DeltaNet")
 
 #define WAIT_NAME(name, is_exchange, text) name,
@@ -57,11 +57,10 @@ enum decode_end {
 /* In memory that host and device both see. The device writes the first part, the host the rest;
  * each field is one aligned word, written once per meaning. */
 struct decode_mailbox {
-    unsigned long long
-        ids[MAILBOX_IDS];     /* id n of the launch at n % MAILBOX_IDS: id | (n + 1) << 32 */
-    unsigned int n_made;      /* ids made; valid when `end` is set */
-    unsigned int n_evaluated; /* tokens that went through the layers; valid with `end` */
-    unsigned int end;         /* enum decode_end, last word a good launch writes */
+    unsigned long long ids[MAILBOX_IDS]; /* id n of the launch at n % MAILBOX_IDS: id | (n + 1) << 32 */
+    unsigned int n_made;                 /* ids made; valid when `end` is set */
+    unsigned int n_evaluated;            /* tokens that went through the layers; valid with `end` */
+    unsigned int end;                    /* enum decode_end, last word a good launch writes */
     /* A wait that gave up. The first block to do so writes it. */
     unsigned int fault;      /* 1: a fault is described */
     unsigned int fault_wait; /* enum wait_kind */
@@ -80,9 +79,8 @@ struct sampling_args {
     float repetition, presence, frequency;
     int adjust; /* 1: seen or bias hold something */
     unsigned long long seed;
-    unsigned int
-        *seen; /* [vocab]: 0x80000000 when held, plus times generated; updated by the launch */
-    const float *bias; /* f32 [vocab] or NULL */
+    unsigned int *seen; /* [vocab]: 0x80000000 when held, plus times generated; updated by the launch */
+    const float *bias;  /* f32 [vocab] or NULL */
 };
 
 /* The Gated DeltaNets: all NULL where the model has none. delta_layout.h says where what lies. */
@@ -112,21 +110,20 @@ struct decode_args {
     int n_given;             /* the first n_given are given, at least 1; the rest are picked here */
     const int *ids;          /* [n_given], device memory, or NULL */
     const float *embeddings; /* f32 [n_given, hidden], or NULL */
-    const float *start; /* f32 [hidden]: the first token has been through the layers already, with
-                           this as result, and its K and V are in the cache; or NULL */
-    int head_from;      /* first token whose head is computed; n_tokens: none */
-    int pick;           /* 1: ids are picked from token head_from = n_given - 1 on */
-    float *logits;      /* f32 [n_tokens - head_from or 1 when picking, vocab], or NULL */
-    float *hidden;      /* f32 [n_tokens - hidden_from, hidden] after the final norm, or NULL */
+    const float *start;      /* f32 [hidden]: the first token has been through the layers already, with
+                                this as result, and its K and V are in the cache; or NULL */
+    int head_from;           /* first token whose head is computed; n_tokens: none */
+    int pick;                /* 1: ids are picked from token head_from = n_given - 1 on */
+    float *logits;           /* f32 [n_tokens - head_from or 1 when picking, vocab], or NULL */
+    float *hidden;           /* f32 [n_tokens - hidden_from, hidden] after the final norm, or NULL */
     int hidden_from;
-    int split_from;        /* positions from which attention is split over the group's SMs */
-    unsigned int epoch;    /* the first epoch this launch may use; see epoch_next */
-    unsigned int patience; /* failed polls before a wait gives up; below 2^31 */
-    unsigned int lead;     /* ids the device may be ahead of mailbox->taken */
+    int split_from;                   /* positions from which attention is split over the group's SMs */
+    unsigned int epoch;               /* the first epoch this launch may use; see epoch_next */
+    unsigned int patience;            /* failed polls before a wait gives up; below 2^31 */
+    unsigned int lead;                /* ids the device may be ahead of mailbox->taken */
     int cap_layers, cap_head, cap_kv; /* slots in flight, at least 1 */
     struct decode_mailbox *mailbox;
-    unsigned int
-        *abort; /* device word: ABORT_LEAVE = every wait gives up; zeroed before the launch */
+    unsigned int *abort;   /* device word: ABORT_LEAVE = every wait gives up; zeroed before the launch */
     unsigned int *profile; /* see profile.cuh, or NULL */
     int n_stop_ids;
     int stop_ids[ARGS_MAX_STOP_IDS];
@@ -138,7 +135,7 @@ struct wind_args {
     unsigned char *tape;
     const unsigned short *rows; /* bf16 [n_rows, columns] */
     int phase, layer;           /* enum tape_phase; the head's layer is 0 */
-    int first_row; /* counted through the phase's matrices: q, k, v; q, k, v, z; gate, up */
+    int first_row;              /* counted through the phase's matrices: q, k, v; q, k, v, z; gate, up */
     int n_rows, columns;
     struct tape_shape shape;
 };

@@ -17,10 +17,11 @@ DEV u32 gated_pair(float low, float high, u32 gates) {
 DEV void sine_cosine(float angle, float *sine, float *cosine) {
     const int turns = (int)((double)angle * 0.63661977236758134308 + 0.5);
     const double r = (double)angle - (double)turns * 1.57079632679489661923, z = r * r;
-    const double s = r + r * z * (-1.0 / 6 + z * (1.0 / 120 + z * (-1.0 / 5040 + z * (1.0 / 362880 -
-                                                                   z * (1.0 / 39916800)))));
-    const double c = 1.0 + z * (-0.5 + z * (1.0 / 24 + z * (-1.0 / 720 + z * (1.0 / 40320 + z *
-                                            (-1.0 / 3628800 + z * (1.0 / 479001600))))));
+    const double s =
+        r + r * z * (-1.0 / 6 + z * (1.0 / 120 + z * (-1.0 / 5040 + z * (1.0 / 362880 - z * (1.0 / 39916800)))));
+    const double c =
+        1.0 + z * (-0.5 + z * (1.0 / 24 +
+                               z * (-1.0 / 720 + z * (1.0 / 40320 + z * (-1.0 / 3628800 + z * (1.0 / 479001600))))));
     const double a = turns & 1 ? c : s, b = turns & 1 ? s : c;
     *sine = (float)(turns & 2 ? -a : a);
     *cosine = (float)((turns + 1) & 2 ? -b : b);

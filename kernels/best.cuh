@@ -2,16 +2,15 @@
 #ifndef REEL_KERNELS_BEST_CUH
 #define REEL_KERNELS_BEST_CUH
 
-#include "sampling.h"
 #include "decode_shared.cuh"
+#include "sampling.h"
 
 /* A logit after bias and penalties, in the host's order. Called by the block that owns the id. */
 DEV float pick_adjust(const struct decode_args *a, int id, float logit) {
     const struct sampling_args *p = &a->sampling;
     if (p->bias) logit = sampling_add(logit, const_loadf(p->bias + id));
     const u32 seen = p->seen ? plain_load32(p->seen + id) : 0;
-    if (seen)
-        logit = sampling_penalise(logit, 1, (int)(seen & 0x7fffffffu), p->repetition, p->presence, p->frequency);
+    if (seen) logit = sampling_penalise(logit, 1, (int)(seen & 0x7fffffffu), p->repetition, p->presence, p->frequency);
     return logit;
 }
 
@@ -55,8 +54,7 @@ DEV int best_is_there(const struct worker *w, u64 key, u64 id) {
 
 /* Waits for all blocks' pairs, `stride` words apart. One warp calls. keys: u32 [P_SMS] for the
  * blocks' keys, or NULL; *stop: BEST_STOP when block 0 says so. */
-DEV struct best best_gather(struct worker *w, const u64 *from, int stride, enum wait_kind kind, u32 *keys,
-                            u32 *stop) {
+DEV struct best best_gather(struct worker *w, const u64 *from, int stride, enum wait_kind kind, u32 *keys, u32 *stop) {
     u64 key[BEST_SHARE], id[BEST_SHARE];
     struct best b = { 0, 0 };
     u32 polls = 0;

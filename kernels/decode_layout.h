@@ -7,9 +7,7 @@
 #include "tape.h"
 
 /* Behind a part of `bytes` that begins at a multiple of `align` from `at` on. */
-TAPE_FN int layout_add(int at, int align, int bytes) {
-    return (at + align - 1) / align * align + bytes;
-}
+TAPE_FN int layout_add(int at, int align, int bytes) { return (at + align - 1) / align * align + bytes; }
 
 /* Floats of a row of k_parts partial sums. Rows are padded so that 8 lanes that read 16 bytes each
  * of consecutive rows meet all banks. */
@@ -20,11 +18,11 @@ TAPE_FN int layout_add(int at, int align, int bytes) {
 /* Of attention; strides let the lanes of a column, or of 8 rows, meet all banks at 16 bytes a lane.
  */
 enum { AT_SSQ = 16 }; /* partial sums of squares of a head */
-#define AT_Q_WORDS(tiles)                                                                          \
-    (((((tiles) + 1) / 2) | 1) * 16) /* of a q row, a head of so many tiles                        \
+#define AT_Q_WORDS(tiles)                                                                                              \
+    (((((tiles) + 1) / 2) | 1) * 16) /* of a q row, a head of so many tiles                                            \
                                       */
-#define AT_PART_FLOATS(parts)                                                                      \
-    (((parts) + 3) / 4 * 4) /* of a head, for each warp that shares it                             \
+#define AT_PART_FLOATS(parts)                                                                                          \
+    (((parts) + 3) / 4 * 4) /* of a head, for each warp that shares it                                                 \
                              */
 
 /* Of the sampler: candidates, and words besides the warps' and the blocks' own. */

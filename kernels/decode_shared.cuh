@@ -26,7 +26,7 @@ enum {
     ATTENTION_WORDS = P_OUT_K_PARTS * P_OUT_WARP_K * 8 /* the group's q rows, or value columns, in pairs, padded */
 };
 
-#include "phase_pick_shared.cuh"      /* struct pick_shared */
+#include "phase_pick_shared.cuh" /* struct pick_shared */
 
 /* decode_shared_bytes (decode_layout.h) counts the same parts. */
 struct ALIGN(16) block_shared {
@@ -35,8 +35,8 @@ struct ALIGN(16) block_shared {
 #if M_DELTA
     float gates[GATE_SLOTS][2][PART_STRIDE(P_WARPS)]; /* a and b of heads, each warp's part; phase_mix.cuh */
 #endif
-    u32 x[2 * X_LOW];                   /* a norm's result as B fragments: [k tile][lane % 4][k, k + 8]; see fragments */
-    u32 attention[ATTENTION_WORDS];     /* attention's result, or a DeltaNet's, bf16 pairs */
+    u32 x[2 * X_LOW];               /* a norm's result as B fragments: [k tile][lane % 4][k, k + 8]; see fragments */
+    u32 attention[ATTENTION_WORDS]; /* attention's result, or a DeltaNet's, bf16 pairs */
     u32 best_key[P_WARPS], best_id[P_WARPS];
     u32 id;          /* the next token's id, written by pick */
     u32 end;         /* enum decode_end: not 0 = the launch is over; read after a consumer barrier */

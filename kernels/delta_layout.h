@@ -20,17 +20,14 @@ TAPE_FN int delta_channels(const struct delta_layout *d) {
 
 /* The first of the `hidden` weights that make a value head's a (its decay), or b (its beta). */
 TAPE_FN unsigned long long delta_gate(const struct delta_layout *d, int nth, int head, int is_b) {
-    return ((unsigned long long)(nth * d->value_heads + head) * 2 + (unsigned)is_b) *
-           (unsigned)d->hidden;
+    return ((unsigned long long)(nth * d->value_heads + head) * 2 + (unsigned)is_b) * (unsigned)d->hidden;
 }
 
 /* A layer's constants: [value heads] -exp(A_log), [value heads] dt_bias, [value dim] gains of the
  * output's norm, and from a multiple of four on [channels][taps], oldest first. */
 TAPE_FN int delta_bias_offset(const struct delta_layout *d) { return d->value_heads; }
 TAPE_FN int delta_norm_offset(const struct delta_layout *d) { return 2 * d->value_heads; }
-TAPE_FN int delta_taps_offset(const struct delta_layout *d) {
-    return (2 * d->value_heads + d->value_dim + 3) / 4 * 4;
-}
+TAPE_FN int delta_taps_offset(const struct delta_layout *d) { return (2 * d->value_heads + d->value_dim + 3) / 4 * 4; }
 /* Floats of a layer, a multiple of four. */
 TAPE_FN int delta_constants(const struct delta_layout *d) {
     return (delta_taps_offset(d) + delta_channels(d) * d->taps + 3) / 4 * 4;
@@ -39,17 +36,14 @@ TAPE_FN int delta_constants(const struct delta_layout *d) {
 /* ---- of a session ---- */
 
 /* State [nth][value head][value column][key row]: a column's key rows are neighbours. */
-TAPE_FN unsigned long long delta_state(const struct delta_layout *d, int nth, int head,
-                                       int column) {
-    return ((unsigned long long)(nth * d->value_heads + head) * (unsigned)d->value_dim +
-            (unsigned)column) *
+TAPE_FN unsigned long long delta_state(const struct delta_layout *d, int nth, int head, int column) {
+    return ((unsigned long long)(nth * d->value_heads + head) * (unsigned)d->value_dim + (unsigned)column) *
            (unsigned)d->key_dim;
 }
 
 /* The oldest of a channel's taps - 1 past inputs; [nth][channel][taps - 1]. */
 TAPE_FN unsigned long long delta_window(const struct delta_layout *d, int nth, int channel) {
-    return ((unsigned long long)nth * (unsigned)delta_channels(d) + (unsigned)channel) *
-           (unsigned)(d->taps - 1);
+    return ((unsigned long long)nth * (unsigned)delta_channels(d) + (unsigned)channel) * (unsigned)(d->taps - 1);
 }
 
 #endif

@@ -11,14 +11,11 @@
  * digits are lost where e is small, as they would be in 1 + e. */
 DEV float softplus(float x) {
     const float e = exp2_approx((x > 0 ? -x : x) * LOG2_E), t = e * rcp_approx(2.0f + e), z = t * t;
-    const float series =
-        1.0f + z * (1.0f / 3 + z * (1.0f / 5 + z * (1.0f / 7 + z * (1.0f / 9 + z * (1.0f / 11)))));
+    const float series = 1.0f + z * (1.0f / 3 + z * (1.0f / 5 + z * (1.0f / 7 + z * (1.0f / 9 + z * (1.0f / 11)))));
     return (x > 0 ? x : 0) + 2.0f * t * series;
 }
 
 /* exp(-exp(A_log) softplus(a + dt_bias)): what is left of the state; rate is -exp(A_log). */
-DEV float state_left(float a, float rate, float dt_bias) {
-    return exp2_approx(rate * softplus(a + dt_bias) * LOG2_E);
-}
+DEV float state_left(float a, float rate, float dt_bias) { return exp2_approx(rate * softplus(a + dt_bias) * LOG2_E); }
 
 #endif

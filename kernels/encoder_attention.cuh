@@ -50,8 +50,8 @@ DEV void norm_phase(struct prompt_worker *r, int which, int layer) {
 enum {
     A_HEAD = A_HIDDEN / A_HEADS,
     HEAD_TILES = A_HEAD / TILE_K,
-    KEY_ATOMS = (A_WINDOW + 7) / 8,            /* of 8 keys */
-    KEY_TILES = (KEY_ATOMS + 1) / 2,           /* of 16 */
+    KEY_ATOMS = (A_WINDOW + 7) / 8,  /* of 8 keys */
+    KEY_TILES = (KEY_ATOMS + 1) / 2, /* of 16 */
     QUERY_TILES = (A_WINDOW + 15) / 16,
     ROW = 3 * A_HIDDEN
 };
@@ -118,7 +118,8 @@ DEV void queries_attend(struct prompt_worker *r, const u16 *from, int n, int fir
             for (int i = 0; i < 2; i++) {
                 /* two tokens' entry of one column */
                 const int key = 16 * j + 8 * i + pair, entry = 8 * c + lane / 4, even = entry & ~1;
-                const u32 low = qkv_pair(from + 2 * A_HIDDEN, key, n, even), high = qkv_pair(from + 2 * A_HIDDEN, key + 1, n, even);
+                const u32 low = qkv_pair(from + 2 * A_HIDDEN, key, n, even),
+                          high = qkv_pair(from + 2 * A_HIDDEN, key + 1, n, even);
                 v[i] = entry % 2 ? low >> 16 | (high & 0xffff0000u) : (low & 0xffffu) | high << 16;
             }
             tile_mma(o[c], p, v[0], v[1]);
@@ -144,8 +145,7 @@ DEV void attention_phase(struct prompt_worker *r) {
         const int tile = item % QUERY_TILES, head = item / QUERY_TILES % A_HEADS;
         const int token = item / QUERY_TILES / A_HEADS * A_WINDOW, left = r->n_tokens - token;
         const int n = left < A_WINDOW ? left : A_WINDOW;
-        if (tile * 16 < n)
-            queries_attend(r, a->qkv + (size_t)token * ROW + head * A_HEAD, n, tile * 16, token, head);
+        if (tile * 16 < n) queries_attend(r, a->qkv + (size_t)token * ROW + head * A_HEAD, n, tile * 16, token, head);
     }
 }
 

@@ -64,16 +64,11 @@ TAPE_FN int enc_tokens(int n) {
 TAPE_FN int enc_rows(const struct encoder_shape *s, int product) {
     switch (product) {
     case ENC_CONV2:
-    case ENC_CONV3:
-        return s->channels;
-    case ENC_QKV:
-        return 3 * s->hidden;
-    case ENC_FC1:
-        return s->intermediate;
-    case ENC_PROJ2:
-        return s->out;
-    default:
-        return s->hidden;
+    case ENC_CONV3: return s->channels;
+    case ENC_QKV: return 3 * s->hidden;
+    case ENC_FC1: return s->intermediate;
+    case ENC_PROJ2: return s->out;
+    default: return s->hidden;
     }
 }
 
@@ -81,21 +76,16 @@ TAPE_FN int enc_rows(const struct encoder_shape *s, int product) {
 TAPE_FN int enc_columns(const struct encoder_shape *s, int product) {
     switch (product) {
     case ENC_CONV2:
-    case ENC_CONV3:
-        return ENC_TAPS * enc_blocks(s->channels);
-    case ENC_CONV_OUT:
-        return enc_blocks(enc_bins(s, 3) * s->channels);
-    case ENC_FC2:
-        return enc_blocks(s->intermediate);
-    default:
-        return enc_blocks(s->hidden);
+    case ENC_CONV3: return ENC_TAPS * enc_blocks(s->channels);
+    case ENC_CONV_OUT: return enc_blocks(enc_bins(s, 3) * s->channels);
+    case ENC_FC2: return enc_blocks(s->intermediate);
+    default: return enc_blocks(s->hidden);
     }
 }
 
 TAPE_FN unsigned long long enc_product_bytes(const struct encoder_shape *s, int product) {
     const int row_tiles = (enc_rows(s, product) + TILE_ROWS - 1) / TILE_ROWS;
-    return (unsigned long long)row_tiles * (unsigned)(enc_columns(s, product) / TILE_K) *
-           tile_bytes(s->format);
+    return (unsigned long long)row_tiles * (unsigned)(enc_columns(s, product) / TILE_K) * tile_bytes(s->format);
 }
 
 /* From the start of all weights; `layer` counts for the four products of layers alone. With
@@ -138,26 +128,18 @@ enum encoder_numbers {
 
 TAPE_FN int enc_numbers_of(const struct encoder_shape *s, int which) {
     switch (which) {
-    case ENC_CONV1_WEIGHTS:
-        return ENC_TAPS * s->channels;
+    case ENC_CONV1_WEIGHTS: return ENC_TAPS * s->channels;
     case ENC_CONV1_BIAS:
     case ENC_CONV2_BIAS:
-    case ENC_CONV3_BIAS:
-        return s->channels;
-    case ENC_POSITIONS:
-        return ENC_TOKENS * s->hidden;
+    case ENC_CONV3_BIAS: return s->channels;
+    case ENC_POSITIONS: return ENC_TOKENS * s->hidden;
     case ENC_NORM1:
     case ENC_NORM2:
-    case ENC_LAST_NORM:
-        return 2 * s->hidden;
-    case ENC_QKV_BIAS:
-        return 3 * s->hidden;
-    case ENC_FC1_BIAS:
-        return s->intermediate;
-    case ENC_PROJ2_BIAS:
-        return s->out;
-    default:
-        return s->hidden;
+    case ENC_LAST_NORM: return 2 * s->hidden;
+    case ENC_QKV_BIAS: return 3 * s->hidden;
+    case ENC_FC1_BIAS: return s->intermediate;
+    case ENC_PROJ2_BIAS: return s->out;
+    default: return s->hidden;
     }
 }
 
@@ -185,9 +167,8 @@ struct encoder_args {
     const float *numbers;
     const float *features; /* f32 [bins][n_frames] */
     int n_frames;
-    int first_chunk; /* of the clip: stem, conv2 and conv3 take a few chunks at a time */
-    unsigned char
-        *taps2; /* activations that conv2 and conv3 read: zeroed once, then only what has */
+    int first_chunk;                /* of the clip: stem, conv2 and conv3 take a few chunks at a time */
+    unsigned char *taps2;           /* activations that conv2 and conv3 read: zeroed once, then only what has */
     unsigned char *taps3;           /* a neighbour is written */
     int room2, room3;               /* positions that they have room for */
     int room;                       /* tokens that the following have room for */

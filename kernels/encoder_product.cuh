@@ -47,7 +47,8 @@ DEV const u8 *activations_of(const struct prompt_worker *r, int phase) {
     case ENC_CONV2: return a->taps2;
     case ENC_CONV3: return a->taps3;
     case ENC_CONV_OUT: return a->binned;
-    case ENC_OUT: case ENC_PROJ2: return a->attended;
+    case ENC_OUT:
+    case ENC_PROJ2: return a->attended;
     case ENC_FC2: return a->wide;
     default: return a->x;
     }
@@ -78,7 +79,8 @@ DEV void item_end(struct prompt_worker *r, int phase, const struct item *it, int
 /* Abramowitz and Stegun 7.1.26: off by 1.5e-7 at most. */
 DEV float erf_approx(float x) {
     const float size = x < 0 ? -x : x, t = rcp_approx(1.0f + 0.3275911f * size);
-    const float sum = ((((1.061405429f * t - 1.453152027f) * t + 1.421413741f) * t - 0.284496736f) * t + 0.254829592f) * t;
+    const float sum =
+        ((((1.061405429f * t - 1.453152027f) * t + 1.421413741f) * t - 0.284496736f) * t + 0.254829592f) * t;
     const float y = 1.0f - sum * exp2_approx(size * size * -1.44269504f);
     return x < 0 ? -y : y;
 }

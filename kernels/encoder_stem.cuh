@@ -11,8 +11,8 @@
 
 enum {
     CHANNEL_PAIRS = (A_CHANNELS + 1) / 2,
-    NEAR_BINS = 7,                 /* that a bin of the second convolution comes of, the middle one 4 times it */
-    NEAR_FRAMES = ENC_FRAMES + 2,  /* a zero before and behind */
+    NEAR_BINS = 7,                /* that a bin of the second convolution comes of, the middle one 4 times it */
+    NEAR_FRAMES = ENC_FRAMES + 2, /* a zero before and behind */
     NEAR_PLACES = NEAR_BINS * NEAR_FRAMES
 };
 

@@ -10,17 +10,14 @@
 
 enum { KV_POSITIONS = 16 }; /* of a piece */
 
-TAPE_FN unsigned kv_piece_bytes(int head_dim) {
-    return (unsigned)(head_dim / TILE_K) * 2 * BF16_TILE_BYTES;
-}
+TAPE_FN unsigned kv_piece_bytes(int head_dim) { return (unsigned)(head_dim / TILE_K) * 2 * BF16_TILE_BYTES; }
 
 /* Pieces that n positions take. */
 TAPE_FN int kv_pieces(int n) { return (n + KV_POSITIONS - 1) / KV_POSITIONS; }
 
 /* Byte of K's value (position, dim) in its piece; an even dim and the next one share 4 bytes. */
 TAPE_FN unsigned kv_k_byte(int position, int dim) {
-    return (unsigned)(dim / TILE_K) * BF16_TILE_BYTES +
-           bf16_tile_at(position % KV_POSITIONS, dim % TILE_K);
+    return (unsigned)(dim / TILE_K) * BF16_TILE_BYTES + bf16_tile_at(position % KV_POSITIONS, dim % TILE_K);
 }
 
 /* Byte of V's value (position, dim) in its piece; an even position and the next one share 4 bytes.

@@ -95,8 +95,8 @@ DEV int kv_token(struct worker *w, struct kv_stream *p, int position) {
     const int pieces = kv_pieces_mine(w, position), split = position >= a->split_from;
     const u64 head_bytes = (u64)a->kv_pieces * P_KV_PIECE;
     const u64 step = (u64)(split ? P_GROUP_SMS : 1) * P_KV_PIECE;
-    const u8 *layer_src = a->kv + (u64)(w->group * P_GROUP_KV_HEADS) * head_bytes +
-                          (u64)(split ? w->member : 0) * P_KV_PIECE;
+    const u8 *layer_src =
+        a->kv + (u64)(w->group * P_GROUP_KV_HEADS) * head_bytes + (u64)(split ? w->member : 0) * P_KV_PIECE;
     p->items = pieces * P_GROUP_KV_HEADS;
     /* The cap keeps exchanges short; where attention lasts longer than they do, the memory's speed counts. */
     p->cap = p->items > 4 * P_KV_SLOTS ? P_KV_SLOTS : a->cap_kv;
@@ -155,15 +155,12 @@ DEV struct quad *kv_tiles(const struct worker *w) {
 }
 
 DEV void kv_take(struct worker *w) {
-    if (w->lane == 0)
-        mbar_wait(w, smem_of(&w->s->kv_full[kv_slot(w)]), w->kv_laps >> w->kv_turn & 1, WAIT_KV);
+    if (w->lane == 0) mbar_wait(w, smem_of(&w->s->kv_full[kv_slot(w)]), w->kv_laps >> w->kv_turn & 1, WAIT_KV);
     warp_sync();
     lanes_agree(w);
 }
 
-DEV void kv_turn_next(struct worker *w) {
-    w->kv_turn = w->kv_turn + 1 == AT_ROUNDS ? 0 : w->kv_turn + 1;
-}
+DEV void kv_turn_next(struct worker *w) { w->kv_turn = w->kv_turn + 1 == AT_ROUNDS ? 0 : w->kv_turn + 1; }
 
 /* `seen` is made of everything read from the slot. */
 DEV void kv_give(struct worker *w, struct kv_reader *c, u32 seen) {

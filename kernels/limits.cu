@@ -49,8 +49,7 @@ DEV u32 copies_run(const struct copies *c, u32 n, smem stop) {
     NO_UNROLL
     while (n ? done < n : fill_all(!shared_load(stop))) {
         if (done >= (u32)c->slots) copies_wait(c, slot, parity);
-        ring_fill(c->ring + (smem)slot * LIMITS_PIECE, c->base + at, LIMITS_PIECE,
-                  c->full + (smem)slot * 8);
+        ring_fill(c->ring + (smem)slot * LIMITS_PIECE, c->base + at, LIMITS_PIECE, c->full + (smem)slot * 8);
         at += LIMITS_PIECE;
         if (at == c->span) at = 0;
         if (++slot == c->slots) slot = 0, parity ^= 1;
@@ -100,8 +99,7 @@ KERNEL(READ_THREADS) read_all(PARAMETER const struct limits_args a) {
 DEV u32 payload_of(u32 round, u32 index) { return round * 7919u + index * 31u; }
 
 /* Reads n words, an even number, polling those that have not come; counts wrong ones. 0: gave up. */
-DEV int gather_words(const struct limits_args *a, const u64 *words, u32 n, u32 first, u32 round,
-                     u32 *wrong) {
+DEV int gather_words(const struct limits_args *a, const u64 *words, u32 n, u32 first, u32 round, u32 *wrong) {
     u64 v[LIMITS_GATHER_PAIRS][2];
     u32 polls = 0;
     UNROLL

@@ -30,7 +30,9 @@ enum {
     /* The compiler spills with more than 4 of K on any target but sm_90. */
     EARLY_MOST = G_COMPUTE == 90 ? 8 : 4,
     /* A warp's first K, then V, before q is there. */
-    EARLY_TILES = SPARE_REGISTERS < 96 ? 2 : AT_TILES < EARLY_MOST ? AT_TILES : EARLY_MOST,
+    EARLY_TILES = SPARE_REGISTERS < 96    ? 2
+                  : AT_TILES < EARLY_MOST ? AT_TILES
+                                          : EARLY_MOST,
     EARLY_V = SPARE_REGISTERS < 144 || G_COMPUTE != 90 ? 0 : EARLY_TILES,
     V_ROOM = EARLY_V ? EARLY_V : 1,
     WHOLE_EARLY = EARLY_V == AT_TILES /* its slot is free again before q is there */
@@ -302,8 +304,8 @@ struct attended {
 
 /* Products of a piece's 16 rows with the q columns: s of rows lane / 4 and + 8. `early` holds the
  * first n_early tiles; q is this lane's column. In `chains` sums and as many tiles at a time. */
-DEV void piece_scores(float s[4], const struct quad *early, int n_early, int chains,
-                      const struct quad *tiles, const u32 *q) {
+DEV void piece_scores(float s[4], const struct quad *early, int n_early, int chains, const struct quad *tiles,
+                      const u32 *q) {
     float c[4][4];
     UNROLL
     for (int i = 0; i < 4; i++)
@@ -351,8 +353,7 @@ struct early {
 };
 
 /* o += V p; `early` holds the first n_early tiles of V. */
-DEV void piece_values(float (*o)[4], const struct quad *early, int n_early, const struct quad *tiles,
-                      u32 b0, u32 b1) {
+DEV void piece_values(float (*o)[4], const struct quad *early, int n_early, const struct quad *tiles, u32 b0, u32 b1) {
     UNROLL
     for (int i = 0; i < AT_TILES; i++) {
         tile_mma(o[i], i < n_early ? early[i] : tiles[i * LANES], b0, b1);
@@ -468,8 +469,7 @@ DEV int first_head(const struct worker *w) { return w->warp % P_GROUP_KV_HEADS *
 
 /* All pieces of this warp. `left`: of the first one, which is in e as far as early_take took it. q_at: where
  * in q this lane's column is. */
-DEV void past_attend(struct worker *w, struct kv_reader *c, const struct early *e, int position, int left,
-                     int q_at) {
+DEV void past_attend(struct worker *w, struct kv_reader *c, const struct early *e, int position, int left, int q_at) {
     const struct attention_shared *at = &w->s->at;
     const u32 *q = at->q[0] + q_at;
     const int head = first_head(w);
@@ -498,8 +498,7 @@ DEV void attention_consume(struct worker *w, int nth, int position) {
     struct early e;
     u64 gate[MERGE_TURNS];
     worker_anew(w);
-    const int q_at =
-        opaque((first_head(w) + w->lane / 4 % AT_HEADS) * AT_Q_STRIDE + w->lane % 4 * 4);
+    const int q_at = opaque((first_head(w) + w->lane / 4 % AT_HEADS) * AT_Q_STRIDE + w->lane % 4 * 4);
     merge_places(w, place);
     if (nth == 0) consumers_sync(); /* cosines and sines of this token */
     /* Set on every path: what only some paths set would keep its registers through all layers. */

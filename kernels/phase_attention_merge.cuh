@@ -42,8 +42,8 @@ DEV void merge_places(const struct worker *w, struct merge_place *at) {
         const u32 kv_head = head / AT_HEADS, column = head % AT_HEADS;
         at[n].word = (int)i;
         at[n].head = opaque((int)head);
-        at[n].o = opaque((int)((kv_head * AT_HEADS + column) * 8 * AT_O_STRIDE + row * AT_O_STRIDE +
-                               2 * j / 16 * 2 + 2 * j / 8 % 2));
+        at[n].o = opaque((int)((kv_head * AT_HEADS + column) * 8 * AT_O_STRIDE + row * AT_O_STRIDE + 2 * j / 16 * 2 +
+                               2 * j / 8 % 2));
         at[n].v = opaque((int)((P_GROUP_KV_HEADS + kv_head) * AT_WORDS + j));
     }
 }
@@ -139,8 +139,7 @@ DEV void attention_publish(struct worker *w, const struct merge_place *place, in
         const struct merged r = merge_warps(&w->s->at, place + n, 0);
         const float f = some ? rcp_approx(r.l) : 0, lse = some ? r.m + log2_approx(r.l) : ATTENTION_NEVER;
         word_store(to + i, word_make24(r.low * f, r.high * f, w->epoch));
-        if (i % AT_WORDS == 0)
-            word_store(to + RESULT_WORDS + place[n].head, word_make(float_bits(lse), w->epoch));
+        if (i % AT_WORDS == 0) word_store(to + RESULT_WORDS + place[n].head, word_make(float_bits(lse), w->epoch));
     }
 }
 
@@ -150,8 +149,8 @@ DEV u64 *merged_words(const struct worker *w) { return w->a->words + X_MERGED + 
  * words each, of several members side by side, and of all members at once where that is not too much. */
 enum {
     WARP_WORDS = (RESULT_WORDS + P_WARPS - 1) / P_WARPS,
-    UNIT_WORDS = P_MERGE_SCATTER                           ? 8
-                 : WARP_WORDS >= 32 && AT_WORDS % 32 == 0   ? 32
+    UNIT_WORDS = P_MERGE_SCATTER                          ? 8
+                 : WARP_WORDS >= 32 && AT_WORDS % 32 == 0 ? 32
                  : WARP_WORDS >= 16 && AT_WORDS % 16 == 0 ? 16
                                                           : 8,
     UNIT_LANES = UNIT_WORDS / 2,
@@ -189,8 +188,7 @@ DEV void members_poll(struct worker *w, struct member_words *v, int first, int m
         }
         UNROLL
         for (int n = 0; n < MEMBER_TURNS; n++)
-            ok &= word_is24(v->o[n][0], w->epoch) & word_is24(v->o[n][1], w->epoch) &
-                  word_is(v->lse[n], w->epoch);
+            ok &= word_is24(v->o[n][0], w->epoch) & word_is24(v->o[n][1], w->epoch) & word_is(v->lse[n], w->epoch);
         if (warp_all(ok | w->dead)) break;
         wait_failed(w, &polls, WAIT_ATTENTION, w->epoch, (u32)(v->lse[0] >> 32));
     }

@@ -7,10 +7,10 @@
 
 enum {
     AT_TILES = M_HEAD_DIM / TILE_K,
-    AT_WORDS = M_HEAD_DIM / 2,                        /* of a head's row, bf16 pairs */
-    AT_HEADS = P_GROUP_HEADS / P_GROUP_KV_HEADS,      /* q heads of a KV head: columns of a product */
-    AT_PARTS = P_ATTENTION_WARPS / P_GROUP_KV_HEADS,  /* warps that share a KV head */
-    AT_ROUNDS = P_KV_SLOTS / P_ATTENTION_WARPS,       /* slots of one warp */
+    AT_WORDS = M_HEAD_DIM / 2,                       /* of a head's row, bf16 pairs */
+    AT_HEADS = P_GROUP_HEADS / P_GROUP_KV_HEADS,     /* q heads of a KV head: columns of a product */
+    AT_PARTS = P_ATTENTION_WARPS / P_GROUP_KV_HEADS, /* warps that share a KV head */
+    AT_ROUNDS = P_KV_SLOTS / P_ATTENTION_WARPS,      /* slots of one warp */
     AT_Q_STRIDE = AT_Q_WORDS(AT_TILES),
     AT_O_STRIDE = PART_STRIDE(2 * AT_TILES),
     AT_PART_STRIDE = AT_PART_FLOATS(AT_PARTS),
@@ -31,7 +31,7 @@ struct ALIGN(16) attention_shared {
     float q_ssq[P_GROUP_HEADS + P_GROUP_KV_HEADS][AT_SSQ];
     float o[P_ATTENTION_WARPS][AT_HEADS][8 * AT_O_STRIDE]; /* of each warp: [row % 8][tile][row / 8] */
     float m[P_GROUP_HEADS][AT_PART_STRIDE], l[P_GROUP_HEADS][AT_PART_STRIDE];
-    float m_own[P_GROUP_HEADS];          /* the current position's score */
+    float m_own[P_GROUP_HEADS];             /* the current position's score */
     u32 kv[2 * P_GROUP_KV_HEADS][AT_WORDS]; /* the current position: k rows, then v rows, as they came */
     float cos_sin[M_HEAD_DIM]; /* of this token: cos[head_dim / 2], sin[head_dim / 2]; beyond M_ROTARY / 2: 1, 0 */
 };

@@ -27,21 +27,25 @@
 #include "profile.cuh"
 
 enum {
-    KEY_LANES = M_KEY_DIM <= 8 ? 1 : M_KEY_DIM <= 16 ? 2 : M_KEY_DIM <= 32 ? 4 : M_KEY_DIM <= 64 ? 8 : 16,
+    KEY_LANES = M_KEY_DIM <= 8    ? 1
+                : M_KEY_DIM <= 16 ? 2
+                : M_KEY_DIM <= 32 ? 4
+                : M_KEY_DIM <= 64 ? 8
+                                  : 16,
     KEY_QUADS = (M_KEY_DIM + 4 * KEY_LANES - 1) / (4 * KEY_LANES), /* of 4 key rows, a lane */
     KEY_ROWS = 4 * KEY_QUADS,
     WARP_COLUMNS = LANES / KEY_LANES,
-    BLOCK_COLUMNS = P_WARPS * WARP_COLUMNS,                         /* at a time */
-    DELTA_COLUMNS = DELTA_TURNS * P_DELTA_UNIT,                     /* of a SM, at most */
+    BLOCK_COLUMNS = P_WARPS * WARP_COLUMNS,     /* at a time */
+    DELTA_COLUMNS = DELTA_TURNS * P_DELTA_UNIT, /* of a SM, at most */
     DELTA_PASSES = (DELTA_COLUMNS + BLOCK_COLUMNS - 1) / BLOCK_COLUMNS,
-    DELTA_BATCH = MIN(DELTA_PASSES, 2),                             /* passes whose state is asked for at once */
+    DELTA_BATCH = MIN(DELTA_PASSES, 2), /* passes whose state is asked for at once */
     HEAD_WORDS = M_VALUE_DIM / 2,
     HEAD_TURNS = (HEAD_WORDS + LANES - 1) / LANES,
     /* A warp gathers just what it multiplies with. */
     OWN_HEADS = P_GROUP_VALUE_HEADS == P_WARPS && P_OUT_K_PARTS == P_WARPS && P_OUT_WARP_K * TILE_K == M_VALUE_DIM
 };
 STATIC_ASSERT(M_KEY_DIM % 4 == 0 && M_VALUE_DIM % 2 == 0 && P_DELTA_UNIT % 2 == 0 && M_VALUE_DIM % P_DELTA_UNIT == 0,
-               "words and 16 bytes hold whole pairs and quads of rows");
+              "words and 16 bytes hold whole pairs and quads of rows");
 
 DEV u64 *delta_words(const struct worker *w) { return w->a->words + X_DELTA + w->group * (P_GROUP_VALUE / 2); }
 

@@ -32,8 +32,9 @@ DEV void hidden_leave(const struct worker *w, const float *h, const float *gain,
 DEV void head_unit(struct worker *w, int q, float (*d)[4]) {
     const u32 *x = w->s->x + (q * P_HEAD_UNIT * 4 + w->lane % 4) * 2;
     const int bytes = (int)tile_bytes(P_HEAD_FORMAT);
-    const u8 *tiles = w->ring + (size_t)w->slot * P_SLOT_BYTES +
-                      (size_t)(w->warp % HEAD_SLOT_WARPS * P_HEAD_UNIT * bytes + (int)tile_lane(P_HEAD_FORMAT, w->lane));
+    const u8 *tiles =
+        w->ring + (size_t)w->slot * P_SLOT_BYTES +
+        (size_t)(w->warp % HEAD_SLOT_WARPS * P_HEAD_UNIT * bytes + (int)tile_lane(P_HEAD_FORMAT, w->lane));
 #if !defined(REEL_SIM)
 #pragma unroll 8
 #endif

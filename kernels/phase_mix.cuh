@@ -23,7 +23,7 @@
 enum {
     MIX_GROUP_ROWS = 2 * P_GROUP_KEY + 2 * P_GROUP_VALUE,
     GROUP_CHANNELS = 2 * P_GROUP_KEY + P_GROUP_VALUE, /* rows before those of z */
-    VALUE_HEAD_UNITS = M_VALUE_DIM / P_DELTA_UNIT /* units of a value head */
+    VALUE_HEAD_UNITS = M_VALUE_DIM / P_DELTA_UNIT     /* units of a value head */
 };
 
 DEV struct delta_layout delta_here(void) {
@@ -106,8 +106,7 @@ DEV void gates_dot(struct worker *w, u32 (*g)[2][SLICE], const float *h, const f
 
 DEV void mix_consume(struct worker *w, const struct quad *t, const float *h, const float *gain) {
     fragments_store(w, h, gain);
-    phase_product(w, t, PRELOAD(MIX), 0, w->s->part[0], P_MIX_WARP_ROWS, P_MIX_WARP_K, P_MIX_K_PARTS, P_MIX_FORMAT,
-                  h,
+    phase_product(w, t, PRELOAD(MIX), 0, w->s->part[0], P_MIX_WARP_ROWS, P_MIX_WARP_K, P_MIX_K_PARTS, P_MIX_FORMAT, h,
                   w->s->ssq[0]);
     parts_done(w);
 }
@@ -171,8 +170,7 @@ DEV void mix_row_publish(struct worker *w, int n, const struct convolution *c, f
     const int mine = mix_row(w, n), first = w->member * P_MIX_ROWS;
     const int row = mine < P_MIX_ROW_TILES * TILE_ROWS ? mine : 0;
     const float x = row_sum(w->s->part[0], row, P_MIX_K_PARTS) * scale;
-    publish_pair24(w, mix_words(w) + first / 2, mine, mine < P_MIX_ROWS ? MIX_GROUP_ROWS - first : 0,
-                   convolved(c, x));
+    publish_pair24(w, mix_words(w) + first / 2, mine, mine < P_MIX_ROWS ? MIX_GROUP_ROWS - first : 0, convolved(c, x));
     window_move(c, x);
 }
 

@@ -12,8 +12,7 @@ DEV void out_consume(struct worker *w, const struct quad *t) {
     UNROLL
     for (int i = 0; i < XWORDS(OUT); i++)
         x[i] = i * LANES + w->lane < P_OUT_WARP_K * 8 ? from[i * LANES + w->lane] : 0;
-    phase_product(w, t, PRELOAD(OUT), x, w->s->part[1], P_OUT_WARP_ROWS, P_OUT_WARP_K, P_OUT_K_PARTS, P_OUT_FORMAT,
-                  0,
+    phase_product(w, t, PRELOAD(OUT), x, w->s->part[1], P_OUT_WARP_ROWS, P_OUT_WARP_K, P_OUT_K_PARTS, P_OUT_FORMAT, 0,
                   0);
     parts_done(w);
 }

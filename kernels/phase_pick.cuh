@@ -40,8 +40,7 @@ DEV void best_publish(struct worker *w) {
     const struct decode_args *a = w->a;
     struct best b = { 0, 0 };
     if (w->warp != WARP_EPILOGUE) return;
-    if (w->token >= a->head_from && w->lane < P_WARPS)
-        b.key = w->s->best_key[w->lane], b.id = w->s->best_id[w->lane];
+    if (w->token >= a->head_from && w->lane < P_WARPS) b.key = w->s->best_key[w->lane], b.id = w->s->best_id[w->lane];
     b = best_of_warp(b);
     if (w->lane == 0) best_store(w, a->words + X_BEST + 2 * w->block, b, host_stops(w, w->token));
 }
@@ -59,8 +58,7 @@ DEV void tokens_over_tell(struct worker *w) {
 
 DEV int is_stop_id(const struct worker *w, u32 id) {
     const struct decode_args *a = w->a;
-    return warp_ballot(w->lane < a->n_stop_ids && w->lane < ARGS_MAX_STOP_IDS &&
-                       (u32)a->stop_ids[w->lane] == id) != 0;
+    return warp_ballot(w->lane < a->n_stop_ids && w->lane < ARGS_MAX_STOP_IDS && (u32)a->stop_ids[w->lane] == id) != 0;
 }
 
 DEV u32 end_reason(const struct worker *w, int t, const struct picked *p) {

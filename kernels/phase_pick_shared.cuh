@@ -10,11 +10,11 @@ struct pick_shared {
     u64 sum[2][P_WARPS];          /* weights, a warp each: this block's or the kept ones'; all ids' */
     u32 key[P_SMS];               /* the blocks' best */
     u32 best_key[P_WARPS], best_id[P_WARPS]; /* the warps' best scores */
-    u32 largest;                  /* order key of the largest logit, 0: there is none */
-    u32 cutoff;                   /* all ids of this order key or a higher one are candidates */
-    u32 n_items;                  /* candidates, also those that found no room */
-    u32 n_whole;                  /* of the cutoff or above */
-    u32 n_own;                    /* candidates of this block so far */
+    u32 largest;                             /* order key of the largest logit, 0: there is none */
+    u32 cutoff;                              /* all ids of this order key or a higher one are candidates */
+    u32 n_items;                             /* candidates, also those that found no room */
+    u32 n_whole;                             /* of the cutoff or above */
+    u32 n_own;                               /* candidates of this block so far */
     u32 count[3];
 };
 

@@ -7,9 +7,7 @@
 #include "mma.cuh"
 #include "product.cuh"
 
-DEV u64 *qkv_words(const struct worker *w) {
-    return w->a->words + X_QKV + w->group * (QKV_GROUP_ROWS / 2);
-}
+DEV u64 *qkv_words(const struct worker *w) { return w->a->words + X_QKV + w->group * (QKV_GROUP_ROWS / 2); }
 
 /* Gains of a norm for this warp's slice, loaded while there is time. */
 DEV void gains_load(const struct worker *w, const float *norm, float *gain) {
@@ -40,8 +38,7 @@ DEV void fragments_store(const struct worker *w, const float *h, const float *ga
 
 DEV void qkv_consume(struct worker *w, const struct quad *t, const float *h, const float *gain) {
     fragments_store(w, h, gain);
-    phase_product(w, t, PRELOAD(QKV), 0, w->s->part[0], P_QKV_WARP_ROWS, P_QKV_WARP_K, P_QKV_K_PARTS, P_QKV_FORMAT,
-                  h,
+    phase_product(w, t, PRELOAD(QKV), 0, w->s->part[0], P_QKV_WARP_ROWS, P_QKV_WARP_K, P_QKV_K_PARTS, P_QKV_FORMAT, h,
                   w->s->ssq[0]);
     parts_done(w);
 }

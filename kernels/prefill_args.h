@@ -18,9 +18,8 @@ enum { ATOM_TOKENS = 8, ATOM_COLUMNS = 64, ATOM_BYTES = 1024 };
 /* Byte of (token, column) where `capacity` tokens (a multiple of 8) have room. */
 TAPE_FN unsigned long long activation_at(int capacity, int token, int column) {
     unsigned row = (unsigned)token % ATOM_TOKENS, chunk = (unsigned)column % ATOM_COLUMNS / 8;
-    unsigned long long atom =
-        (unsigned long long)(column / ATOM_COLUMNS) * (unsigned)(capacity / ATOM_TOKENS) +
-        (unsigned)(token / ATOM_TOKENS);
+    unsigned long long atom = (unsigned long long)(column / ATOM_COLUMNS) * (unsigned)(capacity / ATOM_TOKENS) +
+                              (unsigned)(token / ATOM_TOKENS);
     return atom * ATOM_BYTES + row * 128 + (chunk ^ row) * 16 + (unsigned)column % 8 * 2;
 }
 
@@ -43,14 +42,14 @@ enum { PREFILL_PRODUCTS = 4 };
  * 16 by 16 as mma wants it, 512 bytes; see prefill_delta.cuh. */
 enum { DELTA_CHUNK = 64, DELTA_KEPT = DELTA_CHUNK + 4 };
 struct prefill_delta {
-    unsigned char *q, *k; /* [key heads][chunks][tokens / 8][key dim / 8] blocks, normed */
-    unsigned char *v;     /* [value heads][chunks][tokens / 8][columns / 8] blocks */
-    float *gates;         /* f32 [value heads][log of the decay, beta][tokens] */
-    float *decay;         /* f32 [value heads][from the chunk's start, to its end][tokens] */
-    float *kept; /* f32 [value heads][DELTA_KEPT]: of the last chunk, to the position before the
-                    last token: its tokens, 0 from the last on; behind them the state's */
-    unsigned char *w; /* blocks, [value heads] as k: what the state is asked for */
-    float *u;         /* f32 [value heads][chunks][columns / 16][tokens / 8][lane][4]: of v alone */
+    unsigned char *q, *k;   /* [key heads][chunks][tokens / 8][key dim / 8] blocks, normed */
+    unsigned char *v;       /* [value heads][chunks][tokens / 8][columns / 8] blocks */
+    float *gates;           /* f32 [value heads][log of the decay, beta][tokens] */
+    float *decay;           /* f32 [value heads][from the chunk's start, to its end][tokens] */
+    float *kept;            /* f32 [value heads][DELTA_KEPT]: of the last chunk, to the position before the
+                               last token: its tokens, 0 from the last on; behind them the state's */
+    unsigned char *w;       /* blocks, [value heads] as k: what the state is asked for */
+    float *u;               /* f32 [value heads][chunks][columns / 16][tokens / 8][lane][4]: of v alone */
     unsigned char *asked;   /* blocks of [value heads][chunks][rounded, rest][chunk, chunk] */
     unsigned char *learned; /* quad tiles [value heads][chunks][columns / 16][rounded,
                                rest][tokens / 16] */
@@ -70,12 +69,12 @@ struct prefill_args {
     int room; /* tokens that activations have room for: a multiple of 8; n_tokens rounded up with
                  split_k 8 */
     /* scratch for P_PREFILL_TOKENS tokens, a multiple of 128; zeroed once when it is made */
-    float *h;   /* f32 [tokens, hidden]: the residual stream */
-    float *ssq; /* f32 [row tiles of out in a group, tokens]: sums of h^2 over some rows each */
-    unsigned char *x;    /* activations, columns of qkv's and gate_up's k tiles in whole blocks: h
-                            times    the norm's gains; then as many of what rounding left over */
-    unsigned short *qkv; /* bf16 [tokens, q rows + gates + k rows + v rows]; of a Gated DeltaNet
-                            [tokens, q, k, v and z rows, then what rounding left over of q, k, v] */
+    float *h;                 /* f32 [tokens, hidden]: the residual stream */
+    float *ssq;               /* f32 [row tiles of out in a group, tokens]: sums of h^2 over some rows each */
+    unsigned char *x;         /* activations, columns of qkv's and gate_up's k tiles in whole blocks: h
+                                 times    the norm's gains; then as many of what rounding left over */
+    unsigned short *qkv;      /* bf16 [tokens, q rows + gates + k rows + v rows]; of a Gated DeltaNet
+                                 [tokens, q, k, v and z rows, then what rounding left over of q, k, v] */
     unsigned char *attention; /* activations, columns of out's k tiles; each kind of layer has its
                                  own */
     unsigned char *gated;     /* activations, columns of down's k tiles */

@@ -26,7 +26,7 @@
 
 enum {
     HEAD_BLOCKS = M_HEAD_DIM / 8, /* of 8 dims */
-    HALF_TURN = M_ROTARY / 2, /* dims i and i + HALF_TURN turn together, i below HALF_TURN */
+    HALF_TURN = M_ROTARY / 2,     /* dims i and i + HALF_TURN turn together, i below HALF_TURN */
     TURN_BLOCKS = M_ROTARY / 8,
     GROUP_Q_HEADS = M_HEADS / M_KV_HEADS,
     GATE_HEADS = M_GATED ? M_HEADS : 0,
@@ -37,8 +37,12 @@ enum {
     HALF_PIECES = HALF_BYTES / P_KV_PIECE,
     /* Pieces that are multiplied together: more of them keep more products independent, where there are
      * registers for them. */
-    MOST_PIECES = M_HEAD_DIM <= 64 ? 4 : G_WGMMA ? 2 : 1,
-    UNIT_PIECES = HALF_PIECES % 4 == 0 ? MOST_PIECES : HALF_PIECES % 2 == 0 && MOST_PIECES > 1 ? 2 : 1,
+    MOST_PIECES = M_HEAD_DIM <= 64 ? 4
+                  : G_WGMMA        ? 2
+                                   : 1,
+    UNIT_PIECES = HALF_PIECES % 4 == 0                      ? MOST_PIECES
+                  : HALF_PIECES % 2 == 0 && MOST_PIECES > 1 ? 2
+                                                            : 1,
     UNIT_POSITIONS = UNIT_PIECES * KV_POSITIONS,
     HALF_UNITS = HALF_PIECES / UNIT_PIECES
 };
@@ -170,8 +174,8 @@ DEV void rows_rotate(const struct prompt_worker *r, int nth, int is_k, struct he
         gains_of(r, gain, j, 0, g);
         UNROLL
         for (int i = 0; i < 2; i++)
-            rows->w[i][j] = bf16_pair(bf16_low(rows->w[i][j]) * g[0] * factor[i],
-                                      bf16_high(rows->w[i][j]) * g[1] * factor[i]);
+            rows->w[i][j] =
+                bf16_pair(bf16_low(rows->w[i][j]) * g[0] * factor[i], bf16_high(rows->w[i][j]) * g[1] * factor[i]);
     }
 }
 
@@ -352,7 +356,7 @@ enum { ROW_BLOCKS = WARP_ROWS / 8 };
 /* A lane has four rows: 2 (lane % 4) and + 1 of each block of 8. Sums l are over this lane's positions,
  * lane / 4 modulo 8. */
 struct stacked {
-    int row; /* the warp's first */
+    int row;                             /* the warp's first */
     struct pair q[AT_TILES][ROW_BLOCKS]; /* B fragments */
     float o[AT_TILES][ROW_BLOCKS][4];    /* rows are dims */
     float m[ROW_BLOCKS][2], l[ROW_BLOCKS][2];
@@ -575,8 +579,7 @@ DEV void rows_store(const struct prompt_worker *r, const struct attention_item *
             if (j >= HEAD_BLOCKS) continue;
             const float *o = x->o[j / 2][b] + j % 2 * 2;
             const u32 pair = transpose8(gated_pair(o[0], o[1], M_GATED ? transpose8(gate[i]) : 0));
-            if (have)
-                activation_store(r, r->a->attention, row / GROUP_Q_HEADS, column + 8 * j + lane % 4 * 2, pair);
+            if (have) activation_store(r, r->a->attention, row / GROUP_Q_HEADS, column + 8 * j + lane % 4 * 2, pair);
         }
     }
 }

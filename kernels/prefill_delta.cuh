@@ -34,8 +34,8 @@ enum {
     KEY_BLOCKS = M_KEY_DIM / 8,
     KEY_TILES = M_KEY_DIM / 16,
     VALUE_TILES = (M_VALUE_DIM + 15) / 16,
-    VALUE_BLOCKS = 2 * VALUE_TILES, /* columns beyond the head's are zeros */
-    MATRIX_BYTES = 128,             /* a block */
+    VALUE_BLOCKS = 2 * VALUE_TILES,      /* columns beyond the head's are zeros */
+    MATRIX_BYTES = 128,                  /* a block */
     KEYS_BYTES = CHUNK_BYTES(M_KEY_DIM), /* of a chunk */
     VALUES_BYTES = CHUNK_BYTES(M_VALUE_DIM),
     U_BYTES = VALUE_TILES * CHUNK_BLOCKS * LANES * 16,

@@ -126,7 +126,8 @@ DEV void answer_scales(const struct prompt_worker *r, struct answer_shared *s, c
 }
 
 DEV void answer_store(const struct prompt_worker *r, const float *gains, const struct answer *x, const float *scale) {
-    const int to = x->head / P_GROUP_VALUE_HEADS * (P_OUT_K_TILES * TILE_K) + x->head % P_GROUP_VALUE_HEADS * M_VALUE_DIM;
+    const int to =
+        x->head / P_GROUP_VALUE_HEADS * (P_OUT_K_TILES * TILE_K) + x->head % P_GROUP_VALUE_HEADS * M_VALUE_DIM;
     UNROLL
     for (int i = 0; i < 2 * ANSWER_TILES; i++) {
         const int column = answer_column(r, x, i / 2, i % 2);

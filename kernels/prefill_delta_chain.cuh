@@ -94,14 +94,14 @@ DEV void state_show(const struct prompt_worker *r, const struct chain_item *it, 
 
 /* What chain needs of a chunk besides stages: asked for a chunk ahead. */
 struct chain_ahead {
-    struct quad u;           /* of this warp's 8 tokens */
-    float left[2], whole;    /* what of two tokens reaches the chunk's end; what of the state does */
+    struct quad u;        /* of this warp's 8 tokens */
+    float left[2], whole; /* what of two tokens reaches the chunk's end; what of the state does */
 };
 DEV void ahead_load(const struct prompt_worker *r, const struct chain_item *it, int chunk, struct chain_ahead *x) {
     const u8 *u = (const u8 *)r->a->delta.u + chunk_at(it->head, chunk, U_BYTES) +
                   ((it->columns * CHUNK_BLOCKS + r->w.warp) * LANES + r->w.lane) * 16;
-    const u32 *decay = (const u32 *)r->a->delta.decay + (size_t)(2 * it->head) * P_PREFILL_TOKENS +
-                       (size_t)(chunk * DELTA_CHUNK);
+    const u32 *decay =
+        (const u32 *)r->a->delta.decay + (size_t)(2 * it->head) * P_PREFILL_TOKENS + (size_t)(chunk * DELTA_CHUNK);
     const u32 *left = decay + P_PREFILL_TOKENS + 8 * r->w.warp + r->w.lane % 4 * 2;
     x->u = cached_load128((const struct quad *)u);
     x->left[0] = bits_float(plain_load32(left)), x->left[1] = bits_float(plain_load32(left + 1));

@@ -21,9 +21,9 @@ enum {
 /* chunk_shared_bytes (prefill_layout.h) counts the same parts. */
 struct ALIGN(16) chunk_shared {
     u8 k[KEYS_BYTES], v[VALUES_BYTES];
-    u8 q[Q_BYTES];           /* later T beta, as u wants it */
-    u8 weighted[OPERAND_BYTES]; /* T beta e^G */
-    float t[DELTA_CHUNK * T_STRIDE]; /* M below the diagonal, then T */
+    u8 q[Q_BYTES];                             /* later T beta, as u wants it */
+    u8 weighted[OPERAND_BYTES];                /* T beta e^G */
+    float t[DELTA_CHUNK * T_STRIDE];           /* M below the diagonal, then T */
     float sum[DELTA_CHUNK], beta[DELTA_CHUNK]; /* G */
     u64 full;
 };
@@ -297,8 +297,8 @@ DEV void w_make(const struct prompt_worker *r, const struct chunk_item *it, stru
 DEV void u_make(const struct prompt_worker *r, const struct chunk_item *it, struct chunk_shared *s, int columns) {
     const int lane = r->w.lane;
     const smem t = smem_of(s->q), v = smem_of(s->v);
-    u8 *to = (u8 *)r->a->delta.u + chunk_at(it->head, it->chunk, U_BYTES) +
-             (columns * CHUNK_BLOCKS * LANES + lane) * 16;
+    u8 *to =
+        (u8 *)r->a->delta.u + chunk_at(it->head, it->chunk, U_BYTES) + (columns * CHUNK_BLOCKS * LANES + lane) * 16;
     struct quad a[CHUNK_TILES];
     UNROLL
     for (int j = 0; j < CHUNK_TILES; j++)

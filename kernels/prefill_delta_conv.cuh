@@ -14,7 +14,10 @@
 enum {
     CONV_PARTS = 2 * M_KEY_HEADS + M_VALUE_HEADS, /* heads: q, k, v */
     CONV_BLOCKS = KEY_BLOCKS > VALUE_BLOCKS ? KEY_BLOCKS : VALUE_BLOCKS,
-    HEAD_LANES = CONV_BLOCKS <= 2 ? 2 : CONV_BLOCKS <= 4 ? 4 : CONV_BLOCKS <= 8 ? 8 : 16,
+    HEAD_LANES = CONV_BLOCKS <= 2   ? 2
+                 : CONV_BLOCKS <= 4 ? 4
+                 : CONV_BLOCKS <= 8 ? 8
+                                    : 16,
     WARP_HEADS = LANES / HEAD_LANES,
     CONV_TASKS = (CONV_PARTS + WARP_HEADS - 1) / WARP_HEADS, /* of a chunk */
     PAST = M_TAPS - 1,
@@ -30,7 +33,7 @@ enum {
 struct ALIGN(16) conv_shared {
     struct quad taps[TAP_QUADS][LANES]; /* of the task's channels, lane by lane */
     union {
-        struct quad made[READ_WARPS][LANES][8]; /* a lane's 8 tokens of 8 channels, see made_at */
+        struct quad made[READ_WARPS][LANES][8];                     /* a lane's 8 tokens of 8 channels, see made_at */
         float sums[READ_WARPS][4 * GATE_TILES * GATE_TILES][LANES]; /* each warp's of the gates */
     } u;
 };
@@ -156,8 +159,8 @@ struct tap_share {
 };
 DEV void taps_ask(const struct prompt_worker *r, int nth, int task, struct tap_share *t) {
     const struct delta_layout d = delta_shape();
-    const float *from = delta_numbers(r, nth) + delta_taps_offset(&d) +
-                        (size_t)conv_lane_make(r, task).channel * M_TAPS;
+    const float *from =
+        delta_numbers(r, nth) + delta_taps_offset(&d) + (size_t)conv_lane_make(r, task).channel * M_TAPS;
     UNROLL
     for (int first = 0; first < TAP_QUADS; first += READ_WARPS)
         if (first + r->w.warp < TAP_QUADS)
@@ -245,8 +248,9 @@ DEV void rows_store(const struct prompt_worker *r, struct conv_shared *s, int ch
         struct conv_part p;
         if (part >= CONV_PARTS) break;
         conv_part_make(r, part, &p);
-        struct quad *to = (struct quad *)(p.to + (size_t)chunk * p.chunk_bytes +
-                                          (size_t)(r->w.warp * p.blocks * MATRIX_BYTES)) + r->w.lane;
+        struct quad *to =
+            (struct quad *)(p.to + (size_t)chunk * p.chunk_bytes + (size_t)(r->w.warp * p.blocks * MATRIX_BYTES)) +
+            r->w.lane;
         UNROLL
         for (int i = 0; i < STORES; i++)
             v[i].x = v[i].y = v[i].z = v[i].w = 0;

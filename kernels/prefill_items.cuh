@@ -18,9 +18,9 @@ enum {
 };
 
 struct item {
-    int row;    /* this warp's row tile; beyond the last one all its rows are padding */
-    int token;  /* the first */
-    int which;  /* of the two scale buffers */
+    int row;   /* this warp's row tile; beyond the last one all its rows are padding */
+    int token; /* the first */
+    int which; /* of the two scale buffers */
 };
 
 /* ---- what a product is: defined where this is included ---- */

@@ -13,10 +13,9 @@ enum {
     WARPGROUP = 4,       /* warps between which registers move */
     STAGE_BYTES = 32768, /* of the ring */
     STAGE_ALIGN = 1024,
-    STAGE_TILES = 8,   /* k tiles that a stage holds */
-    ITEM_TOKENS = 128, /* of an item of a product at most, without a tail */
-    READ_TOKENS =
-        ITEM_TOKENS + ATOM_TOKENS, /* and with one: 8 tokens more, see prefill_items.cuh */
+    STAGE_TILES = 8,                         /* k tiles that a stage holds */
+    ITEM_TOKENS = 128,                       /* of an item of a product at most, without a tail */
+    READ_TOKENS = ITEM_TOKENS + ATOM_TOKENS, /* and with one: 8 tokens more, see prefill_items.cuh */
     EXCHANGE_FLOATS = 2 * 64 * 32
 };
 

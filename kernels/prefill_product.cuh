@@ -14,7 +14,7 @@
 
 /* ---- which weights ---- */
 
-#define BY_COMMON_PHASE(phase, f) \
+#define BY_COMMON_PHASE(phase, f)                                                                                      \
     ((phase) == TAPE_QKV ? f(QKV) : (phase) == TAPE_OUT ? f(OUT) : (phase) == TAPE_GATE_UP ? f(GATE_UP) : f(DOWN))
 #if M_DELTA
 #define BY_PHASE(phase, f) ((phase) == TAPE_MIX ? f(MIX) : BY_COMMON_PHASE(phase, f))
@@ -32,17 +32,16 @@ DEV int product_row_tiles(int phase) {
 }
 /* x comes twice, rounded and what was left over: 16 significant bits, as in decoding. */
 enum { X_TILES = X_BLOCKS * ATOM_COLUMNS / TILE_K };
-DEV int product_k_tiles(int phase) {
-    return sums_groups(phase) ? P_GROUPS * BY_PHASE(phase, K_TILES_OF) : 2 * X_TILES;
-}
+DEV int product_k_tiles(int phase) { return sums_groups(phase) ? P_GROUPS * BY_PHASE(phase, K_TILES_OF) : 2 * X_TILES; }
 
 DEV int product_format(int phase) { return BY_PHASE(phase, FORMAT_OF); }
 
 /* From the start of all tapes to row tile `row` of a phase, k tile 0. */
-#define ROW_AT(S) \
-    ((u64)(row / P_##S##_ROW_TILES) * P_SM_BYTES + P_##S##_OFFSET + \
-     (u64)((row % P_##S##_ROW_TILES % P_##S##_WARP_ROWS * P_WARPS + \
-            row % P_##S##_ROW_TILES / P_##S##_WARP_ROWS * P_##S##_K_PARTS) * (int)tile_bytes(P_##S##_FORMAT)))
+#define ROW_AT(S)                                                                                                      \
+    ((u64)(row / P_##S##_ROW_TILES) * P_SM_BYTES + P_##S##_OFFSET +                                                    \
+     (u64)((row % P_##S##_ROW_TILES % P_##S##_WARP_ROWS * P_WARPS +                                                    \
+            row % P_##S##_ROW_TILES / P_##S##_WARP_ROWS * P_##S##_K_PARTS) *                                           \
+           (int)tile_bytes(P_##S##_FORMAT)))
 /* Where a phase's layer begins: what follows mix begins later than what follows qkv, for which its offset is. */
 DEV u64 layer_begin(int phase, int layer) {
 #if M_DELTA
@@ -61,9 +60,9 @@ DEV const u8 *weights_row(const struct prompt_worker *r, int phase, int layer, i
            (u64)tile_lane(product_format(phase), r->w.lane);
 }
 /* And from there to k tile k, in tiles. */
-#define K_AT(S) \
-    ((u32)(k % P_##S##_K_TILES % P_##S##_WARP_K * P_##S##_WARP_ROWS * P_WARPS + \
-           k % P_##S##_K_TILES / P_##S##_WARP_K) + \
+#define K_AT(S)                                                                                                        \
+    ((u32)(k % P_##S##_K_TILES % P_##S##_WARP_K * P_##S##_WARP_ROWS * P_WARPS +                                        \
+           k % P_##S##_K_TILES / P_##S##_WARP_K) +                                                                     \
      (u32)(k / P_##S##_K_TILES) * (u32)(P_GROUP_SMS * (P_SM_BYTES / tile_bytes(P_##S##_FORMAT))))
 
 /* That is made once, for all k tiles: a warp asks for a tile every few dozen cycles. NO_PLACE beyond the last,
@@ -107,7 +106,8 @@ DEV int qkv_column(int row, int local) {
     if (at < P_GROUP_GATE) return M_HEADS * M_HEAD_DIM + group * P_GROUP_GATE + at;
     at -= P_GROUP_GATE;
     if (at >= 2 * P_GROUP_KV) return -1;
-    return M_HEADS * (1 + M_GATED) * M_HEAD_DIM + at / P_GROUP_KV * M_KV_HEADS * M_HEAD_DIM + group * P_GROUP_KV + at % P_GROUP_KV;
+    return M_HEADS * (1 + M_GATED) * M_HEAD_DIM + at / P_GROUP_KV * M_KV_HEADS * M_HEAD_DIM + group * P_GROUP_KV +
+           at % P_GROUP_KV;
 }
 
 #if M_DELTA

@@ -22,8 +22,8 @@ enum {
     READ_THREADS = READ_CONSUMERS + (READ_MOVES ? WARPGROUP : 1) * LANES,
     TAIL_TOKENS = G_WGMMA ? ATOM_TOKENS : 0, /* that the last item of a row may have besides: prefill_items.cuh */
     STAGE_COPIES = 2, /* calls of ring_fill that fill a stage: always this many, empty ones too */
-    READ_BARRIER = 1,  /* of all consumers */
-    HALF_BARRIER = 2   /* and + 1: of 4 warps each */
+    READ_BARRIER = 1, /* of all consumers */
+    HALF_BARRIER = 2  /* and + 1: of 4 warps each */
 };
 #define NO_PLACE 0xffffffffu
 
@@ -61,11 +61,11 @@ struct prompt_worker {
     struct worker w; /* warp, lane, block, a, token, layer, dead: what waiting needs */
     const struct prefill_args *a;
     struct prefill_shared *s;
-    u8 *stages;   /* [n_stages][STAGE_BYTES], on 1,024 bytes */
+    u8 *stages; /* [n_stages][STAGE_BYTES], on 1,024 bytes */
     int n_stages;
     int n_tokens;
-    int k_tiles;  /* of the product at hand, for those who make its items */
-    int stage;    /* the next one to take, or to fill */
+    int k_tiles; /* of the product at hand, for those who make its items */
+    int stage;   /* the next one to take, or to fill */
     u32 parity;
     int first_lap; /* the producer's */
 };

@@ -12,26 +12,26 @@ typedef unsigned int u32;
 typedef unsigned long long u64;
 
 #if defined(REEL_SIM)
-#define DEV            static inline __attribute__((unused))
-#define DEV_CALL       static __attribute__((unused))
-#define KERNEL(threads) void
+#define DEV                  static inline __attribute__((unused))
+#define DEV_CALL             static __attribute__((unused))
+#define KERNEL(threads)      void
 #define PAIR_KERNEL(threads) void
-#define ALIGN(n)       __attribute__((aligned(n)))
+#define ALIGN(n)             __attribute__((aligned(n)))
 #define UNROLL
 #define NO_UNROLL
 #define UNROLL_BY(n)
 #define PARAMETER
 #else
-#define DEV            __device__ static __forceinline__
-#define DEV_CALL       __device__ static __noinline__
-#define KERNEL(threads) extern "C" __global__ void __launch_bounds__(threads, 1)
+#define DEV                  __device__ static __forceinline__
+#define DEV_CALL             __device__ static __noinline__
+#define KERNEL(threads)      extern "C" __global__ void __launch_bounds__(threads, 1)
 #define PAIR_KERNEL(threads) extern "C" __global__ void __launch_bounds__(threads, 2) /* blocks of an SM */
-#define ALIGN(n)       __align__(n)
-#define UNROLL         _Pragma("unroll")
-#define NO_UNROLL      _Pragma("unroll 1")
-#define PRAGMA(text)   _Pragma(#text)
-#define UNROLL_BY(n)   PRAGMA(unroll n)
-#define PARAMETER      __grid_constant__ /* its address may be taken without a copy */
+#define ALIGN(n)             __align__(n)
+#define UNROLL               _Pragma("unroll")
+#define NO_UNROLL            _Pragma("unroll 1")
+#define PRAGMA(text)         _Pragma(#text)
+#define UNROLL_BY(n)         PRAGMA(unroll n)
+#define PARAMETER            __grid_constant__ /* its address may be taken without a copy */
 #endif
 
 #if defined(REEL_SIM)

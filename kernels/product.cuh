@@ -13,7 +13,7 @@
 #define PRELOAD(S) (TILES(S) < PRELOAD_TILES ? TILES(S) : PRELOAD_TILES)
 /* A phase's preloaded tiles into t, as they lie. */
 #define TILES_TAKE(w, t, S) tiles_take(w, t, PRELOAD(S), P_##S##_FORMAT)
-#define XWORDS(S)  ((P_##S##_WARP_K * 8 + LANES - 1) / LANES)
+#define XWORDS(S)           ((P_##S##_WARP_K * 8 + LANES - 1) / LANES)
 enum {
     PRELOAD_TILES = P_PRELOAD_TILES,
 #if M_DELTA
@@ -27,8 +27,8 @@ enum {
 
 /* Tiles first .. first + n of the warp's, in the phase's format; x holds its k slice, word i of the slice in
  * register i / 32 of lane i % 32. A single row tile gets two accumulators for shorter chains. */
-DEV void product(float (*d)[4], const struct quad *t, const u32 *x, int lane, int first, int n,
-                 int warp_rows, const int format) {
+DEV void product(float (*d)[4], const struct quad *t, const u32 *x, int lane, int first, int n, int warp_rows,
+                 const int format) {
     u32 b0 = 0, b1 = 0;
     UNROLL
     for (int i = first; i < first + n; i++) {
@@ -43,8 +43,8 @@ DEV void product(float (*d)[4], const struct quad *t, const u32 *x, int lane, in
 
 /* The same with the warp's slice of the normed vector in shared memory, in two halves: 16 significant
  * bits instead of 8, for which the products have columns to spare. */
-DEV void product_split(float (*d)[4], const struct quad *t, const u32 *x, int lane, int first, int n,
-                       int warp_rows, const int format) {
+DEV void product_split(float (*d)[4], const struct quad *t, const u32 *x, int lane, int first, int n, int warp_rows,
+                       const int format) {
     UNROLL
     for (int i = first; i < first + n; i++) {
         const int k = i / warp_rows, r = i % warp_rows;
@@ -85,8 +85,8 @@ DEV void parts_store(const struct worker *w, float (*d)[4], float *part, int war
 /* A phase of one warp from its input to its partial sums: the `preload` tiles in t, then the rest from
  * the ring as it comes. The input is x, as in product; or NULL: the normed vector in shared memory, made
  * of h, whose sum of squares goes to ssq behind the products' back. */
-DEV void phase_product(struct worker *w, const struct quad *t, int preload, const u32 *x, float *part,
-                       int warp_rows, int warp_k, int k_parts, const int format, const float *h, float *ssq) {
+DEV void phase_product(struct worker *w, const struct quad *t, int preload, const u32 *x, float *part, int warp_rows,
+                       int warp_k, int k_parts, const int format, const float *h, float *ssq) {
     const u32 *slice = w->s->x + (w->warp * P_QKV_WARP_K * 4 + w->lane % 4) * 2;
     float d[ACCUMULATORS][4];
     UNROLL
@@ -138,8 +138,6 @@ DEV float row_sum(const float *part, int row, int k_parts) {
 /* ---- the norm in front of a product ---- */
 
 /* 1 / sqrt(mean(h^2) + eps): applied after the product, it is a scalar. */
-DEV float norm_scale(const float *ssq) {
-    return rsqrt_approx(sum_run(ssq, P_WARPS) * (1.0f / M_HIDDEN) + M_RMS_EPS);
-}
+DEV float norm_scale(const float *ssq) { return rsqrt_approx(sum_run(ssq, P_WARPS) * (1.0f / M_HIDDEN) + M_RMS_EPS); }
 
 #endif

@@ -77,7 +77,7 @@ DEV void tiles_take(struct worker *w, struct quad *t, int n, const int format) {
 struct weight_stream {
     const u8 *src;
     smem ring, full, empty;
-    int slot, old;              /* next to fill; oldest in flight */
+    int slot, old;               /* next to fill; oldest in flight */
     u32 fill_parity, old_parity; /* of the lap before at slot; of the lap in flight at old */
     int flying, cap, first_lap;
 };
@@ -162,8 +162,7 @@ DEV int stream_head(struct worker *w, struct weight_stream *p, int strips) {
 
 /* While a phase streams, no exchange waits behind its bytes: then all may be in flight. */
 DEV void stream_freely(struct worker *w, int yes) {
-    if (w->warp == 0 && w->lane == 0)
-        shared_store(smem_of(&w->s->cap), (u32)(yes ? w->a->cap_head : w->a->cap_layers));
+    if (w->warp == 0 && w->lane == 0) shared_store(smem_of(&w->s->cap), (u32)(yes ? w->a->cap_head : w->a->cap_layers));
 }
 
 /* A layer's qkv or mix; bytes of the first n layers, which are none or all. */

@@ -45,8 +45,7 @@ DEV int own_id(int block, int row) { return (row / TILE_ROWS * P_SMS + block) * 
 
 /* All of a block's rows, a thread's share of them; few bytes of code, which a token runs but once and
  * fetches from far away. */
-#define EACH_OWN_ROW(w, row) \
-    for (int row = (w)->warp * LANES + (w)->lane; row < OWN_ROWS; row += CONSUMER_THREADS)
+#define EACH_OWN_ROW(w, row) for (int row = (w)->warp * LANES + (w)->lane; row < OWN_ROWS; row += CONSUMER_THREADS)
 
 /* -infinity where there is no number. */
 DEV float own_logit(const struct worker *w, int row) {
@@ -123,8 +122,7 @@ DEV struct four four_load(const struct worker *w, u64 position, int row) {
     return f;
 }
 
-DEV void four_offer(const struct worker *w, struct best *b, const struct four *f, float largest, u32 least,
-                    int row) {
+DEV void four_offer(const struct worker *w, struct best *b, const struct four *f, float largest, u32 least, int row) {
     UNROLL
     for (int i = 0; i < 4; i++) {
         const float scaled = own_scaled(w, f->logit[i], largest);

@@ -38,9 +38,12 @@ DEV int bar_blocks(int top_k) {
 }
 
 /* Lanes that share the n comparisons of one key. */
-#define SPLIT(n) \
-    ((n) * 16 <= CONSUMER_THREADS ? 16 : (n) * 8 <= CONSUMER_THREADS ? 8 : (n) * 4 <= CONSUMER_THREADS ? 4 \
-     : (n) * 2 <= CONSUMER_THREADS                                                              ? 2 : 1)
+#define SPLIT(n)                                                                                                       \
+    ((n)*16 <= CONSUMER_THREADS  ? 16                                                                                  \
+     : (n)*8 <= CONSUMER_THREADS ? 8                                                                                   \
+     : (n)*4 <= CONSUMER_THREADS ? 4                                                                                   \
+     : (n)*2 <= CONSUMER_THREADS ? 2                                                                                   \
+                                 : 1)
 
 DEV u32 split_sum(u32 v, int split) {
     NO_UNROLL
@@ -217,8 +220,7 @@ DEV void list_gather(struct worker *w, int at, float largest, u32 bar) {
     for (int i = 0; i < LIST_SHARE; i++) {
         const int mine = i * CONSUMER_THREADS + thread, block = mine / LIST_PAIRS;
         int n = 0;
-        if (block < P_SMS && !w->dead)
-            n = list_take(w, v[i], block, mine % LIST_PAIRS, largest, bar, &total);
+        if (block < P_SMS && !w->dead) n = list_take(w, v[i], block, mine % LIST_PAIRS, largest, bar, &total);
         if (!warp_ballot(n > LIST_FIRST)) continue;
         NO_UNROLL
         for (int lane = 0; lane < LANES; lane += LIST_PAIRS) {
@@ -274,8 +276,7 @@ DEV int list_judge(struct worker *w, u64 position, const struct terms *terms, st
 
     const u64 in_weight = terms->certain + warps_sum(s->sum[0]);
     u64 need = ~(u64)0;
-    if (terms->top_p > 0)
-        need = sampling_top_p_need(terms->top_k ? in_weight : terms->total, terms->top_p);
+    if (terms->top_p > 0) need = sampling_top_p_need(terms->top_k ? in_weight : terms->total, terms->top_p);
     if (in && before < need) {
         const float scaled = own_scaled(w, sampling_from_order(item.x), terms->largest);
         u32 r[4];

@@ -42,9 +42,7 @@ DEV u32 split_key(const struct window *x, int i) {
     return key < low ? low : key > high ? high : key;
 }
 
-DEV u64 split_tag(const struct worker *w, int round) {
-    return (u64)(w->epoch & 0xffffu) << 48 | (u64)round << 44;
-}
+DEV u64 split_tag(const struct worker *w, int round) { return (u64)(w->epoch & 0xffffu) << 48 | (u64)round << 44; }
 
 /* This warp's rows at or above each point, into the block's scratch. */
 DEV void split_own(struct worker *w, const struct window *x, float largest) {
@@ -159,24 +157,21 @@ DEV int window_narrow(struct worker *w, float largest, u64 need, struct window *
 /* After draw_listed did not settle it. A function of its own, which few tokens need: it would cost the
  * others registers. */
 enum { SEARCH_SETTLED = 1, SEARCH_DEAD = 2 };
-DEV_CALL int draw_searched(const struct decode_args *a, struct block_shared *s, u32 epoch, int t, int dead,
-                           u64 total) {
+DEV_CALL int draw_searched(const struct decode_args *a, struct block_shared *s, u32 epoch, int t, int dead, u64 total) {
     struct worker w = sampler_worker(a, s, epoch, t, dead);
     const u32 largest_key = s->pick.largest;
     const u64 position = position_of(&w);
     struct terms terms = { sampling_from_order(largest_key), 0, a->sampling.top_p, total, 0 };
     struct window x = window_start(&w, largest_key, total);
     consumers_sync(); /* the list's items have been read, they are scratch now */
-    if (!window_narrow(&w, terms.largest, sampling_top_p_need(total, terms.top_p), &x))
-        return w.dead ? SEARCH_DEAD : 0;
+    if (!window_narrow(&w, terms.largest, sampling_top_p_need(total, terms.top_p), &x)) return w.dead ? SEARCH_DEAD : 0;
     consumers_sync();
     if (w.warp == 0 && w.lane == 0) list_clear(&s->pick, x.low.key);
     const struct four f = four_load(&w, position, 4 * (w.warp * LANES + w.lane));
     const struct best b = own_draw(&w, f, position, terms.largest, x.high.key);
     consumers_sync();
     terms.certain = x.high.weight;
-    const int settled =
-        list_settle(&w, LIST_AGAIN_WORD, x.low.key, x.high.key, LIST_MOST, position, &terms, b);
+    const int settled = list_settle(&w, LIST_AGAIN_WORD, x.low.key, x.high.key, LIST_MOST, position, &terms, b);
     return (settled ? SEARCH_SETTLED : 0) | (w.dead ? SEARCH_DEAD : 0);
 }
 

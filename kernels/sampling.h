@@ -53,8 +53,8 @@ SAMPLING_FN float sampling_select(int yes, float a, float b) {
 /* e^x for x <= 0, within 2 units in the last place; 0 below -87 and for NaN.
  * x = n ln 2 + r, |r| <= ln 2 / 2, and a polynomial fitted to (e^r - 1 - r) / r^2. */
 SAMPLING_FN float sampling_exp(float x) {
-    const float low = -87.0f;        /* e^low is still a normal number */
-    const float round = 12582912.0f; /* 1.5 * 2^23: adding it rounds to an integer */
+    const float low = -87.0f;                                       /* e^low is still a normal number */
+    const float round = 12582912.0f;                                /* 1.5 * 2^23: adding it rounds to an integer */
     const float ln2_high = 0.693359375f, ln2_low = -2.12194440e-4f; /* high part has 10 bits */
     int inside = x > low;
     float c = sampling_select(inside, x, low);
@@ -120,14 +120,11 @@ SAMPLING_FN float sampling_exponential(unsigned random) {
 
 /* Standard Gumbel noise: in (-3.1, SAMPLING_GUMBEL_MAX). */
 #define SAMPLING_GUMBEL_MAX 22.2f
-SAMPLING_FN float sampling_gumbel(unsigned random) {
-    return -sampling_log(sampling_exponential(random));
-}
+SAMPLING_FN float sampling_gumbel(unsigned random) { return -sampling_log(sampling_exponential(random)); }
 
 /* Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011). */
-SAMPLING_FN void sampling_philox(unsigned c0, unsigned c1, unsigned c2, unsigned c3, unsigned k0,
-                                 unsigned k1, unsigned *r0, unsigned *r1, unsigned *r2,
-                                 unsigned *r3) {
+SAMPLING_FN void sampling_philox(unsigned c0, unsigned c1, unsigned c2, unsigned c3, unsigned k0, unsigned k1,
+                                 unsigned *r0, unsigned *r1, unsigned *r2, unsigned *r3) {
     for (int round = 0; round < 10; round++) {
         unsigned long long a = (unsigned long long)c0 * 0xd2511f53u;
         unsigned long long b = (unsigned long long)c2 * 0xcd9e8d57u;
@@ -147,19 +144,17 @@ SAMPLING_FN void sampling_philox(unsigned c0, unsigned c1, unsigned c2, unsigned
 /* Random words of the ids 4 * group to 4 * group + 3 at a position. The last counter word keeps
  * these apart from anything else that may be drawn from the same seed. */
 #define SAMPLING_STREAM_IDS 1u
-SAMPLING_FN void sampling_random(unsigned long long seed, unsigned long long position,
-                                 unsigned group, unsigned *r0, unsigned *r1, unsigned *r2,
-                                 unsigned *r3) {
-    sampling_philox(group, (unsigned)position, (unsigned)(position >> 32), SAMPLING_STREAM_IDS,
-                    (unsigned)seed, (unsigned)(seed >> 32), r0, r1, r2, r3);
+SAMPLING_FN void sampling_random(unsigned long long seed, unsigned long long position, unsigned group, unsigned *r0,
+                                 unsigned *r1, unsigned *r2, unsigned *r3) {
+    sampling_philox(group, (unsigned)position, (unsigned)(position >> 32), SAMPLING_STREAM_IDS, (unsigned)seed,
+                    (unsigned)(seed >> 32), r0, r1, r2, r3);
 }
 
 /* A logit after bias and penalties, in this order. `held` says that the session holds the id
  * (prompt or generated), `count` how often this call generated it. */
-SAMPLING_FN float sampling_penalise(float logit, int held, int count, float repetition,
-                                    float presence, float frequency) {
-    if (held)
-        logit = logit > 0.0f ? sampling_div(logit, repetition) : sampling_mul(logit, repetition);
+SAMPLING_FN float sampling_penalise(float logit, int held, int count, float repetition, float presence,
+                                    float frequency) {
+    if (held) logit = logit > 0.0f ? sampling_div(logit, repetition) : sampling_mul(logit, repetition);
     if (count > 0) {
         logit = sampling_add(logit, -presence);
         logit = sampling_add(logit, -sampling_mul(frequency, (float)count));

@@ -50,21 +50,21 @@ struct block_shared;
 struct worker {
     const struct decode_args *a;
     struct block_shared *s;
-    u8 *ring;     /* [RING_SLOTS][P_SLOT_BYTES] */
-    u8 *kv_ring;  /* [P_KV_SLOTS][P_KV_PIECE] */
+    u8 *ring;    /* [RING_SLOTS][P_SLOT_BYTES] */
+    u8 *kv_ring; /* [P_KV_SLOTS][P_KV_PIECE] */
     int warp, lane;
     int block, group, member; /* block = group * P_GROUP_SMS + member */
     smem full, empty;         /* of ring slot 0 */
     int slot;                 /* consumers: the next ring slot */
     u32 parity;
-    int parts;                /* phases so far, modulo PART_BARRIERS */
-    u32 epoch;                /* of the exchange at hand */
-    int kv_turn;              /* attention warps: the next slot of theirs, */
-    u32 kv_laps;              /* and for each the parity of its next use */
+    int parts;                    /* phases so far, modulo PART_BARRIERS */
+    u32 epoch;                    /* of the exchange at hand */
+    int kv_turn;                  /* attention warps: the next slot of theirs, */
+    u32 kv_laps;                  /* and for each the parity of its next use */
     float qk_gain[ROPE_TURNS][4]; /* of the q or k row that this warp rotates, loaded a layer ahead */
-    int token, layer;         /* for fault reports */
-    u32 zero;                 /* 0, which the compiler does not know: see mbar_arrive_after */
-    int dead;                 /* a wait gave up somewhere: all waits fall through */
+    int token, layer;             /* for fault reports */
+    u32 zero;                     /* 0, which the compiler does not know: see mbar_arrive_after */
+    int dead;                     /* a wait gave up somewhere: all waits fall through */
 };
 
 /* Before a phase: what it makes of these cannot be made before the loop over layers, where it would
@@ -111,8 +111,8 @@ DEV int head_tiles(const struct worker *w) {
 /* Called now and then from a loop that waits, with the number of failed polls so far. Returns 1 when
  * waiting has no point any more; the first block to run out of patience describes what it waited
  * for. A call: its code stands in the way of every wait (Qwen3-1.7B waits at 70 places a layer). */
-DEV_CALL int wait_over(const struct decode_args *a, enum wait_kind kind, u32 polls, u32 want, u32 have,
-                       int token, int layer) {
+DEV_CALL int wait_over(const struct decode_args *a, enum wait_kind kind, u32 polls, u32 want, u32 have, int token,
+                       int layer) {
     if (polls > a->patience && plain_claim(a->abort, ABORT_CLAIMED) == ABORT_NONE) {
         struct decode_mailbox *m = a->mailbox;
         mapped_store32(&m->fault_wait, (u32)kind);
@@ -148,8 +148,7 @@ DEV void mbar_wait(struct worker *w, smem bar, u32 parity, enum wait_kind kind) 
     u32 polls = 0;
     NO_UNROLL
     while (!mbar_try(bar, parity) && !w->dead) {
-        if (++polls % POLLS_A_LOOK == 0)
-            w->dead = wait_over(w->a, kind, polls, parity, bar, w->token, w->layer);
+        if (++polls % POLLS_A_LOOK == 0) w->dead = wait_over(w->a, kind, polls, parity, bar, w->token, w->layer);
         sleep_ns(20);
     }
 }

@@ -32,7 +32,8 @@
 
 /* ---- the residual stream ---- */
 
-/* A lane has two columns of the unit's k tile, the second 8 further on, of two tokens: of sums as a product leaves them. */
+/* A lane has two columns of the unit's k tile, the second 8 further on, of two tokens: of sums as a product leaves
+ * them. */
 DEV int unit_column(const struct short_worker *b) { return b->unit_tile * TILE_K + b->w.lane / 4; }
 DEV int unit_token(const struct short_worker *b) { return b->unit_atom * ATOM_TOKENS + b->w.lane % 4 * 2; }
 
@@ -133,7 +134,7 @@ DEV void unit_store(const struct short_worker *b) {
 /* A phase: what is taken before its input arrives, and the rest of it. */
 #define PHASE_TAKE(b, t, wide, S)                                                                                      \
     do {                                                                                                               \
-        if (!(wide)) tiles_take(&(b)->w, t, PRELOAD(S), P_##S##_FORMAT);                                                               \
+        if (!(wide)) tiles_take(&(b)->w, t, PRELOAD(S), P_##S##_FORMAT);                                               \
     } while (0)
 #define SEGMENT(S) P_##S##_WARP_ROWS, P_##S##_WARP_K, P_##S##_K_PARTS, P_##S##_ROW_TILES, P_##S##_FORMAT
 #define PHASE_READ(b, t, wide, S)                                                                                      \
@@ -200,8 +201,8 @@ DEV void short_produce(struct worker *w) {
     stream_start(w, &p);
     p.src = w->a->tape + (u64)w->block * P_SM_BYTES;
     for (int layer = 0, go = 1; layer < M_LAYERS && go; layer++)
-        go = STREAM_SEGMENT(w, &p, QKV) && STREAM_SEGMENT(w, &p, OUT) &&
-             STREAM_SEGMENT(w, &p, GATE_UP) && STREAM_SEGMENT(w, &p, DOWN);
+        go = STREAM_SEGMENT(w, &p, QKV) && STREAM_SEGMENT(w, &p, OUT) && STREAM_SEGMENT(w, &p, GATE_UP) &&
+             STREAM_SEGMENT(w, &p, DOWN);
     stream_drain(&p);
     if (!w->dead) l2_prefetch(p.src, P_HEAD_BYTES < HEAD_AHEAD ? P_HEAD_BYTES : HEAD_AHEAD);
 }

@@ -14,7 +14,7 @@
 #include "short_shared.cuh"
 
 enum {
-    HEAD_BLOCKS = M_HEAD_DIM / 8, /* of 8 dims */
+    HEAD_BLOCKS = M_HEAD_DIM / 8,                      /* of 8 dims */
     GROUP_ROWS = P_GROUP_HEADS + 2 * P_GROUP_KV_HEADS, /* heads of a group: q, k, v */
     KV_QUERIES = P_GROUP_HEADS / P_GROUP_KV_HEADS,     /* q heads of a KV head */
     BLOCK_HEADS = SHORT_HEADS(KV_QUERIES, M_HEAD_DIM)  /* that a warp has at once */
@@ -351,7 +351,8 @@ DEV void rows_end(const struct short_worker *b, const struct rows *x, int head, 
 /* Warps that share a block's positions: as there are, no more than pieces, and as there is room for what they hand
  * over. */
 DEV int block_parts(const struct short_worker *b, int blocks) {
-    const int pieces = (b->w.a->position + KV_POSITIONS - 1) / KV_POSITIONS + (b->n_tokens + KV_POSITIONS - 1) / KV_POSITIONS;
+    const int pieces =
+        (b->w.a->position + KV_POSITIONS - 1) / KV_POSITIONS + (b->n_tokens + KV_POSITIONS - 1) / KV_POSITIONS;
     const int warps = P_WARPS / blocks, room = 1 + 2 * ALL_PARTS / (blocks * BLOCK_HEADS * MERGE_QUADS);
     const int parts = warps < room ? warps : room;
     return parts < pieces ? parts : pieces;

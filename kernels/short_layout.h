@@ -12,8 +12,7 @@
 #define SHORT_PAIR(atoms) ((atoms) > 1 ? 2 : 1)
 #define SHORT_WIDE(atoms) ((atoms) > 2 ? 4 : SHORT_PAIR(atoms))
 /* q heads of a KV head that a warp attends with at once, as there are registers. */
-#define SHORT_HEADS(queries, head_dim)                                                             \
-    ((queries) % 2 == 0 ? 2 : (head_dim) <= 64 && (queries) % 3 == 0 ? 3 : 1)
+#define SHORT_HEADS(queries, head_dim) ((queries) % 2 == 0 ? 2 : (head_dim) <= 64 && (queries) % 3 == 0 ? 3 : 1)
 /* Floats of a row of angles, padded so that two rows meet all banks. */
 #define SHORT_ANGLES(head_dim) ((head_dim) + 16)
 
@@ -24,8 +23,7 @@ enum {
 };
 
 /* A block's, of which a group has so many KV heads: struct block_shared, without the ring. */
-TAPE_FN int short_shared_bytes(const struct tape_shape *t, int kv_heads, int head_dim, int atoms,
-                               int ring_slots) {
+TAPE_FN int short_shared_bytes(const struct tape_shape *t, int kv_heads, int head_dim, int atoms, int ring_slots) {
     const int runs = (atoms + 1) / 2; /* of 16 tokens: pieces of K and V */
     /* partial sums of one phase, and what attention needs there to merge its warps' results */
     int bytes = (t->warps - 1) * (head_dim / TILE_K + 1) * SHORT_SUM_BYTES / 2;

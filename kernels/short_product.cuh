@@ -17,13 +17,13 @@
 /* Row tiles of a warp: sums it holds. */
 enum { MOST_ROWS = MAX(MAX(P_QKV_WARP_ROWS, P_OUT_WARP_ROWS), MAX(P_GATE_UP_WARP_ROWS, P_DOWN_WARP_ROWS)) };
 /* Atoms of a run at most; k tiles of a part of a warp's input. */
-enum { MOST_ATOMS = WIDE, NARROW_K = 6, WIDE_K = 2, TAKE_FRAGMENTS = MAX(NARROW_K * PAIR, WIDE_K * WIDE) };
+enum { MOST_ATOMS = WIDE, NARROW_K = 6, WIDE_K = 2, TAKE_FRAGMENTS = MAX(NARROW_K * PAIR, WIDE_K *WIDE) };
 
 /* ---- the norm's scale ---- */
 
 /* Words of sums of squares that a lane takes for a run: it has a token, and every step-th of the
  * warp's k tiles. */
-#define SQUARES_STEP(some) (LANES / ((some) * ATOM_TOKENS))
+#define SQUARES_STEP(some) (LANES / ((some)*ATOM_TOKENS))
 #define SQUARES(some)      ((P_QKV_WARP_K + SQUARES_STEP(some) - 1) / SQUARES_STEP(some))
 struct squares {
     u64 v[SQUARES(WIDE)];
@@ -182,9 +182,9 @@ DEV void sums_clear(struct sums *s, const int rows, const int some) {
     for (int i = 0; i < rows * some * 4; i++)
         s->d[i / 4 / some][i / 4 % some][i % 4] = 0;
 }
-/* One k tile: the warp's rows by a run of atoms. f is not used for out, whose input lies in shared memory. An operand is
- * two neighbouring registers, which a fragment's are not; an `or` with a 0 that the compiler does not know makes them
- * so once, where copies would be made again for every row. */
+/* One k tile: the warp's rows by a run of atoms. f is not used for out, whose input lies in shared memory. An operand
+ * is two neighbouring registers, which a fragment's are not; an `or` with a 0 that the compiler does not know makes
+ * them so once, where copies would be made again for every row. */
 DEV void sums_add(const struct short_worker *b, struct sums *s, int phase, const struct quad *row, const int rows,
                   const struct fragment *f, int k, int atom, const int some) {
     const int split = phase == TAPE_QKV || phase == TAPE_GATE_UP;

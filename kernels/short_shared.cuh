@@ -2,8 +2,8 @@
  *
  * It is decoding with more columns. Blocks, groups, tapes and the weights' ring are decode's; tokens stand in
  * atoms of 8, the columns of a product, of which a run of 2, or of 4 in longer prompts, goes through it at once.
- * Activations cross between SMs as words with an epoch, laid out as B fragments: for a k tile and an atom two words a lane, of which the first
- * has columns 2 (lane % 4) and + 1 of token lane / 4, the second those 8 further on. */
+ * Activations cross between SMs as words with an epoch, laid out as B fragments: for a k tile and an atom two words a
+ * lane, of which the first has columns 2 (lane % 4) and + 1 of token lane / 4, the second those 8 further on. */
 #ifndef REEL_KERNELS_SHORT_SHARED_CUH
 #define REEL_KERNELS_SHORT_SHARED_CUH
 
@@ -24,12 +24,13 @@ enum {
     PRELOAD_TILES = P_SHORT_PRELOAD
 };
 
-/* Exchange memory, in words, which short_exchange_words (short_layout.h) adds up. Every edge has one buffer: short.cu says why that is enough. */
+/* Exchange memory, in words, which short_exchange_words (short_layout.h) adds up. Every edge has one buffer: short.cu
+ * says why that is enough. */
 enum {
     TILE_WORDS = SHORT_TILE_WORDS,
-    VECTOR_WORDS = H_TILES * ATOMS * TILE_WORDS, /* of hidden columns, all tokens */
-    S_X = 0,                                     /* [2]: for qkv, for gate_up; word_x */
-    S_SSQ = S_X + 2 * VECTOR_WORDS,              /* [2][H_TILES][tokens]: sums of h^2 over a k tile; f32 */
+    VECTOR_WORDS = H_TILES * ATOMS * TILE_WORDS,  /* of hidden columns, all tokens */
+    S_X = 0,                                      /* [2]: for qkv, for gate_up; word_x */
+    S_SSQ = S_X + 2 * VECTOR_WORDS,               /* [2][H_TILES][tokens]: sums of h^2 over a k tile; f32 */
     S_QKV = S_SSQ + 2 * H_TILES * P_SHORT_TOKENS, /* [P_GROUPS][QKV_TILES][ATOMS][TILE_WORDS]; bf16 */
     S_SUMS = S_QKV + P_GROUPS * QKV_TILES * ATOMS * TILE_WORDS, /* [2: out, down][P_GROUPS][VECTOR_WORDS]; f24 */
     S_GATED = S_SUMS + 2 * P_GROUPS * VECTOR_WORDS, /* [P_GROUPS][P_DOWN_K_TILES][ATOMS][TILE_WORDS]; bf16 */
@@ -68,7 +69,7 @@ struct short_worker {
     const struct prefill_args *a;
     int n_tokens, atoms;
     int padded; /* atoms of whole runs where these are wide: tokens beyond the last are 0 */
-    int turn; /* of the two buffers of partial sums */
+    int turn;   /* of the two buffers of partial sums */
     /* the piece of the residual stream that this warp owns: a k tile of an atom; unit_atom is -1 where it owns none */
     int unit_tile, unit_atom;
     float h[4];
@@ -99,9 +100,7 @@ struct fragment {
  * have 32 bits of epoch and a pair of bf16. */
 #define X_TAG 0x000f000fu
 DEV u32 epoch_nibbles(u32 epoch) { return (epoch & 15) | (epoch >> 4 & 15) << 16; }
-DEV u64 word_x(u32 both, u32 rest, u32 epoch) {
-    return (u64)((rest & ~X_TAG) | epoch_nibbles(epoch)) << 32 | both;
-}
+DEV u64 word_x(u32 both, u32 rest, u32 epoch) { return (u64)((rest & ~X_TAG) | epoch_nibbles(epoch)) << 32 | both; }
 DEV u32 rest_of(u32 tag) { return tag & ~X_TAG; }
 DEV u32 tag_of(const struct short_worker *b, int is_x) { return is_x ? epoch_nibbles(b->w.epoch) : b->w.epoch; }
 

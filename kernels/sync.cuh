@@ -58,9 +58,7 @@ DEV u32 shared_load(smem a) {
     asm volatile("ld.volatile.shared.u32 %0, [%1];" : "=r"(v) : "r"(a) : "memory");
     return v;
 }
-DEV void shared_store(smem a, u32 v) {
-    asm volatile("st.volatile.shared.u32 [%0], %1;" ::"r"(a), "r"(v) : "memory");
-}
+DEV void shared_store(smem a, u32 v) { asm volatile("st.volatile.shared.u32 [%0], %1;" ::"r"(a), "r"(v) : "memory"); }
 
 /* One step for all threads of the block. shared_add returns what was there. */
 DEV u32 shared_add(smem a, u32 v) {
@@ -68,9 +66,7 @@ DEV u32 shared_add(smem a, u32 v) {
     asm volatile("atom.shared.add.u32 %0, [%1], %2;" : "=r"(old) : "r"(a), "r"(v) : "memory");
     return old;
 }
-DEV void shared_max(smem a, u32 v) {
-    asm volatile("red.shared.max.u32 [%0], %1;" ::"r"(a), "r"(v) : "memory");
-}
+DEV void shared_max(smem a, u32 v) { asm volatile("red.shared.max.u32 [%0], %1;" ::"r"(a), "r"(v) : "memory"); }
 
 /* ---- registers ---- */
 
@@ -99,21 +95,15 @@ DEV void previous_over(void) {}
 /* ---- barriers of a block ---- */
 
 /* Named barriers, 1 to 15; `threads` is a multiple of 32 and counts both kinds of arrival. */
-DEV void barrier_wait(int id, int threads) {
-    asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
-}
-DEV void barrier_arrive(int id, int threads) {
-    asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
-}
+DEV void barrier_wait(int id, int threads) { asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory"); }
+DEV void barrier_arrive(int id, int threads) { asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory"); }
 DEV void block_sync(void) { __syncthreads(); }
 
 /* ---- mbarriers: one u64 in shared memory each ---- */
 
 #if G_COPY >= 1
 DEV void mbar_init(u64 *bar, int count) {
-    asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"((u32)__cvta_generic_to_shared(bar)),
-                 "r"(count)
-                 : "memory");
+    asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"((u32)__cvta_generic_to_shared(bar)), "r"(count) : "memory");
 }
 DEV void mbar_init_done(void) {
 #if G_COPY == 2
@@ -127,20 +117,17 @@ DEV void mbar_arrive(smem bar) {
 /* Whether the phase of this parity is complete; acquires what the arrivals released. */
 DEV int mbar_test(smem bar, u32 parity) {
     u32 ok;
-    asm volatile(
-        "{ .reg .pred p; mbarrier.test_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
-        : "=r"(ok)
-        : "r"(bar), "r"(parity)
-        : "memory");
+    asm volatile("{ .reg .pred p; mbarrier.test_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+                 : "=r"(ok)
+                 : "r"(bar), "r"(parity)
+                 : "memory");
     return (int)ok;
 }
 #else
 /* sm_75 has none: arrivals are counted in the low half, the count of a phase lies in the high one. */
 DEV void mbar_init(u64 *bar, int count) { *(volatile u64 *)bar = (u64)count << 32; }
 DEV void mbar_init_done(void) {}
-DEV void mbar_arrive(smem bar) {
-    asm volatile("fence.acq_rel.cta; red.shared.add.u32 [%0], 1;" ::"r"(bar) : "memory");
-}
+DEV void mbar_arrive(smem bar) { asm volatile("fence.acq_rel.cta; red.shared.add.u32 [%0], 1;" ::"r"(bar) : "memory"); }
 DEV int mbar_test(smem bar, u32 parity) {
     const u32 count = shared_load(bar + 4), done = shared_load(bar) / count;
     asm volatile("fence.acq_rel.cta;" ::: "memory");
@@ -152,11 +139,10 @@ DEV int mbar_test(smem bar, u32 parity) {
 DEV int mbar_try(smem bar, u32 parity) {
 #if G_COPY == 2
     u32 ok;
-    asm volatile(
-        "{ .reg .pred p; mbarrier.try_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
-        : "=r"(ok)
-        : "r"(bar), "r"(parity)
-        : "memory");
+    asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+                 : "=r"(ok)
+                 : "r"(bar), "r"(parity)
+                 : "memory");
     return (int)ok;
 #else
     return mbar_test(bar, parity);
@@ -181,8 +167,7 @@ enum { FILL_LANES = G_COPY == 2 ? 1 : 32 };
  * barrier, which was made for FILL_LANES arrivals. Past L1, which does not see other SMs' stores. */
 DEV void ring_fill(smem dst, const void *src, u32 bytes, smem bar) {
 #if G_COPY == 2
-    asm volatile("{ .reg .b64 t; mbarrier.arrive.expect_tx.shared.b64 t, [%0], %1; }" ::"r"(bar),
-                 "r"(bytes)
+    asm volatile("{ .reg .b64 t; mbarrier.arrive.expect_tx.shared.b64 t, [%0], %1; }" ::"r"(bar), "r"(bytes)
                  : "memory");
     if (bytes)
         asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], "
@@ -190,21 +175,16 @@ DEV void ring_fill(smem dst, const void *src, u32 bytes, smem bar) {
                      "l"(src), "r"(bytes), "r"(bar)
                      : "memory");
 #elif G_COPY == 1
-    _Pragma("unroll 4")
-    for (u32 i = threadIdx.x % 32 * 16; i < bytes; i += 512)
-        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(dst + i),
-                     "l"((const u8 *)src + i)
-                     : "memory");
+    _Pragma("unroll 4") for (u32 i = threadIdx.x % 32 * 16; i < bytes; i += 512) asm volatile(
+        "cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(dst + i), "l"((const u8 *)src + i) : "memory");
     asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(bar) : "memory");
 #else
-    _Pragma("unroll 8")
-    for (u32 i = threadIdx.x % 32 * 16; i < bytes; i += 512) {
+    _Pragma("unroll 8") for (u32 i = threadIdx.x % 32 * 16; i < bytes; i += 512) {
         struct quad v;
         asm volatile("ld.global.cg.v4.u32 {%0, %1, %2, %3}, [%4];"
                      : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
                      : "l"((const u8 *)src + i));
-        asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(dst + i), "r"(v.x), "r"(v.y),
-                     "r"(v.z), "r"(v.w)
+        asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(dst + i), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w)
                      : "memory");
     }
     mbar_arrive(bar);
@@ -227,9 +207,7 @@ DEV void ring_add(smem dst, const void *src, u32 bytes, smem bar) {
 /* ---- between blocks ---- */
 
 /* Exchange words: payload and epoch in one 8-byte access, relaxed. */
-DEV void word_store(u64 *p, u64 v) {
-    asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
-}
+DEV void word_store(u64 *p, u64 v) { asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory"); }
 DEV u64 word_load(const u64 *p) {
     u64 v;
     asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(v) : "l"(p) : "memory");
@@ -237,18 +215,16 @@ DEV u64 word_load(const u64 *p) {
 }
 /* Two neighbouring words, 16-byte aligned; each is checked on its own. */
 DEV void word_load2(const u64 *p, u64 *a, u64 *b) {
-    asm volatile("ld.relaxed.gpu.global.v2.u64 {%0, %1}, [%2];"
-                 : "=l"(*a), "=l"(*b)
-                 : "l"(p)
-                 : "memory");
+    asm volatile("ld.relaxed.gpu.global.v2.u64 {%0, %1}, [%2];" : "=l"(*a), "=l"(*b) : "l"(p) : "memory");
 }
 /* The same as four registers: {low, high} of each word. */
 DEV struct quad word_load4(const u64 *p) {
     struct quad q;
-    asm volatile("{ .reg .b64 a, b; ld.relaxed.gpu.global.v2.u64 {a, b}, [%4]; mov.b64 {%0, %1}, a; mov.b64 {%2, %3}, b; }"
-                 : "=r"(q.x), "=r"(q.y), "=r"(q.z), "=r"(q.w)
-                 : "l"(p)
-                 : "memory");
+    asm volatile(
+        "{ .reg .b64 a, b; ld.relaxed.gpu.global.v2.u64 {a, b}, [%4]; mov.b64 {%0, %1}, a; mov.b64 {%2, %3}, b; }"
+        : "=r"(q.x), "=r"(q.y), "=r"(q.z), "=r"(q.w)
+        : "l"(p)
+        : "memory");
     return q;
 }
 
@@ -321,9 +297,7 @@ DEV void copy_wait(smem bar, u32 parity) {
 /* An exchange word: payload low, epoch high; or 48 bits of payload and 16 of epoch. */
 DEV u64 word_make(u32 payload, u32 epoch) { return (u64)epoch << 32 | payload; }
 DEV int word_is(u64 word, u32 epoch) { return (u32)(word >> 32) == epoch; }
-DEV u64 word_make24(float low, float high, u32 epoch) {
-    return (u64)(epoch & 0xffffu) << 48 | float24_pair(low, high);
-}
+DEV u64 word_make24(float low, float high, u32 epoch) { return (u64)(epoch & 0xffffu) << 48 | float24_pair(low, high); }
 DEV int word_is24(u64 word, u32 epoch) { return (u32)(word >> 48) == (epoch & 0xffffu); }
 
 #endif

@@ -41,14 +41,12 @@ SYNTHETIC_FN synthetic_u64 synthetic_key(synthetic_u64 seed, const char *name) {
 /* In [-262139, 262141], odd. */
 SYNTHETIC_FN int synthetic_draw(synthetic_u64 key, synthetic_u64 index) {
     synthetic_u64 x = synthetic_mix(key + (index + 1) * 0x9e3779b97f4a7c15ull);
-    int sum =
-        (int)(x & 0xffff) + (int)(x >> 16 & 0xffff) + (int)(x >> 32 & 0xffff) + (int)(x >> 48);
+    int sum = (int)(x & 0xffff) + (int)(x >> 16 & 0xffff) + (int)(x >> 32 & 0xffff) + (int)(x >> 48);
     return 2 * sum - 262139;
 }
 
 /* The element's bf16 bits. */
-SYNTHETIC_FN unsigned short synthetic_bf16(synthetic_u64 key, synthetic_u64 index, float offset,
-                                           float scale) {
+SYNTHETIC_FN unsigned short synthetic_bf16(synthetic_u64 key, synthetic_u64 index, float offset, float scale) {
     union {
         float value;
         unsigned bits;

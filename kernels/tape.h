@@ -16,12 +16,12 @@
 #include "tile_format.h"
 
 /* A layer has qkv or mix, in the same place, and the three behind qkv. */
-#define TAPE_PHASES(PHASE) /* number, name, as P_ constants have it */                             \
-    PHASE(TAPE_QKV, "qkv", "QKV")                                                                  \
-    PHASE(TAPE_OUT, "out", "OUT")                                                                  \
-    PHASE(TAPE_GATE_UP, "gate_up", "GATE_UP")                                                      \
-    PHASE(TAPE_DOWN, "down", "DOWN")                                                               \
-    PHASE(TAPE_HEAD, "head", "HEAD")                                                               \
+#define TAPE_PHASES(PHASE) /* number, name, as P_ constants have it */                                                 \
+    PHASE(TAPE_QKV, "qkv", "QKV")                                                                                      \
+    PHASE(TAPE_OUT, "out", "OUT")                                                                                      \
+    PHASE(TAPE_GATE_UP, "gate_up", "GATE_UP")                                                                          \
+    PHASE(TAPE_DOWN, "down", "DOWN")                                                                                   \
+    PHASE(TAPE_HEAD, "head", "HEAD")                                                                                   \
     PHASE(TAPE_MIX, "mix", "MIX")
 
 #define TAPE_PHASE_NUMBER(phase, name, prefix) phase,
@@ -49,8 +49,8 @@ struct tape_shape {
     int warps;
     int n_layers;
     int hidden, vocab;
-    int group_q, group_kv; /* q rows and k rows (the same number of v rows) of a group */
-    int gate_dim;          /* entries of a head, which has as many gates as queries; 0: no gates */
+    int group_q, group_kv;      /* q rows and k rows (the same number of v rows) of a group */
+    int gate_dim;               /* entries of a head, which has as many gates as queries; 0: no gates */
     int group_key, group_value; /* of mix: q rows (the same number of k rows) and v rows (of z) */
     int group_intermediate;     /* even; the last group's may reach beyond the model's */
     int intermediate;
@@ -92,8 +92,7 @@ TAPE_FN int tape_nth(const struct tape_shape *s, int layer) {
 /* Where a layer begins in an SM's tape. */
 TAPE_FN unsigned long long tape_layer_offset(const struct tape_shape *s, int layer) {
     const int deltas = tape_deltas(s, layer);
-    return (unsigned long long)deltas * s->delta_bytes +
-           (unsigned long long)(layer - deltas) * s->layer_bytes;
+    return (unsigned long long)deltas * s->delta_bytes + (unsigned long long)(layer - deltas) * s->layer_bytes;
 }
 
 /* Where a phase begins in a layer. */
@@ -124,8 +123,8 @@ TAPE_FN unsigned long long tape_head_tile(const struct tape_shape *s, int sm, in
     int units = g->k_tiles / s->head_unit;
     int round = n / s->warps, left = tape_head_tiles(s, sm) - round * s->warps;
     int strips = left < s->warps ? left : s->warps;
-    unsigned long long unit = (unsigned long long)round * (unsigned)(units * s->warps) +
-                              (unsigned)(k / s->head_unit * strips + n % s->warps);
+    unsigned long long unit =
+        (unsigned long long)round * (unsigned)(units * s->warps) + (unsigned)(k / s->head_unit * strips + n % s->warps);
     return (unit * (unsigned)s->head_unit + (unsigned)(k % s->head_unit)) * tile_bytes(g->format);
 }
 
@@ -152,14 +151,12 @@ TAPE_FN struct tape_row tape_qkv_row(const struct tape_shape *s, int row) {
     const int gates = s->gate_dim ? s->group_q : 0, first = s->gate_dim ? 2 * q_rows : q_rows;
     if (row >= first) {
         const int r = row - first, is_v = r >= kv_rows;
-        return tape_share(is_v ? r - kv_rows : r, s->group_kv,
-                          s->group_q + gates + is_v * s->group_kv);
+        return tape_share(is_v ? r - kv_rows : r, s->group_kv, s->group_q + gates + is_v * s->group_kv);
     }
     if (gates == 0) return tape_share(row, s->group_q, 0);
     /* head by head its queries, then its gates */
     const int head = row / (2 * s->gate_dim), i = row % (2 * s->gate_dim);
-    return tape_share(head * s->gate_dim + i % s->gate_dim, s->group_q,
-                      i >= s->gate_dim ? gates : 0);
+    return tape_share(head * s->gate_dim + i % s->gate_dim, s->group_q, i >= s->gate_dim ? gates : 0);
 }
 
 TAPE_FN struct tape_row tape_mix_row(const struct tape_shape *s, int row) {
@@ -169,16 +166,14 @@ TAPE_FN struct tape_row tape_mix_row(const struct tape_shape *s, int row) {
         return tape_share(is_k ? row - keys : row, s->group_key, is_k * s->group_key);
     }
     const int r = row - 2 * keys, is_z = r >= values;
-    return tape_share(is_z ? r - values : r, s->group_value,
-                      2 * s->group_key + is_z * s->group_value);
+    return tape_share(is_z ? r - values : r, s->group_value, 2 * s->group_key + is_z * s->group_value);
 }
 
 /* Byte of the unit (tile_format.h) that has weight (row, k) of a phase's matrix of one layer, from
  * the start of all tapes. Rows count
  * through the phase's matrices one after the other: q, k, v, where q may be queries and gates head
  * by head; q, k, v, z; gate, up. */
-TAPE_FN unsigned long long tape_locate(const struct tape_shape *s, int phase, int layer, int row,
-                                       int k) {
+TAPE_FN unsigned long long tape_locate(const struct tape_shape *s, int phase, int layer, int row, int k) {
     const struct tape_segment *g = &s->segment[phase];
     int group, local, sm;
     if (phase == TAPE_HEAD) {
@@ -196,15 +191,13 @@ TAPE_FN unsigned long long tape_locate(const struct tape_shape *s, int phase, in
         group = i / s->group_intermediate, i %= s->group_intermediate;
         sm = i / pairs, local = tape_pair_row(i % pairs, is_up);
     } else {
-        int slice = phase == TAPE_DOWN        ? s->group_intermediate
-                    : tape_is_delta(s, layer) ? s->group_value
-                                              : s->group_q;
+        int slice = phase == TAPE_DOWN ? s->group_intermediate : tape_is_delta(s, layer) ? s->group_value : s->group_q;
         group = k / slice, k %= slice;
         sm = row / g->rows, local = row % g->rows;
     }
-    return (unsigned long long)(group * s->group_sms + sm) * s->sm_bytes +
-           tape_layer_offset(s, layer) + tape_phase_offset(s, phase, layer) +
-           tape_tile(s, g, local / TILE_ROWS, k / TILE_K) + tile_unit_at(g->format, local, k);
+    return (unsigned long long)(group * s->group_sms + sm) * s->sm_bytes + tape_layer_offset(s, layer) +
+           tape_phase_offset(s, phase, layer) + tape_tile(s, g, local / TILE_ROWS, k / TILE_K) +
+           tile_unit_at(g->format, local, k);
 }
 
 #endif

@@ -41,8 +41,7 @@ enum { BF16_TILE_BYTES = 512 };
 
 /* Byte of (r, k) in an operand. */
 TAPE_FN unsigned bf16_tile_at(int r, int k) {
-    unsigned lane = (unsigned)(r % 8 * 4 + k % 8 / 2),
-             reg = (unsigned)(k % 16 / 8 * 2 + r % 16 / 8);
+    unsigned lane = (unsigned)(r % 8 * 4 + k % 8 / 2), reg = (unsigned)(k % 16 / 8 * 2 + r % 16 / 8);
     return lane * 16 + reg * 4 + (unsigned)(k % 2) * 2;
 }
 
@@ -50,32 +49,28 @@ TAPE_FN unsigned bf16_tile_at(int r, int k) {
 
 TAPE_FN unsigned tile_bytes(int format) {
     switch (format) {
-    default: /* TILE_BF16 */
-        return BF16_TILE_BYTES;
+    default: /* TILE_BF16 */ return BF16_TILE_BYTES;
     }
 }
 
 /* Where in a tile the 16 bytes of a lane begin. */
 TAPE_FN unsigned tile_lane(int format, int lane) {
     switch (format) {
-    default: /* TILE_BF16 */
-        return (unsigned)lane * 16;
+    default: /* TILE_BF16 */ return (unsigned)lane * 16;
     }
 }
 
 /* Weights of a unit: the first one's column is a multiple of this. */
 TAPE_FN int tile_unit(int format) {
     switch (format) {
-    default: /* TILE_BF16 */
-        return 2;
+    default: /* TILE_BF16 */ return 2;
     }
 }
 
 /* Byte of the unit that has the weight (r, k) of a tile; r and k may count on beyond the tile. */
 TAPE_FN unsigned tile_unit_at(int format, int r, int k) {
     switch (format) {
-    default: /* TILE_BF16 */
-        return bf16_tile_at(r, k & ~1);
+    default: /* TILE_BF16 */ return bf16_tile_at(r, k & ~1);
     }
 }
 
@@ -84,8 +79,7 @@ TAPE_FN unsigned tile_unit_at(int format, int r, int k) {
 /* Rows are wound from bf16, [rows][columns], whatever a format makes of it. */
 TAPE_FN unsigned long long tile_staged_bytes(int format, int columns) {
     switch (format) {
-    default: /* TILE_BF16 */
-        return (unsigned long long)(unsigned)columns * 2;
+    default: /* TILE_BF16 */ return (unsigned long long)(unsigned)columns * 2;
     }
 }
 
@@ -93,8 +87,7 @@ TAPE_FN unsigned long long tile_staged_bytes(int format, int columns) {
 TAPE_FN unsigned tile_unit_make(int format, const unsigned short *from, int left) {
     const unsigned pair = from[0] | (left > 1 ? (unsigned)from[1] << 16 : 0);
     switch (format) {
-    default: /* TILE_BF16 */
-        return pair;
+    default: /* TILE_BF16 */ return pair;
     }
 }
 
@@ -105,8 +98,7 @@ TAPE_FN unsigned tile_unit_make(int format, const unsigned short *from, int left
 TAPE_FN unsigned tile_unit_pair(int format, unsigned unit, int k) {
     (void)k;
     switch (format) {
-    default: /* TILE_BF16 */
-        return unit;
+    default: /* TILE_BF16 */ return unit;
     }
 }
 
@@ -115,8 +107,7 @@ TAPE_FN unsigned tile_unit_pair(int format, unsigned unit, int k) {
 #include "prelude.cuh"
 DEV struct quad tile_operand(const int format, struct quad read) {
     switch (format) {
-    default: /* TILE_BF16 */
-        return read;
+    default: /* TILE_BF16 */ return read;
     }
 }
 #endif

@@ -1,6 +1,6 @@
-/* The host twin of kernels/sync.cuh, memory.cuh, reduce.cuh, mma.cuh and maths.cuh: same names, same
- * meaning, on the simulator's threads (sim.h says what of the GPU is modelled). They include it when
- * REEL_SIM is defined; one object is one compiled .cu. */
+/* The host twin of kernels/sync.cuh, memory.cuh, reduce.cuh, mma.cuh and maths.cuh: same names,
+ * same meaning, on the simulator's threads (sim.h says what of the GPU is modelled). They include
+ * it when REEL_SIM is defined; one object is one compiled .cu. */
 #ifndef REEL_TESTS_SIM_DEVICE_H
 #define REEL_TESTS_SIM_DEVICE_H
 

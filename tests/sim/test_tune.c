@@ -1,8 +1,8 @@
 /* Tuning a miniature model on the fake GPU, and opening it with what was remembered. Speeds mean
  * nothing here, so what is kept is up to chance; that ids stay the same is not. */
 #define _DEFAULT_SOURCE
-#include "cuda/run/tuned.h"
 #include "cuda/run/cuda_backend.h"
+#include "cuda/run/tuned.h"
 #include "runtime/model_handle.h"
 #include "support/sim_model.h"
 

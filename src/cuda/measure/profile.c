@@ -27,9 +27,7 @@ bool profile_has(const struct plan *plan, enum profile_phase phase) {
  * MARK_LAYERS tells nothing that its neighbours do not. */
 enum { MARKS_BEFORE = 2, MARKS_AFTER = 3 };
 
-int profile_stamps(const struct plan *plan) {
-    return PROFILE_MARKS(plan->tape.n_layers);
-}
+int profile_stamps(const struct plan *plan) { return PROFILE_MARKS(plan->tape.n_layers); }
 
 /* The last one ends where the next token begins. */
 int profile_spans(const struct plan *plan) {

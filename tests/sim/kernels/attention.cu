@@ -1,11 +1,11 @@
-/* Attention by itself: q, k, v words come from a table instead of a product, results go to memory, and
- * what orders layers and tokens is exchanged as in the decode kernel. */
+/* Attention by itself: q, k, v words come from a table instead of a product, results go to memory,
+ * and what orders layers and tokens is exchanged as in the decode kernel. */
 #include "phase_attention.cuh"
 
 enum { ROW_WORDS = QKV_GROUP_ROWS / 2 };
 
-/* Waits until every block has said that it is here. Layers take two buffers in turn, since nothing else
- * that all wait for lies between two layers here. */
+/* Waits until every block has said that it is here. Layers take two buffers in turn, since nothing
+ * else that all wait for lies between two layers here. */
 DEV void all_said(struct worker *w, const u64 *words, enum wait_kind kind) {
     u64 v = word_make(0, w->epoch);
     u32 polls = 0;
@@ -26,7 +26,8 @@ DEV void consume(struct worker *w) {
             w->epoch = epoch_next(w->epoch);
             parts_done(w); /* qkv */
             attention_consume(w, layer, a->position + t);
-            u32 *to = (u32 *)a->hidden + ((t * M_LAYERS + layer) * P_SMS + w->block) * ATTENTION_WORDS;
+            u32 *to =
+                (u32 *)a->hidden + ((t * M_LAYERS + layer) * P_SMS + w->block) * ATTENTION_WORDS;
             for (int i = w->warp * LANES + w->lane; i < ATTENTION_WORDS; i += CONSUMER_THREADS)
                 plain_store32(to + i, w->s->attention[i]);
             parts_done(w); /* out */
@@ -42,14 +43,17 @@ DEV void finish(struct worker *w) {
     const struct decode_args *a = w->a;
     for (int t = 0; t < a->n_tokens; t++) {
         for (int layer = 0; layer < M_LAYERS; layer++) {
-            const u32 *from = (const u32 *)a->embeddings + ((t * M_LAYERS + layer) * P_GROUPS + w->group) * ROW_WORDS;
+            const u32 *from = (const u32 *)a->embeddings +
+                              ((t * M_LAYERS + layer) * P_GROUPS + w->group) * ROW_WORDS;
             w->epoch = epoch_next(w->epoch);
             parts_wait(w);
             for (int i = w->lane; i < ROW_WORDS; i += LANES)
                 if (i / 8 % P_GROUP_SMS == w->member)
                     word_store(qkv_words(w) + i, word_make(const_load32(from + i), w->epoch));
             parts_wait(w);
-            if (w->lane == 0) word_store(a->words + X_OUT_SUM + layer % 2 * P_SMS + w->block, word_make(0, w->epoch));
+            if (w->lane == 0)
+                word_store(a->words + X_OUT_SUM + layer % 2 * P_SMS + w->block,
+                           word_make(0, w->epoch));
         }
         w->epoch = epoch_next(w->epoch);
         fence_gpu();

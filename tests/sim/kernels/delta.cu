@@ -1,9 +1,10 @@
-/* A Gated DeltaNet's phases by themselves: h comes from a table instead of the layer before, results go to
- * memory, and what orders layers and tokens is one exchange that everyone writes and everyone reads. Layers
- * that are not DeltaNets are left out, in the tape as well. */
+/* A Gated DeltaNet's phases by themselves: h comes from a table instead of the layer before,
+ * results go to memory, and what orders layers and tokens is one exchange that everyone writes and
+ * everyone reads. Layers that are not DeltaNets are left out, in the tape as well. */
 #include "phase_delta.cuh"
 
-/* Waits until every block has said that it is through with the layer. Layers take two buffers in turn. */
+/* Waits until every block has said that it is through with the layer. Layers take two buffers in
+ * turn. */
 DEV void all_said(struct worker *w, const u64 *words) {
     u32 polls = 0;
     for (int first = 0; first < P_SMS; first += LANES) {
@@ -13,7 +14,9 @@ DEV void all_said(struct worker *w, const u64 *words) {
     }
 }
 
-DEV u64 *said(struct worker *w) { return w->a->words + X_OUT_SUM + delta_nth(w->layer) % 2 * P_SMS; }
+DEV u64 *said(struct worker *w) {
+    return w->a->words + X_OUT_SUM + delta_nth(w->layer) % 2 * P_SMS;
+}
 
 DEV void layer_consume(struct worker *w, const float *from, float *h) {
     struct quad t[PRELOAD_TILES];
@@ -62,7 +65,8 @@ DEV void finish(struct worker *w) {
             w->epoch = epoch_next(w->epoch);
             mix_publish(w);
             parts_wait(w);
-            if (w->lane == 0 && w->warp == WARP_EPILOGUE) word_store(said(w) + w->block, word_make(0, w->epoch));
+            if (w->lane == 0 && w->warp == WARP_EPILOGUE)
+                word_store(said(w) + w->block, word_make(0, w->epoch));
         }
     }
 }

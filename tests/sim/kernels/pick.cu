@@ -9,7 +9,8 @@ DEV void head(struct worker *w, const float *logits) {
         const int id = (i * P_SMS + w->block) * TILE_ROWS + w->lane;
         const int there = i < head_tiles(w) && id < M_VOCAB;
         if (w->lane >= TILE_ROWS) continue;
-        head_logit(w, i * TILE_ROWS + w->lane, id, there, there ? const_loadf(logits + id) : 0, 0, &best);
+        head_logit(w, i * TILE_ROWS + w->lane, id, there, there ? const_loadf(logits + id) : 0, 0,
+                   &best);
     }
     best = best_of_warp(best);
     if (w->lane == 0) w->s->best_key[w->warp] = best.key, w->s->best_id[w->warp] = best.id;

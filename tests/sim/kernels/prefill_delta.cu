@@ -1,5 +1,5 @@
-/* The steps of a prompt's Gated DeltaNet by themselves, between what the product of mix left and what that of out
- * reads. */
+/* The steps of a prompt's Gated DeltaNet by themselves, between what the product of mix left and
+ * what that of out reads. */
 #include "prefill_delta_answer.cuh"
 #include "prefill_delta_chain.cuh"
 #include "prefill_delta_chunk.cuh"

@@ -1,5 +1,5 @@
-/* One of prefill's launches by itself: the embeddings, or the product of phase decode.head_from at layer
- * decode.hidden_from as its cut wants it. */
+/* One of prefill's launches by itself: the embeddings, or the product of phase decode.head_from at
+ * layer decode.hidden_from as its cut wants it. */
 #include "prefill.cu"
 
 KERNEL(READ_THREADS) prefill_one(const PARAMETER struct prefill_args args) {

@@ -38,7 +38,8 @@ DEV_CALL void produce(const struct ring_args *a, smem full, smem empty, smem rin
     for (int i = 0; i < a->rounds; i++, filled++) {
         u32 slot = (u32)i % SLOTS;
         if (i >= SLOTS && !wait_full(empty + slot * 8, (u32)(i / SLOTS + 1) & 1, a)) break;
-        ring_fill(ring + slot * SLOT_BYTES, tape + (u64)i * SLOT_BYTES, SLOT_BYTES, full + slot * 8);
+        ring_fill(ring + slot * SLOT_BYTES, tape + (u64)i * SLOT_BYTES, SLOT_BYTES,
+                  full + slot * 8);
     }
     for (int i = filled > SLOTS ? filled - SLOTS : 0; i < filled; i++)
         while (!mbar_test(full + (u32)i % SLOTS * 8, (u32)(i / SLOTS) & 1)) {
@@ -84,11 +85,13 @@ DEV_CALL void consume(const struct ring_args *a, struct ring_shared *s, const u8
             fence_gpu();
             float v = lane < block_count() ? bits_float(plain_load32(a->rows + lane)) : 0.0f;
             v = xor_sum(v, 1, 32);
-            if (lane == 0) plain_store32((u32 *)a->sums + (int)block_index() * a->rounds + i, float_bits(v));
+            if (lane == 0)
+                plain_store32((u32 *)a->sums + (int)block_index() * a->rounds + i, float_bits(v));
             epoch = epoch_next(epoch);
             /* nobody may overwrite its row before all have read it */
             const u64 *all_read = a->words + block_count();
-            if (lane == 0) word_store(a->words + block_count() + block_index(), word_make((u32)i, epoch));
+            if (lane == 0)
+                word_store(a->words + block_count() + block_index(), word_make((u32)i, epoch));
             left = a->patience;
             for (;;) {
                 if (lane < block_count()) w = word_load(all_read + lane);

@@ -3,7 +3,8 @@
 
 enum { HALVES, WIDE1, WIDE2, STEM, NORM, ATTENTION };
 
-KERNEL(READ_THREADS) encoder_one(const PARAMETER struct encoder_args args, int which, int phase, int layer) {
+KERNEL(READ_THREADS)
+encoder_one(const PARAMETER struct encoder_args args, int which, int phase, int layer) {
     if (which == HALVES)
         encoder_halves(args, phase, layer);
     else if (which == WIDE1)
