@@ -153,10 +153,8 @@ DEV void mbar_wait(struct worker *w, smem bar, u32 parity, enum wait_kind kind) 
     }
 }
 
-/* Gives something back once x is there. Loads from shared memory are answered later than they are
- * issued, and an arrival may pass them: without this the next copy, hundreds of cycles later, has been
- * seen to overwrite a tile before a warp had read it. */
-DEV void mbar_arrive_after(const struct worker *w, smem bar, u32 x) { mbar_arrive(bar + (x & w->zero)); }
+/* Gives something back once x is there, which is made of all that this lane has loaded from it. */
+DEV void mbar_arrive_after(const struct worker *w, smem bar, u32 x) { mbar_arrive_answered(bar, x & w->zero); }
 
 DEV void consumers_sync(void) { barrier_wait(BARRIER_CONSUMERS, CONSUMER_THREADS); }
 

@@ -135,7 +135,12 @@ DEV int mbar_test(smem bar, u32 parity) {
 }
 #endif
 
-/* The same; may put the thread to sleep for a while. */
+/* An arrival that passes no load which `zero` was made of; zero is 0, which the compiler does not know. Loads from
+ * shared memory are answered later than they are issued, and a plain arrival may pass them: the next copy, hundreds
+ * of cycles later, has been seen to overwrite a tile before a warp had read it. */
+DEV void mbar_arrive_answered(smem bar, u32 zero) { mbar_arrive(bar + zero); }
+
+/* The same as mbar_test; may put the thread to sleep for a while. */
 DEV int mbar_try(smem bar, u32 parity) {
 #if G_COPY == 2
     u32 ok;

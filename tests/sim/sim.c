@@ -152,7 +152,8 @@ static void warp_start(struct sim_block *b, struct sim_warp *w, int index) {
     w->all = lanes >= SIM_LANES ? ~0u : (1u << lanes) - 1;
     w->ready = b->index == l->settings.missing_block ? 0 : w->all;
     w->at_op = 0, w->done = 0, w->op = OP_NONE, w->barrier = -1;
-    w->parked = w->starved = false, w->quiet = 0;
+    w->parked = w->starved = w->waited = w->copies_waited = false, w->quiet = 0, w->takes = 0;
+    w->early = 0;
     w->rotation = sim_random();
     w->clock = (struct sim_clock){ .acquired = sim.commits, .copies = sim.commits };
     memset(w->copy_seen, 0, sizeof w->copy_seen);

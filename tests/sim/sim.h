@@ -20,18 +20,27 @@
  * - A bulk copy reads and lands at random times after its issue; the slot may hold NaN meanwhile.
  *   It may read old values of all that was not visible at the warp's last fence_copies, which
  *   counts what the fence_gpu before it saw.
+ *   A copy of what an earlier launch of an overlapping queue wrote is refused when its warp has
+ * made no fence_copies since it waited for that launch, and one whose mbarrier's maker has made no
+ *   mbar_init_done since.
  * - A slot that ordinary stores have changed is filled again only after a fence_slot in its block.
+ * - Loads from shared memory may be answered late: a slot is filled again only when every warp that
+ *   saw its mbarrier complete has said since, by mbar_arrive_answered or at a barrier of the block,
+ *   that it has what it loaded, and the filling warp knows of it. A plain mbar_arrive does not say
+ * so.
  * - Memory from the driver and shared memory start as NaN; accesses outside of allocations,
  *   misaligned ones, and non-coherent loads of what this launch has written are refused.
  * - A launch may overlap the one before: a warp that loads what that one wrote, or stores anything,
  *   before it has waited for its end is refused. They run one after the other all the same.
  * - Waiting without end: no warp can go on, or all only poll and nothing changes any more.
  *
- * Not modelled: loads from shared memory that are answered late (it is sequentially consistent, in
- * random orders), races on it other than by their outcome, lanes' own knowledge (a warp's lanes
- * share what fences and barriers order), blocks that see a store before others do (but for stale
- * loads), more than 8,192 stores of history, bulk copies that miss what the launch before
- * wrote, timing, clusters. */
+ * - Stores to mapped memory become visible to the host in any order, but for a fence_system
+ * between; host_look_ms gives the host time to see what such an order shows.
+ *
+ * Not modelled: races on shared memory other than by their outcome (it is sequentially consistent,
+ * in random orders, but for copies that come before loads are answered), lanes' own knowledge (a
+ * warp's lanes share what fences and barriers order), blocks that see a store before others do (but
+ * for stale loads), more than 8,192 stores of history, timing, clusters. */
 #ifndef REEL_TESTS_SIM_H
 #define REEL_TESTS_SIM_H
 
@@ -48,6 +57,7 @@ struct sim_settings {
     unsigned idle_limit;   /* rounds in which all poll in vain before that is called a deadlock; 0:
                               never */
     unsigned host_wait_ms; /* the same for what may be waiting for the host; 0: never */
+    unsigned host_look_ms; /* that the host has between stores to mapped memory out of order */
     bool in_order;         /* stores and copies take effect at once: tells races from wrong sums */
 };
 

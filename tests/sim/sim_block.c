@@ -29,6 +29,7 @@ void sim_barrier_reached(struct sim_warp *w) {
                  w->op_b, bar->threads);
     }
     w->clock.seen[w->index] = b->seq;
+    w->clock.answered[w->index] = w->takes;
     sim_clock_join(&bar->clock, &w->clock);
     bar->count += __builtin_popcount(w->all);
     if (bar->count < bar->threads) {
@@ -135,7 +136,21 @@ void sim_mbar_init(unsigned bar, int count) {
     mbar_write(p, &m);
     memset(mbar_clocks(b, bar), 0, sizeof(struct sim_mbar));
     mbar_clocks(b, bar)->address = bar;
+    mbar_clocks(b, bar)->unknown = sim.current->warp;
     sim.effect = true;
+}
+
+void sim_mbars_known(struct sim_warp *w) {
+    struct sim_block *b = w->block;
+    for (int i = 0; i < b->n_mbars; i++)
+        if (b->mbars[i].unknown == w) b->mbars[i].unknown = NULL;
+}
+
+void sim_mbar_check_known(unsigned bar) {
+    if (mbar_clocks(sim.current->warp->block, bar)->unknown)
+        sim_fail("a bulk copy for the mbarrier at %u, of which copies do not know: no "
+                 "mbar_init_done since its mbar_init",
+                 bar - SIM_SHARED_BASE);
 }
 
 static void arrive(unsigned bar, uint32_t bytes) {
@@ -152,7 +167,12 @@ static void arrive(unsigned bar, uint32_t bytes) {
     mbar_write(p, &m);
 }
 
-void sim_mbar_arrive(unsigned bar) {
+void sim_mbar_arrive(unsigned bar, int answered) {
+    struct sim_warp *w = sim.current->warp;
+    if (answered)
+        w->clock.answered[w->index] = w->takes;
+    else
+        sim_copies_held(w);
     arrive(bar, 0);
     sim_linger(SIM_OP_COST / 4);
 }
@@ -191,6 +211,7 @@ int sim_mbar_test(unsigned bar, unsigned parity) {
     mbar_at(&m, bar);
     if (m.parity != (parity & 1)) {
         sim_clock_join(&w->clock, &mbar_clocks(w->block, bar)->complete);
+        sim_copies_taken(w, bar);
         sim.effect = true;
         sim_poll(OP_MBAR, bar - SIM_SHARED_BASE, parity, SIM_HERE, SIM_OP_COST / 4);
         return 1;

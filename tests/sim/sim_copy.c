@@ -31,11 +31,11 @@ static void landed_drop(struct sim_block *b, const unsigned char *at, uint32_t n
     }
 }
 
-static void landed_set(struct sim_block *b, unsigned char *at, uint32_t n) {
+static void landed_set(struct sim_block *b, unsigned char *at, uint32_t n, uint32_t bar) {
     landed_drop(b, at, n);
     struct sim_landed *l = landed_find(b, at);
     if (!l && b->n_landed < SIM_MAX_LANDED) l = &b->landed[b->n_landed++];
-    if (l) *l = (struct sim_landed){ at, n, hash(at, n), false };
+    if (l) *l = (struct sim_landed){ .at = at, .n = n, .bar = bar, .hash = hash(at, n) };
 }
 
 static void landed_check(struct sim_block *b, const unsigned char *at) {
@@ -43,6 +43,40 @@ static void landed_check(struct sim_block *b, const unsigned char *at) {
     if (l && !l->fenced && hash(l->at, l->n) != l->hash)
         sim_fail("ring_fill of a slot that stores have changed since it was filled: without "
                  "fence_slot they may come after the copy");
+}
+
+/* Before w copies to [at, at + n): whether all others that may have read what lies there have it.
+ */
+static void landed_check_read(const struct sim_warp *w, const unsigned char *at, uint32_t n) {
+    const struct sim_block *b = w->block;
+    for (int i = 0; i < b->n_landed; i++) {
+        const struct sim_landed *l = &b->landed[i];
+        if (l->at >= at + n || at >= l->at + l->n) continue;
+        for (uint32_t m = l->takers & ~(1u << w->index); m; m &= m - 1) {
+            const int other = __builtin_ctz(m);
+            if (w->clock.answered[other] < l->take[other])
+                sim_fail("ring_fill of a slot while loads of warp %d from it may be under way: "
+                         "its arrival may have passed them",
+                         other);
+        }
+    }
+}
+
+void sim_copies_taken(struct sim_warp *w, unsigned bar) {
+    struct sim_block *b = w->block;
+    w->takes++;
+    for (int i = 0; i < b->n_landed; i++) {
+        struct sim_landed *l = &b->landed[i];
+        if (l->bar == bar) l->takers |= 1u << w->index, l->take[w->index] = w->takes;
+    }
+}
+
+/* What w has taken it may have loaded from once more, since it last said that loads are answered. */
+void sim_copies_held(struct sim_warp *w) {
+    struct sim_block *b = w->block;
+    w->takes++;
+    for (int i = 0; i < b->n_landed; i++)
+        if (b->landed[i].takers >> w->index & 1) b->landed[i].take[w->index] = w->takes;
 }
 
 void sim_copies_fence(struct sim_block *b) {
@@ -94,7 +128,7 @@ void sim_copy_land(struct sim_copy *c) {
     for (uint32_t at = c->first; at < c->n; at += c->stride)
         memcpy(copy_place(c, at), c->bytes + at, c->bulk ? c->n : 16);
     b->n_copies--;
-    if (c->bulk) landed_set(b, c->dst, c->n);
+    if (c->bulk) landed_set(b, c->dst, c->n, c->bar);
     sim_mbar_landed(b, c->bar, c->bulk ? c->n : 0, !c->bulk);
     sim_copy_free(c);
 }
@@ -121,7 +155,12 @@ static void copy_check(const void *src, unsigned bytes) {
 static void copy_start(unsigned dst, const void *src, unsigned bytes, unsigned bar, int copy) {
     struct sim_warp *w = sim.current->warp;
     struct sim_copy *c = copy_new(w, dst, src, bytes, bar, copy == 2);
-    if (c->bulk) landed_check(w->block, c->dst);
+    if (c->bulk) {
+        sim_mbar_check_known(bar);
+        sim_touch_copy(w, (uintptr_t)src, bytes);
+        landed_check(w->block, c->dst);
+        landed_check_read(w, c->dst, bytes);
+    }
     sim.counts.copies++;
     w->block->n_copies++;
     sim.effect = true;
@@ -143,7 +182,7 @@ void sim_fill(unsigned dst, const void *src, unsigned bytes, unsigned bar, int c
     if (bytes)
         copy_start(dst, src, bytes, bar, copy);
     else if (copy != 2)
-        sim_mbar_arrive(bar);
+        sim_mbar_arrive(bar, 0);
 }
 
 void sim_fill_more(unsigned dst, const void *src, unsigned bytes, unsigned bar) {

@@ -88,8 +88,9 @@ DEV void block_sync(void) { sim_ops.barrier(0, (int)thread_count(), 1); }
 /* ---- mbarriers ---- */
 
 DEV void mbar_init(u64 *bar, int count) { sim_ops.mbar_init(smem_of(bar), count); }
-DEV void mbar_init_done(void) {}
-DEV void mbar_arrive(smem bar) { sim_ops.mbar_arrive(bar); }
+DEV void mbar_init_done(void) { sim_ops.fence(SIM_FENCE_MBAR_INIT); }
+DEV void mbar_arrive(smem bar) { sim_ops.mbar_arrive(bar, 0); }
+DEV void mbar_arrive_answered(smem bar, u32 zero) { sim_ops.mbar_arrive(bar + zero, 1); }
 DEV int mbar_test(smem bar, u32 parity) { return sim_ops.mbar_test(bar, parity); }
 DEV int mbar_try(smem bar, u32 parity) { return sim_ops.mbar_test(bar, parity); }
 

@@ -67,6 +67,14 @@ void sim_touch(struct sim_warp *w, uintptr_t at, uint64_t bytes, bool stores) {
     if (sim.early_warps++ == 0) sim.early_block = w->block->index, sim.early_warp = w->index;
 }
 
+/* A bulk copy: its reads follow those stores only after a fence_copies that follows the wait. */
+void sim_touch_copy(struct sim_warp *w, uintptr_t at, uint64_t bytes) {
+    if (!sim.launch->overlaps || w->copies_waited || !written_before(at, bytes)) return;
+    sim_fail("a bulk copy of what the launch before wrote at %p: no fence_copies since "
+             "previous_over",
+             (void *)at);
+}
+
 void sim_previous_over(void) {
     struct sim_warp *w = sim.current->warp;
     if (w->early)

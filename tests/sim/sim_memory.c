@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 /* ---- bounds ---- */
 
@@ -109,14 +110,29 @@ static int *stores_to(struct sim_block *b, uintptr_t at) {
     return &b->n_stores_to[(at >> 3) * 0x9e3779b97f4a7c15ull >> 40 & (SIM_PLACES - 1)];
 }
 
+/* Whether a store to mapped memory becomes visible before an older one of the same warp. */
+static bool passes_mapped(const struct sim_store *s) {
+    const struct sim_store *before = s->older;
+    while (before && !before->mapped)
+        before = before->older;
+    return s->mapped && before;
+}
+
+static void host_looks(void) {
+    const unsigned ms = sim.launch->settings.host_look_ms;
+    if (ms) nanosleep(&(struct timespec){ ms / 1000, ms % 1000 * 1000000l }, NULL);
+}
+
 void sim_commit(struct sim_store *s) {
     struct sim_warp *w = s->warp;
+    const bool passes = passes_mapped(s);
     *(s->older ? &s->older->next : &w->stores) = s->next;
     *(s->next ? &s->next->older : &w->newest) = s->older;
     s->done = true;
     w->block->n_stores--, *stores_to(w->block, (uintptr_t)s->at) -= 1;
     history_add((uintptr_t)s->at, w, s->seq);
     memory_write((uintptr_t)s->at, s->value, s->bytes);
+    if (passes) host_looks();
 }
 
 /* Makes visible the stores of this block to [at, at + bytes) that come before whatever w does now.
@@ -159,6 +175,7 @@ void sim_store(volatile void *p, unsigned long long value, int bytes, int access
                              .bytes = (uint32_t)bytes,
                              .seq = ++b->seq,
                              .warp = w,
+                             .mapped = access == SIM_MAPPED,
                              .older = w->newest };
     *(w->newest ? &w->newest->next : &w->stores) = s;
     w->newest = s;
@@ -219,10 +236,13 @@ void sim_fence(int kind) {
     if (kind == SIM_FENCE_GPU || kind == SIM_FENCE_SYSTEM) commit_before(w, 0, UINT64_MAX);
     if (kind == SIM_FENCE_SLOT) {
         sim_copies_fence(w->block);
+    } else if (kind == SIM_FENCE_MBAR_INIT) {
+        sim_mbars_known(w);
     } else if (kind == SIM_FENCE_COPIES) {
         w->clock.copies = w->clock.acquired;
         memcpy(w->copy_seen, w->clock.seen, sizeof w->copy_seen);
         w->copy_seen[w->index] = w->block->seq;
+        w->copies_waited = w->waited;
     } else {
         w->clock.acquired = sim.commits;
     }

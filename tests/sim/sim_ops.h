@@ -19,7 +19,13 @@ enum sim_access {
     SIM_CONST   /* non-coherent: memory that no launch writes */
 };
 
-enum sim_fence { SIM_FENCE_GPU, SIM_FENCE_COPIES, SIM_FENCE_SLOT, SIM_FENCE_SYSTEM };
+enum sim_fence {
+    SIM_FENCE_GPU,
+    SIM_FENCE_COPIES,
+    SIM_FENCE_SLOT,
+    SIM_FENCE_SYSTEM,
+    SIM_FENCE_MBAR_INIT
+};
 
 struct sim_ops {
     struct sim_self *const *self;
@@ -33,7 +39,7 @@ struct sim_ops {
     /* inside a block; id 0 is the barrier of the whole block */
     void (*barrier)(int id, int threads, int wait);
     void (*mbar_init)(unsigned bar, int count);
-    void (*mbar_arrive)(unsigned bar);
+    void (*mbar_arrive)(unsigned bar, int answered); /* answered: this warp's loads of before */
     int (*mbar_test)(unsigned bar, unsigned parity);
     unsigned (*shared_load)(unsigned address);
     void (*shared_store)(unsigned address, unsigned value);

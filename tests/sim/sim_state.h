@@ -31,10 +31,11 @@ enum sim_op {
     OP_SLEEP
 };
 
-/* What a warp knows: the newest store of each warp of its block that barriers order before it, and
- * the newest store of all that its fences cover, for its loads and for its copies. */
+/* What a warp knows: the newest store of each warp of its block that barriers order before it; up
+ * to which of its takes each warp's loads from shared memory are answered; and the newest store of
+ * all that its fences cover, for its loads and for its copies. */
 struct sim_clock {
-    uint32_t seen[SIM_MAX_WARPS];
+    uint32_t seen[SIM_MAX_WARPS], answered[SIM_MAX_WARPS];
     uint64_t acquired, copies;
 };
 
@@ -53,7 +54,7 @@ struct sim_store {
     uint64_t value;
     uint32_t bytes, seq;
     struct sim_warp *warp;
-    bool done;
+    bool done, mapped;
     struct sim_store *older, *next;
 };
 
@@ -91,7 +92,9 @@ struct sim_warp {
     struct sim_clock clock;
     uint32_t copy_seen[SIM_MAX_WARPS];
     struct sim_store *stores, *newest; /* not yet visible, oldest first */
+    uint32_t takes;                    /* phases of mbarriers that it has seen complete */
     bool waited;                       /* for the launch before */
+    bool copies_waited;                /* and so do its copies, by a fence_copies since */
     uintptr_t early;                   /* what it touched without, or 0 */
     bool early_stores;
     struct sim_thread threads[SIM_LANES];
@@ -105,15 +108,18 @@ struct sim_barrier {
 
 struct sim_mbar {
     uint32_t address;
+    const struct sim_warp *unknown; /* to copies: made by this warp, no mbar_init_done since */
     struct sim_clock pending, complete;
 };
 
-/* What the last bulk copy to a place left there. */
+/* What the last bulk copy to a place left there, and who may have read it since: the warps that saw
+ * its mbarrier complete, and the number of that take of theirs. */
 struct sim_landed {
     unsigned char *at;
-    uint32_t n;
+    uint32_t n, bar;
     uint64_t hash;
     bool fenced; /* a fence_slot since */
+    uint32_t takers, take[SIM_MAX_WARPS];
 };
 
 enum { SIM_MAX_LANDED = 128 };
@@ -213,6 +219,8 @@ static inline uint32_t sim_spread(int bits) {
 static inline void sim_clock_join(struct sim_clock *a, const struct sim_clock *b) {
     for (int i = 0; i < SIM_MAX_WARPS; i++)
         a->seen[i] = a->seen[i] > b->seen[i] ? a->seen[i] : b->seen[i];
+    for (int i = 0; i < SIM_MAX_WARPS; i++)
+        a->answered[i] = a->answered[i] > b->answered[i] ? a->answered[i] : b->answered[i];
     if (b->acquired > a->acquired) a->acquired = b->acquired;
     if (b->copies > a->copies) a->copies = b->copies;
 }
@@ -246,7 +254,9 @@ void sim_mma(float d[4], const unsigned a[4], unsigned b0, unsigned b1);
 void sim_barrier(int id, int threads, int wait);
 void sim_barrier_reached(struct sim_warp *w);
 void sim_mbar_init(unsigned bar, int count);
-void sim_mbar_arrive(unsigned bar);
+void sim_mbar_arrive(unsigned bar, int answered);
+void sim_mbars_known(struct sim_warp *w);
+void sim_mbar_check_known(unsigned bar);
 int sim_mbar_test(unsigned bar, unsigned parity);
 void sim_mbar_expect(unsigned bar, uint32_t bytes);
 void sim_mbar_expect_more(unsigned bar, uint32_t bytes);
@@ -274,6 +284,7 @@ void sim_previous_over(void);
 void sim_written(uintptr_t granule);
 /* Before every access to memory that another launch may share. */
 void sim_touch(struct sim_warp *w, uintptr_t at, uint64_t bytes, bool stores);
+void sim_touch_copy(struct sim_warp *w, uintptr_t at, uint64_t bytes);
 
 /* sim_copy.c */
 void sim_fill(unsigned dst, const void *src, unsigned bytes, unsigned bar, int copy);
@@ -282,5 +293,7 @@ void sim_copy_read(struct sim_copy *c);
 void sim_copy_land(struct sim_copy *c);
 void sim_copy_free(struct sim_copy *c);
 void sim_copies_fence(struct sim_block *b);
+void sim_copies_taken(struct sim_warp *w, unsigned bar);
+void sim_copies_held(struct sim_warp *w);
 
 #endif

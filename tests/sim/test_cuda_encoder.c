@@ -4,6 +4,7 @@
 #include "cpu/encoder.h"
 #include "cuda/run/cuda_backend.h"
 #include "runtime/model_handle.h"
+#include "support/mutations.h"
 #include "support/sim_model.h"
 
 #include <math.h>
@@ -16,7 +17,10 @@
 
 #include <cmocka.h>
 
+#define OPTIONS "warps=4"
 enum { N_SMS = 4, LONGEST = 4130 /* frames; a run takes 4,000 */ };
+/* Frames of which the last window is not full. */
+enum { SOME_FRAMES = 350, MORE_FRAMES = 520 };
 
 struct fixture {
     struct sim_model m;
@@ -26,6 +30,7 @@ struct fixture {
     float *features, *want, *got;
     struct reel_error err;
 };
+static struct fixture fixture;
 
 static void good(enum reel_status status, const struct fixture *f) {
     if (status != REEL_OK)
@@ -33,19 +38,19 @@ static void good(enum reel_status status, const struct fixture *f) {
 }
 
 static int start(void **state) {
-    static struct fixture f;
-    f = (struct fixture){ .gpu = sim_gpu_controls() };
-    f.gpu.cuda->gpu.n_sms = N_SMS;
-    sim_model_open(&f.m, "asr-p");
-    good(sim_model_load(&f.m, "warps=4", &f.err), &f);
-    const struct model *model = f.m.gpu->backend->model;
+    struct fixture *f = &fixture;
+    *f = (struct fixture){ .gpu = sim_gpu_controls() };
+    f->gpu.cuda->gpu.n_sms = N_SMS;
+    sim_model_open(&f->m, "asr-p");
+    good(sim_model_load(&f->m, OPTIONS, &f->err), f);
+    const struct model *model = &f->m.cpu->model;
     const struct encoder_options options = { .cpu_path = "reference", .n_threads = 1 };
-    f.config = &model->config.audio;
-    good(encoder_open(&f.cpu, f.config, &model->weights.audio, &options, &f.err), &f);
-    const size_t out = (size_t)audio_tokens(LONGEST) * (size_t)f.config->output_dim;
-    f.features = malloc((size_t)(LONGEST * f.config->n_bins) * sizeof(float));
-    f.want = malloc(out * sizeof(float)), f.got = malloc(out * sizeof(float));
-    *state = &f;
+    f->config = &model->config.audio;
+    good(encoder_open(&f->cpu, f->config, &model->weights.audio, &options, &f->err), f);
+    const size_t out = (size_t)audio_tokens(LONGEST) * (size_t)f->config->output_dim;
+    f->features = malloc((size_t)(LONGEST * f->config->n_bins) * sizeof(float));
+    f->want = malloc(out * sizeof(float)), f->got = malloc(out * sizeof(float));
+    *state = f;
     return 0;
 }
 
@@ -65,19 +70,27 @@ static void features_make(struct fixture *f, int n_frames, uint64_t seed) {
     }
 }
 
-/* Returns how far the GPU's vectors are from the CPU's, as a part of theirs. */
-static double differ(struct fixture *f, int n_frames) {
+/* How far the GPU's vectors are from the CPU's, as a part of theirs. */
+static enum reel_status compare(struct fixture *f, int n_frames, double *off) {
     const int n = audio_tokens(n_frames) * f->config->output_dim;
     double error = 0, square = 0;
     features_make(f, n_frames, (uint64_t)n_frames);
     good(encoder_run(f->cpu, f->features, n_frames, f->want, &f->err), f);
     memset(f->got, 0xff, (size_t)n * sizeof *f->got);
-    good(cuda_encode(f->m.gpu->backend, f->features, n_frames, f->got, &f->err), f);
+    const enum reel_status status =
+        cuda_encode(f->m.gpu->backend, f->features, n_frames, f->got, &f->err);
     for (int i = 0; i < n; i++) {
-        const double off = (double)f->got[i] - (double)f->want[i];
-        error += off * off, square += (double)f->want[i] * (double)f->want[i];
+        const double by = (double)f->got[i] - (double)f->want[i];
+        error += by * by, square += (double)f->want[i] * (double)f->want[i];
     }
-    return sqrt(error / square);
+    *off = sqrt(error / square);
+    return status;
+}
+
+static double differ(struct fixture *f, int n_frames) {
+    double off;
+    good(compare(f, n_frames, &off), f);
+    return off;
 }
 
 static void vectors_are_the_cpus(void **state) {
@@ -116,11 +129,60 @@ static void calls_of_the_driver_that_fail_are_said(void **state) {
     assert_true(differ(f, N_FRAMES) < 0.01);         /* and the next run is whole */
 }
 
+/* Fills all that a clip leaves in the scratch memory with NaN; longer than the one that follows. */
+static enum reel_status spoil(struct fixture *f) {
+    float *out = malloc((size_t)(audio_tokens(MORE_FRAMES) * f->config->output_dim) * sizeof *out);
+    memset(f->features, 0xff, (size_t)(MORE_FRAMES * f->config->n_bins) * sizeof *f->features);
+    const enum reel_status status =
+        cuda_encode(f->m.gpu->backend, f->features, MORE_FRAMES, out, &f->err);
+    assert_true(status != REEL_OK || isnan(out[0]));
+    free(out);
+    return status;
+}
+
+static void a_clip_of_NaN_leaves_nothing_in_the_next(void **state) {
+    struct fixture *f = *state;
+    good(spoil(f), f);
+    const double off = differ(f, SOME_FRAMES);
+    if (!(off < 0.01)) fail_msg("off by %.4f", off);
+}
+
+/* Vectors that a kernel made by this schedule, after a clip of NaN, are those of the CPU. */
+static bool runs_right(struct fixture *f, int seed) {
+    f->gpu.cuda->settings.seed = (uint64_t)seed;
+    double off;
+    return spoil(f) == REEL_OK && compare(f, SOME_FRAMES, &off) == REEL_OK && off < 0.01;
+}
+
+static bool is_seen(const struct mutation *m) {
+    struct fixture *f = &fixture;
+    const int tries = getenv("REEL_SOAK") ? 40 : 6;
+    int seed = 0;
+    sim_model_unload(&f->m);
+    f->gpu = sim_gpu_controls();
+    f->gpu.cuda->gpu.n_sms = N_SMS;
+    f->gpu.cuda->settings.idle_limit = 300;
+    mutation_apply(m, f->gpu.nvrtc);
+    good(sim_model_load(&f->m, OPTIONS, &f->err), f);
+    while (seed < tries && runs_right(f, seed))
+        seed++;
+    printf("%s: schedule %d%s%.60s\n", m->what, seed, *f->gpu.cuda->report ? ": " : "",
+           f->gpu.cuda->report);
+    return seed < tries;
+}
+
+static void mutations_are_seen(void **state) {
+    (void)state;
+    mutations_try(&tower_mutations, is_seen);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(vectors_are_the_cpus),
         cmocka_unit_test(a_clip_longer_than_a_run_is_taken_in_windows),
         cmocka_unit_test(calls_of_the_driver_that_fail_are_said),
+        cmocka_unit_test(a_clip_of_NaN_leaves_nothing_in_the_next),
+        cmocka_unit_test(mutations_are_seen),
     };
     return cmocka_run_group_tests(tests, start, stop);
 }

@@ -1,6 +1,7 @@
 /* Measuring a GPU's limits, on the fake GPU: the kernels run under the simulator with a small grid.
  * Its times mean nothing; that everything ends, is counted and is given back does. */
 #include "cuda/measure/limits.h"
+#include "support/mutations.h"
 #include "support/sim_model.h"
 
 #include <setjmp.h>
@@ -81,31 +82,23 @@ static void the_read_ceiling_can_be_had_alone(void **state) {
     assert_nothing_live(&gpu);
 }
 
-static void a_word_that_is_wrong_or_missing_is_seen(void **state) {
-    static const struct fake_patch patches[] = {
-        { .file = "limits.cu",
-          .from = "word_make(payload_of(round, at), round)",
-          .to = "word_make(payload_of(round, at + (at == 5)), round)" },
-        { .file = "limits.cu",
-          .from = "word_store(words + at, word_make(payload_of(round, at), round));",
-          .to = "if (at != 5) word_store(words + at, word_make(payload_of(round, at), round));" },
-    };
+static bool is_seen(const struct mutation *m) {
     struct sim_gpu gpu = start();
+    struct reel_error err = { 0 };
+    const struct reel_limits_options o = options_of();
+    json_t *all = NULL;
+    mutation_apply(m, gpu.nvrtc);
+    gpu.cuda->settings.idle_limit = 2000;
+    enum reel_status status = limits_measure(&all, &o, &small, &err);
+    json_decref(all);
+    assert_nothing_live(&gpu);
+    return status == REEL_E_DEVICE && !all;
+}
+
+static void mutations_are_seen(void **state) {
     (void)state;
-    for (int i = 0; i < 2; i++) {
-        struct reel_error err = { 0 };
-        const struct reel_limits_options o = options_of();
-        json_t *all = NULL;
-        gpu.nvrtc->patches = &patches[i];
-        gpu.nvrtc->n_patches = 1;
-        gpu.cuda->settings.idle_limit = 2000;
-        enum reel_status status = limits_measure(&all, &o, &small, &err);
-        gpu.nvrtc->n_patches = 0;
-        assert_int_equal(status, REEL_E_DEVICE);
-        assert_null(all);
-        assert_nothing_live(&gpu);
-        gpu = start();
-    }
+    mutations_try(&limits_mutations, is_seen);
+    start(); /* without the last one */
 }
 
 static void every_failing_call_is_reported_and_leaves_nothing(void **state) {
@@ -191,7 +184,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_kind_of_GPU_is_measured),
         cmocka_unit_test(the_read_ceiling_can_be_had_alone),
-        cmocka_unit_test(a_word_that_is_wrong_or_missing_is_seen),
+        cmocka_unit_test(mutations_are_seen),
         cmocka_unit_test(every_failing_call_is_reported_and_leaves_nothing),
         cmocka_unit_test(measuring_can_be_cancelled),
         cmocka_unit_test(the_energy_of_a_model_s_GPU_is_counted),

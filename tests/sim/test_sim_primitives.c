@@ -129,14 +129,16 @@ static void missing_orders_are_caught(void **state) {
     caught("a word without its epoch", "warp_all(word_is(w, epoch))", "warp_all(w != 0)", NULL);
     caught("rows overwritten before all have read", "lane >= block_count() || word_is(w, epoch)",
            "1", NULL);
-    caught("a slot given back before it is read",
-           "struct quad t = *(const struct quad *)(ring + slot * SLOT_BYTES + warp * 512 + lane * "
-           "16);\n"
-           "        warp_sync();\n        if (lane == 0) mbar_arrive(empty + slot * 8);",
-           "if (lane == 0) mbar_arrive(empty + slot * 8);\n"
-           "        struct quad t = *(const struct quad *)(ring + slot * SLOT_BYTES + warp * 512 + "
-           "lane * 16);",
-           NULL);
+    caught(
+        "a slot given back before it is read",
+        "struct quad t = *(const struct quad *)(ring + slot * SLOT_BYTES + warp * 512 + lane * "
+        "16);\n"
+        "        warp_sync();\n        if (lane == 0) mbar_arrive_answered(empty + slot * 8, t.x & "
+        "a->patience >> 31);",
+        "if (lane == 0) mbar_arrive_answered(empty + slot * 8, 0);\n"
+        "        struct quad t = *(const struct quad *)(ring + slot * SLOT_BYTES + warp * 512 + "
+        "lane * 16);",
+        NULL);
     caught("a slot filled before it is free", "(u32)(i / SLOTS + 1) & 1, a)) break",
            "(u32)(i / SLOTS) & 1, a)) break", NULL);
     caught("weights read before they have come",
@@ -159,9 +161,15 @@ static void misuse_is_reported(void **state) {
            "{ if (thread_index() % 32 == 0) ring_fill(smem_of(slots), a.tape, 512, full); }\n    "
            "else if (0)\n",
            "copies to its shared memory are under way");
-    caught("a slot written to by stores", "        if (lane == 0) mbar_arrive(empty",
-           "        if (lane == 0) *(u32 *)(ring + slot * SLOT_BYTES) = 0, mbar_arrive(empty",
-           "without fence_slot");
+    caught(
+        "a slot written to by stores", "        if (lane == 0) mbar_arrive_answered(empty",
+        "        if (lane == 0) *(u32 *)(ring + slot * SLOT_BYTES) = 0, mbar_arrive_answered(empty",
+        "without fence_slot");
+    caught("an arrival that may pass loads",
+           "mbar_arrive_answered(empty + slot * 8, t.x & a->patience >> 31)",
+           "mbar_arrive(empty + slot * 8)", "while loads of warp");
+    caught("barriers that copies do not know", "mbar_init_done();", "",
+           "of which copies do not know");
     caught("a barrier that was not made", "mbar_init(&s->full[i], FILL_LANES);", ";",
            "not initialised");
 }

@@ -57,7 +57,7 @@ DEV_CALL void consume(const struct ring_args *a, struct ring_shared *s, const u8
         warp_sync();
         struct quad t = *(const struct quad *)(ring + slot * SLOT_BYTES + warp * 512 + lane * 16);
         warp_sync();
-        if (lane == 0) mbar_arrive(empty + slot * 8);
+        if (lane == 0) mbar_arrive_answered(empty + slot * 8, t.x & a->patience >> 31);
         u32 ones = bf16_pair(1.0f, 1.0f);
         float d[4] = { 0, 0, 0, 0 };
         tile_mma(d, t, ones, ones);

@@ -1,0 +1,409 @@
+#include "support/mutations.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+#define IN(file, from, to)                                                                         \
+    { file, from, to, false }
+#define EVERYWHERE(file, from, to)                                                                 \
+    { file, from, to, true }
+#define LIST(name, list, shares)                                                                   \
+    const struct mutation_list name##_mutations = { #name, list,                                   \
+                                                    (int)(sizeof list / sizeof *list), shares }
+
+/* ---- decode.cu: test_sim_orders.c ---- */
+
+static const struct mutation decode[] = {
+    /* words taken without their epoch */
+    { "qkv",
+      { IN("phase_attention.cuh", "word_is(v[n][0], w->epoch) & word_is(v[n][1], w->epoch)",
+           "(v[n][0] >> 32 && v[n][1] >> 32)") } },
+    { "attention",
+      { IN("phase_attention_merge.cuh",
+           "word_is24(v->o[n][0], w->epoch) & word_is24(v->o[n][1], w->epoch)",
+           "(v->o[n][0] >> 48 && v->o[n][1] >> 48)") } },
+    { "gated",
+      { IN("exchange.cuh", "ok &= word_came(w, v[i], is24);",
+           "ok &= is24 ? word_came(w, v[i], 1) : v[i] >> 32 != 0;") } },
+    { "best",
+      { IN("best.cuh", "word_is(key, w->epoch) & word_is(id, w->epoch)",
+           "key >> 32 && id >> 32") } },
+    { "sums of out and down",
+      { IN("exchange.cuh", "ok &= word_is24(v[i][g], w->epoch);", "ok &= v[i][g] >> 48 != 0;"),
+        IN("exchange.cuh", "(!polls || !word_is24(v[i][g], w->epoch))", "1") } },
+    /* keys and values fetched too early */
+    { "K/V not waiting for the token's end",
+      { IN("kv_ring.cuh", "if (t > 0 && !kv_token_wait(w, t)) break;", "") } },
+    { "the token's end not agreed between blocks",
+      { IN("phase_pick.cuh", "best_wait(w, w->a->words + X_BEST);", "") } },
+    { "the writer's fence",
+      { IN("decode.cu", "fence_gpu(); /* K and V rows", "/* K and V rows") } },
+    { "the reader's fences", { IN("kv_ring.cuh", "    fence_gpu();\n    fence_copies();\n", "") } },
+    { "the fence between loads and copies", { IN("kv_ring.cuh", "    fence_copies();\n", "") } },
+    /* slots of the rings out of turn */
+    { "a weight slot given back before it is read",
+      { IN("ring.cuh", "slots_wait(w, 0, slots);",
+           "slots_wait(w, 0, slots);\n    if (w->lane < slots) mbar_arrive(w->empty + (smem)mine * "
+           "8);"),
+        IN("ring.cuh", "if (w->lane < slots) mbar_arrive_after(", "if (0) mbar_arrive_after(") } },
+    { "a weight slot filled before it is free",
+      { IN("ring.cuh", "if (!p->first_lap && !stream_wait", "if (0 && !stream_wait") } },
+    { "weights not waited for", { IN("ring.cuh", "slots_wait(w, 0, slots);", "") } },
+    { "the head's weights not waited for",
+      { IN("phase_head.cuh", "if (w->lane == 0) mbar_wait(", "if (0) mbar_wait(") } },
+    { "K/V not waited for",
+      { IN("kv_ring.cuh", "    if (w->lane == 0)\n        mbar_wait(",
+           "    if (0)\n        mbar_wait(") } },
+    { "a K/V slot given back before it is read",
+      { IN("kv_ring.cuh", "    lanes_agree(w);\n}",
+           "    if (w->lane == 0) mbar_arrive(smem_of(&w->s->kv_empty[kv_slot(w)]));\n}"),
+        IN("kv_ring.cuh", "if (w->lane == 0) mbar_arrive_after(", "if (0) mbar_arrive_after(") } },
+    { "a K/V slot filled before it is free",
+      { IN("kv_ring.cuh", "if (!stream_wait(w, p->empty", "if (0 && !stream_wait(w, p->empty") } },
+    { "barriers that copies do not know", { IN("decode.cu", "        mbar_init_done();\n", "") } },
+    /* arrivals that may overtake loads */
+    { "a weight slot given back by an arrival that passes loads",
+      { IN("ring.cuh", "mbar_arrive_after(w, w->empty + (smem)mine * 8, seen)",
+           "mbar_arrive(w->empty + (smem)mine * 8)") } },
+    { "the head's slot given back by an arrival that passes loads",
+      { IN("phase_head.cuh", "mbar_arrive_after(w, w->empty + (smem)w->slot * 8, seen)",
+           "mbar_arrive(w->empty + (smem)w->slot * 8)") } },
+    { "a K/V slot given back by an arrival that passes loads",
+      { IN("kv_ring.cuh", "mbar_arrive_after(w, smem_of(&w->s->kv_empty[kv_slot(w)]), seen)",
+           "mbar_arrive(smem_of(&w->s->kv_empty[kv_slot(w)]))") } },
+    /* barriers that are missing */
+    { "one barrier for all phases",
+      { EVERYWHERE("shared.cuh", "BARRIER_PARTS + w->parts", "BARRIER_PARTS") } },
+    { "sums not waiting for the products",
+      { IN("shared.cuh", "DEV void parts_wait(struct worker *w) {\n    barrier_wait(",
+           "DEV void parts_wait(struct worker *w) {\n    barrier_arrive(") } },
+    { "sines and cosines used before they are there",
+      { IN("phase_attention.cuh", "if (nth == 0) consumers_sync();", "") } },
+    { "q, k and v used before they are there",
+      { IN("phase_attention.cuh", "consumers_sync(); /* A */", "") } },
+    { "partial results merged before they are there",
+      { IN("phase_attention.cuh", "consumers_sync(); /* B */", "") } },
+    { "attention's result used before it is there",
+      { IN("phase_attention.cuh", "consumers_sync(); /* C */", "") } },
+    { "the head's input used before it is there",
+      { IN("phase_head.cuh", "consumers_sync();", "") } },
+    { "the next id used before it is there",
+      { EVERYWHERE("phase_pick.cuh", "consumers_sync();", "") } },
+    { "the host told before its numbers are there",
+      { IN("phase_pick.cuh", "    fence_system();\n", "") } },
+};
+LIST(decode, decode, 3);
+
+/* ---- decode.cu with warps whose slices are all padding, and one that has all K/V pieces:
+ * test_sim_orders.c ---- */
+
+static const struct mutation padding[] = {
+    /* taken out alone, either wait leaves the other one, which is enough */
+    { "a warp of padding that waits for nothing",
+      { IN("exchange.cuh", "    if (none) from += have - 1, have = 1;\n    words_gather",
+           "    words_gather"),
+        IN("exchange.cuh", "    if (none) from += have - 1, have = 1;\n    if (have > SLICE_WORDS)",
+           "    if (have > SLICE_WORDS)") } },
+    { "stores to a K/V slot that copies may pass",
+      { IN("phase_attention.cuh", "    fence_slot();\n", "") } },
+};
+LIST(padding, padding, 2);
+
+/* ---- prefill.cu by its queue of launches: test_sim_prefill_orders.c ---- */
+
+#define SHARED    "prefill_shared.cuh"
+#define PRODUCT   "prefill_product.cuh"
+#define ITEMS     "prefill_items.cuh"
+#define ATTENTION "prefill_attention.cuh"
+
+static const struct mutation queue[] = {
+    /* launches that do not wait for the one before */
+    { "few tokens",
+      { IN(PRODUCT, "n_turns, format);\n    previous_over();", "n_turns, format);") } },
+    { "many tokens",
+      { IN(ITEMS, "w.first_tile, tiles);\n    previous_over();", "w.first_tile, tiles);") } },
+    { "activations",
+      { IN(PRODUCT, "    previous_over();\n    fence_copies();", "    fence_copies();") } },
+    { "rope", { IN(ATTENTION, "        if (item == (int)block_index()) previous_over();\n", "") } },
+    { "attention",
+      { IN("prefill.cu", "    previous_over();\n    if (r.w.warp < READ_WARPS) {",
+           "    if (r.w.warp < READ_WARPS) {") } },
+    { "the end",
+      { IN("prefill.cu", "    previous_over();\n    if (thread_index() != 0",
+           "    if (thread_index() != 0") } },
+    /* what copies and the host see */
+    { "activations copied without a fence",
+      { IN(PRODUCT, "    previous_over();\n    fence_copies();", "    previous_over();") } },
+    { "K/V copied without a fence", { IN("prefill.cu", "            fence_copies();\n", "") } },
+    { "barriers that copies do not know", { IN(SHARED, "        mbar_init_done();\n", "") } },
+    { "stores to a stage that copies may pass", { IN(ATTENTION, "    fence_slot();\n", "") } },
+    { "the host told before its numbers are there",
+      { IN("prefill.cu", "    fence_system();\n", "") } },
+    /* stages out of turn */
+    { "a stage not waited for",
+      { IN(SHARED, "    if (r->w.lane == 0) mbar_wait(", "    if (0) mbar_wait(") } },
+    { "a stage filled before it is free", { IN(SHARED, "if (!r->first_lap) {", "if (0) {") } },
+    { "a stage given back before it is read",
+      { IN(SHARED, "    warp_sync();\n}\nDEV const u8 *stage_take",
+           "    warp_sync();\n    if (r->w.lane == 0) "
+           "mbar_arrive(smem_of(&r->s->empty[r->stage]));\n"
+           "}\nDEV const u8 *stage_take"),
+        IN(SHARED, "    if (r->w.lane == 0) mbar_arrive_after(",
+           "    if (0) mbar_arrive_after(") } },
+    { "a stage given back by an arrival that passes loads",
+      { IN(SHARED, "mbar_arrive_after(&r->w, smem_of(&r->s->empty[r->stage]), seen)",
+           "mbar_arrive(smem_of(&r->s->empty[r->stage]))") } },
+    /* warps that do not meet */
+    { "places of tiles used before they are there",
+      { IN("prefill.cu", "k_places_make(r, phase);\n        readers_sync();",
+           "k_places_make(r, phase);") } },
+    { "scales used before they are there, and the item before not over",
+      { EVERYWHERE(PRODUCT, "        readers_sync(); /* the scales are there",
+                   "        /* the scales are there"),
+        IN(ITEMS, "        readers_sync(); /* the scales are there",
+           "        /* the scales are there") } },
+    { "eighths not meeting",
+      { IN(PRODUCT, "d[16 * round + i];\n        readers_sync();", "d[16 * round + i];") } },
+    { "eighths' second round before the first is over",
+      { IN(PRODUCT, "if (round == 0 && atoms > 4) readers_sync();", "") } },
+    { "halves not meeting",
+      { IN(ITEMS, "d[i] = half ? d[16 + i] : d[i];\n    }\n    readers_sync();",
+           "d[i] = half ? d[16 + i] : d[i];\n    }") } },
+    { "sums of squares added up before they are there",
+      { IN(PRODUCT, "    barrier_wait(HALF_BARRIER + half",
+           "    if (0) barrier_wait(HALF_BARRIER + half") } },
+    { "one warp's sums of squares",
+      { IN(PRODUCT, "        warp_sync(); /* the sums of squares */\n", "") } },
+    { "angles used before they are there",
+      { IN(ATTENTION, "table + at);\n    }\n    readers_sync();", "table + at);\n    }") } },
+    { "angles made while others still use them",
+      { IN(ATTENTION, "    readers_sync(); /* the piece before is over */\n", "") } },
+};
+LIST(queue, queue, 3);
+
+/* ---- short.cu: test_sim_prefill_orders.c ---- */
+
+#define BRIEF_SHARED    "short_shared.cuh"
+#define BRIEF_ATTENTION "short_attention.cuh"
+#define BRIEF_PRODUCT   "short_product.cuh"
+
+static const struct mutation brief[] = {
+    /* words taken too early */
+    { "x", { IN(BRIEF_SHARED, "(is_x ? X_TAG : ~0u);", "(is_x ? 0 : ~0u);") } },
+    { "q, k, v and gated values",
+      { IN(BRIEF_SHARED, "(is_x ? X_TAG : ~0u);", "(is_x ? X_TAG : 0);") } },
+    { "sums",
+      { IN("short.cu", "return word_is24(f->low, b->w.epoch) & word_is24(f->high, b->w.epoch);",
+           "return 1;") } },
+    { "sums of squares",
+      { IN(BRIEF_PRODUCT, "off |= (u32)(s->v[i] >> 32) ^ b->w.epoch;", "off |= 0;") } },
+    /* the ring of weights */
+    { "barriers that copies do not know", { IN("short.cu", "        mbar_init_done();\n", "") } },
+    { "a slot given back by an arrival that passes loads",
+      { IN(BRIEF_PRODUCT,
+           "mbar_arrive_after(w, w->empty + (smem)slot_ahead(w, first + w->lane) * 8, seen)",
+           "mbar_arrive(w->empty + (smem)slot_ahead(w, first + w->lane) * 8)") } },
+    /* warps that do not meet */
+    { "sums added up before they are there",
+      { IN(BRIEF_PRODUCT, "    sums_give(b, &sums, rows, PAIR, k_parts);\n    consumers_sync();\n",
+           "    sums_give(b, &sums, rows, PAIR, k_parts);\n") } },
+    { "sums of a wide run added up before they are there",
+      { IN(BRIEF_PRODUCT,
+           "        sums_give(b, &sums, rows, WIDE, k_parts);\n        consumers_sync();\n",
+           "        sums_give(b, &sums, rows, WIDE, k_parts);\n") } },
+    { "sums of a wide run overwritten",
+      { IN(BRIEF_PRODUCT, "        consumers_sync(); /* the run before has been added up */\n",
+           "") } },
+    { "one buffer of sums",
+      { IN(BRIEF_PRODUCT, "PAIR, row_tiles, k_parts);\n    b->turn ^= 1;\n",
+           "PAIR, row_tiles, k_parts);\n") } },
+    { "operands used before they are there",
+      { IN(BRIEF_ATTENTION, "whole kernel */\n    consumers_sync();", "whole kernel */") } },
+    { "parts merged before they are there",
+      { IN(BRIEF_ATTENTION, "    if (parts > 1) consumers_sync();\n", "") } },
+    { "attention's result used before it is there",
+      { IN(BRIEF_ATTENTION, "        rows_end(b, &x, head, atom);\n    }\n    consumers_sync();",
+           "        rows_end(b, &x, head, atom);\n    }") } },
+};
+LIST(short, brief, 3);
+
+/* ---- prefill_delta.cu: test_sim_prefill_hybrid_orders.c ---- */
+
+#define STEPS  "prefill_delta.cu"
+#define ALL    "prefill_delta.cuh"
+#define CONV   "prefill_delta_conv.cuh"
+#define CHUNK  "prefill_delta_chunk.cuh"
+#define CHAIN  "prefill_delta_chain.cuh"
+#define ANSWER "prefill_delta_answer.cuh"
+
+static const struct mutation delta[] = {
+    /* launches that do not wait for the one before */
+    { "conv", { IN(STEPS, "    previous_over();\n    conv_phase", "    conv_phase") } },
+    { "chunk and answer", { IN(ALL, "    previous_over();\n    fence_copies();\n", "") } },
+    { "chain",
+      { IN(STEPS, "    previous_over();\n    if (r.w.warp < READ_WARPS) {",
+           "    if (r.w.warp < READ_WARPS) {") } },
+    /* what copies see, and when they come */
+    { "chunk and answer copied without a fence",
+      { IN(ALL, "    previous_over();\n    fence_copies();\n", "    previous_over();\n") } },
+    { "chain copied without a fence", { IN(STEPS, "        fence_copies();\n", "") } },
+    { "barriers that copies do not know", { IN(ALL, "        mbar_init_done();\n", "") } },
+    { "stores to a chunk's place that copies may pass",
+      { IN(CHUNK, "            fence_slot(); /*", "            /*") } },
+    { "chunk not waited for", { IN(CHUNK, "        copies_wait(r, full, parity);\n", "") } },
+    { "chunk, the item before not over",
+      { IN(CHUNK, "            readers_sync();\n        }\n        chunk_fill",
+           "        }\n        chunk_fill") } },
+    { "answer not waited for", { IN(ANSWER, "        copies_wait(r, full, parity);\n", "") } },
+    /* warps of conv and chunk that do not meet */
+    { "gates added up before they are there",
+      { IN(CONV, "[i % 4];\n    readers_sync();", "[i % 4];") } },
+    { "gates of the task before not over",
+      { IN(CONV, "    readers_sync(); /* the task before is over */\n", "") } },
+    { "taps before they are there",
+      { IN(CONV, "        readers_sync(); /* the taps are there */\n", "") } },
+    { "rows stored before they are made",
+      { IN(CONV, "        warp_sync();\n    }\n", "    }\n") } },
+    { "gates before they are summed",
+      { IN(CHUNK, "        copies_wait(r, full, parity);\n        readers_sync();\n",
+           "        copies_wait(r, full, parity);\n") } },
+    { "M inverted before it is there",
+      { IN(CHUNK, "    readers_sync();\n    invert(r, s);", "    invert(r, s);") } },
+    { "1/A before it is there",
+      { IN(CHUNK, "diagonal_invert(s, warp, lane);\n    readers_sync();",
+           "diagonal_invert(s, warp, lane);") } },
+    { "B overwritten",
+      { IN(CHUNK, "    readers_sync(); /* two warps read the same tiles */\n", "") } },
+    { "the first level before it is there",
+      { IN(CHUNK, "column, 1, lane, x);\n    readers_sync();\n    if (busy) below_make(s, 0,",
+           "column, 1, lane, x);\n    if (busy) below_make(s, 0,") } },
+    { "the second level's B overwritten",
+      { IN(CHUNK, "2, lane, x);\n    readers_sync();\n    if (busy) below_store(s, 0,",
+           "2, lane, x);\n    if (busy) below_store(s, 0,") } },
+    { "operands before they are there",
+      { IN(CHUNK, "operands_make(r, s);\n    readers_sync();", "operands_make(r, s);") } },
+    /* warps of chain and answer that do not meet */
+    { "the state before it is there",
+      { IN(CHAIN, "            readers_sync(); /* the state is there */\n", "") } },
+    { "what is learned before it is there",
+      { IN(CHAIN, "            readers_sync(); /* what was learned is there", "            /*") } },
+    { "what is learned before the last token",
+      { IN(CHAIN, "learned_pass(r, d, left);\n    readers_sync();",
+           "learned_pass(r, d, left);") } },
+    { "what is learned passed on too early",
+      { IN(CHAIN, "    readers_sync(); /* what was learned is passed on once more */\n", "") } },
+    { "squares before they are there",
+      { IN(ANSWER, "    readers_sync();\n    UNROLL\n    for (int i = 0; i < 2; i++) {",
+           "    UNROLL\n    for (int i = 0; i < 2; i++) {") } },
+};
+LIST(delta, delta, 4);
+
+/* ---- encoder.cu: test_cuda_encoder.c ---- */
+
+static const struct mutation tower[] = {
+    /* launches that do not wait for the one before */
+    { "norm and attention",
+      { IN("encoder.cu", "layer, 0);\n    previous_over();\n", "layer, 0);\n") } },
+    { "activations",
+      { IN("encoder.cu", "        previous_over();\n        fence_copies();\n",
+           "        fence_copies();\n") } },
+    { "products",
+      { IN("prefill_items.cuh", "w.first_tile, tiles);\n    previous_over();",
+           "w.first_tile, tiles);") } },
+    /* what copies see */
+    { "activations copied without a fence",
+      { IN("encoder.cu", "        previous_over();\n        fence_copies();\n",
+           "        previous_over();\n") } },
+    { "barriers that copies do not know",
+      { IN("prefill_shared.cuh", "        mbar_init_done();\n", "") } },
+    { "a stage given back by an arrival that passes loads",
+      { IN("prefill_shared.cuh", "mbar_arrive_after(&r->w, smem_of(&r->s->empty[r->stage]), seen)",
+           "mbar_arrive(smem_of(&r->s->empty[r->stage]))") } },
+    /* warps that do not meet */
+    { "features overwritten while others still use them",
+      { IN("encoder_stem.cuh", "        readers_sync(); /* the row before is over */\n", "") } },
+    { "features used before they are there",
+      { IN("encoder_stem.cuh", "bin);\n        readers_sync();\n", "bin);\n") } },
+    /* what lies behind the window */
+    { "keys and values behind the window",
+      { IN("encoder_attention.cuh",
+           "return token < n ? cached_load32((const u32 *)(from + (size_t)token * ROW + entry)) : "
+           "0;",
+           "return cached_load32((const u32 *)(from + (size_t)token * ROW + entry));") } },
+    { "weights of keys behind the window",
+      { IN("encoder_attention.cuh", "if (8 * j + pair + i % 2 >= n) s[j][i] = -3e38f;", "") } },
+};
+LIST(tower, tower, 3);
+
+/* ---- limits.cu: test_limits.c ---- */
+
+static const struct mutation limits[] = {
+    { "a word that is wrong",
+      { IN("limits.cu", "word_make(payload_of(round, at), round)",
+           "word_make(payload_of(round, at + (at == 5)), round)") } },
+    { "a word that is missing",
+      { IN("limits.cu", "word_store(words + at, word_make(payload_of(round, at), round));",
+           "if (at != 5) word_store(words + at, word_make(payload_of(round, at), round));") } },
+    { "barriers that copies do not know", { IN("limits.cu", "        mbar_init_done();\n", "") } },
+};
+LIST(limits, limits, 1);
+
+const struct mutation_list *const mutation_lists[] = { &decode_mutations, &padding_mutations,
+                                                       &queue_mutations,  &short_mutations,
+                                                       &delta_mutations,  &tower_mutations,
+                                                       &limits_mutations, NULL };
+
+/* ---- which of them a run tries ---- */
+
+/* Runs are counted beside the build; a new build begins with the day, so that a machine that always
+ * builds anew takes its turns too. */
+static int turn_next(const char *name) {
+    const char *build = getenv("REEL_BUILD");
+    char path[300];
+    long turn = (long)(time(NULL) / 86400);
+    snprintf(path, sizeof path, "%s/tests/mutations-%s.turn", build ? build : "build/release",
+             name);
+    FILE *f = fopen(path, "r");
+    if (f && fscanf(f, "%ld", &turn) != 1) turn = 0;
+    if (f) fclose(f);
+    f = fopen(path, "w");
+    if (f) fprintf(f, "%ld\n", turn + 1);
+    if (f) fclose(f);
+    return (int)(turn % 1000);
+}
+
+static int turn_of(const struct mutation_list *list) {
+    const char *wanted = getenv("REEL_MUTATION_TURN");
+    return (wanted ? atoi(wanted) : turn_next(list->name)) % list->shares;
+}
+
+void mutation_apply(const struct mutation *m, struct fake_nvrtc *nvrtc) {
+    nvrtc->patches = m->patches, nvrtc->n_patches = 0;
+    while (nvrtc->n_patches < MUTATION_PATCHES && m->patches[nvrtc->n_patches].file)
+        nvrtc->n_patches++;
+}
+
+void mutations_try(const struct mutation_list *list, bool (*is_seen)(const struct mutation *m)) {
+    const char *named = getenv("REEL_MUTATION");
+    const bool all = getenv("REEL_SOAK") || named;
+    const int turn = all ? 0 : turn_of(list);
+    char survivors[1000] = "";
+    if (!all)
+        printf("%s: share %d of %d of the mutations; REEL_MUTATION_TURN=%d repeats it\n",
+               list->name, turn, list->shares, turn);
+    for (int i = 0; i < list->n; i++) {
+        const struct mutation *m = &list->all[i];
+        if ((!all && i % list->shares != turn) || (named && !strstr(m->what, named))) continue;
+        if (is_seen(m)) continue;
+        const size_t used = strlen(survivors);
+        snprintf(survivors + used, sizeof survivors - used, "; %s", m->what);
+    }
+    if (*survivors) fail_msg("%s: not seen: %s", list->name, survivors + 2);
+}

@@ -1,0 +1,39 @@
+/* Mutations of the kernels: one ordering taken out, or one line made wrong, that a test under the
+ * simulator must see, as other bits, as a report, or as a wait that never ends. All of them stand
+ * in mutations.c; the test named beside a list there tries them.
+ *
+ * Compiling one takes seconds, so a run tries a share of each list and the next run the next share.
+ * Which share a run takes is printed, with how to repeat it:
+ *   REEL_MUTATION_TURN=n   share n
+ *   REEL_MUTATION=text     those whose name contains the text; an empty one: all
+ *   REEL_SOAK=1            all of them */
+#ifndef REEL_TESTS_MUTATIONS_H
+#define REEL_TESTS_MUTATIONS_H
+
+#include "sim/fake_cuda.h"
+
+enum { MUTATION_PATCHES = 4 };
+
+struct mutation {
+    const char *what;
+    struct fake_patch patches[MUTATION_PATCHES + 1]; /* the first without a file ends them */
+};
+
+struct mutation_list {
+    const char *name;
+    const struct mutation *all;
+    int n, shares; /* runs that it takes to try all */
+};
+
+extern const struct mutation_list decode_mutations, padding_mutations, queue_mutations,
+    short_mutations, delta_mutations, tower_mutations, limits_mutations;
+extern const struct mutation_list *const mutation_lists[]; /* all, NULL at the end */
+
+/* What the fake compiler is told, until it is reset. */
+void mutation_apply(const struct mutation *m, struct fake_nvrtc *nvrtc);
+
+/* Gives this run's share of the list to `is_seen`, which says whether the mutation was noticed.
+ * Fails the test with the names of those that were not. */
+void mutations_try(const struct mutation_list *list, bool (*is_seen)(const struct mutation *m));
+
+#endif
