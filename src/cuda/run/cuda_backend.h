@@ -75,6 +75,7 @@ struct backend {
     uint32_t epoch;                     /* the next launch's first */
     uint64_t epochs_used;               /* since the words were cleared */
     uint64_t pick_epochs, split_epochs; /* since the sampler's, split attention's words were */
+    uint64_t layer_epochs;              /* since a launch went through the layers */
     bool dirty;                         /* a launch was aborted: clear the words before the next */
     uint32_t short_epoch;               /* as epoch and dirty, of short prompts, whose words are */
     bool short_dirty;                   /* their own */

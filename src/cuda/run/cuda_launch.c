@@ -18,6 +18,8 @@
 enum { EPOCHS_A_LAYER = 5, EPOCHS_A_TOKEN = 8, EPOCHS_A_LAUNCH = 16 };
 /* Half of what 16 bits can tell apart: a word may be as old as one launch before the last. */
 enum { EPOCHS_MOST = 30000, RARE_EPOCHS_MOST = 60000 };
+_Static_assert(2 * EPOCHS_MOST < 1 << 16, "a word as old as two launches must not pass for new");
+_Static_assert(RARE_EPOCHS_MOST < 1 << 16, "a word must not pass for new after a whole turn");
 /* For a kernel that was told to leave. */
 enum { HANG_GRACE_MS = 3000 };
 
@@ -90,6 +92,24 @@ static enum reel_status clear_rare_words(struct backend *b, enum plan_exchange e
                      err);
 }
 
+/* The same of words that every token writes which goes through the layers: launches of a prompt's
+ * head alone leave them as they are, perhaps for a whole turn. */
+static enum reel_status clear_layer_words(struct backend *b, uint32_t n_epochs, bool used,
+                                          struct reel_error *err) {
+    static const enum plan_exchange all[] = { X_OUT_SUM, X_DOWN_SUM, X_MIX, X_DELTA };
+    enum reel_status status = REEL_OK;
+    const uint64_t before = b->layer_epochs + n_epochs;
+    b->layer_epochs = used ? n_epochs : before;
+    if (!used || before < RARE_EPOCHS_MOST) return REEL_OK;
+    for (size_t i = 0; i < sizeof all / sizeof *all && status == REEL_OK; i++) {
+        const struct plan_words *x = &b->plan.exchange[all[i]];
+        if (x->words > 0)
+            status = cuda_fill(&b->gpu, b->words + (cu_address)x->offset * 8, 0,
+                               (size_t)x->words * 8, NULL, err);
+    }
+    return status;
+}
+
 /* The first epoch of a launch. Where a 32-bit epoch could come round, or an aborted launch left
  * words that nobody will overwrite, the words are cleared first. b->mutex is held. */
 static enum reel_status take_epochs(struct backend *b, const struct decode_args *args,
@@ -109,7 +129,9 @@ static enum reel_status take_epochs(struct backend *b, const struct decode_args 
     b->epochs_used += n;
     const bool samples = args->pick && args->sampling.temperature > 0;
     const bool splits = args->position + args->n_tokens > args->split_from;
-    status = clear_rare_words(b, X_PICK, &b->pick_epochs, n, samples, err);
+    const bool layers = args->n_tokens > 1 || !args->start;
+    status = clear_layer_words(b, n, layers, err);
+    if (status == REEL_OK) status = clear_rare_words(b, X_PICK, &b->pick_epochs, n, samples, err);
     if (status != REEL_OK) return status;
     return clear_rare_words(b, X_ATTENTION, &b->split_epochs, n, splits, err);
 }
