@@ -342,6 +342,34 @@ static const struct mutation tower[] = {
 };
 LIST(tower, tower, 3);
 
+/* ---- numbers of the kernels far behind the start, and near zero: test_sim_positions.c, which
+ * takes the way from the name's beginning ---- */
+
+static const struct mutation position[] = {
+    { "decode: one position further beyond 4,096",
+      { IN("phase_attention.cuh", "sine_cosine((float)position * const_loadf(w->a->rope + i)",
+           "sine_cosine((float)(position + (position > 4096)) * const_loadf(w->a->rope + i)") } },
+    { "queue: one position further beyond 4,096",
+      { IN(ATTENTION, "(float)(piece * KV_POSITIONS + row) * const_loadf",
+           "(float)(piece * KV_POSITIONS + row + (piece >= 256)) * const_loadf") } },
+    { "short: one position further beyond 4,096",
+      { IN(BRIEF_ATTENTION, "(float)position * const_loadf",
+           "(float)(position + (position > 4096)) * const_loadf") } },
+    { "decode: k's norm without epsilon",
+      { IN("phase_attention.cuh",
+           "rsqrt_approx(sum_run(at->q_ssq[P_GROUP_HEADS + kv_head], AT_SSQ) * (1.0f / M_HEAD_DIM) "
+           "+ M_RMS_EPS)",
+           "rsqrt_approx(sum_run(at->q_ssq[P_GROUP_HEADS + kv_head], AT_SSQ) * (1.0f / "
+           "M_HEAD_DIM))") } },
+    { "queue: k's norm without epsilon",
+      { IN(ATTENTION, "xor_sum(sum, 1, 4) * (1.0f / M_HEAD_DIM) + M_RMS_EPS)",
+           "xor_sum(sum, 1, 4) * (1.0f / M_HEAD_DIM))") } },
+    { "short: k's norm without epsilon",
+      { IN(BRIEF_ATTENTION, "xor_sum(sum, 1, 4) * (1.0f / M_HEAD_DIM) + M_RMS_EPS)",
+           "xor_sum(sum, 1, 4) * (1.0f / M_HEAD_DIM))") } },
+};
+LIST(position, position, 3);
+
 /* ---- limits.cu: test_limits.c ---- */
 
 static const struct mutation limits[] = {
@@ -355,10 +383,11 @@ static const struct mutation limits[] = {
 };
 LIST(limits, limits, 1);
 
-const struct mutation_list *const mutation_lists[] = { &decode_mutations, &padding_mutations,
-                                                       &queue_mutations,  &short_mutations,
-                                                       &delta_mutations,  &tower_mutations,
-                                                       &limits_mutations, NULL };
+const struct mutation_list *const mutation_lists[] = {
+    &decode_mutations,   &padding_mutations, &queue_mutations,
+    &short_mutations,    &delta_mutations,   &tower_mutations,
+    &position_mutations, &limits_mutations,  NULL
+};
 
 /* ---- which of them a run tries ---- */
 
