@@ -59,8 +59,7 @@ static const struct mutation decode[] = {
     { "the head's weights not waited for",
       { IN("phase_head.cuh", "if (w->lane == 0) mbar_wait(", "if (0) mbar_wait(") } },
     { "K/V not waited for",
-      { IN("kv_ring.cuh", "    if (w->lane == 0)\n        mbar_wait(",
-           "    if (0)\n        mbar_wait(") } },
+      { IN("kv_ring.cuh", "if (w->lane == 0) mbar_wait(", "if (0) mbar_wait(") } },
     { "a K/V slot given back before it is read",
       { IN("kv_ring.cuh", "    lanes_agree(w);\n}",
            "    if (w->lane == 0) mbar_arrive(smem_of(&w->s->kv_empty[kv_slot(w)]));\n}"),
@@ -99,7 +98,7 @@ static const struct mutation decode[] = {
     { "the host told before its numbers are there",
       { IN("phase_pick.cuh", "    fence_system();\n", "") } },
 };
-LIST(decode, decode, 3);
+LIST(decode, decode, 4);
 
 /* ---- decode.cu with warps whose slices are all padding, and one that has all K/V pieces:
  * test_sim_orders.c ---- */
@@ -186,7 +185,7 @@ static const struct mutation queue[] = {
     { "angles made while others still use them",
       { IN(ATTENTION, "    readers_sync(); /* the piece before is over */\n", "") } },
 };
-LIST(queue, queue, 3);
+LIST(queue, queue, 4);
 
 /* ---- short.cu: test_sim_prefill_orders.c ---- */
 
@@ -232,7 +231,7 @@ static const struct mutation brief[] = {
       { IN(BRIEF_ATTENTION, "        rows_end(b, &x, head, atom);\n    }\n    consumers_sync();",
            "        rows_end(b, &x, head, atom);\n    }") } },
 };
-LIST(short, brief, 3);
+LIST(short, brief, 4);
 
 /* ---- prefill_delta.cu: test_sim_prefill_hybrid_orders.c ---- */
 
@@ -303,7 +302,7 @@ static const struct mutation delta[] = {
       { IN(ANSWER, "    readers_sync();\n    UNROLL\n    for (int i = 0; i < 2; i++) {",
            "    UNROLL\n    for (int i = 0; i < 2; i++) {") } },
 };
-LIST(delta, delta, 4);
+LIST(delta, delta, 6);
 
 /* ---- encoder.cu: test_cuda_encoder.c ---- */
 
@@ -340,7 +339,7 @@ static const struct mutation tower[] = {
     { "weights of keys behind the window",
       { IN("encoder_attention.cuh", "if (8 * j + pair + i % 2 >= n) s[j][i] = -3e38f;", "") } },
 };
-LIST(tower, tower, 3);
+LIST(tower, tower, 5);
 
 /* ---- numbers of the kernels far behind the start, and near zero: test_sim_positions.c, which
  * takes the way from the name's beginning ---- */
@@ -381,7 +380,7 @@ static const struct mutation limits[] = {
            "if (at != 5) word_store(words + at, word_make(payload_of(round, at), round));") } },
     { "barriers that copies do not know", { IN("limits.cu", "        mbar_init_done();\n", "") } },
 };
-LIST(limits, limits, 1);
+LIST(limits, limits, 3);
 
 const struct mutation_list *const mutation_lists[] = {
     &decode_mutations,   &padding_mutations, &queue_mutations,
