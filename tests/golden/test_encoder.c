@@ -448,6 +448,43 @@ static void logits_behind_audio_are_those_of_the_whole_model(void **state) {
         }                                                                                          \
     }
 
+/* What a tower reads behind the tokens of its last window may be anything that the clip before left
+ * there. */
+static void a_clip_of_NaN_leaves_nothing_in_the_next(void **state) {
+    static const int after[] = { 1, 37, 99, 230, 350 };
+    enum { LONG = 801 };
+    (void)state;
+    for (int i = 0; i < SPEECH_COUNT; i++) {
+        const struct golden_model *m = &scenes[i].model;
+        const struct audio_config *c = &m->config.audio;
+        const size_t n_features = (size_t)c->n_bins * LONG;
+        const size_t n_longest = (size_t)audio_tokens(LONG) * (size_t)c->output_dim;
+        float *spoilt = golden_floats(n_features), *vectors = golden_floats(n_longest);
+        memset(spoilt, 0xff, n_features * sizeof *spoilt);
+        for (int p = 0; p < 2; p++) {
+            const char *path = p ? NULL : "portable"; /* NULL: the best of this machine */
+            struct encoder *e = open_encoder(m, path, 1, REEL_ROUNDING_FAST);
+            for (int j = 0; j < COUNT(after); j++) {
+                struct reel_error err = { 0 };
+                struct encoder *fresh = open_encoder(m, path, 1, REEL_ROUNDING_FAST);
+                float *want = encode(fresh, m, after[j]);
+                golden_require(encoder_run(e, spoilt, LONG, vectors, &err), &err);
+                assert_true(isnan(vectors[0]));
+                float *got = encode(e, m, after[j]);
+                const size_t n = (size_t)audio_tokens(after[j]) * (size_t)c->output_dim;
+                if (memcmp(got, want, n * sizeof *got) != 0)
+                    fail_msg("%s, %s path: %d frames behind a clip of NaN are not what they are "
+                             "alone",
+                             scenes[i].id, path ? path : "best", after[j]);
+                free(got), free(want);
+                encoder_close(fresh);
+            }
+            encoder_close(e);
+        }
+        free(spoilt), free(vectors);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_number_of_vectors_is_that_of_the_convolutions),
@@ -464,6 +501,7 @@ int main(void) {
         cmocka_unit_test(windows_encoded_apart_have_the_bits_of_the_whole),
         cmocka_unit_test(the_number_of_threads_does_not_matter),
         cmocka_unit_test(the_same_weights_in_float32_give_the_same_bits),
+        cmocka_unit_test(a_clip_of_NaN_leaves_nothing_in_the_next),
         cmocka_unit_test(no_frames_and_no_tower_are_refused),
         cmocka_unit_test(logits_behind_audio_are_those_of_the_whole_model),
     };
