@@ -3,7 +3,7 @@
 # make         build build/$(config)/reel and the libraries
 # make check   format, lint, both compilers, sanitizers, samples of the long tests
 # make soak    the long tests in full
-# make install PREFIX=/usr/local DESTDIR=    program, libraries, header, man page, completions
+# make install PREFIX=/usr/local DESTDIR=    program, libraries, headers, man page, completions
 # config=debug|release|sanitize|thread|fuzz|coverage    MINIMAL=1 leaves curl and libedit out
 # V=1 shows the commands
 MAKEFLAGS += --no-builtin-rules --no-print-directory
@@ -145,7 +145,8 @@ $(B)/libreel.a: $(LIB_OBJ)
 	$(Q)$(AR) rcs $@ $(B)/reel-public.o
 
 VERSION := $(shell sed -n 's/^\#define REEL_VERSION_[A-Z]* \([0-9]*\)$$/\1/p' include/reel.h | paste -sd.)
-SONAME := libreel.so.$(firstword $(subst ., ,$(VERSION)))
+# Before 1.0 a new minor version may break programs (CHANGELOG.md), so the minor is part of the name.
+SONAME := libreel.so.$(shell echo $(VERSION) | sed 's/^\(0\.[0-9]*\).*/\1/; t; s/\..*//')
 $(B)/libreel.so: $(LIB_OBJ)
 	$(call say,LD)
 	$(Q)$(CC) -shared -Wl,-soname,$(SONAME) -Wl,-z,relro,-z,now $(LINK_OPT) $(LDFLAGS) $^ $(LDLIBS) -o $@
@@ -262,7 +263,8 @@ BINDIR := $(DESTDIR)$(PREFIX)/bin
 LIBDIR := $(DESTDIR)$(PREFIX)/lib
 INCDIR := $(DESTDIR)$(PREFIX)/include
 SHARE := $(DESTDIR)$(PREFIX)/share
-INSTALLED := $(BINDIR)/reel $(INCDIR)/reel.h $(LIBDIR)/libreel.a $(LIBDIR)/libreel.so \
+HEADERS := reel.h reel_speech.h reel_measure.h
+INSTALLED := $(BINDIR)/reel $(HEADERS:%=$(INCDIR)/%) $(LIBDIR)/libreel.a $(LIBDIR)/libreel.so \
              $(LIBDIR)/$(SONAME) $(LIBDIR)/libreel.so.$(VERSION) $(LIBDIR)/pkgconfig/reel.pc \
              $(SHARE)/man/man1/reel.1 $(SHARE)/bash-completion/completions/reel \
              $(SHARE)/zsh/site-functions/_reel
@@ -270,7 +272,7 @@ INSTALLED := $(BINDIR)/reel $(INCDIR)/reel.h $(LIBDIR)/libreel.a $(LIBDIR)/libre
 install: all
 	install -d $(sort $(dir $(INSTALLED)))
 	install -m 755 $(B)/reel $(BINDIR)/reel
-	install -m 644 include/reel.h $(INCDIR)/reel.h
+	install -m 644 $(HEADERS:%=include/%) $(INCDIR)
 	install -m 644 $(B)/libreel.a $(LIBDIR)/libreel.a
 	install -m 644 $(B)/libreel.so $(LIBDIR)/libreel.so.$(VERSION)
 	ln -sf libreel.so.$(VERSION) $(LIBDIR)/$(SONAME)

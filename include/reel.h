@@ -1,6 +1,7 @@
 /* reel: small language models at the lowest latency one machine allows.
  *
- * This header is the whole public interface; it is plain C17 and usable from C++.
+ * Plain C17, usable from C++. It brings reel_speech.h along: speech to text. reel_measure.h, which
+ * measures, tunes and makes models, is for those who include it.
  *
  *   model    an opened checkpoint: immutable, shared by any number of sessions and threads
  *   session  one timeline of tokens with its KV cache; one thread at a time, except _cancel
@@ -8,8 +9,19 @@
  * Conventions
  * - What can fail returns enum reel_status; REEL_OK is 0. The last argument is a caller-owned
  *   struct reel_error (or NULL) that receives the status and one line of text.
- * - Option and result structs begin with their size: set `size = sizeof s`, leave the rest zero for
- *   defaults. A library newer or older than the program then reads and writes only what both know.
+ * - Structs begin with their size: zero them, set `size = sizeof s`, leave what is not needed zero.
+ *   Program and library may then be of different versions. Of a struct that the caller fills, the
+ *   library takes what is missing as zero; a byte beyond what it knows that is not zero is refused
+ *   with REEL_E_UNSUPPORTED, as an option that would be lost. Of one that the library fills, both
+ *   sides' common part is written. A size that no version had, such as 0, is REEL_E_ARGUMENT.
+ *   New members come at the end, never into padding, and leave none before them.
+ * - The elements of a list have a size too, all of them the same: it is the step from one to the
+ *   next. A program steps by sizeof through lists that it made, and reads the library's with a
+ *   call, such as reel_transcript_segment.
+ * - Without a size, as they will not grow: reel_error, reel_memory_file, reel_logit_bias,
+ *   reel_top_logprob.
+ * - NULL for a handle, or for a pointer that is not said to be optional, is REEL_E_ARGUMENT. A call
+ *   that returns no status then answers 0, NULL, -1 or false; _close and _release do nothing.
  * - Text is UTF-8 with an explicit byte count. Token ids are int32_t. Vectors are float32.
  * - The library never prints, never exits, installs no signal handler and reads no environment.
  *   The token loop allocates nothing.
@@ -34,7 +46,7 @@ extern "C" {
 #endif
 
 #define REEL_VERSION_MAJOR 0
-#define REEL_VERSION_MINOR 1
+#define REEL_VERSION_MINOR 2
 #define REEL_VERSION_PATCH 0
 
 /* ---- errors ---------------------------------------------------------------------------------- */
@@ -69,7 +81,7 @@ struct reel_error {
 
 REEL_API const char *reel_status_name(enum reel_status status); /* "REEL_E_IO" */
 REEL_API const char *reel_status_text(enum reel_status status); /* the meaning above */
-REEL_API const char *reel_version(void);                        /* "0.1.0" */
+REEL_API const char *reel_version(void);                        /* "0.2.0" */
 REEL_API void reel_free(void *p); /* frees what a reel_* call said the caller frees */
 
 /* Where the library takes its memory: the C library's malloc, or these. They may be called from any
@@ -101,9 +113,14 @@ struct reel_tokenizer;
  * false ends the work with REEL_E_CANCELLED. `stage` is a short English phrase: "loading". */
 typedef bool (*reel_progress_fn)(void *user, const char *stage, uint64_t done, uint64_t total);
 
-/* Called with one line, on the calling thread, for what does not stop the work but should be known:
- * a GPU that cannot be used, a cache file that was damaged. */
-typedef void (*reel_warning_fn)(void *user, const char *text);
+enum reel_log_level {
+    REEL_LOG_WARNING = 0, /* did not stop the work but should be known: a GPU that cannot be used */
+    REEL_LOG_INFO         /* what was chosen and what it took: device, kernels, tuned settings */
+};
+
+/* Called with one line, on the calling thread. Higher levels may come: leave out what is above the
+ * one wanted. */
+typedef void (*reel_log_fn)(void *user, enum reel_log_level level, const char *text);
 
 enum reel_rounding {
     REEL_ROUNDING_FAST = 0, /* float32 inside fused regions, bf16 where something is stored */
@@ -124,11 +141,15 @@ struct reel_model_options {
     const char *cache_dir;     /* NULL: no tokenizer or kernel cache is read or written */
     reel_progress_fn progress;
     void *progress_user;
-    const char *gpu_options; /* NULL, or "key=value,key=value": keys in src/cuda/tuning.h */
+    reel_log_fn log; /* or NULL */
+    void *log_user;
+    const char *gpu_options; /* NULL, or "key=value,key=value" for experiments and tests: `reel help
+                                gpu-options` and docs/GPU_OPTIONS.md list the keys */
     const char *cuda_dir;    /* NULL: where the system keeps them; else the only folder in which the
-                                NVIDIA driver's library, NVRTC and NVML are looked for */
-    reel_warning_fn warning; /* or NULL */
-    void *warning_user;
+                                NVIDIA driver's library and NVML are looked for, and NVRTC unless
+                                nvrtc_dir names another */
+    const char *nvrtc_dir;   /* NULL: as above; else the only folder in which NVRTC, the compiler of
+                                the kernels, is looked for: a package's lib folder */
 };
 
 /* Opens a folder with config.json and safetensors, or a .gguf file. On success *out is the caller's
@@ -191,12 +212,15 @@ struct reel_model_info {
     const char *device_weight_type;
 };
 
-/* Fills the first info->size bytes; strings and lists are borrowed from the model. */
-REEL_API void reel_model_get_info(const struct reel_model *model, struct reel_model_info *info);
+/* Strings and lists are borrowed from the model. */
+REEL_API REEL_MUST_USE enum reel_status reel_model_get_info(const struct reel_model *model,
+                                                            struct reel_model_info *info,
+                                                            struct reel_error *err);
 
 /* The sampling its makers recommend (generation_config.json); greedy when they say nothing. */
-REEL_API void reel_model_default_sampling(const struct reel_model *model,
-                                          struct reel_sampling *sampling);
+REEL_API REEL_MUST_USE enum reel_status reel_model_default_sampling(const struct reel_model *model,
+                                                                    struct reel_sampling *sampling,
+                                                                    struct reel_error *err);
 
 /* What is in a model file, without reading its weights: one JSON object as text with "config",
  * "tensors", "tokenizer", "memory". *json is the caller's to reel_free. */
@@ -209,54 +233,16 @@ REEL_API REEL_MUST_USE enum reel_status reel_model_inspect(const char *path, cha
 REEL_API REEL_MUST_USE enum reel_status reel_model_plan(const char *path, const char *gpu,
                                                         char **text, struct reel_error *err);
 
+struct reel_devices_options {
+    size_t size;
+    const char *cuda_dir;  /* as in reel_model_options, */
+    const char *nvrtc_dir; /* likewise */
+};
+
 /* What this machine has, as one JSON object: "cpu" (cores, paths, memory), "gpus" (name, compute
  * capability, memory, versions, whether reel can use it), "notes" (what is missing, what to do). */
-REEL_API REEL_MUST_USE enum reel_status reel_devices(char **json, struct reel_error *err);
-
-/* Bytes a second that n_threads (0: one per core) read from memory, the best of a few passes over
- * 1 GB: what decoding, which reads every weight for every token, cannot beat. Takes a second. */
-REEL_API REEL_MUST_USE enum reel_status
-reel_measure_read_bandwidth(int n_threads, double *bytes_per_s, struct reel_error *err);
-
-struct reel_limits_options {
-    size_t size;
-    const char *device;    /* NULL, "auto" or "gpu": the first GPU that can be used; "gpu:N" */
-    const char *cache_dir; /* NULL: no kernel cache is read or written */
-    const char *cuda_dir;  /* as in reel_model_options */
-    bool only_read;        /* the read ceiling alone: a quarter of a second */
-    reel_progress_fn progress;
-    void *progress_user;
-    reel_warning_fn warning; /* or NULL */
-    void *warning_user;
-};
-
-/* What a GPU can do at best, measured with what decoding is made of; takes about three seconds. One
- * JSON object: "gpu", "sms", "read_bytes_per_s" (the ceiling), and lists "read" (bytes in flight a
- * SM, bytes a second), "exchange" (all-to-all of words among readers, beside copies: microseconds)
- * and "launch" (microseconds until the host knows). *json is the caller's to reel_free. */
-REEL_API REEL_MUST_USE enum reel_status reel_gpu_limits(const struct reel_limits_options *options,
-                                                        char **json, struct reel_error *err);
-
-/* Energy and power of the GPU a model runs on, by the driver's NVML. */
-struct reel_meter;
-struct reel_meter_reading {
-    size_t size;
-    double
-        joules;   /* since the driver was loaded; some GPUs count in steps of a tenth of a second */
-    double watts; /* now, over the driver's own window */
-};
-
-/* REEL_E_UNSUPPORTED, with the reason, for a model on the CPU, where there is no NVML and on GPUs
- * that do not count. cuda_dir as in reel_model_options. The meter does not need the model to stay.
- */
-REEL_API REEL_MUST_USE enum reel_status reel_meter_open(struct reel_meter **out,
-                                                        const struct reel_model *model,
-                                                        const char *cuda_dir,
-                                                        struct reel_error *err);
-REEL_API REEL_MUST_USE enum reel_status reel_meter_read(const struct reel_meter *meter,
-                                                        struct reel_meter_reading *reading,
-                                                        struct reel_error *err);
-REEL_API void reel_meter_close(struct reel_meter *meter);
+REEL_API REEL_MUST_USE enum reel_status reel_devices(const struct reel_devices_options *options,
+                                                     char **json, struct reel_error *err);
 
 /* ---- text and tokens ------------------------------------------------------------------------- */
 
@@ -284,7 +270,7 @@ REEL_API REEL_MUST_USE enum reel_status reel_encode(const struct reel_tokenizer 
                                                     size_t *n_ids, struct reel_error *err);
 
 /* The bytes of one id, borrowed from the tokenizer; not necessarily whole UTF-8 characters. NULL
- * and 0 for an id without text. */
+ * and 0 for an id without text. n_bytes may be NULL. */
 REEL_API const char *reel_token_bytes(const struct reel_tokenizer *tok, int32_t id,
                                       size_t *n_bytes);
 REEL_API bool reel_token_is_control(const struct reel_tokenizer *tok, int32_t id);
@@ -294,6 +280,7 @@ REEL_API int32_t reel_token_find(const struct reel_tokenizer *tok, const char *t
                                  size_t n_bytes);
 
 struct reel_message {
+    size_t size;
     const char *role;       /* "system", "user", "assistant", "tool" */
     const char *content;    /* UTF-8, terminated; NULL: none, refused by most templates */
     const char *reasoning;  /* an assistant's earlier thinking, or NULL */
@@ -309,7 +296,8 @@ struct reel_chat_options {
     bool no_generation_prompt; /* leave out the opening of the assistant's turn */
 };
 
-/* The conversation as the model's template writes it. *text is the caller's to reel_free. */
+/* The conversation as the model's template writes it. *text is terminated and the caller's to
+ * reel_free; n_bytes may be NULL. */
 REEL_API REEL_MUST_USE enum reel_status
 reel_chat_text(const struct reel_model *model, const struct reel_message *messages, int n_messages,
                const struct reel_chat_options *options, char **text, size_t *n_bytes,
@@ -327,7 +315,8 @@ reel_chat_ids(const struct reel_model *model, const struct reel_message *message
 REEL_API bool reel_chat_opens_thinking(const struct reel_model *model,
                                        const struct reel_chat_options *options);
 
-/* What a model wrote, taken apart. Texts are the struct's; reel_answer_release frees them. */
+/* What a model wrote, taken apart. Texts are the struct's; reel_answer_release frees them. Its size
+ * is that of this header or more, as a text without a place would be lost. */
 struct reel_answer {
     size_t size;
     char *reasoning;  /* thinking without its tags; NULL when there was none */
@@ -378,7 +367,7 @@ REEL_API REEL_MUST_USE enum reel_status reel_session_sync(struct reel_session *s
                                                           int *n_reused, struct reel_error *err);
 
 enum reel_output {
-    REEL_OUTPUT_NONE = 0,
+    REEL_OUTPUT_NONE = 0,    /* nothing is made of the last position: the cheapest */
     REEL_OUTPUT_LAST_LOGITS, /* f32 [vocab] of the last position */
     REEL_OUTPUT_ALL_LOGITS,  /* f32 [n, vocab] */
     REEL_OUTPUT_LAST_HIDDEN, /* f32 [hidden] after the final norm */
@@ -396,9 +385,9 @@ struct reel_eval {
 };
 
 /* Appends n positions and evaluates them. On failure the session is as it was. A generation after
- * it needs the logits of the last position: they are on hand after REEL_OUTPUT_NONE and the logits
- * outputs, and made again from an id, but not from an embedding whose hidden state was asked for.
- */
+ * it needs the logits of the last position: they are on hand after the logits outputs, and else
+ * made from its id, which evaluates it again. They cannot be made from an embedding: ask for
+ * REEL_OUTPUT_LAST_LOGITS where a generation follows one. */
 REEL_API REEL_MUST_USE enum reel_status reel_session_eval(struct reel_session *session,
                                                           const struct reel_eval *eval,
                                                           struct reel_error *err);
@@ -459,6 +448,7 @@ struct reel_top_logprob {
 #define REEL_MAX_TOP_LOGPROBS 20
 
 struct reel_token {
+    size_t size;
     int32_t id;
     float logprob;     /* natural log of the unmodified distribution; only when asked for */
     const char *text;  /* bytes now certain: whole characters, no start of a stop string; control
@@ -517,237 +507,23 @@ REEL_API REEL_MUST_USE enum reel_status reel_generate(struct reel_session *sessi
 /* The same, pulled: start, next until *token is NULL, finish; on_token is not called. `next`
  * returns one token as soon as there is one; it belongs to the session and is valid until the next
  * call on it. `finish` may be called at any time: what was computed ahead of the last delivered
- * token is dropped. The strings and lists named by `generation` must stay alive until then; in
- * between, the session answers only _length, _ids, _max_context and _cancel. */
+ * token is dropped. It fails for a wrong argument only, and then too the generation has ended. The
+ * strings and lists named by `generation` must stay alive until then; in between, the session
+ * answers only _length, _ids, _max_context and _cancel. */
 REEL_API REEL_MUST_USE enum reel_status
 reel_generation_start(struct reel_session *session, const struct reel_generation *generation,
                       struct reel_error *err);
 REEL_API REEL_MUST_USE enum reel_status reel_generation_next(struct reel_session *session,
                                                              const struct reel_token **token,
                                                              struct reel_error *err);
-REEL_API void reel_generation_finish(struct reel_session *session,
-                                     struct reel_generation_result *result);
-
-/* ---- speech to text -------------------------------------------------------------------------- */
-
-/* A recording as speech models hear it: mono float32 at 16,000 Hz, read in pieces; the memory it
- * takes does not depend on its length. Float files, lossy formats and resampling may go beyond 1.
- */
-struct reel_audio;
-
-#define REEL_AUDIO_RATE 16000
-
-enum reel_audio_encoding {
-    REEL_AUDIO_FILE = 0, /* the input says what it is */
-    REEL_AUDIO_S16LE,    /* raw samples, no header: integers of 16, 24 or 32 bits, */
-    REEL_AUDIO_S24LE,
-    REEL_AUDIO_S32LE,
-    REEL_AUDIO_F32LE /* or floats; all little-endian, channels in turn */
-};
-
-/* Called before a read of a pipe or terminal that may have to wait; may do the waiting. False ends
- * the read with REEL_E_CANCELLED. */
-typedef bool (*reel_wait_fn)(void *user, int fd);
-
-struct reel_audio_options {
-    size_t size;
-    enum reel_audio_encoding encoding;
-    int rate, channels;  /* of raw samples; 0: 16000 and 1 */
-    double most_seconds; /* of a longer recording, REEL_E_LIMIT; 0: no limit */
-    reel_wait_fn wait;   /* or NULL */
-    void *wait_user;
-};
-
-/* path: a WAV file (RIFF, RF64 or BW64), "-" for standard input, or, where libsndfile is installed,
- * any file it reads: FLAC, Ogg, Opus, MP3. Several channels become their mean. libsndfile 1.2.0
- * leaks 6 KB for each Ogg file that ends inside its headers: what takes files from strangers should
- * open them in a process that ends. */
-REEL_API REEL_MUST_USE enum reel_status reel_audio_open(struct reel_audio **out, const char *path,
-                                                        const struct reel_audio_options *options,
-                                                        struct reel_error *err);
-/* Up to n samples; *n_read is 0 at the end only. */
-REEL_API REEL_MUST_USE enum reel_status reel_audio_read(struct reel_audio *audio, float *samples,
-                                                        size_t n, size_t *n_read,
-                                                        struct reel_error *err);
-/* Of the whole recording, where its header says so; -1. */
-REEL_API double reel_audio_seconds(const struct reel_audio *audio);
-/* What was wrong with the input so far and did not stop it, such as an end that is missing; NULL:
- * nothing. Borrowed. */
-REEL_API const char *reel_audio_warning(const struct reel_audio *audio);
-REEL_API void reel_audio_close(struct reel_audio *audio);
-
-/* One recording after the other through a speech model (family "qwen3_asr"), one thread at a time.
- * Long recordings are cut where they are quietest near the end of a segment, each segment is
- * transcribed by itself, and no more than a segment is held: an hour needs no more audio in memory
- * than a minute. With stream_seconds a segment is transcribed while it is spoken, too. */
-struct reel_transcriber;
-
-/* on_text: new text; all of a recording's, joined, is the text of its transcript. It comes as soon
- * as nothing after it can change it. on_partial: what the model takes the rest for so far; each
- * text (it may be empty) takes the place of the one before, and stands behind what on_text got. It
- * is empty when a segment ends. `segment` counts from 0. Return false to stop. May not call the
- * transcriber. */
-typedef bool (*reel_text_fn)(void *user, const char *text, size_t n_bytes, int segment);
-
-struct reel_transcriber_options {
-    size_t size;
-    const char *language;   /* a name or code of the model's languages: "English", "en"; NULL: the
-                               model finds out, for each segment */
-    const char *context;    /* names and words to expect, or what is spoken about; or NULL */
-    double segment_seconds; /* 1 to 1200; 0: 30. A cut lies up to 5 s before or after it. */
-    int max_tokens;         /* of a segment's answer; 0: 8 a second, at least 512, at most 4096 */
-    bool past_text;         /* the end of the text so far is context of the next segment */
-    reel_text_fn on_text;   /* or NULL */
-    void *user;
-    /* Called with "transcribing", milliseconds of audio, 0, often enough to cancel with. */
-    reel_progress_fn progress;
-    void *progress_user;
-    bool skip_silence; /* 2 s without sound end a segment; the next begins 0.3 s before sound comes
-                          again, and what lies between is in none */
-    /* 0.5 to 10: whenever so much of a segment is new, all of it is answered for on_text and
-     * on_partial. Text is certain once a later step has begun with it, so it may differ from that
-     * without steps. The first pause within 5 s of the limit ends a segment; segment_seconds is at
-     * most 55. The same text comes however pushes are cut. 0: no steps. */
-    double stream_seconds;
-    reel_text_fn on_partial; /* or NULL; only called in steps */
-};
-
-/* All memory is taken here but for the features, at most a segment's, and the transcript. The model
- * must outlive it. REEL_E_UNSUPPORTED for a model that does not hear. */
-REEL_API REEL_MUST_USE enum reel_status
-reel_transcriber_open(struct reel_transcriber **out, const struct reel_model *model,
-                      const struct reel_transcriber_options *options, struct reel_error *err);
-REEL_API void reel_transcriber_close(struct reel_transcriber *t);
-
-/* n more samples of the recording, as struct reel_audio gives them. Transcribes what is complete.
- * Samples beyond 1 make it divide by the largest so far. After a failure, or a callback that
- * returned false (REEL_E_CANCELLED), only _reset and _close are allowed. */
-REEL_API REEL_MUST_USE enum reel_status reel_transcriber_push(struct reel_transcriber *t,
-                                                              const float *samples, size_t n,
-                                                              struct reel_error *err);
-
-struct reel_segment {
-    double start, end;    /* seconds, of the cuts: words begin later and end earlier */
-    const char *text;     /* without white space around it; may be empty */
-    const char *language; /* "English"; empty: unknown, or nothing was said */
-    const int32_t *ids;   /* [n_ids] as generated, language tag and stop id included */
-    int n_ids;
-    bool cut_short; /* max_tokens ended it */
-};
-
-struct reel_transcript {
-    size_t size;
-    const char *text;     /* of all segments, a space between them where the script has spaces */
-    const char *language; /* those of the segments, joined by commas, each once in a row */
-    const struct reel_segment *segments;
-    int n_segments;
-    /* Of all answers, those of steps included: vectors made of audio, ids read, generated. */
-    int n_audio_tokens, n_prompt_tokens, n_tokens;
-    double seconds;                                         /* of audio */
-    double features_ms, encoder_ms, prompt_ms, generate_ms; /* where the time went */
-    double first_text_ms;   /* from the end of the audio it was made of; 0: no text came */
-    int stream_steps;       /* answers, those at the ends of segments included; 0 without steps */
-    double stream_worst_ms; /* the slowest, from when its audio was there to its text */
-};
-
-/* The recording ends: transcribes the rest. *transcript (its size set; or NULL) is filled with what
- * is borrowed and valid until the next call on the transcriber. The next push begins another
- * recording; after a size that no version had (REEL_E_ARGUMENT) the call may be made again. */
-REEL_API REEL_MUST_USE enum reel_status reel_transcriber_finish(struct reel_transcriber *t,
-                                                                struct reel_transcript *transcript,
-                                                                struct reel_error *err);
-
-/* Forgets the recording; the next push begins another. */
-REEL_API void reel_transcriber_reset(struct reel_transcriber *t);
-
-enum reel_transcript_format {
-    REEL_TRANSCRIPT_TEXT = 0,
-    REEL_TRANSCRIPT_JSON,         /* {"text": ...} */
-    REEL_TRANSCRIPT_VERBOSE_JSON, /* task, language, duration, text, segments */
-    REEL_TRANSCRIPT_SRT,
-    REEL_TRANSCRIPT_VTT
-};
-
-/* *text is the caller's to reel_free. */
-REEL_API REEL_MUST_USE enum reel_status
-reel_transcript_text(const struct reel_transcript *transcript, enum reel_transcript_format format,
-                     char **text, size_t *n_bytes, struct reel_error *err);
-
-/* ---- where a GPU's time goes ----------------------------------------------------------------- */
-
-struct reel_profile_options {
-    size_t size;
-    int trace_sms;    /* rows of the trace, evenly chosen; 0: one for every SM */
-    int trace_tokens; /* in the trace; 0: 4 */
-};
-
-/* What the time stamps of the session's last generation say, of a model opened on a GPU with
- * "profile=N" among its gpu_options: kernels that leave stamps, for at most N tokens a launch, and
- * are slower for it. The last launch counts, without its first and its last token; it must have had
- * 3 tokens at least. *json: one object with the time of a token by phase, split into waiting for
- * weights, waiting for other SMs and arithmetic. Its member "prefill" has the steps of the last
- * prompt, or chunk of one, that kernels for prompts read: medians of as often as that chunk was
- * read in a row, without the first time; no such prompt, no such member. *trace (trace may be
- * NULL): Chrome's trace events, of the generation alone. Both are the caller's to reel_free. */
-REEL_API REEL_MUST_USE enum reel_status
-reel_session_profile(const struct reel_session *session, const struct reel_profile_options *options,
-                     char **json, char **trace, struct reel_error *err);
-
-/* ---- tuning --------------------------------------------------------------------------------- */
-
-/* One value tried. Speeds are medians, in tokens a second. */
-struct reel_tune_trial {
-    size_t size;
-    const char *name; /* "cap_layers", ...: keys of gpu_options; NULL: the values at the start */
-    int value;
-    double short_per_s, long_per_s; /* at a short and at a long context; 0: not run */
-    bool same_ids;                  /* as at the start, but for ties that rounding decides */
-    bool kept;
-};
-/* Return false to try no more: the best so far counts. */
-typedef bool (*reel_tune_fn)(void *user, const struct reel_tune_trial *trial);
-
-struct reel_tune_options {
-    size_t size;
-    const char *cache_dir; /* the model's, where the result is remembered; NULL: nowhere */
-    double seconds;        /* after which no new value is tried; 0: 45 */
-    int n_tokens;          /* of one decode; 0: by the model's speed */
-    int repeats;           /* decodes of which the median counts; 0: 5 */
-    int long_context;      /* 0: 4096, or less where the model is slow or its context small */
-    reel_tune_fn on_trial; /* or NULL */
-    void *user;
-    reel_progress_fn progress;
-    void *progress_user;
-};
-
-struct reel_tune_result {
-    size_t size;
-    char gpu_options[160]; /* the best values: "cap_layers=3,..." */
-    double before_short, before_long, after_short, after_long;
-    int long_context;
-    bool improved;
-    char path[480]; /* where it was remembered; empty: it was not */
-};
-
-/* Finds the launch settings with which this GPU decodes this model fastest, and leaves the model
- * with them; models of this shape that are opened with the same cache folder on such a GPU use them
- * from then on. Nothing else may use the model meanwhile. Takes less than a minute. */
-REEL_API REEL_MUST_USE enum reel_status reel_model_tune(struct reel_model *model,
-                                                        const struct reel_tune_options *options,
-                                                        struct reel_tune_result *result,
-                                                        struct reel_error *err);
-
-/* ---- synthetic weights ----------------------------------------------------------------------- */
-
-/* Writes a model folder (config.json, model.safetensors, a byte-level tokenizer) with the shapes of
- * `shape` ("qwen3-0.6b", "qwen3-1.7b", "smollm2-135m", ..., or the path of a config.json) and
- * weights from a counter-based generator: the same seed gives the same bytes on every machine. */
-REEL_API REEL_MUST_USE enum reel_status reel_synthesize(const char *folder, const char *shape,
-                                                        uint64_t seed, reel_progress_fn progress,
-                                                        void *progress_user,
-                                                        struct reel_error *err);
+REEL_API enum reel_status reel_generation_finish(struct reel_session *session,
+                                                 struct reel_generation_result *result,
+                                                 struct reel_error *err);
 
 #ifdef __cplusplus
 }
 #endif
+
+#include "reel_speech.h"
+
 #endif

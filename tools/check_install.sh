@@ -21,15 +21,31 @@ others=$(nm -D --defined-only "$prefix/lib/libreel.so" | awk '$3 !~ /^reel_/ { p
 [ -z "$others" ] || { echo "libreel.so exports more than reel_*: $others"; exit 1; }
 others=$(nm -g --defined-only "$prefix/lib/libreel.a" | awk 'NF == 3 && $3 !~ /^reel_/ { print $3 }')
 [ -z "$others" ] || { echo "libreel.a exports more than reel_*: $others"; exit 1; }
-declared=$(grep -o '\breel_[a-z_]*(' include/reel.h | tr -d '(' | sort -u)
+declared=$(cat "$prefix"/include/*.h | sed 's|/\*.*\*/||' | grep -o '\breel_[a-z_]*(' | tr -d '(' | sort -u)
 for name in $declared; do
     nm -D --defined-only "$prefix/lib/libreel.so" | grep -q " $name\$" || {
-        echo "include/reel.h declares $name, libreel.so lacks it"
+        echo "the headers declare $name, libreel.so lacks it"
         exit 1
     }
 done
 
+soname=$(objdump -p "$prefix/lib/libreel.so" | awk '$1 == "SONAME" { print $2 }')
+[ "$soname" = "libreel.so.$(pkg-config --modversion reel | cut -d. -f1-2)" ] || {
+    echo "the name of the shared library, $soname, does not follow the version"
+    exit 1
+}
+[ -e "$prefix/lib/$soname" ] || { echo "$soname is not installed"; exit 1; }
+
 flags='-Wall -Wextra -Werror'
+# each header by itself, as C and as C++
+for header in reel reel_speech reel_measure; do
+    echo "#include <$header.h>" >"$stage/alone.c"
+    # shellcheck disable=SC2046,SC2086 # lists of words
+    $cc -std=c17 $flags -x c -c "$stage/alone.c" -o "$stage/alone.o" $(pkg-config --cflags reel)
+    command -v "$cxx" >/dev/null || continue
+    # shellcheck disable=SC2046,SC2086
+    $cxx -std=c++17 $flags -x c++ -c "$stage/alone.c" -o "$stage/alone.o" $(pkg-config --cflags reel)
+done
 for source in examples/*.c; do
     name=$(basename "$source" .c)
     for language in c c++; do

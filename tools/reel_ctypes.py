@@ -1,4 +1,4 @@
-"""libreel.so from Python, for scripts that check or time it: include/reel.h as far as they need it.
+"""libreel.so from Python, for scripts that check or time it: the headers in include/ as far as they need them.
 
     import reel_ctypes as reel
     lib = reel.Library("build/release/libreel.so")
@@ -33,7 +33,11 @@ class ModelOptions(c.Structure):
         ("cache_dir", c.c_char_p),
         ("progress", PROGRESS),
         ("progress_user", c.c_void_p),
+        ("log", c.c_void_p),
+        ("log_user", c.c_void_p),
         ("gpu_options", c.c_char_p),
+        ("cuda_dir", c.c_char_p),
+        ("nvrtc_dir", c.c_char_p),
     ]
 
 
@@ -76,8 +80,8 @@ class Sampling(c.Structure):
 
 
 class Token(c.Structure):
-    _fields_ = [("id", c.c_int32), ("logprob", c.c_float), ("text", c.c_char_p),
-                ("text_bytes", c.c_size_t)]
+    _fields_ = [("size", c.c_size_t), ("id", c.c_int32), ("logprob", c.c_float),
+                ("text", c.c_char_p), ("text_bytes", c.c_size_t)]
 
 
 TOKEN = c.CFUNCTYPE(c.c_bool, c.c_void_p, c.POINTER(Token))
@@ -107,14 +111,14 @@ class TranscriberOptions(c.Structure):
 
 
 class Segment(c.Structure):
-    _fields_ = [("start", c.c_double), ("end", c.c_double), ("text", c.c_char_p),
+    _fields_ = [("size", c.c_size_t), ("start", c.c_double), ("end", c.c_double), ("text", c.c_char_p),
                 ("language", c.c_char_p), ("ids", c.POINTER(c.c_int32)), ("n_ids", c.c_int),
                 ("cut_short", c.c_bool)]
 
 
 class Transcript(c.Structure):
     _fields_ = [("size", c.c_size_t), ("text", c.c_char_p), ("language", c.c_char_p),
-                ("segments", c.POINTER(Segment)),
+                ("segments", c.c_void_p),
                 *((name, c.c_int) for name in ("n_segments", "n_audio_tokens", "n_prompt_tokens",
                                                "n_tokens")),
                 *((name, c.c_double) for name in ("seconds", "features_ms", "encoder_ms",
@@ -145,6 +149,7 @@ class Library:
         self.lib = c.CDLL(str(path))
         for name in ("reel_session_length", "reel_session_max_context"):
             getattr(self.lib, name).argtypes = [c.c_void_p]
+        self.lib.reel_transcript_segment.restype = c.POINTER(Segment)
         self.lib.reel_session_ids.argtypes = [c.c_void_p]
         self.lib.reel_session_ids.restype = c.POINTER(c.c_int32)
         self.lib.reel_session_snapshot_bytes.argtypes = [c.c_void_p]
@@ -178,7 +183,7 @@ class Handle:
 
 
 class Model(Handle):
-    """options: device, cpu_path, n_threads, cache_dir, gpu_options."""
+    """options: device, cpu_path, n_threads, cache_dir, gpu_options, cuda_dir, nvrtc_dir."""
 
     closer = "reel_model_close"
 
@@ -188,7 +193,7 @@ class Model(Handle):
         library.call("reel_model_open", c.byref(self.handle), text_of(str(path)),
                      c.byref(sized(ModelOptions, **fields)))
         self.info = sized(ModelInfo)
-        library.lib.reel_model_get_info(self.handle, c.byref(self.info))
+        library.call("reel_model_get_info", self.handle, c.byref(self.info))
         self.vocab, self.hidden = self.info.vocab, self.info.hidden
         self.backend = self.info.backend.decode()
         self.path = self.info.backend_path.decode()
@@ -292,12 +297,13 @@ class Session(Handle):
 class Heard:
     """A transcript's figures, under the names of struct reel_transcript, and copies of its texts."""
 
-    def __init__(self, made):
+    def __init__(self, lib, made):
         for name, kind in Transcript._fields_:
             if kind in (c.c_int, c.c_double):
                 setattr(self, name, getattr(made, name))
         self.text, self.language = made.text.decode(), made.language.decode()
-        parts = made.segments[: made.n_segments]
+        parts = [lib.reel_transcript_segment(c.byref(made), i).contents
+                 for i in range(made.n_segments)]
         self.ids = [part.ids[: part.n_ids] for part in parts]
         self.times = [(part.start, part.end) for part in parts]
 
@@ -330,7 +336,7 @@ class Transcriber(Handle):
     def finish(self):
         made = sized(Transcript)
         self.library.call("reel_transcriber_finish", self.handle, c.byref(made))
-        return Heard(made)
+        return Heard(self.library.lib, made)
 
     def hear(self, samples):
         self.push(samples)

@@ -155,9 +155,11 @@ enum reel_status reel_transcriber_open(struct reel_transcriber **out,
                                        struct reel_error *err) {
     struct reel_transcriber_options set;
     struct reel_transcriber *t = NULL;
-    *out = NULL;
     err_clear(err);
-    enum reel_status status = struct_read(&set, sizeof set, given, "reel_transcriber_options", err);
+    if (out) *out = NULL;
+    enum reel_status status = err_if_null(err, "out model", (const void *const[]){ out, model });
+    if (status == REEL_OK)
+        status = struct_read(&set, sizeof set, given, "reel_transcriber_options", err);
     if (status == REEL_OK) status = check_language(set.language, &set.language, err);
     if (status == REEL_OK) status = check_options(&set, err);
     if (status == REEL_OK) status = mem_zeroed(&t, 1, sizeof *t, "a transcriber", err);
@@ -190,6 +192,7 @@ void reel_transcriber_close(struct reel_transcriber *t) {
 }
 
 void reel_transcriber_reset(struct reel_transcriber *t) {
+    if (!t) return;
     transcript_release(&t->transcript);
     start_recording(t);
 }
@@ -213,6 +216,7 @@ static bool go_on(void *user) {
 
 static enum reel_status check_state(const struct reel_transcriber *t, struct reel_error *err) {
     err_clear(err);
+    if (!t) return err_set(err, REEL_E_ARGUMENT, "transcriber is NULL");
     if (!t->failed) return REEL_OK;
     return err_set(err, REEL_E_STATE,
                    "an earlier call on this transcriber failed; reset it to begin a recording");
@@ -296,11 +300,8 @@ enum reel_status reel_transcriber_push(struct reel_transcriber *t, const float *
 /* Before any work, so that a wrong size costs no recording. */
 static enum reel_status check_result(struct reel_transcript *transcript, struct reel_error *err) {
     const struct reel_transcript none = { .size = sizeof none };
-    if (!transcript || struct_write(transcript, &none, sizeof none)) return REEL_OK;
-    return err_set(err, REEL_E_ARGUMENT,
-                   "struct reel_transcript: size is %zu; set it to sizeof(struct reel_transcript) "
-                   "(%zu here)",
-                   transcript->size, sizeof none);
+    return transcript ? struct_write(transcript, &none, sizeof none, "reel_transcript", err)
+                      : REEL_OK;
 }
 
 enum reel_status reel_transcriber_finish(struct reel_transcriber *t,
@@ -317,7 +318,8 @@ enum reel_status reel_transcriber_finish(struct reel_transcriber *t,
     t->transcript.sum.seconds = (double)t->segmenter.at / REEL_AUDIO_RATE;
     struct reel_transcript view;
     if (status == REEL_OK) status = transcript_view(&t->transcript, &view, err);
-    if (status == REEL_OK && transcript) (void)struct_write(transcript, &view, sizeof view);
+    if (status == REEL_OK && transcript)
+        status = struct_write(transcript, &view, sizeof view, "reel_transcript", err);
     t->ended = true;
     t->failed = status != REEL_OK;
     return status;

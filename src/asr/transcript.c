@@ -7,6 +7,7 @@
 #include "model/tokenizer_utf8.h"
 
 #include <limits.h>
+#include <stddef.h>
 #include <string.h>
 
 /* ---- joining ---- */
@@ -44,7 +45,7 @@ static enum reel_status make_room(struct transcript *t, struct reel_error *err) 
     if (t->capacity > INT_MAX / 2) return err_set(err, REEL_E_LIMIT, "too many segments");
     int capacity = t->capacity ? 2 * t->capacity : 16;
     struct reel_segment *grown =
-        mem_resize(t->segments, (size_t)capacity * sizeof *grown); /* 80 bytes each */
+        mem_resize(t->segments, (size_t)capacity * sizeof *grown); /* 88 bytes each */
     if (!grown) return err_memory(err, "segments", (size_t)capacity * sizeof *grown);
     t->segments = grown;
     t->capacity = capacity;
@@ -93,7 +94,7 @@ enum reel_status transcript_add(struct transcript *t, double start, double end, 
     enum reel_status status = make_room(t, err);
     if (status != REEL_OK) return status;
     struct reel_segment *s = &t->segments[t->n_segments];
-    *s = (struct reel_segment){ .start = start, .end = end };
+    *s = (struct reel_segment){ .size = sizeof *s, .start = start, .end = end };
     status = copy_segment(s, text, language, heard, err);
     if (status == REEL_OK) status = join(t, s, err);
     if (status != REEL_OK) {
@@ -142,14 +143,23 @@ void transcript_release(struct transcript *t) {
     *t = (struct transcript){ 0 };
 }
 
+const struct reel_segment *reel_transcript_segment(const struct reel_transcript *t, int index) {
+    const char *first =
+        t && t->size >= offsetof(struct reel_transcript, n_audio_tokens) ? t->segments : NULL;
+    if (!first || index < 0 || index >= t->n_segments) return NULL;
+    const size_t stride = ((const struct reel_segment *)t->segments)->size;
+    return (const struct reel_segment *)(const void *)(first + (size_t)index * stride);
+}
+
 /* ---- as a file ---- */
 
-static enum reel_status write_all(struct subtitles *s, const struct reel_transcript *t, char **text,
-                                  size_t *n, struct reel_error *err) {
+static enum reel_status write_all(struct subtitles *s, const struct reel_transcript *t,
+                                  const struct reel_segment *segments, char **text, size_t *n,
+                                  struct reel_error *err) {
     const struct subtitles_whole whole = { t->text, t->language, t->seconds };
     enum reel_status status = REEL_OK;
     for (int i = 0; i < t->n_segments && status == REEL_OK; i++) {
-        const struct reel_segment *segment = &t->segments[i];
+        const struct reel_segment *segment = &segments[i];
         const struct subtitle subtitle = { segment->start, segment->end, segment->text };
         status = subtitles_add(s, &subtitle, err);
     }
@@ -167,18 +177,29 @@ enum reel_status reel_transcript_text(const struct reel_transcript *given,
         [REEL_TRANSCRIPT_VTT] = SUBTITLES_VTT,
     };
     struct reel_transcript t;
+    struct reel_segment *segments = NULL;
     struct subtitles s = { 0 };
-    *text = NULL;
-    *n_bytes = 0;
     err_clear(err);
+    if (text) *text = NULL;
+    if (n_bytes) *n_bytes = 0;
+    enum reel_status status =
+        err_if_null(err, "transcript text", (const void *const[]){ given, text });
+    if (status != REEL_OK) return status;
     if ((unsigned)format >= sizeof formats / sizeof *formats)
         return err_set(err, REEL_E_ARGUMENT,
                        "format is %d; it is none of enum reel_transcript_format", (int)format);
-    enum reel_status status = struct_read(&t, sizeof t, given, "reel_transcript", err);
+    status = struct_read(&t, sizeof t, given, "reel_transcript", err);
     if (status == REEL_OK && (!t.text || !t.language))
         status = err_set(err, REEL_E_ARGUMENT, "the transcript is one that no call has filled");
+    if (status == REEL_OK && (t.n_segments < 0 || (t.n_segments > 0 && !t.segments)))
+        status = err_set(err, REEL_E_ARGUMENT, "n_segments is %d with %s list", t.n_segments,
+                         t.segments ? "a" : "no");
+    if (status == REEL_OK)
+        status = struct_read_list(&segments, sizeof *segments, t.segments, t.n_segments,
+                                  "reel_segment", err);
     if (status == REEL_OK) status = subtitles_start(&s, formats[format], err);
-    if (status == REEL_OK) status = write_all(&s, &t, text, n_bytes, err);
+    if (status == REEL_OK) status = write_all(&s, &t, segments, text, n_bytes, err);
+    mem_free(segments);
     subtitles_release(&s);
     return status;
 }

@@ -33,12 +33,12 @@ enum reel_status reel_audio_open(struct reel_audio **out, const char *path,
     struct reel_audio_options options;
     struct audio_format format;
     struct audio_source *source = NULL;
-    *out = NULL;
     err_clear(err);
-    enum reel_status status =
-        struct_read(&options, sizeof options, given, "reel_audio_options", err);
+    if (out) *out = NULL;
+    enum reel_status status = err_if_null(err, "out path", (const void *const[]){ out, path });
+    if (status == REEL_OK)
+        status = struct_read(&options, sizeof options, given, "reel_audio_options", err);
     if (status == REEL_OK) status = read_format(&format, &options, err);
-    if (status == REEL_OK && !path) status = err_set(err, REEL_E_ARGUMENT, "the path is NULL");
     if (status != REEL_OK) return status;
     const struct audio_options set = { .raw = options.encoding ? &format : NULL,
                                        .most_seconds = options.most_seconds,
@@ -51,18 +51,21 @@ enum reel_status reel_audio_open(struct reel_audio **out, const char *path,
 
 enum reel_status reel_audio_read(struct reel_audio *audio, float *samples, size_t n, size_t *n_read,
                                  struct reel_error *err) {
-    *n_read = 0;
     err_clear(err);
+    if (n_read) *n_read = 0;
+    enum reel_status status =
+        err_if_null(err, "audio samples n_read", (const void *const[]){ audio, samples, n_read });
+    if (status != REEL_OK) return status;
     if (n == 0) return err_set(err, REEL_E_ARGUMENT, "no room to read samples into");
     return audio_source_read(source_of(audio), samples, n, n_read, err);
 }
 
 double reel_audio_seconds(const struct reel_audio *audio) {
-    return audio_source_seconds(source_of(audio));
+    return audio ? audio_source_seconds(source_of(audio)) : -1;
 }
 
 const char *reel_audio_warning(const struct reel_audio *audio) {
-    return audio_source_warning(source_of(audio));
+    return audio ? audio_source_warning(source_of(audio)) : NULL;
 }
 
 void reel_audio_close(struct reel_audio *audio) { audio_source_close(source_of(audio)); }

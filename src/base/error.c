@@ -22,6 +22,17 @@ enum reel_status err_memory(struct reel_error *err, const char *what, size_t n_b
     return err_set(err, REEL_E_MEMORY, "out of memory: %s needs %zu bytes", what, n_bytes);
 }
 
+enum reel_status err_if_null(struct reel_error *err, const char *names,
+                             const void *const *pointers) {
+    for (int i = 0; *names; i++) {
+        const int n = (int)strcspn(names, " ");
+        if (!pointers[i]) return err_set(err, REEL_E_ARGUMENT, "%.*s is NULL", n, names);
+        names += n;
+        names += strspn(names, " ");
+    }
+    return REEL_OK;
+}
+
 const char *reel_status_name(enum reel_status status) {
     switch (status) {
 #define NAME(name, value, text)                                                                    \

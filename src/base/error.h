@@ -10,6 +10,11 @@
 enum reel_status err_set(struct reel_error *err, enum reel_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
+/* REEL_E_ARGUMENT when one of the pointers is NULL, and names it. `names` has one word for each,
+ * with spaces between them: err_if_null(err, "out path", (const void *const[]){ out, path }). */
+enum reel_status err_if_null(struct reel_error *err, const char *names,
+                             const void *const *pointers);
+
 /* What a public call that succeeds leaves behind. */
 static inline void err_clear(struct reel_error *err) {
     if (!err) return;

@@ -3,27 +3,26 @@
 #include "base/json.h"
 #include "base/memory.h"
 #include "cli/folders.h"
+#include "cli/open_model.h"
 #include "cli/progress.h"
+#include "reel_measure.h"
 
 #include <stdio.h>
 #include <string.h>
 
-static void warn(void *user, const char *text) {
-    progress_end(user);
-    fprintf(stderr, "reel: %s\n", text);
-}
-
 static enum reel_status measure(const struct cli_args *args, bool only_read, json_t **all,
                                 struct reel_error *err) {
     struct progress progress;
+    struct cli_log log = { &progress, cli_has(args, "verbose") };
     char *cache = NULL, *text = NULL;
     struct reel_limits_options options = { .size = sizeof options,
                                            .device = cli_text(args, "device", NULL),
                                            .only_read = only_read,
                                            .progress = progress_update,
                                            .progress_user = &progress,
-                                           .warning = warn,
-                                           .warning_user = &progress };
+                                           .nvrtc_dir = cli_text(args, "nvrtc-dir", NULL),
+                                           .log = cli_log,
+                                           .log_user = &log };
     *all = NULL;
     if (!cli_has(args, "no-cache") && folder_of_cache(&cache, NULL) == REEL_OK &&
         folder_make(cache, NULL) == REEL_OK)

@@ -2,6 +2,8 @@
 
 #include "base/clock.h"
 #include "base/memory.h"
+#include "cli/open_model.h"
+#include "reel_measure.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -203,7 +205,7 @@ enum reel_status bench_measure(const struct reel_model *model, const struct benc
     struct run run = { .model = model, .info.size = sizeof run.info, .test = test, .how = how };
     int repeats = how->repeats;
     double *seconds = NULL, *first_s = NULL;
-    reel_model_get_info(model, &run.info);
+    run.info = cli_model_info(model);
     enum reel_status status = prepare(&run, repeats, err);
     if (status == REEL_OK)
         status = mem_zeroed(&seconds, (size_t)repeats, sizeof *seconds, "run times", err);

@@ -3,6 +3,7 @@
 #define REEL_CLI_BENCH_RUN_H
 
 #include "base/error.h"
+#include "reel_measure.h"
 
 struct bench_test {
     int n_prompt; /* tokens evaluated in one call; 0: none */

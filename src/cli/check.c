@@ -173,7 +173,7 @@ enum reel_status golden_check(const struct reel_model *model, const char *name, 
     const char *made_with = NULL;
     json_t *root = NULL;
     *result = (struct golden_result){ 0 };
-    reel_model_get_info(model, &info);
+    info = cli_model_info(model);
     enum reel_status status = json_read(&root, name, json, n_bytes, err);
     if (status == REEL_OK) status = json_get_text(root, name, "made_with", &made_with, err);
     if (status == REEL_OK) status = json_get_real(root, name, &bound, &result->logprob_bound, err);
@@ -286,7 +286,7 @@ static enum reel_status sample_take(struct sample *s, int n_models, int n_positi
                                     struct reel_error *err) {
     struct reel_model_info info = { .size = sizeof info };
     struct thread_pool *pool = NULL;
-    reel_model_get_info(s->models[0], &info);
+    info = cli_model_info(s->models[0]);
     const size_t n = (size_t)n_positions * (size_t)info.vocab;
     s->n_models = n_models;
     s->n_positions = n_positions;
@@ -341,7 +341,7 @@ enum reel_status reference_check(const struct reel_model *model, const struct re
     if (result->rms <= result->rms_bound && result->worst <= result->worst_bound &&
         explained == n_positions)
         return REEL_OK;
-    reel_model_get_info(model, &info);
+    info = cli_model_info(model);
     return err_set(err, REEL_E_MISMATCH,
                    "%s: output differs from the float32 reference: rms %.2g (allowed %.2g), worst "
                    "%.2g (allowed %.2g), %d of %d winners unexplained",
@@ -362,7 +362,7 @@ enum reel_status reference_check_named(const struct reel_model *model, const str
     struct reel_model_info info = { .size = sizeof info };
     struct references all = { 0 };
     *result = (struct reference_result){ 0 };
-    reel_model_get_info(model, &info);
+    info = cli_model_info(model);
     const char *type = info.device_weight_type;
     enum reel_status status =
         cli_model_open_reference(&all.exact, args, name, type, REEL_ROUNDING_EXACT, err);

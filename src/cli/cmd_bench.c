@@ -6,6 +6,7 @@
 #include "cli/commands.h"
 #include "cli/open_model.h"
 #include "cli/progress.h"
+#include "reel_measure.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -222,7 +223,7 @@ static enum reel_status run(const struct cli_args *args, struct reel_error *err)
     enum reel_status status = list_tests(&tests, args, err);
     if (status == REEL_OK) status = cli_model_open(&model, args, args->arguments[0], err);
     if (status == REEL_OK) {
-        reel_model_get_info(model, &info);
+        info = cli_model_info(model);
         status = check(model, args, checked, sizeof checked, err);
     }
     if (status == REEL_OK) status = read_bandwidth(args, &info, &read_bytes_per_s, err);

@@ -153,7 +153,7 @@ static enum reel_status do_think(struct chat *c, const char *rest, struct reel_e
     if (!on && strcmp(rest, "off") != 0)
         return err_set(err, REEL_E_ARGUMENT, "/think takes on or off, found \"%s\"", rest);
     c->thinking = on ? REEL_THINKING_ON : REEL_THINKING_OFF;
-    reel_model_get_info(c->model, &info);
+    info = cli_model_info(c->model);
     if (info.chat_thinks)
         fprintf(stderr, "thinking %s\n", rest);
     else
@@ -289,12 +289,12 @@ static enum reel_status converse(struct chat *c, struct reel_error *err) {
 }
 
 static enum reel_status check_template(const struct chat *c, struct reel_error *err) {
-    struct reel_message hello = { .role = "user", .content = "" };
+    struct reel_message hello = { .size = sizeof hello, .role = "user", .content = "" };
     struct reel_chat_options chat = { .size = sizeof chat, .thinking = c->thinking };
     char *text = NULL;
     size_t n = 0;
     struct reel_model_info info = { .size = sizeof info };
-    reel_model_get_info(c->model, &info);
+    info = cli_model_info(c->model);
     if (info.chat_template && !info.chat_thinks && cli_has(c->args, "think"))
         return err_set(err, REEL_E_ARGUMENT, "--think: the %s chat template knows no thinking",
                        info.chat_template);
@@ -308,7 +308,7 @@ static enum reel_status check_template(const struct chat *c, struct reel_error *
 static void greet(const struct chat *c) {
     struct reel_model_info info = { .size = sizeof info };
     if (!c->reader.interactive) return;
-    reel_model_get_info(c->model, &info);
+    info = cli_model_info(c->model);
     fprintf(stderr, "%s (%s, %s on %s), %d positions; /help lists commands\n", info.name,
             info.weight_type, info.backend_path, info.backend,
             reel_session_max_context(c->session));

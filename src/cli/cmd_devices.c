@@ -11,7 +11,7 @@ static const struct cli_group group = CLI_GROUP("Options", options);
 
 static enum reel_status run(const struct cli_args *args, struct reel_error *err) {
     json_t *devices = NULL;
-    enum reel_status status = machine_read(&devices, err);
+    enum reel_status status = machine_read(&devices, args, err);
     if (status != REEL_OK) return status;
     if (!cli_has(args, "json"))
         machine_print(devices);
@@ -27,6 +27,6 @@ const struct cli_command cmd_devices = {
     .summary = "list what models can run on here",
     .description = "The processor with the instruction sets that --cpu-path takes (the last one "
                    "listed is the one auto chooses), its memory, and the GPUs that --device takes.",
-    .groups = { &group },
+    .groups = { &group, &cli_compiler_group },
     .run = run,
 };

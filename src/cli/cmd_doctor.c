@@ -5,6 +5,7 @@
 #include "cli/demo_model.h"
 #include "cli/folders.h"
 #include "cli/machine_text.h"
+#include "reel_measure.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -109,8 +110,7 @@ static int examine_demo(void) {
 
 static enum reel_status run(const struct cli_args *args, struct reel_error *err) {
     json_t *devices = NULL;
-    (void)args;
-    enum reel_status status = machine_read(&devices, err);
+    enum reel_status status = machine_read(&devices, args, err);
     if (status != REEL_OK) return status;
     machine_print(devices);
     describe_build();
@@ -134,5 +134,6 @@ const struct cli_command cmd_doctor = {
         "folders and what was built in, and runs the demo model against its golden. The exit "
         "status "
         "is 1 when something is wrong.",
+    .groups = { &cli_compiler_group },
     .run = run,
 };

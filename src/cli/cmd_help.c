@@ -24,6 +24,8 @@ static enum reel_status run(const struct cli_args *args, struct reel_error *err)
         help_zsh(stdout);
     } else if (args->n_arguments == 0) {
         help_overview(stdout);
+    } else if (strcmp(args->arguments[0], "gpu-options") == 0) {
+        help_gpu_options(stdout);
     } else {
         const struct cli_command *command = cli_find_command(args->arguments[0]);
         if (!command)
@@ -36,10 +38,11 @@ static enum reel_status run(const struct cli_args *args, struct reel_error *err)
 
 const struct cli_command cmd_help = {
     .name = "help",
-    .arguments = "[COMMAND]",
+    .arguments = "[COMMAND | gpu-options]",
     .most_arguments = 1,
     .summary = "explain a command; print man page or shell completion",
-    .description = "Explains a command, or lists them all.",
+    .description = "Explains a command, or lists them all; reel help gpu-options lists what "
+                   "--gpu-option changes.",
     .groups = { &group },
     .run = run,
 };

@@ -91,8 +91,11 @@ static enum reel_status encode_chat(struct run *r, struct reel_error *err) {
     const char *system = cli_text(r->args, "system", NULL), *think = cli_text(r->args, "think", "");
     if (memchr(r->prompt.bytes, '\0', r->prompt.size))
         return err_set(err, REEL_E_ARGUMENT, "the prompt contains a NUL byte");
-    if (system) messages[n++] = (struct reel_message){ .role = "system", .content = system };
-    messages[n++] = (struct reel_message){ .role = "user", .content = r->prompt.bytes };
+    const size_t size = sizeof *messages;
+    if (system)
+        messages[n++] = (struct reel_message){ .size = size, .role = "system", .content = system };
+    messages[n++] =
+        (struct reel_message){ .size = size, .role = "user", .content = r->prompt.bytes };
     struct reel_chat_options chat = {
         .size = sizeof chat,
         .thinking = think[0] == '\0'           ? REEL_THINKING_DEFAULT
@@ -106,7 +109,7 @@ static enum reel_status encode_chat(struct run *r, struct reel_error *err) {
 /* A model without a template continues the text; one with an unknown template says so. */
 static enum reel_status encode(struct run *r, struct reel_error *err) {
     struct reel_model_info info = { .size = sizeof info };
-    reel_model_get_info(r->model, &info);
+    info = cli_model_info(r->model);
     bool chat = info.chat_template && !cli_has(r->args, "raw");
     if (!chat && info.chat_template_sha256 && !cli_has(r->args, "raw"))
         return err_set(err, REEL_E_UNSUPPORTED,
@@ -167,7 +170,7 @@ static json_t *id_list(const int32_t *ids, int n) {
 static enum reel_status print_json(const struct run *r, struct reel_error *err) {
     const struct answer *a = &r->answer;
     struct reel_model_info info = { .size = sizeof info };
-    reel_model_get_info(r->model, &info);
+    info = cli_model_info(r->model);
     const int32_t *ids = reel_session_ids(r->session);
     json_t *object = json_pack(
         "{s:s, s:s, s:s, s:s+#, s:o, s:o, s:s, s:I, s:{s:f, s:f, s:f, s:f, s:i, s:i, s:f, s:f, "

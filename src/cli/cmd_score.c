@@ -128,7 +128,7 @@ static enum reel_status run(const struct cli_args *args, struct reel_error *err)
     if (status == REEL_OK) status = encode_file(model, &file, path, &ids, &n_ids, err);
     if (status == REEL_OK) status = cli_session_open(&s.session, model, args, NULL, err);
     if (status == REEL_OK) {
-        reel_model_get_info(model, &info);
+        info = cli_model_info(model);
         s.ids = ids;
         s.n_ids = (int)n_ids;
         s.vocab = info.vocab;

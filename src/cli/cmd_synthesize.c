@@ -2,6 +2,7 @@
 #include "cli/commands.h"
 #include "cli/progress.h"
 #include "cli/terminal.h"
+#include "reel_measure.h"
 
 #include <stdio.h>
 

@@ -289,11 +289,12 @@ static enum reel_status put_result(struct job *job, const struct reel_transcript
 static void warn_of_cut_short(const struct job *job, const struct reel_transcript *t) {
     const struct reel_segment *first = NULL;
     int n = 0;
-    for (int i = t->n_segments - 1; i >= 0; i--)
-        if (t->segments[i].cut_short) {
-            first = &t->segments[i];
-            n++;
-        }
+    for (int i = t->n_segments - 1; i >= 0; i--) {
+        const struct reel_segment *segment = reel_transcript_segment(t, i);
+        if (!segment->cut_short) continue;
+        first = segment;
+        n++;
+    }
     if (!first) return;
     fprintf(stderr, "reel: %s: the text from %.1f s to %.1f s was cut short after %d tokens",
             job->name, first->start, first->end, first->n_ids);

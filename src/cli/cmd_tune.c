@@ -4,6 +4,7 @@
 #include "cli/folders.h"
 #include "cli/open_model.h"
 #include "cli/progress.h"
+#include "reel_measure.h"
 
 #include <stdio.h>
 

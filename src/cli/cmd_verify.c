@@ -97,7 +97,7 @@ static enum reel_status run(const struct cli_args *args, struct reel_error *err)
     const char *name = args->arguments[0], *golden = cli_text(args, "golden", NULL);
     enum reel_status status = cli_model_open(&model, args, name, err);
     if (status == REEL_OK) {
-        reel_model_get_info(model, &info);
+        info = cli_model_info(model);
         printf("model      %s: %s, %s weights, on %s %s with %d threads\n", info.name, info.family,
                info.weight_type, info.backend, info.backend_path, info.n_threads);
         const char *device = info.device_weight_type;

@@ -16,6 +16,14 @@ const struct cli_command *cli_find_command(const char *name) {
     return NULL;
 }
 
+#define NVRTC_DIR                                                                                  \
+    {                                                                                              \
+        .name = "nvrtc-dir", .kind = CLI_TEXT, .argument = "FOLDER",                               \
+        .help =                                                                                    \
+            "the only folder to look for NVRTC in, the compiler of GPU kernels; default: where "   \
+            "the system keeps it"                                                                  \
+    }
+
 static const struct cli_option model_options[] = {
     { .name = "device",
       .kind = CLI_TEXT,
@@ -27,7 +35,9 @@ static const struct cli_option model_options[] = {
       .kind = CLI_TEXT,
       .argument = "KEY=VALUE",
       .repeats = true,
-      .help = "change one setting of the GPU's plan or launches, for experiments" },
+      .help = "change one setting of the GPU's plan or launches, for experiments; reel help "
+              "gpu-options lists them" },
+    NVRTC_DIR,
     { .name = "cpu-path",
       .kind = CLI_TEXT,
       .argument = "NAME",
@@ -55,8 +65,14 @@ static const struct cli_option model_options[] = {
     { .name = "no-cache",
       .kind = CLI_FLAG,
       .help = "neither read nor write the cache of parsed tokenizers and kernels" },
+    { .name = "verbose",
+      .kind = CLI_FLAG,
+      .help = "say what was chosen when the model was opened: device, kernels, tuned settings" },
 };
 const struct cli_group cli_model_group = CLI_GROUP("Model", model_options);
+
+static const struct cli_option compiler_options[] = { NVRTC_DIR };
+const struct cli_group cli_compiler_group = CLI_GROUP("GPU", compiler_options);
 
 static const struct cli_option context_options[] = {
     { .name = "ctx",

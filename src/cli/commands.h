@@ -34,6 +34,8 @@ const struct cli_command *cli_find_command(const char *name);
 
 /* What opens a model: --device, --cpu-path, --threads, ... read by cli_model_open. */
 extern const struct cli_group cli_model_group;
+/* --nvrtc-dir alone, which is in cli_model_group too; read by machine_read. */
+extern const struct cli_group cli_compiler_group;
 /* --ctx, read by cli_session_open. */
 extern const struct cli_group cli_context_group;
 /* --temp, --top-k, ... read by cli_sampling. */

@@ -29,7 +29,8 @@ static enum reel_status add(struct conversation *c, const char *role, const char
     enum reel_status status = grow(c, err);
     if (status == REEL_OK) status = mem_text(&copy, text, n, "a message", err);
     if (status == REEL_OK)
-        c->messages[c->n_messages++] = (struct reel_message){ .role = role, .content = copy };
+        c->messages[c->n_messages++] =
+            (struct reel_message){ .size = sizeof *c->messages, .role = role, .content = copy };
     return status;
 }
 

@@ -2,6 +2,7 @@
 #include "cli/help.h"
 
 #include "cli/commands.h"
+#include "reel_measure.h"
 
 #include <string.h>
 
@@ -88,6 +89,24 @@ void help_overview(FILE *out) {
     put_statuses(out);
 }
 
+void help_gpu_options(FILE *out) {
+    struct reel_gpu_option o = { .size = sizeof o };
+    fputs("usage: reel COMMAND --gpu-option KEY=VALUE\n\n", out);
+    wrap(out,
+         "These options are for experiments and tests. What is not given is chosen for the model "
+         "and "
+         "the GPU, and a later version may name an option otherwise.",
+         0, 0);
+    fputs("\nKeys:\n", out);
+    for (int i = 0; reel_gpu_option(i, &o, NULL) == REEL_OK; i++) {
+        char text[300];
+        (void)snprintf(text, sizeof text, "%s (%lld to %lld; default %lld)", o.meaning,
+                       (long long)o.least, (long long)o.most, (long long)o.standard);
+        fprintf(out, "  %-*s", HELP_INDENT - 2, o.key);
+        wrap(out, text, HELP_INDENT, HELP_INDENT);
+    }
+}
+
 /* ---- roff ------------------------------------------------------------------------------------ */
 
 /* Text with what roff would take as its own made harmless. */
@@ -140,6 +159,20 @@ static void roff_pairs(FILE *out, const char *heading, const char *const pairs[]
     }
 }
 
+static void roff_gpu_options(FILE *out) {
+    struct reel_gpu_option o = { .size = sizeof o };
+    fputs(".SH GPU OPTIONS\nWhat \\fB\\-\\-gpu\\-option\\fR changes, for experiments and tests.\n",
+          out);
+    for (int i = 0; reel_gpu_option(i, &o, NULL) == REEL_OK; i++) {
+        fputs(".TP\n\\fB", out);
+        roff(out, o.key);
+        fprintf(out, "\\fR (%lld to %lld; default %lld)\n", (long long)o.least, (long long)o.most,
+                (long long)o.standard);
+        roff(out, o.meaning);
+        fputc('\n', out);
+    }
+}
+
 void help_man(FILE *out) {
     fprintf(out, ".TH REEL 1 \"\" \"reel %s\" \"User Commands\"\n", reel_version());
     fputs(".SH NAME\nreel \\- run small language models at low latency\n"
@@ -152,6 +185,7 @@ void help_man(FILE *out) {
           out);
     for (int i = 0; cli_commands[i]; i++)
         roff_command(out, cli_commands[i]);
+    roff_gpu_options(out);
     fputs(".SH EXIT STATUS\n", out);
 #define PUT(name, value, text) fprintf(out, ".TP\n.B %d\n%s\n", value, text);
     REEL_STATUS_LIST(PUT)

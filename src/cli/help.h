@@ -8,6 +8,7 @@
 
 void help_overview(FILE *out);
 void help_command(FILE *out, const struct cli_command *command);
+void help_gpu_options(FILE *out);
 void help_man(FILE *out);  /* roff, section 1 */
 void help_bash(FILE *out); /* completion scripts */
 void help_zsh(FILE *out);

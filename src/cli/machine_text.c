@@ -5,10 +5,13 @@
 #include <stdio.h>
 #include <string.h>
 
-enum reel_status machine_read(json_t **devices, struct reel_error *err) {
+enum reel_status machine_read(json_t **devices, const struct cli_args *args,
+                              struct reel_error *err) {
+    const struct reel_devices_options options = { .size = sizeof options,
+                                                  .nvrtc_dir = cli_text(args, "nvrtc-dir", NULL) };
     char *text = NULL;
     *devices = NULL;
-    enum reel_status status = reel_devices(&text, err);
+    enum reel_status status = reel_devices(&options, &text, err);
     if (status == REEL_OK)
         status = json_read(devices, "the list of devices", text, strlen(text), err);
     reel_free(text);

@@ -8,6 +8,7 @@
 #include "cli/model_path.h"
 #include "cli/progress.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -69,8 +70,10 @@ static enum reel_status join_gpu_options(char **text, const struct cli_args *arg
     return status;
 }
 
-static void warn(void *user, const char *text) {
-    progress_end(user);
+void cli_log(void *user, enum reel_log_level level, const char *text) {
+    const struct cli_log *log = user;
+    if (level > REEL_LOG_WARNING && !(log->verbose && level == REEL_LOG_INFO)) return;
+    progress_end(log->progress);
     fprintf(stderr, "reel: %s\n", text);
 }
 
@@ -92,6 +95,7 @@ static enum reel_status open_as(struct reel_model **model, const struct cli_args
                                 const char *name, const struct opening *as,
                                 struct reel_error *err) {
     struct progress progress;
+    struct cli_log log = { &progress, cli_has(args, "verbose") };
     char *cache = NULL, *gpu_options = NULL;
     enum reel_status status = join_gpu_options(&gpu_options, args, as->gpu_options, err);
     if (status != REEL_OK) return status;
@@ -105,8 +109,9 @@ static enum reel_status open_as(struct reel_model **model, const struct cli_args
         .progress = progress_update,
         .progress_user = &progress,
         .gpu_options = gpu_options,
-        .warning = warn,
-        .warning_user = &progress,
+        .nvrtc_dir = cli_text(args, "nvrtc-dir", NULL),
+        .log = cli_log,
+        .log_user = &log,
     };
     find_cache(&cache, args);
     options.cache_dir = cache;
@@ -146,6 +151,14 @@ enum reel_status cli_model_open_gpu(struct reel_model **model, const struct cli_
                    &(struct opening){ .device = device, .gpu_options = gpu_options }, err);
 }
 
+struct reel_model_info cli_model_info(const struct reel_model *model) {
+    struct reel_model_info info = { .size = sizeof info };
+    enum reel_status status = reel_model_get_info(model, &info, NULL);
+    assert(status == REEL_OK);
+    (void)status;
+    return info;
+}
+
 enum reel_status cli_session_open(struct reel_session **session, const struct reel_model *model,
                                   const struct cli_args *args, struct progress *progress,
                                   struct reel_error *err) {
@@ -181,7 +194,8 @@ void cli_sampling_typed(struct reel_sampling *s, const struct cli_args *args) {
 enum reel_status cli_sampling(struct reel_sampling *s, const struct reel_model *model,
                               const struct cli_args *args, struct reel_error *err) {
     *s = (struct reel_sampling){ .size = sizeof *s };
-    reel_model_default_sampling(model, s);
+    enum reel_status status = reel_model_default_sampling(model, s, err);
+    if (status != REEL_OK) return status;
     cli_sampling_typed(s, args);
     return cli_has(args, "seed") ? REEL_OK : random_seed(&s->seed, err);
 }

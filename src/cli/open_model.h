@@ -27,6 +27,17 @@ enum reel_status cli_model_open_gpu(struct reel_model **model, const struct cli_
                                     const char *name, const char *gpu_options,
                                     struct reel_error *err);
 
+/* What an opened model is. */
+struct reel_model_info cli_model_info(const struct reel_model *model);
+
+/* A log of the library's, for reel_model_options and the like: user is a struct cli_log. Warnings
+ * go to standard error; what was chosen, too, with --verbose. */
+struct cli_log {
+    struct progress *progress;
+    bool verbose;
+};
+void cli_log(void *user, enum reel_log_level level, const char *text);
+
 /* With the option of cli_context_group. progress (borrowed, or NULL) is told how far the evaluation
  * of a prompt is. */
 enum reel_status cli_session_open(struct reel_session **session, const struct reel_model *model,

@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "cli/open_model.h"
+#include "reel_measure.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -101,7 +102,7 @@ static enum reel_status decoder_open(struct decoder *d, const struct cli_args *a
     enum reel_status status =
         cli_model_open_gpu(&d->model, args, args->arguments[0], gpu_options, err);
     if (status != REEL_OK) return status;
-    reel_model_get_info(d->model, &info);
+    info = cli_model_info(d->model);
     const size_t n_ids = (size_t)d->n_ids, n_new = (size_t)d->n_new;
     status = mem_zeroed(&d->ids, n_ids, sizeof *d->ids, "ids", err);
     if (status == REEL_OK) status = mem_zeroed(&d->made, n_new, sizeof *d->made, "ids", err);
@@ -158,7 +159,7 @@ static enum reel_status ask(struct profile_result *r, const struct decoder *d,
                                                   .trace_tokens = d->plan->trace_tokens };
     struct reel_model_info info = { .size = sizeof info };
     char *text = NULL;
-    reel_model_get_info(d->model, &info);
+    info = cli_model_info(d->model);
     (void)snprintf(r->model, sizeof r->model, "%s", info.name);
     enum reel_status status =
         reel_session_profile(d->session, &options, &text, d->plan->trace ? &r->trace : NULL, err);

@@ -5,6 +5,7 @@
 #include "base/memory.h"
 #include "base/thread_pool.h"
 #include "cpu/kernels.h"
+#include "reel_measure.h"
 
 #include <string.h>
 #include <sys/mman.h>
@@ -53,8 +54,11 @@ static void stream_pieces(void *user, int thread, int n_threads) {
 enum reel_status reel_measure_read_bandwidth(int n_threads, double *bytes_per_s,
                                              struct reel_error *err) {
     struct stream s = { .fill = true };
+    err_clear(err);
+    enum reel_status status = err_if_null(err, "bytes_per_s", (const void *const[]){ bytes_per_s });
+    if (status != REEL_OK) return status;
     *bytes_per_s = 0;
-    enum reel_status status = thread_pool_open(&s.pool, n_threads, err);
+    status = thread_pool_open(&s.pool, n_threads, err);
     if (status != REEL_OK) return status;
     size_t n = (size_t)thread_pool_size(s.pool);
     status = mem_aligned(&s.sums, n * 8, sizeof *s.sums, "sums", err);

@@ -4,6 +4,7 @@
 #include "base/memory.h"
 #include "base/numbers.h"
 #include "model/synthetic.h"
+#include "reel_measure.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -18,11 +18,12 @@ struct backend_options {
     const char *cache_dir;
     const char *gpu_options; /* as in reel_model_options */
     const char *cuda_dir;    /* as in reel_model_options */
+    const char *nvrtc_dir;   /* as in reel_model_options */
     double driver_ms;        /* spent on finding the device */
     reel_progress_fn progress;
     void *progress_user;
-    reel_warning_fn warning; /* or NULL */
-    void *warning_user;
+    reel_log_fn log; /* or NULL */
+    void *log_user;
 };
 
 struct backend_info {

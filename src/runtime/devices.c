@@ -2,6 +2,7 @@
  * file here that asks parts of the backends directly. */
 #include "base/json.h"
 #include "base/machine.h"
+#include "base/struct_size.h"
 #include "base/thread_pool.h"
 #include "cpu/cpu_path.h"
 #include "cuda/driver/gpu_info.h"
@@ -51,11 +52,18 @@ static json_t *describe_cpu(void) {
                      "memory_available_bytes", (json_int_t)machine_memory_available());
 }
 
-enum reel_status reel_devices(char **json, struct reel_error *err) {
+enum reel_status reel_devices(const struct reel_devices_options *given, char **json,
+                              struct reel_error *err) {
+    struct reel_devices_options options;
     json_t *gpus = NULL, *notes = NULL;
-    *json = NULL;
     err_clear(err);
-    enum reel_status status = gpu_describe(&gpus, &notes, NULL, err);
+    enum reel_status status = err_if_null(err, "json", (const void *const[]){ json });
+    if (status != REEL_OK) return status;
+    *json = NULL;
+    status = struct_read(&options, sizeof options, given, "reel_devices_options", err);
+    if (status != REEL_OK) return status;
+    const struct cuda_folders folders = { options.cuda_dir, options.nvrtc_dir };
+    status = gpu_describe(&gpus, &notes, &folders, err);
     if (status != REEL_OK) return status;
     json_t *root =
         json_pack("{s:o, s:o, s:o}", "cpu", describe_cpu(), "gpus", gpus, "notes", notes);

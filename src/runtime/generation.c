@@ -59,6 +59,7 @@ enum reel_status reel_generation_start(struct reel_session *s, const struct reel
     double start = clock_ms();
     err_clear(err);
     enum reel_status status = session_idle(s, err);
+    if (status == REEL_OK) status = err_if_null(err, "generation", (const void *const[]){ given });
     if (status == REEL_OK) status = struct_read(&set, sizeof set, given, "reel_generation", err);
     if (status == REEL_OK) status = check_set(s, &set, err);
     if (status == REEL_OK && s->length == 0)
@@ -124,6 +125,7 @@ static enum reel_stop_reason stop_reason(const struct reel_session *s, int32_t i
 /* The session takes the id; token and the reason to stop are filled in. */
 static void deliver(struct reel_session *s, int32_t id) {
     struct generation *g = &s->generation;
+    g->token.size = sizeof g->token;
     g->token.id = id;
     g->token.text = g->text;
     g->token.text_bytes = 0;
@@ -244,10 +246,12 @@ static enum reel_status stop_on_failure(struct generation *g, enum reel_status s
 
 enum reel_status reel_generation_next(struct reel_session *s, const struct reel_token **token,
                                       struct reel_error *err) {
-    struct generation *g = &s->generation;
     int32_t id = -1;
-    *token = NULL;
     err_clear(err);
+    if (token) *token = NULL;
+    enum reel_status status = err_if_null(err, "session token", (const void *const[]){ s, token });
+    if (status != REEL_OK) return status;
+    struct generation *g = &s->generation;
     if (!g->active || g->failed)
         return err_set(err, REEL_E_STATE,
                        g->active ? "this generation failed earlier; finish it"
@@ -256,7 +260,7 @@ enum reel_status reel_generation_next(struct reel_session *s, const struct reel_
         return err_set(err, REEL_E_STATE,
                        "reel_generate is running on this session; its tokens go to on_token");
     if (g->result.reason != REEL_STOP_NONE) return REEL_OK;
-    enum reel_status status = model_handle_is_here(s->model, err);
+    status = model_handle_is_here(s->model, err);
     if (status == REEL_OK) status = session_cancelled(s) ? REEL_E_CANCELLED : next_id(s, &id, err);
     if (status != REEL_OK) return stop_on_failure(g, status, err);
     deliver(s, id);
@@ -266,17 +270,27 @@ enum reel_status reel_generation_next(struct reel_session *s, const struct reel_
 
 /* Ids that were made ahead and not taken may have been evaluated: a recurrent state is beyond then.
  */
-static void finish(struct reel_session *s, struct reel_generation_result *result) {
+static void finish(struct reel_session *s) {
     struct generation *g = &s->generation;
     s->n_evaluated = session_resume_at(s, s->n_evaluated);
     g->active = false;
     g->result.total_ms = clock_ms() - g->start_ms;
-    if (result) (void)struct_write(result, &g->result, sizeof g->result);
 }
 
-void reel_generation_finish(struct reel_session *s, struct reel_generation_result *result) {
-    struct generation *g = &s->generation;
-    if (g->active && !g->pushed) finish(s, result);
+static enum reel_status tell(const struct reel_session *s, struct reel_generation_result *result,
+                             struct reel_error *err) {
+    const struct reel_generation_result *own = &s->generation.result;
+    return result ? struct_write(result, own, sizeof *own, "reel_generation_result", err) : REEL_OK;
+}
+
+enum reel_status reel_generation_finish(struct reel_session *s,
+                                        struct reel_generation_result *result,
+                                        struct reel_error *err) {
+    err_clear(err);
+    enum reel_status status = err_if_null(err, "session", (const void *const[]){ s });
+    if (status != REEL_OK || !s->generation.active || s->generation.pushed) return status;
+    finish(s);
+    return tell(s, result, err);
 }
 
 /* ---- pushed ---- */
@@ -315,15 +329,19 @@ static enum reel_status push_some(struct reel_session *s, struct reel_error *err
 
 enum reel_status reel_generate(struct reel_session *s, const struct reel_generation *generation,
                                struct reel_generation_result *result, struct reel_error *err) {
-    struct generation *g = &s->generation;
-    enum reel_status status = reel_generation_start(s, generation, err);
+    err_clear(err);
+    enum reel_status status = REEL_OK;
+    if (result) status = struct_check(result, sizeof *result, "reel_generation_result", err);
+    if (status == REEL_OK) status = reel_generation_start(s, generation, err);
     if (status != REEL_OK) return status;
+    struct generation *g = &s->generation;
     g->pushed = true;
     while (status == REEL_OK && g->result.reason == REEL_STOP_NONE) {
         status = push_some(s, err);
         if (status != REEL_OK) status = stop_on_failure(g, status, err);
     }
     g->pushed = false;
-    finish(s, result);
-    return status;
+    finish(s);
+    const enum reel_status told = tell(s, result, NULL); /* its size was looked at above */
+    return status == REEL_OK ? told : status;
 }

@@ -18,19 +18,19 @@ static bool wants_cpu(const struct reel_model_options *o) {
     return !is_auto(o->cpu_path) || o->rounding != REEL_ROUNDING_FAST;
 }
 
-static void warn_of_cpu(reel_warning_fn warning, void *user, const struct reel_error *why) {
+static void warn_of_cpu(reel_log_fn log, void *user, const struct reel_error *why) {
     struct reel_error text;
-    if (!warning) return;
+    if (!log) return;
     err_set(&text, REEL_OK, "on the CPU, because the GPU cannot be used: %s", why->text);
-    warning(user, text.text);
+    log(user, REEL_LOG_WARNING, text.text);
 }
 
 /* Most machines have no GPU, and nothing is said; a GPU that is there and idle deserves a word. */
 static void explain_cpu(const struct reel_model_options *o, const struct reel_error *why) {
     struct cuda_driver driver;
-    if (!o->warning || cuda_driver_open(&driver, o->cuda_dir, NULL) != REEL_OK) return;
+    if (!o->log || cuda_driver_open(&driver, o->cuda_dir, NULL) != REEL_OK) return;
     cuda_driver_close(&driver);
-    warn_of_cpu(o->warning, o->warning_user, why);
+    warn_of_cpu(o->log, o->log_user, why);
 }
 
 static enum reel_status check_gpu_options(const struct reel_model_options *o,
@@ -49,6 +49,7 @@ static enum reel_status check_gpu_options(const struct reel_model_options *o,
 static enum reel_status choose_backend(const struct reel_model_options *o,
                                        const struct backend_ops **first,
                                        const struct backend_ops **second, struct reel_error *err) {
+    const struct cuda_folders folders = { o->cuda_dir, o->nvrtc_dir };
     int index = 0;
     *first = &cpu_backend;
     *second = NULL;
@@ -56,7 +57,7 @@ static enum reel_status choose_backend(const struct reel_model_options *o,
     struct reel_error why;
     if (is_auto(o->device)) {
         if (wants_cpu(o)) return REEL_OK;
-        if (gpu_choose(&index, "auto", o->cuda_dir, &why) != REEL_OK) {
+        if (gpu_choose(&index, "auto", &folders, &why) != REEL_OK) {
             explain_cpu(o, &why);
             return REEL_OK;
         }
@@ -64,7 +65,7 @@ static enum reel_status choose_backend(const struct reel_model_options *o,
         *second = &cpu_backend;
         return REEL_OK;
     }
-    enum reel_status status = gpu_choose(&index, o->device, o->cuda_dir, &why);
+    enum reel_status status = gpu_choose(&index, o->device, &folders, &why);
     if (status == REEL_E_ARGUMENT) return err_set(err, status, "%s", why.text);
     if (status != REEL_OK) return err_set(err, status, "device \"%s\": %s", o->device, why.text);
     status = check_gpu_options(o, err);
@@ -93,8 +94,18 @@ static enum reel_status start(struct reel_model *handle, const struct backend_op
     enum reel_status status = model_handle_start(handle, first, options, &why);
     if (status != REEL_E_UNSUPPORTED && status != REEL_E_MEMORY)
         return status == REEL_OK ? REEL_OK : err_set(err, status, "%s", why.text);
-    warn_of_cpu(options->warning, options->warning_user, &why);
+    warn_of_cpu(options->log, options->log_user, &why);
     return model_handle_start(handle, second, options, err);
+}
+
+static void tell_what_opened(const struct reel_model *handle,
+                             const struct reel_model_options *options) {
+    const struct backend_info *info = &handle->backend_info;
+    struct reel_error text;
+    if (!options->log) return;
+    err_set(&text, REEL_OK, "%s: on %s, %s, %d thread%s", handle->model.name, info->name,
+            info->path, info->n_threads, info->n_threads == 1 ? "" : "s");
+    options->log(options->log_user, REEL_LOG_INFO, text.text);
 }
 
 /* Takes over source, also when it fails. */
@@ -115,11 +126,12 @@ static enum reel_status open_source(struct reel_model **out, struct model_source
                                              .cache_dir = options->cache_dir,
                                              .gpu_options = options->gpu_options,
                                              .cuda_dir = options->cuda_dir,
+                                             .nvrtc_dir = options->nvrtc_dir,
                                              .driver_ms = driver_ms,
                                              .progress = options->progress,
                                              .progress_user = options->progress_user,
-                                             .warning = options->warning,
-                                             .warning_user = options->warning_user };
+                                             .log = options->log,
+                                             .log_user = options->log_user };
     enum reel_status status = mem_zeroed(&handle, 1, sizeof *handle, "a model", err);
     if (status != REEL_OK) {
         model_source_release(source);
@@ -131,6 +143,7 @@ static enum reel_status open_source(struct reel_model **out, struct model_source
         reel_model_close(handle);
         return status;
     }
+    tell_what_opened(handle, options);
     *out = handle;
     return REEL_OK;
 }
@@ -140,15 +153,15 @@ enum reel_status reel_model_open(struct reel_model **out, const char *path,
     struct reel_model_options options;
     struct model_source source = { 0 };
     const struct backend_ops *first = NULL, *second = NULL;
-    *out = NULL;
     err_clear(err);
-    enum reel_status status =
-        struct_read(&options, sizeof options, given, "reel_model_options", err);
+    if (out) *out = NULL;
+    enum reel_status status = err_if_null(err, "out path", (const void *const[]){ out, path });
+    if (status == REEL_OK)
+        status = struct_read(&options, sizeof options, given, "reel_model_options", err);
     if (status == REEL_OK) status = check_options(&options, err);
     const double begin = clock_ms();
     if (status == REEL_OK) status = choose_backend(&options, &first, &second, err);
     const double driver_ms = clock_ms() - begin;
-    if (status == REEL_OK && !path) status = err_set(err, REEL_E_ARGUMENT, "the path is NULL");
     if (status == REEL_OK) status = model_source_open(&source, path, err);
     return status == REEL_OK ? open_source(out, &source, &options, first, second, driver_ms, err)
                              : status;
@@ -161,10 +174,11 @@ enum reel_status reel_model_open_memory(struct reel_model **out, const char *nam
     struct reel_model_options options;
     struct model_source source = { 0 };
     const struct backend_ops *first = NULL, *second = NULL;
-    *out = NULL;
     err_clear(err);
-    enum reel_status status =
-        struct_read(&options, sizeof options, given, "reel_model_options", err);
+    if (out) *out = NULL;
+    enum reel_status status = err_if_null(err, "out files", (const void *const[]){ out, files });
+    if (status == REEL_OK)
+        status = struct_read(&options, sizeof options, given, "reel_model_options", err);
     if (status == REEL_OK) status = check_options(&options, err);
     const double begin = clock_ms();
     if (status == REEL_OK) status = choose_backend(&options, &first, &second, err);
@@ -185,45 +199,61 @@ void reel_model_close(struct reel_model *handle) {
 
 /* ---- looking ---- */
 
-void reel_model_get_info(const struct reel_model *handle, struct reel_model_info *info) {
+/* The model as its makers and its backend describe it. */
+static void fill_info(const struct reel_model *handle, struct reel_model_info *info) {
     const struct model_config *c = &handle->model.config;
     const struct weights *w = &handle->model.weights;
     const bool bf16 = handle->backend_info.weights_are_bf16;
     struct memory_plan plan;
     memory_plan_fill(&plan, c, w, 1);
-    struct reel_model_info own = { .size = sizeof own,
-                                   .name = handle->model.name,
-                                   .family = model_family_name(c->family),
-                                   .weight_type = dtype_name(w->main_type),
-                                   .backend = handle->backend_info.name,
-                                   .backend_path = handle->backend_info.path,
-                                   .n_parameters = w->n_parameters,
-                                   .weight_bytes = w->n_bytes,
-                                   .token_bytes = bf16 ? plan.token_bytes_bf16 : plan.token_bytes,
-                                   .kv_token_bytes = handle->backend_info.state_position_bytes,
-                                   .n_threads = handle->backend_info.n_threads,
-                                   .n_layers = c->n_layers,
-                                   .hidden = c->hidden,
-                                   .n_heads = c->n_heads,
-                                   .n_kv_heads = c->n_kv_heads,
-                                   .head_dim = c->head_dim,
-                                   .intermediate = c->intermediate,
-                                   .vocab = c->vocab,
-                                   .max_context = c->max_context,
-                                   .n_stop_ids = c->n_stop_ids,
-                                   .stop_ids = c->stop_ids,
-                                   .chat_template = chat_family_name(handle->model.chat.family),
-                                   .chat_template_sha256 =
-                                       handle->model.chat.source ? handle->model.chat.hash : NULL,
-                                   .driver_ms = handle->backend_info.driver_ms,
-                                   .compile_ms = handle->backend_info.compile_ms,
-                                   .load_ms = handle->backend_info.load_ms,
-                                   .chat_thinks = chat_thinks(&handle->model.chat),
-                                   .device_weight_type = bf16 ? dtype_name(DTYPE_BF16) : NULL };
-    (void)struct_write(info, &own, sizeof own);
+    *info =
+        (struct reel_model_info){ .size = sizeof *info,
+                                  .name = handle->model.name,
+                                  .family = model_family_name(c->family),
+                                  .weight_type = dtype_name(w->main_type),
+                                  .backend = handle->backend_info.name,
+                                  .backend_path = handle->backend_info.path,
+                                  .n_parameters = w->n_parameters,
+                                  .weight_bytes = w->n_bytes,
+                                  .token_bytes = bf16 ? plan.token_bytes_bf16 : plan.token_bytes,
+                                  .kv_token_bytes = handle->backend_info.state_position_bytes,
+                                  .n_threads = handle->backend_info.n_threads,
+                                  .n_layers = c->n_layers,
+                                  .hidden = c->hidden,
+                                  .n_heads = c->n_heads,
+                                  .n_kv_heads = c->n_kv_heads,
+                                  .head_dim = c->head_dim,
+                                  .intermediate = c->intermediate,
+                                  .vocab = c->vocab,
+                                  .max_context = c->max_context,
+                                  .n_stop_ids = c->n_stop_ids,
+                                  .stop_ids = c->stop_ids,
+                                  .chat_template = chat_family_name(handle->model.chat.family),
+                                  .chat_template_sha256 =
+                                      handle->model.chat.source ? handle->model.chat.hash : NULL,
+                                  .driver_ms = handle->backend_info.driver_ms,
+                                  .compile_ms = handle->backend_info.compile_ms,
+                                  .load_ms = handle->backend_info.load_ms,
+                                  .chat_thinks = chat_thinks(&handle->model.chat),
+                                  .device_weight_type = bf16 ? dtype_name(DTYPE_BF16) : NULL };
 }
 
-void reel_model_default_sampling(const struct reel_model *handle, struct reel_sampling *sampling) {
+enum reel_status reel_model_get_info(const struct reel_model *handle, struct reel_model_info *info,
+                                     struct reel_error *err) {
+    struct reel_model_info own;
+    err_clear(err);
+    enum reel_status status = err_if_null(err, "model", (const void *const[]){ handle });
+    if (status != REEL_OK) return status;
+    fill_info(handle, &own);
+    return struct_write(info, &own, sizeof own, "reel_model_info", err);
+}
+
+enum reel_status reel_model_default_sampling(const struct reel_model *handle,
+                                             struct reel_sampling *sampling,
+                                             struct reel_error *err) {
+    err_clear(err);
+    enum reel_status status = err_if_null(err, "model", (const void *const[]){ handle });
+    if (status != REEL_OK) return status;
     const struct model_config *c = &handle->model.config;
     struct reel_sampling own = { .size = sizeof own,
                                  .temperature = c->sampling.temperature,
@@ -231,11 +261,11 @@ void reel_model_default_sampling(const struct reel_model *handle, struct reel_sa
                                  .top_p = c->sampling.top_p,
                                  .min_p = c->sampling.min_p,
                                  .repetition_penalty = c->sampling.repetition_penalty };
-    (void)struct_write(sampling, &own, sizeof own);
+    return struct_write(sampling, &own, sizeof own, "reel_sampling", err);
 }
 
 const struct reel_tokenizer *reel_model_tokenizer(const struct reel_model *handle) {
-    return handle->model.tokenizer;
+    return handle ? handle->model.tokenizer : NULL;
 }
 
 /* ---- conversations ---- */
@@ -243,7 +273,6 @@ const struct reel_tokenizer *reel_model_tokenizer(const struct reel_model *handl
 static enum reel_status read_options(struct reel_chat_options *options,
                                      const struct reel_chat_options *given,
                                      struct reel_error *err) {
-    err_clear(err);
     enum reel_status status =
         struct_read(options, sizeof *options, given, "reel_chat_options", err);
     if (status != REEL_OK || (unsigned)options->thinking <= REEL_THINKING_OFF) return status;
@@ -255,12 +284,17 @@ static enum reel_status render(const struct reel_model *handle, const struct ree
                                int n_messages, const struct reel_chat_options *given,
                                struct chat_text *text, struct reel_error *err) {
     struct reel_chat_options options;
+    struct reel_message *own = NULL;
     enum reel_status status = read_options(&options, given, err);
     if (status != REEL_OK) return status;
     if (n_messages < 0 || (n_messages > 0 && !messages))
         return err_set(err, REEL_E_ARGUMENT, "n_messages is %d with %s list", n_messages,
                        messages ? "a" : "no");
-    return chat_render(&handle->model.chat, messages, n_messages, &options, text, err);
+    status = struct_read_list(&own, sizeof *own, messages, n_messages, "reel_message", err);
+    if (status == REEL_OK)
+        status = chat_render(&handle->model.chat, own, n_messages, &options, text, err);
+    mem_free(own);
+    return status;
 }
 
 enum reel_status reel_chat_text(const struct reel_model *handle,
@@ -268,9 +302,11 @@ enum reel_status reel_chat_text(const struct reel_model *handle,
                                 const struct reel_chat_options *options, char **text,
                                 size_t *n_bytes, struct reel_error *err) {
     struct chat_text chat = { 0 };
-    *text = NULL;
-    *n_bytes = 0;
-    enum reel_status status = render(handle, messages, n_messages, options, &chat, err);
+    err_clear(err);
+    if (text) *text = NULL;
+    if (n_bytes) *n_bytes = 0;
+    enum reel_status status = err_if_null(err, "model text", (const void *const[]){ handle, text });
+    if (status == REEL_OK) status = render(handle, messages, n_messages, options, &chat, err);
     if (status == REEL_OK) status = buffer_append(&chat.text, "", 0, err); /* never NULL */
     if (status == REEL_OK) *text = buffer_detach(&chat.text, n_bytes);
     chat_text_release(&chat);
@@ -281,9 +317,12 @@ enum reel_status reel_chat_ids(const struct reel_model *handle, const struct ree
                                int n_messages, const struct reel_chat_options *options,
                                int32_t **ids, size_t *n_ids, struct reel_error *err) {
     struct chat_text chat = { 0 };
-    *ids = NULL;
-    *n_ids = 0;
-    enum reel_status status = render(handle, messages, n_messages, options, &chat, err);
+    err_clear(err);
+    if (ids) *ids = NULL;
+    if (n_ids) *n_ids = 0;
+    enum reel_status status =
+        err_if_null(err, "model ids n_ids", (const void *const[]){ handle, ids, n_ids });
+    if (status == REEL_OK) status = render(handle, messages, n_messages, options, &chat, err);
     if (status == REEL_OK)
         status =
             tokenizer_encode(handle->model.tokenizer, chat.pieces, chat.n_pieces, ids, n_ids, err);
@@ -294,7 +333,7 @@ enum reel_status reel_chat_ids(const struct reel_model *handle, const struct ree
 bool reel_chat_opens_thinking(const struct reel_model *handle,
                               const struct reel_chat_options *given) {
     struct reel_chat_options options;
-    return read_options(&options, given, NULL) == REEL_OK &&
+    return handle && read_options(&options, given, NULL) == REEL_OK &&
            chat_opens_thinking(&handle->model.chat, &options);
 }
 
@@ -304,7 +343,12 @@ enum reel_status reel_chat_read_answer(const struct reel_model *handle,
                                        struct reel_error *err) {
     struct reel_chat_options options;
     struct chat_answer parts;
-    enum reel_status status = read_options(&options, given, err);
+    err_clear(err);
+    enum reel_status status =
+        err_if_null(err, "model answer", (const void *const[]){ handle, answer });
+    if (status == REEL_OK) status = read_options(&options, given, err);
+    if (status == REEL_OK && n_bytes > 0 && !text)
+        status = err_set(err, REEL_E_ARGUMENT, "%zu bytes of text at no address", n_bytes);
     if (status == REEL_OK && answer->size < sizeof *answer) /* its texts would be lost */
         status = err_set(err, REEL_E_ARGUMENT,
                          "struct reel_answer: size is %zu; set it to sizeof(struct reel_answer) "
@@ -320,7 +364,7 @@ enum reel_status reel_chat_read_answer(const struct reel_model *handle,
 }
 
 void reel_answer_release(struct reel_answer *answer) {
-    if (!answer) return;
+    if (!answer || answer->size < sizeof *answer) return; /* nothing was put there */
     mem_free(answer->reasoning);
     mem_free(answer->content);
     mem_free(answer->tool_calls);

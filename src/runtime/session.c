@@ -57,10 +57,11 @@ enum reel_status reel_session_open(struct reel_session **out, const struct reel_
     struct reel_session_options options;
     struct reel_session *s = NULL;
     int context = 0;
-    *out = NULL;
     err_clear(err);
-    enum reel_status status =
-        struct_read(&options, sizeof options, given, "reel_session_options", err);
+    if (out) *out = NULL;
+    enum reel_status status = err_if_null(err, "out model", (const void *const[]){ out, model });
+    if (status == REEL_OK)
+        status = struct_read(&options, sizeof options, given, "reel_session_options", err);
     if (status == REEL_OK) status = model_handle_is_here(model, err);
     if (status == REEL_OK) status = choose_context(model, &options, &context, err);
     if (status == REEL_OK) status = mem_zeroed(&s, 1, sizeof *s, "a session", err);
@@ -90,17 +91,20 @@ void reel_session_close(struct reel_session *s) {
     mem_free(s);
 }
 
-int reel_session_length(const struct reel_session *s) { return s->length; }
-int reel_session_max_context(const struct reel_session *s) { return s->max_context; }
-const int32_t *reel_session_ids(const struct reel_session *s) { return s->ids; }
+int reel_session_length(const struct reel_session *s) { return s ? s->length : 0; }
+int reel_session_max_context(const struct reel_session *s) { return s ? s->max_context : 0; }
+const int32_t *reel_session_ids(const struct reel_session *s) { return s ? s->ids : NULL; }
 
 /* ---- cancelling ---- */
 
-void reel_session_cancel(struct reel_session *s) { atomic_store(&s->cancel, true); }
+void reel_session_cancel(struct reel_session *s) {
+    if (s) atomic_store(&s->cancel, true);
+}
 void session_begin(struct reel_session *s) { atomic_store(&s->cancel, false); }
 bool session_cancelled(const struct reel_session *s) { return atomic_load(&s->cancel); }
 
 enum reel_status session_idle(const struct reel_session *s, struct reel_error *err) {
+    if (!s) return err_set(err, REEL_E_ARGUMENT, "session is NULL");
     if (s->reporting)
         return err_set(err, REEL_E_STATE,
                        "a call is running on this session; its progress callback may only look at "
@@ -352,6 +356,7 @@ enum reel_status reel_session_eval(struct reel_session *s, const struct reel_eva
     struct reel_eval eval;
     err_clear(err);
     enum reel_status status = session_idle(s, err);
+    if (status == REEL_OK) status = err_if_null(err, "eval", (const void *const[]){ given });
     if (status == REEL_OK) status = struct_read(&eval, sizeof eval, given, "reel_eval", err);
     if (status == REEL_OK) status = check_eval(s, &eval, err);
     if (status != REEL_OK) return status;

@@ -33,7 +33,8 @@ struct reel_session {
     struct generation generation;
 };
 
-/* Refuses a call while a generation is open, and from inside the progress callback of another. */
+/* Refuses NULL, and a call while a generation is open or from inside the progress callback of
+ * another. */
 enum reel_status session_idle(const struct reel_session *session, struct reel_error *err);
 
 /* Before everything that can be cancelled. */

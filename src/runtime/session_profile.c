@@ -1,16 +1,18 @@
 /* reel_session_profile: asks the backend, which may have nothing to say. */
 #include "base/struct_size.h"
+#include "reel_measure.h"
 #include "runtime/session.h"
 
 enum reel_status reel_session_profile(const struct reel_session *s,
                                       const struct reel_profile_options *given, char **json,
                                       char **trace, struct reel_error *err) {
     struct reel_profile_options options;
-    *json = NULL;
-    if (trace) *trace = NULL;
     err_clear(err);
-    enum reel_status status =
-        struct_read(&options, sizeof options, given, "reel_profile_options", err);
+    if (json) *json = NULL;
+    if (trace) *trace = NULL;
+    enum reel_status status = err_if_null(err, "session json", (const void *const[]){ s, json });
+    if (status == REEL_OK)
+        status = struct_read(&options, sizeof options, given, "reel_profile_options", err);
     if (status == REEL_OK) status = session_idle(s, err);
     if (status != REEL_OK) return status;
     if (options.trace_sms < 0 || options.trace_tokens < 0)

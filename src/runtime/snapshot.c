@@ -104,6 +104,7 @@ static bool parts_of(const struct snapshot_header *h, struct snapshot_parts *par
 /* ---- writing ---- */
 
 size_t reel_session_snapshot_bytes(const struct reel_session *s) {
+    if (!s) return 0;
     struct snapshot_header h = header_of(s);
     struct snapshot_parts parts;
     return parts_of(&h, &parts) ? parts.end : 0;
@@ -111,17 +112,18 @@ size_t reel_session_snapshot_bytes(const struct reel_session *s) {
 
 enum reel_status reel_session_snapshot(const struct reel_session *s, void *bytes, size_t n_bytes,
                                        struct reel_error *err) {
-    struct snapshot_header h = header_of(s);
     struct snapshot_parts parts;
     unsigned char *to = bytes;
     err_clear(err);
     enum reel_status status = session_idle(s, err);
+    if (status == REEL_OK) status = err_if_null(err, "bytes", (const void *const[]){ bytes });
     if (status != REEL_OK) return status;
-    if (!parts_of(&h, &parts) || !bytes || n_bytes < parts.end)
+    struct snapshot_header h = header_of(s);
+    if (!parts_of(&h, &parts) || n_bytes < parts.end)
         return err_set(err, REEL_E_LIMIT,
                        "a snapshot of this session has %zu bytes; there is room "
                        "for %zu",
-                       reel_session_snapshot_bytes(s), bytes ? n_bytes : 0);
+                       reel_session_snapshot_bytes(s), n_bytes);
     if (h.length > 0) memcpy(to + parts.ids, s->ids, parts.logits - parts.ids);
     memcpy(to + parts.logits, s->logits, parts.state - parts.logits);
     status = s->model->ops->save(s->state, s->n_evaluated, to + parts.state, err);
@@ -195,7 +197,7 @@ static enum reel_status restore(struct reel_session *s, const unsigned char *fro
                                 struct reel_error *err) {
     struct snapshot_header h, own = header_of(s);
     struct snapshot_parts parts;
-    if (!from || n_bytes < sizeof h) return refuse("it ends inside its header", err);
+    if (n_bytes < sizeof h) return refuse("it ends inside its header", err);
     memcpy(&h, from, sizeof h);
     enum reel_status status = check_origin(&h, &own, err);
     if (status == REEL_OK) status = check_counts(&h, s->max_context, err);
@@ -224,6 +226,8 @@ enum reel_status reel_session_restore(struct reel_session *s, const void *bytes,
     enum reel_status status = session_idle(s, err);
     if (status != REEL_OK) return status;
     empty(s);
+    status = err_if_null(err, "bytes", (const void *const[]){ bytes });
+    if (status != REEL_OK) return status;
     return restore(s, bytes, n_bytes, err);
 }
 

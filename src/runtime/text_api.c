@@ -9,10 +9,10 @@ enum reel_status reel_tokenizer_open(struct reel_tokenizer **out, const char *pa
     struct model_source source = { 0 };
     struct tensor_file file = { 0 };
     struct gguf gguf = { 0 };
-    *out = NULL;
     err_clear(err);
-    if (!path) return err_set(err, REEL_E_ARGUMENT, "the path is NULL");
-    enum reel_status status = model_source_open(&source, path, err);
+    if (out) *out = NULL;
+    enum reel_status status = err_if_null(err, "out path", (const void *const[]){ out, path });
+    if (status == REEL_OK) status = model_source_open(&source, path, err);
     if (status == REEL_OK && source.is_gguf) status = gguf_open(&gguf, &file, &source, err);
     if (status == REEL_OK)
         status = tokenizer_load(out, &source, source.is_gguf ? &gguf : NULL, cache_dir, err);
@@ -24,7 +24,7 @@ enum reel_status reel_tokenizer_open(struct reel_tokenizer **out, const char *pa
 
 void reel_tokenizer_close(struct reel_tokenizer *tok) { tokenizer_close(tok); }
 
-int reel_tokenizer_size(const struct reel_tokenizer *tok) { return tokenizer_size(tok); }
+int reel_tokenizer_size(const struct reel_tokenizer *tok) { return tok ? tokenizer_size(tok) : 0; }
 
 enum reel_status reel_encode(const struct reel_tokenizer *tok, const char *text, size_t n_bytes,
                              unsigned flags, int32_t *ids, size_t cap, size_t *n_ids,
@@ -32,14 +32,19 @@ enum reel_status reel_encode(const struct reel_tokenizer *tok, const char *text,
     const struct text_piece piece = { text, n_bytes, (flags & REEL_ENCODE_CONTROL) != 0 };
     int32_t *all;
     size_t n;
-    *n_ids = 0;
     err_clear(err);
+    if (n_ids) *n_ids = 0;
+    enum reel_status status =
+        err_if_null(err, "tokenizer n_ids", (const void *const[]){ tok, n_ids });
+    if (status != REEL_OK) return status;
+    if (cap > 0 && !ids)
+        return err_set(err, REEL_E_ARGUMENT, "encode: room for %zu ids at no address", cap);
     if (flags & ~(unsigned)REEL_ENCODE_CONTROL)
         return err_set(err, REEL_E_ARGUMENT, "encode: flags 0x%x, allowed are 0 and 0x%x", flags,
                        (unsigned)REEL_ENCODE_CONTROL);
     if (n_bytes > 0 && !text)
         return err_set(err, REEL_E_ARGUMENT, "encode: %zu bytes at no address", n_bytes);
-    enum reel_status status = tokenizer_encode(tok, &piece, 1, &all, &n, err);
+    status = tokenizer_encode(tok, &piece, 1, &all, &n, err);
     if (status != REEL_OK) return status;
     *n_ids = n;
     if (n <= cap && n > 0) memcpy(ids, all, n * sizeof *ids);
@@ -49,13 +54,16 @@ enum reel_status reel_encode(const struct reel_tokenizer *tok, const char *text,
 }
 
 const char *reel_token_bytes(const struct reel_tokenizer *tok, int32_t id, size_t *n_bytes) {
-    return tokenizer_bytes(tok, id, n_bytes);
+    size_t n = 0;
+    const char *bytes = tok ? tokenizer_bytes(tok, id, &n) : NULL;
+    if (n_bytes) *n_bytes = bytes ? n : 0;
+    return bytes;
 }
 
 bool reel_token_is_control(const struct reel_tokenizer *tok, int32_t id) {
-    return tokenizer_is_control(tok, id);
+    return tok && tokenizer_is_control(tok, id);
 }
 
 int32_t reel_token_find(const struct reel_tokenizer *tok, const char *text, size_t n_bytes) {
-    return tokenizer_find(tok, text, n_bytes);
+    return tok && text ? tokenizer_find(tok, text, n_bytes) : -1;
 }

@@ -68,7 +68,7 @@ static void a_quantised_file_is_compared_on_the_weights_that_run(void **state) {
     char text[WEIGHTS_TEXT];
     sim_gpu_controls();
     struct reel_model *model = open_gpu();
-    reel_model_get_info(model, &info);
+    assert_int_equal(reel_model_get_info(model, &info, NULL), REEL_OK);
     weights_text(&info, text);
     assert_string_equal(text, "q4_1 in the file, bf16 on the GPU");
     assert_int_equal(info.token_bytes, 2 * info.n_parameters); /* tied: all of it */

@@ -1,5 +1,6 @@
 /* The program as a user meets it: what it prints where, and how it ends. */
 #include "base/json.h"
+#include "reel_measure.h"
 #include "support/shell.h"
 
 #include <setjmp.h>
@@ -531,8 +532,50 @@ static void help_names_every_shape_that_synthesize_knows(void **state) {
     done(known);
 }
 
+static char *read_page(const char *path) {
+    char *text = calloc(1, 1 << 16);
+    FILE *file = fopen(path, "r");
+    assert_true(text && file);
+    assert_true(fread(text, 1, (1 << 16) - 1, file) > 100);
+    fclose(file);
+    return text;
+}
+
+/* The library's list is the source; each option stands in all three with its range and default. */
+static void gpu_options_are_in_help_man_page_and_docs(void **state) {
+    (void)state;
+    struct reel_gpu_option o = { .size = sizeof o };
+    struct result help = shell("reel help gpu-options | tr -s ' \\n' ' '");
+    struct result man =
+        shell("reel help --man | tr -d '\\\\' | sed -n '/^.SH GPU OPTIONS/,/^.SH EXIT/p'");
+    char *page = read_page("docs/GPU_OPTIONS.md"), line[600];
+    int n = 0;
+    for (; reel_gpu_option(n, &o, NULL) == REEL_OK; n++) {
+        const long long least = o.least, most = o.most, standard = o.standard;
+        snprintf(line, sizeof line, " %s %s (%lld to %lld; default %lld)", o.key, o.meaning, least,
+                 most, standard);
+        if (!strstr(help.out, line)) fail_msg("reel help gpu-options lacks:%s", line);
+        snprintf(line, sizeof line, "fB%sfR (%lld to %lld; default %lld)\n%s\n", o.key, least, most,
+                 standard, o.meaning);
+        if (!strstr(man.out, line)) fail_msg("the man page lacks: %s", line);
+        snprintf(line, sizeof line, "\n| `%s` | %lld to %lld | %lld | %s |\n", o.key, least, most,
+                 standard, o.meaning);
+        if (!strstr(page, line)) fail_msg("docs/GPU_OPTIONS.md lacks: %s", line);
+    }
+    int rows = 0;
+    for (char *at = page; (at = strstr(at, "\n| `")); at++)
+        rows++;
+    assert_true(n > 20);
+    assert_int_equal(rows, n);
+    free(page);
+    done(help);
+    done(man);
+    expect("reel run --help | tr -s ' \\n' ' ' | grep -q 'reel help gpu-options'", 0, "");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(gpu_options_are_in_help_man_page_and_docs),
         cmocka_unit_test(every_command_explains_itself),
         cmocka_unit_test(help_and_version_work_without_a_command),
         cmocka_unit_test(the_man_page_names_every_option),

@@ -2,6 +2,7 @@
 #define _XOPEN_SOURCE 700 /* posix_openpt */
 
 #include "base/error.h"
+#include "reel_measure.h"
 #include "support/spoken.h"
 
 #include <fcntl.h>

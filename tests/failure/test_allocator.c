@@ -1,5 +1,6 @@
 /* reel_set_allocator: with an allocator of the caller's, the library takes no block from malloc,
  * and gives each back to where it came from. */
+#include "reel_measure.h"
 #include "support/faults.h"
 
 #include <pthread.h>

@@ -34,9 +34,9 @@ static bool hear(void *user, const char *stage, uint64_t done, uint64_t total) {
     return true;
 }
 
-static void hear_warning(void *user, const char *text) {
+static void hear_warning(void *user, enum reel_log_level level, const char *text) {
     assert_true(strlen(text) > 20);
-    ++*(int *)user;
+    if (level == REEL_LOG_WARNING) ++*(int *)user;
 }
 
 /* Also shows that nothing unfinished lies about: what is there is a whole file or a log. */
@@ -68,8 +68,8 @@ static enum reel_status build(void *context, struct reel_error *err) {
                                         .driver_version = 13000,
                                         .cache_dir = b->folder,
                                         .progress = b->heard ? hear : NULL,
-                                        .warn = hear_warning,
-                                        .warn_user = &b->n_warnings };
+                                        .log = hear_warning,
+                                        .log_user = &b->n_warnings };
     enum reel_status status = kernel_build(&image, &build, err);
     kernel_image_release(&image);
     return status;
@@ -122,7 +122,8 @@ static void taking_kernels_from_the_cache_survives_any_failing_call(void **state
 static enum reel_status list_gpus(void *context, struct reel_error *err) {
     json_t *gpus, *notes;
     (void)context;
-    enum reel_status status = gpu_describe(&gpus, &notes, sim_gpu_folder(), err);
+    enum reel_status status =
+        gpu_describe(&gpus, &notes, &(struct cuda_folders){ .driver = sim_gpu_folder() }, err);
     json_decref(gpus);
     json_decref(notes);
     return status;

@@ -109,7 +109,7 @@ static void opening_a_session_survives_any_failing_allocation(void **state) {
 static enum reel_status list_devices(void *context, struct reel_error *err) {
     (void)context;
     char *json = NULL;
-    enum reel_status status = reel_devices(&json, err);
+    enum reel_status status = reel_devices(NULL, &json, err);
     reel_free(json);
     return status;
 }

@@ -1,5 +1,6 @@
 /* reel_synthesize and the reference's session when memory, files or disks fail. */
 #include "cpu/reference_model.h"
+#include "reel_measure.h"
 #include "support/faults.h"
 #include "tests/support/golden.h"
 

@@ -1,5 +1,6 @@
 /* Tokenizers and their cache when memory or files fail. */
 #include "model/model.h"
+#include "reel_measure.h"
 #include "support/faults.h"
 
 #include <dirent.h>

@@ -1,5 +1,6 @@
 /* From a sound file to its transcript with memory or files failing, and without memory taken for
  * each token. */
+#include "reel_measure.h"
 #include "support/faults.h"
 
 #include <setjmp.h>

@@ -1,5 +1,6 @@
 /* From model folder to generated text with memory, files or threads failing, on the real backend;
  * and its token loop, which allocates nothing. */
+#include "reel_measure.h"
 #include "support/faults.h"
 
 #include <setjmp.h>

@@ -110,7 +110,7 @@ static void sizes_and_stop_ids_are_those_of_the_metadata(void **state) {
     void *bytes = golden_unpack("tests/golden/q35-g.gguf.xz", &n);
     struct reel_model *gguf = open_gguf(bytes, n, "auto");
     struct reel_model_info info = { .size = sizeof info };
-    reel_model_get_info(gguf, &info);
+    assert_int_equal(reel_model_get_info(gguf, &info, NULL), REEL_OK);
     assert_int_equal(info.n_layers, 3); /* and the draft layer is none of them */
     assert_int_equal(info.max_context, 4096);
     assert_int_equal(info.vocab, 272);

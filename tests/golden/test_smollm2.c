@@ -277,7 +277,7 @@ static struct reel_session *open_session(const struct reel_model *model) {
 
 static int vocab_of(const struct reel_model *model) {
     struct reel_model_info info = { .size = sizeof info };
-    reel_model_get_info(model, &info);
+    assert_int_equal(reel_model_get_info(model, &info, NULL), REEL_OK);
     return info.vocab;
 }
 
@@ -361,7 +361,7 @@ static void the_template_gives_the_prompt_ids_of_the_golden(void **state) {
         prompt_read(&p, &golden, i);
         assert_non_null(fgets(line, sizeof line, f));
         line[strcspn(line, "\n")] = '\0';
-        struct reel_message message = { .role = "user", .content = line };
+        struct reel_message message = { .size = sizeof message, .role = "user", .content = line };
         int32_t *ids = NULL;
         size_t n = 0;
         require(reel_chat_ids(model, &message, 1, NULL, &ids, &n, &err), &err);

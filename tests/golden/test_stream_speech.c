@@ -296,7 +296,7 @@ static void silence_is_in_no_segment_and_times_are_right(void **state) {
         assert_int_equal(made.n_segments, 4);
         assert_true(made.seconds == (double)r.n / RATE);
         for (int i = 0; i < 4; i++) {
-            const struct reel_segment *s = &made.segments[i];
+            const struct reel_segment *s = reel_transcript_segment(&made, i);
             /* clips begin and end with some silence of their own */
             assert_true(s->start > begins[i] - 0.31 && s->start < begins[i] + 0.3);
             assert_true(s->end > ends[i] - 0.3 && s->end < ends[i] + 0.52);
@@ -435,7 +435,8 @@ static void nothing_is_told_before_two_answers_nor_where_a_cut_may_fall(void **s
     assert_true(made.n_segments >= 2);
     for (int i = 0; i < calls.n; i++) {
         const struct call *c = &calls.all[i];
-        const double heard = (double)c->pushed / RATE - made.segments[c->segment].start;
+        const double heard =
+            (double)c->pushed / RATE - reel_transcript_segment(&made, c->segment)->start;
         bool last;
         const int n = answers_before(&calls, i, &last);
         n_late += c->what == 'P' && !last && heard > 16;

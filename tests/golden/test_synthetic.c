@@ -4,6 +4,7 @@
 #include "model/safetensors.h"
 #include "model/synthetic.h"
 #include "model/weights.h"
+#include "reel_measure.h"
 
 #include <dirent.h>
 #include <inttypes.h>

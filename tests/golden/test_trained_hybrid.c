@@ -97,7 +97,7 @@ static void pairs_are_recalled_over_a_thousand_positions(void **state) {
     struct reel_model *model = open_model("auto");
     struct reel_session *session = NULL;
     struct reel_model_info info = { .size = sizeof info };
-    reel_model_get_info(model, &info);
+    assert_int_equal(reel_model_get_info(model, &info, NULL), REEL_OK);
     struct reel_session_options options = { .size = sizeof options, .max_context = 4096 };
     require(reel_session_open(&session, model, &options, &err), &err);
     int n = 0, right = 0, farthest = 0;

@@ -49,10 +49,12 @@ static bool check_clip(struct fixture *f, struct reel_transcriber *t,
     assert_string_equal(made.language, "English");
     if (json_real_value(json_object_get(clip->golden, "top_gap")) < TIE)
         return strcmp(made.text, clip->said) == 0;
-    assert_int_equal(made.segments[0].n_ids, json_array_size(ids));
-    for (int i = 0; i < made.segments[0].n_ids; i++)
-        if (made.segments[0].ids[i] != json_integer_value(json_array_get(ids, (size_t)i)))
-            fail_msg("\"%s\": id %d is %d", clip->said, i, (int)made.segments[0].ids[i]);
+    assert_int_equal(reel_transcript_segment(&made, 0)->n_ids, json_array_size(ids));
+    for (int i = 0; i < reel_transcript_segment(&made, 0)->n_ids; i++)
+        if (reel_transcript_segment(&made, 0)->ids[i] !=
+            json_integer_value(json_array_get(ids, (size_t)i)))
+            fail_msg("\"%s\": id %d is %d", clip->said, i,
+                     (int)reel_transcript_segment(&made, 0)->ids[i]);
     return strcmp(made.text, clip->said) == 0;
 }
 

@@ -46,13 +46,13 @@ static bool check_clip(struct reel_transcriber *t, int clip, int seed, int n) {
     snprintf(name, sizeof name, "greedy.%d.prompt", clip);
     assert_int_equal(made.n_segments, 1);
     assert_int_equal(made.n_audio_tokens + made.n_prompt_tokens, golden_count(&golden, name));
-    assert_int_equal(made.segments[0].n_ids, n_ids);
+    assert_int_equal(reel_transcript_segment(&made, 0)->n_ids, n_ids);
     int same = 0;
-    while (same < n_ids && made.segments[0].ids[same] == ids[same])
+    while (same < n_ids && reel_transcript_segment(&made, 0)->ids[same] == ids[same])
         same++;
     if (same < n_ids)
         print_message("clip %d of %d samples: id %d is %d, transformers' is %d\n", clip, n, same,
-                      (int)made.segments[0].ids[same], (int)ids[same]);
+                      (int)reel_transcript_segment(&made, 0)->ids[same], (int)ids[same]);
     free(ids);
     free(samples);
     return same == n_ids;

@@ -2,6 +2,7 @@
  * words and leave nothing behind. */
 #include "base/json.h"
 #include "cuda/run/cuda_backend.h"
+#include "reel_measure.h"
 #include "runtime/model_handle.h"
 #include "support/sim_model.h"
 

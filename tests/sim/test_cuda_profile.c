@@ -2,6 +2,7 @@
 #define _GNU_SOURCE /* mkdtemp */
 #include "base/file_map.h"
 #include "base/json.h"
+#include "reel_measure.h"
 #include "support/sim_model.h"
 
 #include <math.h>

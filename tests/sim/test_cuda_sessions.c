@@ -302,7 +302,7 @@ static float *eval(struct fixture *f, struct reel_session *s, const struct reel_
     struct reel_eval e = *given;
     const struct reel_model_info info = { .size = sizeof info };
     struct reel_model_info model = info;
-    reel_model_get_info(f->m.gpu, &model);
+    assert_int_equal(reel_model_get_info(f->m.gpu, &model, NULL), REEL_OK);
     const bool logits = e.output == REEL_OUTPUT_ALL_LOGITS || e.output == REEL_OUTPUT_LAST_LOGITS;
     e.size = sizeof e;
     e.out_floats = (size_t)(logits ? model.vocab : model.hidden) * (size_t)e.n;

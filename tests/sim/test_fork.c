@@ -59,7 +59,7 @@ static int child(struct reel_model *model, struct reel_session *session, struct 
     if (eval(session, &err) != REEL_E_STATE || !strstr(err.text, "forked")) return 1;
     if (generate(session, &err) != REEL_E_STATE) return 2;
     if (reel_generation_next(open, &token, &err) != REEL_E_STATE) return 3;
-    reel_generation_finish(open, NULL);
+    assert_int_equal(reel_generation_finish(open, NULL, NULL), REEL_OK);
     if (open_session(&other, model, &err) != REEL_E_STATE || other) return 4;
     const int n_calls = sim_gpu_current().cuda->n_calls;
     reel_session_close(open);
@@ -98,7 +98,7 @@ static void forks(const char *device) {
                  WIFEXITED(ended) ? WEXITSTATUS(ended) : WTERMSIG(ended));
     assert_int_equal(reel_generation_next(open, &token, &err), REEL_OK);
     assert_non_null(token);
-    reel_generation_finish(open, NULL);
+    assert_int_equal(reel_generation_finish(open, NULL, NULL), REEL_OK);
     assert_int_equal(generate(session, &err), REEL_OK);
     reel_session_close(open);
     reel_session_close(session);

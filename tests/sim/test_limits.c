@@ -2,6 +2,7 @@
  * Its times mean nothing; that everything ends, is counted and is given back does. */
 #include "cuda/measure/limits.h"
 #include "support/mutations.h"
+#include "reel_measure.h"
 #include "support/sim_model.h"
 
 #include <setjmp.h>

@@ -29,8 +29,9 @@ static void check_clip(struct reel_transcriber *t, const struct golden *golden, 
         fail_msg("clip %d: %s", clip, err.text);
     snprintf(name, sizeof name, "greedy.%d.ids", clip);
     int32_t *ids = golden_int(golden, name);
-    assert_int_equal(made.segments[0].n_ids, golden_count(golden, name));
-    assert_memory_equal(made.segments[0].ids, ids, (size_t)made.segments[0].n_ids * sizeof *ids);
+    assert_int_equal(reel_transcript_segment(&made, 0)->n_ids, golden_count(golden, name));
+    assert_memory_equal(reel_transcript_segment(&made, 0)->ids, ids,
+                        (size_t)reel_transcript_segment(&made, 0)->n_ids * sizeof *ids);
     free(ids);
 }
 
@@ -88,8 +89,8 @@ static void steps_leave_the_session_as_the_whole_would(void **state) {
             fail_msg("%s", err.text);
         assert_int_equal(made.n_segments, 1);
         assert_int_equal(made.stream_steps, steps ? 3 : 0);
-        assert_int_equal(made.segments[0].n_ids, N_IDS);
-        memcpy(ids[steps], made.segments[0].ids, sizeof ids[0]);
+        assert_int_equal(reel_transcript_segment(&made, 0)->n_ids, N_IDS);
+        memcpy(ids[steps], reel_transcript_segment(&made, 0)->ids, sizeof ids[0]);
         reel_transcriber_close(t);
     }
     assert_memory_equal(ids[0], ids[1], sizeof ids[0]);

@@ -3,6 +3,7 @@
 #define _DEFAULT_SOURCE
 #include "cuda/run/cuda_backend.h"
 #include "cuda/run/tuned.h"
+#include "reel_measure.h"
 #include "runtime/model_handle.h"
 #include "support/sim_model.h"
 
@@ -25,15 +26,18 @@ struct fixture {
     struct sim_gpu gpu;
     struct reel_error err;
     char cache[40];
-    char warning[600];
+    char warning[1200], info[1200];
+    struct plan *leaves; /* what a trial changes besides settings; NULL: nothing */
     int n_trials, n_refused, most_trials;
 };
 
 static struct fixture shared;
 
-static void note(void *user, const char *text) {
+static void note(void *user, enum reel_log_level level, const char *text) {
     struct fixture *f = user;
-    snprintf(f->warning, sizeof f->warning, "%s", text);
+    char *to = level == REEL_LOG_WARNING ? f->warning : f->info;
+    const size_t had = strlen(to);
+    snprintf(to + had, sizeof f->info - had, "%s\n", text);
 }
 
 static struct plan *open_model(struct fixture *f, const char *more) {
@@ -44,9 +48,9 @@ static struct plan *open_model(struct fixture *f, const char *more) {
                                           .gpu_options = options,
                                           .cuda_dir = sim_gpu_folder(),
                                           .cache_dir = f->gpu.nvrtc->n_patches ? NULL : f->cache,
-                                          .warning = note,
-                                          .warning_user = f };
-    f->warning[0] = '\0';
+                                          .log = note,
+                                          .log_user = f };
+    f->warning[0] = f->info[0] = '\0';
     if (reel_model_open(&f->m.gpu, f->m.folder, &o, &f->err) != REEL_OK)
         fail_msg("%s\n%s", f->err.text, f->gpu.cuda->report);
     return &f->m.gpu->backend->plan;
@@ -74,6 +78,7 @@ static bool count(void *user, const struct reel_tune_trial *trial) {
     struct fixture *f = user;
     f->n_trials++;
     if (!trial->same_ids) f->n_refused++;
+    if (f->leaves) f->leaves->gpu.name[0] = '*';
     if (trial->name) assert_non_null(strchr("sc", trial->name[0]));
     assert_true(trial->short_per_s > 0 && trial->long_per_s > 0);
     return f->n_trials < f->most_trials;
@@ -100,6 +105,7 @@ static void a_dry_run_remembers_nothing(void **state) {
     if (reel_model_tune(f->m.gpu, &o, &result, &f->err) != REEL_OK) fail_msg("%s", f->err.text);
     assert_string_equal(result.path, "");
     assert_int_equal(f->n_trials, 1);
+    assert_int_equal(reel_model_tune(f->m.gpu, &o, NULL, &f->err), REEL_OK);
     assert_int_equal(reel_model_tune(f->m.cpu, &o, &result, &f->err), REEL_E_UNSUPPORTED);
     sim_model_unload(&f->m);
 }
@@ -111,6 +117,7 @@ static void values_are_tried_and_the_best_remembered_and_used(void **state) {
     char now[200];
     struct plan *p = open_model(f, NULL);
     o.cache_dir = f->cache;
+    o.apply = true;
     if (reel_model_tune(f->m.gpu, &o, &result, &f->err) != REEL_OK) fail_msg("%s", f->err.text);
     assert_int_equal(f->n_trials, 4);
     assert_int_equal(f->n_refused, 0);
@@ -127,6 +134,7 @@ static void values_are_tried_and_the_best_remembered_and_used(void **state) {
     assert_int_equal(p->cap_layers, 1);
     assert_int_equal(p->split_from, 48);
     assert_string_equal(f->warning, "");
+    assert_non_null(strstr(f->info, result.path));
     sim_model_unload(&f->m);
     p = open_model(f, "tuned=0");
     assert_int_not_equal(p->split_from, 48);
@@ -149,6 +157,24 @@ static void values_are_tried_and_the_best_remembered_and_used(void **state) {
     sim_model_unload(&f->m);
 }
 
+/* The trials mark the plan, as the best values may be those at the start. */
+static void the_opened_model_stays_as_it_was_unless_asked(void **state) {
+    struct fixture *f = *state;
+    struct reel_tune_result result = { .size = sizeof result };
+    for (int apply = 0; apply < 2; apply++) {
+        struct reel_tune_options o = quick(f);
+        f->leaves = open_model(f, "tuned=0");
+        const struct plan before = *f->leaves;
+        o.seconds = 0.001;
+        o.apply = apply;
+        if (reel_model_tune(f->m.gpu, &o, &result, &f->err) != REEL_OK) fail_msg("%s", f->err.text);
+        assert_int_equal(f->leaves->gpu.name[0], apply ? '*' : before.gpu.name[0]);
+        if (!apply) assert_memory_equal(f->leaves, &before, sizeof before);
+        f->leaves = NULL;
+        sim_model_unload(&f->m);
+    }
+}
+
 static void settings_that_change_the_ids_are_refused(void **state) {
     static const struct fake_patch patch = {
         .file = "ring.cuh",
@@ -161,6 +187,7 @@ static void settings_that_change_the_ids_are_refused(void **state) {
     f->gpu.nvrtc->patches = &patch;
     f->gpu.nvrtc->n_patches = 1;
     struct plan *p = open_model(f, "tuned=0,cap_layers=2,split_from=100");
+    o.apply = true;
     if (reel_model_tune(f->m.gpu, &o, &result, &f->err) != REEL_OK) fail_msg("%s", f->err.text);
     f->gpu.nvrtc->n_patches = 0;
     assert_int_equal(p->cap_layers, 2);
@@ -174,6 +201,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_dry_run_remembers_nothing),
         cmocka_unit_test(values_are_tried_and_the_best_remembered_and_used),
+        cmocka_unit_test(the_opened_model_stays_as_it_was_unless_asked),
         cmocka_unit_test(settings_that_change_the_ids_are_refused),
     };
     return cmocka_run_group_tests(tests, start, stop);

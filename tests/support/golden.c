@@ -2,6 +2,7 @@
 
 #include "cpu/reference_model.h"
 #include "model/safetensors.h"
+#include "reel_measure.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -1,6 +1,8 @@
 #define _DEFAULT_SOURCE
 #include "support/sim_model.h"
 
+#include "reel_measure.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -33,7 +35,7 @@ void sim_model_open(struct sim_model *m, const char *id) {
     };
     require(reel_model_open(&m->cpu, m->folder, &options, &err), &err);
     struct reel_model_info info = { .size = sizeof info };
-    reel_model_get_info(m->cpu, &info);
+    assert_int_equal(reel_model_get_info(m->cpu, &info, NULL), REEL_OK);
     m->vocab = info.vocab;
 }
 
@@ -74,7 +76,7 @@ float *sim_model_try_logits(struct reel_model *model, const int32_t *ids, int n,
     struct reel_session *session = NULL;
     struct reel_model_info info = { .size = sizeof info };
     const struct reel_session_options options = { .size = sizeof options, .max_context = n };
-    reel_model_get_info(model, &info);
+    assert_int_equal(reel_model_get_info(model, &info, NULL), REEL_OK);
     if (reel_session_open(&session, model, &options, err) != REEL_OK) return NULL;
     float *logits = malloc((size_t)n * (size_t)info.vocab * sizeof *logits);
     const struct reel_eval eval = { .size = sizeof eval,

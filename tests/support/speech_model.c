@@ -1,6 +1,8 @@
 #define _DEFAULT_SOURCE /* mkdtemp */
 #include "support/speech_model.h"
 
+#include "reel_measure.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

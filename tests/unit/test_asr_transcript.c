@@ -80,7 +80,7 @@ static void segments_keep_what_they_were_given(void **state) {
     const struct reel_transcript view = view_of(&t);
     assert_int_equal(view.n_segments, 40);
     for (int i = 0; i < 40; i++) {
-        const struct reel_segment *s = &view.segments[i];
+        const struct reel_segment *s = reel_transcript_segment(&view, i);
         assert_string_equal(s->text, i % 2 ? "odd" : "even");
         assert_string_equal(s->language, "Thai");
         assert_true(s->start == 10.0 * i && s->end == 10.0 * (i + 1));
@@ -94,6 +94,38 @@ static void segments_keep_what_they_were_given(void **state) {
     assert_true(view.features_ms == 40 && view.encoder_ms == 80 && view.prompt_ms == 120 &&
                 view.generate_ms == 160);
     transcript_release(&t);
+}
+
+/* As a library of a later version would hand them to this program: longer than its own. */
+static void segments_are_as_far_apart_as_the_first_says(void **state) {
+    (void)state;
+    struct later {
+        struct reel_segment known;
+        double more;
+    } list[3];
+    memset(list, 0, sizeof list);
+    for (int i = 0; i < 3; i++)
+        list[i].known = (struct reel_segment){
+            .size = sizeof *list, .start = i, .end = i + 1, .text = "x", .language = ""
+        };
+    struct reel_transcript t = {
+        .size = sizeof t, .text = "x x x", .language = "", .segments = list, .n_segments = 3
+    };
+    for (int i = 0; i < 3; i++)
+        assert_ptr_equal(reel_transcript_segment(&t, i), &list[i].known);
+    assert_null(reel_transcript_segment(&t, 3));
+    assert_null(reel_transcript_segment(&t, -1));
+    char *text = NULL;
+    struct reel_error err;
+    assert_int_equal(reel_transcript_text(&t, REEL_TRANSCRIPT_SRT, &text, NULL, &err), REEL_OK);
+    assert_non_null(strstr(text, "00:00:02,000 --> 00:00:03,000"));
+    reel_free(text);
+    list[0].known.size = 0;
+    assert_int_equal(reel_transcript_text(&t, REEL_TRANSCRIPT_SRT, &text, NULL, &err),
+                     REEL_E_ARGUMENT);
+    t.segments = NULL;
+    assert_int_equal(reel_transcript_text(&t, REEL_TRANSCRIPT_SRT, &text, NULL, &err),
+                     REEL_E_ARGUMENT);
 }
 
 static void an_empty_transcript_has_texts_too(void **state) {
@@ -113,6 +145,7 @@ int main(void) {
         cmocka_unit_test(empty_segments_leave_no_trace_in_the_text),
         cmocka_unit_test(a_language_is_named_once_in_a_row_and_never_empty),
         cmocka_unit_test(segments_keep_what_they_were_given),
+        cmocka_unit_test(segments_are_as_far_apart_as_the_first_says),
         cmocka_unit_test(an_empty_transcript_has_texts_too),
     };
     return cmocka_run_group_tests_name("asr transcript", tests, NULL, NULL);

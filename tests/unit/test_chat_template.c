@@ -316,6 +316,7 @@ struct refusal {
     const char *says;
 };
 
+#define SIZE sizeof(struct reel_message)
 static const struct refusal refusals[] = {
     { "qwen3", { .role = "robot", .content = "x" }, NULL, REEL_E_ARGUMENT, "\"robot\"" },
     { "qwen3", { .content = "x" }, NULL, REEL_E_ARGUMENT, "(none)" },
@@ -324,15 +325,23 @@ static const struct refusal refusals[] = {
     { "smollm2", { .role = "user" }, NULL, REEL_E_ARGUMENT, "content is missing" },
     { "qwen3", { .role = "user", .content = "a\xc3" }, NULL, REEL_E_ARGUMENT, "at byte 1" },
     { "qwen3", { .role = "user", .content = "\xed\xa0\x80" }, NULL, REEL_E_ARGUMENT, "at byte 0" },
-    { "qwen3", { "user", "x", "why", NULL }, NULL, REEL_E_ARGUMENT, "reasoning belong" },
-    { "qwen3", { "user", "x", NULL, "[]" }, NULL, REEL_E_ARGUMENT, "tool_calls belong" },
-    { "qwen3", { "assistant", "x", NULL, "{}" }, NULL, REEL_E_ARGUMENT, "must be a list" },
-    { "qwen3", { "assistant", "x", NULL, "[" }, NULL, REEL_E_ARGUMENT, "not valid JSON" },
-    { "qwen3", { "assistant", "x", NULL, "[1]" }, NULL, REEL_E_ARGUMENT, "\"name\"" },
-    { "qwen3", { "assistant", "x", NULL, "[{\"name\":\"f\"}]" }, NULL, REEL_E_ARGUMENT, "\"arg" },
-    { "qwen3", { "assistant", "x", NULL, "[{\"arguments\":{}}]" }, NULL, REEL_E_ARGUMENT, "name" },
+    { "qwen3", { SIZE, "user", "x", "why", NULL }, NULL, REEL_E_ARGUMENT, "reasoning belong" },
+    { "qwen3", { SIZE, "user", "x", NULL, "[]" }, NULL, REEL_E_ARGUMENT, "tool_calls belong" },
+    { "qwen3", { SIZE, "assistant", "x", NULL, "{}" }, NULL, REEL_E_ARGUMENT, "must be a list" },
+    { "qwen3", { SIZE, "assistant", "x", NULL, "[" }, NULL, REEL_E_ARGUMENT, "not valid JSON" },
+    { "qwen3", { SIZE, "assistant", "x", NULL, "[1]" }, NULL, REEL_E_ARGUMENT, "\"name\"" },
     { "qwen3",
-      { "assistant", "x", NULL, "[{\"function\":\"f\"}]" },
+      { SIZE, "assistant", "x", NULL, "[{\"name\":\"f\"}]" },
+      NULL,
+      REEL_E_ARGUMENT,
+      "\"arg" },
+    { "qwen3",
+      { SIZE, "assistant", "x", NULL, "[{\"arguments\":{}}]" },
+      NULL,
+      REEL_E_ARGUMENT,
+      "name" },
+    { "qwen3",
+      { SIZE, "assistant", "x", NULL, "[{\"function\":\"f\"}]" },
       NULL,
       REEL_E_ARGUMENT,
       "name" },
@@ -359,7 +368,7 @@ static const struct refusal refusals[] = {
       "a user's" },
     { "qwen3.5", { .role = "user", .content = "x" }, "{}", REEL_E_ARGUMENT, "list of objects" },
     { "smollm2", { .role = "user", .content = "x" }, "[{}]", REEL_E_UNSUPPORTED, "no tools" },
-    { "smollm2", { "assistant", "x", NULL, "[]" }, NULL, REEL_E_UNSUPPORTED, "no tools" },
+    { "smollm2", { SIZE, "assistant", "x", NULL, "[]" }, NULL, REEL_E_UNSUPPORTED, "no tools" },
 };
 
 static void what_jinja_fails_on_or_drops_is_refused_in_words(void **state) {

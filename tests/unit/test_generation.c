@@ -71,7 +71,7 @@ static void pushed_and_pulled_give_the_same(void **state) {
             assert_true(i < 100 ? token && token->id == h.ids[i] : !token);
             assert_int_equal(reel_session_length(pulled), N_PROMPT + (i < 100 ? i + 1 : 100));
         }
-        reel_generation_finish(pulled, &result);
+        assert_int_equal(reel_generation_finish(pulled, &result, NULL), REEL_OK);
         assert_int_equal(result.reason, REEL_STOP_MAX_TOKENS);
         assert_true(error_empty(&f.err));
         reel_session_close(pulled);
@@ -90,7 +90,7 @@ static void what_was_computed_ahead_is_dropped(void **state) {
         assert_int_equal(reel_generation_start(f.session, &g, &f.err), REEL_OK);
         for (int i = 0; i < taken; i++)
             assert_int_equal(reel_generation_next(f.session, &token, &f.err), REEL_OK);
-        reel_generation_finish(f.session, NULL);
+        assert_int_equal(reel_generation_finish(f.session, NULL, NULL), REEL_OK);
         assert_int_equal(reel_session_length(f.session), N_PROMPT + taken);
         assert_goes_on(&f, f.session, 5);
         fixture_stop(&f);
@@ -119,8 +119,8 @@ static void other_calls_are_refused_while_a_generation_is_open(void **state) {
     assert_int_equal(reel_session_snapshot(f.session, bytes, 4000, &f.err), REEL_E_STATE);
     assert_int_equal(reel_session_restore(f.session, bytes, 4000, &f.err), REEL_E_STATE);
     assert_holds(f.session, prompt, N_PROMPT);
-    reel_generation_finish(f.session, NULL);
-    reel_generation_finish(f.session, NULL);
+    assert_int_equal(reel_generation_finish(f.session, NULL, NULL), REEL_OK);
+    assert_int_equal(reel_generation_finish(f.session, NULL, NULL), REEL_OK);
     assert_int_equal(reel_generate(other, &g, NULL, &f.err), REEL_E_STATE); /* empty */
     reel_session_close(other);
     fixture_stop(&f);
@@ -258,7 +258,7 @@ static bool meddle(void *user, const struct reel_token *token) {
     (void)token;
     m->n_allowed += reel_generation_next(m->session, &next, NULL) != REEL_E_STATE;
     m->n_allowed += reel_session_truncate(m->session, 0, NULL) != REEL_E_STATE;
-    reel_generation_finish(m->session, &result);
+    assert_int_equal(reel_generation_finish(m->session, &result, NULL), REEL_OK);
     m->n_allowed += result.n_tokens != 0;
     m->n_tokens++;
     return true;
@@ -308,7 +308,7 @@ static void logprobs_are_of_the_unmodified_distribution(void **state) {
             for (int j = 1; j < 4; j++)
                 assert_true(token->top[j].logprob <= token->top[0].logprob);
         }
-        reel_generation_finish(f.session, NULL);
+        assert_int_equal(reel_generation_finish(f.session, NULL, NULL), REEL_OK);
         fixture_stop(&f);
     }
 }
@@ -332,7 +332,7 @@ static void two_sessions_interleaved_equal_two_apart(void **state) {
         for (int i = 0; i < 100; i++)
             assert_int_equal(reel_generation_next(two[i % 2], &token, &f.err), REEL_OK);
         for (int i = 0; i < 2; i++) {
-            reel_generation_finish(two[i], NULL);
+            assert_int_equal(reel_generation_finish(two[i], NULL, NULL), REEL_OK);
             assert_holds(two[i], want[i], 56);
             reel_session_close(two[i]);
         }
@@ -411,7 +411,7 @@ static void a_request_to_cancel_never_outlives_its_call(void **state) {
     assert_int_equal(reel_generation_next(f.session, &token, &f.err), REEL_OK);
     assert_null(token);
     struct reel_generation_result result = { .size = sizeof result };
-    reel_generation_finish(f.session, &result);
+    assert_int_equal(reel_generation_finish(f.session, &result, NULL), REEL_OK);
     assert_int_equal(result.reason, REEL_STOP_CANCELLED);
     reel_session_cancel(f.session);
     assert_goes_on(&f, f.session, 3);

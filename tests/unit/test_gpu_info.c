@@ -60,6 +60,11 @@ static void some_end(struct some *s) {
 
 /* ---- choosing ---- */
 
+static enum reel_status choose(int *index, const char *device, const char *where,
+                               struct reel_error *err) {
+    return gpu_choose(index, device, &(struct cuda_folders){ .driver = where }, err);
+}
+
 static void auto_and_gpu_take_the_first_that_can_be_used(void **state) {
     (void)state;
     static const char *const names[] = { NULL, "auto", "gpu", "gpu:0" };
@@ -67,7 +72,7 @@ static void auto_and_gpu_take_the_first_that_can_be_used(void **state) {
     for (int i = 0; i < 4; i++) {
         struct reel_error err;
         int index = -1;
-        if (gpu_choose(&index, names[i], folder(), &err) != REEL_OK) fail_msg("%s", err.text);
+        if (choose(&index, names[i], folder(), &err) != REEL_OK) fail_msg("%s", err.text);
         assert_int_equal(index, 0);
     }
 }
@@ -79,7 +84,7 @@ static void other_texts_are_refused_with_what_is_allowed(void **state) {
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         struct reel_error err;
         int index = 0;
-        assert_int_equal(gpu_choose(&index, names[i], folder(), &err), REEL_E_ARGUMENT);
+        assert_int_equal(choose(&index, names[i], folder(), &err), REEL_E_ARGUMENT);
         says(err.text, names[i]);
         says(err.text, "\"gpu:N\"");
     }
@@ -90,7 +95,7 @@ static void a_gpu_there_is_none_of_is_refused(void **state) {
     struct reel_error err;
     int index = 0;
     sim_gpu_controls();
-    assert_int_equal(gpu_choose(&index, "gpu:9", folder(), &err), REEL_E_ARGUMENT);
+    assert_int_equal(choose(&index, "gpu:9", folder(), &err), REEL_E_ARGUMENT);
     says(err.text, "gpu:9");
 }
 
@@ -100,20 +105,48 @@ static void the_reason_why_no_gpu_can_be_used_is_said(void **state) {
     struct reel_error err;
     struct some some;
     int index = 0;
-    assert_int_equal(gpu_choose(&index, "gpu", "tests", &err), REEL_E_UNSUPPORTED);
+    assert_int_equal(choose(&index, "gpu", "tests", &err), REEL_E_UNSUPPORTED);
     says(err.text, "no NVIDIA driver");
     sim_gpu_controls().cuda->gpu.compute = 61;
-    assert_int_equal(gpu_choose(&index, "auto", folder(), &err), REEL_E_UNSUPPORTED);
+    assert_int_equal(choose(&index, "auto", folder(), &err), REEL_E_UNSUPPORTED);
     says(err.text, "6.1");
     sim_gpu_controls().cuda->gpu.compute = 133;
-    assert_int_equal(gpu_choose(&index, "gpu:0", folder(), &err), REEL_E_UNSUPPORTED);
+    assert_int_equal(choose(&index, "gpu:0", folder(), &err), REEL_E_UNSUPPORTED);
     says(err.text, "13.3");
     sim_gpu_controls();
     some_start(&some, alone);
-    assert_int_equal(gpu_choose(&index, "gpu", some.folder, &err), REEL_E_UNSUPPORTED);
+    assert_int_equal(choose(&index, "gpu", some.folder, &err), REEL_E_UNSUPPORTED);
     says(err.text, "NVRTC");
     says(err.text, "cuda-nvrtc-13-0");
     some_end(&some);
+}
+
+/* As with a package of NVRTC: its folder has no driver, the driver's has no NVRTC. */
+static void nvrtc_has_a_folder_of_its_own(void **state) {
+    (void)state;
+    static const char *const driver[] = { "libcuda.so.1", NULL };
+    static const char *const compiler[] = { "libnvrtc.so.13", NULL };
+    struct reel_error err;
+    struct some here, there;
+    int index = -1;
+    sim_gpu_controls();
+    some_start(&here, driver);
+    some_start(&there, compiler);
+    const struct cuda_folders both = { here.folder, there.folder },
+                              swapped = { there.folder, here.folder };
+    if (gpu_choose(&index, "gpu", &both, &err) != REEL_OK) fail_msg("%s", err.text);
+    assert_int_equal(index, 0);
+    assert_int_equal(gpu_choose(&index, "gpu", &swapped, &err), REEL_E_UNSUPPORTED);
+    says(err.text, "no NVIDIA driver");
+    const struct reel_devices_options options = { .size = sizeof options,
+                                                  .cuda_dir = here.folder,
+                                                  .nvrtc_dir = there.folder };
+    char *json = NULL;
+    assert_int_equal(reel_devices(&options, &json, &err), REEL_OK);
+    says(json, "\"usable\": true");
+    reel_free(json);
+    some_end(&here);
+    some_end(&there);
 }
 
 /* ---- describing ---- */
@@ -125,7 +158,8 @@ static const char *first_note(const json_t *notes) {
 
 static void describe(json_t **gpus, json_t **notes, const char *where) {
     struct reel_error err;
-    if (gpu_describe(gpus, notes, where, &err) != REEL_OK) fail_msg("%s", err.text);
+    if (gpu_describe(gpus, notes, &(struct cuda_folders){ .driver = where }, &err) != REEL_OK)
+        fail_msg("%s", err.text);
 }
 
 static void release(json_t *gpus, json_t *notes) {
@@ -264,7 +298,8 @@ static void a_machine_without_nvml_says_so(void **state) {
 /* ---- models ---- */
 
 static char warning[600];
-static void hear_warning(void *user, const char *text) {
+static void hear_warning(void *user, enum reel_log_level level, const char *text) {
+    if (level != REEL_LOG_WARNING) return;
     (void)user;
     snprintf(warning, sizeof warning, "%s", text);
 }
@@ -274,12 +309,12 @@ static enum reel_status open_demo(const char *device, char backend[16], struct r
                                                 .device = device,
                                                 .cuda_dir = folder(),
                                                 .n_threads = 1,
-                                                .warning = hear_warning };
+                                                .log = hear_warning };
     struct reel_model *model;
     struct reel_model_info info = { .size = sizeof info };
     enum reel_status status = reel_model_open(&model, "models/demo", &options, err);
     if (status != REEL_OK) return status;
-    reel_model_get_info(model, &info);
+    assert_int_equal(reel_model_get_info(model, &info, NULL), REEL_OK);
     snprintf(backend, 16, "%s", info.backend);
     reel_model_close(model);
     return REEL_OK;
@@ -328,7 +363,7 @@ static void what_only_the_cpu_does_goes_there_or_is_refused(void **state) {
         struct reel_model_info info = { .size = sizeof info };
         if (reel_model_open(&model, "models/demo", &options, &err) != REEL_OK)
             fail_msg("%s", err.text);
-        reel_model_get_info(model, &info);
+        assert_int_equal(reel_model_get_info(model, &info, NULL), REEL_OK);
         assert_string_equal(info.backend, "cpu");
         reel_model_close(model);
         options.device = "gpu";
@@ -344,6 +379,7 @@ int main(void) {
         cmocka_unit_test(other_texts_are_refused_with_what_is_allowed),
         cmocka_unit_test(a_gpu_there_is_none_of_is_refused),
         cmocka_unit_test(the_reason_why_no_gpu_can_be_used_is_said),
+        cmocka_unit_test(nvrtc_has_a_folder_of_its_own),
         cmocka_unit_test(a_gpu_is_described_with_all_that_is_known),
         cmocka_unit_test(what_is_missing_is_noted),
         cmocka_unit_test(a_gpu_that_cannot_be_used_is_listed_with_the_reason),

@@ -39,7 +39,8 @@ struct fixture {
     struct kernel_build build;
 };
 
-static void hear_warning(void *user, const char *text) {
+static void hear_warning(void *user, enum reel_log_level level, const char *text) {
+    assert_int_equal(level, REEL_LOG_WARNING);
     struct fixture *f = user;
     f->n_warnings++;
     snprintf(f->warning, sizeof f->warning, "%s", text);
@@ -68,8 +69,8 @@ static void start(struct fixture *f) {
                                       .cache_dir = f->folder,
                                       .progress = hear_progress,
                                       .progress_user = f,
-                                      .warn = hear_warning,
-                                      .warn_user = f };
+                                      .log = hear_warning,
+                                      .log_user = f };
 }
 
 /* The cache's only file with this ending, or "". */
@@ -225,7 +226,7 @@ static void a_cache_that_cannot_be_written_is_told_and_costs_nothing_else(void *
     assert_int_equal(f.n_warnings, 1);
     assert_non_null(strstr(f.warning, "were not kept"));
     assert_non_null(strstr(f.warning, "/proc/no/such/folder"));
-    f.build.warn = NULL;
+    f.build.log = NULL;
     image = must_build(&f);
     kernel_image_release(&image);
     end(&f);
@@ -437,7 +438,7 @@ static void a_build_without_listeners_works(void **state) {
     struct fixture f;
     start(&f);
     f.build.progress = NULL;
-    f.build.warn = NULL;
+    f.build.log = NULL;
     struct kernel_image image = must_build(&f);
     kernel_image_release(&image);
     f.build.constants = NULL;

@@ -178,43 +178,69 @@ static void info_and_sampling_respect_the_size_they_are_given(void **state) {
     (void)state;
     struct reel_model_info info = { .size = sizeof info };
     struct reel_sampling sampling = { .size = sizeof sampling };
-    reel_model_get_info(model, &info);
+    assert_int_equal(reel_model_get_info(model, &info, NULL), REEL_OK);
     assert_string_equal(info.family, "qwen3");
     assert_string_equal(info.weight_type, "bf16");
     assert_string_equal(info.backend, "cpu");
     assert_true(info.n_parameters > 1000000 && info.weight_bytes >= info.token_bytes);
     assert_true(info.kv_token_bytes > 0 && info.n_threads > 0 && info.vocab > 256);
-    reel_model_default_sampling(model, &sampling);
+    assert_int_equal(reel_model_default_sampling(model, &sampling, NULL), REEL_OK);
     assert_int_equal(sampling.size, sizeof sampling);
 
     struct reel_model_info old;
     memset(&old, 0x55, sizeof old);
     old.size = offsetof(struct reel_model_info, weight_type); /* an older program */
-    reel_model_get_info(model, &old);
+    assert_int_equal(reel_model_get_info(model, &old, NULL), REEL_OK);
     assert_string_equal(old.family, "qwen3");
     unsigned char untouched[8];
     memset(untouched, 0x55, sizeof untouched);
     assert_memory_equal(&old.weight_type, untouched, sizeof untouched);
 }
 
-static void newer_options_with_more_fields_are_read(void **state) {
+static void a_result_without_its_size_is_refused(void **state) {
+    (void)state;
+    struct reel_error err;
+    struct reel_model_info info = { .size = 0 };
+    struct reel_sampling sampling = { .size = 0 };
+    struct reel_generation_result result = { .size = 0 };
+    const struct reel_generation g = { .size = sizeof g, .max_tokens = 2 };
+    assert_int_equal(reel_model_get_info(model, &info, &err), REEL_E_ARGUMENT);
+    assert_non_null(strstr(err.text, "sizeof(struct reel_model_info)"));
+    assert_null(info.family);
+    assert_int_equal(reel_model_default_sampling(model, &sampling, &err), REEL_E_ARGUMENT);
+    assert_non_null(strstr(err.text, "reel_sampling"));
+    struct reel_session *s = open_session(64);
+    sync_to(s, prompt, n_prompt);
+    assert_int_equal(reel_generate(s, &g, &result, &err), REEL_E_ARGUMENT);
+    assert_int_equal(reel_session_length(s), n_prompt); /* nothing was generated for nothing */
+    assert_int_equal(reel_generation_start(s, &g, &err), REEL_OK);
+    assert_int_equal(reel_generation_finish(s, &result, &err), REEL_E_ARGUMENT);
+    assert_int_equal(reel_session_truncate(s, 0, &err), REEL_OK); /* it ended all the same */
+    reel_session_close(s);
+}
+
+static void newer_options_are_read_unless_one_would_be_lost(void **state) {
     (void)state;
     struct {
         struct reel_session_options known;
         long more[4];
-    } newer = { .known = { .size = sizeof newer, .max_context = 77 }, .more = { 1, 2, 3, 4 } };
+    } newer = { .known = { .size = sizeof newer, .max_context = 77 } };
     struct reel_session *s = NULL;
     struct reel_error err;
     assert_int_equal(reel_session_open(&s, model, &newer.known, &err), REEL_OK);
     assert_int_equal(reel_session_max_context(s), 77);
     reel_session_close(s);
+    newer.more[1] = 1;
+    assert_int_equal(reel_session_open(&s, model, &newer.known, &err), REEL_E_UNSUPPORTED);
+    assert_non_null(strstr(err.text, "struct reel_session_options: byte 40 of its 64 "));
+    assert_null(s);
 }
 
 static void devices_are_described_as_json(void **state) {
     (void)state;
     char *text = NULL;
     struct reel_error err;
-    assert_int_equal(reel_devices(&text, &err), REEL_OK);
+    assert_int_equal(reel_devices(NULL, &text, &err), REEL_OK);
     json_t *root = json_loads(text, 0, NULL), *cpu = json_object_get(root, "cpu");
     assert_true(json_integer_value(json_object_get(cpu, "cores")) > 0);
     assert_true(json_integer_value(json_object_get(cpu, "memory_bytes")) > 1 << 24);
@@ -228,7 +254,7 @@ static void devices_are_described_as_json(void **state) {
 static void conversations_need_a_template_or_an_override(void **state) {
     (void)state;
     const struct reel_model_options options = { .size = sizeof options, .chat_template = "chatml" };
-    const struct reel_message hello = { "user", "hello", NULL, NULL };
+    const struct reel_message hello = { .size = sizeof hello, .role = "user", .content = "hello" };
     struct reel_model *chatty = NULL;
     struct reel_error err = { 0 };
     char *text = NULL;
@@ -242,6 +268,22 @@ static void conversations_need_a_template_or_an_override(void **state) {
     assert_int_equal(reel_chat_ids(chatty, &hello, 1, NULL, &ids, &n, &err), REEL_OK);
     assert_true(n > 3);
     reel_free(ids);
+    struct {
+        struct reel_message known;
+        const char *more;
+    } newer[2] = { { .known = hello }, { .known = hello } }; /* a step of 48 bytes */
+    newer[0].known.size = newer[1].known.size = sizeof *newer;
+    assert_int_equal(reel_chat_text(chatty, &newer->known, 2, NULL, &text, NULL, &err), REEL_OK);
+    assert_string_equal(text,
+                        "<|im_start|>user\nhello<|im_end|>\n<|im_start|>user\nhello<|im_end|>\n"
+                        "<|im_start|>assistant\n");
+    reel_free(text);
+    newer[1].more = "x";
+    assert_int_equal(reel_chat_text(chatty, &newer->known, 2, NULL, &text, &n, &err),
+                     REEL_E_UNSUPPORTED);
+    const struct reel_message sizeless = { .role = "user", .content = "hello" };
+    assert_int_equal(reel_chat_ids(chatty, &sizeless, 1, NULL, &ids, &n, &err), REEL_E_ARGUMENT);
+    assert_non_null(strstr(err.text, "reel_message"));
     const struct reel_chat_options bad = { .size = 0 };
     assert_int_equal(reel_chat_text(chatty, &hello, 1, &bad, &text, &n, &err), REEL_E_ARGUMENT);
     assert_int_equal(reel_chat_text(chatty, NULL, 1, NULL, &text, &n, &err), REEL_E_ARGUMENT);
@@ -263,7 +305,7 @@ static void answers_are_taken_apart_as_the_template_says(void **state) {
     struct reel_answer answer = { .size = sizeof answer }, small = { .size = 8 };
     struct reel_error err = { 0 };
     assert_int_equal(reel_model_open(&chatty, demo, &options, &err), REEL_OK);
-    reel_model_get_info(chatty, &info);
+    assert_int_equal(reel_model_get_info(chatty, &info, NULL), REEL_OK);
     assert_true(info.chat_thinks);
     assert_true(reel_chat_opens_thinking(chatty, &on));
     assert_false(reel_chat_opens_thinking(chatty, NULL));
@@ -326,7 +368,7 @@ static void embeddings_stand_in_for_ids(void **state) {
     /* the same hidden state twice: positions fed as embeddings are evaluated like any other */
     struct reel_model_info info = { .size = sizeof info };
     struct reel_error err;
-    reel_model_get_info(model, &info);
+    assert_int_equal(reel_model_get_info(model, &info, NULL), REEL_OK);
     size_t hidden = (size_t)info.hidden;
     float *vectors = calloc(3 * hidden, sizeof *vectors), *out = calloc(6 * hidden, sizeof *out);
     for (size_t i = 0; i < 3 * hidden; i++)
@@ -423,7 +465,8 @@ int main(void) {
         cmocka_unit_test(progress_may_end_the_opening),
         cmocka_unit_test(a_model_in_memory_is_the_same_model),
         cmocka_unit_test(info_and_sampling_respect_the_size_they_are_given),
-        cmocka_unit_test(newer_options_with_more_fields_are_read),
+        cmocka_unit_test(a_result_without_its_size_is_refused),
+        cmocka_unit_test(newer_options_are_read_unless_one_would_be_lost),
         cmocka_unit_test(devices_are_described_as_json),
         cmocka_unit_test(conversations_need_a_template_or_an_override),
         cmocka_unit_test(answers_are_taken_apart_as_the_template_says),

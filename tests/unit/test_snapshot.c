@@ -79,7 +79,7 @@ static void a_damaged_snapshot_is_refused_and_leaves_an_empty_session(void **sta
     for (size_t i = 0; i < n; i++)
         assert_int_equal(reel_session_restore(other, bytes, i, &f.err), REEL_E_FORMAT);
     assert_int_equal(reel_session_restore(other, bytes, n + 1, &f.err), REEL_E_FORMAT);
-    assert_int_equal(reel_session_restore(other, NULL, 0, &f.err), REEL_E_FORMAT);
+    assert_int_equal(reel_session_restore(other, NULL, 0, &f.err), REEL_E_ARGUMENT);
     assert_int_equal(reel_session_restore(small, bytes, n, &f.err), REEL_E_CONTEXT);
     f.model->identity[5] ^= 1; /* another model */
     assert_int_equal(reel_session_restore(other, bytes, n, &f.err), REEL_E_MISMATCH);

@@ -3,6 +3,7 @@
  * tests/golden/test_transcribe.c's. */
 #define _DEFAULT_SOURCE
 #include "base/file_map.h"
+#include "reel_measure.h"
 #include "support/small_tokenizer.h"
 #include "support/speech_model.h"
 
@@ -106,7 +107,8 @@ static void expect_same(const struct reel_transcript *a, const struct reel_trans
     assert_string_equal(a->text, b->text);
     assert_int_equal(a->n_segments, b->n_segments);
     for (int i = 0; i < a->n_segments; i++) {
-        const struct reel_segment *x = &a->segments[i], *y = &b->segments[i];
+        const struct reel_segment *x = reel_transcript_segment(a, i),
+                                  *y = reel_transcript_segment(b, i);
         assert_true(x->start == y->start && x->end == y->end);
         assert_int_equal(x->n_ids, y->n_ids);
         assert_memory_equal(x->ids, y->ids, (size_t)x->n_ids * sizeof *x->ids);
@@ -146,10 +148,11 @@ static void segments_partition_the_recording_and_are_counted(void **state) {
     double end = 0;
     int n_ids = 0;
     for (int i = 0; i < made.n_segments; i++) {
-        assert_true(made.segments[i].start == end && made.segments[i].end > end);
-        assert_true(made.segments[i].end - end <= 11);
-        end = made.segments[i].end;
-        n_ids += made.segments[i].n_ids;
+        assert_true(reel_transcript_segment(&made, i)->start == end &&
+                    reel_transcript_segment(&made, i)->end > end);
+        assert_true(reel_transcript_segment(&made, i)->end - end <= 11);
+        end = reel_transcript_segment(&made, i)->end;
+        n_ids += reel_transcript_segment(&made, i)->n_ids;
     }
     assert_true(end == 33 && made.seconds == 33);
     assert_int_equal(made.n_tokens, n_ids);
@@ -171,14 +174,15 @@ static void each_segment_is_heard_as_a_clip_of_its_own(void **state) {
     int n_alike = 0;
     assert_true(made.n_segments >= 3);
     for (int i = 0; i < made.n_segments; i++) {
-        const struct reel_segment *s = &made.segments[i];
+        const struct reel_segment *s = reel_transcript_segment(&made, i);
         size_t from = (size_t)(s->start * RATE + 0.5), to = (size_t)(s->end * RATE + 0.5);
         if (to - from > 6 * RATE) continue; /* above the limit: it would be cut again */
         push(alone, samples + from, to - from, 1000);
         const struct reel_transcript one = finish(alone);
         assert_int_equal(one.n_segments, 1);
-        assert_int_equal(one.segments[0].n_ids, s->n_ids);
-        assert_memory_equal(one.segments[0].ids, s->ids, (size_t)s->n_ids * sizeof *s->ids);
+        assert_int_equal(reel_transcript_segment(&one, 0)->n_ids, s->n_ids);
+        assert_memory_equal(reel_transcript_segment(&one, 0)->ids, s->ids,
+                            (size_t)s->n_ids * sizeof *s->ids);
         assert_string_equal(one.text, s->text);
         n_alike++;
     }
@@ -327,12 +331,13 @@ static void expect_clips(const struct reel_transcript *made, const float *sample
     options.segment_seconds = 20;
     struct reel_transcriber *alone = start(&options);
     for (int i = 0; i < made->n_segments; i++) {
-        const struct reel_segment *s = &made->segments[i];
+        const struct reel_segment *s = reel_transcript_segment(made, i);
         const size_t from = (size_t)(s->start * RATE + 0.5), to = (size_t)(s->end * RATE + 0.5);
         push(alone, samples + from, to - from, 4000);
         const struct reel_transcript one = finish(alone);
-        assert_int_equal(one.segments[0].n_ids, s->n_ids);
-        assert_memory_equal(one.segments[0].ids, s->ids, (size_t)s->n_ids * sizeof *s->ids);
+        assert_int_equal(reel_transcript_segment(&one, 0)->n_ids, s->n_ids);
+        assert_memory_equal(reel_transcript_segment(&one, 0)->ids, s->ids,
+                            (size_t)s->n_ids * sizeof *s->ids);
     }
     reel_transcriber_close(alone);
 }
@@ -353,9 +358,10 @@ static void steps_partition_the_recording_too(void **state) {
         const struct reel_transcript made = finish(t);
         double end = 0;
         for (int i = 0; i < made.n_segments; i++) {
-            assert_true(made.segments[i].start == end && made.segments[i].end > end);
-            assert_true(made.segments[i].end - end <= 9);
-            end = made.segments[i].end;
+            assert_true(reel_transcript_segment(&made, i)->start == end &&
+                        reel_transcript_segment(&made, i)->end > end);
+            assert_true(reel_transcript_segment(&made, i)->end - end <= 9);
+            end = reel_transcript_segment(&made, i)->end;
         }
         assert_true(end == 33 && made.seconds == 33 && made.n_segments >= 3);
         assert_true(made.stream_steps > 33 && made.stream_worst_ms > 0);
@@ -382,7 +388,7 @@ static void silence_behind_a_short_segment_is_let_go_of(void **state) {
     const struct reel_transcript made = finish(t);
     assert_in_range(made.n_segments, 1, 2);
     for (int i = 0; i < made.n_segments; i++)
-        assert_true(made.segments[i].start < (double)sound_end / RATE);
+        assert_true(reel_transcript_segment(&made, i)->start < (double)sound_end / RATE);
     reel_transcriber_close(t);
     free(samples);
 }
@@ -401,9 +407,10 @@ static void past_text_changes_later_segments_only(void **state) {
     push(with, samples, n, RATE);
     const struct reel_transcript a = finish(without), b = finish(with);
     assert_true(a.n_segments >= 2 && a.n_segments == b.n_segments);
-    assert_memory_equal(a.segments[0].ids, b.segments[0].ids,
-                        (size_t)a.segments[0].n_ids * sizeof *a.segments[0].ids);
-    assert_true(a.segments[0].text[0]);
+    assert_memory_equal(reel_transcript_segment(&a, 0)->ids, reel_transcript_segment(&b, 0)->ids,
+                        (size_t)reel_transcript_segment(&a, 0)->n_ids *
+                            sizeof *reel_transcript_segment(&a, 0)->ids);
+    assert_true(reel_transcript_segment(&a, 0)->text[0]);
     assert_true(b.n_prompt_tokens > a.n_prompt_tokens);
     reel_transcriber_close(with);
     reel_transcriber_close(without);
@@ -439,8 +446,8 @@ static void an_answer_ended_by_max_tokens_says_so(void **state) {
     struct reel_transcriber *t = start(&options);
     push(t, samples, RATE, RATE);
     const struct reel_transcript made = finish(t);
-    assert_int_equal(made.segments[0].n_ids, 1);
-    assert_true(made.segments[0].cut_short);
+    assert_int_equal(reel_transcript_segment(&made, 0)->n_ids, 1);
+    assert_true(reel_transcript_segment(&made, 0)->cut_short);
     reel_transcriber_close(t);
     free(samples);
 }

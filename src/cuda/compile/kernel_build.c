@@ -116,9 +116,9 @@ static enum reel_status cache_path(struct buffer *path, const struct kernel_buil
 
 static void warn_caller(const struct kernel_build *build, const char *path, const char *what) {
     struct reel_error text;
-    if (!build->warn) return;
+    if (!build->log) return;
     err_set(&text, REEL_OK, "%s: %s", path, what);
-    build->warn(build->warn_user, text.text);
+    build->log(build->log_user, REEL_LOG_WARNING, text.text);
 }
 
 static enum reel_status read_cache(struct kernel_image *image, const struct kernel_build *build,

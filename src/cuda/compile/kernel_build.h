@@ -22,8 +22,8 @@ struct kernel_build {
     const char *cache_dir;     /* NULL: nothing is read or written */
     reel_progress_fn progress; /* or NULL; "compiling kernels", about ten times a second */
     void *progress_user;
-    reel_warning_fn warn; /* or NULL: a cache file was unusable, ... */
-    void *warn_user;
+    reel_log_fn log; /* or NULL: a cache file was unusable, ... */
+    void *log_user;
 };
 
 struct kernel_image {

@@ -38,29 +38,29 @@ static enum reel_status parse_device(int *index, const char *device, struct reel
 }
 
 static enum reel_status check_compiler(const struct cuda_driver *driver, int compute,
-                                       const char *cuda_dir, struct reel_error *err) {
+                                       const struct cuda_folders *folders, struct reel_error *err) {
     struct nvrtc nvrtc;
-    enum reel_status status = nvrtc_open(&nvrtc, cuda_dir, driver->version, err);
+    enum reel_status status = nvrtc_open(&nvrtc, folder_of_nvrtc(folders), driver->version, err);
     if (status != REEL_OK) return status;
     status = nvrtc_check_target(&nvrtc, compute, err);
     nvrtc_close(&nvrtc);
     return status;
 }
 
-static enum reel_status check_gpu(const struct cuda_driver *driver, int index, const char *cuda_dir,
-                                  struct reel_error *err) {
+static enum reel_status check_gpu(const struct cuda_driver *driver, int index,
+                                  const struct cuda_folders *folders, struct reel_error *err) {
     struct cuda_gpu_facts facts;
     enum reel_status status = cuda_gpu_facts(&facts, driver, index, err);
     if (status == REEL_OK) status = cuda_gpu_check(&facts, index, err);
-    return status == REEL_OK ? check_compiler(driver, facts.compute, cuda_dir, err) : status;
+    return status == REEL_OK ? check_compiler(driver, facts.compute, folders, err) : status;
 }
 
 /* The first that can be used; when none can, the reason is the first one's. */
 static enum reel_status choose_any(int *index, const struct cuda_driver *driver,
-                                   const char *cuda_dir, struct reel_error *err) {
+                                   const struct cuda_folders *folders, struct reel_error *err) {
     enum reel_status first = REEL_OK;
     for (int i = 0; i < driver->n_gpus; i++) {
-        enum reel_status status = check_gpu(driver, i, cuda_dir, i == 0 ? err : NULL);
+        enum reel_status status = check_gpu(driver, i, folders, i == 0 ? err : NULL);
         if (i == 0) first = status;
         if (status != REEL_OK) continue;
         *index = i;
@@ -69,14 +69,14 @@ static enum reel_status choose_any(int *index, const struct cuda_driver *driver,
     return first;
 }
 
-enum reel_status gpu_choose(int *index, const char *device, const char *cuda_dir,
+enum reel_status gpu_choose(int *index, const char *device, const struct cuda_folders *folders,
                             struct reel_error *err) {
     struct cuda_driver driver;
     enum reel_status status = parse_device(index, device, err);
-    if (status == REEL_OK) status = cuda_driver_open(&driver, cuda_dir, err);
+    if (status == REEL_OK) status = cuda_driver_open(&driver, folders->driver, err);
     if (status != REEL_OK) return status;
-    status = *index < 0 ? choose_any(index, &driver, cuda_dir, err)
-                        : check_gpu(&driver, *index, cuda_dir, err);
+    status = *index < 0 ? choose_any(index, &driver, folders, err)
+                        : check_gpu(&driver, *index, folders, err);
     cuda_driver_close(&driver);
     return status;
 }
@@ -85,7 +85,7 @@ enum reel_status gpu_choose(int *index, const char *device, const char *cuda_dir
 
 struct survey {
     json_t *gpus, *notes;
-    const char *cuda_dir;
+    const struct cuda_folders *folders;
     const struct cuda_driver *driver;
     const struct nvrtc *nvrtc; /* NULL: none */
 };
@@ -156,7 +156,7 @@ static enum reel_status append_gpu(struct survey *s, json_t *gpu, int index,
     struct reel_error why;
     enum reel_status status = REEL_OK;
     bool good = true;
-    if (nvml_open(&nvml, s->cuda_dir, facts->uuid, &why) == REEL_OK) {
+    if (nvml_open(&nvml, s->folders->driver, facts->uuid, &why) == REEL_OK) {
         good = add_nvml(gpu, &nvml);
         nvml_close(&nvml);
     } else {
@@ -188,9 +188,10 @@ static enum reel_status describe_all(struct survey *s, struct reel_error *err) {
     struct nvrtc nvrtc;
     struct reel_error why;
     enum reel_status status = REEL_OK;
-    if (cuda_driver_open(&driver, s->cuda_dir, &why) != REEL_OK) return add_note(s, why.text, err);
+    if (cuda_driver_open(&driver, s->folders->driver, &why) != REEL_OK)
+        return add_note(s, why.text, err);
     s->driver = &driver;
-    if (nvrtc_open(&nvrtc, s->cuda_dir, driver.version, &why) == REEL_OK)
+    if (nvrtc_open(&nvrtc, folder_of_nvrtc(s->folders), driver.version, &why) == REEL_OK)
         s->nvrtc = &nvrtc;
     else
         status = add_note(s, why.text, err);
@@ -203,9 +204,9 @@ static enum reel_status describe_all(struct survey *s, struct reel_error *err) {
     return status;
 }
 
-enum reel_status gpu_describe(json_t **gpus, json_t **notes, const char *cuda_dir,
+enum reel_status gpu_describe(json_t **gpus, json_t **notes, const struct cuda_folders *folders,
                               struct reel_error *err) {
-    struct survey s = { .gpus = json_array(), .notes = json_array(), .cuda_dir = cuda_dir };
+    struct survey s = { .gpus = json_array(), .notes = json_array(), .folders = folders };
     *gpus = *notes = NULL;
     enum reel_status status = s.gpus && s.notes ? describe_all(&s, err) : no_memory(err);
     if (status == REEL_OK) {

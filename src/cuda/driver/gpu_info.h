@@ -3,6 +3,7 @@
 #define REEL_CUDA_GPU_INFO_H
 
 #include "cuda/driver/driver.h"
+#include "cuda/driver/library.h"
 struct gpu_limits; /* plan/plan.h */
 
 #include <jansson.h>
@@ -12,13 +13,13 @@ void gpu_limits_fill(struct gpu_limits *limits, const struct cuda_gpu_facts *fac
 
 /* Which GPU "auto", "gpu" (the first that can be used) or "gpu:N" means. Anything but REEL_OK says
  * why none can: no driver, no GPU, too old, no NVRTC, no such number. No context is made. */
-enum reel_status gpu_choose(int *index, const char *device, const char *cuda_dir,
+enum reel_status gpu_choose(int *index, const char *device, const struct cuda_folders *folders,
                             struct reel_error *err);
 
 /* *gpus = a list of objects (name, uuid, compute, sms, memory_bytes, memory_free_bytes, driver,
  * nvrtc, power_w, usable, ...); *notes = a list of texts: what is missing and what to do. The
  * caller's to json_decref. Fails only for memory: no driver is an empty list and a note. */
-enum reel_status gpu_describe(json_t **gpus, json_t **notes, const char *cuda_dir,
+enum reel_status gpu_describe(json_t **gpus, json_t **notes, const struct cuda_folders *folders,
                               struct reel_error *err);
 
 #endif

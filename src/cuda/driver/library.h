@@ -6,6 +6,16 @@
 
 #define LIBRARY_WHY 200
 
+/* The only folders looked in, as in reel_model_options; NULL: where the system keeps them. */
+struct cuda_folders {
+    const char *driver; /* libcuda, NVML */
+    const char *nvrtc;  /* NULL: as driver */
+};
+
+static inline const char *folder_of_nvrtc(const struct cuda_folders *folders) {
+    return folders->nvrtc ? folders->nvrtc : folders->driver;
+}
+
 /* The first of names (NULL-terminated) in `folder`, or with NULL as it stands: where the loader
  * looks, or at an absolute path. NULL when there is none, and `why` says what the loader said of
  * the first one that is there and does not load, else of the first one. Libraries stay loaded until

@@ -8,6 +8,7 @@
 #include "cuda/compile/kernel_build.h"
 #include "cuda/driver/gpu_info.h"
 #include "kernels/limits_args.h"
+#include "reel_measure.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -84,14 +85,16 @@ static enum reel_status append_measurement(json_t *list, json_t *value, struct r
 
 static enum reel_status open_gpu(struct bench *b, struct reel_error *err) {
     const struct reel_limits_options *o = b->options;
+    const struct cuda_folders folders = { o->cuda_dir, o->nvrtc_dir };
     int index = 0;
-    enum reel_status status = gpu_choose(&index, o->device, o->cuda_dir, err);
+    enum reel_status status = gpu_choose(&index, o->device, &folders, err);
     if (status == REEL_OK) status = cuda_driver_open(&b->driver, o->cuda_dir, err);
     return status == REEL_OK ? cuda_gpu_open(&b->gpu, &b->driver, index, err) : status;
 }
 
 static enum reel_status open_kernels(struct bench *b, struct reel_error *err) {
     const struct reel_limits_options *o = b->options;
+    const struct cuda_folders folders = { o->cuda_dir, o->nvrtc_dir };
     const int compute = b->gpu.facts.compute;
     struct nvrtc nvrtc = { 0 };
     struct kernel_image image = { 0 };
@@ -108,9 +111,9 @@ static enum reel_status open_kernels(struct bench *b, struct reel_error *err) {
                                         .cache_dir = o->cache_dir,
                                         .progress = o->progress,
                                         .progress_user = o->progress_user,
-                                        .warn = o->warning,
-                                        .warn_user = o->warning_user };
-    enum reel_status status = nvrtc_open(&nvrtc, o->cuda_dir, b->driver.version, err);
+                                        .log = o->log,
+                                        .log_user = o->log_user };
+    enum reel_status status = nvrtc_open(&nvrtc, folder_of_nvrtc(&folders), b->driver.version, err);
     if (status == REEL_OK) status = kernel_build(&image, &build, err);
     if (status == REEL_OK) status = cuda_module_load(&b->gpu, &b->module, image.bytes, err);
     kernel_image_release(&image);
@@ -447,10 +450,11 @@ enum reel_status reel_gpu_limits(const struct reel_limits_options *given, char *
     struct reel_limits_options options;
     struct limits_sizes sizes;
     json_t *all = NULL;
-    *json = NULL;
     err_clear(err);
-    enum reel_status status =
-        struct_read(&options, sizeof options, given, "reel_limits_options", err);
+    enum reel_status status = err_if_null(err, "json", (const void *const[]){ json });
+    if (status != REEL_OK) return status;
+    *json = NULL;
+    status = struct_read(&options, sizeof options, given, "reel_limits_options", err);
     if (status != REEL_OK) return status;
     limits_sizes_full(&sizes);
     if (options.only_read) sizes.repeats = 3, sizes.read_ms = 15;

@@ -4,6 +4,7 @@
 #define REEL_CUDA_LIMITS_H
 
 #include "base/error.h"
+#include "reel_measure.h"
 
 #include <jansson.h>
 

@@ -7,6 +7,7 @@
 #include "cuda/measure/tune_search.h"
 #include "cuda/run/cuda_backend.h"
 #include "cuda/run/tuned.h"
+#include "reel_measure.h"
 #include "runtime/model_handle.h"
 
 #include <math.h>
@@ -310,8 +311,10 @@ enum reel_status reel_model_tune(struct reel_model *model, const struct reel_tun
         .measure = measure_settings, .tried = on_tried, .time_over = is_time_over, .user = &t
     };
     err_clear(err);
-    enum reel_status status =
-        struct_read(&options, sizeof options, given, "reel_tune_options", err);
+    enum reel_status status = err_if_null(err, "model", (const void *const[]){ model });
+    if (status == REEL_OK && out) status = struct_check(out, sizeof *out, "reel_tune_result", err);
+    if (status == REEL_OK)
+        status = struct_read(&options, sizeof options, given, "reel_tune_options", err);
     if (status == REEL_OK) status = check_options(model, &options, err);
     if (status != REEL_OK) return status;
     t.seconds = options.seconds > 0 ? options.seconds : DEFAULT_SECONDS;
@@ -320,8 +323,8 @@ enum reel_status reel_model_tune(struct reel_model *model, const struct reel_tun
     t.repeats = options.repeats ? options.repeats : DEFAULT_REPEATS;
     status = tune_settings(&t, &search, &result, err);
     if (status == REEL_OK) status = write_tuned(&t, &result, err);
-    if (status != REEL_OK) b->plan = before;
+    if (status != REEL_OK || !options.apply) b->plan = before;
     close_lines(&t);
-    if (status == REEL_OK) (void)struct_write(out, &result, sizeof result);
-    return status;
+    if (status != REEL_OK || !out) return status;
+    return struct_write(out, &result, sizeof result, "reel_tune_result", err);
 }

@@ -138,9 +138,9 @@ static void cuda_close(struct backend *b) {
 static enum reel_status open_gpu(struct backend *b, const struct backend_options *options,
                                  struct reel_error *err) {
     int index = -1;
-    enum reel_status status = gpu_choose(&index, options->device, b->tuning.cuda_dir, err);
+    enum reel_status status = gpu_choose(&index, options->device, &b->tuning.folders, err);
     if (status == REEL_OK && index < 0) status = err ? err->status : REEL_E_UNSUPPORTED;
-    if (status == REEL_OK) status = cuda_driver_open(&b->driver, b->tuning.cuda_dir, err);
+    if (status == REEL_OK) status = cuda_driver_open(&b->driver, b->tuning.folders.driver, err);
     if (status == REEL_OK) status = cuda_gpu_open(&b->gpu, &b->driver, index, err);
     if (status == REEL_OK && !b->gpu.facts.cooperative)
         status = err_set(err, REEL_E_UNSUPPORTED,
@@ -162,9 +162,13 @@ static enum reel_status read_tuned(struct backend *b, const struct backend_optio
     enum reel_status status =
         tuned_path(&path, options->cache_dir, &b->gpu.facts, &b->model->config, err);
     if (status == REEL_OK) status = tuned_read(wishes, &damage, path.bytes, err);
-    if (status == REEL_OK && damage && options->warning) {
-        err_set(&text, REEL_OK, "%s: %s; reel tune writes a new one", path.bytes, damage);
-        options->warning(options->warning_user, text.text);
+    const bool found = memcmp(wishes, &none, sizeof none) != 0;
+    if (status == REEL_OK && options->log && (damage || found)) {
+        if (damage)
+            err_set(&text, REEL_OK, "%s: %s; reel tune writes a new one", path.bytes, damage);
+        else
+            err_set(&text, REEL_OK, "launch settings that reel tune found: %s", path.bytes);
+        options->log(options->log_user, damage ? REEL_LOG_WARNING : REEL_LOG_INFO, text.text);
     }
     buffer_release(&path);
     return status;
@@ -216,7 +220,7 @@ static enum reel_status cuda_open(struct backend **out, const struct model *mode
     b->model = model;
     b->process = getpid();
     cuda_tuning_defaults(&b->tuning);
-    b->tuning.cuda_dir = options->cuda_dir;
+    b->tuning.folders = (struct cuda_folders){ options->cuda_dir, options->nvrtc_dir };
     b->mutex_made = pthread_mutex_init(&b->mutex, NULL) == 0;
     if (!b->mutex_made) status = err_memory(err, "a mutex", sizeof b->mutex);
     if (status == REEL_OK && options->rounding != REEL_ROUNDING_FAST)

@@ -20,7 +20,8 @@ struct part {
     struct kernel_image image;
     enum reel_status status;
     struct reel_error err;
-    struct reel_error warning; /* the last one; text "": none */
+    struct reel_error said; /* the last line of its log; text "": none */
+    enum reel_log_level level;
     struct parts *parts;
     pthread_t thread;
     bool has_thread;
@@ -42,9 +43,10 @@ static bool is_wanted(void *user, const char *stage, uint64_t done, uint64_t tot
     return !atomic_load(&parts->cancel);
 }
 
-static void keep_warning(void *user, const char *text) {
+static void keep_line(void *user, enum reel_log_level level, const char *text) {
     struct part *part = user;
-    err_set(&part->warning, REEL_OK, "%s", text);
+    part->level = level;
+    err_set(&part->said, REEL_OK, "%s", text);
 }
 
 static void *build_part(void *user) {
@@ -103,13 +105,24 @@ static enum reel_status load_modules(struct backend *b, struct parts *parts,
     if (failed) status = err_set(err, failed->status, "%s", failed->err.text);
     for (int i = 0; i < parts->n; i++) {
         struct part *part = &parts->part[i];
-        if (part->warning.text[0] && options->warning)
-            options->warning(options->warning_user, part->warning.text);
+        if (part->said.text[0] && options->log)
+            options->log(options->log_user, part->level, part->said.text);
         if (status == REEL_OK)
             status = cuda_module_load(&b->gpu, part->module, part->image.bytes, err);
         kernel_image_release(&part->image);
     }
     return status;
+}
+
+static void tell_time(const struct backend *b, const struct backend_options *options) {
+    struct reel_error text;
+    if (!options->log) return;
+    if (b->times.compile > 0)
+        err_set(&text, REEL_OK, "%s: kernels compiled in %.1f s", b->gpu.facts.name,
+                b->times.compile / 1e3);
+    else
+        err_set(&text, REEL_OK, "%s: kernels from the cache", b->gpu.facts.name);
+    options->log(options->log_user, REEL_LOG_INFO, text.text);
 }
 
 static enum reel_status build_programs(struct backend *b, struct parts *parts,
@@ -128,6 +141,7 @@ static enum reel_status build_programs(struct backend *b, struct parts *parts,
     for (int i = 0; i < parts->n; i++)
         compiled = compiled || parts->part[i].image.compile_s > 0;
     if (compiled) b->times.compile = clock_ms() - start;
+    tell_time(b, options);
     return load_modules(b, parts, options, err);
 }
 
@@ -149,8 +163,8 @@ static void add_program(struct parts *parts, const struct backend *b, const stru
                                       .cache_dir = options->cache_dir,
                                       .progress = options->progress ? is_wanted : NULL,
                                       .progress_user = parts,
-                                      .warn = keep_warning,
-                                      .warn_user = part } };
+                                      .log = keep_line,
+                                      .log_user = part } };
 }
 
 static enum reel_status make_constants(const struct backend *b, struct buffer *text,
@@ -220,7 +234,8 @@ enum reel_status cuda_open_kernels(struct backend *b, const struct backend_optio
     struct buffer constants = { 0 };
     struct parts parts = { .n = 0 };
     char wind_constants[64];
-    enum reel_status status = nvrtc_open(&nvrtc, b->tuning.cuda_dir, b->driver.version, err);
+    enum reel_status status =
+        nvrtc_open(&nvrtc, folder_of_nvrtc(&b->tuning.folders), b->driver.version, err);
     if (status == REEL_OK) status = make_constants(b, &constants, err);
     if (status == REEL_OK) {
         add_program(&parts, b, &nvrtc, "decode.cu", constants.bytes, &b->module, options);

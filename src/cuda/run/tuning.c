@@ -1,7 +1,9 @@
 #include "cuda/run/tuning.h"
 
+#include "base/struct_size.h"
 #include "kernels/args.h"
 #include "plan/gpu_memory_plan.h"
+#include "reel_measure.h"
 
 #include <errno.h>
 #include <stddef.h>
@@ -10,46 +12,65 @@
 
 enum kind { KIND_INT, KIND_UNSIGNED, KIND_BOOL };
 
+/* The one list of GPU options: help, man page and docs/GPU_OPTIONS.md have it from here. */
 struct setting {
     const char *key;
     size_t offset;
     enum kind kind;
     long long least, most;
+    const char *meaning;
 };
 
 #define AT(member) offsetof(struct cuda_tuning, member)
-#define PLAN(member)                                                                               \
-    { #member, AT(plan.member), KIND_INT, 0, 1 << 20 }
+#define PLAN(member, meaning)                                                                      \
+    { #member, AT(plan.member), KIND_INT, 0, 1 << 20, meaning "; 0: the planner's choice" }
 
 static const struct setting settings[] = {
-    PLAN(compute),
-    PLAN(n_groups),
-    PLAN(group_sms),
-    PLAN(warps),
-    PLAN(epilogue_warps),
-    PLAN(ring_slots),
-    PLAN(kv_slots),
-    PLAN(cap_layers),
-    PLAN(cap_head),
-    PLAN(cap_kv),
-    PLAN(split_from),
-    PLAN(prefill_tokens),
-    { "epoch", AT(first_epoch), KIND_UNSIGNED, 1, 0xffffffffLL },
-    { "patience", AT(patience), KIND_UNSIGNED, 1, 0x7fffffffLL },
-    { "lead", AT(lead), KIND_INT, 1, MAILBOX_IDS - 1 },
-    { "launch_ms", AT(launch_ms), KIND_INT, 1, 10000 },
-    { "launch_tokens", AT(launch_tokens), KIND_INT, 0, 1 << 20 },
-    { "hang_ms", AT(hang_ms), KIND_INT, 1, 1 << 30 },
-    { "spin_us", AT(spin_us), KIND_INT, 0, 1 << 30 },
-    { "prefill_from", AT(prefill_from), KIND_INT, 0, 1 << 20 },
-    { "short_from", AT(short_from), KIND_INT, 1, 1 << 20 },
-    { "short_positions", AT(short_positions), KIND_INT, 0, 1 << 20 },
-    { "poison", AT(poison), KIND_BOOL, 0, 1 },
-    { "tuned", AT(tuned), KIND_BOOL, 0, 1 },
-    { "profile", AT(profile), KIND_INT, 0, 256 },
-    { "absent", AT(absent), KIND_INT, -1, 1 << 20 },
-    { "load_threads", AT(load_threads), KIND_INT, 0, 256 },
-    { "stage_kb", AT(stage_kb), KIND_INT, 64, 1 << 20 },
+    PLAN(compute, "compute capability to compile for, such as 80, at most the GPU's"),
+    PLAN(n_groups, "groups of SMs that share the heads of attention"),
+    PLAN(group_sms, "SMs in a group"),
+    PLAN(warps, "warps of a block that multiply weights"),
+    PLAN(epilogue_warps, "warps of a block that do what follows a product"),
+    PLAN(ring_slots, "slots for weights in a block's shared memory"),
+    PLAN(kv_slots, "slots for keys and values in a block's shared memory"),
+    PLAN(cap_layers, "slots of a layer's weights that may be under way at once"),
+    PLAN(cap_head, "slots of the output matrix that may be under way at once"),
+    PLAN(cap_kv, "slots of keys and values that may be under way at once"),
+    PLAN(split_from, "positions from which attention is split over the SMs of a group"),
+    PLAN(prefill_tokens, "tokens of a prompt that are read at once, a multiple of 128"),
+    { "epoch", AT(first_epoch), KIND_UNSIGNED, 1, 0xffffffffLL,
+      "number of the first exchange, to try what happens when the numbers run out" },
+    { "patience", AT(patience), KIND_UNSIGNED, 1, 0x7fffffffLL,
+      "looks at a word that has not come before a kernel gives up and says so" },
+    { "lead", AT(lead), KIND_INT, 1, MAILBOX_IDS - 1,
+      "tokens that a launch may be ahead of the program that takes them" },
+    { "launch_ms", AT(launch_ms), KIND_INT, 1, 10000,
+      "milliseconds that a launch which decodes should take" },
+    { "launch_tokens", AT(launch_tokens), KIND_INT, 0, 1 << 20,
+      "tokens of a launch which decodes, at most; 0: what launch_ms allows" },
+    { "hang_ms", AT(hang_ms), KIND_INT, 1, 1 << 30,
+      "milliseconds of silence after which a launch counts as hung" },
+    { "spin_us", AT(spin_us), KIND_INT, 0, 1 << 30,
+      "microseconds that the host looks for the next token without sleeping" },
+    { "prefill_from", AT(prefill_from), KIND_INT, 0, 1 << 20,
+      "tokens of a prompt from which the kernels for prompts read it; fewer are decoded; 0: all "
+      "are decoded" },
+    { "short_from", AT(short_from), KIND_INT, 1, 1 << 20,
+      "tokens of a prompt from which the kernel for short prompts reads it" },
+    { "short_positions", AT(short_positions), KIND_INT, 0, 1 << 20,
+      "positions that may lie before 64 tokens which the kernel for short prompts reads; 0: it "
+      "reads none" },
+    { "poison", AT(poison), KIND_BOOL, 0, 1,
+      "1: new memory is filled with NaN, to find what reads it" },
+    { "tuned", AT(tuned), KIND_BOOL, 0, 1, "0: what reel tune remembered is not used" },
+    { "profile", AT(profile), KIND_INT, 0, 256,
+      "tokens of a launch that leave time stamps; 0: kernels without stamps" },
+    { "absent", AT(absent), KIND_INT, -1, 1 << 20,
+      "a block that leaves at once, to see what the others then say; -1: none" },
+    { "load_threads", AT(load_threads), KIND_INT, 0, 256,
+      "threads that bring weights to the GPU; 0: by the cores there are" },
+    { "stage_kb", AT(stage_kb), KIND_INT, 64, 1 << 20,
+      "kilobytes of a buffer through which weights go to the GPU" },
 };
 enum { N_SETTINGS = (int)(sizeof settings / sizeof *settings) };
 
@@ -85,6 +106,36 @@ static enum reel_status refuse_unknown(const char *text, size_t n, struct reel_e
     }
     return err_set(err, REEL_E_ARGUMENT, "GPU option \"%.*s\" is not KEY=VALUE; keys are %s",
                    (int)(n < 40 ? n : 40), text, list);
+}
+
+static long long stored(const struct cuda_tuning *tuning, const struct setting *setting) {
+    const void *at = (const char *)tuning + setting->offset;
+    switch (setting->kind) {
+    case KIND_INT:
+        return *(const int *)at;
+    case KIND_UNSIGNED:
+        return *(const unsigned *)at;
+    case KIND_BOOL:
+        return *(const bool *)at;
+    }
+    return 0;
+}
+
+enum reel_status reel_gpu_option(int index, struct reel_gpu_option *option,
+                                 struct reel_error *err) {
+    struct cuda_tuning standard;
+    err_clear(err);
+    if (index < 0 || index >= N_SETTINGS)
+        return err_set(err, REEL_E_NOT_FOUND, "there are %d GPU options", N_SETTINGS);
+    const struct setting *setting = &settings[index];
+    cuda_tuning_defaults(&standard);
+    const struct reel_gpu_option own = { .size = sizeof own,
+                                         .key = setting->key,
+                                         .meaning = setting->meaning,
+                                         .least = setting->least,
+                                         .most = setting->most,
+                                         .standard = stored(&standard, setting) };
+    return struct_write(option, &own, sizeof own, "reel_gpu_option", err);
 }
 
 static void store_setting(struct cuda_tuning *tuning, const struct setting *setting,

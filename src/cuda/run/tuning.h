@@ -3,30 +3,31 @@
 #ifndef REEL_CUDA_TUNING_H
 #define REEL_CUDA_TUNING_H
 
+#include "cuda/driver/library.h"
 #include "plan/plan.h"
 
 struct cuda_tuning {
     struct plan_options plan;
     unsigned first_epoch;
-    unsigned patience;    /* failed polls before a wait in a kernel gives up */
-    int lead;             /* ids a launch may be ahead of its reader */
-    int launch_ms;        /* a launch is sized to last about this long */
-    int launch_tokens;    /* and has at most this many tokens; 0: no such limit */
-    int hang_ms;          /* silence after which a launch counts as hung */
-    int spin_us;          /* how long a reader spins for the next id before it sleeps */
-    int prefill_from;     /* least positions that the prefill kernels read; fewer go through the
-                             decode kernel; 0: all do */
-    int short_from;       /* the same where one launch reads them */
-    int short_positions;  /* that may lie before 64 tokens which one launch reads, before fewer
-                             tokens more; 0: none reads them */
-    bool poison;          /* new KV caches and outputs are filled with NaN bytes */
-    bool tuned;           /* settings that reel_model_tune remembered are used */
-    int profile;          /* tokens of a launch that leave time stamps; 0: compiled without */
-    int absent;           /* a block that is compiled to leave at once, for tests of what the others
-                             do then; -1: none */
-    int load_threads;     /* that fill staging buffers; 0: by the cores there are */
-    int stage_kb;         /* of one staging buffer */
-    const char *cuda_dir; /* not settable by text: where libcuda and libnvrtc are looked for */
+    unsigned patience;   /* failed polls before a wait in a kernel gives up */
+    int lead;            /* ids a launch may be ahead of its reader */
+    int launch_ms;       /* a launch is sized to last about this long */
+    int launch_tokens;   /* and has at most this many tokens; 0: no such limit */
+    int hang_ms;         /* silence after which a launch counts as hung */
+    int spin_us;         /* how long a reader spins for the next id before it sleeps */
+    int prefill_from;    /* least positions that the prefill kernels read; fewer go through the
+                            decode kernel; 0: all do */
+    int short_from;      /* the same where one launch reads them */
+    int short_positions; /* that may lie before 64 tokens which one launch reads, before fewer
+                            tokens more; 0: none reads them */
+    bool poison;         /* new KV caches and outputs are filled with NaN bytes */
+    bool tuned;          /* settings that reel_model_tune remembered are used */
+    int profile;         /* tokens of a launch that leave time stamps; 0: compiled without */
+    int absent;          /* a block that is compiled to leave at once, for tests of what the others
+                            do then; -1: none */
+    int load_threads;    /* that fill staging buffers; 0: by the cores there are */
+    int stage_kb;        /* of one staging buffer */
+    struct cuda_folders folders; /* not settable by text: where libraries are looked for */
 };
 
 void cuda_tuning_defaults(struct cuda_tuning *tuning);
