@@ -380,14 +380,16 @@ struct reel_eval {
     const int32_t *ids;      /* [n], or NULL when embeddings are given */
     const float *embeddings; /* f32 [n, hidden], or NULL when ids are given */
     enum reel_output output;
-    float *out;        /* as `output` says; caller-owned; NULL with REEL_OUTPUT_NONE */
-    size_t out_floats; /* capacity of out, checked */
+    float *out;        /* as `output` says; caller-owned; NULL with REEL_OUTPUT_NONE. NULL with
+                          REEL_OUTPUT_LAST_LOGITS, too: they are kept for a generation alone. */
+    size_t out_floats; /* capacity of out, checked; 0 where out is NULL */
 };
 
 /* Appends n positions and evaluates them. On failure the session is as it was. A generation after
  * it needs the logits of the last position: they are on hand after the logits outputs, and else
  * made from its id, which evaluates it again. They cannot be made from an embedding: ask for
- * REEL_OUTPUT_LAST_LOGITS where a generation follows one. */
+ * REEL_OUTPUT_LAST_LOGITS where a generation follows one, with `out` NULL when only it needs them.
+ */
 REEL_API REEL_MUST_USE enum reel_status reel_session_eval(struct reel_session *session,
                                                           const struct reel_eval *eval,
                                                           struct reel_error *err);

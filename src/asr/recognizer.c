@@ -32,7 +32,6 @@ struct recognizer {
     float *features; /* f32 [MEL_BINS, n_frames] */
     float *rows;     /* f32 [most_rows, hidden] */
     int most_rows, n_rows;
-    float *hidden; /* f32 [hidden] */
     int32_t stop_ids[MAX_OWN_STOPS];
     int n_stop_ids;
     int32_t text_tag; /* the id of <asr_text>, or -1 */
@@ -157,8 +156,6 @@ static enum reel_status allocate(struct recognizer *r, struct reel_error *err) {
     if (status == REEL_OK)
         status = model_floats_alloc(r->model, &r->rows, (size_t)r->most_rows * (size_t)c->hidden,
                                     "audio vectors", err);
-    if (status == REEL_OK)
-        status = mem_aligned(&r->hidden, (size_t)c->hidden, sizeof *r->hidden, "a state", err);
     if (status == REEL_OK) status = mem_zeroed(&r->raw, r->raw_room, 1, "an answer", err);
     if (status == REEL_OK)
         status = mem_zeroed(&r->ids, (size_t)r->set.max_tokens, sizeof *r->ids, "an answer", err);
@@ -204,7 +201,6 @@ void recognizer_close(struct recognizer *r) {
     mem_free(r->ends);
     mem_free(r->ids);
     mem_free(r->raw);
-    mem_free(r->hidden);
     model_floats_free(r->model, r->rows);
     model_floats_free(r->model, r->features);
     mem_free(r->prepared);
@@ -252,7 +248,7 @@ enum reel_status recognizer_hear(struct recognizer *r, const float *samples, siz
 /* ---- the prompt ---- */
 
 /* Appends the rows that are waiting to the session. The last ones leave it with logits to go on
- * from; those before ask for a hidden state, which costs less. */
+ * from. */
 static enum reel_status evaluate_rows(struct recognizer *r, bool last, double *prompt_ms,
                                       struct reel_error *err) {
     double start = clock_ms();
@@ -260,10 +256,7 @@ static enum reel_status evaluate_rows(struct recognizer *r, bool last, double *p
     const struct reel_eval eval = { .size = sizeof eval,
                                     .n = r->n_rows,
                                     .embeddings = r->rows,
-                                    .output = last ? REEL_OUTPUT_NONE : REEL_OUTPUT_LAST_HIDDEN,
-                                    .out = last ? NULL : r->hidden,
-                                    .out_floats =
-                                        last ? 0 : (size_t)r->model->model.config.hidden };
+                                    .output = last ? REEL_OUTPUT_LAST_LOGITS : REEL_OUTPUT_NONE };
     enum reel_status status = reel_session_eval(r->session, &eval, err);
     r->n_rows = 0;
     *prompt_ms += clock_ms() - start;

@@ -316,7 +316,9 @@ static enum reel_status check_eval(const struct reel_session *s, const struct re
     if (!output_floats(s, eval->output, eval->n, &floats))
         return err_set(err, REEL_E_ARGUMENT, "output is %d; it is none of enum reel_output",
                        (int)eval->output);
-    if (floats > 0 && (!eval->out || eval->out_floats < floats))
+    const bool kept =
+        eval->output == REEL_OUTPUT_LAST_LOGITS && !eval->out && eval->out_floats == 0;
+    if (floats > 0 && !kept && (!eval->out || eval->out_floats < floats))
         return err_set(err, REEL_E_ARGUMENT, "out has room for %zu floats; this output has %zu",
                        eval->out ? eval->out_floats : 0, floats);
     return eval->ids ? check_ids(s, eval->ids, eval->n, err) : REEL_OK;
@@ -325,13 +327,12 @@ static enum reel_status check_eval(const struct reel_session *s, const struct re
 /* The backend's part of reel_session_eval: what was pending, then the new positions. */
 static enum reel_status evaluate_new(struct reel_session *s, const struct reel_eval *eval,
                                      struct reel_error *err) {
-    bool own =
-        eval->output == REEL_OUTPUT_NONE && eval->embeddings; /* cannot be made again later */
+    const bool own = eval->output == REEL_OUTPUT_LAST_LOGITS && !eval->out;
     struct backend_eval call = { .position = s->length,
                                  .n = eval->n,
                                  .ids = eval->ids,
                                  .embeddings = eval->embeddings,
-                                 .output = own ? REEL_OUTPUT_LAST_LOGITS : eval->output,
+                                 .output = eval->output,
                                  .out = own ? s->next_logits : eval->out };
     start_progress(s, s->length - s->n_evaluated + eval->n);
     enum reel_status status = evaluate_to(s, s->length, false, err);
@@ -343,7 +344,7 @@ static enum reel_status evaluate_new(struct reel_session *s, const struct reel_e
     }
     size_t vocab = (size_t)s->model->model.config.vocab;
     const float *last = NULL;
-    if (eval->output == REEL_OUTPUT_LAST_LOGITS) last = eval->out;
+    if (eval->output == REEL_OUTPUT_LAST_LOGITS && !own) last = eval->out;
     if (eval->output == REEL_OUTPUT_ALL_LOGITS) last = eval->out + vocab * (size_t)(eval->n - 1);
     if (last) memcpy(s->next_logits, last, vocab * sizeof *last);
     s->has_logits = false;

@@ -317,6 +317,31 @@ static void assert_last_row(const float *all, const float *last, int n, int widt
     assert_memory_equal(all + (size_t)(n - 1) * (size_t)width, last, (size_t)width * sizeof *last);
 }
 
+/* The kernel traps where it begins with the output matrix; 17 tokens go through the kernels for
+ * prompts, 3 and 1 through the decode kernel. */
+static void no_output_leaves_the_output_matrix_alone(void **state) {
+    static const struct fake_patch trap = {
+        .file = "decode.cu",
+        .from = "if (head) head_consume(",
+        .to = "if (head) __builtin_trap(); if (head) head_consume("
+    };
+    static float vectors[3 * 64];
+    struct fixture *f = *state;
+    f->gpu.nvrtc->patches = &trap, f->gpu.nvrtc->n_patches = 1;
+    reload(f, NULL);
+    f->gpu.nvrtc->n_patches = 0;
+    const struct reel_eval evals[] = { { .size = sizeof *evals, .n = N_PROMPT, .ids = prompt },
+                                       { .size = sizeof *evals, .n = 3, .ids = prompt },
+                                       { .size = sizeof *evals, .n = 1, .ids = prompt },
+                                       { .size = sizeof *evals, .n = 3, .embeddings = vectors } };
+    struct reel_session *s = open_session(f);
+    for (size_t i = 0; i < sizeof evals / sizeof *evals; i++)
+        good(reel_session_eval(s, &evals[i], &f->err), f);
+    assert_int_equal(reel_session_length(s), N_PROMPT + 7);
+    reel_session_close(s);
+    reload(f, NULL);
+}
+
 static void outputs_do_not_depend_on_what_else_is_asked_for(void **state) {
     struct fixture *f = *state;
     enum { HIDDEN = 64 };
@@ -571,6 +596,7 @@ int main(void) {
         cmocka_unit_test(a_stop_id_ends_the_launch),
         cmocka_unit_test(a_context_is_filled_to_its_end),
         cmocka_unit_test(drawn_ids_are_those_of_the_host),
+        cmocka_unit_test(no_output_leaves_the_output_matrix_alone),
         cmocka_unit_test(outputs_do_not_depend_on_what_else_is_asked_for),
         cmocka_unit_test(embeddings_are_as_good_as_ids),
         cmocka_unit_test(positions_are_overwritten_after_a_truncation),

@@ -31,6 +31,7 @@ struct fake_settings {
     atomic_int fail_eval;   /* live: the n-th eval from now fails half way; 0: none */
     atomic_int n_evals;     /* live: calls so far */
     atomic_int n_positions; /* live: positions evaluated so far */
+    enum reel_output asked; /* live: what the last call asked for */
     int eval_ms;            /* live: a call takes this long, looking at cancel all the time */
     bool nan_logits;        /* live */
 };

@@ -468,6 +468,26 @@ static void outputs_are_rows_of_one_another(void **state) {
     free_model(m);
 }
 
+/* The output matrix cannot be read, so whoever multiplies by it dies. */
+static void no_output_leaves_the_output_matrix_alone(void **state) {
+    (void)state;
+    static const char *const paths[] = { NULL, "reference" };
+    for (int i = 0; i < 2; i++) {
+        struct small_model *m = random_model(&shapes[0]);
+        choose_ids(shapes[0].vocab);
+        struct running r = open_running(m, paths[i], 2);
+        const unsigned char *head = m->model.weights.head.data;
+        m->model.weights.head.data = NULL;
+        for (int n = 1; n <= 19; n += 18) {
+            const struct backend_eval eval = { .n = n, .ids = token_ids };
+            assert_int_equal(cpu_backend.eval(r.state, &eval, NULL), REEL_OK);
+        }
+        m->model.weights.head.data = head;
+        close_running(&r);
+        free_model(m);
+    }
+}
+
 static bool stop_at_512(void *user, const char *stage, uint64_t done, uint64_t total) {
     (void)stage;
     assert_int_equal(total, 600);
@@ -581,6 +601,7 @@ int main(void) {
         cmocka_unit_test(saved_restored_and_copied_states_go_on_alike),
         cmocka_unit_test(dropped_positions_leave_no_trace),
         cmocka_unit_test(outputs_are_rows_of_one_another),
+        cmocka_unit_test(no_output_leaves_the_output_matrix_alone),
         cmocka_unit_test(cancelled_runs_say_so_and_keep_whole_chunks),
         cmocka_unit_test(faithful_rounding_refuses_a_fast_path),
         cmocka_unit_test(reference_bf16_is_the_reference_on_rounded_weights),

@@ -123,12 +123,16 @@ static void embeddings_have_no_ids_and_no_second_life(void **state) {
     int32_t minus[] = { 5, -1 };
     fixture_start(&f, false);
     sync_to(&f, f.session, prompt, 1);
-    struct reel_eval eval = { .size = sizeof eval, .n = 2, .embeddings = vectors };
+    struct reel_eval eval = {
+        .size = sizeof eval, .n = 2, .embeddings = vectors, .output = REEL_OUTPUT_LAST_LOGITS
+    };
     assert_int_equal(reel_session_eval(f.session, &eval, &f.err), REEL_OK);
     assert_int_equal(reel_session_ids(f.session)[1], -1);
     assert_int_equal(reel_session_length(f.session), 3);
     struct reel_generation one = wanted(1);
-    assert_int_equal(generate(&f, f.session, &one).n_tokens, 1);
+    int before = f.set.n_evals;
+    assert_int_equal(generate(&f, f.session, &one).n_tokens, 1); /* the logits were kept */
+    assert_int_equal(f.set.n_evals, before);
     eval.output = REEL_OUTPUT_ALL_HIDDEN;
     eval.out = hidden;
     eval.out_floats = 2 * FAKE_HIDDEN;
@@ -140,6 +144,27 @@ static void embeddings_have_no_ids_and_no_second_life(void **state) {
     assert_int_equal(reel_session_sync(f.session, prompt, 3, &reused, &f.err), REEL_OK);
     assert_int_equal(reused, 1); /* an embedding equals no id */
     assert_goes_on(&f, f.session, 3);
+    fixture_stop(&f);
+}
+
+static void no_output_makes_no_logits(void **state) {
+    (void)state;
+    struct fixture f;
+    float vectors[2 * FAKE_HIDDEN] = { 1, 2, 3, 4, 5, 6, 7, 8 };
+    const struct reel_eval evals[] = { { .size = sizeof *evals, .n = 3, .ids = prompt },
+                                       { .size = sizeof *evals, .n = 1, .ids = prompt },
+                                       { .size = sizeof *evals, .n = 2, .embeddings = vectors } };
+    struct reel_generation one = wanted(1);
+    fixture_start(&f, false);
+    for (int i = 0; i < 3; i++) {
+        f.set.asked = REEL_OUTPUT_ALL_HIDDEN;
+        assert_int_equal(reel_session_eval(f.session, &evals[i], &f.err), REEL_OK);
+        assert_int_equal(f.set.asked, REEL_OUTPUT_NONE);
+    }
+    assert_int_equal(reel_generate(f.session, &one, NULL, &f.err), REEL_E_STATE);
+    assert_non_null(strstr(f.err.text, "position 5 was given as an embedding"));
+    assert_int_equal(reel_session_truncate(f.session, 4, &f.err), REEL_OK);
+    assert_goes_on(&f, f.session, 3); /* from an id they are made again */
     fixture_stop(&f);
 }
 
@@ -161,7 +186,12 @@ static void bad_arguments_change_nothing(void **state) {
         { .size = sizeof evals[0], .n = 1, .ids = prompt, .embeddings = out },
         { .size = sizeof evals[0], .n = 3, .ids = bad },
         { .size = sizeof evals[0], .n = 1, .ids = bad, .output = (enum reel_output)9 },
-        { .size = sizeof evals[0], .n = 1, .ids = bad, .output = REEL_OUTPUT_LAST_LOGITS },
+        { .size = sizeof evals[0], .n = 1, .ids = bad, .output = REEL_OUTPUT_ALL_LOGITS },
+        { .size = sizeof evals[0],
+          .n = 1,
+          .ids = bad,
+          .output = REEL_OUTPUT_LAST_LOGITS,
+          .out_floats = FAKE_VOCAB },
         { .size = sizeof evals[0], .n = INT32_MAX, .ids = bad },
     };
     for (size_t i = 0; i < sizeof evals / sizeof *evals; i++) {
@@ -357,6 +387,7 @@ int main(void) {
         cmocka_unit_test(truncate_goes_on_from_there),
         cmocka_unit_test(eval_appends_and_returns_logits),
         cmocka_unit_test(embeddings_have_no_ids_and_no_second_life),
+        cmocka_unit_test(no_output_makes_no_logits),
         cmocka_unit_test(bad_arguments_change_nothing),
         cmocka_unit_test(a_failing_sync_leaves_a_prefix),
         cmocka_unit_test(a_failing_eval_changes_nothing),
