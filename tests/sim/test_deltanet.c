@@ -547,8 +547,8 @@ static void orderings_taken_out_are_seen(void **state) {
            "in[p].k[n][1] >> 48;");
     CAUGHT("v taken without its epoch", &shapes[1], "phase_delta.cuh",
            "ok &= word_is24(in[p].v, w->epoch);", "ok &= in[p].v >> 48 != 0;");
-    CAUGHT("columns taken without their epoch", &shapes[1], "phase_delta.cuh",
-           "ok &= word_is24(v[n], w->epoch);", "ok &= v[n] >> 48 != 0;");
+    CAUGHT("columns taken without their epoch", &shapes[1], "exchange.cuh",
+           "ok &= word_came(w, v[i], is24);", "ok &= v[i] >> 48 != 0;");
     CAUGHT(
         "a and b summed before they are there", &shapes[1], "phase_delta.cuh",
         "DEV void delta_consume(struct worker *w, struct delta_early *e) {\n    consumers_sync();",

@@ -23,7 +23,7 @@ DEV void layer_consume(struct worker *w, const float *from, float *h) {
     float gain[2 * SLICE];
     u32 gates[GATES_HELD][2][SLICE];
     struct delta_early early;
-    tiles_take(w, t, PRELOAD(MIX));
+    TILES_TAKE(w, t, MIX);
     gains_load(w, w->a->norms + w->layer * M_HIDDEN, gain);
     gates_load(w, gates);
     if (EARLY_STATE) delta_ask(w, &early);
@@ -78,7 +78,7 @@ DEV void produce(struct worker *w) {
     for (int t = 0, go = 1; t < w->a->n_tokens && go; t++) {
         p.src = w->a->tape + (u64)w->block * M_DELTA * P_MIX_BYTES;
         for (int nth = 0; nth < M_DELTA && go; nth++)
-            go = stream_segment(w, &p, P_MIX_BYTES);
+            go = STREAM_SEGMENT(w, &p, MIX);
     }
     stream_drain(&p);
 }
