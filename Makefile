@@ -184,6 +184,30 @@ $(FAKE_LIBS):
 	$(call say,LD)
 	$(Q)$(CC) -shared -Wl,-soname,$(@F) $(LDFLAGS) $^ -ldl -lm -pthread -o $@
 
+# The host's part and the kernels once more with a second format of tiles, for the test of that: the patch is all
+# that another format takes.
+SECOND := $(B)/second
+SECOND_SRC := $(filter-out src/plan/plan_format.c,$(wildcard src/plan/*.c src/cuda/run/*.c))
+SECOND_MADE := $(SECOND)/plan_format.c $(SECOND)/kernel_sources.c
+SECOND_OBJ := $(SECOND_SRC:%.c=$(SECOND)/%.o) $(SECOND_MADE:.c=.o)
+SECOND_TEST := $(B)/tests/sim/test_second_format
+$(SECOND)/made: tests/sim/second_format.patch tools/embed_kernels.sh src/plan/plan_format.c $(KERNEL_SRC)
+	@rm -rf $(SECOND)/kernels && mkdir -p $(SECOND)
+	@touch $@
+	@cp -r kernels src/plan/plan_format.c $(SECOND)
+	@patch --silent --strip=1 --directory=$(SECOND) <$<
+	@tools/embed_kernels.sh $(SECOND)/kernels >$(SECOND)/kernel_sources.c
+$(SECOND_MADE): $(SECOND)/made ;
+$(SECOND_OBJ) $(SECOND_TEST).o: $(SECOND)/made
+$(SECOND_OBJ) $(SECOND_TEST).o: BASE := -I$(SECOND) $(BASE)
+$(SECOND)/%.o: %.c
+	@mkdir -p $(@D)
+	$(call say,CC)
+	$(Q)$(CC) $(ALL_CFLAGS) -c $< -o $@
+$(SECOND_MADE:.c=.o): %.o: %.c
+	$(call say,CC)
+	$(Q)$(CC) $(ALL_CFLAGS) -c $< -o $@
+
 tests: $(TEST_BIN) $(FAKE_LIBS)
 # All that is compiled, nothing linked: shows what a compiler warns of.
 objects: $(LIB_OBJ) $(CLI_OBJ) $(SUPPORT_OBJ) $(FAKE_OBJ) $(TEST_SRC:%.c=$(B)/%.o) $(FUZZ_SRC:%.c=$(B)/%.o) \
@@ -199,6 +223,9 @@ $(B)/libcli.a: $(filter-out %/main.o,$(CLI_OBJ))
 	$(call say,AR)
 	$(Q)$(AR) rcs $@ $^
 TEST_PARTS := $(B)/libsupport.a $(B)/libcli.a $(B)/libinternal.a
+$(SECOND_TEST): $(SECOND_TEST).o $(SECOND_OBJ) $(TEST_PARTS)
+	$(call say,LD)
+	$(Q)$(CC) $(LINK_OPT) $(LDFLAGS) $^ -lcmocka $(CLI_LIBS) $(LDLIBS) $(TEST_LIBS) -o $@
 
 # Programs in tests/failure/ see their allocations and I/O through tests/support/faults.c.
 FAULT_WRAPS := malloc calloc realloc free aligned_alloc posix_memalign strdup strndup realpath \
@@ -293,4 +320,4 @@ clean:
 .SECONDARY:
 
 -include $(FAKE_OBJ:.o=.d) $(B)/tools/emit_constants.d $(B)/tools/audio_vectors.d $(SUPPORT_OBJ:.o=.d) $(LIB_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(TEST_SRC:%.c=$(B)/%.d)
--include $(FUZZ_SRC:%.c=$(B)/%.d) $(B)/tests/fuzz/replay.d
+-include $(FUZZ_SRC:%.c=$(B)/%.d) $(B)/tests/fuzz/replay.d $(SECOND_OBJ:.o=.d)

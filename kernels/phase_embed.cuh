@@ -18,7 +18,7 @@ DEV u32 embedding_pair(const struct decode_args *a, u32 id, int pair) {
     const u8 *row = M_TIED ? a->tape + tape_locate(&shape, TAPE_HEAD, 0, (int)id, 2 * pair)
                            : (const u8 *)a->embedding + ((size_t)id * M_HIDDEN + 2 * (size_t)pair) * 2;
     const u32 read = const_load32((const u32 *)row);
-    return M_TIED ? tile_unit_pair(P_HEAD_FORMAT, read, 2 * pair) : read;
+    return M_TIED ? tile_grain_pair(P_HEAD_FORMAT, read, 2 * pair) : read;
 }
 /* h of token t: what it came with, its given embedding, or the row of `id`. */
 DEV void embed(struct worker *w, int t, u32 id, float *h) {

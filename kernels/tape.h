@@ -169,7 +169,7 @@ TAPE_FN struct tape_row tape_mix_row(const struct tape_shape *s, int row) {
     return tape_share(is_z ? r - values : r, s->group_value, 2 * s->group_key + is_z * s->group_value);
 }
 
-/* Byte of the unit (tile_format.h) that has weight (row, k) of a phase's matrix of one layer, from
+/* Byte of the grain (tile_format.h) that has weight (row, k) of a phase's matrix of one layer, from
  * the start of all tapes. Rows count
  * through the phase's matrices one after the other: q, k, v, where q may be queries and gates head
  * by head; q, k, v, z; gate, up. */
@@ -180,7 +180,7 @@ TAPE_FN unsigned long long tape_locate(const struct tape_shape *s, int phase, in
         int tile = row / TILE_ROWS;
         sm = tile % s->n_sms;
         return (unsigned long long)sm * s->sm_bytes + s->layers_bytes +
-               tape_head_tile(s, sm, tile / s->n_sms, k / TILE_K) + tile_unit_at(g->format, row, k);
+               tape_head_tile(s, sm, tile / s->n_sms, k / TILE_K) + tile_grain_at(g->format, row, k);
     }
     if (phase == TAPE_QKV || phase == TAPE_MIX) {
         const struct tape_row r = phase == TAPE_MIX ? tape_mix_row(s, row) : tape_qkv_row(s, row);
@@ -197,7 +197,7 @@ TAPE_FN unsigned long long tape_locate(const struct tape_shape *s, int phase, in
     }
     return (unsigned long long)(group * s->group_sms + sm) * s->sm_bytes + tape_layer_offset(s, layer) +
            tape_phase_offset(s, phase, layer) + tape_tile(s, g, local / TILE_ROWS, k / TILE_K) +
-           tile_unit_at(g->format, local, k);
+           tile_grain_at(g->format, local, k);
 }
 
 #endif

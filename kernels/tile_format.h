@@ -8,7 +8,7 @@
  * Every format keeps to these rules, which its readers rely on:
  *   - A tile's size is a multiple of 128 bytes, so that bulk copies of whole tiles are aligned.
  *   - A lane reads 16 bytes of a tile, on a 16-byte boundary: struct quad of prelude.cuh.
- *   - The winder writes units of 4 bytes, on a 4-byte boundary; a unit has neighbours of one row.
+ *   - The winder writes grains of 4 bytes, on a 4-byte boundary: neighbours of one row.
  *   - Zero bytes are zero weights. Tapes are cleared, and the padding of a tile is never wound. */
 #ifndef REEL_KERNELS_TILE_FORMAT_H
 #define REEL_KERNELS_TILE_FORMAT_H
@@ -60,15 +60,15 @@ TAPE_FN unsigned tile_lane(int format, int lane) {
     }
 }
 
-/* Weights of a unit: the first one's column is a multiple of this. */
-TAPE_FN int tile_unit(int format) {
+/* Weights of a grain: the first one's column is a multiple of this. */
+TAPE_FN int tile_grain(int format) {
     switch (format) {
     default: /* TILE_BF16 */ return 2;
     }
 }
 
-/* Byte of the unit that has the weight (r, k) of a tile; r and k may count on beyond the tile. */
-TAPE_FN unsigned tile_unit_at(int format, int r, int k) {
+/* Byte of the grain that has the weight (r, k) of a tile; r and k may count on beyond the tile. */
+TAPE_FN unsigned tile_grain_at(int format, int r, int k) {
     switch (format) {
     default: /* TILE_BF16 */ return bf16_tile_at(r, k & ~1);
     }
@@ -83,8 +83,8 @@ TAPE_FN unsigned long long tile_staged_bytes(int format, int columns) {
     }
 }
 
-/* A unit of the weights at `from`, of which the row has `left` more. */
-TAPE_FN unsigned tile_unit_make(int format, const unsigned short *from, int left) {
+/* A grain of the weights at `from`, of which the row has `left` more. */
+TAPE_FN unsigned tile_grain_make(int format, const unsigned short *from, int left) {
     const unsigned pair = from[0] | (left > 1 ? (unsigned)from[1] << 16 : 0);
     switch (format) {
     default: /* TILE_BF16 */ return pair;
@@ -93,12 +93,12 @@ TAPE_FN unsigned tile_unit_make(int format, const unsigned short *from, int left
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
-/* The weights at columns k (even) and k + 1 as two bf16 values, k the lower half, of the unit that
+/* The weights at columns k (even) and k + 1 as two bf16 values, k the lower half, of the grain that
  * holds them. */
-TAPE_FN unsigned tile_unit_pair(int format, unsigned unit, int k) {
+TAPE_FN unsigned tile_grain_pair(int format, unsigned grain, int k) {
     (void)k;
     switch (format) {
-    default: /* TILE_BF16 */ return unit;
+    default: /* TILE_BF16 */ return grain;
     }
 }
 

@@ -1,6 +1,6 @@
 /* Winds a block of rows into the tapes, each weight to the place tape_locate gives it. Driven by the
- * source: unit after unit of a row (tile_format.h), so that reads are whole lines; the four bytes of
- * a unit always lie together in the tape. Where a tile reaches beyond the matrix, the tape keeps the zeros it was
+ * source: grain after grain of a row (tile_format.h), so that reads are whole lines; the four bytes of
+ * a grain always lie together in the tape. Where a tile reaches beyond the matrix, the tape keeps the zeros it was
  * cleared to.
  *   reads    rows, bf16 [n_rows, columns]
  *   writes   the tapes, plain stores; the launch's end makes them visible */
@@ -12,14 +12,14 @@
 enum { WIND_THREADS = 256 };
 
 KERNEL(WIND_THREADS) wind(struct wind_args a) {
-    const int format = a.shape.segment[a.phase].format, unit = tile_unit(format);
-    int units = (a.columns + unit - 1) / unit;
-    u32 n = (u32)a.n_rows * (u32)units, step = block_count() * thread_count();
+    const int format = a.shape.segment[a.phase].format, grain = tile_grain(format);
+    int grains = (a.columns + grain - 1) / grain;
+    u32 n = (u32)a.n_rows * (u32)grains, step = block_count() * thread_count();
     NO_UNROLL
     for (u32 i = block_index() * thread_count() + thread_index(); i < n; i += step) {
-        int row = (int)(i / (u32)units), k = (int)(i % (u32)units) * unit;
+        int row = (int)(i / (u32)grains), k = (int)(i % (u32)grains) * grain;
         const u16 *from = a.rows + (u64)(u32)row * (u32)a.columns + k;
-        u32 made = tile_unit_make(format, from, a.columns - k);
+        u32 made = tile_grain_make(format, from, a.columns - k);
         u64 at = tape_locate(&a.shape, a.phase, a.layer, a.first_row + row, k);
         plain_store32((u32 *)(a.tape + at), made);
     }

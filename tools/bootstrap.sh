@@ -45,6 +45,7 @@ look() {
     library libpcre2-8 libpcre2-dev
     shared libsndfile.so.1 libsndfile1
     program xz xz-utils
+    program patch patch
     [ "$for_what" = check ] || return 0
     program git git
     program g++ g++

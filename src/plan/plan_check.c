@@ -111,8 +111,6 @@ static enum reel_status check_segment(const struct plan *p, int phase, int rows,
     if (g->k_parts * g->warp_k != g->k_tiles || g->k_tiles * TILE_K < k)
         REFUSE("%s: %d k tiles in %d parts of %d do not hold %d columns", name, g->k_tiles,
                g->k_parts, g->warp_k, k);
-    if (g->format < 0 || g->format >= TILE_FORMATS)
-        REFUSE("%s: %d is no format of tiles", name, g->format);
     if (g->bytes != plan_segment_bytes(g))
         REFUSE("%s: %u bytes do not hold %d by %d tiles", name, g->bytes, g->row_tiles, g->k_tiles);
     return REEL_OK;
@@ -143,6 +141,9 @@ static enum reel_status check_tape(const struct plan *p, struct reel_error *err)
                          2 * t->group_intermediate, t->hidden };
     const int k[] = { t->hidden, mixed, t->hidden, t->group_intermediate };
     unsigned offset = 0;
+    for (int i = 0; i < TAPE_N_PHASES; i++)
+        if (t->segment[i].format < 0 || t->segment[i].format >= TILE_FORMATS)
+            REFUSE("%s: %d is no format of tiles", phase_names[i], t->segment[i].format);
     for (int i = 0; i < TAPE_HEAD; i++) {
         enum reel_status status = check_segment(p, i, rows[i], k[i], err);
         if (status != REEL_OK) return status;
@@ -522,20 +523,20 @@ static int owner(const struct plan *p, int phase, int layer, int row, int k) {
     return group * t->group_sms + local / share;
 }
 
-/* One bit for each unit of the tapes. The phase begins at byte `begin` of an SM's; k is the first
- * column of a unit. */
+/* One bit for each grain of the tapes. The phase begins at byte `begin` of an SM's; k is the first
+ * column of a grain. */
 static enum reel_status mark(const struct plan *p, unsigned char *seen, int phase, int layer,
                              unsigned long long begin, int row, int k, int columns,
                              struct reel_error *err) {
     const struct tape_shape *t = &p->tape;
-    const int unit = tile_unit(t->segment[phase].format);
+    const int grain = tile_grain(t->segment[phase].format);
     unsigned long long at = tape_locate(t, phase, layer, row, k);
     unsigned long long start =
         (unsigned long long)owner(p, phase, layer, row, k) * t->sm_bytes + begin;
     if (at < start || at >= start + t->segment[phase].bytes || at % 4)
         REFUSE("%s: layer %d, row %d, column %d lies at byte %llu, outside its segment at %llu",
                phase_names[phase], layer, row, k, at, start);
-    for (int i = 1; i < unit && k + i < columns; i++)
+    for (int i = 1; i < grain && k + i < columns; i++)
         if (at != tape_locate(t, phase, layer, row, k + i))
             REFUSE("%s: layer %d, row %d: columns %d and %d are not neighbours", phase_names[phase],
                    layer, row, k, k + i);
@@ -550,10 +551,10 @@ static enum reel_status mark(const struct plan *p, unsigned char *seen, int phas
 static enum reel_status mark_phase(const struct plan *p, unsigned char *seen, int phase, int layer,
                                    unsigned long long begin, struct reel_error *err) {
     const struct extent all = extent_of(p, phase, layer);
-    const int unit = tile_unit(p->tape.segment[phase].format);
+    const int grain = tile_grain(p->tape.segment[phase].format);
     enum reel_status status = REEL_OK;
     for (int row = 0; row < all.rows; row++)
-        for (int k = 0; k < all.k && status == REEL_OK; k += unit)
+        for (int k = 0; k < all.k && status == REEL_OK; k += grain)
             status = mark(p, seen, phase, layer, begin, row, k, all.k, err);
     return status;
 }

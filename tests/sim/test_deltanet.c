@@ -228,9 +228,9 @@ static unsigned char *make_tape(const struct rig *r) {
                 const int local = i % z->sm_rows, sm = group * r->shape.group_sms + i / z->sm_rows;
                 unsigned char *to =
                     tape + (size_t)sm * z->sm_bytes + (size_t)nth * (z->sm_bytes / DELTAS);
-                for (int k = 0; k < hidden; k += tile_unit(g.format))
-                    wound_unit(to + tape_tile(&t, &g, local / TILE_ROWS, k / TILE_K), g.format,
-                               local, k, from + k, hidden - k);
+                for (int k = 0; k < hidden; k += tile_grain(g.format))
+                    wound_grain(to + tape_tile(&t, &g, local / TILE_ROWS, k / TILE_K), g.format,
+                                local, k, from + k, hidden - k);
             }
     return tape;
 }

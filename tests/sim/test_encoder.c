@@ -134,9 +134,9 @@ static void weights_make(struct rig *r) {
             if (i % columns < columns - 1) continue;
             unsigned char *to = tiles + enc_weights_at(s, p, i / columns / rows) +
                                 (size_t)(row / TILE_ROWS * (all / TILE_K)) * tile_bytes(s->format);
-            for (int j = 0; j < all; j += tile_unit(s->format))
-                wound_unit(to + (size_t)(j / TILE_K) * tile_bytes(s->format), s->format, row, j,
-                           staged + j, all - j);
+            for (int j = 0; j < all; j += tile_grain(s->format))
+                wound_grain(to + (size_t)(j / TILE_K) * tile_bytes(s->format), s->format, row, j,
+                            staged + j, all - j);
         }
         free(staged);
     }

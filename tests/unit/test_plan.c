@@ -396,6 +396,7 @@ static void what_was_broken_is_found(void **state) {
     BROKEN(p.tape.sm_bytes -= 512, "a tape of");
     BROKEN(p.tape_bytes -= 512, "tape_bytes");
     BROKEN(p.slot_bytes = 8192, "a slot of 8192");
+    BROKEN(p.tape.segment[TAPE_HEAD].format = TILE_FORMATS, "head: 1 is no format of tiles");
     BROKEN(p.tape.head_unit = 12, "units of 12");
     BROKEN(p.ring_slots = 9, "a ring of 9 slots");
     BROKEN(p.preload_tiles = 36, "36 tiles");
@@ -483,6 +484,7 @@ static void constants_are_one_text_for_one_plan(void **state) {
         "M_RMS_EPS=1e-06f\n",
         "P_GROUPS=8\n",
         "P_SLOT_BYTES=16384\n",
+        "P_HEAD_FORMAT=0\n",
         "P_QKV_ROWS=32\n",
         "P_OUT_K_PARTS=2\n",
         "P_GATE_UP_WARP_ROWS=3\n",

@@ -77,7 +77,7 @@ struct winding {
 
 static void wind_row(const struct winding *w, int row, float *values, uint16_t *staged) {
     const struct encoder_shape *s = &w->b->plan.encoder.shape;
-    const int columns = enc_columns(s, w->product), unit = tile_unit(s->format);
+    const int columns = enc_columns(s, w->product), grain = tile_grain(s->format);
     const size_t tile = tile_bytes(s->format);
     unsigned char *to = w->tiles + (size_t)(row / TILE_ROWS * (columns / TILE_K)) * tile;
     int at = row;
@@ -86,9 +86,9 @@ static void wind_row(const struct winding *w, int row, float *values, uint16_t *
     memset(staged, 0, (size_t)columns * sizeof *staged);
     for (int k = 0; k < m->columns; k++)
         staged[column_of(s, w->product, k)] = bf16_from_f32(values[k]);
-    for (int k = 0; k < columns; k += unit) {
-        const unsigned made = tile_unit_make(s->format, staged + k, columns - k);
-        memcpy(to + (size_t)(k / TILE_K) * tile + tile_unit_at(s->format, row, k), &made,
+    for (int k = 0; k < columns; k += grain) {
+        const unsigned made = tile_grain_make(s->format, staged + k, columns - k);
+        memcpy(to + (size_t)(k / TILE_K) * tile + tile_grain_at(s->format, row, k), &made,
                sizeof made);
     }
 }

@@ -104,10 +104,10 @@ static enum reel_status launch_wind(struct loader *l, const struct stage *stage,
                               .columns = k->source->m->columns,
                               .shape = b->plan.tape };
     void *arguments[] = { &args };
-    const int unit = tile_unit(b->plan.tape.segment[k->source->phase].format);
-    const long long units = (long long)k->n_rows * ((k->source->m->columns + unit - 1) / unit);
+    const int grain = tile_grain(b->plan.tape.segment[k->source->phase].format);
+    const long long grains = (long long)k->n_rows * ((k->source->m->columns + grain - 1) / grain);
     const long long most = (long long)b->gpu.facts.n_sms * WIND_BLOCKS_A_SM;
-    const long long blocks = (units + WIND_THREADS - 1) / WIND_THREADS;
+    const long long blocks = (grains + WIND_THREADS - 1) / WIND_THREADS;
     const struct cuda_launch launch = { .function = &l->wind,
                                         .blocks = (int)(blocks < most ? blocks : most),
                                         .threads = WIND_THREADS,
