@@ -8,6 +8,9 @@
 
 #include <string.h>
 
+/* ---- cpu_machine.c ---- */
+extern const struct machine_ops cpu_machine;
+
 struct backend {
     const struct model *model;
     bool reference;
@@ -296,6 +299,7 @@ const struct audio_tower_ops cpu_tower = {
 
 const struct backend_ops cpu_backend = {
     .name = "cpu",
+    .machine = &cpu_machine,
     .open = cpu_open,
     .close = cpu_close,
     .info = cpu_info,

@@ -3,6 +3,7 @@
 #ifndef REEL_RUNTIME_BACKEND_H
 #define REEL_RUNTIME_BACKEND_H
 
+#include "base/json.h"
 #include "model/model.h"
 
 #include <stdatomic.h>
@@ -11,7 +12,7 @@ struct backend;       /* one per opened model: weights in the form the device wa
 struct backend_state; /* one per session: KV cache and scratch */
 
 struct backend_options {
-    const char *device; /* as in reel_model_options */
+    int device; /* what machine_ops.choose found */
     const char *cpu_path;
     int n_threads;
     enum reel_rounding rounding;
@@ -107,8 +108,71 @@ struct audio_tower_ops {
     void (*close)(struct audio_tower *tower); /* NULL: nothing */
 };
 
+/* Where the libraries of a GPU's driver are looked for, as in reel_model_options. */
+struct backend_folders {
+    const char *cuda_dir, *nvrtc_dir;
+};
+
+struct gpu_limits; /* plan/plan.h */
+struct backend_meter;
+struct reel_gpu_option;
+struct reel_limits_options;
+
+/* What a backend knows of the machine before it has opened a model. A call that it does not answer
+ * is NULL. */
+struct machine_ops {
+    /* Which of its devices "auto", "gpu" (the first that can be used) or "gpu:N" means. Anything
+     * but REEL_OK says why none can be used. */
+    enum reel_status (*choose)(int *device, const char *name, const struct backend_folders *folders,
+                               struct reel_error *err);
+    /* Whether it has a driver, so that a machine without a usable device deserves a word. */
+    bool (*has_driver)(const struct backend_folders *folders);
+    /* *devices: a list of objects; *notes (NULL for the CPU): a list of texts, what is missing and
+     * what to do. The caller's to json_decref. */
+    enum reel_status (*describe)(json_t **devices, json_t **notes,
+                                 const struct backend_folders *folders, struct reel_error *err);
+    /* The planner's view of a device. */
+    enum reel_status (*gpu_limits)(struct gpu_limits *limits, int device,
+                                   const struct backend_folders *folders, struct reel_error *err);
+    /* As reel_gpu_option, reel_gpu_limits; *out is the caller's to json_decref. */
+    enum reel_status (*option)(struct reel_gpu_option *option, int index, struct reel_error *err);
+    enum reel_status (*measure)(json_t **out, int device, const struct reel_limits_options *options,
+                                struct reel_error *err);
+    /* Energy since the driver was loaded, and power now, of the device with this uuid. */
+    enum reel_status (*meter_open)(struct backend_meter **out, const char *uuid,
+                                   const char *cuda_dir, struct reel_error *err);
+    enum reel_status (*meter_read)(const struct backend_meter *meter, double *joules, double *watts,
+                                   struct reel_error *err);
+    void (*meter_close)(struct backend_meter *meter);
+};
+
+/* A setting of an opened model that can change between launches and changes no id but where
+ * rounding decides. */
+struct backend_setting {
+    const char *name; /* a key of gpu_options */
+    int value;
+    int least, most; /* that are worth a try; the same where there is no choice */
+    bool doubles;    /* from one value worth a try to the next; else by steps */
+};
+enum { BACKEND_MOST_SETTINGS = 4 };
+
+/* What reel_model_tune needs. */
+struct tuning_ops {
+    /* Fills the list for contexts of up to `longest`; how many there are. */
+    int (*settings)(const struct backend *backend,
+                    struct backend_setting settings[BACKEND_MOST_SETTINGS], int longest);
+    void (*set)(struct backend *backend, int setting, int value);
+    /* Writes gpu_options where the next model of this shape finds it on such a device; `path`
+     * receives the file's name. before, after: speeds, for people. */
+    enum reel_status (*remember)(const struct backend *backend, const char *cache_dir,
+                                 const char *gpu_options, double before, double after,
+                                 struct buffer *path, struct reel_error *err);
+};
+
 struct backend_ops {
     const char *name;
+    const struct machine_ops *machine;
+    const struct tuning_ops *tuning; /* NULL: nothing can be tuned */
     enum reel_status (*open)(struct backend **out, const struct model *model,
                              const struct backend_options *options, struct reel_error *err);
     void (*close)(struct backend *backend);

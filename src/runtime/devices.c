@@ -1,72 +1,28 @@
-/* reel_devices: what this machine has. It describes the machine, not a model, and so is the one
- * file here that asks parts of the backends directly. */
-#include "base/json.h"
-#include "base/machine.h"
+/* reel_devices: what this machine has, as its backends describe it. */
 #include "base/struct_size.h"
-#include "base/thread_pool.h"
-#include "cpu/cpu_path.h"
-#include "cuda/driver/gpu_info.h"
-
-#include <fcntl.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
-/* What the kernel calls the processor, into text; empty when it does not say. */
-static void read_cpu_name(char *text, size_t size) {
-    char file[4096];
-    text[0] = '\0';
-    int fd = open("/proc/cpuinfo", O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return;
-    ssize_t n = read(fd, file, sizeof file - 1);
-    close(fd);
-    file[n > 0 ? n : 0] = '\0';
-    const char *at = strstr(file, "model name");
-    if (at) at = strchr(at, ':');
-    if (!at) return;
-    at += strspn(at, ": \t");
-    size_t length = strcspn(at, "\n");
-    if (length >= size) length = size - 1;
-    memcpy(text, at, length);
-    text[length] = '\0';
-}
-
-/* NULL when memory runs out, which json_pack passes on. */
-static json_t *list_paths(void) {
-    char text[CPU_PATH_TEXT + 16] = "reference ", *rest = NULL;
-    json_t *list = json_array();
-    cpu_path_list(text + strlen(text));
-    for (char *name = strtok_r(text, " ", &rest); name; name = strtok_r(NULL, " ", &rest)) {
-        if (json_array_append_new(list, json_string(name)) == 0) continue;
-        json_decref(list);
-        return NULL;
-    }
-    return list;
-}
-
-static json_t *describe_cpu(void) {
-    char name[128];
-    read_cpu_name(name, sizeof name);
-    return json_pack("{s:s, s:i, s:o, s:I, s:I}", "name", name, "cores", thread_pool_cores(),
-                     "paths", list_paths(), "memory_bytes", (json_int_t)machine_memory_total(),
-                     "memory_available_bytes", (json_int_t)machine_memory_available());
-}
+#include "runtime/backend.h"
 
 enum reel_status reel_devices(const struct reel_devices_options *given, char **json,
                               struct reel_error *err) {
     struct reel_devices_options options;
-    json_t *gpus = NULL, *notes = NULL;
+    json_t *cpus = NULL, *gpus = NULL, *notes = NULL, *none = NULL;
     err_clear(err);
     enum reel_status status = err_if_null(err, "json", (const void *const[]){ json });
     if (status != REEL_OK) return status;
     *json = NULL;
     status = struct_read(&options, sizeof options, given, "reel_devices_options", err);
     if (status != REEL_OK) return status;
-    const struct cuda_folders folders = { options.cuda_dir, options.nvrtc_dir };
-    status = gpu_describe(&gpus, &notes, &folders, err);
-    if (status != REEL_OK) return status;
+    const struct backend_folders folders = { options.cuda_dir, options.nvrtc_dir };
+    status = cuda_backend.machine->describe(&gpus, &notes, &folders, err);
+    if (status == REEL_OK) status = cpu_backend.machine->describe(&cpus, &none, &folders, err);
+    if (status != REEL_OK) {
+        json_decref(gpus);
+        json_decref(notes);
+        return status;
+    }
     json_t *root =
-        json_pack("{s:o, s:o, s:o}", "cpu", describe_cpu(), "gpus", gpus, "notes", notes);
+        json_pack("{s:O, s:o, s:o}", "cpu", json_array_get(cpus, 0), "gpus", gpus, "notes", notes);
+    json_decref(cpus);
     status = root ? json_write(json, root, "the list of devices", err)
                   : err_memory(err, "the list of devices", 0);
     json_decref(root);

@@ -3,13 +3,13 @@
  * how a GPU would run it. */
 #include "base/json.h"
 #include "base/machine.h"
-#include "cuda/driver/gpu_info.h"
 #include "model/chat_template.h"
 #include "model/safetensors.h"
 #include "model/stop_ids.h"
 #include "model/tokenizer_utf8.h"
 #include "plan/memory_plan.h"
 #include "plan/plan.h"
+#include "runtime/device.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -331,8 +331,8 @@ enum reel_status reel_model_inspect(const char *path, char **json, struct reel_e
 
 static enum reel_status find_gpu(struct gpu_limits *limits, const char *name,
                                  struct reel_error *err) {
-    struct cuda_driver driver;
-    struct cuda_gpu_facts facts;
+    const struct backend_folders folders = { 0 };
+    struct device device;
     const struct gpu_limits *known = name ? plan_known_gpu(name) : NULL;
     if (known) {
         *limits = *known;
@@ -341,12 +341,9 @@ static enum reel_status find_gpu(struct gpu_limits *limits, const char *name,
     if (name)
         return err_set(err, REEL_E_ARGUMENT, "GPU \"%s\" is unknown; known are %s", name,
                        plan_known_gpus);
-    enum reel_status status = cuda_driver_open(&driver, NULL, err);
-    if (status != REEL_OK) return status;
-    status = cuda_gpu_facts(&facts, &driver, 0, err);
-    if (status == REEL_OK) gpu_limits_fill(limits, &facts);
-    cuda_driver_close(&driver);
-    return status;
+    enum reel_status status = device_choose(&device, "gpu", &folders, err);
+    return status == REEL_OK ? device.ops->machine->gpu_limits(limits, device.index, &folders, err)
+                             : status;
 }
 
 static enum reel_status print_plan(const struct inspection *in, const char *gpu,

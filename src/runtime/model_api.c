@@ -2,20 +2,18 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "base/struct_size.h"
-#include "cuda/driver/gpu_info.h"
 #include "model/chat_answer.h"
 #include "plan/memory_plan.h"
+#include "runtime/device.h"
 #include "runtime/model_handle.h"
 
 #include <string.h>
 
 /* ---- opening ---- */
 
-static bool is_auto(const char *text) { return !text || strcmp(text, "auto") == 0; }
-
 /* Only the CPU can do what was asked for. */
 static bool wants_cpu(const struct reel_model_options *o) {
-    return !is_auto(o->cpu_path) || o->rounding != REEL_ROUNDING_FAST;
+    return !device_is_auto(o->cpu_path) || o->rounding != REEL_ROUNDING_FAST;
 }
 
 static void warn_of_cpu(reel_log_fn log, void *user, const struct reel_error *why) {
@@ -25,52 +23,33 @@ static void warn_of_cpu(reel_log_fn log, void *user, const struct reel_error *wh
     log(user, REEL_LOG_WARNING, text.text);
 }
 
-/* Most machines have no GPU, and nothing is said; a GPU that is there and idle deserves a word. */
-static void explain_cpu(const struct reel_model_options *o, const struct reel_error *why) {
-    struct cuda_driver driver;
-    if (!o->log || cuda_driver_open(&driver, o->cuda_dir, NULL) != REEL_OK) return;
-    cuda_driver_close(&driver);
-    warn_of_cpu(o->log, o->log_user, why);
-}
-
 static enum reel_status check_gpu_options(const struct reel_model_options *o,
                                           struct reel_error *err) {
     if (o->rounding != REEL_ROUNDING_FAST)
         return err_set(err, REEL_E_UNSUPPORTED,
                        "device \"%s\": %s rounding is done on the CPU only; use device \"cpu\"",
                        o->device, o->rounding == REEL_ROUNDING_FAITHFUL ? "faithful" : "exact");
-    if (!is_auto(o->cpu_path))
+    if (!device_is_auto(o->cpu_path))
         return err_set(err, REEL_E_ARGUMENT, "device \"%s\" has no CPU path \"%s\"", o->device,
                        o->cpu_path);
     return REEL_OK;
 }
 
-/* *second is tried when *first cannot run the model, or NULL. */
-static enum reel_status choose_backend(const struct reel_model_options *o,
-                                       const struct backend_ops **first,
-                                       const struct backend_ops **second, struct reel_error *err) {
-    const struct cuda_folders folders = { o->cuda_dir, o->nvrtc_dir };
-    int index = 0;
-    *first = &cpu_backend;
-    *second = NULL;
-    if (o->device && strcmp(o->device, "cpu") == 0) return REEL_OK;
+/* The device, and in *second the backend that is tried when it cannot run the model, or NULL. */
+static enum reel_status choose_device(const struct reel_model_options *o, struct device *device,
+                                      const struct backend_ops **second, struct reel_error *err) {
+    const struct backend_folders folders = { o->cuda_dir, o->nvrtc_dir };
+    const bool any = device_is_auto(o->device);
     struct reel_error why;
-    if (is_auto(o->device)) {
-        if (wants_cpu(o)) return REEL_OK;
-        if (gpu_choose(&index, "auto", &folders, &why) != REEL_OK) {
-            explain_cpu(o, &why);
-            return REEL_OK;
-        }
-        *first = &cuda_backend;
-        *second = &cpu_backend;
-        return REEL_OK;
-    }
-    enum reel_status status = gpu_choose(&index, o->device, &folders, &why);
+    *second = NULL;
+    enum reel_status status =
+        device_choose(device, any && wants_cpu(o) ? "cpu" : o->device, &folders, &why);
     if (status == REEL_E_ARGUMENT) return err_set(err, status, "%s", why.text);
     if (status != REEL_OK) return err_set(err, status, "device \"%s\": %s", o->device, why.text);
-    status = check_gpu_options(o, err);
-    if (status == REEL_OK) *first = &cuda_backend;
-    return status;
+    if (device->why_not.text[0]) warn_of_cpu(o->log, o->log_user, &device->why_not);
+    if (device->ops == &cpu_backend) return REEL_OK;
+    if (any) *second = &cpu_backend;
+    return check_gpu_options(o, err);
 }
 
 static enum reel_status check_options(const struct reel_model_options *options,
@@ -111,15 +90,14 @@ static void tell_what_opened(const struct reel_model *handle,
 /* Takes over source, also when it fails. */
 static enum reel_status open_source(struct reel_model **out, struct model_source *source,
                                     const struct reel_model_options *options,
-                                    const struct backend_ops *first,
-                                    const struct backend_ops *second, double driver_ms,
-                                    struct reel_error *err) {
+                                    const struct device *device, const struct backend_ops *second,
+                                    double driver_ms, struct reel_error *err) {
     struct reel_model *handle = NULL;
     const struct model_load_options load = { .chat_template = options->chat_template,
                                              .cache_dir = options->cache_dir,
                                              .progress = options->progress,
                                              .progress_user = options->progress_user };
-    const struct backend_options backend = { .device = options->device,
+    const struct backend_options backend = { .device = device->index,
                                              .cpu_path = options->cpu_path,
                                              .n_threads = options->n_threads,
                                              .rounding = options->rounding,
@@ -138,7 +116,7 @@ static enum reel_status open_source(struct reel_model **out, struct model_source
         return status;
     }
     status = model_load(&handle->model, source, &load, err);
-    if (status == REEL_OK) status = start(handle, first, second, &backend, err);
+    if (status == REEL_OK) status = start(handle, device->ops, second, &backend, err);
     if (status != REEL_OK) {
         reel_model_close(handle);
         return status;
@@ -152,7 +130,8 @@ enum reel_status reel_model_open(struct reel_model **out, const char *path,
                                  const struct reel_model_options *given, struct reel_error *err) {
     struct reel_model_options options;
     struct model_source source = { 0 };
-    const struct backend_ops *first = NULL, *second = NULL;
+    const struct backend_ops *second = NULL;
+    struct device device;
     err_clear(err);
     if (out) *out = NULL;
     enum reel_status status = err_if_null(err, "out path", (const void *const[]){ out, path });
@@ -160,10 +139,10 @@ enum reel_status reel_model_open(struct reel_model **out, const char *path,
         status = struct_read(&options, sizeof options, given, "reel_model_options", err);
     if (status == REEL_OK) status = check_options(&options, err);
     const double begin = clock_ms();
-    if (status == REEL_OK) status = choose_backend(&options, &first, &second, err);
+    if (status == REEL_OK) status = choose_device(&options, &device, &second, err);
     const double driver_ms = clock_ms() - begin;
     if (status == REEL_OK) status = model_source_open(&source, path, err);
-    return status == REEL_OK ? open_source(out, &source, &options, first, second, driver_ms, err)
+    return status == REEL_OK ? open_source(out, &source, &options, &device, second, driver_ms, err)
                              : status;
 }
 
@@ -173,7 +152,8 @@ enum reel_status reel_model_open_memory(struct reel_model **out, const char *nam
                                         struct reel_error *err) {
     struct reel_model_options options;
     struct model_source source = { 0 };
-    const struct backend_ops *first = NULL, *second = NULL;
+    const struct backend_ops *second = NULL;
+    struct device device;
     err_clear(err);
     if (out) *out = NULL;
     enum reel_status status = err_if_null(err, "out files", (const void *const[]){ out, files });
@@ -181,12 +161,12 @@ enum reel_status reel_model_open_memory(struct reel_model **out, const char *nam
         status = struct_read(&options, sizeof options, given, "reel_model_options", err);
     if (status == REEL_OK) status = check_options(&options, err);
     const double begin = clock_ms();
-    if (status == REEL_OK) status = choose_backend(&options, &first, &second, err);
+    if (status == REEL_OK) status = choose_device(&options, &device, &second, err);
     const double driver_ms = clock_ms() - begin;
     if (status == REEL_OK)
         status = model_source_open_memory(&source, name ? name : "a model in memory", files,
                                           n_files, err);
-    return status == REEL_OK ? open_source(out, &source, &options, first, second, driver_ms, err)
+    return status == REEL_OK ? open_source(out, &source, &options, &device, second, driver_ms, err)
                              : status;
 }
 

@@ -1,8 +1,9 @@
 /* Measuring a GPU's limits, on the fake GPU: the kernels run under the simulator with a small grid.
  * Its times mean nothing; that everything ends, is counted and is given back does. */
+#include "base/numbers.h"
 #include "cuda/measure/limits.h"
-#include "support/mutations.h"
 #include "reel_measure.h"
+#include "support/mutations.h"
 #include "support/sim_model.h"
 
 #include <setjmp.h>
@@ -49,7 +50,7 @@ static void each_kind_of_GPU_is_measured(void **state) {
         json_t *all = NULL;
         gpu.cuda->gpu.compute = kinds[i];
         if (kinds[i] == 75) gpu.cuda->gpu.shared_bytes = 65536;
-        if (limits_measure(&all, &o, &small, &err) != REEL_OK)
+        if (limits_measure(&all, 0, &o, &small, &err) != REEL_OK)
             fail_msg("sm_%d: %s\n%s", kinds[i], err.text, gpu.cuda->report);
         const json_t *exchange = json_object_get(all, "exchange");
         assert_true(json_number_value(json_object_get(all, "read_bytes_per_s")) > 0);
@@ -76,7 +77,7 @@ static void the_read_ceiling_can_be_had_alone(void **state) {
     json_t *all = NULL;
     (void)state;
     o.only_read = true;
-    assert_int_equal(limits_measure(&all, &o, &small, &err), REEL_OK);
+    assert_int_equal(limits_measure(&all, 0, &o, &small, &err), REEL_OK);
     assert_true(json_number_value(json_object_get(all, "read_bytes_per_s")) > 0);
     assert_null(json_object_get(all, "exchange"));
     json_decref(all);
@@ -90,7 +91,7 @@ static bool is_seen(const struct mutation *m) {
     json_t *all = NULL;
     mutation_apply(m, gpu.nvrtc);
     gpu.cuda->settings.idle_limit = 2000;
-    enum reel_status status = limits_measure(&all, &o, &small, &err);
+    enum reel_status status = limits_measure(&all, 0, &o, &small, &err);
     json_decref(all);
     assert_nothing_live(&gpu);
     return status == REEL_E_DEVICE && !all;
@@ -115,7 +116,7 @@ static void every_failing_call_is_reported_and_leaves_nothing(void **state) {
         gpu = start();
         gpu.cuda->fail_call = n;
         gpu.cuda->fail_with = 2; /* out of memory: harms only the call itself */
-        enum reel_status status = limits_measure(&all, &o, &few, &err);
+        enum reel_status status = limits_measure(&all, 0, &o, &few, &err);
         if (!gpu.cuda->failed_call) {
             assert_int_equal(status, REEL_OK);
             json_decref(all);
@@ -145,7 +146,7 @@ static void measuring_can_be_cancelled(void **state) {
     json_t *all = NULL;
     (void)state;
     o.progress = refuse;
-    assert_int_equal(limits_measure(&all, &o, &small, &err), REEL_E_CANCELLED);
+    assert_int_equal(limits_measure(&all, 0, &o, &small, &err), REEL_E_CANCELLED);
     assert_nothing_live(&gpu);
 }
 
@@ -176,9 +177,9 @@ static void the_energy_of_a_model_s_GPU_is_counted(void **state) {
 static void a_median_is_in_the_middle(void **state) {
     double odd[] = { 5, 1, 9 }, even[] = { 4, 1, 2, 9 };
     (void)state;
-    assert_true(limits_median(odd, 3) == 5);
-    assert_true(limits_median(even, 4) == 3);
-    assert_true(limits_median(even, 0) == 0);
+    assert_true(median(odd, 3) == 5);
+    assert_true(median(even, 4) == 3);
+    assert_true(median(even, 0) == 0);
 }
 
 int main(void) {

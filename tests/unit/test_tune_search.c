@@ -1,7 +1,7 @@
 #define _DEFAULT_SOURCE
 /* The search over launch settings, and the file in which its result is remembered. */
-#include "cuda/measure/tune_search.h"
 #include "cuda/run/tuned.h"
+#include "runtime/tune_search.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -4,9 +4,10 @@
 #include "base/clock.h"
 #include "base/json.h"
 #include "base/memory.h"
-#include "base/struct_size.h"
+#include "base/numbers.h"
 #include "cuda/compile/kernel_build.h"
-#include "cuda/driver/gpu_info.h"
+#include "cuda/driver/driver.h"
+#include "cuda/driver/library.h"
 #include "kernels/limits_args.h"
 #include "reel_measure.h"
 
@@ -31,6 +32,7 @@ enum {
 
 struct bench {
     const struct reel_limits_options *options;
+    int device;
     const struct limits_sizes *sizes;
     struct cuda_driver driver;
     struct cuda_gpu gpu;
@@ -55,17 +57,6 @@ void limits_sizes_full(struct limits_sizes *sizes) {
                                     .gather_words = { 512, 4096 } };
 }
 
-static int ascending(const void *a, const void *b) {
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-double limits_median(double *values, int n) {
-    if (n < 1) return 0;
-    qsort(values, (size_t)n, sizeof *values, ascending);
-    return n % 2 ? values[n / 2] : 0.5 * (values[n / 2 - 1] + values[n / 2]);
-}
-
 static enum reel_status report_step(struct bench *b, struct reel_error *err) {
     const struct reel_limits_options *o = b->options;
     b->done++;
@@ -85,11 +76,8 @@ static enum reel_status append_measurement(json_t *list, json_t *value, struct r
 
 static enum reel_status open_gpu(struct bench *b, struct reel_error *err) {
     const struct reel_limits_options *o = b->options;
-    const struct cuda_folders folders = { o->cuda_dir, o->nvrtc_dir };
-    int index = 0;
-    enum reel_status status = gpu_choose(&index, o->device, &folders, err);
-    if (status == REEL_OK) status = cuda_driver_open(&b->driver, o->cuda_dir, err);
-    return status == REEL_OK ? cuda_gpu_open(&b->gpu, &b->driver, index, err) : status;
+    enum reel_status status = cuda_driver_open(&b->driver, o->cuda_dir, err);
+    return status == REEL_OK ? cuda_gpu_open(&b->gpu, &b->driver, b->device, err) : status;
 }
 
 static enum reel_status open_kernels(struct bench *b, struct reel_error *err) {
@@ -222,8 +210,8 @@ static enum reel_status measure_read(struct bench *b, int slots, double *bytes_p
     if (wanted > args.pieces) args.pieces = wanted < MAX_PIECES ? (unsigned)wanted : MAX_PIECES;
     for (int i = 0; i < repeats && status == REEL_OK; i++)
         status = time_read(b, &args, &ms[i], err);
-    const double median = limits_median(ms, repeats);
-    *bytes_per_s = (double)args.pieces * LIMITS_PIECE * warps / (median * 1e-3);
+    const double typical = median(ms, repeats);
+    *bytes_per_s = (double)args.pieces * LIMITS_PIECE * warps / (typical * 1e-3);
     return status == REEL_OK ? report_step(b, err) : status;
 }
 
@@ -310,13 +298,13 @@ static enum reel_status measure_exchange(struct bench *b, const struct exchange 
     for (int i = 0; i < b->sizes->repeats && status == REEL_OK; i++)
         status = time_exchange(b, x, &us[i], &rate[i], err);
     if (status == REEL_OK)
-        status = append_measurement(
-            list,
-            json_pack("{s:i, s:i, s:i, s:f, s:f}", "readers", x->readers, "words",
-                      x->readers * x->per_block, "in_flight_bytes", x->cap_bytes, "us",
-                      limits_median(us, b->sizes->repeats), "copied_bytes_per_s",
-                      limits_median(rate, b->sizes->repeats)),
-            err);
+        status =
+            append_measurement(list,
+                               json_pack("{s:i, s:i, s:i, s:f, s:f}", "readers", x->readers,
+                                         "words", x->readers * x->per_block, "in_flight_bytes",
+                                         x->cap_bytes, "us", median(us, b->sizes->repeats),
+                                         "copied_bytes_per_s", median(rate, b->sizes->repeats)),
+                               err);
     return status == REEL_OK ? report_step(b, err) : status;
 }
 
@@ -389,11 +377,11 @@ static enum reel_status measure_launches_of(struct bench *b, int blocks, uint64_
         if (i >= 0) t.end[i] = us[2];
     }
     if (status == REEL_OK)
-        status = append_measurement(
-            list,
-            json_pack("{s:i, s:f, s:f, s:f}", "blocks", blocks, "call_us", limits_median(t.call, n),
-                      "word_us", limits_median(t.word, n), "end_us", limits_median(t.end, n)),
-            err);
+        status = append_measurement(list,
+                                    json_pack("{s:i, s:f, s:f, s:f}", "blocks", blocks, "call_us",
+                                              median(t.call, n), "word_us", median(t.word, n),
+                                              "end_us", median(t.end, n)),
+                                    err);
     return status == REEL_OK ? report_step(b, err) : status;
 }
 
@@ -422,9 +410,9 @@ static enum reel_status measure_all(struct bench *b, json_t *all, struct reel_er
     return status;
 }
 
-enum reel_status limits_measure(json_t **out, const struct reel_limits_options *options,
+enum reel_status limits_measure(json_t **out, int device, const struct reel_limits_options *options,
                                 const struct limits_sizes *sizes, struct reel_error *err) {
-    struct bench b = { .options = options, .sizes = sizes };
+    struct bench b = { .options = options, .device = device, .sizes = sizes };
     json_t *all = NULL;
     *out = NULL;
     enum reel_status status = open_gpu(&b, err);
@@ -442,24 +430,5 @@ enum reel_status limits_measure(json_t **out, const struct reel_limits_options *
         *out = all;
     else
         json_decref(all);
-    return status;
-}
-
-enum reel_status reel_gpu_limits(const struct reel_limits_options *given, char **json,
-                                 struct reel_error *err) {
-    struct reel_limits_options options;
-    struct limits_sizes sizes;
-    json_t *all = NULL;
-    err_clear(err);
-    enum reel_status status = err_if_null(err, "json", (const void *const[]){ json });
-    if (status != REEL_OK) return status;
-    *json = NULL;
-    status = struct_read(&options, sizeof options, given, "reel_limits_options", err);
-    if (status != REEL_OK) return status;
-    limits_sizes_full(&sizes);
-    if (options.only_read) sizes.repeats = 3, sizes.read_ms = 15;
-    status = limits_measure(&all, &options, &sizes, err);
-    if (status == REEL_OK) status = json_write(json, all, "the GPU's limits", err);
-    json_decref(all);
     return status;
 }

@@ -22,10 +22,7 @@ struct limits_sizes {
 void limits_sizes_full(struct limits_sizes *sizes);
 
 /* *out is the caller's to json_decref. */
-enum reel_status limits_measure(json_t **out, const struct reel_limits_options *options,
+enum reel_status limits_measure(json_t **out, int device, const struct reel_limits_options *options,
                                 const struct limits_sizes *sizes, struct reel_error *err);
-
-/* Sorts in place; 0 values give 0. */
-double limits_median(double *values, int n);
 
 #endif

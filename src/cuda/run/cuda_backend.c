@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "cuda/driver/gpu_info.h"
+#include "cuda/measure/cuda_machine.h"
 #include "cuda/measure/cuda_profile.h"
 #include "cuda/run/cuda_delta.h"
 #include "cuda/run/cuda_eval.h"
@@ -137,11 +138,8 @@ static void cuda_close(struct backend *b) {
 
 static enum reel_status open_gpu(struct backend *b, const struct backend_options *options,
                                  struct reel_error *err) {
-    int index = -1;
-    enum reel_status status = gpu_choose(&index, options->device, &b->tuning.folders, err);
-    if (status == REEL_OK && index < 0) status = err ? err->status : REEL_E_UNSUPPORTED;
-    if (status == REEL_OK) status = cuda_driver_open(&b->driver, b->tuning.folders.driver, err);
-    if (status == REEL_OK) status = cuda_gpu_open(&b->gpu, &b->driver, index, err);
+    enum reel_status status = cuda_driver_open(&b->driver, b->tuning.folders.driver, err);
+    if (status == REEL_OK) status = cuda_gpu_open(&b->gpu, &b->driver, options->device, err);
     if (status == REEL_OK && !b->gpu.facts.cooperative)
         status = err_set(err, REEL_E_UNSUPPORTED,
                          "%s cannot launch cooperative kernels, which decoding needs",
@@ -268,6 +266,8 @@ static void host_free(struct backend *b, void *host) {
 
 const struct backend_ops cuda_backend = {
     .name = "cuda",
+    .machine = &cuda_machine,
+    .tuning = &cuda_tuning_ops,
     .open = cuda_open,
     .close = cuda_close,
     .info = cuda_info,

@@ -121,21 +121,20 @@ static long long stored(const struct cuda_tuning *tuning, const struct setting *
     return 0;
 }
 
-enum reel_status reel_gpu_option(int index, struct reel_gpu_option *option,
-                                 struct reel_error *err) {
+enum reel_status cuda_tuning_option(struct reel_gpu_option *option, int index,
+                                    struct reel_error *err) {
     struct cuda_tuning standard;
-    err_clear(err);
     if (index < 0 || index >= N_SETTINGS)
         return err_set(err, REEL_E_NOT_FOUND, "there are %d GPU options", N_SETTINGS);
     const struct setting *setting = &settings[index];
     cuda_tuning_defaults(&standard);
-    const struct reel_gpu_option own = { .size = sizeof own,
-                                         .key = setting->key,
-                                         .meaning = setting->meaning,
-                                         .least = setting->least,
-                                         .most = setting->most,
-                                         .standard = stored(&standard, setting) };
-    return struct_write(option, &own, sizeof own, "reel_gpu_option", err);
+    *option = (struct reel_gpu_option){ .size = sizeof *option,
+                                        .key = setting->key,
+                                        .meaning = setting->meaning,
+                                        .least = setting->least,
+                                        .most = setting->most,
+                                        .standard = stored(&standard, setting) };
+    return REEL_OK;
 }
 
 static void store_setting(struct cuda_tuning *tuning, const struct setting *setting,

@@ -37,4 +37,9 @@ void cuda_tuning_defaults(struct cuda_tuning *tuning);
 enum reel_status cuda_tuning_parse(struct cuda_tuning *tuning, const char *text,
                                    struct reel_error *err);
 
+struct reel_gpu_option;
+/* Setting `index`, counted from 0; REEL_E_NOT_FOUND after the last. */
+enum reel_status cuda_tuning_option(struct reel_gpu_option *option, int index,
+                                    struct reel_error *err);
+
 #endif

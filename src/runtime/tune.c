@@ -1,19 +1,16 @@
-/* reel_model_tune: which launch settings decode fastest here. Only settings that need no new
- * kernels: bytes in flight and where attention is split. */
+/* reel_model_tune: which of the settings that a backend can change while it is open decode fastest
+ * here. */
 #include "base/clock.h"
 #include "base/memory.h"
+#include "base/numbers.h"
 #include "base/struct_size.h"
-#include "cuda/measure/limits.h"
-#include "cuda/measure/tune_search.h"
-#include "cuda/run/cuda_backend.h"
-#include "cuda/run/tuned.h"
 #include "reel_measure.h"
 #include "runtime/model_handle.h"
+#include "runtime/tune_search.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 
 enum {
     SHORT_CONTEXT = 16,
@@ -21,9 +18,7 @@ enum {
     DEFAULT_REPEATS = 5,
     MOST_REPEATS = 64,
     MOST_TOKENS = 64,
-    LEAST_TOKENS = 8,
-    SPLIT_LEAST = 64,
-    AXES = 4
+    LEAST_TOKENS = 8
 };
 #define DEFAULT_SECONDS 45.0
 #define DECODE_MS       25.0  /* one decode lasts about this long */
@@ -48,33 +43,31 @@ struct tuner {
     int n_tokens, repeats;
     struct reel_tune_result *result;
     bool has_base, same, enough;
-    int base_values[AXES];
+    int base_values[BACKEND_MOST_SETTINGS];
     double start_ms, seconds;
 };
 
 /* ---- settings ---- */
 
-static int *setting_of(struct plan *plan, int axis) {
-    int *const all[AXES] = { &plan->split_from, &plan->cap_layers, &plan->cap_kv, &plan->cap_head };
-    return all[axis];
-}
-
-static const char *const names[AXES] = { "split_from", "cap_layers", "cap_kv", "cap_head" };
-
-static void apply_settings(struct backend *b, const struct tune_search *s) {
+static void set_all(const struct tuner *t, const struct tune_search *s) {
     for (int i = 0; i < s->n_axes; i++)
-        *setting_of(&b->plan, i) = s->axes[i].values[s->axes[i].at];
+        t->model->ops->tuning->set(t->model->backend, i, s->axes[i].values[s->axes[i].at]);
 }
 
-static void make_axes(struct tune_search *s, struct backend *b, int longest) {
-    struct plan *p = &b->plan;
-    s->n_axes = AXES;
-    tune_axis_powers(&s->axes[0], names[0], SPLIT_LEAST, 2 * longest, p->split_from);
-    tune_axis_steps(&s->axes[1], names[1], 1, p->ring_slots, p->cap_layers);
-    tune_axis_steps(&s->axes[2], names[2], 1, p->kv_slots, p->cap_kv);
-    tune_axis_steps(&s->axes[3], names[3], 1, p->ring_slots, p->cap_head);
-    if (p->tape.group_sms == 1) s->axes[0].n = 1, s->axes[0].values[0] = p->split_from;
-    if (p->tape.group_sms == 1) s->axes[0].at = 0;
+static void set_back(const struct tuner *t, const struct tune_search *s) {
+    for (int i = 0; i < s->n_axes; i++)
+        t->model->ops->tuning->set(t->model->backend, i, t->base_values[i]);
+}
+
+static void make_axes(struct tuner *t, struct tune_search *s, int longest) {
+    struct backend_setting list[BACKEND_MOST_SETTINGS];
+    s->n_axes = t->model->ops->tuning->settings(t->model->backend, list, longest);
+    for (int i = 0; i < s->n_axes; i++) {
+        const struct backend_setting *b = &list[i];
+        (b->doubles ? tune_axis_powers : tune_axis_steps)(&s->axes[i], b->name, b->least, b->most,
+                                                          b->value);
+        t->base_values[i] = b->value;
+    }
 }
 
 /* ---- decoding ---- */
@@ -147,7 +140,7 @@ static enum reel_status measure_line(struct tuner *t, struct line *line, struct 
     for (int i = 0; i < t->repeats && status == REEL_OK; i++)
         status = decode_line(t, line, &ms[i], err);
     if (status != REEL_OK) return status;
-    line->per_s = t->n_tokens * 1e3 / limits_median(ms, t->repeats);
+    line->per_s = t->n_tokens * 1e3 / median(ms, t->repeats);
     if (!t->has_base) memcpy(line->base, line->now, sizeof line->base);
     return compare(t, line, err);
 }
@@ -167,7 +160,7 @@ static enum reel_status measure_settings(void *user, const struct tune_search *s
                                          struct reel_error *err) {
     struct tuner *t = user;
     enum reel_status status = REEL_OK;
-    apply_settings(t->model->backend, s);
+    set_all(t, s);
     t->same = true;
     for (int i = 0; i < 2 && status == REEL_OK; i++)
         status = measure_line(t, &t->lines[i], err);
@@ -189,7 +182,7 @@ static enum reel_status measure_settings(void *user, const struct tune_search *s
 static void on_tried(void *user, const struct tune_search *s, int axis, double score, double best,
                      bool kept) {
     (void)score, (void)best;
-    report_trial(user, names[axis], s->axes[axis].values[s->axes[axis].at], kept);
+    report_trial(user, s->axes[axis].name, s->axes[axis].values[s->axes[axis].at], kept);
 }
 
 static bool is_time_over(void *user) {
@@ -248,46 +241,47 @@ static void close_lines(struct tuner *t) {
 
 static enum reel_status write_tuned(const struct tuner *t, struct reel_tune_result *result,
                                     struct reel_error *err) {
-    const struct backend *b = t->model->backend;
     struct buffer path = { 0 };
     if (!t->options->cache_dir) return REEL_OK;
-    mkdir(t->options->cache_dir, 0777); /* may exist; if it cannot be made, writing fails below */
-    enum reel_status status =
-        tuned_path(&path, t->options->cache_dir, &b->gpu.facts, &t->model->model.config, err);
-    if (status == REEL_OK)
-        status = tuned_write(path.bytes, result->gpu_options,
-                             sqrt(result->before_short * result->before_long),
-                             sqrt(result->after_short * result->after_long), err);
+    enum reel_status status = t->model->ops->tuning->remember(
+        t->model->backend, t->options->cache_dir, result->gpu_options,
+        sqrt(result->before_short * result->before_long),
+        sqrt(result->after_short * result->after_long), &path, err);
     if (status == REEL_OK) (void)snprintf(result->path, sizeof result->path, "%s", path.bytes);
     buffer_release(&path);
     return status;
 }
 
+/* "key=value,..." of the values taken. */
+static void write_options(const struct tune_search *s, char *text, size_t size) {
+    for (int i = 0; i < s->n_axes; i++) {
+        const int n = snprintf(text, size, "%s%s=%d", i > 0 ? "," : "", s->axes[i].name,
+                               s->axes[i].values[s->axes[i].at]);
+        if (n < 0 || (size_t)n >= size) return;
+        text += n, size -= (size_t)n;
+    }
+}
+
 static enum reel_status tune_settings(struct tuner *t, struct tune_search *s,
                                       struct reel_tune_result *result, struct reel_error *err) {
-    struct backend *b = t->model->backend;
     double score = 0;
     enum reel_status status = open_lines(t, err);
     if (status != REEL_OK) return status;
-    make_axes(s, b, t->lines[1].n);
-    for (int i = 0; i < AXES; i++)
-        t->base_values[i] = s->axes[i].values[s->axes[i].at];
+    make_axes(t, s, t->lines[1].n);
     result->long_context = t->lines[1].n;
     status = tune_search(s, err);
     if (status == REEL_OK) status = measure_settings(t, s, &score, err);
     result->after_short = t->lines[0].per_s;
     result->after_long = t->lines[1].per_s;
-    for (int i = 0; i < AXES; i++)
-        if (*setting_of(&b->plan, i) != t->base_values[i]) result->improved = true;
-    (void)snprintf(result->gpu_options, sizeof result->gpu_options, "%s=%d,%s=%d,%s=%d,%s=%d",
-                   names[0], *setting_of(&b->plan, 0), names[1], *setting_of(&b->plan, 1), names[2],
-                   *setting_of(&b->plan, 2), names[3], *setting_of(&b->plan, 3));
+    for (int i = 0; i < s->n_axes; i++)
+        if (s->axes[i].values[s->axes[i].at] != t->base_values[i]) result->improved = true;
+    write_options(s, result->gpu_options, sizeof result->gpu_options);
     return status;
 }
 
 static enum reel_status check_options(const struct reel_model *model,
                                       const struct reel_tune_options *o, struct reel_error *err) {
-    if (model->ops != &cuda_backend)
+    if (!model->ops->tuning)
         return err_set(err, REEL_E_UNSUPPORTED,
                        "%s: runs on the CPU; only what runs on a GPU is tuned", model->model.name);
     if (o->n_tokens < 0 || o->n_tokens > MOST_TOKENS || o->long_context < 0 || o->repeats < 0 ||
@@ -318,12 +312,10 @@ enum reel_status reel_model_tune(struct reel_model *model, const struct reel_tun
     if (status == REEL_OK) status = check_options(model, &options, err);
     if (status != REEL_OK) return status;
     t.seconds = options.seconds > 0 ? options.seconds : DEFAULT_SECONDS;
-    struct backend *b = model->backend;
-    const struct plan before = b->plan;
     t.repeats = options.repeats ? options.repeats : DEFAULT_REPEATS;
     status = tune_settings(&t, &search, &result, err);
     if (status == REEL_OK) status = write_tuned(&t, &result, err);
-    if (status != REEL_OK || !options.apply) b->plan = before;
+    if (status != REEL_OK || !options.apply) set_back(&t, &search);
     close_lines(&t);
     if (status != REEL_OK || !out) return status;
     return struct_write(out, &result, sizeof result, "reel_tune_result", err);

@@ -1,6 +1,6 @@
 /* Coordinate descent over a few settings, each an ordered list of values. Knows nothing of GPUs. */
-#ifndef REEL_CUDA_TUNE_SEARCH_H
-#define REEL_CUDA_TUNE_SEARCH_H
+#ifndef REEL_RUNTIME_TUNE_SEARCH_H
+#define REEL_RUNTIME_TUNE_SEARCH_H
 
 #include "base/error.h"
 

@@ -1,4 +1,4 @@
-#include "cuda/measure/tune_search.h"
+#include "runtime/tune_search.h"
 
 enum { MOST_ROUNDS = 3 };
 #define BETTER 1.005 /* medians of short runs differ by less */
