@@ -71,7 +71,8 @@ void sim_copies_taken(struct sim_warp *w, unsigned bar) {
     }
 }
 
-/* What w has taken it may have loaded from once more, since it last said that loads are answered. */
+/* What w has taken it may have loaded from once more, since it last said that loads are answered.
+ */
 void sim_copies_held(struct sim_warp *w) {
     struct sim_block *b = w->block;
     w->takes++;
