@@ -362,7 +362,7 @@ static void what_is_no_number_in_one_prompt_stays_there(void **state) {
         struct reel_session *bad = session_open(&r, r.m.gpu, N);
         struct reel_session *good = session_open(&r, r.m.gpu, AFTER);
         const struct reel_eval eval = {
-            .size = sizeof eval, .n = N, .embeddings = embeddings, .output = REEL_OUTPUT_NONE
+            .size = sizeof eval, .n = N, .embeddings = embeddings, .output = REEL_OUTPUT_LAST_LOGITS
         };
         for (int n = 5; n <= AFTER; n += n < 40 ? 17 : 61) {
             require(&r, reel_session_truncate(bad, 0, &r.err));
