@@ -14,6 +14,7 @@ extern const struct machine_ops cpu_machine;
 struct backend {
     const struct model *model;
     bool reference;
+    enum reel_rounding asked;   /* as in reel_model_options */
     enum ref_rounding rounding; /* of the reference */
     enum ref_weights weights;   /* likewise */
     struct engine engine;
@@ -44,6 +45,7 @@ static enum reel_status cpu_open(struct backend **out, const struct model *model
     b->reference = cpu_path_is_reference(options->cpu_path);
     if (b->reference && strcmp(options->cpu_path, CPU_PATH_REFERENCE_BF16) == 0)
         b->weights = REF_AS_BF16;
+    b->asked = options->rounding;
     b->rounding = ref_rounding_of(options->rounding);
     if (options->rounding != REEL_ROUNDING_FAST) {
         if (options->cpu_path && !b->reference && strcmp(options->cpu_path, "auto") != 0)
@@ -275,7 +277,7 @@ static enum reel_status tower_open(struct audio_tower **out, const struct model 
         cpu_info(b, &info);
         options.cpu_path = info.path;
         options.n_threads = info.n_threads;
-        if (b->rounding == REF_FAITHFUL) options.rounding = REEL_ROUNDING_FAITHFUL;
+        options.rounding = b->asked;
     }
     enum reel_status status = mem_zeroed(&tower, 1, sizeof *tower, "an audio tower", err);
     if (status != REEL_OK) return status;

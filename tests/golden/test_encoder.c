@@ -6,6 +6,7 @@
 #include "cpu/encoder_reference.h"
 #include "cpu/reference_model.h"
 #include "model/synthetic.h"
+#include "runtime/model_handle.h"
 #include "tests/support/golden.h"
 
 #include <math.h>
@@ -289,6 +290,36 @@ static void the_number_of_threads_does_not_matter(void **state) {
     encoder_close(three);
 }
 
+static void a_backends_tower_rounds_as_the_backend_does(void **state) {
+    enum { N_FRAMES = 350 };
+    static const enum reel_rounding roundings[] = { REEL_ROUNDING_FAST, REEL_ROUNDING_FAITHFUL,
+                                                    REEL_ROUNDING_EXACT };
+    const struct golden_model *m = &scenes[1].model;
+    const size_t n = (size_t)audio_tokens(N_FRAMES) * (size_t)m->config.audio.output_dim;
+    float *features = make_features(m->config.audio.n_bins, N_FRAMES), *got = golden_floats(n);
+    (void)state;
+    for (int i = 0; i < COUNT(roundings); i++) {
+        const struct reel_model_options options = {
+            .size = sizeof options, .device = "cpu", .n_threads = 1, .rounding = roundings[i]
+        };
+        struct reel_error err = { 0 };
+        struct reel_model *model = NULL;
+        struct model_tower tower = { 0 };
+        golden_require(reel_model_open(&model, m->folder, &options, &err), &err);
+        golden_require(model_tower_open(&tower, model, &err), &err);
+        golden_require(model_tower_run(&tower, features, N_FRAMES, got, &err), &err);
+        struct encoder *e = open_encoder(m, NULL, 1, roundings[i]);
+        float *want = encode(e, m, N_FRAMES);
+        if (memcmp(got, want, n * sizeof *got) != 0)
+            fail_msg("rounding %d is not that of the tower", (int)roundings[i]);
+        free(want);
+        encoder_close(e);
+        model_tower_close(&tower);
+        reel_model_close(model);
+    }
+    free(features), free(got);
+}
+
 /* A copy of a matrix in float32; the caller frees its data. */
 static void widen(struct matrix *m) {
     float *values = golden_floats((size_t)m->rows * (size_t)m->columns);
@@ -500,6 +531,7 @@ int main(void) {
         cmocka_unit_test(the_published_tower_rounds_no_worse_than_the_bf16_run),
         cmocka_unit_test(windows_encoded_apart_have_the_bits_of_the_whole),
         cmocka_unit_test(the_number_of_threads_does_not_matter),
+        cmocka_unit_test(a_backends_tower_rounds_as_the_backend_does),
         cmocka_unit_test(the_same_weights_in_float32_give_the_same_bits),
         cmocka_unit_test(a_clip_of_NaN_leaves_nothing_in_the_next),
         cmocka_unit_test(no_frames_and_no_tower_are_refused),
