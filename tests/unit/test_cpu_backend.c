@@ -462,7 +462,9 @@ static void outputs_are_rows_of_one_another(void **state) {
         assert_int_equal(cpu_backend.eval(r.state, &eval, NULL), REEL_OK);
     }
     assert_memory_equal(last_hidden, hidden + (N - 1) * s->hidden, sizeof last_hidden);
-    assert_true(difference(last_logits, all + (N - 1) * s->vocab, (size_t)s->vocab) < 1e-5);
+    /* Paths without AVX-512 multiply one vector with 16 significant bits and many with bf16's 8
+     * (struct cpu_vector), so their two rows differ by one rounding of the input, 2^-9 an entry. */
+    assert_true(difference(last_logits, all + (N - 1) * s->vocab, (size_t)s->vocab) < 4e-3);
     free(all), free(hidden), free(embeddings);
     close_running(&r);
     free_model(m);
