@@ -115,7 +115,8 @@ static uint64_t useful_bytes(const struct plan *p, int phase) {
         [TAPE_HEAD] = (uint64_t)t->vocab,
         [TAPE_MIX] = deltas * (uint64_t)(plan_mix_rows(t) * t->n_groups),
     };
-    return hidden * rows[phase] * tile_bytes(t->segment[phase].format) / (TILE_ROWS * TILE_K);
+    return hidden * rows[phase] * tile_bytes(t->segment[phase].format) /
+           ((uint64_t)TILE_ROWS * TILE_K);
 }
 
 static void print_phases(struct page *out, const struct plan *p) {
