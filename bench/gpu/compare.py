@@ -90,11 +90,8 @@ def timed(reel, model, words, args):
     out = run([reel, "bench", model, *words, "-r", str(args.runs), "--device", args.device, "-o", "csv"])
     figures = {}
     for row in csv.DictReader(io.StringIO(out.decode())):
-        name = row["test"] + ("" if words[-1] == "0" else f" @ {words[-1]}")
-        if row["n_gen"] == "0":
-            figures[name] = 1000 / float(row["first_token_ms"])
-        else:
-            figures[name] = float(row["median_ts"])
+        first_ms = float(row["first_token_ms"])
+        figures[row["test"]] = 1000 / first_ms if row["n_gen"] == "0" else float(row["median_ts"])
     return figures
 
 
