@@ -1,6 +1,8 @@
-/* Reads a prompt: a queue of launches takes up to P_PREFILL_TOKENS tokens through all layers and leaves their
- * K and V in the session's cache and the residual stream in a->h. A kernel for each kind of step and cut: in
- * one kernel they would share their registers, and spill. */
+/* Reads a prompt. A queue of launches takes a chunk (docs/GLOSSARY.md) of up to P_PREFILL_TOKENS tokens through all
+ * layers. It leaves their K and V in the session's cache and their residual stream in a->h.
+ *
+ * Each kind of step and of cut (docs/GLOSSARY.md) has a kernel of its own. In one kernel they would share their
+ * registers, and spill. */
 #include "mma.cuh"
 #include "phase_embed.cuh"
 #include "prefill_attention.cuh"
@@ -8,7 +10,7 @@
 
 STATIC_ASSERT(PREFILL_BYTES == P_PREFILL_SHARED, "the plan counts shared memory of prefill otherwise");
 
-/* Embeddings to h; x and ssq for the first norm. A warp a token. */
+/* Writes the tokens' embeddings to h, and x and ssq for the first norm. Each warp makes one token at a time. */
 DEV void embed_phase(struct prompt_worker *r) {
     const struct decode_args *a = r->w.a;
     for (int t = r->w.block * READ_WARPS + r->w.warp; t < a->n_tokens; t += (int)block_count() * READ_WARPS) {
@@ -48,7 +50,8 @@ KERNEL(READ_CONSUMERS) prefill_embed(const PARAMETER struct prefill_args args, i
     embed_phase(&r);
 }
 
-/* Returns 1 for consumers, who may begin; the other warps have done their part then. */
+/* Starts a block of a product. A consumer warp gets 1 and may begin its items. The other warps get 0: their part is
+ * over then, since the producer fills all stages before it returns. */
 DEV int product_start(struct prompt_worker *r, const struct prefill_args *a, int phase, int layer) {
     prompt_worker_start(r, a, layer, P_PREFILL_STAGES);
     if (r->w.warp < READ_WARPS) {
@@ -108,7 +111,8 @@ KERNEL(READ_THREADS) prefill_attention(const PARAMETER struct prefill_args args,
     }
 }
 
-/* One block of one warp, after all others: tells the host. */
+/* One block of one warp waits for all launches before it and tells the host that the tokens are evaluated. Where a
+ * launch gave up, this kernel writes nothing. */
 KERNEL(LANES) prefill_end(const PARAMETER struct prefill_args args, int phase, int layer) {
     struct decode_mailbox *m = args.decode.mailbox;
     (void)phase, (void)layer;
