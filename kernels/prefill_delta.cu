@@ -1,5 +1,5 @@
-/* Reading a prompt: the steps of Gated DeltaNets, which lie between the products of prefill.cu in the same queue
- * of launches. */
+/* Reading a prompt: the steps of Gated DeltaNets. They lie between the products of prefill.cu in the same queue of
+ * launches. */
 #include "prefill_delta_answer.cuh"
 #include "prefill_delta_chain.cuh"
 #include "prefill_delta_chunk.cuh"

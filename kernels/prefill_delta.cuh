@@ -1,24 +1,26 @@
-/* Reading a prompt: Gated DeltaNets, in chunks of 64 tokens (docs/MODEL_qwen35.md). Four steps between the
+/* Reading a prompt: Gated DeltaNets, in chunks of 64 tokens (docs/MODEL_qwen35.md). Four steps lie between the
  * products of mix and out:
  *
- *   conv    convolution, silu and norms: q, k, v as blocks; gates from x
- *   chunk   what a chunk's tokens do to each other, whatever the state: w, u, asked
- *   chain   the state through the chunks: what each begins with, what each token teaches it (learned)
- *   answer  o from both, its norm, times silu(z): the activations that out reads
+ *   conv    convolution, silu and norms make q, k, v as blocks; x makes the gates
+ *   chunk   what a chunk's tokens do to each other, whatever the state is: w, u, asked
+ *   chain   takes the state through the chunks: what each chunk begins with (states), and what each token teaches
+ *           the state (learned)
+ *   answer  makes o of asked, states and learned, norms it, multiplies by silu(z): the activations that out reads
  *
- * With G the running sum of the logarithms of decays in a chunk, all matrices of one value head:
+ * G is the running sum of the logarithms of decays in a chunk, S the state. All matrices are of one value head:
  *
  *   M = I + strictly lower(beta_i (k_i . k_j) e^(G_i - G_j)),  T = 1 / M
  *   w = T (beta e^G k),  u = T (beta v),  asked = lower((q_i . k_j) e^(G_i - G_j))
  *   learned = u - w S,  o = e^G q S + asked learned,  S <- e^G_n S + k^T (e^(G_n - G) learned)
  *
- * Rounding: q, k, v are bf16, as transformers has them, and what tensor cores multiply them with has two bf16
- * terms, 16 significant bits: T, S where the state is asked, learned, asked. One term have w, and S where
- * tokens ask it (o is rounded behind it). Sums, T and S itself are float32.
+ * Rounding: q, k, v are bf16, as transformers has them. What tensor cores multiply them with has two bf16 terms, 16
+ * significant bits: T, learned, asked, and S in chain (w S). w has one term. So has S in answer (q S), as o is
+ * rounded after it. Sums, T and S themselves are float32.
  *
- * Operands lie as blocks, 8 rows of 8 bf16, 128 bytes, which matrices_load brings as they are or turned; or as
- * quad tiles, lane by lane what mma wants of 16 by 16. Tokens beyond the last one, to a whole chunk, are zeros
- * that decay nothing: they change neither S nor anyone. */
+ * Operands lie as blocks or as quad tiles. A block is 8 rows of 8 bf16, 128 bytes; matrices_load brings blocks as they
+ * are or turned (transposed). A quad tile is an operand of 16 by 16, lane by lane as mma wants it. Tokens beyond the
+ * last one, to a whole chunk, have zeros as input and decay nothing, so they leave S and all other tokens as they
+ * are. */
 #ifndef REEL_KERNELS_PREFILL_DELTA_CUH
 #define REEL_KERNELS_PREFILL_DELTA_CUH
 
@@ -66,11 +68,11 @@ DEV const float *delta_numbers(const struct prompt_worker *r, int nth) {
 
 DEV int delta_chunks(const struct prompt_worker *r) { return (r->n_tokens + DELTA_CHUNK - 1) / DELTA_CHUNK; }
 
-/* Of `bytes` each, a head's chunks one after the other. */
+/* Where a head's chunk begins. A chunk has `bytes` bytes, and a head's chunks follow one another. */
 DEV size_t chunk_at(int head, int chunk, size_t bytes) { return (size_t)(head * CHUNKS_MOST + chunk) * bytes; }
 
-/* All threads: the barrier of `copies` copies that this block asks for itself; then what other launches made may be
- * read, by copies too. */
+/* All threads make the barrier of the `copies` copies that this block asks for itself, and wait for the launch before.
+ * After this the block may read what other launches made, by copies too. */
 DEV void copies_start(u64 *full, int copies) {
     if (thread_index() == 0) {
         mbar_init(full, copies * FILL_LANES);
@@ -80,7 +82,8 @@ DEV void copies_start(u64 *full, int copies) {
     previous_over();
     fence_copies();
 }
-/* Copies that this block asked for itself. Nobody leaves while they are under way, not even a launch that gave up. */
+/* A warp waits for the copies that its block asked for itself. No block ends while its copies are under way, not even
+ * in a launch that gave up. */
 DEV void copies_wait(struct prompt_worker *r, smem full, u32 parity) {
     if (r->w.lane == 0) {
         mbar_wait(&r->w, full, parity, WAIT_STAGE);
@@ -91,7 +94,7 @@ DEV void copies_wait(struct prompt_worker *r, smem full, u32 parity) {
 
 /* ---- two terms ---- */
 
-/* Two floats as bf16, and what that leaves. */
+/* Two floats rounded to bf16, and what rounding left over, as bf16 again. */
 struct terms {
     u32 rounded, rest;
 };
@@ -102,7 +105,7 @@ DEV struct terms terms_of(float low, float high) {
     return t;
 }
 
-/* d += A B to some 16 significant bits, b0 and b1 B's two words. */
+/* d += A B to some 16 significant bits. a is A rounded and A's rest; b0 and b1 are the two words of B. */
 DEV void terms_mma(float *d, const struct quad *a, struct terms b0, struct terms b1) {
     tile_mma(d, a[0], b0.rounded, b1.rounded);
     tile_mma(d, a[1], b0.rounded, b1.rounded);
@@ -111,12 +114,13 @@ DEV void terms_mma(float *d, const struct quad *a, struct terms b0, struct terms
 
 /* ---- blocks in shared memory ---- */
 
-/* This lane's row for matrices_load: blocks of `width` across, matrix i (of lanes 8 i to 8 i + 7) at
- * (row + i % 2, column + i / 2): a tile of 16 by 16 as an A operand. */
+/* This lane's row for matrices_load, which loads a tile of 16 by 16 as an A operand. `width` blocks lie side by side;
+ * lanes 8 i to 8 i + 7 have the block at (row + i % 2, column + i / 2). */
 DEV smem tile_rows(smem blocks, int width, int row, int column, int lane) {
     return blocks + (u32)(((row + lane / 8 % 2) * width + column + lane / 16) * MATRIX_BYTES + lane % 8 * 16);
 }
-/* The same with rows and columns changed: two B operands of 16 by 8, one above the other; turned, an A operand. */
+/* As tile_rows, but rows and columns change places: two B operands of 16 by 8, one above the other. Loaded turned, it
+ * is an A operand. */
 DEV smem tile_columns(smem blocks, int width, int row, int column, int lane) {
     return blocks + (u32)(((row + lane / 16) * width + column + lane / 8 % 2) * MATRIX_BYTES + lane % 8 * 16);
 }

@@ -1,10 +1,12 @@
-/* Items of a matrix product that are wide or halves, whatever the product is of. Activations, the B operand, come
- * through the ring of stages: 128 columns of k of the item's tokens each. Weights are tiles of 16 rows by 16 k,
- * which make A operands (tile_format.h): a warp loads its own into registers, a stage ahead.
+/* Wide items and halves of any matrix product (an item is what a block computes at a time, docs/GLOSSARY.md).
+ * Activations are the B operand and come through the ring of stages: a stage has 128 columns of k of the item's
+ * tokens. Weights are tiles of 16 rows by 16 k, which make A operands (tile_format.h). A warp loads its own tiles into
+ * registers, a stage ahead.
  *
- * An item is 8 row tiles, one for each warp, by 64 or 128 tokens; or, where that makes too few items, 4 row
- * tiles by 64 tokens, the two halves of the warps sharing the k of a stage. The last one of a row takes up to
- * TAIL_TOKENS more: a few tokens beyond a multiple would else cost as many items as 64 or 128. */
+ * A wide item is 8 row tiles, one for each warp, by 64 or 128 tokens. Where that makes too few items, they are
+ * halves: 4 row tiles by 64 tokens, and the two halves of the warps share the k of a stage. The last item of a row
+ * also takes a tail of up to TAIL_TOKENS tokens. Without it, a few tokens beyond a multiple of 64 or 128 would cost
+ * as many items as 64 or 128 tokens do. */
 #ifndef REEL_KERNELS_PREFILL_ITEMS_CUH
 #define REEL_KERNELS_PREFILL_ITEMS_CUH
 
@@ -23,28 +25,32 @@ struct item {
     int which; /* of the two scale buffers */
 };
 
-/* ---- what a product is: defined where this is included ---- */
+/* ---- what a product is: the file that includes this one defines these functions ---- */
 
 DEV int product_row_tiles(int phase);
 DEV int product_k_tiles(int phase);
 DEV const u8 *activations_of(const struct prompt_worker *r, int phase);
 /* The format of its weights (tile_format.h). */
 DEV int product_format(int phase);
-/* Row tile `row` of the weights, this lane's 16 bytes of its first tile; beyond the last row any row. */
+/* This lane's 16 bytes of the first tile of row tile `row` of the weights. Beyond the last row tile it may be any. */
 DEV const u8 *item_weights(const struct prompt_worker *r, int phase, int layer, int row);
-/* n of its tiles from k tile k on, as they lie; zeros where there are none: there the stage holds a block twice. */
+/* Loads n tiles of a row tile from k tile k on, as they lie in memory. Where there are none it gives zeros, since a
+ * stage at the end may hold its last block of activations twice. */
 DEV void item_tiles(const struct prompt_worker *r, int phase, struct quad *t, const u8 *row, int k, const int n);
-/* Before the products of an item; after the next barrier all see what it stores to shared memory. */
+/* A warp calls this before the products of an item. All warps see what it stores to shared memory after the next
+ * barrier. */
 DEV void item_begin(struct prompt_worker *r, int phase, const struct item *it, int first_token, const int tokens);
-/* Finishes columns [8 from, 8 from + 8 n) of a block of 64 tokens; d holds them alone. */
+/* Finishes tokens [8 from, 8 from + 8 n) of a block of 64 tokens. d holds the products of these tokens alone. early is
+ * the residual stream that thin items load ahead (sums_finish), or NULL. */
 DEV void item_finish(struct prompt_worker *r, int phase, int layer, const struct item *it, const float *d, int block,
                      int from, const int n, const float (*early)[4]);
-/* After a warp has finished tokens [from, to) of an item. */
+/* A warp calls this after it has finished tokens [from, to) of an item. */
 DEV void item_end(struct prompt_worker *r, int phase, const struct item *it, int from, int to);
 
 /* ---- halves meet ---- */
 
-/* Each half of the warps gets the other one's share of 4 of the block's 8 columns of tokens: d[0 .. 16). */
+/* Adds up what the two halves of the warps made of their k. Of the block's 8 runs of 8 tokens each half gets the sums
+ * of 4, in d[0 .. 16). */
 DEV void halves_meet(struct prompt_worker *r, float *d) {
     const int half = r->w.warp / 4, thread = r->w.warp % 4 * LANES + r->w.lane;
     UNROLL
@@ -58,7 +64,7 @@ DEV void halves_meet(struct prompt_worker *r, float *d) {
         d[i] += r->s->exchange[((1 - half) * 16 + i) * 128 + thread];
 }
 
-/* The first half gets the sums of the tail. */
+/* Adds up the two halves' products of the tail. The first half of the warps gets the sums. */
 DEV void tails_meet(struct prompt_worker *r, float *rest) {
     const int half = r->w.warp / 4, thread = r->w.warp % 4 * LANES + r->w.lane;
     readers_sync(); /* what was exchanged before is read */
@@ -73,14 +79,15 @@ DEV void tails_meet(struct prompt_worker *r, float *rest) {
 
 /* ---- the items ---- */
 
-/* Items side by side over the tokens: `blocks` of 64 tokens each, and for the last one the tail. */
+/* How many items lie side by side over the tokens. Each has `blocks` blocks of 64 tokens, and the last one also has the
+ * tail. */
 DEV int wide_across(int n_tokens, int blocks) {
     const int tokens = blocks * BLOCK_TOKENS, tail = n_tokens > tokens ? TAIL_TOKENS : 0;
     return (n_tokens - tail + tokens - 1) / tokens;
 }
 
-/* What a warp multiplies with: its row, the row of the item after this one; and of each stage its tiles, and how far
- * into it they begin. */
+/* Which weights and which part of a stage a warp multiplies: row is its row tile, next_row that of its next item. In
+ * each stage its tiles begin with first_tile, and the activations for them lie stage_at bytes into the stage. */
 struct wide_weights {
     const u8 *row, *next_row;
     int first_tile;
@@ -88,7 +95,8 @@ struct wide_weights {
     int n_stages;
 };
 
-/* One item's products: d[blocks][32], with `tail` also rest[4]. t: the item's first tiles, and then the next one's. */
+/* A warp makes an item's products: d[blocks][32], and with `tail` also rest[4]. t holds the item's first tiles before,
+ * and the next item's first tiles after. */
 DEV void wide_multiply(struct prompt_worker *r, int phase, const struct wide_weights *w, struct quad *t, float (*d)[32],
                        float *rest, const int blocks, const int tiles, const int tail) {
     const int format = product_format(phase);
@@ -130,8 +138,8 @@ DEV void wide_multiply(struct prompt_worker *r, int phase, const struct wide_wei
     }
 }
 
-/* All items of one phase whose warps have rows of their own, or share k by halves. Weights are asked for a
- * stage ahead, the next item's first at its end. */
+/* A consumer warp makes all items of one phase that are wide, or with `split` are halves. It loads weights a stage
+ * ahead, and at the end of an item those of the next item's first stage. */
 DEV void wide_items(struct prompt_worker *r, int phase, int layer, const int blocks, const int split) {
     enum { MOST_BLOCKS = 2 };
     const int row_tiles = product_row_tiles(phase);

@@ -1,10 +1,11 @@
-/* The matrix products of prefill. Weights come straight from the tapes, without shared memory.
+/* The matrix products of prefill. A warp loads weights straight from the tapes (docs/GLOSSARY.md) into registers.
+ * They do not pass through shared memory.
  *
  *   qkv, mix, gate_up   in: x, scaled by the norm afterwards   out: qkv; gated
  *   out, down           in: attention; gated                   out: h, and x and ssq for the next norm
  *
- * Items are wide or halves (prefill_items.cuh); or, of few tokens, thin: 1 row tile by 64 tokens, each warp with
- * an eighth of k. */
+ * Items are wide or halves (prefill_items.cuh). For few tokens they are thin: 1 row tile by up to 64 tokens, and each
+ * warp has an eighth of k. */
 #ifndef REEL_KERNELS_PREFILL_PRODUCT_CUH
 #define REEL_KERNELS_PREFILL_PRODUCT_CUH
 
@@ -25,24 +26,26 @@
 #define K_TILES_OF(S)   P_##S##_K_TILES
 #define FORMAT_OF(S)    P_##S##_FORMAT
 
-/* out and down: the groups' slices of k follow one another, their SMs have the same rows. */
+/* Whether a product sums over the groups (docs/GLOSSARY.md). In out and down the groups' slices of k follow one
+ * another, and the SMs of all groups have the same rows. */
 DEV int sums_groups(int phase) { return phase == TAPE_OUT || phase == TAPE_DOWN; }
 DEV int product_row_tiles(int phase) {
     return (sums_groups(phase) ? P_GROUP_SMS : P_SMS) * BY_PHASE(phase, ROW_TILES_OF);
 }
-/* x comes twice, rounded and what was left over: 16 significant bits, as in decoding. */
+/* x comes twice, rounded to bf16 and then what rounding left over: together 16 significant bits, as in decoding. */
 enum { X_TILES = X_BLOCKS * ATOM_COLUMNS / TILE_K };
 DEV int product_k_tiles(int phase) { return sums_groups(phase) ? P_GROUPS * BY_PHASE(phase, K_TILES_OF) : 2 * X_TILES; }
 
 DEV int product_format(int phase) { return BY_PHASE(phase, FORMAT_OF); }
 
-/* From the start of all tapes to row tile `row` of a phase, k tile 0. */
+/* Bytes from a layer's place on the first tape (layer_begin) to row tile `row` of a phase, k tile 0. */
 #define ROW_AT(S)                                                                                                      \
     ((u64)(row / P_##S##_ROW_TILES) * P_SM_BYTES + P_##S##_OFFSET +                                                    \
      (u64)((row % P_##S##_ROW_TILES % P_##S##_WARP_ROWS * P_WARPS +                                                    \
             row % P_##S##_ROW_TILES / P_##S##_WARP_ROWS * P_##S##_K_PARTS) *                                           \
            (int)tile_bytes(P_##S##_FORMAT)))
-/* Where a phase's layer begins: what follows mix begins later than what follows qkv, for which its offset is. */
+/* Where a layer begins on a tape, for the offset of this phase. The offsets of the phases after the first are those
+ * behind qkv. In a Gated DeltaNet these phases follow mix instead, and begin later by `more` bytes. */
 DEV u64 layer_begin(int phase, int layer) {
 #if M_DELTA
     struct tape_shape s;
@@ -59,14 +62,14 @@ DEV const u8 *weights_row(const struct prompt_worker *r, int phase, int layer, i
     return r->w.a->tape + layer_begin(phase, layer) + BY_PHASE(phase, ROW_AT) +
            (u64)tile_lane(product_format(phase), r->w.lane);
 }
-/* And from there to k tile k, in tiles. */
+/* Tiles from k tile 0 of a row tile to its k tile k. */
 #define K_AT(S)                                                                                                        \
     ((u32)(k % P_##S##_K_TILES % P_##S##_WARP_K * P_##S##_WARP_ROWS * P_WARPS +                                        \
            k % P_##S##_K_TILES / P_##S##_WARP_K) +                                                                     \
      (u32)(k / P_##S##_K_TILES) * (u32)(P_GROUP_SMS * (P_SM_BYTES / tile_bytes(P_##S##_FORMAT))))
 
-/* That is made once, for all k tiles: a warp asks for a tile every few dozen cycles. NO_PLACE beyond the last,
- * to a multiple of STAGE_TILES. Complete after readers_sync. */
+/* The consumers make K_AT once for all k tiles, since a warp asks for a tile every few dozen cycles. Places beyond the
+ * last k tile, to a multiple of STAGE_TILES, are NO_PLACE. All places are there after readers_sync. */
 DEV void k_places_make(struct prompt_worker *r, int phase) {
     const int n = product_k_tiles(phase);
     NO_UNROLL
@@ -77,7 +80,7 @@ DEV void k_places_make(struct prompt_worker *r, int phase) {
     }
 }
 
-/* n tiles, `step` places apart, as they lie. */
+/* Loads n tiles, `step` places apart, as they lie in memory; zeros for NO_PLACE. */
 DEV void weights_load(struct quad *t, const u8 *row, const u32 *places, const int n, const int step, int format) {
     UNROLL
     for (int i = 0; i < n; i++) {
@@ -148,8 +151,8 @@ DEV int hidden_row(int row, int local) {
 
 /* ---- one item ---- */
 
-/* Scales of the norm for `tokens` of the item's tokens, 8, 64 or 128, from `first_token` on, for everyone after the
- * next barrier. */
+/* The consumers make the scales of the norm for `tokens` (8, 64 or 128) of the item's tokens from `first_token` on.
+ * All warps may read them after the next barrier. */
 DEV void scales_make(struct prompt_worker *r, const struct item *it, int first_token, const int tokens) {
     const int parts = READ_CONSUMERS / tokens, across = LANES / parts; /* tokens of a warp */
     const int mine = first_token + r->w.warp * across + r->w.lane % across, n = ssq_slots(r);
@@ -192,8 +195,8 @@ DEV void qkv_finish(struct prompt_worker *r, const struct item *it, const float 
 }
 
 #if M_DELTA
-/* What the convolution is made of comes with what rounding left over, MIX_COLUMNS on: a head's norm, and sums that
- * come out near 0, would show it. */
+/* Stores q, k, v and z of mix. The convolution reads q, k and v; for these, what rounding left over lies MIX_COLUMNS
+ * further on. A head's norm, and sums that come out near 0, would show the rounding of bf16 alone. */
 DEV void mix_finish(struct prompt_worker *r, const struct item *it, const float *d, int block, int from, const int n) {
     const int lane = r->w.lane, pair = lane % 4 * 2;
     const int column[2] = { mix_column(it->row, pair), mix_column(it->row, pair + 8) };
@@ -229,7 +232,8 @@ DEV void gate_up_finish(struct prompt_worker *r, const struct item *it, const fl
     }
 }
 
-/* The residual stream at what a warp's products [first, first + n) of 8 tokens each are added to. */
+/* Loads the values of the residual stream to which a warp's products [first, first + n), of 8 tokens each, are
+ * added. */
 DEV void residual_load(const struct prompt_worker *r, const struct item *it, int first, const int n, float (*h)[4]) {
     const int lane = r->w.lane, pair = lane % 4 * 2;
     UNROLL
@@ -244,7 +248,8 @@ DEV void residual_load(const struct prompt_worker *r, const struct item *it, int
     }
 }
 
-/* Adds to it; its squares' sums over the warp's rows go to shared memory. early: the first 8 tokens' h, or NULL. */
+/* Adds products to the residual stream h and stores it, and x for the next norm. The sums of h^2 over the warp's rows
+ * go to shared memory. early: the h of the first 8 tokens, or NULL, and then this function loads h itself. */
 DEV void sums_finish(struct prompt_worker *r, const struct item *it, const float *d, int block, int from, const int n,
                      const float *norm, const float (*early)[4]) {
     const int lane = r->w.lane, pair = lane % 4 * 2, n_tokens = r->n_tokens;
@@ -292,7 +297,8 @@ DEV void sums_finish(struct prompt_worker *r, const struct item *it, const float
     }
 }
 
-/* The four warps' sums of squares, of tokens [from, to) of the item, to their slot. */
+/* Adds up the sums of squares of four warps, for tokens [from, to) of the item, and stores them to their slot of
+ * ssq. */
 DEV void ssq_finish(struct prompt_worker *r, const struct item *it, int from, int to) {
     const int half = r->w.warp / 4, slot = it->row / 4;
     barrier_wait(HALF_BARRIER + half, READ_CONSUMERS / 2);
@@ -327,8 +333,8 @@ DEV void item_finish(struct prompt_worker *r, int phase, int layer, const struct
                     r->w.a->norms + (size_t)(2 * layer + (phase == TAPE_OUT ? 1 : 2)) * M_HIDDEN, early);
 }
 
-/* Eight shares of k: each warp gets the sums of one of the block's 8 atoms of tokens, d[0 .. 4). Two rounds, for
- * half the room. */
+/* Adds up the eight warps' shares of k. Each warp gets the sums of one of the block's 8 atoms of tokens, in d[0 .. 4).
+ * Two rounds of four atoms need half the shared memory of one. */
 DEV void eighths_meet(struct prompt_worker *r, float *d, int atoms) {
     float sum[4] = { 0, 0, 0, 0 };
     UNROLL
@@ -353,18 +359,19 @@ DEV void eighths_meet(struct prompt_worker *r, float *d, int atoms) {
         d[i] = sum[i];
 }
 
-/* Pointers of a phase's items, and of the next item's first tiles. */
+/* Where the weights of row tile `row` begin. Beyond the last row tile this is row tile 0, since any row tile will do.
+ */
 DEV const u8 *item_weights(const struct prompt_worker *r, int phase, int layer, int row) {
     return weights_row(r, phase, layer, row < product_row_tiles(phase) ? row : 0);
 }
 
 /* ---- few tokens ---- */
 
-/* Up to 64 tokens: activations are laid out for just as many atoms of 8, so that a stage is one run of blocks of
- * 64 columns, an even number of them. */
+/* Blocks of 64 columns in a stage. The host lays out up to 64 tokens for just as many atoms of 8, so that a stage is
+ * one run of such blocks. Their number is even. */
 DEV int thin_blocks(const struct prompt_worker *r) { return STAGE_BYTES / (r->a->room * 128) / 2 * 2; }
 
-/* A warp's first 8 tiles of a row tile: its eighth of k is every eighth tile. */
+/* Loads 8 tiles of a warp, or `left` if fewer are left. A warp's eighth of k is every eighth tile of a row tile. */
 DEV void thin_load(struct quad *t, const u8 *from, const u32 *places, int left, int format) {
     if (left >= 8) {
         weights_load(t, from, places, 8, STAGE_TILES, format);
@@ -375,8 +382,8 @@ DEV void thin_load(struct quad *t, const u8 *from, const u32 *places, int left, 
         if (i < left) weights_load(t + i, from, places + i * STAGE_TILES, 1, 1, format);
 }
 
-/* All items of one phase: a row tile, eighths of k. What counts is how much of the weights is on its way, so a warp
- * asks for 8 of its tiles at once, for the first before the launch before is over. */
+/* A consumer warp makes all thin items of one phase. What counts is how much of the weights is on its way. So a warp
+ * asks for 8 of its tiles at once, and for the first 8 while the launch before this one still runs. */
 DEV void thin_items(struct prompt_worker *r, int phase, int layer) {
     enum { BATCH = 8 };
     const int n_turns = (product_k_tiles(phase) + STAGE_TILES - 1) / STAGE_TILES; /* tiles of a warp */

@@ -3,11 +3,12 @@
  *
  *   embed, [qkv, rope, attention, out, gate_up, down] x layers, end
  *
- * where a layer that is a Gated DeltaNet has mix, conv, chunk, chain, answer before out.
+ * A layer that is a Gated DeltaNet has mix, conv, chunk, chain, answer in place of what stands before out.
  *
- * A launch has as many blocks as the GPU has SMs. READ_WARPS consumers compute; one producer warp brings what
- * they read from shared memory through a ring of stages. Weights and ids may be asked for before the launch
- * before is over; what it made only after previous_over. */
+ * A launch has as many blocks as the GPU has SMs. In a block READ_WARPS consumer warps compute, and one producer warp
+ * brings what they read from shared memory. It does so through a ring of stages (docs/GLOSSARY.md). A block may load
+ * weights and ids while the launch before it still runs. What that launch made may be loaded only after
+ * previous_over. */
 #ifndef REEL_KERNELS_PREFILL_SHARED_CUH
 #define REEL_KERNELS_PREFILL_SHARED_CUH
 
@@ -20,10 +21,10 @@
 enum {
     READ_CONSUMERS = READ_WARPS * LANES,
     READ_THREADS = READ_CONSUMERS + (READ_MOVES ? WARPGROUP : 1) * LANES,
-    TAIL_TOKENS = G_WGMMA ? ATOM_TOKENS : 0, /* that the last item of a row may have besides: prefill_items.cuh */
+    TAIL_TOKENS = G_WGMMA ? ATOM_TOKENS : 0, /* more that the last item of a row may have: prefill_items.cuh */
     STAGE_COPIES = 2, /* calls of ring_fill that fill a stage: always this many, empty ones too */
     READ_BARRIER = 1, /* of all consumers */
-    HALF_BARRIER = 2  /* and + 1: of 4 warps each */
+    HALF_BARRIER = 2  /* of the first 4 consumer warps; + 1: of the other 4 */
 };
 #define NO_PLACE 0xffffffffu
 
@@ -31,22 +32,22 @@ enum {
 enum {
     X_COLUMNS = P_QKV_K_TILES * TILE_K,
     X_BLOCKS = (X_COLUMNS + ATOM_COLUMNS - 1) / ATOM_COLUMNS,
-    X_LOW_COLUMN = X_BLOCKS * ATOM_COLUMNS, /* where what rounding to bf16 left over begins */
+    X_LOW_COLUMN = X_BLOCKS * ATOM_COLUMNS, /* the first column of what rounding to bf16 left over */
     ATTENTION_COLUMNS = P_GROUPS * P_OUT_K_TILES * TILE_K,
     GATED_COLUMNS = P_GROUPS * P_DOWN_K_TILES * TILE_K,
     QKV_COLUMNS = (M_HEADS * (1 + M_GATED) + 2 * M_KV_HEADS) * M_HEAD_DIM, /* q, gates, k, v */
 #if M_DELTA
     CHANNELS = 2 * M_KEY_HEADS * M_KEY_DIM + M_VALUE_HEADS * M_VALUE_DIM, /* of a convolution: q, k, v */
     MIX_COLUMNS = CHANNELS + M_VALUE_HEADS * M_VALUE_DIM,                 /* and z */
-    MIX_WIDTH = MIX_COLUMNS + CHANNELS, /* of a token's row: rounded; what that left over, but not of z */
+    MIX_WIDTH = MIX_COLUMNS + CHANNELS, /* of a token's row: rounded values; what rounding left over, but not of z */
 #endif
-    SSQ_SLOTS = P_GROUP_SMS * P_OUT_ROW_TILES /* at most */
+    SSQ_SLOTS = P_GROUP_SMS * P_OUT_ROW_TILES /* the most sums of squares that a token has: ssq_slots */
 };
 
 /* prefill_shared_bytes (prefill_layout.h) counts the same parts. */
 struct ALIGN(16) prefill_shared {
     float exchange[EXCHANGE_FLOATS]; /* partial sums between the two halves of the warps; or the stages' tails */
-    float scale[2][READ_TOKENS];     /* of the norm, for the tokens of this item and of the next */
+    float scale[2][READ_TOKENS];     /* scales of the norm, for the tokens of this item and of the next */
     float ssq[READ_WARPS][READ_TOKENS];
     u32 k_place[P_PREFILL_K_PLACES]; /* where the k tiles of a row lie: prefill_product.cuh */
     u64 full[P_PREFILL_STAGES], empty[P_PREFILL_STAGES];
@@ -56,7 +57,7 @@ enum { PREFILL_BYTES = P_PREFILL_STAGES * STAGE_BYTES + (int)sizeof(struct prefi
 #if P_PREFILL_STAGES * 2048 > 16384
 #error "the stages' tails have no room"
 #endif
-/* One thread's view. */
+/* What one thread of prefill knows. */
 struct prompt_worker {
     struct worker w; /* warp, lane, block, a, token, layer, dead: what waiting needs */
     const struct prefill_args *a;
@@ -65,15 +66,17 @@ struct prompt_worker {
     int n_stages;
     int n_tokens;
     int k_tiles; /* of the product at hand, for those who make its items */
-    int stage;   /* the next one to take, or to fill */
+    int stage;   /* the next one that a consumer takes or the producer fills */
     u32 parity;
-    int first_lap; /* the producer's */
+    int first_lap; /* the producer's: 1 while it fills stages for the first time */
 };
 
-/* What is made of the lane from here on is not made earlier, where it would hold registers (worker_anew). */
+/* Hides from the compiler where the lane's number comes from. So the compiler makes nothing of that number before
+ * this call, where it would hold registers (as worker_anew does). */
 DEV void prompt_worker_anew(struct prompt_worker *r) { r->w.lane = opaque(r->w.lane) & (LANES - 1); }
 
-/* n_stages: of the ring, which lies before struct prefill_shared; 0: there is none. */
+/* Fills a thread's prompt_worker. n_stages counts the stages of the ring, which lies before struct prefill_shared; 0
+ * means that there is no ring. */
 DEV void prompt_worker_make(struct prompt_worker *r, const struct prefill_args *a, int layer, int n_stages) {
     u8 *base = shared_base();
     base += (STAGE_ALIGN - smem_of(base) % STAGE_ALIGN) % STAGE_ALIGN;
@@ -104,7 +107,7 @@ DEV void prompt_worker_make(struct prompt_worker *r, const struct prefill_args *
 #define ATTENTION_GIVE() READERS_GIVE()
 #endif
 
-/* With the ring, whose barriers are ready then. All threads. */
+/* All threads: makes the prompt_worker and readies the barriers of the ring. */
 DEV void prompt_worker_start(struct prompt_worker *r, const struct prefill_args *a, int layer, int n_stages) {
     next_may_start();
     prompt_worker_make(r, a, layer, n_stages);
@@ -124,7 +127,7 @@ DEV void stage_next(struct prompt_worker *r) {
     if (++r->stage == r->n_stages) r->stage = 0, r->parity ^= 1, r->first_lap = 0;
 }
 
-/* A consumer warp: the next stage, when it is full. Every warp takes every stage and gives it back once. */
+/* A consumer warp waits until the next stage is full. Every consumer warp takes every stage and gives it back once. */
 DEV void stage_wait(struct prompt_worker *r) {
     if (r->w.lane == 0) mbar_wait(&r->w, smem_of(&r->s->full[r->stage]), r->parity, WAIT_STAGE);
     warp_sync();
@@ -133,15 +136,16 @@ DEV const u8 *stage_take(struct prompt_worker *r) {
     stage_wait(r);
     return r->stages + (size_t)r->stage * STAGE_BYTES;
 }
-/* seen: something that depends on all this lane loaded from it (see mbar_arrive_after). */
+/* A consumer warp gives its stage back. seen: a value that depends on all that this lane loaded from the stage (see
+ * mbar_arrive_after). */
 DEV void stage_give(struct prompt_worker *r, u32 seen) {
     warp_sync();
     if (r->w.lane == 0) mbar_arrive_after(&r->w, smem_of(&r->s->empty[r->stage]), seen);
     stage_next(r);
 }
 
-/* The atoms of a stage that belong to tokens beyond the item's first 128: two, of 64 columns each. They lie where
- * other products' partial sums are, on 1,024 bytes. */
+/* Where the stage's tail lies: two atoms, of 64 columns each, of the tokens beyond the item's first 128. Each stage has
+ * 2 atoms in the exchange area, on 1,024 bytes, where other products keep partial sums. */
 DEV smem stage_tail(const struct prompt_worker *r) {
     return smem_of(r->s->exchange) + (u32)(r->stage * 2 * ATOM_BYTES);
 }
@@ -151,7 +155,8 @@ struct tails {
     u32 bytes; /* of each; may be 0 */
 };
 
-/* The producer's FILL_LANES lanes: fills the next stage with two pieces (bytes may be 0), and its tail. */
+/* The producer's FILL_LANES lanes fill the next stage, when it is free, with two runs of bytes, either perhaps empty,
+ * and fill its tail. */
 DEV void stage_fill_all(struct prompt_worker *r, const u8 *first, u32 first_bytes, const u8 *second, u32 second_bytes,
                         u32 second_at, const struct tails *tails) {
     const smem full = smem_of(&r->s->full[r->stage]), to = smem_of(r->stages) + (u32)r->stage * STAGE_BYTES;
@@ -177,8 +182,8 @@ DEV void stage_fill(struct prompt_worker *r, const u8 *first, u32 first_bytes, c
     stage_fill_all(r, first, first_bytes, second, second_bytes, second_at, &none);
 }
 
-/* The producer leaves with nothing in flight: a launch that gave up may have copies on their way to a slot that
- * nobody waits for. */
+/* The producer waits for all copies that it started. A launch that gave up may have copies on their way to a stage
+ * that no consumer waits for, and the block must not end before they land. */
 DEV void stages_drain(struct prompt_worker *r) {
     if (r->w.lane) return;
     for (int i = 0; i < r->n_stages; i++) {
@@ -190,18 +195,18 @@ DEV void stages_drain(struct prompt_worker *r) {
 
 /* ---- activations ---- */
 
-/* Sums of squares there are for each token: of every row tile where out and down have eighths, else of
- * every four. */
+/* How many sums of squares each token has: one for every row tile where out and down are thin (split_k 8), otherwise
+ * one for every four row tiles. */
 DEV int ssq_slots(const struct prompt_worker *r) {
     return r->a->cut[TAPE_OUT].split_k == 8 ? SSQ_SLOTS : (SSQ_SLOTS + 3) / 4;
 }
 
-/* The two columns from `column` (even) on, as a pair of bf16. */
+/* Stores a pair of bf16 as columns `column` (even) and the next one of a token. */
 DEV void activation_store(const struct prompt_worker *r, u8 *to, int token, int column, u32 pair) {
     plain_store32((u32 *)(to + activation_at(r->a->room, token, column)), pair);
 }
 
-/* Two columns of x: rounded to bf16, and what that left over, bf16 again. */
+/* pair is (low, high) rounded to bf16. Returns what that rounding left over, as bf16 again. */
 DEV u32 bf16_rest(u32 pair, float low, float high) { return bf16_pair(low - bf16_low(pair), high - bf16_high(pair)); }
 
 #endif
