@@ -1,18 +1,19 @@
 /* Reading a prompt: what lies between the products of qkv and out.
  *
- * rope_phase norms and rotates the chunk's k rows and writes them and its v rows to the KV cache; q rows
- * are normed, rotated and scaled where they lie, once for all who read them. Then, a phase later,
- * attention_phase: online softmax over all positions up to each token's own, scores in base 2; gates where
- * results are written.
+ * rope_phase norms and rotates the chunk's k rows, and writes them and its v rows to the KV cache. It also norms,
+ * rotates and scales q rows where they lie, once for all warps that read them. A launch later attention_phase
+ * computes an online softmax over all positions up to each token's own, with scores in base 2. It applies the gates
+ * where it writes results.
  *
  * `nth` counts the layers that attend: the cache and the norms have those alone.
  *
- * An item is one KV head and a run of stacked rows, row = token * GROUP_Q_HEADS + q head of the KV head, of
- * which a warp owns 16. With enough items for all blocks they have 128 rows; else 64, and the two halves of
- * the warps take the halves of each stage's positions and merge what they have at the end. As in decoding K
- * and V transposed are A operands, as the cache has them, and q rows are columns.
+ * An item (docs/GLOSSARY.md) is one KV head and a run of stacked rows, row = token * GROUP_Q_HEADS + q head of the KV
+ * head. A warp owns 16 of the rows. An item has 128 rows or 64 (item_rows). With 64, the two halves of the warps take
+ * the halves of each stage's positions, and merge their results at the end. As in decoding, K and V transposed are A
+ * operands in the order that the cache has them, and q rows are columns.
  *
- * A stage holds 2 * HALF_PIECES pieces of 16 positions of one KV head. Every warp takes every stage. */
+ * A stage holds 2 * HALF_PIECES pieces (docs/GLOSSARY.md) of 16 positions of one KV head. Every consumer warp takes
+ * every stage. */
 #ifndef REEL_KERNELS_PREFILL_ATTENTION_CUH
 #define REEL_KERNELS_PREFILL_ATTENTION_CUH
 
@@ -32,10 +33,10 @@ enum {
     GATE_HEADS = M_GATED ? M_HEADS : 0,
     CHUNK_HEADS = M_HEADS + 2 * M_KV_HEADS, /* rows of head_dim values of q, k, v; gates lie behind q's */
     WARP_ROWS = 16,
-    PAIR_BARRIER = 4, /* and + 1 to + 3: named barriers of two warps, 4 apart */
+    PAIR_BARRIER = 4, /* to + 3: named barriers, each of two warps whose numbers are 4 apart */
     HALF_BYTES = STAGE_BYTES / 2,
     HALF_PIECES = HALF_BYTES / P_KV_PIECE,
-    /* Pieces that are multiplied together: more of them keep more products independent, where there are
+    /* Pieces that a warp multiplies together. More of them keep more products independent, where there are
      * registers for them. */
     MOST_PIECES = M_HEAD_DIM <= 64 ? 4
                   : G_WGMMA        ? 2
@@ -46,7 +47,7 @@ enum {
     UNIT_POSITIONS = UNIT_PIECES * KV_POSITIONS,
     HALF_UNITS = HALF_PIECES / UNIT_PIECES
 };
-#define SCORE_NEVER (-3e38f) /* of a masked position: its weight is 0 beside ATTENTION_NEVER too */
+#define SCORE_NEVER (-3e38f) /* score of a masked position: its weight is 0 even where m is ATTENTION_NEVER */
 
 DEV u8 *kv_head_pieces(const struct prompt_worker *r, int nth, int kv_head) {
     const struct decode_args *a = &r->a->decode;
@@ -60,7 +61,8 @@ struct head_rows {
     u32 w[2][HEAD_BLOCKS];
 };
 
-/* 16 tokens that share a piece of the cache, the first and last piece of a chunk not all of them. */
+/* 16 tokens that share a piece of the cache. The first and last piece of a chunk may also have positions outside the
+ * chunk. */
 struct chunk_piece {
     int piece; /* of the cache */
     int first; /* the token at its first position, negative where that is before the chunk */
@@ -69,7 +71,8 @@ struct chunk_piece {
 
 DEV int chunk_has(const struct prompt_worker *r, int token) { return token >= 0 && token < r->a->decode.n_tokens; }
 
-/* The word of lane % 4 of a token's head; tokens beyond the chunk's ends are its end. */
+/* Where this lane's words of a token's head begin, by lane % 4. For a token before the chunk it gives the first token's
+ * words, and behind the chunk the last token's. */
 DEV u32 *chunk_words(const struct prompt_worker *r, int token, int head) {
     const int last = r->a->decode.n_tokens - 1, t = token < 0 ? 0 : token > last ? last : token;
     return (u32 *)(r->a->qkv + (u64)t * QKV_COLUMNS + (u64)(head * M_HEAD_DIM)) + r->w.lane % 4;
@@ -85,11 +88,11 @@ DEV void rows_load(const struct prompt_worker *r, const struct chunk_piece *c, i
     }
 }
 
-/* Where the cosine of a row's angle `dim` stands, the sine KV_POSITIONS * HALF_TURN on: rows are turned so
- * that 4 of them meet all banks. */
+/* Where the cosine of a row's angle `dim` stands in the table. The sine stands KV_POSITIONS * HALF_TURN further on.
+ * Each row begins at another place, so that 4 rows meet all banks. */
 DEV int angle_at(int row, int dim) { return row * HALF_TURN + (dim + row % 4 * 8) % HALF_TURN; }
 
-/* All consumers: the angles of a piece's positions. */
+/* All consumers make the cosines and sines of a piece's positions. */
 DEV void angles_make(struct prompt_worker *r, int piece) {
     float *table = r->s->exchange;
     readers_sync(); /* the piece before is over */
@@ -102,7 +105,7 @@ DEV void angles_make(struct prompt_worker *r, int piece) {
     readers_sync();
 }
 
-/* A row's norm, not yet its gains. */
+/* The factor of a row's norm, without the norm's gains. */
 DEV float row_factor(const u32 *words) {
     float sum = 0;
     UNROLL
@@ -111,7 +114,7 @@ DEV float row_factor(const u32 *words) {
     return M_QK_NORM ? rsqrt_approx(xor_sum(sum, 1, 4) * (1.0f / M_HEAD_DIM) + M_RMS_EPS) : 1;
 }
 
-/* Gains of a block's two dims of this lane, and of their partners. */
+/* Gains of this lane's two dims of a block, and of the dims that turn with them, `partner` further on. */
 DEV void gains_of(const struct prompt_worker *r, const float *gain, int block, int partner, float *g) {
     const int dim = 8 * block + r->w.lane % 4 * 2;
     UNROLL
@@ -119,8 +122,8 @@ DEV void gains_of(const struct prompt_worker *r, const float *gain, int block, i
         g[i] = M_QK_NORM ? const_loadf(gain + dim + i % 2 + i / 2 * partner) : 1;
 }
 
-/* Where half of what turns is no whole number of blocks a word's partner is half a block further on or back:
- * two lanes away. Both lanes make their own word. */
+/* Rotates rows where HALF_TURN is no whole number of blocks. A word's partner then lies half a block further on or
+ * back, two lanes away, and each of the two lanes makes its own word. */
 DEV void rows_turn_across(const struct prompt_worker *r, const float *gain, const float *factor,
                           struct head_rows *rows) {
     enum { MIDDLE = TURN_BLOCKS / 2 }; /* the block whose two halves are partners of the first and the last half */
@@ -150,7 +153,7 @@ DEV void rows_turn_across(const struct prompt_worker *r, const float *gain, cons
     }
 }
 
-/* Norm, gains, rotation as decoding has them (rotation_make, k_factor), and q's scale. */
+/* Applies norm, gains and rotation to rows, as decoding does (rotation_make, k_factor), and its scale to q. */
 DEV void rows_rotate(const struct prompt_worker *r, int nth, int is_k, struct head_rows *rows) {
     const float *gain = r->a->decode.qk_norms + (2 * nth + is_k) * M_HEAD_DIM;
     const float scale = is_k ? 1 : LOG2_E * rsqrt_approx((float)M_HEAD_DIM);
@@ -192,7 +195,7 @@ DEV void query_store(const struct prompt_worker *r, const struct chunk_piece *c,
     }
 }
 
-/* One word of K belongs to one position. */
+/* Writes a piece's K. Each word belongs to one position, so a piece that is not whole is stored word by word. */
 DEV void key_store(const struct prompt_worker *r, const struct chunk_piece *c, u8 *piece,
                    const struct head_rows *rows) {
     const int token = c->first + r->w.lane / 4, low = chunk_has(r, token), high = chunk_has(r, token + 8);
@@ -211,7 +214,7 @@ DEV void key_store(const struct prompt_worker *r, const struct chunk_piece *c, u
     }
 }
 
-/* A word of V transposed: positions of `token` and the next one. */
+/* Stores a word of V transposed, which has the positions of `token` and of the next token. */
 DEV void value_store(const struct prompt_worker *r, u32 *to, int token, u32 v) {
     if (chunk_has(r, token)) plain_store16((u16 *)to, (u16)v);
     if (chunk_has(r, token + 1)) plain_store16((u16 *)to + 1, (u16)(v >> 16));
@@ -235,7 +238,8 @@ DEV void values_store(const struct prompt_worker *r, const struct chunk_piece *c
     }
 }
 
-/* A piece's rows of one head, as qkv counts heads, to where they belong. */
+/* Brings a piece's rows of one head, as qkv counts heads, to where they belong: q stays in qkv, k and v go to the
+ * cache. */
 DEV void rows_finish(const struct prompt_worker *r, int nth, const struct chunk_piece *c, int head,
                      struct head_rows *rows) {
     const int kv_head = (head - M_HEADS) % M_KV_HEADS;
@@ -251,7 +255,8 @@ DEV void rows_finish(const struct prompt_worker *r, int nth, const struct chunk_
         values_store(r, c, piece, rows);
 }
 
-/* A piece's heads from `head` on, every `step`-th. The next one's rows are on their way meanwhile. */
+/* A warp makes a piece's heads, from `head` on every `step`-th. It asks for the next head's rows before it finishes
+ * this head's. */
 DEV void piece_rope(const struct prompt_worker *r, int nth, const struct chunk_piece *c, int head, int step) {
     struct head_rows rows, next;
     if (head >= CHUNK_HEADS) return;
@@ -303,15 +308,17 @@ DEV int rounds_of(const struct prompt_worker *r, int rows) {
     return (items + blocks - 1) / blocks;
 }
 
-/* Rows of an item: 64 where that ends sooner, although every byte of K and V then serves fewer rows. A single round
- * lasts as long as its longest item; in two of half as many rows a block has a long one and a short one. */
+/* Rows of an item: 128, or 64 where the launch ends sooner with those, although every byte of K and V then serves
+ * fewer rows. A single round lasts as long as its longest item. In two rounds of half as many rows a block has a long
+ * item and a short one. */
 DEV int item_rows(const struct prompt_worker *r) {
     const int whole = rounds_of(r, READ_WARPS * WARP_ROWS), half = rounds_of(r, READ_WARPS * WARP_ROWS / 2);
     return whole == 1 || half < 2 * whole ? READ_WARPS * WARP_ROWS / 2 : READ_WARPS * WARP_ROWS;
 }
 
-/* This block's item of a round; 0: there is none, nor in later rounds. The longest come first, and every
- * other round deals them the other way about, so that blocks have about as much to do. */
+/* Finds this block's item of a round. Returns 0 where there is none; then later rounds have none either. The longest
+ * items come first. Every other round deals items to blocks in the opposite order, so that all blocks have about as
+ * much to do. */
 DEV int item_take(const struct prompt_worker *r, int rows, int round, struct attention_item *item) {
     const int all = stacked_rows(r), runs = (all + rows - 1) / rows;
     const int blocks = (int)block_count(), block = (int)block_index();
@@ -325,13 +332,13 @@ DEV int item_take(const struct prompt_worker *r, int rows, int round, struct att
 
 DEV int item_pieces(const struct attention_item *item) { return (item->end + KV_POSITIONS - 1) / KV_POSITIONS; }
 
-/* Bytes of a half stage from `piece` on that hold pieces. */
+/* Bytes of the pieces that a half of a stage holds: those from `piece` on. */
 DEV u32 half_bytes(int piece, int pieces) {
     const int n = pieces - piece;
     return n <= 0 ? 0 : (u32)(n < HALF_PIECES ? n : HALF_PIECES) * P_KV_PIECE;
 }
 
-/* The producer warp. */
+/* The producer warp copies the pieces of this block's items to the stages. */
 DEV void attention_produce(struct prompt_worker *r, int layer) {
     const int rows = item_rows(r);
     struct attention_item item;
@@ -353,8 +360,8 @@ DEV void attention_produce(struct prompt_worker *r, int layer) {
 
 enum { ROW_BLOCKS = WARP_ROWS / 8 };
 
-/* A lane has four rows: 2 (lane % 4) and + 1 of each block of 8. Sums l are over this lane's positions,
- * lane / 4 modulo 8. */
+/* What a lane knows of four rows: 2 (lane % 4) and + 1 of each block of 8. m is a row's greatest score so far (see
+ * rows_follow), l the sum of its weights. l counts this lane's positions alone, lane / 4 modulo 8. */
 struct stacked {
     int row;                             /* the warp's first */
     struct pair q[AT_TILES][ROW_BLOCKS]; /* B fragments */
@@ -394,8 +401,8 @@ DEV void rows_scale(struct stacked *x, float (*f)[2]) {
 
 /* ---- a unit of positions ---- */
 
-/* Clears V from position `left` of the unit on, where it lies: what is there may be NaN, whose product
- * with a weight of 0 is NaN. Warps that share the unit write the same. */
+/* A unit is UNIT_PIECES pieces of a stage. This clears V in shared memory from position `left` of a unit on. What is
+ * there may be NaN, and NaN times a weight of 0 is NaN. Warps that share the unit write the same values. */
 DEV void unit_trim(u8 *unit, int lane, int left) {
     NO_UNROLL
     for (int p = 0; p < UNIT_PIECES; p++, left -= KV_POSITIONS) {
@@ -435,7 +442,8 @@ DEV void unit_scores(const struct stacked *x, const struct quad *tiles, struct s
     }
 }
 
-/* first: the unit's first position. Most units need no mask: what it is made of is not to be kept for it. */
+/* Masks the scores of positions behind a row's own and from `end` on. first: the unit's first position. Most units
+ * need no mask, so `opaque` keeps the compiler from holding registers for it. */
 DEV void unit_mask(const struct prompt_worker *r, const struct stacked *x, struct scores *s, int first, int end) {
     const int lane = opaque(r->w.lane);
     UNROLL
@@ -453,7 +461,7 @@ DEV void unit_mask(const struct prompt_worker *r, const struct stacked *x, struc
     }
 }
 
-/* The greatest scores of this lane's positions, row by row. */
+/* Finds the greatest score of this lane's positions, row by row. */
 DEV void scores_top(const struct scores *s, float (*top)[2]) {
     UNROLL
     for (int b = 0; b < ROW_BLOCKS; b++) {
@@ -467,7 +475,7 @@ DEV void scores_top(const struct scores *s, float (*top)[2]) {
     }
 }
 
-/* Raises m to the rows' greatest scores, this lane's being `top`. */
+/* Raises m to the rows' greatest scores, and scales o and l to match. top: the greatest scores of this lane alone. */
 DEV void rows_raise(struct stacked *x, float (*top)[2]) {
     float f[ROW_BLOCKS][2];
     UNROLL
@@ -482,8 +490,8 @@ DEV void rows_raise(struct stacked *x, float (*top)[2]) {
     rows_scale(x, f);
 }
 
-/* m follows the greatest score only when that is more than SCORE_LAG above: weights up to 2^SCORE_LAG are
- * as exact as those below 1, and lanes seldom have to agree on a maximum and to scale what they have. */
+/* m follows the greatest score only when that score is more than SCORE_LAG above m. Weights up to 2^SCORE_LAG are as
+ * exact as those below 1. So lanes seldom have to agree on a maximum and to scale o and l. */
 #define SCORE_LAG 8.0f
 DEV void rows_follow(struct stacked *x, const struct scores *s) {
     float top[ROW_BLOCKS][2];
@@ -495,7 +503,7 @@ DEV void rows_follow(struct stacked *x, const struct scores *s) {
     if (!warp_all(ok)) rows_raise(x, top);
 }
 
-/* Weights of a piece with a block of rows as a B fragment; l sums them as they were rounded. */
+/* Makes the weights of a piece's positions for a block of rows, as a B fragment. l sums the rounded weights. */
 DEV struct pair piece_weights(struct stacked *x, const float *s, int b) {
     struct pair w;
     w.low = bf16_pair(exp2_approx(s[0] - x->m[b][0]), exp2_approx(s[1] - x->m[b][1]));
@@ -506,7 +514,7 @@ DEV struct pair piece_weights(struct stacked *x, const float *s, int b) {
     return w;
 }
 
-/* Returns something of all that was loaded. */
+/* Adds a unit's positions to a warp's rows. Returns a value that depends on all that was loaded (see stage_give). */
 DEV u32 unit_attend(const struct prompt_worker *r, struct stacked *x, const struct quad *tiles, int first, int end) {
     struct pair w[UNIT_PIECES][ROW_BLOCKS];
     struct scores s;
@@ -536,7 +544,8 @@ DEV u32 unit_attend(const struct prompt_worker *r, struct stacked *x, const stru
     return seen;
 }
 
-/* The units of a stage's half that count for this warp. first: the half's first position. */
+/* Attends to the units of a stage's half that count for this warp: those with a position up to the warp's last row's
+ * own. first: the half's first position. */
 DEV u32 half_attend(const struct prompt_worker *r, struct stacked *x, u8 *half, int first, int end) {
     u32 seen = 0;
     NO_UNROLL
@@ -551,8 +560,9 @@ DEV u32 half_attend(const struct prompt_worker *r, struct stacked *x, u8 *half, 
 
 /* ---- results ---- */
 
-/* Results pass through shared memory some tiles of dims at a time. Loops over them have bounds of their own:
- * with those of the tiles some targets' compilers leave o in memory. */
+/* A warp merges and stores its results some tiles of dims at a time (a turn); merged ones pass through shared memory.
+ * The loops over them have bounds of their own: with the bounds of the tiles, compilers of some targets leave o in
+ * memory. */
 enum {
     MERGE_TILES = EXCHANGE_FLOATS / 4 / (4 * ROW_BLOCKS * LANES),
     PAIR_TURNS = (AT_TILES + MERGE_TILES - 1) / MERGE_TILES
@@ -590,8 +600,8 @@ DEV void sums_end(struct stacked *x) {
         x->l[b][0] = xor_sum(x->l[b][0], 4, LANES), x->l[b][1] = xor_sum(x->l[b][1], 4, LANES);
 }
 
-/* What this warp's o is to be multiplied with where another one has attended to other positions for the same
- * rows: their m and l go through shared memory. */
+/* Finds what a warp must multiply its o with before a merge. The warp whose number is 4 apart has attended to other
+ * positions for the same rows, so the two warps pass m and l to each other through shared memory. */
 DEV void pair_factors(struct prompt_worker *r, const struct stacked *x, float (*f)[2]) {
     struct quad_float *mine = (struct quad_float *)r->s->ssq[r->w.warp] + r->w.lane % 4;
     const struct quad_float *other = (const struct quad_float *)r->s->ssq[r->w.warp ^ 4] + r->w.lane % 4;
@@ -624,7 +634,8 @@ DEV void part_take(const struct quad_float *from, float *o) {
     o[0] += v.x, o[1] += v.y, o[2] += v.z, o[3] += v.w;
 }
 
-/* Two warps' results into one: in turn one hands over some tiles of dims, and the other stores. */
+/* Two warps merge their results. For some tiles of dims at a time one warp hands over its part, and the other adds it
+ * and stores; then they change roles. */
 DEV void pair_merge(struct prompt_worker *r, const struct attention_item *item, struct stacked *x) {
     const int warps = r->w.warp % 4 * (MERGE_TILES * ROW_BLOCKS * LANES);
     struct quad_float *between = (struct quad_float *)r->s->exchange + warps + r->w.lane;
