@@ -1,4 +1,4 @@
-/* answer: o of a chunk's tokens, its norm, times silu(z).
+/* answer: o of a chunk's tokens, normed and multiplied by silu(z). prefill_delta.cuh has the names and formulas.
  *   reads    delta.q, .asked, .states, .learned, .decay; z in qkv; the norm's gains
  *   writes   attention, bf16, columns as out's k tiles have them
  *   split    items (value head, chunk) over blocks, one at a time; 16 tokens and every other tile of columns over
@@ -9,21 +9,21 @@
 #include "mma.cuh"
 #include "prefill_delta.cuh"
 
-enum { ANSWER_COPIES = 4, ANSWER_TILES = (VALUE_TILES + 1) / 2 /* of columns, of one warp */ };
+enum { ANSWER_COPIES = 4, ANSWER_TILES = (VALUE_TILES + 1) / 2 /* tiles of columns that one warp has */ };
 
 /* answer_shared_bytes (prefill_layout.h) counts the same parts. */
 struct ALIGN(16) answer_shared {
     u8 q[KEYS_BYTES], asked[2 * SQUARE_BYTES];
     struct quad states[VALUE_TILES][KEY_TILES][LANES];
     struct quad learned[VALUE_TILES][2][CHUNK_TILES][LANES];
-    float squares[2][2][DELTA_CHUNK]; /* of every other item */
+    float squares[2][2][DELTA_CHUNK]; /* sums of squares [item's parity][half of the warps][token] */
     u64 full;
 };
 
 struct answer {
-    int head, chunk, tile, half; /* of tokens; of the columns' tiles */
+    int head, chunk, tile, half; /* tile: which 16 tokens; half: whether its columns' tiles are the even or odd ones */
     float d[ANSWER_TILES][2][4]; /* tokens lane / 4 and + 8, columns 2 (lane % 4) and + 1 of each block of 8 */
-    u32 z[ANSWER_TILES][2][2];   /* of the same */
+    u32 z[ANSWER_TILES][2][2];   /* z of the same tokens and columns */
 };
 
 DEV int answer_column(const struct prompt_worker *r, const struct answer *x, int i, int b) {
@@ -33,7 +33,7 @@ DEV int answer_token(const struct prompt_worker *r, const struct answer *x, int 
     return x->chunk * DELTA_CHUNK + 16 * x->tile + r->w.lane / 4 + 8 * half;
 }
 
-/* While copies are on their way. */
+/* Asks for z while the copies are on their way. */
 DEV void gates_ask(const struct prompt_worker *r, struct answer *x) {
     const int last = r->n_tokens - 1;
     UNROLL
@@ -59,7 +59,7 @@ DEV void answer_fill(const struct prompt_worker *r, const struct answer *x, stru
     ring_fill(smem_of(s->learned), d->learned + chunk_at(x->head, x->chunk, LEARNED_BYTES), LEARNED_BYTES, full);
 }
 
-/* e^G q S */
+/* d = e^G q S: what the tokens get from the state that the chunk begins with. */
 DEV void state_ask(const struct prompt_worker *r, const struct answer_shared *s, struct answer *x) {
     const u32 *decay = (const u32 *)r->a->delta.decay + (size_t)(2 * x->head) * P_PREFILL_TOKENS +
                        (size_t)(x->chunk * DELTA_CHUNK + 16 * x->tile + r->w.lane / 4);
@@ -84,7 +84,7 @@ DEV void state_ask(const struct prompt_worker *r, const struct answer_shared *s,
         x->d[i / 8][i / 4 % 2][i % 4] *= e[i % 4 / 2];
 }
 
-/* asked learned */
+/* d += asked learned: what the tokens get from the tokens of their own chunk. */
 DEV void chunk_ask(const struct prompt_worker *r, const struct answer_shared *s, struct answer *x) {
     const smem asked = smem_of(s->asked);
     NO_UNROLL
@@ -104,7 +104,8 @@ DEV void chunk_ask(const struct prompt_worker *r, const struct answer_shared *s,
     }
 }
 
-/* The scale of the norm of this lane's two tokens, over all of the head's columns. */
+/* Makes the scale of the norm for this lane's two tokens, over all of the head's columns. Two warps share these
+ * columns, so their sums of squares meet in shared memory. */
 DEV void answer_scales(const struct prompt_worker *r, struct answer_shared *s, const struct answer *x, u32 turn,
                        float *scale) {
     const int token = 16 * x->tile + r->w.lane / 4;

@@ -1,12 +1,14 @@
-/* chain: the state through the chunks, one after the other.
+/* chain: takes the state of a head through the chunks, one after the other. prefill_delta.cuh has the names and
+ * formulas.
  *   reads    delta.w and .k through the stages (chain_produce), .u, .decay, .kept; the session's state
  *   writes   delta.states, .learned; the session's state, and that before the last token (keep_state)
  *   split    items (value head, 16 of its columns) over blocks; keys of the state, tokens of what it learns over
  *            warps
  *
- * The state stays in registers, turned: rows are columns of the head, a warp has 16 keys. So what a product
- * leaves is the next one's A operand as it lies, and passes from warp to warp through shared memory as quads.
- * Two barriers a chunk: the state is there for all; what was learned is. */
+ * The state stays in registers, turned: its rows are columns of the head, and a warp has 16 keys of it. So what a
+ * product leaves is the next product's A operand as it lies, and passes from warp to warp through shared memory as
+ * quads. Each chunk has two barriers: at the first the state is there for all warps, at the second what was learned
+ * is. */
 #ifndef REEL_KERNELS_PREFILL_DELTA_CHAIN_CUH
 #define REEL_KERNELS_PREFILL_DELTA_CHAIN_CUH
 
@@ -15,7 +17,7 @@
 
 enum { CHAIN_ITEMS = M_VALUE_HEADS * VALUE_TILES, CHAIN_K_AT = STAGE_BYTES / 2 };
 
-/* Lies over prefill_shared's exchange. */
+/* This struct lies over the exchange of struct prefill_shared. */
 struct ALIGN(16) chain_shared {
     struct quad state[KEY_TILES][2][LANES]; /* rounded, rest */
     struct quad learned[CHUNK_TILES][2][LANES];
@@ -23,7 +25,7 @@ struct ALIGN(16) chain_shared {
 STATIC_ASSERT(sizeof(struct chain_shared) <= EXCHANGE_FLOATS * 4, "operands of chain do not fit");
 
 struct chain_item {
-    int head, columns; /* of 16 */
+    int head, columns; /* columns: which 16 of the head */
 };
 DEV struct chain_item chain_item_of(int i) {
     struct chain_item it;
@@ -31,7 +33,7 @@ DEV struct chain_item chain_item_of(int i) {
     return it;
 }
 
-/* The producer warp: a chunk a stage. */
+/* The producer warp fills one stage for each chunk: with w, and with k from CHAIN_K_AT on. */
 DEV void chain_produce(struct prompt_worker *r) {
     const struct prefill_delta *d = &r->a->delta;
     const int chunks = delta_chunks(r);
@@ -51,7 +53,7 @@ struct chain_state {
     float s[2][4];
 };
 
-/* Where element i of block b lies in states. NULL: the column is padding. */
+/* Where element i of block b of this lane lies in `states`, or NULL where its column is padding. */
 DEV float *state_at(const struct prompt_worker *r, float *states, int nth, const struct chain_item *it, int b, int i) {
     const struct delta_layout d = delta_shape();
     const int column = 16 * it->columns + r->w.lane / 4 + i / 2 * 8;
@@ -75,7 +77,8 @@ DEV void state_store(const struct prompt_worker *r, float *states, int nth, cons
     }
 }
 
-/* The state as an operand, for this block's warps and, rounded, for answer. */
+/* A warp stores its keys of the state as an operand: in shared memory for this block's warps, and in delta.states,
+ * rounded, for answer. */
 DEV void state_show(const struct prompt_worker *r, const struct chain_item *it, int chunk,
                     const struct chain_state *x) {
     struct chain_shared *c = (struct chain_shared *)r->s->exchange;
@@ -92,10 +95,10 @@ DEV void state_show(const struct prompt_worker *r, const struct chain_item *it, 
     plain_store128((struct quad *)to, a[0]);
 }
 
-/* What chain needs of a chunk besides stages: asked for a chunk ahead. */
+/* What chain needs of a chunk besides its stage. A warp asks for it a chunk ahead. */
 struct chain_ahead {
     struct quad u;        /* of this warp's 8 tokens */
-    float left[2], whole; /* what of two tokens reaches the chunk's end; what of the state does */
+    float left[2], whole; /* the factors with which two tokens, and the state, reach the chunk's end */
 };
 DEV void ahead_load(const struct prompt_worker *r, const struct chain_item *it, int chunk, struct chain_ahead *x) {
     const u8 *u = (const u8 *)r->a->delta.u + chunk_at(it->head, chunk, U_BYTES) +
@@ -108,7 +111,7 @@ DEV void ahead_load(const struct prompt_worker *r, const struct chain_item *it, 
     x->whole = bits_float(plain_load32(decay + DELTA_CHUNK - 1));
 }
 
-/* u - w S for this warp's 8 tokens: columns lane / 4 and + 8 of tokens 2 (lane % 4) and + 1. */
+/* d = u - w S for this warp's 8 tokens. A lane has columns lane / 4 and + 8 of tokens 2 (lane % 4) and + 1. */
 DEV void tokens_learn(const struct prompt_worker *r, smem w, const struct quad *u, float *d) {
     const struct chain_shared *c = (const struct chain_shared *)r->s->exchange;
     float said[2][4];
@@ -131,11 +134,11 @@ DEV void tokens_learn(const struct prompt_worker *r, smem w, const struct quad *
     d[2] = bits_float(u->z) - (said[0][2] + said[1][2]), d[3] = bits_float(u->w) - (said[0][3] + said[1][3]);
 }
 
-/* This warp's 8 tokens of an operand's 16: words of the quad. */
+/* Where this warp's 8 tokens lie in an operand of 16: the tile, and the first of their words of a quad. */
 DEV int learned_tile(const struct prompt_worker *r) { return r->w.warp / 2; }
 DEV int learned_word(const struct prompt_worker *r) { return r->w.warp % 2 * 2; }
 
-/* For answer, as it is. */
+/* Stores what was learned for answer, as it is. */
 DEV void learned_show(const struct prompt_worker *r, const struct chain_item *it, int chunk, const float *d) {
     u8 *to = r->a->delta.learned + chunk_at(it->head, chunk, LEARNED_BYTES) +
              (it->columns * 2 * CHUNK_TILES + learned_tile(r)) * BF16_TILE_BYTES + r->w.lane * 16 + learned_word(r) * 4;
@@ -147,7 +150,7 @@ DEV void learned_show(const struct prompt_worker *r, const struct chain_item *it
     }
 }
 
-/* For the state: as much of it as is left. */
+/* Passes what was learned to the warps that move the state, times what of each token is `left`. */
 DEV void learned_pass(const struct prompt_worker *r, const float *d, const float *left) {
     struct chain_shared *c = (struct chain_shared *)r->s->exchange;
     u32 *rounded = &c->learned[learned_tile(r)][0][r->w.lane].x + learned_word(r);
@@ -159,7 +162,8 @@ DEV void learned_pass(const struct prompt_worker *r, const float *d, const float
     }
 }
 
-/* S e^G_n + k^T (what reaches the end) for this warp's keys. */
+/* S <- whole S + k^T (what was passed) for this warp's keys. `whole` is e^G_n, and in state_keep the state's factor of
+ * delta.kept. */
 DEV void state_move(const struct prompt_worker *r, smem k, float whole, struct chain_state *x) {
     const struct chain_shared *c = (const struct chain_shared *)r->s->exchange;
     float rest[2][4];
@@ -179,7 +183,8 @@ DEV void state_move(const struct prompt_worker *r, smem k, float whole, struct c
         x->s[i / 4][i % 4] += rest[i / 4][i % 4];
 }
 
-/* The state before the launch's last token, of its last chunk: x is what the chunk begins with. */
+/* In the last chunk: makes the state before the launch's last token and stores it to keep_state. x is a copy of the
+ * state that the chunk begins with. */
 DEV void state_keep(const struct prompt_worker *r, int nth, const struct chain_item *it, smem k, const float *d,
                     struct chain_state x) {
     const u32 *kept = (const u32 *)r->a->delta.kept + it->head * DELTA_KEPT;

@@ -1,10 +1,11 @@
-/* chunk: what the 64 tokens of a chunk do to each other, head by head (prefill_delta.cuh has the names).
+/* chunk: what the 64 tokens of a chunk do to each other, head by head (prefill_delta.cuh has names and formulas).
  *   reads    delta.q, .k, .v, .gates
  *   writes   delta.decay, .kept, .w, .u, .asked
  *   split    items (value head, chunk) over blocks, one at a time; two blocks share an SM where they fit
  *
- * T is made in float32: 16 by 16 on the diagonal by substitution, a column a lane; what lies below, level by
- * level, from [A 0; B C]^-1 = [1/A 0; -1/C B 1/A  1/C], in products of two terms each. */
+ * T is made in float32. Each square of 16 by 16 on the diagonal is inverted by substitution, a column a lane. What
+ * lies below the diagonal follows level by level from [A 0; B C]^-1 = [1/A 0; -1/C B 1/A  1/C], in products of two
+ * bf16 terms each. */
 #ifndef REEL_KERNELS_PREFILL_DELTA_CHUNK_CUH
 #define REEL_KERNELS_PREFILL_DELTA_CHUNK_CUH
 
@@ -15,16 +16,16 @@ enum {
     CHUNK_COPIES = 3,
     OPERAND_BYTES = 2 * SQUARE_BYTES, /* both terms of T */
     Q_BYTES = KEYS_BYTES > OPERAND_BYTES ? KEYS_BYTES : OPERAND_BYTES,
-    W_TILES = (KEY_TILES + 1) / 2 /* of keys, of one warp */
+    W_TILES = (KEY_TILES + 1) / 2 /* tiles of keys that one warp has */
 };
 
 /* chunk_shared_bytes (prefill_layout.h) counts the same parts. */
 struct ALIGN(16) chunk_shared {
     u8 k[KEYS_BYTES], v[VALUES_BYTES];
-    u8 q[Q_BYTES];                             /* later T beta, as u wants it */
+    u8 q[Q_BYTES];                             /* q, later T beta, as u wants it */
     u8 weighted[OPERAND_BYTES];                /* T beta e^G */
     float t[DELTA_CHUNK * T_STRIDE];           /* M below the diagonal, then T */
-    float sum[DELTA_CHUNK], beta[DELTA_CHUNK]; /* G */
+    float sum[DELTA_CHUNK], beta[DELTA_CHUNK]; /* G and beta of each token */
     u64 full;
 };
 
@@ -34,7 +35,7 @@ struct chunk_item {
 
 /* ---- gates ---- */
 
-/* The same as seen from the position before the launch's last token. */
+/* Warp 0, in the last chunk: stores to delta.kept what reaches the position before the launch's last token. */
 DEV void kept_store(const struct prompt_worker *r, const struct chunk_item *it, const struct chunk_shared *s) {
     const int last = (r->n_tokens - 1) % DELTA_CHUNK;
     const float all = last ? s->sum[last - 1] : 0;
@@ -44,7 +45,8 @@ DEV void kept_store(const struct prompt_worker *r, const struct chunk_item *it, 
     if (r->w.lane == 0) plain_store32(to + DELTA_CHUNK, float_bits(exp_of(all)));
 }
 
-/* Warp 0: G and beta of the chunk's tokens, two a lane, and what of a token's past and of it reaches the end. */
+/* Warp 0 makes G and beta of the chunk's tokens, two in a lane. It also stores to delta.decay what reaches each token
+ * from the chunk's start, e^G, and what reaches the chunk's end from each token, e^(G_n - G). */
 DEV void chunk_gates(const struct prompt_worker *r, const struct chunk_item *it, struct chunk_shared *s) {
     const size_t at = (size_t)(2 * it->head) * P_PREFILL_TOKENS + (size_t)(it->chunk * DELTA_CHUNK);
     const u32 *decay = (const u32 *)r->a->delta.gates + at, *beta = decay + P_PREFILL_TOKENS;
@@ -73,7 +75,7 @@ DEV void chunk_gates(const struct prompt_worker *r, const struct chunk_item *it,
 
 /* ---- k k^T and q k^T ---- */
 
-/* 16 rows of `a` times those of k: columns 8 j of d[j], up to the diagonal's. */
+/* A warp multiplies 16 rows of `a` with the rows of k. d[j] has columns 8 j to 8 j + 7, up to the diagonal's. */
 DEV void rows_products(const struct prompt_worker *r, smem a, smem k, int tile, float (*d)[4]) {
     const int lane = r->w.lane;
     UNROLL
@@ -92,7 +94,8 @@ DEV void rows_products(const struct prompt_worker *r, smem a, smem k, int tile, 
     }
 }
 
-/* beta_i (k_i . k_j) e^(G_i - G_j) below the diagonal, 0 on it and above. */
+/* Stores M - I to t: beta_i (k_i . k_j) e^(G_i - G_j) below the diagonal, 0 on it and above. Tiles above the diagonal's
+ * stay unwritten. */
 DEV void among_store(const struct prompt_worker *r, struct chunk_shared *s, int tile, float (*d)[4]) {
     const int row = 16 * tile + r->w.lane / 4, pair = r->w.lane % 4 * 2;
     UNROLL
@@ -133,7 +136,7 @@ DEV void asked_store(const struct prompt_worker *r, const struct chunk_item *it,
 
 /* ---- T ---- */
 
-/* This lane's words of a tile of M or T as an A operand, two terms. */
+/* Loads this lane's words of a tile of M or T as an A operand of two terms. */
 DEV void tile_terms(const float *t, int row, int column, int lane, struct quad *a) {
     const float *from = t + (row + lane / 4) * T_STRIDE + column + lane % 4 * 2;
     struct terms v[4];
@@ -146,20 +149,20 @@ DEV void tile_terms(const float *t, int row, int column, int lane, struct quad *
     a[1].x = v[0].rest, a[1].y = v[1].rest, a[1].z = v[2].rest, a[1].w = v[3].rest;
 }
 
-/* 8 columns as a B operand, the half of it that has rows `row` to row + 7. */
+/* Loads 8 columns as a B operand: its half with rows `row` to row + 7. */
 DEV struct terms column_terms(const float *t, int row, int column, int lane) {
     const float *from = t + (row + lane % 4 * 2) * T_STRIDE + column + lane / 4;
     return terms_of(from[0], from[T_STRIDE]);
 }
 
-/* What a product left as a B operand for the next one. */
+/* Turns what a product left into a B operand of the next product. */
 DEV struct terms turned_terms(const float *d) {
     struct terms v = terms_of(d[0], d[1]);
     v.rounded = transpose8(v.rounded), v.rest = transpose8(v.rest);
     return v;
 }
 
-/* The inverse of 16 by 16 on the diagonal: a column a lane, each for itself. */
+/* Inverts a square of 16 by 16 on the diagonal. Each lane makes one column, apart from all other lanes. */
 DEV void diagonal_invert(struct chunk_shared *s, int tile, int lane) {
     float *t = s->t + 16 * tile * (T_STRIDE + 1), x[16];
     const int column = lane % 16;
@@ -179,7 +182,8 @@ DEV void diagonal_invert(struct chunk_shared *s, int tile, int lane) {
     }
 }
 
-/* -1/C B 1/A for 8 columns, of n tiles each way; A begins at (first, first), C behind it. */
+/* x = 1/C B 1/A for 8 columns; below_store changes the sign. A, B and C have n tiles each way. A begins at
+ * (first, first), and C follows on the diagonal. */
 DEV void below_make(const struct chunk_shared *s, int first, int column, const int n, int lane, float (*x)[4]) {
     const int below = first + 16 * n;
     struct quad a[2];
@@ -223,7 +227,7 @@ DEV void below_store(struct chunk_shared *s, int first, int column, const int n,
         to[(i / 4 * 16 + i % 4 / 2 * 8) * T_STRIDE + i % 2] = -x[i / 4][i % 4];
 }
 
-/* T where M was. */
+/* Four warps make T where M was; the other warps only wait. */
 DEV void invert(const struct prompt_worker *r, struct chunk_shared *s) {
     const int warp = r->w.warp, lane = r->w.lane, busy = warp < 4;
     const int first = warp / 2 * 32, column = first + warp % 2 * 8;
@@ -240,8 +244,8 @@ DEV void invert(const struct prompt_worker *r, struct chunk_shared *s) {
     warp_sync(); /* nobody else needs these columns: operands_make */
 }
 
-/* T with its columns times beta, and times e^G besides, as operands of two terms. A warp has 8 columns: those
- * that it made itself in the end. */
+/* Makes two operands of two terms each: T with its columns times beta, and T with its columns times beta e^G. A warp
+ * makes 8 columns. No other warp has written to these columns since the last barrier. */
 DEV void operands_make(const struct prompt_worker *r, struct chunk_shared *s) {
     const int lane = r->w.lane;
     UNROLL_BY(2)
@@ -260,7 +264,7 @@ DEV void operands_make(const struct prompt_worker *r, struct chunk_shared *s) {
 
 /* ---- w and u ---- */
 
-/* Every other tile of keys, of 16 tokens. */
+/* A warp makes w for 16 tokens and every other tile of keys. */
 DEV void w_make(const struct prompt_worker *r, const struct chunk_item *it, struct chunk_shared *s, int tile,
                 int half) {
     const int lane = r->w.lane;
@@ -293,7 +297,7 @@ DEV void w_make(const struct prompt_worker *r, const struct chunk_item *it, stru
     }
 }
 
-/* u turned, rows are 16 columns of the head: as chain keeps it. */
+/* A warp makes u for 16 columns of the head. u lies turned, with these columns as rows, as chain keeps the state. */
 DEV void u_make(const struct prompt_worker *r, const struct chunk_item *it, struct chunk_shared *s, int columns) {
     const int lane = r->w.lane;
     const smem t = smem_of(s->q), v = smem_of(s->v);
