@@ -1,9 +1,10 @@
-/* conv: what mix made of the chunk's tokens becomes q, k, v of the heads, and x becomes their gates.
+/* conv: makes q, k, v of the heads from what mix made of the chunk's tokens, and the heads' gates from x.
  *   reads    qkv (q, k, v); x and ssq; the session's window; taps, gates' weights
  *   writes   delta.q, .k (normed, q divided by the root of its size), .v, zeros beyond the last token;
  *            delta.gates; the window for what comes next, and that before the last token
- *   split    a chunk of some heads over blocks, from the first on; its 8 tokens over warps, 8 channels a lane.
- *            gates: 16 tokens and 32 rows of weights over blocks, from the last on; hidden over warps
+ *   split    items (chunk, task of WARP_HEADS heads) over blocks, from the first block on; 8 tokens of the chunk for
+ *            each warp, 8 channels for each lane. gates: 16 tokens and 32 rows of weights over blocks, from the last
+ *            block on; hidden over warps
  *   moves    a block's warps read the inputs before their first token out of L1, where the warp before brings them */
 #ifndef REEL_KERNELS_PREFILL_DELTA_CONV_CUH
 #define REEL_KERNELS_PREFILL_DELTA_CONV_CUH
@@ -19,22 +20,23 @@ enum {
                  : CONV_BLOCKS <= 8 ? 8
                                     : 16,
     WARP_HEADS = LANES / HEAD_LANES,
-    CONV_TASKS = (CONV_PARTS + WARP_HEADS - 1) / WARP_HEADS, /* of a chunk */
+    CONV_TASKS = (CONV_PARTS + WARP_HEADS - 1) / WARP_HEADS, /* tasks of a chunk: WARP_HEADS heads each */
     PAST = M_TAPS - 1,
     TAP_QUADS = 8 * M_TAPS / 4,    /* of a lane's channels */
     GATE_ROWS = 2 * M_VALUE_HEADS, /* a and b of each head */
-    GATE_TILES = 2,                /* of weights, of an item; and so many columns of 8 tokens */
+    GATE_TILES = 2,                /* tiles of weights in an item, and runs of 8 tokens */
     GATE_PARTS = (GATE_ROWS + 16 * GATE_TILES - 1) / (16 * GATE_TILES)
 };
-/* e^-100 is nothing already; without a limit 64 of them would be too much to tell their differences from. */
+/* The logarithm of a decay goes down to -DECAY_MOST. e^-100 is as good as 0. Without a limit the running sum of a
+ * chunk's 64 logarithms could become too large for differences between its tokens to be exact. */
 #define DECAY_MOST 100.0f
 
-/* A block's; the host gives PREFILL_CONV_BYTES. */
+/* The shared memory of a block. The host gives it PREFILL_CONV_BYTES. */
 struct ALIGN(16) conv_shared {
     struct quad taps[TAP_QUADS][LANES]; /* of the task's channels, lane by lane */
     union {
         struct quad made[READ_WARPS][LANES][8];                     /* a lane's 8 tokens of 8 channels, see made_at */
-        float sums[READ_WARPS][4 * GATE_TILES * GATE_TILES][LANES]; /* each warp's of the gates */
+        float sums[READ_WARPS][4 * GATE_TILES * GATE_TILES][LANES]; /* each warp's partial sums of the gates */
     } u;
 };
 STATIC_ASSERT((int)CHUNK_BLOCKS == (int)READ_WARPS, "a warp has 8 tokens of a chunk");
@@ -44,8 +46,8 @@ STATIC_ASSERT((int)sizeof(struct conv_shared) + STAGE_ALIGN == PREFILL_CONV_BYTE
 /* ---- convolution ---- */
 
 struct conv_part {
-    int channel, dim, blocks; /* the first; columns; blocks, padding included */
-    u8 *to;                   /* of its first chunk */
+    int channel, dim, blocks; /* the head's first channel; its columns; its blocks, padding included */
+    u8 *to;                   /* where its first chunk lies */
     size_t chunk_bytes;
 };
 
@@ -75,13 +77,14 @@ DEV struct two_quads inputs_ask(const struct prompt_worker *r, int token, int ch
     return v;
 }
 DEV u32 quad_word(const struct quad *v, int i) { return i == 0 ? v->x : i == 1 ? v->y : i == 2 ? v->z : v->w; }
-/* Channels 2 word and 2 word + 1. */
+/* x = channels 2 word and 2 word + 1 of v, both terms added up. */
 DEV void inputs_of(const struct two_quads *v, int word, float *x) {
     const u32 rounded = quad_word(&v->rounded, word), rest = quad_word(&v->rest, word);
     x[0] = bf16_low(rounded) + bf16_low(rest), x[1] = bf16_high(rounded) + bf16_high(rest);
 }
 
-/* The n inputs before token `end` of 8 channels, asked for together; for tokens below 0 any others. */
+/* Loads the n inputs before token `end` of 8 channels, all asked for together. For tokens below 0 it loads token 0's
+ * inputs, which the caller replaces. */
 DEV void past_load(const struct prompt_worker *r, int end, const int n, int channel, float (*x)[8]) {
     struct two_quads v[PAST + 1];
     UNROLL
@@ -94,7 +97,7 @@ DEV void past_load(const struct prompt_worker *r, int end, const int n, int chan
             inputs_of(&v[j], i, x[j] + 2 * i);
     }
 }
-/* A window of 8 channels is so many quads. */
+/* Quads of a window of 8 channels. */
 enum { WINDOW_QUADS = 8 * PAST / 4 };
 DEV void window_load(const struct prompt_worker *r, int nth, int channel, float (*x)[8]) {
     const struct quad *from = (const struct quad *)(r->w.a->delta.window + window_at(nth, channel));
@@ -121,7 +124,7 @@ DEV void window_store(float *to, int nth, int channel, float (*x)[8]) {
 
 /* This lane's channels of task `task`. */
 struct conv_lane {
-    int channel, there; /* without `there` zeros are made of any other channels */
+    int channel, there; /* there: 0 where the lane has no channels; it then reads others and makes zeros */
 };
 DEV struct conv_lane conv_lane_make(const struct prompt_worker *r, int task) {
     const int part = task * WARP_HEADS + r->w.lane / HEAD_LANES, at = r->w.lane % HEAD_LANES;
@@ -133,7 +136,8 @@ DEV struct conv_lane conv_lane_make(const struct prompt_worker *r, int task) {
     return l;
 }
 
-/* For what comes next, and before the last token. A lane's channels are nobody else's. */
+/* Stores the session's window for what comes next, and the window before the last token to keep_window. No other lane
+ * has this lane's channels. */
 DEV void windows_move(struct prompt_worker *r, int nth, int task) {
     prompt_worker_anew(r);
     const struct conv_lane l = conv_lane_make(r, task);
@@ -153,7 +157,8 @@ DEV void windows_move(struct prompt_worker *r, int nth, int task) {
     window_store(r->w.a->delta.window, nth, channel, x + 1);
 }
 
-/* A thread's share of the taps of a task's channels: asked for, and put where all warps find them after a barrier. */
+/* A thread's share of the taps of a task's channels. taps_ask loads it, and taps_put stores it where all warps find it
+ * after a barrier. */
 struct tap_share {
     struct quad v[(TAP_QUADS + READ_WARPS - 1) / READ_WARPS];
 };
@@ -172,8 +177,8 @@ DEV void taps_put(const struct prompt_worker *r, struct conv_shared *s, const st
         if (first + r->w.warp < TAP_QUADS) s->taps[first + r->w.warp][r->w.lane] = t->v[first / READ_WARPS];
 }
 
-/* y: 8 tokens of 8 channels. Two channels at a time, so that the words they are made of
- * leave their registers to them. */
+/* A lane makes y, 8 tokens of 8 channels. It takes two channels at a time, so that the values made can have the
+ * registers of the words that they are made of. */
 DEV void channels_convolve(const struct prompt_worker *r, const struct conv_shared *s, float (*past)[8],
                            const struct two_quads *inputs, float (*y)[8]) {
     UNROLL
@@ -206,12 +211,14 @@ DEV void channels_convolve(const struct prompt_worker *r, const struct conv_shar
     }
 }
 
-/* A lane's quads lie as no bank is met twice when 8 lanes write theirs, nor when a lane's are read. */
+/* Where a lane's quad of a token lies. No bank is met twice when 8 lanes write their quads, nor when the quads of one
+ * lane are read. */
 DEV struct quad *made_at(const struct prompt_worker *r, struct conv_shared *s, int lane, int token) {
     return &s->u.made[r->w.warp][lane][token ^ lane % 8];
 }
 
-/* Heads of q and k are normed. Zeros beyond the last token, and where there is no channel. */
+/* Norms heads of q and k, and stores this lane's rows to shared memory as bf16. It stores zeros beyond the last token
+ * and where there is no channel. */
 DEV void rows_make(const struct prompt_worker *r, struct conv_shared *s, int task, int token, int there,
                    float (*y)[8]) {
     const int part = task * WARP_HEADS + r->w.lane / HEAD_LANES, normed = part < 2 * M_KEY_HEADS;
@@ -238,7 +245,8 @@ DEV void rows_make(const struct prompt_worker *r, struct conv_shared *s, int tas
     }
 }
 
-/* Whole blocks, whose 8 rows a lane holds: so lanes store other lanes' rows, which lie side by side. */
+/* Stores whole blocks. A lane holds all 8 rows of a block; so that a warp's stores lie side by side, lanes store rows
+ * of other lanes. */
 DEV void rows_store(const struct prompt_worker *r, struct conv_shared *s, int chunk, int task, int made) {
     enum { STORES = (8 * CONV_BLOCKS + LANES - 1) / LANES };
     UNROLL
@@ -267,8 +275,9 @@ DEV void rows_store(const struct prompt_worker *r, struct conv_shared *s, int ch
     }
 }
 
-/* 8 tokens of the heads of a task; a lane has 8 channels of one. taps: or NULL where they are there already. They
- * are waited for behind the inputs, as they come from farther away. */
+/* A warp makes 8 tokens of the heads of a task; a lane has 8 channels of one head. taps: what taps_ask loaded, or NULL
+ * where the taps are in shared memory already. The warp waits for them after it has asked for the inputs, as taps come
+ * from farther away. */
 DEV void conv_task(struct prompt_worker *r, struct conv_shared *s, int nth, int chunk, int task,
                    const struct tap_share *taps) {
     const int token = chunk * DELTA_CHUNK + 8 * r->w.warp, last = r->n_tokens - 1;
@@ -298,8 +307,8 @@ DEV void conv_task(struct prompt_worker *r, struct conv_shared *s, int nth, int 
 
 /* ---- gates ---- */
 
-/* Products of an item's tiles of the gates' weights with its columns of 8 tokens of x: this warp's share of hidden.
- * k is taken in another order, 8 columns a lane, so that 16 bytes are loaded at once. d: [tile][column]. */
+/* Multiplies an item's tiles of the gates' weights with its runs of 8 tokens of x, over this warp's share of hidden.
+ * The warp takes k in another order, 8 columns a lane, so that a lane loads 16 bytes at once. d: [tile][run]. */
 DEV void gate_products(const struct prompt_worker *r, const u16 *weights, int tile, const int *tokens,
                        float (*d)[GATE_TILES][4]) {
     const int row = 16 * tile + r->w.lane / 4;
@@ -333,7 +342,7 @@ DEV void gate_products(const struct prompt_worker *r, const u16 *weights, int ti
     }
 }
 
-/* Sums of squares of token `token`, of slots lane / 8 + 4 i from `first` on. */
+/* Asks for sums of squares of token `token`: slots lane / 8 + 4 i from `first` on. */
 enum { SLOTS_AT_ONCE = 4 };
 DEV void slots_ask(const struct prompt_worker *r, int token, int first, u32 *v) {
     const u32 *from = (const u32 *)r->a->ssq + token;
@@ -343,7 +352,7 @@ DEV void slots_ask(const struct prompt_worker *r, int token, int first, u32 *v) 
         v[i] = slot < ssq_slots(r) ? plain_load32(from + (size_t)slot * P_PREFILL_TOKENS) : 0;
     }
 }
-/* The scale of its norm, in all lanes that have the same lane % 8. v: its first slots. */
+/* Makes the scale of a token's norm, in all lanes that have the same lane % 8. v: the token's first slots. */
 DEV float token_scale(const struct prompt_worker *r, int token, u32 *v) {
     float sum = 0;
     NO_UNROLL
@@ -356,7 +365,7 @@ DEV float token_scale(const struct prompt_worker *r, int token, u32 *v) {
     return rsqrt_approx(xor_sum(sum, 8, LANES) * (1.0f / M_HIDDEN) + M_RMS_EPS);
 }
 
-/* Of a head's gates: the rate that its a is multiplied with, and what is added before. */
+/* Constants of a head's decay: rate * softplus(a + bias). */
 struct gate_numbers {
     float rate, bias;
 };
@@ -368,7 +377,8 @@ DEV struct gate_numbers gate_numbers_ask(const struct prompt_worker *r, int nth,
     return n;
 }
 
-/* Value of row `row` (a, b of each head) to the gates of a token. */
+/* Stores a gate of a token, made of the value v of row `row`: the logarithm of a decay (even rows, a) or beta (odd
+ * rows, b). Beyond the last token it stores 0. */
 DEV void gate_store(const struct prompt_worker *r, const struct gate_numbers *n, int row, int token, float v) {
     const float made = row % 2 ? sigmoid(v) : max_float(n->rate * softplus(v + n->bias), -DECAY_MOST);
     plain_store32((u32 *)r->a->delta.gates + (size_t)row * P_PREFILL_TOKENS + token,
@@ -380,7 +390,8 @@ DEV const u16 *gate_weights(const struct prompt_worker *r, int nth) {
     return r->w.a->delta.gates + delta_gate(&shape, nth, 0, 0);
 }
 
-/* GATE_TILES tiles of the gates' weights from `tile` on, as many columns of 8 tokens; all warps. */
+/* All warps make the gates of GATE_TILES tiles of weights from `tile` on, and of as many runs of 8 tokens from `token`
+ * on. */
 DEV void gate_task(struct prompt_worker *r, struct conv_shared *s, int nth, int tile, int token) {
     prompt_worker_anew(r);
     const int row = r->w.warp * (LANES / 8) + r->w.lane / 8, last = (r->n_tokens - 1) / 8 * 8;
@@ -418,7 +429,8 @@ DEV void gate_task(struct prompt_worker *r, struct conv_shared *s, int nth, int 
 
 /* ---- a block's items ---- */
 
-/* What the launch before did not make: the first item's taps; gates' weights, once for all. */
+/* Asks for what the launch before does not make: the taps of the block's first item. The last block also brings the
+ * gates' weights to L2, for all blocks. */
 DEV void conv_begin(const struct prompt_worker *r, int layer, struct tap_share *taps) {
     enum { SHARE = GATE_ROWS * M_HIDDEN * 2 / READ_WARPS };
     const int nth = delta_nth(layer);
