@@ -36,8 +36,8 @@ enum {
     PAIR_BARRIER = 4, /* to + 3: named barriers, each of two warps whose numbers are 4 apart */
     HALF_BYTES = STAGE_BYTES / 2,
     HALF_PIECES = HALF_BYTES / P_KV_PIECE,
-    /* Pieces that a warp multiplies together. More of them keep more products independent, where there are
-     * registers for them. */
+    /* Pieces of a unit: a warp multiplies them together. More of them keep more products independent, where
+     * there are registers for them. */
     MOST_PIECES = M_HEAD_DIM <= 64 ? 4
                   : G_WGMMA        ? 2
                                    : 1,

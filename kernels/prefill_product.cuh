@@ -51,7 +51,7 @@ DEV u64 layer_begin(int phase, int layer) {
     struct tape_shape s;
     s.delta_layers[0] = M_DELTA_LOW, s.delta_layers[1] = M_DELTA_HIGH;
     s.layer_bytes = P_LAYER_BYTES, s.delta_bytes = P_DELTA_BYTES;
-    const u64 more = (u64)P_DELTA_BYTES - (u64)P_LAYER_BYTES; /* perhaps below 0: it comes right in the sum */
+    const u64 more = (u64)P_DELTA_BYTES - (u64)P_LAYER_BYTES; /* perhaps below 0: the sum wraps round and is right */
     return tape_layer_offset(&s, layer) + (phase != TAPE_MIX && layer_is_delta(layer) ? more : 0);
 #else
     (void)phase;
@@ -359,8 +359,7 @@ DEV void eighths_meet(struct prompt_worker *r, float *d, int atoms) {
         d[i] = sum[i];
 }
 
-/* Where the weights of row tile `row` begin. Beyond the last row tile this is row tile 0, since any row tile will do.
- */
+/* Where the weights of row tile `row` begin. Beyond the last row tile it gives row tile 0, as any will do. */
 DEV const u8 *item_weights(const struct prompt_worker *r, int phase, int layer, int row) {
     return weights_row(r, phase, layer, row < product_row_tiles(phase) ? row : 0);
 }
