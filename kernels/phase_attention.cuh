@@ -1,19 +1,21 @@
-/* attention: a group's q heads over its KV heads. In: the group's q, k, v words, X_QKV, and the K/V of
- * past positions through the KV ring. Out: bf16 pairs of the q heads in block_shared.attention.
+/* attention: the group's q heads attend to its KV heads (group, word, piece: docs/GLOSSARY.md).
+ *   reads    the group's q, k and v words, X_QKV; K and V of past positions through the KV ring
+ *   writes   bf16 pairs of the q heads in block_shared.attention; k and v of the current position in the cache
  *
- * Every SM of the group does all of it. From args.split_from positions on each takes every M-th piece
- * of 16 positions, and the partial results are exchanged: phase_attention_merge.cuh.
+ * Each SM of the group computes all of it. From position args.split_from on, each SM takes every P_GROUP_SMS-th
+ * piece of 16 positions instead, and the SMs exchange their partial results: phase_attention_merge.cuh.
  *
- * Scores are kept in base 2. A warp attends to one KV head; that head's q heads are the columns of
- * its products, K and V transposed are A operands. The current position's k and v never pass through
- * memory: it is one more partial result with m = q.k, l = 1, o = v. Norm and scale of q are a factor
- * of the scores, so no sum over a head stands between the q words and the products.
+ * A partial result is m, the largest score; l, the sum of the weights; and o, the weighted sum of V. Scores are kept
+ * in base 2. A warp attends to one KV head. The q heads of that KV head are the columns of the warp's products; K and
+ * the transposed V are the A operands. The current position's k and v do not come through memory: that position is
+ * one more partial result, with m = q.k, l = 1 and o = v. Norm and scale of q are a factor of the scores, so the
+ * products wait for no sum over a head.
  *
- * Barriers: A when q, k, v are in shared memory, B when the warps' partial results are, C when the
- * result is. Scratch is written again only for the next layer's words, which cannot come before every
- * warp of this block has passed C and handed in its share of out: one buffer is enough.
+ * The block meets at three barriers: at A q, k and v are in shared memory, at B the warps' partial results, at C the
+ * result. One buffer of scratch is enough: a warp writes it again only for the next layer's words, and those cannot
+ * come before every warp of this block has passed C and handed in its share of out.
  *
- * `nth` counts the layers that attend: the cache and the norms have those alone. */
+ * `nth` is the number of the layer among those that attend: the cache and the norms have only those. */
 #ifndef REEL_KERNELS_PHASE_ATTENTION_CUH
 #define REEL_KERNELS_PHASE_ATTENTION_CUH
 
@@ -25,36 +27,36 @@
 
 enum {
     GATHER_ROWS = P_GROUP_HEADS + 2 * P_GROUP_KV_HEADS, /* of head_dim values each */
-    ONE_ROW = GATHER_ROWS <= P_WARPS,                   /* for each warp, at most */
+    ONE_ROW = GATHER_ROWS <= P_WARPS,                   /* no warp has more than one */
     GATE_ROWS = P_GROUP_GATE / M_HEAD_DIM,
-    /* The compiler spills with more than 4 of K on any target but sm_90. */
+    /* With more than 4 tiles of K the compiler spills on any target but sm_90. */
     EARLY_MOST = G_COMPUTE == 90 ? 8 : 4,
-    /* A warp's first K, then V, before q is there. */
+    /* Tiles of its first piece that a warp loads before q is there: of K, then of V. */
     EARLY_TILES = SPARE_REGISTERS < 96    ? 2
                   : AT_TILES < EARLY_MOST ? AT_TILES
                                           : EARLY_MOST,
     EARLY_V = SPARE_REGISTERS < 144 || G_COMPUTE != 90 ? 0 : EARLY_TILES,
     V_ROOM = EARLY_V ? EARLY_V : 1,
-    WHOLE_EARLY = EARLY_V == AT_TILES /* its slot is free again before q is there */
+    WHOLE_EARLY = EARLY_V == AT_TILES /* the piece's slot is free again before q is there */
 };
 
 /* ---- rotation ---- */
 
-/* The two words of pair j of a head's row: dims d, d + 1 and those M_ROTARY / 2 further on, while they
- * turn; then what is left, in two runs. */
+/* The two words of pair j of a head's row. A pair that rotates, j < TURNING, has dims d and d + 1 and those M_ROTARY /
+ * 2 further on. The other pairs have the rest of the dims, in two runs. */
 DEV int word_low(int j) { return TURNING == ROPE_WORDS || j < TURNING ? j : j + TURNING; }
 DEV int word_high(int j) { return TURNING == ROPE_WORDS || j >= TURNING ? j + ROPE_WORDS : j + TURNING; }
 
-/* Rows of the group's words are dealt to the warps, last warp first, since the first ones have pieces:
- * k rows, v rows, q rows. */
+/* The warps share the rows of the group's words: k rows first, then v rows, then q rows. The last warp has the first
+ * row, because the first warps have pieces to attend to. */
 DEV int gather_row(const struct worker *w) { return P_WARPS - 1 - w->warp; }
 DEV int row_is_v(int row) { return row >= P_GROUP_KV_HEADS && row < 2 * P_GROUP_KV_HEADS; }
-/* Which of the words' rows that is: q rows, gates, k rows, v rows. */
+/* The number of such a row among the words, which are in the order q rows, gates, k rows, v rows. */
 DEV int row_words(int row) {
     return row < 2 * P_GROUP_KV_HEADS ? P_GROUP_HEADS + GATE_ROWS + row : row - 2 * P_GROUP_KV_HEADS;
 }
 
-/* The gains of a q or k row, this lane's. */
+/* Loads this lane's gains of a q or k row; they are 1 where there is no norm. */
 DEV void qk_gain_load(const struct worker *w, int nth, int row, float (*gain)[4]) {
     const float *from = w->a->qk_norms + (2 * nth + (row < P_GROUP_KV_HEADS)) * M_HEAD_DIM;
     UNROLL
@@ -68,7 +70,7 @@ DEV void qk_gain_load(const struct worker *w, int nth, int row, float (*gain)[4]
     }
 }
 
-/* Far ahead: this comes from memory, behind the weights' stream. */
+/* Asks for layer nth's gains far ahead: they come from memory, behind the weights' stream. */
 DEV void attention_gains(struct worker *w, int nth) {
     if (ONE_ROW && nth < M_LAYERS - M_DELTA && gather_row(w) < GATHER_ROWS)
         qk_gain_load(w, nth, gather_row(w), w->qk_gain);
@@ -89,8 +91,8 @@ DEV void attention_token_start(struct worker *w, int position) {
     attention_gains(w, 0);
 }
 
-/* What makes the rotated, gained values of a word and its partner of the raw ones: low' = low a -
- * high b, high' = high c + low d; for the word's two dims each. */
+/* The factors that apply gains and rotation to a word and its partner: low' = low a - high b and
+ * high' = high c + low d, for each of a word's two dims. */
 struct rotation {
     float a[2], b[2], c[2], d[2];
 };
@@ -150,11 +152,11 @@ DEV void row_poll(struct worker *w, const u64 *from, u32 (*x)[2]) {
         x[n][0] = (u32)v[n][0], x[n][1] = (u32)v[n][1];
 }
 
-/* Where word i of a q row stands: the words of two tiles that a lane takes as B operand are
- * neighbours. */
+/* The place of word i in a stored q row. The words of two tiles that a lane takes as B operand are neighbours
+ * there. */
 DEV u32 q_place(u32 i) { return i / 16 * 16 + i % 4 * 4 + i / 8 % 2 * 2 + i / 4 % 2; }
 
-/* A q head, or a k row as head P_GROUP_HEADS and on. */
+/* Rotates and stores a q head, or a k row as head P_GROUP_HEADS and on; leaves sums of its squares in q_ssq. */
 DEV void q_store(struct worker *w, int head, const struct rotation *r, u32 (*x)[2]) {
     struct attention_shared *at = &w->s->at;
     float sum = 0;
@@ -197,13 +199,13 @@ DEV void attention_gather(struct worker *w, int nth, const struct rotation *r) {
     }
 }
 
-/* What makes scores in base 2 of products with a stored q. */
+/* Products with a stored q become scores in base 2 by this factor: norm and scale of q. */
 DEV float q_factor(const struct attention_shared *at, int head) {
     if (!M_QK_NORM) return LOG2_E * rsqrt_approx((float)M_HEAD_DIM);
     return LOG2_E * rsqrt_approx(sum_run(at->q_ssq[head], AT_SSQ) + M_HEAD_DIM * M_RMS_EPS);
 }
 
-/* And of a stored k. */
+/* Products with a stored k need this factor besides: the norm of k. */
 DEV float k_factor(const struct attention_shared *at, int kv_head) {
     if (!M_QK_NORM) return 1;
     return rsqrt_approx(sum_run(at->q_ssq[P_GROUP_HEADS + kv_head], AT_SSQ) * (1.0f / M_HEAD_DIM) + M_RMS_EPS);
@@ -211,14 +213,14 @@ DEV float k_factor(const struct attention_shared *at, int kv_head) {
 
 /* ---- the current position ---- */
 
-/* The piece of the current position's row. */
+/* The piece of the cache that the current position belongs to. */
 DEV u8 *own_piece(const struct worker *w, int nth, int kv_head, int position) {
     const int row = nth * M_KV_HEADS + w->group * P_GROUP_KV_HEADS + kv_head;
     return w->a->kv + ((u64)row * (u64)w->a->kv_pieces + (u64)(position / KV_POSITIONS)) * P_KV_PIECE;
 }
 
-/* Its scores with the q heads: k is row 0 of an A operand, which wants the words in the order in which a
- * B operand's columns do. */
+/* Makes the current position's scores with the q heads. k is row 0 of an A operand, which wants a row's words in the
+ * order in which a B operand wants a column's. */
 DEV void own_scores(struct worker *w, int kv_head) {
     struct attention_shared *at = &w->s->at;
     const int lane = w->lane, head = kv_head * AT_HEADS;
@@ -246,7 +248,7 @@ DEV void own_scores(struct worker *w, int kv_head) {
     }
 }
 
-/* Its k row to the cache. */
+/* Stores the current position's k row in the cache, rotated and normed. One SM of the group does. */
 DEV void own_key(struct worker *w, int nth, int position, int kv_head) {
     const struct attention_shared *at = &w->s->at;
     const float norm = k_factor(at, kv_head);
@@ -297,13 +299,14 @@ DEV void own_keep(struct worker *w, int nth, int position) {
 
 /* ---- past positions ---- */
 
-/* One warp's online softmax; of columns 2 (lane % 4) and + 1, as in the products' results. */
+/* One warp's online softmax. A lane has columns 2 (lane % 4) and 2 (lane % 4) + 1, as in the products' results. */
 struct attended {
     float m[2], l[4], o[AT_TILES][4];
 };
 
-/* Products of a piece's 16 rows with the q columns: s of rows lane / 4 and + 8. `early` holds the
- * first n_early tiles; q is this lane's column. In `chains` sums and as many tiles at a time. */
+/* Multiplies a piece's 16 rows with the q columns. s: the products of rows lane / 4 and lane / 4 + 8. `early` holds the
+ * first n_early tiles; q is this lane's column. `chains` sums run side by side, and as many tiles are loaded at a
+ * time. */
 DEV void piece_scores(float s[4], const struct quad *early, int n_early, int chains, const struct quad *tiles,
                       const u32 *q) {
     float c[4][4];
@@ -330,7 +333,7 @@ DEV void piece_scores(float s[4], const struct quad *early, int n_early, int cha
         s[i] = chains == 4 ? (c[0][i] + c[1][i]) + (c[2][i] + c[3][i]) : c[0][i] + c[1][i];
 }
 
-/* Positions from `left` on hold anything, NaN too, which no weight of 0 would silence. */
+/* Clears a tile of V from position `left` on: what lies there may be NaN, which a weight of 0 would not silence. */
 DEV struct quad value_trim(struct quad v, int lane, int left) {
     const int j = lane % 4 * 2;
     const u32 low = (j < left ? 0xffffu : 0) | (j + 1 < left ? 0xffff0000u : 0);
@@ -339,7 +342,7 @@ DEV struct quad value_trim(struct quad v, int lane, int left) {
     return v;
 }
 
-/* Clears them in V's tiles where they lie; each lane what it will load. */
+/* Clears positions from `left` on in a slot's tiles of V. Each lane clears what it will load. */
 DEV void piece_trim(struct quad *tiles, int lane, int left) {
     NO_UNROLL
     for (int i = AT_TILES; i < 2 * AT_TILES; i++)
@@ -347,7 +350,7 @@ DEV void piece_trim(struct quad *tiles, int lane, int left) {
     fence_slot();
 }
 
-/* A piece's first tiles, as many as there are registers for before q is there. */
+/* A piece's first tiles: as many as a warp has registers for before q is there. */
 struct early {
     struct quad k[EARLY_TILES], v[V_ROOM];
 };
@@ -361,8 +364,8 @@ DEV void piece_values(float (*o)[4], const struct quad *early, int n_early, cons
     }
 }
 
-/* One piece, of which the first `left` positions count, trimmed. `fresh`: the warp's first, with tiles in
- * e. q: this lane's column; `head`: the KV head's first. */
+/* Adds a piece to r. Its first `left` positions count; V is trimmed already. fresh: this is the warp's first piece, and
+ * e holds its first tiles. q: this lane's column. head: the first q head of the KV head. */
 DEV void piece_attend(struct attended *r, int fresh, const struct early *e, const struct quad *tiles,
                       const struct attention_shared *at, const u32 *q, int head, int lane, int left) {
     const struct quad ones = { 0x3f803f80u, 0x3f803f80u, 0x3f803f80u, 0x3f803f80u };
@@ -391,10 +394,10 @@ DEV void piece_attend(struct attended *r, int fresh, const struct early *e, cons
             r->o[t][i] = fresh ? 0 : r->o[t][i] * f[i & 1];
     }
     piece_values(r->o, e->v, fresh ? EARLY_V : 0, tiles + AT_TILES * LANES, b0, b1);
-    tile_mma(r->l, ones, b0, b1); /* every row: the sum of the weights as they were rounded */
+    tile_mma(r->l, ones, b0, b1); /* every row is the sum of the weights as rounded to bf16 */
 }
 
-/* Something of all products with a piece. */
+/* A value that depends on all products with a piece; kv_give wants one. */
 DEV u32 attended_seen(const struct attended *r) {
     u32 seen = 0;
     UNROLL
@@ -403,7 +406,7 @@ DEV u32 attended_seen(const struct attended *r) {
     return seen;
 }
 
-/* The warp's partial results to shared memory. */
+/* Stores the warp's partial results in shared memory. */
 DEV void attended_store(const struct worker *w, const struct attended *r) {
     struct attention_shared *at = &w->s->at;
     const int first = w->warp % P_GROUP_KV_HEADS * AT_HEADS, part = w->warp / P_GROUP_KV_HEADS;
@@ -430,20 +433,21 @@ DEV void attended_store(const struct worker *w, const struct attended *r) {
     }
 }
 
-/* What a warp without pieces has to say. */
+/* A warp without pieces says that its partial results are of no position. */
 DEV void attended_none(const struct worker *w) {
     if (w->warp < P_ATTENTION_WARPS && w->lane < AT_HEADS)
         w->s->at.m[w->warp % P_GROUP_KV_HEADS * AT_HEADS + w->lane][w->warp / P_GROUP_KV_HEADS] = ATTENTION_NEVER;
 }
 
-/* Positions of item i that count, from the first of its piece. */
+/* How many past positions there are from the first of an item's piece on; an item of the KV ring (kv_ring.cuh) is one
+ * piece of one KV head. */
 DEV int kv_left(const struct worker *w, int item, int position) {
     const int i = item / P_GROUP_KV_HEADS;
     const int piece = position < w->a->split_from ? i : w->member + i * P_GROUP_SMS;
     return position - piece * KV_POSITIONS;
 }
 
-/* Waits for the warp's first piece, and takes what there are registers for. */
+/* Waits for the warp's first piece and loads as much of it as there are registers for. */
 DEV void early_take(struct worker *w, struct kv_reader *c, struct early *e, int left) {
     u32 seen = 0;
     kv_take(w);
@@ -464,11 +468,11 @@ DEV void early_take(struct worker *w, struct kv_reader *c, struct early *e, int 
         if (left < KV_POSITIONS) e->v[i] = value_trim(e->v[i], w->lane, left);
 }
 
-/* First q head of the KV head that this warp attends to. */
+/* The first q head of the KV head that this warp attends to. */
 DEV int first_head(const struct worker *w) { return w->warp % P_GROUP_KV_HEADS * AT_HEADS; }
 
-/* All pieces of this warp. `left`: of the first one, which is in e as far as early_take took it. q_at: where
- * in q this lane's column is. */
+/* Attends to all pieces of this warp. e: what early_take loaded of the first one; left: as kv_left says of the first
+ * one. q_at: the place of this lane's column in q. */
 DEV void past_attend(struct worker *w, struct kv_reader *c, const struct early *e, int position, int left, int q_at) {
     const struct attention_shared *at = &w->s->at;
     const u32 *q = at->q[0] + q_at;
@@ -500,8 +504,8 @@ DEV void attention_consume(struct worker *w, int nth, int position) {
     worker_anew(w);
     const int q_at = opaque((first_head(w) + w->lane / 4 % AT_HEADS) * AT_Q_STRIDE + w->lane % 4 * 4);
     merge_places(w, place);
-    if (nth == 0) consumers_sync(); /* cosines and sines of this token */
-    /* Set on every path: what only some paths set would keep its registers through all layers. */
+    if (nth == 0) consumers_sync(); /* this token's cosines and sines are there */
+    /* Every path sets e: what only some paths set would keep its registers through all layers. */
     UNROLL
     for (int i = 0; i < EARLY_TILES; i++)
         e.k[i].x = e.k[i].y = e.k[i].z = e.k[i].w = 0;

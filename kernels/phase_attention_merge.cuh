@@ -1,12 +1,13 @@
-/* attention's results into one: of the block's warps, then, where positions are split over the group, of
- * its members. In: what phase_attention.cuh left in attention_shared, and the gates, X_QKV. Out: bf16 pairs
- * in block_shared.attention.
+/* attention's partial results become one: first those of the block's warps, then, where positions are split over the
+ * group, those of the group's SMs, its members.
+ *   reads    what phase_attention.cuh left in attention_shared; the gates, X_QKV
+ *   writes   bf16 pairs in block_shared.attention
  *
- * A member's partial result is X_ATTENTION, ATTENTION_SPAN words: a head's o divided by its l as pairs of
- * 24-bit floats, then m + log2(l) of each head. In a small group every SM merges those of all. In a large
- * one that would be too many words (P_MERGE_SCATTER): each merges its share of the columns and publishes
- * bf16 pairs, X_MERGED; members without a piece of positions publish no partial result, and nobody waits
- * for one. */
+ * A member publishes its partial result as ATTENTION_SPAN words (docs/GLOSSARY.md) of X_ATTENTION: each head's o
+ * divided by its l, as pairs of 24-bit floats, then m + log2(l) of each head. In a small group every SM merges the
+ * results of all members. In a large group that would be too many words (P_MERGE_SCATTER): each SM merges its share of
+ * the columns and publishes bf16 pairs, X_MERGED. There a member without a piece of positions publishes no partial
+ * result, and nobody waits for one. */
 #ifndef REEL_KERNELS_PHASE_ATTENTION_MERGE_CUH
 #define REEL_KERNELS_PHASE_ATTENTION_MERGE_CUH
 
@@ -18,7 +19,7 @@
 enum {
     RESULT_WORDS = P_GROUP_Q / 2,
     ATTENTION_SPAN = (RESULT_WORDS + P_GROUP_HEADS + 15) / 16 * 16,
-    /* Registers left beside out's tiles. */
+    /* Registers of a thread that out's tiles leave free. */
     SPARE_REGISTERS = (G_REGISTERS ? P_REGISTERS_CONSUMER : 65536 / P_THREADS) - 4 * PRELOAD(OUT)
 };
 
@@ -28,10 +29,10 @@ struct merged {
     float low, high, m, l; /* two dims, not yet divided by l */
 };
 
-/* Which words of the result a thread merges, and where: made before there is something to merge. */
+/* Which words of the result a thread merges, and where their inputs lie; made before there is something to merge. */
 enum { MERGE_TURNS = (RESULT_WORDS + CONSUMER_THREADS - 1) / CONSUMER_THREADS };
 struct merge_place {
-    int word, head, o, v; /* word >= RESULT_WORDS: none */
+    int word, head, o, v; /* o, v: places in attention_shared; word >= RESULT_WORDS: none */
 };
 
 DEV void merge_places(const struct worker *w, struct merge_place *at) {
@@ -48,8 +49,8 @@ DEV void merge_places(const struct worker *w, struct merge_place *at) {
     }
 }
 
-/* The warps' partial results, and the current position's if `own`. Warps without pieces count too, with
- * an m of never and what else was there: shared memory starts as zeros. */
+/* Merges the warps' partial results, and the current position's if `own`. Warps without pieces count too: their m is
+ * ATTENTION_NEVER, their l and o are what was there before, and shared memory starts as zeros. */
 DEV struct merged merge_warps(const struct attention_shared *at, const struct merge_place *place, int own) {
     const int head = place->head;
     const float *o = at->o[0][0] + place->o;
@@ -84,8 +85,8 @@ DEV struct merged merge_warps(const struct attention_shared *at, const struct me
     return r;
 }
 
-/* Gates of the words that a thread merges, where the block's result is the whole: they came with q, k and v, and
- * need be there after the warps' products only. */
+/* The words of the gates. They come with q, k and v. Where the block's result is the whole, a thread asks for the gates
+ * of the words that it merges before the warps' products, and waits for them only afterwards. */
 DEV u64 *gate_words(const struct worker *w) { return qkv_words(w) + RESULT_WORDS; }
 
 DEV void gates_ask(const struct worker *w, const struct merge_place *place, u64 *gate, int wanted) {
@@ -123,7 +124,7 @@ DEV void attention_whole(struct worker *w, const struct merge_place *place, cons
 
 /* ---- in a group ---- */
 
-/* Members that publish: those that have pieces, or all. */
+/* How many members publish: those that have pieces, or all. */
 DEV int members_with_results(int position) {
     const int pieces = (position + KV_POSITIONS - 1) / KV_POSITIONS;
     return P_MERGE_SCATTER && pieces < P_GROUP_SMS ? pieces : P_GROUP_SMS;
@@ -145,8 +146,8 @@ DEV void attention_publish(struct worker *w, const struct merge_place *place, in
 
 DEV u64 *merged_words(const struct worker *w) { return w->a->words + X_MERGED + w->group * RESULT_WORDS; }
 
-/* The members' results are gathered in units of neighbouring words of one head, a warp each; lanes take two
- * words each, of several members side by side, and of all members at once where that is not too much. */
+/* A warp gathers the members' results by units of neighbouring words of one head. Each lane takes two words. The lanes
+ * read several members side by side, in turns; up to MOST_TURNS turns wait together, as registers allow. */
 enum {
     WARP_WORDS = (RESULT_WORDS + P_WARPS - 1) / P_WARPS,
     UNIT_WORDS = P_MERGE_SCATTER                          ? 8
@@ -194,7 +195,7 @@ DEV void members_poll(struct worker *w, struct member_words *v, int first, int m
     }
 }
 
-/* All members' results for one unit, and the current position's. */
+/* Merges all members' results for one unit, and the current position's. */
 DEV void unit_merge(struct worker *w, int members, int unit) {
     struct attention_shared *at = &w->s->at;
     const int head = unit * UNIT_WORDS / AT_WORDS, lane = w->lane;
@@ -252,7 +253,7 @@ DEV void unit_merge(struct worker *w, int members, int unit) {
     }
 }
 
-/* The group's result, from those who merged it. */
+/* Gathers the group's result from the members that merged it. */
 DEV void merged_gather(struct worker *w) {
     enum { TURNS = (RESULT_WORDS / 2 + CONSUMER_THREADS - 1) / CONSUMER_THREADS };
     const int thread = w->warp * LANES + w->lane;
@@ -284,7 +285,8 @@ DEV void merged_gather(struct worker *w) {
     }
 }
 
-/* Everything from the members' partial results on. Units are dealt to the warps, or to those of all members. */
+/* Merges the members' partial results into the group's. Units are dealt to the warps of this block, or with
+ * P_MERGE_SCATTER to the warps of all members. */
 DEV void members_merge(struct worker *w, int position) {
     const int members = members_with_results(position);
     const int mine = P_MERGE_SCATTER ? w->warp * P_GROUP_SMS + w->member : w->warp;

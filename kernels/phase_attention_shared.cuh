@@ -1,4 +1,4 @@
-/* Attention's scratch in shared memory; see phase_attention.cuh. Included by shared.cuh only. */
+/* Attention's scratch in shared memory, which phase_attention.cuh uses. Only shared.cuh includes this file. */
 #ifndef REEL_KERNELS_PHASE_ATTENTION_SHARED_CUH
 #define REEL_KERNELS_PHASE_ATTENTION_SHARED_CUH
 
@@ -14,8 +14,8 @@ enum {
     AT_Q_STRIDE = AT_Q_WORDS(AT_TILES),
     AT_O_STRIDE = PART_STRIDE(2 * AT_TILES),
     AT_PART_STRIDE = AT_PART_FLOATS(AT_PARTS),
-    /* Pairs of words of a head's row, of which the first TURNING rotate together; a lane holds pair lane,
-     * lane + 32, ... */
+    /* A head's row has ROPE_WORDS pairs of words, and the first TURNING pairs rotate. A lane holds pairs lane,
+     * lane + 32 and so on. */
     ROPE_WORDS = AT_WORDS / 2,
     ROPE_TURNS = (ROPE_WORDS + LANES - 1) / LANES,
     TURNING = M_ROTARY / 4
