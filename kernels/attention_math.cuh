@@ -1,19 +1,18 @@
-/* What attention computes with when it decodes and when it reads a prompt: both must make the same of a
- * position. */
+/* Arithmetic of attention that decoding and prompts share, because both must make the same of a position. */
 #ifndef REEL_KERNELS_ATTENTION_MATH_CUH
 #define REEL_KERNELS_ATTENTION_MATH_CUH
 
 #include "maths.cuh"
 #include "mma.cuh"
 
-#define ATTENTION_NEVER (-1e30f) /* the m of no position at all */
+#define ATTENTION_NEVER (-1e30f) /* the largest score m, where there is no position at all */
 
-/* Two values of the result as a pair of bf16, after their gates. */
+/* Returns two values of the result as a pair of bf16, after their gates where the model has gates. */
 DEV u32 gated_pair(float low, float high, u32 gates) {
     return M_GATED ? bf16_pair(low * sigmoid(bf16_low(gates)), high * sigmoid(bf16_high(gates))) : bf16_pair(low, high);
 }
 
-/* sine and cosine of an angle from 0 to 2^20, to half a unit in the last place and a bit. */
+/* Makes sine and cosine of an angle from 0 to 2^20, to a little more than half a unit in the last place. */
 DEV void sine_cosine(float angle, float *sine, float *cosine) {
     const int turns = (int)((double)angle * 0.63661977236758134308 + 0.5);
     const double r = (double)angle - (double)turns * 1.57079632679489661923, z = r * r;
@@ -27,8 +26,8 @@ DEV void sine_cosine(float angle, float *sine, float *cosine) {
     *cosine = (float)((turns + 1) & 2 ? -b : b);
 }
 
-/* Rotates two words of a q or k row, dims d and d + 1 and those M_ROTARY / 2 further on, after their gains g (in
- * that order), and multiplies them with `factor`. */
+/* Applies the gains g to two words of a q or k row, rotates them and multiplies them with `factor`. The words have dims
+ * d and d + 1 and the two that lie M_ROTARY / 2 further on; g has the gains in that order. */
 DEV void pair_rotate(u32 *first, u32 *second, const float *g, const float *cosine, const float *sine, float factor) {
     const u32 low = *first, high = *second;
     float y[4];

@@ -1,6 +1,6 @@
-/* Where the numbers of the Gated DeltaNets lie, for host and device; `nth` counts such layers. A
- * layer's channels are those of its convolution: q of all key heads, k of all key heads, v of all
- * value heads. */
+/* Where the numbers of the Gated DeltaNets lie, for host and device. `nth` is the number of a layer among the
+ * DeltaNets. A layer's channels are those of its convolution: q of all key heads, k of all key heads, v of all value
+ * heads. */
 #ifndef REEL_KERNELS_DELTA_LAYOUT_H
 #define REEL_KERNELS_DELTA_LAYOUT_H
 
@@ -18,30 +18,30 @@ TAPE_FN int delta_channels(const struct delta_layout *d) {
 
 /* ---- of the model ---- */
 
-/* The first of the `hidden` weights that make a value head's a (its decay), or b (its beta). */
+/* The place of the first of the `hidden` weights that make a value head's a (for its decay) or b (for its beta). */
 TAPE_FN unsigned long long delta_gate(const struct delta_layout *d, int nth, int head, int is_b) {
     return ((unsigned long long)(nth * d->value_heads + head) * 2 + (unsigned)is_b) * (unsigned)d->hidden;
 }
 
-/* A layer's constants: [value heads] -exp(A_log), [value heads] dt_bias, [value dim] gains of the
- * output's norm, and from a multiple of four on [channels][taps], oldest first. */
+/* A layer's constants are [value heads] -exp(A_log), [value heads] dt_bias, [value dim] gains of the output's norm, and
+ * from a multiple of four on the convolution's weights [channels][taps], oldest first. */
 TAPE_FN int delta_bias_offset(const struct delta_layout *d) { return d->value_heads; }
 TAPE_FN int delta_norm_offset(const struct delta_layout *d) { return 2 * d->value_heads; }
 TAPE_FN int delta_taps_offset(const struct delta_layout *d) { return (2 * d->value_heads + d->value_dim + 3) / 4 * 4; }
-/* Floats of a layer, a multiple of four. */
+/* How many floats a layer's constants are, a multiple of four. */
 TAPE_FN int delta_constants(const struct delta_layout *d) {
     return (delta_taps_offset(d) + delta_channels(d) * d->taps + 3) / 4 * 4;
 }
 
 /* ---- of a session ---- */
 
-/* State [nth][value head][value column][key row]: a column's key rows are neighbours. */
+/* The place of a state's column in [nth][value head][value column][key row]: a column's key rows are neighbours. */
 TAPE_FN unsigned long long delta_state(const struct delta_layout *d, int nth, int head, int column) {
     return ((unsigned long long)(nth * d->value_heads + head) * (unsigned)d->value_dim + (unsigned)column) *
            (unsigned)d->key_dim;
 }
 
-/* The oldest of a channel's taps - 1 past inputs; [nth][channel][taps - 1]. */
+/* The place of the oldest of a channel's taps - 1 past inputs in [nth][channel][taps - 1]. */
 TAPE_FN unsigned long long delta_window(const struct delta_layout *d, int nth, int channel) {
     return ((unsigned long long)nth * (unsigned)delta_channels(d) + (unsigned)channel) * (unsigned)(d->taps - 1);
 }

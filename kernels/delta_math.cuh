@@ -1,21 +1,20 @@
-/* What a Gated DeltaNet computes with when it decodes and when it reads a prompt: both must make the same of
- * a position. */
+/* Arithmetic of a Gated DeltaNet that decoding and prompts share, because both must make the same of a position. */
 #ifndef REEL_KERNELS_DELTA_MATH_CUH
 #define REEL_KERNELS_DELTA_MATH_CUH
 
 #include "maths.cuh"
 
-#define L2_NORM_EPS 1e-6f /* under the roots of q's and k's norms */
+#define L2_NORM_EPS 1e-6f /* added under the roots of q's and k's norms */
 
-/* log(1 + exp(x)). With e = exp(-|x|) it is max(x, 0) + 2 artanh(e / (2 + e)), whose argument is at most 1/3: no
- * digits are lost where e is small, as they would be in 1 + e. */
+/* Returns log(1 + exp(x)). With e = exp(-|x|) it is max(x, 0) + 2 artanh(e / (2 + e)), whose argument is at most 1/3:
+ * no digits are lost where e is small, as they would be in 1 + e. */
 DEV float softplus(float x) {
     const float e = exp2_approx((x > 0 ? -x : x) * LOG2_E), t = e * rcp_approx(2.0f + e), z = t * t;
     const float series = 1.0f + z * (1.0f / 3 + z * (1.0f / 5 + z * (1.0f / 7 + z * (1.0f / 9 + z * (1.0f / 11)))));
     return (x > 0 ? x : 0) + 2.0f * t * series;
 }
 
-/* exp(-exp(A_log) softplus(a + dt_bias)): what is left of the state; rate is -exp(A_log). */
+/* Returns exp(rate softplus(a + dt_bias)), the part of the state that is left; rate is -exp(A_log). */
 DEV float state_left(float a, float rate, float dt_bias) { return exp2_approx(rate * softplus(a + dt_bias) * LOG2_E); }
 
 #endif

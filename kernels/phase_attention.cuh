@@ -42,8 +42,8 @@ enum {
 
 /* ---- rotation ---- */
 
-/* The two words of pair j of a head's row. A pair that rotates, j < TURNING, has dims d and d + 1 and those M_ROTARY /
- * 2 further on. The other pairs have the rest of the dims, in two runs. */
+/* The two words of pair j of a head's row. A pair that rotates, j < TURNING, has dims d and d + 1 and the two that lie
+ * M_ROTARY / 2 further on. The other pairs have the rest of the dims, in two runs. */
 DEV int word_low(int j) { return TURNING == ROPE_WORDS || j < TURNING ? j : j + TURNING; }
 DEV int word_high(int j) { return TURNING == ROPE_WORDS || j >= TURNING ? j + ROPE_WORDS : j + TURNING; }
 

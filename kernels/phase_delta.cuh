@@ -1,23 +1,24 @@
-/* delta: the step of a Gated DeltaNet. In: the group's q, k, v, z words, X_MIX, and this SM's sums for a and b.
- * Out: bf16 pairs of the group's value columns in block_shared.attention.
+/* delta: the step of a Gated DeltaNet for one token (group, word, state: docs/GLOSSARY.md).
+ *   reads    the group's q, k, v and z words, X_MIX; this SM's sums for a and b
+ *   writes   bf16 pairs of the group's value columns in block_shared.attention; the state in the session's memory
  *
  * Units of P_DELTA_UNIT value columns are dealt to the SMs of the group: member m has units m, m + P_GROUP_SMS
- * and so on. KEY_LANES lanes share a column of the state S and hold KEY_ROWS of its key rows each, which come
- * from the session's memory while the product's words are on their way, and go back there as they are made:
- * what a thread stores, it alone reads at the next token. q and k are normed by the warps that use them. With
- * s = S^T k and r = S^T q of the old state, one reading of it is enough:
+ * and so on. KEY_LANES lanes share a column of the state S, and each holds KEY_ROWS of its key rows. A lane loads
+ * these rows from the session's memory while mix's words are on their way, and stores them there once they are made:
+ * what a thread stores, it alone reads at the next token. The warps that use q and k norm them. With s = S^T k and
+ * r = S^T q of the old state, one reading of the state is enough:
  *
  *     d = beta (v - left s),   o = left r + (k . q) d,   S = left S + k d^T
  *
- * o goes to the group as it is, X_DELTA: pairs of 24-bit floats. Who needs it needs whole heads of it: every SM
- * norms them and multiplies with silu(z), which every SM can gather as well.
+ * An SM publishes o as it is, X_DELTA, in pairs of 24-bit floats. out needs all of the group's columns, and the norm
+ * whole heads. So every SM gathers all heads, norms them and multiplies them with silu(z), which it gathers as well.
  *
- * One barrier: all warps of the block have handed in mix. It stands where the words of other SMs are waited for
- * anyway, and has two reasons. The sums for a and b are all there. And words of other SMs tell nothing of this
- * block's warps, which without it might be two phases behind.
+ * The phase begins with a barrier behind which all warps of the block have handed in mix. The warps would wait for
+ * words of other SMs there anyway. The barrier has two reasons: behind it all sums for a and b are there; and words of
+ * other SMs tell nothing of this block's warps, which without it might be two phases behind.
  *
- * One X_DELTA is enough, for the reason X_MIX is: a block stores its columns behind that barrier, so all its
- * warps have the sums of down of all readers. */
+ * One buffer for X_DELTA is enough, for the same reason as for X_MIX (phase_mix.cuh): a block stores its columns
+ * behind that barrier, so all its warps have the sums of down of all readers. */
 #ifndef REEL_KERNELS_PHASE_DELTA_CUH
 #define REEL_KERNELS_PHASE_DELTA_CUH
 
@@ -32,16 +33,16 @@ enum {
                 : M_KEY_DIM <= 32 ? 4
                 : M_KEY_DIM <= 64 ? 8
                                   : 16,
-    KEY_QUADS = (M_KEY_DIM + 4 * KEY_LANES - 1) / (4 * KEY_LANES), /* of 4 key rows, a lane */
+    KEY_QUADS = (M_KEY_DIM + 4 * KEY_LANES - 1) / (4 * KEY_LANES), /* quads of 4 key rows that a lane has */
     KEY_ROWS = 4 * KEY_QUADS,
     WARP_COLUMNS = LANES / KEY_LANES,
-    BLOCK_COLUMNS = P_WARPS * WARP_COLUMNS,     /* at a time */
-    DELTA_COLUMNS = DELTA_TURNS * P_DELTA_UNIT, /* of a SM, at most */
+    BLOCK_COLUMNS = P_WARPS * WARP_COLUMNS,     /* that a block takes at a time */
+    DELTA_COLUMNS = DELTA_TURNS * P_DELTA_UNIT, /* that an SM has at most */
     DELTA_PASSES = (DELTA_COLUMNS + BLOCK_COLUMNS - 1) / BLOCK_COLUMNS,
     DELTA_BATCH = MIN(DELTA_PASSES, 2), /* passes whose state is asked for at once */
     HEAD_WORDS = M_VALUE_DIM / 2,
     HEAD_TURNS = (HEAD_WORDS + LANES - 1) / LANES,
-    /* A warp gathers just what it multiplies with. */
+    /* Each warp gathers just the head that it multiplies with in out. */
     OWN_HEADS = P_GROUP_VALUE_HEADS == P_WARPS && P_OUT_K_PARTS == P_WARPS && P_OUT_WARP_K * TILE_K == M_VALUE_DIM
 };
 STATIC_ASSERT(M_KEY_DIM % 4 == 0 && M_VALUE_DIM % 2 == 0 && P_DELTA_UNIT % 2 == 0 && M_VALUE_DIM % P_DELTA_UNIT == 0,
@@ -54,12 +55,12 @@ DEV u64 *delta_words(const struct worker *w) { return w->a->words + X_DELTA + w-
 struct delta_column {
     int there;            /* this lane has one */
     int column, key_head; /* of the group */
-    int slot;             /* of its head's a and b */
+    int slot;             /* place of its head's a and b in block_shared.gates */
     float rate, dt_bias;
     float s[KEY_ROWS];
 };
 
-/* First of the 4 key rows of quad i of this lane; neighbouring lanes have neighbouring ones. */
+/* The first of the 4 key rows of this lane's quad i; neighbouring lanes have neighbouring quads. */
 DEV int quad_row(const struct worker *w, int i) { return (i * KEY_LANES + w->lane % KEY_LANES) * 4; }
 
 DEV float *state_column(const struct worker *w, const struct delta_column *c) {
@@ -68,7 +69,7 @@ DEV float *state_column(const struct worker *w, const struct delta_column *c) {
     return w->a->delta.state + delta_state(&layout, delta_nth(w->layer), head, c->column % M_VALUE_DIM);
 }
 
-/* What of this lane's column of a pass does not depend on the token is asked for. */
+/* Asks for what this lane's column of a pass needs and what does not depend on the token: state and constants. */
 DEV void column_ask(const struct worker *w, int pass, struct delta_column *c) {
     const struct delta_layout layout = delta_here();
     const int i = pass * BLOCK_COLUMNS + w->warp * WARP_COLUMNS + w->lane / KEY_LANES, turn = i / P_DELTA_UNIT;
@@ -99,7 +100,7 @@ struct delta_input {
 
 DEV int pair_is(const u64 *words, u32 epoch) { return word_is24(words[0], epoch) & word_is24(words[1], epoch); }
 
-/* q, k and v of the columns of a batch. */
+/* Waits for q, k and v of the columns of a batch. */
 DEV void inputs_poll(struct worker *w, const struct delta_column *c, struct delta_input *in) {
     const u64 *from = mix_words(w);
     u32 polls = 0;
@@ -140,7 +141,7 @@ DEV void inputs_poll(struct worker *w, const struct delta_column *c, struct delt
 
 /* ---- its step ---- */
 
-/* beta, and what is left of the state. */
+/* Makes beta, and the part of the state that is left. */
 DEV void column_gates(const struct worker *w, const struct delta_column *c, float *beta, float *left) {
     const float scale = norm_scale(w->s->ssq[0]);
     const float a = sum_run(w->s->gates[c->slot][0], P_WARPS) * scale;
@@ -150,7 +151,7 @@ DEV void column_gates(const struct worker *w, const struct delta_column *c, floa
 
 DEV float key_sum(float v) { return xor_sum(v, 1, KEY_LANES); }
 
-/* Moves the column's state on, to memory as well; returns its o. */
+/* Moves the column's state on in registers (column_keep stores it) and returns the column's o. */
 DEV float column_step(struct worker *w, struct delta_column *c, const struct delta_input *in, float beta, float left) {
     float q[KEY_ROWS], k[KEY_ROWS], qq = 0, kk = 0, kq = 0, sk = 0, sq = 0;
     UNROLL
@@ -184,7 +185,7 @@ DEV void column_keep(struct worker *w, const struct delta_column *c) {
 
 /* ---- the group's columns ---- */
 
-/* norm(o) * gain * silu(z) of one head. z is there already, so what is made of it costs no time. */
+/* Makes norm(o) * gain * silu(z) of one head. z is there already, so what is made of it costs no time. */
 DEV void head_finish(struct worker *w, int head, const float (*gain)[2]) {
     u64 v[HEAD_TURNS];
     float factor[HEAD_TURNS][2], ssq = 0;
@@ -209,8 +210,8 @@ DEV void head_finish(struct worker *w, int head, const float (*gain)[2]) {
 
 /* ---- the phase ---- */
 
-/* What does not depend on the token: asked for before mix's input is waited for where there are registers for it
- * beside mix's tiles, else before out's tiles are. */
+/* A warp asks early for what does not depend on the token: before it waits for mix's input, where there are registers
+ * for it beside mix's tiles, else before it waits for out's tiles. */
 enum {
     DELTA_REGISTERS = DELTA_BATCH * (KEY_ROWS + 6) + 2 * HEAD_TURNS,
     BESIDE_TILES = (G_REGISTERS ? P_REGISTERS_CONSUMER : 65536 / P_THREADS) - 4 * PRELOAD(MIX) - 8 * SLICE,

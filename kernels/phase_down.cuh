@@ -1,5 +1,7 @@
-/* down: this group's columns of the down projection, hidden / group_sms rows an SM. In: the group's
- * gated words. Out: partial sums of the group to all SMs, X_DOWN_SUM + group. */
+/* down: the down projection of the group's columns (docs/GLOSSARY.md).
+ *   reads    the group's gated words, X_GATED
+ *   writes   partial sums to all SMs: the group's vector of X_DOWN_SUM
+ *   split    hidden / group_sms rows an SM */
 #ifndef REEL_KERNELS_PHASE_DOWN_CUH
 #define REEL_KERNELS_PHASE_DOWN_CUH
 

@@ -1,10 +1,10 @@
-/* Embedding: a token's row becomes h, each consumer warp its own slice, in float32. */
+/* embed: a token's row of the embedding becomes h, f32. Each consumer warp makes its own slice. */
 #ifndef REEL_KERNELS_PHASE_EMBED_CUH
 #define REEL_KERNELS_PHASE_EMBED_CUH
 
 #include "shared.cuh"
 
-/* What tape_locate needs to know of the head. */
+/* The shape of the head, as far as tape_locate needs it. */
 DEV struct tape_shape head_shape(void) {
     struct tape_shape s;
     s.n_sms = P_SMS, s.warps = P_WARPS, s.vocab = M_VOCAB, s.head_unit = P_HEAD_UNIT;
@@ -20,7 +20,8 @@ DEV u32 embedding_pair(const struct decode_args *a, u32 id, int pair) {
     const u32 read = const_load32((const u32 *)row);
     return M_TIED ? tile_grain_pair(P_HEAD_FORMAT, read, 2 * pair) : read;
 }
-/* h of token t: what it came with, its given embedding, or the row of `id`. */
+/* Makes h of token t: of args.start where the token has been through the layers, of its given embedding, or of the
+ * row of `id`. */
 DEV void embed(struct worker *w, int t, u32 id, float *h) {
     const struct decode_args *a = w->a;
     const float *given = a->embeddings && t < a->n_given ? a->embeddings + (size_t)t * M_HIDDEN : 0;

@@ -1,5 +1,6 @@
-/* gate_up: gate and up rows of this SM from the normed h, and silu(gate) * up. In: h (registers),
- * completed by the out sums. Out: bf16 pairs to the group, X_GATED. */
+/* gate_up: this SM's rows of the gate and up projections times the normed h, then silu(gate) * up.
+ *   reads    h (registers), completed by the sums of out
+ *   writes   bf16 pairs to the group (docs/GLOSSARY.md), X_GATED */
 #ifndef REEL_KERNELS_PHASE_GATE_UP_CUH
 #define REEL_KERNELS_PHASE_GATE_UP_CUH
 

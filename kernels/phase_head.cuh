@@ -1,6 +1,10 @@
-/* head: final norm and the output matrix. Row tiles are dealt out to all SMs in turn; a strip of 16
- * rows belongs to one warp from beginning to end, so nothing orders the warps until the best logit
- * is agreed. In: h (registers), complete. Out: logits, the warp's best. */
+/* head: the final norm and the output matrix.
+ *   reads    h (registers), complete
+ *   writes   logits; each warp's best logit in shared memory
+ *   split    row tiles are dealt out to all SMs in turn
+ *
+ * A strip of 16 rows belongs to one warp from beginning to end, so nothing orders the warps until they agree on the
+ * best logit. */
 #ifndef REEL_KERNELS_PHASE_HEAD_CUH
 #define REEL_KERNELS_PHASE_HEAD_CUH
 
@@ -8,8 +12,8 @@
 #include "phase_pick.cuh"
 #include "phase_qkv.cuh"
 
-/* The final norm: h times its gains to all warps as B fragments, sum of squares to all; returns the norm's
- * scale. */
+/* The final norm. Each warp stores h times the gains as B fragments, and its sum of squares; behind the barrier all
+ * warps may read both. Returns the norm's scale. */
 DEV float head_norm(struct worker *w, const float *h, const float *gain) {
     fragments_store(w, h, gain);
     ssq_store(w, h, w->s->ssq[0]);
@@ -17,7 +21,7 @@ DEV float head_norm(struct worker *w, const float *h, const float *gain) {
     return norm_scale(w->s->ssq[0]);
 }
 
-/* What the head reads, to memory. hidden: f32 [hidden]. */
+/* Block 0 stores what the head reads, the normed h, in memory. hidden: f32 [hidden]. */
 DEV void hidden_leave(const struct worker *w, const float *h, const float *gain, float scale, float *hidden) {
     UNROLL
     for (int i = 0; i < SLICE; i++) {
@@ -28,7 +32,7 @@ DEV void hidden_leave(const struct worker *w, const float *h, const float *gain,
     }
 }
 
-/* One unit: P_HEAD_UNIT k tiles of this warp's strip, at the slot that holds it. */
+/* Multiplies one unit: P_HEAD_UNIT k tiles of this warp's strip, in the slot at hand. */
 DEV void head_unit(struct worker *w, int q, float (*d)[4]) {
     const u32 *x = w->s->x + (q * P_HEAD_UNIT * 4 + w->lane % 4) * 2;
     const int bytes = (int)tile_bytes(P_HEAD_FORMAT);
@@ -49,8 +53,8 @@ DEV void head_wait(struct worker *w) {
     warp_sync();
 }
 
-/* Gives a slot back: its HEAD_SLOT_WARPS warps make the P_WARPS arrivals it wants. A warp without a
- * strip waits and gives back like the others: its arrivals must not count for an earlier lap. */
+/* Gives a slot back. The HEAD_SLOT_WARPS warps that share a slot make the P_WARPS arrivals it wants. A warp without a
+ * strip waits and gives back like the others: its arrivals must not count for an earlier lap of the ring. */
 DEV void head_release(struct worker *w, u32 seen) {
     warp_sync();
     if (w->lane < HEAD_ROW_SLOTS) mbar_arrive_after(w, w->empty + (smem)w->slot * 8, seen);
@@ -62,7 +66,7 @@ DEV void slots_skip(struct worker *w, int n) {
     if (w->slot >= RING_SLOTS) w->slot -= RING_SLOTS, w->parity ^= 1;
 }
 
-/* All strips of this SM. output: the row of args.logits, where there are any. */
+/* Multiplies all strips of this SM. output: the row of args.logits, if that is not NULL. */
 DEV void head_consume(struct worker *w, float scale, int output) {
     const int tiles = head_tiles(w);
     const int before = w->warp / HEAD_SLOT_WARPS; /* slots of a row ahead of this warp's */

@@ -1,18 +1,19 @@
-/* mix: q, k, v and z rows of a Gated DeltaNet from the normed h. In: h (registers). Out: pairs of 24-bit floats
- * to the group, X_MIX, one word for two rows: [q of the group's key heads][k][v of its value heads][z], of which
- * q, k and v have been through the convolution and silu.
+/* mix: this SM's q, k, v and z rows of a Gated DeltaNet times the normed h (group, word: docs/GLOSSARY.md).
+ *   reads    h (registers)
+ *   writes   pairs of 24-bit floats to the group, X_MIX, one word for two rows: [q of the group's key heads][k]
+ *            [v of its value heads][z]; q, k and v have been through the convolution and silu
  *
- * A channel's convolution needs that channel's last inputs alone. So the epilogue thread that has a row keeps
- * them, in the session's memory: what it stores, the same thread reads at the next token.
+ * A channel's convolution needs that channel's last inputs alone. So the epilogue thread that has the channel's row
+ * keeps them, in the session's memory: what it stores, the same thread reads at the next token.
  *
- * a and b, two rows for each value head, are not in the tape: each SM makes those of the heads it has units of
- * (phase_delta.cuh), as plain dot products. Partial sums of warps in block_shared.gates, to be read after a
- * barrier of the consumers. They are written again in the next layer, by warps that have down's sums: those
- * need gate_up of all blocks, which needs out of all blocks, and this block hands that in after all its warps
- * have read. One buffer is enough, as for the norm's sum of squares, which delta reads as well.
+ * The weights of a and b, two rows for each value head, are not in the tape. Each SM makes a and b of the heads that
+ * it has units of (phase_delta.cuh), as plain dot products. The warps leave partial sums in block_shared.gates, which
+ * the consumers read after a barrier. In the next layer these sums are written again by warps that have down's sums:
+ * down needs gate_up of all blocks, gate_up needs out of all blocks, and this block hands in out after all its warps
+ * have read. So one buffer is enough, as it is for the norm's sum of squares, which delta reads as well.
  *
- * One X_MIX is enough: the next DeltaNet's words are stored by a block that has the sums of down of every
- * reader, and a reader hands in down after it has read. */
+ * One buffer for X_MIX is enough: a block that stores the next DeltaNet's words has the sums of down of every reader,
+ * and a reader hands in down after it has read. */
 #ifndef REEL_KERNELS_PHASE_MIX_CUH
 #define REEL_KERNELS_PHASE_MIX_CUH
 
@@ -43,18 +44,18 @@ DEV u64 *mix_words(const struct worker *w) { return w->a->words + X_MIX + w->gro
 
 enum {
     GATE_REGISTERS = GATE_SLOTS * 2 * SLICE,
-    EARLY_GATES = GATE_REGISTERS <= 8, /* they come from memory, behind the weights' stream */
+    EARLY_GATES = GATE_REGISTERS <= 8, /* their weights come from memory, behind the tape's stream */
     GATES_HELD = EARLY_GATES ? GATE_SLOTS : 1
 };
 
-/* The value head of the group whose a and b are in slot n. */
+/* The value head of the group whose a and b slot n of block_shared.gates holds. */
 DEV int gate_head(const struct worker *w, int n) {
     const int unit = w->member + n * P_GROUP_SMS;
     if (!GATES_BY_TURN) return n;
     return unit < P_DELTA_UNITS ? unit / VALUE_HEAD_UNITS : 0;
 }
 
-/* This warp's slice of slot n's rows. */
+/* Loads this warp's slice of the two rows of slot n. */
 DEV void gate_load(const struct worker *w, int n, u32 (*g)[SLICE]) {
     const struct delta_layout layout = delta_here();
     const int head = w->group * P_GROUP_VALUE_HEADS + gate_head(w, n);
@@ -68,7 +69,7 @@ DEV void gate_load(const struct worker *w, int n, u32 (*g)[SLICE]) {
     }
 }
 
-/* While there is time. */
+/* Loads the rows of all slots while there is time, if there are registers for them. */
 DEV void gates_load(const struct worker *w, u32 (*g)[2][SLICE]) {
     UNROLL
     for (int n = 0; n < GATES_HELD; n++)
@@ -87,7 +88,8 @@ DEV void gate_dot(struct worker *w, int n, u32 (*g)[SLICE], const float *h, cons
     if (w->lane == 0) w->s->gates[n][0][w->warp] = a, w->s->gates[n][1][w->warp] = b;
 }
 
-/* Behind the back of the epilogue, which has no use for them. */
+/* Makes a and b after the warp has handed in mix's sums: the epilogue, which has no use for a and b, need not wait for
+ * them. */
 DEV void gates_dot(struct worker *w, u32 (*g)[2][SLICE], const float *h, const float *gain) {
     if (EARLY_GATES) {
         UNROLL
@@ -120,17 +122,17 @@ enum {
 
 struct convolution {
     float tap[M_TAPS], past[M_TAPS - 1]; /* oldest first */
-    u32 *window;                         /* where past lies; NULL: a row of z */
+    u32 *window;                         /* where `past` lies in memory; NULL for a row of z */
 };
 
-/* Where the model counts channel `local` of the group: q heads, k heads, v heads. */
+/* The model's number of the group's channel `local`. Both count q heads first, then k heads, then v heads. */
 DEV int channel_of(const struct worker *w, int local) {
     const int is_k = local >= P_GROUP_KEY, is_v = local >= 2 * P_GROUP_KEY;
     if (is_v) return 2 * M_KEY_HEADS * M_KEY_DIM + w->group * P_GROUP_VALUE + local - 2 * P_GROUP_KEY;
     return is_k * (M_KEY_HEADS * M_KEY_DIM) + w->group * P_GROUP_KEY + local - is_k * P_GROUP_KEY;
 }
 
-/* Of row `mine` of this SM. */
+/* Loads taps and past inputs of row `mine` of this SM. */
 DEV void convolution_load(const struct worker *w, int mine, struct convolution *c) {
     const int local = w->member * P_MIX_ROWS + mine, have = mine < P_MIX_ROWS && local < GROUP_CHANNELS;
     const struct delta_layout layout = delta_here();
@@ -161,7 +163,7 @@ DEV void window_move(const struct convolution *c, float x) {
         plain_store32(c->window + i, float_bits(i < M_TAPS - 2 ? c->past[i + 1] : x));
 }
 
-/* Row of this thread in its turn n. */
+/* The row of this thread in its turn n. */
 DEV int mix_row(const struct worker *w, int n) {
     return n * (P_EPILOGUE_WARPS * LANES) + (w->warp - WARP_EPILOGUE) * LANES + w->lane;
 }

@@ -1,5 +1,7 @@
-/* out: this group's columns of the output projection, hidden / group_sms rows an SM. In: attention's
- * result in shared memory. Out: partial sums of the group to all SMs, X_OUT_SUM + group. */
+/* out: the output projection of the group's columns (docs/GLOSSARY.md).
+ *   reads    attention's result, or a DeltaNet's, in shared memory
+ *   writes   partial sums to all SMs: the group's vector of X_OUT_SUM
+ *   split    hidden / group_sms rows an SM */
 #ifndef REEL_KERNELS_PHASE_OUT_CUH
 #define REEL_KERNELS_PHASE_OUT_CUH
 
@@ -17,7 +19,7 @@ DEV void out_consume(struct worker *w, const struct quad *t) {
     parts_done(w);
 }
 
-/* The sums of `rows` rows, those of this SM, to the words of its group's partial vector. */
+/* Publishes the sums of this SM's `rows` rows as words of its group's partial vector. */
 DEV void sums_publish(struct worker *w, u64 *words, const float *part, int rows, int row_tiles, int k_parts) {
     const int first = w->member * rows;
     u64 *to = words + w->group * (M_HIDDEN / 2) + first / 2;

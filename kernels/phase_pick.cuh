@@ -1,13 +1,14 @@
-/* pick: which id comes next, and whether the launch is over. Every block decides for itself from the
- * same words, so all decide alike. In: each warp's best logit and this SM's logits (shared memory). Out:
- * s->id, s->end. */
+/* pick decides which id comes next, and whether the launch is over. Every block decides for itself from the same words
+ * (docs/GLOSSARY.md), so all blocks decide alike.
+ *   reads    each warp's best logit and this SM's logits, in shared memory
+ *   writes   s->id and s->end; ids and the end to the mailbox */
 #ifndef REEL_KERNELS_PHASE_PICK_CUH
 #define REEL_KERNELS_PHASE_PICK_CUH
 
 #include "sample_search.cuh"
 
-/* One logit of this SM, of its row `own`; without `there` the row is not one of the vocabulary's. Picking
- * needs its order key; memory has it as it is, before bias and penalties. */
+/* Takes one logit of this SM, of its row `own`; without `there` the row is not one of the vocabulary's. The sampler
+ * gets its order key (sampling_order), after bias and penalties; args.logits gets the logit as it is, before them. */
 DEV void head_logit(struct worker *w, int own, int id, int there, float logit, int output, struct best *best) {
     const struct decode_args *a = w->a;
     u32 key = 0;
@@ -21,21 +22,21 @@ DEV void head_logit(struct worker *w, int own, int id, int there, float logit, i
     if (a->pick && own < OWN_ROWS) kept_keys(w->s)[own] = key;
 }
 
-/* Ids that this launch made before token t is over. */
+/* How many ids this launch has made before token t is over. */
 DEV u32 ids_before(const struct decode_args *a, int t) {
     return a->pick && t >= a->n_given ? (u32)(t - a->n_given + 1) : 0;
 }
 
-/* The host wants no more, or is too far behind: the id to be made would lie more than `lead` ahead
- * of those it has taken. lead < MAILBOX_IDS. */
+/* Block 0 says BEST_STOP when the host wants no more ids, or is too far behind: the id to be made would lie more than
+ * `lead` ahead of those that the host has taken. lead < MAILBOX_IDS. */
 DEV u32 host_stops(const struct worker *w, int t) {
     const u32 ahead = ids_before(w->a, t) - shared_load(smem_of(&w->s->taken));
     return w->block == 0 && (shared_load(smem_of(&w->s->stop)) || (int)ahead > (int)w->a->lead) ? BEST_STOP : 0;
 }
 
-/* At each token's end, after a barrier with the consumers. The epilogue has fenced since the last layer:
- * K and V of this token are visible to a block that has seen these words and fenced. Without a head:
- * key 0. */
+/* The epilogue publishes the block's best logit at each token's end, after a barrier with the consumers. The epilogue
+ * has fenced since the last layer: K and V of this token are visible to a block that has seen these words and fenced.
+ * A token without a head has key 0. */
 DEV void best_publish(struct worker *w) {
     const struct decode_args *a = w->a;
     struct best b = { 0, 0 };
@@ -45,8 +46,8 @@ DEV void best_publish(struct worker *w) {
     if (w->lane == 0) best_store(w, a->words + X_BEST + 2 * w->block, b, host_stops(w, w->token));
 }
 
-/* The epilogue, which has time: once all blocks have published, this token's K and V may be fetched. A
- * fence takes microseconds beside a running stream, so no consumer makes one. */
+/* The epilogue waits until all blocks have published, then tells the K/V producer that it may fetch this token's K and
+ * V. The epilogue has time for that. A fence takes microseconds beside a running stream, so no consumer makes one. */
 DEV void tokens_over_tell(struct worker *w) {
     if (w->warp != WARP_EPILOGUE) return;
     best_wait(w, w->a->words + X_BEST);
@@ -72,8 +73,8 @@ DEV u32 end_reason(const struct worker *w, int t, const struct picked *p) {
     return t == w->a->n_tokens - 1 ? DECODE_ALL_TOKENS : DECODE_RUNNING;
 }
 
-/* The id is one that the session holds now. Its row belongs to one block, which alone reads and
- * writes its count. */
+/* Notes that the session holds the id now, and counts it. The id's row belongs to one block, which alone reads and
+ * writes the count. */
 DEV void id_seen(const struct worker *w, u32 id) {
     u32 *seen = w->a->sampling.seen;
     if (!seen || id / TILE_ROWS % P_SMS != (u32)w->block) return;
@@ -92,7 +93,7 @@ DEV void host_told(const struct worker *w, int t, const struct picked *p, int ma
     mapped_store32(&m->end, end);
 }
 
-/* One warp decides and tells: the host, and after the next barrier its block. */
+/* One warp decides and tells the host; its block reads the decision after the next barrier. */
 DEV void pick_decide(const struct worker *w, int t, const struct picked *p) {
     const int made = p->makes && p->best.key && p->settled;
     const u32 end = end_reason(w, t, p);
@@ -103,7 +104,7 @@ DEV void pick_decide(const struct worker *w, int t, const struct picked *p) {
     if (made && !w->dead) id_seen(w, p->best.id);
 }
 
-/* For the host, which picks. With bias or penalties the head has done it. */
+/* Stores the logits for the host, which picks. With bias or penalties the head has stored them already. */
 DEV void logits_leave(struct worker *w) {
     if (w->a->sampling.adjust) return;
     NO_UNROLL
@@ -113,7 +114,7 @@ DEV void logits_leave(struct worker *w) {
     }
 }
 
-/* Returns w->dead. */
+/* Picks by sampling; a call, as sampler_worker explains. Returns w->dead. */
 DEV_CALL int pick_sampled(const struct decode_args *a, struct block_shared *s, u32 epoch, int t, int dead) {
     struct picked p = { { 0, 0 }, 0, 1, 1 };
     struct worker w = sampler_worker(a, s, epoch, t, dead);
@@ -133,7 +134,7 @@ DEV void pick_best(struct worker *w, int t, int makes) {
     consumers_sync();
 }
 
-/* All consumer warps, when they have handed the warps' best to the epilogue. */
+/* All consumer warps call it, when they have handed the warps' best to the epilogue. */
 DEV void pick_token(struct worker *w, int t, int has_head) {
     const struct decode_args *a = w->a;
     const int makes = a->pick && has_head && t >= a->n_given - 1;

@@ -1,5 +1,8 @@
-/* qkv: q, gate, k and v rows of this SM from the normed h. In: h (registers). Out: bf16 pairs to the group,
- * X_QKV, one word for two rows. The norm's scale is applied to the finished sums. */
+/* qkv: this SM's rows of the q, gate, k and v projections times the normed h.
+ *   reads    h (registers)
+ *   writes   bf16 pairs to the group, X_QKV, one word for two rows (group, word: docs/GLOSSARY.md)
+ *
+ * The epilogue applies the norm's scale to the finished sums. */
 #ifndef REEL_KERNELS_PHASE_QKV_CUH
 #define REEL_KERNELS_PHASE_QKV_CUH
 
@@ -9,7 +12,7 @@
 
 DEV u64 *qkv_words(const struct worker *w) { return w->a->words + X_QKV + w->group * (QKV_GROUP_ROWS / 2); }
 
-/* Gains of a norm for this warp's slice, loaded while there is time. */
+/* Loads a norm's gains for this warp's slice, while there is time. */
 DEV void gains_load(const struct worker *w, const float *norm, float *gain) {
     UNROLL
     for (int i = 0; i < SLICE; i++) {
@@ -20,8 +23,8 @@ DEV void gains_load(const struct worker *w, const float *norm, float *gain) {
     }
 }
 
-/* h times gain, this warp's slice, to shared memory as B fragments: rounded to bf16, and what that left
- * over. Other warps may read it after a barrier. */
+/* Stores this warp's slice of h times gain in shared memory as B fragments: rounded to bf16, and from X_LOW on what
+ * rounding left over. Other warps may read it after a barrier. */
 DEV void fragments_store(const struct worker *w, const float *h, const float *gain) {
     u32 *x = w->s->x + w->warp * P_QKV_WARP_K * 8;
     UNROLL
