@@ -1,11 +1,13 @@
-/* The best of many: among a warp's lanes, and between blocks. Logits after bias and penalties. */
+/* Finds the best logit or score of many, among a warp's lanes and between blocks. Logits count after bias and
+ * penalties. */
 #ifndef REEL_KERNELS_BEST_CUH
 #define REEL_KERNELS_BEST_CUH
 
 #include "decode_shared.cuh"
 #include "sampling.h"
 
-/* A logit after bias and penalties, in the host's order. Called by the block that owns the id. */
+/* Returns a logit after bias and penalties, which it applies in the host's order. Only the block that owns the id calls
+ * it. */
 DEV float pick_adjust(const struct decode_args *a, int id, float logit) {
     const struct sampling_args *p = &a->sampling;
     if (p->bias) logit = sampling_add(logit, const_loadf(p->bias + id));
@@ -25,7 +27,7 @@ DEV void best_meet(struct best *b, u32 key, u32 id) {
     if (key < b->key || (key == b->key && id >= b->id)) return;
     b->key = key, b->id = id;
 }
-/* NaN and -infinity are never the best; of equals the lowest id is. */
+/* Offers a logit or a score. NaN and -infinity are never the best; of equals the lowest id is. */
 DEV void best_offer(struct best *b, float logit, u32 id) {
     if (logit > bits_float(0xff800000u)) best_meet(b, sampling_order(logit), id);
 }
@@ -52,8 +54,8 @@ DEV int best_is_there(const struct worker *w, u64 key, u64 id) {
     return word_is(key, w->epoch) & word_is(id, w->epoch);
 }
 
-/* Waits for all blocks' pairs, `stride` words apart. One warp calls. keys: u32 [P_SMS] for the
- * blocks' keys, or NULL; *stop: BEST_STOP when block 0 says so. */
+/* Waits for all blocks' pairs, which lie `stride` words apart, and returns the best of them. One warp calls it.
+ * keys: u32 [P_SMS] for the blocks' keys, or NULL; *stop: BEST_STOP when block 0 says so. */
 DEV struct best best_gather(struct worker *w, const u64 *from, int stride, enum wait_kind kind, u32 *keys, u32 *stop) {
     u64 key[BEST_SHARE], id[BEST_SHARE];
     struct best b = { 0, 0 };
@@ -81,12 +83,12 @@ DEV struct best best_gather(struct worker *w, const u64 *from, int stride, enum 
         best_meet(&b, (u32)key[i], (u32)id[i] & ~BEST_STOP);
         if (keys && i * LANES + w->lane < P_SMS) keys[i * LANES + w->lane] = (u32)key[i];
     }
-    w->dead = !warp_all(!w->dead); /* what a lane did not wait for is no answer to the others either */
+    w->dead = !warp_all(!w->dead); /* if one lane gave up waiting, no lane has an answer */
     *stop = shuffle((u32)id[0], 0) & BEST_STOP;
     return best_of_warp(b);
 }
 
-/* Waits for the same words and keeps nothing: for warps with few registers and time. */
+/* Waits for the words of best_gather but keeps nothing. It is for warps that have time but few registers. */
 DEV void best_wait(struct worker *w, const u64 *from) {
     u32 polls = 0;
     NO_UNROLL

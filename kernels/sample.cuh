@@ -1,18 +1,18 @@
-/* Drawing an id: the host's sampler_draw, bit for bit, spread over all SMs. The largest logit comes
- * from the exchange of bests; every id's noise is a function of seed, position and id; so what is
- * left is to agree on which ids are kept.
+/* Draws an id as the host's sampler_draw does, bit for bit, but spread over all SMs. The largest logit comes from the
+ * exchange of bests (best.cuh). Every id's noise is a function of seed, position and id. So the blocks only have to
+ * agree on which ids are kept:
  *
- *   each     temperature, min-p: an id is kept or not by itself. Each block draws among its own rows,
- *            one more exchange of bests (the scores') ends it. Here.
- *   list     top-k, top-p: blocks publish their candidates, all judge them alike. sample_list.cuh
+ *   each     temperature, min-p: an id is kept or not by itself. Each block draws among its own rows, and one more
+ *            exchange of bests, of the scores', ends the draw. This file has it.
+ *   list     top-k, top-p: blocks publish their candidates, and all blocks judge them alike. sample_list.cuh
  *   search   top-p that keeps more ids than lists have room for. sample_search.cuh
- *   host     what is left: end = DECODE_HOST_PICKS */
+ *   host     what the others cannot settle: the launch ends with DECODE_HOST_PICKS */
 #ifndef REEL_KERNELS_SAMPLE_CUH
 #define REEL_KERNELS_SAMPLE_CUH
 
 #include "best.cuh"
 
-/* What a token ends with. */
+/* What picking makes of a token. */
 struct picked {
     struct best best; /* key 0: no logit is a number */
     u32 stop;
@@ -20,8 +20,8 @@ struct picked {
     int settled; /* 0: only the host can draw it */
 };
 
-/* Sampling is made of calls: inlined, it would cost its caller registers. They take values, for the
- * same reason (see wait_over), and what they need of a worker is made anew. */
+/* Sampling is made of calls: inlined, it would cost its caller registers. For the same reason the calls take values and
+ * no worker; this function makes anew what they need of one. */
 DEV struct worker sampler_worker(const struct decode_args *a, struct block_shared *s, u32 epoch, int t, int dead) {
     struct worker w;
     w.a = a, w.s = s;
@@ -32,10 +32,10 @@ DEV struct worker sampler_worker(const struct decode_args *a, struct block_share
     return w;
 }
 
-/* Where the new id will stand. */
+/* The position at which the new id will stand. */
 DEV u64 position_of(const struct worker *w) { return (u64)w->a->position + (u64)w->token + 1; }
 
-/* Where a thread takes 4 rows at a time, one call of the random function makes the noise of 4 ids. */
+/* A thread that draws takes 4 rows at a time: one call of the random function makes the noise of 4 ids. */
 enum { STEP_ROWS = 4 * CONSUMER_THREADS };
 #if P_HEAD_ROW_TILES > 4096
 #error "a local row of the head must fit in 16 bits"
@@ -43,17 +43,17 @@ enum { STEP_ROWS = 4 * CONSUMER_THREADS };
 
 DEV int own_id(int block, int row) { return (row / TILE_ROWS * P_SMS + block) * TILE_ROWS + row % TILE_ROWS; }
 
-/* All of a block's rows, a thread's share of them; few bytes of code, which a token runs but once and
- * fetches from far away. */
+/* Walks over this thread's share of its block's rows. The loop has few bytes of code, because a token runs it but
+ * once and fetches it from far away. */
 #define EACH_OWN_ROW(w, row) for (int row = (w)->warp * LANES + (w)->lane; row < OWN_ROWS; row += CONSUMER_THREADS)
 
-/* -infinity where there is no number. */
+/* The logit of one of this block's rows; -infinity where there is no number. */
 DEV float own_logit(const struct worker *w, int row) {
     const u32 key = row < OWN_ROWS ? kept_keys(w->s)[row] : 0;
     return key ? sampling_from_order(key) : bits_float(0xff800000u);
 }
 
-/* An id's scaled logit and share, as the host has them. */
+/* An id's scaled logit, and whether min-p keeps the id; both as the host computes them. */
 DEV float own_scaled(const struct worker *w, float logit, float largest) {
     return sampling_scale(logit, largest, w->a->sampling.temperature);
 }
@@ -79,7 +79,7 @@ DEV u64 warps_sum(const u64 *of_warp) {
     return sum;
 }
 
-/* The warps' best become the block's. After a barrier one warp may ask for it. */
+/* Each warp leaves its best. After a barrier one warp may ask block_best for the best of them. */
 DEV void block_best_leave(struct worker *w, struct best b) {
     struct pick_shared *s = &w->s->pick;
     b = best_of_warp(b);
@@ -92,7 +92,8 @@ DEV struct best block_best(const struct worker *w) {
     return best_of_warp(b);
 }
 
-/* A block's words, apart by what they are for: a word says which token it belongs to, not which step. */
+/* Where in a block's words of X_PICK each kind of them begins. Each kind has a place of its own, because a word says
+ * which token it belongs to, but not which step. */
 enum { LIST_WORD = 0, SPLIT_WORD = 40, SCORE_WORD = 62, LIST_AGAIN_WORD = 64 };
 #if P_PICK_WORDS < 104
 #error "a block needs 104 words to sample"
@@ -114,7 +115,7 @@ DEV struct four four_load(const struct worker *w, u64 position, int row) {
         f.logit[i] = own_logit(w, row + i);
     sampling_random(w->a->sampling.seed, position, (u32)own_id(w->block, row) / 4, &r[0], &r[1], &r[2], &r[3]);
     NO_UNROLL
-    for (int i = 0; i < 4; i++) { /* arrays turn so that one copy of the code serves four */
+    for (int i = 0; i < 4; i++) { /* the arrays rotate, so that one copy of the code serves four */
         const float noise = sampling_gumbel(r[0]);
         r[0] = r[1], r[1] = r[2], r[2] = r[3];
         f.noise[0] = f.noise[1], f.noise[1] = f.noise[2], f.noise[2] = f.noise[3], f.noise[3] = noise;
@@ -131,7 +132,7 @@ DEV void four_offer(const struct worker *w, struct best *b, const struct four *f
     }
 }
 
-/* This thread's best score among the rows whose order key is at least `least`. f: its first four. */
+/* This thread's best score among the rows whose order key is at least `least`. f: the thread's first four. */
 DEV struct best own_draw(const struct worker *w, struct four f, u64 position, float largest, u32 least) {
     int row = 4 * (w->warp * LANES + w->lane);
     struct best b = { 0, 0 };
@@ -144,7 +145,7 @@ DEV struct best own_draw(const struct worker *w, struct four f, u64 position, fl
     }
 }
 
-/* After a barrier, warp 0: the best of all blocks' scores. */
+/* Returns the best of all blocks' scores. Warp 0 calls it, after a barrier. */
 DEV struct best score_exchange(struct worker *w) {
     u32 none;
     const struct best b = block_best(w);
@@ -152,7 +153,8 @@ DEV struct best score_exchange(struct worker *w) {
     return best_gather(w, w->a->words + X_PICK + SCORE_WORD, P_PICK_WORDS, WAIT_PICK, 0, &none);
 }
 
-/* The first rows' noise is made while the largest logit is waited for. */
+/* Draws where an id is kept or not by itself. The threads make their first rows' noise while the largest logit is on
+ * its way. */
 DEV void draw_each(struct worker *w, u64 position, struct picked *p) {
     struct pick_shared *s = &w->s->pick;
     const struct four f = four_load(w, position, 4 * (w->warp * LANES + w->lane));

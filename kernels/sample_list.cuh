@@ -1,21 +1,21 @@
-/* Top-k and top-p by lists. Each block publishes its candidates, and for top-p the weight of all its
- * rows; every block then judges all candidates alike. A candidate's fate depends on those that
- * precede it in the order (logit descending, id ascending): how many, and their weight. With a few
- * hundred at most, each counts them: no sort.
+/* Top-k and top-p by lists. Each block publishes its candidates, and for top-p the weight of all its rows. Every block
+ * then judges all candidates alike. The order is logit descending, then id ascending. A candidate's fate depends on
+ * the candidates that precede it: how many they are, and what they weigh. There are a few hundred candidates at most,
+ * so threads count what precedes each of them, and nothing is sorted.
  *
- * Candidates are the logits at or above the n-th largest of the blocks' best, of which there are at
- * least n. That is never too few for top-k of n, and about 1.4 n of them are found when large
- * logits fall on blocks at random. A block with too many raises its own bar and says so; what the
- * blocks' bars leave incomplete is not judged. */
+ * The bar is the n-th largest of the blocks' best logits. Candidates are the logits at or above the bar, and there are
+ * at least n of them. That is never too few for top-k of n; about 1.4 n are found when large logits fall on blocks at
+ * random. A block with too many candidates raises its own bar and says so. What the blocks' bars leave incomplete is
+ * not judged. */
 #ifndef REEL_KERNELS_SAMPLE_LIST_CUH
 #define REEL_KERNELS_SAMPLE_LIST_CUH
 
 #include "sample.cuh"
 
-/* A block's words: [0] its bar, number of candidates; [1], [2] the weight of all its rows; candidates
- * (order key, local row). Those of the first line are always written, with key 0 where there is none. 48
- * bits of payload, 16 of epoch: these words are not written at every token, so the host clears them
- * before a launch that could take old ones for new. */
+/* A block's words (docs/GLOSSARY.md): [0] its bar and its number of candidates; [1], [2] the weight of all its rows;
+ * then the candidates, each an order key and a local row. A block always writes the words of the first line, with key 0
+ * where it has no candidate. A word has 48 bits of payload and 16 of epoch. Blocks do not write these words at every
+ * token, so the host clears them before a launch that could take old ones for new. */
 enum {
     LIST_LINE = 8,
     LIST_PAIRS = LIST_LINE / 2,
@@ -29,15 +29,15 @@ DEV u64 list_word(const struct worker *w, u32 low, u32 high) {
 }
 DEV u32 list_high(u64 word) { return (u32)(word >> 32) & 0xffffu; }
 
-/* How the blocks' best judge: the n-th largest is the bar. 0: they are too few, every number is a
- * candidate as long as all blocks' lists have room. */
+/* Returns the n of the bar. 0: the blocks are too few for a bar, and every number is a candidate as long as all blocks'
+ * lists have room. */
 enum { BAR_BLOCKS = P_SMS * 3 / 4, BAR_WORTH = 64 };
 DEV int bar_blocks(int top_k) {
     if (top_k > 0 && top_k <= BAR_BLOCKS) return top_k;
     return P_SMS >= BAR_WORTH ? BAR_BLOCKS : 0;
 }
 
-/* Lanes that share the n comparisons of one key. */
+/* How many lanes share the n comparisons of one key. */
 #define SPLIT(n)                                                                                                       \
     ((n)*16 <= CONSUMER_THREADS  ? 16                                                                                  \
      : (n)*8 <= CONSUMER_THREADS ? 8                                                                                   \
@@ -52,7 +52,7 @@ DEV u32 split_sum(u32 v, int split) {
     return v;
 }
 
-/* Finds the n-th largest of the blocks' best, for everyone after the next barrier. */
+/* Finds the n-th largest of the blocks' best. All consumers may read it, s->cutoff, after the next barrier. */
 DEV void bar_find(struct worker *w, int n) {
     enum { LANES_A_KEY = SPLIT(P_SMS), KEYS = CONSUMER_THREADS / LANES_A_KEY };
     struct pick_shared *s = &w->s->pick;
@@ -72,7 +72,7 @@ DEV void bar_find(struct worker *w, int n) {
     }
 }
 
-/* How many of this thread's rows have a key in [bar, high). */
+/* Counts this thread's rows whose key is in [bar, high). */
 DEV u32 keys_within(const struct worker *w, u32 bar, u32 high) {
     const u32 *keys = kept_keys(w->s);
     u32 n = 0;
@@ -81,7 +81,7 @@ DEV u32 keys_within(const struct worker *w, u32 bar, u32 high) {
     return n;
 }
 
-/* The same of the block; `turn` counts the calls of a token. */
+/* Counts the block's rows whose key is in [bar, high). turn: how many counts of own_bar came before. */
 DEV u32 own_count(struct worker *w, u32 bar, u32 high, int turn) {
     struct pick_shared *s = &w->s->pick;
     u32 n = keys_within(w, bar, high);
@@ -89,15 +89,15 @@ DEV u32 own_count(struct worker *w, u32 bar, u32 high, int turn) {
     if (n && w->lane == 0) (void)shared_add(smem_of(&s->count[turn % 3]), n);
     consumers_sync();
     n = shared_load(smem_of(&s->count[turn % 3]));
-    /* the one before last: all have read it, and none adds to it before the next barrier */
+    /* the count of the call before this one: all have read it, and none adds to it before the next barrier */
     if (w->warp == 0 && w->lane == 0) shared_store(smem_of(&s->count[(turn + 2) % 3]), 0);
     return n;
 }
 
-/* The bar that leaves this block at most `most` candidates below `high`, *n of them. */
+/* Returns a bar, from `bar` on, that leaves this block at most `most` candidates below `high`; *n: how many. */
 DEV u32 own_bar(struct worker *w, u32 bar, u32 high, u32 most, u32 *n) {
     const u32 end = high;
-    u32 low = bar; /* too many there, few enough at high */
+    u32 low = bar; /* a bar at low leaves too many, one at high few enough */
     int turn = 0;
     *n = own_count(w, bar, end, turn++);
     if (*n <= most) return bar;
@@ -117,7 +117,7 @@ DEV u64 weight_of(const struct worker *w, u32 key, float largest) {
     return sampling_weight(sampling_exp(own_scaled(w, sampling_from_order(key), largest)));
 }
 
-/* The weight of this warp's rows. */
+/* Sums the weight of this warp's rows. */
 DEV void own_weight(struct worker *w, float largest) {
     const u32 *keys = kept_keys(w->s);
     u64 sum = 0;
@@ -127,7 +127,7 @@ DEV void own_weight(struct worker *w, float largest) {
     if (w->lane == 0) w->s->pick.sum[0][w->warp] = sum;
 }
 
-/* The n rows whose keys lie in [bar, high). `at`: LIST_WORD, or LIST_AGAIN_WORD for a token's second list. */
+/* Publishes the n rows whose keys lie in [bar, high). at: LIST_WORD, or LIST_AGAIN_WORD for a token's second list. */
 DEV void list_publish(struct worker *w, int at, u32 bar, u32 high, u32 n, int weigh) {
     struct pick_shared *s = &w->s->pick;
     const u32 *keys = kept_keys(w->s);
@@ -156,7 +156,7 @@ DEV void item_take(struct worker *w, u64 word, int block, float largest) {
     if (at < PICK_ITEMS) s->item[at] = item;
 }
 
-/* The candidates of a block that its first line has no room for. All lanes call. */
+/* Takes the candidates of a block that its first line has no room for. All lanes call it. */
 DEV void list_rest(struct worker *w, int at, int block, int n, float largest) {
     const u64 *from = w->a->words + X_PICK + block * P_PICK_WORDS + at + LIST_LINE + w->lane;
     const int mine = w->lane < n - LIST_FIRST;
@@ -171,7 +171,7 @@ DEV void list_rest(struct worker *w, int at, int block, int n, float largest) {
     if (word_is24(v, w->epoch)) item_take(w, v, block, largest);
 }
 
-/* Two words of a block's first line. Returns the number of its candidates when they hold it. */
+/* Takes two words of a block's first line. Returns the block's number of candidates when these words hold it, or 0. */
 DEV int list_take(struct worker *w, const u64 *v, int block, int pair, float largest, u32 bar, u64 *total) {
     if (pair == 0) {
         if ((u32)v[0] > bar) shared_max(smem_of(&w->s->pick.cutoff), (u32)v[0]);
@@ -189,8 +189,8 @@ DEV int list_is_there(const struct worker *w, const u64 *v) {
     return word_is24(v[0], w->epoch) & word_is24(v[1], w->epoch);
 }
 
-/* Waits for all blocks' lists: items, their number, the cutoff and the weight of all ids, complete
- * after the next barrier. Each thread takes a pair of words, or a few. */
+/* Waits for all blocks' lists. Each thread takes a pair of words, or a few. After the next barrier the items, their
+ * number, the cutoff and the weight of all ids are complete. */
 DEV void list_gather(struct worker *w, int at, float largest, u32 bar) {
     const u64 *from = w->a->words + X_PICK + at;
     const int thread = w->warp * LANES + w->lane;
@@ -238,11 +238,11 @@ struct terms {
     u32 top_k;   /* 0: off */
     float top_p; /* 0: off */
     u64 total;   /* top-p without top-k: the weight of all ids */
-    u64 certain; /* and of those that are kept without being candidates: they precede all of these */
+    u64 certain; /* the weight of ids kept without being candidates: they precede all candidates */
 };
 
-/* Judges the candidates; each warp leaves the best score of its own and of b. Returns 0, the same in
- * all threads of all blocks, when that cannot be done with these candidates. */
+/* Judges the candidates; each warp leaves the best score of the candidates that it judged and of b. Returns 0 when the
+ * candidates do not settle the draw; all threads of all blocks return the same. */
 DEV int list_judge(struct worker *w, u64 position, const struct terms *terms, struct best b) {
     struct pick_shared *s = &w->s->pick;
     const u32 n = shared_load(smem_of(&s->n_items)), cutoff = shared_load(smem_of(&s->cutoff));
@@ -290,13 +290,13 @@ DEV int list_judge(struct worker *w, u64 position, const struct terms *terms, st
     return terms->top_k ? shared_load(smem_of(&s->n_whole)) >= terms->top_k : in_weight >= need;
 }
 
-/* One thread, before a barrier. */
+/* Empties the scratch for a list. One thread calls it, before a barrier. */
 DEV void list_clear(struct pick_shared *s, u32 cutoff) {
     s->cutoff = cutoff, s->n_items = 0, s->n_whole = 0, s->n_own = 0;
     s->count[0] = 0, s->count[1] = 0, s->count[2] = 0;
 }
 
-/* Waits for the largest logit. Returns its key, 0: there is none. */
+/* Waits for the largest logit. Returns its order key; 0: there is none. */
 DEV u32 list_start(struct worker *w, struct picked *p) {
     struct pick_shared *s = &w->s->pick;
     if (w->warp == 0) {
@@ -310,7 +310,7 @@ DEV u32 list_start(struct worker *w, struct picked *p) {
     return s->largest;
 }
 
-/* Publishes, collects and judges this block's keys in [bar, high), `most` of them at most. */
+/* Publishes this block's keys in [bar, high), `most` of them at most; collects and judges those of all blocks. */
 DEV int list_settle(struct worker *w, int at, u32 bar, u32 high, u32 most, u64 position, struct terms *terms,
                     struct best b) {
     const int weigh = terms->top_p > 0 && !terms->top_k && at == LIST_WORD;
@@ -323,8 +323,8 @@ DEV int list_settle(struct worker *w, int at, u32 bar, u32 high, u32 most, u64 p
     return list_judge(w, position, terms, b);
 }
 
-/* The block's bests set the bar. Returns 0 when lists do not settle it. After a barrier block_best is
- * the id. */
+/* Draws by lists, whose bar comes from the blocks' bests. Returns 0 when lists do not settle the draw. After a barrier
+ * block_best is the id. */
 DEV int draw_listed(struct worker *w, u32 largest_key, u64 position, struct terms *terms) {
     const struct best none = { 0, 0 };
     const int blocks = bar_blocks((int)terms->top_k);

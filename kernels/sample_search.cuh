@@ -1,16 +1,17 @@
-/* Top-p that keeps more ids than lists have room for. The logit where the kept ids end is searched
- * for: all blocks publish what their rows at or above a few split points weigh, and the sums say
- * between which two the end lies. Once few ids lie there they are listed and judged; each block
- * draws among its own rows above, which are kept for certain. */
+/* Top-p that keeps more ids than lists have room for. The blocks search for the logit where the kept ids end: all
+ * blocks publish what their rows at or above a few split points weigh, and the sums say between which two points the
+ * end lies. Once few ids lie there, the blocks list and judge these. Each block draws among its own rows above, which
+ * are kept for certain. */
 #ifndef REEL_KERNELS_SAMPLE_SEARCH_CUH
 #define REEL_KERNELS_SAMPLE_SEARCH_CUH
 
 #include "sample_list.cuh"
 
-/* A split point's words: weight below 2^44; weight above, number of ids << 20. 16 bits of epoch, 4 of
- * round. Two buffers: a block two rounds ahead would need what this one has not published. */
+/* A split point has two words (docs/GLOSSARY.md). The first holds the lower 44 bits of the weight; the second the upper
+ * 20, and above them the number of ids. Both have 16 bits of epoch and 4 of round. Two buffers are enough: a block two
+ * rounds ahead would need what this one has not published. */
 enum {
-    SPLITS = 4, /* a warp gathers one each */
+    SPLITS = 4, /* points of a round; one warp gathers one of them */
     SEARCH_ROUNDS = 15,
     WINDOW_MOST = P_SMS < 16 ? LIST_MOST : PICK_ITEMS * 3 / 4
 };
@@ -18,11 +19,11 @@ enum {
 
 struct split {
     u32 key;
-    u32 n;      /* ids at or above */
-    u64 weight; /* theirs */
+    u32 n;      /* ids at or above the key */
+    u64 weight; /* of these ids */
 };
 
-/* Where the end lies: ids at or above `high` are kept, below `low` none is. */
+/* Where the kept ids end: ids at or above `high` are kept, and no id below `low` is. */
 struct window {
     struct split low, high;
 };
@@ -32,7 +33,8 @@ DEV float finite(float x) {
     return x < -SAMPLING_LARGEST ? -SAMPLING_LARGEST : x;
 }
 
-/* The i-th of SPLITS points inside, from above; even in logits, or in keys where these are few. */
+/* The i-th of SPLITS points inside the window, from above. Points are even in logits, or in keys where the window has
+ * few keys. */
 DEV u32 split_key(const struct window *x, int i) {
     const u32 low = x->low.key, high = x->high.key, steps = SPLITS + 1;
     if (high - low < 1024) return high - (high - low) * (u32)(i + 1) / steps;
@@ -44,7 +46,7 @@ DEV u32 split_key(const struct window *x, int i) {
 
 DEV u64 split_tag(const struct worker *w, int round) { return (u64)(w->epoch & 0xffffu) << 48 | (u64)round << 44; }
 
-/* This warp's rows at or above each point, into the block's scratch. */
+/* Sums this warp's rows at or above each point, into the block's scratch. */
 DEV void split_own(struct worker *w, const struct window *x, float largest) {
     const u32 *keys = kept_keys(w->s);
     u32 point[SPLITS], n[SPLITS];
@@ -87,7 +89,7 @@ DEV void split_publish(const struct worker *w, int round) {
 
 DEV int split_is_there(u64 tag, u64 a, u64 b) { return a >> 44 == tag >> 44 && b >> 44 == tag >> 44; }
 
-/* Warp j: point j of all blocks, its sum into the block's scratch. */
+/* Warp j gathers point j of all blocks and leaves the sum in the block's scratch. */
 DEV void split_gather(struct worker *w, const struct window *x, int round) {
     const u64 *from = w->a->words + X_PICK + SPLIT_WORD + round % 2 * 2 * SPLITS + 2 * w->warp;
     const u64 tag = split_tag(w, round);
@@ -122,7 +124,7 @@ DEV void split_gather(struct worker *w, const struct window *x, int round) {
     if (w->lane == 0) w->s->pick.item[P_WARPS * SPLITS + w->warp] = item;
 }
 
-/* Below 29 times the temperature under the largest logit weights are 0. */
+/* The window to begin with. It ends 29 temperatures below the largest logit: weights are 0 from there on. */
 DEV struct window window_start(const struct worker *w, u32 largest_key, u64 total) {
     const float largest = finite(sampling_from_order(largest_key));
     const float low = sampling_add(largest, -sampling_mul(29.0f, w->a->sampling.temperature));
@@ -154,7 +156,7 @@ DEV int window_narrow(struct worker *w, float largest, u64 need, struct window *
     return 0;
 }
 
-/* After draw_listed did not settle it. A function of its own, which few tokens need: it would cost the
+/* Draws where draw_listed did not settle it. It is a call, because few tokens need it and inlined it would cost the
  * others registers. */
 enum { SEARCH_SETTLED = 1, SEARCH_DEAD = 2 };
 DEV_CALL int draw_searched(const struct decode_args *a, struct block_shared *s, u32 epoch, int t, int dead, u64 total) {
@@ -175,7 +177,7 @@ DEV_CALL int draw_searched(const struct decode_args *a, struct block_shared *s, 
     return (settled ? SEARCH_SETTLED : 0) | (w.dead ? SEARCH_DEAD : 0);
 }
 
-/* All consumer warps; the result is warp 0's. */
+/* Draws an id by the way that suits the token. All consumer warps call it; warp 0 has the result. */
 DEV void draw(struct worker *w, struct picked *p) {
     const struct decode_args *a = w->a;
     const u64 position = position_of(w);

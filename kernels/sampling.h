@@ -1,15 +1,15 @@
-/* The arithmetic of sampling, compiled for host and device: the same logits, seed and position give
- * the same id on both, bit for bit.
+/* The arithmetic of sampling, compiled for host and device: the same logits, seed and position give the same id on
+ * both, bit for bit.
  *
  *   scaled   (logit - largest logit) / temperature, so at most 0
- *   weight   exp(scaled) as a fixed-point integer. Sums of integers do not depend on their order,
- * so top-p may be summed by one thread or by thousands. draw     the largest scaled + Gumbel noise
- * over the ids that are kept (Gumbel-max): no normalising constant, so each id is judged alone. The
- * noise is a pure function of (seed, position, id).
+ *   weight   exp(scaled) as a fixed-point integer; sums of integers do not depend on their order, so one thread may
+ *            add up top-p, or thousands
+ *   draw     the largest scaled + Gumbel noise over the ids that are kept (Gumbel-max); it needs no normalising
+ *            constant, so each id is judged alone
+ *   noise    a pure function of (seed, position, id)
  *
- * No libc, no toolkit header. Every float operation is written as a call that rounds once: device
- * compilers may not fuse them, host files are compiled with -ffp-contract=off. No path depends on
- * subnormal numbers. */
+ * This file includes no libc and no toolkit header. Every float operation is a call that rounds once: device compilers
+ * may not fuse such calls, and host files are compiled with -ffp-contract=off. No path depends on subnormal numbers. */
 #ifndef REEL_KERNELS_SAMPLING_H
 #define REEL_KERNELS_SAMPLING_H
 
@@ -43,15 +43,15 @@ SAMPLING_FN float sampling_float(unsigned bits) {
     return u.value;
 }
 
-/* yes ? a : b, by masks: a choice between computed values would keep compilers that respect
+/* Returns yes ? a : b, by masks: a choice between computed values would keep compilers that respect
  * floating point traps from turning loops over this file into vectors. */
 SAMPLING_FN float sampling_select(int yes, float a, float b) {
     unsigned mask = 0u - (unsigned)yes;
     return sampling_float((sampling_bits(a) & mask) | (sampling_bits(b) & ~mask));
 }
 
-/* e^x for x <= 0, within 2 units in the last place; 0 below -87 and for NaN.
- * x = n ln 2 + r, |r| <= ln 2 / 2, and a polynomial fitted to (e^r - 1 - r) / r^2. */
+/* Returns e^x for x <= 0, within 2 units in the last place; 0 below -87 and for NaN. It splits x = n ln 2 + r,
+ * |r| <= ln 2 / 2, and has a polynomial fitted to (e^r - 1 - r) / r^2. */
 SAMPLING_FN float sampling_exp(float x) {
     const float low = -87.0f;                                       /* e^low is still a normal number */
     const float round = 12582912.0f;                                /* 1.5 * 2^23: adding it rounds to an integer */
@@ -73,7 +73,7 @@ SAMPLING_FN float sampling_exp(float x) {
     return sampling_select(inside, sampling_mul(p, scale), 0.0f);
 }
 
-/* log(1 + f) + e ln 2, by log(1 + f) = 2 atanh(s) with s = f / (2 + f), |s| < 0.172. */
+/* Returns log(1 + f) + e ln 2, by log(1 + f) = 2 atanh(s) with s = f / (2 + f), |s| < 0.172. */
 SAMPLING_FN float sampling_log_parts(float f, float two_plus_f, float e) {
     float s = sampling_div(f, two_plus_f);
     float z = sampling_mul(s, s);
@@ -95,14 +95,14 @@ SAMPLING_FN float sampling_split(float x, float *e) {
     return sampling_float(sampling_bits(x) - ((unsigned)exponent << 23));
 }
 
-/* Natural logarithm of a positive normal number. */
+/* Returns the natural logarithm of a positive normal number. */
 SAMPLING_FN float sampling_log(float x) {
     float e;
     float m = sampling_split(x, &e);
     return sampling_log_parts(sampling_add(m, -1.0f), sampling_add(m, 1.0f), e);
 }
 
-/* An exponential variate, -log(1 - v) with v = (k + 1/2) / 2^31, k the upper 31 bits. Small results
+/* Returns an exponential variate, -log(1 - v) with v = (k + 1/2) / 2^31, k the upper 31 bits. Small results
  * decide who wins a draw, so they come from v itself and keep their full precision. */
 SAMPLING_FN float sampling_exponential(unsigned random) {
     const float unit = 4.656612873077393e-10f; /* 2^-31 */
@@ -141,7 +141,7 @@ SAMPLING_FN void sampling_philox(unsigned c0, unsigned c1, unsigned c2, unsigned
     *r3 = c3;
 }
 
-/* Random words of the ids 4 * group to 4 * group + 3 at a position. The last counter word keeps
+/* Makes the random words of the ids 4 * group to 4 * group + 3 at a position. The last counter word keeps
  * these apart from anything else that may be drawn from the same seed. */
 #define SAMPLING_STREAM_IDS 1u
 SAMPLING_FN void sampling_random(unsigned long long seed, unsigned long long position, unsigned group, unsigned *r0,
@@ -150,8 +150,8 @@ SAMPLING_FN void sampling_random(unsigned long long seed, unsigned long long pos
                     (unsigned)(seed >> 32), r0, r1, r2, r3);
 }
 
-/* A logit after bias and penalties, in this order. `held` says that the session holds the id
- * (prompt or generated), `count` how often this call generated it. */
+/* Applies the penalties to a logit, after its bias. held: the session holds the id, prompt or generated; count: how
+ * often this call generated it. */
 SAMPLING_FN float sampling_penalise(float logit, int held, int count, float repetition, float presence,
                                     float frequency) {
     if (held) logit = logit > 0.0f ? sampling_div(logit, repetition) : sampling_mul(logit, repetition);
@@ -162,8 +162,7 @@ SAMPLING_FN float sampling_penalise(float logit, int held, int count, float repe
     return logit;
 }
 
-/* +infinity counts as the largest finite number, so that differences stay numbers. NaN stays NaN.
- */
+/* Scales a logit. +infinity counts as the largest finite number, so that differences stay numbers. NaN stays NaN. */
 #define SAMPLING_LARGEST 3.4028234663852886e38f
 SAMPLING_FN float sampling_scale(float logit, float largest, float temperature) {
     float l = sampling_select(logit > SAMPLING_LARGEST, SAMPLING_LARGEST, logit);
@@ -171,14 +170,14 @@ SAMPLING_FN float sampling_scale(float logit, float largest, float temperature) 
     return sampling_div(sampling_add(l, -m), temperature);
 }
 
-/* The weight of an id for top-p: 2^-40 of the most likely one's, or less, counts as nothing. Sums
- * over 2^20 ids stay below 2^61. */
+/* The weight of an id for top-p. What is less than 2^-40 of the most likely id's weight counts as nothing. Sums over
+ * 2^20 ids stay below 2^61. */
 #define SAMPLING_WEIGHT_ONE 1099511627776.0f /* 2^40 */
 SAMPLING_FN unsigned long long sampling_weight(float exp_scaled) {
     return (unsigned long long)(long long)sampling_mul(exp_scaled, SAMPLING_WEIGHT_ONE);
 }
 
-/* The sum that top-p has to reach: ceil(top_p * total) for top_p in (0, 1), with top_p as a
+/* Returns the sum that top-p has to reach: ceil(top_p * total) for top_p in (0, 1), with top_p as a
  * fraction of 2^32; at least 1. */
 SAMPLING_FN unsigned long long sampling_top_p_need(unsigned long long total, float top_p) {
     unsigned long long p = (unsigned long long)(long long)sampling_mul(top_p, 4294967296.0f);
@@ -187,7 +186,8 @@ SAMPLING_FN unsigned long long sampling_top_p_need(unsigned long long total, flo
     return need ? need : 1;
 }
 
-/* Unsigned order of the result is the order of the numbers; -0 and 0 are the same. Not for NaN. */
+/* The order key of a number: unsigned order of the keys is the order of the numbers. -0 and 0 have the same key; NaN
+ * has none. */
 SAMPLING_FN unsigned sampling_order(float x) {
     unsigned bits = sampling_bits(sampling_add(x, 0.0f));
     return bits & 0x80000000u ? ~bits : bits | 0x80000000u;

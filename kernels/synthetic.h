@@ -1,4 +1,4 @@
-/* Weights from a counter: every element is a function of (seed, tensor name, index), so the same
+/* Makes weights from a counter: every element is a function of (seed, tensor name, index), so the same
  * bits come from the host (src/model/synthetic.c), a GPU and Python (tools/synthetic.py), in any
  * order and on any number of threads.
  *
@@ -20,8 +20,8 @@
 
 typedef unsigned long long synthetic_u64;
 
-#define SYNTHETIC_DEVIATION  75674.0             /* 2 * sqrt((2^32 - 1) / 3), the draw's own */
-#define SYNTHETIC_GAIN_SCALE (1.5f / 1048576.0f) /* deviation 0.108; 2 significant bits */
+#define SYNTHETIC_DEVIATION  75674.0             /* of a draw: 2 * sqrt((2^32 - 1) / 3) */
+#define SYNTHETIC_GAIN_SCALE (1.5f / 1048576.0f) /* deviation 0.108; 2 significant bits: products are exact */
 
 /* The finaliser of SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators,
  * OOPSLA 2014; constants by Stafford, variant 13). */
@@ -38,14 +38,14 @@ SYNTHETIC_FN synthetic_u64 synthetic_key(synthetic_u64 seed, const char *name) {
     return synthetic_mix(seed ^ synthetic_mix(hash));
 }
 
-/* In [-262139, 262141], odd. */
+/* Returns a draw: an odd number in [-262139, 262141]. */
 SYNTHETIC_FN int synthetic_draw(synthetic_u64 key, synthetic_u64 index) {
     synthetic_u64 x = synthetic_mix(key + (index + 1) * 0x9e3779b97f4a7c15ull);
     int sum = (int)(x & 0xffff) + (int)(x >> 16 & 0xffff) + (int)(x >> 32 & 0xffff) + (int)(x >> 48);
     return 2 * sum - 262139;
 }
 
-/* The element's bf16 bits. */
+/* Returns the element's bf16 bits. */
 SYNTHETIC_FN unsigned short synthetic_bf16(synthetic_u64 key, synthetic_u64 index, float offset, float scale) {
     union {
         float value;
