@@ -18,7 +18,8 @@ TAPE_FN int delta_channels(const struct delta_layout *d) {
 
 /* ---- of the model ---- */
 
-/* The place of the first of the `hidden` weights that make a value head's a (for its decay) or b (for its beta). */
+/* Returns the place of the first of the `hidden` weights that make a value head's a (for its decay) or b (for its
+ * beta). */
 TAPE_FN unsigned long long delta_gate(const struct delta_layout *d, int nth, int head, int is_b) {
     return ((unsigned long long)(nth * d->value_heads + head) * 2 + (unsigned)is_b) * (unsigned)d->hidden;
 }
@@ -28,20 +29,21 @@ TAPE_FN unsigned long long delta_gate(const struct delta_layout *d, int nth, int
 TAPE_FN int delta_bias_offset(const struct delta_layout *d) { return d->value_heads; }
 TAPE_FN int delta_norm_offset(const struct delta_layout *d) { return 2 * d->value_heads; }
 TAPE_FN int delta_taps_offset(const struct delta_layout *d) { return (2 * d->value_heads + d->value_dim + 3) / 4 * 4; }
-/* How many floats a layer's constants are, a multiple of four. */
+/* Returns how many floats a layer's constants are, a multiple of four. */
 TAPE_FN int delta_constants(const struct delta_layout *d) {
     return (delta_taps_offset(d) + delta_channels(d) * d->taps + 3) / 4 * 4;
 }
 
 /* ---- of a session ---- */
 
-/* The place of a state's column in [nth][value head][value column][key row]: a column's key rows are neighbours. */
+/* Returns the place of a state's column in [nth][value head][value column][key row]: a column's key rows are
+ * neighbours. */
 TAPE_FN unsigned long long delta_state(const struct delta_layout *d, int nth, int head, int column) {
     return ((unsigned long long)(nth * d->value_heads + head) * (unsigned)d->value_dim + (unsigned)column) *
            (unsigned)d->key_dim;
 }
 
-/* The place of the oldest of a channel's taps - 1 past inputs in [nth][channel][taps - 1]. */
+/* Returns the place of the oldest of a channel's taps - 1 past inputs in [nth][channel][taps - 1]. */
 TAPE_FN unsigned long long delta_window(const struct delta_layout *d, int nth, int channel) {
     return ((unsigned long long)nth * (unsigned)delta_channels(d) + (unsigned)channel) * (unsigned)(d->taps - 1);
 }

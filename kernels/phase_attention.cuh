@@ -8,8 +8,8 @@
  * A partial result is m, the largest score; l, the sum of the weights; and o, the weighted sum of V. Scores are kept
  * in base 2. A warp attends to one KV head. The q heads of that KV head are the columns of the warp's products; K and
  * the transposed V are the A operands. The current position's k and v do not come through memory: that position is
- * one more partial result, with m = q.k, l = 1 and o = v. Norm and scale of q are a factor of the scores, so the
- * products wait for no sum over a head.
+ * one more partial result, with m = q.k, l = 1 and o = v. Norm and scale of q are applied to the scores as a factor,
+ * so the products wait for no sum over a head.
  *
  * The block meets at three barriers: at A q, k and v are in shared memory, at B the warps' partial results, at C the
  * result. One buffer of scratch is enough: a warp writes it again only for the next layer's words, and those cannot
@@ -42,8 +42,8 @@ enum {
 
 /* ---- rotation ---- */
 
-/* The two words of pair j of a head's row. A pair that rotates, j < TURNING, has dims d and d + 1 and the two that lie
- * M_ROTARY / 2 further on. The other pairs have the rest of the dims, in two runs. */
+/* Return the two words of pair j of a head's row. A pair that rotates, j < TURNING, has dims d and d + 1 and the two
+ * that lie M_ROTARY / 2 further on. The other pairs have the rest of the dims, in two runs. */
 DEV int word_low(int j) { return TURNING == ROPE_WORDS || j < TURNING ? j : j + TURNING; }
 DEV int word_high(int j) { return TURNING == ROPE_WORDS || j >= TURNING ? j + ROPE_WORDS : j + TURNING; }
 
@@ -51,7 +51,7 @@ DEV int word_high(int j) { return TURNING == ROPE_WORDS || j >= TURNING ? j + RO
  * row, because the first warps have pieces to attend to. */
 DEV int gather_row(const struct worker *w) { return P_WARPS - 1 - w->warp; }
 DEV int row_is_v(int row) { return row >= P_GROUP_KV_HEADS && row < 2 * P_GROUP_KV_HEADS; }
-/* The number of such a row among the words, which are in the order q rows, gates, k rows, v rows. */
+/* Returns the number of such a row among the words, which are in the order q rows, gates, k rows, v rows. */
 DEV int row_words(int row) {
     return row < 2 * P_GROUP_KV_HEADS ? P_GROUP_HEADS + GATE_ROWS + row : row - 2 * P_GROUP_KV_HEADS;
 }
@@ -152,7 +152,7 @@ DEV void row_poll(struct worker *w, const u64 *from, u32 (*x)[2]) {
         x[n][0] = (u32)v[n][0], x[n][1] = (u32)v[n][1];
 }
 
-/* The place of word i in a stored q row. The words of two tiles that a lane takes as B operand are neighbours
+/* Returns the place of word i in a stored q row. The words of two tiles that a lane takes as B operand are neighbours
  * there. */
 DEV u32 q_place(u32 i) { return i / 16 * 16 + i % 4 * 4 + i / 8 % 2 * 2 + i / 4 % 2; }
 
@@ -213,7 +213,7 @@ DEV float k_factor(const struct attention_shared *at, int kv_head) {
 
 /* ---- the current position ---- */
 
-/* The piece of the cache that the current position belongs to. */
+/* Returns the piece of the cache that the current position belongs to. */
 DEV u8 *own_piece(const struct worker *w, int nth, int kv_head, int position) {
     const int row = nth * M_KV_HEADS + w->group * P_GROUP_KV_HEADS + kv_head;
     return w->a->kv + ((u64)row * (u64)w->a->kv_pieces + (u64)(position / KV_POSITIONS)) * P_KV_PIECE;
@@ -397,7 +397,7 @@ DEV void piece_attend(struct attended *r, int fresh, const struct early *e, cons
     tile_mma(r->l, ones, b0, b1); /* every row is the sum of the weights as rounded to bf16 */
 }
 
-/* A value that depends on all products with a piece; kv_give wants one. */
+/* Returns a value that depends on all products with a piece; kv_give wants one. */
 DEV u32 attended_seen(const struct attended *r) {
     u32 seen = 0;
     UNROLL
@@ -439,8 +439,8 @@ DEV void attended_none(const struct worker *w) {
         w->s->at.m[w->warp % P_GROUP_KV_HEADS * AT_HEADS + w->lane][w->warp / P_GROUP_KV_HEADS] = ATTENTION_NEVER;
 }
 
-/* How many past positions there are from the first of an item's piece on; an item of the KV ring (kv_ring.cuh) is one
- * piece of one KV head. */
+/* Returns how many past positions there are from the first of an item's piece on; an item of the KV ring (kv_ring.cuh)
+ * is one piece of one KV head. */
 DEV int kv_left(const struct worker *w, int item, int position) {
     const int i = item / P_GROUP_KV_HEADS;
     const int piece = position < w->a->split_from ? i : w->member + i * P_GROUP_SMS;
@@ -468,10 +468,10 @@ DEV void early_take(struct worker *w, struct kv_reader *c, struct early *e, int 
         if (left < KV_POSITIONS) e->v[i] = value_trim(e->v[i], w->lane, left);
 }
 
-/* The first q head of the KV head that this warp attends to. */
+/* Returns the first q head of the KV head that this warp attends to. */
 DEV int first_head(const struct worker *w) { return w->warp % P_GROUP_KV_HEADS * AT_HEADS; }
 
-/* Attends to all pieces of this warp. e: what early_take loaded of the first one; left: as kv_left says of the first
+/* Attends to all pieces of this warp. e: what early_take loaded of the first one; left: kv_left of the first
  * one. q_at: the place of this lane's column in q. */
 DEV void past_attend(struct worker *w, struct kv_reader *c, const struct early *e, int position, int left, int q_at) {
     const struct attention_shared *at = &w->s->at;

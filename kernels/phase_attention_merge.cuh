@@ -85,8 +85,8 @@ DEV struct merged merge_warps(const struct attention_shared *at, const struct me
     return r;
 }
 
-/* The words of the gates. They come with q, k and v. Where the block's result is the whole, a thread asks for the gates
- * of the words that it merges before the warps' products, and waits for them only afterwards. */
+/* Returns the words of the gates. They come with q, k and v. Where the block's result is the whole, a thread asks for
+ * the gates of the words that it merges before the warps' products, and waits for them only afterwards. */
 DEV u64 *gate_words(const struct worker *w) { return qkv_words(w) + RESULT_WORDS; }
 
 DEV void gates_ask(const struct worker *w, const struct merge_place *place, u64 *gate, int wanted) {
@@ -124,7 +124,7 @@ DEV void attention_whole(struct worker *w, const struct merge_place *place, cons
 
 /* ---- in a group ---- */
 
-/* How many members publish: those that have pieces, or all. */
+/* Returns how many members publish: those that have pieces, or all. */
 DEV int members_with_results(int position) {
     const int pieces = (position + KV_POSITIONS - 1) / KV_POSITIONS;
     return P_MERGE_SCATTER && pieces < P_GROUP_SMS ? pieces : P_GROUP_SMS;

@@ -60,7 +60,7 @@ struct delta_column {
     float s[KEY_ROWS];
 };
 
-/* The first of the 4 key rows of this lane's quad i; neighbouring lanes have neighbouring quads. */
+/* Returns the first of the 4 key rows of this lane's quad i; neighbouring lanes have neighbouring quads. */
 DEV int quad_row(const struct worker *w, int i) { return (i * KEY_LANES + w->lane % KEY_LANES) * 4; }
 
 DEV float *state_column(const struct worker *w, const struct delta_column *c) {

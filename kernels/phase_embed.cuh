@@ -4,7 +4,7 @@
 
 #include "shared.cuh"
 
-/* The shape of the head, as far as tape_locate needs it. */
+/* Returns the shape of the head, as far as tape_locate needs it. */
 DEV struct tape_shape head_shape(void) {
     struct tape_shape s;
     s.n_sms = P_SMS, s.warps = P_WARPS, s.vocab = M_VOCAB, s.head_unit = P_HEAD_UNIT;
@@ -12,7 +12,7 @@ DEV struct tape_shape head_shape(void) {
     s.segment[TAPE_HEAD].k_tiles = P_HEAD_K_TILES, s.segment[TAPE_HEAD].format = P_HEAD_FORMAT;
     return s;
 }
-/* Elements 2 pair and 2 pair + 1 of an id's row. A tied model's row is read out of the head's tiles. */
+/* Returns elements 2 pair and 2 pair + 1 of an id's row. A tied model's row is read out of the head's tiles. */
 DEV u32 embedding_pair(const struct decode_args *a, u32 id, int pair) {
     const struct tape_shape shape = head_shape(); /* constants: look-ups divide by shifts */
     const u8 *row = M_TIED ? a->tape + tape_locate(&shape, TAPE_HEAD, 0, (int)id, 2 * pair)

@@ -48,7 +48,7 @@ enum {
     GATES_HELD = EARLY_GATES ? GATE_SLOTS : 1
 };
 
-/* The value head of the group whose a and b slot n of block_shared.gates holds. */
+/* Returns the value head of the group whose a and b slot n of block_shared.gates holds. */
 DEV int gate_head(const struct worker *w, int n) {
     const int unit = w->member + n * P_GROUP_SMS;
     if (!GATES_BY_TURN) return n;
@@ -125,7 +125,7 @@ struct convolution {
     u32 *window;                         /* where `past` lies in memory; NULL for a row of z */
 };
 
-/* The model's number of the group's channel `local`. Both count q heads first, then k heads, then v heads. */
+/* Returns the model's number of the group's channel `local`. Both count q heads first, then k heads, then v heads. */
 DEV int channel_of(const struct worker *w, int local) {
     const int is_k = local >= P_GROUP_KEY, is_v = local >= 2 * P_GROUP_KEY;
     if (is_v) return 2 * M_KEY_HEADS * M_KEY_DIM + w->group * P_GROUP_VALUE + local - 2 * P_GROUP_KEY;
@@ -163,7 +163,7 @@ DEV void window_move(const struct convolution *c, float x) {
         plain_store32(c->window + i, float_bits(i < M_TAPS - 2 ? c->past[i + 1] : x));
 }
 
-/* The row of this thread in its turn n. */
+/* Returns the row of this thread in its turn n. */
 DEV int mix_row(const struct worker *w, int n) {
     return n * (P_EPILOGUE_WARPS * LANES) + (w->warp - WARP_EPILOGUE) * LANES + w->lane;
 }

@@ -22,7 +22,7 @@ DEV void head_logit(struct worker *w, int own, int id, int there, float logit, i
     if (a->pick && own < OWN_ROWS) kept_keys(w->s)[own] = key;
 }
 
-/* How many ids this launch has made before token t is over. */
+/* Returns how many ids this launch has made before token t is over. */
 DEV u32 ids_before(const struct decode_args *a, int t) {
     return a->pick && t >= a->n_given ? (u32)(t - a->n_given + 1) : 0;
 }
@@ -134,7 +134,7 @@ DEV void pick_best(struct worker *w, int t, int makes) {
     consumers_sync();
 }
 
-/* All consumer warps call it, when they have handed the warps' best to the epilogue. */
+/* Picks what follows token t. All consumer warps call it, when they have handed the warps' best to the epilogue. */
 DEV void pick_token(struct worker *w, int t, int has_head) {
     const struct decode_args *a = w->a;
     const int makes = a->pick && has_head && t >= a->n_given - 1;

@@ -1,5 +1,5 @@
-/* The sampler's scratch in shared memory, which sample.cuh and its two followers use. Only decode_shared.cuh includes
- * this file. */
+/* The sampler's scratch in shared memory, which sample.cuh, sample_list.cuh and sample_search.cuh use. Only
+ * decode_shared.cuh includes this file. */
 #ifndef REEL_KERNELS_PHASE_PICK_SHARED_CUH
 #define REEL_KERNELS_PHASE_PICK_SHARED_CUH
 

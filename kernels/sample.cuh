@@ -32,7 +32,7 @@ DEV struct worker sampler_worker(const struct decode_args *a, struct block_share
     return w;
 }
 
-/* The position at which the new id will stand. */
+/* Returns the position at which the new id will stand. */
 DEV u64 position_of(const struct worker *w) { return (u64)w->a->position + (u64)w->token + 1; }
 
 /* A thread that draws takes 4 rows at a time: one call of the random function makes the noise of 4 ids. */
@@ -47,7 +47,7 @@ DEV int own_id(int block, int row) { return (row / TILE_ROWS * P_SMS + block) * 
  * once and fetches it from far away. */
 #define EACH_OWN_ROW(w, row) for (int row = (w)->warp * LANES + (w)->lane; row < OWN_ROWS; row += CONSUMER_THREADS)
 
-/* The logit of one of this block's rows; -infinity where there is no number. */
+/* Returns the logit of one of this block's rows; -infinity where there is no number. */
 DEV float own_logit(const struct worker *w, int row) {
     const u32 key = row < OWN_ROWS ? kept_keys(w->s)[row] : 0;
     return key ? sampling_from_order(key) : bits_float(0xff800000u);
@@ -132,7 +132,7 @@ DEV void four_offer(const struct worker *w, struct best *b, const struct four *f
     }
 }
 
-/* This thread's best score among the rows whose order key is at least `least`. f: the thread's first four. */
+/* Returns this thread's best score among the rows whose order key is at least `least`. f: the thread's first four. */
 DEV struct best own_draw(const struct worker *w, struct four f, u64 position, float largest, u32 least) {
     int row = 4 * (w->warp * LANES + w->lane);
     struct best b = { 0, 0 };

@@ -33,8 +33,8 @@ DEV float finite(float x) {
     return x < -SAMPLING_LARGEST ? -SAMPLING_LARGEST : x;
 }
 
-/* The i-th of SPLITS points inside the window, from above. Points are even in logits, or in keys where the window has
- * few keys. */
+/* Returns the i-th of SPLITS points inside the window, from above. Points are even in logits, or in keys where the
+ * window has few keys. */
 DEV u32 split_key(const struct window *x, int i) {
     const u32 low = x->low.key, high = x->high.key, steps = SPLITS + 1;
     if (high - low < 1024) return high - (high - low) * (u32)(i + 1) / steps;
@@ -124,7 +124,7 @@ DEV void split_gather(struct worker *w, const struct window *x, int round) {
     if (w->lane == 0) w->s->pick.item[P_WARPS * SPLITS + w->warp] = item;
 }
 
-/* The window to begin with. It ends 29 temperatures below the largest logit: weights are 0 from there on. */
+/* Returns the window to begin with. It ends 29 temperatures below the largest logit: weights are 0 from there on. */
 DEV struct window window_start(const struct worker *w, u32 largest_key, u64 total) {
     const float largest = finite(sampling_from_order(largest_key));
     const float low = sampling_add(largest, -sampling_mul(29.0f, w->a->sampling.temperature));

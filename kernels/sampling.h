@@ -170,8 +170,8 @@ SAMPLING_FN float sampling_scale(float logit, float largest, float temperature) 
     return sampling_div(sampling_add(l, -m), temperature);
 }
 
-/* The weight of an id for top-p. What is less than 2^-40 of the most likely id's weight counts as nothing. Sums over
- * 2^20 ids stay below 2^61. */
+/* Returns the weight of an id for top-p. What is less than 2^-40 of the most likely id's weight counts as nothing. Sums
+ * over 2^20 ids stay below 2^61. */
 #define SAMPLING_WEIGHT_ONE 1099511627776.0f /* 2^40 */
 SAMPLING_FN unsigned long long sampling_weight(float exp_scaled) {
     return (unsigned long long)(long long)sampling_mul(exp_scaled, SAMPLING_WEIGHT_ONE);
@@ -186,8 +186,8 @@ SAMPLING_FN unsigned long long sampling_top_p_need(unsigned long long total, flo
     return need ? need : 1;
 }
 
-/* The order key of a number: unsigned order of the keys is the order of the numbers. -0 and 0 have the same key; NaN
- * has none. */
+/* Returns the order key of a number: unsigned order of the keys is the order of the numbers. -0 and 0 have the same
+ * key; NaN has none. */
 SAMPLING_FN unsigned sampling_order(float x) {
     unsigned bits = sampling_bits(sampling_add(x, 0.0f));
     return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
