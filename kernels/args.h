@@ -1,5 +1,5 @@
-/* What host and device say to each other: the launch's arguments and the mapped mailbox. Compiled
- * by both; fixed-size types only. */
+/* What host and device tell each other: the arguments of a launch, and the mailbox, which lies in memory that both
+ * see. Host and device both compile this file, so all types in it have a fixed size. */
 #ifndef REEL_KERNELS_ARGS_H
 #define REEL_KERNELS_ARGS_H
 
@@ -7,13 +7,13 @@
 
 enum { ARGS_MAX_STOP_IDS = 32, MAILBOX_IDS = 1024 };
 
-/* Values of args.abort. A block that runs out of patience claims it, describes the fault, and only
- * then lets everyone leave: what leaves publishes garbage, and whoever reads an id made of that
- * finds the fault described already. */
+/* Values of args.abort. A block that runs out of patience (docs/GLOSSARY.md) claims the word, describes the fault in
+ * the mailbox, and only then stores ABORT_LEAVE, at which all blocks stop waiting. The order matters: a block that
+ * leaves publishes garbage, and whoever reads an id made of garbage must find the fault described already. */
 enum { ABORT_NONE, ABORT_CLAIMED, ABORT_LEAVE };
 
-/* What a wait in a kernel was for, which a fault report names:
- * WAIT(name, whether it compares the epochs of exchanged words, in words for people). */
+/* What a wait in a kernel may be for; a fault report names it. Each line is WAIT(name, 1 if the wait compares the
+ * epochs of exchanged words (docs/GLOSSARY.md), text for people). */
 #define WAIT_KINDS(WAIT)                                                                                               \
     WAIT(WAIT_NONE, 0, "nothing")                                                                                      \
     /* rings: consumers wait for a full slot; producers for a free one, for room under the cap, or                     \
@@ -48,42 +48,45 @@ enum decode_end {
     DECODE_RUNNING,
     DECODE_ALL_TOKENS, /* n_tokens went through the layers */
     DECODE_STOP_ID,    /* the last id made is one of stop_ids */
-    DECODE_STOPPED,    /* the host asked, or fell more than `lead` ids behind */
+    DECODE_STOPPED,    /* the host asked for it, or fell more than `lead` ids behind */
     DECODE_HOST_PICKS, /* the device's sampler cannot settle this token: its logits are in
                           args.logits */
     DECODE_NO_ID       /* no logit is a number */
 };
 
-/* In memory that host and device both see. The device writes the first part, the host the rest;
- * each field is one aligned word, written once per meaning. */
+/* The mailbox lies in memory that host and device both see. The device writes the fields up to `pad`, the host writes
+ * the rest. Each field is one aligned word, written once per meaning. */
 struct decode_mailbox {
-    unsigned long long ids[MAILBOX_IDS]; /* id n of the launch at n % MAILBOX_IDS: id | (n + 1) << 32 */
-    unsigned int n_made;                 /* ids made; valid when `end` is set */
-    unsigned int n_evaluated;            /* tokens that went through the layers; valid with `end` */
-    unsigned int end;                    /* enum decode_end, last word a good launch writes */
-    /* A wait that gave up. The first block to do so writes it. */
-    unsigned int fault;      /* 1: a fault is described */
+    unsigned long long ids[MAILBOX_IDS]; /* id n of the launch is at n % MAILBOX_IDS: id | (n + 1) << 32 */
+    unsigned int n_made;                 /* ids that the launch made; valid when `end` is set */
+    unsigned int n_evaluated;            /* tokens that went through the layers; valid when `end` is set */
+    unsigned int end;                    /* enum decode_end; a launch without a fault writes it last */
+    /* A wait that gave up. The first block that runs out of patience describes its wait here. */
+    unsigned int fault;      /* 1: the fields below describe a fault */
     unsigned int fault_wait; /* enum wait_kind */
     unsigned int fault_token, fault_layer, fault_block, fault_warp;
-    unsigned int fault_want, fault_have; /* epoch or parity */
+    unsigned int fault_want,
+        fault_have; /* the epoch wanted and the one found; in a ring the parity wanted and the barrier's address */
     unsigned int pad[5];
 
-    volatile unsigned int stop;  /* host: not 0 = end after the token in hand */
-    volatile unsigned int taken; /* host: ids it has read */
+    volatile unsigned int stop;  /* not 0: the host wants the launch to end after the token at hand */
+    volatile unsigned int taken; /* how many ids the host has read */
 };
 
 struct sampling_args {
-    float temperature;  /* 0: the rest but penalties and bias is ignored */
+    float temperature;  /* 0: only penalties and bias count, the rest is ignored */
     float top_p, min_p; /* 0: off */
     int top_k;          /* 0: off */
     float repetition, presence, frequency;
-    int adjust; /* 1: seen or bias hold something */
+    int adjust; /* 1: `seen` or `bias` holds something */
     unsigned long long seed;
-    unsigned int *seen; /* [vocab]: 0x80000000 when held, plus times generated; updated by the launch */
+    unsigned int *seen; /* [vocab]: 0x80000000 if the session holds the id, plus how often it was generated; the launch
+                           updates it */
     const float *bias;  /* f32 [vocab] or NULL */
 };
 
-/* The Gated DeltaNets: all NULL where the model has none. delta_layout.h says where what lies. */
+/* Weights and memory of the Gated DeltaNet layers. All pointers are NULL where the model has no such layer.
+ * delta_layout.h says where in them each value lies. */
 struct delta_args {
     const unsigned short *gates; /* bf16 [delta layers][value heads][a, b][hidden] */
     const float *constants;      /* f32 [delta layers]: decays, norm and taps */
@@ -94,11 +97,11 @@ struct delta_args {
 struct decode_args {
     /* the model */
     const unsigned char *tape;
-    const unsigned short *embedding; /* bf16 [vocab, hidden], or NULL: tied, look into the tapes */
+    const unsigned short *embedding; /* bf16 [vocab, hidden]; NULL for a tied model, whose rows are in the tapes */
     const float *norms;              /* f32 [layers][attn, ffn][hidden], then final [hidden] */
     const float *qk_norms;           /* f32 [attention layers][q, k][head_dim], or NULL */
     const float *rope;               /* f32 [rotary_dim / 2]: inverse frequencies */
-    unsigned long long *words;       /* exchange memory, P_WORDS of it */
+    unsigned long long *words;       /* memory of the exchanges, P_WORDS words */
     /* the session */
     unsigned char *kv; /* pieces of 16 positions [attention
                           layers][kv_heads][kv_pieces][P_KV_PIECE], see kv_layout.h */
@@ -106,36 +109,36 @@ struct decode_args {
     struct delta_args delta;
     /* this launch */
     int position;            /* of the first token */
-    int n_tokens;            /* through the layers, at least 1 */
-    int n_given;             /* the first n_given are given, at least 1; the rest are picked here */
+    int n_tokens;            /* that the launch takes through the layers, at least 1 */
+    int n_given;             /* the first n_given tokens are given, at least 1; the kernel picks the rest */
     const int *ids;          /* [n_given], device memory, or NULL */
     const float *embeddings; /* f32 [n_given, hidden], or NULL */
-    const float *start;      /* f32 [hidden]: the first token has been through the layers already, with
-                                this as result, and its K and V are in the cache; or NULL */
-    int head_from;           /* first token whose head is computed; n_tokens: none */
-    int pick;                /* 1: ids are picked from token head_from = n_given - 1 on */
+    const float *start;      /* f32 [hidden] or NULL: what the layers made of the first token, which has been
+                                through them already; its K and V are in the cache */
+    int head_from;           /* first token for which the head is computed; n_tokens: for none */
+    int pick;                /* 1: the kernel picks ids from token head_from = n_given - 1 on */
     float *logits;           /* f32 [n_tokens - head_from or 1 when picking, vocab], or NULL */
     float *hidden;           /* f32 [n_tokens - hidden_from, hidden] after the final norm, or NULL */
     int hidden_from;
-    int split_from;                   /* positions from which attention is split over the group's SMs */
+    int split_from;                   /* from this position on, the SMs of a group split attention between them */
     unsigned int epoch;               /* the first epoch this launch may use; see epoch_next */
     unsigned int patience;            /* failed polls before a wait gives up; below 2^31 */
     unsigned int lead;                /* ids the device may be ahead of mailbox->taken */
-    int cap_layers, cap_head, cap_kv; /* slots in flight, at least 1 */
+    int cap_layers, cap_head, cap_kv; /* most slots in flight from memory, at least 1 */
     struct decode_mailbox *mailbox;
-    unsigned int *abort;   /* device word: ABORT_LEAVE = every wait gives up; zeroed before the launch */
+    unsigned int *abort;   /* in device memory, 0 before the launch; at ABORT_LEAVE every wait gives up */
     unsigned int *profile; /* see profile.cuh, or NULL */
     int n_stop_ids;
     int stop_ids[ARGS_MAX_STOP_IDS];
     struct sampling_args sampling;
 };
 
-/* One block of rows of one matrix, on its way from a staging buffer into the tapes. */
+/* One launch of wind.cu, which puts some rows of one matrix from a staging buffer onto the tapes. */
 struct wind_args {
     unsigned char *tape;
     const unsigned short *rows; /* bf16 [n_rows, columns] */
     int phase, layer;           /* enum tape_phase; the head's layer is 0 */
-    int first_row;              /* counted through the phase's matrices: q, k, v; q, k, v, z; gate, up */
+    int first_row;              /* counted through all matrices of the phase: q, k, v; or q, k, v, z; or gate, up */
     int n_rows, columns;
     struct tape_shape shape;
 };

@@ -1,22 +1,22 @@
-/* What a decoding block keeps in shared memory besides its rings, for the plan, which makes room
- * for it, and for the kernel, whose struct block_shared (decode_shared.cuh) must have the same size
- * or does not compile. */
+/* How many bytes a block of decode.cu keeps in shared memory besides the slots of its rings. The plan makes room for
+ * as many. The kernel has them in struct block_shared (decode_shared.cuh), and does not compile where the two
+ * differ. */
 #ifndef REEL_KERNELS_DECODE_LAYOUT_H
 #define REEL_KERNELS_DECODE_LAYOUT_H
 
 #include "tape.h"
 
-/* Behind a part of `bytes` that begins at a multiple of `align` from `at` on. */
+/* The end of a part of `bytes` bytes that begins at the first multiple of `align` from `at` on. */
 TAPE_FN int layout_add(int at, int align, int bytes) { return (at + align - 1) / align * align + bytes; }
 
-/* Floats of a row of k_parts partial sums. Rows are padded so that 8 lanes that read 16 bytes each
- * of consecutive rows meet all banks. */
+/* Floats of a row of k_parts partial sums. Rows are padded: 8 lanes that read 16 bytes each, of 8 consecutive rows,
+ * then meet all banks. */
 #define PART_STRIDE(k_parts) (((((k_parts) + 3) / 4) | 1) * 4)
-/* Floats of the partial products of one phase, [row][k part]. */
+/* Floats of the partial products of one phase: [row][k part]. */
 #define PART_FLOATS(row_tiles, k_parts) ((row_tiles)*TILE_ROWS * PART_STRIDE(k_parts))
 
-/* Of attention; strides let the lanes of a column, or of 8 rows, meet all banks at 16 bytes a lane.
- */
+/* Sizes of attention's scratch. Strides are padded: the lanes of a column, or of 8 rows, that read 16 bytes each then
+ * meet all banks. */
 enum { AT_SSQ = 16 }; /* partial sums of squares of a head */
 #define AT_Q_WORDS(tiles)                                                                                              \
     (((((tiles) + 1) / 2) | 1) * 16) /* of a q row, a head of so many tiles                                            \
@@ -25,19 +25,19 @@ enum { AT_SSQ = 16 }; /* partial sums of squares of a head */
     (((parts) + 3) / 4 * 4) /* of a head, for each warp that shares it                                                 \
                              */
 
-/* Of the sampler: candidates, and words besides the warps' and the blocks' own. */
+/* Sizes of the sampler's scratch: its candidates, and its words that are neither a warp's nor a block's own. */
 #define PICK_MOST_ITEMS 256
 enum { PICK_WORDS = 8 };
 
-/* What of a plan the sizes depend on, besides the tape's shape. */
+/* What the sizes depend on in a plan, besides the tape's shape. */
 struct decode_block {
     int ring_slots, kv_slots;
     int heads, kv_heads, head_dim; /* of a group */
     int attention_warps;
-    int gate_slots; /* heads whose gates a DeltaNet keeps at a time; 0: there is none */
+    int gate_slots; /* sets of gates that a DeltaNet keeps at a time; 0: there is no DeltaNet */
 };
 
-/* struct attention_shared of phase_attention_shared.cuh */
+/* Bytes of struct attention_shared (phase_attention_shared.cuh). */
 TAPE_FN int attention_shared_bytes(const struct decode_block *b) {
     const int tiles = b->head_dim / TILE_K, columns = b->heads / b->kv_heads;
     const int parts = b->attention_warps / b->kv_heads, rows = b->heads + b->kv_heads;
@@ -51,7 +51,7 @@ TAPE_FN int attention_shared_bytes(const struct decode_block *b) {
     return layout_add(4 * words, 16, 0);
 }
 
-/* struct pick_shared of phase_pick_shared.cuh */
+/* Bytes of struct pick_shared (phase_pick_shared.cuh). */
 TAPE_FN int pick_shared_bytes(int warps, int n_sms) {
     const int items = 32 * warps < PICK_MOST_ITEMS ? 32 * warps : PICK_MOST_ITEMS;
     int bytes = 16 * items;  /* item */
@@ -62,7 +62,7 @@ TAPE_FN int pick_shared_bytes(int warps, int n_sms) {
     return layout_add(bytes, 16, 0);
 }
 
-/* struct block_shared of decode_shared.cuh */
+/* Bytes of struct block_shared (decode_shared.cuh). */
 TAPE_FN int decode_shared_bytes(const struct tape_shape *t, const struct decode_block *b) {
     const struct tape_segment *head = &t->segment[TAPE_HEAD], *out = &t->segment[TAPE_OUT];
     int parts = head->row_tiles * TILE_ROWS / 2; /* where the head keeps its logits' keys */

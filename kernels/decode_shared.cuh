@@ -1,20 +1,21 @@
-/* A decoding block's shared memory. */
+/* What a block of decode.cu keeps in shared memory besides the slots of its rings. */
 #ifndef REEL_KERNELS_DECODE_SHARED_CUH
 #define REEL_KERNELS_DECODE_SHARED_CUH
 
 #include "shared.cuh"
 
-/* Where the second half of a normed vector begins: what rounding to bf16 left over, bf16 again. */
+/* A normed vector is kept in two halves of bf16: the rounded values, and behind them what rounding left over. X_LOW is
+ * the word at which the second half begins. */
 enum { X_LOW = P_HEAD_K_TILES * 8 };
 
-/* Partial products of one phase: [row][k part]. */
+/* Floats of the partial products of one phase: [row][k part]. */
 #define PHASE_FLOATS(S) PART_FLOATS(P_##S##_ROW_TILES, P_##S##_K_PARTS)
 enum {
-    OWN_ROWS = P_HEAD_ROW_TILES * TILE_ROWS, /* of the head; see kept_keys */
+    OWN_ROWS = P_HEAD_ROW_TILES * TILE_ROWS, /* rows of the head that a block has at most; see kept_keys */
 #if M_DELTA
     MIX_PARTS = PHASE_FLOATS(MIX),
-    /* Units of value columns that a SM has at most. a and b of their heads are made once for each, or for each
-     * head of the group where those are fewer. */
+    /* The most units (docs/GLOSSARY.md) of value columns that an SM has. The gates a and b of a unit's head are made
+     * once for each unit, or once for each value head of the group where the heads are fewer. */
     DELTA_TURNS = (P_DELTA_UNITS + P_GROUP_SMS - 1) / P_GROUP_SMS,
     GATES_BY_TURN = DELTA_TURNS <= P_GROUP_VALUE_HEADS,
     GATE_SLOTS = GATES_BY_TURN ? DELTA_TURNS : P_GROUP_VALUE_HEADS,
@@ -31,19 +32,19 @@ enum {
 /* decode_shared_bytes (decode_layout.h) counts the same parts. */
 struct ALIGN(16) block_shared {
     float part[2][PARTS];
-    float ssq[2][PART_STRIDE(P_WARPS)]; /* of each warp's slice of h; head: [0] */
+    float ssq[2][PART_STRIDE(P_WARPS)]; /* sum of squares of each warp's slice of h; the head uses [0] */
 #if M_DELTA
-    float gates[GATE_SLOTS][2][PART_STRIDE(P_WARPS)]; /* a and b of heads, each warp's part; phase_mix.cuh */
+    float gates[GATE_SLOTS][2][PART_STRIDE(P_WARPS)]; /* each warp's part of the gates a and b; see phase_mix.cuh */
 #endif
-    u32 x[2 * X_LOW];               /* a norm's result as B fragments: [k tile][lane % 4][k, k + 8]; see fragments */
+    u32 x[2 * X_LOW]; /* a norm's result as B fragments: [k tile][lane % 4][k, k + 8]; see fragments_store */
     u32 attention[ATTENTION_WORDS]; /* attention's result, or a DeltaNet's, bf16 pairs */
     u32 best_key[P_WARPS], best_id[P_WARPS];
     u32 id;          /* the next token's id, written by pick */
-    u32 end;         /* enum decode_end: not 0 = the launch is over; read after a consumer barrier */
-    u32 tokens_over; /* tokens that are over in all blocks: their K/V rows can be fetched */
-    u32 cap;         /* weight slots in flight in the layers, at this moment */
-    u32 stop;        /* block 0: what its epilogue saw in mailbox->stop */
-    u32 taken;       /* block 0: and in mailbox->taken */
+    u32 end;         /* enum decode_end; not 0: the launch is over; read after a barrier of the consumers */
+    u32 tokens_over; /* tokens that are over in all blocks, so that their rows of K and V can be fetched */
+    u32 cap;         /* how many weight slots may be in flight at this moment, in the layers */
+    u32 stop;        /* in block 0: what its epilogue last read in mailbox->stop */
+    u32 taken;       /* in block 0: what its epilogue last read in mailbox->taken */
     u64 full[RING_SLOTS], empty[RING_SLOTS];
     u64 kv_full[P_KV_SLOTS], kv_empty[P_KV_SLOTS];
     struct attention_shared at;
@@ -55,10 +56,10 @@ enum {
     KV_RING_BYTES = P_KV_SLOTS * P_KV_PIECE,
     SHARED_BYTES = RING_BYTES + KV_RING_BYTES + (int)sizeof(struct block_shared)
 };
-/* The order keys of a block's logits after bias and penalties, for the sampler: u32 [OWN_ROWS], 0 where
- * there is no number. Row i of a block is row i % 16 of its (i / 16)-th tile of the head. They lie where
- * the layers' partial sums did, of which the epilogue has read the last before any block could have passed
- * the head's input. */
+/* The order keys of a block's logits after bias and penalties, for the sampler: u32 [OWN_ROWS], 0 where a logit is not
+ * a number. Row i of a block is row i % 16 of the block's (i / 16)-th tile of the head. The keys lie where the layers'
+ * partial sums lay. That is safe, because the epilogue has read the last of those sums before any block can have
+ * passed the head's input. */
 DEV u32 *kept_keys(struct block_shared *s) { return (u32 *)s->part[0]; }
 
 #endif

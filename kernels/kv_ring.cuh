@@ -1,12 +1,12 @@
-/* The KV ring: K and V of past positions, in pieces of 16 positions of one KV head, from the cache
- * through P_KV_SLOTS slots of shared memory.
+/* The KV ring: a producer warp brings K and V of past positions from the cache through P_KV_SLOTS slots of shared
+ * memory. It brings them in pieces, 16 positions of one KV head each (kv_layout.h).
  *
- * A layer's items are its pieces times the group's KV heads, heads first. Item i belongs to warp
- * i % P_ATTENTION_WARPS, and a slot to the warp slot % P_ATTENTION_WARPS: a warp that skipped laps of
- * a slot could not tell one lap's parity from another's. Items go round by round, one for each
- * warp; a layer begins a new round, and slots that the last round of a layer leaves over are skipped
- * by both sides. A slot's parity flips when it is used. kv_full takes FILL_LANES arrivals, kv_empty
- * one. */
+ * An item is what one slot holds: a piece of one of the group's KV heads. The items of a layer are numbered heads
+ * first: all heads of the first piece, then all heads of the next. Item i belongs to warp i % P_ATTENTION_WARPS, and a
+ * slot belongs to warp slot % P_ATTENTION_WARPS, because a warp that skipped laps of a slot could not tell one lap's
+ * parity from another's. Items go round by round, one for each warp. A layer begins with a new round, and both the
+ * producer and the consumers skip the slots that the last round of a layer leaves over. A slot's parity flips when the
+ * slot is used, not when it is skipped. A phase of kv_full takes FILL_LANES arrivals, a phase of kv_empty one. */
 #ifndef REEL_KERNELS_KV_RING_CUH
 #define REEL_KERNELS_KV_RING_CUH
 
@@ -17,17 +17,17 @@
 #error "kv_slots: at most 32, a multiple of attention_warps, which is one of group_kv_heads"
 #endif
 
-/* Pieces of past positions that this block attends to. */
+/* How many pieces of past positions this block attends to, for each KV head. */
 DEV int kv_pieces_mine(const struct worker *w, int position) {
     const int pieces = (position + KV_POSITIONS - 1) / KV_POSITIONS;
     if (position < w->a->split_from) return pieces;
     return (pieces - w->member + P_GROUP_SMS - 1) / P_GROUP_SMS;
 }
 
-/* The slots of a layer's items in turn. */
+/* Walks through the items of a layer and their slots. */
 struct kv_cursor {
     int slot, item;
-    u32 laps; /* bit per slot: the parity of its next use */
+    u32 laps; /* a bit for each slot: the parity of its next use */
 };
 
 DEV void kv_advance(struct kv_cursor *c, int items) {
@@ -42,17 +42,19 @@ DEV void kv_advance(struct kv_cursor *c, int items) {
 
 struct kv_stream {
     smem ring, full, empty;
-    struct kv_cursor head, tail; /* next to fill; oldest in flight */
-    u32 pending;                 /* bit per slot: filled and not yet seen full */
+    struct kv_cursor head, tail; /* head: the next to fill; tail: the oldest in flight */
+    u32 pending;                 /* a bit for each slot: the producer has filled it and not yet seen it full */
     int flying, cap, items;
 };
 
+/* The oldest copy in flight has landed. */
 DEV void kv_landed(struct kv_stream *p) {
     p->pending &= ~(1u << p->tail.slot);
     p->flying--;
     kv_advance(&p->tail, p->items);
 }
 
+/* Waits until the oldest copy in flight has landed. Returns 0 when the launch is over. */
 DEV int kv_land(struct worker *w, struct kv_stream *p) {
     const u32 parity = p->tail.laps >> p->tail.slot & 1;
     if (!stream_wait(w, p->full + (smem)p->tail.slot * 8, parity)) return 0;
@@ -60,6 +62,7 @@ DEV int kv_land(struct worker *w, struct kv_stream *p) {
     return 1;
 }
 
+/* Fills the next slot from src, once the cap and the slot allow it. Returns 0 when the launch is over. */
 DEV int kv_fill(struct worker *w, struct kv_stream *p, const u8 *src) {
     const int slot = p->head.slot;
     const u32 parity = p->head.laps >> slot & 1;
@@ -74,7 +77,8 @@ DEV int kv_fill(struct worker *w, struct kv_stream *p, const u8 *src) {
     return 1;
 }
 
-/* Waits until all blocks are done with the token before t: its rows can be fetched. */
+/* Waits until all blocks are done with the token before t, so that its rows of K and V can be fetched. Returns 0 when
+ * the launch is over. */
 DEV int kv_token_wait(struct worker *w, int t) {
     const smem over = smem_of(&w->s->tokens_over), end = smem_of(&w->s->end);
     u32 polls = 0;
@@ -90,6 +94,7 @@ DEV int kv_token_wait(struct worker *w, int t) {
     return 1;
 }
 
+/* Brings all pieces that one token needs, layer by layer. Returns 0 when the launch is over. */
 DEV int kv_token(struct worker *w, struct kv_stream *p, int position) {
     const struct decode_args *a = w->a;
     const int pieces = kv_pieces_mine(w, position), split = position >= a->split_from;
@@ -98,9 +103,9 @@ DEV int kv_token(struct worker *w, struct kv_stream *p, int position) {
     const u8 *layer_src =
         a->kv + (u64)(w->group * P_GROUP_KV_HEADS) * head_bytes + (u64)(split ? w->member : 0) * P_KV_PIECE;
     p->items = pieces * P_GROUP_KV_HEADS;
-    /* The cap keeps exchanges short; where attention lasts longer than they do, the memory's speed counts. */
+    /* The cap keeps exchanges short. Where attention lasts longer than they do, the memory's speed counts: no cap. */
     p->cap = p->items > 4 * P_KV_SLOTS ? P_KV_SLOTS : a->cap_kv;
-    p->tail = p->head, p->pending = 0, p->flying = 0; /* the token before has used all it brought */
+    p->tail = p->head, p->pending = 0, p->flying = 0; /* the token before has used all that was brought for it */
     NO_UNROLL
     for (int nth = 0; nth < M_LAYERS - M_DELTA; nth++, layer_src += M_KV_HEADS * head_bytes) {
         const u8 *src = layer_src;
@@ -114,6 +119,7 @@ DEV int kv_token(struct worker *w, struct kv_stream *p, int position) {
     return 1;
 }
 
+/* The producer of K and V. */
 DEV void kv_produce(struct worker *w) {
     const struct decode_args *a = w->a;
     const int n_tokens = a->n_tokens;
@@ -127,7 +133,7 @@ DEV void kv_produce(struct worker *w) {
         if (t > 0 && !kv_token_wait(w, t)) break;
         if (!layers_done(a, t) && !kv_token(w, &p, a->position + t)) break;
     }
-    while (p.flying > 0) { /* leave with nothing in flight */
+    while (p.flying > 0) { /* the producer must not leave before all copies have landed */
         const u32 parity = p.tail.laps >> p.tail.slot & 1;
         while (!fill_all(mbar_test(p.full + (smem)p.tail.slot * 8, parity))) {
         }
@@ -137,9 +143,9 @@ DEV void kv_produce(struct worker *w) {
 
 /* ---- consumers ---- */
 
-/* A warp's way through its slots in one layer: turn n of it is slot n * P_ATTENTION_WARPS + warp. */
+/* A warp's way through its items in one layer. The warp's n-th own slot is slot n * P_ATTENTION_WARPS + warp. */
 struct kv_reader {
-    int item, items; /* none left when item >= items */
+    int item, items; /* none is left when item >= items */
 };
 
 DEV struct kv_reader kv_begin(const struct worker *w, int items) {
@@ -154,6 +160,7 @@ DEV struct quad *kv_tiles(const struct worker *w) {
     return (struct quad *)(w->kv_ring + (size_t)kv_slot(w) * P_KV_PIECE) + w->lane;
 }
 
+/* Waits until the slot at hand is full. */
 DEV void kv_take(struct worker *w) {
     if (w->lane == 0) mbar_wait(w, smem_of(&w->s->kv_full[kv_slot(w)]), w->kv_laps >> w->kv_turn & 1, WAIT_KV);
     warp_sync();
@@ -162,7 +169,7 @@ DEV void kv_take(struct worker *w) {
 
 DEV void kv_turn_next(struct worker *w) { w->kv_turn = w->kv_turn + 1 == AT_ROUNDS ? 0 : w->kv_turn + 1; }
 
-/* `seen` is made of everything read from the slot. */
+/* Gives the slot at hand back. `seen` is made of all that this warp has read from it; see mbar_arrive_answered. */
 DEV void kv_give(struct worker *w, struct kv_reader *c, u32 seen) {
     warp_sync();
     if (w->lane == 0) mbar_arrive_after(w, smem_of(&w->s->kv_empty[kv_slot(w)]), seen);
@@ -171,7 +178,7 @@ DEV void kv_give(struct worker *w, struct kv_reader *c, u32 seen) {
     c->item += P_ATTENTION_WARPS;
 }
 
-/* The layer's items are done: a warp that had none in its last round skips a slot. */
+/* The layer's items are done: a warp that had no item in the layer's last round skips a slot. */
 DEV void kv_end(struct worker *w, int items) {
     if (items % P_ATTENTION_WARPS && w->warp >= items % P_ATTENTION_WARPS) kv_turn_next(w);
 }

@@ -1,23 +1,25 @@
-/* The weight ring: the producer warp brings the block's tape through RING_SLOTS slots of shared
- * memory, the consumers take tiles out. The producer waits for nothing but room: weights do not
- * depend on activations, so it runs on across layers and tokens. What is in flight is capped,
- * because every byte in flight delays the exchanges.
+/* The weight ring: the producer warp brings the block's tape (tape.h) through RING_SLOTS slots of shared memory, and
+ * the consumers take tiles out of the slots. The producer waits for nothing but room: weights do not depend on
+ * activations, so the producer runs on across layers and tokens. A cap limits how many slots are in flight from memory
+ * at once, because every byte in flight delays the exchanges.
  *
- * Every warp waits for every slot in the layers. In the head a slot belongs to HEAD_SLOT_WARPS warps,
- * always the same ones, since a row of units fills the ring a whole number of times: a warp that
- * skipped laps of a slot could not tell one lap's parity from another's. */
+ * In the layers every consumer warp waits for every slot. In the head a slot belongs to HEAD_SLOT_WARPS warps, and to
+ * the same ones in every lap, because a row of units, one for each warp, takes HEAD_ROW_SLOTS slots and the ring
+ * holds a whole number of such rows. Both rules have one reason: a warp that skipped laps of a slot could not tell one
+ * lap's parity from another's. */
 #ifndef REEL_KERNELS_RING_CUH
 #define REEL_KERNELS_RING_CUH
 
 #include "shared.cuh"
 
 enum {
-    HEAD_SLOT_WARPS = P_WARPS * P_SLOT_TILES / P_HEAD_UNIT, /* units in a slot */
+    HEAD_SLOT_WARPS = P_WARPS * P_SLOT_TILES / P_HEAD_UNIT, /* warps that have a unit in a slot */
     HEAD_ROW_SLOTS = P_WARPS / HEAD_SLOT_WARPS,             /* slots that hold a unit of each warp */
-    HEAD_UNITS = P_HEAD_K_TILES / P_HEAD_UNIT               /* of a strip of 16 rows */
+    HEAD_UNITS = P_HEAD_K_TILES / P_HEAD_UNIT               /* units of a strip, which is 16 rows of the head */
 };
 
-/* Bytes of a slot that tiles of a format fill; slots are P_SLOT_BYTES apart, the widest format's. */
+/* How many bytes of a slot the tiles of a format fill. Slots are P_SLOT_BYTES apart, which is enough for the widest
+ * format. */
 DEV u32 slot_fill(const int format) { return (u32)(P_WARPS * P_SLOT_TILES) * tile_bytes(format); }
 
 /* ---- consumers ---- */
@@ -26,13 +28,14 @@ DEV void slot_next(struct worker *w) {
     if (++w->slot == RING_SLOTS) w->slot = 0, w->parity ^= 1;
 }
 
+/* This lane's bytes of this warp's i-th tile in the slot at hand. */
 DEV const u8 *slot_tile(const struct worker *w, int i, const int format) {
     return w->ring + (size_t)w->slot * P_SLOT_BYTES +
            (size_t)((i * P_WARPS + w->warp) * (int)tile_bytes(format) + (int)tile_lane(format, w->lane));
 }
 
-/* Waits for n slots from the first-th ahead on. Most often they are there: then one test by a lane each is enough.
- * Else one lane waits for all of them. */
+/* Waits until n slots are full, of which the first is `first` slots ahead. Most often they are full already: then lane
+ * i tests slot i, and that is enough. Otherwise one lane waits for all of them in turn. */
 DEV void slots_wait(struct worker *w, int first, int n) {
     const int from = w->slot + first, wraps = from + w->lane >= RING_SLOTS;
     const int mine = from + w->lane - (wraps ? RING_SLOTS : 0);
@@ -54,8 +57,8 @@ DEV void slots_wait(struct worker *w, int first, int n) {
     lanes_agree(w);
 }
 
-/* This warp's next n tiles of the phase at hand into registers, as they lie; gives the slots back. n is a
- * multiple of P_SLOT_TILES, or what is left of the phase. */
+/* Brings this warp's next n tiles of the phase at hand into registers, in the bytes of their format, and gives the
+ * slots back. n is a multiple of P_SLOT_TILES, or what is left of the phase. */
 DEV void tiles_take(struct worker *w, struct quad *t, int n, const int format) {
     const int slots = (n + P_SLOT_TILES - 1) / P_SLOT_TILES;
     int mine = w->slot + w->lane; /* lane i gives back slot i */
@@ -77,12 +80,12 @@ DEV void tiles_take(struct worker *w, struct quad *t, int n, const int format) {
 struct weight_stream {
     const u8 *src;
     smem ring, full, empty;
-    int slot, old;               /* next to fill; oldest in flight */
-    u32 fill_parity, old_parity; /* of the lap before at slot; of the lap in flight at old */
+    int slot, old;               /* slot: the next to fill; old: the oldest in flight */
+    u32 fill_parity, old_parity; /* fill: of the lap before at `slot`; old: of the lap in flight at `old` */
     int flying, cap, first_lap;
 };
 
-/* What may change between two lanes' looks: the first lane's. */
+/* The first lane's value, for all lanes that fill: what they read may have changed between two lanes' reads. */
 DEV int fill_same(u32 v) { return (int)(FILL_LANES == 1 ? v : shuffle(v, 0)); }
 
 DEV void stream_start(const struct worker *w, struct weight_stream *p) {
@@ -91,7 +94,7 @@ DEV void stream_start(const struct worker *w, struct weight_stream *p) {
     p->fill_parity = p->old_parity = 0, p->first_lap = 1;
 }
 
-/* The producer leaves with nothing in flight. */
+/* Waits for all copies in flight: the producer must not leave before they have landed. */
 DEV void stream_drain(struct weight_stream *p) {
     for (; p->flying > 0; p->flying--) {
         copy_wait(p->full + (smem)p->old * 8, p->old_parity);
@@ -99,7 +102,8 @@ DEV void stream_drain(struct weight_stream *p) {
     }
 }
 
-/* Waits for a barrier; 0: the launch is over, stop. */
+/* The producer waits for the phase of this parity of a barrier. Returns 0 when the launch is over and the producer must
+ * stop. */
 DEV int stream_wait(struct worker *w, smem bar, u32 parity) {
     const smem end = smem_of(&w->s->end);
     u32 polls = 0;
@@ -113,8 +117,9 @@ DEV int stream_wait(struct worker *w, smem bar, u32 parity) {
     return 1;
 }
 
+/* Fills the next slot with the next `bytes` of the tape, once the cap and the slot allow it. 0: as stream_wait. */
 DEV int stream_slot(struct worker *w, struct weight_stream *p, u32 bytes) {
-    while (p->flying >= p->cap) { /* more than one turn where the cap has fallen */
+    while (p->flying >= p->cap) { /* takes more than one turn where the cap has fallen */
         if (!stream_wait(w, p->full + (smem)p->old * 8, p->old_parity)) return 0;
         if (++p->old == RING_SLOTS) p->old = 0, p->old_parity ^= 1;
         p->flying--;
@@ -127,7 +132,7 @@ DEV int stream_slot(struct worker *w, struct weight_stream *p, u32 bytes) {
     return 1;
 }
 
-/* A phase's segment, of `fill` bytes a slot: whole slots and a rest. */
+/* Brings a phase's segment, with `fill` bytes in each slot but the last, which may have less. */
 DEV int stream_segment(struct worker *w, struct weight_stream *p, u32 bytes, u32 fill) {
     const smem cap = smem_of(&w->s->cap);
     NO_UNROLL
@@ -141,6 +146,8 @@ DEV int stream_segment(struct worker *w, struct weight_stream *p, u32 bytes, u32
 }
 #define STREAM_SEGMENT(w, p, S) stream_segment(w, p, P_##S##_BYTES, slot_fill(P_##S##_FORMAT))
 
+/* Brings the head's strips of this block, a row of units after the other. Each row takes HEAD_ROW_SLOTS slots, also
+ * where it has fewer units than there are warps. */
 DEV int stream_head(struct worker *w, struct weight_stream *p, int strips) {
     const u32 tile = tile_bytes(P_HEAD_FORMAT), fill = slot_fill(P_HEAD_FORMAT);
     NO_UNROLL
@@ -160,12 +167,14 @@ DEV int stream_head(struct worker *w, struct weight_stream *p, int strips) {
     return 1;
 }
 
-/* While a phase streams, no exchange waits behind its bytes: then all may be in flight. */
+/* Lifts the cap while consumers stream a phase's tiles, and puts it back afterwards. No exchange waits behind those
+ * bytes, so as many slots may be in flight as in the head. */
 DEV void stream_freely(struct worker *w, int yes) {
     if (w->warp == 0 && w->lane == 0) shared_store(smem_of(&w->s->cap), (u32)(yes ? w->a->cap_head : w->a->cap_layers));
 }
 
-/* A layer's qkv or mix; bytes of the first n layers, which are none or all. */
+/* Bytes of a layer's first phase, qkv or mix, and of a slot of that phase; bytes of the first n layers. A model with
+ * DeltaNets asks only for none or all of the layers. */
 #if M_DELTA
 DEV u32 first_phase_bytes(int layer) { return layer_is_delta(layer) ? P_MIX_BYTES : P_QKV_BYTES; }
 DEV u32 first_phase_fill(int layer) { return slot_fill(layer_is_delta(layer) ? P_MIX_FORMAT : P_QKV_FORMAT); }
@@ -176,8 +185,8 @@ DEV u32 first_phase_fill(int layer) { return (void)layer, slot_fill(P_QKV_FORMAT
 DEV u64 layers_bytes(int n) { return (u64)n * P_LAYER_BYTES; }
 #endif
 
-/* Its rate is the latency of its turns (0.48 us for 16 KB at the memory's speed), so everything a turn
- * needs stays in registers. */
+/* The producer of weights. Its rate is the latency of its turns (0.48 us for 16 KB at the memory's speed), so it keeps
+ * everything that a turn needs in registers. */
 DEV void weights_produce(struct worker *w) {
     const struct decode_args *a = w->a;
     const u8 *tape = a->tape + (u64)w->block * P_SM_BYTES;

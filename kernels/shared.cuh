@@ -1,8 +1,9 @@
-/* A block's shared memory, what a warp carries along, and bounded waiting.
+/* What the warps of a block share, what each thread carries along, and waits that give up after a bounded number of
+ * polls.
  *
- * Warps of a block: P_WARPS consumers walk the phases and split k between them; P_EPILOGUE_WARPS sum
- * the consumers' partial products, scale and publish; then one warp each brings weights and K/V
- * through their rings. */
+ * A block has these warps, in this order. P_WARPS consumers walk through the phases and split k, the columns of the
+ * weights, between them. P_EPILOGUE_WARPS warps add up the consumers' partial products, scale the sums and publish
+ * them. One producer brings weights through the weight ring, one more brings K and V through the KV ring. */
 #ifndef REEL_KERNELS_SHARED_CUH
 #define REEL_KERNELS_SHARED_CUH
 
@@ -25,16 +26,17 @@ enum {
     PART_THREADS = (P_WARPS + P_EPILOGUE_WARPS) * LANES
 };
 
-/* Named barriers. A warp polls only its own slice of an exchange, so it may arrive for a phase
- * while the epilogue still waits for the one before: three barriers in rotation keep them apart, a
- * fourth does when a launch is aborted (parts_done). */
+/* Named barriers. A warp polls only its own slice of an exchange, so it may arrive for a phase while the epilogue
+ * still waits for the phase before. Three barriers in rotation keep such phases apart; the fourth keeps them apart
+ * when a launch is aborted (parts_done). docs/KERNELS.md, "Partial sums inside a block", says why three. */
 enum { BARRIER_PARTS = 1, PART_BARRIERS = 4, BARRIER_CONSUMERS = 5 };
 
-/* Words of h that a consumer warp holds: its k tiles, 8 pairs each, lane by lane. */
+/* Words of two values that a consumer warp holds of h, the hidden state: its k tiles have 8 words each. SLICE is how
+ * many of them one lane holds. */
 enum { SLICE_WORDS = P_QKV_WARP_K * 8, SLICE = (SLICE_WORDS + LANES - 1) / LANES };
 
-/* What a block keeps in shared memory is its program's: decode_shared.cuh, short_shared.cuh. Both have the ring's
- * barriers `full` and `empty`, `cap` and `end`. */
+/* Each program says itself what its blocks keep in shared memory: decode_shared.cuh and short_shared.cuh. Both
+ * structs have the barriers `full` and `empty` of the weight ring, `cap` and `end`. */
 struct block_shared;
 
 /* Slots of the weight ring. */
@@ -42,11 +44,11 @@ struct block_shared;
 #define RING_SLOTS P_RING_SLOTS
 #endif
 
-/* Rows of a group's q, gates, k and v; pairs of gate and up rows of an SM. */
+/* Rows that a group has of q, gates, k and v; pairs of a gate row and an up row that an SM has. */
 #define QKV_GROUP_ROWS (P_GROUP_Q + P_GROUP_GATE + 2 * P_GROUP_KV)
 #define GATE_UP_PAIRS  (P_GATE_UP_ROWS / 2)
 
-/* One thread's view. Everything but `lane` is the same in all lanes of a warp. */
+/* What one thread knows. Everything but `lane` and `qk_gain` is meant to be the same in all lanes of a warp. */
 struct worker {
     const struct decode_args *a;
     struct block_shared *s;
@@ -54,30 +56,30 @@ struct worker {
     u8 *kv_ring; /* [P_KV_SLOTS][P_KV_PIECE] */
     int warp, lane;
     int block, group, member; /* block = group * P_GROUP_SMS + member */
-    smem full, empty;         /* of ring slot 0 */
-    int slot;                 /* consumers: the next ring slot */
+    smem full, empty;         /* barriers of slot 0 of the weight ring */
+    int slot;                 /* consumers: the next slot of the weight ring */
     u32 parity;
     int parts;                    /* phases so far, modulo PART_BARRIERS */
     u32 epoch;                    /* of the exchange at hand */
-    int kv_turn;                  /* attention warps: the next slot of theirs, */
-    u32 kv_laps;                  /* and for each the parity of its next use */
-    float qk_gain[ROPE_TURNS][4]; /* of the q or k row that this warp rotates, loaded a layer ahead */
-    int token, layer;             /* for fault reports */
+    int kv_turn;                  /* attention warps: the next of the warp's own KV slots, */
+    u32 kv_laps;                  /* and a bit for each of them, the parity of its next use */
+    float qk_gain[ROPE_TURNS][4]; /* norm's gains of the q or k row that this warp rotates, loaded a layer ahead */
+    int token, layer;             /* at hand, for fault reports */
     u32 zero;                     /* 0, which the compiler does not know: see mbar_arrive_after */
-    int dead;                     /* a wait gave up somewhere: all waits fall through */
+    int dead;                     /* a wait gave up somewhere: all waits of this thread return at once */
 };
 
-/* Before a phase: what it makes of these cannot be made before the loop over layers, where it would
- * hold registers through all phases. */
+/* Called before a phase. It hides from the compiler where these numbers come from: what a phase computes from them
+ * would otherwise be computed before the loop over layers and would hold registers through all phases. */
 DEV void worker_anew(struct worker *w) {
     w->lane = opaque(w->lane) & (LANES - 1), w->warp = opaque(w->warp) & 31; /* not negative: shorter divisions */
     w->group = opaque(w->group), w->member = opaque(w->member);
 }
 
-/* Token t came with its h: it goes through no layers. */
+/* Whether token t came with what the layers made of it, so that it goes through no layer. */
 DEV int layers_done(const struct decode_args *a, int t) { return t == 0 && a->start; }
 
-/* The kind of a layer, and how many of each kind are before it. */
+/* Whether a layer is a Gated DeltaNet. Below: how many layers of each kind are before it. */
 DEV int layer_is_delta(int layer) {
 #if M_DELTA
     if (M_DELTA == M_LAYERS) return 1;
@@ -99,7 +101,7 @@ DEV int attention_nth(int layer) { return layer - delta_nth(layer); }
 DEV int attention_nth(int layer) { return layer; }
 #endif
 
-/* Row tiles of the head that this block has. */
+/* How many row tiles of the head this block has. */
 DEV int head_tiles(const struct worker *w) {
     struct tape_shape s;
     s.n_sms = P_SMS, s.vocab = M_VOCAB;
@@ -108,9 +110,9 @@ DEV int head_tiles(const struct worker *w) {
 
 /* ---- bounded waiting ---- */
 
-/* Called now and then from a loop that waits, with the number of failed polls so far. Returns 1 when
- * waiting has no point any more; the first block to run out of patience describes what it waited
- * for. A call: its code stands in the way of every wait (Qwen3-1.7B waits at 70 places a layer). */
+/* A loop that waits calls this now and then, with the number of failed polls so far. Returns 1 when waiting has no
+ * point any more. The first block that runs out of patience describes in the mailbox what it waited for. The function
+ * is not inlined, because its code would stand in the way of every wait (Qwen3-1.7B waits at 70 places a layer). */
 DEV_CALL int wait_over(const struct decode_args *a, enum wait_kind kind, u32 polls, u32 want, u32 have, int token,
                        int layer) {
     if (polls > a->patience && plain_claim(a->abort, ABORT_CLAIMED) == ABORT_NONE) {
@@ -133,7 +135,7 @@ DEV_CALL int wait_over(const struct decode_args *a, enum wait_kind kind, u32 pol
 /* Makes `dead` the same in all lanes. */
 DEV void lanes_agree(struct worker *w) { w->dead = warp_ballot(w->dead) != 0; }
 
-/* In a waiting loop of all lanes, after a failed poll: 1 = leave the loop. */
+/* All lanes of a warp that waits call this after a failed poll. Returns 1 when they must leave the loop. */
 enum { POLLS_A_LOOK = 256 };
 DEV int wait_failed(struct worker *w, u32 *polls, enum wait_kind kind, u32 want, u32 have) {
     if (++*polls % POLLS_A_LOOK) return 0;
@@ -142,8 +144,8 @@ DEV int wait_failed(struct worker *w, u32 *polls, enum wait_kind kind, u32 want,
     return w->dead;
 }
 
-/* Waits for a phase of an mbarrier. Called by one lane: many waiting lanes take the producer's issue
- * slots. The other lanes learn of an abort from lanes_agree, before the warp's next parts_done. */
+/* Waits for the phase of this parity of an mbarrier. One lane calls it, because many waiting lanes would take the
+ * producer's issue slots. The other lanes learn of an abort from lanes_agree, before the warp's next parts_done. */
 DEV void mbar_wait(struct worker *w, smem bar, u32 parity, enum wait_kind kind) {
     u32 polls = 0;
     NO_UNROLL
@@ -153,15 +155,17 @@ DEV void mbar_wait(struct worker *w, smem bar, u32 parity, enum wait_kind kind) 
     }
 }
 
-/* Gives something back once x is there, which is made of all that this lane has loaded from it. */
+/* Arrives at the barrier of something that this lane has read, once all loads of it are answered. x is made of all
+ * that this lane has loaded; see mbar_arrive_answered. */
 DEV void mbar_arrive_after(const struct worker *w, smem bar, u32 x) { mbar_arrive_answered(bar, x & w->zero); }
 
 DEV void consumers_sync(void) { barrier_wait(BARRIER_CONSUMERS, CONSUMER_THREADS); }
 
 /* ---- phases end: partial products handed to the epilogue ---- */
 
-/* A dead warp waits for nothing else any more, so it waits here: were it to run ahead, its arrivals would
- * stand in for others' and the epilogue would wait for ever. */
+/* A consumer warp has stored its partial products of a phase and goes on without waiting. Only a dead warp waits here
+ * for the others, because it waits nowhere else: if it ran ahead, its arrivals would count for other warps' and the
+ * epilogue would wait for ever. */
 DEV void parts_done(struct worker *w) {
     if (w->dead)
         barrier_wait(BARRIER_PARTS + w->parts, PART_THREADS);

@@ -1,21 +1,21 @@
-/* The tape map: where each weight lies. One pure function, compiled for host and device, used by
- * winding, by the embedding look-up of tied models, by the plan's checker and by tests.
+/* The tape map says where each weight lies. It is one pure function, tape_locate, compiled for host and device.
+ * Winding uses it (wind.cu), as do the embedding look-up of tied models, the plan's checker and tests.
  *
- * A tape is one SM's weights in the order it consumes them: for each layer qkv, or mix where the
- * layer is a Gated DeltaNet, then out, gate_up, down; and behind the layers its share of the head.
- * It is a sequence of tiles of 16 rows by 16 columns (k); what a tile is says tile_format.h. All
- * tiles of a segment have the same format, those of another segment may have another.
+ * A tape is one SM's weights in the order in which the SM consumes them. For each layer it has four segments: qkv, or
+ * mix where the layer is a Gated DeltaNet, then out, gate_up and down. Behind the layers lies the SM's share of the
+ * head. A tape is a sequence of tiles of 16 rows by 16 columns; the columns are called k. tile_format.h says what a
+ * tile is. All tiles of a segment have the same format; another segment may have another format.
  *
- * SMs stand in n_groups groups of group_sms. A group owns a slice of the heads and of the
- * intermediate size. qkv, mix and gate_up are split by rows inside the group; out and down take the
- * group's slice of k and split the rows inside the group, so each SM makes partial sums. The head
- * deals row tiles out to all SMs in turn. */
+ * SMs stand in n_groups groups of group_sms SMs. A group owns a slice of the heads and of the intermediate size. The
+ * SMs of a group split the rows of qkv, mix and gate_up between them. For out and down a group takes its slice of k and
+ * its SMs split the rows, so the sums that an SM makes are partial. The head's row tiles are dealt out
+ * to all SMs in turn. */
 #ifndef REEL_KERNELS_TAPE_H
 #define REEL_KERNELS_TAPE_H
 
 #include "tile_format.h"
 
-/* A layer has qkv or mix, in the same place, and the three behind qkv. */
+/* The phases that have weights. A layer has either qkv or mix, in the same place, then out, gate_up and down. */
 #define TAPE_PHASES(PHASE) /* number, name, as P_ constants have it */                                                 \
     PHASE(TAPE_QKV, "qkv", "QKV")                                                                                      \
     PHASE(TAPE_OUT, "out", "OUT")                                                                                      \
@@ -28,19 +28,21 @@
 enum tape_phase { TAPE_PHASES(TAPE_PHASE_NUMBER) TAPE_N_PHASES };
 #undef TAPE_PHASE_NUMBER
 
-/* Layers whose kind a shape can tell; those beyond are attention. */
+/* How many layers a shape can tell the kind of. All layers beyond are attention layers. */
 enum { TAPE_KINDS = 128 };
 
-/* One phase on one SM. Tile i of warp w is the segment's tile i * warps + w; warp w takes row part
- * w / k_parts and k part w % k_parts; its tiles run over its row tiles first, then over k. The
- * head has row_parts = k_parts = 0: its row tiles belong to one warp each, in units of head_unit
- * tiles of k, unit (round, q, warp) after unit. */
+/* One phase's weights on one SM. Warp w takes row part w / k_parts and k part w % k_parts. Its tiles run over its row
+ * tiles first, then over k, and its tile i is the segment's tile i * warps + w.
+ *
+ * The head is different and has row_parts = k_parts = 0. Each of its row tiles belongs to one warp, which takes it in
+ * units of head_unit tiles of k. The units of all warps lie in the order [round][q][warp], where q counts the units of
+ * a row tile and each round gives a row tile to every warp. */
 struct tape_segment {
-    int rows;               /* a SM's, before padding to whole tiles; the head: 0 */
-    int row_tiles, k_tiles; /* of a SM; the head: most row tiles of a SM */
+    int rows;               /* of one SM, before padding to whole tiles; head: 0 */
+    int row_tiles, k_tiles; /* of one SM; head: the most row tiles that an SM has */
     int row_parts, k_parts; /* row_parts * k_parts = warps */
     int warp_rows, warp_k;  /* row tiles and k tiles of one warp */
-    unsigned bytes, offset; /* offset in an attention layer's part of the tape; mix: 0 */
+    unsigned bytes, offset; /* offset: in an attention layer's part of the tape; mix: 0 */
     int format;             /* enum tile_format */
 };
 
@@ -49,18 +51,18 @@ struct tape_shape {
     int warps;
     int n_layers;
     int hidden, vocab;
-    int group_q, group_kv;      /* q rows and k rows (the same number of v rows) of a group */
-    int gate_dim;               /* entries of a head, which has as many gates as queries; 0: no gates */
-    int group_key, group_value; /* of mix: q rows (the same number of k rows) and v rows (of z) */
-    int group_intermediate;     /* even; the last group's may reach beyond the model's */
+    int group_q, group_kv;      /* rows of a group: of q; of k, and as many of v */
+    int gate_dim;               /* entries of a head, which has a gate for each entry of q; 0: no gates */
+    int group_key, group_value; /* rows of a group in mix: of q, and as many of k; of v, and as many of z */
+    int group_intermediate;     /* even; the last group's share may reach beyond the model's size */
     int intermediate;
-    int head_unit; /* k tiles a warp takes of the head in one go; divides its k_tiles */
+    int head_unit; /* k tiles that a warp takes of the head in one go; divides the head's k_tiles */
     struct tape_segment segment[TAPE_N_PHASES];
-    unsigned long long delta_layers[2]; /* bit l % 64 of [l / 64]: layer l is a DeltaNet */
+    unsigned long long delta_layers[2]; /* bit l % 64 of [l / 64] is 1: layer l is a DeltaNet */
     unsigned layer_bytes, delta_bytes;  /* of an attention layer and of a DeltaNet */
-    unsigned long long layers_bytes;    /* of all of them: where the head begins */
-    unsigned long long sm_bytes;        /* of one SM's tape: the stride between SMs, whole tiles of
-                                           every segment's format */
+    unsigned long long layers_bytes;    /* of all layers: where the head begins */
+    unsigned long long sm_bytes;        /* of one SM's tape and so the stride between SMs; a whole
+                                           number of tiles in each segment's format */
 };
 
 /* ---- layers ---- */
@@ -69,13 +71,14 @@ TAPE_FN int tape_is_delta(const struct tape_shape *s, int layer) {
     return layer < TAPE_KINDS && (s->delta_layers[layer / 64] >> layer % 64 & 1);
 }
 
+/* How many bits of x are 1. */
 TAPE_FN int tape_ones(unsigned long long x) {
     x -= x >> 1 & 0x5555555555555555ull;
     x = (x & 0x3333333333333333ull) + (x >> 2 & 0x3333333333333333ull);
     return (int)(((x + (x >> 4)) & 0x0f0f0f0f0f0f0f0full) * 0x0101010101010101ull >> 56);
 }
 
-/* DeltaNets before layer `end`. */
+/* How many DeltaNets are before layer `end`. */
 TAPE_FN int tape_deltas(const struct tape_shape *s, int end) {
     const unsigned long long below = end % 64 ? ~0ull >> (64 - end % 64) : 0;
     if (end >= TAPE_KINDS) return tape_ones(s->delta_layers[0]) + tape_ones(s->delta_layers[1]);
@@ -83,7 +86,7 @@ TAPE_FN int tape_deltas(const struct tape_shape *s, int end) {
     return tape_ones(s->delta_layers[0]) + tape_ones(s->delta_layers[1] & below);
 }
 
-/* Layers of its kind before this one: where its keys and values, or its state, lie. */
+/* How many layers of the same kind are before this one. Keys and values, or the states, are stored by this number. */
 TAPE_FN int tape_nth(const struct tape_shape *s, int layer) {
     const int deltas = tape_deltas(s, layer);
     return tape_is_delta(s, layer) ? deltas : layer - deltas;
@@ -103,21 +106,21 @@ TAPE_FN unsigned tape_phase_offset(const struct tape_shape *s, int phase, int la
 
 /* ---- tiles ---- */
 
-/* Byte of the tile (row tile r, k tile k) of a SM inside its segment. */
+/* Where in its segment the tile (row tile r, k tile k) of an SM begins, in bytes. */
 TAPE_FN unsigned tape_tile(const struct tape_shape *s, const struct tape_segment *g, int r, int k) {
     int warp = r / g->warp_rows * g->k_parts + k / g->warp_k;
     int i = k % g->warp_k * g->warp_rows + r % g->warp_rows;
     return (unsigned)(i * s->warps + warp) * tile_bytes(g->format);
 }
 
-/* Row tiles of the head that SM `sm` has. */
+/* How many row tiles of the head SM `sm` has. */
 TAPE_FN int tape_head_tiles(const struct tape_shape *s, int sm) {
     int all = (s->vocab + TILE_ROWS - 1) / TILE_ROWS;
     return all > sm ? (all - sm - 1) / s->n_sms + 1 : 0;
 }
 
-/* Byte of the head's tile (tile n of this SM, k tile k) inside its segment. The last round has
- * fewer strips than warps. */
+/* Where in the head's segment the tile (row tile n of this SM, k tile k) begins, in bytes. The last round may have
+ * fewer strips, that is row tiles, than there are warps. */
 TAPE_FN unsigned long long tape_head_tile(const struct tape_shape *s, int sm, int n, int k) {
     const struct tape_segment *g = &s->segment[TAPE_HEAD];
     int units = g->k_tiles / s->head_unit;
@@ -128,24 +131,25 @@ TAPE_FN unsigned long long tape_head_tile(const struct tape_shape *s, int sm, in
     return (unit * (unsigned)s->head_unit + (unsigned)(k % s->head_unit)) * tile_bytes(g->format);
 }
 
-/* Local row of a SM's gate row `pair`, or of the up row it belongs to: a tile holds 8 gate rows and
- * their up rows below them, so that one thread of a matrix product gets both. */
+/* Which local row of an SM is its gate row `pair`, or the up row that belongs to it. A tile holds 8 gate rows and below
+ * them their 8 up rows, so that one thread of a matrix product gets both. */
 TAPE_FN int tape_pair_row(int pair, int is_up) { return pair / 8 * 16 + is_up * 8 + pair % 8; }
 
 /* ---- weights ---- */
 
-/* A row of a phase's matrices as the group that owns it counts: rows of its q, gates, k, v; or of
- * its q, k, v, z. */
+/* A row of a phase's matrices, in the count of the group that owns it: first the group's rows of q, then those of its
+ * gates, k and v; in mix of q, k, v and z. */
 struct tape_row {
     int group, local;
 };
 
-/* Row i of a matrix of which each group has `share` rows, behind `before` others of the group. */
+/* Row i of a matrix of which each group has `share` rows; in a group they follow `before` rows of other matrices. */
 TAPE_FN struct tape_row tape_share(int i, int share, int before) {
     const struct tape_row r = { i / share, before + i % share };
     return r;
 }
 
+/* Row `row` of q, gates, k and v, as tape_locate counts it. */
 TAPE_FN struct tape_row tape_qkv_row(const struct tape_shape *s, int row) {
     const int q_rows = s->group_q * s->n_groups, kv_rows = s->group_kv * s->n_groups;
     const int gates = s->gate_dim ? s->group_q : 0, first = s->gate_dim ? 2 * q_rows : q_rows;
@@ -154,11 +158,12 @@ TAPE_FN struct tape_row tape_qkv_row(const struct tape_shape *s, int row) {
         return tape_share(is_v ? r - kv_rows : r, s->group_kv, s->group_q + gates + is_v * s->group_kv);
     }
     if (gates == 0) return tape_share(row, s->group_q, 0);
-    /* head by head its queries, then its gates */
+    /* the matrix has, head by head, the head's queries and then its gates */
     const int head = row / (2 * s->gate_dim), i = row % (2 * s->gate_dim);
     return tape_share(head * s->gate_dim + i % s->gate_dim, s->group_q, i >= s->gate_dim ? gates : 0);
 }
 
+/* Row `row` of q, k, v and z of a DeltaNet, as tape_locate counts it. */
 TAPE_FN struct tape_row tape_mix_row(const struct tape_shape *s, int row) {
     const int keys = s->group_key * s->n_groups, values = s->group_value * s->n_groups;
     if (row < 2 * keys) {
@@ -169,10 +174,9 @@ TAPE_FN struct tape_row tape_mix_row(const struct tape_shape *s, int row) {
     return tape_share(is_z ? r - values : r, s->group_value, 2 * s->group_key + is_z * s->group_value);
 }
 
-/* Byte of the grain (tile_format.h) that has weight (row, k) of a phase's matrix of one layer, from
- * the start of all tapes. Rows count
- * through the phase's matrices one after the other: q, k, v, where q may be queries and gates head
- * by head; q, k, v, z; gate, up. */
+/* Where the grain (tile_format.h) begins that holds weight (row, k) of a phase in a layer, in bytes from the start of
+ * all tapes. Rows are counted through all matrices of the phase, one after the other: q, k, v, where q may hold
+ * queries and gates head by head; q, k, v, z in mix; gate, up. */
 TAPE_FN unsigned long long tape_locate(const struct tape_shape *s, int phase, int layer, int row, int k) {
     const struct tape_segment *g = &s->segment[phase];
     int group, local, sm;
