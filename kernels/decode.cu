@@ -1,10 +1,11 @@
-/* The megakernel: one launch takes a session's tokens through all layers, one after the other, and
- * picks the next ones itself. One block a SM, all of them resident; what each does is in the plan.
+/* The megakernel of decoding: one launch takes a session's tokens through all layers, one token after the other, and
+ * picks the next tokens itself. Each SM has one block, and all blocks are resident at once. The plan says what each
+ * block computes. The warps of a block have these roles (docs/KERNELS.md):
  *
- *   consumers   embed, [qkv, attention, out, gate_up, down] x layers, head, pick;
- *               mix and delta for qkv and attention where a layer is a Gated DeltaNet
- *   epilogue    sums and publishes after each of them
- *   producers   the weights' tape; K and V of past positions */
+ *   consumers   walk through the phases: embed, [qkv, attention, out, gate_up, down] x layers, head, pick;
+ *               mix and delta instead of qkv and attention where a layer is a Gated DeltaNet
+ *   epilogue    adds up the consumers' partial sums of a phase and publishes the results
+ *   producers   bring the tape's weights, and K and V of past positions, into the rings */
 #include "phase_attention.cuh"
 #include "phase_down.cuh"
 #include "phase_embed.cuh"
@@ -20,11 +21,11 @@
 
 STATIC_ASSERT(SHARED_BYTES == P_SHARED_BYTES, "the plan counts shared memory of decoding otherwise");
 
-/* Gains come from memory, behind the weights' stream: where there are registers for them, each are asked
- * for half a layer before they are needed. */
+/* A norm's gains come from memory, behind the stream of weights. Where there are registers for them, a warp asks for
+ * them half a layer before it needs them. */
 enum { EARLY_GAINS = 2 * SLICE <= 8 };
 
-/* The gains of a layer's first norm, or where there are registers for them, already those of its second. */
+/* Loads the gains of a layer's first norm; with EARLY_GAINS those of its second, as the first are there already. */
 DEV void layer_gains(struct worker *w, float *gain, float *gate_up_gain) {
     const float *norms = w->a->norms + (size_t)2 * w->layer * M_HIDDEN;
     if (EARLY_GAINS)
@@ -33,7 +34,7 @@ DEV void layer_gains(struct worker *w, float *gain, float *gate_up_gain) {
         gains_load(w, norms, gain);
 }
 
-/* What mixes positions in a layer, up to out, whose tiles are left in t. */
+/* The consumers' part of a layer that mixes positions, qkv and attention. Leaves the tiles of out in t. */
 DEV void attention_layer(struct worker *w, int position, struct quad *t, float *h, float *gain, float *gate_up_gain) {
     TILES_TAKE(w, t, QKV);
     profile_layer(w, MARK_QKV_WEIGHTS);
@@ -51,6 +52,7 @@ DEV void attention_layer(struct worker *w, int position, struct quad *t, float *
 }
 
 #if M_DELTA
+/* The same part of a layer that is a Gated DeltaNet: mix and delta. Leaves the tiles of out in t. */
 DEV void delta_layer(struct worker *w, struct quad *t, float *h, float *gain, float *gate_up_gain) {
     u32 gates[GATES_HELD][2][SLICE];
     struct delta_early early;
@@ -74,8 +76,8 @@ DEV void delta_layer(struct worker *w, struct quad *t, float *h, float *gain, fl
 }
 #endif
 
-/* One layer. h comes in without the sums of the layer before, which are waited for here; with
- * EARLY_GAINS, gain comes in with this layer's first gains and leaves with the next one's. */
+/* The consumers' part of one layer. h comes in without the sums of the layer before, for which this layer waits. With
+ * EARLY_GAINS, `gain` comes in with the gains of this layer's first norm and leaves with those of the next layer's. */
 DEV void layer_consume(struct worker *w, int layer, int position, float *h, float *gain) {
     const struct decode_args *a = w->a;
     const float *norms = a->norms + (size_t)2 * layer * M_HIDDEN;
@@ -109,8 +111,9 @@ DEV void layer_consume(struct worker *w, int layer, int position, float *h, floa
     profile_layer(w, MARK_DOWN);
 }
 
-/* After the last layer: hidden state, logits, the warp's best. Whether there is a hidden state to leave is a flag of
- * its own: of a pointer that is NULL or not ptxas 13.0 made code that read it before it was there. */
+/* After the last layer: leaves the hidden state, the logits and the warp's best logit. The flag `hides` says whether
+ * there is a hidden state to leave. A pointer that is NULL or not would not do: ptxas 13.0 made code of it that read
+ * the pointer before it was there. */
 DEV void token_end(struct worker *w, int t, float *h, float *gain) {
     const struct decode_args *a = w->a;
     const int head = t >= a->head_from, hides = a->hidden != 0 && t >= a->hidden_from;
@@ -123,6 +126,7 @@ DEV void token_end(struct worker *w, int t, float *h, float *gain) {
     if (head) head_consume(w, scale, a->pick ? 0 : t - a->head_from);
 }
 
+/* What a consumer warp does in a launch. `finish` walks through the same phases. */
 DEV void consume(struct worker *w) {
     const struct decode_args *a = w->a;
     u32 id = a->ids ? const_load32((const u32 *)a->ids) : 0;
@@ -151,8 +155,8 @@ DEV void consume(struct worker *w) {
     }
 }
 
-/* Block 0 looks at what the host wrote, once a token: it takes a microsecond, which the first layer's
- * products take too. */
+/* Block 0 reads what the host wrote to the mailbox, once a token. That takes a microsecond, in which the consumers are
+ * at the first layer's products. */
 DEV void host_look(struct worker *w) {
     const struct decode_args *a = w->a;
     if (w->block != 0 || w->warp != WARP_EPILOGUE || w->lane != 0) return;
@@ -160,6 +164,7 @@ DEV void host_look(struct worker *w) {
     w->s->taken = mapped_load32(&a->mailbox->taken);
 }
 
+/* What an epilogue warp does in a launch. */
 DEV void finish(struct worker *w) {
     for (int t = 0; t < w->a->n_tokens; t++) {
         w->token = t;
@@ -183,15 +188,16 @@ DEV void finish(struct worker *w) {
             down_publish(w);
         }
         w->epoch = epoch_next(w->epoch);
-        fence_gpu(); /* K and V rows of this token, long before anyone waits for it */
+        fence_gpu(); /* K and V rows of this token are ordered here, long before a block waits for its end */
         parts_wait(w);
         best_publish(w);
         tokens_over_tell(w);
-        parts_wait(w); /* until the consumers have picked */
+        parts_wait(w); /* waits until the consumers have picked */
         if (w->s->end) return;
     }
 }
 
+/* Clears the block's shared memory and makes its barriers. All threads of the block call. */
 DEV void block_start(struct worker *w) {
     struct block_shared *s = w->s;
     const u32 thread = thread_index(), threads = thread_count();
@@ -215,7 +221,7 @@ KERNEL(P_THREADS) decode(const PARAMETER struct decode_args args) {
     w.a = &args;
     w.ring = base, w.kv_ring = base + RING_BYTES;
     w.s = (struct block_shared *)(base + RING_BYTES + KV_RING_BYTES);
-    /* Out of a shuffle, or the compiler would read the special register again at every use. */
+    /* These come out of a shuffle: the compiler would otherwise read the special registers again at every use. */
     const int thread = (int)shuffle_xor(thread_index(), 0);
     w.warp = thread / LANES, w.lane = thread % LANES;
     w.block = (int)shuffle_xor(block_index(), 0);
@@ -227,7 +233,7 @@ KERNEL(P_THREADS) decode(const PARAMETER struct decode_args args) {
     w.token = 0, w.layer = 0, w.dead = 0;
     w.zero = args.patience >> 31;
 #if defined(T_ABSENT)
-    if (w.block == T_ABSENT) return; /* a fault on purpose: everybody else waits for this block */
+    if (w.block == T_ABSENT) return; /* a fault on purpose: all other blocks wait for this one */
 #endif
     block_start(&w);
     if (w.warp < P_WARPS) {

@@ -1,19 +1,22 @@
-/* Exchanges: words that carry their own flag. The writer stores payload and epoch in one access; the
- * reader polls the payload itself. Each edge has one buffer: between two uses of it lies an exchange
- * that everyone writes and everyone reads (docs/KERNELS.md has the proof for each edge). */
+/* Exchanges carry results of a phase from the SMs that make them to the SMs that need them. They consist of words that
+ * carry their own flag: the writer stores a word's payload and its epoch (docs/GLOSSARY.md) in one access, and the
+ * reader polls the word itself until it has the epoch. Each exchange has one buffer. One is enough, because between two
+ * uses of a buffer lies an exchange that every block writes and every block reads; docs/KERNELS.md has the proof for
+ * each exchange. */
 #ifndef REEL_KERNELS_EXCHANGE_CUH
 #define REEL_KERNELS_EXCHANGE_CUH
 
 #include "mma.cuh"
 #include "shared.cuh"
 
-/* Whether a word that was read has come: with 32 bits of epoch, or with 16 (`is24`: it carries 48 bits). */
+/* Whether a word that was read has this epoch. A word has 32 bits of epoch, or 16 with `is24`, as it then carries two
+ * values of 24 bits. */
 DEV int word_came(const struct worker *w, u64 word, const int is24) {
     return is24 ? word_is24(word, w->epoch) : word_is(word, w->epoch);
 }
 
-/* Waits for words of an exchange: word i * 32 + lane into v[i], of those below `have`; the others read 0 of
- * this epoch. A word that is there is not read again. */
+/* Waits for the first `have` words of an exchange. Word i * 32 + lane goes to v[i]; words from `have` on are 0 with
+ * this epoch. The loop does not read a word again that has come. */
 DEV void words_gather(struct worker *w, const u64 *from, u64 *v, const int registers, int have, const int is24,
                       enum wait_kind kind) {
     u32 polls = 0;
@@ -35,9 +38,9 @@ DEV void words_gather(struct worker *w, const u64 *from, u64 *v, const int regis
     }
 }
 
-/* n words of bf16 pairs, word i into register i / 32 of lane i % 32; `from` is word 0, of which the
- * first `have` exist, the rest read 0. A warp whose slice lies all beyond the end (have <= 0) waits for
- * the last word there is: without waiting it would run phases ahead of its own block's epilogue. */
+/* Waits for n words of bf16 pairs. Word i goes to register i / 32 of lane i % 32. `from` is word 0; only the first
+ * `have` words exist, and the rest are 0. A warp whose slice lies beyond the end as a whole (have <= 0) waits for the
+ * last word that exists: without a wait it would run phases ahead of its own block's epilogue. */
 DEV void gather_pairs(struct worker *w, const u64 *from, u32 *x, int n, int have, enum wait_kind kind) {
     const int registers = (n + LANES - 1) / LANES, none = have <= 0;
     u64 v[(P_DOWN_WARP_K * 8 + LANES - 1) / LANES];
@@ -48,14 +51,14 @@ DEV void gather_pairs(struct worker *w, const u64 *from, u32 *x, int n, int have
         x[i] = none ? 0 : (u32)v[i];
 }
 
-/* Adds the groups' partial sums of this warp's slice to h. A word that is there is not read again: polls
- * are themselves the load on the lines they wait for (-24 us a token for Qwen3-0.6B). */
+/* Waits for the groups' partial sums of this warp's slice and adds them to h. The loop does not read a word again that
+ * has come, because polls are themselves the load on the lines that they wait for (-24 us a token for Qwen3-0.6B). */
 DEV void gather_sum(struct worker *w, const u64 *words, float *h, enum wait_kind kind) {
     enum { CHUNK = P_GROUPS * SLICE <= 16 ? SLICE : (P_GROUPS >= 16 ? 1 : 16 / P_GROUPS) };
     enum { SOME_EMPTY = (P_WARPS - 1) * SLICE_WORDS >= M_HIDDEN / 2 };
     const u64 *from = words + w->warp * SLICE_WORDS + w->lane;
     int have = M_HIDDEN / 2 - w->warp * SLICE_WORDS;
-    const int none = SOME_EMPTY && have <= 0; /* waits for a word all the same, as gather_pairs */
+    const int none = SOME_EMPTY && have <= 0; /* waits for a word all the same, as in gather_pairs */
     if (none) from += have - 1, have = 1;
     if (have > SLICE_WORDS) have = SLICE_WORDS;
     UNROLL
@@ -100,8 +103,9 @@ DEV void gather_sum(struct worker *w, const u64 *words, float *h, enum wait_kind
     }
 }
 
-/* Epilogue: row `row` of this lane and the next lane's row go out as one word. Every lane calls;
- * lanes with an odd row, and rows at or beyond `rows`, publish nothing. `to` is the word of row 0. */
+/* The epilogue publishes row `row` of this lane and the next lane's row as one word; publish_pair24 makes a word of two
+ * values of 24 bits. All lanes call. A lane whose row is odd, or not below `rows`, publishes nothing. `to` is the word
+ * of row 0. */
 DEV void publish_pair(struct worker *w, u64 *to, int row, int rows, float value) {
     const float next = shuffle_down_float(value, 1);
     if (row % 2 == 0 && row < rows) word_store(to + row / 2, word_make(bf16_pair(value, next), w->epoch));

@@ -1,8 +1,8 @@
-/* What this GPU can do at best, measured with the primitives that decoding is made of, so that a
- * decoded token can be given as a share of it:
- *   read_all   bytes a second that all SMs copy from memory, as the weight producers do
- *   exchange   a chain of all-to-all exchanges, alone or beside such copies
- *   touch      one word to the host: what a launch costs
+/* These kernels measure what this GPU can do at best, with the primitives that decoding is made of. The speed of a
+ * decoded token can then be given as a share of that.
+ *   read_all   all SMs copy from memory, as the producers of weights do: bytes a second
+ *   exchange   a chain of exchanges (docs/GLOSSARY.md), all to all in a group of SMs, alone or beside such copies
+ *   touch      stores one word for the host: what a launch costs
  *   scatter    fills the data with noise first, for memory that tells zeros from numbers */
 #include "limits_args.h"
 #include "memory.cuh"
@@ -25,7 +25,7 @@ struct limits_shared {
 static_assert(sizeof(struct limits_shared) <= LIMITS_RING_AT, "the ring begins after the barriers");
 #endif
 
-/* One warp's copies. */
+/* What one warp copies, and through which slots. */
 struct copies {
     const u8 *base;
     u64 span;
@@ -33,15 +33,15 @@ struct copies {
     int slots;
 };
 
-/* A copy always lands: waiting for it needs no bound. */
+/* Waits for the copy into a slot. A copy always lands, so this wait needs no bound. */
 DEV void copies_wait(const struct copies *c, int slot, u32 parity) {
     NO_UNROLL
     while (!fill_all(mbar_test(c->full + (smem)slot * 8, parity))) {
     }
 }
 
-/* Copies n pieces, or until *stop where n is 0, going round in its region; ends with nothing in
- * flight. Lanes below FILL_LANES call. Returns how many it was. */
+/* Copies n pieces, going round in the warp's region. With n = 0 it copies until `stop` in shared memory is set. It ends
+ * with nothing in flight and returns how many pieces it copied. Lanes below FILL_LANES call. */
 DEV u32 copies_run(const struct copies *c, u32 n, smem stop) {
     u64 at = 0;
     u32 done = 0, parity = 1;
@@ -63,7 +63,7 @@ DEV u32 copies_run(const struct copies *c, u32 n, smem stop) {
     return done;
 }
 
-/* Every barrier of the block, once; all threads call. */
+/* Makes all barriers of the block and clears `stop`. All threads of the block call it once. */
 DEV struct limits_shared *shared_start(void) {
     struct limits_shared *s = (struct limits_shared *)shared_base();
     if (thread_index() == 0) {
@@ -76,7 +76,7 @@ DEV struct limits_shared *shared_start(void) {
     return s;
 }
 
-/* The copies of warp `index` of n in this block. */
+/* The copies of warp `index` of the n warps that copy in this block. */
 DEV struct copies copies_of(const struct limits_args *a, struct limits_shared *s, int index, int n) {
     struct copies c;
     const int first = index * a->slots;
@@ -98,7 +98,7 @@ KERNEL(READ_THREADS) read_all(PARAMETER const struct limits_args a) {
 
 DEV u32 payload_of(u32 round, u32 index) { return round * 7919u + index * 31u; }
 
-/* Reads n words, an even number, polling those that have not come; counts wrong ones. 0: gave up. */
+/* Polls n words, an even number, until all have come, and counts those that are wrong. Returns 0 when it gives up. */
 DEV int gather_words(const struct limits_args *a, const u64 *words, u32 n, u32 first, u32 round, u32 *wrong) {
     u64 v[LIMITS_GATHER_PAIRS][2];
     u32 polls = 0;
@@ -129,8 +129,9 @@ DEV int gather_words(const struct limits_args *a, const u64 *words, u32 n, u32 f
     return 1;
 }
 
-/* Rounds of: publish this SM's words, gather those of its group, meet the block's other warps. Two
- * buffers take turns: who is a round ahead has everyone's words of this one. Returns the errors. */
+/* In each round the block publishes this SM's words, gathers those of its group, and its warps meet. Two buffers take
+ * turns: a block that is a round ahead has the words of this round from all blocks of its group. Returns the errors, as
+ * limits_args.errors counts them. */
 DEV u32 exchange_rounds(const struct limits_args *a) {
     const u32 group = (u32)a->group, own = (u32)a->per_block;
     const u32 first = block_index() / group * group * own, n = group * own;

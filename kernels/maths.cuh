@@ -1,4 +1,4 @@
-/* Functions of one number, as the GPU approximates them. */
+/* Functions of one number, in the approximations that the GPU has. */
 #ifndef REEL_KERNELS_MATHS_CUH
 #define REEL_KERNELS_MATHS_CUH
 

@@ -1,5 +1,5 @@
-/* Loads and stores of global memory that carry no flag of their own: what another thread wrote is
- * there after a fence (sync.cuh), or was there before the launch. */
+/* Loads and stores of global memory that carry no flag of their own. A load finds what another thread wrote
+ * only after a fence (sync.cuh), or where it was there before the launch. */
 #ifndef REEL_KERNELS_MEMORY_CUH
 #define REEL_KERNELS_MEMORY_CUH
 
@@ -11,7 +11,7 @@
 
 /* ---- memory that others write or read ---- */
 
-/* Plain data that another block (or a later token of this one) reads after a fence: KV rows, logits. */
+/* For plain data that another block, or this block at a later token, reads after a fence: rows of K and V, logits. */
 DEV void plain_store32(u32 *p, u32 v) { asm volatile("st.global.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory"); }
 DEV void plain_store16(u16 *p, u16 v) { asm volatile("st.global.u16 [%0], %1;" ::"l"(p), "h"(v) : "memory"); }
 DEV void plain_store128(struct quad *p, struct quad v) {
@@ -24,7 +24,7 @@ DEV u32 plain_load32(const u32 *p) {
     return v;
 }
 
-/* Also out of L1, where an old version may lie of what other blocks write meanwhile. */
+/* These two loads may be answered by L1, which may hold an old version of what other blocks write meanwhile. */
 DEV u32 cached_load32(const u32 *p) {
     u32 v;
     asm volatile("ld.global.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
@@ -39,7 +39,7 @@ DEV struct quad cached_load128(const struct quad *p) {
     return v;
 }
 
-/* 16 bytes that no other thread writes in this launch, and that are used once: they need no place in L1. */
+/* Loads 16 bytes that no other thread writes in this launch. They are used once, so they take no place in L1. */
 DEV struct quad own_load128(const struct quad *p) {
     struct quad v;
     asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
@@ -62,7 +62,7 @@ DEV float const_loadf(const float *p) {
     return v;
 }
 
-/* 16 bytes that are used once: they need no place in L1. 0 without `there`. */
+/* Loads 16 bytes that are used once, so they take no place in L1. Without `there` it loads nothing and returns 0. */
 DEV struct quad const_load128(const void *p, int there) {
     struct quad v;
     asm volatile("{ .reg .pred p; setp.ne.s32 p, %5, 0;\n"

@@ -1,7 +1,7 @@
-/* Products of a tile: what the tensor cores do, or shuffles and FMA where there are none for bf16
- * (sm_75), and the fragments that they take. A lane's share of a tile is laid out as by mma.m16n8k16.
+/* Products of a tile (tile_format.h), and the loads of their operands. The tensor cores compute them; shuffles and FMA
+ * do so on sm_75, whose tensor cores do not know bf16. A lane's share of a tile is the one that mma.m16n8k16 asks for.
  *
- * G_COPY >= 1: mma of bf16 (sm_80 and newer). G_WGMMA: wgmma (sm_90a alone). */
+ * With G_COPY >= 1 there is mma of bf16 (sm_80 and newer), with G_WGMMA also wgmma (sm_90a alone). */
 #ifndef REEL_KERNELS_MMA_CUH
 #define REEL_KERNELS_MMA_CUH
 
@@ -11,8 +11,9 @@
 #if !defined(REEL_SIM)
 
 #if G_COPY >= 1
-/* d += A B: A one tile, B 16 by 8 (column lane / 4, rows 2 (lane % 4) and +1 in b0, +8 and +9 in
- * b1), d rows lane / 4 and +8, columns 2 (lane % 4) and +1: d[0], d[1], d[2], d[3]. */
+/* d += A B, where A is one tile and B is 16 by 8. Let c = 2 (lane % 4). The lane has column lane / 4 of B: rows c and
+ * c + 1 in b0, rows c + 8 and c + 9 in b1. It has columns c and c + 1 of d: row lane / 4 in d[0] and d[1], row
+ * lane / 4 + 8 in d[2] and d[3]. */
 DEV void tile_mma(float d[4], struct quad a, u32 b0, u32 b1) {
     asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, "
         "{%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
@@ -52,13 +53,13 @@ DEV u32 bf16_pair(float low, float high) { return bf16_round(low) | bf16_round(h
 
 /* ---- products of a tile with 64 tokens of a stage ---- */
 
-/* d[8][4] += A B: A one tile in registers, 16 rows by 16 k; B the 16 k from 16 * k on (k < 4) of 64 tokens,
- * 8 atoms of activations in shared memory, on 1,024 bytes. d[j] as of tile_mma, for the tokens 8 j to 8 j + 7.
- * warp_panel_mma: only of the first `atoms`, and perhaps of one more. */
+/* d[8][4] += A B. A is one tile in registers, 16 rows by 16 k. B is the 16 k from 16 * k on (k < 4) of 64 tokens: 8
+ * atoms (prefill_args.h) of activations in shared memory, from a multiple of 1,024 bytes on. d[j] is what tile_mma
+ * makes for the tokens 8 j to 8 j + 7. warp_panel_mma computes only the first `atoms` of d, and perhaps one more. */
 #if G_COPY >= 1
 DEV void warp_panel_mma(float *d, struct quad a, smem b, int k, int atoms) {
     const int lane = (int)(thread_index() % 32), row = lane % 8, chunk = 2 * k + lane / 8 % 2;
-    /* lanes 0-7 and 8-15 name the rows of two halves of k of 8 tokens, the others those of the next 8 */
+    /* lanes 0 to 15 name the rows of 8 tokens, 8 lanes for each half of k; the other lanes those of the next 8 */
     const smem from = b + (u32)(lane / 16 * 1024 + row * 128 + (chunk ^ row) * 16);
     UNROLL
     for (int j = 0; j < 8; j += 2) {
@@ -74,13 +75,14 @@ DEV void warp_panel_mma(float *d, struct quad a, smem b, int k, int atoms) {
 }
 #endif
 
-/* The same, but on sm_90 the four warps of a warpgroup work at it together, each with a tile of its own and
- * the same B, and the product is under way until panels_wait, given all d: tiles, d and B must be left alone
- * till then. atom_mma: of 8 tokens, d[4], which go to atom_wait after panels_wait. */
+/* panel_mma computes the same. On sm_90a the four warps of a warpgroup work at it together, each with a tile of its own
+ * and with the same B. The product is then under way until panels_wait, which is given all d: nothing may touch the
+ * tiles, d and B till then. atom_mma does so for 8 tokens; its d[4] goes to atom_wait after panels_wait. */
 #if G_WGMMA
 DEV void panels_begin(void) { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 DEV void panel_mma(float *d, struct quad a, smem b, int k) {
-    /* start, stride of 8 tokens 1,024 bytes, 128-byte swizzle; the leading offset has no meaning then */
+    /* start; 1,024 bytes from 8 tokens to the next 8; swizzle of 128 bytes, for which the leading offset means nothing
+     */
     const u64 matrix = (u64)1 << 62 | (u64)(1024 >> 4) << 32 | (u64)1 << 16 | (u64)((b & 0x3ffffu) >> 4) + (u64)(2 * k);
     asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 "
                  "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,"
@@ -103,7 +105,7 @@ DEV void panels_commit(void) { asm volatile("wgmma.commit_group.sync.aligned;" :
 DEV void panels_wait(float (*d)[32], int n) {
     asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
     UNROLL
-    for (int i = 0; i < 32 * n; i++) /* nothing reads them before */
+    for (int i = 0; i < 32 * n; i++) /* so the compiler reads none of them before the wait */
         asm volatile("" : "+f"(d[i / 32][i % 32])::"memory");
 }
 #elif G_COPY >= 1
@@ -111,12 +113,13 @@ DEV void panels_begin(void) {}
 DEV void panels_commit(void) {}
 DEV void panels_wait(float (*d)[32], int n) { (void)d, (void)n; }
 DEV void panel_mma(float *d, struct quad a, smem b, int k) { warp_panel_mma(d, a, b, k, 8); }
-DEV void atom_mma(float *d, struct quad a, smem b, int k) { (void)d, (void)a, (void)b, (void)k; } /* no TAIL_TOKENS */
+DEV void atom_mma(float *d, struct quad a, smem b, int k) { (void)d, (void)a, (void)b, (void)k; } /* TAIL_TOKENS is 0 */
 DEV void atom_wait(float *d) { (void)d; }
 #endif
 
-/* Four 8 by 8 matrices of 16-bit values in shared memory: lanes 8 i to 8 i + 7 name the rows, 16 bytes each,
- * of matrix i. Lane 4 r + c / 2 gets (r, c) and (r, c + 1) of each. _turned: of each one's transpose. */
+/* Loads four 8 by 8 matrices of 16-bit values from shared memory. Lanes 8 i to 8 i + 7 name the rows of matrix i, 16
+ * bytes each. For even c, lane 4 r + c / 2 gets (r, c) and (r, c + 1) of each matrix, or of its transpose from
+ * matrices_load_turned. */
 #if G_COPY >= 1
 DEV struct quad matrices_load(smem row) {
     struct quad v;
@@ -140,7 +143,7 @@ DEV struct quad matrices_load_turned(smem row) {
 
 /* ---- made of the above, the same on both sides ---- */
 
-/* An 8 by 8 matrix of 16-bit values, lane 4 r + c / 2 holding (r, c) and (r, c + 1), transposed. */
+/* Transposes an 8 by 8 matrix of 16-bit values, of which lane 4 r + c / 2 holds (r, c) and (r, c + 1) for even c. */
 DEV u32 transpose8(u32 v) {
 #if defined(REEL_SIM)
     const int lane = (int)(thread_index() % LANES), odd = lane / 4 % 2;
@@ -160,8 +163,8 @@ DEV struct quad matrices_load_turned(smem row) {
 }
 #endif
 
-/* A tile times one vector, whose pairs every column repeats (b0, b1 depend on lane % 4 alone): rows
- * lane / 4 and + 8 in d[0] and d[2], complete after tile_product_end. */
+/* Adds a tile times one vector to d. Every column of B is the vector (b0 and b1 depend on lane % 4 alone). d[0] has row
+ * lane / 4 and d[2] row lane / 4 + 8; they are complete after tile_product_end. */
 #if defined(REEL_SIM) || G_COPY == 0
 DEV float tile_share(float sum, u32 a, u32 b, u32 c, u32 d) {
     return sum + ((bf16_low(a) * bf16_low(b) + bf16_high(a) * bf16_high(b)) +
@@ -180,8 +183,8 @@ DEV void tile_product(float d[4], struct quad a, u32 b0, u32 b1) { tile_mma(d, a
 DEV void tile_product_end(float d[4]) { (void)d; }
 #endif
 
-/* A tile times a vector in two halves, x and x + low: the even columns take one, the odd ones the other,
- * at no cost. Complete is d[0] + d[1] (and d[2] + d[3]) after tile_product_end. */
+/* Adds a tile times a vector that is the sum of two halves, at x and at x + low. The even columns of B take one half
+ * and the odd ones the other, at no cost. After tile_product_end d[0] + d[1] is complete, and d[2] + d[3]. */
 DEV void tile_product_split(float d[4], struct quad a, const u32 *x, int low, int lane) {
 #if defined(REEL_SIM) || G_COPY == 0
     const struct pair p = *(const struct pair *)x, q = *(const struct pair *)(x + low);

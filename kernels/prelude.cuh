@@ -1,8 +1,8 @@
-/* Types and conversions. The sources are the common subset of C17 and CUDA C++: NVRTC compiles them
- * for the GPU, and the simulator compiles the same text for the host (REEL_SIM).
+/* Types and conversions that all kernels use. The kernels are written in the common subset of C17 and CUDA C++: NVRTC
+ * compiles them for the GPU, and the simulator compiles the same text for the host (REEL_SIM).
  *
- * Constants come from the plan as -D options: M_ what the model says, P_ what the plan decided, G_
- * what the GPU is, T_ what tuning chose. src/plan/plan_constants.c makes the list. */
+ * Constants come from the plan as -D options. M_ is what the model says, P_ what the plan decided, G_ what the GPU is
+ * and T_ what tuning chose. src/plan/plan_constants.c makes the list. */
 #ifndef REEL_KERNELS_PRELUDE_CUH
 #define REEL_KERNELS_PRELUDE_CUH
 
@@ -42,7 +42,7 @@ typedef unsigned long long u64;
 
 enum { LANES = 32, ALL_LANES = -1 };
 
-/* 16 bytes: a lane's share of a tile. */
+/* 16 bytes, as a lane reads them of a tile. */
 struct ALIGN(16) quad {
     u32 x, y, z, w;
 };
@@ -74,11 +74,11 @@ DEV float bits_float(u32 bits) {
     return u.value;
 }
 
-/* A word holds two bf16 values, the lower index in the low half. */
+/* A pair holds two bf16 values; the one with the lower index is in the low half. */
 DEV float bf16_low(u32 pair) { return bits_float(pair << 16); }
 DEV float bf16_high(u32 pair) { return bits_float(pair & 0xffff0000u); }
 
-/* Two floats of 24 bits (sign, exponent, 15 bits of fraction) in 48 bits. */
+/* 48 bits hold two floats of 24 bits, which have a sign, the exponent and 15 bits of fraction. */
 DEV u64 float24_pair(float low, float high) {
     u64 a = (float_bits(low) + 128) >> 8, b = (float_bits(high) + 128) >> 8;
     return b << 24 | a;

@@ -1,6 +1,6 @@
-/* Products of a phase's tiles with a vector, their partial sums in shared memory, and the epilogue's
- * sums over them. Sizes are compile-time constants of the plan, passed as arguments: everything here
- * is inlined. */
+/* A consumer warp multiplies its tiles of a phase with a vector and stores partial sums in shared memory; the epilogue
+ * adds them up. The sizes are compile-time constants of the plan, also where they are passed as arguments, because
+ * everything here is inlined. */
 #ifndef REEL_KERNELS_PRODUCT_CUH
 #define REEL_KERNELS_PRODUCT_CUH
 
@@ -8,10 +8,11 @@
 #include "mma.cuh"
 #include "ring.cuh"
 
-/* Tiles of a warp in a phase, and those it holds in registers before its input arrives. */
+/* How many tiles a warp has in a phase, and how many of them it holds in registers before its input arrives. */
 #define TILES(S)   (P_##S##_WARP_ROWS * P_##S##_WARP_K)
 #define PRELOAD(S) (TILES(S) < PRELOAD_TILES ? TILES(S) : PRELOAD_TILES)
-/* A phase's preloaded tiles into t, as they lie. */
+/* TILES_TAKE takes the preloaded tiles out of the ring into t, in the bytes of their format. XWORDS is how many words
+ * of the phase's input one lane holds. */
 #define TILES_TAKE(w, t, S) tiles_take(w, t, PRELOAD(S), P_##S##_FORMAT)
 #define XWORDS(S)           ((P_##S##_WARP_K * 8 + LANES - 1) / LANES)
 enum {
@@ -25,8 +26,9 @@ enum {
     ACCUMULATORS = MAX(MAX_WARP_ROWS, 2)
 };
 
-/* Tiles first .. first + n of the warp's, in the phase's format; x holds its k slice, word i of the slice in
- * register i / 32 of lane i % 32. A single row tile gets two accumulators for shorter chains. */
+/* Multiplies the warp's n tiles from `first` on, which are in the phase's format. x holds the warp's slice of the
+ * vector: word i of the slice is in register i / 32 of lane i % 32. A single row tile gets two accumulators, so that
+ * the chains of dependent products are shorter. */
 DEV void product(float (*d)[4], const struct quad *t, const u32 *x, int lane, int first, int n, int warp_rows,
                  const int format) {
     u32 b0 = 0, b1 = 0;
@@ -41,8 +43,8 @@ DEV void product(float (*d)[4], const struct quad *t, const u32 *x, int lane, in
     }
 }
 
-/* The same with the warp's slice of the normed vector in shared memory, in two halves: 16 significant
- * bits instead of 8, for which the products have columns to spare. */
+/* Does the same with the warp's slice of the normed vector in shared memory. The vector is there in two halves, so it
+ * has 16 significant bits instead of 8; the products have columns to spare for the second half. */
 DEV void product_split(float (*d)[4], const struct quad *t, const u32 *x, int lane, int first, int n, int warp_rows,
                        const int format) {
     UNROLL
@@ -52,7 +54,7 @@ DEV void product_split(float (*d)[4], const struct quad *t, const u32 *x, int la
     }
 }
 
-/* This warp's share of sum(h^2), to shared memory. */
+/* Stores this warp's share of sum(h^2) in shared memory. */
 DEV void ssq_store(struct worker *w, const float *h, float *ssq) {
     float sum = 0;
     UNROLL
@@ -62,7 +64,7 @@ DEV void ssq_store(struct worker *w, const float *h, float *ssq) {
     if (w->lane == 0) ssq[w->warp] = sum;
 }
 
-/* Partial sums to shared memory: of row parts and k parts, this warp's. */
+/* Stores this warp's partial sums in shared memory: the rows of its row part, in the column of its k part. */
 DEV void parts_store(const struct worker *w, float (*d)[4], float *part, int warp_rows, int k_parts) {
     if (warp_rows == 1) {
         UNROLL
@@ -82,9 +84,9 @@ DEV void parts_store(const struct worker *w, float (*d)[4], float *part, int war
     }
 }
 
-/* A phase of one warp from its input to its partial sums: the `preload` tiles in t, then the rest from
- * the ring as it comes. The input is x, as in product; or NULL: the normed vector in shared memory, made
- * of h, whose sum of squares goes to ssq behind the products' back. */
+/* Takes one warp through a phase, from its input to its partial sums: first the `preload` tiles in t, then the rest
+ * from the ring as it comes. The input is x, as in `product`. Where x is NULL the input is the normed vector in shared
+ * memory, made of h; then the warp also stores its share of h's sum of squares in ssq, after the products. */
 DEV void phase_product(struct worker *w, const struct quad *t, int preload, const u32 *x, float *part, int warp_rows,
                        int warp_k, int k_parts, const int format, const float *h, float *ssq) {
     const u32 *slice = w->s->x + (w->warp * P_QKV_WARP_K * 4 + w->lane % 4) * 2;
@@ -117,7 +119,7 @@ DEV void phase_product(struct worker *w, const struct quad *t, int preload, cons
     parts_store(w, d, part, warp_rows, k_parts);
 }
 
-/* The sum of n neighbouring floats, 16-byte aligned, in a fixed order. */
+/* Adds up n neighbouring floats in a fixed order. The first one's address is a multiple of 16. */
 DEV float sum_run(const float *p, int n) {
     float sum = 0;
     UNROLL
@@ -137,7 +139,7 @@ DEV float row_sum(const float *part, int row, int k_parts) {
 
 /* ---- the norm in front of a product ---- */
 
-/* 1 / sqrt(mean(h^2) + eps): applied after the product, it is a scalar. */
+/* 1 / sqrt(mean(h^2) + eps). It is a scalar, so it can be applied after the product. */
 DEV float norm_scale(const float *ssq) { return rsqrt_approx(sum_run(ssq, P_WARPS) * (1.0f / M_HIDDEN) + M_RMS_EPS); }
 
 #endif

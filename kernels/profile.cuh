@@ -1,6 +1,6 @@
-/* Where a token's time goes: with T_PROFILE each block's first consumer warp writes the clock at every
- * mark of every token to args.profile, u32 [n_tokens][P_SMS][PROFILE_STAMPS]; without it nothing is
- * compiled. The host (src/cuda/measure/profile.c) turns stamps into tables and traces. */
+/* Shows where a token's time goes. With T_PROFILE each block's first consumer warp writes the clock at every mark
+ * (profile_marks.h) of every token to args.profile, u32 [n_tokens][P_SMS][PROFILE_STAMPS]. Without T_PROFILE the
+ * functions are empty. The host (src/cuda/measure/profile.c) turns the stamps into tables and traces. */
 #ifndef REEL_KERNELS_PROFILE_CUH
 #define REEL_KERNELS_PROFILE_CUH
 
@@ -19,7 +19,7 @@ DEV void profile_stamp(const struct worker *w, int at, u32 value) {
 }
 DEV void profile_token(const struct worker *w, enum profile_token_mark mark) {
     profile_stamp(w, (int)mark, clock_now());
-    if (mark == MARK_TOKEN) { /* clocks of different SMs have nothing in common; this has */
+    if (mark == MARK_TOKEN) { /* the clocks of SMs have nothing in common; the time in ns is common to all */
         const u64 ns = time_ns();
         profile_stamp(w, MARK_TIME_LOW, (u32)ns);
         profile_stamp(w, MARK_TIME_HIGH, (u32)(ns >> 32));

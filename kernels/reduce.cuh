@@ -1,4 +1,4 @@
-/* Between the lanes of a warp: shuffles, votes, sums and maxima. All lanes call. */
+/* What the lanes of a warp do together: shuffles, votes, sums and maxima. All lanes of the warp call. */
 #ifndef REEL_KERNELS_REDUCE_CUH
 #define REEL_KERNELS_REDUCE_CUH
 
@@ -22,7 +22,8 @@ DEV u32 warp_ballot(int yes) { return __ballot_sync(0xffffffffu, yes); }
 DEV float shuffle_xor_float(float v, int mask) { return bits_float(shuffle_xor(float_bits(v), mask)); }
 DEV float shuffle_down_float(float v, int d) { return bits_float(shuffle_down(float_bits(v), d)); }
 
-/* Over lanes whose numbers differ in the bits from `from` (inclusive) up to `to`. */
+/* Sum and maximum over the lanes whose numbers differ only in the bits from `from` on and below `to`; both are powers
+ * of 2, so (1, 32) is all lanes. */
 DEV float xor_sum(float v, int from, int to) {
     UNROLL
     for (int i = from; i < to; i *= 2)

@@ -1,11 +1,11 @@
-/* Everything that has a thread of another warp, of another block or of the host on the other side:
- * barriers, exchange words, bulk copies, fences, mapped memory. Beside it stand memory.cuh (loads and
- * stores without a flag), reduce.cuh (the lanes of one warp), mma.cuh (products of tiles) and maths.cuh.
- * Inline assembly is in these five files alone, and no other file touches exchanged or mapped memory:
- * tools/check_access.sh looks. The simulator has a twin of each of their functions
- * (tests/sim/sim_device.h). Which kind of GPU the code is for is asked here and in mma.cuh.
+/* This file has every function whose other side is a thread of another warp, of another block or of the host: barriers,
+ * exchange words, bulk copies, fences, mapped memory. Four files stand beside it: memory.cuh (loads and stores without
+ * a flag), reduce.cuh (the lanes of one warp), mma.cuh (products of tiles) and maths.cuh. Inline assembly is in these
+ * five files alone, and no other file touches exchanged or mapped memory; tools/check_access.sh checks that. The
+ * simulator has a twin of each of their functions (tests/sim/sim_device.h).
  *
- * G_COPY: 2 = bulk copies (sm_90 and newer), 1 = cp.async (sm_80), 0 = plain loads (sm_75). */
+ * Only this file and mma.cuh ask which kind of GPU the code is for. The plan says it as G_COPY: 2 = bulk copies (sm_90
+ * and newer), 1 = cp.async (sm_80, 86, 89), 0 = plain loads (sm_75). */
 #ifndef REEL_KERNELS_SYNC_CUH
 #define REEL_KERNELS_SYNC_CUH
 
@@ -40,9 +40,9 @@ DEV void sleep_ns(u32 ns) { asm volatile("nanosleep.u32 %0;" ::"r"(ns)); }
 
 /* ---- shared memory ---- */
 
-/* The block's dynamic shared memory, 128-byte aligned, and the address of something in it. The
- * address is kept in a register: the compiler would rather rebuild it from special registers at
- * every use, some 100 clocks each time. */
+/* shared_base is the block's dynamic shared memory, which begins at a multiple of 128 bytes; smem_of is the address of
+ * something in it. Both force the address into a register: the compiler would rather rebuild it from special registers
+ * at every use, which takes some 100 clocks each time. */
 extern __shared__ __align__(128) u8 shared_memory[];
 DEV u8 *shared_base(void) {
     const u32 base = (u32)__cvta_generic_to_shared(shared_memory);
@@ -60,7 +60,7 @@ DEV u32 shared_load(smem a) {
 }
 DEV void shared_store(smem a, u32 v) { asm volatile("st.volatile.shared.u32 [%0], %1;" ::"r"(a), "r"(v) : "memory"); }
 
-/* One step for all threads of the block. shared_add returns what was there. */
+/* No other thread of the block comes between the read and the write of these two. shared_add returns what was there. */
 DEV u32 shared_add(smem a, u32 v) {
     u32 old;
     asm volatile("atom.shared.add.u32 %0, [%1], %2;" : "=r"(old) : "r"(a), "r"(v) : "memory");
@@ -70,8 +70,8 @@ DEV void shared_max(smem a, u32 v) { asm volatile("red.shared.max.u32 [%0], %1;"
 
 /* ---- registers ---- */
 
-/* Moves registers between warps: every warp of a warpgroup (4 warps from a multiple of 4) calls. n is
- * a multiple of 8; what some give up others may take. */
+/* Move registers between warps: some warps give registers up, so that others may take them. n is how many registers
+ * each thread has afterwards, a multiple of 8. Every warp of a warpgroup (4 warps from a multiple of 4) calls. */
 #if G_REGISTERS
 #define REGISTERS_TAKE(n) asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(n))
 #define REGISTERS_GIVE(n) asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(n))
@@ -82,8 +82,9 @@ DEV void shared_max(smem a, u32 v) { asm volatile("red.shared.max.u32 [%0], %1;"
 
 /* ---- launches that follow each other ---- */
 
-/* Where the host asked for it, the next launch's blocks may start where there is room, and those of this one
- * have started while the launch before was not over. */
+/* Launches may overlap where the host asked for it. After next_may_start the blocks of the next launch may start where
+ * there is room. The blocks of this launch may have started before the launch before was over; previous_over waits
+ * until that launch is over. Both do nothing where G_COPY is below 2. */
 #if G_COPY == 2
 DEV void next_may_start(void) { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
 DEV void previous_over(void) { asm volatile("griddepcontrol.wait;" ::: "memory"); }
@@ -94,7 +95,8 @@ DEV void previous_over(void) {}
 
 /* ---- barriers of a block ---- */
 
-/* Named barriers, 1 to 15; `threads` is a multiple of 32 and counts both kinds of arrival. */
+/* Named barriers have the numbers 1 to 15. `threads` is a multiple of 32 and counts the threads that wait and those
+ * that only arrive. */
 DEV void barrier_wait(int id, int threads) { asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory"); }
 DEV void barrier_arrive(int id, int threads) { asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory"); }
 DEV void block_sync(void) { __syncthreads(); }
@@ -110,11 +112,11 @@ DEV void mbar_init_done(void) {
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 #endif
 }
-/* One arrival, releasing what this thread did before. */
+/* Arrives once, and releases what this thread did before. */
 DEV void mbar_arrive(smem bar) {
     asm volatile("{ .reg .b64 t; mbarrier.arrive.shared.b64 t, [%0]; }" ::"r"(bar) : "memory");
 }
-/* Whether the phase of this parity is complete; acquires what the arrivals released. */
+/* Whether the phase of this parity is complete; if so, this thread acquires what the arrivals released. */
 DEV int mbar_test(smem bar, u32 parity) {
     u32 ok;
     asm volatile("{ .reg .pred p; mbarrier.test_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
@@ -124,7 +126,8 @@ DEV int mbar_test(smem bar, u32 parity) {
     return (int)ok;
 }
 #else
-/* sm_75 has none: arrivals are counted in the low half, the count of a phase lies in the high one. */
+/* sm_75 has no mbarriers. Here the low half of the u64 counts arrivals, and the high half holds how many of them make a
+ * phase. */
 DEV void mbar_init(u64 *bar, int count) { *(volatile u64 *)bar = (u64)count << 32; }
 DEV void mbar_init_done(void) {}
 DEV void mbar_arrive(smem bar) { asm volatile("fence.acq_rel.cta; red.shared.add.u32 [%0], 1;" ::"r"(bar) : "memory"); }
@@ -135,12 +138,12 @@ DEV int mbar_test(smem bar, u32 parity) {
 }
 #endif
 
-/* An arrival that passes no load which `zero` was made of; zero is 0, which the compiler does not know. Loads from
- * shared memory are answered later than they are issued, and a plain arrival may pass them: the next copy, hundreds
- * of cycles later, has been seen to overwrite a tile before a warp had read it. */
+/* Arrives after all loads that `zero` was made of are answered. `zero` is 0, which the compiler does not know. Loads
+ * from shared memory are answered later than they are issued, and a plain arrival may pass them: the next copy,
+ * hundreds of cycles later, has been seen to overwrite a tile before a warp had read it. */
 DEV void mbar_arrive_answered(smem bar, u32 zero) { mbar_arrive(bar + zero); }
 
-/* The same as mbar_test; may put the thread to sleep for a while. */
+/* Tests like mbar_test, but may put the thread to sleep for a while. */
 DEV int mbar_try(smem bar, u32 parity) {
 #if G_COPY == 2
     u32 ok;
@@ -156,7 +159,8 @@ DEV int mbar_try(smem bar, u32 parity) {
 
 /* ---- copies ---- */
 
-/* Asks for memory that a later launch reads; a multiple of 16 bytes. Nothing where it cannot be asked for. */
+/* Asks the L2 cache for memory that a later launch reads. `bytes` is a multiple of 16. Does nothing on GPUs without
+ * bulk copies. */
 DEV void l2_prefetch(const void *p, u32 bytes) {
 #if G_COPY == 2
     asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(p), "r"(bytes) : "memory");
@@ -165,11 +169,12 @@ DEV void l2_prefetch(const void *p, u32 bytes) {
 #endif
 }
 
-/* Lanes of a producer warp that call ring_fill together. */
+/* How many lanes of a producer warp call ring_fill together. */
 enum { FILL_LANES = G_COPY == 2 ? 1 : 32 };
 
-/* Copies `bytes` (a multiple of 16, or 0) from global memory, then completes one phase of the
- * barrier, which was made for FILL_LANES arrivals. Past L1, which does not see other SMs' stores. */
+/* Starts a copy of `bytes` (a multiple of 16, or 0) from global memory. When the copy has landed, one phase of the
+ * barrier is complete; the barrier was made for FILL_LANES arrivals. The copy goes past L1, which does not see other
+ * SMs' stores. */
 DEV void ring_fill(smem dst, const void *src, u32 bytes, smem bar) {
 #if G_COPY == 2
     asm volatile("{ .reg .b64 t; mbarrier.arrive.expect_tx.shared.b64 t, [%0], %1; }" ::"r"(bar), "r"(bytes)
@@ -196,8 +201,8 @@ DEV void ring_fill(smem dst, const void *src, u32 bytes, smem bar) {
 #endif
 }
 
-/* The same without completing anything: more that the barrier's phase waits for, if ring_fill comes after it. Of bulk
- * copies alone. */
+/* Starts one more copy for the phase of the barrier that a ring_fill after it completes. Only bulk copies can do this;
+ * on other GPUs the function does nothing. */
 DEV void ring_add(smem dst, const void *src, u32 bytes, smem bar) {
 #if G_COPY == 2
     asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;" ::"r"(bar), "r"(bytes) : "memory");
@@ -211,18 +216,19 @@ DEV void ring_add(smem dst, const void *src, u32 bytes, smem bar) {
 
 /* ---- between blocks ---- */
 
-/* Exchange words: payload and epoch in one 8-byte access, relaxed. */
+/* An exchange word goes in one relaxed access of 8 bytes, so a reader sees its payload and its epoch together. */
 DEV void word_store(u64 *p, u64 v) { asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory"); }
 DEV u64 word_load(const u64 *p) {
     u64 v;
     asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(v) : "l"(p) : "memory");
     return v;
 }
-/* Two neighbouring words, 16-byte aligned; each is checked on its own. */
+/* Loads two neighbouring words; the first one's address is a multiple of 16. The caller checks the epoch of each word
+ * by itself. */
 DEV void word_load2(const u64 *p, u64 *a, u64 *b) {
     asm volatile("ld.relaxed.gpu.global.v2.u64 {%0, %1}, [%2];" : "=l"(*a), "=l"(*b) : "l"(p) : "memory");
 }
-/* The same as four registers: {low, high} of each word. */
+/* Loads the same as four registers: the low and the high half of each word. */
 DEV struct quad word_load4(const u64 *p) {
     struct quad q;
     asm volatile(
@@ -235,23 +241,25 @@ DEV struct quad word_load4(const u64 *p) {
 
 /* ---- fences ---- */
 
-/* Orders this thread's accesses (and those it has observed) before and after, for all blocks. */
+/* For all blocks, this thread's accesses before the fence, and those that it has observed, come before its accesses
+ * after the fence. */
 DEV void fence_gpu(void) { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
-/* Lets bulk copies issued from here on see what ordinary accesses have seen. */
+/* Lets bulk copies that are issued from here on see what ordinary accesses have seen. */
 DEV void fence_copies(void) {
 #if G_COPY == 2
     asm volatile("fence.proxy.async;" ::: "memory");
 #endif
 }
 
-/* Before a slot that this thread has written to by itself is given back to be filled. */
+/* Called before this thread gives back a slot that it has stored to itself: the next bulk copy into the slot then comes
+ * after those stores. */
 DEV void fence_slot(void) {
 #if G_COPY == 2
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 #endif
 }
 
-/* ---- the host's side of mapped memory ---- */
+/* ---- mapped memory, which the host sees too ---- */
 
 DEV void mapped_store32(volatile u32 *p, u32 v) {
     asm volatile("st.relaxed.sys.global.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory");
@@ -266,7 +274,8 @@ DEV u32 mapped_load32(const volatile u32 *p) {
 }
 DEV void fence_system(void) { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
 
-/* One step for all threads of the launch. plain_claim: 0 becomes v; returns what was there. */
+/* No other thread of the launch comes between the read and the write of these two. plain_claim stores v where there was
+ * 0, and returns what was there. */
 DEV u32 plain_claim(u32 *p, u32 v) { return atomicCAS(p, 0u, v); }
 DEV void plain_add32(u32 *p, u32 v) { (void)atomicAdd(p, v); }
 
@@ -274,7 +283,7 @@ DEV void plain_add32(u32 *p, u32 v) { (void)atomicAdd(p, v); }
 
 /* ---- made of the above, the same on both sides ---- */
 
-/* v, of which the compiler knows nothing any more: what is made of it cannot move out of a loop. */
+/* Returns v, of which the compiler then knows nothing: what is computed from it cannot move out of a loop. */
 DEV int opaque(int v) {
 #if !defined(REEL_SIM)
     asm volatile("" : "+r"(v));
@@ -282,24 +291,24 @@ DEV int opaque(int v) {
     return v;
 }
 
-/* The compiler moves no load or store across: what is loaded after needs no registers before. */
+/* The compiler moves no load or store across this call: what is loaded after it needs no registers before it. */
 DEV void loads_stay(void) {
 #if !defined(REEL_SIM)
     asm volatile("" ::: "memory");
 #endif
 }
 
-/* All lanes that fill go the same way. */
+/* Whether `yes` holds for all lanes that fill, so that they all go the same way. */
 DEV int fill_all(int yes) { return FILL_LANES == 1 ? yes : warp_all(yes); }
 
-/* Waits for a copy that was asked for. A copy always lands, also in a launch that gave up: no bound is
- * needed. */
+/* Waits for a copy. A copy always lands, also in a launch that gave up, so this wait needs no bound. */
 DEV void copy_wait(smem bar, u32 parity) {
     while (!mbar_test(bar, parity)) {
     }
 }
 
-/* An exchange word: payload low, epoch high; or 48 bits of payload and 16 of epoch. */
+/* An exchange word has 32 bits of payload and above them 32 bits of epoch. The other kind has two values of 24 bits and
+ * above them 16 bits of epoch. */
 DEV u64 word_make(u32 payload, u32 epoch) { return (u64)epoch << 32 | payload; }
 DEV int word_is(u64 word, u32 epoch) { return (u32)(word >> 32) == epoch; }
 DEV u64 word_make24(float low, float high, u32 epoch) { return (u64)(epoch & 0xffffu) << 48 | float24_pair(low, high); }

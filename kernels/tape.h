@@ -8,8 +8,8 @@
  *
  * SMs stand in n_groups groups of group_sms SMs. A group owns a slice of the heads and of the intermediate size. The
  * SMs of a group split the rows of qkv, mix and gate_up between them. For out and down a group takes its slice of k and
- * its SMs split the rows, so the sums that an SM makes are partial. The head's row tiles are dealt out
- * to all SMs in turn. */
+ * its SMs split the rows, so the sums that an SM makes are partial. The head's row tiles are dealt out to all SMs in
+ * turn. */
 #ifndef REEL_KERNELS_TAPE_H
 #define REEL_KERNELS_TAPE_H
 

@@ -1,9 +1,9 @@
-/* Winds a block of rows into the tapes, each weight to the place tape_locate gives it. Driven by the
- * source: grain after grain of a row (tile_format.h), so that reads are whole lines; the four bytes of
- * a grain always lie together in the tape. Where a tile reaches beyond the matrix, the tape keeps the zeros it was
- * cleared to.
+/* Winds some rows of a matrix: puts each weight to the place on the tapes that tape_locate (tape.h) gives it. Threads
+ * take grain after grain (tile_format.h) of a row in the order of the source, so that they read whole lines. The four
+ * bytes of a grain always lie together on the tape. Where a tile reaches beyond the matrix, the tape keeps the zeros
+ * that it was cleared to.
  *   reads    rows, bf16 [n_rows, columns]
- *   writes   the tapes, plain stores; the launch's end makes them visible */
+ *   writes   the tapes, by plain stores; the launch's end makes them visible */
 #include "args.h"
 #include "memory.cuh"
 #include "prelude.cuh"
