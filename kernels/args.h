@@ -65,8 +65,7 @@ struct decode_mailbox {
     unsigned int fault;      /* 1: the fields below describe a fault */
     unsigned int fault_wait; /* enum wait_kind */
     unsigned int fault_token, fault_layer, fault_block, fault_warp;
-    unsigned int fault_want,
-        fault_have; /* the epoch wanted and the one found; in a ring the parity wanted and the barrier's address */
+    unsigned int fault_want, fault_have; /* epochs wanted and found; of a ring: parity wanted, barrier's address */
     unsigned int pad[5];
 
     volatile unsigned int stop;  /* not 0: the host wants the launch to end after the token at hand */

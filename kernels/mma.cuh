@@ -81,8 +81,7 @@ DEV void warp_panel_mma(float *d, struct quad a, smem b, int k, int atoms) {
 #if G_WGMMA
 DEV void panels_begin(void) { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 DEV void panel_mma(float *d, struct quad a, smem b, int k) {
-    /* start; 1,024 bytes from 8 tokens to the next 8; swizzle of 128 bytes, for which the leading offset means nothing
-     */
+    /* start; 1,024 bytes from 8 tokens to the next; swizzle of 128 bytes, for which the leading offset means nothing */
     const u64 matrix = (u64)1 << 62 | (u64)(1024 >> 4) << 32 | (u64)1 << 16 | (u64)((b & 0x3ffffu) >> 4) + (u64)(2 * k);
     asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 "
                  "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,"

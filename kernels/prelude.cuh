@@ -78,7 +78,7 @@ DEV float bits_float(u32 bits) {
 DEV float bf16_low(u32 pair) { return bits_float(pair << 16); }
 DEV float bf16_high(u32 pair) { return bits_float(pair & 0xffff0000u); }
 
-/* 48 bits hold two floats of 24 bits, which have a sign, the exponent and 15 bits of fraction. */
+/* 48 bits hold two floats of 24 bits: a sign, an exponent of 8 bits and 15 bits of fraction. */
 DEV u64 float24_pair(float low, float high) {
     u64 a = (float_bits(low) + 128) >> 8, b = (float_bits(high) + 128) >> 8;
     return b << 24 | a;

@@ -66,7 +66,7 @@ struct worker {
     float qk_gain[ROPE_TURNS][4]; /* norm's gains of the q or k row that this warp rotates, loaded a layer ahead */
     int token, layer;             /* at hand, for fault reports */
     u32 zero;                     /* 0, which the compiler does not know: see mbar_arrive_after */
-    int dead;                     /* a wait gave up somewhere: all waits of this thread return at once */
+    int dead;                     /* a wait gave up somewhere: this thread polls no more */
 };
 
 /* Called before a phase. It hides from the compiler where these numbers come from: what a phase computes from them
