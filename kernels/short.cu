@@ -1,29 +1,31 @@
-/* Reads a short prompt in one launch: all of its tokens go through the layers together, as decode's one token
- * does. Blocks, groups and tapes are decode's, and so is the ring that brings weights without ever waiting for
- * activations (ring.cuh). One block a SM, all resident; P_WARPS consumers walk the phases and split k, a
- * producer brings weights.
+/* Reads a short prompt (docs/GLOSSARY.md) in one launch: all of its tokens go through the layers together, as
+ * decode's one token does. Blocks, groups and tapes are decode's. So is the ring of weights (ring.cuh), whose
+ * producer never waits for activations. Each SM has one block, and all blocks are resident. The P_WARPS consumers of
+ * a block walk the phases and split k; a producer brings weights.
  *
  *   qkv        x                  -> q, k, v rows, to the group
  *   attention  the group's q, k, v, the cache -> in shared memory; the chunk's K and V to the cache
  *   out        attention          -> the group's partial sums, to their owners
  *   (owners)   sums of all groups -> h, and x = h * gain of the next norm, to all
  *   gate_up    x                  -> gated values, to the group
- *   down       gated              -> partial sums, to their owners; who make h and x of the next layer
+ *   down       gated              -> partial sums, to their owners, who make h and x of the next layer
  *
- * The residual stream is cut into units, a k tile of an atom of tokens, each owned by one warp of one SM.
+ * The residual stream is cut into units. A unit is a k tile (16 columns) of an atom (8 tokens), and one warp of one
+ * SM owns it.
  *
- * Why one buffer an edge is enough: words of a layer may be overwritten in the next one when all readers have
- * taken them. A block publishes of a run of atoms after all its warps have taken what the products of that run are
- * made of, and whole phases before it. So, for each run:
- *   x for qkv(l + 1)   its owner has seen down(l) of one SM of each group, which had gated(l) of its whole group,
- *                      each of whom took x for qkv(l) before
- *   qkv(l + 1)         the SM has x for qkv(l + 1) from all owners, so down(l) of SMs of all groups, and down(l)
- *                      of one SM of its group needed gated(l) of all of it, after attention(l)
+ * Each arrow of this list has one buffer. One is enough if no block overwrites words of layer l before all their
+ * readers have taken them. A block publishes its results for a run of atoms (those that go through a product
+ * together) after all its warps have taken the input of that run's products, and the whole input of the phases
+ * before. So, for each run:
+ *   x for qkv(l + 1)   its owner has down(l) from one SM of each group. That SM had gated(l) from its whole group,
+ *                      and each SM of the group had taken x for qkv(l) before
+ *   qkv(l + 1)         the SM has x for qkv(l + 1) from all owners, who had down(l) from SMs of all groups. That of
+ *                      this SM's group had gated(l) from the whole group, which had done attention(l) before
  *   out(l + 1)         the SM has x for qkv(l + 1), which owners made after they had taken out(l)
- *   x for gate_up(l+1) its owner has seen out(l + 1) of one SM of each group, which had qkv(l + 1) of its whole
- *                      group, each of whom took x for gate_up(l) before
- *   gated(l + 1)       the SM has had qkv(l + 1) of its whole group, each of whom took gated(l) before
- *   down(l + 1)        the SM has x for gate_up(l + 1) from all owners, who took down(l) before */
+ *   x for gate_up(l+1) its owner has out(l + 1) from one SM of each group. That SM had qkv(l + 1) from its whole
+ *                      group, and each SM of the group had taken x for gate_up(l) before
+ *   gated(l + 1)       the SM had qkv(l + 1) from its whole group, and each SM of the group had taken gated(l) before
+ *   down(l + 1)        the SM has x for gate_up(l + 1) from all owners, who had taken down(l) before */
 #include "mma.cuh"
 #include "short_attention.cuh"
 #include "short_product.cuh"
@@ -32,8 +34,8 @@
 
 /* ---- the residual stream ---- */
 
-/* A lane has two columns of the unit's k tile, the second 8 further on, of two tokens: of sums as a product leaves
- * them. */
+/* A lane holds four values of its warp's unit: two columns, 8 apart, of two tokens. They lie as a product leaves its
+ * sums. */
 DEV int unit_column(const struct short_worker *b) { return b->unit_tile * TILE_K + b->w.lane / 4; }
 DEV int unit_token(const struct short_worker *b) { return b->unit_atom * ATOM_TOKENS + b->w.lane % 4 * 2; }
 
@@ -63,7 +65,7 @@ DEV struct unit_gains unit_gains_load(const struct short_worker *b, const float 
     return g;
 }
 
-/* x and the sums of squares of this unit, for the norm before qkv (0) or gate_up (1). */
+/* Publishes the unit's x and its sums of squares, for the norm before qkv (which is 0) or gate_up (1). */
 DEV void unit_publish(const struct short_worker *b, const struct unit_gains *gains, int which) {
     if (b->unit_atom < 0) return;
     const float *h = b->h;
@@ -82,7 +84,7 @@ DEV void unit_publish(const struct short_worker *b, const struct unit_gains *gai
     }
 }
 
-/* Two words of partial sums. */
+/* A lane's two words of one group's partial sums; the columns of `high` are 8 further on. */
 struct sum_words {
     u64 low, high;
 };
@@ -90,7 +92,7 @@ DEV int sum_there(const struct short_worker *b, const struct sum_words *f) {
     return word_is24(f->low, b->w.epoch) & word_is24(f->high, b->w.epoch);
 }
 
-/* Adds the groups' partial sums of out (0) or down (1) to h, in the order of groups. */
+/* Waits for the partial sums of out (which is 0) or down (1) and adds them to h, in the order of groups. */
 DEV void unit_add(struct short_worker *b, int which, enum wait_kind kind) {
     struct sum_words f[P_GROUPS];
     if (b->unit_atom < 0) return;
@@ -119,7 +121,7 @@ DEV void unit_add(struct short_worker *b, int which, enum wait_kind kind) {
     }
 }
 
-/* h to memory, where the head finds it. */
+/* Writes h to memory, where the head finds it. */
 DEV void unit_store(const struct short_worker *b) {
     UNROLL
     for (int i = 0; i < 4; i++) {
@@ -131,7 +133,8 @@ DEV void unit_store(const struct short_worker *b) {
 
 /* ---- layers ---- */
 
-/* A phase: what is taken before its input arrives, and the rest of it. */
+/* PHASE_TAKE takes a phase's first weights into registers before its input arrives. Wide runs take none: they read
+ * weights where these lie. PHASE_READ does the rest of the phase. */
 #define PHASE_TAKE(b, t, wide, S)                                                                                      \
     do {                                                                                                               \
         if (!(wide)) tiles_take(&(b)->w, t, PRELOAD(S), P_##S##_FORMAT);                                               \
@@ -173,8 +176,8 @@ DEV void layer_read(struct short_worker *b, int layer, const int wide) {
     if (layer + 1 < M_LAYERS) unit_publish(b, &gains, 0);
 }
 
-/* A loop for each width: in one, what a phase does in one way would hold registers through the
- * other. */
+/* Each width has a loop of its own. In a common loop, what a phase does in one way would hold registers while it does
+ * the other. */
 DEV void short_read(struct short_worker *b) {
     struct unit_gains gains;
     unit_embed(b);
@@ -193,7 +196,8 @@ DEV void short_read(struct short_worker *b) {
     if (b->w.dead) shared_store(smem_of(&b->w.s->end), 1); /* the producer may wait for room that nobody makes */
 }
 
-/* The producer: the block's tape without its head, of which the next launch finds the beginning in the L2. */
+/* The producer brings the layers of the block's tape. It fetches the beginning of the head into the L2 only, where
+ * the next launch finds it. */
 enum { HEAD_AHEAD = 192 << 10 };
 DEV void short_produce(struct worker *w) {
     struct weight_stream p;
@@ -212,7 +216,7 @@ DEV void short_worker_make(struct short_worker *b, const struct prefill_args *ar
     struct worker *w = &b->w;
     b->a = args, w->a = &args->decode;
     w->ring = base, w->s = (struct block_shared *)(base + RING_BYTES);
-    /* Out of a shuffle, or the compiler would read the special register again at every use. */
+    /* The value comes out of a shuffle: otherwise the compiler would read the special register again at every use. */
     const int thread = (int)shuffle_xor(thread_index(), 0);
     w->warp = thread / LANES, w->lane = thread % LANES;
     w->block = (int)shuffle_xor(block_index(), 0);
@@ -248,6 +252,6 @@ KERNEL(P_THREADS) prefill_short(const PARAMETER struct prefill_args args, int ph
         short_read(&b);
     } else {
         REGISTERS_GIVE(P_REGISTERS_OTHER);
-        if (b.w.warp == P_WARPS) short_produce(&b.w); /* those that decoding publishes with fill its warpgroup */
+        if (b.w.warp == P_WARPS) short_produce(&b.w); /* decoding's epilogue warps only fill the warpgroup here */
     }
 }

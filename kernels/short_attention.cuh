@@ -1,11 +1,11 @@
 /* Short prompts: what lies between the products of qkv and out.
  *
- * Every SM of a group does all of its group's attention, each for itself, as in decoding: each needs all of it
- * for its columns of out. q, k and v of an atom of a head go to a warp as the fragments that the products
- * left them as: it norms and rotates them and puts q's down as B operands, k's and v's as A operands. One SM of
- * the group also writes them to the KV cache. Then blocks, an atom of tokens of some q heads, attend to
- * the positions before the chunk, from the cache, and to the chunk's own up to each row's, from shared memory.
- * Where there are fewer blocks than warps, warps share a block's positions. */
+ * Every SM of a group computes the whole attention of its group for itself, as in decoding, because its rows of out
+ * need all of it. A warp takes q, k or v of an atom of a head as the fragments that the products left. It norms and
+ * rotates q and k, and stores q as B operands, k and v as A operands. One SM of the group also writes that k or v to
+ * the KV cache. Then a warp takes a block: an atom of tokens of some q heads. It attends to the positions before the
+ * chunk (the tokens of this launch) from the cache, and to the chunk's own up to each row's from shared memory. Where
+ * there are fewer blocks than warps, warps share a block's positions. */
 #ifndef REEL_KERNELS_SHORT_ATTENTION_CUH
 #define REEL_KERNELS_SHORT_ATTENTION_CUH
 
@@ -20,10 +20,10 @@ enum {
     BLOCK_HEADS = SHORT_HEADS(KV_QUERIES, M_HEAD_DIM)  /* that a warp has at once */
 };
 STATIC_ASSERT(P_GROUP_HEADS / BLOCK_HEADS * ATOMS <= P_WARPS, "the plan gives a warp more than one block of rows");
-#define SCORE_NEVER (-3e38f) /* of a masked position: its weight is 0 beside ATTENTION_NEVER too */
+#define SCORE_NEVER (-3e38f) /* score of a masked position: its weight is 0 beside ATTENTION_NEVER too */
 
-/* Angles of the rotation, once a launch; and what out's padding and tokens beyond the last are multiplied with. All
- * threads. */
+/* Once a launch: computes the angles of the rotation, and clears q and v. Zeros of q are what out's padding and
+ * tokens beyond the last are multiplied with. All threads. */
 DEV void attention_prepare(struct short_worker *b) {
     struct block_shared *s = b->w.s;
     NO_UNROLL
@@ -39,7 +39,7 @@ DEV void attention_prepare(struct short_worker *b) {
         s->v[i].x = s->v[i].y = s->v[i].z = s->v[i].w = 0; /* an atom alone fills half of its tiles */
 }
 
-/* One of the group's KV heads in the cache. */
+/* Where one of the group's KV heads begins in the cache. */
 DEV u8 *cache_pieces(const struct short_worker *b, int kv_head) {
     const int head = b->w.layer * M_KV_HEADS + b->w.group * P_GROUP_KV_HEADS + kv_head;
     return b->w.a->kv + (u64)(u32)head * (u64)b->w.a->kv_pieces * P_KV_PIECE;
@@ -47,12 +47,12 @@ DEV u8 *cache_pieces(const struct short_worker *b, int kv_head) {
 
 /* ---- q, k and v of an atom of tokens ---- */
 
-/* An atom's rows of a head: this lane's words of token lane / 4, dims 8 j + 2 (lane % 4) and + 1. */
+/* An atom of tokens of a head: this lane has token lane / 4, dims 8 j + 2 (lane % 4) and + 1. */
 struct rows8 {
     u32 w[HEAD_BLOCKS];
 };
 
-/* Norm, gains, rotation, and q's scale. */
+/* Norms and rotates rows of q or k; q is also scaled for its scores. */
 DEV void rows8_rotate(const struct short_worker *b, int atom, int is_k, struct rows8 *x) {
     const float *gain = b->w.a->qk_norms + (2 * b->w.layer + is_k) * M_HEAD_DIM;
     const float *base = b->w.s->angle[atom / 2];
@@ -85,7 +85,8 @@ DEV void query_store(const struct short_worker *b, int head, int atom, const str
         to[t * ATOMS * LANES].low = x->w[2 * t], to[t * ATOMS * LANES].high = x->w[2 * t + 1];
 }
 
-/* The A operands of 16 tokens' K, or of their V transposed, to which an atom gives half: rows, or columns. */
+/* Where the A operands of 16 tokens' K, or of their V transposed, lie. An atom fills half of them: rows of K, columns
+ * of V. */
 DEV struct quad *run_tiles(struct quad *all, int kv_head, int run) {
     return all + (kv_head * PAIRS_OF_ATOMS + run) * (AT_TILES * LANES);
 }
@@ -104,7 +105,7 @@ DEV void value_store(const struct short_worker *b, struct quad *to, int second, 
     }
 }
 
-/* An atom's rows to the cache, out of this lane's own words of the A operands. */
+/* Writes an atom's K or V to the cache, out of the words of the A operands that this lane itself has stored. */
 DEV void cache_store(const struct short_worker *b, int kv_head, int atom, int is_v, const struct quad *tiles) {
     const struct decode_args *a = b->w.a;
     const int lane = b->w.lane, first = atom * ATOM_TOKENS + (is_v ? lane % 4 * 2 : lane / 4);
@@ -115,7 +116,7 @@ DEV void cache_store(const struct short_worker *b, int kv_head, int atom, int is
         const u32 word[2] = { tile[0], tile[is_v ? 1 : 2] };
         UNROLL
         for (int i = 0; i < 4; i++) {
-            /* K: a word has two dims of one token; V: two tokens' of one dim */
+            /* a word has two dims of one token of K, or one dim of two tokens of V */
             const int w = is_v ? i / 2 : i, half = is_v ? i % 2 : 0, token = first + half;
             const int dim = t * TILE_K + 8 * w + (is_v ? lane / 4 : lane % 4 * 2), position = a->position + token;
             if (w > 1 || token >= b->n_tokens) continue;
@@ -128,8 +129,8 @@ DEV void cache_store(const struct short_worker *b, int kv_head, int atom, int is
     }
 }
 
-/* What a warp does in turn: an atom of a head. Heads move on from turn to turn, so that each warp meets those of v,
- * which are less work. */
+/* A task is an atom of a head. A warp does one task a turn. Heads shift from turn to turn, so that each warp meets
+ * those of v, which are less work. */
 DEV int task_atom(int task) { return task / GROUP_ROWS; }
 DEV int task_head(int task) { return (task + task_atom(task) * GROUP_ROWS / P_WARPS) % GROUP_ROWS; }
 DEV const u64 *task_words(const struct short_worker *b, int task) {
@@ -156,8 +157,8 @@ DEV void task_finish(struct short_worker *b, int task, struct rows8 *x) {
         cache_store(b, kv_head, atom, 0, tiles);
 }
 
-/* All atoms of all of the group's heads, a warp one at a time, the next one's words on their way meanwhile. A run of
- * 16 tokens is whole: an atom beyond the last is 0. */
+/* Takes all atoms of all of the group's heads. A warp does one task at a time and has asked for the next one's words
+ * before. Runs of 16 tokens are filled whole: an atom beyond the last is 0. */
 DEV void rows_read(struct short_worker *b) {
     const int tasks = PAIRS_OF_ATOMS > 1 ? (b->atoms + 1) / 2 * 2 * GROUP_ROWS : ATOMS * GROUP_ROWS;
     const int first = b->w.warp < tasks ? b->w.warp : 0;
@@ -178,8 +179,9 @@ DEV void rows_read(struct short_worker *b) {
 
 /* ---- a block of rows ---- */
 
-/* An atom of tokens of some q heads of a KV head: 8 rows each, whose products do not wait for each other. A lane has
- * rows 2 (lane % 4) and + 1. Sums l are over this lane's positions, lane / 4 modulo 8. */
+/* A block: an atom of tokens of BLOCK_HEADS q heads of one KV head. Each head has 8 rows, and products of different
+ * heads do not wait for each other. A lane has rows 2 (lane % 4) and + 1. Its sums l are over the positions that are
+ * lane / 4 modulo 8. */
 struct rows {
     struct pair q[BLOCK_HEADS][AT_TILES];
     float o[BLOCK_HEADS][AT_TILES][4]; /* of dims lane / 4 and + 8 of each tile */
@@ -196,7 +198,8 @@ DEV void rows_begin(struct rows *x) {
     }
 }
 
-/* What a head's 8 rows make of 16 positions' scores: their weights, as a B operand. */
+/* Turns the scores of 16 positions for a head's 8 rows into weights, a B operand. Adds them to the sums l, after it
+ * has scaled l and o to the new maximum. */
 DEV struct pair scores_weigh(struct rows *x, int h, const float *s) {
     struct pair w;
     UNROLL
@@ -215,7 +218,7 @@ DEV struct pair scores_weigh(struct rows *x, int h, const float *s) {
     return w;
 }
 
-/* 16 positions, of which `first` is the first: those beyond limit[i] are not for row i. */
+/* Attends to the 16 positions from `first` on. Those beyond limit[i] are not for row i. */
 DEV void piece_attend(const struct short_worker *b, struct rows *x, const struct quad *k, const struct quad *v,
                       int first, const int *limit) {
     float s[BLOCK_HEADS][4];
@@ -244,8 +247,8 @@ DEV void piece_attend(const struct short_worker *b, struct rows *x, const struct
     }
 }
 
-/* A piece of the cache. V of positions from `left` on is cleared: they were not written before this launch, may be
- * NaN, or just being written. */
+/* Loads a piece of the cache (docs/GLOSSARY.md). V of positions from `left` on is cleared: nobody has written them
+ * before this launch, so they may be NaN, or may just be written. */
 DEV void past_load(const struct short_worker *b, struct quad *k, struct quad *v, const u8 *piece, int left) {
     const struct quad *from = (const struct quad *)piece + b->w.lane;
     const int j = b->w.lane % 4 * 2;
@@ -272,7 +275,7 @@ DEV struct pair *head_operands(const struct short_worker *b, int head, int atom)
     return b->w.s->q + (head * AT_TILES * ATOMS + atom) * LANES + b->w.lane;
 }
 
-/* Positions of the heads from `head` on, every `step`-th piece from `part` on. */
+/* Attends, for the heads from `head` on, to every `step`-th piece from `part` on. */
 DEV void block_attend(const struct short_worker *b, struct rows *x, int head, int atom, int part, int step) {
     const struct decode_args *a = b->w.a;
     const int kv_head = head / (P_GROUP_HEADS / P_GROUP_KV_HEADS);
@@ -333,7 +336,7 @@ DEV void rows_merge(const struct short_worker *b, struct rows *x, const struct q
     }
 }
 
-/* Where its q was, as out's B operand. */
+/* Stores the finished rows where their q was, as B operands of out. */
 DEV void rows_end(const struct short_worker *b, const struct rows *x, int head, int atom) {
     UNROLL
     for (int h = 0; h < BLOCK_HEADS; h++) {
@@ -348,8 +351,8 @@ DEV void rows_end(const struct short_worker *b, const struct rows *x, int head, 
     }
 }
 
-/* Warps that share a block's positions: as there are, no more than pieces, and as there is room for what they hand
- * over. */
+/* How many warps share a block's positions: as many as there are for it, but no more than there are pieces, nor than
+ * there is room for what they hand over. */
 DEV int block_parts(const struct short_worker *b, int blocks) {
     const int pieces =
         (b->w.a->position + KV_POSITIONS - 1) / KV_POSITIONS + (b->n_tokens + KV_POSITIONS - 1) / KV_POSITIONS;
@@ -358,9 +361,9 @@ DEV int block_parts(const struct short_worker *b, int blocks) {
     return parts < pieces ? parts : pieces;
 }
 
-/* attention: all of the group's heads, a block or a part of its positions each warp.
+/* attention: all of the group's heads. A warp has a block, or a part of a block's positions.
  *   in     the group's q, k, v words; the cache
- *   out    in q, B operands of out; K and V of the chunk in the cache */
+ *   out    in q: the result, as B operands of out; in the cache: K and V of the chunk */
 DEV void attention_read(struct short_worker *b) {
     const int blocks = P_GROUP_HEADS / BLOCK_HEADS * b->atoms, parts = block_parts(b, blocks);
     const int block = b->w.warp % blocks, part = b->w.warp / blocks;

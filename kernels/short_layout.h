@@ -1,6 +1,7 @@
-/* What a launch of short.cu needs of shared memory and of exchange memory, for the plan, which
- * makes room for it, and for the kernel, whose struct and words (short_shared.cuh) must come to the
- * same or do not compile. Tokens are a multiple of 8: atoms are so many of 8. */
+/* What a launch of short.cu needs of shared memory and of exchange memory. The plan makes room
+ * for it. The kernel's struct and words (short_shared.cuh) must come to the same sizes, or the
+ * kernel does not compile. A launch has room for a multiple of 8 tokens: `atoms` counts them in
+ * 8s. */
 #ifndef REEL_KERNELS_SHORT_LAYOUT_H
 #define REEL_KERNELS_SHORT_LAYOUT_H
 
@@ -8,10 +9,11 @@
 #include "kv_layout.h"
 #include "prefill_args.h"
 
-/* Atoms that go through a product at once, of a launch of few tokens and of more. */
+/* Atoms that go through a product at once: SHORT_PAIR in a launch of few tokens, SHORT_WIDE in
+ * one of more. */
 #define SHORT_PAIR(atoms) ((atoms) > 1 ? 2 : 1)
 #define SHORT_WIDE(atoms) ((atoms) > 2 ? 4 : SHORT_PAIR(atoms))
-/* q heads of a KV head that a warp attends with at once, as there are registers. */
+/* How many q heads of a KV head a warp attends with at once: as many as it has registers for. */
 #define SHORT_HEADS(queries, head_dim) ((queries) % 2 == 0 ? 2 : (head_dim) <= 64 && (queries) % 3 == 0 ? 3 : 1)
 /* Floats of a row of angles, padded so that two rows meet all banks. */
 #define SHORT_ANGLES(head_dim) ((head_dim) + 16)
@@ -22,7 +24,7 @@ enum {
     SHORT_TILE_WORDS = 64    /* exchange words of 16 rows by 8 tokens */
 };
 
-/* A block's, of which a group has so many KV heads: struct block_shared, without the ring. */
+/* Bytes of a block's struct block_shared, without the ring. kv_heads: of a group. */
 TAPE_FN int short_shared_bytes(const struct tape_shape *t, int kv_heads, int head_dim, int atoms, int ring_slots) {
     const int runs = (atoms + 1) / 2; /* of 16 tokens: pieces of K and V */
     /* partial sums of one phase, and what attention needs there to merge its warps' results */
@@ -42,7 +44,7 @@ TAPE_FN int short_shared_bytes(const struct tape_shape *t, int kv_heads, int hea
     return layout_add(at, 16, 0);
 }
 
-/* Rows of a group's q, k and v, in tiles. */
+/* Row tiles of a group's q, k and v. */
 TAPE_FN int short_qkv_tiles(const struct tape_shape *t) {
     return (t->group_q + 2 * t->group_kv + TILE_ROWS - 1) / TILE_ROWS;
 }

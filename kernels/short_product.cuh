@@ -1,6 +1,6 @@
-/* Short prompts: the products of a layer with a few tokens. A run of atoms goes through one together; up to 16 tokens
- * are one narrow run, more are wide ones. Warps split k; then the sums of a run are added up and sent on by all of
- * them, a row tile of an atom each.
+/* Short prompts: the products of a layer with a few tokens. A run of atoms (8 tokens each) goes through a product
+ * together. Up to 16 tokens are one narrow run; more tokens are wide runs. Warps split k. Then all warps add up the
+ * partial sums of a run and publish the results, a row tile of an atom each.
  *   qkv      x                -> q, k, v rows, to the group
  *   out      attention, in q  -> the group's partial sums, to their owners
  *   gate_up  x                -> gated values, to the group
@@ -11,25 +11,26 @@
 #include "mma.cuh"
 #include "short_shared.cuh"
 
-/* Tiles of a warp in a phase, and those it holds in registers before its input arrives. */
+/* TILES: tiles of a warp in a phase. PRELOAD: those that it takes into registers before its input arrives. */
 #define TILES(S)   (P_##S##_WARP_ROWS * P_##S##_WARP_K)
 #define PRELOAD(S) (TILES(S) < PRELOAD_TILES ? TILES(S) : PRELOAD_TILES)
-/* Row tiles of a warp: sums it holds. */
+/* Row tiles of a warp at most; the warp holds their sums. */
 enum { MOST_ROWS = MAX(MAX(P_QKV_WARP_ROWS, P_OUT_WARP_ROWS), MAX(P_GATE_UP_WARP_ROWS, P_DOWN_WARP_ROWS)) };
-/* Atoms of a run at most; k tiles of a part of a warp's input. */
+/* MOST_ATOMS: atoms of a run at most. A warp takes its input in parts: NARROW_K and WIDE_K are the k tiles of a part
+ * at most, TAKE_FRAGMENTS its fragments. */
 enum { MOST_ATOMS = WIDE, NARROW_K = 6, WIDE_K = 2, TAKE_FRAGMENTS = MAX(NARROW_K * PAIR, WIDE_K *WIDE) };
 
 /* ---- the norm's scale ---- */
 
-/* Words of sums of squares that a lane takes for a run: it has a token, and every step-th of the
- * warp's k tiles. */
+/* SQUARES: how many words of sums of squares a lane takes for a run. The lane has one token, and every
+ * SQUARES_STEP-th of the warp's k tiles. */
 #define SQUARES_STEP(some) (LANES / ((some)*ATOM_TOKENS))
 #define SQUARES(some)      ((P_QKV_WARP_K + SQUARES_STEP(some) - 1) / SQUARES_STEP(some))
 struct squares {
     u64 v[SQUARES(WIDE)];
 };
 
-/* The lane's words for the norm before qkv (0) or gate_up (1). */
+/* Where the lane's words lie for the norm before qkv (which is 0) or gate_up (1). */
 DEV const u64 *squares_at(const struct short_worker *b, int which, const int some) {
     const int tokens = some * ATOM_TOKENS, tile = b->w.warp * P_QKV_WARP_K + b->w.lane / tokens;
     return b->w.a->words + S_SSQ + (which * H_TILES + tile) * P_SHORT_TOKENS + b->w.lane % tokens;
@@ -44,7 +45,7 @@ DEV void squares_ask(const struct short_worker *b, struct squares *s, const u64 
         s->v[i] = there && (exact || tile + i * step < tiles) ? word_load(from + i * step * P_SHORT_TOKENS)
                                                               : word_make(0, b->w.epoch);
 }
-/* Leaves their sums for all warps. */
+/* Waits for the words that squares_ask has asked for, and leaves their sums in shared memory for all warps. */
 DEV void squares_take(struct short_worker *b, struct squares *s, const u64 *from, const int some) {
     const int tokens = some * ATOM_TOKENS, step = SQUARES_STEP(some);
     u32 polls = 0;
@@ -68,7 +69,7 @@ DEV void squares_take(struct short_worker *b, struct squares *s, const u64 *from
     if (b->w.lane < tokens) b->w.s->ssq[b->turn][b->w.warp][b->w.lane] = sum;
 }
 
-/* Scales of tokens 2 (lane % 4) and + 1 of an atom of the run at hand. */
+/* The norm's scales of tokens 2 (lane % 4) and + 1 of an atom of the run at hand. */
 DEV void scales_of(const struct short_worker *b, int atom, const int some, float *scale) {
     float sum = 0;
     UNROLL
@@ -93,7 +94,7 @@ DEV void qkv_finish(const struct short_worker *b, const float *d, int row, int t
     }
 }
 
-/* A row tile has 8 gate rows and their up rows. */
+/* A row tile has 8 rows of gate and the 8 of up that belong to them. */
 DEV void gate_up_finish(const struct short_worker *b, const float *d, int row, int token, const float *scale) {
     const float x = silu(d[0] * scale[0]) * (d[2] * scale[0]), y = silu(d[1] * scale[1]) * (d[3] * scale[1]);
     const u32 both = transpose8(bf16_pair(x, y));
@@ -103,7 +104,7 @@ DEV void gate_up_finish(const struct short_worker *b, const float *d, int row, i
         word_store(to + word_of(column, token), word_make(both, b->w.epoch));
 }
 
-/* Two tokens of a row each, as their owner wants them. */
+/* Publishes partial sums. A word has one row of two tokens and lies where the lane that owns both will read it. */
 DEV void sums_finish(const struct short_worker *b, const float *d, int row, int atom, int which) {
     u64 *to = b->w.a->words + S_SUMS + (which * P_GROUPS + b->w.group) * VECTOR_WORDS;
     UNROLL
@@ -116,13 +117,14 @@ DEV void sums_finish(const struct short_worker *b, const float *d, int row, int 
     }
 }
 
-/* Partial sums of a run's atoms: [row tile][atom][k part][lane]. Two buffers in turn for narrow runs; wide ones need
- * both. */
+/* Where the partial sums of a run's atoms lie: [row tile][atom][k part][lane]. Narrow runs take the two buffers in
+ * turn; a wide run needs both. */
 DEV struct quad_float *parts_of(const struct short_worker *b, const int some) {
     return b->w.s->part[0] + (some > PAIR ? 0 : b->turn * ALL_PARTS);
 }
 
-/* Adds up the partial sums of a run of atoms from `first` on and sends them on, a warp a row tile of an atom. */
+/* Adds up the partial sums of a run of atoms from `first` on and publishes the results. A warp does one row tile of
+ * an atom at a time. */
 DEV void run_finish(const struct short_worker *b, int phase, int first, const int some, int row_tiles, int k_parts) {
     NO_UNROLL
     for (int i = b->w.warp; i < row_tiles * some; i += P_WARPS) {
@@ -147,9 +149,9 @@ DEV void run_finish(const struct short_worker *b, int phase, int first, const in
 
 /* ---- products ---- */
 
-/* Where a warp's input lies: its first k tile, and how many columns there are from there on. */
+/* Where a warp's input lies: its first k tile, and how many columns the warp has from there on. */
 struct input {
-    const u64 *words; /* out's lies in shared memory */
+    const u64 *words; /* 0 for out, whose input lies in shared memory */
     int tile, columns;
 };
 
@@ -167,13 +169,14 @@ DEV struct input input_of(const struct short_worker *b, int phase, int warp_k, i
     return in;
 }
 
-/* The input of a run of atoms comes in an even number of parts: while one is multiplied another is on its way. */
+/* A warp takes the input of a run of atoms in an even number of parts: while it multiplies one, another is on its
+ * way. */
 struct taken {
     struct fragment f[2][TAKE_FRAGMENTS];
     struct squares squares;
 };
 
-/* Sums of a warp for a run of atoms. */
+/* A warp's sums for a run of atoms. */
 struct sums {
     float d[MOST_ROWS][MOST_ATOMS][4];
 };
@@ -182,9 +185,9 @@ DEV void sums_clear(struct sums *s, const int rows, const int some) {
     for (int i = 0; i < rows * some * 4; i++)
         s->d[i / 4 / some][i / 4 % some][i % 4] = 0;
 }
-/* One k tile: the warp's rows by a run of atoms. f is not used for out, whose input lies in shared memory. An operand
- * is two neighbouring registers, which a fragment's are not; an `or` with a 0 that the compiler does not know makes
- * them so once, where copies would be made again for every row. */
+/* Multiplies one k tile: the warp's rows by a run of atoms. f is not used for out, whose input lies in shared memory.
+ * An operand is two neighbouring registers, and a fragment's two words are not neighbours. An `or` with a 0 that the
+ * compiler does not know moves them together once; a plain copy would be made again for every row. */
 DEV void sums_add(const struct short_worker *b, struct sums *s, int phase, const struct quad *row, const int rows,
                   const struct fragment *f, int k, int atom, const int some) {
     const int split = phase == TAPE_QKV || phase == TAPE_GATE_UP;
@@ -217,7 +220,7 @@ DEV void sums_give(const struct short_worker *b, const struct sums *s, const int
 
 /* ---- narrow runs ---- */
 
-/* k tiles [first, first + most) of a narrow run, which is all there is. */
+/* Ask and wait for k tiles [first, first + most) of a narrow run, which is the whole launch. */
 DEV void narrow_ask(const struct short_worker *b, struct fragment *f, const struct input *in, int phase, int first,
                     int most) {
     if (phase != TAPE_OUT)
@@ -231,7 +234,7 @@ DEV void narrow_wait(struct short_worker *b, struct fragment *f, const struct in
                        phase != TAPE_DOWN, phase != TAPE_DOWN ? WAIT_X : WAIT_GATED);
 }
 
-/* A phase of few tokens: t holds the first `preload` tiles of weights, the rest comes from the
+/* Does a phase for few tokens, one narrow run. t holds the first `preload` tiles of weights; the rest comes from the
  * ring. */
 DEV void narrow_read(struct short_worker *b, int phase, const struct quad *t, const int preload, const int rows,
                      const int warp_k, const int k_parts, const int row_tiles, const int format) {
@@ -276,12 +279,13 @@ DEV void narrow_read(struct short_worker *b, int phase, const struct quad *t, co
 
 /* ---- wide runs ---- */
 
-/* A phase's slots that are read where they lie, run after run: n of them from the first-th ahead on. */
+/* A wide run reads a phase's tiles where they lie in the ring, as the run before did, and the last run gives the
+ * slots back. Slots are counted from the worker's next one: `ahead`, or n slots from `first` on. */
 DEV int slot_ahead(const struct worker *w, int ahead) {
     const int slot = w->slot + ahead;
     return slot >= RING_SLOTS ? slot - RING_SLOTS : slot;
 }
-/* Tile i from the slot `ahead` on, as it lies. */
+/* Tile i from the slot `ahead` on, as it lies in the ring. */
 DEV struct quad held_tile(const struct worker *w, int ahead, int i, const int format) {
     const u8 *slot = w->ring + (size_t)slot_ahead(w, ahead + i / P_SLOT_TILES) * P_SLOT_BYTES;
     return *(const struct quad *)(slot + (i % P_SLOT_TILES * P_WARPS + w->warp) * (int)tile_bytes(format) +
@@ -296,7 +300,8 @@ DEV void held_pass(struct worker *w, int n) {
     if (w->slot >= RING_SLOTS) w->slot -= RING_SLOTS, w->parity ^= 1;
 }
 
-/* How many of a warp's k tiles from one on have this lane's first columns, and those 8 further on. */
+/* How many of a warp's k tiles, from some tile on, have this lane's first columns (low) and those 8 further on
+ * (high). */
 struct extent {
     int low, high;
 };
@@ -306,8 +311,9 @@ DEV struct extent extent_from(const struct extent *e, int tile) {
     return f;
 }
 
-/* Fragments of n k tiles by the atoms of a run, which exist all: what a tile lacks is 0, unless it is known to be
- * exact. Few instructions: two warps a scheduler have nothing else to hide their latencies behind. */
+/* Ask and wait for the fragments of n k tiles by the atoms of a wide run, which all exist. Columns that a tile lacks
+ * are 0; with `exact` no tile lacks any. The functions are few instructions, because with two warps a scheduler
+ * nothing else hides their latencies. */
 DEV void wide_ask(const struct short_worker *b, struct fragment *f, const u64 *from, const int n, const int exact,
                   struct extent e, const int is_x) {
     UNROLL
@@ -346,22 +352,22 @@ struct wide {
 
 DEV struct wide wide_of(const struct short_worker *b, int phase, const int warp_k, const int k_parts) {
     const struct input in = input_of(b, phase, warp_k, k_parts);
-    const int left = in.columns - b->w.lane % 4 * 2 + TILE_K - 1; /* columns of this lane, so to say */
+    const int left = in.columns - b->w.lane % 4 * 2 + TILE_K - 1; /* TILE_K - 1 more, so that divisions round up */
     struct wide w;
     w.from = in.words + b->w.lane * 2, w.tile = in.tile;
     w.all.low = left / TILE_K, w.all.high = (left - 8) / TILE_K;
     return w;
 }
 
-/* A phase of more tokens, a wide run after the other. Tiles are read where they lie in the ring, so
- * that there are registers for the input that is on its way. A step takes two parts of it. */
+/* Does a phase for more tokens, one wide run after the other. It reads tiles where they lie in the ring, so that
+ * there are registers for the input that is on its way. A step takes two parts of the input. */
 DEV void wide_read(struct short_worker *b, int phase, const int rows, const int warp_k, const int k_parts,
                    const int row_tiles, const int format) {
     const int is_x = phase == TAPE_QKV || phase == TAPE_GATE_UP, asked = phase != TAPE_OUT;
     const int most = asked ? WIDE_K : (warp_k + 1) / 2, steps = (warp_k + 2 * most - 1) / (2 * most);
     const int columns = phase == TAPE_DOWN ? P_GROUP_INTERMEDIATE : M_HIDDEN;
     const int exact = warp_k % (2 * most) == 0 && columns == k_parts * warp_k * TILE_K;
-    /* a step has slots of its own; or the first needs all, and the last gives them back */
+    /* each step has slots of its own; or the first step waits for all of them, and the last gives them back */
     const int own = 2 * most * rows % P_SLOT_TILES == 0, slots = (rows * warp_k + P_SLOT_TILES - 1) / P_SLOT_TILES;
     const int step_slots = own ? 2 * most * rows / P_SLOT_TILES : slots;
     const struct wide in = wide_of(b, phase, warp_k, k_parts);

@@ -1,9 +1,11 @@
-/* Reading a short prompt, up to P_SHORT_TOKENS tokens in one launch: what the parts of short.cu share.
+/* Reading a short prompt (docs/GLOSSARY.md), up to P_SHORT_TOKENS tokens in one launch: what the parts of short.cu
+ * share.
  *
- * It is decoding with more columns. Blocks, groups, tapes and the weights' ring are decode's; tokens stand in
- * atoms of 8, the columns of a product, of which a run of 2, or of 4 in longer prompts, goes through it at once.
- * Activations cross between SMs as words with an epoch, laid out as B fragments: for a k tile and an atom two words a
- * lane, of which the first has columns 2 (lane % 4) and + 1 of token lane / 4, the second those 8 further on. */
+ * It is decoding with more columns. Blocks, groups, tapes and the ring of weights are decode's. Tokens are the
+ * columns of a product and stand in atoms of 8. A run of atoms goes through a product at once: a narrow run has PAIR
+ * atoms, a wide one, in longer prompts, WIDE. SMs send each other activations as words with an epoch. The words lie
+ * as B fragments, two a lane for a k tile and an atom: the first has columns 2 (lane % 4) and + 1 of token lane / 4,
+ * the second those 8 further on. */
 #ifndef REEL_KERNELS_SHORT_SHARED_CUH
 #define REEL_KERNELS_SHORT_SHARED_CUH
 
@@ -24,8 +26,8 @@ enum {
     PRELOAD_TILES = P_SHORT_PRELOAD
 };
 
-/* Exchange memory, in words, which short_exchange_words (short_layout.h) adds up. Every edge has one buffer: short.cu
- * says why that is enough. */
+/* Where each part of exchange memory begins, in words; short_exchange_words (short_layout.h) adds up the same parts.
+ * Each has one buffer: short.cu says why that is enough. */
 enum {
     TILE_WORDS = SHORT_TILE_WORDS,
     VECTOR_WORDS = H_TILES * ATOMS * TILE_WORDS,  /* of hidden columns, all tokens */
@@ -37,10 +39,10 @@ enum {
     SHORT_WORDS = S_GATED + P_GROUPS * P_DOWN_K_TILES * ATOMS * TILE_WORDS
 };
 
-/* Partial sums of a narrow run of atoms, a lane's four of a product each. */
+/* Partial sums of a narrow run of atoms. A quad_float holds the four sums that a lane has of one product. */
 #define PART_QUADS(S) (P_##S##_ROW_TILES * PAIR * P_##S##_K_PARTS * LANES)
 enum {
-    MERGE_QUADS = (AT_TILES + 1) * LANES, /* what one warp's attention hands over */
+    MERGE_QUADS = (AT_TILES + 1) * LANES, /* of one head, what a warp hands over when warps share its positions */
     PRODUCT_QUADS = MAX(MAX(PART_QUADS(QKV), PART_QUADS(OUT)), MAX(PART_QUADS(GATE_UP), PART_QUADS(DOWN))),
     ALL_PARTS = MAX(PRODUCT_QUADS, ((P_WARPS - 1) * MERGE_QUADS + 1) / 2)
 };
@@ -51,7 +53,7 @@ struct ALIGN(16) block_shared {
     struct pair q[P_OUT_K_TILES * ATOMS * LANES]; /* B fragments: q's of the group, then attention's result */
     struct quad k[P_GROUP_KV_HEADS * PAIRS_OF_ATOMS * AT_TILES * LANES]; /* A operands: K of 16 tokens each */
     struct quad v[P_GROUP_KV_HEADS * PAIRS_OF_ATOMS * AT_TILES * LANES]; /* V transposed */
-    float angle[PAIRS_OF_ATOMS + KV_POSITIONS][ANGLE_STRIDE]; /* cos, sin of 16-token runs' beginnings, of 0 to 15 */
+    float angle[PAIRS_OF_ATOMS + KV_POSITIONS][ANGLE_STRIDE]; /* cos, sin: of runs' first positions, then of 0 to 15 */
     float ssq[2][P_WARPS][WIDE * ATOM_TOKENS];                /* of each warp's k tiles */
     u64 full[RING_SLOTS], empty[RING_SLOTS];
     u32 end, cap; /* as decode's */
@@ -68,21 +70,22 @@ struct short_worker {
     struct worker w;
     const struct prefill_args *a;
     int n_tokens, atoms;
-    int padded; /* atoms of whole runs where these are wide: tokens beyond the last are 0 */
-    int turn;   /* of the two buffers of partial sums */
-    /* the piece of the residual stream that this warp owns: a k tile of an atom; unit_atom is -1 where it owns none */
+    int padded; /* atoms, in whole runs where these are wide; tokens beyond the last are 0 */
+    int turn;   /* which of the two buffers of partial sums is next */
+    /* the unit of the residual stream that this warp owns, a k tile of an atom; unit_atom is -1 where it owns none */
     int unit_tile, unit_atom;
     float h[4];
 };
 
-/* What is made of these is not made before the loop over layers, where it would hold registers (worker_anew). */
+/* Before a phase: what the compiler makes of these values cannot be made before the loop over layers, where it would
+ * hold registers through all phases (worker_anew). */
 DEV void short_worker_anew(struct short_worker *b) {
     worker_anew(&b->w);
     b->unit_tile = opaque(b->unit_tile), b->unit_atom = opaque(b->unit_atom);
     b->atoms = opaque(b->atoms), b->padded = opaque(b->padded), b->turn = opaque(b->turn) & 1;
 }
 
-/* Word of a fragment that holds columns `column` (even) and + 1 of a token. */
+/* Place of the word that holds columns `column` (even) and + 1 of a token, in words from where a vector begins. */
 DEV int word_of(int column, int token) {
     const int lane = token % ATOM_TOKENS * 4 + column % 8 / 2;
     return ((column / TILE_K * ATOMS + token / ATOM_TOKENS) * LANES + lane) * 2 + column % TILE_K / 8;
@@ -95,9 +98,9 @@ struct fragment {
     struct quad q;
 };
 
-/* A word of x: two columns rounded to bf16 and below the high half what that left over, bf16 again, each without its
- * last 4 bits, where 8 bits of epoch stand. 12 or 13 significant bits, which a product takes as they are. Other words
- * have 32 bits of epoch and a pair of bf16. */
+/* A word of x holds two columns. Its low half has both rounded to bf16. Its high half has what rounding left over of
+ * both, bf16 again, each without its last 4 bits, where 8 bits of epoch stand. A column thus has 12 or 13 significant
+ * bits; a product multiplies both halves. Words of other fragments have 32 bits of epoch and a pair of bf16. */
 #define X_TAG 0x000f000fu
 DEV u32 epoch_nibbles(u32 epoch) { return (epoch & 15) | (epoch >> 4 & 15) << 16; }
 DEV u64 word_x(u32 both, u32 rest, u32 epoch) { return (u64)((rest & ~X_TAG) | epoch_nibbles(epoch)) << 32 | both; }
@@ -109,16 +112,17 @@ DEV struct fragment fragment_blank(const struct short_worker *b, int is_x) {
     f.q.x = f.q.z = 0, f.q.y = f.q.w = tag_of(b, is_x);
     return f;
 }
-/* Bits of its tags that are not those of the epoch. */
+/* Bits in which a fragment's tags differ from the epoch's; 0 when both words are there. */
 DEV u32 fragment_off(const struct fragment *f, u32 tag, int is_x) {
     return ((f->q.y ^ tag) | (f->q.w ^ tag)) & (is_x ? X_TAG : ~0u);
 }
 
-/* Fragments of n k tiles, which have `columns` columns, by some atoms from `atom` on: asked for, so that their
- * words are on the way while something else is done, then waited for with the same arguments. What does not
- * exist is 0. A word that is there is not read again: polls are themselves the load on the lines they wait for. */
+/* fragments_ask loads the fragments of n k tiles by `some` atoms from `atom` on, so that their words are on the way
+ * while the warp does something else. fragments_wait, with the same arguments, polls until all words are there. The k
+ * tiles have `columns` columns; what does not exist is 0. A word that is there is not read again: polls are
+ * themselves the load on the lines they wait for. */
 DEV const u64 *fragment_at(const u64 *from, int i, const int some) {
-    return from + (i / some * ATOMS + i % some) * TILE_WORDS; /* all but this known when compiled */
+    return from + (i / some * ATOMS + i % some) * TILE_WORDS; /* all but `from` is known when compiled */
 }
 DEV void fragments_ask(const struct short_worker *b, struct fragment *f, const u64 *from, int atom, int n,
                        const int some, int columns, const int is_x) {
@@ -126,7 +130,7 @@ DEV void fragments_ask(const struct short_worker *b, struct fragment *f, const u
     const u64 *at = from + (atom * TILE_WORDS + b->w.lane * 2);
     UNROLL
     for (int i = 0; i < n * some; i++) {
-        const int there = i / some * TILE_K < (columns % TILE_K ? left : columns); /* most often known */
+        const int there = i / some * TILE_K < (columns % TILE_K ? left : columns); /* most often known when compiled */
         f[i] = fragment_blank(b, is_x);
         if (there && ((some > 1 && i % some == 0) || atom + i % some < b->atoms))
             f[i].q = word_load4(fragment_at(at, i, some));
