@@ -1,9 +1,10 @@
-/* The audio tower of a speech model: log-mel frames to vectors, by a queue of launches.
+/* The audio tower of a speech model turns log-mel frames into vectors, by a queue of launches:
  *
  *   [stem, conv2, conv3] a few chunks at a time; conv_out;
  *   [norm, qkv, attention, out, norm, fc1, fc2] x layers; norm, proj1, proj2
  *
- * Products are taken as prompts' are (prefill_items.cuh); what they leave lies where the next one reads it. */
+ * A chunk is 100 frames (encoder_layout.h). Products are computed as those of prompts are (prefill_items.cuh). A
+ * launch writes its results where the next one reads them. */
 #include "encoder_attention.cuh"
 #include "encoder_stem.cuh"
 
@@ -15,7 +16,7 @@ DEV void tower_reader(struct prompt_worker *r, const struct encoder_args *a, int
     previous_over();
 }
 
-/* Returns 1 for consumers, who may begin; the other warps have done their part then. */
+/* Returns 1 to consumers, which may then begin. To the other warps it returns 0 when they have nothing left to do. */
 DEV int tower_start(struct prompt_worker *r, const struct encoder_args *a, int phase, int layer, int blocks, int rows) {
     prompt_worker_start(r, &a->base, layer, P_PREFILL_STAGES);
     r->k_tiles = product_k_tiles(phase);

@@ -1,9 +1,9 @@
 /* Layer norms and attention of the audio tower.
  *
- * norm        in: h   out: x. A warp a token.
- * attention   in: qkv   out: attended. Tokens see those of their own window, all of them. A warp has 16 queries of a
- *             head; keys and values come from memory as operands, since a window's are few:
- *             seven warps of a block have queries of the same, so most come out of L1. */
+ *   norm        in: h   out: x. A warp norms a token at a time.
+ *   attention   in: qkv   out: attended. A token sees all tokens of its own window. A warp has 16 queries of a head. It
+ *               loads keys and values from memory as operands, since a window has few: seven warps of a block have
+ *               queries of the same window and head, so most loads come out of L1. */
 #ifndef REEL_KERNELS_ENCODER_ATTENTION_CUH
 #define REEL_KERNELS_ENCODER_ATTENTION_CUH
 
@@ -56,12 +56,13 @@ enum {
     ROW = 3 * A_HIDDEN
 };
 
-/* Two entries of a row of q, k, v (part 0, 1, 2) of a token; 0 beyond the window. */
+/* Two entries of a token's row of q, k or v, whichever `from` points at; 0 beyond the n tokens of the window. */
 DEV u32 qkv_pair(const u16 *from, int token, int n, int entry) {
     return token < n ? cached_load32((const u32 *)(from + (size_t)token * ROW + entry)) : 0;
 }
 
-/* from: row 0 of the window, this head's first entry of q. n: tokens of the window. */
+/* Attends with the 16 queries from `first` on. from: row 0 of the window, this head's first entry of q. n: tokens of
+ * the window. window_token: its first token. */
 DEV void queries_attend(struct prompt_worker *r, const u16 *from, int n, int first, int window_token, int head) {
     const struct encoder_args *a = encoder_of(r);
     const int lane = r->w.lane, row = first + lane / 4, pair = lane % 4 * 2;
@@ -116,7 +117,7 @@ DEV void queries_attend(struct prompt_worker *r, const u16 *from, int n, int fir
             u32 v[2];
             UNROLL
             for (int i = 0; i < 2; i++) {
-                /* two tokens' entry of one column */
+                /* one column's entries of two tokens */
                 const int key = 16 * j + 8 * i + pair, entry = 8 * c + lane / 4, even = entry & ~1;
                 const u32 low = qkv_pair(from + 2 * A_HIDDEN, key, n, even),
                           high = qkv_pair(from + 2 * A_HIDDEN, key + 1, n, even);

@@ -1,11 +1,12 @@
-/* How an audio tower's weights and numbers lie in memory, and what is cut how: compiled by host and
- * device. Sources: docs/MODEL_qwen3_asr.md.
+/* How an audio tower's weights and numbers lie in memory, and how its input is cut into chunks.
+ * Host and device compile this. Sources: docs/MODEL_qwen3_asr.md.
  *
- * A clip is taken in chunks of 100 frames. Three convolutions halve bins and frames, 13 tokens come
- * of a chunk; then the tokens go through layers of attention in windows of whole chunks.
+ * A clip is cut into chunks of 100 frames. Three convolutions halve bins and frames, so that a
+ * chunk becomes 13 tokens. Then the tokens go through layers of attention, in windows of whole
+ * chunks.
  *
- * Weights are tiles of 16 rows by 16 columns (tile_format.h), a row tile's one after the other;
- * columns are padded to blocks of 64 with zeros. Columns of a product:
+ * Weights are tiles of 16 rows by 16 columns (tile_format.h); the tiles of 16 rows follow one
+ * another. Columns are padded to blocks of 64 with zeros. Columns of a product:
  *
  *   conv2, conv3   [tap][channel, padded to 64]: the 3 x 3 neighbourhood of a position, bins before
  *                  frames
@@ -72,7 +73,7 @@ TAPE_FN int enc_rows(const struct encoder_shape *s, int product) {
     }
 }
 
-/* Columns, with padding. */
+/* Columns of a product, padding included. */
 TAPE_FN int enc_columns(const struct encoder_shape *s, int product) {
     switch (product) {
     case ENC_CONV2:
@@ -88,8 +89,8 @@ TAPE_FN unsigned long long enc_product_bytes(const struct encoder_shape *s, int 
     return (unsigned long long)row_tiles * (unsigned)(enc_columns(s, product) / TILE_K) * tile_bytes(s->format);
 }
 
-/* From the start of all weights; `layer` counts for the four products of layers alone. With
- * ENC_PRODUCTS: bytes of all. */
+/* Byte of all weights at which a product's begin. `layer` counts for the four products of layers
+ * alone. With ENC_PRODUCTS: bytes of all weights. */
 TAPE_FN unsigned long long enc_weights_at(const struct encoder_shape *s, int product, int layer) {
     unsigned long long at = 0, layer_bytes = 0;
     for (int p = ENC_QKV; p <= ENC_FC2; p++)
@@ -143,7 +144,8 @@ TAPE_FN int enc_numbers_of(const struct encoder_shape *s, int which) {
     }
 }
 
-/* With ENC_NUMBERS: how many there are. */
+/* Place at which one kind of numbers begins. `layer` counts for the kinds of layers alone. With
+ * ENC_NUMBERS: how many numbers there are in all. */
 TAPE_FN int enc_numbers_at(const struct encoder_shape *s, int which, int layer) {
     int at = 0, layer_numbers = 0;
     for (int n = ENC_NORM1; n <= ENC_FC2_BIAS; n++)
@@ -158,19 +160,20 @@ TAPE_FN int enc_numbers_at(const struct encoder_shape *s, int which, int layer) 
     return at;
 }
 
-/* Of one launch. */
+/* Arguments of one launch. */
 struct encoder_args {
-    /* decode: n_tokens: columns of this launch's product, or tokens of the clip; patience, mailbox,
-     * abort. room: of the activations that a product reads. The rest is not used. */
+    /* Used of base.decode: n_tokens, the columns of this launch's product or tokens of the clip;
+     * patience, mailbox, abort. Used of base itself: room, of the activations that a product
+     * reads. The rest is not used. */
     struct prefill_args base;
     const unsigned char *weights;
     const float *numbers;
     const float *features; /* f32 [bins][n_frames] */
     int n_frames;
     int first_chunk;                /* of the clip: stem, conv2 and conv3 take a few chunks at a time */
-    unsigned char *taps2;           /* activations that conv2 and conv3 read: zeroed once, then only what has */
-    unsigned char *taps3;           /* a neighbour is written */
-    int room2, room3;               /* positions that they have room for */
+    unsigned char *taps2;           /* activations that conv2 reads; taps outside stay 0 */
+    unsigned char *taps3;           /* those that conv3 reads, likewise */
+    int room2, room3;               /* positions that taps2 and taps3 have room for */
     int room;                       /* tokens that the following have room for */
     unsigned char *binned;          /* what conv_out reads */
     float *h;                       /* f32 [tokens][hidden]: the residual stream */

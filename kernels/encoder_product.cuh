@@ -1,4 +1,5 @@
-/* The matrix products of the audio tower: what the items of prefill_items.cuh are here. */
+/* The matrix products of the audio tower. This file defines the functions that prefill_items.cuh leaves to the one
+ * that includes it. */
 #ifndef REEL_KERNELS_ENCODER_PRODUCT_CUH
 #define REEL_KERNELS_ENCODER_PRODUCT_CUH
 
@@ -12,7 +13,7 @@ DEV struct encoder_shape encoder_here(void) {
     s.intermediate = A_INTERMEDIATE, s.out = A_OUT, s.layers = A_LAYERS, s.window = A_WINDOW, s.format = A_FORMAT;
     return s;
 }
-/* base is its first member. */
+/* A launch's own arguments: what `a` points at is the first member of struct encoder_args, `base`. */
 DEV const struct encoder_args *encoder_of(const struct prompt_worker *r) {
     return (const struct encoder_args *)(const void *)r->a;
 }
@@ -59,7 +60,7 @@ DEV const u8 *item_weights(const struct prompt_worker *r, int phase, int layer, 
     return encoder_of(r)->weights + enc_weights_at(&s, phase, layer) +
            (u64)((u32)tile * (u32)product_k_tiles(phase)) * tile_bytes(A_FORMAT) + (u64)tile_lane(A_FORMAT, r->w.lane);
 }
-/* Columns come in blocks of four tiles; a stage has eight. */
+/* Columns come in blocks of four tiles, a stage has eight: tiles beyond the last column are 0. */
 DEV void item_tiles(const struct prompt_worker *r, int phase, struct quad *t, const u8 *row, int k, const int n) {
     const int there = k < r->k_tiles;
     (void)phase;
@@ -76,7 +77,7 @@ DEV void item_end(struct prompt_worker *r, int phase, const struct item *it, int
 
 /* ---- where results go ---- */
 
-/* Abramowitz and Stegun 7.1.26: off by 1.5e-7 at most. */
+/* The error function by Abramowitz and Stegun 7.1.26: off by 1.5e-7 at most. */
 DEV float erf_approx(float x) {
     const float size = x < 0 ? -x : x, t = rcp_approx(1.0f + 0.3275911f * size);
     const float sum =
@@ -86,12 +87,13 @@ DEV float erf_approx(float x) {
 }
 DEV float gelu(float x) { return 0.5f * x * (1.0f + erf_approx(x * 0.70710678f)); }
 
-/* Two channels of one position behind conv2 are neighbours of up to four of conv3's. */
+/* Writes two channels of one position of conv2's result, once for each neighbourhood of conv3 that has this position:
+ * up to four. */
 DEV void conv2_store(const struct encoder_args *a, int position, int channel, u32 both) {
     const int frame = position % FRAMES2, bin = position / FRAMES2 % BINS2, chunk = position / FRAMES2 / BINS2;
     UNROLL
     for (int i = 0; i < 2; i++) {
-        /* an even place is in the middle of one window, an odd one at the end of one and the begin of the next */
+        /* an even bin is the middle of one neighbourhood, an odd one the end of one and the begin of the next */
         const int tap_bin = bin % 2 ? 2 - 2 * i : 1, to_bin = (bin + 1 - tap_bin) / 2;
         if ((i && bin % 2 == 0) || to_bin >= BINS3) continue;
         UNROLL
@@ -105,7 +107,7 @@ DEV void conv2_store(const struct encoder_args *a, int position, int channel, u3
     }
 }
 
-/* ... and one behind conv3 is a token's. */
+/* Writes two channels of one position of conv3's result to the token that it belongs to. */
 DEV void conv3_store(const struct encoder_args *a, int position, int channel, u32 both) {
     const int frame = position % ENC_TOKENS, bin = position / ENC_TOKENS % BINS3;
     const int chunk = a->first_chunk + position / ENC_TOKENS / BINS3, token = chunk * ENC_TOKENS + frame;
@@ -121,7 +123,7 @@ DEV void conv3_store(const struct encoder_args *a, int position, int channel, u3
         plain_store16((u16 *)(a->binned + activation_at(a->room, token, column + 1)), (u16)(both >> 16));
 }
 
-/* Rows `row` and row + 1 of column `token`. */
+/* Stores rows `row` and row + 1 of column `token` of a product. */
 DEV void pair_store(struct prompt_worker *r, int phase, int row, int token, u32 both) {
     const struct encoder_args *a = encoder_of(r);
     if (phase == ENC_CONV2)
@@ -136,7 +138,7 @@ DEV void pair_store(struct prompt_worker *r, int phase, int row, int token, u32 
 
 DEV float number_at(const float *from, int row, int rows) { return from && row < rows ? const_loadf(from + row) : 0; }
 
-/* Products whose results are activations: a bias, gelu but for q, k and v. */
+/* Finishes a product whose results are activations: adds the bias, and takes gelu but for q, k and v. */
 DEV void activations_finish(struct prompt_worker *r, int phase, const struct item *it, const float *d, int block,
                             int from, const int n, const float *bias, int rows) {
     const int lane = r->w.lane, first = it->row * TILE_ROWS, pair = lane % 4 * 2;
@@ -157,7 +159,7 @@ DEV void activations_finish(struct prompt_worker *r, int phase, const struct ite
     }
 }
 
-/* Products whose results stay float32: the residual stream, the vectors. */
+/* Finishes a product whose results stay float32: the residual stream, and the vectors that the tower returns. */
 DEV void floats_finish(struct prompt_worker *r, int phase, const struct item *it, const float *d, int block, int from,
                        const int n, const float *bias, int rows) {
     const struct encoder_args *a = encoder_of(r);

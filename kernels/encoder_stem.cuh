@@ -1,7 +1,7 @@
 /* stem: the first convolution, written where the second one reads it.
  *   reads    features, zeros around them
- *   writes   taps2: each value with all neighbourhoods that it belongs to. Taps that lie outside are never written:
- *            they hold zeros from the start, whatever chunk has the place
+ *   writes   taps2: each value once for each neighbourhood that it belongs to. Taps that lie outside are never
+ *            written: they hold zeros from the start, whatever chunk has the place
  *   split    a bin of the second convolution in a chunk over blocks, two channels a thread */
 #ifndef REEL_KERNELS_ENCODER_STEM_CUH
 #define REEL_KERNELS_ENCODER_STEM_CUH
@@ -11,12 +11,12 @@
 
 enum {
     CHANNEL_PAIRS = (A_CHANNELS + 1) / 2,
-    NEAR_BINS = 7,                /* that a bin of the second convolution comes of, the middle one 4 times it */
-    NEAR_FRAMES = ENC_FRAMES + 2, /* a zero before and behind */
+    NEAR_BINS = 7,                /* bins of features around 4 n, which bin n of the second convolution is made of */
+    NEAR_FRAMES = ENC_FRAMES + 2, /* frames of a chunk, a zero before and behind */
     NEAR_PLACES = NEAR_BINS * NEAR_FRAMES
 };
 
-/* The chunk's features around `bin` of the second convolution, zeros outside. */
+/* Loads the chunk's features around `bin` of the second convolution into shared memory, zeros outside. */
 DEV void near_load(struct prompt_worker *r, int chunk, int bin) {
     const struct encoder_args *a = encoder_of(r);
     for (int i = r->w.warp * LANES + r->w.lane; i < NEAR_PLACES; i += READ_CONSUMERS) {
@@ -27,8 +27,8 @@ DEV void near_load(struct prompt_worker *r, int chunk, int bin) {
     }
 }
 
-/* One row of the first convolution's frames, of the three rows of features at `near`, to the tap `tap_bin` of the
- * second one's row of positions from to_row on. */
+/* Computes all frames of one bin of the first convolution from the three rows of features at `near`. Writes them as
+ * tap `tap_bin` of the second one's row of positions from to_row on. */
 DEV void stem_row(const struct encoder_args *a, const float *near, int tap_bin, int to_row, int channel,
                   const float (*weights)[ENC_TAPS], const float *bias) {
     float x[3][3]; /* [bin][frame] */
@@ -57,7 +57,7 @@ DEV void stem_row(const struct encoder_args *a, const float *near, int tap_bin, 
     }
 }
 
-/* Of a pair of channels, all that belongs to one bin of the second convolution. */
+/* Computes, of a pair of channels, all values that one bin of the second convolution reads. */
 DEV void stem_pair(struct prompt_worker *r, int pair, int bin, int to_row) {
     float weights[2][ENC_TAPS], bias[2];
     UNROLL

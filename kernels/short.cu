@@ -20,7 +20,7 @@
  *   x for qkv(l + 1)   its owner has down(l) from one SM of each group. That SM had gated(l) from its whole group,
  *                      and each SM of the group had taken x for qkv(l) before
  *   qkv(l + 1)         the SM has x for qkv(l + 1) from all owners, who had down(l) from SMs of all groups. That of
- *                      this SM's group had gated(l) from the whole group, which had done attention(l) before
+ *                      this SM's group had gated(l) from the whole group, whose SMs had done attention(l) before
  *   out(l + 1)         the SM has x for qkv(l + 1), which owners made after they had taken out(l)
  *   x for gate_up(l+1) its owner has out(l + 1) from one SM of each group. That SM had qkv(l + 1) from its whole
  *                      group, and each SM of the group had taken x for gate_up(l) before
