@@ -27,8 +27,9 @@ int checkpoints_go(struct checkpoints *c, int position) {
     return from;
 }
 
-/* What losing slot i costs: so many positions would begin so much earlier, which matters less the
- * further they lie from `end`. Those kept lie about evenly on a logarithm's scale. */
+/* What losing slot i costs: the positions between it and the next slot would begin at the slot
+ * before it. That matters less the further they lie from `end`. So the slots that are kept lie
+ * about evenly on a logarithm's scale. */
 static double worth(const struct checkpoints *c, int i, int end) {
     int at = c->position[i], before = 0, after = end;
     for (int j = 0; j < MEMORY_PLAN_CHECKPOINTS; j++) {

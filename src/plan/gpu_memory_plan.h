@@ -1,12 +1,13 @@
-/* How much memory a model and a session take on a GPU. Sizes are said here alone: `inspect --plan`
- * prints them before anything is allocated, and src/cuda takes every allocation by its part. */
+/* How much memory a model and a session take on a GPU. Only this file says sizes: `inspect
+ * --plan` prints them before anything is allocated, and src/cuda takes every allocation by its
+ * part. */
 #ifndef REEL_PLAN_GPU_MEMORY_PLAN_H
 #define REEL_PLAN_GPU_MEMORY_PLAN_H
 
 #include "plan/plan.h"
 
-/* Whose an allocation is: a model holds its own while it is open, and the loader's besides until
- * the weights are there; each session holds its own. */
+/* Who owns an allocation. A model holds its own while it is open. It holds the loader's too until
+ * the weights are there. Each session holds its own. */
 enum gpu_owner { GPU_OF_MODEL, GPU_OF_LOADER, GPU_OF_SESSION };
 
 /* Every allocation: PART(name, owner, whether it is pinned memory of the host, what errors call
@@ -47,19 +48,19 @@ enum gpu_part { GPU_PARTS(GPU_PART_NAME) GPU_N_PARTS };
 
 enum {
     GPU_STAGES = 3,          /* buffers that the loader fills in turn */
-    GPU_STAGE_KB = 16 << 10, /* of one, where no tuning says otherwise */
+    GPU_STAGE_KB = 16 << 10, /* KB of one such buffer, where tuning says nothing else */
     GPU_MOST_GIVEN = 256,    /* tokens that one launch of the decode kernel is given */
     GPU_MAPPED_IDS = 64      /* ids that are read out of mapped memory */
 };
 
-/* What tuning can change of it. */
+/* What tuning can change of the plan. */
 struct gpu_memory_use {
-    bool prompts;       /* kernels of their own read prompts, where the plan has them, */
+    bool prompts;       /* prompts are read by kernels of their own, where the plan has them, */
     bool short_prompts; /* and short ones in one launch */
     int stage_kb;       /* of one staging buffer */
     int profile_tokens; /* of a launch that leave time stamps; 0: none do */
 };
-/* As it is without tuning. */
+/* The plan without tuning. */
 extern const struct gpu_memory_use gpu_memory_usual;
 
 struct gpu_memory_plan {
@@ -68,7 +69,7 @@ struct gpu_memory_plan {
     int most_context; /* positions that fit into the GPU's memory; 0: not one, or unknown */
 };
 
-/* context 0: the model's. */
+/* Fills *m for a session of `context` positions; 0 means the most that the model allows. */
 void gpu_memory_plan_fill(struct gpu_memory_plan *m, const struct plan *plan,
                           const struct model_config *config, int context,
                           const struct gpu_memory_use *use);
@@ -77,13 +78,14 @@ void gpu_memory_plan_fill(struct gpu_memory_plan *m, const struct plan *plan,
 uint64_t gpu_memory_of(const struct gpu_memory_plan *m, enum gpu_owner owner, bool pinned);
 /* Most device bytes at a time: the model with one session, or with its loader when that is more. */
 uint64_t gpu_memory_most(const struct gpu_memory_plan *m);
-/* What errors call a part. */
+/* The name that errors have for a part. */
 const char *gpu_part_text(enum gpu_part part);
 
 /* Tokens that one launch may be given as ids or embeddings. */
 int gpu_most_given(const struct plan *plan);
 
-/* Between a session's recurrent states, of which GPU_STATES holds several; 0: it has none. */
+/* Bytes from one of a session's recurrent states to the next; GPU_STATES holds several. 0: it has
+ * none. */
 uint64_t gpu_state_stride(const struct plan *plan);
 
 /* Where the parts of GPU_MAPPED begin. */

@@ -34,8 +34,8 @@ void memory_plan_fill(struct memory_plan *plan, const struct model_config *confi
     plan->kv_bytes = plan->kv_position_bytes * (uint64_t)context;
     plan->total_bytes = plan->weight_bytes + plan->owned_bytes + plan->kv_bytes +
                         plan->state_bytes + plan->scratch_bytes;
-    /* all of the language model but the embedding, of which one row is read; a tied one is read
-     * whole, as the head */
+    /* decoding reads all of the language model but the embedding, of which it reads one row; a
+     * tied embedding is the head too and is read whole */
     const struct matrix *embedding = &weights->embedding;
     plan->token_bytes = weights->n_bytes - weights->audio.n_bytes;
     if (!config->tied) plan->token_bytes -= matrix_bytes(embedding) - embedding->row_bytes;

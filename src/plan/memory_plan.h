@@ -1,5 +1,5 @@
-/* How much memory a model needs on a CPU, before anything is allocated. Used by `inspect` and for
- * the context length a session gets when nobody names one. */
+/* How much memory a model needs on a CPU, before anything is allocated. `inspect` prints it, and
+ * a session gets its context length by it when nobody names one. */
 #ifndef REEL_PLAN_MEMORY_PLAN_H
 #define REEL_PLAN_MEMORY_PLAN_H
 

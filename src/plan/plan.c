@@ -1,5 +1,5 @@
-/* plan_make: of all ways to split a model over a GPU's SMs, the one with the least estimated time
- * of a token. */
+/* plan_make tries all ways to split a model over a GPU's SMs and takes the one with the least
+ * estimated time of a token. */
 #include "plan/plan.h"
 
 #include "plan/plan_layout.h"
@@ -74,7 +74,8 @@ static enum reel_status refuse_range(const char *what, int value, int low, int h
                    high);
 }
 
-/* Whether groups own whole heads of all kinds; value heads are a multiple of key heads. */
+/* Whether groups own whole heads of all kinds. Value heads need no test: their number is a
+ * multiple of the key heads'. */
 static bool groups_share(const struct model_config *c, int n_groups) {
     return c->n_kv_heads % n_groups == 0 && c->delta.key_heads % n_groups == 0;
 }
@@ -117,8 +118,8 @@ static enum reel_status refuse_wishes(const struct plan_options *o, const struct
     return REEL_OK;
 }
 
-/* The best plan so far, and why the last choice with the most SMs that failed did so: it asked for
- * the least. */
+/* The best plan so far, and why a choice was refused. Of the choices that were refused, the last
+ * with the most SMs is kept: it asked the least of each SM. */
 struct search {
     const struct model_config *config;
     const struct gpu_limits *gpu;
@@ -129,7 +130,7 @@ struct search {
     int refused_sms;
 };
 
-/* Whether every SM of a group gets rows of hidden: exchanges count on all to take part. */
+/* Whether every SM of a group gets rows of hidden. Exchanges count on all SMs to take part. */
 static bool all_have_rows(const struct search *s, int group_sms) {
     const int hidden = s->config->hidden;
     return (group_sms - 1) * plan_even(plan_ceil(hidden, group_sms)) < hidden;
@@ -150,7 +151,7 @@ static void consider(struct search *s, const struct plan_choice *choice) {
     s->best_us = us;
 }
 
-/* Whether a wish, or the planner where there is none, allows the value. */
+/* Whether the value is the wish, or there is no wish (0). */
 static bool allowed(int wish, int value) { return wish == 0 || wish == value; }
 
 static void consider_warps(struct search *s, int n_groups, int group_sms) {

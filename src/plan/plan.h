@@ -1,7 +1,8 @@
-/* The plan: who computes what, for one model on one GPU. Pure data, made without a GPU; the kernels
- * are compiled from its constants, the tapes are wound by its map, and `inspect --plan` prints it.
+/* The plan: who computes what, for one model on one GPU. It is pure data and is made without a
+ * GPU. Its constants compile the kernels, its map winds the tapes, and `inspect --plan` prints
+ * it. Words such as group, tape, ring and exchange are explained in docs/GLOSSARY.md.
  *
- * Exchanges, in the order of a layer (words of 8 bytes; kernels/sync.cuh):
+ * Exchanges, in the order of a layer (words of 8 bytes; kernels/exchange.cuh):
  *   qkv       in the group      bf16 pairs of the group's q, k, v rows
  *   attention in the group      only when positions are split: each SM's partial result
  *   merged    in the group      only then, where a group is large: bf16 pairs of the whole result
@@ -28,13 +29,13 @@ struct gpu_limits {
     char name[64];
     int compute; /* 90 for sm_90 */
     int n_sms;
-    int shared_bytes;      /* a block may have, opt-in: 227 KB on sm_90, 99 KB on sm_86 */
-    int registers;         /* a SM has: 65536 */
-    int max_threads;       /* a block may have: 1024 */
-    uint64_t memory_bytes; /* device memory, 0 unknown */
+    int shared_bytes;      /* of a block at most, opt-in: 227 KB on sm_90, 99 KB on sm_86 */
+    int registers;         /* of a SM: 65536 */
+    int max_threads;       /* of a block at most: 1024 */
+    uint64_t memory_bytes; /* of the device; 0: unknown */
 };
 
-/* Wishes; 0 means the planner's choice. */
+/* What a caller wishes; 0 leaves the choice to the planner. */
 struct plan_options {
     int compute; /* compile for an older GPU than there is: 75, 80; 0 = the GPU's */
     int n_groups, group_sms;
@@ -43,11 +44,11 @@ struct plan_options {
     int ring_slots, kv_slots;
     int cap_layers, cap_head, cap_kv; /* slots in flight */
     int split_from;                   /* positions from which attention is split over the group */
-    int prefill_tokens;               /* of a prompt that one launch reads; a multiple of 128 */
+    int prefill_tokens;               /* of a prompt, read by one launch; a multiple of 128 */
 };
 
-/* EXCHANGE(number, which kernels know as the constant of that name: where its words begin; name for
- * people; how often its words are used). */
+/* EXCHANGE(number, name for people, how often its words are used). Kernels know the number as a
+ * constant of the same name, whose value is where the exchange's words begin. */
 #define PLAN_EXCHANGES(EXCHANGE)                                                                   \
     EXCHANGE(X_QKV, "qkv", "a layer")                                                              \
     EXCHANGE(X_ATTENTION, "attention", "a layer, when split")                                      \
@@ -69,12 +70,13 @@ struct plan_words {
     int readers;            /* SMs that read one word */
 };
 
-/* Of short.cu: epochs of a launch besides one for each layer; tokens at most. */
+/* Of short.cu: epochs of a launch besides one for each layer; most tokens of a launch. */
 enum { PLAN_SHORT_EPOCHS = 2, PLAN_SHORT_TOKENS = 64 };
 
 enum { PLAN_PICK_WORDS = 128 }; /* of one SM, see phase_pick.cuh */
 
-/* Scratch memory of prefill: where its parts begin (struct prefill_args), and how much it is. */
+/* Scratch memory of prefill: where its parts begin (struct prefill_args), and its bytes in all.
+ */
 struct plan_scratch {
     uint64_t h, ssq, x, qkv, attention, mixed, gated; /* mixed: the Gated DeltaNets' attention */
     struct {
@@ -83,7 +85,7 @@ struct plan_scratch {
     uint64_t bytes;
 };
 
-/* Of the Gated DeltaNets; all 0 where there are none. */
+/* What the plan says of Gated DeltaNets; all 0 where the model has none. */
 struct plan_delta {
     int n_layers;
     int key_heads, value_heads, key_dim, value_dim; /* as in model_config */
@@ -95,10 +97,10 @@ struct plan_delta {
 
 /* The audio tower of a speech model (kernels/encoder.cu). */
 struct plan_encoder {
-    struct encoder_shape shape; /* layers 0: these kernels do not take it */
-    const char *none;           /* and why; NULL: the model does not hear */
-    int chunks;                 /* that the convolutions take at once */
-    int most_chunks;            /* of one run: whole windows */
+    struct encoder_shape shape; /* its layers are 0 where the kernels do not take the tower */
+    const char *none;           /* why they do not; NULL: they do, or the model does not hear */
+    int chunks;                 /* chunks that the convolutions take at once */
+    int most_chunks;            /* chunks of one run at most: whole windows */
     uint64_t features, taps2, taps3, binned, h, x, qkv, attended, wide,
         out; /* where the parts of its scratch memory begin (struct encoder_args) */
     uint64_t scratch_bytes;
@@ -112,7 +114,7 @@ struct plan {
 
     /* the model */
     int n_heads, n_kv_heads, head_dim;
-    int rotary_dim; /* entries of a head that turn */
+    int rotary_dim; /* entries of a head that are rotated */
     int group_heads, group_kv_heads;
     bool qk_norm, tied;
     float rms_eps;
@@ -138,8 +140,8 @@ struct plan {
     unsigned n_words;
 
     /* reading prompts (kernels/prefill.cu), with all of the GPU's SMs */
-    int prefill_tokens;       /* that one launch takes; 0: prompts are read by the decode kernel, */
-    const char *prefill_none; /* and why */
+    int prefill_tokens;       /* that one launch takes; 0: the decode kernel reads prompts */
+    const char *prefill_none; /* why prefill_tokens is 0; NULL: it is not */
     int prefill_stages, prefill_shared; /* of its ring; bytes of shared memory of a block */
     int prefill_k_places;               /* k tiles of a product at most, in whole stages */
     int prefill_chunk_shared; /* of a block of the Gated DeltaNets' steps that have no ring; 0: none
@@ -159,7 +161,7 @@ struct plan {
 
     struct plan_encoder encoder;
 
-    /* launch parameters that tuning may change without compiling */
+    /* parameters of a launch, which tuning may change without compiling */
     int cap_layers, cap_head, cap_kv, split_from;
 
     /* what it costs */
@@ -170,19 +172,20 @@ struct plan {
 };
 
 /* Refuses with REEL_E_UNSUPPORTED what the kernels cannot do, saying which number and what is
- * allowed. `weights` may be checked only (weights_check). */
+ * allowed. */
 enum reel_status plan_make(struct plan *plan, const struct model_config *config,
                            const struct gpu_limits *gpu, const struct plan_options *options,
                            struct reel_error *err);
 
-/* Proves the plan: each weight in exactly one place, every row of every phase computed once and
- * published where its readers look, each exchange complete, everything within the GPU's limits.
- * Says what is wrong. Slow (visits every weight's place) only for `thorough`. */
+/* Proves the plan: each weight stands in exactly one place; one SM computes each row of each
+ * phase and publishes it where its readers look; each exchange is complete; everything keeps the
+ * GPU's limits. The error says what is wrong. `thorough` also visits every weight's place, which
+ * is slow. */
 enum reel_status plan_check(const struct plan *plan, const struct model_config *config,
                             bool thorough, struct reel_error *err);
 
-/* The compiler's -D options, one a line without "-D": "M_HIDDEN=1024". The whole list is a function
- * of the plan, so its text identifies the compiled kernels. */
+/* Writes the compiler's -D options, one a line without "-D": "M_HIDDEN=1024". The plan alone
+ * decides the whole list, so its text identifies the compiled kernels. */
 enum reel_status plan_constants(const struct plan *plan, struct buffer *text,
                                 struct reel_error *err);
 
@@ -192,7 +195,8 @@ struct prefill_cut plan_prefill_cut(const struct plan *plan, int phase, int n_to
 /* How a product of the audio tower (enum encoder_product) over n columns is best cut. */
 struct prefill_cut plan_encoder_cut(const struct plan *plan, int product, int n);
 
-/* For people: groups, phases with rows, bytes and imbalance, exchanges, memory. */
+/* Writes the plan for people: groups, phases with rows, bytes and imbalance, exchanges, memory.
+ */
 enum reel_status plan_print(const struct plan *plan, const struct model_config *config,
                             struct buffer *text, struct reel_error *err);
 

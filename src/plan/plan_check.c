@@ -1,6 +1,6 @@
-/* plan_check: a second look at a plan that shares no arithmetic with its making where that can be
- * avoided. The cheap part proves sizes, limits and that published words are the words read; the
- * thorough part visits every weight's place. */
+/* plan_check looks at a plan a second time. Where possible it shares no arithmetic with the code
+ * that made the plan. The cheap part proves sizes and limits, and that the words that are
+ * published are the words that are read. The thorough part visits every weight's place. */
 #include "base/memory.h"
 #include "kernels/kv_layout.h"
 #include "plan/plan_layout.h"
@@ -116,7 +116,7 @@ static enum reel_status check_segment(const struct plan *p, int phase, int rows,
     return REEL_OK;
 }
 
-/* mix stands in a DeltaNet where qkv does elsewhere. */
+/* A DeltaNet has mix where other layers have qkv. */
 static enum reel_status check_mix(const struct plan *p, struct reel_error *err) {
     const struct tape_shape *t = &p->tape;
     const struct tape_segment *mix = &t->segment[TAPE_MIX], *qkv = &t->segment[TAPE_QKV];
@@ -175,8 +175,8 @@ static enum reel_status check_tape(const struct plan *p, struct reel_error *err)
 
 /* ---- rings and threads ----------------------------------------------------------------------- */
 
-/* In the head a ring position must belong to the same warps in every lap: a warp that skips a lap
- * could not tell it from the one before the last. */
+/* Checks the ring. In the head a slot must belong to the same warps in every lap: a warp that
+ * skips a lap could not tell it from the one before the last. */
 static enum reel_status check_ring(const struct plan *p, struct reel_error *err) {
     const struct tape_shape *t = &p->tape;
     const int slot_tiles = t->warps * p->slot_tiles;
@@ -240,7 +240,7 @@ static enum reel_status check_block(const struct plan *p, struct reel_error *err
 
 /* ---- prefill --------------------------------------------------------------------------------- */
 
-/* Each part of the scratch memory ends before the next begins. */
+/* Checks that each part of the scratch memory ends before the next begins. */
 static enum reel_status check_scratch(const struct plan *p, struct reel_error *err) {
     const struct tape_shape *t = &p->tape;
     const struct plan_scratch *s = &p->scratch;
@@ -355,8 +355,8 @@ static enum reel_status check_regions(const struct plan *p, struct reel_error *e
     return REEL_OK;
 }
 
-/* Marks what one SM publishes of its group's `have` values, two a word, its own `mine` from `first`
- * on: as the epilogue does. */
+/* Marks the words that one SM publishes, as the epilogue does: its `mine` values from `first` on,
+ * of its group's `have`. A word has two values. */
 static enum reel_status publish(unsigned char *seen, const struct plan_words *x, int exchange,
                                 int group, int have, int first, int mine, struct reel_error *err) {
     for (int i = 0; i < mine && first + i < have; i += 2) {
@@ -392,7 +392,8 @@ static enum reel_status check_exchange(const struct plan *p, int exchange, int h
     return status;
 }
 
-/* Exchanges that only some plans have: the first SMs of a group may share the words unevenly. */
+/* Checks the exchanges that only some plans have. The first SMs of a group may share their words
+ * unevenly. */
 static enum reel_status check_group_words(const struct plan *p, struct reel_error *err) {
     const struct tape_shape *t = &p->tape;
     const struct plan_delta *d = &p->delta;
@@ -442,7 +443,7 @@ static enum reel_status check_exchanges(const struct plan *p, struct reel_error 
 
 /* ---- every weight ---------------------------------------------------------------------------- */
 
-/* The weights of one phase of the model: rows by k. */
+/* How large the weights of one phase of the model are: rows by k. */
 struct extent {
     int rows, k;
 };
@@ -478,7 +479,8 @@ static int qkv_owner(const struct plan *p, int row, int *local) {
     return head / p->group_kv_heads;
 }
 
-/* The same of mix: q and k of key heads, v and z of value heads. */
+/* The group that has a row of mix, and the row's number there: q and k of key heads, v and z of
+ * value heads. */
 static int mix_owner(const struct plan *p, int row, int *local) {
     const struct tape_shape *t = &p->tape;
     const struct plan_delta *d = &p->delta;
@@ -495,7 +497,8 @@ static int mix_owner(const struct plan *p, int row, int *local) {
     return i / dim / heads;
 }
 
-/* The SM whose published row, or k slice, this weight belongs to, derived from the exchanges. */
+/* The SM to whose published row, or slice of k, this weight belongs; derived from the exchanges.
+ */
 static int owner(const struct plan *p, int phase, int layer, int row, int k) {
     const struct tape_shape *t = &p->tape;
     const struct tape_segment *g = &t->segment[phase];
@@ -523,8 +526,8 @@ static int owner(const struct plan *p, int phase, int layer, int row, int k) {
     return group * t->group_sms + local / share;
 }
 
-/* One bit for each grain of the tapes. The phase begins at byte `begin` of an SM's; k is the first
- * column of a grain. */
+/* Marks the grain of a row that begins at column k; `seen` has one bit for each grain of the tapes.
+ * The phase begins at byte `begin` of an SM's tape. */
 static enum reel_status mark(const struct plan *p, unsigned char *seen, int phase, int layer,
                              unsigned long long begin, int row, int k, int columns,
                              struct reel_error *err) {

@@ -25,7 +25,7 @@ static enum reel_status put_numbers(struct buffer *text, const struct number *nu
     return status;
 }
 
-/* A C literal of type float, in as few digits as give the same value. */
+/* Writes a C literal of type float, in as few digits as give the same value. */
 static enum reel_status put_float(struct buffer *text, const char *name, float x,
                                   struct reel_error *err) {
     char digits[40];

@@ -1,4 +1,4 @@
-/* What a plan would cost: the estimated time of a token, by which plan_make chooses among plans. */
+/* What a plan would cost: plan_make chooses among plans by the estimated time of a token. */
 #include "base/numbers.h"
 #include "plan/plan_layout.h"
 
@@ -10,32 +10,33 @@ double plan_share_bytes_us(int compute) {
         double bytes_us;
     } shares[] = { { 100, 50e3 }, { 90, 33.8e3 }, { 89, 7.5e3 },
                    { 86, 11e3 },  { 80, 16e3 },   { 75, 7.2e3 } };
-    if (compute >= 120) return 10e3; /* consumer cards again */
+    if (compute >= 120) return 10e3; /* consumer cards, unlike 100 */
     for (size_t i = 0; i < sizeof shares / sizeof shares[0]; i++)
         if (compute >= shares[i].compute) return shares[i].bytes_us;
     return 7e3;
 }
 
-/* An exchange on an idle card, fitted to docs/EXPERIMENTS.md "GPU shapes", (a). */
+/* Time of an exchange on an idle card, fitted to docs/EXPERIMENTS.md "GPU shapes", (a). */
 static double exchange_us(const struct plan_words *x) {
     return 0.45 + 0.0025 * x->readers + 0.00006 * x->words;
 }
 
-/* Gathering q, then rounds of pieces of 16 positions, at 128 positions. */
+/* Time of attention at 128 positions: gathering q, then rounds of pieces of 16 positions. */
 static double attention_us(const struct plan *p) {
     enum { PIECES = 8 };
     return 0.5 + 0.7 * plan_ceil(PIECES * p->group_kv_heads, p->attention_warps);
 }
 
-/* From a phase's input to its partial sums published: the tiles in registers, then a slot at a time
- * from the ring. Fitted to "last word seen to published" there; the ring's part is a guess. */
+/* Time from a phase's input to its partial sums published: the tiles in registers, then a slot at
+ * a time from the ring. Fitted to "GPU shapes", (e), "Last word seen to published"; the ring's
+ * part is a guess. */
 static double phase_us(const struct plan *p, const struct tape_segment *g) {
     const int tiles = g->warp_rows * g->warp_k, later = int_max(tiles - p->preload_tiles, 0);
     return 0.35 + 0.02 * g->warp_k + 0.05 * plan_ceil(later, p->slot_tiles);
 }
 
-/* A DeltaNet layer: its exchanges, and its units one after the other, at the rate of their state.
- */
+/* Time of a DeltaNet layer: its exchanges, and its units one after the other. The units' states
+ * are streamed as weights are. */
 static double delta_us(const struct plan *p, double rate) {
     const struct tape_shape *t = &p->tape;
     const struct plan_delta *d = &p->delta;
@@ -55,15 +56,16 @@ static double delta_us(const struct plan *p, double rate) {
     return sqrt(stream * stream + sync * sync);
 }
 
-/* A part of a layer's stream and its exchanges hide behind each other: the root of the sum of their
- * squares is 3 % off the one layout that was measured (7.1 and 5.0 us alone, 8.4 together). */
+/* A layer's stream of weights and its exchanges hide a part of each other. The root of the sum of
+ * their squares is 3 % off the one layout that was measured (7.1 and 5.0 us alone, 8.4 together).
+ */
 double plan_estimate_us(const struct plan *p) {
     const struct tape_shape *t = &p->tape;
     const double share = plan_share_bytes_us(p->gpu.compute);
-    const double most_share = 1.1; /* 120 of an H200's 132 SMs still read all it gives */
+    const double most_share = 1.1; /* 120 of an H200's 132 SMs still read all that it gives */
     double rate = share * p->gpu.n_sms / t->n_sms;
     if (rate > share * most_share) rate = share * most_share;
-    const double turn_us = 0.25; /* of the one thread that issues copies */
+    const double turn_us = 0.25; /* a turn of the one thread that issues copies */
     if (rate > p->slot_bytes / turn_us) rate = p->slot_bytes / turn_us;
     const double group = t->n_groups;
     double sync = attention_us(p);

@@ -1,10 +1,11 @@
-/* The audio tower of a speech model: whether kernels/encoder.cu takes it, how many chunks at once,
- * and its scratch memory. It reads with all of the GPU's SMs, as prompts do. */
+/* The audio tower of a speech model: whether kernels/encoder.cu takes it, how many chunks
+ * (seconds of sound) it takes at once, and its scratch memory. The tower runs on all of the GPU's
+ * SMs, as prompts do. */
 #include "plan/plan_layout.h"
 
 enum {
     CHUNKS = 15,      /* at once: their neighbourhoods take 7 MB each and pass through memory */
-    MOST_CHUNKS = 40, /* of one run, or a window */
+    MOST_CHUNKS = 40, /* of one run, unless a window is longer */
     MOST_WINDOW = 128 /* tokens whose scores a warp holds */
 };
 
@@ -20,7 +21,7 @@ static uint64_t room_for(uint64_t tokens) {
     return (tokens + ATOM_TOKENS - 1) / ATOM_TOKENS * ATOM_TOKENS;
 }
 
-/* bf16, columns in whole blocks */
+/* Bytes of activations: bf16, columns in whole blocks. */
 static uint64_t activations(int columns, uint64_t room) {
     return (uint64_t)enc_blocks(columns) * 2 * room;
 }

@@ -1,5 +1,5 @@
-/* GPUs that can be planned for without one: from the vendor's tables. Shared memory is what one
- * block may have, opt-in. */
+/* The GPUs that a plan can be made for without one, from the vendor's tables. Shared memory is
+ * what one block may have, opt-in. */
 #include "plan/plan.h"
 
 #include <string.h>

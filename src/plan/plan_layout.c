@@ -1,4 +1,5 @@
-/* A plan's sizes: rows and tiles of each phase, the tape, the rings, exchange memory. */
+/* Computes a plan's sizes: rows and tiles of each phase, the tape, the rings, exchange memory
+ * (docs/GLOSSARY.md). */
 #include "plan/plan_layout.h"
 #include "base/numbers.h"
 #include "kernels/kv_layout.h"
@@ -6,18 +7,18 @@
 enum {
     RING_MOST = 144 << 10, /* beyond this nothing was gained */
     KV_RING = 64 << 10,
-    EPILOGUE_WARPS = 2, /* with the producers four, which give up registers together */
+    EPILOGUE_WARPS = 2, /* with the producers a warpgroup, which gives up registers together */
     ATTENTION_WARPS = 8,
     MOST_SLOT_BYTES = 16 << 10,
     SPARE_BYTES = 560, /* of shared memory: a kernel that needs a little more changes no plan */
     NEVER_SPLIT = 1 << 30,
     DELTA_UNIT = 16,
-    SPLIT_FROM = 256 /* below, one SM alone is as fast as sixteen and a merge */
+    SPLIT_FROM = 256 /* in positions; below, one SM alone is as fast as sixteen and a merge */
 };
 
 /* ---- phases ---------------------------------------------------------------------------------- */
 
-/* A phase over the whole hidden vector: every warp takes its slice of it. */
+/* Lays out a phase over the whole hidden vector. Every warp takes its slice of that vector. */
 static void split_k(struct tape_segment *g, const struct plan *p, int rows) {
     g->rows = rows;
     g->row_tiles = g->warp_rows = plan_ceil(rows, TILE_ROWS);
@@ -26,8 +27,9 @@ static void split_k(struct tape_segment *g, const struct plan *p, int rows) {
     g->k_tiles = g->k_parts * g->warp_k;
 }
 
-/* A phase over the group's slice of k. Warps share k tiles between row parts: few bytes of padding
- * first, then up to four row parts, so that there are fewer partial sums to add. */
+/* Lays out a phase over the group's slice of k. Warps are divided into row parts, and the warps
+ * of a row part share the k tiles. The choice has the least padding; among equals it has the most
+ * row parts, up to four, so that there are fewer partial sums to add. */
 static void split_both(struct tape_segment *g, const struct plan *p, int k) {
     enum { PREFERRED_PARTS = 4 };
     const int warps = p->tape.warps, k_tiles = plan_ceil(k, TILE_K);
@@ -80,7 +82,7 @@ int plan_thread_registers(int registers, int threads) {
         QUARTERS = 4,
         GRAIN = 8,
         MOST = 255 / 8 * 8
-    }; /* a SM's four parts share out their own */
+    }; /* each of a SM's four parts shares out its own registers */
     int warps = plan_ceil(plan_ceil(threads, 32), QUARTERS);
     return int_min(registers / QUARTERS / (warps * 32) / GRAIN * GRAIN, MOST);
 }
@@ -93,14 +95,15 @@ int plan_most_tiles(const struct plan *p) {
     return tiles;
 }
 
-/* Registers go to the consumers, which hold a phase's tiles: what all warps were launched with,
- * less the little that the others need. Only whole warpgroups of four warps can move them. */
+/* Shares out registers. Consumers hold a phase's tiles, so they get what all warps were launched
+ * with, less `left` for each other warp. Only whole warpgroups of four warps can move registers.
+ */
 static void share_registers(struct plan *p) {
     enum { MOST = 232 };
     const int others = p->threads / 32 - p->tape.warps;
     /* with 56 and 152 the compiler spills a register, with 48 and 152 it does not */
     const int left = p->tape.warps > 8 ? 48 : 56;
-    /* code for an older GPU than there is must run on any newer one */
+    /* code that is compiled for an older GPU must run on any newer one, so it moves none */
     if (p->copy != 2 || p->compute != p->gpu.compute || p->tape.warps % 4 || others % 4) return;
     const int all = plan_thread_registers(p->gpu.registers, p->threads) * (p->threads / 32);
     p->registers_other = left;
@@ -112,7 +115,8 @@ static int consumer_registers(const struct plan *p) {
     return plan_thread_registers(p->gpu.registers, p->threads);
 }
 
-/* Tiles that fit into registers beside accumulators, h, gains, input and `rest` others. */
+/* How many tiles fit into a consumer's registers beside accumulators, h, gains, input and `rest`
+ * others. */
 static int register_tiles(const struct plan *p, int rest) {
     enum { TILE_REGISTERS = 4 };
     const struct tape_segment *s = p->tape.segment;
@@ -122,7 +126,7 @@ static int register_tiles(const struct plan *p, int rest) {
     return (consumer_registers(p) - rest - TILE_REGISTERS * rows - 7 * slice) / TILE_REGISTERS;
 }
 
-/* With more than these the compiler was seen to spill. */
+/* Chooses how many tiles a warp preloads. With more the compiler was seen to spill registers. */
 static void set_preload(struct plan *p) {
     const bool bulk = p->copy == 2;
     int tiles = int_min(register_tiles(p, bulk ? 76 : 60), bulk ? PLAN_MAX_PRELOAD : 8);
@@ -130,8 +134,8 @@ static void set_preload(struct plan *p) {
     p->preload_tiles = int_max(tiles / p->slot_tiles, 1) * p->slot_tiles;
 }
 
-/* Below this the compiler was seen to spill: attention holds a row of its head in registers, and
- * copies by all lanes take more than bulk copies by one. */
+/* Registers that a consumer must have; below, the compiler was seen to spill. Attention holds a
+ * row of its head in registers, and copies by all lanes take more than bulk copies by one. */
 static int registers_wanted(const struct plan *p) {
     if (p->head_dim > 64) return p->copy == 2 ? 168 : 200;
     return p->copy == 2 ? 152 : 168;
@@ -170,8 +174,9 @@ int plan_shared_bytes(const struct plan *p) {
            decode_shared_bytes(&p->tape, &block);
 }
 
-/* The largest ring, up to `most_bytes`, that fits beside the K/V slots; 0 when none does. In the
- * head a slot must always belong to the same two warps, so slots come in warps / 2. */
+/* Slots of the largest ring, up to `most_bytes`, that fits beside the K/V slots; 0 when none
+ * does. In the head a slot must always belong to the same two warps, so slots come in multiples
+ * of warps / 2. */
 static int ring_that_fits(struct plan *p, int most_bytes) {
     const int step = p->tape.warps / 2;
     for (int slots = most_bytes / p->slot_bytes / step * step; slots >= step; slots -= step) {
@@ -188,8 +193,8 @@ static int ring_wanted(const struct plan *p) {
     return int_min(int_max(bytes, LEAST), RING_MOST);
 }
 
-/* K/V slots and ring: as many attention warps as leave room for the ring that is wanted, else the
- * choice with the largest ring. */
+/* Chooses K/V slots and ring: the most attention warps that leave room for the ring that is
+ * wanted, else the choice with the largest ring. */
 static enum reel_status lay_shared(struct plan *p, const struct plan_options *o,
                                    struct reel_error *err) {
     const int kv = int_max(p->group_kv_heads, 1), wanted = ring_wanted(p);
@@ -230,9 +235,9 @@ int plan_attention_words(const struct plan *p) {
     return plan_ceil(p->group_heads * (p->head_dim / 2 + 1), PLAN_WORD_ALIGN) * PLAN_WORD_ALIGN;
 }
 
-/* Words that every SM of a group reads to merge all partial results of split attention; where they
- * are many it is better done in two steps. Not yet measured: the limit lies between the groups of
- * up to 44 SMs that were, and the 64 SMs of Qwen3.5. */
+/* Whether split attention is merged in two steps: where an SM of a group would have to read many
+ * words to merge all partial results alone. The limit is not yet measured. It lies between the
+ * groups of up to 44 SMs that were measured and the 64 SMs of Qwen3.5. */
 static bool merges_in_two_steps(const struct plan *p) {
     enum { MOST_WORDS = 16 << 10 };
     return p->tape.group_sms * plan_attention_words(p) > MOST_WORDS;
@@ -265,9 +270,10 @@ static void lay_words(struct plan *p) {
 
 /* ---- caps ------------------------------------------------------------------------------------ */
 
-/* Bytes in flight: in the layers what one SM reads in a microsecond, since exchanges wait behind
- * it; elsewhere nothing waits. One H200, Qwen3-0.6B: 2 slots of 16 KB 2,975 tok/s, 3 slots 2,834, 4
- * slots 2,767 with 6 slots in the head; 3,016 with 2 and 8. */
+/* Sets how many slots may be in flight. In the layers these are the bytes that one SM reads in
+ * a microsecond, since exchanges wait behind them; elsewhere nothing waits. One H200, Qwen3-0.6B: 2
+ * slots of 16 KB 2,975 tok/s, 3 slots 2,834, 4 slots 2,767 with 6 slots in the head; 3,016 with 2
+ * and 8. */
 static void set_caps(struct plan *p, const struct plan_options *o) {
     const double in_flight = plan_share_bytes_us(p->gpu.compute);
     int slots =
@@ -294,7 +300,7 @@ static void count_bytes(struct plan *p) {
 
 /* ---- the whole ------------------------------------------------------------------------------- */
 
-/* Columns of a unit: a power of two of them makes up each head. */
+/* Columns of a DeltaNet unit: the largest of DELTA_UNIT and its halves that divides a head. */
 static int delta_unit(int value_dim) {
     int unit = DELTA_UNIT;
     while (value_dim % unit)

@@ -1,4 +1,5 @@
-/* From a choice of sizes to a whole plan. Internal to the planner. */
+/* What the planner's files share on the way from a choice of sizes to a whole plan. Parts of
+ * src/cuda use it too. */
 #ifndef REEL_PLAN_PLAN_LAYOUT_H
 #define REEL_PLAN_PLAN_LAYOUT_H
 
@@ -27,7 +28,7 @@ struct plan_choice {
 static inline int plan_ceil(int a, int b) { return (a + b - 1) / b; }
 static inline int plan_even(int a) { return a + (a & 1); }
 
-/* Rows of a group. */
+/* Rows of a group in qkv and in a DeltaNet's mix. */
 static inline int plan_qkv_rows(const struct tape_shape *t) {
     return t->group_q * (t->gate_dim ? 2 : 1) + 2 * t->group_kv;
 }
@@ -35,12 +36,13 @@ static inline int plan_mix_rows(const struct tape_shape *t) {
     return 2 * (t->group_key + t->group_value);
 }
 
-/* bf16, the rows of a model's own embedding; a tied one's are looked up in the tapes. */
+/* Bytes of a model's own embedding, bf16; 0 for a tied one, whose rows are looked up in the
+ * tapes. */
 static inline uint64_t plan_embedding_bytes(const struct model_config *c) {
     return c->tied ? 0 : (uint64_t)c->vocab * (uint64_t)c->hidden * 2;
 }
 
-/* Where the numbers of the plan's Gated DeltaNets lie. */
+/* How the numbers of the plan's Gated DeltaNets lie in memory. */
 static inline struct delta_layout plan_delta_layout(const struct plan *p) {
     const struct plan_delta *d = &p->delta;
     return (struct delta_layout){ .hidden = p->tape.hidden,
@@ -56,12 +58,13 @@ enum reel_status plan_layout(struct plan *plan, const struct model_config *confi
                              const struct gpu_limits *gpu, const struct plan_choice *choice,
                              const struct plan_options *options, struct reel_error *err);
 
-/* The format of a phase's weights in the tapes; or, PLAN_FORMAT_AUDIO, of the audio tower's. */
+/* plan_format: the format of a phase's weights in the tapes, or of the audio tower's with
+ * PLAN_FORMAT_AUDIO. */
 enum { PLAN_FORMAT_AUDIO = TAPE_N_PHASES };
 enum tile_format plan_format(int phase);
 /* Bytes of the largest tile that a segment has. */
 unsigned plan_widest_tile(const struct tape_shape *t);
-/* The least number from `bytes` on that is a multiple of every segment's tiles. */
+/* The least number, `bytes` or more, that is a multiple of the tile of every segment. */
 unsigned long long plan_whole_tiles(const struct tape_shape *t, unsigned long long bytes);
 
 static inline unsigned plan_segment_bytes(const struct tape_segment *g) {
@@ -71,36 +74,38 @@ static inline unsigned plan_segment_bytes(const struct tape_segment *g) {
 /* Most tiles of a warp in a phase. */
 int plan_most_tiles(const struct plan *plan);
 
-/* Registers a thread gets when `threads` of them share a SM of `registers`. */
+/* Registers of a thread when `threads` of them share a SM of `registers`. */
 int plan_thread_registers(int registers, int threads);
 
 /* Bytes of shared memory of a decoding block, rings included. */
 int plan_shared_bytes(const struct plan *plan);
 
-/* What of the plan is about reading prompts. */
+/* Fills in what the plan says of reading prompts. */
 void plan_prefill(struct plan *plan, const struct model_config *config,
                   const struct plan_options *options);
-/* Bytes of shared memory of a block of a DeltaNet's steps that have no ring; 0: there are none. */
+/* Bytes of shared memory of a block of the DeltaNets' steps (launches) that have no ring; 0:
+ * there are none. */
 int plan_prefill_chunk_bytes(const struct plan_delta *delta);
-/* The scratch memory of a launch of n_tokens. */
+/* Lays out the scratch memory of a launch of n_tokens. */
 void plan_prefill_scratch(struct plan_scratch *scratch, const struct plan *plan, int n_tokens);
 
 /* The best way to cut a product of row tiles by tokens into items that are wide or halves. */
 struct prefill_cut plan_best_cut(const struct plan *plan, int row_tiles, int k_tiles, int n_tokens);
 
-/* What of it is about the audio tower; after plan_prefill. */
+/* Fills in what the plan says of the audio tower; after plan_prefill. */
 void plan_encoder(struct plan *plan, const struct model_config *config);
 
-/* What of it is about short prompts; after plan_prefill. */
+/* Fills in what the plan says of short prompts; after plan_prefill. */
 void plan_short(struct plan *plan);
-/* Bytes of shared memory of a block, and exchange words, of a launch of `tokens`, a multiple of 8.
- */
+/* Bytes of shared memory of a block, and exchange words, of a short prompt's launch of `tokens`,
+ * a multiple of 8. */
 int plan_short_shared_bytes(const struct plan *plan, int tokens, int slots);
 unsigned plan_short_words(const struct plan *plan, int tokens);
 /* Most tiles that a warp of such a launch takes into registers at once. */
 int plan_short_preload(const struct plan *plan, int slots);
 
-/* Words that a SM publishes when attention is split: o in pairs, one more for each head. */
+/* Words that a SM publishes when attention is split: pairs of o, and one more word for each head.
+ */
 int plan_attention_words(const struct plan *plan);
 
 /* ---- plan_cost.c ---- */
@@ -108,7 +113,7 @@ int plan_attention_words(const struct plan *plan);
 /* Estimated microseconds a token at short context: good for comparing plans, not for more. */
 double plan_estimate_us(const struct plan *plan);
 
-/* What one SM can read of its GPU's memory while all of them do, bytes a microsecond. */
+/* Bytes a microsecond that one SM can read of its GPU's memory while all SMs read. */
 double plan_share_bytes_us(int compute);
 
 #endif

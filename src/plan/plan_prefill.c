@@ -18,8 +18,8 @@ int plan_prefill_chunk_bytes(const struct plan_delta *d) {
     return d->n_layers ? prefill_chunk_bytes(d->key_dim, d->value_dim) : 0;
 }
 
-/* k tiles of a product: of all groups; or of x in whole blocks, twice, as rounded and what that
- * left. */
+/* k tiles of a product. out and down have those of all groups. The others have those of x in
+ * whole blocks of columns, twice: x as rounded, and what rounding left. */
 static int k_tiles(const struct plan *p, int phase) {
     enum { BLOCK_TILES = ATOM_COLUMNS / TILE_K };
     const int tiles = p->tape.segment[phase].k_tiles;
@@ -27,7 +27,8 @@ static int k_tiles(const struct plan *p, int phase) {
     return 2 * plan_ceil(tiles, BLOCK_TILES) * BLOCK_TILES;
 }
 
-/* Places of k tiles that kernels/prefill_product.cuh keeps: of one product, in whole stages. */
+/* Places of k tiles that kernels/prefill_product.cuh keeps for one product at a time, in whole
+ * stages: the most of any product. */
 static int k_places(const struct plan *p) {
     int n = 0;
     for (int phase = TAPE_QKV; phase < TAPE_HEAD; phase++)
@@ -44,7 +45,7 @@ static int stages_that_fit(const struct plan *p) {
 
 /* ---- scratch --------------------------------------------------------------------------------- */
 
-/* bf16 in blocks of 64 columns */
+/* Bytes of activations: bf16 in blocks of 64 columns. */
 static uint64_t activations(int columns, uint64_t tokens) {
     return (uint64_t)plan_ceil(columns, ATOM_COLUMNS) * ATOM_COLUMNS * 2 * tokens;
 }
@@ -59,10 +60,10 @@ static void common_parts(struct part parts[PARTS], struct plan_scratch *s, const
     const struct tape_shape *t = &p->tape;
     const int heads = p->n_heads * (t->gate_dim ? 2 : 1) + 2 * p->n_kv_heads;
     const int groups = t->n_groups * TILE_K, out = groups * t->segment[TAPE_OUT].k_tiles;
-    /* of mix all but z twice: rounded, and what that left over */
+    /* mix has all rows but z's twice: rounded, and what rounding left over */
     const int mix = t->n_groups * (2 * plan_mix_rows(t) - t->group_value);
     const int rows = int_max(heads * p->head_dim, mix);
-    /* of row tiles, which SMs whose rows do not fill them have more of than hidden needs */
+    /* slots of row tiles; SMs whose rows do not fill their tiles have more than hidden needs */
     const int slots = t->group_sms * t->segment[TAPE_OUT].row_tiles;
     const struct part all[PARTS] = {
         { &s->h, (uint64_t)t->hidden * 4 * n },
@@ -76,7 +77,7 @@ static void common_parts(struct part parts[PARTS], struct plan_scratch *s, const
     memcpy(parts, all, sizeof all);
 }
 
-/* struct prefill_delta; n is a multiple of a chunk. */
+/* The parts of struct prefill_delta; n is a multiple of a chunk (DELTA_CHUNK). */
 static void delta_parts(struct part parts[DELTA_PARTS], struct plan_scratch *s,
                         const struct plan_delta *d, uint64_t n) {
     const uint64_t key = (uint64_t)d->key_dim, heads = (uint64_t)d->value_heads,
@@ -110,8 +111,8 @@ void plan_prefill_scratch(struct plan_scratch *s, const struct plan *p, int n_to
     }
 }
 
-/* As many as a launch should have, fewer where the context or the memory is small; 0: there is not
- * even memory for the least. */
+/* How many tokens a launch takes: `most`, or fewer where the context or the memory is small. 0:
+ * the memory does not even hold the least. */
 static int tokens_that_fit(const struct plan *p, const struct model_config *c, int most) {
     uint64_t weights = p->tape_bytes + plan_embedding_bytes(c);
     uint64_t left = p->gpu.memory_bytes > weights ? p->gpu.memory_bytes - weights : 0;
@@ -174,17 +175,17 @@ void plan_prefill(struct plan *p, const struct model_config *c, const struct pla
 
 /* ---- cutting a product into items ------------------------------------------------------------ */
 
-/* Of one item, in the time that one k tile of 64 tokens takes: what does not depend on k. */
+/* What an item costs apart from k, in units of the time that one k tile of 64 tokens takes. */
 enum { ITEM_COST = 14 };
 
-/* Estimated time of a product cut so: all SMs take items in rounds. */
+/* Estimated time of a product that is cut so. All SMs take items in rounds. */
 static double cut_cost(const struct plan *p, int row_tiles, int tiles, int n_tokens,
                        const struct prefill_cut *cut) {
     const int tokens = ATOM_COLUMNS * cut->blocks;
     const int tail = p->wgmma && n_tokens > tokens ? ATOM_TOKENS : 0;
     const int items =
         plan_ceil(row_tiles, cut->split_k ? 4 : 8) * plan_ceil(n_tokens - tail, tokens);
-    /* measured on an H200: halves of k, then a block of 64 tokens, then two */
+    /* measured on an H200: halves of k, then a block of 64 tokens, then two blocks */
     const double item = tiles * (cut->split_k ? 0.55 : cut->blocks == 1 ? 0.76 : 1.0) + ITEM_COST;
     return plan_ceil(items, p->gpu.n_sms) * item;
 }
@@ -199,8 +200,8 @@ struct prefill_cut plan_best_cut(const struct plan *p, int row_tiles, int tiles,
     return best;
 }
 
-/* Few tokens, measured on an H200: up to here all products are better cut thin; up to there out and
- * down, whose rows are few. */
+/* Up to ALL_THIN_TOKENS all products are faster when cut thin. Up to THIN_TOKENS out and down
+ * are, whose rows are few. Measured on an H200. */
 enum { ALL_THIN_TOKENS = 24, THIN_TOKENS = 64 };
 
 struct prefill_cut plan_prefill_cut(const struct plan *p, int phase, int n_tokens) {

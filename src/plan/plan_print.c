@@ -1,11 +1,11 @@
-/* plan_print: a plan as a page of text. */
+/* plan_print writes a plan as a page of text. */
 #include "plan/gpu_memory_plan.h"
 #include "plan/memory_plan.h"
 #include "plan/plan_layout.h"
 
 #include <stdio.h>
 
-/* What is being written, and whether that went well so far. */
+/* The page that is being written, and whether writing went well so far. */
 struct page {
     struct buffer *text;
     struct reel_error *err;
@@ -195,7 +195,8 @@ static void print_model_memory(struct page *out, const struct plan *p,
           mb(gpu_memory_of(m, GPU_OF_LOADER, false)));
 }
 
-/* What a model, its loader and a session take, to the byte, on the device or pinned. */
+/* Prints the bytes that a model, its loader and a session take, on the device or pinned on the
+ * host. */
 static void print_exact(struct page *out, const struct gpu_memory_plan *m, const char *where,
                         bool pinned) {
     PRINT(out, "  %-16s %llu the model, %llu more while loading, %llu a session\n", where,

@@ -6,7 +6,7 @@
 
 enum {
     MOST_RING = 128 << 10, /* of weights; beyond this nothing is left to hide */
-    MOST_SLOTS = 32,       /* a lane each */
+    MOST_SLOTS = 32,       /* a lane of a warp for each */
     LEAST_SLOTS = 4,
     SPARE_BYTES = 384,                    /* as in plan_layout.c */
     MOST_LAYERS = 255 - PLAN_SHORT_EPOCHS /* 8 bits tell their epochs apart */
@@ -37,19 +37,21 @@ unsigned plan_short_words(const struct plan *p, int tokens) {
 
 /* ---- how many -------------------------------------------------------------------------------- */
 
-/* Tiles are taken into registers out of slots that are all there. */
+/* A warp takes tiles into registers only out of slots that are all there. */
 int plan_short_preload(const struct plan *p, int slots) {
     return int_min(p->preload_tiles, slots * p->slot_tiles);
 }
 
-/* Blocks of 8 rows by some q heads of a KV head (short_attention.cuh), one a warp. */
+/* Blocks of attention (short_attention.cuh), one a warp: 8 tokens of some q heads of a KV head.
+ */
 static int attention_blocks(const struct plan *p, int tokens) {
     const int queries = p->group_heads / p->group_kv_heads;
     return p->group_heads / SHORT_HEADS(queries, p->head_dim) * (tokens / ATOM_TOKENS);
 }
 
-/* Weights of a phase are read once: for several pairs of atoms they stay in the ring. And each tile
- * of the residual stream is one warp's. */
+/* Whether a launch of `tokens` is possible. A phase's weights are read once, so for several runs
+ * of tokens they must all stay in the ring. Each tile of the residual stream needs a warp of its
+ * own. */
 static bool holds(const struct plan *p, int tokens) {
     const int slots = slots_that_fit(p, tokens);
     if (slots < LEAST_SLOTS) return false;
