@@ -1,7 +1,7 @@
 /* What a launch of short.cu needs of shared memory and of exchange memory. The plan makes room
  * for it. The kernel's struct and words (short_shared.cuh) must come to the same sizes, or the
- * kernel does not compile. A launch has room for a multiple of 8 tokens: `atoms` counts them in
- * 8s. */
+ * kernel does not compile. A launch has room for a multiple of 8 tokens; 8 tokens
+ * are an atom. */
 #ifndef REEL_KERNELS_SHORT_LAYOUT_H
 #define REEL_KERNELS_SHORT_LAYOUT_H
 
