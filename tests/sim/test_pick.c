@@ -2,6 +2,7 @@
  * reasons to end, for random logits and settings on small and odd grids. */
 #include "kernels/args.h"
 #include "runtime/sampler.h"
+#include "support/plan_defines.h"
 #include "support/sim_gpu.h"
 
 #include <float.h>
@@ -15,7 +16,7 @@
 
 #include <cmocka.h>
 
-enum { MOST_TOKENS = 50, SHARED_BYTES = 64 << 10, PICK_WORDS = 128, PATIENCE = 1 << 30 };
+enum { MOST_TOKENS = 50, PATIENCE = 1 << 30 };
 
 struct shape {
     int sms, warps, vocab;
@@ -24,6 +25,7 @@ struct shape {
 /* One compiled shape with its memory, and the host's sampler beside it. */
 struct rig {
     struct shape shape;
+    struct plan plan;
     struct sim_gpu gpu;
     struct sampler *sampler;
     struct decode_mailbox *mailbox;
@@ -49,74 +51,37 @@ static float normal(void) {
     return sum - 6;
 }
 
+static int threads(const struct shape *s) { return 32 * (s->warps + 1); }
+
 /* ---- a launch ---- */
 
+/* A small model in one group, with rows for every SM; the test's kernel has one warp beside the
+ * consumers, no producers. */
 static void compile(struct rig *r) {
     const struct shape *s = &r->shape;
-    static const char *const fixed[] = { "-DM_HIDDEN=128",
-                                         "-DM_LAYERS=1",
-                                         "-DM_RMS_EPS=1e-6f",
-                                         "-DP_GROUPS=1",
-                                         "-DP_EPILOGUE_WARPS=1",
-                                         "-DP_SLOT_BYTES=0",
-                                         "-DP_KV_PIECE=0",
-                                         "-DP_RING_SLOTS=1",
-                                         "-DP_KV_SLOTS=1",
-                                         "-DP_QKV_WARP_K=2",
-                                         "-DP_HEAD_K_TILES=8",
-                                         "-DP_OUT_K_PARTS=1",
-                                         "-DP_OUT_WARP_K=1",
-                                         "-DP_HEAD_DIM=64",
-                                         "-DM_HEAD_DIM=64",
-                                         "-DM_ROTARY=64",
-                                         "-DM_DELTA=0",
-                                         "-DP_GROUP_GATE=0",
-                                         "-DP_GROUP_KV_HEADS=1",
-                                         "-DP_GROUP_HEADS=1",
-                                         "-DP_GROUP_Q=64",
-                                         "-DP_GROUP_KV=64",
-                                         "-DP_ATTENTION_WARPS=1",
-                                         "-DP_QKV_ROW_TILES=1",
-                                         "-DP_QKV_K_PARTS=1",
-                                         "-DP_OUT_ROW_TILES=1",
-                                         "-DP_GATE_UP_ROW_TILES=1",
-                                         "-DP_DOWN_ROW_TILES=1",
-                                         "-DP_DOWN_K_PARTS=1",
-                                         "-DP_GATE_UP_K_PARTS=1",
-                                         "-DP_DOWN_WARP_K=1",
-                                         "-DG_COPY=2",
-                                         "-DG_COMPUTE=90",
-                                         "-DG_REGISTERS=0",
-                                         "-DX_BEST=0",
-                                         "-DM_KV_HEADS=1",
-                                         "-DM_QK_NORM=0" };
-    enum { FIXED = sizeof fixed / sizeof *fixed, MORE = 9 };
-    const int tiles = (s->vocab + TILE_ROWS - 1) / TILE_ROWS,
-              best_words = (2 * s->sms + 15) / 16 * 16;
-    const struct {
-        const char *name;
-        int value;
-    } more[MORE] = { { "P_SMS", s->sms },
-                     { "P_GROUP_SMS", s->sms },
-                     { "P_WARPS", s->warps },
-                     { "P_THREADS", 32 * (s->warps + 1) },
-                     { "M_VOCAB", s->vocab },
-                     { "P_HEAD_ROW_TILES", (tiles + s->sms - 1) / s->sms },
-                     { "P_SHARED_BYTES", SHARED_BYTES },
-                     { "X_PICK", best_words },
-                     { "P_PICK_WORDS", PICK_WORDS } };
-    char text[MORE + 1][40];
-    const char *list[FIXED + MORE + 2];
-    int n = 0;
-    for (; n < FIXED; n++)
-        list[n] = fixed[n];
-    for (int i = 0; i < MORE; i++, n++) {
-        snprintf(text[i], sizeof text[i], "-D%s=%d", more[i].name, more[i].value);
-        list[n] = text[i];
-    }
-    snprintf(text[MORE], sizeof text[MORE], "-DX_QKV=%d", best_words + PICK_WORDS * s->sms);
-    list[n++] = text[MORE], list[n] = NULL;
-    sim_gpu_compile("pick.cu", list);
+    const struct model_config config = { .family = MODEL_LLAMA,
+                                         .hidden = 16 * s->sms,
+                                         .n_layers = 1,
+                                         .n_heads = 4,
+                                         .n_kv_heads = 2,
+                                         .head_dim = 32,
+                                         .rotary_dim = 32,
+                                         .intermediate = 16 * s->sms,
+                                         .vocab = s->vocab,
+                                         .max_context = 8192,
+                                         .rms_eps = 1e-6f,
+                                         .tied = true };
+    const struct plan_options options = {
+        .n_groups = 1, .group_sms = s->sms, .warps = s->warps, .epilogue_warps = 1
+    };
+    const struct plan_override overrides[] = { { "P_THREADS", threads(s) } };
+    const struct gpu_limits gpu = plan_defines_gpu(s->sms);
+    struct plan_defines d;
+    plan_defines_make(&d, &config, &gpu, &options, overrides, 1);
+    r->plan = d.plan;
+    assert_true(r->plan.exchange[X_QKV].words >= (unsigned)s->sms); /* a word of each SM */
+    sim_gpu_compile("pick.cu", d.list);
+    plan_defines_release(&d);
 }
 
 static void rig_open(struct rig *r, struct shape shape) {
@@ -128,7 +93,7 @@ static void rig_open(struct rig *r, struct shape shape) {
     random_state = (uint64_t)shape.vocab;
     if (sampler_open(&r->sampler, shape.vocab, &err) != REEL_OK) fail_msg("%s", err.text);
     r->mailbox = sim_gpu_mapped(sizeof *r->mailbox);
-    const size_t words = (size_t)((PICK_WORDS + 3) * shape.sms + 16);
+    const size_t words = r->plan.n_words;
     r->words = sim_gpu_alloc(words * 8);
     r->logits = sim_gpu_alloc(n * 4), r->table = sim_gpu_alloc(n * MOST_TOKENS * 4);
     r->seen = sim_gpu_alloc(n * 4), r->bias = sim_gpu_alloc(n * 4), r->abort = sim_gpu_alloc(4);
@@ -185,8 +150,8 @@ static void launch(struct rig *r, struct decode_args *a) {
     a->head_from = a->n_given - 1;
     a->epoch = r->epoch, r->epoch += (uint32_t)(2 * a->n_tokens + 4);
     r->gpu.cuda->settings.seed = (uint64_t)++r->seed;
-    if (sim_gpu_launch("pick", (unsigned)r->shape.sms, (unsigned)(32 * (r->shape.warps + 1)),
-                       SHARED_BYTES, params))
+    if (sim_gpu_launch("pick", (unsigned)r->shape.sms, (unsigned)threads(&r->shape),
+                       (unsigned)r->plan.shared_bytes, params))
         fail_msg("%d SMs, launch %d: %s", r->shape.sms, r->seed, r->gpu.cuda->report);
 }
 
