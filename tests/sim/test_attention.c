@@ -4,6 +4,7 @@
 #include "kernels/args.h"
 #include "kernels/kv_layout.h"
 #include "model/dtype.h"
+#include "support/plan_defines.h"
 #include "support/sim_gpu.h"
 
 #include <math.h>
@@ -17,7 +18,9 @@
 
 #include <cmocka.h>
 
-enum { LAYERS = 2, WARPS = 4, POISON = 0xffff };
+/* A plan has no room for merged words where it would not scatter, so the test puts them behind what
+ * any plan here has. */
+enum { LAYERS = 2, WARPS = 4, POISON = 0xffff, MERGED_WORD = 8 << 10 };
 
 struct shape {
     const char *name;
@@ -34,6 +37,7 @@ struct shape {
 /* A session of one shape: inputs of all its tokens, what the reference makes of them, its cache. */
 struct rig {
     struct shape shape;
+    struct plan plan;
     struct sim_gpu gpu;
     int n, pieces;              /* positions there is room for */
     int group_words, out_words; /* of a group: q, gates, k, v; the result, padded */
@@ -195,74 +199,48 @@ static bool cache_right(struct rig *r, int end) {
 
 /* ---- compiling and launching ---- */
 
-struct options {
-    char text[80][48];
-    const char *list[91];
-    int n;
-};
-static void option(struct options *o, const char *name, int value) {
-    snprintf(o->text[o->n], sizeof o->text[0], "-D%s=%d", name, value);
-    o->list[o->n] = o->text[o->n];
-    o->list[++o->n] = NULL;
-}
-
-static void option_segment(struct options *o, const char *s, int k_parts) {
-    const struct {
-        const char *name;
-        int value;
-    } values[] = { { "ROW_TILES", 1 },     { "K_PARTS", k_parts }, { "WARP_K", 2 },
-                   { "WARP_ROWS", 1 },     { "ROWS", 16 },         { "BYTES", 512 },
-                   { "FORMAT", TILE_BF16 } };
-    for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
-        char name[40];
-        snprintf(name, sizeof name, "P_%s_%s", s, values[i].name);
-        option(o, name, values[i].value);
-    }
-}
-
+/* A model of the shape's heads in its groups, hidden so large that a SM has two tiles of out's
+ * rows. What the planner would choose for itself the shape says: how many warps attend, how the
+ * members merge, how registers limit what is taken early. */
 static void compile(struct rig *r) {
     const struct shape *s = &r->shape;
-    const int sms = s->groups * s->group_sms, q = s->kv_heads * s->heads * s->dim;
-    struct options o = { .n = 0 };
-    option(&o, "M_HIDDEN", 128), option(&o, "M_LAYERS", LAYERS), option(&o, "M_VOCAB", 16);
-    option(&o, "M_KV_HEADS", s->groups * s->kv_heads), option(&o, "M_HEAD_DIM", s->dim);
-    option(&o, "M_QK_NORM", s->qk_norm), option(&o, "M_ROTARY", rotary(s));
-    option(&o, "M_GATED", s->gated), option(&o, "M_DELTA", 0);
-    option(&o, "P_GROUP_GATE", s->gated * q), option(&o, "P_MERGE_SCATTER", s->scatter);
-    snprintf(o.text[o.n], sizeof o.text[0], "-DM_RMS_EPS=1e-6f");
-    o.list[o.n] = o.text[o.n], o.list[++o.n] = NULL;
-    option(&o, "P_GROUPS", s->groups), option(&o, "P_GROUP_SMS", s->group_sms),
-        option(&o, "P_SMS", sms);
-    option(&o, "P_WARPS", WARPS), option(&o, "P_EPILOGUE_WARPS", 1),
-        option(&o, "P_THREADS", (WARPS + 3) * 32);
-    option(&o, "P_ATTENTION_WARPS", s->attention_warps),
-        option(&o, "P_GROUP_HEADS", s->kv_heads * s->heads);
-    option(&o, "P_GROUP_KV_HEADS", s->kv_heads), option(&o, "P_GROUP_Q", q);
-    option(&o, "P_GROUP_KV", s->kv_heads * s->dim), option(&o, "P_GROUP_INTERMEDIATE", 32);
-    option(&o, "P_SLOT_TILES", 1), option(&o, "P_SLOT_BYTES", WARPS * 512),
-        option(&o, "P_RING_SLOTS", 2);
-    option(&o, "P_HEAD_UNIT", 2), option(&o, "P_HEAD_K_TILES", 8),
-        option(&o, "P_HEAD_ROW_TILES", 1), option(&o, "P_KV_SLOTS", s->kv_slots);
-    option(&o, "P_KV_PIECE", (int)kv_piece_bytes(s->dim)), option(&o, "P_SHARED_BYTES", 200 << 10);
-    option_segment(&o, "QKV", WARPS), option_segment(&o, "GATE_UP", WARPS),
-        option_segment(&o, "DOWN", WARPS);
-    option(&o, "P_SM_BYTES", 0), option(&o, "P_LAYER_BYTES", 0), option(&o, "P_PRELOAD_TILES", 4);
-    option(&o, "P_OUT_ROW_TILES", 1), option(&o, "P_OUT_K_PARTS", 2),
-        option(&o, "P_OUT_WARP_ROWS", 1);
-    option(&o, "P_OUT_WARP_K", ceil_div(q / 16, 2)), option(&o, "P_OUT_BYTES", 0);
-    option(&o, "P_OUT_FORMAT", TILE_BF16), option(&o, "P_HEAD_FORMAT", TILE_BF16);
-    option(&o, "X_QKV", 0);
-    unsigned at = (unsigned)ceil_div(s->groups * r->group_words, 16) * 16;
-    option(&o, "X_ATTENTION", (int)at);
-    at += (unsigned)(sms * ceil_div(q / 2 + s->kv_heads * s->heads, 16) * 16);
-    option(&o, "X_MERGED", (int)at);
-    at += (unsigned)ceil_div(s->groups * q / 2, 16) * 16;
-    option(&o, "X_OUT_SUM", (int)at), option(&o, "X_BEST", (int)at + 64);
-    r->exchange_words = at + 128;
-    option(&o, "G_COPY", s->copy), option(&o, "G_COMPUTE", 90), option(&o, "G_REGISTERS", 1),
-        option(&o, "P_REGISTERS_CONSUMER", s->registers);
-    r->out_words = 2 * ceil_div(q / 16, 2) * 8;
-    sim_gpu_compile("attention.cu", o.list);
+    const int kv_heads = s->groups * s->kv_heads;
+    const struct model_config config = { .family = MODEL_QWEN3,
+                                         .hidden = 2 * TILE_ROWS * s->group_sms,
+                                         .n_layers = LAYERS,
+                                         .n_heads = kv_heads * s->heads,
+                                         .n_kv_heads = kv_heads,
+                                         .head_dim = s->dim,
+                                         .rotary_dim = rotary(s),
+                                         .intermediate = 128,
+                                         .vocab = 16,
+                                         .max_context = 4096,
+                                         .rms_eps = 1e-6f,
+                                         .qk_norm = s->qk_norm,
+                                         .tied = true,
+                                         .gated_attention = s->gated };
+    const struct plan_options options = { .n_groups = s->groups,
+                                          .group_sms = s->group_sms,
+                                          .warps = WARPS,
+                                          .epilogue_warps = 1,
+                                          .kv_slots = s->kv_slots };
+    const struct plan_override overrides[] = { { "P_ATTENTION_WARPS", s->attention_warps },
+                                               { "P_MERGE_SCATTER", s->scatter },
+                                               { "X_MERGED", MERGED_WORD },
+                                               { "P_PRELOAD_TILES", 4 },
+                                               { "P_REGISTERS_CONSUMER", s->registers },
+                                               { "G_REGISTERS", 1 },
+                                               { "G_COPY", s->copy } };
+    const struct gpu_limits gpu = plan_defines_gpu(s->groups * s->group_sms);
+    struct plan_defines d;
+    plan_defines_make(&d, &config, &gpu, &options, overrides,
+                      (int)(sizeof overrides / sizeof *overrides));
+    assert_true(d.plan.n_words <= MERGED_WORD);
+    r->plan = d.plan;
+    r->exchange_words = (unsigned)(MERGED_WORD + s->groups * d.plan.tape.group_q / 2);
+    r->out_words = d.plan.tape.segment[TAPE_OUT].k_tiles * TILE_K / 2;
+    sim_gpu_compile("attention.cu", d.list);
+    plan_defines_release(&d);
 }
 
 static void rig_open(struct rig *r, const struct shape *s, int n, const struct fake_patch *patch) {
@@ -373,8 +351,8 @@ static bool runs_right(struct rig *r, int position, int n_tokens, int split_from
     cache_fill(r, position);
     r->wrong[0] = 0;
     r->gpu.cuda->settings.seed = (uint64_t)seed;
-    if (sim_gpu_launch("attention", (unsigned)(s->groups * s->group_sms), (WARPS + 3) * 32,
-                       200 << 10, params))
+    if (sim_gpu_launch("attention", (unsigned)(s->groups * s->group_sms), (unsigned)r->plan.threads,
+                       (unsigned)r->plan.shared_bytes, params))
         return wrong(r, "%.180s", r->gpu.cuda->report);
     return out_right(r, position, n_tokens) && cache_right(r, position + n_tokens);
 }
