@@ -54,7 +54,7 @@ static void choose_stop_ids(struct generation *g, const struct model_config *con
 
 enum reel_status reel_generation_start(struct reel_session *s, const struct reel_generation *given,
                                        struct reel_error *err) {
-    struct generation *g = &s->generation;
+    struct generation *g = s ? &s->generation : NULL; /* session_idle refuses NULL */
     struct reel_generation set;
     double start = clock_ms();
     err_clear(err);

@@ -84,7 +84,7 @@ static void check_last(const struct sized *s, const char *body, const char *end)
             end--;
     const size_t n = strlen(s->last);
     assert_true(end - body > (long)n);
-    if (memcmp(end - n, s->last, n) != 0 || (end[-n - 1] != ' ' && end[-n - 1] != '*'))
+    if (memcmp(end - n, s->last, n) != 0 || (*(end - n - 1) != ' ' && *(end - n - 1) != '*'))
         fail_msg("struct %s does not end with %s", s->name, s->last);
 }
 
