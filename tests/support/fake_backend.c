@@ -122,7 +122,7 @@ static enum reel_status fake_eval(struct backend_state *s, const struct backend_
                                   struct reel_error *err) {
     struct fake_settings *set = s->backend->settings;
     atomic_fetch_add(&set->n_evals, 1);
-    set->asked = e->output;
+    atomic_store(&set->asked, e->output);
     if (e->position < 0 || e->position > s->n_stored || e->n < 1 ||
         e->n > s->max_positions - e->position)
         return err_set(err, REEL_E_MISMATCH, "the runtime evaluates %d positions at %d of %d", e->n,

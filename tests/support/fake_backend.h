@@ -28,12 +28,12 @@ struct fake_settings {
     bool refuses_decode;   /* decode answers REEL_E_UNSUPPORTED */
     const int32_t *script; /* live: ids by position that get by far the largest logit, or NULL */
     int n_script;
-    atomic_int fail_eval;   /* live: the n-th eval from now fails half way; 0: none */
-    atomic_int n_evals;     /* live: calls so far */
-    atomic_int n_positions; /* live: positions evaluated so far */
-    enum reel_output asked; /* live: what the last call asked for */
-    int eval_ms;            /* live: a call takes this long, looking at cancel all the time */
-    bool nan_logits;        /* live */
+    atomic_int fail_eval;            /* live: the n-th eval from now fails half way; 0: none */
+    atomic_int n_evals;              /* live: calls so far */
+    atomic_int n_positions;          /* live: positions evaluated so far */
+    _Atomic(enum reel_output) asked; /* live: what the last call asked for */
+    int eval_ms;     /* live: a call takes this long, looking at cancel all the time */
+    bool nan_logits; /* live */
 };
 
 /* A model over the fake backend. settings is borrowed. NULL when it cannot be made. */
