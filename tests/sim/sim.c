@@ -110,12 +110,79 @@ void sim_next_lane(struct sim_warp *w) {
     fiber_switch(&from->sp, to->sp);
 }
 
+/* ---- waiting ----
+ * Most of the time most warps wait, and looking again at what has not changed is most of what there
+ * would be to simulate. So a warp that does nothing else is left alone until what it looks at
+ * changes. */
+
+static unsigned wait_row(uint64_t place) {
+    return (unsigned)(place * 0x9e3779b97f4a7c15ull >> 40) & (SIM_WAITS - 1);
+}
+
+static uint64_t *wait_words(uint64_t place) {
+    return sim.waits + (size_t)wait_row(place) * (size_t)sim.n_active_words;
+}
+
+uint64_t sim_word_place(uintptr_t at) { return at >> 3; }
+uint64_t sim_mbar_place(const struct sim_block *b, unsigned bar) {
+    return (uint64_t)(uintptr_t)(b->shared + (bar - SIM_SHARED_BASE)) >> 3;
+}
+
+void sim_await(uint64_t place) {
+    const struct sim_warp *w = sim.current->warp;
+    wait_words(place)[w->id / 64] |= 1ull << w->id % 64;
+}
+
+static void unpark(struct sim_warp *w) {
+    *(w->waits ? &sim.n_waiting : &sim.n_parked) -= 1;
+    w->parked = w->waits = false, w->quiet = 0;
+}
+
+void sim_changed(uint64_t place) {
+    uint64_t *words = wait_words(place);
+    for (int i = 0; i < sim.n_active_words; i++) {
+        for (uint64_t m = words[i]; m; m &= m - 1) {
+            struct sim_warp *w = &sim.warps[i * 64 + __builtin_ctzll(m)];
+            w->idle.over = true;
+            if (!w->waits) continue;
+            unpark(w);
+            active_set(w);
+        }
+        words[i] = 0;
+    }
+}
+
+static void idle_begin(struct sim_warp *w) {
+    w->idle = (struct sim_idle){ .number = ++sim.n_idle };
+}
+
+/* A lane looks at something that may be what it waits for. */
+static void idle_poll(struct sim_thread *t) {
+    struct sim_idle *idle = &t->warp->idle;
+    const uint32_t bit = 1u << t->lane;
+    if (t->idle_number != idle->number) t->idle_number = idle->number, t->n_idle_polls = 0;
+    idle->polled |= bit;
+    if (t->n_idle_polls && t->polled == t->idle_polled && t->where == t->idle_where)
+        idle->round |= bit;
+    const uint32_t n = ++t->n_idle_polls;
+    if ((n & (n - 1)) == 0) t->idle_polled = t->polled, t->idle_where = t->where;
+}
+
+/* Whether only a change of what it has looked at can make w go on. */
+static bool idle_for_good(const struct sim_warp *w) {
+    const struct sim_idle *idle = &w->idle;
+    return idle->polled && idle->round == idle->polled && !idle->over && !idle->elsewhere &&
+           !(w->ready & ~(idle->polled | idle->met));
+}
+
 void sim_poll(enum sim_op kind, uint64_t place, uint64_t wanted, void *where, int cost) {
     struct sim_thread *t = sim.current;
     t->polls = kind, t->polled = place, t->wanted = wanted, t->where = where;
     sim.polled = true;
+    if (kind == OP_LOAD || kind == OP_MBAR) idle_poll(t);
     sim.ticks++;
     sim.budget -= cost;
+    if (idle_for_good(t->warp)) sim.budget = 0;
     if (sim.budget <= 0) sim_yield();
 }
 
@@ -152,7 +219,9 @@ static void warp_start(struct sim_block *b, struct sim_warp *w, int index) {
     w->all = lanes >= SIM_LANES ? ~0u : (1u << lanes) - 1;
     w->ready = b->index == l->settings.missing_block ? 0 : w->all;
     w->at_op = 0, w->done = 0, w->op = OP_NONE, w->barrier = -1;
-    w->parked = w->starved = w->waited = w->copies_waited = false, w->quiet = 0, w->takes = 0;
+    w->parked = w->waits = w->starved = w->waited = w->copies_waited = false, w->quiet = 0;
+    w->takes = 0;
+    idle_begin(w);
     w->early = 0;
     w->rotation = sim_random();
     w->clock = (struct sim_clock){ .acquired = sim.commits, .copies = sim.commits };
@@ -196,19 +265,20 @@ static double seconds(void) {
 
 void sim_warp_ready(struct sim_warp *w) {
     w->ready = w->all & ~w->done;
-    if (w->parked) w->parked = false, sim.n_parked--;
+    if (w->parked) unpark(w);
     w->quiet = 0;
     active_set(w);
 }
 
-static void unpark_all(void) {
+/* Those that are parked until something happens, or also those that wait for a place. */
+static void unpark_all(bool waiting) {
     for (int i = 0; i < sim.n_slots * sim.warps_per_block; i++) {
         struct sim_warp *w = &sim.warps[i];
-        if (!w->parked) continue;
-        w->parked = false, w->quiet = 0;
+        if (!w->parked || (w->waits && !waiting)) continue;
+        if (waiting) idle_begin(w);
+        unpark(w);
         active_set(w);
     }
-    sim.n_parked = 0;
 }
 
 static struct sim_warp *warp_pick(void) {
@@ -253,6 +323,7 @@ static void warp_run(struct sim_warp *w) {
         if (sim.next_block < sim.launch->grid) block_start(b);
         return;
     }
+    if (sim.effect || !sim.polled || w->idle.over) idle_begin(w);
     if (sim.effect || !sim.polled) {
         w->quiet = 0;
     } else if (w->quiet && w->quiet_since == progress) {
@@ -260,7 +331,9 @@ static void warp_run(struct sim_warp *w) {
     } else {
         w->quiet = 1, w->quiet_since = progress;
     }
-    if (w->ready && w->quiet >= QUIET_LIMIT && sim.progress == w->quiet_since) {
+    if (w->ready && idle_for_good(w)) {
+        w->parked = w->waits = true, sim.n_waiting++;
+    } else if (w->ready && w->quiet >= QUIET_LIMIT && sim.progress == w->quiet_since) {
         w->parked = true, sim.n_parked++;
         sim.park_progress = sim.progress;
     }
@@ -271,14 +344,14 @@ static void warp_run(struct sim_warp *w) {
  */
 static bool idle_round(void) {
     const struct sim_settings *s = &sim.launch->settings;
-    if (!sim.n_parked) return false;
+    if (!sim.n_parked && !sim.n_waiting) return false;
     if (sim.idle_progress != sim.progress) {
         sim.idle_progress = sim.progress;
         sim.idle_rounds = 0, sim.idle_since = seconds();
     }
     sim.idle_rounds++, sim.counts.idle_rounds++;
     sim.ticks += 1000;
-    unpark_all();
+    unpark_all(true);
     if (sim.mapped) {
         sim.mapped = false;
         nanosleep(&(struct timespec){ 0, 20000 }, NULL);
@@ -291,7 +364,7 @@ static void schedule(void) {
     while (sim.live_blocks && sim.result == SIM_DONE) {
         while (sim.n_events && sim.events[0].due <= sim.now)
             event_happen(event_take());
-        if (sim.n_parked && sim.park_progress != sim.progress) unpark_all();
+        if (sim.n_parked && sim.park_progress != sim.progress) unpark_all(false);
         if (sim_chance(sim.style.starve)) starve();
         struct sim_warp *w = warp_pick();
         if (w) {
@@ -363,7 +436,7 @@ static void launch_release(void) {
     }
     while (sim.free_stores) {
         struct sim_store *s = sim.free_stores;
-        sim.free_stores = s->next;
+        sim.free_stores = s->newer[SIM_BY_WARP];
         free(s);
     }
     for (int i = 0; i < sim.n_slots; i++)
@@ -372,6 +445,7 @@ static void launch_release(void) {
     free(sim.blocks);
     free(sim.warps);
     free(sim.active);
+    free(sim.waits);
     free(sim.shared);
 }
 
@@ -402,9 +476,11 @@ static bool launch_prepare(void) {
     sim.blocks = calloc((size_t)sim.n_slots, sizeof *sim.blocks);
     sim.warps = calloc(n_warps, sizeof *sim.warps);
     sim.active = calloc((size_t)sim.n_active_words, sizeof *sim.active);
+    sim.waits = calloc((size_t)SIM_WAITS * (size_t)sim.n_active_words, sizeof *sim.waits);
     sim.shared = aligned_alloc(128, shared * (size_t)sim.n_slots);
     sim.stacks = stacks_take(n_warps * SIM_LANES);
-    if (!sim.blocks || !sim.warps || !sim.active || !sim.shared || !sim.stacks) return false;
+    if (!sim.blocks || !sim.warps || !sim.active || !sim.waits || !sim.shared || !sim.stacks)
+        return false;
     for (int i = 0; i < sim.n_slots; i++) {
         struct sim_block *b = &sim.blocks[i];
         b->shared = sim.shared + shared * (size_t)i;

@@ -32,7 +32,8 @@
  *   misaligned ones, and non-coherent loads of what this launch has written are refused.
  * - A launch may overlap the one before: a warp that loads what that one wrote, or stores anything,
  *   before it has waited for its end is refused. They run one after the other all the same.
- * - Waiting without end: no warp can go on, or all only poll and nothing changes any more.
+ * - Waiting without end: no warp can go on, or all only poll and nothing changes any more. A warp
+ * that has looked at all that it waits for is not run again before one of these places changes.
  *
  * - Stores to mapped memory become visible to the host in any order, but for a fence_system
  * between; host_look_ms gives the host time to see what such an order shows.

@@ -120,6 +120,7 @@ static void mbar_settle(struct sim_block *b, unsigned bar, struct mbar *m) {
     m->parity ^= 1, m->pending = m->count;
     sim_clock_join(&c->complete, &c->pending);
     sim.progress++;
+    sim_changed(sim_mbar_place(b, bar));
 }
 
 static void mbar_release(struct sim_warp *w, unsigned bar) {
@@ -216,6 +217,7 @@ int sim_mbar_test(unsigned bar, unsigned parity) {
         sim_poll(OP_MBAR, bar - SIM_SHARED_BASE, parity, SIM_HERE, SIM_OP_COST / 4);
         return 1;
     }
+    sim_await(sim_mbar_place(w->block, bar));
     sim_poll(OP_MBAR, bar - SIM_SHARED_BASE, parity, SIM_HERE, 8 * SIM_OP_COST);
     return 0;
 }
@@ -225,6 +227,7 @@ int sim_mbar_test(unsigned bar, unsigned parity) {
 unsigned sim_shared_load(unsigned address) {
     unsigned v;
     memcpy(&v, sim_shared_at(sim.current->warp->block, address, 4, 4), 4);
+    sim.current->warp->idle.elsewhere = true;
     sim_poll(OP_SHARED, address - SIM_SHARED_BASE, v, SIM_HERE, 1);
     return v;
 }

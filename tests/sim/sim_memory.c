@@ -71,6 +71,7 @@ static void history_add(uintptr_t at, const struct sim_warp *w, uint32_t seq) {
     if (!sim.written_to || granule < sim.written_from) sim.written_from = granule;
     if (granule + 8 > sim.written_to) sim.written_to = granule + 8;
     sim.progress++;
+    sim_changed(sim_word_place(granule));
 }
 
 /* Whether nothing makes the store visible to w's loads. */
@@ -80,7 +81,7 @@ static bool may_miss(const struct sim_warp *w, const struct sim_commit *c) {
     return !(c->seen[w->id / 64 % SIM_SEEN] >> w->id % 64 & 1);
 }
 
-static uint64_t history_load(const struct sim_warp *w, uintptr_t at, int bytes) {
+static uint64_t history_load(struct sim_warp *w, uintptr_t at, int bytes) {
     uintptr_t granule = at & ~(uintptr_t)7;
     struct sim_commit *c = history_find(granule, sim.chain[hash(granule)]);
     if (!c || !may_miss(w, c)) return memory_read(at, bytes);
@@ -94,6 +95,7 @@ static uint64_t history_load(const struct sim_warp *w, uintptr_t at, int bytes) 
         c = older;
     }
     sim.counts.stale_loads++;
+    w->idle.over = true; /* there is news that it has not seen */
     uint64_t mask = bytes == 8 ? ~0ull : (1ull << bytes * 8) - 1;
     return c->old >> (at % 8 * 8) & mask;
 }
@@ -101,21 +103,33 @@ static uint64_t history_load(const struct sim_warp *w, uintptr_t at, int bytes) 
 /* ---- stores under way ---- */
 
 void sim_store_free(struct sim_store *s) {
-    s->next = sim.free_stores;
+    s->newer[SIM_BY_WARP] = sim.free_stores;
     sim.free_stores = s;
 }
 
-/* How many stores to this granule, and to others of its hash, are under way. */
-static int *stores_to(struct sim_block *b, uintptr_t at) {
-    return &b->n_stores_to[(at >> 3) * 0x9e3779b97f4a7c15ull >> 40 & (SIM_PLACES - 1)];
+static void list_append(struct sim_stores *list, struct sim_store *s, int by) {
+    s->older[by] = list->newest, s->newer[by] = NULL;
+    *(list->newest ? &list->newest->newer[by] : &list->oldest) = s;
+    list->newest = s;
+}
+
+static void list_remove(struct sim_stores *list, struct sim_store *s, int by) {
+    *(s->older[by] ? &s->older[by]->newer[by] : &list->oldest) = s->newer[by];
+    *(s->newer[by] ? &s->newer[by]->older[by] : &list->newest) = s->older[by];
+}
+
+/* The stores to this granule, and to others of its hash, that are under way. */
+static struct sim_stores *stores_to(struct sim_block *b, uintptr_t at) {
+    return &b->places[(at >> 3) * 0x9e3779b97f4a7c15ull >> 40 & (SIM_PLACES - 1)];
 }
 
 /* Whether a store to mapped memory becomes visible before an older one of the same warp. */
 static bool passes_mapped(const struct sim_store *s) {
-    const struct sim_store *before = s->older;
+    if (!s->mapped) return false;
+    const struct sim_store *before = s->older[SIM_BY_WARP];
     while (before && !before->mapped)
-        before = before->older;
-    return s->mapped && before;
+        before = before->older[SIM_BY_WARP];
+    return before != NULL;
 }
 
 static void host_looks(void) {
@@ -126,35 +140,42 @@ static void host_looks(void) {
 void sim_commit(struct sim_store *s) {
     struct sim_warp *w = s->warp;
     const bool passes = passes_mapped(s);
-    *(s->older ? &s->older->next : &w->stores) = s->next;
-    *(s->next ? &s->next->older : &w->newest) = s->older;
+    list_remove(&w->stores, s, SIM_BY_WARP);
+    list_remove(stores_to(w->block, (uintptr_t)s->at), s, SIM_BY_PLACE);
     s->done = true;
-    w->block->n_stores--, *stores_to(w->block, (uintptr_t)s->at) -= 1;
+    w->block->n_stores--;
     history_add((uintptr_t)s->at, w, s->seq);
     memory_write((uintptr_t)s->at, s->value, s->bytes);
     if (passes) host_looks();
 }
 
-/* Makes visible the stores of this block to [at, at + bytes) that come before whatever w does now.
- * Eight bytes and fewer lie in one granule. */
-static void commit_before(struct sim_warp *w, uintptr_t at, uint64_t bytes) {
-    struct sim_block *b = w->block;
-    if (!b->n_stores || (bytes <= 8 && !*stores_to(b, at))) return;
-    for (int i = 0; i < b->n_warps; i++) {
-        struct sim_warp *other = &b->warps[i];
-        for (struct sim_store *s = other->stores, *next; s; s = next) {
-            next = s->next;
-            if (other != w && s->seq > w->clock.seen[i]) break;
-            uintptr_t from = (uintptr_t)s->at;
-            if (from < at + bytes && at < from + s->bytes) sim_commit(s);
-        }
+/* Whether the store comes before whatever w, of the same block, does now. */
+static bool is_before(const struct sim_store *s, const struct sim_warp *w) {
+    return s->warp == w || s->seq <= w->clock.seen[s->warp->index];
+}
+
+/* Makes visible the stores of this block to [at, at + bytes) that come before what w does now:
+ * eight bytes at most, on as many, so that they lie in one granule. */
+static void commit_place(struct sim_warp *w, uintptr_t at, uint64_t bytes) {
+    for (struct sim_store *s = stores_to(w->block, at)->oldest, *next; s; s = next) {
+        const uintptr_t from = (uintptr_t)s->at;
+        next = s->newer[SIM_BY_PLACE];
+        if (from < at + bytes && at < from + s->bytes && is_before(s, w)) sim_commit(s);
     }
+}
+
+/* The same for stores to everywhere. */
+static void commit_everywhere(struct sim_warp *w) {
+    struct sim_block *b = w->block;
+    for (int i = 0; b->n_stores && i < b->n_warps; i++)
+        for (struct sim_store *s; (s = b->warps[i].stores.oldest) && is_before(s, w);)
+            sim_commit(s);
 }
 
 static struct sim_store *store_new(void) {
     struct sim_store *s = sim.free_stores;
     if (s) {
-        sim.free_stores = s->next;
+        sim.free_stores = s->newer[SIM_BY_WARP];
         return s;
     }
     s = malloc(sizeof *s);
@@ -167,7 +188,7 @@ void sim_store(volatile void *p, unsigned long long value, int bytes, int access
     struct sim_block *b = w->block;
     const int delay_bits = access == SIM_PLAIN ? sim.style.plain_bits : sim.style.delay_bits;
     sim_check_memory(p, (uint32_t)bytes, (unsigned)bytes, "a store");
-    commit_before(w, (uintptr_t)p, (uint64_t)bytes);
+    commit_place(w, (uintptr_t)p, (uint64_t)bytes);
     if (access != SIM_MAPPED) sim_touch(w, (uintptr_t)p, (uint64_t)bytes, true);
     struct sim_store *s = store_new();
     *s = (struct sim_store){ .at = (unsigned char *)(uintptr_t)p,
@@ -175,11 +196,10 @@ void sim_store(volatile void *p, unsigned long long value, int bytes, int access
                              .bytes = (uint32_t)bytes,
                              .seq = ++b->seq,
                              .warp = w,
-                             .mapped = access == SIM_MAPPED,
-                             .older = w->newest };
-    *(w->newest ? &w->newest->next : &w->stores) = s;
-    w->newest = s;
-    b->n_stores++, *stores_to(b, (uintptr_t)p) += 1;
+                             .mapped = access == SIM_MAPPED };
+    list_append(&w->stores, s, SIM_BY_WARP);
+    list_append(stores_to(b, (uintptr_t)p), s, SIM_BY_PLACE);
+    b->n_stores++;
     sim.counts.stores++;
     sim.effect = true;
     if (delay_bits) {
@@ -202,9 +222,12 @@ unsigned long long sim_load(const volatile void *p, int bytes, int access) {
             sim_fail("a non-coherent load of memory that this launch has written");
         return memory_read(at, bytes);
     }
-    commit_before(w, at, (uint64_t)bytes);
+    commit_place(w, at, (uint64_t)bytes);
     uint64_t v = history_load(w, at, bytes);
-    if (access == SIM_MAPPED) sim.mapped = true;
+    if (access == SIM_MAPPED)
+        sim.mapped = w->idle.elsewhere = true;
+    else
+        sim_await(sim_word_place(at));
     sim_poll(OP_LOAD, at, v, SIM_HERE, access == SIM_MAPPED ? SIM_OP_COST : 1);
     return v;
 }
@@ -215,7 +238,7 @@ static uint32_t change(volatile void *p, uint32_t value, bool claim) {
     struct sim_warp *w = sim.current->warp;
     uintptr_t at = (uintptr_t)p;
     sim_check_memory(p, 4, 4, "an atomic");
-    commit_before(w, at, 4);
+    commit_place(w, at, 4);
     uint32_t old = (uint32_t)memory_read(at, 4), now = claim ? (old ? old : value) : old + value;
     sim.effect = true;
     if (now != old) {
@@ -233,7 +256,7 @@ void sim_add(volatile void *p, unsigned value) { change(p, value, false); }
 
 void sim_fence(int kind) {
     struct sim_warp *w = sim.current->warp;
-    if (kind == SIM_FENCE_GPU || kind == SIM_FENCE_SYSTEM) commit_before(w, 0, UINT64_MAX);
+    if (kind == SIM_FENCE_GPU || kind == SIM_FENCE_SYSTEM) commit_everywhere(w);
     if (kind == SIM_FENCE_SLOT) {
         sim_copies_fence(w->block);
     } else if (kind == SIM_FENCE_MBAR_INIT) {

@@ -13,6 +13,7 @@ enum {
     SIM_HISTORY = 8192,
     SIM_HASH = 4096,
     SIM_PLACES = 1024, /* a power of two */
+    SIM_WAITS = 4096,  /* the same */
     SIM_SEEN = 4,      /* 64 warps each; more share bits, which only makes loads less stale */
     SIM_OP_COST = 16   /* of a stretch's budget; a load costs 1 */
 };
@@ -47,7 +48,25 @@ struct sim_thread {
     enum sim_op polls; /* the last one */
     uint64_t polled, wanted;
     void *where; /* in the kernel */
+    /* One of its polls in its warp's idle time, to see when it comes back to the same. */
+    uint64_t idle_number, idle_polled;
+    void *idle_where;
+    uint32_t n_idle_polls;
 };
+
+/* What a warp has done since something that it saw has changed or it did something: nothing but
+ * look at words and mbarriers. Once every lane that looks has come round to the same again, only a
+ * change of one of these places can make it go on. */
+struct sim_idle {
+    uint64_t number;
+    uint32_t polled, round,
+        met;        /* lanes that looked; of those, that came round; that met others of the warp */
+    bool elsewhere; /* it looked at what changes without notice: shared memory, the host's */
+    bool over;
+};
+
+/* Each store is in two lists, oldest first: of its warp, and of the block's stores to a place. */
+enum { SIM_BY_WARP, SIM_BY_PLACE, SIM_N_LISTS };
 
 struct sim_store {
     unsigned char *at;
@@ -55,7 +74,11 @@ struct sim_store {
     uint32_t bytes, seq;
     struct sim_warp *warp;
     bool done, mapped;
-    struct sim_store *older, *next;
+    struct sim_store *older[SIM_N_LISTS], *newer[SIM_N_LISTS];
+};
+
+struct sim_stores {
+    struct sim_store *oldest, *newest;
 };
 
 struct sim_copy {
@@ -87,15 +110,18 @@ struct sim_warp {
     struct sim_lane_product product[SIM_LANES];
     unsigned rotation;
     bool parked, starved;
+    bool waits; /* parked until one of the places that it looked at changes, not only until
+                   something happens */
+    struct sim_idle idle;
     int quiet; /* stretches of nothing but polling, since progress was `quiet_since` */
     uint64_t quiet_since;
     struct sim_clock clock;
     uint32_t copy_seen[SIM_MAX_WARPS];
-    struct sim_store *stores, *newest; /* not yet visible, oldest first */
-    uint32_t takes;                    /* phases of mbarriers that it has seen complete */
-    bool waited;                       /* for the launch before */
-    bool copies_waited;                /* and so do its copies, by a fence_copies since */
-    uintptr_t early;                   /* what it touched without, or 0 */
+    struct sim_stores stores; /* not yet visible */
+    uint32_t takes;           /* phases of mbarriers that it has seen complete */
+    bool waited;              /* for the launch before */
+    bool copies_waited;       /* and so do its copies, by a fence_copies since */
+    uintptr_t early;          /* what it touched without, or 0 */
     bool early_stores;
     struct sim_thread threads[SIM_LANES];
 };
@@ -129,7 +155,7 @@ struct sim_block {
     unsigned char *shared;
     uint32_t seq;
     int n_warps, live_warps, n_stores, n_copies;
-    int n_stores_to[SIM_PLACES]; /* of n_stores, by a hash of where they go */
+    struct sim_stores places[SIM_PLACES]; /* the n_stores, by a hash of where they go */
     struct sim_barrier named[SIM_NAMED];
     struct sim_mbar *mbars;
     int n_mbars, max_mbars;
@@ -176,12 +202,14 @@ struct sim {
     struct sim_block *blocks;
     struct sim_warp *warps;
     int n_slots, warps_per_block, next_block, live_blocks;
-    uint64_t *active; /* bit a warp: can run */
-    int n_active_words, n_parked;
+    uint64_t *active;             /* bit a warp: can run */
+    int n_active_words, n_parked; /* n_parked: without those that wait for a place */
+    int n_waiting;
+    uint64_t *waits; /* [SIM_WAITS][n_active_words] warps that looked at a place, by its hash */
     unsigned char *stacks, *shared;
 
     uint64_t now, ticks, progress, park_progress;
-    uint64_t idle_rounds, idle_progress;
+    uint64_t idle_rounds, idle_progress, n_idle;
     double idle_since;
     struct sim_event *events;
     int n_events, max_events;
@@ -237,6 +265,11 @@ _Noreturn void sim_fail(const char *format, ...) __attribute__((format(printf, 1
 /* The same for what happens outside of threads, to a copy of warp w. */
 void sim_fail_later(const struct sim_warp *w, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
+/* The running warp looks at a place; the value of one has changed. */
+uint64_t sim_word_place(uintptr_t at);
+uint64_t sim_mbar_place(const struct sim_block *b, unsigned bar);
+void sim_await(uint64_t place);
+void sim_changed(uint64_t place);
 void sim_poll(enum sim_op kind, uint64_t place, uint64_t wanted, void *where, int cost);
 
 /* sim_report.c */

@@ -18,10 +18,13 @@ static float pair_high(unsigned pair) {
     return x;
 }
 
+typedef float columns __attribute__((vector_size(8 * sizeof(float))));
+
 /* The layout of mma.m16n8k16: A as kernels/tape.h says; B: lane 4 column + k % 8 / 2 has k and k +
  * 1 in its first register and k + 8 and k + 9 in its second; D: lane 4 (row % 8) + column / 2. */
 static void product(const struct sim_lane_product lanes[SIM_LANES]) {
-    float a[16][16], b[16][8], d[16][8];
+    float a[16][16];
+    columns b[16], d[16];
     for (int lane = 0; lane < SIM_LANES; lane++) {
         const struct sim_lane_product *p = &lanes[lane];
         int row = lane / 4, k = lane % 4 * 2;
@@ -38,8 +41,7 @@ static void product(const struct sim_lane_product lanes[SIM_LANES]) {
     }
     for (int r = 0; r < 16; r++)
         for (int k = 0; k < 16; k++)
-            for (int c = 0; c < 8; c++)
-                d[r][c] += a[r][k] * b[k][c];
+            d[r] += a[r][k] * b[k];
     for (int lane = 0; lane < SIM_LANES; lane++)
         for (int i = 0; i < 4; i++)
             lanes[lane].d[i] = d[lane / 4 + i / 2 * 8][lane % 4 * 2 + i % 2];
@@ -73,7 +75,7 @@ void sim_meet(enum sim_op op, int a, int b, void *where) {
         sim_fail("this lane is at %s (%d, %d), others of its warp at %s (%d, %d)", op_name(op), a,
                  b, op_name(w->op), w->op_a, w->op_b);
     }
-    w->at_op |= 1u << t->lane;
+    w->at_op |= 1u << t->lane, w->idle.met |= 1u << t->lane;
     w->ready &= ~(1u << t->lane);
     if (w->at_op == w->all) {
         meet_complete(w);
