@@ -1,16 +1,16 @@
 #!/bin/sh
 # The long tests in full: every failing call, every schedule, all goldens, hours of sound (REEL_SOAK=1), plain and
-# under the sanitizers, clang's analyzer to its own limit, and ten minutes of fuzzing a target. Hours, not minutes;
+# under the sanitizers, clang's analyzer to its own limit, and three minutes of fuzzing a target. Hours, not minutes;
 # bench/results/soak.txt says how many, step by step, and of which commit.
 #
 # What was begun goes on: programs and steps that passed at a commit are kept in build/soak/COMMIT and not run again
 # there. Uncommitted changes have no such name, and begin anew. Name steps to run only those:
 #   tests sanitize sanitize-sim tidy fuzz
-#   REEL_TEST_SECONDS  limit for one program (14400)    FUZZ_SECONDS  a target (600)    REEL_SMOLLM2  the model's file
+#   REEL_TEST_SECONDS  limit for one program (14400)    FUZZ_SECONDS  a target (180)    REEL_SMOLLM2  the model's file
 set -u
 cd "$(dirname "$0")/.." || exit 1
 REEL_TEST_SECONDS=${REEL_TEST_SECONDS:-14400}
-FUZZ_SECONDS=${FUZZ_SECONDS:-600}
+FUZZ_SECONDS=${FUZZ_SECONDS:-180}
 export REEL_TEST_SECONDS
 jobs=$(nproc)
 wanted=" $* "
