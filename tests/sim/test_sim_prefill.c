@@ -206,7 +206,7 @@ static void prompts_of_every_length_match_the_reference(void **state) {
     };
     for (int i = 0; i < N_SETTINGS; i++) {
         struct rig r;
-        const int step = few(i == 0 && !SANITIZED ? 3 : 7, 1);
+        const int step = few(i == 0 && !SANITIZED ? 5 : 13, 1);
         const int most = i < few(2, N_SETTINGS) ? 300 : 130;
         rig_open(&r, &settings[i], most + N_AFTER + 1, ways[QUEUE]);
         float *logits = malloc((size_t)r.m.vocab * sizeof *logits);
@@ -214,7 +214,7 @@ static void prompts_of_every_length_match_the_reference(void **state) {
         for (int n = 1; n <= 40; n += step)
             check_append(&r, session, 0, n, logits);
         for (size_t n = 0; n < sizeof lengths / sizeof *lengths;
-             n += i == 0 ? 1 : (size_t)few(3, 1))
+             n += (size_t)few(i == 0 ? 2 : 4, 1))
             if (lengths[n] <= most) check_append(&r, session, 0, lengths[n], logits);
         check_average(&r);
         reel_session_close(session);
@@ -236,7 +236,7 @@ static void prompts_may_begin_anywhere(void **state) {
         float *logits = malloc((size_t)r.m.vocab * sizeof *logits);
         struct reel_session *session = session_open(&r, r.m.gpu, N_IDS);
         require(&r, reel_session_sync(session, ids, 50, NULL, &r.err));
-        for (int from = 50; from > 14; from -= few(7, 1))
+        for (int from = 50; from > 14; from -= few(12, 1))
             check_append(&r, session, from, 2 + from * 7 % 60, logits);
         reel_session_close(session);
         free(logits);
