@@ -227,6 +227,17 @@ REEL_API REEL_MUST_USE enum reel_status reel_model_default_sampling(const struct
 REEL_API REEL_MUST_USE enum reel_status reel_model_inspect(const char *path, char **json,
                                                            struct reel_error *err);
 
+/* Whether reel runs a checkpoint, as far as these files tell, for a program that fetches models and
+ * wants the answer before the weights travel. The files: config.json and others of its folder (a
+ * tokenizer is judged where its files are among them), or the first bytes of one .gguf file, whose
+ * metadata and list of tensors are judged. Status and text of a refusal are those of opening the
+ * model, with `name` before them. *complete (or NULL) is false when metadata or list go on behind
+ * the bytes given: ask again with more of them. */
+REEL_API REEL_MUST_USE enum reel_status reel_model_check(const char *name,
+                                                         const struct reel_memory_file *files,
+                                                         int n_files, bool *complete,
+                                                         struct reel_error *err);
+
 /* How the model's work would be split over a GPU's SMs, and what that takes of the GPU's memory:
  * text for people. gpu: NULL for the first GPU of this machine, or a name such as "h200" or
  * "rtx4090"; the message about another name lists them. *text is the caller's to reel_free. */

@@ -20,6 +20,8 @@ struct cursor {
     const unsigned char *bytes;
     size_t size;
     size_t at;
+    bool head; /* the bytes are the beginning of a longer file: its tensors lie behind them */
+    bool cut;  /* something went on behind the last byte */
 };
 
 static size_t left(const struct cursor *c) { return c->size - c->at; }
@@ -59,8 +61,8 @@ static bool take_text(struct cursor *c, const char **text, size_t *n) {
     return skip(c, length);
 }
 
-static enum reel_status ends_inside(const struct cursor *c, const char *what,
-                                    struct reel_error *err) {
+static enum reel_status ends_inside(struct cursor *c, const char *what, struct reel_error *err) {
+    c->cut = true;
     return err_set(err, REEL_E_FORMAT, "%s: the file ends inside %s, after byte %zu of %zu",
                    c->path, what, c->at, c->size);
 }
@@ -90,8 +92,9 @@ static enum reel_status bad_type(const struct cursor *c, const struct gguf_value
                    c->path, shown(v->key_bytes), v->key, type, N_VALUE_TYPES - 1);
 }
 
-static enum reel_status value_cut(const struct cursor *c, const struct gguf_value *v,
+static enum reel_status value_cut(struct cursor *c, const struct gguf_value *v,
                                   struct reel_error *err) {
+    c->cut = true;
     return err_set(err, REEL_E_FORMAT,
                    "%s: the file ends inside the value of key \"%.*s\", after byte %zu of %zu",
                    c->path, shown(v->key_bytes), v->key, c->at, c->size);
@@ -318,19 +321,22 @@ static enum reel_status parse_entries(struct cursor *c, struct entry **entries, 
 static enum reel_status place_entries(const struct cursor *c, struct entry *entries, uint64_t n,
                                       uint64_t alignment, struct reel_error *err) {
     uint64_t data = ((uint64_t)c->at + alignment - 1) / alignment * alignment;
-    uint64_t at = 0; /* below c->size all along, so that rounding up cannot overflow */
+    uint64_t at = 0; /* of a whole file below c->size; so rounding up cannot overflow */
     for (uint64_t i = 0; i < n; i++) {
         struct entry *e = &entries[i];
         if (e->offset != at)
             return err_set(err, REEL_E_FORMAT, "%s: tensor \"%.*s\" has offset %llu, expected %llu",
                            c->path, shown(e->name_bytes), e->name, (unsigned long long)e->offset,
                            (unsigned long long)at);
-        if (!range_ok(data + at, e->tensor.n_bytes, c->size))
+        if (!c->head && !range_ok(data + at, e->tensor.n_bytes, c->size))
             return err_set(err, REEL_E_FORMAT,
                            "%s: tensor \"%.*s\" needs %zu bytes at %llu, the file has %zu", c->path,
                            shown(e->name_bytes), e->name, e->tensor.n_bytes,
                            (unsigned long long)(data + at), c->size);
-        e->tensor.data = c->bytes + data + at;
+        if (!c->head) e->tensor.data = c->bytes + data + at;
+        if (at > UINT64_MAX / 4 || e->tensor.n_bytes > UINT64_MAX / 4)
+            return err_set(err, REEL_E_FORMAT, "%s: tensor \"%.*s\" lies too far behind", c->path,
+                           shown(e->name_bytes), e->name);
         at = (at + e->tensor.n_bytes + alignment - 1) / alignment * alignment;
     }
     return REEL_OK;
@@ -419,16 +425,18 @@ static enum reel_status name_map(struct tensor_file *file, const struct gguf *gg
     return REEL_OK;
 }
 
-static enum reel_status read_all(struct gguf *gguf, struct tensor_file *file,
+static enum reel_status read_all(struct gguf *gguf, struct tensor_file *file, struct cursor *c,
                                  struct entry **entries, struct reel_error *err) {
-    struct cursor c = { .path = gguf->path, .bytes = gguf->map.bytes, .size = gguf->map.size };
+    c->path = gguf->path;
+    c->bytes = gguf->map.bytes;
+    c->size = gguf->map.size;
     struct header h = { 0 };
     uint64_t alignment = 0;
-    enum reel_status status = parse_header(&c, &h, err);
-    if (status == REEL_OK) status = parse_metadata(gguf, &c, h.n_values, err);
+    enum reel_status status = parse_header(c, &h, err);
+    if (status == REEL_OK) status = parse_metadata(gguf, c, h.n_values, err);
     if (status == REEL_OK) status = read_alignment(gguf, &alignment, err);
-    if (status == REEL_OK) status = parse_entries(&c, entries, h.n_tensors, err);
-    if (status == REEL_OK) status = place_entries(&c, *entries, h.n_tensors, alignment, err);
+    if (status == REEL_OK) status = parse_entries(c, entries, h.n_tensors, err);
+    if (status == REEL_OK) status = place_entries(c, *entries, h.n_tensors, alignment, err);
     if (status == REEL_OK) status = name_map(file, gguf, err);
     if (status == REEL_OK) status = build_list(file, *entries, h.n_tensors, err);
     return status;
@@ -439,13 +447,38 @@ enum reel_status gguf_open(struct gguf *gguf, struct tensor_file *file,
     *gguf = (struct gguf){ 0 };
     *file = (struct tensor_file){ 0 };
     struct entry *entries = NULL;
+    struct cursor c = { 0 };
     enum reel_status status = model_source_map(source, NULL, &gguf->map, &gguf->path, err);
-    if (status == REEL_OK) status = read_all(gguf, file, &entries, err);
+    if (status == REEL_OK) status = read_all(gguf, file, &c, &entries, err);
     mem_free(entries);
     if (status == REEL_OK) return REEL_OK;
     tensor_file_release(file);
     gguf_release(gguf);
     return status;
+}
+
+enum reel_status gguf_open_head(struct gguf *gguf, struct tensor_file *file,
+                                const struct model_source *source, bool *complete,
+                                struct reel_error *err) {
+    *gguf = (struct gguf){ 0 };
+    *file = (struct tensor_file){ 0 };
+    *complete = true;
+    struct entry *entries = NULL;
+    struct cursor c = { .head = true };
+    struct reel_error why = { 0 };
+    enum reel_status status = model_source_map(source, NULL, &gguf->map, &gguf->path, &why);
+    if (status == REEL_OK) status = read_all(gguf, file, &c, &entries, &why);
+    mem_free(entries);
+    if (status == REEL_E_FORMAT && c.cut) { /* what was read so far stays, in order to be found */
+        *complete = false;
+        size_t n = (size_t)gguf->n_values;
+        if (n > 1) qsort(gguf->values, n, sizeof *gguf->values, compare_values);
+        return REEL_OK;
+    }
+    if (status == REEL_OK) return REEL_OK;
+    tensor_file_release(file);
+    gguf_release(gguf);
+    return err_set(err, status, "%s", why.text);
 }
 
 void gguf_release(struct gguf *gguf) {

@@ -44,6 +44,12 @@ struct gguf {
  * `gguf`, which must outlive it. */
 enum reel_status gguf_open(struct gguf *gguf, struct tensor_file *file,
                            const struct model_source *source, struct reel_error *err);
+/* The same from the first bytes of a file: no tensor has data. *complete is false when metadata or
+ * tensor list go on behind these bytes; the values that are whole can then be asked for, and there
+ * are no tensors. */
+enum reel_status gguf_open_head(struct gguf *gguf, struct tensor_file *file,
+                                const struct model_source *source, bool *complete,
+                                struct reel_error *err);
 void gguf_release(struct gguf *gguf);
 
 const struct gguf_value *gguf_find(const struct gguf *gguf, const char *key);

@@ -101,6 +101,9 @@ enum reel_status model_config_read(struct model_config *config, const struct mod
 /* `file` as gguf_open filled it: vocabulary and tied output are facts of the tensor list. */
 enum reel_status model_config_from_gguf(struct model_config *config, const struct gguf *gguf,
                                         const struct tensor_file *file, struct reel_error *err);
+/* Whether the file is of a family that reel runs: the one thing that can be asked before all of the
+ * metadata is there. */
+enum reel_status model_config_gguf_family(const struct gguf *gguf, struct reel_error *err);
 /* What no single key can state: heads divide, head_dim is even. `name` is the file in messages. */
 enum reel_status model_config_check(const struct model_config *config, const char *name,
                                     struct reel_error *err);

@@ -251,13 +251,14 @@ static enum reel_status read_rope(struct model_config *config, const struct read
     if (t->dtype != DTYPE_F32 || t->rank != 1 || t->shape[0] != n)
         return err_set(err, REEL_E_FORMAT, "%s: tensor \"%s\" must be f32 of shape [%d]",
                        r->gguf->path, name, n);
+    config->rope = ROPE_FACTORS;
+    if (!t->data) return REEL_OK; /* of a file of which only the beginning is there */
     dtype_to_f32(DTYPE_F32, t->data, config->rope_factors, (size_t)n);
     for (int i = 0; i < n; i++)
         if (!(config->rope_factors[i] >= 1e-6f && config->rope_factors[i] <= 1e6f))
             return err_set(err, REEL_E_LIMIT,
                            "%s: tensor \"%s\": value %d is %g, allowed are 1e-6 to 1e6",
                            r->gguf->path, name, i, (double)config->rope_factors[i]);
-    config->rope = ROPE_FACTORS;
     return REEL_OK;
 }
 
@@ -322,4 +323,10 @@ enum reel_status model_config_from_gguf(struct model_config *config, const struc
     if (status == REEL_OK) status = read_rope(config, &r, file, err);
     if (status == REEL_OK) status = read_special_ids(config, gguf, err);
     return status;
+}
+
+enum reel_status model_config_gguf_family(const struct gguf *gguf, struct reel_error *err) {
+    struct model_config config = { 0 };
+    struct reader r = { .gguf = gguf };
+    return read_family(&config, &r, err);
 }

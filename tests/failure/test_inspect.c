@@ -1,6 +1,6 @@
 /* Describing a model file when memory or disks fail. */
 #include "support/faults.h"
-#include "support/model_bytes.h"
+#include "support/quantised_model.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -61,10 +61,31 @@ static void a_folder_is_described_whole_or_not_at_all(void **state) {
     check_every_failing_call(folder, 300);
 }
 
+/* The same question before the weights are there. */
+static enum reel_status check_head(void *context, struct reel_error *err) {
+    const struct bytes *b = context;
+    const struct reel_memory_file file = { "m.gguf", b->data, b->n };
+    bool complete = false;
+    return reel_model_check("m.gguf", &file, 1, &complete, err);
+}
+
+static void a_model_is_judged_or_there_is_no_memory(void **state) {
+    (void)state;
+    struct bytes b = { 0 };
+    quantised_gguf(&b);
+    struct faults_sweep sweep = {
+        .name = "reel_model_check", .run = check_head, .context = &b, .most = 300
+    };
+    faults_sweep(&sweep, FAULT_ALLOC, FAULT_ONCE);
+    faults_sweep(&sweep, FAULT_ALLOC, FAULT_ONWARD);
+    bytes_release(&b);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_description_is_whole_or_not_given),
         cmocka_unit_test(a_folder_is_described_whole_or_not_at_all),
+        cmocka_unit_test(a_model_is_judged_or_there_is_no_memory),
     };
     return cmocka_run_group_tests(tests, make_file, drop_file);
 }

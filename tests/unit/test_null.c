@@ -81,6 +81,14 @@ CALL(reel_model_default_sampling) {
     struct reel_sampling sampling = { .size = sizeof sampling };
     return reel_model_default_sampling(P(0, model), P(1, &sampling), err);
 }
+CALL(reel_model_check) {
+    static const char config[] = "{\"model_type\": \"llama\", \"hidden_size\": 8, "
+                                 "\"num_hidden_layers\": 1, \"num_attention_heads\": 2, "
+                                 "\"intermediate_size\": 12, \"vocab_size\": 10}";
+    const struct reel_memory_file file = { "config.json", config, sizeof config - 1 };
+    bool complete = false;
+    return reel_model_check(P(0, "model"), P(1, &file), 1, P(2, &complete), err);
+}
 CALL(reel_model_inspect) {
     char *json = NULL;
     return reel_model_inspect(P(0, demo), P(1, &json), err);
@@ -340,6 +348,7 @@ static const struct row {
     ROW(reel_model_close, "v"),
     ROW(reel_model_get_info, "nn"),
     ROW(reel_model_default_sampling, "nn"),
+    ROW(reel_model_check, "nno"),
     ROW(reel_model_inspect, "nn"),
     ROW(reel_model_plan, "non"),
     ROW(reel_devices, "on"),
