@@ -4,6 +4,7 @@
 #include "cli/commands.h"
 #include "cli/demo_folder.h"
 #include "cli/model_path.h"
+#include "cli/open_model.h"
 #include "cli/terminal.h"
 
 #include <limits.h>
@@ -201,7 +202,7 @@ static enum reel_status inspect(const struct cli_args *args, char **json, char *
     char *path = NULL;
     bool demo = model_path_is_demo(name);
     enum reel_status status =
-        demo ? demo_folder_make(&path, err) : model_path_find(&path, name, err);
+        demo ? demo_folder_make(&path, err) : cli_model_path(&path, args, name, err);
     if (status == REEL_OK) status = reel_model_inspect(path, json, err);
     if (status == REEL_OK && cli_has(args, "plan"))
         status = reel_model_plan(path, cli_text(args, "gpu", NULL), plan, err);
@@ -244,6 +245,6 @@ const struct cli_command cmd_inspect = {
                    "tokenizer, chat template, and the memory it needs here. For a checkpoint that "
                    "reel does not run it says why, with exit status 6.\n\n"
                    "--plan works without a GPU when --gpu names one.",
-    .groups = { &group, &cli_context_group },
+    .groups = { &group, &cli_pull_group, &cli_context_group },
     .run = run,
 };

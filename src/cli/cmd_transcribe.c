@@ -401,8 +401,7 @@ static enum reel_status open_model(struct job *job, struct reel_error *err) {
     enum reel_status status = cli_model_open(&job->model, job->args, name, &why);
     if (status == REEL_OK) return status;
     if (status == REEL_E_NOT_FOUND && !cli_has(job->args, "model"))
-        return err_set(err, status, "%s; fetch it with reel pull %s or name another with --model",
-                       why.text, DEFAULT_MODEL);
+        return err_set(err, status, "%s; or name another with --model", why.text);
     return err_set(err, status, "%s", why.text);
 }
 

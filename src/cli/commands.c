@@ -24,7 +24,14 @@ const struct cli_command *cli_find_command(const char *name) {
             "the system keeps it"                                                                  \
     }
 
+#define PULL                                                                                       \
+    {                                                                                              \
+        .name = "pull", .kind = CLI_FLAG,                                                          \
+        .help = "fetch the model when it is not here, without asking"                              \
+    }
+
 static const struct cli_option model_options[] = {
+    PULL,
     { .name = "device",
       .kind = CLI_TEXT,
       .argument = "NAME",
@@ -70,6 +77,9 @@ static const struct cli_option model_options[] = {
       .help = "say what was chosen when the model was opened: device, kernels, tuned settings" },
 };
 const struct cli_group cli_model_group = CLI_GROUP("Model", model_options);
+
+static const struct cli_option pull_options[] = { PULL };
+const struct cli_group cli_pull_group = CLI_GROUP("Model", pull_options);
 
 static const struct cli_option compiler_options[] = { NVRTC_DIR };
 const struct cli_group cli_compiler_group = CLI_GROUP("GPU", compiler_options);
@@ -138,8 +148,9 @@ const char *const cli_environment[][2] = {
     { "XDG_STATE_HOME", "folder of the chat history; default ~/.local/state" },
     { "HF_HUB_CACHE", "the Hugging Face cache; default $HF_HOME/hub" },
     { "HF_HOME", "default ~/.cache/huggingface" },
+    { "HF_TOKEN_PATH", "file of the access token; default $HF_HOME/token" },
     { "HF_ENDPOINT", "address that reel pull fetches from; default https://huggingface.co" },
-    { "HF_TOKEN", "access token for reel pull; sent to that address only" },
+    { "HF_TOKEN", "access token for reel pull, before that file; sent to that address only" },
     { "NO_COLOR", "when set and not empty, thinking is not dimmed" },
     { NULL, NULL },
 };

@@ -18,6 +18,9 @@
     X(tune)                                                                                        \
     X(verify)                                                                                      \
     X(pull)                                                                                        \
+    X(list)                                                                                        \
+    X(rm)                                                                                          \
+    X(du)                                                                                          \
     X(synthesize)                                                                                  \
     X(devices)                                                                                     \
     X(doctor)                                                                                      \
@@ -34,6 +37,8 @@ const struct cli_command *cli_find_command(const char *name);
 
 /* What opens a model: --device, --cpu-path, --threads, ... read by cli_model_open. */
 extern const struct cli_group cli_model_group;
+/* --pull alone, which is in cli_model_group too; read by cli_model_path. */
+extern const struct cli_group cli_pull_group;
 /* --nvrtc-dir alone, which is in cli_model_group too; read by machine_read. */
 extern const struct cli_group cli_compiler_group;
 /* --ctx, read by cli_session_open. */

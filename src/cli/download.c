@@ -1,98 +1,193 @@
-/* libcurl underneath. Nothing here is ever executed or unpacked: bytes go to a file, are checked
- * against the hash the repository states, and only then get their name. */
+/* libcurl underneath, several transfers in one thread. Nothing here is ever executed or unpacked:
+ * bytes go to a file, are checked against the hash the repository states, and only then get their
+ * name. */
 #include "cli/download.h"
 
+#include "base/clock.h"
 #include "base/memory.h"
+#include "cli/file_hash.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static enum reel_status compare_hash(const struct download_file *file, struct file_hash *hash,
+                                     const char *path, struct reel_error *err) {
+    char text[FILE_HASH_TEXT];
+    const char *stated = file->sha256 ? file->sha256 : file->git_id;
+    file_hash_text(hash, text);
+    if (strcmp(text, stated) == 0) return REEL_OK;
+    return err_set(err, REEL_E_MISMATCH, "%s: %s is %s, the repository states %s", path,
+                   file->sha256 ? "SHA-256" : "git id", text, stated);
+}
+
+enum reel_status download_verify(const struct download_file *file, const char *path,
+                                 struct reel_error *err) {
+    struct file_hash *hash = NULL;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    struct stat st;
+    if (fd < 0 && errno == ENOENT)
+        return err_set(err, REEL_E_NOT_FOUND, "%s: does not exist", path);
+    if (fd < 0 || fstat(fd, &st) != 0) {
+        int reason = errno;
+        if (fd >= 0) close(fd);
+        return err_set(err, REEL_E_IO, "%s: cannot open: %s", path, strerror(reason));
+    }
+    enum reel_status status = REEL_OK;
+    if (st.st_size != file->n_bytes)
+        status = err_set(err, REEL_E_MISMATCH, "%s: has %lld bytes, the repository states %lld",
+                         path, (long long)st.st_size, (long long)file->n_bytes);
+    if (status == REEL_OK && (file->sha256 || file->git_id)) {
+        status = file_hash_open(&hash, !file->sha256, st.st_size, err);
+        if (status == REEL_OK) status = file_hash_add_file(hash, fd, path, err);
+        if (status == REEL_OK) status = compare_hash(file, hash, path, err);
+        file_hash_close(hash);
+    }
+    close(fd);
+    return status;
+}
 
 #ifdef REEL_WITH_CURL
 
 #include <curl/curl.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <nettle/sha1.h>
-#include <nettle/sha2.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #define CONNECT_TIMEOUT_S 20L
 #define STALL_TIMEOUT_S   30L /* below 1 byte a second for this long is a dead connection */
 #define MAX_REDIRECTS     5L
-#define MAX_TRIES         5 /* a cut connection is resumed this often before giving up */
+#define MAX_TRIES         6 /* in a row without a byte */
+#define AT_ONCE           4
+#define RETRY_MS          500
+#define MOST_RETRY_MS     30000.0
+#define MOST_ASKED_S      300 /* a server that asks for a longer pause is reported instead */
 
-struct sink {
-    int fd; /* -1: into text */
+enum state { WAITING, RUNNING, DONE };
+
+/* One file or text on its way. */
+struct transfer {
+    const struct download_file *file; /* NULL: into text */
+    const char *url, *label;
+    char *part;
+    int fd; /* -1: not open */
     struct buffer *text;
-    const char *label;
-    int64_t limit; /* most bytes the body may have in all; -1: none */
-    int64_t have;  /* bytes already on disk when this request started */
-    int64_t received;
-    struct download_client *client;
-    int64_t total;
-    bool cancelled;
+    int64_t limit;          /* bytes that the body may have in all */
+    int64_t stop;           /* bytes that are enough; INT64_MAX: all */
+    int64_t have;           /* bytes on disk */
+    struct file_hash *hash; /* of what is on disk; NULL: not wanted */
+    enum state state;
+    double start_ms; /* of the next try, by clock_ms */
+    int tries;       /* in a row that brought nothing */
+    bool began;      /* of this try: the first bytes came */
+    bool enough;     /* ended by us, for the bytes that were wanted are there */
+    bool moved;      /* this try brought bytes */
+    char code[40];   /* X-Error-Code */
+    CURL *easy;
+    char curl_text[CURL_ERROR_SIZE];
     enum reel_status status;
-    struct reel_error *err;
+    struct reel_error why;
+    struct download_client *client;
 };
 
 enum reel_status download_client_open(struct download_client *client, struct reel_error *err) {
     if (curl_global_init(CURL_GLOBAL_DEFAULT) != 0)
         return err_set(err, REEL_E_NETWORK, "libcurl cannot be initialised");
-    client->curl = curl_easy_init();
-    if (client->curl) return REEL_OK;
+    client->multi = curl_multi_init();
+    if (client->multi) return REEL_OK;
     curl_global_cleanup();
     return err_memory(err, "an HTTP client", 0);
 }
 
 void download_client_close(struct download_client *client) {
-    if (!client || !client->curl) return;
-    curl_easy_cleanup(client->curl);
+    if (!client || !client->multi) return;
+    curl_multi_cleanup(client->multi);
     curl_global_cleanup();
-    client->curl = NULL;
+    client->multi = NULL;
 }
 
-static bool write_file(struct sink *sink, const char *bytes, size_t n) {
+/* ---- what arrives ---------------------------------------------------------------------------- */
+
+static bool write_file(struct transfer *t, const char *bytes, size_t n) {
+    if (t->hash) file_hash_add(t->hash, bytes, n);
     while (n > 0) {
-        ssize_t done = write(sink->fd, bytes, n);
+        ssize_t done = write(t->fd, bytes, n);
         if (done < 0 && errno == EINTR) continue;
         if (done < 0) {
-            sink->status =
-                err_set(sink->err, REEL_E_IO, "%s: cannot write: %s", sink->label, strerror(errno));
+            t->status =
+                err_set(&t->why, REEL_E_IO, "%s: cannot write: %s", t->label, strerror(errno));
             return false;
         }
         bytes += done;
         n -= (size_t)done;
+        t->have += done;
     }
     return true;
 }
 
-static size_t on_body(char *bytes, size_t size, size_t n, void *user) {
-    struct sink *sink = user;
-    size_t n_bytes = size * n; /* curl promises at most 16 KB */
-    sink->received += (int64_t)n_bytes;
-    if (sink->limit >= 0 && sink->have + sink->received > sink->limit) {
-        sink->status = err_set(sink->err, REEL_E_NETWORK,
-                               "%s: the server sends more than the %lld bytes announced",
-                               sink->label, (long long)sink->limit);
-        return 0;
-    }
-    if (sink->fd >= 0) return write_file(sink, bytes, n_bytes) ? n_bytes : 0;
-    sink->status = buffer_append(sink->text, bytes, n_bytes, sink->err);
-    return sink->status == REEL_OK ? n_bytes : 0;
+/* The hash of nothing, or of what the .part file holds already. */
+static enum reel_status start_hash(struct transfer *t, struct reel_error *err) {
+    const struct download_file *file = t->file;
+    file_hash_close(t->hash);
+    t->hash = NULL;
+    if (t->stop != INT64_MAX || (!file->sha256 && !file->git_id)) return REEL_OK;
+    enum reel_status status = file_hash_open(&t->hash, !file->sha256, file->n_bytes, err);
+    return status == REEL_OK && t->have > 0 ? file_hash_add_file(t->hash, t->fd, t->part, err)
+                                            : status;
 }
 
-static int on_progress(void *user, curl_off_t total, curl_off_t now, curl_off_t up_total,
-                       curl_off_t up_now) {
-    struct sink *sink = user;
-    (void)total, (void)now, (void)up_total, (void)up_now;
-    struct download_client *client = sink->client;
-    if (!client->progress) return 0;
-    uint64_t done = (uint64_t)(sink->have + sink->received);
-    bool go_on = client->progress(client->progress_user, sink->label, done,
-                                  sink->total > 0 ? (uint64_t)sink->total : 0);
-    sink->cancelled = !go_on;
-    return go_on ? 0 : 1;
+static bool start_over(struct transfer *t) {
+    if (ftruncate(t->fd, 0) != 0 || lseek(t->fd, 0, SEEK_SET) != 0) {
+        t->status = err_set(&t->why, REEL_E_IO, "%s: cannot rewind: %s", t->part, strerror(errno));
+        return false;
+    }
+    t->have = 0;
+    t->status = start_hash(t, &t->why);
+    return t->status == REEL_OK;
 }
+
+/* Some servers send all where a part was asked for. */
+static bool begin_body(struct transfer *t) {
+    long http = 0;
+    t->began = true;
+    curl_easy_getinfo(t->easy, CURLINFO_RESPONSE_CODE, &http);
+    return t->fd < 0 || t->have == 0 || http == 206 || start_over(t);
+}
+
+static size_t on_body(char *bytes, size_t size, size_t n, void *user) {
+    struct transfer *t = user;
+    size_t n_bytes = size * n; /* curl promises at most 16 KB */
+    if (!t->began && !begin_body(t)) return 0;
+    t->moved = true;
+    if (t->fd < 0) {
+        t->status = buffer_append(t->text, bytes, n_bytes, &t->why);
+        return t->status == REEL_OK ? n_bytes : 0;
+    }
+    if (t->have >= t->stop) t->enough = true;
+    if (t->enough) return 0;
+    if ((int64_t)n_bytes > t->limit - t->have) {
+        t->status = err_set(&t->why, REEL_E_NETWORK,
+                            "%s: the server sends more than the %lld bytes announced", t->label,
+                            (long long)t->limit);
+        return 0;
+    }
+    return write_file(t, bytes, n_bytes) ? n_bytes : 0;
+}
+
+static size_t on_header(char *line, size_t size, size_t n, void *user) {
+    static const char name[] = "x-error-code:";
+    struct transfer *t = user;
+    size_t length = size * n, at = sizeof name - 1, used = 0;
+    if (length < at || strncasecmp(line, name, at) != 0) return length;
+    for (; at < length && used < sizeof t->code - 1; at++)
+        if (line[at] > ' ' && line[at] <= '~') t->code[used++] = line[at];
+    t->code[used] = '\0';
+    return length;
+}
+
+/* ---- one try --------------------------------------------------------------------------------- */
 
 /* Downloads never leave HTTP, and never fall from HTTPS to plain HTTP. */
 static void allow_protocols(CURL *curl, bool secure) {
@@ -106,199 +201,329 @@ static void allow_protocols(CURL *curl, bool secure) {
 #endif
 }
 
-static void prepare(struct download_client *client, const char *url, struct sink *sink,
-                    char *curl_text) {
-    CURL *curl = client->curl;
+static void prepare(struct transfer *t) {
+    CURL *curl = t->easy;
+    const struct download_client *client = t->client;
     curl_easy_reset(curl);
-    curl_easy_setopt(curl, CURLOPT_URL, url);
-    allow_protocols(curl, strncmp(url, "https:", 6) == 0);
+    curl_easy_setopt(curl, CURLOPT_URL, t->url);
+    allow_protocols(curl, strncmp(t->url, "https:", 6) == 0);
     curl_easy_setopt(curl, CURLOPT_FOLLOWLOCATION, 1L);
     curl_easy_setopt(curl, CURLOPT_MAXREDIRS, MAX_REDIRECTS);
     curl_easy_setopt(curl, CURLOPT_FAILONERROR, 1L);
     curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
     curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT, CONNECT_TIMEOUT_S);
     curl_easy_setopt(curl, CURLOPT_LOW_SPEED_LIMIT, 1L);
-    curl_easy_setopt(curl, CURLOPT_LOW_SPEED_TIME, STALL_TIMEOUT_S);
+    curl_easy_setopt(curl, CURLOPT_LOW_SPEED_TIME,
+                     client->stall_s ? (long)client->stall_s : STALL_TIMEOUT_S);
     curl_easy_setopt(curl, CURLOPT_USERAGENT, "reel");
-    curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, curl_text);
+    curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, t->curl_text);
     curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, on_body);
-    curl_easy_setopt(curl, CURLOPT_WRITEDATA, sink);
-    curl_easy_setopt(curl, CURLOPT_NOPROGRESS, 0L);
-    curl_easy_setopt(curl, CURLOPT_XFERINFOFUNCTION, on_progress);
-    curl_easy_setopt(curl, CURLOPT_XFERINFODATA, sink);
+    curl_easy_setopt(curl, CURLOPT_WRITEDATA, t);
+    curl_easy_setopt(curl, CURLOPT_HEADERFUNCTION, on_header);
+    curl_easy_setopt(curl, CURLOPT_HEADERDATA, t);
+    curl_easy_setopt(curl, CURLOPT_PRIVATE, t);
     if (client->bearer) { /* libcurl keeps XOAUTH2 bearers from other hosts by itself */
         curl_easy_setopt(curl, CURLOPT_HTTPAUTH, (long)CURLAUTH_BEARER);
         curl_easy_setopt(curl, CURLOPT_XOAUTH2_BEARER, client->bearer);
     }
-    if (sink->have > 0) curl_easy_setopt(curl, CURLOPT_RESUME_FROM_LARGE, (curl_off_t)sink->have);
+    char range[64];
+    if (t->stop != INT64_MAX)
+        snprintf(range, sizeof range, "%lld-%lld", (long long)t->have, (long long)t->stop - 1);
+    else
+        snprintf(range, sizeof range, "%lld-", (long long)t->have);
+    if (t->have > 0 || t->stop != INT64_MAX) curl_easy_setopt(curl, CURLOPT_RANGE, range);
+    t->curl_text[0] = t->code[0] = '\0';
+    t->began = t->enough = t->moved = false;
+    t->status = REEL_OK;
 }
 
-/* Whether trying again may help: the connection broke, or the server can only send files whole; as
- * opposed to its saying no. */
-enum cut { NOT_CUT, CUT, CUT_WITHOUT_RANGES };
+static enum reel_status start(struct transfer *t, struct reel_error *err) {
+    if (t->fd < 0) buffer_release(t->text); /* of a try that broke off */
+    if (!t->easy) t->easy = curl_easy_init();
+    if (!t->easy) return err_memory(err, "an HTTP request", 0);
+    if (t->fd < 0) t->text->limit = (size_t)t->limit;
+    prepare(t);
+    if (curl_multi_add_handle(t->client->multi, t->easy) != CURLM_OK)
+        return err_memory(err, "an HTTP request", 0);
+    t->state = RUNNING;
+    return REEL_OK;
+}
 
-static enum cut cut_kind(CURLcode code) {
+/* Whether the connection broke, so that going on may help; as opposed to the server's saying no. */
+static bool is_cut(CURLcode code) {
     switch (code) {
     case CURLE_PARTIAL_FILE:
+    case CURLE_SEND_ERROR:
     case CURLE_RECV_ERROR:
     case CURLE_GOT_NOTHING:
     case CURLE_OPERATION_TIMEDOUT:
+    case CURLE_SSL_CONNECT_ERROR:
     case CURLE_HTTP2_STREAM:
     case CURLE_HTTP2:
-        return CUT;
-    case CURLE_RANGE_ERROR:
-        return CUT_WITHOUT_RANGES;
+        return true;
     default:
-        return NOT_CUT;
+        return false;
     }
 }
 
-static enum reel_status request(struct download_client *client, const char *url, struct sink *sink,
-                                enum cut *cut, struct reel_error *err) {
-    char curl_text[CURL_ERROR_SIZE] = "";
-    sink->client = client;
-    sink->err = err;
-    prepare(client, url, sink, curl_text);
-    CURLcode code = curl_easy_perform(client->curl);
-    *cut = cut_kind(code);
-    if (code == CURLE_OK) return REEL_OK;
-    if (sink->cancelled)
-        return err_set(err, REEL_E_CANCELLED, "%s: cancelled after %lld bytes", sink->label,
-                       (long long)(sink->have + sink->received));
-    if (sink->status != REEL_OK) return sink->status;
-    if (code == CURLE_HTTP_RETURNED_ERROR) {
-        long http = 0;
-        curl_easy_getinfo(client->curl, CURLINFO_RESPONSE_CODE, &http);
-        const char *hint = http == 401 || http == 403 ? " (it may need an access token)" : "";
-        return err_set(err, http == 404 ? REEL_E_NOT_FOUND : REEL_E_NETWORK,
-                       "%s: the server answered %ld%s", url, http, hint);
+static bool is_passing(long http) {
+    return http == 408 || http == 429 || http == 500 || http == 502 || http == 503 || http == 504;
+}
+
+/* Twice as long each time, and never the same for two programs that a server sent away at once. */
+static double pause_ms(const struct transfer *t) {
+    double ms = t->client->retry_ms ? t->client->retry_ms : RETRY_MS;
+    for (int i = 1; i < t->tries && ms < MOST_RETRY_MS; i++)
+        ms *= 2;
+    if (ms > MOST_RETRY_MS) ms = MOST_RETRY_MS;
+    unsigned mixed = (unsigned)(clock_ms() * 1000) * 2654435761u ^ (unsigned)getpid() * 40503u;
+    return ms * (0.5 + 0.5 * (double)(mixed >> 16 & 0xffff) / 65536.0);
+}
+
+static enum reel_status refused(struct transfer *t, long http, struct reel_error *err) {
+    t->client->http = (int)http;
+    snprintf(t->client->code, sizeof t->client->code, "%s", t->code);
+    char tried[32] = "";
+    if (t->tries > 1) snprintf(tried, sizeof tried, ", asked %d times", t->tries);
+    return err_set(err, http == 404 ? REEL_E_NOT_FOUND : REEL_E_NETWORK,
+                   "%s: the server answered %ld%s", t->url, http, tried);
+}
+
+/* After a try that brought no end: *again when another one is due at t->start_ms, else why not. */
+static enum reel_status judge(struct transfer *t, CURLcode code, bool *again,
+                              struct reel_error *err) {
+    long http = 0;
+    curl_off_t asked_s = 0;
+    curl_easy_getinfo(t->easy, CURLINFO_RESPONSE_CODE, &http);
+    curl_easy_getinfo(t->easy, CURLINFO_RETRY_AFTER, &asked_s);
+    bool said_no = code == CURLE_HTTP_RETURNED_ERROR;
+    t->tries = t->moved && !said_no ? 1 : t->tries + 1; /* it is moving: as long as it does */
+    *again = false;
+    if (said_no && http == 416 && t->fd >= 0 && t->have > 0) { /* .part is longer than the file */
+        if (!start_over(t)) return err_set(err, t->status, "%s", t->why.text);
+        *again = t->tries < MAX_TRIES;
+    } else if (said_no ? is_passing(http) && asked_s <= MOST_ASKED_S : is_cut(code)) {
+        *again = t->tries < MAX_TRIES;
     }
-    return err_set(err, REEL_E_NETWORK, "%s: %s", url,
-                   curl_text[0] ? curl_text : curl_easy_strerror(code));
+    if (*again) {
+        double wait = t->moved && !said_no ? 0.2 * pause_ms(t) : pause_ms(t);
+        if (said_no && (double)asked_s * 1e3 > wait) wait = (double)asked_s * 1e3;
+        t->start_ms = clock_ms() + wait;
+        return REEL_OK;
+    }
+    if (said_no && asked_s > MOST_ASKED_S)
+        return err_set(err, REEL_E_NETWORK,
+                       "%s: the server answered %ld and asks to come back in %lld s", t->url, http,
+                       (long long)asked_s);
+    if (said_no) return refused(t, http, err);
+    return err_set(err, REEL_E_NETWORK, "%s: %s", t->url,
+                   t->curl_text[0] ? t->curl_text : curl_easy_strerror(code));
+}
+
+/* ---- files ----------------------------------------------------------------------------------- */
+
+static void close_part(struct transfer *t) {
+    if (t->fd >= 0) close(t->fd);
+    t->fd = -1;
+    file_hash_close(t->hash);
+    t->hash = NULL;
+    mem_free(t->part);
+    t->part = NULL;
+}
+
+/* Opens the .part file and looks what is in it. */
+static enum reel_status open_part(struct transfer *t, struct reel_error *err) {
+    struct buffer part = { 0 };
+    enum reel_status status = buffer_printf(&part, err, "%s.part", t->file->path);
+    if (status != REEL_OK) return status;
+    t->part = buffer_detach(&part, NULL);
+    t->fd = open(t->part, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    if (t->fd < 0)
+        return err_set(err, REEL_E_IO, "%s: cannot create: %s", t->part, strerror(errno));
+    off_t have = lseek(t->fd, 0, SEEK_END);
+    if (have > t->limit && ftruncate(t->fd, 0) == 0) have = lseek(t->fd, 0, SEEK_SET);
+    if (have < 0) return err_set(err, REEL_E_IO, "%s: cannot seek: %s", t->part, strerror(errno));
+    t->have = have;
+    return start_hash(t, err);
+}
+
+static enum reel_status finish_file(struct transfer *t, struct reel_error *err) {
+    const struct download_file *file = t->file;
+    enum reel_status status = REEL_OK;
+    if (fsync(t->fd) != 0)
+        return err_set(err, REEL_E_IO, "%s: cannot sync: %s", t->part, strerror(errno));
+    if (t->have != file->n_bytes)
+        status = err_set(err, REEL_E_MISMATCH, "%s: has %lld bytes, the repository states %lld",
+                         t->part, (long long)t->have, (long long)file->n_bytes);
+    else if (t->hash)
+        status = compare_hash(file, t->hash, t->part, err);
+    if (status == REEL_E_MISMATCH) unlink(t->part);
+    if (status == REEL_OK && rename(t->part, file->path) != 0)
+        status = err_set(err, REEL_E_IO, "%s: cannot rename: %s", file->path, strerror(errno));
+    return status;
+}
+
+/* Whether nothing more needs to come. */
+static bool is_whole(const struct transfer *t) {
+    return t->file && t->have >= (t->stop < t->limit ? t->stop : t->limit);
+}
+
+static enum reel_status finish(struct transfer *t, struct reel_error *err) {
+    enum reel_status status = REEL_OK;
+    if (t->file && t->stop == INT64_MAX) status = finish_file(t, err);
+    if (t->file) close_part(t);
+    t->state = DONE;
+    return status;
+}
+
+/* ---- all of them ----------------------------------------------------------------------------- */
+
+struct batch {
+    struct download_client *client;
+    struct transfer *list;
+    int n;
+    const char *stage;
+    uint64_t total;
+};
+
+static enum reel_status report(const struct batch *b, struct reel_error *err) {
+    const struct download_client *client = b->client;
+    uint64_t done = 0;
+    bool waits = false, moves = false;
+    double now = clock_ms();
+    for (int i = 0; i < b->n; i++) {
+        const struct transfer *t = &b->list[i];
+        done += t->state == DONE && t->file ? (uint64_t)t->file->n_bytes : (uint64_t)t->have;
+        if (t->state == WAITING && t->start_ms > now)
+            waits = true;
+        else if (t->state != DONE)
+            moves = true;
+    }
+    if (!client->progress ||
+        client->progress(client->progress_user,
+                         waits && !moves ? "the server is busy, trying again soon" : b->stage, done,
+                         b->total))
+        return REEL_OK;
+    return err_set(err, REEL_E_CANCELLED, "cancelled after %llu of %llu bytes",
+                   (unsigned long long)done, (unsigned long long)b->total);
+}
+
+/* Starts what is due, as long as there is room. */
+static enum reel_status start_due(struct batch *b, struct reel_error *err) {
+    int running = 0, most = b->client->at_once ? b->client->at_once : AT_ONCE;
+    enum reel_status status = REEL_OK;
+    for (int i = 0; i < b->n; i++)
+        running += b->list[i].state == RUNNING;
+    for (int i = 0; i < b->n && running < most && status == REEL_OK; i++) {
+        struct transfer *t = &b->list[i];
+        if (t->state != WAITING || t->start_ms > clock_ms()) continue;
+        if (t->file && t->fd < 0) status = open_part(t, err);
+        if (status != REEL_OK) break;
+        if (is_whole(t)) {
+            status = finish(t, err);
+        } else {
+            status = start(t, err);
+            running++;
+        }
+    }
+    return status;
+}
+
+static enum reel_status end_try(struct transfer *t, CURLcode code, struct reel_error *err) {
+    bool again = false;
+    t->state = WAITING;
+    if (t->status != REEL_OK) return err_set(err, t->status, "%s", t->why.text);
+    if (code == CURLE_OK || t->enough || is_whole(t)) return finish(t, err);
+    return judge(t, code, &again, err);
+}
+
+static enum reel_status collect(struct batch *b, struct reel_error *err) {
+    int left = 0;
+    enum reel_status status = REEL_OK;
+    for (CURLMsg *m; status == REEL_OK && (m = curl_multi_info_read(b->client->multi, &left));) {
+        if (m->msg != CURLMSG_DONE) continue;
+        CURLcode code = m->data.result; /* m is gone once the handle is removed */
+        struct transfer *t = NULL;
+        curl_easy_getinfo(m->easy_handle, CURLINFO_PRIVATE, (char **)&t);
+        curl_multi_remove_handle(b->client->multi, t->easy);
+        status = end_try(t, code, err);
+    }
+    return status;
+}
+
+static enum reel_status run_batch(struct batch *b, struct reel_error *err) {
+    for (;;) {
+        int still = 0, waiting = 0;
+        enum reel_status status = start_due(b, err);
+        if (status == REEL_OK && curl_multi_perform(b->client->multi, &still) != CURLM_OK)
+            status = err_set(err, REEL_E_NETWORK, "libcurl failed");
+        if (status == REEL_OK) status = collect(b, err);
+        if (status == REEL_OK) status = report(b, err);
+        if (status != REEL_OK) return status;
+        for (int i = 0; i < b->n; i++)
+            waiting += b->list[i].state != DONE;
+        if (waiting == 0) return REEL_OK;
+        curl_multi_poll(b->client->multi, NULL, 0, still ? 100 : 20, NULL);
+    }
+}
+
+static void release(struct batch *b) {
+    for (int i = 0; i < b->n; i++) {
+        struct transfer *t = &b->list[i];
+        if (t->easy) curl_multi_remove_handle(b->client->multi, t->easy);
+        curl_easy_cleanup(t->easy);
+        if (t->file) close_part(t);
+    }
 }
 
 enum reel_status download_text(struct download_client *client, const char *url, size_t limit,
                                struct buffer *out, struct reel_error *err) {
-    out->limit = limit;
-    enum cut cut = NOT_CUT;
-    struct sink sink = { .fd = -1, .text = out, .label = url, .limit = (int64_t)limit };
-    return request(client, url, &sink, &cut, err);
-}
-
-static void hex(const uint8_t *digest, size_t n, char *out) {
-    for (size_t i = 0; i < n; i++)
-        snprintf(out + 2 * i, 3, "%02x", digest[i]);
-}
-
-/* Hashes the file both ways while reading it once. */
-static enum reel_status hash_file(int fd, const char *path, int64_t size, char sha256[65],
-                                  char git_id[41], struct reel_error *err) {
-    struct sha256_ctx s256;
-    struct sha1_ctx s1;
-    uint8_t digest[SHA256_DIGEST_SIZE];
-    static const size_t chunk = 1 << 20;
-    unsigned char *bytes = mem_alloc(chunk);
-    if (!bytes) return err_memory(err, "hashing", chunk);
-    char head[32];
-    int n_head = snprintf(head, sizeof head, "blob %lld", (long long)size);
-    sha256_init(&s256);
-    sha1_init(&s1);
-    sha1_update(&s1, (size_t)n_head + 1, (const uint8_t *)head); /* git hashes the terminator too */
-    enum reel_status status = REEL_OK;
-    for (;;) {
-        ssize_t n = read(fd, bytes, chunk);
-        if (n < 0 && errno == EINTR) continue;
-        if (n < 0) status = err_set(err, REEL_E_IO, "%s: cannot read: %s", path, strerror(errno));
-        if (n <= 0) break;
-        sha256_update(&s256, (size_t)n, bytes);
-        sha1_update(&s1, (size_t)n, bytes);
-    }
-    mem_free(bytes);
-    sha256_digest(&s256, SHA256_DIGEST_SIZE, digest);
-    hex(digest, SHA256_DIGEST_SIZE, sha256);
-    sha1_digest(&s1, SHA1_DIGEST_SIZE, digest);
-    hex(digest, SHA1_DIGEST_SIZE, git_id);
+    struct transfer one = { .fd = -1,
+                            .url = url,
+                            .label = url,
+                            .text = out,
+                            .limit = (int64_t)limit,
+                            .stop = INT64_MAX,
+                            .client = client };
+    struct batch b = { .client = client, .list = &one, .n = 1, .stage = "asking the hub" };
+    enum reel_status status = run_batch(&b, err);
+    release(&b);
     return status;
 }
 
-enum reel_status download_verify(const struct download_file *file, const char *path,
-                                 struct reel_error *err) {
-    char sha256[65], git_id[41];
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    struct stat st;
-    if (fd < 0 && errno == ENOENT)
-        return err_set(err, REEL_E_NOT_FOUND, "%s: does not exist", path);
-    if (fd < 0 || fstat(fd, &st) != 0) {
-        int reason = errno;
-        if (fd >= 0) close(fd);
-        return err_set(err, REEL_E_IO, "%s: cannot open: %s", path, strerror(reason));
-    }
-    enum reel_status status = REEL_OK;
-    if (file->n_bytes >= 0 && st.st_size != file->n_bytes)
-        status = err_set(err, REEL_E_MISMATCH, "%s: has %lld bytes, the repository states %lld",
-                         path, (long long)st.st_size, (long long)file->n_bytes);
-    if (status == REEL_OK && (file->sha256 || file->git_id)) {
-        status = hash_file(fd, path, st.st_size, sha256, git_id, err);
-        if (status == REEL_OK && file->sha256 && strcmp(sha256, file->sha256) != 0)
-            status = err_set(err, REEL_E_MISMATCH, "%s: SHA-256 is %s, the repository states %s",
-                             path, sha256, file->sha256);
-        else if (status == REEL_OK && !file->sha256 && strcmp(git_id, file->git_id) != 0)
-            status = err_set(err, REEL_E_MISMATCH, "%s: git id is %s, the repository states %s",
-                             path, git_id, file->git_id);
-    }
-    close(fd);
+static struct transfer of_file(struct download_client *client, const struct download_file *file,
+                               int64_t stop) {
+    return (struct transfer){ .file = file,
+                              .fd = -1,
+                              .url = file->url,
+                              .label = file->label,
+                              .limit = file->n_bytes,
+                              .stop = stop,
+                              .client = client };
+}
+
+enum reel_status download_head(struct download_client *client, const struct download_file *file,
+                               int64_t n_bytes, struct reel_error *err) {
+    struct transfer one = of_file(client, file, n_bytes);
+    struct batch b = { client, &one, 1, "reading the model's header", 0 };
+    enum reel_status status = run_batch(&b, err);
+    release(&b);
     return status;
 }
 
-/* Appends to the .part file until it is whole or the server says no. */
-static enum reel_status fill_part(struct download_client *client, const struct download_file *file,
-                                  int fd, struct reel_error *err) {
-    enum reel_status status = REEL_OK;
-    for (int attempt = 0; attempt < MAX_TRIES; attempt++) {
-        off_t have = lseek(fd, 0, SEEK_END);
-        if (have < 0)
-            return err_set(err, REEL_E_IO, "%s: cannot seek: %s", file->path, strerror(errno));
-        if (file->n_bytes >= 0 && have == file->n_bytes) return REEL_OK;
-        if (file->n_bytes >= 0 && have > file->n_bytes && ftruncate(fd, 0) == 0) have = 0;
-        enum cut cut = NOT_CUT;
-        struct sink sink = { .fd = fd,
-                             .label = file->label,
-                             .limit = file->n_bytes,
-                             .have = have,
-                             .total = file->n_bytes };
-        status = request(client, file->url, &sink, &cut, err);
-        if (status == REEL_OK || cut == NOT_CUT) return status;
-        if (cut == CUT_WITHOUT_RANGES && ftruncate(fd, 0) != 0)
-            return err_set(err, REEL_E_IO, "%s: cannot rewind: %s", file->path, strerror(errno));
-        if (sink.received > 0) attempt = 0; /* it is moving: go on as long as it does */
+enum reel_status download_files(struct download_client *client, const struct download_file *files,
+                                int n_files, const char *stage, struct reel_error *err) {
+    struct batch b = { .client = client, .stage = stage };
+    enum reel_status status =
+        mem_zeroed(&b.list, (size_t)n_files, sizeof *b.list, "a list of downloads", err);
+    for (int i = 0; i < n_files && status == REEL_OK; i++) {
+        if (download_verify(&files[i], files[i].path, NULL) == REEL_OK) continue;
+        b.total += (uint64_t)files[i].n_bytes;
+        b.list[b.n++] = of_file(client, &files[i], INT64_MAX);
     }
-    return status;
-}
-
-enum reel_status download_fetch(struct download_client *client, const struct download_file *file,
-                                struct reel_error *err) {
-    enum reel_status status = download_verify(file, file->path, NULL);
-    if (status == REEL_OK) return REEL_OK;
-    struct buffer part = { 0 };
-    status = buffer_printf(&part, err, "%s.part", file->path);
-    if (status != REEL_OK) return status;
-    int fd = open(part.bytes, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-    if (fd < 0) {
-        status = err_set(err, REEL_E_IO, "%s: cannot create: %s", part.bytes, strerror(errno));
-        buffer_release(&part);
-        return status;
-    }
-    status = fill_part(client, file, fd, err);
-    if (status == REEL_OK && fsync(fd) != 0)
-        status = err_set(err, REEL_E_IO, "%s: cannot sync: %s", part.bytes, strerror(errno));
-    close(fd);
-    if (status == REEL_OK) {
-        status = download_verify(file, part.bytes, err);
-        if (status == REEL_E_MISMATCH) unlink(part.bytes);
-    }
-    if (status == REEL_OK && rename(part.bytes, file->path) != 0)
-        status = err_set(err, REEL_E_IO, "%s: cannot rename: %s", file->path, strerror(errno));
-    buffer_release(&part);
+    if (status == REEL_OK && b.n > 0) status = run_batch(&b, err);
+    release(&b);
+    mem_free(b.list);
     return status;
 }
 
@@ -318,14 +543,14 @@ enum reel_status download_text(struct download_client *client, const char *url, 
     (void)client, (void)url, (void)limit, (void)out;
     return left_out(err);
 }
-enum reel_status download_fetch(struct download_client *client, const struct download_file *file,
-                                struct reel_error *err) {
-    (void)client, (void)file;
+enum reel_status download_files(struct download_client *client, const struct download_file *files,
+                                int n_files, const char *stage, struct reel_error *err) {
+    (void)client, (void)files, (void)n_files, (void)stage;
     return left_out(err);
 }
-enum reel_status download_verify(const struct download_file *file, const char *path,
-                                 struct reel_error *err) {
-    (void)file, (void)path;
+enum reel_status download_head(struct download_client *client, const struct download_file *file,
+                               int64_t n_bytes, struct reel_error *err) {
+    (void)client, (void)file, (void)n_bytes;
     return left_out(err);
 }
 

@@ -42,6 +42,13 @@ enum reel_status folder_of_hugging_face(char **path, struct reel_error *err) {
     return from_environment(path, "XDG_CACHE_HOME", ".cache", "/huggingface/hub", err);
 }
 
+enum reel_status file_of_hub_token(char **path, struct reel_error *err) {
+    const char *file = getenv("HF_TOKEN_PATH"), *home = getenv("HF_HOME");
+    if (file && file[0] == '/') return from_environment(path, "HF_TOKEN_PATH", "", "", err);
+    if (home && home[0] == '/') return from_environment(path, "HF_HOME", "", "/token", err);
+    return from_environment(path, "XDG_CACHE_HOME", ".cache", "/huggingface/token", err);
+}
+
 enum reel_status folder_make(const char *path, struct reel_error *err) {
     char *copy = NULL;
     enum reel_status status = mem_text(&copy, path, strlen(path), "a path", err);

@@ -12,6 +12,9 @@ enum reel_status folder_of_state(char **path, struct reel_error *err);
 /* *path (caller frees) = the cache of Hugging Face programs. */
 enum reel_status folder_of_hugging_face(char **path, struct reel_error *err);
 
+/* *path (caller frees) = where those programs keep the access token of their hub. */
+enum reel_status file_of_hub_token(char **path, struct reel_error *err);
+
 /* Makes the folder and what is missing above it, for this user only. */
 enum reel_status folder_make(const char *path, struct reel_error *err);
 

@@ -4,6 +4,7 @@
 #include "base/memory.h"
 
 #include "cli/demo_model.h"
+#include "cli/fetch_model.h"
 #include "cli/folders.h"
 #include "cli/model_path.h"
 #include "cli/progress.h"
@@ -26,11 +27,36 @@ static enum reel_status open_inside(struct reel_model **model, const char *name,
     return reel_model_open_memory(model, name, files, n, options, err);
 }
 
-static enum reel_status open_path(struct reel_model **model, const char *name,
-                                  const struct reel_model_options *options,
+static bool wants_pull(const struct cli_args *args, const char *name) {
+    char question[400];
+    const char *endpoint = getenv("HF_ENDPOINT");
+    if (cli_has(args, "pull")) return true;
+    if (!fetch_can_ask()) return false;
+    snprintf(question, sizeof question, "%s is not here. Fetch it from %.200s?", name,
+             endpoint && endpoint[0] ? endpoint : HUB_DEFAULT_MIRROR);
+    return fetch_ask(question, true);
+}
+
+enum reel_status cli_model_path(char **path, const struct cli_args *args, const char *name,
+                                struct reel_error *err) {
+    struct hub_name repo;
+    struct hub_pulled pulled = { 0 };
+    enum reel_status status = model_path_find(path, name, err);
+    if (status != REEL_E_NOT_FOUND || !model_path_is_pullable(&repo, name) ||
+        !wants_pull(args, name))
+        return status;
+    struct fetch fetch = { .repo = repo.repo, .what = &repo.what, .n_what = repo.what != NULL };
+    status = fetch_model(&fetch, &pulled, err);
+    if (status == REEL_OK) status = model_path_find(path, pulled.name, err);
+    hub_pulled_release(&pulled);
+    return status;
+}
+
+static enum reel_status open_path(struct reel_model **model, const struct cli_args *args,
+                                  const char *name, const struct reel_model_options *options,
                                   struct reel_error *err) {
     char *path = NULL;
-    enum reel_status status = model_path_find(&path, name, err);
+    enum reel_status status = cli_model_path(&path, args, name, err);
     if (status == REEL_OK) status = reel_model_open(model, path, options, err);
     mem_free(path);
     return status;
@@ -49,7 +75,7 @@ enum reel_status cli_tokenizer_open(struct reel_tokenizer **tok, const struct cl
                                     const char *name, struct reel_error *err) {
     char *path = NULL, *cache = NULL;
     find_cache(&cache, args);
-    enum reel_status status = model_path_find(&path, name, err);
+    enum reel_status status = cli_model_path(&path, args, name, err);
     if (status == REEL_OK) status = reel_tokenizer_open(tok, path, cache, err);
     mem_free(path);
     mem_free(cache);
@@ -117,7 +143,7 @@ static enum reel_status open_as(struct reel_model **model, const struct cli_args
     options.cache_dir = cache;
     progress_start(&progress);
     status = model_path_is_inside(name) ? open_inside(model, name, &options, err)
-                                        : open_path(model, name, &options, err);
+                                        : open_path(model, args, name, &options, err);
     progress_end(&progress);
     mem_free(gpu_options);
     mem_free(cache);

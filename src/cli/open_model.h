@@ -6,6 +6,11 @@
 #include "cli/options.h"
 #include "cli/progress.h"
 
+/* *path (caller frees) = what a name means, as model_path_find has it. A repository's model that is
+ * not here is fetched with --pull, and at a terminal when the answer to a question is yes. */
+enum reel_status cli_model_path(char **path, const struct cli_args *args, const char *name,
+                                struct reel_error *err);
+
 /* Opens what `name` means, with the options of cli_model_group; shows progress. */
 enum reel_status cli_model_open(struct reel_model **model, const struct cli_args *args,
                                 const char *name, struct reel_error *err);

@@ -26,12 +26,19 @@ struct hub {
     char listing[1000], weights[N_BYTES];
 };
 
+static const char config[] = "{\"model_type\": \"qwen3\", \"hidden_size\": 8, "
+                             "\"num_hidden_layers\": 1, \"num_attention_heads\": 2, "
+                             "\"num_key_value_heads\": 1, \"head_dim\": 4, "
+                             "\"intermediate_size\": 12, \"vocab_size\": 10}\n";
+
 static struct http_reply answer(void *user, const char *path, const char *authorization,
                                 size_t range_from) {
     struct hub *hub = user;
     (void)authorization, (void)range_from;
     if (strncmp(path, "/api/", 5) == 0)
         return (struct http_reply){ .body = hub->listing, .n_body = strlen(hub->listing) };
+    if (strstr(path, "/config.json"))
+        return (struct http_reply){ .body = config, .n_body = sizeof config - 1 };
     return (struct http_reply){ .body = hub->weights, .n_body = N_BYTES };
 }
 
@@ -46,17 +53,19 @@ static void serve(struct hub *hub, int fd) {
 
 static int start(void **state) {
     struct hub *hub = calloc(1, sizeof *hub);
-    char hash[SHA256_HEX];
+    char hash[SHA256_HEX], config_hash[SHA256_HEX];
     int ends[2], port = 0;
     if (!hub || pipe(ends) != 0) return -1;
     faults_install();
     for (int i = 0; i < N_BYTES; i++)
         hub->weights[i] = (char)(i * 7);
     sha256_hex(hub->weights, N_BYTES, hash);
+    sha256_hex(config, sizeof config - 1, config_hash);
     snprintf(hub->listing, sizeof hub->listing,
              "{\"sha\": \"" COMMIT "\", \"siblings\": [{\"rfilename\": \"model.safetensors\","
-             " \"size\": %d, \"lfs\": {\"sha256\": \"%s\"}}]}",
-             N_BYTES, hash);
+             " \"size\": %d, \"lfs\": {\"sha256\": \"%s\"}}, {\"rfilename\": \"config.json\","
+             " \"size\": %zu, \"lfs\": {\"sha256\": \"%s\"}}]}",
+             N_BYTES, hash, sizeof config - 1, config_hash);
     hub->server = fork();
     if (hub->server == 0) serve(hub, ends[1]);
     if (hub->server < 0 || read(ends[0], &port, sizeof port) != sizeof port || port == 0) return -1;
@@ -87,16 +96,19 @@ static int stop(void **state) {
 }
 
 static enum reel_status pull(const struct hub *hub, struct reel_error *err) {
-    char *folder = NULL;
-    struct hub_pull request = { .repo = "some/model",
-                                .mirror = hub->mirror,
-                                .cache_dir = hub->cache };
-    enum reel_status status = hub_pull(&request, &folder, err);
-    if (status == REEL_OK)
-        assert_string_equal(folder, hub->folder);
-    else
-        assert_null(folder);
-    free(folder);
+    struct hub_pulled out = { 0 };
+    struct hub_pull request = {
+        .repo = "some/model", .mirror = hub->mirror, .cache_dir = hub->cache, .retry_ms = 1
+    };
+    enum reel_status status = hub_pull(&request, &out, err);
+    if (status == REEL_OK) {
+        assert_string_equal(out.folder, hub->folder);
+        assert_string_equal(out.name, "some/model");
+    } else {
+        assert_null(out.folder);
+        assert_null(out.name);
+    }
+    hub_pulled_release(&out);
     return status;
 }
 

@@ -2,8 +2,10 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +16,9 @@
 struct http_stub {
     int listener;
     int port;
-    atomic_int requests;
+    atomic_int requests, open, most_open;
+    atomic_size_t sent;
+    bool many;
     http_stub_fn answer;
     void *user;
     pthread_t thread;
@@ -42,31 +46,44 @@ static char *header(char *request, const char *name) {
     return NULL;
 }
 
-static void respond(int fd, struct http_reply reply, bool ranged, size_t from) {
+static void send_body(struct http_stub *stub, int fd, const struct http_reply *reply,
+                      const char *body, size_t n) {
+    size_t first = reply->pause_ms && n ? 1 : 0;
+    send_all(fd, body, first);
+    if (reply->pause_ms) poll(NULL, 0, reply->pause_ms);
+    send_all(fd, body + first, n - first);
+    atomic_fetch_add(&stub->sent, n);
+}
+
+static void respond(struct http_stub *stub, int fd, struct http_reply reply, bool ranged,
+                    size_t from, size_t last) {
+    if (reply.hang_up) return;
     if (reply.code == 0) reply.code = 200;
     bool partial = ranged && reply.code == 200 && !reply.ignore_range;
     if (!partial) from = 0;
-    if (from > reply.n_body) {
+    if (ranged && partial && from >= reply.n_body) {
         static const char none[] = "HTTP/1.1 416 Range Not Satisfiable\r\nContent-Length: 0\r\n"
                                    "Connection: close\r\n\r\n";
         send_all(fd, none, sizeof none - 1);
         return;
     }
-    char head[512];
+    char head[1024];
     size_t n = reply.n_body - from;
-    int size = snprintf(
-        head, sizeof head, "HTTP/1.1 %d Stub\r\nContent-Length: %zu\r\nConnection: close\r\n%s%s%s",
-        partial ? 206 : reply.code, n + reply.lie, reply.location ? "Location: " : "",
-        reply.location ? reply.location : "", reply.location ? "\r\n" : "");
+    if (partial && last < reply.n_body && last >= from) n = last + 1 - from;
+    int size = snprintf(head, sizeof head,
+                        "HTTP/1.1 %d Stub\r\nContent-Length: %zu\r\nConnection: close\r\n%s%s%s%s",
+                        partial ? 206 : reply.code, n + reply.lie,
+                        reply.location ? "Location: " : "", reply.location ? reply.location : "",
+                        reply.location ? "\r\n" : "", reply.headers ? reply.headers : "");
     send_all(fd, head, (size_t)size);
     if (partial) {
         size = snprintf(head, sizeof head, "Content-Range: bytes %zu-%zu/%zu\r\n", from,
-                        reply.n_body - 1, reply.n_body);
+                        from + n - 1, reply.n_body);
         send_all(fd, head, (size_t)size);
     }
     send_all(fd, "\r\n", 2);
     if (reply.cut_after && reply.cut_after < n) n = reply.cut_after;
-    send_all(fd, reply.body + from, n);
+    send_body(stub, fd, &reply, reply.body + from, n);
     for (size_t i = 0; i < reply.lie; i++)
         send_all(fd, "x", 1);
 }
@@ -89,10 +106,46 @@ static void serve(struct http_stub *stub, int fd) {
     char other[8192];
     memcpy(other, request, n + 1);
     const char *range = header(other, "Range");
-    size_t from = 0;
-    bool ranged = range && sscanf(range, "bytes=%zu-", &from) == 1;
+    size_t from = 0, last = SIZE_MAX;
+    bool ranged = range && sscanf(range, "bytes=%zu-%zu", &from, &last) >= 1;
     atomic_fetch_add(&stub->requests, 1);
-    respond(fd, stub->answer(stub->user, path, authorization, from), ranged, from);
+    respond(stub, fd, stub->answer(stub->user, path, authorization, from), ranged, from, last);
+}
+
+struct connection {
+    struct http_stub *stub;
+    int fd;
+};
+
+static void *serve_one(void *user) {
+    struct connection c = *(struct connection *)user;
+    free(user);
+    int open = atomic_load(&c.stub->open), most = atomic_load(&c.stub->most_open);
+    while (open > most && !atomic_compare_exchange_weak(&c.stub->most_open, &most, open)) {
+    }
+    serve(c.stub, c.fd);
+    close(c.fd);
+    atomic_fetch_sub(&c.stub->open, 1);
+    return NULL;
+}
+
+/* Hands the connection to a thread of its own, which nobody joins: closing waits for the count. */
+static bool serve_aside(struct http_stub *stub, int fd) {
+    pthread_t thread;
+    pthread_attr_t aside;
+    struct connection *c = malloc(sizeof *c);
+    if (!c) return false;
+    *c = (struct connection){ stub, fd };
+    pthread_attr_init(&aside);
+    pthread_attr_setdetachstate(&aside, PTHREAD_CREATE_DETACHED);
+    atomic_fetch_add(&stub->open, 1);
+    bool started = pthread_create(&thread, &aside, serve_one, c) == 0;
+    pthread_attr_destroy(&aside);
+    if (!started) {
+        free(c);
+        atomic_fetch_sub(&stub->open, 1);
+    }
+    return started;
 }
 
 static void *run(void *user) {
@@ -100,17 +153,19 @@ static void *run(void *user) {
     for (;;) {
         int fd = accept(stub->listener, NULL, NULL);
         if (fd < 0) return NULL;
+        if (stub->many && serve_aside(stub, fd)) continue;
         serve(stub, fd);
         close(fd);
     }
 }
 
-struct http_stub *http_stub_open(http_stub_fn answer, void *user) {
+static struct http_stub *open_stub(http_stub_fn answer, void *user, bool many) {
     struct http_stub *stub = calloc(1, sizeof *stub);
     struct sockaddr_in at = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
     socklen_t n = sizeof at;
     if (!stub) return NULL;
     stub->answer = answer;
+    stub->many = many;
     stub->user = user;
     stub->listener = socket(AF_INET, SOCK_STREAM, 0);
     if (stub->listener < 0 || bind(stub->listener, (struct sockaddr *)&at, sizeof at) != 0 ||
@@ -125,13 +180,25 @@ struct http_stub *http_stub_open(http_stub_fn answer, void *user) {
     return stub;
 }
 
+struct http_stub *http_stub_open(http_stub_fn answer, void *user) {
+    return open_stub(answer, user, false);
+}
+struct http_stub *http_stub_open_many(http_stub_fn answer, void *user) {
+    return open_stub(answer, user, true);
+}
+
 int http_stub_port(const struct http_stub *stub) { return stub->port; }
 int http_stub_requests(const struct http_stub *stub) { return atomic_load(&stub->requests); }
+
+size_t http_stub_sent(const struct http_stub *stub) { return atomic_load(&stub->sent); }
+int http_stub_most_at_once(const struct http_stub *stub) { return atomic_load(&stub->most_open); }
 
 void http_stub_close(struct http_stub *stub) {
     if (!stub) return;
     shutdown(stub->listener, SHUT_RDWR);
     pthread_join(stub->thread, NULL);
+    while (atomic_load(&stub->open) > 0)
+        poll(NULL, 0, 5);
     close(stub->listener);
     free(stub);
 }
