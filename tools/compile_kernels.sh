@@ -1,7 +1,7 @@
 #!/bin/sh
-# compile_kernels.sh [MODEL GPU [WISH=N ...]]
-# Compiles the device code as it would be for each of a list of models on GPUs, or for the one given,
-# and prints what the compiler says. Warnings and spilled registers fail; four registers put aside
+# compile_kernels.sh [--few | MODEL GPU [WISH=N ...]]
+# Compiles the device code as it would be for each of a list of models on GPUs, for a few of them that have all kernels
+# and the kinds of GPU that differ most, or for the one given, and prints what the compiler says. Warnings and spilled registers fail; four registers put aside
 # around a rare call are let pass. With nvdisasm what ptxas made is looked at, too (sass_hazards.py). Without
 # nvcc there is nothing to do (exit status 77). Needs no GPU.
 set -u
@@ -9,7 +9,12 @@ cd "$(dirname "$0")/.." || exit 1
 PATH=$PATH:/usr/local/cuda/bin
 emit=${B:-build/release}/emit_constants
 
-plans='qwen3-0.6b h200
+few='qwen3-0.6b h200
+qwen3.5-0.8b b200
+qwen3-asr-0.6b rtx4090
+smollm2-135m h200 compute=75
+tests/golden/models/q35-b.json test4'
+plans="$few
 qwen3-0.6b a100
 qwen3-0.6b rtx3090
 qwen3-0.6b rtx4090
@@ -17,14 +22,10 @@ qwen3-0.6b b200
 qwen3-0.6b rtx5090
 qwen3-8b h200
 smollm2-135m h200
-smollm2-135m h200 compute=75
 qwen3.5-0.8b h200
-qwen3.5-0.8b b200
 qwen3-asr-0.6b h200
-qwen3-asr-0.6b rtx4090
 models/demo/config.json rtx4090
-tests/golden/models/q3-a.json test4
-tests/golden/models/q35-b.json test4'
+tests/golden/models/q3-a.json test4"
 
 constant() { sed -n "s/^-D$1=//p" "$folder/options"; }
 # Registers, stack, spill stores and spill loads of the function named $1, or the most that any of those has
@@ -116,7 +117,7 @@ if [ "${1:-}" = --one ]; then
     exit
 fi
 make -s -j"$(nproc)" "$emit" || exit 1
-[ $# -eq 0 ] || plans=$*
+case ${1:-} in --few) plans=$few ;; ?*) plans=$* ;; esac
 nvcc --version | sed -n 's/^Cuda compilation/compilation/p'
 printf '%-38s %-8s %-8s %-10s %8s %6s %6s %6s %7s %7s %5s\n' plan kernel target 'threads x' moved \
     stack stores loads shared bytes s
