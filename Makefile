@@ -4,7 +4,7 @@
 # make check   format, lint, both compilers, sanitizers, samples of the long tests
 # make soak    the long tests in full
 # make install PREFIX=/usr/local DESTDIR=    program, libraries, headers, man page, completions
-# config=debug|release|sanitize|thread|fuzz|coverage    MINIMAL=1 leaves curl and libedit out
+# config=debug|release|sanitize|thread|fuzz|coverage    MINIMAL=1 leaves curl out
 # V=1 shows the commands
 MAKEFLAGS += --no-builtin-rules --no-print-directory
 .SUFFIXES:
@@ -27,11 +27,11 @@ CLANG_TIDY ?= $(shell command -v clang-tidy-14 || echo clang-tidy)
 PREFIX ?= /usr/local
 
 PACKAGES := libutf8proc jansson nettle soxr
-CLI_PACKAGES := $(if $(MINIMAL),,libcurl libedit)
+CLI_PACKAGES := $(if $(MINIMAL),,libcurl)
 PKG_CFLAGS := $(shell pkg-config --cflags $(PACKAGES) 2>/dev/null)
 PKG_LIBS := $(shell pkg-config --libs $(PACKAGES) 2>/dev/null)
-CLI_CFLAGS := $(if $(CLI_PACKAGES),$(shell pkg-config --cflags $(CLI_PACKAGES) 2>/dev/null) -DREEL_WITH_CURL -DREEL_WITH_EDIT)
-TEST_LIBS = $(shell pkg-config --libs libpcre2-8 2>/dev/null)
+CLI_CFLAGS := $(if $(CLI_PACKAGES),$(shell pkg-config --cflags $(CLI_PACKAGES) 2>/dev/null) -DREEL_WITH_CURL)
+TEST_LIBS = $(shell pkg-config --libs libpcre2-8 vterm 2>/dev/null)
 CLI_LIBS := $(if $(CLI_PACKAGES),$(shell pkg-config --libs $(CLI_PACKAGES) 2>/dev/null))
 
 WARN := -Wall -Wextra -Wconversion -Wshadow -Wvla -Wstrict-prototypes -Wmissing-prototypes

@@ -36,13 +36,13 @@ look() {
     library soxr libsoxr-dev
     if [ -z "${MINIMAL:-}" ]; then
         library libcurl libcurl4-gnutls-dev
-        library libedit libedit-dev
     fi
     # A C compiler without its headers is common in containers.
     [ -e /usr/include/stdio.h ] || missing="$missing libc6-dev"
     [ "$for_what" != build ] || return 0
     library cmocka libcmocka-dev
     library libpcre2-8 libpcre2-dev
+    library vterm libvterm-dev
     shared libsndfile.so.1 libsndfile1
     program xz xz-utils
     program patch patch

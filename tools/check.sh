@@ -86,7 +86,7 @@ thread() {
 }
 fuzz() { make -j"$jobs" config=fuzz fuzz SECONDS=4; }
 install_twice() { make -j"$jobs" all && tools/check_install.sh; }
-# The commands alone: the library knows nothing of curl and libedit.
+# The commands alone: the library knows nothing of curl.
 minimal() {
     make -j"$jobs" lib &&
         make -j"$jobs" B=build/minimal INTERNAL=build/release/libinternal.a MINIMAL=1 CFLAGS=-O0 build/minimal/reel

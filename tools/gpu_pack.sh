@@ -1,6 +1,6 @@
 #!/bin/bash
 # Puts what a GPU machine needs to run this tree's reel without building it into build/gpu:
-#   bin/        reel, without the embedded demo models (models/ is in the tree), curl and libedit;
+#   bin/        reel, without the embedded demo models (models/ is in the tree) and curl;
 #               audio_vectors for tools/gpu_check.py
 #   lib/        libreel.so and the libraries that it wants and that a plain machine may lack
 #   commit      the commit it was built from

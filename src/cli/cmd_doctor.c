@@ -76,11 +76,6 @@ static void describe_build(void) {
 #else
     printf("downloads      left out of this build (MINIMAL=1): reel pull does nothing\n");
 #endif
-#ifdef REEL_WITH_EDIT
-    printf("line editing   built in\n");
-#else
-    printf("line editing   left out of this build (MINIMAL=1): reel chat reads plain lines\n");
-#endif
 }
 
 /* The model inside the program against its golden: is arithmetic right here at all? */

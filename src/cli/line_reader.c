@@ -1,118 +1,32 @@
 #include "cli/line_reader.h"
 
-#include "base/memory.h"
 #include "cli/terminal.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
-#include <wchar.h>
-
-#define LINE_MAX_BYTES ((size_t)1 << 20)
-
-#ifdef REEL_WITH_EDIT
-#include <histedit.h>
-
-#define HISTORY_LINES 1000
-
-static char *prompt(EditLine *el) {
-    static char first[] = "> ", next[] = ". ";
-    struct line_reader *reader = NULL;
-    el_get(el, EL_CLIENTDATA, &reader);
-    return reader->continued ? next : first;
-}
-
-/* One character for the editor. Its own reader would go on after a Ctrl-C. */
-static int read_character(EditLine *el, wchar_t *out) {
-    mbstate_t state = { 0 };
-    (void)el;
-    for (;;) {
-        char byte;
-        if (!interrupt_or_input(stdin)) return -1;
-        ssize_t n = read(STDIN_FILENO, &byte, 1);
-        if (n < 0 && errno == EINTR) continue;
-        if (n <= 0) return (int)n;
-        size_t used = mbrtowc(out, &byte, 1, &state);
-        if (used <= 1) return 1;
-        if (used == (size_t)-1) state = (mbstate_t){ 0 }; /* no character: skipped */
-    }
-}
-
-/* Only this user may read what was typed: the file is made with that mode before it is written. */
-static void load_history(struct line_reader *reader) {
-    HistEvent event;
-    int fd = open(reader->history_path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (fd < 0) return;
-    fchmod(fd, 0600);
-    close(fd);
-    history(reader->history, &event, H_LOAD, reader->history_path);
-}
-
-static void open_editor(struct line_reader *reader) {
-    HistEvent event;
-    EditLine *el = el_init("reel", stdin, stdout, stderr);
-    if (!el) return;
-    reader->editor = el;
-    reader->history = history_init();
-    el_set(el, EL_CLIENTDATA, reader);
-    el_set(el, EL_PROMPT, prompt);
-    el_set(el, EL_EDITOR, "emacs");
-    el_set(el, EL_GETCFN, read_character);
-    if (!reader->history) return;
-    history(reader->history, &event, H_SETSIZE, HISTORY_LINES);
-    history(reader->history, &event, H_SETUNIQUE, 1);
-    el_set(el, EL_HIST, history, reader->history);
-    if (reader->history_path) load_history(reader);
-    el_source(el, NULL); /* the user's ~/.editrc */
-}
-
-static void close_editor(struct line_reader *reader) {
-    HistEvent event;
-    if (reader->history && reader->history_path)
-        history(reader->history, &event, H_SAVE, reader->history_path);
-    if (reader->history) history_end(reader->history);
-    if (reader->editor) el_end(reader->editor);
-}
-
-static enum line_end read_edited(struct line_reader *reader, struct reel_error *err) {
-    HistEvent event;
-    int n = 0;
-    const char *line = el_gets(reader->editor, &n);
-    if (interrupt_take()) {
-        putchar('\n');
-        return LINE_INTERRUPTED;
-    }
-    if (!line || n <= 0) return LINE_CLOSED;
-    if (reader->history && n > 1) history(reader->history, &event, H_ENTER, line);
-    return buffer_append(&reader->text, line, (size_t)n, err) == REEL_OK ? LINE_READ : LINE_FAILED;
-}
-
-#else
-
-static void open_editor(struct line_reader *reader) { (void)reader; }
-static void close_editor(struct line_reader *reader) { (void)reader; }
-static enum line_end read_edited(struct line_reader *reader, struct reel_error *err) {
-    (void)reader;
-    err_set(err, REEL_E_STATE, "built without line editing");
-    return LINE_FAILED;
-}
-
-#endif
 
 enum reel_status line_reader_open(struct line_reader *reader, const char *history_path,
                                   struct reel_error *err) {
     *reader = (struct line_reader){ .interactive = terminal_is(stdin) && terminal_is(stdout),
                                     .text = { .limit = LINE_MAX_BYTES } };
-    if (history_path) {
-        enum reel_status status =
-            mem_text(&reader->history_path, history_path, strlen(history_path), "a path", err);
-        if (status != REEL_OK) return status;
-    }
-    if (reader->interactive) open_editor(reader);
-    return REEL_OK;
+    if (!line_editor_can()) return REEL_OK;
+    enum reel_status status = line_editor_open(&reader->editor, history_path, err);
+    reader->edited = status == REEL_OK;
+    return status;
+}
+
+void line_reader_listen(struct line_reader *reader) {
+    if (reader->edited) line_editor_listen(&reader->editor);
+}
+
+static enum line_end read_edited(struct line_reader *reader, struct reel_error *err) {
+    const enum line_end end = line_editor_read(&reader->editor, err);
+    const struct buffer *text = &reader->editor.edit.text;
+    reader->empty = text->size == 0;
+    if (end != LINE_READ) return end;
+    return buffer_append(&reader->text, text->bytes, text->size, err) == REEL_OK ? LINE_READ
+                                                                                 : LINE_FAILED;
 }
 
 static enum line_end interrupted(const struct line_reader *reader) {
@@ -170,10 +84,12 @@ enum line_end line_reader_next(struct line_reader *reader, struct reel_error *er
     enum line_end end;
     reader->text.size = 0;
     reader->continued = false;
+    reader->empty = true;
     if (interrupt_take()) return LINE_INTERRUPTED;
+    if (reader->edited) return read_edited(reader, err);
     do {
         size_t before = reader->text.size;
-        end = reader->editor ? read_edited(reader, err) : read_plain(reader, err);
+        end = read_plain(reader, err);
         if (end == LINE_CLOSED && reader->continued) return LINE_READ;
         if (end != LINE_READ) break;
         if (memchr(reader->text.bytes + before, '\0', reader->text.size - before)) {
@@ -186,8 +102,7 @@ enum line_end line_reader_next(struct line_reader *reader, struct reel_error *er
 }
 
 void line_reader_close(struct line_reader *reader) {
-    close_editor(reader);
-    mem_free(reader->history_path);
+    if (reader->edited) line_editor_close(&reader->editor);
     buffer_release(&reader->text);
     *reader = (struct line_reader){ 0 };
 }

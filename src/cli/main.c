@@ -4,16 +4,9 @@
 #include "cli/terminal.h"
 
 #include <errno.h>
-#include <locale.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* Line editing needs to know UTF-8; numbers stay in the C locale. */
-static void set_locale(void) {
-    setlocale(LC_CTYPE, "");
-    if (MB_CUR_MAX == 1) setlocale(LC_CTYPE, "C.UTF-8");
-}
 
 static enum reel_status unknown_command(const char *name, struct reel_error *err) {
     const char *words[64];
@@ -63,7 +56,6 @@ static enum reel_status run(int argc, char **argv, struct reel_error *err) {
 int main(int argc, char **argv) {
     struct reel_error err = { 0 };
     streams_install();
-    set_locale();
     faults_install();
     enum reel_status status = run(argc, argv, &err);
     errno = 0;

@@ -1,5 +1,7 @@
 #include "cli/terminal.h"
 
+#include "cli/raw_mode.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -15,6 +17,13 @@ int terminal_columns(FILE *f) {
     struct winsize size;
     if (ioctl(fileno(f), TIOCGWINSZ, &size) != 0 || size.ws_col < 20) return 80;
     return size.ws_col;
+}
+
+void terminal_size(FILE *f, int *columns, int *rows) {
+    struct winsize size = { 0 };
+    const bool known = ioctl(fileno(f), TIOCGWINSZ, &size) == 0;
+    *columns = known && size.ws_col ? size.ws_col : 80;
+    *rows = known && size.ws_row ? size.ws_row : 24;
 }
 
 /* C1 control characters are c2 80 to c2 9f in UTF-8. */
@@ -57,14 +66,25 @@ static struct reel_session *volatile target;
 /* A byte for each press: a wait sees one that came just before it, on whatever thread. */
 static int wake[2] = { -1, -1 };
 
+void terminal_wake(void) {
+    int saved = errno;
+    if (wake[1] >= 0 && write(wake[1], "", 1) < 0) errno = saved; /* full: bytes enough are there */
+}
+
 static void on_interrupt(int number) {
     (void)number;
-    if (presses >= 2) _exit(REEL_E_CANCELLED); /* nobody listens: do not hold the user */
+    if (presses >= 2) { /* nobody listens: do not hold the user */
+        raw_mode_leave();
+        _exit(REEL_E_CANCELLED);
+    }
+    interrupt_raise();
+}
+
+void interrupt_raise(void) {
     presses++;
     struct reel_session *session = target;
     if (session) reel_session_cancel(session); /* stores an atomic, nothing more */
-    int saved = errno;
-    if (wake[1] >= 0 && write(wake[1], "", 1) < 0) errno = saved; /* full: bytes enough are there */
+    terminal_wake();
 }
 
 static void handle(int number, void (*handler)(int)) {
@@ -89,13 +109,27 @@ void interrupt_target(struct reel_session *session) { target = session; }
 
 bool interrupt_pending(void) { return presses > 0; }
 
-bool interrupt_take(void) {
+static void take_wake(void) {
     char bytes[16];
-    bool came = presses > 0;
     while (wake[0] >= 0 && read(wake[0], bytes, sizeof bytes) > 0) {
     }
+}
+
+bool interrupt_take(void) {
+    bool came = presses > 0;
+    take_wake();
     presses = 0;
     return came;
+}
+
+bool terminal_wait(int most_ms) {
+    struct pollfd wait[2] = { { .fd = STDIN_FILENO, .events = POLLIN },
+                              { .fd = wake[0], .events = POLLIN } };
+    if (most_ms == 0) return poll(wait, 1, 0) == 1; /* what woke is for a wait that is one */
+    if (poll(wait, 2, most_ms) <= 0) return false;
+    if (wait[1].revents == 0) return true;
+    take_wake();
+    return false;
 }
 
 bool interrupt_or_input(FILE *f) {
@@ -117,6 +151,7 @@ static void on_bus_error(int number) {
         "\nreel: a file became shorter while it was in use, or its disk failed (SIGBUS); "
         "leave model files alone while they are open\n";
     (void)number;
+    raw_mode_leave();
     if (write(STDERR_FILENO, text, sizeof text - 1) < 0) _exit(REEL_E_IO);
     _exit(REEL_E_IO);
 }

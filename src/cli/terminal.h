@@ -7,7 +7,8 @@
 #include <stdio.h>
 
 bool terminal_is(FILE *f);
-int terminal_columns(FILE *f); /* 80 when unknown */
+int terminal_columns(FILE *f);                        /* 80 when unknown */
+void terminal_size(FILE *f, int *columns, int *rows); /* 80 and 24 when unknown */
 
 /* Writes text that a model or a file made up: on a terminal, control characters other than newline
  * and tab become '?', so that it cannot steer the terminal; elsewhere as it is. */
@@ -27,8 +28,16 @@ void interrupt_target(struct reel_session *session); /* borrowed; NULL: none */
 bool interrupt_take(void);                           /* whether one came; forgets it */
 bool interrupt_pending(void);
 
+/* As if Ctrl-C had been pressed. */
+void interrupt_raise(void);
+
 /* Waits until f can be read; false when Ctrl-C comes first, however close to the call. */
 bool interrupt_or_input(FILE *f);
+
+/* Waits at most this long (-1: any time) until standard input can be read; false when it cannot, or
+ * when Ctrl-C or terminal_wake came first. */
+bool terminal_wait(int most_ms);
+void terminal_wake(void); /* for signal handlers */
 
 /* Fills closed standard streams with ones that fail, so that no file opened later takes their place
  * and is read or written as one. To be called before anything is opened. */
