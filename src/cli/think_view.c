@@ -4,10 +4,24 @@
 
 #include <string.h>
 
+static void put_text(struct think_view *v, const char *text, size_t n) {
+    if (v->page)
+        page_text(v->page, text, n);
+    else
+        fwrite(text, 1, n, v->out);
+}
+
+static void dim(struct think_view *v, bool on) {
+    if (v->page)
+        page_dim(v->page, on);
+    else
+        terminal_dim(v->out, on);
+}
+
 static void flush_held(struct think_view *v) {
     for (size_t i = 0; i < v->n_held; i++)
         if (!strchr(" \n", v->held[i])) v->started = true;
-    fwrite(v->held, 1, v->n_held, v->out);
+    put_text(v, v->held, v->n_held);
     v->n_held = 0;
 }
 
@@ -15,19 +29,19 @@ static void toggle(struct think_view *v) {
     v->n_held = 0;
     v->started = true;
     v->inside = !v->inside;
-    terminal_dim(v->out, v->inside);
+    dim(v, v->inside);
 }
 
 static void put_byte(struct think_view *v, char c) {
     const char *tag = v->inside ? "</think>" : "<think>";
     if (!v->inside && v->started) { /* thinking comes first or not at all */
-        fputc(c, v->out);
+        put_text(v, &c, 1);
         return;
     }
     if (c != tag[v->n_held]) flush_held(v); /* c may begin a tag itself: '<' is only at a start */
     if (c != tag[v->n_held] || (!v->inside && v->started)) {
         if (!strchr(" \n", c)) v->started = true;
-        fputc(c, v->out);
+        put_text(v, &c, 1);
         return;
     }
     v->held[v->n_held++] = c;
@@ -37,7 +51,7 @@ static void put_byte(struct think_view *v, char c) {
 void think_view_start(struct think_view *v, bool inside) {
     if (!inside) return;
     if (!v->styled)
-        fputs(THINK_OPENING, v->out);
+        put_text(v, THINK_OPENING, strlen(THINK_OPENING));
     else
         toggle(v);
 }
@@ -49,6 +63,8 @@ void think_view_put(void *user, const char *text, size_t n_bytes) {
             char c = terminal_byte(text, n_bytes, i);
             if (c) put_byte(v, c);
         }
+    } else if (v->page) {
+        page_text(v->page, text, n_bytes);
     } else {
         terminal_write(v->out, text, n_bytes);
     }
@@ -57,7 +73,8 @@ void think_view_put(void *user, const char *text, size_t n_bytes) {
 
 void think_view_finish(struct think_view *v) {
     flush_held(v);
-    if (v->inside) terminal_dim(v->out, false);
+    if (v->inside) dim(v, false);
+    if (v->page) page_end(v->page);
     v->inside = false;
     v->started = false;
 }
