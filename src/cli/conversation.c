@@ -4,10 +4,13 @@
 #include "base/json.h"
 #include "base/memory.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static void release_message(struct reel_message *m) {
+#define CONVERSATION_MAX_BYTES ((size_t)64 << 20)
+
+void conversation_release_message(const struct reel_message *m) {
     mem_free((char *)m->content);
     mem_free((char *)m->reasoning);
 }
@@ -56,7 +59,18 @@ enum reel_status conversation_add_answer(struct conversation *c, const struct re
 }
 
 void conversation_drop(struct conversation *c) {
-    if (c->n_messages) release_message(&c->messages[--c->n_messages]);
+    if (c->n_messages) conversation_release_message(&c->messages[--c->n_messages]);
+}
+
+bool conversation_take_answer(struct conversation *c, struct reel_message *answer) {
+    if (c->n_messages == 0 || strcmp(c->messages[c->n_messages - 1].role, "assistant") != 0)
+        return false;
+    *answer = c->messages[--c->n_messages];
+    return true;
+}
+
+void conversation_put_back(struct conversation *c, const struct reel_message *answer) {
+    c->messages[c->n_messages++] = *answer; /* where it was taken from */
 }
 
 static bool has_system(const struct conversation *c) {
@@ -67,7 +81,7 @@ enum reel_status conversation_set_system(struct conversation *c, const char *tex
                                          struct reel_error *err) {
     size_t rest = (size_t)c->n_messages - has_system(c);
     if (has_system(c)) {
-        release_message(&c->messages[0]);
+        conversation_release_message(&c->messages[0]);
         memmove(c->messages, c->messages + 1, rest * sizeof *c->messages);
         c->n_messages--;
     }
@@ -103,6 +117,87 @@ enum reel_status conversation_save(const struct conversation *c, const char *pat
     enum reel_status status = file_write_atomic(path, text, strlen(text), err);
     free(text);
     return status;
+}
+
+/* ---- reading --------------------------------------------------------------------------------- */
+
+/* The role as a literal, or NULL. */
+static const char *known_role(const char *role) {
+    static const char *const roles[] = { "system", "user", "assistant" };
+    for (size_t i = 0; role && i < sizeof roles / sizeof *roles; i++)
+        if (strcmp(role, roles[i]) == 0) return roles[i];
+    return NULL;
+}
+
+static enum reel_status check_keys(const json_t *item, const char *name, struct reel_error *err) {
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)item, key, value) {
+        if (strcmp(key, "role") != 0 && strcmp(key, "content") != 0 &&
+            strcmp(key, "reasoning_content") != 0)
+            return err_set(err, REEL_E_FORMAT, "%s: \"%s\" is nothing that reel chat saves", name,
+                           key);
+    }
+    return REEL_OK;
+}
+
+static enum reel_status read_message(struct conversation *c, const json_t *item, const char *name,
+                                     struct reel_error *err) {
+    const char *role = NULL, *content = NULL, *reasoning = NULL;
+    char *copy = NULL;
+    if (!json_is_object(item)) return err_set(err, REEL_E_FORMAT, "%s: not an object", name);
+    enum reel_status status = check_keys(item, name, err);
+    if (status == REEL_OK) status = json_get_text(item, name, "role", &role, err);
+    if (status == REEL_OK) status = json_get_text(item, name, "content", &content, err);
+    if (status == REEL_OK) status = json_get_text(item, name, "reasoning_content", &reasoning, err);
+    if (status != REEL_OK) return status;
+    const char *known = known_role(role);
+    if (!known)
+        return err_set(err, REEL_E_FORMAT, "%s: the role is \"%s\", not system, user or assistant",
+                       name, role ? role : "");
+    if (!content) return err_set(err, REEL_E_FORMAT, "%s: \"content\" is missing", name);
+    if (strcmp(known, "system") == 0 && c->n_messages)
+        return err_set(err, REEL_E_FORMAT, "%s: a system message comes first or not at all", name);
+    if (reasoning) status = mem_text(&copy, reasoning, strlen(reasoning), "a message", err);
+    if (status == REEL_OK) status = conversation_add(c, known, content, err);
+    if (status == REEL_OK)
+        c->messages[c->n_messages - 1].reasoning = copy;
+    else
+        mem_free(copy);
+    return status;
+}
+
+static enum reel_status read_messages(struct conversation *c, const json_t *list, const char *path,
+                                      struct reel_error *err) {
+    enum reel_status status = REEL_OK;
+    if (!json_is_array(list))
+        return err_set(err, REEL_E_FORMAT, "%s: not a list of messages, as /save writes it", path);
+    const size_t n = json_array_size(list);
+    for (size_t i = 0; status == REEL_OK && i < n; i++) {
+        char name[300];
+        snprintf(name, sizeof name, "%.250s: message %zu", path, i + 1);
+        status = read_message(c, json_array_get(list, i), name, err);
+    }
+    return status;
+}
+
+enum reel_status conversation_load(struct conversation *c, const char *path,
+                                   struct reel_error *err) {
+    struct conversation loaded = { 0 };
+    struct file_map file = { 0 };
+    json_t *list = NULL;
+    enum reel_status status = file_map_open_most(&file, path, CONVERSATION_MAX_BYTES, err);
+    if (status == REEL_OK) status = json_read(&list, path, file.bytes, file.size, err);
+    if (status == REEL_OK) status = read_messages(&loaded, list, path, err);
+    json_decref(list);
+    file_map_close(&file);
+    if (status != REEL_OK) {
+        conversation_release(&loaded);
+        return status;
+    }
+    conversation_release(c);
+    *c = loaded;
+    return REEL_OK;
 }
 
 void conversation_release(struct conversation *c) {

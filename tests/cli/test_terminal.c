@@ -88,19 +88,6 @@ static int finish(struct terminal *t) {
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-/* Ctrl-D until the program ends: libedit shows its prompt a moment before it takes the terminal
- * over, and a key of that moment ends up in the line, where the next Ctrl-D would mean "delete".
- * Ctrl-U empties the line first. */
-static int end_input(struct terminal *t) {
-    struct pollfd p = { .fd = t->fd, .events = POLLIN };
-    for (int tries = 0; tries < PATIENCE_MS / 200 && !(p.revents & POLLHUP); tries++) {
-        if (write(t->fd, "\x15\x04", 2) != 2) break;
-        while (poll(&p, 1, 200) == 1 && (p.revents & POLLIN) && read_some(t)) {
-        }
-    }
-    return finish(t);
-}
-
 static int enter(void **state) {
     (void)state;
     const char *build = getenv("REEL_BUILD");
@@ -123,85 +110,6 @@ static int leave(void **state) {
     char command[400];
     snprintf(command, sizeof command, "rm -rf '%s'", home);
     return system(command);
-}
-
-#define CHAT                                                                                       \
-    (char *[]) { "reel", "chat", "demo", "--chat-template", "chatml", "--temp", "0", NULL }
-
-static void interrupting_ends_the_answer_and_not_the_program(void **state) {
-    (void)state;
-    struct terminal t;
-    start(&t, CHAT);
-    see(&t, "/help lists commands");
-    see(&t, "> ");
-    type(&t, "h\xc3\xa9llo\r");
-    see(&t, "the");
-    type(&t, "\x03");
-    see(&t, "[interrupted]");
-    see(&t, "> ");
-    type(&t, "/stats\r");
-    see(&t, "interrupted");
-    see(&t, "> ");
-    type(&t, "half a line\x03");
-    see(&t, "Ctrl-C again leaves");
-    see(&t, "> ");
-    type(&t, "/quit\r");
-    assert_int_equal(finish(&t), 0);
-}
-
-static void two_interrupts_at_the_prompt_leave(void **state) {
-    (void)state;
-    struct terminal t;
-    start(&t, CHAT);
-    see(&t, "> ");
-    type(&t, "\x03");
-    see(&t, "Ctrl-C again leaves");
-    see(&t, "> ");
-    type(&t, "\x03");
-    assert_int_equal(finish(&t), 0);
-}
-
-static void a_mistake_is_told_and_the_conversation_goes_on(void **state) {
-    (void)state;
-    struct terminal t;
-    start(&t, (char *[]){ "reel", "chat", "demo", "--chat-template", "chatml", "-c", "60", "--temp",
-                          "0", NULL });
-    see(&t, "60 positions");
-    see(&t, "> ");
-    type(&t, "/sttas\r");
-    see(&t, "did you mean /stats");
-    type(&t, "hello\r");
-    see(&t, "the context is full");
-    see(&t, "> ");
-    type(&t, "/reset\r");
-    see(&t, "empty");
-    see(&t, "> ");
-    assert_int_equal(end_input(&t), 0);
-}
-
-/* Where the editor is built in, the lines typed above are in a file that only the user may read. */
-static void the_history_is_private_and_can_be_off(void **state) {
-    (void)state;
-#ifdef REEL_WITH_EDIT
-    char path[400];
-    struct stat st;
-    struct terminal t;
-    snprintf(path, sizeof path, "%s/.local/state/reel/history", home);
-    assert_int_equal(stat(path, &st), 0);
-    assert_int_equal(st.st_mode & 0777, 0600);
-    assert_true(st.st_size > 0);
-    assert_int_equal(unlink(path), 0);
-    start(&t,
-          (char *[]){ "reel", "chat", "demo", "--chat-template", "chatml", "--no-history", NULL });
-    see(&t, "> ");
-    type(&t, "/stats\r");
-    see(&t, "positions used");
-    see(&t, "> ");
-    assert_int_equal(end_input(&t), 0);
-    assert_int_not_equal(stat(path, &st), 0);
-#else
-    skip();
-#endif
 }
 
 /* An hour of silence, so that there is something to see and to interrupt. */
@@ -255,10 +163,6 @@ static void a_stream_shows_what_may_still_change_dimmed(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(interrupting_ends_the_answer_and_not_the_program),
-        cmocka_unit_test(two_interrupts_at_the_prompt_leave),
-        cmocka_unit_test(a_mistake_is_told_and_the_conversation_goes_on),
-        cmocka_unit_test(the_history_is_private_and_can_be_off),
         cmocka_unit_test(transcribing_shows_how_far_it_is_and_can_be_interrupted),
         cmocka_unit_test(a_stream_shows_what_may_still_change_dimmed),
     };
