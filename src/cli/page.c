@@ -208,7 +208,7 @@ static void put_part(struct page *p) {
     const size_t n = p->n_part;
     p->n_part = 0;
     for (size_t at = 0, length; at < n; at += length) {
-        char safe[4];
+        char safe[4] = "";
         size_t n_safe = 0;
         int32_t c;
         length = character_read(p->part, n, at, &c);
