@@ -104,12 +104,10 @@ static void compute_some(const struct round *round, int first) {
 
 static void compute_shared(void *user, int thread, int n_threads) {
     const struct round *round = user;
-    (void)thread, (void)n_threads;
-    for (;;) {
-        int first = thread_pool_take(round->m->pool) * MEL_LANES;
-        if (first >= round->n) return;
-        compute_some(round, first);
-    }
+    const int n_pieces = (round->n + MEL_LANES - 1) / MEL_LANES;
+    (void)n_threads;
+    for (int i; (i = thread_pool_take(round->m->pool, thread, n_pieces)) >= 0;)
+        compute_some(round, i * MEL_LANES);
 }
 
 /* Of `least` and all of logs [n, MEL_BINS]; bins side by side, as vectors. */
@@ -250,12 +248,10 @@ static void write_tile(const struct writing *w, int at) {
 
 static void write_shared(void *user, int thread, int n_threads) {
     const struct writing *w = user;
-    (void)thread, (void)n_threads;
-    for (;;) {
-        int at = thread_pool_take(w->m->pool) * WRITE_TILE;
-        if (at >= w->n) return;
-        write_tile(w, at);
-    }
+    const int n_tiles = (w->n + WRITE_TILE - 1) / WRITE_TILE;
+    (void)n_threads;
+    for (int i; (i = thread_pool_take(w->m->pool, thread, n_tiles)) >= 0;)
+        write_tile(w, i * WRITE_TILE);
 }
 
 void mel_write(const struct mel *m, int first, int n, float *out) {

@@ -265,6 +265,7 @@ static void set_bounds(struct reference_result *result, const struct reference_r
 }
 
 struct sample {
+    struct thread_pool *pool;
     int n_models, n_positions, vocab;
     const struct reel_model *models[N_SAMPLED];
     int32_t *ids;
@@ -276,7 +277,8 @@ struct sample {
 static void sample_part(void *user, int thread, int n_threads) {
     struct sample *s = user;
     const size_t n = (size_t)s->n_positions * (size_t)s->vocab;
-    for (int m = thread; m < s->n_models; m += n_threads)
+    (void)n_threads;
+    for (int m; (m = thread_pool_take(s->pool, thread, s->n_models)) >= 0;)
         s->status[m] =
             all_logits(s->models[m], s->ids, s->n_positions, s->logits[m], n, &s->err[m]);
 }
@@ -285,7 +287,6 @@ static void sample_part(void *user, int thread, int n_threads) {
 static enum reel_status sample_take(struct sample *s, int n_models, int n_positions,
                                     struct reel_error *err) {
     struct reel_model_info info = { .size = sizeof info };
-    struct thread_pool *pool = NULL;
     info = cli_model_info(s->models[0]);
     const size_t n = (size_t)n_positions * (size_t)info.vocab;
     s->n_models = n_models;
@@ -296,9 +297,10 @@ static enum reel_status sample_take(struct sample *s, int n_models, int n_positi
         s->ids[i] = (int32_t)(((int64_t)i * 7919 + 17) % info.vocab);
     for (int m = 0; m < n_models && status == REEL_OK; m++)
         status = mem_zeroed(&s->logits[m], n, sizeof *s->logits[m], "logits", err);
-    if (status == REEL_OK) status = thread_pool_open(&pool, n_models, err);
-    if (status == REEL_OK) thread_pool_run(pool, sample_part, s);
-    thread_pool_close(pool);
+    if (status == REEL_OK) status = thread_pool_open(&s->pool, n_models, err);
+    if (status == REEL_OK) thread_pool_run(s->pool, sample_part, s);
+    thread_pool_close(s->pool);
+    s->pool = NULL;
     for (int m = 0; m < n_models && status == REEL_OK; m++)
         if (s->status[m] != REEL_OK) status = err_set(err, s->status[m], "%s", s->err[m].text);
     return status;

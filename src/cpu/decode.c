@@ -1,5 +1,6 @@
 /* One position through all layers. Every thread norms and rounds a phase's input for itself: that
- * costs less than another barrier. */
+ * costs less than another barrier. It does so once it holds a piece, because a phase of which it
+ * holds none may be over, and its input overwritten (base/thread_pool.h). */
 #include "cpu/engine.h"
 
 #include <math.h>
@@ -10,9 +11,9 @@ static void norm_vector(const struct engine *e, struct worker *w, const float *w
     e->kernels.round_vector(w->values, e->config->hidden, &w->vector);
 }
 
-/* projected = rows of all the mixer's matrices . vector, handed out as one list. A DeltaNet's
+/* projected = rows of all the mixer's matrices . norm(x), handed out as one list. A DeltaNet's
  * channels go through the convolution at once, by the thread that made them. */
-static void multiply_projections(const struct engine_run *run, struct worker *w, int n_threads,
+static void multiply_projections(const struct engine_run *run, struct worker *w,
                                  const struct layer_weights *layer) {
     const struct engine *e = run->engine;
     const struct matrix *parts[MAX_PROJECTIONS];
@@ -20,8 +21,11 @@ static void multiply_projections(const struct engine_run *run, struct worker *w,
     int rows = 0;
     for (int i = 0; i < n_parts; i++)
         rows += parts[i]->rows;
-    struct piece piece;
-    while (engine_take_rows(e, n_threads, rows, parts[0]->row_bytes, &piece)) {
+    struct row_pieces p = engine_row_pieces(e, rows, parts[0]->row_bytes);
+    if (!engine_take_rows(e, w, &p)) return;
+    norm_vector(e, w, layer->attn_norm);
+    do {
+        const struct piece piece = p.piece;
         int start = 0;
         for (int i = 0; i < n_parts; i++) {
             const struct matrix *m = parts[i];
@@ -33,31 +37,34 @@ static void multiply_projections(const struct engine_run *run, struct worker *w,
                 engine_convolve(run, layer, (struct piece){ first, last });
             start += m->rows;
         }
-    }
+    } while (engine_take_rows(e, w, &p));
 }
 
-/* x += m . vector */
-static void multiply_into_x(const struct engine *e, struct worker *w, int n_threads,
+/* x += m . vector, of the piece in hand and those that follow */
+static void multiply_into_x(const struct engine *e, struct worker *w, struct row_pieces *p,
                             const struct matrix *m) {
-    struct piece piece;
-    while (engine_take_rows(e, n_threads, m->rows, m->row_bytes, &piece)) {
+    do {
+        const struct piece piece = p->piece;
         e->kernels.dot_rows[m->dtype](m, &w->vector, piece.first, piece.last, e->y);
         e->kernels.add(e->x + piece.first, e->y + piece.first, piece.last - piece.first);
-    }
+    } while (engine_take_rows(e, w, p));
 }
 
-/* gated[0 .. intermediate) = silu(gate . vector) * (up . vector) */
-static void multiply_gated(const struct engine *e, struct worker *w, int n_threads,
+/* gated[0 .. intermediate) = silu(gate . norm(x)) * (up . norm(x)) */
+static void multiply_gated(const struct engine *e, struct worker *w,
                            const struct layer_weights *layer) {
     const struct matrix *gate = &layer->gate, *up = &layer->up;
     float *g = e->gated, *u = e->gated + gate->rows;
-    struct piece piece;
-    while (engine_take_rows(e, n_threads, gate->rows, gate->row_bytes, &piece)) {
+    struct row_pieces p = engine_row_pieces(e, gate->rows, gate->row_bytes);
+    if (!engine_take_rows(e, w, &p)) return;
+    norm_vector(e, w, layer->ffn_norm);
+    do {
+        const struct piece piece = p.piece;
         e->kernels.dot_rows[gate->dtype](gate, &w->vector, piece.first, piece.last, g);
         e->kernels.dot_rows[up->dtype](up, &w->vector, piece.first, piece.last, u);
         e->kernels.swiglu(g + piece.first, u + piece.first, piece.last - piece.first,
                           g + piece.first);
-    }
+    } while (engine_take_rows(e, w, &p));
 }
 
 /* How a context of n positions is cut: `step` positions each. Depends on n alone, not on threads,
@@ -105,7 +112,7 @@ static void attend(const struct engine_run *run, struct worker *w,
     const struct engine *e = run->engine;
     const int dim = e->config->head_dim, width = kv_cache_v_width(dim), n = run->position + 1;
     const int n_items = e->config->n_kv_heads * n_splits;
-    for (int item = thread_pool_take(e->pool); item < n_items; item = thread_pool_take(e->pool)) {
+    for (int item; (item = thread_pool_take(e->pool, w->thread, n_items)) >= 0;) {
         int kv_head = item / n_splits, split = item % n_splits;
         int first = split * step, last = n - first < step ? n : first + step;
         take_queries(e, w, layer, kv_head);
@@ -137,7 +144,7 @@ static void attend(const struct engine_run *run, struct worker *w,
     }
 }
 
-/* values = attention's output from its splits, merged in order by every thread for itself. */
+/* attention's output from its splits, merged in order by every thread for itself: in w->values. */
 static const float *merged(const struct engine *e, struct worker *w, int n_splits) {
     if (n_splits == 1) return e->mixed;
     const int dim = e->config->head_dim, width = kv_cache_v_width(dim);
@@ -160,12 +167,13 @@ static const float *merged(const struct engine *e, struct worker *w, int n_split
 }
 
 /* Pieces of work: value heads times pieces of their columns. Ends in `mixed`. */
-static void run_delta(const struct engine_run *run, const struct layer_weights *layer) {
+static void run_delta(const struct engine_run *run, const struct worker *w,
+                      const struct layer_weights *layer) {
     const struct engine *e = run->engine;
     const int width = run->recurrent->value_stride;
     const int n_pieces = (width + DELTA_COLUMNS - 1) / DELTA_COLUMNS;
     const int n_items = e->config->delta.value_heads * n_pieces;
-    for (int item = thread_pool_take(e->pool); item < n_items; item = thread_pool_take(e->pool)) {
+    for (int item; (item = thread_pool_take(e->pool, w->thread, n_items)) >= 0;) {
         const int head = item / n_pieces, first = item % n_pieces * DELTA_COLUMNS;
         const struct delta_head h = engine_delta_head(run, layer, head);
         const struct delta_rows row = engine_delta_rows(e, 0, head);
@@ -174,43 +182,64 @@ static void run_delta(const struct engine_run *run, const struct layer_weights *
     }
 }
 
-/* vector = what the mixer made; every thread merges or norms it for itself. */
+/* What attention or the DeltaNet makes of projected. */
 static void mix(const struct engine_run *run, struct worker *w, const struct layer_weights *layer) {
+    const int step = split_step(run->position + 1);
+    if (layer->kind == LAYER_DELTA)
+        run_delta(run, w, layer);
+    else
+        attend(run, w, layer, run->position / step + 1, step);
+}
+
+/* x += o . what the mixer made, merged or normed */
+static void multiply_mixed(const struct engine_run *run, struct worker *w,
+                           const struct layer_weights *layer) {
     const struct engine *e = run->engine;
-    const int step = split_step(run->position + 1), n_splits = run->position / step + 1;
     const float *made = w->values;
-    if (layer->kind == LAYER_DELTA) {
-        run_delta(run, layer);
-        thread_pool_barrier(e->pool);
+    struct row_pieces p = engine_row_pieces(e, layer->o.rows, layer->o.row_bytes);
+    if (!engine_take_rows(e, w, &p)) return;
+    if (layer->kind == LAYER_DELTA)
         engine_gated_norm(e, &layer->delta, 0, w->values);
-    } else {
-        attend(run, w, layer, n_splits, step);
-        thread_pool_barrier(e->pool);
-        made = merged(e, w, n_splits);
-    }
+    else
+        made = merged(e, w, run->position / split_step(run->position + 1) + 1);
     e->kernels.round_vector(made, layer->o.columns, &w->vector);
+    multiply_into_x(e, w, &p, &layer->o);
+}
+
+/* x += down . gated */
+static void multiply_down(const struct engine *e, struct worker *w,
+                          const struct layer_weights *layer) {
+    struct row_pieces p = engine_row_pieces(e, layer->down.rows, layer->down.row_bytes);
+    if (!engine_take_rows(e, w, &p)) return;
+    e->kernels.round_vector(e->gated, e->config->intermediate, &w->vector);
+    multiply_into_x(e, w, &p, &layer->down);
+}
+
+/* False: the others have finished the token without this thread. */
+static bool run_layer(const struct engine_run *run, struct worker *w,
+                      const struct layer_weights *layer) {
+    struct thread_pool *pool = run->engine->pool;
+    multiply_projections(run, w, layer);
+    if (!thread_pool_barrier(pool, w->thread)) return false;
+    mix(run, w, layer);
+    if (!thread_pool_barrier(pool, w->thread)) return false;
+    multiply_mixed(run, w, layer);
+    if (!thread_pool_barrier(pool, w->thread)) return false;
+    multiply_gated(run->engine, w, layer);
+    if (!thread_pool_barrier(pool, w->thread)) return false;
+    multiply_down(run->engine, w, layer);
+    return thread_pool_barrier(pool, w->thread);
 }
 
 void decode_region(void *user, int thread, int n_threads) {
-    struct engine_run *run = user;
+    const struct engine_run *run = user;
     const struct engine *e = run->engine;
     struct worker *w = &e->workers[thread];
-    if (thread == 0) engine_enter(run, 0);
-    thread_pool_barrier(e->pool);
-    for (int i = 0; i < e->config->n_layers; i++) {
-        const struct layer_weights *layer = &e->weights->layers[i];
-        norm_vector(e, w, layer->attn_norm);
-        multiply_projections(run, w, n_threads, layer);
-        thread_pool_barrier(e->pool);
-        mix(run, w, layer);
-        multiply_into_x(e, w, n_threads, &layer->o);
-        thread_pool_barrier(e->pool);
-        norm_vector(e, w, layer->ffn_norm);
-        multiply_gated(e, w, n_threads, layer);
-        thread_pool_barrier(e->pool);
-        e->kernels.round_vector(e->gated, e->config->intermediate, &w->vector);
-        multiply_into_x(e, w, n_threads, &layer->down);
-        thread_pool_barrier(e->pool);
-    }
-    if (run->output != REEL_OUTPUT_NONE) engine_output(run, w, n_threads, e->x, run->out);
+    (void)n_threads;
+    while (thread_pool_take(e->pool, thread, 1) >= 0)
+        engine_enter(run, 0);
+    if (!thread_pool_barrier(e->pool, thread)) return;
+    for (int i = 0; i < e->config->n_layers; i++)
+        if (!run_layer(run, w, &e->weights->layers[i])) return;
+    if (run->output != REEL_OUTPUT_NONE) engine_output(run, w, e->x, run->out);
 }

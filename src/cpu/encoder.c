@@ -128,8 +128,7 @@ static void region(void *user, int thread, int n_threads) {
     const struct encoder_job *job = user;
     struct encoder *e = job->encoder;
     const struct encoder_turn turn = { job, e, &e->workers[thread], thread, n_threads };
-    encoder_stem(&turn);
-    encoder_layers(&turn);
+    if (encoder_stem(&turn)) encoder_layers(&turn);
 }
 
 enum reel_status encoder_run(struct encoder *e, const float *features, int n_frames, float *out,

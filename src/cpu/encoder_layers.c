@@ -10,13 +10,14 @@
 static void norm_rows(const struct encoder_turn *t, const struct audio_norm *norm) {
     const struct encoder *e = t->e;
     const int hidden = e->config->hidden, n = t->job->n_tokens;
-    const int last = (int)((long)n * (t->thread + 1) / t->n_threads);
-    for (int i = (int)((long)n * t->thread / t->n_threads); i < last; i++) {
-        const size_t at = (size_t)i * (size_t)hidden;
-        e->kernels.layer_norm(e->x + at, norm->weight, norm->bias, hidden, M_AUDIO_NORM_EPS,
-                              t->w->values);
-        e->kernels.round_bf16(t->w->values, hidden, e->rows + at);
-    }
+    const int size = int_max(1, n / (4 * t->n_threads)); /* some four pieces a thread */
+    for (int piece; (piece = encoder_take(t, (n + size - 1) / size)) >= 0;)
+        for (int i = piece * size; i < int_min(n, (piece + 1) * size); i++) {
+            const size_t at = (size_t)i * (size_t)hidden;
+            e->kernels.layer_norm(e->x + at, norm->weight, norm->bias, hidden, M_AUDIO_NORM_EPS,
+                                  t->w->values);
+            e->kernels.round_bf16(t->w->values, hidden, e->rows + at);
+        }
 }
 
 static const float *bias_of(const struct encoder_turn *t, const struct audio_linear *w, int first) {
@@ -36,9 +37,9 @@ static void multiply(const struct encoder_turn *t, const struct audio_linear *w,
     }
 }
 
-/* The first row of the next tile of a matrix that nobody has taken yet. */
-static int take_tile(const struct encoder_turn *t) {
-    return TILE_ROWS * thread_pool_take(t->e->pool);
+/* The first row of the next tile of a matrix that nobody has taken yet; below 0: there is none. */
+static int take_tile(const struct encoder_turn *t, int rows) {
+    return TILE_ROWS * encoder_take(t, (rows + TILE_ROWS - 1) / TILE_ROWS);
 }
 
 static void multiply_projections(const struct encoder_turn *t,
@@ -46,7 +47,7 @@ static void multiply_projections(const struct encoder_turn *t,
     const struct audio_linear *const parts[] = { &l->q, &l->k, &l->v };
     const size_t hidden = (size_t)t->e->config->hidden;
     const int tiles = (t->e->config->hidden + TILE_ROWS - 1) / TILE_ROWS;
-    for (int i = thread_pool_take(t->e->pool); i < 3 * tiles; i = thread_pool_take(t->e->pool))
+    for (int i; (i = encoder_take(t, 3 * tiles)) >= 0;)
         multiply(t, parts[i / tiles], i % tiles * TILE_ROWS,
                  t->e->projected + (size_t)(i / tiles) * hidden, 3 * hidden);
 }
@@ -56,7 +57,7 @@ static void multiply_into_x(const struct encoder_turn *t, const struct audio_lin
                             const uint16_t *rows, size_t stride) {
     const struct encoder *e = t->e;
     const int hidden = e->config->hidden;
-    for (int first = take_tile(t); first < hidden; first = take_tile(t)) {
+    for (int first; (first = take_tile(t, hidden)) >= 0;) {
         const int n = int_min(TILE_ROWS, hidden - first);
         encoder_tile(t, &w->weight, first, t->job->n_tokens, rows, stride);
         for (int i = 0; i < t->job->n_tokens; i++) {
@@ -71,7 +72,7 @@ static void multiply_into_x(const struct encoder_turn *t, const struct audio_lin
 static void multiply_gelu(const struct encoder_turn *t, const struct audio_linear *w) {
     const struct encoder *e = t->e;
     const int all = w->weight.rows;
-    for (int first = take_tile(t); first < all; first = take_tile(t)) {
+    for (int first; (first = take_tile(t, all)) >= 0;) {
         const int n = int_min(TILE_ROWS, all - first);
         encoder_tile(t, &w->weight, first, t->job->n_tokens, e->rows, (size_t)e->config->hidden);
         for (int i = 0; i < t->job->n_tokens; i++) {
@@ -182,8 +183,7 @@ static void attend(const struct encoder_turn *t) {
     const struct encoder *e = t->e;
     const int n = t->job->n_tokens, windows = (n + e->window - 1) / e->window;
     const int heads = e->config->n_heads;
-    for (int item = thread_pool_take(e->pool); item < windows * heads;
-         item = thread_pool_take(e->pool)) {
+    for (int item; (item = encoder_take(t, windows * heads)) >= 0;) {
         const int start = item / heads * e->window;
         const struct head h = { start, int_min(e->window, n - start), item % heads };
         place_queries(t, &h);
@@ -196,35 +196,35 @@ static void attend(const struct encoder_turn *t) {
 
 /* ---- composition ----------------------------------------------------------------------------- */
 
-static void run_layer(const struct encoder_turn *t, const struct audio_layer_weights *l) {
+static bool run_layer(const struct encoder_turn *t, const struct audio_layer_weights *l) {
     const struct encoder *e = t->e;
     norm_rows(t, &l->attn_norm);
-    thread_pool_barrier(e->pool);
+    if (!encoder_barrier(t)) return false;
     multiply_projections(t, l);
-    thread_pool_barrier(e->pool);
+    if (!encoder_barrier(t)) return false;
     attend(t);
-    thread_pool_barrier(e->pool);
+    if (!encoder_barrier(t)) return false;
     multiply_into_x(t, &l->o, e->rows, (size_t)e->config->hidden);
-    thread_pool_barrier(e->pool);
+    if (!encoder_barrier(t)) return false;
     norm_rows(t, &l->ffn_norm);
-    thread_pool_barrier(e->pool);
+    if (!encoder_barrier(t)) return false;
     multiply_gelu(t, &l->fc1);
-    thread_pool_barrier(e->pool);
+    if (!encoder_barrier(t)) return false;
     multiply_into_x(t, &l->fc2, e->wide, e->wide_stride);
-    thread_pool_barrier(e->pool);
+    return encoder_barrier(t);
 }
 
 void encoder_layers(const struct encoder_turn *t) {
     const struct encoder *e = t->e;
     const struct audio_linear *last = &e->weights->proj2;
     for (int i = 0; i < e->weights->n_layers; i++)
-        run_layer(t, &e->weights->layers[i]);
+        if (!run_layer(t, &e->weights->layers[i])) return;
     norm_rows(t, &e->weights->out_norm);
-    thread_pool_barrier(e->pool);
+    if (!encoder_barrier(t)) return;
     multiply_gelu(t, &e->weights->proj1);
-    thread_pool_barrier(e->pool);
+    if (!encoder_barrier(t)) return;
     const int n_out = last->weight.rows;
-    for (int first = take_tile(t); first < n_out; first = take_tile(t)) {
+    for (int first; (first = take_tile(t, n_out)) >= 0;) {
         const int n = int_min(TILE_ROWS, n_out - first);
         encoder_tile(t, &last->weight, first, t->job->n_tokens, e->wide, e->wide_stride);
         for (int i = 0; i < t->job->n_tokens; i++) {

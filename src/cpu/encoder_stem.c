@@ -157,8 +157,7 @@ static void convolve(const struct encoder_turn *t, int conv, int n_chunks) {
     enum { FRAMES = 13 };
     const int tiles = n_tiles(t->e->config->n_channels), frames = t->e->plane[conv + 1].frames;
     const int runs = (frames + FRAMES - 1) / FRAMES, n_items = n_chunks * tiles * runs;
-    for (int item = thread_pool_take(t->e->pool); item < n_items;
-         item = thread_pool_take(t->e->pool)) {
+    for (int item; (item = encoder_take(t, n_items)) >= 0;) {
         const int tile = item % tiles, run = item / tiles % runs, chunk = item / tiles / runs;
         const int last = int_min(frames, (run + 1) * FRAMES);
         for (int frame = run * FRAMES; frame < last; frame++)
@@ -171,8 +170,8 @@ static void enter_tokens(const struct encoder_turn *t, int first, int n) {
     struct encoder *e = t->e;
     const struct stem_plane *p = &e->plane[M_AUDIO_CONVS];
     const int hidden = e->config->hidden;
-    for (int row = TILE_ROWS * thread_pool_take(e->pool); row < hidden;
-         row = TILE_ROWS * thread_pool_take(e->pool)) {
+    for (int tile; (tile = encoder_take(t, n_tiles(hidden))) >= 0;) {
+        const int row = tile * TILE_ROWS;
         const int width = int_min(TILE_ROWS, hidden - row);
         encoder_tile(t, &e->conv_out, row, n, p->values, p->row);
         for (int i = 0; i < n; i++) {
@@ -184,20 +183,20 @@ static void enter_tokens(const struct encoder_turn *t, int first, int n) {
     }
 }
 
-void encoder_stem(const struct encoder_turn *t) {
-    struct thread_pool *pool = t->e->pool;
+bool encoder_stem(const struct encoder_turn *t) {
     const int all = (t->job->n + M_AUDIO_CHUNK_FRAMES - 1) / M_AUDIO_CHUNK_FRAMES;
     for (int chunk = 0; chunk < all; chunk += T_ENCODER_CHUNKS) {
         const int n = int_min(T_ENCODER_CHUNKS, all - chunk);
         const int first = chunk * M_AUDIO_CHUNK_TOKENS;
-        for (int i = t->thread; i < n; i += t->n_threads)
+        for (int i; (i = encoder_take(t, n)) >= 0;)
             enter_chunk(t, i, t->job->first + (chunk + i) * M_AUDIO_CHUNK_FRAMES);
-        thread_pool_barrier(pool);
+        if (!encoder_barrier(t)) return false;
         for (int conv = 0; conv < M_AUDIO_CONVS; conv++) {
             convolve(t, conv, n);
-            thread_pool_barrier(pool);
+            if (!encoder_barrier(t)) return false;
         }
         enter_tokens(t, first, int_min(n * M_AUDIO_CHUNK_TOKENS, t->job->n_tokens - first));
-        thread_pool_barrier(pool);
+        if (!encoder_barrier(t)) return false;
     }
+    return true;
 }

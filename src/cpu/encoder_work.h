@@ -91,8 +91,17 @@ void encoder_stem_measure(struct encoder *e);
 size_t encoder_stem_panels(const struct encoder *e, int conv); /* elements */
 void encoder_stem_pack(struct encoder *e);
 
-/* x = the convolved features plus positions. Ends with all threads having met. */
-void encoder_stem(const struct encoder_turn *t);
+static inline int encoder_take(const struct encoder_turn *t, int n) {
+    return thread_pool_take(t->e->pool, t->thread, n);
+}
+
+static inline bool encoder_barrier(const struct encoder_turn *t) {
+    return thread_pool_barrier(t->e->pool, t->thread);
+}
+
+/* x = the convolved features plus positions, complete. False: the others have finished the batch
+ * without this thread. */
+bool encoder_stem(const struct encoder_turn *t);
 /* out = x through layers and projector. */
 void encoder_layers(const struct encoder_turn *t);
 

@@ -116,6 +116,8 @@ enum reel_status engine_open(struct engine *e, const struct model_config *config
     if (status == REEL_OK)
         status = mem_zeroed(&e->workers, (size_t)thread_pool_size(e->pool), sizeof *e->workers,
                             "workers", err);
+    for (int i = 0; status == REEL_OK && i < thread_pool_size(e->pool); i++)
+        e->workers[i].thread = i;
     struct carver carver = { 0 };
     if (status == REEL_OK) place(e, &carver);
     if (status == REEL_OK && carver.overflow) status = err_memory(err, "CPU scratch", SIZE_MAX);
@@ -289,42 +291,51 @@ void engine_convolve(const struct engine_run *run, const struct layer_weights *l
 
 /* Guided: each piece is a share of what is left, so that the first are long streams and the last
  * are short enough for the threads to finish together. */
-bool engine_take_rows(const struct engine *e, int n_threads, int rows, size_t row_bytes,
-                      struct piece *piece) {
-    const int least = (int)(T_PIECE_BYTES / (row_bytes * T_PIECE_ROWS) + 1) * T_PIECE_ROWS;
-    int first = 0;
-    for (int i = thread_pool_take(e->pool);; i--) {
-        int size = (rows - first) / (2 * n_threads) / T_PIECE_ROWS * T_PIECE_ROWS;
-        if (size < least) {
-            /* From here on all are of the smallest size: no need to count through them. */
-            if (i > (rows - first) / least) return false;
-            first += i * least;
-            size = least;
-            i = 0;
-        }
-        if (first >= rows) return false;
-        if (i == 0) {
-            *piece = (struct piece){ first, rows - first < size ? rows : first + size };
-            return true;
-        }
-        first += size;
-    }
+static int size_of_next(const struct row_pieces *p) {
+    const int size = (p->rows - p->next) / p->shares / T_PIECE_ROWS * T_PIECE_ROWS;
+    return int_min(int_max(size, p->least), p->rows - p->next);
 }
 
-void engine_output(const struct engine_run *run, struct worker *w, int n_threads, const float *x,
-                   float *out) {
-    const struct engine *e = run->engine;
+struct row_pieces engine_row_pieces(const struct engine *e, int rows, size_t row_bytes) {
+    struct row_pieces p = { .rows = rows, .shares = 2 * thread_pool_size(e->pool) };
+    p.least = (int)(T_PIECE_BYTES / (row_bytes * T_PIECE_ROWS) + 1) * T_PIECE_ROWS;
+    for (; (rows - p.next) / p.shares > p.least; p.n++)
+        p.next += size_of_next(&p);
+    p.n += (rows - p.next + p.least - 1) / p.least; /* all of the smallest size */
+    p.next = 0;
+    return p;
+}
+
+bool engine_take_rows(const struct engine *e, const struct worker *w, struct row_pieces *p) {
+    const int i = thread_pool_take(e->pool, w->thread, p->n);
+    if (i < 0) return false;
+    for (; p->at < i; p->at++)
+        p->next += size_of_next(p);
+    p->piece = (struct piece){ p->next, p->next + size_of_next(p) };
+    return true;
+}
+
+static void norm_output(const struct engine *e, struct worker *w, const float *x) {
     const int hidden = e->config->hidden;
     e->kernels.norm(x, e->weights->final_norm, hidden, e->config->rms_eps, w->values);
     e->kernels.round_vector(w->values, hidden, &w->vector);
+}
+
+void engine_output(const struct engine_run *run, struct worker *w, const float *x, float *out) {
+    const struct engine *e = run->engine;
     if (run->output == REEL_OUTPUT_LAST_HIDDEN || run->output == REEL_OUTPUT_ALL_HIDDEN) {
-        if (w == &e->workers[0])
-            for (int i = 0; i < hidden; i++)
+        while (thread_pool_take(e->pool, w->thread, 1) >= 0) {
+            norm_output(e, w, x);
+            for (int i = 0; i < e->config->hidden; i++)
                 out[i] = bf16_to_f32(w->vector.bf16[0][i]);
+        }
         return;
     }
     const struct matrix *head = &e->weights->head;
-    struct piece piece;
-    while (engine_take_rows(e, n_threads, head->rows, head->row_bytes, &piece))
-        e->kernels.dot_rows[head->dtype](head, &w->vector, piece.first, piece.last, out);
+    struct row_pieces p = engine_row_pieces(e, head->rows, head->row_bytes);
+    if (!engine_take_rows(e, w, &p)) return;
+    norm_output(e, w, x);
+    do {
+        e->kernels.dot_rows[head->dtype](head, &w->vector, p.piece.first, p.piece.last, out);
+    } while (engine_take_rows(e, w, &p));
 }

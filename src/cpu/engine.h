@@ -26,8 +26,19 @@ struct piece {
     int first, last;
 };
 
+/* The pieces of a phase that makes rows of a product; see engine_row_pieces. */
+struct row_pieces {
+    int rows, least; /* least: rows of the smallest piece */
+    int shares;      /* a piece is what is left, divided by this */
+    int n;           /* pieces in all */
+    int at;          /* of the piece that starts at `next` */
+    int next;
+    struct piece piece; /* taken last */
+};
+
 /* Memory that one thread writes. */
 struct worker {
+    int thread;
     struct cpu_vector vector;   /* the phase's input, rounded */
     float *values;              /* f32 [longest vector] */
     uint16_t *q;                /* bf16 [attention_rows, head_dim] */
@@ -84,8 +95,8 @@ struct engine_run {
     const float *embeddings; /* f32 [n, hidden], or NULL */
     enum reel_output output;
     float *out;                /* where this run's output goes */
-    const atomic_bool *cancel; /* or NULL: looked at before every layer */
-    bool cancelled;
+    const atomic_bool *cancel; /* or NULL: thread 0 looks at it before every layer of a prompt */
+    bool cancelled;            /* thread 0 alone reads and writes it */
 };
 
 /* kernels is copied. config and weights are borrowed until release. */
@@ -132,13 +143,13 @@ void engine_gated_norm(const struct engine *engine, const struct delta_weights *
 void engine_convolve(const struct engine_run *run, const struct layer_weights *layer,
                      struct piece p);
 
-/* Final norm of x, then hidden or logits of one position; all threads take part. */
-void engine_output(const struct engine_run *run, struct worker *worker, int n_threads,
-                   const float *x, float *out);
+/* A phase: final norm of x, then hidden or logits of one position. */
+void engine_output(const struct engine_run *run, struct worker *worker, const float *x, float *out);
 
-/* The next piece of `rows`, each `row_bytes` of weights, for this thread; false when all are taken.
- */
-bool engine_take_rows(const struct engine *engine, int n_threads, int rows, size_t row_bytes,
-                      struct piece *piece);
+/* How a phase's rows, each `row_bytes` of weights, are cut into pieces: the same for all threads.
+ * take: the next of them for this thread, in pieces->piece; false when all are taken. */
+struct row_pieces engine_row_pieces(const struct engine *engine, int rows, size_t row_bytes);
+bool engine_take_rows(const struct engine *engine, const struct worker *worker,
+                      struct row_pieces *pieces);
 
 #endif

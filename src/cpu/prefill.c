@@ -12,11 +12,18 @@ struct prefill {
     int thread, n_threads;
 };
 
-/* This thread's share of the positions, for phases that treat each alone. */
-static struct piece share(const struct prefill *f) {
-    int n = f->run->n;
-    return (struct piece){ (int)((long)n * f->thread / f->n_threads),
-                           (int)((long)n * (f->thread + 1) / f->n_threads) };
+static int take(const struct prefill *f, int n) {
+    return thread_pool_take(f->e->pool, f->thread, n);
+}
+
+static bool barrier(const struct prefill *f) { return thread_pool_barrier(f->e->pool, f->thread); }
+
+/* The next of the positions, for phases that treat each alone: some four pieces a thread. */
+static bool take_positions(const struct prefill *f, struct piece *p) {
+    const int n = f->run->n, size = int_max(1, n / (4 * f->n_threads));
+    const int i = take(f, (n + size - 1) / size);
+    *p = (struct piece){ i * size, int_min(n, (i + 1) * size) };
+    return i >= 0;
 }
 
 /* values [n] as input of a product. */
@@ -38,11 +45,12 @@ static void set_row(const struct engine *e, int i, const float *values, int n) {
 static void norm_rows(const struct prefill *f, const float *weight) {
     const struct engine *e = f->e;
     const int hidden = e->config->hidden;
-    for (struct piece p = share(f); p.first < p.last; p.first++) {
-        e->kernels.norm(e->x + (size_t)p.first * (size_t)hidden, weight, hidden, e->config->rms_eps,
-                        f->w->values);
-        set_row(e, p.first, f->w->values, hidden);
-    }
+    for (struct piece p; take_positions(f, &p);)
+        for (; p.first < p.last; p.first++) {
+            e->kernels.norm(e->x + (size_t)p.first * (size_t)hidden, weight, hidden,
+                            e->config->rms_eps, f->w->values);
+            set_row(e, p.first, f->w->values, hidden);
+        }
 }
 
 static struct tile_input input_of(const struct prefill *f, const uint16_t *rows,
@@ -59,18 +67,20 @@ static struct tile_input input_rows(const struct prefill *f) {
     return input_of(f, f->e->rows, f->e->rests, f->e->sums);
 }
 
-/* The i-th tile of several matrices' rows; false when there are fewer. */
-static bool find_tile(const struct matrix *const *parts, int n_parts, int i, int *part,
-                      int *first) {
-    for (*part = 0; *part < n_parts; (*part)++) {
-        int tiles = (parts[*part]->rows + TILE_ROWS - 1) / TILE_ROWS;
-        if (i < tiles) {
-            *first = i * TILE_ROWS;
-            return true;
-        }
-        i -= tiles;
-    }
-    return false;
+static int tiles_of(int rows) { return (rows + TILE_ROWS - 1) / TILE_ROWS; }
+
+/* The next tile of several matrices' rows. */
+static bool take_tile(const struct prefill *f, const struct matrix *const *parts, int n_parts,
+                      int *part, int *first) {
+    int n = 0;
+    for (int i = 0; i < n_parts; i++)
+        n += tiles_of(parts[i]->rows);
+    int tile = take(f, n);
+    if (tile < 0) return false;
+    for (*part = 0; tile >= tiles_of(parts[*part]->rows); (*part)++)
+        tile -= tiles_of(parts[*part]->rows);
+    *first = tile * TILE_ROWS;
+    return true;
 }
 
 /* projected = all the mixer's matrices . rows */
@@ -84,7 +94,7 @@ static void multiply_projections(const struct prefill *f, const struct layer_wei
     const size_t stride = (size_t)e->projected_dim;
     const struct tile_input input = input_rows(f);
     int part, first;
-    while (find_tile(parts, n_parts, thread_pool_take(e->pool), &part, &first)) {
+    while (take_tile(f, parts, n_parts, &part, &first)) {
         tile_product(&e->kernels, parts[part], first, PANELS, &input, &f->w->tile, f->w->tile.c);
         int n = int_min(TILE_ROWS, parts[part]->rows - first);
         for (int i = 0; i < f->run->n; i++)
@@ -98,7 +108,7 @@ static void multiply_into_x(const struct prefill *f, const struct matrix *m,
                             const struct tile_input *input) {
     const struct engine *e = f->e;
     int part, first;
-    while (find_tile(&m, 1, thread_pool_take(e->pool), &part, &first)) {
+    while (take_tile(f, &m, 1, &part, &first)) {
         tile_product(&e->kernels, m, first, PANELS, input, &f->w->tile, f->w->tile.c);
         int n = int_min(TILE_ROWS, m->rows - first);
         for (int i = 0; i < f->run->n; i++)
@@ -115,18 +125,18 @@ static void multiply_gated(const struct prefill *f, const struct layer_weights *
     const struct tile_input input = input_rows(f);
     const int inter = e->config->intermediate;
     float *c = f->w->tile.c;
-    for (int first = HALF * thread_pool_take(e->pool); first < inter;
-         first = HALF * thread_pool_take(e->pool)) {
+    for (int i; (i = take(f, (inter + HALF - 1) / HALF)) >= 0;) {
+        const int first = i * HALF;
         tile_product(&e->kernels, &layer->gate, first, PANELS / 2, &input, &f->w->tile, c);
         tile_product(&e->kernels, &layer->up, first, PANELS / 2, &input, &f->w->tile, c + HALF);
         int n = int_min(HALF, inter - first);
-        for (int i = 0; i < f->run->n; i++) {
-            float *row = c + (size_t)i * TILE_ROWS;
-            size_t at = (size_t)i * e->row_stride + (size_t)first;
+        for (int j = 0; j < f->run->n; j++) {
+            float *row = c + (size_t)j * TILE_ROWS;
+            size_t at = (size_t)j * e->row_stride + (size_t)first;
             uint16_t *out = e->gated_rows + at, *rest = e->gated_rests + at;
             e->kernels.swiglu(row, row + HALF, n, row);
             round_row(e, row, n, out, rest,
-                      e->gated_sums + (size_t)i * e->sums_stride + first / BLOCK);
+                      e->gated_sums + (size_t)j * e->sums_stride + first / BLOCK);
         }
     }
 }
@@ -159,7 +169,7 @@ static void store_keys_values(const struct prefill *f, const struct layer_weight
     const int start = f->run->position, end = start + f->run->n;
     const int panel = start / PANEL_LANES, n_panels = (end - 1) / PANEL_LANES - panel + 1;
     const int n_items = e->config->n_kv_heads * n_panels;
-    for (int item = thread_pool_take(e->pool); item < n_items; item = thread_pool_take(e->pool)) {
+    for (int item; (item = take(f, n_items)) >= 0;) {
         int first = (panel + item % n_panels) * PANEL_LANES - start;
         int last = int_min(first + PANEL_LANES, f->run->n);
         turn_heads(f, layer, item / n_panels, (struct piece){ first > 0 ? first : 0, last });
@@ -173,7 +183,7 @@ static void attend(const struct prefill *f, const struct layer_weights *layer) {
     const int tokens = e->attention_rows / e->group;
     const int n_runs = (f->run->n + tokens - 1) / tokens;
     const int n_items = e->config->n_kv_heads * n_runs;
-    for (int item = thread_pool_take(e->pool); item < n_items; item = thread_pool_take(e->pool)) {
+    for (int item; (item = take(f, n_items)) >= 0;) {
         int kv_head = item % e->config->n_kv_heads;
         int first = (n_runs - 1 - item / e->config->n_kv_heads) * tokens;
         int n = int_min(tokens, f->run->n - first);
@@ -204,9 +214,9 @@ static void attend(const struct prefill *f, const struct layer_weights *layer) {
 static void convolve(const struct prefill *f, const struct layer_weights *layer) {
     enum { CHANNELS = 256 };
     const int all = f->run->recurrent->channels;
-    for (int first = CHANNELS * thread_pool_take(f->e->pool); first < all;
-         first = CHANNELS * thread_pool_take(f->e->pool))
-        engine_convolve(f->run, layer, (struct piece){ first, int_min(first + CHANNELS, all) });
+    for (int i; (i = take(f, (all + CHANNELS - 1) / CHANNELS)) >= 0;)
+        engine_convolve(f->run, layer,
+                        (struct piece){ i * CHANNELS, int_min((i + 1) * CHANNELS, all) });
 }
 
 /* Pieces of work: value heads. The state is copied where a checkpoint wants it. */
@@ -216,8 +226,7 @@ static void run_delta(const struct prefill *f, const struct layer_weights *layer
     int cut = run->n;
     float *keep = recurrent_keep(r, layer->nth, run->position, run->n, &cut);
     if (!keep) cut = run->n;
-    for (int head = thread_pool_take(f->e->pool); head < r->n_heads;
-         head = thread_pool_take(f->e->pool)) {
+    for (int head; (head = take(f, r->n_heads)) >= 0;) {
         const struct delta_head h = engine_delta_head(run, layer, head);
         const struct delta_rows before = engine_delta_rows(f->e, 0, head);
         delta_prefill(&h, &before, cut, f->w->delta);
@@ -229,29 +238,32 @@ static void run_delta(const struct prefill *f, const struct layer_weights *layer
     }
 }
 
-/* mixed = attention or DeltaNet of projected */
-static void mix(const struct prefill *f, const struct layer_weights *layer) {
-    if (layer->kind == LAYER_DELTA) {
+/* mixed = attention or DeltaNet of projected, in two phases */
+static bool mix(const struct prefill *f, const struct layer_weights *layer) {
+    const bool delta = layer->kind == LAYER_DELTA;
+    if (delta)
         convolve(f, layer);
-        thread_pool_barrier(f->e->pool);
-        run_delta(f, layer);
-    } else {
+    else
         store_keys_values(f, layer);
-        thread_pool_barrier(f->e->pool);
+    if (!barrier(f)) return false;
+    if (delta)
+        run_delta(f, layer);
+    else
         attend(f, layer);
-    }
+    return true;
 }
 
 static void round_mixed(const struct prefill *f, const struct layer_weights *layer) {
     const struct engine *e = f->e;
-    for (struct piece p = share(f); p.first < p.last; p.first++) {
-        const float *row = e->mixed + (size_t)p.first * (size_t)e->mixed_dim;
-        if (layer->kind == LAYER_DELTA) {
-            engine_gated_norm(e, &layer->delta, p.first, f->w->values);
-            row = f->w->values;
+    for (struct piece p; take_positions(f, &p);)
+        for (; p.first < p.last; p.first++) {
+            const float *row = e->mixed + (size_t)p.first * (size_t)e->mixed_dim;
+            if (layer->kind == LAYER_DELTA) {
+                engine_gated_norm(e, &layer->delta, p.first, f->w->values);
+                row = f->w->values;
+            }
+            set_row(e, p.first, row, layer->o.columns);
         }
-        set_row(e, p.first, row, layer->o.columns);
-    }
 }
 
 /* Logits of all positions: tiles of the head, straight to where the caller wants them. */
@@ -259,10 +271,10 @@ static void all_logits(const struct prefill *f) {
     const struct engine *e = f->e;
     const struct matrix *head = &e->weights->head;
     norm_rows(f, e->weights->final_norm);
-    thread_pool_barrier(e->pool);
+    if (!barrier(f)) return;
     const struct tile_input input = input_rows(f);
     int part, first;
-    while (find_tile(&head, 1, thread_pool_take(e->pool), &part, &first)) {
+    while (take_tile(f, &head, 1, &part, &first)) {
         tile_product(&e->kernels, head, first, PANELS, &input, &f->w->tile, f->w->tile.c);
         int n = int_min(TILE_ROWS, head->rows - first);
         for (int i = 0; i < f->run->n; i++)
@@ -275,10 +287,12 @@ static void all_hidden(const struct prefill *f) {
     const struct engine *e = f->e;
     const size_t hidden = (size_t)e->config->hidden;
     norm_rows(f, e->weights->final_norm);
-    for (struct piece p = share(f); p.first < p.last; p.first++)
-        for (size_t i = 0; i < hidden; i++)
-            f->run->out[(size_t)p.first * hidden + i] =
-                bf16_to_f32(e->rows[(size_t)p.first * e->row_stride + i]);
+    if (!barrier(f)) return;
+    for (struct piece p; take_positions(f, &p);)
+        for (; p.first < p.last; p.first++)
+            for (size_t i = 0; i < hidden; i++)
+                f->run->out[(size_t)p.first * hidden + i] =
+                    bf16_to_f32(e->rows[(size_t)p.first * e->row_stride + i]);
 }
 
 static void output(const struct prefill *f) {
@@ -294,47 +308,47 @@ static void output(const struct prefill *f) {
         return;
     case REEL_OUTPUT_LAST_LOGITS:
     case REEL_OUTPUT_LAST_HIDDEN:
-        engine_output(f->run, f->w, f->n_threads,
-                      e->x + (size_t)(f->run->n - 1) * (size_t)e->config->hidden, f->run->out);
+        engine_output(f->run, f->w, e->x + (size_t)(f->run->n - 1) * (size_t)e->config->hidden,
+                      f->run->out);
         return;
     }
 }
 
-static void run_layer(const struct prefill *f, int i) {
-    const struct layer_weights *layer = &f->e->weights->layers[i];
+/* False: the others have finished the chunk, or given it up, without this thread. */
+static bool run_layer(const struct prefill *f, const struct layer_weights *layer) {
     const struct tile_input rows = input_rows(f);
     const struct tile_input gated =
         input_of(f, f->e->gated_rows, f->e->gated_rests, f->e->gated_sums);
-    struct thread_pool *pool = f->e->pool;
     norm_rows(f, layer->attn_norm);
-    thread_pool_barrier(pool);
+    if (!barrier(f)) return false;
     multiply_projections(f, layer);
-    thread_pool_barrier(pool);
-    mix(f, layer);
-    thread_pool_barrier(pool);
+    if (!barrier(f) || !mix(f, layer) || !barrier(f)) return false;
     round_mixed(f, layer);
-    thread_pool_barrier(pool);
+    if (!barrier(f)) return false;
     multiply_into_x(f, &layer->o, &rows);
-    thread_pool_barrier(pool);
+    if (!barrier(f)) return false;
     norm_rows(f, layer->ffn_norm);
-    thread_pool_barrier(pool);
+    if (!barrier(f)) return false;
     multiply_gated(f, layer);
-    thread_pool_barrier(pool);
+    if (!barrier(f)) return false;
     multiply_into_x(f, &layer->down, &gated);
+    return barrier(f);
 }
 
 void prefill_region(void *user, int thread, int n_threads) {
     struct engine_run *run = user;
     const struct engine *e = run->engine;
     const struct prefill f = { run, e, &e->workers[thread], thread, n_threads };
-    for (struct piece p = share(&f); p.first < p.last; p.first++)
-        engine_enter(run, p.first);
+    for (struct piece p; take_positions(&f, &p);)
+        for (; p.first < p.last; p.first++)
+            engine_enter(run, p.first);
+    if (!barrier(&f)) return;
     for (int i = 0; i < e->config->n_layers; i++) {
-        if (thread == 0 && run->cancel && atomic_load(run->cancel)) run->cancelled = true;
-        thread_pool_barrier(e->pool); /* x is complete, and all see the same answer */
-        if (run->cancelled) return;
-        run_layer(&f, i);
+        if (thread == 0 && run->cancel && atomic_load(run->cancel)) {
+            run->cancelled = true;
+            return; /* the others find the region closed */
+        }
+        if (!run_layer(&f, &e->weights->layers[i])) return;
     }
-    thread_pool_barrier(e->pool);
     output(&f);
 }

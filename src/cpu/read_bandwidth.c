@@ -42,12 +42,12 @@ static uint64_t read_piece(const unsigned char *p) {
 static void stream_pieces(void *user, int thread, int n_threads) {
     struct stream *s = user;
     (void)n_threads;
-    for (size_t i = (size_t)thread_pool_take(s->pool); i < BUFFER_BYTES / PIECE;
-         i = (size_t)thread_pool_take(s->pool)) {
+    for (int i; (i = thread_pool_take(s->pool, thread, BUFFER_BYTES / PIECE)) >= 0;) {
+        unsigned char *piece = s->bytes + (size_t)i * PIECE;
         if (s->fill)
-            memset(s->bytes + i * PIECE, (int)i & 255, PIECE);
+            memset(piece, i & 255, PIECE);
         else
-            s->sums[(size_t)thread * 8] ^= read_piece(s->bytes + i * PIECE);
+            s->sums[(size_t)thread * 8] ^= read_piece(piece);
     }
 }
 

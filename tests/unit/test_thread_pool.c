@@ -1,63 +1,398 @@
-/* Regions, barriers and the work counter under more threads than cores, so that threads really do
- * sleep and lose their cores in the middle. REEL_SOAK=1 runs the full counts. */
+/* Regions, phases and pieces under more threads than cores, and with threads that are late, asleep
+ * or without a core at the worst moments. REEL_SOAK=1 runs the full counts. */
+#define _GNU_SOURCE /* gettid */
+#include "base/clock.h"
 #include "base/thread_pool.h"
+#include "support/sanitized.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
-#define PHASES 50
-#define ITEMS  64
-
-struct sums {
-    struct thread_pool *pool;
-    int taken[PHASES][ITEMS]; /* plain memory: the barrier has to order it */
-    int seen[PHASES];
-    int wrong;
-    atomic_int entered;
-};
-
-/* Every phase each item is taken once, and each thread sees all of the phase before. */
-static void sum_phases(void *user, int thread, int n_threads) {
-    struct sums *s = user;
-    atomic_fetch_add(&s->entered, 1);
-    for (int phase = 0; phase < PHASES; phase++) {
-        for (int i = thread_pool_take(s->pool); i < ITEMS; i = thread_pool_take(s->pool))
-            s->taken[phase][i]++;
-        thread_pool_barrier(s->pool);
-        if (thread == phase % n_threads)
-            for (int i = 0; i < ITEMS; i++)
-                s->seen[phase] += s->taken[phase][i];
-        thread_pool_barrier(s->pool);
-        if (s->seen[phase] != ITEMS && thread == 0) s->wrong++;
-    }
-}
+#define PHASES     50
+#define ITEMS      64
+#define PATIENCE_S 20.0 /* after which something will never come */
 
 static int regions(void) { return getenv("REEL_SOAK") ? 5000 : 30; }
 
-static void every_item_is_taken_once_and_seen_after_the_barrier(void **state) {
+static void rest(long us) { nanosleep(&(struct timespec){ .tv_nsec = us * 1000 }, NULL); }
+
+/* False when the flag never rises. */
+static bool await_flag(atomic_int *flag, int value) {
+    for (const double start = clock_s(); atomic_load(flag) < value; rest(50))
+        if (clock_s() - start > PATIENCE_S) return false;
+    return true;
+}
+
+static struct thread_pool *pool_of(int n_threads) {
+    struct thread_pool *pool = NULL;
+    assert_int_equal(thread_pool_open(&pool, n_threads, NULL), REEL_OK);
+    assert_int_equal(thread_pool_size(pool), n_threads);
+    return pool;
+}
+
+/* ---- pieces and their order ------------------------------------------------------------------ */
+
+struct sums {
+    struct thread_pool *pool;
+    int taken[PHASES][ITEMS]; /* plain memory: the pool has to order it */
+    uint64_t values[PHASES + 1][ITEMS];
+    bool lag; /* threads rest at odd moments, in a piece and between two phases */
+    atomic_int entered;
+};
+
+static uint64_t mix(uint64_t x) {
+    x = (x ^ (x >> 31)) * 0x9E3779B97F4A7C15u;
+    return x ^ (x >> 29);
+}
+
+static void lag(const struct sums *s, int thread, int phase, int item) {
+    const uint64_t dice = mix((uint64_t)(thread * 10000 + phase * 100 + item + 1));
+    if (s->lag && dice % 97 == 0) rest((long)(dice % 300));
+    if (s->lag && dice % 31 == 0) sched_yield();
+}
+
+/* Each value of a phase is made of three of the phase before. */
+static uint64_t value_of(uint64_t values[][ITEMS], int phase, int i) {
+    const uint64_t *before = values[phase];
+    return mix(before[i] + 3 * before[(i + 1) % ITEMS] + 7 * before[(i * 29 + phase) % ITEMS]);
+}
+
+static void sum_phases(void *user, int thread, int n_threads) {
+    struct sums *s = user;
+    (void)n_threads;
+    atomic_fetch_add(&s->entered, 1);
+    for (int phase = 0; phase < PHASES; phase++) {
+        lag(s, thread, phase, ITEMS);
+        for (int i; (i = thread_pool_take(s->pool, thread, ITEMS)) >= 0;) {
+            lag(s, thread, phase, i);
+            s->taken[phase][i]++;
+            s->values[phase + 1][i] = value_of(s->values, phase, i);
+        }
+        if (!thread_pool_barrier(s->pool, thread)) return;
+    }
+}
+
+static void check_sums(struct thread_pool *pool, bool lagging) {
+    struct sums s = { .pool = pool, .lag = lagging };
+    uint64_t expected[PHASES + 1][ITEMS] = { { 0 } };
+    for (int i = 0; i < ITEMS; i++)
+        expected[0][i] = s.values[0][i] = (uint64_t)i;
+    for (int phase = 0; phase < PHASES; phase++)
+        for (int i = 0; i < ITEMS; i++)
+            expected[phase + 1][i] = value_of(expected, phase, i);
+    thread_pool_run(pool, sum_phases, &s);
+    assert_memory_equal(s.values, expected, sizeof expected);
+    for (int phase = 0; phase < PHASES; phase++)
+        for (int i = 0; i < ITEMS; i++)
+            assert_int_equal(s.taken[phase][i], 1);
+    assert_in_range(atomic_load(&s.entered), 1, thread_pool_size(pool));
+}
+
+static void every_piece_is_taken_once_and_seen_by_the_next_phase(void **state) {
     (void)state;
     static const int sizes[] = { 1, 2, 3, 7 };
     for (int i = 0; i < 4; i++) {
-        struct thread_pool *pool = NULL;
-        assert_int_equal(thread_pool_open(&pool, sizes[i], NULL), REEL_OK);
-        assert_int_equal(thread_pool_size(pool), sizes[i]);
+        struct thread_pool *pool = pool_of(sizes[i]);
+        for (int n = 0; n < regions(); n++)
+            check_sums(pool, false);
+        thread_pool_close(pool);
+    }
+}
+
+static void so_it_is_with_threads_that_rest_at_odd_moments(void **state) {
+    (void)state;
+    struct thread_pool *pool = pool_of(7);
+    for (int n = 0; n < regions() / 3; n++)
+        check_sums(pool, true);
+    thread_pool_close(pool);
+}
+
+static void sleeping_threads_wake_for_the_next_region(void **state) {
+    (void)state;
+    struct thread_pool *pool = pool_of(3);
+    for (int n = 0; n < 20; n++) {
+        rest(2000); /* longer than they spin */
+        check_sums(pool, false);
+    }
+    thread_pool_close(pool);
+}
+
+/* ---- late threads ---------------------------------------------------------------------------- */
+
+struct late {
+    struct thread_pool *pool;
+    int taken[PHASES][ITEMS];
+    atomic_int here, gone_on, caught_up, alive;
+    int wrong;
+    pid_t tid;
+    pthread_t thread;
+};
+
+enum { MISSED = 10 }; /* phases */
+
+/* Thread 1 comes into the region and then does nothing for MISSED phases. */
+static void miss_phases(void *user, int thread, int n_threads) {
+    struct late *l = user;
+    (void)n_threads;
+    if (thread == 1) {
+        atomic_store(&l->here, 1);
+        if (!await_flag(&l->gone_on, 1)) l->wrong++;
+    }
+    for (int phase = 0; phase <= MISSED + 1; phase++) {
+        for (int i; (i = thread_pool_take(l->pool, thread, ITEMS)) >= 0;) {
+            l->taken[phase][i]++;
+            if (thread == 0 && phase == 0 && i == 0 && !await_flag(&l->here, 1)) l->taken[0][0]++;
+            if (thread == 0 && phase == MISSED && i == 0) {
+                atomic_store(&l->gone_on, 1); /* thread 1 walks by what is over, up to here */
+                if (!await_flag(&l->caught_up, 1)) l->taken[0][0]++;
+            }
+            if (thread == 1 && phase < MISSED) l->wrong++;
+            if (thread == 1) atomic_store(&l->caught_up, 1);
+        }
+        if (!thread_pool_barrier(l->pool, thread)) return;
+    }
+}
+
+static void a_late_thread_holds_nobody_up_takes_nothing_twice_and_catches_up(void **state) {
+    (void)state;
+    struct thread_pool *pool = pool_of(2);
+    for (int n = 0; n < regions(); n++) {
+        struct late l = { .pool = pool };
+        thread_pool_run(pool, miss_phases, &l);
+        assert_int_equal(l.wrong, 0);
+        for (int phase = 0; phase <= MISSED + 1; phase++)
+            for (int i = 0; i < ITEMS; i++)
+                assert_int_equal(l.taken[phase][i], 1);
+    }
+    thread_pool_close(pool);
+}
+
+/* Thread 1 lingers with no piece while thread 0 does all. */
+static void linger(void *user, int thread, int n_threads) {
+    struct late *l = user;
+    (void)n_threads;
+    if (thread == 1) {
+        atomic_store(&l->here, 1);
+        rest(5000);
+        if (!atomic_load(&l->alive)) l->wrong++;
+        atomic_store(&l->gone_on, 1);
+        return;
+    }
+    while (thread_pool_take(l->pool, thread, 1) >= 0)
+        if (!await_flag(&l->here, 1)) l->wrong++;
+}
+
+static void a_region_ends_when_nobody_is_inside(void **state) {
+    (void)state;
+    struct thread_pool *pool = pool_of(2);
+    for (int n = 0; n < 10; n++) {
+        struct late l = { .pool = pool, .alive = 1 };
+        thread_pool_run(pool, linger, &l);
+        atomic_store(&l.alive, 0);
+        assert_int_equal(atomic_load(&l.gone_on), 1);
+        assert_int_equal(l.wrong, 0);
+    }
+    thread_pool_close(pool);
+}
+
+/* Thread 1 sleeps in the barrier until the region's last piece is done, and wakes when it is over,
+ * or nearly. */
+static void sleep_past_the_end(void *user, int thread, int n_threads) {
+    struct late *l = user;
+    (void)n_threads;
+    if (thread == 1) atomic_store(&l->here, 1);
+    while (thread_pool_take(l->pool, thread, 1) >= 0)
+        if (thread == 0 && await_flag(&l->here, 1)) rest(1000);
+    if (!thread_pool_barrier(l->pool, thread)) return;
+    if (!atomic_load(&l->alive)) l->wrong++;
+}
+
+static void who_sleeps_past_the_end_stays_outside(void **state) {
+    (void)state;
+    enum { TIMES = 100 };
+    static struct late all[TIMES]; /* what is read too late can still be read */
+    struct thread_pool *pool = pool_of(2);
+    for (int n = 0; n < TIMES; n++) {
+        all[n] = (struct late){ .pool = pool, .alive = 1 };
+        thread_pool_run(pool, sleep_past_the_end, &all[n]);
+        atomic_store(&all[n].alive, 0);
+    }
+    thread_pool_close(pool);
+    for (int n = 0; n < TIMES; n++)
+        assert_int_equal(all[n].wrong, 0);
+}
+
+/* A thread without a core: a handler keeps it where it is. */
+static atomic_int stopped, released;
+
+static void stand_still(int signal) {
+    (void)signal;
+    atomic_store(&stopped, 1);
+    (void)await_flag(&released, 1);
+}
+
+/* Of a thread of this process: 'S' when it sleeps. */
+static char state_of(pid_t tid) {
+    char path[64], line[256] = "";
+    snprintf(path, sizeof path, "/proc/self/task/%d/stat", (int)tid);
+    FILE *file = fopen(path, "r");
+    if (!file) return '?';
+    const char *name_end = fgets(line, sizeof line, file) ? strrchr(line, ')') : NULL;
+    fclose(file);
+    return name_end ? name_end[2] : '?';
+}
+
+static void lose_the_core(void *user, int thread, int n_threads) {
+    struct late *l = user;
+    (void)n_threads;
+    for (int phase = 0; phase < PHASES; phase++) {
+        if (thread == 1 && phase == 0) {
+            l->tid = gettid();
+            l->thread = pthread_self();
+            atomic_store(&l->here, 1);
+        }
+        while ((thread == 0 || phase > 0) && thread_pool_take(l->pool, thread, 1) >= 0) {
+            l->taken[phase][0]++;
+            if (phase > 0 || !await_flag(&l->here, 1)) continue;
+            for (const double start = clock_s();
+                 state_of(l->tid) != 'S' && clock_s() - start < PATIENCE_S;)
+                rest(200); /* until it sleeps in the barrier */
+            pthread_kill(l->thread, SIGBUS);
+            if (!await_flag(&stopped, 1)) l->wrong++;
+        }
+        if (!thread_pool_barrier(l->pool, thread)) return;
+    }
+}
+
+static void a_thread_without_a_core_is_waited_for_by_nobody(void **state) {
+    (void)state;
+    struct sigaction handle = { .sa_handler = stand_still }, before;
+    struct thread_pool *pool = pool_of(2);
+    struct late l = { .pool = pool };
+    assert_int_equal(sigaction(SIGBUS, &handle, &before), 0);
+    const double start = clock_s();
+    thread_pool_run(pool, lose_the_core, &l);
+    check_sums(pool, false); /* the next region needs it as little */
+    assert_int_equal(atomic_load(&stopped), 1);
+    assert_true(clock_s() - start < PATIENCE_S / 2);
+    atomic_store(&released, 1);
+    assert_int_equal(l.wrong, 0);
+    for (int phase = 0; phase < PHASES; phase++)
+        assert_int_equal(l.taken[phase][0], 1);
+    check_sums(pool, false);
+    thread_pool_close(pool);
+    sigaction(SIGBUS, &before, NULL);
+}
+
+/* One thread after the other is stopped for a moment, wherever it is: sooner or later between
+ * looking whether there is a piece and taking it. */
+struct torment {
+    struct thread_pool *pool;
+    pthread_t threads[8];
+    atomic_int known; /* bits */
+    atomic_bool over;
+    atomic_uint_fast64_t taken;
+};
+
+enum { TORMENTED = 3, TINY = 4, TORMENT_PHASES = 3000 };
+
+static void stand_briefly(int signal) {
+    (void)signal;
+    rest(100);
+}
+
+static void *torment(void *user) {
+    struct torment *t = user;
+    for (unsigned i = 0; !atomic_load(&t->over); i++) {
+        const unsigned victim = i % TORMENTED;
+        if (atomic_load(&t->known) >> victim & 1) pthread_kill(t->threads[victim], SIGBUS);
+        rest(20 + (long)(mix(i) % 60));
+    }
+    return NULL;
+}
+
+/* Pieces so small that threads are mostly in the pool's own code. */
+static void take_tiny_pieces(void *user, int thread, int n_threads) {
+    struct torment *t = user;
+    (void)n_threads;
+    t->threads[thread] = pthread_self();
+    atomic_fetch_or(&t->known, 1 << thread);
+    for (int phase = 0; phase < TORMENT_PHASES; phase++) {
+        for (int i; (i = thread_pool_take(t->pool, thread, TINY)) >= 0;)
+            atomic_fetch_add(&t->taken, (uint64_t)(phase * TINY + i));
+        if (!thread_pool_barrier(t->pool, thread)) return;
+    }
+}
+
+static void nothing_is_lost_wherever_threads_stop(void **state) {
+    (void)state;
+    if (SANITIZED) skip(); /* a sanitizer's own code may hold locks that the handler needs */
+    const uint64_t n = (uint64_t)TORMENT_PHASES * TINY;
+    struct sigaction handle = { .sa_handler = stand_briefly }, before;
+    struct thread_pool *pool = pool_of(TORMENTED);
+    struct torment t = { .pool = pool };
+    pthread_t tormentor;
+    assert_int_equal(sigaction(SIGBUS, &handle, &before), 0);
+    assert_int_equal(pthread_create(&tormentor, NULL, torment, &t), 0);
+    for (int i = 0; i < regions(); i++) {
+        atomic_store(&t.taken, 0);
+        thread_pool_run(pool, take_tiny_pieces, &t);
+        assert_int_equal(atomic_load(&t.taken), n * (n - 1) / 2);
+    }
+    atomic_store(&t.over, true);
+    pthread_join(tormentor, NULL);
+    thread_pool_close(pool);
+    sigaction(SIGBUS, &before, NULL);
+}
+
+/* ---- ends ------------------------------------------------------------------------------------ */
+
+/* Thread 0 leaves in the middle of a phase; the others would go on for ever. */
+static void give_up(void *user, int thread, int n_threads) {
+    struct sums *s = user;
+    (void)n_threads;
+    for (int phase = 0;; phase++) {
+        if (thread == 0 && phase == 7) return;
+        while (thread_pool_take(s->pool, thread, ITEMS) >= 0)
+            if (thread == 0 && phase == 6) return;
+        if (!thread_pool_barrier(s->pool, thread)) return;
+    }
+}
+
+static void a_region_that_is_given_up_leaves_nothing_behind(void **state) {
+    (void)state;
+    static const int sizes[] = { 1, 2, 5 };
+    for (int i = 0; i < 3; i++) {
+        struct thread_pool *pool = pool_of(sizes[i]);
         for (int n = 0; n < regions(); n++) {
             struct sums s = { .pool = pool };
-            thread_pool_run(pool, sum_phases, &s);
-            assert_int_equal(s.wrong, 0);
-            assert_int_equal(atomic_load(&s.entered), sizes[i]);
-            for (int phase = 0; phase < PHASES; phase++)
-                assert_int_equal(s.seen[phase], ITEMS);
+            thread_pool_run(pool, give_up, &s);
+            check_sums(pool, false);
         }
+        thread_pool_close(pool);
+    }
+}
+
+static void a_pool_closes_while_its_threads_come_sleep_or_spin(void **state) {
+    (void)state;
+    for (int n = 0; n < 2 * regions(); n++) {
+        struct thread_pool *pool = pool_of(2 + n % 5);
+        for (int i = 0; i < n % 3; i++)
+            check_sums(pool, false);
+        if (n % 4 == 3) rest(300);
         thread_pool_close(pool);
     }
 }
@@ -72,8 +407,9 @@ static void count_inside(void *user, int thread, int n_threads) {
     struct caller *c = user;
     (void)n_threads;
     if (thread == 0 && ++*c->inside != 1) c->wrong++;
-    thread_pool_barrier(c->pool);
-    if (thread == 0) --*c->inside;
+    while (thread_pool_take(c->pool, thread, 3) >= 0)
+        continue;
+    if (thread_pool_barrier(c->pool, thread) && thread == 0) --*c->inside;
 }
 
 static void *call_many(void *user) {
@@ -86,9 +422,8 @@ static void *call_many(void *user) {
 static void callers_wait_for_one_another(void **state) {
     (void)state;
     enum { CALLERS = 4 };
-    struct thread_pool *pool = NULL;
     int inside = 0;
-    assert_int_equal(thread_pool_open(&pool, 3, NULL), REEL_OK);
+    struct thread_pool *pool = pool_of(3);
     struct caller callers[CALLERS];
     pthread_t threads[CALLERS];
     for (int i = 0; i < CALLERS; i++) {
@@ -102,35 +437,46 @@ static void callers_wait_for_one_another(void **state) {
     thread_pool_close(pool);
 }
 
-static void sleeping_threads_wake_for_the_next_region(void **state) {
+/* Between regions the threads sleep: beside a caller who is busy with something else for 200 ms
+ * they use no more than the short time that they spin. */
+static void idle_threads_leave_the_cores_alone(void **state) {
     (void)state;
-    struct thread_pool *pool = NULL;
-    assert_int_equal(thread_pool_open(&pool, 3, NULL), REEL_OK);
-    for (int n = 0; n < 20; n++) {
-        struct sums s = { .pool = pool };
-        nanosleep(&(struct timespec){ .tv_nsec = 2000000 }, NULL); /* longer than they spin */
-        thread_pool_run(pool, sum_phases, &s);
-        assert_int_equal(s.wrong, 0);
+    struct thread_pool *pool = pool_of(4);
+    double used_s[2];
+    for (int i = 0; i < 2; i++) {
+        struct timespec t;
+        if (i == 0) check_sums(pool, false);
+        clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+        used_s[i] = (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+        if (i == 0) rest(200000);
     }
+    assert_true(used_s[1] - used_s[0] < 0.05);
     thread_pool_close(pool);
 }
 
+struct masks {
+    struct thread_pool *pool;
+    atomic_int entered, n_wrong;
+};
+
 static void note_mask(void *user, int thread, int n_threads) {
+    struct masks *m = user;
     sigset_t mask;
-    (void)n_threads;
     pthread_sigmask(SIG_SETMASK, NULL, &mask);
     if (thread > 0 && (!sigismember(&mask, SIGINT) || sigismember(&mask, SIGBUS)))
-        atomic_fetch_add((atomic_int *)user, 1);
+        atomic_fetch_add(&m->n_wrong, 1);
+    atomic_fetch_add(&m->entered, 1);
+    while (thread_pool_take(m->pool, thread, 1) >= 0)
+        if (!await_flag(&m->entered, n_threads)) atomic_fetch_add(&m->n_wrong, 1);
 }
 
 static void workers_take_no_signals_but_their_own_faults(void **state) {
     (void)state;
-    struct thread_pool *pool = NULL;
-    atomic_int n_wrong = 0;
-    assert_int_equal(thread_pool_open(&pool, 3, NULL), REEL_OK);
-    thread_pool_run(pool, note_mask, &n_wrong);
-    assert_int_equal(n_wrong, 0);
-    thread_pool_close(pool);
+    struct masks m = { .pool = pool_of(3) };
+    thread_pool_run(m.pool, note_mask, &m);
+    assert_int_equal(atomic_load(&m.n_wrong), 0);
+    assert_int_equal(atomic_load(&m.entered), 3);
+    thread_pool_close(m.pool);
 }
 
 static void impossible_sizes_are_refused(void **state) {
@@ -155,9 +501,18 @@ static void zero_threads_means_the_cores_there_are(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_item_is_taken_once_and_seen_after_the_barrier),
-        cmocka_unit_test(callers_wait_for_one_another),
+        cmocka_unit_test(every_piece_is_taken_once_and_seen_by_the_next_phase),
+        cmocka_unit_test(so_it_is_with_threads_that_rest_at_odd_moments),
         cmocka_unit_test(sleeping_threads_wake_for_the_next_region),
+        cmocka_unit_test(a_late_thread_holds_nobody_up_takes_nothing_twice_and_catches_up),
+        cmocka_unit_test(a_region_ends_when_nobody_is_inside),
+        cmocka_unit_test(who_sleeps_past_the_end_stays_outside),
+        cmocka_unit_test(a_thread_without_a_core_is_waited_for_by_nobody),
+        cmocka_unit_test(nothing_is_lost_wherever_threads_stop),
+        cmocka_unit_test(a_region_that_is_given_up_leaves_nothing_behind),
+        cmocka_unit_test(a_pool_closes_while_its_threads_come_sleep_or_spin),
+        cmocka_unit_test(callers_wait_for_one_another),
+        cmocka_unit_test(idle_threads_leave_the_cores_alone),
         cmocka_unit_test(workers_take_no_signals_but_their_own_faults),
         cmocka_unit_test(impossible_sizes_are_refused),
         cmocka_unit_test(zero_threads_means_the_cores_there_are),

@@ -97,13 +97,11 @@ static void wind_some(void *user, int thread, int n_threads) {
     const struct winding *w = user;
     const int n = enc_rows(&w->b->plan.encoder.shape, w->product);
     (void)n_threads;
-    for (;;) {
-        const int first = thread_pool_take(w->pool) * TILE_ROWS;
-        if (first >= n) return;
-        for (int i = first; i < first + TILE_ROWS && i < n; i++)
+    for (int tile;
+         (tile = thread_pool_take(w->pool, thread, (n + TILE_ROWS - 1) / TILE_ROWS)) >= 0;)
+        for (int i = tile * TILE_ROWS; i < (tile + 1) * TILE_ROWS && i < n; i++)
             wind_row(w, i, w->rows + (size_t)thread * w->row_floats,
                      w->staged + (size_t)thread * w->row_floats);
-    }
 }
 
 static enum reel_status upload_product(struct backend *b, struct winding *w,

@@ -61,20 +61,23 @@ static size_t staged_row(const struct loader *l, const struct source *source) {
 
 /* ---- filling a stage ---- */
 
-static void copy_share(const struct block *k, int thread, int n_threads) {
+#define T_COPY_PIECE ((size_t)1 << 20) /* bytes that a thread copies at a time */
+
+static void copy_share(const struct block *k, int thread) {
     const struct matrix *m = k->source->m;
-    const size_t all = (size_t)k->n_rows * m->row_bytes, page = 4096;
-    const size_t share = (all / (size_t)n_threads + page - 1) / page * page;
-    const size_t from = share * (size_t)thread;
-    if (from >= all) return;
-    memcpy(k->to + from, m->data + (size_t)k->first * m->row_bytes + from,
-           all - from < share ? all - from : share);
+    const size_t all = (size_t)k->n_rows * m->row_bytes;
+    const int n = (int)((all + T_COPY_PIECE - 1) / T_COPY_PIECE);
+    for (int i; (i = thread_pool_take(k->loader->pool, thread, n)) >= 0;) {
+        const size_t from = (size_t)i * T_COPY_PIECE;
+        memcpy(k->to + from, m->data + (size_t)k->first * m->row_bytes + from,
+               all - from < T_COPY_PIECE ? all - from : T_COPY_PIECE);
+    }
 }
 
-static void round_share(const struct block *k, int thread, int n_threads) {
+static void round_share(const struct block *k, int thread) {
     const struct matrix *m = k->source->m;
     float *row = k->loader->rows + (size_t)thread * k->loader->row_floats;
-    for (int r = thread; r < k->n_rows; r += n_threads) {
+    for (int r; (r = thread_pool_take(k->loader->pool, thread, k->n_rows)) >= 0;) {
         uint16_t *to = (uint16_t *)(void *)k->to + (size_t)r * (size_t)m->columns;
         matrix_row_f32(m, k->first + r, row);
         for (int c = 0; c < m->columns; c++)
@@ -84,10 +87,11 @@ static void round_share(const struct block *k, int thread, int n_threads) {
 
 static void fill_share(void *user, int thread, int n_threads) {
     const struct block *k = user;
+    (void)n_threads;
     if (!k->source->m->planes && k->source->m->dtype == DTYPE_BF16)
-        copy_share(k, thread, n_threads);
+        copy_share(k, thread);
     else
-        round_share(k, thread, n_threads);
+        round_share(k, thread);
 }
 
 /* ---- from a stage to its place ---- */
