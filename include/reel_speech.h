@@ -55,9 +55,10 @@ REEL_API const char *reel_audio_warning(const struct reel_audio *audio);
 REEL_API void reel_audio_close(struct reel_audio *audio);
 
 /* One recording after the other through a speech model (family "qwen3_asr"), one thread at a time.
- * Long recordings are cut where they are quietest near the end of a segment, each segment is
- * transcribed by itself, and no more than a segment is held: an hour needs no more audio in memory
- * than a minute. With stream_seconds a segment is transcribed while it is spoken, too. */
+ * Recordings are cut in pauses, each segment is transcribed by itself, and no more than a segment
+ * is held: an hour needs no more audio in memory than a minute. Longer silence, judged against the
+ * noise of the recording, is in no segment. With stream_seconds a segment is transcribed while it
+ * is spoken, too; it begins and ends where it would without. */
 struct reel_transcriber;
 
 /* on_text: new text; all of a recording's, joined, is the text of its transcript. It comes as soon
@@ -72,7 +73,8 @@ struct reel_transcriber_options {
     const char *language;   /* a name or code of the model's languages: "English", "en"; NULL: the
                                model finds out, for each segment */
     const char *context;    /* names and words to expect, or what is spoken about; or NULL */
-    double segment_seconds; /* 1 to 1200; 0: 30. A cut lies up to 5 s before or after it. */
+    double segment_seconds; /* 1 to 1200; 0: 30. Without a pause a segment is cut up to 5 s before
+                               or after it, where it is quietest */
     int max_tokens;         /* of a segment's answer; 0: 8 a second, at least 512, at most 4096 */
     bool past_text;         /* the end of the text so far is context of the next segment */
     reel_text_fn on_text;   /* or NULL */
@@ -80,14 +82,16 @@ struct reel_transcriber_options {
     /* Called with "transcribing", milliseconds of audio, 0, often enough to cancel with. */
     reel_progress_fn progress;
     void *progress_user;
-    bool skip_silence; /* 2 s without sound end a segment; the next begins 0.3 s before sound comes
-                          again, and what lies between is in none */
+    bool skip_silence; /* what is less than 12 dB louder than the noise, or under -55 dB of full
+                          scale, is silence, too */
     /* 0.5 to 10: whenever so much of a segment is new, all of it is answered for on_text and
      * on_partial. Text is certain once a later step has begun with it, so it may differ from that
-     * without steps. The first pause within 5 s of the limit ends a segment; segment_seconds is at
-     * most 55. The same text comes however pushes are cut. 0: no steps. */
+     * without steps. segment_seconds is at most 55. The same text comes however pushes are cut.
+     * 0: no steps. */
     double stream_seconds;
     reel_text_fn on_partial; /* or NULL; only called in steps */
+    double pause_seconds;    /* 0.3 to 10: a pause that ends a segment of any length; a shorter one,
+                                down to 0.3 s, ends one that is longer than half. 0: 2 */
 };
 
 /* All memory is taken here but for the features, at most a segment's, and the transcript. The model
@@ -99,7 +103,7 @@ REEL_API void reel_transcriber_close(struct reel_transcriber *t);
 
 /* n more samples of the recording, as struct reel_audio gives them. Transcribes what is complete.
  * Samples beyond 1 make it divide by the largest so far. After a failure, or a callback that
- * returned false (REEL_E_CANCELLED), only _reset and _close are allowed. */
+ * returned false (REEL_E_CANCELLED), only _so_far, _reset and _close are allowed. */
 REEL_API REEL_MUST_USE enum reel_status reel_transcriber_push(struct reel_transcriber *t,
                                                               const float *samples, size_t n,
                                                               struct reel_error *err);
@@ -134,6 +138,12 @@ struct reel_transcript {
  * is borrowed and valid until the next call on the transcriber. The next push begins another
  * recording; after a size that no version had (REEL_E_ARGUMENT) the call may be made again. */
 REEL_API REEL_MUST_USE enum reel_status reel_transcriber_finish(struct reel_transcriber *t,
+                                                                struct reel_transcript *transcript,
+                                                                struct reel_error *err);
+
+/* The segments that are whole so far, also after a failure: what a program that is stopped can
+ * keep. *transcript (its size set) is filled as by _finish. */
+REEL_API REEL_MUST_USE enum reel_status reel_transcriber_so_far(struct reel_transcriber *t,
                                                                 struct reel_transcript *transcript,
                                                                 struct reel_error *err);
 

@@ -107,7 +107,8 @@ class TranscriberOptions(c.Structure):
                 ("segment_seconds", c.c_double), ("max_tokens", c.c_int), ("past_text", c.c_bool),
                 ("on_text", TEXT), ("user", c.c_void_p), ("progress", PROGRESS),
                 ("progress_user", c.c_void_p), ("skip_silence", c.c_bool),
-                ("stream_seconds", c.c_double), ("on_partial", TEXT)]
+                ("stream_seconds", c.c_double), ("on_partial", TEXT),
+                ("pause_seconds", c.c_double)]
 
 
 class Segment(c.Structure):
@@ -310,7 +311,7 @@ class Heard:
 
 class Transcriber(Handle):
     """options: language, context, segment_seconds, max_tokens, past_text, skip_silence,
-    stream_seconds. on_text(text, segment), and on_partial likewise; returning False stops."""
+    stream_seconds, pause_seconds. on_text(text, segment), and on_partial likewise; returning False stops."""
 
     closer = "reel_transcriber_close"
 

@@ -14,7 +14,10 @@
 #define DEFAULT_SECONDS     30
 #define MOST_SECONDS        1200 /* what the published programs give the model at once */
 #define MOST_STREAM_SECONDS 55   /* with what a cut is looked for in, a minute is held */
-#define LEAST_STEP          0.5  /* seconds */
+#define DEFAULT_PAUSE       2
+#define LEAST_PAUSE         0.3
+#define MOST_PAUSE          10
+#define LEAST_STEP          0.5 /* seconds */
 #define MOST_STEP           10
 #define MOST_PEAK           1e30f /* of a sample: its features are numbers */
 #define TOKENS_A_SECOND     8     /* twice what fast speech has */
@@ -70,8 +73,16 @@ static enum reel_status check_seconds(struct reel_transcriber_options *o, struct
     return REEL_OK;
 }
 
+static enum reel_status check_pause(struct reel_transcriber_options *o, struct reel_error *err) {
+    if (o->pause_seconds == 0) o->pause_seconds = DEFAULT_PAUSE;
+    if (o->pause_seconds >= LEAST_PAUSE && o->pause_seconds <= MOST_PAUSE) return REEL_OK;
+    return err_set(err, REEL_E_ARGUMENT, "pause_seconds is %g; allowed are %g to %d",
+                   o->pause_seconds, LEAST_PAUSE, MOST_PAUSE);
+}
+
 static enum reel_status check_options(struct reel_transcriber_options *o, struct reel_error *err) {
     enum reel_status status = check_seconds(o, err);
+    if (status == REEL_OK) status = check_pause(o, err);
     if (status != REEL_OK) return status;
     if (o->max_tokens < 0)
         return err_set(err, REEL_E_ARGUMENT,
@@ -166,9 +177,10 @@ enum reel_status reel_transcriber_open(struct reel_transcriber **out,
     if (status != REEL_OK) return status;
     t->set = set;
     t->chunk = (size_t)(set.stream_seconds * REEL_AUDIO_RATE);
-    t->rules = (struct segmenter_rules){ .limit = (size_t)(set.segment_seconds * REEL_AUDIO_RATE),
-                                         .at_pauses = t->chunk > 0,
-                                         .skip_silence = set.skip_silence };
+    t->rules =
+        (struct segmenter_rules){ .limit = (size_t)(set.segment_seconds * REEL_AUDIO_RATE),
+                                  .pause = (size_t)(set.pause_seconds * REEL_AUDIO_RATE + 0.5),
+                                  .skip_silence = set.skip_silence };
     t->capacity = segmenter_most(t->rules.limit);
     status = open_parts(t, model, err);
     if (status != REEL_OK) {
@@ -323,4 +335,17 @@ enum reel_status reel_transcriber_finish(struct reel_transcriber *t,
     t->ended = true;
     t->failed = status != REEL_OK;
     return status;
+}
+
+enum reel_status reel_transcriber_so_far(struct reel_transcriber *t,
+                                         struct reel_transcript *transcript,
+                                         struct reel_error *err) {
+    struct reel_transcript view;
+    err_clear(err);
+    enum reel_status status =
+        err_if_null(err, "transcriber transcript", (const void *const[]){ t, transcript });
+    if (status == REEL_OK) status = check_result(transcript, err);
+    if (status == REEL_OK) status = transcript_view(&t->transcript, &view, err);
+    if (status != REEL_OK) return status;
+    return struct_write(transcript, &view, sizeof view, "reel_transcript", err);
 }

@@ -15,6 +15,7 @@
 
 #define DEFAULT_MODEL "Qwen/Qwen3-ASR-0.6B"
 #define DEMO_SEGMENT  8               /* seconds */
+#define DEMO_PAUSE    0.4             /* longer ones between words it has not learned from */
 #define DEFAULT_CHUNK 2               /* seconds */
 #define PIECE         REEL_AUDIO_RATE /* samples read at once at most: a second */
 
@@ -51,14 +52,21 @@ static const struct cli_option options[] = {
       .argument = "SECONDS",
       .low = 1,
       .high = 1200,
-      .help = "about how long the pieces are that a recording is cut into, where it is quiet; "
-              "default 30, for demo-speech 8" },
+      .help = "about how long the pieces of a recording may be; they end in pauses, or without one "
+              "where it is quietest; default 30, for demo-speech 8" },
+    { .name = "pause",
+      .kind = CLI_REAL,
+      .argument = "SECONDS",
+      .low = 0.3,
+      .high = 10,
+      .help = "how long a pause ends a piece of any length; a shorter one ends a longer piece; "
+              "default 2, for demo-speech 0.4" },
     { .name = "past-text",
       .kind = CLI_FLAG,
       .help = "tell the model the end of the text before each segment" },
     { .name = "skip-silence",
       .kind = CLI_FLAG,
-      .help = "leave out what is silent for 2 s and more" },
+      .help = "call more silent: what is less than 12 dB louder than the noise, or under -55 dB" },
     { .name = "tokens",
       .letter = 'n',
       .kind = CLI_INTEGER,
@@ -405,9 +413,10 @@ static enum reel_status open_model(struct job *job, struct reel_error *err) {
     return err_set(err, status, "%s", why.text);
 }
 
-/* Most recordings that demo-speech has learned from are under 6 s; 0 is the library's default. */
-static double usual_segment(const struct cli_args *args) {
-    return strcmp(cli_text(args, "model", ""), "demo-speech") == 0 ? DEMO_SEGMENT : 0;
+/* Most recordings that demo-speech has learned from are under 6 s, and have no pause of half a
+ * second. */
+static bool is_demo(const struct cli_args *args) {
+    return strcmp(cli_text(args, "model", ""), "demo-speech") == 0;
 }
 
 static enum reel_status open_transcriber(struct job *job, struct reel_error *err) {
@@ -416,7 +425,7 @@ static enum reel_status open_transcriber(struct job *job, struct reel_error *err
         .size = sizeof set,
         .language = cli_text(args, "language", NULL),
         .context = cli_text(args, "context", NULL),
-        .segment_seconds = cli_real(args, "segment", usual_segment(args)),
+        .segment_seconds = cli_real(args, "segment", is_demo(args) ? DEMO_SEGMENT : 0),
         .max_tokens = (int)cli_integer(args, "tokens", 0),
         .past_text = cli_has(args, "past-text"),
         .on_text = on_text,
@@ -426,6 +435,7 @@ static enum reel_status open_transcriber(struct job *job, struct reel_error *err
         .skip_silence = cli_has(args, "skip-silence"),
         .stream_seconds = job->chunk,
         .on_partial = on_partial,
+        .pause_seconds = cli_real(args, "pause", is_demo(args) ? DEMO_PAUSE : 0),
     };
     return reel_transcriber_open(&job->transcriber, job->model, &set, err);
 }
@@ -467,8 +477,11 @@ const struct cli_command cmd_transcribe = {
         "Writes down what is said in recordings: WAV files, and with libsndfile installed FLAC, "
         "Ogg, Opus and MP3; - is standard input. Several files go through one model, one after "
         "the other; one that cannot be read is reported and the rest goes on.\n\n"
-        "A long recording is cut where it is quietest within 5 s of every 30 (--segment). The "
-        "times of segments and subtitles are those of the cuts, not of words.\n\n"
+        "A recording is cut in pauses of 2 s (--pause), and the longer a piece is, the shorter "
+        "ones "
+        "will do; without any it is cut where it is quietest within 5 s of 30 (--segment). What is "
+        "silent, judged against the noise of the recording, is left out. The times of segments and "
+        "subtitles are those of the cuts, not of words.\n\n"
         "With --stream text comes while it is spoken: arecord -r 16000 -f S16_LE -t raw | reel "
         "transcribe --stream --raw s16le -. What has been written stays; it may differ from the "
         "text without --stream where the model would have changed its mind. Ctrl-C ends a live "

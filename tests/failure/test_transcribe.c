@@ -154,6 +154,8 @@ static void a_segments_tokens_take_no_memory(void **state) {
     struct reel_transcriber *t = NULL;
     struct reel_error err = { 0 };
     static float samples[12000];
+    for (int i = 0; i < 12000; i++)
+        samples[i] = (float)(i * 7919 % 1000 - 500) / 1000;
     set.on_text = take_text;
     set.progress = watch_progress;
     set.progress_user = set.user = &watch;

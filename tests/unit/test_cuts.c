@@ -1,4 +1,4 @@
-/* Cuts of long recordings against a plain search, and the gate that knows silence. */
+/* Cuts of long recordings against a plain search. */
 #include "asr/cuts.h"
 
 #include <math.h>
@@ -34,8 +34,6 @@ static float *recording(size_t n, float amplitude) {
 static void silence(float *samples, size_t from, size_t n) {
     memset(samples + from, 0, n * sizeof *samples);
 }
-
-/* ---- cuts ---- */
 
 static void the_cut_lies_in_the_pause_near_the_limit(void **state) {
     (void)state;
@@ -135,131 +133,6 @@ static void samples_of_any_size_are_survived(void **state) {
     free(samples);
 }
 
-/* ---- silence ---- */
-
-/* Whether the last of n samples are taken for sound; *turned counts changes. */
-static bool push(struct silence_gate *g, const float *samples, size_t n, int *turned) {
-    for (size_t at = 0; at < n;) {
-        bool was = g->sound;
-        at += silence_gate_push(g, samples + at, n - at);
-        *turned += g->sound != was;
-    }
-    return g->sound;
-}
-
-/* Seconds of noise of a level: dB of full scale. */
-static bool push_noise(struct silence_gate *g, double seconds, double level, int *turned) {
-    size_t n = (size_t)(seconds * CUT_RATE + 0.5);
-    /* noise() has a variance of 1/3 */
-    float *samples = recording(n, (float)(sqrt(3.0) * pow(10, level / 20)));
-    bool sound = push(g, samples, n, turned);
-    free(samples);
-    return sound;
-}
-
-static void sound_begins_within_40_ms_and_ends_after_300(void **state) {
-    (void)state;
-    struct silence_gate g;
-    int turned = 0;
-    silence_gate_start(&g);
-    assert_false(push_noise(&g, 1, -80, &turned));
-    assert_int_equal(turned, 0);
-    assert_false(push_noise(&g, 0.02, -30, &turned));
-    assert_true(push_noise(&g, 0.02, -30, &turned));
-    assert_true(push_noise(&g, 3, -30, &turned));
-    assert_int_equal(silence_gate_quiet(&g), 0);
-    assert_true(push_noise(&g, 0.28, -80, &turned));
-    assert_int_equal(silence_gate_quiet(&g), 14 * 320);
-    assert_false(push_noise(&g, 0.02, -80, &turned));
-    assert_int_equal(turned, 2);
-}
-
-static void clicks_and_short_pauses_turn_nothing(void **state) {
-    (void)state;
-    struct silence_gate g;
-    int turned = 0;
-    silence_gate_start(&g);
-    for (int i = 0; i < 20; i++) {
-        push_noise(&g, 0.02, -10, &turned);
-        push_noise(&g, 0.1, -80, &turned);
-    }
-    assert_int_equal(turned, 0);
-    for (int i = 0; i < 20; i++) {
-        push_noise(&g, 0.3, -25, &turned);
-        push_noise(&g, 0.2, -80, &turned);
-    }
-    assert_int_equal(turned, 1);
-}
-
-static void what_lies_between_the_two_levels_keeps_the_state(void **state) {
-    (void)state;
-    struct silence_gate g;
-    int turned = 0;
-    silence_gate_start(&g);
-    push_noise(&g, 2, -60, &turned);
-    assert_false(push_noise(&g, 0.5, -50, &turned)); /* 10 dB over the background */
-    assert_true(push_noise(&g, 0.5, -40, &turned));
-    assert_true(push_noise(&g, 0.5, -50, &turned));
-    assert_int_equal(turned, 1);
-}
-
-static void a_steady_noise_becomes_background(void **state) {
-    (void)state;
-    struct silence_gate g;
-    int turned = 0;
-    silence_gate_start(&g);
-    push_noise(&g, 2, -80, &turned);
-    assert_true(push_noise(&g, 5, -45, &turned));
-    assert_false(push_noise(&g, 20, -45, &turned));
-    assert_int_equal(turned, 2);
-    assert_true(push_noise(&g, 0.1, -20, &turned)); /* speech over it is still heard */
-}
-
-static void a_constant_is_silence(void **state) {
-    (void)state;
-    struct silence_gate g;
-    int turned = 0;
-    static float samples[CUT_RATE];
-    for (size_t i = 0; i < SECOND; i++)
-        samples[i] = 0.9f;
-    silence_gate_start(&g);
-    assert_false(push(&g, samples, SECOND, &turned));
-    assert_int_equal(turned, 0);
-}
-
-static void turns_come_at_the_same_samples_however_they_are_pushed(void **state) {
-    (void)state;
-    const size_t n = 20 * SECOND;
-    static const size_t pieces[] = { 1, 319, 320, 321, 5000 };
-    float *samples = recording(n, 0.1f);
-    for (size_t i = 1; i < 18; i += 3)
-        silence(samples, i * SECOND + 77, SECOND);
-    size_t whole[64];
-    int n_whole = 0;
-    struct silence_gate g;
-    silence_gate_start(&g);
-    for (size_t at = 0; at < n && n_whole < 64;) {
-        bool was = g.sound;
-        at += silence_gate_push(&g, samples + at, n - at);
-        if (g.sound != was) whole[n_whole++] = at;
-    }
-    assert_int_equal(n_whole, 13);
-    for (size_t p = 0; p < sizeof pieces / sizeof *pieces; p++) {
-        int turn = 0;
-        silence_gate_start(&g);
-        for (size_t at = 0; at < n;) {
-            bool was = g.sound;
-            size_t left = n - at;
-            at += silence_gate_push(&g, samples + at, left < pieces[p] ? left : pieces[p]);
-            if (g.sound == was) continue;
-            assert_true(turn < n_whole);
-            assert_int_equal(at, whole[turn++]);
-        }
-        assert_int_equal(turn, n_whole);
-    }
-    free(samples);
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_cut_lies_in_the_pause_near_the_limit),
@@ -268,12 +141,6 @@ int main(void) {
         cmocka_unit_test(what_lies_beyond_the_search_changes_nothing),
         cmocka_unit_test(pieces_make_up_the_recording),
         cmocka_unit_test(samples_of_any_size_are_survived),
-        cmocka_unit_test(sound_begins_within_40_ms_and_ends_after_300),
-        cmocka_unit_test(clicks_and_short_pauses_turn_nothing),
-        cmocka_unit_test(what_lies_between_the_two_levels_keeps_the_state),
-        cmocka_unit_test(a_steady_noise_becomes_background),
-        cmocka_unit_test(a_constant_is_silence),
-        cmocka_unit_test(turns_come_at_the_same_samples_however_they_are_pushed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

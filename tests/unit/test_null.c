@@ -272,6 +272,10 @@ CALL(reel_transcriber_finish) {
     struct reel_transcript t = { .size = sizeof t };
     return reel_transcriber_finish(P(0, transcriber), P(1, &t), err);
 }
+CALL(reel_transcriber_so_far) {
+    struct reel_transcript t = { .size = sizeof t };
+    return reel_transcriber_so_far(P(0, transcriber), P(1, &t), err);
+}
 CALL(reel_transcriber_reset) { return NOTHING(reel_transcriber_reset(P(0, transcriber))); }
 CALL(reel_transcript_segment) {
     (void)err;
@@ -391,6 +395,7 @@ static const struct row {
     ROW(reel_transcriber_close, "v"),
     ROW(reel_transcriber_push, "nn"),
     ROW(reel_transcriber_finish, "no"),
+    ROW(reel_transcriber_so_far, "nn"),
     ROW(reel_transcriber_reset, "v"),
     ROW(reel_transcript_segment, "v"),
     ROW(reel_transcript_text, "nno"),

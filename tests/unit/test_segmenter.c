@@ -1,7 +1,7 @@
-/* Where segments begin and end: with and without silence left out, afterwards and while it is
- * spoken. */
+/* Where segments begin and end, and that nothing which may be speech is in none. */
 #include "asr/segmenter.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -113,14 +113,21 @@ static void assert_near(uint64_t position, double seconds, double within) {
         fail_msg("%.4f s is not within %.3f s of %.3f s", at, within, seconds);
 }
 
-/* ---- afterwards ---- */
+static struct segmenter_rules rules_of(double limit, double pause, bool skip_silence) {
+    return (struct segmenter_rules){ .limit = (size_t)(limit * CUT_RATE),
+                                     .pause = (size_t)(pause * CUT_RATE),
+                                     .skip_silence = skip_silence };
+}
 
-static void segments_of_a_whole_recording_are_those_of_its_cuts(void **state) {
+/* ---- cuts ---- */
+
+static void without_pauses_segments_are_those_of_the_cuts(void **state) {
     (void)state;
     static const double limits[] = { 1, 4, 9.5, 12, 30 };
-    struct sound s = talk(70, 1.5, 3);
+    struct sound s = quiet_room(70);
+    speak(&s, 0, 70);
     for (size_t l = 0; l < sizeof limits / sizeof *limits; l++) {
-        const struct segmenter_rules rules = { .limit = (size_t)(limits[l] * CUT_RATE) };
+        const struct segmenter_rules rules = rules_of(limits[l], 2, false);
         const struct segments made = run(&s, &rules, 5000);
         size_t at = 0;
         for (int i = 0; i < made.n; i++) {
@@ -137,15 +144,13 @@ static void segments_of_a_whole_recording_are_those_of_its_cuts(void **state) {
     free(s.samples);
 }
 
-/* ---- while it is spoken ---- */
-
-static void a_pause_behind_the_limit_less_the_search_ends_a_segment(void **state) {
+static void near_the_limit_a_short_pause_ends_a_segment(void **state) {
     (void)state;
-    const struct segmenter_rules rules = { .limit = 30 * SECOND, .at_pauses = true };
+    const struct segmenter_rules rules = rules_of(30, 2, false);
     struct sound s = quiet_room(60);
     speak(&s, 0, 10);
-    speak(&s, 11, 25.1); /* a pause before is none to end at */
-    speak(&s, 25.3, 28); /* nor is one of 200 ms */
+    speak(&s, 11, 25.1); /* a second is too short a pause for so short a segment */
+    speak(&s, 25.3, 28); /* and 200 ms for any */
     speak(&s, 28.4, 60);
     memset(s.samples + (size_t)(28.15 * CUT_RATE), 0, 1600 * sizeof *s.samples);
     const struct segments made = segments_of(&s, &rules);
@@ -155,28 +160,46 @@ static void a_pause_behind_the_limit_less_the_search_ends_a_segment(void **state
     free(s.samples);
 }
 
-static void without_a_pause_the_limit_cuts_as_it_does_afterwards(void **state) {
+static void the_longer_a_segment_the_shorter_the_pause_that_ends_it(void **state) {
     (void)state;
-    const struct segmenter_rules after = { .limit = 20 * SECOND },
-                                 live = { .limit = 20 * SECOND, .at_pauses = true };
-    struct sound s = quiet_room(70);
-    speak(&s, 0, 70);
-    memset(s.samples + 18 * SECOND, 0, 2000 * sizeof *s.samples); /* 125 ms */
-    const struct segments a = segments_of(&s, &after), b = segments_of(&s, &live);
-    assert_int_equal(a.n, b.n);
-    for (int i = 0; i < a.n; i++) {
-        assert_int_equal(a.all[i].end, b.all[i].end);
-        assert_int_equal(a.all[i].why, b.all[i].why);
+    static const struct {
+        double sound, pause;
+        bool ends;
+    } cases[] = { { 1, 2.05, true },    { 1, 1.9, false },    { 12, 2.05, true },
+                  { 12, 1.9, false },   { 18.75, 1.2, true }, { 18.75, 1, false },
+                  { 24.5, 0.45, true }, { 24.5, 0.25, false } };
+    const struct segmenter_rules rules = rules_of(30, 2, false);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const double end = cases[i].sound + cases[i].pause;
+        struct sound s = quiet_room(end + 1);
+        speak(&s, 0, cases[i].sound);
+        speak(&s, end, end + 1);
+        const struct segments made = segments_of(&s, &rules);
+        if (made.n != (cases[i].ends ? 2 : 1))
+            fail_msg("%g s after %g s: %d segments", cases[i].pause, cases[i].sound, made.n);
+        free(s.samples);
     }
-    assert_int_equal(b.all[0].end, 18 * SECOND);
-    assert_int_equal(b.all[0].why, SEGMENTER_LIMIT);
+}
+
+static void a_shorter_pause_ends_a_segment_when_asked(void **state) {
+    (void)state;
+    const struct segmenter_rules rules = rules_of(8, 0.4, false);
+    struct sound s = quiet_room(8);
+    for (int i = 0; i < 4; i++)
+        speak(&s, 2 * i + 0.5, 2 * i + 1.5 + 0.02 * i);
+    const struct segments made = segments_of(&s, &rules);
+    assert_int_equal(made.n, 4);
+    for (int i = 0; i < 4; i++) {
+        assert_near(made.all[i].begin, 2 * i + 0.18, 0.05);
+        assert_near(made.all[i].end, 2 * i + 1.75, 0.15);
+    }
     free(s.samples);
 }
 
 static void a_minute_is_the_most_that_is_held(void **state) {
     (void)state;
     assert_int_equal(segmenter_most(55 * SECOND), 60 * SECOND);
-    const struct segmenter_rules rules = { .limit = 55 * SECOND, .at_pauses = true };
+    const struct segmenter_rules rules = rules_of(55, 2, false);
     struct sound s = quiet_room(130);
     speak(&s, 0, 130);
     const struct segments made = segments_of(&s, &rules);
@@ -186,46 +209,125 @@ static void a_minute_is_the_most_that_is_held(void **state) {
 
 /* ---- silence left out ---- */
 
+/* White noise of a level over what is there. */
+static void add_hiss(struct sound *s, double from, double to, double level) {
+    const float amplitude = (float)(sqrt(3) * pow(10, level / 20));
+    uint32_t state = 99;
+    for (size_t i = (size_t)(from * CUT_RATE); i < (size_t)(to * CUT_RATE) && i < s->n; i++) {
+        state = state * 1664525u + 1013904223u;
+        s->samples[i] += (float)((int)(state >> 16) - 32768) / 32768.0f * amplitude;
+    }
+}
+
 static void silence_of_two_seconds_is_in_no_segment(void **state) {
     (void)state;
-    const struct segmenter_rules rules = { .limit = 30 * SECOND, .skip_silence = true };
-    struct sound s = quiet_room(30);
-    speak(&s, 3, 5);
-    speak(&s, 6.8, 8); /* 1.8 s are too short to end at */
+    static const double floors[] = { -120, -90, -70, -60 };
+    for (int i = 0; i < 2 * 4; i++) {
+        const struct segmenter_rules rules = rules_of(30, 2, i % 2);
+        struct sound s = quiet_room(30);
+        add_hiss(&s, 0, 30, floors[i / 2]);
+        speak(&s, 3, 5);
+        speak(&s, 6.8, 8); /* 1.8 s are too short to end at */
+        speak(&s, 15, 16);
+        const struct segments made = segments_of(&s, &rules);
+        assert_int_equal(made.n, 2);
+        assert_near(made.all[0].begin, 2.7, 0.021);
+        assert_near(made.all[0].end, 8.5, 0.021);
+        assert_near(made.all[1].begin, 14.7, 0.021);
+        assert_near(made.all[1].end, 16.5, 0.021);
+        assert_int_equal(made.all[0].why, SEGMENTER_PAUSE);
+        assert_true(made.most_held < 11 * SECOND);
+        free(s.samples);
+    }
+}
+
+/* What is louder than silence may be, but steady, is cut off before sound comes. */
+static void a_loud_noise_is_a_segment_of_its_own(void **state) {
+    (void)state;
+    const struct segmenter_rules rules = rules_of(30, 2, false);
+    struct sound s = quiet_room(20);
+    add_hiss(&s, 0, 20, -40);
+    speak(&s, 8, 9);
     speak(&s, 15, 16);
     const struct segments made = segments_of(&s, &rules);
-    assert_int_equal(made.n, 2);
-    assert_near(made.all[0].begin, 2.7, 0.021);
-    assert_near(made.all[0].end, 8.5, 0.021);
-    assert_near(made.all[1].begin, 14.7, 0.021);
-    assert_near(made.all[1].end, 16.5, 0.021);
-    assert_int_equal(made.all[0].why, SEGMENTER_SILENCE);
-    assert_true(made.most_held < 11 * SECOND);
+    uint64_t end = 0;
+    int n_words = 0;
+    for (int i = 0; i < made.n; i++) {
+        assert_int_equal(made.all[i].begin, end); /* all of it is in segments */
+        end = made.all[i].end;
+        n_words += made.all[i].begin > 7 * SECOND && end < 10 * SECOND;
+        n_words += made.all[i].begin > 14 * SECOND && end < 17 * SECOND;
+    }
+    assert_int_equal(end, s.n);
+    assert_int_equal(n_words, 2);
     free(s.samples);
+}
+
+/* The second voice lies 32 dB under the first, and 23 over the room. */
+static void a_distant_voice_is_in_a_segment(void **state) {
+    (void)state;
+    const struct segmenter_rules rules = rules_of(30, 0.5, false);
+    struct sound s = quiet_room(30), weak = quiet_room(30);
+    for (int i = 0; i < 6; i++) {
+        const double at = 5 * i;
+        speak(&s, at, at + 1.5);
+        speak(&weak, at + 2.5, at + 4);
+        for (size_t k = (size_t)((at + 2.5) * CUT_RATE); k < (size_t)((at + 4) * CUT_RATE); k++)
+            s.samples[k] = 0.025f * weak.samples[k];
+    }
+    const struct segments made = segments_of(&s, &rules);
+    for (int i = 0; i < 6; i++) {
+        int k = 0;
+        while (k < made.n && made.all[k].end < (uint64_t)((5 * i + 4) * CUT_RATE))
+            k++;
+        assert_true(k < made.n && made.all[k].begin <= (uint64_t)((5 * i + 2.5) * CUT_RATE));
+    }
+    free(s.samples), free(weak.samples);
 }
 
 static void a_recording_without_sound_has_no_segments(void **state) {
     (void)state;
-    const struct segmenter_rules rules = { .limit = 30 * SECOND, .skip_silence = true };
-    struct sound s = quiet_room(100);
-    for (size_t i = 0; i < 50; i++)
-        s.samples[7 * SECOND + i] = 0.9f; /* a click */
-    const struct segments made = run(&s, &rules, 1000);
-    assert_int_equal(made.n, 0);
-    assert_true(made.most_held < SECOND / 2 + 1000);
-    free(s.samples);
+    for (int strict = 0; strict < 2; strict++) {
+        const struct segmenter_rules rules = rules_of(30, 2, strict);
+        struct sound s = quiet_room(100);
+        for (size_t i = 0; i < 50; i++)
+            s.samples[7 * SECOND + i] = 0.9f; /* a click */
+        const struct segments made = run(&s, &rules, 1000);
+        assert_int_equal(made.n, 0);
+        assert_true(made.most_held < SECOND / 2 + 1000);
+        free(s.samples);
+    }
 }
 
-static void what_follows_a_cut_and_has_no_sound_is_no_segment(void **state) {
+static void a_recording_too_short_to_tell_is_a_segment(void **state) {
     (void)state;
-    const struct segmenter_rules rules = { .limit = 10 * SECOND, .skip_silence = true };
-    struct sound s = quiet_room(25);
-    speak(&s, 0.1, 13.5); /* the limit cuts at 15 s, behind the sound */
-    const struct segments made = segments_of(&s, &rules);
-    assert_int_equal(made.n, 1);
-    assert_int_equal(made.all[0].why, SEGMENTER_LIMIT);
-    assert_true(made.all[0].end >= (size_t)(13.5 * CUT_RATE));
-    free(s.samples);
+    const struct segmenter_rules rules = rules_of(30, 2, false), strict = rules_of(30, 2, true);
+    static const size_t lengths[] = { 1, 319, 320, 1000, 4799 };
+    for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
+        struct sound s = quiet_room(1);
+        s.n = lengths[i];
+        const struct segments made = segments_of(&s, &rules), none = segments_of(&s, &strict);
+        assert_int_equal(made.n, 1);
+        assert_int_equal(made.all[0].end, s.n);
+        assert_int_equal(none.n, 0);
+        free(s.samples);
+    }
+}
+
+static void silence_behind_a_cut_is_no_segment(void **state) {
+    (void)state;
+    for (int strict = 0; strict < 2; strict++)
+        for (double end = 9; end < 15; end += 0.1) {
+            const struct segmenter_rules rules = rules_of(10, 2, strict);
+            struct sound s = quiet_room(25);
+            speak(&s, 0.1, end);
+            const struct segments made = segments_of(&s, &rules);
+            for (int i = 0; i < made.n; i++)
+                assert_true(made.all[i].begin < (uint64_t)(end * CUT_RATE) &&
+                            made.all[i].end < (uint64_t)((end + 0.6) * CUT_RATE));
+            assert_true(made.all[made.n - 1].end >= (uint64_t)(end * CUT_RATE) - 1000);
+            free(s.samples);
+        }
 }
 
 /* Segments so short that their limit comes before two seconds of silence have passed. */
@@ -237,10 +339,8 @@ static void short_limits_make_no_segments_of_silence(void **state) {
         assert_non_null(s.samples);
         for (size_t i = SECOND; i < SECOND + (size_t)ms * CUT_RATE / 1000; i++)
             s.samples[i] = i % 32 < 16 ? 0.3f : -0.3f;
-        for (int live = 0; live <= 1; live++) {
-            const struct segmenter_rules rules = { .limit = SECOND,
-                                                   .at_pauses = live == 1,
-                                                   .skip_silence = true };
+        for (int strict = 0; strict <= 1; strict++) {
+            const struct segmenter_rules rules = rules_of(1, 2, strict);
             const struct segments made = segments_of(&s, &rules);
             assert_in_range(made.n, 1, 5);
             for (int i = 0; i < made.n; i++)
@@ -252,7 +352,7 @@ static void short_limits_make_no_segments_of_silence(void **state) {
 
 static void a_sound_at_the_end_is_a_segment(void **state) {
     (void)state;
-    const struct segmenter_rules rules = { .limit = 30 * SECOND, .skip_silence = true };
+    const struct segmenter_rules rules = rules_of(30, 2, false);
     struct sound s = quiet_room(10);
     speak(&s, 9, 10);
     const struct segments made = segments_of(&s, &rules);
@@ -265,12 +365,12 @@ static void a_sound_at_the_end_is_a_segment(void **state) {
 /* ---- all rules ---- */
 
 static const struct segmenter_rules all_rules[] = {
-    { .limit = 6 * SECOND },
-    { .limit = 12 * SECOND, .at_pauses = true },
-    { .limit = 3 * SECOND, .at_pauses = true },
-    { .limit = 12 * SECOND, .skip_silence = true },
-    { .limit = 12 * SECOND, .at_pauses = true, .skip_silence = true },
-    { .limit = SECOND, .at_pauses = true, .skip_silence = true },
+    { .limit = 6 * SECOND, .pause = 2 * SECOND },
+    { .limit = 12 * SECOND, .pause = SECOND / 2 },
+    { .limit = 3 * SECOND, .pause = 10 * SECOND },
+    { .limit = 12 * SECOND, .pause = 2 * SECOND, .skip_silence = true },
+    { .limit = 12 * SECOND, .pause = 3 * SECOND / 10, .skip_silence = true },
+    { .limit = SECOND, .pause = 2 * SECOND, .skip_silence = true },
 };
 enum { N_RULES = sizeof all_rules / sizeof *all_rules };
 
@@ -293,20 +393,31 @@ static void segments_are_the_same_however_samples_are_pushed(void **state) {
     free(s.samples);
 }
 
-static void segments_are_in_order_and_contiguous_unless_silence_is_left_out(void **state) {
+/* Samples that someone spoke; the room's are smaller. */
+static size_t spoken_samples(const struct sound *s, uint64_t from, uint64_t to) {
+    size_t n = 0;
+    for (uint64_t i = from; i < to; i++)
+        n += fabsf(s->samples[i]) > 0.001f;
+    return n;
+}
+
+static void segments_are_in_order_and_hold_all_that_is_spoken(void **state) {
     (void)state;
     for (uint32_t seed = 0; seed < 20; seed++) {
         struct sound s = talk(50, 1 + seed % 4, seed);
         for (int r = 0; r < N_RULES; r++) {
             const struct segments made = segments_of(&s, &all_rules[r]);
             uint64_t end = 0;
+            size_t n_lost = 0;
             for (int i = 0; i < made.n; i++) {
                 assert_true(made.all[i].begin >= end && made.all[i].end > made.all[i].begin);
-                if (!all_rules[r].skip_silence) assert_int_equal(made.all[i].begin, end);
+                n_lost += spoken_samples(&s, end, made.all[i].begin);
                 end = made.all[i].end;
                 assert_true(end - made.all[i].begin <= segmenter_most(all_rules[r].limit));
             }
-            assert_true(end <= s.n && (all_rules[r].skip_silence || end == s.n));
+            assert_true(end <= s.n);
+            n_lost += spoken_samples(&s, end, s.n);
+            assert_true(n_lost < 640); /* a word of 40 ms is none */
         }
         free(s.samples);
     }
@@ -354,17 +465,21 @@ static void what_is_sure_is_not_cut_away(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(segments_of_a_whole_recording_are_those_of_its_cuts),
-        cmocka_unit_test(a_pause_behind_the_limit_less_the_search_ends_a_segment),
-        cmocka_unit_test(without_a_pause_the_limit_cuts_as_it_does_afterwards),
+        cmocka_unit_test(without_pauses_segments_are_those_of_the_cuts),
+        cmocka_unit_test(near_the_limit_a_short_pause_ends_a_segment),
+        cmocka_unit_test(the_longer_a_segment_the_shorter_the_pause_that_ends_it),
+        cmocka_unit_test(a_shorter_pause_ends_a_segment_when_asked),
         cmocka_unit_test(a_minute_is_the_most_that_is_held),
         cmocka_unit_test(silence_of_two_seconds_is_in_no_segment),
         cmocka_unit_test(a_recording_without_sound_has_no_segments),
-        cmocka_unit_test(what_follows_a_cut_and_has_no_sound_is_no_segment),
+        cmocka_unit_test(a_loud_noise_is_a_segment_of_its_own),
+        cmocka_unit_test(a_distant_voice_is_in_a_segment),
+        cmocka_unit_test(a_recording_too_short_to_tell_is_a_segment),
+        cmocka_unit_test(silence_behind_a_cut_is_no_segment),
         cmocka_unit_test(short_limits_make_no_segments_of_silence),
         cmocka_unit_test(a_sound_at_the_end_is_a_segment),
         cmocka_unit_test(segments_are_the_same_however_samples_are_pushed),
-        cmocka_unit_test(segments_are_in_order_and_contiguous_unless_silence_is_left_out),
+        cmocka_unit_test(segments_are_in_order_and_hold_all_that_is_spoken),
         cmocka_unit_test(what_is_sure_is_not_cut_away),
     };
     return cmocka_run_group_tests_name("segmenter", tests, NULL, NULL);

@@ -43,7 +43,7 @@ static const struct sized {
     SIZED(reel_generation, 80, user),
     SIZED(reel_generation_result, 40, total_ms),
     SIZED(reel_audio_options, 48, wait_user),
-    SIZED(reel_transcriber_options, 96, on_partial),
+    SIZED(reel_transcriber_options, 104, pause_seconds),
     SIZED(reel_segment, 56, cut_short),
     SIZED(reel_transcript, 112, stream_worst_ms),
     SIZED(reel_limits_options, 80, log_user),

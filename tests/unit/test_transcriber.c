@@ -257,6 +257,7 @@ static void a_single_sample_is_a_recording(void **state) {
     reel_transcriber_close(t);
 }
 
+/* Of which the first and the last have nothing that could be heard. */
 static void silence_clipping_and_a_constant_are_recordings(void **state) {
     (void)state;
     const struct reel_transcriber_options options = few_tokens(NULL);
@@ -267,7 +268,9 @@ static void silence_clipping_and_a_constant_are_recordings(void **state) {
         for (size_t i = 0; i < 2 * RATE; i++)
             samples[i] = k == 1 && i % 2 ? -levels[k] : levels[k];
         push(t, samples, 2 * RATE, RATE);
-        assert_int_equal(finish(t).n_segments, 1);
+        const struct reel_transcript made = finish(t);
+        assert_int_equal(made.n_segments, k == 1);
+        assert_true(made.seconds == 2);
     }
     reel_transcriber_close(t);
     free(samples);
@@ -473,6 +476,11 @@ static void wrong_options_are_refused_in_words(void **state) {
     o.segment_seconds = (double)NAN;
     expect_refused(&o, REEL_E_ARGUMENT, "segment_seconds is");
     o = few_tokens(NULL);
+    o.pause_seconds = 0.2;
+    expect_refused(&o, REEL_E_ARGUMENT, "pause_seconds is 0.2; allowed are 0.3 to 10");
+    o.pause_seconds = (double)NAN;
+    expect_refused(&o, REEL_E_ARGUMENT, "pause_seconds is");
+    o = few_tokens(NULL);
     o.stream_seconds = 0.4;
     expect_refused(&o, REEL_E_ARGUMENT, "stream_seconds is 0.4; allowed are 0.5 to 10");
     o.stream_seconds = -1;
@@ -549,6 +557,33 @@ static void a_callback_that_says_no_cancels(void **state) {
     free(samples);
 }
 
+/* Also when a callback has ended it, and of a recording that goes on. */
+static void what_is_finished_so_far_can_be_had(void **state) {
+    (void)state;
+    struct listener l = { 0 };
+    const struct reel_transcriber_options options = few_tokens(&l);
+    struct reel_transcriber *t = start(&options);
+    struct reel_transcript part = { .size = sizeof part };
+    float *samples = noise(14 * RATE);
+    push(t, samples, 14 * RATE, RATE); /* noise with gaps: cut by the limit */
+    require(reel_transcriber_so_far(t, &part, &err));
+    assert_in_range(part.n_segments, 1, 2);
+    assert_true(part.seconds == reel_transcript_segment(&part, part.n_segments - 1)->end);
+    char *text = strdup(part.text);
+    const int n = part.n_segments;
+    l.stop_progress_after = l.n_progress + 1;
+    assert_int_equal(reel_transcriber_finish(t, NULL, &err), REEL_E_CANCELLED);
+    require(reel_transcriber_so_far(t, &part, &err));
+    assert_int_equal(part.n_segments, n);
+    assert_string_equal(part.text, text);
+    assert_int_equal(reel_transcriber_finish(t, NULL, &err), REEL_E_STATE);
+    reel_transcriber_reset(t);
+    require(reel_transcriber_so_far(t, &part, &err));
+    assert_int_equal(part.n_segments, 0);
+    reel_transcriber_close(t);
+    free(samples), free(text);
+}
+
 static void a_result_of_unknown_size_is_refused_and_the_recording_kept(void **state) {
     (void)state;
     const struct reel_transcriber_options options = few_tokens(NULL);
@@ -588,6 +623,7 @@ int main(void) {
         cmocka_unit_test(a_model_that_does_not_hear_is_refused),
         cmocka_unit_test(a_sample_that_is_no_number_is_refused_and_the_next_recording_is_not),
         cmocka_unit_test(a_callback_that_says_no_cancels),
+        cmocka_unit_test(what_is_finished_so_far_can_be_had),
         cmocka_unit_test(a_result_of_unknown_size_is_refused_and_the_recording_kept),
     };
     return cmocka_run_group_tests_name("transcriber", tests, enter, leave);
