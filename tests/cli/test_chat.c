@@ -52,9 +52,9 @@ static int leave(void **state) {
 /* Starts a chat with the demo model, whose answers are those of a text of its time. */
 static void chat(struct screen *s, int columns, const char *tokens, const char *context) {
     screen_open(s, 24, columns,
-                (char *[]){ program, "chat", "demo", "--device", "cpu", "--chat-template", "chatml",
-                            "--temp", "0", "-n", (char *)(uintptr_t)tokens, "-c",
-                            (char *)(uintptr_t)context, NULL });
+                (char *[]){ program, "chat", "demo", "--device", "cpu", "-t", "1",
+                            "--chat-template", "chatml", "--temp", "0", "-n",
+                            (char *)(uintptr_t)tokens, "-c", (char *)(uintptr_t)context, NULL });
     screen_see(s, "/help");
     screen_see_line(s, ">", 2);
 }
@@ -70,10 +70,10 @@ static void quit(struct screen *s) {
 static char *plain_answer(const char *question, const char *tokens) {
     char command[1000];
     static char text[20000];
-    snprintf(
-        command, sizeof command,
-        "echo '%s' | '%s' chat demo --device cpu --chat-template chatml --temp 0 -n %s 2>/dev/null",
-        question, program, tokens);
+    snprintf(command, sizeof command,
+             "echo '%s' | '%s' chat demo --device cpu -t 1 --chat-template chatml --temp 0 -n %s "
+             "2>/dev/null",
+             question, program, tokens);
     FILE *f = popen(command, "r");
     assert_non_null(f);
     const size_t n = fread(text, 1, sizeof text - 1, f);
@@ -130,6 +130,7 @@ static void notes_have_a_line_of_their_own(void **state) {
     char *text = screen_text(&s);
     assert_non_null(strstr(text, "\n[interrupted]\n>"));
     assert_null(strstr(text, "\n\n[interrupted]"));
+    assert_null(strstr(text, "^C"));
     free(text);
     quit(&s);
 }
@@ -172,6 +173,29 @@ static void what_is_typed_during_an_answer_waits(void **state) {
     quit(&s);
 }
 
+/* Emoji of several parts, wide and combined characters over the edge of a row. */
+static void a_long_line_of_any_characters_is_drawn_right(void **state) {
+    struct screen s;
+    (void)state;
+    chat(&s, 30, "5", "0");
+    screen_type(&s, "\xe4\xb8\x96\xe7\x95\x8c e\xcc\x81t\xc3\xa9 "
+                    "\xf0\x9f\x91\xa8\xe2\x80\x8d\xf0\x9f\x91\xa9 ");
+    screen_type(&s, "0123456789 abcdefghijklmnopq");
+    screen_see(&s, "> \xe4\xb8\x96\xe7\x95\x8c e\xcc\x81t\xc3\xa9 \xf0\x9f\x91\xa8\xe2\x80\x8d"
+                   "\xf0\x9f\x91\xa9 0123456789");
+    screen_see_line(&s, "  cdefghijklmnopq", 17);
+    screen_type(&s,
+                "\001\033[C\033[C\033[C\033[C\033[C\033[C\033[C\x7f\x7f"); /* over the accents */
+    screen_see(&s,
+               "> \xe4\xb8\x96\xe7\x95\x8c e\xcc\x81t\xf0\x9f\x91\xa8\xe2\x80\x8d\xf0\x9f\x91\xa9 "
+               "0123456789 a");
+    int row, column;
+    screen_settle(&s, 50);
+    screen_cursor(&s, &row, &column);
+    assert_int_equal(column, 9); /* the prompt, two wide ones, a space, two letters */
+    quit(&s);
+}
+
 static void four_pasted_lines_are_asked_as_one(void **state) {
     static const char text[] = "one\ntwo\nthree\nfour\n";
     char path[500];
@@ -203,7 +227,8 @@ static void ctrl_z_stops_it_and_fg_goes_on(void **state) {
     screen_open(&s, 40, 80, (char *[]){ "bash", "--norc", "--noediting", "-i", NULL });
     screen_see(&s, "shell>");
     snprintf(line, sizeof line,
-             "clear; %s chat demo --device cpu --chat-template chatml --temp 0 -n 400\n", program);
+             "clear; %s chat demo --device cpu -t 1 --chat-template chatml --temp 0 -n 400\n",
+             program);
     screen_type(&s, line);
     screen_see_line(&s, ">", 2);
     screen_type(&s, "half a li");
@@ -338,8 +363,8 @@ static void the_history_is_private_and_can_be_off(void **state) {
     assert_true(st.st_size > 0);
     assert_int_equal(unlink(path), 0);
     screen_open(&s, 24, 80,
-                (char *[]){ program, "chat", "demo", "--device", "cpu", "--chat-template", "chatml",
-                            "--no-history", NULL });
+                (char *[]){ program, "chat", "demo", "--device", "cpu", "-t", "1",
+                            "--chat-template", "chatml", "--no-history", NULL });
     screen_see_line(&s, ">", 2);
     screen_type(&s, "/stats\r");
     screen_see(&s, "positions used");
@@ -347,13 +372,33 @@ static void the_history_is_private_and_can_be_off(void **state) {
     assert_int_not_equal(stat(path, &st), 0);
 }
 
+/* Two chats at once, and both are killed: what was entered is kept. */
+static void lines_are_saved_when_they_are_entered(void **state) {
+    struct screen a, b;
+    (void)state;
+    chat(&a, 80, "5", "0");
+    chat(&b, 80, "5", "0");
+    screen_type(&a, "/set temp 0.25\r");
+    screen_see(&a, "0.25");
+    screen_type(&b, "/set temp 0.5\r");
+    screen_see(&b, "0.5");
+    screen_kill(&a);
+    screen_kill(&b);
+    chat(&a, 80, "5", "0");
+    screen_type(&a, "\033[A");
+    screen_see_line(&a, "> /set temp 0.5", 15);
+    screen_type(&a, "\033[A");
+    screen_see_line(&a, "> /set temp 0.25", 16);
+    quit(&a);
+}
+
 static void a_dumb_terminal_reads_plain_lines(void **state) {
     struct screen s;
     (void)state;
     setenv("TERM", "dumb", 1);
     screen_open(&s, 24, 80,
-                (char *[]){ program, "chat", "demo", "--device", "cpu", "--chat-template", "chatml",
-                            "-n", "5", NULL });
+                (char *[]){ program, "chat", "demo", "--device", "cpu", "-t", "1",
+                            "--chat-template", "chatml", "-n", "5", NULL });
     setenv("TERM", "xterm", 1);
     screen_see_line(&s, ">", 2);
     screen_type(&s, "/stats\n");
@@ -369,6 +414,7 @@ int main(void) {
         cmocka_unit_test(notes_have_a_line_of_their_own),
         cmocka_unit_test(a_context_that_is_nearly_full_says_so),
         cmocka_unit_test(what_is_typed_during_an_answer_waits),
+        cmocka_unit_test(a_long_line_of_any_characters_is_drawn_right),
         cmocka_unit_test(four_pasted_lines_are_asked_as_one),
         cmocka_unit_test(ctrl_z_stops_it_and_fg_goes_on),
         cmocka_unit_test(two_interrupts_at_an_empty_line_leave),
@@ -376,6 +422,7 @@ int main(void) {
         cmocka_unit_test(a_conversation_is_saved_and_goes_on),
         cmocka_unit_test(a_file_that_is_no_conversation_is_refused),
         cmocka_unit_test(the_history_is_private_and_can_be_off),
+        cmocka_unit_test(lines_are_saved_when_they_are_entered),
         cmocka_unit_test(a_dumb_terminal_reads_plain_lines),
     };
     signal(SIGPIPE, SIG_IGN);
