@@ -136,7 +136,14 @@ static enum reel_status make_answer(struct run *r, struct reel_error *err) {
     const char *stops[MAX_STOP_STRINGS + 1];
     int n = 0;
     bool json = cli_has(r->args, "json");
+    struct page page;
     struct think_view view = { .out = stdout };
+    page_start(&page, stdout);
+    if (cli_has(r->args, "raw")) page.styled = false; /* what is no chat may be no Markdown */
+    if (terminal_is(stdout)) {
+        view.page = &page;
+        view.styled = page.styled;
+    }
     while (n <= MAX_STOP_STRINGS && (stops[n] = cli_repeated(r->args, "stop", n)))
         n++;
     struct answer_request request = {
@@ -154,7 +161,8 @@ static enum reel_status make_answer(struct run *r, struct reel_error *err) {
     if (r->echo && !json) think_view_put(&view, r->prompt.bytes, r->prompt.size);
     if (!json) think_view_start(&view, r->inside);
     enum reel_status status = answer_make(&r->answer, r->session, &request, err);
-    if (status == REEL_OK && !json) putchar('\n');
+    if (!json) think_view_finish(&view);
+    if (status == REEL_OK && !json && !view.page) putchar('\n');
     return status;
 }
 

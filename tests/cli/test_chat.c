@@ -118,6 +118,22 @@ static void words_are_whole_at_the_right_edge(void **state) {
     }
 }
 
+/* reel run lays its text out the same way. */
+static void run_keeps_words_whole_too(void **state) {
+    struct screen s;
+    (void)state;
+    screen_open(&s, 24, 30,
+                (char *[]){ program, "run", "demo", "--device", "cpu", "-t", "1", "--temp", "0",
+                            "-n", "20", "-p", "It was a fine", NULL });
+    screen_see(&s, "answer 20 tokens");
+    char *text = screen_text(&s), *first = strtok(text, "\n"), *second = strtok(NULL, "\n");
+    assert_true(first && second && strlen(first) <= 30 && strlen(second) <= 30);
+    assert_true(strlen(first) + 1 + strcspn(second, " ") > 30);
+    assert_non_null(strchr(first, ' '));
+    free(text);
+    assert_int_equal(screen_close(&s), 0);
+}
+
 static void notes_have_a_line_of_their_own(void **state) {
     struct screen s;
     (void)state;
@@ -411,6 +427,7 @@ static void a_dumb_terminal_reads_plain_lines(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(words_are_whole_at_the_right_edge),
+        cmocka_unit_test(run_keeps_words_whole_too),
         cmocka_unit_test(notes_have_a_line_of_their_own),
         cmocka_unit_test(a_context_that_is_nearly_full_says_so),
         cmocka_unit_test(what_is_typed_during_an_answer_waits),
