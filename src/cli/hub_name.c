@@ -57,16 +57,26 @@ static const char *base_name(const char *path) {
     return slash ? slash + 1 : path;
 }
 
-/* "-00001-of-00003" before the end of n bytes: its length, and *count. */
-static size_t part_suffix(const char *text, size_t n, int *count) {
-    enum { LENGTH = 15 };
-    int index = 0, used = 0;
-    *count = 1;
-    if (n <= LENGTH || sscanf(text + n - LENGTH, "-%5d-of-%5d%n", &index, count, &used) != 2 ||
-        used != LENGTH || *count < 1) {
-        *count = 1;
-        return 0;
+/* The number that five digits are; 0 where other characters are among them. */
+static int five_digits(const char *text) {
+    int number = 0;
+    for (int i = 0; i < 5; i++) {
+        if (!isdigit((unsigned char)text[i])) return 0;
+        number = 10 * number + (text[i] - '0');
     }
+    return number;
+}
+
+/* The length of "-00001-of-00003" at the end of n bytes, and *count; 0 and 1 without it. */
+static size_t part_suffix(const char *text, size_t n, int *count) {
+    enum { LENGTH = 15, MIDDLE = 6, LAST = 10 };
+    *count = 1;
+    if (n <= LENGTH) return 0;
+    const char *end = text + n - LENGTH;
+    if (end[0] != '-' || strncmp(end + MIDDLE, "-of-", 4) != 0 || !five_digits(end + 1) ||
+        !five_digits(end + LAST))
+        return 0;
+    *count = five_digits(end + LAST);
     return LENGTH;
 }
 

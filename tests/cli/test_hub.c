@@ -311,9 +311,9 @@ static void a_stalled_transfer_is_noticed(void **state) {
     (void)state;
     struct reel_error err = { 0 };
     add_gguf("some/slow", "tiny-Q4_K_M.gguf", true);
-    fake_hub_trouble(hub, "/resolve/", 1, (struct http_reply){ .pause_ms = 3000 });
+    fake_hub_trouble(hub, "/resolve/", 1, (struct http_reply){ .pause_ms = 60000 });
     assert_int_equal(pull("some/slow", 0, &err), REEL_OK);
-    assert_true(fake_hub_asked(hub, "/resolve/") >= 2);
+    assert_int_equal(fake_hub_asked(hub, "/resolve/"), 2);
 }
 
 static void several_files_travel_at_once(void **state) {
@@ -329,13 +329,12 @@ static void several_files_travel_at_once(void **state) {
 static void ctrl_c_leaves_what_has_arrived(void **state) {
     (void)state;
     fake_hub_add_folder(hub, "some/model", getenv("DEMO"), demo_files);
-    fake_hub_trouble(hub, "model.safetensors", 1,
-                     (struct http_reply){ .cut_after = 100000, .pause_ms = 0 });
-    fake_hub_trouble(hub, "model.safetensors", 1, (struct http_reply){ .pause_ms = 3000 });
+    fake_hub_trouble(hub, "model.safetensors", 1, (struct http_reply){ .cut_after = 100000 });
+    fake_hub_trouble(hub, "model.safetensors", 1, (struct http_reply){ .pause_ms = 60000 });
     expect("reel pull some/model & pid=$!; "
            "for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25; do "
            "[ -s \"$HOME/.cache/reel/models/some/.model.partial/model.safetensors.part\" ] && "
-           "break; sleep 0.1; done; sleep 0.8; kill -INT $pid; wait $pid",
+           "break; sleep 0.1; done; sleep 0.5; kill -INT $pid; wait $pid",
            13, "what has arrived is kept");
     shows("reel run some/model --pull -p hi -n 3 --temp 0", 0, "");
 }

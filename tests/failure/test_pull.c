@@ -147,7 +147,7 @@ static void sweep(struct hub *hub, enum reel_status (*run)(void *, struct reel_e
                                 .context = hub,
                                 .check = check,
                                 .may_succeed = true,
-                                .most = 150 };
+                                .most = 80 };
     faults_sweep(&all, FAULT_ALLOC, FAULT_ONCE);
     faults_sweep(&all, FAULT_ALLOC, FAULT_ONWARD);
     faults_sweep(&all, FAULT_IO, FAULT_ONCE);

@@ -18,6 +18,7 @@ struct http_stub {
     int port;
     atomic_int requests, open, most_open;
     atomic_size_t sent;
+    atomic_bool closing;
     bool many;
     http_stub_fn answer;
     void *user;
@@ -50,7 +51,8 @@ static void send_body(struct http_stub *stub, int fd, const struct http_reply *r
                       const char *body, size_t n) {
     size_t first = reply->pause_ms && n ? 1 : 0;
     send_all(fd, body, first);
-    if (reply->pause_ms) poll(NULL, 0, reply->pause_ms);
+    for (int left = reply->pause_ms; left > 0 && !atomic_load(&stub->closing); left -= 20)
+        poll(NULL, 0, left < 20 ? left : 20);
     send_all(fd, body + first, n - first);
     atomic_fetch_add(&stub->sent, n);
 }
@@ -195,6 +197,7 @@ int http_stub_most_at_once(const struct http_stub *stub) { return atomic_load(&s
 
 void http_stub_close(struct http_stub *stub) {
     if (!stub) return;
+    atomic_store(&stub->closing, true);
     shutdown(stub->listener, SHUT_RDWR);
     pthread_join(stub->thread, NULL);
     while (atomic_load(&stub->open) > 0)
