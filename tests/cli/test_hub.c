@@ -2,6 +2,7 @@
  * hubs that are busy, gated or far away, and what is done with models that are here. */
 #define _XOPEN_SOURCE 700 /* realpath */
 
+#include "base/clock.h"
 #include "cli/hub.h"
 #include "support/fake_hub.h"
 #include "support/pty.h"
@@ -312,7 +313,9 @@ static void a_stalled_transfer_is_noticed(void **state) {
     struct reel_error err = { 0 };
     add_gguf("some/slow", "tiny-Q4_K_M.gguf", true);
     fake_hub_trouble(hub, "/resolve/", 1, (struct http_reply){ .pause_ms = 60000 });
+    double before = clock_s();
     assert_int_equal(pull("some/slow", 0, &err), REEL_OK);
+    assert_true(clock_s() - before < 20);
     assert_int_equal(fake_hub_asked(hub, "/resolve/"), 2);
 }
 
