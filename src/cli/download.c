@@ -276,7 +276,7 @@ static double pause_ms(const struct transfer *t) {
     for (int i = 1; i < t->tries && ms < MOST_RETRY_MS; i++)
         ms *= 2;
     if (ms > MOST_RETRY_MS) ms = MOST_RETRY_MS;
-    unsigned mixed = (unsigned)(clock_ms() * 1000) * 2654435761u ^ (unsigned)getpid() * 40503u;
+    uint64_t mixed = (uint64_t)(clock_ms() * 1000) * 2654435761u ^ (uint64_t)getpid() * 40503u;
     return ms * (0.5 + 0.5 * (double)(mixed >> 16 & 0xffff) / 65536.0);
 }
 
