@@ -16,6 +16,33 @@ const struct cli_command *cli_find_command(const char *name) {
     return NULL;
 }
 
+static enum reel_status refuse_unknown(const char *name, const char *more, struct reel_error *err) {
+    const char *words[64];
+    int n = 0;
+    for (; cli_commands[n] && n < 62; n++)
+        words[n] = cli_commands[n]->name;
+    if (more) words[n++] = more;
+    words[n] = NULL;
+    const char *nearest = cli_nearest(name, words);
+    if (nearest)
+        return err_set(err, REEL_E_ARGUMENT, "\"%s\" is no command; did you mean %s?", name,
+                       nearest);
+    return err_set(err, REEL_E_ARGUMENT, "\"%s\" is no command; reel help lists them", name);
+}
+
+enum reel_status cli_need_command(const struct cli_command **command, const char *name,
+                                  const char *more, struct reel_error *err) {
+    *command = cli_find_command(name);
+    return *command ? REEL_OK : refuse_unknown(name, more, err);
+}
+
+/* "gpu:0" and the like. */
+static bool is_numbered_gpu(const char *text) {
+    if (strncmp(text, "gpu:", 4) != 0) return false;
+    const size_t n = strspn(text + 4, "0123456789");
+    return n > 0 && n < 6 && !text[4 + n];
+}
+
 #define NVRTC_DIR                                                                                  \
     {                                                                                              \
         .name = "nvrtc-dir", .kind = CLI_TEXT, .argument = "FOLDER",                               \
@@ -33,8 +60,12 @@ const struct cli_command *cli_find_command(const char *name) {
 static const struct cli_option model_options[] = {
     PULL,
     { .name = "device",
-      .kind = CLI_TEXT,
-      .argument = "NAME",
+      .kind = CLI_CHOICE,
+      .argument = "DEVICE",
+      .choices = "auto cpu gpu",
+      .accepts = is_numbered_gpu,
+      .accepted = "gpu:N",
+      .others = "gpu cuda cpu",
       .help = "auto (a GPU that can run the model, else the CPU), cpu, gpu (the first usable) or "
               "gpu:N; "
               "default auto" },
@@ -46,10 +77,11 @@ static const struct cli_option model_options[] = {
               "gpu-options lists them" },
     NVRTC_DIR,
     { .name = "cpu-path",
-      .kind = CLI_TEXT,
+      .kind = CLI_CHOICE,
       .argument = "NAME",
-      .help =
-          "CPU instructions to use: auto, reference, portable, avx2, avx512, ...; default auto" },
+      .choices = "auto reference reference-bf16 portable avx2 avx512 amx neon",
+      .help = "CPU instructions to use: auto, reference, portable, avx2, avx512, amx, neon; reel "
+              "devices lists those of this machine; default auto" },
     { .name = "rounding",
       .kind = CLI_CHOICE,
       .argument = "MODE",
@@ -62,6 +94,7 @@ static const struct cli_option model_options[] = {
       .kind = CLI_INTEGER,
       .argument = "N",
       .most = 256,
+      .others = "n-threads num-threads",
       .help = "CPU threads; 0, the default, is one per core" },
     { .name = "chat-template",
       .kind = CLI_CHOICE,
@@ -90,6 +123,7 @@ static const struct cli_option context_options[] = {
       .kind = CLI_INTEGER,
       .argument = "N",
       .most = INT_MAX,
+      .others = "context ctx-size n-ctx num-ctx max-context max-model-len",
       .help = "positions to hold; 0, the default, is what the model was made for, or less where "
               "memory is short" },
 };
@@ -100,6 +134,7 @@ static const struct cli_option sampling_options[] = {
       .kind = CLI_REAL,
       .argument = "T",
       .high = 100,
+      .others = "temperature",
       .help = "temperature; 0 is greedy; default: what the model's makers recommend" },
     { .name = "top-k",
       .kind = CLI_INTEGER,
@@ -120,6 +155,7 @@ static const struct cli_option sampling_options[] = {
       .kind = CLI_REAL,
       .argument = "R",
       .high = 100,
+      .others = "repetition-penalty",
       .help = "divide the logits of tokens seen so far by R; 0 and 1 are off" },
     { .name = "presence-penalty",
       .kind = CLI_REAL,

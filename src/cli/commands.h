@@ -35,6 +35,11 @@ extern const struct cli_command *const cli_commands[];
 
 const struct cli_command *cli_find_command(const char *name);
 
+/* The same; a name that no command has is REEL_E_ARGUMENT with the nearest one. `more` (or NULL) is
+ * a word that is allowed, too, and may be the nearest. */
+enum reel_status cli_need_command(const struct cli_command **command, const char *name,
+                                  const char *more, struct reel_error *err);
+
 /* What opens a model: --device, --cpu-path, --threads, ... read by cli_model_open. */
 extern const struct cli_group cli_model_group;
 /* --pull alone, which is in cli_model_group too; read by cli_model_path. */

@@ -8,19 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static enum reel_status unknown_command(const char *name, struct reel_error *err) {
-    const char *words[64];
-    int n = 0;
-    for (; cli_commands[n] && n < 63; n++)
-        words[n] = cli_commands[n]->name;
-    words[n] = NULL;
-    const char *nearest = cli_nearest(name, words);
-    if (nearest)
-        return err_set(err, REEL_E_ARGUMENT, "\"%s\" is no command; did you mean %s?", name,
-                       nearest);
-    return err_set(err, REEL_E_ARGUMENT, "\"%s\" is no command; reel help lists them", name);
-}
-
 static enum reel_status run_command(const struct cli_command *command, int argc, char **argv,
                                     struct reel_error *err) {
     struct cli_args args;
@@ -49,8 +36,9 @@ static enum reel_status run(int argc, char **argv, struct reel_error *err) {
         help_overview(stderr);
         return REEL_E_ARGUMENT;
     }
-    const struct cli_command *command = cli_find_command(name);
-    return command ? run_command(command, argc - 2, argv + 2, err) : unknown_command(name, err);
+    const struct cli_command *command = NULL;
+    enum reel_status status = cli_need_command(&command, name, "--version", err);
+    return status == REEL_OK ? run_command(command, argc - 2, argv + 2, err) : status;
 }
 
 int main(int argc, char **argv) {

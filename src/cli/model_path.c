@@ -3,6 +3,7 @@
 #include "base/buffer.h"
 #include "base/memory.h"
 #include "cli/folders.h"
+#include "cli/known_words.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -251,6 +252,25 @@ bool model_path_is_pullable(struct hub_name *repo, const char *name) {
            (repo->what || (!hub_ends_with(name, ".gguf") && !hub_ends_with(name, ".safetensors")));
 }
 
+/* With the model at hand whose name is nearest, and how to get one of this name. */
+static enum reel_status refuse_unknown(const char *name, struct reel_error *err) {
+    struct hub_name repo;
+    char *near = NULL;
+    enum reel_status status;
+    known_model_near(&near, name);
+    const char *before = near ? "did you mean " : "", *between = near ? near : "";
+    if (model_path_is_pullable(&repo, name))
+        status = err_set(err, REEL_E_NOT_FOUND,
+                         "%s: neither a file nor a folder nor in the local cache; %s%s%sfetch it "
+                         "with: reel pull %s",
+                         name, before, between, near ? "? or " : "", name);
+    else
+        status = err_set(err, REEL_E_NOT_FOUND, "%s: no such file or folder%s%s%s%s", name,
+                         near ? "; " : "", before, between, near ? "?" : "");
+    mem_free(near);
+    return status;
+}
+
 enum reel_status model_path_find(char **path, const char *name, struct reel_error *err) {
     struct hub_name repo;
     enum reel_status status = REEL_OK;
@@ -262,13 +282,7 @@ enum reel_status model_path_find(char **path, const char *name, struct reel_erro
         status = find_in_own_cache(path, &repo, err);
         if (status == REEL_OK && !*path) status = find_in_hugging_face(path, &repo, err);
     }
-    if (status == REEL_OK && !*path)
-        status = model_path_is_pullable(&repo, name)
-                     ? err_set(err, REEL_E_NOT_FOUND,
-                               "%s: neither a file nor a folder nor in the local cache; fetch it "
-                               "with: reel pull %s",
-                               name, name)
-                     : err_set(err, REEL_E_NOT_FOUND, "%s: no such file or folder", name);
+    if (status == REEL_OK && !*path) status = refuse_unknown(name, err);
     if (status != REEL_OK) {
         mem_free(*path);
         *path = NULL;

@@ -1,11 +1,11 @@
 #include "cli/open_model.h"
 
-#include "base/buffer.h"
 #include "base/memory.h"
 
 #include "cli/demo_model.h"
 #include "cli/fetch_model.h"
 #include "cli/folders.h"
+#include "cli/gpu_options.h"
 #include "cli/model_path.h"
 #include "cli/progress.h"
 
@@ -82,20 +82,6 @@ enum reel_status cli_tokenizer_open(struct reel_tokenizer **tok, const struct cl
     return status;
 }
 
-/* `first` (or NULL) and all --gpu-option as one list, in which the last word counts; *text stays
- * NULL when there is none. */
-static enum reel_status join_gpu_options(char **text, const struct cli_args *args,
-                                         const char *first, struct reel_error *err) {
-    struct buffer list = { 0 };
-    enum reel_status status = first ? buffer_text(&list, first, err) : REEL_OK;
-    const char *one;
-    for (int i = 0; status == REEL_OK && (one = cli_repeated(args, "gpu-option", i)); i++)
-        status = buffer_printf(&list, err, "%s%s", list.size ? "," : "", one);
-    *text = status == REEL_OK && list.size ? buffer_detach(&list, NULL) : NULL;
-    buffer_release(&list);
-    return status;
-}
-
 void cli_log(void *user, enum reel_log_level level, const char *text) {
     const struct cli_log *log = user;
     if (level > REEL_LOG_WARNING && !(log->verbose && level == REEL_LOG_INFO)) return;
@@ -123,7 +109,7 @@ static enum reel_status open_as(struct reel_model **model, const struct cli_args
     struct progress progress;
     struct cli_log log = { &progress, cli_has(args, "verbose") };
     char *cache = NULL, *gpu_options = NULL;
-    enum reel_status status = join_gpu_options(&gpu_options, args, as->gpu_options, err);
+    enum reel_status status = gpu_options_join(&gpu_options, args, as->gpu_options, err);
     if (status != REEL_OK) return status;
     struct reel_model_options options = {
         .size = sizeof options,

@@ -5,44 +5,74 @@
 #include <assert.h>
 #include <errno.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 /* ---- nearest word ---------------------------------------------------------------------------- */
 
-#define NEAREST_MAX_BYTES 40
+#define NEAREST_MAX_BYTES 200 /* a repository's name has up to 193 */
+#define LEAST_BEGINNING   3
 
-/* Insertions, deletions and replacements that turn a into b; a large number for long words. */
+static int least_of(int a, int b) { return a < b ? a : b; }
+
+static char small(char c) { return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c; }
+
+static bool differ(char a, char b) { return small(a) != small(b); }
+
+/* Insertions, deletions, replacements and exchanges of neighbours that turn a into b; a large
+ * number for long words. */
 static int edits(const char *a, const char *b) {
-    size_t n = strlen(a), m = strlen(b);
+    const int n = (int)strnlen(a, NEAREST_MAX_BYTES + 1),
+              m = (int)strnlen(b, NEAREST_MAX_BYTES + 1);
     if (n > NEAREST_MAX_BYTES || m > NEAREST_MAX_BYTES) return 1000;
-    int row[NEAREST_MAX_BYTES + 1];
-    for (size_t j = 0; j <= m; j++)
-        row[j] = (int)j;
-    for (size_t i = 1; i <= n; i++) {
-        int diagonal = row[0];
-        row[0] = (int)i;
-        for (size_t j = 1; j <= m; j++) {
-            int replaced = diagonal + (a[i - 1] != b[j - 1]);
-            diagonal = row[j];
-            int least = row[j] < row[j - 1] ? row[j] + 1 : row[j - 1] + 1;
-            row[j] = replaced < least ? replaced : least;
+    int rows[3][NEAREST_MAX_BYTES + 1]; /* of i - 2, i - 1 and i letters of a, in turn */
+    for (int j = 0; j <= m; j++)
+        rows[0][j] = j;
+    for (int i = 1; i <= n; i++) {
+        int *row = rows[i % 3];
+        const int *last = rows[(i + 2) % 3], *before = rows[(i + 1) % 3];
+        row[0] = i;
+        for (int j = 1; j <= m; j++) {
+            row[j] = last[j - 1] + differ(a[i - 1], b[j - 1]);
+            row[j] = least_of(row[j], least_of(last[j], row[j - 1]) + 1);
+            if (i > 1 && j > 1 && !differ(a[i - 1], b[j - 2]) && !differ(a[i - 2], b[j - 1]))
+                row[j] = least_of(row[j], before[j - 2] + 1);
         }
     }
-    return row[m];
+    return rows[n % 3][m];
+}
+
+/* Whether the shorter of the two begins the longer one. */
+static bool begins(const char *a, const char *b) {
+    int n = 0;
+    while (a[n] && b[n] && !differ(a[n], b[n]))
+        n++;
+    return n >= LEAST_BEGINNING && (!a[n] || !b[n]);
 }
 
 const char *cli_nearest(const char *text, const char *const *words) {
-    int best = (int)strlen(text) / 2 + 1; /* half of the letters wrong is another word */
+    int best =
+        least_of((int)strlen(text) / 2 + 1, 4); /* half of the letters wrong is another word */
     const char *nearest = NULL;
-    if (best > 4) best = 4;
     for (; *words; words++) {
         int n = edits(text, *words);
+        if (begins(text, *words)) n = least_of(n, 1);
         if (n >= best) continue;
         best = n;
         nearest = *words;
     }
     return nearest;
+}
+
+bool cli_is_word(const char *words, const char *text) {
+    size_t n = strcspn(text, " ");
+    if (text[n]) return false; /* two of the words are not one */
+    for (const char *p = words; p; p = strchr(p, ' ')) {
+        p += *p == ' ';
+        if (n && strncmp(p, text, n) == 0 && (p[n] == ' ' || p[n] == '\0')) return true;
+    }
+    return false;
 }
 
 /* ---- the table ------------------------------------------------------------------------------- */
@@ -66,20 +96,41 @@ static bool has_letter(const struct cli_option *option, const void *letter) {
     return option->letter && option->letter == *(const char *)letter;
 }
 
+static bool has_other_name(const struct cli_option *option, const void *name) {
+    return cli_is_word(option->others, name);
+}
+
 const struct cli_option *cli_find_option(const struct cli_command *command, const char *name) {
     return search(command, has_name, name);
 }
 
-static enum reel_status unknown_option(const struct cli_command *command, const char *typed,
-                                       const char *name, struct reel_error *err) {
+/* What another program calls so, or the name that is near; NULL where there is none. */
+static const char *nearest_option(const struct cli_command *command, const char *name) {
     const char *words[100];
     int n = 0;
+    const struct cli_option *other = search(command, has_other_name, name);
+    if (other) return other->name;
     for (int g = 0; g < CLI_MAX_GROUPS && command->groups[g]; g++)
         for (int i = 0; i < command->groups[g]->n_options && n < 98; i++)
             words[n++] = command->groups[g]->options[i].name;
     words[n++] = "help";
     words[n] = NULL;
-    const char *nearest = cli_nearest(name, words);
+    return cli_nearest(name, words);
+}
+
+/* "-5 degrees" and "- a list" are texts that lack a "--" before them. */
+static bool is_text(const struct cli_command *command, const char *typed) {
+    return strstr(command->arguments, "TEXT") &&
+           (strchr(typed, ' ') || (typed[1] >= '0' && typed[1] <= '9'));
+}
+
+static enum reel_status unknown_option(const struct cli_command *command, const char *typed,
+                                       const char *name, struct reel_error *err) {
+    const char *nearest = nearest_option(command, name);
+    if (is_text(command, typed))
+        return err_set(err, REEL_E_ARGUMENT,
+                       "%s is no option of reel %s; a text that begins with a dash comes after --",
+                       typed, command->name);
     if (nearest)
         return err_set(err, REEL_E_ARGUMENT, "%s is no option of reel %s; did you mean --%s?",
                        typed, command->name, nearest);
@@ -113,14 +164,24 @@ static enum reel_status parse_real(struct cli_value *value, struct reel_error *e
     return REEL_OK;
 }
 
-static bool is_choice(const char *choices, const char *text) {
-    size_t n = strcspn(text, " ");
-    if (text[n]) return false; /* two of the words are not one */
-    for (const char *p = choices; p; p = strchr(p, ' ')) {
-        p += *p == ' ';
-        if (n && strncmp(p, text, n) == 0 && (p[n] == ' ' || p[n] == '\0')) return true;
+static enum reel_status parse_choice(const struct cli_value *value, struct reel_error *err) {
+    const struct cli_option *o = value->option;
+    char list[300];
+    const char *words[40];
+    int n = 0;
+    if (cli_is_word(o->choices, value->text)) return REEL_OK;
+    if (o->accepts && o->accepts(value->text)) return REEL_OK;
+    (void)snprintf(list, sizeof list, "%s", o->choices);
+    for (char *at = list, *end = list; end && n < 39; at = end + 1) {
+        words[n++] = at;
+        end = strchr(at, ' ');
+        if (end) *end = '\0';
     }
-    return false;
+    words[n] = NULL;
+    const char *nearest = cli_nearest(value->text, words);
+    return err_set(err, REEL_E_ARGUMENT, "--%s: \"%s\" is not one of: %s%s%s%s%s%s", o->name,
+                   value->text, o->choices, o->accepts ? " " : "", o->accepts ? o->accepted : "",
+                   nearest ? "; did you mean " : "", nearest ? nearest : "", nearest ? "?" : "");
 }
 
 static enum reel_status parse_value(struct cli_value *value, struct reel_error *err) {
@@ -133,11 +194,9 @@ static enum reel_status parse_value(struct cli_value *value, struct reel_error *
     case CLI_REAL:
         return parse_real(value, err);
     case CLI_CHOICE:
-        break;
+        return parse_choice(value, err);
     }
-    if (is_choice(value->option->choices, value->text)) return REEL_OK;
-    return err_set(err, REEL_E_ARGUMENT, "--%s: \"%s\" is not one of: %s", value->option->name,
-                   value->text, value->option->choices);
+    return REEL_OK;
 }
 
 /* ---- parsing --------------------------------------------------------------------------------- */

@@ -15,12 +15,17 @@ struct cli_option {
     const char *name; /* without dashes */
     char letter;      /* short form, or 0 */
     enum cli_kind kind;
-    const char *argument; /* how help calls the value: "N", "FILE" (completed as a file name) */
+    const char *argument; /* how help calls the value: "N"; completion knows what to offer for FILE,
+                             FOLDER, MODEL, DEVICE and KEY=VALUE */
     const char *choices;  /* CLI_CHOICE: allowed words, separated by spaces */
-    int64_t least, most;  /* CLI_INTEGER: allowed range, both ends included */
-    double low, high;     /* CLI_REAL: the same */
-    bool repeats;         /* may be given several times */
-    const char *help;     /* one sentence without a capital or a full stop; defaults are named */
+    /* CLI_CHOICE, or NULL: what else is allowed, and how messages call it, such as gpu:N. */
+    bool (*accepts)(const char *text);
+    const char *accepted;
+    int64_t least, most; /* CLI_INTEGER: allowed range, both ends included */
+    double low, high;    /* CLI_REAL: the same */
+    bool repeats;        /* may be given several times */
+    const char *others;  /* or NULL: what other programs call it, separated by spaces; suggested */
+    const char *help;    /* one sentence without a capital or a full stop; defaults are named */
 };
 
 struct cli_group {
@@ -80,7 +85,12 @@ const char *cli_repeated(const struct cli_args *args, const char *name, int inde
 /* The option of that name, or NULL. */
 const struct cli_option *cli_find_option(const struct cli_command *command, const char *name);
 
-/* Of words (NULL-terminated), the one nearest to text by edits, or NULL when none is near. */
+/* Of words (NULL-terminated), the one nearest to text, or NULL when none is near. Capitals do not
+ * count, letters that changed places are one mistake, and three letters or more with which a word
+ * begins are near. */
 const char *cli_nearest(const char *text, const char *const *words);
+
+/* Whether `text` is one of the words that spaces separate. */
+bool cli_is_word(const char *words, const char *text);
 
 #endif

@@ -96,6 +96,12 @@ static void the_nearest_word_is_near(void **state) {
     assert_null(cli_nearest("x", words));
     assert_null(cli_nearest("banana", words));
     assert_null(cli_nearest("", words));
+    assert_string_equal(cli_nearest("SEED", words), "seed");
+    assert_string_equal(cli_nearest("temperature", words), "temp");
+    assert_string_equal(cli_nearest("top", words), "top-k");
+    const char *const swapped[] = { "run", NULL };
+    assert_string_equal(cli_nearest("rnu", swapped), "run");
+    assert_null(cli_nearest("ur", swapped));
 }
 
 /* ---- thinking -------------------------------------------------------------------------------- */
