@@ -3,6 +3,7 @@
 #include "base/json.h"
 #include "base/memory.h"
 #include "cli/answer.h"
+#include "cli/attachments.h"
 #include "cli/commands.h"
 #include "cli/input.h"
 #include "cli/model_path.h"
@@ -12,6 +13,7 @@
 #include "cli/think_view.h"
 
 #include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,6 +23,14 @@
 #define DEMO_OPENING "It was a fine morning in the beginning of April, and"
 
 static const struct cli_option options[] = {
+    { .name = "attach",
+      .letter = 'a',
+      .kind = CLI_TEXT,
+      .argument = "FILE",
+      .repeats = true,
+      .others = "attachment attachments fragment",
+      .help = "put this text file into the message, under its name and before the text; - is "
+              "standard input; may be given several times" },
     { .name = "tokens",
       .letter = 'n',
       .kind = CLI_INTEGER,
@@ -60,6 +70,7 @@ struct run {
     struct reel_session *session;
     struct progress progress;
     struct buffer prompt;
+    struct attachments attached;
     bool echo; /* the prompt is shown before the answer */
     int32_t *ids;
     size_t n_ids;
@@ -69,17 +80,49 @@ struct run {
     double load_ms;
 };
 
+/* Files alone are a message, where nobody could type or pipe the text. */
+static bool only_attached(const struct cli_args *args) {
+    return !input_given(args) && attachments_given(args) &&
+           (attachments_take_stdin(args) || terminal_is(stdin));
+}
+
+static enum reel_status check_attached(const struct cli_args *args, struct reel_error *err) {
+    if (!attachments_given(args)) return REEL_OK;
+    if (cli_has(args, "raw"))
+        return err_set(err, REEL_E_ARGUMENT,
+                       "--raw takes one text as it is; --attach has no place in it");
+    if (attachments_take_stdin(args) && strcmp(cli_text(args, "file", ""), "-") == 0)
+        return err_set(err, REEL_E_ARGUMENT,
+                       "--file - and --attach - both take standard input; give one of them");
+    return REEL_OK;
+}
+
+/* Attached files, then the text: a question is best understood behind what it is about. */
 static enum reel_status read_prompt(struct run *r, struct reel_error *err) {
-    if (model_path_is_demo(r->args->arguments[0]) && !input_given(r->args)) {
-        r->echo = true;
-        return buffer_text(&r->prompt, DEMO_OPENING, err);
-    }
-    enum reel_status status = input_read(r->args, &r->prompt, err);
+    const struct cli_args *args = r->args;
     struct buffer *p = &r->prompt;
-    bool typed = cli_has(r->args, "prompt") || cli_has(r->args, "raw");
-    if (status == REEL_OK && !typed && p->size && p->bytes[p->size - 1] == '\n')
+    if (model_path_is_demo(args->arguments[0]) && !input_given(args) && !attachments_given(args)) {
+        r->echo = true;
+        return buffer_text(p, DEMO_OPENING, err);
+    }
+    enum reel_status status = check_attached(args, err);
+    if (status == REEL_OK) status = attachments_read(&r->attached, p, args, err);
+    const size_t before = p->size;
+    if (status != REEL_OK || only_attached(args)) return status;
+    status = input_read(args, p, err);
+    const bool typed = input_typed(args) || cli_has(args, "raw");
+    if (status == REEL_OK && !typed && p->size > before && p->bytes[p->size - 1] == '\n')
         p->bytes[--p->size] = '\0'; /* the end of the file's last line is not part of the text */
     return status;
+}
+
+/* A pipe that nobody reads was meant to be read. */
+static void tell_of_input(const struct run *r) {
+    const struct cli_args *args = r->args;
+    const bool ignored = r->echo || (input_typed(args) && !attachments_take_stdin(args));
+    if (!ignored || cli_has(args, "quiet") || !input_waits()) return;
+    fprintf(stderr, "reel: standard input is not read; %s\n",
+            r->echo ? "-f - takes it as the text" : "--attach - adds it to the text");
 }
 
 static enum reel_status encode_plain(struct run *r, struct reel_error *err) {
@@ -132,6 +175,20 @@ static enum reel_status encode(struct run *r, struct reel_error *err) {
     if (r->n_ids > INT_MAX)
         return err_set(err, REEL_E_LIMIT, "the prompt has %zu tokens", r->n_ids);
     return REEL_OK;
+}
+
+/* The library would count ids; a person is told what to make shorter or larger. */
+static enum reel_status check_room(const struct run *r, struct reel_error *err) {
+    const int room = reel_session_max_context(r->session);
+    const int most = cli_model_info(r->model).max_context;
+    char file[200] = "", larger[60] = "";
+    if (r->n_ids <= (size_t)room) return REEL_OK;
+    if (r->attached.largest)
+        (void)snprintf(file, sizeof file, "; the largest file, %.100s, has %zu of its %zu bytes",
+                       r->attached.largest, r->attached.largest_bytes, r->prompt.size);
+    if (room < most) (void)snprintf(larger, sizeof larger, "; --ctx makes room, up to %d", most);
+    return err_set(err, REEL_E_CONTEXT, "the prompt has %zu tokens, the context %d positions%s%s",
+                   r->n_ids, room, larger, file);
 }
 
 static enum reel_status make_answer(struct run *r, struct reel_error *err) {
@@ -233,6 +290,8 @@ static enum reel_status run(const struct cli_args *args, struct reel_error *err)
     if (status == REEL_OK) status = encode(&r, err);
     if (status == REEL_OK) status = cli_sampling(&r.sampling, r.model, args, err);
     if (status == REEL_OK) status = cli_session_open(&r.session, r.model, args, &r.progress, err);
+    if (status == REEL_OK) status = check_room(&r, err);
+    if (status == REEL_OK) tell_of_input(&r);
     r.load_ms = clock_ms() - start;
     if (status == REEL_OK) status = make_answer(&r, err);
     if (status == REEL_OK) status = report(&r, err);
@@ -242,16 +301,19 @@ static enum reel_status run(const struct cli_args *args, struct reel_error *err)
 
 const struct cli_command cmd_run = {
     .name = "run",
-    .arguments = "MODEL",
+    .arguments = "MODEL [TEXT...]",
     .least_arguments = 1,
-    .most_arguments = 1,
+    .most_arguments = INT_MAX,
     .summary = "answer or continue one text",
     .description =
-        "Answers the prompt of a chat model, or continues the text of any other. The prompt comes "
-        "from -p, -f or standard input; run demo without -p or -f begins with a sentence of its "
-        "own. "
+        "Answers the prompt of a chat model, or continues the text of any other. The prompt is the "
+        "text after the model, whose words are joined by spaces, or comes from -p, -f or standard "
+        "input; it is given once, and run demo without it begins with a sentence of its own. A "
+        "text that begins with a dash comes after --. "
         "For a model with a known chat template the prompt becomes a user's message; --raw takes "
         "it as it is.\n\n"
+        "--attach puts text files before the prompt, each under its name: reel run MODEL --attach "
+        "notes.txt \"What is decided?\"\n\n"
         "The text streams to standard output; figures follow on standard error. Ctrl-C ends the "
         "text.",
     .groups = { &cli_input_group, &group, &cli_sampling_group, &cli_context_group,

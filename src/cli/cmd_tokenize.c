@@ -7,6 +7,7 @@
 #include "cli/open_model.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -156,8 +157,7 @@ static enum reel_status decode(const struct cli_args *args, const struct reel_to
     struct buffer list = { 0 };
     const char *ids = cli_text(args, "decode", "-");
     if (input_given(args) || cli_has(args, "count") || cli_has(args, "json"))
-        return err_set(err, REEL_E_ARGUMENT,
-                       "--decode excludes --prompt, --file, --count and --json");
+        return err_set(err, REEL_E_ARGUMENT, "--decode excludes a text, --count and --json");
     if (strcmp(ids, "-") != 0) return decode_list(ids, tok, err);
     enum reel_status status = input_read_all(stdin, "standard input", &list, err);
     if (status == REEL_OK && strlen(list.bytes) != list.size)
@@ -179,13 +179,15 @@ static enum reel_status run(const struct cli_args *args, struct reel_error *err)
 
 const struct cli_command cmd_tokenize = {
     .name = "tokenize",
-    .arguments = "MODEL",
+    .arguments = "MODEL [TEXT...]",
     .least_arguments = 1,
-    .most_arguments = 1,
+    .most_arguments = INT_MAX,
     .summary = "show the tokens of a text, or the text of tokens",
-    .description = "Prints the ids and pieces that a text becomes, or with --decode the text of "
-                   "ids. Every byte of the input counts, a last newline too. Only the tokenizer is "
-                   "read, not the weights.",
+    .description =
+        "Prints the ids and pieces that a text becomes, or with --decode the text of "
+        "ids. The text is what follows the model, or comes from -p, -f or standard "
+        "input. Every byte of the input counts, a last newline too. Only the tokenizer is "
+        "read, not the weights.",
     .groups = { &cli_input_group, &group, &cli_model_group },
     .run = run,
 };

@@ -118,7 +118,7 @@ static void numbers_are_read_strictly_and_the_range_is_named(void **state) {
 static void arguments_that_do_not_fit_are_refused(void **state) {
     (void)state;
     expect("reel run", 2, "usage: reel run MODEL");
-    expect("reel run demo more", 2, "\"more\" is one argument too many");
+    expect("reel score demo one more", 2, "\"more\" is one argument too many");
     expect("reel run demo -n", 2, "--tokens needs a value: N");
     expect("reel run demo -n 5 --tokens 6", 2, "given twice");
     expect("reel run demo --json=1", 2, "takes no value");

@@ -1,0 +1,213 @@
+/* What is typed at the program and what it says back: texts, attached files, misspelt words. */
+#include "base/json.h"
+#include "support/shell.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+/* ---- the text of a run ----------------------------------------------------------------------- */
+
+/* The ids that a line's prompt became, as JSON; the caller frees. */
+static char *prompt_of(const char *line) {
+    char command[1000];
+    const char *rest = strstr(line, "reel run") + strlen("reel run");
+    snprintf(command, sizeof command, "%.*s --json -n 1 --temp 0 -q%s", (int)(rest - line), line,
+             rest);
+    struct result r = shell(command);
+    json_t *all = json_loads(r.out, 0, NULL);
+    const json_t *ids = json_object_get(all, "prompt_ids");
+    char *text = json_dumps(ids, 0);
+    if (r.status != 0 || !text) fail_msg("%s\nstatus %d\n%s", command, r.status, r.err);
+    json_decref(all);
+    done(r);
+    return text;
+}
+
+static void expect_same_prompt(const char *line, const char *other) {
+    char *a = prompt_of(line), *b = prompt_of(other);
+    if (strcmp(a, b) != 0) fail_msg("%s\n%s\n%s\n%s", line, a, other, b);
+    free(a);
+    free(b);
+}
+
+static void the_text_may_follow_the_model(void **state) {
+    (void)state;
+    expect_same_prompt("reel run demo 'Emma was'", "reel run demo -p 'Emma was'");
+    expect_same_prompt("reel run demo Emma was  not", "reel run demo -p 'Emma was not'");
+    expect_same_prompt("reel run demo -- -5 was", "reel run demo -p '-5 was'");
+    expect_same_prompt("reel run demo --chat-template chatml 'Who is Emma?'",
+                       "reel run demo --chat-template chatml -p 'Who is Emma?'");
+    expect_same_prompt("printf 'of the pipe' | reel run demo Emma", "reel run demo -p Emma");
+    struct result r = shell("reel tokenize demo Emma was --count && "
+                            "reel tokenize demo -p 'Emma was' --count");
+    assert_int_equal(r.status, 0);
+    assert_memory_equal(r.out, strchr(r.out, '\n') + 1, strlen(strchr(r.out, '\n') + 1));
+    done(r);
+}
+
+static void a_text_is_given_once(void **state) {
+    (void)state;
+    expect("reel run demo Emma -p Emma", 2, "given twice: after the model (\"Emma\") and with");
+    expect("reel run demo Emma -f text", 2, "--attach FILE adds a file to a text");
+    expect("reel tokenize demo Emma -f text", 2, "and with --file\n");
+    expect("reel run demo -p x -f y", 2, "--prompt and --file exclude each other");
+    expect("reel tokenize demo Emma --decode 5", 2, "--decode excludes a text");
+}
+
+/* Reading it would take the lines of a loop around the program; not reading it loses a file that
+ * somebody meant to ask about. So that is said. */
+static void a_pipe_beside_a_typed_text_is_not_lost_in_silence(void **state) {
+    (void)state;
+    static const char note[] = "standard input is not read";
+    expect("printf 'some text' | reel run demo Emma -n 1", 0, note);
+    expect("printf 'some text' | reel run demo -n 1", 0, "-f - takes it as the text");
+    expect("printf 'some text' >text; reel run demo -p Emma -n 1 <text", 0, note);
+    struct result r = shell("reel run demo Emma -n 1 </dev/null && "
+                            "printf 'some text' | reel run demo Emma -n 1 --attach -");
+    assert_int_equal(r.status, 0);
+    assert_null(strstr(r.err, note));
+    done(r);
+    r = shell("printf 'some text' | reel run demo Emma -n 1 -q");
+    assert_string_equal(r.err, "");
+    done(r);
+}
+
+/* ---- attached files -------------------------------------------------------------------------- */
+
+static void attached_files_stand_before_the_text_under_their_names(void **state) {
+    (void)state;
+    expect(
+        "printf 'one\\ntwo\\n' >a.txt; printf '\\357\\273\\277three' >b.md; "
+        "printf 'a.txt:\\n```\\none\\ntwo\\n```\\n\\nb.md:\\n```\\nthree\\n```\\n\\nWhy?' >whole",
+        0, "");
+    expect_same_prompt("reel run demo --attach a.txt -a b.md 'Why?'", "reel run demo -f whole");
+    expect_same_prompt("reel run demo 'Why?' --attach=a.txt -ab.md", "reel run demo -f whole");
+    expect_same_prompt("printf 'Why?\\n' | reel run demo --attach a.txt -a b.md",
+                       "reel run demo -f whole");
+    expect_same_prompt(
+        "printf 'one\\ntwo\\n' | reel run demo --attach - 'Why?'",
+        "printf 'standard input:\\n```\\none\\ntwo\\n```\\n\\nWhy?' | reel run demo -f -");
+    expect_same_prompt("reel run demo --chat-template chatml --attach a.txt -a b.md 'Why?'",
+                       "reel run demo --chat-template chatml -f whole");
+    expect_same_prompt("reel run demo --attach a.txt </dev/null",
+                       "printf 'a.txt:\\n```\\none\\ntwo\\n```\\n\\n\\n' | reel run demo -f -");
+}
+
+static void a_fence_in_a_file_does_not_end_it(void **state) {
+    (void)state;
+    expect("printf 'say:\\n````\\nx\\n````' >fenced; printf 'fenced:\\n`````\\nsay:\\n````\\nx\\n"
+           "````\\n`````\\n\\nWhy?' >whole",
+           0, "");
+    expect_same_prompt("reel run demo -a fenced 'Why?'", "reel run demo -f whole");
+}
+
+static void what_cannot_be_attached_is_refused_by_name(void **state) {
+    (void)state;
+    expect("printf 'a\\0b' >zero; reel run demo -a zero x", 2,
+           "--attach zero: not a text: byte 0x00 at offset 1");
+    expect("printf 'caf\\351' >latin; reel run demo -a latin x", 2,
+           "--attach latin: not UTF-8: byte 0xe9 at offset 3");
+    expect("printf '\\355\\240\\200' >half; reel run demo -a half x", 2,
+           "--attach half: not UTF-8");
+    expect("printf '\\340\\200\\200' >long; reel run demo -a long x", 2,
+           "--attach long: not UTF-8");
+    expect("head -c 9000000 /dev/zero | tr '\\0' x >large; reel run demo -a large x", REEL_E_LIMIT,
+           "--attach large: larger than 8388608 bytes");
+    expect("reel run demo -a no/such x", REEL_E_NOT_FOUND, "--attach no/such: No such file");
+    expect("reel run demo -a . x", 2, "--attach .: is a folder");
+    expect("reel run demo -a - -a - x </dev/null", 2, "standard input is given twice");
+    expect("reel run demo -a - -f - </dev/null", 2, "--file - and --attach -");
+    expect("reel run demo -a a.txt --raw x", 2, "--attach has no place in it");
+}
+
+static void a_prompt_that_does_not_fit_says_what_would(void **state) {
+    (void)state;
+    expect("seq 1 400 >many; seq 1 3 >few; reel run demo -c 64 -a few -a many 'Why?'",
+           REEL_E_CONTEXT, "the context 64 positions; --ctx makes room, up to ");
+    expect("reel run demo -c 64 -a few -a many 'Why?'", REEL_E_CONTEXT,
+           "; the largest file, many, has 1492 of its ");
+}
+
+/* ---- misspelt words -------------------------------------------------------------------------- */
+
+static void misspelt_words_of_every_kind_get_the_nearest(void **state) {
+    (void)state;
+    expect("reel --versoin", 2, "did you mean --version?");
+    expect("reel run demo --Seed 5", 2, "did you mean --seed?");
+    expect("reel bench demo -o jsn", 2, "is not one of: md csv json; did you mean json?");
+    expect("reel transcribe --format JSON a.wav", 2, "did you mean json?");
+    expect("reel run demo --device gppu x", 2, "did you mean gpu?");
+    expect("reel run demo --device gpu9x x", 2,
+           "--device: \"gpu9x\" is not one of: auto cpu gpu gpu:N");
+    expect("reel run demo --device gpu: x", 2, "is not one of: auto cpu gpu gpu:N");
+    expect("reel run demo --cpu-path portabel x", 2, "did you mean portable?");
+    expect("reel run demo --device cpu --gpu-option led=5 x", 2, "did you mean lead?");
+    expect("reel run demo --gpu-option xyzzy=5 x", 2, "reel help gpu-options lists them");
+    expect("reel run demo --gpu-option lead x", 2, "is not KEY=VALUE");
+    expect("reel run demo --gpu-option launch_ms=5,lead=1e3 x", 2, "lead is an integer from ");
+}
+
+static void what_other_programs_call_an_option_is_known(void **state) {
+    (void)state;
+    expect("reel run demo --temperature 1 x", 2, "did you mean --temp?");
+    expect("reel run demo --max-tokens 5 x", 2, "did you mean --tokens?");
+    expect("reel run demo --n-predict=5 x", 2, "did you mean --tokens?");
+    expect("reel run demo --ctx-size 5 x", 2, "did you mean --ctx?");
+    expect("reel run demo --attachment f x", 2, "did you mean --attach?");
+    expect("reel run demo '-5 degrees are'", 2, "a text that begins with a dash comes after --");
+}
+
+/* A model as far as names go. */
+static void make_cached(const char *folder) {
+    char line[600];
+    snprintf(line, sizeof line, "mkdir -p '%s' && touch '%s/config.json' '%s/model.safetensors'",
+             folder, folder, folder);
+    expect(line, 0, "");
+}
+
+static void a_misspelt_model_is_answered_with_one_that_is_at_hand(void **state) {
+    (void)state;
+    expect("reel run dmeo x", 3, "dmeo: no such file or folder; did you mean demo?");
+    make_cached("home/.cache/reel/models/Qwen/Qwen3-0.6B");
+    make_cached("home/.cache/huggingface/hub/models--HuggingFaceTB--SmolLM2-135M-Instruct/"
+                "snapshots/0a1b");
+    expect("reel run Qwen/Qwen3-06B x", 3,
+           "nor in the local cache; did you mean Qwen/Qwen3-0.6B? or fetch it with: reel pull "
+           "Qwen/Qwen3-06B\n");
+    expect("reel run qwen3-0.6b x", 3, "did you mean Qwen/Qwen3-0.6B?");
+    expect("reel inspect huggingfacetb/smollm2-135m-instruct", 3,
+           "did you mean HuggingFaceTB/SmolLM2-135M-Instruct?");
+    struct result r = shell("reel run /some/where/else x");
+    assert_int_equal(r.status, 3);
+    assert_null(strstr(r.err, "did you mean"));
+    done(r);
+}
+
+static void each_cpu_path_of_this_machine_is_a_choice(void **state) {
+    (void)state;
+    expect("for p in $(reel devices | sed -n 's/^CPU paths *//p'); do "
+           "reel run demo x -n 1 -q --cpu-path $p >answer || exit 1; done; test -s answer",
+           0, "");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_text_may_follow_the_model),
+        cmocka_unit_test(a_text_is_given_once),
+        cmocka_unit_test(a_pipe_beside_a_typed_text_is_not_lost_in_silence),
+        cmocka_unit_test(attached_files_stand_before_the_text_under_their_names),
+        cmocka_unit_test(a_fence_in_a_file_does_not_end_it),
+        cmocka_unit_test(what_cannot_be_attached_is_refused_by_name),
+        cmocka_unit_test(a_prompt_that_does_not_fit_says_what_would),
+        cmocka_unit_test(misspelt_words_of_every_kind_get_the_nearest),
+        cmocka_unit_test(what_other_programs_call_an_option_is_known),
+        cmocka_unit_test(a_misspelt_model_is_answered_with_one_that_is_at_hand),
+        cmocka_unit_test(each_cpu_path_of_this_machine_is_a_choice),
+    };
+    return cmocka_run_group_tests(tests, shell_enter, shell_leave);
+}
