@@ -294,7 +294,7 @@ HEADERS := reel.h reel_speech.h reel_measure.h
 INSTALLED := $(BINDIR)/reel $(HEADERS:%=$(INCDIR)/%) $(LIBDIR)/libreel.a $(LIBDIR)/libreel.so \
              $(LIBDIR)/$(SONAME) $(LIBDIR)/libreel.so.$(VERSION) $(LIBDIR)/pkgconfig/reel.pc \
              $(SHARE)/man/man1/reel.1 $(SHARE)/bash-completion/completions/reel \
-             $(SHARE)/zsh/site-functions/_reel
+             $(SHARE)/zsh/site-functions/_reel $(SHARE)/fish/vendor_completions.d/reel.fish
 
 install: all
 	install -d $(sort $(dir $(INSTALLED)))
@@ -309,6 +309,7 @@ install: all
 	$(B)/reel help --man >$(SHARE)/man/man1/reel.1
 	$(B)/reel help --completion bash >$(SHARE)/bash-completion/completions/reel
 	$(B)/reel help --completion zsh >$(SHARE)/zsh/site-functions/_reel
+	$(B)/reel help --completion fish >$(SHARE)/fish/vendor_completions.d/reel.fish
 
 uninstall:
 	rm -f $(INSTALLED)

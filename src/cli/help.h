@@ -12,5 +12,6 @@ void help_gpu_options(FILE *out);
 void help_man(FILE *out);  /* roff, section 1 */
 void help_bash(FILE *out); /* completion scripts */
 void help_zsh(FILE *out);
+void help_fish(FILE *out);
 
 #endif

@@ -1,5 +1,6 @@
 /* What is typed at the program and what it says back: texts, attached files, misspelt words. */
 #include "base/json.h"
+#include "cli/known_words.h"
 #include "support/shell.h"
 
 #include <setjmp.h>
@@ -137,6 +138,8 @@ static void a_prompt_that_does_not_fit_says_what_would(void **state) {
 
 static void misspelt_words_of_every_kind_get_the_nearest(void **state) {
     (void)state;
+    expect("reel help rnu", 2, "did you mean run?");
+    expect("reel help gpu-option", 2, "did you mean gpu-options?");
     expect("reel --versoin", 2, "did you mean --version?");
     expect("reel run demo --Seed 5", 2, "did you mean --seed?");
     expect("reel bench demo -o jsn", 2, "is not one of: md csv json; did you mean json?");
@@ -195,6 +198,116 @@ static void each_cpu_path_of_this_machine_is_a_choice(void **state) {
            0, "");
 }
 
+/* ---- completion ------------------------------------------------------------------------------ */
+
+/* As bash calls it: the words typed, those with = or : taken apart, the last one to be completed. A
+ * reel with two GPUs answers what is asked of devices. */
+#define COMPLETE                                                                                   \
+    "reel help --completion bash >reel.bash && bash -c '. ./reel.bash; "                           \
+    "reel() { if [ \"$*\" = \"help --words devices\" ]; then echo auto cpu gpu gpu:0 gpu:1; "      \
+    "else command reel \"$@\"; fi; }; "                                                            \
+    "t() { COMP_WORDS=(\"$@\"); COMP_CWORD=$(($# - 1)); _reel; echo \"${COMPREPLY[*]}\"; }; "
+
+static void bash_completes_models_devices_keys_and_files(void **state) {
+    (void)state;
+    make_cached("home/.cache/reel/models/Qwen/Qwen3-0.6B");
+    expect("mkdir -p 'a folder' && touch notes.txt 'a folder/b c.txt'", 0, "");
+    struct result r =
+        shell(COMPLETE "t reel ru; t reel run Q; t reel run dem; t reel run --temp 1 Q; "
+                       "t reel run demo Q; t reel run demo --device g; "
+                       "t reel run demo --device gpu :; "
+                       "t reel run demo --device gpu : 1; "
+                       "t reel run demo --device = c; t reel run demo --think = o; "
+                       "t reel run demo --gpu-option lea; t reel run demo -a not; "
+                       "t reel score demo not; t reel run -- Q; t reel help gpu; "
+                       "t reel transcribe -m demo-s; t reel run demo --attach \"a f\"; "
+                       "t reel run demo -- --se; t reel chat demo --no-h; "
+                       "t reel rm Q; t reel pull --cache \"a f\"'");
+    assert_string_equal(r.err, "");
+    assert_string_equal(r.out, "run\nQwen/Qwen3-0.6B\ndemo demo-speech\nQwen/Qwen3-0.6B\n\n"
+                               "gpu gpu:0 gpu:1\n0 1\n1\ncpu\non off\nlead=\nnotes.txt\n"
+                               "notes.txt\nQwen/Qwen3-0.6B\n\ndemo-speech\na folder\n\n"
+                               "--no-history\nQwen/Qwen3-0.6B\na folder\n");
+    done(r);
+}
+
+static void a_folder_name_in_a_cache_is_never_run_by_a_shell(void **state) {
+    (void)state;
+    make_cached("home/.cache/huggingface/hub/models--x--$(touch hurt)/snapshots/0a1b");
+    make_cached("home/.cache/reel/models/x/y/$(touch hurt)");
+    expect("touch 'home/.cache/reel/models/x/y/$(touch hurt).gguf'", 0, "");
+    struct result r = shell(COMPLETE "t reel run x; t reel run \"\" >/dev/null' && "
+                                     "reel help --words models; test ! -e hurt");
+    assert_int_equal(r.status, 0);
+    assert_string_equal(r.err, "");
+    assert_null(strstr(r.out, "hurt"));
+    done(r);
+}
+
+static void the_words_of_a_completion_are_models_and_devices(void **state) {
+    (void)state;
+    struct word_list list = { 0 };
+    make_cached("home/.cache/reel/models/a/b");
+    make_cached("home/.cache/huggingface/hub/models--a--b/snapshots/0a1b");
+    make_cached("home/.cache/huggingface/hub/models--c--d--e/snapshots/0a1b");
+    expect("mkdir -p home/.cache/reel/models/a/q && "
+           "touch home/.cache/reel/models/a/q/x-Q4_0.gguf home/.cache/reel/models/a/q/x-Q8_0.gguf",
+           0, "");
+    struct result r = shell("reel help --words models");
+    assert_int_equal(r.status, 0);
+    assert_memory_equal(r.out, "demo\ndemo-speech\n", 17);
+    assert_non_null(strstr(r.out, "\na/b\n"));
+    assert_null(strstr(strstr(r.out, "\na/b\n") + 1, "\na/b\n"));
+    assert_non_null(strstr(r.out, "\nc/d--e\n"));
+    assert_non_null(strstr(r.out, "\na/q:Q4_0\na/q:Q8_0\n"));
+    done(r);
+    r = shell("mkdir -p gpus/0000:01:00.0 gpus/0000:02:00.0 && printf \"$(pwd)/gpus\"");
+    assert_int_equal(known_devices(&list, r.out, NULL), REEL_OK);
+    assert_int_equal(list.n, 5);
+    assert_string_equal(list.words[0], "auto");
+    assert_string_equal(list.words[4], "gpu:1");
+    word_list_release(&list);
+    assert_int_equal(known_devices(&list, "/no/such/folder", NULL), REEL_OK);
+    assert_int_equal(list.n, 3);
+    word_list_release(&list);
+    done(r);
+    expect("HOME= reel help --words models", 0, "");
+}
+
+static void zsh_takes_its_completion(void **state) {
+    (void)state;
+    struct result r = shell("command -v zsh");
+    const bool here = r.status == 0;
+    done(r);
+    if (!here) {
+        print_message("zsh is not installed\n");
+        skip();
+    }
+    expect("reel help --completion zsh >_reel && zsh -n _reel", 0, "");
+}
+
+static void fish_completes_commands_options_and_models(void **state) {
+    (void)state;
+    struct result r = shell("command -v fish");
+    const bool here = r.status == 0;
+    done(r);
+    if (!here) {
+        print_message("fish is not installed\n");
+        skip();
+    }
+    make_cached("home/.cache/reel/models/Qwen/Qwen3-0.6B");
+    r = shell("touch notes.txt; "
+              "reel help --completion fish >reel.fish && fish -c 'source reel.fish; "
+              "for line in \"reel ru\" \"reel run Q\" \"reel run --temp 1 Q\" \"reel run demo Q\" "
+              "\"reel run demo --device c\" \"reel run demo --think o\" \"reel run demo --see\" "
+              "\"reel run demo -a not\"; "
+              "echo (complete -C $line | string split -f 1 \\t); end'");
+    assert_string_equal(r.err, "");
+    assert_string_equal(r.out, "run\nQwen/Qwen3-0.6B\nQwen/Qwen3-0.6B\n\ncpu\noff on\n--seed\n"
+                               "notes.txt\n");
+    done(r);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_text_may_follow_the_model),
@@ -208,6 +321,11 @@ int main(void) {
         cmocka_unit_test(what_other_programs_call_an_option_is_known),
         cmocka_unit_test(a_misspelt_model_is_answered_with_one_that_is_at_hand),
         cmocka_unit_test(each_cpu_path_of_this_machine_is_a_choice),
+        cmocka_unit_test(bash_completes_models_devices_keys_and_files),
+        cmocka_unit_test(a_folder_name_in_a_cache_is_never_run_by_a_shell),
+        cmocka_unit_test(the_words_of_a_completion_are_models_and_devices),
+        cmocka_unit_test(zsh_takes_its_completion),
+        cmocka_unit_test(fish_completes_commands_options_and_models),
     };
     return cmocka_run_group_tests(tests, shell_enter, shell_leave);
 }
