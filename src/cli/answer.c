@@ -15,6 +15,7 @@ static bool on_token(void *user, const struct reel_token *token) {
     struct listener *l = user;
     l->status = buffer_append(&l->answer->text, token->text, token->text_bytes, l->err);
     if (l->status != REEL_OK) return false;
+    if (l->request->token && !l->request->token(l->request->token_user, token)) return false;
     if (l->request->put && token->text_bytes)
         l->request->put(l->request->user, token->text, token->text_bytes);
     /* A press that came between two calls into the library reached no running call. */
@@ -46,6 +47,8 @@ static enum reel_status generate(struct answer *a, struct reel_session *session,
         .ignore_stop_ids = request->ignore_stop_ids,
         .stop_strings = request->stop_strings,
         .n_stop_strings = request->n_stop_strings,
+        .logprobs = request->logprobs,
+        .n_top_logprobs = request->n_top,
         .on_token = on_token,
         .user = &listener,
     };

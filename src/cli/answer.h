@@ -19,6 +19,10 @@ struct answer_request {
     struct progress *progress; /* the one the session was opened with, or NULL */
     void (*put)(void *user, const char *text, size_t n_bytes); /* NULL: nobody watches */
     void *user;
+    bool logprobs; /* each token comes with its log-probability, */
+    int n_top;     /* and with those of the N likeliest; 0 to REEL_MAX_TOP_LOGPROBS */
+    bool (*token)(void *user, const struct reel_token *token); /* false ends it; NULL: none */
+    void *token_user;
 };
 
 struct answer {

@@ -11,6 +11,7 @@
 #include "cli/progress.h"
 #include "cli/terminal.h"
 #include "cli/think_view.h"
+#include "cli/token_json.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -59,7 +60,17 @@ static const struct cli_option options[] = {
       .help = "on or off: whether the model thinks first, where its template can say so" },
     { .name = "json",
       .kind = CLI_FLAG,
-      .help = "print one JSON object with text, ids, reason and timings, at the end" },
+      .help = "print one JSON object with text, ids, reason and timings, and with --logprobs "
+              "log-probabilities, at the end" },
+    { .name = "logprobs",
+      .kind = CLI_INTEGER,
+      .argument = "N",
+      .most = REEL_MAX_TOP_LOGPROBS,
+      .others = "top-logprobs n-probs",
+      .help =
+          "with --json: the log-probability of each token, and the N likeliest tokens with "
+          "theirs (0 to 20), before temperature and penalties; on a GPU each token then takes a "
+          "launch of its own" },
     { .name = "quiet", .letter = 'q', .kind = CLI_FLAG, .help = "no figures on standard error" },
 };
 static const struct cli_group group = CLI_GROUP("Options", options);
@@ -77,6 +88,7 @@ struct run {
     bool inside; /* the prompt opened thinking */
     struct reel_sampling sampling;
     struct answer answer;
+    json_t *logprobs; /* of each token, with --logprobs; else NULL */
     double load_ms;
 };
 
@@ -191,6 +203,20 @@ static enum reel_status check_room(const struct run *r, struct reel_error *err) 
                    r->n_ids, room, larger, file);
 }
 
+static enum reel_status start_logprobs(struct run *r, struct reel_error *err) {
+    if (!cli_has(r->args, "logprobs")) return REEL_OK;
+    if (!cli_has(r->args, "json"))
+        return err_set(err, REEL_E_ARGUMENT, "--logprobs goes with --json");
+    r->logprobs = json_array();
+    return r->logprobs ? REEL_OK : err_memory(err, "the log-probabilities", 0);
+}
+
+static bool keep_logprobs(void *user, const struct reel_token *token) {
+    struct run *r = user;
+    json_t *object = token_with_logprobs(reel_model_tokenizer(r->model), token);
+    return object && json_array_append_new(r->logprobs, object) == 0;
+}
+
 static enum reel_status make_answer(struct run *r, struct reel_error *err) {
     const char *stops[MAX_STOP_STRINGS + 1];
     int n = 0;
@@ -216,12 +242,19 @@ static enum reel_status make_answer(struct run *r, struct reel_error *err) {
         .progress = &r->progress,
         .put = json ? NULL : think_view_put,
         .user = &view,
+        .logprobs = r->logprobs != NULL,
+        .n_top = (int)cli_integer(r->args, "logprobs", 0),
+        .token = r->logprobs ? keep_logprobs : NULL,
+        .token_user = r,
     };
     if (r->echo && !json) think_view_put(&view, r->prompt.bytes, r->prompt.size);
     if (!json) think_view_start(&view, r->inside);
     enum reel_status status = answer_make(&r->answer, r->session, &request, err);
     if (!json) think_view_finish(&view);
     if (status == REEL_OK && !json && !view.page) putchar('\n');
+    if (status == REEL_OK && r->logprobs &&
+        json_array_size(r->logprobs) != (size_t)r->answer.n_tokens)
+        status = err_set(err, REEL_E_MEMORY, "out of memory: the log-probabilities");
     return status;
 }
 
@@ -250,7 +283,9 @@ static enum reel_status print_json(const struct run *r, struct reel_error *err) 
         info.load_ms, "prompt_tokens", a->n_prompt, "reused_tokens", a->n_reused, "prompt_ms",
         a->prompt_ms, "first_token_ms", a->first_token_ms, "tokens", a->n_tokens, "generate_ms",
         a->generate_ms, "tokens_per_s", a->tokens_per_s);
-    char *text = object ? json_dumps(object, JSON_REAL_PRECISION(9)) : NULL;
+    const bool whole =
+        object && (!r->logprobs || json_object_set(object, "logprobs", r->logprobs) == 0);
+    char *text = whole ? json_dumps(object, JSON_REAL_PRECISION(9)) : NULL;
     json_decref(object);
     if (!text) return err_set(err, REEL_E_MEMORY, "out of memory: the result as JSON");
     puts(text);
@@ -275,6 +310,7 @@ static enum reel_status report(const struct run *r, struct reel_error *err) {
 
 static void run_release(struct run *r) {
     answer_release(&r->answer);
+    json_decref(r->logprobs);
     reel_free(r->ids);
     reel_session_close(r->session);
     reel_model_close(r->model);
@@ -284,7 +320,8 @@ static void run_release(struct run *r) {
 static enum reel_status run(const struct cli_args *args, struct reel_error *err) {
     struct run r = { .args = args };
     interrupt_install();
-    enum reel_status status = read_prompt(&r, err);
+    enum reel_status status = start_logprobs(&r, err);
+    if (status == REEL_OK) status = read_prompt(&r, err);
     double start = clock_ms();
     if (status == REEL_OK) status = cli_model_open(&r.model, args, args->arguments[0], err);
     if (status == REEL_OK) status = encode(&r, err);

@@ -5,6 +5,7 @@
 #include "cli/input.h"
 #include "cli/model_path.h"
 #include "cli/open_model.h"
+#include "cli/token_json.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -73,22 +74,11 @@ static void print_piece(const char *bytes, size_t n) {
     json_decref(whole);
 }
 
-static json_t *piece_object(const struct reel_tokenizer *tok, int32_t id) {
-    size_t n = 0;
-    const char *bytes = reel_token_bytes(tok, id, &n);
-    json_t *text = bytes ? json_stringn(bytes, n) : json_null();
-    if (text) return json_pack("{s:i, s:o}", "id", (int)id, "text", text);
-    json_t *list = json_array(); /* a part of a character */
-    for (size_t i = 0; list && i < n; i++)
-        json_array_append_new(list, json_integer((unsigned char)bytes[i]));
-    return json_pack("{s:i, s:o}", "id", (int)id, "bytes", list);
-}
-
 static enum reel_status print_json(const struct reel_tokenizer *tok, const int32_t *ids, size_t n,
                                    struct reel_error *err) {
     json_t *pieces = json_array();
     for (size_t i = 0; pieces && i < n; i++)
-        if (json_array_append_new(pieces, piece_object(tok, ids[i])) != 0) break;
+        if (json_array_append_new(pieces, token_object(tok, ids[i])) != 0) break;
     bool whole = pieces && json_array_size(pieces) == n;
     json_t *object = json_pack("{s:I, s:o}", "count", (json_int_t)n, "tokens", pieces);
     char *text = whole && object ? json_dumps(object, 0) : NULL;

@@ -3,6 +3,7 @@
 #include "cli/known_words.h"
 #include "support/shell.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -308,6 +309,117 @@ static void fish_completes_commands_options_and_models(void **state) {
     done(r);
 }
 
+/* ---- log-probabilities ----------------------------------------------------------------------- */
+
+static double logprob_of(const float *logits, int n, int id) {
+    double largest = (double)logits[0], sum = 0;
+    for (int i = 1; i < n; i++)
+        if ((double)logits[i] > largest) largest = (double)logits[i];
+    for (int i = 0; i < n; i++)
+        sum += exp((double)logits[i] - largest);
+    return (double)logits[id] - largest - log(sum);
+}
+
+static double number(const json_t *object, const char *key) {
+    const json_t *value = json_object_get(object, key);
+    assert_true(json_is_number(value));
+    return json_number_value(value);
+}
+
+/* One token of the output against the logits of its position. */
+static void check_logprobs(const struct reel_model *model, const json_t *token, const float *logits,
+                           int vocab, int n_top, char *text) {
+    const int id = (int)number(token, "id");
+    size_t n = 0;
+    const char *bytes = reel_token_bytes(reel_model_tokenizer(model), id, &n);
+    assert_float_equal(number(token, "logprob"), logprob_of(logits, vocab, id), 1e-4);
+    const json_t *piece = json_object_get(token, "text"), *top = json_object_get(token, "top");
+    assert_int_equal(json_string_length(piece), n);
+    assert_memory_equal(json_string_value(piece), bytes, n);
+    strcat(text, json_string_value(piece));
+    assert_int_equal(json_array_size(top), n_top);
+    for (int i = 0; i < n_top; i++) {
+        const json_t *one = json_array_get(top, (size_t)i);
+        const double logprob = number(one, "logprob");
+        int n_above = 0;
+        assert_float_equal(logprob, logprob_of(logits, vocab, (int)number(one, "id")), 1e-4);
+        for (int other = 0; other < vocab; other++)
+            n_above += logprob_of(logits, vocab, other) > logprob + 1e-4;
+        assert_true(n_above <= i);
+        assert_true(json_is_string(json_object_get(one, "text")));
+    }
+}
+
+/* Against the library's own logits, evaluated along the ids of the answer. */
+static void logprobs_are_those_of_the_models_own_distribution(void **state) {
+    (void)state;
+    enum { N = 12, TOP = 3 };
+    struct result r = shell("reel run demo Emma was -n 12 --temp 1.5 --top-k 40 --seed 5 --json "
+                            "--logprobs 3 -q --rounding exact");
+    json_t *all = json_loads(r.out, 0, NULL);
+    const json_t *ids = json_object_get(all, "ids"), *prompt = json_object_get(all, "prompt_ids");
+    const json_t *tokens = json_object_get(all, "logprobs");
+    if (r.status != 0 || json_array_size(tokens) != N) fail_msg("%s%s", r.out, r.err);
+    const int n_prompt = (int)json_array_size(prompt);
+    int32_t list[64];
+    for (int i = 0; i < n_prompt; i++)
+        list[i] = (int32_t)json_integer_value(json_array_get(prompt, (size_t)i));
+    for (int i = 0; i < N; i++)
+        list[n_prompt + i] = (int32_t)json_integer_value(json_array_get(ids, (size_t)i));
+    struct reel_model *model = NULL;
+    struct reel_session *session = NULL;
+    struct reel_model_info info = { .size = sizeof info };
+    const struct reel_model_options options = { .size = sizeof options,
+                                                .device = "cpu",
+                                                .rounding = REEL_ROUNDING_EXACT };
+    assert_int_equal(reel_model_open(&model, getenv("DEMO"), &options, NULL), REEL_OK);
+    assert_int_equal(reel_model_get_info(model, &info, NULL), REEL_OK);
+    assert_int_equal(reel_session_open(&session, model, NULL, NULL), REEL_OK);
+    const size_t n_floats = (size_t)(n_prompt + N) * (size_t)info.vocab;
+    float *logits = calloc(n_floats, sizeof *logits);
+    assert_non_null(logits);
+    const struct reel_eval eval = { .size = sizeof eval,
+                                    .n = n_prompt + N,
+                                    .ids = list,
+                                    .output = REEL_OUTPUT_ALL_LOGITS,
+                                    .out = logits,
+                                    .out_floats = n_floats };
+    assert_int_equal(reel_session_eval(session, &eval, NULL), REEL_OK);
+    char text[1000] = "";
+    for (int i = 0; i < N; i++) {
+        const json_t *token = json_array_get(tokens, (size_t)i);
+        assert_int_equal(number(token, "id"), list[n_prompt + i]);
+        check_logprobs(model, token, logits + (size_t)(n_prompt + i - 1) * (size_t)info.vocab,
+                       info.vocab, TOP, text);
+    }
+    assert_string_equal(text, json_string_value(json_object_get(all, "text")));
+    free(logits);
+    reel_session_close(session);
+    reel_model_close(model);
+    json_decref(all);
+    done(r);
+}
+
+static void logprobs_change_no_id_and_are_there_when_asked_for_only(void **state) {
+    (void)state;
+    struct result r = shell("reel run demo Emma -n 20 --temp 0.9 --seed 3 --json -q"),
+                  none =
+                      shell("reel run demo Emma -n 20 --temp 0.9 --seed 3 --json -q --logprobs 0");
+    json_t *plain = json_loads(r.out, 0, NULL), *asked = json_loads(none.out, 0, NULL);
+    assert_non_null(plain);
+    assert_null(json_object_get(plain, "logprobs"));
+    assert_true(json_equal(json_object_get(plain, "ids"), json_object_get(asked, "ids")));
+    const json_t *first = json_array_get(json_object_get(asked, "logprobs"), 0);
+    assert_true(number(first, "logprob") < 0);
+    assert_null(json_object_get(first, "top"));
+    json_decref(plain);
+    json_decref(asked);
+    done(r);
+    done(none);
+    expect("reel run demo x --logprobs 3", 2, "--logprobs goes with --json");
+    expect("reel run demo x --json --logprobs 21", 2, "is not an integer from 0 to 20");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_text_may_follow_the_model),
@@ -326,6 +438,8 @@ int main(void) {
         cmocka_unit_test(the_words_of_a_completion_are_models_and_devices),
         cmocka_unit_test(zsh_takes_its_completion),
         cmocka_unit_test(fish_completes_commands_options_and_models),
+        cmocka_unit_test(logprobs_are_those_of_the_models_own_distribution),
+        cmocka_unit_test(logprobs_change_no_id_and_are_there_when_asked_for_only),
     };
     return cmocka_run_group_tests(tests, shell_enter, shell_leave);
 }
