@@ -24,6 +24,8 @@ static enum reel_status measure(const struct cli_args *args, bool only_read, jso
                                            .log = cli_log,
                                            .log_user = &log };
     *all = NULL;
+    if (strcmp(cli_text(args, "device", "gpu"), "cpu") == 0)
+        return err_set(err, REEL_E_ARGUMENT, "--limits measures a GPU; --device cpu has none");
     if (!cli_has(args, "no-cache") && folder_of_cache(&cache, NULL) == REEL_OK &&
         folder_make(cache, NULL) == REEL_OK)
         options.cache_dir = cache;

@@ -164,7 +164,9 @@ static enum reel_status prepare(struct run *run, int repeats, struct reel_error 
     int n = test->depth + test->n_prompt + 1;
     struct reel_session_options options = { .size = sizeof options,
                                             .max_context = n + 1 + test->n_gen };
-    enum reel_status status = mem_zeroed(&run->ids, (size_t)n, sizeof *run->ids, "ids", err);
+    enum reel_status status =
+        cli_check_positions(run->model, options.max_context, "-p, -n and -d", err);
+    if (status == REEL_OK) status = mem_zeroed(&run->ids, (size_t)n, sizeof *run->ids, "ids", err);
     if (status == REEL_OK)
         status =
             mem_zeroed(&run->logits, (size_t)run->info.vocab, sizeof *run->logits, "logits", err);

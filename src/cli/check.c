@@ -128,7 +128,8 @@ static enum reel_status run_continuation(const struct reel_model *model, const c
     struct reel_session_options options = { .size = sizeof options, .max_context = n };
     struct reel_session *session = NULL;
     float *logits = NULL;
-    enum reel_status status = reel_session_open(&session, model, &options, err);
+    enum reel_status status = cli_check_positions(model, n, name, err);
+    if (status == REEL_OK) status = reel_session_open(&session, model, &options, err);
     if (status == REEL_OK)
         status = mem_zeroed(&logits, (size_t)n * (size_t)vocab, sizeof *logits, "logits", err);
     if (status == REEL_OK)

@@ -19,7 +19,8 @@
 #include <string.h>
 
 #define DEFAULT_TOKENS   256
-#define MAX_STOP_STRINGS 16
+#define MAX_STOP_STRINGS 16  /* include/reel.h, stop_strings, */
+#define MAX_STOP_BYTES   256 /* of each */
 /* How the demo model begins when nothing is asked of it. */
 #define DEMO_OPENING "It was a fine morning in the beginning of April, and"
 
@@ -148,6 +149,9 @@ static enum reel_status encode_chat(struct run *r, struct reel_error *err) {
     const char *system = cli_text(r->args, "system", NULL), *think = cli_text(r->args, "think", "");
     if (memchr(r->prompt.bytes, '\0', r->prompt.size))
         return err_set(err, REEL_E_ARGUMENT, "the prompt contains a NUL byte");
+    enum reel_status status =
+        system ? input_check("--system", system, strlen(system), err) : REEL_OK;
+    if (status != REEL_OK) return status;
     const size_t size = sizeof *messages;
     if (system)
         messages[n++] = (struct reel_message){ .size = size, .role = "system", .content = system };
@@ -186,6 +190,22 @@ static enum reel_status encode(struct run *r, struct reel_error *err) {
     if (r->n_ids == 0) return err_set(err, REEL_E_ARGUMENT, "the prompt is empty");
     if (r->n_ids > INT_MAX)
         return err_set(err, REEL_E_LIMIT, "the prompt has %zu tokens", r->n_ids);
+    return REEL_OK;
+}
+
+static enum reel_status check_stops(const struct cli_args *args, struct reel_error *err) {
+    const char *text;
+    for (int i = 0; (text = cli_repeated(args, "stop", i)); i++) {
+        const size_t n = strlen(text);
+        if (i == MAX_STOP_STRINGS)
+            return err_set(err, REEL_E_ARGUMENT, "--stop is given more than %d times",
+                           MAX_STOP_STRINGS);
+        if (n < 1 || n > MAX_STOP_BYTES)
+            return err_set(err, REEL_E_ARGUMENT, "--stop: a text of %zu bytes; allowed are 1 to %d",
+                           n, MAX_STOP_BYTES);
+        enum reel_status status = input_check("--stop", text, n, err);
+        if (status != REEL_OK) return status;
+    }
     return REEL_OK;
 }
 
@@ -321,6 +341,7 @@ static enum reel_status run(const struct cli_args *args, struct reel_error *err)
     struct run r = { .args = args };
     interrupt_install();
     enum reel_status status = start_logprobs(&r, err);
+    if (status == REEL_OK) status = check_stops(args, err);
     if (status == REEL_OK) status = read_prompt(&r, err);
     double start = clock_ms();
     if (status == REEL_OK) status = cli_model_open(&r.model, args, args->arguments[0], err);

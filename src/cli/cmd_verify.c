@@ -82,7 +82,9 @@ static enum reel_status against_reference(const struct reel_model *model,
                                           const struct cli_args *args, struct reel_error *err) {
     struct reference_result r;
     const int n = (int)cli_integer(args, "positions", 16);
-    enum reel_status status = reference_check_named(model, args, args->arguments[0], n, &r, err);
+    enum reel_status status = cli_check_positions(model, n, "--positions", err);
+    if (status != REEL_OK) return status;
+    status = reference_check_named(model, args, args->arguments[0], n, &r, err);
     printf("reference  %s: %d positions, same winner at %d, %d within the tie rule, logits differ "
            "by %.2g rms (allowed %.2g), %.2g at worst (allowed %.2g); bf16 arithmetic "
            "moves the reference's by %.2g rms\n",

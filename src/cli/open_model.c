@@ -103,13 +103,38 @@ static enum reel_rounding rounding_of(const struct cli_args *args) {
     return strcmp(name, "exact") == 0 ? REEL_ROUNDING_EXACT : REEL_ROUNDING_FAST;
 }
 
+static bool is_auto(const char *name) { return !name || strcmp(name, "auto") == 0; }
+
+/* Options that exclude each other, before the library would say so in its own words. */
+static enum reel_status check_processor(const struct cli_args *args, const struct opening *as,
+                                        struct reel_error *err) {
+    const char *device = as->device ? as->device : cli_text(args, "device", NULL);
+    const char *path = cli_text(args, "cpu-path", NULL);
+    const char *rounding = cli_text(args, "rounding", "fast");
+    const bool on_gpu = !is_auto(device) && strcmp(device, "cpu") != 0;
+    const bool slow = strcmp(rounding, "fast") != 0;
+    if (as->reference) return REEL_OK;
+    if (slow && on_gpu)
+        return err_set(err, REEL_E_ARGUMENT, "--rounding %s is of the CPU; --device %s excludes it",
+                       rounding, device);
+    if (!is_auto(path) && on_gpu)
+        return err_set(err, REEL_E_ARGUMENT, "--cpu-path %s is of the CPU; --device %s excludes it",
+                       path, device);
+    if (slow && !is_auto(path) && strncmp(path, "reference", strlen("reference")) != 0)
+        return err_set(err, REEL_E_ARGUMENT,
+                       "--rounding %s runs with --cpu-path reference; %s excludes it", rounding,
+                       path);
+    return REEL_OK;
+}
+
 static enum reel_status open_as(struct reel_model **model, const struct cli_args *args,
                                 const char *name, const struct opening *as,
                                 struct reel_error *err) {
     struct progress progress;
     struct cli_log log = { &progress, cli_has(args, "verbose") };
     char *cache = NULL, *gpu_options = NULL;
-    enum reel_status status = gpu_options_join(&gpu_options, args, as->gpu_options, err);
+    enum reel_status status = check_processor(args, as, err);
+    if (status == REEL_OK) status = gpu_options_join(&gpu_options, args, as->gpu_options, err);
     if (status != REEL_OK) return status;
     struct reel_model_options options = {
         .size = sizeof options,
@@ -171,6 +196,14 @@ struct reel_model_info cli_model_info(const struct reel_model *model) {
     return info;
 }
 
+enum reel_status cli_check_positions(const struct reel_model *model, int n, const char *options,
+                                     struct reel_error *err) {
+    const struct reel_model_info info = cli_model_info(model);
+    if (n <= info.max_context) return REEL_OK;
+    return err_set(err, REEL_E_ARGUMENT, "%s: %d positions; %s was made for %d", options, n,
+                   info.name, info.max_context);
+}
+
 enum reel_status cli_session_open(struct reel_session **session, const struct reel_model *model,
                                   const struct cli_args *args, struct progress *progress,
                                   struct reel_error *err) {
@@ -180,7 +213,13 @@ enum reel_status cli_session_open(struct reel_session **session, const struct re
         .progress = progress ? progress_update : NULL,
         .progress_user = progress,
     };
-    return reel_session_open(session, model, &options, err);
+    struct reel_error why = { 0 };
+    enum reel_status status = cli_check_positions(model, options.max_context, "--ctx", err);
+    if (status != REEL_OK) return status;
+    status = reel_session_open(session, model, &options, &why);
+    if (status == REEL_OK) return status;
+    return err_set(err, status, "%s%s", why.text,
+                   status == REEL_E_MEMORY ? "; --ctx N with fewer positions takes less" : "");
 }
 
 static enum reel_status random_seed(uint64_t *seed, struct reel_error *err) {

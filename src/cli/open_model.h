@@ -43,6 +43,11 @@ struct cli_log {
 };
 void cli_log(void *user, enum reel_log_level level, const char *text);
 
+/* REEL_E_ARGUMENT where the model was made for fewer than n positions; `options` are what asked for
+ * them, as they are typed: "-p, -n and -d". */
+enum reel_status cli_check_positions(const struct reel_model *model, int n, const char *options,
+                                     struct reel_error *err);
+
 /* With the option of cli_context_group. progress (borrowed, or NULL) is told how far the evaluation
  * of a prompt is. */
 enum reel_status cli_session_open(struct reel_session **session, const struct reel_model *model,

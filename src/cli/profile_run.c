@@ -120,6 +120,8 @@ static enum reel_status decoder_open(struct decoder *d, const struct cli_args *a
                                                                      : for_decoding,
                                                   .progress = progress_update,
                                                   .progress_user = &d->progress };
+    status = cli_check_positions(d->model, options.max_context, "-d, -p and -n", err);
+    if (status != REEL_OK) return status;
     return reel_session_open(&d->session, d->model, &options, err);
 }
 

@@ -1,5 +1,6 @@
 /* What is typed at the program and what it says back: texts, attached files, misspelt words. */
 #include "base/json.h"
+#include "cli/commands.h"
 #include "cli/known_words.h"
 #include "support/shell.h"
 
@@ -420,6 +421,120 @@ static void logprobs_change_no_id_and_are_there_when_asked_for_only(void **state
     expect("reel run demo x --json --logprobs 21", 2, "is not an integer from 0 to 20");
 }
 
+/* ---- errors in the words of the command line ------------------------------------------------- */
+
+/* A model that opens in a moment. */
+#define TINY                                                                                       \
+    "{\"architectures\":[\"Qwen3ForCausalLM\"],\"model_type\":\"qwen3\",\"hidden_size\":64,"       \
+    "\"num_hidden_layers\":1,\"num_attention_heads\":2,\"num_key_value_heads\":1,\"head_dim\":32," \
+    "\"intermediate_size\":64,\"vocab_size\":1000,\"tie_word_embeddings\":true,"                   \
+    "\"rms_norm_eps\":1e-6,\"rope_theta\":10000,\"max_position_embeddings\":64,"                   \
+    "\"eos_token_id\":256}"
+
+static void make_tiny(void) {
+    shell_file("tiny.json", TINY, strlen(TINY));
+    expect("test -d tiny || reel synthesize tiny tiny.json", 0, "");
+}
+
+static void refused_values_name_their_option(void **state) {
+    (void)state;
+    make_tiny();
+    expect("reel run tiny x -c 65", 2, "--ctx: 65 positions; tiny was made for 64");
+    expect("reel score tiny tiny.json -c 65", 2, "--ctx: 65 positions; tiny was made for 64");
+    expect("reel bench tiny --device cpu -p 60 -n 60 -d 4", 2, "-p, -n and -d: ");
+    expect("reel verify tiny -n 65", 2, "--positions: 65 positions; tiny was made for 64");
+    expect("reel run tiny x --stop ''", 2, "--stop: a text of 0 bytes; allowed are 1 to 256");
+    expect("reel run tiny x --stop $(seq -s . 100)", 2, "--stop: a text of 291 bytes");
+    expect("reel run tiny x --stop $(printf '\\244')", 2, "--stop: not UTF-8: byte 0xa4");
+    expect("reel run tiny x $(for i in $(seq 17); do echo --stop $i; done)", 2,
+           "--stop is given more than 16 times");
+    expect("reel run tiny x --rounding exact --device gpu", 2, "--rounding exact is of the CPU");
+    expect("reel run tiny x --cpu-path portable --device gpu:0", 2, "--device gpu:0 excludes it");
+    expect("reel run tiny x --rounding exact --cpu-path portable", 2,
+           "--rounding exact runs with --cpu-path reference");
+    expect("reel bench --limits --device cpu", 2, "--limits measures a GPU; --device cpu");
+    expect("reel run tiny x --chat-template chatml --system $(printf '\\351')", 2,
+           "--system: not UTF-8: byte 0xe9");
+    expect("reel run tiny $(printf 'caf\\351')", 2, "the text after the model: not UTF-8");
+    expect("reel run tiny -p $(printf 'caf\\351')", 2, "--prompt: not UTF-8");
+    expect("printf 'caf\\351' >latin; reel tokenize demo -f latin", 2,
+           "latin: not UTF-8: byte 0xe9 at offset 3");
+    expect("reel tokenize demo -f - <latin", 2, "standard input: not UTF-8");
+    expect("reel score tiny latin", 2, "latin: not UTF-8");
+}
+
+/* What a program would have done wrong, and a person cannot. */
+static const char *const words_of_programs[] = {
+    "reel_",       "REEL_",      "struct ",   "enum ",       "max_context", "n_threads",
+    "gpu_options", "cpu_path",   "n_stop",    "stop string", "sampling:",   "top_k",
+    "top_p",       "min_p",      "_penalty",  "on_token",    "cache_dir",   "nvrtc_dir",
+    "GPU option ", "max_tokens", "_logprobs", "device \\\"", "encode:",     "NULL",
+};
+
+static void add_line(FILE *script, const char *command, const struct cli_option *o,
+                     const char *value) {
+    const bool fits = strcmp(command, "inspect") == 0 || strcmp(command, "score") == 0;
+    const char *text = strcmp(command, "score") == 0 ? "tiny.json" : fits ? "" : "x";
+    fprintf(script, "echo '>' %s --%s='%s' >&2; reel %s tiny %s --%s='%s' </dev/null\n", command,
+            o->name, value, command, text, o->name, value);
+}
+
+/* The ends of each range and what lies beyond them. --threads is left out: 256 of them for nothing.
+ */
+static void add_values(FILE *script, const char *command, const struct cli_option *o) {
+    char value[60];
+    if (o->kind == CLI_FLAG || strcmp(o->name, "threads") == 0) return;
+    add_line(script, command, o, "");
+    add_line(script, command, o, "x");
+    add_line(script, command, o, "\351");
+    if (o->kind == CLI_INTEGER) {
+        snprintf(value, sizeof value, "%lld", (long long)o->least);
+        add_line(script, command, o, value);
+        snprintf(value, sizeof value, "%lld", (long long)o->most);
+        add_line(script, command, o, value);
+        add_line(script, command, o, "-1");
+    }
+    if (o->kind == CLI_REAL) {
+        snprintf(value, sizeof value, "%g", o->low);
+        add_line(script, command, o, value);
+        snprintf(value, sizeof value, "%g", o->high);
+        add_line(script, command, o, value);
+        add_line(script, command, o, "1e-45");
+    }
+    if (o->kind == CLI_CHOICE)
+        for (const char *at = o->choices; *at; at += strspn(at, " ")) {
+            snprintf(value, sizeof value, "%.*s", (int)strcspn(at, " "), at);
+            add_line(script, command, o, value);
+            at += strcspn(at, " ");
+        }
+}
+
+static void no_value_is_answered_in_the_words_of_the_library(void **state) {
+    (void)state;
+    static const char *const names[] = { "run", "score", "tokenize", "inspect" };
+    char *lines = NULL;
+    size_t n = 0;
+    FILE *script = open_memstream(&lines, &n);
+    assert_non_null(script);
+    make_tiny();
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const struct cli_command *command = cli_find_command(names[i]);
+        assert_non_null(command);
+        for (int g = 0; g < CLI_MAX_GROUPS && command->groups[g]; g++)
+            for (int k = 0; k < command->groups[g]->n_options; k++)
+                add_values(script, names[i], &command->groups[g]->options[k]);
+    }
+    fclose(script);
+    shell_file("values.sh", lines, n);
+    free(lines);
+    struct result r = shell("sh values.sh 2>&1 >/dev/null | cat -v");
+    for (size_t i = 0; i < sizeof words_of_programs / sizeof *words_of_programs; i++) {
+        const char *found = strstr(r.out, words_of_programs[i]);
+        if (found) fail_msg("\"%s\": %.300s", words_of_programs[i], found);
+    }
+    done(r);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_text_may_follow_the_model),
@@ -440,6 +555,8 @@ int main(void) {
         cmocka_unit_test(fish_completes_commands_options_and_models),
         cmocka_unit_test(logprobs_are_those_of_the_models_own_distribution),
         cmocka_unit_test(logprobs_change_no_id_and_are_there_when_asked_for_only),
+        cmocka_unit_test(refused_values_name_their_option),
+        cmocka_unit_test(no_value_is_answered_in_the_words_of_the_library),
     };
     return cmocka_run_group_tests(tests, shell_enter, shell_leave);
 }

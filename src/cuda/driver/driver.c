@@ -32,7 +32,7 @@ static enum reel_status open_library(struct cuda_driver *driver, const char *fol
     if (!driver->library)
         return err_set(err, REEL_E_UNSUPPORTED,
                        "no NVIDIA driver (%s): install NVIDIA's driver for the GPU, until "
-                       "nvidia-smi lists it, or use device \"cpu\"",
+                       "nvidia-smi lists it, or run on the CPU",
                        why);
     const char *missing = library_bind(driver->library, &driver->call, symbols,
                                        (int)(sizeof symbols / sizeof *symbols));
@@ -244,7 +244,7 @@ enum reel_status cuda_alloc(const struct cuda_gpu *gpu, cu_address *address, siz
         return driver_fail(gpu->driver, error, cu_names.memory_alloc, what, err);
     return err_set(err, REEL_E_MEMORY,
                    "out of GPU memory: %s needs %.1f MB, of gpu:%d's %.1f MB %.1f MB are free; "
-                   "close other programs on it, use a shorter context, or use device \"cpu\"",
+                   "close other programs on it, use a shorter context, or run on the CPU",
                    what, megabytes(n_bytes), gpu->index, megabytes(n_total), megabytes(n_free));
 }
 

@@ -10,7 +10,7 @@ static const struct {
     int error;
     const char *advice;
 } advices[] = {
-    { CU_ERROR_OUT_OF_MEMORY, "close other programs on the GPU, or use device \"cpu\"" },
+    { CU_ERROR_OUT_OF_MEMORY, "close other programs on the GPU, or run on the CPU" },
     { CU_ERROR_STUB_LIBRARY,
       "the libcuda.so.1 that was found is the CUDA toolkit's stub: put the driver's before it" },
     { CU_ERROR_DEVICES_UNAVAILABLE,
