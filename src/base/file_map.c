@@ -60,6 +60,7 @@ void file_map_close(struct file_map *map) {
     *map = (struct file_map){ 0 };
 }
 
+/* `path` is the name that the file will have: nobody knows the one it has until then. */
 static enum reel_status write_all(int fd, const char *path, const unsigned char *p, size_t n,
                                   struct reel_error *err) {
     while (n > 0) {
@@ -96,15 +97,15 @@ enum reel_status file_write_atomic(const char *path, const void *bytes, size_t n
     int fd = mkstemp(aside);
     if (fd < 0) {
         enum reel_status status =
-            err_set(err, REEL_E_IO, "%s: cannot create: %s", aside, strerror(errno));
+            err_set(err, REEL_E_IO, "%s: cannot create: %s", path, strerror(errno));
         mem_free(aside);
         return status;
     }
-    enum reel_status status = write_all(fd, aside, bytes, n, err);
+    enum reel_status status = write_all(fd, path, bytes, n, err);
     if (status == REEL_OK && fchmod(fd, 0644) != 0)
-        status = err_set(err, REEL_E_IO, "%s: cannot set mode: %s", aside, strerror(errno));
+        status = err_set(err, REEL_E_IO, "%s: cannot set mode: %s", path, strerror(errno));
     if (close(fd) != 0 && status == REEL_OK)
-        status = err_set(err, REEL_E_IO, "%s: cannot close: %s", aside, strerror(errno));
+        status = err_set(err, REEL_E_IO, "%s: cannot close: %s", path, strerror(errno));
     if (status == REEL_OK && rename(aside, path) != 0)
         status = err_set(err, REEL_E_IO, "%s: cannot rename: %s", path, strerror(errno));
     if (status != REEL_OK) unlink(aside);

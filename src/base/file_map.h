@@ -24,7 +24,7 @@ void file_map_borrow(struct file_map *map, const void *bytes, size_t size);
 void file_map_close(struct file_map *map);
 
 /* Writes n bytes to path: into a temporary file beside it, synced, then renamed over it, so that
- * readers see the old file or the whole new one. */
+ * readers see the old file or the whole new one. Messages name path. */
 enum reel_status file_write_atomic(const char *path, const void *bytes, size_t n,
                                    struct reel_error *err);
 

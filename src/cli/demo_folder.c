@@ -10,14 +10,18 @@
 #include <string.h>
 #include <unistd.h>
 
-static enum reel_status make_temporary(char **path, struct reel_error *err) {
+static const char *temporary_parent(void) {
     const char *parent = getenv("TMPDIR");
+    return parent && parent[0] ? parent : "/tmp";
+}
+
+static enum reel_status make_temporary(char **path, struct reel_error *err) {
     struct buffer text = { 0 };
-    enum reel_status status =
-        buffer_printf(&text, err, "%s/reel-demo-XXXXXX", parent && parent[0] ? parent : "/tmp");
+    enum reel_status status = buffer_printf(&text, err, "%s/reel-demo-XXXXXX", temporary_parent());
     if (status != REEL_OK) return status;
     if (!mkdtemp(text.bytes)) {
-        status = err_set(err, REEL_E_IO, "%s: cannot create: %s", text.bytes, strerror(errno));
+        status = err_set(err, REEL_E_IO, "%s: cannot create a temporary folder there: %s",
+                         temporary_parent(), strerror(errno));
         buffer_release(&text);
         return status;
     }
@@ -37,6 +41,11 @@ enum reel_status demo_folder_make(char **path, struct reel_error *err) {
         status = buffer_printf(&file, err, "%s/%s", *path, files[i].name);
         if (status == REEL_OK)
             status = file_write_atomic(file.bytes, files[i].bytes, files[i].n_bytes, err);
+        if (status == REEL_E_IO) /* nobody knows the temporary name */
+            status = err_set(err, status,
+                             "%s: writing the demo model there failed; TMPDIR can name another "
+                             "folder",
+                             temporary_parent());
         buffer_release(&file);
     }
     if (status != REEL_OK) {

@@ -24,6 +24,7 @@ static const char *const file_names[] = { "config.json", "tokenizer.json", "mode
 
 struct writer {
     char aside[FOLDER_ROOM]; /* the folder being filled; empty until there is one */
+    int n_folder;            /* bytes of it that are the name the folder will have */
     const struct model_config *config;
     uint64_t seed;
     reel_progress_fn progress;
@@ -33,16 +34,18 @@ struct writer {
 /* ---- one file -------------------------------------------------------------------------------- */
 
 struct out_file {
-    char path[PATH_ROOM];
+    char shown[PATH_ROOM]; /* the name it will have, for messages */
     int fd;
 };
 
 static enum reel_status file_start(struct out_file *file, const struct writer *w, const char *name,
                                    struct reel_error *err) {
-    snprintf(file->path, sizeof file->path, "%s/%s", w->aside, name);
-    file->fd = open(file->path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+    char path[PATH_ROOM];
+    snprintf(path, sizeof path, "%s/%s", w->aside, name);
+    snprintf(file->shown, sizeof file->shown, "%.*s/%s", w->n_folder, w->aside, name);
+    file->fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
     if (file->fd >= 0) return REEL_OK;
-    return err_set(err, REEL_E_IO, "%s: cannot create: %s", file->path, strerror(errno));
+    return err_set(err, REEL_E_IO, "%s: cannot create: %s", file->shown, strerror(errno));
 }
 
 static enum reel_status file_append(const struct out_file *file, const void *bytes, size_t n,
@@ -52,7 +55,7 @@ static enum reel_status file_append(const struct out_file *file, const void *byt
         ssize_t done = write(file->fd, p, n);
         if (done < 0 && errno == EINTR) continue;
         if (done < 0)
-            return err_set(err, REEL_E_IO, "%s: cannot write: %s", file->path, strerror(errno));
+            return err_set(err, REEL_E_IO, "%s: cannot write: %s", file->shown, strerror(errno));
         p += done;
         n -= (size_t)done;
     }
@@ -62,7 +65,7 @@ static enum reel_status file_append(const struct out_file *file, const void *byt
 static enum reel_status file_finish(struct out_file *file, enum reel_status status,
                                     struct reel_error *err) {
     if (file->fd >= 0 && close(file->fd) != 0 && status == REEL_OK)
-        status = err_set(err, REEL_E_IO, "%s: cannot close: %s", file->path, strerror(errno));
+        status = err_set(err, REEL_E_IO, "%s: cannot close: %s", file->shown, strerror(errno));
     return status;
 }
 
@@ -151,7 +154,7 @@ static enum reel_status write_payload(const struct writer *w, const struct out_f
         for (uint64_t first = 0; first < n; first += FILL_ELEMENTS) {
             size_t count = n - first < FILL_ELEMENTS ? (size_t)(n - first) : FILL_ELEMENTS;
             if (w->progress && !w->progress(w->progress_user, "writing", written, payload))
-                return err_set(err, REEL_E_CANCELLED, "%s: cancelled", file->path);
+                return err_set(err, REEL_E_CANCELLED, "%s: cancelled", file->shown);
             fill(&t, w->seed, first, count, elements);
             enum reel_status status = file_append(file, elements, count * size, err);
             if (status != REEL_OK) return status;
@@ -341,6 +344,7 @@ static enum reel_status make_aside(struct writer *w, const char *folder, struct 
         return err_set(err, REEL_E_ARGUMENT, "a folder name of %zu bytes, at most %zu are allowed",
                        n, sizeof w->aside - sizeof ".XXXXXX");
     snprintf(w->aside, sizeof w->aside, "%.*s.XXXXXX", (int)n, folder);
+    w->n_folder = (int)n;
     if (mkdtemp(w->aside)) return REEL_OK;
     w->aside[0] = '\0';
     return err_set(err, REEL_E_IO, "%s: cannot create: %s", folder, strerror(errno));
@@ -360,8 +364,7 @@ static enum reel_status publish(const struct writer *w, const char *folder,
     enum reel_status status = check_free(folder, err);
     if (status != REEL_OK) return status;
     if (chmod(w->aside, 0755) == 0 && rename(w->aside, folder) == 0) return REEL_OK;
-    return err_set(err, REEL_E_IO, "%s: cannot rename from %s: %s", folder, w->aside,
-                   strerror(errno));
+    return err_set(err, REEL_E_IO, "%s: cannot be given its name: %s", folder, strerror(errno));
 }
 
 enum reel_status reel_synthesize(const char *folder, const char *shape, uint64_t seed,

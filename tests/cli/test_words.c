@@ -535,6 +535,22 @@ static void no_value_is_answered_in_the_words_of_the_library(void **state) {
     done(r);
 }
 
+/* ---- names of what is not there yet ---------------------------------------------------------- */
+
+static void a_file_that_cannot_be_written_is_called_by_its_own_name(void **state) {
+    (void)state;
+    make_tiny();
+    expect("echo /save no/such/file | reel chat demo --chat-template chatml", REEL_E_IO,
+           "no/such/file: cannot create: No such file or directory");
+    expect("trap '' XFSZ; ulimit -f 8; reel synthesize small tiny.json", REEL_E_IO,
+           "reel: small/tokenizer.json: cannot write: File too large");
+    expect("TMPDIR=/no/such reel inspect demo", REEL_E_IO,
+           "/no/such: cannot create a temporary folder there: No such file");
+    expect("trap '' XFSZ; ulimit -f 8; TMPDIR=. reel inspect demo", REEL_E_IO,
+           ".: writing the demo model there failed; TMPDIR can name another folder");
+    expect("test ! -e small && test -z \"$(ls -d small.* reel-demo-* 2>/dev/null)\"", 0, "");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_text_may_follow_the_model),
@@ -557,6 +573,7 @@ int main(void) {
         cmocka_unit_test(logprobs_change_no_id_and_are_there_when_asked_for_only),
         cmocka_unit_test(refused_values_name_their_option),
         cmocka_unit_test(no_value_is_answered_in_the_words_of_the_library),
+        cmocka_unit_test(a_file_that_cannot_be_written_is_called_by_its_own_name),
     };
     return cmocka_run_group_tests(tests, shell_enter, shell_leave);
 }

@@ -58,6 +58,9 @@ static int files_in_folder(void) {
 static enum reel_status replace(void *context, struct reel_error *err) {
     (void)context;
     enum reel_status status = file_write_atomic(path, new_text, sizeof new_text - 1, err);
+    if (status == REEL_OK) return status;
+    const char *named = strstr(err->text, path); /* and not what it is called until it is whole */
+    assert_true(named && named[strlen(path)] != '.');
     return status;
 }
 

@@ -55,7 +55,11 @@ static int entries(const char *path) {
 static enum reel_status synthesize(void *context, struct reel_error *err) {
     (void)context;
     clear_folder(); /* of the run before; the calls it makes are not among those that fail */
-    return reel_synthesize(folder, "tests/golden/models/q3-a.json", 1, NULL, NULL, err);
+    enum reel_status status =
+        reel_synthesize(folder, "tests/golden/models/q3-a.json", 1, NULL, NULL, err);
+    const char *named = err ? strstr(err->text, folder) : NULL; /* by the name it was to have */
+    assert_false(named && named[strlen(folder)] == '.');
+    return status;
 }
 
 /* A whole folder or none, and nothing beside it. */
