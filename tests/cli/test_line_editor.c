@@ -542,6 +542,25 @@ static void a_paste_during_an_answer_is_one_message(void **state) {
     leave(&s);
 }
 
+/* What the terminal's own buffer cannot hold is taken out of it, so that Ctrl-C behind it arrives.
+ */
+static void ctrl_c_behind_a_paste_ends_an_answer(void **state) {
+    static char text[20000];
+    struct screen s;
+    (void)state;
+    memset(text, 'y', sizeof text);
+    start(&s, 24, 80);
+    screen_type(&s, "answer\r");
+    screen_see(&s, "tick");
+    screen_paste(&s, text, sizeof text);
+    screen_type(&s, "\x03\r");
+    screen_see(&s, "20000 bytes");
+    char *all = screen_text(&s);
+    assert_true(strstr(all, "stopped") && !strstr(all, "ended"));
+    free(all);
+    leave(&s);
+}
+
 static void ctrl_c_ends_an_answer_and_keeps_what_was_typed(void **state) {
     struct screen s;
     (void)state;
@@ -796,6 +815,7 @@ int main(void) {
         cmocka_unit_test(a_paste_that_is_too_large_is_cut_and_the_rest_is_no_key),
         cmocka_unit_test(keys_during_an_answer_wait_for_the_next_line),
         cmocka_unit_test(a_paste_during_an_answer_is_one_message),
+        cmocka_unit_test(ctrl_c_behind_a_paste_ends_an_answer),
         cmocka_unit_test(ctrl_c_ends_an_answer_and_keeps_what_was_typed),
         cmocka_unit_test(earlier_lines_come_back_and_are_searched),
         cmocka_unit_test(lines_are_saved_as_they_are_entered),
