@@ -2,10 +2,12 @@
  * header is not needed to build. */
 #include "audio/sndfile.h"
 
+#include "audio/mp3_length.h"
 #include "base/memory.h"
 
 #include <dlfcn.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static const char library_name[] = "libsndfile.so.1";
@@ -22,7 +24,15 @@ struct sf_virtual_io {
     int64_t (*write)(const void *bytes, int64_t n, void *user);
     int64_t (*tell)(void *user);
 };
-enum { SF_MODE_READ = 0x10, SF_TYPE = 0x0fff0000, SF_TYPE_OGG = 0x00200000 };
+enum {
+    SF_MODE_READ = 0x10,
+    SF_TYPE = 0x0fff0000,
+    SF_TYPE_OGG = 0x00200000,
+    SF_TYPE_MPEG = 0x00230000
+};
+
+/* Frames that an MP3 decoder may leave out at both ends, which its encoder has added. */
+enum { MP3_ADDED = 4608 };
 
 struct calls {
     void *(*open)(struct sf_virtual_io *io, int mode, struct sf_info *info, void *user);
@@ -40,6 +50,9 @@ struct sndfile {
     struct reel_error failed; /* of the stream, inside a callback */
     int64_t frames_left;      /* by the header; -1: not known */
     bool lacks_end;
+    bool is_mp3;
+    struct mp3_length mp3;
+    int64_t n_read;
 };
 
 static int64_t io_size(void *user) { return ((struct sndfile *)user)->s->size; }
@@ -106,6 +119,16 @@ static enum reel_status open_file(struct sndfile *f, struct sf_info *info, struc
                    f->s->name, f->call.text(NULL));
 }
 
+/* What libsndfile says of an MP3 file's length is a guess where there is no Xing header. */
+static enum reel_status measure_mp3(struct sndfile *f, struct reel_error *err) {
+    const uint64_t at = f->s->at;
+    enum reel_status status = mp3_length_read(&f->mp3, f->s, err);
+    if (status == REEL_OK) status = byte_stream_seek(f->s, at, err);
+    f->is_mp3 = true;
+    f->frames_left = -1;
+    return status;
+}
+
 enum reel_status sndfile_open(struct sndfile **out, struct byte_stream *s, int *rate, int *channels,
                               int64_t *frames, struct reel_error *err) {
     struct sndfile *f = NULL;
@@ -127,8 +150,26 @@ enum reel_status sndfile_open(struct sndfile **out, struct byte_stream *s, int *
     *rate = info.samplerate;
     *channels = info.channels;
     *frames = f->frames_left;
+    if ((info.format & SF_TYPE) == SF_TYPE_MPEG) {
+        status = measure_mp3(f, err);
+        if (llabs(*frames - f->mp3.samples) > MP3_ADDED) *frames = f->mp3.samples;
+    }
+    if (status != REEL_OK) {
+        sndfile_close(f);
+        return status;
+    }
     *out = f;
     return REEL_OK;
+}
+
+/* What is wrong with an MP3 file of which nothing more comes; NULL: nothing. */
+static const char *mp3_damage(const struct sndfile *f) {
+    const struct mp3_length *m = &f->mp3;
+    if (m->samples >= 0 && m->announced > m->samples + MP3_ADDED)
+        return "some of what it announces is missing";
+    if (m->samples > f->n_read + MP3_ADDED)
+        return "libsndfile gave no more of it, though the file goes on";
+    return NULL;
 }
 
 enum reel_status sndfile_read(struct sndfile *f, float *out, size_t n, size_t *n_read,
@@ -138,7 +179,9 @@ enum reel_status sndfile_read(struct sndfile *f, float *out, size_t n, size_t *n
     *damage = NULL;
     if (f->failed.status != REEL_OK) return err_set(err, f->failed.status, "%s", f->failed.text);
     if (f->frames_left > 0) f->frames_left -= got < f->frames_left ? got : f->frames_left;
+    f->n_read += (int64_t)*n_read;
     if (*n_read > 0) return REEL_OK;
+    if (f->is_mp3) *damage = mp3_damage(f);
     if (f->call.error(f->file) != 0)
         *damage = f->call.text(f->file);
     else if (f->frames_left > 0)

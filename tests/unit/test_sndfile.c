@@ -249,6 +249,82 @@ static void a_truncated_file_gives_what_it_holds_and_a_warning(void **state) {
     free(samples);
 }
 
+/* ---- MP3 ---- */
+
+/* Bytes of the frame of MPEG 1 layer III that begins there, or 0. */
+static size_t mp3_frame_bytes(const unsigned char *p) {
+    static const int rates[] = {
+        0, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320, 0
+    };
+    if (p[0] != 0xff || (p[1] & 0xfe) != 0xfa) return 0;
+    return (size_t)(144000 * rates[p[2] >> 4] / 44100 + (p[2] >> 1 & 1));
+}
+
+static void add_zeros_behind(struct bytes *b, const char *id, size_t n) {
+    bytes_add(b, id, strlen(id));
+    bytes_zeros(b, n - strlen(id));
+}
+
+/* n seconds, loud and then nearly nothing, so that frames of a variable rate differ. */
+static float *loud_then_quiet(size_t n) {
+    float *samples = tones(44100, 1, n);
+    for (size_t i = n / 4; i < n; i++)
+        samples[i] *= 1e-4f;
+    return samples;
+}
+
+static struct clip read_memory(const struct bytes *b) {
+    struct audio_source *s = NULL;
+    struct reel_error err = { 0 };
+    if (audio_source_open_memory(&s, "x.mp3", b->data, b->n, NULL, &err) != REEL_OK)
+        fail_msg("%s", err.text);
+    return drain(s, 4096);
+}
+
+/* With the header that tells its length, as it is or behind a tag, and without, where decoders
+ * guess: a tag behind the last frame is then taken for sound, and short frames for none. */
+static void a_whole_mp3_is_not_said_to_lack_anything(void **state) {
+    (void)state;
+    need_library();
+    const size_t n = 44100 * 8;
+    float *samples = loud_then_quiet(n);
+    struct file_map map;
+    if (!write_file(MP3, 44100, 1, samples, n)) {
+        print_message("this libsndfile writes no MP3\n");
+        free(samples);
+        skip();
+    }
+    assert_int_equal(file_map_open(&map, path, NULL), REEL_OK);
+    const size_t head = mp3_frame_bytes(map.bytes);
+    assert_true(head > 0);
+    for (int kind = 0; kind < 8; kind++) {
+        const bool guessed = kind >= 4;
+        struct bytes b = { 0 };
+        if (kind == 2) add_zeros_behind(&b, "ID3\3", 10 + 32 * 128);
+        if (kind == 2) b.data[8] = 32; /* whose size is in digits of seven bits */
+        bytes_add(&b, map.bytes + (guessed ? head : 0), map.size - (guessed ? head : 0));
+        if (kind % 4 == 1) add_zeros_behind(&b, "TAG", 128);
+        if (kind % 4 == 3) add_zeros_behind(&b, "APETAGEX", 30000);
+        struct clip clip = read_memory(&b);
+        print_message("kind %d: %.3f s of %.3f s, %s\n", kind, (double)clip.n / AUDIO_RATE,
+                      clip.seconds, clip.warning);
+        assert_true(fabs(clip.seconds - 8) < 0.12);
+        if ((double)clip.n / AUDIO_RATE > 7.9) assert_string_equal(clip.warning, "");
+        if (!guessed) assert_in_range(clip.n, 8 * AUDIO_RATE - 100, 8 * AUDIO_RATE + 100);
+        clip_release(&clip);
+        bytes_release(&b);
+    }
+    struct bytes half = { 0 };
+    bytes_add(&half, map.bytes, map.size / 2);
+    struct clip clip = read_memory(&half);
+    if (!strstr(clip.warning, "some of what it announces is missing"))
+        fail_msg("\"%s\"", clip.warning);
+    clip_release(&clip);
+    bytes_release(&half);
+    file_map_close(&map);
+    free(samples);
+}
+
 /* Its length is at its end: nothing else tells. */
 static void an_ogg_file_without_its_end_is_warned_about(void **state) {
     (void)state;
@@ -385,6 +461,7 @@ int main(void) {
         cmocka_unit_test(lossy_formats_sound_like_what_was_written),
         cmocka_unit_test(a_file_in_memory_is_read_as_one_on_disk),
         cmocka_unit_test(a_truncated_file_gives_what_it_holds_and_a_warning),
+        cmocka_unit_test(a_whole_mp3_is_not_said_to_lack_anything),
         cmocka_unit_test(an_ogg_file_without_its_end_is_warned_about),
         cmocka_unit_test(standard_input_is_sought_in_where_it_is_a_file),
         cmocka_unit_test(what_is_no_audio_at_all_is_refused),
