@@ -1,7 +1,5 @@
 /* reel transcribe: recordings to text. */
-#include "base/buffer.h"
 #include "base/clock.h"
-#include "base/file_map.h"
 #include "base/memory.h"
 #include "cli/commands.h"
 #include "cli/live_view.h"
@@ -9,6 +7,7 @@
 #include "cli/pace.h"
 #include "cli/progress.h"
 #include "cli/terminal.h"
+#include "cli/transcript_out.h"
 
 #include <limits.h>
 #include <string.h>
@@ -31,13 +30,20 @@ static const struct cli_option options[] = {
       .kind = CLI_CHOICE,
       .argument = "FORMAT",
       .choices = "text json verbose_json srt vtt",
-      .help = "text, as it is made; json; verbose_json, with segments; srt or vtt, subtitles; "
+      .help = "text, as it is made; json; verbose_json, with segments; srt or "
+              "vtt, subtitles; "
               "default text" },
     { .name = "output",
       .letter = 'o',
       .kind = CLI_TEXT,
       .argument = "FILE",
-      .help = "write there, at the end, instead of to standard output" },
+      .help = "write there, at the end or when the work is stopped, instead of "
+              "to standard output" },
+    { .name = "output-dir",
+      .kind = CLI_TEXT,
+      .argument = "FOLDER",
+      .help = "write a file for each recording there: a.wav to a.txt, a.json, "
+              "a.srt or a.vtt" },
     { .name = "language",
       .letter = 'l',
       .kind = CLI_TEXT,
@@ -52,28 +58,32 @@ static const struct cli_option options[] = {
       .argument = "SECONDS",
       .low = 1,
       .high = 1200,
-      .help = "about how long the pieces of a recording may be; they end in pauses, or without one "
+      .help = "about how long the pieces of a recording may be; they end in "
+              "pauses, or without one "
               "where it is quietest; default 30, for demo-speech 8" },
     { .name = "pause",
       .kind = CLI_REAL,
       .argument = "SECONDS",
       .low = 0.3,
       .high = 10,
-      .help = "how long a pause ends a piece of any length; a shorter one ends a longer piece; "
+      .help = "how long a pause ends a piece of any length; a shorter one ends "
+              "a longer piece; "
               "default 2, for demo-speech 0.4" },
     { .name = "past-text",
       .kind = CLI_FLAG,
       .help = "tell the model the end of the text before each segment" },
     { .name = "skip-silence",
       .kind = CLI_FLAG,
-      .help = "call more silent: what is less than 12 dB louder than the noise, or under -55 dB" },
+      .help = "call more silent: what is less than 12 dB louder than the noise, "
+              "or under -55 dB" },
     { .name = "tokens",
       .letter = 'n',
       .kind = CLI_INTEGER,
       .argument = "N",
       .least = 1,
       .most = INT_MAX,
-      .help = "stop a segment's text after N tokens; default 8 a second of --segment, at least 512 "
+      .help = "stop a segment's text after N tokens; default 8 a second of "
+              "--segment, at least 512 "
               "and at most 4096" },
     { .name = "quiet", .letter = 'q', .kind = CLI_FLAG, .help = "no figures on standard error" },
 };
@@ -82,7 +92,8 @@ static const struct cli_group group = CLI_GROUP("Options", options);
 static const struct cli_option live_options[] = {
     { .name = "stream",
       .kind = CLI_FLAG,
-      .help = "transcribe while it is spoken: text as soon as it is certain, at a terminal with "
+      .help = "transcribe while it is spoken: text as soon as it is certain, at "
+              "a terminal with "
               "what may still change dimmed behind it" },
     { .name = "chunk",
       .kind = CLI_REAL,
@@ -98,7 +109,8 @@ static const struct cli_option raw_options[] = {
       .kind = CLI_CHOICE,
       .argument = "TYPE",
       .choices = "s16le s24le s32le f32le",
-      .help = "the input is samples without a header: integers of 16, 24 or 32 bits or 32-bit "
+      .help = "the input is samples without a header: integers of 16, 24 or 32 "
+              "bits or 32-bit "
               "floats, little-endian" },
     { .name = "rate",
       .kind = CLI_INTEGER,
@@ -121,11 +133,13 @@ struct job {
     struct reel_transcriber *transcriber;
     double chunk; /* seconds from step to step; 0: no stream */
     enum reel_transcript_format format;
-    bool live;         /* text goes to stdout as it is made */
-    bool line_open;    /* and the line is not ended */
-    struct buffer out; /* for --output */
+    struct transcript_out out;
+    bool live;      /* text goes to stdout as it is made */
+    bool line_open; /* and the line is not ended */
     /* the file at hand */
+    int index;
     const char *name;
+    bool headed;    /* its heading is written */
     double seconds; /* of it; -1 when unknown */
     double start_ms;
     struct progress progress;
@@ -149,7 +163,8 @@ static enum reel_transcript_format format_of(const struct cli_args *args) {
 
 /* ---- Ctrl-C ---- */
 
-/* Of what is heard live, the first one ends the input, and the rest is written down. */
+/* Of what is heard live, the first one ends the input, and the rest is written
+ * down. */
 static bool is_live(const struct job *job) {
     return job->chunk > 0 && strcmp(job->name, "-") == 0 && !job->input_ended;
 }
@@ -163,11 +178,17 @@ static bool input_ends(struct job *job) {
 
 /* ---- what the library calls ---- */
 
+static void put_heading(struct job *job) {
+    if (!job->headed) transcript_out_heading(&job->out, job->index);
+    job->headed = true;
+}
+
 static bool on_text(void *user, const char *text, size_t n_bytes, int segment) {
     struct job *job = user;
     (void)segment;
     if (job->live) {
         progress_end(&job->progress);
+        put_heading(job);
         live_view_text(&job->view, text, n_bytes);
         job->line_open = true;
     }
@@ -178,6 +199,7 @@ static bool on_partial(void *user, const char *text, size_t n_bytes, int segment
     struct job *job = user;
     (void)segment;
     job->stepped = true;
+    if (job->live && n_bytes > 0) put_heading(job);
     if (job->live) live_view_rest(&job->view, text, n_bytes);
     return !cancelled(job) && !ferror(stdout);
 }
@@ -219,7 +241,8 @@ static enum reel_status open_audio(struct job *job, struct reel_audio **audio,
     set.encoding = (enum reel_audio_encoding)type;
     if (strcmp(job->name, "-") == 0 && terminal_is(stdin))
         return err_set(err, REEL_E_ARGUMENT,
-                       "standard input is a terminal; pipe a recording into reel transcribe -");
+                       "standard input is a terminal; pipe a recording into reel "
+                       "transcribe -");
     return reel_audio_open(audio, job->name, &set, err);
 }
 
@@ -229,7 +252,9 @@ static void tell_that_it_is_late(struct job *job) {
     live_view_end(&job->view);
     if (job->line_open && terminal_is(stdout)) putchar('\n');
     fflush(stdout);
-    fprintf(stderr, "reel: %s: the text of a live input is %.0f s behind by now; see --chunk\n",
+    fprintf(stderr,
+            "reel: %s: the text of a live input is %.0f s behind by now; see "
+            "--chunk\n",
             job->name, job->pace.late_ms / 1e3);
 }
 
@@ -273,24 +298,25 @@ static enum reel_status push_all(struct job *job, struct reel_audio *audio, bool
 
 static enum reel_status put_result(struct job *job, const struct reel_transcript *transcript,
                                    struct reel_error *err) {
-    char *text = NULL;
-    size_t n = 0;
-    if (job->live) {
-        live_view_end(&job->view);
-        putchar('\n');
-        job->line_open = false;
-        return REEL_OK;
-    }
-    enum reel_status status = reel_transcript_text(transcript, job->format, &text, &n, err);
-    bool ended = n > 0 && text[n - 1] == '\n';
-    if (status == REEL_OK && cli_has(job->args, "output")) {
-        status = buffer_append(&job->out, text, n, err);
-        if (status == REEL_OK && !ended) status = buffer_text(&job->out, "\n", err);
-    } else if (status == REEL_OK) {
-        terminal_write(stdout, text, n);
-        if (!ended) putchar('\n');
-    }
-    reel_free(text);
+    if (!job->live) return transcript_out_add(&job->out, job->index, transcript, NULL, err);
+    live_view_end(&job->view);
+    put_heading(job);
+    putchar('\n');
+    job->line_open = false;
+    return REEL_OK;
+}
+
+/* What is finished of a recording that goes no further. */
+static enum reel_status keep_part(struct job *job, const char *problem) {
+    struct reel_transcript part = { .size = sizeof part };
+    struct reel_error err = { 0 };
+    if (job->live) return REEL_OK; /* it is written already */
+    enum reel_status status = reel_transcriber_so_far(job->transcriber, &part, &err);
+    if (status == REEL_OK && part.n_segments > 0)
+        status = transcript_out_add(&job->out, job->index, &part, problem, &err);
+    else if (status == REEL_OK)
+        status = transcript_out_fail(&job->out, job->index, problem, &err);
+    if (status != REEL_OK) fprintf(stderr, "reel: %s\n", err.text);
     return status;
 }
 
@@ -316,7 +342,8 @@ static void put_figures(struct job *job, const struct reel_transcript *t) {
     fprintf(stderr, "%s: %.1f s of audio in %.2f s", job->name, t->seconds, ms / 1e3);
     if (ms > 0) fprintf(stderr, ", %.1fx real time", t->seconds * 1e3 / ms);
     fprintf(stderr,
-            " | features %.1f ms, encoder %.1f ms, prompt %d tokens %.1f ms, text %d tokens "
+            " | features %.1f ms, encoder %.1f ms, prompt %d tokens %.1f ms, "
+            "text %d tokens "
             "%.1f ms",
             t->features_ms, t->encoder_ms, t->n_prompt_tokens + t->n_audio_tokens, t->prompt_ms,
             t->n_tokens, t->generate_ms);
@@ -327,16 +354,22 @@ static void put_figures(struct job *job, const struct reel_transcript *t) {
     fputc('\n', stderr);
 }
 
-/* *unreadable: the recording is what failed, and others may do better. */
-static enum reel_status transcribe(struct job *job, bool *unreadable, struct reel_error *err) {
-    struct reel_transcript transcript = { .size = sizeof transcript };
-    struct reel_audio *audio = NULL;
+static void start_recording(struct job *job, int index) {
+    job->index = index;
+    job->name = job->args->arguments[index];
     job->start_ms = clock_ms();
-    job->stepped = job->input_ended = false;
+    job->stepped = job->input_ended = job->headed = false;
     pace_start(&job->pace);
     progress_start(&job->progress);
     live_view_start(&job->view, stdout);
     if (job->live && terminal_is(stdout)) job->progress.enabled = false; /* the text has the line */
+    reel_transcriber_reset(job->transcriber);
+}
+
+/* *unreadable: the recording is what failed, and others may do better. */
+static enum reel_status transcribe(struct job *job, bool *unreadable, struct reel_error *err) {
+    struct reel_transcript transcript = { .size = sizeof transcript };
+    struct reel_audio *audio = NULL;
     enum reel_status status = open_audio(job, &audio, err);
     *unreadable = status != REEL_OK;
     if (status == REEL_OK) {
@@ -347,7 +380,10 @@ static enum reel_status transcribe(struct job *job, bool *unreadable, struct ree
     progress_end(&job->progress);
     if (status == REEL_OK && reel_audio_warning(audio))
         fprintf(stderr, "reel: %s\n", reel_audio_warning(audio));
-    if (status == REEL_OK) status = put_result(job, &transcript, err);
+    if (status != REEL_OK)
+        (void)keep_part(job, err->text);
+    else
+        status = put_result(job, &transcript, err);
     fflush(stdout);
     if (status == REEL_OK) {
         warn_of_cut_short(job, &transcript);
@@ -356,42 +392,47 @@ static enum reel_status transcribe(struct job *job, bool *unreadable, struct ree
     live_view_end(&job->view);
     if (job->line_open) putchar('\n');
     job->line_open = false;
-    if (status != REEL_OK) reel_transcriber_reset(job->transcriber);
     reel_audio_close(audio);
     return status;
 }
 
 /* ---- the command ---- */
 
-/* All recordings in turn: one that cannot be read does not stop the others, and is the status. */
+/* Whether the next recording would fare no better. */
+static bool stops_all(enum reel_status status, bool unreadable) {
+    if (status == REEL_E_CANCELLED) return true;
+    return !unreadable &&
+           (status == REEL_E_IO || status == REEL_E_MEMORY || status == REEL_E_DEVICE);
+}
+
+/* All recordings in turn: one that fails does not stop the others. The first
+ * such is the status. */
 static enum reel_status transcribe_all(struct job *job, struct reel_error *err) {
-    const struct cli_args *args = job->args;
+    const int n = job->args->n_arguments;
     enum reel_status first = REEL_OK;
-    for (int i = 0; i < args->n_arguments; i++) {
+    int n_failed = 0;
+    for (int i = 0; i < n; i++) {
         bool unreadable = false;
-        job->name = args->arguments[i];
+        start_recording(job, i);
         enum reel_status status = transcribe(job, &unreadable, err);
-        if (status != REEL_OK && (!unreadable || i + 1 == args->n_arguments)) return status;
         if (status == REEL_OK) continue;
-        if (first == REEL_OK) first = status;
+        if (n == 1 || stops_all(status, unreadable)) return status;
+        if (n_failed++ == 0) first = status;
         fprintf(stderr, "reel: %s\n", err->text);
     }
-    if (first != REEL_OK) err_clear(err); /* said already */
+    if (n_failed == 0) return REEL_OK;
+    err_clear(err); /* said already */
+    fprintf(stderr, "reel: %d of %d recordings failed\n", n_failed, n);
     return first;
 }
 
 static enum reel_status check(const struct job *job, struct reel_error *err) {
     const struct cli_args *args = job->args;
-    bool subtitles = job->format == REEL_TRANSCRIPT_SRT || job->format == REEL_TRANSCRIPT_VTT;
     int n_stdin = 0;
     for (int i = 0; i < args->n_arguments; i++)
         n_stdin += strcmp(args->arguments[i], "-") == 0;
     if (n_stdin > 1)
         return err_set(err, REEL_E_ARGUMENT, "standard input (-) is given %d times", n_stdin);
-    if (subtitles && args->n_arguments > 1)
-        return err_set(err, REEL_E_ARGUMENT,
-                       "--format %s: subtitles are of one recording; %d files are given",
-                       cli_text(args, "format", ""), args->n_arguments);
     if (cli_has(args, "chunk") && !cli_has(args, "stream"))
         return err_set(err, REEL_E_ARGUMENT, "--chunk is for --stream");
     if (cli_has(args, "stream") && cli_real(args, "segment", 0) > MOST_STREAM_SEGMENT)
@@ -413,8 +454,8 @@ static enum reel_status open_model(struct job *job, struct reel_error *err) {
     return err_set(err, status, "%s", why.text);
 }
 
-/* Most recordings that demo-speech has learned from are under 6 s, and have no pause of half a
- * second. */
+/* Most recordings that demo-speech has learned from are under 6 s, and have no
+ * pause of half a second. */
 static bool is_demo(const struct cli_args *args) {
     return strcmp(cli_text(args, "model", ""), "demo-speech") == 0;
 }
@@ -440,28 +481,43 @@ static enum reel_status open_transcriber(struct job *job, struct reel_error *err
     return reel_transcriber_open(&job->transcriber, job->model, &set, err);
 }
 
+static enum reel_status open_all(struct job *job, struct reel_error *err) {
+    enum reel_status status = check(job, err);
+    if (status == REEL_OK) status = transcript_out_open(&job->out, err);
+    if (status == REEL_OK) status = open_model(job, err);
+    if (status == REEL_OK) status = open_transcriber(job, err);
+    if (status != REEL_OK) return status;
+    job->samples = mem_alloc(PIECE * sizeof *job->samples);
+    return job->samples ? REEL_OK : err_memory(err, "samples", PIECE * sizeof *job->samples);
+}
+
+/* What the work has come to is written whatever stopped it. */
+static enum reel_status close_out(struct job *job, enum reel_status status,
+                                  struct reel_error *err) {
+    struct reel_error own = { 0 };
+    enum reel_status written = transcript_out_close(&job->out, &own);
+    if (written == REEL_OK) return status;
+    if (status == REEL_OK) return err_set(err, written, "%s", own.text);
+    fprintf(stderr, "reel: %s\n", own.text);
+    return status;
+}
+
 static enum reel_status run(const struct cli_args *args, struct reel_error *err) {
     struct job job = { .args = args, .format = format_of(args) };
-    const char *path = cli_text(args, "output", NULL);
+    job.out = (struct transcript_out){ .format = job.format,
+                                       .path = cli_text(args, "output", NULL),
+                                       .folder = cli_text(args, "output-dir", NULL),
+                                       .names = args->arguments,
+                                       .n_names = args->n_arguments };
+    job.live = transcript_out_live(&job.out);
     if (cli_has(args, "stream")) job.chunk = cli_real(args, "chunk", DEFAULT_CHUNK);
-    job.live = job.format == REEL_TRANSCRIPT_TEXT && !path;
     interrupt_install();
-    enum reel_status status = check(&job, err);
-    if (status == REEL_OK) status = open_model(&job, err);
-    if (status == REEL_OK) status = open_transcriber(&job, err);
-    if (status == REEL_OK) {
-        job.samples = mem_alloc(PIECE * sizeof *job.samples);
-        if (!job.samples) status = err_memory(err, "samples", PIECE * sizeof *job.samples);
-    }
-    if (status == REEL_OK) status = transcribe_all(&job, err);
-    if (path && job.out.size && status != REEL_E_CANCELLED) {
-        enum reel_status written =
-            file_write_atomic(path, job.out.bytes, job.out.size, status == REEL_OK ? err : NULL);
-        if (status == REEL_OK) status = written;
-    }
+    interrupt_by_signals();
+    enum reel_status status = open_all(&job, err);
+    if (status == REEL_OK) status = close_out(&job, transcribe_all(&job, err), err);
     pace_release(&job.pace);
     mem_free(job.samples);
-    buffer_release(&job.out);
+    transcript_out_release(&job.out);
     reel_transcriber_close(job.transcriber);
     reel_model_close(job.model);
     return status;
@@ -473,22 +529,36 @@ const struct cli_command cmd_transcribe = {
     .least_arguments = 1,
     .most_arguments = INT_MAX,
     .summary = "speech to text",
-    .description =
-        "Writes down what is said in recordings: WAV files, and with libsndfile installed FLAC, "
-        "Ogg, Opus and MP3; - is standard input. Several files go through one model, one after "
-        "the other; one that cannot be read is reported and the rest goes on.\n\n"
-        "A recording is cut in pauses of 2 s (--pause), and the longer a piece is, the shorter "
-        "ones "
-        "will do; without any it is cut where it is quietest within 5 s of 30 (--segment). What is "
-        "silent, judged against the noise of the recording, is left out. The times of segments and "
-        "subtitles are those of the cuts, not of words.\n\n"
-        "With --stream text comes while it is spoken: arecord -r 16000 -f S16_LE -t raw | reel "
-        "transcribe --stream --raw s16le -. What has been written stays; it may differ from the "
-        "text without --stream where the model would have changed its mind. Ctrl-C ends a live "
-        "input; the rest of the text is still written.\n\n"
-        "The text streams to standard output; everything else goes to standard error.\n\n"
-        "-m demo-speech is a small model inside this program. It hears English digits and a few "
-        "short phrases, as speech synthesisers say them.",
+    .description = "Writes down what is said in recordings: WAV files, and with "
+                   "libsndfile installed FLAC, "
+                   "Ogg, Opus and MP3; - is standard input. Several files go through one "
+                   "model, one after "
+                   "the other; one that fails is reported and the rest goes on. Their "
+                   "texts stand under their "
+                   "names, and JSON is one list; --output-dir writes a file for each.\n\n"
+                   "A recording is cut in pauses of 2 s (--pause), and the longer a piece "
+                   "is, the shorter "
+                   "ones "
+                   "will do; without any it is cut where it is quietest within 5 s of 30 "
+                   "(--segment). What is "
+                   "silent, judged against the noise of the recording, is left out. The "
+                   "times of segments and "
+                   "subtitles are those of the cuts, not of words.\n\n"
+                   "With --stream text comes while it is spoken: arecord -r 16000 -f "
+                   "S16_LE -t raw | reel "
+                   "transcribe --stream --raw s16le -. What has been written stays; it "
+                   "may differ from the "
+                   "text without --stream where the model would have changed its mind. "
+                   "Ctrl-C ends a live "
+                   "input; the rest of the text is still written.\n\n"
+                   "The text streams to standard output; everything else goes to standard "
+                   "error. With "
+                   "--output, "
+                   "Ctrl-C, SIGTERM or a failure leaves a file with the pieces that are "
+                   "finished.\n\n"
+                   "-m demo-speech is a small model inside this program. It hears English "
+                   "digits and a few "
+                   "short phrases, as speech synthesisers say them.",
     .groups = { &group, &live_group, &raw_group, &cli_model_group },
     .run = run,
 };

@@ -105,6 +105,13 @@ void interrupt_install(void) {
     handle(SIGINT, on_interrupt);
 }
 
+void interrupt_by_signals(void) {
+    struct sigaction now;
+    handle(SIGTERM, on_interrupt);
+    if (sigaction(SIGHUP, NULL, &now) == 0 && now.sa_handler != SIG_IGN)
+        handle(SIGHUP, on_interrupt);
+}
+
 void interrupt_target(struct reel_session *session) { target = session; }
 
 bool interrupt_pending(void) { return presses > 0; }

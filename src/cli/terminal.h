@@ -24,6 +24,8 @@ void terminal_dim(FILE *f, bool on); /* call only where terminal_has_styles */
 /* Makes Ctrl-C a request: remembered, and passed to the target session, if any. Three presses that
  * nobody takes end the program. */
 void interrupt_install(void);
+/* SIGTERM, and SIGHUP where it is not ignored, do as Ctrl-C does. */
+void interrupt_by_signals(void);
 void interrupt_target(struct reel_session *session); /* borrowed; NULL: none */
 bool interrupt_take(void);                           /* whether one came; forgets it */
 bool interrupt_pending(void);

@@ -54,6 +54,14 @@ void spoken_close(struct spoken *s) {
     json_decref(s->golden);
 }
 
+int16_t *spoken_integers(const struct spoken_clip *clip) {
+    int16_t *out = malloc(clip->n * sizeof *out);
+    assert_non_null(out);
+    for (size_t i = 0; i < clip->n; i++)
+        out[i] = (int16_t)(clip->samples[i] * 32768.0f);
+    return out;
+}
+
 static float *grown(struct recording *r, size_t n) {
     if (r->n + n > r->capacity) {
         r->capacity = 2 * (r->n + n);

@@ -24,6 +24,9 @@ struct spoken {
 void spoken_open(struct spoken *s);
 void spoken_close(struct spoken *s);
 
+/* The samples of a clip as 16-bit integers: n of them, the caller's to free. */
+int16_t *spoken_integers(const struct spoken_clip *clip);
+
 /* A recording made of clips with pauses between them. */
 struct recording {
     float *samples;
