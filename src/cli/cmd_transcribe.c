@@ -6,6 +6,7 @@
 #include "cli/open_model.h"
 #include "cli/pace.h"
 #include "cli/progress.h"
+#include "cli/sound.h"
 #include "cli/terminal.h"
 #include "cli/transcript_out.h"
 
@@ -172,8 +173,9 @@ static bool is_live(const struct job *job) {
 static bool cancelled(const struct job *job) { return !is_live(job) && interrupt_pending(); }
 
 static bool input_ends(struct job *job) {
-    job->input_ended = is_live(job) && interrupt_take();
-    return job->input_ended;
+    if (!is_live(job) || !interrupt_take()) return false;
+    job->input_ended = true;
+    return true;
 }
 
 /* ---- what the library calls ---- */
@@ -221,31 +223,6 @@ static bool on_progress(void *user, const char *stage, uint64_t done_ms, uint64_
 
 /* ---- one recording ---- */
 
-/* So that Ctrl-C ends the wait for a live input, too. */
-static bool wait_for_input(void *user, int fd) {
-    (void)user;
-    return fd == fileno(stdin) ? interrupt_or_input(stdin) : !interrupt_pending();
-}
-
-static enum reel_status open_audio(struct job *job, struct reel_audio **audio,
-                                   struct reel_error *err) {
-    static const char *const types[] = { "", "s16le", "s24le", "s32le", "f32le" };
-    const char *raw = cli_text(job->args, "raw", "");
-    struct reel_audio_options set = { .size = sizeof set,
-                                      .rate = (int)cli_integer(job->args, "rate", 0),
-                                      .channels = (int)cli_integer(job->args, "channels", 0) };
-    set.wait = wait_for_input;
-    int type = 0;
-    while (strcmp(types[type], raw) != 0)
-        type++;
-    set.encoding = (enum reel_audio_encoding)type;
-    if (strcmp(job->name, "-") == 0 && terminal_is(stdin))
-        return err_set(err, REEL_E_ARGUMENT,
-                       "standard input is a terminal; pipe a recording into reel "
-                       "transcribe -");
-    return reel_audio_open(audio, job->name, &set, err);
-}
-
 static void tell_that_it_is_late(struct job *job) {
     if (job->told_late || !pace_is_late(&job->pace)) return;
     job->told_late = true;
@@ -281,13 +258,13 @@ static enum reel_status finish(struct job *job, struct reel_transcript *transcri
     return status == REEL_OK ? after_call(job, start_ms, err) : status;
 }
 
-static enum reel_status push_all(struct job *job, struct reel_audio *audio, bool *unreadable,
+static enum reel_status push_all(struct job *job, struct sound *sound, bool *unreadable,
                                  struct reel_error *err) {
     enum reel_status status = REEL_OK;
     while (status == REEL_OK) {
         size_t n = 0;
         if (input_ends(job)) return REEL_OK;
-        status = reel_audio_read(audio, job->samples, PIECE, &n, err);
+        status = sound_read(sound, job->samples, PIECE, &n, err);
         if (status == REEL_E_CANCELLED && input_ends(job)) return REEL_OK;
         *unreadable = status != REEL_OK;
         if (status != REEL_OK || n == 0) break;
@@ -369,17 +346,17 @@ static void start_recording(struct job *job, int index) {
 /* *unreadable: the recording is what failed, and others may do better. */
 static enum reel_status transcribe(struct job *job, bool *unreadable, struct reel_error *err) {
     struct reel_transcript transcript = { .size = sizeof transcript };
-    struct reel_audio *audio = NULL;
-    enum reel_status status = open_audio(job, &audio, err);
+    struct sound sound;
+    enum reel_status status = sound_open(&sound, job->args, job->name, err);
     *unreadable = status != REEL_OK;
     if (status == REEL_OK) {
-        job->seconds = reel_audio_seconds(audio);
-        status = push_all(job, audio, unreadable, err);
+        job->seconds = sound_seconds(&sound);
+        status = push_all(job, &sound, unreadable, err);
     }
     if (status == REEL_OK) status = finish(job, &transcript, err);
     progress_end(&job->progress);
-    if (status == REEL_OK && reel_audio_warning(audio))
-        fprintf(stderr, "reel: %s\n", reel_audio_warning(audio));
+    if (status == REEL_OK && sound_warning(&sound))
+        fprintf(stderr, "reel: %s\n", sound_warning(&sound));
     if (status != REEL_OK)
         (void)keep_part(job, err->text);
     else
@@ -392,7 +369,7 @@ static enum reel_status transcribe(struct job *job, bool *unreadable, struct ree
     live_view_end(&job->view);
     if (job->line_open) putchar('\n');
     job->line_open = false;
-    reel_audio_close(audio);
+    sound_close(&sound);
     return status;
 }
 
@@ -502,10 +479,16 @@ static enum reel_status close_out(struct job *job, enum reel_status status,
     return status;
 }
 
+/* "-" is where text goes anyway. */
+static const char *output_path(const struct cli_args *args) {
+    const char *path = cli_text(args, "output", NULL);
+    return path && strcmp(path, "-") == 0 ? NULL : path;
+}
+
 static enum reel_status run(const struct cli_args *args, struct reel_error *err) {
     struct job job = { .args = args, .format = format_of(args) };
     job.out = (struct transcript_out){ .format = job.format,
-                                       .path = cli_text(args, "output", NULL),
+                                       .path = output_path(args),
                                        .folder = cli_text(args, "output-dir", NULL),
                                        .names = args->arguments,
                                        .n_names = args->n_arguments };
@@ -529,10 +512,11 @@ const struct cli_command cmd_transcribe = {
     .least_arguments = 1,
     .most_arguments = INT_MAX,
     .summary = "speech to text",
-    .description = "Writes down what is said in recordings: WAV files, and with "
-                   "libsndfile installed FLAC, "
-                   "Ogg, Opus and MP3; - is standard input. Several files go through one "
-                   "model, one after "
+    .description = "Writes down what is said in recordings: WAV files, with libsndfile "
+                   "installed FLAC, Ogg, "
+                   "Opus and MP3, and with ffmpeg all that it reads, as m4a, mp4 and "
+                   "webm; - is standard "
+                   "input. Several files go through one model, one after "
                    "the other; one that fails is reported and the rest goes on. Their "
                    "texts stand under their "
                    "names, and JSON is one list; --output-dir writes a file for each.\n\n"
