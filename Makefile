@@ -208,7 +208,18 @@ $(SECOND_MADE:.c=.o): %.o: %.c
 	$(call say,CC)
 	$(Q)$(CC) $(ALL_CFLAGS) -c $< -o $@
 
-tests: $(TEST_BIN) $(FAKE_LIBS)
+# A microphone for tests on machines without.
+FAKE_MICS := $(B)/fake-mic/alsa/libasound.so.2 $(B)/fake-mic/pulse/libpulse-simple.so.0 $(B)/fake-mic/pulse/libpulse.so.0
+FAKE_MIC_OBJ := $(B)/tests/mic/fake_asound.o $(B)/tests/mic/fake_pulse.o
+$(FAKE_MIC_OBJ): OPT := -O2 -g
+$(B)/fake-mic/alsa/libasound.so.2: $(B)/tests/mic/fake_asound.o
+$(filter %/libpulse-simple.so.0 %/libpulse.so.0,$(FAKE_MICS)): $(B)/tests/mic/fake_pulse.o
+$(FAKE_MICS):
+	@mkdir -p $(@D)
+	$(call say,LD)
+	$(Q)$(CC) -shared -Wl,-soname,$(@F) $(LDFLAGS) $^ -o $@
+
+tests: $(TEST_BIN) $(FAKE_LIBS) $(FAKE_MICS)
 # All that is compiled, nothing linked: shows what a compiler warns of.
 objects: $(LIB_OBJ) $(CLI_OBJ) $(SUPPORT_OBJ) $(FAKE_OBJ) $(TEST_SRC:%.c=$(B)/%.o) $(FUZZ_SRC:%.c=$(B)/%.o) \
          $(B)/tests/fuzz/replay.o

@@ -3,6 +3,7 @@
 #include "base/memory.h"
 #include "cli/commands.h"
 #include "cli/live_view.h"
+#include "cli/microphone.h"
 #include "cli/open_model.h"
 #include "cli/pace.h"
 #include "cli/progress.h"
@@ -31,20 +32,18 @@ static const struct cli_option options[] = {
       .kind = CLI_CHOICE,
       .argument = "FORMAT",
       .choices = "text json verbose_json srt vtt",
-      .help = "text, as it is made; json; verbose_json, with segments; srt or "
-              "vtt, subtitles; "
+      .help = "text, as it is made; json; verbose_json, with segments; srt or vtt, subtitles; "
               "default text" },
     { .name = "output",
       .letter = 'o',
       .kind = CLI_TEXT,
       .argument = "FILE",
-      .help = "write there, at the end or when the work is stopped, instead of "
-              "to standard output" },
+      .help =
+          "write there, at the end or when the work is stopped, instead of to standard output" },
     { .name = "output-dir",
       .kind = CLI_TEXT,
       .argument = "FOLDER",
-      .help = "write a file for each recording there: a.wav to a.txt, a.json, "
-              "a.srt or a.vtt" },
+      .help = "write a file for each recording there: a.wav to a.txt, a.json, a.srt or a.vtt" },
     { .name = "language",
       .letter = 'l',
       .kind = CLI_TEXT,
@@ -59,32 +58,28 @@ static const struct cli_option options[] = {
       .argument = "SECONDS",
       .low = 1,
       .high = 1200,
-      .help = "about how long the pieces of a recording may be; they end in "
-              "pauses, or without one "
+      .help = "about how long the pieces of a recording may be; they end in pauses, or without one "
               "where it is quietest; default 30, for demo-speech 8" },
     { .name = "pause",
       .kind = CLI_REAL,
       .argument = "SECONDS",
       .low = 0.3,
       .high = 10,
-      .help = "how long a pause ends a piece of any length; a shorter one ends "
-              "a longer piece; "
+      .help = "how long a pause ends a piece of any length; a shorter one ends a longer piece; "
               "default 2, for demo-speech 0.4" },
     { .name = "past-text",
       .kind = CLI_FLAG,
       .help = "tell the model the end of the text before each segment" },
     { .name = "skip-silence",
       .kind = CLI_FLAG,
-      .help = "call more silent: what is less than 12 dB louder than the noise, "
-              "or under -55 dB" },
+      .help = "call more silent: what is less than 12 dB louder than the noise, or under -55 dB" },
     { .name = "tokens",
       .letter = 'n',
       .kind = CLI_INTEGER,
       .argument = "N",
       .least = 1,
       .most = INT_MAX,
-      .help = "stop a segment's text after N tokens; default 8 a second of "
-              "--segment, at least 512 "
+      .help = "stop a segment's text after N tokens; default 8 a second of --segment, at least 512 "
               "and at most 4096" },
     { .name = "quiet", .letter = 'q', .kind = CLI_FLAG, .help = "no figures on standard error" },
 };
@@ -93,15 +88,20 @@ static const struct cli_group group = CLI_GROUP("Options", options);
 static const struct cli_option live_options[] = {
     { .name = "stream",
       .kind = CLI_FLAG,
-      .help = "transcribe while it is spoken: text as soon as it is certain, at "
-              "a terminal with "
+      .help = "transcribe while it is spoken: text as soon as it is certain, at a terminal with "
               "what may still change dimmed behind it" },
     { .name = "chunk",
       .kind = CLI_REAL,
       .argument = "SECONDS",
       .low = 0.5,
       .high = 10,
-      .help = "how often --stream looks for more text; default 2" },
+      .help = "how often --stream and --mic look for more text; default 2" },
+    { .name = "mic",
+      .kind = CLI_FLAG,
+      .argument = "[=DEVICE]",
+      .help =
+          "hear a microphone, as --stream, until Ctrl-C; through PulseAudio, PipeWire or ALSA" },
+    { .name = "list-mics", .kind = CLI_FLAG, .help = "list what --mic=DEVICE takes, and end" },
 };
 static const struct cli_group live_group = CLI_GROUP("While it is spoken", live_options);
 
@@ -110,8 +110,7 @@ static const struct cli_option raw_options[] = {
       .kind = CLI_CHOICE,
       .argument = "TYPE",
       .choices = "s16le s24le s32le f32le",
-      .help = "the input is samples without a header: integers of 16, 24 or 32 "
-              "bits or 32-bit "
+      .help = "the input is samples without a header: integers of 16, 24 or 32 bits or 32-bit "
               "floats, little-endian" },
     { .name = "rate",
       .kind = CLI_INTEGER,
@@ -134,6 +133,7 @@ struct job {
     struct reel_transcriber *transcriber;
     double chunk; /* seconds from step to step; 0: no stream */
     enum reel_transcript_format format;
+    bool microphone; /* that is the one recording */
     struct transcript_out out;
     bool live;      /* text goes to stdout as it is made */
     bool line_open; /* and the line is not ended */
@@ -164,10 +164,10 @@ static enum reel_transcript_format format_of(const struct cli_args *args) {
 
 /* ---- Ctrl-C ---- */
 
-/* Of what is heard live, the first one ends the input, and the rest is written
- * down. */
+/* Of what is heard live, the first one ends the input, and the rest is written down. */
 static bool is_live(const struct job *job) {
-    return job->chunk > 0 && strcmp(job->name, "-") == 0 && !job->input_ended;
+    const bool comes = job->microphone || strcmp(job->name, "-") == 0;
+    return job->chunk > 0 && comes && !job->input_ended;
 }
 
 static bool cancelled(const struct job *job) { return !is_live(job) && interrupt_pending(); }
@@ -229,9 +229,7 @@ static void tell_that_it_is_late(struct job *job) {
     live_view_end(&job->view);
     if (job->line_open && terminal_is(stdout)) putchar('\n');
     fflush(stdout);
-    fprintf(stderr,
-            "reel: %s: the text of a live input is %.0f s behind by now; see "
-            "--chunk\n",
+    fprintf(stderr, "reel: %s: the text of a live input is %.0f s behind by now; see --chunk\n",
             job->name, job->pace.late_ms / 1e3);
 }
 
@@ -240,7 +238,7 @@ static enum reel_status after_call(struct job *job, double start_ms, struct reel
     if (!job->stepped) return REEL_OK;
     job->stepped = false;
     enum reel_status status = pace_step(&job->pace, clock_ms() - start_ms, err);
-    if (strcmp(job->name, "-") == 0) tell_that_it_is_late(job);
+    if (job->microphone || strcmp(job->name, "-") == 0) tell_that_it_is_late(job);
     return status;
 }
 
@@ -263,9 +261,12 @@ static enum reel_status push_all(struct job *job, struct sound *sound, bool *unr
     enum reel_status status = REEL_OK;
     while (status == REEL_OK) {
         size_t n = 0;
-        if (input_ends(job)) return REEL_OK;
+        if (input_ends(job) && !sound_stop(sound)) return REEL_OK;
         status = sound_read(sound, job->samples, PIECE, &n, err);
-        if (status == REEL_E_CANCELLED && input_ends(job)) return REEL_OK;
+        if (status == REEL_E_CANCELLED && input_ends(job)) {
+            if (!sound_stop(sound)) return REEL_OK;
+            status = sound_read(sound, job->samples, PIECE, &n, err);
+        }
         *unreadable = status != REEL_OK;
         if (status != REEL_OK || n == 0) break;
         status = push(job, n, err);
@@ -319,8 +320,7 @@ static void put_figures(struct job *job, const struct reel_transcript *t) {
     fprintf(stderr, "%s: %.1f s of audio in %.2f s", job->name, t->seconds, ms / 1e3);
     if (ms > 0) fprintf(stderr, ", %.1fx real time", t->seconds * 1e3 / ms);
     fprintf(stderr,
-            " | features %.1f ms, encoder %.1f ms, prompt %d tokens %.1f ms, "
-            "text %d tokens "
+            " | features %.1f ms, encoder %.1f ms, prompt %d tokens %.1f ms, text %d tokens "
             "%.1f ms",
             t->features_ms, t->encoder_ms, t->n_prompt_tokens + t->n_audio_tokens, t->prompt_ms,
             t->n_tokens, t->generate_ms);
@@ -333,7 +333,7 @@ static void put_figures(struct job *job, const struct reel_transcript *t) {
 
 static void start_recording(struct job *job, int index) {
     job->index = index;
-    job->name = job->args->arguments[index];
+    job->name = job->out.names[index];
     job->start_ms = clock_ms();
     job->stepped = job->input_ended = job->headed = false;
     pace_start(&job->pace);
@@ -343,11 +343,20 @@ static void start_recording(struct job *job, int index) {
     reel_transcriber_reset(job->transcriber);
 }
 
+static enum reel_status open_sound(const struct job *job, struct sound *sound,
+                                   struct reel_error *err) {
+    if (!job->microphone) return sound_open(sound, job->args, job->name, err);
+    enum reel_status status = sound_open_microphone(sound, cli_text(job->args, "mic", NULL), err);
+    if (status == REEL_OK && terminal_is(stderr) && !cli_has(job->args, "quiet"))
+        fputs("listening; Ctrl-C ends\n", stderr);
+    return status;
+}
+
 /* *unreadable: the recording is what failed, and others may do better. */
 static enum reel_status transcribe(struct job *job, bool *unreadable, struct reel_error *err) {
     struct reel_transcript transcript = { .size = sizeof transcript };
     struct sound sound;
-    enum reel_status status = sound_open(&sound, job->args, job->name, err);
+    enum reel_status status = open_sound(job, &sound, err);
     *unreadable = status != REEL_OK;
     if (status == REEL_OK) {
         job->seconds = sound_seconds(&sound);
@@ -382,10 +391,9 @@ static bool stops_all(enum reel_status status, bool unreadable) {
            (status == REEL_E_IO || status == REEL_E_MEMORY || status == REEL_E_DEVICE);
 }
 
-/* All recordings in turn: one that fails does not stop the others. The first
- * such is the status. */
+/* All recordings in turn: one that fails does not stop the others. The first such is the status. */
 static enum reel_status transcribe_all(struct job *job, struct reel_error *err) {
-    const int n = job->args->n_arguments;
+    const int n = job->out.n_names;
     enum reel_status first = REEL_OK;
     int n_failed = 0;
     for (int i = 0; i < n; i++) {
@@ -410,12 +418,18 @@ static enum reel_status check(const struct job *job, struct reel_error *err) {
         n_stdin += strcmp(args->arguments[i], "-") == 0;
     if (n_stdin > 1)
         return err_set(err, REEL_E_ARGUMENT, "standard input (-) is given %d times", n_stdin);
-    if (cli_has(args, "chunk") && !cli_has(args, "stream"))
-        return err_set(err, REEL_E_ARGUMENT, "--chunk is for --stream");
-    if (cli_has(args, "stream") && cli_real(args, "segment", 0) > MOST_STREAM_SEGMENT)
-        return err_set(err, REEL_E_ARGUMENT,
-                       "--segment %g: with --stream at most %d s, so that a minute is held",
-                       cli_real(args, "segment", 0), MOST_STREAM_SEGMENT);
+    if (cli_has(args, "chunk") && job->chunk == 0)
+        return err_set(err, REEL_E_ARGUMENT, "--chunk is for --stream and --mic");
+    if (job->chunk > 0 && cli_real(args, "segment", 0) > MOST_STREAM_SEGMENT)
+        return err_set(
+            err, REEL_E_ARGUMENT,
+            "--segment %g: with --stream or --mic at most %d s, so that a minute is held",
+            cli_real(args, "segment", 0), MOST_STREAM_SEGMENT);
+    if (job->microphone && (args->n_arguments > 0 || cli_has(args, "raw")))
+        return err_set(err, REEL_E_ARGUMENT, "--mic excludes files and --raw");
+    if (!job->microphone && args->n_arguments == 0)
+        return err_set(err, REEL_E_ARGUMENT, "something is missing; usage: reel transcribe %s",
+                       args->command->arguments);
     if (!cli_has(args, "raw") && (cli_has(args, "rate") || cli_has(args, "channels")))
         return err_set(err, REEL_E_ARGUMENT, "--rate and --channels describe --raw input");
     return REEL_OK;
@@ -431,8 +445,8 @@ static enum reel_status open_model(struct job *job, struct reel_error *err) {
     return err_set(err, status, "%s", why.text);
 }
 
-/* Most recordings that demo-speech has learned from are under 6 s, and have no
- * pause of half a second. */
+/* Most recordings that demo-speech has learned from are under 6 s, and have no pause of half a
+ * second. */
 static bool is_demo(const struct cli_args *args) {
     return strcmp(cli_text(args, "model", ""), "demo-speech") == 0;
 }
@@ -486,14 +500,19 @@ static const char *output_path(const struct cli_args *args) {
 }
 
 static enum reel_status run(const struct cli_args *args, struct reel_error *err) {
-    struct job job = { .args = args, .format = format_of(args) };
+    static const char *const microphone[] = { "microphone" };
+    struct job job = { .args = args,
+                       .format = format_of(args),
+                       .microphone = cli_has(args, "mic") };
+    if (cli_has(args, "list-mics")) return microphone_list(err);
     job.out = (struct transcript_out){ .format = job.format,
                                        .path = output_path(args),
                                        .folder = cli_text(args, "output-dir", NULL),
-                                       .names = args->arguments,
-                                       .n_names = args->n_arguments };
+                                       .names = job.microphone ? microphone : args->arguments,
+                                       .n_names = job.microphone ? 1 : args->n_arguments };
     job.live = transcript_out_live(&job.out);
-    if (cli_has(args, "stream")) job.chunk = cli_real(args, "chunk", DEFAULT_CHUNK);
+    if (cli_has(args, "stream") || job.microphone)
+        job.chunk = cli_real(args, "chunk", DEFAULT_CHUNK);
     interrupt_install();
     interrupt_by_signals();
     enum reel_status status = open_all(&job, err);
@@ -509,40 +528,30 @@ static enum reel_status run(const struct cli_args *args, struct reel_error *err)
 const struct cli_command cmd_transcribe = {
     .name = "transcribe",
     .arguments = "FILE... [-m MODEL]",
-    .least_arguments = 1,
+    .least_arguments = 0,
     .most_arguments = INT_MAX,
     .summary = "speech to text",
-    .description = "Writes down what is said in recordings: WAV files, with libsndfile "
-                   "installed FLAC, Ogg, "
-                   "Opus and MP3, and with ffmpeg all that it reads, as m4a, mp4 and "
-                   "webm; - is standard "
-                   "input. Several files go through one model, one after "
-                   "the other; one that fails is reported and the rest goes on. Their "
-                   "texts stand under their "
-                   "names, and JSON is one list; --output-dir writes a file for each.\n\n"
-                   "A recording is cut in pauses of 2 s (--pause), and the longer a piece "
-                   "is, the shorter "
-                   "ones "
-                   "will do; without any it is cut where it is quietest within 5 s of 30 "
-                   "(--segment). What is "
-                   "silent, judged against the noise of the recording, is left out. The "
-                   "times of segments and "
-                   "subtitles are those of the cuts, not of words.\n\n"
-                   "With --stream text comes while it is spoken: arecord -r 16000 -f "
-                   "S16_LE -t raw | reel "
-                   "transcribe --stream --raw s16le -. What has been written stays; it "
-                   "may differ from the "
-                   "text without --stream where the model would have changed its mind. "
-                   "Ctrl-C ends a live "
-                   "input; the rest of the text is still written.\n\n"
-                   "The text streams to standard output; everything else goes to standard "
-                   "error. With "
-                   "--output, "
-                   "Ctrl-C, SIGTERM or a failure leaves a file with the pieces that are "
-                   "finished.\n\n"
-                   "-m demo-speech is a small model inside this program. It hears English "
-                   "digits and a few "
-                   "short phrases, as speech synthesisers say them.",
+    .description =
+        "Writes down what is said in recordings: WAV files, with libsndfile installed FLAC, Ogg, "
+        "Opus and MP3, and with ffmpeg all that it reads, as m4a, mp4 and webm; - is standard "
+        "input. Several files go through one model, one after "
+        "the other; one that fails is reported and the rest goes on. Their texts stand under their "
+        "names, and JSON is one list; --output-dir writes a file for each.\n\n"
+        "A recording is cut in pauses of 2 s (--pause), and the longer a piece is, the shorter "
+        "ones "
+        "will do; without any it is cut where it is quietest within 5 s of 30 (--segment). What is "
+        "silent, judged against the noise of the recording, is left out. The times of segments and "
+        "subtitles are those of the cuts, not of words.\n\n"
+        "With --stream text comes while it is spoken: ... | reel transcribe --stream --raw s16le "
+        "-; "
+        "--mic hears a microphone so. What has been written stays; it may differ from the "
+        "text without --stream where the model would have changed its mind. Ctrl-C ends a live "
+        "input; the rest of the text is still written.\n\n"
+        "The text streams to standard output; everything else goes to standard error. With "
+        "--output, "
+        "Ctrl-C, SIGTERM or a failure leaves a file with the pieces that are finished.\n\n"
+        "-m demo-speech is a small model inside this program. It hears English digits and a few "
+        "short phrases, as speech synthesisers say them.",
     .groups = { &group, &live_group, &raw_group, &cli_model_group },
     .run = run,
 };

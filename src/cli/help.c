@@ -39,7 +39,7 @@ static void put_option(FILE *out, const struct cli_option *o) {
     char left[100];
     int n = snprintf(left, sizeof left, "  %c%c%s --%s%s%s", o->letter ? '-' : ' ',
                      o->letter ? o->letter : ' ', o->letter ? "," : " ", o->name,
-                     o->argument ? " " : "", o->argument ? o->argument : "");
+                     o->argument && o->kind != CLI_FLAG ? " " : "", o->argument ? o->argument : "");
     fputs(left, out);
     if (n > HELP_INDENT - 2) {
         fprintf(out, "\n%*s", HELP_INDENT, "");
@@ -133,7 +133,7 @@ static void roff_option(FILE *out, const struct cli_option *o) {
     roff(out, "--");
     roff(out, o->name);
     fputs("\\fR", out);
-    if (o->argument) fprintf(out, " \\fI%s\\fR", o->argument);
+    if (o->argument) fprintf(out, "%s\\fI%s\\fR", o->kind == CLI_FLAG ? "" : " ", o->argument);
     fputc('\n', out);
     roff(out, o->help);
     fputc('\n', out);

@@ -216,7 +216,7 @@ static enum reel_status take(struct cli_args *args, const struct cli_option *opt
     struct cli_value *value = &args->values[args->n_values];
     *value = (struct cli_value){ .option = option, .text = attached };
     if (option->kind == CLI_FLAG) {
-        if (attached)
+        if (attached && !option->argument)
             return err_set(err, REEL_E_ARGUMENT, "%s: --%s takes no value", typed, option->name);
     } else if (!attached) {
         if (c->at >= c->argc)

@@ -16,7 +16,8 @@ struct cli_option {
     char letter;      /* short form, or 0 */
     enum cli_kind kind;
     const char *argument; /* how help calls the value: "N"; completion knows what to offer for FILE,
-                             FOLDER, MODEL, DEVICE and KEY=VALUE */
+                             FOLDER, MODEL, DEVICE and KEY=VALUE. Of a flag: "[=NAME]", which may
+                             follow it; cli_text finds it */
     const char *choices;  /* CLI_CHOICE: allowed words, separated by spaces */
     /* CLI_CHOICE, or NULL: what else is allowed, and how messages call it, such as gpu:N. */
     bool (*accepts)(const char *text);
@@ -55,7 +56,7 @@ struct cli_command {
 /* What was typed, checked against the table. */
 struct cli_value {
     const struct cli_option *option;
-    const char *text; /* borrowed from argv; NULL for flags */
+    const char *text; /* borrowed from argv; NULL for flags without a value */
     int64_t integer;
     double real;
 };

@@ -1,6 +1,7 @@
 #include "cli/sound.h"
 
 #include "cli/ffmpeg.h"
+#include "cli/microphone.h"
 #include "cli/terminal.h"
 
 #include <fcntl.h>
@@ -82,8 +83,20 @@ enum reel_status sound_open(struct sound *s, const struct cli_args *args, const 
     return err_set(err, status, "%s", failed.text);
 }
 
+enum reel_status sound_open_microphone(struct sound *s, const char *device,
+                                       struct reel_error *err) {
+    *s = (struct sound){ 0 };
+    return microphone_open(&s->microphone, device, err);
+}
+
+bool sound_stop(struct sound *s) {
+    if (s->microphone) microphone_stop(s->microphone);
+    return s->microphone != NULL;
+}
+
 enum reel_status sound_read(struct sound *s, float *out, size_t n, size_t *n_read,
                             struct reel_error *err) {
+    if (s->microphone) return microphone_read(s->microphone, out, n, n_read, err);
     return s->audio ? reel_audio_read(s->audio, out, n, n_read, err)
                     : ffmpeg_read(s->ffmpeg, out, n, n_read, err);
 }
@@ -91,11 +104,13 @@ enum reel_status sound_read(struct sound *s, float *out, size_t n, size_t *n_rea
 double sound_seconds(const struct sound *s) { return s->audio ? reel_audio_seconds(s->audio) : -1; }
 
 const char *sound_warning(const struct sound *s) {
+    if (s->microphone) return microphone_warning(s->microphone);
     return s->audio ? reel_audio_warning(s->audio) : ffmpeg_warning(s->ffmpeg);
 }
 
 void sound_close(struct sound *s) {
     reel_audio_close(s->audio);
     ffmpeg_close(s->ffmpeg);
+    microphone_close(s->microphone);
     *s = (struct sound){ 0 };
 }

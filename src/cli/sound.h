@@ -10,11 +10,18 @@
 struct sound {
     struct reel_audio *audio;
     struct ffmpeg *ffmpeg;
+    struct microphone *microphone;
 };
 
 /* name: as typed, "-" is standard input. --raw, --rate and --channels say what is in it. */
 enum reel_status sound_open(struct sound *s, const struct cli_args *args, const char *name,
                             struct reel_error *err);
+
+/* What is heard from now on; device: of --mic, or NULL. */
+enum reel_status sound_open_microphone(struct sound *s, const char *device, struct reel_error *err);
+
+/* A microphone hears no more; what it has heard can still be read. False: it is none. */
+bool sound_stop(struct sound *s);
 
 /* 1 to n samples; *n_read 0: the end. Ctrl-C in a wait is REEL_E_CANCELLED. */
 enum reel_status sound_read(struct sound *s, float *out, size_t n, size_t *n_read,
