@@ -12,7 +12,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#define ESCAPE_MS   50 /* a key's bytes follow each other faster than this */
+/* How long to wait for what follows a byte that is Esc alone, or the beginning of many keys; and
+ * for the rest of a key that has begun for certain. */
+#define ESCAPE_MS   100
+#define REST_MS     2000
 #define CHUNK_BYTES ((size_t)1 << 14)
 /* As much as two of the longest lines; the terminal holds back what is more. */
 #define TYPED_BYTES (2 * LINE_MAX_BYTES)
@@ -407,8 +410,9 @@ static void draw(struct line_editor *ed) {
 
 /* Waits for more; false at the end of input. */
 static bool wait_for_more(struct line_editor *ed) {
-    const bool begun = n_waiting(ed) && !ed->pasting;
-    if (terminal_wait(begun ? ESCAPE_MS : -1)) return read_typed(ed);
+    const bool begun = n_waiting(ed) && !ed->pasting && *waiting(ed) == '\033';
+    const int most_ms = !begun ? -1 : n_waiting(ed) == 1 ? ESCAPE_MS : REST_MS;
+    if (terminal_wait(most_ms)) return read_typed(ed);
     ed->waited = begun;
     return true;
 }

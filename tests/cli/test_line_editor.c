@@ -183,14 +183,14 @@ static void keys_do_what_emacs_does(void **state) {
 }
 
 static void a_character_may_come_in_pieces(void **state) {
-    static const char text[] = "\xf0\x9f\x98\x80\xe4\xb8\x96\033[D\xc3\xa4";
+    static const char *const pieces[] = { "\xf0", "\x9f\x98", "\x80\xe4", "\xb8",
+                                          "\x96", "\033[",    "D\xc3",    "\xa4" };
     struct screen s;
     (void)state;
     start(&s, 24, 80);
-    for (size_t i = 0; i < sizeof text - 1; i++) {
-        const char piece[2] = { text[i], '\0' };
-        screen_type(&s, piece);
-        pause_ms(5);
+    for (size_t i = 0; i < sizeof pieces / sizeof *pieces; i++) {
+        screen_type(&s, pieces[i]);
+        pause_ms(120); /* a slow line */
     }
     screen_type(&s, "\r");
     screen_see(&s, "<\xf0\x9f\x98\x80\xc3\xa4\xe4\xb8\x96>");

@@ -123,6 +123,11 @@ static void open_on_terminal(struct screen *s, int rows, int columns, char *cons
     assert_true(s->child >= 0);
     if (s->child > 0) return;
     setsid();
+    /* a shell that runs the tests in the background has some of these ignored */
+    static const int signals[] = { SIGINT,  SIGQUIT, SIGHUP,  SIGTERM, SIGPIPE,
+                                   SIGTSTP, SIGTTIN, SIGTTOU, SIGCONT };
+    for (size_t i = 0; i < sizeof signals / sizeof *signals; i++)
+        signal(signals[i], SIG_DFL);
     const int side = open(ptsname(s->fd), O_RDWR); /* becomes the controlling terminal */
     for (int i = 0; i < 3; i++)
         dup2(side, i);
