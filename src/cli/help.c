@@ -58,7 +58,8 @@ static void put_statuses(FILE *out) {
 
 static const char about_models[] =
     "MODEL is a folder with config.json and safetensors, a .gguf file, a repository name "
-    "OWNER/NAME that is in the local cache, or demo: the small model inside this program.";
+    "OWNER/NAME or OWNER/NAME:Q4_K_M (--pull fetches what is not in the cache), or demo: the small "
+    "model inside this program.";
 
 void help_command(FILE *out, const struct cli_command *command) {
     fprintf(out, "usage: reel %s %s\n\n", command->name, command->arguments);

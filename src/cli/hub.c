@@ -1,15 +1,11 @@
 /* A pull in steps: ask the hub for the list of files, choose the model, fetch what says whether
  * reel runs it and ask the library, fetch the rest, then let the folder change. */
-#include "cli/hub.h"
+#include "cli/hub_job.h"
 
 #include "base/buffer.h"
 #include "base/file_map.h"
 #include "base/memory.h"
-#include "cli/download.h"
-#include "cli/hub_store.h"
-#include "cli/model_path.h"
 
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -21,30 +17,8 @@
                                         */
 #define MOST_HEAD (INT64_C(256) << 20) /* the largest vocabularies take 20 MB */
 
-/* A file that the pull is for. */
-struct wanted {
-    const struct hub_file *file;
-    bool held; /* the folder has it already, and its hash is right */
-    char *url;
-    char *part; /* where it arrives */
-};
-
-struct job {
-    const struct hub_pull *pull;
-    char *mirror;
-    struct hub_store store;
-    struct download_client client;
-    struct hub_listing list;
-    struct hub_listing held; /* the folder's manifest; zeroed without one */
-    struct hub_choices all;
-    const struct hub_choice **chosen; /* [n_chosen] */
-    int n_chosen;
-    struct wanted *wanted; /* [n_wanted] room for every file of the list */
-    int n_wanted;
-};
-
 /* The hub's address, without a '/' at its end. */
-static enum reel_status set_mirror(struct job *job, struct reel_error *err) {
+static enum reel_status set_mirror(struct hub_job *job, struct reel_error *err) {
     const char *mirror = job->pull->mirror ? job->pull->mirror : HUB_DEFAULT_MIRROR;
     size_t n = strlen(mirror);
     while (n > 0 && mirror[n - 1] == '/')
@@ -68,7 +42,7 @@ static void token_text(const struct hub_pull *pull, char *text, size_t n) {
 
 /* 401 and 403 have several reasons, which the hub tells apart in a header; 401 is also what it
  * says of a repository that does not exist, when it is asked without a token. */
-static enum reel_status explain(const struct job *job, enum reel_status status,
+static enum reel_status explain(const struct hub_job *job, enum reel_status status,
                                 struct reel_error *err) {
     const struct hub_pull *pull = job->pull;
     const struct download_client *client = &job->client;
@@ -91,7 +65,8 @@ static enum reel_status explain(const struct job *job, enum reel_status status,
                    pull->repo, client->http, token);
 }
 
-static enum reel_status ask_hub(struct job *job, struct buffer *answer, struct reel_error *err) {
+static enum reel_status ask_hub(struct hub_job *job, struct buffer *answer,
+                                struct reel_error *err) {
     static const char allowed[] =
         "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./";
     const struct hub_pull *pull = job->pull;
@@ -112,7 +87,7 @@ static enum reel_status ask_hub(struct job *job, struct buffer *answer, struct r
 
 /* ---- which model ----------------------------------------------------------------------------- */
 
-static enum reel_status choose_one(struct job *job, struct reel_error *err) {
+static enum reel_status choose_one(struct hub_job *job, struct reel_error *err) {
     const struct hub_pull *pull = job->pull;
     const struct hub_choices *all = &job->all;
     int index = 0, usual = hub_choices_usual(all);
@@ -130,7 +105,7 @@ static enum reel_status choose_one(struct job *job, struct reel_error *err) {
     return hub_choices_pick(all, &job->list, job->chosen[0]->path, &job->chosen[0], err);
 }
 
-static enum reel_status choose(struct job *job, struct reel_error *err) {
+static enum reel_status choose(struct hub_job *job, struct reel_error *err) {
     const struct hub_pull *pull = job->pull;
     size_t n = pull->n_what ? (size_t)pull->n_what : 1;
     enum reel_status status = hub_choices_find(&job->all, &job->list, err);
@@ -160,7 +135,7 @@ static enum reel_status add_escaped(struct buffer *url, const char *path, struct
     return status;
 }
 
-static struct download_file download_of(const struct wanted *w) {
+static struct download_file download_of(const struct hub_wanted *w) {
     return (struct download_file){ .url = w->url,
                                    .path = w->part,
                                    .label = w->file->path,
@@ -170,13 +145,14 @@ static struct download_file download_of(const struct wanted *w) {
 }
 
 /* A file joins the pull; one that the folder holds with the right hash will not be fetched. */
-static enum reel_status want(struct job *job, const struct hub_file *file, struct reel_error *err) {
+static enum reel_status want(struct hub_job *job, const struct hub_file *file,
+                             struct reel_error *err) {
     char *here = NULL;
     struct buffer url = { 0 };
     for (int i = 0; i < job->n_wanted; i++)
         if (job->wanted[i].file == file) return REEL_OK;
-    struct wanted *w = &job->wanted[job->n_wanted++];
-    *w = (struct wanted){ .file = file };
+    struct hub_wanted *w = &job->wanted[job->n_wanted++];
+    *w = (struct hub_wanted){ .file = file };
     enum reel_status status = buffer_printf(&url, err, "%s/%s/resolve/%s/", job->mirror,
                                             job->pull->repo, job->list.commit);
     if (status == REEL_OK) status = add_escaped(&url, file->path, err);
@@ -194,7 +170,7 @@ static enum reel_status want(struct job *job, const struct hub_file *file, struc
 }
 
 /* Fetches those of the wanted files that are not here, from number `from` on. */
-static enum reel_status fetch(struct job *job, int from, struct reel_error *err) {
+static enum reel_status fetch(struct hub_job *job, int from, struct reel_error *err) {
     struct download_file *files = NULL;
     char stage[60];
     int n = 0;
@@ -209,7 +185,7 @@ static enum reel_status fetch(struct job *job, int from, struct reel_error *err)
 }
 
 /* *path (caller frees) = where a wanted file can be read now. */
-static enum reel_status place_of(const struct job *job, const struct wanted *w, char **path,
+static enum reel_status place_of(const struct hub_job *job, const struct hub_wanted *w, char **path,
                                  struct reel_error *err) {
     return store_path(path, w->held ? job->store.folder : job->store.partial, w->file->path, err);
 }
@@ -217,7 +193,7 @@ static enum reel_status place_of(const struct job *job, const struct wanted *w, 
 /* ---- judging --------------------------------------------------------------------------------- */
 
 /* Asks the library about the files of a choice that have arrived. */
-static enum reel_status judge_folder(const struct job *job, const struct hub_choice *choice,
+static enum reel_status judge_folder(const struct hub_job *job, const struct hub_choice *choice,
                                      struct reel_error *err) {
     enum { MOST = 16 };
     struct reel_memory_file files[MOST];
@@ -250,8 +226,8 @@ static enum reel_status judge_folder(const struct job *job, const struct hub_cho
 }
 
 /* What is there of a GGUF file; *complete as reel_model_check says. */
-static enum reel_status judge_head(const struct job *job, const struct wanted *w, bool *complete,
-                                   struct reel_error *err) {
+static enum reel_status judge_head(const struct hub_job *job, const struct hub_wanted *w,
+                                   bool *complete, struct reel_error *err) {
     struct buffer part = { 0 }, name = { 0 };
     struct file_map map = { 0 };
     enum reel_status status = buffer_printf(&part, err, "%s.part", w->part);
@@ -270,12 +246,12 @@ static enum reel_status judge_head(const struct job *job, const struct wanted *w
 
 /* Fetches the beginning of a GGUF file, as much as tells whether reel runs it. It stays the
  * beginning of the .part file, so nothing is fetched twice. */
-static enum reel_status take_gguf(struct job *job, const struct hub_choice *choice,
+static enum reel_status take_gguf(struct hub_job *job, const struct hub_choice *choice,
                                   struct reel_error *err) {
     const struct hub_file *file = hub_listing_find(&job->list, choice->path);
     bool complete = false;
     enum reel_status status = want(job, file, err);
-    const struct wanted *w = &job->wanted[job->n_wanted - 1];
+    const struct hub_wanted *w = &job->wanted[job->n_wanted - 1];
     if (status != REEL_OK || w->file != file || w->held) return status;
     const struct download_file d = download_of(w);
     if (download_verify(&d, d.path, NULL) == REEL_OK) return REEL_OK; /* judged, then interrupted */
@@ -292,7 +268,7 @@ static enum reel_status take_gguf(struct job *job, const struct hub_choice *choi
 /* ---- safetensors ----------------------------------------------------------------------------- */
 
 /* *file stays NULL where the choice's folder has none of that name. */
-static enum reel_status find_in(const struct job *job, const struct hub_choice *choice,
+static enum reel_status find_in(const struct hub_job *job, const struct hub_choice *choice,
                                 const char *name, const struct hub_file **file,
                                 struct reel_error *err) {
     struct buffer path = { 0 };
@@ -304,16 +280,16 @@ static enum reel_status find_in(const struct job *job, const struct hub_choice *
     return status;
 }
 
-static enum reel_status want_in(struct job *job, const struct hub_choice *choice, const char *name,
-                                struct reel_error *err) {
+static enum reel_status want_in(struct hub_job *job, const struct hub_choice *choice,
+                                const char *name, struct reel_error *err) {
     const struct hub_file *file = NULL;
     enum reel_status status = find_in(job, choice, name, &file, err);
     return status == REEL_OK && file ? want(job, file, err) : status;
 }
 
 /* The files that the index names. */
-static enum reel_status want_shards(struct job *job, const struct hub_choice *choice,
-                                    const struct wanted *w, struct reel_error *err) {
+static enum reel_status want_shards(struct hub_job *job, const struct hub_choice *choice,
+                                    const struct hub_wanted *w, struct reel_error *err) {
     char *path = NULL;
     struct file_map map = { 0 };
     json_t *index = NULL;
@@ -341,7 +317,7 @@ static enum reel_status want_shards(struct job *job, const struct hub_choice *ch
 
 /* First config.json alone, which refuses most of what reel does not run; then tokenizer and the
  * other small files; the weights are only listed. */
-static enum reel_status take_folder(struct job *job, const struct hub_choice *choice,
+static enum reel_status take_folder(struct hub_job *job, const struct hub_choice *choice,
                                     struct reel_error *err) {
     int from = job->n_wanted;
     enum reel_status status = want_in(job, choice, hub_small_files[0], err);
@@ -372,12 +348,12 @@ static int64_t size_of(const char *path, const char *suffix) {
 }
 
 /* Says what is left to fetch, and whether there is room for it. */
-static enum reel_status check_room(const struct job *job, struct reel_error *err) {
+static enum reel_status check_room(const struct hub_job *job, struct reel_error *err) {
     int64_t missing = 0;
     int n_files = 0;
     struct statvfs fs;
     for (int i = 0; i < job->n_wanted; i++) {
-        const struct wanted *w = &job->wanted[i];
+        const struct hub_wanted *w = &job->wanted[i];
         if (w->held || size_of(w->part, "") == w->file->n_bytes) continue;
         int64_t have = size_of(w->part, ".part");
         n_files++;
@@ -392,111 +368,9 @@ static enum reel_status check_room(const struct job *job, struct reel_error *err
                    (long long)missing, room);
 }
 
-static bool is_wanted(const struct job *job, const char *path) {
-    for (int i = 0; i < job->n_wanted; i++)
-        if (strcmp(job->wanted[i].file->path, path) == 0) return true;
-    return false;
-}
-
-/* Whether a file of an earlier pull stays: GGUF files stand alone; beside safetensors, all of a
- * folder belongs together and is replaced together. */
-static bool is_kept(const struct job *job, const struct hub_file *file) {
-    if (is_wanted(job, file->path)) return false;
-    if (hub_ends_with(file->path, ".gguf")) return true;
-    for (int i = 0; i < job->n_chosen; i++) {
-        const struct hub_choice *c = job->chosen[i];
-        if (!c->gguf && strncmp(file->path, c->path, c->n_path) == 0 &&
-            !strchr(file->path + c->n_path, '/'))
-            return false;
-    }
-    return true;
-}
-
-static enum reel_status is_there(const struct job *job, const struct hub_file *file, bool *there,
-                                 struct reel_error *err) {
-    char *path = NULL;
-    struct stat st;
-    enum reel_status status = store_path(&path, job->store.folder, file->path, err);
-    *there = status == REEL_OK && stat(path, &st) == 0;
-    mem_free(path);
-    return status;
-}
-
-static bool in_manifest(const struct job *job) {
-    for (int i = 0; i < job->n_wanted; i++)
-        if (!job->wanted[i].held || !hub_listing_find(&job->held, job->wanted[i].file->path))
-            return false;
-    return true;
-}
-
-/* Files of the folder that no manifest names: somebody put them there, or the manifest is lost. */
-struct strays {
-    const struct job *job;
-    struct hub_file *list;
-    int n, cap;
-};
-
-static enum reel_status add_stray(void *user, const char *path, struct reel_error *err) {
-    struct strays *s = user;
-    const struct hub_file file = { .path = path };
-    if (strcmp(path, HUB_MANIFEST) == 0 || hub_listing_find(&s->job->held, path) ||
-        is_wanted(s->job, path) || (hub_is_of_a_model(path) && !is_kept(s->job, &file)))
-        return REEL_OK;
-    if (s->n == s->cap) {
-        int cap = 2 * s->cap + 8;
-        struct hub_file *list = mem_resize(s->list, (size_t)cap * sizeof *list);
-        if (!list) return err_memory(err, "a list of files", (size_t)cap * sizeof *list);
-        s->list = list;
-        s->cap = cap;
-    }
-    char *copy = NULL;
-    enum reel_status status = mem_text(&copy, path, strlen(path), "a path", err);
-    if (status == REEL_OK) s->list[s->n++] = (struct hub_file){ .path = copy };
-    return status;
-}
-
-static void strays_release(struct strays *s) {
-    for (int i = 0; i < s->n; i++)
-        mem_free((void *)(uintptr_t)s->list[i].path);
-    mem_free(s->list);
-}
-
-static enum reel_status install(struct job *job, struct reel_error *err) {
-    const struct hub_file **files = NULL;
-    struct strays strays = { .job = job };
-    int n = 0, n_fresh;
-    if (in_manifest(job)) return REEL_OK; /* all was there */
-    enum reel_status status = store_is_folder(job->store.folder)
-                                  ? model_path_walk(job->store.folder, add_stray, &strays, err)
-                                  : REEL_OK;
-    size_t most = (size_t)job->n_wanted + (size_t)job->held.n_files + (size_t)strays.n;
-    if (status == REEL_OK) status = mem_zeroed(&files, most, sizeof *files, "a list of files", err);
-    if (status != REEL_OK) {
-        strays_release(&strays);
-        return status;
-    }
-    for (int i = 0; i < job->n_wanted; i++)
-        if (!job->wanted[i].held) files[n++] = job->wanted[i].file;
-    n_fresh = n;
-    for (int i = 0; i < job->n_wanted; i++)
-        if (job->wanted[i].held) files[n++] = job->wanted[i].file;
-    for (int i = 0; i < job->held.n_files && status == REEL_OK; i++) {
-        bool there = false;
-        status = is_there(job, &job->held.files[i], &there, err);
-        if (there && is_kept(job, &job->held.files[i])) files[n++] = &job->held.files[i];
-    }
-    for (int i = 0; i < strays.n; i++)
-        files[n++] = &strays.list[i];
-    if (status == REEL_OK)
-        status = hub_store_install(&job->store, job->list.commit, files, n, n_fresh, err);
-    strays_release(&strays);
-    mem_free(files);
-    return status;
-}
-
 /* ---- the pull -------------------------------------------------------------------------------- */
 
-static enum reel_status take_chosen(struct job *job, struct reel_error *err) {
+static enum reel_status take_chosen(struct hub_job *job, struct reel_error *err) {
     enum reel_status status = mem_zeroed(&job->wanted, (size_t)job->list.n_files + 1,
                                          sizeof *job->wanted, "a list of files", err);
     for (int i = 0; i < job->n_chosen && status == REEL_OK; i++)
@@ -507,7 +381,7 @@ static enum reel_status take_chosen(struct job *job, struct reel_error *err) {
     return status;
 }
 
-static enum reel_status pull_online(struct job *job, struct reel_error *err) {
+static enum reel_status pull_online(struct hub_job *job, struct reel_error *err) {
     struct buffer answer = { 0 };
     struct reel_error none;
     enum reel_status status = hub_store_lock(&job->store, err);
@@ -522,12 +396,12 @@ static enum reel_status pull_online(struct job *job, struct reel_error *err) {
         hub_store_read(&job->store, job->pull->repo, &job->held, &none) == REEL_E_MEMORY)
         status = err_set(err, REEL_E_MEMORY, "%s", none.text);
     if (status == REEL_OK) status = take_chosen(job, err);
-    if (status == REEL_OK) status = install(job, err);
+    if (status == REEL_OK) status = hub_install(job, err);
     return status == REEL_OK ? REEL_OK : explain(job, status, err);
 }
 
 /* Checks what is in the folder: all of it, or the models that were named. */
-static enum reel_status check_offline(struct job *job, struct reel_error *err) {
+static enum reel_status check_offline(struct hub_job *job, struct reel_error *err) {
     enum reel_status status = hub_store_read(&job->store, job->pull->repo, &job->held, err);
     if (status != REEL_OK) return status;
     job->list = job->held;
@@ -556,13 +430,15 @@ static enum reel_status check_offline(struct job *job, struct reel_error *err) {
     return status;
 }
 
-static enum reel_status describe(const struct job *job, struct hub_pulled *out,
+static enum reel_status describe(const struct hub_job *job, struct hub_pulled *out,
                                  struct reel_error *err) {
     struct buffer name = { 0 };
-    const struct hub_choice *one = job->n_chosen ? job->chosen[0] : NULL;
+    const struct hub_choice *one = job->n_chosen ? job->chosen[0] : NULL, *again = NULL;
+    bool plain = one && one->label[0] &&
+                 hub_choices_pick(&job->all, &job->list, one->label, &again, NULL) == REEL_OK;
     enum reel_status status = buffer_text(&name, job->pull->repo, err);
     if (status == REEL_OK && one && one->label[0])
-        status = buffer_printf(&name, err, ":%s", one->label);
+        status = buffer_printf(&name, err, ":%s", plain ? one->label : one->path);
     if (status == REEL_OK)
         status =
             mem_text(&out->folder, job->store.folder, strlen(job->store.folder), "a path", err);
@@ -571,7 +447,7 @@ static enum reel_status describe(const struct job *job, struct hub_pulled *out,
     return status;
 }
 
-static void job_release(struct job *job) {
+static void job_release(struct hub_job *job) {
     for (int i = 0; i < job->n_wanted; i++) {
         mem_free(job->wanted[i].url);
         mem_free(job->wanted[i].part);
@@ -588,13 +464,13 @@ static void job_release(struct job *job) {
 
 enum reel_status hub_pull(const struct hub_pull *pull, struct hub_pulled *out,
                           struct reel_error *err) {
-    struct job job = { .pull = pull,
-                       .client = { .bearer = pull->token ? pull->token->text : NULL,
-                                   .at_once = pull->at_once,
-                                   .retry_ms = pull->retry_ms,
-                                   .stall_s = pull->stall_s,
-                                   .progress = pull->progress,
-                                   .progress_user = pull->progress_user } };
+    struct hub_job job = { .pull = pull,
+                           .client = { .bearer = pull->token ? pull->token->text : NULL,
+                                       .at_once = pull->at_once,
+                                       .retry_ms = pull->retry_ms,
+                                       .stall_s = pull->stall_s,
+                                       .progress = pull->progress,
+                                       .progress_user = pull->progress_user } };
     *out = (struct hub_pulled){ 0 };
     if (!hub_is_repo(pull->repo))
         return err_set(err, REEL_E_ARGUMENT,
