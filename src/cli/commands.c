@@ -187,7 +187,8 @@ const char *const cli_environment[][2] = {
     { "HF_TOKEN_PATH", "file of the access token; default $HF_HOME/token" },
     { "HF_ENDPOINT", "address that reel pull fetches from; default https://huggingface.co" },
     { "HF_TOKEN", "access token for reel pull, before that file; sent to that address only" },
-    { "NO_COLOR", "when set and not empty, thinking is not dimmed" },
+    { "NO_COLOR",
+      "when set and not empty, nothing is dimmed or bold, and Markdown keeps its marks" },
     { NULL, NULL },
 };
 
