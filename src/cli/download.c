@@ -512,7 +512,8 @@ enum reel_status download_head(struct download_client *client, const struct down
 }
 
 enum reel_status download_files(struct download_client *client, const struct download_file *files,
-                                int n_files, const char *stage, struct reel_error *err) {
+                                int n_files, struct reel_error *err) {
+    char stage[60];
     struct batch b = { .client = client, .stage = stage };
     enum reel_status status =
         mem_zeroed(&b.list, (size_t)n_files, sizeof *b.list, "a list of downloads", err);
@@ -521,6 +522,7 @@ enum reel_status download_files(struct download_client *client, const struct dow
         b.total += (uint64_t)files[i].n_bytes;
         b.list[b.n++] = of_file(client, &files[i], INT64_MAX);
     }
+    snprintf(stage, sizeof stage, "fetching %d file%s", b.n, b.n == 1 ? "" : "s");
     if (status == REEL_OK && b.n > 0) status = run_batch(&b, err);
     release(&b);
     mem_free(b.list);
@@ -544,8 +546,8 @@ enum reel_status download_text(struct download_client *client, const char *url, 
     return left_out(err);
 }
 enum reel_status download_files(struct download_client *client, const struct download_file *files,
-                                int n_files, const char *stage, struct reel_error *err) {
-    (void)client, (void)files, (void)n_files, (void)stage;
+                                int n_files, struct reel_error *err) {
+    (void)client, (void)files, (void)n_files;
     return left_out(err);
 }
 enum reel_status download_head(struct download_client *client, const struct download_file *file,

@@ -38,9 +38,9 @@ enum reel_status download_text(struct download_client *client, const char *url, 
 
 /* Fetches the files whose paths do not hold them yet. A cut connection leaves the .part file, and
  * the next call goes on from there; a file whose length or hash is wrong is deleted and reported.
- * `stage` is what the progress says. */
+ */
 enum reel_status download_files(struct download_client *client, const struct download_file *files,
-                                int n_files, const char *stage, struct reel_error *err);
+                                int n_files, struct reel_error *err);
 
 /* Makes the .part file hold the first n_bytes of the file at least, or all of a shorter one. */
 enum reel_status download_head(struct download_client *client, const struct download_file *file,

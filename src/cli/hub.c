@@ -172,14 +172,12 @@ static enum reel_status want(struct hub_job *job, const struct hub_file *file,
 /* Fetches those of the wanted files that are not here, from number `from` on. */
 static enum reel_status fetch(struct hub_job *job, int from, struct reel_error *err) {
     struct download_file *files = NULL;
-    char stage[60];
     int n = 0;
     enum reel_status status =
         mem_zeroed(&files, (size_t)job->n_wanted, sizeof *files, "a list of downloads", err);
     for (int i = from; status == REEL_OK && i < job->n_wanted; i++)
         if (!job->wanted[i].held) files[n++] = download_of(&job->wanted[i]);
-    snprintf(stage, sizeof stage, "fetching %d file%s", n, n == 1 ? "" : "s");
-    if (status == REEL_OK && n > 0) status = download_files(&job->client, files, n, stage, err);
+    if (status == REEL_OK && n > 0) status = download_files(&job->client, files, n, err);
     mem_free(files);
     return status;
 }

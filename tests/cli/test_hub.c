@@ -411,6 +411,25 @@ static void a_model_that_is_not_here_is_asked_about(void **state) {
     assert_int_equal(pty_finish(&t), 3);
 }
 
+static void a_chat_begins_with_a_name_alone(void **state) {
+    (void)state;
+    struct pty t;
+    fake_hub_add_folder(hub, "some/model", getenv("DEMO"), demo_files);
+    fake_hub_trouble(hub, "model.safetensors", 1, (struct http_reply){ .pause_ms = 700 });
+    pty_start(&t, "exec reel chat some/model --chat-template chatml -n 5");
+    pty_see(&t, "Fetch it from");
+    pty_type(&t, "yes\n");
+    pty_see(&t, "some/model: ");
+    pty_see(&t, "1 file to fetch, 12 MB");
+    pty_see(&t, "fetching 1 file [");
+    pty_see(&t, "> ");
+    pty_type(&t, "hello\r");
+    pty_see(&t, "> ");
+    for (int i = 0; i < 50 && !pty_ended(&t); i++)
+        pty_type(&t, "\x15\x04"); /* Ctrl-U, Ctrl-D */
+    assert_int_equal(pty_finish(&t), 0);
+}
+
 static void one_of_several_is_chosen(void **state) {
     (void)state;
     struct pty t;
@@ -544,6 +563,7 @@ int main(void) {
         TEST(the_old_folder_serves_until_the_new_is_whole),
         TEST(a_manifest_of_an_earlier_reel_is_understood),
         TEST(a_model_that_is_not_here_is_asked_about),
+        TEST(a_chat_begins_with_a_name_alone),
         TEST(one_of_several_is_chosen),
         TEST(a_model_that_is_not_here_is_named_with_its_command),
         TEST(models_are_listed_with_their_names),

@@ -7,7 +7,6 @@
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
-#include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -55,6 +54,13 @@ void pty_see(struct pty *t, const char *text) {
 
 void pty_type(struct pty *t, const char *keys) {
     assert_int_equal(write(t->fd, keys, strlen(keys)), (ssize_t)strlen(keys));
+}
+
+bool pty_ended(struct pty *t) {
+    struct pollfd p = { .fd = t->fd, .events = POLLIN };
+    while (poll(&p, 1, 200) == 1 && (p.revents & POLLIN) && read_some(t)) {
+    }
+    return (p.revents & POLLHUP) != 0;
 }
 
 int pty_finish(struct pty *t) {

@@ -2,6 +2,7 @@
 #ifndef REEL_TESTS_PTY_H
 #define REEL_TESTS_PTY_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <sys/types.h>
 
@@ -18,6 +19,8 @@ void pty_start(struct pty *t, const char *line);
 /* Waits until text is shown after what was matched before; else the test fails. */
 void pty_see(struct pty *t, const char *text);
 void pty_type(struct pty *t, const char *keys);
+/* Reads for a moment; whether the program has closed the terminal. */
+bool pty_ended(struct pty *t);
 /* The exit status, once the program has closed the terminal. */
 int pty_finish(struct pty *t);
 
