@@ -134,13 +134,13 @@ static enum reel_status start_hash(struct transfer *t, struct reel_error *err) {
     t->hash = NULL;
     if (t->stop != INT64_MAX || (!file->sha256 && !file->git_id)) return REEL_OK;
     enum reel_status status = file_hash_open(&t->hash, !file->sha256, file->n_bytes, err);
-    return status == REEL_OK && t->have > 0 ? file_hash_add_file(t->hash, t->fd, t->part, err)
+    return status == REEL_OK && t->have > 0 ? file_hash_add_file(t->hash, t->fd, t->label, err)
                                             : status;
 }
 
 static bool start_over(struct transfer *t) {
     if (ftruncate(t->fd, 0) != 0 || lseek(t->fd, 0, SEEK_SET) != 0) {
-        t->status = err_set(&t->why, REEL_E_IO, "%s: cannot rewind: %s", t->part, strerror(errno));
+        t->status = err_set(&t->why, REEL_E_IO, "%s: cannot rewind: %s", t->label, strerror(errno));
         return false;
     }
     t->have = 0;
@@ -339,10 +339,10 @@ static enum reel_status open_part(struct transfer *t, struct reel_error *err) {
     t->part = buffer_detach(&part, NULL);
     t->fd = open(t->part, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
     if (t->fd < 0)
-        return err_set(err, REEL_E_IO, "%s: cannot create: %s", t->part, strerror(errno));
+        return err_set(err, REEL_E_IO, "%s: cannot create: %s", t->label, strerror(errno));
     off_t have = lseek(t->fd, 0, SEEK_END);
     if (have > t->limit && ftruncate(t->fd, 0) == 0) have = lseek(t->fd, 0, SEEK_SET);
-    if (have < 0) return err_set(err, REEL_E_IO, "%s: cannot seek: %s", t->part, strerror(errno));
+    if (have < 0) return err_set(err, REEL_E_IO, "%s: cannot seek: %s", t->label, strerror(errno));
     t->have = have;
     return start_hash(t, err);
 }
@@ -351,15 +351,15 @@ static enum reel_status finish_file(struct transfer *t, struct reel_error *err) 
     const struct download_file *file = t->file;
     enum reel_status status = REEL_OK;
     if (fsync(t->fd) != 0)
-        return err_set(err, REEL_E_IO, "%s: cannot sync: %s", t->part, strerror(errno));
+        return err_set(err, REEL_E_IO, "%s: cannot sync: %s", t->label, strerror(errno));
     if (t->have != file->n_bytes)
         status = err_set(err, REEL_E_MISMATCH, "%s: has %lld bytes, the repository states %lld",
-                         t->part, (long long)t->have, (long long)file->n_bytes);
+                         t->label, (long long)t->have, (long long)file->n_bytes);
     else if (t->hash)
-        status = compare_hash(file, t->hash, t->part, err);
+        status = compare_hash(file, t->hash, t->label, err);
     if (status == REEL_E_MISMATCH) unlink(t->part);
     if (status == REEL_OK && rename(t->part, file->path) != 0)
-        status = err_set(err, REEL_E_IO, "%s: cannot rename: %s", file->path, strerror(errno));
+        status = err_set(err, REEL_E_IO, "%s: cannot rename: %s", t->label, strerror(errno));
     return status;
 }
 

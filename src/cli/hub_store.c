@@ -89,8 +89,7 @@ static enum reel_status take_lock(struct hub_store *store, struct reel_error *er
         if (fd < 0 || taken != 0) {
             int reason = errno;
             if (fd >= 0) close(fd);
-            return err_set(err, REEL_E_IO, "%s: cannot lock: %s", store->lock_path,
-                           strerror(reason));
+            return err_set(err, REEL_E_IO, "%s: cannot lock: %s", store->folder, strerror(reason));
         }
         if (fstat(fd, &mine) == 0 && stat(store->lock_path, &there) == 0 &&
             mine.st_ino == there.st_ino) {
@@ -107,7 +106,8 @@ static enum reel_status recover(const struct hub_store *store, struct reel_error
     enum reel_status status = beside(&old, store->folder, "old", err);
     if (status != REEL_OK) return status;
     if (store_is_folder(old) && !store_is_folder(store->folder) && rename(old, store->folder) != 0)
-        status = err_set(err, REEL_E_IO, "%s: cannot rename: %s", old, strerror(errno));
+        status = err_set(err, REEL_E_IO, "%s: cannot put back what was there: %s", store->folder,
+                         strerror(errno));
     if (status == REEL_OK) status = store_remove_tree(old, NULL, err);
     if (status == REEL_OK) status = store_remove_tree(store->next, NULL, err);
     mem_free(old);
@@ -332,7 +332,8 @@ static enum reel_status exchange(const struct hub_store *store, struct reel_erro
     char *old = NULL;
     if (!store_is_folder(store->folder)) {
         if (rename(store->next, store->folder) == 0) return REEL_OK;
-        return err_set(err, REEL_E_IO, "%s: cannot rename: %s", store->next, strerror(errno));
+        return err_set(err, REEL_E_IO, "%s: cannot put it there: %s", store->folder,
+                       strerror(errno));
     }
 #ifdef SYS_renameat2
     const unsigned both = 1u << 1; /* RENAME_EXCHANGE */
@@ -345,7 +346,8 @@ static enum reel_status exchange(const struct hub_store *store, struct reel_erro
     if (status == REEL_OK && rename(store->folder, old) != 0)
         status = err_set(err, REEL_E_IO, "%s: cannot rename: %s", store->folder, strerror(errno));
     if (status == REEL_OK && rename(store->next, store->folder) != 0) {
-        status = err_set(err, REEL_E_IO, "%s: cannot rename: %s", store->next, strerror(errno));
+        status =
+            err_set(err, REEL_E_IO, "%s: cannot put it there: %s", store->folder, strerror(errno));
         if (rename(old, store->folder) != 0)
             err_set(err, REEL_E_IO, "%s: the earlier state is left there", old);
     }

@@ -2,6 +2,7 @@
 #include "base/json.h"
 #include "cli/commands.h"
 #include "cli/known_words.h"
+#include "support/fake_hub.h"
 #include "support/shell.h"
 
 #include <math.h>
@@ -551,6 +552,34 @@ static void a_file_that_cannot_be_written_is_called_by_its_own_name(void **state
     expect("test ! -e small && test -z \"$(ls -d small.* reel-demo-* 2>/dev/null)\"", 0, "");
 }
 
+/* Neither the folder in which a pull collects files, nor what a file is called until it is whole.
+ */
+static void a_pull_that_cannot_write_names_the_model(void **state) {
+    (void)state;
+    static const char *const files[] = { "config.json", "tokenizer.json", "model.safetensors",
+                                         NULL };
+    char line[1000];
+    struct fake_hub *hub = fake_hub_open();
+    fake_hub_add_folder(hub, "some/demo", getenv("DEMO"), files);
+    snprintf(line, sizeof line, "%s reel pull some/demo --cache full --mirror %s",
+             "trap '' XFSZ; ulimit -f 8;", fake_hub_url(hub));
+    expect(line, REEL_E_IO, "cannot write: File too large");
+    snprintf(line, sizeof line, "%s --mirror %s",
+             "mkdir -p taken/models/some/.demo.lock; "
+             "reel pull some/demo --cache taken",
+             fake_hub_url(hub));
+    expect(line, REEL_E_IO, "taken/models/some/demo: cannot lock: Is a directory");
+    snprintf(line, sizeof line,
+             "mkdir -p wrong/models/some/.demo.partial/model.safetensors.part; "
+             "reel pull some/demo --cache wrong --mirror %s",
+             fake_hub_url(hub));
+    expect(line, REEL_E_IO, "model.safetensors: cannot create: Is a directory");
+    struct result r = shell(line);
+    assert_null(strstr(r.err, ".part"));
+    done(r);
+    fake_hub_close(hub);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_text_may_follow_the_model),
@@ -574,6 +603,7 @@ int main(void) {
         cmocka_unit_test(refused_values_name_their_option),
         cmocka_unit_test(no_value_is_answered_in_the_words_of_the_library),
         cmocka_unit_test(a_file_that_cannot_be_written_is_called_by_its_own_name),
+        cmocka_unit_test(a_pull_that_cannot_write_names_the_model),
     };
     return cmocka_run_group_tests(tests, shell_enter, shell_leave);
 }
