@@ -172,10 +172,10 @@ static enum reel_status parse_choice(const struct cli_value *value, struct reel_
     if (cli_is_word(o->choices, value->text)) return REEL_OK;
     if (o->accepts && o->accepts(value->text)) return REEL_OK;
     (void)snprintf(list, sizeof list, "%s", o->choices);
-    for (char *at = list, *end = list; end && n < 39; at = end + 1) {
+    for (char *at = list; at && n < 39;) {
         words[n++] = at;
-        end = strchr(at, ' ');
-        if (end) *end = '\0';
+        at = strchr(at, ' ');
+        if (at) *at++ = '\0';
     }
     words[n] = NULL;
     const char *nearest = cli_nearest(value->text, words);
