@@ -16,7 +16,7 @@
 
 #define DEFAULT_MODEL "Qwen/Qwen3-ASR-0.6B"
 #define DEMO_SEGMENT  8               /* seconds */
-#define DEMO_PAUSE    0.4             /* longer ones between words it has not learned from */
+#define DEMO_PAUSE    0.45            /* longer ones between words it has not learned from */
 #define DEFAULT_CHUNK 2               /* seconds */
 #define PIECE         REEL_AUDIO_RATE /* samples read at once at most: a second */
 
@@ -66,7 +66,7 @@ static const struct cli_option options[] = {
       .low = 0.3,
       .high = 10,
       .help = "how long a pause ends a piece of any length; a shorter one ends a longer piece; "
-              "default 2, for demo-speech 0.4" },
+              "default 2, for demo-speech 0.45" },
     { .name = "past-text",
       .kind = CLI_FLAG,
       .help = "tell the model the end of the text before each segment" },

@@ -123,17 +123,23 @@ static void write_wav(const char *name, const int16_t *samples, size_t n) {
 /* Whether each phrase is heard by itself, with what noise is around it. */
 static void hear_alone(const struct made *m, bool heard[N_PHRASES]) {
     for (int i = 0; i < N_PHRASES; i++) {
-        char line[200];
+        char name[20];
         const struct phrase *p = &m->phrases[i];
         const size_t from = p->begin > AROUND ? p->begin - AROUND : 0;
         const size_t to = p->end + AROUND < m->n ? p->end + AROUND : m->n;
-        write_wav("alone.wav", m->samples + from, to - from);
-        struct result r = shell(LISTEN "alone.wav");
-        assert_int_equal(r.status, 0);
-        snprintf(line, sizeof line, "%s\n", p->said);
-        heard[i] = strcmp(r.out, line) == 0;
-        done(r);
+        snprintf(name, sizeof name, "alone%d.wav", i);
+        write_wav(name, m->samples + from, to - from);
     }
+    struct result r = shell(LISTEN "--output-dir alone alone?.wav && cat alone/alone?.txt");
+    assert_int_equal(r.status, 0);
+    const char *line = r.out;
+    for (int i = 0; i < N_PHRASES; i++) {
+        const size_t n = strcspn(line, "\n");
+        heard[i] = strlen(m->phrases[i].said) == n && memcmp(line, m->phrases[i].said, n) == 0;
+        assert_true(line[n] == '\n');
+        line += n + 1;
+    }
+    done(r);
 }
 
 /* The segment with the phrase in it, from k on; or -1. */
