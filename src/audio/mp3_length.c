@@ -107,41 +107,94 @@ static int64_t xing_frames(const unsigned char *p, size_t n, const struct frame 
     return (int64_t)count[0] << 24 | count[1] << 16 | count[2] << 8 | count[3];
 }
 
+/* A frame of the first one's kind, with a bit rate that makes it long enough, which has the count
+ * and nothing else in it. */
+static void make_xing(struct mp3_length *length, const unsigned char *first) {
+    enum { MIDDLE_RATE = 9 << 4, KEPT = 0x0d }; /* of the third byte; no padding */
+    struct frame f;
+    unsigned char *const x = length->xing;
+    memcpy(x, first, HEAD);
+    x[1] |= 1; /* no checksum */
+    x[2] = (unsigned char)((x[2] & KEPT) | MIDDLE_RATE);
+    if (!read_head(x, &f) || f.bytes > MP3_XING || f.bytes < XING_LEAST) return;
+    const int64_t n = length->samples / f.samples;
+    unsigned char *const tag = x + HEAD + f.side;
+    memcpy(tag, "Xing", 4);
+    tag[7] = 1; /* the number of frames follows */
+    for (int i = 0; i < 4; i++)
+        tag[8 + i] = (unsigned char)(n >> (24 - 8 * i) & 255);
+    length->n_xing = f.bytes;
+}
+
+struct counting {
+    struct mp3_length *length;
+    struct frame first; /* kind -1: none so far */
+    unsigned char head[HEAD];
+};
+
+static bool is_alike(const struct counting *c, const unsigned char *p, struct frame *f) {
+    return read_head(p, f) &&
+           (c->first.kind < 0 || (f->kind == c->first.kind && f->rate == c->first.rate));
+}
+
+/* A whole frame f begins at p, of which n bytes are held. */
+static void count_frame(struct counting *c, const struct frame *f, const unsigned char *p, size_t n,
+                        uint64_t at) {
+    int64_t announced = -1;
+    if (c->first.kind < 0) {
+        announced = xing_frames(p, n, f);
+        memcpy(c->head, p, HEAD);
+        c->length->at = at;
+        c->first = *f;
+    }
+    if (announced >= 0)
+        c->length->announced = announced * f->samples;
+    else
+        c->length->samples += f->samples;
+}
+
 /* Junk is passed byte by byte, until a frame of the same kind begins. */
-static enum reel_status count_frames(struct window *w, struct mp3_length *length,
-                                     struct reel_error *err) {
-    struct frame first = { .kind = -1 }, f;
+static enum reel_status count_frames(struct window *w, struct counting *c, struct reel_error *err) {
+    struct frame f;
     for (;;) {
         enum reel_status status = fill(w, XING_LEAST, err);
         const size_t n = w->n - w->at;
         const unsigned char *p = w->bytes + w->at;
         if (status != REEL_OK || n < HEAD || tag_begins(p, n)) return status;
-        if (!read_head(p, &f) ||
-            (first.kind >= 0 && (f.kind != first.kind || f.rate != first.rate))) {
+        if (!is_alike(c, p, &f)) {
             pass(w, 1);
             continue;
         }
-        const uint64_t end = w->s->at - n + f.bytes;
-        if (end > (uint64_t)w->s->size) return REEL_OK; /* cut off */
-        const int64_t announced = first.kind < 0 ? xing_frames(p, n, &f) : -1;
-        if (announced >= 0)
-            length->announced = announced * f.samples;
-        else
-            length->samples += f.samples;
-        first = f;
+        const uint64_t at = w->s->at - n;
+        if (at + f.bytes > (uint64_t)w->s->size) return REEL_OK; /* cut off */
+        count_frame(c, &f, p, n, at);
         pass(w, f.bytes);
     }
 }
 
-enum reel_status mp3_length_read(struct mp3_length *length, struct byte_stream *s,
+/* Two frames of a kind at the window's beginning. */
+static enum reel_status look_for_two(struct window *w, bool *found, struct reel_error *err) {
+    struct counting c = { .first = { .kind = -1 } };
+    enum reel_status status = fill(w, 2 * MP3_XING, err);
+    const unsigned char *p = w->bytes + w->at;
+    const size_t n = w->n - w->at;
+    *found = n >= HEAD && read_head(p, &c.first) && n >= c.first.bytes + HEAD;
+    if (*found) *found = is_alike(&c, p + c.first.bytes, &(struct frame){ 0 });
+    return status;
+}
+
+enum reel_status mp3_length_read(struct mp3_length *length, struct byte_stream *s, bool known,
                                  struct reel_error *err) {
     struct window w = { .s = s };
+    struct counting c = { .length = length, .first = { .kind = -1 } };
     *length = (struct mp3_length){ .announced = -1 };
     enum reel_status status = mem_zeroed(&w.bytes, ROOM, 1, "a part of an MP3 file", err);
     if (status == REEL_OK) status = byte_stream_seek(s, 0, err);
     if (status == REEL_OK) status = pass_id3(&w, err);
-    if (status == REEL_OK) status = count_frames(&w, length, err);
+    if (status == REEL_OK && !known) status = look_for_two(&w, &known, err);
+    if (status == REEL_OK && known) status = count_frames(&w, &c, err);
     if (status == REEL_OK) status = byte_stream_seek(s, 0, err);
+    if (length->samples > 0 && length->announced < 0) make_xing(length, c.head);
     if (length->samples == 0) length->samples = -1;
     mem_free(w.bytes);
     return status;

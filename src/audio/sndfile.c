@@ -52,25 +52,54 @@ struct sndfile {
     bool lacks_end;
     bool is_mp3;
     struct mp3_length mp3;
+    uint64_t at; /* where libsndfile reads */
     int64_t n_read;
 };
 
-static int64_t io_size(void *user) { return ((struct sndfile *)user)->s->size; }
-static int64_t io_tell(void *user) { return (int64_t)((struct sndfile *)user)->s->at; }
+/* Positions are those of the file with what mp3_length.h adds to it. */
+static int64_t io_size(void *user) {
+    const struct sndfile *f = user;
+    return f->s->size + (int64_t)f->mp3.n_xing;
+}
+static int64_t io_tell(void *user) { return (int64_t)((struct sndfile *)user)->at; }
 
 static int64_t io_seek(int64_t offset, int whence, void *user) {
     struct sndfile *f = user;
     int64_t base = whence == SEEK_CUR ? io_tell(f) : whence == SEEK_END ? io_size(f) : 0;
     int64_t at;
     if (__builtin_add_overflow(base, offset, &at) || at < 0 || at > io_size(f)) return -1;
-    return byte_stream_seek(f->s, (uint64_t)at, &f->failed) == REEL_OK ? at : -1;
+    f->at = (uint64_t)at;
+    return at;
+}
+
+/* Up to n bytes of the file itself, from there on. */
+static size_t read_file(struct sndfile *f, void *out, size_t n, uint64_t at) {
+    size_t got = 0;
+    enum reel_status status = REEL_OK;
+    if (f->s->at != at) status = byte_stream_seek(f->s, at, &f->failed);
+    if (status == REEL_OK) status = byte_stream_full(f->s, out, n, &got, &f->failed);
+    return status == REEL_OK ? got : 0;
+}
+
+static size_t read_part(struct sndfile *f, unsigned char *out, size_t n) {
+    const struct mp3_length *m = &f->mp3;
+    if (f->at < m->at) return read_file(f, out, n < m->at - f->at ? n : m->at - f->at, f->at);
+    const size_t behind = f->at - m->at;
+    if (behind >= m->n_xing) return read_file(f, out, n, f->at - m->n_xing);
+    if (n > m->n_xing - behind) n = m->n_xing - behind;
+    memcpy(out, m->xing + behind, n);
+    return n;
 }
 
 static int64_t io_read(void *out, int64_t n, void *user) {
     struct sndfile *f = user;
-    size_t got = 0;
-    if (n <= 0 || byte_stream_full(f->s, out, (size_t)n, &got, &f->failed) != REEL_OK) return 0;
-    return (int64_t)got;
+    size_t done = 0, got = 1;
+    while (n > 0 && done < (size_t)n && got > 0) {
+        got = read_part(f, (unsigned char *)out + done, (size_t)n - done);
+        f->at += got;
+        done += got;
+    }
+    return f->failed.status == REEL_OK ? (int64_t)done : 0;
 }
 
 static int64_t io_write(const void *bytes, int64_t n, void *user) {
@@ -121,11 +150,11 @@ static enum reel_status open_file(struct sndfile *f, struct sf_info *info, struc
 
 /* What libsndfile says of an MP3 file's length is a guess where there is no Xing header. */
 static enum reel_status measure_mp3(struct sndfile *f, struct reel_error *err) {
-    const uint64_t at = f->s->at;
-    enum reel_status status = mp3_length_read(&f->mp3, f->s, err);
-    if (status == REEL_OK) status = byte_stream_seek(f->s, at, err);
     f->is_mp3 = true;
     f->frames_left = -1;
+    if (f->mp3.samples >= 0) return REEL_OK;
+    enum reel_status status = mp3_length_read(&f->mp3, f->s, true, err);
+    f->mp3.n_xing = 0; /* too late */
     return status;
 }
 
@@ -138,6 +167,7 @@ enum reel_status sndfile_open(struct sndfile **out, struct byte_stream *s, int *
     if (status != REEL_OK) return status;
     f->s = s;
     status = bind_calls(f, err);
+    if (status == REEL_OK) status = mp3_length_read(&f->mp3, s, false, err);
     if (status == REEL_OK) status = open_file(f, &info, err);
     if (status != REEL_OK) {
         sndfile_close(f);
