@@ -125,14 +125,15 @@ static enum reel_status open_reader(struct chat *c, struct reel_error *err) {
 static enum reel_status open_chat(struct chat *c, struct reel_error *err) {
     const char *system = cli_text(c->args, "system", NULL), *think = cli_text(c->args, "think", "");
     if (think[0]) c->thinking = strcmp(think, "on") == 0 ? REEL_THINKING_ON : REEL_THINKING_OFF;
-    enum reel_status status = cli_model_open(&c->model, c->args, c->args->arguments[0], err);
+    /* first of all, so that no key is echoed while the model is opened */
+    enum reel_status status = open_reader(c, err);
+    if (status == REEL_OK) status = cli_model_open(&c->model, c->args, c->args->arguments[0], err);
     if (status == REEL_OK) status = check_template(c, err);
     if (status == REEL_OK) status = cli_sampling(&c->sampling, c->model, c->args, err);
     if (status == REEL_OK)
         status = cli_session_open(&c->session, c->model, c->args, &c->progress, err);
     if (status == REEL_OK && system)
         status = conversation_set_system(&c->conversation, system, err);
-    if (status == REEL_OK) status = open_reader(c, err);
     return status;
 }
 

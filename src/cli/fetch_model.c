@@ -3,6 +3,7 @@
 #include "base/memory.h"
 #include "cli/folders.h"
 #include "cli/progress.h"
+#include "cli/raw_mode.h"
 #include "cli/terminal.h"
 
 #include <stdio.h>
@@ -12,10 +13,13 @@
 
 bool fetch_can_ask(void) { return terminal_is(stdin) && terminal_is(stderr); }
 
-/* One line without its end; false at the end of the input and when Ctrl-C came. */
-static bool read_line(char *line, size_t n) {
+/* Asks, and reads one line without its end; false at the end of the input and when Ctrl-C came. */
+static bool read_line(const char *question, char *line, size_t n) {
+    raw_mode_pause(); /* before an answer can be typed */
+    fputs(question, stderr);
     fflush(stderr);
     bool came = interrupt_or_input(stdin) && fgets(line, (int)n, stdin);
+    raw_mode_go_on();
     if (!came) {
         fputc('\n', stderr);
         return false;
@@ -25,11 +29,11 @@ static bool read_line(char *line, size_t n) {
 }
 
 bool fetch_ask(const char *question, bool usual) {
-    char line[100];
+    char line[100], asked[1000];
     interrupt_install();
+    snprintf(asked, sizeof asked, "%.980s [%s] ", question, usual ? "Y/n" : "y/N");
     for (;;) {
-        fprintf(stderr, "%s [%s] ", question, usual ? "Y/n" : "y/N");
-        if (!read_line(line, sizeof line)) return false;
+        if (!read_line(asked, line, sizeof line)) return false;
         if (!line[0]) return usual;
         if (strcasecmp(line, "y") == 0 || strcasecmp(line, "yes") == 0) return true;
         if (strcasecmp(line, "n") == 0 || strcasecmp(line, "no") == 0) return false;
@@ -66,15 +70,14 @@ static int by_name(const struct hub_choices *all, const char *line) {
 }
 
 static int choose(void *user, const char *repo, const struct hub_choices *all, int usual) {
-    char line[300];
+    char line[300], asked[300] = "Which one, by number or name? ";
     progress_end(user);
     show_choices(repo, all);
+    if (usual >= 0)
+        snprintf(asked, sizeof asked, "Which one, by number or name? [%.200s] ",
+                 all->list[usual].label);
     for (;;) {
-        if (usual >= 0)
-            fprintf(stderr, "Which one, by number or name? [%s] ", all->list[usual].label);
-        else
-            fputs("Which one, by number or name? ", stderr);
-        if (!read_line(line, sizeof line)) return -1;
+        if (!read_line(asked, line, sizeof line)) return -1;
         if (!line[0] && usual >= 0) return usual;
         int i = by_number(line, all->n);
         if (i < 0) i = by_name(all, line);

@@ -11,7 +11,7 @@
 
 /* What handlers need: the terminal's mode before and as it is to be now. */
 static struct termios before, now;
-static volatile sig_atomic_t taken, resized, resumed, stops;
+static volatile sig_atomic_t taken, paused, resized, resumed, stops;
 
 /* What ends the program unless somebody handles it; the terminal is given back first. */
 static const int fatal[] = { SIGTERM, SIGHUP, SIGQUIT, SIGPIPE, SIGABRT, SIGSEGV, SIGFPE, SIGILL };
@@ -124,6 +124,19 @@ bool raw_mode_enter(void) {
 }
 
 void raw_mode_suspend(void) { raise(SIGTSTP); }
+
+void raw_mode_pause(void) {
+    paused = taken;
+    raw_mode_leave();
+}
+
+void raw_mode_go_on(void) {
+    if (!paused) return;
+    paused = false;
+    taken = true;
+    raw_mode_signals(true);
+    say(PASTE_ON);
+}
 
 static bool take(volatile sig_atomic_t *flag) {
     const bool was = *flag;

@@ -13,6 +13,10 @@ bool raw_mode_enter(void);
  * Sets all of the terminal's mode anew. */
 void raw_mode_signals(bool on);
 
+/* For a question that is answered as the terminal itself edits lines, and after it. */
+void raw_mode_pause(void);
+void raw_mode_go_on(void);
+
 /* Gives the terminal back; nothing when it was not taken. A signal handler may call it. */
 void raw_mode_leave(void);
 

@@ -312,6 +312,40 @@ static void ctrl_z_stops_it_and_fg_goes_on(void **state) {
     assert_int_equal(screen_close(&s), 0);
 }
 
+static bool echoes(const struct screen *s) {
+    struct termios mode;
+    assert_int_equal(tcgetattr(s->fd, &mode), 0); /* of the other side */
+    return (mode.c_lflag & ECHO) && (mode.c_lflag & ICANON);
+}
+
+/* The terminal is held before the model is opened, but for questions about that. */
+static void a_question_before_the_chat_is_answered_as_usual(void **state) {
+    struct screen s;
+    (void)state;
+    setenv("HF_ENDPOINT", "http://127.0.0.1:1", 1);
+    screen_open(&s, 24, 100, (char *[]){ program, "chat", "nobody/nothing", NULL });
+    screen_see(&s, "[Y/n]");
+    screen_type(&s, "maybe\x7f\x7f\n");
+    screen_see(&s, "[Y/n] may");
+    screen_type(&s, "n\n");
+    screen_see(&s, "nobody/nothing");
+    assert_int_equal(screen_close(&s), REEL_E_NOT_FOUND);
+    unsetenv("HF_ENDPOINT");
+}
+
+static void the_terminal_is_given_back_when_a_model_fails(void **state) {
+    struct screen s;
+    (void)state;
+    chat(&s, 80, "5", "0");
+    assert_false(echoes(&s));
+    quit(&s);
+    screen_open(&s, 24, 100, (char *[]){ program, "chat", "/no/such/model", NULL });
+    screen_see(&s, "/no/such/model");
+    screen_settle(&s, 300);
+    assert_true(echoes(&s)); /* given back after a failure, too */
+    assert_int_equal(screen_close(&s), REEL_E_NOT_FOUND);
+}
+
 static void two_interrupts_at_an_empty_line_leave(void **state) {
     struct screen s;
     (void)state;
@@ -475,6 +509,8 @@ int main(void) {
         cmocka_unit_test(a_long_line_of_any_characters_is_drawn_right),
         cmocka_unit_test(four_pasted_lines_are_asked_as_one),
         cmocka_unit_test(ctrl_z_stops_it_and_fg_goes_on),
+        cmocka_unit_test(a_question_before_the_chat_is_answered_as_usual),
+        cmocka_unit_test(the_terminal_is_given_back_when_a_model_fails),
         cmocka_unit_test(two_interrupts_at_an_empty_line_leave),
         cmocka_unit_test(settings_are_those_of_the_command_line),
         cmocka_unit_test(a_conversation_is_saved_and_goes_on),
