@@ -373,6 +373,66 @@ static void the_old_folder_serves_until_the_new_is_whole(void **state) {
     shows("reel pull some/model --offline", 0, "models/some/model");
 }
 
+static void what_has_arrived_of_one_file_waits_while_another_is_pulled(void **state) {
+    (void)state;
+    struct reel_error err = { 0 };
+    fake_hub_add_folder(hub, "some/model", getenv("DEMO"), demo_files);
+    add_gguf("some/model", "tiny-Q4_K_M.gguf", true);
+    fake_hub_trouble(hub, "model.safetensors", 1, (struct http_reply){ .cut_after = 3000000 });
+    fake_hub_trouble(hub, "model.safetensors", 100, (struct http_reply){ .code = 500 });
+    assert_int_equal(pull("some/model", 0, &err), REEL_E_NETWORK);
+    shows("reel pull some/model:Q4_K_M", 0, "models/some/model");
+    hides("ls -R \"$HOME/.cache/reel/models/some/model\"", "model.safetensors");
+    shows("ls -l \"$HOME/.cache/reel/models/some/.model.partial\"", 0, "model.safetensors.part");
+    shows("reel du", 0, "unfinished downloads");
+    size_t before = fake_hub_sent(hub);
+    fake_hub_trouble_ends(hub);
+    shows("reel pull some/model", 0, "models/some/model");
+    assert_true(fake_hub_sent(hub) - before < 10000000); /* of 11.4 MB 3 were here */
+    shows("reel run some/model -p hi -n 3 --temp 0", 0, "");
+    shows("reel run some/model:Q4_K_M -p hi -n 3 --temp 0", 0, "");
+}
+
+static void two_programs_pull_in_turn(void **state) {
+    (void)state;
+    add_gguf("some/gguf", "tiny-Q4_K_M.gguf", true);
+    add_gguf("some/gguf", "tiny-Q8_0.gguf", true);
+    fake_hub_trouble(hub, "/resolve/", 2, (struct http_reply){ .pause_ms = 200 });
+    shows("reel pull some/gguf:Q4_K_M & reel pull some/gguf:Q8_0 & reel pull some/gguf:Q8_0; wait; "
+          "reel list",
+          0, "some/gguf:Q4_K_M");
+    shows("reel list", 0, "some/gguf:Q8_0");
+    shows("reel pull some/gguf --offline", 0, "models/some/gguf");
+}
+
+static void a_crash_between_two_renames_loses_nothing(void **state) {
+    (void)state;
+    add_gguf("some/gguf", "tiny-Q4_K_M.gguf", true);
+    add_gguf("some/gguf", "tiny-Q8_0.gguf", true);
+    shows("reel pull some/gguf:Q4_K_M", 0, "models/some/gguf");
+    shows("cd \"$HOME/.cache/reel/models/some\" && mv gguf .gguf.old && mkdir .gguf.new && touch "
+          ".gguf.new/half; echo ok",
+          0, "ok");
+    shows("reel pull some/gguf:Q8_0", 0, "models/some/gguf");
+    shows("reel run some/gguf:Q4_K_M -p hi -n 3 --temp 0", 0, "");
+    hides("ls -A \"$HOME/.cache/reel/models/some\"", ".gguf.");
+}
+
+static void what_somebody_put_there_stays(void **state) {
+    (void)state;
+    add_gguf("some/gguf", "tiny-Q4_K_M.gguf", true);
+    add_gguf("some/gguf", "tiny-Q8_0.gguf", true);
+    shows("reel pull some/gguf:Q4_K_M", 0, "models/some/gguf");
+    shows("cd \"$HOME/.cache/reel/models/some/gguf\" && echo mine >notes.txt && mv "
+          "tiny-Q4_K_M.gguf my-Q5_K_M.gguf && rm reel-manifest.json; echo ok",
+          0, "ok");
+    shows("reel pull some/gguf:Q8_0", 0, "models/some/gguf");
+    shows("cat \"$HOME/.cache/reel/models/some/gguf/notes.txt\"", 0, "mine");
+    shows("reel run some/gguf:Q5_K_M -p hi -n 3 --temp 0", 0, "");
+    shows("reel rm some/gguf:Q8_0 -y", 0, "deleted");
+    shows("reel run some/gguf:Q5_K_M -p hi -n 3 --temp 0", 0, "");
+}
+
 static void a_manifest_of_an_earlier_reel_is_understood(void **state) {
     (void)state;
     add_gguf("some/gguf", "tiny-Q4_K_M.gguf", true);
@@ -561,6 +621,10 @@ int main(void) {
         TEST(ctrl_c_leaves_what_has_arrived),
         TEST(an_update_replaces_what_belongs_together),
         TEST(the_old_folder_serves_until_the_new_is_whole),
+        TEST(what_has_arrived_of_one_file_waits_while_another_is_pulled),
+        TEST(two_programs_pull_in_turn),
+        TEST(a_crash_between_two_renames_loses_nothing),
+        TEST(what_somebody_put_there_stays),
         TEST(a_manifest_of_an_earlier_reel_is_understood),
         TEST(a_model_that_is_not_here_is_asked_about),
         TEST(a_chat_begins_with_a_name_alone),

@@ -115,6 +115,12 @@ void fake_hub_trouble(struct fake_hub *hub, const char *part, int times, struct 
     pthread_mutex_unlock(&hub->lock);
 }
 
+void fake_hub_trouble_ends(struct fake_hub *hub) {
+    pthread_mutex_lock(&hub->lock);
+    hub->n_troubles = 0;
+    pthread_mutex_unlock(&hub->lock);
+}
+
 /* ---- answers --------------------------------------------------------------------------------- */
 
 static const char *gate_of(const struct fake_hub *hub, const char *repo) {

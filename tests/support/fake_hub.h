@@ -25,6 +25,9 @@ void fake_hub_gate(struct fake_hub *hub, const char *repo, const char *token);
 /* The next `times` requests whose address contains `part` get this answer. */
 void fake_hub_trouble(struct fake_hub *hub, const char *part, int times, struct http_reply reply);
 
+/* From now on the hub is honest again. */
+void fake_hub_trouble_ends(struct fake_hub *hub);
+
 /* What the hub says that a repository holds; lives as long as the hub. */
 const char *fake_hub_listing(struct fake_hub *hub, const char *repo);
 
