@@ -85,20 +85,12 @@ static enum reel_status converse(struct chat *c, struct reel_error *err) {
 }
 
 static enum reel_status check_template(const struct chat *c, struct reel_error *err) {
-    struct reel_message hello = { .size = sizeof hello, .role = "user", .content = "" };
-    struct reel_chat_options chat = { .size = sizeof chat, .thinking = c->thinking };
-    char *text = NULL;
-    size_t n = 0;
-    struct reel_model_info info = { .size = sizeof info };
-    info = cli_model_info(c->model);
+    const struct reel_model_info info = cli_model_info(c->model);
     if (info.chat_template && !info.chat_thinks && cli_has(c->args, "think"))
         return err_set(err, REEL_E_ARGUMENT, "--think: the %s chat template knows no thinking",
                        info.chat_template);
     if (info.chat_template) return REEL_OK;
-    /* the library says it best: no template, or an unknown one with its hash */
-    enum reel_status status = reel_chat_text(c->model, &hello, 1, &chat, &text, &n, err);
-    reel_free(text);
-    return status;
+    return cli_refuse_template(&info, "; reel run continues a text without one", err);
 }
 
 static void greet(const struct chat *c) {

@@ -173,11 +173,7 @@ static enum reel_status encode(struct run *r, struct reel_error *err) {
     info = cli_model_info(r->model);
     bool chat = info.chat_template && !cli_has(r->args, "raw");
     if (!chat && info.chat_template_sha256 && !cli_has(r->args, "raw"))
-        return err_set(err, REEL_E_UNSUPPORTED,
-                       "the model's chat template (SHA-256 %s) is not one reel knows; "
-                       "--chat-template NAME renders as another family does, --raw takes the "
-                       "prompt as it is",
-                       info.chat_template_sha256);
+        return cli_refuse_template(&info, ", --raw takes the prompt as it is", err);
     if (chat && cli_has(r->args, "think") && !info.chat_thinks)
         return err_set(err, REEL_E_ARGUMENT, "--think: the %s chat template knows no thinking",
                        info.chat_template);

@@ -469,7 +469,11 @@ static enum reel_status open_transcriber(struct job *job, struct reel_error *err
         .on_partial = on_partial,
         .pause_seconds = cli_real(args, "pause", is_demo(args) ? DEMO_PAUSE : 0),
     };
-    return reel_transcriber_open(&job->transcriber, job->model, &set, err);
+    struct reel_error why = { 0 };
+    enum reel_status status = reel_transcriber_open(&job->transcriber, job->model, &set, &why);
+    if (status == REEL_OK) return REEL_OK;
+    return err_set(err, status, "%s%s", why.text,
+                   status == REEL_E_LIMIT ? "; see --segment and --tokens" : "");
 }
 
 static enum reel_status open_all(struct job *job, struct reel_error *err) {

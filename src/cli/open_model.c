@@ -196,6 +196,19 @@ struct reel_model_info cli_model_info(const struct reel_model *model) {
     return info;
 }
 
+enum reel_status cli_refuse_template(const struct reel_model_info *info, const char *more,
+                                     struct reel_error *err) {
+    if (info->chat_template_sha256)
+        return err_set(err, REEL_E_UNSUPPORTED,
+                       "the model's chat template (SHA-256 %s) is not one reel knows; "
+                       "--chat-template NAME renders as another family does%s",
+                       info->chat_template_sha256, more);
+    return err_set(err, REEL_E_UNSUPPORTED,
+                   "the model has no chat template; --chat-template NAME gives it that of another "
+                   "family%s",
+                   more);
+}
+
 enum reel_status cli_check_positions(const struct reel_model *model, int n, const char *options,
                                      struct reel_error *err) {
     const struct reel_model_info info = cli_model_info(model);

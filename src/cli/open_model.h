@@ -35,6 +35,10 @@ enum reel_status cli_model_open_gpu(struct reel_model **model, const struct cli_
 /* What an opened model is. */
 struct reel_model_info cli_model_info(const struct reel_model *model);
 
+/* The error of a model without a chat template that is known; `more` ends the message. */
+enum reel_status cli_refuse_template(const struct reel_model_info *info, const char *more,
+                                     struct reel_error *err);
+
 /* A log of the library's, for reel_model_options and the like: user is a struct cli_log. Warnings
  * go to standard error; what was chosen, too, with --verbose. */
 struct cli_log {

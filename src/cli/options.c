@@ -51,13 +51,19 @@ static bool begins(const char *a, const char *b) {
     return n >= LEAST_BEGINNING && (!a[n] || !b[n]);
 }
 
+/* How far a word is from what was typed, in half edits: a beginning is worse than one edit and
+ * better than two. */
+static int distance(const char *text, const char *word) {
+    const int n = 2 * edits(text, word);
+    return begins(text, word) ? least_of(n, 3) : n;
+}
+
 const char *cli_nearest(const char *text, const char *const *words) {
-    int best =
-        least_of((int)strlen(text) / 2 + 1, 4); /* half of the letters wrong is another word */
+    /* half of the letters wrong is another word */
+    int best = 2 * least_of((int)strlen(text) / 2 + 1, 4);
     const char *nearest = NULL;
     for (; *words; words++) {
-        int n = edits(text, *words);
-        if (begins(text, *words)) n = least_of(n, 1);
+        const int n = distance(text, *words);
         if (n >= best) continue;
         best = n;
         nearest = *words;

@@ -99,6 +99,8 @@ static void the_nearest_word_is_near(void **state) {
     assert_string_equal(cli_nearest("SEED", words), "seed");
     assert_string_equal(cli_nearest("temperature", words), "temp");
     assert_string_equal(cli_nearest("top", words), "top-k");
+    const char *const longer[] = { "demo", "demo-speech", NULL };
+    assert_string_equal(cli_nearest("demo-speach", longer), "demo-speech");
     const char *const swapped[] = { "run", NULL };
     assert_string_equal(cli_nearest("rnu", swapped), "run");
     assert_null(cli_nearest("ur", swapped));

@@ -188,6 +188,7 @@ static void a_misspelt_model_is_answered_with_one_that_is_at_hand(void **state) 
     expect("reel run qwen3-0.6b x", 3, "did you mean Qwen/Qwen3-0.6B?");
     expect("reel inspect huggingfacetb/smollm2-135m-instruct", 3,
            "did you mean HuggingFaceTB/SmolLM2-135M-Instruct?");
+    expect("reel run demo-speach x", 3, "did you mean demo-speech?");
     struct result r = shell("reel run /some/where/else x");
     assert_int_equal(r.status, 3);
     assert_null(strstr(r.err, "did you mean"));
@@ -345,8 +346,9 @@ static void check_logprobs(const struct reel_model *model, const json_t *token, 
         const double logprob = number(one, "logprob");
         int n_above = 0;
         assert_float_equal(logprob, logprob_of(logits, vocab, (int)number(one, "id")), 1e-4);
+        const float logit = logits[(int)number(one, "id")];
         for (int other = 0; other < vocab; other++)
-            n_above += logprob_of(logits, vocab, other) > logprob + 1e-4;
+            n_above += logits[other] > logit;
         assert_true(n_above <= i);
         assert_true(json_is_string(json_object_get(one, "text")));
     }
@@ -462,6 +464,9 @@ static void refused_values_name_their_option(void **state) {
            "latin: not UTF-8: byte 0xe9 at offset 3");
     expect("reel tokenize demo -f - <latin", 2, "standard input: not UTF-8");
     expect("reel score tiny latin", 2, "latin: not UTF-8");
+    expect("reel chat tiny </dev/null", REEL_E_UNSUPPORTED, "--chat-template NAME gives it that");
+    expect("reel transcribe latin -m demo-speech -n 2000000000", REEL_E_LIMIT,
+           "; see --segment and --tokens");
 }
 
 /* What a program would have done wrong, and a person cannot. */
@@ -474,8 +479,10 @@ static const char *const words_of_programs[] = {
 
 static void add_line(FILE *script, const char *command, const struct cli_option *o,
                      const char *value) {
-    const bool fits = strcmp(command, "inspect") == 0 || strcmp(command, "score") == 0;
-    const char *text = strcmp(command, "score") == 0 ? "tiny.json" : fits ? "" : "x";
+    const char *text = strcmp(command, "score") == 0     ? "tiny.json"
+                       : strcmp(command, "chat") == 0    ? "--chat-template chatml"
+                       : strcmp(command, "inspect") == 0 ? ""
+                                                         : "x";
     fprintf(script, "echo '>' %s --%s='%s' >&2; reel %s tiny %s --%s='%s' </dev/null\n", command,
             o->name, value, command, text, o->name, value);
 }
@@ -512,7 +519,7 @@ static void add_values(FILE *script, const char *command, const struct cli_optio
 
 static void no_value_is_answered_in_the_words_of_the_library(void **state) {
     (void)state;
-    static const char *const names[] = { "run", "score", "tokenize", "inspect" };
+    static const char *const names[] = { "run", "score", "tokenize", "inspect", "chat" };
     char *lines = NULL;
     size_t n = 0;
     FILE *script = open_memstream(&lines, &n);
