@@ -63,6 +63,20 @@ static void a_word_that_is_longer_than_a_row_stays_in_one_piece(void **state) {
     (void)state;
     expect_page("see http://example.org/a/long/address now", 12,
                 "see\nhttp://examp\nle.org/a/lon\ng/address\nnow\n");
+    /* no newline of ours in it: a terminal copies it whole */
+    char word[400], *out = NULL;
+    size_t n = 0;
+    struct page page;
+    memset(word, 'x', sizeof word);
+    FILE *f = open_memstream(&out, &n);
+    assert_non_null(f);
+    page_start(&page, f);
+    page_text(&page, word, sizeof word);
+    page_end(&page);
+    assert_int_equal(fclose(f), 0);
+    assert_int_equal(n, sizeof word + 1);
+    assert_memory_equal(out, word, sizeof word);
+    free(out);
 }
 
 static void lists_hang_and_code_is_left_alone(void **state) {

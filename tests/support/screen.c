@@ -189,6 +189,13 @@ void screen_kill(struct screen *s) {
     (void)screen_close(s);
 }
 
+static void fail_with_screen(const struct screen *s, const char *what, const char *text) {
+    char *all = screen_text(s);
+    fprintf(stderr, "%s \"%s\"; the screen:\n%s", what, text, all); /* print_error cuts it */
+    free(all);
+    fail();
+}
+
 /* ---- keys ------------------------------------------------------------------------------------ */
 
 /* The program's output is read meanwhile, so that neither side waits for the other. */
@@ -196,7 +203,8 @@ static void send_bytes(struct screen *s, const char *bytes, size_t n) {
     while (n > 0) {
         struct pollfd p = { .fd = s->fd, .events = POLLIN | POLLOUT };
         assert_true(poll(&p, 1, PATIENCE_MS) > 0);
-        if (p.revents & POLLIN) (void)read_some(s, 0);
+        if (p.revents & (POLLIN | POLLHUP)) (void)read_some(s, 0);
+        if (s->ended) fail_with_screen(s, "the program ended before it read", bytes);
         if (!(p.revents & POLLOUT)) continue;
         const size_t piece = n < 1000 ? n : 1000;
         const ssize_t done = write(s->fd, bytes, piece);
@@ -248,13 +256,6 @@ static bool shows(const struct screen *s, const char *text) {
     for (int row = 0; row < s->rows; row++)
         if (strstr(screen_row(s, row), text)) return true;
     return false;
-}
-
-static void fail_with_screen(const struct screen *s, const char *what, const char *text) {
-    char *all = screen_text(s);
-    fprintf(stderr, "%s \"%s\"; the screen:\n%s", what, text, all); /* print_error cuts it */
-    free(all);
-    fail();
 }
 
 static void wait_until(struct screen *s, bool wanted, const char *text) {
