@@ -3,7 +3,6 @@
 #define _GNU_SOURCE /* gettid */
 #include "base/clock.h"
 #include "base/thread_pool.h"
-#include "support/sanitized.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -297,67 +296,6 @@ static void a_thread_without_a_core_is_waited_for_by_nobody(void **state) {
     sigaction(SIGBUS, &before, NULL);
 }
 
-/* One thread after the other is stopped for a moment, wherever it is: sooner or later between
- * looking whether there is a piece and taking it. */
-struct torment {
-    struct thread_pool *pool;
-    pthread_t threads[8];
-    atomic_int known; /* bits */
-    atomic_bool over;
-    atomic_uint_fast64_t taken;
-};
-
-enum { TORMENTED = 3, TINY = 4, TORMENT_PHASES = 3000 };
-
-static void stand_briefly(int signal) {
-    (void)signal;
-    rest(100);
-}
-
-static void *torment(void *user) {
-    struct torment *t = user;
-    for (unsigned i = 0; !atomic_load(&t->over); i++) {
-        const unsigned victim = i % TORMENTED;
-        if (atomic_load(&t->known) >> victim & 1) pthread_kill(t->threads[victim], SIGBUS);
-        rest(20 + (long)(mix(i) % 60));
-    }
-    return NULL;
-}
-
-/* Pieces so small that threads are mostly in the pool's own code. */
-static void take_tiny_pieces(void *user, int thread, int n_threads) {
-    struct torment *t = user;
-    (void)n_threads;
-    t->threads[thread] = pthread_self();
-    atomic_fetch_or(&t->known, 1 << thread);
-    for (int phase = 0; phase < TORMENT_PHASES; phase++) {
-        for (int i; (i = thread_pool_take(t->pool, thread, TINY)) >= 0;)
-            atomic_fetch_add(&t->taken, (uint64_t)(phase * TINY + i));
-        if (!thread_pool_barrier(t->pool, thread)) return;
-    }
-}
-
-static void nothing_is_lost_wherever_threads_stop(void **state) {
-    (void)state;
-    if (SANITIZED) skip(); /* a sanitizer's own code may hold locks that the handler needs */
-    const uint64_t n = (uint64_t)TORMENT_PHASES * TINY;
-    struct sigaction handle = { .sa_handler = stand_briefly }, before;
-    struct thread_pool *pool = pool_of(TORMENTED);
-    struct torment t = { .pool = pool };
-    pthread_t tormentor;
-    assert_int_equal(sigaction(SIGBUS, &handle, &before), 0);
-    assert_int_equal(pthread_create(&tormentor, NULL, torment, &t), 0);
-    for (int i = 0; i < regions(); i++) {
-        atomic_store(&t.taken, 0);
-        thread_pool_run(pool, take_tiny_pieces, &t);
-        assert_int_equal(atomic_load(&t.taken), n * (n - 1) / 2);
-    }
-    atomic_store(&t.over, true);
-    pthread_join(tormentor, NULL);
-    thread_pool_close(pool);
-    sigaction(SIGBUS, &before, NULL);
-}
-
 /* ---- ends ------------------------------------------------------------------------------------ */
 
 /* Thread 0 leaves in the middle of a phase; the others would go on for ever. */
@@ -508,7 +446,6 @@ int main(void) {
         cmocka_unit_test(a_region_ends_when_nobody_is_inside),
         cmocka_unit_test(who_sleeps_past_the_end_stays_outside),
         cmocka_unit_test(a_thread_without_a_core_is_waited_for_by_nobody),
-        cmocka_unit_test(nothing_is_lost_wherever_threads_stop),
         cmocka_unit_test(a_region_that_is_given_up_leaves_nothing_behind),
         cmocka_unit_test(a_pool_closes_while_its_threads_come_sleep_or_spin),
         cmocka_unit_test(callers_wait_for_one_another),
