@@ -6,6 +6,7 @@
 
 #include <dlfcn.h>
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -122,10 +123,10 @@ static void list_hint(const struct alsa *a, const void *hint, microphone_each_fn
     if (!hears) return;
     char name[200] = "", says[200] = "";
     text = a->call.hint(hint, "NAME");
-    if (text) strncat(name, text, sizeof name - 1);
+    if (text) snprintf(name, sizeof name, "%s", text);
     free(text);
     text = a->call.hint(hint, "DESC");
-    if (text) strncat(says, text, sizeof says - 1);
+    if (text) snprintf(says, sizeof says, "%s", text);
     free(text);
     for (char *at = says; *at; at++)
         if (*at == '\n') *at = ' ';

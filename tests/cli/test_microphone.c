@@ -19,7 +19,7 @@
 #define PULSE         WITH("$FAKE/pulse:$PWD/none")
 #define ALSA          WITH("$FAKE/alsa:$PWD/none")
 #define NONE          WITH("$PWD/none")
-#define SECONDS       (SANITIZED ? "12" : "1.5")
+#define SECONDS       (SANITIZED ? "5" : "1.5")
 #define HEAR          "reel transcribe -m demo-speech --device cpu --threads 2 --mic"
 
 static int enter(void **state) {

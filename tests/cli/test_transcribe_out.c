@@ -103,7 +103,7 @@ static void assert_file(const char *name, const char *text) {
 static void signals_leave_the_finished_segments_in_the_file(void **state) {
     (void)state;
     char line[2500];
-    const char *const wait = SANITIZED ? "25" : "2.5";
+    const char *const wait = SANITIZED ? "12" : "2.5";
     static const char run[] =
         "{ { cat two.pcm; sleep %s; } | timeout --preserve-status -s %s %s " LISTEN
         "--format %s -o part.%d - 2>said.%d; echo $? >status.%d; } & ";
@@ -116,7 +116,7 @@ static void signals_leave_the_finished_segments_in_the_file(void **state) {
                  { "vtt", "INT" } };
     size_t n = 0;
     for (int i = 0; i < 5; i++)
-        n += (size_t)snprintf(line + n, sizeof line - n, run, SANITIZED ? "27" : "4",
+        n += (size_t)snprintf(line + n, sizeof line - n, run, SANITIZED ? "13" : "4",
                               runs[i].signal, wait, runs[i].format, i, i, i);
     snprintf(line + n, sizeof line - n,
              "wait; cat status.* said.* >&2; test \"$(cat status.*)\" = "
