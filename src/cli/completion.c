@@ -258,10 +258,13 @@ static void zsh_option(FILE *out, const struct cli_option *o) {
     }
 }
 
+/* Nothing is said of a text: the message that there is nothing to offer would keep an option beside
+ * it from being completed. */
 static void zsh_arguments(FILE *out, const struct cli_command *command) {
     struct argument list[MOST_ARGUMENTS];
     const int n = read_arguments(list, command->arguments);
     for (int i = 0; i < n; i++) {
+        if (list[i].offer == OFFER_NOTHING) continue;
         if (list[i].repeats)
             fputs(" '*:", out);
         else
