@@ -78,8 +78,14 @@ static int start(struct ffmpeg *f, char *const *words, int sound, int messages) 
     return failed;
 }
 
+/* What holds sound. Playlists are not among them: they name other files, and ffmpeg asks for one
+ * that it is not to read until a minute and more is over. */
+#define CONTAINERS                                                                                 \
+    "aac,ac3,aiff,amr,ape,asf,au,avi,caf,dts,eac3,flac,flv,matroska,mov,mp3,mpeg,mpegts,mxf,ogg,"  \
+    "rm,tak,tta,voc,w64,wav,wtv,wv,xwma"
+
 /* "file:" before the path: what stands in it is then neither an option nor a protocol. The list of
- * protocols holds for what the file refers to as well, as playlists do. */
+ * protocols holds for what the file refers to as well. */
 static enum reel_status run(struct ffmpeg *f, const char *path, struct reel_error *err) {
     struct buffer input = { 0 };
     int sound[2] = { -1, -1 }, messages[2] = { -1, -1 };
@@ -87,12 +93,27 @@ static enum reel_status run(struct ffmpeg *f, const char *path, struct reel_erro
     if (status == REEL_OK) status = make_pipe(sound, err);
     if (status == REEL_OK) status = make_pipe(messages, err);
     if (status == REEL_OK) {
-        const char *const words[] = {
-            "ffmpeg", "-nostdin", "-v",        "error", "-protocol_whitelist",
-            "file",   "-i",       input.bytes, "-vn",   "-sn",
-            "-dn",    "-f",       "f32le",     "-ar",   "16000",
-            "-ac",    "1",        "-",         NULL
-        };
+        const char *const words[] = { "ffmpeg",
+                                      "-nostdin",
+                                      "-v",
+                                      "error",
+                                      "-protocol_whitelist",
+                                      "file",
+                                      "-format_whitelist",
+                                      CONTAINERS,
+                                      "-i",
+                                      input.bytes,
+                                      "-vn",
+                                      "-sn",
+                                      "-dn",
+                                      "-f",
+                                      "f32le",
+                                      "-ar",
+                                      "16000",
+                                      "-ac",
+                                      "1",
+                                      "-",
+                                      NULL };
         const int failed = start(f, (char *const *)(uintptr_t)words, sound[1], messages[1]);
         if (failed == ENOENT)
             status = err_set(err, REEL_E_NOT_FOUND, "ffmpeg is not installed");
