@@ -73,9 +73,10 @@ sanitize() {
         echo "$hosts")
 }
 thread() {
-    # Not those with the fake GPU: its fibers are nothing that the thread sanitizer knows.
+    # Not those with the fake GPU: its fibers are nothing that the thread sanitizer knows. Nor those that run the
+    # program, which is not built with it.
     sources=$(grep -lE 'pthread|n_threads|thread_pool|_cancel' tests/unit/test_*.c tests/cli/test_*.c |
-        xargs grep -LE 'sim_gpu|fake_cuda|cuda_dir')
+        xargs grep -LE 'sim_gpu|fake_cuda|cuda_dir|support/shell.h')
     # The real backend on two threads, every path; a thread that does not start.
     sources="$sources tests/golden/test_cpu_paths.c tests/failure/test_whole_path.c"
     # shellcheck disable=SC2086 # a list of words
