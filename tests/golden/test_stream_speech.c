@@ -20,9 +20,10 @@
 enum { RATE = SPOKEN_RATE, LOG = 1 << 20 };
 
 #if SANITIZED
-enum { MINUTES = 1, LONG_RECORDINGS = 1 }; /* memory is only judged from the third minute on */
+/* memory is only judged from the third minute on */
+enum { MINUTES = 1, LONG_RECORDINGS = 1, N_JOINED = 5 };
 #else
-enum { MINUTES = 6, LONG_RECORDINGS = 8 };
+enum { MINUTES = 6, LONG_RECORDINGS = 8, N_JOINED = 20 };
 #endif
 
 static struct spoken spoken;
@@ -158,8 +159,6 @@ static void what_is_said_is_the_same_as_of_the_whole_clip(void **state) {
     expect_same("clips, 2 s", clips, SPOKEN_CLIPS, steps_of(2, NULL));
 }
 
-enum { N_JOINED = 20 };
-
 static void join_all(struct recording *r, int n_clips, double least) {
     char said[2000];
     for (uint32_t i = 0; i < N_JOINED; i++)
@@ -186,7 +185,8 @@ static void minutes_of_utterances_with_silence_between_them_are_the_same(void **
     struct reel_transcriber_options options = steps_of(0.5, NULL);
     join_all(r, 12, 2.1);
     options.skip_silence = true;
-    expect_same("twelve utterances, 0.5 s", r, getenv("REEL_SOAK") ? 20 : LONG_RECORDINGS, options);
+    expect_same("twelve utterances, 0.5 s", r, getenv("REEL_SOAK") ? N_JOINED : LONG_RECORDINGS,
+                options);
     release_all(r);
 }
 
