@@ -19,6 +19,8 @@
 
 #include <cmocka.h>
 
+#include "support/without_curl.h"
+
 #define LARGE 3000000 /* bytes of weights that must not travel */
 #define SMALL 60000   /* bytes that may, before a refusal */
 
@@ -323,18 +325,7 @@ static int leave(void **state) {
     return shell_leave(state);
 }
 
-static void pull_is_tested(void **state) {
-    (void)state;
-    print_message("this build has no libcurl\n");
-    skip();
-}
-
 int main(void) {
-#ifdef REEL_WITH_CURL
-    const bool built_in = true;
-#else
-    const bool built_in = false;
-#endif
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(qwen3),           cmocka_unit_test(qwen35),
         cmocka_unit_test(qwen3_asr),       cmocka_unit_test(smollm2),
@@ -343,8 +334,7 @@ int main(void) {
         cmocka_unit_test(gated),           cmocka_unit_test(eleven_quantisations),
         cmocka_unit_test(in_a_sub_folder), cmocka_unit_test(cannot_run),
     };
-    const struct CMUnitTest none[] = { cmocka_unit_test(pull_is_tested) };
     unsetenv("http_proxy");
-    if (!built_in) return cmocka_run_group_tests(none, NULL, NULL);
+    if (!BUILT_WITH_CURL) return without_curl();
     return cmocka_run_group_tests(tests, enter, leave);
 }

@@ -19,6 +19,8 @@
 
 #include <cmocka.h>
 
+#include "support/without_curl.h"
+
 static struct fake_hub *hub;
 
 static const char *const demo_files[] = { "config.json",           "generation_config.json",
@@ -586,18 +588,7 @@ static void nothing_outside_the_cache_is_deleted(void **state) {
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, open_hub, close_hub)
 
-static void pull_is_tested(void **state) {
-    (void)state;
-    print_message("this build has no libcurl\n");
-    skip();
-}
-
 int main(void) {
-#ifdef REEL_WITH_CURL
-    const bool built_in = true;
-#else
-    const bool built_in = false;
-#endif
     const struct CMUnitTest tests[] = {
         TEST(a_second_file_keeps_the_first),
         TEST(a_repository_of_gguf_files_lists_them),
@@ -632,8 +623,7 @@ int main(void) {
         TEST(models_are_deleted_one_by_one_or_together),
         TEST(nothing_outside_the_cache_is_deleted),
     };
-    const struct CMUnitTest none[] = { cmocka_unit_test(pull_is_tested) };
     unsetenv("http_proxy");
-    if (!built_in) return cmocka_run_group_tests(none, NULL, NULL);
+    if (!BUILT_WITH_CURL) return without_curl();
     return cmocka_run_group_tests(tests, shell_enter, shell_leave);
 }

@@ -15,6 +15,8 @@
 
 #include <cmocka.h>
 
+#include "support/without_curl.h"
+
 #define COMMIT        "0123456789abcdef0123456789abcdef01234567"
 #define WEIGHTS_BYTES 300000
 
@@ -277,18 +279,7 @@ static void a_bad_repository_name_is_an_argument_error(void **state) {
     assert_int_equal(WEXITSTATUS(system(command)), 2);
 }
 
-static bool built_with_curl(void) {
-    return system("${REEL_BUILD:-build/release}/reel pull a/b --mirror http://127.0.0.1:1 "
-                  "--cache /tmp 2>&1 | grep -q 'without libcurl'") != 0;
-}
-
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
-static void pull_is_tested(void **state) {
-    (void)state;
-    print_message("this reel was built without libcurl\n");
-    skip();
-}
 
 int main(void) {
     const struct CMUnitTest tests[] = {
@@ -305,8 +296,7 @@ int main(void) {
         TEST(offline_checks_hashes_without_a_request),
         TEST(a_bad_repository_name_is_an_argument_error),
     };
-    const struct CMUnitTest none[] = { cmocka_unit_test(pull_is_tested) };
     unsetenv("http_proxy");
-    if (!built_with_curl()) return cmocka_run_group_tests(none, NULL, NULL);
+    if (!BUILT_WITH_CURL) return without_curl();
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

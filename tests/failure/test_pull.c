@@ -17,6 +17,8 @@
 
 #include <cmocka.h>
 
+#include "support/without_curl.h"
+
 #define COMMIT  "0123456789abcdef0123456789abcdef01234567"
 #define N_BYTES 3000
 
@@ -174,24 +176,12 @@ static void short_writes_and_interrupts_change_nothing(void **state) {
     faults_sweep(&all, FAULT_IO, FAULT_INTERRUPT);
 }
 
-static void pull_is_tested(void **state) {
-    (void)state;
-    print_message("this build has no libcurl\n");
-    skip();
-}
-
 int main(void) {
-#ifdef REEL_WITH_CURL
-    const bool built_in = true;
-#else
-    const bool built_in = false;
-#endif
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_model_appears_whole_or_not_at_all),
         cmocka_unit_test(a_model_that_is_there_outlives_a_failing_pull),
         cmocka_unit_test(short_writes_and_interrupts_change_nothing),
     };
-    const struct CMUnitTest none[] = { cmocka_unit_test(pull_is_tested) };
-    if (!built_in) return cmocka_run_group_tests(none, NULL, NULL);
+    if (!BUILT_WITH_CURL) return without_curl();
     return cmocka_run_group_tests(tests, start, stop);
 }
