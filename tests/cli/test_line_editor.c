@@ -577,11 +577,6 @@ static void ctrl_c_ends_an_answer_and_keeps_what_was_typed(void **state) {
 
 /* ---- history --------------------------------------------------------------------------------- */
 
-static void use_history(void) {
-    snprintf(history_path, sizeof history_path, "%s/history", folder);
-    (void)unlink(history_path);
-}
-
 static void earlier_lines_come_back_and_are_searched(void **state) {
     struct screen s;
     (void)state;
@@ -617,7 +612,7 @@ static void lines_are_saved_as_they_are_entered(void **state) {
     struct screen a, b;
     struct stat st;
     (void)state;
-    use_history();
+    snprintf(history_path, sizeof history_path, "%s/history", folder);
     start(&a, 24, 80);
     start(&b, 24, 80);
     screen_type(&a, "from a\r");
@@ -639,72 +634,6 @@ static void lines_are_saved_as_they_are_entered(void **state) {
     screen_type(&a, "\r");
     screen_see(&a, "<from b|with two rows \\ and^09tab>");
     leave(&a);
-}
-
-static void write_history(const char *text, size_t n) {
-    FILE *f = fopen(history_path, "wb");
-    assert_non_null(f);
-    assert_int_equal(fwrite(text, 1, n, f), n);
-    assert_int_equal(fclose(f), 0);
-}
-
-static void a_history_of_libedit_is_read(void **state) {
-    static const char old[] = "_HiStOrY_V2_\nhello\\040world\nwith\\134backslash\n";
-    struct screen s;
-    (void)state;
-    use_history();
-    write_history(old, strlen(old));
-    start(&s, 24, 80);
-    screen_type(&s, UP);
-    screen_see_line(&s, "> with\\backslash", 16);
-    screen_type(&s, UP);
-    screen_see_line(&s, "> hello world", 13);
-    leave(&s);
-}
-
-static void a_history_that_has_grown_long_is_cut_to_what_is_new(void **state) {
-    const size_t n = HISTORY_FILE_BYTES + 1000;
-    struct history h;
-    struct stat st;
-    char *text = malloc(n + 1);
-    (void)state;
-    assert_non_null(text);
-    for (size_t at = 0, i = 0; at < n; i++)
-        at += (size_t)snprintf(text + at, n + 1 - at, "line %zu of some length\n", i);
-    text[n - 1] = '\n';
-    use_history();
-    write_history(text, n);
-    assert_int_equal(history_open(&h, history_path, NULL), REEL_OK);
-    assert_int_equal(h.n, HISTORY_ENTRIES);
-    assert_int_equal(strncmp(h.entries[0], "line ", 5), 0);
-    assert_int_equal(history_add(&h, "the newest", NULL), REEL_OK);
-    assert_int_equal(stat(history_path, &st), 0);
-    assert_true((size_t)st.st_size < HISTORY_FILE_BYTES / 2 + 100);
-    history_close(&h);
-    assert_int_equal(history_open(&h, history_path, NULL), REEL_OK);
-    assert_string_equal(h.entries[h.n - 1], "the newest");
-    history_close(&h);
-    free(text);
-}
-
-static void a_history_that_cannot_be_used_is_none(void **state) {
-    char target[80];
-    struct history h;
-    struct stat st;
-    (void)state;
-    use_history();
-    snprintf(target, sizeof target, "%s/target", folder);
-    assert_int_equal(symlink(target, history_path), 0);
-    assert_int_equal(history_open(&h, history_path, NULL), REEL_OK);
-    assert_int_equal(history_add(&h, "secret", NULL), REEL_OK);
-    assert_int_equal(h.n, 1);
-    history_close(&h);
-    assert_int_not_equal(stat(target, &st), 0);
-    assert_int_equal(unlink(history_path), 0);
-    assert_int_equal(mkfifo(history_path, 0600), 0);
-    assert_int_equal(history_open(&h, history_path, NULL), REEL_OK);
-    history_close(&h);
-    assert_int_equal(unlink(history_path), 0);
     history_path[0] = '\0';
 }
 
@@ -819,9 +748,6 @@ int main(void) {
         cmocka_unit_test(ctrl_c_ends_an_answer_and_keeps_what_was_typed),
         cmocka_unit_test(earlier_lines_come_back_and_are_searched),
         cmocka_unit_test(lines_are_saved_as_they_are_entered),
-        cmocka_unit_test(a_history_of_libedit_is_read),
-        cmocka_unit_test(a_history_that_has_grown_long_is_cut_to_what_is_new),
-        cmocka_unit_test(a_history_that_cannot_be_used_is_none),
         cmocka_unit_test(the_terminal_is_given_back_however_it_ends),
         cmocka_unit_test(the_third_interrupt_gives_the_terminal_back),
         cmocka_unit_test(a_dumb_terminal_has_no_editor),
