@@ -61,16 +61,17 @@ static size_t staged_row(const struct loader *l, const struct source *source) {
 
 /* ---- filling a stage ---- */
 
-#define T_COPY_PIECE ((size_t)1 << 20) /* bytes that a thread copies at a time */
-
-static void copy_share(const struct block *k, int thread) {
+/* As many shares as there are threads: smaller ones went from core to core with their part of the
+ * stage, and took longer. */
+static void copy_share(const struct block *k, int thread, int n_threads) {
     const struct matrix *m = k->source->m;
-    const size_t all = (size_t)k->n_rows * m->row_bytes;
-    const int n = (int)((all + T_COPY_PIECE - 1) / T_COPY_PIECE);
+    const size_t all = (size_t)k->n_rows * m->row_bytes, page = 4096;
+    const size_t share = (all / (size_t)n_threads / page + 1) * page;
+    const int n = (int)((all + share - 1) / share);
     for (int i; (i = thread_pool_take(k->loader->pool, thread, n)) >= 0;) {
-        const size_t from = (size_t)i * T_COPY_PIECE;
+        const size_t from = (size_t)i * share;
         memcpy(k->to + from, m->data + (size_t)k->first * m->row_bytes + from,
-               all - from < T_COPY_PIECE ? all - from : T_COPY_PIECE);
+               all - from < share ? all - from : share);
     }
 }
 
@@ -87,9 +88,8 @@ static void round_share(const struct block *k, int thread) {
 
 static void fill_share(void *user, int thread, int n_threads) {
     const struct block *k = user;
-    (void)n_threads;
     if (!k->source->m->planes && k->source->m->dtype == DTYPE_BF16)
-        copy_share(k, thread);
+        copy_share(k, thread, n_threads);
     else
         round_share(k, thread);
 }
