@@ -80,9 +80,9 @@ static int start(struct ffmpeg *f, char *const *words, int sound, int messages) 
 
 /* What holds sound. Playlists are not among them: they name other files, and ffmpeg asks for one
  * that it is not to read until a minute and more is over. */
-#define CONTAINERS                                                                                 \
-    "aac,ac3,aiff,amr,ape,asf,au,avi,caf,dts,eac3,flac,flv,matroska,mov,mp3,mpeg,mpegts,mxf,ogg,"  \
-    "rm,tak,tta,voc,w64,wav,wtv,wv,xwma"
+static const char containers[] =
+    "aac,ac3,aiff,amr,ape,asf,au,avi,caf,dts,eac3,flac,flv,matroska,mov,mp3,mpeg,mpegts,mxf,ogg,"
+    "rm,tak,tta,voc,w64,wav,wtv,wv,xwma";
 
 /* "file:" before the path: what stands in it is then neither an option nor a protocol. The list of
  * protocols holds for what the file refers to as well. */
@@ -100,7 +100,7 @@ static enum reel_status run(struct ffmpeg *f, const char *path, struct reel_erro
                                       "-protocol_whitelist",
                                       "file",
                                       "-format_whitelist",
-                                      CONTAINERS,
+                                      containers,
                                       "-i",
                                       input.bytes,
                                       "-vn",
