@@ -86,6 +86,17 @@ struct backend_decode {
     const atomic_bool *cancel;
 };
 
+/* Texts in one pass, each from position 0 and blind to the others: for each the vector after the
+ * final norm of its last token. What the state held is lost. */
+struct backend_embed {
+    const int32_t *ids; /* of all texts, one behind the other, each below vocab */
+    const int *lengths; /* [n_texts] each at least 1; their sum is at most what the state has
+                           positions for */
+    int n_texts;
+    float *out; /* f32 [n_texts, hidden] */
+    const atomic_bool *cancel;
+};
+
 /* What reel_session_profile asks for. */
 struct backend_profile {
     int trace_sms, trace_tokens; /* 0: all, a few */
@@ -187,6 +198,9 @@ struct backend_ops {
                              struct reel_error *err);
     enum reel_status (*decode)(struct backend_state *state, const struct backend_decode *decode,
                                struct reel_error *err);
+    /* NULL, or REEL_E_UNSUPPORTED: eval them one by one. */
+    enum reel_status (*embed)(struct backend_state *state, const struct backend_embed *embed,
+                              struct reel_error *err);
     /* The largest number of positions up to n from which eval, save and copy can go on; NULL: n
      * itself. Recurrent states cannot be cut back, so of those only some earlier ones are kept:
      * that of nothing, and always that before an evaluation of several positions which failed. */
