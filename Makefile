@@ -67,7 +67,7 @@ FLAGS_amx := $(FLAGS_avx512) -mamx-tile -mamx-bf16 -mamx-int8
 X86_ONLY := %_avx2.c %_avx512.c %_amx.c
 ARM_ONLY := %_neon.c
 
-LIB_SRC := $(wildcard src/base/*.c src/model/*.c src/plan/*.c src/runtime/*.c src/cpu/*.c src/cuda/*/*.c \
+LIB_SRC := $(wildcard src/base/*.c src/jinja/*.c src/model/*.c src/plan/*.c src/runtime/*.c src/cpu/*.c src/cuda/*/*.c \
            src/audio/*.c src/asr/*.c)
 ifneq ($(ARCH),x86_64)
 LIB_SRC := $(filter-out $(X86_ONLY),$(LIB_SRC))
