@@ -15,7 +15,7 @@ struct attention {
     float scale;
     int rows;          /* tokens * group: row r belongs to token r / group */
     int group;         /* query heads of this KV head */
-    int position;      /* of token 0: token t sees positions 0 .. position + t */
+    int position;      /* of token 0 in the cache: token t sees nothing behind position + t */
     const uint16_t *q; /* bf16 [rows, head_dim], normed and rotated */
     float *out;        /* f32 [rows, v_width]: not yet divided by sum */
     float *max, *sum;  /* [rows] */
@@ -24,7 +24,7 @@ struct attention {
 };
 
 /* Fills out, max and sum for positions first .. last - 1 (of those that each row sees; for row 0 at
- * least one). `first` is a multiple of ATTENTION_STEP. */
+ * least one). `first` is a multiple of PANEL_LANES. */
 void attention_run(const struct attention *a, int first, int last);
 
 #endif

@@ -189,6 +189,71 @@ static enum reel_status cpu_eval(struct backend_state *s, const struct backend_e
     return REEL_OK;
 }
 
+/* ---- several texts in one pass ---- */
+
+/* How far the texts of a pass have been given to runs. */
+struct packing {
+    const struct backend_embed *embed;
+    int hidden;
+    int text; /* the next one */
+    int at;   /* positions of it that earlier runs had: above 0 only for one longer than a run */
+    size_t before; /* ids of the texts before it */
+};
+
+static int up_to_panels(int n) { return (n + PANEL_LANES - 1) / PANEL_LANES * PANEL_LANES; }
+
+/* Fills texts [T_CHUNK] with those of the next run: as many as fit whole, or a part of one that is
+ * longer than a run. Each begins at a panel of the cache, so that its sums are those it would have
+ * alone. */
+static struct engine_run next_run(struct packing *p, struct run_text *texts, int max_positions) {
+    const struct backend_embed *embed = p->embed;
+    struct engine_run run = { .ids = embed->ids + p->before + p->at, .texts = texts };
+    int slot = 0;
+    while (p->text < embed->n_texts) {
+        const int length = embed->lengths[p->text], left = length - p->at;
+        const bool fits = left <= T_CHUNK - run.n && length <= max_positions - slot;
+        if (!fits && run.n > 0) break;
+        const int n = left < T_CHUNK - run.n ? left : T_CHUNK - run.n;
+        texts[run.n_texts++] = (struct run_text){
+            .row = run.n,
+            .n = n,
+            .position = p->at,
+            .slot = slot,
+            .out = n == left ? embed->out + (size_t)p->text * (size_t)p->hidden : NULL,
+        };
+        run.n += n;
+        p->at += n;
+        if (n < left) break;
+        slot += up_to_panels(length);
+        p->before += (size_t)length;
+        p->at = 0;
+        p->text++;
+    }
+    return run;
+}
+
+static enum reel_status embed_texts(struct backend_state *s, const struct backend_embed *embed,
+                                    struct reel_error *err) {
+    const struct model_config *c = &s->backend->model->config;
+    struct packing packing = { .embed = embed, .hidden = c->hidden };
+    struct run_text texts[T_CHUNK];
+    if (s->reference || model_layer_count(c, LAYER_DELTA) > 0)
+        return err_set(err, REEL_E_UNSUPPORTED, "%s takes one text at a time",
+                       s->reference ? "the reference" : "a model with recurrent layers");
+    s->n_positions = 0;
+    while (packing.text < embed->n_texts) {
+        struct engine_run run = next_run(&packing, texts, s->max_positions);
+        run.engine = &s->backend->engine;
+        run.kv = &s->kv;
+        run.cancel = embed->cancel;
+        engine_evaluate(&run);
+        if (run.cancelled)
+            return err_set(err, REEL_E_CANCELLED, "cancelled before text %d of %d", packing.text,
+                           embed->n_texts);
+    }
+    return REEL_OK;
+}
+
 static size_t cpu_save_bytes(const struct backend_state *s, int n) {
     if (s->reference) return ref_state_save_bytes(s->reference, n);
     return kv_cache_save_bytes(&s->kv, n) + recurrent_save_bytes(&s->recurrent, n);
@@ -308,6 +373,7 @@ const struct backend_ops cpu_backend = {
     .state_open = cpu_state_open,
     .state_close = cpu_state_close,
     .eval = cpu_eval,
+    .embed = embed_texts,
     .resume = cpu_resume,
     .save_bytes = cpu_save_bytes,
     .save = cpu_save,

@@ -237,7 +237,7 @@ void decode_region(void *user, int thread, int n_threads) {
     struct worker *w = &e->workers[thread];
     (void)n_threads;
     while (thread_pool_take(e->pool, thread, 1) >= 0)
-        engine_enter(run, 0);
+        engine_enter(run, 0, run->position);
     if (!thread_pool_barrier(e->pool, thread)) return;
     for (int i = 0; i < e->config->n_layers; i++)
         if (!run_layer(run, w, &e->weights->layers[i])) return;

@@ -149,10 +149,11 @@ void engine_release(struct engine *e) {
 
 void engine_evaluate(struct engine_run *run) {
     run->cancelled = false;
-    thread_pool_run(run->engine->pool, run->n == 1 ? decode_region : prefill_region, run);
+    const bool decodes = run->n == 1 && !run->texts;
+    thread_pool_run(run->engine->pool, decodes ? decode_region : prefill_region, run);
 }
 
-void engine_enter(const struct engine_run *run, int i) {
+void engine_enter(const struct engine_run *run, int i, int position) {
     const struct engine *e = run->engine;
     size_t hidden = (size_t)e->config->hidden, half = (size_t)e->config->rotary_dim / 2;
     float *x = e->x + (size_t)i * hidden;
@@ -160,7 +161,7 @@ void engine_enter(const struct engine_run *run, int i) {
         matrix_row_f32(&e->weights->embedding, run->ids[i], x);
     else
         memcpy(x, run->embeddings + (size_t)i * hidden, hidden * sizeof *x);
-    cpu_rope_angles(e->inv, e->config->rotary_dim, run->position + i, e->cos + (size_t)i * half,
+    cpu_rope_angles(e->inv, e->config->rotary_dim, position, e->cos + (size_t)i * half,
                     e->sin + (size_t)i * half, REF_FAST);
 }
 

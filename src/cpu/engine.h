@@ -85,12 +85,24 @@ struct engine {
     size_t memory_bytes;
 };
 
-/* A run of positions. */
+/* Rows of a run that are consecutive positions of one text. */
+struct run_text {
+    int row, n;   /* rows row .. row + n - 1 */
+    int position; /* of the first of them in its text */
+    int slot;     /* of the text's position 0 in the cache: a multiple of PANEL_LANES */
+    float *out;   /* f32 [hidden] after the final norm of the last row; NULL: not wanted */
+};
+
+/* A run of positions: of the session's one text, or of several that do not see each other. */
 struct engine_run {
     struct engine *engine;
     struct kv_cache *kv;
     struct recurrent *recurrent;
-    int position, n;         /* n is at most T_CHUNK */
+    int position, n; /* n is at most T_CHUNK */
+    /* [n_texts] that fill the rows in order, or NULL: one text, of which the run begins at
+     * `position`. With texts, `position` and `output` have no meaning. */
+    const struct run_text *texts;
+    int n_texts;
     const int32_t *ids;      /* [n], or NULL */
     const float *embeddings; /* f32 [n, hidden], or NULL */
     enum reel_output output;
@@ -114,8 +126,8 @@ void prefill_region(void *run, int thread, int n_threads);
 
 /* ---- shared by the two ----------------------------------------------------------------------- */
 
-/* x = the embedding of position i of the run; its angles. */
-void engine_enter(const struct engine_run *run, int i);
+/* x = the embedding of row i of the run; its angles, which are those of `position`. */
+void engine_enter(const struct engine_run *run, int i, int position);
 
 /* Norms (with qk_norm) and rotates one head in place, by the angles of position i of the run. */
 void engine_turn_head(const struct engine *engine, float *head, const float *norm, int i);

@@ -1,4 +1,6 @@
-/* Up to T_CHUNK positions through all layers together. */
+/* Up to T_CHUNK positions through all layers together: of one text, or of several. Only where keys
+ * and values lie, what attention sees and by what angles heads turn depends on the text; and each
+ * row's sums are made in the same order whatever other rows there are. */
 #include "base/numbers.h"
 #include "cpu/engine.h"
 
@@ -10,6 +12,8 @@ struct prefill {
     const struct engine *e;
     struct worker *w;
     int thread, n_threads;
+    const struct run_text *texts; /* [n_texts] at least one */
+    int n_texts;
 };
 
 static int take(const struct prefill *f, int n) {
@@ -141,10 +145,43 @@ static void multiply_gated(const struct prefill *f, const struct layer_weights *
     }
 }
 
-/* Turns the heads of one KV head for positions first .. last - 1 of the run and stores keys and
- * values. */
+/* How the rows of each text are cut into pieces of work: `size` rows each, or (by_position) such
+ * that they end at positions that are multiples of it. */
+struct cut {
+    int size;
+    bool by_position;
+};
+
+static int before_first(const struct run_text *t, const struct cut *cut) {
+    return cut->by_position ? t->position % cut->size : 0;
+}
+
+static int pieces_of(const struct run_text *t, const struct cut *cut) {
+    return (before_first(t, cut) + t->n + cut->size - 1) / cut->size;
+}
+
+static int count_pieces(const struct prefill *f, const struct cut *cut) {
+    int n = 0;
+    for (int i = 0; i < f->n_texts; i++)
+        n += pieces_of(&f->texts[i], cut);
+    return n;
+}
+
+/* Piece i of them all: rows of the run, and the text that they belong to. */
+static const struct run_text *piece_at(const struct prefill *f, const struct cut *cut, int i,
+                                       struct piece *p) {
+    const struct run_text *t = f->texts;
+    for (; i >= pieces_of(t, cut); t++)
+        i -= pieces_of(t, cut);
+    const int first = i * cut->size - before_first(t, cut);
+    *p = (struct piece){ t->row + int_max(first, 0), t->row + int_min(first + cut->size, t->n) };
+    return t;
+}
+
+/* Turns the heads of one KV head for rows first .. last - 1 of a text and stores keys and values.
+ */
 static void turn_heads(const struct prefill *f, const struct layer_weights *layer, int kv_head,
-                       struct piece p) {
+                       const struct run_text *text, struct piece p) {
     const struct engine *e = f->e;
     const int dim = e->config->head_dim;
     for (int i = p.first; i < p.last; i++) {
@@ -159,20 +196,20 @@ static void turn_heads(const struct prefill *f, const struct layer_weights *laye
         engine_turn_head(e, k, layer->k_norm, i);
         e->kernels.round_bf16(k, dim, f->w->k);
         e->kernels.round_bf16(k + e->kv_dim, dim, f->w->v);
-        kv_cache_write(f->run->kv, layer->nth, kv_head, f->run->position + i, f->w->k, f->w->v);
+        kv_cache_write(f->run->kv, layer->nth, kv_head, text->slot + text->position + i - text->row,
+                       f->w->k, f->w->v);
     }
 }
 
 /* Pieces of work: KV heads times panels of the cache, so that no cache line has two writers. */
 static void store_keys_values(const struct prefill *f, const struct layer_weights *layer) {
-    const struct engine *e = f->e;
-    const int start = f->run->position, end = start + f->run->n;
-    const int panel = start / PANEL_LANES, n_panels = (end - 1) / PANEL_LANES - panel + 1;
-    const int n_items = e->config->n_kv_heads * n_panels;
+    const struct cut panels = { PANEL_LANES, true };
+    const int n_panels = count_pieces(f, &panels);
+    const int n_items = f->e->config->n_kv_heads * n_panels;
     for (int item; (item = take(f, n_items)) >= 0;) {
-        int first = (panel + item % n_panels) * PANEL_LANES - start;
-        int last = int_min(first + PANEL_LANES, f->run->n);
-        turn_heads(f, layer, item / n_panels, (struct piece){ first > 0 ? first : 0, last });
+        struct piece p;
+        const struct run_text *text = piece_at(f, &panels, item % n_panels, &p);
+        turn_heads(f, layer, item / n_panels, text, p);
     }
 }
 
@@ -180,13 +217,14 @@ static void store_keys_values(const struct prefill *f, const struct layer_weight
 static void attend(const struct prefill *f, const struct layer_weights *layer) {
     const struct engine *e = f->e;
     const int dim = e->config->head_dim, width = kv_cache_v_width(dim);
-    const int tokens = e->attention_rows / e->group;
-    const int n_runs = (f->run->n + tokens - 1) / tokens;
-    const int n_items = e->config->n_kv_heads * n_runs;
+    const struct cut cut = { e->attention_rows / e->group, false };
+    const int n_runs = count_pieces(f, &cut), n_items = e->config->n_kv_heads * n_runs;
     for (int item; (item = take(f, n_items)) >= 0;) {
         int kv_head = item % e->config->n_kv_heads;
-        int first = (n_runs - 1 - item / e->config->n_kv_heads) * tokens;
-        int n = int_min(tokens, f->run->n - first);
+        struct piece p;
+        const struct run_text *text =
+            piece_at(f, &cut, n_runs - 1 - item / e->config->n_kv_heads, &p);
+        const int first = p.first, n = p.last - p.first;
         struct attention a = f->w->attention;
         a.kernels = &e->kernels;
         a.kv = f->run->kv;
@@ -195,9 +233,9 @@ static void attend(const struct prefill *f, const struct layer_weights *layer) {
         a.scale = e->attention_scale;
         a.rows = n * e->group;
         a.group = e->group;
-        a.position = f->run->position + first;
+        a.position = text->slot + text->position + first - text->row;
         a.q = e->queries + ((size_t)kv_head * T_CHUNK + (size_t)first) * (size_t)(e->group * dim);
-        attention_run(&a, 0, a.position + n);
+        attention_run(&a, text->slot, a.position + n);
         for (int r = 0; r < a.rows; r++) {
             float *out = a.out + (size_t)r * (size_t)width;
             size_t head = (size_t)(kv_head * e->group + r % e->group);
@@ -295,8 +333,24 @@ static void all_hidden(const struct prefill *f) {
                     bf16_to_f32(e->rows[(size_t)p.first * e->row_stride + i]);
 }
 
+/* The final norm of each text's last row. */
+static void text_vectors(const struct prefill *f) {
+    const struct engine *e = f->e;
+    const int hidden = e->config->hidden;
+    for (int i; (i = take(f, f->n_texts)) >= 0;) {
+        const struct run_text *t = &f->texts[i];
+        if (!t->out) continue;
+        e->kernels.norm(e->x + (size_t)(t->row + t->n - 1) * (size_t)hidden, e->weights->final_norm,
+                        hidden, e->config->rms_eps, t->out);
+    }
+}
+
 static void output(const struct prefill *f) {
     const struct engine *e = f->e;
+    if (f->run->texts) {
+        text_vectors(f);
+        return;
+    }
     switch (f->run->output) {
     case REEL_OUTPUT_NONE:
         return;
@@ -335,13 +389,29 @@ static bool run_layer(const struct prefill *f, const struct layer_weights *layer
     return barrier(f);
 }
 
+static void enter(const struct prefill *f) {
+    for (struct piece p; take_positions(f, &p);) {
+        const struct run_text *t = f->texts;
+        for (; p.first < p.last; p.first++) {
+            while (p.first >= t->row + t->n)
+                t++;
+            engine_enter(f->run, p.first, t->position + p.first - t->row);
+        }
+    }
+}
+
 void prefill_region(void *user, int thread, int n_threads) {
     struct engine_run *run = user;
     const struct engine *e = run->engine;
-    const struct prefill f = { run, e, &e->workers[thread], thread, n_threads };
-    for (struct piece p; take_positions(&f, &p);)
-        for (; p.first < p.last; p.first++)
-            engine_enter(run, p.first);
+    const struct run_text whole = { .n = run->n, .position = run->position };
+    const struct prefill f = { run,
+                               e,
+                               &e->workers[thread],
+                               thread,
+                               n_threads,
+                               run->texts ? run->texts : &whole,
+                               run->texts ? run->n_texts : 1 };
+    enter(&f);
     if (!barrier(&f)) return;
     for (int i = 0; i < e->config->n_layers; i++) {
         if (thread == 0 && run->cancel && atomic_load(run->cancel)) {

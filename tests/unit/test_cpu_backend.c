@@ -470,6 +470,102 @@ static void outputs_are_rows_of_one_another(void **state) {
     free_model(m);
 }
 
+/* ---- several texts in one pass ---- */
+
+static void embed(const struct running *r, const int *lengths, int n_texts, float *out) {
+    const struct backend_embed embed = {
+        .ids = token_ids, .lengths = lengths, .n_texts = n_texts, .out = out
+    };
+    assert_int_equal(cpu_backend.embed(r->state, &embed, NULL), REEL_OK);
+}
+
+/* What the state held before are NaNs, which must not reach any text. */
+static void fill_with_nans(const struct running *r, int hidden) {
+    float *nan = new_logits(MAX_TOKENS, hidden);
+    const struct backend_eval bad = { .n = MAX_TOKENS, .embeddings = nan };
+    assert_int_equal(cpu_backend.eval(r->state, &bad, NULL), REEL_OK);
+    free(nan);
+}
+
+/* Each text's vector against that of the text alone, bit for bit, and against evaluation. */
+static void compare_texts(const struct shape *shape, const char *path, const int *lengths, int n) {
+    struct small_model *m = random_model(shape);
+    const size_t hidden = (size_t)shape->hidden;
+    choose_ids(shape->vocab);
+    struct running r = open_running(m, path, 2);
+    float *packed = new_logits(n, shape->hidden), *one = new_logits(2, shape->hidden);
+    fill_with_nans(&r, shape->hidden);
+    embed(&r, lengths, n, packed);
+    for (int i = 0, at = 0; i < n; at += lengths[i++]) {
+        struct backend_eval eval = {
+            .n = lengths[i], .ids = token_ids + at, .output = REEL_OUTPUT_LAST_HIDDEN, .out = one
+        };
+        const struct backend_embed alone = {
+            .ids = token_ids + at, .lengths = lengths + i, .n_texts = 1, .out = one + hidden
+        };
+        assert_int_equal(cpu_backend.eval(r.state, &eval, NULL), REEL_OK);
+        assert_int_equal(cpu_backend.embed(r.state, &alone, NULL), REEL_OK);
+        if (memcmp(one + hidden, packed + (size_t)i * hidden, hidden * sizeof *one) != 0)
+            fail_msg("%s, %s: text %d differs from itself alone", shape->name, path, i);
+        const double d = difference(one + hidden, one, hidden);
+        if (!(d <= POSITION_BOUND)) fail_msg("%s, %s, text %d: %g", shape->name, path, i, d);
+    }
+    free(packed), free(one);
+    close_running(&r);
+    free_model(m);
+}
+
+static void packed_texts_are_what_they_are_alone(void **state) {
+    (void)state;
+    static const char *const paths[] = { "portable", "avx2", "avx512", "amx", "neon" };
+    static const int many[] = { 1, 5, 16, 17, 1, 31, 2, 64, 3, 33, 15, 48, 1, 200, 7, 9 };
+    static const int longer[] = { 9, 520, 30, 7 };
+    char here[CPU_PATH_TEXT];
+    cpu_path_list(here);
+    for (size_t p = 0; p < sizeof paths / sizeof *paths; p++) {
+        if (!strstr(here, paths[p])) continue;
+        for (int i = 0; i < N_SHAPES; i += 1 + (i > 0))
+            compare_texts(&shapes[i], paths[p], many, sizeof many / sizeof *many);
+        compare_texts(&shapes[1], paths[p], longer, sizeof longer / sizeof *longer);
+    }
+}
+
+/* Texts begin at panels of the cache, so fewer fit at a time than their lengths say. */
+static void a_pass_that_fills_a_short_state_is_cut(void **state) {
+    (void)state;
+    static const int lengths[] = { 1, 1, 17, 1, 30, 2, 33, 1 };
+    enum { N = sizeof lengths / sizeof *lengths, HIDDEN = 128, SUM = 86 };
+    struct small_model *m = random_model(&shapes[1]);
+    struct running r = open_running(m, NULL, 2), small = r;
+    float want[N * HIDDEN], got[N * HIDDEN];
+    choose_ids(shapes[1].vocab);
+    assert_int_equal(cpu_backend.state_open(&small.state, r.backend, SUM, NULL), REEL_OK);
+    embed(&r, lengths, N, want);
+    embed(&small, lengths, N, got);
+    assert_memory_equal(got, want, sizeof want);
+    cpu_backend.state_close(small.state);
+    close_running(&r);
+    free_model(m);
+}
+
+static void a_pass_is_cancelled_and_the_reference_takes_none(void **state) {
+    (void)state;
+    static const int length = 5;
+    struct small_model *m = random_model(&shapes[1]);
+    struct running r = open_running(m, NULL, 2), reference = open_running(m, "reference", 1);
+    atomic_bool cancel = true;
+    float out[128];
+    const struct backend_embed one = {
+        .ids = token_ids, .lengths = &length, .n_texts = 1, .out = out, .cancel = &cancel
+    };
+    choose_ids(shapes[1].vocab);
+    assert_int_equal(cpu_backend.embed(r.state, &one, NULL), REEL_E_CANCELLED);
+    assert_int_equal(cpu_backend.embed(reference.state, &one, NULL), REEL_E_UNSUPPORTED);
+    close_running(&r);
+    close_running(&reference);
+    free_model(m);
+}
+
 /* The output matrix cannot be read, so whoever multiplies by it dies. */
 static void no_output_leaves_the_output_matrix_alone(void **state) {
     (void)state;
@@ -603,6 +699,9 @@ int main(void) {
         cmocka_unit_test(saved_restored_and_copied_states_go_on_alike),
         cmocka_unit_test(dropped_positions_leave_no_trace),
         cmocka_unit_test(outputs_are_rows_of_one_another),
+        cmocka_unit_test(packed_texts_are_what_they_are_alone),
+        cmocka_unit_test(a_pass_that_fills_a_short_state_is_cut),
+        cmocka_unit_test(a_pass_is_cancelled_and_the_reference_takes_none),
         cmocka_unit_test(no_output_leaves_the_output_matrix_alone),
         cmocka_unit_test(cancelled_runs_say_so_and_keep_whole_chunks),
         cmocka_unit_test(faithful_rounding_refuses_a_fast_path),
