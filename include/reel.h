@@ -268,13 +268,15 @@ REEL_API void reel_tokenizer_close(struct reel_tokenizer *tok);
 REEL_API int reel_tokenizer_size(const struct reel_tokenizer *tok); /* ids are below this */
 
 enum {
-    REEL_ENCODE_CONTROL = 1 /* "<|im_end|>" in the text becomes its token; off for foreign text */
+    REEL_ENCODE_CONTROL = 1, /* "<|im_end|>" in the text becomes its token; off for foreign text */
+    REEL_ENCODE_SPECIAL = 2  /* with what the model's post-processor puts around a text: Llama 3's
+                                begin-of-text token, Qwen3-Embedding's token at the end */
 };
 
 /* Encodes n_bytes of UTF-8. *n_ids receives the number of ids even when it is above cap, then with
  * REEL_E_LIMIT; ids may be NULL when cap is 0. Never more than 3 ids a byte, and more than one only
- * for the few characters that Unicode normalisation takes apart. Invalid UTF-8 is refused with
- * REEL_E_ARGUMENT and the offset of the first bad byte. */
+ * for the few characters that Unicode normalisation takes apart; REEL_ENCODE_SPECIAL adds at
+ * most 16. Invalid UTF-8 is refused with REEL_E_ARGUMENT and the offset of the first bad byte. */
 REEL_API REEL_MUST_USE enum reel_status reel_encode(const struct reel_tokenizer *tok,
                                                     const char *text, size_t n_bytes,
                                                     unsigned flags, int32_t *ids, size_t cap,

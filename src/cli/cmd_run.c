@@ -138,9 +138,16 @@ static void tell_of_input(const struct run *r) {
             r->echo ? "-f - takes it as the text" : "--attach - adds it to the text");
 }
 
+/* A raw prompt that writes the begin-of-text token itself does not get a second one. */
 static enum reel_status encode_plain(struct run *r, struct reel_error *err) {
-    return input_encode(reel_model_tokenizer(r->model), r->prompt.bytes, r->prompt.size,
-                        cli_has(r->args, "raw") ? REEL_ENCODE_CONTROL : 0, &r->ids, &r->n_ids, err);
+    const struct reel_tokenizer *tok = reel_model_tokenizer(r->model);
+    const unsigned flags = cli_has(r->args, "raw") ? REEL_ENCODE_CONTROL : 0u;
+    enum reel_status status = input_encode(tok, r->prompt.bytes, r->prompt.size,
+                                           flags | REEL_ENCODE_SPECIAL, &r->ids, &r->n_ids, err);
+    if (status == REEL_OK && r->n_ids > 1 && r->ids[0] == r->ids[1] &&
+        reel_token_is_control(tok, r->ids[0]))
+        memmove(r->ids, r->ids + 1, --r->n_ids * sizeof *r->ids);
+    return status;
 }
 
 static enum reel_status encode_chat(struct run *r, struct reel_error *err) {

@@ -110,7 +110,8 @@ static enum reel_status encode_file(const struct reel_model *model, const struct
     const char *text = (const char *)file->bytes;
     enum reel_status status = input_check(path, text, file->size, err);
     if (status == REEL_OK)
-        status = input_encode(reel_model_tokenizer(model), text, file->size, 0, ids, n_ids, err);
+        status = input_encode(reel_model_tokenizer(model), text, file->size, REEL_ENCODE_SPECIAL,
+                              ids, n_ids, err);
     if (status == REEL_OK && (*n_ids < 2 || *n_ids > INT32_MAX / 2))
         status = err_set(err, *n_ids < 2 ? REEL_E_ARGUMENT : REEL_E_LIMIT,
                          "%s: %zu tokens, allowed are 2 to %d", path, *n_ids, INT32_MAX / 2);

@@ -22,6 +22,9 @@ static const struct cli_option options[] = {
     { .name = "control",
       .kind = CLI_FLAG,
       .help = "recognise control tokens such as <|im_end|> in the text" },
+    { .name = "special",
+      .kind = CLI_FLAG,
+      .help = "with the tokens that the model's post-processor puts around a text" },
     { .name = "count", .kind = CLI_FLAG, .help = "print the number of ids only" },
     { .name = "json", .kind = CLI_FLAG, .help = "print one JSON object" },
 };
@@ -106,7 +109,9 @@ static enum reel_status encode(const struct cli_args *args, const struct reel_to
     enum reel_status status = input_read(args, &text, err);
     if (status == REEL_OK)
         status = input_encode(tok, text.bytes, text.size,
-                              cli_has(args, "control") ? REEL_ENCODE_CONTROL : 0, &ids, &n, err);
+                              (cli_has(args, "control") ? REEL_ENCODE_CONTROL : 0u) |
+                                  (cli_has(args, "special") ? REEL_ENCODE_SPECIAL : 0u),
+                              &ids, &n, err);
     if (status == REEL_OK) {
         if (cli_has(args, "count"))
             printf("%zu\n", n);

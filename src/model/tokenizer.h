@@ -35,6 +35,12 @@ enum reel_status tokenizer_encode(const struct reel_tokenizer *tok, const struct
                                   int n_pieces, int32_t **ids, size_t *n_ids,
                                   struct reel_error *err);
 
+/* The ids that the model's post-processor puts before and after a single text, as Hugging Face's
+ * tokenizer(text) does: a begin-of-text token, an end token of an embedding model. Borrowed from
+ * tok; often none. */
+void tokenizer_single(const struct reel_tokenizer *tok, const int32_t **before, size_t *n_before,
+                      const int32_t **after, size_t *n_after);
+
 int tokenizer_size(const struct reel_tokenizer *tok);
 
 /* Bytes of an id, borrowed; NULL for an id without text (a hole, or one past the end). */

@@ -50,6 +50,20 @@ static enum reel_status check_complete(const struct tokenizer_parts *parts,
     return REEL_OK;
 }
 
+/* Ids around a text are those of tokens. */
+static enum reel_status check_around(const struct tokenizer_parts *parts, struct reel_error *err) {
+    const struct around_text *around = &parts->around;
+    int32_t highest = -1;
+    for (uint32_t i = 0; i < around->n_before; i++)
+        if (around->before[i] > highest) highest = around->before[i];
+    for (uint32_t i = 0; i < around->n_after; i++)
+        if (around->after[i] > highest) highest = around->after[i];
+    if (highest < 0 || (size_t)highest < parts->n_tokens) return REEL_OK;
+    return err_set(err, REEL_E_FORMAT,
+                   "%s: token id %d around a text is not below the %zu ids there are", parts->name,
+                   (int)highest, parts->n_tokens);
+}
+
 static enum reel_status make_block(struct builder *b, struct reel_error *err) {
     const struct tokenizer_parts *parts = b->parts;
     struct tables_header *head = &b->tok->head;
@@ -72,6 +86,7 @@ static enum reel_status make_block(struct builder *b, struct reel_error *err) {
     b->block = b->tok->block;
     b->tok->block_bytes = b->at.total;
     tables_point(b->tok, b->block, &b->at);
+    memcpy(section(b, b->at.around), &parts->around, sizeof parts->around);
     memset(section(b, b->at.merge_slots), 0xff, sizeof(uint64_t) << head->merge_bits);
     return REEL_OK;
 }
@@ -233,6 +248,7 @@ enum reel_status tokenizer_build(struct reel_tokenizer **out, const struct token
     struct builder b = { .parts = parts };
     *out = NULL;
     enum reel_status status = check_complete(parts, err);
+    if (status == REEL_OK) status = check_around(parts, err);
     if (status == REEL_OK) status = mem_zeroed(&b.tok, 1, sizeof *b.tok, "a tokenizer", err);
     if (status != REEL_OK) return status;
     status = make_block(&b, err);

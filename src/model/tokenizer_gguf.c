@@ -52,6 +52,19 @@ static enum reel_status refuse_flag(const struct tokenizer_parts *parts, const s
                    key);
 }
 
+/* The begin-of-text (or end) token that the file wants before (after) every text. */
+static enum reel_status read_around(struct tokenizer_parts *parts, const struct gguf *gguf,
+                                    bool after, struct reel_error *err) {
+    const char *flag = after ? "tokenizer.ggml.add_eos_token" : "tokenizer.ggml.add_bos_token";
+    const char *key = after ? "tokenizer.ggml.eos_token_id" : "tokenizer.ggml.bos_token_id";
+    bool wanted = false;
+    int64_t id = 0;
+    enum reel_status status = gguf_get_bool(gguf, flag, false, &wanted, err);
+    if (status != REEL_OK || !wanted) return status;
+    status = gguf_get_int(gguf, key, 0, TOKENIZER_MAX_TOKENS - 1, true, &id, err);
+    return status == REEL_OK ? parts_add_around(parts, id, after, err) : status;
+}
+
 static enum reel_status find_array(const struct tokenizer_parts *parts, const struct gguf *gguf,
                                    const char *key, enum gguf_type type,
                                    const struct gguf_value **out, struct reel_error *err) {
@@ -131,8 +144,8 @@ enum reel_status parts_from_gguf(struct tokenizer_parts *parts, const struct ggu
     enum reel_status status = read_pattern(parts, gguf, err);
     if (status == REEL_OK)
         status = refuse_flag(parts, gguf, "tokenizer.ggml.add_space_prefix", err);
-    if (status == REEL_OK) status = refuse_flag(parts, gguf, "tokenizer.ggml.add_bos_token", err);
-    if (status == REEL_OK) status = refuse_flag(parts, gguf, "tokenizer.ggml.add_eos_token", err);
+    if (status == REEL_OK) status = read_around(parts, gguf, false, err);
+    if (status == REEL_OK) status = read_around(parts, gguf, true, err);
     if (status == REEL_OK) status = read_tokens(parts, gguf, err);
     if (status == REEL_OK) status = read_merges(parts, gguf, err);
     return status;

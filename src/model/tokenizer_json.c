@@ -106,14 +106,12 @@ static enum reel_status read_pre_tokenizer(struct tokenizer_parts *parts, const 
     return status == REEL_OK ? read_byte_level(parts, last, true, err) : status;
 }
 
-/* Both may only be ByteLevel: it adds no token, and it decodes as reel does. */
-static enum reel_status read_byte_level_only(const struct tokenizer_parts *parts,
-                                             const json_t *root, const char *key, bool required,
-                                             struct reel_error *err) {
-    const json_t *object = json_object_get(root, key);
-    if ((!object || json_is_null(object)) && !required) return REEL_OK;
-    if (object && is_type(object, "ByteLevel")) return REEL_OK;
-    return refuse(parts, key, type_of(object), "ByteLevel", err);
+/* The decoder may only be ByteLevel: it decodes as reel does. */
+static enum reel_status read_decoder(const struct tokenizer_parts *parts, const json_t *root,
+                                     struct reel_error *err) {
+    const json_t *decoder = json_object_get(root, "decoder");
+    if (decoder && is_type(decoder, "ByteLevel")) return REEL_OK;
+    return refuse(parts, "decoder", type_of(decoder), "ByteLevel", err);
 }
 
 static enum reel_status need_empty(const struct tokenizer_parts *parts, const json_t *model,
@@ -232,8 +230,9 @@ static enum reel_status read_root(struct tokenizer_parts *parts, const json_t *r
     enum reel_status status = read_model_options(parts, model, err);
     if (status == REEL_OK) status = read_normalizer(parts, root, err);
     if (status == REEL_OK) status = read_pre_tokenizer(parts, root, err);
-    if (status == REEL_OK) status = read_byte_level_only(parts, root, "post_processor", false, err);
-    if (status == REEL_OK) status = read_byte_level_only(parts, root, "decoder", true, err);
+    if (status == REEL_OK)
+        status = parts_read_post_processor(parts, json_object_get(root, "post_processor"), err);
+    if (status == REEL_OK) status = read_decoder(parts, root, err);
     if (status == REEL_OK)
         status = parts_add_vocabulary(parts, json_object_get(model, "vocab"), err);
     if (status == REEL_OK) status = read_merges(parts, json_object_get(model, "merges"), err);

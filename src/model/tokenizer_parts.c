@@ -198,3 +198,19 @@ enum reel_status parts_add_merge_line(struct tokenizer_parts *parts, const char 
                        parts->name, parts->n_merges, (int)(n < 80 ? n : 80), line);
     return parts_add_merge(parts, line, left_n, space + 1, n - left_n - 1, err);
 }
+
+enum reel_status parts_add_around(struct tokenizer_parts *parts, int64_t id, bool after,
+                                  struct reel_error *err) {
+    struct around_text *a = &parts->around;
+    uint32_t *n = after ? &a->n_after : &a->n_before;
+    if (id < 0 || id >= TOKENIZER_MAX_TOKENS)
+        return err_set(err, REEL_E_LIMIT, "%s: token id %lld around a text, allowed are 0 to %d",
+                       parts->name, (long long)id, TOKENIZER_MAX_TOKENS - 1);
+    if (*n == TOKENIZER_MAX_AROUND)
+        return err_set(err, REEL_E_LIMIT, "%s: more than %d tokens %s a text", parts->name,
+                       TOKENIZER_MAX_AROUND, after ? "after" : "before");
+    if (!after) memmove(a->before + 1, a->before, *n * sizeof *a->before);
+    *(after ? a->after + *n : a->before) = (int32_t)id;
+    ++*n;
+    return REEL_OK;
+}

@@ -24,6 +24,7 @@ struct tokenizer_parts {
     const char *name; /* borrowed: the file, for messages */
     enum split_pattern pattern;
     bool nfc;
+    struct around_text around;
     bool drops_unknown; /* a byte that is no token vanishes; otherwise it would need unk_token */
     struct buffer text;
     struct token_part *tokens; /* [n_tokens], index is the id */
@@ -52,6 +53,11 @@ enum reel_status parts_add_merge(struct tokenizer_parts *parts, const char *left
 enum reel_status parts_add_merge_line(struct tokenizer_parts *parts, const char *line, size_t n,
                                       struct reel_error *err);
 
+/* Puts an id before (or after) every single text, outside those that are there already. Whether the
+ * id is a token is checked when tables are built. */
+enum reel_status parts_add_around(struct tokenizer_parts *parts, int64_t id, bool after,
+                                  struct reel_error *err);
+
 void parts_release(struct tokenizer_parts *parts);
 
 /* Builds tables from parts. */
@@ -69,6 +75,10 @@ enum reel_status parts_from_vocab(struct tokenizer_parts *parts, const char *voc
                                   const struct file_map *config, struct reel_error *err);
 enum reel_status parts_from_gguf(struct tokenizer_parts *parts, const struct gguf *gguf,
                                  struct reel_error *err);
+
+/* The post_processor of tokenizer.json; NULL and null add nothing. */
+enum reel_status parts_read_post_processor(struct tokenizer_parts *parts, const json_t *post,
+                                           struct reel_error *err);
 
 /* Shared by the JSON readers. */
 enum reel_status parts_set_regex(struct tokenizer_parts *parts, const char *what, const char *regex,

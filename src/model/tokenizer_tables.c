@@ -23,7 +23,8 @@ bool tables_layout(const struct tables_header *head, struct tables_layout *at) {
     if (head->merge_bits < 1 || head->merge_bits > 22) return false;
     if (head->word_bits < 1 || head->word_bits > 22) return false;
     at->total = sizeof *head;
-    return place(&at->total, &at->offsets, (size_t)head->n_tokens + 1, 4) &&
+    return place(&at->total, &at->around, 1, sizeof(struct around_text)) &&
+           place(&at->total, &at->offsets, (size_t)head->n_tokens + 1, 4) &&
            place(&at->total, &at->flags, head->n_tokens, 1) &&
            place(&at->total, &at->byte_ids, 256, 4) &&
            place(&at->total, &at->added, head->n_added, 4) &&
@@ -103,8 +104,18 @@ static bool added_ok(const struct reel_tokenizer *tok) {
     return true;
 }
 
+static bool around_ok(const struct around_text *around, uint32_t n_tokens) {
+    bool ok = around->n_before <= TOKENIZER_MAX_AROUND && around->n_after <= TOKENIZER_MAX_AROUND;
+    for (uint32_t i = 0; ok && i < around->n_before; i++)
+        ok = around->before[i] >= 0 && (uint32_t)around->before[i] < n_tokens;
+    for (uint32_t i = 0; ok && i < around->n_after; i++)
+        ok = around->after[i] >= 0 && (uint32_t)around->after[i] < n_tokens;
+    return ok;
+}
+
 void tables_point(struct reel_tokenizer *tok, const void *start, const struct tables_layout *at) {
     const unsigned char *block = start;
+    tok->around = (const struct around_text *)(const void *)(block + at->around);
     tok->offsets = (const uint32_t *)(const void *)(block + at->offsets);
     tok->flags = block + at->flags;
     tok->byte_ids = (const uint32_t *)(const void *)(block + at->byte_ids);
@@ -135,7 +146,8 @@ bool tables_attach(struct reel_tokenizer *tok, const void *block, size_t n_bytes
     tables_point(tok, bytes, &at);
     if (!offsets_ok(tok) || !slots_ok(tok) || !ids_ok(tok->byte_ids, 256, head->n_tokens, true) ||
         !ids_ok(tok->added, head->n_added, head->n_tokens, false) ||
-        !ids_ok(tok->merge_ids, head->n_merges, head->n_tokens, false) || !added_ok(tok))
+        !ids_ok(tok->merge_ids, head->n_merges, head->n_tokens, false) || !added_ok(tok) ||
+        !around_ok(tok->around, head->n_tokens))
         return false;
     for (uint32_t i = 0; i < head->n_added; i++)
         tok->added_lead[(unsigned char)tok->text[tok->offsets[tok->added[i]]]] = true;
@@ -156,6 +168,15 @@ void tokenizer_close(struct reel_tokenizer *tok) {
     file_map_close(&tok->file);
     mem_free(tok->block);
     mem_free(tok);
+}
+
+void tokenizer_single(const struct reel_tokenizer *tok, const int32_t **before, size_t *n_before,
+                      const int32_t **after, size_t *n_after) {
+    const struct around_text *around = tok->around;
+    *before = around->before;
+    *n_before = around->n_before;
+    *after = around->after;
+    *n_after = around->n_after;
 }
 
 int tokenizer_size(const struct reel_tokenizer *tok) { return (int)tok->head.n_tokens; }

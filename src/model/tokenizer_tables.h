@@ -14,9 +14,10 @@
 
 #include <string.h>
 
-#define TOKENIZER_TABLES_VERSION 1
+#define TOKENIZER_TABLES_VERSION 2
 #define TOKENIZER_MAX_TEXT       (1u << 28) /* bytes of all tokens together */
 #define TOKENIZER_NONE           UINT32_MAX
+#define TOKENIZER_MAX_AROUND     8 /* ids that a post-processor puts on one side of a text */
 
 enum token_flag {
     TOKEN_PRESENT = 1,  /* has text; only reserved ids of GGUF files have none */
@@ -24,6 +25,12 @@ enum token_flag {
     TOKEN_CONTROL = 4,  /* "special": not part of what a reader sees */
     TOKEN_RAW = 8,      /* its text is not written in the byte alphabet: no merge can give it */
     TOKEN_RESERVED = 16 /* listed without text */
+};
+
+/* What the model's post-processor puts around a single text. */
+struct around_text {
+    uint32_t n_before, n_after;
+    int32_t before[TOKENIZER_MAX_AROUND], after[TOKENIZER_MAX_AROUND];
 };
 
 struct tables_header {
@@ -59,6 +66,7 @@ struct reel_tokenizer {
     struct file_map file; /* the cache file the tables lie in, or */
     void *block;          /* the memory they were built in */
     size_t block_bytes;
+    const struct around_text *around;
     const uint32_t *offsets;     /* [n_tokens + 1], into text */
     const uint8_t *flags;        /* [n_tokens], enum token_flag */
     const uint32_t *byte_ids;    /* [256], NONE for a byte the vocabulary lacks */
@@ -72,7 +80,7 @@ struct reel_tokenizer {
 
 /* Where the sections lie; writable while the tables are built. */
 struct tables_layout {
-    size_t offsets, flags, byte_ids, added, merge_ids, merge_slots, word_slots, text, total;
+    size_t around, offsets, flags, byte_ids, added, merge_ids, merge_slots, word_slots, text, total;
 };
 
 /* False when the header's counts are outside their limits. */

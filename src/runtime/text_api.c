@@ -26,6 +26,12 @@ void reel_tokenizer_close(struct reel_tokenizer *tok) { tokenizer_close(tok); }
 
 int reel_tokenizer_size(const struct reel_tokenizer *tok) { return tok ? tokenizer_size(tok) : 0; }
 
+static int32_t *put_ids(int32_t *to, const int32_t *ids, size_t n) {
+    if (n == 0) return to;
+    memcpy(to, ids, n * sizeof *ids);
+    return to + n;
+}
+
 enum reel_status reel_encode(const struct reel_tokenizer *tok, const char *text, size_t n_bytes,
                              unsigned flags, int32_t *ids, size_t cap, size_t *n_ids,
                              struct reel_error *err) {
@@ -39,15 +45,24 @@ enum reel_status reel_encode(const struct reel_tokenizer *tok, const char *text,
     if (status != REEL_OK) return status;
     if (cap > 0 && !ids)
         return err_set(err, REEL_E_ARGUMENT, "encode: room for %zu ids at no address", cap);
-    if (flags & ~(unsigned)REEL_ENCODE_CONTROL)
-        return err_set(err, REEL_E_ARGUMENT, "encode: flags 0x%x, allowed are 0 and 0x%x", flags,
-                       (unsigned)REEL_ENCODE_CONTROL);
+    const unsigned known = REEL_ENCODE_CONTROL | REEL_ENCODE_SPECIAL;
+    if (flags & ~known)
+        return err_set(err, REEL_E_ARGUMENT, "encode: flags 0x%x, allowed are those in 0x%x", flags,
+                       known);
     if (n_bytes > 0 && !text)
         return err_set(err, REEL_E_ARGUMENT, "encode: %zu bytes at no address", n_bytes);
     status = tokenizer_encode(tok, &piece, 1, &all, &n, err);
     if (status != REEL_OK) return status;
-    *n_ids = n;
-    if (n <= cap && n > 0) memcpy(ids, all, n * sizeof *ids);
+    size_t n_before = 0, n_after = 0;
+    const int32_t *before = NULL, *after = NULL;
+    if (flags & REEL_ENCODE_SPECIAL) tokenizer_single(tok, &before, &n_before, &after, &n_after);
+    *n_ids = n_before + n + n_after;
+    if (*n_ids <= cap) {
+        ids = put_ids(ids, before, n_before);
+        ids = put_ids(ids, all, n);
+        put_ids(ids, after, n_after);
+    }
+    n = *n_ids;
     mem_free(all);
     if (n <= cap) return REEL_OK;
     return err_set(err, REEL_E_LIMIT, "encode: %zu ids, the caller has room for %zu", n, cap);

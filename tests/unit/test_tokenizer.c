@@ -211,7 +211,7 @@ static void a_short_buffer_reports_how_many_ids_there_are(void **state) {
     assert_int_equal(ids[0], -7);
     assert_int_equal(reel_encode(qwen3, "I was born", 10, 0, NULL, 0, &n, &err), REEL_E_LIMIT);
     assert_int_equal(n, 3);
-    assert_int_equal(reel_encode(qwen3, "x", 1, 2, ids, 2, &n, &err), REEL_E_ARGUMENT);
+    assert_int_equal(reel_encode(qwen3, "x", 1, 4, ids, 2, &n, &err), REEL_E_ARGUMENT);
 }
 
 static void tokens_are_found_by_their_bytes_and_described(void **state) {

@@ -101,8 +101,8 @@ static void settings_that_reel_lacks_are_refused_by_name(void **state) {
           "add_prefix_space" },
         { "\"use_regex\": false", "\"use_regex\": true", REEL_E_UNSUPPORTED, "use_regex" },
         { "\"post_processor\": {\"type\": \"ByteLevel\"}",
-          "\"post_processor\": {\"type\": \"TemplateProcessing\"}", REEL_E_UNSUPPORTED,
-          "TemplateProcessing" },
+          "\"post_processor\": {\"type\": \"BertProcessing\"}", REEL_E_UNSUPPORTED,
+          "BertProcessing" },
         { "\"post_processor\": {\"type\": \"ByteLevel\"}", "\"post_processor\": null", REEL_OK,
           "" },
         { "\"decoder\": {\"type\": \"ByteLevel\"}", "\"decoder\": {\"type\": \"Metaspace\"}",
@@ -119,6 +119,79 @@ static void settings_that_reel_lacks_are_refused_by_name(void **state) {
         { "\"rstrip\": false", "\"rstrip\": true", REEL_E_UNSUPPORTED, "rstrip" },
         { "\"single_word\": false", "\"single_word\": true", REEL_E_UNSUPPORTED, "single_word" },
         { "\"normalized\": false", "\"normalized\": true", REEL_E_UNSUPPORTED, "normalized" },
+    };
+    check_changes(changes, sizeof changes / sizeof changes[0]);
+}
+
+#define BYTE_LEVEL_POST "\"post_processor\": {\"type\": \"ByteLevel\"}"
+#define TEMPLATE(single, ids)                                                                      \
+    "{\"type\": \"TemplateProcessing\", \"single\": [" single "], \"special_tokens\": {\"E\": "    \
+    "{\"id\": \"E\", \"ids\": [" ids "], \"tokens\": [\"<|end|>\"]}}}"
+#define SPECIAL "{\"SpecialToken\": {\"id\": \"E\", \"type_id\": 0}}"
+#define TEXT_A  "{\"Sequence\": {\"id\": \"A\", \"type_id\": 0}}"
+
+static void check_around(const char *post, const char *wanted) {
+    struct buffer json = { 0 }, found = { 0 };
+    struct reel_tokenizer *tok;
+    struct reel_error err;
+    const int32_t *side[2];
+    size_t n[2];
+    small_tokenizer_json(&json);
+    text_replace(&json, BYTE_LEVEL_POST, post);
+    if (load_json(&tok, json.bytes, json.size, &err) != REEL_OK) fail_msg("%s", err.text);
+    tokenizer_single(tok, &side[0], &n[0], &side[1], &n[1]);
+    for (int after = 0; after < 2; after++) {
+        if (after) assert_int_equal(buffer_text(&found, " |", NULL), REEL_OK);
+        for (size_t i = 0; i < n[after]; i++)
+            assert_int_equal(buffer_printf(&found, NULL, " %d", (int)side[after][i]), REEL_OK);
+    }
+    assert_string_equal(found.bytes, wanted);
+    tokenizer_close(tok);
+    buffer_release(&found);
+    buffer_release(&json);
+}
+
+static void a_post_processor_says_what_stands_around_a_text(void **state) {
+    (void)state;
+    check_around(BYTE_LEVEL_POST, " |");
+    check_around("\"post_processor\": " TEMPLATE(SPECIAL ", " TEXT_A, "261"), " 261 |");
+    check_around("\"post_processor\": " TEMPLATE(TEXT_A ", " SPECIAL, "262"), " | 262");
+    check_around(
+        "\"post_processor\": " TEMPLATE(SPECIAL ", " TEXT_A ", " SPECIAL ", " SPECIAL, "261, 262"),
+        " 261 262 | 261 262 261 262");
+    /* as Llama 3's and Qwen3-Embedding's are written */
+    check_around("\"post_processor\": {\"type\": \"Sequence\", \"processors\": [{\"type\": "
+                 "\"ByteLevel\"}, " TEMPLATE(SPECIAL ", " TEXT_A, "261") "]}",
+                 " 261 |");
+    /* a second template stands outside the first one */
+    check_around(
+        "\"post_processor\": {\"type\": \"Sequence\", \"processors\": [" TEMPLATE(
+            SPECIAL ", " TEXT_A, "261") ", " TEMPLATE(SPECIAL ", " TEXT_A ", " SPECIAL, "262") "]}",
+        " 262 261 | 262");
+}
+
+static void templates_that_do_not_hold_together_are_refused(void **state) {
+    (void)state;
+#define NINE                                                                                       \
+    SPECIAL ", " SPECIAL ", " SPECIAL ", " SPECIAL ", " SPECIAL ", " SPECIAL ", " SPECIAL          \
+            ", " SPECIAL ", " SPECIAL
+    static const struct change changes[] = {
+        { BYTE_LEVEL_POST, "\"post_processor\": {\"type\": \"TemplateProcessing\"}", REEL_E_FORMAT,
+          "the text A" },
+        { BYTE_LEVEL_POST, "\"post_processor\": " TEMPLATE(SPECIAL, "261"), REEL_E_FORMAT,
+          "the text A" },
+        { BYTE_LEVEL_POST, "\"post_processor\": " TEMPLATE(TEXT_A ", " TEXT_A, "261"),
+          REEL_E_FORMAT, "the text A once" },
+        { BYTE_LEVEL_POST, "\"post_processor\": " TEMPLATE(SPECIAL ", " TEXT_A, "263"),
+          REEL_E_FORMAT, "263" },
+        { BYTE_LEVEL_POST, "\"post_processor\": " TEMPLATE(SPECIAL ", " TEXT_A, "-1"), REEL_E_LIMIT,
+          "-1" },
+        { BYTE_LEVEL_POST, "\"post_processor\": " TEMPLATE(SPECIAL ", " TEXT_A, "\"261\""),
+          REEL_E_FORMAT, "integers" },
+        { BYTE_LEVEL_POST, "\"post_processor\": " TEMPLATE(SPECIAL ", " TEXT_A, ""), REEL_E_FORMAT,
+          "\"E\"" },
+        { BYTE_LEVEL_POST, "\"post_processor\": " TEMPLATE(NINE ", " TEXT_A, "261"), REEL_E_LIMIT,
+          "more than 8" },
     };
     check_changes(changes, sizeof changes / sizeof changes[0]);
 }
@@ -306,6 +379,32 @@ static void the_older_form_splits_as_its_class_or_its_own_regex_says(void **stat
     }
 }
 
+static void the_older_form_takes_its_ends_from_two_flags(void **state) {
+    (void)state;
+    struct reel_tokenizer *tok;
+    struct reel_error err;
+    const int32_t *before, *after;
+    size_t n_before, n_after;
+    if (load_older_form(&tok,
+                        "{\"tokenizer_class\": \"Qwen2Tokenizer\", " ADDED
+                        ", \"add_bos_token\": true, \"bos_token\": {\"content\": \"<|end|>\"}, "
+                        "\"add_eos_token\": true, \"eos_token\": \"<think>\"}",
+                        "\n", &err) != REEL_OK)
+        fail_msg("%s", err.text);
+    tokenizer_single(tok, &before, &n_before, &after, &n_after);
+    assert_int_equal(n_before, 1);
+    assert_int_equal(before[0], 261);
+    assert_int_equal(n_after, 1);
+    assert_int_equal(after[0], 262);
+    tokenizer_close(tok);
+    assert_int_equal(load_older_form(&tok,
+                                     "{\"tokenizer_class\": \"Qwen2Tokenizer\", " ADDED
+                                     ", \"add_bos_token\": true, \"bos_token\": \"<s>\"}",
+                                     "\n", &err),
+                     REEL_E_FORMAT);
+    assert_non_null(strstr(err.text, "add_bos_token"));
+}
+
 static void the_older_form_needs_a_known_class(void **state) {
     (void)state;
     struct reel_tokenizer *tok;
@@ -334,12 +433,15 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_small_tokenizer_loads_and_encodes),
         cmocka_unit_test(settings_that_reel_lacks_are_refused_by_name),
+        cmocka_unit_test(a_post_processor_says_what_stands_around_a_text),
+        cmocka_unit_test(templates_that_do_not_hold_together_are_refused),
         cmocka_unit_test(vocabularies_that_do_not_hold_together_are_refused),
         cmocka_unit_test(a_missing_byte_is_allowed_only_without_an_unknown_token),
         cmocka_unit_test(a_file_cut_at_any_byte_is_refused),
         cmocka_unit_test(tokenizer_config_adds_the_tokens_that_the_other_file_lacks),
         cmocka_unit_test(vocab_and_merges_load_without_tokenizer_json),
         cmocka_unit_test(the_older_form_splits_as_its_class_or_its_own_regex_says),
+        cmocka_unit_test(the_older_form_takes_its_ends_from_two_flags),
         cmocka_unit_test(the_older_form_needs_a_known_class),
         cmocka_unit_test(a_model_without_tokenizer_files_is_refused),
     };
