@@ -98,9 +98,10 @@ struct decode_args {
     const unsigned char *tape;
     const unsigned short *embedding; /* bf16 [vocab, hidden]; NULL for a tied model, whose rows are in the tapes */
     const float *norms;              /* f32 [layers][attn, ffn][hidden], then final [hidden] */
-    const float *qk_norms;           /* f32 [attention layers][q, k][head_dim], or NULL */
-    const float *rope;               /* f32 [rotary_dim / 2]: inverse frequencies */
-    unsigned long long *words;       /* memory of the exchanges, P_WORDS words */
+    const float *qkv_vectors;  /* M_QK_NORM: gains, f32 [attention layers][q, k][head_dim]. M_QKV_BIAS: biases, f32
+                                  [attention layers][rows of q, then k, then v]. NULL: the model has neither */
+    const float *rope;         /* f32 [rotary_dim / 2]: inverse frequencies */
+    unsigned long long *words; /* memory of the exchanges, P_WORDS words */
     /* the session */
     unsigned char *kv; /* pieces of 16 positions [attention
                           layers][kv_heads][kv_pieces][P_KV_PIECE], see kv_layout.h */

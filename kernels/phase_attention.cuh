@@ -58,7 +58,7 @@ DEV int row_words(int row) {
 
 /* Loads this lane's gains of a q or k row; they are 1 where there is no norm. */
 DEV void qk_gain_load(const struct worker *w, int nth, int row, float (*gain)[4]) {
-    const float *from = w->a->qk_norms + (2 * nth + (row < P_GROUP_KV_HEADS)) * M_HEAD_DIM;
+    const float *from = w->a->qkv_vectors + (2 * nth + (row < P_GROUP_KV_HEADS)) * M_HEAD_DIM;
     UNROLL
     for (int n = 0; n < ROPE_TURNS; n++) {
         const int j = n * LANES + w->lane, have = M_QK_NORM && j < ROPE_WORDS;

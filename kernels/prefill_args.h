@@ -60,7 +60,7 @@ struct prefill_delta {
 };
 
 struct prefill_args {
-    /* The model, the session and this launch, as for decoding: tape, embedding, norms, qk_norms, rope, kv,
+    /* The model, the session and this launch, as for decoding: tape, embedding, norms, qkv_vectors, rope, kv,
      * kv_pieces, position, n_tokens, ids or embeddings (of n_tokens), patience, mailbox (end, n_evaluated and
      * faults), abort, profile. Prefill does not use the members for picking and for exchange words. */
     struct decode_args decode;

@@ -155,7 +155,7 @@ DEV void rows_turn_across(const struct prompt_worker *r, const float *gain, cons
 
 /* Applies norm, gains and rotation to rows, as decoding does (rotation_make, k_factor), and its scale to q. */
 DEV void rows_rotate(const struct prompt_worker *r, int nth, int is_k, struct head_rows *rows) {
-    const float *gain = r->a->decode.qk_norms + (2 * nth + is_k) * M_HEAD_DIM;
+    const float *gain = r->a->decode.qkv_vectors + (2 * nth + is_k) * M_HEAD_DIM;
     const float scale = is_k ? 1 : LOG2_E * rsqrt_approx((float)M_HEAD_DIM);
     const float factor[2] = { row_factor(rows->w[0]) * scale, row_factor(rows->w[1]) * scale };
     if (HALF_TURN % 8) rows_turn_across(r, gain, factor, rows);

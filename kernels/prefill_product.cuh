@@ -98,7 +98,7 @@ DEV const u8 *activations_of(const struct prompt_worker *r, int phase) {
 
 /* ---- where results go ---- */
 
-/* Column of qkv for local row `local` (even) of row tile `row`; -1: padding. */
+/* Column of qkv for local row `local` of row tile `row`; -1: padding. */
 DEV int qkv_column(int row, int local) {
     const int sm = row / P_QKV_ROW_TILES, group = sm / P_GROUP_SMS;
     int at = row % P_QKV_ROW_TILES * TILE_ROWS + local;
@@ -178,15 +178,30 @@ DEV void item_begin(struct prompt_worker *r, int phase, const struct item *it, i
     if (!sums_groups(phase)) scales_make(r, it, first_token, tokens);
 }
 
+/* Loads the biases of the two rows of a row tile of qkv whose sums this lane has; 0 for padding. */
+DEV void biases_load(const struct prompt_worker *r, int row, float *bias) {
+#if M_QKV_BIAS
+    UNROLL
+    for (int i = 0; i < 2; i++) {
+        const int column = qkv_column(row, r->w.lane / 4 + 8 * i);
+        bias[i] = column >= 0 ? qkv_bias_load(r->w.a, r->w.layer, column) : 0;
+    }
+#else
+    (void)r, (void)row, (void)bias;
+#endif
+}
+
 DEV void qkv_finish(struct prompt_worker *r, const struct item *it, const float *d, int block, int from, const int n) {
     const int lane = r->w.lane, pair = lane % 4 * 2;
     const int low = qkv_column(it->row, pair), high = qkv_column(it->row, pair + 8);
+    float bias[2] = { 0, 0 };
+    biases_load(r, it->row, bias);
     UNROLL
     for (int j = 0; j < n; j++) {
         const int local = block * BLOCK_TOKENS + 8 * (from + j), token = it->token + local + lane / 4;
         const float *scale = r->s->scale[it->which] + local + pair;
-        const u32 a = transpose8(bf16_pair(d[4 * j] * scale[0], d[4 * j + 1] * scale[1]));
-        const u32 b = transpose8(bf16_pair(d[4 * j + 2] * scale[0], d[4 * j + 3] * scale[1]));
+        const u32 a = transpose8(biased_pair(d[4 * j] * scale[0], d[4 * j + 1] * scale[1], bias[0]));
+        const u32 b = transpose8(biased_pair(d[4 * j + 2] * scale[0], d[4 * j + 3] * scale[1], bias[1]));
         if (token >= r->n_tokens) continue;
         u16 *to_row = r->a->qkv + (size_t)token * QKV_COLUMNS;
         if (low >= 0) plain_store32((u32 *)(to_row + low), a);

@@ -101,6 +101,29 @@ DEV int attention_nth(int layer) { return layer - delta_nth(layer); }
 DEV int attention_nth(int layer) { return layer; }
 #endif
 
+#if M_QKV_BIAS
+#if M_QK_NORM || M_GATED
+#error "no model has biases of q, k and v beside norms or gates"
+#endif
+/* Loads the bias of a row, counted through the model's rows of q, k and v. The caller asks for it as early as it can:
+ * biases come from memory, behind the weights' stream. */
+DEV float qkv_bias_load(const struct decode_args *a, int layer, int row) {
+    enum { ROWS = (M_HEADS + 2 * M_KV_HEADS) * M_HEAD_DIM };
+    return const_loadf(a->qkv_vectors + (size_t)attention_nth(layer) * ROWS + row);
+}
+/* Returns that number of a group's row `at`. The group has its rows of q, then of k, then of v. */
+DEV int qkv_model_row(int group, int at) {
+    const int kv = at - P_GROUP_Q;
+    if (kv < 0) return group * P_GROUP_Q + at;
+    return (M_HEADS + kv / P_GROUP_KV * M_KV_HEADS) * M_HEAD_DIM + group * P_GROUP_KV + kv % P_GROUP_KV;
+}
+#endif
+
+/* Rounds two values of a row of q, k or v to bf16, with the row's bias where the model has biases. */
+DEV u32 biased_pair(float low, float high, float bias) {
+    return M_QKV_BIAS ? bf16_pair(low + bias, high + bias) : bf16_pair(low, high);
+}
+
 /* How many row tiles of the head this block has. */
 DEV int head_tiles(const struct worker *w) {
     struct tape_shape s;

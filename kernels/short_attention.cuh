@@ -54,7 +54,7 @@ struct rows8 {
 
 /* Norms and rotates rows of q or k; q is also scaled for its scores. */
 DEV void rows8_rotate(const struct short_worker *b, int atom, int is_k, struct rows8 *x) {
-    const float *gain = b->w.a->qk_norms + (2 * b->w.layer + is_k) * M_HEAD_DIM;
+    const float *gain = b->w.a->qkv_vectors + (2 * b->w.layer + is_k) * M_HEAD_DIM;
     const float *base = b->w.s->angle[atom / 2];
     const float *step = b->w.s->angle[PAIRS_OF_ATOMS + atom % 2 * ATOM_TOKENS + b->w.lane / 4];
     float factor = is_k ? 1 : LOG2_E * rsqrt_approx((float)M_HEAD_DIM), sum = 0;

@@ -82,9 +82,24 @@ DEV void scales_of(const struct short_worker *b, int atom, const int some, float
 
 /* ---- where results go ---- */
 
-DEV void qkv_finish(const struct short_worker *b, const float *d, int row, int token, const float *scale) {
-    const u32 both[2] = { transpose8(bf16_pair(d[0] * scale[0], d[1] * scale[1])),
-                          transpose8(bf16_pair(d[2] * scale[0], d[3] * scale[1])) };
+/* Loads the biases of the two rows of row tile `row` of qkv whose sums this lane has; 0 for padding. */
+DEV void biases_load(const struct short_worker *b, int row, float *bias) {
+#if M_QKV_BIAS
+    UNROLL
+    for (int i = 0; i < 2; i++) {
+        const int local = row * TILE_ROWS + 8 * i + b->w.lane / 4, of_group = b->w.member * P_QKV_ROWS + local;
+        const int have = local < P_QKV_ROWS && of_group < QKV_GROUP_ROWS;
+        bias[i] = have ? qkv_bias_load(b->w.a, b->w.layer, qkv_model_row(b->w.group, of_group)) : 0;
+    }
+#else
+    (void)b, (void)row, (void)bias;
+#endif
+}
+
+DEV void qkv_finish(const struct short_worker *b, const float *d, int row, int token, const float *scale,
+                    const float *bias) {
+    const u32 both[2] = { transpose8(biased_pair(d[0] * scale[0], d[1] * scale[1], bias[0])),
+                          transpose8(biased_pair(d[2] * scale[0], d[3] * scale[1], bias[1])) };
     u64 *to = b->w.a->words + S_QKV + b->w.group * (QKV_TILES * ATOMS * TILE_WORDS);
     UNROLL
     for (int i = 0; i < 2; i++) {
@@ -130,8 +145,9 @@ DEV void run_finish(const struct short_worker *b, int phase, int first, const in
     for (int i = b->w.warp; i < row_tiles * some; i += P_WARPS) {
         const int row = i / some, atom = i % some, token = (first + atom) * ATOM_TOKENS + b->w.lane / 4;
         const struct quad_float *part = parts_of(b, some) + i * k_parts * LANES + b->w.lane;
-        float d[4] = { 0, 0, 0, 0 }, scale[2];
+        float d[4] = { 0, 0, 0, 0 }, scale[2], bias[2] = { 0, 0 };
         if (first + atom >= b->padded) continue;
+        if (phase == TAPE_QKV) biases_load(b, row, bias);
         UNROLL_BY(4)
         for (int k = 0; k < k_parts; k++) {
             const struct quad_float v = part[k * LANES];
@@ -139,7 +155,7 @@ DEV void run_finish(const struct short_worker *b, int phase, int first, const in
         }
         if (phase == TAPE_QKV || phase == TAPE_GATE_UP) scales_of(b, atom, some, scale);
         if (phase == TAPE_QKV)
-            qkv_finish(b, d, row, token, scale);
+            qkv_finish(b, d, row, token, scale, bias);
         else if (phase == TAPE_GATE_UP)
             gate_up_finish(b, d, row, token, scale);
         else

@@ -45,6 +45,8 @@ def recipe(name, columns, centred):
         return np.float32(-1.5), np.float32(10.0 / 1048576.0)
     if name.endswith("linear_attn.dt_bias"):
         return np.float32(-1.5), np.float32(20.0 / 1048576.0)
+    if name.endswith(("q_proj.bias", "k_proj.bias", "v_proj.bias")) and "audio_tower" not in name:
+        return np.float32(0), np.float32(10.0 / 1048576.0)
     if name.endswith(".bias"):
         return np.float32(0), GAIN_SCALE
     if name.endswith(("norm.weight", "ln_post.weight")) or "_norm_" in name:

@@ -40,7 +40,8 @@ const struct cli_command cmd_synthesize = {
         "nothing.\n\n"
         "SHAPE is the path of a config.json of a supported family, or one of qwen3-0.6b, "
         "qwen3-1.7b, qwen3-4b, qwen3-8b, smollm2-135m, smollm2-360m, smollm2-1.7b, llama-3.2-1b, "
-        "llama-3.2-3b, qwen3.5-0.8b, qwen3-asr-0.6b, qwen3-asr-1.7b.\n\n"
+        "llama-3.2-3b, tinyllama-1.1b, mistral-7b, qwen2.5-0.5b, qwen2.5-1.5b, "
+        "qwen2.5-3b, qwen3.5-0.8b, qwen3-asr-0.6b, qwen3-asr-1.7b.\n\n"
         "FOLDER must be new; it appears when it is complete. Prints the folder.",
     .groups = { &group },
     .run = run,

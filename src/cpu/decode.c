@@ -11,8 +11,8 @@ static void norm_vector(const struct engine *e, struct worker *w, const float *w
     e->kernels.round_vector(w->values, e->config->hidden, &w->vector);
 }
 
-/* projected = rows of all the mixer's matrices . norm(x), handed out as one list. A DeltaNet's
- * channels go through the convolution at once, by the thread that made them. */
+/* projected = rows of all the mixer's matrices . norm(x), and their biases, handed out as one list.
+ * A DeltaNet's channels go through the convolution at once, by the thread that made them. */
 static void multiply_projections(const struct engine_run *run, struct worker *w,
                                  const struct layer_weights *layer) {
     const struct engine *e = run->engine;
@@ -37,6 +37,9 @@ static void multiply_projections(const struct engine_run *run, struct worker *w,
                 engine_convolve(run, layer, (struct piece){ first, last });
             start += m->rows;
         }
+        if (layer->qkv_bias)
+            e->kernels.add(e->projected + piece.first, layer->qkv_bias + piece.first,
+                           piece.last - piece.first);
     } while (engine_take_rows(e, w, &p));
 }
 

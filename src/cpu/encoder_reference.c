@@ -93,12 +93,7 @@ static void convolve(const struct tower *t, const struct audio_linear *w, struct
 /* y = bf( W x + b ) of n vectors */
 static void linear(const struct tower *t, const struct audio_linear *w, const float *x, int n,
                    float *y) {
-    cpu_product(&w->weight, REF_AS_STORED, x, n, t->row, y, REF_EXACT);
-    for (int i = 0; i < n; i++)
-        for (int r = 0; r < w->weight.rows; r++) {
-            float *value = &y[(size_t)i * (size_t)w->weight.rows + (size_t)r];
-            *value = bf(*value + (w->bias ? w->bias[r] : 0), t->mode);
-        }
+    cpu_product_bias(&w->weight, w->bias, REF_AS_STORED, x, n, t->row, y, t->mode);
 }
 
 /* One second of features, from frame `first` on, to rows of x. What the clip lacks of the chunk is

@@ -87,7 +87,7 @@ static bool take_tile(const struct prefill *f, const struct matrix *const *parts
     return true;
 }
 
-/* projected = all the mixer's matrices . rows */
+/* projected = all the mixer's matrices . rows, and their biases */
 static void multiply_projections(const struct prefill *f, const struct layer_weights *layer) {
     const struct engine *e = f->e;
     const struct matrix *parts[MAX_PROJECTIONS];
@@ -100,10 +100,12 @@ static void multiply_projections(const struct prefill *f, const struct layer_wei
     int part, first;
     while (take_tile(f, parts, n_parts, &part, &first)) {
         tile_product(&e->kernels, parts[part], first, PANELS, &input, &f->w->tile, f->w->tile.c);
-        int n = int_min(TILE_ROWS, parts[part]->rows - first);
-        for (int i = 0; i < f->run->n; i++)
-            memcpy(e->projected + (size_t)i * stride + (size_t)(start[part] + first),
-                   f->w->tile.c + (size_t)i * TILE_ROWS, (size_t)n * sizeof(float));
+        int n = int_min(TILE_ROWS, parts[part]->rows - first), row = start[part] + first;
+        for (int i = 0; i < f->run->n; i++) {
+            float *to = e->projected + (size_t)i * stride + (size_t)row;
+            memcpy(to, f->w->tile.c + (size_t)i * TILE_ROWS, (size_t)n * sizeof(float));
+            if (layer->qkv_bias) e->kernels.add(to, layer->qkv_bias + row, n);
+        }
     }
 }
 

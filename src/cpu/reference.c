@@ -71,6 +71,15 @@ void cpu_product(const struct matrix *w, enum ref_weights weights, const float *
     }
 }
 
+/* y = bf( W x + b ) */
+void cpu_product_bias(const struct matrix *w, const float *bias, enum ref_weights weights,
+                      const float *x, int n, float *row, float *y, enum ref_rounding mode) {
+    cpu_product(w, weights, x, n, row, y, bias ? REF_EXACT : mode);
+    for (int i = 0; bias && i < n; i++)
+        for (int r = 0; r < w->rows; r++, y++)
+            *y = bf(*y + bias[r], mode);
+}
+
 /* cos = bf( cos(position * inv) ), the angle being one float32 product. Angles reach tens of
  * thousands of radians: the double functions reduce them exactly. */
 void cpu_rope_angles(const float *inv, int rotary_dim, int position, float *cos_out, float *sin_out,

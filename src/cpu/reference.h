@@ -43,6 +43,10 @@ void cpu_rms_norm_once(const float *x, const float *weight, int n, float eps, fl
 void cpu_product(const struct matrix *w, enum ref_weights weights, const float *x, int n,
                  float *row, float *y, enum ref_rounding mode);
 
+/* The same with bias [rows], or NULL, added to each sum before it is rounded. */
+void cpu_product_bias(const struct matrix *w, const float *bias, enum ref_weights weights,
+                      const float *x, int n, float *row, float *y, enum ref_rounding mode);
+
 /* cos and sin, [rotary_dim / 2], of the angles position * inv[i]. */
 void cpu_rope_angles(const float *inv, int rotary_dim, int position, float *cos, float *sin,
                      enum ref_rounding mode);

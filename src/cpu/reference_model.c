@@ -64,6 +64,12 @@ static void product(const struct ref_state *s, const struct matrix *w, const flo
     cpu_product(w, s->options.weights, x, n, s->row, y, s->options.mode);
 }
 
+/* The same with bias [rows], or NULL, added. */
+static void product_bias(const struct ref_state *s, const struct matrix *w, const float *bias,
+                         const float *x, int n, float *y) {
+    cpu_product_bias(w, bias, s->options.weights, x, n, s->row, y, s->options.mode);
+}
+
 /* y[n, width] = norm of each row of x */
 static void norm_rows(const struct ref_state *s, const float *x, const float *weight, int n,
                       int width, float *y) {
@@ -117,9 +123,10 @@ static void attention_mixer(const struct ref_state *s, int layer, int position, 
     enum ref_rounding mode = s->options.mode;
 
     float *q = c->gated_attention ? s->projected : s->q;
-    product(s, &w->q, s->y, n, q);
-    product(s, &w->k, s->y, n, s->k);
-    product(s, &w->v, s->y, n, s->v);
+    const float *bias = w->qkv_bias, *k_bias = bias ? bias + w->q.rows : NULL;
+    product_bias(s, &w->q, bias, s->y, n, q);
+    product_bias(s, &w->k, k_bias, s->y, n, s->k);
+    product_bias(s, &w->v, bias ? k_bias + w->k.rows : NULL, s->y, n, s->v);
     show(s, "q", layer, position, q, n, w->q.rows);
     if (c->gated_attention) part_gates(s, n);
     show(s, "k", layer, position, s->k, n, s->kv_dim);

@@ -5,6 +5,8 @@
 
 #include "base/json.h"
 #include "base/memory.h"
+#include "base/numbers.h"
+#include "model/model_config_variants.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -21,9 +23,12 @@ struct family_defaults {
     int max_context;
     bool hybrid; /* layers may be of both kinds, heads may turn in part */
     bool qk_norm;
+    bool qkv_bias;
     bool gated_attention;
     bool centred_norms;
-    bool explicit; /* the class's defaults are no checkpoint's: every size must be there */
+    int window;         /* what a missing "sliding_window" means; 0: the family has none */
+    bool always_window; /* in use unless it is null, with no "use_sliding_window" beside it */
+    bool explicit;      /* the class's defaults are no checkpoint's: every size must be there */
 };
 
 static const struct family_defaults families[] = {
@@ -32,6 +37,8 @@ static const struct family_defaults families[] = {
     [MODEL_QWEN35] = { "qwen3_5", 4, 256, 32768, .hybrid = true, .qk_norm = true,
                        .gated_attention = true, .centred_norms = true },
     [MODEL_QWEN3_ASR] = { "qwen3_asr", 0, 0, 65536, .qk_norm = true, .explicit = true },
+    [MODEL_QWEN2] = { "qwen2", 32, 0, 32768, .qkv_bias = true, .window = 4096 },
+    [MODEL_MISTRAL] = { "mistral", 8, 0, 131072, .window = 4096, .always_window = true },
 };
 /* Checkpoints of the text model alone; the others have it under "text_config". */
 static const char text_only_type[] = "qwen3_5_text";
@@ -50,14 +57,6 @@ static enum reel_status get_int(const json_t *object, const char *name, const ch
     return status;
 }
 
-static enum reel_status refuse_true(const json_t *object, const char *name, const char *key,
-                                    const char *why, struct reel_error *err) {
-    bool value = false;
-    enum reel_status status = json_get_bool(object, name, key, false, &value, err);
-    if (status != REEL_OK || !value) return status;
-    return err_set(err, REEL_E_UNSUPPORTED, "%s: \"%s\" is true: %s", name, key, why);
-}
-
 static enum reel_status read_family(struct model_config *config, const json_t *object,
                                     const char *name, struct reel_error *err) {
     const char *type = NULL;
@@ -70,14 +69,16 @@ static enum reel_status read_family(struct model_config *config, const json_t *o
         config->family = (enum model_family)i;
         config->nested = i == MODEL_QWEN3_ASR || (i == MODEL_QWEN35 && !text_only);
         config->qk_norm = families[i].qk_norm;
+        config->qkv_bias = families[i].qkv_bias;
         config->gated_attention = families[i].gated_attention;
         config->centred_norms = families[i].centred_norms;
         return REEL_OK;
     }
-    return err_set(err, REEL_E_UNSUPPORTED,
-                   "%s: \"model_type\" is \"%.60s\", supported are \"qwen3\", \"llama\", "
-                   "\"qwen3_5\", \"qwen3_5_text\" and \"qwen3_asr\"",
-                   name, type);
+    return err_set(
+        err, REEL_E_UNSUPPORTED,
+        "%s: \"model_type\" is \"%.60s\", supported are \"llama\", \"mistral\", \"qwen2\", "
+        "\"qwen3\", \"qwen3_5\", \"qwen3_5_text\" and \"qwen3_asr\"",
+        name, type);
 }
 
 static enum reel_status read_shape(struct model_config *config, const json_t *object,
@@ -139,38 +140,47 @@ enum reel_status model_config_check(const struct model_config *config, const cha
     return REEL_OK;
 }
 
-/* What the supported families can say but this engine does not do. */
-static enum reel_status refuse_variants(const struct model_config *config, const json_t *object,
-                                        const char *name, struct reel_error *err) {
-    static const char biases[] = "layers with biases are not supported";
-    enum reel_status status = refuse_true(object, name, "attention_bias", biases, err);
-    if (status == REEL_OK) status = refuse_true(object, name, "mlp_bias", biases, err);
-    if (status == REEL_OK)
-        status = refuse_true(object, name, "use_sliding_window",
-                             "sliding window attention is not supported", err);
-    if (status != REEL_OK) return status;
-
-    /* Qwen3 files name a window even when use_sliding_window leaves it unused. */
-    const json_t *window = json_object_get(object, "sliding_window");
-    if (config->family == MODEL_LLAMA && window && !json_is_null(window))
-        return err_set(err, REEL_E_UNSUPPORTED,
-                       "%s: \"sliding_window\" is set: sliding window attention is not supported",
-                       name);
+/* The reference's class of this family has no attention without its gate. */
+static enum reel_status refuse_ungated(const struct model_config *config, const json_t *object,
+                                       const char *name, struct reel_error *err) {
     bool gate = true;
-    status = json_get_bool(object, name, "attn_output_gate", true, &gate, err);
-    if (status == REEL_OK && config->gated_attention && !gate)
-        status = err_set(err, REEL_E_UNSUPPORTED,
-                         "%s: \"attn_output_gate\" is false: attention without its gate is not "
-                         "supported in this family",
-                         name);
+    enum reel_status status = json_get_bool(object, name, "attn_output_gate", true, &gate, err);
+    if (status != REEL_OK || !config->gated_attention || gate) return status;
+    return err_set(err, REEL_E_UNSUPPORTED,
+                   "%s: \"attn_output_gate\" is false: attention without its gate is not "
+                   "supported in this family",
+                   name);
+}
+
+/* A window that attention never leaves changes nothing, so a context may be as long as the window,
+ * and no longer. Of Qwen2 only layers from max_window_layers on have one. Qwen3's files name a
+ * window even when use_sliding_window leaves it unused. */
+static enum reel_status read_window(struct model_config *config, const json_t *object,
+                                    const char *name, struct reel_error *err) {
+    const struct family_defaults *family = &families[config->family];
+    const json_t *value = json_object_get(object, "sliding_window");
+    const bool none = json_is_null(value) || (!value && !family->window);
+    bool used = family->always_window;
+    int first = 0;
+    enum reel_status status = json_get_bool(object, name, "use_sliding_window", used, &used, err);
+    if (status == REEL_OK && config->family == MODEL_QWEN2)
+        status = get_int(object, name, "max_window_layers", 0, INT32_MAX, 28, false, &first, err);
     if (status != REEL_OK) return status;
-    const char *act = NULL;
-    status = json_get_text(object, name, "hidden_act", &act, err);
-    if (status != REEL_OK) return status;
-    if (act && strcmp(act, "silu") != 0)
+    if (!family->window && used)
         return err_set(err, REEL_E_UNSUPPORTED,
-                       "%s: \"hidden_act\" is \"%.60s\", supported is \"silu\"", name, act);
-    return REEL_OK;
+                       "%s: \"use_sliding_window\" is true, allowed is false: sliding window "
+                       "attention is not supported in this family",
+                       name);
+    if (config->family == MODEL_LLAMA && !none)
+        return err_set(err, REEL_E_UNSUPPORTED,
+                       "%s: \"sliding_window\" is set, allowed is null: sliding window attention "
+                       "is not supported in this family",
+                       name);
+    if (!used || none || first >= config->n_layers) return REEL_OK;
+    status = get_int(object, name, "sliding_window", 1, INT32_MAX, family->window, false,
+                     &config->window, err);
+    if (status == REEL_OK) config->max_context = int_min(config->max_context, config->window);
+    return status;
 }
 
 static enum reel_status refuse_quantised(const json_t *object, const char *name,
@@ -190,7 +200,7 @@ static enum reel_status read_layer_kinds(struct model_config *config, const json
     static const char *const kinds[] = {
         [LAYER_ATTENTION] = "full_attention", [LAYER_DELTA] = "linear_attention"
     };
-    const bool hybrid = families[config->family].hybrid;
+    const bool hybrid = families[config->family].hybrid, window = families[config->family].window;
     const json_t *list = json_object_get(object, "layer_types");
     if (!list || json_is_null(list)) {
         int interval = 1;
@@ -204,6 +214,7 @@ static enum reel_status read_layer_kinds(struct model_config *config, const json
     for (size_t i = 0; i < json_array_size(list); i++) {
         const char *text = json_string_value(json_array_get(list, i));
         int kind = hybrid ? LAYER_DELTA : LAYER_ATTENTION;
+        if (window && text && strcmp(text, "sliding_attention") == 0) continue; /* read_window */
         while (kind >= 0 && !(text && strcmp(text, kinds[kind]) == 0))
             kind--;
         if (kind < 0)
@@ -211,7 +222,9 @@ static enum reel_status read_layer_kinds(struct model_config *config, const json
                            "%s: \"layer_types\": layer %zu is \"%.60s\", supported is "
                            "\"full_attention\"%s",
                            name, i, text ? text : "not a string",
-                           hybrid ? " or \"linear_attention\"" : "");
+                           hybrid   ? " or \"linear_attention\""
+                           : window ? " or \"sliding_attention\""
+                                    : "");
         if (i < MODEL_MAX_LAYERS) config->layer_kinds[i] = (unsigned char)kind;
     }
     if (json_array_size(list) != (size_t)config->n_layers)
@@ -390,7 +403,8 @@ static enum reel_status find_parts(const struct model_config *config, const json
 
 static enum reel_status read_text(struct model_config *config, const json_t *object,
                                   const char *path, struct reel_error *err) {
-    enum reel_status status = refuse_variants(config, object, path, err);
+    enum reel_status status = model_config_refuse(config, object, path, err);
+    if (status == REEL_OK) status = refuse_ungated(config, object, path, err);
     if (status == REEL_OK) status = read_shape(config, object, path, err);
     if (status == REEL_OK) status = read_layers(config, object, path, err);
     if (status == REEL_OK) {
@@ -402,6 +416,7 @@ static enum reel_status read_text(struct model_config *config, const json_t *obj
         config->rms_eps = (float)value;
     }
     if (status == REEL_OK) status = read_rope(config, object, path, err);
+    if (status == REEL_OK) status = read_window(config, object, path, err);
     if (status == REEL_OK) status = model_config_check(config, path, err);
     if (status == REEL_OK)
         status = json_get_bool(object, path, "tie_word_embeddings", false, &config->tied, err);

@@ -17,8 +17,16 @@
 #define MODEL_MAX_CONTEXT  (1 << 20)
 #define MODEL_MAX_STOP_IDS 16
 
-/* MODEL_QWEN3_ASR: Qwen3 behind an audio tower. */
-enum model_family { MODEL_QWEN3, MODEL_LLAMA, MODEL_QWEN35, MODEL_QWEN3_ASR };
+/* MODEL_QWEN3_ASR: Qwen3 behind an audio tower. Which of these differ in maths, and in what, is
+ * said by the fields of struct model_config; the family says what files call things. */
+enum model_family {
+    MODEL_QWEN3,
+    MODEL_LLAMA,
+    MODEL_QWEN35,
+    MODEL_QWEN3_ASR,
+    MODEL_QWEN2,
+    MODEL_MISTRAL
+};
 
 /* What mixes positions in a layer: attention over a KV cache, or a Gated DeltaNet over a state of
  * fixed size (docs/MODEL_qwen35.md). */
@@ -37,9 +45,13 @@ struct model_config {
     int rotary_dim; /* the first entries of a head, which turn; even, head_dim in most models */
     int intermediate;
     int vocab;       /* rows of the embedding */
-    int max_context; /* positions */
+    int max_context; /* positions; not more than `window` */
+    int window;      /* positions that attention sees in some layer, or 0: all. Up to so many, full
+                        attention gives the same */
     float rms_eps;
     bool qk_norm;         /* Qwen3: RMSNorm over each head of q and k, before RoPE */
+    bool qkv_bias;        /* Qwen2: rows of q, k and v have a bias, added before RoPE; never with
+                             qk_norm or gated_attention */
     bool tied;            /* the output matrix is the embedding */
     bool gated_attention; /* rows of q are, head by head, its query and its output's gate */
     bool centred_norms;   /* gains are stored less 1, and a norm rounds once */
@@ -81,6 +93,10 @@ static inline int model_layer_count(const struct model_config *c, enum layer_kin
 /* Rows of q: queries, and gates where there are any. */
 static inline int model_q_rows(const struct model_config *c) {
     return c->n_heads * c->head_dim * (c->gated_attention ? 2 : 1);
+}
+/* Rows of q, k and v together. */
+static inline int model_qkv_rows(const struct model_config *c) {
+    return model_q_rows(c) + 2 * c->n_kv_heads * c->head_dim;
 }
 /* Channels of a DeltaNet's convolution: q and k of every key head, v of every value head. */
 static inline int model_delta_channels(const struct model_config *c) {

@@ -1,14 +1,19 @@
-/* The config of a GGUF file: `llama.*`, `qwen3.*` or `qwen35.*` metadata, and what only the tensor
- * list says (rows of the vocabulary, whether the output matrix is tied, Llama 3's frequency
- * divisors). */
+/* The config of a GGUF file: `llama.*`, `qwen2.*`, `qwen3.*` or `qwen35.*` metadata, and what only
+ * the tensor list says (rows of the vocabulary, whether the output matrix is tied, Llama 3's
+ * frequency divisors). */
 #include "model/model_config.h"
+
+#include "base/numbers.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 static const char *const architectures[] = {
-    [MODEL_QWEN3] = "qwen3", [MODEL_LLAMA] = "llama", [MODEL_QWEN35] = "qwen35"
+    [MODEL_QWEN3] = "qwen3",
+    [MODEL_LLAMA] = "llama", /* Mistral too */
+    [MODEL_QWEN35] = "qwen35",
+    [MODEL_QWEN2] = "qwen2",
 };
 enum { N_FAMILIES = sizeof architectures / sizeof architectures[0] };
 
@@ -54,16 +59,18 @@ static enum reel_status read_family(struct model_config *config, struct reader *
     if (status != REEL_OK) return status;
     for (int family = 0; family < N_FAMILIES; family++) {
         const char *name = architectures[family];
+        if (!name) continue;
         if (n != strlen(name) || memcmp(arch, name, n) != 0) continue;
         config->family = (enum model_family)family;
-        config->qk_norm = config->family != MODEL_LLAMA;
+        config->qk_norm = config->family == MODEL_QWEN3 || config->family == MODEL_QWEN35;
+        config->qkv_bias = config->family == MODEL_QWEN2;
         config->gated_attention = config->family == MODEL_QWEN35;
         r->arch = name;
         return REEL_OK;
     }
     return err_set(err, REEL_E_UNSUPPORTED,
-                   "%s: \"general.architecture\" is \"%.*s\", supported are \"qwen3\", "
-                   "\"llama\" and \"qwen35\"",
+                   "%s: \"general.architecture\" is \"%.*s\", supported are \"llama\", "
+                   "\"qwen2\", \"qwen3\" and \"qwen35\"",
                    r->gguf->path, n < 60 ? (int)n : 60, arch);
 }
 
@@ -78,6 +85,27 @@ static enum reel_status refuse_other(const struct reader *r, const char *part, i
                    r->gguf->path, key.text, (long long)value, (long long)allowed, why);
 }
 
+static enum reel_status refuse_number(const struct reader *r, const char *part, double allowed,
+                                      struct reel_error *err) {
+    struct key key = key_of(r, part);
+    double value = allowed;
+    enum reel_status status = gguf_get_real(r->gguf, key.text, false, &value, err);
+    if (status != REEL_OK || value == allowed) return status;
+    return err_set(err, REEL_E_UNSUPPORTED,
+                   "%s: \"%s\" is %g, supported is %g: scaled or clipped values are not supported",
+                   r->gguf->path, key.text, value, allowed);
+}
+
+static enum reel_status refuse_truth(const struct reader *r, const char *part, bool allowed,
+                                     struct reel_error *err) {
+    struct key key = key_of(r, part);
+    bool value = allowed;
+    enum reel_status status = gguf_get_bool(r->gguf, key.text, false, &value, err);
+    if (status != REEL_OK || value == allowed) return status;
+    return err_set(err, REEL_E_UNSUPPORTED, "%s: \"%s\" is %s, supported is %s", r->gguf->path,
+                   key.text, value ? "true" : "false", allowed ? "true" : "false");
+}
+
 static enum reel_status refuse_variants(const struct model_config *config, const struct reader *r,
                                         struct reel_error *err) {
     struct {
@@ -86,7 +114,9 @@ static enum reel_status refuse_variants(const struct model_config *config, const
         const char *why;
     } const rules[] = {
         { "expert_count", 0, "mixtures of experts are not supported" },
-        { "attention.sliding_window", 0, "sliding window attention is not supported" },
+        { "attention.kv_lora_rank", 0, "multi-head latent attention is not supported" },
+        { "no_rope_layer_step", 0, "layers without rotary embedding are not supported" },
+        { "attention.shared_kv_layers", 0, "layers that share keys and values are not supported" },
         { "attention.value_length", config->head_dim, "values are as long as keys" },
         { "rope.dimension_count", config->rotary_dim, "partial rotary embedding is not supported" },
     };
@@ -95,12 +125,42 @@ static enum reel_status refuse_variants(const struct model_config *config, const
             refuse_other(r, rules[i].part, rules[i].allowed, rules[i].why, err);
         if (status != REEL_OK) return status;
     }
-    struct key key = key_of(r, "attention.causal");
-    bool causal = true;
-    enum reel_status status = gguf_get_bool(r->gguf, key.text, false, &causal, err);
-    if (status != REEL_OK || causal) return status;
-    return err_set(err, REEL_E_UNSUPPORTED, "%s: \"%s\" is false, supported is true", r->gguf->path,
-                   key.text);
+    static const struct {
+        const char *part;
+        double allowed;
+    } numbers[] = {
+        { "logit_scale", 1 },
+        { "residual_scale", 1 },
+        { "embedding_scale", 1 },
+        { "attention.scale", 0 },
+        { "attention.max_alibi_bias", 0 },
+        { "attention.clamp_kqv", 0 },
+        { "attn_logit_softcapping", 0 },
+        { "final_logit_softcapping", 0 },
+        { "rope.scaling.attn_factor", 1 },
+    };
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+        enum reel_status status = refuse_number(r, numbers[i].part, numbers[i].allowed, err);
+        if (status != REEL_OK) return status;
+    }
+    enum reel_status status = refuse_truth(r, "attention.causal", true, err);
+    return status == REEL_OK ? refuse_truth(r, "use_parallel_residual", false, err) : status;
+}
+
+/* As a config.json's window: model_config.c. */
+static enum reel_status read_window(struct model_config *config, const struct reader *r,
+                                    struct reel_error *err) {
+    enum reel_status status =
+        get_int(r, "attention.sliding_window", 0, INT32_MAX, false, &config->window, err);
+    const bool has_window = config->family == MODEL_LLAMA || config->family == MODEL_QWEN2;
+    if (status != REEL_OK || config->window == 0) return status;
+    if (!has_window)
+        return err_set(err, REEL_E_UNSUPPORTED,
+                       "%s: \"%s.attention.sliding_window\" is %d, supported is 0: sliding window "
+                       "attention is not supported in this family",
+                       r->gguf->path, r->arch, config->window);
+    config->max_context = int_min(config->max_context, config->window);
+    return REEL_OK;
 }
 
 static enum reel_status read_shape(struct model_config *config, const struct reader *r,
@@ -319,6 +379,7 @@ enum reel_status model_config_from_gguf(struct model_config *config, const struc
     if (status == REEL_OK) status = read_layers(config, &r, err);
     if (status == REEL_OK) status = model_config_check(config, gguf->path, err);
     if (status == REEL_OK) status = refuse_variants(config, &r, err);
+    if (status == REEL_OK) status = read_window(config, &r, err);
     if (status == REEL_OK) status = read_vocabulary(config, &r, file, err);
     if (status == REEL_OK) status = read_rope(config, &r, file, err);
     if (status == REEL_OK) status = read_special_ids(config, gguf, err);

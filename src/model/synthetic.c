@@ -14,6 +14,7 @@ enum kind {
     GAINS,
     CENTRED_GAINS,
     BIASES,
+    QKV_BIASES,
     MATRIX,
     VOCABULARY,
     TAPS,
@@ -29,6 +30,8 @@ enum kind {
 #define A_LOG_SCALE   (10.0f / 1048576.0f) /* deviation 0.72 */
 #define DT_BIAS_MEAN  (-1.5f)
 #define DT_BIAS_SCALE (20.0f / 1048576.0f) /* deviation 1.44 */
+/* As large as what they are added to: products with a normed vector have the deviation 0.75. */
+#define QKV_BIAS_SCALE (10.0f / 1048576.0f) /* deviation 0.72 */
 
 /* Matrices have a deviation of spread / sqrt(columns): what goes through 28 layers or more neither
  * fades nor grows. The vocabulary's matrices are wider, for logits with some contrast, and the
@@ -47,6 +50,7 @@ static void describe(struct synthetic_tensor *t, enum kind kind, int rows, int c
     t->scale = matrix;
     if (kind == GAINS || kind == CENTRED_GAINS || kind == BIASES) t->scale = SYNTHETIC_GAIN_SCALE;
     if (kind == GAINS) t->offset = 1;
+    if (kind == QKV_BIASES) t->scale = QKV_BIAS_SCALE;
     if (kind == A_LOG) t->offset = A_LOG_MEAN, t->scale = A_LOG_SCALE;
     if (kind == DT_BIAS) t->offset = DT_BIAS_MEAN, t->scale = DT_BIAS_SCALE;
 }
@@ -87,9 +91,18 @@ static int attention_recipes(const struct model_config *c, struct recipe *out) {
         { "self_attn.q_norm.weight", gains, 1, c->head_dim },
         { "self_attn.k_norm.weight", gains, 1, c->head_dim },
     };
+    const struct recipe biases[] = {
+        { "self_attn.q_proj.bias", QKV_BIASES, 1, model_q_rows(c) },
+        { "self_attn.k_proj.bias", QKV_BIASES, 1, kv },
+        { "self_attn.v_proj.bias", QKV_BIASES, 1, kv },
+    };
     int n = (int)(sizeof first / sizeof first[0]);
     memcpy(out, first, sizeof first);
     n += mlp_recipes(c, out + n);
+    if (c->qkv_bias) {
+        memcpy(out + n, biases, sizeof biases);
+        n += 3;
+    }
     if (!c->qk_norm) return n;
     memcpy(out + n, norms, sizeof norms);
     return n + 2;
@@ -290,6 +303,8 @@ struct shape {
     "{\"rope_type\": \"llama3\", \"factor\": 32.0, \"low_freq_factor\": 1.0, "                     \
     "\"high_freq_factor\": 4.0, \"original_max_position_embeddings\": 8192}"
 
+#define NO_WINDOW "  \"sliding_window\": null,\n"
+
 #define QWEN35_EXTRA                                                                               \
     "  \"rope_parameters\": {\"rope_type\": \"default\", \"rope_theta\": 10000000, "               \
     "\"partial_rotary_factor\": 0.25, \"mrope_section\": [11, 11, 10], "                           \
@@ -334,6 +349,11 @@ static const struct shape shapes[] = {
     { "smollm2-1.7b",  "llama", 2048, 24, 32, 32,  64,  8192,  49152, true,  "1e-5",  130000,   8192, "null", NULL },
     { "llama-3.2-1b",  "llama", 2048, 16, 32,  8,  64,  8192, 128256, true,  "1e-5",  500000, 131072, LLAMA3_ROPE, NULL },
     { "llama-3.2-3b",  "llama", 3072, 28, 24,  8, 128,  8192, 128256, true,  "1e-5",  500000, 131072, LLAMA3_ROPE, NULL },
+    { "tinyllama-1.1b", "llama", 2048, 22, 32,  4,  64,  5632,  32000, false, "1e-5",   10000,   2048, "null", NULL },
+    { "mistral-7b",  "mistral", 4096, 32, 32,  8, 128, 14336,  32768, false, "1e-5", 1000000,  32768, "null", NO_WINDOW },
+    { "qwen2.5-0.5b",  "qwen2",  896, 24, 14,  2,  64,  4864, 151936, true,  "1e-6", 1000000,  32768, "null", NULL },
+    { "qwen2.5-1.5b",  "qwen2", 1536, 28, 12,  2, 128,  8960, 151936, true,  "1e-6", 1000000,  32768, "null", NULL },
+    { "qwen2.5-3b",    "qwen2", 2048, 36, 16,  2, 128, 11008, 151936, true,  "1e-6", 1000000,  32768, "null", NULL },
     { "qwen3.5-0.8b", "qwen3_5", 1024, 24,  8,  2, 256,  3584, 248320, true,  "1e-6",10000000, 262144, "null", QWEN35_EXTRA },
     { "qwen3-asr-0.6b", "qwen3_asr", 1024, 28, 16, 8, 128, 3072, 151936, true, "1e-6", 1000000, 65536, MROPE, ASR_TOWER("18", "896", "14", "3584", "1024") },
     { "qwen3-asr-1.7b", "qwen3_asr", 2048, 28, 16, 8, 128, 6144, 151936, true, "1e-6", 1000000, 65536, MROPE, ASR_TOWER("24", "1024", "16", "4096", "2048") },
@@ -345,6 +365,8 @@ static const struct shape shapes[] = {
 static const char *architecture(const struct shape *s) {
     if (strcmp(s->family, "qwen3_5") == 0) return "Qwen3_5ForConditionalGeneration";
     if (strcmp(s->family, "qwen3_asr") == 0) return "Qwen3ASRForConditionalGeneration";
+    if (strcmp(s->family, "qwen2") == 0) return "Qwen2ForCausalLM";
+    if (strcmp(s->family, "mistral") == 0) return "MistralForCausalLM";
     return strcmp(s->family, "qwen3") == 0 ? "Qwen3ForCausalLM" : "LlamaForCausalLM";
 }
 

@@ -20,6 +20,9 @@ static const struct container_names hugging_face = {
             .o = "self_attn.o_proj.weight",
             .q_norm = "self_attn.q_norm.weight",
             .k_norm = "self_attn.k_norm.weight",
+            .q_bias = "self_attn.q_proj.bias",
+            .k_bias = "self_attn.k_proj.bias",
+            .v_bias = "self_attn.v_proj.bias",
             .ffn_norm = "post_attention_layernorm.weight",
             .gate = "mlp.gate_proj.weight",
             .up = "mlp.up_proj.weight",
@@ -38,7 +41,8 @@ static const struct container_names hugging_face = {
 #define GGUF_ATTENTION_AND_MLP                                                                     \
     .attn_norm = "attn_norm.weight", .q = "attn_q.weight", .k = "attn_k.weight",                   \
     .v = "attn_v.weight", .o = "attn_output.weight", .q_norm = "attn_q_norm.weight",               \
-    .k_norm = "attn_k_norm.weight", .gate = "ffn_gate.weight", .up = "ffn_up.weight",              \
+    .k_norm = "attn_k_norm.weight", .q_bias = "attn_q.bias", .k_bias = "attn_k.bias",              \
+    .v_bias = "attn_v.bias", .gate = "ffn_gate.weight", .up = "ffn_up.weight",                     \
     .down = "ffn_down.weight"
 #define GGUF_CONTAINER                                                                             \
     .embedding = "token_embd.weight", .final_norm = "output_norm.weight", .layer = "blk.%d.",      \
@@ -46,7 +50,7 @@ static const struct container_names hugging_face = {
 
 static const struct name_root gguf_roots[] = { { "", "output.weight" } };
 
-static const struct container_names gguf_qwen3 = {
+static const struct container_names gguf_straight = {
     GGUF_CONTAINER,
     .of = { GGUF_ATTENTION_AND_MLP, .ffn_norm = "ffn_norm.weight" },
 };
@@ -69,9 +73,10 @@ static const struct container_names gguf_qwen35 = {
 };
 
 const struct container_names *container_names_of(bool is_gguf, enum model_family family) {
-    static const struct container_names *const gguf[] = { [MODEL_QWEN3] = &gguf_qwen3,
-                                                          [MODEL_LLAMA] = &gguf_llama,
-                                                          [MODEL_QWEN35] = &gguf_qwen35,
-                                                          [MODEL_QWEN3_ASR] = NULL };
+    static const struct container_names *const gguf[] = {
+        [MODEL_QWEN3] = &gguf_straight, [MODEL_LLAMA] = &gguf_llama,
+        [MODEL_QWEN35] = &gguf_qwen35,  [MODEL_QWEN3_ASR] = NULL,
+        [MODEL_QWEN2] = &gguf_straight, [MODEL_MISTRAL] = NULL, /* llama.cpp writes it as a llama */
+    };
     return is_gguf ? gguf[family] : &hugging_face;
 }

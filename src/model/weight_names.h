@@ -6,6 +6,7 @@
 
 struct layer_names {
     const char *attn_norm, *q, *k, *v, *o, *q_norm, *k_norm, *ffn_norm, *gate, *up, *down;
+    const char *q_bias, *k_bias, *v_bias;
     /* NULL: the container has no DeltaNet layers */
     const char *delta_qkv, *delta_z, *delta_b, *delta_a, *delta_out;
     const char *delta_conv, *delta_rate, *delta_dt_bias, *delta_norm;

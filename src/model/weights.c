@@ -159,6 +159,7 @@ static enum reel_status find_attention(struct mapper *m, int layer, struct layer
     const struct model_config *c = m->config;
     const struct layer_names *of = &m->names->of;
     const int kv_dim = c->n_kv_heads * c->head_dim, qk = c->qk_norm ? c->head_dim : 0;
+    const int q_bias = c->qkv_bias ? model_q_rows(c) : 0, kv_bias = c->qkv_bias ? kv_dim : 0;
     enum reel_status status = find_matrices(
         m, layer,
         (const struct wanted_matrix[]){ { of->q, model_q_rows(c), c->hidden, &w->q },
@@ -169,8 +170,13 @@ static enum reel_status find_attention(struct mapper *m, int layer, struct layer
     if (m->names->halves_interleaved)
         m->weights->owned_bytes += matrix_bytes(&w->q) + matrix_bytes(&w->k);
     if (status != REEL_OK) return status;
-    return find_vectors(
-        m, layer, (const struct wanted_vector[]){ { of->q_norm, qk }, { of->k_norm, qk } }, 2, err);
+    return find_vectors(m, layer,
+                        (const struct wanted_vector[]){ { of->q_norm, qk },
+                                                        { of->k_norm, qk },
+                                                        { of->q_bias, q_bias },
+                                                        { of->k_bias, kv_bias },
+                                                        { of->v_bias, kv_bias } },
+                        5, err);
 }
 
 /* Room for the matrices whose value heads are put back in order. Columns move by whole heads, so
@@ -268,10 +274,17 @@ static bool ends_with(const char *text, const char *suffix) {
     return n >= k && strcmp(text + n - k, suffix) == 0;
 }
 
+/* Whether the family has the bias that a tensor's name says it is. */
+static bool is_own_bias(const struct mapper *m, const char *name) {
+    const struct layer_names *of = &m->names->of;
+    if (m->config->family == MODEL_QWEN35) return ends_with(name, of->delta_dt_bias);
+    return m->config->qkv_bias && (ends_with(name, of->q_bias) || ends_with(name, of->k_bias) ||
+                                   ends_with(name, of->v_bias));
+}
+
 /* Tensors that would change the result and that nothing here applies; counts those skipped. */
 static enum reel_status refuse_extras(const struct mapper *m, struct reel_error *err) {
     const struct layer_names *of = &m->names->of;
-    const bool hybrid = m->config->family == MODEL_QWEN35;
     for (int i = 0; i < m->file->n_tensors; i++) {
         const struct tensor *t = &m->file->tensors[i];
         const char *path = tensor_file_path(m->file, t);
@@ -281,10 +294,11 @@ static enum reel_status refuse_extras(const struct mapper *m, struct reel_error 
             continue;
         }
         if (m->config->audio.n_layers && audio_weights_owns(t->name)) continue;
-        if (ends_with(t->name, ".bias") && !(hybrid && ends_with(t->name, of->delta_dt_bias)))
+        if (ends_with(t->name, ".bias") && !is_own_bias(m, t->name))
             return err_set(err, REEL_E_UNSUPPORTED,
-                           "%s: tensor \"%s\": layers with biases are not supported", path,
-                           t->name);
+                           "%s: tensor \"%s\": family %s has no such bias%s", path, t->name,
+                           model_family_name(m->config->family),
+                           m->config->qkv_bias ? ", only those of q, k and v" : "");
         if (!m->config->qk_norm &&
             (ends_with(t->name, of->q_norm) || ends_with(t->name, of->k_norm)))
             return err_set(err, REEL_E_UNSUPPORTED,
@@ -412,9 +426,29 @@ static void pack_rows(struct packer *p, struct matrix *matrix, int head_dim) {
     p->at += padded((size_t)matrix->rows * matrix->row_bytes);
 }
 
+/* The biases of q, k and v as one vector. Each begins on a line of its own in the block, and is
+ * moved up to the one before. No container that stores rows in another order has a family with
+ * biases. */
+static const float *pack_biases(struct packer *p, int layer) {
+    const struct layer_names *of = &p->m->names->of;
+    const struct model_config *c = p->m->config;
+    const char *const names[] = { of->q_bias, of->k_bias, of->v_bias };
+    const size_t kv_dim = (size_t)c->n_kv_heads * (size_t)c->head_dim;
+    const size_t n[] = { (size_t)model_q_rows(c), kv_dim, kv_dim };
+    struct name_buffer name;
+    float *all = (float *)(void *)p->at, *to = all;
+    for (int i = 0; i < 3; i++) {
+        const float *from = pack_vector(p, layer_name(p->m, layer, names[i], &name));
+        memmove(to, from, n[i] * sizeof *to);
+        to += n[i];
+    }
+    return all;
+}
+
 static void pack_attention(struct packer *p, int layer, struct layer_weights *w) {
     const struct mapper *m = p->m;
     struct name_buffer name;
+    if (m->config->qkv_bias) w->qkv_bias = pack_biases(p, layer);
     if (m->config->qk_norm) {
         w->q_norm = pack_norm(p, layer_name(m, layer, m->names->of.q_norm, &name));
         w->k_norm = pack_norm(p, layer_name(m, layer, m->names->of.k_norm, &name));

@@ -29,6 +29,8 @@ struct layer_weights {
     struct matrix k, v;     /* LAYER_ATTENTION: [n_kv_heads * head_dim, hidden] */
     const float *q_norm;    /* LAYER_ATTENTION: f32 [head_dim], NULL without qk_norm */
     const float *k_norm;
+    const float
+        *qkv_bias; /* LAYER_ATTENTION: f32 [rows of q, then of k, then of v], NULL without */
     struct delta_weights delta; /* LAYER_DELTA */
     struct matrix o;            /* [hidden, what the mixer makes] */
     const float *ffn_norm;      /* f32 [hidden] */
@@ -53,8 +55,8 @@ struct weights {
 };
 
 /* Finds every tensor under the names of the container (Hugging Face or GGUF), checks type and
- * shape, and says what was expected. Attention or MLP biases are refused by name. The tensor_file
- * must outlive the weights. */
+ * shape, and says what was expected. Biases that the family does not have are refused by name. The
+ * tensor_file must outlive the weights. */
 enum reel_status weights_map(struct weights *weights, const struct model_config *config,
                              const struct tensor_file *file, bool is_gguf, struct reel_error *err);
 /* The same checks and counts without reading any weight: norms stay NULL, rows stay as stored. */

@@ -16,7 +16,7 @@ enum gpu_owner { GPU_OF_MODEL, GPU_OF_LOADER, GPU_OF_SESSION };
     PART(GPU_TAPES, GPU_OF_MODEL, false, "the weights")                                            \
     PART(GPU_EMBEDDING, GPU_OF_MODEL, false, "the embeddings")                                     \
     PART(GPU_NORMS, GPU_OF_MODEL, false, "norms")                                                  \
-    PART(GPU_QK_NORMS, GPU_OF_MODEL, false, "norms of q and k")                                    \
+    PART(GPU_QKV_VECTORS, GPU_OF_MODEL, false, "norms or biases of q, k and v")                    \
     PART(GPU_ROPE, GPU_OF_MODEL, false, "rotation frequencies")                                    \
     PART(GPU_DELTA_GATES, GPU_OF_MODEL, false, "the DeltaNets' gates")                             \
     PART(GPU_DELTA_CONSTANTS, GPU_OF_MODEL, false, "the DeltaNets' constants")                     \

@@ -116,7 +116,7 @@ struct plan {
     int n_heads, n_kv_heads, head_dim;
     int rotary_dim; /* entries of a head that are rotated */
     int group_heads, group_kv_heads;
-    bool qk_norm, tied;
+    bool qk_norm, qkv_bias, tied;
     float rms_eps;
     struct plan_delta delta;
 

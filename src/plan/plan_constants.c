@@ -87,7 +87,7 @@ static enum reel_status put_model(struct buffer *text, const struct plan *p,
         { "M_GATED", t->gate_dim > 0 },  { "M_DELTA", d->n_layers },
         { "M_KEY_HEADS", d->key_heads }, { "M_VALUE_HEADS", d->value_heads },
         { "M_KEY_DIM", d->key_dim },     { "M_VALUE_DIM", d->value_dim },
-        { "M_TAPS", d->taps },
+        { "M_TAPS", d->taps },           { "M_QKV_BIAS", p->qkv_bias },
     };
     return put_numbers(text, numbers, sizeof numbers / sizeof numbers[0], err);
 }

@@ -177,8 +177,8 @@ static void print_exchanges(struct page *out, const struct plan *p) {
 static void print_model_memory(struct page *out, const struct plan *p,
                                const struct gpu_memory_plan *m) {
     const uint64_t *b = m->bytes;
-    const uint64_t norms =
-        b[GPU_NORMS] + b[GPU_QK_NORMS] + b[GPU_ROPE] + b[GPU_DELTA_GATES] + b[GPU_DELTA_CONSTANTS];
+    const uint64_t norms = b[GPU_NORMS] + b[GPU_QKV_VECTORS] + b[GPU_ROPE] + b[GPU_DELTA_GATES] +
+                           b[GPU_DELTA_CONSTANTS];
     const uint64_t tower =
         b[GPU_TOWER_WEIGHTS] + b[GPU_TOWER_NUMBERS] + b[GPU_TOWER_SCRATCH] + b[GPU_TOWER_ABORT];
     PRINT(out, "  %-16s %10.1f\n", "tapes", mb(b[GPU_TAPES]));

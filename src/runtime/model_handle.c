@@ -12,12 +12,13 @@
 static enum reel_status write_config(struct buffer *b, const struct model_config *c,
                                      struct reel_error *err) {
     return buffer_printf(
-        b, err, "%d %d %d %d %d %d %d %d %d %.9g %d %d %.17g %d %.17g %.17g %.17g %d %d %d\n",
+        b, err, "%d %d %d %d %d %d %d %d %d %.9g %d %d %.17g %d %.17g %.17g %.17g %d %d %d%s\n",
         (int)c->family, c->hidden, c->n_layers, c->n_heads, c->n_kv_heads, c->head_dim,
         c->intermediate, c->vocab, c->max_context, (double)c->rms_eps, c->qk_norm, c->tied,
         c->rope_theta, (int)c->rope, c->rope_factor, c->rope_low_freq_factor,
         c->rope_high_freq_factor, c->rope_original_context, c->rotary_dim,
-        c->delta.key_heads); /* of a DeltaNet's sizes the one that no tensor's shape tells */
+        c->delta.key_heads, /* of a DeltaNet's sizes the one that no tensor's shape tells */
+        c->window ? " windowed" : ""); /* biases are among the tensors */
 }
 
 static enum reel_status write_tensor(struct buffer *b, const struct tensor *t,

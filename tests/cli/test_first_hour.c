@@ -1,4 +1,4 @@
-/* The first hour of somebody who has never heard of reel: twelve repositories in the layouts that
+/* The first hour of somebody who has never heard of reel: fourteen repositories in the layouts that
  * hubs have, each given by its name alone. Each ends in an answer, or in one line that says why not
  * before anything large is fetched. Weights are the miniatures of this repository. */
 #define _XOPEN_SOURCE 700
@@ -107,7 +107,7 @@ static void says_why_not(const char *line, const char *text) {
 
 #define RUN " --pull -p Hello -n 4 --temp 0 -q"
 
-/* ---- the twelve ------------------------------------------------------------------------------ */
+/* ---- the fourteen ---------------------------------------------------------------------------- */
 
 static void qwen3(void **state) {
     (void)state;
@@ -190,12 +190,52 @@ static void add_other_family(const char *repo, const char *config) {
     add_zeros(repo, "model.safetensors", LARGE);
 }
 
+/* Published files of these say more keys than have a meaning here. */
 static void qwen25(void **state) {
     (void)state;
-    add_other_family("Qwen/Qwen2.5-0.5B-Instruct",
-                     "{\"architectures\": [\"Qwen2ForCausalLM\"], \"model_type\": \"qwen2\", "
-                     "\"hidden_size\": 896, \"num_hidden_layers\": 24}");
-    says_why_not("reel run Qwen/Qwen2.5-0.5B-Instruct" RUN, "\"qwen2\"");
+    add_synthetic("Qwen/Qwen2.5-0.5B-Instruct",
+                  "{\"architectures\": [\"Qwen2ForCausalLM\"], \"attention_dropout\": 0.0, "
+                  "\"bos_token_id\": 256, \"eos_token_id\": 257, \"hidden_act\": \"silu\", "
+                  "\"hidden_size\": 224, \"initializer_range\": 0.02, \"intermediate_size\": 304, "
+                  "\"max_position_embeddings\": 32768, \"max_window_layers\": 21, \"model_type\": "
+                  "\"qwen2\", \"num_attention_heads\": 14, \"num_hidden_layers\": 2, "
+                  "\"num_key_value_heads\": 2, \"rms_norm_eps\": 1e-06, \"rope_theta\": 1000000.0, "
+                  "\"sliding_window\": 32768, \"tie_word_embeddings\": true, \"torch_dtype\": "
+                  "\"bfloat16\", \"transformers_version\": \"4.43.1\", \"use_cache\": true, "
+                  "\"use_sliding_window\": false, \"vocab_size\": 384}");
+    answers("reel run Qwen/Qwen2.5-0.5B-Instruct" RUN);
+}
+
+static void tinyllama(void **state) {
+    (void)state;
+    add_synthetic("TinyLlama/TinyLlama-1.1B-Chat-v1.0",
+                  "{\"architectures\": [\"LlamaForCausalLM\"], \"attention_bias\": false, "
+                  "\"bos_token_id\": 1, \"eos_token_id\": 2, \"hidden_act\": \"silu\", "
+                  "\"hidden_size\": 128, \"initializer_range\": 0.02, \"intermediate_size\": 352, "
+                  "\"max_position_embeddings\": 2048, \"model_type\": \"llama\", "
+                  "\"num_attention_heads\": 8, \"num_hidden_layers\": 2, \"num_key_value_heads\": "
+                  "1, \"pretraining_tp\": 1, \"rms_norm_eps\": 1e-05, \"rope_scaling\": null, "
+                  "\"rope_theta\": 10000.0, \"tie_word_embeddings\": false, \"torch_dtype\": "
+                  "\"bfloat16\", \"transformers_version\": \"4.35.0\", \"use_cache\": true, "
+                  "\"vocab_size\": 384}");
+    answers("reel run TinyLlama/TinyLlama-1.1B-Chat-v1.0" RUN);
+}
+
+static void mistral(void **state) {
+    (void)state;
+    add_synthetic("mistralai/Mistral-7B-Instruct-v0.1",
+                  "{\"architectures\": [\"MistralForCausalLM\"], \"bos_token_id\": 1, "
+                  "\"eos_token_id\": 2, \"hidden_act\": \"silu\", \"hidden_size\": 128, "
+                  "\"initializer_range\": 0.02, \"intermediate_size\": 448, "
+                  "\"max_position_embeddings\": 32768, \"model_type\": \"mistral\", "
+                  "\"num_attention_heads\": 4, \"num_hidden_layers\": 2, \"num_key_value_heads\": "
+                  "1, \"rms_norm_eps\": 1e-05, \"rope_theta\": 10000.0, \"sliding_window\": 64, "
+                  "\"tie_word_embeddings\": false, \"torch_dtype\": \"bfloat16\", "
+                  "\"transformers_version\": \"4.34.0.dev0\", \"use_cache\": true, "
+                  "\"vocab_size\": 384}");
+    answers("reel run mistralai/Mistral-7B-Instruct-v0.1" RUN);
+    /* beyond the window attention would have to forget */
+    expect("reel run mistralai/Mistral-7B-Instruct-v0.1 -c 65 -p Hello -n 4 -q", 2, "64");
 }
 
 static void gemma3(void **state) {
@@ -328,6 +368,7 @@ static int leave(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(qwen3),           cmocka_unit_test(qwen35),
+        cmocka_unit_test(tinyllama),       cmocka_unit_test(mistral),
         cmocka_unit_test(qwen3_asr),       cmocka_unit_test(smollm2),
         cmocka_unit_test(llama32),         cmocka_unit_test(qwen25),
         cmocka_unit_test(gemma3),          cmocka_unit_test(sharded),

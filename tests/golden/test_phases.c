@@ -81,12 +81,17 @@ static void expect_norm(const struct scene *s, const float *x, const float *weig
     expect(s, phase, made, n_rows * n);
 }
 
-static void expect_product(const struct scene *s, const struct matrix *w, const char *from,
-                           const char *phase) {
+static void expect_product_bias(const struct scene *s, const struct matrix *w, const float *bias,
+                                const char *from, const char *phase) {
     float *x = stored(s, from), *made = new_floats(w->rows);
-    cpu_product(w, REF_AS_STORED, x, 1, s->row, made, REF_FAITHFUL);
+    cpu_product_bias(w, bias, REF_AS_STORED, x, 1, s->row, made, REF_FAITHFUL);
     expect(s, phase, made, w->rows);
     free(x);
+}
+
+static void expect_product(const struct scene *s, const struct matrix *w, const char *from,
+                           const char *phase) {
+    expect_product_bias(s, w, NULL, from, phase);
 }
 
 static void expect_rope(const struct scene *s, const char *from, int n_heads, const char *phase) {
@@ -147,9 +152,10 @@ static float *part_of_q(const struct scene *s, int part) {
 static void check_attention(const struct scene *s) {
     const struct model_config *c = s->config;
     const struct layer_weights *w = &s->weights->layers[s->layer];
-    expect_product(s, &w->q, "attn_norm", "q");
-    expect_product(s, &w->k, "attn_norm", "k");
-    expect_product(s, &w->v, "attn_norm", "v");
+    const float *bias = w->qkv_bias, *k_bias = bias ? bias + w->q.rows : NULL;
+    expect_product_bias(s, &w->q, bias, "attn_norm", "q");
+    expect_product_bias(s, &w->k, k_bias, "attn_norm", "k");
+    expect_product_bias(s, &w->v, bias ? k_bias + w->k.rows : NULL, "attn_norm", "v");
     if (c->qk_norm) {
         float *q = part_of_q(s, 0), *k = stored(s, "k");
         expect_norm(s, q, w->q_norm, c->n_heads, c->head_dim, "q_norm");

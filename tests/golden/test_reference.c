@@ -284,7 +284,7 @@ static void lengths_and_cuts_give_the_bits_of_one_run(void **state) {
     (void)state;
     static const int all[][5] = { { 1 },  { 2 },  { 3 },   { 4 },   { 5 },   { 63 },
                                   { 64 }, { 65 }, { 127 }, { 130 }, { 257 }, { 1, 63, 2, 64 } };
-    static const char *const models[] = { "q35-b", "q3-b", "ll-b", "q3-a", "ll-c" };
+    static const char *const models[] = { "q35-b", "q3-b", "ll-b", "qw2-b", "q3-a", "ll-c" };
     for (int i = 0; i < N_CUT_MODELS; i++) {
         struct golden golden;
         struct golden_model model;

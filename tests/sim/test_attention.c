@@ -341,7 +341,7 @@ static bool runs_right(struct rig *r, int position, int n_tokens, int split_from
     a.embeddings = (const float *)(uintptr_t)(r->d_words + skip * 4);
     a.hidden = (float *)(uintptr_t)r->d_out;
     a.rope = (const float *)(uintptr_t)r->d_inv;
-    a.qk_norms = s->qk_norm ? (const float *)(uintptr_t)r->d_norms : NULL;
+    a.qkv_vectors = s->qk_norm ? (const float *)(uintptr_t)r->d_norms : NULL;
     a.abort = (unsigned *)(uintptr_t)r->d_abort;
     void *params[] = { &a };
     void *zeros = calloc(r->exchange_words, 8);

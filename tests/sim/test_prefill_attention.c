@@ -202,7 +202,8 @@ static void compile(const struct rig *r) {
     struct options o = { .n = 0 };
     option(&o, "M_LAYERS", LAYERS), option(&o, "M_VOCAB", 16);
     option(&o, "M_HEADS", r->q_heads), option(&o, "M_KV_HEADS", s->kv_heads);
-    option(&o, "M_HEAD_DIM", s->dim), option(&o, "M_QK_NORM", s->qk_norm);
+    option(&o, "M_HEAD_DIM", s->dim), option(&o, "M_QK_NORM", s->qk_norm),
+        option(&o, "M_QKV_BIAS", 0);
     option(&o, "M_ROTARY", rotary(s)), option(&o, "M_GATED", s->gated), option(&o, "M_DELTA", 0);
     snprintf(o.text[o.n], sizeof o.text[0], "-DM_RMS_EPS=1e-6f");
     o.list[o.n] = o.text[o.n], o.list[++o.n] = NULL;
@@ -299,7 +300,7 @@ static void run(struct rig *r, int position, int n, int blocks, int seed) {
     a.decode.patience = ~0u >> 1;
     a.decode.kv = (unsigned char *)(uintptr_t)r->d_cache;
     a.decode.rope = (const float *)(uintptr_t)r->d_inv;
-    a.decode.qk_norms = r->shape.qk_norm ? (const float *)(uintptr_t)r->d_norms : NULL;
+    a.decode.qkv_vectors = r->shape.qk_norm ? (const float *)(uintptr_t)r->d_norms : NULL;
     a.decode.abort = (unsigned *)(uintptr_t)r->d_words;
     a.qkv = (unsigned short *)(uintptr_t)r->d_qkv;
     a.attention = (unsigned char *)(uintptr_t)r->d_out;

@@ -33,6 +33,9 @@ static const struct setting settings[] = {
     { "q3-a", "n_groups=2,group_sms=2,warps=4,compute=75,split_from=20", 4, 120, 5, 300 },
     { "ll-a", "n_groups=1,group_sms=2,warps=4", 2, 90, 2, 300 },
     { "q3-b", "n_groups=1,group_sms=3,warps=4", 3, 90, 2, 300 },
+    /* biases: a group for each of two KV heads, and rows that no SM has as many of as the next */
+    { "qw2-a", "n_groups=2,group_sms=2,warps=4", 4, 90, 2, 300 },
+    { "qw2-b", "n_groups=1,group_sms=3,warps=4,split_from=9", 3, 86, 2, 300 },
     /* A SM's q, k and v are less than a slot of the ring. */
     { "q3-a", "n_groups=2,group_sms=8,warps=4,split_from=3", 16, 90, 2, 40 },
     { "q35-a", "n_groups=2,group_sms=2,warps=4", 4, 90, 2, 200 },

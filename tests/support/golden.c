@@ -14,8 +14,9 @@
 
 #include <cmocka.h>
 
-const char *const golden_ids[] = { "q3-a", "q3-b",  "q3-c",  "q3-w",  "ll-a", "ll-b",
-                                   "ll-c", "q35-a", "q35-b", "q35-c", NULL };
+const char *const golden_ids[] = { "q3-a",  "q3-b",  "q3-c",  "q3-w",  "ll-a",
+                                   "ll-b",  "ll-c",  "ll-d",  "mi-a",  "qw2-a",
+                                   "qw2-b", "q35-a", "q35-b", "q35-c", NULL };
 
 void golden_require(enum reel_status status, const struct reel_error *err) {
     if (status != REEL_OK) fail_msg("%s: %s", reel_status_name(status), err->text);

@@ -120,7 +120,7 @@ const char mini_qwen3_config[] =
     "\"num_attention_heads\":2,\"num_key_value_heads\":1,\"head_dim\":4,"
     "\"intermediate_size\":12,\"vocab_size\":10}";
 
-enum kind { ALWAYS, QK_NORM, HEAD };
+enum kind { ALWAYS, QK_NORM, HEAD, QKV_BIAS };
 
 static const struct mini_tensor {
     const char *hugging_face, *gguf;
@@ -141,6 +141,9 @@ static const struct mini_tensor {
     { "model.layers.0.self_attn.q_norm.weight", "blk.0.attn_q_norm.weight", 1, { 4 }, QK_NORM },
     { "model.layers.0.self_attn.k_norm.weight", "blk.0.attn_k_norm.weight", 1, { 4 }, QK_NORM },
     { "lm_head.weight", "output.weight", 2, { 10, 8 }, HEAD },
+    { "model.layers.0.self_attn.q_proj.bias", "blk.0.attn_q.bias", 1, { 8 }, QKV_BIAS },
+    { "model.layers.0.self_attn.k_proj.bias", "blk.0.attn_k.bias", 1, { 4 }, QKV_BIAS },
+    { "model.layers.0.self_attn.v_proj.bias", "blk.0.attn_v.bias", 1, { 4 }, QKV_BIAS },
 };
 #define N_MINI (sizeof mini_tensors / sizeof mini_tensors[0])
 
@@ -153,7 +156,7 @@ static int choose(const struct mini *mini, bool is_gguf, struct mini_tensor *lis
         struct mini_tensor t = mini_tensors[i];
         const char *name = is_gguf ? t.gguf : t.hugging_face;
         if ((t.kind == QK_NORM && !mini->qk_norm) || (t.kind == HEAD && !mini->head) ||
-            same(mini->without, name))
+            (t.kind == QKV_BIAS && !mini->qkv_bias) || same(mini->without, name))
             continue;
         if (same(mini->wrong, name)) {
             t.rank = 2;

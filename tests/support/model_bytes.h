@@ -50,6 +50,7 @@ extern const char mini_qwen3_config[];
 /* Options of the small checkpoint's tensor list. */
 struct mini {
     bool qk_norm;
+    bool qkv_bias;
     bool head;           /* has an output matrix */
     const char *without; /* leave this tensor out */
     const char *also;    /* add one f32 [8] tensor of this name */

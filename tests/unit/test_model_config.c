@@ -268,20 +268,147 @@ static const struct bad_config {
     { "{\"bos_token_id\":10}", REEL_E_LIMIT, "\"bos_token_id\"" },
 };
 
+/* Keys that other families have: what they say in files of those, which no family here does. */
+static const struct bad_config variants[] = {
+    { "{\"hidden_activation\":\"gelu_pytorch_tanh\"}", REEL_E_UNSUPPORTED, "allowed is \"silu\"" },
+    { "{\"activation_function\":\"gelu_new\"}", REEL_E_UNSUPPORTED, "\"gelu_new\"" },
+    { "{\"attention_out_bias\":true}", REEL_E_UNSUPPORTED, "\"attention_out_bias\" is true" },
+    { "{\"use_bias\":true}", REEL_E_UNSUPPORTED, "\"use_bias\"" },
+    { "{\"qkv_bias\":true}", REEL_E_UNSUPPORTED, "\"qkv_bias\"" },
+    { "{\"num_local_experts\":8}", REEL_E_UNSUPPORTED, "\"num_local_experts\" is 8" },
+    { "{\"num_experts\":60}", REEL_E_UNSUPPORTED, "mixtures of experts" },
+    { "{\"n_routed_experts\":64}", REEL_E_UNSUPPORTED, "\"n_routed_experts\"" },
+    { "{\"embedding_multiplier\":12.0}", REEL_E_UNSUPPORTED, "is 12.0, allowed is 1" },
+    { "{\"residual_multiplier\":0.22}", REEL_E_UNSUPPORTED, "\"residual_multiplier\"" },
+    { "{\"attention_multiplier\":0.015625}", REEL_E_UNSUPPORTED, "\"attention_multiplier\"" },
+    { "{\"logits_scaling\":8}", REEL_E_UNSUPPORTED, "\"logits_scaling\" is 8" },
+    { "{\"logit_scale\":0.0625}", REEL_E_UNSUPPORTED, "\"logit_scale\"" },
+    { "{\"logit_scale\":\"big\"}", REEL_E_FORMAT, "\"logit_scale\"" },
+    { "{\"query_pre_attn_scalar\":256}", REEL_E_UNSUPPORTED, "value of \"head_dim\"" },
+    { "{\"scale_emb\":12,\"scale_depth\":1.4}", REEL_E_UNSUPPORTED, "\"scale_emb\"" },
+    { "{\"scale_depth\":1.4}", REEL_E_UNSUPPORTED, "\"scale_depth\"" },
+    { "{\"use_parallel_residual\":true}", REEL_E_UNSUPPORTED, "side by side" },
+    { "{\"parallel_attn\":true}", REEL_E_UNSUPPORTED, "\"parallel_attn\"" },
+    { "{\"final_logit_softcapping\":30.0}", REEL_E_UNSUPPORTED, "\"final_logit_softcapping\"" },
+    { "{\"attn_logit_softcapping\":50.0}", REEL_E_UNSUPPORTED, "\"attn_logit_softcapping\"" },
+    { "{\"clip_qkv\":8}", REEL_E_UNSUPPORTED, "\"clip_qkv\"" },
+    { "{\"kv_lora_rank\":512}", REEL_E_UNSUPPORTED, "latent attention" },
+    { "{\"v_head_dim\":128}", REEL_E_UNSUPPORTED, "\"v_head_dim\"" },
+    { "{\"no_rope_layers\":[1,1,1,0]}", REEL_E_UNSUPPORTED, "[1,1,1,0], allowed is all 1" },
+    { "{\"no_rope_layer_interval\":4}", REEL_E_UNSUPPORTED, "\"no_rope_layer_interval\"" },
+    { "{\"alibi\":true}", REEL_E_UNSUPPORTED, "\"alibi\"" },
+    { "{\"rotary_pct\":0.25}", REEL_E_UNSUPPORTED, "\"rotary_pct\" is 0.25" },
+    { "{\"rope_interleaved\":true}", REEL_E_UNSUPPORTED, "\"rope_interleaved\"" },
+    { "{\"qk_layernorm\":true}", REEL_E_UNSUPPORTED, "\"qk_layernorm\"" },
+    { "{\"use_qk_norm\":true}", REEL_E_UNSUPPORTED, "\"use_qk_norm\"" },
+    { "{\"is_causal\":false}", REEL_E_UNSUPPORTED, "\"is_causal\" is false, allowed is true" },
+    { "{\"use_bidirectional_attention\":true}", REEL_E_UNSUPPORTED, "later positions" },
+    { "{\"attention_chunk_size\":8192}", REEL_E_UNSUPPORTED, "\"attention_chunk_size\"" },
+    { "{\"sliding_window_pattern\":6}", REEL_E_UNSUPPORTED, "\"sliding_window_pattern\"" },
+};
+
+static void expect_refused(const struct bad_config *bad) {
+    struct model_config config;
+    struct reel_error err = { 0 };
+    char *text = changed(mini_llama_config, bad->change);
+    enum reel_status status = read_texts(&config, text, NULL, &err);
+    if (status != bad->status || !strstr(err.text, bad->says) ||
+        !strstr(err.text, "mem/config.json"))
+        fail_msg("%s: status %d, \"%s\", expected %d with %s", bad->change, status, err.text,
+                 bad->status, bad->says);
+    free(text);
+}
+
+static void maths_of_other_families_is_refused_by_key(void **state) {
+    (void)state;
+    for (size_t i = 0; i < sizeof variants / sizeof variants[0]; i++)
+        expect_refused(&variants[i]);
+    /* what leaves the maths as it is */
+    (void)read_ok(mini_llama_config,
+                  "{\"embedding_multiplier\":1.0,\"num_experts\":0,\"v_head_dim\":4,"
+                  "\"no_rope_layers\":[1],\"clip_qkv\":null,\"pretraining_tp\":2,"
+                  "\"query_pre_attn_scalar\":4,\"is_causal\":true,\"alibi\":false,"
+                  "\"final_logit_softcapping\":null,\"hidden_act\":null}",
+                  NULL);
+}
+
+/* Model types that people try, each with a name of its own in the message. */
+static void other_model_types_are_refused_with_what_is_supported(void **state) {
+    (void)state;
+    static const char *const types[] = {
+        "gemma",    "gemma2",  "gemma3_text", "phi",         "phi3",      "phimoe",    "olmo",
+        "olmo2",    "granite", "granitemoe",  "stablelm",    "falcon",    "gpt_neox",  "gptj",
+        "cohere",   "cohere2", "deepseek_v2", "deepseek_v3", "mixtral",   "qwen2_moe", "qwen3_moe",
+        "qwen2_vl", "smollm3", "exaone",      "exaone4",     "internlm2", "minicpm",   "minicpm3",
+        "mamba",    "bloom",   "opt",         "starcoder2",  "mpt",       "baichuan",  "chatglm"
+    };
+    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
+        char change[60], says[60];
+        snprintf(change, sizeof change, "{\"model_type\":\"%s\"}", types[i]);
+        snprintf(says, sizeof says, "is \"%s\", supported are \"llama\"", types[i]);
+        const struct bad_config bad = { change, REEL_E_UNSUPPORTED, says };
+        expect_refused(&bad);
+    }
+}
+
+#define AS_QWEN2   "\"model_type\":\"qwen2\""
+#define AS_MISTRAL "\"model_type\":\"mistral\""
+
+static void qwen2_has_biases_and_perhaps_a_window(void **state) {
+    (void)state;
+    struct model_config c = read_ok(mini_llama_config, "{" AS_QWEN2 "}", NULL);
+    assert_int_equal(c.family, MODEL_QWEN2);
+    assert_true(c.qkv_bias);
+    assert_false(c.qk_norm);
+    assert_int_equal(c.max_context, 32768);
+    assert_int_equal(c.window, 0);
+    assert_int_equal(
+        read_ok(mini_llama_config, "{" AS_QWEN2 ",\"attention_bias\":true}", NULL).window, 0);
+    /* published files name a window that is not used */
+    c = read_ok(mini_llama_config,
+                "{" AS_QWEN2 ",\"use_sliding_window\":false,\"sliding_window\":100,"
+                "\"max_window_layers\":0}",
+                NULL);
+    assert_int_equal(c.max_context, 32768);
+    /* one that layers use bounds the context, one that no layer reaches does not */
+    c = read_ok(mini_llama_config,
+                "{" AS_QWEN2 ",\"use_sliding_window\":true,\"sliding_window\":100,"
+                "\"max_window_layers\":0,\"layer_types\":[\"sliding_attention\"]}",
+                NULL);
+    assert_int_equal(c.max_context, 100);
+    assert_int_equal(c.window, 100);
+    c = read_ok(mini_llama_config,
+                "{" AS_QWEN2 ",\"use_sliding_window\":true,\"sliding_window\":100}", NULL);
+    assert_int_equal(c.max_context, 32768);
+}
+
+static void a_window_bounds_mistrals_context(void **state) {
+    (void)state;
+    struct model_config c = read_ok(mini_llama_config, "{" AS_MISTRAL "}", NULL);
+    assert_int_equal(c.family, MODEL_MISTRAL);
+    assert_false(c.qkv_bias);
+    assert_int_equal(c.max_context, 4096); /* the class's window */
+    c = read_ok(mini_llama_config, "{" AS_MISTRAL ",\"sliding_window\":null}", NULL);
+    assert_int_equal(c.max_context, 131072);
+    c = read_ok(mini_llama_config,
+                "{" AS_MISTRAL ",\"sliding_window\":512,\"max_position_embeddings\":256}", NULL);
+    assert_int_equal(c.max_context, 256);
+    const struct bad_config bad[] = {
+        { "{" AS_MISTRAL ",\"sliding_window\":0}", REEL_E_LIMIT, "\"sliding_window\"" },
+        { "{" AS_MISTRAL ",\"sliding_window\":\"4096\"}", REEL_E_FORMAT, "\"sliding_window\"" },
+        { "{" AS_MISTRAL ",\"layer_types\":[\"chunked_attention\"]}", REEL_E_UNSUPPORTED,
+          "or \"sliding_attention\"" },
+        { "{" AS_QWEN2 ",\"max_window_layers\":-1}", REEL_E_LIMIT, "\"max_window_layers\"" },
+        { "{" AS_QWEN2 ",\"mlp_bias\":true}", REEL_E_UNSUPPORTED, "\"mlp_bias\"" },
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
+        expect_refused(&bad[i]);
+}
+
 static void every_bad_value_is_refused_by_key(void **state) {
     (void)state;
-    for (size_t i = 0; i < sizeof bad_configs / sizeof bad_configs[0]; i++) {
-        const struct bad_config *bad = &bad_configs[i];
-        struct model_config config;
-        struct reel_error err = { 0 };
-        char *text = changed(mini_llama_config, bad->change);
-        enum reel_status status = read_texts(&config, text, NULL, &err);
-        if (status != bad->status || !strstr(err.text, bad->says) ||
-            !strstr(err.text, "mem/config.json"))
-            fail_msg("%s: status %d, \"%s\", expected %d with %s", bad->change, status, err.text,
-                     bad->status, bad->says);
-        free(text);
-    }
+    for (size_t i = 0; i < sizeof bad_configs / sizeof bad_configs[0]; i++)
+        expect_refused(&bad_configs[i]);
 }
 
 static void text_that_is_no_object_is_refused(void **state) {
@@ -493,6 +620,21 @@ static void gguf_metadata_is_read(void **state) {
     }
 }
 
+static void a_gguf_window_bounds_the_context(void **state) {
+    (void)state;
+    const struct gguf_change window = {
+        "llama.attention.sliding_window", GGUF_U32, 48, NULL, 0, 0
+    };
+    struct bytes b = { 0 };
+    struct model_config c;
+    struct reel_error err = { 0 };
+    build_gguf(&b, &window, false, NULL);
+    if (read_gguf(&c, &b, &err) != REEL_OK) fail_msg("%s", err.text);
+    assert_int_equal(c.window, 48);
+    assert_int_equal(c.max_context, 48);
+    bytes_release(&b);
+}
+
 static void bad_gguf_metadata_is_refused_by_key(void **state) {
     (void)state;
     static const struct gguf_change cases[] = {
@@ -532,8 +674,24 @@ static void bad_gguf_metadata_is_refused_by_key(void **state) {
         { "llama.rope.scaling.factor", GGUF_F32, 4, NULL, REEL_E_UNSUPPORTED, "scaling.factor" },
         { "llama.rope.scale_linear", GGUF_F32, 2, NULL, REEL_E_UNSUPPORTED, "scale_linear" },
         { "llama.expert_count", GGUF_U32, 8, NULL, REEL_E_UNSUPPORTED, "expert_count" },
-        { "llama.attention.sliding_window", GGUF_U32, 512, NULL, REEL_E_UNSUPPORTED,
-          "sliding_window" },
+        { "llama.attention.sliding_window", GGUF_F32, 512, NULL, REEL_E_FORMAT, "sliding_window" },
+        { "llama.attention.kv_lora_rank", GGUF_U32, 512, NULL, REEL_E_UNSUPPORTED, "kv_lora_rank" },
+        { "llama.attention.shared_kv_layers", GGUF_U32, 2, NULL, REEL_E_UNSUPPORTED,
+          "shared_kv_layers" },
+        { "llama.no_rope_layer_step", GGUF_U32, 4, NULL, REEL_E_UNSUPPORTED, "no_rope_layer_step" },
+        { "llama.logit_scale", GGUF_F32, 0.0625, NULL, REEL_E_UNSUPPORTED, "logit_scale" },
+        { "llama.residual_scale", GGUF_F32, 0.22, NULL, REEL_E_UNSUPPORTED, "residual_scale" },
+        { "llama.embedding_scale", GGUF_F32, 12, NULL, REEL_E_UNSUPPORTED, "embedding_scale" },
+        { "llama.attention.scale", GGUF_F32, 0.015625, NULL, REEL_E_UNSUPPORTED,
+          "attention.scale" },
+        { "llama.attention.max_alibi_bias", GGUF_F32, 8, NULL, REEL_E_UNSUPPORTED, "max_alibi" },
+        { "llama.attention.clamp_kqv", GGUF_F32, 8, NULL, REEL_E_UNSUPPORTED, "clamp_kqv" },
+        { "llama.attn_logit_softcapping", GGUF_F32, 50, NULL, REEL_E_UNSUPPORTED, "softcapping" },
+        { "llama.final_logit_softcapping", GGUF_F32, 30, NULL, REEL_E_UNSUPPORTED, "softcapping" },
+        { "llama.rope.scaling.attn_factor", GGUF_F32, 1.19, NULL, REEL_E_UNSUPPORTED,
+          "attn_factor" },
+        { "llama.use_parallel_residual", GGUF_BOOL, 1, NULL, REEL_E_UNSUPPORTED,
+          "use_parallel_residual" },
         { "llama.attention.causal", GGUF_BOOL, 0, NULL, REEL_E_UNSUPPORTED, "causal" },
         { "tokenizer.ggml.eos_token_id", GGUF_U32, 10, NULL, REEL_E_LIMIT, "eos_token_id" },
         { "tokenizer.ggml.eot_token_id", GGUF_U32, 99, NULL, REEL_E_LIMIT, "eot_token_id" },
@@ -573,6 +731,11 @@ int main(void) {
         cmocka_unit_test(both_rope_spellings_are_read),
         cmocka_unit_test(stop_ids_of_both_files_are_joined),
         cmocka_unit_test(every_bad_value_is_refused_by_key),
+        cmocka_unit_test(maths_of_other_families_is_refused_by_key),
+        cmocka_unit_test(other_model_types_are_refused_with_what_is_supported),
+        cmocka_unit_test(qwen2_has_biases_and_perhaps_a_window),
+        cmocka_unit_test(a_window_bounds_mistrals_context),
+        cmocka_unit_test(a_gguf_window_bounds_the_context),
         cmocka_unit_test(text_that_is_no_object_is_refused),
         cmocka_unit_test(nesting_has_an_end),
         cmocka_unit_test(files_have_a_largest_size),

@@ -13,14 +13,18 @@
 
 #include <cmocka.h>
 
-static const char *const named[] = { "qwen3-0.6b",   "qwen3-1.7b",   "qwen3-4b",     "qwen3-8b",
-                                     "smollm2-135m", "smollm2-360m", "smollm2-1.7b", "llama-3.2-1b",
-                                     "llama-3.2-3b", "qwen3.5-0.8b" };
+static const char *const named[] = { "qwen3-0.6b",     "qwen3-1.7b",   "qwen3-4b",
+                                     "qwen3-8b",       "smollm2-135m", "smollm2-360m",
+                                     "smollm2-1.7b",   "llama-3.2-1b", "llama-3.2-3b",
+                                     "tinyllama-1.1b", "mistral-7b",   "qwen2.5-0.5b",
+                                     "qwen2.5-1.5b",   "qwen2.5-3b",   "qwen3.5-0.8b" };
 static const char *const small[] = {
     "models/demo/config.json",          "tests/golden/models/q3-a.json",
     "tests/golden/models/q3-b.json",    "tests/golden/models/q3-c.json",
     "tests/golden/models/q3-long.json", "tests/golden/models/q3-w.json",
     "tests/golden/models/ll-a.json",    "tests/golden/models/ll-b.json",
+    "tests/golden/models/ll-d.json",    "tests/golden/models/mi-a.json",
+    "tests/golden/models/qw2-a.json",   "tests/golden/models/qw2-b.json",
     "tests/golden/models/q35-a.json",   "tests/golden/models/q35-b.json",
     "tests/golden/models/q35-c.json"
 };
@@ -583,7 +587,7 @@ static void gpu_memory_is_added_up(void **state) {
     assert_int_equal(b[GPU_EMBEDDING], 0);
     assert_int_equal(b[GPU_KV], 1008 * 114688);
     assert_int_equal(b[GPU_GIVEN_EMBEDDINGS], GPU_MOST_GIVEN * 1024 * 4); /* no prompts on it */
-    assert_int_equal(gpu_memory_most(&m), b[GPU_TAPES] + b[GPU_NORMS] + b[GPU_QK_NORMS] +
+    assert_int_equal(gpu_memory_most(&m), b[GPU_TAPES] + b[GPU_NORMS] + b[GPU_QKV_VECTORS] +
                                               b[GPU_ROPE] + b[GPU_WORDS] +
                                               gpu_memory_of(&m, GPU_OF_SESSION, false));
     assert_int_equal(m.most_context, 40960);

@@ -25,7 +25,9 @@ struct mapped {
 };
 
 static struct mapped map_mini(const struct mini *mini, bool is_gguf, bool tied) {
-    struct mapped m = { .config = { .family = mini->qk_norm ? MODEL_QWEN3 : MODEL_LLAMA,
+    struct mapped m = { .config = { .family = mini->qk_norm    ? MODEL_QWEN3
+                                              : mini->qkv_bias ? MODEL_QWEN2
+                                                               : MODEL_LLAMA,
                                     .hidden = 8,
                                     .n_layers = 1,
                                     .n_heads = 2,
@@ -34,6 +36,7 @@ static struct mapped map_mini(const struct mini *mini, bool is_gguf, bool tied) 
                                     .intermediate = 12,
                                     .vocab = 10,
                                     .qk_norm = mini->qk_norm,
+                                    .qkv_bias = mini->qkv_bias,
                                     .tied = tied } };
     struct model_source source;
     if (is_gguf)
@@ -95,6 +98,39 @@ static void every_matrix_is_found_under_its_name(void **state) {
     assert_int_equal(m.weights.n_parameters, 80 * 2 + 64 * 2 + 32 * 2 + 96 * 3 + 8 * 3 + 4 * 2);
     assert_int_equal(m.weights.n_bytes, 4 * m.weights.n_parameters);
     assert_int_equal(m.weights.main_type, DTYPE_F32);
+    release(&m);
+}
+
+/* Tensor t begins with the value t: one vector has the rows of q, then those of k, then those of v.
+ * A GGUF file of this family has rows where the maths has them. */
+static void biases_of_q_k_and_v_are_one_vector(void **state) {
+    (void)state;
+    for (int is_gguf = 0; is_gguf < 2; is_gguf++) {
+        struct mapped m = map_mini(&(struct mini){ .qkv_bias = true }, is_gguf, true);
+        if (m.status != REEL_OK) fail_msg("%s", m.err.text);
+        const struct layer_weights *l = &m.weights.layers[0];
+        const int starts[] = { 0, 8, 12, 16 };
+        for (int part = 0; part < 3; part++)
+            for (int i = starts[part]; i < starts[part + 1]; i++)
+                assert_true(l->qkv_bias[i] ==
+                            (float)(11 + part) + (float)(i - starts[part]) / 1024);
+        float row[8];
+        matrix_row_f32(&l->q, 1, row);
+        assert_true(row[0] == 1 + 8.0f / 1024);
+        assert_int_equal(m.weights.n_parameters, 80 + 64 * 2 + 32 * 2 + 96 * 3 + 8 * 3 + 16);
+        release(&m);
+    }
+    struct mapped m = map_mini(
+        &(struct mini){ .qkv_bias = true, .without = "model.layers.0.self_attn.k_proj.bias" },
+        false, true);
+    assert_int_equal(m.status, REEL_E_FORMAT);
+    assert_non_null(strstr(m.err.text, "k_proj.bias"));
+    release(&m);
+    m = map_mini(&(struct mini){ .qkv_bias = true, .also = "model.layers.0.self_attn.o_proj.bias" },
+                 false, true);
+    assert_int_equal(m.status, REEL_E_UNSUPPORTED);
+    assert_non_null(strstr(m.err.text, "o_proj.bias"));
+    assert_non_null(strstr(m.err.text, "only those of q, k and v"));
     release(&m);
 }
 
@@ -319,6 +355,7 @@ int main(void) {
         cmocka_unit_test(qwen3_gguf_rows_stay_as_stored),
         cmocka_unit_test(every_required_tensor_is_missed_by_name),
         cmocka_unit_test(tensors_that_would_change_the_result_are_refused),
+        cmocka_unit_test(biases_of_q_k_and_v_are_one_vector),
         cmocka_unit_test(tensors_that_change_nothing_are_skipped),
         cmocka_unit_test(an_embedding_of_another_kind_is_named),
         cmocka_unit_test(a_norm_of_a_block_type_is_refused),

@@ -57,23 +57,28 @@ static enum reel_status upload_norms(struct backend *b, struct reel_error *err) 
     return status;
 }
 
-static enum reel_status upload_qk_norms(struct backend *b, struct reel_error *err) {
+/* Gains of q's and k's norms, or biases of q, k and v: what struct decode_args says. */
+static enum reel_status upload_qkv_vectors(struct backend *b, struct reel_error *err) {
     const struct weights *w = &b->model->weights;
     const size_t dim = (size_t)b->model->config.head_dim;
-    const size_t n = (size_t)b->memory.bytes[GPU_QK_NORMS];
+    const size_t rows = (size_t)model_qkv_rows(&b->model->config);
+    const size_t n = (size_t)b->memory.bytes[GPU_QKV_VECTORS];
     float *all = NULL;
     if (n == 0) return REEL_OK;
-    enum reel_status status = mem_zeroed(&all, n / sizeof *all, sizeof *all, "norms", err);
+    enum reel_status status =
+        mem_zeroed(&all, n / sizeof *all, sizeof *all, "norms or biases", err);
     if (status != REEL_OK) return status;
     for (int i = 0; i < w->n_layers; i++) {
         const struct layer_weights *l = &w->layers[i];
         float *to = all + 2 * (size_t)l->nth * dim;
         if (l->kind != LAYER_ATTENTION) continue;
+        if (l->qkv_bias) memcpy(all + (size_t)l->nth * rows, l->qkv_bias, rows * sizeof *all);
+        if (!l->q_norm) continue;
         memcpy(to, l->q_norm, dim * sizeof *all);
         memcpy(to + dim, l->k_norm, dim * sizeof *all);
     }
-    status = cuda_part_alloc(&b->gpu, &b->memory, GPU_QK_NORMS, &b->qk_norms, err);
-    if (status == REEL_OK) status = cuda_upload(&b->gpu, b->qk_norms, all, n, NULL, err);
+    status = cuda_part_alloc(&b->gpu, &b->memory, GPU_QKV_VECTORS, &b->qkv_vectors, err);
+    if (status == REEL_OK) status = cuda_upload(&b->gpu, b->qkv_vectors, all, n, NULL, err);
     mem_free(all);
     return status;
 }
@@ -100,7 +105,7 @@ static enum reel_status open_memory(struct backend *b, struct reel_error *err) {
     if (status == REEL_OK)
         status = cuda_fill(gpu, b->words, 0, (size_t)m->bytes[GPU_WORDS], NULL, err);
     if (status == REEL_OK) status = upload_norms(b, err);
-    if (status == REEL_OK) status = upload_qk_norms(b, err);
+    if (status == REEL_OK) status = upload_qkv_vectors(b, err);
     if (status == REEL_OK) status = upload_rope(b, err);
     if (status == REEL_OK) status = cuda_delta_open(b, err);
     if (status == REEL_OK) status = cuda_prefill_open(b, err);
@@ -117,9 +122,9 @@ static enum reel_status open_memory(struct backend *b, struct reel_error *err) {
 static void cuda_close(struct backend *b) {
     if (!b) return;
     if (!cuda_untouchable(b)) {
-        const cu_address all[] = { b->tape,     b->embedding,   b->norms,
-                                   b->qk_norms, b->rope,        b->words,
-                                   b->scratch,  b->delta_gates, b->delta_constants };
+        const cu_address all[] = { b->tape,        b->embedding,   b->norms,
+                                   b->qkv_vectors, b->rope,        b->words,
+                                   b->scratch,     b->delta_gates, b->delta_constants };
         for (size_t i = 0; i < sizeof all / sizeof *all; i++)
             cuda_free(&b->gpu, all[i]);
         cuda_encoder_close(b);

@@ -62,7 +62,7 @@ struct backend {
     struct cuda_open_times times;
 
     cu_address tape, embedding; /* embedding: 0 when tied */
-    cu_address norms, qk_norms, rope;
+    cu_address norms, qkv_vectors, rope;
     cu_address delta_gates, delta_constants; /* or 0 */
     cu_address words;
     cu_address scratch;       /* plan.scratch and behind it plan.short_words; or 0 */

@@ -146,7 +146,7 @@ void cuda_args_start(const struct backend_state *s, struct decode_args *args) {
         .tape = cuda_pointer(b->tape),
         .embedding = cuda_pointer(b->embedding),
         .norms = cuda_pointer(b->norms),
-        .qk_norms = cuda_pointer(b->qk_norms),
+        .qkv_vectors = cuda_pointer(b->qkv_vectors),
         .rope = cuda_pointer(b->rope),
         .words = cuda_pointer(b->words),
         .kv = cuda_pointer(s->kv),
