@@ -75,12 +75,14 @@ enum reel_status model_load(struct model *model, struct model_source *source,
     if (status == REEL_OK)
         status =
             chat_template_load(&model->chat, &model->source, gguf, options->chat_template, err);
+    if (status == REEL_OK) status = embed_config_load(&model->embed, &model->source, gguf, err);
     if (status != REEL_OK) model_release(model);
     return status;
 }
 
 void model_release(struct model *model) {
     if (!model) return;
+    embed_config_release(&model->embed);
     chat_template_release(&model->chat);
     tokenizer_close(model->tokenizer);
     weights_release(&model->weights);

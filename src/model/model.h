@@ -4,6 +4,7 @@
 #define REEL_MODEL_MODEL_H
 
 #include "model/chat_template.h"
+#include "model/embed_config.h"
 #include "model/model_config.h"
 #include "model/tensor_file.h"
 #include "model/tokenizer.h"
@@ -18,6 +19,7 @@ struct model {
     struct weights weights;
     struct reel_tokenizer *tokenizer;
     struct chat_template chat;
+    struct embed_config embed;
 };
 
 struct model_load_options {

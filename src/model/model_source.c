@@ -73,7 +73,11 @@ void model_source_release(struct model_source *source) {
     *source = (struct model_source){ 0 };
 }
 
+/* The one name in a folder of its own: where sentence-transformers says how a model pools. */
+static const char pooling_name[] = "1_Pooling/config.json";
+
 static bool plain_name(const char *name) {
+    if (strcmp(name, pooling_name) == 0) return true;
     return name[0] && name[0] != '.' && !strchr(name, '/') && !strchr(name, '\\');
 }
 
@@ -123,6 +127,9 @@ static size_t most_bytes(const char *name) {
         { "tokenizer_config.json", (size_t)32 << 20 },
         { "chat_template.jinja", (size_t)4 << 20 },
         { "config.json", (size_t)4 << 20 },
+        { pooling_name, (size_t)4 << 20 },
+        { "modules.json", (size_t)4 << 20 },
+        { "config_sentence_transformers.json", (size_t)4 << 20 },
         { "generation_config.json", (size_t)4 << 20 },
         { "model.safetensors.index.json", SAFETENSORS_MAX_INDEX },
     };

@@ -1,5 +1,6 @@
 /* Where a model's files come from: a folder, a single .gguf file, or memory. Names are plain file
- * names; one with a slash or a leading dot is refused, so a hostile index cannot leave the folder.
+ * names, but for "1_Pooling/config.json"; any other with a slash or a leading dot is refused, so a
+ * hostile index cannot leave the folder.
  */
 #ifndef REEL_MODEL_MODEL_SOURCE_H
 #define REEL_MODEL_MODEL_SOURCE_H

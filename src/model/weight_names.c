@@ -4,6 +4,7 @@ static const struct name_root hugging_face_roots[] = {
     { "model.", "lm_head.weight" },
     { "model.language_model.", "lm_head.weight" },
     { "language_model.model.", "language_model.lm_head.weight" },
+    { "", "lm_head.weight" }, /* Qwen3-Embedding: the text model alone */
     { "thinker.model.", "thinker.lm_head.weight" },
 };
 
