@@ -428,10 +428,68 @@ REEL_API REEL_MUST_USE enum reel_status reel_session_restore(struct reel_session
                                                              const void *bytes, size_t n_bytes,
                                                              struct reel_error *err);
 
-/* Ends the running sync, eval or generation soon, with REEL_E_CANCELLED (a generation: with
- * REEL_STOP_CANCELLED). The one call allowed from any thread. With nothing running it does nothing:
- * a request never outlives the call it was meant for. */
+/* Ends the running sync, eval, embedding, reranking or generation soon, with REEL_E_CANCELLED (a
+ * generation: with REEL_STOP_CANCELLED). The one call allowed from any thread. With nothing running
+ * it does nothing: a request never outlives the call it was meant for. */
 REEL_API void reel_session_cancel(struct reel_session *session);
+
+/* ---- embedding and reranking ----------------------------------------------------------------- */
+
+/* What a model's files say of embedding with it. */
+struct reel_embed_info {
+    size_t size;
+    bool stated;                /* they say that it was made for that; any model can be tried */
+    int n_prompts;              /* that they name: texts that go before a query or a document */
+    const char *default_prompt; /* the name of that before every text, or NULL; borrowed */
+};
+
+/* REEL_E_UNSUPPORTED, saying what was found, where they ask for something that reel does not do,
+ * such as the mean of all positions: reel takes the last one's vector. */
+REEL_API REEL_MUST_USE enum reel_status reel_model_get_embed_info(const struct reel_model *model,
+                                                                  struct reel_embed_info *info,
+                                                                  struct reel_error *err);
+
+/* The name of prompt `index`, and in *text (or NULL) its text, borrowed from the model; NULL past
+ * the last. */
+REEL_API const char *reel_model_embed_prompt(const struct reel_model *model, int index,
+                                             const char **text);
+
+struct reel_embed {
+    size_t size;
+    const int32_t *ids; /* of all texts, one behind the other */
+    const int *lengths; /* [n_texts] ids of each: 1 to the session's context */
+    int n_texts;
+    int dimensions;    /* 0: all; else so many from the first, for models trained so (Matryoshka) */
+    bool no_normalise; /* vectors stay as long as they are; else they are made of length 1 */
+    float *out;        /* f32 [n_texts, dimensions] */
+    size_t out_floats; /* capacity of out, checked */
+};
+
+/* A vector for each text, of its last id and after the final norm. Any number of texts: they are
+ * packed, short ones many to a pass, and none sees another. Reports "embedding" to the session's
+ * progress. Afterwards the session is empty, also after a failure. The model's end of text belongs
+ * to the ids: see reel_encode. */
+REEL_API REEL_MUST_USE enum reel_status reel_session_embed(struct reel_session *session,
+                                                           const struct reel_embed *embed,
+                                                           struct reel_error *err);
+
+struct reel_rerank {
+    size_t size;
+    const char *query;            /* UTF-8, terminated, as are the others */
+    const char *instruction;      /* what to judge by; NULL: that of a web search */
+    const char *const *documents; /* [n_documents] */
+    int n_documents;
+    int max_tokens;  /* of a query, its document and what is around them; 0: 8192, or the session's
+                        context where that is less */
+    float *scores;   /* f32 [n_documents] how likely it is that the document answers the query */
+    bool *truncated; /* [n_documents] whether its end was cut off, to keep to max_tokens; or NULL */
+};
+
+/* Judges documents as Qwen3-Reranker was trained to, in its own prompt: the score is the share of
+ * "yes" in "yes" and "no" as the next token. Otherwise as reel_session_embed. */
+REEL_API REEL_MUST_USE enum reel_status reel_session_rerank(struct reel_session *session,
+                                                            const struct reel_rerank *rerank,
+                                                            struct reel_error *err);
 
 /* ---- generation ------------------------------------------------------------------------------ */
 

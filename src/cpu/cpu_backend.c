@@ -232,24 +232,34 @@ static struct engine_run next_run(struct packing *p, struct run_text *texts, int
     return run;
 }
 
+static bool may_go_on_embedding(const struct backend_embed *embed, int done, int all) {
+    if (embed->cancel && atomic_load(embed->cancel)) return false;
+    return !embed->progress ||
+           embed->progress(embed->progress_user, "embedding", (uint64_t)done, (uint64_t)all);
+}
+
 static enum reel_status embed_texts(struct backend_state *s, const struct backend_embed *embed,
                                     struct reel_error *err) {
     const struct model_config *c = &s->backend->model->config;
     struct packing packing = { .embed = embed, .hidden = c->hidden };
     struct run_text texts[T_CHUNK];
+    int all = 0;
     if (s->reference || model_layer_count(c, LAYER_DELTA) > 0)
         return err_set(err, REEL_E_UNSUPPORTED, "%s takes one text at a time",
                        s->reference ? "the reference" : "a model with recurrent layers");
     s->n_positions = 0;
-    while (packing.text < embed->n_texts) {
+    for (int i = 0; i < embed->n_texts; i++)
+        all += embed->lengths[i];
+    for (int done = 0; done < all;) {
         struct engine_run run = next_run(&packing, texts, s->max_positions);
         run.engine = &s->backend->engine;
         run.kv = &s->kv;
         run.cancel = embed->cancel;
-        engine_evaluate(&run);
-        if (run.cancelled)
-            return err_set(err, REEL_E_CANCELLED, "cancelled before text %d of %d", packing.text,
-                           embed->n_texts);
+        const bool go_on = may_go_on_embedding(embed, done, all);
+        if (go_on) engine_evaluate(&run);
+        if (!go_on || run.cancelled)
+            return err_set(err, REEL_E_CANCELLED, "cancelled after %d of %d positions", done, all);
+        done += run.n;
     }
     return REEL_OK;
 }

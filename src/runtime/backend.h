@@ -95,6 +95,8 @@ struct backend_embed {
     int n_texts;
     float *out; /* f32 [n_texts, hidden] */
     const atomic_bool *cancel;
+    reel_progress_fn progress; /* or NULL: between parts of the pass, with "embedding" */
+    void *progress_user;
 };
 
 /* What reel_session_profile asks for. */

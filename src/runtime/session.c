@@ -134,7 +134,7 @@ static void take_logits(struct reel_session *s) {
 }
 
 /* A backend counts the positions of one evaluation; the caller hears of its whole call. */
-static bool report(void *user, const char *stage, uint64_t done, uint64_t total) {
+bool session_report(void *user, const char *stage, uint64_t done, uint64_t total) {
     struct reel_session *s = user;
     (void)total;
     s->reporting = true;
@@ -149,7 +149,7 @@ static enum reel_status run_eval(struct reel_session *s, struct backend_eval *ev
                                  struct reel_error *err) {
     eval->cancel = &s->cancel;
     if (s->progress && !s->generation.active) {
-        eval->progress = report;
+        eval->progress = session_report;
         eval->progress_user = s;
     }
     enum reel_status status = s->model->ops->eval(s->state, eval, err);
@@ -173,7 +173,7 @@ static enum reel_status check_again(const struct reel_session *s, int first, int
     return REEL_OK;
 }
 
-static void start_progress(struct reel_session *s, int total) {
+void session_start_progress(struct reel_session *s, int total) {
     s->progress_done = 0;
     s->progress_total = total;
 }
@@ -258,7 +258,7 @@ enum reel_status reel_session_sync(struct reel_session *s, const int32_t *ids, i
     if (n_ids > common)
         memmove(s->ids + common, ids + common, (size_t)(n_ids - common) * sizeof *ids);
     session_begin(s);
-    start_progress(s, n_ids - s->n_evaluated);
+    session_start_progress(s, n_ids - s->n_evaluated);
     /* a backend that draws ids itself goes on without logits; who wants them asks for them later */
     const bool logits = !s->model->ops->decode;
     status = evaluate_to(s, n_ids, logits, err);
@@ -334,7 +334,7 @@ static enum reel_status evaluate_new(struct reel_session *s, const struct reel_e
                                  .embeddings = eval->embeddings,
                                  .output = eval->output,
                                  .out = own ? s->next_logits : eval->out };
-    start_progress(s, s->length - s->n_evaluated + eval->n);
+    session_start_progress(s, s->length - s->n_evaluated + eval->n);
     enum reel_status status = evaluate_to(s, s->length, false, err);
     if (status != REEL_OK) return status;
     status = run_eval(s, &call, err);

@@ -41,6 +41,11 @@ enum reel_status session_idle(const struct reel_session *session, struct reel_er
 void session_begin(struct reel_session *session);
 bool session_cancelled(const struct reel_session *session);
 
+/* For the progress of a backend's call, as its reel_progress_fn with the session as user: the
+ * caller hears of his whole call, of `total` positions. */
+void session_start_progress(struct reel_session *session, int total);
+bool session_report(void *session, const char *stage, uint64_t done, uint64_t total);
+
 /* Makes has_logits true, evaluating what that needs. */
 enum reel_status session_need_logits(struct reel_session *session, struct reel_error *err);
 

@@ -144,6 +144,38 @@ static enum reel_status fake_eval(struct backend_state *s, const struct backend_
     return REEL_OK;
 }
 
+static enum reel_status fake_embed(struct backend_state *s, const struct backend_embed *e,
+                                   struct reel_error *err) {
+    struct fake_settings *set = s->backend->settings;
+    int at = 0;
+    if (set->refuses_embed) return err_set(err, REEL_E_UNSUPPORTED, "one by one");
+    atomic_fetch_add(&set->n_embeds, 1);
+    atomic_store(&set->n_embedded, e->n_texts);
+    for (int i = 0; i < e->n_texts; i++) {
+        uint64_t h = 1;
+        if (e->lengths[i] < 1 || e->lengths[i] > s->max_positions - at)
+            return err_set(err, REEL_E_MISMATCH, "text %d of the pass does not fit", i);
+        for (int j = 0; j < e->lengths[i]; j++)
+            h = mix(h, (uint64_t)e->ids[at++] + 1);
+        for (int j = 0; j < FAKE_HIDDEN; j++)
+            e->out[i * FAKE_HIDDEN + j] = number(mix(h, (uint64_t)j));
+    }
+    s->n_stored = 0;
+    if (set->fail_embed > 0 && atomic_fetch_sub(&set->fail_embed, 1) == 1)
+        return err_set(err, REEL_E_DEVICE, "the fake device failed");
+    if (e->progress && !e->progress(e->progress_user, "embedding", (uint64_t)at, (uint64_t)at))
+        return err_set(err, REEL_E_CANCELLED, "cancelled");
+    return REEL_OK;
+}
+
+void fake_hidden(const int32_t *ids, int n, float *hidden) {
+    uint64_t h = 1;
+    for (int i = 0; i < n; i++)
+        h = mix(h, (uint64_t)ids[i] + 1);
+    for (int j = 0; j < FAKE_HIDDEN; j++)
+        hidden[j] = number(mix(h, (uint64_t)j));
+}
+
 /* Evaluates the id that its reader is about to see before showing it. */
 static enum reel_status fake_decode(struct backend_state *s, const struct backend_decode *d,
                                     struct reel_error *err) {
@@ -197,15 +229,16 @@ static enum reel_status fake_copy(struct backend_state *dst, const struct backen
     return REEL_OK;
 }
 
-#define FAKE_OPS(decode_call)                                                                      \
+#define FAKE_OPS(decode_call, embed_call)                                                          \
     {                                                                                              \
         .name = "fake", .open = fake_open, .close = fake_close, .info = fake_info,                 \
         .state_open = fake_state_open, .state_close = fake_state_close, .eval = fake_eval,         \
-        .decode = decode_call, .save_bytes = fake_save_bytes, .save = fake_save,                   \
-        .restore = fake_restore, .copy = fake_copy                                                 \
+        .decode = decode_call, .embed = embed_call, .save_bytes = fake_save_bytes,                 \
+        .save = fake_save, .restore = fake_restore, .copy = fake_copy                              \
     }
-static const struct backend_ops fake_backend = FAKE_OPS(NULL);
-static const struct backend_ops fake_decoding_backend = FAKE_OPS(fake_decode);
+static const struct backend_ops fake_backend = FAKE_OPS(NULL, NULL);
+static const struct backend_ops fake_embedding_backend = FAKE_OPS(NULL, fake_embed);
+static const struct backend_ops fake_decoding_backend = FAKE_OPS(fake_decode, NULL);
 
 /* In the byte alphabet, C3 is U+00C3, A9 is U+00A9 and the space is U+0120. */
 static const char tokenizer_json[] =
@@ -240,7 +273,9 @@ void fake_model_close(struct reel_model *handle) {
 struct reel_model *fake_model_open(struct fake_settings *settings, struct reel_error *err) {
     struct reel_model *handle = NULL;
     const struct backend_options options = { .progress_user = settings };
-    const struct backend_ops *ops = settings->decodes ? &fake_decoding_backend : &fake_backend;
+    const struct backend_ops *ops = settings->decodes  ? &fake_decoding_backend
+                                    : settings->embeds ? &fake_embedding_backend
+                                                       : &fake_backend;
     enum reel_status status = mem_zeroed(&handle, 1, sizeof *handle, "a model", err);
     if (status != REEL_OK) return NULL;
     struct model_config *c = &handle->model.config;

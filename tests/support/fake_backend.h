@@ -26,6 +26,11 @@ enum {
 struct fake_settings {
     bool decodes;          /* offers decode, always one id ahead of its reader */
     bool refuses_decode;   /* decode answers REEL_E_UNSUPPORTED */
+    bool embeds;           /* offers embed */
+    atomic_int n_embeds;   /* live: passes so far; of the last one: */
+    atomic_int n_embedded; /* live: its texts */
+    atomic_int fail_embed; /* live: the n-th pass from now fails; 0: none */
+    bool refuses_embed;    /* live: embed answers REEL_E_UNSUPPORTED */
     const int32_t *script; /* live: ids by position that get by far the largest logit, or NULL */
     int n_script;
     atomic_int fail_eval;            /* live: the n-th eval from now fails half way; 0: none */
@@ -42,5 +47,7 @@ void fake_model_close(struct reel_model *handle);
 
 /* The logits that follow these ids. */
 void fake_logits(const int32_t *ids, int n, float *logits);
+/* The vector after the final norm of their last one. */
+void fake_hidden(const int32_t *ids, int n, float *hidden);
 
 #endif

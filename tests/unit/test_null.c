@@ -195,6 +195,23 @@ CALL(reel_session_eval) {
     const struct reel_eval e = { .size = sizeof e, .n = 1, .ids = ids };
     return reel_session_eval(P(0, session), P(1, &e), err);
 }
+CALL(reel_model_get_embed_info) {
+    struct reel_embed_info info = { .size = sizeof info };
+    return reel_model_get_embed_info(P(0, model), P(1, &info), err);
+}
+CALL(reel_model_embed_prompt) {
+    const char *text = NULL;
+    (void)err;
+    return OK_IF(!reel_model_embed_prompt(P(0, model), 0, P(1, &text)) && !text);
+}
+CALL(reel_session_embed) {
+    const struct reel_embed e = { .size = sizeof e, .n_texts = 1 };
+    return reel_session_embed(P(0, session), P(1, &e), err);
+}
+CALL(reel_session_rerank) {
+    const struct reel_rerank r = { .size = sizeof r, .n_documents = 1 };
+    return reel_session_rerank(P(0, session), P(1, &r), err);
+}
 CALL(reel_session_truncate) { return reel_session_truncate(P(0, session), 0, err); }
 CALL(reel_session_copy) { return reel_session_copy(P(0, session), P(1, session), err); }
 CALL(reel_session_snapshot_bytes) {
@@ -376,6 +393,10 @@ static const struct row {
     ROW(reel_session_ids, "v"),
     ROW(reel_session_sync, "nno"),
     ROW(reel_session_eval, "nn"),
+    ROW(reel_model_get_embed_info, "nn"),
+    ROW(reel_model_embed_prompt, "vv"),
+    ROW(reel_session_embed, "nn"),
+    ROW(reel_session_rerank, "nn"),
     ROW(reel_session_truncate, "n"),
     ROW(reel_session_copy, "nn"),
     ROW(reel_session_snapshot_bytes, "v"),
