@@ -13,6 +13,8 @@
     X(inspect)                                                                                     \
     X(tokenize)                                                                                    \
     X(score)                                                                                       \
+    X(embed)                                                                                       \
+    X(rerank)                                                                                      \
     X(bench)                                                                                       \
     X(profile)                                                                                     \
     X(tune)                                                                                        \
