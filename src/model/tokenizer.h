@@ -1,7 +1,9 @@
-/* Byte-level BPE: text to ids and back, for the Qwen and SmolLM2 (GPT-2 style) families.
+/* Text to ids and back: byte-level BPE (GPT-2 style) and SentencePiece's BPE with byte fallback.
  *
- *   added-token split -> NFC (where the file asks for it) -> pre-tokeniser pattern -> byte alphabet
- *   -> merges by rank
+ *   byte-level      added-token split -> NFC (where the file asks for it) -> pre-tokeniser pattern
+ *                   -> byte alphabet -> merges by rank
+ *   SentencePiece   added-token split -> a space in front (where the file asks for it)
+ *                   -> characters, or bytes of those that are no token -> merges by rank
  */
 #ifndef REEL_MODEL_TOKENIZER_H
 #define REEL_MODEL_TOKENIZER_H
@@ -54,7 +56,12 @@ int32_t tokenizer_find_added(const struct reel_tokenizer *tok, const char *text)
 struct detokenizer {
     unsigned char held[4];
     int n_held;
+    bool each_byte; /* of SentencePiece: each byte of no character becomes a U+FFFD */
+    bool strip;     /* the next byte is dropped if it is a space */
 };
+
+/* The start of a text made of this tokenizer's tokens. tok may be NULL. */
+struct detokenizer detokenizer_start(const struct reel_tokenizer *tok);
 
 /* Room that `out` needs for one token of n_bytes. */
 #define DETOKENIZER_ROOM(n_bytes) (3 * ((n_bytes) + 4))

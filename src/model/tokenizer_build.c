@@ -64,13 +64,33 @@ static enum reel_status check_around(const struct tokenizer_parts *parts, struct
                    (int)highest, parts->n_tokens);
 }
 
+/* A merge never crosses the place between something and a space when no token that merging gives
+ * has such a place inside. Both sides of it are then merged as if the other were not there. */
+static enum cut_rule cut_of(const struct tokenizer_parts *parts) {
+    if (parts->kind != KIND_SENTENCEPIECE) return CUT_NOWHERE;
+    if (parts->cut_spaces) return CUT_SPACES;
+    for (size_t i = 0; i < parts->n_merges; i++) {
+        const struct merge_part *merge = &parts->merges[i];
+        const char *text = parts->text.bytes + merge->at;
+        for (uint32_t k = 1; k < merge->left_n + merge->right_n; k++)
+            if (text[k] == ' ' && text[k - 1] != ' ') return CUT_NOWHERE;
+    }
+    return CUT_WORDS;
+}
+
 static enum reel_status make_block(struct builder *b, struct reel_error *err) {
     const struct tokenizer_parts *parts = b->parts;
     struct tables_header *head = &b->tok->head;
     head->pattern = (uint8_t)parts->pattern;
     head->nfc = parts->nfc;
+    head->kind = (uint8_t)parts->kind;
+    head->prefix = (uint8_t)parts->prefix;
+    head->prefix_new = parts->prefix_new;
+    head->cut = (uint8_t)cut_of(parts);
+    head->strip = parts->strip;
+    head->ties = parts->ties;
     head->n_tokens = (uint32_t)parts->n_tokens;
-    head->n_merges = (uint32_t)parts->n_merges;
+    head->n_merges = (uint32_t)parts->n_ranks;
     for (size_t i = 0; i < parts->n_tokens; i++) {
         head->text_bytes += parts->tokens[i].n;
         if (parts->tokens[i].flags & TOKEN_ADDED) head->n_added++;
@@ -133,15 +153,13 @@ static enum reel_status insert_words(struct builder *b, struct reel_error *err) 
     return status;
 }
 
-/* The token that merging means by these bytes. */
 static uint32_t find_word(const struct builder *b, const char *text, size_t n) {
-    uint64_t slot = tables_word(b->tok, text, n);
-    if (slot == 0 || b->tok->flags[word_slot_id(slot)] & TOKEN_RAW) return TOKENIZER_NONE;
-    return word_slot_id(slot);
+    return tables_mergeable(b->tok, text, n);
 }
 
-static enum reel_status insert_merge(struct builder *b, size_t rank, struct reel_error *err) {
-    const struct merge_part *merge = &b->parts->merges[rank];
+static enum reel_status insert_merge(struct builder *b, size_t index, struct reel_error *err) {
+    const struct merge_part *merge = &b->parts->merges[index];
+    uint32_t rank = merge->rank;
     const char *text = b->parts->text.bytes + merge->at;
     size_t n = (size_t)merge->left_n + merge->right_n;
     uint32_t left = find_word(b, text, merge->left_n);
@@ -150,7 +168,7 @@ static enum reel_status insert_merge(struct builder *b, size_t rank, struct reel
     if (left == TOKENIZER_NONE || right == TOKENIZER_NONE || both == TOKENIZER_NONE)
         return err_set(err, REEL_E_FORMAT,
                        "%s: merge %zu of \"%.*s\" and \"%.*s\": \"%.*s\" is not a token",
-                       b->parts->name, rank, (int)(merge->left_n < 40 ? merge->left_n : 40), text,
+                       b->parts->name, index, (int)(merge->left_n < 40 ? merge->left_n : 40), text,
                        (int)(merge->right_n < 40 ? merge->right_n : 40), text + merge->left_n,
                        (int)(n < 80 ? n : 80), text);
     uint64_t *slots = section(b, b->at.merge_slots);
@@ -159,16 +177,41 @@ static enum reel_status insert_merge(struct builder *b, size_t rank, struct reel
     for (int probes = 0; slots[i] != MERGE_EMPTY; i = (i + 1) & mask) {
         if (slots[i] >> 24 == key)
             return err_set(err, REEL_E_FORMAT, "%s: merge %zu repeats merge %llu", b->parts->name,
-                           rank, (unsigned long long)(slots[i] & 0xffffff));
+                           index, (unsigned long long)(slots[i] & 0xffffff));
         if (++probes > MAX_PROBES) return crowded(b, "merges", err);
     }
     slots[i] = MERGE_SLOT(key, rank);
     ((uint32_t *)section(b, b->at.merge_ids))[rank] = both;
+    if (b->parts->ties) ((uint32_t *)section(b, b->at.orders))[rank] = merge->order;
+    return REEL_OK;
+}
+
+/* SentencePiece: the tokens that stand for bytes. */
+static enum reel_status fill_fallback(struct builder *b, struct reel_error *err) {
+    uint32_t *byte_ids = section(b, b->at.byte_ids);
+    for (int i = 0; i < 256; i++)
+        byte_ids[i] = TOKENIZER_NONE;
+    for (uint32_t id = 0; id < b->parts->n_tokens; id++) {
+        if (!(b->parts->tokens[id].flags & TOKEN_BYTE)) continue;
+        unsigned char byte = (unsigned char)*part_text(b, id);
+        if (byte_ids[byte] != TOKENIZER_NONE)
+            return err_set(err, REEL_E_FORMAT, "%s: tokens %u and %u are both byte 0x%02x",
+                           b->parts->name, byte_ids[byte], id, (unsigned)byte);
+        byte_ids[byte] = id;
+    }
+    for (unsigned i = 0; i < 256; i++)
+        if (byte_ids[i] == TOKENIZER_NONE)
+            return err_set(err, REEL_E_UNSUPPORTED,
+                           "%s: no token stands for byte 0x%02x (\"<0x%02X>\"): SentencePiece "
+                           "without byte fallback is not supported",
+                           b->parts->name, i, i);
     return REEL_OK;
 }
 
 static enum reel_status fill_byte_ids(struct builder *b, struct reel_error *err) {
     uint32_t *byte_ids = section(b, b->at.byte_ids);
+    tables_fill_ascii(b->tok);
+    if (b->parts->kind == KIND_SENTENCEPIECE) return fill_fallback(b, err);
     for (int i = 0; i < 256; i++) {
         unsigned char byte = (unsigned char)i;
         bool in_utf8 = i < 0xf5 && i != 0xc0 && i != 0xc1;
@@ -256,8 +299,8 @@ enum reel_status tokenizer_build(struct reel_tokenizer **out, const struct token
         fill_text(&b);
         status = insert_words(&b, err);
     }
-    for (size_t rank = 0; status == REEL_OK && rank < parts->n_merges; rank++)
-        status = insert_merge(&b, rank, err);
+    for (size_t i = 0; status == REEL_OK && i < parts->n_merges; i++)
+        status = insert_merge(&b, i, err);
     if (status == REEL_OK) status = fill_byte_ids(&b, err);
     if (status == REEL_OK) status = fill_added(&b, err);
     if (status == REEL_OK) status = mark_whole_words(&b, err);

@@ -3,6 +3,7 @@
 #include "base/memory.h"
 #include "model/tokenizer_bpe.h"
 #include "model/tokenizer_nfc.h"
+#include "model/tokenizer_spm_text.h"
 #include "model/tokenizer_utf8.h"
 
 #define ENCODE_MAX_BYTES (1u << 30)
@@ -14,6 +15,8 @@ struct encoder {
     const char *run; /* text since the last added token: inside a piece, or `joined` */
     size_t run_bytes;
     struct buffer joined;
+    struct buffer escaped; /* SentencePiece: a text as merging sees it */
+    bool begun;            /* something was encoded before the run */
     struct nfc_scratch nfc;
     struct bpe_scratch bpe;
 };
@@ -28,26 +31,41 @@ static enum reel_status reserve_ids(struct encoder *e, size_t n, struct reel_err
     return REEL_OK;
 }
 
+static enum reel_status encode_word(struct encoder *e, const unsigned char *word, size_t n,
+                                    struct reel_error *err) {
+    size_t made;
+    enum reel_status status = reserve_ids(e, n, err);
+    if (status != REEL_OK) return status;
+    uint64_t slot = tables_word(e->tok, word, n);
+    if (slot & WORD_WHOLE) {
+        e->ids[e->n_ids++] = (int32_t)word_slot_id(slot);
+        return REEL_OK;
+    }
+    status = bpe_word(e->tok, &e->bpe, word, n, e->ids + e->n_ids, &made, err);
+    if (status == REEL_OK) e->n_ids += made;
+    return status;
+}
+
 static enum reel_status encode_words(struct encoder *e, const char *text, size_t n_bytes,
                                      struct reel_error *err) {
-    const struct reel_tokenizer *tok = e->tok;
     struct splitter s;
     const unsigned char *word;
-    size_t made;
-    splitter_start(&s, (enum split_pattern)tok->head.pattern, text, n_bytes);
-    for (size_t n; (n = splitter_next(&s, &word)) > 0;) {
-        enum reel_status status = reserve_ids(e, n, err);
-        if (status != REEL_OK) return status;
-        uint64_t slot = tables_word(tok, word, n);
-        if (slot & WORD_WHOLE) {
-            e->ids[e->n_ids++] = (int32_t)word_slot_id(slot);
-            continue;
-        }
-        status = bpe_word(tok, &e->bpe, word, n, e->ids + e->n_ids, &made, err);
-        if (status != REEL_OK) return status;
-        e->n_ids += made;
+    enum reel_status status = REEL_OK;
+    splitter_start(&s, (enum split_pattern)e->tok->head.pattern, text, n_bytes);
+    for (size_t n; status == REEL_OK && (n = splitter_next(&s, &word)) > 0;)
+        status = encode_word(e, word, n, err);
+    return status;
+}
+
+static enum reel_status encode_spm(struct encoder *e, const char *text, size_t n_bytes,
+                                   struct reel_error *err) {
+    const enum cut_rule cut = (enum cut_rule)e->tok->head.cut;
+    enum reel_status status = spm_text(e->tok, !e->begun, &e->escaped, &text, &n_bytes, err);
+    for (size_t n; status == REEL_OK && n_bytes > 0; text += n, n_bytes -= n) {
+        n = spm_word(cut, text, n_bytes);
+        status = encode_word(e, (const unsigned char *)text, n, err);
     }
-    return REEL_OK;
+    return status;
 }
 
 static enum reel_status flush(struct encoder *e, struct reel_error *err) {
@@ -56,7 +74,10 @@ static enum reel_status flush(struct encoder *e, struct reel_error *err) {
     if (n == 0) return REEL_OK;
     enum reel_status status = REEL_OK;
     if (e->tok->head.nfc) status = nfc_text(&e->nfc, &text, &n, err);
-    if (status == REEL_OK) status = encode_words(e, text, n, err);
+    if (status == REEL_OK)
+        status = e->tok->head.kind == KIND_SENTENCEPIECE ? encode_spm(e, text, n, err)
+                                                         : encode_words(e, text, n, err);
+    e->begun = true;
     e->run_bytes = 0;
     e->joined.size = 0;
     return status;
@@ -83,6 +104,7 @@ static enum reel_status add_token(struct encoder *e, uint32_t id, struct reel_er
     enum reel_status status = flush(e, err);
     if (status == REEL_OK) status = reserve_ids(e, 1, err);
     if (status == REEL_OK) e->ids[e->n_ids++] = (int32_t)id;
+    e->begun = true;
     return status;
 }
 
@@ -173,6 +195,7 @@ enum reel_status tokenizer_encode(const struct reel_tokenizer *tok, const struct
     }
     if (status == REEL_OK) status = flush(&e, err);
     buffer_release(&e.joined);
+    buffer_release(&e.escaped);
     nfc_scratch_release(&e.nfc);
     bpe_scratch_release(&e.bpe);
     if (status != REEL_OK) {

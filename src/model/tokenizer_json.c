@@ -134,7 +134,10 @@ static enum reel_status read_model_options(struct tokenizer_parts *parts, const 
     if (status == REEL_OK) status = need_empty(parts, model, "continuing_subword_prefix", err);
     if (status == REEL_OK) status = need_empty(parts, model, "end_of_word_suffix", err);
     if (status == REEL_OK) status = json_get_real(model, parts->name, &dropout, &zero, err);
-    if (status == REEL_OK) status = need_flag(parts, model, "byte_fallback", false, false, err);
+    bool fallback = false;
+    if (status == REEL_OK)
+        status = json_get_bool(model, parts->name, "byte_fallback", false, &fallback, err);
+    if (fallback) parts->kind = KIND_SENTENCEPIECE;
     if (status == REEL_OK) status = need_flag(parts, model, "ignore_merges", false, false, err);
     return status;
 }
@@ -222,17 +225,24 @@ static enum reel_status read_added(struct tokenizer_parts *parts, const json_t *
     return REEL_OK;
 }
 
+static enum reel_status read_pipeline(struct tokenizer_parts *parts, const json_t *root,
+                                      struct reel_error *err) {
+    if (parts->kind == KIND_SENTENCEPIECE) return parts_read_spm(parts, root, err);
+    enum reel_status status = read_normalizer(parts, root, err);
+    if (status == REEL_OK) status = read_pre_tokenizer(parts, root, err);
+    if (status == REEL_OK) status = read_decoder(parts, root, err);
+    return status;
+}
+
 static enum reel_status read_root(struct tokenizer_parts *parts, const json_t *root,
                                   struct reel_error *err) {
     const json_t *model = json_object_get(root, "model");
     if (!json_is_object(model))
         return err_set(err, REEL_E_FORMAT, "%s: \"model\" must be an object", parts->name);
     enum reel_status status = read_model_options(parts, model, err);
-    if (status == REEL_OK) status = read_normalizer(parts, root, err);
-    if (status == REEL_OK) status = read_pre_tokenizer(parts, root, err);
+    if (status == REEL_OK) status = read_pipeline(parts, root, err);
     if (status == REEL_OK)
         status = parts_read_post_processor(parts, json_object_get(root, "post_processor"), err);
-    if (status == REEL_OK) status = read_decoder(parts, root, err);
     if (status == REEL_OK)
         status = parts_add_vocabulary(parts, json_object_get(model, "vocab"), err);
     if (status == REEL_OK) status = read_merges(parts, json_object_get(model, "merges"), err);

@@ -25,10 +25,25 @@ static int alphabet_byte(uint32_t c) {
     return 0xad;
 }
 
+/* SentencePiece writes a space as U+2581. Text with a space that is written as itself is never
+ * met. */
+static enum reel_status append_unescaped(struct tokenizer_parts *parts, const char *text, size_t n,
+                                         bool *known, struct reel_error *err) {
+    enum reel_status status = buffer_append(&parts->text, "", 0, err);
+    *known = utf8_valid_prefix(text, n) == n && !memchr(text, ' ', n);
+    for (size_t i = 0, length; status == REEL_OK && *known && i < n; i += length) {
+        bool space = n - i >= 3 && memcmp(text + i, SPM_SPACE, 3) == 0;
+        length = space ? 3 : (size_t)utf8_length((unsigned char)text[i]);
+        status = buffer_append(&parts->text, space ? " " : text + i, space ? 1 : length, err);
+    }
+    return status;
+}
+
 /* Appends the bytes that text stands for; *known is false, and nothing is appended, when a
  * character is outside the alphabet. */
 static enum reel_status append_decoded(struct tokenizer_parts *parts, const char *text, size_t n,
                                        bool *known, struct reel_error *err) {
+    if (parts->kind == KIND_SENTENCEPIECE) return append_unescaped(parts, text, n, known, err);
     const unsigned char *p = (const unsigned char *)text;
     size_t start = parts->text.size;
     *known = utf8_valid_prefix(text, n) == n;
@@ -44,9 +59,8 @@ static enum reel_status append_decoded(struct tokenizer_parts *parts, const char
     return status;
 }
 
-/* Makes room for one more of `size` bytes; *array is some pointer's address. */
-static enum reel_status grow(void *array, size_t needed, size_t *capacity, size_t size,
-                             struct reel_error *err) {
+enum reel_status parts_grow(void *array, size_t needed, size_t *capacity, size_t size,
+                            struct reel_error *err) {
     void *old;
     if (needed <= *capacity) return REEL_OK;
     size_t wanted = *capacity * 2 > needed ? *capacity * 2 : needed;
@@ -67,7 +81,7 @@ static enum reel_status entry(struct tokenizer_parts *parts, int64_t id, struct 
                        (long long)id, TOKENIZER_MAX_TOKENS - 1);
     size_t needed = (size_t)id + 1;
     enum reel_status status =
-        grow(&parts->tokens, needed, &parts->token_capacity, sizeof *parts->tokens, err);
+        parts_grow(&parts->tokens, needed, &parts->token_capacity, sizeof *parts->tokens, err);
     if (status != REEL_OK) return status;
     if (needed > parts->n_tokens) {
         memset(parts->tokens + parts->n_tokens, 0,
@@ -96,6 +110,29 @@ static enum reel_status take(struct tokenizer_parts *parts, size_t at, uint32_t 
     return REEL_OK;
 }
 
+static int hex_digit(char c) {
+    if (c >= '0' && c <= '9') return c - '0';
+    return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+}
+
+/* The byte that a piece "<0x0A>" of SentencePiece stands for, or -1. */
+static int piece_byte(const struct tokenizer_parts *parts, const char *text, size_t n) {
+    if (parts->kind != KIND_SENTENCEPIECE || n != 6) return -1;
+    if (memcmp(text, "<0x", 3) != 0 || text[5] != '>') return -1;
+    int high = hex_digit(text[3]), low = hex_digit(text[4]);
+    return high < 0 || low < 0 ? -1 : high << 4 | low;
+}
+
+static enum reel_status add_byte(struct tokenizer_parts *parts, struct token_part *token, int byte,
+                                 struct reel_error *err) {
+    const char c = (char)byte;
+    size_t at = parts->text.size;
+    enum reel_status status = buffer_append(&parts->text, &c, 1, err);
+    if (status != REEL_OK) return status;
+    token->flags = TOKEN_PRESENT | TOKEN_RAW | TOKEN_BYTE;
+    return take(parts, at, &token->at, &token->n, err);
+}
+
 enum reel_status parts_add_word(struct tokenizer_parts *parts, int64_t id, const char *text,
                                 size_t n, struct reel_error *err) {
     struct token_part *token;
@@ -105,6 +142,8 @@ enum reel_status parts_add_word(struct tokenizer_parts *parts, int64_t id, const
     if (n == 0)
         return err_set(err, REEL_E_FORMAT, "%s: token id %lld has an empty text", parts->name,
                        (long long)id);
+    int byte = piece_byte(parts, text, n);
+    if (byte >= 0) return add_byte(parts, token, byte, err);
     bool known;
     size_t at = parts->text.size;
     status = append_decoded(parts, text, n, &known, err);
@@ -166,8 +205,8 @@ enum reel_status parts_add_merge(struct tokenizer_parts *parts, const char *left
     if (parts->n_merges >= TOKENIZER_MAX_TOKENS)
         return err_set(err, REEL_E_LIMIT, "%s: more than %d merges", parts->name,
                        TOKENIZER_MAX_TOKENS);
-    enum reel_status status = grow(&parts->merges, parts->n_merges + 1, &parts->merge_capacity,
-                                   sizeof *parts->merges, err);
+    enum reel_status status = parts_grow(&parts->merges, parts->n_merges + 1,
+                                         &parts->merge_capacity, sizeof *parts->merges, err);
     if (status != REEL_OK) return status;
     struct merge_part *merge = &parts->merges[parts->n_merges];
     size_t at = parts->text.size;
@@ -184,6 +223,7 @@ enum reel_status parts_add_merge(struct tokenizer_parts *parts, const char *left
     status = take(parts, middle, &merge->at, &merge->right_n, err);
     merge->at = (uint32_t)at;
     merge->left_n = (uint32_t)(middle - at);
+    merge->rank = merge->order = (uint32_t)parts->n_ranks++;
     parts->n_merges++;
     return status;
 }

@@ -15,25 +15,33 @@ struct token_part {
     uint32_t flags; /* enum token_flag; 0 for an id not described yet */
 };
 
-/* Two tokens that merge: their bytes stand one after the other in text. */
+/* Two tokens that merge: their bytes stand one after the other in text. Merges of one rank give one
+ * token. The lowest order is merged first, and of merges of one order the leftmost. */
 struct merge_part {
-    uint32_t at, left_n, right_n;
+    uint32_t at, left_n, right_n, rank, order;
 };
 
 struct tokenizer_parts {
     const char *name; /* borrowed: the file, for messages */
+    enum tokenizer_kind kind;
     enum split_pattern pattern;
     bool nfc;
     struct around_text around;
     bool drops_unknown; /* a byte that is no token vanishes; otherwise it would need unk_token */
+    enum prefix_rule prefix; /* this and the next three are for SentencePiece */
+    bool prefix_new;         /* no space before a text that starts with one */
+    bool cut_spaces;         /* merges cross no space */
+    bool strip;              /* a space that starts an answer is not shown */
     struct buffer text;
     struct token_part *tokens; /* [n_tokens], index is the id */
     size_t n_tokens, token_capacity;
-    struct merge_part *merges; /* [n_merges], index is the rank */
-    size_t n_merges, merge_capacity;
+    struct merge_part *merges; /* [n_merges], by rank */
+    size_t n_merges, merge_capacity, n_ranks;
+    bool ties; /* order and rank may differ */
 };
 
-/* A vocabulary entry, written in the byte alphabet. */
+/* A vocabulary entry, written in the byte alphabet; for SentencePiece as its files write it, with
+ * U+2581 for a space and "<0x0A>" for a byte. */
 enum reel_status parts_add_word(struct tokenizer_parts *parts, int64_t id, const char *text,
                                 size_t n, struct reel_error *err);
 
@@ -60,6 +68,12 @@ enum reel_status parts_add_around(struct tokenizer_parts *parts, int64_t id, boo
 
 void parts_release(struct tokenizer_parts *parts);
 
+/* SentencePiece's files without merges: tokens merge where the text of both is a token, the one of
+ * the highest score first, the leftmost of equals. scores is [n_tokens]; one that is not a number
+ * is refused. */
+enum reel_status parts_add_scored_merges(struct tokenizer_parts *parts, const float *scores,
+                                         struct reel_error *err);
+
 /* Builds tables from parts. */
 enum reel_status tokenizer_build(struct reel_tokenizer **out, const struct tokenizer_parts *parts,
                                  const char *source, struct reel_error *err);
@@ -75,6 +89,18 @@ enum reel_status parts_from_vocab(struct tokenizer_parts *parts, const char *voc
                                   const struct file_map *config, struct reel_error *err);
 enum reel_status parts_from_gguf(struct tokenizer_parts *parts, const struct gguf *gguf,
                                  struct reel_error *err);
+/* tokenizer.model of SentencePiece. `config` is tokenizer_config.json, NULL when there is none. */
+enum reel_status parts_from_spm(struct tokenizer_parts *parts, const char *name,
+                                const struct file_map *file, const char *config_name,
+                                const struct file_map *config, struct reel_error *err);
+
+/* Makes room for `needed` entries of `size` bytes; *array is some pointer's address. */
+enum reel_status parts_grow(void *array, size_t needed, size_t *capacity, size_t size,
+                            struct reel_error *err);
+
+/* How tokenizer.json writes spaces and decodes, for a model with byte_fallback. */
+enum reel_status parts_read_spm(struct tokenizer_parts *parts, const json_t *root,
+                                struct reel_error *err);
 
 /* The post_processor of tokenizer.json; NULL and null add nothing. */
 enum reel_status parts_read_post_processor(struct tokenizer_parts *parts, const json_t *post,

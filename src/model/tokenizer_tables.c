@@ -29,6 +29,7 @@ bool tables_layout(const struct tables_header *head, struct tables_layout *at) {
            place(&at->total, &at->byte_ids, 256, 4) &&
            place(&at->total, &at->added, head->n_added, 4) &&
            place(&at->total, &at->merge_ids, head->n_merges, 4) &&
+           place(&at->total, &at->orders, head->ties ? head->n_merges : 0, 4) &&
            place(&at->total, &at->merge_slots, (size_t)1 << head->merge_bits, 8) &&
            place(&at->total, &at->word_slots, (size_t)1 << head->word_bits, 8) &&
            place(&at->total, &at->text, (size_t)head->text_bytes, 1);
@@ -121,9 +122,17 @@ void tables_point(struct reel_tokenizer *tok, const void *start, const struct ta
     tok->byte_ids = (const uint32_t *)(const void *)(block + at->byte_ids);
     tok->added = (const uint32_t *)(const void *)(block + at->added);
     tok->merge_ids = (const uint32_t *)(const void *)(block + at->merge_ids);
+    tok->orders = tok->head.ties ? (const uint32_t *)(const void *)(block + at->orders) : NULL;
     tok->merge_slots = (const uint64_t *)(const void *)(block + at->merge_slots);
     tok->word_slots = (const uint64_t *)(const void *)(block + at->word_slots);
     tok->text = (const char *)block + at->text;
+}
+
+void tables_fill_ascii(struct reel_tokenizer *tok) {
+    for (int i = 0; i < 128; i++) {
+        char c = (char)i;
+        tok->ascii_ids[i] = tables_mergeable(tok, &c, 1);
+    }
 }
 
 bool tables_attach(struct reel_tokenizer *tok, const void *block, size_t n_bytes,
@@ -138,6 +147,9 @@ bool tables_attach(struct reel_tokenizer *tok, const void *block, size_t n_bytes
     if (memcmp(head->source, source, SHA256_HEX) != 0) return false;
     if (memcmp(head->zero, no_bytes, sizeof no_bytes) != 0) return false;
     if (head->pattern >= N_SPLIT_PATTERNS || head->nfc > 1) return false;
+    if (head->kind >= N_TOKENIZER_KINDS || head->prefix >= N_PREFIX_RULES ||
+        head->cut >= N_CUT_RULES || head->prefix_new > 1 || head->strip > 1 || head->ties > 1)
+        return false;
     if (!tables_layout(head, &at) || at.total != n_bytes || head->total_bytes != n_bytes)
         return false;
     const unsigned char *bytes = block;
@@ -151,6 +163,7 @@ bool tables_attach(struct reel_tokenizer *tok, const void *block, size_t n_bytes
         return false;
     for (uint32_t i = 0; i < head->n_added; i++)
         tok->added_lead[(unsigned char)tok->text[tok->offsets[tok->added[i]]]] = true;
+    tables_fill_ascii(tok);
     return true;
 }
 

@@ -14,17 +14,43 @@
 
 #include <string.h>
 
-#define TOKENIZER_TABLES_VERSION 2
+#define TOKENIZER_TABLES_VERSION 3
 #define TOKENIZER_MAX_TEXT       (1u << 28) /* bytes of all tokens together */
 #define TOKENIZER_NONE           UINT32_MAX
 #define TOKENIZER_MAX_AROUND     8 /* ids that a post-processor puts on one side of a text */
 
 enum token_flag {
-    TOKEN_PRESENT = 1,  /* has text; only reserved ids of GGUF files have none */
-    TOKEN_ADDED = 2,    /* found in text as it stands, before everything else */
-    TOKEN_CONTROL = 4,  /* "special": not part of what a reader sees */
-    TOKEN_RAW = 8,      /* its text is not written in the byte alphabet: no merge can give it */
-    TOKEN_RESERVED = 16 /* listed without text */
+    TOKEN_PRESENT = 1,   /* has text; only reserved ids of GGUF files have none */
+    TOKEN_ADDED = 2,     /* found in text as it stands, before everything else */
+    TOKEN_CONTROL = 4,   /* "special": not part of what a reader sees */
+    TOKEN_RAW = 8,       /* its text is not written in the byte alphabet: no merge can give it */
+    TOKEN_RESERVED = 16, /* listed without text */
+    TOKEN_BYTE = 32      /* SentencePiece: stands for one byte of a character that is no token */
+};
+
+/* What merging starts from. Stored in cache files: append only. */
+enum tokenizer_kind {
+    KIND_BYTE_LEVEL,    /* the bytes of the words that a pattern cuts */
+    KIND_SENTENCEPIECE, /* the characters of the whole text; a space is a character as any other */
+    N_TOKENIZER_KINDS
+};
+
+/* SentencePiece: which texts get a space in front. A text here is what stands between two added
+ * tokens. Stored in cache files. */
+enum prefix_rule {
+    PREFIX_NONE,
+    PREFIX_EACH,  /* every text */
+    PREFIX_FIRST, /* the one that starts at the beginning */
+    N_PREFIX_RULES
+};
+
+/* SentencePiece: where a text is cut before merging. Stored in cache files. */
+enum cut_rule {
+    CUT_NOWHERE,
+    CUT_WORDS,  /* before a row of spaces: no token has a space behind something else, so that no
+                   merge could cross the cut and cutting changes nothing but the time */
+    CUT_SPACES, /* before each space, as the file asks for */
+    N_CUT_RULES
 };
 
 /* What the model's post-processor puts around a single text. */
@@ -42,7 +68,13 @@ struct tables_header {
     uint8_t nfc;
     uint8_t merge_bits; /* log2 of the slots of each hash table */
     uint8_t word_bits;
-    uint8_t zero[7];
+    uint8_t kind;       /* enum tokenizer_kind; what follows is for SentencePiece */
+    uint8_t prefix;     /* enum prefix_rule */
+    uint8_t prefix_new; /* no space before a text that starts with one */
+    uint8_t cut;        /* enum cut_rule */
+    uint8_t strip;      /* a space that starts an answer is not shown */
+    uint8_t ties;       /* whether `orders` is there */
+    uint8_t zero[1];
     uint32_t n_tokens;
     uint32_t n_merges;
     uint32_t n_added;
@@ -72,15 +104,19 @@ struct reel_tokenizer {
     const uint32_t *byte_ids;    /* [256], NONE for a byte the vocabulary lacks */
     const uint32_t *added;       /* [n_added] ids, sorted by their bytes */
     const uint32_t *merge_ids;   /* [n_merges], what the merge of each rank gives */
+    const uint32_t *orders;      /* [n_merges] or NULL: merges of one order go from left to right,
+                                    whatever their rank */
     const uint64_t *merge_slots; /* [1 << merge_bits] */
     const uint64_t *word_slots;  /* [1 << word_bits] */
     const char *text;            /* [text_bytes] */
     bool added_lead[256];        /* bytes an added token starts with */
+    uint32_t ascii_ids[128];     /* SentencePiece: the token of a character, or NONE */
 };
 
 /* Where the sections lie; writable while the tables are built. */
 struct tables_layout {
-    size_t around, offsets, flags, byte_ids, added, merge_ids, merge_slots, word_slots, text, total;
+    size_t around, offsets, flags, byte_ids, added, merge_ids, orders, merge_slots, word_slots,
+        text, total;
 };
 
 /* False when the header's counts are outside their limits. */
@@ -115,6 +151,19 @@ static inline uint32_t tables_rank(const struct reel_tokenizer *tok, uint32_t le
     }
 }
 
+/* What says which merge comes first: the lowest, the leftmost of equals. NONE: no such merge. */
+static inline uint32_t tables_order(const struct reel_tokenizer *tok, uint32_t left,
+                                    uint32_t right) {
+    uint32_t rank = tables_rank(tok, left, right);
+    return tok->orders && rank != TOKENIZER_NONE ? tok->orders[rank] : rank;
+}
+
+/* What two tokens merge to; order is theirs. */
+static inline uint32_t tables_merged(const struct reel_tokenizer *tok, uint32_t left,
+                                     uint32_t right, uint32_t order) {
+    return tok->merge_ids[tok->orders ? tables_rank(tok, left, right) : order];
+}
+
 static inline uint64_t word_hash(const void *bytes, size_t n) {
     const unsigned char *p = bytes;
     const uint64_t k = UINT64_C(0xd6e8feb86659fd93);
@@ -147,5 +196,16 @@ static inline uint64_t tables_word(const struct reel_tokenizer *tok, const void 
 static inline uint32_t word_slot_id(uint64_t slot) {
     return (uint32_t)(slot & (WORD_WHOLE - 1)) - 1;
 }
+
+/* The token that merging means by these bytes, or NONE. */
+static inline uint32_t tables_mergeable(const struct reel_tokenizer *tok, const void *bytes,
+                                        size_t n) {
+    uint64_t slot = tables_word(tok, bytes, n);
+    if (slot == 0 || tok->flags[word_slot_id(slot)] & TOKEN_RAW) return TOKENIZER_NONE;
+    return word_slot_id(slot);
+}
+
+/* Fills what is looked up so often that it has a table of its own, outside the block. */
+void tables_fill_ascii(struct reel_tokenizer *tok);
 
 #endif

@@ -75,6 +75,9 @@ static inline int utf8_encode(uint32_t c, unsigned char *out) {
     return 4;
 }
 
+/* What SentencePiece writes for a space: U+2581. */
+#define SPM_SPACE "\xe2\x96\x81"
+
 /* Offset of the first byte that is not part of a valid character; n when all are. */
 size_t utf8_valid_prefix(const char *text, size_t n);
 

@@ -76,7 +76,7 @@ enum reel_status reel_generation_start(struct reel_session *s, const struct reel
     g->own_loop = !s->model->ops->decode || g->set.logprobs;
     g->failed = false;
     g->n_ahead = g->next_ahead = 0;
-    g->detokenizer = (struct detokenizer){ 0 };
+    g->detokenizer = detokenizer_start(s->model->model.tokenizer);
     g->result = (struct reel_generation_result){ .size = sizeof g->result, .stop_string = -1 };
     if (s->length == s->max_context) g->result.reason = REEL_STOP_CONTEXT;
     g->start_ms = start;
