@@ -321,8 +321,12 @@ static enum reel_status take_folder(struct hub_job *job, const struct hub_choice
     enum reel_status status = want_in(job, choice, hub_small_files[0], err);
     if (status == REEL_OK) status = fetch(job, from, err);
     if (status == REEL_OK) status = judge_folder(job, choice, err);
-    for (int i = 1; hub_small_files[i] && status == REEL_OK; i++)
-        status = want_in(job, choice, hub_small_files[i], err);
+    const struct hub_file *tokenizer = NULL;
+    if (status == REEL_OK) status = find_in(job, choice, "tokenizer.json", &tokenizer, err);
+    for (int i = 1; hub_small_files[i] && status == REEL_OK; i++) {
+        bool spare = tokenizer && strcmp(hub_small_files[i], "tokenizer.model") == 0;
+        if (!spare) status = want_in(job, choice, hub_small_files[i], err);
+    }
     if (status == REEL_OK) status = fetch(job, from, err);
     if (status == REEL_OK) status = judge_folder(job, choice, err);
     const struct hub_file *index = NULL;

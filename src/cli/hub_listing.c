@@ -14,6 +14,7 @@
 const char *const hub_small_files[] = { "config.json",
                                         "generation_config.json",
                                         "tokenizer.json",
+                                        "tokenizer.model",
                                         "tokenizer_config.json",
                                         "vocab.json",
                                         "merges.txt",

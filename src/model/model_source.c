@@ -122,6 +122,7 @@ static size_t most_bytes(const char *name) {
         size_t most;
     } known[] = {
         { "tokenizer.json", (size_t)256 << 20 },
+        { "tokenizer.model", (size_t)64 << 20 },
         { "vocab.json", (size_t)128 << 20 },
         { "merges.txt", (size_t)128 << 20 },
         { "tokenizer_config.json", (size_t)32 << 20 },

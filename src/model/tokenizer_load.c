@@ -5,9 +5,14 @@
 
 enum { FILE_MAIN, FILE_MERGES, FILE_CONFIG, N_FILES };
 
+/* What FILE_MAIN is, in the order in which they are looked for. */
+enum form { FORM_JSON, FORM_SPM, FORM_VOCAB, N_FORMS };
+static const char *const form_names[N_FORMS] = { "tokenizer.json", "tokenizer.model",
+                                                 "vocab.json" };
+
 /* The files of a folder; those that are not there stay zeroed. */
 struct tokenizer_files {
-    bool json; /* FILE_MAIN is tokenizer.json; otherwise vocab.json */
+    enum form form;
     bool present[N_FILES];
     struct file_map maps[N_FILES];
     char *names[N_FILES];
@@ -35,19 +40,21 @@ static enum reel_status map_file(struct tokenizer_files *files, int which,
 
 static enum reel_status map_files(struct tokenizer_files *files, const struct model_source *source,
                                   struct reel_error *err) {
-    enum reel_status status = map_file(files, FILE_MAIN, source, "tokenizer.json", false, err);
-    files->json = files->present[FILE_MAIN];
-    if (status == REEL_OK && !files->json) {
-        status = map_file(files, FILE_MAIN, source, "vocab.json", false, err);
-        if (status == REEL_OK && !files->present[FILE_MAIN])
-            return err_set(err, REEL_E_NOT_FOUND,
-                           "%s: no tokenizer: neither tokenizer.json nor vocab.json is there",
-                           source->path);
-        if (status == REEL_OK)
-            status = map_file(files, FILE_MERGES, source, "merges.txt", true, err);
+    enum reel_status status = REEL_OK;
+    for (int form = 0; status == REEL_OK && form < N_FORMS && !files->present[FILE_MAIN]; form++) {
+        files->form = (enum form)form;
+        status = map_file(files, FILE_MAIN, source, form_names[form], false, err);
     }
+    if (status != REEL_OK) return status;
+    if (!files->present[FILE_MAIN])
+        return err_set(err, REEL_E_NOT_FOUND,
+                       "%s: no tokenizer: neither tokenizer.json, tokenizer.model nor vocab.json "
+                       "is there",
+                       source->path);
+    bool vocab = files->form == FORM_VOCAB;
+    if (vocab) status = map_file(files, FILE_MERGES, source, "merges.txt", true, err);
     if (status == REEL_OK)
-        status = map_file(files, FILE_CONFIG, source, "tokenizer_config.json", !files->json, err);
+        status = map_file(files, FILE_CONFIG, source, "tokenizer_config.json", vocab, err);
     return status;
 }
 
@@ -63,7 +70,7 @@ static enum reel_status hash_files(const struct tokenizer_files *files, char hex
                                    struct reel_error *err) {
     static const char *const keys[N_FILES] = { "main", "merges", "config" };
     struct buffer list = { 0 };
-    enum reel_status status = buffer_text(&list, files->json ? "json\n" : "vocab\n", err);
+    enum reel_status status = buffer_printf(&list, err, "%s\n", form_names[files->form]);
     for (int i = 0; status == REEL_OK && i < N_FILES; i++)
         if (files->present[i])
             status = hash_part(&list, keys[i], files->maps[i].bytes, files->maps[i].size, err);
@@ -87,6 +94,8 @@ static enum reel_status hash_gguf(const struct gguf *gguf, char hex[SHA256_HEX],
         "tokenizer.ggml.tokens",
         "tokenizer.ggml.token_type",
         "tokenizer.ggml.merges",
+        "tokenizer.ggml.scores",
+        "tokenizer.ggml.remove_extra_whitespaces",
     };
     struct buffer list = { 0 };
     enum reel_status status = buffer_text(&list, "gguf\n", err);
@@ -107,9 +116,12 @@ static enum reel_status parts_from_files(struct tokenizer_parts *parts,
                                          const struct tokenizer_files *files,
                                          struct reel_error *err) {
     const struct file_map *config = files->present[FILE_CONFIG] ? &files->maps[FILE_CONFIG] : NULL;
-    if (files->json)
+    if (files->form == FORM_JSON)
         return parts_from_json(parts, files->names[FILE_MAIN], &files->maps[FILE_MAIN],
                                files->names[FILE_CONFIG], config, err);
+    if (files->form == FORM_SPM)
+        return parts_from_spm(parts, files->names[FILE_MAIN], &files->maps[FILE_MAIN],
+                              files->names[FILE_CONFIG], config, err);
     return parts_from_vocab(parts, files->names[FILE_MAIN], &files->maps[FILE_MAIN],
                             files->names[FILE_MERGES], &files->maps[FILE_MERGES],
                             files->names[FILE_CONFIG], config, err);

@@ -257,8 +257,8 @@ static void put_gguf_tokenizer(struct writer *w, const struct gguf *gguf) {
 }
 
 static json_t *describe_tokenizer(const struct inspection *in) {
-    static const char *const names[] = { "tokenizer.json", "vocab.json", "merges.txt",
-                                         "tokenizer_config.json" };
+    static const char *const names[] = { "tokenizer.json", "tokenizer.model", "vocab.json",
+                                         "merges.txt", "tokenizer_config.json" };
     struct writer w = writer_start();
     if (in->source.is_gguf) {
         put_gguf_tokenizer(&w, &in->gguf);

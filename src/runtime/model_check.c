@@ -21,8 +21,9 @@ static enum reel_status check_texts(struct model_config *config, const struct mo
 static enum reel_status check_folder(const struct model_source *source, struct reel_error *err) {
     struct model_config config;
     enum reel_status status = model_config_read(&config, source, err);
-    bool has_tokenizer =
-        model_source_has(source, "tokenizer.json") || model_source_has(source, "vocab.json");
+    bool has_tokenizer = model_source_has(source, "tokenizer.json") ||
+                         model_source_has(source, "tokenizer.model") ||
+                         model_source_has(source, "vocab.json");
     if (status != REEL_OK || !has_tokenizer) return status;
     return check_texts(&config, source, NULL, err);
 }

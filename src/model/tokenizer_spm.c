@@ -1,0 +1,196 @@
+/* tokenizer.model: SentencePiece's own file, a protobuf message of sentencepiece_model.proto. Its
+ * text has a space put in front as SentencePiece does it. What Hugging Face's class adds around it
+ * is said by tokenizer_config.json: which tokens begin and end a text, and with "legacy" false,
+ * that a text behind an added token gets no space. */
+#include "base/json.h"
+#include "base/memory.h"
+#include "model/tokenizer_parts.h"
+#include "model/tokenizer_protobuf.h"
+
+/* Field numbers of sentencepiece_model.proto. */
+enum { MODEL_PIECE = 1, MODEL_TRAINER = 2, MODEL_NORMALIZER = 3 };
+enum { PIECE_TEXT = 1, PIECE_SCORE = 2, PIECE_TYPE = 3 };
+enum { TRAINER_MODEL_TYPE = 3, TRAINER_SUFFIX = 24, TRAINER_BYTE_FALLBACK = 35 };
+enum {
+    NORMALIZER_NAME = 1,
+    NORMALIZER_CHARSMAP = 2,
+    NORMALIZER_DUMMY_PREFIX = 3,
+    NORMALIZER_EXTRA_SPACES = 4,
+    NORMALIZER_ESCAPE = 5
+};
+enum { TYPE_NORMAL = 1, TYPE_UNKNOWN, TYPE_CONTROL, TYPE_USER_DEFINED, TYPE_UNUSED, TYPE_BYTE };
+enum { MODEL_UNIGRAM = 1, MODEL_BPE = 2 };
+
+struct reader {
+    struct tokenizer_parts *parts;
+    float *scores; /* [capacity] */
+    size_t n, capacity;
+    uint64_t model_type;
+    bool byte_fallback, suffix, dummy_prefix, remove_spaces, escape;
+    char name[64]; /* of the normaliser */
+    size_t charsmap_bytes;
+};
+
+static enum reel_status broken(const struct reader *r, const char *what, struct reel_error *err) {
+    return err_set(err, REEL_E_FORMAT, "%s: not a SentencePiece model: %s is broken",
+                   r->parts->name, what);
+}
+
+static enum reel_status add_piece(struct reader *r, uint64_t type, const char *text, size_t n,
+                                  struct reel_error *err) {
+    int64_t id = (int64_t)r->n - 1;
+    switch (type) {
+    case TYPE_NORMAL:
+    case TYPE_BYTE:
+        return parts_add_word(r->parts, id, text, n, err);
+    case TYPE_UNKNOWN:
+    case TYPE_CONTROL:
+        return parts_add_token(r->parts, id, text, n, true, err);
+    case TYPE_USER_DEFINED:
+        return parts_add_token(r->parts, id, text, n, false, err);
+    default:
+        return err_set(err, REEL_E_UNSUPPORTED,
+                       "%s: piece %lld has type %llu%s: normal, unknown, control, user-defined and "
+                       "byte pieces are supported",
+                       r->parts->name, (long long)id, (unsigned long long)type,
+                       type == TYPE_UNUSED ? " (unused)" : "");
+    }
+}
+
+static enum reel_status read_piece(struct reader *r, const struct proto_field *piece,
+                                   struct reel_error *err) {
+    struct proto message = proto_start(piece->bytes, piece->n_bytes);
+    struct proto_field field, text = { 0 };
+    uint64_t type = TYPE_NORMAL;
+    float score = 0;
+    while (proto_next(&message, &field)) {
+        if (field.number == PIECE_TEXT && field.kind == PROTO_BYTES) text = field;
+        if (field.number == PIECE_SCORE && field.kind == PROTO_FIXED32) score = proto_float(&field);
+        if (field.number == PIECE_TYPE && field.kind == PROTO_VARINT) type = field.value;
+    }
+    if (message.broken) return broken(r, "a piece", err);
+    if (r->n >= TOKENIZER_MAX_TOKENS)
+        return err_set(err, REEL_E_LIMIT, "%s: more than %d pieces", r->parts->name,
+                       TOKENIZER_MAX_TOKENS);
+    enum reel_status status =
+        parts_grow(&r->scores, r->n + 1, &r->capacity, sizeof *r->scores, err);
+    if (status != REEL_OK) return status;
+    r->scores[r->n++] = score;
+    const char *bytes = text.bytes ? (const char *)text.bytes : "";
+    return add_piece(r, type, bytes, text.n_bytes, err);
+}
+
+static enum reel_status read_trainer(struct reader *r, const struct proto_field *trainer,
+                                     struct reel_error *err) {
+    struct proto message = proto_start(trainer->bytes, trainer->n_bytes);
+    struct proto_field field;
+    while (proto_next(&message, &field)) {
+        if (field.kind != PROTO_VARINT) continue;
+        if (field.number == TRAINER_MODEL_TYPE) r->model_type = field.value;
+        if (field.number == TRAINER_BYTE_FALLBACK) r->byte_fallback = field.value != 0;
+        if (field.number == TRAINER_SUFFIX) r->suffix = field.value != 0;
+    }
+    return message.broken ? broken(r, "trainer_spec", err) : REEL_OK;
+}
+
+static enum reel_status read_normalizer(struct reader *r, const struct proto_field *normalizer,
+                                        struct reel_error *err) {
+    struct proto message = proto_start(normalizer->bytes, normalizer->n_bytes);
+    struct proto_field field;
+    while (proto_next(&message, &field)) {
+        bool flag = field.value != 0, is_flag = field.kind == PROTO_VARINT;
+        if (field.number == NORMALIZER_NAME && field.kind == PROTO_BYTES) {
+            size_t n = field.n_bytes < sizeof r->name ? field.n_bytes : sizeof r->name - 1;
+            memcpy(r->name, field.bytes, n);
+            r->name[n] = '\0';
+        }
+        if (field.number == NORMALIZER_CHARSMAP && field.kind == PROTO_BYTES)
+            r->charsmap_bytes = field.n_bytes;
+        if (field.number == NORMALIZER_DUMMY_PREFIX && is_flag) r->dummy_prefix = flag;
+        if (field.number == NORMALIZER_EXTRA_SPACES && is_flag) r->remove_spaces = flag;
+        if (field.number == NORMALIZER_ESCAPE && is_flag) r->escape = flag;
+    }
+    return message.broken ? broken(r, "normalizer_spec", err) : REEL_OK;
+}
+
+static enum reel_status unsupported(const struct reader *r, const char *what,
+                                    struct reel_error *err) {
+    return err_set(err, REEL_E_UNSUPPORTED, "%s: SentencePiece with %s is not supported",
+                   r->parts->name, what);
+}
+
+static enum reel_status check_settings(const struct reader *r, struct reel_error *err) {
+    if (r->model_type != MODEL_BPE)
+        return err_set(err, REEL_E_UNSUPPORTED,
+                       "%s: trainer_spec.model_type is %llu (%s); only BPE (2) is supported",
+                       r->parts->name, (unsigned long long)r->model_type,
+                       r->model_type == MODEL_UNIGRAM ? "unigram" : "words or characters");
+    if (!r->byte_fallback) return unsupported(r, "trainer_spec.byte_fallback false", err);
+    if (r->suffix) return unsupported(r, "trainer_spec.treat_whitespace_as_suffix true", err);
+    if (r->charsmap_bytes)
+        return err_set(err, REEL_E_UNSUPPORTED,
+                       "%s: the normalizer \"%s\" changes characters (%zu bytes of "
+                       "precompiled_charsmap); only identity is supported",
+                       r->parts->name, r->name, r->charsmap_bytes);
+    if (r->remove_spaces)
+        return unsupported(r, "normalizer_spec.remove_extra_whitespaces true", err);
+    if (!r->escape) return unsupported(r, "normalizer_spec.escape_whitespaces false", err);
+    return REEL_OK;
+}
+
+static enum reel_status read_model(struct reader *r, const struct file_map *file,
+                                   struct reel_error *err) {
+    struct proto message = proto_start(file->bytes, file->size);
+    struct proto_field field;
+    enum reel_status status = REEL_OK;
+    while (status == REEL_OK && proto_next(&message, &field)) {
+        if (field.kind != PROTO_BYTES) continue;
+        if (field.number == MODEL_PIECE) status = read_piece(r, &field, err);
+        if (field.number == MODEL_TRAINER) status = read_trainer(r, &field, err);
+        if (field.number == MODEL_NORMALIZER) status = read_normalizer(r, &field, err);
+    }
+    if (status == REEL_OK && message.broken) return broken(r, "the message", err);
+    if (status == REEL_OK && r->n == 0)
+        return broken(r, "the list of pieces, which is empty,", err);
+    return status == REEL_OK ? check_settings(r, err) : status;
+}
+
+/* What the class of Hugging Face makes of the file; "legacy" is true where nothing is said. */
+static enum reel_status read_config(struct tokenizer_parts *parts, const struct file_map *file,
+                                    struct reel_error *err) {
+    json_t *config = NULL;
+    bool legacy = true, prefix = true;
+    enum reel_status status = json_read(&config, parts->name, file->bytes, file->size, err);
+    if (status == REEL_OK)
+        status = json_get_bool(config, parts->name, "legacy", true, &legacy, err);
+    if (status == REEL_OK)
+        status = json_get_bool(config, parts->name, "add_prefix_space", true, &prefix, err);
+    if (status == REEL_OK) status = parts_add_config_tokens(parts, config, err);
+    json_decref(config);
+    if (status != REEL_OK) return status;
+    if (!legacy && parts->prefix == PREFIX_EACH) parts->prefix = PREFIX_FIRST;
+    if (!prefix) parts->prefix = PREFIX_NONE;
+    return REEL_OK;
+}
+
+enum reel_status parts_from_spm(struct tokenizer_parts *parts, const char *name,
+                                const struct file_map *file, const char *config_name,
+                                const struct file_map *config, struct reel_error *err) {
+    struct reader r = { .parts = parts,
+                        .model_type = MODEL_UNIGRAM, /* what leaving it out means, and so below */
+                        .dummy_prefix = true,
+                        .remove_spaces = true,
+                        .escape = true };
+    parts->name = name;
+    parts->kind = KIND_SENTENCEPIECE;
+    enum reel_status status = read_model(&r, file, err);
+    if (status == REEL_OK) status = parts_add_scored_merges(parts, r.scores, err);
+    mem_free(r.scores);
+    if (status != REEL_OK) return status;
+    if (r.dummy_prefix) parts->prefix = PREFIX_EACH;
+    parts->name = config_name;
+    if (config) status = read_config(parts, config, err);
+    parts->name = name;
+    parts->strip = parts->prefix != PREFIX_NONE;
+    return status;
+}
