@@ -179,7 +179,7 @@ DEV void item_begin(struct prompt_worker *r, int phase, const struct item *it, i
 }
 
 /* Loads the biases of the two rows of a row tile of qkv whose sums this lane has; 0 for padding. */
-DEV void biases_load(const struct prompt_worker *r, int row, float *bias) {
+DEV void row_biases_load(const struct prompt_worker *r, int row, float *bias) {
 #if M_QKV_BIAS
     UNROLL
     for (int i = 0; i < 2; i++) {
@@ -195,7 +195,7 @@ DEV void qkv_finish(struct prompt_worker *r, const struct item *it, const float 
     const int lane = r->w.lane, pair = lane % 4 * 2;
     const int low = qkv_column(it->row, pair), high = qkv_column(it->row, pair + 8);
     float bias[2] = { 0, 0 };
-    biases_load(r, it->row, bias);
+    row_biases_load(r, it->row, bias);
     UNROLL
     for (int j = 0; j < n; j++) {
         const int local = block * BLOCK_TOKENS + 8 * (from + j), token = it->token + local + lane / 4;

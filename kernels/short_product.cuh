@@ -83,7 +83,7 @@ DEV void scales_of(const struct short_worker *b, int atom, const int some, float
 /* ---- where results go ---- */
 
 /* Loads the biases of the two rows of row tile `row` of qkv whose sums this lane has; 0 for padding. */
-DEV void biases_load(const struct short_worker *b, int row, float *bias) {
+DEV void row_biases_load(const struct short_worker *b, int row, float *bias) {
 #if M_QKV_BIAS
     UNROLL
     for (int i = 0; i < 2; i++) {
@@ -147,7 +147,7 @@ DEV void run_finish(const struct short_worker *b, int phase, int first, const in
         const struct quad_float *part = parts_of(b, some) + i * k_parts * LANES + b->w.lane;
         float d[4] = { 0, 0, 0, 0 }, scale[2], bias[2] = { 0, 0 };
         if (first + atom >= b->padded) continue;
-        if (phase == TAPE_QKV) biases_load(b, row, bias);
+        if (phase == TAPE_QKV) row_biases_load(b, row, bias);
         UNROLL_BY(4)
         for (int k = 0; k < k_parts; k++) {
             const struct quad_float v = part[k * LANES];

@@ -369,6 +369,58 @@ static const struct mutation position[] = {
 };
 LIST(position, position, 3);
 
+/* ---- biases of q, k and v: test_sim_biases.c, which takes the way from the name's beginning ----
+ */
+
+#define DECODE_BIAS "qkv_bias_load(w->a, w->layer, qkv_model_row(w->group, first + mine))"
+#define QUEUE_BIAS  "qkv_bias_load(r->w.a, r->w.layer, column)"
+#define SHORT_BIAS  "qkv_bias_load(b->w.a, b->w.layer, qkv_model_row(b->w.group, of_group))"
+
+static const struct mutation bias[] = {
+    { "decode: no biases",
+      { IN("phase_qkv.cuh", "        sum += bias[r / (P_EPILOGUE_WARPS * LANES)];\n", "") } },
+    { "decode: the first layer's biases in all",
+      { IN("phase_qkv.cuh", DECODE_BIAS,
+           "qkv_bias_load(w->a, 0, qkv_model_row(w->group, first + mine))") } },
+    { "decode: the first group's biases in all",
+      { IN("phase_qkv.cuh", DECODE_BIAS,
+           "qkv_bias_load(w->a, w->layer, qkv_model_row(0, first + mine))") } },
+    { "decode: the first SM's biases in its whole group",
+      { IN("phase_qkv.cuh", DECODE_BIAS,
+           "qkv_bias_load(w->a, w->layer, qkv_model_row(w->group, mine))") } },
+    { "decode: the norm's scale on biases too",
+      { IN("phase_qkv.cuh", "sum += bias[r / (P_EPILOGUE_WARPS * LANES)];",
+           "sum += bias[r / (P_EPILOGUE_WARPS * LANES)] * scale;") } },
+    { "decode: values with the biases of keys",
+      { IN("shared.cuh", "kv / P_GROUP_KV * M_KV_HEADS", "0 * M_KV_HEADS") } },
+    { "thin: no biases",
+      { IN("shared.cuh", "return M_QKV_BIAS ? bf16_pair(low + bias, high + bias)",
+           "return M_QKV_BIAS ? bf16_pair(low, high)") } },
+    { "thin: the first layer's biases in all",
+      { IN(PRODUCT, QUEUE_BIAS, "qkv_bias_load(r->w.a, 0, column)") } },
+    { "wide: the biases of the other half of a row tile",
+      { IN(PRODUCT, "qkv_column(row, r->w.lane / 4 + 8 * i);",
+           "qkv_column(row, r->w.lane / 4 + 8 * (1 - i));") } },
+    { "older: the first row tile's biases in all",
+      { IN(PRODUCT, "qkv_column(row, r->w.lane / 4 + 8 * i);",
+           "qkv_column(0, r->w.lane / 4 + 8 * i);") } },
+    { "short: no biases",
+      { IN(BRIEF_PRODUCT, "        if (phase == TAPE_QKV) row_biases_load(b, row, bias);\n",
+           "") } },
+    { "short: the first layer's biases in all",
+      { IN(BRIEF_PRODUCT, SHORT_BIAS,
+           "qkv_bias_load(b->w.a, 0, qkv_model_row(b->w.group, of_group))") } },
+    { "short: the first group's biases in all",
+      { IN(BRIEF_PRODUCT, SHORT_BIAS,
+           "qkv_bias_load(b->w.a, b->w.layer, qkv_model_row(0, of_group))") } },
+    { "long: values with the biases of keys",
+      { IN("shared.cuh", "kv / P_GROUP_KV * M_KV_HEADS", "0 * M_KV_HEADS") } },
+    { "long: the first SM's biases in its whole group",
+      { IN(BRIEF_PRODUCT, SHORT_BIAS,
+           "qkv_bias_load(b->w.a, b->w.layer, qkv_model_row(b->w.group, local))") } },
+};
+LIST(bias, bias, 5);
+
 /* ---- limits.cu: test_limits.c ---- */
 
 static const struct mutation limits[] = {
@@ -383,9 +435,8 @@ static const struct mutation limits[] = {
 LIST(limits, limits, 3);
 
 const struct mutation_list *const mutation_lists[] = {
-    &decode_mutations,   &padding_mutations, &queue_mutations,
-    &short_mutations,    &delta_mutations,   &tower_mutations,
-    &position_mutations, &limits_mutations,  NULL
+    &decode_mutations, &padding_mutations,  &queue_mutations, &short_mutations,  &delta_mutations,
+    &tower_mutations,  &position_mutations, &bias_mutations,  &limits_mutations, NULL
 };
 
 /* ---- which of them a run tries ---- */
