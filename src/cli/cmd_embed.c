@@ -18,8 +18,6 @@
  * that the first come out soon. */
 #define BATCH 4096
 
-enum { WITH_END = 0 }; /* flags of reel_encode */
-
 static const struct cli_option options[] = {
     { .name = "file",
       .letter = 'f',
@@ -157,8 +155,8 @@ static enum reel_status encode(struct embedding *e, const struct listed_text *te
     e->prompted.size = e->prompt_bytes;
     enum reel_status status = buffer_append(&e->prompted, text->text, text->n, err);
     if (status == REEL_OK)
-        status =
-            input_encode(tok, e->prompted.bytes, e->prompted.size, WITH_END, &out->ids, &n, err);
+        status = input_encode(tok, e->prompted.bytes, e->prompted.size, REEL_ENCODE_SPECIAL,
+                              &out->ids, &n, err);
     if (status != REEL_OK) return status;
     text_list_place(text, place);
     if (n == 0) return err_set(err, REEL_E_ARGUMENT, "%s: an empty text has no tokens", place);
