@@ -51,9 +51,11 @@ static void print_config(const json_t *c) {
            (long long)integer(c, "layers"), (long long)integer(c, "hidden"),
            (long long)integer(c, "intermediate"));
     row("attention");
-    printf("%lld heads, %lld of keys and values, of %lld each%s\n", (long long)integer(c, "heads"),
-           (long long)integer(c, "kv_heads"), (long long)integer(c, "head_dim"),
-           json_is_true(json_object_get(c, "qk_norm")) ? ", normed q and k" : "");
+    printf("%lld heads, %lld of keys and values, of %lld each%s%s\n",
+           (long long)integer(c, "heads"), (long long)integer(c, "kv_heads"),
+           (long long)integer(c, "head_dim"),
+           json_is_true(json_object_get(c, "qk_norm")) ? ", normed q and k" : "",
+           json_is_true(json_object_get(c, "qkv_bias")) ? ", biases of q, k and v" : "");
     if (integer(c, "delta_layers")) {
         row("delta net");
         printf("%lld of the layers: %lld heads of keys, %lld of values, state %lld x %lld each\n",
@@ -70,8 +72,10 @@ static void print_config(const json_t *c) {
             (long long)integer(c, "audio_channels"), (long long)integer(c, "audio_bins"));
     }
     row("positions");
-    printf("%lld, RoPE base %.10g, scaling %s\n", (long long)integer(c, "max_context"),
+    printf("%lld, RoPE base %.10g, scaling %s", (long long)integer(c, "max_context"),
            json_number_value(json_object_get(c, "rope_theta")), text(c, "rope_scaling"));
+    if (integer(c, "window")) printf(", window %lld", (long long)integer(c, "window"));
+    putchar('\n');
     row("vocabulary");
     printf("%lld, output matrix %s\n", (long long)integer(c, "vocab"),
            json_is_true(json_object_get(c, "tied_output")) ? "tied to the embedding"
@@ -134,8 +138,20 @@ static void print_tokenizer(const json_t *tokenizer) {
         printf("%s\n", name);
 }
 
-/* `ctx` 0: the context the library would choose. */
-static void print_memory(const json_t *memory, int64_t ctx) {
+static void print_fits(int64_t total, int64_t available) {
+    row("fits");
+    if (available == 0) {
+        puts("unknown: this system does not say how much memory is free");
+        return;
+    }
+    printf("%s: ", total <= available ? "yes" : "no");
+    megabytes(available);
+    puts(" available");
+}
+
+/* `ctx` 0: the context the library would choose. Whether a model fits that does not run is nothing
+ * to say. */
+static void print_memory(const json_t *memory, int64_t ctx, bool runs) {
     if (!json_is_object(memory)) return;
     int64_t per_position = integer(memory, "kv_per_position");
     int64_t context = ctx ? ctx : integer(memory, "context");
@@ -154,14 +170,7 @@ static void print_memory(const json_t *memory, int64_t ctx) {
         megabytes(integer(memory, "state"));
     }
     putchar('\n');
-    row("fits");
-    if (available == 0) {
-        puts("unknown: this system does not say how much memory is free");
-    } else {
-        printf("%s: ", total <= available ? "yes" : "no");
-        megabytes(available);
-        puts(" available");
-    }
+    if (runs) print_fits(total, available);
     row("per token");
     megabytes(integer(memory, "token_bytes"));
     puts(" of weights read");
@@ -191,7 +200,13 @@ static void print_human(const struct cli_args *args, const json_t *all) {
     print_config(json_object_get(all, "config"));
     print_weights(tensors);
     print_tokenizer(json_object_get(all, "tokenizer"));
-    print_memory(json_object_get(all, "memory"), cli_integer(args, "ctx", 0));
+    if (json_object_get(all, "unknown_keys")) {
+        row("unknown keys");
+        put_foreign(all, "unknown_keys");
+        putchar('\n');
+    }
+    print_memory(json_object_get(all, "memory"), cli_integer(args, "ctx", 0),
+                 json_is_true(json_object_get(all, "runs")));
     if (cli_has(args, "tensors")) print_tensors(tensors);
 }
 

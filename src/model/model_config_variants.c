@@ -4,7 +4,7 @@
  * whose model_type says "llama" may carry any of them. */
 #include "model/model_config_variants.h"
 
-#include <stdlib.h>
+#include <stdio.h>
 #include <string.h>
 
 /* What a key may say. A missing key or null is always allowed. */
@@ -19,8 +19,8 @@ enum allowed {
 };
 
 static const char *const allowed_text[] = {
-    [NOT_TRUE] = "false", [NOT_FALSE] = "true", [ONE] = "1",
-    [NOTHING] = "null",   [ONES] = "all 1",     [HEAD_DIM] = "the value of \"head_dim\"",
+    [NOT_TRUE] = "false", [NOT_FALSE] = "true",         [ONE] = "1",
+    [NOTHING] = "null",   [ONES] = "a list of 1 alone", [HEAD_DIM] = "the value of \"head_dim\"",
     [SILU] = "\"silu\"",
 };
 
@@ -235,9 +235,17 @@ static bool has_type(const struct variant *v, const json_t *value) {
 
 /* The value as a short text for a message. */
 static void show(const json_t *value, char *text, size_t n) {
-    char *whole = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
-    snprintf(text, n, "%s", whole ? whole : "not what is allowed");
-    free(whole);
+    const char *found = json_is_true(value)     ? "true"
+                        : json_is_false(value)  ? "false"
+                        : json_is_array(value)  ? "another list"
+                        : json_is_object(value) ? "an object"
+                                                : "";
+    if (json_is_string(value))
+        snprintf(text, n, "\"%.40s\"", json_string_value(value));
+    else if (json_is_number(value))
+        snprintf(text, n, "%.12g", json_number_value(value));
+    else
+        snprintf(text, n, "%s", found);
 }
 
 static enum reel_status refuse(const struct variant *v, const json_t *value, const char *name,

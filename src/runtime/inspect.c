@@ -4,8 +4,11 @@
 #include "base/json.h"
 #include "base/machine.h"
 #include "model/chat_template.h"
+#include "model/embed_config.h"
+#include "model/model_config_variants.h"
 #include "model/safetensors.h"
 #include "model/stop_ids.h"
+#include "model/tokenizer.h"
 #include "model/tokenizer_utf8.h"
 #include "plan/memory_plan.h"
 #include "plan/plan.h"
@@ -22,17 +25,49 @@ struct inspection {
     struct model_config config;
     struct weights weights;
     struct chat_template chat;
+    struct buffer unknown;     /* keys of config.json that no one here knows, between spaces */
     struct reel_error problem; /* REEL_OK when the model can run */
     bool has_config;
     bool has_weights;
 };
 
 static void inspection_release(struct inspection *in) {
+    buffer_release(&in->unknown);
     chat_template_release(&in->chat);
     weights_release(&in->weights);
     tensor_file_release(&in->tensors);
     gguf_release(&in->gguf);
     model_source_release(&in->source);
+}
+
+/* What model_load reads of texts, in its order: what it refuses is a problem here too. */
+static enum reel_status judge_texts(struct inspection *in, const struct gguf *gguf) {
+    struct reel_tokenizer *tok = NULL;
+    struct embed_config embed = { 0 };
+    enum reel_status status = tokenizer_load(&tok, &in->source, gguf, NULL, &in->problem);
+    if (status == REEL_OK)
+        status = stop_ids_add_tokenizers(&in->config, &in->source, tok, &in->problem);
+    if (status == REEL_OK)
+        status = chat_template_load(&in->chat, &in->source, gguf, NULL, &in->problem);
+    if (status == REEL_OK) status = embed_config_load(&embed, &in->source, gguf, &in->problem);
+    embed_config_release(&embed);
+    tokenizer_close(tok);
+    return status;
+}
+
+/* Whoever wrote a key that is not known may have meant maths that is not known either. A larger
+ * model's keys are those of its other parts too, and are left alone. */
+static enum reel_status find_unknown(struct inspection *in, struct reel_error *err) {
+    static const char name[] = "config.json";
+    struct file_map map = { 0 };
+    json_t *object = NULL;
+    if (in->config.nested || !model_source_has(&in->source, name)) return REEL_OK;
+    enum reel_status status = model_source_map(&in->source, name, &map, NULL, err);
+    if (status == REEL_OK) status = json_read(&object, name, map.bytes, map.size, err);
+    if (status == REEL_OK) status = model_config_unknown(object, &in->unknown, err);
+    json_decref(object);
+    file_map_close(&map);
+    return status;
 }
 
 /* Only memory running out ends the inspection here; anything else is its result. */
@@ -45,11 +80,9 @@ static enum reel_status judge(struct inspection *in, struct reel_error *err) {
     if (status == REEL_OK)
         status = weights_check(&in->weights, &in->config, &in->tensors, gguf != NULL, &in->problem);
     in->has_weights = in->has_config && status == REEL_OK;
-    if (status == REEL_OK)
-        status = stop_ids_add_tokenizers(&in->config, &in->source, NULL, &in->problem);
-    if (status == REEL_OK) {
-        status = chat_template_load(&in->chat, &in->source, gguf, NULL, &in->problem);
-    }
+    if (in->has_config && !gguf && find_unknown(in, &in->problem) == REEL_E_MEMORY)
+        status = REEL_E_MEMORY;
+    if (status == REEL_OK) status = judge_texts(in, gguf);
     in->problem.status = status;
     if (status != REEL_E_MEMORY) return REEL_OK;
     return err_set(err, status, "%s", in->problem.text);
@@ -171,6 +204,8 @@ static json_t *describe_config(const struct model_config *c) {
     put_real(&w, "rope_theta", c->rope_theta);
     put_name(&w, "rope_scaling", rope[c->rope]);
     put(&w, "qk_norm", json_boolean(c->qk_norm));
+    put(&w, "qkv_bias", json_boolean(c->qkv_bias));
+    if (c->window) put_int(&w, "window", (uint64_t)c->window);
     put_hybrid(&w, c);
     put_audio(&w, &c->audio);
     put(&w, "tied_output", json_boolean(c->tied));
@@ -306,6 +341,8 @@ static json_t *describe(const struct inspection *in) {
     put(&w, "tensors", describe_tensors(in));
     put(&w, "tokenizer", describe_tokenizer(in));
     put(&w, "memory", in->has_weights ? describe_memory(in) : json_null());
+    if (in->unknown.size) put_text(&w, "unknown_keys", in->unknown.bytes, in->unknown.size);
+    put(&w, "runs", json_boolean(in->problem.status == REEL_OK));
     put_name(&w, "problem", in->problem.status == REEL_OK ? NULL : in->problem.text);
     return finish(&w);
 }

@@ -220,6 +220,20 @@ static void inspect_of_a_model_reel_cannot_run_says_why(void **state) {
     expect("mkdir odd && cp \"$DEMO\"/*.safetensors odd && sed 's/\"qwen3\"/\"mamba\"/' "
            "\"$DEMO\"/config.json >odd/config.json && reel inspect odd",
            6, "mamba");
+    /* a tokenizer that is refused, and so what `run` says too */
+    expect(
+        "mkdir odder && cp \"$DEMO\"/* odder && sed 's/\"type\":\"BPE\"/\"type\":\"WordPiece\"/' "
+        "\"$DEMO\"/tokenizer.json >odder/tokenizer.json && ! reel inspect odder 2>&1 | grep fits",
+        0, "");
+    expect("reel inspect odder", 6, "WordPiece");
+    expect("reel run odder -p Hello", 6, "WordPiece");
+    /* a key that no one here knows is shown */
+    struct result r =
+        shell("mkdir keyed && cp \"$DEMO\"/* keyed && sed 's/{/{\"gravity\": 9.81, /' "
+              "\"$DEMO\"/config.json >keyed/config.json && reel inspect keyed");
+    assert_int_equal(r.status, 0);
+    assert_non_null(strstr(r.out, "gravity"));
+    done(r);
 }
 
 /* ---- tokens ---------------------------------------------------------------------------------- */

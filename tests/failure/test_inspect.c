@@ -19,7 +19,7 @@ static int make_file(void **state) {
     if (fd < 0) return -1;
     close(fd);
     struct bytes b = { 0 };
-    mini_gguf(&b, &(struct mini){ .head = true });
+    quantised_gguf(&b);
     assert_int_equal(file_write_atomic(path, b.data, b.n, NULL), REEL_OK);
     bytes_release(&b);
     return 0;

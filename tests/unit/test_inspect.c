@@ -77,6 +77,20 @@ static void a_model_that_cannot_run_is_described_with_its_problem(void **state) 
     bytes_release(&b);
 }
 
+/* What run would refuse after the weights, inspect refuses too. */
+static void a_model_without_a_tokenizer_is_a_problem(void **state) {
+    (void)state;
+    struct bytes b = { 0 };
+    mini_gguf(&b, &(struct mini){ .head = true });
+    assert_int_equal(file_write_atomic(path, b.data, b.n, NULL), REEL_OK);
+    json_t *d = inspect(path);
+    const char *problem = json_string_value(json_object_get(d, "problem"));
+    if (!problem || !strstr(problem, "tokenizer")) fail_msg("%s", problem ? problem : "none");
+    assert_true(json_is_false(json_object_get(d, "runs")));
+    json_decref(d);
+    bytes_release(&b);
+}
+
 static void an_unknown_architecture_still_lists_its_tensors(void **state) {
     (void)state;
     struct bytes b = { 0 };
@@ -170,6 +184,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_demo_model_is_described),
         cmocka_unit_test(a_model_that_cannot_run_is_described_with_its_problem),
+        cmocka_unit_test(a_model_without_a_tokenizer_is_a_problem),
         cmocka_unit_test(an_unknown_architecture_still_lists_its_tensors),
         cmocka_unit_test(a_broken_file_is_an_error),
         cmocka_unit_test(loading_ends_when_progress_says_so),
