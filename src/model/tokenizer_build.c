@@ -81,7 +81,7 @@ static enum cut_rule cut_of(const struct tokenizer_parts *parts) {
 static enum reel_status make_block(struct builder *b, struct reel_error *err) {
     const struct tokenizer_parts *parts = b->parts;
     struct tables_header *head = &b->tok->head;
-    head->pattern = (uint8_t)parts->pattern;
+    head->plan_bytes = (uint32_t)parts->plan.size;
     head->nfc = parts->nfc;
     head->kind = (uint8_t)parts->kind;
     head->prefix = (uint8_t)parts->prefix;
@@ -97,6 +97,9 @@ static enum reel_status make_block(struct builder *b, struct reel_error *err) {
     }
     head->merge_bits = bits_for(parts->n_merges);
     head->word_bits = bits_for(parts->n_tokens);
+    if (parts->plan.size > SPLIT_MAX_BYTES)
+        return err_set(err, REEL_E_LIMIT, "%s: %zu bytes of pre-tokenizers, at most %u",
+                       parts->name, parts->plan.size, SPLIT_MAX_BYTES);
     if (!tables_layout(head, &b->at))
         return err_set(err, REEL_E_LIMIT, "%s: %llu bytes of tokens, at most %u are supported",
                        parts->name, (unsigned long long)head->text_bytes, TOKENIZER_MAX_TEXT);
@@ -106,6 +109,7 @@ static enum reel_status make_block(struct builder *b, struct reel_error *err) {
     b->block = b->tok->block;
     b->tok->block_bytes = b->at.total;
     tables_point(b->tok, b->block, &b->at);
+    if (parts->plan.size) memcpy(section(b, b->at.plan), parts->plan.bytes, parts->plan.size);
     memcpy(section(b, b->at.around), &parts->around, sizeof parts->around);
     memset(section(b, b->at.merge_slots), 0xff, sizeof(uint64_t) << head->merge_bits);
     return REEL_OK;
@@ -277,6 +281,10 @@ static enum reel_status mark_whole_words(struct builder *b, struct reel_error *e
         const unsigned char *text = (const unsigned char *)tok->text + tok->offsets[id];
         size_t made;
         if (tok->flags[id] & TOKEN_RAW) continue;
+        if (b->parts->ignore_merges) {
+            slots[i] |= WORD_WHOLE;
+            continue;
+        }
         status =
             bpe_word(tok, &scratch, text, tok->offsets[id + 1] - tok->offsets[id], ids, &made, err);
         if (status == REEL_OK && made == 1 && (uint32_t)ids[0] == id) slots[i] |= WORD_WHOLE;
@@ -310,6 +318,8 @@ enum reel_status tokenizer_build(struct reel_tokenizer **out, const struct token
         if (!tables_attach(b.tok, b.block, b.at.total, source))
             status = err_set(err, REEL_E_FORMAT,
                              "%s: the tables built from it do not hold together", parts->name);
+        else
+            status = tables_compile(b.tok, parts->name, err);
     }
     if (status != REEL_OK) {
         tokenizer_close(b.tok);

@@ -21,8 +21,10 @@ enum reel_status tokenizer_cache_read(struct reel_tokenizer **out, const char *c
     if (status == REEL_OK) status = mem_zeroed(&tok, 1, sizeof *tok, "a tokenizer", err);
     if (status == REEL_OK && file_map_open(&tok->file, path.bytes, NULL) == REEL_OK &&
         tables_attach(tok, tok->file.bytes, tok->file.size, source)) {
-        *out = tok;
-        tok = NULL;
+        status = tables_compile(tok, path.bytes, err);
+        if (status == REEL_OK) *out = tok;
+        if (status == REEL_OK) tok = NULL;
+        if (status != REEL_E_MEMORY) status = REEL_OK; /* not usable: made again */
     }
     tokenizer_close(tok);
     buffer_release(&path);

@@ -15,8 +15,8 @@ struct encoder {
     const char *run; /* text since the last added token: inside a piece, or `joined` */
     size_t run_bytes;
     struct buffer joined;
-    struct buffer escaped; /* SentencePiece: a text as merging sees it */
-    bool begun;            /* something was encoded before the run */
+    struct buffer prefixed; /* SentencePiece: a text as merging sees it; or one after a space */
+    bool begun;             /* something was encoded before the run */
     struct nfc_scratch nfc;
     struct bpe_scratch bpe;
 };
@@ -51,7 +51,7 @@ static enum reel_status encode_words(struct encoder *e, const char *text, size_t
     struct splitter s;
     const unsigned char *word;
     enum reel_status status = REEL_OK;
-    splitter_start(&s, (enum split_pattern)e->tok->head.pattern, text, n_bytes);
+    splitter_start(&s, &e->tok->plan, text, n_bytes);
     for (size_t n; status == REEL_OK && (n = splitter_next(&s, &word)) > 0;)
         status = encode_word(e, word, n, err);
     return status;
@@ -60,7 +60,7 @@ static enum reel_status encode_words(struct encoder *e, const char *text, size_t
 static enum reel_status encode_spm(struct encoder *e, const char *text, size_t n_bytes,
                                    struct reel_error *err) {
     const enum cut_rule cut = (enum cut_rule)e->tok->head.cut;
-    enum reel_status status = spm_text(e->tok, !e->begun, &e->escaped, &text, &n_bytes, err);
+    enum reel_status status = spm_text(e->tok, !e->begun, &e->prefixed, &text, &n_bytes, err);
     for (size_t n; status == REEL_OK && n_bytes > 0; text += n, n_bytes -= n) {
         n = spm_word(cut, text, n_bytes);
         status = encode_word(e, (const unsigned char *)text, n, err);
@@ -74,6 +74,13 @@ static enum reel_status flush(struct encoder *e, struct reel_error *err) {
     if (n == 0) return REEL_OK;
     enum reel_status status = REEL_OK;
     if (e->tok->head.nfc) status = nfc_text(&e->nfc, &text, &n, err);
+    if (status == REEL_OK && e->tok->plan.prefix && *text != ' ') {
+        e->prefixed.size = 0;
+        status = buffer_append(&e->prefixed, " ", 1, err);
+        if (status == REEL_OK) status = buffer_append(&e->prefixed, text, n, err);
+        text = e->prefixed.bytes;
+        n++;
+    }
     if (status == REEL_OK)
         status = e->tok->head.kind == KIND_SENTENCEPIECE ? encode_spm(e, text, n, err)
                                                          : encode_words(e, text, n, err);
@@ -195,7 +202,7 @@ enum reel_status tokenizer_encode(const struct reel_tokenizer *tok, const struct
     }
     if (status == REEL_OK) status = flush(&e, err);
     buffer_release(&e.joined);
-    buffer_release(&e.escaped);
+    buffer_release(&e.prefixed);
     nfc_scratch_release(&e.nfc);
     bpe_scratch_release(&e.bpe);
     if (status != REEL_OK) {

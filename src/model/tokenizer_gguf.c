@@ -11,32 +11,13 @@ static bool text_is(const char *bytes, size_t n, const char *wanted) {
     return n == strlen(wanted) && memcmp(bytes, wanted, n) == 0;
 }
 
+/* Finds what a file's name for its pre-tokenizer means. */
 static enum reel_status read_pattern(struct tokenizer_parts *parts, const struct gguf *gguf,
-                                     struct reel_error *err) {
-    static const struct {
-        const char *name;
-        enum split_pattern pattern;
-        bool nfc;
-    } known[] = {
-        { "qwen2", SPLIT_QWEN2, true },
-        { "qwen35", SPLIT_QWEN35, true },
-        { "smollm", SPLIT_SMOLLM, false },
-        { "gpt-2", SPLIT_GPT2, false },
-    };
+                                     bool *starts, struct reel_error *err) {
     const char *bytes = "";
     size_t n = 0;
     enum reel_status status = gguf_get_text(gguf, "tokenizer.ggml.pre", true, &bytes, &n, err);
-    if (status != REEL_OK) return status;
-    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
-        if (!text_is(bytes, n, known[i].name)) continue;
-        parts->pattern = known[i].pattern;
-        parts->nfc = known[i].nfc;
-        return REEL_OK;
-    }
-    return err_set(err, REEL_E_UNSUPPORTED,
-                   "%s: tokenizer.ggml.pre is \"%.*s\"; supported are qwen2, qwen35, smollm and "
-                   "gpt-2",
-                   parts->name, (int)(n < 40 ? n : 40), bytes);
+    return status == REEL_OK ? parts_set_named(parts, bytes, n, starts, err) : status;
 }
 
 static enum reel_status refuse_flag(const struct tokenizer_parts *parts, const struct gguf *gguf,
@@ -49,15 +30,17 @@ static enum reel_status refuse_flag(const struct tokenizer_parts *parts, const s
 }
 
 /* The begin-of-text (or end) token that the file wants before (after) every text. SentencePiece's
- * files want the first, and it is id 1, unless they say otherwise. */
+ * files want the first, and it is id 1, unless they say otherwise; of the others the name of the
+ * pre-tokenizer says so, which gives `fallback`. */
 static enum reel_status read_around(struct tokenizer_parts *parts, const struct gguf *gguf,
-                                    bool after, struct reel_error *err) {
+                                    bool after, bool fallback, struct reel_error *err) {
     const char *flag = after ? "tokenizer.ggml.add_eos_token" : "tokenizer.ggml.add_bos_token";
     const char *key = after ? "tokenizer.ggml.eos_token_id" : "tokenizer.ggml.bos_token_id";
-    bool spm = parts->kind == KIND_SENTENCEPIECE, wanted = spm && !after;
+    bool spm = parts->kind == KIND_SENTENCEPIECE, wanted = fallback;
     int64_t id = after ? 2 : 1;
     enum reel_status status = gguf_get_bool(gguf, flag, false, &wanted, err);
     if (status != REEL_OK || !wanted) return status;
+    if (fallback && !spm && !gguf_find(gguf, key)) return REEL_OK;
     status = gguf_get_int(gguf, key, 0, TOKENIZER_MAX_TOKENS - 1, !spm, &id, err);
     return status == REEL_OK ? parts_add_around(parts, id, after, err) : status;
 }
@@ -159,9 +142,9 @@ static enum reel_status read_scores(struct tokenizer_parts *parts, const struct 
 }
 
 static enum reel_status from_byte_level(struct tokenizer_parts *parts, const struct gguf *gguf,
-                                        struct reel_error *err) {
+                                        bool *starts, struct reel_error *err) {
     parts->drops_unknown = true;
-    enum reel_status status = read_pattern(parts, gguf, err);
+    enum reel_status status = read_pattern(parts, gguf, starts, err);
     if (status == REEL_OK)
         status = refuse_flag(parts, gguf, "tokenizer.ggml.add_space_prefix", err);
     if (status == REEL_OK) status = read_tokens(parts, gguf, err);
@@ -193,9 +176,10 @@ enum reel_status parts_from_gguf(struct tokenizer_parts *parts, const struct ggu
     if (status != REEL_OK) return status;
     bool spm = text_is(model, n, "llama");
     if (spm || text_is(model, n, "gpt2")) {
-        status = spm ? from_spm(parts, gguf, err) : from_byte_level(parts, gguf, err);
-        if (status == REEL_OK) status = read_around(parts, gguf, false, err);
-        if (status == REEL_OK) status = read_around(parts, gguf, true, err);
+        bool starts = spm;
+        status = spm ? from_spm(parts, gguf, err) : from_byte_level(parts, gguf, &starts, err);
+        if (status == REEL_OK) status = read_around(parts, gguf, false, starts, err);
+        if (status == REEL_OK) status = read_around(parts, gguf, true, false, err);
         return status;
     }
     return err_set(err, REEL_E_UNSUPPORTED,

@@ -18,17 +18,6 @@ static bool is_type(const json_t *object, const char *type) {
     return strcmp(type_of(object), type) == 0;
 }
 
-/* A flag that has to have one value, its fallback being what the format means without it. */
-static enum reel_status need_flag(const struct tokenizer_parts *parts, const json_t *object,
-                                  const char *key, bool fallback, bool wanted,
-                                  struct reel_error *err) {
-    bool found;
-    enum reel_status status = json_get_bool(object, parts->name, key, fallback, &found, err);
-    if (status != REEL_OK || found == wanted) return status;
-    return err_set(err, REEL_E_UNSUPPORTED, "%s: %s with \"%s\" %s is not supported", parts->name,
-                   type_of(object), key, found ? "true" : "false");
-}
-
 static enum reel_status read_normalizer(struct tokenizer_parts *parts, const json_t *root,
                                         struct reel_error *err) {
     const json_t *normalizer = json_object_get(root, "normalizer");
@@ -45,65 +34,6 @@ static enum reel_status read_normalizer(struct tokenizer_parts *parts, const jso
         return refuse(parts, "normalizer", type_of(normalizer), "NFC or none", err);
     parts->nfc = true;
     return REEL_OK;
-}
-
-static enum reel_status read_byte_level(const struct tokenizer_parts *parts, const json_t *step,
-                                        bool use_regex, struct reel_error *err) {
-    if (!is_type(step, "ByteLevel"))
-        return refuse(parts, "pre_tokenizer", type_of(step), "the last one must be ByteLevel", err);
-    enum reel_status status = need_flag(parts, step, "add_prefix_space", true, false, err);
-    if (status == REEL_OK) status = need_flag(parts, step, "use_regex", true, use_regex, err);
-    return status;
-}
-
-enum reel_status parts_set_regex(struct tokenizer_parts *parts, const char *what, const char *regex,
-                                 struct reel_error *err) {
-    if (strcmp(regex, split_regex_qwen2) == 0)
-        parts->pattern = SPLIT_QWEN2;
-    else if (strcmp(regex, split_regex_qwen35) == 0)
-        parts->pattern = SPLIT_QWEN35;
-    else
-        return refuse(parts, what, regex, "the patterns of Qwen2, Qwen3 and Qwen3.5 are", err);
-    return REEL_OK;
-}
-
-static enum reel_status read_split(struct tokenizer_parts *parts, const json_t *step,
-                                   struct reel_error *err) {
-    const char *regex =
-        json_string_value(json_object_get(json_object_get(step, "pattern"), "Regex"));
-    const char *behavior = json_string_value(json_object_get(step, "behavior"));
-    if (!behavior || strcmp(behavior, "Isolated") != 0)
-        return refuse(parts, "Split with behavior", behavior ? behavior : "(none)", "Isolated",
-                      err);
-    enum reel_status status = need_flag(parts, step, "invert", false, false, err);
-    if (status != REEL_OK) return status;
-    return parts_set_regex(parts, "Split by", regex ? regex : "(no Regex)", err);
-}
-
-static enum reel_status read_pre_tokenizer(struct tokenizer_parts *parts, const json_t *root,
-                                           struct reel_error *err) {
-    const json_t *step = json_object_get(root, "pre_tokenizer");
-    const json_t *list = json_object_get(step, "pretokenizers");
-    const char *allowed = "Split + ByteLevel, Digits + ByteLevel or ByteLevel alone";
-    if (!step || !is_type(step, "Sequence") || json_array_size(list) == 1) {
-        if (step && is_type(step, "Sequence")) step = json_array_get(list, 0);
-        if (!step || !is_type(step, "ByteLevel"))
-            return refuse(parts, "pre_tokenizer", type_of(step), allowed, err);
-        parts->pattern = SPLIT_GPT2;
-        return read_byte_level(parts, step, true, err);
-    }
-    const json_t *first = json_array_get(list, 0), *last = json_array_get(list, 1);
-    if (json_array_size(list) != 2)
-        return refuse(parts, "pre_tokenizer", "Sequence of another length than 2", allowed, err);
-    if (is_type(first, "Split")) {
-        enum reel_status status = read_split(parts, first, err);
-        return status == REEL_OK ? read_byte_level(parts, last, false, err) : status;
-    }
-    if (!is_type(first, "Digits"))
-        return refuse(parts, "pre_tokenizer", type_of(first), allowed, err);
-    parts->pattern = SPLIT_SMOLLM;
-    enum reel_status status = need_flag(parts, first, "individual_digits", false, true, err);
-    return status == REEL_OK ? read_byte_level(parts, last, true, err) : status;
 }
 
 /* The decoder may only be ByteLevel: it decodes as reel does. */
@@ -138,7 +68,9 @@ static enum reel_status read_model_options(struct tokenizer_parts *parts, const 
     if (status == REEL_OK)
         status = json_get_bool(model, parts->name, "byte_fallback", false, &fallback, err);
     if (fallback) parts->kind = KIND_SENTENCEPIECE;
-    if (status == REEL_OK) status = need_flag(parts, model, "ignore_merges", false, false, err);
+    if (status == REEL_OK)
+        status =
+            json_get_bool(model, parts->name, "ignore_merges", false, &parts->ignore_merges, err);
     return status;
 }
 
@@ -229,7 +161,8 @@ static enum reel_status read_pipeline(struct tokenizer_parts *parts, const json_
                                       struct reel_error *err) {
     if (parts->kind == KIND_SENTENCEPIECE) return parts_read_spm(parts, root, err);
     enum reel_status status = read_normalizer(parts, root, err);
-    if (status == REEL_OK) status = read_pre_tokenizer(parts, root, err);
+    if (status == REEL_OK)
+        status = parts_read_pre_tokenizer(parts, json_object_get(root, "pre_tokenizer"), err);
     if (status == REEL_OK) status = read_decoder(parts, root, err);
     return status;
 }

@@ -8,6 +8,7 @@
 
 void parts_release(struct tokenizer_parts *parts) {
     buffer_release(&parts->text);
+    buffer_release(&parts->plan);
     mem_free(parts->tokens);
     mem_free(parts->merges);
     *parts = (struct tokenizer_parts){ 0 };

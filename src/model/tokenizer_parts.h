@@ -24,9 +24,10 @@ struct merge_part {
 struct tokenizer_parts {
     const char *name; /* borrowed: the file, for messages */
     enum tokenizer_kind kind;
-    enum split_pattern pattern;
+    struct buffer plan; /* tokenizer_split.h: how text is cut; not of SentencePiece */
     bool nfc;
     struct around_text around;
+    bool ignore_merges; /* a word that is a token is that token, whatever merging gives */
     bool drops_unknown; /* a byte that is no token vanishes; otherwise it would need unk_token */
     enum prefix_rule prefix; /* this and the next three are for SentencePiece */
     bool prefix_new;         /* no space before a text that starts with one */
@@ -102,12 +103,22 @@ enum reel_status parts_grow(void *array, size_t needed, size_t *capacity, size_t
 enum reel_status parts_read_spm(struct tokenizer_parts *parts, const json_t *root,
                                 struct reel_error *err);
 
+/* The pipeline that GGUF files name in tokenizer.ggml.pre. *starts receives whether its models
+ * begin every text with their begin-of-text token where the file does not say. */
+enum reel_status parts_set_named(struct tokenizer_parts *parts, const char *name, size_t n,
+                                 bool *starts, struct reel_error *err);
+
+/* The pre_tokenizer of tokenizer.json, which must be there. */
+enum reel_status parts_read_pre_tokenizer(struct tokenizer_parts *parts, const json_t *step,
+                                          struct reel_error *err);
+
 /* The post_processor of tokenizer.json; NULL and null add nothing. */
 enum reel_status parts_read_post_processor(struct tokenizer_parts *parts, const json_t *post,
                                            struct reel_error *err);
 
 /* Shared by the JSON readers. */
-enum reel_status parts_set_regex(struct tokenizer_parts *parts, const char *what, const char *regex,
+/* One expression, as Split with Isolated and ByteLevel would have it. */
+enum reel_status parts_set_regex(struct tokenizer_parts *parts, const char *regex,
                                  struct reel_error *err);
 enum reel_status parts_add_vocabulary(struct tokenizer_parts *parts, const json_t *vocab,
                                       struct reel_error *err);

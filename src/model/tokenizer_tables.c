@@ -18,12 +18,14 @@ static bool place(size_t *end, size_t *at, size_t n, size_t size) {
 
 bool tables_layout(const struct tables_header *head, struct tables_layout *at) {
     if (head->n_tokens > TOKENIZER_MAX_TOKENS || head->n_merges > TOKENIZER_MAX_TOKENS ||
-        head->n_added > head->n_tokens || head->text_bytes > TOKENIZER_MAX_TEXT)
+        head->n_added > head->n_tokens || head->text_bytes > TOKENIZER_MAX_TEXT ||
+        head->plan_bytes > SPLIT_MAX_BYTES)
         return false;
     if (head->merge_bits < 1 || head->merge_bits > 22) return false;
     if (head->word_bits < 1 || head->word_bits > 22) return false;
     at->total = sizeof *head;
     return place(&at->total, &at->around, 1, sizeof(struct around_text)) &&
+           place(&at->total, &at->plan, head->plan_bytes, 1) &&
            place(&at->total, &at->offsets, (size_t)head->n_tokens + 1, 4) &&
            place(&at->total, &at->flags, head->n_tokens, 1) &&
            place(&at->total, &at->byte_ids, 256, 4) &&
@@ -116,6 +118,7 @@ static bool around_ok(const struct around_text *around, uint32_t n_tokens) {
 
 void tables_point(struct reel_tokenizer *tok, const void *start, const struct tables_layout *at) {
     const unsigned char *block = start;
+    tok->plan_text = (const char *)block + at->plan;
     tok->around = (const struct around_text *)(const void *)(block + at->around);
     tok->offsets = (const uint32_t *)(const void *)(block + at->offsets);
     tok->flags = block + at->flags;
@@ -146,7 +149,7 @@ bool tables_attach(struct reel_tokenizer *tok, const void *block, size_t n_bytes
         return false;
     if (memcmp(head->source, source, SHA256_HEX) != 0) return false;
     if (memcmp(head->zero, no_bytes, sizeof no_bytes) != 0) return false;
-    if (head->pattern >= N_SPLIT_PATTERNS || head->nfc > 1) return false;
+    if (head->nfc > 1) return false;
     if (head->kind >= N_TOKENIZER_KINDS || head->prefix >= N_PREFIX_RULES ||
         head->cut >= N_CUT_RULES || head->prefix_new > 1 || head->strip > 1 || head->ties > 1)
         return false;
@@ -167,6 +170,11 @@ bool tables_attach(struct reel_tokenizer *tok, const void *block, size_t n_bytes
     return true;
 }
 
+enum reel_status tables_compile(struct reel_tokenizer *tok, const char *name,
+                                struct reel_error *err) {
+    return split_plan_open(&tok->plan, tok->plan_text, tok->head.plan_bytes, name, err);
+}
+
 void tables_sign(struct tables_header *head, const char *source) {
     memcpy(head->magic, tables_magic, sizeof tables_magic);
     head->version = TOKENIZER_TABLES_VERSION;
@@ -178,6 +186,7 @@ void tables_sign(struct tables_header *head, const char *source) {
 
 void tokenizer_close(struct reel_tokenizer *tok) {
     if (!tok) return;
+    split_plan_release(&tok->plan);
     file_map_close(&tok->file);
     mem_free(tok->block);
     mem_free(tok);

@@ -14,7 +14,7 @@
 
 #include <string.h>
 
-#define TOKENIZER_TABLES_VERSION 3
+#define TOKENIZER_TABLES_VERSION 4
 #define TOKENIZER_MAX_TEXT       (1u << 28) /* bytes of all tokens together */
 #define TOKENIZER_NONE           UINT32_MAX
 #define TOKENIZER_MAX_AROUND     8 /* ids that a post-processor puts on one side of a text */
@@ -64,7 +64,6 @@ struct tables_header {
     uint32_t version;
     uint32_t byte_order;
     char source[SHA256_HEX]; /* of the files the tables were made from */
-    uint8_t pattern;         /* enum split_pattern */
     uint8_t nfc;
     uint8_t merge_bits; /* log2 of the slots of each hash table */
     uint8_t word_bits;
@@ -74,10 +73,11 @@ struct tables_header {
     uint8_t cut;        /* enum cut_rule */
     uint8_t strip;      /* a space that starts an answer is not shown */
     uint8_t ties;       /* whether `orders` is there */
-    uint8_t zero[1];
+    uint8_t zero[6];
     uint32_t n_tokens;
     uint32_t n_merges;
     uint32_t n_added;
+    uint32_t plan_bytes;
     uint64_t text_bytes;
     uint64_t total_bytes;
     uint64_t checksum; /* of everything after the header */
@@ -98,6 +98,8 @@ struct reel_tokenizer {
     struct file_map file; /* the cache file the tables lie in, or */
     void *block;          /* the memory they were built in */
     size_t block_bytes;
+    struct split_plan plan; /* compiled by tables_compile */
+    const char *plan_text;  /* [plan_bytes] */
     const struct around_text *around;
     const uint32_t *offsets;     /* [n_tokens + 1], into text */
     const uint8_t *flags;        /* [n_tokens], enum token_flag */
@@ -115,8 +117,8 @@ struct reel_tokenizer {
 
 /* Where the sections lie; writable while the tables are built. */
 struct tables_layout {
-    size_t around, offsets, flags, byte_ids, added, merge_ids, orders, merge_slots, word_slots,
-        text, total;
+    size_t around, plan, offsets, flags, byte_ids, added, merge_ids, orders, merge_slots,
+        word_slots, text, total;
 };
 
 /* False when the header's counts are outside their limits. */
@@ -132,6 +134,10 @@ void tables_sign(struct tables_header *head, const char *source);
  * a block this version can use. */
 bool tables_attach(struct reel_tokenizer *tok, const void *block, size_t n_bytes,
                    const char *source);
+
+/* Compiles how text is cut, of attached tables. `name` is the file, for messages. */
+enum reel_status tables_compile(struct reel_tokenizer *tok, const char *name,
+                                struct reel_error *err);
 
 uint64_t tables_checksum(const void *bytes, size_t n);
 

@@ -1,23 +1,66 @@
-/* Classes of code points as the reference tokenizer sees them. */
+/* What the reference tokenizer thinks of code points: general categories, and the classes of
+ * characters that pre-tokenizers, normalising and added tokens ask for. */
 #ifndef REEL_MODEL_TOKENIZER_UNICODE_H
 #define REEL_MODEL_TOKENIZER_UNICODE_H
 
 #include <stdint.h>
 
 enum unicode_class {
-    UC_LETTER = 1,     /* \p{L} */
-    UC_MARK = 2,       /* \p{M} */
-    UC_NUMBER = 4,     /* \p{N} */
-    UC_SPACE = 8,      /* \s */
-    UC_DIGIT = 16,     /* what the Digits pre-tokenizer takes; \p{N} of an older Unicode */
-    UC_COMBINING = 32, /* canonical combining class is not 0 */
-    UC_UNSTABLE = 64   /* NFC may change it, or join it to what stands before */
+    UC_SPACE = 1,       /* \s */
+    UC_NUMERIC = 2,     /* what the Digits pre-tokenizer takes; \p{N} of an older Unicode */
+    UC_PUNCTUATION = 4, /* what the Punctuation pre-tokenizer takes */
+    UC_COMBINING = 8,   /* canonical combining class is not 0 */
+    UC_UNSTABLE = 16,   /* NFC may change it, or join it to what stands before */
+    UC_WORD = 32,       /* \w of the pre-tokenizers' expressions */
+    UC_RUST_WORD = 64,  /* \w of those that look beside an added token */
+    UC_HAN = 128,       /* scripts */
+    UC_HIRAGANA = 256,
+    UC_KATAKANA = 512,
+    UC_HANGUL = 1024
 };
+
+/* General categories, in the order in which tools/make_unicode_classes.py names them. */
+enum unicode_category {
+    UC_Lu,
+    UC_Ll,
+    UC_Lt,
+    UC_Lm,
+    UC_Lo,
+    UC_Mn,
+    UC_Mc,
+    UC_Me,
+    UC_Nd,
+    UC_Nl,
+    UC_No,
+    UC_Pc,
+    UC_Pd,
+    UC_Ps,
+    UC_Pe,
+    UC_Pi,
+    UC_Pf,
+    UC_Po,
+    UC_Sm,
+    UC_Sc,
+    UC_Sk,
+    UC_So,
+    UC_Zs,
+    UC_Zl,
+    UC_Zp,
+    UC_Cc,
+    UC_Cf,
+    UC_Cs,
+    UC_Co,
+    UC_Cn,
+    N_UNICODE_CATEGORIES
+};
+
+#define UNICODE_END 0x110000u /* first number beyond the code points */
 
 /* Code points from `first` to before the next range's. */
 struct unicode_range {
-    uint32_t first : 24;
-    uint32_t classes : 8;
+    uint32_t first;
+    uint16_t classes; /* enum unicode_class */
+    uint8_t category;
 };
 
 extern const struct unicode_range unicode_ranges[];

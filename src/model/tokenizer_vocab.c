@@ -49,9 +49,9 @@ static enum reel_status read_class(struct tokenizer_parts *parts, const json_t *
                        "%s: \"tokenizer_class\" is \"%.60s\": without tokenizer.json only "
                        "Qwen2Tokenizer and Qwen3_5Tokenizer are supported",
                        parts->name, class ? class : "(none)");
-    parts->pattern = qwen35 ? SPLIT_QWEN35 : SPLIT_QWEN2;
     parts->nfc = true;
-    return regex ? parts_set_regex(parts, "pretokenize_regex", regex, err) : REEL_OK;
+    if (!regex) regex = qwen35 ? split_regex_qwen35 : split_regex_qwen2;
+    return parts_set_regex(parts, regex, err);
 }
 
 /* The id of a token that the configuration names as a text or an object with "content". */

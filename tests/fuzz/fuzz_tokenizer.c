@@ -88,7 +88,10 @@ static void forged_cache(const uint8_t *data, size_t n) {
     struct tables_header *head = tok->block;
     head->total_bytes = tok->block_bytes;
     tables_sign(head, tok->head.source);
-    if (tables_attach(&forged, bytes, tok->block_bytes, tok->head.source)) use(&forged);
+    if (tables_attach(&forged, bytes, tok->block_bytes, tok->head.source) &&
+        tables_compile(&forged, "forged", NULL) == REEL_OK)
+        use(&forged);
+    split_plan_release(&forged.plan);
     tokenizer_close(tok);
     model_source_release(&source);
     buffer_release(&json);

@@ -94,12 +94,17 @@ static void settings_that_reel_lacks_are_refused_by_name(void **state) {
           "\"Lowercase\"}]}",
           REEL_E_UNSUPPORTED, "Lowercase" },
         { "\"type\": \"Split\"", "\"type\": \"Whitespace\"", REEL_E_UNSUPPORTED, "Whitespace" },
-        { "(?i:'s", "(?i:'z", REEL_E_UNSUPPORTED, "(?i:'z" },
-        { "Isolated", "Removed", REEL_E_UNSUPPORTED, "Removed" },
-        { "\"invert\": false", "\"invert\": true", REEL_E_UNSUPPORTED, "invert" },
+        { "(?i:'s", "(?<=z)(?i:'s", REEL_E_UNSUPPORTED, "(?<=z)" },
+        { "Isolated", "Joined", REEL_E_UNSUPPORTED, "Joined" },
+        { "\"Regex\"", "\"regex\"", REEL_E_FORMAT, "Regex" },
+        { "\"type\": \"ByteLevel\", \"add", "\"type\": \"Digits\", \"add", REEL_E_UNSUPPORTED,
+          "no ByteLevel" },
+        { "{\"type\": \"ByteLevel\", \"add",
+          "{\"type\": \"ByteLevel\", \"add_prefix_space\": false}, {\"type\": \"ByteLevel\", \"add",
+          REEL_E_UNSUPPORTED, "second ByteLevel" },
         { "\"add_prefix_space\": false", "\"add_prefix_space\": true", REEL_E_UNSUPPORTED,
           "add_prefix_space" },
-        { "\"use_regex\": false", "\"use_regex\": true", REEL_E_UNSUPPORTED, "use_regex" },
+        { "\"use_regex\": false", "\"use_regex\": true", REEL_OK, "" },
         { "\"post_processor\": {\"type\": \"ByteLevel\"}",
           "\"post_processor\": {\"type\": \"BertProcessing\"}", REEL_E_UNSUPPORTED,
           "BertProcessing" },
@@ -113,14 +118,61 @@ static void settings_that_reel_lacks_are_refused_by_name(void **state) {
           "</w>" },
         { "\"byte_fallback\": false", "\"byte_fallback\": true", REEL_E_UNSUPPORTED,
           "byte_fallback" },
-        { "\"ignore_merges\": false", "\"ignore_merges\": true", REEL_E_UNSUPPORTED,
-          "ignore_merges" },
         { "\"lstrip\": false", "\"lstrip\": true", REEL_E_UNSUPPORTED, "lstrip" },
         { "\"rstrip\": false", "\"rstrip\": true", REEL_E_UNSUPPORTED, "rstrip" },
         { "\"single_word\": false", "\"single_word\": true", REEL_E_UNSUPPORTED, "single_word" },
         { "\"normalized\": false", "\"normalized\": true", REEL_E_UNSUPPORTED, "normalized" },
     };
     check_changes(changes, sizeof changes / sizeof changes[0]);
+}
+
+/* The small tokenizer with one change, and the ids of one text. */
+static void check_ids(const char *from, const char *to, const char *text, const int32_t *wanted,
+                      size_t n) {
+    struct buffer json = { 0 };
+    struct reel_tokenizer *tok;
+    struct reel_error err;
+    small_tokenizer_json(&json);
+    text_replace(&json, from, to);
+    if (load_json(&tok, json.bytes, json.size, &err) != REEL_OK) fail_msg("%s", err.text);
+    expect_ids(tok, text, wanted, n);
+    tokenizer_close(tok);
+    buffer_release(&json);
+}
+
+static void a_word_that_is_a_token_needs_no_merges_where_the_file_says_so(void **state) {
+    (void)state;
+    /* no merge gives "hello" any more: h and o are bytes 71 and 78 in the order of the alphabet */
+    check_ids("\"h e\", ", "", "hello", (int32_t[]){ 71, 68, 257, 78 }, 4);
+    check_ids("\"ignore_merges\": false", "\"ignore_merges\": true", "hellohe",
+              (int32_t[]){ 259, 256 }, 2); /* no whole word: merged as always */
+    struct buffer json = { 0 };
+    struct reel_tokenizer *tok;
+    small_tokenizer_json(&json);
+    text_replace(&json, "\"h e\", ", "");
+    text_replace(&json, "\"ignore_merges\": false", "\"ignore_merges\": true");
+    assert_int_equal(load_json(&tok, json.bytes, json.size, NULL), REEL_OK);
+    expect_ids(tok, "hello hello he", (int32_t[]){ 259, 260, 220, 71, 68 }, 5);
+    expect_ids(tok, "hellohe", (int32_t[]){ 71, 68, 257, 78, 71, 68 }, 6);
+    tokenizer_close(tok);
+    buffer_release(&json);
+}
+
+static void byte_level_alone_may_put_a_space_in_front(void **state) {
+    (void)state;
+    struct buffer json = { 0 };
+    struct reel_tokenizer *tok;
+    struct reel_error err;
+    small_tokenizer_json(&json);
+    text_replace(&json, "{\"type\": \"Split\"",
+                 "{\"type\": \"ByteLevel\"}], \"was\": [{\"type\": \"Split\"");
+    if (load_json(&tok, json.bytes, json.size, &err) != REEL_OK) fail_msg("%s", err.text);
+    expect_ids(tok, "hello", (int32_t[]){ 260 }, 1);
+    expect_ids(tok, " hello", (int32_t[]){ 260 }, 1);
+    expect_ids(tok, "hello<|end|>hello", (int32_t[]){ 260, 261, 260 }, 3);
+    expect_ids(tok, "<|end|>", (int32_t[]){ 261 }, 1);
+    tokenizer_close(tok);
+    buffer_release(&json);
 }
 
 #define BYTE_LEVEL_POST "\"post_processor\": {\"type\": \"ByteLevel\"}"
@@ -341,14 +393,14 @@ static void the_older_form_splits_as_its_class_or_its_own_regex_says(void **stat
     (void)state;
     static const struct {
         const char *class, *regex;
-        enum split_pattern pattern;
+        const char *wanted;
     } cases[] = {
-        { "Qwen2Tokenizer", NULL, SPLIT_QWEN2 },
-        { "Qwen2TokenizerFast", NULL, SPLIT_QWEN2 },
-        { "Qwen3_5Tokenizer", NULL, SPLIT_QWEN35 },
-        { "Qwen2Tokenizer", split_regex_qwen35, SPLIT_QWEN35 }, /* as Qwen3.5 is published */
-        { "Qwen2Tokenizer", split_regex_qwen2, SPLIT_QWEN2 },
-        { "Qwen2Tokenizer", "\\p{L}+", N_SPLIT_PATTERNS },
+        { "Qwen2Tokenizer", NULL, split_regex_qwen2 },
+        { "Qwen2TokenizerFast", NULL, split_regex_qwen2 },
+        { "Qwen3_5Tokenizer", NULL, split_regex_qwen35 },
+        { "Qwen2Tokenizer", split_regex_qwen35, split_regex_qwen35 }, /* as Qwen3.5 is published */
+        { "Qwen2Tokenizer", "\\p{L}+", "\\p{L}+" },
+        { "Qwen2Tokenizer", "\\p{L}*", NULL },
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct buffer config = { 0 };
@@ -366,12 +418,12 @@ static void the_older_form_splits_as_its_class_or_its_own_regex_says(void **stat
         }
         assert_int_equal(buffer_text(&config, "}", NULL), REEL_OK);
         enum reel_status status = load_older_form(&tok, config.bytes, "\n", &err);
-        if (cases[i].pattern == N_SPLIT_PATTERNS) {
+        if (!cases[i].wanted) {
             assert_int_equal(status, REEL_E_UNSUPPORTED);
-            assert_non_null(strstr(err.text, "pretokenize_regex"));
+            assert_non_null(strstr(err.text, "\\p{L}*"));
         } else {
             if (status != REEL_OK) fail_msg("%s", err.text);
-            assert_int_equal(tok->head.pattern, cases[i].pattern);
+            assert_string_equal(tok->plan_text + 3, cases[i].wanted);
             assert_true(tok->head.nfc);
         }
         tokenizer_close(tok);
@@ -433,6 +485,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_small_tokenizer_loads_and_encodes),
         cmocka_unit_test(settings_that_reel_lacks_are_refused_by_name),
+        cmocka_unit_test(a_word_that_is_a_token_needs_no_merges_where_the_file_says_so),
+        cmocka_unit_test(byte_level_alone_may_put_a_space_in_front),
         cmocka_unit_test(a_post_processor_says_what_stands_around_a_text),
         cmocka_unit_test(templates_that_do_not_hold_together_are_refused),
         cmocka_unit_test(vocabularies_that_do_not_hold_together_are_refused),
