@@ -41,6 +41,8 @@ STEPS = {  # name: seconds it may take; in this order
     "slots": 200,
     "lookups": 120,
     "two-processes": 120,
+    "qwen2-quick": 180,
+    "families": 300,
     "hybrid-logits": 200,
     "hybrid-lengths": 240,
     "hybrid-quick": 90,
@@ -140,6 +142,7 @@ def gpu_words():
 
 
 def run_here(args):
+    import gpu_check_families
     import gpu_check_faults
     import gpu_check_hybrid
     import gpu_check_prefill
@@ -149,8 +152,8 @@ def run_here(args):
     import reel_ctypes
     from gpu_check_base import Check
     name = args.run.replace("-", "_")
-    modules = (gpu_check_steps, gpu_check_prefill, gpu_check_hybrid, gpu_check_vocabulary,
-               gpu_check_speech, gpu_check_faults)
+    modules = (gpu_check_steps, gpu_check_prefill, gpu_check_families, gpu_check_hybrid,
+               gpu_check_vocabulary, gpu_check_speech, gpu_check_faults)
     step = next(getattr(module, name) for module in modules if hasattr(module, name))
     check = Check(args)
     try:

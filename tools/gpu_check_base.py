@@ -20,7 +20,7 @@ SIZES = {
 }
 LAST_EPOCHS = 2**32 - 100
 POISONED = ("logits", "prefill", "prefill-first", "prefill-long", "prefill-quick", "pieces", "splits",
-            "sessions", "shapes", "large-shapes", "hybrid-logits", "hybrid-lengths", "hybrid-sessions",
+            "sessions", "shapes", "large-shapes", "qwen2-quick", "families", "hybrid-logits", "hybrid-lengths", "hybrid-sessions",
             "hybrid-snapshots")  # KV caches of NaN
 NO_LIMITS = "patience=2147483647,hang_ms=1000000"
 
