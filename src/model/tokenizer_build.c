@@ -117,11 +117,11 @@ static enum reel_status make_block(struct builder *b, struct reel_error *err) {
 
 static void fill_text(struct builder *b) {
     uint32_t *offsets = section(b, b->at.offsets);
-    uint8_t *flags = section(b, b->at.flags);
+    uint16_t *flags = section(b, b->at.flags);
     char *text = section(b, b->at.text);
     for (size_t i = 0; i < b->parts->n_tokens; i++) {
         const struct token_part *part = &b->parts->tokens[i];
-        flags[i] = (uint8_t)part->flags;
+        flags[i] = (uint16_t)part->flags;
         if (part->n) memcpy(text + offsets[i], part_text(b, i), part->n);
         offsets[i + 1] = offsets[i] + part->n;
     }

@@ -1,6 +1,7 @@
 /* Text to ids: added tokens out of the pieces that may hold them, everything between as one run
  * through normalising, splitting and merging. */
 #include "base/memory.h"
+#include "model/tokenizer_added.h"
 #include "model/tokenizer_bpe.h"
 #include "model/tokenizer_nfc.h"
 #include "model/tokenizer_spm_text.h"
@@ -17,7 +18,9 @@ struct encoder {
     struct buffer joined;
     struct buffer prefixed; /* SentencePiece: a text as merging sees it; or one after a space */
     bool begun;             /* something was encoded before the run */
+    bool skips;             /* white space behind the last added token is left out */
     struct nfc_scratch nfc;
+    struct nfc_scratch segment; /* text between added tokens, where more are looked for */
     struct bpe_scratch bpe;
 };
 
@@ -90,17 +93,18 @@ static enum reel_status flush(struct encoder *e, struct reel_error *err) {
     return status;
 }
 
-/* Lengthens the run; only one that crosses pieces is copied. */
-static enum reel_status add_text(struct encoder *e, const char *text, size_t n,
+/* Lengthens the run; only one that crosses pieces, or whose text does not stay, is copied. */
+static enum reel_status add_text(struct encoder *e, const char *text, size_t n, bool stays,
                                  struct reel_error *err) {
     if (n == 0) return REEL_OK;
-    if (e->run_bytes == 0) {
+    if (e->run_bytes == 0 && stays) {
         e->run = text;
         e->run_bytes = n;
         return REEL_OK;
     }
     enum reel_status status = REEL_OK;
-    if (e->joined.size == 0) status = buffer_append(&e->joined, e->run, e->run_bytes, err);
+    if (e->joined.size == 0 && e->run_bytes)
+        status = buffer_append(&e->joined, e->run, e->run_bytes, err);
     if (status == REEL_OK) status = buffer_append(&e->joined, text, n, err);
     e->run = e->joined.bytes;
     e->run_bytes = e->joined.size;
@@ -115,60 +119,62 @@ static enum reel_status add_token(struct encoder *e, uint32_t id, struct reel_er
     return status;
 }
 
-/* First of the sorted added tokens [low, high) whose byte at `depth` is at least `byte`. All agree
- * on the bytes before; one that ends at depth sorts first. */
-static uint32_t narrow(const struct reel_tokenizer *tok, uint32_t low, uint32_t high, size_t depth,
-                       unsigned byte) {
-    while (low < high) {
-        uint32_t middle = low + (high - low) / 2, id = tok->added[middle];
-        size_t at = tok->offsets[id] + depth;
-        bool below = at >= tok->offsets[id + 1] || (unsigned char)tok->text[at] < byte;
-        if (below)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
+/* Takes the white space that ends the run away. */
+static void trim_run(struct encoder *e) {
+    e->run_bytes -= added_spaces_before(e->run, e->run_bytes);
+    if (e->joined.size) e->joined.size = e->run_bytes;
 }
 
-/* The longest added token that text [n] starts with; its length, or 0. */
-static size_t match_added(const struct reel_tokenizer *tok, const char *text, size_t n,
-                          uint32_t *id) {
-    uint32_t low = 0, high = tok->head.n_added;
-    size_t longest = 0;
-    for (size_t depth = 0; depth < n && low < high; depth++) {
-        unsigned byte = (unsigned char)text[depth];
-        low = narrow(tok, low, high, depth, byte);
-        high = narrow(tok, low, high, depth, byte + 1);
-        if (low == high) break;
-        uint32_t first = tok->added[low];
-        if (tok->offsets[first + 1] - tok->offsets[first] == depth + 1) {
-            *id = first;
-            longest = depth + 1;
-        }
-    }
-    return longest;
+/* What is left of text when a token before it wants no white space behind it. */
+static size_t skip_spaces(struct encoder *e, const char *text, size_t n) {
+    size_t spaces = e->skips ? added_spaces_after(text, n) : 0;
+    if (spaces < n) e->skips = false;
+    return spaces;
 }
 
-static enum reel_status add_control_text(struct encoder *e, const char *text, size_t n,
-                                         struct reel_error *err) {
+static enum reel_status add_normalized(struct encoder *e, const char *text, size_t n,
+                                       struct reel_error *err);
+
+/* Text that may hold added tokens: those that are looked for as they stand, and between them those
+ * that are looked for in normalised text. `from` bytes are passed over already. */
+static enum reel_status add_control_text(struct encoder *e, const char *text, size_t n, size_t from,
+                                         bool normalized, bool stays, struct reel_error *err) {
     enum reel_status status = REEL_OK;
-    size_t start = 0;
-    for (size_t i = 0; status == REEL_OK && i < n;) {
-        uint32_t id = 0;
-        size_t length = 0;
-        if (e->tok->added_lead[(unsigned char)text[i]])
-            length = match_added(e->tok, text + i, n - i, &id);
-        if (length == 0) {
-            i++;
-            continue;
-        }
-        status = add_text(e, text + start, i - start, err);
-        if (status == REEL_OK) status = add_token(e, id, err);
-        i += length;
-        start = i;
+    struct added_match m = { .end = 0 };
+    for (size_t at = 0; status == REEL_OK;) {
+        bool found = added_next(e->tok, text, n, at, normalized, &m);
+        unsigned flags = found ? e->tok->flags[m.id] : 0;
+        size_t end = found ? m.start : n;
+        if (flags & TOKEN_LSTRIP && end > from) end -= added_spaces_before(text + from, end - from);
+        if (end > from)
+            status = normalized ? add_text(e, text + from, end - from, stays, err)
+                                : add_normalized(e, text + from, end - from, err);
+        if (!found) break;
+        if (flags & TOKEN_LSTRIP && (end == 0 || end == from)) trim_run(e);
+        if (status == REEL_OK) status = add_token(e, m.id, err);
+        at = from = m.end;
+        if (flags & TOKEN_RSTRIP) from += added_spaces_after(text + from, n - from);
+        e->skips = flags & TOKEN_RSTRIP && from == n;
     }
-    return status == REEL_OK ? add_text(e, text + start, n - start, err) : status;
+    return status;
+}
+
+static enum reel_status add_normalized(struct encoder *e, const char *text, size_t n,
+                                       struct reel_error *err) {
+    const char *before = text;
+    if (!e->tok->has_normalized) return add_text(e, text, n, true, err);
+    enum reel_status status = REEL_OK;
+    if (e->tok->head.nfc) status = nfc_text(&e->segment, &text, &n, err);
+    if (status != REEL_OK) return status;
+    return add_control_text(e, text, n, 0, true, text == before, err);
+}
+
+static enum reel_status add_piece(struct encoder *e, const struct text_piece *piece,
+                                  struct reel_error *err) {
+    size_t from = skip_spaces(e, piece->text, piece->n_bytes);
+    if (piece->control)
+        return add_control_text(e, piece->text, piece->n_bytes, from, false, true, err);
+    return add_text(e, piece->text + from, piece->n_bytes - from, true, err);
 }
 
 static enum reel_status check_pieces(const struct text_piece *pieces, int n_pieces,
@@ -195,15 +201,13 @@ enum reel_status tokenizer_encode(const struct reel_tokenizer *tok, const struct
     *n_ids = 0;
     enum reel_status status = check_pieces(pieces, n_pieces, err);
     if (status == REEL_OK) status = reserve_ids(&e, 16, err);
-    for (int i = 0; status == REEL_OK && i < n_pieces; i++) {
-        const struct text_piece *piece = &pieces[i];
-        status = piece->control ? add_control_text(&e, piece->text, piece->n_bytes, err)
-                                : add_text(&e, piece->text, piece->n_bytes, err);
-    }
+    for (int i = 0; status == REEL_OK && i < n_pieces; i++)
+        status = add_piece(&e, &pieces[i], err);
     if (status == REEL_OK) status = flush(&e, err);
     buffer_release(&e.joined);
     buffer_release(&e.prefixed);
     nfc_scratch_release(&e.nfc);
+    nfc_scratch_release(&e.segment);
     bpe_scratch_release(&e.bpe);
     if (status != REEL_OK) {
         mem_free(e.ids);

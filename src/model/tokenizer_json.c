@@ -1,7 +1,9 @@
 /* tokenizer.json: the format of Hugging Face `tokenizers`. What reel does not do is refused by name
  * rather than left out; truncation and padding are the caller's business and ignored. */
 #include "base/json.h"
+#include "model/tokenizer_nfc.h"
 #include "model/tokenizer_parts.h"
+#include "model/tokenizer_utf8.h"
 
 static enum reel_status refuse(const struct tokenizer_parts *parts, const char *what,
                                const char *found, const char *allowed, struct reel_error *err) {
@@ -114,29 +116,66 @@ static enum reel_status read_merges(struct tokenizer_parts *parts, const json_t 
     return status;
 }
 
-/* "normalized" would look for the token in the text after NFC, where it can differ. */
+/* A token that is looked for in normalised text must be written in it. */
+static enum reel_status check_normal(const struct tokenizer_parts *parts, const char *text,
+                                     struct reel_error *err) {
+    struct nfc_scratch scratch = { 0 };
+    const char *normal = text;
+    size_t n = strlen(text);
+    if (!parts->nfc || n == 0 || utf8_valid_prefix(text, n) != n) return REEL_OK;
+    enum reel_status status = nfc_text(&scratch, &normal, &n, err);
+    if (status == REEL_OK && (n != strlen(text) || memcmp(normal, text, n) != 0))
+        status = err_set(err, REEL_E_UNSUPPORTED,
+                         "%s: added token \"%.40s\" with \"normalized\" true is not in NFC itself, "
+                         "which is not supported",
+                         parts->name, text);
+    nfc_scratch_release(&scratch);
+    return status;
+}
+
+static enum reel_status read_conditions(const struct tokenizer_parts *parts,
+                                        const json_t *described, const char *text, uint32_t *flags,
+                                        struct reel_error *err) {
+    static const struct {
+        const char *key;
+        enum token_flag flag;
+    } known[] = {
+        { "lstrip", TOKEN_LSTRIP },
+        { "rstrip", TOKEN_RSTRIP },
+        { "single_word", TOKEN_SINGLE_WORD },
+        { "normalized", TOKEN_NORMALIZED },
+    };
+    *flags = 0;
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
+        bool set;
+        enum reel_status status =
+            json_get_bool(described, parts->name, known[i].key, false, &set, err);
+        if (status != REEL_OK) return status;
+        if (set) *flags |= known[i].flag;
+    }
+    /* SentencePiece's normalising only writes spaces otherwise, which reel does not do. */
+    if (parts->kind == KIND_SENTENCEPIECE) *flags &= ~(uint32_t)TOKEN_NORMALIZED;
+    return *flags & TOKEN_NORMALIZED ? check_normal(parts, text, err) : REEL_OK;
+}
+
 enum reel_status parts_add_described(struct tokenizer_parts *parts, int64_t id,
                                      const json_t *described, struct reel_error *err) {
-    static const char *const refused[] = { "lstrip", "rstrip", "single_word", "normalized" };
     const char *text;
+    uint32_t flags = 0;
+    bool control = false;
+    const bool known =
+        id >= 0 && (size_t)id < parts->n_tokens && parts->tokens[id].flags & TOKEN_ADDED;
     enum reel_status status = json_get_text(described, parts->name, "content", &text, err);
     if (status != REEL_OK) return status;
     if (!text)
         return err_set(err, REEL_E_FORMAT, "%s: added token %lld has no \"content\"", parts->name,
                        (long long)id);
-    for (int i = 0; i < (parts->nfc ? 4 : 3); i++) {
-        bool set;
-        status = json_get_bool(described, parts->name, refused[i], false, &set, err);
-        if (status != REEL_OK) return status;
-        if (set)
-            return err_set(err, REEL_E_UNSUPPORTED,
-                           "%s: added token \"%.40s\" with \"%s\" true is not supported",
-                           parts->name, text, refused[i]);
-    }
-    bool control;
-    status = json_get_bool(described, parts->name, "special", false, &control, err);
-    if (status != REEL_OK) return status;
-    return parts_add_token(parts, id, text, strlen(text), control, err);
+    status = read_conditions(parts, described, text, &flags, err);
+    if (status == REEL_OK)
+        status = json_get_bool(described, parts->name, "special", false, &control, err);
+    if (status == REEL_OK) status = parts_add_token(parts, id, text, strlen(text), control, err);
+    if (status == REEL_OK && !known) parts->tokens[id].flags |= flags; /* the first file decides */
+    return status;
 }
 
 static enum reel_status read_added(struct tokenizer_parts *parts, const json_t *root,

@@ -27,7 +27,7 @@ bool tables_layout(const struct tables_header *head, struct tables_layout *at) {
     return place(&at->total, &at->around, 1, sizeof(struct around_text)) &&
            place(&at->total, &at->plan, head->plan_bytes, 1) &&
            place(&at->total, &at->offsets, (size_t)head->n_tokens + 1, 4) &&
-           place(&at->total, &at->flags, head->n_tokens, 1) &&
+           place(&at->total, &at->flags, head->n_tokens, 2) &&
            place(&at->total, &at->byte_ids, 256, 4) &&
            place(&at->total, &at->added, head->n_added, 4) &&
            place(&at->total, &at->merge_ids, head->n_merges, 4) &&
@@ -121,7 +121,7 @@ void tables_point(struct reel_tokenizer *tok, const void *start, const struct ta
     tok->plan_text = (const char *)block + at->plan;
     tok->around = (const struct around_text *)(const void *)(block + at->around);
     tok->offsets = (const uint32_t *)(const void *)(block + at->offsets);
-    tok->flags = block + at->flags;
+    tok->flags = (const uint16_t *)(const void *)(block + at->flags);
     tok->byte_ids = (const uint32_t *)(const void *)(block + at->byte_ids);
     tok->added = (const uint32_t *)(const void *)(block + at->added);
     tok->merge_ids = (const uint32_t *)(const void *)(block + at->merge_ids);
@@ -164,6 +164,8 @@ bool tables_attach(struct reel_tokenizer *tok, const void *block, size_t n_bytes
         !ids_ok(tok->merge_ids, head->n_merges, head->n_tokens, false) || !added_ok(tok) ||
         !around_ok(tok->around, head->n_tokens))
         return false;
+    for (uint32_t i = 0; i < head->n_added; i++)
+        tok->has_normalized |= !!(tok->flags[tok->added[i]] & TOKEN_NORMALIZED);
     for (uint32_t i = 0; i < head->n_added; i++)
         tok->added_lead[(unsigned char)tok->text[tok->offsets[tok->added[i]]]] = true;
     tables_fill_ascii(tok);

@@ -14,7 +14,7 @@
 
 #include <string.h>
 
-#define TOKENIZER_TABLES_VERSION 4
+#define TOKENIZER_TABLES_VERSION 5
 #define TOKENIZER_MAX_TEXT       (1u << 28) /* bytes of all tokens together */
 #define TOKENIZER_NONE           UINT32_MAX
 #define TOKENIZER_MAX_AROUND     8 /* ids that a post-processor puts on one side of a text */
@@ -25,7 +25,12 @@ enum token_flag {
     TOKEN_CONTROL = 4,   /* "special": not part of what a reader sees */
     TOKEN_RAW = 8,       /* its text is not written in the byte alphabet: no merge can give it */
     TOKEN_RESERVED = 16, /* listed without text */
-    TOKEN_BYTE = 32      /* SentencePiece: stands for one byte of a character that is no token */
+    TOKEN_BYTE = 32,     /* SentencePiece: stands for one byte of a character that is no token */
+    /* Of added tokens: */
+    TOKEN_LSTRIP = 64,       /* takes the white space before it along */
+    TOKEN_RSTRIP = 128,      /* takes the white space behind it along */
+    TOKEN_SINGLE_WORD = 256, /* is found only where no letter or digit touches it */
+    TOKEN_NORMALIZED = 512   /* is found in normalised text, after all others */
 };
 
 /* What merging starts from. Stored in cache files: append only. */
@@ -102,7 +107,7 @@ struct reel_tokenizer {
     const char *plan_text;  /* [plan_bytes] */
     const struct around_text *around;
     const uint32_t *offsets;     /* [n_tokens + 1], into text */
-    const uint8_t *flags;        /* [n_tokens], enum token_flag */
+    const uint16_t *flags;       /* [n_tokens], enum token_flag */
     const uint32_t *byte_ids;    /* [256], NONE for a byte the vocabulary lacks */
     const uint32_t *added;       /* [n_added] ids, sorted by their bytes */
     const uint32_t *merge_ids;   /* [n_merges], what the merge of each rank gives */
@@ -111,6 +116,7 @@ struct reel_tokenizer {
     const uint64_t *merge_slots; /* [1 << merge_bits] */
     const uint64_t *word_slots;  /* [1 << word_bits] */
     const char *text;            /* [text_bytes] */
+    bool has_normalized;         /* some added token is TOKEN_NORMALIZED */
     bool added_lead[256];        /* bytes an added token starts with */
     uint32_t ascii_ids[128];     /* SentencePiece: the token of a character, or NONE */
 };

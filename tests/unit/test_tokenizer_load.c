@@ -112,16 +112,16 @@ static void settings_that_reel_lacks_are_refused_by_name(void **state) {
           "" },
         { "\"decoder\": {\"type\": \"ByteLevel\"}", "\"decoder\": {\"type\": \"Metaspace\"}",
           REEL_E_UNSUPPORTED, "Metaspace" },
+        { "\"normalized\": false", "\"normalized\": true", REEL_OK, "" },
+        { "<|end|>\", \"single_word\": false, \"lstrip\": false, \"rstrip\": false, "
+          "\"normalized\": false",
+          "\xe2\x84\xab\", \"normalized\": true", REEL_E_UNSUPPORTED, "not in NFC" },
         { "\"type\": \"BPE\"", "\"type\": \"Unigram\"", REEL_E_UNSUPPORTED, "Unigram" },
         { "\"dropout\": null", "\"dropout\": 0.1", REEL_E_LIMIT, "dropout" },
         { "\"end_of_word_suffix\": \"\"", "\"end_of_word_suffix\": \"</w>\"", REEL_E_UNSUPPORTED,
           "</w>" },
         { "\"byte_fallback\": false", "\"byte_fallback\": true", REEL_E_UNSUPPORTED,
           "byte_fallback" },
-        { "\"lstrip\": false", "\"lstrip\": true", REEL_E_UNSUPPORTED, "lstrip" },
-        { "\"rstrip\": false", "\"rstrip\": true", REEL_E_UNSUPPORTED, "rstrip" },
-        { "\"single_word\": false", "\"single_word\": true", REEL_E_UNSUPPORTED, "single_word" },
-        { "\"normalized\": false", "\"normalized\": true", REEL_E_UNSUPPORTED, "normalized" },
     };
     check_changes(changes, sizeof changes / sizeof changes[0]);
 }
@@ -173,6 +173,79 @@ static void byte_level_alone_may_put_a_space_in_front(void **state) {
     expect_ids(tok, "<|end|>", (int32_t[]){ 261 }, 1);
     tokenizer_close(tok);
     buffer_release(&json);
+}
+
+/* The ids are those of tokenizers 0.23.3. */
+static void added_tokens_keep_their_conditions(void **state) {
+    (void)state;
+    static const struct {
+        const char *condition, *text;
+        int32_t ids[12];
+        size_t n;
+    } cases[] = {
+        { "lstrip", "hello \n <|end|> hello", { 259, 261, 260 }, 3 },
+        { "lstrip", " <|end|><|end|> <|end|>", { 261, 261, 261 }, 3 },
+        { "lstrip", "<think>  <|end|>", { 262, 261 }, 2 },
+        { "rstrip", "hello <|end|> \n\xe3\x80\x80 hello", { 259, 220, 261, 259 }, 4 },
+        { "rstrip", "<|end|> <think>", { 261, 262 }, 2 },
+        { "rstrip", "<|end|>  ", { 261 }, 1 },
+        { "single_word", "hello<|end|>", { 259, 27, 91, 68, 77, 67, 91, 29 }, 8 },
+        { "single_word", "hello <|end|>", { 259, 220, 261 }, 3 },
+        { "single_word", "<|end|>hello", { 27, 91, 68, 77, 67, 91, 29, 259 }, 8 },
+        { "single_word", "<|end|>.", { 261, 13 }, 2 },
+        { "single_word", "_<|end|> <|end|>", { 62, 27, 91, 68, 77, 67, 91, 29, 220, 261 }, 10 },
+        { "single_word", "<|end|><|end|>", { 261, 261 }, 2 },
+        { "single_word", "\xcc\x81<|end|>", { 136, 223, 27, 91, 68, 77, 67, 91, 29 }, 9 },
+        { "normalized", "<|end|>hello<|end|><think>", { 261, 259, 261, 262 }, 4 },
+        /* NFC makes one character of the last one and the stroke behind it */
+        { "normalized",
+          "<|end|>\xcc\xb8 hello",
+          { 27, 91, 68, 77, 67, 91, 158, 231, 107, 260 },
+          10 },
+        { "normalized", "e\xcc\x81<|end|>e\xcc\x81", { 127, 102, 261, 127, 102 }, 5 },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char from[40], to[40];
+        snprintf(from, sizeof from, "\"%s\": false", cases[i].condition);
+        snprintf(to, sizeof to, "\"%s\": true", cases[i].condition);
+        check_ids(from, to, cases[i].text, cases[i].ids, cases[i].n);
+    }
+}
+
+/* White space that a token takes along may lie in the piece before or behind its own. */
+static void conditions_reach_across_pieces(void **state) {
+    (void)state;
+    const struct text_piece pieces[] = {
+        { "hello \n", 7, false }, { " <|end|> ", 9, true }, { " ", 1, false }, { " hello", 6, true }
+    };
+    static const char *const conditions[] = { "lstrip", "rstrip" };
+    for (int i = 0; i < 2; i++) {
+        struct buffer json = { 0 };
+        struct reel_tokenizer *tok;
+        struct reel_error err;
+        char from[40], to[40];
+        int32_t *ids;
+        size_t n;
+        snprintf(from, sizeof from, "\"%s\": false", conditions[i]);
+        snprintf(to, sizeof to, "\"%s\": true", conditions[i]);
+        small_tokenizer_json(&json);
+        text_replace(&json, from, to);
+        if (load_json(&tok, json.bytes, json.size, &err) != REEL_OK) fail_msg("%s", err.text);
+        if (tokenizer_encode(tok, pieces, 4, &ids, &n, &err) != REEL_OK) fail_msg("%s", err.text);
+        tokenizer_close(tok);
+        if (i == 0) { /* hello, the token, then its two spaces and hello */
+            assert_true(n >= 3);
+            assert_int_equal(ids[0], 259);
+            assert_int_equal(ids[1], 261);
+            assert_int_equal(ids[n - 1], 260);
+        } else { /* the token, and hello without a space */
+            assert_true(n >= 3);
+            assert_int_equal(ids[n - 2], 261);
+            assert_int_equal(ids[n - 1], 259);
+        }
+        free(ids);
+        buffer_release(&json);
+    }
 }
 
 #define BYTE_LEVEL_POST "\"post_processor\": {\"type\": \"ByteLevel\"}"
@@ -487,6 +560,8 @@ int main(void) {
         cmocka_unit_test(settings_that_reel_lacks_are_refused_by_name),
         cmocka_unit_test(a_word_that_is_a_token_needs_no_merges_where_the_file_says_so),
         cmocka_unit_test(byte_level_alone_may_put_a_space_in_front),
+        cmocka_unit_test(added_tokens_keep_their_conditions),
+        cmocka_unit_test(conditions_reach_across_pieces),
         cmocka_unit_test(a_post_processor_says_what_stands_around_a_text),
         cmocka_unit_test(templates_that_do_not_hold_together_are_refused),
         cmocka_unit_test(vocabularies_that_do_not_hold_together_are_refused),
