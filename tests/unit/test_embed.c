@@ -1,6 +1,7 @@
 /* Texts to vectors over the fake backend: which share a pass, where their vectors go, what is
  * refused; and what a checkpoint's files say of embedding. */
 #include "base/memory.h"
+#include "support/model_bytes.h"
 #include "support/session_fixture.h"
 
 #include <math.h>
@@ -322,6 +323,43 @@ static void prompts_are_read_and_broken_files_refused(void **state) {
     }
 }
 
+static void a_gguf_file_has_a_pooling_type(void **state) {
+    (void)state;
+    static const struct {
+        int type; /* -1: none */
+        const char *refused;
+        bool stated;
+    } cases[] = {
+        { -1, NULL, false }, { 0, NULL, false },    { 1, "qwen3.pooling_type is 1 (mean)", true },
+        { 3, NULL, true },   { 4, "(rank)", true }, { 9, "is 9 (?)", true }
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct bytes b = { 0 };
+        struct model_source source = { 0 };
+        struct tensor_file tensors = { 0 };
+        struct gguf gguf = { 0 };
+        struct embed_config config;
+        struct reel_error err = { 0 };
+        bytes_gguf_header(&b, 3, 0, cases[i].type < 0 ? 1 : 2);
+        bytes_gguf_text(&b, "general.architecture", "qwen3");
+        if (cases[i].type >= 0) bytes_gguf_u32(&b, "qwen3.pooling_type", (uint32_t)cases[i].type);
+        bytes_pad(&b, 32);
+        const struct reel_memory_file file = { "m.gguf", b.data, b.n };
+        assert_int_equal(model_source_open_memory(&source, "m.gguf", &file, 1, &err), REEL_OK);
+        if (gguf_open(&gguf, &tensors, &source, &err) != REEL_OK) fail_msg("%s", err.text);
+        assert_int_equal(embed_config_load(&config, &source, &gguf, &err), REEL_OK);
+        assert_int_equal(config.stated, cases[i].stated);
+        assert_int_equal(embed_config_allows(&config, &err),
+                         cases[i].refused ? REEL_E_UNSUPPORTED : REEL_OK);
+        if (cases[i].refused) assert_non_null(strstr(err.text, cases[i].refused));
+        embed_config_release(&config);
+        tensor_file_release(&tensors);
+        gguf_release(&gguf);
+        model_source_release(&source);
+        bytes_release(&b);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(vectors_come_in_the_order_of_the_texts),
@@ -332,6 +370,7 @@ int main(void) {
         cmocka_unit_test(what_cannot_be_embedded_is_refused),
         cmocka_unit_test(progress_is_of_the_whole_call_and_failures_leave_nothing),
         cmocka_unit_test(pooling_other_than_the_last_token_is_refused_by_name),
+        cmocka_unit_test(a_gguf_file_has_a_pooling_type),
         cmocka_unit_test(prompts_are_read_and_broken_files_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
