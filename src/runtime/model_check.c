@@ -1,6 +1,7 @@
 /* reel_model_check: the judgement of opening a model without its weights. It asks the readers that
  * opening asks, in the same order, so that there is no second opinion on what reel runs. */
 #include "model/chat_template.h"
+#include "model/embed_config.h"
 #include "model/model_config.h"
 #include "model/stop_ids.h"
 #include "model/tokenizer.h"
@@ -10,9 +11,12 @@ static enum reel_status check_texts(struct model_config *config, const struct mo
                                     const struct gguf *gguf, struct reel_error *err) {
     struct reel_tokenizer *tok = NULL;
     struct chat_template chat = { 0 };
+    struct embed_config embed = { 0 };
     enum reel_status status = tokenizer_load(&tok, source, gguf, NULL, err);
     if (status == REEL_OK) status = stop_ids_add_tokenizers(config, source, tok, err);
     if (status == REEL_OK) status = chat_template_load(&chat, source, gguf, NULL, err);
+    if (status == REEL_OK) status = embed_config_load(&embed, source, gguf, err);
+    embed_config_release(&embed);
     chat_template_release(&chat);
     tokenizer_close(tok);
     return status;

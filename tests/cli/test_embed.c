@@ -1,5 +1,6 @@
 /* reel embed and reel rerank as they are typed: where texts come from, what comes out, what is
  * refused. */
+#include "support/fake_hub.h"
 #include "support/fixtures.h"
 #include "support/shell.h"
 
@@ -171,6 +172,29 @@ static void what_cannot_be_embedded_says_why(void **state) {
     expect("reel run mean x -n 1", 0, "");
 }
 
+static void a_pulled_model_brings_its_pooling_and_prompts(void **state) {
+    (void)state;
+    static const char *const names[] = { "config.json",
+                                         "model.safetensors",
+                                         "tokenizer.json",
+                                         "tokenizer_config.json",
+                                         "modules.json",
+                                         "1_Pooling/config.json",
+                                         "config_sentence_transformers.json",
+                                         NULL };
+    struct fake_hub *hub = fake_hub_open();
+    fake_hub_add_folder(hub, "some/embedder", getenv("E"), names);
+    setenv("HF_ENDPOINT", fake_hub_url(hub), 1);
+    expect_same("reel embed some/embedder --pull --prompt-name query x --format text",
+                "reel embed $E --prompt-name query x --format text");
+    expect("reel embed some/embedder x", 0, "");
+    struct result r = shell("reel embed some/embedder x");
+    assert_null(strstr(r.err, "note:"));
+    done(r);
+    unsetenv("HF_ENDPOINT");
+    fake_hub_close(hub);
+}
+
 /* ---- rerank ---- */
 
 static void documents_are_ranked(void **state) {
@@ -223,6 +247,7 @@ int main(void) {
         cmocka_unit_test(queries_have_their_prompt),
         cmocka_unit_test(long_texts_are_cut_only_when_asked_to),
         cmocka_unit_test(what_cannot_be_embedded_says_why),
+        cmocka_unit_test(a_pulled_model_brings_its_pooling_and_prompts),
         cmocka_unit_test(documents_are_ranked),
         cmocka_unit_test(what_cannot_be_ranked_says_why),
     };
