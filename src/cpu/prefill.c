@@ -172,8 +172,8 @@ static int count_pieces(const struct prefill *f, const struct cut *cut) {
 /* Piece i of them all: rows of the run, and the text that they belong to. */
 static const struct run_text *piece_at(const struct prefill *f, const struct cut *cut, int i,
                                        struct piece *p) {
-    const struct run_text *t = f->texts;
-    for (; i >= pieces_of(t, cut); t++)
+    const struct run_text *t = f->texts, *last = t + f->n_texts - 1;
+    for (; t < last && i >= pieces_of(t, cut); t++)
         i -= pieces_of(t, cut);
     const int first = i * cut->size - before_first(t, cut);
     *p = (struct piece){ t->row + int_max(first, 0), t->row + int_min(first + cut->size, t->n) };
@@ -393,9 +393,9 @@ static bool run_layer(const struct prefill *f, const struct layer_weights *layer
 
 static void enter(const struct prefill *f) {
     for (struct piece p; take_positions(f, &p);) {
-        const struct run_text *t = f->texts;
+        const struct run_text *t = f->texts, *last = t + f->n_texts - 1;
         for (; p.first < p.last; p.first++) {
-            while (p.first >= t->row + t->n)
+            while (t < last && p.first >= t->row + t->n)
                 t++;
             engine_enter(f->run, p.first, t->position + p.first - t->row);
         }
