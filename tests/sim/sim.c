@@ -9,7 +9,7 @@
 #include <sys/mman.h>
 #include <time.h>
 
-enum { STACK_BYTES = 64 << 10, QUIET_LIMIT = 2 };
+enum { STACK_BYTES = 128 << 10, QUIET_LIMIT = 2 };
 
 struct sim sim;
 
@@ -236,9 +236,9 @@ static void warp_start(struct sim_block *b, struct sim_warp *w, int index) {
                                      b->shared,
                                      l->shared_bytes };
         t->warp = w, t->lane = lane, t->polls = OP_NONE, t->where = NULL;
-        /* Each lane's hot lines in sets of the cache of their own. */
-        t->sp = fiber_make(sim.stacks + number * STACK_BYTES, STACK_BYTES - (size_t)(lane * 128),
-                           thread_main);
+        /* Each lane's hot lines in sets of the caches of their own, beside those of other warps. */
+        const size_t aside = (size_t)(lane * 128) + (size_t)(w->id % 16) * 4096;
+        t->sp = fiber_make(sim.stacks + number * STACK_BYTES, STACK_BYTES - aside, thread_main);
     }
     active_set(w);
 }

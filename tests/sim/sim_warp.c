@@ -18,33 +18,49 @@ static float pair_high(unsigned pair) {
     return x;
 }
 
-typedef float columns __attribute__((vector_size(8 * sizeof(float))));
+/* Four columns, which any machine holds in one register. */
+typedef float quad __attribute__((vector_size(4 * sizeof(float))));
+
+enum { ROWS_AT_ONCE = 4 }; /* sums that do not wait for one another */
+
+/* d[r] += a[r][0] b[0] + a[r][1] b[1] ..., in this order, for ROWS_AT_ONCE rows. */
+static void rows_add(quad (*d)[2], const float (*a)[16], const quad (*b)[2]) {
+    quad sums[ROWS_AT_ONCE][2];
+    memcpy(sums, d, sizeof sums);
+    for (int k = 0; k < 16; k++) {
+        const quad low = b[k][0], high = b[k][1];
+#pragma GCC unroll 4
+        for (int r = 0; r < ROWS_AT_ONCE; r++)
+            sums[r][0] += a[r][k] * low, sums[r][1] += a[r][k] * high;
+    }
+    memcpy(d, sums, sizeof sums);
+}
 
 /* The layout of mma.m16n8k16: A as kernels/tape.h says; B: lane 4 column + k % 8 / 2 has k and k +
  * 1 in its first register and k + 8 and k + 9 in its second; D: lane 4 (row % 8) + column / 2. */
 static void product(const struct sim_lane_product lanes[SIM_LANES]) {
     float a[16][16];
-    columns b[16], d[16];
+    quad b[16][2], d[16][2];
     for (int lane = 0; lane < SIM_LANES; lane++) {
         const struct sim_lane_product *p = &lanes[lane];
-        int row = lane / 4, k = lane % 4 * 2;
+        int row = lane / 4, k = lane % 4 * 2, column = lane / 4;
         for (int reg = 0; reg < 4; reg++) {
             a[row + reg % 2 * 8][k + reg / 2 * 8] = pair_low(p->a[reg]);
             a[row + reg % 2 * 8][k + reg / 2 * 8 + 1] = pair_high(p->a[reg]);
         }
         for (int reg = 0; reg < 2; reg++) {
-            b[k + reg * 8][lane / 4] = pair_low(p->b[reg]);
-            b[k + reg * 8 + 1][lane / 4] = pair_high(p->b[reg]);
+            b[k + reg * 8][column / 4][column % 4] = pair_low(p->b[reg]);
+            b[k + reg * 8 + 1][column / 4][column % 4] = pair_high(p->b[reg]);
         }
-        for (int i = 0; i < 4; i++)
-            d[row + i / 2 * 8][k + i % 2] = p->d[i];
+        for (int i = 0; i < 2; i++)
+            memcpy((float *)d[row + i * 8] + k, p->d + 2 * i, 2 * sizeof(float));
     }
-    for (int r = 0; r < 16; r++)
-        for (int k = 0; k < 16; k++)
-            d[r] += a[r][k] * b[k];
+    for (int r = 0; r < 16; r += ROWS_AT_ONCE)
+        rows_add(d + r, a + r, b);
     for (int lane = 0; lane < SIM_LANES; lane++)
-        for (int i = 0; i < 4; i++)
-            lanes[lane].d[i] = d[lane / 4 + i / 2 * 8][lane % 4 * 2 + i % 2];
+        for (int i = 0; i < 2; i++)
+            memcpy(lanes[lane].d + 2 * i, (float *)d[lane / 4 + i * 8] + lane % 4 * 2,
+                   2 * sizeof(float));
 }
 
 static void meet_complete(struct sim_warp *w) {
