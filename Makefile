@@ -44,18 +44,24 @@ BASE := -std=c17 -D_POSIX_C_SOURCE=200809L -ffp-contract=off -fPIC -fvisibility=
 HARDEN := -fstack-protector-strong -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2
 OPT_release  := -O2 -g -DNDEBUG $(HARDEN)
 OPT_debug    := -O0 -g3
-OPT_sanitize := -O2 -g1 -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
+OPT_sanitize := -O1 -g1 -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
 OPT_thread   := -O1 -g1 -fsanitize=thread
-OPT_fuzz     := -O1 -g -fsanitize=address,undefined,fuzzer-no-link -fno-sanitize-recover=all
+OPT_fuzz     := -O1 -g1 -fsanitize=address,undefined,fuzzer-no-link -fno-sanitize-recover=all
 OPT_coverage := -O0 -g --coverage
 OPT := $(OPT_$(config))
 ifeq ($(OPT),)
 $(error config=$(config) is unknown: release, debug, sanitize, thread, fuzz, coverage)
 endif
 LINK_OPT := $(filter -fsanitize% --coverage,$(OPT))
+# With the sanitizers optimising takes four times as long as compiling, and here little is computed that would run
+# faster for it.
+ifneq ($(filter sanitize thread fuzz,$(config)),)
+COLD := src/cli/% src/cuda/% tests/unit/% tests/golden/% tests/failure/% tests/cli/% tests/fuzz/% tests/support/% \
+        tests/sim/test_%
+endif
 CFLAGS ?=
 LDFLAGS ?=
-ALL_CFLAGS = $(BASE) $(OPT) $(CFLAGS)
+ALL_CFLAGS = $(BASE) $(OPT) $(if $(filter $(COLD),$<),-O0) $(CFLAGS)
 LDLIBS := $(PKG_LIBS) -lm -ldl -pthread
 
 ARCH := $(shell $(CC) -dumpmachine | cut -d- -f1)
