@@ -173,7 +173,7 @@ static void compile(const struct rig *r) {
     option(&o, "M_LAYERS", LAYERS), option(&o, "M_VOCAB", 16), option(&o, "M_HIDDEN", s->hidden);
     option(&o, "M_HEADS", 2), option(&o, "M_KV_HEADS", 2), option(&o, "M_HEAD_DIM", 64),
         option(&o, "M_ROTARY", 64);
-    option(&o, "M_QK_NORM", 1), option(&o, "M_INTERMEDIATE", 64);
+    option(&o, "M_QK_NORM", 1), option(&o, "M_QKV_BIAS", 0), option(&o, "M_INTERMEDIATE", 64);
     snprintf(o.text[o.n], sizeof o.text[0], "-DM_RMS_EPS=1e-6f");
     o.list[o.n] = o.text[o.n], o.list[++o.n] = NULL;
     option(&o, "M_DELTA", DELTAS), option(&o, "M_DELTA_LOW", 5), option(&o, "M_DELTA_HIGH", 0);
