@@ -17,7 +17,7 @@
 #define N_POSITIONS 576
 /* Sanitizers and unoptimised builds look for other mistakes; fewer positions serve them. */
 #if SANITIZED || !defined(__OPTIMIZE__)
-#define N_TEACHER_FORCED 66
+#define N_TEACHER_FORCED 34
 #define LONG_LIMIT       102
 #define N_CUT_MODELS     2
 #else

@@ -433,7 +433,7 @@ static void shapes_match_around_pieces_and_splits(void **state) {
 
 static void any_schedule_gives_the_same(void **state) {
     (void)state;
-    const int schedules = getenv("REEL_SOAK") ? 2000 : 10;
+    const int schedules = getenv("REEL_SOAK") ? 2000 : 6;
     for (int i = 0; i < 4; i++) {
         struct rig r;
         rig_open(&r, i < 2 ? &shapes[i] : &gated[i == 2 ? 0 : 2], 100, NULL);

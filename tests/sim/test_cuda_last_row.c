@@ -204,24 +204,28 @@ static void assert_all_go_on(struct fixture *f, const struct text *text, bool fi
 
 /* ---- tests ---- */
 
-static void check_text(struct fixture *f, const struct text *text, bool both) {
+/* In each way that prompts are read, with logits that are asked for and without: of these
+ * REEL_SOAK takes all, other runs every other one, by the text's turn. */
+static void check_text(struct fixture *f, const struct text *text, int turn) {
     for (int way = 0; f->ways[way]; way++) {
+        if (sanitized_briefly() && way > 0) break;
         reload(f, f->ways[way]);
-        for (int first = 0; first < (both || getenv("REEL_SOAK") ? 2 : 1); first++)
-            assert_all_go_on(f, text, first);
+        for (int first = 0; first < 2; first++)
+            if ((way + first) % 2 == turn % 2 || getenv("REEL_SOAK"))
+                assert_all_go_on(f, text, first);
     }
 }
 
 static void a_prompt_is_gone_on_from_with_the_same_bits(void **state) {
-    check_text(*state, &(struct text){ .ends = { N_PROMPT } }, true);
+    check_text(*state, &(struct text){ .ends = { N_PROMPT } }, 1);
 }
 
 /* Read as one it would round otherwise. The decode kernel reads few tokens, and leaves no row. */
 static void a_text_in_pieces_is_gone_on_from_with_the_same_bits(void **state) {
-    check_text(*state, &(struct text){ .ends = { N_PROMPT, N_PROMPT + N_MORE } }, false);
-    if (SANITIZED) return; /* the host takes the same way */
-    check_text(*state, &(struct text){ .ends = { N_PROMPT, 2 * N_PROMPT } }, false);
-    check_text(*state, &(struct text){ .ends = { N_PROMPT }, .made = true }, false);
+    check_text(*state, &(struct text){ .ends = { N_PROMPT, N_PROMPT + N_MORE } }, 0);
+    if (sanitized_briefly()) return; /* the host takes the same way */
+    check_text(*state, &(struct text){ .ends = { N_PROMPT, 2 * N_PROMPT } }, 1);
+    check_text(*state, &(struct text){ .ends = { N_PROMPT }, .made = true }, 0);
 }
 
 /* The bits of a session that reads the prompt and is asked once. */

@@ -444,6 +444,12 @@ static void check_step(struct rig *r, int phase, int n_tokens) {
     check_alone(r, n_tokens);
 }
 
+/* Each length by half of the cuts and products, each of which has half of the lengths, but for
+ * REEL_SOAK. */
+static bool leave_out(int shape, int n, int cut, int phase) {
+    return (shape + n + cut + phase) % 2 && !getenv("REEL_SOAK");
+}
+
 static void every_product_of_every_cut_matches(void **state) {
     (void)state;
     for (int i = 0; i < SHAPES; i++) {
@@ -454,6 +460,7 @@ static void every_product_of_every_cut_matches(void **state) {
             for (int cut = 0; cut < CUTS; cut++)
                 for (int phase = 0; phase < PREFILL_PRODUCTS; phase++) {
                     if (cuts[cut].split_k == 8 && lengths[n] > 64) continue;
+                    if (leave_out(i, n, cut, phase)) continue;
                     scratch_fill(&r, phase, cuts[cut], lengths[n]);
                     rig_run(&r, phase, cuts[cut], lengths[n], NULL, seed++);
                     check_step(&r, phase, lengths[n]);

@@ -178,7 +178,7 @@ static void short_prompts_of_every_length_match_the_reference(void **state) {
         const struct setting *setting;
         int most, step;
     } cases[] = {
-        { &settings[0], 32, 2 }, { &settings[1], 16, 3 }, { &settings[2], 8, 3 }, { &large, 64, 9 }
+        { &settings[0], 32, 3 }, { &settings[1], 16, 5 }, { &settings[2], 8, 3 }, { &large, 64, 21 }
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct rig r;
@@ -206,7 +206,7 @@ static void prompts_of_every_length_match_the_reference(void **state) {
     };
     for (int i = 0; i < N_SETTINGS; i++) {
         struct rig r;
-        const int step = few(i == 0 && !SANITIZED ? 5 : 13, 1);
+        const int step = few(i == 0 && !SANITIZED ? 7 : 19, 1);
         const int most = i < few(2, N_SETTINGS) ? 300 : 130;
         rig_open(&r, &settings[i], most + N_AFTER + 1, ways[QUEUE]);
         float *logits = malloc((size_t)r.m.vocab * sizeof *logits);

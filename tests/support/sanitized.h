@@ -14,4 +14,10 @@
 #define SANITIZED 0
 #endif
 
+#include <stdlib.h>
+
+/* Whether this run leaves out what takes the host the same way once more: under a sanitizer, which
+ * makes the host slow and never sees kernels, but for `make soak`. */
+static inline int sanitized_briefly(void) { return SANITIZED && !getenv("REEL_SOAK"); }
+
 #endif
