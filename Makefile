@@ -93,7 +93,7 @@ TEST_BIN := $(TEST_SRC:%.c=$(B)/%) $(REPLAY_BIN)
 # Helpers that any test may use: servers, goldens, fixtures.
 SUPPORT_OBJ := $(patsubst %.c,$(B)/%.o,$(wildcard tests/support/*.c))
 
-.PHONY: all lib run test tests objects check soak fuzz tidy format format-check clean install uninstall \
+.PHONY: all lib run test tests fakes objects check soak fuzz tidy format format-check clean install uninstall \
         deps test-deps check-deps coverage
 all: $(B)/reel lib
 lib: $(B)/libreel.a $(B)/libreel.so
@@ -225,7 +225,9 @@ $(FAKE_MICS):
 	$(call say,LD)
 	$(Q)$(CC) -shared -Wl,-soname,$(@F) $(LDFLAGS) $^ -o $@
 
-tests: $(TEST_BIN) $(FAKE_LIBS) $(FAKE_MICS)
+# Libraries that tests put in the place of a machine's.
+fakes: $(FAKE_LIBS) $(FAKE_MICS)
+tests: $(TEST_BIN) fakes
 # All that is compiled, nothing linked: shows what a compiler warns of.
 objects: $(LIB_OBJ) $(CLI_OBJ) $(SUPPORT_OBJ) $(FAKE_OBJ) $(TEST_SRC:%.c=$(B)/%.o) $(FUZZ_SRC:%.c=$(B)/%.o) \
          $(B)/tests/fuzz/replay.o

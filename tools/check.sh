@@ -63,14 +63,20 @@ build_gcc() {
 tidy() { make -k -j"$jobs" tidy; }
 # The tests again, built by clang with its sanitizers: this is also the clang -Werror build. Kernels and the
 # simulator are never sanitized, so those of tests/sim that are about kernels, or measure them, are left to `make test`
-# and `make soak`: the host's code for the GPU is what test_cuda_* go through. SANITIZED says what they leave out.
+# and `make soak`: the host's code for the GPU is what test_cuda_* go through. The corpora of tests/fuzz are read by
+# the step fuzz, under the same sanitizers. sanitized_briefly() and SANITIZED say what programs leave
+# out: the first but for make soak, which also runs the programs that are not named here.
 sanitize() {
-    make -j"$jobs" config=sanitize CC=clang all tests || return 1
-    hosts=$(grep -l 'support/sim_model.h' tests/sim/test_cuda_*.c | sed 's|^|build/sanitize/|; s|\.c$||')
-    # shellcheck disable=SC2046 # a list of words
-    ASAN_OPTIONS=detect_leaks=1:strict_string_checks=1 tools/run_tests.sh build/sanitize $(
-        find build/sanitize/tests -type f -perm -u+x -name 'test_*' ! -name '*.*' ! -path '*/sim/*' | sort
-        echo "$hosts")
+    # Nor what is long and whose code others go through: test_cuda_profile, test_hybrid, test_stream_speech.
+    sources=$( (find tests/unit tests/golden tests/failure tests/cli -name 'test_*.c' | sort
+        grep -l 'support/sim_model.h' tests/sim/test_cuda_*.c) |
+        grep -v '/test_\(cuda_prefill_profile\|trained_hybrid\|trained_speech\)\.c')
+    # shellcheck disable=SC2086 # a list of words
+    programs=$(printf '%s\n' $sources | sed 's|^\(.*\)\.c$|build/sanitize/\1|')
+    # shellcheck disable=SC2086 # a list of words
+    make -j"$jobs" config=sanitize CC=clang build/sanitize/reel objects fakes $programs || return 1
+    # shellcheck disable=SC2086 # a list of words
+    ASAN_OPTIONS=detect_leaks=1:strict_string_checks=1 tools/run_tests.sh build/sanitize $programs
 }
 thread() {
     # Not those with the fake GPU: its fibers are nothing that the thread sanitizer knows. Nor those that run the
@@ -85,7 +91,7 @@ thread() {
     make -j"$jobs" config=thread CC=clang $programs &&
         TSAN_OPTIONS=halt_on_error=1 tools/run_tests.sh build/thread $programs
 }
-fuzz() { make -j"$jobs" config=fuzz fuzz SECONDS=4; }
+fuzz() { make -j"$jobs" config=fuzz fuzz SECONDS=3; }
 install_twice() { make -j"$jobs" all && tools/check_install.sh; }
 # The commands alone: the library knows nothing of curl.
 minimal() {
