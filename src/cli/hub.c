@@ -324,7 +324,8 @@ static enum reel_status take_folder(struct hub_job *job, const struct hub_choice
     const struct hub_file *tokenizer = NULL;
     if (status == REEL_OK) status = find_in(job, choice, "tokenizer.json", &tokenizer, err);
     for (int i = 1; hub_small_files[i] && status == REEL_OK; i++) {
-        bool spare = tokenizer && strcmp(hub_small_files[i], "tokenizer.model") == 0;
+        bool spare = tokenizer && (strcmp(hub_small_files[i], "tokenizer.model") == 0 ||
+                                   strcmp(hub_small_files[i], "added_tokens.json") == 0);
         if (!spare) status = want_in(job, choice, hub_small_files[i], err);
     }
     if (status == REEL_OK) status = fetch(job, from, err);

@@ -126,6 +126,7 @@ static size_t most_bytes(const char *name) {
         { "vocab.json", (size_t)128 << 20 },
         { "merges.txt", (size_t)128 << 20 },
         { "tokenizer_config.json", (size_t)32 << 20 },
+        { "added_tokens.json", (size_t)32 << 20 },
         { "chat_template.jinja", (size_t)4 << 20 },
         { "config.json", (size_t)4 << 20 },
         { pooling_name, (size_t)4 << 20 },

@@ -3,7 +3,7 @@
 #include "model/tokenizer_cache.h"
 #include "model/tokenizer_parts.h"
 
-enum { FILE_MAIN, FILE_MERGES, FILE_CONFIG, N_FILES };
+enum { FILE_MAIN, FILE_MERGES, FILE_CONFIG, FILE_ADDED, N_FILES };
 
 /* What FILE_MAIN is, in the order in which they are looked for. */
 enum form { FORM_JSON, FORM_SPM, FORM_VOCAB, N_FORMS };
@@ -55,6 +55,8 @@ static enum reel_status map_files(struct tokenizer_files *files, const struct mo
     if (vocab) status = map_file(files, FILE_MERGES, source, "merges.txt", true, err);
     if (status == REEL_OK)
         status = map_file(files, FILE_CONFIG, source, "tokenizer_config.json", vocab, err);
+    if (status == REEL_OK && files->form == FORM_SPM)
+        status = map_file(files, FILE_ADDED, source, "added_tokens.json", false, err);
     return status;
 }
 
@@ -68,7 +70,7 @@ static enum reel_status hash_part(struct buffer *list, const char *key, const vo
 
 static enum reel_status hash_files(const struct tokenizer_files *files, char hex[SHA256_HEX],
                                    struct reel_error *err) {
-    static const char *const keys[N_FILES] = { "main", "merges", "config" };
+    static const char *const keys[N_FILES] = { "main", "merges", "config", "added" };
     struct buffer list = { 0 };
     enum reel_status status = buffer_printf(&list, err, "%s\n", form_names[files->form]);
     for (int i = 0; status == REEL_OK && i < N_FILES; i++)
@@ -119,9 +121,13 @@ static enum reel_status parts_from_files(struct tokenizer_parts *parts,
     if (files->form == FORM_JSON)
         return parts_from_json(parts, files->names[FILE_MAIN], &files->maps[FILE_MAIN],
                                files->names[FILE_CONFIG], config, err);
-    if (files->form == FORM_SPM)
-        return parts_from_spm(parts, files->names[FILE_MAIN], &files->maps[FILE_MAIN],
-                              files->names[FILE_CONFIG], config, err);
+    if (files->form == FORM_SPM) {
+        enum reel_status status =
+            parts_from_spm(parts, files->names[FILE_MAIN], &files->maps[FILE_MAIN],
+                           files->names[FILE_CONFIG], config, err);
+        if (status != REEL_OK || !files->present[FILE_ADDED]) return status;
+        return parts_from_added(parts, files->names[FILE_ADDED], &files->maps[FILE_ADDED], err);
+    }
     return parts_from_vocab(parts, files->names[FILE_MAIN], &files->maps[FILE_MAIN],
                             files->names[FILE_MERGES], &files->maps[FILE_MERGES],
                             files->names[FILE_CONFIG], config, err);

@@ -29,8 +29,9 @@ struct tokenizer_parts {
     struct around_text around;
     bool ignore_merges; /* a word that is a token is that token, whatever merging gives */
     bool drops_unknown; /* a byte that is no token vanishes; otherwise it would need unk_token */
-    enum prefix_rule prefix; /* this and the next three are for SentencePiece */
+    enum prefix_rule prefix; /* this and the next four are for SentencePiece */
     bool prefix_new;         /* no space before a text that starts with one */
+    bool normalizes;         /* spaces are written by normalizers, which added tokens can meet */
     bool cut_spaces;         /* merges cross no space */
     bool strip;              /* a space that starts an answer is not shown */
     struct buffer text;
@@ -94,6 +95,9 @@ enum reel_status parts_from_gguf(struct tokenizer_parts *parts, const struct ggu
 enum reel_status parts_from_spm(struct tokenizer_parts *parts, const char *name,
                                 const struct file_map *file, const char *config_name,
                                 const struct file_map *config, struct reel_error *err);
+/* added_tokens.json beside it: an object of texts and ids, in folders of older versions. */
+enum reel_status parts_from_added(struct tokenizer_parts *parts, const char *name,
+                                  const struct file_map *file, struct reel_error *err);
 
 /* Makes room for `needed` entries of `size` bytes; *array is some pointer's address. */
 enum reel_status parts_grow(void *array, size_t needed, size_t *capacity, size_t size,
@@ -124,6 +128,8 @@ enum reel_status parts_add_vocabulary(struct tokenizer_parts *parts, const json_
                                       struct reel_error *err);
 enum reel_status parts_add_config_tokens(struct tokenizer_parts *parts, const json_t *config,
                                          struct reel_error *err);
+enum reel_status parts_add_config_around(struct tokenizer_parts *parts, const json_t *config,
+                                         bool after, const char *fallback, struct reel_error *err);
 enum reel_status parts_add_described(struct tokenizer_parts *parts, int64_t id,
                                      const json_t *described, struct reel_error *err);
 

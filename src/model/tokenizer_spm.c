@@ -155,22 +155,43 @@ static enum reel_status read_model(struct reader *r, const struct file_map *file
     return status == REEL_OK ? check_settings(r, err) : status;
 }
 
-/* What the class of Hugging Face makes of the file; "legacy" is true where nothing is said. */
-static enum reel_status read_config(struct tokenizer_parts *parts, const struct file_map *file,
-                                    struct reel_error *err) {
-    json_t *config = NULL;
+/* What Hugging Face's class makes of the file. Where nothing is said, "legacy" is true and "<s>"
+ * starts a text. config may be NULL. */
+static enum reel_status apply_config(struct tokenizer_parts *parts, const json_t *config,
+                                     struct reel_error *err) {
     bool legacy = true, prefix = true;
-    enum reel_status status = json_read(&config, parts->name, file->bytes, file->size, err);
-    if (status == REEL_OK)
-        status = json_get_bool(config, parts->name, "legacy", true, &legacy, err);
+    enum reel_status status = json_get_bool(config, parts->name, "legacy", true, &legacy, err);
     if (status == REEL_OK)
         status = json_get_bool(config, parts->name, "add_prefix_space", true, &prefix, err);
     if (status == REEL_OK) status = parts_add_config_tokens(parts, config, err);
-    json_decref(config);
-    if (status != REEL_OK) return status;
+    if (status == REEL_OK) status = parts_add_config_around(parts, config, false, "<s>", err);
+    if (status == REEL_OK) status = parts_add_config_around(parts, config, true, NULL, err);
     if (!legacy && parts->prefix == PREFIX_EACH) parts->prefix = PREFIX_FIRST;
     if (!prefix) parts->prefix = PREFIX_NONE;
-    return REEL_OK;
+    return status;
+}
+
+enum reel_status parts_from_added(struct tokenizer_parts *parts, const char *name,
+                                  const struct file_map *file, struct reel_error *err) {
+    json_t *root = NULL;
+    const char *before = parts->name;
+    parts->name = name;
+    enum reel_status status = json_read(&root, name, file->bytes, file->size, err);
+    if (status == REEL_OK && !json_is_object(root))
+        status = err_set(err, REEL_E_FORMAT, "%s: must be an object of texts and ids", name);
+    for (void *i = json_object_iter(root); status == REEL_OK && i;
+         i = json_object_iter_next(root, i)) {
+        const char *text = json_object_iter_key(i);
+        const json_t *id = json_object_iter_value(i);
+        if (!json_is_integer(id))
+            status = err_set(err, REEL_E_FORMAT, "%s: the id of \"%.40s\" must be an integer", name,
+                             text);
+        else
+            status = parts_add_token(parts, json_integer_value(id), text, strlen(text), false, err);
+    }
+    json_decref(root);
+    parts->name = before;
+    return status;
 }
 
 enum reel_status parts_from_spm(struct tokenizer_parts *parts, const char *name,
@@ -188,8 +209,11 @@ enum reel_status parts_from_spm(struct tokenizer_parts *parts, const char *name,
     mem_free(r.scores);
     if (status != REEL_OK) return status;
     if (r.dummy_prefix) parts->prefix = PREFIX_EACH;
-    parts->name = config_name;
-    if (config) status = read_config(parts, config, err);
+    json_t *root = NULL;
+    if (config) parts->name = config_name;
+    if (config) status = json_read(&root, config_name, config->bytes, config->size, err);
+    if (status == REEL_OK) status = apply_config(parts, root, err);
+    json_decref(root);
     parts->name = name;
     parts->strip = parts->prefix != PREFIX_NONE;
     return status;

@@ -54,28 +54,32 @@ static enum reel_status read_class(struct tokenizer_parts *parts, const json_t *
     return parts_set_regex(parts, regex, err);
 }
 
-/* The id of a token that the configuration names as a text or an object with "content". */
-static int64_t named_token(const struct tokenizer_parts *parts, const json_t *named) {
-    if (json_is_object(named)) named = json_object_get(named, "content");
-    const char *text = json_string_value(named);
-    for (size_t id = 0; text && id < parts->n_tokens; id++)
+static int64_t named_token(const struct tokenizer_parts *parts, const char *text) {
+    for (size_t id = 0; id < parts->n_tokens; id++)
         if (parts->tokens[id].flags & TOKEN_ADDED && parts->tokens[id].n == strlen(text) &&
             memcmp(parts->text.bytes + parts->tokens[id].at, text, strlen(text)) == 0)
             return (int64_t)id;
     return -1;
 }
 
-/* Without tokenizer.json, and so without a post-processor, these two flags decide. */
-static enum reel_status read_around(struct tokenizer_parts *parts, const json_t *config, bool after,
-                                    struct reel_error *err) {
+/* Without tokenizer.json, and so without a post-processor, these two flags decide. The token is
+ * named as a text or an object with "content"; `fallback`, which may be NULL, is its name where
+ * nothing is said and also means that the flag is then true. */
+enum reel_status parts_add_config_around(struct tokenizer_parts *parts, const json_t *config,
+                                         bool after, const char *fallback, struct reel_error *err) {
     bool wanted;
     const char *flag = after ? "add_eos_token" : "add_bos_token";
-    enum reel_status status = json_get_bool(config, parts->name, flag, false, &wanted, err);
+    enum reel_status status =
+        json_get_bool(config, parts->name, flag, fallback != NULL, &wanted, err);
     if (status != REEL_OK || !wanted) return status;
     const json_t *named = json_object_get(config, after ? "eos_token" : "bos_token");
-    if (!named || json_is_null(named)) return REEL_OK;
-    int64_t id = named_token(parts, named);
+    const char *text =
+        json_string_value(json_is_object(named) ? json_object_get(named, "content") : named);
+    if (!text) text = fallback;
+    if (!text) return REEL_OK;
+    int64_t id = named_token(parts, text);
     if (id >= 0) return parts_add_around(parts, id, after, err);
+    if (!json_object_get(config, flag)) return REEL_OK;
     return err_set(err, REEL_E_FORMAT, "%s: \"%s\" is true, but its token is not an added token",
                    parts->name, flag);
 }
@@ -86,8 +90,8 @@ static enum reel_status read_config(struct tokenizer_parts *parts, const struct 
     enum reel_status status = json_read(&config, parts->name, file->bytes, file->size, err);
     if (status == REEL_OK) status = read_class(parts, config, err);
     if (status == REEL_OK) status = parts_add_config_tokens(parts, config, err);
-    if (status == REEL_OK) status = read_around(parts, config, false, err);
-    if (status == REEL_OK) status = read_around(parts, config, true, err);
+    if (status == REEL_OK) status = parts_add_config_around(parts, config, false, NULL, err);
+    if (status == REEL_OK) status = parts_add_config_around(parts, config, true, NULL, err);
     json_decref(config);
     return status;
 }

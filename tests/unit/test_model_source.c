@@ -134,6 +134,8 @@ static void memory_files_are_found_by_name(void **state) {
 static void a_text_file_of_a_terabyte_is_refused_at_once(void **state) {
     (void)state;
     static const char *const names[] = { "tokenizer.json",
+                                         "tokenizer.model",
+                                         "added_tokens.json",
                                          "vocab.json",
                                          "merges.txt",
                                          "tokenizer_config.json",
