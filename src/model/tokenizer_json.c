@@ -153,7 +153,13 @@ static enum reel_status read_conditions(const struct tokenizer_parts *parts,
         if (status != REEL_OK) return status;
         if (set) *flags |= known[i].flag;
     }
-    /* SentencePiece's normalising only writes spaces otherwise, which reel does not do. */
+    /* Behind SentencePiece's normalizers a token is looked for with U+2581 in front of it.
+     * Metaspace is none of them: such a token is found as it stands. */
+    if (*flags & TOKEN_NORMALIZED && parts->normalizes)
+        return err_set(err, REEL_E_UNSUPPORTED,
+                       "%s: added token \"%.40s\" with \"normalized\" true is not supported with "
+                       "the normalizer Prepend or Replace",
+                       parts->name, text);
     if (parts->kind == KIND_SENTENCEPIECE) *flags &= ~(uint32_t)TOKEN_NORMALIZED;
     return *flags & TOKEN_NORMALIZED ? check_normal(parts, text, err) : REEL_OK;
 }

@@ -40,6 +40,7 @@ static enum reel_status read_normalizer(struct tokenizer_parts *parts, const jso
     bool sequence = is_type(normalizer, "Sequence"), replaces = false;
     const json_t *list = sequence ? json_object_get(normalizer, "normalizers") : NULL;
     size_t n = sequence ? json_array_size(list) : 1;
+    parts->normalizes = true;
     for (size_t i = 0; i < n; i++) {
         const json_t *step = sequence ? json_array_get(list, i) : normalizer;
         if (is_type(step, "Prepend") && is_text(step, "prepend", SPM_SPACE) &&
@@ -121,7 +122,8 @@ enum reel_status parts_read_spm(struct tokenizer_parts *parts, const json_t *roo
                                 struct reel_error *err) {
     const json_t *normalizer = json_object_get(root, "normalizer");
     const json_t *step = json_object_get(root, "pre_tokenizer");
-    enum reel_status status;
+    enum reel_status status = REEL_OK;
+    if (parts->ignore_merges) return refuse(parts, "model with", "ignore_merges", "false is", err);
     if (is_absent(normalizer)) {
         status = read_metaspace(parts, step, err);
     } else {
