@@ -27,7 +27,7 @@
 struct jinja_limits {
     size_t source_bytes; /* of a template's text */
     int parse_depth;     /* blocks, parentheses and operators inside each other */
-    size_t steps;        /* a step is an expression, a statement, an item, or some 64 bytes of text
+    size_t steps;        /* a step is an expression, a statement, an item, or some 16 bytes of text
                             that are looked at */
     size_t memory_bytes; /* of values and their texts, those of the variables included */
     size_t output_bytes;

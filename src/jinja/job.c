@@ -14,7 +14,7 @@ struct jinja_limits jinja_default_limits(void) {
     return (struct jinja_limits){
         .source_bytes = 1 << 20,
         .parse_depth = 200,
-        .steps = 20 << 20,
+        .steps = 8 << 20,
         .memory_bytes = (size_t)256 << 20,
         .output_bytes = 64 << 20,
         .call_depth = 200,
@@ -41,12 +41,7 @@ struct value fail_limit(struct job *job, const char *what, size_t limit) {
     return fail(job, REEL_E_LIMIT, "more than %zu %s, which is the limit", limit, what);
 }
 
-bool job_step(struct job *job, size_t n) {
-    if (job->failed) return false;
-    if (n <= job->limits.steps - job->steps) {
-        job->steps += n;
-        return true;
-    }
+bool job_too_many_steps(struct job *job) {
     fail_limit(job, "steps", job->limits.steps);
     return false;
 }

@@ -104,7 +104,7 @@ static struct value stripped(struct job *job, struct value self, const struct ar
         if (!text_arg(job, chars, "strip")) return v_failed();
         set = chars.text;
     }
-    if (!job_step(job, 1 + self.text->n * (set ? 1 + set->n / 16 : 1) / 64)) return v_failed();
+    if (!job_step(job, 1 + self.text->n * (set ? 1 + set->n : 1) / 16)) return v_failed();
     size_t from = left ? strip_left(self.text, set) : 0;
     size_t to = right ? strip_right(self.text, set, from) : self.text->n;
     return v_text(text_part(job, self.text, from, to));

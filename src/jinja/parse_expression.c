@@ -62,7 +62,7 @@ static int take_comparison(struct parser *p) {
     } table[] = { { "==", CMP_EQ }, { "!=", CMP_NE }, { "<", CMP_LT },
                   { "<=", CMP_LE }, { ">", CMP_GT },  { ">=", CMP_GE } };
     for (size_t i = 0; i < sizeof table / sizeof *table; i++)
-        if (skip_op(p, table[i].word)) return table[i].op;
+        if (skip_op(p, table[i].word)) return (int)table[i].op;
     if (skip_name(p, "in")) return CMP_IN;
     if (token_name(p->token, "not") && token_name(p->token + 1, "in")) {
         p->token += 2;

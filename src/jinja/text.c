@@ -136,10 +136,6 @@ uint32_t text_hash(struct text *t) {
     return t->hash;
 }
 
-bool text_is(const struct text *t, const char *word) {
-    return t->n == strlen(word) && !memcmp(t->bytes, word, t->n);
-}
-
 bool texts_equal(const struct text *a, const struct text *b) {
     return a->n == b->n && (a->bytes == b->bytes || !memcmp(a->bytes, b->bytes, a->n));
 }

@@ -22,7 +22,11 @@ size_t text_index(const struct text *t, size_t offset); /* characters before a b
 size_t char_bytes(char first);                          /* of a character, by its first byte */
 uint32_t char_at(const struct text *t, size_t offset, size_t *n_bytes);
 uint32_t text_hash(struct text *t);
-bool text_is(const struct text *t, const char *word);
+/* Mostly the first character decides. */
+static inline bool text_is(const struct text *t, const char *word) {
+    if (!t->n || t->bytes[0] != word[0]) return !t->n && !word[0];
+    return t->n == strlen(word) && !memcmp(t->bytes, word, t->n);
+}
 bool texts_equal(const struct text *a, const struct text *b);
 int texts_order(const struct text *a, const struct text *b); /* by code points */
 

@@ -186,11 +186,16 @@ struct value fail(struct job *job, enum reel_status status, const char *format, 
 #define fail_python(job, ...) fail(job, REEL_E_FORMAT, __VA_ARGS__)
 struct value fail_limit(struct job *job, const char *what, size_t limit);
 
-/* Counts n steps; false when they are too many. */
-bool job_step(struct job *job, size_t n);
+/* Counts n steps; false when they are too many, or the job has failed. */
+bool job_too_many_steps(struct job *job);
+static inline bool job_step(struct job *job, size_t n) {
+    if (job->failed || n > job->limits.steps - job->steps) return job_too_many_steps(job);
+    job->steps += n;
+    return true;
+}
 /* Looking at n bytes. */
 static inline bool job_look(struct job *job, size_t n_bytes) {
-    return job_step(job, 1 + n_bytes / 64);
+    return job_step(job, 1 + n_bytes / 16);
 }
 /* One level deeper into recursion; false when that is too deep. job_leave is due only after true.
  */

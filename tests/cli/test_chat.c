@@ -24,12 +24,10 @@ static char home[400], program[400];
 static int enter(void **state) {
     (void)state;
     const char *build = getenv("REEL_BUILD");
-    char text[400], *absolute;
-    snprintf(text, sizeof text, "%s/tests/cli/chat-XXXXXX", build ? build : "build/release");
-    if (!mkdtemp(text) || !(absolute = realpath(text, NULL))) return -1;
-    snprintf(home, sizeof home, "%s", absolute);
-    free(absolute);
-    absolute = realpath(build ? build : "build/release", NULL);
+    /* A short name, as screens of 80 columns show paths below it. */
+    snprintf(home, sizeof home, "/tmp/reel-XXXXXX");
+    if (!mkdtemp(home)) return -1;
+    char *absolute = realpath(build ? build : "build/release", NULL);
     snprintf(program, sizeof program, "%.380s/reel", absolute ? absolute : "");
     free(absolute);
     setenv("XDG_STATE_HOME", "relative: counts as unset", 1);
@@ -470,8 +468,10 @@ static void lines_are_saved_when_they_are_entered(void **state) {
     chat(&b, 80, "5", "0");
     screen_type(&a, "/set temp 0.25\r");
     screen_see(&a, "0.25");
+    screen_see_line(&a, ">", 2); /* the next line: this one is entered */
     screen_type(&b, "/set temp 0.5\r");
     screen_see(&b, "0.5");
+    screen_see_line(&b, ">", 2);
     screen_kill(&a);
     screen_kill(&b);
     chat(&a, 80, "5", "0");

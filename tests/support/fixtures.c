@@ -13,7 +13,7 @@
 extern char **environ;
 
 /* Paths are handed out for the rest of the program: a short list of them, never freed. */
-#define MAX_PATHS 32
+#define MAX_PATHS 64
 static char *paths[MAX_PATHS];
 
 static const char *keep(const char *path) {

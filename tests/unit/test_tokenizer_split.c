@@ -57,7 +57,7 @@ static const char *const published[] = {
     "\\p{N}{1,3}",
     "\\s+$",
     "[\xe4\xb8\x80-\xe9\xbe\xa5]+",
-    "(?:L|Le)(?:s|ess|er1)|s{2,3}e?|[^\\P{L}\\p{Lu}]\\.|e(?=\\.)",
+    "(?:L|Le)(?:s|ess|er1)|s{2,3}e?|s|sL|(?:r|rs)1?|[^\\P{L}\\p{Lu}]\\.|e(?=\\.)",
 };
 
 struct oracle {
