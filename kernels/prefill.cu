@@ -3,6 +3,7 @@
  *
  * Each kind of step and of cut (docs/GLOSSARY.md) has a kernel of its own. In one kernel they would share their
  * registers, and spill. */
+#define PACKED 0
 #include "mma.cuh"
 #include "phase_embed.cuh"
 #include "prefill_attention.cuh"

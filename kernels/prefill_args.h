@@ -78,4 +78,14 @@ struct prefill_args {
     struct prefill_delta delta;
 };
 
+/* The same for a pass over packed texts, which are whole and lie one behind the other: position is 0, so that a token's
+ * number is its slot in the cache. Kernels that do not care which text a token is of take the first member alone. */
+struct packed_args {
+    struct prefill_args prefill;
+    const int *firsts; /* [n_tokens], device memory: the first slot of each token's text */
+    const int *lasts;  /* [n_texts], device memory: the last token of each text */
+    float *vectors;    /* f32 [n_texts, hidden]: its h after the final norm; the host's memory, mapped */
+    int n_texts;
+};
+
 #endif

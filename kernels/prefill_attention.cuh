@@ -13,7 +13,11 @@
  * operands in the order that the cache has them, and q rows are columns.
  *
  * A stage holds 2 * HALF_PIECES pieces (docs/GLOSSARY.md) of 16 positions of one KV head. Every consumer warp takes
- * every stage. */
+ * every stage.
+ *
+ * The program that includes this file says by PACKED what a launch reads. With 0 it is a chunk of one prompt. With 1
+ * it is whole texts, packed one behind the other (packed.cu): the launch's position is 0, so that a token's number is
+ * its slot in the cache. A token's position counts from its text's first slot, and it attends from that slot on. */
 #ifndef REEL_KERNELS_PREFILL_ATTENTION_CUH
 #define REEL_KERNELS_PREFILL_ATTENTION_CUH
 
@@ -48,6 +52,20 @@ enum {
     HALF_UNITS = HALF_PIECES / UNIT_PIECES
 };
 #define SCORE_NEVER (-3e38f) /* score of a masked position: its weight is 0 even where m is ATTENTION_NEVER */
+
+#if PACKED
+/* The first slot of a token's text. A token behind the last one counts as the last one. */
+DEV int text_first(const struct prompt_worker *r, int token) {
+    const struct packed_args *a = (const struct packed_args *)(const void *)r->a;
+    const int last = a->prefill.decode.n_tokens - 1;
+    return (int)const_load32((const u32 *)a->firsts + (token < last ? token : last));
+}
+DEV int slot_position(const struct prompt_worker *r, int slot) { return slot - text_first(r, slot); }
+#define SLOT_POSITION(r, slot) slot_position(r, slot)
+#else
+/* Constants here and below, which leave the code of a prompt as if nothing were ever packed. */
+#define SLOT_POSITION(r, slot) (slot)
+#endif
 
 DEV u8 *kv_head_pieces(const struct prompt_worker *r, int nth, int kv_head) {
     const struct decode_args *a = &r->a->decode;
@@ -99,7 +117,7 @@ DEV void angles_make(struct prompt_worker *r, int piece) {
     NO_UNROLL
     for (int i = r->w.warp * LANES + r->w.lane; i < KV_POSITIONS * HALF_TURN; i += READ_CONSUMERS) {
         const int row = i / HALF_TURN, dim = i % HALF_TURN, at = angle_at(row, dim);
-        const float angle = (float)(piece * KV_POSITIONS + row) * const_loadf(r->a->decode.rope + dim);
+        const float angle = (float)SLOT_POSITION(r, piece * KV_POSITIONS + row) * const_loadf(r->a->decode.rope + dim);
         sine_cosine(angle, table + KV_POSITIONS * HALF_TURN + at, table + at);
     }
     readers_sync();
@@ -297,11 +315,23 @@ DEV void rope_phase(struct prompt_worker *r, int layer) {
 
 struct attention_item {
     int kv_head, row; /* the first stacked row */
-    int end;          /* positions its last row attends to: 0 to end - 1 */
+    int end;          /* positions its last row attends to: up to end - 1 */
+#if PACKED
+    int begin; /* the first one that its first row attends to; else it is 0 */
+#endif
 };
 
 DEV int stacked_rows(const struct prompt_worker *r) { return r->a->decode.n_tokens * GROUP_Q_HEADS; }
+/* The last position that a row attends to, and the first one. Both grow with the row. */
 DEV int row_limit(const struct prompt_worker *r, int row) { return r->a->decode.position + row / GROUP_Q_HEADS; }
+#if PACKED
+DEV int row_first(const struct prompt_worker *r, int row) { return text_first(r, row / GROUP_Q_HEADS); }
+#define ROW_FIRST(r, row) row_first(r, row)
+#define FIRST_PIECE(item) ((item)->begin / KV_POSITIONS) /* of those that an item reads */
+#else
+#define ROW_FIRST(r, row) 0
+#define FIRST_PIECE(item) 0
+#endif
 
 DEV int rounds_of(const struct prompt_worker *r, int rows) {
     const int items = (stacked_rows(r) + rows - 1) / rows * M_KV_HEADS, blocks = (int)block_count();
@@ -326,6 +356,9 @@ DEV int item_take(const struct prompt_worker *r, int rows, int round, struct att
     if (i >= runs * M_KV_HEADS) return 0;
     item->kv_head = i % M_KV_HEADS;
     item->row = (runs - 1 - i / M_KV_HEADS) * rows;
+#if PACKED
+    item->begin = row_first(r, item->row);
+#endif
     item->end = row_limit(r, (item->row + rows < all ? item->row + rows : all) - 1) + 1;
     return 1;
 }
@@ -348,7 +381,7 @@ DEV void attention_produce(struct prompt_worker *r, int layer) {
         const u8 *from = kv_head_pieces(r, attention_nth(layer), item.kv_head);
         const int pieces = item_pieces(&item);
         NO_UNROLL
-        for (int piece = 0; piece < pieces; piece += 2 * HALF_PIECES) {
+        for (int piece = FIRST_PIECE(&item); piece < pieces; piece += 2 * HALF_PIECES) {
             const u8 *at = from + (u64)piece * P_KV_PIECE;
             stage_fill(r, at, half_bytes(piece, pieces), at + HALF_PIECES * P_KV_PIECE,
                        half_bytes(piece + HALF_PIECES, pieces), HALF_BYTES);
@@ -442,20 +475,22 @@ DEV void unit_scores(const struct stacked *x, const struct quad *tiles, struct s
     }
 }
 
-/* Masks the scores of positions behind a row's own and from `end` on. first: the unit's first position. Most units
- * need no mask, so `opaque` keeps the compiler from holding registers for it. */
+/* Masks the scores of positions behind a row's own, of those before its text, and from `end` on. first: the unit's
+ * first position. Most units need no mask, so `opaque` keeps the compiler from holding registers for it. */
 DEV void unit_mask(const struct prompt_worker *r, const struct stacked *x, struct scores *s, int first, int end) {
     const int lane = opaque(r->w.lane);
     UNROLL
     for (int b = 0; b < ROW_BLOCKS; b++) {
         UNROLL
         for (int i = 0; i < 4; i++) {
-            const int limit = row_limit(r, x->row + 8 * b + lane % 4 * 2 + i % 2);
+            const int row = x->row + 8 * b + lane % 4 * 2 + i % 2;
+            const int limit = row_limit(r, row), from = ROW_FIRST(r, row);
             const int mine = first + lane / 4 + i / 2 * 8;
             UNROLL
             for (int p = 0; p < UNIT_PIECES; p++) {
                 const int position = mine + p * KV_POSITIONS;
-                s->s[p][b][i] = position <= limit && position < end ? s->s[p][b][i] : SCORE_NEVER;
+                const int counts = position <= limit && position < end && (!PACKED || position >= from);
+                s->s[p][b][i] = counts ? s->s[p][b][i] : SCORE_NEVER;
             }
         }
     }
@@ -520,7 +555,9 @@ DEV u32 unit_attend(const struct prompt_worker *r, struct stacked *x, const stru
     struct scores s;
     u32 seen = 0;
     unit_scores(x, tiles, &s);
-    if (first + UNIT_POSITIONS - 1 > row_limit(r, opaque(x->row))) unit_mask(r, x, &s, first, end);
+    const int row = opaque(x->row); /* the first of the warp; the last one's text may begin in this unit, too */
+    if (first + UNIT_POSITIONS - 1 > row_limit(r, row) || (PACKED && first < ROW_FIRST(r, row + WARP_ROWS - 1)))
+        unit_mask(r, x, &s, first, end);
     rows_follow(x, &s);
     UNROLL
     for (int p = 0; p < UNIT_PIECES; p++) {
@@ -544,14 +581,15 @@ DEV u32 unit_attend(const struct prompt_worker *r, struct stacked *x, const stru
     return seen;
 }
 
-/* Attends to the units of a stage's half that count for this warp: those with a position up to the warp's last row's
- * own. first: the half's first position. */
+/* Attends to the units of a stage's half that count for this warp: those with a position from its first row's text on
+ * and up to its last row's own. first: the half's first position. */
 DEV u32 half_attend(const struct prompt_worker *r, struct stacked *x, u8 *half, int first, int end) {
     u32 seen = 0;
     NO_UNROLL
     for (int u = 0; u < HALF_UNITS; u++, first += UNIT_POSITIONS) {
         u8 *unit = half + u * (UNIT_PIECES * P_KV_PIECE);
         if (first >= end || first > row_limit(r, opaque(x->row) + WARP_ROWS - 1)) break;
+        if (PACKED && first + UNIT_POSITIONS <= ROW_FIRST(r, opaque(x->row))) continue;
         if (first + UNIT_POSITIONS > end) unit_trim(unit, r->w.lane, end - first);
         seen ^= unit_attend(r, x, (const struct quad *)unit + r->w.lane, first, end);
     }
@@ -685,7 +723,7 @@ DEV void attention_phase(struct prompt_worker *r, int layer) {
     for (int round = 0; item_take(r, rows, round, &item); round++) {
         stacked_begin(r, &item, item.row + (split ? r->w.warp % 4 : r->w.warp) * WARP_ROWS, &x);
         NO_UNROLL
-        for (int first = 0; first < item.end; first += 2 * HALF_PIECES * KV_POSITIONS) {
+        for (int first = FIRST_PIECE(&item) * KV_POSITIONS; first < item.end; first += 2 * HALF_PIECES * KV_POSITIONS) {
             u8 *stage = r->stages + (size_t)r->stage * STAGE_BYTES;
             u32 seen = 0;
             (void)stage_take(r);

@@ -49,7 +49,7 @@ program() {
     kernel=$1 function=$1
     shift
     threads=$(constant P_THREADS) moved=$(constant P_REGISTERS_CONSUMER) shared=$(constant P_SHARED_BYTES)
-    if [ "$kernel" = prefill ]; then
+    if [ "$kernel" = prefill ] || [ "$kernel" = packed ]; then
         threads=288 moved=0 shared=$(constant P_PREFILL_SHARED)
         [ "$(constant G_REGISTERS)" != 1 ] || [ "$(constant M_HEAD_DIM)" -le 128 ] || threads=384 moved=224
         [ "$(constant G_WGMMA)" != 1 ] || threads=384 moved=232
@@ -74,7 +74,7 @@ program() {
     set -- "$*" $(resources "$function")
     verdict=ok stores=16 loads=64
     # of prefill's kernels some hold all registers there are: what they put aside lies outside their loops
-    [ "$kernel" != prefill ] || stores=48 loads=96
+    [ "$kernel" != prefill ] && [ "$kernel" != packed ] || stores=48 loads=96
     # that of short prompts holds a phase's tiles and its input, and puts some aside once a phase
     [ "$kernel" != short ] || stores=448 loads=640
     [ "$4" -le $stores ] && [ "$5" -le $loads ] || verdict=SPILLS
@@ -101,6 +101,7 @@ compile() {
     good=0
     program decode "$@" || good=1
     [ "$(constant P_PREFILL_TOKENS)" = 0 ] || program prefill "$@" || good=1
+    [ "$(constant P_PREFILL_TOKENS)" = 0 ] || [ "$(constant M_DELTA)" != 0 ] || program packed "$@" || good=1
     [ "$(constant P_PREFILL_CHUNK)" = 0 ] || program prefill_delta "$@" || good=1
     [ "$(constant P_SHORT_TOKENS)" = 0 ] || program short "$@" || good=1
     [ -z "$(constant A_LAYERS)" ] || program encoder "$@" || good=1

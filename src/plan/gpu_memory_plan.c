@@ -103,6 +103,26 @@ struct gpu_mapped_layout gpu_mapped_layout(int vocab) {
     return m;
 }
 
+struct gpu_packed_layout gpu_packed_layout(const struct plan *p) {
+    struct gpu_packed_layout at = { .tokens = p->prefill_tokens };
+    const size_t row = (size_t)p->tape.hidden * sizeof(float);
+    size_t words = 0;
+    at.texts = int_min(at.tokens, GPU_PACKED_TEXTS);
+    take(&words, (2 * (size_t)at.tokens + (size_t)at.texts) * sizeof(int32_t));
+    at.word_bytes = words;
+    take(&at.slot_bytes, sizeof(struct decode_mailbox));
+    at.words = take(&at.slot_bytes, words);
+    at.vectors = take(&at.slot_bytes, (size_t)at.texts * row);
+    return at;
+}
+
+static void packed_parts(uint64_t *bytes, const struct plan *p, const struct gpu_memory_use *use) {
+    const struct gpu_packed_layout at = gpu_packed_layout(p);
+    if (!use->prompts || p->prefill_tokens == 0 || p->delta.n_layers) return;
+    bytes[GPU_PACKED] = GPU_PACKED_SLOTS * at.word_bytes;
+    bytes[GPU_PACKED_HOST] = GPU_PACKED_SLOTS * at.slot_bytes;
+}
+
 int gpu_most_given(const struct plan *p) { return int_max(p->prefill_tokens, GPU_MOST_GIVEN); }
 
 uint64_t gpu_state_stride(const struct plan *p) {
@@ -161,5 +181,6 @@ void gpu_memory_plan_fill(struct gpu_memory_plan *m, const struct plan *p,
     prompt_parts(m->bytes, p, use);
     loader_parts(m->bytes, p, c, use);
     session_parts(m->bytes, p, c, m->context, use);
+    packed_parts(m->bytes, p, use);
     m->most_context = most_context(m, p, c);
 }

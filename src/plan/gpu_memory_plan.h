@@ -7,8 +7,9 @@
 #include "plan/plan.h"
 
 /* Who owns an allocation. A model holds its own while it is open. It holds the loader's too until
- * the weights are there. Each session holds its own. */
-enum gpu_owner { GPU_OF_MODEL, GPU_OF_LOADER, GPU_OF_SESSION };
+ * the weights are there. Each session holds its own. A session takes what packed texts need with
+ * the first of them. */
+enum gpu_owner { GPU_OF_MODEL, GPU_OF_LOADER, GPU_OF_SESSION, GPU_OF_PACKING };
 
 /* Every allocation: PART(name, owner, whether it is pinned memory of the host, what errors call
  * it). The loader takes each of its own GPU_STAGES times. */
@@ -40,7 +41,9 @@ enum gpu_owner { GPU_OF_MODEL, GPU_OF_LOADER, GPU_OF_SESSION };
     PART(GPU_BIAS, GPU_OF_SESSION, false, "a logit bias")                                          \
     PART(GPU_GIVEN_EMBEDDINGS, GPU_OF_SESSION, false, "given embeddings")                          \
     PART(GPU_STAMPS, GPU_OF_SESSION, false, "time stamps")                                         \
-    PART(GPU_MAPPED, GPU_OF_SESSION, true, "a session's mailbox")
+    PART(GPU_MAPPED, GPU_OF_SESSION, true, "a session's mailbox")                                  \
+    PART(GPU_PACKED, GPU_OF_PACKING, false, "ids of packed texts")                                 \
+    PART(GPU_PACKED_HOST, GPU_OF_PACKING, true, "ids and vectors of packed texts")
 
 #define GPU_PART_NAME(name, owner, pinned, text) name,
 enum gpu_part { GPU_PARTS(GPU_PART_NAME) GPU_N_PARTS };
@@ -50,7 +53,9 @@ enum {
     GPU_STAGES = 3,          /* buffers that the loader fills in turn */
     GPU_STAGE_KB = 16 << 10, /* KB of one such buffer, where tuning says nothing else */
     GPU_MOST_GIVEN = 256,    /* tokens that one launch of the decode kernel is given */
-    GPU_MAPPED_IDS = 64      /* ids that are read out of mapped memory */
+    GPU_MAPPED_IDS = 64,     /* ids that are read out of mapped memory */
+    GPU_PACKED_SLOTS = 2,    /* passes over packed texts that are in the queue at a time */
+    GPU_PACKED_TEXTS = 512   /* texts of a pass, at most */
 };
 
 /* What tuning can change of the plan. */
@@ -96,5 +101,15 @@ struct gpu_mapped_layout {
     size_t bytes;
 };
 struct gpu_mapped_layout gpu_mapped_layout(int vocab);
+
+/* A pass over packed texts. GPU_PACKED holds the words of each slot. GPU_PACKED_HOST holds for each
+ * slot its mailbox (struct decode_mailbox), the same words, and the vectors. */
+struct gpu_packed_layout {
+    int tokens, texts;     /* of a pass, at most */
+    size_t words, vectors; /* where in a slot of the host they begin: i32 [tokens] of ids, [tokens]
+                              of first slots, [texts] of last tokens; f32 [texts, hidden] */
+    size_t word_bytes, slot_bytes; /* of a slot */
+};
+struct gpu_packed_layout gpu_packed_layout(const struct plan *plan);
 
 #endif

@@ -196,13 +196,16 @@ static void print_model_memory(struct page *out, const struct plan *p,
 }
 
 /* Prints the bytes that a model, its loader and a session take, on the device or pinned on the
- * host. */
+ * host, and what a session takes more once it makes vectors of texts. */
 static void print_exact(struct page *out, const struct gpu_memory_plan *m, const char *where,
                         bool pinned) {
-    PRINT(out, "  %-16s %llu the model, %llu more while loading, %llu a session\n", where,
+    const uint64_t packing = gpu_memory_of(m, GPU_OF_PACKING, pinned);
+    PRINT(out, "  %-16s %llu the model, %llu more while loading, %llu a session", where,
           (unsigned long long)gpu_memory_of(m, GPU_OF_MODEL, pinned),
           (unsigned long long)gpu_memory_of(m, GPU_OF_LOADER, pinned),
           (unsigned long long)gpu_memory_of(m, GPU_OF_SESSION, pinned));
+    if (packing) PRINT(out, ", %llu more for packed texts", (unsigned long long)packing);
+    PRINT(out, "\n");
 }
 
 static void print_memory(struct page *out, const struct plan *p, const struct model_config *c) {

@@ -11,6 +11,7 @@
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -107,6 +108,7 @@ static void model_and_sessions_take_what_is_said(void **state) {
 
 struct printed {
     unsigned long long model, loading, session;
+    unsigned long long packing; /* 0: not said */
 };
 
 static struct printed find(const char *page, const char *line) {
@@ -114,10 +116,22 @@ static struct printed find(const char *page, const char *line) {
     char format[200];
     const char *at = strstr(page, line);
     if (!at) fail_msg("no \"%s\" in\n%s", line, page);
-    snprintf(format, sizeof format, "%s %%llu the model, %%llu more while loading, %%llu a session",
+    snprintf(format, sizeof format,
+             "%s %%llu the model, %%llu more while loading, %%llu a session, %%llu more for packed",
              line);
-    if (sscanf(at, format, &p.model, &p.loading, &p.session) != 3) fail_msg("%s", at);
+    if (sscanf(at, format, &p.model, &p.loading, &p.session, &p.packing) < 3) fail_msg("%s", at);
     return p;
+}
+
+static void embed_a_text(struct fixture *f, struct backend_state *s) {
+    const int32_t ids[3] = { 1, 2, 3 };
+    const int length = 3;
+    const int hidden = loaded(f)->model->config.hidden;
+    float *vector = malloc((size_t)hidden * sizeof *vector);
+    assert_non_null(vector);
+    const struct backend_embed e = { .ids = ids, .lengths = &length, .n_texts = 1, .out = vector };
+    good(cuda_backend.embed(s, &e, &f->err), f);
+    free(vector);
 }
 
 /* As `inspect --plan` has it: tuned as usual, with a session of the model's whole context. */
@@ -137,6 +151,12 @@ static void what_is_printed_is_taken(void **state) {
     good(cuda_state_open(&s, f->m.gpu->backend, config->max_context, &f->err), f);
     assert_int_equal(f->cuda->live.bytes, device.model + device.session);
     assert_int_equal(f->cuda->live.host_bytes, pinned.model + pinned.session);
+    const bool hybrid = loaded(f)->plan.delta.n_layers > 0;
+    assert_int_equal(device.packing > 0, !hybrid);
+    assert_int_equal(pinned.packing > 0, !hybrid);
+    if (!hybrid) embed_a_text(f, s);
+    assert_int_equal(f->cuda->live.bytes, device.model + device.session + device.packing);
+    assert_int_equal(f->cuda->live.host_bytes, pinned.model + pinned.session + pinned.packing);
     cuda_state_close(s);
     buffer_release(&page);
 }

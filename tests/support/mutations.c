@@ -187,6 +187,62 @@ static const struct mutation queue[] = {
 };
 LIST(queue, queue, 4);
 
+/* ---- packed.cu: test_sim_packed.c ---- */
+
+static const struct mutation packed[] = {
+    /* which text a token is of */
+    { "positions that count from the first text",
+      { IN(ATTENTION, "slot - text_first(r, slot);", "slot;") } },
+    { "positions one too far behind the first text",
+      { IN(ATTENTION, "slot - text_first(r, slot);",
+           "slot - text_first(r, slot) + (text_first(r, slot) > 0);") } },
+    { "slots of earlier texts that count",
+      { IN(ATTENTION, "&& (!PACKED || position >= from)", "") } },
+    { "the slot before a text that counts",
+      { IN(ATTENTION, "position >= from)", "position + 1 >= from)") } },
+    { "a text's first slot that does not count",
+      { IN(ATTENTION, "position >= from)", "position >= from + (from < limit))") } },
+    { "an item that begins with its last row's text",
+      { IN(ATTENTION, "item->begin = row_first(r, item->row);",
+           "item->begin = row_first(r, item->row + rows - 1);") } },
+    { "an item that begins a piece too late",
+      { IN(ATTENTION, "((item)->begin / KV_POSITIONS)",
+           "(((item)->begin + (item)->end - 1) / 2 / KV_POSITIONS)") } },
+    { "units skipped up to the warp's last text",
+      { IN(ATTENTION, "first + UNIT_POSITIONS <= ROW_FIRST(r, opaque(x->row))",
+           "first + UNIT_POSITIONS <= ROW_FIRST(r, opaque(x->row) + WARP_ROWS - 1)") } },
+    { "units skipped a slot too far",
+      { IN(ATTENTION, "first + UNIT_POSITIONS <= ROW_FIRST(r, opaque(x->row))",
+           "first + UNIT_POSITIONS <= ROW_FIRST(r, opaque(x->row)) + 1") } },
+    { "units without a mask where a text begins",
+      { IN(ATTENTION, " || (PACKED && first < ROW_FIRST(r, row + WARP_ROWS - 1))", "") } },
+    { "units without a mask where a warp's second text begins",
+      { IN(ATTENTION, "first < ROW_FIRST(r, row + WARP_ROWS - 1)", "first < ROW_FIRST(r, row)") } },
+    { "rows of other texts taken for those of this one",
+      { IN(ATTENTION, "text_first(r, row / GROUP_Q_HEADS)", "text_first(r, row)") } },
+    /* which rows become vectors */
+    { "the row before a text's last",
+      { IN("packed.cu", "const int last = (int)const_load32((const u32 *)args.lasts + text);",
+           "const int at = (int)const_load32((const u32 *)args.lasts + text) - 1, "
+           "last = at < 0 ? 0 : at;") } },
+    { "the last row of the text before",
+      { IN("packed.cu", "args.lasts + text)", "args.lasts + (text ? text - 1 : 0))") } },
+    { "the scale of another row",
+      { IN("packed.cu", "row_scale(h, lane)", "row_scale(args.prefill.h, lane)") } },
+    { "gains of another norm",
+      { IN("packed.cu", "(size_t)2 * M_LAYERS * M_HIDDEN",
+           "(size_t)(2 * M_LAYERS - 1) * M_HIDDEN") } },
+    { "texts beyond the first round left out",
+      { IN("packed.cu", "text < args.n_texts; text += warps",
+           "text < args.n_texts && text < warps; text += warps") } },
+    /* launches that do not wait for the one before */
+    { "attention",
+      { IN("packed.cu", "    previous_over();\n    if (r.w.warp < READ_WARPS) {",
+           "    if (r.w.warp < READ_WARPS) {") } },
+    { "vectors", { IN("packed.cu", "    previous_over();\n    NO_UNROLL", "    NO_UNROLL") } },
+};
+LIST(packed, packed, 5);
+
 /* ---- short.cu: test_sim_prefill_orders.c ---- */
 
 #define BRIEF_SHARED    "short_shared.cuh"
@@ -349,7 +405,7 @@ static const struct mutation position[] = {
       { IN("phase_attention.cuh", "sine_cosine((float)position * const_loadf(w->a->rope + i)",
            "sine_cosine((float)(position + (position > 4096)) * const_loadf(w->a->rope + i)") } },
     { "queue: one position further beyond 4,096",
-      { IN(ATTENTION, "(float)(piece * KV_POSITIONS + row) * const_loadf",
+      { IN(ATTENTION, "(float)SLOT_POSITION(r, piece * KV_POSITIONS + row) * const_loadf",
            "(float)(piece * KV_POSITIONS + row + (piece >= 256)) * const_loadf") } },
     { "short: one position further beyond 4,096",
       { IN(BRIEF_ATTENTION, "(float)position * const_loadf",
@@ -434,10 +490,17 @@ static const struct mutation limits[] = {
 };
 LIST(limits, limits, 3);
 
-const struct mutation_list *const mutation_lists[] = {
-    &decode_mutations, &padding_mutations,  &queue_mutations, &short_mutations,  &delta_mutations,
-    &tower_mutations,  &position_mutations, &bias_mutations,  &limits_mutations, NULL
-};
+const struct mutation_list *const mutation_lists[] = { &decode_mutations,
+                                                       &padding_mutations,
+                                                       &queue_mutations,
+                                                       &packed_mutations,
+                                                       &short_mutations,
+                                                       &delta_mutations,
+                                                       &tower_mutations,
+                                                       &position_mutations,
+                                                       &bias_mutations,
+                                                       &limits_mutations,
+                                                       NULL };
 
 /* ---- which of them a run tries ---- */
 

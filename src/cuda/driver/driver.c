@@ -326,6 +326,12 @@ enum reel_status cuda_queue_copy(const struct cuda_gpu *gpu, cu_address to, cu_a
     return REEL_OK;
 }
 
+enum reel_status cuda_queue_upload(const struct cuda_gpu *gpu, cu_address to, const void *from,
+                                   size_t n, struct reel_error *err) {
+    TRY(gpu, NULL, err, upload_async, to, from, n, NULL);
+    return REEL_OK;
+}
+
 /* ---- streams and events ---- */
 
 enum reel_status cuda_stream_open(const struct cuda_gpu *gpu, struct cu_stream **stream,

@@ -103,6 +103,9 @@ enum reel_status cuda_copy(const struct cuda_gpu *gpu, cu_address to, cu_address
  * it done. */
 enum reel_status cuda_queue_copy(const struct cuda_gpu *gpu, cu_address to, cu_address from,
                                  size_t n, struct reel_error *err);
+/* The same from pinned memory of the host, which stays as it is until then. */
+enum reel_status cuda_queue_upload(const struct cuda_gpu *gpu, cu_address to, const void *from,
+                                   size_t n, struct reel_error *err);
 
 /* ---- streams and events ---------------------------------------------------------------------- */
 

@@ -128,6 +128,7 @@ static void cuda_close(struct backend *b) {
         for (size_t i = 0; i < sizeof all / sizeof *all; i++)
             cuda_free(&b->gpu, all[i]);
         cuda_encoder_close(b);
+        cuda_packed_unload(b);
         cuda_host_free(&b->gpu, b->leave);
         cuda_stream_close(&b->gpu, b->rescue);
         cuda_module_unload(&b->gpu, b->short_module);
@@ -137,6 +138,7 @@ static void cuda_close(struct backend *b) {
         cuda_gpu_close(&b->gpu);
         cuda_driver_close(&b->driver);
     }
+    cuda_packed_close(b);
     if (b->mutex_made) pthread_mutex_destroy(&b->mutex);
     mem_free(b);
 }
@@ -203,6 +205,7 @@ static enum reel_status open_all(struct backend *b, const struct backend_options
     enum reel_status status = open_gpu(b, options, err);
     b->times.driver = options->driver_ms + clock_ms() - start;
     if (status == REEL_OK) status = open_plan(b, options, err);
+    if (status == REEL_OK) status = cuda_packed_open(b, options, err);
     if (status == REEL_OK) status = cuda_open_kernels(b, options, &wind_module, err);
     const double built = clock_ms();
     if (status == REEL_OK) status = open_memory(b, err);
@@ -281,6 +284,7 @@ const struct backend_ops cuda_backend = {
     .state_close = cuda_state_close,
     .eval = cuda_eval,
     .decode = cuda_decode,
+    .embed = cuda_embed,
     .resume = cuda_resume,
     .save_bytes = cuda_save_bytes,
     .save = cuda_save,

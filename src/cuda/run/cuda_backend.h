@@ -12,6 +12,7 @@
  *   cuda_launch    one launch: epochs, waiting
  *   cuda_fault     what a kernel says that gave up waiting, in words
  *   cuda_prefill   launches that read prompts, and their scratch memory
+ *   cuda_packed    many short texts in one pass, and what that takes
  *   cuda_encoder   the audio tower of a speech model
  *   cuda_eval      given positions, and decoding many tokens
  *   cuda_state     a session's memory: KV cache and what launches need
@@ -28,6 +29,7 @@
 
 #include "cuda/driver/driver.h"
 #include "cuda/run/cuda_encoder.h"
+#include "cuda/run/cuda_packed.h"
 #include "cuda/run/cuda_prefill.h"
 #include "cuda/run/tuning.h"
 #include "plan/gpu_memory_plan.h"
@@ -58,6 +60,7 @@ struct backend {
     struct cu_module *prefill_delta_module; /* NULL: the model has no Gated DeltaNets */
     struct cu_module *short_module;         /* NULL: short prompts are read as others */
     struct cuda_function prefill_short;
+    struct cuda_packed packed;
     struct cuda_encoder encoder;
     struct cuda_open_times times;
 

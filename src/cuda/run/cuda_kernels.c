@@ -262,3 +262,41 @@ enum reel_status cuda_open_kernels(struct backend *b, const struct backend_optio
     nvrtc_close(&nvrtc);
     return status;
 }
+
+/* Unloads what it loaded where a function of it is missing or cannot be resident. */
+static enum reel_status find_packed(struct backend *b, struct cu_module *module,
+                                    struct reel_error *err) {
+    enum reel_status status = REEL_OK;
+    for (int i = 0; i < CUDA_PACKED_KERNELS && status == REEL_OK; i++) {
+        const struct cuda_kernel_shape k = cuda_packed_kernel(b, i);
+        struct cuda_function *function = &b->packed.kernels[i];
+        status = cuda_function_find(&b->gpu, function, module, k.name, err);
+        if (status == REEL_OK)
+            status = check_resident(b, function, 1, k.threads, k.shared_bytes, err);
+    }
+    if (status == REEL_OK)
+        b->packed.module = module;
+    else
+        cuda_module_unload(&b->gpu, module);
+    return status;
+}
+
+enum reel_status cuda_open_packed_kernels(struct backend *b, struct reel_error *err) {
+    const struct backend_options options = { .cache_dir = b->packed.cache_dir };
+    struct nvrtc nvrtc = { 0 };
+    struct buffer constants = { 0 };
+    struct parts parts = { .n = 0 };
+    struct cu_module *module = NULL;
+    enum reel_status status = nvrtc_open(&nvrtc, b->packed.nvrtc_dir, b->driver.version, err);
+    if (status == REEL_OK) status = make_constants(b, &constants, err);
+    if (status == REEL_OK) {
+        add_program(&parts, b, &nvrtc, "packed.cu", constants.bytes, &module, &options);
+        parts.part[0].parts = &parts;
+        build_part(&parts.part[0]);
+        status = load_modules(b, &parts, &options, err);
+    }
+    if (status == REEL_OK) status = find_packed(b, module, err);
+    buffer_release(&constants);
+    nvrtc_close(&nvrtc);
+    return status;
+}

@@ -19,5 +19,7 @@ struct cuda_kernel_shape {
  * unloads *wind_module, also after a failure. */
 enum reel_status cuda_open_kernels(struct backend *b, const struct backend_options *options,
                                    struct cu_module **wind_module, struct reel_error *err);
+/* Fills b->packed, whose mutex is held; compiles on this thread, in silence. */
+enum reel_status cuda_open_packed_kernels(struct backend *b, struct reel_error *err);
 
 #endif

@@ -372,6 +372,42 @@ static enum reel_status wait_a_turn(struct cuda_run *run, const atomic_bool *can
     return status;
 }
 
+/* ---- passes over packed texts ---- */
+
+static enum reel_status queue_pass(struct cuda_run *run, const struct cuda_pass *pass,
+                                   struct reel_error *err) {
+    struct backend *b = run->state->backend;
+    enum reel_status status = cuda_queue_upload(&b->gpu, pass->to, pass->words, pass->n_bytes, err);
+    if (status == REEL_OK) status = cuda_prefill_launch_packed(b, pass->args, err);
+    run->ahead = b->in_flight;
+    run->n_launches = status == REEL_OK;
+    b->in_flight += run->n_launches;
+    return status;
+}
+
+enum reel_status cuda_submit_pass(struct cuda_run *run, struct backend_state *s,
+                                  const struct cuda_pass *pass, struct reel_error *err) {
+    struct backend *b = s->backend;
+    enum reel_status status = cuda_alive(b, err);
+    if (status != REEL_OK) return status;
+    *run = (struct cuda_run){ .state = s,
+                              .mailbox = pass->mailbox,
+                              .prefill = pass->mailbox,
+                              .n_tokens = pass->args->prefill.decode.n_tokens };
+    memset(pass->mailbox, 0, sizeof *pass->mailbox);
+    s->profiled_tokens = 0;
+    run->due_ms = cuda_prefill_ms(b, run->n_tokens);
+    pthread_mutex_lock(&b->mutex);
+    status = queue_pass(run, pass, err);
+    pthread_mutex_unlock(&b->mutex);
+    run->submitted_ms = run->news_ms = run->looked_ms = clock_ms();
+    if (status == REEL_OK) return REEL_OK;
+    run->over = true; /* but what is queued of it still reads pass->words */
+    struct reel_error stuck = { 0 };
+    if (wait_until_idle(run, b->tuning.hang_ms, &stuck) != REEL_OK) (void)cuda_lose(b, &stuck);
+    return status;
+}
+
 /* ---- reading ---- */
 
 /* Whether id n_read has come. */

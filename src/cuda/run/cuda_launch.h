@@ -37,6 +37,17 @@ enum reel_status cuda_submit(struct cuda_run *run, struct backend_state *s,
                              struct prefill_args *prefill, struct decode_args *decode,
                              struct reel_error *err);
 
+/* A pass over packed texts: what it uploads first, and its launches. */
+struct cuda_pass {
+    struct decode_mailbox *mailbox; /* its own: several passes of a state may be in the queue */
+    struct packed_args *args;
+    cu_address to;     /* receives */
+    const void *words; /* n_bytes, pinned: they stay as they are until the pass is over */
+    size_t n_bytes;
+};
+enum reel_status cuda_submit_pass(struct cuda_run *run, struct backend_state *s,
+                                  const struct cuda_pass *pass, struct reel_error *err);
+
 /* The next id, waiting for it; -1 when the launch is over and all its ids have been read. Asks the
  * launch to stop when *cancel turns true (NULL: never), and goes on. */
 enum reel_status cuda_next_id(struct cuda_run *run, const atomic_bool *cancel, int32_t *id,

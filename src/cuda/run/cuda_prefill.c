@@ -136,14 +136,23 @@ struct queue {
     struct prefill_args *args;
     struct cuda_prefill_timer *timer; /* or NULL */
     bool overlap;                     /* of its launches, but for the first */
+    bool packed;                      /* args are the first member of struct packed_args */
 };
+
+/* Packed texts have kernels of their own where it matters which text a token is of. */
+static const struct cuda_function *function_of(const struct queue *q, int kernel) {
+    const struct cuda_function *packed = q->b->packed.kernels;
+    if (q->packed && kernel == PREFILL_ROPE) return &packed[PACKED_ROPE];
+    if (q->packed && kernel == PREFILL_ATTENTION) return &packed[PACKED_ATTENTION];
+    return &q->b->prefill[kernel];
+}
 
 static enum reel_status launch_kernel(const struct queue *q, int kernel, int phase, int layer,
                                       struct reel_error *err) {
     const struct backend *b = q->b;
     const struct cuda_kernel_shape k = cuda_prefill_kernel(b, kernel);
     void *arguments[] = { q->args, &phase, &layer };
-    const struct cuda_launch launch = { .function = &b->prefill[kernel],
+    const struct cuda_launch launch = { .function = function_of(q, kernel),
                                         .blocks = k.blocks ? k.blocks : b->gpu.facts.n_sms,
                                         .threads = k.threads,
                                         .shared_bytes = k.shared_bytes,
@@ -217,10 +226,24 @@ static enum reel_status clear_padding(struct backend *b, int room, struct reel_e
     return REEL_OK;
 }
 
-static enum reel_status launch_queue(struct backend *b, struct prefill_args *args,
+static enum reel_status launch_vectors(const struct queue *q, struct reel_error *err) {
+    const struct backend *b = q->b;
+    const struct cuda_kernel_shape k = cuda_packed_kernel(b, PACKED_VECTORS);
+    int phase = 0, layer = 0; /* of no meaning here */
+    void *arguments[] = { q->args, &phase, &layer };
+    const struct cuda_launch launch = { .function = &b->packed.kernels[PACKED_VECTORS],
+                                        .blocks = b->gpu.facts.n_sms,
+                                        .threads = k.threads,
+                                        .shared_bytes = k.shared_bytes,
+                                        .overlaps = q->overlap,
+                                        .arguments = arguments };
+    return cuda_launch(&b->gpu, &launch, err);
+}
+
+static enum reel_status launch_queue(struct backend *b, struct prefill_args *args, bool packed,
                                      struct cuda_prefill_timer *timer, struct reel_error *err) {
     const struct plan *p = &b->plan;
-    const struct queue queue = { b, args, timer, p->copy == 2 && !timer };
+    const struct queue queue = { b, args, timer, p->copy == 2 && !timer, packed };
     args->room = p->prefill_tokens;
     for (int i = 0; i < TAPE_N_PHASES; i++) {
         if (i == TAPE_HEAD || (i == TAPE_MIX && p->delta.n_layers == 0)) continue;
@@ -231,6 +254,7 @@ static enum reel_status launch_queue(struct backend *b, struct prefill_args *arg
     if (status == REEL_OK) status = launch_kernel(&queue, PREFILL_EMBED, 0, 0, err);
     for (int layer = 0; layer < p->tape.n_layers && status == REEL_OK; layer++)
         status = launch_layer(&queue, layer, err);
+    if (status == REEL_OK && packed) status = launch_vectors(&queue, err);
     return status == REEL_OK ? launch_kernel(&queue, PREFILL_END, 0, 0, err) : status;
 }
 
@@ -258,7 +282,7 @@ static enum reel_status take_short_epochs(struct backend *b, uint32_t *epoch,
 static enum reel_status launch_short(struct backend *b, struct prefill_args *args,
                                      struct cuda_prefill_timer *timer, struct reel_error *err) {
     const struct plan *p = &b->plan;
-    const struct queue queue = { b, args, timer, false };
+    const struct queue queue = { b, args, timer, false, false };
     int phase = 0, layer = 0; /* of no meaning here */
     void *arguments[] = { args, &phase, &layer };
     const struct cuda_launch launch_all = { .function = &b->prefill_short,
@@ -281,8 +305,13 @@ enum reel_status cuda_prefill_launch(struct backend *b, struct prefill_args *arg
     const enum reel_status status =
         cuda_prefill_is_short(b, args->decode.position, args->decode.n_tokens)
             ? launch_short(b, args, timer, err)
-            : launch_queue(b, args, timer, err);
+            : launch_queue(b, args, false, timer, err);
     return status == REEL_OK && timer ? cuda_timer_mark(timer, b, err) : status;
+}
+
+enum reel_status cuda_prefill_launch_packed(struct backend *b, struct packed_args *args,
+                                            struct reel_error *err) {
+    return launch_queue(b, &args->prefill, true, NULL, err);
 }
 
 /* ---- how long it takes ----------------------------------------------------------------------- */

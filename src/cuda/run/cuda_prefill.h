@@ -47,6 +47,9 @@ cu_address cuda_prefill_h(const struct backend *b, int token);
  * are cut as is best. With a timer (or NULL) launches do not overlap. b->mutex is held. */
 enum reel_status cuda_prefill_launch(struct backend *b, struct prefill_args *args,
                                      struct cuda_prefill_timer *timer, struct reel_error *err);
+/* The queue of launches that reads packed texts; b->mutex is held, and b->packed is there. */
+enum reel_status cuda_prefill_launch_packed(struct backend *b, struct packed_args *args,
+                                            struct reel_error *err);
 /* How long a launch of this many tokens took the last time, 0: unknown; and telling that, with
  * b->mutex held. */
 double cuda_prefill_ms(struct backend *b, int n_tokens);

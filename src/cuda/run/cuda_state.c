@@ -7,6 +7,7 @@
 #include "cuda/run/cuda_last_row.h"
 #include "cuda/run/cuda_launch.h"
 #include "cuda/run/cuda_memory.h"
+#include "cuda/run/cuda_packed.h"
 #include "kernels/kv_layout.h"
 
 #include <string.h>
@@ -108,6 +109,7 @@ void cuda_state_close(struct backend_state *s) {
     if (!s) return;
     struct backend *b = s->backend;
     cuda_timer_close(s->prefill_timer, b);
+    cuda_packed_buffers_release(s->packed, b);
     if (!cuda_untouchable(b)) {
         const cu_address all[] = { s->kv,   s->out,        s->abort,   s->ids,       s->seen,
                                    s->bias, s->embeddings, s->profile, s->recurrent, s->last_row };

@@ -7,6 +7,7 @@
 #include "plan/checkpoints.h"
 
 struct cuda_prefill_timer;
+struct packed_buffers;
 
 /* Host memory that the device sees, of one session. */
 struct cuda_mapped {
@@ -38,10 +39,11 @@ struct backend_state {
     cu_address embeddings; /* f32 [gpu_most_given, hidden] */
     cu_address out;        /* f32 [out_floats]: logits or hidden states of a launch */
     size_t out_floats;
-    cu_address seen, bias; /* taken on first use */
-    cu_address profile;    /* u32 [tuning.profile][SMs][stamps], or 0 */
-    int profiled_tokens;   /* of the last decoding launch; 0: it did not end well */
-    int profiled_position; /* of the first of them */
+    cu_address seen, bias;         /* taken on first use */
+    struct packed_buffers *packed; /* taken with the first packed texts; or NULL */
+    cu_address profile;            /* u32 [tuning.profile][SMs][stamps], or 0 */
+    int profiled_tokens;           /* of the last decoding launch; 0: it did not end well */
+    int profiled_position;         /* of the first of them */
     struct cuda_prefill_timer *prefill_timer; /* with `profile`, where prompts are read; or NULL */
 };
 

@@ -1,4 +1,5 @@
 /* A prompt's attention by itself: the steps between qkv, which the host has made, and out. */
+#define PACKED 0
 #include "prefill_attention.cuh"
 
 KERNEL(READ_CONSUMERS) rope(const PARAMETER struct prefill_args args, int layer) {
