@@ -137,7 +137,9 @@ struct reel_model_options {
                              "reference-bf16": on weights rounded to bf16, as a GPU holds them */
     int n_threads;        /* 0: one per core the process may use */
     enum reel_rounding rounding;
-    const char *chat_template; /* NULL: recognised by its hash; else a name of reel_model_info */
+    const char *chat_template; /* NULL: the model's own; "chatml", "gemma", "llama3", "mistral",
+                                  "phi3", "qwen3", "qwen3.5", "smollm2", "zephyr": a built-in one;
+                                  else the text of a template in Jinja, which holds {{ or {% */
     const char *cache_dir;     /* NULL: no tokenizer or kernel cache is read or written */
     reel_progress_fn progress;
     void *progress_user;
@@ -201,15 +203,18 @@ struct reel_model_info {
     int max_context; /* positions the model was made for */
     int n_stop_ids;
     const int32_t *stop_ids;          /* borrowed from the model */
-    const char *chat_template;        /* "qwen3", "qwen3.5", "smollm2", "chatml", or NULL when
-                                         unknown */
-    const char *chat_template_sha256; /* of the text the model carries; NULL when it carries none */
+    const char *chat_template;        /* "evaluated": the model's own, or the text that was given;
+                                         or the name of a built-in one; NULL: there is none, or it
+                                         cannot be evaluated */
+    const char *chat_template_sha256; /* of the template's text; NULL when there is none */
     double driver_ms;  /* of opening, on a GPU: finding it and starting its driver, */
     double compile_ms; /* compiling the kernels (0: they were cached), */
     double load_ms;    /* bringing the weights to the device */
     bool chat_thinks;  /* the chat template knows thinking */
     /* "bf16": the device holds every matrix rounded to it (a GPU); NULL: the file's own values */
     const char *device_weight_type;
+    const char *chat_template_problem; /* why the template that the model carries cannot be
+                                          evaluated; NULL when it can, or there is none */
 };
 
 /* Strings and lists are borrowed from the model. */
@@ -294,10 +299,12 @@ REEL_API int32_t reel_token_find(const struct reel_tokenizer *tok, const char *t
 
 struct reel_message {
     size_t size;
-    const char *role;       /* "system", "user", "assistant", "tool" */
-    const char *content;    /* UTF-8, terminated; NULL: none, refused by most templates */
-    const char *reasoning;  /* an assistant's earlier thinking, or NULL */
-    const char *tool_calls; /* JSON list of {"name", "arguments"}, or NULL */
+    const char *role;         /* "system", "user", "assistant", "tool", "developer" */
+    const char *content;      /* UTF-8, terminated; NULL: none, refused by most templates */
+    const char *reasoning;    /* an assistant's earlier thinking, or NULL */
+    const char *tool_calls;   /* JSON list of {"name", "arguments"}, or NULL */
+    const char *name;         /* a tool's answer: the tool's name, or NULL; */
+    const char *tool_call_id; /* and the id of the call, which some templates want, or NULL */
 };
 
 enum reel_thinking { REEL_THINKING_DEFAULT = 0, REEL_THINKING_ON, REEL_THINKING_OFF };

@@ -132,10 +132,20 @@ static void print_tokenizer(const json_t *tokenizer) {
     row("chat template");
     const char *name = text(tokenizer, "chat_template");
     const char *hash = text(tokenizer, "chat_template_sha256");
-    if (strcmp(name, "none") == 0 && strcmp(hash, "none") != 0)
-        printf("unknown, SHA-256 %s\n", hash);
-    else
-        printf("%s\n", name);
+    if (strcmp(name, "none") == 0 && strcmp(hash, "none") != 0) {
+        fputs("cannot be evaluated: ", stdout);
+        put_foreign(tokenizer, "chat_template_problem");
+        putchar('\n');
+        return;
+    }
+    printf("%s\n", name);
+    if (strcmp(name, "none") == 0) return;
+    row("thinking");
+    put_foreign(tokenizer, "thinking");
+    putchar('\n');
+    row("tool calls");
+    put_foreign(tokenizer, "tool_calls");
+    putchar('\n');
 }
 
 static void print_fits(int64_t total, int64_t available) {

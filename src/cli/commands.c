@@ -2,6 +2,7 @@
 
 #include <limits.h>
 #include <string.h>
+#include <unistd.h>
 
 const struct cli_command *const cli_commands[] = {
 #define CLI_ENTRY(name) &cmd_##name,
@@ -34,6 +35,11 @@ enum reel_status cli_need_command(const struct cli_command **command, const char
                                   const char *more, struct reel_error *err) {
     *command = cli_find_command(name);
     return *command ? REEL_OK : refuse_unknown(name, more, err);
+}
+
+/* The text of a template, or a file with one. */
+static bool is_template(const char *text) {
+    return strstr(text, "{{") || strstr(text, "{%") || access(text, R_OK) == 0;
 }
 
 /* "gpu:0" and the like. */
@@ -98,10 +104,12 @@ static const struct cli_option model_options[] = {
       .help = "CPU threads; 0, the default, is one per core" },
     { .name = "chat-template",
       .kind = CLI_CHOICE,
-      .argument = "NAME",
-      .choices = "qwen3 qwen3.5 smollm2 chatml",
-      .help = "render conversations as qwen3, qwen3.5, smollm2 or chatml; default: recognised by "
-              "the template's hash" },
+      .argument = "FILE|TEXT|NAME",
+      .choices = "chatml gemma llama3 mistral phi3 qwen3 qwen3.5 smollm2 zephyr",
+      .accepts = is_template,
+      .accepted = "a file or the text of a template",
+      .help = "take this Jinja template instead of the model's: a file, a text, or a built-in one: "
+              "chatml, gemma, llama3, mistral, phi3, qwen3, qwen3.5, smollm2 or zephyr" },
     { .name = "no-cache",
       .kind = CLI_FLAG,
       .help = "neither read nor write the cache of parsed tokenizers and kernels" },

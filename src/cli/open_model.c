@@ -6,6 +6,7 @@
 #include "cli/fetch_model.h"
 #include "cli/folders.h"
 #include "cli/gpu_options.h"
+#include "cli/input.h"
 #include "cli/model_path.h"
 #include "cli/progress.h"
 
@@ -127,22 +128,45 @@ static enum reel_status check_processor(const struct cli_args *args, const struc
     return REEL_OK;
 }
 
+#define MAX_TEMPLATE_BYTES ((size_t)4 << 20)
+
+static bool is_template_text(const char *text) { return strstr(text, "{{") || strstr(text, "{%"); }
+
+/* The text of a template that --chat-template names as a file; stays empty for a text and for the
+ * name of a built-in one, of which a file of that name takes nothing away. */
+static enum reel_status read_template(struct buffer *out, const struct cli_args *args,
+                                      struct reel_error *err) {
+    const char *given = cli_text(args, "chat-template", NULL);
+    const struct cli_option *option = cli_find_option(args->command, "chat-template");
+    if (!given || is_template_text(given) || cli_is_word(option->choices, given)) return REEL_OK;
+    enum reel_status status = input_read_path(given, MAX_TEMPLATE_BYTES, out, err);
+    if (status != REEL_OK) return status;
+    if (out->bytes && strlen(out->bytes) == out->size && is_template_text(out->bytes))
+        return REEL_OK;
+    return err_set(err, REEL_E_FORMAT, "%s: no template in Jinja, which holds {{ or {%%", given);
+}
+
 static enum reel_status open_as(struct reel_model **model, const struct cli_args *args,
                                 const char *name, const struct opening *as,
                                 struct reel_error *err) {
     struct progress progress;
     struct cli_log log = { &progress, cli_has(args, "verbose") };
     char *cache = NULL, *gpu_options = NULL;
+    struct buffer template = { 0 };
     enum reel_status status = check_processor(args, as, err);
+    if (status == REEL_OK) status = read_template(&template, args, err);
     if (status == REEL_OK) status = gpu_options_join(&gpu_options, args, as->gpu_options, err);
-    if (status != REEL_OK) return status;
+    if (status != REEL_OK) {
+        buffer_release(&template);
+        return status;
+    }
     struct reel_model_options options = {
         .size = sizeof options,
         .device = as->device ? as->device : cli_text(args, "device", NULL),
         .cpu_path = as->reference ? as->reference : cli_text(args, "cpu-path", NULL),
         .n_threads = (int)cli_integer(args, "threads", 0),
         .rounding = as->reference ? as->rounding : rounding_of(args),
-        .chat_template = cli_text(args, "chat-template", NULL),
+        .chat_template = template.bytes ? template.bytes : cli_text(args, "chat-template", NULL),
         .progress = progress_update,
         .progress_user = &progress,
         .gpu_options = gpu_options,
@@ -158,6 +182,7 @@ static enum reel_status open_as(struct reel_model **model, const struct cli_args
     progress_end(&progress);
     mem_free(gpu_options);
     mem_free(cache);
+    buffer_release(&template);
     return status;
 }
 
@@ -198,15 +223,14 @@ struct reel_model_info cli_model_info(const struct reel_model *model) {
 
 enum reel_status cli_refuse_template(const struct reel_model_info *info, const char *more,
                                      struct reel_error *err) {
-    if (info->chat_template_sha256)
-        return err_set(err, REEL_E_UNSUPPORTED,
-                       "the model's chat template (SHA-256 %s) is not one reel knows; "
-                       "--chat-template NAME renders as another family does%s",
-                       info->chat_template_sha256, more);
+    if (info->chat_template_problem)
+        return err_set(
+            err, REEL_E_UNSUPPORTED,
+            "the model's chat template cannot be evaluated: %s; --chat-template gives it "
+            "another%s",
+            info->chat_template_problem, more);
     return err_set(err, REEL_E_UNSUPPORTED,
-                   "the model has no chat template; --chat-template NAME gives it that of another "
-                   "family%s",
-                   more);
+                   "the model has no chat template; --chat-template gives it one%s", more);
 }
 
 enum reel_status cli_check_positions(const struct reel_model *model, int n, const char *options,

@@ -1,105 +1,128 @@
-/* Which family a template text belongs to. */
+/* A chat template from its text: which one counts, what its tokenizer's words are. */
 #include "model/chat_template.h"
 
 #include "base/memory.h"
+#include "jinja/jinja.h"
 
 #include <string.h>
 
-/* Templates as published, by SHA-256 of their text without a last newline. */
-static const struct known {
-    const char *hash;
-    enum chat_family family;
-    bool null_is_empty, thinks_unasked;
-} known_templates[] = {
-    /* Qwen3 as released in April 2025, 4116 bytes */
-    { "87a2728cb8dc9fe424d624542f6060ec05a1d285ebbec578bb078900e33396b5", CHAT_QWEN3, false, true },
-    /* Qwen3 with `content is string` checks, 4168 bytes */
-    { "a55ee1b1660128b7098723e0abcd92caa0788061051c62d51cbe87d9cf1974d8", CHAT_QWEN3, true, true },
-    /* Qwen3.5 of 0.8B and 2B, 7755 bytes */
-    { "273d8e0e683b885071fb17e08d71e5f2a5ddfb5309756181681de4f5a1822d80", CHAT_QWEN35, true,
-      false },
-    /* Qwen3.5 of 4B and more, 7756 bytes */
-    { "a4aee8afcf2e0711942cf848899be66016f8d14a889ff9ede07bca099c28f715", CHAT_QWEN35, true, true },
-    /* SmolLM2-Instruct, 368 bytes */
-    { "872be49dbb638044ad01b60388f48d469ff2980e5f0dccdc22ec907db54d0788", CHAT_SMOLLM2, false,
-      false },
-};
+const char *const chat_word_names[CHAT_WORDS] = { "bos_token", "eos_token", "unk_token",
+                                                  "sep_token", "pad_token", "cls_token",
+                                                  "mask_token" };
 
-const char *chat_family_name(enum chat_family family) {
-    switch (family) {
-    case CHAT_UNKNOWN:
-        return NULL;
-    case CHAT_QWEN3:
-        return "qwen3";
-    case CHAT_QWEN35:
-        return "qwen3.5";
-    case CHAT_SMOLLM2:
-        return "smollm2";
-    case CHAT_CHATML:
-        return "chatml";
-    }
-    return NULL;
+const char *chat_template_name(const struct chat_template *chat) {
+    if (!chat->parsed) return NULL;
+    return chat->builtin ? chat->builtin : "evaluated";
 }
 
-bool chat_thinks(const struct chat_template *chat) {
-    return chat->family == CHAT_QWEN3 || chat->family == CHAT_QWEN35;
-}
+bool chat_thinks(const struct chat_template *chat) { return chat->syntax.thinks; }
 
 bool chat_opens_thinking(const struct chat_template *chat,
                          const struct reel_chat_options *options) {
-    if (chat->family != CHAT_QWEN35 || (options && options->no_generation_prompt)) return false;
-    enum reel_thinking asked = options ? options->thinking : REEL_THINKING_DEFAULT;
-    return asked == REEL_THINKING_DEFAULT ? chat->thinks_unasked : asked == REEL_THINKING_ON;
+    if (options && options->no_generation_prompt) return false;
+    return chat->syntax.opens_thinking[options ? options->thinking : REEL_THINKING_DEFAULT];
 }
 
-static void recognise(struct chat_template *chat) {
-    sha256_hex(chat->source, chat->source_bytes, chat->hash);
-    for (size_t i = 0; i < sizeof known_templates / sizeof *known_templates; i++) {
-        const struct known *k = &known_templates[i];
-        if (strcmp(k->hash, chat->hash) != 0) continue;
-        chat->family = k->family;
-        chat->recognised = true;
-        chat->null_is_empty = k->null_is_empty;
-        chat->thinks_unasked = k->thinks_unasked;
+static bool holds(const char *words, const char *token, size_t n) {
+    for (const char *p = words; p && (p = strchr(p, *token)); p++)
+        if (strncmp(p, token, n) == 0) return true;
+    return false;
+}
+
+bool chat_is_answer_word(const struct chat_template *chat, const char *token, size_t n_bytes) {
+    const struct chat_syntax *s = &chat->syntax;
+    const struct chat_call_words *w = &s->words;
+    const char *const all[] = { s->think_open, s->think_close, w->before,      w->open,
+                                w->close,      w->between,     w->after,       w->name_end,
+                                w->key_open,   w->key_close,   w->value_close, w->key_close_typed };
+    if (n_bytes == 0) return false;
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (holds(all[i], token, n_bytes)) return true;
+    return false;
+}
+
+/* ---- loading --------------------------------------------------------------------------------- */
+
+static bool is_template_text(const char *text) { return strstr(text, "{{") || strstr(text, "{%"); }
+
+/* What `given` says instead of the model's own template. */
+static enum reel_status choose(struct chat_template *chat, struct chat_sources *s,
+                               const char *given, struct reel_error *err) {
+    if (is_template_text(given)) {
+        *s = (struct chat_sources){ .name = "the given chat template",
+                                    .text = given,
+                                    .n_bytes = strlen(given) };
+        return REEL_OK;
     }
-}
-
-/* A family forced on a model keeps that model's own wording only when it is that family's. */
-static enum reel_status apply_override(struct chat_template *chat, const char *name,
-                                       struct reel_error *err) {
-    static const enum chat_family families[] = { CHAT_QWEN3, CHAT_QWEN35, CHAT_SMOLLM2,
-                                                 CHAT_CHATML };
-    for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
-        if (strcmp(name, chat_family_name(families[i])) != 0) continue;
-        if (chat->family == families[i]) return REEL_OK;
-        chat->family = families[i];
-        chat->recognised = false;
-        chat->null_is_empty = false;
-        chat->thinks_unasked = families[i] == CHAT_QWEN3; /* of Qwen3.5 the small ones do not */
+    const struct chat_builtin *builtin = chat_builtin_find(given);
+    if (builtin) {
+        chat->builtin = builtin->name;
+        *s = (struct chat_sources){ .name = builtin->name,
+                                    .text = builtin->text,
+                                    .n_bytes = strlen(builtin->text) };
         return REEL_OK;
     }
     return err_set(err, REEL_E_ARGUMENT,
-                   "chat template \"%s\" is unknown, allowed are " CHAT_FAMILIES, name);
+                   "chat template \"%.200s\" is unknown; allowed are " CHAT_BUILTINS
+                   ", or a template's text, which holds {{ or {%%",
+                   given);
 }
 
-enum reel_status chat_template_init(struct chat_template *chat, const char *text, size_t n_bytes,
-                                    const char *override, struct reel_error *err) {
-    *chat = (struct chat_template){ 0 };
-    enum reel_status status = REEL_OK;
-    if (text) {
-        if (n_bytes && text[n_bytes - 1] == '\n') n_bytes--; /* Jinja drops it too */
-        status = mem_text(&chat->source, text, n_bytes, "the chat template", err);
+/* What is wrong with a text goes to chat->problem; only memory running out is an error. */
+static enum reel_status parse(struct chat_template *chat, struct jinja_template **out,
+                              const char *name, const char *text, size_t n,
+                              struct reel_error *err) {
+    enum reel_status status = jinja_template_open(out, name, text, n, NULL, &chat->problem);
+    if (status == REEL_E_MEMORY) return err_set(err, status, "%s", chat->problem.text);
+    return REEL_OK;
+}
+
+static enum reel_status copy_words(struct chat_template *chat, const struct chat_sources *sources,
+                                   struct reel_error *err) {
+    for (int i = 0; i < CHAT_WORDS; i++) {
+        const char *word = sources->words[i];
+        enum reel_status status =
+            word ? mem_text(&chat->words[i], word, strlen(word), "a token's name", err) : REEL_OK;
         if (status != REEL_OK) return status;
-        chat->source_bytes = n_bytes;
-        recognise(chat);
     }
-    if (override) status = apply_override(chat, override, err);
+    return REEL_OK;
+}
+
+static enum reel_status fill(struct chat_template *chat, const struct chat_sources *s,
+                             struct reel_error *err) {
+    const char *name = s->name ? s->name : "chat template";
+    size_t n = s->n_bytes;
+    enum reel_status status = mem_text(&chat->source, s->text, n, "the chat template", err);
+    if (status != REEL_OK) return status;
+    chat->source_bytes = n;
+    sha256_hex(s->text, n && s->text[n - 1] == '\n' ? n - 1 : n, chat->hash);
+    status = parse(chat, &chat->parsed, name, s->text, n, err);
+    if (status == REEL_OK && chat->parsed && s->tools_text)
+        status = parse(chat, &chat->with_tools, name, s->tools_text, s->tools_bytes, err);
+    if (status == REEL_OK && chat->parsed) status = chat_probe(chat, err);
+    return status;
+}
+
+enum reel_status chat_template_init(struct chat_template *chat, const struct chat_sources *sources,
+                                    const char *given, struct reel_error *err) {
+    struct chat_sources s = *sources;
+    *chat = (struct chat_template){ 0 };
+    enum reel_status status = copy_words(chat, sources, err);
+    if (status == REEL_OK && given) status = choose(chat, &s, given, err);
+    if (status == REEL_OK && s.text) status = fill(chat, &s, err);
+    if (status == REEL_OK && given && !chat->parsed)
+        status = err_set(err, REEL_E_ARGUMENT, "%s", chat->problem.text);
     if (status != REEL_OK) chat_template_release(chat);
     return status;
 }
 
 void chat_template_release(struct chat_template *chat) {
     if (!chat) return;
+    jinja_template_close(chat->parsed);
+    jinja_template_close(chat->with_tools);
+    chat_syntax_release(&chat->syntax);
+    for (int i = 0; i < CHAT_WORDS; i++)
+        mem_free(chat->words[i]);
     mem_free(chat->source);
     *chat = (struct chat_template){ 0 };
 }

@@ -128,6 +128,7 @@ static size_t most_bytes(const char *name) {
         { "tokenizer_config.json", (size_t)32 << 20 },
         { "added_tokens.json", (size_t)32 << 20 },
         { "chat_template.jinja", (size_t)4 << 20 },
+        { "special_tokens_map.json", (size_t)4 << 20 },
         { "config.json", (size_t)4 << 20 },
         { pooling_name, (size_t)4 << 20 },
         { "modules.json", (size_t)4 << 20 },

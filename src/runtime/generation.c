@@ -94,10 +94,12 @@ static bool is_stop_id(const struct generation *g, int32_t id) {
 }
 
 /* Adds the text of one id, as far as it is certain, to token.text. */
-static void add_text(struct generation *g, const struct reel_tokenizer *tok, int32_t id) {
+static void add_text(struct generation *g, const struct model *model, int32_t id) {
+    const struct reel_tokenizer *tok = model->tokenizer;
     size_t n = 0;
     const char *bytes = tok ? tokenizer_bytes(tok, id, &n) : NULL;
-    if (!bytes || tokenizer_is_control(tok, id)) return;
+    if (!bytes || (tokenizer_is_control(tok, id) && !chat_is_answer_word(&model->chat, bytes, n)))
+        return;
     n = detokenizer_push(&g->detokenizer, bytes, n, g->characters);
     g->token.text_bytes =
         stop_text_push(&g->stop, g->characters, n, g->text, &g->result.stop_string);
@@ -131,7 +133,7 @@ static void deliver(struct reel_session *s, int32_t id) {
     g->token.text_bytes = 0;
     session_append(s, id);
     if (g->result.n_tokens++ == 0) g->result.first_token_ms = clock_ms() - g->start_ms;
-    if (!is_stop_id(g, id)) add_text(g, s->model->model.tokenizer, id);
+    if (!is_stop_id(g, id)) add_text(g, &s->model->model, id);
     g->result.reason = stop_reason(s, id);
     if (g->result.reason != REEL_STOP_NONE && g->result.reason != REEL_STOP_STRING) end_text(g);
 }

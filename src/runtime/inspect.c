@@ -49,6 +49,9 @@ static enum reel_status judge_texts(struct inspection *in, const struct gguf *gg
         status = stop_ids_add_tokenizers(&in->config, &in->source, tok, &in->problem);
     if (status == REEL_OK)
         status = chat_template_load(&in->chat, &in->source, gguf, NULL, &in->problem);
+    if (status == REEL_OK && in->chat.source && !in->chat.parsed) /* it opens, and cannot chat */
+        status = err_set(&in->problem, REEL_E_UNSUPPORTED,
+                         "the chat template cannot be evaluated: %s", in->chat.problem.text);
     if (status == REEL_OK) status = embed_config_load(&embed, &in->source, gguf, &in->problem);
     embed_config_release(&embed);
     tokenizer_close(tok);
@@ -291,6 +294,22 @@ static void put_gguf_tokenizer(struct writer *w, const struct gguf *gguf) {
     if (merges) put_int(w, "merges", merges->count);
 }
 
+/* What evaluating the template showed of it. */
+static void put_chat(struct writer *w, const struct chat_template *chat) {
+    static const char *const unasked[] = { "thinking in the answer", "thinking in the prompt" };
+    const struct chat_syntax *syntax = &chat->syntax;
+    char line[200];
+    put_name(w, "chat_template", chat_template_name(chat));
+    if (chat->source) put_name(w, "chat_template_sha256", chat->hash);
+    if (chat->source && !chat->parsed) put_name(w, "chat_template_problem", chat->problem.text);
+    if (!chat->parsed) return;
+    snprintf(line, sizeof line, "%.60s...%.60s, %s", syntax->think_open, syntax->think_close,
+             unasked[syntax->opens_thinking[0]]);
+    put_name(w, "thinking", syntax->thinks ? line : NULL);
+    chat_syntax_describe_calls(syntax, line, sizeof line);
+    put_name(w, "tool_calls", line);
+}
+
 static json_t *describe_tokenizer(const struct inspection *in) {
     static const char *const names[] = { "tokenizer.json", "tokenizer.model", "vocab.json",
                                          "merges.txt", "tokenizer_config.json" };
@@ -305,8 +324,7 @@ static json_t *describe_tokenizer(const struct inspection *in) {
                 w.ok = false;
         put(&w, "files", files);
     }
-    put_name(&w, "chat_template", chat_family_name(in->chat.family));
-    if (in->chat.source) put_name(&w, "chat_template_sha256", in->chat.hash);
+    put_chat(&w, &in->chat);
     return finish(&w);
 }
 

@@ -179,6 +179,11 @@ void reel_model_close(struct reel_model *handle) {
 
 /* ---- looking ---- */
 
+/* Why the template that a model carries is not evaluated; NULL where nothing is wrong with it. */
+static const char *template_problem(const struct chat_template *chat) {
+    return chat->source && !chat->parsed ? chat->problem.text : NULL;
+}
+
 /* The model as its makers and its backend describe it. */
 static void fill_info(const struct reel_model *handle, struct reel_model_info *info) {
     const struct model_config *c = &handle->model.config;
@@ -208,13 +213,14 @@ static void fill_info(const struct reel_model *handle, struct reel_model_info *i
                                   .max_context = c->max_context,
                                   .n_stop_ids = c->n_stop_ids,
                                   .stop_ids = c->stop_ids,
-                                  .chat_template = chat_family_name(handle->model.chat.family),
+                                  .chat_template = chat_template_name(&handle->model.chat),
                                   .chat_template_sha256 =
                                       handle->model.chat.source ? handle->model.chat.hash : NULL,
                                   .driver_ms = handle->backend_info.driver_ms,
                                   .compile_ms = handle->backend_info.compile_ms,
                                   .load_ms = handle->backend_info.load_ms,
                                   .chat_thinks = chat_thinks(&handle->model.chat),
+                                  .chat_template_problem = template_problem(&handle->model.chat),
                                   .device_weight_type = bf16 ? dtype_name(DTYPE_BF16) : NULL };
 }
 

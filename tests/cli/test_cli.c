@@ -426,12 +426,35 @@ static void a_full_context_ends_a_piped_chat_with_status_9(void **state) {
 static void chat_without_a_known_template_is_refused(void **state) {
     (void)state;
     expect("echo hello | reel chat demo", REEL_E_UNSUPPORTED, "no chat template");
-    expect("cp -r \"$DEMO\" odd-chat && printf '{{ odd }}' >odd-chat/chat_template.jinja && "
+    expect("cp -r \"$DEMO\" odd-chat && printf '\\n{{ odd' >odd-chat/chat_template.jinja && "
            "echo hello | reel chat odd-chat",
-           REEL_E_UNSUPPORTED, "SHA-256");
-    expect("reel run odd-chat -p x", REEL_E_UNSUPPORTED, "--chat-template NAME");
+           REEL_E_UNSUPPORTED, "cannot be evaluated: chat_template.jinja");
+    expect("reel run odd-chat -p x", REEL_E_UNSUPPORTED, "--chat-template gives it another");
+    expect("reel inspect odd-chat", REEL_E_UNSUPPORTED, "cannot be evaluated: chat_template");
     expect("reel run odd-chat -p x -n 1 --raw", 0, "answer 1 tokens");
     expect("reel run odd-chat -p x -n 1 --chat-template chatml --think on", 2, "no thinking");
+}
+
+static void a_chat_template_is_a_name_a_text_or_a_file(void **state) {
+    (void)state;
+#define ASK "reel run demo -q --temp 0 -n 4 -p 'Who is Emma?' --chat-template "
+    struct result name = shell(ASK "chatml"), raw;
+    struct result text = shell(ASK "\"$(printf '{%% for m in messages %%}{{ \"<|im_start|>\" + "
+                                   "m.role }}\\n{{ m.content }}<|im_end|>\\n{%% endfor %%}"
+                                   "{{ \"<|im_start|>assistant\\\\n\" }}')\"");
+    assert_int_equal(name.status, 0);
+    assert_int_equal(text.status, 0);
+    assert_string_equal(name.out, text.out);
+    raw = shell("printf '{{ messages[0].content }}' >plain.jinja; " ASK "plain.jinja");
+    assert_int_equal(raw.status, 0);
+    done(text);
+    text = shell("reel run demo -q --temp 0 -n 4 -p 'Who is Emma?' --raw");
+    assert_string_equal(raw.out, text.out);
+    expect(ASK "no-such-template", 2, "zephyr");
+    expect("echo plain >plain.txt; " ASK "plain.txt", REEL_E_FORMAT, "no template in Jinja");
+    done(name);
+    done(text);
+    done(raw);
 }
 
 /* In qwen3.5's conversations the prompt opens thinking; with qwen3's the model writes the tag. */
@@ -622,6 +645,7 @@ int main(void) {
         cmocka_unit_test(chat_reuses_what_the_session_holds),
         cmocka_unit_test(a_full_context_ends_a_piped_chat_with_status_9),
         cmocka_unit_test(chat_without_a_known_template_is_refused),
+        cmocka_unit_test(a_chat_template_is_a_name_a_text_or_a_file),
         cmocka_unit_test(thinking_that_the_prompt_opened_shows_its_tag),
         cmocka_unit_test(mistakes_in_chat_commands_end_a_piped_chat),
         cmocka_unit_test(bench_says_how_ids_were_picked_and_asked_for),

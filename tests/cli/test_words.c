@@ -466,7 +466,7 @@ static void refused_values_name_their_option(void **state) {
            "latin: not UTF-8: byte 0xe9 at offset 3");
     expect("reel tokenize demo -f - <latin", 2, "standard input: not UTF-8");
     expect("reel score tiny latin", 2, "latin: not UTF-8");
-    expect("reel chat tiny </dev/null", REEL_E_UNSUPPORTED, "--chat-template NAME gives it that");
+    expect("reel chat tiny </dev/null", REEL_E_UNSUPPORTED, "--chat-template gives it one");
     expect("reel transcribe latin -m demo-speech -n 2000000000", REEL_E_LIMIT,
            "; see --segment and --tokens");
 }

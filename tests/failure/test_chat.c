@@ -45,13 +45,21 @@ static int install(void **state) {
     return 0;
 }
 
+static enum reel_status init(struct chat_template *chat, const struct fixture *fixture,
+                             struct reel_error *err) {
+    const struct chat_sources sources = { .text = fixture->text,
+                                          .n_bytes = fixture->n_bytes,
+                                          .words = { "<s>" } };
+    return chat_template_init(chat, &sources, NULL, err);
+}
+
 static enum reel_status render(void *context, struct reel_error *err) {
     const struct fixture *fixture = context;
     struct chat_template chat;
     struct chat_text text = { 0 };
     struct reel_chat_options options = { .size = sizeof options,
                                          .tools = "[{\"type\":\"function\",\"n\":1.5}]" };
-    enum reel_status status = chat_template_init(&chat, fixture->text, fixture->n_bytes, NULL, err);
+    enum reel_status status = init(&chat, fixture, err);
     if (status != REEL_OK) return status;
     status = chat_render(&chat, messages, (int)(sizeof messages / sizeof *messages), &options,
                          &text, err);
@@ -89,7 +97,7 @@ static enum reel_status read_answer(void *context, struct reel_error *err) {
     };
     struct chat_template chat;
     struct chat_answer answer;
-    enum reel_status status = chat_template_init(&chat, fixture->text, fixture->n_bytes, NULL, err);
+    enum reel_status status = init(&chat, fixture, err);
     if (status != REEL_OK) return status;
     status = chat_answer_read(&answer, &chat, &options, answer_text, strlen(answer_text), err);
     if (status == REEL_OK && !answer.tool_calls) fail_msg("success without the call");

@@ -1,4 +1,4 @@
-/* Answers: the first byte chooses family and options, then the tools end in a NUL (byte 1 alone
+/* Answers: the first byte chooses template and options, then the tools end in a NUL (byte 1 alone
  * means none), and the rest is what a model wrote. */
 #include "model/chat_answer.h"
 #include "model/chat_json.h"
@@ -7,6 +7,26 @@
 #include <string.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
+
+/* Templates that differ in how calls are written: JSON between tags, tags alone, a name and JSON,
+ * a list, and nothing around. */
+#define TURNS(call, prompt)                                                                        \
+    "{% for m in messages %}<|{{ m.role }}|>{% if m.reasoning_content %}<think>\n"                 \
+    "{{ m.reasoning_content }}\n</think>\n\n{% endif %}{{ m.content }}{% if m.tool_calls %}" call  \
+    "{% endif %}<|end|>\n{% endfor %}{% if add_generation_prompt %}<|assistant|>" prompt           \
+    "{% endif %}{% if tools %}{% endif %}"
+#define EACH(words) "{% for c in m.tool_calls %}" words "{% endfor %}"
+static const char *const templates[] = {
+    TURNS(EACH("<tool_call>\n<function={{ c.function.name }}>\n"
+               "{% for k, v in c.function.arguments.items() %}<parameter={{ k }}>\n{{ v }}\n"
+               "</parameter>\n{% endfor %}</function>\n</tool_call>\n"),
+          "{% if enable_thinking %}<think>\n{% endif %}"),
+    TURNS(EACH("<tool_call>\n{{ c.function | tojson }}\n</tool_call>\n"), ""),
+    TURNS(EACH("[CALL]{{ c.function.name }}[ARGS]{{ c.function.arguments | tojson }}"), ""),
+    TURNS("[CALLS] [" EACH("{{ c.function | tojson }}{% if not loop.last %}, {% endif %}") "]", ""),
+    TURNS(EACH("{{ c.function | tojson }}"), ""),
+};
+#define N_TEMPLATES (sizeof templates / sizeof *templates)
 
 /* What must hold whatever the input: success has content, calls are a JSON list that renders. */
 static void check(const struct chat_template *chat, const struct chat_answer *answer) {
@@ -25,7 +45,7 @@ static void check(const struct chat_template *chat, const struct chat_answer *an
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
-    static const char *const families[] = { "qwen3.5", "qwen3", "chatml", "qwen3.5" };
+    static struct chat_template chats[N_TEMPLATES];
     if (n < 1) return 0;
     char *copy = malloc(n + 1);
     if (!copy) return 0;
@@ -37,17 +57,20 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
         .thinking = (enum reel_thinking)((data[0] >> 2) % 3),
         .tools = strcmp(copy + 1, "\1") == 0 ? NULL : copy + 1,
     };
-    struct chat_template chat;
+    const size_t which = data[0] % N_TEMPLATES;
+    const struct chat_sources sources = { .text = templates[which],
+                                          .n_bytes = strlen(templates[which]) };
+    struct chat_template *chat = &chats[which];
     struct chat_answer answer;
     struct reel_error err = { 0 };
-    if (chat_template_init(&chat, NULL, 0, families[data[0] & 3], &err) == REEL_OK) {
-        enum reel_status status =
-            chat_answer_read(&answer, &chat, &options, copy + at, n - at, &err);
-        if (status == REEL_OK) check(&chat, &answer);
-        if (status != REEL_OK && (!err.text[0] || answer.content)) abort();
-        chat_answer_release(&answer);
+    if (!chat->parsed) {
+        if (chat_template_init(chat, &sources, NULL, &err) != REEL_OK) abort();
+        if (chat->syntax.calls == CHAT_CALLS_NONE) abort(); /* it would try nothing */
     }
-    chat_template_release(&chat);
+    enum reel_status status = chat_answer_read(&answer, chat, &options, copy + at, n - at, &err);
+    if (status == REEL_OK) check(chat, &answer);
+    if (status != REEL_OK && (!err.text[0] || answer.content)) abort();
+    chat_answer_release(&answer);
     free(copy);
     return 0;
 }

@@ -10,9 +10,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
 #define MAX_MESSAGES 8
 
-/* The wording a renderer looks for, in a template that hashes to nothing known. */
-static const char source[] = "'<|im_start|>system\nhelp' \"# Tools\\n\\nwords \\\"quoted\\\"\" "
-                             "\"\\n</tools>\\nmore\" '\\n\\nIf you choose to call'";
+/* A template that looks at all that a conversation has. */
+static const char source[] =
+    "{% if tools %}<tools>{% for tool in tools %}{{ tool | tojson }}\n{% endfor %}</tools>\n"
+    "{% endif %}{% for m in messages %}<{{ m.role }}>{% if m.reasoning_content %}<think>"
+    "{{ m.reasoning_content | trim }}</think>{% endif %}"
+    "{% if m.content is string %}{{ m.content.split('</think>')[-1] }}{% endif %}"
+    "{% for call in m.tool_calls or [] %}<call>{{ call.function.name }}"
+    "{{ call.function.arguments | tojson }}</call>{% endfor %}</{{ m.role }}>\n{% endfor %}"
+    "{% if add_generation_prompt %}<assistant>{% if enable_thinking %}<think>{% endif %}"
+    "{% endif %}";
 
 static const char *next_text(char **at, const char *end) {
     if (*at >= end) return NULL;
@@ -47,7 +54,8 @@ static void check(enum reel_status status, const struct chat_text *text,
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
-    static const char *const families[] = { "qwen3", "smollm2", "chatml", "qwen3", "qwen3.5" };
+    static const char *const given[] = { "qwen3", "smollm2", "chatml", NULL, "mistral", "gemma" };
+    static struct chat_template chats[6];
     if (n < 1) return 0;
     char *copy = malloc(n + 1);
     if (!copy) return 0;
@@ -60,19 +68,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
                                          .thinking = (enum reel_thinking)((data[0] >> 2) % 3),
                                          .no_generation_prompt = data[0] & 32,
                                          .tools = next_text(&at, copy + n) };
-    struct chat_template chat;
+    const struct chat_sources sources = { .text = source, .n_bytes = sizeof source - 1 };
+    const int which = data[0] & 64 ? 3 : data[0] % 6;
+    struct chat_template *chat = &chats[which];
     struct chat_text text = { 0 };
     struct reel_error err = { 0 };
     int n_messages = read_messages(at, copy + n, messages);
-    enum reel_status status = chat_template_init(&chat, source, sizeof source - 1,
-                                                 families[data[0] & 64 ? 4 : data[0] & 3], &err);
-    if (status == REEL_OK) {
-        chat.recognised = true;
-        chat.null_is_empty = (data[0] & 3) == 3;
-        check(chat_render(&chat, messages, n_messages, &options, &text, &err), &text, &err);
-    }
+    if (!chat->parsed && chat_template_init(chat, &sources, given[which], &err) != REEL_OK) abort();
+    check(chat_render(chat, messages, n_messages, &options, &text, &err), &text, &err);
     chat_text_release(&text);
-    chat_template_release(&chat);
     free(copy);
     return 0;
 }

@@ -38,7 +38,8 @@ static struct chat_template open_template(const char *name) {
     assert_non_null(f);
     char *text = read_all(f, &n);
     fclose(f);
-    assert_int_equal(chat_template_init(&chat, text, n, NULL, NULL), REEL_OK);
+    const struct chat_sources sources = { .text = text, .n_bytes = n };
+    assert_int_equal(chat_template_init(&chat, &sources, NULL, NULL), REEL_OK);
     free(text);
     return chat;
 }
