@@ -1,21 +1,25 @@
 #!/bin/sh
 # The long tests in full: every failing call, every schedule, all goldens, hours of sound (REEL_SOAK=1), plain and
-# under the sanitizers, clang's analyzer to its own limit, every plan by nvcc, and three minutes of fuzzing a target.
+# under the sanitizers, clang's analyzer to its own limit, every plan by nvcc, and a minute of fuzzing a target.
 # Hours, not minutes; bench/results/soak.txt says how many, step by step, and of which commit.
 #
 # What was begun goes on: programs and steps that passed at a commit are kept in build/soak/COMMIT and not run again
 # there. Uncommitted changes have no such name, and begin anew. Name steps to run only those:
 #   tests sanitize sanitize-sim tidy kernels fuzz
-#   REEL_TEST_SECONDS  limit for one program (14400)    FUZZ_SECONDS  a target (180)    REEL_SMOLLM2  the model's file
+#   REEL_TEST_SECONDS  limit for one program (14400)    FUZZ_SECONDS  a target (60)    REEL_SMOLLM2  the model's file
+#   SOAK_BUILT=COMMIT  build/release is there and is that commit's: a step can run where nothing can be built, and its
+#                      build/soak/COMMIT be copied to where the others do. The record names every machine
 set -u
 cd "$(dirname "$0")/.." || exit 1
 REEL_TEST_SECONDS=${REEL_TEST_SECONDS:-14400}
-FUZZ_SECONDS=${FUZZ_SECONDS:-180}
+FUZZ_SECONDS=${FUZZ_SECONDS:-60}
 export REEL_TEST_SECONDS
 jobs=$(nproc)
 wanted=" $* "
-commit=$(git rev-parse --short HEAD)
-if git diff --quiet HEAD -- . ':!bench/results/soak.txt'; then
+commit=${SOAK_BUILT:-$(git rev-parse --short HEAD)}
+if [ -n "${SOAK_BUILT:-}" ]; then
+    kept=build/soak/$commit
+elif git diff --quiet HEAD -- . ':!bench/results/soak.txt'; then
     kept=build/soak/$commit
 else
     commit="$commit and uncommitted changes"
@@ -37,7 +41,7 @@ programs() { # programs STEP BUILD [PROGRAM...]
 tests() {
     REEL_SOAK=1
     export REEL_SOAK
-    make -j"$jobs" all tests && programs tests build/release
+    { [ -n "${SOAK_BUILT:-}" ] || make -j"$jobs" all tests; } && programs tests build/release
 }
 # Without SmolLM2, which takes hours under the sanitizers.
 # shellcheck disable=SC2317
@@ -84,9 +88,11 @@ record() { # record NAME COMMAND...
     fi
     tee -a "$kept/soak.txt" <"$kept/$name.said"
 }
+machine="machine $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1), $jobs cores"
+grep -qsxF "$machine" "$kept/machines" || echo "$machine" >>"$kept/machines"
 {
     echo "commit  $commit"
-    echo "machine $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1), $jobs cores"
+    cat "$kept/machines"
     echo "command make soak; $FUZZ_SECONDS s of fuzzing a target, at most $REEL_TEST_SECONDS s a program"
     if [ -n "${REEL_SMOLLM2:-}" ]; then echo "SmolLM2 given"; else echo "SmolLM2 not given: its slice only"; fi
 } | tee "$kept/soak.txt"

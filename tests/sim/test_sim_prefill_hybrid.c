@@ -366,7 +366,7 @@ static void any_schedule_gives_the_same_bits(void **state) {
     float *logits = malloc(bytes), *first = malloc(bytes);
     struct reel_session *session = session_open(&r);
     evaluate(&r, session, 0, N, first);
-    for (int seed = 0; seed < few(SANITIZED ? 1 : 2, 300); seed++) {
+    for (int seed = 0; seed < few(SANITIZED ? 1 : 2, 150); seed++) {
         seed_set(&r, seed);
         require(&r, reel_session_truncate(session, 0, &r.err));
         evaluate(&r, session, 0, N, logits);
