@@ -31,9 +31,9 @@ static const struct sized {
 } sized[] = {
     SIZED(reel_allocator, 40, user),
     SIZED(reel_model_options, 104, nvrtc_dir),
-    SIZED(reel_model_info, 184, device_weight_type),
+    SIZED(reel_model_info, 192, chat_template_problem),
     SIZED(reel_devices_options, 24, nvrtc_dir),
-    SIZED(reel_message, 40, tool_calls),
+    SIZED(reel_message, 56, tool_call_id),
     SIZED(reel_chat_options, 32, no_generation_prompt),
     SIZED(reel_answer, 32, tool_calls),
     SIZED(reel_session_options, 32, progress_user),
