@@ -83,11 +83,12 @@ struct chain {
     uint32_t *order;                /* [n] of the pair that starts here; NONE when there is none */
     uint64_t *heap;                 /* [2 n] order << 32 | place */
     size_t n, heap_n;
+    uint64_t work;
 };
 
 static void sift_down(struct chain *c, size_t i) {
     uint64_t moved = c->heap[i];
-    for (size_t child; (child = 2 * i + 1) < c->heap_n; i = child) {
+    for (size_t child; (child = 2 * i + 1) < c->heap_n; i = child, c->work++) {
         if (child + 1 < c->heap_n && c->heap[child + 1] < c->heap[child]) child++;
         if (c->heap[child] >= moved) break;
         c->heap[i] = c->heap[child];
@@ -97,7 +98,7 @@ static void sift_down(struct chain *c, size_t i) {
 
 static void heap_push(struct chain *c, uint64_t entry) {
     size_t i = c->heap_n++;
-    for (; i > 0 && c->heap[(i - 1) / 2] > entry; i = (i - 1) / 2)
+    for (; i > 0 && c->heap[(i - 1) / 2] > entry; i = (i - 1) / 2, c->work++)
         c->heap[i] = c->heap[(i - 1) / 2];
     c->heap[i] = entry;
 }
@@ -117,6 +118,7 @@ static uint32_t pair_order(const struct chain *c, uint32_t at) {
 }
 
 static void look_again(struct chain *c, uint32_t at) {
+    c->work++;
     c->order[at] = pair_order(c, at);
     if (c->order[at] != TOKENIZER_NONE) heap_push(c, (uint64_t)c->order[at] << 32 | at);
 }
@@ -181,7 +183,9 @@ enum reel_status bpe_word(const struct reel_tokenizer *tok, struct bpe_scratch *
     c.previous = c.next + scratch->capacity;
     c.order = c.previous + scratch->capacity;
     chain_fill(&c, word, n);
+    c.work += c.n;
     chain_merge(&c);
+    scratch->work += c.work;
     for (uint32_t i = 0; c.n && i != CHAIN_END; i = c.next[i])
         ids[(*n_ids)++] = (int32_t)c.id[i];
     return REEL_OK;

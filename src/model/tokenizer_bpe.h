@@ -8,6 +8,8 @@
 struct bpe_scratch {
     uint32_t *words; /* one allocation for all arrays */
     size_t capacity; /* bytes of a word it can take */
+    uint64_t work;   /* pairs looked up and places passed in the heap for long words, so that tests
+                        can bound it */
 };
 
 /* Writes at most n ids. Time O(n log n). Bytes the vocabulary lacks are left out, as the reference
