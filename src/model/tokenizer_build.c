@@ -135,7 +135,8 @@ static enum reel_status insert_word(struct builder *b, size_t id, struct reel_er
     uint64_t known = tables_word(tok, text, n);
     if (known && tok->flags[id] & TOKEN_RAW) return REEL_OK; /* the merges' own token is found */
     if (known)
-        return err_set(err, REEL_E_FORMAT, "%s: tokens %u and %zu are the same: \"%.*s\"",
+        return err_set(err, REEL_E_FORMAT,
+                       "%s: tokens %u and %zu are the same: \"%.*s\"; each must have its own text",
                        b->parts->name, word_slot_id(known), id, (int)(n < 40 ? n : 40), text);
     uint64_t hash = word_hash(text, n), mask = (UINT64_C(1) << tok->head.word_bits) - 1;
     uint64_t i = hash >> (64 - tok->head.word_bits);

@@ -141,8 +141,9 @@ enum reel_status parts_add_word(struct tokenizer_parts *parts, int64_t id, const
     if (status != REEL_OK) return status;
     if (token->flags) return repeated(parts, id, text, n, err);
     if (n == 0)
-        return err_set(err, REEL_E_FORMAT, "%s: token id %lld has an empty text", parts->name,
-                       (long long)id);
+        return err_set(err, REEL_E_FORMAT,
+                       "%s: token id %lld has an empty text: at least one character is needed",
+                       parts->name, (long long)id);
     int byte = piece_byte(parts, text, n);
     if (byte >= 0) return add_byte(parts, token, byte, err);
     bool known;

@@ -25,6 +25,7 @@ struct reader {
     struct tokenizer_parts *parts;
     float *scores; /* [capacity] */
     size_t n, capacity;
+    int64_t unknown; /* the piece of that type, or -1 */
     uint64_t model_type;
     bool byte_fallback, suffix, dummy_prefix, remove_spaces, escape;
     char name[64]; /* of the normaliser */
@@ -36,14 +37,36 @@ static enum reel_status broken(const struct reader *r, const char *what, struct 
                    r->parts->name, what);
 }
 
+static enum reel_status add_byte(struct reader *r, int64_t id, const char *text, size_t n,
+                                 struct reel_error *err) {
+    enum reel_status status = parts_add_word(r->parts, id, text, n, err);
+    if (status != REEL_OK || r->parts->tokens[id].flags & TOKEN_BYTE) return status;
+    return err_set(err, REEL_E_FORMAT,
+                   "%s: piece %lld \"%.*s\" has type byte: its text must be one of \"<0x00>\" to "
+                   "\"<0xFF>\"",
+                   r->parts->name, (long long)id, (int)(n < 40 ? n : 40), text);
+}
+
+static enum reel_status add_unknown(struct reader *r, int64_t id, const char *text, size_t n,
+                                    struct reel_error *err) {
+    if (r->unknown >= 0)
+        return err_set(err, REEL_E_FORMAT,
+                       "%s: pieces %lld and %lld both have type unknown (2): one piece has it",
+                       r->parts->name, (long long)r->unknown, (long long)id);
+    r->unknown = id;
+    return parts_add_token(r->parts, id, text, n, true, err);
+}
+
 static enum reel_status add_piece(struct reader *r, uint64_t type, const char *text, size_t n,
                                   struct reel_error *err) {
     int64_t id = (int64_t)r->n - 1;
     switch (type) {
     case TYPE_NORMAL:
-    case TYPE_BYTE:
         return parts_add_word(r->parts, id, text, n, err);
+    case TYPE_BYTE:
+        return add_byte(r, id, text, n, err);
     case TYPE_UNKNOWN:
+        return add_unknown(r, id, text, n, err);
     case TYPE_CONTROL:
         return parts_add_token(r->parts, id, text, n, true, err);
     case TYPE_USER_DEFINED:
@@ -68,10 +91,14 @@ static enum reel_status read_piece(struct reader *r, const struct proto_field *p
         if (field.number == PIECE_SCORE && field.kind == PROTO_FIXED32) score = proto_float(&field);
         if (field.number == PIECE_TYPE && field.kind == PROTO_VARINT) type = field.value;
     }
-    if (message.broken) return broken(r, "a piece", err);
+    if (message.broken)
+        return err_set(err, REEL_E_FORMAT,
+                       "%s: not a SentencePiece model: piece %zu is broken: a text, a score and a "
+                       "type must lie within its %zu bytes",
+                       r->parts->name, r->n, piece->n_bytes);
     if (r->n >= TOKENIZER_MAX_TOKENS)
-        return err_set(err, REEL_E_LIMIT, "%s: more than %d pieces", r->parts->name,
-                       TOKENIZER_MAX_TOKENS);
+        return err_set(err, REEL_E_LIMIT, "%s: more than %d pieces: no more are supported",
+                       r->parts->name, TOKENIZER_MAX_TOKENS);
     enum reel_status status =
         parts_grow(&r->scores, r->n + 1, &r->capacity, sizeof *r->scores, err);
     if (status != REEL_OK) return status;
@@ -143,16 +170,29 @@ static enum reel_status read_model(struct reader *r, const struct file_map *file
     struct proto message = proto_start(file->bytes, file->size);
     struct proto_field field;
     enum reel_status status = REEL_OK;
-    while (status == REEL_OK && proto_next(&message, &field)) {
+    const unsigned char *at = message.next;
+    for (; status == REEL_OK && proto_next(&message, &field); at = message.next) {
         if (field.kind != PROTO_BYTES) continue;
         if (field.number == MODEL_PIECE) status = read_piece(r, &field, err);
         if (field.number == MODEL_TRAINER) status = read_trainer(r, &field, err);
         if (field.number == MODEL_NORMALIZER) status = read_normalizer(r, &field, err);
     }
-    if (status == REEL_OK && message.broken) return broken(r, "the message", err);
-    if (status == REEL_OK && r->n == 0)
-        return broken(r, "the list of pieces, which is empty,", err);
-    return status == REEL_OK ? check_settings(r, err) : status;
+    if (status != REEL_OK) return status;
+    if (message.broken)
+        return err_set(
+            err, REEL_E_FORMAT,
+            "%s: not a SentencePiece model: the field at byte %zu, behind %zu piece%s, is "
+            "broken: it must end within the file's %zu bytes",
+            r->parts->name, (size_t)(at - file->bytes), r->n, r->n == 1 ? "" : "s", file->size);
+    if (r->n == 0)
+        return err_set(err, REEL_E_FORMAT,
+                       "%s: not a SentencePiece model: it has no pieces: 1 to %d are supported",
+                       r->parts->name, TOKENIZER_MAX_TOKENS);
+    if (r->unknown < 0)
+        return err_set(err, REEL_E_FORMAT,
+                       "%s: not one of %zu pieces has type unknown (2): one must have it",
+                       r->parts->name, r->n);
+    return check_settings(r, err);
 }
 
 /* What Hugging Face's class makes of the file. Where nothing is said, "legacy" is true and "<s>"
@@ -198,6 +238,7 @@ enum reel_status parts_from_spm(struct tokenizer_parts *parts, const char *name,
                                 const struct file_map *file, const char *config_name,
                                 const struct file_map *config, struct reel_error *err) {
     struct reader r = { .parts = parts,
+                        .unknown = -1,
                         .model_type = MODEL_UNIGRAM, /* what leaving it out means, and so below */
                         .dummy_prefix = true,
                         .remove_spaces = true,

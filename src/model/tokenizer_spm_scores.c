@@ -12,8 +12,9 @@
 
 /* SentencePiece's trainer makes tokens of at most 16 characters unless it is told otherwise. A file
  * of tokens as long as itself would otherwise keep the loader busy for hours. */
-#define MAX_PIECE 1024
-#define MAX_TEXT  (64u << 20) /* bytes of all tokens together */
+#define MAX_PIECE  1024
+#define MAX_TEXT   (16u << 20) /* bytes of all tokens together */
+#define MAX_PROBES 256
 
 struct piece {
     const char *text;
@@ -51,9 +52,9 @@ static enum reel_status insert(struct pieces *p, uint32_t index, struct reel_err
     size_t mask = ((size_t)1 << p->bits) - 1;
     size_t i = word_hash(piece->text, piece->n) >> (64 - p->bits);
     for (int probes = 0; p->slots[i]; i = (i + 1) & mask)
-        if (++probes > 4096)
-            return err_set(err, REEL_E_LIMIT, "%s: more than 4096 tokens with one hash",
-                           p->parts->name);
+        if (++probes > MAX_PROBES)
+            return err_set(err, REEL_E_LIMIT, "%s: more than %d tokens with one hash",
+                           p->parts->name, MAX_PROBES);
     p->slots[i] = index + 1;
     return REEL_OK;
 }
@@ -66,8 +67,10 @@ static enum reel_status collect(struct pieces *p, const float *scores, struct re
         const struct token_part *token = &parts->tokens[id];
         if (!(token->flags & TOKEN_PRESENT) || token->flags & (TOKEN_RAW | TOKEN_ADDED)) continue;
         if (isnan(scores[id]))
-            return err_set(err, REEL_E_FORMAT, "%s: the score of token %u is not a number",
-                           parts->name, id);
+            return err_set(err, REEL_E_FORMAT,
+                           "%s: the score of token %u, \"%.*s\", is NaN: it must be a number",
+                           parts->name, id, (int)(token->n < 40 ? token->n : 40),
+                           parts->text.bytes + token->at);
         if (token->n > MAX_PIECE || (total += token->n) > MAX_TEXT)
             return err_set(err, REEL_E_LIMIT,
                            "%s: token %u has %u bytes; at most %d are supported, and %u for all "

@@ -211,12 +211,14 @@ static void broken_vocabularies_are_refused_with_what_was_found(void **state) {
         enum reel_status status;
         const char *said;
     } cases[] = {
-        { "abc", NAN, NORMAL, REEL_E_FORMAT, "the score of token 267 is not a number" },
-        { "ab", -9, NORMAL, REEL_E_FORMAT, "are the same" },
+        { "abc", NAN, NORMAL, REEL_E_FORMAT, "the score of token 267, \"abc\", is NaN" },
+        { "ab", -9, NORMAL, REEL_E_FORMAT, "tokens 264 and 267 are the same: \"ab\"; each" },
+        { "<unk2>", 0, UNKNOWN, REEL_E_FORMAT, "pieces 0 and 267 both have type unknown" },
+        { "<0x4x>", 0, BYTE, REEL_E_FORMAT, "piece 267 \"<0x4x>\" has type byte: its text must" },
         { "<0x41>", 0, BYTE, REEL_E_FORMAT, "both byte 0x41" },
         { "abc", -9, UNUSED, REEL_E_UNSUPPORTED, "unused" },
         { "abc", -9, 77, REEL_E_UNSUPPORTED, "type 77" },
-        { "", -9, NORMAL, REEL_E_FORMAT, "empty" },
+        { "", -9, NORMAL, REEL_E_FORMAT, "token id 267 has an empty text: at least one" },
         { "\xff", -9, CONTROL, REEL_E_FORMAT, "not UTF-8" },
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -238,7 +240,15 @@ static void broken_vocabularies_are_refused_with_what_was_found(void **state) {
     put_piece(&model, "<unk>", 0, UNKNOWN);
     put_piece(&model, "<0x00>", 0, BYTE);
     put_settings(&model, &usual);
-    expect_refused("tokenizer.model", &model, REEL_E_UNSUPPORTED, "byte 0x01");
+    expect_refused("tokenizer.model", &model, REEL_E_UNSUPPORTED, "byte 0x01 (\"<0x01>\")");
+    buffer_release(&model);
+    put_piece(&model, "a", 0, NORMAL);
+    put_settings(&model, &usual);
+    expect_refused("tokenizer.model", &model, REEL_E_FORMAT,
+                   "not one of 1 pieces has type unknown");
+    buffer_release(&model);
+    put_settings(&model, &usual);
+    expect_refused("tokenizer.model", &model, REEL_E_FORMAT, "it has no pieces: 1 to ");
     buffer_release(&model);
 }
 
@@ -261,13 +271,22 @@ static void every_beginning_of_a_file_is_refused(void **state) {
         assert_true(err.text[0]);
         free(bytes);
     }
-    /* a length of nearly 2^64, and a number of more than ten bytes */
+    /* after one piece, a length of nearly 2^64; then a number of more than ten bytes */
     struct buffer hostile = { 0 };
+    put_piece(&hostile, "<unk>", 0, UNKNOWN);
     put(&hostile, "\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", 11);
-    expect_refused("tokenizer.model", &hostile, REEL_E_FORMAT, "not a SentencePiece model");
+    expect_refused("tokenizer.model", &hostile, REEL_E_FORMAT,
+                   "the field at byte 16, behind 1 piece, is broken: it must end within the file's "
+                   "27 bytes");
     buffer_release(&hostile);
     put(&hostile, "\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", 13);
-    expect_refused("tokenizer.model", &hostile, REEL_E_FORMAT, "not a SentencePiece model");
+    expect_refused("tokenizer.model", &hostile, REEL_E_FORMAT,
+                   "the field at byte 0, behind 0 pieces");
+    buffer_release(&hostile);
+    put_piece(&hostile, "<unk>", 0, UNKNOWN);
+    put_bytes(&hostile, 1, "\x0a\x7f", 2); /* a text of 127 bytes in a piece of 2 */
+    expect_refused("tokenizer.model", &hostile, REEL_E_FORMAT,
+                   "piece 1 is broken: a text, a score and a type must lie within its 2 bytes");
     buffer_release(&hostile);
     buffer_release(&model);
 }
@@ -506,7 +525,7 @@ static void gguf_metadata_must_hold_together(void **state) {
     buffer_release(&gguf);
     m.pieces[300].score = NAN;
     spm_model_gguf(&m, &gguf);
-    expect_refused("model.gguf", &gguf, REEL_E_FORMAT, "the score of token 300 is not a number");
+    expect_refused("model.gguf", &gguf, REEL_E_FORMAT, "the score of token 300, ");
     buffer_release(&gguf);
     spm_model_close(&m);
 }
