@@ -15,7 +15,7 @@ static struct reel_tokenizer *open_small(bool normalises) {
     struct model_source source = { 0 };
     struct reel_tokenizer *tok = NULL;
     small_tokenizer_json(&json);
-    if (!normalises) text_replace(&json, "{\"type\": \"NFC\"}", "null");
+    if (!normalises) replace_once(&json, "{\"type\": \"NFC\"}", "null");
     const struct reel_memory_file file = { "tokenizer.json", json.bytes, json.size };
     if (model_source_open_memory(&source, "fuzz", &file, 1, NULL) != REEL_OK ||
         tokenizer_load(&tok, &source, NULL, NULL, NULL) != REEL_OK)

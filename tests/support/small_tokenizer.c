@@ -47,7 +47,7 @@ void small_tokenizer_json(struct buffer *out) {
              "\"merges\": [\"h e\", \"l l\", [\"he\", \"ll\"], \"hell o\", \"\\u0120 hello\"]}}\n");
 }
 
-void text_replace(struct buffer *text, const char *from, const char *to) {
+void replace_once(struct buffer *text, const char *from, const char *to) {
     const char *found = strstr(text->bytes, from);
     if (!found) {
         fprintf(stderr, "\"%s\" is not there\n", from);

@@ -11,6 +11,6 @@
 void small_tokenizer_json(struct buffer *out);
 
 /* Replaces the first `from` by `to`; ends the program when there is none. */
-void text_replace(struct buffer *text, const char *from, const char *to);
+void replace_once(struct buffer *text, const char *from, const char *to);
 
 #endif

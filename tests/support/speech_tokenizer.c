@@ -44,7 +44,7 @@ bool speech_tokenizer_qwen3(struct buffer *json) {
         if (buffer_printf(&text, NULL, "\n    },\n%s\n  ],\n  \"normalizer\"", entries.bytes) !=
             REEL_OK)
             abort();
-        text_replace(&changed, end, text.bytes);
+        replace_once(&changed, end, text.bytes);
         buffer_release(&text);
         *json = changed;
     }
@@ -65,6 +65,6 @@ void speech_tokenizer_small(struct buffer *json) {
     snprintf(old, sizeof old, "%.*s",
              (int)(strstr(json->bytes, "],\n\"normalizer\"") - strstr(json->bytes, "{\"id\": 261")),
              strstr(json->bytes, "{\"id\": 261"));
-    text_replace(json, old, entries.bytes);
+    replace_once(json, old, entries.bytes);
     buffer_release(&entries);
 }

@@ -479,7 +479,7 @@ static void settings_of_tokenizer_json_that_reel_lacks_are_refused_by_name(void 
         struct reel_tokenizer *tok;
         struct reel_error err = { 0 };
         spm_model_json(&m, "first", &json);
-        text_replace(&json, changes[i].from, changes[i].to);
+        replace_once(&json, changes[i].from, changes[i].to);
         const struct reel_memory_file file = { "tokenizer.json", json.bytes, json.size };
         enum reel_status status = load(&tok, &file, 1, &err);
         if (status != changes[i].status || !strstr(err.text, changes[i].said))
@@ -497,7 +497,7 @@ static void normalized_tokens_behind_normalizers_are_refused(void **state) {
     struct buffer json = { 0 };
     assert_true(spm_model_open(&m, "spm-small"));
     spm_model_json(&m, "prepend", &json);
-    text_replace(&json, "\"normalized\": false", "\"normalized\": true");
+    replace_once(&json, "\"normalized\": false", "\"normalized\": true");
     expect_refused("tokenizer.json", &json, REEL_E_UNSUPPORTED, "\"normalized\" true");
     buffer_release(&json);
     spm_model_close(&m);

@@ -97,12 +97,12 @@ static void the_second_start_comes_from_the_cache_and_is_the_same(void **state) 
 static void a_changed_source_is_not_answered_from_the_cache(void **state) {
     (void)state;
     tokenizer_close(load(cache));
-    text_replace(&json, "<|end|>", "<|fin|>");
+    replace_once(&json, "<|end|>", "<|fin|>");
     struct reel_tokenizer *tok = load(cache);
     assert_false(from_cache(tok));
     assert_int_equal(tokenizer_find_added(tok, "<|fin|>"), 261);
     tokenizer_close(tok);
-    text_replace(&json, "<|fin|>", "<|end|>");
+    replace_once(&json, "<|fin|>", "<|end|>");
     DIR *folder = opendir(cache); /* two sources, two files */
     for (struct dirent *entry; (entry = readdir(folder));)
         unlinkat(dirfd(folder), entry->d_name, 0);

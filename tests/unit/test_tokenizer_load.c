@@ -65,7 +65,7 @@ static void check_change(const struct change *change) {
     struct reel_tokenizer *tok;
     struct reel_error err = { 0 };
     small_tokenizer_json(&json);
-    text_replace(&json, change->from, change->to);
+    replace_once(&json, change->from, change->to);
     enum reel_status status = load_json(&tok, json.bytes, json.size, &err);
     if (status != change->status)
         fail_msg("\"%s\" -> \"%s\": %s, \"%s\"", change->from, change->to, reel_status_name(status),
@@ -133,7 +133,7 @@ static void check_ids(const char *from, const char *to, const char *text, const 
     struct reel_tokenizer *tok;
     struct reel_error err;
     small_tokenizer_json(&json);
-    text_replace(&json, from, to);
+    replace_once(&json, from, to);
     if (load_json(&tok, json.bytes, json.size, &err) != REEL_OK) fail_msg("%s", err.text);
     expect_ids(tok, text, wanted, n);
     tokenizer_close(tok);
@@ -149,8 +149,8 @@ static void a_word_that_is_a_token_needs_no_merges_where_the_file_says_so(void *
     struct buffer json = { 0 };
     struct reel_tokenizer *tok;
     small_tokenizer_json(&json);
-    text_replace(&json, "\"h e\", ", "");
-    text_replace(&json, "\"ignore_merges\": false", "\"ignore_merges\": true");
+    replace_once(&json, "\"h e\", ", "");
+    replace_once(&json, "\"ignore_merges\": false", "\"ignore_merges\": true");
     assert_int_equal(load_json(&tok, json.bytes, json.size, NULL), REEL_OK);
     expect_ids(tok, "hello hello he", (int32_t[]){ 259, 260, 220, 71, 68 }, 5);
     expect_ids(tok, "hellohe", (int32_t[]){ 71, 68, 257, 78, 71, 68 }, 6);
@@ -164,7 +164,7 @@ static void byte_level_alone_may_put_a_space_in_front(void **state) {
     struct reel_tokenizer *tok;
     struct reel_error err;
     small_tokenizer_json(&json);
-    text_replace(&json, "{\"type\": \"Split\"",
+    replace_once(&json, "{\"type\": \"Split\"",
                  "{\"type\": \"ByteLevel\"}], \"was\": [{\"type\": \"Split\"");
     if (load_json(&tok, json.bytes, json.size, &err) != REEL_OK) fail_msg("%s", err.text);
     expect_ids(tok, "hello", (int32_t[]){ 260 }, 1);
@@ -229,7 +229,7 @@ static void conditions_reach_across_pieces(void **state) {
         snprintf(from, sizeof from, "\"%s\": false", conditions[i]);
         snprintf(to, sizeof to, "\"%s\": true", conditions[i]);
         small_tokenizer_json(&json);
-        text_replace(&json, from, to);
+        replace_once(&json, from, to);
         if (load_json(&tok, json.bytes, json.size, &err) != REEL_OK) fail_msg("%s", err.text);
         if (tokenizer_encode(tok, pieces, 4, &ids, &n, &err) != REEL_OK) fail_msg("%s", err.text);
         tokenizer_close(tok);
@@ -262,7 +262,7 @@ static void check_around(const char *post, const char *wanted) {
     const int32_t *side[2];
     size_t n[2];
     small_tokenizer_json(&json);
-    text_replace(&json, BYTE_LEVEL_POST, post);
+    replace_once(&json, BYTE_LEVEL_POST, post);
     if (load_json(&tok, json.bytes, json.size, &err) != REEL_OK) fail_msg("%s", err.text);
     tokenizer_single(tok, &side[0], &n[0], &side[1], &n[1]);
     for (int after = 0; after < 2; after++) {
@@ -366,11 +366,11 @@ static void a_missing_byte_is_allowed_only_without_an_unknown_token(void **state
     struct reel_tokenizer *tok;
     struct reel_error err;
     small_tokenizer_json(&json);
-    text_replace(&json, "\"\\u0078\"", "\"xx\""); /* the letter x */
+    replace_once(&json, "\"\\u0078\"", "\"xx\""); /* the letter x */
     if (load_json(&tok, json.bytes, json.size, &err) != REEL_OK) fail_msg("%s", err.text);
     expect_ids(tok, "xhxe", (int32_t[]){ 256 }, 1);
     tokenizer_close(tok);
-    text_replace(&json, "\"unk_token\": null", "\"unk_token\": \"he\"");
+    replace_once(&json, "\"unk_token\": null", "\"unk_token\": \"he\"");
     assert_int_equal(load_json(&tok, json.bytes, json.size, &err), REEL_E_UNSUPPORTED);
     assert_non_null(strstr(err.text, "byte 0x78"));
     buffer_release(&json);

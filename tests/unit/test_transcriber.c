@@ -311,9 +311,9 @@ static void audio_tokens_may_lie_behind_a_gap(void **state) {
     require(file_map_open(&file, "tests/golden/models/asr-a.json", &err));
     require(buffer_append(&text, file.bytes, file.size, &err));
     file_map_close(&file);
-    text_replace(&text, "\"audio_token_id\": 261", "\"audio_token_id\": 307");
-    text_replace(&text, "\"audio_start_token_id\": 259", "\"audio_start_token_id\": 300");
-    text_replace(&text, "\"audio_end_token_id\": 260", "\"audio_end_token_id\": 301");
+    replace_once(&text, "\"audio_token_id\": 261", "\"audio_token_id\": 307");
+    replace_once(&text, "\"audio_start_token_id\": 259", "\"audio_start_token_id\": 300");
+    replace_once(&text, "\"audio_end_token_id\": 260", "\"audio_end_token_id\": 301");
     require(file_write_atomic(config, text.bytes, text.size, &err));
     require(reel_synthesize(made_folder, config, 1, NULL, NULL, &err));
     require(reel_model_open(&far, made_folder, &cpu, &err));
