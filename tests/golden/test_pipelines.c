@@ -1,8 +1,12 @@
 /* The pipelines of families of tokenizers against Hugging Face tokenizers, with small vocabularies:
- * tools/make_pipeline_goldens.py says what the files hold. A usual run takes a third of the strings
- * of each pipeline, REEL_SOAK=1 takes all. */
+ * tools/make_pipeline_goldens.py says what the files hold. Where GGUF has a name for a pipeline,
+ * the same ids must come from metadata with that name. A usual run takes a third of the strings of
+ * each pipeline, REEL_SOAK=1 takes all. */
+#include "base/json.h"
+#include "base/memory.h"
 #include "model/tokenizer.h"
 #include "tests/support/fixtures.h"
+#include "tests/support/model_bytes.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -100,48 +104,200 @@ static uint32_t check_block(const struct reel_tokenizer *tok, const char *name, 
     return h;
 }
 
-static void check_pipeline(size_t at) {
+/* All blocks of the pipeline of names[at]; `what` is for messages. Blocks that were wrong. */
+static int check_pipeline(const struct reel_tokenizer *tok, const char *what, size_t at) {
     const size_t each = 4 * (size_t)goldens.n_blocks + (goldens.n_strings + 7) / 8;
     const unsigned char *hashes = goldens.pipelines + at * each;
     const unsigned char *back = hashes + 4 * (size_t)goldens.n_blocks;
     const uint32_t step = getenv("REEL_SOAK") ? 1 : 3;
     const char *text = (const char *)goldens.texts;
-    char folder[64];
-    struct reel_tokenizer *tok = NULL;
-    struct reel_error err;
     int32_t *ids = malloc(ROOM * sizeof *ids);
     int wrong = 0;
     assert_non_null(ids);
-    snprintf(folder, sizeof folder, "pipelines-%s", names[at]);
-    const char *path = fixture_tokenizer(folder);
-    assert_non_null(path);
-    if (reel_tokenizer_open(&tok, path, NULL, &err) != REEL_OK) fail_msg("%s", err.text);
     for (uint32_t block = 0; block < goldens.n_blocks; block++) {
         const uint32_t first = block * goldens.per_block;
         if ((block + at) % step == 0 &&
-            check_block(tok, names[at], first, text, back, ids) !=
-                u32(hashes + 4 * (size_t)block) &&
+            check_block(tok, what, first, text, back, ids) != u32(hashes + 4 * (size_t)block) &&
             wrong++ < 10)
-            fprintf(stderr, "%s: strings %u to %u\n", names[at], first,
-                    first + goldens.per_block - 1);
+            fprintf(stderr, "%s: strings %u to %u\n", what, first, first + goldens.per_block - 1);
         for (uint32_t i = first; i < first + goldens.per_block && i < goldens.n_strings; i++)
             text += u32(goldens.lengths + 4 * (size_t)i);
     }
     free(ids);
-    reel_tokenizer_close(tok);
-    assert_int_equal(wrong, 0);
+    return wrong;
+}
+
+static const char *folder_of(const char *pipeline) {
+    char folder[64];
+    snprintf(folder, sizeof folder, "pipelines-%s", pipeline);
+    const char *path = fixture_tokenizer(folder);
+    assert_non_null(path);
+    return path;
 }
 
 static void every_pipeline_gives_the_ids_of_hugging_face_tokenizers(void **state) {
     (void)state;
+    int wrong = 0;
     assert_true(goldens.n_strings >= 50000);
-    for (size_t i = 0; i < N_NAMES; i++)
-        check_pipeline(i);
+    for (size_t i = 0; i < N_NAMES; i++) {
+        struct reel_tokenizer *tok = NULL;
+        struct reel_error err;
+        if (reel_tokenizer_open(&tok, folder_of(names[i]), NULL, &err)) fail_msg("%s", err.text);
+        wrong += check_pipeline(tok, names[i], i);
+        reel_tokenizer_close(tok);
+    }
+    assert_int_equal(wrong, 0);
+}
+
+/* ---- GGUF ------------------------------------------------------------------------------------ */
+
+/* Names of pre-tokenizers, and the pipelines that they stand for. Tokens that a tokenizer.json puts
+ * around a text are two flags in GGUF; of Llama 3's and Mistral's names the first is a part. */
+static const struct named {
+    const char *pre, *pipeline, *before, *after;
+} named[] = {
+    { "bailingmoe", "bailing", NULL, NULL },
+    { "bailingmoe2", "bailing", NULL, NULL },
+    { "llada-moe", "bailing", NULL, NULL },
+    { "command-r", "command-r", "<|im_start|>", NULL },
+    { "deepseek-coder", "deepseek-coder", "<|im_start|>", NULL },
+    { "deepseek-llm", "deepseek-llm", "<|im_start|>", NULL },
+    { "deepseek-v3", "deepseek-v3", NULL, NULL },
+    { "falcon", "falcon", NULL, NULL },
+    { "gpt-2", "gpt-2", NULL, NULL },
+    { "gpt-4o", "gpt-4o", NULL, NULL },
+    { "llama4", "gpt-4o", NULL, NULL },
+    { "llama-bpe", "llama-3", "", NULL },
+    { "llama-v3", "llama-3", "", NULL },
+    { "falcon3", "llama-3", "", NULL },
+    { "olmo", "neox", NULL, NULL },
+    { "qwen2", "qwen-embedding", NULL, "<|endoftext|>" },
+    { "tekken", "tekken", "", NULL },
+};
+
+struct entry {
+    const char *text;
+    uint32_t type; /* 1 normal, 3 control, 4 user-defined */
+};
+
+static void add_list(struct bytes *b, const char *key, uint32_t type, uint64_t n) {
+    bytes_text(b, key);
+    bytes_u32(b, GGUF_ARRAY);
+    bytes_u32(b, type);
+    bytes_u64(b, n);
+}
+
+/* A token by its text: which one starts or ends a text, and that it does. "": as the name has it.
+ */
+static void add_around(struct bytes *b, const struct entry *entries, uint32_t n, const char *text,
+                       const char *flag, const char *key) {
+    const char *wanted = *text ? text : "<|im_start|>";
+    uint32_t id = 0;
+    while (id < n && strcmp(entries[id].text, wanted) != 0)
+        id++;
+    bytes_gguf_u32(b, key, id);
+    bytes_text(b, *text ? flag : "tokenizer.ggml.unused");
+    bytes_u32(b, GGUF_BOOL);
+    bytes_add(b, "\1", 1);
+}
+
+static uint32_t list_entries(struct entry *entries, const json_t *json) {
+    const json_t *vocab = json_object_get(json_object_get(json, "model"), "vocab"), *id, *token;
+    const json_t *added = json_object_get(json, "added_tokens");
+    uint32_t n = 0;
+    const char *text;
+    size_t i;
+    json_object_foreach((json_t *)(uintptr_t)vocab, text, id) {
+        entries[json_integer_value(id)] = (struct entry){ text, 1 };
+        n++;
+    }
+    json_array_foreach(added, i, token) {
+        const bool special = json_is_true(json_object_get(token, "special"));
+        text = json_string_value(json_object_get(token, "content"));
+        entries[json_integer_value(json_object_get(token, "id"))] =
+            (struct entry){ text, special ? 3 : 4 };
+        n++;
+    }
+    return n;
+}
+
+/* The metadata that llama.cpp's converter makes of a tokenizer.json. */
+static void add_metadata(struct bytes *b, const struct named *it, const json_t *json) {
+    static struct entry entries[8192];
+    const json_t *merges = json_object_get(json_object_get(json, "model"), "merges"), *merge;
+    const uint32_t n = list_entries(entries, json);
+    const bool around = it->before || it->after;
+    size_t i;
+    bytes_gguf_header(b, 3, 0, around ? 8 : 6);
+    bytes_gguf_text(b, "general.architecture", "llama");
+    bytes_gguf_text(b, "tokenizer.ggml.model", "gpt2");
+    bytes_gguf_text(b, "tokenizer.ggml.pre", it->pre);
+    add_list(b, "tokenizer.ggml.tokens", GGUF_STRING, n);
+    for (i = 0; i < n; i++)
+        bytes_text(b, entries[i].text);
+    add_list(b, "tokenizer.ggml.token_type", GGUF_I32, n);
+    for (i = 0; i < n; i++)
+        bytes_u32(b, entries[i].type);
+    add_list(b, "tokenizer.ggml.merges", GGUF_STRING, json_array_size(merges));
+    json_array_foreach(merges, i, merge) {
+        char both[512];
+        snprintf(both, sizeof both, "%s %s", json_string_value(json_array_get(merge, 0)),
+                 json_string_value(json_array_get(merge, 1)));
+        bytes_text(b, both);
+    }
+    if (it->before)
+        add_around(b, entries, n, it->before, "tokenizer.ggml.add_bos_token",
+                   "tokenizer.ggml.bos_token_id");
+    if (it->after)
+        add_around(b, entries, n, it->after, "tokenizer.ggml.add_eos_token",
+                   "tokenizer.ggml.eos_token_id");
+}
+
+static int check_named(const struct named *it) {
+    struct model_source source = { 0 };
+    struct tensor_file tensors = { 0 };
+    struct gguf gguf = { 0 };
+    struct reel_tokenizer *tok = NULL;
+    struct reel_error err;
+    struct file_map map = { 0 };
+    struct bytes b = { 0 };
+    json_t *json = NULL;
+    char path[4096];
+    size_t at = 0;
+    while (strcmp(names[at], it->pipeline) != 0)
+        at++;
+    snprintf(path, sizeof path, "%s/tokenizer.json", folder_of(it->pipeline));
+    if (file_map_open(&map, path, &err) || json_read(&json, path, map.bytes, map.size, &err))
+        fail_msg("%s", err.text);
+    add_metadata(&b, it, json);
+    const struct reel_memory_file file = { "model.gguf", b.data, b.n };
+    if (model_source_open_memory(&source, "memory", &file, 1, &err) ||
+        gguf_open(&gguf, &tensors, &source, &err) ||
+        tokenizer_load(&tok, &source, &gguf, NULL, &err))
+        fail_msg("%s: %s", it->pre, err.text);
+    const int wrong = check_pipeline(tok, it->pre, at);
+    tokenizer_close(tok);
+    gguf_release(&gguf);
+    tensor_file_release(&tensors);
+    model_source_release(&source);
+    bytes_release(&b);
+    json_decref(json);
+    file_map_close(&map);
+    return wrong;
+}
+
+static void gguf_s_names_of_pipelines_give_the_same_ids(void **state) {
+    (void)state;
+    int wrong = 0;
+    for (size_t i = 0; i < sizeof named / sizeof named[0]; i++)
+        wrong += check_named(&named[i]);
+    assert_int_equal(wrong, 0);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_pipeline_gives_the_ids_of_hugging_face_tokenizers),
+        cmocka_unit_test(gguf_s_names_of_pipelines_give_the_same_ids),
     };
     return cmocka_run_group_tests(tests, open_goldens, close_goldens);
 }
