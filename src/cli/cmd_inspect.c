@@ -116,6 +116,9 @@ static void print_weights(const json_t *tensors) {
 static void print_tokenizer(const json_t *tokenizer) {
     row("tokenizer");
     const json_t *files = json_object_get(tokenizer, "files");
+    if (json_object_get(tokenizer, "kind"))
+        printf("%s, %lld tokens; ", text(tokenizer, "kind"),
+               (long long)integer(tokenizer, "tokens"));
     if (files) {
         size_t i;
         json_t *file;
@@ -126,8 +129,10 @@ static void print_tokenizer(const json_t *tokenizer) {
         put_foreign(tokenizer, "model");
         fputs(" (", stdout);
         put_foreign(tokenizer, "pre_tokenizer");
-        printf("), %lld tokens, %lld merges\n", (long long)integer(tokenizer, "tokens"),
-               (long long)integer(tokenizer, "merges"));
+        putchar(')');
+        if (json_object_get(tokenizer, "merges"))
+            printf(", %lld merges", (long long)integer(tokenizer, "merges"));
+        putchar('\n');
     }
     row("chat template");
     const char *name = text(tokenizer, "chat_template");

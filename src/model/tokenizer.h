@@ -15,10 +15,10 @@
 
 struct reel_tokenizer; /* immutable after loading; safe from any number of threads */
 
-/* From a folder (tokenizer.json; or vocab.json + merges.txt + tokenizer_config.json) or, when gguf
- * is given, from its metadata. cache_dir may be NULL; otherwise a binary form, keyed by the
- * SHA-256 of the source files, is read from there or written there (failure to write is no
- * failure to load). */
+/* From a folder (tokenizer.json; or tokenizer.model; or vocab.json + merges.txt +
+ * tokenizer_config.json) or, when gguf is given, from its metadata. cache_dir may be NULL;
+ * otherwise a binary form, keyed by the SHA-256 of the source files, is read from there or written
+ * there (failure to write is no failure to load). */
 enum reel_status tokenizer_load(struct reel_tokenizer **out, const struct model_source *source,
                                 const struct gguf *gguf, const char *cache_dir,
                                 struct reel_error *err);
@@ -44,6 +44,9 @@ void tokenizer_single(const struct reel_tokenizer *tok, const int32_t **before, 
                       const int32_t **after, size_t *n_after);
 
 int tokenizer_size(const struct reel_tokenizer *tok);
+
+/* "byte-level BPE" or "SentencePiece BPE". */
+const char *tokenizer_kind_name(const struct reel_tokenizer *tok);
 
 /* Bytes of an id, borrowed; NULL for an id without text (a hole, or one past the end). */
 const char *tokenizer_bytes(const struct reel_tokenizer *tok, int32_t id, size_t *n_bytes);

@@ -205,6 +205,10 @@ void tokenizer_single(const struct reel_tokenizer *tok, const int32_t **before, 
 
 int tokenizer_size(const struct reel_tokenizer *tok) { return (int)tok->head.n_tokens; }
 
+const char *tokenizer_kind_name(const struct reel_tokenizer *tok) {
+    return tok->head.kind == KIND_SENTENCEPIECE ? "SentencePiece BPE" : "byte-level BPE";
+}
+
 const char *tokenizer_bytes(const struct reel_tokenizer *tok, int32_t id, size_t *n_bytes) {
     *n_bytes = 0;
     if (id < 0 || (uint32_t)id >= tok->head.n_tokens || !(tok->flags[id] & TOKEN_PRESENT))

@@ -25,6 +25,8 @@ struct inspection {
     struct model_config config;
     struct weights weights;
     struct chat_template chat;
+    const char *tokenizer_kind; /* NULL when it does not load */
+    int n_tokens;
     struct buffer unknown;     /* keys of config.json that no one here knows, between spaces */
     struct reel_error problem; /* REEL_OK when the model can run */
     bool has_config;
@@ -45,6 +47,10 @@ static enum reel_status judge_texts(struct inspection *in, const struct gguf *gg
     struct reel_tokenizer *tok = NULL;
     struct embed_config embed = { 0 };
     enum reel_status status = tokenizer_load(&tok, &in->source, gguf, NULL, &in->problem);
+    if (status == REEL_OK) {
+        in->tokenizer_kind = tokenizer_kind_name(tok);
+        in->n_tokens = tokenizer_size(tok);
+    }
     if (status == REEL_OK)
         status = stop_ids_add_tokenizers(&in->config, &in->source, tok, &in->problem);
     if (status == REEL_OK)
@@ -311,9 +317,15 @@ static void put_chat(struct writer *w, const struct chat_template *chat) {
 }
 
 static json_t *describe_tokenizer(const struct inspection *in) {
-    static const char *const names[] = { "tokenizer.json", "tokenizer.model", "vocab.json",
-                                         "merges.txt", "tokenizer_config.json" };
+    static const char *const names[] = {
+        "tokenizer.json", "tokenizer.model",       "vocab.json",
+        "merges.txt",     "tokenizer_config.json", "added_tokens.json"
+    };
     struct writer w = writer_start();
+    if (in->tokenizer_kind) {
+        put_name(&w, "kind", in->tokenizer_kind);
+        put_int(&w, "tokens", (uint64_t)in->n_tokens);
+    }
     if (in->source.is_gguf) {
         put_gguf_tokenizer(&w, &in->gguf);
     } else {

@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "cli/hub.h"
 #include "support/fake_hub.h"
+#include "support/fixtures.h"
 #include "support/pty.h"
 #include "support/quantised_model.h"
 #include "support/shell.h"
@@ -221,6 +222,29 @@ static void the_tokenizer_refuses_before_the_weights_travel(void **state) {
     assert_non_null(strstr(r.err, "some/words/tokenizer.json"));
     done(r);
     assert_int_equal(fake_hub_asked(hub, "model.safetensors"), 0);
+}
+
+/* Of the two forms of one tokenizer the first that reel looks for is fetched. */
+static void a_sentencepiece_model_is_fetched_where_no_json_is(void **state) {
+    (void)state;
+    static const char *const names[] = { "config.json", "model.safetensors", NULL };
+    static const char *const both[] = { "config.json", "model.safetensors", "tokenizer.json",
+                                        NULL };
+    struct file_map model;
+    assert_true(fixture_map(&model, "tokenizers/spm-small/tokenizer.model"));
+    fake_hub_add_folder(hub, "some/spm", getenv("DEMO"), names);
+    fake_hub_add(hub, "some/spm", "tokenizer.model", model.bytes, model.size);
+    fake_hub_add_text(hub, "some/spm", "added_tokens.json", "{\"<pad>\": 1500}");
+    shows("reel pull some/spm", 0, "models/some/spm");
+    shows("reel inspect some/spm", 0,
+          "SentencePiece BPE, 1501 tokens; tokenizer.model, added_tokens.json\n");
+    shows("reel run some/spm --raw -p hi -n 2 --temp 0", 0, "");
+    fake_hub_add_folder(hub, "some/both", getenv("DEMO"), both);
+    fake_hub_add(hub, "some/both", "tokenizer.model", model.bytes, model.size);
+    fake_hub_add_text(hub, "some/both", "added_tokens.json", "{\"<pad>\": 1500}");
+    shows("reel pull some/both", 0, "models/some/both");
+    shows("reel inspect some/both", 0, "byte-level BPE, 4096 tokens; tokenizer.json\n");
+    file_map_close(&model);
 }
 
 static void a_gguf_header_refuses_before_the_weights_travel(void **state) {
@@ -599,6 +623,7 @@ int main(void) {
         TEST(paths_stay_inside),
         TEST(the_config_refuses_before_the_weights_travel),
         TEST(the_tokenizer_refuses_before_the_weights_travel),
+        TEST(a_sentencepiece_model_is_fetched_where_no_json_is),
         TEST(a_gguf_header_refuses_before_the_weights_travel),
         TEST(a_repository_without_a_model_says_what_it_has),
         TEST(a_token_is_found_where_other_programs_keep_it),

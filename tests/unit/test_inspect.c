@@ -54,6 +54,8 @@ static void the_demo_model_is_described(void **state) {
     assert_true(json_is_null(json_object_get(d, "problem")));
     assert_string_equal(json_string_value(json_object_get(d, "container")), "safetensors");
     assert_string_equal(json_string_value(at(d, "config", "family")), "qwen3");
+    assert_string_equal(json_string_value(at(d, "tokenizer", "kind")), "byte-level BPE");
+    assert_int_equal(number(d, "tokenizer", "tokens"), 4096);
     assert_true(number(d, "tensors", "parameters") > 1000000);
     assert_int_equal(json_array_size(at(d, "tensors", "list")), number(d, "tensors", "count"));
     assert_true(json_is_true(at(d, "memory", "fits")));
