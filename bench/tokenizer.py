@@ -8,7 +8,8 @@
 Texts: the six novels of Austen (Debian's r-cran-janeaustenr), source code and headers of this
 repository, and the goldens' sentences in some forty scripts in random order. Each text is cut into documents of
 4,000 characters; reel and the reference take turns over the whole text, and the medians of their
-times are compared. Nothing is printed for a text whose ids differ.
+times are compared. "one document" is the three texts as one. Nothing is printed for a text whose ids differ.
+--families takes names of tests/fixtures/tokenizers, and folders (tools/package_tokenizers.py).
 
 "mistral" is SentencePiece's: reel reads tokenizer.model, the reference a tokenizer.json made of it
 as transformers does. The row "mistral, sentencepiece" compares with the package of that name.
@@ -50,6 +51,8 @@ class Reel:
             raise SystemExit(self.error.raw[4:].split(b"\0")[0].decode())
 
     def encode(self, text):
+        if 3 * len(text) > len(self.room):
+            self.room = (ctypes.c_int32 * (3 * len(text)))()
         if self.lib.reel_encode(self.handle, text, ctypes.c_size_t(len(text)), self.control, self.room,
                                 ctypes.c_size_t(len(self.room)), ctypes.byref(self.n), self.error):
             raise SystemExit(self.error.raw[4:].split(b"\0")[0].decode())
@@ -146,8 +149,11 @@ def cpu_model():
 
 
 def encoding_rows(family, reel, reference, args):
-    for name, text in texts(args.austen).items():
-        documents = [text[i : i + DOCUMENT] for i in range(0, len(text), DOCUMENT)]
+    of_kinds = texts(args.austen)
+    of_kinds["one document"] = "\n".join(of_kinds.values())
+    for name, text in of_kinds.items():
+        step = DOCUMENT if name != "one document" else len(text)
+        documents = [text[i : i + step] for i in range(0, len(text), step)]
         encoded = [d.encode() for d in documents]
         n_bytes = sum(map(len, encoded))
         if any(reel.ids(e) != reference.encode(d, add_special_tokens=False).ids
@@ -173,6 +179,8 @@ def main():
     rows = []
     for family in args.families:
         folder = os.path.join(args.build, "fixtures", "tokenizers", family)  # unpacked by make test
+        if os.sep in family:
+            folder, family = family, os.path.basename(os.path.normpath(family)) + ", whole"
         path = reference_file(folder)
         reel = Reel(library, folder)
         rows += encoding_rows(family, reel, tokenizers.Tokenizer.from_file(path), args)
@@ -188,7 +196,8 @@ def main():
     with open(args.out, "w", newline="") as f:
         f.write(f"# {cpu_model()}; reel {commit()}; tokenizers {tokenizers.__version__}, one thread; "
                 f"medians of {args.rounds} interleaved rounds\n")
-        families = "" if args.families == FAMILIES else " --families " + " ".join(args.families)
+        families = "" if args.families == FAMILIES else " --families " + " ".join(
+            "FOLDER/" + os.path.basename(os.path.normpath(f)) if os.sep in f else f for f in args.families)
         f.write(f"# bench/tokenizer.py --austen Rdata{families} --out bench/results/{os.path.basename(args.out)}\n")
         out = csv.writer(f, lineterminator="\n")
         out.writerow(["tokenizer", "what", "bytes", "unit", "reel", "tokenizers", "ratio"])

@@ -9,8 +9,9 @@
 
 Each has the pipeline of a family of models, as its tokenizer.json writes it, and 2,000 tokens that are
 trained here on the goldens' sentences. "tekken" has the first 4,000 ranks of Mistral's own vocabulary
-instead (TEKKEN is tekken_240911.json of the package mistral-common). --compare runs all strings through
-libreel.so and the reference, for vocabularies that are too large to keep.
+instead (TEKKEN is tekken_240911.json of the package mistral-common). --compare runs all strings, and 5,000 with
+the vocabulary's own added tokens, through libreel.so and the reference, for vocabularies that are too large to keep
+(tools/package_tokenizers.py).
 
 pipelines.bin, little-endian: "RTOKPIPE", u32 number of strings, of strings a block, of pipelines; then
 for each pipeline, in the order of their names, u32 a block (FNV-1a over the number of ids of each string
@@ -20,6 +21,7 @@ decoding gives the string back.
 import argparse
 import base64
 import ctypes
+import hashlib
 import itertools
 import json
 import lzma
@@ -144,11 +146,18 @@ def corpus():
     return [" ".join(rnd.choice(names["SENTENCES"] + names["CODE"]) for _ in range(3)) for _ in range(4000)]
 
 
-def to_alphabet(data):
+def alphabet():
+    """The character that each byte is written as."""
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     rest = [b for b in range(256) if b not in printable]
-    table = {b: chr(c) for b, c in [*zip(printable, printable), *zip(rest, itertools.count(0x100))]}
-    return "".join(table[b] for b in data)
+    return {b: chr(c) for b, c in [*zip(printable, printable), *zip(rest, itertools.count(0x100))]}
+
+
+ALPHABET = alphabet()
+
+
+def to_alphabet(data):
+    return "".join(ALPHABET[b] for b in data)
 
 
 def tiktoken_model(ranks):
@@ -246,26 +255,66 @@ def make():
         f.write(lzma.compress(bytes(out), preset=9 | lzma.PRESET_EXTREME))
 
 
+class Reel:
+    """libreel.so's tokenizer of a folder."""
+
+    def __init__(self, library, folder):
+        self.lib, self.handle = ctypes.CDLL(library), ctypes.c_void_p()
+        self.lib.reel_token_bytes.restype = ctypes.c_void_p
+        self.room = (ctypes.c_int32 * (1 << 20))()
+        self.n, self.error = ctypes.c_size_t(), ctypes.create_string_buffer(1024)
+        self.must(self.lib.reel_tokenizer_open(ctypes.byref(self.handle), folder.encode(), None, self.error))
+
+    def must(self, status):
+        if status:
+            raise SystemExit(self.error.raw[4:].split(b"\0")[0].decode())
+
+    def ids(self, text):
+        data = text.encode()
+        self.must(self.lib.reel_encode(self.handle, data, ctypes.c_size_t(len(data)), 3, self.room,
+                                       ctypes.c_size_t(len(self.room)), ctypes.byref(self.n), self.error))
+        return self.room[: self.n.value]
+
+    def text(self, ids):
+        out = b""
+        for i in ids:
+            at = self.lib.reel_token_bytes(self.handle, ctypes.c_int32(i), ctypes.byref(self.n))
+            out += ctypes.string_at(at, self.n.value) if at else b"?"
+        return out.decode(errors="replace")
+
+
+def with_added(tok, texts):
+    """Two strings with one of the vocabulary's own added tokens between them, and sometimes spaces."""
+    rnd = random.Random("reel pipelines 2")
+    added = [t["content"] for t in json.loads(tok.to_str())["added_tokens"]]
+    space = ["", "", " ", "\n", "  \t"]
+    return [rnd.choice(texts) + rnd.choice(space) + rnd.choice(added) + rnd.choice(space) + rnd.choice(texts)
+            for _ in range(5000)]
+
+
 def compare(library, folders):
-    lib, texts = ctypes.CDLL(library), goldens()
-    room = (ctypes.c_int32 * (1 << 20))()
-    n, error = ctypes.c_size_t(), ctypes.create_string_buffer(1024)
+    print("# " + tokenizers.__version__ + " is the version of tokenizers; strings as tools/make_pipeline_goldens.py says")
+    print("tokenizer,tokens,sha256,strings,ids differ,decoded to themselves by tokenizers,of these not by reel")
     for folder in folders:
-        handle = ctypes.c_void_p()
-        if lib.reel_tokenizer_open(ctypes.byref(handle), folder.encode(), None, error):
-            raise SystemExit(error.raw[4:].split(b"\0")[0].decode())
-        tok, wrong = tokenizers.Tokenizer.from_file(os.path.join(folder, "tokenizer.json")), 0
+        path = os.path.join(folder, "tokenizer.json")
+        tok, reel = tokenizers.Tokenizer.from_file(path), Reel(library, folder)
+        texts = goldens()
+        texts += with_added(tok, texts)
+        wrong = back = lost = 0
+        around = len(tok.encode("").ids)
         for text in texts:
-            data = text.encode()
-            if lib.reel_encode(handle, data, ctypes.c_size_t(len(data)), 3, room, ctypes.c_size_t(len(room)),
-                               ctypes.byref(n), error):
-                raise SystemExit(error.raw[4:].split(b"\0")[0].decode())
-            if room[: n.value] != tok.encode(text).ids:
+            ids, theirs = reel.ids(text), tok.encode(text).ids
+            if ids != theirs:
                 wrong += 1
                 if wrong < 5:
-                    print(repr(text[:200]), room[: n.value][:40], tok.encode(text).ids[:40])
-        print("%s: %d strings, %d differ, tokenizers %s" % (folder, len(texts), wrong, tokenizers.__version__))
-        lib.reel_tokenizer_close(handle)
+                    print(repr(text[:200]), ids[:40], theirs[:40], file=sys.stderr)
+            if tok.decode(tok.encode(text, add_special_tokens=False).ids, skip_special_tokens=False) == text:
+                back += 1  # what the post-processors here add stands in front
+                lost += reel.text(ids[around:]) != text
+        with open(path, "rb") as f:
+            digest = hashlib.sha256(f.read()).hexdigest()
+        name = os.path.basename(os.path.normpath(folder))
+        print("%s,%d,%s,%d,%d,%d,%d" % (name, tok.get_vocab_size(), digest, len(texts), wrong, back, lost), flush=True)
 
 
 def main():
@@ -281,4 +330,5 @@ def main():
     make()
 
 
-main()
+if __name__ == "__main__":
+    main()
