@@ -72,15 +72,46 @@ void split_plan_release(struct split_plan *plan) {
 
 /* ---- cutting --------------------------------------------------------------------------------- */
 
+/* What an attempt that failed says of later ones: whoever is in `state` at a place from `from` to
+ * `to` goes the same way, and finds no end of a match from there on. */
+struct dead_end {
+    const unsigned char *from, *to;
+    uint32_t state;
+};
+
+/* regex_match(), and no step on a way that is known to lead nowhere. Where an expression looks far
+ * ahead in vain (\s+$ in spaces that a letter ends), each place would else read the rest again. */
+static size_t try_match(const struct split_stage *stage, const unsigned char *p,
+                        const unsigned char *end, struct dead_end *dead) {
+    const struct regex *re = stage->re;
+    const unsigned char *start = p, *last = p, *since = p;
+    uint32_t at = re->n_classes;
+    while (p < end) {
+        int n;
+        if (at == dead->state && p >= dead->from && p <= dead->to) return (size_t)(last - start);
+        uint32_t next = re->next[at + regex_class(re, p, stage->bytes, &n)];
+        if (next & REGEX_ACCEPT) last = p;
+        next &= ~REGEX_ACCEPT;
+        if (next == 0) break;
+        p += n;
+        if (next != at) since = p;
+        at = next;
+    }
+    if (p == end && re->next[at + re->n_classes - 1] & REGEX_ACCEPT) last = p;
+    if (last == start) *dead = (struct dead_end){ since, p, at };
+    return (size_t)(last - start);
+}
+
 /* Where the next match begins, and its bytes; the end, and 0, when there is none. */
 static const unsigned char *find(const struct split_stage *stage, const unsigned char *p,
                                  const unsigned char *end, size_t *found) {
     const struct regex *re = stage->re;
+    struct dead_end dead = { 0 };
     int n;
     *found = 0;
     for (; p < end; p += n)
         if (re->begins[regex_class(re, p, stage->bytes, &n)] &&
-            (*found = regex_match(re, p, end, stage->bytes)) > 0)
+            (*found = try_match(stage, p, end, &dead)) > 0)
             break;
     return p;
 }

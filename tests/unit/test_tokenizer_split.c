@@ -57,6 +57,7 @@ static const char *const published[] = {
     "\\p{N}{1,3}",
     "\\s+$",
     "[\xe4\xb8\x80-\xe9\xbe\xa5]+",
+    "(?:Les|e)s",
     "(?:L|Le)(?:s|ess|er1)|s{2,3}e?|s|sL|(?:r|rs)1?|[^\\P{L}\\p{Lu}]\\.|e(?=\\.)",
 };
 
@@ -208,6 +209,28 @@ static void stages_follow_each_other_and_see_bytes_behind_byte_level(void **stat
     buffer_release(&text);
 }
 
+/* Each place of these spaces begins a match of \s+$ that the 7 ends in vain: reading on from each
+ * of them would take hours. */
+static void a_match_that_fails_late_everywhere_is_looked_for_once(void **state) {
+    (void)state;
+    static const char spaces[] = "\xc2\xa0 \xe3\x80\x80\t";
+    const size_t n_spaces = 250000;
+    struct buffer text = { 0 };
+    struct split_plan plan;
+    struct splitter s;
+    const unsigned char *word;
+    compile(&plan, SPLIT_ISOLATED, false, "\\s+$");
+    for (size_t i = 0; i < n_spaces; i++)
+        assert_int_equal(buffer_text(&text, spaces, NULL), REEL_OK);
+    assert_int_equal(buffer_text(&text, "7\n ", NULL), REEL_OK);
+    splitter_start(&s, &plan, text.bytes, text.size);
+    assert_int_equal(splitter_next(&s, &word), text.size - 2);
+    assert_int_equal(splitter_next(&s, &word), 2);
+    assert_int_equal(splitter_next(&s, &word), 0);
+    split_plan_release(&plan);
+    buffer_release(&text);
+}
+
 static void a_plan_without_stages_leaves_one_word(void **state) {
     (void)state;
     struct split_plan plan;
@@ -279,6 +302,7 @@ int main(void) {
         cmocka_unit_test(compiled_expressions_match_as_pcre2_does),
         cmocka_unit_test(a_stage_does_with_matches_what_its_behaviour_says),
         cmocka_unit_test(stages_follow_each_other_and_see_bytes_behind_byte_level),
+        cmocka_unit_test(a_match_that_fails_late_everywhere_is_looked_for_once),
         cmocka_unit_test(a_plan_without_stages_leaves_one_word),
         cmocka_unit_test(what_is_not_taken_is_refused_in_words),
     };
