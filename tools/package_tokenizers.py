@@ -42,8 +42,10 @@ def tiktoken_ranks(data):
 def described(ranks, first, added, steps, post, ignore_merges):
     """first: the id of rank 0; added tokens come before it, or behind all ranks when it is 0."""
     vocab, merges = tiktoken_model(ranks)
-    vocab = {text: rank + first for text, rank in vocab.items()}
     ids = {t: i if first else len(vocab) + i for i, t in enumerate(added)}
+    vocab = {text: rank + first for text, rank in vocab.items()}
+    if first:  # tokens in front are words, too, or tokenizers numbers them anew
+        vocab = {**ids, **vocab}
     for step in post.get("processors", [post]):
         for special in step.get("special_tokens", {}).values():
             special["ids"] = [ids[special["id"]]]
