@@ -111,7 +111,7 @@ static bool index_pairs(struct job *job, struct dict *dict) {
         fill_slot(dict, dict->n - 1);
         return true;
     }
-    size_t n = dict->n_slots ? dict->n_slots * 2 : 4 * FEW_PAIRS;
+    size_t n = dict->n_slots ? dict->n_slots * 2 : (size_t)4 * FEW_PAIRS;
     dict->slots = job_take(job, n, sizeof *dict->slots);
     if (!dict->slots) return false;
     dict->n_slots = n;

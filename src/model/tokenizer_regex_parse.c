@@ -269,7 +269,7 @@ static bool take_literal(struct parser *p, uint32_t c, uint16_t *out) {
 /* After (?= or (?!: one character and the end of the group. */
 static bool take_look(struct parser *p, bool negated, uint16_t *out) {
     struct regex_parts *parts = p->parts;
-    uint16_t inner;
+    uint16_t inner = 0;
     if (!parse_or(p, &inner)) return false;
     if (!skip(p, ")")) return refuse(p, "a group without its )");
     if (parts->nodes[inner].kind != NODE_SET)
@@ -416,7 +416,7 @@ static bool parse_cat(struct parser *p, uint16_t *out) {
     const struct regex_parts *parts = p->parts;
     if (!add_node(p, (struct regex_node){ .kind = NODE_EMPTY, .empty = true }, out)) return false;
     while (p->p < p->end && !starts(p, "|") && !starts(p, ")")) {
-        uint16_t next;
+        uint16_t next = 0;
         if (!parse_repeat(p, &next)) return false;
         const bool empty = parts->nodes[*out].empty && parts->nodes[next].empty;
         const struct regex_node both = { .kind = NODE_CAT, .a = *out, .b = next, .empty = empty };
@@ -430,7 +430,7 @@ static bool parse_cat(struct parser *p, uint16_t *out) {
 
 static bool parse_or(struct parser *p, uint16_t *out) {
     const struct regex_parts *parts = p->parts;
-    uint16_t next;
+    uint16_t next = 0;
     if (!parse_cat(p, out)) return false;
     while (skip(p, "|")) {
         p->last = 0;
