@@ -326,6 +326,45 @@ static void the_configuration_decides_about_spaces_and_the_first_token(void **st
     buffer_release(&model);
 }
 
+/* The message names the file that is wrong, not tokenizer.model beside it. */
+static void files_beside_tokenizer_model_are_judged_too(void **state) {
+    (void)state;
+    static const struct {
+        const char *name, *text;
+        enum reel_status status;
+        const char *said;
+    } cases[] = {
+        { "added_tokens.json", "[]", REEL_E_FORMAT, "must be an object of texts and ids" },
+        { "added_tokens.json", "{\"<pad>\": \"267\"}", REEL_E_FORMAT,
+          "the id of \"<pad>\" must be an integer" },
+        { "added_tokens.json", "{\"<pad>\": 1099511627776}", REEL_E_LIMIT,
+          "token id 1099511627776, allowed are 0 to 1048575" },
+        { "added_tokens.json", "{\"<pad>\": -1}", REEL_E_LIMIT, "token id -1, allowed are" },
+        { "added_tokens.json", "{\"<pad>\": 259}", REEL_E_FORMAT,
+          "token id 259 is given twice, the second time to \"<pad>\"" },
+        { "added_tokens.json", "{", REEL_E_FORMAT, "added_tokens.json" },
+        { "tokenizer_config.json", "{\"legacy\": 3}", REEL_E_FORMAT, "\"legacy\"" },
+        { "tokenizer_config.json", "{\"add_bos_token\": true, \"bos_token\": \"<a>\"}",
+          REEL_E_FORMAT, "its token is not an added token" },
+    };
+    struct buffer model = { 0 };
+    put_letters(&model);
+    put_settings(&model, &usual);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const struct reel_memory_file files[] = {
+            { "tokenizer.model", model.bytes, model.size },
+            { cases[i].name, cases[i].text, strlen(cases[i].text) },
+        };
+        struct reel_tokenizer *tok;
+        struct reel_error err = { 0 };
+        enum reel_status status = load(&tok, files, 2, &err);
+        if (status != cases[i].status || !strstr(err.text, cases[i].said) ||
+            !strstr(err.text, cases[i].name))
+            fail_msg("%s: %s, \"%s\"", cases[i].text, reel_status_name(status), err.text);
+    }
+    buffer_release(&model);
+}
+
 /* An answer's first space goes, and only that one. */
 static void the_space_in_front_of_an_answer_is_not_shown(void **state) {
     (void)state;
@@ -537,6 +576,7 @@ int main(void) {
         cmocka_unit_test(broken_vocabularies_are_refused_with_what_was_found),
         cmocka_unit_test(every_beginning_of_a_file_is_refused),
         cmocka_unit_test(the_configuration_decides_about_spaces_and_the_first_token),
+        cmocka_unit_test(files_beside_tokenizer_model_are_judged_too),
         cmocka_unit_test(the_space_in_front_of_an_answer_is_not_shown),
         cmocka_unit_test(a_long_word_takes_work_for_its_length_and_no_more),
         cmocka_unit_test(a_long_text_that_cannot_be_cut_is_merged_whole),
