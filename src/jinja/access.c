@@ -252,8 +252,12 @@ static struct value slice_text(struct job *job, struct text *t, const struct cut
 static struct value slice_range(struct job *job, struct value v, const struct cut *cut) {
     struct range *r = job_raw(job, 1, sizeof *r);
     if (!r) return v_failed();
-    int64_t step = v.range->step * cut->step, start = v.range->start + cut->first * v.range->step;
-    *r = (struct range){ start, start + (int64_t)cut->count * step, step, cut->count };
+    /* Each item is one of v's; the step and the end of an empty or single one may leave 64 bits,
+     * and nothing reads those. */
+    uint64_t pace = (uint64_t)v.range->step, step = pace * (uint64_t)cut->step;
+    uint64_t start = (uint64_t)v.range->start + (uint64_t)cut->first * pace;
+    uint64_t stop = start + (uint64_t)cut->count * step;
+    *r = (struct range){ (int64_t)start, (int64_t)stop, (int64_t)step, cut->count };
     return (struct value){ .kind = V_RANGE, .range = r, .foreign = v.foreign };
 }
 

@@ -144,6 +144,7 @@ struct value generator_of(struct job *job, filter_fn *make, struct value in,
     if (!g) return v_failed();
     g->make = make;
     g->in = in;
+    g->foreign = value_foreign(in);
     g->args = *args;
     /* The arguments may lie on the caller's stack. */
     g->args.items = job_raw(job, (size_t)args->n, sizeof *args->items);
@@ -165,7 +166,9 @@ struct value generator_list(struct job *job, struct list *items) {
 /* Makes the items of a generator that nobody has asked yet. */
 static bool generator_fill(struct job *job, struct generator *g) {
     if (g->items) return true;
+    if (!job_enter(job)) return false; /* generators take from generators */
     struct value made = g->make(job, g->in, &g->args);
+    job_leave(job);
     if (is_failed(made)) return false;
     g->items = made.list;
     return true;

@@ -105,6 +105,7 @@ static struct value eval_item(struct machine *m, const struct node *node) {
 /* ---- calls ----------------------------------------------------------------------------------- */
 
 static bool add_keyword(struct job *job, struct args *args, struct text *name, struct value value) {
+    if (!job_step(job, 1 + (size_t)args->n_keywords / 2)) return false;
     for (int i = 0; i < args->n_keywords; i++)
         if (texts_equal(args->keywords[i].name, name)) {
             fail_python(job, "got multiple values for keyword argument '%.*s'", (int)name->n,

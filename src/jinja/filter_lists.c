@@ -244,6 +244,7 @@ struct value filter_last(struct job *job, struct value in, const struct args *ar
     if (in.kind == V_GENERATOR || !is_iterable(in))
         return fail_python(job, "'%s' object is not reversible", type_name(in));
     if (is_text(in) && in.text->n) {
+        if (!job_look(job, in.text->n)) return v_failed();
         size_t from = text_offset(in.text, text_chars(in.text) - 1);
         return v_text(text_part(job, in.text, from, in.text->n));
     }

@@ -119,6 +119,7 @@ struct value filter_trim(struct job *job, struct value in, const struct args *ar
     if (is_given(chars) && chars.kind != V_NONE) {
         if (!is_text(chars)) return fail_python(job, "strip arg must be None or str");
         set = chars.text;
+        if (!job_step(job, 1 + t->n * (1 + set->n) / 16)) return v_failed();
     }
     size_t from = strip_left(t, set);
     return v_text(text_part(job, t, from, strip_right(t, set, from)));
@@ -183,7 +184,8 @@ struct value filter_indent(struct job *job, struct value in, const struct args *
     else if (width > 0)
         sink_fill(&space, ' ', (size_t)width, false);
     struct value indent = sink_value(&space);
-    struct list *lines = is_failed(indent) ? NULL : text_lines(job, in.text, false);
+    if (is_failed(indent) || !job_look(job, in.text->n)) return v_failed();
+    struct list *lines = text_lines(job, in.text, false);
     if (!lines) return v_failed();
     /* The filter adds a newline before it splits: one at the end is a line of its own. */
     struct text *t = in.text;
@@ -408,6 +410,7 @@ struct value filter_round(struct job *job, struct value in, const struct args *a
         return fail_python(job, "method must be common, ceil or floor");
     if (in.kind == V_UNDEFINED) return fail_undefined(job, in);
     if (!is_number(in)) return fail_python(job, "round needs a number, found %s", type_name(in));
+    if (!job_step(job, digits > 16 ? 160 : 16)) return v_failed(); /* of writing digits */
     if (!ceiling && !floored) {
         if (in.kind == V_FLOAT) return v_marked(v_float(rounded(in.f, digits)), in.foreign);
         if (digits >= 0) return v_marked(v_int(as_int(in)), in.foreign);

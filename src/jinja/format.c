@@ -116,11 +116,9 @@ static void put_padded(struct sink *out, const struct text *body, size_t head, i
     if (align != '=') head = 0;
     if (align == '=') left = more;
     sink_part(out, body, 0, head);
-    for (int64_t i = 0; i < left; i++)
-        sink_put(out, fill, n, body->foreign);
+    sink_repeat(out, fill, n, (size_t)left, body->foreign);
     sink_part(out, body, head, body->n);
-    for (int64_t i = left; i < more; i++)
-        sink_put(out, fill, n, body->foreign);
+    sink_repeat(out, fill, n, (size_t)(more - left), body->foreign);
 }
 
 static void put_number(struct sink *out, struct value v, const struct spec *s) {
@@ -296,7 +294,9 @@ struct value text_percent(struct job *job, struct text *format, struct value arg
         if (is_failed(v) || !read_percent_spec(&p, &s)) return v_failed();
         if (!named) v = next_arg(&p);
         if (is_failed(v)) return v;
+        size_t before = out.n;
         put_percent(&p, &out, &s, v);
+        if (part_foreign(format, (size_t)at, p.at)) sink_own_to_foreign(&out, before);
     }
     size_t given = arg.kind == V_TUPLE ? arg.list->n : 1;
     bool left = p.used < given && !mapped && arg.kind != V_DICT && arg.kind != V_LIST;
@@ -410,6 +410,7 @@ static struct value field_value(struct fields *f, struct text *name) {
                                (long long)number.i);
         v = f->args->items[number.i];
     }
+    if (!job_step(f->job, 1 + (size_t)f->args->n_keywords / 2)) return v_failed();
     for (int i = 0; !is_given(v) && i < f->args->n_keywords; i++)
         if (texts_equal(f->args->keywords[i].name, first)) v = f->args->keywords[i].value;
     if (!is_given(v))
@@ -463,7 +464,9 @@ static void put_field(struct fields *f, struct sink *out, struct text *t, size_t
         f->depth--;
     }
     struct value ready = sink_value(&spec);
+    size_t before = out->n;
     if (!is_failed(ready) && !is_failed(v)) put_formatted(f, out, v, ready.text);
+    if (!is_failed(ready) && ready.text->foreign) sink_own_to_foreign(out, before);
 }
 
 static void put_fields(struct fields *f, struct sink *out, struct text *t) {
@@ -495,7 +498,9 @@ static void put_fields(struct fields *f, struct sink *out, struct text *t) {
             fail_python(f->job, "Single '%c' encountered in format string", c);
             return;
         }
+        size_t before = out->n;
         put_field(f, out, t, from, i++);
+        if (part_foreign(t, from - 1, i)) sink_own_to_foreign(out, before);
     }
 }
 

@@ -7,8 +7,8 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-/* C frames that a template's nesting can pile up: some 300 bytes each. */
-enum { DEPTH_MAX = 3000 };
+/* C frames that a template's nesting can pile up: at most 1 KiB each, in all 1.5 MiB of stack. */
+enum { DEPTH_MAX = 1500 };
 
 struct jinja_limits jinja_default_limits(void) {
     return (struct jinja_limits){

@@ -8,7 +8,8 @@ static struct value macro_words(const struct macro *macro) {
 }
 
 /* The keyword's value, which is then taken out of the list. */
-static struct value take_keyword(struct args *args, const struct text *name) {
+static struct value take_keyword(struct job *job, struct args *args, const struct text *name) {
+    if (args->n_keywords && !job_step(job, 1 + (size_t)args->n_keywords / 2)) return v_failed();
     for (int i = 0; i < args->n_keywords; i++) {
         if (!texts_equal(args->keywords[i].name, name)) continue;
         struct value v = args->keywords[i].value;
@@ -51,7 +52,7 @@ static bool fill_rest(struct job *job, const struct macro *macro, const struct f
 static bool fill_params(struct machine *m, const struct function_node *f, struct args *args) {
     int i = 0;
     for (const struct node *n = f->params; n; n = n->next, i++) {
-        struct value v = i < args->n ? args->items[i] : take_keyword(args, n->name);
+        struct value v = i < args->n ? args->items[i] : take_keyword(m->job, args, n->name);
         m->frame->slots[n->ref.slot] = v;
     }
     return true;
@@ -87,7 +88,7 @@ struct value macro_call(struct job *job, const struct macro *macro, const struct
     fill_params(&m, f, &rest);
     if (f->caller_slot >= 0) {
         struct text *name = text_of(job, "caller", 6, false);
-        struct value caller = name ? take_keyword(&rest, name) : v_failed();
+        struct value caller = name ? take_keyword(job, &rest, name) : v_failed();
         if (!is_given(caller) || caller.kind == V_NONE)
             caller = undefined_hint(job, "No caller defined");
         if (is_failed(caller)) return caller;

@@ -116,14 +116,14 @@ METHOD(text_rstrip) { return stripped(job, self, args, false, true); }
 METHOD(text_removeprefix) {
     struct value v;
     if (!args_bind(job, args, "removeprefix", "prefix", 1, &v)) return v_failed();
-    if (!text_arg(job, v, "removeprefix")) return v_failed();
+    if (!text_arg(job, v, "removeprefix") || !job_look(job, v.text->n)) return v_failed();
     bool has = v.text->n <= self.text->n && !memcmp(self.text->bytes, v.text->bytes, v.text->n);
     return has ? v_text(text_part(job, self.text, v.text->n, self.text->n)) : self;
 }
 METHOD(text_removesuffix) {
     struct value v;
     if (!args_bind(job, args, "removesuffix", "suffix", 1, &v)) return v_failed();
-    if (!text_arg(job, v, "removesuffix")) return v_failed();
+    if (!text_arg(job, v, "removesuffix") || !job_look(job, v.text->n)) return v_failed();
     size_t n = self.text->n;
     bool has = v.text->n && v.text->n <= n &&
                !memcmp(self.text->bytes + n - v.text->n, v.text->bytes, v.text->n);
@@ -158,13 +158,14 @@ static struct value ends_with(struct job *job, struct value self, const struct a
     size_t from = 0, to = 0;
     const char *what = start ? "startswith" : "endswith";
     if (!args_bind(job, args, what, "prefix start end", 1, a)) return v_failed();
+    if ((is_given(a[1]) || is_given(a[2])) && !job_look(job, self.text->n)) return v_failed();
     bool inside = window(job, self.text, a + 1, &from, &to);
     if (job->failed) return v_failed();
     struct value one = a[0];
     size_t n = one.kind == V_TUPLE ? one.list->n : 1;
     for (size_t i = 0; i < n; i++) {
         struct value part = one.kind == V_TUPLE ? one.list->items[i] : one;
-        if (!text_arg(job, part, what)) return v_failed();
+        if (!text_arg(job, part, what) || !job_look(job, part.text->n)) return v_failed();
         if (inside && has_end(self.text, part.text, from, to, start)) return v_bool(true);
     }
     return v_bool(false);
@@ -476,7 +477,7 @@ METHOD(list_index) {
     if (from < 0) from = from < -n ? 0 : from + n;
     if (to < 0) to += n;
     for (int64_t i = from; i < to && i < n; i++)
-        if (values_equal(job, list->items[i], a[0])) return v_int(i);
+        if (values_equal(job, list->items[i], a[0])) return v_marked(v_int(i), value_foreign(self));
     return fail_python(job, "the value is not in the list");
 }
 METHOD(list_count) {
@@ -486,7 +487,7 @@ METHOD(list_count) {
     if (!list || !args_bind(job, args, "count", "value", 1, &v)) return v_failed();
     for (size_t i = 0; i < list->n; i++)
         count += values_equal(job, list->items[i], v);
-    return job->failed ? v_failed() : v_int(count);
+    return job->failed ? v_failed() : v_marked(v_int(count), value_foreign(self));
 }
 
 /* ---- cycler ---------------------------------------------------------------------------------- */

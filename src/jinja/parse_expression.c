@@ -243,6 +243,8 @@ static bool parse_one_argument(struct parser *p, struct call_args *call, struct 
         struct node *keyword = node_new(p, N_KEYWORD, line);
         if (!keyword) return false;
         keyword->name = token_text(p, p->token);
+        p->job->line = p->token->line;
+        if (!job_step(p->job, 1 + (size_t)keywords->n / 2)) return false; /* of comparing names */
         for (struct node *k = keywords->first; k && keyword->name; k = k->next)
             if (k->name->n == keyword->name->n &&
                 !memcmp(k->name->bytes, keyword->name->bytes, k->name->n))

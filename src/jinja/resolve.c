@@ -294,6 +294,7 @@ static bool check_known(struct resolver *r, const struct node *node, bool soft) 
 
 static bool bind(struct resolver *r, struct symbols *s, struct node *node, bool soft) {
     if (!node) return true;
+    r->job->line = node->line;
     if (!job_step(r->job, 1)) return false;
     if (node->type == N_NAME || node->type == N_NSREF)
         return bind_name(r, s, node->name, &node->ref);
@@ -457,6 +458,7 @@ static bool bind_function(struct resolver *r, struct symbols *s, struct node *no
     struct special sp = { .r = r, .open = 7 };
     int loops = r->loops;
     if (!special_body(&sp, node->body)) return false;
+    r->job->line = node->line;
     for (struct node *n = f->params; n; n = n->next)
         if (!give_name(r, &inner, n->name)) return false;
     if (!give_special(r, &inner, node, sp.used)) return false;
@@ -514,8 +516,10 @@ static bool bind_statement(struct resolver *r, struct symbols *s, struct node *n
 }
 
 static bool bind_body(struct resolver *r, struct symbols *s, struct node *first, bool soft) {
-    for (struct node *n = first; n; n = n->next)
+    for (struct node *n = first; n; n = n->next) {
+        r->job->line = n->line;
         if (!bind_statement(r, s, n, soft)) return false;
+    }
     return true;
 }
 

@@ -130,7 +130,7 @@ struct value text_strftime(struct job *job, const struct text *format) {
         t = localtime_r(&now, &local);
     }
     if (!t) return fail_python(job, "the clock's time cannot be read");
-    if (!job_look(job, format->n)) return v_failed();
+    if (!job_look(job, format->n * 24)) return v_failed();
     for (size_t i = 0; i < format->n && !job->failed; i++) {
         if (format->bytes[i] != '%' || i + 1 >= format->n) {
             sink_part(&out, format, i, i + 1);
@@ -148,5 +148,6 @@ struct value text_strftime(struct job *job, const struct text *format) {
         else
             put_code(&out, t, code, pad);
     }
+    if (format->foreign) sink_own_to_foreign(&out, 0); /* what it makes of the clock too */
     return sink_value(&out);
 }

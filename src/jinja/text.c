@@ -28,6 +28,10 @@ struct text *text_copy(struct job *job, const char *bytes, size_t n, bool foreig
 
 static bool any_foreign(const uint8_t *marks, size_t n) { return n && memchr(marks, 1, n); }
 
+bool part_foreign(const struct text *t, size_t from, size_t to) {
+    return t->foreign && (!t->marks || any_foreign(t->marks + from, to - from));
+}
+
 struct text *text_part(struct job *job, const struct text *t, size_t from, size_t to) {
     struct text *part = text_of(job, t->bytes + from, to - from, t->foreign);
     if (!part) return NULL;
@@ -146,24 +150,6 @@ int texts_order(const struct text *a, const struct text *b) {
     return a->n < b->n ? -1 : a->n > b->n;
 }
 
-ptrdiff_t text_find(const struct text *t, const struct text *part, size_t from, size_t to) {
-    if (!part->n) return (ptrdiff_t)from;
-    while (to - from >= part->n) {
-        const char *hit = memchr(t->bytes + from, part->bytes[0], to - from - part->n + 1);
-        if (!hit) return -1;
-        if (!memcmp(hit, part->bytes, part->n)) return hit - t->bytes;
-        from = (size_t)(hit - t->bytes) + 1;
-    }
-    return -1;
-}
-
-ptrdiff_t text_find_last(const struct text *t, const struct text *part, size_t from, size_t to) {
-    if (to - from < part->n) return -1;
-    for (size_t at = to - part->n + 1; at-- > from;)
-        if (!memcmp(t->bytes + at, part->bytes, part->n)) return (ptrdiff_t)at;
-    return -1;
-}
-
 /* ---- the sink -------------------------------------------------------------------------------- */
 
 /* Room for n more bytes. */
@@ -234,6 +220,20 @@ void sink_fill(struct sink *s, char c, size_t n, bool foreign) {
     if (s->marks) memset(s->marks + s->n, foreign, n);
     memset(s->bytes + s->n, c, n);
     s->n += n;
+}
+
+void sink_repeat(struct sink *s, const char *bytes, size_t n, size_t times, bool foreign) {
+    if (n == 1) {
+        sink_fill(s, *bytes, times, foreign);
+        return;
+    }
+    for (size_t i = 0; i < times && !s->job->failed; i++)
+        sink_put(s, bytes, n, foreign);
+}
+
+void sink_own_to_foreign(struct sink *s, size_t from) {
+    if (s->job->failed || from >= s->n || (!s->marks && s->foreign) || !sink_mix(s)) return;
+    memset(s->marks + from, 1, s->n - from);
 }
 
 size_t utf8_write(uint32_t code, char out[4]) {

@@ -27,6 +27,8 @@ static inline bool text_is(const struct text *t, const char *word) {
     if (!t->n || t->bytes[0] != word[0]) return !t->n && !word[0];
     return t->n == strlen(word) && !memcmp(t->bytes, word, t->n);
 }
+/* Whether a byte of [from, to) is foreign. */
+bool part_foreign(const struct text *t, size_t from, size_t to);
 bool texts_equal(const struct text *a, const struct text *b);
 int texts_order(const struct text *a, const struct text *b); /* by code points */
 
@@ -66,6 +68,10 @@ void sink_text(struct sink *sink, const struct text *t);
 void sink_part(struct sink *sink, const struct text *t, size_t from, size_t to);
 void sink_char(struct sink *sink, uint32_t code, bool foreign);
 void sink_fill(struct sink *sink, char c, size_t n, bool foreign);
+/* `times` times the same. */
+void sink_repeat(struct sink *sink, const char *bytes, size_t n, size_t times, bool foreign);
+/* What has been written since it held `from` bytes is foreign. */
+void sink_own_to_foreign(struct sink *sink, size_t from);
 struct value sink_value(struct sink *sink);
 
 /* As Python's str() and repr() write a value. */

@@ -75,10 +75,9 @@ struct value text_pad(struct job *job, struct text *t, int64_t width, enum pad s
     int64_t left = side == PAD_LEFT ? more : side == PAD_RIGHT ? 0 : more / 2 + (more & width & 1);
     struct sink out = { .job = job, .safe = t->safe };
     if (!fill) fill = &space;
-    for (int64_t i = 0; i < left && !job->failed; i++)
-        sink_put(&out, fill->bytes, fill->n, fill->foreign || t->foreign);
+    bool foreign = fill->foreign || t->foreign;
+    sink_repeat(&out, fill->bytes, fill->n, (size_t)left, foreign);
     sink_text(&out, t);
-    for (int64_t i = left; i < more && !job->failed; i++)
-        sink_put(&out, fill->bytes, fill->n, fill->foreign || t->foreign);
+    sink_repeat(&out, fill->bytes, fill->n, (size_t)(more - left), foreign);
     return sink_value(&out);
 }

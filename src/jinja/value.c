@@ -45,7 +45,7 @@ bool value_foreign(struct value v) {
     case V_VIEW:
         return v.view->dict->foreign;
     case V_GENERATOR:
-        return v.generator->items ? v.generator->items->foreign : value_foreign(v.generator->in);
+        return v.generator->items ? v.generator->items->foreign : v.generator->foreign;
     case V_UNDEFINED:
     case V_NAMESPACE:
         return false;

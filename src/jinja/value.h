@@ -129,6 +129,7 @@ struct generator {
     struct args args;
     struct list *items;
     size_t next;
+    bool foreign; /* before there are items: what they are made from is */
 };
 
 struct function {

@@ -97,6 +97,100 @@ static void every_case_is_as_transformers_has_it(void **state) {
     json_decref(root);
 }
 
+/* ---- marks ----------------------------------------------------------------------------------- */
+
+/* The letters of text in another alphabet, which has both cases too. */
+static json_t *in_cyrillic(const char *text, size_t n) {
+    char *out = malloc(2 * n + 1), *p = out;
+    assert_non_null(out);
+    for (size_t i = 0; i < n; i++) {
+        bool upper = text[i] >= 'A' && text[i] <= 'Z', lower = text[i] >= 'a' && text[i] <= 'z';
+        if (!upper && !lower) {
+            *p++ = text[i];
+            continue;
+        }
+        unsigned code =
+            upper ? 0x410u + (unsigned)(text[i] - 'A') : 0x430u + (unsigned)(text[i] - 'a');
+        *p++ = (char)(0xC0 | code >> 6);
+        *p++ = (char)(0x80 | (code & 0x3F));
+    }
+    json_t *value = json_stringn(out, (size_t)(p - out));
+    free(out);
+    assert_non_null(value);
+    return value;
+}
+
+/* All texts in it but the keys, by which templates look for things. */
+static json_t *all_in_cyrillic(const json_t *value) {
+    const char *key = NULL;
+    json_t *item = NULL, *out = json_deep_copy(value);
+    size_t i = 0;
+    if (json_is_string(value)) {
+        json_decref(out);
+        return in_cyrillic(json_string_value(value), json_string_length(value));
+    }
+    json_object_foreach((json_t *)value, key, item)
+        json_object_set_new(out, key, all_in_cyrillic(item));
+    json_array_foreach((json_t *)value, i, item) json_array_set_new(out, i, all_in_cyrillic(item));
+    return out;
+}
+
+/* Bytes of the output that no ASCII template can have written; each must be marked foreign. */
+static size_t foreign_bytes(const struct jinja_output *out, const char *source) {
+    size_t n = 0, at = 0;
+    for (int i = 0; i < out->n_runs; at += out->runs[i++].n_bytes)
+        for (size_t k = 0; k < out->runs[i].n_bytes; k++) {
+            if (!(out->text[at + k] & 0x80)) continue;
+            if (out->runs[i].own) fail_msg("%s: own at byte %zu of %s", source, at + k, out->text);
+            n++;
+        }
+    return n;
+}
+
+static bool plain_ascii(const char *source) {
+    if (strstr(source, "\\u") || strstr(source, "\\x") || strstr(source, "\\U")) return false;
+    while (*source && !(*source & 0x80))
+        source++;
+    return !*source;
+}
+
+/* Every case again, with texts in letters that no template has. */
+static void what_is_made_of_foreign_texts_is_foreign(void **state) {
+    (void)state;
+    json_t *root = goldens(), *texts = json_object_get(root, "vars");
+    json_t *cases = json_object_get(root, "cases"), *wanted = NULL, *text = NULL;
+    struct jinja_values *values = NULL;
+    const char *name = NULL;
+    size_t i = 0, bytes = 0, rendered = 0;
+    assert_int_equal(jinja_values_open(&values, NULL, NULL), REEL_OK);
+    json_object_foreach(texts, name, text) {
+        json_t *value = json_loads(json_string_value(text), JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL);
+        if (!value) continue; /* an integer beyond 64 bits */
+        json_t *changed = all_in_cyrillic(value);
+        jinja_variable(values, name, jinja_json(values, changed));
+        json_decref(changed);
+        json_decref(value);
+    }
+    json_array_foreach(cases, i, wanted) {
+        const char *source = json_string_value(json_object_get(wanted, "template"));
+        struct jinja_template *template = NULL;
+        struct jinja_output out = { 0 };
+        enum reel_status status = REEL_E_FORMAT;
+        if (plain_ascii(source))
+            status = jinja_template_open(&template, "case", source, strlen(source), NULL, NULL);
+        if (status == REEL_OK) status = jinja_render(&out, template, values, &now, NULL);
+        size_t n = status == REEL_OK ? foreign_bytes(&out, source) : 0;
+        bytes += n;
+        rendered += n > 0;
+        jinja_output_release(&out);
+        jinja_template_close(template);
+    }
+    print_message("%zu cases write %zu foreign bytes\n", rendered, bytes);
+    assert_true(rendered > 150);
+    jinja_values_close(values);
+    json_decref(root);
+}
+
 /* A template's text cut anywhere is a template or an error, never a crash or a hang. */
 static void cut_templates_end_in_words(void **state) {
     (void)state;
@@ -124,6 +218,7 @@ static void cut_templates_end_in_words(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_case_is_as_transformers_has_it),
+        cmocka_unit_test(what_is_made_of_foreign_texts_is_foreign),
         cmocka_unit_test(cut_templates_end_in_words),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
