@@ -1,10 +1,12 @@
 /* Loading a tokenizer. The first byte chooses the form: tokenizer.json; the same as an edit of the
  * small tokenizer (where, how much to leave out, what to put in); the older three files; a cache
- * file with a right checksum. Whatever loads must encode and find its own tokens. */
+ * file with a right checksum; the small tokenizer with another pipeline; a GGUF file. Whatever
+ * loads must encode and find its own tokens. */
 #include "model/tokenizer.h"
 #include "model/tokenizer_tables.h"
 #include "support/small_tokenizer.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,11 +14,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
 static void use(const struct reel_tokenizer *tok) {
     static const char text[] = "hello hello's 12 \xc3\xa9 e\xcc\x81<|end|><think>\n\n  x";
-    int32_t ids[3 * sizeof text];
+    int32_t ids[3 * sizeof text + (size_t)2 * TOKENIZER_MAX_AROUND];
     size_t n;
     struct reel_error err;
-    if (reel_encode(tok, text, sizeof text - 1, REEL_ENCODE_CONTROL, ids, 3 * sizeof text, &n,
-                    &err) != REEL_OK)
+    if (reel_encode(tok, text, sizeof text - 1, REEL_ENCODE_CONTROL | REEL_ENCODE_SPECIAL, ids,
+                    sizeof ids / sizeof *ids, &n, &err) != REEL_OK)
         abort();
     for (size_t i = 0; i < n; i++)
         if (ids[i] < 0 || ids[i] >= tokenizer_size(tok)) abort();
@@ -29,14 +31,20 @@ static void use(const struct reel_tokenizer *tok) {
 
 static void load(const struct reel_memory_file *files, int n_files) {
     struct model_source source = { 0 };
+    struct tensor_file tensors = { 0 };
+    struct gguf gguf = { 0 };
     struct reel_tokenizer *tok = NULL;
     struct reel_error err = { 0 };
-    if (model_source_open_memory(&source, "fuzz", files, n_files, &err) == REEL_OK) {
-        enum reel_status status = tokenizer_load(&tok, &source, NULL, NULL, &err);
+    enum reel_status status = model_source_open_memory(&source, "fuzz", files, n_files, &err);
+    if (status == REEL_OK && source.is_gguf) status = gguf_open(&gguf, &tensors, &source, &err);
+    if (status == REEL_OK) {
+        status = tokenizer_load(&tok, &source, source.is_gguf ? &gguf : NULL, NULL, &err);
         if (status != REEL_OK && (tok || !err.text[0])) abort();
         if (status == REEL_OK) use(tok);
     }
     tokenizer_close(tok);
+    gguf_release(&gguf);
+    tensor_file_release(&tensors);
     model_source_release(&source);
 }
 
@@ -55,6 +63,31 @@ static void edit_small(const uint8_t *data, size_t n) {
     }
     buffer_release(&json);
     buffer_release(&edited);
+}
+
+/* Values of these keys with NUL bytes between; the small tokenizer's own where one is empty. */
+static void other_pipeline(const uint8_t *data, size_t n) {
+    static const char *const keys[] = { "normalizer", "pre_tokenizer", "post_processor",
+                                        "added_tokens" };
+    struct buffer json = { 0 };
+    small_tokenizer_json(&json);
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0] && n; i++) {
+        struct buffer value = { 0 };
+        char key[32];
+        const uint8_t *end = memchr(data, 0, n);
+        size_t length = end ? (size_t)(end - data) : n;
+        snprintf(key, sizeof key, "\"%s\": ", keys[i]);
+        if (buffer_printf(&value, NULL, "%s%.*s, \"was_%s\": ", key, (int)length, data, keys[i]) !=
+            REEL_OK)
+            abort();
+        if (length) replace_once(&json, key, value.bytes);
+        buffer_release(&value);
+        data += length + (end ? 1 : 0);
+        n -= length + (end ? 1 : 0);
+    }
+    const struct reel_memory_file file = { "tokenizer.json", json.bytes, json.size };
+    load(&file, 1);
+    buffer_release(&json);
 }
 
 /* Three files with NUL bytes between. */
@@ -100,9 +133,16 @@ static void forged_cache(const uint8_t *data, size_t n) {
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
     if (n < 1) return 0;
     const struct reel_memory_file file = { "tokenizer.json", data + 1, n - 1 };
-    switch (data[0] % 4) {
+    const struct reel_memory_file gguf = { "model.gguf", data + 1, n - 1 };
+    switch (data[0] % 6) {
     case 0:
         load(&file, 1);
+        break;
+    case 4:
+        other_pipeline(data + 1, n - 1);
+        break;
+    case 5:
+        load(&gguf, 1);
         break;
     case 1:
         edit_small(data + 1, n - 1);
