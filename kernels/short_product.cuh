@@ -17,8 +17,10 @@
 /* Row tiles of a warp at most; the warp holds their sums. */
 enum { MOST_ROWS = MAX(MAX(P_QKV_WARP_ROWS, P_OUT_WARP_ROWS), MAX(P_GATE_UP_WARP_ROWS, P_DOWN_WARP_ROWS)) };
 /* MOST_ATOMS: atoms of a run at most. A warp takes its input in parts: NARROW_K and WIDE_K are the k tiles of a part
- * at most, TAKE_FRAGMENTS its fragments. */
-enum { MOST_ATOMS = WIDE, NARROW_K = 6, WIDE_K = 2, TAKE_FRAGMENTS = MAX(NARROW_K * PAIR, WIDE_K *WIDE) };
+ * at most, TAKE_FRAGMENTS its fragments. A narrow run whose tiles, sums and two parts would be more than MOST_QUADS of
+ * four registers each takes FEW_K at most, because the compiler would put what does not fit aside. */
+enum { MOST_ATOMS = WIDE, NARROW_K = 6, FEW_K = 4, MOST_QUADS = 44, WIDE_K = 2 };
+enum { TAKE_FRAGMENTS = MAX(NARROW_K * PAIR, WIDE_K *WIDE) };
 
 /* ---- the norm's scale ---- */
 
@@ -255,7 +257,8 @@ DEV void narrow_wait(struct short_worker *b, struct fragment *f, const struct in
 DEV void narrow_read(struct short_worker *b, int phase, const struct quad *t, const int preload, const int rows,
                      const int warp_k, const int k_parts, const int row_tiles, const int format) {
     const int is_x = phase == TAPE_QKV || phase == TAPE_GATE_UP, tiles = rows * warp_k;
-    const int parts = (warp_k + 2 * NARROW_K - 1) / (2 * NARROW_K) * 2, most = (warp_k + parts - 1) / parts;
+    const int fit = preload + (rows + 2 * NARROW_K) * PAIR > MOST_QUADS ? FEW_K : NARROW_K;
+    const int parts = (warp_k + 2 * fit - 1) / (2 * fit) * 2, most = (warp_k + parts - 1) / parts;
     const struct input in = input_of(b, phase, warp_k, k_parts);
     const u64 *squares = squares_at(b, phase == TAPE_GATE_UP, PAIR);
     struct taken taken;

@@ -98,7 +98,7 @@ minimal() {
     make -j"$jobs" lib &&
         make -j"$jobs" B=build/minimal INTERNAL=build/release/libinternal.a MINIMAL=1 CFLAGS=-O0 build/minimal/reel
 }
-# Exit status 77 without nvcc: skipped. The whole list takes eight minutes on two cores: make soak.
+# Exit status 77 without nvcc: skipped. The whole list takes long: make soak.
 kernels() { tools/compile_kernels.sh --few; }
 generated() {
     reel=build/release/reel

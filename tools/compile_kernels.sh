@@ -1,8 +1,9 @@
 #!/bin/sh
 # compile_kernels.sh [--few | MODEL GPU [WISH=N ...]]
 # Compiles the device code as it would be for each of a list of models on GPUs, for a few of them that have all kernels
-# and the kinds of GPU that differ most, or for the one given, and prints what the compiler says. Warnings and spilled registers fail; four registers put aside
-# around a rare call are let pass. With nvdisasm what ptxas made is looked at, too (sass_hazards.py). Without
+# and the kinds of GPU that differ most, with one shape of another family, which changes daily, or for the one given.
+# Prints what the compiler says. Warnings and spilled registers fail; four registers put aside around a rare call are
+# let pass. With nvdisasm what ptxas made is looked at, too (sass_hazards.py). Without
 # nvcc there is nothing to do (exit status 77). Needs no GPU.
 set -u
 cd "$(dirname "$0")/.." || exit 1
@@ -26,6 +27,16 @@ qwen3.5-0.8b h200
 qwen3-asr-0.6b h200
 models/demo/config.json rtx4090
 tests/golden/models/q3-a.json test4"
+# Shapes of other families, which differ from those above in rows and k tiles of a warp, and in biases.
+families='qwen2.5-0.5b h200
+llama-3.2-1b h200
+qwen2.5-1.5b h200
+tinyllama-1.1b h200
+llama-3.2-3b h200
+smollm2-1.7b h200
+mistral-7b h200'
+plans="$plans
+$families"
 
 constant() { sed -n "s/^-D$1=//p" "$folder/options"; }
 # Registers, stack, spill stores and spill loads of the function named $1, or the most that any of those has
@@ -118,7 +129,13 @@ if [ "${1:-}" = --one ]; then
     exit
 fi
 make -s -j"$(nproc)" "$emit" || exit 1
-case ${1:-} in --few) plans=$few ;; ?*) plans=$* ;; esac
+# The few and one of the other families, another one each day.
+turn() { printf '%s\n' "$families" | sed -n "$(($(date +%s) / 86400 % $(printf '%s\n' "$families" | wc -l) + 1))p"; }
+case ${1:-} in
+--few) plans="$few
+$(turn)" ;;
+?*) plans=$* ;;
+esac
 nvcc --version | sed -n 's/^Cuda compilation/compilation/p'
 printf '%-38s %-8s %-8s %-10s %8s %6s %6s %6s %7s %7s %5s\n' plan kernel target 'threads x' moved \
     stack stores loads shared bytes s
