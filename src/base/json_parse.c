@@ -200,15 +200,16 @@ static enum reel_status number(struct parser *p, json_t **out) {
     if (n > MAX_NUMBER) return wrong(p, start, "a number of more than 128 characters");
     memcpy(copy, start, n);
     copy[n] = '\0';
-    if (is_real || p->lenient) {
+    errno = 0;
+    const long long integer = is_real || p->lenient ? 0 : strtoll(copy, NULL, 10);
+    /* Tokenizer files say "no limit" with 1000000000000000019884624838656, 1e30 as Python prints
+     * it. */
+    if (is_real || p->lenient || errno == ERANGE) {
         double x = to_real(copy);
         if (!isfinite(x)) return wrong(p, start, "number overflow: too large for a double");
         *out = json_real(x);
     } else {
-        errno = 0;
-        long long x = strtoll(copy, NULL, 10);
-        if (errno == ERANGE) return wrong(p, start, "an integer that needs more than 64 bits");
-        *out = json_integer(x);
+        *out = json_integer(integer);
     }
     return *out ? REEL_OK : no_memory(p);
 }

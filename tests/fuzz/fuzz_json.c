@@ -1,8 +1,9 @@
 /* Any text: json_read and json_read_lenient must give the verdict and the tree that jansson's own
  * parser gives. Allowed differences, two of them stated limits of ours: nesting deeper than 512
- * (jansson: 2048), numbers longer than 128 characters (jansson: no limit), and a zero byte outside
- * of strings, always refused here, which jansson 2.14 passes over after a number. What is accepted
- * must survive being written and read again. */
+ * (jansson: 2048), numbers longer than 128 characters (jansson: no limit), integers beyond 64 bits,
+ * which are real numbers here and refused there, and a zero byte outside of strings, always refused
+ * here, which jansson 2.14 passes over after a number. What is accepted must survive being written
+ * and read again. */
 #include "base/json.h"
 
 #include <stdlib.h>
@@ -32,10 +33,12 @@ static void write_and_read(const json_t *tree) {
 static void compare(read_fn read, size_t flags, const uint8_t *data, size_t n) {
     json_t *ours = NULL;
     struct reel_error err = { 0 };
+    json_error_t error = { 0 };
     enum reel_status status = read(&ours, "fuzz", data, n, &err);
-    json_t *theirs = json_loadb((const char *)data, n, flags, NULL);
+    json_t *theirs = json_loadb((const char *)data, n, flags, &error);
+    const bool large = !theirs && strstr(error.text, "integer"); /* "too big integer" */
     if ((status == REEL_OK) != (ours != NULL)) abort();
-    if (ours && !(theirs && json_equal(ours, theirs))) abort();
+    if (ours && !large && !(theirs && json_equal(ours, theirs))) abort();
     if (!ours && theirs && !own_limit(&err) && !memchr(data, 0, n)) abort();
     if (!ours && (err.status != status || !err.text[0])) abort();
     if (ours) write_and_read(ours);
