@@ -286,14 +286,48 @@ static enum reel_status read_llama3(struct model_config *config, const json_t *r
                    config->max_context, false, &config->rope_original_context, err);
 }
 
+/* What an object about rope may hold. Other keys belong to kinds of scaling that are not supported,
+ * or to models whose kinds of layers rotate differently: "full_attention" and "sliding_attention"
+ * are objects there. A factor without a kind says nothing that the reference understands. */
+static enum reel_status refuse_rope_keys(const json_t *rope, const char *where, const char *kind,
+                                         const char *name, struct reel_error *err) {
+    static const char *const known[] = {
+        "rope_type",       "type",
+        "rope_theta",      "partial_rotary_factor",
+        "factor",          "original_max_position_embeddings",
+        "low_freq_factor", "high_freq_factor",
+        "mrope_section",   "mrope_interleaved",
+        "interleaved", /* as mrope_interleaved; of a text all three positions are the same */
+    };
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)(uintptr_t)rope, key, value) {
+        bool is_known = json_is_null(value);
+        for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
+            is_known = is_known || strcmp(key, known[i]) == 0;
+        if (!is_known) return model_config_refuse_key(where, key, value, name, err);
+    }
+    const json_t *factor = json_object_get(rope, "factor");
+    if (kind || !json_is_number(factor) || json_number_value(factor) == 1) return REEL_OK;
+    return err_set(
+        err, REEL_E_UNSUPPORTED,
+        "%s: \"%s\" has a \"factor\" of %g and no \"rope_type\", allowed is 1: supported "
+        "are \"default\" and \"llama3\"",
+        name, where, json_number_value(factor));
+}
+
 static enum reel_status read_rope_kind(struct model_config *config, const json_t *rope,
-                                       const char *name, struct reel_error *err) {
+                                       const char *where, const char *name,
+                                       struct reel_error *err) {
     const char *kind = NULL;
     enum reel_status status = json_get_text(rope, name, "rope_type", &kind, err);
     if (status == REEL_OK && !kind) status = json_get_text(rope, name, "type", &kind, err);
     if (status != REEL_OK) return status;
-    if (!kind || strcmp(kind, "default") == 0) return REEL_OK;
-    if (strcmp(kind, "llama3") == 0) return read_llama3(config, rope, name, err);
+    const bool llama3 = kind && strcmp(kind, "llama3") == 0;
+    if (!kind || llama3 || strcmp(kind, "default") == 0) {
+        status = refuse_rope_keys(rope, where, kind, name, err);
+        return status == REEL_OK && llama3 ? read_llama3(config, rope, name, err) : status;
+    }
     return err_set(err, REEL_E_UNSUPPORTED,
                    "%s: rope scaling \"rope_type\" is \"%.60s\", supported are \"default\" and "
                    "\"llama3\"",
@@ -318,13 +352,14 @@ static enum reel_status read_rope(struct model_config *config, const json_t *obj
                                   const char *name, struct reel_error *err) {
     static const char *const keys[] = { "rope_scaling", "rope_parameters" };
     const json_t *rope = NULL;
+    const char *where = "";
     for (size_t i = 0; i < 2 && !rope; i++) {
         const json_t *value = json_object_get(object, keys[i]);
         if (!value || json_is_null(value)) continue;
         if (!json_is_object(value))
             return err_set(err, REEL_E_FORMAT, "%s: \"%s\" must be an object or null", name,
                            keys[i]);
-        if (json_object_size(value)) rope = value;
+        if (json_object_size(value)) rope = value, where = keys[i];
     }
     if (families[config->family].explicit && !json_object_get(object, "rope_theta") &&
         !json_object_get(rope, "rope_theta"))
@@ -337,7 +372,7 @@ static enum reel_status read_rope(struct model_config *config, const json_t *obj
     if (status == REEL_OK && rope)
         status = json_get_real(rope, name, &theta, &config->rope_theta, err);
     if (status == REEL_OK && rope) status = read_rotary_part(config, rope, name, &part, err);
-    if (status == REEL_OK && rope) status = read_rope_kind(config, rope, name, err);
+    if (status == REEL_OK && rope) status = read_rope_kind(config, rope, where, name, err);
     config->rotary_dim = (int)(config->head_dim * part);
     return status;
 }
@@ -390,6 +425,19 @@ struct parts {
     const json_t *whole, *thinker, *text; /* the same for a language model alone */
 };
 
+/* The model inside may be of a family of its own: a mixture of experts under a name that is known.
+ */
+static enum reel_status refuse_text_type(const struct model_config *config, const json_t *text,
+                                         const char *name, struct reel_error *err) {
+    const char *type = NULL;
+    enum reel_status status = json_get_text(text, name, "model_type", &type, err);
+    if (status != REEL_OK || config->family != MODEL_QWEN35 || !type) return status;
+    if (strcmp(type, text_only_type) == 0) return REEL_OK;
+    return err_set(err, REEL_E_UNSUPPORTED,
+                   "%s: \"model_type\" of \"text_config\" is \"%.60s\", supported is \"%s\"", name,
+                   type, text_only_type);
+}
+
 static enum reel_status find_parts(const struct model_config *config, const json_t *whole,
                                    const char *name, struct parts *parts, struct reel_error *err) {
     *parts = (struct parts){ whole, whole, whole };
@@ -397,8 +445,10 @@ static enum reel_status find_parts(const struct model_config *config, const json
     const json_t *thinker = json_object_get(whole, "thinker_config");
     if (config->family == MODEL_QWEN3_ASR && json_is_object(thinker)) parts->thinker = thinker;
     parts->text = json_object_get(parts->thinker, "text_config");
-    if (json_is_object(parts->text)) return REEL_OK;
-    return err_set(err, REEL_E_FORMAT, "%s: \"text_config\" must be an object", name);
+    if (!json_is_object(parts->text))
+        return err_set(err, REEL_E_FORMAT, "%s: \"text_config\" must be an object", name);
+    enum reel_status status = refuse_quantised(parts->text, name, err);
+    return status == REEL_OK ? refuse_text_type(config, parts->text, name, err) : status;
 }
 
 static enum reel_status read_text(struct model_config *config, const json_t *object,

@@ -259,6 +259,15 @@ static enum reel_status refuse(const struct variant *v, const json_t *value, con
                    found, allowed_text[v->allowed], v->why);
 }
 
+enum reel_status model_config_refuse_key(const char *where, const char *key, const json_t *value,
+                                         const char *name, struct reel_error *err) {
+    char found[60];
+    show(value, found, sizeof found);
+    return err_set(err, REEL_E_UNSUPPORTED,
+                   "%s: \"%s\" has \"%.60s\", which is %s: allowed is no such key", name, where,
+                   key, found);
+}
+
 enum reel_status model_config_refuse(const struct model_config *config, const json_t *object,
                                      const char *name, struct reel_error *err) {
     for (size_t i = 0; i < N_VARIANTS; i++) {

@@ -257,6 +257,17 @@ static const struct bad_config {
       "\"high_freq_factor\":4,\"original_max_position_embeddings\":0}}",
       REEL_E_LIMIT, "\"original_max_position_embeddings\"" },
     { "{\"rope_parameters\":{\"rope_theta\":-5}}", REEL_E_LIMIT, "\"rope_theta\"" },
+    { "{\"rope_scaling\":{\"factor\":2}}", REEL_E_UNSUPPORTED,
+      "\"rope_scaling\" has a \"factor\" of 2 and no \"rope_type\", allowed is 1" },
+    { "{\"rope_scaling\":{\"rope_type\":\"default\",\"beta_fast\":32}}", REEL_E_UNSUPPORTED,
+      "\"rope_scaling\" has \"beta_fast\", which is 32" },
+    { "{\"rope_parameters\":{\"rope_theta\":10000,\"attention_factor\":1.5}}", REEL_E_UNSUPPORTED,
+      "\"attention_factor\", which is 1.5" },
+    { "{\"rope_parameters\":{\"full_attention\":{\"rope_theta\":1e6}}}", REEL_E_UNSUPPORTED,
+      "\"rope_parameters\" has \"full_attention\", which is an object" },
+    { "{\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8,\"low_freq_factor\":1,"
+      "\"high_freq_factor\":4,\"long_factor\":[1]}}",
+      REEL_E_UNSUPPORTED, "\"long_factor\", which is another list" },
     /* ids */
     { "{\"eos_token_id\":10}", REEL_E_FORMAT, "\"eos_token_id\"" },
     { "{\"eos_token_id\":-1}", REEL_E_FORMAT, "\"eos_token_id\"" },
