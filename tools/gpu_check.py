@@ -25,6 +25,7 @@ STEPS = {  # name: seconds it may take; in this order
     "prefill-first": 150,
     "prefill-long": 120,
     "prefill-quick": 60,
+    "embed-quick": 240,
     "greedy-demo": 120,
     "greedy-smollm2": 180,
     "pieces": 90,
@@ -142,6 +143,7 @@ def gpu_words():
 
 
 def run_here(args):
+    import gpu_check_embed
     import gpu_check_families
     import gpu_check_faults
     import gpu_check_hybrid
@@ -152,7 +154,7 @@ def run_here(args):
     import reel_ctypes
     from gpu_check_base import Check
     name = args.run.replace("-", "_")
-    modules = (gpu_check_steps, gpu_check_prefill, gpu_check_families, gpu_check_hybrid,
+    modules = (gpu_check_steps, gpu_check_prefill, gpu_check_embed, gpu_check_families, gpu_check_hybrid,
                gpu_check_vocabulary, gpu_check_speech, gpu_check_faults)
     step = next(getattr(module, name) for module in modules if hasattr(module, name))
     check = Check(args)

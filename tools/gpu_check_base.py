@@ -19,7 +19,7 @@ SIZES = {
             "repeats": 2, "long": 20, "tokens": 6, "vocab": 300, "hidden": 128},
 }
 LAST_EPOCHS = 2**32 - 100
-POISONED = ("logits", "prefill", "prefill-first", "prefill-long", "prefill-quick", "pieces", "splits",
+POISONED = ("logits", "prefill", "prefill-first", "prefill-long", "prefill-quick", "embed-quick", "pieces", "splits",
             "sessions", "shapes", "large-shapes", "qwen2-quick", "families", "hybrid-logits", "hybrid-lengths", "hybrid-sessions",
             "hybrid-snapshots")  # KV caches of NaN
 NO_LIMITS = "patience=2147483647,hang_ms=1000000"

@@ -68,6 +68,12 @@ class Eval(c.Structure):
                 ("out_floats", c.c_size_t)]
 
 
+class Embed(c.Structure):
+    _fields_ = [("size", c.c_size_t), ("ids", c.c_void_p), ("lengths", c.c_void_p), ("n_texts", c.c_int),
+                ("dimensions", c.c_int), ("no_normalise", c.c_bool), ("out", c.c_void_p),
+                ("out_floats", c.c_size_t)]
+
+
 class LogitBias(c.Structure):
     _fields_ = [("id", c.c_int32), ("bias", c.c_float)]
 
@@ -250,6 +256,16 @@ class Session(Handle):
             request.out, request.out_floats = out.ctypes.data, out.size
         self.library.call("reel_session_eval", self.handle, c.byref(request))
         return out[0] if output in (LAST_LOGITS, LAST_HIDDEN) else out
+
+    def embed(self, texts, no_normalise=False):
+        """float32 [len(texts), hidden] for lists of ids."""
+        ids = np.concatenate([np.asarray(text, np.int32) for text in texts])
+        lengths = np.array([len(text) for text in texts], np.int32)
+        out = np.full((len(texts), self.model.hidden), np.nan, np.float32)
+        request = sized(Embed, ids=ids.ctypes.data, lengths=lengths.ctypes.data, n_texts=len(texts),
+                        no_normalise=no_normalise, out=out.ctypes.data, out_floats=out.size)
+        self.library.call("reel_session_embed", self.handle, c.byref(request))
+        return out
 
     def truncate(self, n):
         self.library.call("reel_session_truncate", self.handle, n)
