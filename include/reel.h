@@ -152,6 +152,8 @@ struct reel_model_options {
                                 nvrtc_dir names another */
     const char *nvrtc_dir;   /* NULL: as above; else the only folder in which NVRTC, the compiler of
                                 the kernels, is looked for: a package's lib folder */
+    const char *chat_template_from; /* where chat_template's text is from, for messages: a file's
+                                       name; NULL: "the given chat template" */
 };
 
 /* Opens a folder with config.json and safetensors, or a .gguf file. On success *out is the caller's

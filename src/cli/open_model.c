@@ -167,6 +167,7 @@ static enum reel_status open_as(struct reel_model **model, const struct cli_args
         .n_threads = (int)cli_integer(args, "threads", 0),
         .rounding = as->reference ? as->rounding : rounding_of(args),
         .chat_template = template.bytes ? template.bytes : cli_text(args, "chat-template", NULL),
+        .chat_template_from = template.bytes ? cli_text(args, "chat-template", NULL) : NULL,
         .progress = progress_update,
         .progress_user = &progress,
         .gpu_options = gpu_options,

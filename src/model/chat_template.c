@@ -47,9 +47,9 @@ static bool is_template_text(const char *text) { return strstr(text, "{{") || st
 
 /* What `given` says instead of the model's own template. */
 static enum reel_status choose(struct chat_template *chat, struct chat_sources *s,
-                               const char *given, struct reel_error *err) {
+                               const char *given, const char *from, struct reel_error *err) {
     if (is_template_text(given)) {
-        *s = (struct chat_sources){ .name = "the given chat template",
+        *s = (struct chat_sources){ .name = from ? from : "the given chat template",
                                     .text = given,
                                     .n_bytes = strlen(given) };
         return REEL_OK;
@@ -104,11 +104,11 @@ static enum reel_status fill(struct chat_template *chat, const struct chat_sourc
 }
 
 enum reel_status chat_template_init(struct chat_template *chat, const struct chat_sources *sources,
-                                    const char *given, struct reel_error *err) {
+                                    const char *given, const char *from, struct reel_error *err) {
     struct chat_sources s = *sources;
     *chat = (struct chat_template){ 0 };
     enum reel_status status = copy_words(chat, sources, err);
-    if (status == REEL_OK && given) status = choose(chat, &s, given, err);
+    if (status == REEL_OK && given) status = choose(chat, &s, given, from, err);
     if (status == REEL_OK && s.text) status = fill(chat, &s, err);
     if (status == REEL_OK && given && !chat->parsed)
         status = err_set(err, REEL_E_ARGUMENT, "%s", chat->problem.text);

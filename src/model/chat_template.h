@@ -48,16 +48,16 @@ struct chat_sources {
 /* Looks for chat_template.jinja, then in tokenizer_config.json (chat_template as text or as a list
  * of named ones, of which "default" is taken, and "tool_use" for conversations with tools), the
  * order of Hugging Face transformers; in GGUF for tokenizer.chat_template. `given` is NULL, the
- * name of a built-in template, or a template's text, which then takes the place of the model's. A
- * model without a template or with one that cannot be evaluated loads: rendering is what is
- * refused. */
+ * name of a built-in template, or a template's text, which then takes the place of the model's, and
+ * which messages call `from` (NULL: "the given chat template"). A model without a template or with
+ * one that cannot be evaluated loads: rendering is what is refused. */
 enum reel_status chat_template_load(struct chat_template *chat, const struct model_source *source,
-                                    const struct gguf *gguf, const char *given,
+                                    const struct gguf *gguf, const char *given, const char *from,
                                     struct reel_error *err);
 
 /* The same from what is in memory. */
 enum reel_status chat_template_init(struct chat_template *chat, const struct chat_sources *sources,
-                                    const char *given, struct reel_error *err);
+                                    const char *given, const char *from, struct reel_error *err);
 void chat_template_release(struct chat_template *chat);
 
 /* "evaluated", the name of a built-in template, or NULL where nothing can be rendered. */

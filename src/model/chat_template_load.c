@@ -88,11 +88,11 @@ static enum reel_status open_folder(struct folder *f, struct chat_sources *s,
 }
 
 static enum reel_status load_folder(struct chat_template *chat, const struct model_source *source,
-                                    const char *given, struct reel_error *err) {
+                                    const char *given, const char *from, struct reel_error *err) {
     struct folder f = { 0 };
     struct chat_sources s = { 0 };
     enum reel_status status = open_folder(&f, &s, source, err);
-    if (status == REEL_OK) status = chat_template_init(chat, &s, given, err);
+    if (status == REEL_OK) status = chat_template_init(chat, &s, given, from, err);
     folder_close(&f);
     return status;
 }
@@ -114,7 +114,7 @@ static enum reel_status gguf_token(char **out, const struct gguf *gguf, int64_t 
 }
 
 static enum reel_status load_gguf(struct chat_template *chat, const struct gguf *gguf,
-                                  const char *given, struct reel_error *err) {
+                                  const char *given, const char *from, struct reel_error *err) {
     static const char *const keys[CHAT_WORDS] = {
         "tokenizer.ggml.bos_token_id",     "tokenizer.ggml.eos_token_id",
         "tokenizer.ggml.unknown_token_id", "tokenizer.ggml.seperator_token_id",
@@ -135,15 +135,16 @@ static enum reel_status load_gguf(struct chat_template *chat, const struct gguf 
             status = gguf_token(&words[i], gguf, id, err);
         s.words[i] = words[i];
     }
-    if (status == REEL_OK) status = chat_template_init(chat, &s, given, err);
+    if (status == REEL_OK) status = chat_template_init(chat, &s, given, from, err);
     for (int i = 0; i < CHAT_WORDS; i++)
         mem_free(words[i]);
     return status;
 }
 
 enum reel_status chat_template_load(struct chat_template *chat, const struct model_source *source,
-                                    const struct gguf *gguf, const char *given,
+                                    const struct gguf *gguf, const char *given, const char *from,
                                     struct reel_error *err) {
     *chat = (struct chat_template){ 0 };
-    return gguf ? load_gguf(chat, gguf, given, err) : load_folder(chat, source, given, err);
+    return gguf ? load_gguf(chat, gguf, given, from, err)
+                : load_folder(chat, source, given, from, err);
 }

@@ -73,8 +73,8 @@ enum reel_status model_load(struct model *model, struct model_source *source,
     if (status == REEL_OK)
         status = stop_ids_add_tokenizers(&model->config, &model->source, model->tokenizer, err);
     if (status == REEL_OK)
-        status =
-            chat_template_load(&model->chat, &model->source, gguf, options->chat_template, err);
+        status = chat_template_load(&model->chat, &model->source, gguf, options->chat_template,
+                                    options->chat_template_from, err);
     if (status == REEL_OK) status = embed_config_load(&model->embed, &model->source, gguf, err);
     if (status != REEL_OK) model_release(model);
     return status;

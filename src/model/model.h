@@ -23,7 +23,7 @@ struct model {
 };
 
 struct model_load_options {
-    const char *chat_template;
+    const char *chat_template, *chat_template_from;
     const char *cache_dir;
     reel_progress_fn progress;
     void *progress_user;

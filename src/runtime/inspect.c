@@ -54,7 +54,7 @@ static enum reel_status judge_texts(struct inspection *in, const struct gguf *gg
     if (status == REEL_OK)
         status = stop_ids_add_tokenizers(&in->config, &in->source, tok, &in->problem);
     if (status == REEL_OK)
-        status = chat_template_load(&in->chat, &in->source, gguf, NULL, &in->problem);
+        status = chat_template_load(&in->chat, &in->source, gguf, NULL, NULL, &in->problem);
     if (status == REEL_OK && in->chat.source && !in->chat.parsed) /* it opens, and cannot chat */
         status = err_set(&in->problem, REEL_E_UNSUPPORTED,
                          "the chat template cannot be evaluated: %s", in->chat.problem.text);

@@ -94,6 +94,7 @@ static enum reel_status open_source(struct reel_model **out, struct model_source
                                     double driver_ms, struct reel_error *err) {
     struct reel_model *handle = NULL;
     const struct model_load_options load = { .chat_template = options->chat_template,
+                                             .chat_template_from = options->chat_template_from,
                                              .cache_dir = options->cache_dir,
                                              .progress = options->progress,
                                              .progress_user = options->progress_user };

@@ -14,7 +14,7 @@ static enum reel_status check_texts(struct model_config *config, const struct mo
     struct embed_config embed = { 0 };
     enum reel_status status = tokenizer_load(&tok, source, gguf, NULL, err);
     if (status == REEL_OK) status = stop_ids_add_tokenizers(config, source, tok, err);
-    if (status == REEL_OK) status = chat_template_load(&chat, source, gguf, NULL, err);
+    if (status == REEL_OK) status = chat_template_load(&chat, source, gguf, NULL, NULL, err);
     if (status == REEL_OK) status = embed_config_load(&embed, source, gguf, err);
     embed_config_release(&embed);
     chat_template_release(&chat);

@@ -451,6 +451,25 @@ static void a_chat_template_is_a_name_a_text_or_a_file(void **state) {
     text = shell("reel run demo -q --temp 0 -n 4 -p 'Who is Emma?' --raw");
     assert_string_equal(raw.out, text.out);
     expect(ASK "no-such-template", 2, "zephyr");
+    expect(ASK "chatm", 2, "did you mean chatml?");
+    expect(ASK "''", 2, "a file or the text of a template");
+    expect(ASK ".", REEL_E_ARGUMENT, "is a folder");
+    expect("printf '{{ a\\377 }}' >bytes.jinja; " ASK "bytes.jinja", 2,
+           "bytes.jinja: not valid UTF-8");
+    /* what is wrong with a template: where, at which line, what was found */
+    expect("printf 'a\\n{%% for x in %%}' >for.jinja; " ASK "for.jinja", 2,
+           "for.jinja:2: Expected an expression, got 'end of statement block'");
+    expect("printf '\\n\\n{{ messages|nosuch }}' >filter.jinja; " ASK "filter.jinja", 2,
+           "filter.jinja:3: No filter named 'nosuch'");
+    expect("printf '{%% block a %%}{%% endblock %%}' >tag.jinja; " ASK "tag.jinja", 2,
+           "tag.jinja:1: the tag 'block'");
+    expect(ASK "'{{ messages'", 2, "the given chat template:1: expected token 'end of print");
+    /* and with a rendering */
+    expect("printf '\\n{{ messages.x.y }}' >none.jinja; " ASK "none.jinja", 2,
+           "none.jinja:2: 'list object' has no attribute 'x'");
+    expect(ASK "'{{ raise_exception(\"only a user\") }}'", 2, "the template refuses: only a user");
+    expect(ASK "'{% for i in range(9999) %}{% for j in range(9999) %}{% endfor %}{% endfor %}'",
+           REEL_E_LIMIT, "steps, which is the limit");
     expect("echo plain >plain.txt; " ASK "plain.txt", REEL_E_FORMAT, "no template in Jinja");
     done(name);
     done(text);

@@ -50,7 +50,7 @@ static enum reel_status init(struct chat_template *chat, const struct fixture *f
     const struct chat_sources sources = { .text = fixture->text,
                                           .n_bytes = fixture->n_bytes,
                                           .words = { "<s>" } };
-    return chat_template_init(chat, &sources, NULL, err);
+    return chat_template_init(chat, &sources, NULL, NULL, err);
 }
 
 static enum reel_status render(void *context, struct reel_error *err) {
@@ -123,7 +123,7 @@ static enum reel_status load(void *context, struct reel_error *err) {
     struct model_source source = { 0 };
     struct chat_template chat = { 0 };
     enum reel_status status = model_source_open(&source, context, err);
-    if (status == REEL_OK) status = chat_template_load(&chat, &source, NULL, NULL, err);
+    if (status == REEL_OK) status = chat_template_load(&chat, &source, NULL, NULL, NULL, err);
     chat_template_release(&chat);
     model_source_release(&source);
     return status;

@@ -64,7 +64,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
     struct chat_answer answer;
     struct reel_error err = { 0 };
     if (!chat->parsed) {
-        if (chat_template_init(chat, &sources, NULL, &err) != REEL_OK) abort();
+        if (chat_template_init(chat, &sources, NULL, NULL, &err) != REEL_OK) abort();
         if (chat->syntax.calls == CHAT_CALLS_NONE) abort(); /* it would try nothing */
     }
     enum reel_status status = chat_answer_read(&answer, chat, &options, copy + at, n - at, &err);

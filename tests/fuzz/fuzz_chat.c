@@ -74,7 +74,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
     struct chat_text text = { 0 };
     struct reel_error err = { 0 };
     int n_messages = read_messages(at, copy + n, messages);
-    if (!chat->parsed && chat_template_init(chat, &sources, given[which], &err) != REEL_OK) abort();
+    if (!chat->parsed && chat_template_init(chat, &sources, given[which], NULL, &err) != REEL_OK)
+        abort();
     check(chat_render(chat, messages, n_messages, &options, &text, &err), &text, &err);
     chat_text_release(&text);
     free(copy);

@@ -39,7 +39,7 @@ static struct chat_template open_template(const char *name) {
     char *text = read_all(f, &n);
     fclose(f);
     const struct chat_sources sources = { .text = text, .n_bytes = n };
-    assert_int_equal(chat_template_init(&chat, &sources, NULL, NULL), REEL_OK);
+    assert_int_equal(chat_template_init(&chat, &sources, NULL, NULL, NULL), REEL_OK);
     free(text);
     return chat;
 }

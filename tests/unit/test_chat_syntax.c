@@ -43,7 +43,8 @@ static void open_file(const char *folder, const char *file) {
                                           .words = { "<s>", "</s>" } };
     fclose(f);
     p->name = strndup(file, strlen(file) - strlen(".jinja"));
-    if (chat_template_init(&p->chat, &sources, NULL, &err) != REEL_OK) fail_msg("%s", err.text);
+    if (chat_template_init(&p->chat, &sources, NULL, NULL, &err) != REEL_OK)
+        fail_msg("%s", err.text);
     if (!p->chat.parsed) fail_msg("%s", p->chat.problem.text);
     free(text);
 }

@@ -47,7 +47,7 @@ static enum reel_status init(struct chat_template *chat, const char *text, size_
     const struct chat_sources sources = {
         .name = "a test", .text = text, .n_bytes = n, .words = { "<s>", "</s>" }
     };
-    return chat_template_init(chat, &sources, given, err);
+    return chat_template_init(chat, &sources, given, NULL, err);
 }
 
 static struct chat_template open_template(const char *name, const char *override) {

@@ -30,7 +30,7 @@ static const struct sized {
     const char *last;
 } sized[] = {
     SIZED(reel_allocator, 40, user),
-    SIZED(reel_model_options, 104, nvrtc_dir),
+    SIZED(reel_model_options, 112, chat_template_from),
     SIZED(reel_model_info, 192, chat_template_problem),
     SIZED(reel_devices_options, 24, nvrtc_dir),
     SIZED(reel_message, 56, tool_call_id),
