@@ -2,7 +2,7 @@
  * template's own words are marked as its own. Over the published templates.
  *
  *   test_chat_syntax show     prints what is found of each
- *   test_chat_syntax time     microseconds that a usual conversation takes with each */
+ *   test_chat_syntax time     microseconds that a usual conversation takes with each, as CSV */
 #include "base/clock.h"
 #include "base/json.h"
 #include "model/chat_answer.h"
@@ -382,6 +382,11 @@ static int show(void) {
     return 0;
 }
 
+static int compare_doubles(const void *a, const void *b) {
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
 static int show_times(void) {
     static const struct reel_message messages[] = {
         { .role = "system", .content = "You are a helpful assistant that answers briefly." },
@@ -391,17 +396,20 @@ static int show_times(void) {
         { .role = "assistant", .content = "Madrid, with some three million." },
         { .role = "user", .content = "Which of the two is older?" },
     };
+    enum { TIMES = 301 };
+    printf("template,median_us,least_us\n");
     for (int i = 0; i < n_all; i++) {
-        double best = 1e9;
-        for (int k = 0; k < 30; k++) {
+        double us[TIMES];
+        bool renders = true;
+        for (int k = 0; renders && k < TIMES; k++) {
             struct chat_text text = { 0 };
             double start = clock_ms();
-            enum reel_status status = chat_render(&all[i].chat, messages, 6, NULL, &text, NULL);
-            double ms = clock_ms() - start;
+            renders = chat_render(&all[i].chat, messages, 6, NULL, &text, NULL) == REEL_OK;
+            us[k] = (clock_ms() - start) * 1000;
             chat_text_release(&text);
-            if (status == REEL_OK && ms < best) best = ms;
         }
-        if (best < 1e9) printf("%-46s %7.1f us\n", all[i].name, best * 1000);
+        qsort(us, TIMES, sizeof *us, compare_doubles);
+        if (renders) printf("%s,%.1f,%.1f\n", all[i].name, us[TIMES / 2], us[0]);
     }
     return 0;
 }

@@ -31,13 +31,25 @@ static struct jinja_values *marked_values(void) {
     jinja_variable(v, "n", jinja_int(v, 7));
     jinja_variable(v, "yes", jinja_bool(v, true));
     jinja_variable(v, "nil", jinja_none(v));
-    static const char *const formats[][2] = {
-        { "spec", "<^5" }, { "percent", "%c%%" }, { "field", "{:<<3}" }, { "clock", "%%%n" }
-    };
+    static const char *const formats[][2] = { { "spec", "<^5" },     { "percent", "%c%%" },
+                                              { "field", "{:<<3}" }, { "clock", "%%%n" },
+                                              { "hole", "{}" },      { "place", "%s" } };
     for (size_t i = 0; i < sizeof formats / sizeof *formats; i++)
         jinja_variable(v, formats[i][0],
                        jinja_text(v, formats[i][1], strlen(formats[i][1]), JINJA_FOREIGN));
     return v;
+}
+
+/* Brackets of the template's own have a backslash, those around a foreign run have none. */
+static size_t put_run(char *out, const char *text, size_t n, bool own) {
+    size_t k = 0;
+    if (!own) out[k++] = '[';
+    for (size_t i = 0; i < n; i++) {
+        if (own && (text[i] == '[' || text[i] == ']')) out[k++] = '\\';
+        out[k++] = text[i];
+    }
+    if (!own) out[k++] = ']';
+    return k;
 }
 
 /* The output with foreign runs in brackets. */
@@ -53,8 +65,8 @@ static void marked_text(const char *source, char *out, size_t cap) {
         const struct jinja_run *run = &text.runs[i];
         assert_true(run->n_bytes > 0);
         assert_true(i == 0 || run->own != run[-1].own);
-        n += (size_t)snprintf(out + n, cap - n, run->own ? "%.*s" : "[%.*s]", (int)run->n_bytes,
-                              text.text + at);
+        assert_true(n + 2 * run->n_bytes + 3 < cap);
+        n += put_run(out + n, text.text + at, run->n_bytes, run->own);
         at += run->n_bytes;
     }
     out[n] = '\0';
@@ -90,7 +102,8 @@ static void each_byte_knows_whose_it_is(void **state) {
         { "{{ 'w'|tojson }}", "\"w\"" },
         { "{{ messages|tojson }}",
           "[[{\"role\": \"user\", \"content\": \"aXb\", \"n\": 5, \"d\": {}}]]" },
-        { "{{ {'k': bos}|tojson }}", "{\"k\": \"<s>\"}" },
+        { "{{ {'k': bos}|tojson }}{{ [bos]|tojson }}", "{\"k\": \"<s>\"}\\[\"<s>\"\\]" },
+        { "{{ [bos] }}{{ [x[:1]] }}", "\\['<s>'\\][['a']]" },
         { "{{ [x[:1], 'w']|tojson }}", "[[\"a\", ]\"w\"[]]" },
         { "{{ [x[:1]] }}", "[['a']]" },
         { "{{ n }}{{ 7 }}", "[7]7" },
@@ -135,6 +148,7 @@ static void each_byte_knows_whose_it_is(void **state) {
         { "{{ '{:{}}'.format('', spec) }}", "[<<<<<]" },
         { "{{ percent % 60 }}{{ percent|format(60) }}", "[<%<%]" },
         { "{{ ('<u>%s' ~ percent) % (bos, 60) }}", "<u><s>[<%]" },
+        { "{{ hole.format(bos) }}{{ place % bos }}{{ place|format(bos) }}", "[<s><s><s>]" },
         { "{{ field.format('') }}{{ ('{}' ~ field).format(bos, '') }}", "[<<<]<s>[<<<]" },
         { "{{ strftime_now(clock) }}{{ strftime_now('%%') }}", "[%\n]%" },
         { "{{ '%(k)s' % {'k': x} }}{{ '%*d' % (3, n) }}", "[aXb <c>  7]" },
@@ -158,6 +172,7 @@ static void each_byte_knows_whose_it_is(void **state) {
           "[{\"aXb <c>\": ]1[}]{\n \"k\": 1\n}" },
         /* numbers and choices */
         { "{{ n|string }}{{ n|float }}{{ n|round }}{{ (-n)|abs }}{{ -n }}", "[77.077-7]" },
+        { "{{ messages[0].n|string|int }}{{ messages[0].n|string|float }}", "[55.0]" },
         { "{{ x|wordcount }}{{ '12'|int }}{{ x.split()|length }}", "[2]12[2]" },
         { "{{ missing|default(bos) }}{{ missing|default(x) }}{{ x or bos }}{{ bos or x }}",
           "<s>[aXb <c>aXb <c>]<s>" },
