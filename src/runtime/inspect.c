@@ -64,16 +64,20 @@ static enum reel_status judge_texts(struct inspection *in, const struct gguf *gg
     return status;
 }
 
-/* Whoever wrote a key that is not known may have meant maths that is not known either. A larger
- * model's keys are those of its other parts too, and are left alone. */
+/* Whoever wrote a key that is not known may have meant maths that is not known either. Of a larger
+ * model only the language model's own object is looked at: the other keys are those of other parts.
+ */
 static enum reel_status find_unknown(struct inspection *in, struct reel_error *err) {
     static const char name[] = "config.json";
     struct file_map map = { 0 };
     json_t *object = NULL;
-    if (in->config.nested || !model_source_has(&in->source, name)) return REEL_OK;
+    if (!model_source_has(&in->source, name)) return REEL_OK;
     enum reel_status status = model_source_map(&in->source, name, &map, NULL, err);
     if (status == REEL_OK) status = json_read(&object, name, map.bytes, map.size, err);
-    if (status == REEL_OK) status = model_config_unknown(object, &in->unknown, err);
+    const json_t *thinker = json_object_get(object, "thinker_config");
+    const json_t *text = json_object_get(thinker ? thinker : object, "text_config");
+    if (status == REEL_OK)
+        status = model_config_unknown(in->config.nested ? text : object, &in->unknown, err);
     json_decref(object);
     file_map_close(&map);
     return status;

@@ -112,6 +112,13 @@ static void what_is_not_supported_is_refused_in_words(void **state) {
     (void)state;
     expect_refused("{\"model_type\":\"qwen3_5\"}", REEL_E_FORMAT, "\"text_config\"");
     expect_refused("{\"model_type\":\"qwen3_5_moe\"}", REEL_E_UNSUPPORTED, "\"qwen3_5_moe\"");
+    expect_refused(NESTED("", ",\"model_type\":\"qwen3_5_moe_text\""), REEL_E_UNSUPPORTED,
+                   "\"text_config\" is \"qwen3_5_moe_text\", supported is \"qwen3_5_text\"");
+    expect_refused(NESTED("", ",\"quantization_config\":{\"quant_method\":\"awq\"}"),
+                   REEL_E_UNSUPPORTED, "\"awq\"");
+    expect_refused(NESTED("", ",\"num_experts\":8"), REEL_E_UNSUPPORTED, "\"num_experts\" is 8");
+    expect_refused(NESTED("", ",\"rope_parameters\":{\"beta_slow\":1}"), REEL_E_UNSUPPORTED,
+                   "\"rope_parameters\" has \"beta_slow\", which is 1");
     expect_refused(SMALL(",\"attn_output_gate\":false"), REEL_E_UNSUPPORTED, "attn_output_gate");
     expect_refused(SMALL(",\"attention_bias\":true"), REEL_E_UNSUPPORTED, "attention_bias");
     expect_refused(SMALL(",\"layer_types\":[" F F "\"sliding_attention\"]"), REEL_E_UNSUPPORTED,
