@@ -235,6 +235,15 @@ static bool left_out(const struct repository *r) {
            strcmp(r->name, "qwen2.5") != 0 && strcmp(r->name, "qwen3.5") != 0;
 }
 
+/* On a GPU, here the simulated one, logits are the reference's within the bound of rounding. It
+ * takes seconds for each, so that only a soak does it for all. */
+static void verified_on_a_gpu(void) {
+    struct result r = typed("LD_LIBRARY_PATH=\"$FAKE\" reel verify \"$M\" -n 2 --device gpu");
+    if (!strstr(r.out, "on cuda Fake GPU") || !strstr(r.out, "reference  ok: 2 positions"))
+        fail_msg("%s\n%s%s", getenv("M"), r.out, r.err);
+    done(r);
+}
+
 static void every_command(void **state) {
     const struct repository *r = *state;
     if (left_out(r)) skip();
@@ -246,6 +255,8 @@ static void every_command(void **state) {
     embedded(expected);
     reranked(r);
     chatted();
+    if (getenv("REEL_SOAK") || (strcmp(r->name, "qwen2.5") == 0 && !r->is_gguf && !SANITIZED))
+        verified_on_a_gpu();
     if (r->is_gguf) same_as_the_folder(r);
     json_decref(expected);
 }
@@ -338,7 +349,13 @@ static void keys_that_no_one_knows_are_listed(void **state) {
 }
 
 static int enter(void **state) {
+    const char *build = getenv("REEL_BUILD");
+    char fake[600];
     if (!getcwd(root, sizeof root)) return -1;
+    build = build ? build : "build/release";
+    snprintf(fake, sizeof fake, "%s%s%s/fake", build[0] == '/' ? "" : root,
+             build[0] == '/' ? "" : "/", build);
+    setenv("FAKE", fake, 1); /* the fake driver's folder */
     return shell_enter(state);
 }
 
