@@ -2,11 +2,9 @@
  * tools/make_pipeline_goldens.py says what the files hold. Where GGUF has a name for a pipeline,
  * the same ids must come from metadata with that name. A usual run takes a third of the strings of
  * each pipeline, REEL_SOAK=1 takes all. */
-#include "base/json.h"
-#include "base/memory.h"
 #include "model/tokenizer.h"
 #include "tests/support/fixtures.h"
-#include "tests/support/model_bytes.h"
+#include "tests/support/gguf_tokenizer.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -175,114 +173,15 @@ static const struct named {
     { "tekken", "tekken", "", NULL },
 };
 
-struct entry {
-    const char *text;
-    uint32_t type; /* 1 normal, 3 control, 4 user-defined */
-};
-
-static void add_list(struct bytes *b, const char *key, uint32_t type, uint64_t n) {
-    bytes_text(b, key);
-    bytes_u32(b, GGUF_ARRAY);
-    bytes_u32(b, type);
-    bytes_u64(b, n);
-}
-
-/* A token by its text: which one starts or ends a text, and that it does. "": as the name has it.
- */
-static void add_around(struct bytes *b, const struct entry *entries, uint32_t n, const char *text,
-                       const char *flag, const char *key) {
-    const char *wanted = *text ? text : "<|im_start|>";
-    uint32_t id = 0;
-    while (id < n && strcmp(entries[id].text, wanted) != 0)
-        id++;
-    bytes_gguf_u32(b, key, id);
-    bytes_text(b, *text ? flag : "tokenizer.ggml.unused");
-    bytes_u32(b, GGUF_BOOL);
-    bytes_add(b, "\1", 1);
-}
-
-static uint32_t list_entries(struct entry *entries, const json_t *json) {
-    const json_t *vocab = json_object_get(json_object_get(json, "model"), "vocab"), *id, *token;
-    const json_t *added = json_object_get(json, "added_tokens");
-    uint32_t n = 0;
-    const char *text;
-    size_t i;
-    json_object_foreach((json_t *)(uintptr_t)vocab, text, id) {
-        entries[json_integer_value(id)] = (struct entry){ text, 1 };
-        n++;
-    }
-    json_array_foreach(added, i, token) {
-        const bool special = json_is_true(json_object_get(token, "special"));
-        text = json_string_value(json_object_get(token, "content"));
-        entries[json_integer_value(json_object_get(token, "id"))] =
-            (struct entry){ text, special ? 3 : 4 };
-        n++;
-    }
-    return n;
-}
-
-/* The metadata that llama.cpp's converter makes of a tokenizer.json. */
-static void add_metadata(struct bytes *b, const struct named *it, const json_t *json) {
-    static struct entry entries[8192];
-    const json_t *merges = json_object_get(json_object_get(json, "model"), "merges"), *merge;
-    const uint32_t n = list_entries(entries, json);
-    const bool around = it->before || it->after;
-    size_t i;
-    bytes_gguf_header(b, 3, 0, around ? 8 : 6);
-    bytes_gguf_text(b, "general.architecture", "llama");
-    bytes_gguf_text(b, "tokenizer.ggml.model", "gpt2");
-    bytes_gguf_text(b, "tokenizer.ggml.pre", it->pre);
-    add_list(b, "tokenizer.ggml.tokens", GGUF_STRING, n);
-    for (i = 0; i < n; i++)
-        bytes_text(b, entries[i].text);
-    add_list(b, "tokenizer.ggml.token_type", GGUF_I32, n);
-    for (i = 0; i < n; i++)
-        bytes_u32(b, entries[i].type);
-    add_list(b, "tokenizer.ggml.merges", GGUF_STRING, json_array_size(merges));
-    json_array_foreach(merges, i, merge) {
-        char both[512];
-        snprintf(both, sizeof both, "%s %s", json_string_value(json_array_get(merge, 0)),
-                 json_string_value(json_array_get(merge, 1)));
-        bytes_text(b, both);
-    }
-    if (it->before)
-        add_around(b, entries, n, it->before, "tokenizer.ggml.add_bos_token",
-                   "tokenizer.ggml.bos_token_id");
-    if (it->after)
-        add_around(b, entries, n, it->after, "tokenizer.ggml.add_eos_token",
-                   "tokenizer.ggml.eos_token_id");
-}
-
 static int check_named(const struct named *it) {
-    struct model_source source = { 0 };
-    struct tensor_file tensors = { 0 };
-    struct gguf gguf = { 0 };
-    struct reel_tokenizer *tok = NULL;
-    struct reel_error err;
-    struct file_map map = { 0 };
-    struct bytes b = { 0 };
-    json_t *json = NULL;
-    char path[4096];
     size_t at = 0;
     while (strcmp(names[at], it->pipeline) != 0)
         at++;
-    snprintf(path, sizeof path, "%s/tokenizer.json", folder_of(it->pipeline));
-    if (file_map_open(&map, path, &err) || json_read(&json, path, map.bytes, map.size, &err))
-        fail_msg("%s", err.text);
-    add_metadata(&b, it, json);
-    const struct reel_memory_file file = { "model.gguf", b.data, b.n };
-    if (model_source_open_memory(&source, "memory", &file, 1, &err) ||
-        gguf_open(&gguf, &tensors, &source, &err) ||
-        tokenizer_load(&tok, &source, &gguf, NULL, &err))
-        fail_msg("%s: %s", it->pre, err.text);
+    struct reel_tokenizer *tok =
+        gguf_tokenizer(folder_of(it->pipeline), it->pre, it->before, it->after);
+    assert_non_null(tok);
     const int wrong = check_pipeline(tok, it->pre, at);
     tokenizer_close(tok);
-    gguf_release(&gguf);
-    tensor_file_release(&tensors);
-    model_source_release(&source);
-    bytes_release(&b);
-    json_decref(json);
-    file_map_close(&map);
     return wrong;
 }
 

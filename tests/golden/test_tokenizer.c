@@ -2,6 +2,7 @@
  */
 #include "model/tokenizer.h"
 #include "tests/support/fixtures.h"
+#include "tests/support/gguf_tokenizer.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -119,12 +120,16 @@ static void check_token_bytes(const struct reel_tokenizer *tok, int family) {
     assert_int_equal(h, u64(expected + 4 * (size_t)goldens.n_strings));
 }
 
-static void check_family(const char *path, int family, int size) {
-    struct reel_tokenizer *tok = open_tokenizer(path);
+static void check_and_close(struct reel_tokenizer *tok, int family, int size) {
+    assert_non_null(tok);
     assert_int_equal(reel_tokenizer_size(tok), size);
     check_strings(tok, family);
     check_token_bytes(tok, family);
     reel_tokenizer_close(tok);
+}
+
+static void check_family(const char *path, int family, int size) {
+    check_and_close(open_tokenizer(path), family, size);
 }
 
 static void the_file_holds_fifty_thousand_strings(void **state) {
@@ -155,6 +160,17 @@ static void a_gguf_file_holds_the_same_smollm2_tokenizer(void **state) {
         skip();
     }
     check_family(path, 1, 49152);
+}
+
+/* tokenizer.json as metadata: what differs is how the names of pre-tokenizers are read. */
+static void gguf_metadata_of_real_vocabularies_give_the_same_ids(void **state) {
+    (void)state;
+    const char *qwen3 = fixture_tokenizer("qwen3"), *smollm2 = fixture_tokenizer("smollm2");
+    const char *qwen35 = fixture_tokenizer("qwen3.5");
+    assert_true(qwen3 && smollm2 && qwen35);
+    check_and_close(gguf_tokenizer(qwen3, "qwen2", NULL, NULL), 0, 151669);
+    check_and_close(gguf_tokenizer(smollm2, "smollm", NULL, NULL), 1, 49152);
+    check_and_close(gguf_tokenizer(qwen35, "qwen35", NULL, NULL), 2, 248077);
 }
 
 /* One decoding with the bytes pushed in two parts. */
@@ -191,6 +207,7 @@ int main(void) {
         cmocka_unit_test(qwen3_ids_and_bytes_are_those_of_hugging_face_tokenizers),
         cmocka_unit_test(smollm2_ids_and_bytes_are_those_of_hugging_face_tokenizers),
         cmocka_unit_test(qwen35_ids_and_bytes_are_those_of_hugging_face_tokenizers),
+        cmocka_unit_test(gguf_metadata_of_real_vocabularies_give_the_same_ids),
         cmocka_unit_test(a_gguf_file_holds_the_same_smollm2_tokenizer),
         cmocka_unit_test(streamed_text_is_what_python_decodes_however_the_bytes_are_split),
     };
