@@ -44,6 +44,7 @@ STEPS = {  # name: seconds it may take; in this order
     "two-processes": 120,
     "qwen2-quick": 180,
     "families": 300,
+    "repositories": 300,
     "hybrid-logits": 200,
     "hybrid-lengths": 240,
     "hybrid-quick": 90,
