@@ -164,7 +164,9 @@ def encoding_rows(family, reel, reference, args):
             ours.append(timed(lambda: [reel.encode(e) for e in encoded]))
             theirs.append(timed(lambda: [reference.encode(d, add_special_tokens=False) for d in documents]))
         a, b = n_bytes / 1e6 / statistics.median(ours), n_bytes / 1e6 / statistics.median(theirs)
-        yield [family, "encode " + name, n_bytes, "MB/s", f"{a:.1f}", f"{b:.1f}", f"{a / b:.1f}"]
+        row = [family, "encode " + name, n_bytes, "MB/s", f"{a:.1f}", f"{b:.1f}", f"{a / b:.1f}"]
+        print(*row, file=sys.stderr)
+        yield row
 
 
 def main():
