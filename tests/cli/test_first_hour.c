@@ -7,6 +7,7 @@
 #include "reel_measure.h"
 #include "support/fake_hub.h"
 #include "support/quantised_model.h"
+#include "support/shards.h"
 #include "support/shell.h"
 
 #include <setjmp.h>
@@ -246,56 +247,15 @@ static void gemma3(void **state) {
     says_why_not("reel run unsloth/gemma-3-270m-it" RUN, "\"gemma3_text\"");
 }
 
-/* The demo model's safetensors as two files and an index: its tensors are dealt to both in turn. */
 static void add_shards(const char *repo) {
-    char path[500], name[100];
-    struct file_map map = { 0 };
-    json_t *header = NULL, *t, *index = json_object(), *where = json_object();
-    const char *key;
-    char *text = NULL;
+    char path[500];
+    struct shards shards;
     snprintf(path, sizeof path, "%s/models/demo/model.safetensors", root);
-    assert_int_equal(file_map_open(&map, path, NULL), REEL_OK);
-    uint64_t n = 0;
-    for (int i = 7; i >= 0; i--)
-        n = n << 8 | map.bytes[i];
-    assert_int_equal(json_read(&header, path, map.bytes + 8, (size_t)n, NULL), REEL_OK);
-    json_object_del(header, "__metadata__");
-    for (int part = 0; part < 2; part++) {
-        struct bytes data = { 0 }, file = { 0 };
-        json_t *mine = json_object();
-        int turn = 0;
-        snprintf(name, sizeof name, "model-%05d-of-00002.safetensors", part + 1);
-        json_object_foreach(header, key, t) {
-            const json_t *at = json_object_get(t, "data_offsets");
-            size_t from = (size_t)json_integer_value(json_array_get(at, 0));
-            size_t end = (size_t)json_integer_value(json_array_get(at, 1));
-            if (turn++ % 2 != part) continue;
-            json_object_set_new(where, key, json_string(name));
-            json_object_set_new(mine, key,
-                                json_pack("{s:O, s:O, s:[I, I]}", "dtype",
-                                          json_object_get(t, "dtype"), "shape",
-                                          json_object_get(t, "shape"), "data_offsets",
-                                          (json_int_t)data.n, (json_int_t)(data.n + end - from)));
-            bytes_add(&data, map.bytes + 8 + n + from, end - from);
-        }
-        assert_int_equal(json_write(&text, mine, "a header", NULL), REEL_OK);
-        bytes_safetensors(&file, text, 0);
-        bytes_add(&file, data.data, data.n);
-        fake_hub_add(hub, repo, name, file.data, file.n);
-        bytes_release(&data);
-        bytes_release(&file);
-        json_decref(mine);
-        reel_free(text);
-    }
-    json_object_set_new(index, "metadata", json_object());
-    json_object_set(index, "weight_map", where);
-    assert_int_equal(json_write(&text, index, "an index", NULL), REEL_OK);
-    fake_hub_add_text(hub, repo, "model.safetensors.index.json", text);
-    reel_free(text);
-    json_decref(where);
-    json_decref(index);
-    json_decref(header);
-    file_map_close(&map);
+    shards_deal(&shards, path);
+    for (int i = 0; i < 2; i++)
+        fake_hub_add(hub, repo, shard_names[i], shards.files[i].data, shards.files[i].n);
+    fake_hub_add_text(hub, repo, "model.safetensors.index.json", shards.index);
+    shards_release(&shards);
 }
 
 static void sharded(void **state) {

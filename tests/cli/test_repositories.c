@@ -6,6 +6,7 @@
 
 #include "reel_measure.h"
 #include "support/sanitized.h"
+#include "support/shards.h"
 #include "support/shell.h"
 
 #include <jansson.h>
@@ -27,21 +28,24 @@ static const struct repository {
     bool reranks;   /* its tokenizer has what the reranker's prompt is made of */
     bool is_gguf;   /* made of the folder of the same name */
     int max_tokens; /* that a session may have */
+    bool sharded;   /* published as several files of weights */
 } repositories[] = {
-    { "qwen3", true, false, 40960 },
-    { "qwen2.5", true, false, 32768 },
-    { "llama-3.2-1b", false, false, 131072 },
-    { "llama-3.2-3b", false, false, 131072 },
-    { "tinyllama", false, false, 2048 },
-    { "mistral", false, false, 4096 }, /* its window, not its 32768 positions */
-    { "smollm2", true, false, 8192 },
-    { "qwen3-embedding", true, false, 40960 },
-    { "qwen3-reranker", true, false, 40960 },
-    { "qwen3.5", true, false, 262144 },
-    { "qwen2.5", true, true, 32768 },
-    { "llama-3.2-1b", false, true, 131072 },
-    { "mistral", false, true, 32768 }, /* llama.cpp's converter does not write the window */
-    { "qwen3-embedding", true, true, 40960 },
+    { .name = "qwen3", .max_tokens = 40960, .reranks = true },
+    { .name = "qwen2.5", .max_tokens = 32768, .reranks = true },
+    { .name = "llama-3.2-1b", .max_tokens = 131072 },
+    { .name = "llama-3.2-3b", .max_tokens = 131072, .sharded = true },
+    { .name = "tinyllama", .max_tokens = 2048 },
+    /* its window, not its 32768 positions */
+    { .name = "mistral", .max_tokens = 4096, .sharded = true },
+    { .name = "smollm2", .max_tokens = 8192, .reranks = true },
+    { .name = "qwen3-embedding", .max_tokens = 40960, .reranks = true },
+    { .name = "qwen3-reranker", .max_tokens = 40960, .reranks = true },
+    { .name = "qwen3.5", .max_tokens = 262144, .reranks = true },
+    { .name = "qwen2.5", .max_tokens = 32768, .reranks = true, .is_gguf = true },
+    { .name = "llama-3.2-1b", .max_tokens = 131072, .is_gguf = true },
+    /* llama.cpp's converter does not write the window */
+    { .name = "mistral", .max_tokens = 32768, .is_gguf = true },
+    { .name = "qwen3-embedding", .max_tokens = 40960, .reranks = true, .is_gguf = true },
 };
 enum { N_REPOSITORIES = sizeof repositories / sizeof repositories[0] };
 
@@ -100,6 +104,27 @@ static void command(const char *line) {
     if (system(line) != 0) fail_msg("%s", line);
 }
 
+static void write_file(const char *folder, const char *name, const void *bytes, size_t n) {
+    char path[800];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    FILE *f = fopen(path, "wb");
+    assert_non_null(f);
+    assert_int_equal(fwrite(bytes, 1, n, f), n);
+    assert_int_equal(fclose(f), 0);
+}
+
+static void shard(const char *folder) {
+    char path[800];
+    struct shards shards;
+    snprintf(path, sizeof path, "%s/model.safetensors", folder);
+    shards_deal(&shards, path);
+    for (int i = 0; i < 2; i++)
+        write_file(folder, shard_names[i], shards.files[i].data, shards.files[i].n);
+    write_file(folder, "model.safetensors.index.json", shards.index, strlen(shards.index));
+    shards_release(&shards);
+    assert_int_equal(unlink(path), 0);
+}
+
 /* Puts the repository's files into the group's folder, and names them $M. */
 static void make(const struct repository *r) {
     struct result where = shell("pwd");
@@ -126,6 +151,7 @@ static void make(const struct repository *r) {
     if (reel_synthesize(made, config, 1, NULL, NULL, &err) != REEL_OK) fail_msg("%s", err.text);
     snprintf(line, sizeof line, "mv '%s/model.safetensors' '%s' && rm -r '%s'", made, folder, made);
     command(line);
+    if (r->sharded) shard(folder);
 }
 
 /* ---- what each command does ------------------------------------------------------------------ */
@@ -220,7 +246,7 @@ static void chatted(void) {
 static void same_as_the_folder(const struct repository *r) {
     static const char line[] =
         "reel run \"$M\" --raw -p " TEXT " -n 8 --temp 0 --ignore-eos -c 512 --json -q";
-    const struct repository folder = { r->name, r->reranks, false, 0 };
+    const struct repository folder = { .name = r->name };
     char *made = answer(line);
     make(&folder);
     char *wanted = answer(line);
@@ -303,18 +329,18 @@ static void refused_before_weights_are_read(void **state) {
     };
     for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++) {
         const struct refusal *f = &refusals[i];
-        const struct repository folder = { f->name, false, false, 0 };
+        const struct repository folder = { .name = f->name };
         char line[1000];
         make(&folder);
         snprintf(line, sizeof line,
-                 "rm -rf bad && cp -r \"$M\" bad && rm bad/model.safetensors && printf x >text && "
+                 "rm -rf bad && cp -r \"$M\" bad && rm bad/model*.safetensors && printf x >text && "
                  "sed -i 's/%s/%s/' bad/config.json && ! cmp -s bad/config.json \"$M\"/config.json",
                  f->from, f->to);
         done(typed(line));
         for (size_t l = 0; l < (sanitized_briefly() ? 1 : sizeof lines / sizeof *lines); l++)
             for (int s = 0; s < 3 && f->says[s]; s++)
                 says_why_not(lines[l], 6, f->says[s]);
-        struct result r = shell("cp \"$M\"/model.safetensors bad && reel inspect bad");
+        struct result r = shell("cp \"$M\"/model*.safetensors bad && reel inspect bad");
         if (r.status != 6 || !strstr(r.err, f->says[0]) || strstr(r.out, "fits"))
             fail_msg("inspect %s\nstatus %d\n%s%s", f->name, r.status, r.out, r.err);
         done(r);
@@ -329,7 +355,7 @@ static void keys_that_no_one_knows_are_listed(void **state) {
         { "qwen3.5", "\"attention_dropout\": 0.0" },
     };
     for (int i = 0; i < 2; i++) {
-        const struct repository folder = { names[i][0], false, false, 0 };
+        const struct repository folder = { .name = names[i][0] };
         char line[600];
         make(&folder);
         snprintf(line, sizeof line,
