@@ -228,6 +228,19 @@ def kind_of(error):
     syntax = isinstance(error, jinja2.exceptions.TemplateSyntaxError)
     return "TemplateSyntaxError" if syntax else type(error).__name__
 
+# What stays Markup, and what joins Markup escaped.
+MARKUP = ["{% set v = (" + base + "|safe)" + f + " %}{{ v is escaped }}{{ v ~ '<' }}{{ [v] }}"
+          for base in ["'Hel<lo, a-b'", "'%s'", "'{}'"]
+          for f in ["|capitalize", "|lower", "|upper", "|title", "|trim", "|trim('H')", "|last", "|first", "|reverse", "|list", "|indent",
+                    "|truncate(3, true, '<', 0)", "|replace('l', '<')", "|join", "|center(15)", "|string", "|format('<')", "|default('<')",
+                    ".upper()", ".title()", ".strip('H')", ".split(',')", ".rsplit(',', 1)", ".splitlines()", ".partition(',')",
+                    ".replace('l', '<')", ".join(['<', 'a'])", ".format('<')", ".zfill(14)", ".center(15)", ".removeprefix('H')",
+                    ".expandtabs()", ".swapcase()", ".casefold()", ".find('l')", "[0]", "[-1]", "[1:]", "[::-1]", "[:3:2]",
+                    " ~ '<'", " + '<'", " * 2", " % ('<',)", " % html"]] + [
+    "{{ ['<', 'a'|safe]|join('<') }}", "{{ 'x%s' % ('<'|safe) + '<' }}", "{{ '<'.replace('<', 'a'|safe) is escaped }}",
+    "{{ '<' + ('a'|safe) + '<' }}", "{% set a %}<{% endset %}{{ a is escaped }}",
+]
+
 
 def case(template):
     entry = {"template": template}
@@ -266,7 +279,7 @@ def main():
         parts.append(part)
         if len(parts) > 1:
             cases += [case("{{ " + p.strip() + " }}") for p in parts if p.strip()]
-    cases += [case(t) for t in TEMPLATES + ERRORS + SYNTAX]
+    cases += [case(t) for t in TEMPLATES + ERRORS + SYNTAX + MARKUP]
     unique = {}
     for c in cases:
         unique.setdefault(c["template"], c)

@@ -78,7 +78,9 @@ static struct value plain_item(struct job *job, struct value v, struct value ind
         if (!is_int(index) || !job_look(job, v.text->n)) return v_missing();
         if (!place_of(index, text_chars(v.text), &at)) return v_missing();
         size_t from = text_offset(v.text, at);
-        return v_text(text_part(job, v.text, from, from + char_bytes(v.text->bytes[from])));
+        struct text *c = text_part(job, v.text, from, from + char_bytes(v.text->bytes[from]));
+        if (c) c->safe = v.text->safe;
+        return v_text(c);
     }
     case V_RANGE:
         if (!is_int(index) || !place_of(index, v.range->n, &at)) return v_missing();
@@ -231,7 +233,9 @@ static struct value slice_text(struct job *job, struct text *t, const struct cut
     if (cut->step == 1 || cut->count == 0) {
         size_t from = cut->count ? text_offset(t, (size_t)cut->first) : 0;
         size_t to = cut->count ? text_offset(t, (size_t)cut->first + cut->count) : 0;
-        return v_text(text_part(job, t, from, to));
+        struct text *part = text_part(job, t, from, to);
+        if (part) part->safe = t->safe;
+        return v_text(part);
     }
     size_t *places = NULL; /* where each character begins, for texts that are not ASCII */
     if (text_chars(t) != t->n) {
@@ -240,7 +244,7 @@ static struct value slice_text(struct job *job, struct text *t, const struct cut
         for (size_t i = 0, at = 0; at < t->n; at += char_bytes(t->bytes[at]))
             places[i++] = at;
     }
-    struct sink out = { .job = job };
+    struct sink out = { .job = job, .safe = t->safe };
     for (size_t i = 0; i < cut->count; i++) {
         size_t at = (size_t)(cut->first + (int64_t)i * cut->step);
         if (places) at = places[at];

@@ -246,7 +246,9 @@ struct value filter_last(struct job *job, struct value in, const struct args *ar
     if (is_text(in) && in.text->n) {
         if (!job_look(job, in.text->n)) return v_failed();
         size_t from = text_offset(in.text, text_chars(in.text) - 1);
-        return v_text(text_part(job, in.text, from, in.text->n));
+        struct text *last = text_part(job, in.text, from, in.text->n);
+        if (last) last->safe = in.text->safe;
+        return v_text(last);
     }
     struct list *items = value_items(job, in);
     if (!items) return v_failed();

@@ -13,8 +13,8 @@ static struct text *as_text(struct job *job, struct value v) { return arg_text(j
 static struct value cased(struct job *job, struct value in, enum letter_case first,
                           enum letter_case rest) {
     struct text *t = as_text(job, in);
-    struct sink out = { .job = job };
     if (!t || !job_look(job, t->n)) return v_failed();
+    struct sink out = { .job = job, .safe = t->safe };
     size_t head = t->n ? char_bytes(t->bytes[0]) : 0;
     sink_cased(&out, t, 0, head, first);
     sink_cased(&out, t, head, t->n, rest);
@@ -122,7 +122,9 @@ struct value filter_trim(struct job *job, struct value in, const struct args *ar
         if (!job_step(job, 1 + t->n * (1 + set->n) / 16)) return v_failed();
     }
     size_t from = strip_left(t, set);
-    return v_text(text_part(job, t, from, strip_right(t, set, from)));
+    struct text *part = text_part(job, t, from, strip_right(t, set, from));
+    if (part) part->safe = t->safe;
+    return v_text(part);
 }
 
 struct value filter_default(struct job *job, struct value in, const struct args *args) {
@@ -140,7 +142,9 @@ struct value filter_replace(struct job *job, struct value in, const struct args 
     if (a[2].kind == V_NONE) a[2] = v_missing();
     struct text *t = as_text(job, in), *old = as_text(job, a[0]), *new = as_text(job, a[1]);
     if (!t || !old || !new || !arg_int(job, a[2], "replace", -1, &count)) return v_failed();
-    return text_replace(job, t, old, new, count);
+    struct value out = text_replace(job, t, old, new, count);
+    if (is_failed(out) || !out.text->safe) return out;
+    return v_text(text_part(job, out.text, 0, out.text->n)); /* no Markup any more */
 }
 
 struct value filter_center(struct job *job, struct value in, const struct args *args) {
@@ -231,8 +235,10 @@ struct value filter_truncate(struct job *job, struct value in, const struct args
         if (at >= 0) cut = (size_t)at;
     }
     struct sink out = { .job = job, .safe = in.text->safe };
+    struct value last = beside_markup(job, in.text, v_text(end));
+    if (is_failed(last)) return last;
     sink_part(&out, in.text, 0, cut);
-    sink_text(&out, end);
+    sink_text(&out, last.text);
     return sink_value(&out);
 }
 

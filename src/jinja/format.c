@@ -229,10 +229,11 @@ static void put_percent(struct percent *p, struct sink *out, struct spec *s, str
     struct sink words = { .job = p->job };
     if (type == 's' || type == 'r' || type == 'a') {
         if (type == 's')
-            sink_str(&words, v);
+            sink_str(&words, beside_markup(p->job, p->format, v));
         else
             sink_repr(&words, v);
         struct value t = sink_value(&words);
+        if (type != 's' && !is_failed(t)) t = beside_markup(p->job, p->format, t);
         s->fill = ' ';
         if (!is_failed(t)) put_words(out, t.text, s, '>');
         return;
@@ -310,6 +311,7 @@ struct value text_percent(struct job *job, struct text *format, struct value arg
 struct fields {
     struct job *job;
     const struct args *args;
+    struct text *format;
     int next; /* the number of the next {}; -1 once fields have numbers */
     int depth;
 };
@@ -359,7 +361,8 @@ static bool read_field_spec(struct job *job, const struct text *t, struct spec *
 static void put_formatted(struct fields *f, struct sink *out, struct value v, struct text *spec) {
     struct spec s;
     if (!spec->n) {
-        sink_str(out, v);
+        if (out->safe) v = value_str(f->job, v);
+        sink_str(out, out->safe && !is_failed(v) ? beside_markup(f->job, f->format, v) : v);
         return;
     }
     if (!read_field_spec(f->job, spec, &s)) return;
@@ -505,7 +508,7 @@ static void put_fields(struct fields *f, struct sink *out, struct text *t) {
 }
 
 struct value text_format(struct job *job, struct text *format, const struct args *args) {
-    struct fields f = { .job = job, .args = args };
+    struct fields f = { .job = job, .args = args, .format = format };
     struct sink out = { .job = job, .safe = format->safe };
     if (!job_look(job, format->n)) return v_failed();
     put_fields(&f, &out, format);

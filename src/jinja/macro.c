@@ -126,7 +126,7 @@ struct value value_call(struct job *job, struct value callee, const struct args 
         v = macro_call(job, callee.macro, args);
         break;
     case V_METHOD:
-        v = callee.method->entry->fn(job, callee.method->self, args);
+        v = method_call(job, callee.method, args);
         break;
     case V_FUNCTION:
         v = callee.function->call(job, args);

@@ -218,6 +218,8 @@ METHOD(text_method_replace) {
     if (!args_bind(job, args, "replace", "old new count", 2, a)) return v_failed();
     if (!text_arg(job, a[0], "replace") || !text_arg(job, a[1], "replace")) return v_failed();
     if (!arg_int(job, a[2], "replace", -1, &count)) return v_failed();
+    a[1] = beside_markup(job, self.text, a[1]);
+    if (is_failed(a[1])) return a[1];
     return text_replace(job, self.text, a[0].text, a[1].text, count);
 }
 
@@ -370,6 +372,8 @@ METHOD(text_method_join) {
         if (!is_text(item))
             return fail_python(job, "sequence item %zu: expected str instance, %s found", n,
                                type_name(item));
+        item = beside_markup(job, self.text, item);
+        if (is_failed(item)) return item;
         if (n++) sink_text(&out, self.text);
         sink_text(&out, item.text);
     }
@@ -572,6 +576,26 @@ static const struct method_entry loop_methods[] = { { "cycle", loop_cycle, false
 static const struct method_entry cycler_methods[] = { { "next", cycler_next, false },
                                                       { "reset", cycler_reset, false },
                                                       { NULL, NULL, false } };
+
+/* Markup in what a method of Markup gives: a text, or a list or tuple of texts. */
+static struct value made_safe(struct job *job, struct value v) {
+    if (v.kind == V_LIST || v.kind == V_TUPLE) {
+        for (size_t i = 0; i < v.list->n; i++)
+            v.list->items[i] = made_safe(job, v.list->items[i]);
+        return v;
+    }
+    if (!is_text(v) || v.text->safe) return v;
+    struct text *t = text_part(job, v.text, 0, v.text->n);
+    if (t) t->safe = true;
+    return v_text(t);
+}
+
+struct value method_call(struct job *job, const struct method *method, const struct args *args) {
+    struct value v = method->entry->fn(job, method->self, args);
+    if (!is_text(method->self) || !method->self.text->safe) return v;
+    v = made_safe(job, v);
+    return job->failed ? v_failed() : v;
+}
 
 const struct method_entry *method_find(enum kind kind, const char *name, size_t n) {
     const struct method_entry *entry = kind == V_TEXT     ? text_methods

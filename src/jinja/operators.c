@@ -114,16 +114,17 @@ static struct value operate_floats(struct job *job, enum operator op, double a, 
 
 /* ---- texts and lists ------------------------------------------------------------------------- */
 
-static struct value escaped_beside(struct job *job, struct value v, bool safe) {
-    if (!safe || v.text->safe) return v;
+struct value beside_markup(struct job *job, const struct text *markup, struct value v) {
+    if (!markup->safe || (is_text(v) && v.text->safe)) return v;
     const struct filter_entry *escape = filter_find("escape", 6);
     return filter_apply(job, escape, v, &(struct args){ 0 });
 }
 
 static struct value add_texts(struct job *job, struct value a, struct value b) {
-    bool safe = a.text->safe || b.text->safe;
-    a = escaped_beside(job, a, safe);
-    b = escaped_beside(job, b, safe);
+    const bool safe = a.text->safe || b.text->safe;
+    const struct value left = a;
+    a = beside_markup(job, b.text, a);
+    b = beside_markup(job, left.text, b);
     if (is_failed(a) || is_failed(b)) return v_failed();
     struct value sum = v_text(text_join(job, a.text, b.text));
     if (!is_failed(sum) && safe && !sum.text->safe) {

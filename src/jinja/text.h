@@ -36,6 +36,8 @@ int texts_order(const struct text *a, const struct text *b); /* by code points *
 ptrdiff_t text_find(const struct text *t, const struct text *part, size_t from, size_t to);
 ptrdiff_t text_find_last(const struct text *t, const struct text *part, size_t from, size_t to);
 
+/* What joins Markup is escaped, unless it is Markup; v as it is where `markup` is none. */
+struct value beside_markup(struct job *job, const struct text *markup, struct value v);
 /* str.replace; a count below 0 is no limit. */
 struct value text_replace(struct job *job, struct text *t, const struct text *old,
                           const struct text *new, int64_t count);

@@ -336,6 +336,7 @@ const struct filter_entry *filter_find(const char *name, size_t n);
 const struct test_entry *test_find(const char *name, size_t n);
 const struct function *function_find(const char *name, size_t n);
 const struct method_entry *method_find(enum kind kind, const char *name, size_t n);
+struct value method_call(struct job *job, const struct method *method, const struct args *args);
 struct value filter_apply(struct job *job, const struct filter_entry *filter, struct value in,
                           const struct args *args);
 
