@@ -171,6 +171,7 @@ static enum reel_status add_normalized(struct encoder *e, const char *text, size
 
 static enum reel_status add_piece(struct encoder *e, const struct text_piece *piece,
                                   struct reel_error *err) {
+    if (piece->n_bytes == 0) return REEL_OK; /* text may be NULL */
     size_t from = skip_spaces(e, piece->text, piece->n_bytes);
     if (piece->control)
         return add_control_text(e, piece->text, piece->n_bytes, from, false, true, err);
