@@ -476,8 +476,8 @@ struct reel_embed {
 
 /* A vector for each text, of its last id and after the final norm. Any number of texts: they are
  * packed, short ones many to a pass, and none sees another. Reports "embedding" to the session's
- * progress. Afterwards the session is empty, also after a failure. The model's end of text belongs
- * to the ids: see reel_encode. */
+ * progress. An argument that is refused changes nothing; otherwise the session is empty afterwards,
+ * also after a failure. The model's end of text belongs to the ids: see reel_encode. */
 REEL_API REEL_MUST_USE enum reel_status reel_session_embed(struct reel_session *session,
                                                            const struct reel_embed *embed,
                                                            struct reel_error *err);

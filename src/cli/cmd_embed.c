@@ -4,6 +4,7 @@
 #include "cli/embed_prompt.h"
 #include "cli/input.h"
 #include "cli/open_model.h"
+#include "cli/output_file.h"
 #include "cli/progress.h"
 #include "cli/terminal.h"
 #include "cli/text_list.h"
@@ -100,6 +101,21 @@ struct embedding {
 
 /* ---- texts ---- */
 
+/* Standard input can be read once. */
+static enum reel_status check_inputs(const struct cli_args *args, struct reel_error *err) {
+    const char *path;
+    int n = 0;
+    for (int i = 1; i < args->n_arguments; i++)
+        n += strcmp(args->arguments[i], "-") == 0;
+    for (int i = 0; (path = cli_repeated(args, "file", i)); i++)
+        n += strcmp(path, "-") == 0;
+    for (int i = 0; (path = cli_repeated(args, "lines", i)); i++)
+        n += strcmp(path, "-") == 0;
+    if (n < 2) return REEL_OK;
+    return err_set(err, REEL_E_ARGUMENT, "standard input (-) is named %d times; it is read once",
+                   n);
+}
+
 static enum reel_status collect(struct embedding *e, struct reel_error *err) {
     const struct cli_args *args = e->args;
     const char *path;
@@ -108,7 +124,7 @@ static enum reel_status collect(struct embedding *e, struct reel_error *err) {
     for (int i = 1; status == REEL_OK && i < args->n_arguments; i++)
         status = strcmp(args->arguments[i], "-") == 0
                      ? text_list_add_lines(&e->list, "-", err)
-                     : text_list_add_argument(&e->list, args->arguments[i], err);
+                     : text_list_add_argument(&e->list, args->arguments[i], i, err);
     for (int i = 0; status == REEL_OK && (path = cli_repeated(args, "file", i)); i++, named = true)
         status = text_list_add_file(&e->list, path, err);
     for (int i = 0; status == REEL_OK && (path = cli_repeated(args, "lines", i)); i++, named = true)
@@ -275,6 +291,8 @@ static enum reel_status run(const struct cli_args *args, struct reel_error *err)
         return err_set(err, REEL_E_ARGUMENT,
                        "--format npy: not to a terminal; give -o FILE or a pipe");
     enum reel_status status = embed_prompt_check(args, err);
+    if (status == REEL_OK) status = check_inputs(args, err);
+    if (status == REEL_OK && e.out.path) status = output_file_check(e.out.path, err);
     if (status == REEL_OK) status = collect(&e, err);
     if (status == REEL_OK) status = cli_model_open(&e.model, args, args->arguments[0], err);
     if (status == REEL_OK) status = embed_prompt(&e.prompted, args, e.model, err);
@@ -304,7 +322,8 @@ const struct cli_command cmd_embed = {
         "A text's vector is that of its last token, after the final norm, made of length 1: what "
         "Qwen3-Embedding is trained for. Any other model can be tried. The texts are those after "
         "the model, each one argument (- is standard input, a text a line), files (--file) and "
-        "lines (--lines). Short ones share a pass, which changes no vector.\n\n"
+        "lines (--lines). Short ones share a pass, which on the CPU changes no bit of a "
+        "vector.\n\n"
         "Queries take a prompt before them, documents none: --query, --instruct.",
     .groups = { &group, &cli_context_group, &cli_model_group },
     .run = run,

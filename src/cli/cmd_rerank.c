@@ -2,12 +2,14 @@
 #include "base/json.h"
 #include "base/memory.h"
 #include "cli/commands.h"
+#include "cli/input.h"
 #include "cli/open_model.h"
 #include "cli/progress.h"
 #include "cli/terminal.h"
 #include "cli/text_list.h"
 
 #include <limits.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -113,8 +115,13 @@ static enum reel_status judge(struct ranking *r, const struct cli_args *args,
                                             .truncated = truncated };
         status = reel_session_rerank(session, &rerank, err);
     }
-    for (int i = 0; status == REEL_OK && i < r->list.n; i++)
+    for (int i = 0; status == REEL_OK && i < r->list.n; i++) {
+        char place[TEXT_LIST_PLACE];
         r->ranked[i] = (struct ranked){ &r->list.texts[i], i, scores[i], truncated[i] };
+        if (!isfinite(scores[i]))
+            status = err_set(err, REEL_E_MISMATCH, "%s: its score is %g",
+                             text_list_place(&r->list.texts[i], place), (double)scores[i]);
+    }
     if (status == REEL_OK) qsort(r->ranked, n, sizeof *r->ranked, by_score);
     mem_free(truncated);
     mem_free(scores);
@@ -145,9 +152,14 @@ static void print_table(const struct ranking *r, int n) {
     }
 }
 
+/* null for a file's name that is not UTF-8. */
+static json_t *name_of(const char *text) {
+    return input_check("", text, strlen(text), NULL) == REEL_OK ? json_string(text) : json_null();
+}
+
 static json_t *object_of(const struct ranked *d) {
-    json_t *object = json_pack("{s:i, s:f, s:b, s:s}", "index", d->index, "score", (double)d->score,
-                               "truncated", d->truncated, "source", d->text->origin);
+    json_t *object = json_pack("{s:i, s:f, s:b, s:o}", "index", d->index, "score", (double)d->score,
+                               "truncated", d->truncated, "source", name_of(d->text->origin));
     if (object && d->text->line && json_object_set_new(object, "line", json_integer(d->text->line)))
         object = (json_decref(object), NULL);
     return object;
@@ -160,7 +172,7 @@ static enum reel_status print_json(const struct ranking *r, const struct cli_arg
     bool whole = list != NULL;
     for (int i = 0; whole && i < n; i++)
         whole = json_array_append_new(list, object_of(&r->ranked[i])) == 0;
-    json_t *root = json_pack("{s:s, s:s, s:o}", "model", model, "query",
+    json_t *root = json_pack("{s:o, s:s, s:o}", "model", name_of(model), "query",
                              cli_text(args, "query", ""), "results", list);
     enum reel_status status = whole && root
                                   ? json_write(&text, root, "a ranking as JSON", err)
@@ -180,6 +192,13 @@ static enum reel_status print(const struct ranking *r, const struct cli_args *ar
     return REEL_OK;
 }
 
+/* Before anything is opened: both are UTF-8. */
+static enum reel_status check_words(const struct cli_args *args, struct reel_error *err) {
+    const char *query = cli_text(args, "query", ""), *task = cli_text(args, "instruct", "");
+    enum reel_status status = input_check("--query", query, strlen(query), err);
+    return status == REEL_OK ? input_check("--instruct", task, strlen(task), err) : status;
+}
+
 static enum reel_status run(const struct cli_args *args, struct reel_error *err) {
     struct ranking r = { 0 };
     struct reel_model *model = NULL;
@@ -188,7 +207,8 @@ static enum reel_status run(const struct cli_args *args, struct reel_error *err)
     if (!cli_has(args, "query"))
         return err_set(err, REEL_E_ARGUMENT,
                        "no query: --query TEXT says what the documents are judged against");
-    enum reel_status status = collect(&r.list, args, err);
+    enum reel_status status = check_words(args, err);
+    if (status == REEL_OK) status = collect(&r.list, args, err);
     if (status == REEL_OK) status = cli_model_open(&model, args, args->arguments[0], err);
     progress_start(&progress);
     if (status == REEL_OK) status = cli_session_open(&session, model, args, &progress, err);

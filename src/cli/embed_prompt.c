@@ -1,5 +1,6 @@
 #include "cli/embed_prompt.h"
 
+#include "cli/input.h"
 #include "cli/open_model.h"
 
 #include <stdio.h>
@@ -9,7 +10,9 @@
 #define WEB_SEARCH "Given a web search query, retrieve relevant passages that answer the query"
 
 enum reel_status embed_prompt_check(const struct cli_args *args, struct reel_error *err) {
-    if (!cli_has(args, "prompt-name")) return REEL_OK;
+    const char *task = cli_text(args, "instruct", "");
+    enum reel_status status = input_check("--instruct", task, strlen(task), err);
+    if (status != REEL_OK || !cli_has(args, "prompt-name")) return status;
     if (!cli_has(args, "query") && !cli_has(args, "instruct")) return REEL_OK;
     return err_set(err, REEL_E_ARGUMENT, "--prompt-name and --%s exclude each other",
                    cli_has(args, "query") ? "query" : "instruct");

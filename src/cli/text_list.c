@@ -45,10 +45,9 @@ static enum reel_status add(struct text_list *list, const char *text, size_t n,
     return status;
 }
 
-enum reel_status text_list_add_argument(struct text_list *list, const char *text,
+enum reel_status text_list_add_argument(struct text_list *list, const char *text, int number,
                                         struct reel_error *err) {
-    const struct listed_text where = { .origin = "the text after the model",
-                                       .argument = list->n + 1 };
+    const struct listed_text where = { .origin = "the text after the model", .argument = number };
     return add(list, text, strlen(text), &where, err);
 }
 

@@ -17,9 +17,10 @@ struct text_list {
     int n, room;
 };
 
-/* path "-" is standard input. */
-enum reel_status text_list_add_argument(struct text_list *list, const char *text,
+/* number: of the argument behind the model, from 1 on. */
+enum reel_status text_list_add_argument(struct text_list *list, const char *text, int number,
                                         struct reel_error *err);
+/* path "-" is standard input. */
 enum reel_status text_list_add_file(struct text_list *list, const char *path,
                                     struct reel_error *err);
 /* Every line, an empty one too; a carriage return at its end is left out. */

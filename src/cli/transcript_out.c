@@ -1,7 +1,7 @@
 #include "cli/transcript_out.h"
 
-#include "base/file_map.h"
 #include "base/memory.h"
+#include "cli/output_file.h"
 #include "cli/terminal.h"
 
 #include <errno.h>
@@ -77,45 +77,9 @@ static enum reel_status check_old_file(const struct transcript_out *o, const cha
     return check_no_input(o, path, &found, err);
 }
 
-/* Makes a file there and takes it away again: permissions say less. */
-static enum reel_status try_folder(const char *folder, struct reel_error *err) {
-    struct buffer name = { 0 };
-    struct stat found;
-    if (stat(folder, &found) != 0 || !S_ISDIR(found.st_mode))
-        return err_set(err, REEL_E_IO, "%s: there is no such folder to write to", folder);
-    enum reel_status status = buffer_printf(&name, err, "%s/.reel-XXXXXX", folder);
-    if (status == REEL_OK) {
-        const int fd = mkstemp(name.bytes);
-        if (fd < 0)
-            status = err_set(err, REEL_E_IO, "%s: no file can be made there: %s", folder,
-                             strerror(errno));
-        else
-            unlink(name.bytes);
-        if (fd >= 0) close(fd);
-    }
-    buffer_release(&name);
-    return status;
-}
-
-/* What is no regular file, as /dev/stdout, is written to and not replaced. */
-static bool is_special(const char *path) {
-    struct stat found;
-    return stat(path, &found) == 0 && !S_ISREG(found.st_mode) && !S_ISDIR(found.st_mode);
-}
-
 static enum reel_status check_path(const struct transcript_out *o, struct reel_error *err) {
-    const char *name = last_part(o->path);
-    const size_t n = (size_t)(name - o->path);
-    char *folder = NULL;
-    if (!*o->path) return err_set(err, REEL_E_ARGUMENT, "--output needs a file's name");
     enum reel_status status = check_old_file(o, o->path, err);
-    if (status != REEL_OK || is_special(o->path)) return status;
-    if (!*name)
-        return err_set(err, REEL_E_ARGUMENT, "%s is no file's name: it ends with a slash", o->path);
-    status = mem_text(&folder, n ? o->path : ".", n ? n : 1, "a folder's name", err);
-    if (status == REEL_OK) status = try_folder(folder, err);
-    mem_free(folder);
-    return status;
+    return status == REEL_OK ? output_file_check(o->path, err) : status;
 }
 
 static enum reel_status check_names(const struct transcript_out *o, struct reel_error *err) {
@@ -141,7 +105,7 @@ static enum reel_status check_folder(const struct transcript_out *o, struct reel
     if (mkdir(o->folder, 0777) != 0 && errno != EEXIST)
         return err_set(err, REEL_E_IO, "%s: this folder cannot be made: %s", o->folder,
                        strerror(errno));
-    enum reel_status status = try_folder(o->folder, err);
+    enum reel_status status = output_file_try_folder(o->folder, err);
     return status == REEL_OK ? check_names(o, err) : status;
 }
 
@@ -219,29 +183,6 @@ static enum reel_status append(struct transcript_out *o, int index, const char *
 
 /* ---- files ---- */
 
-static enum reel_status write_special(const char *path, const char *text, size_t n,
-                                      struct reel_error *err) {
-    const int fd = open(path, O_WRONLY | O_CLOEXEC);
-    bool good = fd >= 0;
-    while (good && n > 0) {
-        const ssize_t did = write(fd, text, n);
-        if (did < 0 && errno == EINTR) continue;
-        good = did > 0;
-        text += good ? did : 0;
-        n -= good ? (size_t)did : 0;
-    }
-    enum reel_status status = REEL_OK;
-    if (!good) status = err_set(err, REEL_E_IO, "%s: cannot write: %s", path, strerror(errno));
-    if (fd >= 0) close(fd);
-    return status;
-}
-
-static enum reel_status write_file(const char *path, const char *text, size_t n,
-                                   struct reel_error *err) {
-    return is_special(path) ? write_special(path, text, n, err)
-                            : file_write_atomic(path, text, n, err);
-}
-
 static void tell_partial(const char *path, const char *name, const struct reel_transcript *t) {
     fprintf(stderr, "reel: %s holds a part of %s: %d segment%s, up to %.1f s\n", path, name,
             t->n_segments, t->n_segments == 1 ? "" : "s", t->seconds);
@@ -252,7 +193,7 @@ static enum reel_status write_in_folder(struct transcript_out *o, int index, con
                                         struct reel_error *err) {
     struct buffer path = { 0 };
     enum reel_status status = name_in_folder(o, index, &path, err);
-    if (status == REEL_OK) status = write_file(path.bytes, text, n, err);
+    if (status == REEL_OK) status = output_file_write(path.bytes, text, n, err);
     if (status == REEL_OK && partial) tell_partial(path.bytes, shown_name(o, index), partial);
     buffer_release(&path);
     return status;
@@ -308,7 +249,7 @@ enum reel_status transcript_out_close(struct transcript_out *o, struct reel_erro
     enum reel_status status = REEL_OK;
     if (o->list) status = close_list(o, err);
     if (status != REEL_OK || !o->path) return status;
-    if (o->n_added > 0) return write_file(o->path, o->text.bytes, o->text.size, err);
+    if (o->n_added > 0) return output_file_write(o->path, o->text.bytes, o->text.size, err);
     fprintf(stderr, "reel: nothing was finished, and %s is left as it was\n", o->path);
     return REEL_OK;
 }

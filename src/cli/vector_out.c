@@ -1,8 +1,9 @@
 #include "cli/vector_out.h"
 
-#include "base/file_map.h"
 #include "base/json.h"
 #include "base/memory.h"
+#include "cli/input.h"
+#include "cli/output_file.h"
 
 #include <errno.h>
 #include <math.h>
@@ -30,9 +31,10 @@ static enum reel_status npy_header(struct vector_out *out, struct reel_error *er
 
 /* ---- text ---- */
 
-/* A name as JSON, which jansson escapes. */
+/* A name as JSON, which jansson escapes; null for a file's name that is not UTF-8. */
 static enum reel_status add_name(struct vector_out *out, struct reel_error *err) {
-    json_t *name = json_string(out->model);
+    const bool is_text = input_check("", out->model, strlen(out->model), NULL) == REEL_OK;
+    json_t *name = is_text ? json_string(out->model) : json_null();
     char *text = name ? json_dumps(name, JSON_ENCODE_ANY) : NULL;
     enum reel_status status =
         text ? buffer_text(&out->bytes, text, err) : err_memory(err, "a name as JSON", 0);
@@ -41,7 +43,17 @@ static enum reel_status add_name(struct vector_out *out, struct reel_error *err)
     return status;
 }
 
-/* Nine digits bring back every float32. A number that is none has no form in JSON. */
+/* A vector with a number that is none spoils every search it is in. */
+static enum reel_status check_values(const struct vector_out *out, const float *values,
+                                     struct reel_error *err) {
+    for (int i = 0; i < out->dimensions; i++)
+        if (!isfinite(values[i]))
+            return err_set(err, REEL_E_MISMATCH, "text %d: value %d of its vector is %g",
+                           out->written + 1, i + 1, (double)values[i]);
+    return REEL_OK;
+}
+
+/* Nine digits bring back every float32. */
 static enum reel_status add_values(struct vector_out *out, const float *values,
                                    const char *separator, struct reel_error *err) {
     enum reel_status status = REEL_OK;
@@ -49,9 +61,6 @@ static enum reel_status add_values(struct vector_out *out, const float *values,
         char number[32];
         const int n =
             snprintf(number, sizeof number, "%s%.9g", i ? separator : "", (double)values[i]);
-        if (!isfinite(values[i]))
-            return err_set(err, REEL_E_MISMATCH, "text %d: value %d of its vector is %g",
-                           out->written + 1, i + 1, (double)values[i]);
         status = buffer_append(&out->bytes, number, (size_t)n, err);
     }
     return status;
@@ -81,7 +90,8 @@ enum reel_status vector_out_begin(struct vector_out *out, struct reel_error *err
 
 enum reel_status vector_out_add(struct vector_out *out, const struct vector_row *row,
                                 struct reel_error *err) {
-    enum reel_status status = REEL_OK;
+    enum reel_status status = check_values(out, row->values, err);
+    if (status != REEL_OK) return status;
     switch (out->format) {
     case VECTORS_NPY: /* the machines that reel runs on are little-endian */
         status = buffer_append(&out->bytes, row->values,
@@ -120,7 +130,7 @@ enum reel_status vector_out_end(struct vector_out *out, struct reel_error *err) 
     enum reel_status status = REEL_OK;
     if (out->format == VECTORS_JSON) status = buffer_text(&out->bytes, "\n]}\n", err);
     if (status != REEL_OK) return status;
-    if (out->path) return file_write_atomic(out->path, out->bytes.bytes, out->bytes.size, err);
+    if (out->path) return output_file_write(out->path, out->bytes.bytes, out->bytes.size, err);
     return out->bytes.size ? print(out, err) : REEL_OK;
 }
 

@@ -163,7 +163,6 @@ enum reel_status embed_texts_run(struct reel_session *s, const struct embed_text
         put_in_order(&e);
         s->length = s->n_evaluated = 0;
         s->has_logits = false;
-        session_begin(s);
         session_start_progress(s, total);
     }
     for (int first = 0, n; status == REEL_OK && first < texts->n_texts; first += n) {
@@ -233,6 +232,7 @@ enum reel_status reel_session_embed(struct reel_session *s, const struct reel_em
     if (status == REEL_OK) status = check_embed(s, &embed, &placing.dimensions, err);
     if (status != REEL_OK) return status;
     const struct embed_texts texts = { embed.ids, embed.lengths, embed.n_texts, place, &placing };
+    session_begin(s);
     return embed_texts_run(s, &texts, err);
 }
 

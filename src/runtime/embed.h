@@ -14,7 +14,8 @@ struct embed_texts {
     void *user;
 };
 
-/* Checks lengths and ids, then empties the session; the session is idle. */
+/* Checks lengths and ids, then empties the session, which is idle and was begun: what is cancelled
+ * from session_begin on counts. */
 enum reel_status embed_texts_run(struct reel_session *session, const struct embed_texts *texts,
                                  struct reel_error *err);
 

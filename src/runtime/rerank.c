@@ -3,10 +3,12 @@
 #include "base/buffer.h"
 #include "base/memory.h"
 #include "base/struct_size.h"
+#include "model/tokenizer_utf8.h"
 #include "runtime/embed.h"
 
 #include <limits.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #define CARD_TOKENS 8192 /* of a prompt, in the card's code */
@@ -133,6 +135,13 @@ static void score(void *user, int text, const float *vector) {
     r->rerank->scores[text] = (float)(1 / (1 + exp(no - yes)));
 }
 
+static enum reel_status check_text(const char *name, const char *text, struct reel_error *err) {
+    const size_t n = strlen(text), valid = utf8_valid_prefix(text, n);
+    if (valid == n) return REEL_OK;
+    return err_set(err, REEL_E_ARGUMENT, "%s is not UTF-8: byte 0x%02x at offset %zu", name,
+                   (unsigned char)text[valid], valid);
+}
+
 static enum reel_status check_rerank(const struct reel_rerank *rerank, struct reel_error *err) {
     enum reel_status status =
         err_if_null(err, "query documents scores",
@@ -143,7 +152,15 @@ static enum reel_status check_rerank(const struct reel_rerank *rerank, struct re
                        rerank->n_documents);
     for (int i = 0; i < rerank->n_documents; i++)
         if (!rerank->documents[i]) return err_set(err, REEL_E_ARGUMENT, "document %d is NULL", i);
-    return REEL_OK;
+    status = check_text("the query", rerank->query, err);
+    if (status == REEL_OK && rerank->instruction)
+        status = check_text("the instruction", rerank->instruction, err);
+    for (int i = 0; status == REEL_OK && i < rerank->n_documents; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "document %d", i);
+        status = check_text(name, rerank->documents[i], err);
+    }
+    return status;
 }
 
 enum reel_status reel_session_rerank(struct reel_session *s, const struct reel_rerank *given,
@@ -156,12 +173,14 @@ enum reel_status reel_session_rerank(struct reel_session *s, const struct reel_r
     if (status == REEL_OK) status = check_rerank(&rerank, err);
     if (status != REEL_OK) return status;
     struct reranking r = { .session = s, .rerank = &rerank, .tok = s->model->model.tokenizer };
+    session_begin(s);
     status = prepare(&r, err);
     if (status == REEL_OK)
         status = mem_zeroed(&r.lengths, (size_t)rerank.n_documents, sizeof *r.lengths,
                             "lengths of documents", err);
     for (int i = 0; status == REEL_OK && i < rerank.n_documents; i++)
-        status = add_document(&r, i, err);
+        status = session_cancelled(s) ? err_set(err, REEL_E_CANCELLED, "cancelled")
+                                      : add_document(&r, i, err);
     if (status == REEL_OK) {
         const struct embed_texts texts = { (const int32_t *)(const void *)r.ids.bytes, r.lengths,
                                            rerank.n_documents, score, &r };

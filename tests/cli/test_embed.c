@@ -164,7 +164,12 @@ static void what_cannot_be_embedded_says_why(void **state) {
     expect("reel embed $E x -d 49", 2, "--dimensions: 49 is above the 48 that qwen3-embedding has");
     expect("reel embed demo ''", 2, "text 1 after the model: an empty text has no tokens");
     expect("reel embed demo it", 0, "note: demo does not say that it was made for embedding");
-    expect("reel embed $E x -o nowhere/v.npy", 4, "nowhere/v.npy: ");
+    expect("reel embed no-model x -o nowhere/v.npy", 4, "nowhere/: there is no such folder");
+    expect("reel embed no-model x -o .", 2, ". is a folder");
+    expect("reel embed $E - -f - <two", 2, "standard input (-) is named 2 times");
+    expect("reel embed $E - \"$(printf '\\377')\" <two", 2, "text 2 after the model: not UTF-8");
+    expect("reel embed no-model x --instruct \"$(printf '\\377')\"", 2, "--instruct: not UTF-8");
+    expect_same("reel embed $E x", "reel embed $E x -o /dev/stdout");
     free(printed("mkdir mean mean/1_Pooling && cp $E/*.json $E/model.safetensors mean && "
                  "sed 's/lasttoken/lost/;s/mean_tokens\": false/mean_tokens\": true/' "
                  "$E/1_Pooling/config.json >mean/1_Pooling/config.json"));
@@ -236,6 +241,9 @@ static void what_cannot_be_ranked_says_why(void **state) {
     expect("reel rerank $R a", 2, "no query: --query TEXT");
     expect("reel rerank $R -q x </dev/null", 2, "no documents at all");
     expect("reel rerank demo -q x README", 3, "README: ");
+    expect("reel rerank no-model a -q \"$(printf '\\377')\"", 2, "--query: not UTF-8");
+    expect_same("reel rerank $R a -q x --json | sed 's/: .a.$/: null/'",
+                "cp a \"$(printf 'a\\351')\"; reel rerank $R a?* -q x --json");
     expect("reel rerank $R -q x a --max-tokens 100000", 2, "the session allows 1 to ");
     expect("reel rerank $R -q x a --max-tokens 20", 7, "nothing is left for a document");
 }

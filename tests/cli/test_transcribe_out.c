@@ -159,6 +159,11 @@ static void what_is_no_file_is_written_to(void **state) {
     assert_string_equal(r.out, SAID "\n");
     assert_int_equal(r.status, 0);
     done(r);
+    /* standard output is a file here, which /dev/stdout leads to */
+    r = shell(LISTEN "a.pcm -o /dev/stdout; test -L /dev/stdout");
+    assert_string_equal(r.out, SAID "\n");
+    assert_int_equal(r.status, 0);
+    done(r);
     r = shell(LISTEN "a.pcm -o -");
     assert_string_equal(r.out, SAID "\n");
     done(r);

@@ -306,11 +306,11 @@ static void draws_equal_the_hosts(void **state) {
     static const struct {
         struct shape shape;
         int few, many;
-    } runs[] = { { { 4, 4, 1000 }, 150, 20000 },
-                 { { 1, 4, 300 }, 100, 5000 },
-                 { { 3, 4, 5000 }, 60, 4000 },
-                 { { 5, 6, 2222 }, 50, 4000 },
-                 { { 70, 8, 3333 }, 4, 400 } };
+    } runs[] = { { { 4, 4, 1000 }, 150, 6000 },
+                 { { 1, 4, 300 }, 100, 2000 },
+                 { { 3, 4, 5000 }, 60, 1500 },
+                 { { 5, 6, 2222 }, 50, 1500 },
+                 { { 70, 8, 3333 }, 4, 150 } };
     for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
         struct rig r;
         int settled = 0, n = getenv("REEL_SOAK") ? runs[i].many : runs[i].few;

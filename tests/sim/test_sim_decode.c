@@ -26,21 +26,21 @@ struct setting {
 /* Two groups of two SMs each, one group of three, the older GPUs' copies, splits. Hybrids: more
  * units of value columns than SMs, and as many; heads of 256. */
 static const struct setting settings[] = {
-    { "q3-a", "n_groups=2,group_sms=2,warps=4", 4, 90, 0, 150 },
-    { "q3-a", "n_groups=2,group_sms=2,warps=4,split_from=17,kv_slots=4", 4, 90, 2, 150 },
-    { "q3-a", "n_groups=1,group_sms=3,warps=6,split_from=1", 3, 100, 2, 150 },
-    { "q3-a", "n_groups=2,group_sms=1,warps=8", 2, 86, 2, 150 },
-    { "q3-a", "n_groups=2,group_sms=2,warps=4,compute=75,split_from=20", 4, 120, 2, 150 },
-    { "ll-a", "n_groups=1,group_sms=2,warps=4", 2, 90, 1, 150 },
-    { "q3-b", "n_groups=1,group_sms=3,warps=4", 3, 90, 1, 150 },
+    { "q3-a", "n_groups=2,group_sms=2,warps=4", 4, 90, 0, 75 },
+    { "q3-a", "n_groups=2,group_sms=2,warps=4,split_from=17,kv_slots=4", 4, 90, 2, 75 },
+    { "q3-a", "n_groups=1,group_sms=3,warps=6,split_from=1", 3, 100, 2, 75 },
+    { "q3-a", "n_groups=2,group_sms=1,warps=8", 2, 86, 2, 75 },
+    { "q3-a", "n_groups=2,group_sms=2,warps=4,compute=75,split_from=20", 4, 120, 2, 75 },
+    { "ll-a", "n_groups=1,group_sms=2,warps=4", 2, 90, 1, 75 },
+    { "q3-b", "n_groups=1,group_sms=3,warps=4", 3, 90, 1, 75 },
     /* biases: a group for each of two KV heads, and rows that no SM has as many of as the next */
-    { "qw2-a", "n_groups=2,group_sms=2,warps=4", 4, 90, 1, 150 },
-    { "qw2-b", "n_groups=1,group_sms=3,warps=4,split_from=9", 3, 86, 1, 150 },
+    { "qw2-a", "n_groups=2,group_sms=2,warps=4", 4, 90, 1, 75 },
+    { "qw2-b", "n_groups=1,group_sms=3,warps=4,split_from=9", 3, 86, 1, 75 },
     /* A SM's q, k and v are less than a slot of the ring. */
     { "q3-a", "n_groups=2,group_sms=8,warps=4,split_from=3", 16, 90, 1, 40 },
-    { "q35-a", "n_groups=2,group_sms=2,warps=4", 4, 90, 1, 100 },
-    { "q35-a", "n_groups=1,group_sms=3,warps=4,compute=80,split_from=9", 3, 86, 1, 100 },
-    { "q35-b", "n_groups=1,group_sms=3,warps=4,split_from=5", 3, 90, 1, 100 },
+    { "q35-a", "n_groups=2,group_sms=2,warps=4", 4, 90, 1, 50 },
+    { "q35-a", "n_groups=1,group_sms=3,warps=4,compute=80,split_from=9", 3, 86, 1, 50 },
+    { "q35-b", "n_groups=1,group_sms=3,warps=4,split_from=5", 3, 90, 1, 50 },
     { "q35-c", "n_groups=2,group_sms=16,split_from=17", 32, 90, 0, 10 },
     /* a group so large that its members merge shares */
     { "q35-c", "n_groups=1,group_sms=16,split_from=17", 16, 90, 0, 3 },
@@ -208,7 +208,7 @@ static void epochs_may_come_round(void **state) {
     generate(m.gpu, NULL, want);
     sim_model_unload(&m);
     sim_model_close(&m);
-    for (int seed = 0; seed < schedules(2, 60); seed++) {
+    for (int seed = 0; seed < schedules(2, 20); seed++) {
         model_start(&m, &settings[1], ",epoch=4294967196,launch_tokens=5");
         seed_set(&gpu, seed);
         for (int i = 0; i < 3; i++) {
@@ -229,7 +229,7 @@ static void an_aborted_launch_is_described_and_the_next_one_is_right(void **stat
     model_start(&m, &settings[1], ",patience=20000");
     seed_set(&gpu, -1);
     generate(m.gpu, NULL, want);
-    for (int seed = 0; seed < schedules(4, 200); seed++) {
+    for (int seed = 0; seed < schedules(4, 60); seed++) {
         seed_set(&gpu, seed);
         gpu.cuda->settings.missing_block = seed % 4;
         gpu.cuda->settings.idle_limit = 0;
