@@ -100,7 +100,8 @@ static enum reel_status read_shape(struct model_config *config, const json_t *ob
                                           true, required[i].out, err);
         if (status != REEL_OK) return status;
     }
-    int kv_heads = family->kv_heads ? family->kv_heads : config->n_heads;
+    const bool as_many = json_is_null(json_object_get(object, "num_key_value_heads"));
+    int kv_heads = family->kv_heads && !as_many ? family->kv_heads : config->n_heads;
     enum reel_status status = get_int(object, name, "num_key_value_heads", 1, MODEL_MAX_HEADS,
                                       kv_heads, family->explicit, &config->n_kv_heads, err);
     if (status != REEL_OK) return status;
@@ -152,9 +153,18 @@ static enum reel_status refuse_ungated(const struct model_config *config, const 
                    name);
 }
 
+static bool has_window_layer(const json_t *kinds) {
+    for (size_t i = 0; i < json_array_size(kinds); i++) {
+        const char *kind = json_string_value(json_array_get(kinds, i));
+        if (kind && strcmp(kind, "sliding_attention") == 0) return true;
+    }
+    return false;
+}
+
 /* A window that attention never leaves changes nothing, so a context may be as long as the window,
- * and no longer. Of Qwen2 only layers from max_window_layers on have one. Qwen3's files name a
- * window even when use_sliding_window leaves it unused. */
+ * and no longer. Of Qwen2 the layers that layer_types names have one, or without that list those
+ * from max_window_layers on. Qwen3's files name a window even when use_sliding_window leaves it
+ * unused. */
 static enum reel_status read_window(struct model_config *config, const json_t *object,
                                     const char *name, struct reel_error *err) {
     const struct family_defaults *family = &families[config->family];
@@ -162,10 +172,15 @@ static enum reel_status read_window(struct model_config *config, const json_t *o
     const bool none = json_is_null(value) || (!value && !family->window);
     bool used = family->always_window;
     int first = 0;
-    enum reel_status status = json_get_bool(object, name, "use_sliding_window", used, &used, err);
+    enum reel_status status = REEL_OK;
+    if (!family->always_window) /* in which the reference looks at sliding_window alone */
+        status = json_get_bool(object, name, "use_sliding_window", used, &used, err);
     if (status == REEL_OK && config->family == MODEL_QWEN2)
         status = get_int(object, name, "max_window_layers", 0, INT32_MAX, 28, false, &first, err);
     if (status != REEL_OK) return status;
+    const json_t *kinds = json_object_get(object, "layer_types");
+    if (config->family == MODEL_QWEN2 && json_is_array(kinds))
+        first = has_window_layer(kinds) ? 0 : config->n_layers;
     if (!family->window && used)
         return err_set(err, REEL_E_UNSUPPORTED,
                        "%s: \"use_sliding_window\" is true, allowed is false: sliding window "

@@ -169,6 +169,9 @@ static enum reel_status same_text(struct tokenizer_parts *parts, const struct to
     return status;
 }
 
+/* Each place of a text is compared with an added token up to where they differ. */
+enum { MAX_ADDED = 1024 };
+
 enum reel_status parts_add_token(struct tokenizer_parts *parts, int64_t id, const char *text,
                                  size_t n, bool control, struct reel_error *err) {
     struct token_part *token;
@@ -177,6 +180,9 @@ enum reel_status parts_add_token(struct tokenizer_parts *parts, int64_t id, cons
     if (n == 0 || utf8_valid_prefix(text, n) != n)
         return err_set(err, REEL_E_FORMAT, "%s: added token %lld has %s", parts->name,
                        (long long)id, n ? "a text that is not UTF-8" : "an empty text");
+    if (n > MAX_ADDED)
+        return err_set(err, REEL_E_LIMIT, "%s: added token %lld has %zu bytes; at most %d are read",
+                       parts->name, (long long)id, n, MAX_ADDED);
     if (token->flags) {
         bool same;
         status = same_text(parts, token, text, n, &same, err);

@@ -230,7 +230,9 @@ static bool find_state(struct machine *m, uint32_t n, uint32_t *index) {
     const uint16_t *list = m->lists + m->n_lists;
     for (*index = 0; *index < m->n_states; ++*index) {
         const struct state *s = &m->states[*index];
-        if (s->n == n && memcmp(m->lists + s->at, list, n * sizeof *list) == 0) return true;
+        if (s->n != n || memcmp(m->lists + s->at, list, n * sizeof *list) != 0) continue;
+        m->work += *index;
+        return true;
     }
     m->work += m->n_states;
     if (m->n_states == MAX_STATES) return refuse(m, "it needs more than 2048 states");

@@ -158,8 +158,9 @@ static inline uint32_t tables_rank(const struct reel_tokenizer *tok, uint32_t le
     uint64_t mask = (UINT64_C(1) << tok->head.merge_bits) - 1;
     for (uint64_t i = merge_hash(key, tok->head.merge_bits);; i = (i + 1) & mask) {
         uint64_t slot = tok->merge_slots[i];
+        if (slot == MERGE_EMPTY)
+            return TOKENIZER_NONE; /* first: a key of two largest ids looks so */
         if (slot >> 24 == key) return (uint32_t)(slot & 0xffffff);
-        if (slot == MERGE_EMPTY) return TOKENIZER_NONE;
     }
 }
 

@@ -308,13 +308,37 @@ static enum reel_status refuse_extras(const struct mapper *m, struct reel_error 
     return REEL_OK;
 }
 
-/* Of a tied model a stored copy of the head is not used. Speech models are published with one,
- * which has to look like one. */
+/* Of a tied model a stored copy of the head is not used, so it has to be one: the reference would
+ * use a head that differs. Rows at even distances are compared, as a head that was trained differs
+ * in all. */
+static enum reel_status compare_heads(const struct mapper *m, const struct tensor *head,
+                                      struct reel_error *err) {
+    enum { COMPARED = 64 };
+    struct name_buffer name;
+    const struct tensor *t = tensor_find(m->file, root_name(m, m->names->embedding, &name));
+    if (!t || t->dtype != head->dtype || t->n_bytes != head->n_bytes) return REEL_OK;
+    const size_t rows = (size_t)m->config->vocab, bytes = t->n_bytes / rows;
+    for (size_t i = 0; i < COMPARED; i++) {
+        const size_t at = (rows - 1) * i / (COMPARED - 1) * bytes;
+        if (memcmp(t->data + at, head->data + at, bytes) != 0)
+            return err_set(err, REEL_E_UNSUPPORTED,
+                           "%s: tensor \"%s\" differs from the embedding, but "
+                           "\"tie_word_embeddings\" is true; allowed is a copy, or false",
+                           tensor_file_path(m->file, head), head->name);
+    }
+    return REEL_OK;
+}
+
+/* Speech models are published with a copy, which has to look like one. */
 static enum reel_status check_copied_head(const struct mapper *m, struct reel_error *err) {
     const int64_t shape[] = { m->config->vocab, m->config->hidden };
     const struct tensor *t = NULL;
-    if (!m->config->audio.n_layers || !tensor_find(m->file, m->root.head)) return REEL_OK;
-    return tensor_require(m->file, m->root.head, 2, shape, &t, err);
+    const struct tensor *head = m->root.head ? tensor_find(m->file, m->root.head) : NULL;
+    if (!head) return REEL_OK;
+    enum reel_status status = m->config->audio.n_layers
+                                  ? tensor_require(m->file, m->root.head, 2, shape, &t, err)
+                                  : REEL_OK;
+    return status == REEL_OK ? compare_heads(m, head, err) : status;
 }
 
 /* Checked here, so that a file that lacks something is refused before anything is read. */

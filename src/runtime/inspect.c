@@ -141,6 +141,16 @@ static void put_text(struct writer *w, const char *key, const char *text, size_t
     put(w, key, writable ? json_stringn(text, n) : json_null());
 }
 
+/* A message, whose text from files may be cut within a character: other bytes become "?". */
+static void put_message(struct writer *w, const char *key, const struct reel_error *problem) {
+    char text[sizeof problem->text];
+    size_t n = strlen(problem->text), at = 0;
+    memcpy(text, problem->text, n + 1);
+    while ((at += utf8_valid_prefix(text + at, n - at)) < n)
+        text[at] = '?';
+    put_text(w, key, text, n);
+}
+
 static void put_name(struct writer *w, const char *key, const char *text) {
     put_text(w, key, text, text ? strlen(text) : 0);
 }
@@ -377,7 +387,10 @@ static json_t *describe(const struct inspection *in) {
     put(&w, "memory", in->has_weights ? describe_memory(in) : json_null());
     if (in->unknown.size) put_text(&w, "unknown_keys", in->unknown.bytes, in->unknown.size);
     put(&w, "runs", json_boolean(in->problem.status == REEL_OK));
-    put_name(&w, "problem", in->problem.status == REEL_OK ? NULL : in->problem.text);
+    if (in->problem.status == REEL_OK)
+        put_name(&w, "problem", NULL);
+    else
+        put_message(&w, "problem", &in->problem);
     return finish(&w);
 }
 

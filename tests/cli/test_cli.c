@@ -161,6 +161,12 @@ static void a_file_of_another_kind_ends_with_status_5(void **state) {
     (void)state;
     expect("echo hello >hello.txt && reel run hello.txt -p x", 5, "not a GGUF file");
     expect("printf GGUF >short.gguf && reel inspect short.gguf", 5, "short.gguf");
+    /* what stops it is said also where its text is cut within a character */
+    expect("mkdir -p cut && printf '\\002\\0\\0\\0\\0\\0\\0\\0{}' >cut/model.safetensors && "
+           "printf '{\"model_type\":\"x%s\"}' $(printf '\\303\\251%.0s' $(seq 40)) "
+           ">cut/config.json && "
+           "reel inspect cut",
+           6, "model_type");
     expect("reel run demo -f .", 2, "is a folder");
 }
 

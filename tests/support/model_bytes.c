@@ -199,7 +199,7 @@ void mini_safetensors(struct bytes *b, const struct mini *mini) {
     snprintf(header + length, sizeof header - (size_t)length, "}");
     bytes_safetensors(b, header, 0);
     for (int i = 0; i < n; i++)
-        add_values(b, &list[i], i);
+        add_values(b, &list[i], list[i].kind == HEAD && mini->copied ? 0 : i);
 }
 
 void mini_gguf(struct bytes *b, const struct mini *mini) {

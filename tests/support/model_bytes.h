@@ -52,6 +52,7 @@ struct mini {
     bool qk_norm;
     bool qkv_bias;
     bool head;           /* has an output matrix */
+    bool copied;         /* which is the embedding once more; safetensors only */
     const char *without; /* leave this tensor out */
     const char *also;    /* add one f32 [8] tensor of this name */
     const char *wrong;   /* give this tensor the shape [3, 3] */

@@ -392,6 +392,20 @@ static void qwen2_has_biases_and_perhaps_a_window(void **state) {
     c = read_ok(mini_llama_config,
                 "{" AS_QWEN2 ",\"use_sliding_window\":true,\"sliding_window\":100}", NULL);
     assert_int_equal(c.max_context, 32768);
+    /* a list of kinds decides alone */
+    c = read_ok(mini_llama_config,
+                "{" AS_QWEN2 ",\"use_sliding_window\":true,\"sliding_window\":100,"
+                "\"layer_types\":[\"sliding_attention\"]}",
+                NULL);
+    assert_int_equal(c.window, 100);
+    c = read_ok(mini_llama_config,
+                "{" AS_QWEN2 ",\"use_sliding_window\":true,\"sliding_window\":100,"
+                "\"max_window_layers\":0,\"layer_types\":[\"full_attention\"]}",
+                NULL);
+    assert_int_equal(c.window, 0);
+    /* as the reference's class: null is as many as there are heads, missing is a number */
+    c = read_ok(mini_llama_config, "{" AS_QWEN2 ",\"num_key_value_heads\":null}", NULL);
+    assert_int_equal(c.n_kv_heads, c.n_heads);
 }
 
 static void a_window_bounds_mistrals_context(void **state) {
@@ -402,6 +416,8 @@ static void a_window_bounds_mistrals_context(void **state) {
     assert_int_equal(c.max_context, 4096); /* the class's window */
     c = read_ok(mini_llama_config, "{" AS_MISTRAL ",\"sliding_window\":null}", NULL);
     assert_int_equal(c.max_context, 131072);
+    c = read_ok(mini_llama_config, "{" AS_MISTRAL ",\"use_sliding_window\":false}", NULL);
+    assert_int_equal(c.max_context, 4096); /* a key that the class does not have */
     c = read_ok(mini_llama_config,
                 "{" AS_MISTRAL ",\"sliding_window\":512,\"max_position_embeddings\":256}", NULL);
     assert_int_equal(c.max_context, 256);

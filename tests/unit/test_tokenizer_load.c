@@ -554,6 +554,15 @@ static void a_model_without_tokenizer_files_is_refused(void **state) {
     assert_non_null(strstr(err.text, "tokenizer.json"));
 }
 
+/* The largest two ids make the key that an empty place begins with. */
+static void no_merge_of_the_largest_ids_is_found_in_an_empty_place(void **state) {
+    (void)state;
+    const uint64_t empty[2] = { MERGE_EMPTY, MERGE_EMPTY };
+    struct reel_tokenizer tok = { .merge_slots = empty };
+    tok.head.merge_bits = 1;
+    assert_int_equal(tables_rank(&tok, 0xfffff, 0xfffff), TOKENIZER_NONE);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_small_tokenizer_loads_and_encodes),
@@ -573,6 +582,7 @@ int main(void) {
         cmocka_unit_test(the_older_form_takes_its_ends_from_two_flags),
         cmocka_unit_test(the_older_form_needs_a_known_class),
         cmocka_unit_test(a_model_without_tokenizer_files_is_refused),
+        cmocka_unit_test(no_merge_of_the_largest_ids_is_found_in_an_empty_place),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

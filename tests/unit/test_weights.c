@@ -137,13 +137,21 @@ static void biases_of_q_k_and_v_are_one_vector(void **state) {
 static void a_tied_head_is_the_embedding_and_a_stored_copy_is_skipped(void **state) {
     (void)state;
     for (int stored = 0; stored < 2; stored++) {
-        struct mapped m = map_mini(&(struct mini){ .head = stored }, false, true);
+        struct mapped m = map_mini(&(struct mini){ .head = stored, .copied = true }, false, true);
         assert_int_equal(m.status, REEL_OK);
         assert_ptr_equal(m.weights.head.data, m.weights.embedding.data);
         assert_int_equal(m.weights.n_parameters, 80 + 64 * 2 + 32 * 2 + 96 * 3 + 8 * 3);
         assert_null(m.weights.layers[0].q_norm);
         release(&m);
     }
+}
+
+static void a_tied_model_with_another_head_is_refused(void **state) {
+    (void)state;
+    struct mapped m = map_mini(&(struct mini){ .head = true }, false, true);
+    assert_int_equal(m.status, REEL_E_UNSUPPORTED);
+    assert_non_null(strstr(m.err.text, "\"lm_head.weight\" differs from the embedding"));
+    release(&m);
 }
 
 static void an_untied_model_needs_its_head(void **state) {
@@ -350,6 +358,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_matrix_is_found_under_its_name),
         cmocka_unit_test(a_tied_head_is_the_embedding_and_a_stored_copy_is_skipped),
+        cmocka_unit_test(a_tied_model_with_another_head_is_refused),
         cmocka_unit_test(an_untied_model_needs_its_head),
         cmocka_unit_test(rows_of_q_and_k_are_put_back_in_order),
         cmocka_unit_test(qwen3_gguf_rows_stay_as_stored),
