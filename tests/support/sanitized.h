@@ -14,6 +14,18 @@
 #define SANITIZED 0
 #endif
 
+/* THREAD_SANITIZED: 1 with the thread sanitizer, else 0. */
+#ifdef __has_feature
+#if __has_feature(thread_sanitizer)
+#define THREAD_SANITIZED 1
+#endif
+#elif defined(__SANITIZE_THREAD__)
+#define THREAD_SANITIZED 1
+#endif
+#ifndef THREAD_SANITIZED
+#define THREAD_SANITIZED 0
+#endif
+
 #include <stdlib.h>
 
 /* Whether this run leaves out what takes the host the same way once more: under a sanitizer, which

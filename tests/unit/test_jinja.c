@@ -1,5 +1,6 @@
 /* The template engine beside its goldens: marks, limits, values, threads. */
 #include "jinja/text.h"
+#include "support/sanitized.h"
 
 #include <pthread.h>
 #include <setjmp.h>
@@ -460,8 +461,11 @@ static void searching_takes_no_product_of_lengths(void **state) {
     }
 }
 
+/* Not with the thread sanitizer, under which one run in three ends in the middle: its frames are
+ * several times as large, and a template has no threads. */
 static void deep_nesting_ends_in_an_error(void **state) {
     (void)state;
+    if (THREAD_SANITIZED) skip();
     call_in_blocks_ends_in_an_error("{% if 1 %}", "{% endif %}");
     call_in_blocks_ends_in_an_error("{% for i in [1] %}", "{% endfor %}");
     call_in_blocks_ends_in_an_error("{% filter upper %}", "{% endfilter %}");
