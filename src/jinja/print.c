@@ -1,49 +1,10 @@
 /* str() and repr() of values, and Python's shortest form of floats. */
+#include "base/decimal.h"
 #include "jinja/text.h"
 
-#include <ctype.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-
-/* The shortest decimal digits that read back as `value` (> 0, finite), closest to it, and the
- * exponent of the first: value = d.ddd * 10^exponent. Correct rounding to n digits can miss the one
- * n-digit neighbour above that still reads back (2^-44 is such a value), so that is tried too.
- * Everything here avoids the decimal point, which the locale may have changed. */
-static bool reads_back(double value, const char *digits, size_t n, int exponent) {
-    char text[40];
-    snprintf(text, sizeof text, "%.*se%d", (int)n, digits, exponent - (int)n + 1);
-    return strtod(text, NULL) == value;
-}
-
-static bool digits_above(char *digits, size_t n) {
-    while (n && digits[n - 1] == '9')
-        digits[--n] = '0';
-    if (n == 0) return false;
-    digits[n - 1]++;
-    return true;
-}
-
-static size_t shortest_digits(double value, char digits[18], int *exponent) {
-    for (size_t n = 1; n <= 17; n++) {
-        char text[40];
-        size_t k = 0;
-        snprintf(text, sizeof text, "%.*e", (int)n - 1, value);
-        const char *e = strchr(text, 'e');
-        for (const char *p = text; p < e; p++)
-            if (isdigit((unsigned char)*p)) digits[k++] = *p;
-        digits[k] = '\0';
-        *exponent = (int)strtol(e + 1, NULL, 10);
-        if (reads_back(value, digits, n, *exponent)) return n;
-        char above[18];
-        memcpy(above, digits, sizeof above);
-        if (digits_above(above, n) && reads_back(value, above, n, *exponent)) {
-            memcpy(digits, above, sizeof above);
-            return n;
-        }
-    }
-    return 17; /* 17 digits always read back */
-}
 
 /* Plain from 1e-4 to below 1e16, else with an exponent; always with a fraction or an exponent. */
 size_t float_repr(double f, char out[32]) {
@@ -53,7 +14,7 @@ size_t float_repr(double f, char out[32]) {
     if (f == 0) return (size_t)snprintf(out, 32, "%s0.0", sign);
     char digits[18];
     int exponent = 0;
-    int n = (int)shortest_digits(fabs(f), digits, &exponent);
+    int n = (int)decimal_shortest(fabs(f), digits, &exponent);
     if (exponent < -4 || exponent >= 16) {
         const char *point = n > 1 ? "." : "";
         return (size_t)snprintf(out, 32, "%s%c%s%.*se%c%02d", sign, digits[0], point, n - 1,

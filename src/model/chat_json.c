@@ -2,6 +2,7 @@
  * JSON, so the walkers need no error paths for malformed input, and no recursion. */
 #include "model/chat_json.h"
 
+#include "base/decimal.h"
 #include "base/json.h"
 
 #include <ctype.h>
@@ -153,52 +154,13 @@ bool json_span_member(struct json_span object, const char *key, struct json_span
     return false;
 }
 
-/* The shortest decimal digits that read back as `value` (> 0, finite), closest to it, and the
- * exponent of the first: value = d.ddd * 10^exponent. Correct rounding to n digits can miss the one
- * n-digit neighbour above that still reads back (2^-44 is such a value), so that is tried too.
- * Everything here avoids the decimal point, which the locale may have changed. */
-static bool reads_back(double value, const char *digits, size_t n, int exponent) {
-    char text[40];
-    snprintf(text, sizeof text, "%.*se%d", (int)n, digits, exponent - (int)n + 1);
-    return strtod(text, NULL) == value;
-}
-
-static bool digits_above(char *digits, size_t n) {
-    while (n && digits[n - 1] == '9')
-        digits[--n] = '0';
-    if (n == 0) return false;
-    digits[n - 1]++;
-    return true;
-}
-
-static size_t shortest_digits(double value, char digits[18], int *exponent) {
-    for (size_t n = 1; n <= 17; n++) {
-        char text[40];
-        size_t k = 0;
-        snprintf(text, sizeof text, "%.*e", (int)n - 1, value);
-        const char *e = strchr(text, 'e');
-        for (const char *p = text; p < e; p++)
-            if (isdigit((unsigned char)*p)) digits[k++] = *p;
-        digits[k] = '\0';
-        *exponent = (int)strtol(e + 1, NULL, 10);
-        if (reads_back(value, digits, n, *exponent)) return n;
-        char above[18];
-        memcpy(above, digits, sizeof above);
-        if (digits_above(above, n) && reads_back(value, above, n, *exponent)) {
-            memcpy(digits, above, sizeof above);
-            return n;
-        }
-    }
-    return 17; /* 17 digits always read back */
-}
-
 /* Python's repr: plain from 1e-4 to below 1e16, always with a fraction or an exponent. */
 static enum reel_status write_real(struct buffer *out, double value, struct reel_error *err) {
     char digits[18];
     int exponent = 0;
     const char *sign = signbit(value) ? "-" : "";
     if (value == 0) return buffer_printf(out, err, "%s0.0", sign);
-    int n = (int)shortest_digits(fabs(value), digits, &exponent);
+    int n = (int)decimal_shortest(fabs(value), digits, &exponent);
     while (n > 1 && digits[n - 1] == '0')
         n--;
     if (exponent < -4 || exponent >= 16)
@@ -238,23 +200,6 @@ static enum reel_status write_number(struct buffer *out, struct json_span number
     enum reel_status status = read_real(number, &value, err);
     if (status != REEL_OK) return status;
     return write_real(out, value, err);
-}
-
-bool json_span_truthy(struct json_span value) {
-    switch (json_span_kind(value)) {
-    case 't':
-        return true;
-    case 'f':
-    case 'n':
-        return false;
-    case '"':
-        return value.n_bytes > 2;
-    case '0':
-        for (size_t i = 0; i < value.n_bytes && !strchr("eE", value.at[i]); i++)
-            if (value.at[i] >= '1' && value.at[i] <= '9') return true;
-        return false;
-    }
-    return skip(value, 1, ' ') + 1 < value.n_bytes; /* a list or an object: anything inside */
 }
 
 /* One character inside a JSON string: control characters, quotes and backslashes are escaped,

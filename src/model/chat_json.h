@@ -21,9 +21,6 @@ enum reel_status json_span_open(struct json_span *out, const char *what, const c
 /* '{' '[' '"' 't' 'f' 'n' or '0' for a number. */
 char json_span_kind(struct json_span value);
 
-/* Whether Python counts the value as true: not null, false, zero or empty. */
-bool json_span_truthy(struct json_span value);
-
 /* Whether a string value is exactly this text. */
 bool json_span_is(struct json_span string, const char *text);
 
