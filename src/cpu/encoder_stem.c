@@ -104,12 +104,29 @@ static uint16_t *plane_at(const struct stem_plane *p, int chunk, int frame) {
            (size_t)(p->border * p->channels);
 }
 
+/* Chunks of a batch that are convolved together. */
+struct group {
+    int first, n;
+};
+
+/* Frames of plane `plane` that the tokens of one chunk of a group come from. The last chunk of a
+ * clip has fewer tokens than the others, and what lies behind theirs is neither made nor read. */
+static int frames_wanted(const struct encoder_turn *t, const struct group *g, int chunk,
+                         int plane) {
+    const int left = t->job->n - (g->first + chunk) * M_AUDIO_CHUNK_FRAMES;
+    int n = audio_tokens(int_min(left, M_AUDIO_CHUNK_FRAMES));
+    for (int i = M_AUDIO_CONVS - 1; i >= plane; i--)
+        n = int_min(2 * n, t->e->plane[i].frames); /* frame f is made of 2 f - 1 to 2 f + 1 */
+    return n;
+}
+
 /* Features of one chunk as the first plane; what the clip lacks is 0. */
-static void enter_chunk(const struct encoder_turn *t, int chunk, int first) {
+static void enter_chunk(const struct encoder_turn *t, const struct group *g, int chunk) {
     const struct stem_plane *p = &t->e->plane[0];
     const struct encoder_job *job = t->job;
-    const int end = job->first + job->n;
-    for (int frame = 0; frame < p->frames; frame++) {
+    const int first = job->first + (g->first + chunk) * M_AUDIO_CHUNK_FRAMES;
+    const int end = job->first + job->n, n = frames_wanted(t, g, chunk, 0);
+    for (int frame = 0; frame < n; frame++) {
         uint16_t *row = plane_at(p, chunk, frame);
         for (int bin = 0; bin < p->bins; bin++) {
             const float *in = job->features + (size_t)bin * (size_t)job->stride;
@@ -153,13 +170,13 @@ static void convolve_frame(const struct encoder_turn *t, int conv, int chunk, in
 
 /* Pieces of work: chunks times tiles of channels times runs of frames. A tile's kernels stay in the
  * second-level cache for a run. */
-static void convolve(const struct encoder_turn *t, int conv, int n_chunks) {
+static void convolve(const struct encoder_turn *t, int conv, const struct group *g) {
     enum { FRAMES = 13 };
     const int tiles = n_tiles(t->e->config->n_channels), frames = t->e->plane[conv + 1].frames;
-    const int runs = (frames + FRAMES - 1) / FRAMES, n_items = n_chunks * tiles * runs;
+    const int runs = (frames + FRAMES - 1) / FRAMES, n_items = g->n * tiles * runs;
     for (int item; (item = encoder_take(t, n_items)) >= 0;) {
         const int tile = item % tiles, run = item / tiles % runs, chunk = item / tiles / runs;
-        const int last = int_min(frames, (run + 1) * FRAMES);
+        const int last = int_min(frames_wanted(t, g, chunk, conv + 1), (run + 1) * FRAMES);
         for (int frame = run * FRAMES; frame < last; frame++)
             convolve_frame(t, conv, chunk, frame, tile);
     }
@@ -186,16 +203,16 @@ static void enter_tokens(const struct encoder_turn *t, int first, int n) {
 bool encoder_stem(const struct encoder_turn *t) {
     const int all = (t->job->n + M_AUDIO_CHUNK_FRAMES - 1) / M_AUDIO_CHUNK_FRAMES;
     for (int chunk = 0; chunk < all; chunk += T_ENCODER_CHUNKS) {
-        const int n = int_min(T_ENCODER_CHUNKS, all - chunk);
+        const struct group g = { chunk, int_min(T_ENCODER_CHUNKS, all - chunk) };
         const int first = chunk * M_AUDIO_CHUNK_TOKENS;
-        for (int i; (i = encoder_take(t, n)) >= 0;)
-            enter_chunk(t, i, t->job->first + (chunk + i) * M_AUDIO_CHUNK_FRAMES);
+        for (int i; (i = encoder_take(t, g.n)) >= 0;)
+            enter_chunk(t, &g, i);
         if (!encoder_barrier(t)) return false;
         for (int conv = 0; conv < M_AUDIO_CONVS; conv++) {
-            convolve(t, conv, n);
+            convolve(t, conv, &g);
             if (!encoder_barrier(t)) return false;
         }
-        enter_tokens(t, first, int_min(n * M_AUDIO_CHUNK_TOKENS, t->job->n_tokens - first));
+        enter_tokens(t, first, int_min(g.n * M_AUDIO_CHUNK_TOKENS, t->job->n_tokens - first));
         if (!encoder_barrier(t)) return false;
     }
     return true;
