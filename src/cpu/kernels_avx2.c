@@ -73,14 +73,27 @@ static void widen_rows(const struct gemm *g, int m, int rows, int first, int n, 
     }
 }
 
-/* sums[rows, 16] += rows . panel; rows is a constant at every call. */
-ALWAYS_INLINE void multiply_rows(const struct wide *w, int panel, int n, float *sums,
+/* Where sums of some rows begin, and where they go. */
+struct way {
+    const float *from; /* f32 [rows, TILE_ROWS]; NULL: at zero */
+    float *to;
+    size_t to_stride;
+    bool accumulate; /* what `to` holds is added */
+};
+
+/* to[rows, 16] = from + rows . panel; rows is a constant at every call. */
+ALWAYS_INLINE void multiply_rows(const struct wide *w, int panel, int n, const struct way *way,
                                  const int rows) {
     vf sum[ROWS][2];
 #pragma GCC unroll 8
-    for (int r = 0; r < rows; r++) {
-        sum[r][0] = v_load(sums + r * TILE_ROWS);
-        sum[r][1] = v_load(sums + r * TILE_ROWS + LANES);
+    for (int r = 0; r < rows; r++)
+        sum[r][0] = sum[r][1] = v_set(0);
+    if (way->from) {
+#pragma GCC unroll 8
+        for (int r = 0; r < rows; r++) {
+            sum[r][0] = v_load(way->from + r * TILE_ROWS);
+            sum[r][1] = v_load(way->from + r * TILE_ROWS + LANES);
+        }
     }
     for (int k = 0; k < n; k++) {
         const vf low = v_load(w->panels[panel][k]), high = v_load(w->panels[panel][k] + LANES);
@@ -91,56 +104,65 @@ ALWAYS_INLINE void multiply_rows(const struct wide *w, int panel, int n, float *
             sum[r][1] = v_fma(high, x, sum[r][1]);
         }
     }
+    if (way->accumulate) {
+#pragma GCC unroll 8
+        for (int r = 0; r < rows; r++) {
+            const float *c = way->to + (size_t)r * way->to_stride;
+            sum[r][0] = v_load(c) + sum[r][0];
+            sum[r][1] = v_load(c + LANES) + sum[r][1];
+        }
+    }
 #pragma GCC unroll 8
     for (int r = 0; r < rows; r++) {
-        v_store(sums + r * TILE_ROWS, sum[r][0]);
-        v_store(sums + r * TILE_ROWS + LANES, sum[r][1]);
+        float *to = way->to + (size_t)r * way->to_stride;
+        v_store(to, sum[r][0]);
+        v_store(to + LANES, sum[r][1]);
     }
 }
 
-static void multiply_some(const struct wide *w, int panel, int n, float *sums, int rows) {
+static void multiply_some(const struct wide *w, int panel, int n, const struct way *way, int rows) {
     switch (rows) {
     case 1:
-        multiply_rows(w, panel, n, sums, 1);
+        multiply_rows(w, panel, n, way, 1);
         break;
     case 2:
-        multiply_rows(w, panel, n, sums, 2);
+        multiply_rows(w, panel, n, way, 2);
         break;
     case 3:
-        multiply_rows(w, panel, n, sums, 3);
+        multiply_rows(w, panel, n, way, 3);
         break;
     case 4:
-        multiply_rows(w, panel, n, sums, 4);
+        multiply_rows(w, panel, n, way, 4);
         break;
     case 5:
-        multiply_rows(w, panel, n, sums, 5);
+        multiply_rows(w, panel, n, way, 5);
         break;
     default:
-        multiply_rows(w, panel, n, sums, ROWS);
+        multiply_rows(w, panel, n, way, ROWS);
     }
 }
 
-/* C of rows [m, m + rows) and up to PANELS panels. */
+/* C of rows [m, m + rows) and up to PANELS panels. Sums wait in w->sums from one piece of K to the
+ * next; those of the last go to C. */
 static void gemm_tile(const struct gemm *g, int m, int rows, int panel, int panels,
                       struct wide *w) {
-    memset(w->sums, 0, (size_t)rows * sizeof w->sums[0]);
     for (int k = 0; k < g->k_pairs; k += PIECE_K / 2) {
         const int n = g->k_pairs - k < PIECE_K / 2 ? g->k_pairs - k : PIECE_K / 2;
+        const bool last = k + n == g->k_pairs;
         widen_panels(g, panel, panels, k, n, w);
         for (int r = 0; r < rows; r += ROWS) {
             const int some = rows - r < ROWS ? rows - r : ROWS;
+            float *c = g->c + (size_t)(m + r) * g->c_stride + (size_t)panel * PANEL_LANES;
             widen_rows(g, m + r, some, k, n, w);
-            for (int p = 0; p < panels; p++)
-                multiply_some(w, p, 2 * n, w->sums[r] + p * PANEL_LANES, some);
+            for (int p = 0; p < panels; p++) {
+                float *sums = w->sums[r] + p * PANEL_LANES;
+                const struct way way = { .from = k > 0 ? sums : NULL,
+                                         .to = last ? c + p * PANEL_LANES : sums,
+                                         .to_stride = last ? g->c_stride : TILE_ROWS,
+                                         .accumulate = last && g->accumulate };
+                multiply_some(w, p, 2 * n, &way, some);
+            }
         }
-    }
-    const size_t width = (size_t)panels * PANEL_LANES;
-    for (int r = 0; r < rows; r++) {
-        float *c = g->c + (size_t)(m + r) * g->c_stride + (size_t)panel * PANEL_LANES;
-        if (g->accumulate)
-            body_add(c, w->sums[r], (int)width);
-        else
-            memcpy(c, w->sums[r], width * sizeof *c);
     }
 }
 
