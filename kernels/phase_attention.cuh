@@ -35,7 +35,8 @@ enum {
     EARLY_TILES = SPARE_REGISTERS < 96    ? 2
                   : AT_TILES < EARLY_MOST ? AT_TILES
                                           : EARLY_MOST,
-    EARLY_V = SPARE_REGISTERS < 144 || G_COMPUTE != 90 ? 0 : EARLY_TILES,
+    /* Rows of 64 values leave 16 registers more than rows of 128. */
+    EARLY_V = SPARE_REGISTERS < 112 + 4 * AT_TILES || G_COMPUTE != 90 ? 0 : EARLY_TILES,
     V_ROOM = EARLY_V ? EARLY_V : 1,
     WHOLE_EARLY = EARLY_V == AT_TILES /* the piece's slot is free again before q is there */
 };
