@@ -14,7 +14,10 @@ struct prefill {
     int thread, n_threads;
     const struct run_text *texts; /* [n_texts] at least one */
     int n_texts;
+    int from; /* rows from here on are worked on */
 };
+
+static int rows_of(const struct prefill *f) { return f->run->n - f->from; }
 
 static int take(const struct prefill *f, int n) {
     return thread_pool_take(f->e->pool, f->thread, n);
@@ -24,9 +27,9 @@ static bool barrier(const struct prefill *f) { return thread_pool_barrier(f->e->
 
 /* The next of the positions, for phases that treat each alone: some four pieces a thread. */
 static bool take_positions(const struct prefill *f, struct piece *p) {
-    const int n = f->run->n, size = int_max(1, n / (4 * f->n_threads));
+    const int n = rows_of(f), size = int_max(1, n / (4 * f->n_threads));
     const int i = take(f, (n + size - 1) / size);
-    *p = (struct piece){ i * size, int_min(n, (i + 1) * size) };
+    *p = (struct piece){ f->from + i * size, f->from + int_min(n, (i + 1) * size) };
     return i >= 0;
 }
 
@@ -59,16 +62,21 @@ static void norm_rows(const struct prefill *f, const float *weight) {
 
 static struct tile_input input_of(const struct prefill *f, const uint16_t *rows,
                                   const uint16_t *rests, const float *sums) {
-    return (struct tile_input){ .m = f->run->n,
-                                .rows = rows,
+    const size_t at = (size_t)f->from * f->e->row_stride;
+    return (struct tile_input){ .m = rows_of(f),
+                                .rows = rows + at,
                                 .stride = f->e->row_stride,
-                                .rests = rests,
-                                .sums = sums,
+                                .rests = rests + at,
+                                .sums = sums + (size_t)f->from * f->e->sums_stride,
                                 .sums_stride = f->e->sums_stride };
 }
 
 static struct tile_input input_rows(const struct prefill *f) {
     return input_of(f, f->e->rows, f->e->rests, f->e->sums);
+}
+
+static struct tile_input input_gated(const struct prefill *f) {
+    return input_of(f, f->e->gated_rows, f->e->gated_rests, f->e->gated_sums);
 }
 
 static int tiles_of(int rows) { return (rows + TILE_ROWS - 1) / TILE_ROWS; }
@@ -87,8 +95,10 @@ static bool take_tile(const struct prefill *f, const struct matrix *const *parts
     return true;
 }
 
-/* projected = all the mixer's matrices . rows, and their biases */
-static void multiply_projections(const struct prefill *f, const struct layer_weights *layer) {
+/* projected = all the mixer's matrices . rows, and their biases; queries of the rows that are
+ * wanted alone */
+static void multiply_projections(const struct prefill *f, const struct prefill *wanted,
+                                 const struct layer_weights *layer) {
     const struct engine *e = f->e;
     const struct matrix *parts[MAX_PROJECTIONS];
     const int n_parts = engine_projections(layer, parts);
@@ -96,13 +106,15 @@ static void multiply_projections(const struct prefill *f, const struct layer_wei
     for (int i = 1; i < n_parts; i++)
         start[i] = start[i - 1] + parts[i - 1]->rows;
     const size_t stride = (size_t)e->projected_dim;
-    const struct tile_input input = input_rows(f);
     int part, first;
     while (take_tile(f, parts, n_parts, &part, &first)) {
+        const struct prefill *some = parts[part] == &layer->q ? wanted : f;
+        const struct tile_input input = input_rows(some);
+        if (input.m == 0) continue;
         tile_product(&e->kernels, parts[part], first, PANELS, &input, &f->w->tile, f->w->tile.c);
         int n = int_min(TILE_ROWS, parts[part]->rows - first), row = start[part] + first;
-        for (int i = 0; i < f->run->n; i++) {
-            float *to = e->projected + (size_t)i * stride + (size_t)row;
+        for (int i = 0; i < input.m; i++) {
+            float *to = e->projected + (size_t)(some->from + i) * stride + (size_t)row;
             memcpy(to, f->w->tile.c + (size_t)i * TILE_ROWS, (size_t)n * sizeof(float));
             if (layer->qkv_bias) e->kernels.add(to, layer->qkv_bias + row, n);
         }
@@ -117,8 +129,8 @@ static void multiply_into_x(const struct prefill *f, const struct matrix *m,
     while (take_tile(f, &m, 1, &part, &first)) {
         tile_product(&e->kernels, m, first, PANELS, input, &f->w->tile, f->w->tile.c);
         int n = int_min(TILE_ROWS, m->rows - first);
-        for (int i = 0; i < f->run->n; i++)
-            e->kernels.add(e->x + (size_t)i * (size_t)m->rows + (size_t)first,
+        for (int i = 0; i < input->m; i++)
+            e->kernels.add(e->x + (size_t)(f->from + i) * (size_t)m->rows + (size_t)first,
                            f->w->tile.c + (size_t)i * TILE_ROWS, n);
     }
 }
@@ -136,13 +148,12 @@ static void multiply_gated(const struct prefill *f, const struct layer_weights *
         tile_product(&e->kernels, &layer->gate, first, PANELS / 2, &input, &f->w->tile, c);
         tile_product(&e->kernels, &layer->up, first, PANELS / 2, &input, &f->w->tile, c + HALF);
         int n = int_min(HALF, inter - first);
-        for (int j = 0; j < f->run->n; j++) {
+        for (int j = 0; j < input.m; j++) {
             float *row = c + (size_t)j * TILE_ROWS;
-            size_t at = (size_t)j * e->row_stride + (size_t)first;
+            const size_t to = (size_t)(f->from + j), at = to * e->row_stride + (size_t)first;
             uint16_t *out = e->gated_rows + at, *rest = e->gated_rests + at;
             e->kernels.swiglu(row, row + HALF, n, row);
-            round_row(e, row, n, out, rest,
-                      e->gated_sums + (size_t)j * e->sums_stride + first / BLOCK);
+            round_row(e, row, n, out, rest, e->gated_sums + to * e->sums_stride + first / BLOCK);
         }
     }
 }
@@ -180,15 +191,15 @@ static const struct run_text *piece_at(const struct prefill *f, const struct cut
     return t;
 }
 
-/* Turns the heads of one KV head for rows first .. last - 1 of a text and stores keys and values.
- */
-static void turn_heads(const struct prefill *f, const struct layer_weights *layer, int kv_head,
-                       const struct run_text *text, struct piece p) {
+/* Turns the heads of one KV head for rows p.first .. p.last - 1 of a text, those of queries from
+ * row `queries` on, and stores keys and values. */
+static void turn_heads(const struct prefill *f, int queries, const struct layer_weights *layer,
+                       int kv_head, const struct run_text *text, struct piece p) {
     const struct engine *e = f->e;
     const int dim = e->config->head_dim;
     for (int i = p.first; i < p.last; i++) {
         float *row = e->projected + (size_t)i * (size_t)e->projected_dim;
-        for (int g = 0; g < e->group; g++) {
+        for (int g = 0; g < e->group && i >= queries; g++) {
             float *q = row + (size_t)(kv_head * e->group + g) * (size_t)e->q_step;
             size_t at = ((size_t)kv_head * T_CHUNK + (size_t)i) * (size_t)e->group + (size_t)g;
             engine_turn_head(e, q, layer->q_norm, i);
@@ -204,14 +215,15 @@ static void turn_heads(const struct prefill *f, const struct layer_weights *laye
 }
 
 /* Pieces of work: KV heads times panels of the cache, so that no cache line has two writers. */
-static void store_keys_values(const struct prefill *f, const struct layer_weights *layer) {
+static void store_keys_values(const struct prefill *f, const struct prefill *wanted,
+                              const struct layer_weights *layer) {
     const struct cut panels = { PANEL_LANES, true };
     const int n_panels = count_pieces(f, &panels);
     const int n_items = f->e->config->n_kv_heads * n_panels;
     for (int item; (item = take(f, n_items)) >= 0;) {
         struct piece p;
         const struct run_text *text = piece_at(f, &panels, item % n_panels, &p);
-        turn_heads(f, layer, item / n_panels, text, p);
+        turn_heads(f, wanted->from, layer, item / n_panels, text, p);
     }
 }
 
@@ -278,19 +290,22 @@ static void run_delta(const struct prefill *f, const struct layer_weights *layer
     }
 }
 
-/* mixed = attention or DeltaNet of projected, in two phases */
-static bool mix(const struct prefill *f, const struct layer_weights *layer) {
-    const bool delta = layer->kind == LAYER_DELTA;
-    if (delta)
+/* Of projected: keys and values go where attention looks, a DeltaNet's channels are convolved. */
+static void prepare_mixer(const struct prefill *f, const struct prefill *wanted,
+                          const struct layer_weights *layer) {
+    if (layer->kind == LAYER_DELTA)
         convolve(f, layer);
     else
-        store_keys_values(f, layer);
-    if (!barrier(f)) return false;
-    if (delta)
+        store_keys_values(f, wanted, layer);
+}
+
+/* mixed = attention of the rows that are wanted, or the DeltaNet, whose state takes all. */
+static void mix(const struct prefill *f, const struct prefill *wanted,
+                const struct layer_weights *layer) {
+    if (layer->kind == LAYER_DELTA)
         run_delta(f, layer);
     else
-        attend(f, layer);
-    return true;
+        attend(wanted, layer);
 }
 
 static void round_mixed(const struct prefill *f, const struct layer_weights *layer) {
@@ -370,24 +385,47 @@ static void output(const struct prefill *f) {
     }
 }
 
-/* False: the others have finished the chunk, or given it up, without this thread. */
-static bool run_layer(const struct prefill *f, const struct layer_weights *layer) {
-    const struct tile_input rows = input_rows(f);
-    const struct tile_input gated =
-        input_of(f, f->e->gated_rows, f->e->gated_rests, f->e->gated_sums);
+/* The first row that the last layer has to make: nothing is asked of those before it, which leave
+ * only what later positions see of them. n: of none. */
+static int first_wanted(const struct engine_run *run) {
+    if (run->texts) return 0;
+    switch (run->output) {
+    case REEL_OUTPUT_NONE:
+        return run->n;
+    case REEL_OUTPUT_LAST_LOGITS:
+    case REEL_OUTPUT_LAST_HIDDEN:
+        return run->n - 1;
+    case REEL_OUTPUT_ALL_LOGITS:
+    case REEL_OUTPUT_ALL_HIDDEN:
+        break;
+    }
+    return 0;
+}
+
+/* x = the layer's of the rows that are wanted, which are the last of all. False: the others have
+ * finished the chunk, or given it up, without this thread. */
+static bool run_layer(const struct prefill *f, const struct prefill *wanted,
+                      const struct layer_weights *layer) {
+    const struct tile_input rows = input_rows(wanted), gated = input_gated(wanted);
     norm_rows(f, layer->attn_norm);
     if (!barrier(f)) return false;
-    multiply_projections(f, layer);
-    if (!barrier(f) || !mix(f, layer) || !barrier(f)) return false;
-    round_mixed(f, layer);
+    multiply_projections(f, wanted, layer);
     if (!barrier(f)) return false;
-    multiply_into_x(f, &layer->o, &rows);
+    prepare_mixer(f, wanted, layer);
     if (!barrier(f)) return false;
-    norm_rows(f, layer->ffn_norm);
+    if (rows_of(wanted) == 0 && layer->kind != LAYER_DELTA) return true; /* a phase has pieces */
+    mix(f, wanted, layer);
     if (!barrier(f)) return false;
-    multiply_gated(f, layer);
+    if (rows_of(wanted) == 0) return true;
+    round_mixed(wanted, layer);
     if (!barrier(f)) return false;
-    multiply_into_x(f, &layer->down, &gated);
+    multiply_into_x(wanted, &layer->o, &rows);
+    if (!barrier(f)) return false;
+    norm_rows(wanted, layer->ffn_norm);
+    if (!barrier(f)) return false;
+    multiply_gated(wanted, layer);
+    if (!barrier(f)) return false;
+    multiply_into_x(wanted, &layer->down, &gated);
     return barrier(f);
 }
 
@@ -412,15 +450,25 @@ void prefill_region(void *user, int thread, int n_threads) {
                                thread,
                                n_threads,
                                run->texts ? run->texts : &whole,
-                               run->texts ? run->n_texts : 1 };
+                               run->texts ? run->n_texts : 1,
+                               0 };
+    const int from = first_wanted(run), last_layer = e->config->n_layers - 1;
+    const struct run_text end = { .row = from,
+                                  .n = run->n - from,
+                                  .position = run->position + from };
+    struct prefill wanted = f;
+    if (from > 0) {
+        wanted.texts = &end;
+        wanted.from = from;
+    }
     enter(&f);
     if (!barrier(&f)) return;
-    for (int i = 0; i < e->config->n_layers; i++) {
+    for (int i = 0; i <= last_layer; i++) {
         if (thread == 0 && run->cancel && atomic_load(run->cancel)) {
             run->cancelled = true;
             return; /* the others find the region closed */
         }
-        if (!run_layer(&f, &e->weights->layers[i])) return;
+        if (!run_layer(&f, i == last_layer ? &wanted : &f, &e->weights->layers[i])) return;
     }
     output(&f);
 }

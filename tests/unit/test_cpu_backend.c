@@ -566,6 +566,68 @@ static void a_pass_is_cancelled_and_the_reference_takes_none(void **state) {
     free_model(m);
 }
 
+static void evaluate_for(struct running *r, int first, int n, enum reel_output output, float *out) {
+    const struct backend_eval eval = {
+        .position = first, .n = n, .ids = token_ids + first, .output = output, .out = out
+    };
+    assert_int_equal(cpu_backend.eval(r->state, &eval, NULL), REEL_OK);
+}
+
+/* In the last layer only what is asked for is made of a row; what follows must not notice. */
+static void assert_rows_are_not_missed(const struct shape *shape, int before, int n) {
+    static const enum reel_output outputs[] = { REEL_OUTPUT_ALL_HIDDEN, REEL_OUTPUT_LAST_HIDDEN,
+                                                REEL_OUTPUT_NONE };
+    struct small_model *m = random_model(shape);
+    const size_t hidden = (size_t)shape->hidden, logits = (size_t)shape->vocab * sizeof(float);
+    float *made[3], *next[3];
+    choose_ids(shape->vocab);
+    for (int i = 0; i < 3; i++) {
+        struct running r = open_running(m, NULL, 2);
+        made[i] = new_logits(n, shape->hidden);
+        next[i] = new_logits(1, shape->vocab);
+        if (before) evaluate_for(&r, 0, before, REEL_OUTPUT_NONE, NULL);
+        evaluate_for(&r, before, n, outputs[i], made[i]);
+        evaluate_for(&r, before + n, 1, REEL_OUTPUT_LAST_LOGITS, next[i]);
+        close_running(&r);
+    }
+    const bool same =
+        memcmp(made[1], made[0] + (size_t)(n - 1) * hidden, hidden * sizeof(float)) == 0 &&
+        memcmp(next[1], next[0], logits) == 0 && memcmp(next[2], next[0], logits) == 0;
+    for (int i = 0; i < 3; i++)
+        free(made[i]), free(next[i]);
+    free_model(m);
+    if (!same) fail_msg("%s, %d positions behind %d", shape->name, n, before);
+}
+
+static void rows_that_nothing_is_asked_of_are_not_missed(void **state) {
+    (void)state;
+    static const int lengths[] = { 2, 16, 33, 70 };
+    for (int i = 0; i < N_SHAPES; i++)
+        for (int j = 0; j < 4; j++)
+            assert_rows_are_not_missed(&shapes[i], j % 2 * 21, lengths[j]);
+}
+
+/* The last layer's matrices but those of keys and values cannot be read, so whoever multiplies by
+ * them dies. */
+static void no_output_leaves_the_end_of_the_last_layer_alone(void **state) {
+    (void)state;
+    struct small_model *m = random_model(&shapes[0]);
+    choose_ids(shapes[0].vocab);
+    struct running r = open_running(m, NULL, 2);
+    struct layer_weights *last = &m->layers[N_LAYERS - 1];
+    struct matrix *const parts[] = { &last->q, &last->o, &last->gate, &last->up, &last->down };
+    const unsigned char *data[5];
+    for (int i = 0; i < 5; i++) {
+        data[i] = parts[i]->data;
+        parts[i]->data = NULL;
+    }
+    evaluate_for(&r, 0, 19, REEL_OUTPUT_NONE, NULL);
+    for (int i = 0; i < 5; i++)
+        parts[i]->data = data[i];
+    close_running(&r);
+    free_model(m);
+}
+
 /* The output matrix cannot be read, so whoever multiplies by it dies. */
 static void no_output_leaves_the_output_matrix_alone(void **state) {
     (void)state;
@@ -702,6 +764,8 @@ int main(void) {
         cmocka_unit_test(packed_texts_are_what_they_are_alone),
         cmocka_unit_test(a_pass_that_fills_a_short_state_is_cut),
         cmocka_unit_test(a_pass_is_cancelled_and_the_reference_takes_none),
+        cmocka_unit_test(rows_that_nothing_is_asked_of_are_not_missed),
+        cmocka_unit_test(no_output_leaves_the_end_of_the_last_layer_alone),
         cmocka_unit_test(no_output_leaves_the_output_matrix_alone),
         cmocka_unit_test(cancelled_runs_say_so_and_keep_whole_chunks),
         cmocka_unit_test(faithful_rounding_refuses_a_fast_path),
