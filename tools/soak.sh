@@ -5,7 +5,7 @@
 #
 # What was begun goes on: programs and steps that passed at a commit are kept in build/soak/COMMIT and not run again
 # there. Uncommitted changes have no such name, and begin anew. Name steps to run only those:
-#   tests sanitize sanitize-sim tidy kernels fuzz
+#   tests mutations sanitize sanitize-sim tidy kernels fuzz
 #   REEL_TEST_SECONDS  limit for one program (14400)    FUZZ_SECONDS  a target (60)    REEL_SMOLLM2  the model's file
 #   SOAK_BUILT=COMMIT  build/release is there and is that commit's: a step can run where nothing can be built, and its
 #                      build/soak/COMMIT be copied to where the others do. The record names every machine
@@ -42,6 +42,14 @@ tests() {
     REEL_SOAK=1
     export REEL_SOAK
     { [ -n "${SOAK_BUILT:-}" ] || make -j"$jobs" all tests; } && programs tests build/release
+}
+# With the schedules of make test, not of a soak.
+# shellcheck disable=SC2317
+mutations() {
+    REEL_DONE=$kept/mutations
+    export REEL_DONE
+    mkdir -p "$REEL_DONE"
+    { [ -n "${SOAK_BUILT:-}" ] || make -j"$jobs" tests; } && tools/mutations.sh build/release
 }
 # Without SmolLM2, which takes hours under the sanitizers.
 # shellcheck disable=SC2317
@@ -98,6 +106,7 @@ grep -qsxF "$machine" "$kept/machines" || echo "$machine" >>"$kept/machines"
 } | tee "$kept/soak.txt"
 # Seconds of a step that was interrupted are those of its last part; those of its programs are whole.
 record tests tests
+record mutations mutations
 record sanitize sanitize
 record sanitize-sim sanitize_sim
 record tidy tidy

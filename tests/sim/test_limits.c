@@ -9,6 +9,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -94,6 +95,8 @@ static bool is_seen(const struct mutation *m) {
     enum reel_status status = limits_measure(&all, 0, &o, &small, &err);
     json_decref(all);
     assert_nothing_live(&gpu);
+    printf("%s: %.70s\n", m->what, status == REEL_OK ? "not seen" : err.text);
+    if (strstr(err.text, "NVRTC")) fail_msg("%s: %s", m->what, err.text); /* does not compile */
     return status == REEL_E_DEVICE && !all;
 }
 

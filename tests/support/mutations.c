@@ -536,6 +536,7 @@ void mutations_try(const struct mutation_list *list, bool (*is_seen)(const struc
     const char *named = getenv("REEL_MUTATION");
     const bool all = getenv("REEL_SOAK") || named;
     const int turn = all ? 0 : turn_of(list);
+    int n_seen = 0;
     char survivors[1000] = "";
     if (!all)
         printf("%s: share %d of %d of the mutations; REEL_MUTATION_TURN=%d repeats it\n",
@@ -543,9 +544,13 @@ void mutations_try(const struct mutation_list *list, bool (*is_seen)(const struc
     for (int i = 0; i < list->n; i++) {
         const struct mutation *m = &list->all[i];
         if ((!all && i % list->shares != turn) || (named && !strstr(m->what, named))) continue;
-        if (is_seen(m)) continue;
+        if (is_seen(m)) {
+            n_seen++;
+            continue;
+        }
         const size_t used = strlen(survivors);
         snprintf(survivors + used, sizeof survivors - used, "; %s", m->what);
     }
+    printf("%s: %d of %d mutations seen\n", list->name, n_seen, list->n); /* tools/mutations.sh */
     if (*survivors) fail_msg("%s: not seen: %s", list->name, survivors + 2);
 }

@@ -6,7 +6,8 @@
  * Which share a run takes is printed, with how to repeat it:
  *   REEL_MUTATION_TURN=n   share n
  *   REEL_MUTATION=text     those whose name contains the text; an empty one: all
- *   REEL_SOAK=1            all of them */
+ *   REEL_SOAK=1            all of them, with more schedules each
+ * tools/mutations.sh tries all of all lists, with the schedules of any run. */
 #ifndef REEL_TESTS_MUTATIONS_H
 #define REEL_TESTS_MUTATIONS_H
 
