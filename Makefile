@@ -54,10 +54,11 @@ $(error config=$(config) is unknown: release, debug, sanitize, thread, fuzz, cov
 endif
 LINK_OPT := $(filter -fsanitize% --coverage,$(OPT))
 # With the sanitizers optimising takes four times as long as compiling, and here little is computed that would run
-# faster for it.
+# faster for it. Nor are kernels that this machine has no instructions for, or numbers where files are fuzzed.
 ifneq ($(filter sanitize thread fuzz,$(config)),)
 COLD := src/cli/% src/cuda/% tests/unit/% tests/golden/% tests/failure/% tests/cli/% tests/fuzz/% tests/support/% \
-        tests/sim/test_%
+        tests/sim/test_% $(if $(filter fuzz,$(config)),src/cpu/% src/plan/%) \
+        $(shell grep -qs avx512f /proc/cpuinfo || echo %_avx512.c %_amx.c)
 endif
 CFLAGS ?=
 LDFLAGS ?=

@@ -1,7 +1,8 @@
 #!/bin/sh
 # run_tests.sh BUILD [PROGRAM...]
-# Runs the test programs of BUILD/tests, a core each, and adds up what cmocka reports. A program that
-# dies or runs past its time counts as one failure. BUILD/tests/NAME.log holds its output.
+# Runs the test programs of BUILD/tests, one more than there are cores, because some wait for clocks and
+# terminals, and adds up what cmocka reports. A program that dies or runs past its time counts as one failure.
+# BUILD/tests/NAME.log holds its output.
 #   JOBS  programs at a time    REEL_TEST_SECONDS  limit for one (900)
 #   REEL_DONE  a folder where what programs that passed have said is kept: they are not run again
 set -u
@@ -36,7 +37,7 @@ programs=$*
 printf '%s\n' $programs | awk '
     NR == FNR { rank[$1] = ++n; next }
     { name = $0; sub(/^.*\/tests\//, "", name); printf "%d\t%s\n", name in rank ? rank[name] : n + 1, $0 }
-' "$(dirname "$0")/../tests/slow.txt" - | sort -s -n -k 1,1 | cut -f 2 | xargs -P "${JOBS:-$(nproc)}" -n 1 "$0" --one
+' "$(dirname "$0")/../tests/slow.txt" - | sort -s -n -k 1,1 | cut -f 2 | xargs -P "${JOBS:-$(($(nproc) + 1))}" -n 1 "$0" --one
 
 passed=0
 failed=0

@@ -233,6 +233,7 @@ static void every_sound_of_every_length_has_a_result_in_every_format(void **stat
     for (int i = 0; i < N_SOUNDS * 4; i++) {
         const enum sound sound = (enum sound)(i / 4);
         const double seconds = lengths[i % 4];
+        if (sanitized_briefly() && i % 4 != i / 4 % 4) continue; /* one length of each sound */
         write_recording("a.wav", sound, seconds);
         char *text = text_of(WHOLE, TEXT, sound, seconds);
         char *json = text_of(WHOLE, JSON, sound, seconds);

@@ -295,7 +295,7 @@ static void lengths_and_cuts_give_the_bits_of_one_run(void **state) {
             float *whole = new_floats((size_t)300 * (size_t)model.config.vocab);
             struct ref_state *run = open_state(&model, mode, 300);
             evaluate(run, 0, ids, 300, REEL_OUTPUT_ALL_LOGITS, whole);
-            for (size_t j = 0; j < sizeof all / sizeof all[0]; j++)
+            for (size_t j = 0; j < sizeof all / sizeof all[0]; j += sanitized_briefly() ? 4 : 1)
                 check_pieces(&model, mode, ids, whole, all[j]);
             ref_state_close(run);
             free(whole);

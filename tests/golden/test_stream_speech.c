@@ -453,7 +453,7 @@ static void every_callback_can_cancel(void **state) {
     char said[2000];
     struct recording r = joined(1, 4, 0.5, said, sizeof said);
     (void)state;
-    for (int which = 0; which < 12; which++) {
+    for (int which = 0; which < 12; which += sanitized_briefly() ? 4 : 1) {
         struct listener l = { .stop_text = which < 3 ? which + 1 : 0,
                               .stop_partial = which >= 3 && which < 7 ? which - 2 : 0,
                               .stop_progress = which >= 7 ? which * 9 : 0 };
