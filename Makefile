@@ -3,6 +3,7 @@
 # make         build build/$(config)/reel and the libraries
 # make check   format, lint, both compilers, sanitizers, samples of the long tests
 # make soak    the long tests in full
+# make mutations    every mutation of the kernels in the test that must see it, some minutes
 # make install PREFIX=/usr/local DESTDIR=    program, libraries, headers, man page, completions
 # config=debug|release|sanitize|thread|fuzz|coverage    MINIMAL=1 leaves curl out
 # V=1 shows the commands
@@ -94,8 +95,8 @@ TEST_BIN := $(TEST_SRC:%.c=$(B)/%) $(REPLAY_BIN)
 # Helpers that any test may use: servers, goldens, fixtures.
 SUPPORT_OBJ := $(patsubst %.c,$(B)/%.o,$(wildcard tests/support/*.c))
 
-.PHONY: all lib run test tests fakes objects check soak fuzz tidy format format-check clean install uninstall \
-        deps test-deps check-deps coverage
+.PHONY: all lib run test tests fakes objects check soak mutations fuzz tidy format format-check clean install \
+        uninstall deps test-deps check-deps coverage
 all: $(B)/reel lib
 lib: $(B)/libreel.a $(B)/libreel.so
 
@@ -282,6 +283,8 @@ check: check-deps
 	@tools/check.sh
 soak: check-deps
 	@tools/soak.sh
+mutations: tests
+	@tools/mutations.sh $(B)
 
 # Those of kernels/ by kernels/.clang-format.
 C_FILES = $(shell git ls-files '*.c' '*.h' '*.cu' '*.cuh')
