@@ -64,7 +64,7 @@ struct fake_patch {
 struct fake_nvrtc {
     const char *folder;   /* of compiled objects; NULL: beside the library */
     const char *compiler; /* "cc" */
-    const char *flags;    /* "-O1"; of what is patched -O0 */
+    const char *flags;    /* of what is patched -O0 */
     const struct fake_patch *patches;
     int n_patches;
     int fail_call, fail_with; /* as above, for NVRTC's calls */
