@@ -9,7 +9,10 @@
 #include <sys/mman.h>
 #include <time.h>
 
-enum { STACK_BYTES = 128 << 10, QUIET_LIMIT = 2 };
+/* A stack is some four times what a kernel has needed. The odd 128 bytes put what each lane uses
+ * most into sets of the caches of its own. */
+enum { STACK_BYTES = (16 << 10) + 128, HUGE_PAGE = 2 << 20, QUIET_LIMIT = 2 };
+static const uint64_t STACK_END = 0x57ac4e4d57ac4e4d;
 
 struct sim sim;
 
@@ -67,10 +70,7 @@ static void event_happen(struct sim_event e) {
 
 /* ---- lanes ---- */
 
-static void to_scheduler(void) {
-    struct sim_thread *from = sim.current;
-    fiber_switch(&from->sp, sim.scheduler);
-}
+static void to_scheduler(void) { fiber_switch(&sim.warp->sp[sim.lane], sim.scheduler); }
 
 void sim_yield(void) { to_scheduler(); }
 
@@ -84,30 +84,10 @@ static void warp_starve(struct sim_warp *w) {
 void sim_linger(int cost) {
     sim.budget -= cost;
     if (sim.style.starve && sim_chance(sim.style.linger)) {
-        warp_starve(sim.current->warp);
+        warp_starve(sim.warp);
         sim.budget = 0;
     }
     if (sim.budget <= 0) sim_yield();
-}
-
-static struct sim_thread *lane_pick(struct sim_warp *w) {
-    unsigned r = w->rotation & 31;
-    uint32_t m = r ? w->ready >> r | w->ready << (32 - r) : w->ready;
-    unsigned lane =
-        w->rotation & 32 ? 31u - (unsigned)__builtin_clz(m) : (unsigned)__builtin_ctz(m);
-    return &w->threads[(lane + r) & 31];
-}
-
-void sim_next_lane(struct sim_warp *w) {
-    if (!w->ready || sim.budget <= 0) {
-        to_scheduler();
-        return;
-    }
-    struct sim_thread *from = sim.current, *to = lane_pick(w);
-    if (to == from) return;
-    sim.current = to, sim.self = &to->self;
-    sim.counts.switches++;
-    fiber_switch(&from->sp, to->sp);
 }
 
 /* ---- waiting ----
@@ -129,7 +109,7 @@ uint64_t sim_mbar_place(const struct sim_block *b, unsigned bar) {
 }
 
 void sim_await(uint64_t place) {
-    const struct sim_warp *w = sim.current->warp;
+    const struct sim_warp *w = sim.warp;
     wait_words(place)[w->id / 64] |= 1ull << w->id % 64;
 }
 
@@ -157,15 +137,13 @@ static void idle_begin(struct sim_warp *w) {
 }
 
 /* A lane looks at something that may be what it waits for. */
-static void idle_poll(struct sim_thread *t) {
-    struct sim_idle *idle = &t->warp->idle;
-    const uint32_t bit = 1u << t->lane;
+static void idle_poll(struct sim_idle *idle, struct sim_look *t, uint32_t bit, void *where) {
     if (t->idle_number != idle->number) t->idle_number = idle->number, t->n_idle_polls = 0;
     idle->polled |= bit;
-    if (t->n_idle_polls && t->polled == t->idle_polled && t->where == t->idle_where)
+    if (t->n_idle_polls && t->polled == t->idle_polled && where == t->idle_where)
         idle->round |= bit;
     const uint32_t n = ++t->n_idle_polls;
-    if ((n & (n - 1)) == 0) t->idle_polled = t->polled, t->idle_where = t->where;
+    if ((n & (n - 1)) == 0) t->idle_polled = t->polled, t->idle_where = where;
 }
 
 /* Whether only a change of what it has looked at can make w go on. */
@@ -176,14 +154,20 @@ static bool idle_for_good(const struct sim_warp *w) {
 }
 
 void sim_poll(enum sim_op kind, uint64_t place, uint64_t wanted, void *where, int cost) {
-    struct sim_thread *t = sim.current;
-    t->polls = kind, t->polled = place, t->wanted = wanted, t->where = where;
+    struct sim_warp *w = sim.warp;
+    struct sim_look *t = &w->looks[sim.lane];
+    t->polls = kind, t->polled = place, t->wanted = wanted, w->where[sim.lane] = where;
     sim.polled = true;
-    if (kind == OP_LOAD || kind == OP_MBAR) idle_poll(t);
+    if (kind == OP_LOAD || kind == OP_MBAR) idle_poll(&w->idle, t, 1u << sim.lane, where);
     sim.ticks++;
     sim.budget -= cost;
-    if (idle_for_good(t->warp)) sim.budget = 0;
+    if (idle_for_good(w)) sim.budget = 0;
     if (sim.budget <= 0) sim_yield();
+}
+
+/* Of lane i of w and the warps after it; its low end holds STACK_END. */
+static unsigned char *stack_of(const struct sim_warp *w, int i) {
+    return sim.stacks + ((size_t)w->id * SIM_LANES + (size_t)i) * STACK_BYTES;
 }
 
 static void block_end(struct sim_block *b) {
@@ -191,16 +175,18 @@ static void block_end(struct sim_block *b) {
         sim_fail("block %d ends while %d copies to its shared memory are under way", b->index,
                  b->n_copies);
     }
+    for (int i = 0; i < b->n_warps * SIM_LANES; i++)
+        if (memcmp(stack_of(b->warps, i), &STACK_END, sizeof STACK_END) != 0)
+            sim_fail("thread %d of block %d has run over its stack", i, b->index);
     sim.live_blocks--;
     sim.ended = b; /* this thread still stands on a stack of it: the scheduler takes the next */
 }
 
 static void thread_main(void) {
     sim.launch->entry(sim.launch->params);
-    struct sim_thread *t = sim.current;
-    struct sim_warp *w = t->warp;
-    uint32_t bit = 1u << t->lane;
-    t->where = NULL;
+    struct sim_warp *w = sim.warp;
+    uint32_t bit = 1u << sim.lane;
+    w->where[sim.lane] = NULL;
     w->done |= bit, w->ready &= ~bit;
     sim.effect = true, sim.progress++;
     if (!w->ready && w->at_op) sim_fail("a lane has returned while others of its warp wait for it");
@@ -227,18 +213,10 @@ static void warp_start(struct sim_block *b, struct sim_warp *w, int index) {
     w->clock = (struct sim_clock){ .acquired = sim.commits, .copies = sim.commits };
     memset(w->copy_seen, 0, sizeof w->copy_seen);
     for (int lane = 0; lane < SIM_LANES; lane++) {
-        struct sim_thread *t = &w->threads[lane];
-        size_t number = (size_t)w->id * SIM_LANES + (size_t)lane;
-        t->self = (struct sim_self){ (unsigned)(index * SIM_LANES + lane),
-                                     (unsigned)b->index,
-                                     (unsigned)l->threads,
-                                     (unsigned)l->grid,
-                                     b->shared,
-                                     l->shared_bytes };
-        t->warp = w, t->lane = lane, t->polls = OP_NONE, t->where = NULL;
-        /* Each lane's hot lines in sets of the caches of their own, beside those of other warps. */
-        const size_t aside = (size_t)(lane * 128) + (size_t)(w->id % 16) * 4096;
-        t->sp = fiber_make(sim.stacks + number * STACK_BYTES, STACK_BYTES - aside, thread_main);
+        unsigned char *stack = stack_of(w, lane);
+        memcpy(stack, &STACK_END, sizeof STACK_END);
+        w->looks[lane].polls = OP_NONE, w->where[lane] = NULL;
+        w->sp[lane] = fiber_make(stack + 64, STACK_BYTES - 64, thread_main);
     }
     active_set(w);
 }
@@ -306,15 +284,27 @@ static void starve(void) {
     }
 }
 
+static struct sim_self self_of(const struct sim_warp *w, int lane) {
+    const struct sim_launch *l = sim.launch;
+    return (struct sim_self){ .thread = (unsigned)(w->index * SIM_LANES + lane),
+                              .block = (unsigned)w->block->index,
+                              .n_threads = (unsigned)l->threads,
+                              .n_blocks = (unsigned)l->grid,
+                              .shared = w->block->shared,
+                              .shared_bytes = l->shared_bytes };
+}
+
 static void warp_run(struct sim_warp *w) {
     uint64_t progress = sim.progress;
     sim.budget = SIM_OP_COST * (1 + (int)sim_spread(sim.style.stretch_bits));
     sim.effect = sim.polled = false;
     w->rotation = sim_random();
-    struct sim_thread *t = lane_pick(w);
-    sim.current = t, sim.self = &t->self;
+    const unsigned bit = sim_first(sim_turned(w->ready, w->rotation), w->rotation);
+    const int lane = (int)((bit + w->rotation) & 31);
+    sim.warp = w, sim.lane = lane;
+    sim.self = self_of(w, lane);
     sim.counts.switches++;
-    fiber_switch(&sim.scheduler, t->sp);
+    fiber_switch(&sim.scheduler, w->sp[lane]);
     sim.now++;
     if (sim.ended) {
         struct sim_block *b = sim.ended;
@@ -391,7 +381,7 @@ static void broken(unsigned block, unsigned thread, const char *format, va_list 
 void sim_fail(const char *format, ...) {
     va_list args;
     va_start(args, format);
-    broken(sim.current->self.block, sim.current->self.thread, format, args);
+    broken(sim.self.block, sim.self.thread, format, args);
     va_end(args);
     sim.budget = 0;
     to_scheduler();
@@ -401,7 +391,7 @@ void sim_fail(const char *format, ...) {
 void sim_fail_later(const struct sim_warp *w, const char *format, ...) {
     va_list args;
     va_start(args, format);
-    broken((unsigned)w->block->index, w->threads[0].self.thread, format, args);
+    broken((unsigned)w->block->index, (unsigned)(w->index * SIM_LANES), format, args);
     va_end(args);
 }
 
@@ -449,20 +439,21 @@ static void launch_release(void) {
     free(sim.shared);
 }
 
-/* Stacks for n threads, kept from launch to launch. The page at a stack's low end says when a
- * thread runs over. */
+/* Stacks for n threads, kept from launch to launch: on huge pages, for else each switch would miss
+ * the nearest table of pages. So no page can tell that a thread runs over; block_end looks. */
 static unsigned char *stacks_take(size_t n) {
-    static unsigned char *stacks;
-    static size_t n_stacks;
+    static unsigned char *mapped, *stacks;
+    static size_t mapped_bytes, n_stacks;
     if (n <= n_stacks) return stacks;
-    if (stacks) munmap(stacks, n_stacks * STACK_BYTES);
-    n_stacks = 0;
-    stacks = mmap(NULL, n * STACK_BYTES, PROT_READ | PROT_WRITE,
-                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (stacks == MAP_FAILED) return stacks = NULL;
-    for (size_t i = 0; i < n; i++)
-        mprotect(stacks + i * STACK_BYTES, 4096, PROT_NONE);
-    n_stacks = n;
+    if (mapped) munmap(mapped, mapped_bytes);
+    mapped = NULL, n_stacks = 0;
+    mapped_bytes = n * STACK_BYTES + 2 * HUGE_PAGE;
+    unsigned char *p = mmap(NULL, mapped_bytes, PROT_READ | PROT_WRITE,
+                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (p == MAP_FAILED) return NULL;
+    mapped = p, n_stacks = n;
+    stacks = p + (-(uintptr_t)p & (HUGE_PAGE - 1));
+    (void)madvise(stacks, mapped_bytes - HUGE_PAGE, MADV_HUGEPAGE);
     return stacks;
 }
 
@@ -495,7 +486,7 @@ static bool launch_prepare(void) {
 
 enum sim_result sim_run(const struct sim_launch *launch, struct sim_counts *counts, char *report,
                         size_t report_bytes) {
-    memset(&sim, 0, sizeof sim);
+    memset(&sim, 0, offsetof(struct sim, links));
     sim.launch = launch;
     sim.report = report, sim.report_bytes = report_bytes;
     if (report_bytes) report[0] = 0;
@@ -527,7 +518,7 @@ static unsigned long long op_time_ns(void) {
 static void op_sleep(unsigned ns) { sim_poll(OP_SLEEP, ns, 0, SIM_HERE, 1 << 20); }
 static void op_fail(const char *what) { sim_fail("%s", what); }
 
-const struct sim_ops sim_operations = { .self = (struct sim_self *const *)&sim.self,
+const struct sim_ops sim_operations = { .self = &sim.self,
                                         .warp_sync = sim_warp_sync,
                                         .shuffle = sim_shuffle,
                                         .ballot = sim_ballot,

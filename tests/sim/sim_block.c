@@ -7,7 +7,7 @@
 /* ---- named barriers ---- */
 
 void sim_barrier(int id, int threads, int wait) {
-    const struct sim_block *b = sim.current->warp->block;
+    const struct sim_block *b = sim.warp->block;
     if (id < 0 || id >= SIM_NAMED) sim_fail("barrier %d: 0 to 15 are allowed", id);
     if (threads <= 0 || (id && threads % SIM_LANES) || threads > b->n_warps * SIM_LANES)
         sim_fail("barrier %d: %d threads, which is no multiple of 32 up to the block's", id,
@@ -107,7 +107,7 @@ static struct sim_mbar *mbar_clocks(struct sim_block *b, unsigned address) {
 }
 
 static unsigned char *mbar_at(struct mbar *m, unsigned bar) {
-    unsigned char *p = sim_shared_at(sim.current->warp->block, bar, 8, 8);
+    unsigned char *p = sim_shared_at(sim.warp->block, bar, 8, 8);
     if (!mbar_read(p, m))
         sim_fail("mbarrier at %u: not initialised, or overwritten", bar - SIM_SHARED_BASE);
     return p;
@@ -130,14 +130,14 @@ static void mbar_release(struct sim_warp *w, unsigned bar) {
 }
 
 void sim_mbar_init(unsigned bar, int count) {
-    struct sim_block *b = sim.current->warp->block;
+    struct sim_block *b = sim.warp->block;
     unsigned char *p = sim_shared_at(b, bar, 8, 8);
     if (count <= 0 || count > 0xffff) sim_fail("mbarrier for %d arrivals", count);
     struct mbar m = { (uint32_t)count, (uint32_t)count, 0, 0 };
     mbar_write(p, &m);
     memset(mbar_clocks(b, bar), 0, sizeof(struct sim_mbar));
     mbar_clocks(b, bar)->address = bar;
-    mbar_clocks(b, bar)->unknown = sim.current->warp;
+    mbar_clocks(b, bar)->unknown = sim.warp;
     sim.effect = true;
 }
 
@@ -148,14 +148,14 @@ void sim_mbars_known(struct sim_warp *w) {
 }
 
 void sim_mbar_check_known(unsigned bar) {
-    if (mbar_clocks(sim.current->warp->block, bar)->unknown)
+    if (mbar_clocks(sim.warp->block, bar)->unknown)
         sim_fail("a bulk copy for the mbarrier at %u, of which copies do not know: no "
                  "mbar_init_done since its mbar_init",
                  bar - SIM_SHARED_BASE);
 }
 
 static void arrive(unsigned bar, uint32_t bytes) {
-    struct sim_warp *w = sim.current->warp;
+    struct sim_warp *w = sim.warp;
     struct mbar m;
     unsigned char *p = mbar_at(&m, bar);
     if (!m.pending)
@@ -169,7 +169,7 @@ static void arrive(unsigned bar, uint32_t bytes) {
 }
 
 void sim_mbar_arrive(unsigned bar, int answered) {
-    struct sim_warp *w = sim.current->warp;
+    struct sim_warp *w = sim.warp;
     if (answered)
         w->clock.answered[w->index] = w->takes;
     else
@@ -184,7 +184,7 @@ void sim_mbar_expect(unsigned bar, uint32_t bytes) { arrive(bar, bytes); }
 void sim_mbar_expect_more(unsigned bar, uint32_t bytes) {
     struct mbar m;
     unsigned char *p = mbar_at(&m, bar);
-    mbar_release(sim.current->warp, bar);
+    mbar_release(sim.warp, bar);
     m.tx += (int)bytes;
     mbar_write(p, &m);
 }
@@ -207,7 +207,7 @@ void sim_mbar_landed(struct sim_block *b, unsigned bar, uint32_t bytes, bool arr
 }
 
 int sim_mbar_test(unsigned bar, unsigned parity) {
-    struct sim_warp *w = sim.current->warp;
+    struct sim_warp *w = sim.warp;
     struct mbar m;
     mbar_at(&m, bar);
     if (m.parity != (parity & 1)) {
@@ -226,14 +226,14 @@ int sim_mbar_test(unsigned bar, unsigned parity) {
 
 unsigned sim_shared_load(unsigned address) {
     unsigned v;
-    memcpy(&v, sim_shared_at(sim.current->warp->block, address, 4, 4), 4);
-    sim.current->warp->idle.elsewhere = true;
+    memcpy(&v, sim_shared_at(sim.warp->block, address, 4, 4), 4);
+    sim.warp->idle.elsewhere = true;
     sim_poll(OP_SHARED, address - SIM_SHARED_BASE, v, SIM_HERE, 1);
     return v;
 }
 
 void sim_shared_store(unsigned address, unsigned value) {
-    memcpy(sim_shared_at(sim.current->warp->block, address, 4, 4), &value, 4);
+    memcpy(sim_shared_at(sim.warp->block, address, 4, 4), &value, 4);
     sim.effect = true, sim.progress++;
     sim_linger(1);
 }

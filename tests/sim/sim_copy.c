@@ -104,11 +104,12 @@ static void copy_age(struct sim_copy *c) {
     if (sim_random() % 4 == 0) until += sim_random() % (sim.commits - until);
     for (uint64_t n = sim.commits; n > until && n + SIM_HISTORY > sim.commits; n--) {
         const struct sim_commit *h = &sim.history[n % SIM_HISTORY];
-        if (h->granule + 8 <= from || h->granule >= to) continue;
+        const uintptr_t granule = sim.links[n % SIM_HISTORY].granule;
+        if (granule + 8 <= from || granule >= to) continue;
         if (h->warp->block == c->warp->block && h->seq <= c->seen[h->warp->index]) continue;
         for (uint32_t i = 0; i < 8; i++)
-            if (h->granule + i >= from && h->granule + i < to)
-                c->bytes[h->granule + i - from] = (unsigned char)(h->old >> i * 8);
+            if (granule + i >= from && granule + i < to)
+                c->bytes[granule + i - from] = (unsigned char)(h->old >> i * 8);
     }
 }
 
@@ -140,7 +141,7 @@ static struct sim_copy *copy_new(struct sim_warp *w, unsigned dst, const void *s
     if (!c || !(c->bytes = malloc(n))) abort();
     c->warp = w, c->src = src, c->n = n, c->bar = bar, c->bulk = bulk;
     c->dst = sim_shared_at(w->block, dst, n, 16);
-    c->first = bulk ? 0 : (uint32_t)sim.current->lane * 16;
+    c->first = bulk ? 0 : (uint32_t)sim.lane * 16;
     c->stride = bulk ? n : SIM_LANES * 16;
     c->visible = bulk ? w->clock.copies : w->clock.acquired;
     memcpy(c->seen, bulk ? w->copy_seen : w->clock.seen, sizeof c->seen);
@@ -150,11 +151,11 @@ static struct sim_copy *copy_new(struct sim_warp *w, unsigned dst, const void *s
 static void copy_check(const void *src, unsigned bytes) {
     if (bytes % 16) sim_fail("ring_fill of %u bytes: not a multiple of 16", bytes);
     if (bytes) sim_check_memory(src, bytes, 16, "ring_fill");
-    sim_touch(sim.current->warp, (uintptr_t)src, bytes, false);
+    sim_touch(sim.warp, (uintptr_t)src, bytes, false);
 }
 
 static void copy_start(unsigned dst, const void *src, unsigned bytes, unsigned bar, int copy) {
-    struct sim_warp *w = sim.current->warp;
+    struct sim_warp *w = sim.warp;
     struct sim_copy *c = copy_new(w, dst, src, bytes, bar, copy == 2);
     if (c->bulk) {
         sim_mbar_check_known(bar);

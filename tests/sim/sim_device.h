@@ -18,10 +18,10 @@ void sim_attach(const struct sim_ops *ops) { sim_ops = *ops; }
 
 typedef u32 smem;
 
-DEV u32 thread_index(void) { return (*sim_ops.self)->thread; }
-DEV u32 block_index(void) { return (*sim_ops.self)->block; }
-DEV u32 thread_count(void) { return (*sim_ops.self)->n_threads; }
-DEV u32 block_count(void) { return (*sim_ops.self)->n_blocks; }
+DEV u32 thread_index(void) { return sim_ops.self->thread; }
+DEV u32 block_index(void) { return sim_ops.self->block; }
+DEV u32 thread_count(void) { return sim_ops.self->n_threads; }
+DEV u32 block_count(void) { return sim_ops.self->n_blocks; }
 
 /* ---- clocks: time passes with the steps of the schedule ---- */
 
@@ -31,9 +31,9 @@ DEV void sleep_ns(u32 ns) { sim_ops.sleep(ns); }
 
 /* ---- shared memory ---- */
 
-DEV u8 *shared_base(void) { return (*sim_ops.self)->shared; }
+DEV u8 *shared_base(void) { return sim_ops.self->shared; }
 DEV smem smem_of(const void *p) {
-    const struct sim_self *self = *sim_ops.self;
+    const struct sim_self *self = sim_ops.self;
     unsigned long long at = (unsigned long long)((const u8 *)p - self->shared);
     if (at >= self->shared_bytes) sim_ops.fail("smem_of: not in this block's shared memory");
     return (smem)at + SIM_SHARED_BASE;
@@ -43,7 +43,7 @@ DEV void shared_store(smem a, u32 v) { sim_ops.shared_store(a, v); }
 
 /* One step: no other thread runs between two calls of sim_ops. */
 DEV u32 *sim_shared_word(smem a) {
-    const struct sim_self *self = *sim_ops.self;
+    const struct sim_self *self = sim_ops.self;
     if (a < SIM_SHARED_BASE || a - SIM_SHARED_BASE >= self->shared_bytes || a % 4)
         sim_ops.fail("not a word of this block's shared memory");
     return (u32 *)(self->shared + (a - SIM_SHARED_BASE));
@@ -66,7 +66,7 @@ DEV void shared_max(smem a, u32 v) {
 /* ---- inside a warp ---- */
 
 DEV void warp_sync(void) { sim_ops.warp_sync(); }
-DEV u32 sim_lane(void) { return (*sim_ops.self)->thread % 32; }
+DEV u32 sim_lane(void) { return sim_ops.self->thread % 32; }
 DEV u32 shuffle(u32 v, int lane) { return sim_ops.shuffle(v, lane & 31); }
 DEV u32 shuffle_xor(u32 v, int mask) { return sim_ops.shuffle(v, ((int)sim_lane() ^ mask) & 31); }
 DEV u32 shuffle_down(u32 v, int delta) {

@@ -6,49 +6,83 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct written {
-    uintptr_t granule; /* 8 bytes; 0: none */
-    uint64_t launch;   /* the first that wrote it */
+enum { PAGE_BITS = 12, PAGE_WORDS = (1 << PAGE_BITS) / 8 / 64 };
+
+/* Which of a page's granules of 8 bytes were written, a bit each. */
+struct page {
+    uintptr_t number; /* its address >> PAGE_BITS */
+    uint64_t launch;  /* that `now` is of */
+    uint64_t before[PAGE_WORDS], now[PAGE_WORDS];
 };
 
 /* By launches since the last one that did not overlap. */
 static struct {
-    struct written *slots;
-    size_t room, n; /* room: a power of two */
+    struct page *pages;
+    uint32_t *slots;  /* [room] by a hash of the page's number: its place in pages, plus 1 */
+    uint32_t room, n; /* room: a power of two; half of it is room for pages */
+    uint32_t last;    /* page that was asked for, plus 1 */
     uint64_t launch;
 } writes;
 
-static struct written *slot_of(uintptr_t granule) {
-    size_t i = (size_t)((granule >> 3) * 0x9e3779b97f4a7c15ull >> 20);
-    for (i &= writes.room - 1; writes.slots[i].granule && writes.slots[i].granule != granule;)
+static uint32_t *slot_of(uintptr_t number) {
+    uint32_t i = (uint32_t)(number * 0x9e3779b97f4a7c15ull >> 32) & (writes.room - 1);
+    while (writes.slots[i] && writes.pages[writes.slots[i] - 1].number != number)
         i = (i + 1) & (writes.room - 1);
     return &writes.slots[i];
 }
 
 static void grow(void) {
-    enum { FIRST = 1 << 16 };
-    struct written *old = writes.slots;
-    const size_t room = writes.room;
-    writes.room = room ? 2 * room : FIRST;
+    enum { FIRST = 1024 };
+    writes.room = writes.room ? 2 * writes.room : FIRST;
+    free(writes.slots);
     writes.slots = calloc(writes.room, sizeof *writes.slots);
-    if (!writes.slots) abort();
-    for (size_t i = 0; i < room; i++)
-        if (old[i].granule) *slot_of(old[i].granule) = old[i];
-    free(old);
+    writes.pages = realloc(writes.pages, writes.room / 2 * sizeof *writes.pages);
+    if (!writes.slots || !writes.pages) abort();
+    for (uint32_t i = 0; i < writes.n; i++)
+        *slot_of(writes.pages[i].number) = i + 1;
 }
 
+/* The page with what this launch has written to it apart from what others have; NULL: nobody has
+ * written to it. */
+static struct page *page_find(uintptr_t number) {
+    if (!writes.n) return NULL;
+    if (!writes.last || writes.pages[writes.last - 1].number != number) {
+        const uint32_t found = *slot_of(number);
+        if (!found) return NULL;
+        writes.last = found;
+    }
+    struct page *p = &writes.pages[writes.last - 1];
+    if (p->launch == writes.launch) return p;
+    for (int i = 0; i < PAGE_WORDS; i++)
+        p->before[i] |= p->now[i], p->now[i] = 0;
+    p->launch = writes.launch;
+    return p;
+}
+
+static struct page *page_add(uintptr_t number) {
+    if (writes.n >= writes.room / 2) grow();
+    writes.pages[writes.n] = (struct page){ .number = number, .launch = writes.launch };
+    *slot_of(number) = writes.last = ++writes.n;
+    return &writes.pages[writes.n - 1];
+}
+
+static unsigned granule_of(uintptr_t at) { return at >> 3 & (64 * PAGE_WORDS - 1); }
+
 void sim_written(uintptr_t granule) {
-    if (2 * (writes.n + 1) > writes.room) grow();
-    struct written *w = slot_of(granule);
-    if (w->granule) return;
-    *w = (struct written){ granule, writes.launch };
-    writes.n++;
+    const uintptr_t number = granule >> PAGE_BITS;
+    struct page *p = page_find(number);
+    if (!p) p = page_add(number);
+    p->now[granule_of(granule) / 64] |= 1ull << granule_of(granule) % 64;
 }
 
 static bool written_before(uintptr_t at, uint64_t bytes) {
-    for (uintptr_t g = at & ~(uintptr_t)7; writes.n && g < at + bytes; g += 8) {
-        const struct written *w = slot_of(g);
-        if (w->granule && w->launch != writes.launch) return true;
+    const uintptr_t end = at + bytes;
+    for (uintptr_t g = at & ~(uintptr_t)7; g < end; g += 8) {
+        const struct page *p = page_find(g >> PAGE_BITS);
+        if (!p)
+            g |= (1 << PAGE_BITS) - 8; /* on with the next page */
+        else if (p->before[granule_of(g) / 64] >> granule_of(g) % 64 & 1)
+            return true;
     }
     return false;
 }
@@ -57,11 +91,10 @@ void sim_launch_begin(void) {
     writes.launch++;
     if (sim.launch->overlaps) return;
     if (writes.n) memset(writes.slots, 0, writes.room * sizeof *writes.slots);
-    writes.n = 0;
+    writes.n = writes.last = 0;
 }
 
-void sim_touch(struct sim_warp *w, uintptr_t at, uint64_t bytes, bool stores) {
-    if (!sim.launch->overlaps || w->waited || w->early) return;
+void sim_touched(struct sim_warp *w, uintptr_t at, uint64_t bytes, bool stores) {
     if (!stores && !written_before(at, bytes)) return;
     w->early = at, w->early_stores = stores;
     if (sim.early_warps++ == 0) sim.early_block = w->block->index, sim.early_warp = w->index;
@@ -76,7 +109,7 @@ void sim_touch_copy(struct sim_warp *w, uintptr_t at, uint64_t bytes) {
 }
 
 void sim_previous_over(void) {
-    struct sim_warp *w = sim.current->warp;
+    struct sim_warp *w = sim.warp;
     if (w->early)
         sim_fail("%s %p before the launch before was over",
                  w->early_stores ? "a store to" : "a load of what it wrote at", (void *)w->early);

@@ -7,18 +7,17 @@
 
 /* ---- bounds ---- */
 
-void sim_check_memory(const volatile void *p, uint32_t bytes, unsigned align, const char *what) {
-    uintptr_t at = (uintptr_t)p;
-    if (at % align) sim_fail("%s at %p: not on %u bytes", what, (const void *)at, align);
-    for (int i = 0; i < 8; i++) {
-        struct sim_range r = sim.ranges[i];
-        if (at >= r.from && at + bytes <= r.to) return;
-    }
-    struct sim_range r = sim.launch->memory(at);
+/* What sim_check_memory did not find in the allocation that was asked for last. */
+void sim_check_more(uintptr_t at, uint32_t bytes, unsigned align, const char *what) {
+    enum { N = sizeof sim.ranges / sizeof sim.ranges[0] };
+    if (at % align) sim_fail("%s at %p: not on %u bytes", what, (void *)at, align);
+    int i = 1;
+    while (i < N && (at < sim.ranges[i].from || at + bytes > sim.ranges[i].to))
+        i++;
+    const struct sim_range r = i < N ? sim.ranges[i] : sim.launch->memory(at);
     if (at < r.from || at + bytes > r.to)
-        sim_fail("%s of %u bytes at %p: outside of every allocation", what, bytes,
-                 (const void *)at);
-    memmove(sim.ranges + 1, sim.ranges, sizeof sim.ranges - sizeof sim.ranges[0]);
+        sim_fail("%s of %u bytes at %p: outside of every allocation", what, bytes, (void *)at);
+    memmove(sim.ranges + 1, sim.ranges, (size_t)(i < N ? i : N - 1) * sizeof r);
     sim.ranges[0] = r;
 }
 
@@ -40,19 +39,20 @@ static void memory_write(uintptr_t at, uint64_t value, uint32_t bytes) {
 /* ---- history: what was there before ---- */
 
 static unsigned hash(uintptr_t granule) {
-    return (unsigned)((granule >> 3) * 0x9e3779b97f4a7c15ull >> 52) % SIM_HASH;
+    return (unsigned)((granule >> 3) * 0x9e3779b97f4a7c15ull >> 51) % SIM_HASH;
 }
 
-/* The newest entry of the chain at or before `number`, NULL when there is none or it is gone. */
-static struct sim_commit *history_find(uintptr_t granule, uint64_t number) {
-    while (number && number + SIM_HISTORY > sim.commits) {
-        struct sim_commit *c = &sim.history[number % SIM_HISTORY];
-        if (c->number != number) return NULL;
-        if (c->granule == granule) return c;
-        number = c->older;
+/* The newest entry of the chain at or before `number`, 0 when there is none or it is gone. */
+static inline uint32_t history_find(uintptr_t granule, uint32_t number) {
+    while (number && number + (uint64_t)SIM_HISTORY > sim.commits) {
+        const struct sim_link *l = &sim.links[number % SIM_HISTORY];
+        if (l->granule == granule) return number;
+        number = l->older;
     }
-    return NULL;
+    return 0;
 }
+
+static struct sim_commit *commit_of(uint32_t number) { return &sim.history[number % SIM_HISTORY]; }
 
 static void see(struct sim_commit *c, const struct sim_warp *w) {
     c->seen[w->id / 64 % SIM_SEEN] |= 1ull << w->id % 64;
@@ -61,12 +61,13 @@ static void see(struct sim_commit *c, const struct sim_warp *w) {
 static void history_add(uintptr_t at, const struct sim_warp *w, uint32_t seq) {
     uintptr_t granule = at & ~(uintptr_t)7;
     sim_written(granule);
-    struct sim_commit *c = &sim.history[++sim.commits % SIM_HISTORY];
+    const uint32_t number = (uint32_t)++sim.commits;
+    if (number != sim.commits) abort(); /* days of simulation */
+    struct sim_commit *c = commit_of(number);
     unsigned h = hash(granule);
-    *c = (struct sim_commit){ .granule = granule, .number = sim.commits, .older = sim.chain[h] };
-    c->old = memory_read(granule, 8);
-    c->warp = w, c->seq = seq;
-    sim.chain[h] = sim.commits;
+    sim.links[number % SIM_HISTORY] = (struct sim_link){ granule, sim.chain[h] };
+    *c = (struct sim_commit){ .old = memory_read(granule, 8), .warp = w, .seq = seq };
+    sim.chain[h] = number;
     see(c, w);
     if (!sim.written_to || granule < sim.written_from) sim.written_from = granule;
     if (granule + 8 > sim.written_to) sim.written_to = granule + 8;
@@ -75,29 +76,30 @@ static void history_add(uintptr_t at, const struct sim_warp *w, uint32_t seq) {
 }
 
 /* Whether nothing makes the store visible to w's loads. */
-static bool may_miss(const struct sim_warp *w, const struct sim_commit *c) {
-    if (c->number <= w->clock.acquired) return false;
+static bool may_miss(const struct sim_warp *w, uint32_t number) {
+    if (number <= w->clock.acquired) return false;
+    const struct sim_commit *c = commit_of(number);
     if (c->warp->block == w->block && c->seq <= w->clock.seen[c->warp->index]) return false;
     return !(c->seen[w->id / 64 % SIM_SEEN] >> w->id % 64 & 1);
 }
 
 static uint64_t history_load(struct sim_warp *w, uintptr_t at, int bytes) {
     uintptr_t granule = at & ~(uintptr_t)7;
-    struct sim_commit *c = history_find(granule, sim.chain[hash(granule)]);
-    if (!c || !may_miss(w, c)) return memory_read(at, bytes);
+    uint32_t number = history_find(granule, sim.chain[hash(granule)]);
+    if (!number || !may_miss(w, number)) return memory_read(at, bytes);
     if (!sim_chance(sim.style.stale)) {
-        see(c, w);
+        see(commit_of(number), w);
         return memory_read(at, bytes);
     }
     for (;;) {
-        struct sim_commit *older = history_find(granule, c->older);
+        uint32_t older = history_find(granule, sim.links[number % SIM_HISTORY].older);
         if (!older || !may_miss(w, older) || sim_random() % 2) break;
-        c = older;
+        number = older;
     }
     sim.counts.stale_loads++;
     w->idle.over = true; /* there is news that it has not seen */
     uint64_t mask = bytes == 8 ? ~0ull : (1ull << bytes * 8) - 1;
-    return c->old >> (at % 8 * 8) & mask;
+    return commit_of(number)->old >> (at % 8 * 8) & mask;
 }
 
 /* ---- stores under way ---- */
@@ -156,7 +158,8 @@ static bool is_before(const struct sim_store *s, const struct sim_warp *w) {
 
 /* Makes visible the stores of this block to [at, at + bytes) that come before what w does now:
  * eight bytes at most, on as many, so that they lie in one granule. */
-static void commit_place(struct sim_warp *w, uintptr_t at, uint64_t bytes) {
+static inline void commit_place(struct sim_warp *w, uintptr_t at, uint64_t bytes) {
+    if (!w->block->n_stores) return;
     for (struct sim_store *s = stores_to(w->block, at)->oldest, *next; s; s = next) {
         const uintptr_t from = (uintptr_t)s->at;
         next = s->newer[SIM_BY_PLACE];
@@ -184,7 +187,7 @@ static struct sim_store *store_new(void) {
 }
 
 void sim_store(volatile void *p, unsigned long long value, int bytes, int access) {
-    struct sim_warp *w = sim.current->warp;
+    struct sim_warp *w = sim.warp;
     struct sim_block *b = w->block;
     const int delay_bits = access == SIM_PLAIN ? sim.style.plain_bits : sim.style.delay_bits;
     sim_check_memory(p, (uint32_t)bytes, (unsigned)bytes, "a store");
@@ -212,7 +215,7 @@ void sim_store(volatile void *p, unsigned long long value, int bytes, int access
 }
 
 unsigned long long sim_load(const volatile void *p, int bytes, int access) {
-    struct sim_warp *w = sim.current->warp;
+    struct sim_warp *w = sim.warp;
     uintptr_t at = (uintptr_t)p;
     sim_check_memory(p, (uint32_t)bytes, (unsigned)bytes, "a load");
     if (access != SIM_MAPPED) sim_touch(w, at, (uint64_t)bytes, false);
@@ -235,7 +238,7 @@ unsigned long long sim_load(const volatile void *p, int bytes, int access) {
 /* ---- atomics: at once, in memory ---- */
 
 static uint32_t change(volatile void *p, uint32_t value, bool claim) {
-    struct sim_warp *w = sim.current->warp;
+    struct sim_warp *w = sim.warp;
     uintptr_t at = (uintptr_t)p;
     sim_check_memory(p, 4, 4, "an atomic");
     commit_place(w, at, 4);
@@ -255,7 +258,7 @@ void sim_add(volatile void *p, unsigned value) { change(p, value, false); }
 /* ---- fences ---- */
 
 void sim_fence(int kind) {
-    struct sim_warp *w = sim.current->warp;
+    struct sim_warp *w = sim.warp;
     if (kind == SIM_FENCE_GPU || kind == SIM_FENCE_SYSTEM) commit_everywhere(w);
     if (kind == SIM_FENCE_SLOT) {
         sim_copies_fence(w->block);

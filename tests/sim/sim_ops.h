@@ -28,7 +28,7 @@ enum sim_fence {
 };
 
 struct sim_ops {
-    struct sim_self *const *self;
+    const struct sim_self *self;
 
     /* inside a warp: all 32 lanes meet */
     void (*warp_sync)(void);

@@ -58,7 +58,8 @@ static void place_print(void *where) {
     sim_print("%s", places[i].text);
 }
 
-static void poll_print(const struct sim_thread *t) {
+static void poll_print(const struct sim_warp *w, int lane) {
+    const struct sim_look *t = &w->looks[lane];
     switch (t->polls) {
     case OP_LOAD:
         sim_print("loads %#llx, sees %#llx", (unsigned long long)t->polled,
@@ -67,7 +68,7 @@ static void poll_print(const struct sim_thread *t) {
     case OP_MBAR:
         sim_print("tests mbarrier %llu for parity %llu", (unsigned long long)t->polled,
                   (unsigned long long)t->wanted);
-        sim_mbar_print(t->warp->block, (unsigned)t->polled);
+        sim_mbar_print(w->block, (unsigned)t->polled);
         break;
     case OP_SHARED:
         sim_print("loads shared %llu, sees %llu", (unsigned long long)t->polled,
@@ -81,7 +82,6 @@ static void poll_print(const struct sim_thread *t) {
 static void warp_print(const struct sim_warp *w) {
     static const char *const ops[] = { "", "warp_sync", "shuffle", "vote", "tile_mma", "barrier" };
     int first = w->ready ? __builtin_ctz(w->ready) : w->at_op ? __builtin_ctz(w->at_op) : 0;
-    const struct sim_thread *t = &w->threads[first];
     sim_print("  warp %d: ", w->index);
     if (w->done == w->all) {
         sim_print("has returned\n");
@@ -92,13 +92,13 @@ static void warp_print(const struct sim_warp *w) {
         sim_print("barrier %d, %d of %d threads have come", w->barrier, bar->count, bar->threads);
     } else if (w->ready) {
         if (w->ready != w->all) sim_print("lanes %#x of it: ", w->ready);
-        poll_print(t);
+        poll_print(w, first);
     } else if (w->at_op) {
         sim_print("lanes %#x at %s", w->at_op, ops[w->op]);
     } else {
         sim_print("never started");
     }
-    place_print(t->where);
+    place_print(w->where[first]);
     sim_print("\n");
 }
 

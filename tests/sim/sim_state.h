@@ -11,7 +11,7 @@ enum {
     SIM_MAX_WARPS = 32, /* of a block */
     SIM_NAMED = 16,
     SIM_HISTORY = 8192,
-    SIM_HASH = 4096,
+    SIM_HASH = 8192,
     SIM_PLACES = 1024, /* a power of two */
     SIM_WAITS = 4096,  /* the same */
     SIM_SEEN = 4,      /* 64 warps each; more share bits, which only makes loads less stale */
@@ -40,18 +40,14 @@ struct sim_clock {
     uint64_t acquired, copies;
 };
 
-struct sim_thread {
-    struct sim_self self;
-    void *sp;
-    struct sim_warp *warp;
-    int lane;
-    enum sim_op polls; /* the last one */
+/* What a lane polled last. */
+struct sim_look {
     uint64_t polled, wanted;
-    void *where; /* in the kernel */
     /* One of its polls in its warp's idle time, to see when it comes back to the same. */
     uint64_t idle_number, idle_polled;
     void *idle_where;
     uint32_t n_idle_polls;
+    enum sim_op polls;
 };
 
 /* What a warp has done since something that it saw has changed or it did something: nothing but
@@ -92,10 +88,10 @@ struct sim_copy {
     uint32_t seen[SIM_MAX_WARPS];
 };
 
-struct sim_lane_product {
-    float *d;
-    const unsigned *a;
-    unsigned b[2];
+/* Operands of a product d += a b and its result: lanes put their parts here as they come, and take
+ * theirs from here when they go on. */
+struct sim_product {
+    float a[16][16], b[16][8], d[16][8];
 };
 
 struct sim_warp {
@@ -107,7 +103,6 @@ struct sim_warp {
     int barrier; /* waits there, or -1 */
     unsigned turn;
     uint32_t value[2][SIM_LANES], votes[2];
-    struct sim_lane_product product[SIM_LANES];
     unsigned rotation;
     bool parked, starved;
     bool waits; /* parked until one of the places that it looked at changes, not only until
@@ -123,7 +118,10 @@ struct sim_warp {
     bool copies_waited;       /* and so do its copies, by a fence_copies since */
     uintptr_t early;          /* what it touched without, or 0 */
     bool early_stores;
-    struct sim_thread threads[SIM_LANES];
+    void *sp[SIM_LANES];    /* of those that do not run */
+    void *where[SIM_LANES]; /* in the kernel */
+    struct sim_look looks[SIM_LANES];
+    struct sim_product product;
 };
 
 struct sim_barrier {
@@ -164,9 +162,15 @@ struct sim_block {
     int n_landed;
 };
 
+/* A store that is visible, by its number; the next in its chain is `older`. Apart from what only
+ * loads that find it want, for the chains are walked at every load. */
+struct sim_link {
+    uintptr_t granule; /* 8 bytes */
+    uint32_t older;
+};
+
 struct sim_commit {
-    uintptr_t granule;           /* 8 bytes */
-    uint64_t old, number, older; /* number of the one before in this chain */
+    uint64_t old;
     uint64_t seen[SIM_SEEN];
     const struct sim_warp *warp;
     uint32_t seq;
@@ -192,8 +196,9 @@ struct sim {
     const struct sim_launch *launch;
     struct sim_style style;
     uint64_t random;
-    struct sim_thread *current;
-    struct sim_self *self;
+    struct sim_warp *warp; /* of the thread that runs */
+    int lane;
+    struct sim_self self;
     void *scheduler;
     int budget;
     bool effect, polled, mapped;
@@ -216,8 +221,7 @@ struct sim {
     struct sim_store *free_stores;
 
     uint64_t commits;
-    uint64_t chain[SIM_HASH];
-    struct sim_commit history[SIM_HISTORY];
+    uint32_t chain[SIM_HASH];
     uintptr_t written_from, written_to;
     struct sim_range ranges[8];
     bool waited; /* some warp, for the launch before */
@@ -227,9 +231,13 @@ struct sim {
     struct sim_counts counts;
     char *report;
     size_t report_bytes, report_used;
+
+    /* The last commits, by their number; what an earlier launch left here no chain leads to. */
+    struct sim_link links[SIM_HISTORY];
+    struct sim_commit history[SIM_HISTORY];
 };
 
-extern struct sim sim;
+extern struct sim sim __attribute__((visibility("hidden")));
 
 static inline uint32_t sim_random(void) {
     sim.random ^= sim.random << 13;
@@ -255,10 +263,42 @@ static inline void sim_clock_join(struct sim_clock *a, const struct sim_clock *b
 
 #define SIM_HERE __builtin_return_address(0)
 
+/* The lanes of `ready` in the order in which they run: the first of these bits, from below or from
+ * above, is lane `bit + rotation`. */
+static inline uint32_t sim_turned(uint32_t ready, unsigned rotation) {
+    const unsigned r = rotation & 31;
+    return ready >> r | ready << (-r & 31);
+}
+static inline unsigned sim_first(uint32_t turned, unsigned rotation) {
+    return rotation & 32 ? 31u - (unsigned)__builtin_clz(turned) : (unsigned)__builtin_ctz(turned);
+}
+
+/* Another ready lane, or the scheduler. Stacks are more than the nearest cache holds, so that of
+ * the lane after the next one is asked for meanwhile. */
+static inline void sim_next_lane(struct sim_warp *w) {
+    const int from = sim.lane;
+    if (!w->ready || sim.budget <= 0) {
+        fiber_switch(&w->sp[from], sim.scheduler);
+        return;
+    }
+    const unsigned rotation = w->rotation;
+    const uint32_t turned = sim_turned(w->ready, rotation);
+    const unsigned bit = sim_first(turned, rotation);
+    const int to = (int)((bit + rotation) & 31);
+    const uint32_t rest = turned & ~(1u << bit);
+    if (to == from) return;
+    if (rest) {
+        const char *next = w->sp[(sim_first(rest, rotation) + rotation) & 31];
+        __builtin_prefetch(next), __builtin_prefetch(next + 64);
+    }
+    sim.lane = to, sim.self.thread = (unsigned)(w->index * SIM_LANES + to);
+    sim.counts.switches++;
+    fiber_switch(&w->sp[from], w->sp[to]);
+}
+
 /* sim.c */
-void sim_yield(void);                   /* this lane stays ready; back to the scheduler */
-void sim_linger(int cost);              /* maybe back to the scheduler, maybe for long */
-void sim_next_lane(struct sim_warp *w); /* another ready lane, or the scheduler */
+void sim_yield(void);      /* this lane stays ready; back to the scheduler */
+void sim_linger(int cost); /* maybe back to the scheduler, maybe for long */
 void sim_warp_ready(struct sim_warp *w);
 void sim_event(uint64_t due, enum sim_event_kind kind, void *what);
 _Noreturn void sim_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
@@ -308,15 +348,25 @@ void sim_add(volatile void *p, unsigned value);
 void sim_fence(int kind);
 void sim_commit(struct sim_store *s);
 void sim_store_free(struct sim_store *s);
-void sim_check_memory(const volatile void *p, uint32_t bytes, unsigned align, const char *what);
+void sim_check_more(uintptr_t at, uint32_t bytes, unsigned align, const char *what);
+static inline void sim_check_memory(const volatile void *p, uint32_t bytes, unsigned align,
+                                    const char *what) {
+    const uintptr_t at = (uintptr_t)p;
+    const struct sim_range *last = &sim.ranges[0];
+    if ((at & (align - 1)) || at < last->from || at + bytes > last->to)
+        sim_check_more(at, bytes, align, what);
+}
 
 /* sim_launches.c */
 void sim_launch_begin(void);
 void sim_launch_end(void);
 void sim_previous_over(void);
 void sim_written(uintptr_t granule);
+void sim_touched(struct sim_warp *w, uintptr_t at, uint64_t bytes, bool stores);
 /* Before every access to memory that another launch may share. */
-void sim_touch(struct sim_warp *w, uintptr_t at, uint64_t bytes, bool stores);
+static inline void sim_touch(struct sim_warp *w, uintptr_t at, uint64_t bytes, bool stores) {
+    if (sim.launch->overlaps && !w->waited && !w->early) sim_touched(w, at, bytes, stores);
+}
 void sim_touch_copy(struct sim_warp *w, uintptr_t at, uint64_t bytes);
 
 /* sim_copy.c */

@@ -23,44 +23,22 @@ typedef float quad __attribute__((vector_size(4 * sizeof(float))));
 
 enum { ROWS_AT_ONCE = 4 }; /* sums that do not wait for one another */
 
-/* d[r] += a[r][0] b[0] + a[r][1] b[1] ..., in this order, for ROWS_AT_ONCE rows. */
-static void rows_add(quad (*d)[2], const float (*a)[16], const quad (*b)[2]) {
-    quad sums[ROWS_AT_ONCE][2];
-    memcpy(sums, d, sizeof sums);
-    for (int k = 0; k < 16; k++) {
-        const quad low = b[k][0], high = b[k][1];
+/* d[r] += a[r][0] b[0] + a[r][1] b[1] ..., in this order. */
+static void product(struct sim_product *p) {
+    quad b[16][2];
+    memcpy(b, p->b, sizeof b);
+    for (int row = 0; row < 16; row += ROWS_AT_ONCE) {
+        quad sums[ROWS_AT_ONCE][2];
+        memcpy(sums, p->d + row, sizeof sums);
+        for (int k = 0; k < 16; k++) {
 #pragma GCC unroll 4
-        for (int r = 0; r < ROWS_AT_ONCE; r++)
-            sums[r][0] += a[r][k] * low, sums[r][1] += a[r][k] * high;
-    }
-    memcpy(d, sums, sizeof sums);
-}
-
-/* The layout of mma.m16n8k16: A as kernels/tape.h says; B: lane 4 column + k % 8 / 2 has k and k +
- * 1 in its first register and k + 8 and k + 9 in its second; D: lane 4 (row % 8) + column / 2. */
-static void product(const struct sim_lane_product lanes[SIM_LANES]) {
-    float a[16][16];
-    quad b[16][2], d[16][2];
-    for (int lane = 0; lane < SIM_LANES; lane++) {
-        const struct sim_lane_product *p = &lanes[lane];
-        int row = lane / 4, k = lane % 4 * 2, column = lane / 4;
-        for (int reg = 0; reg < 4; reg++) {
-            a[row + reg % 2 * 8][k + reg / 2 * 8] = pair_low(p->a[reg]);
-            a[row + reg % 2 * 8][k + reg / 2 * 8 + 1] = pair_high(p->a[reg]);
+            for (int r = 0; r < ROWS_AT_ONCE; r++) {
+                const float a = p->a[row + r][k];
+                sums[r][0] += a * b[k][0], sums[r][1] += a * b[k][1];
+            }
         }
-        for (int reg = 0; reg < 2; reg++) {
-            b[k + reg * 8][column / 4][column % 4] = pair_low(p->b[reg]);
-            b[k + reg * 8 + 1][column / 4][column % 4] = pair_high(p->b[reg]);
-        }
-        for (int i = 0; i < 2; i++)
-            memcpy((float *)d[row + i * 8] + k, p->d + 2 * i, 2 * sizeof(float));
+        memcpy(p->d + row, sums, sizeof sums);
     }
-    for (int r = 0; r < 16; r += ROWS_AT_ONCE)
-        rows_add(d + r, a + r, b);
-    for (int lane = 0; lane < SIM_LANES; lane++)
-        for (int i = 0; i < 2; i++)
-            memcpy(lanes[lane].d + 2 * i, (float *)d[lane / 4 + i * 8] + lane % 4 * 2,
-                   2 * sizeof(float));
 }
 
 static void meet_complete(struct sim_warp *w) {
@@ -71,7 +49,7 @@ static void meet_complete(struct sim_warp *w) {
     sim.ticks++;
     sim.budget -= SIM_OP_COST;
     if (w->op == OP_SYNC) warp_fence(w);
-    if (w->op == OP_MMA) product(w->product);
+    if (w->op == OP_MMA) product(&w->product);
     if (w->op == OP_BARRIER) sim_barrier_reached(w);
 }
 
@@ -81,50 +59,67 @@ static const char *op_name(enum sim_op op) {
     return names[op];
 }
 
-void sim_meet(enum sim_op op, int a, int b, void *where) {
-    struct sim_thread *t = sim.current;
-    struct sim_warp *w = t->warp;
-    t->where = where;
-    if (!w->at_op) {
+static void meet_refused(const struct sim_warp *w, enum sim_op op, int a, int b) {
+    sim_fail("this lane is at %s (%d, %d), others of its warp at %s (%d, %d)", op_name(op), a, b,
+             op_name(w->op), w->op_a, w->op_b);
+}
+
+static inline void meet(struct sim_warp *w, enum sim_op op, int a, int b, void *where) {
+    const uint32_t bit = 1u << sim.lane;
+    w->where[sim.lane] = where;
+    if (!w->at_op)
         w->op = op, w->op_a = a, w->op_b = b;
-    } else if (w->op != op || w->op_a != a || w->op_b != b) {
-        sim_fail("this lane is at %s (%d, %d), others of its warp at %s (%d, %d)", op_name(op), a,
-                 b, op_name(w->op), w->op_a, w->op_b);
-    }
-    w->at_op |= 1u << t->lane, w->idle.met |= 1u << t->lane;
-    w->ready &= ~(1u << t->lane);
-    if (w->at_op == w->all) {
+    else if (w->op != op || w->op_a != a || w->op_b != b)
+        meet_refused(w, op, a, b);
+    w->at_op |= bit, w->idle.met |= bit;
+    w->ready &= ~bit;
+    if (w->at_op == w->all)
         meet_complete(w);
-    } else if (!w->ready) {
+    else if (!w->ready)
         sim_fail("this lane is at %s, which a lane that has returned never reaches", op_name(op));
-    }
     sim_next_lane(w);
 }
 
-void sim_warp_sync(void) { sim_meet(OP_SYNC, 0, 0, SIM_HERE); }
+void sim_meet(enum sim_op op, int a, int b, void *where) { meet(sim.warp, op, a, b, where); }
+
+void sim_warp_sync(void) { meet(sim.warp, OP_SYNC, 0, 0, SIM_HERE); }
 
 /* Results stay where they are until all lanes have come to the next operation, the one after
  * writes elsewhere. */
 unsigned sim_shuffle(unsigned value, int lane) {
-    struct sim_thread *t = sim.current;
-    struct sim_warp *w = t->warp;
+    struct sim_warp *w = sim.warp;
     unsigned turn = w->turn;
-    w->value[turn][t->lane] = value;
-    sim_meet(OP_SHUFFLE, 0, 0, SIM_HERE);
+    w->value[turn][sim.lane] = value;
+    meet(w, OP_SHUFFLE, 0, 0, SIM_HERE);
     return w->value[turn][lane];
 }
 
 unsigned sim_ballot(int yes) {
-    struct sim_thread *t = sim.current;
-    struct sim_warp *w = t->warp;
+    struct sim_warp *w = sim.warp;
     unsigned turn = w->turn;
-    if (yes) w->votes[turn] |= 1u << t->lane;
-    sim_meet(OP_VOTE, 0, 0, SIM_HERE);
+    if (yes) w->votes[turn] |= 1u << sim.lane;
+    meet(w, OP_VOTE, 0, 0, SIM_HERE);
     return w->votes[turn];
 }
 
+/* The layout of mma.m16n8k16: A as kernels/tape.h says; B: lane 4 column + k % 8 / 2 has k and k +
+ * 1 in its first register and k + 8 and k + 9 in its second; D: lane 4 (row % 8) + column / 2. */
 void sim_mma(float d[4], const unsigned a[4], unsigned b0, unsigned b1) {
-    struct sim_thread *t = sim.current;
-    t->warp->product[t->lane] = (struct sim_lane_product){ d, a, { b0, b1 } };
-    sim_meet(OP_MMA, 0, 0, SIM_HERE);
+    struct sim_warp *w = sim.warp;
+    struct sim_product *p = &w->product;
+    const unsigned b[2] = { b0, b1 };
+    const int row = sim.lane / 4, column = sim.lane / 4, k = sim.lane % 4 * 2;
+    for (int reg = 0; reg < 4; reg++) {
+        p->a[row + reg % 2 * 8][k + reg / 2 * 8] = pair_low(a[reg]);
+        p->a[row + reg % 2 * 8][k + reg / 2 * 8 + 1] = pair_high(a[reg]);
+    }
+    for (int reg = 0; reg < 2; reg++) {
+        p->b[k + reg * 8][column] = pair_low(b[reg]);
+        p->b[k + reg * 8 + 1][column] = pair_high(b[reg]);
+    }
+    for (int i = 0; i < 2; i++)
+        memcpy(&p->d[row + i * 8][k], d + 2 * i, 2 * sizeof *d);
+    meet(w, OP_MMA, 0, 0, SIM_HERE);
+    for (int i = 0; i < 2; i++)
+        memcpy(d + 2 * i, &p->d[row + i * 8][k], 2 * sizeof *d);
 }
