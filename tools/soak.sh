@@ -51,7 +51,8 @@ mutations() {
     mkdir -p "$REEL_DONE"
     { [ -n "${SOAK_BUILT:-}" ] || make -j"$jobs" tests; } && tools/mutations.sh build/release
 }
-# Without SmolLM2, which takes hours under the sanitizers.
+# Without SmolLM2, and with fewer positions, draws and hours of sound (soaking_in_full in tests/support/sanitized.h),
+# which take hours under the sanitizers.
 # shellcheck disable=SC2317
 sanitize() {
     REEL_SOAK=1

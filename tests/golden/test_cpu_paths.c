@@ -270,7 +270,7 @@ static struct long_scene long_scenes[N_LONG] = { { .id = "q3-long" }, { .id = "q
 
 static const struct long_scene *open_long_scene(struct long_scene *s) {
     if (s->exact) return s;
-    s->limit = getenv("REEL_SOAK") ? 32800 : LONG_LIMIT;
+    s->limit = soaking_in_full() ? 32800 : LONG_LIMIT;
     golden_open(&s->golden, s->id);
     golden_model_open(&s->model, s->id);
     golden_logits_read(&s->stored, &s->golden, "");

@@ -232,7 +232,7 @@ static uint32_t draw(uint32_t *seed) {
 
 static void any_walk_back_and_forth_stays_within_the_bound(void **state) {
     (void)state;
-    const int n_steps = getenv("REEL_SOAK") ? 20000 : 400;
+    const int n_steps = soaking_in_full() ? 20000 : 400;
     struct scene s = scene_open("q35-a", "auto");
     struct reel_error err = { 0 };
     float *logits = new_logits(&s);

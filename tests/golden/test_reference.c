@@ -474,7 +474,7 @@ static void long_runs(int limit) {
 
 static void a_long_run_stays_right(void **state) {
     (void)state;
-    long_runs(getenv("REEL_SOAK") ? 32800 : LONG_LIMIT);
+    long_runs(soaking_in_full() ? 32800 : LONG_LIMIT);
 }
 
 int main(void) {

@@ -185,7 +185,7 @@ static void minutes_of_utterances_with_silence_between_them_are_the_same(void **
     struct reel_transcriber_options options = steps_of(0.5, NULL);
     join_all(r, 12, 2.1);
     options.skip_silence = true;
-    expect_same("twelve utterances, 0.5 s", r, getenv("REEL_SOAK") ? N_JOINED : LONG_RECORDINGS,
+    expect_same("twelve utterances, 0.5 s", r, soaking_in_full() ? N_JOINED : LONG_RECORDINGS,
                 options);
     release_all(r);
 }
@@ -546,7 +546,7 @@ static struct minute listen(struct reel_transcriber *t, const struct recording *
 
 /* Text and ids of segments are kept: some 20 KB a minute. */
 static void a_long_stream_takes_no_more_memory(void **state) {
-    const int minutes = getenv("REEL_SOAK") ? 120 : MINUTES;
+    const int minutes = soaking_in_full() ? 120 : MINUTES;
     char said[4000];
     struct recording r = joined(9, 60, 0.4, said, sizeof said);
     struct listener l = { 0 };

@@ -32,4 +32,8 @@
  * makes the host slow and never sees kernels, but for `make soak`. */
 static inline int sanitized_briefly(void) { return SANITIZED && !getenv("REEL_SOAK"); }
 
+/* Whether this run takes lengths and numbers of draws in full: in `make soak`, but not under a
+ * sanitizer, which sees the same code in fewer of them and takes hours for all. */
+static inline int soaking_in_full(void) { return !SANITIZED && getenv("REEL_SOAK"); }
+
 #endif

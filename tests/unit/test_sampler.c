@@ -2,6 +2,7 @@
 #include "kernels/sampling.h"
 #include "runtime/logits.h"
 #include "runtime/sampler.h"
+#include "support/sanitized.h"
 
 #include <float.h>
 #include <math.h>
@@ -166,7 +167,7 @@ static void draws_equal_those_of_the_plain_sampler(void **state) {
     (void)state;
     static float logits[MAX_VOCAB];
     static struct plain_id kept[MAX_VOCAB];
-    int rounds = getenv("REEL_SOAK") ? 60000 : 1500;
+    int rounds = soaking_in_full() ? 60000 : 1500;
     random_state = 7;
     for (int round = 0; round < rounds; round++) {
         int vocab = 1 + (int)(random_bits() % (round % 8 ? 300 : MAX_VOCAB));
@@ -242,7 +243,7 @@ static void frequencies_follow_the_probabilities(void **state) {
     sets[6].top_k = 100;
     sets[6].min_p = 0.01f;
     sets[6].top_p = 0.99f;
-    int draws = getenv("REEL_SOAK") ? 4000000 : 20000;
+    int draws = soaking_in_full() ? 4000000 : 20000;
     for (int c = 0; c < 7; c++) {
         struct sampler *s = open_with(VOCAB, &sets[c]);
         int count[VOCAB] = { 0 }, inside = 0;

@@ -3,6 +3,7 @@
  * matter of tables, checked by the goldens. Then what stages do with matches, and what is refused.
  */
 #include "model/tokenizer_split.h"
+#include "support/sanitized.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -122,7 +123,7 @@ static void check_all(const struct oracle *o, const char *regex, int length) {
 
 static void compiled_expressions_match_as_pcre2_does(void **state) {
     (void)state;
-    const int longest = getenv("REEL_SOAK") ? 6 : 4;
+    const int longest = soaking_in_full() ? 6 : 4;
     for (size_t i = 0; i < sizeof published / sizeof published[0]; i++) {
         struct oracle o = { 0 };
         int error;
