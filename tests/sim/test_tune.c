@@ -19,7 +19,7 @@
 
 #define PATIENT                                                                                    \
     "patience=2147483647,hang_ms=1000000000,launch_ms=10000,launch_tokens=16,spin_us=100,"         \
-    "stage_kb=64"
+    "nap_us=500,stage_kb=64"
 
 enum { LEFT = 99 }; /* a cap that no plan has */
 

@@ -352,7 +352,7 @@ static void wait_for_news(const struct cuda_run *run, int tokens_due) {
     else if (quiet_ms < due_ms + spin_ms)
         pause_briefly();
     else
-        sleep_us(50);
+        sleep_us(b->tuning.nap_us);
 }
 
 static bool is_cancelled(const atomic_bool *cancel) { return cancel && atomic_load(cancel); }

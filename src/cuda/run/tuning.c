@@ -52,6 +52,8 @@ static const struct setting settings[] = {
       "milliseconds of silence after which a launch counts as hung" },
     { "spin_us", AT(spin_us), KIND_INT, 0, 1 << 30,
       "microseconds that the host looks for the next token without sleeping" },
+    { "nap_us", AT(nap_us), KIND_INT, 1, 1000000,
+      "microseconds between two looks of the host for a token that is later than that" },
     { "prefill_from", AT(prefill_from), KIND_INT, 0, 1 << 20,
       "tokens of a prompt from which the kernels for prompts read it; fewer are decoded; 0: all "
       "are decoded" },
@@ -82,6 +84,7 @@ void cuda_tuning_defaults(struct cuda_tuning *tuning) {
         .launch_ms = 250,
         .hang_ms = 15000,
         .spin_us = 2000,
+        .nap_us = 50,
         .prefill_from = 5,
         .short_from = 2,
         .short_positions = 384,

@@ -15,6 +15,7 @@ struct cuda_tuning {
     int launch_tokens;   /* and has at most this many tokens; 0: no such limit */
     int hang_ms;         /* silence after which a launch counts as hung */
     int spin_us;         /* how long a reader spins for the next id before it sleeps */
+    int nap_us;          /* how long it sleeps then, until it looks again */
     int prefill_from;    /* least positions that the prefill kernels read; fewer go through the
                             decode kernel; 0: all do */
     int short_from;      /* the same where one launch reads them */
