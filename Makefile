@@ -180,7 +180,7 @@ test: test-deps
 FAKE_SRC := $(filter-out tests/sim/test_%,$(wildcard tests/sim/*.c))
 FAKE_OBJ := $(FAKE_SRC:%.c=$(B)/%.o)
 FAKE_LIBS := $(B)/fake/libcuda.so.1 $(B)/fake/libnvrtc.so.13 $(B)/fake/libnvidia-ml.so.1
-$(FAKE_OBJ): OPT := -O2 -g
+$(FAKE_OBJ): OPT := -O3 -g
 # Kernels' variables that nobody sets are to be no accident that works.
 SIM_INIT := $(shell cc -Werror -ftrivial-auto-var-init=pattern -x c -c /dev/null -o /dev/null 2>/dev/null && echo -DSIM_INIT)
 $(B)/tests/sim/fake_nvrtc.o: BASE += -DSIM_FOLDER='"$(CURDIR)/tests/sim"' $(SIM_INIT)

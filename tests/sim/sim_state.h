@@ -273,8 +273,7 @@ static inline unsigned sim_first(uint32_t turned, unsigned rotation) {
     return rotation & 32 ? 31u - (unsigned)__builtin_clz(turned) : (unsigned)__builtin_ctz(turned);
 }
 
-/* Another ready lane, or the scheduler. Stacks are more than the nearest cache holds, so that of
- * the lane after the next one is asked for meanwhile. */
+/* Another ready lane, or the scheduler. */
 static inline void sim_next_lane(struct sim_warp *w) {
     const int from = sim.lane;
     if (!w->ready || sim.budget <= 0) {
@@ -285,12 +284,7 @@ static inline void sim_next_lane(struct sim_warp *w) {
     const uint32_t turned = sim_turned(w->ready, rotation);
     const unsigned bit = sim_first(turned, rotation);
     const int to = (int)((bit + rotation) & 31);
-    const uint32_t rest = turned & ~(1u << bit);
     if (to == from) return;
-    if (rest) {
-        const char *next = w->sp[(sim_first(rest, rotation) + rotation) & 31];
-        __builtin_prefetch(next), __builtin_prefetch(next + 64);
-    }
     sim.lane = to, sim.self.thread = (unsigned)(w->index * SIM_LANES + to);
     sim.counts.switches++;
     fiber_switch(&w->sp[from], w->sp[to]);

@@ -64,7 +64,8 @@ static void meet_refused(const struct sim_warp *w, enum sim_op op, int a, int b)
              op_name(w->op), w->op_a, w->op_b);
 }
 
-static inline void meet(struct sim_warp *w, enum sim_op op, int a, int b, void *where) {
+__attribute__((always_inline)) static inline void meet(struct sim_warp *w, enum sim_op op, int a,
+                                                       int b, void *where) {
     const uint32_t bit = 1u << sim.lane;
     w->where[sim.lane] = where;
     if (!w->at_op)
