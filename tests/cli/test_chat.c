@@ -426,7 +426,7 @@ static void a_file_that_is_no_conversation_is_refused(void **state) {
     screen_type(&s, "/regen\r");
     screen_see(&s, "no question to answer again");
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
-        snprintf(path, sizeof path, "%s/odd", home);
+        snprintf(path, sizeof path, "%s/odd%zu", home, i); /* another one may still be read */
         FILE *f = fopen(path, "wb");
         assert_non_null(f);
         fputs(files[i][0], f);
