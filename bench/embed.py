@@ -10,7 +10,7 @@ text to vectors in a file. The seconds of the same command for one text are take
 --threads 1, since threads that wait for each other spin. PREFIX, if set, goes before every timed command: on a machine
 that others use, PREFIX="chrt -r 5" keeps them off the cores.
 
-Nothing is printed of a model for which the vectors are not alike: the lowest cosine of any text is at least --cosine. For
+No speed is printed where the vectors are not alike: the lowest cosine of any text is at least --cosine. For
 weights of 4 bits llama.cpp rounds activations to 8 bits, where reel keeps 16, so that wants a lower bound.
 """
 import argparse
@@ -67,10 +67,9 @@ class Ours:
     def run(self, file):
         self.out.unlink(missing_ok=True)
         subprocess.run([*PREFIX, *self.command, file, "-o", self.out], check=True, stderr=subprocess.DEVNULL)
-        return self.out
 
-    def vectors(self, file):
-        return np.load(self.run(file))
+    def vectors(self):
+        return np.load(self.out)
 
 
 class Theirs:
@@ -86,10 +85,9 @@ class Theirs:
     def run(self, file):
         with open(self.out, "w") as out:
             subprocess.run([*PREFIX, *self.command, file], check=True, stdout=out, stderr=subprocess.DEVNULL)
-        return self.out
 
-    def vectors(self, file):
-        rows = [line.split() for line in self.run(file).read_text().splitlines()]
+    def vectors(self):
+        rows = [line.split() for line in self.out.read_text().splitlines()]
         return np.array([row for row in rows if len(row) > 16], np.float32)
 
 
@@ -113,27 +111,35 @@ def lengths_of(args, gguf, file):
     return [json.loads(line)["tokens"] for line in made.splitlines() if '"tokens"' in line]
 
 
+def lowest_cosine(programs):
+    """Of the vectors that both have left of the same texts."""
+    ours, theirs = (program.vectors() for program in programs)
+    if ours.shape != theirs.shape:
+        sys.exit(f"{ours.shape} vectors and {theirs.shape}")
+    return float((ours.astype(np.float64) * theirs).sum(1).min())
+
+
 def race(args, gguf, files, folder):
     name, (many, one) = Path(gguf).name, files
     lengths = lengths_of(args, gguf, many)
     programs = [Ours(args, gguf, folder), Theirs(args, gguf, folder)]
-    ours, theirs = (program.vectors(many) for program in programs)
-    if ours.shape != theirs.shape:
-        sys.exit(f"{name}: {ours.shape} vectors and {theirs.shape}")
-    cosine = float((ours.astype(np.float64) * theirs).sum(1).min())
-    if not cosine >= args.cosine:
-        sys.exit(f"{name}: the lowest cosine is {cosine:.6f}; nothing is timed below {args.cosine}")
-    print(f"# {name}: {len(lengths)} texts, {sum(lengths)} tokens, {min(lengths)} to {max(lengths)} a text; lowest cosine of "
-          f"one to the other {cosine:.6f}", flush=True)
     taken = {program.name: ([], []) for program in programs}
     for i in range(args.rounds):
+        rows = []
         for program in programs:
             alone = seconds(program, one, args.clock)
             whole = seconds(program, many, args.clock)
             taken[program.name][0].append(whole), taken[program.name][1].append(alone)
             speed = (sum(lengths) - lengths[0]) / max(whole - alone, 1e-9)
-            print(f"{name},{i + 1},{program.name},{whole:.2f},{alone:.2f},{speed:.0f},"
-                  f"{(len(lengths) - 1) / max(whole - alone, 1e-9):.1f}", flush=True)
+            rows.append(f"{name},{i + 1},{program.name},{whole:.2f},{alone:.2f},{speed:.0f},"
+                        f"{(len(lengths) - 1) / max(whole - alone, 1e-9):.1f}")
+        cosine = lowest_cosine(programs)
+        if not cosine >= args.cosine:
+            sys.exit(f"{name}: the lowest cosine is {cosine:.6f}; no speed is said below {args.cosine}")
+        if i == 0:
+            print(f"# {name}: {len(lengths)} texts, {sum(lengths)} tokens, {min(lengths)} to {max(lengths)} a text; lowest "
+                  f"cosine of one to the other {cosine:.6f}")
+        print("\n".join(rows), flush=True)
     speeds = []
     for program in programs:
         whole, alone = (statistics.median(x) for x in taken[program.name])
