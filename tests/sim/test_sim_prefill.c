@@ -458,7 +458,7 @@ static void schedules_give_the_same_bits(const char *options, int n_settings) {
         check_logits(&r, want + r.m.vocab, 21, "another session", 17);
         check_logits(&r, want + 2 * r.m.vocab, 63, "a session", 43);
         check_logits(&r, want + 3 * r.m.vocab, 64, "another session", 43);
-        for (int seed = 0; seed < (i == 3 ? few(1, 100) : few(SANITIZED ? 1 : 2, 300)); seed++) {
+        for (int seed = 0; seed < (i == 3 ? few(1, 40) : few(SANITIZED ? 1 : 2, 100)); seed++) {
             by_turns(&r, sessions, seed, made);
             if (memcmp(made, want, n * sizeof *made) != 0)
                 fail_msg("%s %s seed %d: other logits", settings[i].model, settings[i].options,
