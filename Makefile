@@ -55,7 +55,8 @@ $(error config=$(config) is unknown: release, debug, sanitize, thread, fuzz, cov
 endif
 LINK_OPT := $(filter -fsanitize% --coverage,$(OPT))
 # With the sanitizers optimising takes four times as long as compiling, and here little is computed that would run
-# faster for it. Nor are kernels that this machine has no instructions for, or numbers where files are fuzzed.
+# faster for it. Kernels that this machine has no instructions for are not run at all, and who fuzzes readers of
+# files waits for no numbers.
 ifneq ($(filter sanitize thread fuzz,$(config)),)
 COLD := src/cli/% src/cuda/% tests/unit/% tests/golden/% tests/failure/% tests/cli/% tests/fuzz/% tests/support/% \
         tests/sim/test_% $(if $(filter fuzz,$(config)),src/cpu/% src/plan/%) \

@@ -69,7 +69,8 @@ tidy() { make -k -j"$jobs" tidy; }
 # the step fuzz, under the same sanitizers. sanitized_briefly() and SANITIZED say what programs leave
 # out: the first but for make soak, which also runs the programs that are not named here.
 sanitize() {
-    # Nor what is long and whose code others go through: test_cuda_profile, test_cpu_backend, test_transcribe.
+    # Nor what is long and whose code others go through: test_cuda_profile, test_hybrid, test_cpu_backend,
+    # test_encoder, test_transcribe.
     sources=$( (find tests/unit tests/golden tests/failure tests/cli -name 'test_*.c' | sort
         grep -l 'support/sim_model.h' tests/sim/test_cuda_*.c) |
         grep -v '/test_\(cuda_prefill_profile\|trained_hybrid\|trained_speech\|stream_speech\|reference\|cpu_paths\)\.c')

@@ -413,7 +413,8 @@ static bool run_layer(const struct prefill *f, const struct prefill *wanted,
     if (!barrier(f)) return false;
     prepare_mixer(f, wanted, layer);
     if (!barrier(f)) return false;
-    if (rows_of(wanted) == 0 && layer->kind != LAYER_DELTA) return true; /* a phase has pieces */
+    /* Without rows attention and what follows have no pieces, and such a phase never ends. */
+    if (rows_of(wanted) == 0 && layer->kind != LAYER_DELTA) return true;
     mix(f, wanted, layer);
     if (!barrier(f)) return false;
     if (rows_of(wanted) == 0) return true;
