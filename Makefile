@@ -5,7 +5,7 @@
 # make soak    the long tests in full
 # make mutations    every mutation of the kernels in the test that must see it, some minutes
 # make install PREFIX=/usr/local DESTDIR=    program, libraries, headers, man page, completions
-# config=debug|release|sanitize|thread|fuzz|coverage    MINIMAL=1 leaves curl out
+# config=debug|release|sanitize|thread|fuzz|coverage    MINIMAL=1 leaves curl and the server out
 # V=1 shows the commands
 MAKEFLAGS += --no-builtin-rules --no-print-directory
 .SUFFIXES:
@@ -28,12 +28,13 @@ CLANG_TIDY ?= $(shell command -v clang-tidy-14 || echo clang-tidy)
 PREFIX ?= /usr/local
 
 PACKAGES := libutf8proc jansson nettle soxr
-CLI_PACKAGES := $(if $(MINIMAL),,libcurl)
+CLI_PACKAGES := $(if $(MINIMAL),,libcurl libmicrohttpd)
 PKG_CFLAGS := $(shell pkg-config --cflags $(PACKAGES) 2>/dev/null)
 PKG_LIBS := $(shell pkg-config --libs $(PACKAGES) 2>/dev/null)
-CLI_CFLAGS := $(if $(CLI_PACKAGES),$(shell pkg-config --cflags $(CLI_PACKAGES) 2>/dev/null) -DREEL_WITH_CURL)
+CLI_CFLAGS := $(if $(CLI_PACKAGES),$(shell pkg-config --cflags $(CLI_PACKAGES) 2>/dev/null) -DREEL_WITH_CURL -DREEL_WITH_SERVER)
 TEST_LIBS = $(shell pkg-config --libs libpcre2-8 vterm 2>/dev/null)
-CLI_LIBS := $(if $(CLI_PACKAGES),$(shell pkg-config --libs $(CLI_PACKAGES) 2>/dev/null))
+# wslay comes without a pkg-config file.
+CLI_LIBS := $(if $(CLI_PACKAGES),$(shell pkg-config --libs $(CLI_PACKAGES) 2>/dev/null) -lwslay)
 
 WARN := -Wall -Wextra -Wconversion -Wshadow -Wvla -Wstrict-prototypes -Wmissing-prototypes
 ifdef CI
@@ -58,7 +59,7 @@ LINK_OPT := $(filter -fsanitize% --coverage,$(OPT))
 # faster for it. Kernels that this machine has no instructions for are not run at all, and who fuzzes readers of
 # files waits for no numbers.
 ifneq ($(filter sanitize thread fuzz,$(config)),)
-COLD := src/cli/% src/cuda/% tests/unit/% tests/golden/% tests/failure/% tests/cli/% tests/fuzz/% tests/support/% \
+COLD := src/cli/% src/server/% tests/server/% src/cuda/% tests/unit/% tests/golden/% tests/failure/% tests/cli/% tests/fuzz/% tests/support/% \
         tests/sim/test_% $(if $(filter fuzz,$(config)),src/cpu/% src/plan/%) \
         $(shell grep -qs avx512f /proc/cpuinfo || echo %_avx512.c %_amx.c)
 endif
@@ -84,11 +85,12 @@ endif
 ifneq ($(ARCH),aarch64)
 LIB_SRC := $(filter-out $(ARM_ONLY),$(LIB_SRC))
 endif
+SERVER_SRC := $(if $(MINIMAL),,$(wildcard src/server/*.c))
 CLI_SRC := $(wildcard src/cli/*.c)
 LIB_OBJ := $(LIB_SRC:%.c=$(B)/%.o) $(B)/gen/kernel_sources.o
-CLI_OBJ := $(CLI_SRC:%.c=$(B)/%.o) $(B)/gen/demo_files.o
+CLI_OBJ := $(CLI_SRC:%.c=$(B)/%.o) $(SERVER_SRC:%.c=$(B)/%.o) $(B)/gen/demo_files.o
 TEST_SRC := $(wildcard tests/unit/test_*.c tests/golden/test_*.c tests/failure/test_*.c tests/cli/test_*.c \
-            tests/sim/test_*.c)
+            tests/server/test_*.c tests/sim/test_*.c)
 FUZZ_SRC := $(wildcard tests/fuzz/fuzz_*.c)
 FUZZ_BIN := $(FUZZ_SRC:%.c=$(B)/%)
 REPLAY_BIN := $(FUZZ_SRC:tests/fuzz/fuzz_%.c=$(B)/tests/fuzz/test_%)
@@ -119,7 +121,7 @@ isa = $(strip $(foreach s,avx2 avx512 amx,$(if $(filter %_$(s).c,$(1)),$(FLAGS_$
 $(B)/%.o: %.c
 	@mkdir -p $(@D)
 	$(call say,CC)
-	$(Q)$(CC) $(ALL_CFLAGS) $(if $(filter src/cli/% tests/cli/% tests/failure/test_pull.c,$<),$(CLI_CFLAGS)) $(call isa,$<) -c $< -o $@ \
+	$(Q)$(CC) $(ALL_CFLAGS) $(if $(filter src/cli/% src/server/% tests/server/% tests/cli/% tests/failure/test_pull.c,$<),$(CLI_CFLAGS)) $(call isa,$<) -c $< -o $@ \
 	    2>$@.said; code=$$?; if [ -s $@.said ]; then cat $@.said >&2; else rm -f $@.said; fi; exit $$code
 
 # The demo models travel inside the program.
@@ -298,7 +300,7 @@ format-check:
 # paths through functions: TIDY_NODES is how far. clang's own limit, 225000, takes many times as long (make soak).
 TIDY_NODES ?= 10000
 TIDY := build/tidy-$(TIDY_NODES)
-TIDY_STAMPS := $(patsubst %.c,$(TIDY)/%.stamp,$(LIB_SRC) $(CLI_SRC))
+TIDY_STAMPS := $(patsubst %.c,$(TIDY)/%.stamp,$(LIB_SRC) $(CLI_SRC) $(SERVER_SRC))
 tidy: $(TIDY_STAMPS)
 TIDY_CFLAGS = -std=c17 -D_POSIX_C_SOURCE=200809L -Iinclude -Isrc -I. $(PKG_CFLAGS) $(CLI_CFLAGS) \
               -Xclang -analyzer-config -Xclang max-nodes=$(TIDY_NODES)

@@ -36,6 +36,8 @@ look() {
     library soxr libsoxr-dev
     if [ -z "${MINIMAL:-}" ]; then
         library libcurl libcurl4-gnutls-dev
+        library libmicrohttpd libmicrohttpd-dev
+        [ -e /usr/include/wslay/wslay.h ] || missing="$missing libwslay-dev"
     fi
     # A C compiler without its headers is common in containers.
     [ -e /usr/include/stdio.h ] || missing="$missing libc6-dev"

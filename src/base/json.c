@@ -100,13 +100,23 @@ static int write_piece(const char *piece, size_t n, void *user) {
     return w->failed ? -1 : 0;
 }
 
-enum reel_status json_write(char **text, const json_t *value, const char *what,
-                            struct reel_error *err) {
+static enum reel_status write_as(char **text, const json_t *value, size_t flags, const char *what,
+                                 struct reel_error *err) {
     struct json_writer w = { 0 };
     int result = json_dump_callback(value, write_piece, &w,
-                                    JSON_INDENT(2) | JSON_REAL_PRECISION(15) | JSON_ENCODE_ANY);
+                                    flags | JSON_REAL_PRECISION(15) | JSON_ENCODE_ANY);
     *text = NULL;
     if (result == 0 && !w.failed) *text = buffer_detach(&w.text, NULL);
     buffer_release(&w.text);
     return *text ? REEL_OK : err_memory(err, what, 0);
+}
+
+enum reel_status json_write(char **text, const json_t *value, const char *what,
+                            struct reel_error *err) {
+    return write_as(text, value, JSON_INDENT(2), what, err);
+}
+
+enum reel_status json_write_compact(char **text, const json_t *value, const char *what,
+                                    struct reel_error *err) {
+    return write_as(text, value, JSON_COMPACT, what, err);
 }

@@ -50,5 +50,8 @@ enum reel_status json_get_text(const json_t *object, const char *name, const cha
  * piece when memory runs out and still succeed; this one cannot. `what` names it in messages. */
 enum reel_status json_write(char **text, const json_t *value, const char *what,
                             struct reel_error *err);
+/* The same on one line, without spaces. */
+enum reel_status json_write_compact(char **text, const json_t *value, const char *what,
+                                    struct reel_error *err);
 
 #endif

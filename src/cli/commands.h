@@ -10,6 +10,7 @@
     X(run)                                                                                         \
     X(chat)                                                                                        \
     X(transcribe)                                                                                  \
+    X(serve)                                                                                       \
     X(inspect)                                                                                     \
     X(tokenize)                                                                                    \
     X(score)                                                                                       \

@@ -4,19 +4,29 @@
 
 #include "server/exchange.h"
 
+#include <stdatomic.h>
+
 struct session_pool;
 
 enum served_state { SERVED_LOADING, SERVED_READY, SERVED_FAILED };
 
 struct served_model {
-    const char *name;            /* what clients call it; given by the command line */
-    struct reel_model *model;    /* from SERVED_READY on */
-    struct reel_model_info info; /* likewise */
-    bool hears;                  /* a speech model: transcriptions and realtime, no text routes */
-    bool embeds;                 /* its files say that it embeds */
-    int64_t created;             /* seconds of 1970 */
-    struct session_pool *pool;   /* of sessions for text */
+    const char *name;           /* what clients call it; given by the command line */
+    const char *const *aliases; /* [n_aliases] */
+    int n_aliases;
+    atomic_int state; /* enum served_state; what follows is there once it is ready */
+    char why[300];    /* of SERVED_FAILED */
+    struct reel_model *model;
+    struct reel_model_info info;
+    bool hears;                /* a speech model: transcriptions and realtime, no text routes */
+    bool embeds;               /* its files say that it embeds */
+    int context;               /* positions of each session */
+    int64_t created;           /* seconds of 1970 */
+    struct session_pool *pool; /* of sessions for text */
 };
+
+/* All models: [*n], in the order of the command line. */
+struct served_model *server_models(struct server *server, int *n);
 
 /* The model of this name or alias; NULL: there is none. With name NULL or empty: the only one of
  * its kind (`hears`), or NULL. */
@@ -41,5 +51,12 @@ enum reel_status session_lease_take(struct session_lease *lease, struct served_m
                                     struct exchange *x, const int32_t *ids, size_t n_ids,
                                     struct reel_error *err);
 void session_lease_give(struct session_lease *lease, struct served_model *m, struct exchange *x);
+
+/* For the metrics: how many wait and have one, and what all sessions hold. */
+struct pool_figures {
+    int n_sessions, n_busy, n_waiting;
+    size_t n_positions, most_positions;
+};
+void session_pool_figures(struct served_model *m, struct pool_figures *figures);
 
 #endif

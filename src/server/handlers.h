@@ -1,0 +1,13 @@
+/* Every handler of the list in routes.c. */
+#ifndef REEL_SERVER_HANDLERS_H
+#define REEL_SERVER_HANDLERS_H
+
+#include "server/exchange.h"
+
+void handle_health(struct exchange *x); /* status_api.c */
+void handle_ready(struct exchange *x);
+void handle_models(struct exchange *x);
+void handle_model(struct exchange *x);
+void handle_chat(struct exchange *x); /* chat_api.c */
+
+#endif

@@ -1,0 +1,54 @@
+/* What all routes that generate text share: fields of the request, and the run itself. */
+#ifndef REEL_SERVER_TEXT_REQUEST_H
+#define REEL_SERVER_TEXT_REQUEST_H
+
+#include "server/fields.h"
+#include "server/models.h"
+
+enum { TEXT_MOST_STOPS = 16, TEXT_MOST_CHOICES = 16 };
+
+struct text_request {
+    struct exchange *x;
+    struct served_model *model;
+    struct reel_sampling sampling;
+    struct reel_logit_bias *bias; /* owned */
+    int max_tokens;               /* 0: until the context is full */
+    const char *stops[TEXT_MOST_STOPS];
+    int n_stops;
+    int n;          /* answers to one prompt */
+    bool no_tokens; /* max_tokens 0: the prompt alone */
+    bool stream, include_usage, ignore_eos, logprobs;
+    int n_top;
+};
+
+/* Reads them from the object: sampling, stop, seed, n, max_tokens under all its names, stream,
+ * ignore_eos; and refuses what asks for constrained output. The model is r->model already. Answers
+ * 400 and gives false for a value that is not allowed. */
+bool text_request_read(struct text_request *r, struct exchange *x, const json_t *json);
+void text_request_release(struct text_request *r);
+
+struct text_outcome {
+    int n_prompt, n_reused, n_generated;
+    enum reel_stop_reason reason;
+    int stop; /* index of the stop text that came up, or -1 */
+    double prompt_ms, generate_ms;
+};
+
+/* Generates one answer to the ids on the session. `token` is called for each; false ends it. With
+ * `choice` above 0 the seed is another. A client that left gives REEL_E_CANCELLED. */
+enum reel_status text_run(const struct text_request *r, struct reel_session *session,
+                          const int32_t *ids, size_t n_ids, int choice,
+                          bool (*token)(void *user, const struct reel_token *token), void *user,
+                          struct text_outcome *outcome, struct reel_error *err);
+
+/* Whether this many ids leave room for an answer; else answers 400, context_length_exceeded. */
+bool text_fits(const struct text_request *r, size_t n_ids);
+
+const char *text_finish_reason(enum reel_stop_reason reason); /* "stop", "length" */
+
+/* "timings":{...} as llama.cpp's server names its figures; no comma around it. */
+enum reel_status text_timings(struct buffer *out, const struct text_outcome *o);
+/* "usage":{...} in OpenAI's form; n_generated is of all answers. */
+enum reel_status text_usage(struct buffer *out, int n_prompt, int n_reused, int n_generated);
+
+#endif

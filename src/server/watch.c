@@ -1,0 +1,192 @@
+/* One thread with an epoll of its own. A socket is in it while its request is being answered; the
+ * kernel says when the other side hangs up. */
+#include "server/watch.h"
+
+#include "base/clock.h"
+#include "base/memory.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define LOOK_MS 500 /* how often slow requests are looked for */
+
+struct entry {
+    bool open, in_epoll;
+    void *user;      /* or NULL: it is receiving */
+    double until_ms; /* of receiving */
+};
+
+struct watch {
+    pthread_mutex_t lock;
+    pthread_t thread;
+    bool running;
+    int epoll, wake;
+    double timeout_ms;
+    void (*left)(void *user);
+    struct entry *entries; /* [n_entries] by descriptor */
+    int n_entries, n_open;
+    bool over, ended;
+};
+
+static void hung_up(struct watch *w, int fd) {
+    pthread_mutex_lock(&w->lock);
+    struct entry *e = fd < w->n_entries ? &w->entries[fd] : NULL;
+    if (e && e->open && e->in_epoll) {
+        epoll_ctl(w->epoll, EPOLL_CTL_DEL, fd, NULL); /* it would be told again and again */
+        e->in_epoll = false;
+        if (e->user) w->left(e->user);
+    }
+    pthread_mutex_unlock(&w->lock);
+}
+
+static void shut_slow(struct watch *w) {
+    double now = clock_ms();
+    pthread_mutex_lock(&w->lock);
+    for (int fd = 0; fd < w->n_entries; fd++) {
+        struct entry *e = &w->entries[fd];
+        if (!e->open || e->user || now < e->until_ms) continue;
+        shutdown(fd, SHUT_RDWR); /* the HTTP library sees the end and closes it */
+        e->until_ms = now + w->timeout_ms;
+    }
+    pthread_mutex_unlock(&w->lock);
+}
+
+static void *look(void *user) {
+    struct watch *w = user;
+    double next = clock_ms() + LOOK_MS;
+    for (;;) {
+        struct epoll_event events[64];
+        int n = epoll_wait(w->epoll, events, 64, LOOK_MS);
+        for (int i = 0; i < n; i++)
+            if (events[i].data.fd != w->wake) hung_up(w, events[i].data.fd);
+        pthread_mutex_lock(&w->lock);
+        bool over = w->over;
+        pthread_mutex_unlock(&w->lock);
+        if (over) return NULL;
+        if (clock_ms() >= next) {
+            shut_slow(w);
+            next = clock_ms() + LOOK_MS;
+        }
+    }
+}
+
+static enum reel_status start(struct watch *w, struct reel_error *err) {
+    struct epoll_event event = { .events = EPOLLIN };
+    w->epoll = epoll_create1(EPOLL_CLOEXEC);
+    w->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    event.data.fd = w->wake;
+    if (w->epoll < 0 || w->wake < 0 || epoll_ctl(w->epoll, EPOLL_CTL_ADD, w->wake, &event) != 0)
+        return err_set(err, REEL_E_IO, "watching connections: %s", strerror(errno));
+    w->running = pthread_create(&w->thread, NULL, look, w) == 0;
+    if (!w->running) return err_memory(err, "a thread that watches connections", 0);
+    return REEL_OK;
+}
+
+enum reel_status watch_open(struct watch **out, double timeout_ms, void (*left)(void *user),
+                            struct reel_error *err) {
+    struct watch *w = NULL;
+    *out = NULL;
+    enum reel_status status = mem_zeroed(&w, 1, sizeof *w, "a watch of connections", err);
+    if (status != REEL_OK) return status;
+    w->epoll = w->wake = -1;
+    w->timeout_ms = timeout_ms;
+    w->left = left;
+    pthread_mutex_init(&w->lock, NULL);
+    status = start(w, err);
+    if (status != REEL_OK) {
+        watch_close(w);
+        return status;
+    }
+    *out = w;
+    return REEL_OK;
+}
+
+void watch_end(struct watch *w) {
+    pthread_mutex_lock(&w->lock);
+    w->ended = true;
+    for (int fd = 0; fd < w->n_entries; fd++)
+        if (w->entries[fd].open && w->entries[fd].user) w->left(w->entries[fd].user);
+    pthread_mutex_unlock(&w->lock);
+}
+
+void watch_close(struct watch *w) {
+    if (!w) return;
+    if (w->running) {
+        pthread_mutex_lock(&w->lock);
+        w->over = true;
+        pthread_mutex_unlock(&w->lock);
+        eventfd_write(w->wake, 1);
+        pthread_join(w->thread, NULL);
+    }
+    if (w->epoll >= 0) close(w->epoll);
+    if (w->wake >= 0) close(w->wake);
+    pthread_mutex_destroy(&w->lock);
+    mem_free(w->entries);
+    mem_free(w);
+}
+
+/* The lock is held. NULL: no memory, the connection goes without a watch. */
+static struct entry *entry_of(struct watch *w, int fd) {
+    if (fd < 0) return NULL;
+    if (fd >= w->n_entries) {
+        int n = fd + 64;
+        struct entry *entries = mem_resize(w->entries, (size_t)n * sizeof *entries);
+        if (!entries) return NULL;
+        memset(entries + w->n_entries, 0, (size_t)(n - w->n_entries) * sizeof *entries);
+        w->entries = entries;
+        w->n_entries = n;
+    }
+    return &w->entries[fd];
+}
+
+static void leave_epoll(struct watch *w, struct entry *e, int fd) {
+    if (e->in_epoll) epoll_ctl(w->epoll, EPOLL_CTL_DEL, fd, NULL);
+    e->in_epoll = false;
+    e->user = NULL;
+}
+
+void watch_receiving(struct watch *w, int fd, double extra_ms) {
+    pthread_mutex_lock(&w->lock);
+    struct entry *e = entry_of(w, fd);
+    if (e) {
+        leave_epoll(w, e, fd);
+        if (!e->open) w->n_open++;
+        e->open = true;
+        e->until_ms = clock_ms() + w->timeout_ms + extra_ms;
+    }
+    pthread_mutex_unlock(&w->lock);
+}
+
+void watch_handling(struct watch *w, int fd, void *user) {
+    struct epoll_event event = { .events = EPOLLRDHUP, .data.fd = fd };
+    pthread_mutex_lock(&w->lock);
+    struct entry *e = entry_of(w, fd);
+    if (e) {
+        e->user = user;
+        if (!e->in_epoll) e->in_epoll = epoll_ctl(w->epoll, EPOLL_CTL_ADD, fd, &event) == 0;
+        if (w->ended) w->left(user);
+    }
+    pthread_mutex_unlock(&w->lock);
+}
+
+void watch_close_of(struct watch *w, int fd) {
+    pthread_mutex_lock(&w->lock);
+    if (fd >= 0 && fd < w->n_entries && w->entries[fd].open) {
+        leave_epoll(w, &w->entries[fd], fd);
+        w->entries[fd].open = false;
+        w->n_open--;
+    }
+    pthread_mutex_unlock(&w->lock);
+}
+
+int watch_connections(struct watch *w) {
+    pthread_mutex_lock(&w->lock);
+    int n = w->n_open;
+    pthread_mutex_unlock(&w->lock);
+    return n;
+}

@@ -1,0 +1,28 @@
+/* Looks after connections that the HTTP library does not look at: those whose answer is still being
+ * made, for clients that leave, and those whose request comes in too slowly. */
+#ifndef REEL_SERVER_WATCH_H
+#define REEL_SERVER_WATCH_H
+
+#include "base/error.h"
+
+struct watch;
+
+/* `left` is called on the watch's thread with what was given to watch_handling, which is guarded by
+ * the watch: it does not run after watch_receiving or watch_close_of. */
+enum reel_status watch_open(struct watch **out, double timeout_ms, void (*left)(void *user),
+                            struct reel_error *err);
+/* Every client that waits for an answer counts as gone from now on. */
+void watch_end(struct watch *w);
+void watch_close(struct watch *w);
+
+/* A connection waits for a request, or receives one: after the time its socket is shut down. Said
+ * when it begins and when an answer has ended; `extra_ms` more for a body that is long. */
+void watch_receiving(struct watch *w, int fd, double extra_ms);
+/* Its request is being answered: `user` hears when the client leaves. */
+void watch_handling(struct watch *w, int fd, void *user);
+/* It is closed, or no longer HTTP. */
+void watch_close_of(struct watch *w, int fd);
+
+int watch_connections(struct watch *w);
+
+#endif
