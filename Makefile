@@ -28,13 +28,16 @@ CLANG_TIDY ?= $(shell command -v clang-tidy-14 || echo clang-tidy)
 PREFIX ?= /usr/local
 
 PACKAGES := libutf8proc jansson nettle soxr
-CLI_PACKAGES := $(if $(MINIMAL),,libcurl libmicrohttpd)
+CURL := $(if $(MINIMAL),,libcurl)
+SERVER := $(if $(MINIMAL),,libmicrohttpd)
+CLI_PACKAGES := $(CURL) $(SERVER)
 PKG_CFLAGS := $(shell pkg-config --cflags $(PACKAGES) 2>/dev/null)
 PKG_LIBS := $(shell pkg-config --libs $(PACKAGES) 2>/dev/null)
-CLI_CFLAGS := $(if $(CLI_PACKAGES),$(shell pkg-config --cflags $(CLI_PACKAGES) 2>/dev/null) -DREEL_WITH_CURL -DREEL_WITH_SERVER)
+CLI_CFLAGS := $(if $(strip $(CLI_PACKAGES)),$(shell pkg-config --cflags $(CLI_PACKAGES) 2>/dev/null)) \
+              $(if $(CURL),-DREEL_WITH_CURL) $(if $(SERVER),-DREEL_WITH_SERVER)
 TEST_LIBS = $(shell pkg-config --libs libpcre2-8 vterm 2>/dev/null)
 # wslay comes without a pkg-config file.
-CLI_LIBS := $(if $(CLI_PACKAGES),$(shell pkg-config --libs $(CLI_PACKAGES) 2>/dev/null) -lwslay)
+CLI_LIBS := $(if $(strip $(CLI_PACKAGES)),$(shell pkg-config --libs $(CLI_PACKAGES) 2>/dev/null)) $(if $(SERVER),-lwslay)
 
 WARN := -Wall -Wextra -Wconversion -Wshadow -Wvla -Wstrict-prototypes -Wmissing-prototypes
 ifdef CI
@@ -85,7 +88,7 @@ endif
 ifneq ($(ARCH),aarch64)
 LIB_SRC := $(filter-out $(ARM_ONLY),$(LIB_SRC))
 endif
-SERVER_SRC := $(if $(MINIMAL),,$(wildcard src/server/*.c))
+SERVER_SRC := $(if $(SERVER),$(wildcard src/server/*.c))
 CLI_SRC := $(wildcard src/cli/*.c)
 LIB_OBJ := $(LIB_SRC:%.c=$(B)/%.o) $(B)/gen/kernel_sources.o
 CLI_OBJ := $(CLI_SRC:%.c=$(B)/%.o) $(SERVER_SRC:%.c=$(B)/%.o) $(B)/gen/demo_files.o

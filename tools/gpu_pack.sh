@@ -14,12 +14,12 @@ mkdir -p "$pack/bin" "$pack/lib" "$work/gen" "$work/none"
 tools/embed_demo.sh >"$work/gen/demo_files.c.new"
 cmp -s "$work/gen/demo_files.c.new" "$work/gen/demo_files.c" || cp "$work/gen/demo_files.c.new" "$work/gen/demo_files.c"
 touch "$work/gen/demo_files.c" # newer than models/demo, so that make leaves it alone
-make -s -j"$(nproc)" MINIMAL=1 B="$work" "$work/reel" "$work/libreel.so" "$work/audio_vectors" >/dev/null
+make -s -j"$(nproc)" CURL= B="$work" "$work/reel" "$work/libreel.so" "$work/audio_vectors" >/dev/null
 strip -o "$pack/bin/reel" "$work/reel"
 strip -o "$pack/bin/audio_vectors" "$work/audio_vectors"
 strip --strip-unneeded -o "$pack/lib/libreel.so" "$work/libreel.so"
-for name in utf8proc jansson nettle soxr gomp; do
-    path=$(ldd "$work/libreel.so" | sed -n "s|.*lib${name}[^ ]* => \([^ ]*\) .*|\1|p")
+for name in utf8proc jansson nettle soxr gomp microhttpd wslay gnutls hogweed gmp tasn1 idn2 unistring p11-kit ffi; do
+    path=$(ldd "$work/reel" | sed -n "s|.*lib${name}[^ ]* => \([^ ]*\) .*|\1|p")
     [ -z "$path" ] || cp -L "$path" "$pack/lib/" # what is not used yet is not wanted
 done
 git describe --always --dirty >"$pack/commit"
