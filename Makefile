@@ -91,7 +91,8 @@ endif
 SERVER_SRC := $(if $(SERVER),$(wildcard src/server/*.c))
 CLI_SRC := $(wildcard src/cli/*.c)
 LIB_OBJ := $(LIB_SRC:%.c=$(B)/%.o) $(B)/gen/kernel_sources.o
-CLI_OBJ := $(CLI_SRC:%.c=$(B)/%.o) $(SERVER_SRC:%.c=$(B)/%.o) $(B)/gen/demo_files.o
+CLI_OBJ := $(CLI_SRC:%.c=$(B)/%.o) $(SERVER_SRC:%.c=$(B)/%.o) $(if $(MINIMAL),,$(B)/gen/page_files.o) \
+           $(B)/gen/demo_files.o
 TEST_SRC := $(wildcard tests/unit/test_*.c tests/golden/test_*.c tests/failure/test_*.c tests/cli/test_*.c \
             tests/server/test_*.c tests/sim/test_*.c)
 FUZZ_SRC := $(wildcard tests/fuzz/fuzz_*.c)
@@ -132,6 +133,15 @@ $(B)/gen/demo_files.c: tools/embed_demo.sh $(wildcard models/demo/* models/speec
 	@mkdir -p $(@D)
 	@tools/embed_demo.sh demo models/demo demo-speech models/speech >$@
 $(B)/gen/demo_files.o: $(B)/gen/demo_files.c
+	$(call say,CC)
+	$(Q)$(CC) $(ALL_CFLAGS) -c $< -o $@
+
+# So does the server's page.
+PAGE_SRC := $(wildcard src/server/page/*)
+$(B)/gen/page_files.c: tools/embed_page.sh $(PAGE_SRC)
+	@mkdir -p $(@D)
+	@tools/embed_page.sh $(@D)/page $(PAGE_SRC) >$@
+$(B)/gen/page_files.o: $(B)/gen/page_files.c
 	$(call say,CC)
 	$(Q)$(CC) $(ALL_CFLAGS) -c $< -o $@
 

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Writes the C file that carries the page of `reel serve` inside the program, with page_files() of
-# src/server/page.h. The files are gzipped, as every browser takes them; the assembler reads the
+# src/server/page_files.h. The files are gzipped, as every browser takes them; the assembler reads the
 # bytes. A file's tag is a part of its SHA-256.
 # usage: tools/embed_page.sh FOLDER FILE...   FOLDER: where the gzipped files go
 set -eu
@@ -18,7 +18,7 @@ out=$1
 shift
 mkdir -p "$out"
 echo '/* Made by tools/embed_page.sh. */'
-echo '#include "server/page.h"'
+echo '#include "server/page_files.h"'
 n=0 rows=''
 for file; do
     type=$(type_of "$file")

@@ -4,6 +4,7 @@
 
 #include "server/exchange.h"
 
+void handle_page(struct exchange *x);   /* page_api.c */
 void handle_health(struct exchange *x); /* status_api.c */
 void handle_ready(struct exchange *x);
 void handle_models(struct exchange *x);

@@ -6,6 +6,8 @@
 #include <string.h>
 
 static const struct route routes[] = {
+    { "GET", "/", handle_page, ROUTE_PAGE | ROUTE_DRAINING },
+    { "GET", "/page/*", handle_page, ROUTE_PAGE | ROUTE_DRAINING },
     { "GET", "/health", handle_health, ROUTE_OPEN | ROUTE_DRAINING },
     { "GET", "/ready", handle_ready, ROUTE_DRAINING },
     { "GET", "/v1/models", handle_models, 0 },

@@ -17,9 +17,15 @@ export function apiOnKeyNeeded(prompt) {
   keyPrompt = prompt;
 }
 
+/* The server's messages begin as parts of a line; here they stand by themselves. */
+function sentence(text) {
+  const t = text.charAt(0).toUpperCase() + text.slice(1);
+  return /[.!?…]$/.test(t) ? t : t + ".";
+}
+
 export class ApiError extends Error {
   constructor(message, status, code) {
-    super(message);
+    super(sentence(message));
     this.status = status; /* 0: the server was not reached */
     this.code = code;
   }

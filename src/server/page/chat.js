@@ -303,7 +303,7 @@ export class Chat {
 
   async stream(run, body) {
     const onWait = (text, seconds) => {
-      run.message.stats.waiting = text.replace(/\.?$/, ".") + " Trying again in " +
+      run.message.stats.waiting = text + " Trying again in " +
         plural(seconds, "second", "seconds") + ".";
       say(run.message.stats.waiting);
       run.start = performance.now() + seconds * 1000; /* waiting is not the answer's time */
