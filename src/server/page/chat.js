@@ -111,7 +111,7 @@ class AnswerView {
 /* ---- the conversation ---- */
 
 export class Chat {
-  /* host: settings() and model() for requests, onChange(conversation) after something was kept,
+  /* host: settings(), model() and converses() for requests, onChange(conversation) after something was kept,
    * onBusy(is), onModelGone() when the model is not known any more. */
   constructor(host) {
     this.host = host;
@@ -284,20 +284,22 @@ export class Chat {
     this.finish(run);
   }
 
+  /* What is sent: a conversation, or for a model that knows none the text so far, to go on with. */
   request(c) {
     const settings = this.host.settings();
-    const messages = c.messages
-      .filter((m) => m.role === "user" || m.content)
-      .map((m) => ({ role: m.role, content: m.content }));
-    if (settings.system) messages.unshift({ role: "system", content: settings.system });
     const body = {
-      model: this.host.model(), messages, stream: true,
+      model: this.host.model(), stream: true,
       stream_options: { include_usage: true }, timings_per_token: true,
     };
+    const said = c.messages.filter((m) => m.role === "user" || m.content);
+    if (this.host.converses()) {
+      body.messages = said.map((m) => ({ role: m.role, content: m.content }));
+      if (settings.system) body.messages.unshift({ role: "system", content: settings.system });
+      if (settings.thinking)
+        body.chat_template_kwargs = { enable_thinking: settings.thinking === "on" };
+    } else body.prompt = said.map((m) => m.content).join("");
     for (const name of ["temperature", "top_p", "top_k", "min_p", "max_tokens", "seed"])
       if (Number.isFinite(settings[name])) body[name] = settings[name];
-    if (settings.thinking)
-      body.chat_template_kwargs = { enable_thinking: settings.thinking === "on" };
     return body;
   }
 
@@ -309,7 +311,7 @@ export class Chat {
       run.start = performance.now() + seconds * 1000; /* waiting is not the answer's time */
       this.schedule(run);
     };
-    const response = await call("v1/chat/completions",
+    const response = await call(body.prompt === undefined ? "v1/chat/completions" : "v1/completions",
       { method: "POST", body, signal: run.abort.signal, onWait });
     delete run.message.stats.waiting;
     await readEvents(response, (data) => {
@@ -331,6 +333,7 @@ export class Chat {
     const m = run.message;
     const choice = chunk.choices && chunk.choices[0];
     if (choice && choice.delta) this.delta(run, choice.delta);
+    if (choice && choice.text) this.delta(run, { content: choice.text });
     if (choice && choice.finish_reason) m.finish = choice.finish_reason;
     if (chunk.usage) {
       m.stats.tokens = chunk.usage.completion_tokens;

@@ -15,9 +15,12 @@ let models = []; /* of /v1/models, as { id, kind, context } */
 let list = []; /* conversations, the newest first */
 let dictation = null;
 
+const question = $("question");
+
 const chat = new Chat({
   settings: () => settings,
   model: () => $("model").value,
+  converses: () => kindOfChosen() !== "text",
   onBusy: showBusy,
   onChange: showConversations,
   onModelGone: () => loadModels(),
@@ -39,12 +42,21 @@ store.storeOnFull((full) => notice(full
 
 /* ---- models ---- */
 
-/* What a model is for; unknown while it loads. */
+/* What a model is for; unknown while it loads. "text" is a model that goes on with a text and knows
+ * no conversation. */
 function kindOf(m) {
   const can = m.capabilities || [];
   if (can.includes("transcription")) return "speech";
   if (can.includes("embedding")) return "embedding";
-  return m.status === "loading" || m.status === "failed" ? m.status : "chat";
+  if (m.status === "loading" || m.status === "failed") return m.status;
+  return can.includes("chat") || !can.includes("completion") ? "chat" : "text";
+}
+
+const answers = (m) => m.kind === "chat" || m.kind === "text";
+
+function kindOfChosen() {
+  const m = models.find((x) => x.id === $("model").value);
+  return m ? m.kind : "";
 }
 
 function loadingText() {
@@ -83,7 +95,7 @@ function fill(select, of) {
 
 function showModels() {
   const speech = models.filter((m) => m.kind === "speech");
-  const talk = models.filter((m) => m.kind === "chat");
+  const talk = models.filter(answers);
   fill($("model"), talk);
   fill($("speech-model"), speech);
   $("model").disabled = talk.length < 2;
@@ -100,7 +112,10 @@ function showModels() {
 
 function showModelText() {
   const m = models.find((x) => x.id === $("model").value);
-  $("empty-text").textContent = !m ? (models.length ? "" : "Looking for models …")
+  const goesOn = m && m.kind === "text";
+  $("empty-title").textContent = goesOn ? "Begin a text" : "Ask something";
+  question.placeholder = goesOn ? "How the text begins" : "Ask something";
+  $("empty-text").textContent = goesOn ? m.id + " goes on with what you write." : !m ? (models.length ? "" : "Looking for models …")
     : m.context > 0 ? m.id + " reads up to " + plural(m.context, "token", "tokens") + "."
       : m.id + " answers on this server.";
 }
@@ -163,7 +178,7 @@ function showConversations(changed) {
 function choose(c) {
   stopDictation();
   if (c !== chat.conversation) chat.show(c);
-  showView(models.some((m) => m.kind === "chat") || !models.length ? "chat" : "transcribe");
+  showView(models.some(answers) || !models.length ? "chat" : "transcribe");
   showConversations();
   if (narrow.matches) showDrawer(false);
   $("question").focus();
@@ -196,8 +211,6 @@ window.addEventListener("storage", () => {
 });
 
 /* ---- asking ---- */
-
-const question = $("question");
 
 function showSend() {
   const busy = chat.busy();
