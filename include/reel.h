@@ -6,6 +6,10 @@
  *   model    an opened checkpoint: immutable, shared by any number of sessions and threads
  *   session  one timeline of tokens with its KV cache; one thread at a time, except _cancel
  *
+ * Sessions of one model that many threads use take turns at computing, in the order in which they
+ * ask. While another waits a turn lasts 20 ms, or a token or a chunk of a prompt where that takes
+ * longer; a session makes the same tokens whatever the others do.
+ *
  * Conventions
  * - What can fail returns enum reel_status; REEL_OK is 0. The last argument is a caller-owned
  *   struct reel_error (or NULL) that receives the status and one line of text.

@@ -37,6 +37,7 @@ struct backend_info {
     size_t state_fixed_bytes;    /* of one session, independent of its length */
     size_t state_position_bytes; /* of one session, for each position */
     int eval_positions;          /* that one evaluation does best at once; 0: it does not matter */
+    bool shares; /* its states share the device well without the runtime's turns (turns.h) */
     double driver_ms, compile_ms, load_ms; /* as in reel_model_info */
 };
 
@@ -80,6 +81,9 @@ struct backend_decode {
     int n_stop_ids;
     /* Called in order as ids are made; returning false stops. */
     bool (*on_id)(void *user, int32_t id);
+    /* Looked at with each id; true ends the call soon. Nothing is lost then: each id that was made
+     * is handed to on_id, and the positions before the last of them have been evaluated. */
+    bool (*enough)(void *user);
     /* Draws the id for `position` from f32 logits [vocab] on the host; -1: none is left. */
     int32_t (*draw)(void *user, const float *logits, int64_t position);
     void *user;

@@ -100,11 +100,15 @@ static enum reel_status evaluate_each(struct embedding *e, int first, int n,
                                            .ids = text->ids,
                                            .output = REEL_OUTPUT_LAST_HIDDEN,
                                            .out = e->vectors + (size_t)i * hidden,
-                                           .cancel = &s->cancel };
-        if (s->progress && !session_report(s, "embedding", 0, 0))
+                                           .cancel = &s->cancel,
+                                           .progress = session_between_texts,
+                                           .progress_user = s };
+        if (s->progress && !session_report(s, "embedding", 0))
             return err_set(err, REEL_E_CANCELLED, "cancelled after %d of %d positions",
                            s->progress_done, s->progress_total);
-        enum reel_status status = s->model->ops->eval(s->state, &eval, err);
+        enum reel_status status = session_take_turn(s, err);
+        if (status == REEL_OK) status = s->model->ops->eval(s->state, &eval, err);
+        turn_give(&s->turn);
         if (status != REEL_OK) return status;
         s->progress_done += text->length;
     }
@@ -119,7 +123,7 @@ static enum reel_status evaluate_together(struct embedding *e, int first, int n,
                                   .n_texts = n,
                                   .out = e->vectors,
                                   .cancel = &s->cancel,
-                                  .progress = s->progress ? session_report : NULL,
+                                  .progress = session_between,
                                   .progress_user = s };
     int at = 0;
     for (int i = 0; i < n; i++) {
@@ -128,7 +132,9 @@ static enum reel_status evaluate_together(struct embedding *e, int first, int n,
         e->lengths[i] = text->length;
         at += text->length;
     }
-    enum reel_status status = s->model->ops->embed(s->state, &pass, err);
+    enum reel_status status = session_take_turn(s, err);
+    if (status == REEL_OK) status = s->model->ops->embed(s->state, &pass, err);
+    turn_give(&s->turn);
     if (status == REEL_OK) s->progress_done += at;
     return status;
 }

@@ -178,6 +178,12 @@ static int32_t draw_for_backend(void *user, const float *logits, int64_t positio
     return sampler_draw(s->sampler, logits, position);
 }
 
+/* Ends a decoding when others wait for their turn: the next one goes on from there. */
+static bool enough_for_now(void *user) {
+    const struct reel_session *s = user;
+    return turn_is_over(&s->turn);
+}
+
 static enum reel_status run_decode(struct reel_session *s, int max_tokens,
                                    bool (*on_id)(void *user, int32_t id), struct reel_error *err) {
     s->generation.token.n_top = 0;
@@ -189,10 +195,14 @@ static enum reel_status run_decode(struct reel_session *s, int max_tokens,
                                      .stop_ids = s->generation.stop_ids,
                                      .n_stop_ids = s->generation.n_stop_ids,
                                      .on_id = on_id,
+                                     .enough = enough_for_now,
                                      .draw = draw_for_backend,
                                      .user = s,
                                      .cancel = &s->cancel };
-    enum reel_status status = s->model->ops->decode(s->state, &decode, err);
+    enum reel_status status = session_take_turn(s, err);
+    if (status != REEL_OK) return status;
+    status = s->model->ops->decode(s->state, &decode, err);
+    turn_give(&s->turn);
     s->n_evaluated = session_resume_at(s, s->n_evaluated);
     return status;
 }
@@ -300,9 +310,11 @@ enum reel_status reel_generation_finish(struct reel_session *s,
 static bool push(struct reel_session *s, int32_t id) {
     struct generation *g = &s->generation;
     deliver(s, id);
-    bool go_on = !g->set.on_token || g->set.on_token(g->set.user, &g->token);
+    if (!g->set.on_token) return g->result.reason == REEL_STOP_NONE;
+    turn_lend(&s->turn); /* where a backend decodes; the loop here holds none between its calls */
+    const bool go_on = g->set.on_token(g->set.user, &g->token);
     if (!go_on && g->result.reason == REEL_STOP_NONE) g->result.reason = REEL_STOP_CALLBACK;
-    return g->result.reason == REEL_STOP_NONE;
+    return g->result.reason == REEL_STOP_NONE && turn_resume(&s->turn);
 }
 
 static bool push_decoded(void *user, int32_t id) {

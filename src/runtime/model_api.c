@@ -173,7 +173,7 @@ enum reel_status reel_model_open_memory(struct reel_model **out, const char *nam
 
 void reel_model_close(struct reel_model *handle) {
     if (!handle) return;
-    if (handle->backend) handle->ops->close(handle->backend);
+    model_handle_stop(handle);
     model_release(&handle->model);
     mem_free(handle);
 }

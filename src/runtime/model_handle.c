@@ -72,7 +72,16 @@ enum reel_status model_handle_start(struct reel_model *handle, const struct back
     handle->ops = ops;
     handle->rounding = options->rounding;
     ops->info(handle->backend, &handle->backend_info);
-    return REEL_OK;
+    if (!handle->backend_info.shares) status = turns_open(&handle->turns, err);
+    if (status != REEL_OK) model_handle_stop(handle);
+    return status;
+}
+
+void model_handle_stop(struct reel_model *handle) {
+    if (handle->backend) handle->ops->close(handle->backend);
+    turns_close(handle->turns);
+    handle->backend = NULL;
+    handle->turns = NULL;
 }
 
 enum reel_status model_tower_open(struct model_tower *t, const struct reel_model *handle,
@@ -92,8 +101,14 @@ enum reel_status model_tower_open(struct model_tower *t, const struct reel_model
 
 enum reel_status model_tower_run(const struct model_tower *t, const float *features, int n_frames,
                                  float *out, struct reel_error *err) {
+    const bool beside = t->ops != t->handle->ops->tower; /* on the CPU, beside a GPU */
+    struct turn turn = { 0 };
     enum reel_status status = model_handle_is_here(t->handle, err);
-    return status == REEL_OK ? t->ops->run(t->tower, features, n_frames, out, err) : status;
+    if (status == REEL_OK) status = turn_take(&turn, beside ? NULL : t->handle->turns, NULL, err);
+    if (status != REEL_OK) return status;
+    status = t->ops->run(t->tower, features, n_frames, out, err);
+    turn_give(&turn);
+    return status;
 }
 
 void model_tower_close(struct model_tower *t) {

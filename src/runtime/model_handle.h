@@ -1,10 +1,11 @@
 /* What stands behind struct reel_model: the checkpoint, the backend that runs it, and what sessions
- * need to know about both. Immutable once opened. */
+ * need to know about both. Immutable once opened, but for whose turn it is. */
 #ifndef REEL_RUNTIME_MODEL_HANDLE_H
 #define REEL_RUNTIME_MODEL_HANDLE_H
 
 #include "base/sha256.h"
 #include "runtime/backend.h"
+#include "runtime/turns.h"
 
 #include <sys/types.h>
 
@@ -13,6 +14,7 @@ struct reel_model {
     const struct backend_ops *ops;
     struct backend *backend;
     struct backend_info backend_info;
+    struct turns *turns; /* of its sessions; NULL: the backend needs none */
     enum reel_rounding rounding;
     char identity[SHA256_HEX]; /* of config, tensor table and the beginning of every tensor */
     size_t max_token_bytes;    /* of the longest token's text */
@@ -28,6 +30,8 @@ enum reel_status model_handle_is_here(const struct reel_model *handle, struct re
  * the caller still releases the model. */
 enum reel_status model_handle_start(struct reel_model *handle, const struct backend_ops *ops,
                                     const struct backend_options *options, struct reel_error *err);
+/* Closes what it opened, also after a failure. */
+void model_handle_stop(struct reel_model *handle);
 
 /* The model's audio tower: its backend's, or the CPU's where that has none for it. */
 struct model_tower {

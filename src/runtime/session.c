@@ -133,26 +133,45 @@ static void take_logits(struct reel_session *s) {
     s->has_logits = true;
 }
 
+enum reel_status session_take_turn(struct reel_session *s, struct reel_error *err) {
+    return turn_take(&s->turn, s->model->turns, &s->cancel, err);
+}
+
 /* A backend counts the positions of one evaluation; the caller hears of its whole call. */
-bool session_report(void *user, const char *stage, uint64_t done, uint64_t total) {
-    struct reel_session *s = user;
-    (void)total;
+bool session_report(struct reel_session *s, const char *stage, uint64_t done) {
     s->reporting = true;
+    turn_lend(&s->turn);
     bool go_on = s->progress(s->progress_user, stage, (uint64_t)s->progress_done + done,
                              (uint64_t)s->progress_total);
+    if (!turn_resume(&s->turn)) go_on = false;
     s->reporting = false;
     return go_on;
 }
 
-/* One call of the backend. A generation reports nothing: its tokens do. */
+bool session_between_texts(void *user, const char *stage, uint64_t done, uint64_t total) {
+    struct reel_session *s = user;
+    (void)stage, (void)done, (void)total;
+    return turn_pass(&s->turn);
+}
+
+/* A generation reports nothing: its tokens do. */
+bool session_between(void *user, const char *stage, uint64_t done, uint64_t total) {
+    struct reel_session *s = user;
+    (void)total;
+    if (!turn_pass(&s->turn)) return false;
+    return !s->progress || s->generation.active || session_report(s, stage, done);
+}
+
+/* One call of the backend. */
 static enum reel_status run_eval(struct reel_session *s, struct backend_eval *eval,
                                  struct reel_error *err) {
     eval->cancel = &s->cancel;
-    if (s->progress && !s->generation.active) {
-        eval->progress = session_report;
-        eval->progress_user = s;
-    }
-    enum reel_status status = s->model->ops->eval(s->state, eval, err);
+    eval->progress = session_between;
+    eval->progress_user = s;
+    enum reel_status status = session_take_turn(s, err);
+    if (status != REEL_OK) return status;
+    status = s->model->ops->eval(s->state, eval, err);
+    turn_give(&s->turn);
     if (status == REEL_OK) s->progress_done += eval->n;
     return status;
 }

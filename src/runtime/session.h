@@ -11,6 +11,7 @@
 
 #include "runtime/generation.h"
 #include "runtime/model_handle.h"
+#include "runtime/turns.h"
 
 struct reel_session {
     const struct reel_model *model; /* borrowed */
@@ -25,6 +26,7 @@ struct reel_session {
     /* Set by reel_session_cancel. A call clears it when it begins and looks at it until it ends, so
      * a request with nothing running does nothing. */
     atomic_bool cancel;
+    struct turn turn;          /* at the model's backend */
     reel_progress_fn progress; /* or NULL */
     void *progress_user;
     int progress_done, progress_total; /* before this evaluation, and of the whole call */
@@ -41,10 +43,19 @@ enum reel_status session_idle(const struct reel_session *session, struct reel_er
 void session_begin(struct reel_session *session);
 bool session_cancelled(const struct reel_session *session);
 
-/* For the progress of a backend's call, as its reel_progress_fn with the session as user: the
- * caller hears of his whole call, of `total` positions. */
+/* Waits for the session's turn at the backend, before a call of it that computes; turn_give ends
+ * it. */
+enum reel_status session_take_turn(struct reel_session *session, struct reel_error *err);
+
+/* The caller hears of his whole call, of `total` positions. */
 void session_start_progress(struct reel_session *session, int total);
-bool session_report(void *session, const char *stage, uint64_t done, uint64_t total);
+bool session_report(struct reel_session *session, const char *stage, uint64_t done);
+
+/* For the progress of a backend's call, as its reel_progress_fn with the session as user: lets
+ * others have their turn, then reports to a caller who wants to hear of it. session_between_texts
+ * reports nothing. */
+bool session_between(void *session, const char *stage, uint64_t done, uint64_t total);
+bool session_between_texts(void *session, const char *stage, uint64_t done, uint64_t total);
 
 /* Makes has_logits true, evaluating what that needs. */
 enum reel_status session_need_logits(struct reel_session *session, struct reel_error *err);

@@ -27,5 +27,9 @@ enum reel_status reel_session_profile(const struct reel_session *s,
                                              .trace_tokens = options.trace_tokens,
                                              .json = json,
                                              .trace = trace };
-    return s->model->ops->profile(s->state, &profile, err);
+    struct turn turn = { 0 }; /* what it reads comes by the device's queue */
+    status = turn_take(&turn, s->model->turns, NULL, err);
+    if (status == REEL_OK) status = s->model->ops->profile(s->state, &profile, err);
+    turn_give(&turn);
+    return status;
 }

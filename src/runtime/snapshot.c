@@ -126,7 +126,11 @@ enum reel_status reel_session_snapshot(const struct reel_session *s, void *bytes
                        reel_session_snapshot_bytes(s), n_bytes);
     if (h.length > 0) memcpy(to + parts.ids, s->ids, parts.logits - parts.ids);
     memcpy(to + parts.logits, s->logits, parts.state - parts.logits);
-    status = s->model->ops->save(s->state, s->n_evaluated, to + parts.state, err);
+    struct turn turn = { 0 };
+    status = turn_take(&turn, s->model->turns, NULL, err);
+    if (status == REEL_OK)
+        status = s->model->ops->save(s->state, s->n_evaluated, to + parts.state, err);
+    turn_give(&turn);
     if (status != REEL_OK) return status;
     memcpy(to, &h, sizeof h);
     snapshot_seal(to, parts.end);
@@ -210,9 +214,12 @@ static enum reel_status restore(struct reel_session *s, const unsigned char *fro
     memcpy(s->ids, from + parts.ids, parts.logits - parts.ids);
     memcpy(s->logits, from + parts.logits, parts.state - parts.logits);
     status = check_snapshot_ids(&h, s->ids, err);
+    struct turn turn = { 0 };
+    if (status == REEL_OK) status = turn_take(&turn, s->model->turns, NULL, err);
     if (status == REEL_OK)
         status = s->model->ops->restore(s->state, h.n_evaluated, from + parts.state,
                                         (size_t)h.state_bytes, err);
+    turn_give(&turn);
     if (status != REEL_OK) return status;
     s->length = h.length;
     s->n_evaluated = h.n_evaluated;
@@ -245,7 +252,11 @@ enum reel_status reel_session_copy(struct reel_session *dst, const struct reel_s
         return err_set(err, REEL_E_CONTEXT, "%d tokens do not fit in a context of %d", src->length,
                        dst->max_context);
     empty(dst);
-    status = dst->model->ops->copy(dst->state, src->state, src->n_evaluated, err);
+    struct turn turn = { 0 };
+    status = turn_take(&turn, dst->model->turns, NULL, err);
+    if (status == REEL_OK)
+        status = dst->model->ops->copy(dst->state, src->state, src->n_evaluated, err);
+    turn_give(&turn);
     if (status != REEL_OK) return status;
     memcpy(dst->ids, src->ids, (size_t)src->length * sizeof *src->ids);
     if (src->has_logits)

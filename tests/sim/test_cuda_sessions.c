@@ -1,6 +1,6 @@
 /* Sessions on the fake GPU: what the GPU backend promises to the runtime, whatever a launch is cut
  * into and whenever it is stopped. */
-#include "runtime/model_handle.h"
+#include "runtime/session.h"
 #include "support/sanitized.h"
 #include "support/sim_model.h"
 
@@ -233,6 +233,80 @@ static void a_stop_id_ends_the_launch(void **state) {
     assert_int_equal(result.reason, REEL_STOP_ID);
     assert_int_equal(l.n, first + 1);
     reel_session_close(s);
+}
+
+/* ---- giving way --------------------------------------------------------------------------------
+ */
+
+/* Decodes as the runtime does when others wait: each call ends after some of its ids. */
+struct giving_way {
+    struct reel_session *s;
+    int32_t ids[200];
+    int n, before; /* ids in all, and when this call began */
+    int calls;
+};
+
+static bool keep_id(void *user, int32_t id) {
+    struct giving_way *g = user;
+    g->ids[g->n++] = id;
+    sampler_saw_generated(g->s->sampler, id);
+    return true;
+}
+
+static bool has_enough(void *user) {
+    const struct giving_way *g = user;
+    return g->n - g->before >= g->calls % 3;
+}
+
+static int32_t draw_here(void *user, const float *logits, int64_t position) {
+    const struct giving_way *g = user;
+    return sampler_draw(g->s->sampler, logits, position);
+}
+
+static void decode_some(struct fixture *f, struct giving_way *g, int max_tokens) {
+    const struct backend_ops *ops = f->m.gpu->ops;
+    const int first = N_PROMPT - 1 + g->n;
+    const struct backend_decode decode = { .position = first,
+                                           .id = g->n ? g->ids[g->n - 1] : prompt[N_PROMPT - 1],
+                                           .max_tokens = max_tokens,
+                                           .sampling = sampler_sampling(g->s->sampler),
+                                           .on_id = keep_id,
+                                           .enough = has_enough,
+                                           .draw = draw_here,
+                                           .user = g };
+    g->before = g->n;
+    g->calls++;
+    good(ops->decode(g->s->state, &decode, &f->err), f);
+    assert_true(g->n > g->before);
+    const int end = N_PROMPT - 1 + g->n;
+    assert_int_equal(ops->resume ? ops->resume(g->s->state, end) : end, end);
+}
+
+/* Whatever a launch had made when it was told to end, the next one goes on from there: the ids are
+ * those of one launch, also where the host has to draw one, and no state is lost. */
+static void a_launch_that_gives_way_loses_nothing(void **state) {
+    struct fixture *f = *state;
+    enum { N = N_NEW };
+    const struct reel_sampling all[] = {
+        { .size = sizeof *all },
+        { .size = sizeof *all, .temperature = 0.8f, .top_k = 20, .top_p = 0.9f, .seed = 8 },
+        { .size = sizeof *all, .temperature = 1.3f, .top_k = 110, .seed = 10 },
+    };
+    reload(f, "launch_tokens=1000");
+    for (size_t i = 0; i < sizeof all / sizeof *all; i += sanitized_briefly() ? 2 : 1) {
+        int32_t expected[N];
+        struct giving_way g = { .s = open_session(f) };
+        good(sim_model_generate(f->m.gpu, prompt, N_PROMPT, &all[i], expected, N, &f->err), f);
+        sync_to(f, g.s, prompt, N_PROMPT);
+        good(sampler_start(g.s->sampler, &all[i], &f->err), f);
+        for (int j = 0; j < N_PROMPT; j++)
+            sampler_saw_prompt(g.s->sampler, prompt[j]);
+        while (g.n < N)
+            decode_some(f, &g, N - g.n);
+        assert_memory_equal(g.ids, expected, sizeof expected);
+        if (g.calls < 3) fail_msg("%d calls were enough", g.calls);
+        reel_session_close(g.s);
+    }
 }
 
 static void a_context_is_filled_to_its_end(void **state) {
@@ -528,12 +602,11 @@ static void *generate_beside(void *of) {
     return NULL;
 }
 
-static void sessions_of_many_threads_do_not_mix(void **state) {
-    struct fixture *f = *state;
+static void assert_threads_do_not_mix(struct fixture *f, const char *launches) {
     enum { N = 4 };
     pthread_t id[N];
     struct thread t[N] = { 0 };
-    reload(f, "launch_tokens=3");
+    reload(f, launches);
     for (int i = 0; i < N; i++) {
         t[i].f = f;
         assert_int_equal(pthread_create(&id[i], NULL, generate_beside, &t[i]), 0);
@@ -545,6 +618,11 @@ static void sessions_of_many_threads_do_not_mix(void **state) {
         assert_int_equal(t[i].l.n, N_NEW);
         assert_greedy(f, t[i].l.ids, N_NEW);
     }
+}
+
+static void sessions_of_many_threads_do_not_mix(void **state) {
+    assert_threads_do_not_mix(*state, "launch_tokens=3");
+    assert_threads_do_not_mix(*state, NULL); /* launches that others wait for are told to end */
 }
 
 /* ---- recurrent states --------------------------------------------------------------------------
@@ -597,6 +675,7 @@ int main(void) {
         cmocka_unit_test(after_a_stop_the_session_holds_what_was_delivered),
         cmocka_unit_test(a_cancelled_generation_ends_there),
         cmocka_unit_test(a_stop_id_ends_the_launch),
+        cmocka_unit_test(a_launch_that_gives_way_loses_nothing),
         cmocka_unit_test(a_context_is_filled_to_its_end),
         cmocka_unit_test(drawn_ids_are_those_of_the_host),
         cmocka_unit_test(no_output_leaves_the_output_matrix_alone),
@@ -615,6 +694,7 @@ int main(void) {
         cmocka_unit_test(after_a_stop_the_session_holds_what_was_delivered),
         cmocka_unit_test(a_cancelled_generation_ends_there),
         cmocka_unit_test(a_stop_id_ends_the_launch),
+        cmocka_unit_test(a_launch_that_gives_way_loses_nothing),
         cmocka_unit_test(a_cancelled_evaluation_holds_a_prefix),
         cmocka_unit_test(a_snapshot_is_a_function_of_what_is_held),
         cmocka_unit_test(a_copy_goes_on_by_itself),

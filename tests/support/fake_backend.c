@@ -50,10 +50,11 @@ static enum reel_status fake_open(struct backend **out, const struct model *mode
 static void fake_close(struct backend *backend) { free(backend); }
 
 static void fake_info(const struct backend *backend, struct backend_info *info) {
-    (void)backend;
     *info = (struct backend_info){ .name = "fake",
                                    .path = "hash",
                                    .n_threads = 1,
+                                   .eval_positions = backend->settings->eval_positions,
+                                   .shares = backend->settings->shares,
                                    .state_fixed_bytes = 100,
                                    .state_position_bytes = sizeof(uint64_t) };
 }
@@ -118,6 +119,15 @@ static void write_output(const struct backend_state *s, const struct backend_eva
         hidden[j] = number(mix(prefix, (uint64_t)j));
 }
 
+static bool begin_chunk(struct fake_settings *set, const struct backend_eval *e, int done) {
+    const int inside = atomic_fetch_add(&set->n_inside, 1) + 1;
+    if (inside > atomic_load(&set->most_inside)) atomic_store(&set->most_inside, inside);
+    const bool go_on = wait_or_cancel(set->eval_ms, e->cancel);
+    atomic_fetch_sub(&set->n_inside, 1);
+    return go_on && (!e->progress ||
+                     e->progress(e->progress_user, "evaluating", (uint64_t)done, (uint64_t)e->n));
+}
+
 static enum reel_status fake_eval(struct backend_state *s, const struct backend_eval *e,
                                   struct reel_error *err) {
     struct fake_settings *set = s->backend->settings;
@@ -130,11 +140,9 @@ static enum reel_status fake_eval(struct backend_state *s, const struct backend_
     s->n_stored = e->position;
     int n = atomic_load(&set->fail_eval);
     bool fails = n > 0 && atomic_fetch_sub(&set->fail_eval, 1) == 1;
-    if (!wait_or_cancel(set->eval_ms, e->cancel))
-        return err_set(err, REEL_E_CANCELLED, "cancelled");
-    if (e->progress && !e->progress(e->progress_user, "evaluating", 0, (uint64_t)e->n))
-        return err_set(err, REEL_E_CANCELLED, "cancelled");
     for (int i = 0; i < e->n; i++) {
+        if (i % (set->chunk ? set->chunk : e->n) == 0 && !begin_chunk(set, e, i))
+            return err_set(err, REEL_E_CANCELLED, "cancelled");
         s->prefix[e->position + i + 1] = mix(s->prefix[e->position + i], value_at(e, i));
         write_output(s, e, i);
         if (fails && i >= e->n / 2) return err_set(err, REEL_E_DEVICE, "the fake device failed");
@@ -194,7 +202,8 @@ static enum reel_status fake_decode(struct backend_state *s, const struct backen
         id = d->draw(d->user, logits, d->position + i + 1);
         if (id < 0) return err_set(err, REEL_E_DEVICE, "nothing to draw");
         if (e.position + 1 < s->max_positions) s->prefix[e.position + 2] = 666; /* ran ahead */
-        if (!d->on_id(d->user, id)) break;
+        const bool enough = d->enough && d->enough(d->user);
+        if (!d->on_id(d->user, id) || enough) break;
     }
     return REEL_OK;
 }
@@ -264,7 +273,7 @@ static enum reel_status load_tokenizer(struct reel_tokenizer **tok, struct reel_
 
 void fake_model_close(struct reel_model *handle) {
     if (!handle) return;
-    if (handle->backend) handle->ops->close(handle->backend);
+    model_handle_stop(handle);
     tokenizer_close(handle->model.tokenizer);
     free(handle->model.name);
     free(handle);

@@ -37,8 +37,12 @@ struct fake_settings {
     atomic_int n_evals;              /* live: calls so far */
     atomic_int n_positions;          /* live: positions evaluated so far */
     _Atomic(enum reel_output) asked; /* live: what the last call asked for */
-    int eval_ms;     /* live: a call takes this long, looking at cancel all the time */
-    bool nan_logits; /* live */
+    int eval_ms;        /* live: a chunk takes this long, looking at cancel all the time */
+    int chunk;          /* live: positions of a chunk; 0: a call has one */
+    int eval_positions; /* as in backend_info */
+    bool shares;        /* likewise */
+    atomic_int n_inside, most_inside; /* live: calls that compute now, and at most at once */
+    bool nan_logits;                  /* live */
 };
 
 /* A model over the fake backend. settings is borrowed. NULL when it cannot be made. */

@@ -220,6 +220,7 @@ struct decoding {
     int32_t id;   /* delivered, or given; not yet evaluated */
     int n_made;   /* delivered */
     bool stopped; /* by on_id */
+    bool enough;  /* as its callback says: the launch at hand is the last one */
 };
 
 /* The sum of an id's several biases depends on their order, which a table of one a id forgets. */
@@ -281,7 +282,12 @@ static void give_stop_ids(const struct backend_decode *d, struct decode_args *ar
         args->stop_ids[i] = d->stop_ids[i];
 }
 
-static void deliver_id(struct decoding *g, int32_t id) {
+/* `run` made the id and may still run; NULL: the host did. */
+static void deliver_id(struct decoding *g, struct cuda_run *run, int32_t id) {
+    if (!g->enough && g->d->enough && g->d->enough(g->d->user)) {
+        g->enough = true; /* told before the caller hears of the id, who may take his time */
+        if (run) cuda_stop(run);
+    }
     g->id = id;
     g->position++;
     g->n_made++;
@@ -300,8 +306,15 @@ static enum reel_status pick_on_host(struct decoding *g, struct reel_error *err)
         return err_set(err, REEL_E_DEVICE,
                        "no id can be drawn for position %d: each logit is NaN or forbidden",
                        g->position + 1);
-    deliver_id(g, id);
+    deliver_id(g, NULL, id);
     return REEL_OK;
+}
+
+/* A launch that ends because it was told to, or is too far ahead, may do so at a token whose id
+ * only the host can draw. Its logits were left all the same. */
+static bool stopped_before_host_picked(const struct decoding *g, const struct decode_mailbox *m) {
+    return m->end == DECODE_STOPPED && m->n_evaluated == m->n_made + 1 &&
+           g->d->sampling->set.temperature > 0;
 }
 
 /* What the way a launch ended asks for. */
@@ -310,7 +323,8 @@ static enum reel_status act_on_launch_end(struct decoding *g, struct reel_error 
     if (g->d->cancel && atomic_load(g->d->cancel))
         return err_set(err, REEL_E_CANCELLED, "cancelled");
     if (g->stopped) return REEL_OK;
-    if (m->end == DECODE_HOST_PICKS) return pick_on_host(g, err);
+    if (m->end == DECODE_HOST_PICKS || stopped_before_host_picked(g, m))
+        return pick_on_host(g, err);
     if (m->end == DECODE_NO_ID)
         return err_set(err, REEL_E_DEVICE,
                        "no id can be drawn for position %d: each logit is NaN or forbidden",
@@ -326,7 +340,7 @@ static enum reel_status read_ids(struct decoding *g, struct cuda_run *run, struc
         enum reel_status status = cuda_next_id(run, cancel, &id, err);
         if (status != REEL_OK) return status;
         if (id < 0) return REEL_OK;
-        deliver_id(g, id);
+        deliver_id(g, run, id);
     }
     cuda_stop(run);
     return REEL_OK;
@@ -387,7 +401,7 @@ enum reel_status cuda_decode(struct backend_state *s, const struct backend_decod
         if (bias_repeats(s, set)) return err_set(err, REEL_E_UNSUPPORTED, "an id has two biases");
         status = upload_bias(s, set, err);
     }
-    while (status == REEL_OK && !g.stopped && g.n_made < d->max_tokens &&
+    while (status == REEL_OK && !g.stopped && !g.enough && g.n_made < d->max_tokens &&
            g.position < s->max_positions)
         status = decode_one_launch(&g, err);
     return status;

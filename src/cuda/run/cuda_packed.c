@@ -231,6 +231,14 @@ static enum reel_status end_passes(struct packing *p, enum reel_status status,
     return status;
 }
 
+/* The progress of one text as that of all. */
+static bool alone_goes_on(void *packing, const char *stage, uint64_t done, uint64_t total) {
+    const struct packing *p = packing;
+    (void)stage, (void)total;
+    return !p->e->progress ||
+           p->e->progress(p->e->progress_user, "embedding", p->read + done, p->all);
+}
+
 /* A text that no pass holds. It is read chunk by chunk, with nothing else in the queue. */
 static enum reel_status read_alone(struct packing *p, struct reel_error *err) {
     const size_t hidden = (size_t)p->s->backend->model->config.hidden;
@@ -239,7 +247,9 @@ static enum reel_status read_alone(struct packing *p, struct reel_error *err) {
                                        .ids = p->ids,
                                        .output = REEL_OUTPUT_LAST_HIDDEN,
                                        .out = p->e->out + (size_t)p->next * hidden,
-                                       .cancel = p->e->cancel };
+                                       .cancel = p->e->cancel,
+                                       .progress = alone_goes_on,
+                                       .progress_user = p };
     enum reel_status status = end_passes(p, REEL_OK, err);
     if (status == REEL_OK) status = cuda_eval(p->s, &eval, err);
     if (status == REEL_OK) p->next++, p->n_done++, p->ids += n, p->read += (uint64_t)n;

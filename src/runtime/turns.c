@@ -1,0 +1,181 @@
+/* A ticket lock whose holder knows that somebody waits. The turn is handed to the first of the
+ * queue directly, so that nobody overtakes; each waits on a condition of its own. */
+#include "runtime/turns.h"
+
+#include "base/clock.h"
+#include "base/memory.h"
+
+#include <time.h>
+
+/* Who waits looks this often whether it was cancelled (reel_session_cancel only sets a flag, as
+ * signal handlers may call it) and whether the holder's callback has outlasted its turn. */
+enum { LOOK_MS = 20 };
+
+struct turns {
+    pthread_mutex_t mutex;
+    struct turn *holder; /* NULL: nobody; the queue is empty then */
+    struct turn *first, *last;
+    atomic_int n_waiting; /* changed with the mutex held, read without */
+};
+
+enum reel_status turns_open(struct turns **out, struct reel_error *err) {
+    struct turns *t = NULL;
+    *out = NULL;
+    enum reel_status status = mem_zeroed(&t, 1, sizeof *t, "the turns of sessions", err);
+    if (status != REEL_OK) return status;
+    if (pthread_mutex_init(&t->mutex, NULL) != 0) {
+        mem_free(t);
+        return err_memory(err, "a mutex", sizeof t->mutex);
+    }
+    *out = t;
+    return REEL_OK;
+}
+
+void turns_close(struct turns *t) {
+    if (!t) return;
+    pthread_mutex_destroy(&t->mutex);
+    mem_free(t);
+}
+
+/* ---- with the mutex held ---- */
+
+static void begin(struct turns *t, struct turn *turn) {
+    t->holder = turn;
+    turn->lent = false;
+    turn->since_ms = clock_ms();
+}
+
+static void join_queue(struct turns *t, struct turn *turn) {
+    turn->next = NULL;
+    turn->granted = false;
+    if (t->last)
+        t->last->next = turn;
+    else
+        t->first = turn;
+    t->last = turn;
+    atomic_fetch_add_explicit(&t->n_waiting, 1, memory_order_relaxed);
+}
+
+static void leave_queue(struct turns *t, const struct turn *turn) {
+    struct turn *before = NULL;
+    for (struct turn *at = t->first; at != turn; at = at->next)
+        before = at;
+    if (before)
+        before->next = turn->next;
+    else
+        t->first = turn->next;
+    if (t->last == turn) t->last = before;
+    atomic_fetch_sub_explicit(&t->n_waiting, 1, memory_order_relaxed);
+}
+
+/* Hands the turn to the first of the queue, or to nobody. */
+static void hand_over(struct turns *t) {
+    struct turn *next = t->first;
+    t->holder = NULL;
+    if (!next) return;
+    leave_queue(t, next);
+    begin(t, next);
+    next->granted = true;
+    pthread_cond_signal(next->granted_to);
+}
+
+/* The holder's thread is inside a callback: for longer than its turn lasts, or it is the one that
+ * asks, which it cannot do from anywhere else. */
+static bool may_be_taken_over(const struct turns *t) {
+    const struct turn *holder = t->holder;
+    return pthread_equal(holder->thread, pthread_self()) ||
+           (holder->lent && clock_ms() - holder->since_ms >= TURN_MS);
+}
+
+static struct timespec soon(void) {
+    struct timespec at;
+    clock_gettime(CLOCK_MONOTONIC, &at);
+    at.tv_nsec += LOOK_MS * 1000000L;
+    if (at.tv_nsec >= 1000000000L) at.tv_sec++, at.tv_nsec -= 1000000000L;
+    return at;
+}
+
+/* False: cancelled, and out of the queue. */
+static bool wait_for_turn(struct turns *t, struct turn *turn) {
+    for (;;) {
+        if (!turn->granted && may_be_taken_over(t)) hand_over(t);
+        if (turn->granted) return true;
+        if (turn->cancel && atomic_load(turn->cancel)) break;
+        const struct timespec until = soon();
+        (void)pthread_cond_timedwait(turn->granted_to, &t->mutex, &until);
+    }
+    leave_queue(t, turn);
+    return false;
+}
+
+static bool queue_up(struct turns *t, struct turn *turn) {
+    pthread_condattr_t monotonic;
+    pthread_cond_t granted;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&granted, &monotonic); /* on Linux neither takes memory nor fails */
+    pthread_condattr_destroy(&monotonic);
+    turn->granted_to = &granted;
+    join_queue(t, turn);
+    const bool got = wait_for_turn(t, turn);
+    turn->granted_to = NULL;
+    pthread_cond_destroy(&granted);
+    return got;
+}
+
+/* ---- the calls ---- */
+
+/* Whether it is the session's turn now; waits for that. */
+static bool acquire(struct turn *turn) {
+    struct turns *t = turn->turns;
+    bool got = true;
+    pthread_mutex_lock(&t->mutex);
+    turn->thread = pthread_self();
+    if (t->holder == turn)
+        turn->lent = false; /* nobody took it over */
+    else if (!t->holder)
+        begin(t, turn);
+    else
+        got = queue_up(t, turn);
+    pthread_mutex_unlock(&t->mutex);
+    turn->held = got;
+    return got;
+}
+
+enum reel_status turn_take(struct turn *turn, struct turns *turns, const atomic_bool *cancel,
+                           struct reel_error *err) {
+    turn->turns = turns;
+    turn->cancel = cancel;
+    if (!turns || acquire(turn)) return REEL_OK;
+    return err_set(err, REEL_E_CANCELLED, "cancelled before its turn came");
+}
+
+void turn_give(struct turn *turn) {
+    struct turns *t = turn->turns;
+    if (!turn->held) return;
+    turn->held = false;
+    pthread_mutex_lock(&t->mutex);
+    if (t->holder == turn) hand_over(t);
+    pthread_mutex_unlock(&t->mutex);
+}
+
+bool turn_is_over(const struct turn *turn) {
+    return turn->held && atomic_load_explicit(&turn->turns->n_waiting, memory_order_relaxed) > 0 &&
+           clock_ms() - turn->since_ms >= TURN_MS;
+}
+
+bool turn_pass(struct turn *turn) {
+    if (!turn_is_over(turn)) return true;
+    turn_give(turn);
+    return acquire(turn);
+}
+
+void turn_lend(struct turn *turn) {
+    struct turns *t = turn->turns;
+    if (!turn->held) return;
+    pthread_mutex_lock(&t->mutex);
+    if (t->holder == turn) turn->lent = true;
+    pthread_mutex_unlock(&t->mutex);
+}
+
+bool turn_resume(struct turn *turn) { return !turn->held || acquire(turn); }

@@ -1,0 +1,61 @@
+/* Sessions of one model take turns at its backend: one computes, the others wait in the order in
+ * which they came. A backend allows its states to be used at the same time, so turns decide who
+ * waits and for how long, never what is computed.
+ *
+ * A turn is one call of the backend. While others wait it lasts at most TURN_MS, or as long as what
+ * cannot be divided: one token, one chunk of a prompt, one pass over texts, one run of the audio
+ * tower. A decoding ends early (turn_is_over), an evaluation passes the turn on between its chunks
+ * (turn_pass). While nobody waits a turn has no end and costs an uncontended mutex.
+ *
+ * A callback of the caller may take any time, and may use another session of the same model. It
+ * runs with the turn lent (turn_lend, turn_resume): after TURN_MS whoever waits takes it over, and
+ * a call from inside the callback takes it over at once. */
+#ifndef REEL_RUNTIME_TURNS_H
+#define REEL_RUNTIME_TURNS_H
+
+#include "base/error.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#define TURN_MS 20.0
+
+/* Who computes and who waits; one per model. */
+struct turns;
+
+/* One session's place among them. Zeroed before its first use; belongs to the thread that uses the
+ * session, but for what is marked. */
+struct turn {
+    struct turns *turns; /* of the last turn_take; NULL: the backend needs no turns */
+    const atomic_bool *cancel;
+    bool held; /* taken and not given back; another may have taken a lent one over */
+    pthread_cond_t *granted_to; /* while it waits. This and what follows: guarded by turns->mutex */
+    struct turn *next;          /* in the queue */
+    bool granted;
+    bool lent;
+    double since_ms; /* when the turn began */
+    pthread_t thread;
+};
+
+enum reel_status turns_open(struct turns **out, struct reel_error *err);
+void turns_close(struct turns *turns); /* NULL: nothing */
+
+/* Waits for its turn. REEL_E_CANCELLED soon after *cancel (or NULL) has become true. `turns` NULL:
+ * it is always its turn. */
+enum reel_status turn_take(struct turn *turn, struct turns *turns, const atomic_bool *cancel,
+                           struct reel_error *err);
+void turn_give(struct turn *turn); /* not taken: nothing */
+
+/* Somebody waits and TURN_MS are over. While nobody waits this is one load. */
+bool turn_is_over(const struct turn *turn);
+
+/* When it is over, lets those who wait go first. False: cancelled; the turn is gone then. */
+bool turn_pass(struct turn *turn);
+
+/* Around a callback of the caller; without a turn they do nothing. False: cancelled while it waited
+ * for a turn that had been taken over; the turn is gone then. */
+void turn_lend(struct turn *turn);
+bool turn_resume(struct turn *turn);
+
+#endif
