@@ -1,10 +1,10 @@
 /* What the server adds to the library: a model that makes tokens by the clock, and clients on
  * loopback that note when each arrives.
  *
- *   server_load latency [TOKENS]           one stream of a token a millisecond, beside reel_generate
- *   server_load streams [N] [SECONDS]      N streams of 50 tokens a second, 1,000 idle connections
- *   server_load storm [REQUESTS]           clients that cancel at random, and others that must not
- *                                          notice
+ *   server_load latency [TOKENS] [MS]      one stream of a token every millisecond, or every MS,
+ * beside reel_generate server_load streams [N] [SECONDS]      N streams of 50 tokens a second,
+ * 1,000 idle connections server_load storm [REQUESTS]           clients that cancel at random, and
+ * others that must not notice
  *
  * The server's threads share one core; the clients have the others. Tokens are made by a backend of
  * this file behind the demo model's tokenizer and template. Prints CSV lines: what,value,unit. */
@@ -61,7 +61,8 @@ static enum reel_status paced_eval(struct backend_state *s, const struct backend
 
 static void wait_until(double ms) {
     struct timespec until = { (time_t)(ms / 1e3), (long)(fmod(ms, 1e3) * 1e6) };
-    while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL) == EINTR) {}
+    while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL) == EINTR) {
+    }
 }
 
 static double monotonic_ms(void) {
@@ -117,7 +118,7 @@ static enum reel_status open_model(void *user, struct reel_model **model, struct
     paced_ops.copy = paced_copy;
     (*model)->ops = &paced_ops;
     (*model)->model.config.max_context = MOST_TOKENS + 100;
-//SHARES
+    (*model)->backend_info.shares = true;
     return REEL_OK;
 }
 static void close_model(void *user, struct reel_model *model) {
@@ -286,7 +287,8 @@ static double first_token_over_http(int rounds) {
         times[i] = read_ms[0] - start;
         struct pollfd more = { .fd = fd, .events = POLLIN };
         char rest[100];
-        while (poll(&more, 1, 5) > 0 && recv(fd, rest, sizeof rest, 0) > 0) {}
+        while (poll(&more, 1, 5) > 0 && recv(fd, rest, sizeof rest, 0) > 0) {
+        }
     }
     close(fd);
     double median = part_of(times, rounds, 0.5);
@@ -307,10 +309,9 @@ static double first_token_of_library(struct reel_model *model, struct reel_sessi
         struct reel_error err;
         double start = monotonic_ms();
         library_tokens = 0;
-        struct reel_generation g = { .size = sizeof g,
-                                     .max_tokens = 1,
-                                     .ignore_stop_ids = true,
-                                     .on_token = on_library_token };
+        struct reel_generation g = {
+            .size = sizeof g, .max_tokens = 1, .ignore_stop_ids = true, .on_token = on_library_token
+        };
         if (reel_chat_ids(model, &message, 1, &chat, &ids, &n, &err) != REEL_OK ||
             reel_session_sync(session, ids, (int)n, NULL, &err) != REEL_OK ||
             reel_generate(session, &g, NULL, &err) != REEL_OK)
@@ -498,6 +499,7 @@ int main(int argc, char **argv) {
     server_port_number = server_port(server);
     stay(false);
     if (strcmp(what, "latency") == 0) {
+        if (argc > 3) token_ms = atof(argv[3]);
         run_latency(n ? n : 2000);
     } else if (strcmp(what, "streams") == 0) {
         run_streams(n ? n : 64, argc > 3 ? atof(argv[3]) : 10);
