@@ -43,6 +43,11 @@ struct reel_audio_options {
 REEL_API REEL_MUST_USE enum reel_status reel_audio_open(struct reel_audio **out, const char *path,
                                                         const struct reel_audio_options *options,
                                                         struct reel_error *err);
+/* The same of a file that is in memory, which the caller keeps alive and unchanged until
+ * reel_audio_close, as `name`, which messages begin with. */
+REEL_API REEL_MUST_USE enum reel_status
+reel_audio_open_memory(struct reel_audio **out, const char *name, const void *bytes, size_t n_bytes,
+                       const struct reel_audio_options *options, struct reel_error *err);
 /* Up to n samples; *n_read is 0 at the end only. */
 REEL_API REEL_MUST_USE enum reel_status reel_audio_read(struct reel_audio *audio, float *samples,
                                                         size_t n, size_t *n_read,
@@ -53,6 +58,22 @@ REEL_API double reel_audio_seconds(const struct reel_audio *audio);
  * nothing. Borrowed. */
 REEL_API const char *reel_audio_warning(const struct reel_audio *audio);
 REEL_API void reel_audio_close(struct reel_audio *audio);
+
+/* Samples of another rate to REEL_AUDIO_RATE as they are heard: a sample comes out as soon as 2.5
+ * ms of what follows it are there (6 ms below 16,000 Hz). Files are resampled by struct reel_audio,
+ * in blocks and a little more exactly. */
+struct reel_resampler;
+
+/* rate: 8000, 11025, 12000, 16000, 22050, 24000, 32000, 44100 or 48000. */
+REEL_API REEL_MUST_USE enum reel_status reel_resampler_open(struct reel_resampler **out, int rate,
+                                                            struct reel_error *err);
+/* Takes *n_taken of n_in samples and gives *n_given, at most n_out (which is at least 1). The same
+ * samples come however the input is cut. NULL `in` is the end: call with it until nothing is given.
+ */
+REEL_API REEL_MUST_USE enum reel_status
+reel_resampler_run(struct reel_resampler *r, const float *in, size_t n_in, size_t *n_taken,
+                   float *out, size_t n_out, size_t *n_given, struct reel_error *err);
+REEL_API void reel_resampler_close(struct reel_resampler *r);
 
 /* One recording after the other through a speech model (family "qwen3_asr"), one thread at a time.
  * Recordings are cut in pauses, each segment is transcribed by itself, and no more than a segment

@@ -1,5 +1,6 @@
-/* The public calls that read a recording. */
+/* The public calls that read a recording, and the one that changes a rate. */
 #include "audio/audio_source.h"
+#include "audio/live_resample.h"
 #include "base/struct_size.h"
 
 /* struct reel_audio is a name only: what stands behind it is struct audio_source. */
@@ -28,23 +29,53 @@ static enum reel_status read_format(struct audio_format *format,
     return REEL_OK;
 }
 
+/* *set points into *format. */
+static enum reel_status read_options(struct audio_options *set, struct audio_format *format,
+                                     const struct reel_audio_options *given,
+                                     struct reel_error *err) {
+    struct reel_audio_options options;
+    enum reel_status status =
+        struct_read(&options, sizeof options, given, "reel_audio_options", err);
+    if (status == REEL_OK) status = read_format(format, &options, err);
+    if (status != REEL_OK) return status;
+    *set = (struct audio_options){ .raw = options.encoding ? format : NULL,
+                                   .most_seconds = options.most_seconds,
+                                   .wait = options.wait,
+                                   .user = options.wait_user };
+    return REEL_OK;
+}
+
 enum reel_status reel_audio_open(struct reel_audio **out, const char *path,
                                  const struct reel_audio_options *given, struct reel_error *err) {
-    struct reel_audio_options options;
+    struct audio_options set;
     struct audio_format format;
     struct audio_source *source = NULL;
     err_clear(err);
     if (out) *out = NULL;
     enum reel_status status = err_if_null(err, "out path", (const void *const[]){ out, path });
-    if (status == REEL_OK)
-        status = struct_read(&options, sizeof options, given, "reel_audio_options", err);
-    if (status == REEL_OK) status = read_format(&format, &options, err);
+    if (status == REEL_OK) status = read_options(&set, &format, given, err);
     if (status != REEL_OK) return status;
-    const struct audio_options set = { .raw = options.encoding ? &format : NULL,
-                                       .most_seconds = options.most_seconds,
-                                       .wait = options.wait,
-                                       .user = options.wait_user };
     status = audio_source_open(&source, path, &set, err);
+    *out = (struct reel_audio *)source;
+    return status;
+}
+
+enum reel_status reel_audio_open_memory(struct reel_audio **out, const char *name,
+                                        const void *bytes, size_t n_bytes,
+                                        const struct reel_audio_options *given,
+                                        struct reel_error *err) {
+    struct audio_options set;
+    struct audio_format format;
+    struct audio_source *source = NULL;
+    err_clear(err);
+    if (out) *out = NULL;
+    enum reel_status status =
+        err_if_null(err, "out name bytes", (const void *const[]){ out, name, bytes });
+    if (status == REEL_OK && n_bytes > INT64_MAX)
+        status = err_set(err, REEL_E_ARGUMENT, "%s: %zu bytes", name, n_bytes);
+    if (status == REEL_OK) status = read_options(&set, &format, given, err);
+    if (status != REEL_OK) return status;
+    status = audio_source_open_memory(&source, name, bytes, n_bytes, &set, err);
     *out = (struct reel_audio *)source;
     return status;
 }
@@ -69,3 +100,36 @@ const char *reel_audio_warning(const struct reel_audio *audio) {
 }
 
 void reel_audio_close(struct reel_audio *audio) { audio_source_close(source_of(audio)); }
+
+/* ---- samples of another rate ---- */
+
+static struct live_resample *resample_of(const struct reel_resampler *r) {
+    return (struct live_resample *)(uintptr_t)r;
+}
+
+enum reel_status reel_resampler_open(struct reel_resampler **out, int rate,
+                                     struct reel_error *err) {
+    struct live_resample *r = NULL;
+    err_clear(err);
+    if (out) *out = NULL;
+    enum reel_status status = err_if_null(err, "out", (const void *const[]){ out });
+    if (status == REEL_OK) status = live_resample_open(&r, rate, err);
+    if (status == REEL_OK) *out = (struct reel_resampler *)r;
+    return status;
+}
+
+enum reel_status reel_resampler_run(struct reel_resampler *r, const float *in, size_t n_in,
+                                    size_t *n_taken, float *out, size_t n_out, size_t *n_given,
+                                    struct reel_error *err) {
+    err_clear(err);
+    if (n_taken) *n_taken = 0;
+    if (n_given) *n_given = 0;
+    enum reel_status status = err_if_null(err, "resampler n_taken out n_given",
+                                          (const void *const[]){ r, n_taken, out, n_given });
+    if (status != REEL_OK) return status;
+    if (n_out == 0) return err_set(err, REEL_E_ARGUMENT, "no room for samples");
+    live_resample_run(resample_of(r), in, n_in, n_taken, out, n_out, n_given);
+    return REEL_OK;
+}
+
+void reel_resampler_close(struct reel_resampler *r) { live_resample_close(resample_of(r)); }

@@ -20,6 +20,7 @@ static struct reel_model *model;
 static struct reel_session *session;
 static const struct reel_tokenizer *tok;
 static struct reel_audio *audio;
+static struct reel_resampler *resampler;
 static struct reel_transcriber *transcriber;
 
 /* One call with pointer argument number `null` (from 0) as NULL, err (the last) not counted. A call
@@ -262,6 +263,14 @@ CALL(reel_audio_open) {
     reel_audio_close(a);
     return status;
 }
+CALL(reel_audio_open_memory) {
+    const struct reel_audio_options o = { .size = sizeof o, .encoding = REEL_AUDIO_S16LE };
+    struct reel_audio *a = NULL;
+    enum reel_status status =
+        reel_audio_open_memory(P(0, &a), P(1, "no.wav"), P(2, "bytes"), 4, P(3, &o), err);
+    reel_audio_close(a);
+    return status;
+}
 CALL(reel_audio_read) {
     return reel_audio_read(P(0, audio), P(1, floats), 16, P(2, &n_bytes), err);
 }
@@ -274,6 +283,18 @@ CALL(reel_audio_warning) {
     return OK_IF(!reel_audio_warning(P(0, audio)));
 }
 CALL(reel_audio_close) { return NOTHING(reel_audio_close(P(0, NULL))); }
+CALL(reel_resampler_open) {
+    struct reel_resampler *r = NULL;
+    enum reel_status status = reel_resampler_open(P(0, &r), 24000, err);
+    reel_resampler_close(r);
+    return status;
+}
+CALL(reel_resampler_run) {
+    size_t taken = 0;
+    return reel_resampler_run(P(0, resampler), P(1, floats), 16, P(2, &taken), P(3, floats), 16,
+                              P(4, &n_bytes), err);
+}
+CALL(reel_resampler_close) { return NOTHING(reel_resampler_close(P(0, NULL))); }
 CALL(reel_transcriber_open) {
     const struct reel_transcriber_options o = { .size = sizeof o };
     struct reel_transcriber *t = NULL;
@@ -408,10 +429,14 @@ static const struct row {
     ROW(reel_generation_next, "nn"),
     ROW(reel_generation_finish, "no"),
     ROW(reel_audio_open, "nno"),
+    ROW(reel_audio_open_memory, "nnno"),
     ROW(reel_audio_read, "nnn"),
     ROW(reel_audio_seconds, "v"),
     ROW(reel_audio_warning, "v"),
     ROW(reel_audio_close, "v"),
+    ROW(reel_resampler_open, "n"),
+    ROW(reel_resampler_run, "nonnn"),
+    ROW(reel_resampler_close, "v"),
     ROW(reel_transcriber_open, "nno"),
     ROW(reel_transcriber_close, "v"),
     ROW(reel_transcriber_push, "nn"),
@@ -524,6 +549,7 @@ static int set_up(void **state) {
     enum reel_status status = reel_model_open(&model, demo, &options, &err);
     if (status == REEL_OK) status = reel_session_open(&session, model, &small, &err);
     if (status == REEL_OK) status = reel_audio_open(&audio, "LICENSE", &raw, &err);
+    if (status == REEL_OK) status = reel_resampler_open(&resampler, 24000, &err);
     tok = reel_model_tokenizer(model);
     if (status != REEL_OK || speech_model_open(&speech, 1) != 0) {
         print_error("%s\n", err.text);
@@ -536,6 +562,7 @@ static int tear_down(void **state) {
     (void)state;
     reel_transcriber_close(transcriber);
     reel_audio_close(audio);
+    reel_resampler_close(resampler);
     reel_session_close(session);
     reel_model_close(model);
     return speech_model_close(&speech);
