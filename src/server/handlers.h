@@ -9,6 +9,7 @@ void handle_health(struct exchange *x); /* status_api.c */
 void handle_ready(struct exchange *x);
 void handle_models(struct exchange *x);
 void handle_model(struct exchange *x);
-void handle_chat(struct exchange *x); /* chat_api.c */
+void handle_chat(struct exchange *x);           /* chat_api.c */
+void handle_transcriptions(struct exchange *x); /* transcriptions.c */
 
 #endif

@@ -318,6 +318,7 @@ static enum reel_status open_slot(struct session_pool *p, struct choice choice,
     struct slot *slot = &p->slots[choice.slot];
     struct reel_session_options options = { .size = sizeof options, .max_context = p->context };
     enum reel_status status = REEL_OK;
+    if (p->served->hears) return REEL_OK; /* the slot alone is wanted */
     if (!slot->session) {
         struct reel_session *session = NULL;
         status = reel_session_open(&session, p->served->model, &options, err);
@@ -400,6 +401,13 @@ void session_lease_give(struct session_lease *lease, struct served_model *m, str
     free_slot(m->pool, lease->index);
     pthread_mutex_unlock(&m->pool->lock);
     lease->index = -1;
+}
+
+bool session_pool_is_over(struct served_model *m) {
+    pthread_mutex_lock(&m->pool->lock);
+    const bool over = m->pool->over;
+    pthread_mutex_unlock(&m->pool->lock);
+    return over;
 }
 
 void session_pool_figures(struct served_model *m, struct pool_figures *figures) {

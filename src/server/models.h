@@ -46,11 +46,15 @@ struct session_lease {
 /* Waits for a session, first come first served, and picks of the free ones the one whose ids share
  * the longest prefix with these. REEL_E_LIMIT when too many wait already, REEL_E_CANCELLED when the
  * client of the exchange left or the server ends. While it is held, a client that leaves cancels
- * what runs on the session. */
+ * what runs on the session. Of a model that hears, the lease is the right to one transcriber and
+ * has no session: with ids NULL; the handler looks itself whether the client left. */
 enum reel_status session_lease_take(struct session_lease *lease, struct served_model *m,
                                     struct exchange *x, const int32_t *ids, size_t n_ids,
                                     struct reel_error *err);
 void session_lease_give(struct session_lease *lease, struct served_model *m, struct exchange *x);
+
+/* The server ends: who works without a session of the pool stops when this says so. */
+bool session_pool_is_over(struct served_model *m);
 
 /* For the metrics: how many wait and have one, and what all sessions hold. */
 struct pool_figures {

@@ -13,6 +13,7 @@ static const struct route routes[] = {
     { "GET", "/v1/models", handle_models, 0 },
     { "GET", "/v1/models/*", handle_model, 0 },
     { "POST", "/v1/chat/completions", handle_chat, 0 },
+    { "POST", "/v1/audio/transcriptions", handle_transcriptions, 0 },
     { NULL, NULL, NULL, 0 },
 };
 
