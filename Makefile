@@ -2,6 +2,7 @@
 # make test    install what is missing, build, run every test
 # make         build build/$(config)/reel and the libraries
 # make check   format, lint, both compilers, sanitizers, samples of the long tests
+# make check-page    the server's page in a headless Chromium, where there is one
 # make soak    the long tests in full
 # make mutations    every mutation of the kernels in the test that must see it, some minutes
 # make install PREFIX=/usr/local DESTDIR=    program, libraries, headers, man page, completions
@@ -102,7 +103,7 @@ TEST_BIN := $(TEST_SRC:%.c=$(B)/%) $(REPLAY_BIN)
 # Helpers that any test may use: servers, goldens, fixtures.
 SUPPORT_OBJ := $(patsubst %.c,$(B)/%.o,$(wildcard tests/support/*.c))
 
-.PHONY: all lib run test tests fakes objects check soak mutations fuzz tidy format format-check clean install \
+.PHONY: all lib run test tests fakes objects check check-page soak mutations fuzz tidy format format-check clean install \
         uninstall deps test-deps check-deps coverage
 all: $(B)/reel lib
 lib: $(B)/libreel.a $(B)/libreel.so
@@ -302,6 +303,8 @@ coverage:
 
 check: check-deps
 	@tools/check.sh
+check-page: $(B)/reel
+	@python3 tests/page/test_page.py $(B)/reel $(B)/page
 soak: check-deps
 	@tools/soak.sh
 mutations: tests
