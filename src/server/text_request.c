@@ -37,8 +37,7 @@ static bool read_sampling(struct text_request *r, const json_t *json) {
     struct exchange *x = r->x;
     struct reel_sampling *s = &r->sampling;
     int64_t top_k = s->top_k;
-    if (json_is_integer(json_object_get(json, "top_k")) &&
-        json_integer_value(json_object_get(json, "top_k")) == -1) {
+    if (json_number_value(json_object_get(json, "top_k")) == -1) {
         top_k = 0; /* vLLM's word for off */
     } else if (!field_int(x, json, "top_k", 0, INT32_MAX, &top_k)) {
         return false;
@@ -114,7 +113,7 @@ static bool read_lengths(struct text_request *r, const json_t *json) {
     int64_t most = -1, n = 1;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         const json_t *value = json_object_get(json, names[i]);
-        if (i == 0 && json_is_integer(value) && json_integer_value(value) == -1) continue;
+        if (i == 0 && json_number_value(value) == -1) continue; /* llama.cpp's word for no limit */
         if (!field_int(r->x, json, names[i], 0, INT32_MAX, &most)) return false;
     }
     r->max_tokens = most < 0 ? 0 : (int)most;
@@ -174,11 +173,12 @@ void text_request_release(struct text_request *r) { mem_free(r->bias); }
 bool text_fits(const struct text_request *r, size_t n_ids) {
     if (n_ids > 0 && n_ids < (size_t)r->model->context) return true;
     if (n_ids == 0) {
-        api_error(r->x, 400, "prompt", NULL, "the prompt is empty");
+        api_error(r->x, 400, r->prompt_field ? r->prompt_field : "messages", NULL,
+                  "the prompt is empty");
         return false;
     }
     api_error(
-        r->x, 400, "messages", "context_length_exceeded",
+        r->x, 400, r->prompt_field ? r->prompt_field : "messages", "context_length_exceeded",
         "the prompt has %zu tokens; this server's sessions hold %d (--ctx), the model was made "
         "for %d",
         n_ids, r->model->context, r->model->info.max_context);

@@ -10,6 +10,7 @@ enum { TEXT_MOST_STOPS = 16, TEXT_MOST_CHOICES = 16 };
 struct text_request {
     struct exchange *x;
     struct served_model *model;
+    const char *prompt_field; /* for refusals of the prompt; NULL: "messages" */
     struct reel_sampling sampling;
     struct reel_logit_bias *bias; /* owned */
     int max_tokens;               /* 0: until the context is full */
