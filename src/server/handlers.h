@@ -9,7 +9,11 @@ void handle_health(struct exchange *x); /* status_api.c */
 void handle_ready(struct exchange *x);
 void handle_models(struct exchange *x);
 void handle_model(struct exchange *x);
-void handle_chat(struct exchange *x);           /* chat_api.c */
+void handle_chat(struct exchange *x);        /* chat_api.c */
+void handle_completions(struct exchange *x); /* completions_api.c */
+void handle_tokenize(struct exchange *x);    /* tokens_api.c */
+void handle_detokenize(struct exchange *x);
+void handle_apply_template(struct exchange *x);
 void handle_transcriptions(struct exchange *x); /* transcriptions.c */
 
 #endif

@@ -53,6 +53,13 @@ enum reel_status json_out_text(struct buffer *out, const char *text, size_t n_by
     return status == REEL_OK ? buffer_append(out, "\"", 1, err) : status;
 }
 
+bool json_out_is_text(const char *text, size_t n_bytes) {
+    const unsigned char *p = (const unsigned char *)text;
+    for (size_t i = 0, n; i < n_bytes; i += n)
+        if ((n = character(p + i, n_bytes - i)) == 0) return false;
+    return true;
+}
+
 enum reel_status json_out_string(struct buffer *out, const char *text, struct reel_error *err) {
     return json_out_text(out, text, text ? strlen(text) : 0, err);
 }

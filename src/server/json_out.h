@@ -9,4 +9,6 @@ enum reel_status json_out_text(struct buffer *out, const char *text, size_t n_by
                                struct reel_error *err);
 enum reel_status json_out_string(struct buffer *out, const char *text, struct reel_error *err);
 
+bool json_out_is_text(const char *text, size_t n_bytes); /* whole characters of UTF-8 */
+
 #endif

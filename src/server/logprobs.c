@@ -34,3 +34,84 @@ enum reel_status logprobs_chat_token(struct buffer *out, const struct reel_token
     }
     return status == REEL_OK ? buffer_text(out, "]}", err) : status;
 }
+
+/* ---- completions ---- */
+
+/* The name of a token must be a text, and no other's. What is not whole characters is written as
+ * OpenAI does, "bytes:\xe2\x80"; an id without text "token_id:7", as vLLM does. */
+static enum reel_status put_name(struct buffer *out, const struct reel_tokenizer *tok, int32_t id,
+                                 struct reel_error *err) {
+    size_t n = 0;
+    const char *bytes = reel_token_bytes(tok, id, &n);
+    if (!bytes || n == 0) return buffer_printf(out, err, "\"token_id:%d\"", (int)id);
+    if (json_out_is_text(bytes, n)) return json_out_text(out, bytes, n, err);
+    enum reel_status status = buffer_text(out, "\"bytes:", err);
+    for (size_t i = 0; i < n && status == REEL_OK; i++)
+        status = buffer_printf(out, err, "\\\\x%02x", (unsigned)(unsigned char)bytes[i]);
+    return status == REEL_OK ? buffer_text(out, "\"", err) : status;
+}
+
+static enum reel_status put_top(struct buffer *out, const struct reel_tokenizer *tok, int32_t id,
+                                float logprob, const struct reel_top_logprob *top, int n_top,
+                                struct reel_error *err) {
+    bool listed = false;
+    enum reel_status status = buffer_text(out, "{", err);
+    for (int i = 0; i <= n_top && status == REEL_OK; i++) {
+        if (i == n_top && listed) break;
+        const int32_t one = i < n_top ? top[i].id : id;
+        listed = listed || one == id;
+        if (i) status = buffer_text(out, ",", err);
+        if (status == REEL_OK) status = put_name(out, tok, one, err);
+        if (status == REEL_OK) status = buffer_text(out, ":", err);
+        if (status == REEL_OK)
+            status = logprobs_number(out, i < n_top ? top[i].logprob : logprob, err);
+    }
+    return status == REEL_OK ? buffer_text(out, "}", err) : status;
+}
+
+enum reel_status logprobs_lists_add(struct logprobs_lists *l, const struct reel_tokenizer *tok,
+                                    int32_t id, const float *logprob,
+                                    const struct reel_top_logprob *top, int n_top,
+                                    size_t text_offset, struct reel_error *err) {
+    struct buffer *const lists[] = { &l->tokens, &l->token_logprobs, &l->top_logprobs };
+    enum reel_status status =
+        buffer_printf(&l->text_offset, err, "%s%zu", l->text_offset.size ? "," : "", text_offset);
+    for (int i = 0; i < 3 && status == REEL_OK; i++)
+        if (lists[i]->size) status = buffer_text(lists[i], ",", err);
+    if (status == REEL_OK) status = put_name(&l->tokens, tok, id, err);
+    if (status == REEL_OK && !logprob) {
+        status = buffer_text(&l->token_logprobs, "null", err);
+        return status == REEL_OK ? buffer_text(&l->top_logprobs, "null", err) : status;
+    }
+    if (status == REEL_OK) status = logprobs_number(&l->token_logprobs, *logprob, err);
+    return status == REEL_OK ? put_top(&l->top_logprobs, tok, id, *logprob, top, n_top, err)
+                             : status;
+}
+
+static enum reel_status put_list(struct buffer *out, const char *name, struct buffer *list,
+                                 struct reel_error *err) {
+    enum reel_status status =
+        buffer_printf(out, err, "\"%s\":[%s]", name, list->size ? list->bytes : "");
+    list->size = 0;
+    return status;
+}
+
+enum reel_status logprobs_lists_put(struct buffer *out, struct logprobs_lists *l,
+                                    struct reel_error *err) {
+    enum reel_status status = buffer_text(out, "{", err);
+    if (status == REEL_OK) status = put_list(out, "text_offset", &l->text_offset, err);
+    if (status == REEL_OK) status = buffer_text(out, ",", err);
+    if (status == REEL_OK) status = put_list(out, "token_logprobs", &l->token_logprobs, err);
+    if (status == REEL_OK) status = buffer_text(out, ",", err);
+    if (status == REEL_OK) status = put_list(out, "tokens", &l->tokens, err);
+    if (status == REEL_OK) status = buffer_text(out, ",", err);
+    if (status == REEL_OK) status = put_list(out, "top_logprobs", &l->top_logprobs, err);
+    return status == REEL_OK ? buffer_text(out, "}", err) : status;
+}
+
+void logprobs_lists_release(struct logprobs_lists *l) {
+    buffer_release(&l->tokens);
+    buffer_release(&l->token_logprobs);
+    buffer_release(&l->top_logprobs);
+    buffer_release(&l->text_offset);
+}

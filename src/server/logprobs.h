@@ -1,4 +1,4 @@
-/* Log-probabilities as the chat API writes them. */
+/* Log-probabilities as the chat and completions APIs write them. */
 #ifndef REEL_SERVER_LOGPROBS_H
 #define REEL_SERVER_LOGPROBS_H
 
@@ -10,5 +10,22 @@ enum reel_status logprobs_chat_token(struct buffer *out, const struct reel_token
 
 /* A number as JSON has it: minus infinity becomes -9999, as OpenAI's clients expect. */
 enum reel_status logprobs_number(struct buffer *out, float logprob, struct reel_error *err);
+
+/* The four lists of the completions API; all begin empty. */
+struct logprobs_lists {
+    struct buffer tokens, token_logprobs, top_logprobs, text_offset;
+};
+
+/* One token more, at this offset (in characters) of the answer's text. `top` are the n_top most
+ * likely in its place; the token itself is listed among them, too. Without a logprob (NULL) it is
+ * the first of a prompt. */
+enum reel_status logprobs_lists_add(struct logprobs_lists *l, const struct reel_tokenizer *tok,
+                                    int32_t id, const float *logprob,
+                                    const struct reel_top_logprob *top, int n_top,
+                                    size_t text_offset, struct reel_error *err);
+/* {"text_offset": ...}; the lists are empty afterwards. */
+enum reel_status logprobs_lists_put(struct buffer *out, struct logprobs_lists *l,
+                                    struct reel_error *err);
+void logprobs_lists_release(struct logprobs_lists *l);
 
 #endif

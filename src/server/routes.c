@@ -13,6 +13,10 @@ static const struct route routes[] = {
     { "GET", "/v1/models", handle_models, 0 },
     { "GET", "/v1/models/*", handle_model, 0 },
     { "POST", "/v1/chat/completions", handle_chat, 0 },
+    { "POST", "/v1/completions", handle_completions, 0 },
+    { "POST", "/v1/tokenize", handle_tokenize, 0 },
+    { "POST", "/v1/detokenize", handle_detokenize, 0 },
+    { "POST", "/v1/apply-template", handle_apply_template, 0 },
     { "POST", "/v1/audio/transcriptions", handle_transcriptions, 0 },
     { NULL, NULL, NULL, 0 },
 };

@@ -94,10 +94,313 @@ static void chat_refuses_by_name(void **state) {
     assert_refused(path, "{" HELLO ",\"n\":1000000}", "n");
 }
 
+/* ---- completions ---- */
+
+#define COMPLETIONS "/v1/completions"
+
+static const json_t *choice_of(const json_t *json, size_t index) {
+    const json_t *choice = json_array_get(json_object_get(json, "choices"), index);
+    if (!choice) fail_msg("no choice %zu", index);
+    assert_int_equal(number_of(choice, "index"), index);
+    return choice;
+}
+
+static void completions_take_four_forms_of_prompts(void **state) {
+    (void)state;
+    json_t *tokens = post("/tokenize", "{\"content\":\"She was a\"}", 200);
+    json_t *text =
+        post(COMPLETIONS, "{\"prompt\":\"She was a\",\"temperature\":0,\"max_tokens\":6}", 200);
+    char *ids = json_dumps(json_object_get(tokens, "tokens"), JSON_COMPACT);
+    char body[1000];
+    snprintf(body, sizeof body, "{\"prompt\":%s,\"temperature\":0,\"max_tokens\":6}", ids);
+    json_t *one = post(COMPLETIONS, body, 200);
+    snprintf(body, sizeof body, "{\"prompt\":[[%d],%s],\"temperature\":0,\"max_tokens\":6}", 70,
+             ids);
+    json_t *many = post(COMPLETIONS, body, 200);
+    json_t *texts = post(
+        COMPLETIONS, "{\"prompt\":[\"He\",\"She was a\"],\"temperature\":0,\"max_tokens\":6}", 200);
+    const char *want = text_of(choice_of(text, 0), "text");
+    assert_true(strlen(want) > 6);
+    assert_string_equal(text_of(text, "object"), "text_completion");
+    assert_string_equal(text_of(choice_of(text, 0), "finish_reason"), "length");
+    assert_string_equal(text_of(choice_of(one, 0), "text"), want);
+    assert_string_equal(text_of(choice_of(many, 1), "text"), want);
+    assert_string_equal(text_of(choice_of(texts, 1), "text"), want);
+    assert_int_equal(number_of(json_object_get(texts, "usage"), "completion_tokens"), 12);
+    free(ids);
+    json_decref(tokens);
+    json_decref(text);
+    json_decref(one);
+    json_decref(many);
+    json_decref(texts);
+}
+
+static void completions_have_16_tokens_unless_told(void **state) {
+    (void)state;
+    json_t *json = post(COMPLETIONS, "{\"prompt\":\"She\",\"ignore_eos\":true,\"n\":2}", 200);
+    assert_int_equal(number_of(json_object_get(json, "usage"), "completion_tokens"), 32);
+    choice_of(json, 1);
+    json_decref(json);
+}
+
+static double real_at(const json_t *list, size_t i) {
+    const json_t *value = json_array_get(list, i);
+    if (!json_is_number(value)) fail_msg("no number at %zu", i);
+    return json_number_value(value);
+}
+
+/* The prompt's log-probabilities are those that the same tokens had when they were generated. */
+static void completions_echo_exact_logprobs(void **state) {
+    (void)state;
+    json_t *made = post(COMPLETIONS,
+                        "{\"prompt\":\"She was\",\"temperature\":0,\"max_tokens\":8,\"logprobs\":2,"
+                        "\"echo\":true}",
+                        200);
+    const json_t *first = choice_of(made, 0), *lists = json_object_get(first, "logprobs");
+    const json_t *tokens = json_object_get(lists, "tokens");
+    json_t *prompt = json_pack("{s:s,s:b,s:i,s:i}", "prompt", text_of(first, "text"), "echo", 1,
+                               "max_tokens", 0, "logprobs", 1);
+    char *body = json_dumps(prompt, 0);
+    json_t *read = post(COMPLETIONS, body, 200);
+    const json_t *again = json_object_get(choice_of(read, 0), "logprobs");
+    const size_t n = json_array_size(tokens);
+    assert_string_equal(text_of(choice_of(read, 0), "text"), text_of(first, "text"));
+    assert_string_equal(text_of(choice_of(read, 0), "finish_reason"), "length");
+    assert_int_equal(number_of(json_object_get(read, "usage"), "completion_tokens"), 0);
+    assert_true(n >= 9);
+    assert_true(json_equal(tokens, json_object_get(again, "tokens")));
+    assert_true(
+        json_equal(json_object_get(lists, "text_offset"), json_object_get(again, "text_offset")));
+    assert_true(json_is_null(json_array_get(json_object_get(again, "token_logprobs"), 0)));
+    assert_true(json_is_null(json_array_get(json_object_get(again, "top_logprobs"), 0)));
+    for (size_t i = 1; i < n; i++) {
+        const char *name = json_string_value(json_array_get(tokens, i));
+        const json_t *top = json_array_get(json_object_get(again, "top_logprobs"), i);
+        double was = real_at(json_object_get(lists, "token_logprobs"), i);
+        double is = real_at(json_object_get(again, "token_logprobs"), i);
+        /* a position alone and one of many are rounded in another order */
+        if (was - is > 0.01 || is - was > 0.01 || is > 0)
+            fail_msg("token %zu '%s': %g, then %g", i, name, was, is);
+        assert_true(json_number_value(json_object_get(top, name)) == is);
+    }
+    free(body);
+    json_decref(prompt);
+    json_decref(made);
+    json_decref(read);
+}
+
+static void completions_score_lists_of_ids(void **state) {
+    (void)state;
+    json_t *json = post(COMPLETIONS,
+                        "{\"model\":\"demo\",\"prompt\":[[70,71,72],[100]],\"echo\":true,"
+                        "\"max_tokens\":1,\"logprobs\":1,\"temperature\":0,\"seed\":1234}",
+                        200);
+    const json_t *lists = json_object_get(choice_of(json, 0), "logprobs");
+    assert_int_equal(json_array_size(json_object_get(lists, "token_logprobs")), 4);
+    assert_int_equal(json_array_size(json_object_get(lists, "top_logprobs")), 4);
+    lists = json_object_get(choice_of(json, 1), "logprobs");
+    assert_int_equal(json_array_size(json_object_get(lists, "tokens")), 2);
+    json_decref(json);
+}
+
+static void completions_refuse_by_name(void **state) {
+    (void)state;
+    assert_refused(COMPLETIONS, "{}", "prompt");
+    assert_refused(COMPLETIONS, "{\"prompt\":\"\"}", "prompt");
+    assert_refused(COMPLETIONS, "{\"prompt\":[]}", "prompt");
+    assert_refused(COMPLETIONS, "{\"prompt\":{}}", "prompt");
+    assert_refused(COMPLETIONS, "{\"prompt\":[\"a\",7]}", "prompt");
+    assert_refused(COMPLETIONS, "{\"prompt\":[1,\"a\"]}", "prompt");
+    assert_refused(COMPLETIONS, "{\"prompt\":[[1],[]]}", "prompt");
+    assert_refused(COMPLETIONS, "{\"prompt\":[4096]}", "prompt");
+    assert_refused(COMPLETIONS, "{\"prompt\":[-1]}", "prompt");
+    assert_refused(COMPLETIONS, "{\"prompt\":[1.5]}", "prompt");
+    assert_refused(COMPLETIONS, "{\"prompt\":[1e300]}", "prompt");
+    assert_refused(COMPLETIONS, "{\"prompt\":\"a\\u0000b\"}", "prompt");
+    assert_refused(COMPLETIONS, "{\"prompt\":\"a\",\"best_of\":2}", "best_of");
+    assert_refused(COMPLETIONS, "{\"prompt\":\"a\",\"suffix\":\"b\"}", "suffix");
+    assert_refused(COMPLETIONS, "{\"prompt\":\"a\",\"logprobs\":21}", "logprobs");
+    assert_refused(COMPLETIONS, "{\"prompt\":\"a\",\"logprobs\":true}", "logprobs");
+    assert_refused(COMPLETIONS, "{\"prompt\":\"a\",\"echo\":1}", "echo");
+    assert_refused(COMPLETIONS, "{\"prompt\":\"a\",\"top_k\":-2}", "top_k");
+    json_decref(post(COMPLETIONS,
+                     "{\"prompt\":\"a\",\"top_k\":-1,\"n_predict\":-1,\"suffix\":null,"
+                     "\"logprobs\":null,\"best_of\":1,\"unknown\":[{}]}",
+                     200));
+}
+
+/* ---- streams ---- */
+
+/* The events of a stream as they came; each but the last is JSON. */
+struct events {
+    char *text;
+    json_t *list[1000];
+    const char *names[1000]; /* of "event:" lines, or NULL */
+    int n;
+    bool done; /* ended with [DONE] */
+};
+
+static void add_event(struct events *e, char *event) {
+    const char *name = NULL;
+    char *data = event;
+    if (strncmp(event, "event: ", 7) == 0) {
+        char *end = strchr(event, '\n');
+        if (!end) fail_msg("an event without data: %s", event);
+        *end = '\0';
+        name = event + 7;
+        data = end + 1;
+    }
+    if (strncmp(data, "data: ", 6) != 0) fail_msg("no event: %s", event);
+    if (strchr(data, '\n')) fail_msg("an event of two lines: %s", event);
+    if (strcmp(data + 6, "[DONE]") == 0) {
+        e->done = true;
+        return;
+    }
+    assert_in_range(e->n, 0, 999);
+    e->names[e->n] = name;
+    e->list[e->n] = json_loads(data + 6, 0, NULL);
+    if (!e->list[e->n++]) fail_msg("no JSON: %s", data);
+}
+
+static struct events stream(const char *path, const char *body) {
+    struct http_answer answer;
+    const struct http_request request = { .path = path, .body = body };
+    struct events e = { 0 };
+    char type[256];
+    if (!http_ask(&answer, served.port, &request)) fail_msg("%s: no whole answer", path);
+    if (answer.code != 200) fail_msg("%s: %d: %.500s", path, answer.code, answer.body.bytes);
+    assert_string_equal(http_header(&answer, "Content-Type", type), "text/event-stream");
+    e.text = strdup(answer.body.bytes);
+    http_answer_release(&answer);
+    for (char *at = e.text; at && *at;) {
+        char *end = strstr(at, "\n\n");
+        if (!end) fail_msg("a stream that ends inside an event: %s", at);
+        *end = '\0';
+        assert_false(e.done); /* nothing comes behind it */
+        add_event(&e, at);
+        at = end + 2;
+    }
+    return e;
+}
+
+static void release_events(struct events *e) {
+    for (int i = 0; i < e->n; i++)
+        json_decref(e->list[i]);
+    free(e->text);
+}
+
+static void completions_stream_what_they_answer(void **state) {
+    static const char more[] =
+        "\"prompt\":[\"She was\",\"He\"],\"temperature\":0,\"max_tokens\":9,\"echo\":true";
+    char body[500], text[2][2000] = { "", "" };
+    const char *finish[2] = { NULL, NULL };
+    (void)state;
+    snprintf(body, sizeof body, "{%s}", more);
+    json_t *whole = post(COMPLETIONS, body, 200);
+    snprintf(body, sizeof body, "{%s,\"stream\":true,\"stream_options\":{\"include_usage\":true}}",
+             more);
+    struct events e = stream(COMPLETIONS, body);
+    assert_true(e.done);
+    for (int i = 0; i < e.n; i++) {
+        const json_t *choices = json_object_get(e.list[i], "choices");
+        if (json_array_size(choices) == 0) {
+            assert_int_equal(i, e.n - 1);
+            const json_t *usage = json_object_get(e.list[i], "usage");
+            assert_int_equal(number_of(usage, "completion_tokens"), 18);
+            assert_int_equal(number_of(usage, "prompt_tokens"),
+                             number_of(json_object_get(whole, "usage"), "prompt_tokens"));
+            continue;
+        }
+        const json_t *choice = json_array_get(choices, 0);
+        const json_int_t index = number_of(choice, "index");
+        assert_in_range(index, 0, 1);
+        assert_null(finish[index]); /* it is on the last */
+        finish[index] = json_string_value(json_object_get(choice, "finish_reason"));
+        strcat(text[index], text_of(choice, "text"));
+        assert_true(text_of(choice, "text")[0]);
+    }
+    for (size_t i = 0; i < 2; i++) {
+        assert_string_equal(text[i], text_of(choice_of(whole, i), "text"));
+        assert_string_equal(finish[i], "length");
+    }
+    json_decref(whole);
+    release_events(&e);
+}
+
+/* ---- tokens ---- */
+
+static void tokens_come_and_go(void **state) {
+    (void)state;
+    static const char text[] = "\xc3\x84 caf\xc3\xa9, \xe2\x82\xac 5<|endoftext|>";
+    json_t *ask = json_pack("{s:s,s:b}", "content", text, "with_pieces", 1);
+    char *body = json_dumps(ask, 0);
+    json_t *pieces = post("/tokenize", body, 200);
+    json_object_del(ask, "with_pieces");
+    free(body);
+    body = json_dumps(ask, 0);
+    json_t *made = post("/tokenize", body, 200);
+    const json_t *tokens = json_object_get(made, "tokens");
+    const size_t n = json_array_size(tokens);
+    assert_int_equal(number_of(made, "count"), n);
+    assert_int_equal(number_of(made, "max_model_len"), 256);
+    for (size_t i = 0; i < n; i++)
+        assert_true(
+            json_equal(json_object_get(json_array_get(json_object_get(pieces, "tokens"), i), "id"),
+                       json_array_get(tokens, i)));
+    json_t *back = post("/v1/detokenize", (free(body), body = json_dumps(made, 0)), 200);
+    assert_string_equal(text_of(back, "content"), text);
+    assert_string_equal(text_of(back, "prompt"), text);
+    free(body);
+    json_decref(ask);
+    json_decref(pieces);
+    json_decref(made);
+    json_decref(back);
+}
+
+static void templates_can_be_seen(void **state) {
+    (void)state;
+    json_t *json = post("/apply-template", "{" HELLO "}", 200);
+    assert_string_equal(text_of(json, "prompt"),
+                        "<|im_start|>user\nShe was<|im_end|>\n<|im_start|>assistant\n");
+    json_decref(json);
+    json = post("/apply-template", "{" HELLO ",\"add_generation_prompt\":false}", 200);
+    assert_string_equal(text_of(json, "prompt"), "<|im_start|>user\nShe was<|im_end|>\n");
+    json_decref(json);
+    json = post("/tokenize", "{" HELLO ",\"return_token_strs\":true}", 200);
+    assert_int_equal(json_array_size(json_object_get(json, "token_strs")),
+                     number_of(json, "count"));
+    json_decref(json);
+}
+
+static void tokens_refuse_by_name(void **state) {
+    (void)state;
+    assert_refused("/tokenize", "{}", "prompt");
+    assert_refused("/tokenize", "{\"content\":7}", "content");
+    assert_refused("/tokenize", "{\"prompt\":[\"a\"]}", "prompt");
+    assert_refused("/tokenize", "{\"messages\":[]}", "messages");
+    assert_refused("/tokenize", "{\"content\":\"a\",\"with_pieces\":\"yes\"}", "with_pieces");
+    assert_refused("/detokenize", "{}", "tokens");
+    assert_refused("/detokenize", "{\"tokens\":[\"a\"]}", "tokens");
+    assert_refused("/detokenize", "{\"tokens\":[1,99999999]}", "tokens");
+    assert_refused("/apply-template", "{}", "messages");
+    json_t *json = post("/detokenize", "{\"tokens\":[]}", 200);
+    assert_string_equal(text_of(json, "content"), "");
+    json_decref(json);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(chat_answers_whole),
         cmocka_unit_test(chat_refuses_by_name),
+        cmocka_unit_test(completions_take_four_forms_of_prompts),
+        cmocka_unit_test(completions_have_16_tokens_unless_told),
+        cmocka_unit_test(completions_echo_exact_logprobs),
+        cmocka_unit_test(completions_score_lists_of_ids),
+        cmocka_unit_test(completions_refuse_by_name),
+        cmocka_unit_test(completions_stream_what_they_answer),
+        cmocka_unit_test(tokens_come_and_go),
+        cmocka_unit_test(templates_can_be_seen),
+        cmocka_unit_test(tokens_refuse_by_name),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
