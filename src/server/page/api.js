@@ -186,6 +186,18 @@ export async function readEvents(response, onData) {
   }
 }
 
+/* Whether a WebSocket would be refused for want of a key that other requests do not want: a browser
+ * that asked for a password itself sends it with those, and some do not with WebSockets. */
+export async function socketWantsKey() {
+  if (key) return false;
+  try {
+    const r = await fetch(url("v1/models"), { credentials: "omit", cache: "no-store" });
+    return r.status === 401;
+  } catch (e) {
+    return false;
+  }
+}
+
 /* A WebSocket of the same server. A browser cannot add headers to its handshake, so the key travels
  * as a subprotocol, as OpenAI's clients for browsers send it. */
 export function openSocket(path) {

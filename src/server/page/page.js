@@ -14,6 +14,8 @@ let settings = store.load("settings", {}) || {};
 let models = []; /* of /v1/models, as { id, kind, context } */
 let list = []; /* conversations, the newest first */
 let dictation = null;
+let modelsTimer = 0;
+let shownList = ""; /* what the list of conversations shows, so that it is built only when it changes */
 
 const question = $("question");
 
@@ -67,6 +69,7 @@ function loadingText() {
 
 async function loadModels() {
   let again = false;
+  clearTimeout(modelsTimer);
   try {
     const response = await call("v1/models", {
       onWait: (text) => notice(text, "wait"),
@@ -80,11 +83,13 @@ async function loadModels() {
     notice(loadingText(), "wait");
     again = models.some((m) => m.kind === "loading");
   } catch (e) {
-    notice(e.message + (e.status === 0 ? " Trying again." : ""));
+    const more = e.status === 0 ? " Trying again." : e.status === 401 ? " Reload to give one." : "";
+    notice(e.message + more);
     again = e.status === 0;
   }
   showModels();
-  if (again) setTimeout(loadModels, LOADING_MS);
+  clearTimeout(modelsTimer);
+  if (again) modelsTimer = setTimeout(loadModels, LOADING_MS);
 }
 
 function fill(select, of) {
@@ -104,6 +109,7 @@ function showModels() {
   $("views").hidden = talk.length === 0 || speech.length === 0;
   $("dictate").hidden = $("speak").hidden = speech.length === 0 || !voicePossible();
   const mayTalk = talk.length || models.some((m) => m.kind === "loading");
+  document.body.classList.toggle("mute", speech.length > 0 && !mayTalk);
   if (speech.length && !mayTalk) showView("transcribe");
   if (!speech.length) showView("chat");
   showModelText();
@@ -165,6 +171,9 @@ narrow.addEventListener("change", () => showDrawer(!narrow.matches && store.load
 
 function showConversations(changed) {
   if (changed && list[0] !== changed) list = [changed, ...list.filter((c) => c.id !== changed.id)];
+  const shows = JSON.stringify([chat.conversation.id, ...list.map((c) => [c.id, c.title])]);
+  if (shows === shownList) return;
+  shownList = shows;
   const rows = list.map((c) => {
     const open = el("button", { type: "button", class: "conversation", onclick: () => choose(c) },
       c.title || "New conversation");

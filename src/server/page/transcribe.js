@@ -87,12 +87,16 @@ function send(card, form) {
     x.open("POST", url("v1/audio/transcriptions"));
     for (const [name, value] of Object.entries(authorization())) x.setRequestHeader(name, value);
     x.upload.onprogress = (e) => {
+      sent = e.loaded;
       if (e.lengthComputable) card.progress(e.loaded / e.total);
     };
     x.upload.onload = () => card.progress(1);
     x.onload = () => resolve({ status: x.status, text: x.responseText,
       after: Number(x.getResponseHeader("Retry-After")) });
-    x.onerror = () => reject(new ApiError("The server cannot be reached.", 0));
+    let sent = 0;
+    x.onerror = () => reject(new ApiError(sent > 0
+      ? "The connection was lost while the file was sent; it may be larger than the server takes."
+      : "The server cannot be reached.", 0));
     x.onabort = () => reject(new ApiError("Removed.", 0));
     x.send(form);
   });

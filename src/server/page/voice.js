@@ -3,7 +3,7 @@
  * The server is asked to find the pauses itself (server_vad). Words of the utterance that is being
  * spoken come as partial texts, which may still change; a completed event replaces them for good.
  * At the end the rest is committed and its text awaited. */
-import { ApiError, openSocket, url } from "./api.js";
+import { ApiError, askForKey, openSocket, socketWantsKey, url } from "./api.js";
 
 const OPEN_MS = 10000; /* for the socket and the session */
 const LAST_TEXT_MS = 15000; /* for the text of what was said last */
@@ -28,7 +28,12 @@ export class Dictation {
     try {
       this.stream = await microphone();
       if (this.state === "over") return this.release();
-      await this.connect();
+      try {
+        await this.connect();
+      } catch (e) {
+        if (this.state === "over" || !(await socketWantsKey()) || !(await askForKey(e.message))) throw e;
+        await this.connect();
+      }
       await this.listen();
     } catch (e) {
       this.fail(e instanceof ApiError ? e.message : "Dictation failed: " + e.message);
