@@ -179,10 +179,12 @@ static enum reel_status check_whole(const struct transcription_form *form, const
     if (!form->file) return err_set(err, REEL_E_ARGUMENT, "the form has no part \"file\"");
     if (form->file->n_bytes == 0) return err_set(err, REEL_E_ARGUMENT, "the file is empty");
     *param = "response_format";
-    if (form->stream && form->format != REEL_TRANSCRIPT_JSON &&
-        form->format != REEL_TRANSCRIPT_TEXT)
+    const bool streams = form->format == REEL_TRANSCRIPT_JSON ||
+                         form->format == REEL_TRANSCRIPT_TEXT ||
+                         (form->format == REEL_TRANSCRIPT_VERBOSE_JSON && !form->chunks);
+    if (form->stream && !streams)
         return err_set(err, REEL_E_ARGUMENT,
-                       "with stream the response_format has to be json or text");
+                       "with stream the response_format has to be json, text or verbose_json");
     *param = NULL;
     return REEL_OK;
 }

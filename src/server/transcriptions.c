@@ -90,33 +90,6 @@ static bool on_progress(void *user, const char *stage, uint64_t done, uint64_t t
     return !exchange_is_gone(job->x) && !session_pool_is_over(job->model);
 }
 
-/* The last events: all the text, or why it ended, and what it took. */
-static enum reel_status end_stream(struct job *job, struct reel_error *err) {
-    const struct reel_transcript *t = &job->transcript;
-    struct buffer *out = &job->out;
-    enum reel_status status;
-    if (!job->form.chunks) {
-        status = buffer_text(out, "data: {\"type\":\"transcript.text.done\",\"text\":", err);
-        if (status == REEL_OK) status = json_out_string(out, t->text, err);
-        if (status == REEL_OK) status = buffer_text(out, ",\"usage\":", err);
-        if (status == REEL_OK) status = speech_usage_tokens(out, t, err);
-        if (status == REEL_OK) status = buffer_text(out, "}", err);
-        if (status == REEL_OK) send_event(job);
-        return status;
-    }
-    status = put_chunk(job, "", 0, "stop", err);
-    if (status == REEL_OK && job->form.usage_chunk) {
-        status = buffer_text(out, "\n\n", err);
-        if (status == REEL_OK) status = put_chunk_head(job, err);
-        if (status == REEL_OK) status = buffer_text(out, "],\"usage\":", err);
-        if (status == REEL_OK) status = speech_usage_chat(out, t, err);
-        if (status == REEL_OK) status = buffer_text(out, "}", err);
-    }
-    if (status == REEL_OK) status = buffer_text(out, "\n\ndata: [DONE]", err);
-    if (status == REEL_OK) send_event(job);
-    return status;
-}
-
 /* ---- a whole answer ---- */
 
 /* Of the fields that OpenAI's segments have, those that are known: no probabilities. */
@@ -138,6 +111,8 @@ static bool complete_segments(json_t *json, const struct reel_transcript *t) {
 static enum reel_status complete_json(struct job *job, char **text, struct reel_error *err) {
     const bool verbose = job->form.format == REEL_TRANSCRIPT_VERBOSE_JSON;
     const struct reel_transcript *t = &job->transcript;
+    enum reel_status (*const write)(char **, const json_t *, const char *, struct reel_error *) =
+        job->form.stream ? json_write_compact : json_write; /* an event is one line */
     json_t *json = NULL, *usage = NULL;
     struct buffer made = { 0 };
     enum reel_status status = json_read(&json, "a transcript", *text, strlen(*text), err);
@@ -151,11 +126,56 @@ static enum reel_status complete_json(struct job *job, char **text, struct reel_
                           (!verbose || complete_segments(json, t));
         reel_free(*text);
         *text = NULL;
-        status =
-            good ? json_write(text, json, "a transcript", err) : err_memory(err, "a transcript", 0);
+        status = good ? write(text, json, "a transcript", err) : err_memory(err, "a transcript", 0);
     }
     json_decref(json);
     buffer_release(&made);
+    return status;
+}
+
+/* ---- the end of a stream ---- */
+
+/* transcript.text.done with the text and its usage; for verbose_json with all that the whole answer
+ * would have, so that who shows words as they come gets the segments, too. */
+static enum reel_status put_done(struct job *job, struct reel_error *err) {
+    const struct reel_transcript *t = &job->transcript;
+    struct buffer *out = &job->out;
+    enum reel_status status = buffer_text(out, "data: {\"type\":\"transcript.text.done\",", err);
+    if (job->form.format == REEL_TRANSCRIPT_VERBOSE_JSON) {
+        char *text = NULL;
+        if (status == REEL_OK) status = reel_transcript_text(t, job->form.format, &text, NULL, err);
+        if (status == REEL_OK) status = complete_json(job, &text, err);
+        if (status == REEL_OK) status = buffer_text(out, text + 1, err); /* without its brace */
+        reel_free(text);
+        return status;
+    }
+    if (status == REEL_OK) status = buffer_text(out, "\"text\":", err);
+    if (status == REEL_OK) status = json_out_string(out, t->text, err);
+    if (status == REEL_OK) status = buffer_text(out, ",\"usage\":", err);
+    if (status == REEL_OK) status = speech_usage_tokens(out, t, err);
+    return status == REEL_OK ? buffer_text(out, "}", err) : status;
+}
+
+/* The last events: all the text, or why it ended, and what it took. */
+static enum reel_status end_stream(struct job *job, struct reel_error *err) {
+    const struct reel_transcript *t = &job->transcript;
+    struct buffer *out = &job->out;
+    enum reel_status status;
+    if (!job->form.chunks) {
+        status = put_done(job, err);
+        if (status == REEL_OK) send_event(job);
+        return status;
+    }
+    status = put_chunk(job, "", 0, "stop", err);
+    if (status == REEL_OK && job->form.usage_chunk) {
+        status = buffer_text(out, "\n\n", err);
+        if (status == REEL_OK) status = put_chunk_head(job, err);
+        if (status == REEL_OK) status = buffer_text(out, "],\"usage\":", err);
+        if (status == REEL_OK) status = speech_usage_chat(out, t, err);
+        if (status == REEL_OK) status = buffer_text(out, "}", err);
+    }
+    if (status == REEL_OK) status = buffer_text(out, "\n\ndata: [DONE]", err);
+    if (status == REEL_OK) send_event(job);
     return status;
 }
 

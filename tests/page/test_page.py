@@ -84,6 +84,7 @@ class Place:
         for samples, _ in clips(range(3)):
             spoken += samples + pause
         write_wav(self.work / "spoken.wav", pause + spoken)
+        write_wav(self.work / "minutes.wav", (pause + spoken) * 20)
         self.browser = Browser(["--use-fake-device-for-media-stream",
                                 "--use-fake-ui-for-media-stream", "--use-file-for-fake-audio-capture="
                                 + str(self.work / "spoken.wav") + "%noloop"])
@@ -453,10 +454,18 @@ def a_dropped_recording_becomes_text_and_subtitles(p):
     vtt = downloaded(b, "spoken.vtt")
     true(re.match(r"WEBVTT\n\n\d\d:\d\d:\d\d\.\d{3} --> \d\d:\d\d:\d\d\.\d{3}\n\S", vtt), "vtt: " + vtt)
     b.picture(p.pictures / "transcription.png")
+    b.run("window.live = new Set(); new MutationObserver(() => {"
+          "const t = document.querySelector('.card .partial');"
+          "if (t) window.live.add(t.textContent.length); })"
+          ".observe(document.querySelector('#transcripts'), {subtree: true, childList: true})")
+    drop(b, p.work / "minutes.wav", "minutes.wav")
+    b.wait("return document.querySelectorAll('.card-acts').length === 2", "a longer one", 60)
+    true(b.run("return window.live.size") > 3, "the words came all at once")
+    equal(b.run("return document.querySelectorAll('.card .segments')[0].children.length"), 60, "lines")
     drop(b, __file__, "no-sound.wav")
     b.wait("return document.querySelector('.card .error')", "words for a file without sound", 30)
     b.run("document.querySelector('.card button[aria-label^=Remove]').click()")
-    equal(b.run("return document.querySelectorAll('.card').length"), 1, "cards after removing one")
+    equal(b.run("return document.querySelectorAll('.card').length"), 2, "cards after removing one")
 
 
 def spoken_words_come_dimmed_and_then_stay(p):

@@ -2,7 +2,7 @@
  *
  * XMLHttpRequest sends the files, because fetch says nothing of an upload's progress. */
 import { $, button, copyText, download, duration, el, say } from "./dom.js";
-import { ApiError, askForKey, authorization, errorOf, url } from "./api.js";
+import { ApiError, askForKey, authorization, errorOf, EventLines, url } from "./api.js";
 
 export class Transcribe {
   /* host: model() names the speech model. */
@@ -61,13 +61,14 @@ export class Transcribe {
       const form = new FormData();
       form.append("model", this.host.model());
       form.append("response_format", "verbose_json");
+      form.append("stream", "true");
       form.append("timestamp_granularities[]", "segment");
       const language = $("language").value.trim();
       if (language) form.append("language", language);
       form.append("file", card.file, card.file.name);
-      const { status, text, after } = await send(card, form);
-      if (status === 200) {
-        card.finish(readResult(text));
+      const { status, text, result, after } = await send(card, form);
+      if (result) {
+        card.finish(result);
         return;
       }
       const error = errorOf(text, status);
@@ -91,24 +92,48 @@ function send(card, form) {
       if (e.lengthComputable) card.progress(e.loaded / e.total);
     };
     x.upload.onload = () => card.progress(1);
-    x.onload = () => resolve({ status: x.status, text: x.responseText,
-      after: Number(x.getResponseHeader("Retry-After")) });
+    let result = null;
+    let failed = null;
+    let read = 0;
+    let spoken = "";
+    const lines = new EventLines((data) => {
+      const e = readEvent(data);
+      if (e.error) failed = errorOf(data, 500);
+      else if (e.type === "transcript.text.done") result = readResult(e);
+      else if (e.delta) card.spoken((spoken += e.delta));
+    });
+    x.onprogress = () => {
+      if (x.status !== 200) return;
+      lines.push(x.responseText.slice(read));
+      read = x.responseText.length;
+    };
+    x.onload = () => {
+      x.onprogress();
+      if (failed) reject(failed);
+      else if (x.status === 200 && !result)
+        reject(new ApiError("The connection ended before the text did.", 0));
+      else resolve({ status: x.status, text: x.responseText, result,
+        after: Number(x.getResponseHeader("Retry-After")) });
+    };
     let sent = 0;
     x.onerror = () => reject(new ApiError(sent > 0
       ? "The connection was lost while the file was sent; it may be larger than the server takes."
       : "The server cannot be reached.", 0));
     x.onabort = () => reject(new ApiError("Removed.", 0));
+    card.start = performance.now();
     x.send(form);
   });
 }
 
-function readResult(text) {
-  let r;
+function readEvent(data) {
   try {
-    r = JSON.parse(text);
+    return JSON.parse(data) || {};
   } catch (e) {
-    throw new ApiError("The server sent something that is not JSON.", 0);
+    return {};
   }
+}
+
+function readResult(r) {
   const segments = (Array.isArray(r.segments) ? r.segments : [])
     .filter((s) => s && Number.isFinite(s.start) && Number.isFinite(s.end) && typeof s.text === "string")
     .map((s) => ({ start: s.start, end: s.end, text: s.text.trim() }));
@@ -151,13 +176,20 @@ export class Card {
     }
     if (this.timer) return;
     this.bar.removeAttribute("value");
-    this.start = performance.now();
     const tick = () => this.say("Transcribing, " + duration(performance.now() - this.start));
     tick();
     this.timer = setInterval(tick, 100);
   }
 
+  /* The text so far. */
+  spoken(text) {
+    this.progress(1);
+    if (!this.live) this.body.replaceChildren((this.live = el("p", { class: "spoken partial" })));
+    this.live.textContent = text;
+  }
+
   settle() {
+    this.live = null;
     clearInterval(this.timer);
     this.timer = 0;
     this.bar.hidden = true;
