@@ -3,6 +3,7 @@
     serve.py PORT MODEL RUNS TOKENS     prints one JSON object
 """
 import json
+import re
 import socket
 import statistics
 import sys
@@ -39,10 +40,9 @@ def run():
     body = {"model": model, "prompt": [11, 12, 13, 14], "max_tokens": tokens, "ignore_eos": True,
             "temperature": 0, "stream": True, "stream_options": {"include_usage": True}}
     got, start, first, last = ask("/v1/completions", body)
-    n = got.count(b'"finish_reason"')
-    end = got.find(b'"timings":')
-    timings = json.loads(got[end + 10:got.index(b"}", end) + 1]) if end >= 0 else {}
-    said = json.loads(b"{" + got[got.index(b'"usage":{'):].split(b'}', 1)[0] + b"}}")["usage"]
+    events = [json.loads(e) for e in re.findall(rb"data: (\{.*\})\n", got)]
+    n = sum(bool(e["choices"]) for e in events)
+    timings, said = events[-1].get("timings", {}), events[-1]["usage"]
     if said["completion_tokens"] != tokens:
         sys.exit(f"{said['completion_tokens']} tokens of {tokens} came")
     return {"events": n, "client": (tokens - 1) / (last - first), "whole": tokens / (last - start),

@@ -1,7 +1,7 @@
 #!/bin/bash
 # One stream over HTTP beside reel bench on the same model and GPU: tokens a second of a client on loopback.
 #
-#   bench/gpu/serve.sh [SHAPE ...]     default: 0.6b
+#   bench/gpu/serve.sh [SHAPE ...]     default: qwen3-0.6b
 #
 # Models are synthesized. Writes $OUT/gpu-serve.csv and prints it; the exit status is 1 when HTTP has less than
 # LEAST (0.97) of what reel bench has. DEVICE=cpu tries the script without a GPU.
@@ -9,7 +9,7 @@ set -uo pipefail
 cd "$(dirname "$0")/../.." || exit 1
 . tools/gpu_env.sh
 device=${DEVICE:-gpu} runs=${RUNS:-7} n=${TOKENS:-200} least=${LEAST:-0.97} port=${PORT:-8099}
-[ $# -gt 0 ] || set -- 0.6b
+[ $# -gt 0 ] || set -- qwen3-0.6b
 csv=$OUT/gpu-serve.csv
 . bench/gpu/rows.sh
 {
