@@ -1,5 +1,6 @@
 /* reel serve: models over HTTP. */
 #include "base/buffer.h"
+#include "base/clock.h"
 #include "base/memory.h"
 #include "server/server.h"
 
@@ -11,8 +12,11 @@
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <time.h>
 #include <unistd.h>
 
 #define MOST_MODELS    16
@@ -148,7 +152,9 @@ struct serve {
     bool quiet;
     struct server *server;
     pthread_t loader;
-    enum reel_status loaded;
+    enum reel_status loaded; /* known when the loader has ended */
+    atomic_bool ending;
+    atomic_bool failed; /* loading */
     struct reel_error load_error;
 };
 
@@ -282,7 +288,10 @@ static void on_log(void *user, enum server_log_kind kind, const char *line) {
 static void *load(void *user) {
     struct serve *serve = user;
     serve->loaded = server_load(serve->server, &serve->load_error);
-    if (serve->loaded != REEL_OK && serve->loaded != REEL_E_CANCELLED) kill(getpid(), SIGTERM);
+    if (serve->loaded == REEL_E_CANCELLED) serve->loaded = REEL_OK; /* it was asked to end */
+    if (serve->loaded == REEL_OK) return NULL;
+    atomic_store(&serve->failed, true);
+    if (!atomic_load(&serve->ending)) kill(getpid(), SIGTERM);
     return NULL;
 }
 
@@ -330,28 +339,32 @@ static void read_keys_again(struct serve *serve) {
     fprintf(stderr, "reel: %s\n", status == REEL_OK ? "the keys were read again" : err.text);
 }
 
-/* Until a signal that ends it. A first one lets running requests end, a second one does not. */
-static void *drain(void *user) {
-    struct serve *serve = user;
-    bool done = server_drain(serve->server, DRAIN_SECONDS);
-    if (!done) fprintf(stderr, "reel: some requests were cut off\n");
-    kill(getpid(), SIGTERM);
-    return NULL;
+static bool is_end(int signal) { return signal == SIGTERM || signal == SIGINT; }
+
+/* Lets running requests end. Another signal ends that. */
+static void drain(struct serve *serve, const sigset_t *signals) {
+    const struct timespec a_moment = { .tv_nsec = 20000000 };
+    const double until = clock_s() + DRAIN_SECONDS;
+    fprintf(stderr, "reel: no more requests are taken; those that run may end\n");
+    while (!server_drain(serve->server, 0)) {
+        if (clock_s() < until && !is_end(sigtimedwait(signals, NULL, &a_moment))) continue;
+        fprintf(stderr, "reel: some requests were cut off\n");
+        return;
+    }
 }
 
 static void run_until_signal(struct serve *serve, const sigset_t *signals) {
-    pthread_t drainer;
-    int signal = 0, ends = 0;
-    while (sigwait(signals, &signal) == 0) {
-        if (signal == SIGHUP) {
-            read_keys_again(serve);
-            continue;
-        }
-        if (ends++ > 0 || serve->loaded != REEL_OK) break;
-        fprintf(stderr, "reel: no more requests are taken; those that run may end\n");
-        if (pthread_create(&drainer, NULL, drain, serve) != 0) break;
-        pthread_detach(drainer);
-    }
+    int signal = 0;
+    while (sigwait(signals, &signal) == 0 && !is_end(signal))
+        read_keys_again(serve);
+    atomic_store(&serve->ending, true);
+    if (!atomic_load(&serve->failed)) drain(serve, signals);
+}
+
+/* Prompts are in memory: a crash must not write them to a disk. */
+static void keep_prompts_private(void) {
+    const struct rlimit none = { 0, 0 };
+    (void)setrlimit(RLIMIT_CORE, &none);
 }
 
 static enum reel_status serve_all(struct serve *serve, struct reel_error *err) {
@@ -361,6 +374,8 @@ static enum reel_status serve_all(struct serve *serve, struct reel_error *err) {
     sigaddset(&signals, SIGINT);
     sigaddset(&signals, SIGHUP);
     pthread_sigmask(SIG_BLOCK, &signals, NULL); /* every thread made from here on */
+    signal(SIGPIPE, SIG_IGN);                   /* a log that nobody reads any more ends nothing */
+    keep_prompts_private();
     enum reel_status status = open_server(serve, err);
     if (status != REEL_OK) return status;
     const char *host = cli_text(serve->args, "host", "127.0.0.1");
@@ -371,6 +386,9 @@ static enum reel_status serve_all(struct serve *serve, struct reel_error *err) {
         status = err_memory(err, "a thread that loads models", 0);
     if (status == REEL_OK) {
         run_until_signal(serve, &signals);
+        /* a model that is being loaded is loaded to its end: another signal does not wait */
+        signal(SIGHUP, SIG_IGN);
+        pthread_sigmask(SIG_UNBLOCK, &signals, NULL);
         pthread_join(serve->loader, NULL);
         status = serve->loaded;
         if (status != REEL_OK) *err = serve->load_error;

@@ -5,6 +5,7 @@
 #include "server/api_error.h"
 #include "server/base64.h"
 #include "server/exchange_state.h"
+#include "server/json_out.h"
 
 #include <ctype.h>
 #include <inttypes.h>
@@ -158,6 +159,36 @@ static void check_key(struct exchange *x) {
     admit_refuse(x, 401, NULL, "no valid API key was given: Authorization: Bearer KEY");
 }
 
+/* ---- where a request ends ---- */
+
+static int count_headers(const struct exchange *x, const char *name) {
+    int n = 0;
+    for (int i = 0; i < x->n_fields; i++)
+        n += !x->fields[i].query && strcasecmp(x->fields[i].name, name) == 0;
+    return n;
+}
+
+static void refuse_now(struct exchange *x, int code, const char *what) {
+    admit_refuse(x, code, NULL, "%s", what);
+    x->refuse_now = true;
+}
+
+/* A server in front that reads such a request otherwise would let one request hide in another. */
+static void check_framing(struct exchange *x) {
+    const char *coding = exchange_header(x, "Transfer-Encoding");
+    const int n_codings = count_headers(x, "Transfer-Encoding");
+    const int n_lengths = count_headers(x, "Content-Length");
+    if (x->more_fields) {
+        refuse_now(x, 431, "the request has too many headers or query arguments");
+    } else if (n_lengths > 1 || n_codings > 1 || (n_lengths && n_codings)) {
+        refuse_now(x, 400, "the request says more than once how long its body is");
+    } else if (coding && strcasecmp(coding, "chunked") != 0) {
+        refuse_now(x, 501, "the only Transfer-Encoding that is known is chunked");
+    } else if (count_headers(x, "Host") > 1) {
+        refuse_now(x, 400, "the request has more than one header Host");
+    }
+}
+
 /* ---- all of it ---- */
 
 void admit_refuse(struct exchange *x, int code, const char *param, const char *format, ...) {
@@ -172,6 +203,7 @@ void admit_refuse(struct exchange *x, int code, const char *param, const char *f
 
 void admit_check(struct exchange *x) {
     char allowed[32] = "";
+    check_framing(x);
     x->route = route_find(x->method, x->path, allowed);
     check_host(x);
     check_origin(x);
@@ -211,27 +243,43 @@ static void time_text(char text[40]) {
     snprintf(text + n, 40 - n, ".%03dZ", (int)(now.tv_nsec / 1000000));
 }
 
-/* A path comes from outside: what is not plain is shown as '?'. */
-static void plain_path(char out[80], const char *path) {
+/* Methods and paths come from outside: what is not plain is shown as '?'. */
+static void plain_word(char *out, size_t room, const char *text) {
     size_t n = 0;
-    for (; path[n] && n < 79; n++)
-        out[n] = isgraph((unsigned char)path[n]) && !strchr("\"\\", path[n]) ? path[n] : '?';
+    for (; text[n] && n + 1 < room; n++)
+        out[n] = isgraph((unsigned char)text[n]) && !strchr("\"\\", text[n]) ? text[n] : '?';
     out[n] = '\0';
+}
+
+/* A model's name is the operator's and may hold anything. */
+static void write_name(struct buffer *out, const char *name, bool json) {
+    size_t n = strlen(name);
+    if (n > 200) n = 200;
+    if (json) {
+        (void)json_out_text(out, name, n, NULL);
+        return;
+    }
+    for (size_t i = 0; i < n; i++)
+        (void)buffer_append(out, iscntrl((unsigned char)name[i]) ? "?" : name + i, 1, NULL);
 }
 
 void admit_log(const struct exchange *x, int code, double total_ms) {
     const struct exchange_figures *f = &x->figures;
-    char when[40], path[80];
-    const char *model = f->model ? f->model : "-";
+    const bool json = x->server->options.log_json;
+    struct buffer model = { 0 };
+    char when[40], path[80], method[16];
     time_text(when);
-    plain_path(path, x->path);
+    plain_word(path, sizeof path, x->path);
+    plain_word(method, sizeof method, x->method);
+    write_name(&model, f->model ? f->model : "-", json);
     server_log(x->server, SERVER_LOG_ACCESS,
-               x->server->options.log_json
+               json
                    ? "{\"time\":\"%s\",\"id\":\"%s\",\"method\":\"%s\",\"path\":\"%s\",\"code\":%d,"
-                     "\"ms\":%.1f,\"model\":\"%s\",\"prompt\":%d,\"reused\":%d,\"generated\":%d,"
+                     "\"ms\":%.1f,\"model\":%s,\"prompt\":%d,\"reused\":%d,\"generated\":%d,"
                      "\"queue_ms\":%.1f,\"first_token_ms\":%.1f}"
                    : "%s %s %s %s %d %.1f ms, %s, prompt %d (%d reused), generated %d, queue %.1f "
                      "ms, first token %.1f ms",
-               when, x->id, x->method, path, code, total_ms, model, f->n_prompt, f->n_reused,
-               f->n_generated, f->queue_ms, f->first_token_ms);
+               when, x->id, method, path, code, total_ms, model.bytes ? model.bytes : "\"\"",
+               f->n_prompt, f->n_reused, f->n_generated, f->queue_ms, f->first_token_ms);
+    buffer_release(&model);
 }

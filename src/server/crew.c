@@ -80,7 +80,7 @@ bool crew_take(struct crew *c, struct crew_task *task) {
     return free;
 }
 
-void crew_close(struct crew *c) {
+void crew_end(struct crew *c) {
     if (!c) return;
     pthread_mutex_lock(&c->lock);
     c->over = true;
@@ -88,6 +88,12 @@ void crew_close(struct crew *c) {
     pthread_mutex_unlock(&c->lock);
     for (int i = 0; i < c->n_threads; i++)
         pthread_join(c->threads[i], NULL);
+    c->n_threads = 0;
+}
+
+void crew_close(struct crew *c) {
+    if (!c) return;
+    crew_end(c);
     pthread_cond_destroy(&c->work);
     pthread_mutex_destroy(&c->lock);
     mem_free(c);

@@ -8,13 +8,14 @@
 
 #include <string.h>
 #include <strings.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 struct exchange *exchange_new(struct server *server, struct reel_error *err) {
     struct exchange *x = NULL;
     if (mem_zeroed(&x, 1, sizeof *x, "a request", err) != REEL_OK) return NULL;
     x->server = server;
-    x->references = 1;
+    atomic_init(&x->references, 1);
     x->fd = -1;
     x->socket.fd = -1;
     x->start_ms = clock_ms();
@@ -23,17 +24,10 @@ struct exchange *exchange_new(struct server *server, struct reel_error *err) {
     return x;
 }
 
-void exchange_hold(struct exchange *x) {
-    pthread_mutex_lock(&x->lock);
-    x->references++;
-    pthread_mutex_unlock(&x->lock);
-}
+void exchange_hold(struct exchange *x) { atomic_fetch_add(&x->references, 1); }
 
 void exchange_let_go(struct exchange *x) {
-    pthread_mutex_lock(&x->lock);
-    bool last = --x->references == 0;
-    pthread_mutex_unlock(&x->lock);
-    if (!last) return;
+    if (atomic_fetch_sub(&x->references, 1) > 1) return;
     for (int i = 0; i < x->n_more; i++)
         mem_free((void *)x->more[i][1]);
     if (x->body_counted) atomic_fetch_sub(&x->server->body_bytes, x->body_counted);
@@ -84,10 +78,14 @@ const char *exchange_query(const struct exchange *x, const char *name) {
 
 /* ---- the client ---- */
 
-void exchange_wake(struct exchange *x) {
-    if (!x->suspended || !x->connection) return;
-    x->suspended = false;
-    MHD_resume_connection(x->connection);
+/* A suspended connection stays until it is resumed, and only who set `suspended` to false resumes
+ * it: so the library is called without the lock, which it wants in the other order when it says
+ * that a WebSocket is completed. */
+void exchange_unlock_and_wake(struct exchange *x) {
+    struct MHD_Connection *connection = x->suspended ? x->connection : NULL;
+    if (connection) x->suspended = false;
+    pthread_mutex_unlock(&x->lock);
+    if (connection) MHD_resume_connection(connection);
 }
 
 void exchange_left(struct exchange *x) {
@@ -95,10 +93,10 @@ void exchange_left(struct exchange *x) {
     if (!x->gone) {
         x->gone = true;
         if (x->on_gone) x->on_gone(x->on_gone_user);
-        exchange_wake(x);
+        if (x->upgrade) shutdown(x->socket.fd, SHUT_RDWR); /* wakes a handler that reads */
         pthread_cond_broadcast(&x->changed);
     }
-    pthread_mutex_unlock(&x->lock);
+    exchange_unlock_and_wake(x);
 }
 
 bool exchange_is_gone(const struct exchange *x) {
@@ -147,9 +145,8 @@ static void begin(struct exchange *x, int code, const char *type, struct buffer 
             x->out = *body;
             *body = (struct buffer){ 0 };
         }
-        exchange_wake(x);
     }
-    pthread_mutex_unlock(&x->lock);
+    exchange_unlock_and_wake(x);
 }
 
 void exchange_reply_buffer(struct exchange *x, int code, const char *type, struct buffer *body) {
@@ -184,14 +181,12 @@ bool exchange_put(struct exchange *x, const void *bytes, size_t n_bytes) {
     if (good && x->out.size - x->out_taken + n_bytes > STREAM_MOST) good = false;
     if (good) good = buffer_append(&x->out, bytes, n_bytes, NULL) == REEL_OK;
     if (!good) x->gone = true;
-    exchange_wake(x);
-    pthread_mutex_unlock(&x->lock);
+    exchange_unlock_and_wake(x);
     return good;
 }
 
 void exchange_end(struct exchange *x) {
     pthread_mutex_lock(&x->lock);
     x->ended = true;
-    exchange_wake(x);
-    pthread_mutex_unlock(&x->lock);
+    exchange_unlock_and_wake(x);
 }

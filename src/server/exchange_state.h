@@ -8,6 +8,7 @@
 #include "server/server_state.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 #define EXCHANGE_ID_BYTES     64
 #define EXCHANGE_MORE_HEADERS 6
@@ -28,20 +29,23 @@ struct exchange {
     char *method, *path;
     struct exchange_field fields[EXCHANGE_FIELDS];
     int n_fields;
+    bool more_fields;          /* than were kept */
     struct buffer fields_text; /* reserved whole before the first field points into it */
     struct buffer body;
     size_t body_counted; /* in server.body_bytes */
+    size_t discarded;    /* bytes of a refused request's body */
     double start_ms;
     struct exchange_figures figures;
     /* An answer that was found before the body had come: the body is read and thrown away. */
     int refuse_code;
     const char *refuse_param;
     char refuse_text[200];
+    bool refuse_now; /* its body is not waited for: the connection closes after the answer */
+    atomic_int references;
 
     pthread_mutex_t lock;              /* guards what follows */
     struct MHD_Connection *connection; /* NULL: completed, or a socket of the handler's */
     int fd;
-    int references;
     bool suspended; /* the library waits for MHD_resume_connection */
     bool handling;  /* the handler was started */
     bool over;      /* it has returned */
@@ -61,8 +65,8 @@ struct exchange {
     struct MHD_UpgradeResponseHandle *upgrade;
     struct exchange_socket socket;
     char *extra;
-    bool upgraded;
-    pthread_cond_t changed; /* upgraded, or gone */
+    bool upgraded, abandoned; /* abandoned: the handler did not wait for its socket */
+    pthread_cond_t changed;   /* upgraded, or gone */
 };
 
 struct exchange *exchange_new(struct server *server, struct reel_error *err);
@@ -77,7 +81,7 @@ enum reel_status exchange_upgrade_now(struct exchange *x, const char *accept, co
 /* The client has left, or its connection failed. */
 void exchange_left(struct exchange *x);
 
-/* x->lock is held: the library looks at the connection again. */
-void exchange_wake(struct exchange *x);
+/* x->lock is held; it is unlocked, and the library looks at the connection again. */
+void exchange_unlock_and_wake(struct exchange *x);
 
 #endif

@@ -17,9 +17,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#define HEADER_BYTES     ((size_t)32 << 10) /* of one connection, request line included */
-#define STREAM_BLOCK     ((size_t)16 << 10) /* bytes of a stream that go out at once, at most */
-#define BODY_MS_PER_BYTE 0.0625             /* 16 KB a second: slower is shut */
+#define HEADER_BYTES ((size_t)32 << 10) /* of one connection, request line included */
+#define STREAM_BLOCK ((size_t)16 << 10) /* bytes of a stream that go out at once, at most */
+#define MS_PER_BYTE  0.0625             /* 16 KB a second: slower is shut */
+#define DISCARD_MOST                                                                               \
+    ((size_t)8 << 20) /* of a refused request's body, so that its client reads why */
 
 /* ---- the handler's thread ---- */
 
@@ -39,11 +41,13 @@ static void run_handler(struct crew_task *task) {
     if (!exchange_is_gone(x) && !x->begun && !x->upgraded)
         api_error(x, 500, NULL, NULL, "%s %s gave no answer", x->method, x->path);
     if (x->streaming) exchange_end(x);
+    exchange_socket_close(x);
     account(x);
     pthread_mutex_lock(&x->lock);
     x->over = true;
-    exchange_wake(x); /* a client that has gone is let go */
-    pthread_mutex_unlock(&x->lock);
+    const double left = (double)(x->out.size - x->out_taken);
+    exchange_unlock_and_wake(x); /* a client that has gone is let go */
+    watch_answered(server->watch, x->fd, x, left * MS_PER_BYTE);
     exchange_let_go(x);
     atomic_fetch_sub(&server->n_active, 1);
 }
@@ -57,14 +61,14 @@ static ssize_t send_more(void *user, uint64_t position, char *out, size_t most) 
     size_t n = x->out.size - x->out_taken;
     ssize_t sent = 0;
     if (n > most) n = most;
-    if (n > 0) {
+    if (x->gone) {
+        sent = MHD_CONTENT_READER_END_WITH_ERROR;
+    } else if (n > 0) {
         memcpy(out, x->out.bytes + x->out_taken, n);
         x->out_taken += n;
         sent = (ssize_t)n;
-    } else if (x->ended && !x->gone) {
+    } else if (x->ended) {
         sent = MHD_CONTENT_READER_END_OF_STREAM;
-    } else if (x->gone) {
-        sent = MHD_CONTENT_READER_END_WITH_ERROR;
     } else {
         x->suspended = true;
         MHD_suspend_connection(x->connection);
@@ -91,10 +95,10 @@ static void add_headers(struct exchange *x, struct MHD_Response *response) {
 static enum MHD_Result queue_answer(struct exchange *x) {
     struct MHD_Response *response = NULL;
     if (x->streaming) {
-        x->references++; /* the lock is held */
+        exchange_hold(x);
         response = MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, STREAM_BLOCK, send_more, x,
                                                      release_sender);
-        if (!response) x->references--;
+        if (!response) exchange_let_go(x); /* the library has another */
     } else {
         size_t n = x->out.size;
         response = MHD_create_response_from_buffer(n, n ? x->out.bytes : (char *)"",
@@ -119,8 +123,15 @@ static void take_socket(void *user, struct MHD_Connection *connection, void *req
     struct exchange *x = user;
     (void)connection;
     (void)request;
-    watch_close_of(x->server->watch, x->fd);
+    watch_upgraded(x->server->watch, x->fd);
     pthread_mutex_lock(&x->lock);
+    x->connection = NULL;
+    if (x->abandoned || x->gone) {
+        pthread_mutex_unlock(&x->lock);
+        watch_close_of(x->server->watch, x->fd);
+        MHD_upgrade_action(upgrade, MHD_UPGRADE_ACTION_CLOSE);
+        return;
+    }
     if (n_extra) x->extra = mem_alloc(n_extra);
     if (x->extra) memcpy(x->extra, extra, n_extra);
     x->socket = (struct exchange_socket){ fd, x->extra, x->extra ? n_extra : 0 };
@@ -151,10 +162,12 @@ enum reel_status exchange_upgrade_now(struct exchange *x, const char *accept, co
     x->protocol = protocol;
     x->code = MHD_HTTP_SWITCHING_PROTOCOLS;
     x->begun = true;
-    exchange_wake(x);
+    exchange_unlock_and_wake(x);
+    pthread_mutex_lock(&x->lock);
     while (!x->upgraded && !x->gone)
         pthread_cond_wait(&x->changed, &x->lock);
     bool here = x->upgraded;
+    x->abandoned = !here;
     *socket = x->socket;
     pthread_mutex_unlock(&x->lock);
     return here ? REEL_OK : err_set(err, REEL_E_CANCELLED, "the client left");
@@ -165,7 +178,9 @@ void exchange_socket_close(struct exchange *x) {
     struct MHD_UpgradeResponseHandle *upgrade = x->upgrade;
     x->upgrade = NULL;
     pthread_mutex_unlock(&x->lock);
-    if (upgrade) MHD_upgrade_action(upgrade, MHD_UPGRADE_ACTION_CLOSE);
+    if (!upgrade) return;
+    watch_close_of(x->server->watch, x->fd); /* nobody hears of this exchange any more */
+    MHD_upgrade_action(upgrade, MHD_UPGRADE_ACTION_CLOSE);
 }
 
 /* ---- receiving ---- */
@@ -187,10 +202,11 @@ static enum MHD_Result measure_field(void *user, enum MHD_ValueKind kind, const 
 }
 
 static const char *keep_text(struct exchange *x, const char *text) {
-    size_t at = x->fields_text.size;
-    (void)buffer_append(&x->fields_text, text ? text : "", text ? strlen(text) : 0, NULL);
-    x->fields_text.size++; /* its terminator */
-    return x->fields_text.bytes + at;
+    const size_t n = field_bytes(text);
+    char *copy = x->fields_text.bytes + x->fields_text.size;
+    memcpy(copy, text ? text : "", n);
+    x->fields_text.size += n;
+    return copy;
 }
 
 static enum MHD_Result keep_field(void *user, enum MHD_ValueKind kind, const char *name,
@@ -198,7 +214,10 @@ static enum MHD_Result keep_field(void *user, enum MHD_ValueKind kind, const cha
     struct field_walk *walk = user;
     struct exchange *x = walk->x;
     (void)kind;
-    if (x->n_fields == EXCHANGE_FIELDS) return MHD_NO;
+    if (x->n_fields == EXCHANGE_FIELDS) {
+        x->more_fields = true;
+        return MHD_NO;
+    }
     struct exchange_field *f = &x->fields[x->n_fields++];
     f->name = keep_text(x, name);
     f->value = keep_text(x, value);
@@ -209,13 +228,12 @@ static enum MHD_Result keep_field(void *user, enum MHD_ValueKind kind, const cha
 /* The library's own are gone when the client is. */
 static bool keep_fields(struct exchange *x) {
     struct field_walk walk = { .x = x };
-    char zero = 0;
     MHD_get_connection_values(x->connection, MHD_HEADER_KIND, measure_field, &walk);
     MHD_get_connection_values(x->connection, MHD_GET_ARGUMENT_KIND, measure_field, &walk);
     /* all at once: later ones must not move the earlier */
-    for (size_t i = 0; i <= walk.bytes; i++)
-        if (buffer_append(&x->fields_text, &zero, 1, NULL) != REEL_OK) return false;
-    x->fields_text.size = 0;
+    x->fields_text.bytes = mem_alloc(walk.bytes + 1);
+    if (!x->fields_text.bytes) return false;
+    x->fields_text.capacity = walk.bytes + 1;
     MHD_get_connection_values(x->connection, MHD_HEADER_KIND, keep_field, &walk);
     walk.query = true;
     MHD_get_connection_values(x->connection, MHD_GET_ARGUMENT_KIND, keep_field, &walk);
@@ -245,20 +263,44 @@ static struct exchange *first_line(struct server *server, struct MHD_Connection 
     return x;
 }
 
-/* A body is counted with those of all requests: four of the largest at once are taken. */
-static void take_body(struct exchange *x, const char *bytes, size_t n) {
+/* A body is counted with those of all requests: four of the largest at once are taken. False: the
+ * connection is to be closed, nothing can be answered in the middle of a body. */
+static bool take_body(struct exchange *x, const char *bytes, size_t n) {
     struct server *server = x->server;
     const size_t most = server->options.max_body;
-    if (x->refuse_code) return;
+    if (x->refuse_code) {
+        x->discarded += n;
+        return x->discarded <= DISCARD_MOST;
+    }
+    watch_more(server->watch, x->fd, (double)n * MS_PER_BYTE);
     if (atomic_fetch_add(&server->body_bytes, n) + n > 4 * most) {
         atomic_fetch_sub(&server->body_bytes, n);
         admit_refuse(x, 503, NULL, "the bodies of other requests fill the memory that there is");
-        return;
+        return true;
     }
     x->body_counted += n;
-    if (buffer_append(&x->body, bytes, n, NULL) == REEL_OK) return;
-    admit_refuse(x, 413, NULL, "the body is longer than %zu bytes (--max-body)", most);
+    const enum reel_status status = buffer_append(&x->body, bytes, n, NULL);
+    if (status == REEL_OK) return true;
+    if (status == REEL_E_LIMIT) {
+        admit_refuse(x, 413, NULL, "the body is longer than %zu bytes (--max-body)", most);
+    } else {
+        admit_refuse(x, 503, NULL, "out of memory");
+    }
     buffer_release(&x->body);
+    return true;
+}
+
+/* What its Content-Length says; the library has refused what is no number. */
+static void check_length(struct exchange *x) {
+    const char *length = exchange_header(x, "Content-Length");
+    const size_t most = x->server->options.max_body;
+    const unsigned long long n = length ? strtoull(length, NULL, 10) : 0;
+    if (n > most) {
+        admit_refuse(x, 413, NULL, "the body has %.20s bytes; allowed are %zu (--max-body)", length,
+                     most);
+        x->refuse_now = true;
+    }
+    if (x->refuse_code && (n > DISCARD_MOST || exchange_header(x, "Expect"))) x->refuse_now = true;
 }
 
 static void start_handler(struct exchange *x) {
@@ -312,19 +354,14 @@ static enum MHD_Result on_request(void *user, struct MHD_Connection *connection,
         x = first_line(server, connection, path, method);
         if (!x) return MHD_NO;
         *own = x;
-        const char *length = exchange_header(x, "Content-Length");
-        double n = length ? strtod(length, NULL) : 0;
-        if (n > (double)server->options.max_body)
-            admit_refuse(x, 413, NULL, "the body has %s bytes; allowed are %zu (--max-body)",
-                         length, server->options.max_body);
-        watch_receiving(server->watch, x->fd, x->refuse_code ? 0 : n * BODY_MS_PER_BYTE);
-        /* a body that is refused for its length is not waited for: the connection closes */
-        return x->refuse_code == 413 ? go_on(x) : MHD_YES;
+        check_length(x);
+        watch_receiving(server->watch, x->fd);
+        return x->refuse_now ? go_on(x) : MHD_YES;
     }
     if (*n_body) {
-        if (!x->handling) take_body(x, body, *n_body);
+        bool good = x->handling || take_body(x, body, *n_body);
         *n_body = 0;
-        return MHD_YES;
+        return good ? MHD_YES : MHD_NO;
     }
     return go_on(x);
 }
@@ -336,7 +373,13 @@ static void on_completed(void *user, struct MHD_Connection *connection, void **o
     (void)connection;
     if (!x) return;
     *own = NULL;
-    if (!x->upgraded) watch_receiving(server->watch, x->fd, 0);
+    /* Of a WebSocket this is said while the library holds a lock that it takes in the other order
+     * elsewhere; take_socket has done all but this. */
+    if (!x->connection) {
+        exchange_let_go(x);
+        return;
+    }
+    watch_receiving(server->watch, x->fd);
     if (how != MHD_REQUEST_TERMINATED_COMPLETED_OK) exchange_left(x);
     pthread_mutex_lock(&x->lock);
     x->connection = NULL;
@@ -349,7 +392,7 @@ static void on_connection(void *user, struct MHD_Connection *connection, void **
     struct server *server = user;
     (void)own;
     if (what == MHD_CONNECTION_NOTIFY_STARTED) {
-        watch_receiving(server->watch, socket_of(connection), 0);
+        watch_receiving(server->watch, socket_of(connection));
     } else {
         watch_close_of(server->watch, socket_of(connection));
     }

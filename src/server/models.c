@@ -180,6 +180,8 @@ enum reel_status server_load(struct server *server, struct reel_error *err) {
         struct served_model *m = &server->models[i];
         struct reel_error why = { 0 };
         double start = clock_ms();
+        if (atomic_load(&server->draining))
+            return err_set(err, REEL_E_CANCELLED, "the server ends before its models are loaded");
         enum reel_status status = load_one(server, i, &why);
         if (status != REEL_OK) {
             snprintf(m->why, sizeof m->why, "%.299s", why.text);
@@ -365,9 +367,9 @@ static enum reel_status take(struct session_lease *lease, struct session_pool *p
         p->slots[choice.slot].failed = !p->slots[choice.slot].session;
         free_slot(p, choice.slot);
     }
-    pthread_mutex_unlock(&p->lock);
     lease->session = p->slots[choice.slot].session;
-    lease->index = choice.slot;
+    lease->index = status == REEL_OK ? choice.slot : -1;
+    pthread_mutex_unlock(&p->lock);
     return status;
 }
 
@@ -411,9 +413,9 @@ bool session_pool_is_over(struct served_model *m) {
 }
 
 void session_pool_figures(struct served_model *m, struct pool_figures *figures) {
-    struct session_pool *p = m->pool;
     *figures = (struct pool_figures){ 0 };
     if (atomic_load(&m->state) != SERVED_READY) return;
+    struct session_pool *p = m->pool;
     pthread_mutex_lock(&p->lock);
     figures->n_busy = p->n_busy;
     figures->n_waiting = p->n_waiting;

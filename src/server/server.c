@@ -13,7 +13,7 @@
 #define OTHER_THREADS 64 /* handlers beside those that wait for a session or have one */
 
 void server_log(const struct server *server, enum server_log_kind kind, const char *format, ...) {
-    char line[1024];
+    char line[2048];
     va_list list;
     if (!server->options.log) return;
     va_start(list, format);
@@ -90,9 +90,10 @@ enum reel_status server_set_keys(struct server *server, const char *const *keys,
 bool server_drain(struct server *server, double seconds) {
     const struct timespec while_ms = { .tv_nsec = 5000000 };
     double until = clock_ms() + seconds * 1e3;
-    atomic_store(&server->draining, true);
-    int listener = server->daemon ? MHD_quiesce_daemon(server->daemon) : -1;
-    if (listener >= 0) server->listener = listener; /* ours again, and closed below */
+    if (!atomic_exchange(&server->draining, true)) {
+        int listener = server->daemon ? MHD_quiesce_daemon(server->daemon) : -1;
+        if (listener >= 0) server->listener = listener; /* ours again; http_stop closes it */
+    }
     while (atomic_load(&server->n_active) > 0 && clock_ms() < until &&
            !atomic_load(&server->ending))
         nanosleep(&while_ms, NULL);
@@ -105,8 +106,11 @@ void server_close(struct server *s, void (*close)(void *user, struct reel_model 
     atomic_store(&s->ending, true);
     models_end(s);
     if (s->watch) watch_end(s->watch);
-    crew_close(s->crew);
+    /* The HTTP side may still receive requests: it asks the crew, which takes none any more. Only
+     * now is no connection suspended, which the library insists on when it stops. */
+    crew_end(s->crew);
     http_stop(s);
+    crew_close(s->crew);
     watch_close(s->watch);
     metrics_close(s->metrics);
     models_close(s, close);

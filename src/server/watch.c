@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <stdint.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -14,11 +15,13 @@
 #include <unistd.h>
 
 #define LOOK_MS 500 /* how often slow requests are looked for */
+#define WAKE    UINT64_MAX
 
 struct entry {
-    bool open, in_epoll;
+    bool open, in_epoll, timed;
+    uint32_t turn;   /* counts watch_handling: an event of an earlier connection is known by it */
     void *user;      /* or NULL: it is receiving */
-    double until_ms; /* of receiving */
+    double until_ms; /* where timed */
 };
 
 struct watch {
@@ -33,10 +36,17 @@ struct watch {
     bool over, ended;
 };
 
-static void hung_up(struct watch *w, int fd) {
+/* An event's data: the descriptor, and above it the turn. */
+static uint64_t data_of(const struct entry *e, int fd) {
+    return (uint64_t)e->turn << 32 | (uint32_t)fd;
+}
+
+/* Since epoll_wait returned, the descriptor may have become another connection's. */
+static void hung_up(struct watch *w, uint64_t data) {
+    const int fd = (int)(uint32_t)data;
     pthread_mutex_lock(&w->lock);
     struct entry *e = fd < w->n_entries ? &w->entries[fd] : NULL;
-    if (e && e->open && e->in_epoll) {
+    if (e && e->open && e->in_epoll && data_of(e, fd) == data) {
         epoll_ctl(w->epoll, EPOLL_CTL_DEL, fd, NULL); /* it would be told again and again */
         e->in_epoll = false;
         if (e->user) w->left(e->user);
@@ -49,7 +59,7 @@ static void shut_slow(struct watch *w) {
     pthread_mutex_lock(&w->lock);
     for (int fd = 0; fd < w->n_entries; fd++) {
         struct entry *e = &w->entries[fd];
-        if (!e->open || e->user || now < e->until_ms) continue;
+        if (!e->open || !e->timed || now < e->until_ms) continue;
         shutdown(fd, SHUT_RDWR); /* the HTTP library sees the end and closes it */
         e->until_ms = now + w->timeout_ms;
     }
@@ -63,7 +73,7 @@ static void *look(void *user) {
         struct epoll_event events[64];
         int n = epoll_wait(w->epoll, events, 64, LOOK_MS);
         for (int i = 0; i < n; i++)
-            if (events[i].data.fd != w->wake) hung_up(w, events[i].data.fd);
+            if (events[i].data.u64 != WAKE) hung_up(w, events[i].data.u64);
         pthread_mutex_lock(&w->lock);
         bool over = w->over;
         pthread_mutex_unlock(&w->lock);
@@ -79,7 +89,7 @@ static enum reel_status start(struct watch *w, struct reel_error *err) {
     struct epoll_event event = { .events = EPOLLIN };
     w->epoll = epoll_create1(EPOLL_CLOEXEC);
     w->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    event.data.fd = w->wake;
+    event.data.u64 = WAKE;
     if (w->epoll < 0 || w->wake < 0 || epoll_ctl(w->epoll, EPOLL_CTL_ADD, w->wake, &event) != 0)
         return err_set(err, REEL_E_IO, "watching connections: %s", strerror(errno));
     w->running = pthread_create(&w->thread, NULL, look, w) == 0;
@@ -150,25 +160,65 @@ static void leave_epoll(struct watch *w, struct entry *e, int fd) {
     e->user = NULL;
 }
 
-void watch_receiving(struct watch *w, int fd, double extra_ms) {
+static void give_time(struct watch *w, struct entry *e, double extra_ms) {
+    e->timed = true;
+    e->until_ms = clock_ms() + w->timeout_ms + extra_ms;
+}
+
+/* The lock is held. */
+static struct entry *open_entry(struct watch *w, int fd) {
+    return fd >= 0 && fd < w->n_entries && w->entries[fd].open ? &w->entries[fd] : NULL;
+}
+
+void watch_receiving(struct watch *w, int fd) {
     pthread_mutex_lock(&w->lock);
     struct entry *e = entry_of(w, fd);
     if (e) {
         leave_epoll(w, e, fd);
         if (!e->open) w->n_open++;
         e->open = true;
-        e->until_ms = clock_ms() + w->timeout_ms + extra_ms;
+        give_time(w, e, 0);
+    }
+    pthread_mutex_unlock(&w->lock);
+}
+
+void watch_more(struct watch *w, int fd, double ms) {
+    pthread_mutex_lock(&w->lock);
+    struct entry *e = open_entry(w, fd);
+    if (e) e->until_ms += ms;
+    pthread_mutex_unlock(&w->lock);
+}
+
+void watch_answered(struct watch *w, int fd, const void *user, double extra_ms) {
+    pthread_mutex_lock(&w->lock);
+    struct entry *e = open_entry(w, fd);
+    if (e && e->user == user) give_time(w, e, extra_ms);
+    pthread_mutex_unlock(&w->lock);
+}
+
+void watch_upgraded(struct watch *w, int fd) {
+    pthread_mutex_lock(&w->lock);
+    struct entry *e = open_entry(w, fd);
+    if (e && e->in_epoll) {
+        epoll_ctl(w->epoll, EPOLL_CTL_DEL, fd, NULL);
+        e->in_epoll = false;
     }
     pthread_mutex_unlock(&w->lock);
 }
 
 void watch_handling(struct watch *w, int fd, void *user) {
-    struct epoll_event event = { .events = EPOLLRDHUP, .data.fd = fd };
+    struct epoll_event event = { .events = EPOLLRDHUP };
     pthread_mutex_lock(&w->lock);
     struct entry *e = entry_of(w, fd);
     if (e) {
+        leave_epoll(w, e, fd);
+        if (!e->open) w->n_open++;
+        e->open = true;
+        e->timed = false;
         e->user = user;
-        if (!e->in_epoll) e->in_epoll = epoll_ctl(w->epoll, EPOLL_CTL_ADD, fd, &event) == 0;
+        e->turn++;
+        event.data.u64 = data_of(e, fd);
+        e->in_epoll = epoll_ctl(w->epoll, EPOLL_CTL_ADD, fd, &event) == 0;
         if (w->ended) w->left(user);
     }
     pthread_mutex_unlock(&w->lock);

@@ -16,11 +16,17 @@ void watch_end(struct watch *w);
 void watch_close(struct watch *w);
 
 /* A connection waits for a request, or receives one: after the time its socket is shut down. Said
- * when it begins and when an answer has ended; `extra_ms` more for a body that is long. */
-void watch_receiving(struct watch *w, int fd, double extra_ms);
+ * when it begins and when an answer has ended. */
+void watch_receiving(struct watch *w, int fd);
+/* Part of a request's body has come: it may take so much longer. */
+void watch_more(struct watch *w, int fd, double ms);
 /* Its request is being answered: `user` hears when the client leaves. */
 void watch_handling(struct watch *w, int fd, void *user);
-/* It is closed, or no longer HTTP. */
+/* The answer for `user` is whole: the client has the time, and `extra_ms`, to read what is left. */
+void watch_answered(struct watch *w, int fd, const void *user, double extra_ms);
+/* It is a WebSocket: nothing but the server's end is said to `user`. */
+void watch_upgraded(struct watch *w, int fd);
+/* It is closed. */
 void watch_close_of(struct watch *w, int fd);
 
 int watch_connections(struct watch *w);
