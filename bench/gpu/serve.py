@@ -45,6 +45,8 @@ def run():
     timings, said = events[-1].get("timings", {}), events[-1]["usage"]
     if said["completion_tokens"] != tokens:
         sys.exit(f"{said['completion_tokens']} tokens of {tokens} came")
+    if n < 0.9 * tokens:
+        sys.exit(f"{n} events for {tokens} tokens: the model's tokenizer has no text for them")
     return {"events": n, "client": (tokens - 1) / (last - first), "whole": tokens / (last - start),
             "server": timings.get("predicted_per_second", 0), "first_ms": (first - start) * 1e3}
 
