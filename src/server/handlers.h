@@ -15,5 +15,6 @@ void handle_tokenize(struct exchange *x);    /* tokens_api.c */
 void handle_detokenize(struct exchange *x);
 void handle_apply_template(struct exchange *x);
 void handle_transcriptions(struct exchange *x); /* transcriptions.c */
+void handle_realtime(struct exchange *x);       /* realtime.c */
 
 #endif
