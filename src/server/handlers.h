@@ -7,6 +7,7 @@
 void handle_page(struct exchange *x);   /* page_api.c */
 void handle_health(struct exchange *x); /* status_api.c */
 void handle_ready(struct exchange *x);
+void handle_metrics(struct exchange *x); /* metrics.c */
 void handle_models(struct exchange *x);
 void handle_model(struct exchange *x);
 void handle_chat(struct exchange *x);        /* chat_api.c */

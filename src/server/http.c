@@ -106,12 +106,8 @@ static enum MHD_Result queue_answer(struct exchange *x) {
     }
     if (!response) return MHD_NO;
     add_headers(x, response);
-    x->queued = true;
     enum MHD_Result result = MHD_queue_response(x->connection, (unsigned)x->code, response);
-    /* the callback that frees the sender wants the lock */
-    pthread_mutex_unlock(&x->lock);
     MHD_destroy_response(response);
-    pthread_mutex_lock(&x->lock);
     return result;
 }
 
@@ -148,7 +144,6 @@ static enum MHD_Result queue_upgrade(struct exchange *x) {
     MHD_add_response_header(response, "Sec-WebSocket-Accept", x->accept);
     if (x->protocol) MHD_add_response_header(response, "Sec-WebSocket-Protocol", x->protocol);
     MHD_add_response_header(response, "X-Request-Id", x->id);
-    x->queued = true;
     enum MHD_Result result =
         MHD_queue_response(x->connection, MHD_HTTP_SWITCHING_PROTOCOLS, response);
     MHD_destroy_response(response);
@@ -323,24 +318,24 @@ static void start_handler(struct exchange *x) {
     exchange_let_go(x);
 }
 
-/* After the whole request, and again whenever something woke the connection. */
+/* After the whole request, and again whenever something woke the connection. An answer that was
+ * begun changes no more but for a stream's bytes, so it is queued without the lock: the library has
+ * locks of its own that it holds when it asks for those bytes. */
 static enum MHD_Result go_on(struct exchange *x) {
     enum MHD_Result result = MHD_YES;
-    if (!x->handling) {
-        start_handler(x);
-    }
+    if (!x->handling) start_handler(x);
     pthread_mutex_lock(&x->lock);
-    if (x->queued) {
-        /* nothing more to say */
+    const bool queues = x->begun && !x->queued;
+    if (queues) {
+        x->queued = true;
     } else if (x->gone && !x->begun) {
         result = MHD_NO;
-    } else if (x->begun) {
-        result = x->accept[0] ? queue_upgrade(x) : queue_answer(x);
-    } else {
+    } else if (!x->begun) {
         x->suspended = true;
         MHD_suspend_connection(x->connection);
     }
     pthread_mutex_unlock(&x->lock);
+    if (queues) result = x->accept[0] ? queue_upgrade(x) : queue_answer(x);
     return result;
 }
 

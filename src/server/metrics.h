@@ -16,6 +16,4 @@ void metrics_request(struct metrics *m, const char *route, int code, double tota
 /* All of them in Prometheus' text format; asks the server for what is counted elsewhere. */
 enum reel_status metrics_write(struct buffer *out, struct server *server, struct reel_error *err);
 
-void handle_metrics(struct exchange *x);
-
 #endif

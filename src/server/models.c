@@ -17,7 +17,8 @@
 struct slot {
     struct reel_session *session; /* NULL: not opened yet */
     bool busy;
-    bool failed; /* it could not be opened: there is no memory for it */
+    bool failed;      /* it could not be opened: there is no memory for it */
+    size_t asked_for; /* ids of the prompt that it is busy with */
     uint64_t last_use;
 };
 
@@ -351,6 +352,7 @@ static enum reel_status take(struct session_lease *lease, struct session_pool *p
     if (status == REEL_OK) {
         choice = choose(p, ids, n_ids);
         p->slots[choice.slot].busy = true;
+        p->slots[choice.slot].asked_for = n_ids;
         p->n_busy++;
         if (choice.copy_from >= 0) {
             p->slots[choice.copy_from].busy = true;
@@ -423,9 +425,9 @@ void session_pool_figures(struct served_model *m, struct pool_figures *figures) 
         if (!p->slots[i].session) continue;
         figures->n_sessions++;
         figures->most_positions += (size_t)p->context;
-        /* a busy one may be writing its length; the number is as good as a moment ago */
-        if (!p->slots[i].busy)
-            figures->n_positions += (size_t)reel_session_length(p->slots[i].session);
+        /* the length of a busy one is its thread's */
+        figures->n_positions += p->slots[i].busy ? p->slots[i].asked_for
+                                                 : (size_t)reel_session_length(p->slots[i].session);
     }
     pthread_mutex_unlock(&p->lock);
 }

@@ -8,6 +8,7 @@
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -400,7 +401,7 @@ static void while_models_load_it_answers_503(void **state) {
 
 static void *drain(void *user) {
     struct served *s = user;
-    return server_drain(s->server, 20) ? user : NULL;
+    return server_drain(s->server, 100) ? user : NULL;
 }
 
 static void draining_lets_running_requests_end(void **state) {
@@ -412,7 +413,7 @@ static void draining_lets_running_requests_end(void **state) {
     pthread_t thread;
     open_server(&s);
     int kept = connected(&s), fd = connected(&s);
-    post(text, sizeof text, "", CHAT(",\"max_tokens\":500,\"stream\":true"));
+    post(text, sizeof text, "", CHAT(",\"max_tokens\":200,\"stream\":true"));
     send_text(fd, text);
     assert_true(recv(fd, some, sizeof some, 0) > 0);
     assert_int_equal(pthread_create(&thread, NULL, drain, &s), 0);
@@ -458,12 +459,12 @@ static void the_server_may_end_with_requests_in_every_state(void **state) {
 
 struct talker {
     int port;
-    volatile bool *over;
+    atomic_bool *over;
 };
 
 static void *talk(void *user) {
     const struct talker *t = user;
-    while (!*t->over) {
+    while (!atomic_load(t->over)) {
         struct http_answer answer;
         http_ask(&answer, t->port,
                  &(struct http_request){ .path = "/v1/chat/completions", .body = SHORT });
@@ -476,7 +477,7 @@ static void the_server_may_end_while_requests_come_in(void **state) {
     (void)state;
     for (int round = 0; round < 4; round++) {
         struct served s = { 0 };
-        volatile bool over = false;
+        atomic_bool over = false;
         pthread_t threads[4];
         open_server(&s);
         struct talker t = { s.port, &over };
@@ -484,7 +485,7 @@ static void the_server_may_end_while_requests_come_in(void **state) {
             assert_int_equal(pthread_create(&threads[i], NULL, talk, &t), 0);
         wait_ms(40);
         served_close(&s);
-        over = true;
+        atomic_store(&over, true);
         for (int i = 0; i < 4; i++)
             pthread_join(threads[i], NULL);
     }
