@@ -8,6 +8,7 @@ import { Markdown } from "./markdown.js";
 import { keepConversation } from "./store.js";
 
 const SAVE_EVERY_MS = 2000;
+const TEXT_TOKENS = 256; /* where no limit is set and no end of an answer is known */
 const MOST_SAID = 1500; /* characters of an answer that a screen reader is given at once */
 
 /* ---- one answer on the page ---- */
@@ -297,7 +298,10 @@ export class Chat {
       if (settings.system) body.messages.unshift({ role: "system", content: settings.system });
       if (settings.thinking)
         body.chat_template_kwargs = { enable_thinking: settings.thinking === "on" };
-    } else body.prompt = said.map((m) => m.content).join("");
+    } else {
+      body.prompt = said.map((m) => m.content).join("");
+      body.max_tokens = TEXT_TOKENS;
+    }
     for (const name of ["temperature", "top_p", "top_k", "min_p", "max_tokens", "seed"])
       if (Number.isFinite(settings[name])) body[name] = settings[name];
     return body;
