@@ -351,8 +351,12 @@ def everything_has_a_name(p):
 def a_page_of_360_pixels_does_not_scroll_sideways(p):
     b = start(p, url=p.stub.url, width=360, height=700)
     ask(b, "A sample")
-    wide = "return [...document.querySelectorAll('body, #scroll, #messages, #transcribe, dialog[open]')]" \
-           ".filter((e) => e.scrollWidth > e.clientWidth + 1 && e.clientWidth).map((e) => e.id)"
+    wide = """
+        const apart = 'pre, .table, #drawer, .hidden, .skip, .sprites, header *, option';
+        return [...document.querySelectorAll('body *')].filter((e) => {
+            const box = e.getBoundingClientRect();
+            return box.width > 0 && (box.left < 0 || box.right > 360) && !e.closest(apart);
+        }).map((e) => e.outerHTML.slice(0, 80))"""
     equal(b.run(wide), [], "too wide in the conversation")
     equal(b.run("return document.documentElement.scrollWidth"), 360, "the page's width")
     b.picture(p.pictures / "narrow.png")
