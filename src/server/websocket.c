@@ -29,6 +29,7 @@ struct websocket {
     struct message *given;        /* the one that _receive gave last */
     size_t n_waiting;             /* bytes of first ... last */
     bool only_one;                /* no more bytes are taken in once there is a message */
+    bool blocked;                 /* there was nothing more to take in, or to send */
     bool gone;                    /* nothing can be sent or received any more */
     bool closing;                 /* the client has sent its close frame, or was sent one */
     double heard_ms, pinged_ms;   /* when a byte came last, and a ping went out */
@@ -37,7 +38,8 @@ struct websocket {
 
 /* ---- what wslay calls ---- */
 
-static ssize_t would_block(wslay_event_context_ptr frames) {
+static ssize_t would_block(struct websocket *ws, wslay_event_context_ptr frames) {
+    ws->blocked = true;
     wslay_event_set_error(frames, WSLAY_ERR_WOULDBLOCK);
     return -1;
 }
@@ -46,7 +48,8 @@ static ssize_t on_read(wslay_event_context_ptr frames, uint8_t *out, size_t n, i
                        void *user) {
     struct websocket *ws = user;
     (void)flags;
-    if (ws->first && (ws->only_one || ws->n_waiting > MOST_MESSAGES)) return would_block(frames);
+    if (ws->first && (ws->only_one || ws->n_waiting > MOST_MESSAGES))
+        return would_block(ws, frames);
     if (ws->n_extra > 0) {
         if (n > ws->n_extra) n = ws->n_extra;
         memcpy(out, ws->extra, n);
@@ -58,7 +61,7 @@ static ssize_t on_read(wslay_event_context_ptr frames, uint8_t *out, size_t n, i
     do {
         got = recv(ws->fd, out, n, MSG_DONTWAIT);
     } while (got < 0 && errno == EINTR);
-    if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return would_block(frames);
+    if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return would_block(ws, frames);
     if (got <= 0) {
         ws->gone = true;
         wslay_event_set_error(frames, WSLAY_ERR_CALLBACK_FAILURE);
@@ -77,7 +80,7 @@ static ssize_t on_write(wslay_event_context_ptr frames, const uint8_t *bytes, si
                    MSG_DONTWAIT | MSG_NOSIGNAL | (flags & WSLAY_MSG_MORE ? MSG_MORE : 0));
     } while (put < 0 && errno == EINTR);
     if (put >= 0) return put;
-    if (errno == EAGAIN || errno == EWOULDBLOCK) return would_block(frames);
+    if (errno == EAGAIN || errno == EWOULDBLOCK) return would_block(ws, frames);
     ws->gone = true;
     wslay_event_set_error(frames, WSLAY_ERR_CALLBACK_FAILURE);
     return -1;
@@ -172,8 +175,8 @@ static void read_some(struct websocket *ws, bool only_one) {
     ws->only_one = only_one;
     /* After a violation wslay reads no more and has queued its close frame, which carries 1002 or
      * 1007, or no code where the frame's header made no sense. */
-    if (wslay_event_want_read(ws->frames) && wslay_event_recv(ws->frames) != 0)
-        wslay_event_shutdown_read(ws->frames);
+    for (ws->blocked = false; !ws->blocked && wslay_event_want_read(ws->frames);)
+        if (wslay_event_recv(ws->frames) != 0) wslay_event_shutdown_read(ws->frames);
     if (!wslay_event_want_read(ws->frames)) ws->closing = true;
 }
 
