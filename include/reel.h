@@ -359,6 +359,55 @@ reel_chat_read_answer(const struct reel_model *model, const struct reel_chat_opt
                       struct reel_error *err);
 REEL_API void reel_answer_release(struct reel_answer *answer);
 
+/* The same while the answer is being written. Its pieces, put together, are what
+ * reel_chat_read_answer makes of the whole text, however that was cut. */
+enum reel_answer_kind {
+    REEL_ANSWER_REASONING,
+    REEL_ANSWER_CONTENT,
+    REEL_ANSWER_CALL,      /* a call begins: the text is its name */
+    REEL_ANSWER_ARGUMENTS, /* of that call, the next part of a JSON object */
+    REEL_ANSWER_CALL_END
+};
+
+struct reel_answer_piece {
+    size_t size;
+    enum reel_answer_kind kind;
+    const char *text; /* [text_bytes], the library's until the callback returns; not terminated */
+    size_t text_bytes;
+    int call;    /* counts calls from 0, those that end as broken too; -1 for text */
+    bool broken; /* at CALL_END: it was no call after all, see reel_answer_reader_options */
+};
+
+/* Return false to stop: the push then fails with REEL_E_CANCELLED. */
+typedef bool (*reel_answer_fn)(void *user, const struct reel_answer_piece *piece);
+
+struct reel_answer_reader;
+struct reel_answer_reader_options {
+    size_t size;
+    const struct reel_chat_options *chat; /* those of the prompt, or NULL; copied */
+    /* Tell each call when it is complete. Without, a call that is written as JSON is told as it
+     * comes, from the first brace of its arguments on. What then turns out not to be a well-formed
+     * call ends as broken, its arguments cut off or no JSON; all of its text follows as content, as
+     * if no call had been told. Calls between tags are always told when complete. */
+    bool whole_calls;
+    reel_answer_fn on_piece;
+    void *user;
+};
+
+/* The model must outlive the reader, which one thread uses at a time. */
+REEL_API REEL_MUST_USE enum reel_status
+reel_answer_reader_open(struct reel_answer_reader **out, const struct reel_model *model,
+                        const struct reel_answer_reader_options *options, struct reel_error *err);
+/* Reads on and tells what is certain. Held back is only what may belong to a tag or a call, and
+ * white space that may be cut off. A piece ends inside a character only where a push did. */
+REEL_API REEL_MUST_USE enum reel_status reel_answer_reader_push(struct reel_answer_reader *reader,
+                                                                const char *text, size_t n_bytes,
+                                                                struct reel_error *err);
+/* The answer is complete: tells the rest. Nothing can be pushed afterwards. */
+REEL_API REEL_MUST_USE enum reel_status reel_answer_reader_finish(struct reel_answer_reader *reader,
+                                                                  struct reel_error *err);
+REEL_API void reel_answer_reader_close(struct reel_answer_reader *reader);
+
 /* ---- sessions -------------------------------------------------------------------------------- */
 
 struct reel_session_options {

@@ -7,9 +7,6 @@
 
 #include <string.h>
 
-/* Each malformed call may cost a pass over the text; beyond this many the rest is an answer. */
-#define MAX_MALFORMED 16
-
 struct reading {
     struct call_reader reader;
     struct span rest; /* not read yet */
@@ -72,7 +69,7 @@ static void read_calls(struct reading *r) {
     int malformed = 0;
     bool after_call = false;
     while (r->reader.status == REEL_OK && r->rest.n) {
-        const char *open = malformed < MAX_MALFORMED ? span_find_loose(r->rest, first) : NULL;
+        const char *open = malformed < CHAT_MAX_MALFORMED ? span_find_loose(r->rest, first) : NULL;
         struct span text = until(r->rest, open ? open : r->rest.at + r->rest.n);
         if (after_call) span_skip_blanks(&text);
         if (after_call && text.n && r->content.size) put_text(r, &r->content, "\n");
@@ -103,8 +100,7 @@ static void read_bare_call(struct reading *r) {
 
 /* ---- the whole ------------------------------------------------------------------------------- */
 
-/* What ends thinking is one tag; those behind it open a text, and others may open a call. */
-static struct span first_tag(struct span words) {
+struct span chat_answer_first_tag(struct span words) {
     const char *end = span_find(words, *words.at == '[' ? "]" : ">");
     return end && end > words.at ? until(words, end + 1) : words;
 }
@@ -117,7 +113,7 @@ static void take_thinking(struct span *answer, struct span *reasoning,
     struct span s = span_strip_first_lines(*answer);
     if (span_take_loose(&s, open)) inside = true;
     if (!inside) return;
-    const struct span tag = first_tag(close);
+    const struct span tag = chat_answer_first_tag(close);
     const char *end = span_find_loose(s, tag);
     *reasoning = span_strip_lines(end ? until(s, end) : s);
     *answer = end ? from(s, end) : from(s, s.at + s.n);

@@ -3,6 +3,7 @@
 #ifndef REEL_MODEL_CHAT_ANSWER_H
 #define REEL_MODEL_CHAT_ANSWER_H
 
+#include "model/chat_span.h"
 #include "model/chat_template.h"
 
 struct chat_answer {
@@ -21,5 +22,11 @@ enum reel_status chat_answer_read(struct chat_answer *out, const struct chat_tem
                                   const struct reel_chat_options *options, const char *text,
                                   size_t n_bytes, struct reel_error *err);
 void chat_answer_release(struct chat_answer *answer);
+
+/* Each malformed call may cost a pass over the text; beyond this many the rest is an answer. */
+enum { CHAT_MAX_MALFORMED = 16 };
+
+/* What ends thinking is one tag; those behind it open a text, and others may open a call. */
+struct span chat_answer_first_tag(struct span words);
 
 #endif

@@ -38,8 +38,8 @@ static const char *copy_word(struct call_reader *r, struct span s) {
     return r->status == REEL_OK ? r->word.bytes : NULL;
 }
 
-/* Reads s as JSON; false when it is none. The value points into the last copied word. */
-static bool read_json(struct call_reader *r, struct span s, struct json_span *value) {
+/* The value points into the last copied word. */
+bool call_read_json(struct call_reader *r, struct span s, struct json_span *value) {
     const char *text = copy_word(r, s);
     struct reel_error why;
     if (!text || memchr(text, '\0', s.n)) return false;
@@ -102,7 +102,7 @@ static void put_typed(struct call_reader *r, struct span value) {
             put_text(r, words[i][1]);
             return;
         }
-    if (bare.n && read_json(r, bare, &json))
+    if (bare.n && call_read_json(r, bare, &json))
         put_value(r, json);
     else
         put_quoted(r, value);
@@ -122,7 +122,8 @@ static bool take_until(struct span *s, struct span word, struct span *found) {
 
 /* A value ends at the closing words with the line end before them, if the template writes one; or
  * without it. */
-static bool take_value(struct span *s, struct span close, struct span *value) {
+static bool take_value(struct call_reader *r, struct span *s, struct span close,
+                       struct span *value) {
     struct span bare = span_without_blanks(close);
     struct span with_blanks = { close.at, (size_t)(bare.at + bare.n - close.at) };
     const char *end = NULL;
@@ -134,7 +135,10 @@ static bool take_value(struct span *s, struct span close, struct span *value) {
             end = at - blanks;
         rest = from(rest, at + 1);
     }
-    if (!end) end = span_find_loose(*s, bare);
+    if (!end) {
+        r->unsure |= with_blanks.n > bare.n;
+        end = span_find_loose(*s, bare);
+    }
     if (!end) return false;
     *value = until(*s, end);
     *s = from(*s, end);
@@ -156,13 +160,14 @@ static bool read_parameter(struct call_reader *r, struct span *s,
     if (!span_take_loose(s, span_of(w->key_open))) return false;
     rest = *s;
     if (!take_until(s, key_close, &key)) {
+        r->unsure |= !span_find_loose(rest, key_close);
         *s = rest;
         key_close = span_of(w->key_close_typed);
         typed = true;
         if (is_bare(key_close) || !take_until(s, key_close, &key)) return false;
     }
     take_last_blanks(s, key_close);
-    if (!take_value(s, span_of(w->value_close), &value)) return false;
+    if (!take_value(r, s, span_of(w->value_close), &value)) return false;
     put_text(r, first ? "" : ", ");
     put_quoted(r, key);
     put_text(r, ": ");
@@ -213,7 +218,7 @@ static bool put_arguments(struct call_reader *r, struct json_span arguments) {
     if (json_span_kind(arguments) == '"') {
         r->status = json_span_text(&text, arguments, r->err);
         good = r->status == REEL_OK && text.size > 0 &&
-               read_json(r, (struct span){ text.bytes, text.size }, &inner);
+               call_read_json(r, (struct span){ text.bytes, text.size }, &inner);
     }
     good = good && json_span_kind(inner) == '{';
     if (good) put_value(r, inner);
@@ -226,7 +231,7 @@ static bool read_object(struct call_reader *r, struct span *s) {
     struct json_span call, inner, name, arguments;
     span_skip_blanks(s);
     size_t n = span_object_bytes(*s);
-    if (n == 0 || !read_json(r, (struct span){ s->at, n }, &call)) return false;
+    if (n == 0 || !call_read_json(r, (struct span){ s->at, n }, &call)) return false;
     if (object_member(call, "function", &inner) && json_span_kind(inner) == '{') call = inner;
     if (!json_span_member(call, w->name_key, &name) || json_span_kind(name) != '"' ||
         !json_span_member(call, w->arguments_key, &arguments))
@@ -248,7 +253,7 @@ static bool read_named(struct call_reader *r, struct span *s) {
     if (!object || object - s->at > MAX_ID_BYTES) return false;
     *s = from(*s, object);
     size_t n = span_object_bytes(*s);
-    if (n == 0 || !read_json(r, (struct span){ s->at, n }, &arguments)) return false;
+    if (n == 0 || !call_read_json(r, (struct span){ s->at, n }, &arguments)) return false;
     put_text(r, "{\"name\": ");
     put_quoted(r, name);
     put_text(r, ", \"arguments\": ");
@@ -261,36 +266,47 @@ static bool read_named(struct call_reader *r, struct span *s) {
 /* ---- the whole ------------------------------------------------------------------------------- */
 
 /* Words that are one control token may be the end of the model's turn, which is no text. */
-static bool may_be_missing(struct span close, struct span rest) {
-    close = span_without_blanks(close);
+bool call_may_end_here(const struct chat_syntax *syntax, struct span rest) {
+    const struct span close = span_without_blanks(span_of(syntax->words.close));
     return is_bare(rest) && close.n > 4 && memcmp(close.at, "<|", 2) == 0 &&
            span_find(close, "|>") == close.at + close.n - 2;
 }
 
 static bool read_any(struct call_reader *r, struct span *s) {
-    const struct span close = span_of(r->syntax->words.close);
     switch (r->syntax->calls) {
     case CHAT_CALLS_NONE:
         return false;
     case CHAT_CALLS_TAGGED:
         return read_tagged(r, s); /* its own closing words included */
     case CHAT_CALLS_JSON:
-        if (!read_object(r, s)) return false;
-        break;
+        return read_object(r, s);
     case CHAT_CALLS_NAMED:
-        if (!read_named(r, s)) return false;
-        break;
+        return read_named(r, s);
     }
-    return span_take_loose(s, close) || may_be_missing(close, *s);
+    return false;
+}
+
+bool call_read_body(struct call_reader *r, struct span *text) {
+    struct span s = *text;
+    r->call.size = 0;
+    if (!read_any(r, &s) || r->status != REEL_OK) return false;
+    *text = s;
+    return true;
+}
+
+/* A name given twice, or bytes that are no UTF-8, would make JSON that nobody takes. */
+bool call_is_valid(struct call_reader *r) {
+    struct json_span whole;
+    return call_read_json(r, (struct span){ r->call.bytes, r->call.size }, &whole);
 }
 
 bool call_read(struct call_reader *r, struct span *text) {
     struct span s = *text;
-    struct json_span whole;
-    r->call.size = 0;
-    if (!read_any(r, &s) || r->status != REEL_OK) return false;
-    /* a name given twice, or bytes that are no UTF-8, would make JSON that nobody takes */
-    if (!read_json(r, (struct span){ r->call.bytes, r->call.size }, &whole)) return false;
+    if (!call_read_body(r, &s)) return false;
+    if (r->syntax->calls != CHAT_CALLS_TAGGED &&
+        !span_take_loose(&s, span_of(r->syntax->words.close)) && !call_may_end_here(r->syntax, s))
+        return false;
+    if (!call_is_valid(r)) return false;
     *text = s;
     return true;
 }

@@ -14,6 +14,9 @@ struct call_reader {
     struct buffer word;     /* scratch: a terminated copy */
     struct reel_error *err;
     enum reel_status status; /* the first failure; malformed text is none */
+    /* Set where a call was read in a way that text behind its end might have changed: words that
+     * ought to be there were not found. Never cleared here. */
+    bool unsure;
 };
 
 /* Reads the call that *text begins with (without the words around it) into r->call, and `close`
@@ -21,6 +24,16 @@ struct call_reader {
  * quotes are texts unless the tool says that they are of another type and they read as JSON (or as
  * Python's True, False and None). */
 bool call_read(struct call_reader *r, struct span *text);
+
+/* The parts of it, for text that goes on: the call itself (where calls are tagged with `close`),
+ * whether nothing more may stand for `close`, and whether what was read is a call that anybody
+ * takes. */
+bool call_read_body(struct call_reader *r, struct span *text);
+bool call_may_end_here(const struct chat_syntax *syntax, struct span rest);
+bool call_is_valid(struct call_reader *r);
+
+/* Reads s as JSON; false when it is none. The value is good until the next call of these. */
+bool call_read_json(struct call_reader *r, struct span s, struct json_span *value);
 void call_reader_release(struct call_reader *r);
 
 #endif

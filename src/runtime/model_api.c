@@ -2,6 +2,7 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "base/struct_size.h"
+#include "model/answer_reader.h"
 #include "model/chat_answer.h"
 #include "plan/memory_plan.h"
 #include "runtime/device.h"
@@ -357,3 +358,43 @@ void reel_answer_release(struct reel_answer *answer) {
     mem_free(answer->tool_calls);
     answer->reasoning = answer->content = answer->tool_calls = NULL;
 }
+
+/* ---- answers as they are written ---- */
+
+enum reel_status reel_answer_reader_open(struct reel_answer_reader **out,
+                                         const struct reel_model *handle,
+                                         const struct reel_answer_reader_options *given,
+                                         struct reel_error *err) {
+    struct reel_answer_reader_options options;
+    struct reel_chat_options chat;
+    err_clear(err);
+    if (out) *out = NULL;
+    enum reel_status status =
+        err_if_null(err, "out model options", (const void *const[]){ out, handle, given });
+    if (status == REEL_OK)
+        status = struct_read(&options, sizeof options, given, "reel_answer_reader_options", err);
+    if (status == REEL_OK && !options.on_piece)
+        status = err_set(err, REEL_E_ARGUMENT, "on_piece is NULL");
+    if (status == REEL_OK) status = read_options(&chat, options.chat, err);
+    if (status != REEL_OK) return status;
+    return answer_reader_open(out, &handle->model.chat, &chat, &options, err);
+}
+
+enum reel_status reel_answer_reader_push(struct reel_answer_reader *reader, const char *text,
+                                         size_t n_bytes, struct reel_error *err) {
+    err_clear(err);
+    enum reel_status status = err_if_null(err, "reader", (const void *const[]){ reader });
+    if (status != REEL_OK) return status;
+    if (n_bytes > 0 && !text)
+        return err_set(err, REEL_E_ARGUMENT, "%zu bytes of text at no address", n_bytes);
+    return answer_reader_push(reader, text, n_bytes, err);
+}
+
+enum reel_status reel_answer_reader_finish(struct reel_answer_reader *reader,
+                                           struct reel_error *err) {
+    err_clear(err);
+    enum reel_status status = err_if_null(err, "reader", (const void *const[]){ reader });
+    return status == REEL_OK ? answer_reader_finish(reader, err) : status;
+}
+
+void reel_answer_reader_close(struct reel_answer_reader *reader) { answer_reader_close(reader); }

@@ -1,4 +1,5 @@
 /* Chat templates when memory or the template's file fails. */
+#include "model/answer_reader.h"
 #include "model/chat_answer.h"
 #include "support/faults.h"
 #include "support/sanitized.h"
@@ -109,8 +110,43 @@ static enum reel_status read_answer(void *context, struct reel_error *err) {
     return status;
 }
 
+static bool count_calls(void *user, const struct reel_answer_piece *piece) {
+    if (piece->kind == REEL_ANSWER_CALL_END && !piece->broken) ++*(int *)user;
+    return true;
+}
+
+/* The same byte by byte, so that a call is told on trust. */
+static enum reel_status read_pieces(void *context, struct reel_error *err) {
+    const struct fixture *fixture = context;
+    int calls = 0;
+    const struct reel_chat_options options = { .size = sizeof options,
+                                               .thinking = REEL_THINKING_ON,
+                                               .tools = "[]" };
+    const struct reel_answer_reader_options reading = { .size = sizeof reading,
+                                                        .on_piece = count_calls,
+                                                        .user = &calls };
+    struct reel_answer_reader *reader = NULL;
+    struct chat_template chat;
+    enum reel_status status = init(&chat, fixture, err);
+    if (status != REEL_OK) return status;
+    status = answer_reader_open(&reader, &chat, &options, &reading, err);
+    for (size_t i = 0; answer_text[i] && status == REEL_OK; i++)
+        status = answer_reader_push(reader, answer_text + i, 1, err);
+    if (status == REEL_OK) status = answer_reader_finish(reader, err);
+    if (status == REEL_OK && calls != 1) fail_msg("success with %d calls", calls);
+    answer_reader_close(reader);
+    chat_template_release(&chat);
+    return status;
+}
+
 static void reading_an_answer_survives_every_failing_allocation(void **state) {
     (void)state;
+    for (size_t i = 0; i < N_FIXTURES; i++) {
+        struct faults_sweep sweep = { .name = "answer_reader",
+                                      .run = read_pieces,
+                                      .context = &fixtures[i] };
+        faults_sweep(&sweep, FAULT_ALLOC, FAULT_ONCE);
+    }
     for (size_t i = 0; i < N_FIXTURES; i++) {
         struct faults_sweep sweep = { .name = "chat_answer_read",
                                       .run = read_answer,

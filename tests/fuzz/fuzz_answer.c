@@ -1,5 +1,6 @@
 /* Answers: the first byte chooses template and options, then the tools end in a NUL (byte 1 alone
  * means none), and the rest is what a model wrote. */
+#include "answer_templates.h"
 #include "model/chat_answer.h"
 #include "model/chat_json.h"
 
@@ -7,26 +8,6 @@
 #include <string.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
-
-/* Templates that differ in how calls are written: JSON between tags, tags alone, a name and JSON,
- * a list, and nothing around. */
-#define TURNS(call, prompt)                                                                        \
-    "{% for m in messages %}<|{{ m.role }}|>{% if m.reasoning_content %}<think>\n"                 \
-    "{{ m.reasoning_content }}\n</think>\n\n{% endif %}{{ m.content }}{% if m.tool_calls %}" call  \
-    "{% endif %}<|end|>\n{% endfor %}{% if add_generation_prompt %}<|assistant|>" prompt           \
-    "{% endif %}{% if tools %}{% endif %}"
-#define EACH(words) "{% for c in m.tool_calls %}" words "{% endfor %}"
-static const char *const templates[] = {
-    TURNS(EACH("<tool_call>\n<function={{ c.function.name }}>\n"
-               "{% for k, v in c.function.arguments.items() %}<parameter={{ k }}>\n{{ v }}\n"
-               "</parameter>\n{% endfor %}</function>\n</tool_call>\n"),
-          "{% if enable_thinking %}<think>\n{% endif %}"),
-    TURNS(EACH("<tool_call>\n{{ c.function | tojson }}\n</tool_call>\n"), ""),
-    TURNS(EACH("[CALL]{{ c.function.name }}[ARGS]{{ c.function.arguments | tojson }}"), ""),
-    TURNS("[CALLS] [" EACH("{{ c.function | tojson }}{% if not loop.last %}, {% endif %}") "]", ""),
-    TURNS(EACH("{{ c.function | tojson }}"), ""),
-};
-#define N_TEMPLATES (sizeof templates / sizeof *templates)
 
 /* What must hold whatever the input: success has content, calls are a JSON list that renders. */
 static void check(const struct chat_template *chat, const struct chat_answer *answer) {

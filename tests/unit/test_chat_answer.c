@@ -1,6 +1,7 @@
 /* What models write, taken apart: thinking, calls of tools, and what is no call. */
 #include "base/json.h"
 #include "model/chat_answer.h"
+#include "support/answer_pieces.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -75,6 +76,8 @@ static void check(const struct example *e) {
     expect("reasoning", answer.reasoning, e->reasoning);
     expect("content", answer.content, e->content);
     expect("tool_calls", answer.tool_calls, e->calls);
+    const char *differ = answer_cuts_differ(&chat, &options, e->text, strlen(e->text));
+    if (differ) fail_msg("%s\nin pieces: %s", e->text, differ);
     chat_answer_release(&answer);
     chat_template_release(&chat);
 }
@@ -238,6 +241,8 @@ static bool check_round_trip(const struct chat_template *chat, const json_t *m) 
     assert_non_null(turn_again);
     assert_string_equal(turn_again, turn);
     bool called = answer.tool_calls != NULL;
+    const char *differ = answer_pieces_differ(chat, &options, false, turn, strlen(turn), NULL);
+    if (differ) fail_msg("%s\nin pieces: %s", turn, differ);
     free(turn);
     free(turn_again);
     chat_answer_release(&answer);
@@ -283,6 +288,8 @@ static void a_long_run_of_broken_calls_takes_no_quadratic_time(void **state) {
     struct chat_answer answer = take_apart(&chat, &options, text);
     assert_string_equal(answer.content, text);
     assert_null(answer.tool_calls);
+    const char *differ = answer_pieces_differ(&chat, &options, false, text, n, NULL);
+    if (differ) fail_msg("in pieces: %s", differ);
     chat_answer_release(&answer);
     chat_template_release(&chat);
     free(text);

@@ -7,6 +7,7 @@
 #include "base/json.h"
 #include "model/chat_answer.h"
 #include "model/chat_span.h"
+#include "support/answer_pieces.h"
 
 #include <dirent.h>
 #include <setjmp.h>
@@ -270,6 +271,9 @@ static bool comes_back(const struct published *p, const struct trip *trip) {
                      REEL_OK);
     bool same = answer.tool_calls && strcmp(answer.tool_calls, trip->read) == 0;
     if (!same) print_error("%s:\n%s\nread %s\n", p->name, text, answer.tool_calls);
+    const char *differ = answer_cuts_differ(&p->chat, &options, text, strlen(text));
+    if (differ) print_error("%s:\n%s\nin pieces: %s\n", p->name, text, differ);
+    same = same && !differ;
     chat_answer_release(&answer);
     free(text);
     return same;

@@ -167,6 +167,34 @@ CALL(reel_chat_read_answer) {
     reel_answer_release(&answer);
     return status;
 }
+static bool any_piece(void *user, const struct reel_answer_piece *piece) {
+    (void)user, (void)piece;
+    return true;
+}
+static const struct reel_answer_reader_options pieces = { .size = sizeof pieces,
+                                                          .on_piece = any_piece };
+CALL(reel_answer_reader_open) {
+    struct reel_answer_reader *reader = NULL;
+    enum reel_status status =
+        reel_answer_reader_open(P(0, &reader), P(1, model), P(2, &pieces), err);
+    reel_answer_reader_close(reader);
+    return status;
+}
+CALL(reel_answer_reader_push) {
+    struct reel_answer_reader *reader = NULL;
+    enum reel_status status = reel_answer_reader_open(&reader, model, &pieces, err);
+    if (status == REEL_OK) status = reel_answer_reader_push(P(0, reader), P(1, "x"), 1, err);
+    reel_answer_reader_close(reader);
+    return status;
+}
+CALL(reel_answer_reader_finish) {
+    struct reel_answer_reader *reader = NULL;
+    enum reel_status status = reel_answer_reader_open(&reader, model, &pieces, err);
+    if (status == REEL_OK) status = reel_answer_reader_finish(P(0, reader), err);
+    reel_answer_reader_close(reader);
+    return status;
+}
+CALL(reel_answer_reader_close) { return NOTHING(reel_answer_reader_close(P(0, NULL))); }
 CALL(reel_answer_release) { return NOTHING(reel_answer_release(P(0, NULL))); }
 CALL(reel_session_open) {
     const struct reel_session_options o = { .size = sizeof o, .max_context = 16 };
@@ -407,6 +435,10 @@ static const struct row {
     ROW(reel_chat_opens_thinking, "vv"),
     ROW(reel_chat_read_answer, "nonn"),
     ROW(reel_answer_release, "v"),
+    ROW(reel_answer_reader_open, "nnn"),
+    ROW(reel_answer_reader_push, "nn"),
+    ROW(reel_answer_reader_finish, "n"),
+    ROW(reel_answer_reader_close, "v"),
     ROW(reel_session_open, "nno"),
     ROW(reel_session_close, "v"),
     ROW(reel_session_length, "v"),
