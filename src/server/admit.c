@@ -95,6 +95,11 @@ void admit_cors(const struct exchange *x, struct MHD_Response *response) {
     MHD_add_response_header(response, "Access-Control-Max-Age", "600");
 }
 
+/* Nothing, or ":80". */
+static bool is_port(const char *text) {
+    return !text[0] || (text[0] == ':' && text[1 + strspn(text + 1, "0123456789")] == '\0');
+}
+
 /* A page of another name that points at this address (DNS rebinding) has its name in Host. */
 static void check_host(struct exchange *x) {
     struct server *server = x->server;
@@ -104,7 +109,8 @@ static void check_host(struct exchange *x) {
     size_t n = host[0] == '[' ? strcspn(host, "]") + 1 : strcspn(host, ":");
     const char *known[] = { "localhost", "127.0.0.1", "[::1]", server->options.host };
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-        if (strlen(known[i]) == n && strncasecmp(known[i], host, n) == 0) return;
+        if (is_port(host + n) && strlen(known[i]) == n && strncasecmp(known[i], host, n) == 0)
+            return;
     admit_refuse(x, 403, NULL,
                  "the header Host names %.100s; without --api-key this server answers for "
                  "localhost alone",
