@@ -13,8 +13,10 @@
 #include <time.h>
 
 enum {
-    PIECE = 1600,       /* samples at 16,000 Hz given on at once: 100 ms */
-    LEAST_COMMIT = 1600 /* likewise; OpenAI refuses less */
+    PIECE = 1600,        /* samples at 16,000 Hz given on at once: 100 ms */
+    LEAST_COMMIT = 1600, /* likewise; OpenAI refuses less */
+    BEHIND = 40,         /* likewise: 2.5 ms, which struct reel_resampler is behind */
+    BEHIND_SLOW = 96     /* 6 ms, of rates below 16,000 Hz */
 };
 
 /* ---- events ---- */
@@ -142,7 +144,15 @@ static void fail_item(struct realtime *r, const struct reel_error *err) {
     end_item(r);
 }
 
+/* Samples of silence that an item begins with, as many as the resampler is behind: a step comes
+ * with the message that completes its half second then, and not with the one after it. */
+static size_t head_start(const struct realtime *r) {
+    if (!r->resampler || r->set.vad) return 0;
+    return r->set.rate < REEL_AUDIO_RATE ? BEHIND_SLOW : BEHIND;
+}
+
 static void hear(struct realtime *r, const float *samples, size_t n) {
+    static const float silence[BEHIND_SLOW];
     struct reel_error err = { 0 };
     enum reel_status status = open_transcriber(r, &err);
     if (status != REEL_OK) { /* nothing would be heard of what follows, either */
@@ -152,11 +162,14 @@ static void hear(struct realtime *r, const float *samples, size_t n) {
         r->over = true;
         return;
     }
+    const size_t ahead = r->open ? 0 : head_start(r);
     begin_item(r);
-    r->n_item += n;
+    r->n_item += n + ahead;
     if ((double)r->n_item / REEL_AUDIO_RATE > r->host.most_seconds)
         status = err_set(&err, REEL_E_LIMIT, "the audio is longer than %g seconds",
                          r->host.most_seconds);
+    if (status == REEL_OK && ahead > 0)
+        status = reel_transcriber_push(r->transcriber, silence, ahead, &err);
     if (status == REEL_OK) status = reel_transcriber_push(r->transcriber, samples, n, &err);
     if (status != REEL_OK) fail_item(r, &err);
 }
