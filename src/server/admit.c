@@ -146,13 +146,16 @@ static bool protocol_allows(struct keys *keys, const char *list) {
     return keys_allow(keys, at, strcspn(at, ", "));
 }
 
+/* One of them is enough: a browser adds a password that it remembers, perhaps an old one, to the
+ * key that its page has. */
 static bool has_key(struct exchange *x) {
     struct keys *keys = &x->server->keys;
     const char *text = exchange_header(x, "Authorization");
-    if (text && has_prefix(text, "Bearer ")) return keys_allow(keys, text + 7, strlen(text + 7));
-    if (text && has_prefix(text, "Basic ")) return basic_allows(keys, text + 6);
+    if (text && has_prefix(text, "Bearer ") && keys_allow(keys, text + 7, strlen(text + 7)))
+        return true;
+    if (text && has_prefix(text, "Basic ") && basic_allows(keys, text + 6)) return true;
     text = exchange_header(x, "X-Api-Key");
-    if (text) return keys_allow(keys, text, strlen(text));
+    if (text && keys_allow(keys, text, strlen(text))) return true;
     text = exchange_header(x, "Sec-WebSocket-Protocol");
     return text && protocol_allows(keys, text);
 }
