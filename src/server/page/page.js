@@ -331,7 +331,8 @@ function dictate() {
   startDictation($("dictate"),
     (final, partial) => {
       question.value = join(before, final);
-      showQuestion((question.value && partial ? " " : "") + partial + (after ? " " + after : ""));
+      const apart = !final && partial && /\S$/.test(before) ? " " : "";
+      showQuestion(apart + partial + (after ? " " + after : ""));
     },
     (final) => {
       const text = join(before, final);
@@ -375,7 +376,7 @@ function speak() {
   $("transcripts").prepend(card.root);
   label.textContent = "Stop";
   startDictation($("speak"),
-    (final, partial) => text.replaceChildren(final ? final + " " : "",
+    (final, partial) => text.replaceChildren(final,
       el("span", { class: "partial" }, partial)),
     (final) => {
       label.textContent = "Speak";

@@ -1,8 +1,8 @@
 /* Dictation: the microphone to /v1/realtime, and its words back.
  *
- * The server is asked to find the pauses itself (server_vad). Words of the utterance that is being
- * spoken come as partial texts, which may still change; a completed event replaces them for good.
- * At the end the rest is committed and its text awaited. */
+ * The server is asked to find the pauses itself (server_vad). Of the utterance that is being spoken,
+ * words that are certain come as deltas, and with each partial event the words after them, which may
+ * still change. At the end the rest is committed and its text awaited. */
 import { ApiError, askForKey, openSocket, socketWantsKey, url } from "./api.js";
 
 const OPEN_MS = 10000; /* for the socket and the session */
@@ -12,7 +12,7 @@ export const voicePossible = () =>
   window.isSecureContext && !!navigator.mediaDevices && !!window.AudioWorkletNode;
 
 export class Dictation {
-  /* on: text(final, partial) with all that was said so far, level(0..1), error(message),
+  /* on: text(final, partial) with all that was said so far, to be shown one after the other; level(0..1), error(message),
    * end(final) once nothing more will come. */
   constructor(model, language, on) {
     this.model = model;
@@ -20,7 +20,6 @@ export class Dictation {
     this.on = on;
     this.items = new Map(); /* of the server, in the order of their beginning */
     this.state = "new"; /* then "open", "ending", "over" */
-    this.open = 0; /* commits whose text has not come */
     this.sent = 0; /* samples since the last commit */
   }
 
@@ -107,8 +106,7 @@ export class Dictation {
         this.sent = 0;
         break;
       case kind + "partial":
-        this.item(e.item_id).partial = e.text || e.transcript || "";
-        this.show();
+        this.partial(this.item(e.item_id), e.text || "", e.uncertain || "");
         break;
       case kind + "delta":
         this.delta(this.item(e.item_id), e.delta || "");
@@ -152,6 +150,15 @@ export class Dictation {
   delta(item, more) {
     if (item.done) return;
     item.text += more;
+    item.partial = item.partial.startsWith(more) ? item.partial.slice(more.length) : "";
+    this.show();
+  }
+
+  /* text: all of the item, uncertain: its end. */
+  partial(item, text, uncertain) {
+    if (item.done) return;
+    item.text = text.slice(0, text.length - uncertain.length);
+    item.partial = uncertain;
     this.show();
   }
 
@@ -168,8 +175,8 @@ export class Dictation {
     let final = "";
     let partial = "";
     for (const i of this.items.values()) {
-      if (i.done) final = join(final, i.text);
-      else partial = join(partial, i.partial.length > i.text.length ? i.partial : i.text);
+      final = join(final, i.text);
+      if (i.partial) partial = i.text || !final ? i.partial : " " + i.partial;
     }
     this.final = final;
     this.on.text(final, partial);
@@ -217,7 +224,8 @@ export class Dictation {
   finish() {
     if (this.state === "over") return;
     for (const i of this.items.values()) {
-      if (!i.done && i.partial.length > i.text.length) i.text = i.partial;
+      i.text += i.partial;
+      i.partial = "";
       i.done = true;
     }
     this.show();
