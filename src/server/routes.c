@@ -18,6 +18,8 @@ static const struct route routes[] = {
     { "POST", "/v1/tokenize", handle_tokenize, 0 },
     { "POST", "/v1/detokenize", handle_detokenize, 0 },
     { "POST", "/v1/apply-template", handle_apply_template, 0 },
+    { "POST", "/v1/embeddings", handle_embeddings, 0 },
+    { "POST", "/v1/rerank", handle_rerank, 0 },
     { "POST", "/v1/audio/transcriptions", handle_transcriptions, 0 },
     { "GET", "/v1/realtime", handle_realtime, 0 },
     { NULL, NULL, NULL, 0 },

@@ -1,8 +1,7 @@
 /* The text interfaces over HTTP, on the demo model: what they answer, and what they refuse. */
-#include "tests/support/http_client.h"
+#include "tests/support/asking.h"
 #include "tests/support/served.h"
 
-#include <jansson.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -28,59 +27,17 @@ static int tear_down(void **state) {
     return 0;
 }
 
-/* ---- asking ---- */
-
-/* The JSON of an answer of this code; json_decref. */
-static json_t *post(const char *path, const char *body, int code) {
-    struct http_answer answer;
-    const struct http_request request = { .path = path, .body = body };
-    if (!http_ask(&answer, served.port, &request))
-        fail_msg("%s: no whole answer to %.200s", path, body);
-    if (answer.code != code)
-        fail_msg("%s: %d instead of %d for %.300s: %.600s", path, answer.code, code, body,
-                 answer.body.bytes);
-    json_error_t err;
-    json_t *json = json_loads(answer.body.bytes, 0, &err);
-    if (!json) fail_msg("%s: no JSON (%s): %.300s", path, err.text, answer.body.bytes);
-    http_answer_release(&answer);
-    return json;
-}
-
-static const char *text_of(const json_t *object, const char *key) {
-    const char *text = json_string_value(json_object_get(object, key));
-    if (!text) fail_msg("no text '%s'", key);
-    return text;
-}
-
-static json_int_t number_of(const json_t *object, const char *key) {
-    const json_t *value = json_object_get(object, key);
-    if (!json_is_integer(value)) fail_msg("no whole number '%s'", key);
-    return json_integer_value(value);
-}
-
-/* 400 in OpenAI's form, whose param is this field. */
-static void assert_refused(const char *path, const char *body, const char *field) {
-    json_t *json = post(path, body, 400);
-    const json_t *error = json_object_get(json, "error");
-    const char *param = json_string_value(json_object_get(error, "param"));
-    assert_string_equal(text_of(error, "type"), "invalid_request_error");
-    if (!param || strcmp(param, field) != 0)
-        fail_msg("%s: param %s instead of %s for %.200s: %s", path, param ? param : "null", field,
-                 body, text_of(error, "message"));
-    json_decref(json);
-}
-
 /* ---- chat ---- */
 
 #define HELLO "\"messages\":[{\"role\":\"user\",\"content\":\"She was\"}]"
 
 static void chat_answers_whole(void **state) {
     (void)state;
-    json_t *json = post("/v1/chat/completions",
-                        "{" HELLO ",\"model\":\"demo\",\"max_tokens\":5,\"temperature\":0}", 200);
+    json_t *json = ask(served.port, "/v1/chat/completions",
+                       "{" HELLO ",\"model\":\"demo\",\"max_tokens\":5,\"temperature\":0}", 200);
     const json_t *choice = json_array_get(json_object_get(json, "choices"), 0);
-    assert_string_equal(text_of(json, "object"), "chat.completion");
-    assert_string_equal(text_of(choice, "finish_reason"), "length");
+    assert_string_equal(field_of(json, "object"), "chat.completion");
+    assert_string_equal(field_of(choice, "finish_reason"), "length");
     assert_int_equal(number_of(json_object_get(json, "usage"), "completion_tokens"), 5);
     json_decref(json);
 }
@@ -88,10 +45,10 @@ static void chat_answers_whole(void **state) {
 static void chat_refuses_by_name(void **state) {
     static const char path[] = "/v1/chat/completions";
     (void)state;
-    assert_refused(path, "{" HELLO ",\"temperature\":-1}", "temperature");
-    assert_refused(path, "{" HELLO ",\"top_logprobs\":3}", "top_logprobs");
-    assert_refused(path, "{\"messages\":[]}", "messages");
-    assert_refused(path, "{" HELLO ",\"n\":1000000}", "n");
+    assert_refused(served.port, path, "{" HELLO ",\"temperature\":-1}", "temperature");
+    assert_refused(served.port, path, "{" HELLO ",\"top_logprobs\":3}", "top_logprobs");
+    assert_refused(served.port, path, "{\"messages\":[]}", "messages");
+    assert_refused(served.port, path, "{" HELLO ",\"n\":1000000}", "n");
 }
 
 /* ---- completions ---- */
@@ -107,25 +64,26 @@ static const json_t *choice_of(const json_t *json, size_t index) {
 
 static void completions_take_four_forms_of_prompts(void **state) {
     (void)state;
-    json_t *tokens = post("/tokenize", "{\"content\":\"She was a\"}", 200);
-    json_t *text =
-        post(COMPLETIONS, "{\"prompt\":\"She was a\",\"temperature\":0,\"max_tokens\":6}", 200);
+    json_t *tokens = ask(served.port, "/tokenize", "{\"content\":\"She was a\"}", 200);
+    json_t *text = ask(served.port, COMPLETIONS,
+                       "{\"prompt\":\"She was a\",\"temperature\":0,\"max_tokens\":6}", 200);
     char *ids = json_dumps(json_object_get(tokens, "tokens"), JSON_COMPACT);
     char body[1000];
     snprintf(body, sizeof body, "{\"prompt\":%s,\"temperature\":0,\"max_tokens\":6}", ids);
-    json_t *one = post(COMPLETIONS, body, 200);
+    json_t *one = ask(served.port, COMPLETIONS, body, 200);
     snprintf(body, sizeof body, "{\"prompt\":[[%d],%s],\"temperature\":0,\"max_tokens\":6}", 70,
              ids);
-    json_t *many = post(COMPLETIONS, body, 200);
-    json_t *texts = post(
-        COMPLETIONS, "{\"prompt\":[\"He\",\"She was a\"],\"temperature\":0,\"max_tokens\":6}", 200);
-    const char *want = text_of(choice_of(text, 0), "text");
+    json_t *many = ask(served.port, COMPLETIONS, body, 200);
+    json_t *texts =
+        ask(served.port, COMPLETIONS,
+            "{\"prompt\":[\"He\",\"She was a\"],\"temperature\":0,\"max_tokens\":6}", 200);
+    const char *want = field_of(choice_of(text, 0), "text");
     assert_true(strlen(want) > 6);
-    assert_string_equal(text_of(text, "object"), "text_completion");
-    assert_string_equal(text_of(choice_of(text, 0), "finish_reason"), "length");
-    assert_string_equal(text_of(choice_of(one, 0), "text"), want);
-    assert_string_equal(text_of(choice_of(many, 1), "text"), want);
-    assert_string_equal(text_of(choice_of(texts, 1), "text"), want);
+    assert_string_equal(field_of(text, "object"), "text_completion");
+    assert_string_equal(field_of(choice_of(text, 0), "finish_reason"), "length");
+    assert_string_equal(field_of(choice_of(one, 0), "text"), want);
+    assert_string_equal(field_of(choice_of(many, 1), "text"), want);
+    assert_string_equal(field_of(choice_of(texts, 1), "text"), want);
     assert_int_equal(number_of(json_object_get(texts, "usage"), "completion_tokens"), 12);
     free(ids);
     json_decref(tokens);
@@ -137,7 +95,8 @@ static void completions_take_four_forms_of_prompts(void **state) {
 
 static void completions_have_16_tokens_unless_told(void **state) {
     (void)state;
-    json_t *json = post(COMPLETIONS, "{\"prompt\":\"She\",\"ignore_eos\":true,\"n\":2}", 200);
+    json_t *json =
+        ask(served.port, COMPLETIONS, "{\"prompt\":\"She\",\"ignore_eos\":true,\"n\":2}", 200);
     assert_int_equal(number_of(json_object_get(json, "usage"), "completion_tokens"), 32);
     choice_of(json, 1);
     json_decref(json);
@@ -152,20 +111,20 @@ static double real_at(const json_t *list, size_t i) {
 /* The prompt's log-probabilities are those that the same tokens had when they were generated. */
 static void completions_echo_exact_logprobs(void **state) {
     (void)state;
-    json_t *made = post(COMPLETIONS,
-                        "{\"prompt\":\"She was\",\"temperature\":0,\"max_tokens\":8,\"logprobs\":2,"
-                        "\"echo\":true}",
-                        200);
+    json_t *made = ask(served.port, COMPLETIONS,
+                       "{\"prompt\":\"She was\",\"temperature\":0,\"max_tokens\":8,\"logprobs\":2,"
+                       "\"echo\":true}",
+                       200);
     const json_t *first = choice_of(made, 0), *lists = json_object_get(first, "logprobs");
     const json_t *tokens = json_object_get(lists, "tokens");
-    json_t *prompt = json_pack("{s:s,s:b,s:i,s:i}", "prompt", text_of(first, "text"), "echo", 1,
+    json_t *prompt = json_pack("{s:s,s:b,s:i,s:i}", "prompt", field_of(first, "text"), "echo", 1,
                                "max_tokens", 0, "logprobs", 1);
     char *body = json_dumps(prompt, 0);
-    json_t *read = post(COMPLETIONS, body, 200);
+    json_t *read = ask(served.port, COMPLETIONS, body, 200);
     const json_t *again = json_object_get(choice_of(read, 0), "logprobs");
     const size_t n = json_array_size(tokens);
-    assert_string_equal(text_of(choice_of(read, 0), "text"), text_of(first, "text"));
-    assert_string_equal(text_of(choice_of(read, 0), "finish_reason"), "length");
+    assert_string_equal(field_of(choice_of(read, 0), "text"), field_of(first, "text"));
+    assert_string_equal(field_of(choice_of(read, 0), "finish_reason"), "length");
     assert_int_equal(number_of(json_object_get(read, "usage"), "completion_tokens"), 0);
     assert_true(n >= 9);
     assert_true(json_equal(tokens, json_object_get(again, "tokens")));
@@ -191,10 +150,10 @@ static void completions_echo_exact_logprobs(void **state) {
 
 static void completions_score_lists_of_ids(void **state) {
     (void)state;
-    json_t *json = post(COMPLETIONS,
-                        "{\"model\":\"demo\",\"prompt\":[[70,71,72],[100]],\"echo\":true,"
-                        "\"max_tokens\":1,\"logprobs\":1,\"temperature\":0,\"seed\":1234}",
-                        200);
+    json_t *json = ask(served.port, COMPLETIONS,
+                       "{\"model\":\"demo\",\"prompt\":[[70,71,72],[100]],\"echo\":true,"
+                       "\"max_tokens\":1,\"logprobs\":1,\"temperature\":0,\"seed\":1234}",
+                       200);
     const json_t *lists = json_object_get(choice_of(json, 0), "logprobs");
     assert_int_equal(json_array_size(json_object_get(lists, "token_logprobs")), 4);
     assert_int_equal(json_array_size(json_object_get(lists, "top_logprobs")), 4);
@@ -205,89 +164,31 @@ static void completions_score_lists_of_ids(void **state) {
 
 static void completions_refuse_by_name(void **state) {
     (void)state;
-    assert_refused(COMPLETIONS, "{}", "prompt");
-    assert_refused(COMPLETIONS, "{\"prompt\":\"\"}", "prompt");
-    assert_refused(COMPLETIONS, "{\"prompt\":[]}", "prompt");
-    assert_refused(COMPLETIONS, "{\"prompt\":{}}", "prompt");
-    assert_refused(COMPLETIONS, "{\"prompt\":[\"a\",7]}", "prompt");
-    assert_refused(COMPLETIONS, "{\"prompt\":[1,\"a\"]}", "prompt");
-    assert_refused(COMPLETIONS, "{\"prompt\":[[1],[]]}", "prompt");
-    assert_refused(COMPLETIONS, "{\"prompt\":[4096]}", "prompt");
-    assert_refused(COMPLETIONS, "{\"prompt\":[-1]}", "prompt");
-    assert_refused(COMPLETIONS, "{\"prompt\":[1.5]}", "prompt");
-    assert_refused(COMPLETIONS, "{\"prompt\":[1e300]}", "prompt");
-    assert_refused(COMPLETIONS, "{\"prompt\":\"a\\u0000b\"}", "prompt");
-    assert_refused(COMPLETIONS, "{\"prompt\":\"a\",\"best_of\":2}", "best_of");
-    assert_refused(COMPLETIONS, "{\"prompt\":\"a\",\"suffix\":\"b\"}", "suffix");
-    assert_refused(COMPLETIONS, "{\"prompt\":\"a\",\"logprobs\":21}", "logprobs");
-    assert_refused(COMPLETIONS, "{\"prompt\":\"a\",\"logprobs\":true}", "logprobs");
-    assert_refused(COMPLETIONS, "{\"prompt\":\"a\",\"echo\":1}", "echo");
-    assert_refused(COMPLETIONS, "{\"prompt\":\"a\",\"top_k\":-2}", "top_k");
-    json_decref(post(COMPLETIONS,
-                     "{\"prompt\":\"a\",\"top_k\":-1,\"n_predict\":-1,\"suffix\":null,"
-                     "\"logprobs\":null,\"best_of\":1,\"unknown\":[{}]}",
-                     200));
+    assert_refused(served.port, COMPLETIONS, "{}", "prompt");
+    assert_refused(served.port, COMPLETIONS, "{\"prompt\":\"\"}", "prompt");
+    assert_refused(served.port, COMPLETIONS, "{\"prompt\":[]}", "prompt");
+    assert_refused(served.port, COMPLETIONS, "{\"prompt\":{}}", "prompt");
+    assert_refused(served.port, COMPLETIONS, "{\"prompt\":[\"a\",7]}", "prompt");
+    assert_refused(served.port, COMPLETIONS, "{\"prompt\":[1,\"a\"]}", "prompt");
+    assert_refused(served.port, COMPLETIONS, "{\"prompt\":[[1],[]]}", "prompt");
+    assert_refused(served.port, COMPLETIONS, "{\"prompt\":[4096]}", "prompt");
+    assert_refused(served.port, COMPLETIONS, "{\"prompt\":[-1]}", "prompt");
+    assert_refused(served.port, COMPLETIONS, "{\"prompt\":[1.5]}", "prompt");
+    assert_refused(served.port, COMPLETIONS, "{\"prompt\":[1e300]}", "prompt");
+    assert_refused(served.port, COMPLETIONS, "{\"prompt\":\"a\\u0000b\"}", "prompt");
+    assert_refused(served.port, COMPLETIONS, "{\"prompt\":\"a\",\"best_of\":2}", "best_of");
+    assert_refused(served.port, COMPLETIONS, "{\"prompt\":\"a\",\"suffix\":\"b\"}", "suffix");
+    assert_refused(served.port, COMPLETIONS, "{\"prompt\":\"a\",\"logprobs\":21}", "logprobs");
+    assert_refused(served.port, COMPLETIONS, "{\"prompt\":\"a\",\"logprobs\":true}", "logprobs");
+    assert_refused(served.port, COMPLETIONS, "{\"prompt\":\"a\",\"echo\":1}", "echo");
+    assert_refused(served.port, COMPLETIONS, "{\"prompt\":\"a\",\"top_k\":-2}", "top_k");
+    json_decref(ask(served.port, COMPLETIONS,
+                    "{\"prompt\":\"a\",\"top_k\":-1,\"n_predict\":-1,\"suffix\":null,"
+                    "\"logprobs\":null,\"best_of\":1,\"unknown\":[{}]}",
+                    200));
 }
 
 /* ---- streams ---- */
-
-/* The events of a stream as they came; each but the last is JSON. */
-struct events {
-    char *text;
-    json_t *list[1000];
-    const char *names[1000]; /* of "event:" lines, or NULL */
-    int n;
-    bool done; /* ended with [DONE] */
-};
-
-static void add_event(struct events *e, char *event) {
-    const char *name = NULL;
-    char *data = event;
-    if (strncmp(event, "event: ", 7) == 0) {
-        char *end = strchr(event, '\n');
-        if (!end) fail_msg("an event without data: %s", event);
-        *end = '\0';
-        name = event + 7;
-        data = end + 1;
-    }
-    if (strncmp(data, "data: ", 6) != 0) fail_msg("no event: %s", event);
-    if (strchr(data, '\n')) fail_msg("an event of two lines: %s", event);
-    if (strcmp(data + 6, "[DONE]") == 0) {
-        e->done = true;
-        return;
-    }
-    assert_in_range(e->n, 0, 999);
-    e->names[e->n] = name;
-    e->list[e->n] = json_loads(data + 6, 0, NULL);
-    if (!e->list[e->n++]) fail_msg("no JSON: %s", data);
-}
-
-static struct events stream(const char *path, const char *body) {
-    struct http_answer answer;
-    const struct http_request request = { .path = path, .body = body };
-    struct events e = { 0 };
-    char type[256];
-    if (!http_ask(&answer, served.port, &request)) fail_msg("%s: no whole answer", path);
-    if (answer.code != 200) fail_msg("%s: %d: %.500s", path, answer.code, answer.body.bytes);
-    assert_string_equal(http_header(&answer, "Content-Type", type), "text/event-stream");
-    e.text = strdup(answer.body.bytes);
-    http_answer_release(&answer);
-    for (char *at = e.text; at && *at;) {
-        char *end = strstr(at, "\n\n");
-        if (!end) fail_msg("a stream that ends inside an event: %s", at);
-        *end = '\0';
-        assert_false(e.done); /* nothing comes behind it */
-        add_event(&e, at);
-        at = end + 2;
-    }
-    return e;
-}
-
-static void release_events(struct events *e) {
-    for (int i = 0; i < e->n; i++)
-        json_decref(e->list[i]);
-    free(e->text);
-}
 
 static void completions_stream_what_they_answer(void **state) {
     static const char more[] =
@@ -296,10 +197,10 @@ static void completions_stream_what_they_answer(void **state) {
     const char *finish[2] = { NULL, NULL };
     (void)state;
     snprintf(body, sizeof body, "{%s}", more);
-    json_t *whole = post(COMPLETIONS, body, 200);
+    json_t *whole = ask(served.port, COMPLETIONS, body, 200);
     snprintf(body, sizeof body, "{%s,\"stream\":true,\"stream_options\":{\"include_usage\":true}}",
              more);
-    struct events e = stream(COMPLETIONS, body);
+    struct events e = ask_stream(served.port, COMPLETIONS, body);
     assert_true(e.done);
     for (int i = 0; i < e.n; i++) {
         const json_t *choices = json_object_get(e.list[i], "choices");
@@ -316,11 +217,11 @@ static void completions_stream_what_they_answer(void **state) {
         assert_in_range(index, 0, 1);
         assert_null(finish[index]); /* it is on the last */
         finish[index] = json_string_value(json_object_get(choice, "finish_reason"));
-        strcat(text[index], text_of(choice, "text"));
-        assert_true(text_of(choice, "text")[0]);
+        strcat(text[index], field_of(choice, "text"));
+        assert_true(field_of(choice, "text")[0]);
     }
     for (size_t i = 0; i < 2; i++) {
-        assert_string_equal(text[i], text_of(choice_of(whole, i), "text"));
+        assert_string_equal(text[i], field_of(choice_of(whole, i), "text"));
         assert_string_equal(finish[i], "length");
     }
     json_decref(whole);
@@ -332,13 +233,13 @@ static void completions_stream_what_they_answer(void **state) {
 static void tokens_come_and_go(void **state) {
     (void)state;
     static const char text[] = "\xc3\x84 caf\xc3\xa9, \xe2\x82\xac 5<|endoftext|>";
-    json_t *ask = json_pack("{s:s,s:b}", "content", text, "with_pieces", 1);
-    char *body = json_dumps(ask, 0);
-    json_t *pieces = post("/tokenize", body, 200);
-    json_object_del(ask, "with_pieces");
+    json_t *given = json_pack("{s:s,s:b}", "content", text, "with_pieces", 1);
+    char *body = json_dumps(given, 0);
+    json_t *pieces = ask(served.port, "/tokenize", body, 200);
+    json_object_del(given, "with_pieces");
     free(body);
-    body = json_dumps(ask, 0);
-    json_t *made = post("/tokenize", body, 200);
+    body = json_dumps(given, 0);
+    json_t *made = ask(served.port, "/tokenize", body, 200);
     const json_t *tokens = json_object_get(made, "tokens");
     const size_t n = json_array_size(tokens);
     assert_int_equal(number_of(made, "count"), n);
@@ -347,11 +248,12 @@ static void tokens_come_and_go(void **state) {
         assert_true(
             json_equal(json_object_get(json_array_get(json_object_get(pieces, "tokens"), i), "id"),
                        json_array_get(tokens, i)));
-    json_t *back = post("/v1/detokenize", (free(body), body = json_dumps(made, 0)), 200);
-    assert_string_equal(text_of(back, "content"), text);
-    assert_string_equal(text_of(back, "prompt"), text);
+    json_t *back =
+        ask(served.port, "/v1/detokenize", (free(body), body = json_dumps(made, 0)), 200);
+    assert_string_equal(field_of(back, "content"), text);
+    assert_string_equal(field_of(back, "prompt"), text);
     free(body);
-    json_decref(ask);
+    json_decref(given);
     json_decref(pieces);
     json_decref(made);
     json_decref(back);
@@ -359,14 +261,14 @@ static void tokens_come_and_go(void **state) {
 
 static void templates_can_be_seen(void **state) {
     (void)state;
-    json_t *json = post("/apply-template", "{" HELLO "}", 200);
-    assert_string_equal(text_of(json, "prompt"),
+    json_t *json = ask(served.port, "/apply-template", "{" HELLO "}", 200);
+    assert_string_equal(field_of(json, "prompt"),
                         "<|im_start|>user\nShe was<|im_end|>\n<|im_start|>assistant\n");
     json_decref(json);
-    json = post("/apply-template", "{" HELLO ",\"add_generation_prompt\":false}", 200);
-    assert_string_equal(text_of(json, "prompt"), "<|im_start|>user\nShe was<|im_end|>\n");
+    json = ask(served.port, "/apply-template", "{" HELLO ",\"add_generation_prompt\":false}", 200);
+    assert_string_equal(field_of(json, "prompt"), "<|im_start|>user\nShe was<|im_end|>\n");
     json_decref(json);
-    json = post("/tokenize", "{" HELLO ",\"return_token_strs\":true}", 200);
+    json = ask(served.port, "/tokenize", "{" HELLO ",\"return_token_strs\":true}", 200);
     assert_int_equal(json_array_size(json_object_get(json, "token_strs")),
                      number_of(json, "count"));
     json_decref(json);
@@ -374,17 +276,18 @@ static void templates_can_be_seen(void **state) {
 
 static void tokens_refuse_by_name(void **state) {
     (void)state;
-    assert_refused("/tokenize", "{}", "prompt");
-    assert_refused("/tokenize", "{\"content\":7}", "content");
-    assert_refused("/tokenize", "{\"prompt\":[\"a\"]}", "prompt");
-    assert_refused("/tokenize", "{\"messages\":[]}", "messages");
-    assert_refused("/tokenize", "{\"content\":\"a\",\"with_pieces\":\"yes\"}", "with_pieces");
-    assert_refused("/detokenize", "{}", "tokens");
-    assert_refused("/detokenize", "{\"tokens\":[\"a\"]}", "tokens");
-    assert_refused("/detokenize", "{\"tokens\":[1,99999999]}", "tokens");
-    assert_refused("/apply-template", "{}", "messages");
-    json_t *json = post("/detokenize", "{\"tokens\":[]}", 200);
-    assert_string_equal(text_of(json, "content"), "");
+    assert_refused(served.port, "/tokenize", "{}", "prompt");
+    assert_refused(served.port, "/tokenize", "{\"content\":7}", "content");
+    assert_refused(served.port, "/tokenize", "{\"prompt\":[\"a\"]}", "prompt");
+    assert_refused(served.port, "/tokenize", "{\"messages\":[]}", "messages");
+    assert_refused(served.port, "/tokenize", "{\"content\":\"a\",\"with_pieces\":\"yes\"}",
+                   "with_pieces");
+    assert_refused(served.port, "/detokenize", "{}", "tokens");
+    assert_refused(served.port, "/detokenize", "{\"tokens\":[\"a\"]}", "tokens");
+    assert_refused(served.port, "/detokenize", "{\"tokens\":[1,99999999]}", "tokens");
+    assert_refused(served.port, "/apply-template", "{}", "messages");
+    json_t *json = ask(served.port, "/detokenize", "{\"tokens\":[]}", 200);
+    assert_string_equal(field_of(json, "content"), "");
     json_decref(json);
 }
 
