@@ -5,6 +5,7 @@ against a stub that says what no real model can be made to say.
 usage: tests/page/test_page.py REEL FOLDER [WORD...]   pictures go to FOLDER; only tests whose name
 holds one of the words. `make check-page` calls it; it needs chromium and chromedriver."""
 import base64
+import gzip
 import json
 import os
 import pathlib
@@ -17,6 +18,8 @@ import sys
 import tempfile
 import time
 import traceback
+import urllib.error
+import urllib.request
 import wave
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
@@ -183,6 +186,16 @@ def no_errors(b):
     equal(b.errors(), [], "errors in the console")
 
 
+def get(url, **headers):
+    """Code, headers and body of a plain request."""
+    request = urllib.request.Request(url, headers={k.replace("_", "-"): v for k, v in headers.items()})
+    try:
+        with urllib.request.urlopen(request) as answer:
+            return answer.status, answer.headers, answer.read()
+    except urllib.error.HTTPError as e:
+        return e.code, e.headers, e.read()
+
+
 # ---- against the program ------------------------------------------------------------------------
 
 def the_page_loads_and_lists_the_models(p):
@@ -192,6 +205,23 @@ def the_page_loads_and_lists_the_models(p):
     equal(b.run("return document.querySelector('#views').hidden"), False, "views are hidden")
     no_errors(b)
     b.picture(p.pictures / "empty.png")
+
+
+def files_come_once_and_with_their_policy(p):
+    for name in [""] + ["page/" + f.name for f in (ROOT / "src/server/page").iterdir()]:
+        code, headers, body = get(p.url + name, Accept_Encoding="gzip, br")
+        equal(code, 200, name)
+        source = ROOT / "src/server/page" / (name[len("page/"):] or "index.html")
+        equal(gzip.decompress(body), source.read_bytes(), name)
+        for word in ("default-src 'none'", "script-src 'self'", "require-trusted-types-for 'script'"):
+            true(word in headers["Content-Security-Policy"], "%s: no %s" % (name, word))
+        equal(headers["X-Content-Type-Options"], "nosniff", name)
+        true("unsafe" not in headers["Content-Security-Policy"], "an unsafe policy")
+        code, _, body = get(p.url + name, If_None_Match=headers["ETag"], Accept_Encoding="gzip")
+        equal((code, body), (304, b""), name + " again")
+    for name in ("page/", "page/nothing.js", "page/../page/page.js", "page/page.js/", "pages", "page"):
+        equal(get(p.url + name, Accept_Encoding="gzip")[0], 404, name)
+    equal(get(p.url, Accept_Encoding="br")[0], 406, "a client that does not unpack")
 
 
 def an_answer_streams_with_its_pace(p):
@@ -701,6 +731,7 @@ def a_full_storage_is_said(p):
 
 TESTS = [
     the_page_loads_and_lists_the_models,
+    files_come_once_and_with_their_policy,
     an_answer_streams_with_its_pace,
     escape_stops_and_the_server_is_free_again,
     an_answer_is_made_anew_and_a_question_edited,

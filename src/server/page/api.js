@@ -44,9 +44,9 @@ export function authorization() {
 }
 
 /* Resolves to true when there is a new key to try. */
-export async function askForKey(message) {
+export async function askForKey() {
   if (!asking) {
-    asking = keyPrompt(message, key !== "").finally(() => {
+    asking = keyPrompt(key !== "").finally(() => {
       asking = null;
     });
   }
@@ -70,7 +70,7 @@ export async function call(path, options = {}) {
     if (response.ok) return response;
     const error = await readError(response);
     if (response.status === 401) {
-      if (usedKey !== key || (await askForKey(error.message))) continue;
+      if (usedKey !== key || (await askForKey())) continue;
       throw error;
     }
     const after = Number(response.headers.get("Retry-After"));

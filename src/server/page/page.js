@@ -474,11 +474,12 @@ $("theme").addEventListener("click", () => {
 
 /* ---- the key ---- */
 
-apiOnKeyNeeded((message, had) => new Promise((resolve) => {
+apiOnKeyNeeded((had) => new Promise((resolve) => {
   const dialog = $("key");
   const field = $("key-value");
   let answer = null;
-  $("key-text").textContent = had ? "The key that was given is not one of this server's." : message;
+  $("key-text").textContent = had ? "The key that was given is not one of this server's."
+    : "It answers those who have one of the keys that it was started with.";
   field.value = "";
   $("key-form").onsubmit = () => {
     answer = field.value.trim();

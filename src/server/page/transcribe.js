@@ -72,7 +72,7 @@ export class Transcribe {
         return;
       }
       const error = errorOf(text, status);
-      if (status === 401 && (await askForKey(error.message))) continue;
+      if (status === 401 && (await askForKey())) continue;
       if (!(status === 503 && after > 0)) throw error;
       card.say(error.message + " Trying again.");
       await new Promise((r) => setTimeout(r, Math.min(after, 30) * 1000));

@@ -30,7 +30,7 @@ export class Dictation {
       try {
         await this.connect();
       } catch (e) {
-        if (this.state === "over" || !(await socketWantsKey()) || !(await askForKey(e.message))) throw e;
+        if (this.state === "over" || !(await socketWantsKey()) || !(await askForKey())) throw e;
         await this.connect();
       }
       await this.listen();
