@@ -58,7 +58,15 @@ static const struct cli_option options[] = {
     { .name = "prefix-dir",
       .kind = CLI_TEXT,
       .argument = "FOLDER",
-      .help = "keep long prompts here, so that they need no evaluation after a restart" },
+      .help = "keep what sessions hold here, from 512 tokens on, so that long prompts need no "
+              "evaluation after a restart; the folder must be yours alone" },
+    { .name = "prefix-bytes",
+      .kind = CLI_INTEGER,
+      .argument = "BYTES",
+      .least = 1 << 20,
+      .most = INT64_MAX,
+      .help = "of all files in --prefix-dir; those not used for longest go first; default "
+              "4294967296 (4 GiB)" },
 };
 static const struct cli_group group = CLI_GROUP("Server", options);
 
@@ -324,6 +332,7 @@ static enum reel_status open_server(struct serve *serve, struct reel_error *err)
         .tls_cert = serve->tls_cert.bytes,
         .tls_key = serve->tls_key.bytes,
         .prefix_dir = cli_text(args, "prefix-dir", NULL),
+        .prefix_bytes = (size_t)cli_integer(args, "prefix-bytes", 0),
         .log_json = strcmp(log, "json") == 0,
         .log = on_log,
         .log_user = serve,

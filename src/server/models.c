@@ -5,6 +5,7 @@
 #include "base/memory.h"
 
 #include "server/api_error.h"
+#include "server/prefixes.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -20,6 +21,8 @@ struct slot {
     bool failed;      /* it could not be opened: there is no memory for it */
     size_t asked_for; /* ids of the prompt that it is busy with */
     uint64_t last_use;
+    double idle_since_ms;
+    bool saved; /* what it holds was offered to the kept prefixes */
 };
 
 /* Who waits; on the stack of its thread. */
@@ -316,8 +319,8 @@ static enum reel_status stand_in_line(struct session_pool *p, struct waiter *own
 }
 
 /* Outside of the lock: the slot is ours. */
-static enum reel_status open_slot(struct session_pool *p, struct choice choice,
-                                  struct reel_error *err) {
+static enum reel_status open_slot(struct session_pool *p, struct choice choice, const int32_t *ids,
+                                  size_t n_ids, struct reel_error *err) {
     struct slot *slot = &p->slots[choice.slot];
     struct reel_session_options options = { .size = sizeof options, .max_context = p->context };
     enum reel_status status = REEL_OK;
@@ -331,15 +334,65 @@ static enum reel_status open_slot(struct session_pool *p, struct choice choice,
     }
     if (status == REEL_OK && choice.copy_from >= 0)
         status = reel_session_copy(slot->session, p->slots[choice.copy_from].session, err);
+    if (status == REEL_OK && p->server->prefixes)
+        prefixes_restore(p->server->prefixes, p->served, slot->session,
+                         common_prefix(slot->session, ids, n_ids), ids, n_ids);
     return status;
 }
 
 static void free_slot(struct session_pool *p, int index) {
     p->slots[index].busy = false;
     p->slots[index].last_use = ++p->uses;
+    p->slots[index].idle_since_ms = clock_ms();
     p->n_busy--;
     wake_next(p);
 }
+
+/* ---- keeping prefixes ---- */
+
+/* The lock is held. One that nobody has used for a while, while nobody waits. */
+static int worth_saving(const struct session_pool *p, double idle_ms) {
+    const double now = clock_ms();
+    for (int i = 0; i < p->n_slots && !p->n_waiting; i++) {
+        const struct slot *slot = &p->slots[i];
+        if (slot->busy || slot->saved || !slot->session) continue;
+        if (now - slot->idle_since_ms >= idle_ms &&
+            reel_session_length(slot->session) >= PREFIX_LEAST)
+            return i;
+    }
+    return -1;
+}
+
+static bool save_one(struct session_pool *p, double idle_ms) {
+    pthread_mutex_lock(&p->lock);
+    const int index = worth_saving(p, idle_ms);
+    struct slot *slot = index >= 0 ? &p->slots[index] : NULL;
+    if (slot) {
+        slot->busy = slot->saved = true;
+        slot->asked_for = (size_t)reel_session_length(slot->session);
+        p->n_busy++;
+    }
+    pthread_mutex_unlock(&p->lock);
+    if (!slot) return false;
+    prefixes_save(p->server->prefixes, p->served, slot->session);
+    pthread_mutex_lock(&p->lock);
+    slot->busy = false; /* as it was: nobody has used it */
+    p->n_busy--;
+    wake_next(p);
+    pthread_mutex_unlock(&p->lock);
+    return true;
+}
+
+void models_save_idle(struct server *s, double idle_ms) {
+    for (int i = 0; s->models && i < s->options.n_models; i++) {
+        struct served_model *m = &s->models[i];
+        if (atomic_load(&m->state) != SERVED_READY || m->hears) continue;
+        while (save_one(m->pool, idle_ms)) {
+        }
+    }
+}
+
+/* ---- taking and giving ---- */
 
 static void session_left(void *user) { reel_session_cancel(user); }
 
@@ -353,6 +406,7 @@ static enum reel_status take(struct session_lease *lease, struct session_pool *p
         choice = choose(p, ids, n_ids);
         p->slots[choice.slot].busy = true;
         p->slots[choice.slot].asked_for = n_ids;
+        p->slots[choice.slot].saved = false;
         p->n_busy++;
         if (choice.copy_from >= 0) {
             p->slots[choice.copy_from].busy = true;
@@ -362,7 +416,7 @@ static enum reel_status take(struct session_lease *lease, struct session_pool *p
     }
     pthread_mutex_unlock(&p->lock);
     if (status != REEL_OK) return status;
-    status = open_slot(p, choice, err);
+    status = open_slot(p, choice, ids, n_ids, err);
     pthread_mutex_lock(&p->lock);
     if (choice.copy_from >= 0) free_slot(p, choice.copy_from);
     if (status != REEL_OK) {

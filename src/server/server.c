@@ -1,5 +1,6 @@
 /* A server's life: listening, loading, draining, ending. */
 #include "server/exchange_state.h"
+#include "server/prefixes.h"
 
 #include "base/clock.h"
 #include "base/memory.h"
@@ -10,6 +11,8 @@
 #include <sys/resource.h>
 #include <time.h>
 
+#define SAVE_AFTER_MS                                                                              \
+    1000 /* a session idles before it is saved: a conversation's next turn comes first */
 #define OTHER_THREADS 64 /* handlers beside those that wait for a session or have one */
 
 void server_log(const struct server *server, enum server_log_kind kind, const char *format, ...) {
@@ -30,6 +33,7 @@ static void set_defaults(struct server_options *o) {
     if (!o->queue) o->queue = 64;
     if (!o->timeout_s) o->timeout_s = 60;
     if (!o->sessions) o->sessions = 4;
+    if (!o->prefix_bytes) o->prefix_bytes = (size_t)4 << 30;
 }
 
 /* A connection is a descriptor; the soft limit is often 1,024. */
@@ -45,10 +49,26 @@ static void client_left(void *user) {
     exchange_left(x);
 }
 
+static void save_idle(void *user) { models_save_idle(user, SAVE_AFTER_MS); }
+
+static void log_prefix(void *user, const char *line) {
+    server_log(user, SERVER_LOG_WARNING, "%s", line);
+}
+
+static enum reel_status open_prefixes(struct server *s, struct reel_error *err) {
+    const struct prefixes_options options = { .folder = s->options.prefix_dir,
+                                              .most_bytes = s->options.prefix_bytes,
+                                              .look = save_idle,
+                                              .log = log_prefix,
+                                              .user = s };
+    return options.folder ? prefixes_open(&s->prefixes, &options, err) : REEL_OK;
+}
+
 static enum reel_status prepare(struct server *s, struct reel_error *err) {
     const struct server_options *o = &s->options;
     enum reel_status status = keys_set(&s->keys, o->keys, o->n_keys, err);
     if (status == REEL_OK) status = models_open(s, err);
+    if (status == REEL_OK) status = open_prefixes(s, err);
     if (status == REEL_OK) status = metrics_open(&s->metrics, err);
     if (status == REEL_OK)
         status = crew_open(&s->crew, (o->queue + o->sessions) * o->n_models + OTHER_THREADS, err);
@@ -110,6 +130,9 @@ void server_close(struct server *s, void (*close)(void *user, struct reel_model 
      * now is no connection suspended, which the library insists on when it stops. */
     crew_end(s->crew);
     http_stop(s);
+    prefixes_end(s->prefixes);
+    if (s->prefixes) models_save_idle(s, 0);
+    prefixes_close(s->prefixes);
     crew_close(s->crew);
     watch_close(s->watch);
     metrics_close(s->metrics);

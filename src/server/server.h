@@ -37,6 +37,7 @@ struct server_options {
     int context;                    /* positions of each; 0: the model's own, at most 16384 */
     const char *tls_cert, *tls_key; /* PEM texts, both or neither */
     const char *prefix_dir;         /* or NULL: where long prefixes are kept across restarts */
+    size_t prefix_bytes;            /* of all of them; 0: 4 GiB */
     bool log_json;
     /* One line, from any thread; may be NULL. */
     void (*log)(void *user, enum server_log_kind kind, const char *line);

@@ -23,6 +23,7 @@ struct server {
     struct watch *watch;
     struct crew *crew;
     struct metrics *metrics;
+    struct prefixes *prefixes; /* NULL: none are kept */
     atomic_bool draining, ending;
     atomic_int n_active;         /* exchanges whose handler has not ended */
     atomic_size_t body_bytes;    /* held by requests that are coming in or being handled */
@@ -34,6 +35,8 @@ struct server {
 /* models.c. models_end makes everybody stop who works with a session or waits for one. */
 enum reel_status models_open(struct server *server, struct reel_error *err);
 void models_end(struct server *server);
+/* Saves what sessions hold that nobody has used for so long. */
+void models_save_idle(struct server *server, double idle_ms);
 void models_close(struct server *server, void (*close)(void *user, struct reel_model *model));
 
 /* http.c: the daemon's callbacks. */
