@@ -276,9 +276,9 @@ $(B)/tests/%: $(B)/tests/%.o $(TEST_PARTS)
 	$(Q)$(CC) $(LINK_OPT) $(LDFLAGS) $(call wraps,$@) $^ -lcmocka $(CLI_LIBS) $(LDLIBS) $(TEST_LIBS) -o $@
 
 # What the server adds to the library, by the clock.
-$(B)/bench/server_load: $(B)/bench/server_load.o $(TEST_PARTS)
+$(B)/bench/server_load $(B)/bench/realtime_latency: $(B)/bench/%: $(B)/bench/%.o $(TEST_PARTS)
 	$(call say,LD)
-	$(Q)$(CC) $(LINK_OPT) $(LDFLAGS) $^ $(CLI_LIBS) $(LDLIBS) -o $@
+	$(Q)$(CC) $(LINK_OPT) $(LDFLAGS) $^ -lcmocka $(CLI_LIBS) $(LDLIBS) -o $@
 
 # A fuzz target is linked twice: with a plain driver that replays its corpus in every test run, and
 # (config=fuzz, clang) with libFuzzer.

@@ -44,7 +44,7 @@ void realtime_send(struct realtime *r) {
     r->out.size = 0;
 }
 
-double realtime_ms(uint64_t n_samples) { return (double)(n_samples / 16); }
+long long realtime_ms(uint64_t n_samples) { return (long long)(n_samples / 16); }
 
 const char *realtime_text(const json_t *object, const char *key) {
     return json_string_value(json_object_get(object, key));
@@ -225,7 +225,7 @@ static void keep_before(struct realtime *r, const float *samples) {
 
 /* Speech has begun VOICE_LATE frames ago; so much before it is heard, too. */
 static void start_speech(struct realtime *r) {
-    size_t n = (size_t)r->set.prefix_ms * 16 + (VOICE_LATE + 1) * VOICE_FRAME;
+    size_t n = (size_t)r->set.prefix_ms * 16 + (size_t)(VOICE_LATE + 1) * VOICE_FRAME;
     float piece[VOICE_FRAME];
     if (n > r->n_before) n = r->n_before;
     begin_item(r);

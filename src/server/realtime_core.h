@@ -93,7 +93,7 @@ void realtime_append(struct realtime *r, const char *base64, size_t n);
 /* The item ends and is transcribed to its end. */
 void realtime_commit(struct realtime *r);
 void realtime_clear(struct realtime *r);
-double realtime_ms(uint64_t n_samples);
+long long realtime_ms(uint64_t n_samples);
 
 /* A text field of a message, borrowed; NULL where it is missing or no text. */
 const char *realtime_text(const json_t *object, const char *key);

@@ -61,14 +61,14 @@ static void partial(struct realtime *r, const char *text, size_t n) {
 
 static void started(struct realtime *r) {
     begin_event(r, "input_audio_buffer.speech_started");
-    realtime_put(r, ",\"audio_start_ms\":%.0f", realtime_ms(r->begin));
+    realtime_put(r, ",\"audio_start_ms\":%lld", realtime_ms(r->begin));
     put_item(r, "item_id", r->item);
     end_event(r);
 }
 
 static void stopped(struct realtime *r) {
     begin_event(r, "input_audio_buffer.speech_stopped");
-    realtime_put(r, ",\"audio_end_ms\":%.0f", realtime_ms(r->end));
+    realtime_put(r, ",\"audio_end_ms\":%lld", realtime_ms(r->end));
     put_item(r, "item_id", r->item);
     end_event(r);
 }

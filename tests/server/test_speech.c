@@ -229,6 +229,22 @@ static void decoded_length_is_limited(void **state) {
     free(silence);
 }
 
+/* libsndfile loses memory with each. */
+static void damaged_ogg_files_are_counted(void **state) {
+    (void)state;
+    for (int i = 0; i < 256; i++) {
+        struct http_answer a = post_to(served.port, "OggSxxxxxxxx", 12, FIELDS("model=speech"));
+        assert_int_equal(a.code, 400);
+        assert_non_null(strstr(a.body.bytes, "neither WAV nor"));
+        http_answer_release(&a);
+    }
+    expect_refusal(post_to(served.port, "OggSxxxxxxxx", 12, FIELDS("model=speech")), 400, "file",
+                   "256 damaged Ogg files");
+    struct http_answer a = post_clip(0, FIELDS("model=speech"));
+    assert_int_equal(a.code, 200);
+    http_answer_release(&a);
+}
+
 /* ---- more clients than transcribers ---- */
 
 static void *ask_in_line(void *user) {
@@ -449,6 +465,7 @@ int main(void) {
         cmocka_unit_test(text_is_streamed_in_both_forms),
         cmocka_unit_test(what_cannot_be_is_refused_by_name),
         cmocka_unit_test(decoded_length_is_limited),
+        cmocka_unit_test(damaged_ogg_files_are_counted),
         cmocka_unit_test(many_clients_take_turns),
         cmocka_unit_test(live_audio_is_heard),
         cmocka_unit_test(what_is_no_session_is_refused),
