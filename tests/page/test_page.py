@@ -644,6 +644,42 @@ def text_that_grows_looks_like_text_that_came_whole(p):
           '<del>f</del> <em>g</em></p><ol><li>h</li><li>i</li></ol>', "Markdown")
 
 
+HEARD = """
+    const [rate, pitch, done] = arguments;
+    const context = new OfflineAudioContext(1, rate, rate);
+    context.audioWorklet.addModule('/page/worklet.js').then(async () => {
+        const tone = new OscillatorNode(context, { frequency: pitch });
+        const node = new AudioWorkletNode(context, 'microphone');
+        const heard = [];
+        let ended = () => {};
+        node.port.onmessage = (e) => e.data.ended ? ended() : heard.push(...new Int16Array(e.data.pcm));
+        tone.connect(node).connect(context.destination);
+        tone.start();
+        await context.startRendering();
+        await new Promise((r) => setTimeout(r, 100));
+        const part = heard.slice(4800, 19200);
+        let re = 0, im = 0, all = 0;
+        part.forEach((x, i) => {
+            re += x * Math.cos(2 * Math.PI * pitch * i / 24000);
+            im += x * Math.sin(2 * Math.PI * pitch * i / 24000);
+            all += x * x;
+        });
+        const n = part.length;
+        done([heard.length, 2 * Math.hypot(re, im) / n / 32767, Math.sqrt(all / n) / 32767]);
+    }).catch((e) => done(String(e)))"""
+
+
+def the_microphone_is_resampled_cleanly(p):
+    b = start(p, url=p.stub.url)
+    for rate in (48000, 44100, 16000, 24000):
+        samples, amplitude, _ = b.session("POST", "/execute/async", {"script": HEARD, "args": [rate, 1000]})
+        true(23000 <= samples <= 24000, "%d samples of a second at %d Hz" % (samples, rate))
+        true(abs(amplitude - 1) < 0.01, "a tone of 1 kHz at %d Hz: %.3f" % (rate, amplitude))
+    for rate in (48000, 44100):
+        _, _, loudness = b.session("POST", "/execute/async", {"script": HEARD, "args": [rate, 15000]})
+        true(loudness < 0.003, "15 kHz at %d Hz folds back: %.4f" % (rate, loudness))
+
+
 def what_goes_wrong_is_said(p):
     b = start(p, url=p.stub.url)
     ask(b, "fail")
@@ -749,6 +785,7 @@ TESTS = [
     thinking_is_folded_and_timed,
     hostile_text_stays_text,
     text_that_grows_looks_like_text_that_came_whole,
+    the_microphone_is_resampled_cleanly,
     what_goes_wrong_is_said,
     a_loading_model_is_waited_for,
     a_lost_server_is_said_and_found_again,
