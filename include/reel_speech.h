@@ -39,7 +39,7 @@ struct reel_audio_options {
 /* path: a WAV file (RIFF, RF64 or BW64), "-" for standard input, or, where libsndfile is installed,
  * any file it reads: FLAC, Ogg, Opus, MP3. Several channels become their mean. libsndfile 1.2.0
  * leaks 6 KB for each Ogg file that ends inside its headers: what takes files from strangers should
- * open them in a process that ends. */
+ * open them in a process that ends, or count those that cannot be opened, as reel serve does. */
 REEL_API REEL_MUST_USE enum reel_status reel_audio_open(struct reel_audio **out, const char *path,
                                                         const struct reel_audio_options *options,
                                                         struct reel_error *err);
