@@ -221,6 +221,53 @@ static void what_is_no_call_ends_as_broken_and_is_content(void **state) {
                                         { NULL, "" } });
 }
 
+static void what_cannot_become_a_call_is_not_held(void **state) {
+    (void)state;
+    check_pushes("qwen3-2", &with_tools, false,
+                 (const struct push[]){ { "<tool_call>\n", "" },
+                                        { "is a tag", "C:<tool_call>\nis a tag" },
+                                        { NULL, "" } });
+    check_pushes("qwen3.5", &with_tools, false,
+                 (const struct push[]){ { "<tool_call>\n<function=f", "" },
+                                        { "\ng", "C:<tool_call>\n<function=f\ng" },
+                                        { " <tool_call><function=f>", "" },
+                                        { "\nno tag", "C: <tool_call><function=f>\nno tag" },
+                                        { NULL, "" } });
+    check_pushes("unsloth-mistral-devstral-small-2507", &with_tools, false,
+                 (const struct push[]){ { "[TOOL_CALLS] and", "" },
+                                        { " so on\n", "C:[TOOL_CALLS] and so on" },
+                                        { NULL, "C:\n" } });
+    check_pushes(
+        "meta-llama-llama-3.2-3b-instruct", &with_tools, false,
+        (const struct push[]){
+            { "{\"a\": ", "" }, { "1}", "C:{\"a\": 1}" }, { " b ", "C: b " }, { NULL, "" } });
+}
+
+/* Where only what comes much later, or what came before, decides. */
+static void far_away_text_counts_as_for_the_whole(void **state) {
+    (void)state;
+    static const char *const texts[] = {
+        "<tool_call><function=f><parameter=n>5</parameter></function></tool_call> and\n"
+        "<tool_call>\n<function=f>\n<parameter=n>\n5\n</parameter>\n</function>\n</tool_call>",
+        "<tool_call><function=f><parameter=n>5</parameter></function></tool_call> "
+        "and\n</parameter>",
+    };
+    const struct chat_template *tagged = template_called("qwen3.5");
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        const char *differ = answer_cuts_differ(tagged, &with_tools, texts[i], strlen(texts[i]));
+        if (differ) fail_msg("%s\nin pieces: %s", texts[i], differ);
+    }
+    for (int broken = 14; broken < 19; broken++) { /* after many, calls are looked for no more */
+        char text[800] = "";
+        for (int i = 0; i < broken; i++)
+            strcat(text, "<tool_call> ");
+        strcat(text, "<tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call>");
+        const char *differ =
+            answer_cuts_differ(template_called("qwen3-2"), &with_tools, text, strlen(text));
+        if (differ) fail_msg("%d broken calls: %s", broken, differ);
+    }
+}
+
 static void a_reader_says_when_it_is_over(void **state) {
     (void)state;
     struct notes n = { .stop_after = 2 };
@@ -447,6 +494,8 @@ int main(void) {
         cmocka_unit_test(text_is_told_as_soon_as_it_is_certain),
         cmocka_unit_test(arguments_are_told_as_they_come),
         cmocka_unit_test(what_is_no_call_ends_as_broken_and_is_content),
+        cmocka_unit_test(what_cannot_become_a_call_is_not_held),
+        cmocka_unit_test(far_away_text_counts_as_for_the_whole),
         cmocka_unit_test(a_reader_says_when_it_is_over),
         cmocka_unit_test(made_up_answers_come_out_alike),
         cmocka_unit_test(a_push_costs_what_is_new_in_it),
