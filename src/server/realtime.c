@@ -15,7 +15,7 @@
 #include <string.h>
 
 enum {
-    LOOK_MS = 200,   /* how often a quiet session looks whether the server ends */
+    LOOK_MS = 500,   /* how often a quiet session looks whether the server ends */
     CLOSE_MS = 2000, /* given to a client for its close frame */
 };
 #define LOOK_GONE_MS 5.0 /* how often long work looks for the client */
@@ -139,20 +139,30 @@ static void serve(struct call *c, const struct exchange_socket *socket, bool ope
     websocket_close(c->ws);
 }
 
-void handle_realtime(struct exchange *x) {
+static void upgrade_and_serve(struct exchange *x, bool openai, const char *model) {
     struct reel_error err = { 0 };
     struct exchange_socket socket = { .fd = -1 };
     struct call c = { .x = x, .server = exchange_server(x) };
+    if (exchange_upgrade(x, &socket, &err) == REEL_OK) {
+        serve(&c, &socket, openai, model);
+        exchange_socket_close(x);
+    } else if (!exchange_begun(x)) {
+        api_error_from(x, &err);
+    }
+}
+
+void handle_realtime(struct exchange *x) {
     const char *intent = exchange_query(x, "intent"), *model = exchange_query(x, "model");
+    atomic_int *n_live = &exchange_server(x)->n_live;
     if (intent && strcmp(intent, "transcription") != 0) {
         api_error(x, 400, "intent", NULL, "intent is \"%.60s\"; allowed is transcription", intent);
         return;
     }
     if (model && model[0] && !exchange_need_model(x, model, true)) return;
-    if (exchange_upgrade(x, &socket, &err) != REEL_OK) {
-        if (!exchange_begun(x)) api_error_from(x, &err);
-        return;
-    }
-    serve(&c, &socket, intent != NULL, model);
-    exchange_socket_close(x);
+    if (atomic_fetch_add(n_live, 1) < SERVER_MOST_LIVE)
+        upgrade_and_serve(x, intent != NULL, model);
+    else
+        api_error(x, 503, NULL, "overloaded", "%d live sessions are open already",
+                  SERVER_MOST_LIVE);
+    atomic_fetch_sub(n_live, 1);
 }

@@ -71,7 +71,9 @@ static enum reel_status prepare(struct server *s, struct reel_error *err) {
     if (status == REEL_OK) status = open_prefixes(s, err);
     if (status == REEL_OK) status = metrics_open(&s->metrics, err);
     if (status == REEL_OK)
-        status = crew_open(&s->crew, (o->queue + o->sessions) * o->n_models + OTHER_THREADS, err);
+        status = crew_open(
+            &s->crew, (o->queue + o->sessions) * o->n_models + OTHER_THREADS + SERVER_MOST_LIVE,
+            err);
     if (status == REEL_OK) status = watch_open(&s->watch, o->timeout_s * 1e3, client_left, err);
     return status;
 }

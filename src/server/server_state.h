@@ -13,6 +13,8 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
+#define SERVER_MOST_LIVE 256 /* sessions of /v1/realtime at once: each has a thread of the crew */
+
 struct server {
     struct server_options options; /* defaults filled in */
     struct MHD_Daemon *daemon;
@@ -28,6 +30,7 @@ struct server {
     atomic_int n_active;         /* exchanges whose handler has not ended */
     atomic_size_t body_bytes;    /* held by requests that are coming in or being handled */
     atomic_uint_fast64_t serial; /* of requests */
+    atomic_int n_live;           /* sessions of /v1/realtime */
     atomic_int n_bad_ogg;        /* uploads in Ogg that could not be opened: transcriptions.c */
     uint64_t born;               /* a number that another start does not have */
     bool loopback;               /* nobody else reaches the address */

@@ -406,6 +406,28 @@ static void who_leaves_makes_room(void **state) {
     }
 }
 
+/* Live sessions have threads; so many as there may be leave others their turn. */
+static void idle_sessions_are_bounded_and_stop_nobody(void **state) {
+    enum { MOST = 256 };
+    int fds[MOST], code, n = 0;
+    (void)state;
+    for (; n < MOST; n++)
+        if ((fds[n] = ws_connect(served.port, "/v1/realtime", NULL, &code)) < 0) break;
+    assert_true(n == MOST || n >= MOST - 4); /* those of earlier tests may be ending */
+    assert_int_equal(ws_connect(served.port, "/v1/realtime", NULL, &code), -1);
+    assert_int_equal(code, 503);
+    struct http_answer a = post_clip(0, FIELDS("model=speech"));
+    assert_int_equal(a.code, 200);
+    http_answer_release(&a);
+    while (n > 0)
+        close(fds[--n]);
+    int fd = -1;
+    for (int i = 0; i < 200 && fd < 0; i++, wait_ms(10))
+        fd = ws_connect(served.port, "/v1/realtime", NULL, &code);
+    assert_true(fd >= 0);
+    close(fd);
+}
+
 static void a_key_is_wanted_and_may_come_as_a_protocol(void **state) {
     static const char *const keys[] = { "secret" };
     int code;
@@ -470,6 +492,7 @@ int main(void) {
         cmocka_unit_test(live_audio_is_heard),
         cmocka_unit_test(what_is_no_session_is_refused),
         cmocka_unit_test(who_leaves_makes_room),
+        cmocka_unit_test(idle_sessions_are_bounded_and_stop_nobody),
         cmocka_unit_test(a_key_is_wanted_and_may_come_as_a_protocol),
         cmocka_unit_test(a_server_that_drains_lets_an_utterance_end),
     };
