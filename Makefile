@@ -61,11 +61,10 @@ $(error config=$(config) is unknown: release, debug, sanitize, thread, fuzz, cov
 endif
 LINK_OPT := $(filter -fsanitize% --coverage,$(OPT))
 # With the sanitizers optimising takes four times as long as compiling, and here little is computed that would run
-# faster for it. Kernels that this machine has no instructions for are not run at all, and who fuzzes readers of
-# files waits for no numbers.
+# faster for it. Kernels that this machine has no instructions for are not run at all.
 ifneq ($(filter sanitize thread fuzz,$(config)),)
 COLD := src/cli/% src/server/% tests/server/% src/cuda/% tests/unit/% tests/golden/% tests/failure/% tests/cli/% tests/fuzz/% tests/support/% \
-        tests/sim/test_% $(if $(filter fuzz,$(config)),src/cpu/% src/plan/%) \
+        tests/sim/test_% \
         $(shell grep -qs avx512f /proc/cpuinfo || echo %_avx512.c %_amx.c)
 endif
 CFLAGS ?=
@@ -285,10 +284,19 @@ $(B)/bench/server_load $(B)/bench/realtime_latency: $(B)/bench/%: $(B)/bench/%.o
 $(REPLAY_BIN): $(B)/tests/fuzz/test_%: $(B)/tests/fuzz/fuzz_%.o $(B)/tests/fuzz/replay.o $(TEST_PARTS)
 	$(call say,LD)
 	$(Q)$(CC) $(LINK_OPT) $(LDFLAGS) $^ -lcmocka $(CLI_LIBS) $(LDLIBS) -o $@
-$(FUZZ_BIN): $(B)/tests/fuzz/fuzz_%: $(B)/tests/fuzz/fuzz_%.o $(TEST_PARTS)
+# What reads files and texts is compiled for libFuzzer, once more; what that calls is the sanitize build's.
+FUZZED := $(wildcard src/base/*.c src/jinja/*.c src/model/*.c src/audio/*.c src/asr/*.c) src/runtime/snapshot.c \
+          $(patsubst %,src/cli/%.c,edit_text grapheme keys page) \
+          $(if $(SERVER),$(patsubst %,src/server/%.c,multipart transcription_form websocket))
+SANITIZED := $(patsubst %,build/sanitize/lib%.a,support cli internal)
+$(FUZZ_BIN): $(B)/tests/fuzz/fuzz_%: $(B)/tests/fuzz/fuzz_%.o $(FUZZED:%.c=$(B)/%.o) $(SANITIZED)
 	$(call say,LD)
 	$(Q)$(CC) $(subst fuzzer-no-link,fuzzer,$(LINK_OPT)) $(LDFLAGS) $^ $(CLI_LIBS) $(LDLIBS) -o $@
 ifeq ($(config),fuzz)
+.PHONY: sanitized
+sanitized:
+	@$(MAKE) config=sanitize CC=$(CC) $(SANITIZED)
+$(SANITIZED): sanitized ;
 fuzz: $(FUZZ_BIN)
 	@tools/fuzz.sh $(B) $(or $(SECONDS),60)
 else
