@@ -6,34 +6,90 @@
 
 #include <string.h>
 
+/* A stream's text is taken apart while it is written; of an answer that is sent whole the writer
+ * gets the text as it is. */
 struct chat_answer_run {
     struct text_request *request;
     const struct chat_writer *writer;
     void *user;
+    struct reel_answer_reader *reader; /* NULL: none is needed, or it has told all */
     int n_tokens, n_calls;
+    enum reel_status status; /* of the reader */
+    struct reel_error *err;
 };
+
+static bool on_piece(void *user, const struct reel_answer_piece *piece) {
+    static const enum chat_piece kinds[] = {
+        [REEL_ANSWER_REASONING] = CHAT_REASONING, [REEL_ANSWER_CONTENT] = CHAT_CONTENT,
+        [REEL_ANSWER_CALL] = CHAT_CALL_BEGIN,     [REEL_ANSWER_ARGUMENTS] = CHAT_CALL_ARGUMENTS,
+        [REEL_ANSWER_CALL_END] = CHAT_CALL_END,
+    };
+    struct chat_answer_run *run = user;
+    run->n_calls += piece->kind == REEL_ANSWER_CALL;
+    run->writer->piece(run->user, kinds[piece->kind], piece->call, piece->text, piece->text_bytes);
+    return true;
+}
+
+static void close_reader(struct chat_answer_run *run) {
+    reel_answer_reader_close(run->reader);
+    run->reader = NULL;
+}
+
+/* What the reader held back belongs before the answer's end. */
+static void finish_reader(struct chat_answer_run *run) {
+    if (!run->reader) return;
+    if (run->status == REEL_OK) run->status = reel_answer_reader_finish(run->reader, run->err);
+    close_reader(run);
+}
 
 static bool on_token(void *user, const struct reel_token *token) {
     struct chat_answer_run *run = user;
-    const int most = run->request->max_tokens;
-    if (token->text_bytes)
+    const bool last = ++run->n_tokens == run->request->max_tokens;
+    if (run->reader)
+        run->status =
+            reel_answer_reader_push(run->reader, token->text, token->text_bytes, run->err);
+    else if (token->text_bytes)
         run->writer->piece(run->user, CHAT_CONTENT, 0, token->text, token->text_bytes);
-    return run->writer->token(run->user, token, ++run->n_tokens == most);
+    if (last) finish_reader(run);
+    return run->status == REEL_OK && run->writer->token(run->user, token, last);
+}
+
+static enum reel_status run_answer(struct chat_answer_run *run, struct reel_session *session,
+                                   const int32_t *ids, size_t n_ids, int choice,
+                                   const struct reel_chat_options *options) {
+    struct text_request *r = run->request;
+    const struct reel_answer_reader_options reading = {
+        .size = sizeof reading,
+        .chat = options,
+        .whole_calls = true, /* one that is told must not turn out to be none */
+        .on_piece = on_piece,
+        .user = run,
+    };
+    struct text_outcome outcome;
+    enum reel_status status = REEL_OK;
+    if (r->stream)
+        status = reel_answer_reader_open(&run->reader, r->model->model, &reading, run->err);
+    if (status != REEL_OK) return status;
+    run->writer->begin(run->user, choice);
+    status = text_run(r, session, ids, n_ids, choice, on_token, run, &outcome, run->err);
+    if (status == REEL_OK) finish_reader(run);
+    close_reader(run);
+    if (status == REEL_OK) status = run->status;
+    if (status == REEL_OK)
+        run->writer->end(run->user, choice, &outcome,
+                         run->n_calls ? "tool_calls" : text_finish_reason(outcome.reason));
+    return status;
 }
 
 static enum reel_status run_choices(struct text_request *r, struct reel_session *session,
                                     const int32_t *ids, size_t n_ids,
+                                    const struct reel_chat_options *options,
                                     const struct chat_writer *writer, void *user,
                                     struct reel_error *err) {
     enum reel_status status = REEL_OK;
     for (int i = 0; i < r->n && status == REEL_OK; i++) {
-        struct chat_answer_run run = { r, writer, user, 0, 0 };
-        struct text_outcome outcome;
-        writer->begin(user, i);
-        status = text_run(r, session, ids, n_ids, i, on_token, &run, &outcome, err);
-        if (status == REEL_OK)
-            writer->end(user, i, &outcome,
-                        run.n_calls ? "tool_calls" : text_finish_reason(outcome.reason));
+        struct chat_answer_run run = { .request = r, .writer = writer, .user = user, .err = err };
+        status = run_answer(&run, session, ids, n_ids, i, options);
     }
     return status;
 }
@@ -51,7 +107,7 @@ bool chat_run(struct text_request *r, const struct chat_prompt *prompt,
     }
     enum reel_status status = session_lease_take(&lease, r->model, r->x, ids, n_ids, &err);
     if (status == REEL_OK) {
-        status = run_choices(r, lease.session, ids, n_ids, writer, user, &err);
+        status = run_choices(r, lease.session, ids, n_ids, &prompt->options, writer, user, &err);
         session_lease_give(&lease, r->model, r->x);
     }
     reel_free(ids);

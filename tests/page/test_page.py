@@ -29,7 +29,8 @@ from webdriver import Browser, missing
 IDLE = "return !document.querySelector('#send').hidden"
 TEMPLATE = ("{%- for m in messages %}{{- '<|im_start|>' + m.role + '\\n' + m.content + "
             "'<|im_end|>\\n' }}{%- endfor %}{%- if add_generation_prompt %}"
-            "{{- '<|im_start|>assistant\\n' }}{%- endif %}")
+            "{{- '<|im_start|>assistant\\n' }}{%- if enable_thinking is defined and "
+            "enable_thinking %}{{- '<think>\\n' }}{%- endif %}{%- endif %}")
 
 
 # ---- what the tests share -----------------------------------------------------------------------
@@ -426,6 +427,18 @@ def colours_follow_the_system_and_the_button(p):
     b.emulate(1200, 800)
 
 
+def the_programs_own_thoughts_are_folded(p):
+    b = start(p, model="talker")
+    for thinking, places in (("on", [1, 0]), ("off", [0, 1])):
+        settle(b, max_tokens=60, temperature=0, thinking=thinking)
+        choose(b, "talker")
+        ask(b, "Tell me of a ship")
+        equal(b.run("return [document.querySelectorAll('.thought').length,"
+                    " document.querySelectorAll('.answer > .md').length]"), places,
+              "thoughts and answers with thinking " + thinking)
+    no_errors(b)
+
+
 def a_model_without_a_template_goes_on_with_a_text(p):
     b = start(p, model="demo")
     settle(b, max_tokens=12, temperature=0)
@@ -777,6 +790,7 @@ TESTS = [
     everything_has_a_name,
     a_page_of_360_pixels_does_not_scroll_sideways,
     colours_follow_the_system_and_the_button,
+    the_programs_own_thoughts_are_folded,
     a_model_without_a_template_goes_on_with_a_text,
     a_dropped_recording_becomes_text_and_subtitles,
     spoken_words_come_dimmed_and_then_stay,
