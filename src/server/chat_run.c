@@ -7,8 +7,7 @@
 #include <string.h>
 
 /* A stream's text is taken apart while it is written; of an answer that is sent whole the writer
- * gets the text as it is. Arguments go out as they come: where they turn out to be no JSON the
- * client has a call cut off, all of its text as content, and a finish that names no call. */
+ * gets the text as it is. */
 struct chat_answer_run {
     struct text_request *request;
     const struct chat_writer *writer;
@@ -26,7 +25,7 @@ static bool on_piece(void *user, const struct reel_answer_piece *piece) {
         [REEL_ANSWER_CALL_END] = CHAT_CALL_END,
     };
     struct chat_answer_run *run = user;
-    run->n_calls += piece->kind == REEL_ANSWER_CALL_END && !piece->broken;
+    run->n_calls += piece->kind == REEL_ANSWER_CALL;
     run->writer->piece(run->user, kinds[piece->kind], piece->call, piece->text, piece->text_bytes);
     return true;
 }
@@ -62,6 +61,7 @@ static enum reel_status run_answer(struct chat_answer_run *run, struct reel_sess
     const struct reel_answer_reader_options reading = {
         .size = sizeof reading,
         .chat = options,
+        .whole_calls = true, /* one that is told must not turn out to be none */
         .on_piece = on_piece,
         .user = run,
     };

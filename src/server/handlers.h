@@ -14,6 +14,7 @@ void handle_chat(struct exchange *x);        /* chat_api.c */
 void handle_completions(struct exchange *x); /* completions_api.c */
 void handle_tokenize(struct exchange *x);    /* tokens_api.c */
 void handle_detokenize(struct exchange *x);
+void handle_tokenizer_info(struct exchange *x);
 void handle_apply_template(struct exchange *x);
 void handle_embeddings(struct exchange *x);     /* embed_api.c */
 void handle_rerank(struct exchange *x);         /* rerank_api.c */

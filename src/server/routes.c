@@ -17,6 +17,7 @@ static const struct route routes[] = {
     { "POST", "/v1/completions", handle_completions, 0 },
     { "POST", "/v1/tokenize", handle_tokenize, 0 },
     { "POST", "/v1/detokenize", handle_detokenize, 0 },
+    { "GET", "/v1/tokenizer_info", handle_tokenizer_info, 0 },
     { "POST", "/v1/apply-template", handle_apply_template, 0 },
     { "POST", "/v1/embeddings", handle_embeddings, 0 },
     { "POST", "/v1/rerank", handle_rerank, 0 },

@@ -1,4 +1,5 @@
-/* /tokenize, /detokenize and /apply-template, as llama.cpp's server and vLLM have them. */
+/* /tokenize, /detokenize, /tokenizer_info and /apply-template, as llama.cpp's server and vLLM have
+ * them. */
 #include "server/chat_prompt.h"
 #include "server/handlers.h"
 #include "server/id_lists.h"
@@ -177,6 +178,42 @@ void handle_detokenize(struct exchange *x) {
     }
     id_lists_release(&lists);
     json_decref(json);
+}
+
+/* ---- /tokenizer_info ---- */
+
+/* The control token that stands before every text; -1: none does. */
+static int32_t first_token(const struct reel_tokenizer *tok) {
+    int32_t ids[32];
+    size_t n = 0;
+    enum reel_status status = reel_encode(tok, "a", 1, REEL_ENCODE_SPECIAL, ids, 32, &n, NULL);
+    return status == REEL_OK && n && reel_token_is_control(tok, ids[0]) ? ids[0] : -1;
+}
+
+static enum reel_status put_token(struct buffer *out, const char *key,
+                                  const struct reel_tokenizer *tok, int32_t id) {
+    size_t n = 0;
+    const char *bytes = id >= 0 ? reel_token_bytes(tok, id, &n) : NULL;
+    enum reel_status status = buffer_printf(out, NULL, ",\"%s\":", key);
+    return status == REEL_OK ? json_out_text(out, bytes, n, NULL) : status;
+}
+
+/* What lm-evaluation-harness asks vLLM, to tokenize by the server: the end-of-text token is the
+ * first of those that end an answer. */
+void handle_tokenizer_info(struct exchange *x) {
+    const struct served_model *m = exchange_need_model(x, exchange_query(x, "model"), false);
+    struct buffer out = { 0 };
+    if (!m) return;
+    const struct reel_tokenizer *tok = reel_model_tokenizer(m->model);
+    enum reel_status status = buffer_text(&out, "{\"model\":", NULL);
+    if (status == REEL_OK) status = json_out_string(&out, m->name, NULL);
+    if (status == REEL_OK)
+        status = put_token(&out, "eos_token", tok, m->info.n_stop_ids ? m->info.stop_ids[0] : -1);
+    if (status == REEL_OK) status = put_token(&out, "bos_token", tok, first_token(tok));
+    if (status == REEL_OK)
+        status = buffer_printf(&out, NULL, ",\"vocab_size\":%d,\"model_max_length\":%d}",
+                               reel_tokenizer_size(tok), m->context);
+    reply(x, status, &out);
 }
 
 /* ---- /apply-template ---- */

@@ -291,6 +291,16 @@ static void tokens_refuse_by_name(void **state) {
     json_decref(json);
 }
 
+/* lm-evaluation-harness tokenizes by the server where this is answered. */
+static void tokenizers_say_their_ends(void **state) {
+    (void)state;
+    json_t *json = ask(served.port, "/tokenizer_info", NULL, 200);
+    assert_string_equal(field_of(json, "eos_token"), "<|endoftext|>");
+    assert_true(json_is_null(json_object_get(json, "bos_token")));
+    assert_int_equal(number_of(json, "model_max_length"), 256);
+    json_decref(json);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(chat_answers_whole),
@@ -304,6 +314,7 @@ int main(void) {
         cmocka_unit_test(tokens_come_and_go),
         cmocka_unit_test(templates_can_be_seen),
         cmocka_unit_test(tokens_refuse_by_name),
+        cmocka_unit_test(tokenizers_say_their_ends),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
