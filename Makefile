@@ -103,7 +103,7 @@ TEST_BIN := $(TEST_SRC:%.c=$(B)/%) $(REPLAY_BIN)
 # Helpers that any test may use: servers, goldens, fixtures.
 SUPPORT_OBJ := $(patsubst %.c,$(B)/%.o,$(wildcard tests/support/*.c))
 
-.PHONY: all lib run test tests fakes objects check check-page soak mutations fuzz tidy format format-check clean install \
+.PHONY: all lib run test tests fakes objects check check-page check-clients soak mutations fuzz tidy format format-check clean install \
         uninstall deps test-deps check-deps coverage
 all: $(B)/reel lib
 lib: $(B)/libreel.a $(B)/libreel.so

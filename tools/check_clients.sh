@@ -97,10 +97,10 @@ try() { # try SCRIPT
             return
         }
     fi
-    PYTHONPATH=$at/$name PYTHONDONTWRITEBYTECODE=1 timeout 300 "$python" "$1" 2>"$at/$name.err"
+    PYTHONPATH=$at/$name timeout 300 "$python" "$1" 2>"$at/$name.err"
     code=$?
     [ $code -le 1 ] || printf '%s,,all,failed,"exit status %d"\n' "$name" $code >>"$rows"
-    [ $code -eq 0 ] || tail -n 15 "$at/$name.err"
+    [ $code -eq 0 ] || tail -n 15 "$at/$name.err" "$at/server.log"
 }
 
 commit=$(git rev-parse --short HEAD)
