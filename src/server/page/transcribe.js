@@ -73,7 +73,7 @@ export class Transcribe {
       }
       const error = errorOf(text, status);
       if (status === 401 && (await askForKey())) continue;
-      if (!(status === 503 && after > 0)) throw error;
+      if (!((status === 503 || status === 429) && after > 0)) throw error;
       card.say(error.message + " Trying again.");
       await new Promise((r) => setTimeout(r, Math.min(after, 30) * 1000));
       if (card.removed) throw new ApiError("removed", 0);
