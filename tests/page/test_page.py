@@ -16,6 +16,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import traceback
 import urllib.error
@@ -71,6 +72,7 @@ class Place:
         self.programs = []
         self.stub = None
         self.browser = None
+        self.failed = False  # a program did not end well
         try:
             self.prepare()
         except BaseException:
@@ -102,6 +104,7 @@ class Place:
     def serve(self, *arguments):
         program = subprocess.Popen([self.reel, "serve", *arguments, "--port", "0"], text=True,
                                    stderr=subprocess.PIPE)
+        program.log = []
         self.programs.append(program)
         url = None
         left = sum(1 for a in arguments if not a.startswith("--") and "key" not in a)
@@ -112,6 +115,8 @@ class Place:
             found = re.search(r"listening at (http://\S+)", line)
             url = found.group(1) + "/" if found else url
             left -= " is ready" in line
+        # The program waits for nobody who reads its log, so somebody has to.
+        threading.Thread(target=lambda: program.log.extend(program.stderr), daemon=True).start()
         return url, program
 
     def close(self):
@@ -119,7 +124,9 @@ class Place:
             self.browser.close()
         for p in self.programs:
             p.terminate()
-            p.wait()
+            if p.wait() != 0:
+                print("FAIL reel serve ended with %d: %s" % (p.returncode, "".join(p.log[-30:])))
+                self.failed = True
         if self.stub:
             self.stub.end()
         shutil.rmtree(self.work, ignore_errors=True)
@@ -836,7 +843,7 @@ def main():
                     traceback.print_exc()
     finally:
         place.close()
-    return 1 if failed else 0
+    return 1 if failed or place.failed else 0
 
 
 if __name__ == "__main__":
