@@ -7,7 +7,7 @@
 #include <string.h>
 
 /* A stream's text is taken apart while it is written; of an answer that is sent whole the writer
- * gets the text as it is. */
+ * gets the text as it is, unless the request wants pieces. */
 struct chat_answer_run {
     struct text_request *request;
     const struct chat_writer *writer;
@@ -67,7 +67,7 @@ static enum reel_status run_answer(struct chat_answer_run *run, struct reel_sess
     };
     struct text_outcome outcome;
     enum reel_status status = REEL_OK;
-    if (r->stream)
+    if (r->stream || r->in_pieces)
         status = reel_answer_reader_open(&run->reader, r->model->model, &reading, run->err);
     if (status != REEL_OK) return status;
     run->writer->begin(run->user, choice);
@@ -105,6 +105,7 @@ bool chat_run(struct text_request *r, const struct chat_prompt *prompt,
         reel_free(ids);
         return false;
     }
+    r->n_prompt = (int)n_ids;
     enum reel_status status = session_lease_take(&lease, r->model, r->x, ids, n_ids, &err);
     if (status == REEL_OK) {
         status = run_choices(r, lease.session, ids, n_ids, &prompt->options, writer, user, &err);

@@ -19,7 +19,9 @@ struct text_request {
     int n;          /* answers to one prompt */
     bool no_tokens; /* max_tokens 0: the prompt alone */
     bool stream, include_usage, ignore_eos, logprobs;
+    bool in_pieces; /* chat_run takes answers apart that are sent whole, too */
     int n_top;
+    int n_prompt; /* ids of the prompt, set by chat_run before the first answer begins */
 };
 
 /* Reads them from the object: sampling, stop, seed, n, max_tokens under all its names, stream,

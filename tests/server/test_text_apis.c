@@ -2,6 +2,8 @@
 #include "tests/support/asking.h"
 #include "tests/support/served.h"
 
+#include "base/file_map.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -301,6 +303,200 @@ static void tokenizers_say_their_ends(void **state) {
     json_decref(json);
 }
 
+/* ---- messages ---- */
+
+#define MESSAGES "/v1/messages"
+#define HI       "\"model\":\"demo\",\"messages\":[{\"role\":\"user\",\"content\":\"She was\"}]"
+
+static void messages_answer_and_count(void **state) {
+    (void)state;
+    json_t *json = ask(served.port, MESSAGES,
+                       "{" HI ",\"system\":\"Be short.\",\"max_tokens\":5,\"temperature\":0}", 200);
+    const json_t *usage = json_object_get(json, "usage");
+    const json_t *block = json_array_get(json_object_get(json, "content"), 0);
+    assert_string_equal(field_of(json, "type"), "message");
+    assert_string_equal(field_of(json, "role"), "assistant");
+    assert_string_equal(field_of(json, "stop_reason"), "max_tokens");
+    assert_true(json_is_null(json_object_get(json, "stop_sequence")));
+    assert_string_equal(field_of(block, "type"), "text");
+    assert_int_equal(number_of(usage, "output_tokens"), 5);
+    json_t *counted =
+        ask(served.port, "/v1/messages/count_tokens", "{" HI ",\"system\":\"Be short.\"}", 200);
+    assert_int_equal(number_of(counted, "input_tokens"),
+                     number_of(usage, "input_tokens") +
+                         number_of(usage, "cache_read_input_tokens"));
+    json_decref(json);
+    json_decref(counted);
+}
+
+/* The prompt as the template wrote it, from its tokens' count and a question to /apply-template
+ * with the same conversation in OpenAI's words. */
+static void messages_become_the_same_conversation(void **state) {
+    (void)state;
+    json_t *theirs = ask(
+        served.port, "/v1/messages/count_tokens",
+        "{\"model\":\"demo\",\"system\":[{\"type\":\"text\",\"text\":\"Be \"},{\"type\":\"text\","
+        "\"text\":\"short.\"}],\"messages\":[{\"role\":\"user\",\"content\":\"Hello\"},{\"role\":"
+        "\"assistant\",\"content\":[{\"type\":\"thinking\",\"thinking\":\"hm\",\"signature\":\"\"},"
+        "{\"type\":\"text\",\"text\":\"Yes?\"}]},{\"role\":\"user\",\"content\":[{\"type\":"
+        "\"text\",\"text\":\"Go on, \"},{\"type\":\"text\",\"text\":\"please\"}]}]}",
+        200);
+    json_t *ours = ask(served.port, "/tokenize",
+                       "{\"messages\":[{\"role\":\"system\",\"content\":\"Be short.\"},{\"role\":"
+                       "\"user\",\"content\":\"Hello\"},{\"role\":\"assistant\",\"content\":"
+                       "\"Yes?\"},{\"role\":\"user\",\"content\":\"Go on, please\"}]}",
+                       200);
+    assert_int_equal(number_of(theirs, "input_tokens"), number_of(ours, "count"));
+    json_decref(theirs);
+    json_decref(ours);
+}
+
+static void messages_stop_at_their_sequence(void **state) {
+    (void)state;
+    json_t *whole = ask(served.port, MESSAGES, "{" HI ",\"max_tokens\":30,\"temperature\":0}", 200);
+    const char *text = field_of(json_array_get(json_object_get(whole, "content"), 0), "text");
+    char stop[8] = { 0 };
+    assert_true(strlen(text) > 20);
+    memcpy(stop, text + 10, 5);
+    json_t *body = json_pack("{s:s,s:[{s:s,s:s}],s:i,s:i,s:[s,s]}", "model", "demo", "messages",
+                             "role", "user", "content", "She was", "max_tokens", 30, "temperature",
+                             0, "stop_sequences", "@@@@", stop);
+    char *given = json_dumps(body, 0);
+    json_t *json = ask(served.port, MESSAGES, given, 200);
+    assert_string_equal(field_of(json, "stop_reason"), "stop_sequence");
+    assert_string_equal(field_of(json, "stop_sequence"), stop);
+    free(given);
+    json_decref(body);
+    json_decref(whole);
+    json_decref(json);
+}
+
+static void messages_stream_blocks(void **state) {
+    static const char more[] = HI ",\"max_tokens\":12,\"temperature\":0";
+    static const char *const first[] = { "message_start", "ping", "content_block_start",
+                                         "content_block_delta" };
+    static const char *const last[] = { "content_block_stop", "message_delta", "message_stop" };
+    char body[500], text[2000] = "";
+    (void)state;
+    snprintf(body, sizeof body, "{%s}", more);
+    json_t *whole = ask(served.port, MESSAGES, body, 200);
+    snprintf(body, sizeof body, "{%s,\"stream\":true}", more);
+    struct events e = ask_stream(served.port, MESSAGES, body);
+    assert_in_range(e.n, 7, 999);
+    assert_false(e.done); /* no [DONE] in this dialect */
+    for (int i = 0; i < e.n; i++) {
+        assert_non_null(e.names[i]);
+        assert_string_equal(e.names[i], field_of(e.list[i], "type"));
+        if (i < 4) assert_string_equal(e.names[i], first[i]);
+        if (i >= e.n - 3) assert_string_equal(e.names[i], last[i - e.n + 3]);
+        if (strcmp(e.names[i], "content_block_delta") != 0) continue;
+        assert_int_equal(number_of(e.list[i], "index"), 0);
+        const json_t *delta = json_object_get(e.list[i], "delta");
+        assert_string_equal(field_of(delta, "type"), "text_delta");
+        strcat(text, field_of(delta, "text"));
+    }
+    const json_t *end = e.list[e.n - 2], *start = json_object_get(e.list[0], "message");
+    assert_string_equal(field_of(json_object_get(end, "delta"), "stop_reason"), "max_tokens");
+    assert_int_equal(number_of(json_object_get(end, "usage"), "output_tokens"), 12);
+    assert_true(number_of(json_object_get(start, "usage"), "input_tokens") > 5);
+    assert_string_equal(text,
+                        field_of(json_array_get(json_object_get(whole, "content"), 0), "text"));
+    json_decref(whole);
+    release_events(&e);
+}
+
+/* A template with tools and thinking, beside the one of the other tests. */
+static int open_with_tools(struct served *s, char **template) {
+    struct file_map file;
+    if (file_map_open(&file, "tests/fixtures/chat/qwen3.jinja", &s->err) != REEL_OK)
+        fail_msg("%s", s->err.text);
+    *template = strndup((const char *)file.bytes, file.size);
+    file_map_close(&file);
+    s->options.context = 768;
+    s->options.sessions = 1;
+    s->sources[0] = (struct served_source){ .name = "tools", .chat_template = *template };
+    if (!served_open(s)) fail_msg("%s", s->err.text);
+    return s->port;
+}
+
+static const char calling_theirs[] =
+    "{\"max_tokens\":3,\"tools\":[{\"name\":\"weather\",\"description\":\"of a city\","
+    "\"input_schema\":{\"type\":\"object\"}}],\"thinking\":{\"type\":\"disabled\"},\"messages\":[{"
+    "\"role\":\"user\",\"content\":\"Rome?\"},{\"role\":\"assistant\",\"content\":[{\"type\":"
+    "\"text\",\"text\":\"I look.\"},{\"type\":\"tool_use\",\"id\":\"t1\",\"name\":\"weather\","
+    "\"input\":{\"city\":\"Rome\"}}]},{\"role\":\"user\",\"content\":[{\"type\":\"tool_result\","
+    "\"tool_use_id\":\"t1\",\"content\":[{\"type\":\"text\",\"text\":\"rain\"}]},{\"type\":"
+    "\"text\",\"text\":\"And now?\"}]}]}";
+
+static const char calling_ours[] =
+    "{\"max_tokens\":3,\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"weather\","
+    "\"parameters\":{\"type\":\"object\"},\"description\":\"of a city\"}}],"
+    "\"chat_template_kwargs\":{\"enable_thinking\":false},\"messages\":[{\"role\":\"user\","
+    "\"content\":\"Rome?\"},{\"role\":\"assistant\",\"content\":\"I look.\",\"tool_calls\":[{"
+    "\"id\":\"t1\",\"type\":\"function\",\"function\":{\"name\":\"weather\",\"arguments\":"
+    "\"{\\\"city\\\":\\\"Rome\\\"}\"}}]},{\"role\":\"tool\",\"tool_call_id\":\"t1\",\"content\":"
+    "\"rain\"},{\"role\":\"user\",\"content\":\"And now?\"}]}";
+
+static void messages_with_tools_are_the_same_prompt(void **state) {
+    (void)state;
+    struct served s = { 0 };
+    char *template = NULL;
+    const int port = open_with_tools(&s, &template);
+    json_t *ours = ask(port, "/v1/chat/completions", calling_ours, 200);
+    json_t *theirs = ask(port, MESSAGES, calling_theirs, 200);
+    const json_int_t n = number_of(json_object_get(ours, "usage"), "prompt_tokens");
+    /* the session holds all ids of the second prompt: they are those of the first */
+    assert_int_equal(number_of(json_object_get(theirs, "usage"), "input_tokens"), 0);
+    assert_int_equal(number_of(json_object_get(theirs, "usage"), "cache_read_input_tokens"), n);
+    json_decref(ours);
+    json_decref(theirs);
+    served_close(&s);
+    free(template);
+}
+
+/* 400 in Anthropic's form, whose message names this field. */
+static void assert_message_refused(const char *more, const char *field) {
+    char body[1000];
+    snprintf(body, sizeof body, "{\"model\":\"demo\",%s}", more);
+    json_t *json = ask(served.port, MESSAGES, body, 400);
+    const json_t *error = json_object_get(json, "error");
+    char quoted[64];
+    snprintf(quoted, sizeof quoted, "'%s'", field);
+    assert_string_equal(field_of(json, "type"), "error");
+    assert_string_equal(field_of(error, "type"), "invalid_request_error");
+    if (!strstr(field_of(error, "message"), quoted))
+        fail_msg("no %s in '%s' for %s", quoted, field_of(error, "message"), body);
+    json_decref(json);
+}
+
+static void messages_refuse_by_name(void **state) {
+    (void)state;
+#define USER(content) "\"max_tokens\":3,\"messages\":[{\"role\":\"user\",\"content\":" content "}]"
+    assert_message_refused("\"messages\":[{\"role\":\"user\",\"content\":\"a\"}]", "max_tokens");
+    assert_message_refused("\"max_tokens\":0,\"messages\":[{\"role\":\"user\",\"content\":\"a\"}]",
+                           "max_tokens");
+    assert_message_refused("\"max_tokens\":3", "messages");
+    assert_message_refused("\"max_tokens\":3,\"messages\":[]", "messages");
+    assert_message_refused("\"max_tokens\":3,\"messages\":[7]", "messages");
+    assert_message_refused(USER("7"), "messages");
+    assert_message_refused(USER("[7]"), "messages");
+    assert_message_refused(USER("[{\"type\":\"image\"}]"), "messages");
+    assert_message_refused(USER("[{\"type\":\"text\"}]"), "messages");
+    assert_message_refused(USER("[{\"type\":\"tool_use\"}]"), "messages");
+    assert_message_refused(USER("[{\"type\":\"tool_result\",\"tool_use_id\":\"x\"}]"), "messages");
+    assert_message_refused(
+        "\"max_tokens\":3,\"messages\":[{\"role\":\"assistant\",\"content\":\"a\"}]", "messages");
+    assert_message_refused(USER("\"a\"") ",\"system\":7", "system");
+    assert_message_refused(USER("\"a\"") ",\"tool_choice\":{\"type\":\"any\"}", "tool_choice");
+    assert_message_refused(USER("\"a\"") ",\"tools\":[{\"name\":\"x\"}]", "tools");
+    assert_message_refused(USER("\"a\"") ",\"thinking\":{\"type\":\"maybe\"}", "thinking");
+    assert_message_refused(USER("\"a\"") ",\"stop_sequences\":[\"\"]", "stop");
+    assert_message_refused(USER("\"a\"") ",\"output_config\":{\"format\":{}}", "output_config");
+    json_t *json = ask(served.port, MESSAGES, "{\"model\":\"none\"}", 404);
+    assert_string_equal(field_of(json_object_get(json, "error"), "type"), "not_found_error");
+    json_decref(json);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(chat_answers_whole),
@@ -315,6 +511,12 @@ int main(void) {
         cmocka_unit_test(templates_can_be_seen),
         cmocka_unit_test(tokens_refuse_by_name),
         cmocka_unit_test(tokenizers_say_their_ends),
+        cmocka_unit_test(messages_answer_and_count),
+        cmocka_unit_test(messages_become_the_same_conversation),
+        cmocka_unit_test(messages_with_tools_are_the_same_prompt),
+        cmocka_unit_test(messages_stop_at_their_sequence),
+        cmocka_unit_test(messages_stream_blocks),
+        cmocka_unit_test(messages_refuse_by_name),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
