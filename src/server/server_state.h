@@ -2,8 +2,8 @@
 #ifndef REEL_SERVER_SERVER_STATE_H
 #define REEL_SERVER_SERVER_STATE_H
 
+#include "server/api_keys.h"
 #include "server/crew.h"
-#include "server/keys.h"
 #include "server/metrics.h"
 #include "server/models.h"
 #include "server/server.h"

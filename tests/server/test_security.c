@@ -1,7 +1,7 @@
 /* Who is let in, and what hostile requests get. Where a defect of another server is the reason for
  * a test, the test bears its name. */
 #include "base/memory.h"
-#include "server/keys.h"
+#include "server/api_keys.h"
 #include "server/routes.h"
 #include "tests/support/http_client.h"
 #include "tests/support/served.h"

@@ -1,4 +1,4 @@
-#include "server/keys.h"
+#include "server/api_keys.h"
 
 #include "base/memory.h"
 

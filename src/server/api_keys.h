@@ -1,6 +1,6 @@
 /* The keys that requests must carry. */
-#ifndef REEL_SERVER_KEYS_H
-#define REEL_SERVER_KEYS_H
+#ifndef REEL_SERVER_API_KEYS_H
+#define REEL_SERVER_API_KEYS_H
 
 #include "base/error.h"
 #include "base/sha256.h"
