@@ -6,7 +6,7 @@
 # make check-clients    programs that others wrote against the server; pip fetches them
 # make soak    the long tests in full
 # make mutations    every mutation of the kernels in the test that must see it, some minutes
-# make install PREFIX=/usr/local DESTDIR=    program, libraries, headers, man page, completions
+# make install PREFIX=/usr/local DESTDIR=    program, libraries, headers, man page, completions, service
 # config=debug|release|sanitize|thread|fuzz|coverage    MINIMAL=1 leaves curl and the server out
 # V=1 shows the commands
 MAKEFLAGS += --no-builtin-rules --no-print-directory
@@ -349,10 +349,11 @@ LIBDIR := $(DESTDIR)$(PREFIX)/lib
 INCDIR := $(DESTDIR)$(PREFIX)/include
 SHARE := $(DESTDIR)$(PREFIX)/share
 HEADERS := reel.h reel_speech.h reel_measure.h
+SERVICE := $(if $(MINIMAL),,$(LIBDIR)/systemd/system/reel.service)
 INSTALLED := $(BINDIR)/reel $(HEADERS:%=$(INCDIR)/%) $(LIBDIR)/libreel.a $(LIBDIR)/libreel.so \
              $(LIBDIR)/$(SONAME) $(LIBDIR)/libreel.so.$(VERSION) $(LIBDIR)/pkgconfig/reel.pc \
              $(SHARE)/man/man1/reel.1 $(SHARE)/bash-completion/completions/reel \
-             $(SHARE)/zsh/site-functions/_reel $(SHARE)/fish/vendor_completions.d/reel.fish
+             $(SHARE)/zsh/site-functions/_reel $(SHARE)/fish/vendor_completions.d/reel.fish $(SERVICE)
 
 install: all
 	install -d $(sort $(dir $(INSTALLED)))
@@ -364,6 +365,7 @@ install: all
 	ln -sf $(SONAME) $(LIBDIR)/libreel.so
 	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' -e 's|@PACKAGES@|$(PACKAGES)|' \
 	    tools/reel.pc.in >$(LIBDIR)/pkgconfig/reel.pc
+	$(if $(SERVICE),sed -e 's|@BINDIR@|$(PREFIX)/bin|' dist/reel.service >$(SERVICE))
 	$(B)/reel help --man >$(SHARE)/man/man1/reel.1
 	$(B)/reel help --completion bash >$(SHARE)/bash-completion/completions/reel
 	$(B)/reel help --completion zsh >$(SHARE)/zsh/site-functions/_reel

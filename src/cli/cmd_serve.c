@@ -5,9 +5,11 @@
 #include "server/server.h"
 
 #include "cli/commands.h"
+#include "cli/config_file.h"
 #include "cli/input.h"
 #include "cli/model_path.h"
 #include "cli/open_model.h"
+#include "cli/service.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -26,6 +28,11 @@
 #define DRAIN_SECONDS  60
 
 static const struct cli_option options[] = {
+    { .name = "config",
+      .kind = CLI_TEXT,
+      .argument = "FILE",
+      .help = "read options from FILE: lines \"name = value\" with these names, and \"model = "
+              "[NAME=]MODEL\"; what is typed wins" },
     { .name = "host",
       .kind = CLI_TEXT,
       .argument = "ADDRESS",
@@ -296,6 +303,7 @@ static void on_log(void *user, enum server_log_kind kind, const char *line) {
 static void *load(void *user) {
     struct serve *serve = user;
     serve->loaded = server_load(serve->server, &serve->load_error);
+    if (serve->loaded == REEL_OK) service_notify("READY=1");
     if (serve->loaded == REEL_E_CANCELLED) serve->loaded = REEL_OK; /* it was asked to end */
     if (serve->loaded == REEL_OK) return NULL;
     atomic_store(&serve->failed, true);
@@ -355,6 +363,7 @@ static void drain(struct serve *serve, const sigset_t *signals) {
     const struct timespec a_moment = { .tv_nsec = 20000000 };
     const double until = clock_s() + DRAIN_SECONDS;
     fprintf(stderr, "reel: no more requests are taken; those that run may end\n");
+    service_notify("STOPPING=1");
     while (!server_drain(serve->server, 0)) {
         if (clock_s() < until && !is_end(sigtimedwait(signals, NULL, &a_moment))) continue;
         fprintf(stderr, "reel: some requests were cut off\n");
@@ -417,13 +426,27 @@ static void serve_release(struct serve *serve) {
     buffer_release(&serve->tls_key);
 }
 
-static enum reel_status run(const struct cli_args *args, struct reel_error *err) {
+static enum reel_status serve_with(const struct cli_args *args, struct reel_error *err) {
     struct serve serve = { .args = args };
+    if (args->n_arguments == 0)
+        return err_set(err, REEL_E_ARGUMENT, "something is missing; usage: reel %s %s",
+                       cmd_serve.name, cmd_serve.arguments);
     enum reel_status status = read_models(&serve, err);
     if (status == REEL_OK) status = read_keys(&serve, err);
     if (status == REEL_OK) status = read_tls(&serve, err);
     if (status == REEL_OK) status = serve_all(&serve, err);
     serve_release(&serve);
+    return status;
+}
+
+static enum reel_status run(const struct cli_args *args, struct reel_error *err) {
+    const char *path = cli_text(args, "config", NULL);
+    struct config_file file;
+    if (!path) return serve_with(args, err);
+    enum reel_status status = config_file_read(&file, args, path, err);
+    if (status != REEL_OK) return status;
+    status = serve_with(&file.args, err);
+    config_file_release(&file);
     return status;
 }
 
@@ -439,7 +462,7 @@ static enum reel_status run(const struct cli_args *args, struct reel_error *err)
 const struct cli_command cmd_serve = {
     .name = "serve",
     .arguments = "[NAME=]MODEL...",
-    .least_arguments = 1,
+    .least_arguments = 0, /* a file may name them */
     .most_arguments = MOST_MODELS,
     .summary = "answer OpenAI's and Anthropic's API over HTTP",
     .description =
