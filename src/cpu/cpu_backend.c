@@ -84,6 +84,7 @@ static void cpu_info(const struct backend *b, struct backend_info *info) {
         .path = b->engine.kernels.name,
         .n_threads = thread_pool_size(b->engine.pool),
         .host_threads = thread_pool_size(b->engine.pool),
+        .cuts_alike = model_layer_count(c, LAYER_DELTA) == 0, /* whose chunks round otherwise */
         .state_fixed_bytes = sizeof(struct backend_state) + recurrent_bytes(c),
         .state_position_bytes = kv_cache_position_bytes(model_layer_count(c, LAYER_ATTENTION),
                                                         c->n_kv_heads, c->head_dim),

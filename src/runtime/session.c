@@ -1,6 +1,7 @@
 #include "runtime/session.h"
 
 #include "base/checked.h"
+#include "base/clock.h"
 #include "base/machine.h"
 #include "base/memory.h"
 #include "base/struct_size.h"
@@ -11,6 +12,9 @@
 /* Positions per backend call, or as many as the backend does best at once: what a cancelled or
  * failed sync has evaluated so far is kept in steps of this. */
 #define SESSION_CHUNK 512
+
+/* Of pieces of a chunk, beside others that wait: as backend_info.cuts_alike has it. */
+#define PIECE_STEP 16
 
 /* ---- opening ---- */
 
@@ -171,6 +175,7 @@ static enum reel_status run_eval(struct reel_session *s, struct backend_eval *ev
     enum reel_status status = session_take_turn(s, err);
     if (status != REEL_OK) return status;
     status = s->model->ops->eval(s->state, eval, err);
+    s->turn_ms = clock_ms() - s->turn.since_ms;
     turn_give(&s->turn);
     if (status == REEL_OK) s->progress_done += eval->n;
     return status;
@@ -197,15 +202,32 @@ void session_start_progress(struct reel_session *s, int total) {
     s->progress_total = total;
 }
 
+/* Positions of the next evaluation, where one that is alone would take `n`. Beside other sessions,
+ * and where pieces give the same bits, as many as took about a turn the last time. */
+static int piece_of(const struct reel_session *s, int n) {
+    const int piece = s->piece ? s->piece : 2 * PIECE_STEP;
+    if (piece + 2 > n || !s->model->backend_info.cuts_alike || !turns_are_shared(s->model->turns))
+        return n;
+    return piece;
+}
+
+static void judge_piece(struct reel_session *s, int n) {
+    const double fits = s->turn_ms > 0 ? n * TURN_MS / s->turn_ms : SESSION_CHUNK;
+    const int most = fits < SESSION_CHUNK ? (int)fits : SESSION_CHUNK;
+    if (n >= PIECE_STEP) s->piece = most < PIECE_STEP ? PIECE_STEP : most - most % PIECE_STEP;
+}
+
 /* Evaluates ids[n_evaluated, end); with the logits of the last one when `logits`. */
 static enum reel_status evaluate_to(struct reel_session *s, int end, bool logits,
                                     struct reel_error *err) {
     const int best = s->model->backend_info.eval_positions;
     const int most = best > 0 ? best : SESSION_CHUNK;
+    int chunk_end = s->n_evaluated;
     while (s->n_evaluated < end) {
-        int left = end - s->n_evaluated;
-        int n = left < most ? left : most;
-        bool want = logits && n == left;
+        if (s->n_evaluated == chunk_end)
+            chunk_end += end - chunk_end < most ? end - chunk_end : most;
+        int n = piece_of(s, chunk_end - s->n_evaluated);
+        bool want = logits && s->n_evaluated + n == end;
         if (session_cancelled(s)) return err_set(err, REEL_E_CANCELLED, "cancelled");
         struct backend_eval eval = { .position = s->n_evaluated,
                                      .n = n,
@@ -218,6 +240,7 @@ static enum reel_status evaluate_to(struct reel_session *s, int end, bool logits
             return status;
         }
         s->n_evaluated += n;
+        judge_piece(s, n);
         if (want) take_logits(s);
     }
     return REEL_OK;

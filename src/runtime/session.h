@@ -20,6 +20,8 @@ struct reel_session {
     int32_t *ids; /* [max_context], -1 for a position given as an embedding */
     int length;
     int n_evaluated;
+    double turn_ms;     /* that the last evaluation took */
+    int piece;          /* positions that take about a turn; 0: not known yet */
     float *logits;      /* f32 [vocab] */
     float *next_logits; /* f32 [vocab]: written by an evaluation, swapped in when it succeeds */
     bool has_logits;

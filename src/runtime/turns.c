@@ -10,12 +10,14 @@
 /* Who waits looks this often whether it was cancelled (reel_session_cancel only sets a flag, as
  * signal handlers may call it) and whether the holder's callback has outlasted its turn. */
 enum { LOOK_MS = 20 };
+enum { SHARED_MS = 100 };
 
 struct turns {
     pthread_mutex_t mutex;
     struct turn *holder; /* NULL: nobody; the queue is empty then */
     struct turn *first, *last;
-    atomic_int n_waiting; /* changed with the mutex held, read without */
+    atomic_int n_waiting;   /* changed with the mutex held, read without; likewise: */
+    atomic_llong waited_ms; /* when somebody's wait ended the last time */
 };
 
 enum reel_status turns_open(struct turns **out, struct reel_error *err) {
@@ -27,6 +29,7 @@ enum reel_status turns_open(struct turns **out, struct reel_error *err) {
         mem_free(t);
         return err_memory(err, "a mutex", sizeof t->mutex);
     }
+    atomic_init(&t->waited_ms, -SHARED_MS);
     *out = t;
     return REEL_OK;
 }
@@ -66,6 +69,7 @@ static void leave_queue(struct turns *t, const struct turn *turn) {
         t->first = turn->next;
     if (t->last == turn) t->last = before;
     atomic_fetch_sub_explicit(&t->n_waiting, 1, memory_order_relaxed);
+    atomic_store_explicit(&t->waited_ms, (long long)clock_ms(), memory_order_relaxed);
 }
 
 /* Hands the turn to the first of the queue, or to nobody. */
@@ -157,6 +161,13 @@ void turn_give(struct turn *turn) {
     pthread_mutex_lock(&t->mutex);
     if (t->holder == turn) hand_over(t);
     pthread_mutex_unlock(&t->mutex);
+}
+
+bool turns_are_shared(const struct turns *t) {
+    if (!t) return false;
+    if (atomic_load_explicit(&t->n_waiting, memory_order_relaxed) > 0) return true;
+    const long long waited = atomic_load_explicit(&t->waited_ms, memory_order_relaxed);
+    return clock_ms() - (double)waited < SHARED_MS;
 }
 
 bool turn_is_over(const struct turn *turn) {

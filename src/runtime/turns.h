@@ -47,6 +47,10 @@ enum reel_status turn_take(struct turn *turn, struct turns *turns, const atomic_
                            struct reel_error *err);
 void turn_give(struct turn *turn); /* not taken: nothing */
 
+/* Several sessions compute at this time: somebody waited within the last tenth of a second. `turns`
+ * may be NULL. */
+bool turns_are_shared(const struct turns *turns);
+
 /* Somebody waits and TURN_MS are over. While nobody waits this is one load. */
 bool turn_is_over(const struct turn *turn);
 

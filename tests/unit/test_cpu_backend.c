@@ -316,6 +316,48 @@ static void prefill_equals_decode_whatever_the_cuts(void **state) {
     free_model(m);
 }
 
+/* As the runtime cuts a prompt when others wait (backend_info.cuts_alike): the same bits. */
+static void pieces_of_16_positions_give_the_same_bits(void **state) {
+    (void)state;
+    static const char *const paths[] = { "portable", "avx2", "avx512", "amx", "neon" };
+    static const int cuts[][6] = { { 16, 16, 32, 243, 0 },
+                                   { 64, 48, 96, 80, 19, 0 },
+                                   { 304, 3, 0 } };
+    enum { N = 307 };
+    char here[CPU_PATH_TEXT];
+    cpu_path_list(here);
+    for (size_t p = 0; p < sizeof paths / sizeof *paths; p++)
+        for (int s = 0; s < N_SHAPES && strstr(here, paths[p]); s += 1 + (s > 0)) {
+            struct small_model *m = random_model(&shapes[s]);
+            const size_t vocab = (size_t)shapes[s].vocab;
+            choose_ids(shapes[s].vocab);
+            float *whole = new_logits(1, shapes[s].vocab), *parts = new_logits(1, shapes[s].vocab);
+            struct running r = open_running(m, paths[p], 2);
+            struct backend_eval eval = {
+                .n = N, .ids = token_ids, .output = REEL_OUTPUT_LAST_LOGITS, .out = whole
+            };
+            assert_int_equal(cpu_backend.eval(r.state, &eval, NULL), REEL_OK);
+            for (size_t c = 0; c < sizeof cuts / sizeof *cuts; c++) {
+                for (int i = 0, at = 0; cuts[c][i]; at += cuts[c][i++]) {
+                    const bool last = !cuts[c][i + 1];
+                    const struct backend_eval piece = {
+                        .position = at,
+                        .n = cuts[c][i],
+                        .ids = token_ids + at,
+                        .output = last ? REEL_OUTPUT_LAST_LOGITS : REEL_OUTPUT_NONE,
+                        .out = last ? parts : NULL,
+                    };
+                    assert_int_equal(cpu_backend.eval(r.state, &piece, NULL), REEL_OK);
+                }
+                if (memcmp(whole, parts, vocab * sizeof *whole) != 0)
+                    fail_msg("%s, %s: cuts %zu change bits", shapes[s].name, paths[p], c);
+            }
+            free(whole), free(parts);
+            close_running(&r);
+            free_model(m);
+        }
+}
+
 /* Beyond ATTENTION_STEP the context is attended to in pieces, beyond T_CHUNK it is evaluated in
  * several. */
 static void long_contexts_agree_with_the_reference(void **state) {
@@ -756,6 +798,7 @@ int main(void) {
         ON_PATH("amx"),
         ON_PATH("neon"),
         cmocka_unit_test(prefill_equals_decode_whatever_the_cuts),
+        cmocka_unit_test(pieces_of_16_positions_give_the_same_bits),
         cmocka_unit_test(long_contexts_agree_with_the_reference),
         cmocka_unit_test(the_same_input_gives_the_same_bits_on_any_number_of_threads),
         cmocka_unit_test(saved_restored_and_copied_states_go_on_alike),
