@@ -470,7 +470,8 @@ const struct cli_command cmd_serve = {
         "such as a chat model and a speech model together. It listens at once and answers 503 "
         "until a model is loaded. /health, /v1/models and /metrics tell how it is.\n\n"
         "Prompts are kept in sessions: a request goes to the one that shares most with it, so a "
-        "conversation evaluates what is new alone.\n\n"
+        "conversation evaluates what is new alone. A session holds --ctx positions; without it "
+        "16384, or what the model was made for where that is less.\n\n"
         "SIGTERM and Ctrl-C let running requests end, for up to 60 seconds; a second one ends at "
         "once. SIGHUP reads the keys again.",
     .groups = { &group, &access_group, &limit_group, &cli_context_group, &cli_model_group },
