@@ -67,6 +67,19 @@ static enum reel_status cpu_open(struct backend **out, const struct model *model
     return status;
 }
 
+/* Where an evaluation can be cut and no row notices: attention takes as many positions at once as
+ * before, and as many keys with them (AMX and what it leaves to AVX-512 round differently); panels
+ * of the cache are whole. The chunks of a recurrent layer would be others. */
+static int cut_step(const struct backend *b) {
+    const struct engine *e = &b->engine;
+    const int tile = e->attention_rows / e->group;
+    int step = PANEL_LANES;
+    if (model_layer_count(&b->model->config, LAYER_DELTA) > 0) return 0;
+    while (step % tile != 0)
+        step += PANEL_LANES;
+    return step;
+}
+
 static void cpu_info(const struct backend *b, struct backend_info *info) {
     const struct model_config *c = &b->model->config;
     if (b->reference) {
@@ -84,7 +97,7 @@ static void cpu_info(const struct backend *b, struct backend_info *info) {
         .path = b->engine.kernels.name,
         .n_threads = thread_pool_size(b->engine.pool),
         .host_threads = thread_pool_size(b->engine.pool),
-        .cuts_alike = model_layer_count(c, LAYER_DELTA) == 0, /* whose chunks round otherwise */
+        .cut_step = cut_step(b),
         .state_fixed_bytes = sizeof(struct backend_state) + recurrent_bytes(c),
         .state_position_bytes = kv_cache_position_bytes(model_layer_count(c, LAYER_ATTENTION),
                                                         c->n_kv_heads, c->head_dim),

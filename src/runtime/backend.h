@@ -37,9 +37,9 @@ struct backend_info {
     size_t state_fixed_bytes;    /* of one session, independent of its length */
     size_t state_position_bytes; /* of one session, for each position */
     int eval_positions;          /* that one evaluation does best at once; 0: it does not matter */
-    /* An evaluation in pieces of a multiple of 16 positions, with 2 or more left for the last,
-     * gives the same bits as in one. */
-    bool cuts_alike;
+    /* An evaluation in pieces of a multiple of so many positions, with 2 or more left for the last,
+     * gives the same bits as in one; 0: pieces round otherwise. */
+    int cut_step;
     bool shares; /* its states share the device well without the runtime's turns (turns.h) */
     double driver_ms, compile_ms, load_ms; /* as in reel_model_info */
 };

@@ -13,9 +13,6 @@
  * failed sync has evaluated so far is kept in steps of this. */
 #define SESSION_CHUNK 512
 
-/* Of pieces of a chunk, beside others that wait: as backend_info.cuts_alike has it. */
-#define PIECE_STEP 16
-
 /* ---- opening ---- */
 
 static uint64_t memory_available(const struct reel_model *model) {
@@ -205,16 +202,15 @@ void session_start_progress(struct reel_session *s, int total) {
 /* Positions of the next evaluation, where one that is alone would take `n`. Beside other sessions,
  * and where pieces give the same bits, as many as took about a turn the last time. */
 static int piece_of(const struct reel_session *s, int n) {
-    const int piece = s->piece ? s->piece : 2 * PIECE_STEP;
-    if (piece + 2 > n || !s->model->backend_info.cuts_alike || !turns_are_shared(s->model->turns))
-        return n;
-    return piece;
+    const int step = s->model->backend_info.cut_step, piece = s->piece ? s->piece : step;
+    return step == 0 || piece + 2 > n || !turns_are_shared(s->model->turns) ? n : piece;
 }
 
 static void judge_piece(struct reel_session *s, int n) {
+    const int step = s->model->backend_info.cut_step;
     const double fits = s->turn_ms > 0 ? n * TURN_MS / s->turn_ms : SESSION_CHUNK;
     const int most = fits < SESSION_CHUNK ? (int)fits : SESSION_CHUNK;
-    if (n >= PIECE_STEP) s->piece = most < PIECE_STEP ? PIECE_STEP : most - most % PIECE_STEP;
+    if (step && n >= step) s->piece = most < step ? step : most - most % step;
 }
 
 /* Evaluates ids[n_evaluated, end); with the logits of the last one when `logits`. */

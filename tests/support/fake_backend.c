@@ -55,7 +55,7 @@ static void fake_info(const struct backend *backend, struct backend_info *info) 
                                    .n_threads = 1,
                                    .eval_positions = backend->settings->eval_positions,
                                    .shares = backend->settings->shares,
-                                   .cuts_alike = backend->settings->cuts_alike,
+                                   .cut_step = backend->settings->cut_step,
                                    .state_fixed_bytes = 100,
                                    .state_position_bytes = sizeof(uint64_t) };
 }
@@ -125,7 +125,7 @@ static bool begin_chunk(struct fake_settings *set, const struct backend_eval *e,
     if (inside > atomic_load(&set->most_inside)) atomic_store(&set->most_inside, inside);
     const bool go_on = wait_or_cancel(set->eval_ms, e->cancel);
     atomic_fetch_sub(&set->n_inside, 1);
-    return go_on && (!e->progress || (set->cuts_alike && done > 0) ||
+    return go_on && (!e->progress || (set->cut_step && done > 0) ||
                      e->progress(e->progress_user, "evaluating", (uint64_t)done, (uint64_t)e->n));
 }
 

@@ -41,7 +41,7 @@ struct fake_settings {
     int chunk;          /* live: positions of a chunk; 0: a call has one */
     int eval_positions; /* as in backend_info */
     bool shares;        /* likewise */
-    bool cuts_alike;    /* likewise; the progress of a call is then told at its begin alone */
+    int cut_step;       /* likewise; the progress of a call is then told at its begin alone */
     atomic_int n_prompt_evals;        /* live: calls of several positions */
     atomic_int n_inside, most_inside; /* live: calls that compute now, and at most at once */
     bool nan_logits;                  /* live */

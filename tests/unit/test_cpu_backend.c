@@ -317,46 +317,54 @@ static void prefill_equals_decode_whatever_the_cuts(void **state) {
     free_model(m);
 }
 
-/* As the runtime cuts a prompt when others wait (backend_info.cuts_alike): the same bits. */
-static void pieces_of_16_positions_give_the_same_bits(void **state) {
+/* The logits of the last of n positions that are read in pieces of so many steps, then the rest. */
+static void read_pieces(const struct running *r, const int *steps, int step, int n, float *out) {
+    for (int at = 0; at < n;) {
+        const int piece = *steps * step, left = n - at;
+        const bool last = !piece || piece + 2 > left;
+        const struct backend_eval eval = {
+            .position = at,
+            .n = last ? left : piece,
+            .ids = token_ids + at,
+            .output = last ? REEL_OUTPUT_LAST_LOGITS : REEL_OUTPUT_NONE,
+            .out = last ? out : NULL,
+        };
+        assert_int_equal(cpu_backend.eval(r->state, &eval, NULL), REEL_OK);
+        at += eval.n;
+        steps += !last;
+    }
+}
+
+static void compare_pieces(const struct shape *shape, const char *path) {
+    static const int cuts[][4] = { { 1, 1, 2 }, { 4, 3 }, { 9 }, { 2, 1 } };
+    enum { N = 307 };
+    struct small_model *m = random_model(shape);
+    struct running r = open_running(m, path, 2);
+    struct backend_info info;
+    float *whole = new_logits(1, shape->vocab), *parts = new_logits(1, shape->vocab);
+    choose_ids(shape->vocab);
+    cpu_backend.info(r.backend, &info);
+    assert_true(info.cut_step > 0);
+    read_pieces(&r, (const int[]){ 0 }, info.cut_step, N, whole);
+    for (size_t c = 0; c < sizeof cuts / sizeof *cuts; c++) {
+        read_pieces(&r, cuts[c], info.cut_step, N, parts);
+        if (memcmp(whole, parts, (size_t)shape->vocab * sizeof *whole) != 0)
+            fail_msg("%s, %s: cuts %zu change bits", shape->name, path, c);
+    }
+    free(whole), free(parts);
+    close_running(&r);
+    free_model(m);
+}
+
+/* As the runtime cuts a prompt beside other sessions (backend_info.cut_step). */
+static void pieces_of_whole_steps_give_the_same_bits(void **state) {
     (void)state;
     static const char *const paths[] = { "portable", "avx2", "avx512", "amx", "neon" };
-    static const int cuts[][6] = { { 16, 16, 32, 243, 0 },
-                                   { 64, 48, 96, 80, 19, 0 },
-                                   { 304, 3, 0 } };
-    enum { N = 307 };
     char here[CPU_PATH_TEXT];
     cpu_path_list(here);
     for (size_t p = 0; p < sizeof paths / sizeof *paths; p++)
-        for (int s = 0; s < N_SHAPES && strstr(here, paths[p]); s += 1 + (s > 0)) {
-            struct small_model *m = random_model(&shapes[s]);
-            const size_t vocab = (size_t)shapes[s].vocab;
-            choose_ids(shapes[s].vocab);
-            float *whole = new_logits(1, shapes[s].vocab), *parts = new_logits(1, shapes[s].vocab);
-            struct running r = open_running(m, paths[p], 2);
-            struct backend_eval eval = {
-                .n = N, .ids = token_ids, .output = REEL_OUTPUT_LAST_LOGITS, .out = whole
-            };
-            assert_int_equal(cpu_backend.eval(r.state, &eval, NULL), REEL_OK);
-            for (size_t c = 0; c < sizeof cuts / sizeof *cuts; c++) {
-                for (int i = 0, at = 0; cuts[c][i]; at += cuts[c][i++]) {
-                    const bool last = !cuts[c][i + 1];
-                    const struct backend_eval piece = {
-                        .position = at,
-                        .n = cuts[c][i],
-                        .ids = token_ids + at,
-                        .output = last ? REEL_OUTPUT_LAST_LOGITS : REEL_OUTPUT_NONE,
-                        .out = last ? parts : NULL,
-                    };
-                    assert_int_equal(cpu_backend.eval(r.state, &piece, NULL), REEL_OK);
-                }
-                if (memcmp(whole, parts, vocab * sizeof *whole) != 0)
-                    fail_msg("%s, %s: cuts %zu change bits", shapes[s].name, paths[p], c);
-            }
-            free(whole), free(parts);
-            close_running(&r);
-            free_model(m);
-        }
+        for (int s = 0; s < N_SHAPES && strstr(here, paths[p]); s++)
+            compare_pieces(&shapes[s], paths[p]);
 }
 
 /* Beyond ATTENTION_STEP the context is attended to in pieces, beyond T_CHUNK it is evaluated in
@@ -800,7 +808,7 @@ int main(void) {
         ON_PATH("amx"),
         ON_PATH("neon"),
         cmocka_unit_test(prefill_equals_decode_whatever_the_cuts),
-        cmocka_unit_test(pieces_of_16_positions_give_the_same_bits),
+        cmocka_unit_test(pieces_of_whole_steps_give_the_same_bits),
         cmocka_unit_test(long_contexts_agree_with_the_reference),
         cmocka_unit_test(the_same_input_gives_the_same_bits_on_any_number_of_threads),
         cmocka_unit_test(saved_restored_and_copied_states_go_on_alike),

@@ -232,7 +232,7 @@ static void a_text_goes_on_beside_a_long_prompt(void **state) {
     const struct fake_settings lets_in = { .decodes = true,
                                            .eval_positions = FAKE_CONTEXT,
                                            .chunk = 10 };
-    const struct fake_settings is_cut = { .decodes = true, .cuts_alike = true, .chunk = 10 };
+    const struct fake_settings is_cut = { .decodes = true, .cut_step = 16, .chunk = 10 };
     read_beside_a_text(lets_in, 40, 1);
     read_beside_a_text(is_cut, 10, 6);
 }
