@@ -57,6 +57,8 @@ look() {
     program clang-format-14 clang-format-14
     program shellcheck shellcheck
     program python3 python3
+    python3 -c 'import ensurepip' 2>/dev/null || missing="$missing python3-venv"
+    program curl curl
     program mandoc mandoc
     program aarch64-linux-gnu-gcc gcc-aarch64-linux-gnu
     [ -e /usr/aarch64-linux-gnu/include/stdio.h ] || missing="$missing libc6-dev-arm64-cross"

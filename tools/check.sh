@@ -112,6 +112,11 @@ generated() {
     if command -v zsh >/dev/null; then zsh -n "$logs/_reel" || return; fi
     if command -v mandoc >/dev/null; then mandoc -Tlint -W error "$logs/reel.1"; fi
 }
+# Seconds, and no more where pip finds nobody: the clients are kept in build/clients. The others: make check-clients.
+clients() {
+    command -v python3 >/dev/null || skip "no python3" || return
+    make -j"$jobs" build/release/reel && PIP_SECONDS=20 tools/check_clients.sh curl openai openai_speech
+}
 neon() {
     command -v aarch64-linux-gnu-gcc >/dev/null || skip "no aarch64-linux-gnu-gcc" || return
     command -v qemu-aarch64 >/dev/null || skip "no qemu-aarch64" || return
@@ -135,6 +140,7 @@ step fuzz fuzz
 step install install_twice
 step kernels kernels
 step generated generated
+step clients clients
 step neon neon
 printf 'check: %d passed, %d failed, %d skipped\n' $passed $failed $skipped
 [ $failed -eq 0 ] && [ $passed -gt 0 ]

