@@ -329,7 +329,7 @@ static char *read_snapshot(struct prefixes *p, const char *name, size_t *n, cons
     if (read_head(fd, &head, (size_t)about.st_size)) {
         *n = (size_t)head.snapshot_bytes;
         bytes = mem_alloc(*n);
-        if (bytes && !read_whole(fd, bytes, *n, (off_t)(sizeof head + head.n_ids * 4))) {
+        if (bytes && !read_whole(fd, bytes, *n, (off_t)(sizeof head + (size_t)head.n_ids * 4))) {
             *why = "it cannot be read to its end";
             mem_free(bytes);
             bytes = NULL;

@@ -115,8 +115,8 @@ static void requests_may_be_sent_before_the_answer_to_the_last(void **state) {
              one);
     int fd = connected(s);
     send_text(fd, all);
-    while (count(&back, "HTTP/1.1 200") < 4 || !strstr(back.bytes, "total_tokens"))
-        if (read_all(fd, &back, 2000)) break;
+    for (int i = 0; i < 200 && count(&back, "total_tokens") < 3; i++)
+        if (read_all(fd, &back, 100)) break;
     assert_int_equal(count(&back, "HTTP/1.1 200"), 4);
     assert_int_equal(count(&back, "HTTP/1.1 "), 4);
     buffer_release(&back);
@@ -423,8 +423,8 @@ static void draining_lets_running_requests_end(void **state) {
     http_receive(kept, &answer, NULL);
     assert_int_equal(answer.code, 503);
     http_answer_release(&answer);
-    while (!strstr(back.bytes ? back.bytes : "", "[DONE]"))
-        if (read_all(fd, &back, 3000)) break;
+    for (int i = 0; i < 600 && !count(&back, "[DONE]"); i++)
+        if (read_all(fd, &back, 100)) break;
     assert_non_null(strstr(back.bytes, "[DONE]"));
     pthread_join(thread, &drained);
     assert_non_null(drained);
@@ -491,6 +491,60 @@ static void the_server_may_end_while_requests_come_in(void **state) {
     }
 }
 
+static const char handshake[] =
+    "GET /v1/realtime?model=speech HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\n"
+    "Upgrade: websocket\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+    "Sec-WebSocket-Version: 13\r\n\r\n";
+
+static void open_speech(struct served *s) {
+    *s = (struct served){ .sources = { { .name = "speech", .folder = "models/speech" } } };
+    open_server(s);
+}
+
+static void the_server_may_end_with_websockets_open(void **state) {
+    (void)state;
+    for (int round = 0; round < 3; round++) {
+        struct served s;
+        int fds[6];
+        open_speech(&s);
+        for (int i = 0; i < 6; i++) {
+            struct buffer back = { 0 };
+            fds[i] = connected(&s);
+            assert_true(http_send(fds[i], handshake, strlen(handshake) - (i == 5 ? 2 : 0)));
+            if (i < 4) read_all(fds[i], &back, round * 60);
+            if (i < 4 && round == 2 && !strstr(back.bytes, "101 Switching"))
+                fail_msg("%s", back.bytes);
+            buffer_release(&back);
+        }
+        close(fds[0]);
+        const double start = clock_ms();
+        served_close(&s);
+        assert_true(clock_ms() - start < 5000);
+        for (int i = 1; i < 6; i++)
+            close(fds[i]);
+    }
+}
+
+static void clients_may_leave_in_the_middle_of_a_handshake(void **state) {
+    (void)state;
+    struct served s;
+    unsigned seed = 3;
+    open_speech(&s);
+    for (int i = 0; i < 60; i++) {
+        const struct linger hard = { 1, 0 };
+        int fd = connected(&s);
+        size_t n = strlen(handshake) - (i % 4 ? 0 : (unsigned)rand_r(&seed) % 40);
+        assert_true(http_send(fd, handshake, n));
+        nanosleep(&(struct timespec){ 0, rand_r(&seed) % 2000000 }, NULL);
+        if (i % 3 == 0) setsockopt(fd, SOL_SOCKET, SO_LINGER, &hard, sizeof hard);
+        if (i % 3 == 1) shutdown(fd, SHUT_WR);
+        close(fd);
+    }
+    assert_int_equal(ask(&s, "/health", NULL), 200);
+    assert_true(server_drain(s.server, 10)); /* nobody is left */
+    served_close(&s);
+}
+
 static int open_all(void **state) {
     static struct served s = { .options = { .max_body = 65536 } };
     *state = &s;
@@ -521,6 +575,8 @@ int main(void) {
         cmocka_unit_test(draining_lets_running_requests_end),
         cmocka_unit_test(the_server_may_end_with_requests_in_every_state),
         cmocka_unit_test(the_server_may_end_while_requests_come_in),
+        cmocka_unit_test(the_server_may_end_with_websockets_open),
+        cmocka_unit_test(clients_may_leave_in_the_middle_of_a_handshake),
     };
     return cmocka_run_group_tests(tests, open_all, close_all);
 }
