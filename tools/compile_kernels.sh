@@ -13,9 +13,12 @@ emit=${B:-build/release}/emit_constants
 few='qwen3-0.6b h200
 qwen3.5-0.8b b200
 qwen3-asr-0.6b rtx4090
-smollm2-135m h200 compute=75
+tests/golden/models/q35-b.json test4 compute=75'
+# Of these the few have one, another each day.
+others='smollm2-135m h200 compute=75
 tests/golden/models/q35-b.json test4'
 plans="$few
+$others
 qwen3-0.6b a100
 qwen3-0.6b rtx3090
 qwen3-0.6b rtx4090
@@ -129,8 +132,8 @@ if [ "${1:-}" = --one ]; then
     exit
 fi
 make -s -j"$(nproc)" "$emit" || exit 1
-# One of the first six other families, another one each day; mistral-7b takes longest.
-turn() { printf '%s\n' "$families" | sed -n "$(($(date +%s) / 86400 % 6 + 1))p"; }
+# One of the others or of the first six other families, another one each day; mistral-7b takes longest.
+turn() { printf '%s\n' "$others" "$families" | sed -n "$(($(date +%s) / 86400 % 8 + 1))p"; }
 case ${1:-} in
 --few) plans="$few
 $(turn)" ;;

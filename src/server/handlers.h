@@ -19,6 +19,7 @@ void handle_apply_template(struct exchange *x);
 void handle_embeddings(struct exchange *x); /* embed_api.c */
 void handle_messages(struct exchange *x);   /* messages_api.c */
 void handle_count_tokens(struct exchange *x);
+void handle_responses(struct exchange *x);      /* responses_api.c */
 void handle_rerank(struct exchange *x);         /* rerank_api.c */
 void handle_transcriptions(struct exchange *x); /* transcriptions.c */
 void handle_realtime(struct exchange *x);       /* realtime.c */

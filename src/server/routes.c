@@ -20,6 +20,7 @@ static const struct route routes[] = {
     { "GET", "/v1/tokenizer_info", handle_tokenizer_info, 0 },
     { "POST", "/v1/apply-template", handle_apply_template, 0 },
     { "POST", "/v1/embeddings", handle_embeddings, 0 },
+    { "POST", "/v1/responses", handle_responses, 0 },
     { "POST", "/v1/messages", handle_messages, 0 },
     { "POST", "/v1/messages/count_tokens", handle_count_tokens, 0 },
     { "POST", "/v1/rerank", handle_rerank, 0 },

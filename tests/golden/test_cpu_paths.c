@@ -180,7 +180,8 @@ static void lengths_and_cuts_stay_within_the_bound(void **state) {
         const struct scene *s = &scenes[i];
         if (strcmp(s->id, "q3-w") == 0 && N_TEACHER_FORCED < N_POSITIONS) continue;
         struct reel_model *model = open_path(&s->model, path);
-        for (size_t k = 0; k < sizeof all / sizeof all[0]; k++)
+        /* a single position and several: what threads do differs in nothing else */
+        for (size_t k = 0; k < sizeof all / sizeof all[0]; k += THREAD_SANITIZED ? 4 : 1)
             check_pieces(s, path, model, all[k]);
         reel_model_close(model);
     }

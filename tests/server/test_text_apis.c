@@ -497,6 +497,144 @@ static void messages_refuse_by_name(void **state) {
     json_decref(json);
 }
 
+/* ---- responses ---- */
+
+#define RESPONSES "/v1/responses"
+
+static const json_t *first_text(const json_t *response) {
+    const json_t *item = json_array_get(json_object_get(response, "output"), 0);
+    assert_string_equal(field_of(item, "type"), "message");
+    return json_array_get(json_object_get(item, "content"), 0);
+}
+
+static void responses_answer_as_chat_does(void **state) {
+    (void)state;
+    json_t *chat = ask(served.port, "/v1/chat/completions",
+                       "{\"messages\":[{\"role\":\"system\",\"content\":\"Be short.\"},{\"role\":"
+                       "\"user\",\"content\":\"She was\"}],\"max_tokens\":9,\"temperature\":0}",
+                       200);
+    json_t *json =
+        ask(served.port, RESPONSES,
+            "{\"input\":\"She was\",\"instructions\":\"Be short.\",\"max_output_tokens\":9,"
+            "\"temperature\":0,\"metadata\":{\"a\":\"b\"},\"store\":true}",
+            200);
+    const json_t *usage = json_object_get(json, "usage");
+    assert_string_equal(field_of(first_text(json), "text"),
+                        field_of(json_object_get(choice_of(chat, 0), "message"), "content"));
+    assert_string_equal(field_of(json, "object"), "response");
+    assert_string_equal(field_of(json, "status"), "incomplete");
+    assert_string_equal(field_of(json_object_get(json, "incomplete_details"), "reason"),
+                        "max_output_tokens");
+    assert_string_equal(field_of(json_object_get(json, "metadata"), "a"), "b");
+    assert_int_equal(number_of(usage, "output_tokens"), 9);
+    assert_int_equal(number_of(usage, "input_tokens"),
+                     number_of(json_object_get(chat, "usage"), "prompt_tokens"));
+    json_decref(chat);
+    json_decref(json);
+}
+
+static void responses_with_calls_are_the_same_prompt(void **state) {
+    (void)state;
+    struct served s = { 0 };
+    char *template = NULL;
+    const int port = open_with_tools(&s, &template);
+    json_t *ours = ask(port, "/v1/chat/completions", calling_ours, 200);
+    json_t *theirs =
+        ask(port, RESPONSES,
+            "{\"max_output_tokens\":3,\"tools\":[{\"type\":\"function\",\"name\":\"weather\","
+            "\"parameters\":{\"type\":\"object\"},\"description\":\"of a city\"}],\"reasoning\":{"
+            "\"effort\":\"none\"},\"input\":[{\"role\":\"user\",\"content\":\"Rome?\"},{\"type\":"
+            "\"message\",\"role\":\"assistant\",\"content\":[{\"type\":\"output_text\",\"text\":"
+            "\"I look.\"}]},{\"type\":\"function_call\",\"call_id\":\"t1\",\"name\":\"weather\","
+            "\"arguments\":\"{\\\"city\\\":\\\"Rome\\\"}\"},{\"type\":\"function_call_output\","
+            "\"call_id\":\"t1\",\"output\":\"rain\"},{\"role\":\"user\",\"content\":[{\"type\":"
+            "\"input_text\",\"text\":\"And now?\"}]}]}",
+            200);
+    const json_t *usage = json_object_get(theirs, "usage");
+    const json_int_t n = number_of(json_object_get(ours, "usage"), "prompt_tokens");
+    assert_int_equal(number_of(usage, "input_tokens"), n);
+    /* the session holds all ids of the second prompt: they are those of the first */
+    assert_int_equal(number_of(json_object_get(usage, "input_tokens_details"), "cached_tokens"), n);
+    json_decref(ours);
+    json_decref(theirs);
+    served_close(&s);
+    free(template);
+}
+
+static void responses_stream_in_order(void **state) {
+    static const char more[] = "\"input\":\"She was\",\"max_output_tokens\":12,\"temperature\":0";
+    static const char *const first[] = { "response.created", "response.in_progress",
+                                         "response.output_item.added",
+                                         "response.content_part.added",
+                                         "response.output_text.delta" };
+    static const char *const last[] = { "response.output_text.done", "response.content_part.done",
+                                        "response.output_item.done", "response.incomplete" };
+    char body[500], text[2000] = "";
+    (void)state;
+    snprintf(body, sizeof body, "{%s}", more);
+    json_t *whole = ask(served.port, RESPONSES, body, 200);
+    const char *want = field_of(first_text(whole), "text");
+    snprintf(body, sizeof body, "{%s,\"stream\":true}", more);
+    struct events e = ask_stream(served.port, RESPONSES, body);
+    assert_in_range(e.n, 9, 999);
+    assert_false(e.done);
+    for (int i = 0; i < e.n; i++) {
+        assert_non_null(e.names[i]);
+        assert_string_equal(e.names[i], field_of(e.list[i], "type"));
+        assert_int_equal(number_of(e.list[i], "sequence_number"), i);
+        if (i < 5) assert_string_equal(e.names[i], first[i]);
+        if (i >= e.n - 4) assert_string_equal(e.names[i], last[i - e.n + 4]);
+        if (strcmp(e.names[i], "response.output_text.delta") != 0) continue;
+        assert_int_equal(number_of(e.list[i], "output_index"), 0);
+        assert_int_equal(number_of(e.list[i], "content_index"), 0);
+        assert_true(json_is_array(json_object_get(e.list[i], "logprobs")));
+        strcat(text, field_of(e.list[i], "delta"));
+    }
+    const json_t *end = json_object_get(e.list[e.n - 1], "response");
+    const json_t *item = json_object_get(e.list[e.n - 2], "item");
+    assert_string_equal(text, want);
+    assert_string_equal(field_of(e.list[e.n - 4], "text"), want);
+    assert_string_equal(field_of(first_text(end), "text"), want);
+    assert_true(json_equal(item, json_array_get(json_object_get(end, "output"), 0)));
+    assert_string_equal(field_of(item, "id"), field_of(e.list[4], "item_id"));
+    assert_int_equal(number_of(json_object_get(end, "usage"), "output_tokens"), 12);
+    json_decref(whole);
+    release_events(&e);
+}
+
+static void responses_refuse_by_name(void **state) {
+    const int port = served.port;
+    (void)state;
+    assert_refused(port, RESPONSES, "{}", "input");
+    assert_refused(port, RESPONSES, "{\"input\":[]}", "input");
+    assert_refused(port, RESPONSES, "{\"input\":[7]}", "input");
+    assert_refused(port, RESPONSES, "{\"input\":[{\"role\":\"user\"}]}", "input");
+    assert_refused(port, RESPONSES, "{\"input\":[{\"role\":\"king\",\"content\":\"a\"}]}", "input");
+    assert_refused(port, RESPONSES, "{\"input\":[{\"type\":\"item_reference\"}]}", "input");
+    assert_refused(port, RESPONSES, "{\"input\":[{\"type\":\"function_call\"}]}", "input");
+    assert_refused(port, RESPONSES,
+                   "{\"input\":[{\"role\":\"user\",\"content\":[{\"type\":\"input_image\"}]}]}",
+                   "input");
+    assert_refused(port, RESPONSES,
+                   "{\"input\":[{\"type\":\"function_call_output\",\"call_id\":\"x\",\"output\":"
+                   "\"\"}]}",
+                   "input");
+    assert_refused(port, RESPONSES, "{\"input\":\"a\",\"previous_response_id\":\"resp_1\"}",
+                   "previous_response_id");
+    assert_refused(port, RESPONSES, "{\"input\":\"a\",\"background\":true}", "background");
+    assert_refused(port, RESPONSES, "{\"input\":\"a\",\"max_output_tokens\":0}",
+                   "max_output_tokens");
+    assert_refused(port, RESPONSES, "{\"input\":\"a\",\"metadata\":7}", "metadata");
+    assert_refused(port, RESPONSES, "{\"input\":\"a\",\"instructions\":[]}", "instructions");
+    assert_refused(port, RESPONSES, "{\"input\":\"a\",\"tools\":[{\"type\":\"web_search\"}]}",
+                   "tools");
+    assert_refused(port, RESPONSES, "{\"input\":\"a\",\"tool_choice\":\"required\"}",
+                   "tool_choice");
+    assert_refused(port, RESPONSES,
+                   "{\"input\":\"a\",\"text\":{\"format\":{\"type\":\"json_object\"}}}",
+                   "text.format");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(chat_answers_whole),
@@ -517,6 +655,10 @@ int main(void) {
         cmocka_unit_test(messages_stop_at_their_sequence),
         cmocka_unit_test(messages_stream_blocks),
         cmocka_unit_test(messages_refuse_by_name),
+        cmocka_unit_test(responses_answer_as_chat_does),
+        cmocka_unit_test(responses_with_calls_are_the_same_prompt),
+        cmocka_unit_test(responses_stream_in_order),
+        cmocka_unit_test(responses_refuse_by_name),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
