@@ -7,7 +7,9 @@
 #include <string.h>
 
 /* A stream's text is taken apart while it is written; of an answer that is sent whole the writer
- * gets the text as it is, unless the request wants pieces. */
+ * gets the text as it is, unless the request wants pieces. Arguments go out as they come: where
+ * they turn out to be no JSON the client has a call cut off, all of its text as content, and a
+ * finish that names no call. A request that wants pieces gets calls that are complete. */
 struct chat_answer_run {
     struct text_request *request;
     const struct chat_writer *writer;
@@ -25,7 +27,7 @@ static bool on_piece(void *user, const struct reel_answer_piece *piece) {
         [REEL_ANSWER_CALL_END] = CHAT_CALL_END,
     };
     struct chat_answer_run *run = user;
-    run->n_calls += piece->kind == REEL_ANSWER_CALL;
+    run->n_calls += piece->kind == REEL_ANSWER_CALL_END && !piece->broken;
     run->writer->piece(run->user, kinds[piece->kind], piece->call, piece->text, piece->text_bytes);
     return true;
 }
@@ -61,7 +63,7 @@ static enum reel_status run_answer(struct chat_answer_run *run, struct reel_sess
     const struct reel_answer_reader_options reading = {
         .size = sizeof reading,
         .chat = options,
-        .whole_calls = true, /* one that is told must not turn out to be none */
+        .whole_calls = r->in_pieces,
         .on_piece = on_piece,
         .user = run,
     };

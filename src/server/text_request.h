@@ -19,7 +19,9 @@ struct text_request {
     int n;          /* answers to one prompt */
     bool no_tokens; /* max_tokens 0: the prompt alone */
     bool stream, include_usage, ignore_eos, logprobs;
-    bool in_pieces; /* chat_run takes answers apart that are sent whole, too */
+    /* chat_run takes answers apart that are sent whole, too, and tells calls when they are
+     * complete: for dialects that cannot take a call back. */
+    bool in_pieces;
     int n_top;
     int n_prompt; /* ids of the prompt, set by chat_run before the first answer begins */
 };
