@@ -635,6 +635,123 @@ static void responses_refuse_by_name(void **state) {
                    "text.format");
 }
 
+/* ---- thoughts and calls ---- */
+
+/* Thinking is written [so], a call ~name^{}`. */
+static const char small_template[] =
+    "{%- if tools -%}T{%- endif -%}{%- for m in messages -%}{%- if m.role == 'assistant' -%}"
+    "{%- if m.reasoning_content -%}[{{ m.reasoning_content }}]{%- endif -%}{{- m.content -}}"
+    "{%- for c in m.tool_calls -%}~{{ c.function.name }}^{{ c.function.arguments | tojson }}`"
+    "{%- endfor -%}{%- else -%}{{ m.content }}{%- endif -%}{{- '\\n' -}}{%- endfor -%}";
+
+/* A request whose answer is these tokens: a bias that falls from each to the next makes them the
+ * most likely ones, and a penalty takes away those that were said. */
+static char *scripted(int port, const char *const *pieces, int n, const char *more) {
+    json_t *bias = json_object();
+    for (int i = 0; i < n; i++) {
+        char body[100], key[32];
+        snprintf(body, sizeof body, "{\"content\":\"%s\"}", pieces[i]);
+        json_t *tokens = ask(port, "/tokenize", body, 200);
+        assert_int_equal(number_of(tokens, "count"), 1);
+        snprintf(key, sizeof key, "%d",
+                 (int)json_integer_value(json_array_get(json_object_get(tokens, "tokens"), 0)));
+        json_object_set_new(bias, key, json_integer(100 - 15 * i));
+        json_decref(tokens);
+    }
+    json_t *request = json_loads(more, 0, NULL);
+    assert_non_null(request);
+    json_object_set_new(request, "logit_bias", bias);
+    json_object_set_new(request, "repetition_penalty", json_integer(100));
+    json_object_set_new(request, "temperature", json_integer(0));
+    char *text = json_dumps(request, 0);
+    json_decref(request);
+    return text;
+}
+
+/* The same request with "stream": the events of this name, joined at this member of "delta" or
+ * "delta" itself. */
+static void assert_streamed(int port, const char *path, const char *body, const char *type,
+                            const char *member, const char *want) {
+    char text[200] = "";
+    json_t *request = json_loads(body, 0, NULL);
+    json_object_set_new(request, "stream", json_true());
+    char *given = json_dumps(request, 0);
+    struct events e = ask_stream(port, path, given);
+    for (int i = 0; i < e.n; i++) {
+        const json_t *delta = json_object_get(e.list[i], "delta");
+        if (member) delta = json_object_get(delta, member);
+        if (strcmp(field_of(e.list[i], "type"), type) == 0 && json_is_string(delta))
+            strcat(text, json_string_value(delta));
+    }
+    assert_string_equal(text, want);
+    release_events(&e);
+    free(given);
+    json_decref(request);
+}
+
+static void thoughts_are_blocks_and_items(void **state) {
+    static const char *const pieces[] = { "[", " She", "]", " yes" };
+    (void)state;
+    struct served s = { .sources = { { .name = "small", .chat_template = small_template } } };
+    if (!served_open(&s)) fail_msg("%s", s.err.text);
+    char *body =
+        scripted(s.port, pieces, 4,
+                 "{\"max_tokens\":4,\"messages\":[{\"role\":\"user\",\"content\":\"a\"}]}");
+    json_t *json = ask(s.port, MESSAGES, body, 200);
+    const json_t *content = json_object_get(json, "content");
+    assert_int_equal(json_array_size(content), 2);
+    assert_string_equal(field_of(json_array_get(content, 0), "type"), "thinking");
+    assert_string_equal(field_of(json_array_get(content, 0), "thinking"), " She");
+    assert_string_equal(field_of(json_array_get(content, 1), "text"), " yes");
+    assert_streamed(s.port, MESSAGES, body, "content_block_delta", "thinking", " She");
+    assert_streamed(s.port, MESSAGES, body, "content_block_delta", "text", " yes");
+    json_decref(json);
+    free(body);
+    body = scripted(s.port, pieces, 4, "{\"max_output_tokens\":4,\"input\":\"a\"}");
+    json = ask(s.port, RESPONSES, body, 200);
+    const json_t *output = json_object_get(json, "output");
+    assert_int_equal(json_array_size(output), 2);
+    assert_string_equal(field_of(json_array_get(output, 0), "type"), "reasoning");
+    assert_string_equal(field_of(json_array_get(output, 1), "type"), "message");
+    assert_streamed(s.port, RESPONSES, body, "response.reasoning_text.delta", NULL, " She");
+    assert_streamed(s.port, RESPONSES, body, "response.output_text.delta", NULL, " yes");
+    json_decref(json);
+    free(body);
+    served_close(&s);
+}
+
+static void calls_are_blocks_and_items(void **state) {
+    static const char *const pieces[] = { "~", "w", "^", "{", "}", "`" };
+    (void)state;
+    struct served s = { .sources = { { .name = "small", .chat_template = small_template } } };
+    if (!served_open(&s)) fail_msg("%s", s.err.text);
+    char *body = scripted(s.port, pieces, 6,
+                          "{\"max_tokens\":6,\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],"
+                          "\"tools\":[{\"name\":\"w\",\"input_schema\":{}}]}");
+    json_t *json = ask(s.port, MESSAGES, body, 200);
+    const json_t *call = json_array_get(json_object_get(json, "content"), 0);
+    assert_string_equal(field_of(json, "stop_reason"), "tool_use");
+    assert_string_equal(field_of(call, "type"), "tool_use");
+    assert_string_equal(field_of(call, "name"), "w");
+    assert_true(json_is_object(json_object_get(call, "input")));
+    assert_streamed(s.port, MESSAGES, body, "content_block_delta", "partial_json", "{}");
+    json_decref(json);
+    free(body);
+    body = scripted(s.port, pieces, 6,
+                    "{\"max_output_tokens\":6,\"input\":\"a\",\"tools\":[{\"type\":\"function\","
+                    "\"name\":\"w\",\"parameters\":{}}]}");
+    json = ask(s.port, RESPONSES, body, 200);
+    const json_t *item = json_array_get(json_object_get(json, "output"), 0);
+    assert_string_equal(field_of(json, "status"), "completed");
+    assert_string_equal(field_of(item, "type"), "function_call");
+    assert_string_equal(field_of(item, "name"), "w");
+    assert_string_equal(field_of(item, "arguments"), "{}");
+    assert_streamed(s.port, RESPONSES, body, "response.function_call_arguments.delta", NULL, "{}");
+    json_decref(json);
+    free(body);
+    served_close(&s);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(chat_answers_whole),
@@ -659,6 +776,8 @@ int main(void) {
         cmocka_unit_test(responses_with_calls_are_the_same_prompt),
         cmocka_unit_test(responses_stream_in_order),
         cmocka_unit_test(responses_refuse_by_name),
+        cmocka_unit_test(thoughts_are_blocks_and_items),
+        cmocka_unit_test(calls_are_blocks_and_items),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
