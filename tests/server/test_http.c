@@ -268,23 +268,22 @@ static void what_comes_too_slowly_is_shut(void **state) {
                                    "Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n" };
     enum { N = sizeof begins / sizeof *begins };
     int fds[N];
-    const double start = clock_ms();
     for (int i = 0; i < N; i++) {
         fds[i] = connected(&s);
         send_text(fds[i], begins[i]);
     }
-    for (int beat = 0; beat < 8; beat++) { /* a byte of a header or a body now and then */
+    /* a byte of a header or a body now and then: never a second without one */
+    for (int beat = 0; beat < 14; beat++) {
         wait_ms(200);
         for (int i = 1; i < N; i++)
             send_text(fds[i], i == 4 ? "1\r\nx\r\n" : "x");
     }
     for (int i = 0; i < N; i++) {
         struct buffer back = { 0 };
-        assert_true(read_all(fds[i], &back, 5000));
+        assert_true(read_all(fds[i], &back, 1));
         buffer_release(&back);
         close(fds[i]);
     }
-    assert_true(clock_ms() - start < 4000);
     assert_int_equal(chat(&s), 200);
     served_close(&s);
 }
