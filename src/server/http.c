@@ -12,6 +12,8 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -119,6 +121,8 @@ static void take_socket(void *user, struct MHD_Connection *connection, void *req
     struct exchange *x = user;
     (void)connection;
     (void)request;
+    const int on = 1; /* with TLS the handler's socket is another one, which cannot ask for this */
+    (void)setsockopt(x->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     watch_upgraded(x->server->watch, x->fd);
     pthread_mutex_lock(&x->lock);
     x->connection = NULL;
@@ -175,6 +179,9 @@ void exchange_socket_close(struct exchange *x) {
     pthread_mutex_unlock(&x->lock);
     if (!upgrade) return;
     watch_close_of(x->server->watch, x->fd); /* nobody hears of this exchange any more */
+    /* With TLS libmicrohttpd 0.9.75 sometimes sees only that one side has ended, and keeps the
+     * connection until the client's does. This ends that side, too; nothing goes over the wire. */
+    if (x->server->options.tls_cert) (void)shutdown(x->fd, SHUT_RD);
     MHD_upgrade_action(upgrade, MHD_UPGRADE_ACTION_CLOSE);
 }
 
