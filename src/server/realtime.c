@@ -104,10 +104,13 @@ static void talk(struct call *c, struct realtime *r) {
     size_t n;
     for (;;) {
         const enum websocket_event event = websocket_receive(c->ws, LOOK_MS, &text, &n);
+        const bool busy = !realtime_is_idle(r);
         if (event == WEBSOCKET_GONE) return;
         if (event == WEBSOCKET_TEXT && !realtime_message(r, text, n)) break;
-        /* A server that ends lets an utterance come to its end. */
-        if (is_ending(c) || (realtime_is_idle(r) && atomic_load(&c->server->draining))) break;
+        /* A server that drains lets an utterance come to its end, also one whose first message is
+         * on its way. */
+        const bool done = realtime_is_idle(r) && (busy || event == WEBSOCKET_NOTHING);
+        if (is_ending(c) || (done && atomic_load(&c->server->draining))) break;
     }
     const bool ends = is_ending(c) || atomic_load(&c->server->draining);
     websocket_finish(c->ws, ends ? WEBSOCKET_LEAVING : WEBSOCKET_TRY_LATER,
