@@ -85,7 +85,9 @@ static bool read_head(struct reader *r) {
         if (r->at == r->n && !more(r)) return false;
         if (buffer_append(head, &r->bytes[r->at++], 1, NULL) != REEL_OK) return false;
     }
-    return sscanf(head->bytes, "HTTP/1.%*1[01] %d", &r->answer->code) == 1;
+    if (strncmp(head->bytes, "HTTP/1.", 7) != 0 || head->size < 13) return false;
+    r->answer->code = (int)strtol(head->bytes + 9, NULL, 10);
+    return r->answer->code >= 100;
 }
 
 static bool take(struct reader *r, const char *bytes, size_t n) {
