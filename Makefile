@@ -67,9 +67,13 @@ COLD := src/cli/% src/server/% tests/server/% src/cuda/% tests/unit/% tests/gold
         tests/sim/test_% \
         $(shell grep -qs avx512f /proc/cpuinfo || echo %_avx512.c %_amx.c)
 endif
+# Tests are compiled once and run once: what computes much for them lies in tests/support.
+ifeq ($(config),release)
+BRIEF := tests/unit/% tests/cli/% tests/server/% tests/failure/% tests/golden/% tests/fuzz/% tests/sim/test_%
+endif
 CFLAGS ?=
 LDFLAGS ?=
-ALL_CFLAGS = $(BASE) $(OPT) $(if $(filter $(COLD),$<),-O0) $(CFLAGS)
+ALL_CFLAGS = $(BASE) $(OPT) $(if $(filter $(COLD),$<),-O0) $(if $(filter $(BRIEF),$<),-O1) $(CFLAGS)
 LDLIBS := $(PKG_LIBS) -lm -ldl -pthread
 
 ARCH := $(shell $(CC) -dumpmachine | cut -d- -f1)
