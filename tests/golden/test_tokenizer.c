@@ -3,6 +3,7 @@
 #include "model/tokenizer.h"
 #include "tests/support/fixtures.h"
 #include "tests/support/gguf_tokenizer.h"
+#include "tests/support/sanitized.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -168,8 +169,9 @@ static void gguf_metadata_of_real_vocabularies_give_the_same_ids(void **state) {
     const char *qwen3 = fixture_tokenizer("qwen3"), *smollm2 = fixture_tokenizer("smollm2");
     const char *qwen35 = fixture_tokenizer("qwen3.5");
     assert_true(qwen3 && smollm2 && qwen35);
-    check_and_close(gguf_tokenizer(qwen3, "qwen2", NULL, NULL), 0, 151669);
     check_and_close(gguf_tokenizer(smollm2, "smollm", NULL, NULL), 1, 49152);
+    if (sanitized_briefly()) return; /* larger vocabularies are read the same way */
+    check_and_close(gguf_tokenizer(qwen3, "qwen2", NULL, NULL), 0, 151669);
     check_and_close(gguf_tokenizer(qwen35, "qwen35", NULL, NULL), 2, 248077);
 }
 
