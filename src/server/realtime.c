@@ -107,6 +107,7 @@ static void talk(struct call *c, struct realtime *r) {
         const bool busy = !realtime_is_idle(r);
         if (event == WEBSOCKET_GONE) return;
         if (event == WEBSOCKET_TEXT && !realtime_message(r, text, n)) break;
+        realtime_rest(r);
         /* A server that drains lets an utterance come to its end, also one whose first message is
          * on its way. */
         const bool done = realtime_is_idle(r) && (busy || event == WEBSOCKET_NOTHING);

@@ -44,4 +44,7 @@ bool realtime_message(struct realtime *r, const char *json, size_t n_bytes);
 /* No audio waits for its text. */
 bool realtime_is_idle(const struct realtime *r);
 
+/* An idle session gives its transcriber to who waits for one; for now and then. */
+void realtime_rest(struct realtime *r);
+
 #endif

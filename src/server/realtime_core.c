@@ -129,13 +129,17 @@ static void begin_item(struct realtime *r) {
     r->begin = r->n_heard;
 }
 
+void realtime_rest(struct realtime *r) {
+    if (!r->open && r->transcriber && r->host.wanted(r->host.user)) close_transcriber(r);
+}
+
 /* The item is over, whatever became of it. */
 static void end_item(struct realtime *r) {
     r->open = false;
     r->previous_item = r->item;
     r->n_item = 0;
     if (r->transcriber) reel_transcriber_reset(r->transcriber);
-    if (r->transcriber && r->host.wanted(r->host.user)) close_transcriber(r);
+    realtime_rest(r);
 }
 
 static void fail_item(struct realtime *r, const struct reel_error *err) {

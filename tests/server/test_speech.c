@@ -406,6 +406,29 @@ static void who_leaves_makes_room(void **state) {
     }
 }
 
+/* Between two utterances a client may say nothing for minutes. */
+static void a_quiet_session_gives_its_transcriber_to_who_waits(void **state) {
+    int fds[2];
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        fds[i] = open_session(NULL);
+        append_clip(fds[i], &spoken.clips[i]);
+        say(fds[i], COMMIT);
+        expect_said(fds[i], spoken.clips[i].said);
+    }
+    const double start = clock_ms();
+    struct http_answer a = post_clip(2, FIELDS("response_format=text"));
+    assert_int_equal(a.code, 200);
+    assert_true(clock_ms() - start < 5000);
+    http_answer_release(&a);
+    for (int i = 0; i < 2; i++) {
+        append_clip(fds[i], &spoken.clips[3]);
+        say(fds[i], COMMIT);
+        expect_said(fds[i], spoken.clips[3].said);
+        close(fds[i]);
+    }
+}
+
 /* Live sessions have threads; so many as there may be leave others their turn. */
 static void idle_sessions_are_bounded_and_stop_nobody(void **state) {
     enum { MOST = 256 };
@@ -492,6 +515,7 @@ int main(void) {
         cmocka_unit_test(live_audio_is_heard),
         cmocka_unit_test(what_is_no_session_is_refused),
         cmocka_unit_test(who_leaves_makes_room),
+        cmocka_unit_test(a_quiet_session_gives_its_transcriber_to_who_waits),
         cmocka_unit_test(idle_sessions_are_bounded_and_stop_nobody),
         cmocka_unit_test(a_key_is_wanted_and_may_come_as_a_protocol),
         cmocka_unit_test(a_server_that_drains_lets_an_utterance_end),
