@@ -5,7 +5,6 @@
 # A script's line "# packages:" says what pip installs for it, into a folder of build/clients, once. "# from wheel PACKAGE: FILE"
 # takes one file out of a wheel that is too large to install. A client that cannot be had is skipped with the reason, and
 # where nothing failed but something was skipped of those that were named, the exit status is 77.
-#   REEL_SMOLLM2   SmolLM2-135M-Instruct's .gguf file: a model whose template has tools, served as "tools"
 #   PIP_SECONDS    most seconds for one client's installation (600)
 set -u
 cd "$(dirname "$0")/.." || exit 1
@@ -18,36 +17,33 @@ mkdir -p "$at"
     echo "no $reel: make"
     exit 1
 }
-server=
-trap '[ -z "$server" ] || kill "$server"; wait' EXIT
+servers=
+# shellcheck disable=SC2086 # a list of words
+trap '[ -z "$servers" ] || kill $servers; wait' EXIT
 
 skip() { # skip NAME REASON
     echo "skipped $1: $2"
     printf '%s,,all,skipped,"%s"\n' "$1" "$2" >>"$rows"
 }
 
-serve() {
-    tools=
-    [ -z "${REEL_SMOLLM2:-}" ] || tools="tools=$REEL_SMOLLM2"
-    : >"$at/server.log" # here, since what runs behind is late: an older server's lines would be read
-    # shellcheck disable=SC2086 # one word or none
-    "$reel" serve demo demo-speech $tools --chat-template chatml --port 0 --log none >"$at/server.log" 2>&1 &
-    server=$!
+serve() { # serve LOG N ARGUMENTS...: N models
+    log=$1
+    models=$2
+    shift 2
+    : >"$log" # here, since what runs behind is late: an older server's lines would be read
+    "$reel" serve "$@" --port 0 --log none >"$log" 2>&1 &
+    servers="$servers $!"
     tries=100
-    models=$((2 + (${#tools} > 0)))
-    while [ "$(grep -c ' is ready' "$at/server.log")" -lt $models ]; do
-        if [ $tries -eq 0 ] || ! kill -0 "$server" 2>/dev/null; then
-            cat "$at/server.log"
+    while [ "$(grep -c ' is ready' "$log")" -lt "$models" ]; do
+        if [ $tries -eq 0 ] || ! kill -0 $! 2>/dev/null; then
+            cat "$log"
             exit 1
         fi
         tries=$((tries - 1))
         sleep 0.1
     done
-    REEL_URL=$(sed -n 's/.*listening at //p' "$at/server.log")
-    REEL_PROGRAM=$reel
-    REEL_TRIALS=$rows
-    export REEL_URL REEL_PROGRAM REEL_TRIALS
 }
+address() { sed -n 's/.*listening at //p' "$1"; }
 
 install() { # install FOLDER PACKAGES
     [ ! -e "$1/.installed" ] || return 0
@@ -107,12 +103,21 @@ try() { # try SCRIPT
 
 commit=$(git rev-parse --short HEAD)
 git diff --quiet HEAD -- . ':!bench/results' || commit="$commit and uncommitted changes"
-serve
+serve "$at/server.log" 2 demo demo-speech --chat-template chatml
+python3 tests/clients/tool_model.py models/demo "$at/tool_model" &&
+    serve "$at/tools.log" 1 "tools=$at/tool_model" --chat-template tests/fixtures/chat/qwen3.jinja
+REEL_URL=$(address "$at/server.log")
+REEL_TOOLS_URL=$(address "$at/tools.log")
+REEL_PROGRAM=$reel
+REEL_TRIALS=$rows
+export REEL_URL REEL_TOOLS_URL REEL_PROGRAM REEL_TRIALS
 for script in tests/clients/test_*.py; do
     name=$(basename "$script" .py)
     case " $* " in "  " | *" ${name#test_} "*) try "$script" ;; esac
 done
-kill -0 "$server" 2>/dev/null || echo 'reel,,server,failed,"it ended"' >>"$rows"
+for server in $servers; do
+    kill -0 "$server" 2>/dev/null || echo 'reel,,server,failed,"it ended"' >>"$rows"
+done
 if [ $# -eq 0 ]; then
     {
         echo "# $(uname -sm), $(nproc) cores; reel $commit; $(date -u +%Y-%m-%d)"

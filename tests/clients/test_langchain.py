@@ -1,21 +1,14 @@
 """LangChain's ChatOpenAI."""
 # packages: langchain-openai
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
-from langchain_core.tools import tool
 from langchain_openai import ChatOpenAI, OpenAI
 
-from trials import KEY, MODEL, URL, WHAT, answer_of, client, equal, finish, trial
+from trials import ARGUMENTS, CALL, CALL_BODY, KEY, MODEL, TOOL, TOOLS_URL, URL, WHAT, answer_of, client, equal, finish, trial
 
 N = 12
 client("langchain-openai")
 chat = ChatOpenAI(model=MODEL, base_url=URL + "/v1", api_key=KEY, temperature=0, max_tokens=N)
 text = WHAT[0]["content"]
-
-
-@tool
-def weather(city: str) -> str:
-    """What the weather is in a city."""
-    return f"rain in {city}"
 
 
 @trial("invoke")
@@ -45,16 +38,26 @@ def _():
     equal(len(answer.response_metadata["logprobs"]["content"]), N)
 
 
-@trial("tools bound")
+def caller():
+    model = ChatOpenAI(model="tools", base_url=TOOLS_URL + "/v1", api_key=KEY, extra_body=CALL_BODY, **CALL)
+    return model.bind_tools([{"type": "function", "function": TOOL}])
+
+
+@trial("tools bound, a call and its answer")
 def _():
-    # The demo model makes no calls; the template chatml passes the list over. The request must be understood all the same.
-    bound = chat.bind_tools([weather])
-    answer = bound.invoke([HumanMessage(text)])
-    assert isinstance(answer, AIMessage)
-    call = {"name": "weather", "args": {"city": "Rome"}, "id": "call_1", "type": "tool_call"}
-    conversation = [HumanMessage(text), AIMessage("", tool_calls=[call]), ToolMessage("rain", tool_call_id="call_1")]
-    assert isinstance(bound.invoke(conversation), AIMessage)
-    return "the demo model makes no calls of its own"
+    answer = caller().invoke(text)
+    equal([(call["name"], call["args"]) for call in answer.tool_calls], [("weather", ARGUMENTS)])
+    conversation = [HumanMessage(text), answer, ToolMessage("rain", tool_call_id=answer.tool_calls[0]["id"])]
+    assert isinstance(caller().invoke(conversation), AIMessage)
+
+
+@trial("tools bound, a call in a stream")
+def _():
+    parts = list(caller().stream(text))
+    whole = parts[0]
+    for part in parts[1:]:
+        whole += part
+    equal([(call["name"], call["args"]) for call in whole.tool_calls], [("weather", ARGUMENTS)])
 
 
 @trial("refused value")

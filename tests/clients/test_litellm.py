@@ -1,6 +1,7 @@
 """LiteLLM's SDK: its provider openai/ with an address of its own."""
 # packages: litellm mcp
 import io
+import json
 import os
 
 os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # otherwise it asks GitHub at start
@@ -8,7 +9,7 @@ import litellm
 
 litellm.suppress_debug_info = True
 
-from trials import KEY, MODEL, SPEECH, URL, WHAT, answer_of, client, clip, equal, finish, trial, wav
+from trials import ARGUMENTS, CALL, CALL_BODY, KEY, MODEL, SPEECH, TOOL, TOOLS_URL, URL, WHAT, answer_of, client, clip, equal, finish, trial, wav
 
 N = 12
 client("litellm")
@@ -32,6 +33,18 @@ def _():
     equal(whole.choices[0].message.content, said)
     equal(whole.usage.completion_tokens, N)
     equal(whole.choices[0].finish_reason, "length")
+
+
+@trial("completion, a tool call")
+def _():
+    given = {"model": "openai/tools", "messages": WHAT, "tools": [{"type": "function", "function": TOOL}],
+             "api_base": TOOLS_URL + "/v1", "api_key": KEY, "extra_body": CALL_BODY, **CALL}
+    answer = litellm.completion(**given)
+    streamed = litellm.stream_chunk_builder(list(litellm.completion(**given, stream=True)))
+    for made in answer, streamed:
+        function = made.choices[0].message.tool_calls[0].function
+        equal((function.name, json.loads(function.arguments)), ("weather", ARGUMENTS))
+        equal(made.choices[0].finish_reason, "tool_calls")
 
 
 @trial("text_completion")

@@ -1,10 +1,11 @@
 """openai-python: text."""
 # packages: openai[realtime]
 import asyncio
+import json
 
 import openai
 
-from trials import KEY, MODEL, SPEECH, URL, WHAT, answer_of, client, equal, finish, trial
+from trials import ARGUMENTS, CALL, CALL_BODY, KEY, MODEL, SPEECH, TOOL, TOOLS_URL, URL, WHAT, answer_of, client, equal, finish, trial
 
 N = 12
 client("openai")
@@ -71,10 +72,29 @@ def _():
     equal({answer.choices[0].message.content for answer in asyncio.run(all_())}, {answer_of(WHAT, N)})
 
 
-@trial("chat, tool_choice none")
+def call(**more):
+    caller = openai.OpenAI(base_url=TOOLS_URL + "/v1", api_key=KEY, max_retries=0)
+    return caller.chat.completions.create(
+        model="tools", messages=WHAT, tools=[{"type": "function", "function": TOOL}], extra_body=CALL_BODY, **CALL, **more)
+
+
+@trial("chat, a tool call")
 def _():
-    tool = {"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}
-    equal(to.chat.completions.create(**said, tools=[tool], tool_choice="none").choices[0].message.tool_calls, None)
+    choice = call().choices[0]
+    equal(choice.finish_reason, "tool_calls")
+    equal([(made.function.name, json.loads(made.function.arguments)) for made in choice.message.tool_calls],
+          [("weather", ARGUMENTS)])
+    equal(call(tool_choice="none").choices[0].message.tool_calls, None)
+
+
+@trial("chat, a tool call in a stream")
+def _():
+    chunks = list(call(stream=True))
+    calls = [made for chunk in chunks for made in chunk.choices[0].delta.tool_calls or []]
+    equal((calls[0].function.name, bool(calls[0].id)), ("weather", True))
+    equal(json.loads("".join(made.function.arguments or "" for made in calls)), ARGUMENTS)
+    equal(chunks[-1].choices[0].finish_reason, "tool_calls")
+    return f"{len(calls)} pieces"
 
 
 @trial("errors")

@@ -3,6 +3,7 @@
 A script names its trials with @trial("what") and ends with finish(). Each trial is one row of the table; a script's exit
 status is 1 where a trial failed. tools/check_clients.sh sets what is read from the environment:
   REEL_URL      http://127.0.0.1:PORT of a server with the models demo (a template given) and demo-speech
+  REEL_TOOLS_URL  the same of a server with the model of tool_model.py, "tools"
   REEL_PROGRAM  the program, to compare with
   REEL_TRIALS   a file to which rows are appended: client,version,tried,result,note
 """
@@ -18,11 +19,18 @@ import wave
 
 URL = os.environ.get("REEL_URL", "http://127.0.0.1:8080")
 PROGRAM = os.environ.get("REEL_PROGRAM", "build/release/reel")
+TOOLS_URL = os.environ.get("REEL_TOOLS_URL", URL)
 MODEL = "demo"
 SPEECH = "demo-speech"
 KEY = "none-is-set"
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
 WHAT = [{"role": "user", "content": "Once upon a time there was"}]
+# A request with CALL to the model "tools" is answered with this call: its three tokens are likely one after the other.
+TOOL = {"name": "weather", "description": "What the weather will be in a city.", "parameters": {
+    "type": "object", "properties": {"city": {"type": "string"}, "days": {"type": "integer"}}, "required": ["city"]}}
+ARGUMENTS = {"city": "Rome", "days": 2}
+CALL = {"logit_bias": {"4093": 100, "4094": 85, "4095": 70}, "max_tokens": 3, "temperature": 0}
+CALL_BODY = {"repetition_penalty": 100, "chat_template_kwargs": {"enable_thinking": False}}  # no fields of OpenAI's
 
 _rows = []
 _client = ["", ""]
