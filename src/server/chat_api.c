@@ -21,6 +21,7 @@ struct chat {
     bool wrote_role;
     /* Of a stream, the pieces since the last event; otherwise the whole answer. */
     struct buffer reasoning, content, calls, logprobs;
+    int last_call; /* of a stream, the call at the end of `calls` */
     int n_calls;
     struct buffer out; /* an event, or the whole body */
     int n_reused, n_prompt, n_generated;
@@ -47,12 +48,29 @@ static void begin_call(struct chat *c, int call, const char *name, size_t n) {
     note(c, json_out_text(&c->calls, name, n, NULL));
     note(c, buffer_text(&c->calls, ",\"arguments\":", NULL));
     if (c->text.stream) note(c, buffer_text(&c->calls, "\"\"}}", NULL));
+    c->last_call = call;
 }
 
-static void go_on_call(struct chat *c, int call, const char *text, size_t n) {
-    if (c->calls.size) note(c, buffer_text(&c->calls, ",", NULL));
-    note(c, buffer_printf(&c->calls, NULL, "{\"index\":%d,\"function\":{\"arguments\":", call));
+/* Puts text at the end of the string in `calls` that "}} ends. */
+static void lengthen_call(struct chat *c, const char *text, size_t n) {
+    const size_t at = c->calls.size - 4;
+    const char before = c->calls.bytes[at]; /* where the new text's own quote comes to stand */
+    c->calls.size = at;
     note(c, json_out_text(&c->calls, text, n, NULL));
+    if (c->status == REEL_OK) c->calls.bytes[at] = before;
+}
+
+/* An event names a call once: clients put the pieces of one event side by side, and those of
+ * several events together. */
+static void go_on_call(struct chat *c, int call, const char *text, size_t n) {
+    if (c->calls.size && c->last_call == call) {
+        lengthen_call(c, text, n);
+    } else {
+        if (c->calls.size) note(c, buffer_text(&c->calls, ",", NULL));
+        note(c, buffer_printf(&c->calls, NULL, "{\"index\":%d,\"function\":{\"arguments\":", call));
+        note(c, json_out_text(&c->calls, text, n, NULL));
+    }
+    c->last_call = call;
     note(c, buffer_text(&c->calls, "}}", NULL));
 }
 
