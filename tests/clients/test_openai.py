@@ -90,6 +90,9 @@ def _():
 @trial("chat, a tool call in a stream")
 def _():
     chunks = list(call(stream=True))
+    for chunk in chunks:  # LangChain takes two pieces of one chunk for two calls
+        indices = [made.index for made in chunk.choices[0].delta.tool_calls or []]
+        equal(len(indices), len(set(indices)))
     calls = [made for chunk in chunks for made in chunk.choices[0].delta.tool_calls or []]
     equal((calls[0].function.name, bool(calls[0].id)), ("weather", True))
     equal(json.loads("".join(made.function.arguments or "" for made in calls)), ARGUMENTS)
