@@ -26,6 +26,7 @@ struct ranking {
     int n, top;
     int64_t max_tokens;
     bool return_documents;
+    bool too_long;   /* the query leaves no room for documents */
     size_t n_tokens; /* of the query and the documents */
     float *scores;   /* [n] */
     struct judged *order;
@@ -109,6 +110,7 @@ static enum reel_status run(struct ranking *r, struct reel_error *err) {
                                         .max_tokens = (int)r->max_tokens,
                                         .scores = r->scores };
     status = reel_session_rerank(lease.session, &rerank, err);
+    r->too_long = status == REEL_E_LIMIT;
     session_lease_give(&lease, r->model, r->x);
     for (int i = 0; i < r->n; i++)
         r->order[i] = (struct judged){ i, r->scores[i] };
@@ -147,7 +149,10 @@ static void answer(struct ranking *r) {
     struct reel_error err = { 0 };
     struct buffer out = { 0 };
     if (run(r, &err) != REEL_OK) {
-        api_error_from(r->x, &err);
+        if (r->too_long)
+            api_error(r->x, 400, "query", "context_length_exceeded", "%s", err.text);
+        else
+            api_error_from(r->x, &err);
         return;
     }
     if (put_body(&out, r) == REEL_OK) {

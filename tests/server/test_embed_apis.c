@@ -264,6 +264,9 @@ static void rerank_refuses_by_name(void **state) {
     assert_refused(port, RERANK, R "\"query\":\"a\",\"documents\":[]}", "documents");
     assert_refused(port, RERANK, R "\"query\":\"a\",\"documents\":[{}]}", "documents");
     assert_refused(port, RERANK, R "\"query\":\"a\",\"documents\":[\"b\"],\"top_n\":0}", "top_n");
+    assert_refused(port, RERANK,
+                   R "\"query\":\"a\",\"documents\":[\"b\"],\"truncate_prompt_tokens\":1}",
+                   "query");
     json_decref(ask(port, RERANK,
                     R "\"query\":\"a\",\"documents\":[\"b\",{\"text\":\"\"}],\"top_n\":99}", 200));
 }
