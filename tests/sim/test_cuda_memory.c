@@ -31,7 +31,10 @@ static void good(enum reel_status status, const struct fixture *f) {
 
 static int start_with(void **state, const char *model) {
     static struct fixture f;
-    f = (struct fixture){ .cuda = sim_gpu_controls().cuda };
+    const struct sim_gpu controls = sim_gpu_controls();
+    f = (struct fixture){ .cuda = controls.cuda };
+    controls.nvrtc->flags =
+        "-O0"; /* kernels run a few times here, and compiling them is what takes long */
     f.cuda->gpu.n_sms = N_SMS;
     sim_model_open(&f.m, model);
     *state = &f;
