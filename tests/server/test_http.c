@@ -461,12 +461,15 @@ struct talker {
     atomic_bool *over;
 };
 
+/* /health is handled to the last moment, other requests are refused from the first on. */
 static void *talk(void *user) {
     const struct talker *t = user;
-    while (!atomic_load(t->over)) {
+    for (int i = 0; !atomic_load(t->over); i++) {
         struct http_answer answer;
+        const bool health = i % 8 != 0;
         http_ask(&answer, t->port,
-                 &(struct http_request){ .path = "/v1/chat/completions", .body = SHORT });
+                 &(struct http_request){ .path = health ? "/health" : "/v1/chat/completions",
+                                         .body = health ? NULL : SHORT });
         http_answer_release(&answer);
     }
     return NULL;
