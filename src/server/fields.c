@@ -8,11 +8,35 @@
 #include <stdio.h>
 #include <string.h>
 
+/* A parsed value takes up to forty times its two bytes of text ("1,"), so their number is bounded.
+ */
+#define MOST_VALUES ((size_t)4 << 20)
+
+/* At least as many as there are values: what stands between them, outside of texts. */
+static size_t count_values(const char *body, size_t n) {
+    size_t values = 0;
+    bool inside = false;
+    for (size_t i = 0; i < n; i++) {
+        if (inside && body[i] == '\\') {
+            i++;
+        } else if (body[i] == '"') {
+            inside = !inside;
+        } else if (!inside) {
+            values += body[i] == ',' || body[i] == '[' || body[i] == '{';
+        }
+    }
+    return values;
+}
+
 bool fields_body(struct exchange *x, json_t **out) {
     size_t n = 0;
     const char *body = exchange_body(x, &n);
     struct reel_error err = { 0 };
     *out = NULL;
+    if (count_values(body, n) > MOST_VALUES) {
+        api_error(x, 413, NULL, NULL, "the body has more than %zu values", MOST_VALUES);
+        return false;
+    }
     if (json_read_lenient(out, "the body", body, n, &err) != REEL_OK) {
         api_error(x, 400, NULL, NULL, "%s", err.text);
         return false;

@@ -497,6 +497,22 @@ static void repeat(struct buffer *out, const char *text, int n) {
         assert_int_equal(buffer_text(out, text, NULL), REEL_OK);
 }
 
+/* Two bytes of a list become some eighty of memory; commas of a text are none of its business. */
+static void lists_of_millions_are_refused_before_they_are_read(void **state) {
+    const struct served *s = *state;
+    struct buffer body = { 0 };
+    assert_int_equal(buffer_text(&body, "{\"prompt\":[1", NULL), REEL_OK);
+    repeat(&body, ",1", 4 << 20);
+    assert_int_equal(buffer_text(&body, "]}", NULL), REEL_OK);
+    want(s, "/v1/completions", body.bytes, body.size, 413, "values");
+    body.size = 0;
+    assert_int_equal(buffer_text(&body, "{\"content\":1,\"x\":\"\\\"", NULL), REEL_OK);
+    repeat(&body, ",[", 4 << 20);
+    assert_int_equal(buffer_text(&body, "\"}", NULL), REEL_OK);
+    want(s, "/tokenize", body.bytes, body.size, 400, "content");
+    buffer_release(&body);
+}
+
 static void deep_and_odd_json_is_refused(void **state) {
     const struct served *s = *state;
     struct buffer deep = { 0 };
@@ -635,7 +651,8 @@ static void clients_that_do_not_read_take_bounded_memory(void **state) {
         close(fds[i]);
     served_close(&s);
     /* a sanitizer's own memory says nothing */
-    if (!SANITIZED && resident_kb() - before > 120000) fail_msg("%ld kB more", resident_kb() - before);
+    if (!SANITIZED && resident_kb() - before > 120000)
+        fail_msg("%ld kB more", resident_kb() - before);
 }
 
 static void many_idle_connections_do_not_stop_others(void **state) {
@@ -682,6 +699,7 @@ int main(void) {
         cmocka_unit_test(cve_2026_34756_a_million_answers_are_refused),
         cmocka_unit_test(cve_2026_43632_token_routes_wait_for_the_model),
         cmocka_unit_test(deep_and_odd_json_is_refused),
+        cmocka_unit_test(lists_of_millions_are_refused_before_they_are_read),
         cmocka_unit_test(cve_2023_27371_boundaries_of_forms_are_read_with_care),
         cmocka_unit_test(cve_2026_29076_a_files_name_of_a_megabyte_is_refused),
         cmocka_unit_test(clients_that_do_not_read_take_bounded_memory),
