@@ -98,7 +98,7 @@ static const struct mutation decode[] = {
     { "the host told before its numbers are there",
       { IN("phase_pick.cuh", "    fence_system();\n", "") } },
 };
-LIST(decode, decode, 4);
+LIST(decode, decode, 8);
 
 /* ---- decode.cu with warps whose slices are all padding, and one that has all K/V pieces:
  * test_sim_orders.c ---- */
@@ -185,7 +185,7 @@ static const struct mutation queue[] = {
     { "angles made while others still use them",
       { IN(ATTENTION, "    readers_sync(); /* the piece before is over */\n", "") } },
 };
-LIST(queue, queue, 4);
+LIST(queue, queue, 8);
 
 /* ---- packed.cu: test_sim_packed.c ---- */
 
@@ -241,7 +241,7 @@ static const struct mutation packed[] = {
            "    if (r.w.warp < READ_WARPS) {") } },
     { "vectors", { IN("packed.cu", "    previous_over();\n    NO_UNROLL", "    NO_UNROLL") } },
 };
-LIST(packed, packed, 5);
+LIST(packed, packed, 8);
 
 /* ---- short.cu: test_sim_prefill_orders.c ---- */
 
@@ -287,7 +287,7 @@ static const struct mutation brief[] = {
       { IN(BRIEF_ATTENTION, "        rows_end(b, &x, head, atom);\n    }\n    consumers_sync();",
            "        rows_end(b, &x, head, atom);\n    }") } },
 };
-LIST(short, brief, 4);
+LIST(short, brief, 8);
 
 /* ---- prefill_delta.cu: test_sim_prefill_hybrid_orders.c ---- */
 
@@ -358,7 +358,7 @@ static const struct mutation delta[] = {
       { IN(ANSWER, "    readers_sync();\n    UNROLL\n    for (int i = 0; i < 2; i++) {",
            "    UNROLL\n    for (int i = 0; i < 2; i++) {") } },
 };
-LIST(delta, delta, 6);
+LIST(delta, delta, 9);
 
 /* ---- encoder.cu: test_cuda_encoder.c ---- */
 
@@ -395,7 +395,7 @@ static const struct mutation tower[] = {
     { "weights of keys behind the window",
       { IN("encoder_attention.cuh", "if (8 * j + pair + i % 2 >= n) s[j][i] = -3e38f;", "") } },
 };
-LIST(tower, tower, 5);
+LIST(tower, tower, 8);
 
 /* ---- numbers of the kernels far behind the start, and near zero: test_sim_positions.c, which
  * takes the way from the name's beginning ---- */
