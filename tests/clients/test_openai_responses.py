@@ -16,11 +16,22 @@ def _():
 
 @trial("responses, stream helper")
 def _():
-    with to.responses.stream(model=MODEL, input=WHAT[0]["content"], max_output_tokens=16, temperature=0) as stream:
+    # The helper knows no end but "completed", so a stop text ends the answer; OpenAI's interface has none here.
+    stop = answer_of(WHAT, 16).split()[3]
+    with to.responses.stream(model=MODEL, input=WHAT[0]["content"], max_output_tokens=16, temperature=0,
+                             extra_body={"stop": stop}) as stream:
         kinds = [event.type for event in stream]
         answer = stream.get_final_response()
     equal(kinds[0], "response.created")
-    equal(answer.output_text, answer_of(WHAT, 16))
+    equal(answer.output_text, answer_of(WHAT, 16).split(stop)[0])
+
+
+@trial("responses, the length ends a stream")
+def _():
+    events = list(to.responses.create(model=MODEL, input=WHAT[0]["content"], max_output_tokens=16, temperature=0,
+                                      stream=True))
+    equal("".join(e.delta for e in events if e.type == "response.output_text.delta"), answer_of(WHAT, 16))
+    equal((events[-1].type, events[-1].response.incomplete_details.reason), ("response.incomplete", "max_output_tokens"))
 
 
 finish()
