@@ -22,8 +22,28 @@ struct slot {
     size_t asked_for; /* ids of the prompt that it is busy with */
     uint64_t last_use;
     double idle_since_ms;
-    bool saved; /* what it holds was offered to the kept prefixes */
+    bool saved;                    /* what it holds was offered to the kept prefixes */
+    const struct exchange *client; /* whose thread works with it; that thread's alone; or NULL */
 };
+
+/* While a prompt is evaluated. A cancel that came before the call began was meant for no call. */
+static bool still_wanted(void *user, const char *stage, uint64_t done, uint64_t total) {
+    const struct slot *slot = user;
+    (void)stage;
+    (void)done;
+    (void)total;
+    return !slot->client || !exchange_is_gone(slot->client);
+}
+
+static enum reel_status open_session(struct slot *slot, struct reel_session **session,
+                                     const struct reel_model *model, int context,
+                                     struct reel_error *err) {
+    const struct reel_session_options options = { .size = sizeof options,
+                                                  .max_context = context,
+                                                  .progress = still_wanted,
+                                                  .progress_user = slot };
+    return reel_session_open(session, model, &options, err);
+}
 
 /* Who waits; on the stack of its thread. */
 struct waiter {
@@ -158,8 +178,7 @@ static enum reel_status pool_open(struct server *server, struct served_model *m,
     pthread_mutex_init(&p->lock, NULL);
     m->pool = p;
     if (m->hears) return REEL_OK;
-    struct reel_session_options options = { .size = sizeof options, .max_context = p->context };
-    return reel_session_open(&p->slots[0].session, m->model, &options, err);
+    return open_session(&p->slots[0], &p->slots[0].session, m->model, p->context, err);
 }
 
 static enum reel_status load_one(struct server *server, int index, struct reel_error *err) {
@@ -322,12 +341,11 @@ static enum reel_status stand_in_line(struct session_pool *p, struct waiter *own
 static enum reel_status open_slot(struct session_pool *p, struct choice choice, const int32_t *ids,
                                   size_t n_ids, struct reel_error *err) {
     struct slot *slot = &p->slots[choice.slot];
-    struct reel_session_options options = { .size = sizeof options, .max_context = p->context };
     enum reel_status status = REEL_OK;
     if (p->served->hears) return REEL_OK; /* the slot alone is wanted */
     if (!slot->session) {
         struct reel_session *session = NULL;
-        status = reel_session_open(&session, p->served->model, &options, err);
+        status = open_session(slot, &session, p->served->model, p->context, err);
         pthread_mutex_lock(&p->lock);
         slot->session = session;
         pthread_mutex_unlock(&p->lock);
@@ -448,13 +466,16 @@ enum reel_status session_lease_take(struct session_lease *lease, struct served_m
     pthread_cond_destroy(&own.free);
     lease->waited_ms = clock_ms() - start;
     exchange_figures(x)->queue_ms = lease->waited_ms;
-    if (status == REEL_OK) exchange_on_gone(x, session_left, lease->session);
-    return status;
+    if (status != REEL_OK) return status;
+    p->slots[lease->index].client = x;
+    exchange_on_gone(x, session_left, lease->session);
+    return REEL_OK;
 }
 
 void session_lease_give(struct session_lease *lease, struct served_model *m, struct exchange *x) {
     if (lease->index < 0) return;
     exchange_on_gone(x, NULL, NULL);
+    m->pool->slots[lease->index].client = NULL;
     pthread_mutex_lock(&m->pool->lock);
     free_slot(m->pool, lease->index);
     pthread_mutex_unlock(&m->pool->lock);
