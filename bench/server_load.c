@@ -118,7 +118,8 @@ static enum reel_status open_model(void *user, struct reel_model **model, struct
     paced_ops.copy = paced_copy;
     (*model)->ops = &paced_ops;
     (*model)->model.config.max_context = MOST_TOKENS + 100;
-    (*model)->backend_info.shares = true;
+    turns_close((*model)->turns); /* its streams keep time beside each other */
+    (*model)->turns = NULL;
     return REEL_OK;
 }
 static void close_model(void *user, struct reel_model *model) {

@@ -36,6 +36,8 @@ static const struct sized {
     SIZED(reel_message, 56, tool_call_id),
     SIZED(reel_chat_options, 32, no_generation_prompt),
     SIZED(reel_answer, 32, tool_calls),
+    SIZED(reel_answer_piece, 40, broken),
+    SIZED(reel_answer_reader_options, 40, user),
     SIZED(reel_session_options, 32, progress_user),
     SIZED(reel_eval, 56, out_floats),
     SIZED(reel_embed_info, 24, default_prompt),
