@@ -584,8 +584,8 @@ static void cve_2023_27371_boundaries_of_forms_are_read_with_care(void **state) 
         "multipart/form-data; boundary=\"a",
         "multipart/form-data; boundary=a\"b",
         "multipart/form-data; boundary=;a=b",
-        "multipart/form-data; boundary=aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
-        "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
+        ("multipart/form-data; boundary=aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+         "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"),
         "multipart/form-data; boundary=a"
     };
     static const char *const bodies[] = { "",
@@ -595,8 +595,8 @@ static void cve_2023_27371_boundaries_of_forms_are_read_with_care(void **state) 
                                           "--a\r\n\r\n",
                                           "--\"\r\n",
                                           "--a\r\nContent-Disposition: form-data; name=\"model",
-                                          "--a\r\nContent-Disposition: form-data; name=\"file\"; "
-                                          "filename=\"\r\n\r\n\r\n--a--" };
+                                          ("--a\r\nContent-Disposition: form-data; name=\"file\"; "
+                                           "filename=\"\r\n\r\n\r\n--a--") };
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
         for (size_t j = 0; j < sizeof bodies / sizeof *bodies; j++) {
             const int code = form(s, types[i], bodies[j], strlen(bodies[j]));
