@@ -450,34 +450,46 @@ static void *storm_client(void *user) {
     return NULL;
 }
 
-static void run_storm(int n_requests) {
+/* What the server keeps for later requests is there after the first round; from then on it must not
+ * grow. */
+#define GROWTH_MOST ((size_t)8 << 20)
+
+/* One round: so many requests of each client; adds up what became of them. */
+static void storm_round(unsigned round, int each, long *whole, long *cancelled) {
     struct storm clients[STORM_CLIENTS] = { 0 };
-    int whole = 0, cancelled = 0;
-    token_ms = 0.1;
-    size_t before = 0;
-    for (int round = 0; round < 2; round++) { /* the first one fills what is kept */
-        int each = (round == 0 ? n_requests / 10 : n_requests) / STORM_CLIENTS;
-        whole = cancelled = 0;
-        for (int i = 0; i < STORM_CLIENTS; i++) {
-            clients[i] = (struct storm){ .seed = (unsigned)(i + round * 100),
-                                         .cancels = i < 8,
-                                         .n_requests = each };
-            if (pthread_create(&clients[i].thread, NULL, storm_client, &clients[i]) != 0)
-                fail("no thread");
-        }
-        for (int i = 0; i < STORM_CLIENTS; i++) {
-            pthread_join(clients[i].thread, NULL);
-            whole += clients[i].n_whole;
-            cancelled += clients[i].n_cancelled;
-            if (!clients[i].cancels && clients[i].n_whole != each) fail("a whole stream was lost");
-        }
-        if (round == 0) before = resident_bytes();
+    for (unsigned i = 0; i < STORM_CLIENTS; i++) {
+        clients[i] =
+            (struct storm){ .seed = i + round * 100, .cancels = i < 8, .n_requests = each };
+        if (pthread_create(&clients[i].thread, NULL, storm_client, &clients[i]) != 0)
+            fail("no thread");
     }
-    say("requests", n_requests / STORM_CLIENTS * STORM_CLIENTS, "");
-    say("whole", whole, "");
-    say("cancelled by the client", cancelled, "");
+    for (int i = 0; i < STORM_CLIENTS; i++) {
+        pthread_join(clients[i].thread, NULL);
+        *whole += clients[i].n_whole;
+        *cancelled += clients[i].n_cancelled;
+        if (!clients[i].cancels && clients[i].n_whole != each) fail("a whole stream was lost");
+    }
+}
+
+static void run_storm(int n_requests, double seconds) {
+    const int each = n_requests / STORM_CLIENTS;
+    long whole = 0, cancelled = 0;
+    unsigned round = 0;
+    token_ms = 0.1;
+    storm_round(round++, each / 10 + 1, &whole, &cancelled);
+    const size_t before = resident_bytes();
+    const double start = monotonic_ms();
+    whole = cancelled = 0;
+    do
+        storm_round(round++, each, &whole, &cancelled);
+    while (monotonic_ms() - start < seconds * 1e3);
+    const size_t after = resident_bytes();
+    say("requests", (double)each * STORM_CLIENTS * (round - 1), "");
+    say("whole", (double)whole, "");
+    say("cancelled by the client", (double)cancelled, "");
     say("resident, before", (double)before / 1e6, "MB");
-    say("resident, after", (double)resident_bytes() / 1e6, "MB");
+    say("resident, after", (double)after / 1e6, "MB");
+    if (after > before + GROWTH_MOST) fail("the server grew");
 }
 
 /* ---- */
@@ -505,7 +517,7 @@ int main(int argc, char **argv) {
     } else if (strcmp(what, "streams") == 0) {
         run_streams(n ? n : 64, argc > 3 ? atof(argv[3]) : 10);
     } else if (strcmp(what, "storm") == 0) {
-        run_storm(n ? n : 10000);
+        run_storm(n ? n : 10000, argc > 3 ? atof(argv[3]) : 0);
     } else {
         fail("latency, streams or storm");
     }

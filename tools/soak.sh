@@ -5,8 +5,9 @@
 #
 # What was begun goes on: programs and steps that passed at a commit are kept in build/soak/COMMIT and not run again
 # there. Uncommitted changes have no such name, and begin anew. Name steps to run only those:
-#   tests mutations sanitize sanitize-sim tidy kernels fuzz
+#   tests mutations sanitize sanitize-sim tidy kernels fuzz server
 #   REEL_TEST_SECONDS  limit for one program (14400)    FUZZ_SECONDS  a target (60)    REEL_SMOLLM2  the model's file
+#   SERVER_SECONDS  of clients that leave at random (3600)
 #   SOAK_BUILT=COMMIT  build/release is there and is that commit's: a step can run where nothing can be built, and its
 #                      build/soak/COMMIT be copied to where the others do. The record names every machine
 set -u
@@ -77,6 +78,12 @@ tidy() { make -k -j"$jobs" TIDY_NODES=225000 tidy && echo "nothing found"; }
 kernels() { tools/compile_kernels.sh; }
 # shellcheck disable=SC2317
 fuzz() { make -j"$jobs" config=fuzz fuzz SECONDS="$FUZZ_SECONDS"; }
+# Clients of the server that leave at random, for an hour.
+# shellcheck disable=SC2317
+server() {
+    { [ -n "${SOAK_BUILT:-}" ] || make -j"$jobs" build/release/bench/server_load; } &&
+        build/release/bench/server_load storm 10000 "${SERVER_SECONDS:-3600}"
+}
 
 good=0
 record() { # record NAME COMMAND...
@@ -113,5 +120,6 @@ record sanitize-sim sanitize_sim
 record tidy tidy
 record kernels kernels
 record fuzz fuzz
+record server server
 [ -n "$*" ] || cp "$kept/soak.txt" bench/results/soak.txt
 exit $good
