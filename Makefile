@@ -16,7 +16,8 @@ MAKEFLAGS += --no-builtin-rules --no-print-directory
 Q := $(if $(V),,@)
 say = $(if $(V),,@printf '%-4s %s\n' $(1) $@)
 config ?= release
-B := build/$(config)
+# QUICK=1, for config=fuzz: compiled in a quarter of the time, for a second of fuzzing.
+B := build/$(config)$(if $(QUICK),-quick)
 ifeq ($(origin CC),default)
 CC := $(if $(filter fuzz,$(config)),clang,cc)
 endif
@@ -53,7 +54,7 @@ OPT_release  := -O2 -g -DNDEBUG $(HARDEN)
 OPT_debug    := -O0 -g3
 OPT_sanitize := -O1 -g1 -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
 OPT_thread   := -O1 -g1 -fsanitize=thread
-OPT_fuzz     := -O1 -g1 -fsanitize=address,undefined,fuzzer-no-link -fno-sanitize-recover=all
+OPT_fuzz     := $(if $(QUICK),-O0,-O1) -g1 -fsanitize=address,undefined,fuzzer-no-link -fno-sanitize-recover=all
 OPT_coverage := -O0 -g --coverage
 OPT := $(OPT_$(config))
 ifeq ($(OPT),)
@@ -67,13 +68,25 @@ COLD := src/cli/% src/server/% tests/server/% src/cuda/% tests/unit/% tests/gold
         tests/sim/test_% \
         $(shell grep -qs avx512f /proc/cpuinfo || echo %_avx512.c %_amx.c)
 endif
-# Tests are compiled once and run once: what computes much for them lies in tests/support.
+# Nothing that runs under the thread sanitizer reads templates or plans for long.
+ifeq ($(config),thread)
+COLD += src/jinja/% src/plan/%
+endif
+# Tests are compiled once and run once: what computes much for them lies in tests/support. Whoever takes one into a
+# debugger builds it with config=debug: here they have the names of functions, and nothing is written that says lines.
 ifeq ($(config),release)
 BRIEF := tests/unit/% tests/cli/% tests/server/% tests/failure/% tests/golden/% tests/fuzz/% tests/sim/test_%
+TEST_LDFLAGS := -Wl,--strip-debug $(if $(shell command -v ld.gold),-fuse-ld=gold)
+endif
+# Of the checks of undefined behaviour the one of pointers that overflow takes clang three quarters of the minute that
+# each of these would take to compile: they are all loops over pointers, unrolled. The address sanitizer sees where they
+# go.
+ifneq ($(filter sanitize fuzz,$(config)),)
+UNROLLED := src/cpu/kernels_%.c
 endif
 CFLAGS ?=
 LDFLAGS ?=
-ALL_CFLAGS = $(BASE) $(OPT) $(if $(filter $(COLD),$<),-O0) $(if $(filter $(BRIEF),$<),-O1) $(CFLAGS)
+ALL_CFLAGS = $(BASE) $(OPT) $(if $(filter $(UNROLLED),$<),-fno-sanitize=pointer-overflow) $(if $(filter $(COLD),$<),-O0) $(if $(filter $(BRIEF),$<),-O1 -g0) $(CFLAGS)
 LDLIBS := $(PKG_LIBS) -lm -ldl -pthread
 
 ARCH := $(shell $(CC) -dumpmachine | cut -d- -f1)
@@ -186,7 +199,8 @@ $(B)/reel: $(CLI_OBJ) $(INTERNAL)
 	$(Q)$(CC) -pie -Wl,-z,relro,-z,now $(LINK_OPT) $(LDFLAGS) $^ $(CLI_LIBS) $(LDLIBS) -o $@
 
 # Constants of the kernels, for tools/compile_kernels.sh; vectors of an audio tower, for tools/gpu_check.py.
-$(B)/emit_constants $(B)/audio_vectors: $(B)/%: $(B)/tools/%.o $(B)/libinternal.a
+$(B)/columns_bench: $(B)/tests/support/columns_rig.o
+$(B)/emit_constants $(B)/audio_vectors $(B)/columns_bench: $(B)/%: $(B)/tools/%.o $(B)/libinternal.a
 	$(call say,LD)
 	$(Q)$(CC) -pie $(LINK_OPT) $(LDFLAGS) $^ $(LDLIBS) -o $@
 
@@ -259,15 +273,17 @@ $(B)/libsupport.a: $(SUPPORT_OBJ)
 	@rm -f $@
 	$(call say,AR)
 	$(Q)$(AR) rcs $@ $^
-# The commands' parts without main(), for tests of them.
-$(B)/libcli.a: $(filter-out %/main.o,$(CLI_OBJ))
+# The commands' parts without main(), for tests of them. Under the thread sanitizer none are about the server or about
+# what only a command of its own has.
+APART := %/main.o $(if $(filter thread,$(config)),$(B)/src/server/% %/page_files.o $(B)/src/cli/cmd_%)
+$(B)/libcli.a: $(filter-out $(APART),$(CLI_OBJ))
 	@rm -f $@
 	$(call say,AR)
 	$(Q)$(AR) rcs $@ $^
 TEST_PARTS := $(B)/libsupport.a $(B)/libcli.a $(B)/libinternal.a
 $(SECOND_TEST): $(SECOND_TEST).o $(SECOND_OBJ) $(TEST_PARTS)
 	$(call say,LD)
-	$(Q)$(CC) $(LINK_OPT) $(LDFLAGS) $^ -lcmocka $(CLI_LIBS) $(LDLIBS) $(TEST_LIBS) -o $@
+	$(Q)$(CC) $(LINK_OPT) $(TEST_LDFLAGS) $(LDFLAGS) $^ -lcmocka $(CLI_LIBS) $(LDLIBS) $(TEST_LIBS) -o $@
 
 # Programs in tests/failure/ see their allocations and I/O through tests/support/faults.c.
 FAULT_WRAPS := malloc calloc realloc free aligned_alloc posix_memalign strdup strndup realpath \
@@ -276,18 +292,23 @@ FAULT_WRAPS := malloc calloc realloc free aligned_alloc posix_memalign strdup st
 wraps = $(if $(findstring /failure/,$(1)),$(FAULT_WRAPS:%=-Wl,--wrap=%))
 $(B)/tests/%: $(B)/tests/%.o $(TEST_PARTS)
 	$(call say,LD)
-	$(Q)$(CC) $(LINK_OPT) $(LDFLAGS) $(call wraps,$@) $^ -lcmocka $(CLI_LIBS) $(LDLIBS) $(TEST_LIBS) -o $@
+	$(Q)$(CC) $(LINK_OPT) $(TEST_LDFLAGS) $(LDFLAGS) $(call wraps,$@) $^ -lcmocka $(CLI_LIBS) $(LDLIBS) $(TEST_LIBS) -o $@
 
-# What the server adds to the library, by the clock.
-$(B)/bench/server_load $(B)/bench/realtime_latency: $(B)/bench/%: $(B)/bench/%.o $(TEST_PARTS)
+# What the server adds to the library, what columns cost and what kept prefixes save, by the clock.
+$(B)/bench/server_load $(B)/bench/realtime_latency $(B)/bench/columns $(B)/bench/prefix_restore: $(B)/bench/%: $(B)/bench/%.o $(TEST_PARTS)
 	$(call say,LD)
 	$(Q)$(CC) $(LINK_OPT) $(LDFLAGS) $^ -lcmocka $(CLI_LIBS) $(LDLIBS) -o $@
+
+# Sessions that come and go, on any device; tools/gpu_pack.sh carries it to a GPU machine.
+$(B)/bench/joins: $(B)/bench/joins.o $(B)/tests/support/joins.o $(INTERNAL)
+	$(call say,LD)
+	$(Q)$(CC) -pie $(LINK_OPT) $(LDFLAGS) $^ $(LDLIBS) -o $@
 
 # A fuzz target is linked twice: with a plain driver that replays its corpus in every test run, and
 # (config=fuzz, clang) with libFuzzer.
 $(REPLAY_BIN): $(B)/tests/fuzz/test_%: $(B)/tests/fuzz/fuzz_%.o $(B)/tests/fuzz/replay.o $(TEST_PARTS)
 	$(call say,LD)
-	$(Q)$(CC) $(LINK_OPT) $(LDFLAGS) $^ -lcmocka $(CLI_LIBS) $(LDLIBS) -o $@
+	$(Q)$(CC) $(LINK_OPT) $(TEST_LDFLAGS) $(LDFLAGS) $^ -lcmocka $(CLI_LIBS) $(LDLIBS) -o $@
 # What reads files and texts is compiled for libFuzzer, once more; what that calls is the sanitize build's.
 FUZZED := $(wildcard src/base/*.c src/jinja/*.c src/model/*.c src/audio/*.c src/asr/*.c) src/runtime/snapshot.c \
           $(patsubst %,src/cli/%.c,edit_text grapheme keys page) \
@@ -299,7 +320,7 @@ $(FUZZ_BIN): $(B)/tests/fuzz/fuzz_%: $(B)/tests/fuzz/fuzz_%.o $(FUZZED:%.c=$(B)/
 ifeq ($(config),fuzz)
 .PHONY: sanitized
 sanitized:
-	@$(MAKE) config=sanitize CC=$(CC) $(SANITIZED)
+	@$(MAKE) config=sanitize QUICK= CC=$(CC) $(SANITIZED)
 $(SANITIZED): sanitized ;
 fuzz: $(FUZZ_BIN)
 	@tools/fuzz.sh $(B) $(or $(SECONDS),60)

@@ -113,12 +113,16 @@ static enum reel_status open_model(void *user, struct reel_model **model, struct
     paced_ops.state_close = paced_state_close;
     paced_ops.eval = paced_eval;
     paced_ops.decode = paced_decode;
+    paced_ops.step = NULL;
     paced_ops.resume = NULL;
+    paced_ops.keep = NULL;
     paced_ops.save_bytes = paced_bytes;
     paced_ops.copy = paced_copy;
     (*model)->ops = &paced_ops;
     (*model)->model.config.max_context = MOST_TOKENS + 100;
-    turns_close((*model)->turns); /* its streams keep time beside each other */
+    passes_close((*model)->passes); /* its streams keep time beside each other */
+    (*model)->passes = NULL;
+    turns_close((*model)->turns);
     (*model)->turns = NULL;
     return REEL_OK;
 }

@@ -8,7 +8,9 @@
  *
  * Sessions of one model that many threads use take turns at computing, in the order in which they
  * ask. While another waits a turn lasts 20 ms, or a token or a chunk of a prompt where that takes
- * longer; a session makes the same tokens whatever the others do.
+ * longer. Sessions that generate at the same time do so together where the backend can, and share
+ * every reading of the weights; their turn comes after each of the others'. A session makes the
+ * same tokens whatever the others do.
  *
  * Conventions
  * - What can fail returns enum reel_status; REEL_OK is 0. The last argument is a caller-owned
@@ -158,6 +160,12 @@ struct reel_model_options {
                                 the kernels, is looked for: a package's lib folder */
     const char *chat_template_from; /* where chat_template's text is from, for messages: a file's
                                        name; NULL: "the given chat template" */
+    int prompt_slice;    /* positions of a prompt that are read in one turn: prompts are cut at its
+                            multiples, and other sessions wait for one slice at a time; 0: as many as
+                            are read fastest, in turns of 20 ms. Where a prompt is cut may change how
+                            its vectors are rounded, so it is cut there whether others wait or not. */
+    const char *weights; /* NULL: as the file has them; "int8", "int4", "fp8": wider matrices are
+                            quantised while the model is loaded; "bf16": all become bf16 */
 };
 
 /* Opens a folder with config.json and safetensors, or a .gguf file. On success *out is the caller's
@@ -221,6 +229,8 @@ struct reel_model_info {
     const char *device_weight_type;
     const char *chat_template_problem; /* why the template that the model carries cannot be
                                           evaluated; NULL when it can, or there is none */
+    int most_columns; /* sessions whose tokens one reading of the weights serves at most, when as
+                         many threads generate at once; 1: each reads them for itself */
 };
 
 /* Strings and lists are borrowed from the model. */
@@ -254,6 +264,36 @@ REEL_API REEL_MUST_USE enum reel_status reel_model_check(const char *name,
  * "rtx4090"; the message about another name lists them. *text is the caller's to reel_free. */
 REEL_API REEL_MUST_USE enum reel_status reel_model_plan(const char *path, const char *gpu,
                                                         char **text, struct reel_error *err);
+
+struct reel_quantize_options {
+    size_t size;
+    const char *weights;  /* "int8", "int4" or "fp8" */
+    int n_threads;        /* 0: one per core the process may use */
+    uint64_t shard_bytes; /* a file of weights ends before it is longer; 0: 5,000,000,000 */
+    reel_progress_fn progress;
+    void *progress_user;
+};
+
+struct reel_quantize_result {
+    size_t size;
+    int n_matrices;        /* quantised */
+    int n_files;           /* of weights */
+    uint64_t n_weights;    /* in the quantised matrices */
+    uint64_t matrix_bytes; /* codes and scales of these */
+    uint64_t bytes;        /* of all tensors */
+    double error; /* root of the sum of squared errors of the quantised weights, as a share of the
+                     root of the sum of their squares */
+};
+
+/* Writes a model folder in which the layers' matrices are quantised, in the format of the
+ * compressed-tensors package (pack-quantized; fp8: float-quantized), which transformers and vLLM
+ * read. The embedding and the output matrix stay as they are. The model has to be a folder, or its
+ * files in memory, with wide weights, and opened without reel_model_options.weights. `folder` is
+ * new; it appears when it is whole and on the disk. result may be NULL. */
+REEL_API REEL_MUST_USE enum reel_status
+reel_model_quantize(const struct reel_model *model, const char *folder,
+                    const struct reel_quantize_options *options,
+                    struct reel_quantize_result *result, struct reel_error *err);
 
 struct reel_devices_options {
     size_t size;
@@ -320,6 +360,12 @@ struct reel_chat_options {
     enum reel_thinking thinking;
     const char *tools;         /* JSON list of tool descriptions, or NULL */
     bool no_generation_prompt; /* leave out the opening of the assistant's turn */
+    char unused[7];            /* where older programs had none of the following */
+    /* The last message is the assistant's, and its answer goes on behind the message's content: the
+     * text ends there. White space at the content's ends goes where the template cuts it off.
+     * Refused where nothing but white space is in it, it has calls, or the template writes it
+     * differently. The answer that is read later has the new text alone. */
+    bool continue_final_message;
 };
 
 /* The conversation as the model's template writes it. *text is terminated and the caller's to
@@ -419,7 +465,12 @@ struct reel_session_options {
     void *progress_user;
 };
 
-/* All memory a session needs is taken here. The model must outlive it. */
+/* What a session needs whatever its length is taken here; on the CPU that is all. On a GPU the
+ * session takes memory for its positions as it grows, out of a pool that all sessions of the model
+ * share, and a copy shares what it has in common with the session that it was made of. With the
+ * pool full, reading a prompt waits a few seconds for other sessions at work to give memory back,
+ * and fails with REEL_E_MEMORY; a generation that has made a token ends with REEL_STOP_MEMORY. The
+ * model must outlive the session. */
 REEL_API REEL_MUST_USE enum reel_status
 reel_session_open(struct reel_session **out, const struct reel_model *model,
                   const struct reel_session_options *options, struct reel_error *err);
@@ -600,11 +651,13 @@ enum reel_stop_reason {
     REEL_STOP_MAX_TOKENS,
     REEL_STOP_CONTEXT,  /* the session is full */
     REEL_STOP_CALLBACK, /* on_token returned false */
-    REEL_STOP_CANCELLED
+    REEL_STOP_CANCELLED,
+    REEL_STOP_MEMORY /* there is no memory for another position; the tokens made are kept */
 };
 
-/* Return false to stop after this token. Called on the generating thread. On the session it may
- * call only _length, _ids, _max_context and _cancel. */
+/* Return false to stop after this token. Called on the thread that called reel_generate, and may
+ * take its time: others wait for a turn at most. On the session it may call only _length, _ids,
+ * _max_context and _cancel. */
 typedef bool (*reel_token_fn)(void *user, const struct reel_token *token);
 
 struct reel_generation {

@@ -5,7 +5,7 @@
 
 #include "tape.h"
 
-enum { ARGS_MAX_STOP_IDS = 32, MAILBOX_IDS = 1024 };
+enum { ARGS_MAX_STOP_IDS = 32, ARGS_MAX_COLUMNS = 8, MAILBOX_IDS = 1024 };
 
 /* Values of args.abort. A block that runs out of patience (docs/GLOSSARY.md) claims the word, describes the fault in
  * the mailbox, and only then stores ABORT_LEAVE, at which all blocks stop waiting. The order matters: a block that
@@ -37,7 +37,9 @@ enum { ABORT_NONE, ABORT_CLAIMED, ABORT_LEAVE };
     WAIT(WAIT_SSQ, 1, "the norm's sums of squares")                                                                    \
     /* exchanges of a DeltaNet */                                                                                      \
     WAIT(WAIT_MIX, 1, "the group's q, k and v of a DeltaNet")                                                          \
-    WAIT(WAIT_DELTA, 1, "the group's value columns of a DeltaNet")
+    WAIT(WAIT_DELTA, 1, "the group's value columns of a DeltaNet")                                                     \
+    /* of short prompts behind many positions */                                                                       \
+    WAIT(WAIT_ATTENDED, 1, "the group's attention")
 
 #define WAIT_NAME(name, is_exchange, text) name,
 enum wait_kind { WAIT_KINDS(WAIT_NAME) N_WAIT_KINDS };
@@ -103,9 +105,7 @@ struct decode_args {
     const float *rope;         /* f32 [rotary_dim / 2]: inverse frequencies */
     unsigned long long *words; /* memory of the exchanges, P_WORDS words */
     /* the session */
-    unsigned char *kv; /* pieces of 16 positions [attention
-                          layers][kv_heads][kv_pieces][P_KV_PIECE], see kv_layout.h */
-    int kv_pieces;
+    const unsigned long long *kv_pages; /* [pages of the session]: where each page of K and V lies, see kv_layout.h */
     struct delta_args delta;
     /* this launch */
     int position;            /* of the first token */
@@ -133,12 +133,26 @@ struct decode_args {
     struct sampling_args sampling;
 };
 
+/* One launch of columns.cu (docs/BATCHES.md). Each column is told what a launch of decode.cu for its session alone
+ * would be told, and has a mailbox of its own, in which ids, counts and the end mean the same.
+ *
+ * A column with n_tokens = 0 is idle; its other numbers must be those of a column that is not. Each column's words lie
+ * P_WORDS words behind those of the column before. epoch, patience, split_from, abort and the caps are the same in all
+ * columns. start, hidden, hidden_from and profile are NULL or 0; pick is 1, and head_from is n_given - 1. A wait that
+ * gives up is described in the mailbox of one of the columns. */
+struct columns_args {
+    int n_passes;                   /* that the launch makes at most */
+    int ends_early;                 /* 1: the launch ends as soon as a column is over that was not idle */
+    struct decode_mailbox *mailbox; /* gets n_evaluated, the passes made, and `end` once the launch is over */
+    struct decode_args column[ARGS_MAX_COLUMNS];
+};
+
 /* One launch of wind.cu, which puts some rows of one matrix from a staging buffer onto the tapes. */
 struct wind_args {
     unsigned char *tape;
-    const unsigned short *rows; /* bf16 [n_rows, columns] */
-    int phase, layer;           /* enum tape_phase; the head's layer is 0 */
-    int first_row;              /* counted through all matrices of the phase: q, k, v; or q, k, v, z; or gate, up */
+    const unsigned char *rows; /* [n_rows][tile_staged_bytes] */
+    int phase, layer;          /* enum tape_phase; the head's layer is 0 */
+    int first_row;             /* counted through all matrices of the phase: q, k, v; or q, k, v, z; or gate, up */
     int n_rows, columns;
     struct tape_shape shape;
 };

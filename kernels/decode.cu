@@ -35,7 +35,7 @@ DEV void layer_gains(struct worker *w, float *gain, float *gate_up_gain) {
 }
 
 /* The consumers' part of a layer that mixes positions, qkv and attention. Leaves the tiles of out in t. */
-DEV void attention_layer(struct worker *w, int position, struct quad *t, float *h, float *gain, float *gate_up_gain) {
+DEV void attention_layer(struct worker *w, int position, struct held *t, float *h, float *gain, float *gate_up_gain) {
     TILES_TAKE(w, t, QKV);
     profile_layer(w, MARK_QKV_WEIGHTS);
     layer_gains(w, gain, gate_up_gain);
@@ -53,7 +53,7 @@ DEV void attention_layer(struct worker *w, int position, struct quad *t, float *
 
 #if M_DELTA
 /* The same part of a layer that is a Gated DeltaNet: mix and delta. Leaves the tiles of out in t. */
-DEV void delta_layer(struct worker *w, struct quad *t, float *h, float *gain, float *gate_up_gain) {
+DEV void delta_layer(struct worker *w, struct held *t, float *h, float *gain, float *gate_up_gain) {
     u32 gates[GATES_HELD][2][SLICE];
     struct delta_early early;
     TILES_TAKE(w, t, MIX);
@@ -81,7 +81,7 @@ DEV void delta_layer(struct worker *w, struct quad *t, float *h, float *gain, fl
 DEV void layer_consume(struct worker *w, int layer, int position, float *h, float *gain) {
     const struct decode_args *a = w->a;
     const float *norms = a->norms + (size_t)2 * layer * M_HIDDEN;
-    struct quad t[PRELOAD_TILES];
+    struct held t[PRELOAD_TILES];
     float gate_up_gain[2 * SLICE];
     w->layer = layer;
     worker_anew(w);

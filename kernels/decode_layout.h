@@ -29,25 +29,43 @@ enum { AT_SSQ = 16 }; /* partial sums of squares of a head */
 #define PICK_MOST_ITEMS 256
 enum { PICK_WORDS = 8 };
 
+/* B fragments of several columns (docs/BATCHES.md). Of a normed vector a product takes the two halves of up to four
+ * columns, so eight columns are two sets. A k tile has 8 words of each half, or of each column of a vector that is bf16
+ * already. The tiles of a set are padded, so that the lanes that store several tiles' words meet all banks. */
+#define COLUMN_SETS(columns)  ((columns) > 4 ? 2 : 1)
+#define SPLIT_STRIDE(columns) ((columns) / COLUMN_SETS(columns) * 16 + 8)
+#define PLAIN_STRIDE(columns) ((columns)*8)
+/* Buffers of the warps' partial attention, in turn for one column after the other. */
+#define ATTENTION_BUFFERS(columns) ((columns) > 2 ? 2 : 1)
+
 /* What the sizes depend on in a plan, besides the tape's shape. */
 struct decode_block {
+    int columns;  /* 0 or 1: decode.cu; more: columns.cu */
+    int overlaid; /* 1: parts of what several columns need share their place; see columns_shared.cuh */
+    int rotary;   /* entries of a head that are rotated */
     int ring_slots, kv_slots;
     int heads, kv_heads, head_dim; /* of a group */
     int attention_warps;
     int gate_slots; /* sets of gates that a DeltaNet keeps at a time; 0: there is no DeltaNet */
 };
 
-/* Bytes of struct attention_shared (phase_attention_shared.cuh). */
+/* Bytes of the partial attention of all warps. */
+TAPE_FN int attention_o_bytes(const struct decode_block *b) {
+    return 4 * b->attention_warps * (b->heads / b->kv_heads) * 8 * PART_STRIDE(2 * (b->head_dim / TILE_K));
+}
+
+/* Bytes of struct attention_shared (phase_attention_shared.cuh), in which several columns have no partial attention of
+ * the warps. */
 TAPE_FN int attention_shared_bytes(const struct decode_block *b) {
-    const int tiles = b->head_dim / TILE_K, columns = b->heads / b->kv_heads;
+    const int tiles = b->head_dim / TILE_K;
     const int parts = b->attention_warps / b->kv_heads, rows = b->heads + b->kv_heads;
-    int words = rows * AT_Q_WORDS(tiles);                               /* q */
-    words += rows * AT_SSQ;                                             /* q_ssq */
-    words += b->attention_warps * columns * 8 * PART_STRIDE(2 * tiles); /* o */
-    words += 2 * b->heads * AT_PART_FLOATS(parts);                      /* m, l */
-    words += b->heads;                                                  /* m_own */
-    words += 2 * b->kv_heads * (b->head_dim / 2);                       /* kv */
-    words += b->head_dim;                                               /* cos_sin */
+    int words = rows * AT_Q_WORDS(tiles);                   /* q */
+    words += rows * AT_SSQ;                                 /* q_ssq */
+    words += b->columns > 1 ? 0 : attention_o_bytes(b) / 4; /* o */
+    words += 2 * b->heads * AT_PART_FLOATS(parts);          /* m, l */
+    words += b->heads;                                      /* m_own */
+    words += 2 * b->kv_heads * (b->head_dim / 2);           /* kv */
+    words += b->overlaid ? 0 : b->head_dim;                 /* cos_sin */
     return layout_add(4 * words, 16, 0);
 }
 
@@ -62,10 +80,43 @@ TAPE_FN int pick_shared_bytes(int warps, int n_sms) {
     return layout_add(bytes, 16, 0);
 }
 
-/* Bytes of struct block_shared (decode_shared.cuh). */
+/* The larger of two phases' partial sums, in floats. */
+TAPE_FN int parts_of_two(const struct tape_segment *a, const struct tape_segment *b) {
+    const int one = PART_FLOATS(a->row_tiles, a->k_parts), other = PART_FLOATS(b->row_tiles, b->k_parts);
+    return one > other ? one : other;
+}
+
+/* Bytes of struct block_shared (columns_shared.cuh). */
+TAPE_FN int columns_shared_bytes(const struct tape_shape *t, const struct decode_block *b) {
+    const struct tape_segment *s = t->segment;
+    const int n = b->columns, tiles = s[TAPE_HEAD].k_tiles;
+    const int x = 4 * COLUMN_SETS(n) * tiles * SPLIT_STRIDE(n);
+    const int attention = 4 * s[TAPE_OUT].k_tiles * PLAIN_STRIDE(n), gated = 4 * s[TAPE_DOWN].k_tiles * PLAIN_STRIDE(n);
+    const int o = b->overlaid ? attention_o_bytes(b) + attention : ATTENTION_BUFFERS(n) * attention_o_bytes(b);
+    const int scratch = n * attention_shared_bytes(b);
+    const int first = parts_of_two(&s[TAPE_QKV], &s[TAPE_GATE_UP]), mix = parts_of_two(&s[TAPE_QKV], &s[TAPE_MIX]);
+    int at = x > o ? x : o;                                                    /* x, o; overlaid: attention */
+    at = layout_add(at, 16, 4 * n * (first > mix ? first : mix));              /* part_hidden */
+    at += 4 * n * parts_of_two(&s[TAPE_OUT], &s[TAPE_DOWN]);                   /* part_group */
+    at += 2 * 4 * n * PART_STRIDE(t->warps);                                   /* ssq */
+    at += n * b->gate_slots * 2 * 4 * PART_STRIDE(t->warps);                   /* gates */
+    if (b->overlaid) at += 4 * n * b->rotary;                                  /* cos_sin */
+    if (!b->overlaid) at += attention + gated;                                 /* attention, gated */
+    at += 2 * 4 * n * t->warps;                                                /* best_key, best_id */
+    at += 5 * 4 * n + 5 * 4;                                                   /* id to gave_up */
+    at = layout_add(at, 8, 8 * n);                                             /* kv_first */
+    at += 2 * 8 * b->ring_slots;                                               /* full, empty */
+    at += 2 * 8 * b->kv_slots;                                                 /* kv_full, kv_empty */
+    at = layout_add(at, 16, b->overlaid && gated > scratch ? gated : scratch); /* at; overlaid: gated */
+    at = layout_add(at, 16, pick_shared_bytes(t->warps, t->n_sms));            /* pick */
+    return layout_add(at, 16, 0);
+}
+
+/* Bytes of struct block_shared (decode_shared.cuh), or of the one for several columns. */
 TAPE_FN int decode_shared_bytes(const struct tape_shape *t, const struct decode_block *b) {
     const struct tape_segment *head = &t->segment[TAPE_HEAD], *out = &t->segment[TAPE_OUT];
     int parts = head->row_tiles * TILE_ROWS / 2; /* where the head keeps its logits' keys */
+    if (b->columns > 1) return columns_shared_bytes(t, b);
     for (int i = 0; i < TAPE_N_PHASES; i++) {
         const struct tape_segment *g = &t->segment[i];
         const int floats = i == TAPE_HEAD ? 0 : PART_FLOATS(g->row_tiles, g->k_parts);

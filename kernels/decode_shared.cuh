@@ -29,10 +29,19 @@ enum {
 
 #include "phase_pick_shared.cuh" /* struct pick_shared */
 
+/* What a block keeps of the column at hand. With one column the launch is over when the column is. */
+#if P_COLUMNS > 1
+#define OF_COLUMN(w, field) ((w)->s->field[(w)->column])
+#define COLUMN_END          column_end
+#include "columns_shared.cuh"
+#else
+#define OF_COLUMN(w, field) ((w)->s->field)
+#define COLUMN_END          end
+#define ATTENTION_RESULT    attention
 /* decode_shared_bytes (decode_layout.h) counts the same parts. */
 struct ALIGN(16) block_shared {
     float part[2][PARTS];
-    float ssq[2][PART_STRIDE(P_WARPS)]; /* sum of squares of each warp's slice of h; the head uses [0] */
+    float ssq[2][PART_STRIDE(P_WARPS)];               /* sum of squares of each warp's slice of h; the head uses [0] */
 #if M_DELTA
     float gates[GATE_SLOTS][2][PART_STRIDE(P_WARPS)]; /* each warp's part of the gates a and b; see phase_mix.cuh */
 #endif
@@ -51,15 +60,23 @@ struct ALIGN(16) block_shared {
     struct pick_shared pick;
 };
 
+/* Attention's scratch, and the warps' partial attention in it. */
+DEV struct attention_shared *attention_of(const struct worker *w) { return &w->s->at; }
+DEV float (*attention_o(const struct worker *w))[AT_HEADS][8 * AT_O_STRIDE] { return w->s->at.o; }
+#endif
+
 enum {
     RING_BYTES = RING_SLOTS * P_SLOT_BYTES,
     KV_RING_BYTES = P_KV_SLOTS * P_KV_PIECE,
     SHARED_BYTES = RING_BYTES + KV_RING_BYTES + (int)sizeof(struct block_shared)
 };
+
 /* The order keys of a block's logits after bias and penalties, for the sampler: u32 [OWN_ROWS], 0 where a logit is not
  * a number. Row i of a block is row i % 16 of the block's (i / 16)-th tile of the head. The keys lie where the layers'
  * partial sums lay. That is safe, because the epilogue has read the last of those sums before any block can have
  * passed the head's input. */
+#if P_COLUMNS == 1
 DEV u32 *kept_keys(struct block_shared *s) { return (u32 *)s->part[0]; }
+#endif
 
 #endif

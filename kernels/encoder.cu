@@ -36,15 +36,15 @@ DEV int tower_start(struct prompt_worker *r, const struct encoder_args *a, int p
 
 KERNEL(READ_THREADS) encoder_halves(const PARAMETER struct encoder_args args, int phase, int layer) {
     struct prompt_worker r;
-    if (tower_start(&r, &args, phase, layer, 1, 4)) wide_items(&r, phase, layer, 1, 1);
+    if (tower_start(&r, &args, phase, layer, 1, 4)) wide_items(&r, phase, layer, 1, 1, A_FORMAT);
 }
 KERNEL(READ_THREADS) encoder_wide1(const PARAMETER struct encoder_args args, int phase, int layer) {
     struct prompt_worker r;
-    if (tower_start(&r, &args, phase, layer, 1, 8)) wide_items(&r, phase, layer, 1, 0);
+    if (tower_start(&r, &args, phase, layer, 1, 8)) wide_items(&r, phase, layer, 1, 0, A_FORMAT);
 }
 KERNEL(READ_THREADS) encoder_wide2(const PARAMETER struct encoder_args args, int phase, int layer) {
     struct prompt_worker r;
-    if (tower_start(&r, &args, phase, layer, 2, 8)) wide_items(&r, phase, layer, 2, 0);
+    if (tower_start(&r, &args, phase, layer, 2, 8)) wide_items(&r, phase, layer, 2, 0, A_FORMAT);
 }
 
 KERNEL(READ_CONSUMERS) encoder_stem(const PARAMETER struct encoder_args args, int phase, int layer) {

@@ -61,13 +61,15 @@ DEV const u8 *item_weights(const struct prompt_worker *r, int phase, int layer, 
            (u64)((u32)tile * (u32)product_k_tiles(phase)) * tile_bytes(A_FORMAT) + (u64)tile_lane(A_FORMAT, r->w.lane);
 }
 /* Columns come in blocks of four tiles, a stage has eight: tiles beyond the last column are 0. */
-DEV void item_tiles(const struct prompt_worker *r, int phase, struct quad *t, const u8 *row, int k, const int n) {
+DEV void item_tiles(const struct prompt_worker *r, int phase, struct held *t, const u8 *row, int k, const int n,
+                    const int format) {
     const int there = k < r->k_tiles;
     (void)phase;
     UNROLL
     for (int i = 0; i < n; i++)
-        t[i] = const_load128(row + (u64)(u32)(k + i) * tile_bytes(A_FORMAT), there && k + i < r->k_tiles);
+        t[i].codes = const_load128(row + (u64)(u32)(k + i) * tile_bytes(format), there && k + i < r->k_tiles);
 }
+DEV int product_run(const int format) { return TILE_RUN(format); }
 DEV void item_begin(struct prompt_worker *r, int phase, const struct item *it, int first_token, const int tokens) {
     (void)r, (void)phase, (void)it, (void)first_token, (void)tokens;
 }

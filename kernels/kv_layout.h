@@ -1,7 +1,11 @@
 /* Where the K and V rows of a position lie, for host and device. A piece holds 16 positions of one KV head of one
  * layer. It begins with head_dim / 16 tiles of K, whose rows are positions and whose columns are dims. As many tiles of
  * V follow, transposed: their rows are dims and their columns are positions. Each tile is an A operand of bf16
- * (tile_format.h), whatever format the weights have. The cache is [attention layers][kv_heads][kv_pieces] pieces. */
+ * (tile_format.h), whatever format the weights have.
+ *
+ * The cache of a session is made of pages. A page holds a run of pieces, a power of two of them, of every KV head of
+ * every layer that attends: [attention layers * kv_heads][pieces of a page]. Pages lie anywhere in memory. A table of
+ * the session has their addresses in the order of their positions. Sessions with a common prefix share its pages. */
 #ifndef REEL_KERNELS_KV_LAYOUT_H
 #define REEL_KERNELS_KV_LAYOUT_H
 
@@ -13,6 +17,13 @@ TAPE_FN unsigned kv_piece_bytes(int head_dim) { return (unsigned)(head_dim / TIL
 
 /* How many pieces n positions take. */
 TAPE_FN int kv_pieces(int n) { return (n + KV_POSITIONS - 1) / KV_POSITIONS; }
+
+/* Where in its page a piece begins. row: nth attention layer * kv_heads + KV head. piece: counted from position 0.
+ * page_pieces: pieces of a page, of one row. */
+TAPE_FN unsigned long long kv_piece_at(int row, int piece, int page_pieces, int piece_bytes) {
+    return ((unsigned long long)(unsigned)row * (unsigned)page_pieces + (unsigned)piece % (unsigned)page_pieces) *
+           (unsigned)piece_bytes;
+}
 
 /* Where in its piece K's value (position, dim) begins. An even dim and the next one share 4 bytes. */
 TAPE_FN unsigned kv_k_byte(int position, int dim) {

@@ -11,6 +11,7 @@
 #define REEL_KERNELS_KV_RING_CUH
 
 #include "decode_shared.cuh"
+#include "kv_pages.cuh"
 #include "ring.cuh"
 
 #if P_KV_SLOTS > 32 || P_KV_SLOTS % P_ATTENTION_WARPS || P_ATTENTION_WARPS % P_GROUP_KV_HEADS
@@ -45,13 +46,33 @@ struct kv_stream {
     struct kv_cursor head, tail; /* head: the next to fill; tail: the oldest in flight */
     u32 pending;                 /* a bit for each slot: the producer has filled it and not yet seen it full */
     int flying, cap, items;
+#if P_COLUMNS > 1
+    const u32 *column_items;      /* [P_COLUMNS] items of a layer */
+    int head_column, tail_column; /* to which the cursors' items belong; no column without items */
+#endif
 };
+
+#if P_COLUMNS > 1
+/* Moves a cursor on. Each column's items begin with a new round, as a layer's items do that has one column. */
+DEV void kv_pass(struct kv_stream *p, struct kv_cursor *c, int *column) {
+    kv_advance(c, (int)p->column_items[*column]);
+    if (c->item > 0) return;
+    do
+        *column = *column + 1 == P_COLUMNS ? 0 : *column + 1;
+    while (!p->column_items[*column]);
+}
+DEV void kv_head_pass(struct kv_stream *p) { kv_pass(p, &p->head, &p->head_column); }
+DEV void kv_tail_pass(struct kv_stream *p) { kv_pass(p, &p->tail, &p->tail_column); }
+#else
+DEV void kv_head_pass(struct kv_stream *p) { kv_advance(&p->head, p->items); }
+DEV void kv_tail_pass(struct kv_stream *p) { kv_advance(&p->tail, p->items); }
+#endif
 
 /* The oldest copy in flight has landed. */
 DEV void kv_landed(struct kv_stream *p) {
     p->pending &= ~(1u << p->tail.slot);
     p->flying--;
-    kv_advance(&p->tail, p->items);
+    kv_tail_pass(p);
 }
 
 /* Waits until the oldest copy in flight has landed. Returns 0 when the launch is over. */
@@ -73,10 +94,28 @@ DEV int kv_fill(struct worker *w, struct kv_stream *p, const u8 *src) {
     ring_fill(p->ring + (smem)slot * P_KV_PIECE, src, P_KV_PIECE, p->full + (smem)slot * 8);
     p->pending |= 1u << slot;
     p->flying++;
-    kv_advance(&p->head, p->items);
+    kv_head_pass(p);
     return 1;
 }
 
+DEV void kv_stream_start(const struct worker *w, struct kv_stream *p) {
+    p->ring = smem_of(w->kv_ring), p->full = smem_of(w->s->kv_full), p->empty = smem_of(w->s->kv_empty);
+    p->head.slot = p->head.item = 0, p->head.laps = 0;
+    p->tail = p->head, p->pending = 0;
+    p->flying = p->items = 0, p->cap = w->a->cap_kv;
+}
+
+/* Waits for all copies in flight: the producer must not leave before they have landed. */
+DEV void kv_drain(struct kv_stream *p) {
+    while (p->flying > 0) {
+        const u32 parity = p->tail.laps >> p->tail.slot & 1;
+        while (!fill_all(mbar_test(p->full + (smem)p->tail.slot * 8, parity))) {
+        }
+        kv_landed(p);
+    }
+}
+
+#if P_COLUMNS == 1
 /* Waits until all blocks are done with the token before t, so that its rows of K and V can be fetched. Returns 0 when
  * the launch is over. */
 DEV int kv_token_wait(struct worker *w, int t) {
@@ -94,26 +133,31 @@ DEV int kv_token_wait(struct worker *w, int t) {
     return 1;
 }
 
-/* Brings all pieces that one token needs, layer by layer. Returns 0 when the launch is over. */
+/* Brings all pieces that one token needs, layer by layer. It asks for the address of a piece's page while it fills the
+ * slots of the piece before, because a copy would else wait for two loads in a row. Returns 0 when the launch is over.
+ */
 DEV int kv_token(struct worker *w, struct kv_stream *p, int position) {
     const struct decode_args *a = w->a;
     const int pieces = kv_pieces_mine(w, position), split = position >= a->split_from;
-    const u64 head_bytes = (u64)a->kv_pieces * P_KV_PIECE;
-    const u64 step = (u64)(split ? P_GROUP_SMS : 1) * P_KV_PIECE;
-    const u8 *layer_src =
-        a->kv + (u64)(w->group * P_GROUP_KV_HEADS) * head_bytes + (u64)(split ? w->member : 0) * P_KV_PIECE;
+    const int first = split ? w->member : 0, step = split ? P_GROUP_SMS : 1;
+    int row = w->group * P_GROUP_KV_HEADS;
     p->items = pieces * P_GROUP_KV_HEADS;
     /* The cap keeps exchanges short. Where attention lasts longer than they do, the memory's speed counts: no cap. */
     p->cap = p->items > 4 * P_KV_SLOTS ? P_KV_SLOTS : a->cap_kv;
     p->tail = p->head, p->pending = 0, p->flying = 0; /* the token before has used all that was brought for it */
+    if (pieces < 1) return 1;
+    u8 *page = kv_page(a, first);
     NO_UNROLL
-    for (int nth = 0; nth < M_LAYERS - M_DELTA; nth++, layer_src += M_KV_HEADS * head_bytes) {
-        const u8 *src = layer_src;
+    for (int nth = 0; nth < M_LAYERS - M_DELTA; nth++, row += M_KV_HEADS) {
+        int piece = first;
         NO_UNROLL
-        for (int i = 0; i < pieces; i++, src += step) {
+        for (int i = 0; i < pieces; i++) {
+            const u8 *src = kv_page_piece(page, row, piece);
+            piece = i + 1 < pieces ? piece + step : first;
+            page = kv_page(a, piece);
             NO_UNROLL
-            for (int h = 0; h < P_GROUP_KV_HEADS; h++)
-                if (!kv_fill(w, p, src + (u64)h * head_bytes)) return 0;
+            for (int h = 0; h < P_GROUP_KV_HEADS; h++, src += P_KV_PAGE * P_KV_PIECE)
+                if (!kv_fill(w, p, src)) return 0;
         }
     }
     return 1;
@@ -124,22 +168,15 @@ DEV void kv_produce(struct worker *w) {
     const struct decode_args *a = w->a;
     const int n_tokens = a->n_tokens;
     struct kv_stream p;
-    p.ring = smem_of(w->kv_ring), p.full = smem_of(w->s->kv_full), p.empty = smem_of(w->s->kv_empty);
-    p.head.slot = p.head.item = 0, p.head.laps = 0;
-    p.tail = p.head, p.pending = 0;
-    p.flying = p.items = 0, p.cap = a->cap_kv;
+    kv_stream_start(w, &p);
     if (w->lane >= FILL_LANES) return;
     for (int t = 0; t < n_tokens; t++) {
         if (t > 0 && !kv_token_wait(w, t)) break;
         if (!layers_done(a, t) && !kv_token(w, &p, a->position + t)) break;
     }
-    while (p.flying > 0) { /* the producer must not leave before all copies have landed */
-        const u32 parity = p.tail.laps >> p.tail.slot & 1;
-        while (!fill_all(mbar_test(p.full + (smem)p.tail.slot * 8, parity))) {
-        }
-        kv_landed(&p);
-    }
+    kv_drain(&p);
 }
+#endif
 
 /* ---- consumers ---- */
 

@@ -40,6 +40,33 @@ DEV float max_float(float a, float b) {
 #endif
 }
 
+/* Two bf16 numbers times a power of two, plus a number; the results are bf16 numbers. */
+DEV u32 bf16_scaled(u32 pair, float factor, float add) {
+#if defined(REEL_SIM) || G_COPY == 0
+    const u32 low = float_bits(bf16_low(pair) * factor + add), high = float_bits(bf16_high(pair) * factor + add);
+    return low >> 16 | (high & 0xffff0000u);
+#else
+    const u32 f = float_bits(factor) >> 16, a = float_bits(add) >> 16;
+    u32 d;
+    asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(d) : "r"(pair), "r"(f | f << 16), "r"(a | a << 16));
+    return d;
+#endif
+}
+
+/* What an fp16 number is worth. */
+DEV float f16_value(u32 x) {
+#if defined(REEL_SIM)
+    const u32 sign = (x & 0x8000u) << 16, exponent = x >> 10 & 31, fraction = x & 0x3ff;
+    if (exponent == 31) return bits_float(sign | 0x7f800000u | fraction << 13);
+    if (exponent) return bits_float(sign | (exponent + 112) << 23 | fraction << 13);
+    return bits_float(sign | float_bits((float)fraction * 5.9604644775390625e-8f));
+#else
+    float f;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"((u16)x));
+    return f;
+#endif
+}
+
 #define LOG2_E 1.44269504f
 DEV float sigmoid(float x) { return rcp_approx(1.0f + exp2_approx(x * -LOG2_E)); }
 DEV float silu(float x) { return x * rcp_approx(1.0f + exp2_approx(x * -LOG2_E)); }

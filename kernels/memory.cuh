@@ -49,6 +49,9 @@ DEV struct quad own_load128(const struct quad *p) {
     return v;
 }
 
+/* Asks for the line at p, which will be loaded soon; it comes into L2. */
+DEV void l2_ask(const void *p) { asm volatile("prefetch.global.L2 [%0];" ::"l"(p)); }
+
 /* ---- memory that the kernel never writes ---- */
 
 DEV u32 const_load32(const u32 *p) {
@@ -59,6 +62,12 @@ DEV u32 const_load32(const u32 *p) {
 DEV float const_loadf(const float *p) {
     float v;
     asm volatile("ld.global.nc.f32 %0, [%1];" : "=f"(v) : "l"(p));
+    return v;
+}
+
+DEV u64 const_load64(const u64 *p) {
+    u64 v;
+    asm volatile("ld.global.nc.u64 %0, [%1];" : "=l"(v) : "l"(p));
     return v;
 }
 

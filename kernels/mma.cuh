@@ -5,6 +5,7 @@
 #ifndef REEL_KERNELS_MMA_CUH
 #define REEL_KERNELS_MMA_CUH
 
+#include "decode_layout.h" /* COLUMN_SETS */
 #include "reduce.cuh"
 #include "sync.cuh"
 
@@ -107,7 +108,14 @@ DEV void panels_wait(float (*d)[32], int n) {
     for (int i = 0; i < 32 * n; i++) /* so the compiler reads none of them before the wait */
         asm volatile("" : "+f"(d[i / 32][i % 32])::"memory");
 }
+/* Makes the n operands live till here: products under way read their registers. */
+DEV void panels_keep(struct quad *a, int n) {
+    UNROLL
+    for (int i = 0; i < n; i++)
+        asm volatile("" : "+r"(a[i].x), "+r"(a[i].y), "+r"(a[i].z), "+r"(a[i].w)::"memory");
+}
 #elif G_COPY >= 1
+DEV void panels_keep(struct quad *a, int n) { (void)a, (void)n; }
 DEV void panels_begin(void) {}
 DEV void panels_commit(void) {}
 DEV void panels_wait(float (*d)[32], int n) { (void)d, (void)n; }
@@ -195,5 +203,79 @@ DEV void tile_product_split(float d[4], struct quad a, const u32 *x, int low, in
     tile_mma(d, a, p.low, p.high);
 #endif
 }
+
+#if defined(P_COLUMNS) && P_COLUMNS > 1
+/* ---- products of a tile with several columns (docs/BATCHES.md) ----
+ *
+ * x is a k tile of B fragments as decode_layout.h lays them out: at 8 words for each column of B, of which lane % 4 has
+ * two. tile_columns_split multiplies normed vectors: columns 2 c and 2 c + 1 of B are the two halves of a set's c-th
+ * column, and the sets lie set_words apart. tile_columns multiplies vectors that are bf16. d has COLUMN_SUMS floats.
+ * tile_split_sum is what column lane % 4 of a set got in row lane / 4 + 8 i, after tile_columns_fold and
+ * tile_columns_end. tile_plain_sum is what column (2 (lane % 4) + j) % P_COLUMNS got, after tile_columns_end. */
+#if defined(REEL_SIM) || G_COPY == 0
+enum { COLUMN_SUMS = 4 * P_COLUMNS };
+DEV void tile_columns_split(float *d, struct quad a, const u32 *x, int set_words, int lane) {
+    enum { OF_SET = P_COLUMNS / COLUMN_SETS(P_COLUMNS) };
+    UNROLL
+    for (int c = 0; c < P_COLUMNS; c++) {
+        const u32 *from = x + c / OF_SET * set_words + c % OF_SET * 16 + lane % 4 * 2;
+        const struct pair p = *(const struct pair *)from, q = *(const struct pair *)(from + 8);
+        tile_product(d + 4 * c, a, p.low, p.high);
+        tile_product(d + 4 * c, a, q.low, q.high);
+    }
+}
+DEV void tile_columns(float *d, struct quad a, const u32 *x, int lane) {
+    UNROLL
+    for (int c = 0; c < P_COLUMNS; c++) {
+        const struct pair p = *(const struct pair *)(x + c * 8 + lane % 4 * 2);
+        tile_product(d + 4 * c, a, p.low, p.high);
+    }
+}
+DEV void tile_columns_end(float *d) {
+    UNROLL
+    for (int c = 0; c < P_COLUMNS; c++)
+        tile_product_end(d + 4 * c);
+}
+DEV float column_sum(const float *d, int column, int i) {
+    float sum = 0;
+    UNROLL
+    for (int c = 0; c < P_COLUMNS; c++)
+        sum = c == column ? d[4 * c + 2 * i] : sum;
+    return sum;
+}
+DEV float tile_split_sum(const float *d, int set, int i, int lane) {
+    enum { OF_SET = P_COLUMNS / COLUMN_SETS(P_COLUMNS) };
+    return column_sum(d, set * OF_SET + lane % 4 % OF_SET, i);
+}
+DEV float tile_plain_sum(const float *d, int j, int i, int lane) {
+    return column_sum(d, (2 * (lane % 4) + j) % P_COLUMNS, i);
+}
+#else
+enum { COLUMN_SUMS = 4 * COLUMN_SETS(P_COLUMNS) };
+DEV void tile_columns_split(float *d, struct quad a, const u32 *x, int set_words, int lane) {
+    enum { OF_SET = P_COLUMNS / COLUMN_SETS(P_COLUMNS) };
+    const u32 *from = x + lane / 4 % (2 * OF_SET) * 8 + lane % 4 * 2;
+    UNROLL
+    for (int set = 0; set < COLUMN_SETS(P_COLUMNS); set++) {
+        const struct pair p = *(const struct pair *)(from + set * set_words);
+        tile_mma(d + 4 * set, a, p.low, p.high);
+    }
+}
+DEV void tile_columns(float *d, struct quad a, const u32 *x, int lane) {
+    const struct pair p = *(const struct pair *)(x + lane / 4 % P_COLUMNS * 8 + lane % 4 * 2);
+    tile_mma(d, a, p.low, p.high);
+}
+DEV void tile_columns_end(float *d) { (void)d; }
+DEV float tile_split_sum(const float *d, int set, int i, int lane) { return (void)lane, d[4 * set + 2 * i]; }
+DEV float tile_plain_sum(const float *d, int j, int i, int lane) { return (void)lane, d[2 * i + j]; }
+#endif
+
+/* Adds up the two halves. */
+DEV void tile_columns_fold(float *d) {
+    UNROLL
+    for (int i = 0; i < COLUMN_SUMS; i += 4)
+        d[i] += d[i + 1], d[i + 2] += d[i + 3];
+}
+#endif
 
 #endif

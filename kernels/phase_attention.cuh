@@ -77,15 +77,27 @@ DEV void attention_gains(struct worker *w, int nth) {
         qk_gain_load(w, nth, gather_row(w), w->qk_gain);
 }
 
-DEV void attention_token_start(struct worker *w, int position) {
-    float *table = w->s->at.cos_sin;
+/* Makes the cosines and sines of a position, with all consumers. */
+#if P_OVERLAID
+enum { COSINES = M_ROTARY / 2 }; /* the rest of a head does not rotate: cosine 1, sine 0 */
+DEV float *cosines_of(const struct worker *w) { return w->s->cos_sin[w->column]; }
+#else
+enum { COSINES = M_HEAD_DIM / 2 };
+DEV float *cosines_of(const struct worker *w) { return attention_of(w)->cos_sin; }
+#endif
+
+DEV void cosines_make(const struct worker *w, int position) {
+    float *table = cosines_of(w);
     NO_UNROLL
     for (int i = w->warp * LANES + w->lane; i < M_ROTARY / 2; i += CONSUMER_THREADS)
-        sine_cosine((float)position * const_loadf(w->a->rope + i), table + M_HEAD_DIM / 2 + i, table + i);
+        sine_cosine((float)position * const_loadf(w->a->rope + i), table + COSINES + i, table + i);
     NO_UNROLL
-    for (int i = M_ROTARY / 2 + w->warp * LANES + w->lane; M_ROTARY < M_HEAD_DIM && i < M_HEAD_DIM / 2;
-         i += CONSUMER_THREADS)
-        table[i] = 1, table[M_HEAD_DIM / 2 + i] = 0;
+    for (int i = M_ROTARY / 2 + w->warp * LANES + w->lane; M_ROTARY / 2 < COSINES && i < COSINES; i += CONSUMER_THREADS)
+        table[i] = 1, table[COSINES + i] = 0;
+}
+
+DEV void attention_token_start(struct worker *w, int position) {
+    cosines_make(w, position);
     UNROLL
     for (int n = 0; n < ROPE_TURNS; n++)
         w->qk_gain[n][0] = w->qk_gain[n][1] = w->qk_gain[n][2] = w->qk_gain[n][3] = 0;
@@ -99,13 +111,14 @@ struct rotation {
 };
 
 DEV void rotation_make(const struct worker *w, float (*gain)[4], struct rotation *r) {
-    const float *table = w->s->at.cos_sin;
+    const float *table = cosines_of(w);
     UNROLL
     for (int n = 0; n < ROPE_TURNS; n++) {
         const int word = n * LANES + w->lane, j = word < ROPE_WORDS ? word : 0;
         UNROLL
         for (int i = 0; i < 2; i++) {
-            const float cosine = table[2 * j + i], sine = table[M_HEAD_DIM / 2 + 2 * j + i];
+            const int at = 2 * j + i, turns = !P_OVERLAID || at < COSINES;
+            const float cosine = turns ? table[at] : 1, sine = turns ? table[COSINES + at] : 0;
             r[n].a[i] = gain[n][i] * cosine, r[n].b[i] = gain[n][2 + i] * sine;
             r[n].c[i] = gain[n][2 + i] * cosine, r[n].d[i] = gain[n][i] * sine;
         }
@@ -159,7 +172,7 @@ DEV u32 q_place(u32 i) { return i / 16 * 16 + i % 4 * 4 + i / 8 % 2 * 2 + i / 4 
 
 /* Rotates and stores a q head, or a k row as head P_GROUP_HEADS and on; leaves sums of its squares in q_ssq. */
 DEV void q_store(struct worker *w, int head, const struct rotation *r, u32 (*x)[2]) {
-    struct attention_shared *at = &w->s->at;
+    struct attention_shared *at = attention_of(w);
     float sum = 0;
     UNROLL
     for (int n = 0; n < ROPE_TURNS; n++) {
@@ -177,6 +190,19 @@ DEV void q_store(struct worker *w, int head, const struct rotation *r, u32 (*x)[
     }
 }
 
+/* Stores what came of a row. */
+DEV void row_keep(struct worker *w, int row, const struct rotation *r, u32 (*x)[2]) {
+    if (!row_is_v(row)) q_store(w, row < P_GROUP_KV_HEADS ? P_GROUP_HEADS + row : row - 2 * P_GROUP_KV_HEADS, r, x);
+    if (row < 2 * P_GROUP_KV_HEADS) {
+        u32 *to = attention_of(w)->kv[row];
+        UNROLL
+        for (int n = 0; n < ROPE_TURNS; n++) {
+            const int j = n * LANES + w->lane;
+            if (j < ROPE_WORDS) to[word_low(j)] = x[n][0], to[word_high(j)] = x[n][1];
+        }
+    }
+}
+
 DEV void attention_gather(struct worker *w, int nth, const struct rotation *r) {
     NO_UNROLL
     for (int row = gather_row(w); row < GATHER_ROWS; row += P_WARPS) {
@@ -188,15 +214,7 @@ DEV void attention_gather(struct worker *w, int nth, const struct rotation *r) {
             rotation_make(w, gain, reloaded), r = reloaded;
         }
         row_poll(w, qkv_words(w) + row_words(row) * AT_WORDS, x);
-        if (!row_is_v(row)) q_store(w, row < P_GROUP_KV_HEADS ? P_GROUP_HEADS + row : row - 2 * P_GROUP_KV_HEADS, r, x);
-        if (row < 2 * P_GROUP_KV_HEADS) {
-            u32 *to = w->s->at.kv[row];
-            UNROLL
-            for (int n = 0; n < ROPE_TURNS; n++) {
-                const int j = n * LANES + w->lane;
-                if (j < ROPE_WORDS) to[word_low(j)] = x[n][0], to[word_high(j)] = x[n][1];
-            }
-        }
+        row_keep(w, row, r, x);
     }
 }
 
@@ -217,13 +235,22 @@ DEV float k_factor(const struct attention_shared *at, int kv_head) {
 /* Returns the piece of the cache that the current position belongs to. */
 DEV u8 *own_piece(const struct worker *w, int nth, int kv_head, int position) {
     const int row = nth * M_KV_HEADS + w->group * P_GROUP_KV_HEADS + kv_head;
-    return w->a->kv + ((u64)row * (u64)w->a->kv_pieces + (u64)(position / KV_POSITIONS)) * P_KV_PIECE;
+    return kv_piece(w->a, row, position / KV_POSITIONS);
+}
+
+/* Whether this SM writes the current position's rows: one SM of the group does. */
+DEV int keeps_own(const struct worker *w, int position) {
+#if P_COLUMNS > 1
+    if (!(w->running >> w->column & 1)) return 0;
+    if (!(w->splits >> w->column & 1)) return 1; /* it is the only one to attend */
+#endif
+    return position % P_GROUP_SMS == w->member;
 }
 
 /* Makes the current position's scores with the q heads. k is row 0 of an A operand, which wants a row's words in the
  * order in which a B operand wants a column's. */
 DEV void own_scores(struct worker *w, int kv_head) {
-    struct attention_shared *at = &w->s->at;
+    struct attention_shared *at = attention_of(w);
     const int lane = w->lane, head = kv_head * AT_HEADS;
     const struct quad *q = (const struct quad *)at->q[head + lane / 4 % AT_HEADS] + lane % 4;
     const struct quad *k = (const struct quad *)at->q[P_GROUP_HEADS + kv_head] + lane % 4;
@@ -251,13 +278,13 @@ DEV void own_scores(struct worker *w, int kv_head) {
 
 /* Stores the current position's k row in the cache, rotated and normed. One SM of the group does. */
 DEV void own_key(struct worker *w, int nth, int position, int kv_head) {
-    const struct attention_shared *at = &w->s->at;
+    const struct attention_shared *at = attention_of(w);
     const float norm = k_factor(at, kv_head);
     struct rotation r[ROPE_TURNS];
     float gain[ROPE_TURNS][4];
-    if (position % P_GROUP_SMS != w->member) return;
-    if (!ONE_ROW) qk_gain_load(w, nth, 0, gain);
-    rotation_make(w, ONE_ROW ? w->qk_gain : gain, r);
+    if (!keeps_own(w, position)) return;
+    if (!ONE_ROW || P_COLUMNS > 1) qk_gain_load(w, nth, 0, gain);
+    rotation_make(w, ONE_ROW && P_COLUMNS == 1 ? w->qk_gain : gain, r);
     u8 *piece = own_piece(w, nth, kv_head, position);
     UNROLL
     for (int n = 0; n < ROPE_TURNS; n++) {
@@ -272,9 +299,9 @@ DEV void own_key(struct worker *w, int nth, int position, int kv_head) {
 }
 
 DEV void own_value(struct worker *w, int nth, int position, int kv_head) {
-    const u32 *v = w->s->at.kv[P_GROUP_KV_HEADS + kv_head];
+    const u32 *v = attention_of(w)->kv[P_GROUP_KV_HEADS + kv_head];
     u8 *piece = own_piece(w, nth, kv_head, position);
-    if (position % P_GROUP_SMS != w->member) return;
+    if (!keeps_own(w, position)) return;
     NO_UNROLL
     for (int j = w->lane; j < AT_WORDS; j += LANES) {
         plain_store16((u16 *)(piece + kv_v_byte(M_HEAD_DIM, position, 2 * j)), (u16)v[j]);
@@ -409,13 +436,13 @@ DEV u32 attended_seen(const struct attended *r) {
 
 /* Stores the warp's partial results in shared memory. */
 DEV void attended_store(const struct worker *w, const struct attended *r) {
-    struct attention_shared *at = &w->s->at;
+    struct attention_shared *at = attention_of(w);
     const int first = w->warp % P_GROUP_KV_HEADS * AT_HEADS, part = w->warp / P_GROUP_KV_HEADS;
     UNROLL
     for (int i = 0; i < 2; i++) {
         const int column = w->lane % 4 * 2 + i;
         if (column >= AT_HEADS) continue;
-        float *o = at->o[w->warp][column] + w->lane / 4 * AT_O_STRIDE;
+        float *o = attention_o(w)[w->warp][column] + w->lane / 4 * AT_O_STRIDE;
         if (w->lane < 4) {
             at->m[first + column][part] = r->m[i];
             at->l[first + column][part] = r->l[i];
@@ -437,7 +464,8 @@ DEV void attended_store(const struct worker *w, const struct attended *r) {
 /* A warp without pieces says that its partial results are of no position. */
 DEV void attended_none(const struct worker *w) {
     if (w->warp < P_ATTENTION_WARPS && w->lane < AT_HEADS)
-        w->s->at.m[w->warp % P_GROUP_KV_HEADS * AT_HEADS + w->lane][w->warp / P_GROUP_KV_HEADS] = ATTENTION_NEVER;
+        attention_of(w)->m[w->warp % P_GROUP_KV_HEADS * AT_HEADS + w->lane][w->warp / P_GROUP_KV_HEADS] =
+            ATTENTION_NEVER;
 }
 
 /* Returns how many past positions there are from the first of an item's piece on; an item of the KV ring (kv_ring.cuh)
@@ -475,7 +503,7 @@ DEV int first_head(const struct worker *w) { return w->warp % P_GROUP_KV_HEADS *
 /* Attends to all pieces of this warp. e: what early_take loaded of the first one; left: kv_left of the first
  * one. q_at: the place of this lane's column in q. */
 DEV void past_attend(struct worker *w, struct kv_reader *c, const struct early *e, int position, int left, int q_at) {
-    const struct attention_shared *at = &w->s->at;
+    const struct attention_shared *at = attention_of(w);
     const u32 *q = at->q[0] + q_at;
     const int head = first_head(w);
     struct attended r;
@@ -494,6 +522,7 @@ DEV void past_attend(struct worker *w, struct kv_reader *c, const struct early *
 
 /* ---- the phase ---- */
 
+#if P_COLUMNS == 1
 DEV void attention_consume(struct worker *w, int nth, int position) {
     const int split = position >= w->a->split_from, pieces = kv_pieces_mine(w, position);
     struct kv_reader c = kv_begin(w, pieces * P_GROUP_KV_HEADS);
@@ -537,5 +566,6 @@ DEV void attention_consume(struct worker *w, int nth, int position) {
     if (split) members_merge(w, position);
     consumers_sync(); /* C */
 }
+#endif
 
 #endif

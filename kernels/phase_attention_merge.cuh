@@ -19,8 +19,10 @@
 enum {
     RESULT_WORDS = P_GROUP_Q / 2,
     ATTENTION_SPAN = (RESULT_WORDS + P_GROUP_HEADS + 15) / 16 * 16,
-    /* Registers of a thread that out's tiles leave free. */
-    SPARE_REGISTERS = (G_REGISTERS ? P_REGISTERS_CONSUMER : 65536 / P_THREADS) - 4 * PRELOAD(OUT)
+    /* Registers of a thread that out's tiles leave free. With several columns they are counted as with one, because
+     * this number decides in which order results are merged. */
+    SPARE_REGISTERS = (G_REGISTERS ? P_REGISTERS_CONSUMER : 65536 / P_THREADS) - 4 * P_OUT_HELD,
+    MERGE_PUBLISHES = P_MERGE_SCATTER || P_COLUMNS > 1 /* who merges a column publishes it */
 };
 
 /* ---- in a block ---- */
@@ -51,9 +53,10 @@ DEV void merge_places(const struct worker *w, struct merge_place *at) {
 
 /* Merges the warps' partial results, and the current position's if `own`. Warps without pieces count too: their m is
  * ATTENTION_NEVER, their l and o are what was there before, and shared memory starts as zeros. */
-DEV struct merged merge_warps(const struct attention_shared *at, const struct merge_place *place, int own) {
+DEV struct merged merge_warps(const struct worker *w, const struct merge_place *place, int own) {
+    const struct attention_shared *at = attention_of(w);
     const int head = place->head;
-    const float *o = at->o[0][0] + place->o;
+    const float *o = attention_o(w)[0][0] + place->o;
     const u32 v = at->kv[0][place->v];
     const float m_own = own ? at->m_own[head] : ATTENTION_NEVER;
     float m[AT_PARTS], l[AT_PARTS], low[AT_PARTS], high[AT_PARTS], top[AT_PARTS];
@@ -112,15 +115,17 @@ DEV void gates_wait(struct worker *w, const struct merge_place *place, u64 *gate
         if (M_GATED) gate_wait(w, gate_words(w) + place[n].word, gate + n);
 }
 
+#if P_COLUMNS == 1
 DEV void attention_whole(struct worker *w, const struct merge_place *place, const u64 *gate) {
     UNROLL
     for (int n = 0; n < MERGE_TURNS; n++) {
         if (place[n].word >= RESULT_WORDS) continue;
-        const struct merged r = merge_warps(&w->s->at, place + n, 1);
+        const struct merged r = merge_warps(w, place + n, 1);
         const float f = rcp_approx(r.l);
         w->s->attention[place[n].word] = gated_pair(r.low * f, r.high * f, (u32)gate[n]);
     }
 }
+#endif
 
 /* ---- in a group ---- */
 
@@ -137,9 +142,10 @@ DEV void attention_publish(struct worker *w, const struct merge_place *place, in
     for (int n = 0; n < MERGE_TURNS; n++) {
         const int i = place[n].word;
         if (i >= RESULT_WORDS) continue;
-        const struct merged r = merge_warps(&w->s->at, place + n, 0);
+        const struct merged r = merge_warps(w, place + n, 0);
         const float f = some ? rcp_approx(r.l) : 0, lse = some ? r.m + log2_approx(r.l) : ATTENTION_NEVER;
-        word_store(to + i, word_make24(r.low * f, r.high * f, w->epoch));
+        const int none = P_COLUMNS > 1 && !some; /* then o is what another column left */
+        word_store(to + i, word_make24(none ? 0 : r.low * f, none ? 0 : r.high * f, w->epoch));
         if (i % AT_WORDS == 0) word_store(to + RESULT_WORDS + place[n].head, word_make(float_bits(lse), w->epoch));
     }
 }
@@ -197,7 +203,7 @@ DEV void members_poll(struct worker *w, struct member_words *v, int first, int m
 
 /* Merges all members' results for one unit, and the current position's. */
 DEV void unit_merge(struct worker *w, int members, int unit) {
-    struct attention_shared *at = &w->s->at;
+    struct attention_shared *at = attention_of(w);
     const int head = unit * UNIT_WORDS / AT_WORDS, lane = w->lane;
     const int word = unit * UNIT_WORDS + lane % UNIT_LANES * 2;
     const u32 *v = at->kv[P_GROUP_KV_HEADS + head / AT_HEADS] + word % AT_WORDS;
@@ -245,14 +251,16 @@ DEV void unit_merge(struct worker *w, int members, int unit) {
     if (lane >= UNIT_LANES) return;
     const u32 first_pair = gated_pair(x[0] * scale, x[1] * scale, (u32)gate[0]);
     const u32 second_pair = gated_pair(x[2] * scale, x[3] * scale, (u32)gate[1]);
-    if (P_MERGE_SCATTER) {
+    if (MERGE_PUBLISHES) {
         word_store(merged_words(w) + word, word_make(first_pair, w->epoch));
         word_store(merged_words(w) + word + 1, word_make(second_pair, w->epoch));
     } else {
-        w->s->attention[word] = first_pair, w->s->attention[word + 1] = second_pair;
+        u32 *to = (u32 *)w->s->ATTENTION_RESULT + word;
+        to[0] = first_pair, to[1] = second_pair;
     }
 }
 
+#if P_COLUMNS == 1
 /* Gathers the group's result from the members that merged it. */
 DEV void merged_gather(struct worker *w) {
     enum { TURNS = (RESULT_WORDS / 2 + CONSUMER_THREADS - 1) / CONSUMER_THREADS };
@@ -295,5 +303,6 @@ DEV void members_merge(struct worker *w, int position) {
         unit_merge(w, members, unit);
     if (P_MERGE_SCATTER) merged_gather(w);
 }
+#endif
 
 #endif

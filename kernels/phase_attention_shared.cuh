@@ -29,11 +29,15 @@ struct ALIGN(16) attention_shared {
     /* q heads, then the current position's k rows: rotated, not yet normed; placed as q_place says */
     u32 q[P_GROUP_HEADS + P_GROUP_KV_HEADS][AT_Q_STRIDE];
     float q_ssq[P_GROUP_HEADS + P_GROUP_KV_HEADS][AT_SSQ];
+#if P_COLUMNS == 1
     float o[P_ATTENTION_WARPS][AT_HEADS][8 * AT_O_STRIDE]; /* of each warp: [row % 8][tile][row / 8] */
+#endif
     float m[P_GROUP_HEADS][AT_PART_STRIDE], l[P_GROUP_HEADS][AT_PART_STRIDE];
     float m_own[P_GROUP_HEADS];             /* the current position's score */
     u32 kv[2 * P_GROUP_KV_HEADS][AT_WORDS]; /* the current position: k rows, then v rows, as they came */
+#if !P_OVERLAID
     float cos_sin[M_HEAD_DIM]; /* of this token: cos[head_dim / 2], sin[head_dim / 2]; beyond M_ROTARY / 2: 1, 0 */
+#endif
 };
 
 #endif

@@ -63,10 +63,11 @@ struct delta_column {
 /* Returns the first of the 4 key rows of this lane's quad i; neighbouring lanes have neighbouring quads. */
 DEV int quad_row(const struct worker *w, int i) { return (i * KEY_LANES + w->lane % KEY_LANES) * 4; }
 
-DEV float *state_column(const struct worker *w, const struct delta_column *c) {
+/* Returns where the state of the group's value column `column` lies. */
+DEV float *state_column(const struct worker *w, int column) {
     const struct delta_layout layout = delta_here();
-    const int head = w->group * P_GROUP_VALUE_HEADS + c->column / M_VALUE_DIM;
-    return w->a->delta.state + delta_state(&layout, delta_nth(w->layer), head, c->column % M_VALUE_DIM);
+    const int head = w->group * P_GROUP_VALUE_HEADS + column / M_VALUE_DIM;
+    return w->a->delta.state + delta_state(&layout, delta_nth(w->layer), head, column % M_VALUE_DIM);
 }
 
 /* Asks for what this lane's column of a pass needs and what does not depend on the token: state and constants. */
@@ -80,7 +81,7 @@ DEV void column_ask(const struct worker *w, int pass, struct delta_column *c) {
     c->key_head = head / (P_GROUP_VALUE_HEADS / P_GROUP_KEY_HEADS);
     c->slot = GATES_BY_TURN ? (c->there ? turn : 0) : head;
     const float *constants = delta_constants_of(w, delta_nth(w->layer)) + w->group * P_GROUP_VALUE_HEADS + head;
-    const struct quad *from = (const struct quad *)state_column(w, c);
+    const struct quad *from = (const struct quad *)state_column(w, c->column);
     UNROLL
     for (int n = 0; n < KEY_QUADS; n++) {
         struct quad v;
@@ -141,12 +142,12 @@ DEV void inputs_poll(struct worker *w, const struct delta_column *c, struct delt
 
 /* ---- its step ---- */
 
-/* Makes beta, and the part of the state that is left. */
-DEV void column_gates(const struct worker *w, const struct delta_column *c, float *beta, float *left) {
-    const float scale = norm_scale(w->s->ssq[0]);
-    const float a = sum_run(w->s->gates[c->slot][0], P_WARPS) * scale;
-    const float b = sum_run(w->s->gates[c->slot][1], P_WARPS) * scale;
-    *beta = sigmoid(b), *left = state_left(a, c->rate, c->dt_bias);
+/* Makes beta, and the part of the state that is left, of the head whose a and b are at `slot`. */
+DEV void head_gates(const struct worker *w, int slot, float rate, float dt_bias, float *beta, float *left) {
+    const float scale = norm_scale(OF_COLUMN(w, ssq[0]));
+    const float a = sum_run(OF_COLUMN(w, gates)[slot][0], P_WARPS) * scale;
+    const float b = sum_run(OF_COLUMN(w, gates)[slot][1], P_WARPS) * scale;
+    *beta = sigmoid(b), *left = state_left(a, rate, dt_bias);
 }
 
 DEV float key_sum(float v) { return xor_sum(v, 1, KEY_LANES); }
@@ -173,7 +174,7 @@ DEV float column_step(struct worker *w, struct delta_column *c, const struct del
 }
 
 DEV void column_keep(struct worker *w, const struct delta_column *c) {
-    struct quad *to = (struct quad *)state_column(w, c);
+    struct quad *to = (struct quad *)state_column(w, c->column);
     UNROLL
     for (int n = 0; n < KEY_QUADS; n++) {
         struct quad v;
@@ -183,6 +184,7 @@ DEV void column_keep(struct worker *w, const struct delta_column *c) {
     }
 }
 
+#if P_COLUMNS == 1
 /* ---- the group's columns ---- */
 
 /* Makes norm(o) * gain * silu(z) of one head. z is there already, so what is made of it costs no time. */
@@ -241,7 +243,7 @@ DEV void columns_step(struct worker *w, struct delta_column *c, int first) {
     float beta[DELTA_BATCH], left[DELTA_BATCH];
     UNROLL
     for (int p = 0; p < DELTA_BATCH; p++)
-        column_gates(w, &c[p], &beta[p], &left[p]);
+        head_gates(w, c[p].slot, c[p].rate, c[p].dt_bias, &beta[p], &left[p]);
     inputs_poll(w, c, in);
     if (first) profile_layer(w, MARK_DELTA_INPUT);
     UNROLL
@@ -275,5 +277,6 @@ DEV void delta_consume(struct worker *w, struct delta_early *e) {
     else
         consumers_sync();
 }
+#endif
 
 #endif

@@ -9,7 +9,7 @@
 #include "phase_out.cuh"
 #include "profile.cuh"
 
-DEV void down_consume(struct worker *w, const struct quad *t) {
+DEV void down_consume(struct worker *w, const struct held *t) {
     const int first = w->warp % P_DOWN_K_PARTS * (P_DOWN_WARP_K * 8);
     u32 x[XWORDS(DOWN)];
     int have = P_GROUP_INTERMEDIATE / 2 - first;

@@ -3,6 +3,7 @@
 #define REEL_KERNELS_PHASE_EMBED_CUH
 
 #include "shared.cuh"
+#include "tile_codes.cuh"
 
 /* Returns the shape of the head, as far as tape_locate needs it. */
 DEV struct tape_shape head_shape(void) {
@@ -12,13 +13,25 @@ DEV struct tape_shape head_shape(void) {
     s.segment[TAPE_HEAD].k_tiles = P_HEAD_K_TILES, s.segment[TAPE_HEAD].format = P_HEAD_FORMAT;
     return s;
 }
-/* Returns elements 2 pair and 2 pair + 1 of an id's row. A tied model's row is read out of the head's tiles. */
+/* Returns elements 2 pair and 2 pair + 1 of an id's row, where they are bf16. A tied model's row is read out of the
+ * head's tiles. */
 DEV u32 embedding_pair(const struct decode_args *a, u32 id, int pair) {
     const struct tape_shape shape = head_shape(); /* constants: look-ups divide by shifts */
     const u8 *row = M_TIED ? a->tape + tape_locate(&shape, TAPE_HEAD, 0, (int)id, 2 * pair)
                            : (const u8 *)a->embedding + ((size_t)id * M_HIDDEN + 2 * (size_t)pair) * 2;
     const u32 read = const_load32((const u32 *)row);
     return M_TIED ? tile_grain_pair(P_HEAD_FORMAT, read, 2 * pair) : read;
+}
+/* Makes these two elements, also where the head is narrow. */
+enum { NARROW_EMBEDDING = M_TIED && TILE_NARROW(P_HEAD_FORMAT) };
+DEV void embedding_two(const struct decode_args *a, u32 id, int pair, float two[2]) {
+    if (NARROW_EMBEDDING) {
+        const struct tape_shape shape = head_shape();
+        tape_two(a->tape, &shape, TAPE_HEAD, (int)id, 2 * pair, P_HEAD_FORMAT, two);
+        return;
+    }
+    const u32 both = embedding_pair(a, id, pair);
+    two[0] = bf16_low(both), two[1] = bf16_high(both);
 }
 /* Makes h of token t: of args.start where the token has been through the layers, of its given embedding, or of the
  * row of `id`. */
@@ -35,8 +48,7 @@ DEV void embed(struct worker *w, int t, u32 id, float *h) {
             const float *e = given + 2 * pair;
             h[2 * i] = const_loadf(e), h[2 * i + 1] = const_loadf(e + 1);
         } else {
-            const u32 both = embedding_pair(a, id, pair);
-            h[2 * i] = bf16_low(both), h[2 * i + 1] = bf16_high(both);
+            embedding_two(a, id, pair, h + 2 * i);
         }
     }
 }

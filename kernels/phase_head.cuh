@@ -12,6 +12,7 @@
 #include "phase_pick.cuh"
 #include "phase_qkv.cuh"
 
+#if P_COLUMNS == 1
 /* The final norm. Each warp stores h times the gains as B fragments, and its sum of squares; behind the barrier all
  * warps may read both. Returns the norm's scale. */
 DEV float head_norm(struct worker *w, const float *h, const float *gain) {
@@ -32,21 +33,34 @@ DEV void hidden_leave(const struct worker *w, const float *h, const float *gain,
     }
 }
 
-/* Multiplies one unit: P_HEAD_UNIT k tiles of this warp's strip, in the slot at hand. */
+/* As head_unit; `tiles` are this lane's bytes of the warp's first tile. */
+DEV void head_unit_narrow(struct worker *w, int q, const u8 *tiles, float (*d)[4]) {
+    const u32 *x = w->s->x + (q * P_HEAD_UNIT * TILE_PARTS(P_HEAD_FORMAT) * 4 + w->lane % 4) * 2;
+    UNROLL_BY(4)
+    for (int k = 0; k < P_HEAD_UNIT; k++) {
+        struct held t;
+        held_read(&t, tiles + k * (int)tile_bytes(P_HEAD_FORMAT), w->lane, P_HEAD_FORMAT);
+        product_narrow(d + (k & 1), &t, x + k * TILE_PARTS(P_HEAD_FORMAT) * 8, 1, w->lane, 0, 1, 1, P_HEAD_FORMAT);
+    }
+}
+
+/* Multiplies one unit: P_HEAD_UNIT tiles of this warp's strip, in the slot at hand. */
 DEV void head_unit(struct worker *w, int q, float (*d)[4]) {
     const u32 *x = w->s->x + (q * P_HEAD_UNIT * 4 + w->lane % 4) * 2;
     const int bytes = (int)tile_bytes(P_HEAD_FORMAT);
     const u8 *tiles =
         w->ring + (size_t)w->slot * P_SLOT_BYTES +
         (size_t)(w->warp % HEAD_SLOT_WARPS * P_HEAD_UNIT * bytes + (int)tile_lane(P_HEAD_FORMAT, w->lane));
+    if (TILE_NARROW(P_HEAD_FORMAT)) head_unit_narrow(w, q, tiles, d);
 #if !defined(REEL_SIM)
 #pragma unroll 8
 #endif
-    for (int k = 0; k < P_HEAD_UNIT; k++) {
+    for (int k = 0; k < (TILE_NARROW(P_HEAD_FORMAT) ? 0 : P_HEAD_UNIT); k++) {
         const struct quad a = tile_operand(P_HEAD_FORMAT, *(const struct quad *)(tiles + k * bytes));
         tile_product_split(d[k & 1], a, x + k * 8, X_LOW, w->lane);
     }
 }
+#endif
 
 DEV void head_wait(struct worker *w) {
     if (w->lane == 0) mbar_wait(w, w->full + (smem)w->slot * 8, w->parity, WAIT_WEIGHTS);
@@ -66,6 +80,7 @@ DEV void slots_skip(struct worker *w, int n) {
     if (w->slot >= RING_SLOTS) w->slot -= RING_SLOTS, w->parity ^= 1;
 }
 
+#if P_COLUMNS == 1
 /* Multiplies all strips of this SM. output: the row of args.logits, if that is not NULL. */
 DEV void head_consume(struct worker *w, float scale, int output) {
     const int tiles = head_tiles(w);
@@ -96,5 +111,6 @@ DEV void head_consume(struct worker *w, float scale, int output) {
     best = best_of_warp(best);
     if (w->lane == 0) w->s->best_key[w->warp] = best.key, w->s->best_id[w->warp] = best.id;
 }
+#endif
 
 #endif

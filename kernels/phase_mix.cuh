@@ -85,9 +85,10 @@ DEV void gate_dot(struct worker *w, int n, u32 (*g)[SLICE], const float *h, cons
         b += bf16_low(g[1][i]) * x + bf16_high(g[1][i]) * y;
     }
     a = xor_sum(a, 1, LANES), b = xor_sum(b, 1, LANES);
-    if (w->lane == 0) w->s->gates[n][0][w->warp] = a, w->s->gates[n][1][w->warp] = b;
+    if (w->lane == 0) OF_COLUMN(w, gates)[n][0][w->warp] = a, OF_COLUMN(w, gates)[n][1][w->warp] = b;
 }
 
+#if P_COLUMNS == 1
 /* Makes a and b after the warp has handed in mix's sums: the epilogue, which has no use for a and b, need not wait for
  * them. */
 DEV void gates_dot(struct worker *w, u32 (*g)[2][SLICE], const float *h, const float *gain) {
@@ -106,12 +107,13 @@ DEV void gates_dot(struct worker *w, u32 (*g)[2][SLICE], const float *h, const f
 
 /* ---- the product ---- */
 
-DEV void mix_consume(struct worker *w, const struct quad *t, const float *h, const float *gain) {
+DEV void mix_consume(struct worker *w, const struct held *t, const float *h, const float *gain) {
     fragments_store(w, h, gain);
     phase_product(w, t, PRELOAD(MIX), 0, w->s->part[0], P_MIX_WARP_ROWS, P_MIX_WARP_K, P_MIX_K_PARTS, P_MIX_FORMAT, h,
                   w->s->ssq[0]);
     parts_done(w);
 }
+#endif
 
 /* ---- the convolution ---- */
 
@@ -132,6 +134,7 @@ DEV int channel_of(const struct worker *w, int local) {
     return is_k * (M_KEY_HEADS * M_KEY_DIM) + w->group * P_GROUP_KEY + local - is_k * P_GROUP_KEY;
 }
 
+#if P_COLUMNS == 1
 /* Loads taps and past inputs of row `mine` of this SM. */
 DEV void convolution_load(const struct worker *w, int mine, struct convolution *c) {
     const int local = w->member * P_MIX_ROWS + mine, have = mine < P_MIX_ROWS && local < GROUP_CHANNELS;
@@ -147,6 +150,7 @@ DEV void convolution_load(const struct worker *w, int mine, struct convolution *
     for (int i = 0; i < M_TAPS - 1; i++)
         c->past[i] = have ? bits_float(plain_load32(window + i)) : 0;
 }
+#endif
 
 DEV float convolved(const struct convolution *c, float x) {
     float sum = 0;
@@ -168,6 +172,7 @@ DEV int mix_row(const struct worker *w, int n) {
     return n * (P_EPILOGUE_WARPS * LANES) + (w->warp - WARP_EPILOGUE) * LANES + w->lane;
 }
 
+#if P_COLUMNS == 1
 DEV void mix_row_publish(struct worker *w, int n, const struct convolution *c, float scale) {
     const int mine = mix_row(w, n), first = w->member * P_MIX_ROWS;
     const int row = mine < P_MIX_ROW_TILES * TILE_ROWS ? mine : 0;
@@ -192,5 +197,6 @@ DEV void mix_publish(struct worker *w) {
         mix_row_publish(w, n, &c[0], scale);
     }
 }
+#endif
 
 #endif

@@ -8,7 +8,7 @@
 #include "exchange.cuh"
 #include "product.cuh"
 
-DEV void out_consume(struct worker *w, const struct quad *t) {
+DEV void out_consume(struct worker *w, const struct held *t) {
     const u32 *from = w->s->attention + w->warp % P_OUT_K_PARTS * (P_OUT_WARP_K * 8);
     u32 x[XWORDS(OUT)];
     UNROLL

@@ -7,6 +7,7 @@
 
 #include "sample_search.cuh"
 
+#if P_COLUMNS == 1
 /* Takes one logit of this SM, of its row `own`; without `there` the row is not one of the vocabulary's. The sampler
  * gets its order key (sampling_order), after bias and penalties; args.logits gets the logit as it is, before them. */
 DEV void head_logit(struct worker *w, int own, int id, int there, float logit, int output, struct best *best) {
@@ -21,6 +22,7 @@ DEV void head_logit(struct worker *w, int own, int id, int there, float logit, i
     }
     if (a->pick && own < OWN_ROWS) kept_keys(w->s)[own] = key;
 }
+#endif
 
 /* Returns how many ids this launch has made before token t is over. */
 DEV u32 ids_before(const struct decode_args *a, int t) {
@@ -30,10 +32,11 @@ DEV u32 ids_before(const struct decode_args *a, int t) {
 /* Block 0 says BEST_STOP when the host wants no more ids, or is too far behind: the id to be made would lie more than
  * `lead` ahead of those that the host has taken. lead < MAILBOX_IDS. */
 DEV u32 host_stops(const struct worker *w, int t) {
-    const u32 ahead = ids_before(w->a, t) - shared_load(smem_of(&w->s->taken));
-    return w->block == 0 && (shared_load(smem_of(&w->s->stop)) || (int)ahead > (int)w->a->lead) ? BEST_STOP : 0;
+    const u32 ahead = ids_before(w->a, t) - shared_load(smem_of(&OF_COLUMN(w, taken)));
+    return w->block == 0 && (shared_load(smem_of(&OF_COLUMN(w, stop))) || (int)ahead > (int)w->a->lead) ? BEST_STOP : 0;
 }
 
+#if P_COLUMNS == 1
 /* The epilogue publishes the block's best logit at each token's end, after a barrier with the consumers. The epilogue
  * has fenced since the last layer: K and V of this token are visible to a block that has seen these words and fenced.
  * A token without a head has key 0. */
@@ -54,6 +57,7 @@ DEV void tokens_over_tell(struct worker *w) {
     fence_gpu();
     if (w->lane == 0) shared_store(smem_of(&w->s->tokens_over), (u32)w->token + 1);
 }
+#endif
 
 /* ---- the end of a token ---- */
 
@@ -99,8 +103,8 @@ DEV void pick_decide(const struct worker *w, int t, const struct picked *p) {
     const u32 end = end_reason(w, t, p);
     if (w->lane != 0) return;
     host_told(w, t, p, made, end);
-    w->s->id = made ? p->best.id : 0;
-    w->s->end = end;
+    OF_COLUMN(w, id) = made ? p->best.id : 0;
+    OF_COLUMN(w, COLUMN_END) = end;
     if (made && !w->dead) id_seen(w, p->best.id);
 }
 
@@ -125,6 +129,7 @@ DEV_CALL int pick_sampled(const struct decode_args *a, struct block_shared *s, u
     return w.dead;
 }
 
+#if P_COLUMNS == 1
 DEV void pick_best(struct worker *w, int t, int makes) {
     if (w->warp == 0) {
         struct picked p = { { 0, 0 }, 0, makes, 1 };
@@ -143,5 +148,6 @@ DEV void pick_token(struct worker *w, int t, int has_head) {
     else
         pick_best(w, t, makes);
 }
+#endif
 
 #endif

@@ -26,6 +26,7 @@ DEV void gains_load(const struct worker *w, const float *norm, float *gain) {
     }
 }
 
+#if P_COLUMNS == 1
 /* Stores this warp's slice of h times gain in shared memory as B fragments: rounded to bf16, and from X_LOW on what
  * rounding left over. Other warps may read it after a barrier. */
 DEV void fragments_store(const struct worker *w, const float *h, const float *gain) {
@@ -42,12 +43,13 @@ DEV void fragments_store(const struct worker *w, const float *h, const float *ga
     warp_sync();
 }
 
-DEV void qkv_consume(struct worker *w, const struct quad *t, const float *h, const float *gain) {
+DEV void qkv_consume(struct worker *w, const struct held *t, const float *h, const float *gain) {
     fragments_store(w, h, gain);
     phase_product(w, t, PRELOAD(QKV), 0, w->s->part[0], P_QKV_WARP_ROWS, P_QKV_WARP_K, P_QKV_K_PARTS, P_QKV_FORMAT, h,
                   w->s->ssq[0]);
     parts_done(w);
 }
+#endif
 
 #if M_QKV_BIAS
 /* Loads the biases of the rows that this lane will publish; 0 for padding. */
@@ -61,6 +63,7 @@ DEV void biases_load(const struct worker *w, int first, float *bias) {
 }
 #endif
 
+#if P_COLUMNS == 1
 DEV void qkv_publish(struct worker *w) {
     const struct block_shared *s = w->s;
     const int first = w->member * P_QKV_ROWS;
@@ -82,5 +85,6 @@ DEV void qkv_publish(struct worker *w) {
         publish_pair(w, to, mine, mine < P_QKV_ROWS ? QKV_GROUP_ROWS - first : 0, sum);
     }
 }
+#endif
 
 #endif

@@ -24,8 +24,13 @@ DEV void embed_phase(struct prompt_worker *r) {
                 const float *e = a->embeddings + (size_t)t * M_HIDDEN + 2 * pair;
                 low = const_loadf(e), high = const_loadf(e + 1);
             } else {
-                const u32 both = embedding_pair(a, id, pair);
+                const u32 both = NARROW_EMBEDDING ? 0 : embedding_pair(a, id, pair);
                 low = bf16_low(both), high = bf16_high(both);
+                if (NARROW_EMBEDDING) {
+                    float two[2];
+                    embedding_two(a, id, pair, two);
+                    low = two[0], high = two[1];
+                }
             }
             u32 *h = (u32 *)r->a->h + (size_t)t * M_HIDDEN + 2 * pair;
             plain_store32(h, float_bits(low)), plain_store32(h + 1, float_bits(high));
@@ -71,19 +76,31 @@ DEV int product_start(struct prompt_worker *r, const struct prefill_args *a, int
 
 KERNEL(READ_THREADS) prefill_thin(const PARAMETER struct prefill_args args, int phase, int layer) {
     struct prompt_worker r;
-    if (product_start(&r, &args, phase, layer)) thin_items(&r, phase, layer);
+    if (!product_start(&r, &args, phase, layer)) return;
+#define ITEMS(format) thin_items(&r, phase, layer, format)
+    BY_FORMAT(phase, ITEMS);
+#undef ITEMS
 }
 KERNEL(READ_THREADS) prefill_halves(const PARAMETER struct prefill_args args, int phase, int layer) {
     struct prompt_worker r;
-    if (product_start(&r, &args, phase, layer)) wide_items(&r, phase, layer, 1, 1);
+    if (!product_start(&r, &args, phase, layer)) return;
+#define ITEMS(format) wide_items(&r, phase, layer, 1, 1, format)
+    BY_FORMAT(phase, ITEMS);
+#undef ITEMS
 }
 KERNEL(READ_THREADS) prefill_wide1(const PARAMETER struct prefill_args args, int phase, int layer) {
     struct prompt_worker r;
-    if (product_start(&r, &args, phase, layer)) wide_items(&r, phase, layer, 1, 0);
+    if (!product_start(&r, &args, phase, layer)) return;
+#define ITEMS(format) wide_items(&r, phase, layer, 1, 0, format)
+    BY_FORMAT(phase, ITEMS);
+#undef ITEMS
 }
 KERNEL(READ_THREADS) prefill_wide2(const PARAMETER struct prefill_args args, int phase, int layer) {
     struct prompt_worker r;
-    if (product_start(&r, &args, phase, layer)) wide_items(&r, phase, layer, 2, 0);
+    if (!product_start(&r, &args, phase, layer)) return;
+#define ITEMS(format) wide_items(&r, phase, layer, 2, 0, format)
+    BY_FORMAT(phase, ITEMS);
+#undef ITEMS
 }
 
 KERNEL(READ_CONSUMERS) prefill_rope(const PARAMETER struct prefill_args args, int phase, int layer) {

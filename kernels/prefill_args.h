@@ -60,8 +60,8 @@ struct prefill_delta {
 };
 
 struct prefill_args {
-    /* The model, the session and this launch, as for decoding: tape, embedding, norms, qkv_vectors, rope, kv,
-     * kv_pieces, position, n_tokens, ids or embeddings (of n_tokens), patience, mailbox (end, n_evaluated and
+    /* The model, the session and this launch, as for decoding: tape, embedding, norms, qkv_vectors, rope,
+     * kv_pages, position, n_tokens, ids or embeddings (of n_tokens), patience, mailbox (end, n_evaluated and
      * faults), abort, profile. Prefill does not use the members for picking and for exchange words. */
     struct decode_args decode;
     struct prefill_cut cut[TAPE_N_PHASES]; /* by phase; the head has none */

@@ -22,6 +22,7 @@
 #define REEL_KERNELS_PREFILL_ATTENTION_CUH
 
 #include "attention_math.cuh"
+#include "kv_pages.cuh"
 #include "mma.cuh"
 #include "prefill_shared.cuh"
 
@@ -53,6 +54,8 @@ enum {
 };
 #define SCORE_NEVER (-3e38f) /* score of a masked position: its weight is 0 even where m is ATTENTION_NEVER */
 
+STATIC_ASSERT(HALF_PIECES <= P_KV_PAGE, "half_fill: a half lies in two pages at most");
+
 #if PACKED
 /* The first slot of a token's text. A token behind the last one counts as the last one. */
 DEV int text_first(const struct prompt_worker *r, int token) {
@@ -67,11 +70,6 @@ DEV int slot_position(const struct prompt_worker *r, int slot) { return slot - t
 #define SLOT_POSITION(r, slot) (slot)
 #endif
 
-DEV u8 *kv_head_pieces(const struct prompt_worker *r, int nth, int kv_head) {
-    const struct decode_args *a = &r->a->decode;
-    return a->kv + (u64)(nth * M_KV_HEADS + kv_head) * (u64)a->kv_pieces * P_KV_PIECE;
-}
-
 /* ---- rope ---- */
 
 /* This lane's words of 16 rows of a head: [row lane / 4 and + 8][dims 8 j + 2 (lane % 4) and + 1]. */
@@ -82,6 +80,7 @@ struct head_rows {
 /* 16 tokens that share a piece of the cache. The first and last piece of a chunk may also have positions outside the
  * chunk. */
 struct chunk_piece {
+    u8 *page;  /* of the piece */
     int piece; /* of the cache */
     int first; /* the token at its first position, negative where that is before the chunk */
     int whole;
@@ -266,7 +265,7 @@ DEV void rows_finish(const struct prompt_worker *r, int nth, const struct chunk_
         query_store(r, c, head, rows);
         return;
     }
-    u8 *piece = kv_head_pieces(r, nth, kv_head) + (u64)c->piece * P_KV_PIECE;
+    u8 *piece = kv_page_piece(c->page, nth * M_KV_HEADS + kv_head, c->piece);
     if (head < M_HEADS + M_KV_HEADS)
         key_store(r, c, piece, rows);
     else
@@ -303,6 +302,7 @@ DEV void rope_phase(struct prompt_worker *r, int layer) {
     for (int item = (int)block_index(); item < pieces * parts; item += blocks) {
         struct chunk_piece c;
         c.piece = first + item / parts;
+        c.page = kv_page(a, c.piece);
         c.first = c.piece * KV_POSITIONS - a->position;
         c.whole = c.first >= 0 && c.first + KV_POSITIONS <= a->n_tokens;
         angles_make(r, c.piece);
@@ -365,26 +365,53 @@ DEV int item_take(const struct prompt_worker *r, int rows, int round, struct att
 
 DEV int item_pieces(const struct attention_item *item) { return (item->end + KV_POSITIONS - 1) / KV_POSITIONS; }
 
-/* Bytes of the pieces that a half of a stage holds: those from `piece` on. */
-DEV u32 half_bytes(int piece, int pieces) {
-    const int n = pieces - piece;
-    return n <= 0 ? 0 : (u32)(n < HALF_PIECES ? n : HALF_PIECES) * P_KV_PIECE;
+/* The pieces that a half of a stage holds, which may lie in two pages: where the halves of packed texts begin at any
+ * piece, and where a page is no whole number of halves. */
+enum { HALF_IN_TWO = PACKED || P_KV_PAGE % HALF_PIECES };
+struct half {
+    const u8 *first, *rest;
+    u32 first_bytes, rest_bytes;
+};
+
+/* Finds the pieces from `piece` on, as many as there are up to `pieces`. */
+DEV struct half half_find(const struct prompt_worker *r, int row, int piece, int pieces) {
+    const int left = pieces - piece, n = left < 0 ? 0 : left < HALF_PIECES ? left : HALF_PIECES;
+    const int in_page = P_KV_PAGE - piece % P_KV_PAGE, some = HALF_IN_TWO && n > in_page ? in_page : n;
+    const struct decode_args *a = &r->a->decode;
+    struct half h = { 0, 0, 0, 0 };
+    h.first_bytes = (u32)some * P_KV_PIECE, h.rest_bytes = (u32)(n - some) * P_KV_PIECE;
+    if (n > 0) h.first = kv_piece(a, row, piece);
+    if (HALF_IN_TWO && n > some) h.rest = kv_piece(a, row, piece + some);
+    return h;
 }
 
-/* The producer warp copies the pieces of this block's items to the stages. */
+DEV void half_fill(smem to, const struct half *h, smem full) {
+    if (HALF_IN_TWO && h->rest_bytes) {
+        ring_add(to, h->first, h->first_bytes, full);
+        ring_fill(to + h->first_bytes, h->rest, h->rest_bytes, full);
+        return;
+    }
+    ring_fill(to, h->first, h->first_bytes, full);
+}
+
+/* The producer warp copies the pieces of this block's items to the stages. It asks for the pages of the next two halves
+ * before it waits for a stage to put them in. */
 DEV void attention_produce(struct prompt_worker *r, int layer) {
     const int rows = item_rows(r);
     struct attention_item item;
     if (r->w.lane >= FILL_LANES) return;
     NO_UNROLL
     for (int round = 0; item_take(r, rows, round, &item); round++) {
-        const u8 *from = kv_head_pieces(r, attention_nth(layer), item.kv_head);
-        const int pieces = item_pieces(&item);
+        const int row = attention_nth(layer) * M_KV_HEADS + item.kv_head, pieces = item_pieces(&item);
         NO_UNROLL
         for (int piece = FIRST_PIECE(&item); piece < pieces; piece += 2 * HALF_PIECES) {
-            const u8 *at = from + (u64)piece * P_KV_PIECE;
-            stage_fill(r, at, half_bytes(piece, pieces), at + HALF_PIECES * P_KV_PIECE,
-                       half_bytes(piece + HALF_PIECES, pieces), HALF_BYTES);
+            const struct half low = half_find(r, row, piece, pieces);
+            const struct half high = half_find(r, row, piece + HALF_PIECES, pieces);
+            const smem to = stage_free(r), full = smem_of(&r->s->full[r->stage]);
+            if (r->w.dead) return;
+            half_fill(to, &low, full);
+            half_fill(to + HALF_BYTES, &high, full);
+            stage_next(r);
         }
     }
 }

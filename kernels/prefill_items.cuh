@@ -12,6 +12,7 @@
 
 #include "mma.cuh"
 #include "prefill_shared.cuh"
+#include "tile_codes.cuh"
 
 enum {
     BLOCK_TOKENS = 64,
@@ -30,13 +31,16 @@ struct item {
 DEV int product_row_tiles(int phase);
 DEV int product_k_tiles(int phase);
 DEV const u8 *activations_of(const struct prompt_worker *r, int phase);
-/* The format of its weights (tile_format.h). */
-DEV int product_format(int phase);
 /* This lane's 16 bytes of the first tile of row tile `row` of the weights. Beyond the last row tile it may be any. */
 DEV const u8 *item_weights(const struct prompt_worker *r, int phase, int layer, int row);
-/* Loads n tiles of a row tile from k tile k on, as they lie in memory. Where there are none it gives zeros, since a
- * stage at the end may hold its last block of activations twice. */
-DEV void item_tiles(const struct prompt_worker *r, int phase, struct quad *t, const u8 *row, int k, const int n);
+/* Loads the tiles of n k tiles of a row tile from k tile k on, as they lie in memory. Where there are none it gives
+ * zeros, since a stage at the end may hold its last block of activations twice. format: that of the phase's weights
+ * (tile_format.h). */
+DEV void item_tiles(const struct prompt_worker *r, int phase, struct held *t, const u8 *row, int k, const int n,
+                    const int format);
+/* How many of a stage's k tiles share a scale: TILE_RUN, or more where the scale is that of more columns. A power of
+ * two. */
+DEV int product_run(const int format);
 /* A warp calls this before the products of an item. All warps see what it stores to shared memory after the next
  * barrier. */
 DEV void item_begin(struct prompt_worker *r, int phase, const struct item *it, int first_token, const int tokens);
@@ -95,12 +99,59 @@ struct wide_weights {
     int n_stages;
 };
 
+/* Multiplies a stage's tiles t, which have scales, and adds the results to d and rest. A run's products are complete
+ * before they are multiplied with its scales; where there are offsets, the sums of its inputs take the same registers
+ * after them. `from` and `atoms` are where the stage has the activations of the item's and of the tail's tokens. */
+DEV void narrow_multiply(const struct held *t, float (*d)[32], float *rest, const int blocks, const int tiles,
+                         const int tail, smem b, smem atoms, u32 atoms_step, const int format) {
+#if TILES_NARROW
+    enum { MOST_BLOCKS = 2 };
+    const int parts = TILE_PARTS(format), whole = product_run(format), run = whole < tiles ? whole : tiles;
+    UNROLL
+    for (int first = 0; first < tiles; first += run) {
+        const struct factors f = held_factors(&t[first / parts], format, first % parts / TILE_RUN(format));
+        UNROLL
+        for (int number = 0; number < TILE_NUMBERS(format); number++) {
+            float sum[MOST_BLOCKS][32], sum_rest[4] = { 0, 0, 0, 0 };
+            struct quad a[STAGE_TILES]; /* they stay as they are until the products are over */
+            UNROLL
+            for (int i = 0; i < 32 * blocks; i++)
+                sum[i / 32][i % 32] = 0;
+            UNROLL
+            for (int i = first; i < first + run; i++)
+                a[i - first] = number ? tile_ones() : tile_part(format, t[i / parts].codes, i % parts);
+            panels_begin();
+            UNROLL
+            for (int i = first; i < first + run; i++) {
+                UNROLL
+                for (int j = 0; j < blocks; j++)
+                    panel_mma(sum[j], a[i - first], b + (u32)(i / 4 * COLUMNS_AT + j * BLOCK_BYTES), i % 4);
+                if (tail) atom_mma(sum_rest, a[i - first], atoms + (u32)(i / 4) * atoms_step, i % 4);
+            }
+            panels_commit();
+            panels_wait(sum, blocks);
+            if (tail) atom_wait(sum_rest);
+            panels_keep(a, run);
+            const float *by = number ? f.offset : f.scale;
+            UNROLL
+            for (int i = 0; i < 32 * blocks; i++)
+                d[i / 32][i % 32] += by[i % 4 / 2] * sum[i / 32][i % 32];
+            UNROLL
+            for (int i = 0; i < 4; i++)
+                if (tail) rest[i] += by[i / 2] * sum_rest[i];
+        }
+    }
+#else
+    (void)t, (void)d, (void)rest, (void)blocks, (void)tiles, (void)tail, (void)b, (void)atoms, (void)atoms_step;
+    (void)format;
+#endif
+}
+
 /* A warp makes an item's products: d[blocks][32], and with `tail` also rest[4]. t holds the item's first tiles before,
  * and the next item's first tiles after. */
-DEV void wide_multiply(struct prompt_worker *r, int phase, const struct wide_weights *w, struct quad *t, float (*d)[32],
-                       float *rest, const int blocks, const int tiles, const int tail) {
-    const int format = product_format(phase);
-    struct quad next[STAGE_TILES];
+DEV void wide_multiply(struct prompt_worker *r, int phase, const struct wide_weights *w, struct held *t, float (*d)[32],
+                       float *rest, const int blocks, const int tiles, const int tail, const int format) {
+    struct held next[STAGE_TILES];
     UNROLL
     for (int i = 0; i < 32 * blocks; i++)
         d[i / 32][i % 32] = 0;
@@ -110,51 +161,58 @@ DEV void wide_multiply(struct prompt_worker *r, int phase, const struct wide_wei
         const int last = stage + 1 == w->n_stages;
         const u8 *later = last ? w->next_row : w->row;
         const int later_k = w->first_tile + (last ? 0 : (stage + 1) * STAGE_TILES);
-        if (G_WGMMA) item_tiles(r, phase, next, later, later_k, tiles);
+        if (G_WGMMA) item_tiles(r, phase, next, later, later_k, tiles, format);
         const smem b = smem_of(stage_take(r)) + w->stage_at;
         const smem atoms = blocks == 2 ? stage_tail(r) : b + BLOCK_BYTES; /* the tail's */
         const u32 atoms_step = blocks == 2 ? ATOM_BYTES : COLUMNS_AT;
-        panels_begin();
+        if (TILE_NARROW(format)) {
+            narrow_multiply(t, d, rest, blocks, tiles, tail, b, atoms, atoms_step, format);
+            if (!G_WGMMA) item_tiles(r, phase, t, later, later_k, tiles, format);
+        } else
+            panels_begin();
         UNROLL
-        for (int i = 0; i < tiles; i++) {
-            const struct quad a = tile_operand(format, t[i]);
+        for (int i = 0; i < tiles && !TILE_NARROW(format); i++) {
+            const struct quad a = tile_operand(format, t[i].codes);
             UNROLL
             for (int j = 0; j < blocks; j++)
                 panel_mma(d[j], a, b + (u32)(i / 4 * COLUMNS_AT + j * BLOCK_BYTES), i % 4);
             if (tail) atom_mma(rest, a, atoms + (u32)(i / 4) * atoms_step, i % 4);
-            if (!G_WGMMA) item_tiles(r, phase, t + i, later, later_k + i, 1); /* it is free again at once */
+            if (!G_WGMMA) item_tiles(r, phase, t + i, later, later_k + i, 1, format); /* it is free again at once */
         }
-        panels_commit();
-        panels_wait(d, blocks);
-        if (tail) atom_wait(rest);
+        if (!TILE_NARROW(format)) {
+            panels_commit();
+            panels_wait(d, blocks);
+            if (tail) atom_wait(rest);
+        }
         u32 seen = tail ? float_bits(rest[0]) : 0;
         UNROLL
         for (int j = 0; j < 8 * blocks; j++)
             seen ^= float_bits(d[j / 8][j % 8 * 4]);
         stage_give(r, seen);
         UNROLL
-        for (int i = 0; G_WGMMA && i < tiles; i++)
+        for (int i = 0; G_WGMMA && i < tiles / TILE_PARTS(format); i++)
             t[i] = next[i];
     }
 }
 
 /* A consumer warp makes all items of one phase that are wide, or with `split` are halves. It loads weights a stage
  * ahead, and at the end of an item those of the next item's first stage. */
-DEV void wide_items(struct prompt_worker *r, int phase, int layer, const int blocks, const int split) {
+DEV void wide_items(struct prompt_worker *r, int phase, int layer, const int blocks, const int split,
+                    const int format) {
     enum { MOST_BLOCKS = 2 };
     const int row_tiles = product_row_tiles(phase);
     const int rows = split ? 4 : 8, tiles = split ? STAGE_TILES / 2 : STAGE_TILES, half = r->w.warp / 4;
     const int across = wide_across(r->n_tokens, blocks), tokens = BLOCK_TOKENS * blocks;
     const int n_items = (row_tiles + rows - 1) / rows * across, step = (int)block_count();
     const int mine = split ? r->w.warp % 4 : r->w.warp;
-    struct quad t[STAGE_TILES];
+    struct held t[STAGE_TILES];
     struct wide_weights w;
     struct item it;
     it.which = 0;
     w.first_tile = split ? half * tiles : 0, w.stage_at = (u32)(split ? half * COLUMNS_AT : 0);
     w.n_stages = (product_k_tiles(phase) + STAGE_TILES - 1) / STAGE_TILES;
     w.row = item_weights(r, phase, layer, r->w.block / across * rows + mine);
-    item_tiles(r, phase, t, w.row, w.first_tile, tiles);
+    item_tiles(r, phase, t, w.row, w.first_tile, tiles, format);
     previous_over();
     NO_UNROLL
     for (int item = r->w.block; item < n_items; item += step) {
@@ -165,9 +223,9 @@ DEV void wide_items(struct prompt_worker *r, int phase, int layer, const int blo
         item_begin(r, phase, &it, 0, tokens);
         if (tail) item_begin(r, phase, &it, tokens, ATOM_TOKENS);
         if (TAIL_TOKENS && tail)
-            wide_multiply(r, phase, &w, t, d, rest, blocks, tiles, 1);
+            wide_multiply(r, phase, &w, t, d, rest, blocks, tiles, 1, format);
         else
-            wide_multiply(r, phase, &w, t, d, rest, blocks, tiles, 0);
+            wide_multiply(r, phase, &w, t, d, rest, blocks, tiles, 0, format);
         w.row = w.next_row;
         readers_sync(); /* the scales are there, and everyone is done with the item before */
         prompt_worker_anew(r);

@@ -64,7 +64,7 @@ DEV const u8 *weights_row(const struct prompt_worker *r, int phase, int layer, i
 }
 /* Tiles from k tile 0 of a row tile to its k tile k. */
 #define K_AT(S)                                                                                                        \
-    ((u32)(k % P_##S##_K_TILES % P_##S##_WARP_K * P_##S##_WARP_ROWS * P_WARPS +                                        \
+    ((u32)(k % P_##S##_K_TILES % P_##S##_WARP_K / TILE_PARTS(P_##S##_FORMAT) * P_##S##_WARP_ROWS * P_WARPS +           \
            k % P_##S##_K_TILES / P_##S##_WARP_K) +                                                                     \
      (u32)(k / P_##S##_K_TILES) * (u32)(P_GROUP_SMS * (P_SM_BYTES / tile_bytes(P_##S##_FORMAT))))
 
@@ -81,16 +81,49 @@ DEV void k_places_make(struct prompt_worker *r, int phase) {
 }
 
 /* Loads n tiles, `step` places apart, as they lie in memory; zeros for NO_PLACE. */
-DEV void weights_load(struct quad *t, const u8 *row, const u32 *places, const int n, const int step, int format) {
+DEV void weights_load(struct held *t, const u8 *row, const u32 *places, const int n, const int step, int lane,
+                      const int format) {
     UNROLL
     for (int i = 0; i < n; i++) {
         const u32 place = places[i * step];
-        t[i] = const_load128(row + (u64)place * tile_bytes(format), place != NO_PLACE);
+        held_load(&t[i], row + (u64)place * tile_bytes(format), place != NO_PLACE, lane, format);
     }
 }
-DEV void item_tiles(const struct prompt_worker *r, int phase, struct quad *t, const u8 *row, int k, const int n) {
-    weights_load(t, row, r->s->k_place + k, n, 1, product_format(phase));
+DEV void item_tiles(const struct prompt_worker *r, int phase, struct held *t, const u8 *row, int k, const int n,
+                    const int format) {
+    (void)phase;
+    weights_load(t, row, r->s->k_place + k, n / TILE_PARTS(format), TILE_PARTS(format), r->w.lane, format);
 }
+
+/* Scales of 128 columns or more are those of a whole stage where every product's k tiles fill stages, without padding
+ * between the groups' slices. */
+DEV int product_run(const int format) {
+    const int whole = X_TILES % STAGE_TILES == 0 && P_QKV_K_TILES % STAGE_TILES == 0 &&
+                      P_OUT_K_TILES % STAGE_TILES == 0 && P_DOWN_K_TILES % STAGE_TILES == 0 &&
+                      P_GROUP_Q == P_OUT_K_TILES * TILE_K && P_GROUP_INTERMEDIATE == P_DOWN_K_TILES * TILE_K &&
+                      (!M_DELTA || P_GROUP_VALUE == P_GROUP_Q);
+    return whole && TILE_GROUP(format) >= 3 ? STAGE_TILES : TILE_RUN(format);
+}
+
+/* Calls f(format) with the format of a phase's weights, so that the compiler knows it in each of the calls. */
+#define BY_FORMAT(phase, f)                                                                                            \
+    do {                                                                                                               \
+        const int of_phase = product_format(phase);                                                                    \
+        if (of_phase == P_QKV_FORMAT)                                                                                  \
+            f(P_QKV_FORMAT);                                                                                           \
+        else if (P_OUT_FORMAT != P_QKV_FORMAT && of_phase == P_OUT_FORMAT)                                             \
+            f(P_OUT_FORMAT);                                                                                           \
+        else if (P_GATE_UP_FORMAT != P_QKV_FORMAT && P_GATE_UP_FORMAT != P_OUT_FORMAT && of_phase == P_GATE_UP_FORMAT) \
+            f(P_GATE_UP_FORMAT);                                                                                       \
+        else if (P_DOWN_FORMAT != P_QKV_FORMAT && P_DOWN_FORMAT != P_OUT_FORMAT &&                                     \
+                 P_DOWN_FORMAT != P_GATE_UP_FORMAT && of_phase == P_DOWN_FORMAT)                                       \
+            f(P_DOWN_FORMAT);                                                                                          \
+        else if (MIX_IS_OTHER && of_phase == P_MIX_FORMAT)                                                             \
+            f(P_MIX_FORMAT);                                                                                           \
+    } while (0)
+#define MIX_IS_OTHER                                                                                                   \
+    (M_DELTA && P_MIX_FORMAT != P_QKV_FORMAT && P_MIX_FORMAT != P_OUT_FORMAT && P_MIX_FORMAT != P_GATE_UP_FORMAT &&    \
+     P_MIX_FORMAT != P_DOWN_FORMAT)
 
 DEV const u8 *activations_of(const struct prompt_worker *r, int phase) {
     return phase == TAPE_OUT ? r->a->attention : phase == TAPE_DOWN ? r->a->gated : r->a->x;
@@ -386,29 +419,64 @@ DEV const u8 *item_weights(const struct prompt_worker *r, int phase, int layer, 
 DEV int thin_blocks(const struct prompt_worker *r) { return STAGE_BYTES / (r->a->room * 128) / 2 * 2; }
 
 /* Loads 8 tiles of a warp, or `left` if fewer are left. A warp's eighth of k is every eighth tile of a row tile. */
-DEV void thin_load(struct quad *t, const u8 *from, const u32 *places, int left, int format) {
+DEV void thin_load(struct held *t, const u8 *from, const u32 *places, int left, int lane, const int format) {
     if (left >= 8) {
-        weights_load(t, from, places, 8, STAGE_TILES, format);
+        weights_load(t, from, places, 8, STAGE_TILES, lane, format);
         return;
     }
     UNROLL
     for (int i = 0; i < 8; i++)
-        if (i < left) weights_load(t + i, from, places + i * STAGE_TILES, 1, 1, format);
+        if (i < left) weights_load(t + i, from, places + i * STAGE_TILES, 1, 1, lane, format);
+}
+
+/* Multiplies the warp's part of a tile that has scales. Eight warps have a stage's k tiles, so a warp's part is always
+ * the same one; where a tile has two or four, as many warps load it. */
+DEV void thin_multiply(const struct prompt_worker *r, float *d, const struct held *t, smem b, int atoms,
+                       const int format) {
+#if TILES_NARROW
+    const int part = r->w.warp % TILE_PARTS(format);
+    struct factors f = held_factors(t, format, 0);
+    UNROLL
+    for (int i = 1; i < TILE_RUNS(format); i++) { /* registers have no index that is known late */
+        const struct factors other = held_factors(t, format, i);
+        if (part / TILE_RUN(format) == i) f = other;
+    }
+    UNROLL
+    for (int number = 0; number < TILE_NUMBERS(format); number++) {
+        struct quad a = number ? tile_ones() : tile_part(format, t->codes, 0);
+        const float *by = number ? f.offset : f.scale;
+        float sum[32];
+        UNROLL
+        for (int i = 1; i < TILE_PARTS(format); i++)
+            if (part == i && !number) a = tile_part(format, t->codes, i);
+        UNROLL
+        for (int i = 0; i < 32; i++)
+            sum[i] = 0;
+        warp_panel_mma(sum, a, b, r->w.warp % 4, atoms);
+        UNROLL
+        for (int i = 0; i < 32; i++) {
+            if (i / 4 >= atoms) break;
+            d[i] += by[i % 4 / 2] * sum[i];
+        }
+    }
+#else
+    (void)r, (void)d, (void)t, (void)b, (void)atoms, (void)format;
+#endif
 }
 
 /* A consumer warp makes all thin items of one phase. What counts is how much of the weights is on its way. So a warp
  * asks for 8 of its tiles at once, and for the first 8 while the launch before this one still runs. */
-DEV void thin_items(struct prompt_worker *r, int phase, int layer) {
+DEV void thin_items(struct prompt_worker *r, int phase, int layer, const int format) {
     enum { BATCH = 8 };
     const int n_turns = (product_k_tiles(phase) + STAGE_TILES - 1) / STAGE_TILES; /* tiles of a warp */
-    const int n_items = product_row_tiles(phase), step = (int)block_count(), format = product_format(phase);
+    const int n_items = product_row_tiles(phase), step = (int)block_count();
     const int atoms = r->a->room / ATOM_TOKENS, stage_turns = thin_blocks(r) / 2;
     const u32 *places = r->s->k_place + r->w.warp;
     const u8 *from = item_weights(r, phase, layer, r->w.block);
-    struct quad t[BATCH], next[BATCH];
+    struct held t[BATCH], next[BATCH];
     struct item it;
     it.which = 0, it.token = 0;
-    thin_load(t, from, places, n_turns, format);
+    thin_load(t, from, places, n_turns, r->w.lane, format);
     previous_over();
     if (!sums_groups(phase)) scales_make(r, &it, 0, BLOCK_TOKENS);
     NO_UNROLL
@@ -427,12 +495,15 @@ DEV void thin_items(struct prompt_worker *r, int phase, int layer) {
         for (int first = 0; first < n_turns; first += BATCH) {
             const int more = first + BATCH < n_turns;
             thin_load(next, more ? from : from_next, places + (more ? (first + BATCH) * STAGE_TILES : 0),
-                      more ? n_turns - first - BATCH : n_turns, format);
+                      more ? n_turns - first - BATCH : n_turns, r->w.lane, format);
             UNROLL
             for (int i = 0; i < BATCH; i++) {
                 if (first + i >= n_turns) break;
                 if (turn == 0) b = smem_of(stage_take(r)) + (u32)(r->w.warp / 4 * r->a->room * 128);
-                warp_panel_mma(d, tile_operand(format, t[i]), b, r->w.warp % 4, atoms);
+                if (TILE_NARROW(format))
+                    thin_multiply(r, d, &t[i], b, atoms, format);
+                else
+                    warp_panel_mma(d, tile_operand(format, t[i].codes), b, r->w.warp % 4, atoms);
                 b += (u32)(2 * r->a->room * 128);
                 if (++turn < stage_turns && first + i + 1 < n_turns) continue;
                 UNROLL

@@ -155,18 +155,25 @@ struct tails {
     u32 bytes; /* of each; may be 0 */
 };
 
-/* The producer's FILL_LANES lanes fill the next stage, when it is free, with two runs of bytes, either perhaps empty,
- * and fill its tail. */
-DEV void stage_fill_all(struct prompt_worker *r, const u8 *first, u32 first_bytes, const u8 *second, u32 second_bytes,
-                        u32 second_at, const struct tails *tails) {
-    const smem full = smem_of(&r->s->full[r->stage]), to = smem_of(r->stages) + (u32)r->stage * STAGE_BYTES;
+/* The producer's FILL_LANES lanes wait until the next stage is free. Returns where it lies. It is not to be filled when
+ * the worker is dead. */
+DEV smem stage_free(struct prompt_worker *r) {
     if (!r->first_lap) {
+        const smem full = smem_of(&r->s->full[r->stage]);
         u32 polls = 0;
         while (!mbar_test(smem_of(&r->s->empty[r->stage]), r->parity ^ 1) && !r->w.dead)
             if (++polls % POLLS_A_LOOK == 0)
                 r->w.dead = wait_over(r->w.a, WAIT_ROOM, polls, r->parity, full, r->w.token, r->w.layer);
         if (FILL_LANES > 1) lanes_agree(&r->w);
     }
+    return smem_of(r->stages) + (u32)r->stage * STAGE_BYTES;
+}
+
+/* The producer's FILL_LANES lanes fill the next stage, when it is free, with two runs of bytes, either perhaps empty,
+ * and fill its tail. */
+DEV void stage_fill_all(struct prompt_worker *r, const u8 *first, u32 first_bytes, const u8 *second, u32 second_bytes,
+                        u32 second_at, const struct tails *tails) {
+    const smem full = smem_of(&r->s->full[r->stage]), to = stage_free(r);
     if (r->w.dead) return;
     if (TAIL_TOKENS && tails->bytes) {
         ring_add(stage_tail(r), tails->first, tails->bytes, full);

@@ -9,7 +9,7 @@
 #include "ring.cuh"
 
 /* How many tiles a warp has in a phase, and how many of them it holds in registers before its input arrives. */
-#define TILES(S)   (P_##S##_WARP_ROWS * P_##S##_WARP_K)
+#define TILES(S)   (P_##S##_WARP_ROWS * P_##S##_WARP_K / TILE_PARTS(P_##S##_FORMAT))
 #define PRELOAD(S) (TILES(S) < PRELOAD_TILES ? TILES(S) : PRELOAD_TILES)
 /* TILES_TAKE takes the preloaded tiles out of the ring into t, in the bytes of their format. XWORDS is how many words
  * of the phase's input one lane holds. */
@@ -26,12 +26,61 @@ enum {
     ACCUMULATORS = MAX(MAX_WARP_ROWS, 2)
 };
 
+/* As product and, with `split`, as product_split: with tiles that have scales. */
+DEV void product_narrow(float (*d)[4], const struct held *t, const u32 *x, const int split, int lane, int first, int n,
+                        int warp_rows, const int format) {
+#if TILES_NARROW
+    enum { MOST_PARTS = 4 };
+    const int parts = TILE_PARTS(format), run = TILE_RUN(format);
+    u32 b0[MOST_PARTS], b1[MOST_PARTS];
+    float ones[MOST_PARTS][4]; /* of each run */
+    UNROLL
+    for (int i = first; i < first + n; i++) {
+        const int k = i / warp_rows, r = i % warp_rows, fresh = i == first || r == 0;
+        UNROLL
+        for (int j = 0; j < parts; j++) {
+            const int word = (k * parts + j) / 4, of_word = (k * parts + j) % 4 * 8;
+            if (!fresh || split) continue;
+            b0[j] = shuffle(x[word], of_word + (lane & 3));
+            b1[j] = shuffle(x[word], of_word + 4 + (lane & 3));
+        }
+        UNROLL
+        for (int j = 0; j < parts; j += run) {
+            float sum[4] = { 0, 0, 0, 0 }, *one = ones[j / run];
+            if (fresh) one[0] = one[1] = one[2] = one[3] = 0;
+            UNROLL
+            for (int part = j; part < j + run; part++) {
+                const struct quad a = tile_part(format, t[i - first].codes, part);
+                const u32 *slice = x + (k * parts + part) * 8;
+                if (split)
+                    tile_product_split(sum, a, slice, X_LOW, lane);
+                else
+                    tile_product(sum, a, b0[part], b1[part]);
+                if (!TILE_OFFSETS(format) || !fresh) continue;
+                if (split)
+                    tile_product_split(one, tile_ones(), slice, X_LOW, lane);
+                else
+                    tile_product(one, tile_ones(), b0[part], b1[part]);
+            }
+            const struct factors f = held_factors(&t[i - first], format, j / run);
+            run_add(d[warp_rows == 1 ? k & 1 : r], sum, one, 4, &f, format);
+        }
+    }
+#else
+    (void)d, (void)t, (void)x, (void)split, (void)lane, (void)first, (void)n, (void)warp_rows, (void)format;
+#endif
+}
+
 /* Multiplies the warp's n tiles from `first` on, which are in the phase's format. x holds the warp's slice of the
  * vector: word i of the slice is in register i / 32 of lane i % 32. A single row tile gets two accumulators, so that
  * the chains of dependent products are shorter. */
-DEV void product(float (*d)[4], const struct quad *t, const u32 *x, int lane, int first, int n, int warp_rows,
+DEV void product(float (*d)[4], const struct held *t, const u32 *x, int lane, int first, int n, int warp_rows,
                  const int format) {
     u32 b0 = 0, b1 = 0;
+    if (TILE_NARROW(format)) {
+        product_narrow(d, t, x, 0, lane, first, n, warp_rows, format);
+        return;
+    }
     UNROLL
     for (int i = first; i < first + n; i++) {
         const int k = i / warp_rows, r = i % warp_rows;
@@ -39,18 +88,23 @@ DEV void product(float (*d)[4], const struct quad *t, const u32 *x, int lane, in
             b0 = shuffle(x[k / 4], k % 4 * 8 + (lane & 3));
             b1 = shuffle(x[k / 4], k % 4 * 8 + 4 + (lane & 3));
         }
-        tile_product(d[warp_rows == 1 ? k & 1 : r], tile_operand(format, t[i - first]), b0, b1);
+        tile_product(d[warp_rows == 1 ? k & 1 : r], tile_operand(format, t[i - first].codes), b0, b1);
     }
 }
 
 /* Does the same with the warp's slice of the normed vector in shared memory. The vector is there in two halves, so it
  * has 16 significant bits instead of 8; the products have columns to spare for the second half. */
-DEV void product_split(float (*d)[4], const struct quad *t, const u32 *x, int lane, int first, int n, int warp_rows,
+DEV void product_split(float (*d)[4], const struct held *t, const u32 *x, int lane, int first, int n, int warp_rows,
                        const int format) {
+    if (TILE_NARROW(format)) {
+        product_narrow(d, t, x, 1, lane, first, n, warp_rows, format);
+        return;
+    }
     UNROLL
     for (int i = first; i < first + n; i++) {
         const int k = i / warp_rows, r = i % warp_rows;
-        tile_product_split(d[warp_rows == 1 ? k & 1 : r], tile_operand(format, t[i - first]), x + k * 8, X_LOW, lane);
+        tile_product_split(d[warp_rows == 1 ? k & 1 : r], tile_operand(format, t[i - first].codes), x + k * 8, X_LOW,
+                           lane);
     }
 }
 
@@ -84,12 +138,14 @@ DEV void parts_store(const struct worker *w, float (*d)[4], float *part, int war
     }
 }
 
+#if P_COLUMNS == 1
 /* Takes one warp through a phase, from its input to its partial sums: first the `preload` tiles in t, then the rest
  * from the ring as it comes. The input is x, as in `product`. Where x is NULL the input is the normed vector in shared
  * memory, made of h; then the warp also stores its share of h's sum of squares in ssq, after the products. */
-DEV void phase_product(struct worker *w, const struct quad *t, int preload, const u32 *x, float *part, int warp_rows,
+DEV void phase_product(struct worker *w, const struct held *t, int preload, const u32 *x, float *part, int warp_rows,
                        int warp_k, int k_parts, const int format, const float *h, float *ssq) {
     const u32 *slice = w->s->x + (w->warp * P_QKV_WARP_K * 4 + w->lane % 4) * 2;
+    const int tiles = warp_rows * warp_k / TILE_PARTS(format);
     float d[ACCUMULATORS][4];
     UNROLL
     for (int i = 0; i < ACCUMULATORS; i++)
@@ -98,18 +154,18 @@ DEV void phase_product(struct worker *w, const struct quad *t, int preload, cons
         product(d, t, x, w->lane, 0, preload, warp_rows, format);
     else
         product_split(d, t, slice, w->lane, 0, preload, warp_rows, format);
-    if (preload < warp_rows * warp_k) stream_freely(w, 1);
+    if (preload < tiles) stream_freely(w, 1);
     UNROLL
-    for (int i = preload; i < warp_rows * warp_k; i += P_SLOT_TILES) {
-        struct quad more[P_SLOT_TILES];
-        const int left = warp_rows * warp_k - i, n = left < P_SLOT_TILES ? left : P_SLOT_TILES;
+    for (int i = preload; i < tiles; i += P_SLOT_TILES) {
+        struct held more[P_SLOT_TILES];
+        const int left = tiles - i, n = left < P_SLOT_TILES ? left : P_SLOT_TILES;
         tiles_take(w, more, n, format);
         if (x)
             product(d, more, x, w->lane, i, n, warp_rows, format);
         else
             product_split(d, more, slice, w->lane, i, n, warp_rows, format);
     }
-    if (preload < warp_rows * warp_k) stream_freely(w, 0);
+    if (preload < tiles) stream_freely(w, 0);
     if (!x) {
         ssq_store(w, h, ssq);
         UNROLL
@@ -118,6 +174,7 @@ DEV void phase_product(struct worker *w, const struct quad *t, int preload, cons
     }
     parts_store(w, d, part, warp_rows, k_parts);
 }
+#endif
 
 /* Adds up n neighbouring floats in a fixed order. The first one's address is a multiple of 16. */
 DEV float sum_run(const float *p, int n) {

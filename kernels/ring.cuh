@@ -11,11 +11,13 @@
 #define REEL_KERNELS_RING_CUH
 
 #include "shared.cuh"
+#include "tile_codes.cuh"
 
 enum {
     HEAD_SLOT_WARPS = P_WARPS * P_SLOT_TILES / P_HEAD_UNIT, /* warps that have a unit in a slot */
     HEAD_ROW_SLOTS = P_WARPS / HEAD_SLOT_WARPS,             /* slots that hold a unit of each warp */
-    HEAD_UNITS = P_HEAD_K_TILES / P_HEAD_UNIT               /* units of a strip, which is 16 rows of the head */
+    HEAD_UNITS =
+        P_HEAD_K_TILES / TILE_PARTS(P_HEAD_FORMAT) / P_HEAD_UNIT /* units of a strip, which is 16 rows of the head */
 };
 
 /* How many bytes of a slot the tiles of a format fill. Slots are P_SLOT_BYTES apart, which is enough for the widest
@@ -59,7 +61,7 @@ DEV void slots_wait(struct worker *w, int first, int n) {
 
 /* Brings this warp's next n tiles of the phase at hand into registers, in the bytes of their format, and gives the
  * slots back. n is a multiple of P_SLOT_TILES, or what is left of the phase. */
-DEV void tiles_take(struct worker *w, struct quad *t, int n, const int format) {
+DEV void tiles_take(struct worker *w, struct held *t, int n, const int format) {
     const int slots = (n + P_SLOT_TILES - 1) / P_SLOT_TILES;
     int mine = w->slot + w->lane; /* lane i gives back slot i */
     if (mine >= RING_SLOTS) mine -= RING_SLOTS;
@@ -67,8 +69,8 @@ DEV void tiles_take(struct worker *w, struct quad *t, int n, const int format) {
     slots_wait(w, 0, slots);
     UNROLL
     for (int i = 0; i < n; i++) {
-        t[i] = *(const struct quad *)slot_tile(w, i % P_SLOT_TILES, format);
-        seen ^= t[i].w;
+        held_read(&t[i], slot_tile(w, i % P_SLOT_TILES, format), w->lane, format);
+        seen ^= held_seen(&t[i], format);
         if (i % P_SLOT_TILES == P_SLOT_TILES - 1 || i == n - 1) slot_next(w);
     }
     warp_sync();
@@ -191,7 +193,11 @@ DEV void weights_produce(struct worker *w) {
     const struct decode_args *a = w->a;
     const u8 *tape = a->tape + (u64)w->block * P_SM_BYTES;
     const int strips = head_tiles(w);
+#if P_COLUMNS > 1
+    const int n_tokens = w->all->n_passes, head_from = 0;
+#else
     const int n_tokens = a->n_tokens, head_from = a->head_from;
+#endif
     struct weight_stream p;
     stream_start(w, &p);
     if (w->lane >= FILL_LANES) return;

@@ -29,6 +29,9 @@ DEV struct worker sampler_worker(const struct decode_args *a, struct block_share
     w.warp = (int)(thread_index() / LANES), w.lane = (int)(thread_index() % LANES);
     w.epoch = epoch;
     w.token = t, w.layer = M_LAYERS, w.dead = dead;
+#if P_COLUMNS > 1
+    w.column = (int)s->pick_column;
+#endif
     return w;
 }
 

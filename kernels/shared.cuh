@@ -67,6 +67,13 @@ struct worker {
     int token, layer;             /* at hand, for fault reports */
     u32 zero;                     /* 0, which the compiler does not know: see mbar_arrive_after */
     int dead;                     /* a wait gave up somewhere: this thread polls no more */
+#if P_COLUMNS > 1
+    const struct columns_args *all;
+    int column;          /* the one at hand: `a` is what the launch says of it */
+    u32 running;         /* these have a bit for each column: it is not over, */
+    u32 splits, attends; /* its attention is split over the group, this block takes part in its attention */
+    int o_turn;          /* which buffer has the warps' partial attention */
+#endif
 };
 
 /* Called before a phase. It hides from the compiler where these numbers come from: what a phase computes from them

@@ -10,20 +10,23 @@
 #define REEL_KERNELS_SHORT_ATTENTION_CUH
 
 #include "attention_math.cuh"
+#include "kv_pages.cuh"
 #include "mma.cuh"
+#include "short_far.cuh"
 #include "short_shared.cuh"
 
 enum {
     HEAD_BLOCKS = M_HEAD_DIM / 8,                      /* of 8 dims */
     GROUP_ROWS = P_GROUP_HEADS + 2 * P_GROUP_KV_HEADS, /* heads of a group: q, k, v */
     KV_QUERIES = P_GROUP_HEADS / P_GROUP_KV_HEADS,     /* q heads of a KV head */
-    BLOCK_HEADS = SHORT_HEADS(KV_QUERIES, M_HEAD_DIM)  /* that a warp has at once */
+    BLOCK_HEADS = SHORT_HEADS(KV_QUERIES, M_HEAD_DIM), /* that a warp has at once */
+    SHARES = SHORT_FAR ? P_GROUP_SMS : 1               /* SMs that share the positions */
 };
 STATIC_ASSERT(P_GROUP_HEADS / BLOCK_HEADS * ATOMS <= P_WARPS, "the plan gives a warp more than one block of rows");
 #define SCORE_NEVER (-3e38f) /* score of a masked position: its weight is 0 beside ATTENTION_NEVER too */
 
-/* Once a launch: computes the angles of the rotation, and clears q and v. Zeros of q are what out's padding and
- * tokens beyond the last are multiplied with. All threads. */
+/* Once a launch: computes the angles of the rotation, notes the pages of the launch's own tokens, and clears q and v.
+ * Zeros of q are what out's padding and tokens beyond the last are multiplied with. All threads. */
 DEV void attention_prepare(struct short_worker *b) {
     struct block_shared *s = b->w.s;
     NO_UNROLL
@@ -33,16 +36,18 @@ DEV void attention_prepare(struct short_worker *b) {
         float *at = s->angle[row] + 2 * dim;
         sine_cosine((float)position * const_loadf(b->w.a->rope + dim), at + 1, at);
     }
+    const int first = b->w.a->position / KV_POSITIONS, last = (b->w.a->position + b->n_tokens - 1) / KV_POSITIONS;
+    for (int i = (int)thread_index(); i <= last - first; i += P_THREADS)
+        s->page[i] = (u64)kv_page(b->w.a, first + i);
     for (int i = (int)thread_index(); i < P_OUT_K_TILES * ATOMS * LANES; i += P_THREADS)
         s->q[i].low = s->q[i].high = 0;
     for (int i = (int)thread_index(); i < (int)(sizeof s->v / sizeof *s->v); i += P_THREADS)
         s->v[i].x = s->v[i].y = s->v[i].z = s->v[i].w = 0; /* an atom alone fills half of its tiles */
 }
 
-/* Where one of the group's KV heads begins in the cache. */
-DEV u8 *cache_pieces(const struct short_worker *b, int kv_head) {
-    const int head = b->w.layer * M_KV_HEADS + b->w.group * P_GROUP_KV_HEADS + kv_head;
-    return b->w.a->kv + (u64)(u32)head * (u64)b->w.a->kv_pieces * P_KV_PIECE;
+/* The row of a page (kv_layout.h) that one of the group's KV heads has. */
+DEV int cache_row(const struct short_worker *b, int kv_head) {
+    return b->w.layer * M_KV_HEADS + b->w.group * P_GROUP_KV_HEADS + kv_head;
 }
 
 /* ---- q, k and v of an atom of tokens ---- */
@@ -109,7 +114,15 @@ DEV void value_store(const struct short_worker *b, struct quad *to, int second, 
 DEV void cache_store(const struct short_worker *b, int kv_head, int atom, int is_v, const struct quad *tiles) {
     const struct decode_args *a = b->w.a;
     const int lane = b->w.lane, first = atom * ATOM_TOKENS + (is_v ? lane % 4 * 2 : lane / 4);
-    u8 *pieces = cache_pieces(b, kv_head);
+    /* this lane's token and the one behind it, or the last token where it has none */
+    u8 *pieces[2];
+    UNROLL
+    for (int i = 0; i < 2; i++) {
+        const int token = first + i < b->n_tokens ? first + i : b->n_tokens - 1;
+        const int piece = (a->position + token) / KV_POSITIONS;
+        u8 *page = (u8 *)b->w.s->page[piece - a->position / KV_POSITIONS];
+        pieces[i] = kv_page_piece(page, cache_row(b, kv_head), piece);
+    }
     NO_UNROLL
     for (int t = 0; t < AT_TILES; t++) {
         const u32 *tile = &tiles[t * LANES + lane].x + (is_v ? atom % 2 * 2 : atom % 2);
@@ -120,7 +133,7 @@ DEV void cache_store(const struct short_worker *b, int kv_head, int atom, int is
             const int w = is_v ? i / 2 : i, half = is_v ? i % 2 : 0, token = first + half;
             const int dim = t * TILE_K + 8 * w + (is_v ? lane / 4 : lane % 4 * 2), position = a->position + token;
             if (w > 1 || token >= b->n_tokens) continue;
-            u8 *piece = pieces + (u64)(u32)(position / KV_POSITIONS) * P_KV_PIECE;
+            u8 *piece = pieces[half];
             if (is_v)
                 plain_store16((u16 *)(piece + kv_v_byte(M_HEAD_DIM, position, dim)), (u16)(word[w] >> 16 * half));
             else
@@ -275,12 +288,13 @@ DEV struct pair *head_operands(const struct short_worker *b, int head, int atom)
     return b->w.s->q + (head * AT_TILES * ATOMS + atom) * LANES + b->w.lane;
 }
 
-/* Attends, for the heads from `head` on, to every `step`-th piece from `part` on. */
+/* Attends, for the heads from `head` on, to every `step`-th piece from `part` on. It asks for a piece's page while it
+ * has the piece before. */
 DEV void block_attend(const struct short_worker *b, struct rows *x, int head, int atom, int part, int step) {
     const struct decode_args *a = b->w.a;
     const int kv_head = head / (P_GROUP_HEADS / P_GROUP_KV_HEADS);
     const int past = (a->position + KV_POSITIONS - 1) / KV_POSITIONS, all = past + atom / 2 + 1;
-    const u8 *pieces = cache_pieces(b, kv_head);
+    u8 *page = part < past ? kv_page(a, part) : 0;
     UNROLL
     for (int h = 0; h < BLOCK_HEADS; h++) {
         UNROLL
@@ -292,8 +306,10 @@ DEV void block_attend(const struct short_worker *b, struct rows *x, int head, in
         const int own = i - past, token = atom * ATOM_TOKENS + b->w.lane % 4 * 2, first = own < 0 ? i : own;
         const int limit[2] = { own < 0 ? a->position - 1 : token, own < 0 ? a->position - 1 : token + 1 };
         struct quad k[AT_TILES], v[AT_TILES];
+        const u8 *piece = kv_page_piece(page, cache_row(b, kv_head), i);
+        if (i + step < past) page = kv_page(a, i + step);
         if (own < 0)
-            past_load(b, k, v, pieces + (u64)(u32)i * P_KV_PIECE, a->position - i * KV_POSITIONS);
+            past_load(b, k, v, piece, a->position - i * KV_POSITIONS);
         else
             own_load(b, k, v, kv_head, own);
         piece_attend(b, x, k, v, first * KV_POSITIONS, limit);
@@ -351,17 +367,26 @@ DEV void rows_end(const struct short_worker *b, const struct rows *x, int head, 
     }
 }
 
+/* Hands the rows over to the SMs that merge them. */
+DEV void rows_publish(const struct short_worker *b, struct rows *x, int head, int atom) {
+    UNROLL
+    for (int h = 0; h < BLOCK_HEADS; h++)
+        partial_publish(b, head + h, atom, x->o[h], x->m[h], x->l[h]);
+}
+
 /* How many warps share a block's positions: as many as there are for it, but no more than there are pieces, nor than
  * there is room for what they hand over. */
 DEV int block_parts(const struct short_worker *b, int blocks) {
-    const int pieces =
+    const int all =
         (b->w.a->position + KV_POSITIONS - 1) / KV_POSITIONS + (b->n_tokens + KV_POSITIONS - 1) / KV_POSITIONS;
+    const int pieces = (all + SHARES - 1) / SHARES;
     const int warps = P_WARPS / blocks, room = 1 + 2 * ALL_PARTS / (blocks * BLOCK_HEADS * MERGE_QUADS);
     const int parts = warps < room ? warps : room;
     return parts < pieces ? parts : pieces;
 }
 
-/* attention: all of the group's heads. A warp has a block, or a part of a block's positions.
+/* attention: all of the group's heads. A warp has a block, or a part of a block's positions. With SHORT_FAR these are
+ * positions of this SM's share.
  *   in     the group's q, k, v words; the cache
  *   out    in q: the result, as B operands of out; in the cache: K and V of the chunk */
 DEV void attention_read(struct short_worker *b) {
@@ -373,14 +398,22 @@ DEV void attention_read(struct short_worker *b) {
     rows_read(b);
     rows_begin(&x); /* set on all paths, or its registers would be taken through the whole kernel */
     consumers_sync();
-    if (part < parts) block_attend(b, &x, head, atom, part, parts);
+    const int share = SHORT_FAR ? b->w.member : 0;
+    if (part < parts) block_attend(b, &x, head, atom, part * SHARES + share, parts * SHARES);
     if (part > 0 && part < parts) rows_give(b, &x, between + (part - 1) * blocks * stride);
     if (parts > 1) consumers_sync();
     if (part == 0) {
         NO_UNROLL
         for (int i = 1; i < parts; i++)
             rows_merge(b, &x, between + (i - 1) * blocks * stride);
-        rows_end(b, &x, head, atom);
+        if (SHORT_FAR)
+            rows_publish(b, &x, head, atom);
+        else
+            rows_end(b, &x, head, atom);
+    }
+    if (SHORT_FAR) {
+        pairs_merge(b);
+        attended_take(b);
     }
     consumers_sync();
 }

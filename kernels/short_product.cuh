@@ -254,7 +254,7 @@ DEV void narrow_wait(struct short_worker *b, struct fragment *f, const struct in
 
 /* Does a phase for few tokens, one narrow run. t holds the first `preload` tiles of weights; the rest comes from the
  * ring. */
-DEV void narrow_read(struct short_worker *b, int phase, const struct quad *t, const int preload, const int rows,
+DEV void narrow_read(struct short_worker *b, int phase, const struct held *t, const int preload, const int rows,
                      const int warp_k, const int k_parts, const int row_tiles, const int format) {
     const int is_x = phase == TAPE_QKV || phase == TAPE_GATE_UP, tiles = rows * warp_k;
     const int fit = preload + (rows + 2 * NARROW_K) * PAIR > MOST_QUADS ? FEW_K : NARROW_K;
@@ -263,7 +263,7 @@ DEV void narrow_read(struct short_worker *b, int phase, const struct quad *t, co
     const u64 *squares = squares_at(b, phase == TAPE_GATE_UP, PAIR);
     struct taken taken;
     struct sums sums;
-    struct quad more[P_SLOT_TILES];
+    struct held more[P_SLOT_TILES];
     UNROLL
     for (int i = 0; i < 2; i++)
         narrow_ask(b, taken.f[i], &in, phase, i * most, most);
@@ -283,7 +283,7 @@ DEV void narrow_read(struct short_worker *b, int phase, const struct quad *t, co
                 const int late = k * rows + r - preload, left = tiles - preload - late;
                 if (late >= 0 && late % P_SLOT_TILES == 0)
                     tiles_take(&b->w, more, left < P_SLOT_TILES ? left : P_SLOT_TILES, format);
-                row[r] = tile_operand(format, late < 0 ? t[k * rows + r] : more[late % P_SLOT_TILES]);
+                row[r] = tile_operand(format, late < 0 ? t[k * rows + r].codes : more[late % P_SLOT_TILES].codes);
             }
             sums_add(b, &sums, phase, row, rows, taken.f[part % 2] + i * PAIR, in.tile + k, 0, PAIR);
         }

@@ -1,11 +1,13 @@
-/* Reading a short prompt (docs/GLOSSARY.md), up to P_SHORT_TOKENS tokens in one launch: what the parts of short.cu
+/* Reading a short prompt (docs/GLOSSARY.md), up to P_SHORT_TOKENS tokens in one launch: what the parts of short.cuh
  * share.
  *
  * It is decoding with more columns. Blocks, groups, tapes and the ring of weights are decode's. Tokens are the
  * columns of a product and stand in atoms of 8. A run of atoms goes through a product at once: a narrow run has PAIR
  * atoms, a wide one, in longer prompts, WIDE. SMs send each other activations as words with an epoch. The words lie
  * as B fragments, two a lane for a k tile and an atom: the first has columns 2 (lane % 4) and + 1 of token lane / 4,
- * the second those 8 further on. */
+ * the second those 8 further on.
+ *
+ * The program says by SHORT_FAR whether the SMs of a group share the positions before the prompt (short_far.cuh). */
 #ifndef REEL_KERNELS_SHORT_SHARED_CUH
 #define REEL_KERNELS_SHORT_SHARED_CUH
 
@@ -27,7 +29,7 @@ enum {
 };
 
 /* Where each part of exchange memory begins, in words; short_exchange_words (short_layout.h) adds up the same parts.
- * Each has one buffer: short.cu says why that is enough. */
+ * Each has one buffer: short.cuh says why that is enough, and short_far.cuh of the last two, which it alone uses. */
 enum {
     TILE_WORDS = SHORT_TILE_WORDS,
     VECTOR_WORDS = H_TILES * ATOMS * TILE_WORDS,  /* of hidden columns, all tokens */
@@ -36,7 +38,9 @@ enum {
     S_QKV = S_SSQ + 2 * H_TILES * P_SHORT_TOKENS, /* [P_GROUPS][QKV_TILES][ATOMS][TILE_WORDS]; bf16 */
     S_SUMS = S_QKV + P_GROUPS * QKV_TILES * ATOMS * TILE_WORDS, /* [2: out, down][P_GROUPS][VECTOR_WORDS]; f24 */
     S_GATED = S_SUMS + 2 * P_GROUPS * VECTOR_WORDS, /* [P_GROUPS][P_DOWN_K_TILES][ATOMS][TILE_WORDS]; bf16 */
-    SHORT_WORDS = S_GATED + P_GROUPS * P_DOWN_K_TILES * ATOMS * TILE_WORDS
+    S_PARTIAL = S_GATED + P_GROUPS * P_DOWN_K_TILES * ATOMS * TILE_WORDS,
+    S_ATTENDED = S_PARTIAL + P_SMS * P_GROUP_HEADS * ATOMS * SHORT_PARTIAL_WORDS(AT_TILES),
+    SHORT_WORDS = S_ATTENDED + P_GROUPS * P_GROUP_HEADS * AT_TILES * ATOMS * TILE_WORDS
 };
 
 /* Partial sums of a narrow run of atoms. A quad_float holds the four sums that a lane has of one product. */
@@ -56,7 +60,8 @@ struct ALIGN(16) block_shared {
     float angle[PAIRS_OF_ATOMS + KV_POSITIONS][ANGLE_STRIDE]; /* cos, sin: of runs' first positions, then of 0 to 15 */
     float ssq[2][P_WARPS][WIDE * ATOM_TOKENS];                /* of each warp's k tiles */
     u64 full[RING_SLOTS], empty[RING_SLOTS];
-    u32 end, cap; /* as decode's */
+    u64 page[PAIRS_OF_ATOMS + 1]; /* of the launch's own tokens, piece by piece: addresses of pages (kv_layout.h) */
+    u32 end, cap;                 /* as decode's */
 };
 
 enum { RING_BYTES = RING_SLOTS * P_SLOT_BYTES, SHARED_BYTES = RING_BYTES + (int)sizeof(struct block_shared) };

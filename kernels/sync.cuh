@@ -172,6 +172,25 @@ DEV void l2_prefetch(const void *p, u32 bytes) {
 /* How many lanes of a producer warp call ring_fill together. */
 enum { FILL_LANES = G_COPY == 2 ? 1 : 32 };
 
+#if G_COPY < 2
+/* FILL_LANES lanes copy together. The copy is a part of what the lane's next arrival at a barrier stands for. */
+DEV void ring_copy(smem dst, const void *src, u32 bytes) {
+#if G_COPY == 1
+    _Pragma("unroll 4") for (u32 i = threadIdx.x % 32 * 16; i < bytes; i += 512) asm volatile(
+        "cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(dst + i), "l"((const u8 *)src + i) : "memory");
+#else
+    _Pragma("unroll 8") for (u32 i = threadIdx.x % 32 * 16; i < bytes; i += 512) {
+        struct quad v;
+        asm volatile("ld.global.cg.v4.u32 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                     : "l"((const u8 *)src + i));
+        asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(dst + i), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w)
+                     : "memory");
+    }
+#endif
+}
+#endif
+
 /* Starts a copy of `bytes` (a multiple of 16, or 0) from global memory. When the copy has landed, one phase of the
  * barrier is complete; the barrier was made for FILL_LANES arrivals. The copy goes past L1, which does not see other
  * SMs' stores. */
@@ -185,24 +204,16 @@ DEV void ring_fill(smem dst, const void *src, u32 bytes, smem bar) {
                      "l"(src), "r"(bytes), "r"(bar)
                      : "memory");
 #elif G_COPY == 1
-    _Pragma("unroll 4") for (u32 i = threadIdx.x % 32 * 16; i < bytes; i += 512) asm volatile(
-        "cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(dst + i), "l"((const u8 *)src + i) : "memory");
+    ring_copy(dst, src, bytes);
     asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(bar) : "memory");
 #else
-    _Pragma("unroll 8") for (u32 i = threadIdx.x % 32 * 16; i < bytes; i += 512) {
-        struct quad v;
-        asm volatile("ld.global.cg.v4.u32 {%0, %1, %2, %3}, [%4];"
-                     : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-                     : "l"((const u8 *)src + i));
-        asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(dst + i), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w)
-                     : "memory");
-    }
+    ring_copy(dst, src, bytes);
     mbar_arrive(bar);
 #endif
 }
 
-/* Starts one more copy for the phase of the barrier that a ring_fill after it completes. Only bulk copies can do this;
- * on other GPUs the function does nothing. */
+/* Starts one more copy, of more than 0 bytes, for the phase of the barrier that a ring_fill after it, by the same
+ * lanes, completes. */
 DEV void ring_add(smem dst, const void *src, u32 bytes, smem bar) {
 #if G_COPY == 2
     asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;" ::"r"(bar), "r"(bytes) : "memory");
@@ -210,7 +221,8 @@ DEV void ring_add(smem dst, const void *src, u32 bytes, smem bar) {
                  "l"(src), "r"(bytes), "r"(bar)
                  : "memory");
 #else
-    (void)dst, (void)src, (void)bytes, (void)bar;
+    (void)bar;
+    ring_copy(dst, src, bytes);
 #endif
 }
 

@@ -3,8 +3,9 @@
  *
  * A tape is one SM's weights in the order in which the SM consumes them. For each layer it has four segments: qkv, or
  * mix where the layer is a Gated DeltaNet, then out, gate_up and down. Behind the layers lies the SM's share of the
- * head. A tape is a sequence of tiles of 16 rows by 16 columns; the columns are called k. tile_format.h says what a
- * tile is. All tiles of a segment have the same format; another segment may have another format.
+ * head. A tape is a sequence of tiles of 16 rows by 16 columns, or by several times 16; the columns are called k, and
+ * 16 of them a k tile, also where a tile has more than one. tile_format.h says what a tile is. All tiles of a segment
+ * have the same format; another segment may have another format.
  *
  * SMs stand in n_groups groups of group_sms SMs. A group owns a slice of the heads and of the intermediate size. The
  * SMs of a group split the rows of qkv, mix and gate_up between them. For out and down a group takes its slice of k and
@@ -41,7 +42,7 @@ struct tape_segment {
     int rows;               /* of one SM, before padding to whole tiles; head: 0 */
     int row_tiles, k_tiles; /* of one SM; head: the most row tiles that an SM has */
     int row_parts, k_parts; /* row_parts * k_parts = warps */
-    int warp_rows, warp_k;  /* row tiles and k tiles of one warp */
+    int warp_rows, warp_k;  /* row tiles and k tiles of one warp; whole tiles */
     unsigned bytes, offset; /* offset: in an attention layer's part of the tape; mix: 0 */
     int format;             /* enum tile_format */
 };
@@ -56,13 +57,13 @@ struct tape_shape {
     int group_key, group_value; /* rows of a group in mix: of q, and as many of k; of v, and as many of z */
     int group_intermediate;     /* even; the last group's share may reach beyond the model's size */
     int intermediate;
-    int head_unit; /* k tiles that a warp takes of the head in one go; divides the head's k_tiles */
+    int head_unit; /* tiles that a warp takes of the head in one go; they divide the head's */
     struct tape_segment segment[TAPE_N_PHASES];
     unsigned long long delta_layers[2]; /* bit l % 64 of [l / 64] is 1: layer l is a DeltaNet */
     unsigned layer_bytes, delta_bytes;  /* of an attention layer and of a DeltaNet */
     unsigned long long layers_bytes;    /* of all layers: where the head begins */
     unsigned long long sm_bytes;        /* of one SM's tape and so the stride between SMs; a whole
-                                           number of tiles in each segment's format */
+                                           number of tiles in the formats of out and down */
 };
 
 /* ---- layers ---- */
@@ -109,7 +110,7 @@ TAPE_FN unsigned tape_phase_offset(const struct tape_shape *s, int phase, int la
 /* Where in its segment the tile (row tile r, k tile k) of an SM begins, in bytes. */
 TAPE_FN unsigned tape_tile(const struct tape_shape *s, const struct tape_segment *g, int r, int k) {
     int warp = r / g->warp_rows * g->k_parts + k / g->warp_k;
-    int i = k % g->warp_k * g->warp_rows + r % g->warp_rows;
+    int i = k % g->warp_k / TILE_PARTS(g->format) * g->warp_rows + r % g->warp_rows;
     return (unsigned)(i * s->warps + warp) * tile_bytes(g->format);
 }
 
@@ -123,7 +124,8 @@ TAPE_FN int tape_head_tiles(const struct tape_shape *s, int sm) {
  * fewer strips, that is row tiles, than there are warps. */
 TAPE_FN unsigned long long tape_head_tile(const struct tape_shape *s, int sm, int n, int k) {
     const struct tape_segment *g = &s->segment[TAPE_HEAD];
-    int units = g->k_tiles / s->head_unit;
+    int units = g->k_tiles / TILE_PARTS(g->format) / s->head_unit;
+    k /= TILE_PARTS(g->format);
     int round = n / s->warps, left = tape_head_tiles(s, sm) - round * s->warps;
     int strips = left < s->warps ? left : s->warps;
     unsigned long long unit =
@@ -174,17 +176,34 @@ TAPE_FN struct tape_row tape_mix_row(const struct tape_shape *s, int row) {
     return tape_share(is_z ? r - values : r, s->group_value, 2 * s->group_key + is_z * s->group_value);
 }
 
-/* Where the grain (tile_format.h) begins that holds weight (row, k) of a phase in a layer, in bytes from the start of
- * all tapes. Rows are counted through all matrices of the phase, one after the other: q, k, v, where q may hold
- * queries and gates head by head; q, k, v, z in mix; gate, up. */
-TAPE_FN unsigned long long tape_locate(const struct tape_shape *s, int phase, int layer, int row, int k) {
+/* How many columns of a phase's matrices lie together in an SM's tapes: all of them, or a group's slice of them in out
+ * and down. */
+TAPE_FN int tape_slice(const struct tape_shape *s, int phase, int layer, int columns) {
+    if (phase == TAPE_DOWN) return s->group_intermediate;
+    if (phase == TAPE_OUT) return tape_is_delta(s, layer) ? s->group_value : s->group_q;
+    return columns;
+}
+
+/* A weight's tile, in bytes from the start of all tapes, and its row and column: those of an SM, of which the tile's
+ * own are the rest of a division by the tile's rows and columns. */
+struct tape_place {
+    unsigned long long tile;
+    int row, k;
+};
+
+/* Where weight (row, k) of a phase in a layer lies. Rows are counted through all matrices of the phase, one after the
+ * other: q, k, v, where q may hold queries and gates head by head; q, k, v, z in mix; gate, up. */
+TAPE_FN struct tape_place tape_place(const struct tape_shape *s, int phase, int layer, int row, int k) {
     const struct tape_segment *g = &s->segment[phase];
+    struct tape_place place;
     int group, local, sm;
     if (phase == TAPE_HEAD) {
         int tile = row / TILE_ROWS;
         sm = tile % s->n_sms;
-        return (unsigned long long)sm * s->sm_bytes + s->layers_bytes +
-               tape_head_tile(s, sm, tile / s->n_sms, k / TILE_K) + tile_grain_at(g->format, row, k);
+        place.tile =
+            (unsigned long long)sm * s->sm_bytes + s->layers_bytes + tape_head_tile(s, sm, tile / s->n_sms, k / TILE_K);
+        place.row = row, place.k = k;
+        return place;
     }
     if (phase == TAPE_QKV || phase == TAPE_MIX) {
         const struct tape_row r = phase == TAPE_MIX ? tape_mix_row(s, row) : tape_qkv_row(s, row);
@@ -195,13 +214,21 @@ TAPE_FN unsigned long long tape_locate(const struct tape_shape *s, int phase, in
         group = i / s->group_intermediate, i %= s->group_intermediate;
         sm = i / pairs, local = tape_pair_row(i % pairs, is_up);
     } else {
-        int slice = phase == TAPE_DOWN ? s->group_intermediate : tape_is_delta(s, layer) ? s->group_value : s->group_q;
+        const int slice = tape_slice(s, phase, layer, 0);
         group = k / slice, k %= slice;
         sm = row / g->rows, local = row % g->rows;
     }
-    return (unsigned long long)(group * s->group_sms + sm) * s->sm_bytes + tape_layer_offset(s, layer) +
-           tape_phase_offset(s, phase, layer) + tape_tile(s, g, local / TILE_ROWS, k / TILE_K) +
-           tile_grain_at(g->format, local, k);
+    place.tile = (unsigned long long)(group * s->group_sms + sm) * s->sm_bytes + tape_layer_offset(s, layer) +
+                 tape_phase_offset(s, phase, layer) + tape_tile(s, g, local / TILE_ROWS, k / TILE_K);
+    place.row = local, place.k = k;
+    return place;
+}
+
+/* Where the grain (tile_format.h) begins that holds weight (row, k) of a phase in a layer, in bytes from the start of
+ * all tapes. */
+TAPE_FN unsigned long long tape_locate(const struct tape_shape *s, int phase, int layer, int row, int k) {
+    const struct tape_place place = tape_place(s, phase, layer, row, k);
+    return place.tile + tile_grain_at(s->segment[phase].format, place.row, place.k);
 }
 
 #endif

@@ -1,14 +1,17 @@
 /* What a tile of weights is, for host and device.
  *
- * The tapes (tape.h) and the audio tower's weights (encoder_layout.h) are sequences of tiles, each
- * 16 rows by 16 columns (k) of a matrix. A tile's format says how many bytes the tile has, where in
- * them a weight lies, what the winder (wind.cu) writes and what a lane makes of the bytes that it
- * reads. All of that is in this file alone; src/plan/plan_format.c says which weights have which format.
+ * The tapes (tape.h) and the audio tower's weights (encoder_layout.h) are sequences of tiles. A tile is 16 rows by 16
+ * columns (k) of a matrix, or by 32 or 64 columns where weights are narrow: then it is 2 or 4 parts of 16 columns. A
+ * tile's format says how many bytes the tile has, where in them a weight lies, what the winder (wind.cu) writes and
+ * what a lane makes of the bytes that it reads. This file says all of that but the arithmetic, which is in
+ * tile_codes.cuh; src/plan/plan_format.c says which weights have which format.
  *
  * Every format keeps to these rules, which its readers rely on:
- *   - A tile's size is a multiple of 128 bytes, so that bulk copies of whole tiles are aligned.
- *   - A lane reads 16 bytes of a tile, on a 16-byte boundary: struct quad of prelude.cuh.
- *   - The winder writes grains of 4 bytes, on a 4-byte boundary: neighbours of one row.
+ *   - A tile's size is a multiple of 32 bytes, so that bulk copies of whole tiles are aligned.
+ *   - A lane reads 16 bytes of a tile, on a 16-byte boundary: struct quad of prelude.cuh. Of a narrow tile it reads
+ *     the scales of its two rows besides.
+ *   - The winder writes grains of 4 bytes, on a 4-byte boundary, which hold weights of one row: neighbours in a tile of
+ *     bf16, four or eight columns of its parts in a narrow one.
  *   - Zero bytes are zero weights. Tapes are cleared, and the padding of a tile is never wound. */
 #ifndef REEL_KERNELS_TILE_FORMAT_H
 #define REEL_KERNELS_TILE_FORMAT_H
@@ -21,8 +24,10 @@
 
 enum { TILE_ROWS = 16, TILE_K = 16 };
 
-/* X(name, text). A tile of TILE_BF16 is an operand, see below. */
-#define TILE_FORMAT_LIST(X) X(TILE_BF16, "bf16")
+/* X(name, text): what weights are coded as. A tile of TILE_BF16 is an operand, see below; the others are narrow. */
+#define TILE_FORMAT_LIST(X)                                                                                            \
+    X(TILE_BF16, "bf16")                                                                                               \
+    X(TILE_INT8, "int8") X(TILE_INT4, "int4") X(TILE_UINT4, "uint4") X(TILE_E4M3, "e4m3") X(TILE_E2M1, "e2m1")
 
 enum tile_format {
 #define TILE_FORMAT_ENUM(name, text) name,
@@ -30,6 +35,58 @@ enum tile_format {
 #undef TILE_FORMAT_ENUM
         TILE_FORMATS
 };
+
+/* ---- narrow formats -------------------------------------------------------------------------- */
+
+/* A narrow tile has 512 bytes of codes, 8 or 4 bits each, and behind them the scales of its 16 rows. Its format is a
+ * number of four parts: the code (enum tile_format), how many columns share a scale, what a scale is stored as, and
+ * whether there are offsets beside the scales. A weight is worth
+ *     scale * value                   without offsets,
+ *     scale * value + offset          with TILE_MINIMA,
+ *     scale * (value - offset)        with TILE_ZEROS,
+ * where the value of an integer code is two's complement, but for TILE_UINT4. Offsets are stored as scales are. Where
+ * the scale of a tile's columns is that of more columns than the tile has, each tile has it. */
+enum { TILE_GROUP_ROW = 4 }; /* else 16 << group columns share a scale */
+enum { TILE_SCALE_F16, TILE_SCALE_BF16, TILE_SCALE_F32 };
+enum { TILE_NO_OFFSETS, TILE_MINIMA, TILE_ZEROS };
+#define TILE_FORMAT(code, group, scale, offsets) ((code) | (group) << 4 | (scale) << 8 | (offsets) << 10)
+#define TILE_CODE(format)                        ((format)&15)
+#define TILE_GROUP(format)                       ((format) >> 4 & 15)
+#define TILE_SCALE(format)                       ((format) >> 8 & 3)
+#define TILE_OFFSETS(format)                     ((format) >> 10 & 3)
+
+/* Parts of a tile, each 16 columns and an operand. */
+#define TILE_PARTS(format)                                                                                             \
+    (TILE_CODE(format) == TILE_INT8 || TILE_CODE(format) == TILE_E4M3                                      ? 2         \
+     : TILE_CODE(format) == TILE_INT4 || TILE_CODE(format) == TILE_UINT4 || TILE_CODE(format) == TILE_E2M1 ? 4         \
+                                                                                                           : 1)
+#define TILE_NARROW(format) (TILE_PARTS(format) > 1)
+/* A run is the parts of a tile that share a scale. */
+#define TILE_RUN(format)         (1 << TILE_GROUP(format) < TILE_PARTS(format) ? 1 << TILE_GROUP(format) : TILE_PARTS(format))
+#define TILE_RUNS(format)        (TILE_PARTS(format) / TILE_RUN(format))
+#define TILE_SCALE_BYTES(format) (TILE_SCALE(format) == TILE_SCALE_F32 ? 4 : 2)
+/* Numbers beside the codes that a row of a run has: a scale, perhaps an offset. */
+#define TILE_NUMBERS(format) (TILE_OFFSETS(format) ? 2 : 1)
+/* Words of 4 bytes that a lane reads of them. */
+#define TILE_SCALE_WORDS(format)                                                                                       \
+    (TILE_NARROW(format) ? TILE_RUNS(format) * TILE_NUMBERS(format) * TILE_SCALE_BYTES(format) / 2 : 0)
+
+enum { TILE_CODES_BYTES = 512 };
+
+/* Where in a narrow tile a scale begins, or with `number` 1 an offset: those of row r of a run. A lane's two rows, r
+ * and r + 8, are neighbours. */
+TAPE_FN unsigned tile_scale_at(int format, int run, int number, int r) {
+    const int row = (number * TILE_RUNS(format) + run) * TILE_ROWS + r % 8 * 2 + r % 16 / 8;
+    return (unsigned)(TILE_CODES_BYTES + row * TILE_SCALE_BYTES(format));
+}
+
+/* Whether a number is a format. */
+TAPE_FN int tile_format_is(int format) {
+    if (format < 0 || format >> 12 || TILE_CODE(format) >= TILE_FORMATS) return 0;
+    if (!TILE_NARROW(format)) return format == TILE_CODE(format);
+    return TILE_GROUP(format) <= TILE_GROUP_ROW && TILE_SCALE(format) <= TILE_SCALE_F32 &&
+           TILE_OFFSETS(format) <= TILE_ZEROS;
+}
 
 /* ---- operands -------------------------------------------------------------------------------- */
 
@@ -48,6 +105,9 @@ TAPE_FN unsigned bf16_tile_at(int r, int k) {
 /* ---- size and order -------------------------------------------------------------------------- */
 
 TAPE_FN unsigned tile_bytes(int format) {
+    if (TILE_NARROW(format))
+        return (unsigned)(TILE_CODES_BYTES +
+                          TILE_RUNS(format) * TILE_NUMBERS(format) * TILE_ROWS * TILE_SCALE_BYTES(format));
     switch (format) {
     default: /* TILE_BF16 */ return BF16_TILE_BYTES;
     }
@@ -60,15 +120,31 @@ TAPE_FN unsigned tile_lane(int format, int lane) {
     }
 }
 
-/* How many weights a grain has. The column of its first weight is a multiple of this number. */
+/* How many neighbouring weights of a row a grain has. The column of the first is a multiple of this number. */
 TAPE_FN int tile_grain(int format) {
+    if (TILE_NARROW(format)) return 1;
     switch (format) {
     default: /* TILE_BF16 */ return 2;
     }
 }
 
+/* Codes of a narrow tile. Lane 4 r + c has, of each part, the columns 2 c, 2 c + 8, 2 c + 1 and 2 c + 9, in a word for
+ * row r and a word for row r + 8: bytes in this order. With 4 bits the even parts have the lower halves of the bytes
+ * and the odd parts the upper ones. So the masks 0x0f0f0f0f and 0x000f000f take operands of 8-bit and of 16-bit
+ * numbers. */
+TAPE_FN unsigned tile_word_at(int format, int r, int k) {
+    const int part = k / TILE_K % TILE_PARTS(format), pair = TILE_PARTS(format) == 4 ? part / 2 : part;
+    const unsigned lane = (unsigned)(r % 8 * 4 + k % 8 / 2);
+    return lane * 16 + (unsigned)(pair * 2 + r % 16 / 8) * 4;
+}
+/* Where in its word a code is, in bits. */
+TAPE_FN int tile_code_shift(int format, int k) {
+    return (k % 2 * 2 + k % 16 / 8) * 8 + (TILE_PARTS(format) == 4 ? k / TILE_K % 2 * 4 : 0);
+}
+
 /* Where in a tile the grain begins that holds weight (r, k). r and k may be those of the whole matrix. */
 TAPE_FN unsigned tile_grain_at(int format, int r, int k) {
+    if (TILE_NARROW(format)) return tile_word_at(format, r, k);
     switch (format) {
     default: /* TILE_BF16 */ return bf16_tile_at(r, k & ~1);
     }
@@ -76,8 +152,21 @@ TAPE_FN unsigned tile_grain_at(int format, int r, int k) {
 
 /* ---- winding --------------------------------------------------------------------------------- */
 
-/* How many bytes a row of `columns` weights has when it comes to the winder. Rows come as bf16 for every format. */
+/* A row of a narrow matrix comes to the winder as a byte for each code, then its scales, one for each group of columns,
+ * then its offsets. Each of the three begins at a multiple of 4 bytes. */
+TAPE_FN int tile_groups(int format, int columns) {
+    const int group = TILE_K << TILE_GROUP(format);
+    return TILE_GROUP(format) == TILE_GROUP_ROW ? 1 : (columns + group - 1) / group;
+}
+TAPE_FN unsigned tile_staged_at(int format, int columns, int number, int group) {
+    const unsigned codes = ((unsigned)columns + 3) / 4 * 4;
+    const unsigned numbers = ((unsigned)(tile_groups(format, columns) * TILE_SCALE_BYTES(format)) + 3) / 4 * 4;
+    return codes + (unsigned)number * numbers + (unsigned)(group * TILE_SCALE_BYTES(format));
+}
+
+/* How many bytes a row of `columns` weights has when it comes to the winder. Rows that are not narrow come as bf16. */
 TAPE_FN unsigned long long tile_staged_bytes(int format, int columns) {
+    if (TILE_NARROW(format)) return tile_staged_at(format, columns, TILE_NUMBERS(format), 0);
     switch (format) {
     default: /* TILE_BF16 */ return (unsigned long long)(unsigned)columns * 2;
     }

@@ -94,7 +94,7 @@ thread() {
     make -j"$jobs" config=thread CC=clang LDFLAGS="$fast" $programs &&
         TSAN_OPTIONS=halt_on_error=1 tools/run_tests.sh build/thread $programs
 }
-fuzz() { make -j"$jobs" config=fuzz LDFLAGS="$fast" fuzz SECONDS=1; }
+fuzz() { make -j"$jobs" config=fuzz QUICK=1 LDFLAGS="$fast" fuzz SECONDS=1; }
 install_twice() { make -j"$jobs" all && tools/check_install.sh; }
 # The commands alone: the library knows nothing of curl.
 minimal() {

@@ -19,6 +19,10 @@ others='smollm2-135m h200 compute=75
 tests/golden/models/q35-b.json test4'
 plans="$few
 $others
+qwen3-0.6b h200 columns=2
+qwen3-0.6b h200 columns=4
+qwen3-0.6b h200 columns=8
+qwen3.5-0.8b h200 columns=2
 qwen3-0.6b a100
 qwen3-0.6b rtx3090
 qwen3-0.6b rtx4090
@@ -75,7 +79,7 @@ program() {
         threads=288 moved=0 shared=$(constant P_PREFILL_SHARED)
         [ "$(constant G_WGMMA)" != 1 ] || threads=384 moved=232
     fi
-    if [ "$kernel" = short ]; then
+    if [ "$kernel" = short ] || [ "$kernel" = short_far ]; then
         function=prefill_short shared=$(constant P_SHORT_SHARED)
     fi
     begin=$(date +%s)
@@ -90,7 +94,7 @@ program() {
     # of prefill's kernels some hold all registers there are: what they put aside lies outside their loops
     [ "$kernel" != prefill ] && [ "$kernel" != packed ] || stores=48 loads=96
     # that of short prompts holds a phase's tiles and its input, and puts some aside once a phase
-    [ "$kernel" != short ] || stores=448 loads=640
+    case $kernel in short*) stores=448 loads=640 ;; esac
     [ "$4" -le $stores ] && [ "$5" -le $loads ] || verdict=SPILLS
     if [ $code -eq 0 ] && command -v nvdisasm >/dev/null && ! tools/sass_hazards.py "$folder/$kernel.cubin"; then
         verdict=HAZARD
@@ -113,11 +117,16 @@ compile() {
     # setmaxnreg and wgmma are of one architecture only
     [ "$(constant G_REGISTERS)" != 1 ] && [ "$(constant G_WGMMA)" != 1 ] || target=${target}a
     good=0
+    [ "$(constant P_COLUMNS)" = 1 ] || {
+        program columns "$@"
+        return
+    }
     program decode "$@" || good=1
     [ "$(constant P_PREFILL_TOKENS)" = 0 ] || program prefill "$@" || good=1
     [ "$(constant P_PREFILL_TOKENS)" = 0 ] || [ "$(constant M_DELTA)" != 0 ] || program packed "$@" || good=1
     [ "$(constant P_PREFILL_CHUNK)" = 0 ] || program prefill_delta "$@" || good=1
     [ "$(constant P_SHORT_TOKENS)" = 0 ] || program short "$@" || good=1
+    [ "$(constant P_SHORT_TOKENS)" = 0 ] || program short_far "$@" || good=1
     [ -z "$(constant A_LAYERS)" ] || program encoder "$@" || good=1
     return $good
 }

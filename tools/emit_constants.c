@@ -27,6 +27,8 @@ static enum reel_status read_config(struct model_config *config, const char *nam
     return status;
 }
 
+static int columns = 1, layers_format, head_format; /* formats: numbers of tile_format.h */
+
 static enum reel_status read_wish(struct plan_options *o, const char *text,
                                   struct reel_error *err) {
     const struct {
@@ -37,6 +39,8 @@ static enum reel_status read_wish(struct plan_options *o, const char *text,
         { "group_sms", &o->group_sms },   { "warps", &o->warps },
         { "ring_slots", &o->ring_slots }, { "epilogue_warps", &o->epilogue_warps },
         { "kv_slots", &o->kv_slots },     { "prefill_tokens", &o->prefill_tokens },
+        { "columns", &columns },          { "layers", &layers_format },
+        { "head", &head_format },
     };
     const char *equals = strchr(text, '=');
     for (size_t i = 0; equals && i < sizeof wishes / sizeof wishes[0]; i++) {
@@ -51,7 +55,7 @@ int main(int argc, char **argv) {
     struct reel_error err = { 0 };
     struct model_config config;
     struct plan_options options = { 0 };
-    struct plan plan;
+    struct plan plan, one;
     struct buffer text = { 0 };
     const struct gpu_limits *gpu = argc > 2 ? plan_known_gpu(argv[2]) : NULL;
     if (!gpu) {
@@ -62,7 +66,11 @@ int main(int argc, char **argv) {
     enum reel_status status = read_config(&config, argv[1], &err);
     for (int i = 3; i < argc && status == REEL_OK; i++)
         status = read_wish(&options, argv[i], &err);
+    for (int i = 0; i < TAPE_N_PHASES; i++)
+        options.formats[i] = i == TAPE_HEAD ? head_format : layers_format;
     if (status == REEL_OK) status = plan_make(&plan, &config, gpu, &options, &err);
+    if (status == REEL_OK && columns > 1)
+        one = plan, status = plan_columns(&plan, &one, columns, &err);
     if (status == REEL_OK) status = plan_constants(&plan, &text, &err);
     if (status == REEL_OK)
         fputs(text.bytes, stdout);

@@ -15,7 +15,7 @@ code=$?
 
 # What each list says: NAME: SEEN of ALL mutations seen
 for program in $programs; do
-    sed -n "s|^\([a-z]*\): \([0-9]*\) of \([0-9]*\) mutations seen$|\1 \2 \3 ${program##*/}|p" "$program.log"
+    sed -n "s|^\([a-z_]*\): \([0-9]*\) of \([0-9]*\) mutations seen$|\1 \2 \3 ${program##*/}|p" "$program.log"
 done | awk -v table="$(sed -n 's/^\([0-9]*\) mutations$/\1/p' "$build/tests/unit/test_mutations.log")" '
     { printf "%-10s %3d of %3d seen by %s\n", $1, $2, $3, $4; seen += $2; all += $3 }
     END {

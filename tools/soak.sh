@@ -97,7 +97,7 @@ record() { # record NAME COMMAND...
         printf '%-12s exit %d, %d s: %s\n' "$name" $code $(($(date +%s) - begin)) \
             "$(tail -n 1 "$kept/$name.log")" >"$kept/$name.said"
         # Where a step's time went.
-        sed -n 's/^ok   \([^ ]*\) .* \([0-9]*\) s$/\2 \1/p' "$kept/$name.log" | sort -rn |
+        sed -n 's/^ok   \([^ ]*\) .* \([0-9]*\) s, CPU .*/\2 \1/p' "$kept/$name.log" | sort -rn |
             awk '$1 >= 60 { printf "             %5d s %s\n", $1, $2 }' >>"$kept/$name.said"
         # 77: skipped, and its last line says why
         if [ $code -eq 0 ] || [ $code -eq 77 ]; then : >"$kept/$name.passed"; else good=1; fi

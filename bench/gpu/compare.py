@@ -7,6 +7,7 @@ usage: compare.py --before REEL --after REEL --models FOLDER --names BEFORE,AFTE
 Ids first: for each model several prompts (short ones, those of one launch, long ones) are continued greedily and with a
 seed by both builds, and speech is transcribed; all ids must be equal. A model whose ids differ is not timed. Then
 `reel bench` of both builds takes turns (before, after, after, before, ...), so that a card that warms up favours neither.
+--rounds 0 compares ids alone.
 
 Prints CSV rows: case,model,test,before,after,unit,ratio,spread_before,spread_after,runs. Each figure is the
 median over the rounds of what `reel bench` gives; a spread is the largest over the smallest of the same build's rounds, less one: what
@@ -103,7 +104,7 @@ def compare(case, model, args, write):
     write.writerow([case, Path(model).name, "ids", len(before), len(after), "same" if same else "DIFFERENT", "", "", "", n])
     if not same:
         raise Failed(f"{case}: the builds pick different ids: nothing was timed")
-    for words in BENCH.get(case, []):
+    for words in BENCH.get(case, []) if args.rounds else []:
         rounds = {"before": [], "after": []}
         for i in range(args.rounds):
             for which in ("before", "after") if i % 2 == 0 else ("after", "before"):

@@ -406,7 +406,8 @@ static enum reel_status generate(struct recognizer *r, int max_tokens, struct re
     enum reel_status status = reel_generate(r->session, &generation, &result, err);
     if (status == REEL_OK && r->cancelled) status = cancelled(err);
     out->generate_ms = result.total_ms;
-    out->cut_short = result.reason == REEL_STOP_MAX_TOKENS || result.reason == REEL_STOP_CONTEXT;
+    out->cut_short = result.reason == REEL_STOP_MAX_TOKENS || result.reason == REEL_STOP_CONTEXT ||
+                     result.reason == REEL_STOP_MEMORY;
     return status;
 }
 

@@ -16,6 +16,11 @@ enum reel_status json_read(json_t **out, const char *name, const void *bytes, si
 enum reel_status json_read_lenient(json_t **out, const char *name, const void *bytes, size_t n,
                                    struct reel_error *err);
 
+/* For requests: \u0000 is allowed in values, and integers stay integers, so that they are written
+ * as such where a part of the request is written again. */
+enum reel_status json_read_request(json_t **out, const char *name, const void *bytes, size_t n,
+                                   struct reel_error *err);
+
 /* An integer in [min, max]; a missing key (or null) gives `fallback`, or an error when `required`.
  */
 struct json_int_rule {

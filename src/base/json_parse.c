@@ -22,7 +22,8 @@ struct parser {
     const unsigned char *begin, *at, *end;
     struct buffer text; /* the string being read */
     int depth;
-    bool lenient;
+    bool lenient; /* \u0000 is allowed in values */
+    bool reals;   /* every number is read as a double */
     struct reel_error *err;
 };
 
@@ -201,10 +202,10 @@ static enum reel_status number(struct parser *p, json_t **out) {
     memcpy(copy, start, n);
     copy[n] = '\0';
     errno = 0;
-    const long long integer = is_real || p->lenient ? 0 : strtoll(copy, NULL, 10);
+    const long long integer = is_real || p->reals ? 0 : strtoll(copy, NULL, 10);
     /* Tokenizer files say "no limit" with 1000000000000000019884624838656, 1e30 as Python prints
      * it. */
-    if (is_real || p->lenient || errno == ERANGE) {
+    if (is_real || p->reals || errno == ERANGE) {
         double x = to_real(copy);
         if (!isfinite(x)) return wrong(p, start, "number overflow: too large for a double");
         *out = json_real(x);
@@ -347,11 +348,24 @@ enum reel_status json_read(json_t **out, const char *name, const void *bytes, si
         out);
 }
 
-enum reel_status json_read_lenient(json_t **out, const char *name, const void *bytes, size_t n,
+enum reel_status json_read_request(json_t **out, const char *name, const void *bytes, size_t n,
                                    struct reel_error *err) {
     const unsigned char *text = bytes;
     return whole(
         &(struct parser){
             .name = name, .begin = text, .at = text, .end = text + n, .lenient = true, .err = err },
         out);
+}
+
+enum reel_status json_read_lenient(json_t **out, const char *name, const void *bytes, size_t n,
+                                   struct reel_error *err) {
+    const unsigned char *text = bytes;
+    return whole(&(struct parser){ .name = name,
+                                   .begin = text,
+                                   .at = text,
+                                   .end = text + n,
+                                   .lenient = true,
+                                   .reals = true,
+                                   .err = err },
+                 out);
 }

@@ -16,8 +16,8 @@ static atomic_int source;
 static struct reel_allocator given; /* written before source becomes SOURCE_GIVEN, then constant */
 static pthread_mutex_t settling = PTHREAD_MUTEX_INITIALIZER;
 
-/* True when the caller's allocator is used; settles on the system's when nobody chose before. */
-static bool is_given(void) {
+/* Settles on the system's when nobody chose before. */
+bool mem_is_given(void) {
     int now = atomic_load_explicit(&source, memory_order_acquire);
     if (now == SOURCE_OPEN) {
         pthread_mutex_lock(&settling);
@@ -40,31 +40,31 @@ bool mem_settle(const struct reel_allocator *allocator) {
 }
 
 void *mem_alloc(size_t n_bytes) {
-    return is_given() ? given.alloc(given.user, n_bytes ? n_bytes : 1, _Alignof(max_align_t))
-                      : malloc(n_bytes);
+    return mem_is_given() ? given.alloc(given.user, n_bytes ? n_bytes : 1, _Alignof(max_align_t))
+                          : malloc(n_bytes);
 }
 
 void *mem_calloc(size_t n, size_t size) {
     size_t bytes = 0;
-    if (!is_given()) return calloc(n, size);
+    if (!mem_is_given()) return calloc(n, size);
     void *p = size_mul(n, size, &bytes) ? mem_alloc(bytes) : NULL;
     if (p) memset(p, 0, bytes);
     return p;
 }
 
 void *mem_resize(void *p, size_t n_bytes) {
-    if (!is_given()) return realloc(p, n_bytes);
+    if (!mem_is_given()) return realloc(p, n_bytes);
     return p ? given.resize(given.user, p, n_bytes ? n_bytes : 1) : mem_alloc(n_bytes);
 }
 
 void *mem_alloc_aligned(size_t alignment, size_t n_bytes) {
-    return is_given() ? given.alloc(given.user, n_bytes, alignment)
-                      : aligned_alloc(alignment, n_bytes);
+    return mem_is_given() ? given.alloc(given.user, n_bytes, alignment)
+                          : aligned_alloc(alignment, n_bytes);
 }
 
 void mem_free(void *p) {
     if (!p) return;
-    if (is_given())
+    if (mem_is_given())
         given.release(given.user, p);
     else
         free(p);

@@ -21,6 +21,9 @@ void mem_free(void *p); /* of any of these and those below; NULL: nothing */
  * taken before or another was named. */
 bool mem_settle(const struct reel_allocator *allocator);
 
+/* Whether the program has named an allocator; from then on that stays so. */
+bool mem_is_given(void);
+
 /* *out = n * size zeroed bytes (never NULL on success, also for n = 0). */
 enum reel_status mem_zeroed(void *out, size_t n, size_t size, const char *what,
                             struct reel_error *err);

@@ -95,6 +95,8 @@ const char *answer_reason(enum reel_stop_reason reason) {
         return "output failed";
     case REEL_STOP_CANCELLED:
         return "interrupted";
+    case REEL_STOP_MEMORY:
+        return "memory is full";
     }
     return "unknown";
 }
@@ -115,6 +117,8 @@ const char *answer_reason_key(enum reel_stop_reason reason) {
         return "callback";
     case REEL_STOP_CANCELLED:
         return "cancelled";
+    case REEL_STOP_MEMORY:
+        return "memory";
     }
     return "unknown";
 }

@@ -159,14 +159,16 @@ static void summarise(struct run *run, double *seconds, double *first_s, int rep
         row->bytes_per_s = token_bytes(run) / (row->p50_ms * 1e-3);
 }
 
+int bench_positions(const struct bench_test *test) {
+    return test->depth + test->n_prompt + test->n_gen + 2;
+}
+
 static enum reel_status prepare(struct run *run, int repeats, struct reel_error *err) {
     const struct bench_test *test = run->test;
     int n = test->depth + test->n_prompt + 1;
     struct reel_session_options options = { .size = sizeof options,
-                                            .max_context = n + 1 + test->n_gen };
-    enum reel_status status =
-        cli_check_positions(run->model, options.max_context, "-p, -n and -d", err);
-    if (status == REEL_OK) status = mem_zeroed(&run->ids, (size_t)n, sizeof *run->ids, "ids", err);
+                                            .max_context = bench_positions(test) };
+    enum reel_status status = mem_zeroed(&run->ids, (size_t)n, sizeof *run->ids, "ids", err);
     if (status == REEL_OK)
         status =
             mem_zeroed(&run->logits, (size_t)run->info.vocab, sizeof *run->logits, "logits", err);

@@ -34,6 +34,9 @@ struct bench_row {
     double watts;          /* meanwhile */
 };
 
+/* Positions of the session that a test opens. */
+int bench_positions(const struct bench_test *test);
+
 /* Stop ids ignored, prompts drawn from a fixed generator. Sampling and the hand-over of ids are
  * inside the clock, tokenising is not. */
 enum reel_status bench_measure(const struct reel_model *model, const struct bench_test *test,

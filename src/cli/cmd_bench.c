@@ -1,6 +1,7 @@
 /* reel bench: tokens per second in llama-bench's terms, after a check that the output is right. */
 #include "base/memory.h"
 #include "cli/bench_limits.h"
+#include "cli/bench_parallel.h"
 #include "cli/bench_run.h"
 #include "cli/check.h"
 #include "cli/commands.h"
@@ -53,6 +54,16 @@ static const struct cli_option options[] = {
       .help =
           "ask for each generated token in a call of its own, which on a GPU is a launch of its "
           "own; default: one call a run" },
+    { .name = "parallel",
+      .kind = CLI_TEXT,
+      .argument = "LIST",
+      .help = "so many sessions at once, each on a thread of its own: a line for each number, in "
+              "llama-batched-bench's columns, and the longest time between two tokens of one "
+              "session; -p of 0 reads no prompts" },
+    { .name = "arrivals",
+      .kind = CLI_FLAG,
+      .help = "with --parallel: prompts of -p tokens arrive, one after the other, while the "
+              "sessions generate; -r is their number" },
     { .name = "limits",
       .kind = CLI_FLAG,
       .help = "no model: what the GPU can do at best, which is its read bandwidth, the time of an "
@@ -203,15 +214,129 @@ static void open_meter(struct reel_meter **meter, const struct reel_model *model
     *meter = NULL;
 }
 
+/* ---- several sessions at once ---- */
+
+#define MOST_ROWS 256
+
+struct parallel_tests {
+    struct parallel_test items[MOST_ROWS];
+    int n;
+};
+
+static enum reel_status check_parallel(const struct cli_args *args, struct reel_error *err) {
+    const bool parallel = cli_has(args, "parallel");
+    if (cli_has(args, "arrivals") && !parallel)
+        return err_set(err, REEL_E_ARGUMENT, "--arrivals is for --parallel");
+    if (parallel && cli_has(args, "pg"))
+        return err_set(err, REEL_E_ARGUMENT,
+                       "--pg is not for --parallel, where each session reads -p tokens and "
+                       "generates -n");
+    return REEL_OK;
+}
+
+/* One line: prompts, tokens, depth and sessions, which are as the lists say. */
+static enum reel_status add_parallel(struct parallel_tests *tests, struct parallel_test test,
+                                     struct reel_error *err) {
+    if (tests->n == MOST_ROWS) return err_set(err, REEL_E_LIMIT, "more than %d tests", MOST_ROWS);
+    if (test.n_sessions < 1 || test.n_sessions > BENCH_MOST_SESSIONS)
+        return err_set(err, REEL_E_ARGUMENT, "--parallel: %d sessions; allowed are 1 to %d",
+                       test.n_sessions, BENCH_MOST_SESSIONS);
+    if (test.n_gen < 1)
+        return err_set(err, REEL_E_ARGUMENT, "-n 0: with --parallel every session generates");
+    if (test.arrivals && test.n_prompt < 1)
+        return err_set(err, REEL_E_ARGUMENT, "-p 0: with --arrivals prompts arrive");
+    tests->items[tests->n++] = test;
+    return REEL_OK;
+}
+
+static enum reel_status list_parallel(struct parallel_tests *tests, const struct cli_args *args,
+                                      struct reel_error *err) {
+    struct list prompts = { 0 }, gens = { 0 }, depths = { 0 }, sessions = { 0 };
+    enum reel_status status =
+        read_list(&prompts, "n-prompt", cli_text(args, "n-prompt", "512"), err);
+    if (status == REEL_OK) status = read_list(&gens, "n-gen", cli_text(args, "n-gen", "128"), err);
+    if (status == REEL_OK)
+        status = read_list(&depths, "n-depth", cli_text(args, "n-depth", "0"), err);
+    if (status == REEL_OK)
+        status = read_list(&sessions, "parallel", cli_text(args, "parallel", ""), err);
+    const int n = depths.n * prompts.n * gens.n * sessions.n;
+    for (int i = 0; i < n && status == REEL_OK; i++) { /* sessions change first, depths last */
+        const int g = i / sessions.n, p = g / gens.n, d = p / prompts.n;
+        const struct parallel_test test = { .n_prompt = prompts.values[p % prompts.n],
+                                            .n_gen = gens.values[g % gens.n],
+                                            .depth = depths.values[d],
+                                            .n_sessions = sessions.values[i % sessions.n],
+                                            .arrivals = cli_has(args, "arrivals") };
+        status = add_parallel(tests, test, err);
+    }
+    return status;
+}
+
+static enum reel_status run_parallel(const struct reel_model *model, const struct cli_args *args,
+                                     const struct bench_how *how, struct parallel_report *report,
+                                     struct reel_error *err) {
+    struct parallel_row rows[MOST_ROWS];
+    struct parallel_tests tests = { .n = 0 };
+    struct progress progress;
+    enum reel_status status = list_parallel(&tests, args, err);
+    progress_start(&progress);
+    for (int i = 0; i < tests.n && status == REEL_OK; i++)
+        status = parallel_measure(model, &tests.items[i], how, progress_update, &progress, &rows[i],
+                                  err);
+    progress_end(&progress);
+    report->rows = rows;
+    report->n_rows = tests.n;
+    if (status == REEL_OK) parallel_print(report, format_of(args));
+    return status;
+}
+
+/* ---- one session ---- */
+
+static enum reel_status run_alone(const struct reel_model *model, const struct cli_args *args,
+                                  const struct bench_how *how, struct bench_report *report,
+                                  struct reel_error *err) {
+    struct bench_test items[MOST_ROWS];
+    struct bench_row rows[MOST_ROWS];
+    struct tests tests = { .items = items, .cap = MOST_ROWS };
+    enum reel_status status = list_tests(&tests, args, err);
+    if (status == REEL_OK) status = measure(model, &tests, how, rows, err);
+    report->rows = rows;
+    report->n_rows = tests.n;
+    if (status == REEL_OK) bench_print(report, format_of(args));
+    return status;
+}
+
+/* ---- the command ---- */
+
+/* What is wrong with the lists is said before a model is opened. */
+static enum reel_status check_lists(const struct cli_args *args, struct reel_error *err) {
+    struct bench_test items[MOST_ROWS];
+    struct tests tests = { .items = items, .cap = MOST_ROWS };
+    struct parallel_tests parallel = { .n = 0 };
+    enum reel_status status = check_parallel(args, err);
+    if (status != REEL_OK) return status;
+    return cli_has(args, "parallel") ? list_parallel(&parallel, args, err)
+                                     : list_tests(&tests, args, err);
+}
+
+/* What the model has too few positions for is said before anything is measured. */
+static enum reel_status check_fits(const struct reel_model *model, const struct cli_args *args,
+                                   struct reel_error *err) {
+    struct bench_test items[MOST_ROWS];
+    struct tests tests = { .items = items, .cap = MOST_ROWS };
+    enum reel_status status = list_tests(&tests, args, err);
+    for (int i = 0; i < tests.n && status == REEL_OK; i++)
+        status = cli_check_positions(model, bench_positions(&items[i]), "-p, -n and -d", err);
+    return status;
+}
+
 static enum reel_status run(const struct cli_args *args, struct reel_error *err) {
-    struct bench_test items[256];
-    struct bench_row rows[256];
-    struct tests tests = { .items = items, .cap = 256 };
     struct reel_model_info info = { .size = sizeof info };
     struct reel_model *model = NULL;
     struct reel_meter *meter = NULL;
     struct reel_error no_energy = { 0 };
     char checked[160] = "";
+    const bool parallel = cli_has(args, "parallel");
     double read_bytes_per_s = 0, idle_watts = 0;
     struct bench_how how = { .repeats = (int)cli_integer(args, "repetitions", 5),
                              .one_at_a_time = cli_has(args, "one-launch-per-token"),
@@ -220,30 +345,33 @@ static enum reel_status run(const struct cli_args *args, struct reel_error *err)
     if (args->n_arguments == 0)
         return err_set(err, REEL_E_ARGUMENT, "usage: reel bench MODEL, or reel bench --limits");
     cli_sampling_typed(&how.sampling, args);
-    enum reel_status status = list_tests(&tests, args, err);
+    enum reel_status status = check_lists(args, err);
     if (status == REEL_OK) status = cli_model_open(&model, args, args->arguments[0], err);
     if (status == REEL_OK) {
         info = cli_model_info(model);
-        status = check(model, args, checked, sizeof checked, err);
+        if (!parallel) status = check_fits(model, args, err);
     }
-    if (status == REEL_OK) status = read_bandwidth(args, &info, &read_bytes_per_s, err);
+    if (status == REEL_OK) status = check(model, args, checked, sizeof checked, err);
+    if (status == REEL_OK && !parallel)
+        status = read_bandwidth(args, &info, &read_bytes_per_s, err);
     if (status == REEL_OK) {
         open_meter(&meter, model, &idle_watts, &no_energy);
         how.meter = meter;
     }
-    if (status == REEL_OK) status = measure(model, &tests, &how, rows, err);
-    if (status == REEL_OK) {
+    const char *why = meter || strcmp(info.backend, "cpu") == 0 ? NULL : no_energy.text;
+    if (status == REEL_OK && parallel) {
+        struct parallel_report report = {
+            .info = &info, .checked = checked, .how = &how, .no_energy = why
+        };
+        status = run_parallel(model, args, &how, &report, err);
+    } else if (status == REEL_OK) {
         struct bench_report report = { .info = &info,
                                        .checked = checked,
                                        .how = &how,
                                        .read_bytes_per_s = read_bytes_per_s,
                                        .idle_watts = idle_watts,
-                                       .no_energy = meter || strcmp(info.backend, "cpu") == 0
-                                                        ? NULL
-                                                        : no_energy.text,
-                                       .rows = rows,
-                                       .n_rows = tests.n };
-        bench_print(&report, format_of(args));
+                                       .no_energy = why };
+        status = run_alone(model, args, &how, &report, err);
     }
     reel_meter_close(meter);
     reel_model_close(model);
@@ -266,6 +394,13 @@ const struct cli_command cmd_bench = {
         "token, gigabytes of weights and KV cache read a second, "
         "that as a share of the read bandwidth measured on this machine in the same run, and, on a "
         "GPU whose driver counts energy, generated tokens per joule of the whole GPU.\n\n"
+        "With --parallel so many sessions read a prompt each, all at once, and then generate, all "
+        "at once. PP and TG are the tokens of one session, B the sessions, N_KV the positions that "
+        "all of them hold at the end; T_PP is the time until the last session has its first token, "
+        "T_TG that until the last has the others, S the tokens of all sessions over these times. "
+        "First token is the median of the sessions, worst gap the longest time that a session "
+        "waited for its next token in all runs. No speed is printed where a session makes other "
+        "ids than it makes alone.\n\n"
         "Before anything is timed, the logits of a few positions are compared with the plain "
         "reference; when they differ beyond rounding (reel verify says how that is measured), no "
         "speed is printed. A GPU holds weights as bf16: the reference's are then rounded likewise, "

@@ -113,6 +113,17 @@ static void print_weights(const json_t *tensors) {
     }
 }
 
+/* How weights are stored that are codes. */
+static void print_codes(const json_t *tensors) {
+    if (!json_object_get(tensors, "format")) return;
+    row("codes");
+    printf("%s, %.2f bits a weight", text(tensors, "format"),
+           json_real_value(json_object_get(tensors, "bits_per_weight")));
+    const char *wide = text(tensors, "wide");
+    if (wide && *wide) printf("; wide: %s", wide);
+    putchar('\n');
+}
+
 static void print_tokenizer(const json_t *tokenizer) {
     row("tokenizer");
     const json_t *files = json_object_get(tokenizer, "files");
@@ -214,6 +225,7 @@ static void print_human(const struct cli_args *args, const json_t *all) {
     printf("%s (%s)\n", args->arguments[0], text(all, "container"));
     print_config(json_object_get(all, "config"));
     print_weights(tensors);
+    print_codes(json_object_get(all, "tensors"));
     print_tokenizer(json_object_get(all, "tokenizer"));
     if (json_object_get(all, "unknown_keys")) {
         row("unknown keys");

@@ -9,6 +9,8 @@
 #include "cli/progress.h"
 #include "cli/sound.h"
 #include "cli/terminal.h"
+#include "cli/transcribe_many.h"
+#include "cli/transcript_notes.h"
 #include "cli/transcript_out.h"
 
 #include <limits.h>
@@ -81,6 +83,14 @@ static const struct cli_option options[] = {
       .most = INT_MAX,
       .help = "stop a segment's text after N tokens; default 8 a second of --segment, at least 512 "
               "and at most 4096" },
+    { .name = "parallel",
+      .kind = CLI_INTEGER,
+      .argument = "N",
+      .least = 1,
+      .most = 64,
+      .help = "up to N recordings at once; their texts come in the order of the files and are the "
+              "same; default: as many as share a pass over the model's weights; "
+              "with --stream it is 1" },
     { .name = "quiet", .letter = 'q', .kind = CLI_FLAG, .help = "no figures on standard error" },
 };
 static const struct cli_group group = CLI_GROUP("Options", options);
@@ -298,37 +308,22 @@ static enum reel_status keep_part(struct job *job, const char *problem) {
     return status;
 }
 
-static void warn_of_cut_short(const struct job *job, const struct reel_transcript *t) {
-    const struct reel_segment *first = NULL;
-    int n = 0;
-    for (int i = t->n_segments - 1; i >= 0; i--) {
-        const struct reel_segment *segment = reel_transcript_segment(t, i);
-        if (!segment->cut_short) continue;
-        first = segment;
-        n++;
+/* What is said of a recording that is finished. */
+static enum reel_status put_notes(struct job *job, const struct reel_transcript *t,
+                                  struct reel_error *err) {
+    struct buffer notes = { 0 };
+    enum reel_status status = note_cut_short(&notes, job->name, t, err);
+    if (status == REEL_OK && !cli_has(job->args, "quiet")) {
+        status = note_figures(&notes, job->name, t, clock_ms() - job->start_ms, err);
+        if (status == REEL_OK && job->chunk > 0)
+            status = buffer_printf(&notes, err, " | %d step%s, median %.1f ms, slowest %.1f ms",
+                                   t->stream_steps, t->stream_steps == 1 ? "" : "s",
+                                   pace_median(&job->pace), t->stream_worst_ms);
+        if (status == REEL_OK) status = buffer_text(&notes, "\n", err);
     }
-    if (!first) return;
-    fprintf(stderr, "reel: %s: the text from %.1f s to %.1f s was cut short after %d tokens",
-            job->name, first->start, first->end, first->n_ids);
-    if (n > 1) fprintf(stderr, ", and that of %d more segment%s", n - 1, n > 2 ? "s" : "");
-    fputs("; see --tokens\n", stderr);
-}
-
-static void put_figures(struct job *job, const struct reel_transcript *t) {
-    double ms = clock_ms() - job->start_ms;
-    if (cli_has(job->args, "quiet")) return;
-    fprintf(stderr, "%s: %.1f s of audio in %.2f s", job->name, t->seconds, ms / 1e3);
-    if (ms > 0) fprintf(stderr, ", %.1fx real time", t->seconds * 1e3 / ms);
-    fprintf(stderr,
-            " | features %.1f ms, encoder %.1f ms, prompt %d tokens %.1f ms, text %d tokens "
-            "%.1f ms",
-            t->features_ms, t->encoder_ms, t->n_prompt_tokens + t->n_audio_tokens, t->prompt_ms,
-            t->n_tokens, t->generate_ms);
-    if (t->first_text_ms > 0) fprintf(stderr, ", first after %.1f ms", t->first_text_ms);
-    if (job->chunk > 0)
-        fprintf(stderr, " | %d step%s, median %.1f ms, slowest %.1f ms", t->stream_steps,
-                t->stream_steps == 1 ? "" : "s", pace_median(&job->pace), t->stream_worst_ms);
-    fputc('\n', stderr);
+    if (notes.size > 0) fputs(notes.bytes, stderr);
+    buffer_release(&notes);
+    return status;
 }
 
 static void start_recording(struct job *job, int index) {
@@ -371,10 +366,7 @@ static enum reel_status transcribe(struct job *job, bool *unreadable, struct ree
     else
         status = put_result(job, &transcript, err);
     fflush(stdout);
-    if (status == REEL_OK) {
-        warn_of_cut_short(job, &transcript);
-        put_figures(job, &transcript);
-    }
+    if (status == REEL_OK) status = put_notes(job, &transcript, err);
     live_view_end(&job->view);
     if (job->line_open) putchar('\n');
     job->line_open = false;
@@ -383,13 +375,6 @@ static enum reel_status transcribe(struct job *job, bool *unreadable, struct ree
 }
 
 /* ---- the command ---- */
-
-/* Whether the next recording would fare no better. */
-static bool stops_all(enum reel_status status, bool unreadable) {
-    if (status == REEL_E_CANCELLED) return true;
-    return !unreadable &&
-           (status == REEL_E_IO || status == REEL_E_MEMORY || status == REEL_E_DEVICE);
-}
 
 /* All recordings in turn: one that fails does not stop the others. The first such is the status. */
 static enum reel_status transcribe_all(struct job *job, struct reel_error *err) {
@@ -401,7 +386,7 @@ static enum reel_status transcribe_all(struct job *job, struct reel_error *err) 
         start_recording(job, i);
         enum reel_status status = transcribe(job, &unreadable, err);
         if (status == REEL_OK) continue;
-        if (n == 1 || stops_all(status, unreadable)) return status;
+        if (n == 1 || transcribing_stops(status, unreadable)) return status;
         if (n_failed++ == 0) first = status;
         fprintf(stderr, "reel: %s\n", err->text);
     }
@@ -430,6 +415,9 @@ static enum reel_status check(const struct job *job, struct reel_error *err) {
     if (!job->microphone && args->n_arguments == 0)
         return err_set(err, REEL_E_ARGUMENT, "something is missing; usage: reel transcribe %s",
                        args->command->arguments);
+    if (cli_integer(args, "parallel", 1) > 1 && (job->chunk > 0 || job->microphone))
+        return err_set(err, REEL_E_ARGUMENT,
+                       "--parallel is for recordings that are there, not for --stream and --mic");
     if (!cli_has(args, "raw") && (cli_has(args, "rate") || cli_has(args, "channels")))
         return err_set(err, REEL_E_ARGUMENT, "--rate and --channels describe --raw input");
     return REEL_OK;
@@ -451,10 +439,10 @@ static bool is_demo(const struct cli_args *args) {
     return strcmp(cli_text(args, "model", ""), "demo-speech") == 0;
 }
 
-static enum reel_status open_transcriber(struct job *job, struct reel_error *err) {
+static struct reel_transcriber_options transcriber_options(struct job *job) {
     const struct cli_args *args = job->args;
-    const struct reel_transcriber_options set = {
-        .size = sizeof set,
+    return (struct reel_transcriber_options){
+        .size = sizeof(struct reel_transcriber_options),
         .language = cli_text(args, "language", NULL),
         .context = cli_text(args, "context", NULL),
         .segment_seconds = cli_real(args, "segment", is_demo(args) ? DEMO_SEGMENT : 0),
@@ -469,21 +457,51 @@ static enum reel_status open_transcriber(struct job *job, struct reel_error *err
         .on_partial = on_partial,
         .pause_seconds = cli_real(args, "pause", is_demo(args) ? DEMO_PAUSE : 0),
     };
+}
+
+static enum reel_status open_transcriber(struct job *job, struct reel_error *err) {
+    const struct reel_transcriber_options set = transcriber_options(job);
     struct reel_error why = { 0 };
     enum reel_status status = reel_transcriber_open(&job->transcriber, job->model, &set, &why);
-    if (status == REEL_OK) return REEL_OK;
-    return err_set(err, status, "%s%s", why.text,
-                   status == REEL_E_LIMIT ? "; see --segment and --tokens" : "");
+    if (status != REEL_OK)
+        return err_set(err, status, "%s%s", why.text,
+                       status == REEL_E_LIMIT ? "; see --segment and --tokens" : "");
+    job->samples = mem_alloc(PIECE * sizeof *job->samples);
+    return job->samples ? REEL_OK : err_memory(err, "samples", PIECE * sizeof *job->samples);
+}
+
+/* How many recordings at once: as --parallel says, else as many as one reading of the weights
+ * serves. */
+static int at_once(const struct job *job) {
+    const int n = job->out.n_names;
+    if (job->chunk > 0 || job->microphone) return 1;
+    const int most =
+        (int)cli_integer(job->args, "parallel", cli_model_info(job->model).most_columns);
+    return most < n ? most : n;
+}
+
+static enum reel_status transcribe_together(struct job *job, struct reel_error *err) {
+    const struct reel_transcriber_options set = transcriber_options(job);
+    const struct transcribe_many many = { .args = job->args,
+                                          .model = job->model,
+                                          .set = &set,
+                                          .out = &job->out,
+                                          .at_once = at_once(job),
+                                          .live = job->live,
+                                          .quiet = cli_has(job->args, "quiet") };
+    return transcribe_many(&many, err);
 }
 
 static enum reel_status open_all(struct job *job, struct reel_error *err) {
     enum reel_status status = check(job, err);
     if (status == REEL_OK) status = transcript_out_open(&job->out, err);
     if (status == REEL_OK) status = open_model(job, err);
-    if (status == REEL_OK) status = open_transcriber(job, err);
-    if (status != REEL_OK) return status;
-    job->samples = mem_alloc(PIECE * sizeof *job->samples);
-    return job->samples ? REEL_OK : err_memory(err, "samples", PIECE * sizeof *job->samples);
+    if (status == REEL_OK && at_once(job) == 1) status = open_transcriber(job, err);
+    return status;
+}
+
+static enum reel_status work(struct job *job, struct reel_error *err) {
+    return at_once(job) > 1 ? transcribe_together(job, err) : transcribe_all(job, err);
 }
 
 /* What the work has come to is written whatever stopped it. */
@@ -520,7 +538,7 @@ static enum reel_status run(const struct cli_args *args, struct reel_error *err)
     interrupt_install();
     interrupt_by_signals();
     enum reel_status status = open_all(&job, err);
-    if (status == REEL_OK) status = close_out(&job, transcribe_all(&job, err), err);
+    if (status == REEL_OK) status = close_out(&job, work(&job, err), err);
     pace_release(&job.pace);
     mem_free(job.samples);
     transcript_out_release(&job.out);
@@ -538,9 +556,10 @@ const struct cli_command cmd_transcribe = {
     .description =
         "Writes down what is said in recordings: WAV files, with libsndfile installed FLAC, Ogg, "
         "Opus and MP3, and with ffmpeg all that it reads, as m4a, mp4 and webm; - is standard "
-        "input. Several files go through one model, one after "
-        "the other; one that fails is reported and the rest goes on. Their texts stand under their "
-        "names, and JSON is one list; --output-dir writes a file for each.\n\n"
+        "input. Several files go through one model, several at once where that is faster "
+        "(--parallel); one that fails is reported and the rest goes on. Their texts stand under "
+        "their names, in the order given, and JSON is one list; --output-dir writes a file for "
+        "each.\n\n"
         "A recording is cut in pauses of 2 s (--pause), and the longer a piece is, the shorter "
         "ones "
         "will do; without any it is cut where it is quietest within 5 s of 30 (--segment). What is "

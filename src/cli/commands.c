@@ -25,6 +25,8 @@ static enum reel_status refuse_unknown(const char *name, const char *more, struc
     if (more) words[n++] = more;
     words[n] = NULL;
     const char *nearest = cli_nearest(name, words);
+    for (int i = 0; cli_commands[i]; i++)
+        if (cli_is_word(cli_commands[i]->others, name)) nearest = cli_commands[i]->name;
     if (nearest)
         return err_set(err, REEL_E_ARGUMENT, "\"%s\" is no command; did you mean %s?", name,
                        nearest);
@@ -95,6 +97,15 @@ static const struct cli_option model_options[] = {
       .help =
           "fast; or, slowly, faithful (where the bf16 reference of Hugging Face rounds) or exact "
           "(never); default fast" },
+    { .name = "weights",
+      .kind = CLI_CHOICE,
+      .argument = "FORM",
+      .choices = "bf16 int8 int4 fp8",
+      .others = "quantization quantize",
+      .help = "quantise the model while it is loaded: int8 (a scale a row), int4 (a scale for 128 "
+              "weights; the embedding and the output matrix int8) or fp8 (a scale a row); what the "
+              "file has in as few bits stays; bf16 makes every matrix bf16; default: as the file "
+              "has them" },
     { .name = "threads",
       .letter = 't',
       .kind = CLI_INTEGER,
@@ -102,6 +113,12 @@ static const struct cli_option model_options[] = {
       .most = 256,
       .others = "n-threads num-threads",
       .help = "CPU threads; 0, the default, is one per core" },
+    { .name = "prompt-slice",
+      .kind = CLI_INTEGER,
+      .argument = "N",
+      .most = 1 << 20,
+      .help = "positions of a prompt that are read at once while other sessions wait, cut at "
+              "multiples of N; 0, the default, is as many as are read fastest" },
     { .name = "chat-template",
       .kind = CLI_CHOICE,
       .argument = "FILE|TEXT|NAME",

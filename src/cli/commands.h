@@ -24,6 +24,7 @@
     X(list)                                                                                        \
     X(rm)                                                                                          \
     X(du)                                                                                          \
+    X(quantize)                                                                                    \
     X(synthesize)                                                                                  \
     X(devices)                                                                                     \
     X(doctor)                                                                                      \

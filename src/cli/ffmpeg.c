@@ -1,3 +1,4 @@
+#define _GNU_SOURCE /* pipe2 */
 #include "cli/ffmpeg.h"
 
 #include "base/buffer.h"
@@ -35,11 +36,11 @@ struct ffmpeg {
 
 /* ---- starting ---- */
 
+/* Closed in other programs from the first moment on: another thread may be starting one, which
+ * would hold the pipe open. */
 static enum reel_status make_pipe(int ends[2], struct reel_error *err) {
-    if (pipe(ends) != 0) return err_set(err, REEL_E_IO, "a pipe to ffmpeg: %s", strerror(errno));
-    for (int i = 0; i < 2; i++)
-        (void)fcntl(ends[i], F_SETFD, FD_CLOEXEC);
-    return REEL_OK;
+    if (pipe2(ends, O_CLOEXEC) == 0) return REEL_OK;
+    return err_set(err, REEL_E_IO, "a pipe to ffmpeg: %s", strerror(errno));
 }
 
 static void close_end(int *fd) {

@@ -96,6 +96,7 @@ struct opening {
     enum reel_rounding rounding; /* of the reference */
     const char *device;          /* or NULL */
     const char *gpu_options;     /* or NULL */
+    bool stored;                 /* weights as the file has them */
 };
 
 static enum reel_rounding rounding_of(const struct cli_args *args) {
@@ -165,6 +166,7 @@ static enum reel_status open_as(struct reel_model **model, const struct cli_args
         .device = as->device ? as->device : cli_text(args, "device", NULL),
         .cpu_path = as->reference ? as->reference : cli_text(args, "cpu-path", NULL),
         .n_threads = (int)cli_integer(args, "threads", 0),
+        .prompt_slice = (int)cli_integer(args, "prompt-slice", 0),
         .rounding = as->reference ? as->rounding : rounding_of(args),
         .chat_template = template.bytes ? template.bytes : cli_text(args, "chat-template", NULL),
         .chat_template_from = template.bytes ? cli_text(args, "chat-template", NULL) : NULL,
@@ -172,6 +174,7 @@ static enum reel_status open_as(struct reel_model **model, const struct cli_args
         .progress_user = &progress,
         .gpu_options = gpu_options,
         .nvrtc_dir = cli_text(args, "nvrtc-dir", NULL),
+        .weights = as->stored ? NULL : cli_text(args, "weights", NULL),
         .log = cli_log,
         .log_user = &log,
     };
@@ -190,6 +193,11 @@ static enum reel_status open_as(struct reel_model **model, const struct cli_args
 enum reel_status cli_model_open(struct reel_model **model, const struct cli_args *args,
                                 const char *name, struct reel_error *err) {
     return open_as(model, args, name, &(struct opening){ 0 }, err);
+}
+
+enum reel_status cli_model_open_stored(struct reel_model **model, const struct cli_args *args,
+                                       const char *name, struct reel_error *err) {
+    return open_as(model, args, name, &(struct opening){ .stored = true }, err);
 }
 
 enum reel_status cli_model_open_reference(struct reel_model **model, const struct cli_args *args,

@@ -15,6 +15,10 @@ enum reel_status cli_model_path(char **path, const struct cli_args *args, const 
 enum reel_status cli_model_open(struct reel_model **model, const struct cli_args *args,
                                 const char *name, struct reel_error *err);
 
+/* The same with the weights as the file has them, whatever --weights says. */
+enum reel_status cli_model_open_stored(struct reel_model **model, const struct cli_args *args,
+                                       const char *name, struct reel_error *err);
+
 /* The tokenizer alone, with --no-cache of the same group; not for demo. */
 enum reel_status cli_tokenizer_open(struct reel_tokenizer **tok, const struct cli_args *args,
                                     const char *name, struct reel_error *err);

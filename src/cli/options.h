@@ -43,6 +43,7 @@ struct cli_args;
 
 struct cli_command {
     const char *name;
+    const char *others;    /* or NULL: what people may call it, separated by spaces; suggested */
     const char *arguments; /* "MODEL [FILE...]" */
     int least_arguments, most_arguments;
     const char *summary;                            /* one line, no full stop */

@@ -206,27 +206,32 @@ static void put_on_stdout(const char *text, size_t n) {
     if (n == 0 || text[n - 1] != '\n') putchar('\n');
 }
 
+enum reel_status transcript_out_put(struct transcript_out *o, int index, const char *text, size_t n,
+                                    const struct reel_transcript *t, const char *problem,
+                                    struct reel_error *err) {
+    enum reel_status status = REEL_OK;
+    if (o->folder)
+        status = write_in_folder(o, index, text, n, problem ? t : NULL, err);
+    else if (o->list)
+        status = add_to_list(o, index, text, n, problem, err);
+    else if (o->path)
+        status = append(o, index, text, n, err);
+    else
+        put_on_stdout(text, n);
+    if (status != REEL_OK) return status;
+    o->n_added++;
+    if (problem && !o->folder)
+        tell_partial(o->path ? o->path : "standard output", shown_name(o, index), t);
+    return REEL_OK;
+}
+
 enum reel_status transcript_out_add(struct transcript_out *o, int index,
                                     const struct reel_transcript *t, const char *problem,
                                     struct reel_error *err) {
     char *text = NULL;
     size_t n = 0;
     enum reel_status status = reel_transcript_text(t, o->format, &text, &n, err);
-    if (status == REEL_OK) {
-        if (o->folder)
-            status = write_in_folder(o, index, text, n, problem ? t : NULL, err);
-        else if (o->list)
-            status = add_to_list(o, index, text, n, problem, err);
-        else if (o->path)
-            status = append(o, index, text, n, err);
-        else
-            put_on_stdout(text, n);
-    }
-    if (status == REEL_OK) {
-        o->n_added++;
-        if (problem && !o->folder)
-            tell_partial(o->path ? o->path : "standard output", shown_name(o, index), t);
-    }
+    if (status == REEL_OK) status = transcript_out_put(o, index, text, n, t, problem, err);
     reel_free(text);
     return status;
 }

@@ -37,6 +37,11 @@ enum reel_status transcript_out_add(struct transcript_out *o, int index,
                                     const struct reel_transcript *t, const char *problem,
                                     struct reel_error *err);
 
+/* The same of one that is text already, n bytes in o->format; of t only numbers are read. */
+enum reel_status transcript_out_put(struct transcript_out *o, int index, const char *text, size_t n,
+                                    const struct reel_transcript *t, const char *problem,
+                                    struct reel_error *err);
+
 /* There is none of recording `index`. */
 enum reel_status transcript_out_fail(struct transcript_out *o, int index, const char *problem,
                                      struct reel_error *err);

@@ -23,8 +23,9 @@ struct backend {
 struct backend_state {
     struct backend *backend;
     struct ref_state *reference; /* NULL on the fast path */
-    struct kv_cache kv;
+    struct kv_cache *kv;         /* NULL for the reference */
     struct recurrent recurrent;
+    float *logits; /* f32 [vocab] of a pass */
     int max_positions;
     int n_positions; /* evaluated so far */
 };
@@ -88,6 +89,7 @@ static void cpu_info(const struct backend *b, struct backend_info *info) {
                                                                          : "reference",
                                        .n_threads = 1,
                                        .host_threads = 1,
+                                       .most_columns = MOST_COLUMNS,
                                        .state_fixed_bytes = ref_state_fixed_bytes(c),
                                        .state_position_bytes = ref_state_position_bytes(c) };
         return;
@@ -98,7 +100,9 @@ static void cpu_info(const struct backend *b, struct backend_info *info) {
         .n_threads = thread_pool_size(b->engine.pool),
         .host_threads = thread_pool_size(b->engine.pool),
         .cut_step = cut_step(b),
-        .state_fixed_bytes = sizeof(struct backend_state) + recurrent_bytes(c),
+        .most_columns = MOST_COLUMNS,
+        .state_fixed_bytes =
+            sizeof(struct backend_state) + recurrent_bytes(c) + (size_t)c->vocab * sizeof(float),
         .state_position_bytes = kv_cache_position_bytes(model_layer_count(c, LAYER_ATTENTION),
                                                         c->n_kv_heads, c->head_dim),
     };
@@ -107,8 +111,10 @@ static void cpu_info(const struct backend *b, struct backend_info *info) {
 static void cpu_state_close(struct backend_state *s) {
     if (!s) return;
     ref_state_close(s->reference);
-    kv_cache_release(&s->kv);
+    kv_cache_release(s->kv);
+    mem_free(s->kv);
     recurrent_release(&s->recurrent);
+    mem_free(s->logits);
     mem_free(s);
 }
 
@@ -121,14 +127,17 @@ static enum reel_status cpu_state_open(struct backend_state **out, struct backen
     if (status != REEL_OK) return status;
     s->backend = b;
     s->max_positions = max_positions;
-    if (b->reference)
+    status = mem_zeroed(&s->logits, (size_t)c->vocab, sizeof *s->logits, "a session's logits", err);
+    if (status == REEL_OK && b->reference)
         status = ref_state_open(&s->reference, c, &b->model->weights,
                                 &(struct ref_options){ .mode = b->rounding,
                                                        .weights = b->weights,
                                                        .max_positions = max_positions },
                                 err);
-    else
-        status = kv_cache_open(&s->kv, model_layer_count(c, LAYER_ATTENTION), c->n_kv_heads,
+    else if (status == REEL_OK)
+        status = mem_zeroed(&s->kv, 1, sizeof *s->kv, "a session", err);
+    if (status == REEL_OK && !b->reference)
+        status = kv_cache_open(s->kv, model_layer_count(c, LAYER_ATTENTION), c->n_kv_heads,
                                c->head_dim, max_positions, err);
     if (status == REEL_OK && !b->reference) status = recurrent_open(&s->recurrent, c, err);
     if (status == REEL_OK)
@@ -153,7 +162,7 @@ static struct engine_run run_of(struct backend_state *s, const struct backend_ev
     const size_t width = (size_t)(eval->output == REEL_OUTPUT_ALL_LOGITS ? c->vocab : c->hidden);
     return (struct engine_run){
         .engine = &s->backend->engine,
-        .kv = &s->kv,
+        .kv = s->kv,
         .recurrent = &s->recurrent,
         .position = eval->position + done,
         .n = n,
@@ -170,19 +179,27 @@ static int cpu_resume(const struct backend_state *s, int n) {
     return recurrent_resume(&s->recurrent, n < s->n_positions ? n : s->n_positions);
 }
 
+/* Whether n positions can be evaluated from `position` on. */
+static enum reel_status check_positions(const struct backend_state *s, int position, int n,
+                                        struct reel_error *err) {
+    if (position < 0 || position > s->n_positions)
+        return err_set(err, REEL_E_STATE, "position %d is past the %d evaluated", position,
+                       s->n_positions);
+    if (n < 1 || n > s->max_positions - position)
+        return err_set(err, REEL_E_CONTEXT, "%d positions at %d, the session holds %d", n, position,
+                       s->max_positions);
+    if (cpu_resume(s, position) != position)
+        return err_set(err, REEL_E_STATE,
+                       "the recurrent state of position %d is gone; that of %d is held", position,
+                       cpu_resume(s, position));
+    return REEL_OK;
+}
+
 static enum reel_status cpu_eval(struct backend_state *s, const struct backend_eval *eval,
                                  struct reel_error *err) {
     if (s->reference) return ref_state_eval(s->reference, eval, err);
-    if (eval->position < 0 || eval->position > s->n_positions)
-        return err_set(err, REEL_E_STATE, "position %d is past the %d evaluated", eval->position,
-                       s->n_positions);
-    if (eval->n < 1 || eval->n > s->max_positions - eval->position)
-        return err_set(err, REEL_E_CONTEXT, "%d positions at %d, the session holds %d", eval->n,
-                       eval->position, s->max_positions);
-    if (cpu_resume(s, eval->position) != eval->position)
-        return err_set(err, REEL_E_STATE,
-                       "the recurrent state of position %d is gone; that of %d is held",
-                       eval->position, cpu_resume(s, eval->position));
+    enum reel_status status = check_positions(s, eval->position, eval->n, err);
+    if (status != REEL_OK) return status;
     recurrent_begin(&s->recurrent, eval->position, eval->n);
     s->n_positions = eval->position;
     for (int done = 0; done < eval->n;) {
@@ -190,6 +207,7 @@ static enum reel_status cpu_eval(struct backend_state *s, const struct backend_e
         struct engine_run run = run_of(s, eval, done, n);
         bool go_on = may_go_on(eval, done);
         if (go_on) {
+            kv_cache_begin(s->kv, run.position, run.position + n);
             recurrent_run_begin(&s->recurrent);
             engine_evaluate(&run);
         }
@@ -201,6 +219,134 @@ static enum reel_status cpu_eval(struct backend_state *s, const struct backend_e
         s->n_positions = eval->position + done;
     }
     return REEL_OK;
+}
+
+/* ---- several states in one pass ---- */
+
+/* A column of a step: where it is. */
+struct going {
+    struct backend_column *column;
+    int position; /* of `id` */
+    int32_t id;   /* not yet evaluated, or once more */
+    int n_made;
+};
+
+static void end_column(struct backend_column *column, enum reel_status status) {
+    column->over = true;
+    column->status = status;
+}
+
+static void begin_column(struct going *g, struct backend_column *column) {
+    const struct backend_decode *d = column->decode;
+    *g = (struct going){ .column = column, .position = d->position, .id = d->id };
+    column->over = false;
+    column->status = REEL_OK;
+    err_clear(&column->err);
+    if (!column->state->reference)
+        column->status = check_positions(column->state, d->position, 1, &column->err);
+    if (column->status != REEL_OK || d->max_tokens < 1) column->over = true;
+}
+
+/* The logits of every column's next position, into its state. */
+static void run_pass(struct backend *b, struct going *going, int n) {
+    struct engine_run runs[MOST_COLUMNS];
+    for (int i = 0; i < n; i++) {
+        struct backend_state *s = going[i].column->state;
+        kv_cache_begin(s->kv, going[i].position, going[i].position + 1);
+        recurrent_begin(&s->recurrent, going[i].position, 1);
+        recurrent_run_begin(&s->recurrent);
+        runs[i] = (struct engine_run){ .engine = &b->engine,
+                                       .kv = s->kv,
+                                       .recurrent = &s->recurrent,
+                                       .position = going[i].position,
+                                       .n = 1,
+                                       .row = i,
+                                       .ids = &going[i].id,
+                                       .output = REEL_OUTPUT_LAST_LOGITS,
+                                       .out = s->logits };
+    }
+    engine_decode(&(struct engine_pass){ runs, n });
+    for (int i = 0; i < n; i++) {
+        struct backend_state *s = going[i].column->state;
+        recurrent_run_end(&s->recurrent, going[i].position, 1);
+        s->n_positions = going[i].position + 1;
+    }
+}
+
+/* The reference has no passes: its states are evaluated one after the other. */
+static void run_one_by_one(struct going *going, int n) {
+    for (int i = 0; i < n; i++) {
+        struct backend_column *column = going[i].column;
+        const struct backend_eval eval = { .position = going[i].position,
+                                           .n = 1,
+                                           .ids = &going[i].id,
+                                           .output = REEL_OUTPUT_LAST_LOGITS,
+                                           .out = column->state->logits };
+        const enum reel_status status =
+            ref_state_eval(column->state->reference, &eval, &column->err);
+        if (status != REEL_OK) end_column(column, status);
+    }
+}
+
+static bool is_stop_id(const struct backend_decode *d, int32_t id) {
+    for (int i = 0; i < d->n_stop_ids; i++)
+        if (d->stop_ids[i] == id) return true;
+    return false;
+}
+
+/* Draws a column's next id and hands it out. */
+static void deliver(struct going *g) {
+    struct backend_column *column = g->column;
+    const struct backend_decode *d = column->decode;
+    const int32_t id = d->draw(d->user, column->state->logits, g->position + 1);
+    if (id < 0) {
+        end_column(column,
+                   err_set(&column->err, REEL_E_DEVICE,
+                           "no id can be drawn for position %d: each logit is NaN or forbidden",
+                           g->position + 1));
+        return;
+    }
+    g->id = id;
+    g->position++;
+    g->n_made++;
+    const bool enough = d->enough && d->enough(d->user);
+    if (!d->on_id(d->user, id) || enough || is_stop_id(d, id) || g->n_made == d->max_tokens ||
+        g->position == column->state->max_positions)
+        end_column(column, REEL_OK);
+}
+
+static bool is_cancelled(const struct going *g) {
+    const struct backend_decode *d = g->column->decode;
+    if (!d->cancel || !atomic_load(d->cancel)) return false;
+    end_column(g->column, err_set(&g->column->err, REEL_E_CANCELLED, "cancelled"));
+    return true;
+}
+
+static bool some_is_over(const struct going *going, int n) {
+    for (int i = 0; i < n; i++)
+        if (going[i].column->over) return true;
+    return false;
+}
+
+/* The thread pool is left after each pass: that costs a microsecond, and prompts of other sessions
+ * get in between. */
+static void cpu_step(struct backend *b, const struct backend_batch *batch) {
+    struct going going[MOST_COLUMNS];
+    for (int i = 0; i < batch->n; i++)
+        begin_column(&going[i], &batch->columns[i]);
+    while (!some_is_over(going, batch->n)) {
+        bool cancelled = false;
+        for (int i = 0; i < batch->n; i++)
+            cancelled = is_cancelled(&going[i]) || cancelled;
+        if (cancelled) return;
+        if (b->reference)
+            run_one_by_one(going, batch->n);
+        else
+            run_pass(b, going, batch->n);
+        for (int i = 0; i < batch->n; i++)
+            if (!going[i].column->over) deliver(&going[i]);
+        if (batch->enough && batch->enough(batch->user)) return;
+    }
 }
 
 /* ---- several texts in one pass ---- */
@@ -262,12 +408,13 @@ static enum reel_status embed_texts(struct backend_state *s, const struct backen
         return err_set(err, REEL_E_UNSUPPORTED, "%s takes one text at a time",
                        s->reference ? "the reference" : "a model with recurrent layers");
     s->n_positions = 0;
+    kv_cache_begin(s->kv, 0, s->max_positions);
     for (int i = 0; i < embed->n_texts; i++)
         all += embed->lengths[i];
     for (int done = 0; done < all;) {
         struct engine_run run = next_run(&packing, texts, s->max_positions);
         run.engine = &s->backend->engine;
-        run.kv = &s->kv;
+        run.kv = s->kv;
         run.cancel = embed->cancel;
         const bool go_on = may_go_on_embedding(embed, done, all);
         if (go_on) engine_evaluate(&run);
@@ -278,9 +425,13 @@ static enum reel_status embed_texts(struct backend_state *s, const struct backen
     return REEL_OK;
 }
 
+static void cpu_keep(struct backend_state *s, int n) {
+    if (!s->reference) kv_cache_keep(s->kv, n);
+}
+
 static size_t cpu_save_bytes(const struct backend_state *s, int n) {
     if (s->reference) return ref_state_save_bytes(s->reference, n);
-    return kv_cache_save_bytes(&s->kv, n) + recurrent_save_bytes(&s->recurrent, n);
+    return kv_cache_save_bytes(s->kv, n) + recurrent_save_bytes(&s->recurrent, n);
 }
 
 static enum reel_status is_held(const struct backend_state *s, int n, struct reel_error *err) {
@@ -294,8 +445,8 @@ static enum reel_status cpu_save(const struct backend_state *s, int n, void *byt
     if (s->reference) return ref_state_save(s->reference, n, bytes, err);
     enum reel_status status = is_held(s, n, err);
     if (status != REEL_OK) return status;
-    kv_cache_save(&s->kv, n, bytes);
-    recurrent_save(&s->recurrent, n, (char *)bytes + kv_cache_save_bytes(&s->kv, n));
+    kv_cache_save(s->kv, n, bytes);
+    recurrent_save(&s->recurrent, n, (char *)bytes + kv_cache_save_bytes(s->kv, n));
     return REEL_OK;
 }
 
@@ -312,8 +463,8 @@ static enum reel_status cpu_restore(struct backend_state *s, int n, const void *
     if (n_bytes != cpu_save_bytes(s, n))
         return err_set(err, REEL_E_FORMAT, "%zu bytes of state, %zu are expected", n_bytes,
                        cpu_save_bytes(s, n));
-    kv_cache_load(&s->kv, n, bytes);
-    recurrent_load(&s->recurrent, n, (const char *)bytes + kv_cache_save_bytes(&s->kv, n));
+    kv_cache_load(s->kv, n, bytes);
+    recurrent_load(&s->recurrent, n, (const char *)bytes + kv_cache_save_bytes(s->kv, n));
     s->n_positions = n;
     return REEL_OK;
 }
@@ -337,7 +488,7 @@ static enum reel_status cpu_copy(struct backend_state *dst, const struct backend
     if (status != REEL_OK) return status;
     status = is_held(src, n, err);
     if (status != REEL_OK || dst == src) return status;
-    kv_cache_copy(&dst->kv, &src->kv, n);
+    kv_cache_copy(dst->kv, src->kv, src->n_positions, n);
     recurrent_copy(&dst->recurrent, &src->recurrent, n);
     dst->n_positions = n;
     return REEL_OK;
@@ -397,8 +548,10 @@ const struct backend_ops cpu_backend = {
     .state_open = cpu_state_open,
     .state_close = cpu_state_close,
     .eval = cpu_eval,
+    .step = cpu_step,
     .embed = embed_texts,
     .resume = cpu_resume,
+    .keep = cpu_keep,
     .save_bytes = cpu_save_bytes,
     .save = cpu_save,
     .restore = cpu_restore,

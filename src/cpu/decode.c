@@ -1,29 +1,107 @@
-/* One position through all layers. Every thread norms and rounds a phase's input for itself: that
- * costs less than another barrier. It does so once it holds a piece, because a phase of which it
- * holds none may be over, and its input overwritten (base/thread_pool.h). */
+/* One position of one state, or of each of several, through all layers.
+ *
+ * With one column, every thread norms and rounds a phase's input for itself: that costs less than
+ * another barrier. It does so once it holds a piece, because a phase of which it holds none may be
+ * over, and its input overwritten (base/thread_pool.h). With several columns that work has a phase
+ * of its own, whose pieces are the columns. */
 #include "cpu/engine.h"
 
 #include <math.h>
 #include <string.h>
 
-static void norm_vector(const struct engine *e, struct worker *w, const float *weight) {
-    e->kernels.norm(e->x, weight, e->config->hidden, e->config->rms_eps, w->values);
-    e->kernels.round_vector(w->values, e->config->hidden, &w->vector);
+/* ---- the input of a phase -------------------------------------------------------------------- */
+
+/* Makes the input of a phase for one column: `out` may be read by all until the phase is over. */
+typedef void make_vector(const struct engine_run *column, struct worker *w,
+                         const struct layer_weights *layer, struct cpu_vector *out);
+
+static void norm_vector(const struct engine_run *column, struct worker *w, const float *weight,
+                        struct cpu_vector *out) {
+    const struct engine *e = column->engine;
+    const int hidden = e->config->hidden;
+    const float *x = e->x + (size_t)column->row * (size_t)hidden;
+    e->kernels.norm(x, weight, hidden, e->config->rms_eps, w->values);
+    e->kernels.round_vector(w->values, hidden, out);
+}
+
+static void make_mixer_input(const struct engine_run *column, struct worker *w,
+                             const struct layer_weights *layer, struct cpu_vector *out) {
+    norm_vector(column, w, layer->attn_norm, out);
+}
+
+static void make_gated_input(const struct engine_run *column, struct worker *w,
+                             const struct layer_weights *layer, struct cpu_vector *out) {
+    norm_vector(column, w, layer->ffn_norm, out);
+}
+
+static void make_head_input(const struct engine_run *column, struct worker *w,
+                            const struct layer_weights *layer, struct cpu_vector *out) {
+    (void)layer;
+    norm_vector(column, w, column->engine->weights->final_norm, out);
+}
+
+/* A phase of its own where there are several columns. False as thread_pool_barrier. */
+static bool share_inputs(const struct engine_pass *pass, struct worker *w,
+                         const struct layer_weights *layer, make_vector *make, int length) {
+    struct engine *e = pass->columns->engine;
+    if (pass->n == 1) return true;
+    for (int i; (i = thread_pool_take(e->pool, w->thread, pass->n)) >= 0;) {
+        make(&pass->columns[i], w, layer, &e->vectors[i]);
+        e->kernels.spread_column(&e->vectors[i], length, &e->columns, i);
+    }
+    return thread_pool_barrier(e->pool, w->thread);
+}
+
+/* Where there is one, by a thread that holds a piece of the phase. */
+static void make_own_input(const struct engine_pass *pass, struct worker *w,
+                           const struct layer_weights *layer, make_vector *make) {
+    if (pass->n == 1) make(pass->columns, w, layer, &w->vector);
+}
+
+/* Rows [first, last) of m . input, for every column: out [columns], `stride` apart. */
+static void multiply(const struct engine_pass *pass, const struct worker *w, const struct matrix *m,
+                     int first, int last, float *out, size_t stride) {
+    const struct engine *e = pass->columns->engine;
+    if (pass->n == 1) {
+        kernels_rows(&e->kernels, m, &w->vector, first, last, out);
+        return;
+    }
+    float *y[MOST_COLUMNS];
+    for (int i = 0; i < pass->n; i++)
+        y[i] = out + (size_t)i * stride;
+    kernels_columns(&e->kernels, m, &e->columns, first, last, y);
+}
+
+/* A row's work grows with the columns, so pieces have fewer. */
+static struct row_pieces row_pieces(const struct engine_pass *pass, int rows, size_t row_bytes) {
+    return engine_row_pieces(pass->columns->engine, rows, row_bytes * (size_t)pass->n);
+}
+
+/* ---- products -------------------------------------------------------------------------------- */
+
+/* What follows the products of rows [piece.first, piece.last) of `projected`. */
+static void add_bias(const struct engine_pass *pass, const struct layer_weights *layer,
+                     struct piece piece) {
+    const struct engine *e = pass->columns->engine;
+    if (!layer->qkv_bias) return;
+    for (int i = 0; i < pass->n; i++)
+        e->kernels.add(e->projected + (size_t)i * (size_t)e->projected_dim + piece.first,
+                       layer->qkv_bias + piece.first, piece.last - piece.first);
 }
 
 /* projected = rows of all the mixer's matrices . norm(x), and their biases, handed out as one list.
  * A DeltaNet's channels go through the convolution at once, by the thread that made them. */
-static void multiply_projections(const struct engine_run *run, struct worker *w,
+static void multiply_projections(const struct engine_pass *pass, struct worker *w,
                                  const struct layer_weights *layer) {
-    const struct engine *e = run->engine;
+    const struct engine *e = pass->columns->engine;
     const struct matrix *parts[MAX_PROJECTIONS];
     const int n_parts = engine_projections(layer, parts);
     int rows = 0;
     for (int i = 0; i < n_parts; i++)
         rows += parts[i]->rows;
-    struct row_pieces p = engine_row_pieces(e, rows, parts[0]->row_bytes);
+    struct row_pieces p = row_pieces(pass, rows, parts[0]->row_bytes);
     if (!engine_take_rows(e, w, &p)) return;
-    norm_vector(e, w, layer->attn_norm);
+    make_own_input(pass, w, layer, make_mixer_input);
     do {
         const struct piece piece = p.piece;
         int start = 0;
@@ -32,43 +110,50 @@ static void multiply_projections(const struct engine_run *run, struct worker *w,
             int first = piece.first > start ? piece.first - start : 0;
             int last = piece.last - start < m->rows ? piece.last - start : m->rows;
             if (first < last)
-                e->kernels.dot_rows[m->dtype](m, &w->vector, first, last, e->projected + start);
-            if (first < last && m == &layer->delta.qkv)
-                engine_convolve(run, layer, (struct piece){ first, last });
+                multiply(pass, w, m, first, last, e->projected + start, (size_t)e->projected_dim);
+            for (int c = 0; first < last && m == &layer->delta.qkv && c < pass->n; c++)
+                engine_convolve(&pass->columns[c], layer, (struct piece){ first, last });
             start += m->rows;
         }
-        if (layer->qkv_bias)
-            e->kernels.add(e->projected + piece.first, layer->qkv_bias + piece.first,
-                           piece.last - piece.first);
+        add_bias(pass, layer, piece);
     } while (engine_take_rows(e, w, &p));
 }
 
-/* x += m . vector, of the piece in hand and those that follow */
-static void multiply_into_x(const struct engine *e, struct worker *w, struct row_pieces *p,
+/* x += m . input, of the piece in hand and those that follow */
+static void multiply_into_x(const struct engine_pass *pass, struct worker *w, struct row_pieces *p,
                             const struct matrix *m) {
+    const struct engine *e = pass->columns->engine;
+    const size_t hidden = (size_t)e->config->hidden;
     do {
         const struct piece piece = p->piece;
-        e->kernels.dot_rows[m->dtype](m, &w->vector, piece.first, piece.last, e->y);
-        e->kernels.add(e->x + piece.first, e->y + piece.first, piece.last - piece.first);
+        multiply(pass, w, m, piece.first, piece.last, e->y, hidden);
+        for (size_t i = 0; i < (size_t)pass->n; i++)
+            e->kernels.add(e->x + i * hidden + piece.first, e->y + i * hidden + piece.first,
+                           piece.last - piece.first);
     } while (engine_take_rows(e, w, p));
 }
 
 /* gated[0 .. intermediate) = silu(gate . norm(x)) * (up . norm(x)) */
-static void multiply_gated(const struct engine *e, struct worker *w,
+static void multiply_gated(const struct engine_pass *pass, struct worker *w,
                            const struct layer_weights *layer) {
+    const struct engine *e = pass->columns->engine;
     const struct matrix *gate = &layer->gate, *up = &layer->up;
-    float *g = e->gated, *u = e->gated + gate->rows;
-    struct row_pieces p = engine_row_pieces(e, gate->rows, gate->row_bytes);
+    const size_t stride = 2 * (size_t)gate->rows;
+    struct row_pieces p = row_pieces(pass, gate->rows, gate->row_bytes);
     if (!engine_take_rows(e, w, &p)) return;
-    norm_vector(e, w, layer->ffn_norm);
+    make_own_input(pass, w, layer, make_gated_input);
     do {
         const struct piece piece = p.piece;
-        e->kernels.dot_rows[gate->dtype](gate, &w->vector, piece.first, piece.last, g);
-        e->kernels.dot_rows[up->dtype](up, &w->vector, piece.first, piece.last, u);
-        e->kernels.swiglu(g + piece.first, u + piece.first, piece.last - piece.first,
-                          g + piece.first);
+        multiply(pass, w, gate, piece.first, piece.last, e->gated, stride);
+        multiply(pass, w, up, piece.first, piece.last, e->gated + gate->rows, stride);
+        for (size_t i = 0; i < (size_t)pass->n; i++) {
+            float *g = e->gated + i * stride + piece.first;
+            e->kernels.swiglu(g, g + gate->rows, piece.last - piece.first, g);
+        }
     } while (engine_take_rows(e, w, &p));
 }
+
+/* ---- attention and DeltaNet ------------------------------------------------------------------ */
 
 /* How a context of n positions is cut: `step` positions each. Depends on n alone, not on threads,
  * so that results do not either. */
@@ -79,170 +164,247 @@ static int split_step(int n) {
     return step;
 }
 
+static int n_splits(const struct engine_run *column) {
+    return column->position / split_step(column->position + 1) + 1;
+}
+
+static const float *projected_of(const struct engine_run *column) {
+    const struct engine *e = column->engine;
+    return e->projected + (size_t)column->row * (size_t)e->projected_dim;
+}
+
 /* Queries of one KV head, turned and rounded. */
-static void take_queries(const struct engine *e, struct worker *w,
+static void take_queries(const struct engine_run *column, struct worker *w,
                          const struct layer_weights *layer, int kv_head) {
+    const struct engine *e = column->engine;
     const int dim = e->config->head_dim;
+    const float *projected = projected_of(column);
     for (int g = 0; g < e->group; g++) {
-        const float *q = e->projected + (size_t)(kv_head * e->group + g) * (size_t)e->q_step;
+        const float *q = projected + (size_t)(kv_head * e->group + g) * (size_t)e->q_step;
         memcpy(w->values, q, (size_t)dim * sizeof *q);
-        engine_turn_head(e, w->values, layer->q_norm, 0);
+        engine_turn_head(e, w->values, layer->q_norm, column->row);
         e->kernels.round_bf16(w->values, dim, w->q + (size_t)g * (size_t)dim);
     }
 }
 
-static void store_key_value(const struct engine_run *run, struct worker *w,
+static void store_key_value(const struct engine_run *column, struct worker *w,
                             const struct layer_weights *layer, int kv_head) {
-    const struct engine *e = run->engine;
+    const struct engine *e = column->engine;
     const int dim = e->config->head_dim;
-    const float *k = e->projected + layer->q.rows + (size_t)kv_head * (size_t)dim;
+    const float *k = projected_of(column) + layer->q.rows + (size_t)kv_head * (size_t)dim;
     memcpy(w->values, k, (size_t)dim * sizeof *k);
-    engine_turn_head(e, w->values, layer->k_norm, 0);
+    engine_turn_head(e, w->values, layer->k_norm, column->row);
     e->kernels.round_bf16(w->values, dim, w->k);
     e->kernels.round_bf16(k + e->kv_dim, dim, w->v);
-    kv_cache_write(run->kv, layer->nth, kv_head, run->position, w->k, w->v);
+    kv_cache_write(column->kv, layer->nth, kv_head, column->position, w->k, w->v);
 }
 
-static float *partial_of(const struct engine *e, int split, int head) {
-    size_t width = (size_t)kv_cache_v_width(e->config->head_dim) + 2;
-    return e->partial + ((size_t)split * (size_t)e->config->n_heads + (size_t)head) * width;
+static float *partial_of(const struct engine_run *column, int split, int head) {
+    const struct engine *e = column->engine;
+    const size_t width = (size_t)kv_cache_v_width(e->config->head_dim) + 2;
+    const size_t at = (size_t)(column->row * ATTENTION_SPLITS + split);
+    return e->partial + (at * (size_t)e->config->n_heads + (size_t)head) * width;
 }
 
-/* Pieces of work: KV heads times splits of the context. Ends in `mixed`, or in `partial` when there
- * are several splits. */
-static void attend(const struct engine_run *run, struct worker *w,
-                   const struct layer_weights *layer, int n_splits, int step) {
-    const struct engine *e = run->engine;
-    const int dim = e->config->head_dim, width = kv_cache_v_width(dim), n = run->position + 1;
-    const int n_items = e->config->n_kv_heads * n_splits;
-    for (int item; (item = thread_pool_take(e->pool, w->thread, n_items)) >= 0;) {
-        int kv_head = item / n_splits, split = item % n_splits;
-        int first = split * step, last = n - first < step ? n : first + step;
-        take_queries(e, w, layer, kv_head);
-        if (last == n) store_key_value(run, w, layer, kv_head);
-        struct attention a = w->attention;
-        a.kernels = &e->kernels;
-        a.kv = run->kv;
-        a.layer = layer->nth;
-        a.kv_head = kv_head;
-        a.scale = e->attention_scale;
-        a.rows = a.group = e->group;
-        a.position = run->position;
-        a.q = w->q;
-        attention_run(&a, first, last);
-        for (int g = 0; g < e->group; g++) {
-            int head = kv_head * e->group + g;
-            float *out = a.out + (size_t)g * (size_t)width;
-            if (n_splits == 1) {
-                e->kernels.scale(out, 1.0f / a.sum[g], dim);
-                engine_gate_head(e, 0, head, out);
-                memcpy(e->mixed + (size_t)head * (size_t)dim, out, (size_t)dim * sizeof *out);
-            } else {
-                float *partial = partial_of(e, split, head);
-                memcpy(partial, out, (size_t)width * sizeof *out);
-                partial[width] = a.max[g];
-                partial[width + 1] = a.sum[g];
-            }
+static float *mixed_of(const struct engine_run *column) {
+    const struct engine *e = column->engine;
+    return e->mixed + (size_t)column->row * (size_t)e->mixed_dim;
+}
+
+/* One KV head and split of a column's context. Ends in `mixed`, or in `partial` when there are
+ * several splits. */
+static void attend_split(const struct engine_run *column, struct worker *w,
+                         const struct layer_weights *layer, int kv_head, int split) {
+    const struct engine *e = column->engine;
+    const int dim = e->config->head_dim, width = kv_cache_v_width(dim), n = column->position + 1;
+    const int step = split_step(n), first = split * step,
+              last = n - first < step ? n : first + step;
+    take_queries(column, w, layer, kv_head);
+    if (last == n) store_key_value(column, w, layer, kv_head);
+    struct attention a = w->attention;
+    a.kernels = &e->kernels;
+    a.kv = column->kv;
+    a.layer = layer->nth;
+    a.kv_head = kv_head;
+    a.scale = e->attention_scale;
+    a.rows = a.group = e->group;
+    a.position = column->position;
+    a.q = w->q;
+    attention_run(&a, first, last);
+    for (int g = 0; g < e->group; g++) {
+        int head = kv_head * e->group + g;
+        float *out = a.out + (size_t)g * (size_t)width;
+        if (n_splits(column) == 1) {
+            e->kernels.scale(out, 1.0f / a.sum[g], dim);
+            engine_gate_head(e, column->row, head, out);
+            memcpy(mixed_of(column) + (size_t)head * (size_t)dim, out, (size_t)dim * sizeof *out);
+        } else {
+            float *partial = partial_of(column, split, head);
+            memcpy(partial, out, (size_t)width * sizeof *out);
+            partial[width] = a.max[g];
+            partial[width + 1] = a.sum[g];
         }
     }
 }
 
+/* Pieces of work: columns times KV heads times splits of the column's context. */
+static void attend(const struct engine_pass *pass, struct worker *w,
+                   const struct layer_weights *layer) {
+    const struct engine *e = pass->columns->engine;
+    const int heads = e->config->n_kv_heads;
+    int n_items = 0;
+    for (int i = 0; i < pass->n; i++)
+        n_items += heads * n_splits(&pass->columns[i]);
+    for (int item; (item = thread_pool_take(e->pool, w->thread, n_items)) >= 0;) {
+        const struct engine_run *column = pass->columns;
+        for (; item >= heads * n_splits(column); column++)
+            item -= heads * n_splits(column);
+        attend_split(column, w, layer, item / n_splits(column), item % n_splits(column));
+    }
+}
+
 /* attention's output from its splits, merged in order by every thread for itself: in w->values. */
-static const float *merged(const struct engine *e, struct worker *w, int n_splits) {
-    if (n_splits == 1) return e->mixed;
+static const float *merged(const struct engine_run *column, struct worker *w) {
+    const struct engine *e = column->engine;
+    const int splits = n_splits(column);
+    if (splits == 1) return mixed_of(column);
     const int dim = e->config->head_dim, width = kv_cache_v_width(dim);
     for (int head = 0; head < e->config->n_heads; head++) {
         float *out = w->values + (size_t)head * (size_t)dim, max = -INFINITY, sum = 0;
-        for (int split = 0; split < n_splits; split++)
-            max = fmaxf(max, partial_of(e, split, head)[width]);
+        for (int split = 0; split < splits; split++)
+            max = fmaxf(max, partial_of(column, split, head)[width]);
         memset(out, 0, (size_t)dim * sizeof *out);
-        for (int split = 0; split < n_splits; split++) {
-            const float *partial = partial_of(e, split, head);
+        for (int split = 0; split < splits; split++) {
+            const float *partial = partial_of(column, split, head);
             float weight = expf(partial[width] - max);
             sum += weight * partial[width + 1];
             for (int d = 0; d < dim; d++)
                 out[d] += weight * partial[d];
         }
         e->kernels.scale(out, 1.0f / sum, dim);
-        engine_gate_head(e, 0, head, out);
+        engine_gate_head(e, column->row, head, out);
     }
     return w->values;
 }
 
-/* Pieces of work: value heads times pieces of their columns. Ends in `mixed`. */
-static void run_delta(const struct engine_run *run, const struct worker *w,
+/* Pieces of work: columns times value heads times pieces of a head's own columns. Ends in `mixed`.
+ */
+static void run_delta(const struct engine_pass *pass, const struct worker *w,
                       const struct layer_weights *layer) {
-    const struct engine *e = run->engine;
-    const int width = run->recurrent->value_stride;
+    const struct engine *e = pass->columns->engine;
+    const int width = pass->columns->recurrent->value_stride;
     const int n_pieces = (width + DELTA_COLUMNS - 1) / DELTA_COLUMNS;
-    const int n_items = e->config->delta.value_heads * n_pieces;
+    const int n_each = e->config->delta.value_heads * n_pieces, n_items = pass->n * n_each;
     for (int item; (item = thread_pool_take(e->pool, w->thread, n_items)) >= 0;) {
-        const int head = item / n_pieces, first = item % n_pieces * DELTA_COLUMNS;
-        const struct delta_head h = engine_delta_head(run, layer, head);
-        const struct delta_rows row = engine_delta_rows(e, 0, head);
+        const struct engine_run *column = &pass->columns[item / n_each];
+        const int head = item % n_each / n_pieces, first = item % n_pieces * DELTA_COLUMNS;
+        const struct delta_head h = engine_delta_head(column, layer, head);
+        const struct delta_rows row = engine_delta_rows(e, column->row, head);
         delta_decode(&h, &row, first,
                      width - first < DELTA_COLUMNS ? width - first : DELTA_COLUMNS);
     }
 }
 
 /* What attention or the DeltaNet makes of projected. */
-static void mix(const struct engine_run *run, struct worker *w, const struct layer_weights *layer) {
-    const int step = split_step(run->position + 1);
+static void mix(const struct engine_pass *pass, struct worker *w,
+                const struct layer_weights *layer) {
     if (layer->kind == LAYER_DELTA)
-        run_delta(run, w, layer);
+        run_delta(pass, w, layer);
     else
-        attend(run, w, layer, run->position / step + 1, step);
+        attend(pass, w, layer);
 }
 
-/* x += o . what the mixer made, merged or normed */
-static void multiply_mixed(const struct engine_run *run, struct worker *w,
-                           const struct layer_weights *layer) {
-    const struct engine *e = run->engine;
+/* What the mixer made, merged or normed. */
+static void make_mixed_input(const struct engine_run *column, struct worker *w,
+                             const struct layer_weights *layer, struct cpu_vector *out) {
+    const struct engine *e = column->engine;
     const float *made = w->values;
-    struct row_pieces p = engine_row_pieces(e, layer->o.rows, layer->o.row_bytes);
-    if (!engine_take_rows(e, w, &p)) return;
     if (layer->kind == LAYER_DELTA)
-        engine_gated_norm(e, &layer->delta, 0, w->values);
+        engine_gated_norm(e, &layer->delta, column->row, w->values);
     else
-        made = merged(e, w, run->position / split_step(run->position + 1) + 1);
-    e->kernels.round_vector(made, layer->o.columns, &w->vector);
-    multiply_into_x(e, w, &p, &layer->o);
+        made = merged(column, w);
+    e->kernels.round_vector(made, layer->o.columns, out);
+}
+
+/* ---- a layer --------------------------------------------------------------------------------- */
+
+/* x += o . what the mixer made */
+static void multiply_mixed(const struct engine_pass *pass, struct worker *w,
+                           const struct layer_weights *layer) {
+    struct row_pieces p = row_pieces(pass, layer->o.rows, layer->o.row_bytes);
+    if (!engine_take_rows(pass->columns->engine, w, &p)) return;
+    make_own_input(pass, w, layer, make_mixed_input);
+    multiply_into_x(pass, w, &p, &layer->o);
+}
+
+static void make_down_input(const struct engine_run *column, struct worker *w,
+                            const struct layer_weights *layer, struct cpu_vector *out) {
+    const struct engine *e = column->engine;
+    (void)w;
+    e->kernels.round_vector(e->gated + 2 * (size_t)column->row * (size_t)layer->gate.rows,
+                            e->config->intermediate, out);
 }
 
 /* x += down . gated */
-static void multiply_down(const struct engine *e, struct worker *w,
+static void multiply_down(const struct engine_pass *pass, struct worker *w,
                           const struct layer_weights *layer) {
-    struct row_pieces p = engine_row_pieces(e, layer->down.rows, layer->down.row_bytes);
-    if (!engine_take_rows(e, w, &p)) return;
-    e->kernels.round_vector(e->gated, e->config->intermediate, &w->vector);
-    multiply_into_x(e, w, &p, &layer->down);
+    struct row_pieces p = row_pieces(pass, layer->down.rows, layer->down.row_bytes);
+    if (!engine_take_rows(pass->columns->engine, w, &p)) return;
+    make_own_input(pass, w, layer, make_down_input);
+    multiply_into_x(pass, w, &p, &layer->down);
 }
 
 /* False: the others have finished the token without this thread. */
-static bool run_layer(const struct engine_run *run, struct worker *w,
+static bool run_layer(const struct engine_pass *pass, struct worker *w,
                       const struct layer_weights *layer) {
-    struct thread_pool *pool = run->engine->pool;
-    multiply_projections(run, w, layer);
-    if (!thread_pool_barrier(pool, w->thread)) return false;
-    mix(run, w, layer);
-    if (!thread_pool_barrier(pool, w->thread)) return false;
-    multiply_mixed(run, w, layer);
-    if (!thread_pool_barrier(pool, w->thread)) return false;
-    multiply_gated(run->engine, w, layer);
-    if (!thread_pool_barrier(pool, w->thread)) return false;
-    multiply_down(run->engine, w, layer);
-    return thread_pool_barrier(pool, w->thread);
+    const struct engine *e = pass->columns->engine;
+    const int hidden = e->config->hidden;
+    if (!share_inputs(pass, w, layer, make_mixer_input, hidden)) return false;
+    multiply_projections(pass, w, layer);
+    if (!thread_pool_barrier(e->pool, w->thread)) return false;
+    mix(pass, w, layer);
+    if (!thread_pool_barrier(e->pool, w->thread)) return false;
+    if (!share_inputs(pass, w, layer, make_mixed_input, layer->o.columns)) return false;
+    multiply_mixed(pass, w, layer);
+    if (!thread_pool_barrier(e->pool, w->thread)) return false;
+    if (!share_inputs(pass, w, layer, make_gated_input, hidden)) return false;
+    multiply_gated(pass, w, layer);
+    if (!thread_pool_barrier(e->pool, w->thread)) return false;
+    if (!share_inputs(pass, w, layer, make_down_input, e->config->intermediate)) return false;
+    multiply_down(pass, w, layer);
+    return thread_pool_barrier(e->pool, w->thread);
+}
+
+/* Logits of every column. */
+static void multiply_head(const struct engine_pass *pass, struct worker *w) {
+    const struct engine *e = pass->columns->engine;
+    const struct matrix *head = &e->weights->head;
+    float *y[MOST_COLUMNS];
+    for (int i = 0; i < pass->n; i++)
+        y[i] = pass->columns[i].out;
+    struct row_pieces p = row_pieces(pass, head->rows, head->row_bytes);
+    while (engine_take_rows(e, w, &p))
+        kernels_columns(&e->kernels, head, &e->columns, p.piece.first, p.piece.last, y);
 }
 
 void decode_region(void *user, int thread, int n_threads) {
-    const struct engine_run *run = user;
-    const struct engine *e = run->engine;
+    const struct engine_pass *pass = user;
+    const struct engine_run *one = pass->columns;
+    struct engine *e = one->engine;
     struct worker *w = &e->workers[thread];
     (void)n_threads;
-    while (thread_pool_take(e->pool, thread, 1) >= 0)
-        engine_enter(run, 0, run->position);
+    for (int i; (i = thread_pool_take(e->pool, thread, pass->n)) >= 0;) {
+        engine_enter(&pass->columns[i], 0, pass->columns[i].position);
+        if (i > 0) continue;
+        e->columns.n = pass->n; /* here, as another caller's region may precede this one */
+        e->columns.slots = (pass->n + 1) & ~1;
+    }
     if (!thread_pool_barrier(e->pool, thread)) return;
     for (int i = 0; i < e->config->n_layers; i++)
-        if (!run_layer(run, w, &e->weights->layers[i])) return;
-    if (run->output != REEL_OUTPUT_NONE) engine_output(run, w, e->x, run->out);
+        if (!run_layer(pass, w, &e->weights->layers[i])) return;
+    if (pass->n == 1) {
+        if (one->output != REEL_OUTPUT_NONE) engine_output(one, w, e->x, one->out);
+    } else if (share_inputs(pass, w, NULL, make_head_input, e->config->hidden)) {
+        multiply_head(pass, w);
+    }
 }

@@ -13,17 +13,23 @@
 #define T_PIECE_ROWS  16
 #define T_PIECE_BYTES (32 << 10)
 
+static void place_vector(struct cpu_vector *v, size_t padded, struct carver *c) {
+    for (int term = 0; term < 2; term++) {
+        v->bf16[term] = carve(c, padded, sizeof(uint16_t));
+        v->paired[term] = carve(c, padded, sizeof(uint16_t));
+    }
+    v->values = carve(c, padded, sizeof(float));
+    v->sums = carve(c, padded / BLOCK, sizeof(float));
+    v->sums8 = carve(c, padded / BLOCK * 8, sizeof(float));
+    v->digits = carve(c, 2 * padded, sizeof(int16_t));
+    v->digit_sums = carve(c, padded / BLOCK, sizeof(float));
+}
+
 static void place_worker(struct engine *e, struct worker *w, struct carver *c) {
-    size_t padded = ((size_t)e->longest + VECTOR_PAD - 1) / VECTOR_PAD * VECTOR_PAD;
+    size_t padded = e->row_stride;
     size_t dim = (size_t)e->config->head_dim, rows = (size_t)e->attention_rows;
     size_t width = (size_t)kv_cache_v_width(e->config->head_dim);
-    for (int term = 0; term < 2; term++) {
-        w->vector.bf16[term] = carve(c, padded, sizeof(uint16_t));
-        w->vector.paired[term] = carve(c, padded, sizeof(uint16_t));
-    }
-    w->vector.values = carve(c, padded, sizeof(float));
-    w->vector.sums = carve(c, padded / BLOCK, sizeof(float));
-    w->vector.sums8 = carve(c, padded / BLOCK * 8, sizeof(float));
+    place_vector(&w->vector, padded, c);
     w->values = carve(c, padded, sizeof(float));
     w->q = carve(c, rows * dim, sizeof(uint16_t));
     w->k = carve(c, dim, sizeof(uint16_t));
@@ -38,11 +44,26 @@ static void place_worker(struct engine *e, struct worker *w, struct carver *c) {
     if (tile) tile_scratch_place(&w->tile, tile);
 }
 
+static void place_columns(struct engine *e, struct carver *c) {
+    const struct model_config *config = e->config;
+    const size_t width = (size_t)kv_cache_v_width(config->head_dim) + 2;
+    e->y = carve(c, MOST_COLUMNS * (size_t)config->hidden, sizeof(float));
+    e->gated = carve(c, MOST_COLUMNS * 2 * (size_t)config->intermediate, sizeof(float));
+    e->partial =
+        carve(c, MOST_COLUMNS * ATTENTION_SPLITS * (size_t)config->n_heads * width, sizeof(float));
+    e->columns.vectors = e->vectors;
+    e->columns.values = carve(c, MOST_COLUMNS * e->row_stride, sizeof(float));
+    e->columns.sums = carve(c, COLUMN_SUMS * e->sums_stride, sizeof(float));
+    e->columns.digit_sums = carve(c, COLUMN_SUMS * e->sums_stride, sizeof(float));
+    e->columns.digits = carve(c, MOST_COLUMNS * 2 * e->row_stride, sizeof(int16_t));
+    for (int i = 0; i < MOST_COLUMNS; i++)
+        place_vector(&e->vectors[i], e->row_stride, c);
+}
+
 static void place(struct engine *e, struct carver *c) {
     const struct model_config *config = e->config;
-    size_t hidden = (size_t)config->hidden, inter = (size_t)config->intermediate;
+    size_t hidden = (size_t)config->hidden;
     size_t half = (size_t)config->rotary_dim / 2, keys = (size_t)config->delta.key_dim;
-    size_t heads = (size_t)config->n_heads;
     e->row_stride = ((size_t)e->longest + VECTOR_PAD - 1) / VECTOR_PAD * VECTOR_PAD;
     e->sums_stride = e->row_stride / BLOCK;
     e->inv = carve(c, half, sizeof(float));
@@ -53,11 +74,7 @@ static void place(struct engine *e, struct carver *c) {
     e->sin = carve(c, T_CHUNK * half, sizeof(float));
     e->projected = carve(c, T_CHUNK * (size_t)e->projected_dim, sizeof(float));
     e->mixed = carve(c, T_CHUNK * (size_t)e->mixed_dim, sizeof(float));
-    e->y = carve(c, hidden, sizeof(float));
-    e->gated = carve(c, 2 * inter, sizeof(float));
-    e->partial =
-        carve(c, ATTENTION_SPLITS * heads * ((size_t)kv_cache_v_width(config->head_dim) + 2),
-              sizeof(float));
+    place_columns(e, c);
     e->rows = carve(c, T_CHUNK * e->row_stride, sizeof(uint16_t));
     e->rests = carve(c, T_CHUNK * e->row_stride, sizeof(uint16_t));
     e->sums = carve(c, T_CHUNK * e->sums_stride, sizeof(float));
@@ -81,7 +98,9 @@ static void measure(struct engine *e) {
         e->delta_floats = delta_scratch_floats(c->delta.key_dim, recurrent_value_stride(c));
 }
 
-static bool is_blocks(const struct matrix *m) { return dtype_block_elements(m->dtype) > 1; }
+static bool is_blocks(const struct matrix *m) {
+    return m->planes || dtype_block_elements(m->dtype) > 1;
+}
 
 static bool has_blocks(const struct weights *w) {
     bool found = is_blocks(&w->head);
@@ -149,20 +168,30 @@ void engine_release(struct engine *e) {
 
 void engine_evaluate(struct engine_run *run) {
     run->cancelled = false;
-    const bool decodes = run->n == 1 && !run->texts;
-    thread_pool_run(run->engine->pool, decodes ? decode_region : prefill_region, run);
+    if (run->n == 1 && !run->texts)
+        engine_decode(&(struct engine_pass){ run, 1 });
+    else
+        thread_pool_run(run->engine->pool, prefill_region, run);
+}
+
+void engine_decode(struct engine_pass *pass) {
+    thread_pool_run(pass->columns->engine->pool, decode_region, pass);
 }
 
 void engine_enter(const struct engine_run *run, int i, int position) {
     const struct engine *e = run->engine;
     size_t hidden = (size_t)e->config->hidden, half = (size_t)e->config->rotary_dim / 2;
-    float *x = e->x + (size_t)i * hidden;
-    if (run->ids)
-        matrix_row_f32(&e->weights->embedding, run->ids[i], x);
+    const size_t row = (size_t)(run->row + i);
+    float *x = e->x + row * hidden;
+    const struct matrix *embedding = &e->weights->embedding;
+    if (run->ids && embedding->planes)
+        e->kernels.planes_widen(embedding, run->ids[i], 0, embedding->columns, x);
+    else if (run->ids)
+        matrix_row_f32(embedding, run->ids[i], x);
     else
         memcpy(x, run->embeddings + (size_t)i * hidden, hidden * sizeof *x);
-    cpu_rope_angles(e->inv, e->config->rotary_dim, position, e->cos + (size_t)i * half,
-                    e->sin + (size_t)i * half, REF_FAST);
+    cpu_rope_angles(e->inv, e->config->rotary_dim, position, e->cos + row * half,
+                    e->sin + row * half, REF_FAST);
 }
 
 void engine_turn_head(const struct engine *e, float *head, const float *norm, int i) {
@@ -242,7 +271,8 @@ void engine_gated_norm(const struct engine *e, const struct delta_weights *w, in
 static const float *input_at(const struct engine_run *run, const float *window, int i, int first) {
     const struct recurrent *r = run->recurrent;
     if (i >= 0)
-        return run->engine->projected + (size_t)i * (size_t)run->engine->projected_dim + first;
+        return run->engine->projected +
+               (size_t)(run->row + i) * (size_t)run->engine->projected_dim + first;
     return window + (size_t)(r->window + i) * (size_t)r->channels + first;
 }
 
@@ -271,8 +301,8 @@ static void convolve_some(const struct engine_run *run, const struct layer_weigh
         const float *inputs[MODEL_MAX_CONV];
         for (int j = 0; j <= r->window; j++)
             inputs[j] = input_at(run, window, i - r->window + j, first);
-        float *out =
-            run->engine->projected + (size_t)i * (size_t)run->engine->projected_dim + first;
+        float *out = run->engine->projected +
+                     (size_t)(run->row + i) * (size_t)run->engine->projected_dim + first;
         run->engine->kernels.convolve(inputs, layer->delta.taps + first, channels, r->window + 1, n,
                                       out);
     }
@@ -337,6 +367,6 @@ void engine_output(const struct engine_run *run, struct worker *w, const float *
     if (!engine_take_rows(e, w, &p)) return;
     norm_output(e, w, x);
     do {
-        e->kernels.dot_rows[head->dtype](head, &w->vector, p.piece.first, p.piece.last, out);
+        kernels_rows(&e->kernels, head, &w->vector, p.piece.first, p.piece.last, out);
     } while (engine_take_rows(e, w, &p));
 }

@@ -1,5 +1,6 @@
 /* What the fast path holds for one opened model, and its two ways through the layers:
- *   decode.c   one position: weights are read once, straight from the file
+ *   decode.c   one position of one state or of several, the columns of a pass: weights are read
+ *              once, straight from the file
  *   prefill.c  up to T_CHUNK positions at once: weights are unpacked once for all of them
  * Each is one region of the thread pool, its phases parted by barriers. Rounding: the residual
  * stream and what a phase does inside are float32; what enters the KV cache is bf16; what enters a
@@ -20,6 +21,8 @@
 
 /* At most this many pieces of a long context are attended to apart and merged. */
 #define ATTENTION_SPLITS 64
+
+_Static_assert(MOST_COLUMNS <= T_CHUNK, "columns take the rows of a prompt's scratch");
 
 /* first .. last - 1 of something */
 struct piece {
@@ -58,10 +61,10 @@ struct engine {
     int mixed_dim;            /* what a mixer makes, the larger kind's */
     int projected_dim;        /* all that a mixer's input is multiplied to, the larger kind's */
     int longest;              /* largest vector that enters a product */
-    bool blocks;           /* some product's weights are blocks: vectors need `rests` and `sums` */
-    int attention_rows;    /* query rows that one attention call takes at most */
-    float attention_scale; /* 1 / sqrt(head_dim) */
-    float *inv;            /* f32 [rotary_dim / 2] rotation frequencies */
+    bool blocks; /* some product's weights are blocks or codes: vectors need `rests` and `sums` */
+    int attention_rows;       /* query rows that one attention call takes at most */
+    float attention_scale;    /* 1 / sqrt(head_dim) */
+    float *inv;               /* f32 [rotary_dim / 2] rotation frequencies */
     float *q_scale, *k_scale; /* f32 [delta.key_dim], see delta.h */
 
     /* Shared by the threads of a region, for one region at a time. */
@@ -69,12 +72,15 @@ struct engine {
     float *cos, *sin; /* f32 [T_CHUNK, rotary_dim / 2] */
     float *projected; /* f32 [T_CHUNK, projected_dim] q, k, v, or qkv, z, b, a of a DeltaNet */
     float *mixed;     /* f32 [T_CHUNK, mixed_dim] the mixer's output */
-    float *y;         /* f32 [hidden] decode: a product before it is added to x */
-    float *gated;     /* f32 [2, intermediate] decode: gate, becoming the gated product, and up */
-    float *partial;   /* f32 [ATTENTION_SPLITS, n_heads, v_width + 2]: out, max, sum */
-    uint16_t *rows;   /* bf16 [T_CHUNK, row_stride] inputs of a product */
-    float *sums;      /* f32 [T_CHUNK, sums_stride], with `blocks` */
-    uint16_t *rests;  /* bf16 [T_CHUNK, row_stride] what rounding left of them, likewise */
+    /* Decoding's, for each column. */
+    float *y;     /* f32 [MOST_COLUMNS, hidden] a product before it is added to x */
+    float *gated; /* f32 [MOST_COLUMNS, 2, intermediate] gate, becoming the gated product, and up */
+    float *partial; /* f32 [MOST_COLUMNS, ATTENTION_SPLITS, n_heads, v_width + 2]: out, max, sum */
+    struct cpu_columns columns;              /* a phase's inputs, when there are several columns */
+    struct cpu_vector vectors[MOST_COLUMNS]; /* that it names */
+    uint16_t *rows;                          /* bf16 [T_CHUNK, row_stride] inputs of a product */
+    float *sums;                             /* f32 [T_CHUNK, sums_stride], with `blocks` */
+    uint16_t *rests; /* bf16 [T_CHUNK, row_stride] what rounding left of them, likewise */
     uint16_t *gated_rows, *gated_rests; /* the same for the last product of a layer */
     float *gated_sums;
     uint16_t *queries; /* bf16 [n_kv_heads, T_CHUNK, group, head_dim] */
@@ -99,6 +105,7 @@ struct engine_run {
     struct kv_cache *kv;
     struct recurrent *recurrent;
     int position, n; /* n is at most T_CHUNK */
+    int row;         /* of the engine's scratch that its first position takes */
     /* [n_texts] that fill the rows in order, or NULL: one text, of which the run begins at
      * `position`. With texts, `position` and `output` have no meaning. */
     const struct run_text *texts;
@@ -120,16 +127,24 @@ void engine_release(struct engine *engine);
 /* Evaluates the run; run->cancelled says whether it was ended early. */
 void engine_evaluate(struct engine_run *run);
 
+/* Runs of one position each, of different states and with logits for output: one pass. What each
+ * of them gives is what engine_evaluate would. */
+struct engine_pass {
+    struct engine_run *columns; /* [n]; column i has row i */
+    int n;                      /* 1 to MOST_COLUMNS; with 1, any output */
+};
+void engine_decode(struct engine_pass *pass);
+
 /* The bodies of the two regions. */
-void decode_region(void *run, int thread, int n_threads);
+void decode_region(void *pass, int thread, int n_threads);
 void prefill_region(void *run, int thread, int n_threads);
 
 /* ---- shared by the two ----------------------------------------------------------------------- */
 
-/* x = the embedding of row i of the run; its angles, which are those of `position`. */
+/* x = the embedding of id i of the run; its angles, which are those of `position`. */
 void engine_enter(const struct engine_run *run, int i, int position);
 
-/* Norms (with qk_norm) and rotates one head in place, by the angles of position i of the run. */
+/* Norms (with qk_norm) and rotates one head in place, by the angles of row i. */
 void engine_turn_head(const struct engine *engine, float *head, const float *norm, int i);
 
 /* The matrices that a layer's normed input goes through, in the order of their rows in `projected`;
@@ -138,15 +153,15 @@ void engine_turn_head(const struct engine *engine, float *head, const float *nor
 int engine_projections(const struct layer_weights *layer,
                        const struct matrix *parts[MAX_PROJECTIONS]);
 
-/* Multiplies head `head` of attention's output at position i of the run with its gate, if any. */
+/* Multiplies head `head` of attention's output at row i with its gate, if any. */
 void engine_gate_head(const struct engine *engine, int i, int head, float *out);
 
-/* One value head of a DeltaNet layer and its values at position i of the run. */
+/* One value head of a DeltaNet layer and its values at row i. */
 struct delta_head engine_delta_head(const struct engine_run *run, const struct layer_weights *layer,
                                     int head);
 struct delta_rows engine_delta_rows(const struct engine *engine, int i, int head);
 
-/* out [all value heads] = norm of each head of mixed, times silu of its gate, at position i. */
+/* out [all value heads] = norm of each head of mixed, times silu of its gate, at row i. */
 void engine_gated_norm(const struct engine *engine, const struct delta_weights *w, int i,
                        float *out);
 

@@ -2,10 +2,12 @@
  * threads, caches) is the same for all; everything below it that can be shared lies in
  * kernels_body.h, compiled once for each.
  *
- * Two ways through a matrix:
- *   dot_rows  one vector: reads the weights once, straight from the file, whatever their type
- *   gemm      many vectors: 64 rows at a time are unpacked into panels (tile.h), which stay in
- *             cache while all vectors pass
+ * Three ways through a matrix:
+ *   dot_rows     one vector: reads the weights once, straight from the file, whatever their type
+ *   dot_columns  up to MOST_COLUMNS vectors, each with the bits that dot_rows gives: a row is read
+ *                once for all
+ *   gemm         many vectors: 64 rows at a time are unpacked into panels (tile.h), which stay in
+ *                cache while all vectors pass; sums are added in another order
  *
  * Weights are never rounded below what their file holds: block formats go through as small
  * integers, exact in bf16, and their scales multiply float32 sums. How vectors are rounded: see
@@ -29,20 +31,43 @@
 /* One vector as matrix input, in the forms the paths like, each filled by round_vector: the sum of
  * two bf16 values, 16 significant bits. Block formats take both. bf16 weights on AVX-512, and on
  * every path when there are many vectors, take the first alone, as the bf16 reference does: there a
- * second product would cost speed. */
+ * second product would cost speed. AVX2 takes block formats with digits of whole numbers instead
+ * (kernels_avx2_blocks.h). */
 struct cpu_vector {
     uint16_t *bf16[2];   /* [padded] the value rounded, and what that left, rounded */
     uint16_t *paired[2]; /* [padded] 16 elements of one block beside 16 of the next (AVX-512) */
     float *values;       /* f32 [padded], their sum */
     float *sums;         /* f32 [padded / BLOCK] sums of each block's values */
     float *sums8; /* f32 [padded / BLOCK, 8], each an eighth of the sum: one vector register half */
+    int16_t *digits;   /* [padded / BLOCK, 2, BLOCK] high and low digits of whole numbers (AVX2) */
+    float digit_scale; /* what a high digit is worth */
+    float *digit_sums; /* f32 [padded / BLOCK] sums of the whole numbers' values */
+};
+
+#define MOST_COLUMNS 8  /* vectors that dot_columns takes */
+#define COLUMN_SUMS  16 /* floats from one block's sums to the next one's, below */
+
+/* Several vectors beside each other. Kernels work on `slots` of them; where that is n + 1, the last
+ * one is there twice. */
+struct cpu_columns {
+    int n;                      /* 2 to MOST_COLUMNS */
+    int slots;                  /* n, up to an even number */
+    struct cpu_vector *vectors; /* [n] */
+    /* What spread_column fills from each, in the order in which a row meets it. */
+    float *values;   /* f32 [padded / BLOCK, slots, BLOCK] */
+    float *sums;     /* f32 [padded / BLOCK, COLUMN_SUMS] */
+    int16_t *digits; /* [padded / BLOCK, slots, 2, BLOCK] */
+    float digit_scales[MOST_COLUMNS];
+    float *digit_sums; /* f32 [padded / BLOCK, COLUMN_SUMS] */
 };
 
 /* C[m, 16 * n_panels] (+)= A[m, 2 * k_pairs] . panels
  * A panel holds, for each pair of k, 16 lanes of two bf16. */
 struct gemm {
     int m, n_panels, k_pairs;
-    const uint16_t *a; /* bf16 [m, a_stride] */
+    const uint16_t *a;     /* bf16 [m, a_stride] */
+    const uint16_t *rests; /* the same, added to a, or NULL; only with scales, and only a path that
+                              says `both_terms` takes it */
     size_t a_stride;
     const uint16_t *panels;
     size_t panel_stride; /* from one panel to the next, in uint16_t */
@@ -84,9 +109,22 @@ struct delta_step {
 
 struct kernels {
     const char *name;
+    bool both_terms; /* gemm with scales takes both terms of A in one call */
     /* y[r] = row r of w . x, for first <= r < last */
     void (*dot_rows[DTYPE_COUNT])(const struct matrix *w, const struct cpu_vector *x, int first,
                                   int last, float *y);
+    /* y[c][r] = row r of w . column c, for each column and first <= r < last */
+    void (*dot_columns[DTYPE_COUNT])(const struct matrix *w, const struct cpu_columns *x, int first,
+                                     int last, float *const *y);
+    /* The same for a matrix with planes; and columns [first, first + n) of row r, `first` a
+     * multiple of BLOCK, as matrix_row_f32 has them. */
+    void (*planes_rows)(const struct matrix *w, const struct cpu_vector *x, int first, int last,
+                        float *y);
+    void (*planes_columns)(const struct matrix *w, const struct cpu_columns *x, int first, int last,
+                           float *const *y);
+    void (*planes_widen)(const struct matrix *w, int r, int first, int n, float *out);
+    /* Column `column` of x is now v [n], which x->vectors has. */
+    void (*spread_column)(const struct cpu_vector *v, int n, struct cpu_columns *x, int column);
     void (*gemm)(const struct gemm *g);
     /* A row's elements [first, first + n), multiples of BLOCK for block formats, as bf16, with
      * their scales and minima TILE_ROWS apart. F16 and F32 do not fit bf16: they are the exact
@@ -100,6 +138,8 @@ struct kernels {
     /* A row of a matrix A as the sum of two bf16 values, and its block sums; n need not be a
      * multiple of BLOCK */
     void (*round_row)(const float *x, int n, uint16_t *out, uint16_t *rest, float *sums);
+    /* Their sum, as float32: exact. */
+    void (*join_row)(const uint16_t *row, const uint16_t *rest, int n, float *out);
     void (*norm)(const float *x, const float *weight, int n, float eps, float *out);
     void (*rope)(float *head, int head_dim, const float *cos, const float *sin);
     void (*swiglu)(const float *gate, const float *up, int n, float *out);
@@ -123,6 +163,17 @@ struct kernels {
     void (*layer_norm)(const float *x, const float *weight, const float *bias, int n, float eps,
                        float *out);
 };
+
+/* y[r] = row r of w . x, whatever w's weights are; and for several vectors. */
+static inline void kernels_rows(const struct kernels *k, const struct matrix *w,
+                                const struct cpu_vector *x, int first, int last, float *y) {
+    (w->planes ? k->planes_rows : k->dot_rows[w->dtype])(w, x, first, last, y);
+}
+static inline void kernels_columns(const struct kernels *k, const struct matrix *w,
+                                   const struct cpu_columns *x, int first, int last,
+                                   float *const *y) {
+    (w->planes ? k->planes_columns : k->dot_columns[w->dtype])(w, x, first, last, y);
+}
 
 /* Those of the architecture the compiler targets. */
 extern const struct kernels kernels_portable;

@@ -25,13 +25,83 @@ static inline __attribute__((always_inline)) vf v_from_bf16(const uint16_t *p) {
     const __m128i h = _mm_loadu_si128((const __m128i *)(const void *)p);
     return (vf)_mm256_slli_epi32(_mm256_cvtepu16_epi32(h), 16);
 }
+
+/* v_sum of each of eight vectors, by its tree: the vectors are turned while they are added. */
+#define HAVE_V_SUMS
+static inline __attribute__((always_inline)) void v_sums_of_8(const vf v[8], float out[8]) {
+    __m256 halves[4], quarters[2];
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) {
+        const __m256 a = (__m256)v[2 * i], b = (__m256)v[2 * i + 1];
+        halves[i] = _mm256_permute2f128_ps(a, b, 0x20) + _mm256_permute2f128_ps(a, b, 0x31);
+    }
+#pragma GCC unroll 2
+    for (int i = 0; i < 2; i++) {
+        const __m256 a = halves[2 * i], b = halves[2 * i + 1];
+        quarters[i] = _mm256_shuffle_ps(a, b, 0x44) + _mm256_shuffle_ps(a, b, 0xee);
+    }
+    const __m256 sums = _mm256_shuffle_ps(quarters[0], quarters[1], 0x88) +
+                        _mm256_shuffle_ps(quarters[0], quarters[1], 0xdd);
+    const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+    _mm256_storeu_ps(out, _mm256_permutevar8x32_ps(sums, order));
+}
+#define HAVE_V_FROM_E4M3
+static inline __attribute__((always_inline)) vf v_from_e4m3(const uint8_t *p) {
+    const __m128i wide = _mm_cvtepi8_epi16(_mm_loadl_epi64((const __m128i *)(const void *)p));
+    return (vf)_mm256_cvtph_ps(
+        _mm_and_si128(_mm_slli_epi16(wide, 7), _mm_set1_epi16((short)0xbf80)));
+}
+
+#define HAVE_V_FROM_U8
+static inline __attribute__((always_inline)) vf v_from_u8(const uint8_t *p) {
+    return (vf)_mm256_cvtepi32_ps(
+        _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)p)));
+}
+
+/* Eight codes of 4 bits, each shifted to the right of a lane; what is left of it stays. */
+static inline __attribute__((always_inline)) __m256i nibbles(const uint8_t *p) {
+    int all;
+    __builtin_memcpy(&all, p, sizeof all);
+    return _mm256_srlv_epi32(_mm256_set1_epi32(all),
+                             _mm256_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28));
+}
+
+#define HAVE_V_FROM_U4
+static inline __attribute__((always_inline)) vf v_from_u4(const uint8_t *p) {
+    return (vf)_mm256_cvtepi32_ps(_mm256_and_si256(nibbles(p), _mm256_set1_epi32(15)));
+}
+
+/* Permutations go by three bits of an index: the fourth chooses between two. */
+#define HAVE_V_LOOKUP_U4
+static inline __attribute__((always_inline)) vf v_lookup_u4(const float *table, const uint8_t *p) {
+    const __m256i at = nibbles(p);
+    const __m256 low = _mm256_permutevar8x32_ps(_mm256_loadu_ps(table), at);
+    const __m256 high = _mm256_permutevar8x32_ps(_mm256_loadu_ps(table + 8), at);
+    return (vf)_mm256_blendv_ps(low, high, (__m256)_mm256_slli_epi32(at, 28));
+}
+/* A byte of two codes becomes a word of them, one in each of its bytes. */
+#define HAVE_STEP_LOOKUP
+static inline __attribute__((always_inline)) void step_lookup(const int8_t *names, const uint8_t *p,
+                                                              int8_t *q) {
+    const __m256i wide = _mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i *)(const void *)p));
+    const __m256i at =
+        _mm256_and_si256(_mm256_or_si256(wide, _mm256_slli_epi16(wide, 4)), _mm256_set1_epi8(15));
+    const __m256i table =
+        _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)names));
+    _mm256_storeu_si256((__m256i *)(void *)q, _mm256_shuffle_epi8(table, at));
+}
 #include "cpu/kernels_body.h"
 
-/* ---- many vectors, no scales -------------------------------------------------------------------
+#include "cpu/kernels_avx2_blocks.h"
+
+/* ---- many vectors -------------------------------------------------------------------
  *
  * body_gemm widens bf16 in its inner loop, for every six products anew. Here pieces of the panels
  * and of A are widened once into the first-level cache, and the inner loop is products and loads.
- * Every sum has body_gemm's order: along K from zero, then what C holds. */
+ * Every sum has body_gemm's order: along K from zero, then what C holds.
+ *
+ * Blocks are widened to what their weights are worth in float32, and rows of A to both of their
+ * terms: one product where integers and scales apart would take two and a multiplication. */
 
 enum {
     ROWS = 6,     /* of A in registers together */
@@ -62,6 +132,31 @@ static void widen_panels(const struct gemm *g, int panel, int panels, int first,
         }
 }
 
+/* The same of a panel with scales; first is a multiple of the blocks'. */
+static void widen_blocks(const struct gemm *g, int panel, int panels, int first, int n,
+                         struct wide *w) {
+    const int pairs_of_scale = g->scale_block / 2;
+    for (int p = 0; p < panels; p++)
+        for (int i = 0; i < n; i++) {
+            const uint16_t *pairs = g->panels + (size_t)(panel + p) * g->panel_stride +
+                                    (size_t)(first + i) * g->step_stride;
+            const size_t lanes = (size_t)(panel + p) * PANEL_LANES;
+            const float *scales =
+                g->scales + (size_t)((first + i) / pairs_of_scale) * TILE_ROWS + lanes;
+            const size_t block = (size_t)(first + i) / (BLOCK / 2);
+            for (int v = 0; v < PANEL_LANES / LANES; v++) {
+                const vf scale = v_load(scales + LANES * v);
+                const vf min =
+                    g->mins ? v_load(g->mins + block * TILE_ROWS + lanes + LANES * v) : v_set(0);
+                vu pair;
+                memcpy(&pair, pairs + 2 * LANES * v, sizeof pair);
+                v_store(w->panels[p][2 * i] + LANES * v, v_fma((vf)(pair << 16), scale, min));
+                v_store(w->panels[p][2 * i + 1] + LANES * v,
+                        v_fma((vf)(pair & 0xffff0000u), scale, min));
+            }
+        }
+}
+
 static void widen_rows(const struct gemm *g, int m, int rows, int first, int n, struct wide *w) {
     for (int r = 0; r < rows; r++) {
         const uint16_t *a = g->a + (size_t)(m + r) * g->a_stride + 2 * (size_t)first;
@@ -70,6 +165,10 @@ static void widen_rows(const struct gemm *g, int m, int rows, int first, int n, 
             v_store(w->rows[r] + i, v_from_bf16(a + i));
         for (; i < 2 * n; i++)
             w->rows[r][i] = bf16_to_f32(a[i]);
+        if (!g->rests) continue;
+        const uint16_t *rest = g->rests + (size_t)(m + r) * g->a_stride + 2 * (size_t)first;
+        for (i = 0; i < 2 * n; i += LANES) /* blocks: whole vectors */
+            v_store(w->rows[r] + i, v_load(w->rows[r] + i) + v_from_bf16(rest + i));
     }
 }
 
@@ -149,7 +248,10 @@ static void gemm_tile(const struct gemm *g, int m, int rows, int panel, int pane
     for (int k = 0; k < g->k_pairs; k += PIECE_K / 2) {
         const int n = g->k_pairs - k < PIECE_K / 2 ? g->k_pairs - k : PIECE_K / 2;
         const bool last = k + n == g->k_pairs;
-        widen_panels(g, panel, panels, k, n, w);
+        if (g->scales)
+            widen_blocks(g, panel, panels, k, n, w);
+        else
+            widen_panels(g, panel, panels, k, n, w);
         for (int r = 0; r < rows; r += ROWS) {
             const int some = rows - r < ROWS ? rows - r : ROWS;
             float *c = g->c + (size_t)(m + r) * g->c_stride + (size_t)panel * PANEL_LANES;
@@ -209,7 +311,7 @@ static void interleave(const unsigned char *rows, size_t stride, int n, uint16_t
 
 static void gemm(const struct gemm *g) {
     struct wide w;
-    if (g->scales || g->m < ROWS) {
+    if (!g->scales && g->m < ROWS) {
         body_gemm(g);
         return;
     }
@@ -221,9 +323,13 @@ static void gemm(const struct gemm *g) {
 
 const struct kernels kernels_avx2 = {
     .name = "avx2",
-    .dot_rows = { DTYPE_LIST(BODY_DOT_ENTRY) },
+    .both_terms = true,
+    .dot_rows = { DTYPE_LIST(DOT_ROWS_ENTRY) },
+    .dot_columns = { DTYPE_LIST(DOT_COLUMNS_ENTRY) },
     .unpack = { DTYPE_LIST(BODY_UNPACK_ENTRY) },
     .interleave = interleave,
     .gemm = gemm,
     BODY_ELEMENTWISE,
+    .round_vector = round_vector,
+    .spread_column = spread_column,
 };

@@ -21,6 +21,49 @@ static inline __attribute__((always_inline)) vf v_from_i8(const int8_t *p) {
     return (vf)_mm512_cvtepi32_ps(
         _mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(const void *)p)));
 }
+#define HAVE_V_FROM_E4M3
+static inline __attribute__((always_inline)) vf v_from_e4m3(const uint8_t *p) {
+    const __m256i wide = _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)(const void *)p));
+    return (vf)_mm512_cvtph_ps(
+        _mm256_and_si256(_mm256_slli_epi16(wide, 7), _mm256_set1_epi16((short)0xbf80)));
+}
+
+#define HAVE_V_FROM_U8
+static inline __attribute__((always_inline)) vf v_from_u8(const uint8_t *p) {
+    return (vf)_mm512_cvtepi32_ps(
+        _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)p)));
+}
+
+/* 16 codes of 4 bits, each shifted to the right of a lane; what is left of it stays. */
+static inline __attribute__((always_inline)) __m512i nibbles(const uint8_t *p) {
+    int low, high;
+    __builtin_memcpy(&low, p, sizeof low);
+    __builtin_memcpy(&high, p + 4, sizeof high);
+    const __m512i all = _mm512_mask_set1_epi32(_mm512_set1_epi32(low), 0xff00, high);
+    return _mm512_srlv_epi32(
+        all, _mm512_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28, 0, 4, 8, 12, 16, 20, 24, 28));
+}
+
+#define HAVE_V_FROM_U4
+static inline __attribute__((always_inline)) vf v_from_u4(const uint8_t *p) {
+    return (vf)_mm512_cvtepi32_ps(_mm512_and_si512(nibbles(p), _mm512_set1_epi32(15)));
+}
+
+#define HAVE_V_LOOKUP_U4
+static inline __attribute__((always_inline)) vf v_lookup_u4(const float *table, const uint8_t *p) {
+    return (vf)_mm512_permutexvar_ps(nibbles(p), _mm512_loadu_ps(table));
+}
+/* A byte of two codes becomes a word of them, one in each of its bytes. */
+#define HAVE_STEP_LOOKUP
+static inline __attribute__((always_inline)) void step_lookup(const int8_t *names, const uint8_t *p,
+                                                              int8_t *q) {
+    const __m256i wide = _mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i *)(const void *)p));
+    const __m256i at =
+        _mm256_and_si256(_mm256_or_si256(wide, _mm256_slli_epi16(wide, 4)), _mm256_set1_epi8(15));
+    const __m256i table =
+        _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)names));
+    _mm256_storeu_si256((__m256i *)(void *)q, _mm256_shuffle_epi8(table, at));
+}
 #include "cpu/kernels_body.h"
 
 ALWAYS_INLINE __m512 dot(__m512 sum, __m512i a, __m512i b) {
@@ -29,32 +72,55 @@ ALWAYS_INLINE __m512 dot(__m512 sum, __m512i a, __m512i b) {
 ALWAYS_INLINE __m512i load(const void *p) { return _mm512_loadu_si512(p); }
 
 /* ---- plain types ------------------------------------------------------------------------------
- */
+ *
+ * Here and below, a function takes the vectors of `n` columns, a constant at every call, and adds
+ * up each column's sums by itself: they do not depend on how many columns there are. */
 
 /* One row after the other: the one stream that the hardware prefetcher follows best. */
-static float dot_row_bf16(const unsigned char *row, int n, const uint16_t *x) {
-    __m512 sum[4] = { _mm512_setzero_ps(), _mm512_setzero_ps(), _mm512_setzero_ps(),
-                      _mm512_setzero_ps() };
+ALWAYS_INLINE void dot_row_bf16(const unsigned char *row, int columns,
+                                const struct cpu_vector *const *x, float *const *y, int r,
+                                const int n) {
+    __m512 sum[4][4];
+#pragma GCC unroll 4
+    for (int c = 0; c < n; c++)
+#pragma GCC unroll 4
+        for (int j = 0; j < 4; j++)
+            sum[c][j] = _mm512_setzero_ps();
     int i = 0;
-    for (; i + 128 <= n; i += 128)
+    for (; i + 128 <= columns; i += 128)
+#pragma GCC unroll 4
         for (int j = 0; j < 4; j++) {
             const unsigned char *p = row + 2 * (size_t)(i + 32 * j);
             _mm_prefetch((const char *)p + T_PREFETCH, _MM_HINT_T0);
-            sum[j] = dot(sum[j], load(p), load(x + i + 32 * j));
+            const __m512i weights = load(p);
+#pragma GCC unroll 4
+            for (int c = 0; c < n; c++)
+                sum[c][j] = dot(sum[c][j], weights, load(x[c]->bf16[0] + i + 32 * j));
         }
-    for (; i < n; i += 32) {
-        __mmask32 rest = n - i >= 32 ? ~0u : (1u << (n - i)) - 1;
-        sum[0] = dot(sum[0], _mm512_maskz_loadu_epi16(rest, row + 2 * (size_t)i),
-                     _mm512_maskz_loadu_epi16(rest, x + i));
+    for (; i < columns; i += 32) {
+        __mmask32 rest = columns - i >= 32 ? ~0u : (1u << (columns - i)) - 1;
+        const __m512i weights = _mm512_maskz_loadu_epi16(rest, row + 2 * (size_t)i);
+#pragma GCC unroll 4
+        for (int c = 0; c < n; c++)
+            sum[c][0] = dot(sum[c][0], weights, _mm512_maskz_loadu_epi16(rest, x[c]->bf16[0] + i));
     }
-    return _mm512_reduce_add_ps(
-        _mm512_add_ps(_mm512_add_ps(sum[0], sum[1]), _mm512_add_ps(sum[2], sum[3])));
+#pragma GCC unroll 4
+    for (int c = 0; c < n; c++)
+        y[c][r] = _mm512_reduce_add_ps(_mm512_add_ps(_mm512_add_ps(sum[c][0], sum[c][1]),
+                                                     _mm512_add_ps(sum[c][2], sum[c][3])));
 }
 
-static void dot_rows_bf16(const struct matrix *w, const struct cpu_vector *x, int first, int last,
-                          float *y) {
-    for (int r = first; r < last; r++)
-        y[r] = dot_row_bf16(w->data + (size_t)r * w->row_bytes, w->columns, x->bf16[0]);
+/* Registers hold the sums of four columns. */
+ALWAYS_INLINE void multiply_bf16(enum dtype type, const struct matrix *w,
+                                 const struct cpu_vector *const *x, int first, int last,
+                                 float *const *y, const int n) {
+    (void)type;
+    for (int r = first; r < last; r++) {
+        const unsigned char *row = w->data + (size_t)r * w->row_bytes;
+#pragma GCC unroll 2
+        for (int c = 0; c < n; c += 4)
+            dot_row_bf16(row, w->columns, x + c, y + c, r, n - c < 4 ? n - c : 4);
+    }
 }
 
 /* ---- blocks of 32, two at a time ---------------------------------------------------------------
@@ -180,32 +246,45 @@ ALWAYS_INLINE struct pair load_pair(enum dtype type, const struct pair_tables *t
     return out;
 }
 
-ALWAYS_INLINE void dot_rows_pairs(enum dtype type, const struct matrix *w,
-                                  const struct cpu_vector *x, int first, int last, float *y) {
+ALWAYS_INLINE void multiply_pairs(enum dtype type, const struct matrix *w,
+                                  const struct cpu_vector *const *x, int first, int last,
+                                  float *const *y, const int n) {
     const struct pair_tables tables = pair_tables(type);
     const size_t pair_bytes = 2 * (size_t)pair_format(type).bytes;
     const int pairs = w->columns / 64;
     const __m512 bias = _mm512_set1_ps((float)(-QUANT_BIAS - pair_format(type).offset));
     for (int r = first; r < last; r++) {
         const unsigned char *row = w->data + (size_t)r * w->row_bytes;
-        __m512 sum = _mm512_setzero_ps(), minima = _mm512_setzero_ps();
+        __m512 sum[MOST_COLUMNS], minima[MOST_COLUMNS];
+#pragma GCC unroll 8
+        for (int c = 0; c < n; c++)
+            sum[c] = minima[c] = _mm512_setzero_ps();
         for (int i = 0; i < pairs; i++) {
             const unsigned char *p = row + (size_t)i * pair_bytes;
             _mm_prefetch((const char *)p + T_PREFETCH, _MM_HINT_T0);
-            struct pair b = load_pair(type, &tables, p, true);
-            __m512 sums8 = _mm512_loadu_ps(x->sums8 + 16 * i), part = _mm512_setzero_ps();
-            if (type != DTYPE_Q8_0) part = _mm512_mul_ps(sums8, bias);
-            __m512 rest = dot(_mm512_setzero_ps(), b.low, load(x->paired[1] + 64 * i));
-            part = dot(part, b.low, load(x->paired[0] + 64 * i));
-            rest = dot(rest, b.high, load(x->paired[1] + 64 * i + 32));
-            part = dot(part, b.high, load(x->paired[0] + 64 * i + 32));
-            part = _mm512_add_ps(part, rest);
-            sum = _mm512_fmadd_ps(part, _mm512_moveldup_ps(b.header), sum);
-            if (block_has_min(type)) /* half of the eighths that a block has */
-                minima = _mm512_mask3_fmadd_ps(b.header, sums8, minima, 0xaaaa);
+            const struct pair b = load_pair(type, &tables, p, true);
+            const __m512 scales = _mm512_moveldup_ps(b.header);
+#pragma GCC unroll 8
+            for (int c = 0; c < n; c++) {
+                const uint16_t *high = x[c]->paired[0] + 64 * i, *low = x[c]->paired[1] + 64 * i;
+                __m512 sums8 = _mm512_loadu_ps(x[c]->sums8 + 16 * i), part = _mm512_setzero_ps();
+                if (type != DTYPE_Q8_0) part = _mm512_mul_ps(sums8, bias);
+                __m512 rest = dot(_mm512_setzero_ps(), b.low, load(low));
+                part = dot(part, b.low, load(high));
+                rest = dot(rest, b.high, load(low + 32));
+                part = dot(part, b.high, load(high + 32));
+                part = _mm512_add_ps(part, rest);
+                sum[c] = _mm512_fmadd_ps(part, scales, sum[c]);
+                if (block_has_min(type)) /* half of the eighths that a block has */
+                    minima[c] = _mm512_mask3_fmadd_ps(b.header, sums8, minima[c], 0xaaaa);
+            }
         }
-        y[r] = _mm512_reduce_add_ps(_mm512_fmadd_ps(minima, _mm512_set1_ps(2), sum));
-        if (w->columns & 32) y[r] += body_dot_blocks(type, row, 2 * pairs, 2 * pairs + 1, x);
+#pragma GCC unroll 8
+        for (int c = 0; c < n; c++) {
+            y[c][r] = _mm512_reduce_add_ps(_mm512_fmadd_ps(minima[c], _mm512_set1_ps(2), sum[c]));
+            if (w->columns & 32)
+                y[c][r] += body_dot_blocks(type, row, 2 * pairs, 2 * pairs + 1, x[c]);
+        }
     }
 }
 
@@ -241,13 +320,20 @@ ALWAYS_INLINE __m512i quant_table(int first) {
     return load(values);
 }
 
-ALWAYS_INLINE void dot_rows_q4_q5_k(bool five, const struct matrix *w, const struct cpu_vector *x,
-                                    int first, int last, float *y) {
+ALWAYS_INLINE void multiply_q4_q5_k(enum dtype type, const struct matrix *w,
+                                    const struct cpu_vector *const *x, int first, int last,
+                                    float *const *y, const int n) {
+    const bool five = type == DTYPE_Q5_K;
     const size_t bytes = five ? 176 : 144;
     for (int r = first; r < last; r++) {
         const unsigned char *p = w->data + (size_t)r * w->row_bytes;
-        __m512 sum = _mm512_setzero_ps();
-        __m256 minima = _mm256_setzero_ps();
+        __m512 sum[MOST_COLUMNS];
+        __m256 minima[MOST_COLUMNS];
+#pragma GCC unroll 8
+        for (int c = 0; c < n; c++) {
+            sum[c] = _mm512_setzero_ps();
+            minima[c] = _mm256_setzero_ps();
+        }
         for (int i = 0; i < w->columns / 256; i++, p += bytes) {
             __m256 scales8, mins;
             k_scales(p + 4, &scales8, &mins);
@@ -255,7 +341,9 @@ ALWAYS_INLINE void dot_rows_q4_q5_k(bool five, const struct matrix *w, const str
             mins = _mm256_mul_ps(mins, _mm256_set1_ps(block_half(p + 2)));
             /* With the minima goes what QUANT_BIAS adds to the products below. */
             mins = _mm256_fmadd_ps(scales8, _mm256_set1_ps(QUANT_BIAS), mins);
-            minima = _mm256_fnmadd_ps(mins, _mm256_loadu_ps(x->sums + 8 * i), minima);
+#pragma GCC unroll 8
+            for (int c = 0; c < n; c++)
+                minima[c] = _mm256_fnmadd_ps(mins, _mm256_loadu_ps(x[c]->sums + 8 * i), minima[c]);
             const __m512 scales = _mm512_castps256_ps512(scales8);
             const unsigned char *qs = p + 16 + (five ? 32 : 0);
             __m256i fifth = _mm256_setzero_si256();
@@ -270,24 +358,33 @@ ALWAYS_INLINE void dot_rows_q4_q5_k(bool five, const struct matrix *w, const str
                     value = _mm512_mask_add_epi16(
                         value, _mm256_test_epi8_mask(fifth, _mm256_set1_epi8((char)(1 << j))),
                         value, _mm512_set1_epi16(16));
-                __m512 part = dot_value(value, x, 256 * i + 32 * j);
-                sum =
-                    _mm512_fmadd_ps(part, _mm512_permutexvar_ps(_mm512_set1_epi32(j), scales), sum);
+                const __m512 scale = _mm512_permutexvar_ps(_mm512_set1_epi32(j), scales);
+#pragma GCC unroll 8
+                for (int c = 0; c < n; c++)
+                    sum[c] =
+                        _mm512_fmadd_ps(dot_value(value, x[c], 256 * i + 32 * j), scale, sum[c]);
             }
         }
-        sum = _mm512_add_ps(sum, _mm512_zextps256_ps512(minima));
-        y[r] = _mm512_reduce_add_ps(sum);
+#pragma GCC unroll 8
+        for (int c = 0; c < n; c++)
+            y[c][r] =
+                _mm512_reduce_add_ps(_mm512_add_ps(sum[c], _mm512_zextps256_ps512(minima[c])));
     }
 }
 
-static void dot_rows_q6_k(const struct matrix *w, const struct cpu_vector *x, int first, int last,
-                          float *y) {
+ALWAYS_INLINE void multiply_q6_k(enum dtype type, const struct matrix *w,
+                                 const struct cpu_vector *const *x, int first, int last,
+                                 float *const *y, const int n) {
     const __m512i table = quant_table(-32), table_set = quant_table(0);
     const __m512i low_bits = _mm512_set1_epi16(15), high_bits = _mm512_set1_epi16(0x30);
     const __m512i second = _mm512_set_epi32(1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0);
+    (void)type;
     for (int r = first; r < last; r++) {
         const unsigned char *p = w->data + (size_t)r * w->row_bytes;
-        __m512 sum = _mm512_setzero_ps();
+        __m512 sum[MOST_COLUMNS];
+#pragma GCC unroll 8
+        for (int c = 0; c < n; c++)
+            sum[c] = _mm512_setzero_ps();
         for (int i = 0; i < w->columns / 256; i++, p += 210) {
             __m512 scales = _mm512_cvtepi32_ps(
                 _mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(const void *)(p + 192))));
@@ -305,27 +402,68 @@ static void dot_rows_q6_k(const struct matrix *w, const struct cpu_vector *x, in
                 __m512i q = _mm512_or_si512(_mm512_and_si512(low, low_bits),
                                             _mm512_and_si512(high, high_bits));
                 __m512i value = _mm512_permutex2var_epi16(table, q, table_set);
-                __m512 part = dot_value(value, x, 256 * i + 32 * j);
-                __m512i at = _mm512_add_epi32(second, _mm512_set1_epi32(2 * j));
-                sum = _mm512_fmadd_ps(part, _mm512_permutexvar_ps(at, scales), sum);
+                const __m512i at = _mm512_add_epi32(second, _mm512_set1_epi32(2 * j));
+                const __m512 scale = _mm512_permutexvar_ps(at, scales);
+#pragma GCC unroll 8
+                for (int c = 0; c < n; c++)
+                    sum[c] =
+                        _mm512_fmadd_ps(dot_value(value, x[c], 256 * i + 32 * j), scale, sum[c]);
             }
         }
-        y[r] = _mm512_reduce_add_ps(sum);
+#pragma GCC unroll 8
+        for (int c = 0; c < n; c++)
+            y[c][r] = _mm512_reduce_add_ps(sum[c]);
     }
 }
 
-#define DOT_ROWS(name, call)                                                                       \
+/* ---- one vector or several ---- */
+
+typedef void multiply_some(enum dtype type, const struct matrix *w,
+                           const struct cpu_vector *const *x, int first, int last, float *const *y,
+                           const int n);
+
+ALWAYS_INLINE void multiply_columns(multiply_some *multiply, enum dtype type,
+                                    const struct matrix *w, const struct cpu_columns *x, int first,
+                                    int last, float *const *y) {
+    const struct cpu_vector *vectors[MOST_COLUMNS];
+    float *out[MOST_COLUMNS];
+    for (int c = 0; c < x->slots; c++) {
+        vectors[c] = &x->vectors[c < x->n ? c : x->n - 1];
+        out[c] = y[c < x->n ? c : x->n - 1];
+    }
+    switch (x->slots) {
+    case 2:
+        multiply(type, w, vectors, first, last, out, 2);
+        break;
+    case 4:
+        multiply(type, w, vectors, first, last, out, 4);
+        break;
+    case 6:
+        multiply(type, w, vectors, first, last, out, 6);
+        break;
+    default:
+        multiply(type, w, vectors, first, last, out, MOST_COLUMNS);
+    }
+}
+
+#define MULTIPLY(name, multiply, type)                                                             \
     static void dot_rows_##name(const struct matrix *w, const struct cpu_vector *x, int first,     \
                                 int last, float *y) {                                              \
-        call;                                                                                      \
+        multiply(type, w, &x, first, last, &y, 1);                                                 \
+    }                                                                                              \
+    static void dot_columns_##name(const struct matrix *w, const struct cpu_columns *x, int first, \
+                                   int last, float *const *y) {                                    \
+        multiply_columns(multiply, type, w, x, first, last, y);                                    \
     }
-DOT_ROWS(q8_0, dot_rows_pairs(DTYPE_Q8_0, w, x, first, last, y))
-DOT_ROWS(q4_0, dot_rows_pairs(DTYPE_Q4_0, w, x, first, last, y))
-DOT_ROWS(q4_1, dot_rows_pairs(DTYPE_Q4_1, w, x, first, last, y))
-DOT_ROWS(q5_0, dot_rows_pairs(DTYPE_Q5_0, w, x, first, last, y))
-DOT_ROWS(q5_1, dot_rows_pairs(DTYPE_Q5_1, w, x, first, last, y))
-DOT_ROWS(q4_k, dot_rows_q4_q5_k(false, w, x, first, last, y))
-DOT_ROWS(q5_k, dot_rows_q4_q5_k(true, w, x, first, last, y))
+MULTIPLY(bf16, multiply_bf16, DTYPE_BF16)
+MULTIPLY(q8_0, multiply_pairs, DTYPE_Q8_0)
+MULTIPLY(q4_0, multiply_pairs, DTYPE_Q4_0)
+MULTIPLY(q4_1, multiply_pairs, DTYPE_Q4_1)
+MULTIPLY(q5_0, multiply_pairs, DTYPE_Q5_0)
+MULTIPLY(q5_1, multiply_pairs, DTYPE_Q5_1)
+MULTIPLY(q4_k, multiply_q4_q5_k, DTYPE_Q4_K)
+MULTIPLY(q5_k, multiply_q4_q5_k, DTYPE_Q5_K)
+MULTIPLY(q6_k, multiply_q6_k, DTYPE_Q6_K)
 
 /* ---- many vectors ------------------------------------------------------------------------------
  */
@@ -351,7 +489,7 @@ ALWAYS_INLINE void unpack_pairs(enum dtype type, const unsigned char *row, int f
         min[TILE_ROWS] = header[9];
     }
     if (b < n / BLOCK)
-        body_unpack_blocks(type, row, first + b * BLOCK, BLOCK, out + b * BLOCK,
+        body_unpack_blocks(type, row, first + b * BLOCK, BLOCK, 0, out + b * BLOCK,
                            scales + (size_t)b * TILE_ROWS, mins + (size_t)b * TILE_ROWS);
 }
 
@@ -542,7 +680,30 @@ const struct kernels kernels_avx512 = {
                   [DTYPE_Q5_1] = dot_rows_q5_1,
                   [DTYPE_Q4_K] = dot_rows_q4_k,
                   [DTYPE_Q5_K] = dot_rows_q5_k,
-                  [DTYPE_Q6_K] = dot_rows_q6_k },
+                  [DTYPE_Q6_K] = dot_rows_q6_k,
+                  [DTYPE_Q2_K] = body_dot_rows_DTYPE_Q2_K,
+                  [DTYPE_Q3_K] = body_dot_rows_DTYPE_Q3_K,
+                  [DTYPE_IQ4_NL] = body_dot_rows_DTYPE_IQ4_NL,
+                  [DTYPE_IQ4_XS] = body_dot_rows_DTYPE_IQ4_XS,
+                  [DTYPE_MXFP4] = body_dot_rows_DTYPE_MXFP4,
+                  [DTYPE_NVFP4] = body_dot_rows_DTYPE_NVFP4 },
+    .dot_columns = { [DTYPE_F32] = body_dot_columns_DTYPE_F32,
+                     [DTYPE_F16] = body_dot_columns_DTYPE_F16,
+                     [DTYPE_BF16] = dot_columns_bf16,
+                     [DTYPE_Q8_0] = dot_columns_q8_0,
+                     [DTYPE_Q4_0] = dot_columns_q4_0,
+                     [DTYPE_Q4_1] = dot_columns_q4_1,
+                     [DTYPE_Q5_0] = dot_columns_q5_0,
+                     [DTYPE_Q5_1] = dot_columns_q5_1,
+                     [DTYPE_Q4_K] = dot_columns_q4_k,
+                     [DTYPE_Q5_K] = dot_columns_q5_k,
+                     [DTYPE_Q6_K] = dot_columns_q6_k,
+                     [DTYPE_Q2_K] = body_dot_columns_DTYPE_Q2_K,
+                     [DTYPE_Q3_K] = body_dot_columns_DTYPE_Q3_K,
+                     [DTYPE_IQ4_NL] = body_dot_columns_DTYPE_IQ4_NL,
+                     [DTYPE_IQ4_XS] = body_dot_columns_DTYPE_IQ4_XS,
+                     [DTYPE_MXFP4] = body_dot_columns_DTYPE_MXFP4,
+                     [DTYPE_NVFP4] = body_dot_columns_DTYPE_NVFP4 },
     .unpack = { [DTYPE_F32] = body_unpack_DTYPE_F32,
                 [DTYPE_F16] = body_unpack_DTYPE_F16,
                 [DTYPE_BF16] = body_unpack_DTYPE_BF16,
@@ -553,11 +714,18 @@ const struct kernels kernels_avx512 = {
                 [DTYPE_Q5_1] = unpack_q5_1,
                 [DTYPE_Q4_K] = body_unpack_DTYPE_Q4_K,
                 [DTYPE_Q5_K] = body_unpack_DTYPE_Q5_K,
-                [DTYPE_Q6_K] = body_unpack_DTYPE_Q6_K },
+                [DTYPE_Q6_K] = body_unpack_DTYPE_Q6_K,
+                [DTYPE_Q2_K] = body_unpack_DTYPE_Q2_K,
+                [DTYPE_Q3_K] = body_unpack_DTYPE_Q3_K,
+                [DTYPE_IQ4_NL] = body_unpack_DTYPE_IQ4_NL,
+                [DTYPE_IQ4_XS] = body_unpack_DTYPE_IQ4_XS,
+                [DTYPE_MXFP4] = body_unpack_DTYPE_MXFP4,
+                [DTYPE_NVFP4] = body_unpack_DTYPE_NVFP4 },
     .interleave = interleave,
     .gemm = gemm,
     .round_vector = round_vector,
     .round_bf16 = body_round_bf16,
+    .spread_column = body_spread_column,
     .round_row = body_round_row,
     .norm = body_norm,
     .rope = body_rope,
@@ -567,4 +735,5 @@ const struct kernels kernels_avx512 = {
     .softmax = body_softmax,
     BODY_DELTA,
     BODY_AUDIO,
+    BODY_PLANES,
 };

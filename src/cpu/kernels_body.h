@@ -309,8 +309,15 @@ ALWAYS_INLINE void body_dot_block(enum dtype type, const unsigned char *row, int
         for (int i = 16 * half; i < 16 * half + 16; i += LANES)
             part = v_fma(v_from_i8(block.q + i), v_load(values + i), part);
         sum[half] = v_fma(part, v_set(block.scale[half]), sum[half]);
+        if (type == DTYPE_Q2_K) { /* lane by lane: the sums of x are of 32 */
+            vf own = { 0 };
+#pragma GCC unroll 4
+            for (int i = 16 * half; i < 16 * half + 16; i += LANES)
+                own += v_load(values + i);
+            sum[half] = v_fma(own, v_set(block.min[half]), sum[half]);
+        }
     }
-    if (block_has_min(type)) *minima += block.min * x->sums[b];
+    if (block_has_min(type)) *minima += block.min[0] * x->sums[b];
 }
 
 /* Blocks first to last - 1 of a row. */
@@ -333,44 +340,57 @@ ALWAYS_INLINE float body_dot_blocks(enum dtype type, const unsigned char *row, i
             const unsigned char *row = w->data + (size_t)r * w->row_bytes;                         \
             y[r] = block_format(type) ? body_dot_blocks(type, row, 0, w->columns / BLOCK, x)       \
                                       : body_dot_plain(type, row, w->columns, x->values);          \
+            if (type == DTYPE_NVFP4 && w->factor != 0) y[r] *= w->factor;                          \
         }                                                                                          \
     }
 DTYPE_LIST(BODY_DOT_ROWS)
 #undef BODY_DOT_ROWS
 
+#include "cpu/kernels_body_columns.h"
+#include "cpu/kernels_body_planes.h"
+
 /* ---- many vectors: unpack, interleave, gemm ---------------------------------------------------
  */
 
+/* The term-th of the bf16 values that add up to x. */
+ALWAYS_INLINE uint16_t body_term(float x, int term) {
+    uint16_t h = bf16_from_f32(x);
+    for (int t = 0; t < term; t++) {
+        x = isfinite(x) ? x - bf16_to_f32(h) : 0;
+        h = bf16_from_f32(x);
+    }
+    return h;
+}
+
 ALWAYS_INLINE void body_unpack_blocks(enum dtype type, const unsigned char *row, int first, int n,
-                                      uint16_t *out, float *scales, float *mins) {
+                                      int term, uint16_t *out, float *scales, float *mins) {
     for (int b = 0; b < n / BLOCK; b++) {
         struct block block;
         block_unpack(type, row, first / BLOCK + b, &block);
+        if (type == DTYPE_Q2_K) {
+            for (int i = 0; i < BLOCK; i++)
+                out[b * BLOCK + i] =
+                    body_term(block.scale[i / 16] * (float)block.q[i] + block.min[i / 16], term);
+            continue;
+        }
         for (int i = 0; i < BLOCK; i += LANES) {
             vh h = __builtin_convertvector((vu)v_from_i8(block.q + i) >> 16, vh);
             memcpy(out + b * BLOCK + i, &h, sizeof h);
         }
-        if (type == DTYPE_Q6_K) {
+        if (block_halves(type)) {
             scales[(size_t)(2 * b) * TILE_ROWS] = block.scale[0];
             scales[(size_t)(2 * b + 1) * TILE_ROWS] = block.scale[1];
         } else {
             scales[(size_t)b * TILE_ROWS] = block.scale[0];
         }
-        if (block_has_min(type)) mins[(size_t)b * TILE_ROWS] = block.min;
+        if (block_has_min(type)) mins[(size_t)b * TILE_ROWS] = block.min[0];
     }
 }
 
 ALWAYS_INLINE void body_unpack_plain(enum dtype type, const unsigned char *row, int first, int n,
                                      int term, uint16_t *out) {
-    for (int i = 0; i < n; i++) {
-        float x = body_element(type, row, first + i);
-        uint16_t h = bf16_from_f32(x);
-        for (int t = 0; t < term; t++) {
-            x = isfinite(x) ? x - bf16_to_f32(h) : 0;
-            h = bf16_from_f32(x);
-        }
-        out[i] = h;
-    }
+    for (int i = 0; i < n; i++)
+        out[i] = body_term(body_element(type, row, first + i), term);
 }
 
 #define BODY_UNPACK(type, text, elements, bytes)                                                   \
@@ -378,7 +398,7 @@ ALWAYS_INLINE void body_unpack_plain(enum dtype type, const unsigned char *row, 
                                  uint16_t *out, float *scales, float *mins) {                      \
         (void)scales, (void)mins, (void)term;                                                      \
         if (block_format(type))                                                                    \
-            body_unpack_blocks(type, row, first, n, out, scales, mins);                            \
+            body_unpack_blocks(type, row, first, n, term, out, scales, mins);                      \
         else if (type == DTYPE_BF16)                                                               \
             memcpy(out, row + 2 * (size_t)first, 2 * (size_t)n);                                   \
         else                                                                                       \
@@ -477,7 +497,8 @@ BODY void body_gemm(const struct gemm *g) {
 /* Entries of a table. */
 #define BODY_DOT_ENTRY(type, text, elements, bytes)    [type] = body_dot_rows_##type,
 #define BODY_UNPACK_ENTRY(type, text, elements, bytes) [type] = body_unpack_##type,
+#define BODY_VECTORS                                   .round_vector = body_round_vector, .spread_column = body_spread_column
 #define BODY_ELEMENTWISE                                                                           \
-    .round_vector = body_round_vector, .round_bf16 = body_round_bf16, .round_row = body_round_row, \
-    .norm = body_norm, .rope = body_rope, .swiglu = body_swiglu, .add = body_add,                  \
-    .scale = body_scale, .softmax = body_softmax, BODY_DELTA, BODY_AUDIO
+    .round_bf16 = body_round_bf16, .round_row = body_round_row, .norm = body_norm,                 \
+    .rope = body_rope, .swiglu = body_swiglu, .add = body_add, .scale = body_scale,                \
+    .softmax = body_softmax, BODY_DELTA, BODY_AUDIO, BODY_PLANES

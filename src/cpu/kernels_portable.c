@@ -11,8 +11,10 @@
 const struct kernels kernels_portable = {
     .name = "portable",
     .dot_rows = { DTYPE_LIST(BODY_DOT_ENTRY) },
+    .dot_columns = { DTYPE_LIST(BODY_COLUMNS_ENTRY) },
     .unpack = { DTYPE_LIST(BODY_UNPACK_ENTRY) },
     .interleave = body_interleave,
     .gemm = body_gemm,
+    BODY_VECTORS,
     BODY_ELEMENTWISE,
 };

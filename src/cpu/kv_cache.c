@@ -1,7 +1,6 @@
 #include "cpu/kv_cache.h"
 
 #include "base/checked.h"
-#include "base/memory.h"
 
 #include <string.h>
 
@@ -20,19 +19,16 @@ enum reel_status kv_cache_open(struct kv_cache *kv, int n_layers, int n_kv_heads
     kv->k_values = positions * (size_t)head_dim;
     kv->v_values = positions * (size_t)kv->v_width;
     size_t heads = (size_t)n_layers * (size_t)n_kv_heads, values = 0, bytes = 0;
-    if (!size_mul(heads, kv->k_values + kv->v_values, &values) || !size_mul(values, 2, &bytes) ||
-        !size_add(bytes, 64, &bytes))
+    if (!size_mul(heads, kv->k_values + kv->v_values, &values) || !size_mul(values, 2, &bytes))
         return err_memory(err, "the KV cache", SIZE_MAX);
-    /* Not mem_aligned: it writes every byte, and these pages should stay untouched until used. */
-    enum reel_status status = mem_zeroed(&kv->memory, bytes, 1, "the KV cache", err);
-    if (status != REEL_OK) return status;
-    kv->values = (uint16_t *)(((uintptr_t)kv->memory + 63) & ~(uintptr_t)63);
-    return REEL_OK;
+    enum reel_status status = lazy_open(&kv->memory, bytes, "the KV cache", err);
+    if (status == REEL_OK) kv->values = (uint16_t *)(void *)kv->memory.bytes;
+    return status;
 }
 
 void kv_cache_release(struct kv_cache *kv) {
     if (!kv) return;
-    mem_free(kv->memory);
+    lazy_release(&kv->memory);
     *kv = (struct kv_cache){ 0 };
 }
 
@@ -83,6 +79,7 @@ void kv_cache_save(const struct kv_cache *kv, int n, void *bytes) {
 }
 
 void kv_cache_load(struct kv_cache *kv, int n, const void *bytes) {
+    kv_cache_begin(kv, 0, n);
     const unsigned char *in = bytes;
     const size_t row = (size_t)kv->head_dim * sizeof(uint16_t);
     uint16_t k[MODEL_MAX_HEAD_DIM], v[MODEL_MAX_HEAD_DIM];
@@ -95,13 +92,97 @@ void kv_cache_load(struct kv_cache *kv, int n, const void *bytes) {
             }
 }
 
-void kv_cache_copy(struct kv_cache *dst, const struct kv_cache *src, int n) {
+/* ---- memory ---- */
+
+void kv_cache_begin(struct kv_cache *kv, int position, int end) {
+    if (position < kv->shared) kv->shared = position;
+    if (end > kv->end) kv->end = end;
+}
+
+/* Calls `of` for the bytes of each layer's and head's K and V from position `from` to end - 1, both
+ * of them even multiples of whole panels: where they begin in the cache's memory, and how many. */
+typedef bool range_fn(void *user, size_t at, size_t n_bytes);
+static bool each_range(const struct kv_cache *kv, size_t from, size_t end, range_fn *of,
+                       void *user) {
+    const size_t k_row = (size_t)kv->head_dim * sizeof(uint16_t);
+    const size_t v_row = (size_t)kv->v_width * sizeof(uint16_t);
+    for (int layer = 0; layer < kv->n_layers; layer++)
+        for (int head = 0; head < kv->n_kv_heads; head++) {
+            const size_t k = (size_t)(kv_cache_k(kv, layer, head) - kv->values) * sizeof(uint16_t);
+            const size_t v = (size_t)(kv_cache_v(kv, layer, head) - kv->values) * sizeof(uint16_t);
+            if (!of(user, k + from * k_row, (end - from) * k_row) ||
+                !of(user, v + from * v_row, (end - from) * v_row))
+                return false;
+        }
+    return true;
+}
+
+static bool give_back(void *user, size_t at, size_t n_bytes) {
+    lazy_give_back(user, at, at + n_bytes);
+    return true;
+}
+
+void kv_cache_keep(struct kv_cache *kv, int n) {
+    const size_t from = round_up(n, KV_CHUNK), all = round_up(kv->max_positions, PANEL_LANES);
+    const size_t end = round_up(kv->end, PANEL_LANES);
+    if (from >= end) return;
+    each_range(kv, from, end < all ? end : all, give_back, &kv->memory);
+    kv->end = (int)from;
+}
+
+/* ---- copies ---- */
+
+struct freezing {
+    struct lazy_file *file;
+    const struct lazy_memory *memory;
+};
+
+static bool freeze(void *user, size_t at, size_t n_bytes) {
+    const struct freezing *f = user;
+    return lazy_file_write(f->file, at, f->memory->bytes + at, n_bytes);
+}
+
+/* The first n positions, which are all that the cache holds, go into a file, and the cache becomes
+ * a view of it. */
+static bool make_shared(struct kv_cache *kv, int n) {
+    struct freezing f = { lazy_file_open(&kv->memory), &kv->memory };
+    const bool good = f.file && each_range(kv, 0, round_up(n, PANEL_LANES), freeze, &f) &&
+                      lazy_view(&kv->memory, f.file);
+    lazy_file_release(f.file);
+    if (!good) return false;
+    kv->values = (uint16_t *)(void *)kv->memory.bytes;
+    kv->shared = kv->end = n;
+    return true;
+}
+
+/* dst becomes a view of what src has shared, perhaps for this. Returns how many of the first n
+ * positions dst holds then. */
+static int share(struct kv_cache *dst, struct kv_cache *src, int held, int n) {
+    if (n < KV_CHUNK || dst->max_positions != src->max_positions) return 0;
+    if (src->shared + KV_CHUNK <= n && !make_shared(src, held)) return 0;
+    if (src->shared == 0 || !lazy_view(&dst->memory, src->memory.file)) return 0;
+    dst->values = (uint16_t *)(void *)dst->memory.bytes;
+    dst->shared = src->shared < n ? src->shared : n;
+    dst->end = dst->shared;
+    return dst->shared;
+}
+
+static void copy_rest(struct kv_cache *dst, const struct kv_cache *src, int first, int n) {
     /* Whole panels and pairs: what lies beyond n in them is finite and masked. */
-    size_t k_bytes = round_up(n, PANEL_LANES) * (size_t)src->head_dim * sizeof(uint16_t);
-    size_t v_bytes = round_up(n, 2) * (size_t)src->v_width * sizeof(uint16_t);
+    const size_t from = (size_t)(first / PANEL_LANES) * PANEL_LANES;
+    const size_t k_bytes = (round_up(n, PANEL_LANES) - from) * (size_t)src->head_dim * 2;
+    const size_t v_bytes = (round_up(n, 2) - from) * (size_t)src->v_width * 2;
+    const size_t k = from * (size_t)src->head_dim, v = from * (size_t)src->v_width;
     for (int layer = 0; layer < src->n_layers; layer++)
         for (int head = 0; head < src->n_kv_heads; head++) {
-            memcpy(kv_cache_k(dst, layer, head), kv_cache_k(src, layer, head), k_bytes);
-            memcpy(kv_cache_v(dst, layer, head), kv_cache_v(src, layer, head), v_bytes);
+            memcpy(kv_cache_k(dst, layer, head) + k, kv_cache_k(src, layer, head) + k, k_bytes);
+            memcpy(kv_cache_v(dst, layer, head) + v, kv_cache_v(src, layer, head) + v, v_bytes);
         }
+}
+
+void kv_cache_copy(struct kv_cache *dst, struct kv_cache *src, int held, int n) {
+    const int shared = share(dst, src, held, n);
+    if (shared == n) return;
+    kv_cache_begin(dst, shared, n);
+    copy_rest(dst, src, shared, n);
 }

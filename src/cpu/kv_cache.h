@@ -3,20 +3,29 @@
  *   K  bf16 [positions / 16, head_dim / 2, 16 positions, 2]   scores = q . K
  *   V  bf16 [positions / 2, v_width, 2 positions]             out = p . V
  * for each layer and KV head. Pages never written are never touched, so a long context costs memory
- * only as it fills. */
+ * only as it fills, and truncating gives back what whole KV_CHUNKs of positions took.
+ *
+ * A copy of KV_CHUNK positions or more shares their memory with what it was copied from: both
+ * become views of a file (base/lazy_memory.h), and take memory of their own for the pages that they
+ * write from then on. Nothing of that shows to who reads keys and values. */
 #ifndef REEL_CPU_KV_CACHE_H
 #define REEL_CPU_KV_CACHE_H
 
 #include "base/error.h"
+#include "base/lazy_memory.h"
 #include "cpu/kernels.h"
+
+enum { KV_CHUNK = 256 };
 
 struct kv_cache {
     int n_layers, n_kv_heads, head_dim;
     int v_width;               /* head_dim, up to whole panels */
     int max_positions;         /* up to whole tiles */
     size_t k_values, v_values; /* uint16_t of one layer and KV head */
-    uint16_t *values;
-    void *memory; /* owns values */
+    uint16_t *values;          /* in `memory` */
+    struct lazy_memory memory;
+    int end;    /* from here on nothing was written, or all was given back */
+    int shared; /* the first positions, which are as in memory.file */
 };
 
 /* head_dim is even. */
@@ -39,6 +48,11 @@ static inline uint16_t *kv_cache_v(const struct kv_cache *kv, int layer, int hea
     return kv_cache_k(kv, layer, head) + kv->k_values;
 }
 
+/* Before positions from `position` to end - 1 are written. */
+void kv_cache_begin(struct kv_cache *kv, int position, int end);
+/* Positions from n on are not needed any more. */
+void kv_cache_keep(struct kv_cache *kv, int n);
+
 /* Stores one position of one layer and head, bf16 [head_dim] each. Positions are written in
  * ascending order: an even one clears its odd neighbour in V, which the product reads. */
 void kv_cache_write(struct kv_cache *kv, int layer, int head, int position, const uint16_t *k,
@@ -48,7 +62,8 @@ void kv_cache_write(struct kv_cache *kv, int layer, int head, int position, cons
 size_t kv_cache_save_bytes(const struct kv_cache *kv, int n);
 void kv_cache_save(const struct kv_cache *kv, int n, void *bytes);
 void kv_cache_load(struct kv_cache *kv, int n, const void *bytes);
-/* Both caches have the same shape but for max_positions; n fits both. */
-void kv_cache_copy(struct kv_cache *dst, const struct kv_cache *src, int n);
+/* Both caches have the same shape but for max_positions; n fits both. src goes on holding its first
+ * `held` positions, n or more, but they may lie elsewhere. */
+void kv_cache_copy(struct kv_cache *dst, struct kv_cache *src, int held, int n);
 
 #endif

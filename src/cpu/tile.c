@@ -1,16 +1,22 @@
 #include "cpu/tile.h"
 
+#include "cpu/blocks.h"
+
 #include <string.h>
 
 enum {
     ROWS_FLOATS = PANEL_LANES * T_TILE_K / 2,
     PANELS_FLOATS = TILE_ROWS * T_TILE_K / 2,
     SCALES_FLOATS = T_TILE_K / 16 * TILE_ROWS,
-    MINS_FLOATS = T_TILE_K / BLOCK * TILE_ROWS
+    MINS_FLOATS = T_TILE_K / BLOCK * TILE_ROWS,
+    WIDE_K = T_TILE_K / 4, /* columns that are float32 at a time */
+    WIDE_ROWS = 32,        /* vectors */
+    WIDE_FLOATS = WIDE_ROWS * WIDE_K
 };
 
 size_t tile_scratch_floats(int m) {
-    return ROWS_FLOATS + PANELS_FLOATS + SCALES_FLOATS + MINS_FLOATS + (size_t)m * TILE_ROWS;
+    return ROWS_FLOATS + PANELS_FLOATS + SCALES_FLOATS + MINS_FLOATS + WIDE_FLOATS +
+           (size_t)m * TILE_ROWS;
 }
 
 void tile_scratch_place(struct tile_scratch *s, float *memory) {
@@ -18,7 +24,8 @@ void tile_scratch_place(struct tile_scratch *s, float *memory) {
     s->panels = (uint16_t *)(memory + ROWS_FLOATS);
     s->scales = memory + ROWS_FLOATS + PANELS_FLOATS;
     s->mins = s->scales + SCALES_FLOATS;
-    s->c = s->mins + MINS_FLOATS;
+    s->wide = s->mins + MINS_FLOATS;
+    s->c = s->wide + WIDE_FLOATS;
 }
 
 /* Elements [k, k + n) of 16 rows of w, into panel p. */
@@ -34,22 +41,80 @@ static void fill_panel(const struct kernels *kernels, const struct matrix *w, in
     for (int lane = 0; lane < PANEL_LANES; lane++) {
         uint16_t *row = s->rows + (size_t)lane * T_TILE_K;
         size_t at = (size_t)(p * PANEL_LANES + lane);
-        if (first + lane < w->rows)
+        if (first + lane < w->rows) {
             kernels->unpack[w->dtype](data + (size_t)lane * w->row_bytes, k, n, term, row,
                                       s->scales + at, s->mins + at);
-        else
+            for (int i = 0; w->factor != 0 && i < n / 16; i++) /* NVFP4: a scale for 16 */
+                s->scales[at + (size_t)i * TILE_ROWS] *= w->factor;
+        } else
             memset(row, 0, (size_t)n * sizeof *row);
         if (even != n) row[n] = 0;
     }
     kernels->interleave((const unsigned char *)s->rows, T_TILE_K * sizeof *s->rows, even, panel);
 }
 
+/* ---- planes: float32 ---- */
+
+/* Columns [k, k + n) of 16 rows of w as what they are worth, into panel p: f32 [n, 16]. */
+static void widen_panel(const struct kernels *kernels, const struct matrix *w, int first, int k,
+                        int n, float *panel, float *rows) {
+    for (int lane = 0; lane < PANEL_LANES; lane++) {
+        float *row = rows + (size_t)lane * WIDE_K;
+        if (first + lane < w->rows)
+            kernels->planes_widen(w, first + lane, k, n, row);
+        else
+            memset(row, 0, (size_t)n * sizeof *row);
+    }
+    /* A float takes the place of a pair of bf16. */
+    kernels->interleave((const unsigned char *)rows, WIDE_K * sizeof *rows, 2 * n,
+                        (uint16_t *)panel);
+}
+
+/* c (+)= some vectors, widened in s->wide, times panels of n columns. */
+static void multiply_wide(const struct kernels *kernels, const struct tile_scratch *s, int m, int n,
+                          int n_panels, float *c, bool accumulate) {
+    for (int p = 0; p < n_panels; p++)
+        kernels->gemm_f32(&(struct gemm_f32){ .m = m,
+                                              .n = PANEL_LANES,
+                                              .k = n,
+                                              .a = s->wide,
+                                              .a_stride = WIDE_K,
+                                              .b = (float *)s->panels + p * PANEL_LANES * WIDE_K,
+                                              .b_stride = PANEL_LANES,
+                                              .c = c + p * PANEL_LANES,
+                                              .c_stride = TILE_ROWS,
+                                              .accumulate = accumulate });
+}
+
+/* Weights are what the matrix says they are, vectors the sum of both their terms, and no scales are
+ * left: a product of float32 takes as long as the two of bf16 that block formats need. */
+static void planes_product(const struct kernels *kernels, const struct matrix *w, int first,
+                           int n_panels, const struct tile_input *input,
+                           const struct tile_scratch *s, float *c) {
+    for (int k = 0; k < w->columns; k += WIDE_K) {
+        const int n = w->columns - k < WIDE_K ? w->columns - k : WIDE_K;
+        for (int p = 0; p < n_panels; p++)
+            widen_panel(kernels, w, first + p * PANEL_LANES, k, n,
+                        (float *)s->panels + p * PANEL_LANES * WIDE_K, (float *)s->rows);
+        for (int m = 0; m < input->m; m += WIDE_ROWS) {
+            const int some = input->m - m < WIDE_ROWS ? input->m - m : WIDE_ROWS;
+            for (int i = 0; i < some; i++) {
+                const size_t at = (size_t)(m + i) * input->stride + (size_t)k;
+                kernels->join_row(input->rows + at, input->rests + at, n, s->wide + i * WIDE_K);
+            }
+            multiply_wide(kernels, s, some, n, n_panels, c + (size_t)m * TILE_ROWS, k > 0);
+        }
+    }
+}
+
 void tile_product(const struct kernels *kernels, const struct matrix *w, int first, int n_panels,
                   const struct tile_input *input, const struct tile_scratch *s, float *c) {
+    if (w->planes) {
+        planes_product(kernels, w, first, n_panels, input, s, c);
+        return;
+    }
     const enum dtype type = w->dtype;
-    const bool blocks = dtype_block_elements(type) > 1;
-    const bool mins =
-        type == DTYPE_Q4_1 || type == DTYPE_Q5_1 || type == DTYPE_Q4_K || type == DTYPE_Q5_K;
+    const bool blocks = block_format(type), scaled = blocks && tile_terms(type) == 1;
     for (int k = 0; k < w->columns; k += T_TILE_K) {
         int n = w->columns - k < T_TILE_K ? w->columns - k : T_TILE_K;
         for (int term = 0; term < tile_terms(type); term++) {
@@ -64,17 +129,18 @@ void tile_product(const struct kernels *kernels, const struct matrix *w, int fir
                 .panels = s->panels,
                 .panel_stride = PANEL_LANES * T_TILE_K,
                 .step_stride = 2 * PANEL_LANES,
-                .scales = blocks ? s->scales : NULL,
-                .scale_block = type == DTYPE_Q6_K ? 16 : BLOCK,
-                .mins = mins ? s->mins : NULL,
+                .scales = scaled ? s->scales : NULL,
+                .scale_block = block_halves(type) ? 16 : BLOCK,
+                .mins = block_has_min(type) ? s->mins : NULL,
                 .sums = input->sums + k / BLOCK,
                 .sums_stride = input->sums_stride,
                 .c = c,
                 .c_stride = TILE_ROWS,
                 .accumulate = k > 0 || term > 0,
             };
+            if (scaled && kernels->both_terms) g.rests = input->rests + k;
             kernels->gemm(&g);
-            if (!blocks) continue;
+            if (!blocks || g.rests) continue;
             g.a = input->rests + k;
             g.mins = NULL; /* the sums were of both */
             g.accumulate = true;

@@ -12,14 +12,15 @@ struct tile_input {
     int m;
     const uint16_t *rows; /* bf16 [m, stride], zero-filled to an even length */
     size_t stride;
-    const uint16_t *rests; /* the same for what rounding left; only block formats take it */
+    const uint16_t *rests; /* the same for what rounding left; block formats and planes take it */
     const float *sums;     /* f32 [m, sums_stride] */
     size_t sums_stride;
 };
 
-/* Terms of bf16 whose sum is exactly a value of the type. */
+/* Terms of bf16 whose sum is exactly a value of the type. Block formats go through as integers, one
+ * term, but for Q2_K, whose minima change every 16 elements: its values are terms as float32 is. */
 static inline int tile_terms(enum dtype type) {
-    return type == DTYPE_F32 ? 3 : type == DTYPE_F16 ? 2 : 1;
+    return type == DTYPE_F32 || type == DTYPE_Q2_K ? 3 : type == DTYPE_F16 ? 2 : 1;
 }
 
 /* One thread's scratch. */
@@ -28,6 +29,7 @@ struct tile_scratch {
     uint16_t *panels; /* bf16 [PANELS, T_TILE_K / 2, PANEL_LANES, 2] */
     float *scales;    /* f32 [T_TILE_K / 16, TILE_ROWS] */
     float *mins;      /* f32 [T_TILE_K / BLOCK, TILE_ROWS] */
+    float *wide;      /* f32 [32, T_TILE_K / 4], of matrices with planes */
     float *c;         /* f32 [m, TILE_ROWS] */
 };
 

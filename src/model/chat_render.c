@@ -3,6 +3,7 @@
 #include "base/memory.h"
 #include "jinja/jinja.h"
 #include "model/chat_json.h"
+#include "model/chat_span.h"
 #include "model/chat_template.h"
 
 #include <stdlib.h>
@@ -251,7 +252,9 @@ static void set_variables(struct chat_job *job) {
     struct jinja_values *v = job->values;
     const struct chat_template *chat = job->chat;
     jinja_variable(v, "documents", jinja_none(v));
-    jinja_variable(v, "add_generation_prompt", jinja_bool(v, !job->options.no_generation_prompt));
+    jinja_variable(
+        v, "add_generation_prompt",
+        jinja_bool(v, !job->options.no_generation_prompt && !job->options.continue_final_message));
     for (int i = 0; i < CHAT_WORDS; i++)
         if (chat->words[i])
             jinja_variable(v, chat_word_names[i],
@@ -263,6 +266,47 @@ static void set_variables(struct chat_job *job) {
                            ? "thinking"
                            : "enable_thinking";
     jinja_variable(v, name, jinja_bool(v, job->options.thinking == REEL_THINKING_ON));
+}
+
+/* ---- going on in the last message ------------------------------------------------------------ */
+
+static enum reel_status refuse_to_go_on(const struct chat_job *job, const char *why) {
+    return err_set(job->err, REEL_E_ARGUMENT, "message %d (%s) cannot be gone on with: %s",
+                   job->n_messages, job->messages[job->n_messages - 1].role, why);
+}
+
+static enum reel_status check_final(const struct chat_job *job) {
+    const struct reel_message *m = &job->messages[job->n_messages - 1];
+    if (!job->options.continue_final_message) return REEL_OK;
+    if (find_role(m->role)->like != CHAT_ASSISTANT)
+        return refuse_to_go_on(job, "it must be an assistant's");
+    if (m->tool_calls) return refuse_to_go_on(job, "it has tool_calls");
+    if (!m->content || span_without_blanks(span_of(m->content)).n == 0)
+        return refuse_to_go_on(job, "its content is empty");
+    return REEL_OK;
+}
+
+static bool ends_with(const struct text_piece *piece, struct span end) {
+    return piece->n_bytes >= end.n &&
+           memcmp(piece->text + piece->n_bytes - end.n, end.at, end.n) == 0;
+}
+
+/* The last piece that is not the template's own is the content, or ends with it: what the template
+ * writes behind it goes. */
+static enum reel_status cut_behind_final(const struct chat_job *job, struct chat_text *out) {
+    struct span content = span_of(job->messages[job->n_messages - 1].content);
+    span_skip_blanks(&content);
+    int last = out->n_pieces - 1;
+    while (last >= 0 && out->pieces[last].control)
+        last--;
+    if (last < 0 || (!ends_with(&out->pieces[last], content) &&
+                     !ends_with(&out->pieces[last], span_without_blanks(content))))
+        return refuse_to_go_on(job, "the chat template does not write its content as it is");
+    const struct text_piece *end = &out->pieces[last];
+    out->n_pieces = last + 1;
+    out->text.size = (size_t)(end->text + end->n_bytes - out->text.bytes);
+    out->text.bytes[out->text.size] = '\0';
+    return REEL_OK;
 }
 
 /* ---- rendering ------------------------------------------------------------------------------- */
@@ -346,7 +390,13 @@ enum reel_status chat_render(const struct chat_template *chat, const struct reel
     for (int i = 0; i < n_messages && status == REEL_OK; i++)
         status = check_message(&job, i);
     if (status == REEL_OK) status = check_silence(&job);
-    return status == REEL_OK ? run(&job, NULL, out) : status;
+    if (status == REEL_OK) status = check_final(&job);
+    if (status == REEL_OK) status = run(&job, NULL, out);
+    if (status == REEL_OK && job.options.continue_final_message) {
+        status = cut_behind_final(&job, out);
+        if (status != REEL_OK) chat_text_release(out);
+    }
+    return status;
 }
 
 enum reel_status chat_render_probe(const struct chat_template *chat,

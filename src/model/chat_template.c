@@ -19,7 +19,7 @@ bool chat_thinks(const struct chat_template *chat) { return chat->syntax.thinks;
 
 bool chat_opens_thinking(const struct chat_template *chat,
                          const struct reel_chat_options *options) {
-    if (options && options->no_generation_prompt) return false;
+    if (options && (options->no_generation_prompt || options->continue_final_message)) return false;
     return chat->syntax.opens_thinking[options ? options->thinking : REEL_THINKING_DEFAULT];
 }
 

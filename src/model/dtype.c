@@ -184,13 +184,80 @@ static void widen_q6_k(const unsigned char *block, float *out) {
     }
 }
 
+/* Sixteen sub-blocks of 16, each with four bits of scale and four of minimum. Of each half of 128
+ * elements, quarter k lies in bits 2k of the half's 32 bytes. */
+static void widen_q2_k(const unsigned char *block, float *out) {
+    float d = f16_at(block + 80), dmin = f16_at(block + 82);
+    for (size_t half = 0; half < 2; half++) {
+        const unsigned char *bytes = block + 16 + half * 32, *scales = block + half * 8;
+        for (size_t k = 0; k < 4; k++)
+            for (size_t i = 0; i < 32; i++) {
+                int both = scales[2 * k + i / 16];
+                float step = d * (float)(both & 15), offset = dmin * (float)(both >> 4);
+                out[half * 128 + k * 32 + i] = step * (float)(bytes[i] >> 2 * k & 3) - offset;
+            }
+    }
+}
+
+/* The same with a third bit apart, clear where 4 is taken off, and six bits of scale. */
+static void widen_q3_k(const unsigned char *block, float *out) {
+    float d = f16_at(block + 108);
+    for (size_t half = 0; half < 2; half++) {
+        const unsigned char *bytes = block + 32 + half * 32;
+        for (size_t k = 0; k < 4; k++)
+            for (size_t i = 0; i < 32; i++) {
+                size_t sub = half * 8 + 2 * k + i / 16;
+                float step = d * (float)dtype_q3_k_scale(block + 96, (int)sub);
+                int q = (bytes[i] >> 2 * k & 3) - (block[i] >> (half * 4 + k) & 1 ? 0 : 4);
+                out[half * 128 + k * 32 + i] = step * (float)q;
+            }
+    }
+}
+
+const int8_t dtype_iq4_values[16] = { -127, -104, -83, -65, -49, -35, -22, -10,
+                                      1,    13,   25,  38,  53,  69,  89,  113 };
+const int8_t dtype_fp4_values[16] = { 0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12 };
+
+/* n bytes: the low nibbles, then the high ones. */
+static void widen_codes(const int8_t *values, float step, const unsigned char *bytes, int n,
+                        float *out) {
+    for (int i = 0; i < n; i++) {
+        out[i] = step * (float)values[bytes[i] & 15];
+        out[i + n] = step * (float)values[bytes[i] >> 4];
+    }
+}
+
+static void widen_iq4_nl(const unsigned char *block, float *out) {
+    widen_codes(dtype_iq4_values, f16_at(block), block + 2, 16, out);
+}
+
+static void widen_iq4_xs(const unsigned char *block, float *out) {
+    float d = f16_at(block);
+    for (int j = 0; j < 8; j++)
+        widen_codes(dtype_iq4_values, d * (float)dtype_iq4_xs_scale(block, j),
+                    block + 8 + (size_t)j * 16, 16, out + (size_t)j * 32);
+}
+
+static void widen_mxfp4(const unsigned char *block, float *out) {
+    widen_codes(dtype_fp4_values, dtype_mxfp4_scale(block[0]), block + 1, 16, out);
+}
+
+/* Four sub-blocks of 16 with a scale each. */
+static void widen_nvfp4(const unsigned char *block, float *out) {
+    for (int j = 0; j < 4; j++)
+        widen_codes(dtype_fp4_values, dtype_nvfp4_scale(block[j]), block + 4 + (size_t)j * 8, 8,
+                    out + (size_t)j * 16);
+}
+
 typedef void (*widen_fn)(const unsigned char *block, float *out);
 
 static const widen_fn widen[DTYPE_COUNT] = {
-    [DTYPE_F32] = widen_f32,   [DTYPE_F16] = widen_f16,   [DTYPE_BF16] = widen_bf16,
-    [DTYPE_Q8_0] = widen_q8_0, [DTYPE_Q4_0] = widen_q4_0, [DTYPE_Q4_1] = widen_q4_1,
-    [DTYPE_Q5_0] = widen_q5_0, [DTYPE_Q5_1] = widen_q5_1, [DTYPE_Q4_K] = widen_q4_k,
-    [DTYPE_Q5_K] = widen_q5_k, [DTYPE_Q6_K] = widen_q6_k,
+    [DTYPE_F32] = widen_f32,     [DTYPE_F16] = widen_f16,       [DTYPE_BF16] = widen_bf16,
+    [DTYPE_Q8_0] = widen_q8_0,   [DTYPE_Q4_0] = widen_q4_0,     [DTYPE_Q4_1] = widen_q4_1,
+    [DTYPE_Q5_0] = widen_q5_0,   [DTYPE_Q5_1] = widen_q5_1,     [DTYPE_Q4_K] = widen_q4_k,
+    [DTYPE_Q5_K] = widen_q5_k,   [DTYPE_Q6_K] = widen_q6_k,     [DTYPE_Q2_K] = widen_q2_k,
+    [DTYPE_Q3_K] = widen_q3_k,   [DTYPE_IQ4_NL] = widen_iq4_nl, [DTYPE_IQ4_XS] = widen_iq4_xs,
+    [DTYPE_MXFP4] = widen_mxfp4, [DTYPE_NVFP4] = widen_nvfp4,
 };
 
 void dtype_to_f32(enum dtype type, const void *row, float *out, size_t n) {

@@ -18,8 +18,7 @@ float e2m1_to_f32(int code) {
 
 static float e8m0_to_f32(uint8_t x) { return x == 255 ? NAN : ldexpf(1.0f, x - 127); }
 
-/* A plane's value for the weight (r, k). */
-static float plane_at(const struct matrix_plane *p, int r, int k) {
+float matrix_plane_at(const struct matrix_plane *p, int r, int k) {
     static const size_t sizes[] = {
         [PLANE_F32] = 4,  [PLANE_F16] = 2,  [PLANE_BF16] = 2,
         [PLANE_E4M3] = 1, [PLANE_E8M0] = 1, [PLANE_U8] = 1,
@@ -54,25 +53,29 @@ static float code_value(const struct matrix_planes *p, int code, int r, int k) {
     case MATRIX_TABLE:
         return p->table[code];
     default:
-        return (float)code - (p->zeros.data ? plane_at(&p->zeros, r, k) : (float)p->zero);
+        return (float)code - (p->zeros.data ? matrix_plane_at(&p->zeros, r, k) : (float)p->zero);
     }
 }
 
-static void dequantise(const struct matrix *m, int r, float *out) {
+void matrix_codes_f32(const struct matrix *m, int r, int first, int n, float *out) {
     const struct matrix_planes *p = m->planes;
     const unsigned char *codes = m->data + (size_t)r * m->row_bytes;
-    for (int k = 0; k < m->columns; k++) {
+    for (int k = first; k < first + n; k++) {
         const int byte = codes[(size_t)k * (size_t)p->bits / 8];
         const int code = p->bits == 8 ? byte : byte >> k % 2 * 4 & 15;
         const int like = p->order ? p->order[k] : k;
-        const float scale = p->scales.data ? plane_at(&p->scales, r, like) : 1.0f;
-        out[k] = code_value(p, code, r, like) * (scale * p->factor);
+        const float scale = p->scales.data ? matrix_plane_at(&p->scales, r, like) : 1.0f;
+        const float whole = p->divisor != 0 ? scale / p->divisor : scale * p->factor;
+        out[k - first] = code_value(p, code, r, like) * whole;
     }
 }
 
 void matrix_row_f32(const struct matrix *m, int r, float *out) {
-    if (m->planes)
-        dequantise(m, r, out);
-    else
-        dtype_to_f32(m->dtype, m->data + (size_t)r * m->row_bytes, out, (size_t)m->columns);
+    if (m->planes) {
+        matrix_codes_f32(m, r, 0, m->columns, out);
+        return;
+    }
+    dtype_to_f32(m->dtype, m->data + (size_t)r * m->row_bytes, out, (size_t)m->columns);
+    for (int k = 0; m->factor != 0 && k < m->columns; k++)
+        out[k] *= m->factor;
 }

@@ -39,9 +39,11 @@ struct matrix_planes {
     struct matrix_plane zeros;  /* of integers; without it */
     int zero;                   /* every zero point is this */
     float factor;               /* every scale is multiplied by this */
-    const float *table;         /* [16], borrowed; or NULL */
-    const int *order; /* [columns], borrowed: scale and zero point of column k are those of
-                         column order[k]; NULL: those of k */
+    float divisor;      /* not 0: every scale is divided by this instead, of which factor is the
+                           reciprocal, rounded: as good where sums are rounded anyway */
+    const float *table; /* [16], borrowed; or NULL */
+    const int *order;   /* [columns], borrowed: scale and zero point of column k are those of
+                           column order[k]; NULL: those of k */
 };
 
 /* A matrix [rows, columns], row-major, y = W x. Rows are contiguous, row_bytes apart. */
@@ -52,13 +54,19 @@ struct matrix {
     const unsigned char *data;          /* borrowed; 64-byte alignment is not promised */
     const struct matrix_planes *planes; /* borrowed; NULL: data has elements or blocks of dtype.
                                            Else data has codes, and dtype says nothing: what goes by
-                                           dtype does not take such a matrix, and no file format
-                                           makes one yet. */
+                                           dtype does not take such a matrix. */
+    float factor; /* every weight of a dtype is multiplied by this; 0: by nothing */
 };
 
 /* Row r as f32 [columns]: what every weight is worth. Everything that reads a matrix must equal it
  * before it rounds. */
 void matrix_row_f32(const struct matrix *m, int r, float *out);
+
+/* Columns first to first + n - 1 of a row of a matrix with planes, likewise: out has n of them. */
+void matrix_codes_f32(const struct matrix *m, int r, int first, int n, float *out);
+
+/* A plane's value for the weight (r, k), before `factor`. */
+float matrix_plane_at(const struct matrix_plane *p, int r, int k);
 
 /* The floats of 8 bits (sign, 4 of exponent, 3 of fraction; no infinity) and of 4 (code < 16). */
 float e4m3_to_f32(uint8_t x);

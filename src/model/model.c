@@ -49,11 +49,23 @@ static enum reel_status read_config_and_tensors(struct model *model, struct reel
     struct model_source *source = &model->source;
     if (!source->is_gguf) {
         enum reel_status status = model_config_read(&model->config, source, err);
-        return status == REEL_OK ? safetensors_open(&model->tensors, source, err) : status;
+        if (status == REEL_OK) status = safetensors_open(&model->tensors, source, err);
+        return status == REEL_OK ? quant_config_read(&model->tensors.quant, source, err) : status;
     }
     enum reel_status status = gguf_open(&model->gguf, &model->tensors, source, err);
     if (status != REEL_OK) return status;
     return model_config_from_gguf(&model->config, &model->gguf, &model->tensors, err);
+}
+
+static enum reel_status narrow(struct model *model, const struct model_load_options *options,
+                               struct reel_error *err) {
+    const struct quantize_options how = { .form = options->weights,
+                                          .n_threads = options->n_threads,
+                                          .progress = options->progress,
+                                          .progress_user = options->progress_user,
+                                          .name = model->source.path };
+    if (how.form == WEIGHTS_STORED) return REEL_OK;
+    return weights_quantize(&model->weights, &how, err);
 }
 
 enum reel_status model_load(struct model *model, struct model_source *source,
@@ -66,6 +78,7 @@ enum reel_status model_load(struct model *model, struct model_source *source,
     if (status == REEL_OK)
         status = weights_map(&model->weights, &model->config, &model->tensors,
                              model->source.is_gguf, err);
+    if (status == REEL_OK) status = narrow(model, options, err);
     if (status == REEL_OK) status = read_name(model, err);
     if (status == REEL_OK) status = report(options, "reading the tokenizer", err);
     if (status == REEL_OK)

@@ -8,7 +8,7 @@
 #include "model/model_config.h"
 #include "model/tensor_file.h"
 #include "model/tokenizer.h"
-#include "model/weights.h"
+#include "model/weights_quantize.h"
 
 struct model {
     char *name; /* from the file, or the last part of its path */
@@ -25,6 +25,8 @@ struct model {
 struct model_load_options {
     const char *chat_template, *chat_template_from;
     const char *cache_dir;
+    enum weight_form weights; /* what wide matrices become */
+    int n_threads;            /* that make them so; 0: one per core */
     reel_progress_fn progress;
     void *progress_user;
 };

@@ -198,17 +198,6 @@ static enum reel_status read_window(struct model_config *config, const json_t *o
     return status;
 }
 
-static enum reel_status refuse_quantised(const json_t *object, const char *name,
-                                         struct reel_error *err) {
-    const json_t *quantization = json_object_get(object, "quantization_config");
-    if (!quantization || json_is_null(quantization)) return REEL_OK;
-    const char *method = json_string_value(json_object_get(quantization, "quant_method"));
-    return err_set(err, REEL_E_UNSUPPORTED,
-                   "%s: \"quantization_config\" (method \"%.60s\"): quantised safetensors are not "
-                   "supported; use bf16, f16 or f32 weights, or a GGUF file",
-                   name, method ? method : "unknown");
-}
-
 /* "layer_types", or every full_attention_interval-th layer when a hybrid does not list them. */
 static enum reel_status read_layer_kinds(struct model_config *config, const json_t *object,
                                          const char *name, struct reel_error *err) {
@@ -462,8 +451,7 @@ static enum reel_status find_parts(const struct model_config *config, const json
     parts->text = json_object_get(parts->thinker, "text_config");
     if (!json_is_object(parts->text))
         return err_set(err, REEL_E_FORMAT, "%s: \"text_config\" must be an object", name);
-    enum reel_status status = refuse_quantised(parts->text, name, err);
-    return status == REEL_OK ? refuse_text_type(config, parts->text, name, err) : status;
+    return refuse_text_type(config, parts->text, name, err);
 }
 
 static enum reel_status read_text(struct model_config *config, const json_t *object,
@@ -519,7 +507,6 @@ static enum reel_status read_config(struct model_config *config, const struct mo
     char *path = NULL;
     enum reel_status status = read_object(&object, &path, source, config_name, err);
     if (status == REEL_OK) status = read_family(config, object, path, err);
-    if (status == REEL_OK) status = refuse_quantised(object, path, err);
     if (status == REEL_OK) status = read_parts(config, object, path, err);
     json_decref(object);
     mem_free(path);

@@ -15,20 +15,23 @@ struct stored_type {
     const char *what; /* for a type that is left out, how messages call it; else NULL */
     int bits;
     enum dtype dtype;
+    enum stored_code code;
 };
 
 #define LEFT_OUT(name, bits)                                                                       \
-    { name, "type " name, bits, DTYPE_COUNT }
+    { name, "type " name, bits, DTYPE_COUNT, STORED_NONE }
+#define OF_CODES(name, bits, code)                                                                 \
+    { name, "type " name, bits, DTYPE_COUNT, code }
 static const struct stored_type stored_types[] = {
-    { "F32", NULL, 32, DTYPE_F32 },
-    { "F16", NULL, 16, DTYPE_F16 },
-    { "BF16", NULL, 16, DTYPE_BF16 },
+    { "F32", NULL, 32, DTYPE_F32, STORED_NONE },
+    { "F16", NULL, 16, DTYPE_F16, STORED_NONE },
+    { "BF16", NULL, 16, DTYPE_BF16, STORED_NONE },
     LEFT_OUT("BOOL", 8),
-    LEFT_OUT("U8", 8),
-    LEFT_OUT("I8", 8),
+    OF_CODES("U8", 8, STORED_U8),
+    OF_CODES("I8", 8, STORED_I8),
     LEFT_OUT("F8_E5M2", 8),
-    LEFT_OUT("F8_E4M3", 8),
-    LEFT_OUT("F8_E8M0", 8),
+    OF_CODES("F8_E4M3", 8, STORED_E4M3),
+    OF_CODES("F8_E8M0", 8, STORED_E8M0),
     LEFT_OUT("F8_E4M3FNUZ", 8),
     LEFT_OUT("F8_E5M2FNUZ", 8),
     LEFT_OUT("F4", 4),
@@ -36,9 +39,9 @@ static const struct stored_type stored_types[] = {
     LEFT_OUT("F6_E3M2", 6),
     LEFT_OUT("I16", 16),
     LEFT_OUT("U16", 16),
-    LEFT_OUT("I32", 32),
+    OF_CODES("I32", 32, STORED_I32),
     LEFT_OUT("U32", 32),
-    LEFT_OUT("I64", 64),
+    OF_CODES("I64", 64, STORED_I64),
     LEFT_OUT("U64", 64),
     LEFT_OUT("F64", 64),
     LEFT_OUT("C64", 64),
@@ -250,6 +253,22 @@ static enum reel_status read_shard(struct reader *r, int index, struct reel_erro
     return check_cover(shard, first, n, err);
 }
 
+/* What is no matrix or vector by itself; of types for codes what a reader of codes needs. */
+static void describe_other(struct tensor_ignored *t, const struct entry *e, const char *name,
+                           const struct shard *shard) {
+    const bool deep = e->rank > TENSOR_MAX_RANK;
+    *t =
+        (struct tensor_ignored){ .name = name,
+                                 .what = e->type->what ? e->type->what : "more than 4 dimensions" };
+    if (deep || e->type->code == STORED_NONE) return;
+    t->code = e->type->code;
+    t->rank = e->rank;
+    t->file = e->file;
+    memcpy(t->shape, e->shape, sizeof t->shape);
+    t->data = shard->payload + e->begin;
+    t->n_bytes = (size_t)(e->end - e->begin);
+}
+
 /* Copies names and entries into the tensor_file, which outlives the headers. */
 static enum reel_status build_list(struct reader *r, struct reel_error *err) {
     struct tensor_file *file = r->file;
@@ -269,9 +288,7 @@ static enum reel_status build_list(struct reader *r, struct reel_error *err) {
         size_t n = strlen(e->name) + 1;
         memcpy(name, e->name, n);
         if (e->type->what || e->rank > TENSOR_MAX_RANK) {
-            file->ignored[file->n_ignored++] = (struct tensor_ignored){
-                .name = name, .what = e->type->what ? e->type->what : "more than 4 dimensions"
-            };
+            describe_other(&file->ignored[file->n_ignored++], e, name, &r->shards[e->file]);
         } else {
             struct tensor *t = &file->tensors[file->n_tensors++];
             *t = (struct tensor){ .name = name,

@@ -1,80 +1,28 @@
-/* reel_synthesize: a model folder of synthetic weights. Everything is written into a folder beside
- * the one asked for, which is then renamed: nobody ever sees half a model. Not synced to disk: the
- * bytes can be made again. */
+/* reel_synthesize: a model folder of synthetic weights. Not synced to disk: the bytes can be made
+ * again. */
 #include "base/memory.h"
 #include "base/numbers.h"
+#include "model/new_folder.h"
 #include "model/synthetic.h"
 #include "reel_measure.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #define FILL_ELEMENTS ((size_t)1 << 19) /* written at a time: 1 or 2 MB */
 
-#define FOLDER_ROOM 4096 /* Linux opens no longer path */
-#define PATH_ROOM   (FOLDER_ROOM + 32)
-
-static const char *const file_names[] = { "config.json", "tokenizer.json", "model.safetensors" };
-
 struct writer {
-    char aside[FOLDER_ROOM]; /* the folder being filled; empty until there is one */
-    int n_folder;            /* bytes of it that are the name the folder will have */
+    struct new_folder folder;
     const struct model_config *config;
     uint64_t seed;
     reel_progress_fn progress;
     void *progress_user;
 };
 
-/* ---- one file -------------------------------------------------------------------------------- */
-
-struct out_file {
-    char shown[PATH_ROOM]; /* the name it will have, for messages */
-    int fd;
-};
-
-static enum reel_status file_start(struct out_file *file, const struct writer *w, const char *name,
-                                   struct reel_error *err) {
-    char path[PATH_ROOM];
-    snprintf(path, sizeof path, "%s/%s", w->aside, name);
-    snprintf(file->shown, sizeof file->shown, "%.*s/%s", w->n_folder, w->aside, name);
-    file->fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
-    if (file->fd >= 0) return REEL_OK;
-    return err_set(err, REEL_E_IO, "%s: cannot create: %s", file->shown, strerror(errno));
-}
-
-static enum reel_status file_append(const struct out_file *file, const void *bytes, size_t n,
-                                    struct reel_error *err) {
-    const char *p = bytes;
-    while (n > 0) {
-        ssize_t done = write(file->fd, p, n);
-        if (done < 0 && errno == EINTR) continue;
-        if (done < 0)
-            return err_set(err, REEL_E_IO, "%s: cannot write: %s", file->shown, strerror(errno));
-        p += done;
-        n -= (size_t)done;
-    }
-    return REEL_OK;
-}
-
-static enum reel_status file_finish(struct out_file *file, enum reel_status status,
-                                    struct reel_error *err) {
-    if (file->fd >= 0 && close(file->fd) != 0 && status == REEL_OK)
-        status = err_set(err, REEL_E_IO, "%s: cannot close: %s", file->shown, strerror(errno));
-    return status;
-}
-
-static enum reel_status write_file(const struct writer *w, const char *name,
+static enum reel_status write_text(const struct writer *w, const char *name,
                                    const struct buffer *text, struct reel_error *err) {
-    struct out_file file = { .fd = -1 };
-    enum reel_status status = file_start(&file, w, name, err);
-    if (status == REEL_OK) status = file_append(&file, text->bytes, text->size, err);
-    return file_finish(&file, status, err);
+    return new_file_write(&w->folder, name, text->bytes, text->size, err);
 }
 
 /* ---- model.safetensors ----------------------------------------------------------------------- */
@@ -143,7 +91,7 @@ static void fill(const struct synthetic_tensor *t, uint64_t seed, uint64_t first
     }
 }
 
-static enum reel_status write_payload(const struct writer *w, const struct out_file *file,
+static enum reel_status write_payload(const struct writer *w, const struct new_file *file,
                                       uint64_t payload, uint16_t *elements,
                                       struct reel_error *err) {
     uint64_t written = 0;
@@ -156,7 +104,7 @@ static enum reel_status write_payload(const struct writer *w, const struct out_f
             if (w->progress && !w->progress(w->progress_user, "writing", written, payload))
                 return err_set(err, REEL_E_CANCELLED, "%s: cancelled", file->shown);
             fill(&t, w->seed, first, count, elements);
-            enum reel_status status = file_append(file, elements, count * size, err);
+            enum reel_status status = new_file_append(file, elements, count * size, err);
             if (status != REEL_OK) return status;
             written += count * size;
         }
@@ -165,17 +113,17 @@ static enum reel_status write_payload(const struct writer *w, const struct out_f
 }
 
 static enum reel_status write_weights(const struct writer *w, struct reel_error *err) {
-    struct out_file file = { .fd = -1 };
+    struct new_file file = { .fd = -1 };
     struct buffer header = { 0 };
     uint16_t *elements = NULL;
     uint64_t payload = 0;
     enum reel_status status = print_header(&header, w, &payload, err);
     if (status == REEL_OK)
         status = mem_zeroed(&elements, FILL_ELEMENTS, sizeof(float), "weights", err);
-    if (status == REEL_OK) status = file_start(&file, w, "model.safetensors", err);
-    if (status == REEL_OK) status = file_append(&file, header.bytes, header.size, err);
+    if (status == REEL_OK) status = new_file_start(&file, &w->folder, "model.safetensors", err);
+    if (status == REEL_OK) status = new_file_append(&file, header.bytes, header.size, err);
     if (status == REEL_OK) status = write_payload(w, &file, payload, elements, err);
-    status = file_finish(&file, status, err);
+    status = new_file_finish(&file, status, err);
     mem_free(elements);
     buffer_release(&header);
     return status;
@@ -325,48 +273,6 @@ static enum reel_status read_shape(struct model_config *config, const char *shap
     return status;
 }
 
-/* Early, before a gigabyte is written; the rename checks again. */
-static enum reel_status check_free(const char *folder, struct reel_error *err) {
-    struct stat st;
-    if (lstat(folder, &st) != 0) {
-        if (errno == ENOENT) return REEL_OK;
-        return err_set(err, REEL_E_IO, "%s: %s", folder, strerror(errno));
-    }
-    return err_set(err, REEL_E_ARGUMENT, "%s: exists already; give the name of a new folder",
-                   folder);
-}
-
-static enum reel_status make_aside(struct writer *w, const char *folder, struct reel_error *err) {
-    size_t n = strlen(folder);
-    while (n > 1 && folder[n - 1] == '/')
-        n--;
-    if (n + sizeof ".XXXXXX" > sizeof w->aside)
-        return err_set(err, REEL_E_ARGUMENT, "a folder name of %zu bytes, at most %zu are allowed",
-                       n, sizeof w->aside - sizeof ".XXXXXX");
-    snprintf(w->aside, sizeof w->aside, "%.*s.XXXXXX", (int)n, folder);
-    w->n_folder = (int)n;
-    if (mkdtemp(w->aside)) return REEL_OK;
-    w->aside[0] = '\0';
-    return err_set(err, REEL_E_IO, "%s: cannot create: %s", folder, strerror(errno));
-}
-
-static void drop_aside(const struct writer *w) {
-    char path[PATH_ROOM];
-    for (size_t i = 0; i < sizeof file_names / sizeof file_names[0]; i++) {
-        snprintf(path, sizeof path, "%s/%s", w->aside, file_names[i]);
-        unlink(path);
-    }
-    rmdir(w->aside);
-}
-
-static enum reel_status publish(const struct writer *w, const char *folder,
-                                struct reel_error *err) {
-    enum reel_status status = check_free(folder, err);
-    if (status != REEL_OK) return status;
-    if (chmod(w->aside, 0755) == 0 && rename(w->aside, folder) == 0) return REEL_OK;
-    return err_set(err, REEL_E_IO, "%s: cannot be given its name: %s", folder, strerror(errno));
-}
-
 enum reel_status reel_synthesize(const char *folder, const char *shape, uint64_t seed,
                                  reel_progress_fn progress, void *progress_user,
                                  struct reel_error *err) {
@@ -378,16 +284,15 @@ enum reel_status reel_synthesize(const char *folder, const char *shape, uint64_t
     struct writer w = {
         .config = &config, .seed = seed, .progress = progress, .progress_user = progress_user
     };
-    enum reel_status status = check_free(folder, err);
+    enum reel_status status = new_folder_check(folder, err); /* before a gigabyte is written */
     if (status == REEL_OK) status = find_shape(&config_text, shape, err);
     if (status == REEL_OK) status = read_shape(&config, shape, &config_text, err);
     if (status == REEL_OK) status = print_tokenizer(&tokenizer, &config.audio, err);
-    if (status == REEL_OK) status = make_aside(&w, folder, err);
-    if (status == REEL_OK) status = write_file(&w, file_names[0], &config_text, err);
-    if (status == REEL_OK) status = write_file(&w, file_names[1], &tokenizer, err);
+    if (status == REEL_OK) status = new_folder_start(&w.folder, folder, false, err);
+    if (status == REEL_OK) status = write_text(&w, "config.json", &config_text, err);
+    if (status == REEL_OK) status = write_text(&w, "tokenizer.json", &tokenizer, err);
     if (status == REEL_OK) status = write_weights(&w, err);
-    if (status == REEL_OK) status = publish(&w, folder, err);
-    if (status != REEL_OK && w.aside[0]) drop_aside(&w);
+    status = new_folder_finish(&w.folder, folder, status, err);
     buffer_release(&config_text);
     buffer_release(&tokenizer);
     return status;

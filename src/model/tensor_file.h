@@ -21,17 +21,35 @@ struct tensor {
     int file; /* index into the tensor_file's maps, for messages */
 };
 
-/* A well-formed tensor that nothing in reel can use: an integer type, or too many dimensions. */
+/* Element types that hold codes, or what belongs to codes (coded.h). */
+enum stored_code {
+    STORED_NONE,
+    STORED_U8,
+    STORED_I8,
+    STORED_I32,
+    STORED_I64,
+    STORED_E4M3,
+    STORED_E8M0
+};
+
+/* A well-formed tensor that is no matrix or vector by itself: of integers or floats of 8 bits, or
+ * with too many dimensions. */
 struct tensor_ignored {
-    const char *name; /* owned by the tensor_file */
-    const char *what; /* "type I64", "more than 4 dimensions" */
+    const char *name;      /* owned by the tensor_file */
+    const char *what;      /* "type I64", "more than 4 dimensions" */
+    enum stored_code code; /* STORED_NONE: nothing in reel can use it, and what follows is 0 */
+    int rank, file;        /* from here on as in struct tensor */
+    int64_t shape[TENSOR_MAX_RANK];
+    const unsigned char *data;
+    size_t n_bytes;
 };
 
 struct tensor_file {
     struct tensor *tensors; /* sorted by name; names are unique */
     int n_tensors;
-    struct tensor_ignored *ignored;
+    struct tensor_ignored *ignored; /* likewise */
     int n_ignored;
+    struct quant_config *quant; /* owned: what the folder says of codes; NULL: it has none */
     struct file_map *maps;
     char **map_names; /* [n_maps] paths, for messages */
     int n_maps;
@@ -46,6 +64,9 @@ const struct tensor_ignored *tensor_find_ignored(const struct tensor_file *file,
 enum reel_status tensor_require(const struct tensor_file *file, const char *name, int rank,
                                 const int64_t *shape, const struct tensor **out,
                                 struct reel_error *err);
+
+/* "[576, 1536]" */
+const char *tensor_shape_text(int rank, const int64_t *shape, char text[96]);
 
 /* The file a tensor lies in, for messages. */
 const char *tensor_file_path(const struct tensor_file *file, const struct tensor *tensor);

@@ -6,6 +6,7 @@
 #include "base/checked.h"
 #include "base/memory.h"
 #include "model/weight_names.h"
+#include "model/weights_quantize.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -25,8 +26,17 @@ struct mapper {
     const struct tensor_file *file;
     const struct container_names *names;
     struct name_root root;
+    bool is_gguf;
     bool heads_dealt; /* value heads are to be put back in order */
     uint64_t type_bytes[DTYPE_COUNT];
+    struct coded_job *jobs; /* [n_jobs] owned */
+    int n_jobs;
+};
+
+/* A matrix of codes that was found, and where it goes. */
+struct coded_job {
+    struct coded_layer coded;
+    struct matrix *out;
 };
 
 static bool starts_with(const char *text, const char *prefix) {
@@ -34,11 +44,15 @@ static bool starts_with(const char *text, const char *prefix) {
 }
 
 /* Tensors of a hybrid's file that are not run. GGUF numbers draft layers as the next ones. */
-static bool is_skipped(const struct mapper *m, const struct tensor *t) {
+static bool is_skipped_name(const struct mapper *m, const char *name) {
     if (m->config->family != MODEL_QWEN35) return false;
-    if (starts_with(t->name, GGUF_BLOCK))
-        return strtol(t->name + strlen(GGUF_BLOCK), NULL, 10) >= m->config->n_layers;
-    return starts_with(t->name, VISION_PREFIX) || starts_with(t->name, DRAFT_PREFIX);
+    if (starts_with(name, GGUF_BLOCK))
+        return strtol(name + strlen(GGUF_BLOCK), NULL, 10) >= m->config->n_layers;
+    return starts_with(name, VISION_PREFIX) || starts_with(name, DRAFT_PREFIX);
+}
+
+static bool is_skipped(const struct mapper *m, const struct tensor *t) {
+    return is_skipped_name(m, t->name);
 }
 
 static void count(struct mapper *m, const struct tensor *t) {
@@ -51,9 +65,128 @@ static void count(struct mapper *m, const struct tensor *t) {
     m->type_bytes[t->dtype] += t->n_bytes;
 }
 
+/* ---- matrices of codes ---- */
+
+/* "model.layers.0.mlp.up_proj" of "model.layers.0.mlp.up_proj.weight" */
+struct layer_stem {
+    char text[CODED_MAX_NAME];
+};
+
+static struct layer_stem stem_of(const char *name) {
+    struct layer_stem stem;
+    const size_t n = strlen(name), end = sizeof ".weight" - 1;
+    snprintf(stem.text, sizeof stem.text, "%.*s", (int)(n > end ? n - end : n), name);
+    return stem;
+}
+
+/* Adds the last part of a layer's name to the list of those that stay wide. */
+static void note_wide(struct weights *w, const char *layer) {
+    const char *dot = strrchr(layer, '.'), *part = dot ? dot + 1 : layer;
+    const size_t n = strlen(part), used = strlen(w->coded.wide);
+    for (const char *at = w->coded.wide; (at = strstr(at, part)); at++)
+        if ((at == w->coded.wide || at[-1] == ' ') && (at[n] == ',' || at[n] == '\0')) return;
+    if (used + n + 3 > sizeof w->coded.wide) return;
+    snprintf(w->coded.wide + used, sizeof w->coded.wide - used, "%s%s", used ? ", " : "", part);
+}
+
+static enum reel_status add_job(struct mapper *m, const struct coded_layer *coded,
+                                struct matrix *out, struct reel_error *err) {
+    struct coded_job *jobs = mem_resize(m->jobs, ((size_t)m->n_jobs + 1) * sizeof *jobs);
+    if (!jobs) return err_memory(err, "the list of matrices", (size_t)m->n_jobs * sizeof *jobs);
+    m->jobs = jobs;
+    jobs[m->n_jobs++] = (struct coded_job){ *coded, out };
+    m->weights->n_parameters += (uint64_t)coded->rows * (uint64_t)coded->columns;
+    m->weights->n_bytes += coded->n_bytes;
+    m->weights->coded.n_parameters += (uint64_t)coded->rows * (uint64_t)coded->columns;
+    m->weights->coded.n_bytes += coded->n_bytes;
+    m->weights->coded.owned_bytes += coded_owned_bytes(coded);
+    return REEL_OK;
+}
+
+/* *found is false where the matrix is a tensor by itself, or missing. */
+static enum reel_status find_coded(struct mapper *m, const char *name, int rows, int columns,
+                                   struct matrix *out, bool *found, struct reel_error *err) {
+    const struct layer_stem stem = stem_of(name);
+    struct coded_layer coded;
+    *found = false;
+    if (!m->file->quant) return REEL_OK;
+    enum reel_status status = coded_find(&coded, m->file, stem.text, rows, columns, found, err);
+    if (status != REEL_OK) return status;
+    *out = (struct matrix){ .rows = rows, .columns = columns };
+    if (*found && !is_skipped_name(m, name)) return add_job(m, &coded, out, err);
+    if (!*found && !is_skipped_name(m, name)) note_wide(m->weights, stem.text);
+    return REEL_OK;
+}
+
+/* The format that most bytes of codes have. */
+static void name_format(struct mapper *m) {
+    uint64_t most = 0;
+    for (int i = 0; i < m->n_jobs; i++) {
+        uint64_t bytes = 0;
+        for (int k = 0; k < m->n_jobs; k++)
+            if (strcmp(m->jobs[k].coded.format, m->jobs[i].coded.format) == 0)
+                bytes += m->jobs[k].coded.n_bytes;
+        if (bytes > most) {
+            most = bytes;
+            m->weights->coded.format = m->jobs[i].coded.format;
+        }
+    }
+}
+
+static enum reel_status read_coded(struct mapper *m, struct reel_error *err) {
+    struct weights *w = m->weights;
+    enum reel_status status = REEL_OK;
+    if (m->n_jobs == 0) return REEL_OK;
+    status = mem_zeroed(&w->coded.blocks, (size_t)m->n_jobs, sizeof *w->coded.blocks,
+                        "the list of matrices", err);
+    for (int i = 0; i < m->n_jobs && status == REEL_OK; i++)
+        status = coded_read(&m->jobs[i].coded, m->file, m->jobs[i].out,
+                            &w->coded.blocks[w->coded.n_blocks++], err);
+    if (m->config->tied) w->head = w->embedding;
+    return status;
+}
+
+/* ---- tensors ---- */
+
+/* GGUF's blk.N.x.scale, one number that all of blk.N.x.weight is multiplied by: NVFP4's second
+ * scale. The head of a file that is not all there has no data yet. */
+static enum reel_status find_factor(const struct mapper *m, const char *name, struct matrix *matrix,
+                                    struct reel_error *err) {
+    static const char weight[] = "weight", scale[] = "scale";
+    char of[TENSOR_MAX_NAME + 1];
+    const size_t stem = strlen(name) - (sizeof weight - 1);
+    const struct tensor *t = NULL;
+    if (!m->is_gguf || strlen(name) < sizeof weight || strcmp(name + stem, weight) != 0 ||
+        strlen(name) >= sizeof of)
+        return REEL_OK;
+    memcpy(of, name, stem);
+    memcpy(of + stem, scale, sizeof scale);
+    if (!tensor_find(m->file, of)) return REEL_OK;
+    enum reel_status status = tensor_require(m->file, of, 1, (int64_t[]){ 1 }, &t, err);
+    if (status != REEL_OK) return status;
+    const char *path = tensor_file_path(m->file, t);
+    if (matrix->dtype != DTYPE_NVFP4)
+        return err_set(err, REEL_E_UNSUPPORTED,
+                       "%s: tensor \"%s\" is a scale of \"%s\", which is %s; allowed is nvfp4",
+                       path, of, name, dtype_name(matrix->dtype));
+    if (t->dtype != DTYPE_F32)
+        return err_set(err, REEL_E_FORMAT, "%s: tensor \"%s\" has type %s, allowed is f32", path,
+                       of, dtype_name(t->dtype));
+    if (!t->data) return REEL_OK;
+    dtype_to_f32(t->dtype, t->data, &matrix->factor, 1);
+    if (!isfinite(matrix->factor) || matrix->factor <= 0)
+        return err_set(err, REEL_E_FORMAT,
+                       "%s: tensor \"%s\" is %g, allowed is a finite number above 0", path, of,
+                       (double)matrix->factor);
+    return REEL_OK;
+}
+
 static enum reel_status find_matrix(struct mapper *m, const char *name, int rows, int columns,
                                     struct matrix *out, struct reel_error *err) {
     const struct tensor *t = NULL;
+    bool coded = false;
+    enum reel_status found = find_coded(m, name, rows, columns, out, &coded, err);
+    if (found != REEL_OK || coded) return found;
     enum reel_status status =
         tensor_require(m->file, name, 2, (int64_t[]){ rows, columns }, &t, err);
     if (status != REEL_OK) return status;
@@ -68,7 +201,7 @@ static enum reel_status find_matrix(struct mapper *m, const char *name, int rows
                             .row_bytes = dtype_row_bytes(t->dtype, (size_t)columns),
                             .data = t->data };
     count(m, t);
-    return REEL_OK;
+    return find_factor(m, name, out, err);
 }
 
 static size_t padded(size_t n) { return (n + OWNED_ALIGN - 1) / OWNED_ALIGN * OWNED_ALIGN; }
@@ -282,6 +415,13 @@ static bool is_own_bias(const struct mapper *m, const char *name) {
                                    ends_with(name, of->v_bias));
 }
 
+/* GPTQ's older writers store a bias of zeros for every layer. */
+static bool is_zero_bias(const struct mapper *m, const struct tensor *t) {
+    for (size_t i = 0; i < t->n_bytes; i++)
+        if (t->data[i]) return false;
+    return m->file->quant;
+}
+
 /* Tensors that would change the result and that nothing here applies; counts those skipped. */
 static enum reel_status refuse_extras(const struct mapper *m, struct reel_error *err) {
     const struct layer_names *of = &m->names->of;
@@ -294,7 +434,7 @@ static enum reel_status refuse_extras(const struct mapper *m, struct reel_error 
             continue;
         }
         if (m->config->audio.n_layers && audio_weights_owns(t->name)) continue;
-        if (ends_with(t->name, ".bias") && !is_own_bias(m, t->name))
+        if (ends_with(t->name, ".bias") && !is_own_bias(m, t->name) && !is_zero_bias(m, t))
             return err_set(err, REEL_E_UNSUPPORTED,
                            "%s: tensor \"%s\": family %s has no such bias%s", path, t->name,
                            model_family_name(m->config->family),
@@ -334,6 +474,12 @@ static enum reel_status check_copied_head(const struct mapper *m, struct reel_er
     const int64_t shape[] = { m->config->vocab, m->config->hidden };
     const struct tensor *t = NULL;
     const struct tensor *head = m->root.head ? tensor_find(m->file, m->root.head) : NULL;
+    if (!head && m->file->quant && m->root.head &&
+        coded_is_there(m->file, stem_of(m->root.head).text))
+        return err_set(err, REEL_E_UNSUPPORTED,
+                       "%s: layer \"%s\" has codes of its own, but \"tie_word_embeddings\" is "
+                       "true; allowed is false",
+                       m->file->map_names[0], stem_of(m->root.head).text);
     if (!head) return REEL_OK;
     enum reel_status status = m->config->audio.n_layers
                                   ? tensor_require(m->file, m->root.head, 2, shape, &t, err)
@@ -378,6 +524,7 @@ static enum reel_status find_all(struct mapper *m, struct reel_error *err) {
     }
     if (status == REEL_OK) status = check_draft(m, err);
     if (status == REEL_OK) status = find_audio(m, err);
+    name_format(m);
     for (int type = 0; type < DTYPE_COUNT; type++)
         if (m->type_bytes[type] > m->type_bytes[w->main_type]) w->main_type = (enum dtype)type;
     return status;
@@ -557,7 +704,9 @@ static struct name_root find_root(const struct mapper *m) {
     struct name_buffer name;
     for (int i = 0; i < m->names->n_roots; i++) {
         probe.root = m->names->roots[i];
-        if (tensor_find(m->file, root_name(&probe, m->names->embedding, &name))) return probe.root;
+        root_name(&probe, m->names->embedding, &name);
+        if (tensor_find(m->file, name.text)) return probe.root;
+        if (m->file->quant && coded_is_there(m->file, stem_of(name.text).text)) return probe.root;
     }
     /* for the message: the published names */
     if (m->config->family == MODEL_QWEN3_ASR) return m->names->roots[m->names->n_roots - 1];
@@ -572,14 +721,18 @@ static enum reel_status mapper_start(struct mapper *m, struct weights *weights,
     *m = (struct mapper){ .weights = weights,
                           .config = config,
                           .file = file,
-                          .names = container_names_of(is_gguf, config->family) };
+                          .names = container_names_of(is_gguf, config->family),
+                          .is_gguf = is_gguf };
     m->heads_dealt = m->names->heads_dealt && config->delta.value_heads != config->delta.key_heads;
     m->root = find_root(m);
     enum reel_status status = mem_zeroed(&weights->layers, (size_t)config->n_layers,
                                          sizeof *weights->layers, "the layers", err);
     if (status == REEL_OK) weights->n_layers = config->n_layers;
     if (status == REEL_OK) status = find_all(m, err);
-    if (status != REEL_OK) weights_release(weights);
+    if (status != REEL_OK) {
+        weights_release(weights);
+        mem_free(m->jobs);
+    }
     return status;
 }
 
@@ -587,7 +740,9 @@ enum reel_status weights_check(struct weights *weights, const struct model_confi
                                const struct tensor_file *file, bool is_gguf,
                                struct reel_error *err) {
     struct mapper m;
-    return mapper_start(&m, weights, config, file, is_gguf, err);
+    enum reel_status status = mapper_start(&m, weights, config, file, is_gguf, err);
+    if (status == REEL_OK) mem_free(m.jobs);
+    return status;
 }
 
 enum reel_status weights_map(struct weights *weights, const struct model_config *config,
@@ -595,7 +750,11 @@ enum reel_status weights_map(struct weights *weights, const struct model_config 
     struct mapper m;
     enum reel_status status = mapper_start(&m, weights, config, file, is_gguf, err);
     if (status != REEL_OK) return status;
-    status = mem_aligned(&weights->owned, weights->owned_bytes, 1, "norms and reordered rows", err);
+    status = read_coded(&m, err);
+    mem_free(m.jobs);
+    if (status == REEL_OK)
+        status =
+            mem_aligned(&weights->owned, weights->owned_bytes, 1, "norms and reordered rows", err);
     if (status == REEL_OK && config->audio.n_layers) {
         audio_weights_release(&weights->audio);
         status = audio_weights_map(&weights->audio, &config->audio, file, err);
@@ -615,7 +774,11 @@ enum reel_status weights_map(struct weights *weights, const struct model_config 
 void weights_release(struct weights *weights) {
     if (!weights) return;
     audio_weights_release(&weights->audio);
+    for (int i = 0; i < weights->coded.n_blocks; i++)
+        mem_free(weights->coded.blocks[i]);
+    mem_free(weights->coded.blocks);
     mem_free(weights->layers);
     mem_free(weights->owned);
+    quantized_weights_release(weights->quantized);
     *weights = (struct weights){ 0 };
 }

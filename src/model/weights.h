@@ -6,8 +6,8 @@
 #define REEL_MODEL_WEIGHTS_H
 
 #include "model/audio_weights.h"
+#include "model/coded.h"
 #include "model/model_config.h"
-#include "model/tensor_file.h"
 
 /* Of a LAYER_DELTA. Channels: q of all key heads, k of all key heads, v of all value heads. */
 struct delta_weights {
@@ -47,16 +47,26 @@ struct weights {
     struct audio_weights audio; /* without layers where there is no audio tower */
     void *owned;                /* norms and small vectors as f32, and matrices put back in order */
     size_t owned_bytes;
-    uint64_t n_parameters; /* tied matrix counted once; audio tower included */
-    uint64_t n_bytes;      /* as stored, likewise */
-    enum dtype main_type;  /* the type most bytes have */
-    int n_skipped;         /* tensors that belong to the model and are not run: its vision tower, */
+    struct quantized_weights *quantized; /* what weights_quantize made; NULL: nothing */
+    uint64_t n_parameters;               /* tied matrix counted once; audio tower included */
+    uint64_t n_bytes;                    /* as stored, or as weights_quantize made them, likewise */
+    enum dtype main_type;                /* the type most bytes have, those of codes left out */
+    struct {                             /* matrices that the files have as codes (coded.h) */
+        const char *format;              /* of most of their bytes; NULL: there are none */
+        uint64_t n_parameters, n_bytes;
+        uint64_t owned_bytes; /* what is made of them in memory, beside what stays mapped */
+        char wide[200];       /* which layers have none: "lm_head, in_proj_a" */
+        void **blocks;        /* owned: [n_blocks] of one matrix each */
+        int n_blocks;
+    } coded;
+    int n_skipped; /* tensors that belong to the model and are not run: its vision tower, */
     uint64_t skipped_bytes; /* and its draft layers, whose names and shapes are checked */
 };
 
 /* Finds every tensor under the names of the container (Hugging Face or GGUF), checks type and
  * shape, and says what was expected. Biases that the family does not have are refused by name. The
- * tensor_file must outlive the weights. */
+ * tensor_file must outlive the weights; where it has a quant_config, layers with codes become
+ * matrices with planes. */
 enum reel_status weights_map(struct weights *weights, const struct model_config *config,
                              const struct tensor_file *file, bool is_gguf, struct reel_error *err);
 /* The same checks and counts without reading any weight: norms stay NULL, rows stay as stored. */

@@ -123,6 +123,17 @@ static void packed_parts(uint64_t *bytes, const struct plan *p, const struct gpu
     bytes[GPU_PACKED_HOST] = GPU_PACKED_SLOTS * at.slot_bytes;
 }
 
+/* A page of K and V, but no more than a stage of the loader; one row of it at least. */
+static void saving_parts(uint64_t *bytes, const struct plan *p, const struct gpu_memory_use *use) {
+    const uint64_t row = (uint64_t)p->kv_page * (uint64_t)p->kv_piece_bytes;
+    const uint64_t most = u64_max((uint64_t)use->stage_kb << 10, row);
+    bytes[GPU_SAVED] = row ? u64_min(p->kv_page_bytes, most) / row * row : 0;
+}
+
+int gpu_kv_pages(const struct plan *p, int n) {
+    return (kv_pieces(n) + p->kv_page - 1) / p->kv_page;
+}
+
 int gpu_most_given(const struct plan *p) { return int_max(p->prefill_tokens, GPU_MOST_GIVEN); }
 
 uint64_t gpu_state_stride(const struct plan *p) {
@@ -135,7 +146,9 @@ static void session_parts(uint64_t *bytes, const struct plan *p, const struct mo
     const uint64_t row = (uint64_t)c->vocab * 4, hidden = (uint64_t)c->hidden * sizeof(float);
     const uint64_t given = (uint64_t)gpu_most_given(p);
     const uint64_t stamps = (uint64_t)PROFILE_MARKS(c->n_layers);
-    bytes[GPU_KV] = (uint64_t)kv_pieces(context) * KV_POSITIONS * p->kv_position_bytes;
+    const uint64_t pages = (uint64_t)gpu_kv_pages(p, context);
+    bytes[GPU_KV] = pages * p->kv_page_bytes;
+    bytes[GPU_KV_TABLE] = bytes[GPU_KV_TABLE_HOST] = pages * sizeof(uint64_t);
     bytes[GPU_STATES] = gpu_state_stride(p) * (1 + MEMORY_PLAN_CHECKPOINTS);
     bytes[GPU_LAST_ROW] = hidden;
     bytes[GPU_OUT] = u64_max(u64_max(row, hidden), OUT_BYTES);
@@ -157,19 +170,24 @@ uint64_t gpu_memory_of(const struct gpu_memory_plan *m, enum gpu_owner owner, bo
 }
 
 uint64_t gpu_memory_most(const struct gpu_memory_plan *m) {
+    const uint64_t session = gpu_memory_of(m, GPU_OF_SESSION, false) +
+                             gpu_memory_of(m, GPU_OF_USE, false) +
+                             gpu_memory_of(m, GPU_OF_POOL, false);
     return gpu_memory_of(m, GPU_OF_MODEL, false) +
-           u64_max(gpu_memory_of(m, GPU_OF_LOADER, false), gpu_memory_of(m, GPU_OF_SESSION, false));
+           u64_max(gpu_memory_of(m, GPU_OF_LOADER, false), session);
 }
 
 /* Positions that fit beside the model and the rest of a session. */
 static int most_context(const struct gpu_memory_plan *m, const struct plan *p,
                         const struct model_config *c) {
     const uint64_t fixed = gpu_memory_of(m, GPU_OF_MODEL, false) +
-                           gpu_memory_of(m, GPU_OF_SESSION, false) - m->bytes[GPU_KV];
+                           gpu_memory_of(m, GPU_OF_SESSION, false) +
+                           gpu_memory_of(m, GPU_OF_USE, false);
     if (p->gpu.memory_bytes <= fixed) return 0;
-    const uint64_t pieces = (p->gpu.memory_bytes - fixed) / (KV_POSITIONS * p->kv_position_bytes);
-    return pieces < (uint64_t)kv_pieces(c->max_context) ? (int)pieces * KV_POSITIONS
-                                                        : c->max_context;
+    const uint64_t pages = (p->gpu.memory_bytes - fixed) / p->kv_page_bytes;
+    return pages < (uint64_t)gpu_kv_pages(p, c->max_context)
+               ? (int)pages * p->kv_page * KV_POSITIONS
+               : c->max_context;
 }
 
 void gpu_memory_plan_fill(struct gpu_memory_plan *m, const struct plan *p,
@@ -182,5 +200,6 @@ void gpu_memory_plan_fill(struct gpu_memory_plan *m, const struct plan *p,
     loader_parts(m->bytes, p, c, use);
     session_parts(m->bytes, p, c, m->context, use);
     packed_parts(m->bytes, p, use);
+    saving_parts(m->bytes, p, use);
     m->most_context = most_context(m, p, c);
 }

@@ -7,9 +7,17 @@
 #include "plan/plan.h"
 
 /* Who owns an allocation. A model holds its own while it is open. It holds the loader's too until
- * the weights are there. Each session holds its own. A session takes what packed texts need with
- * the first of them. */
-enum gpu_owner { GPU_OF_MODEL, GPU_OF_LOADER, GPU_OF_SESSION, GPU_OF_PACKING };
+ * the weights are there. Each session holds its own, and takes some parts only when it needs them.
+ */
+enum gpu_owner {
+    GPU_OF_MODEL,
+    GPU_OF_LOADER,
+    GPU_OF_SESSION,
+    GPU_OF_USE,    /* a session's, taken with its first use */
+    GPU_OF_POOL,   /* taken from a pool of the model as a session grows */
+    GPU_OF_SAVING, /* the model's, taken when a session is first saved or restored */
+    GPU_OF_PACKING
+};
 
 /* Every allocation: PART(name, owner, whether it is pinned memory of the host, what errors call
  * it). The loader takes each of its own GPU_STAGES times. */
@@ -31,15 +39,18 @@ enum gpu_owner { GPU_OF_MODEL, GPU_OF_LOADER, GPU_OF_SESSION, GPU_OF_PACKING };
     PART(GPU_LEAVE, GPU_OF_MODEL, true, "a word that ends launches")                               \
     PART(GPU_STAGING, GPU_OF_LOADER, false, "staging")                                             \
     PART(GPU_HOST_STAGING, GPU_OF_LOADER, true, "staging on the host")                             \
-    PART(GPU_KV, GPU_OF_SESSION, false, "a KV cache")                                              \
+    PART(GPU_KV, GPU_OF_POOL, false, "pages of K and V")                                           \
+    PART(GPU_SAVED, GPU_OF_SAVING, true, "pages of K and V on the host")                           \
+    PART(GPU_KV_TABLE, GPU_OF_SESSION, false, "a session's table of pages")                        \
+    PART(GPU_KV_TABLE_HOST, GPU_OF_SESSION, true, "a session's table of pages on the host")        \
     PART(GPU_STATES, GPU_OF_SESSION, false, "recurrent states")                                    \
     PART(GPU_LAST_ROW, GPU_OF_SESSION, false, "a prompt's last row")                               \
     PART(GPU_OUT, GPU_OF_SESSION, false, "logits of a session")                                    \
     PART(GPU_ABORT, GPU_OF_SESSION, false, "a session's abort word")                               \
     PART(GPU_IDS, GPU_OF_SESSION, false, "given ids")                                              \
-    PART(GPU_SEEN, GPU_OF_SESSION, false, "penalty counts")                                        \
-    PART(GPU_BIAS, GPU_OF_SESSION, false, "a logit bias")                                          \
-    PART(GPU_GIVEN_EMBEDDINGS, GPU_OF_SESSION, false, "given embeddings")                          \
+    PART(GPU_SEEN, GPU_OF_USE, false, "penalty counts")                                            \
+    PART(GPU_BIAS, GPU_OF_USE, false, "a logit bias")                                              \
+    PART(GPU_GIVEN_EMBEDDINGS, GPU_OF_USE, false, "given embeddings")                              \
     PART(GPU_STAMPS, GPU_OF_SESSION, false, "time stamps")                                         \
     PART(GPU_MAPPED, GPU_OF_SESSION, true, "a session's mailbox")                                  \
     PART(GPU_PACKED, GPU_OF_PACKING, false, "ids of packed texts")                                 \
@@ -71,7 +82,8 @@ extern const struct gpu_memory_use gpu_memory_usual;
 struct gpu_memory_plan {
     int context;                 /* positions of the session */
     uint64_t bytes[GPU_N_PARTS]; /* 0: there is no such allocation */
-    int most_context; /* positions that fit into the GPU's memory; 0: not one, or unknown */
+    int most_context; /* positions of one session that fit into the GPU's memory; 0: not one, or
+                         unknown */
 };
 
 /* Fills *m for a session of `context` positions; 0 means the most that the model allows. */
@@ -81,10 +93,14 @@ void gpu_memory_plan_fill(struct gpu_memory_plan *m, const struct plan *plan,
 
 /* Bytes of all parts of one owner, on the device or pinned on the host. */
 uint64_t gpu_memory_of(const struct gpu_memory_plan *m, enum gpu_owner owner, bool pinned);
-/* Most device bytes at a time: the model with one session, or with its loader when that is more. */
+/* Most device bytes at a time: the model with one full session, or with its loader when that is
+ * more. */
 uint64_t gpu_memory_most(const struct gpu_memory_plan *m);
 /* The name that errors have for a part. */
 const char *gpu_part_text(enum gpu_part part);
+
+/* Pages of the KV cache that n positions take. */
+int gpu_kv_pages(const struct plan *plan, int n);
 
 /* Tokens that one launch may be given as ids or embeddings. */
 int gpu_most_given(const struct plan *plan);

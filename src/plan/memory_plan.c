@@ -26,7 +26,8 @@ void memory_plan_fill(struct memory_plan *plan, const struct model_config *confi
     uint64_t kv_layers = (uint64_t)model_layer_count(config, LAYER_ATTENTION);
     *plan = (struct memory_plan){ .context = context,
                                   .weight_bytes = weights->n_bytes,
-                                  .owned_bytes = weights->owned_bytes + weights->audio.owned_bytes,
+                                  .owned_bytes = weights->owned_bytes + weights->audio.owned_bytes +
+                                                 weights->coded.owned_bytes,
                                   .kv_position_bytes = 2 * kv_dim * sizeof(uint16_t) * kv_layers,
                                   .state_bytes = memory_plan_recurrent_bytes(config) *
                                                  (1 + MEMORY_PLAN_CHECKPOINTS),

@@ -2,6 +2,7 @@
  * estimated time of a token. */
 #include "plan/plan.h"
 
+#include "kernels/kv_layout.h"
 #include "plan/plan_layout.h"
 
 #include <string.h>
@@ -96,6 +97,7 @@ static enum reel_status refuse_wishes(const struct plan_options *o, const struct
         { "cap in the head", o->cap_head, 1, MAX_CAP },
         { "cap of K/V", o->cap_kv, 1, MAX_CAP },
         { "split from", o->split_from, 1, 1 << 30 },
+        { "K/V page", o->kv_page, 1, PLAN_MAX_KV_PAGE },
         { "prefill tokens", o->prefill_tokens, 1, MAX_CAP },
     };
     for (size_t i = 0; i < sizeof ranges / sizeof ranges[0]; i++) {
@@ -105,6 +107,10 @@ static enum reel_status refuse_wishes(const struct plan_options *o, const struct
     }
     if (o->warps % 2)
         return err_set(err, REEL_E_ARGUMENT, "warps %d: an even number is needed", o->warps);
+    const int half = plan_half_pieces((int)kv_piece_bytes(c->head_dim));
+    if (o->kv_page && (o->kv_page & (o->kv_page - 1) || o->kv_page < half))
+        return err_set(err, REEL_E_ARGUMENT, "K/V page %d: a power of two, at least %d, is needed",
+                       o->kv_page, half);
     if (o->prefill_tokens % PLAN_PREFILL_STEP)
         return err_set(err, REEL_E_ARGUMENT, "prefill tokens %d: a multiple of %d is needed",
                        o->prefill_tokens, PLAN_PREFILL_STEP);

@@ -18,6 +18,7 @@
 #define REEL_PLAN_PLAN_H
 
 #include "base/buffer.h"
+#include "kernels/args.h"
 #include "kernels/encoder_layout.h"
 #include "kernels/prefill_args.h"
 #include "kernels/tape.h"
@@ -44,7 +45,9 @@ struct plan_options {
     int ring_slots, kv_slots;
     int cap_layers, cap_head, cap_kv; /* slots in flight */
     int split_from;                   /* positions from which attention is split over the group */
+    int kv_page;                      /* pieces of a page of the KV cache; a power of two */
     int prefill_tokens;               /* of a prompt, read by one launch; a multiple of 128 */
+    int formats[TAPE_N_PHASES]; /* of the phases' weights as they are stored (tile_format.h) */
 };
 
 /* EXCHANGE(number, name for people, how often its words are used). Kernels know the number as a
@@ -70,7 +73,7 @@ struct plan_words {
     int readers;            /* SMs that read one word */
 };
 
-/* Of short.cu: epochs of a launch besides one for each layer; most tokens of a launch. */
+/* Of short prompts: epochs of a launch besides one for each layer; most tokens of a launch. */
 enum { PLAN_SHORT_EPOCHS = 2, PLAN_SHORT_TOKENS = 64 };
 
 enum { PLAN_PICK_WORDS = 128 }; /* of one SM, see phase_pick.cuh */
@@ -109,8 +112,12 @@ struct plan_encoder {
 struct plan {
     struct gpu_limits gpu;
     struct tape_shape tape;
-    int copy;    /* G_COPY: 2 bulk, 1 cp.async, 0 plain loads */
-    int compute; /* target of the compiler */
+    int columns;   /* of a pass: 1, or as plan_columns was asked */
+    bool two_hops; /* sums of out and down: SMs add up shares and hand them round, instead of each
+                      SM reading all; with several columns only */
+    bool overlaid; /* several columns: parts of shared memory share their place */
+    int copy;      /* G_COPY: 2 bulk, 1 cp.async, 0 plain loads */
+    int compute;   /* target of the compiler */
 
     /* the model */
     int n_heads, n_kv_heads, head_dim;
@@ -123,6 +130,7 @@ struct plan {
     /* threads: warps consumers, then epilogue, weight producer, KV producer */
     int epilogue_warps, threads;
     int preload_tiles; /* of a phase, taken into registers before its input arrives */
+    int out_held; /* of these, out's with one column, whose attention all numbers of columns make */
     int registers_consumer,
         registers_other; /* of a thread, moved between warpgroups; 0: as launched */
     int attention_warps; /* of the consumers; kv_slots is a multiple of it */
@@ -133,6 +141,7 @@ struct plan {
     int slot_tiles; /* tiles of each warp in a slot: 1, 2 or 4 */
     int slot_bytes, ring_slots;
     int kv_piece_bytes; /* K and V of 16 positions of one KV head */
+    int kv_page;        /* pieces of a page, of each layer and KV head (kernels/kv_layout.h) */
     int kv_slots;
     int shared_bytes; /* of a block, everything in it */
 
@@ -168,7 +177,8 @@ struct plan {
     uint64_t tape_bytes;  /* of all SMs */
     uint64_t token_bytes; /* that decoding one token reads from the tapes */
     uint64_t kv_position_bytes;
-    double imbalance; /* most loaded SM's bytes a token over the mean of all the GPU's SMs */
+    uint64_t kv_page_bytes; /* of a whole page */
+    double imbalance;       /* most loaded SM's bytes a token over the mean of all the GPU's SMs */
 };
 
 /* Refuses with REEL_E_UNSUPPORTED what the kernels cannot do, saying which number and what is
@@ -176,6 +186,15 @@ struct plan {
 enum reel_status plan_make(struct plan *plan, const struct model_config *config,
                            const struct gpu_limits *gpu, const struct plan_options *options,
                            struct reel_error *err);
+
+enum { PLAN_MOST_COLUMNS = ARGS_MAX_COLUMNS };
+
+/* The plan for passes of 2, 4 or 8 columns (kernels/columns.cu) of a model whose plan for one
+ * column is `one`: groups, tapes, warps and the order of all sums are the same; rings and caps are
+ * smaller, and there are `columns` times as many exchange words, one column's behind the other's.
+ * REEL_E_UNSUPPORTED: this model has no such passes. */
+enum reel_status plan_columns(struct plan *plan, const struct plan *one, int columns,
+                              struct reel_error *err);
 
 /* Proves the plan: each weight stands in exactly one place; one SM computes each row of each
  * phase and publishes it where its readers look; each exchange is complete; everything keeps the

@@ -112,6 +112,9 @@ static enum reel_status check_segment(const struct plan *p, int phase, int rows,
     if (g->k_parts * g->warp_k != g->k_tiles || g->k_tiles * TILE_K < k)
         REFUSE("%s: %d k tiles in %d parts of %d do not hold %d columns", name, g->k_tiles,
                g->k_parts, g->warp_k, k);
+    if (g->warp_k % TILE_PARTS(g->format))
+        REFUSE("%s: %d k tiles of a warp are not tiles of %d", name, g->warp_k,
+               TILE_PARTS(g->format));
     if (g->bytes != plan_segment_bytes(g))
         REFUSE("%s: %u bytes do not hold %d by %d tiles", name, g->bytes, g->row_tiles, g->k_tiles);
     return REEL_OK;
@@ -143,7 +146,7 @@ static enum reel_status check_tape(const struct plan *p, struct reel_error *err)
     const int k[] = { t->hidden, mixed, t->hidden, t->group_intermediate };
     unsigned offset = 0;
     for (int i = 0; i < TAPE_N_PHASES; i++)
-        if (t->segment[i].format < 0 || t->segment[i].format >= TILE_FORMATS)
+        if (!tile_format_is(t->segment[i].format))
             REFUSE("%s: %d is no format of tiles", phase_names[i], t->segment[i].format);
     for (int i = 0; i < TAPE_HEAD; i++) {
         enum reel_status status = check_segment(p, i, rows[i], k[i], err);
@@ -185,9 +188,9 @@ static enum reel_status check_ring(const struct plan *p, struct reel_error *err)
         p->slot_bytes != slot_tiles * (int)plan_widest_tile(t))
         REFUSE("a slot of %d bytes does not hold %d tiles of each of %d warps", p->slot_bytes,
                p->slot_tiles, t->warps);
-    if (t->head_unit < 1 || t->segment[TAPE_HEAD].k_tiles % t->head_unit)
-        REFUSE("units of %d tiles do not make up the head's %d", t->head_unit,
-               t->segment[TAPE_HEAD].k_tiles);
+    const int head_tiles = plan_k_tiles(&t->segment[TAPE_HEAD]);
+    if (t->head_unit < 1 || head_tiles % t->head_unit)
+        REFUSE("units of %d tiles do not make up the head's %d", t->head_unit, head_tiles);
     if (p->ring_slots < 1 || p->ring_slots * slot_tiles % (t->warps * t->head_unit) ||
         slot_tiles % t->head_unit || t->warps % (slot_tiles / t->head_unit))
         REFUSE("a ring of %d slots is not filled by whole rounds of the head's units of %d tiles",
@@ -218,6 +221,10 @@ static enum reel_status check_block(const struct plan *p, struct reel_error *err
                PLAN_MAX_HEADS_A_KV);
     if (p->kv_piece_bytes != (int)kv_piece_bytes(p->head_dim))
         REFUSE("%d bytes do not hold K and V of %d positions", p->kv_piece_bytes, KV_POSITIONS);
+    if (p->kv_page < 1 || p->kv_page & (p->kv_page - 1) ||
+        p->kv_page < plan_half_pieces(p->kv_piece_bytes))
+        REFUSE("a page of %d pieces: a power of two, at least %d, is needed", p->kv_page,
+               plan_half_pieces(p->kv_piece_bytes));
     if (p->epilogue_warps < 1 || p->threads != warps * 32 || p->threads > p->gpu.max_threads)
         REFUSE("%d threads: %d warps are needed, %d threads allowed", p->threads, warps,
                p->gpu.max_threads);
@@ -527,8 +534,20 @@ static int owner(const struct plan *p, int phase, int layer, int row, int k) {
     return group * t->group_sms + local / share;
 }
 
-/* Marks the grain of a row that begins at column k; `seen` has one bit for each grain of the tapes.
- * The phase begins at byte `begin` of an SM's tape. */
+/* The number of a weight's place, of whose grain begins at byte `at`. Narrow weights lie together
+ * in a grain; the column is counted from a slice's begin, which is even. */
+static unsigned long long place_of(const struct tape_shape *t, int phase, int layer,
+                                   unsigned long long at, int k) {
+    const int format = t->segment[phase].format;
+    const int slice = tape_slice(t, phase, layer, k + 1);
+    if (!plan_narrow(t)) return at / 4;
+    if (!TILE_NARROW(format)) return at * 2;
+    return at * 2 + (unsigned long long)tile_code_shift(format, k % slice) / 4;
+}
+
+/* Marks the grain of a row that begins at column k; `seen` has one bit for each grain of the tapes,
+ * or where weights are narrow for every four bits. The phase begins at byte `begin` of an SM's
+ * tape. */
 static enum reel_status mark(const struct plan *p, unsigned char *seen, int phase, int layer,
                              unsigned long long begin, int row, int k, int columns,
                              struct reel_error *err) {
@@ -544,11 +563,12 @@ static enum reel_status mark(const struct plan *p, unsigned char *seen, int phas
         if (at != tape_locate(t, phase, layer, row, k + i))
             REFUSE("%s: layer %d, row %d: columns %d and %d are not neighbours", phase_names[phase],
                    layer, row, k, k + i);
-    unsigned char bit = (unsigned char)(1u << (at / 4 % 8));
-    if (seen[at / 32] & bit)
+    const unsigned long long nth = place_of(t, phase, layer, at, k);
+    unsigned char bit = (unsigned char)(1u << nth % 8);
+    if (seen[nth / 8] & bit)
         REFUSE("%s: layer %d, row %d, column %d shares its place with another weight",
                phase_names[phase], layer, row, k);
-    seen[at / 32] |= bit;
+    seen[nth / 8] |= bit;
     return REEL_OK;
 }
 
@@ -564,8 +584,9 @@ static enum reel_status mark_phase(const struct plan *p, unsigned char *seen, in
 }
 
 static enum reel_status check_places(const struct plan *p, struct reel_error *err) {
-    unsigned char *seen = mem_calloc(p->tape_bytes / 32 + 1, 1);
-    if (!seen) return err_memory(err, "the check of the tapes", p->tape_bytes / 32 + 1);
+    const uint64_t n = p->tape_bytes / (plan_narrow(&p->tape) ? 4 : 32) + 1;
+    unsigned char *seen = mem_calloc(n, 1);
+    if (!seen) return err_memory(err, "the check of the tapes", n);
     enum reel_status status = REEL_OK;
     unsigned long long begin = 0;
     for (int layer = 0; layer < p->tape.n_layers && status == REEL_OK; layer++)

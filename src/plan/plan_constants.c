@@ -70,7 +70,8 @@ static enum reel_status put_words(struct buffer *text, const struct plan *p,
     enum reel_status status = REEL_OK;
     for (int i = 0; i < PLAN_N_EXCHANGES && status == REEL_OK; i++)
         status = put(text, names[i], p->exchange[i].offset, err);
-    if (status == REEL_OK) status = put(text, "P_WORDS", p->n_words, err);
+    if (status == REEL_OK)
+        status = put(text, "P_WORDS", p->n_words / (unsigned)p->columns, err); /* of a column */
     return status == REEL_OK ? put(text, "P_PICK_WORDS", PLAN_PICK_WORDS, err) : status;
 }
 
@@ -104,6 +105,10 @@ static enum reel_status put_plan(struct buffer *text, const struct plan *p,
         { "P_EPILOGUE_WARPS", p->epilogue_warps },
         { "P_THREADS", p->threads },
         { "P_PRELOAD_TILES", p->preload_tiles },
+        { "P_OUT_HELD", p->out_held },
+        { "P_COLUMNS", p->columns },
+        { "P_TWO_HOPS", p->two_hops },
+        { "P_OVERLAID", p->overlaid },
         { "P_ATTENTION_WARPS", p->attention_warps },
         { "P_GROUP_HEADS", p->group_heads },
         { "P_GROUP_KV_HEADS", p->group_kv_heads },
@@ -126,6 +131,7 @@ static enum reel_status put_plan(struct buffer *text, const struct plan *p,
         { "P_RING_SLOTS", p->ring_slots },
         { "P_KV_SLOTS", p->kv_slots },
         { "P_KV_PIECE", p->kv_piece_bytes },
+        { "P_KV_PAGE", p->kv_page },
         { "P_SHARED_BYTES", p->shared_bytes },
         { "P_ATTENTION_WORDS", plan_attention_words(p) },
         { "P_REGISTERS_CONSUMER", p->registers_consumer },

@@ -31,7 +31,7 @@ static double attention_us(const struct plan *p) {
  * a time from the ring. Fitted to "GPU shapes", (e), "Last word seen to published"; the ring's
  * part is a guess. */
 static double phase_us(const struct plan *p, const struct tape_segment *g) {
-    const int tiles = g->warp_rows * g->warp_k, later = int_max(tiles - p->preload_tiles, 0);
+    const int tiles = plan_warp_tiles(g), later = int_max(tiles - p->preload_tiles, 0);
     return 0.35 + 0.02 * g->warp_k + 0.05 * plan_ceil(later, p->slot_tiles);
 }
 

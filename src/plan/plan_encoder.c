@@ -68,7 +68,7 @@ void plan_encoder(struct plan *p, const struct model_config *config) {
                                        .out = c->output_dim,
                                        .layers = c->n_layers,
                                        .window = c->window_chunks * ENC_TOKENS,
-                                       .format = (int)plan_format(PLAN_FORMAT_AUDIO) };
+                                       .format = plan_format(PLAN_FORMAT_AUDIO, TILE_BF16, 0) };
     const int windows = MOST_CHUNKS / c->window_chunks;
     e->most_chunks = c->window_chunks * (windows > 1 ? windows : 1);
     e->chunks = CHUNKS < e->most_chunks ? CHUNKS : e->most_chunks;

@@ -18,12 +18,25 @@ enum {
 
 /* ---- phases ---------------------------------------------------------------------------------- */
 
+/* k tiles in whole tiles of `parts` of them. */
+static int whole_tiles(int k_tiles, int parts) { return plan_ceil(k_tiles, parts) * parts; }
+
+/* All phases over the hidden vector cut it alike, so each takes whole tiles of the others too. */
+static int hidden_parts(const struct tape_shape *t) {
+    int parts = 1;
+    for (int i = 0; i < TAPE_N_PHASES; i++)
+        if (i != TAPE_OUT && i != TAPE_DOWN)
+            parts = int_max(parts, TILE_PARTS(t->segment[i].format));
+    return parts;
+}
+
 /* Lays out a phase over the whole hidden vector. Every warp takes its slice of that vector. */
 static void split_k(struct tape_segment *g, const struct plan *p, int rows) {
     g->rows = rows;
     g->row_tiles = g->warp_rows = plan_ceil(rows, TILE_ROWS);
     g->row_parts = 1, g->k_parts = p->tape.warps;
-    g->warp_k = plan_ceil(plan_ceil(p->tape.hidden, TILE_K), g->k_parts);
+    g->warp_k = whole_tiles(plan_ceil(plan_ceil(p->tape.hidden, TILE_K), g->k_parts),
+                            hidden_parts(&p->tape));
     g->k_tiles = g->k_parts * g->warp_k;
 }
 
@@ -33,12 +46,14 @@ static void split_k(struct tape_segment *g, const struct plan *p, int rows) {
 static void split_both(struct tape_segment *g, const struct plan *p, int k) {
     enum { PREFERRED_PARTS = 4 };
     const int warps = p->tape.warps, k_tiles = plan_ceil(k, TILE_K);
+    const int of_tile = TILE_PARTS(g->format);
     int best = 0;
     g->rows = plan_even(plan_ceil(p->tape.hidden, p->tape.group_sms));
     g->row_tiles = plan_ceil(g->rows, TILE_ROWS);
     for (int parts = 1; parts <= warps; parts++) {
         if (warps % parts || g->row_tiles % parts) continue;
-        int padded = plan_ceil(k_tiles, warps / parts) * (warps / parts);
+        const int warp_k = whole_tiles(plan_ceil(k_tiles, warps / parts), of_tile);
+        const int padded = warp_k * (warps / parts);
         if (best && (padded > best || (padded == best && parts > PREFERRED_PARTS))) continue;
         best = padded;
         g->row_parts = parts;
@@ -90,8 +105,7 @@ int plan_thread_registers(int registers, int threads) {
 int plan_most_tiles(const struct plan *p) {
     int tiles = 0;
     for (int i = 0; i < TAPE_N_PHASES; i++)
-        if (i != TAPE_HEAD)
-            tiles = int_max(tiles, p->tape.segment[i].warp_rows * p->tape.segment[i].warp_k);
+        if (i != TAPE_HEAD) tiles = int_max(tiles, plan_warp_tiles(&p->tape.segment[i]));
     return tiles;
 }
 
@@ -115,23 +129,39 @@ static int consumer_registers(const struct plan *p) {
     return plan_thread_registers(p->gpu.registers, p->threads);
 }
 
+/* Registers that hold a tile, with its scales where it is narrow. */
+static int tile_registers(const struct plan *p) {
+    enum { CODE_REGISTERS = 4 };
+    int scales = 0;
+    for (int i = 0; i < TAPE_N_PHASES; i++)
+        scales = int_max(scales, TILE_SCALE_WORDS(p->tape.segment[i].format));
+    return CODE_REGISTERS + scales;
+}
+
 /* How many tiles fit into a consumer's registers beside accumulators, h, gains, input and `rest`
  * others. */
 static int register_tiles(const struct plan *p, int rest) {
-    enum { TILE_REGISTERS = 4 };
+    enum { SUM_REGISTERS = 4 };
     const struct tape_segment *s = p->tape.segment;
     int rows = 2, slice = plan_ceil(s[TAPE_QKV].warp_k * 8, 32);
     for (int i = 0; i < TAPE_N_PHASES; i++)
         rows = int_max(rows, s[i].warp_rows); /* the head's: 1 */
-    return (consumer_registers(p) - rest - TILE_REGISTERS * rows - 7 * slice) / TILE_REGISTERS;
+    return (consumer_registers(p) - rest - SUM_REGISTERS * rows - 7 * slice) / tile_registers(p);
 }
 
 /* Chooses how many tiles a warp preloads. With more the compiler was seen to spill registers. */
 static void set_preload(struct plan *p) {
     const bool bulk = p->copy == 2;
     int tiles = int_min(register_tiles(p, bulk ? 76 : 60), bulk ? PLAN_MAX_PRELOAD : 8);
+    /* operands of narrow tiles take registers too: with 72 for tiles the compiler spilled */
+    if (plan_narrow(&p->tape)) tiles = int_min(tiles, 64 / tile_registers(p));
     tiles = int_min(tiles, int_min(plan_most_tiles(p), p->ring_slots * p->slot_tiles));
     p->preload_tiles = int_max(tiles / p->slot_tiles, 1) * p->slot_tiles;
+}
+
+static void set_out_held(struct plan *p) {
+    const struct tape_segment *out = &p->tape.segment[TAPE_OUT];
+    p->out_held = int_min(plan_warp_tiles(out), p->preload_tiles);
 }
 
 /* Registers that a consumer must have; below, the compiler was seen to spill. Attention holds a
@@ -163,7 +193,10 @@ static enum reel_status lay_threads(struct plan *p, const struct plan_options *o
 int plan_shared_bytes(const struct plan *p) {
     const struct plan_delta *d = &p->delta;
     const int turns = plan_ceil(d->units, p->tape.group_sms);
-    const struct decode_block block = { .ring_slots = p->ring_slots,
+    const struct decode_block block = { .columns = p->columns,
+                                        .overlaid = p->overlaid,
+                                        .rotary = p->rotary_dim,
+                                        .ring_slots = p->ring_slots,
                                         .kv_slots = p->kv_slots,
                                         .heads = p->group_heads,
                                         .kv_heads = p->group_kv_heads,
@@ -226,6 +259,7 @@ found:
     p->ring_slots = best_ring, p->attention_warps = best_warps, p->kv_slots = best_kv;
     p->shared_bytes = plan_shared_bytes(p);
     set_preload(p);
+    set_out_held(p);
     return REEL_OK;
 }
 
@@ -256,7 +290,8 @@ static void lay_words(struct plan *p) {
         [X_DOWN_SUM] = { 0, (unsigned)(t->n_groups * (t->hidden / 2)), sms },
         [X_BEST] = { 0, (unsigned)(2 * sms), sms },
         [X_PICK] = { 0, (unsigned)(PLAN_PICK_WORDS * sms), sms },
-        [X_MERGED] = { 0, p->merge_scatter ? (unsigned)(n * t->group_q / 2) : 0, group },
+        [X_MERGED] = { 0, p->merge_scatter || p->columns > 1 ? (unsigned)(n * t->group_q / 2) : 0,
+                       group },
         [X_MIX] = { 0, d->n_layers ? (unsigned)(n * plan_mix_rows(t) / 2) : 0, group },
         [X_DELTA] = { 0, (unsigned)(n * t->group_value / 2), group },
     };
@@ -290,10 +325,12 @@ static void count_bytes(struct plan *p) {
     p->tape_bytes = t->sm_bytes * (unsigned)t->n_sms;
     p->token_bytes = t->layers_bytes * (unsigned)t->n_sms;
     for (int sm = 0; sm < t->n_sms; sm++)
-        p->token_bytes += (uint64_t)(tape_head_tiles(t, sm) * t->segment[TAPE_HEAD].k_tiles) *
-                          tile_bytes(t->segment[TAPE_HEAD].format);
+        p->token_bytes +=
+            (uint64_t)(tape_head_tiles(t, sm) * plan_k_tiles(&t->segment[TAPE_HEAD])) *
+            tile_bytes(t->segment[TAPE_HEAD].format);
     p->kv_position_bytes = (uint64_t)(p->kv_piece_bytes / KV_POSITIONS * p->n_kv_heads) *
                            (uint64_t)(t->n_layers - p->delta.n_layers);
+    p->kv_page_bytes = p->kv_position_bytes * (uint64_t)(p->kv_page * KV_POSITIONS);
     p->imbalance = (double)t->sm_bytes * p->gpu.n_sms / (double)p->token_bytes;
 }
 
@@ -340,7 +377,16 @@ static void take_model(struct plan *p, const struct model_config *c) {
     take_delta(p, c);
 }
 
-static void take_choice(struct plan *p, const struct plan_choice *choice) {
+/* Columns that lie together in a group's tapes, where a phase goes through the group's slice of
+ * them; 0: it goes through all. Layers of both kinds share out's format. */
+static int slice_of(const struct plan *p, int phase) {
+    const struct tape_shape *t = &p->tape;
+    if (phase == TAPE_DOWN) return t->group_intermediate;
+    if (phase != TAPE_OUT) return 0;
+    return p->delta.n_layers ? plan_common(t->group_q, t->group_value) : t->group_q;
+}
+
+static void take_choice(struct plan *p, const struct plan_choice *choice, const int *formats) {
     struct tape_shape *t = &p->tape;
     t->n_groups = choice->n_groups;
     t->group_sms = choice->group_sms;
@@ -358,20 +404,32 @@ static void take_choice(struct plan *p, const struct plan_choice *choice) {
     t->group_intermediate = plan_even(plan_ceil(t->intermediate, t->n_groups));
     p->slot_tiles = choice->slot_tiles;
     for (int i = 0; i < TAPE_N_PHASES; i++)
-        t->segment[i].format = (int)plan_format(i);
+        t->segment[i].format = plan_format(i, formats[i], slice_of(p, i));
     p->slot_bytes = t->warps * p->slot_tiles * (int)plan_widest_tile(t);
     t->head_unit = t->warps * p->slot_tiles / 2;
     p->kv_piece_bytes = (int)kv_piece_bytes(p->head_dim);
 }
 
+int plan_half_pieces(int piece_bytes) { return STAGE_BYTES / 2 / piece_bytes; }
+
+/* Pieces of a page: as many as asked for, else 128 positions, or more where prompts copy more of
+ * them at once. A small page leaves little unused behind a session's last position; a large one has
+ * its address looked up seldom. */
+static void choose_page(struct plan *p, const struct plan_options *o) {
+    enum { USUAL = 8 };
+    p->kv_page = o->kv_page ? o->kv_page : USUAL;
+    while (!o->kv_page && p->kv_page < plan_half_pieces(p->kv_piece_bytes))
+        p->kv_page *= 2;
+}
+
 enum reel_status plan_layout(struct plan *plan, const struct model_config *config,
                              const struct gpu_limits *gpu, const struct plan_choice *choice,
                              const struct plan_options *options, struct reel_error *err) {
-    *plan = (struct plan){ .gpu = *gpu };
+    *plan = (struct plan){ .gpu = *gpu, .columns = 1 };
     plan->compute = options->compute ? options->compute : gpu->compute;
     plan->copy = plan->compute >= 90 ? 2 : plan->compute >= 80 ? 1 : 0;
     take_model(plan, config);
-    take_choice(plan, choice);
+    take_choice(plan, choice, options->formats);
     if (plan->group_kv_heads > choice->warps)
         return err_set(err, REEL_E_UNSUPPORTED,
                        "%d groups leave %d KV heads to each, at most %d (one a warp) can be done",
@@ -384,18 +442,69 @@ enum reel_status plan_layout(struct plan *plan, const struct model_config *confi
                        "exchanges count on all to take part",
                        choice->group_sms, down_rows);
     if (plan->slot_bytes > MOST_SLOT_BYTES ||
-        plan->tape.segment[TAPE_HEAD].k_tiles % plan->tape.head_unit)
+        plan_k_tiles(&plan->tape.segment[TAPE_HEAD]) % plan->tape.head_unit)
         return err_set(err, REEL_E_UNSUPPORTED,
                        "slots of %d tiles a warp: the head's %d tiles of k do not divide into them",
-                       choice->slot_tiles, plan->tape.segment[TAPE_HEAD].k_tiles);
+                       choice->slot_tiles, plan_k_tiles(&plan->tape.segment[TAPE_HEAD]));
     enum reel_status status = lay_threads(plan, options, err);
     if (status == REEL_OK) status = lay_shared(plan, options, err);
     if (status != REEL_OK) return status;
     lay_words(plan);
     set_caps(plan, options);
+    choose_page(plan, options);
     count_bytes(plan);
     plan_prefill(plan, config, options);
     plan_short(plan);
     plan_encoder(plan, config);
+    return REEL_OK;
+}
+
+/* ---- several columns ------------------------------------------------------------------------- */
+
+/* Registers of a consumer that hold h of all columns. */
+static int column_registers(const struct plan *p, int columns) {
+    return 2 * columns * plan_ceil(p->tape.segment[TAPE_QKV].warp_k * 8, 32);
+}
+
+/* The block's logits that are kept for the sampler lie in the slots of K and V, and those of
+ * columns that do not fit there in the place of partial sums. */
+static bool keys_fit(const struct plan *p, int columns) {
+    const struct tape_segment *s = p->tape.segment;
+    const int rows = s[TAPE_HEAD].row_tiles * TILE_ROWS;
+    const int rest = columns - p->kv_slots * p->kv_piece_bytes / (4 * rows);
+    return rest * rows <= columns * parts_of_two(&s[TAPE_QKV], &s[TAPE_GATE_UP]);
+}
+
+/* Sums of two groups are as many words as what two hops would hand round in fp32. Models without
+ * DeltaNets have two hops all the same, as they were measured. */
+static bool few_sums(const struct plan *p) { return p->delta.n_layers && p->tape.n_groups <= 2; }
+
+enum reel_status plan_columns(struct plan *plan, const struct plan *one, int columns,
+                              struct reel_error *err) {
+    enum { MOST_REGISTERS = 64, TWO_HOPS_FROM = 4 };
+    *plan = *one;
+    plan->columns = columns;
+    plan->overlaid = one->delta.n_layers && columns > 4;
+    if (one->tape.group_intermediate % 4) /* words are gathered in twos */
+        return err_set(
+            err, REEL_E_UNSUPPORTED,
+            "passes of %d columns: a group's %d intermediate values are no multiple of 4", columns,
+            one->tape.group_intermediate);
+    if (column_registers(one, columns) > MOST_REGISTERS || !keys_fit(one, columns))
+        return err_set(err, REEL_E_UNSUPPORTED,
+                       "passes of %d columns: %d values of hidden and %d ids are too many", columns,
+                       one->tape.hidden, one->tape.vocab);
+    if (ring_that_fits(plan, one->ring_slots * one->slot_bytes) == 0)
+        return err_set(err, REEL_E_UNSUPPORTED,
+                       "passes of %d columns: %s has too little shared memory", columns,
+                       one->gpu.name);
+    plan->shared_bytes = plan_shared_bytes(plan);
+    plan->preload_tiles = int_min(one->preload_tiles, plan->ring_slots * plan->slot_tiles);
+    lay_words(plan);
+    plan->two_hops = columns >= TWO_HOPS_FROM && !few_sums(one);
+    if (plan->two_hops) plan->n_words += 2 * (unsigned)one->tape.hidden;
+    plan->n_words *= (unsigned)columns;
+    plan->cap_layers = columns > 4 ? int_max(one->cap_layers / 2, 1) : one->cap_layers;
+    plan->cap_head = int_min(one->cap_head, plan->ring_slots);
     return REEL_OK;
 }

@@ -15,6 +15,7 @@ enum {
     PLAN_MAX_PRELOAD = 24,   /* tiles in registers */
     PLAN_WORD_ALIGN = 16,    /* words of a 128-byte line */
     PLAN_MAX_KV_SLOTS = 32,  /* one bit each in the kernels */
+    PLAN_MAX_KV_PAGE = 1024, /* pieces */
     PLAN_MAX_HEADS_A_KV = 8, /* columns of a product */
     PLAN_KEY_ROWS = 8,       /* of a DeltaNet's state that a thread holds */
     PLAN_PREFILL_STEP = ITEM_TOKENS,
@@ -58,17 +59,33 @@ enum reel_status plan_layout(struct plan *plan, const struct model_config *confi
                              const struct gpu_limits *gpu, const struct plan_choice *choice,
                              const struct plan_options *options, struct reel_error *err);
 
-/* plan_format: the format of a phase's weights in the tapes, or of the audio tower's with
- * PLAN_FORMAT_AUDIO. */
-enum { PLAN_FORMAT_AUDIO = TAPE_N_PHASES };
-enum tile_format plan_format(int phase);
+enum { PLAN_FORMAT_AUDIO = TAPE_N_PHASES }; /* the audio tower's weights */
+/* plan_format: the format of the tiles of a phase, or of PLAN_FORMAT_AUDIO, whose weights are
+ * stored in the format `stored`; `slice` columns lie together, 0: all. It has as many columns to a
+ * scale as both allow, or is bf16 where no scale fits. plan_stored: the formats that hold a model's
+ * weights as they are, phase by phase; TILE_BF16 where none does. They are what
+ * plan_options.formats may be. */
+int plan_format(int phase, int stored, int slice);
+void plan_stored(const struct weights *weights, int formats[TAPE_N_PHASES]);
+bool plan_narrow(const struct tape_shape *t); /* whether any segment is */
+/* The largest number that divides both. */
+int plan_common(int a, int b);
 /* Bytes of the largest tile that a segment has. */
 unsigned plan_widest_tile(const struct tape_shape *t);
-/* The least number, `bytes` or more, that is a multiple of the tile of every segment. */
+/* The least number, `bytes` or more, that is whole lines of memory and a multiple of the tiles of
+ * out and of down, which prompts read from the tapes of one group after the other. */
 unsigned long long plan_whole_tiles(const struct tape_shape *t, unsigned long long bytes);
 
+/* Tiles of a row tile, and those of a warp in a phase. */
+static inline int plan_k_tiles(const struct tape_segment *g) {
+    return g->k_tiles / TILE_PARTS(g->format);
+}
+static inline int plan_warp_tiles(const struct tape_segment *g) {
+    return g->warp_rows * (g->warp_k / TILE_PARTS(g->format));
+}
+
 static inline unsigned plan_segment_bytes(const struct tape_segment *g) {
-    return (unsigned)(g->row_tiles * g->k_tiles) * tile_bytes(g->format);
+    return (unsigned)(g->row_tiles * plan_k_tiles(g)) * tile_bytes(g->format);
 }
 
 /* Most tiles of a warp in a phase. */
@@ -79,6 +96,8 @@ int plan_thread_registers(int registers, int threads);
 
 /* Bytes of shared memory of a decoding block, rings included. */
 int plan_shared_bytes(const struct plan *plan);
+/* Pieces of K and V that prompts copy at once, at most: half of a stage. */
+int plan_half_pieces(int piece_bytes);
 
 /* Fills in what the plan says of reading prompts. */
 void plan_prefill(struct plan *plan, const struct model_config *config,

@@ -116,7 +116,23 @@ static uint64_t useful_bytes(const struct plan *p, int phase) {
         [TAPE_MIX] = deltas * (uint64_t)(plan_mix_rows(t) * t->n_groups),
     };
     return hidden * rows[phase] * tile_bytes(t->segment[phase].format) /
-           ((uint64_t)TILE_ROWS * TILE_K);
+           ((uint64_t)TILE_ROWS * TILE_K * (uint64_t)TILE_PARTS(t->segment[phase].format));
+}
+
+/* "bf16", "int4, a scale (f16) for 32 columns, minima". */
+static const char *format_text(char *text, size_t size, int format) {
+#define TEXT(name, text) text,
+    static const char *const codes[TILE_FORMATS] = { TILE_FORMAT_LIST(TEXT) };
+#undef TEXT
+    static const char *const scales[] = { "f16", "bf16", "f32" };
+    static const char *const offsets[] = { "", ", minima", ", zero points" };
+    char columns[20] = "a row";
+    if (!TILE_NARROW(format)) return codes[TILE_CODE(format)];
+    if (TILE_GROUP(format) < TILE_GROUP_ROW)
+        (void)snprintf(columns, sizeof columns, "%d columns", TILE_K << TILE_GROUP(format));
+    (void)snprintf(text, size, "%s, a scale (%s) for %s%s", codes[TILE_CODE(format)],
+                   scales[TILE_SCALE(format)], columns, offsets[TILE_OFFSETS(format)]);
+    return text;
 }
 
 static void print_phases(struct page *out, const struct plan *p) {
@@ -125,9 +141,6 @@ static void print_phases(struct page *out, const struct plan *p) {
         TAPE_PHASES(PHASE_NAME)
 #undef PHASE_NAME
     };
-#define TEXT(name, text) text,
-    static const char *const formats[TILE_FORMATS] = { TILE_FORMAT_LIST(TEXT) };
-#undef TEXT
     const struct tape_shape *t = &p->tape;
     const int deltas = p->delta.n_layers;
     const int layers[TAPE_N_PHASES] = { t->n_layers - deltas, t->n_layers, t->n_layers,
@@ -139,12 +152,12 @@ static void print_phases(struct page *out, const struct plan *p) {
         const uint64_t tapes = (uint64_t)g->bytes * (uint64_t)(layers[i] * t->n_sms);
         if (layers[i] == 0) continue;
         const uint64_t useful = useful_bytes(p, i);
-        char warp[40];
+        char warp[40], format[60];
         (void)snprintf(warp, sizeof warp, "%d x %d", g->warp_rows, g->warp_k);
         PRINT(out, "  %-10s %8d %8d %8d %12s %14u %10.1f %7.1f%%  %s\n", names[i],
               i == TAPE_HEAD ? g->row_tiles * TILE_ROWS : g->rows, g->row_tiles, g->k_tiles, warp,
               g->bytes, mb(tapes), 100.0 * ((double)tapes / (double)useful - 1),
-              formats[g->format]);
+              format_text(format, sizeof format, g->format));
     }
     uint64_t useful = 0;
     for (int i = 0; i < TAPE_N_PHASES; i++)
@@ -196,15 +209,17 @@ static void print_model_memory(struct page *out, const struct plan *p,
 }
 
 /* Prints the bytes that a model, its loader and a session take, on the device or pinned on the
- * host, and what a session takes more once it makes vectors of texts. */
+ * host, and what is taken once a session makes vectors of texts or is saved. */
 static void print_exact(struct page *out, const struct gpu_memory_plan *m, const char *where,
                         bool pinned) {
     const uint64_t packing = gpu_memory_of(m, GPU_OF_PACKING, pinned);
+    const uint64_t saving = gpu_memory_of(m, GPU_OF_SAVING, pinned);
     PRINT(out, "  %-16s %llu the model, %llu more while loading, %llu a session", where,
           (unsigned long long)gpu_memory_of(m, GPU_OF_MODEL, pinned),
           (unsigned long long)gpu_memory_of(m, GPU_OF_LOADER, pinned),
           (unsigned long long)gpu_memory_of(m, GPU_OF_SESSION, pinned));
     if (packing) PRINT(out, ", %llu more for packed texts", (unsigned long long)packing);
+    if (saving) PRINT(out, ", %llu more for saving sessions", (unsigned long long)saving);
     PRINT(out, "\n");
 }
 
@@ -215,7 +230,8 @@ static void print_memory(struct page *out, const struct plan *p, const struct mo
     PRINT(out, "\n  GPU memory, MB\n");
     print_model_memory(out, p, &m);
     PRINT(out, "  %-16s %10.1f  besides K and V\n", "a session",
-          mb(gpu_memory_of(&m, GPU_OF_SESSION, false) - kv - states));
+          mb(gpu_memory_of(&m, GPU_OF_SESSION, false) + gpu_memory_of(&m, GPU_OF_USE, false) -
+             states));
     if (states)
         PRINT(out, "  %-16s %10.1f  one, and %d that are kept\n", "its states", mb(states),
               MEMORY_PLAN_CHECKPOINTS);

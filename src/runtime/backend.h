@@ -40,7 +40,8 @@ struct backend_info {
     /* An evaluation in pieces of a multiple of so many positions, with 2 or more left for the last,
      * gives the same bits as in one; 0: pieces round otherwise. */
     int cut_step;
-    bool shares; /* its states share the device well without the runtime's turns (turns.h) */
+    int most_columns; /* of a pass of step; 0: it has no step */
+    bool shares;      /* its states share the device well without the runtime's turns (turns.h) */
     double driver_ms, compile_ms, load_ms; /* as in reel_model_info */
 };
 
@@ -91,6 +92,26 @@ struct backend_decode {
     int32_t (*draw)(void *user, const float *logits, int64_t position);
     void *user;
     const atomic_bool *cancel;
+};
+
+/* One column of a pass (docs/BATCHES.md): a state that decodes beside others. */
+struct backend_column {
+    struct backend_state *state;
+    const struct backend_decode *decode; /* as for backend_ops.decode */
+    /* Filled in by step: the column takes no part in further passes, and what decode would have
+     * returned. */
+    bool over;
+    enum reel_status status;
+    struct reel_error err;
+};
+
+/* Passes of several states, each of which decodes. The callbacks of every column, and `enough`, are
+ * called by the thread that calls step. */
+struct backend_batch {
+    struct backend_column *columns; /* [n] of different states, none over */
+    int n;                          /* 1 to backend_info.most_columns */
+    bool (*enough)(void *user);     /* looked at with each pass; true: step returns soon */
+    void *user;
 };
 
 /* Texts in one pass, each from position 0 and blind to the others: for each the vector after the
@@ -207,6 +228,11 @@ struct backend_ops {
                              struct reel_error *err);
     enum reel_status (*decode)(struct backend_state *state, const struct backend_decode *decode,
                                struct reel_error *err);
+    /* Decodes all columns of a batch, one token of each in a pass, until a column is over or
+     * `enough` says so; each column is then as decode would have left its state. The ids of a
+     * column are those that it has alone. A backend without decode draws each id with `draw`.
+     * NULL: sessions decode one after the other. */
+    void (*step)(struct backend *backend, const struct backend_batch *batch);
     /* NULL, or REEL_E_UNSUPPORTED: eval them one by one. */
     enum reel_status (*embed)(struct backend_state *state, const struct backend_embed *embed,
                               struct reel_error *err);
@@ -214,6 +240,10 @@ struct backend_ops {
      * itself. Recurrent states cannot be cut back, so of those only some earlier ones are kept:
      * that of nothing, and always that before an evaluation of several positions which failed. */
     int (*resume)(const struct backend_state *state, int n);
+
+    /* Positions from n on are not needed any more: their memory may be given back. NULL: nothing.
+     */
+    void (*keep)(struct backend_state *state, int n);
 
     /* The first n positions as bytes, for copy, snapshot and restore. The layout is the backend's
      * own; the runtime adds identity and check sum. */

@@ -167,7 +167,7 @@ enum reel_status embed_texts_run(struct reel_session *s, const struct embed_text
     if (status == REEL_OK) status = allocate(&e, err);
     if (status == REEL_OK) {
         put_in_order(&e);
-        s->length = s->n_evaluated = 0;
+        s->length = s->n_evaluated = s->read_from = s->read_to = s->again_to = 0;
         s->has_logits = false;
         session_start_progress(s, total);
     }

@@ -1,5 +1,6 @@
-/* One core for pushed and pulled generation: deliver() takes an id from wherever it was made (the
- * backend's own decoding, or evaluation and a draw here) and decides what it means. */
+/* One core for pushed and pulled generation: deliver() takes an id from wherever it was made
+ * (passes together with other sessions, the backend's own decoding, or evaluation and a draw here)
+ * and decides what it means. */
 #include "runtime/generation.h"
 
 #include "base/clock.h"
@@ -20,6 +21,7 @@ enum reel_status generation_open(struct generation *g, size_t max_token_bytes,
 }
 
 void generation_close(struct generation *g) {
+    passes_leave(&g->column);
     mem_free(g->characters);
     mem_free(g->text);
 }
@@ -74,6 +76,8 @@ enum reel_status reel_generation_start(struct reel_session *s, const struct reel
     g->set.logprobs = set.logprobs || set.n_top_logprobs > 0;
     choose_stop_ids(g, &s->model->model.config);
     g->own_loop = !s->model->ops->decode || g->set.logprobs;
+    g->joins = s->model->passes && (!s->model->ops->decode || !g->set.logprobs);
+    g->joined = false;
     g->failed = false;
     g->n_ahead = g->next_ahead = 0;
     g->detokenizer = detokenizer_start(s->model->model.tokenizer);
@@ -160,10 +164,14 @@ static enum reel_status draw(struct reel_session *s, int32_t *id, struct reel_er
 
 /* Whether the backend could make the next ids itself: it begins with the last one there is, be that
  * evaluated already or not. */
-static bool backend_decodes(const struct reel_session *s) {
+static bool backend_can_begin(const struct reel_session *s) {
     const int first = s->length - 1;
-    return !s->generation.own_loop && !s->has_logits && s->n_evaluated >= first &&
-           session_resume_at(s, first) == first && s->ids[first] >= 0;
+    return !s->has_logits && s->n_evaluated >= first && session_resume_at(s, first) == first &&
+           s->ids[first] >= 0;
+}
+
+static bool backend_decodes(const struct reel_session *s) {
+    return !s->generation.own_loop && backend_can_begin(s);
 }
 
 static int tokens_left(const struct reel_session *s) {
@@ -178,27 +186,33 @@ static int32_t draw_for_backend(void *user, const float *logits, int64_t positio
     return sampler_draw(s->sampler, logits, position);
 }
 
-/* Ends a decoding when others wait for their turn: the next one goes on from there. */
+/* Ends a decoding when others wait for their turn, or would decode together with this session: the
+ * next one goes on from there. */
 static bool enough_for_now(void *user) {
     const struct reel_session *s = user;
-    return turn_is_over(&s->turn);
+    return turn_is_over(&s->turn) || (s->generation.joins && passes_are_wanted(s->model->passes));
+}
+
+static struct backend_decode decode_of(struct reel_session *s, int max_tokens,
+                                       bool (*on_id)(void *user, int32_t id)) {
+    return (struct backend_decode){ .position = s->length - 1,
+                                    .id = s->ids[s->length - 1],
+                                    .max_tokens = max_tokens,
+                                    .sampling = sampler_sampling(s->sampler),
+                                    .stop_ids = s->generation.stop_ids,
+                                    .n_stop_ids = s->generation.n_stop_ids,
+                                    .on_id = on_id,
+                                    .enough = enough_for_now,
+                                    .draw = draw_for_backend,
+                                    .user = s,
+                                    .cancel = &s->cancel };
 }
 
 static enum reel_status run_decode(struct reel_session *s, int max_tokens,
                                    bool (*on_id)(void *user, int32_t id), struct reel_error *err) {
+    const struct backend_decode decode = decode_of(s, max_tokens, on_id);
     s->generation.token.n_top = 0;
     s->generation.token.top = NULL;
-    struct backend_decode decode = { .position = s->length - 1,
-                                     .id = s->ids[s->length - 1],
-                                     .max_tokens = max_tokens,
-                                     .sampling = sampler_sampling(s->sampler),
-                                     .stop_ids = s->generation.stop_ids,
-                                     .n_stop_ids = s->generation.n_stop_ids,
-                                     .on_id = on_id,
-                                     .enough = enough_for_now,
-                                     .draw = draw_for_backend,
-                                     .user = s,
-                                     .cancel = &s->cancel };
     enum reel_status status = session_take_turn(s, err);
     if (status != REEL_OK) return status;
     status = s->model->ops->decode(s->state, &decode, err);
@@ -230,8 +244,76 @@ static enum reel_status decode_ahead(struct reel_session *s, struct reel_error *
     return REEL_OK;
 }
 
+/* ---- together with other sessions ---- */
+
+/* These two run on the thread of the passes. Meanwhile the session's own thread leaves the sampler,
+ * the settings and the state alone. */
+static int32_t draw_for_column(void *user, const float *logits, int64_t position) {
+    struct reel_session *s = user;
+    const struct generation *g = &s->generation;
+    struct made_id *made = &s->generation.column.next;
+    const int32_t id = sampler_draw(s->sampler, logits, position);
+    if (id >= 0 && g->set.logprobs)
+        made->n_top = sampler_logprobs(s->sampler, logits, id, &made->logprob, made->top,
+                                       g->set.n_top_logprobs);
+    return id;
+}
+
+static bool saw_decoded(void *user, int32_t id) {
+    const struct reel_session *s = user;
+    sampler_saw_generated(s->sampler, id);
+    return !is_stop_id(&s->generation, id);
+}
+
+/* Joins the sessions that decode at this time, if there are any. */
+static void join(struct reel_session *s) {
+    struct generation *g = &s->generation;
+    if (g->joined || !g->joins || !backend_can_begin(s)) return;
+    g->column.state = s->state;
+    g->column.decode = decode_of(s, tokens_left(s), saw_decoded);
+    g->column.decode.draw = draw_for_column;
+    g->column.ahead = g->pushed ? PASSES_AHEAD : GENERATION_AHEAD;
+    g->joined = passes_join(s->model->passes, &g->column);
+}
+
+/* Ids that were not taken are as if never made: draws depend on nothing but the position. */
+static void leave(struct reel_session *s) {
+    passes_leave(&s->generation.column);
+    if (s->generation.joined) session_go_back(s);
+    s->generation.joined = false;
+}
+
+/* The next id of the column, or -1 when the session has to go on by itself. */
+static enum reel_status take_made(struct reel_session *s, int32_t *id, struct reel_error *err) {
+    struct generation *g = &s->generation;
+    struct made_id made;
+    *id = -1;
+    if (passes_take(&g->column, &made)) {
+        g->token.logprob = made.logprob;
+        g->token.n_top = made.n_top;
+        g->token.top = made.n_top ? g->top : NULL;
+        memcpy(g->top, made.top, sizeof g->top);
+        s->n_evaluated = s->length; /* it was made from the id before it */
+        *id = made.id;
+        return REEL_OK;
+    }
+    leave(s);
+    if (session_cancelled(s)) return REEL_E_CANCELLED;
+    const enum reel_status status = g->column.status;
+    if (status == REEL_E_UNSUPPORTED) g->joins = false;
+    if (status == REEL_OK || status == REEL_E_UNSUPPORTED) return REEL_OK;
+    return err_set(err, status, "%s", g->column.err.text);
+}
+
+/* ---- pulled ---- */
+
 static enum reel_status next_id(struct reel_session *s, int32_t *id, struct reel_error *err) {
     struct generation *g = &s->generation;
+    if (g->next_ahead == g->n_ahead) join(s);
+    if (g->joined) {
+        enum reel_status status = take_made(s, id, err);
+        if (status != REEL_OK || *id >= 0) return status;
+    }
     if (g->next_ahead == g->n_ahead && backend_decodes(s)) {
         enum reel_status status = decode_ahead(s, err);
         if (status != REEL_OK) return status;
@@ -242,16 +324,16 @@ static enum reel_status next_id(struct reel_session *s, int32_t *id, struct reel
     return REEL_OK;
 }
 
-/* ---- pulled ---- */
-
-/* Cancellation is a reason to stop, everything else a failure that only finish ends. */
+/* Cancellation is a reason to stop, and so is memory that has run out behind the first token;
+ * everything else is a failure that only finish ends. */
 static enum reel_status stop_on_failure(struct generation *g, enum reel_status status,
                                         struct reel_error *err) {
-    if (status != REEL_E_CANCELLED) {
+    const bool full = status == REEL_E_MEMORY && g->result.n_tokens > 0;
+    if (status != REEL_E_CANCELLED && !full) {
         g->failed = true;
         return status;
     }
-    g->result.reason = REEL_STOP_CANCELLED;
+    g->result.reason = full ? REEL_STOP_MEMORY : REEL_STOP_CANCELLED;
     err_clear(err);
     return REEL_OK;
 }
@@ -274,6 +356,7 @@ enum reel_status reel_generation_next(struct reel_session *s, const struct reel_
     if (g->result.reason != REEL_STOP_NONE) return REEL_OK;
     status = model_handle_is_here(s->model, err);
     if (status == REEL_OK) status = session_cancelled(s) ? REEL_E_CANCELLED : next_id(s, &id, err);
+    if (!g->joined) leave(s); /* between calls it decodes nothing */
     if (status != REEL_OK) return stop_on_failure(g, status, err);
     deliver(s, id);
     *token = &g->token;
@@ -284,7 +367,8 @@ enum reel_status reel_generation_next(struct reel_session *s, const struct reel_
  */
 static void finish(struct reel_session *s) {
     struct generation *g = &s->generation;
-    s->n_evaluated = session_resume_at(s, s->n_evaluated);
+    leave(s);
+    session_go_back(s);
     g->active = false;
     g->result.total_ms = clock_ms() - g->start_ms;
 }
@@ -326,7 +410,14 @@ static bool push_decoded(void *user, int32_t id) {
 
 static enum reel_status push_some(struct reel_session *s, struct reel_error *err) {
     struct generation *g = &s->generation;
+    int32_t id = -1;
     if (session_cancelled(s)) return REEL_E_CANCELLED;
+    join(s);
+    if (g->joined) {
+        enum reel_status status = take_made(s, &id, err);
+        if (status == REEL_OK && id >= 0) push(s, id);
+        return status;
+    }
     if (backend_decodes(s)) {
         int before = g->result.n_tokens;
         enum reel_status status = run_decode(s, tokens_left(s), push_decoded, err);
@@ -335,7 +426,6 @@ static enum reel_status push_some(struct reel_session *s, struct reel_error *err
         g->own_loop = true; /* also when it made nothing without a reason */
         err_clear(err);
     }
-    int32_t id = -1;
     enum reel_status status = draw(s, &id, err);
     if (status == REEL_OK) push(s, id);
     return status;

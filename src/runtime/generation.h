@@ -4,6 +4,7 @@
 #define REEL_RUNTIME_GENERATION_H
 
 #include "model/tokenizer.h"
+#include "runtime/passes.h"
 #include "runtime/sampler.h"
 #include "runtime/stop_text.h"
 
@@ -15,6 +16,8 @@ struct generation {
     bool failed;                /* a call returned an error: only finish is left */
     bool pushed;                /* inside reel_generate, which alone draws and finishes */
     bool own_loop;              /* the backend does not decode these settings itself */
+    bool joins;                 /* the backend's passes take these settings */
+    bool joined;                /* the column makes the ids */
     struct reel_generation set; /* lists borrowed from the caller */
     const int32_t *stop_ids;    /* borrowed */
     int n_stop_ids;
@@ -30,10 +33,12 @@ struct generation {
 
     int32_t ahead[GENERATION_AHEAD];
     int n_ahead, next_ahead;
+    struct column column; /* decodes together with others, or shows them that this one decodes */
 };
 
 enum reel_status generation_open(struct generation *g, size_t max_token_bytes,
                                  struct reel_error *err);
+/* The session's state may be closed afterwards. */
 void generation_close(struct generation *g);
 
 #endif

@@ -14,6 +14,7 @@
 #include "plan/plan.h"
 #include "runtime/device.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -90,6 +91,8 @@ static enum reel_status judge(struct inspection *in, struct reel_error *err) {
         gguf ? model_config_from_gguf(&in->config, gguf, &in->tensors, &in->problem)
              : model_config_read(&in->config, &in->source, &in->problem);
     in->has_config = status == REEL_OK;
+    if (status == REEL_OK && !gguf)
+        status = quant_config_read(&in->tensors.quant, &in->source, &in->problem);
     if (status == REEL_OK)
         status = weights_check(&in->weights, &in->config, &in->tensors, gguf != NULL, &in->problem);
     in->has_weights = in->has_config && status == REEL_OK;
@@ -274,6 +277,16 @@ static json_t *describe_types(const struct tensor_file *file) {
     return finish(&w);
 }
 
+/* How matrices of codes are stored: scales and zero points count as bits of their weights. */
+static void put_codes(struct writer *w, const struct weights *weights) {
+    if (!weights->coded.format) return;
+    const double bits = 8.0 * (double)weights->coded.n_bytes;
+    put_name(w, "format", weights->coded.format);
+    put_real(w, "bits_per_weight", round(100 * bits / (double)weights->coded.n_parameters) / 100);
+    put_int(w, "coded_parameters", weights->coded.n_parameters);
+    put_name(w, "wide", weights->coded.wide);
+}
+
 static json_t *describe_tensors(const struct inspection *in) {
     const struct tensor_file *file = &in->tensors;
     struct writer w = writer_start();
@@ -289,6 +302,7 @@ static json_t *describe_tensors(const struct inspection *in) {
         put_int(&w, "parameters", in->weights.n_parameters);
         put_int(&w, "weight_bytes", in->weights.n_bytes);
         put_name(&w, "main_type", dtype_name(in->weights.main_type));
+        put_codes(&w, &in->weights);
         put_int(&w, "skipped", (uint64_t)in->weights.n_skipped);
         put_int(&w, "skipped_bytes", in->weights.skipped_bytes);
     }

@@ -59,9 +59,17 @@ static enum reel_status check_options(const struct reel_model_options *options,
         return err_set(err, REEL_E_ARGUMENT,
                        "n_threads is %d; allowed is 1 or more, or 0 for one per core",
                        options->n_threads);
+    if (options->prompt_slice < 0)
+        return err_set(err, REEL_E_ARGUMENT,
+                       "prompt_slice is %d; allowed is 1 or more, or 0 for as many as are fastest",
+                       options->prompt_slice);
     if ((unsigned)options->rounding > REEL_ROUNDING_EXACT)
         return err_set(err, REEL_E_ARGUMENT, "rounding is %d; it is none of enum reel_rounding",
                        (int)options->rounding);
+    if (weight_form_of(options->weights) == WEIGHTS_FORMS)
+        return err_set(err, REEL_E_ARGUMENT,
+                       "weights are \"%.100s\"; allowed is bf16, int8, int4 or fp8",
+                       options->weights);
     return REEL_OK;
 }
 
@@ -97,6 +105,8 @@ static enum reel_status open_source(struct reel_model **out, struct model_source
     const struct model_load_options load = { .chat_template = options->chat_template,
                                              .chat_template_from = options->chat_template_from,
                                              .cache_dir = options->cache_dir,
+                                             .weights = weight_form_of(options->weights),
+                                             .n_threads = options->n_threads,
                                              .progress = options->progress,
                                              .progress_user = options->progress_user };
     const struct backend_options backend = { .device = device->index,
@@ -117,6 +127,7 @@ static enum reel_status open_source(struct reel_model **out, struct model_source
         model_source_release(source);
         return status;
     }
+    handle->prompt_slice = options->prompt_slice;
     status = model_load(&handle->model, source, &load, err);
     if (status == REEL_OK) status = start(handle, device->ops, second, &backend, err);
     if (status != REEL_OK) {
@@ -193,37 +204,41 @@ static void fill_info(const struct reel_model *handle, struct reel_model_info *i
     const bool bf16 = handle->backend_info.weights_are_bf16;
     struct memory_plan plan;
     memory_plan_fill(&plan, c, w, 1);
-    *info =
-        (struct reel_model_info){ .size = sizeof *info,
-                                  .name = handle->model.name,
-                                  .family = model_family_name(c->family),
-                                  .weight_type = dtype_name(w->main_type),
-                                  .backend = handle->backend_info.name,
-                                  .backend_path = handle->backend_info.path,
-                                  .n_parameters = w->n_parameters,
-                                  .weight_bytes = w->n_bytes,
-                                  .token_bytes = bf16 ? plan.token_bytes_bf16 : plan.token_bytes,
-                                  .kv_token_bytes = handle->backend_info.state_position_bytes,
-                                  .n_threads = handle->backend_info.n_threads,
-                                  .n_layers = c->n_layers,
-                                  .hidden = c->hidden,
-                                  .n_heads = c->n_heads,
-                                  .n_kv_heads = c->n_kv_heads,
-                                  .head_dim = c->head_dim,
-                                  .intermediate = c->intermediate,
-                                  .vocab = c->vocab,
-                                  .max_context = c->max_context,
-                                  .n_stop_ids = c->n_stop_ids,
-                                  .stop_ids = c->stop_ids,
-                                  .chat_template = chat_template_name(&handle->model.chat),
-                                  .chat_template_sha256 =
-                                      handle->model.chat.source ? handle->model.chat.hash : NULL,
-                                  .driver_ms = handle->backend_info.driver_ms,
-                                  .compile_ms = handle->backend_info.compile_ms,
-                                  .load_ms = handle->backend_info.load_ms,
-                                  .chat_thinks = chat_thinks(&handle->model.chat),
-                                  .chat_template_problem = template_problem(&handle->model.chat),
-                                  .device_weight_type = bf16 ? dtype_name(DTYPE_BF16) : NULL };
+    *info = (struct reel_model_info){
+        .size = sizeof *info,
+        .name = handle->model.name,
+        .family = model_family_name(c->family),
+        .weight_type = w->quantized      ? weight_form_name(w->quantized->form)
+                       : w->coded.format ? w->coded.format
+                                         : dtype_name(w->main_type),
+        .backend = handle->backend_info.name,
+        .backend_path = handle->backend_info.path,
+        .n_parameters = w->n_parameters,
+        .weight_bytes = w->n_bytes,
+        .token_bytes = bf16 ? plan.token_bytes_bf16 : plan.token_bytes,
+        .kv_token_bytes = handle->backend_info.state_position_bytes,
+        .n_threads = handle->backend_info.n_threads,
+        .n_layers = c->n_layers,
+        .hidden = c->hidden,
+        .n_heads = c->n_heads,
+        .n_kv_heads = c->n_kv_heads,
+        .head_dim = c->head_dim,
+        .intermediate = c->intermediate,
+        .vocab = c->vocab,
+        .max_context = c->max_context,
+        .n_stop_ids = c->n_stop_ids,
+        .stop_ids = c->stop_ids,
+        .chat_template = chat_template_name(&handle->model.chat),
+        .chat_template_sha256 = handle->model.chat.source ? handle->model.chat.hash : NULL,
+        .driver_ms = handle->backend_info.driver_ms,
+        .compile_ms = handle->backend_info.compile_ms,
+        .load_ms = handle->backend_info.load_ms,
+        .chat_thinks = chat_thinks(&handle->model.chat),
+        .chat_template_problem = template_problem(&handle->model.chat),
+        .device_weight_type = bf16 ? dtype_name(DTYPE_BF16) : NULL,
+        .most_columns =
+            handle->backend_info.most_columns > 1 ? handle->backend_info.most_columns : 1
+    };
 }
 
 enum reel_status reel_model_get_info(const struct reel_model *handle, struct reel_model_info *info,

@@ -3,6 +3,7 @@
 #include "model/chat_template.h"
 #include "model/embed_config.h"
 #include "model/model_config.h"
+#include "model/quant_config.h"
 #include "model/stop_ids.h"
 #include "model/tokenizer.h"
 #include "model/weights.h"
@@ -24,7 +25,10 @@ static enum reel_status check_texts(struct model_config *config, const struct mo
 
 static enum reel_status check_folder(const struct model_source *source, struct reel_error *err) {
     struct model_config config;
+    struct quant_config *quant = NULL;
     enum reel_status status = model_config_read(&config, source, err);
+    if (status == REEL_OK) status = quant_config_read(&quant, source, err);
+    quant_config_free(quant);
     bool has_tokenizer = model_source_has(source, "tokenizer.json") ||
                          model_source_has(source, "tokenizer.model") ||
                          model_source_has(source, "vocab.json");

@@ -32,12 +32,30 @@ static enum reel_status write_tensor(struct buffer *b, const struct tensor *t,
     return status;
 }
 
+/* Of codes, likewise. */
+static enum reel_status write_codes(struct buffer *b, const struct tensor_ignored *t,
+                                    struct reel_error *err) {
+    if (t->code == STORED_NONE) return REEL_OK;
+    enum reel_status status = buffer_printf(b, err, "%s %s", t->name, t->what);
+    for (int i = 0; i < t->rank && status == REEL_OK; i++)
+        status = buffer_printf(b, err, " %lld", (long long)t->shape[i]);
+    char hash[SHA256_HEX];
+    sha256_hex(t->data, t->n_bytes < IDENTITY_BYTES ? t->n_bytes : IDENTITY_BYTES, hash);
+    if (status == REEL_OK) status = buffer_printf(b, err, " %s\n", hash);
+    return status;
+}
+
 static enum reel_status find_identity(struct reel_model *handle, struct reel_error *err) {
     struct buffer b = { 0 };
     const struct tensor_file *tensors = &handle->model.tensors;
+    const struct quantized_weights *made = handle->model.weights.quantized;
     enum reel_status status = write_config(&b, &handle->model.config, err);
+    if (status == REEL_OK && made) /* not in the file, and other K and V come of it */
+        status = buffer_printf(&b, err, "weights %s\n", weight_form_name(made->form));
     for (int i = 0; i < tensors->n_tensors && status == REEL_OK; i++)
         status = write_tensor(&b, &tensors->tensors[i], err);
+    for (int i = 0; tensors->quant && i < tensors->n_ignored && status == REEL_OK; i++)
+        status = write_codes(&b, &tensors->ignored[i], err);
     if (status == REEL_OK) sha256_hex(b.bytes, b.size, handle->identity);
     buffer_release(&b);
     return status;
@@ -72,16 +90,23 @@ enum reel_status model_handle_start(struct reel_model *handle, const struct back
     handle->ops = ops;
     handle->rounding = options->rounding;
     ops->info(handle->backend, &handle->backend_info);
-    if (!handle->backend_info.shares) status = turns_open(&handle->turns, err);
+    const int most_columns = ops->step ? handle->backend_info.most_columns : 0;
+    if (!handle->backend_info.shares)
+        status = turns_open(&handle->turns, handle->prompt_slice > 0, err);
+    if (status == REEL_OK && most_columns > 1)
+        status =
+            passes_open(&handle->passes, ops, handle->backend, handle->turns, most_columns, err);
     if (status != REEL_OK) model_handle_stop(handle);
     return status;
 }
 
 void model_handle_stop(struct reel_model *handle) {
+    passes_close(handle->passes);
     if (handle->backend) handle->ops->close(handle->backend);
     turns_close(handle->turns);
     handle->backend = NULL;
     handle->turns = NULL;
+    handle->passes = NULL;
 }
 
 enum reel_status model_tower_open(struct model_tower *t, const struct reel_model *handle,

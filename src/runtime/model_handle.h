@@ -4,7 +4,7 @@
 #define REEL_RUNTIME_MODEL_HANDLE_H
 
 #include "base/sha256.h"
-#include "runtime/backend.h"
+#include "runtime/passes.h"
 #include "runtime/turns.h"
 
 #include <sys/types.h>
@@ -14,7 +14,9 @@ struct reel_model {
     const struct backend_ops *ops;
     struct backend *backend;
     struct backend_info backend_info;
-    struct turns *turns; /* of its sessions; NULL: the backend needs none */
+    struct turns *turns;   /* of its sessions; NULL: the backend needs none */
+    struct passes *passes; /* likewise; NULL: the backend decodes one session at a time */
+    int prompt_slice;      /* as in reel_model_options; set before model_handle_start */
     enum reel_rounding rounding;
     char identity[SHA256_HEX]; /* of config, tensor table and the beginning of every tensor */
     size_t max_token_bytes;    /* of the longest token's text */

@@ -8,6 +8,7 @@
 #include "plan/memory_plan.h"
 
 #include <string.h>
+#include <time.h>
 
 /* Positions per backend call, or as many as the backend does best at once: what a cancelled or
  * failed sync has evaluated so far is kept in steps of this. */
@@ -83,8 +84,8 @@ enum reel_status reel_session_open(struct reel_session **out, const struct reel_
 
 void reel_session_close(struct reel_session *s) {
     if (!s) return;
-    if (s->state) s->model->ops->state_close(s->state);
     generation_close(&s->generation);
+    if (s->state) s->model->ops->state_close(s->state);
     sampler_close(s->sampler);
     mem_free(s->next_logits);
     mem_free(s->logits);
@@ -163,15 +164,33 @@ bool session_between(void *user, const char *stage, uint64_t done, uint64_t tota
     return !s->progress || s->generation.active || session_report(s, stage, done);
 }
 
+/* There was no memory for an evaluation. While others compute, who may give some back, it is worth
+ * another try; what this session has taken for the try before is theirs meanwhile. */
+static bool memory_may_come(struct reel_session *s, int position, double since_ms) {
+    enum { LONGEST_MS = 5000, PAUSE_MS = 5 };
+    const struct timespec pause = { 0, PAUSE_MS * 1000000L };
+    if (!s->model->ops->keep || clock_ms() - since_ms > LONGEST_MS) return false;
+    s->model->ops->keep(s->state, position);
+    turn_give(&s->turn);
+    nanosleep(&pause, NULL);
+    if (turn_take(&s->turn, s->model->turns, &s->cancel, NULL) != REEL_OK) return false;
+    return turns_are_shared(s->model->turns); /* it has had to wait for its turn, or another has */
+}
+
 /* One call of the backend. */
 static enum reel_status run_eval(struct reel_session *s, struct backend_eval *eval,
                                  struct reel_error *err) {
+    const double start = clock_ms();
     eval->cancel = &s->cancel;
     eval->progress = session_between;
     eval->progress_user = s;
     enum reel_status status = session_take_turn(s, err);
     if (status != REEL_OK) return status;
-    status = s->model->ops->eval(s->state, eval, err);
+    do
+        status = s->model->ops->eval(s->state, eval, err);
+    while (status == REEL_E_MEMORY && memory_may_come(s, eval->position, start));
+    if (status == REEL_E_MEMORY && session_cancelled(s))
+        status = err_set(err, REEL_E_CANCELLED, "cancelled while it waited for memory");
     s->turn_ms = clock_ms() - s->turn.since_ms;
     turn_give(&s->turn);
     if (status == REEL_OK) s->progress_done += eval->n;
@@ -206,6 +225,12 @@ static int piece_of(const struct reel_session *s, int n) {
     return step == 0 || piece + 2 > n || !turns_are_shared(s->model->turns) ? n : piece;
 }
 
+/* Where prompts are read in slices: as many of n positions from `at` on as lie before a cut. */
+static int up_to_cut(const struct reel_session *s, int at, int n) {
+    const int slice = s->model->prompt_slice;
+    return slice > 0 && slice - at % slice < n ? slice - at % slice : n;
+}
+
 static void judge_piece(struct reel_session *s, int n) {
     const int step = s->model->backend_info.cut_step;
     const double fits = s->turn_ms > 0 ? n * TURN_MS / s->turn_ms : SESSION_CHUNK;
@@ -213,16 +238,26 @@ static void judge_piece(struct reel_session *s, int n) {
     if (step && n >= step) s->piece = most < step ? step : most - most % step;
 }
 
+/* The same among positions that are evaluated once more. */
+static int piece_again(const struct reel_session *s, int n) {
+    const int read = s->read_to - s->n_evaluated;
+    if (read <= 0) return 1;
+    return read < n ? read : n;
+}
+
 /* Evaluates ids[n_evaluated, end); with the logits of the last one when `logits`. */
 static enum reel_status evaluate_to(struct reel_session *s, int end, bool logits,
                                     struct reel_error *err) {
     const int best = s->model->backend_info.eval_positions;
-    const int most = best > 0 ? best : SESSION_CHUNK;
+    const int most = s->model->prompt_slice > 0 ? end : best > 0 ? best : SESSION_CHUNK;
     int chunk_end = s->n_evaluated;
     while (s->n_evaluated < end) {
         if (s->n_evaluated == chunk_end)
             chunk_end += end - chunk_end < most ? end - chunk_end : most;
-        int n = piece_of(s, chunk_end - s->n_evaluated);
+        int n = s->model->prompt_slice > 0
+                    ? up_to_cut(s, s->n_evaluated, chunk_end - s->n_evaluated)
+                    : piece_of(s, chunk_end - s->n_evaluated);
+        if (s->n_evaluated < s->again_to) n = piece_again(s, n);
         bool want = logits && s->n_evaluated + n == end;
         if (session_cancelled(s)) return err_set(err, REEL_E_CANCELLED, "cancelled");
         struct backend_eval eval = { .position = s->n_evaluated,
@@ -235,6 +270,7 @@ static enum reel_status evaluate_to(struct reel_session *s, int end, bool logits
             s->n_evaluated = session_resume_at(s, s->n_evaluated);
             return status;
         }
+        if (n > 1) s->read_from = s->n_evaluated, s->read_to = s->n_evaluated + n;
         s->n_evaluated += n;
         judge_piece(s, n);
         if (want) take_logits(s);
@@ -266,10 +302,26 @@ void session_append(struct reel_session *s, int32_t id) {
     s->has_logits = false;
 }
 
+void session_go_back(struct reel_session *s) {
+    const int from = s->read_from;
+    int at = session_resume_at(s, s->n_evaluated);
+    if (at < s->n_evaluated && !s->model->ops->decode) {
+        if (s->again_to < s->n_evaluated) s->again_to = s->n_evaluated;
+        if (from < at && at < s->read_to && session_resume_at(s, from) == from &&
+            check_again(s, from, s->read_to, NULL) == REEL_OK)
+            at = from;
+    }
+    s->n_evaluated = at;
+}
+
 static void keep_prefix(struct reel_session *s, int n) {
+    if (s->read_from > n) s->read_from = n;
+    if (s->read_to > n) s->read_to = n;
+    if (s->again_to > n) s->again_to = n;
     if (n == s->length) return;
     s->length = n;
     if (s->n_evaluated > n) s->n_evaluated = session_resume_at(s, n);
+    if (s->model->ops->keep) s->model->ops->keep(s->state, n);
     s->has_logits = false;
 }
 
@@ -362,6 +414,26 @@ static enum reel_status check_eval(const struct reel_session *s, const struct re
     return eval->ids ? check_ids(s, eval->ids, eval->n, err) : REEL_OK;
 }
 
+/* In slices where nothing is wanted of the positions before the last one. */
+static enum reel_status run_in_slices(struct reel_session *s, const struct backend_eval *call,
+                                      struct reel_error *err) {
+    const bool whole =
+        call->output == REEL_OUTPUT_ALL_LOGITS || call->output == REEL_OUTPUT_ALL_HIDDEN;
+    const size_t hidden = (size_t)s->model->model.config.hidden;
+    enum reel_status status = REEL_OK;
+    for (int done = 0; done < call->n && status == REEL_OK;) {
+        struct backend_eval part = *call;
+        part.position += done;
+        part.n = whole ? call->n : up_to_cut(s, part.position, call->n - done);
+        if (part.ids) part.ids += done;
+        if (part.embeddings) part.embeddings += (size_t)done * hidden;
+        if (done + part.n < call->n) part.output = REEL_OUTPUT_NONE;
+        status = run_eval(s, &part, err);
+        done += part.n;
+    }
+    return status;
+}
+
 /* The backend's part of reel_session_eval: what was pending, then the new positions. */
 static enum reel_status evaluate_new(struct reel_session *s, const struct reel_eval *eval,
                                      struct reel_error *err) {
@@ -375,7 +447,7 @@ static enum reel_status evaluate_new(struct reel_session *s, const struct reel_e
     session_start_progress(s, s->length - s->n_evaluated + eval->n);
     enum reel_status status = evaluate_to(s, s->length, false, err);
     if (status != REEL_OK) return status;
-    status = run_eval(s, &call, err);
+    status = run_in_slices(s, &call, err);
     if (status != REEL_OK) {
         s->n_evaluated = session_resume_at(s, s->n_evaluated);
         return status;
@@ -404,6 +476,7 @@ enum reel_status reel_session_eval(struct reel_session *s, const struct reel_eva
     if (status != REEL_OK) return status;
     for (int i = 0; i < eval.n; i++)
         s->ids[s->length + i] = eval.ids ? eval.ids[i] : -1;
+    if (eval.n > 1) s->read_from = s->length, s->read_to = s->length + eval.n;
     s->length += eval.n;
     s->n_evaluated = s->length;
     return REEL_OK;

@@ -20,6 +20,9 @@ struct reel_session {
     int32_t *ids; /* [max_context], -1 for a position given as an embedding */
     int length;
     int n_evaluated;
+    int read_from,
+        read_to;        /* the last positions that were evaluated at once; behind them one by one */
+    int again_to;       /* up to here positions are to be evaluated as they were before */
     double turn_ms;     /* that the last evaluation took */
     int piece;          /* positions that take about a turn; 0: not known yet */
     float *logits;      /* f32 [vocab] */
@@ -64,6 +67,11 @@ enum reel_status session_need_logits(struct reel_session *session, struct reel_e
 
 /* From how many of the first n positions evaluation goes on. */
 int session_resume_at(const struct reel_session *session, int n);
+
+/* After decoding, which may have gone beyond what was taken: evaluation goes on from where it can.
+ * Positions between that and n_evaluated are evaluated once more, at once or one by one as they
+ * were, since other cuts may round otherwise. Where a backend decodes by itself, as it likes. */
+void session_go_back(struct reel_session *session);
 
 /* Appends an id that is not evaluated yet. There must be room. */
 void session_append(struct reel_session *session, int32_t id);

@@ -140,7 +140,7 @@ enum reel_status reel_session_snapshot(const struct reel_session *s, void *bytes
 /* ---- reading ---- */
 
 static void empty(struct reel_session *s) {
-    s->length = s->n_evaluated = 0;
+    s->length = s->n_evaluated = s->read_from = s->read_to = s->again_to = 0;
     s->has_logits = false;
 }
 
@@ -222,7 +222,7 @@ static enum reel_status restore(struct reel_session *s, const unsigned char *fro
     turn_give(&turn);
     if (status != REEL_OK) return status;
     s->length = h.length;
-    s->n_evaluated = h.n_evaluated;
+    s->n_evaluated = s->read_from = s->read_to = h.n_evaluated;
     s->has_logits = h.n_logits > 0;
     return REEL_OK;
 }
@@ -264,6 +264,9 @@ enum reel_status reel_session_copy(struct reel_session *dst, const struct reel_s
                (size_t)src->model->model.config.vocab * sizeof *src->logits);
     dst->length = src->length;
     dst->n_evaluated = src->n_evaluated;
+    dst->read_from = src->read_from;
+    dst->read_to = src->read_to;
+    dst->again_to = src->again_to;
     dst->has_logits = src->has_logits;
     return REEL_OK;
 }

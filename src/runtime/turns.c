@@ -11,16 +11,19 @@
  * signal handlers may call it) and whether the holder's callback has outlasted its turn. */
 enum { LOOK_MS = 20 };
 enum { SHARED_MS = 100 };
+#define LEAST_MS 1.0 /* of an even turn */
 
 struct turns {
+    bool even;
     pthread_mutex_t mutex;
+    double before_ms;    /* how long the last turn lasted */
     struct turn *holder; /* NULL: nobody; the queue is empty then */
     struct turn *first, *last;
     atomic_int n_waiting;   /* changed with the mutex held, read without; likewise: */
     atomic_llong waited_ms; /* when somebody's wait ended the last time */
 };
 
-enum reel_status turns_open(struct turns **out, struct reel_error *err) {
+enum reel_status turns_open(struct turns **out, bool even, struct reel_error *err) {
     struct turns *t = NULL;
     *out = NULL;
     enum reel_status status = mem_zeroed(&t, 1, sizeof *t, "the turns of sessions", err);
@@ -30,6 +33,8 @@ enum reel_status turns_open(struct turns **out, struct reel_error *err) {
         return err_memory(err, "a mutex", sizeof t->mutex);
     }
     atomic_init(&t->waited_ms, -SHARED_MS);
+    t->before_ms = TURN_MS;
+    t->even = even;
     *out = t;
     return REEL_OK;
 }
@@ -40,22 +45,41 @@ void turns_close(struct turns *t) {
     mem_free(t);
 }
 
+/* ---- waiting ---- */
+
+void look_open(pthread_cond_t *condition) {
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(condition, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+}
+
+void look_wait(pthread_cond_t *condition, pthread_mutex_t *mutex) {
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_nsec += LOOK_MS * 1000000L;
+    if (until.tv_nsec >= 1000000000L) until.tv_sec++, until.tv_nsec -= 1000000000L;
+    (void)pthread_cond_timedwait(condition, mutex, &until);
+}
+
 /* ---- with the mutex held ---- */
 
 static void begin(struct turns *t, struct turn *turn) {
     t->holder = turn;
     turn->lent = false;
     turn->since_ms = clock_ms();
+    turn->limit_ms = TURN_MS;
+    if (t->even && t->before_ms < TURN_MS)
+        turn->limit_ms = t->before_ms > LEAST_MS ? t->before_ms : LEAST_MS;
 }
 
 static void join_queue(struct turns *t, struct turn *turn) {
-    turn->next = NULL;
+    struct turn **link = turn->ahead || !t->last ? &t->first : &t->last->next;
     turn->granted = false;
-    if (t->last)
-        t->last->next = turn;
-    else
-        t->first = turn;
-    t->last = turn;
+    turn->next = *link;
+    *link = turn;
+    if (!turn->next) t->last = turn;
     atomic_fetch_add_explicit(&t->n_waiting, 1, memory_order_relaxed);
 }
 
@@ -75,6 +99,7 @@ static void leave_queue(struct turns *t, const struct turn *turn) {
 /* Hands the turn to the first of the queue, or to nobody. */
 static void hand_over(struct turns *t) {
     struct turn *next = t->first;
+    t->before_ms = clock_ms() - t->holder->since_ms;
     t->holder = NULL;
     if (!next) return;
     leave_queue(t, next);
@@ -91,34 +116,21 @@ static bool may_be_taken_over(const struct turns *t) {
            (holder->lent && clock_ms() - holder->since_ms >= TURN_MS);
 }
 
-static struct timespec soon(void) {
-    struct timespec at;
-    clock_gettime(CLOCK_MONOTONIC, &at);
-    at.tv_nsec += LOOK_MS * 1000000L;
-    if (at.tv_nsec >= 1000000000L) at.tv_sec++, at.tv_nsec -= 1000000000L;
-    return at;
-}
-
 /* False: cancelled, and out of the queue. */
 static bool wait_for_turn(struct turns *t, struct turn *turn) {
     for (;;) {
         if (!turn->granted && may_be_taken_over(t)) hand_over(t);
         if (turn->granted) return true;
         if (turn->cancel && atomic_load(turn->cancel)) break;
-        const struct timespec until = soon();
-        (void)pthread_cond_timedwait(turn->granted_to, &t->mutex, &until);
+        look_wait(turn->granted_to, &t->mutex);
     }
     leave_queue(t, turn);
     return false;
 }
 
 static bool queue_up(struct turns *t, struct turn *turn) {
-    pthread_condattr_t monotonic;
     pthread_cond_t granted;
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&granted, &monotonic); /* on Linux neither takes memory nor fails */
-    pthread_condattr_destroy(&monotonic);
+    look_open(&granted);
     turn->granted_to = &granted;
     join_queue(t, turn);
     const bool got = wait_for_turn(t, turn);
@@ -172,7 +184,7 @@ bool turns_are_shared(const struct turns *t) {
 
 bool turn_is_over(const struct turn *turn) {
     return turn->held && atomic_load_explicit(&turn->turns->n_waiting, memory_order_relaxed) > 0 &&
-           clock_ms() - turn->since_ms >= TURN_MS;
+           clock_ms() - turn->since_ms >= turn->limit_ms;
 }
 
 bool turn_pass(struct turn *turn) {

@@ -4,8 +4,11 @@
  *
  * A turn is one call of the backend. While others wait it lasts at most TURN_MS, or as long as what
  * cannot be divided: one token, one chunk of a prompt, one pass over texts, one run of the audio
- * tower. A decoding ends early (turn_is_over), an evaluation passes the turn on between its chunks
- * (turn_pass). While nobody waits a turn has no end and costs an uncontended mutex.
+ * tower. The sessions that decode together (passes.h) are one of those who take turns, and the
+ * first to have the next one: each prompt that is read beside them holds them up for one turn,
+ * however many prompts wait. A decoding ends early (turn_is_over), an evaluation passes the turn on
+ * between its chunks (turn_pass). While nobody waits a turn has no end and costs an uncontended
+ * mutex.
  *
  * A callback of the caller may take any time, and may use another session of the same model. It
  * runs with the turn lent (turn_lend, turn_resume): after TURN_MS whoever waits takes it over, and
@@ -29,16 +32,21 @@ struct turns;
 struct turn {
     struct turns *turns; /* of the last turn_take; NULL: the backend needs no turns */
     const atomic_bool *cancel;
-    bool held; /* taken and not given back; another may have taken a lent one over */
+    bool ahead; /* set by its owner, of one turn of a model: goes before those who wait already */
+    bool held;  /* taken and not given back; another may have taken a lent one over */
     pthread_cond_t *granted_to; /* while it waits. This and what follows: guarded by turns->mutex */
     struct turn *next;          /* in the queue */
     bool granted;
     bool lent;
     double since_ms; /* when the turn began */
+    double limit_ms; /* how long it may last while others wait */
     pthread_t thread;
 };
 
-enum reel_status turns_open(struct turns **out, struct reel_error *err);
+/* `even`: prompts are read in slices of a turn each, and while others wait every other turn lasts
+ * as long as the one before it, so that neither prompts nor decoding have more than half of the
+ * time. */
+enum reel_status turns_open(struct turns **out, bool even, struct reel_error *err);
 void turns_close(struct turns *turns); /* NULL: nothing */
 
 /* Waits for its turn. REEL_E_CANCELLED soon after *cancel (or NULL) has become true. `turns` NULL:
@@ -51,7 +59,7 @@ void turn_give(struct turn *turn); /* not taken: nothing */
  * may be NULL. */
 bool turns_are_shared(const struct turns *turns);
 
-/* Somebody waits and TURN_MS are over. While nobody waits this is one load. */
+/* Somebody waits and the turn has lasted long enough. While nobody waits this is one load. */
 bool turn_is_over(const struct turn *turn);
 
 /* When it is over, lets those who wait go first. False: cancelled; the turn is gone then. */
@@ -61,5 +69,10 @@ bool turn_pass(struct turn *turn);
  * for a turn that had been taken over; the turn is gone then. */
 void turn_lend(struct turn *turn);
 bool turn_resume(struct turn *turn);
+
+/* For who waits for something that comes with no signal, too, such as a flag of cancellation: a
+ * condition, and a wait for it of at most 20 ms. On Linux neither takes memory nor fails. */
+void look_open(pthread_cond_t *condition);
+void look_wait(pthread_cond_t *condition, pthread_mutex_t *mutex);
 
 #endif

@@ -303,7 +303,7 @@ static bool chat_read(struct chat *c, struct exchange *x, const json_t *json) {
            refuse_media(x, json) && chat_prompt_read(&c->prompt, x, json);
 }
 
-static const struct chat_writer writer = { on_piece, on_token, on_begin, on_end };
+static const struct chat_writer writer = { on_piece, on_token, on_begin, on_end, NULL };
 
 void handle_chat(struct exchange *x) {
     struct chat c = { .created = (int64_t)time(NULL) };

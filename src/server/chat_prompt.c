@@ -195,6 +195,27 @@ static bool read_message(struct chat_prompt *p, struct exchange *x, const json_t
     return true;
 }
 
+/* Whether the assistant's turn is opened behind the messages, or its last one goes on; vLLM's
+ * fields, and one of reel's own. */
+static bool read_opening(struct chat_prompt *p, struct exchange *x, const json_t *json) {
+    const char *last = p->messages[p->n - 1].role;
+    bool opens = false, closed = false;
+    if (json_is_false(json_object_get(json, "add_generation_prompt"))) closed = true;
+    if (!field_bool(x, json, "add_generation_prompt", &opens) ||
+        !field_bool(x, json, "no_generation_prompt", &closed) ||
+        !field_bool(x, json, "continue_final_message", &p->options.continue_final_message))
+        return false;
+    p->options.no_generation_prompt = closed;
+    if (!p->options.continue_final_message) return true;
+    if (opens)
+        return field_refuse(x, "continue_final_message",
+                            "and add_generation_prompt cannot both be true");
+    if (strcmp(last, "assistant") != 0)
+        return field_refuse(x, "continue_final_message",
+                            "wants the assistant's message as the last one, found %s's", last);
+    return true;
+}
+
 bool chat_prompt_read(struct chat_prompt *p, struct exchange *x, const json_t *json) {
     const json_t *messages = json_object_get(json, "messages");
     size_t n = json_array_size(messages);
@@ -205,8 +226,7 @@ bool chat_prompt_read(struct chat_prompt *p, struct exchange *x, const json_t *j
         return no_memory(x);
     for (size_t i = 0; i < n; i++)
         if (!read_message(p, x, json_array_get(messages, i), &p->messages[p->n++])) return false;
-    return read_tools(p, x, json) && read_thinking(p, x, json) &&
-           field_bool(x, json, "no_generation_prompt", &p->options.no_generation_prompt);
+    return read_tools(p, x, json) && read_thinking(p, x, json) && read_opening(p, x, json);
 }
 
 void chat_prompt_release(struct chat_prompt *p) {

@@ -15,7 +15,8 @@ struct chat_prompt {
     int n_kept, most_kept;
 };
 
-/* From "messages", "tools", "tool_choice", "chat_template_kwargs" and "reasoning_effort". Texts are
+/* From "messages", "tools", "tool_choice", "chat_template_kwargs", "reasoning_effort",
+ * "add_generation_prompt", "no_generation_prompt" and "continue_final_message". Texts are
  * borrowed from the JSON. Answers 400 and gives false for what is not allowed. */
 bool chat_prompt_read(struct chat_prompt *p, struct exchange *x, const json_t *json);
 void chat_prompt_release(struct chat_prompt *p);

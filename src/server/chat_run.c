@@ -47,6 +47,7 @@ static void finish_reader(struct chat_answer_run *run) {
 static bool on_token(void *user, const struct reel_token *token) {
     struct chat_answer_run *run = user;
     const bool last = ++run->n_tokens == run->request->max_tokens;
+    if (run->writer->comes) run->writer->comes(run->user, token);
     if (run->reader)
         run->status =
             reel_answer_reader_push(run->reader, token->text, token->text_bytes, run->err);

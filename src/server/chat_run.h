@@ -23,6 +23,8 @@ struct chat_writer {
     /* An answer begins, and ends; finish is "stop", "length" or "tool_calls". */
     void (*begin)(void *user, int choice);
     void (*end)(void *user, int choice, const struct text_outcome *outcome, const char *finish);
+    /* A token comes, before its pieces; may be NULL. */
+    void (*comes)(void *user, const struct reel_token *token);
 };
 
 /* Takes a session, evaluates the prompt and generates every answer. Before the first token a

@@ -37,7 +37,7 @@ bool fields_body(struct exchange *x, json_t **out) {
         api_error(x, 413, NULL, NULL, "the body has more than %zu values", MOST_VALUES);
         return false;
     }
-    if (json_read_lenient(out, "the body", body, n, &err) != REEL_OK) {
+    if (json_read_request(out, "the body", body, n, &err) != REEL_OK) {
         api_error(x, 400, NULL, NULL, "%s", err.text);
         return false;
     }

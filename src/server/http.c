@@ -123,7 +123,10 @@ static void take_socket(void *user, struct MHD_Connection *connection, void *req
     (void)request;
     const int on = 1; /* with TLS the handler's socket is another one, which cannot ask for this */
     (void)setsockopt(x->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    watch_upgraded(x->server->watch, x->fd);
+    /* Without TLS the handler sees that the client leaves. With it the library (0.9.75) does not
+     * tell the handler's socket, until it cannot send: so the client's socket stays in the watch.
+     */
+    if (!x->server->options.tls_cert) watch_upgraded(x->server->watch, x->fd);
     pthread_mutex_lock(&x->lock);
     x->connection = NULL;
     if (x->abandoned || x->gone) {

@@ -2,6 +2,8 @@
 
 #include "server/json_out.h"
 
+#include <string.h>
+
 enum reel_status logprobs_number(struct buffer *out, float logprob, struct reel_error *err) {
     return buffer_printf(out, err, "%.6g", logprob > -9999 ? (double)logprob : -9999.0);
 }
@@ -33,6 +35,56 @@ enum reel_status logprobs_chat_token(struct buffer *out, const struct reel_token
         if (status == REEL_OK) status = buffer_text(out, "}", err);
     }
     return status == REEL_OK ? buffer_text(out, "]}", err) : status;
+}
+
+/* ---- responses ---- */
+
+struct mark {
+    size_t end;    /* of its JSON in the queue's tokens */
+    size_t n_text; /* bytes that the token stands for */
+};
+
+enum reel_status logprobs_queue_add(struct logprobs_queue *q, const struct reel_tokenizer *tok,
+                                    const struct reel_token *token, struct reel_error *err) {
+    struct buffer one = { 0 };
+    struct mark mark = { 0 };
+    enum reel_status status = logprobs_chat_token(&one, tok, token, err);
+    if (status == REEL_OK) status = buffer_append(&q->tokens, one.bytes, one.size, err);
+    buffer_release(&one);
+    if (status != REEL_OK) return status;
+    (void)reel_token_bytes(tok, token->id, &mark.n_text);
+    mark.end = q->tokens.size;
+    return buffer_append(&q->marks, &mark, sizeof mark, err);
+}
+
+enum reel_status logprobs_queue_take(struct logprobs_queue *q, struct buffer *out, size_t n_text,
+                                     bool begins, struct reel_error *err) {
+    const size_t n = q->marks.size / sizeof(struct mark);
+    enum reel_status status = REEL_OK;
+    size_t left = 0, begin = 0;
+    struct mark mark;
+    for (size_t i = 0; i < n; i++) {
+        memcpy(&mark, q->marks.bytes + i * sizeof mark, sizeof mark);
+        left += mark.n_text;
+    }
+    for (size_t i = 0; i < n && status == REEL_OK; i++) {
+        memcpy(&mark, q->marks.bytes + i * sizeof mark, sizeof mark);
+        left -= mark.n_text;
+        begins = begins && left >= n_text;
+        if (!begins && out->size) status = buffer_text(out, ",", err);
+        if (!begins && status == REEL_OK)
+            status = buffer_append(out, q->tokens.bytes + begin, mark.end - begin, err);
+        begin = mark.end;
+    }
+    logprobs_queue_empty(q);
+    return status;
+}
+
+void logprobs_queue_empty(struct logprobs_queue *q) { q->tokens.size = q->marks.size = 0; }
+
+void logprobs_queue_release(struct logprobs_queue *q) {
+    buffer_release(&q->tokens);
+    buffer_release(&q->marks);
 }
 
 /* ---- completions ---- */

@@ -203,6 +203,7 @@ static const char *stop_reason(const struct text_outcome *o, const char *finish)
     case REEL_STOP_MAX_TOKENS:
         return "max_tokens";
     case REEL_STOP_CONTEXT:
+    case REEL_STOP_MEMORY:
         return "model_context_window_exceeded";
     default:
         return "end_turn";
@@ -263,7 +264,7 @@ static bool read_request(struct message *m, const json_t *json) {
            chat_prompt_read(&m->prompt, m->text.x, json);
 }
 
-static const struct chat_writer writer = { on_piece, on_token, on_begin, on_end };
+static const struct chat_writer writer = { on_piece, on_token, on_begin, on_end, NULL };
 
 void handle_messages(struct exchange *x) {
     struct message m = { 0 };

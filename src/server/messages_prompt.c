@@ -113,16 +113,11 @@ static bool read_message(struct reading *r, json_t *message) {
     return good;
 }
 
-static bool read_messages(struct reading *r, const json_t *json) {
+static bool read_messages(struct reading *r, const json_t *json, json_t *chat) {
     const json_t *messages = json_object_get(json, "messages");
     json_t *system = json_object_get(json, "system");
     const size_t n = json_array_size(messages);
     if (n == 0) return field_refuse(r->x, "messages", "must be a list of messages");
-    const char *last = string_of(json_array_get(messages, n - 1), "role");
-    if (last && strcmp(last, "assistant") == 0)
-        return field_refuse(r->x, "messages",
-                            "ends with the assistant's; this server does not go on inside an "
-                            "answer");
     if (system && !json_is_null(system)) {
         if (!json_is_string(system) && !json_is_array(system))
             return field_refuse(r->x, "system", "must be a text or a list of text blocks");
@@ -131,6 +126,12 @@ static bool read_messages(struct reading *r, const json_t *json) {
     }
     for (size_t i = 0; i < n; i++)
         if (!read_message(r, json_array_get(messages, i))) return false;
+    const char *last = string_of(json_array_get(messages, n - 1), "role");
+    if (strcmp(last, "assistant") != 0) return true;
+    const json_t *begun = json_array_get(r->messages, json_array_size(r->messages) - 1);
+    if (json_object_get(begun, "tool_calls"))
+        return field_refuse(r->x, "messages", "ends with a tool_use, which has no tool_result yet");
+    keep(r, json_object_set_new(chat, "continue_final_message", json_true()));
     return true;
 }
 
@@ -205,7 +206,9 @@ json_t *messages_to_chat(struct exchange *x, const json_t *json) {
     json_object_del(chat, "n"); /* one answer, always */
     json_object_del(chat, "tools");
     json_object_del(chat, "tool_choice");
-    bool good = read_messages(&r, json) && read_tools(&r, json, chat) &&
+    json_object_del(chat, "add_generation_prompt");
+    json_object_del(chat, "continue_final_message");
+    bool good = read_messages(&r, json, chat) && read_tools(&r, json, chat) &&
                 read_choice(&r, json, chat) && read_thinking(&r, json, chat) &&
                 refuse_format(&r, json);
     keep(&r, json_object_set_new(chat, "messages", r.messages));

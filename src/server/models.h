@@ -22,6 +22,7 @@ struct served_model {
     bool embeds;               /* its files say that it embeds */
     int context;               /* positions of each session */
     int64_t created;           /* seconds of 1970 */
+    atomic_uint eval_ns;       /* that a position of a prompt takes, lately; 0: not known yet */
     struct session_pool *pool; /* of sessions for text */
 };
 

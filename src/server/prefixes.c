@@ -3,6 +3,7 @@
  * Whoever can write into the folder can put anything into a file: nothing in it is trusted. */
 #include "server/prefixes.h"
 
+#include "base/clock.h"
 #include "base/memory.h"
 #include "base/sha256.h"
 
@@ -24,13 +25,15 @@
 #define KEY_CHARS  16
 #define NAME_BYTES 48 /* KEY-HASH.prefix */
 #define LOOK_MS    500
+#define READ_NS    1000 /* a KiB of a file, read and restored: until it was measured */
 
 static const char magic[8] = { 'r', 'e', 'e', 'l', 'p', 'f', 'x', '1' };
 
 struct head {
     char magic[8];
     char key[KEY_CHARS]; /* of the model */
-    uint32_t n_ids, zero;
+    uint32_t n_ids;
+    uint32_t eval_ns; /* what evaluating one of them took; 0: not known */
     uint64_t snapshot_bytes;
 };
 _Static_assert(sizeof(struct head) == 40, "a file's head has no holes");
@@ -39,6 +42,7 @@ struct prefix {
     char name[NAME_BYTES], key[KEY_CHARS];
     int32_t *ids; /* [n_ids] */
     int n_ids;
+    unsigned eval_ns;
     size_t bytes; /* of the file */
     int64_t used; /* nanoseconds of 1970 */
 };
@@ -50,6 +54,7 @@ struct prefixes {
     struct prefix *all;   /* [n] */
     int n;
     size_t bytes;
+    double read_ns; /* a KiB of a file takes, lately */
     pthread_cond_t wake;
     pthread_t thread;
     bool running, over;
@@ -128,7 +133,7 @@ static bool read_whole(int fd, void *bytes, size_t n, off_t at) {
 /* The head of a file of this size, and whether it can be one. */
 static bool read_head(int fd, struct head *head, size_t size) {
     if (size < sizeof *head || !read_whole(fd, head, sizeof *head, 0)) return false;
-    if (memcmp(head->magic, magic, sizeof magic) != 0 || head->zero) return false;
+    if (memcmp(head->magic, magic, sizeof magic) != 0) return false;
     for (int i = 0; i < KEY_CHARS; i++)
         if (!strchr("0123456789abcdef", head->key[i]) || !head->key[i]) return false;
     if (head->n_ids == 0 || head->n_ids > MOST_IDS) return false;
@@ -161,6 +166,7 @@ static bool list_file(struct prefixes *p, const char *name) {
         snprintf(f.name, sizeof f.name, "%s", name);
         memcpy(f.key, head.key, KEY_CHARS);
         f.n_ids = (int)head.n_ids;
+        f.eval_ns = head.eval_ns;
         f.bytes = size;
         f.used = nanoseconds(about.st_mtim);
         good = make_room(p, size) && add(p, &f);
@@ -237,6 +243,7 @@ enum reel_status prefixes_open(struct prefixes **out, const struct prefixes_opti
     if (status != REEL_OK) return status;
     p->options = *options;
     p->folder = -1;
+    p->read_ns = READ_NS;
     pthread_mutex_init(&p->lock, NULL);
     pthread_cond_init(&p->wake, NULL);
     status = open_folder(p, err);
@@ -286,15 +293,27 @@ static void key_of(const struct served_model *m, char key[KEY_CHARS]) {
     memcpy(key, hex, KEY_CHARS);
 }
 
-/* Of files that a session of `room` positions can hold. */
-static bool find(struct prefixes *p, const char key[KEY_CHARS], int room, int held,
-                 const int32_t *ids, size_t n_ids, char name[NAME_BYTES]) {
+/* Whether so many ids take longer to evaluate than a file takes to read. The lock is held. */
+static bool pays(const struct prefixes *p, int n_ids, unsigned eval_ns, size_t bytes) {
+    return eval_ns == 0 || (double)n_ids * eval_ns > (double)bytes / 1024 * p->read_ns;
+}
+
+/* Of files that a session of `room` positions can hold. What one pass of reading took is believed
+ * less each time that a file is passed over for it: it may have been a slow one. */
+static bool find(struct prefixes *p, const struct served_model *m, const char key[KEY_CHARS],
+                 int room, int held, const int32_t *ids, size_t n_ids, char name[NAME_BYTES]) {
+    const unsigned eval_ns = atomic_load(&m->eval_ns);
     int best = -1, most = held + PREFIX_GAIN_LEAST - 1;
     pthread_mutex_lock(&p->lock);
     for (int i = 0; i < p->n; i++) {
         if (memcmp(p->all[i].key, key, KEY_CHARS) != 0 || p->all[i].n_ids > room) continue;
-        const int n = common(&p->all[i], ids, n_ids);
+        const struct prefix *f = &p->all[i];
+        const int n = common(f, ids, n_ids);
         if (n <= most) continue;
+        if (!pays(p, n - held, eval_ns ? eval_ns : f->eval_ns, f->bytes)) {
+            p->read_ns = (15 * p->read_ns + READ_NS) / 16;
+            continue;
+        }
         most = n;
         best = i;
     }
@@ -341,6 +360,12 @@ static char *read_snapshot(struct prefixes *p, const char *name, size_t *n, cons
     return bytes;
 }
 
+static void note_reading(struct prefixes *p, size_t n, double ms) {
+    pthread_mutex_lock(&p->lock);
+    p->read_ns = (p->read_ns + ms * 1e6 * 1024 / (double)n) / 2;
+    pthread_mutex_unlock(&p->lock);
+}
+
 bool prefixes_restore(struct prefixes *p, const struct served_model *m,
                       struct reel_session *session, int held, const int32_t *ids, size_t n_ids) {
     struct reel_error err = { 0 };
@@ -349,12 +374,14 @@ bool prefixes_restore(struct prefixes *p, const struct served_model *m,
     size_t n = 0;
     if (!p || n_ids < PREFIX_GAIN_LEAST) return false;
     key_of(m, key);
-    if (!find(p, key, reel_session_max_context(session), held, ids, n_ids, name)) return false;
+    if (!find(p, m, key, reel_session_max_context(session), held, ids, n_ids, name)) return false;
+    const double start = clock_ms();
     char *bytes = read_snapshot(p, name, &n, &why);
     bool done = false;
     if (bytes) {
         const enum reel_status status = reel_session_restore(session, bytes, n, &err);
         done = status == REEL_OK;
+        if (done) note_reading(p, n, clock_ms() - start);
         if (!done && status != REEL_E_MEMORY) why = err.text;
     }
     mem_free(bytes);
@@ -413,7 +440,7 @@ static bool has_nearly(struct prefixes *p, const char key[KEY_CHARS], const int3
 }
 
 static void save(struct prefixes *p, struct prefix *f, const void *snapshot, size_t n) {
-    struct head head = { .n_ids = (uint32_t)f->n_ids, .snapshot_bytes = n };
+    struct head head = { .n_ids = (uint32_t)f->n_ids, .eval_ns = f->eval_ns, .snapshot_bytes = n };
     struct timespec now;
     memcpy(head.magic, magic, sizeof magic);
     memcpy(head.key, f->key, KEY_CHARS);
@@ -435,7 +462,8 @@ static void save(struct prefixes *p, struct prefix *f, const void *snapshot, siz
 }
 
 void prefixes_save(struct prefixes *p, const struct served_model *m, struct reel_session *session) {
-    struct prefix f = { .n_ids = reel_session_length(session) };
+    struct prefix f = { .n_ids = reel_session_length(session),
+                        .eval_ns = atomic_load(&m->eval_ns) };
     const int32_t *ids = reel_session_ids(session);
     char hex[SHA256_HEX];
     if (f.n_ids < PREFIX_LEAST || f.n_ids > MOST_IDS) return;
@@ -443,6 +471,10 @@ void prefixes_save(struct prefixes *p, const struct served_model *m, struct reel
     if (has_nearly(p, f.key, ids, f.n_ids)) return;
     const size_t n_bytes = (size_t)f.n_ids * sizeof *ids, n = reel_session_snapshot_bytes(session);
     if (n == 0 || n > p->options.most_bytes) return;
+    pthread_mutex_lock(&p->lock);
+    const bool good = pays(p, f.n_ids, f.eval_ns, n);
+    pthread_mutex_unlock(&p->lock);
+    if (!good) return;
     sha256_hex(ids, n_bytes, hex);
     snprintf(f.name, sizeof f.name, "%.16s-%.16s.prefix", f.key, hex);
     f.ids = mem_alloc(n_bytes);

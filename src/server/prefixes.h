@@ -26,12 +26,14 @@ void prefixes_end(struct prefixes *p);
 void prefixes_close(struct prefixes *p);
 
 /* Makes the session hold the ids of a file, where they share at least PREFIX_GAIN_LEAST more ids
- * with these than `held`, which the session shares already. Whether it did: the session may hold
- * nothing where it did not. */
+ * with these than `held`, which the session shares already, and reading the file takes less time
+ * than evaluating those, as far as is known. Whether it did: the session may hold nothing where it
+ * did not. */
 bool prefixes_restore(struct prefixes *p, const struct served_model *m,
                       struct reel_session *session, int held, const int32_t *ids, size_t n_ids);
 
-/* Writes what the session holds, unless a file has nearly all of it. Takes the place of files that
+/* Writes what the session holds, unless a file has nearly all of it or reading it would take longer
+ * than evaluating it. Takes the place of files that
  * hold a beginning of it. Nothing else may use the session meanwhile. */
 void prefixes_save(struct prefixes *p, const struct served_model *m, struct reel_session *session);
 

@@ -4,6 +4,7 @@
 #include "server/chat_run.h"
 #include "server/handlers.h"
 #include "server/json_out.h"
+#include "server/logprobs.h"
 #include "server/responses_prompt.h"
 
 #include "base/memory.h"
@@ -28,6 +29,11 @@ struct response {
     int n_reasoning;     /* tokens */
     struct buffer piece; /* all of the open item's text, of which n_told have gone out */
     size_t n_told;
+    /* Where they are asked for: tokens whose text has not come yet, and the open message's as JSON,
+     * of which logprobs_told bytes have gone out. */
+    struct logprobs_queue waiting;
+    struct buffer logprobs;
+    size_t logprobs_told;
     struct buffer name;  /* of an open call, as JSON */
     struct buffer items; /* those that have ended, as JSON */
     struct buffer out;
@@ -98,10 +104,12 @@ static void write_echo(struct response *r, const json_t *json) {
     note(r, buffer_text(&r->echo, ",\"reasoning\":{\"summary\":null", NULL));
     echo_value(r, "effort", effort, "null");
     note(r, buffer_printf(&r->echo, NULL,
-                          "},\"temperature\":%.6g,\"top_p\":%.6g,\"parallel_tool_calls\":true,"
+                          "},\"temperature\":%.6g,\"top_p\":%.6g,\"top_logprobs\":%d,"
+                          "\"parallel_tool_calls\":true,"
                           "\"previous_response_id\":null,\"background\":false,\"store\":false,"
                           "\"truncation\":\"disabled\",\"text\":{\"format\":{\"type\":\"text\"}}",
-                          (double)s->temperature, s->top_p > 0 ? (double)s->top_p : 1.0));
+                          (double)s->temperature, s->top_p > 0 ? (double)s->top_p : 1.0,
+                          r->text.n_top));
 }
 
 /* ---- events ---- */
@@ -139,10 +147,24 @@ static void put_item_id(struct response *r) {
                           r->n_items - 1));
 }
 
+/* Of the open message, the tokens' behind `from`, which is 0 or an end that was told. */
+static void put_logprobs(struct response *r, size_t from) {
+    const struct buffer *all = &r->logprobs;
+    if (from > 0 && from < all->size) from++; /* a comma */
+    put(r, "\"logprobs\":[");
+    if (from < all->size)
+        note(r, buffer_append(&r->out, all->bytes + from, all->size - from, NULL));
+    put(r, "],");
+}
+
 static void put_part(struct response *r) {
-    put(r, r->item == REASONING
-               ? "{\"type\":\"reasoning_text\",\"text\":"
-               : "{\"type\":\"output_text\",\"annotations\":[],\"logprobs\":[],\"text\":");
+    if (r->item == REASONING) {
+        put(r, "{\"type\":\"reasoning_text\",");
+    } else {
+        put(r, "{\"type\":\"output_text\",\"annotations\":[],");
+        put_logprobs(r, 0);
+    }
+    put(r, "\"text\":");
     put_text(r);
     put(r, "}");
 }
@@ -182,7 +204,6 @@ static void begin_text_event(struct response *r, const char *suffix) {
     put(r, "\"item_id\":");
     put_item_id(r);
     put(r, r->item == CALL ? "," : ",\"content_index\":0,");
-    if (r->item == MESSAGE && !is_part) put(r, "\"logprobs\":[],");
 }
 
 static void item_event(struct response *r, const char *type, const char *status) {
@@ -203,15 +224,18 @@ static void part_event(struct response *r, const char *type) {
 static void tell_delta(struct response *r) {
     if (r->item == NO_ITEM || r->n_told == r->piece.size) return;
     begin_text_event(r, "delta");
+    if (r->item == MESSAGE) put_logprobs(r, r->logprobs_told);
     put(r, "\"delta\":");
     put_string(r, r->piece.bytes + r->n_told, r->piece.size - r->n_told);
     end_event(r);
     r->n_told = r->piece.size;
+    r->logprobs_told = r->logprobs.size;
 }
 
 static void tell_end(struct response *r, const char *status) {
     tell_delta(r);
     begin_text_event(r, "done");
+    if (r->item == MESSAGE) put_logprobs(r, 0);
     if (r->item == CALL) note(r, buffer_printf(&r->out, NULL, "\"name\":%s,", r->name.bytes));
     put(r, r->item == CALL ? "\"arguments\":" : "\"text\":");
     put_text(r);
@@ -230,6 +254,7 @@ static void close_item(struct response *r, const char *status) {
         note(r, buffer_append(&r->items, r->out.bytes + before, r->out.size - before, NULL));
     r->out.size = before;
     r->piece.size = r->n_told = 0;
+    r->logprobs.size = r->logprobs_told = 0;
     r->item = NO_ITEM;
 }
 
@@ -244,6 +269,21 @@ static void open_item(struct response *r, enum item item) {
 
 /* ---- the writer ---- */
 
+static void on_comes(void *user, const struct reel_token *token) {
+    struct response *r = user;
+    if (r->text.logprobs)
+        note(r, logprobs_queue_add(&r->waiting, reel_model_tokenizer(r->text.model->model), token,
+                                   NULL));
+}
+
+/* The open item gets n more bytes: what waits are its tokens. Thoughts have no list for them. */
+static void take_logprobs(struct response *r, size_t n) {
+    if (r->item == MESSAGE)
+        note(r, logprobs_queue_take(&r->waiting, &r->logprobs, n, r->piece.size == 0, NULL));
+    else
+        logprobs_queue_empty(&r->waiting);
+}
+
 static void on_piece(void *user, enum chat_piece kind, int call, const char *text, size_t n) {
     struct response *r = user;
     const enum item item = kind == CHAT_REASONING ? REASONING : MESSAGE;
@@ -253,10 +293,12 @@ static void on_piece(void *user, enum chat_piece kind, int call, const char *tex
     case CHAT_CONTENT:
         if (n == 0) break;
         if (r->item != item) open_item(r, item);
+        take_logprobs(r, n);
         note(r, buffer_append(&r->piece, text, n, NULL));
         break;
     case CHAT_CALL_BEGIN:
         close_item(r, "completed");
+        logprobs_queue_empty(&r->waiting);
         r->name.size = 0;
         note(r, json_out_text(&r->name, text, n, NULL));
         if (r->status == REEL_OK) open_item(r, CALL);
@@ -266,6 +308,7 @@ static void on_piece(void *user, enum chat_piece kind, int call, const char *tex
         break;
     case CHAT_CALL_END:
         close_item(r, "completed");
+        logprobs_queue_empty(&r->waiting);
         break;
     }
 }
@@ -314,14 +357,29 @@ static bool find_model(struct response *r, struct exchange *x, const json_t *jso
     return r->text.model != NULL;
 }
 
+/* Values of "include" that this server has nothing for are passed over. */
+static bool read_include(struct response *r, const json_t *chat) {
+    const json_t *include = json_object_get(chat, "include");
+    int64_t top = 0;
+    if (!field_int(r->text.x, chat, "top_logprobs", 0, REEL_MAX_TOP_LOGPROBS, &top)) return false;
+    if (include && !json_is_null(include) && !json_is_array(include))
+        return field_refuse(r->text.x, "include", "must be a list of texts");
+    for (size_t i = 0; i < json_array_size(include); i++) {
+        const char *what = json_string_value(json_array_get(include, i));
+        if (what && strcmp(what, "message.output_text.logprobs") == 0) r->text.logprobs = true;
+    }
+    r->text.n_top = r->text.logprobs ? (int)top : 0;
+    return true;
+}
+
 static bool read_request(struct response *r, const json_t *chat) {
     int64_t most = 0;
     return field_int(r->text.x, chat, "max_output_tokens", 1, INT32_MAX, &most) &&
-           text_request_read(&r->text, r->text.x, chat) &&
+           read_include(r, chat) && text_request_read(&r->text, r->text.x, chat) &&
            chat_prompt_read(&r->prompt, r->text.x, chat);
 }
 
-static const struct chat_writer writer = { on_piece, on_token, on_begin, on_end };
+static const struct chat_writer writer = { on_piece, on_token, on_begin, on_end, on_comes };
 
 void handle_responses(struct exchange *x) {
     struct response r = { .created = (int64_t)time(NULL) };
@@ -338,6 +396,8 @@ void handle_responses(struct exchange *x) {
     buffer_release(&r.piece);
     buffer_release(&r.name);
     buffer_release(&r.items);
+    logprobs_queue_release(&r.waiting);
+    buffer_release(&r.logprobs);
     buffer_release(&r.out);
     chat_prompt_release(&r.prompt);
     text_request_release(&r.text);

@@ -231,6 +231,14 @@ static enum reel_status run_generation(const struct text_request *r, struct reel
     return status;
 }
 
+/* What a position of a prompt takes, from prompts that are long enough to tell. */
+static void note_speed(struct served_model *m, int n, double ms) {
+    if (n < 64) return;
+    const double ns = fmin(fmax(ms * 1e6 / n, 1), 1e9);
+    const unsigned before = atomic_load(&m->eval_ns);
+    atomic_store(&m->eval_ns, (unsigned)(before ? (3.0 * before + ns) / 4 : ns));
+}
+
 enum reel_status text_run(const struct text_request *r, struct reel_session *session,
                           const int32_t *ids, size_t n_ids, int choice,
                           bool (*token)(void *user, const struct reel_token *token), void *user,
@@ -242,6 +250,8 @@ enum reel_status text_run(const struct text_request *r, struct reel_session *ses
     if (exchange_is_gone(r->x)) return err_set(err, REEL_E_CANCELLED, "the client left");
     enum reel_status status = reel_session_sync(session, ids, (int)n_ids, &outcome->n_reused, err);
     outcome->prompt_ms = clock_ms() - start;
+    if (status == REEL_OK)
+        note_speed(r->model, outcome->n_prompt - outcome->n_reused, outcome->prompt_ms);
     if (status == REEL_OK && !r->no_tokens) status = run_generation(r, session, choice, &run, err);
     const double end = clock_ms();
     if (outcome->n_generated) {
@@ -258,7 +268,9 @@ enum reel_status text_run(const struct text_request *r, struct reel_session *ses
 /* ---- what answers say ---- */
 
 const char *text_finish_reason(enum reel_stop_reason reason) {
-    return reason == REEL_STOP_MAX_TOKENS || reason == REEL_STOP_CONTEXT ? "length" : "stop";
+    const bool cut =
+        reason == REEL_STOP_MAX_TOKENS || reason == REEL_STOP_CONTEXT || reason == REEL_STOP_MEMORY;
+    return cut ? "length" : "stop";
 }
 
 static double per_second(int n, double ms) { return ms > 0 ? n / ms * 1e3 : 0; }

@@ -82,19 +82,10 @@ static void reply_tokens(struct exchange *x, const struct tokenize *t) {
     reply(x, status, &out);
 }
 
-/* "messages" of chat, and whether the assistant's turn is opened behind them. */
-static bool read_chat(struct chat_prompt *p, struct exchange *x, const json_t *json) {
-    bool open = true;
-    if (!chat_prompt_read(p, x, json) || !field_bool(x, json, "add_generation_prompt", &open))
-        return false;
-    if (!open) p->options.no_generation_prompt = true;
-    return true;
-}
-
 static void tokenize_chat(struct exchange *x, const json_t *json, struct tokenize *t) {
     struct chat_prompt prompt = { 0 };
     int32_t *ids = NULL;
-    if (read_chat(&prompt, x, json) && chat_prompt_ids(&prompt, x, t->model, &ids, &t->n)) {
+    if (chat_prompt_read(&prompt, x, json) && chat_prompt_ids(&prompt, x, t->model, &ids, &t->n)) {
         t->ids = ids;
         reply_tokens(x, t);
     }
@@ -242,7 +233,7 @@ void handle_apply_template(struct exchange *x) {
     json_t *json = NULL;
     if (!fields_body(x, &json)) return;
     const struct served_model *m = model_of(x, json);
-    if (m && read_chat(&prompt, x, json)) apply_template(x, m, &prompt);
+    if (m && chat_prompt_read(&prompt, x, json)) apply_template(x, m, &prompt);
     chat_prompt_release(&prompt);
     json_decref(json);
 }

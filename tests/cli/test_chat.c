@@ -53,7 +53,7 @@ static void chat(struct screen *s, int columns, const char *tokens, const char *
                 (char *[]){ program, "chat", "demo", "--device", "cpu", "-t", "1",
                             "--chat-template", "chatml", "--temp", "0", "-n",
                             (char *)(uintptr_t)tokens, "-c", (char *)(uintptr_t)context, NULL });
-    screen_see(s, "/help");
+    screen_see(s, "demo (bf16"); /* what stands behind it may go on in the next line */
     screen_see_line(s, ">", 2);
 }
 

@@ -532,19 +532,48 @@ static void bench_says_how_ids_were_picked_and_asked_for(void **state) {
     assert_non_null(strstr(r.out, ",greedy,one call a run,bf16\n"));
     done(r);
     if (sanitized_briefly()) return; /* other words about the same way */
-    r = shell("reel bench demo --device cpu -p 0 -n 0 --pg 4,8 -r 2 -o json");
+    r = shell("reel bench demo --device cpu -p 0 -n 0 --pg 4,8 -r 2 --temp 0.8 "
+              "--one-launch-per-token -o json");
     assert_int_equal(r.status, 0);
     json_t *json = json_loads(r.out, 0, NULL);
     const json_t *row = json_array_get(json_object_get(json, "results"), 0);
     assert_string_equal(json_string_value(json_object_get(row, "test")), "pp4+tg8");
     assert_true(json_number_value(json_object_get(row, "prompt_ts")) > 0);
     assert_true(json_number_value(json_object_get(row, "decode_ts")) > 0);
+    assert_string_equal(json_string_value(json_object_get(json, "ids")), "sampled");
+    assert_string_equal(json_string_value(json_object_get(json, "calls")), "one call a token");
     json_decref(json);
     done(r);
-    r = shell(
-        "reel bench demo --device cpu -p 0 -n 8 -r 2 --temp 0.8 --one-launch-per-token -o csv");
+}
+
+static void bench_measures_several_sessions_at_once(void **state) {
+    (void)state;
+    struct result r =
+        shell("reel bench demo --device cpu --parallel 1,3 -p 8 -n 6 -d 4 -r 1 -o csv");
     assert_int_equal(r.status, 0);
-    assert_non_null(strstr(r.out, ",sampled,one call a token,bf16\n"));
+    assert_non_null(strstr(r.out, ",parallel,8,6,1,18,"));
+    assert_non_null(strstr(r.out, ",parallel,8,6,3,54,"));
+    done(r);
+    if (sanitized_briefly()) return; /* other words about the same way */
+    r = shell("reel bench demo --device cpu --parallel 2 --arrivals -p 20 -n 8 -r 2 -o json");
+    assert_int_equal(r.status, 0);
+    json_t *json = json_loads(r.out, 0, NULL);
+    const json_t *row = json_array_get(json_object_get(json, "results"), 0);
+    assert_string_equal(json_string_value(json_object_get(row, "test")), "arrivals");
+    assert_int_equal(json_integer_value(json_object_get(row, "pl")), 2);
+    assert_int_equal(json_integer_value(json_object_get(row, "n_kv")), 36);
+    const double t_pp = json_number_value(json_object_get(row, "t_pp"));
+    const double read = json_number_value(json_object_get(row, "speed_pp")) * t_pp;
+    assert_true(read > 19.99 && read < 20.01);
+    assert_true(json_is_null(json_object_get(row, "t_tg")));
+    json_decref(json);
+    done(r);
+    r = shell("reel bench demo --device cpu --arrivals");
+    assert_int_equal(r.status, REEL_E_ARGUMENT);
+    assert_string_equal(r.err, "reel: --arrivals is for --parallel\n");
+    done(r);
+    r = shell("reel bench demo --device cpu --parallel 257");
+    assert_int_equal(r.status, REEL_E_ARGUMENT);
     done(r);
 }
 
@@ -676,6 +705,7 @@ int main(void) {
         cmocka_unit_test(thinking_that_the_prompt_opened_shows_its_tag),
         cmocka_unit_test(mistakes_in_chat_commands_end_a_piped_chat),
         cmocka_unit_test(bench_says_how_ids_were_picked_and_asked_for),
+        cmocka_unit_test(bench_measures_several_sessions_at_once),
         cmocka_unit_test(synthesize_writes_a_folder_that_inspect_and_run_open),
         cmocka_unit_test(the_seed_of_synthesize_chooses_the_weights),
         cmocka_unit_test(synthesize_refuses_what_is_there_and_what_it_does_not_know),

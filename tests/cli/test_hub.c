@@ -67,7 +67,7 @@ static void add_gguf(const char *repo, const char *path, bool readable) {
     quantised_gguf(&b);
     for (size_t i = 0; !readable && i + sizeof name < b.n; i++)
         if (memcmp(b.data + i, name, sizeof name - 1) == 0) {
-            b.data[i + sizeof name - 1 + 4 + 16] = 10; /* after rank and extents: Q2_K */
+            b.data[i + sizeof name - 1 + 4 + 16] = 16; /* after rank and extents: IQ2_XXS */
             break;
         }
     fake_hub_add(hub, repo, path, b.data, b.n);
@@ -253,7 +253,7 @@ static void a_gguf_header_refuses_before_the_weights_travel(void **state) {
     expect("reel pull some/gguf", 6, "gemma3");
     assert_true(fake_hub_sent(hub) < 1100000);
     add_gguf("some/q2", "tiny-Q2_K.gguf", false);
-    expect("reel pull some/q2", 6, "Q2_K");
+    expect("reel pull some/q2", 6, "IQ2_XXS");
 }
 
 static void a_repository_without_a_model_says_what_it_has(void **state) {

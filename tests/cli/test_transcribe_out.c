@@ -247,6 +247,49 @@ static void a_folder_gets_a_file_for_each(void **state) {
     expect("grep -c -- '-->' texts/broken.vtt | grep -qx 2", 0, "");
 }
 
+/* ---- several at once ---- */
+
+/* What goes to standard output, standard error and `file` is the same for both lines. */
+static void same_at_once(const char *listen, const char *words, int status) {
+    char line[1000];
+    snprintf(line, sizeof line,
+             "rm -f file; %s%s >one 2>one.err; a=$?; cat file >>one 2>&1; rm -f file; "
+             "%s--parallel 3 %s >three 2>three.err; b=$?; cat file >>three 2>&1; "
+             "cmp one three >&2 && cmp one.err three.err >&2 && test $a = $b && exit $a; exit 99",
+             listen, words, listen, words);
+    expect(line, status, "");
+}
+
+static void several_at_once_come_out_as_one_after_the_other(void **state) {
+    (void)state;
+    same_at_once(LISTEN, "two.pcm none.pcm a.pcm b.pcm two.pcm a.pcm", 3);
+    same_at_once(LISTEN, "two.pcm a.pcm b.pcm -o file", 0);
+    expect("grep -c '" SAID "' file | grep -qx 3", 0, "");
+    same_at_once(LISTEN_F32, "broken.f32 broken.f32", 5);
+    if (sanitized_briefly()) return; /* the same way in other forms */
+    same_at_once(LISTEN, "two.pcm none.pcm a.pcm b.pcm --format verbose_json", 3);
+    same_at_once(LISTEN_F32, "broken.f32 broken.f32 --format json -o file", 5);
+    same_at_once(LISTEN, "two.pcm none.pcm - b.pcm <a.pcm", 3);
+    expect(LISTEN "--parallel 3 a.pcm b.pcm two.pcm --format srt --output-dir at-once", 0, "");
+    expect("grep -c -- '-->' at-once/*.srt | tr '\n' ' ' | "
+           "grep -qx 'at-once/a.srt:1 at-once/b.srt:1 at-once/two.srt:2 '",
+           0, "");
+    expect(LISTEN "--parallel 2 --stream a.pcm b.pcm", 2, "not for --stream and --mic");
+}
+
+/* The first recording never ends. */
+static void what_is_finished_behind_the_first_one_is_kept(void **state) {
+    (void)state;
+    char line[500];
+    snprintf(line, sizeof line,
+             "{ cat two.pcm; sleep %s; } | timeout --preserve-status -s INT %s " LISTEN
+             "--parallel 2 - a.pcm b.pcm -o kept",
+             SANITIZED ? "13" : "4", SANITIZED ? "12" : "2.5");
+    expect(line, REEL_E_CANCELLED, "reel: kept holds a part of standard input: 2 segments");
+    assert_file("kept", "==> standard input <==\n" SAID " " SAID "\n\n==> a.pcm <==\n" SAID
+                        "\n\n==> b.pcm <==\n" SAID "\n");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_cannot_be_written_is_refused_before_the_work),
@@ -259,6 +302,8 @@ int main(void) {
         cmocka_unit_test(several_recordings_are_one_list_in_json),
         cmocka_unit_test(a_recording_that_fails_halfway_does_not_stop_the_others),
         cmocka_unit_test(a_folder_gets_a_file_for_each),
+        cmocka_unit_test(several_at_once_come_out_as_one_after_the_other),
+        cmocka_unit_test(what_is_finished_behind_the_first_one_is_kept),
     };
     return cmocka_run_group_tests_name("where transcripts go", tests, enter, shell_leave);
 }

@@ -34,4 +34,16 @@ def _():
     equal((events[-1].type, events[-1].response.incomplete_details.reason), ("response.incomplete", "max_output_tokens"))
 
 
+@trial("responses, log-probabilities")
+def _():
+    asked = dict(model=MODEL, input=WHAT[0]["content"], max_output_tokens=16, temperature=0,
+                 include=["message.output_text.logprobs"], top_logprobs=3)
+    part = to.responses.create(**asked).output[0].content[0]
+    equal("".join(one.token for one in part.logprobs), part.text)
+    equal({len(one.top_logprobs) for one in part.logprobs}, {3})
+    deltas = [e for e in to.responses.create(stream=True, **asked) if e.type == "response.output_text.delta"]
+    equal("".join(one.token for e in deltas for one in e.logprobs), part.text)
+    equal([one.logprob for e in deltas for one in e.logprobs], [one.logprob for one in part.logprobs])
+
+
 finish()

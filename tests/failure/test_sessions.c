@@ -2,10 +2,12 @@
 #include "support/fake_backend.h"
 #include "support/faults.h"
 
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include <cmocka.h>
 
@@ -83,6 +85,97 @@ static void the_cpu_backend_allocates_nothing_in_the_token_loop(void **state) {
     reel_model_close(model);
 }
 
+/* ---- two sessions that decode at the same time ---- */
+
+static void nap(int ms) {
+    const struct timespec t = { ms / 1000, ms % 1000 * 1000000L };
+    nanosleep(&t, NULL);
+}
+
+struct beside {
+    struct reel_session *session;
+    atomic_int go; /* rounds that may begin */
+    atomic_int n_done;
+    atomic_bool wrong;
+};
+
+static bool speak(struct reel_session *s) {
+    const struct reel_generation g = { .size = sizeof g,
+                                       .max_tokens = 60,
+                                       .ignore_stop_ids = true };
+    return reel_session_sync(s, prompt, N_PROMPT, NULL, NULL) == REEL_OK &&
+           reel_generate(s, &g, NULL, NULL) == REEL_OK && reel_session_length(s) == N_PROMPT + 60;
+}
+
+static void *speak_when_told(void *of) {
+    struct beside *b = of;
+    for (int round = 1; round <= 2; round++) {
+        while (atomic_load(&b->go) < round)
+            nap(1);
+        if (!speak(b->session)) atomic_store(&b->wrong, true);
+        atomic_store(&b->n_done, round);
+    }
+    return NULL;
+}
+
+static void speak_together(struct beside *b, struct reel_session *s, int round) {
+    atomic_store(&b->go, round);
+    assert_true(speak(s));
+    while (atomic_load(&b->n_done) < round)
+        nap(1);
+    assert_false(b->wrong);
+    assert_memory_equal(reel_session_ids(s), reel_session_ids(b->session),
+                        (N_PROMPT + 60) * sizeof(int32_t));
+}
+
+/* First without a thread for the passes, by turns; a second later a thread is made after all. What
+ * is done in the token loop takes no memory in either case. */
+static void sessions_decode_together_as_soon_as_a_thread_can_be_made(void **state) {
+    (void)state;
+    for (int decodes = 0; decodes < 2; decodes++) {
+        struct fake_settings set = { .decodes = decodes, .columns = 2, .eval_ms = 1 };
+        struct reel_model *model = fake_model_open(&set, NULL);
+        struct reel_session *s = NULL;
+        struct beside b = { 0 };
+        pthread_t thread;
+        assert_non_null(model);
+        assert_int_equal(reel_session_open(&s, model, NULL, NULL), REEL_OK);
+        assert_int_equal(reel_session_open(&b.session, model, NULL, NULL), REEL_OK);
+        assert_int_equal(pthread_create(&thread, NULL, speak_when_told, &b), 0);
+        faults_arm(FAULT_THREAD, FAULT_ONWARD, 1);
+        speak_together(&b, s, 1);
+        assert_true(faults_hit());
+        faults_disarm();
+        assert_int_equal(set.n_steps, 0);
+        nap(1100);
+        faults_guard_begin();
+        speak_together(&b, s, 2);
+        assert_int_equal(faults_guard_end(), 0);
+        assert_true(set.n_steps > 0);
+        pthread_join(thread, NULL);
+        reel_session_close(b.session);
+        reel_session_close(s);
+        fake_model_close(model);
+    }
+}
+
+static enum reel_status open_model(void *context, struct reel_error *err) {
+    struct reel_model *model = fake_model_open(context, err);
+    if (!model) return err->status;
+    fake_model_close(model);
+    return REEL_OK;
+}
+
+static void opening_a_model_with_passes_survives_any_failing_allocation(void **state) {
+    (void)state;
+    struct fake_settings set = { .columns = 2 };
+    const struct faults_sweep sweep = { .name = "fake_model_open",
+                                        .run = open_model,
+                                        .context = &set };
+    faults_sweep(&sweep, FAULT_ALLOC, FAULT_ONCE);
+    faults_sweep(&sweep, FAULT_ALLOC, FAULT_ONWARD);
+}
+
 static enum reel_status open_and_generate(void *context, struct reel_error *err) {
     struct reel_session *s = NULL;
     struct reel_generation g = { .size = sizeof g, .max_tokens = 3 };
@@ -131,6 +224,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_token_loop_allocates_nothing),
         cmocka_unit_test(the_cpu_backend_allocates_nothing_in_the_token_loop),
+        cmocka_unit_test(sessions_decode_together_as_soon_as_a_thread_can_be_made),
+        cmocka_unit_test(opening_a_model_with_passes_survives_any_failing_allocation),
         cmocka_unit_test(opening_a_session_survives_any_failing_allocation),
         cmocka_unit_test(listing_devices_survives_any_failing_allocation),
     };

@@ -67,6 +67,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
     struct reel_chat_options options = { .size = sizeof options,
                                          .thinking = (enum reel_thinking)((data[0] >> 2) % 3),
                                          .no_generation_prompt = data[0] & 32,
+                                         .continue_final_message = data[0] & 128,
                                          .tools = next_text(&at, copy + n) };
     const struct chat_sources sources = { .text = source, .n_bytes = sizeof source - 1 };
     const int which = data[0] & 64 ? 3 : data[0] % 6;

@@ -49,6 +49,7 @@ static void compare(read_fn read, size_t flags, const uint8_t *data, size_t n) {
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
     const size_t strict = JSON_REJECT_DUPLICATES | JSON_DECODE_ANY;
     compare(json_read, strict, data, n);
+    compare(json_read_request, strict | JSON_ALLOW_NUL, data, n);
     compare(json_read_lenient, strict | JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, data, n);
     return 0;
 }

@@ -276,6 +276,57 @@ static void templates_can_be_seen(void **state) {
     json_decref(json);
 }
 
+#define BEGUN                                                                                      \
+    "\"messages\":[{\"role\":\"user\",\"content\":\"Who?\"},{\"role\":\"assistant\",\"content\":"  \
+    "\"She was <|im_end|>\"}],\"max_tokens\":9,\"temperature\":0"
+
+/* The prompt ends where the message's text does, and the answer is what comes behind it. */
+static void an_answer_that_was_begun_goes_on(void **state) {
+    static const char more[] = "{" BEGUN ",\"continue_final_message\":true}";
+    char body[1000];
+    (void)state;
+    json_t *shown = ask(served.port, "/apply-template", more, 200);
+    assert_string_equal(field_of(shown, "prompt"), "<|im_start|>user\nWho?<|im_end|>\n"
+                                                   "<|im_start|>assistant\nShe was <|im_end|>");
+    json_t *tokens = ask(served.port, "/tokenize", more, 200);
+    char *ids = json_dumps(json_object_get(tokens, "tokens"), JSON_COMPACT);
+    snprintf(body, sizeof body, "{\"prompt\":%s,\"max_tokens\":9,\"temperature\":0}", ids);
+    json_t *want = ask(served.port, COMPLETIONS, body, 200);
+    json_t *chat = ask(served.port, "/v1/chat/completions", more, 200);
+    json_t *message = ask(served.port, "/v1/messages", "{" BEGUN "}", 200);
+    const char *text = field_of(choice_of(want, 0), "text");
+    const json_t *usage = json_object_get(message, "usage");
+    assert_true(strlen(text) > 8);
+    assert_int_equal(number_of(usage, "input_tokens") + number_of(usage, "cache_read_input_tokens"),
+                     number_of(tokens, "count"));
+    assert_int_equal(number_of(json_object_get(chat, "usage"), "prompt_tokens"),
+                     number_of(tokens, "count"));
+    assert_string_equal(field_of(json_object_get(choice_of(chat, 0), "message"), "content"), text);
+    assert_string_equal(field_of(json_array_get(json_object_get(message, "content"), 0), "text"),
+                        text);
+    struct events e = ask_stream(served.port, "/v1/chat/completions",
+                                 "{" BEGUN ",\"continue_final_message\":true,\"stream\":true}");
+    char streamed[500] = "";
+    for (int i = 0; i < e.n; i++) {
+        const json_t *delta = json_object_get(choice_of(e.list[i], 0), "delta");
+        const char *piece = json_string_value(json_object_get(delta, "content"));
+        if (piece) strcat(streamed, piece);
+    }
+    assert_string_equal(streamed, text);
+    assert_refused(served.port, "/v1/chat/completions",
+                   "{" HELLO ",\"continue_final_message\":true}", "continue_final_message");
+    assert_refused(served.port, "/v1/chat/completions",
+                   "{" BEGUN ",\"continue_final_message\":true,\"add_generation_prompt\":true}",
+                   "continue_final_message");
+    free(ids);
+    release_events(&e);
+    json_decref(shown);
+    json_decref(tokens);
+    json_decref(want);
+    json_decref(chat);
+    json_decref(message);
+}
+
 static void tokens_refuse_by_name(void **state) {
     (void)state;
     assert_refused(served.port, "/tokenize", "{}", "prompt");
@@ -484,8 +535,12 @@ static void messages_refuse_by_name(void **state) {
     assert_message_refused(USER("[{\"type\":\"text\"}]"), "messages");
     assert_message_refused(USER("[{\"type\":\"tool_use\"}]"), "messages");
     assert_message_refused(USER("[{\"type\":\"tool_result\",\"tool_use_id\":\"x\"}]"), "messages");
-    assert_message_refused(
-        "\"max_tokens\":3,\"messages\":[{\"role\":\"assistant\",\"content\":\"a\"}]", "messages");
+    assert_message_refused("\"max_tokens\":3,\"messages\":[{\"role\":\"assistant\",\"content\":[{"
+                           "\"type\":\"tool_use\",\"id\":\"x\",\"name\":\"y\",\"input\":{}}]}]",
+                           "messages");
+    json_decref(ask(served.port, MESSAGES,
+                    "{\"max_tokens\":3,\"messages\":[{\"role\":\"assistant\",\"content\":\" \"}]}",
+                    400));
     assert_message_refused(USER("\"a\"") ",\"system\":7", "system");
     assert_message_refused(USER("\"a\"") ",\"tool_choice\":{\"type\":\"any\"}", "tool_choice");
     assert_message_refused(USER("\"a\"") ",\"tools\":[{\"name\":\"x\"}]", "tools");
@@ -505,6 +560,36 @@ static const json_t *first_text(const json_t *response) {
     const json_t *item = json_array_get(json_object_get(response, "output"), 0);
     assert_string_equal(field_of(item, "type"), "message");
     return json_array_get(json_object_get(item, "content"), 0);
+}
+
+/* A schema's numbers are written into prompts and repeated in answers as they were given. */
+static void integers_stay_integers(void **state) {
+    (void)state;
+    struct served s = { 0 };
+    char *template = NULL;
+    const int port = open_with_tools(&s, &template);
+    json_t *shown =
+        ask(port, "/apply-template",
+            "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"tools\":[{\"type\":"
+            "\"function\",\"function\":{\"name\":\"f\",\"parameters\":{\"type\":\"object\","
+            "\"maximum\":7,\"minimum\":-9007199254740993,\"step\":0.5}}}]}",
+            200);
+    const char *prompt = field_of(shown, "prompt");
+    if (!strstr(prompt, "\"maximum\": 7,") || !strstr(prompt, "-9007199254740993") ||
+        !strstr(prompt, "0.5"))
+        fail_msg("%s", prompt);
+    json_t *json = ask(port, RESPONSES,
+                       "{\"input\":\"a\",\"max_output_tokens\":2,\"tools\":[{\"type\":\"function\","
+                       "\"name\":\"f\",\"parameters\":{\"type\":\"object\",\"maximum\":7}}]}",
+                       200);
+    const json_t *schema =
+        json_object_get(json_array_get(json_object_get(json, "tools"), 0), "parameters");
+    assert_true(json_is_integer(json_object_get(schema, "maximum")));
+    assert_true(json_is_integer(json_object_get(json, "max_output_tokens")));
+    json_decref(shown);
+    json_decref(json);
+    served_close(&s);
+    free(template);
 }
 
 static void responses_answer_as_chat_does(void **state) {
@@ -602,9 +687,66 @@ static void responses_stream_in_order(void **state) {
     release_events(&e);
 }
 
+/* The tokens of a list of log-probabilities, joined; each has so many most likely ones. */
+static void join_tokens(char *text, size_t most, const json_t *list, size_t n_top) {
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *token = json_array_get(list, i);
+        const size_t n = strlen(text);
+        snprintf(text + n, most - n, "%s", field_of(token, "token"));
+        assert_true(json_number_value(json_object_get(token, "logprob")) <= 0);
+        assert_int_equal(json_array_size(json_object_get(token, "top_logprobs")), n_top);
+    }
+}
+
+/* They are those of the chat API, in the part, the deltas and the ends of a stream. */
+static void responses_have_logprobs(void **state) {
+    static const char more[] = "\"input\":\"She was\",\"max_output_tokens\":12,\"temperature\":0,"
+                               "\"include\":[\"reasoning.encrypted_content\","
+                               "\"message.output_text.logprobs\"],\"top_logprobs\":2";
+    char body[500], text[2000] = "", streamed[2000] = "";
+    size_t n = 0;
+    (void)state;
+    json_t *chat = ask(served.port, "/v1/chat/completions",
+                       "{" HELLO ",\"max_tokens\":12,\"temperature\":0,\"logprobs\":true,"
+                       "\"top_logprobs\":2}",
+                       200);
+    const json_t *want =
+        json_object_get(json_object_get(choice_of(chat, 0), "logprobs"), "content");
+    snprintf(body, sizeof body, "{%s}", more);
+    json_t *whole = ask(served.port, RESPONSES, body, 200);
+    const json_t *part = first_text(whole), *list = json_object_get(part, "logprobs");
+    join_tokens(text, sizeof text, list, 2);
+    assert_string_equal(text, field_of(part, "text"));
+    assert_true(json_equal(list, want));
+    assert_int_equal(number_of(whole, "top_logprobs"), 2);
+    snprintf(body, sizeof body, "{%s,\"stream\":true}", more);
+    struct events e = ask_stream(served.port, RESPONSES, body);
+    for (int i = 0; i < e.n; i++) {
+        const json_t *given = json_object_get(e.list[i], "logprobs");
+        if (strcmp(e.names[i], "response.output_text.done") == 0)
+            assert_true(json_equal(given, list));
+        if (strcmp(e.names[i], "response.output_text.delta") != 0) continue;
+        join_tokens(streamed, sizeof streamed, given, 2);
+        for (size_t k = 0; k < json_array_size(given); k++)
+            assert_true(json_equal(json_array_get(given, k), json_array_get(list, n++)));
+    }
+    assert_int_equal(n, json_array_size(list));
+    assert_string_equal(streamed, text);
+    const json_t *end = json_object_get(e.list[e.n - 1], "response");
+    assert_true(json_equal(json_object_get(first_text(end), "logprobs"), list));
+    json_decref(chat);
+    json_decref(whole);
+    release_events(&e);
+    whole = ask(served.port, RESPONSES, "{\"input\":\"She\",\"max_output_tokens\":3}", 200);
+    assert_int_equal(json_array_size(json_object_get(first_text(whole), "logprobs")), 0);
+    json_decref(whole);
+}
+
 static void responses_refuse_by_name(void **state) {
     const int port = served.port;
     (void)state;
+    assert_refused(port, RESPONSES, "{\"input\":\"a\",\"include\":\"all\"}", "include");
+    assert_refused(port, RESPONSES, "{\"input\":\"a\",\"top_logprobs\":21}", "top_logprobs");
     assert_refused(port, RESPONSES, "{}", "input");
     assert_refused(port, RESPONSES, "{\"input\":[]}", "input");
     assert_refused(port, RESPONSES, "{\"input\":[7]}", "input");
@@ -707,12 +849,19 @@ static void thoughts_are_blocks_and_items(void **state) {
     assert_streamed(s.port, MESSAGES, body, "content_block_delta", "text", " yes");
     json_decref(json);
     free(body);
-    body = scripted(s.port, pieces, 4, "{\"max_output_tokens\":4,\"input\":\"a\"}");
+    body = scripted(s.port, pieces, 4,
+                    "{\"max_output_tokens\":4,\"input\":\"a\",\"include\":[\"message.output_text."
+                    "logprobs\"]}");
     json = ask(s.port, RESPONSES, body, 200);
     const json_t *output = json_object_get(json, "output");
     assert_int_equal(json_array_size(output), 2);
     assert_string_equal(field_of(json_array_get(output, 0), "type"), "reasoning");
-    assert_string_equal(field_of(json_array_get(output, 1), "type"), "message");
+    const json_t *message = json_array_get(output, 1);
+    assert_string_equal(field_of(message, "type"), "message");
+    const json_t *part = json_array_get(json_object_get(message, "content"), 0);
+    const json_t *tokens = json_object_get(part, "logprobs"); /* none of the thought's */
+    assert_int_equal(json_array_size(tokens), 1);
+    assert_string_equal(field_of(json_array_get(tokens, 0), "token"), " yes");
     assert_streamed(s.port, RESPONSES, body, "response.reasoning_text.delta", NULL, " She");
     assert_streamed(s.port, RESPONSES, body, "response.output_text.delta", NULL, " yes");
     json_decref(json);
@@ -764,6 +913,7 @@ int main(void) {
         cmocka_unit_test(completions_stream_what_they_answer),
         cmocka_unit_test(tokens_come_and_go),
         cmocka_unit_test(templates_can_be_seen),
+        cmocka_unit_test(an_answer_that_was_begun_goes_on),
         cmocka_unit_test(tokens_refuse_by_name),
         cmocka_unit_test(tokenizers_say_their_ends),
         cmocka_unit_test(messages_answer_and_count),
@@ -772,9 +922,11 @@ int main(void) {
         cmocka_unit_test(messages_stop_at_their_sequence),
         cmocka_unit_test(messages_stream_blocks),
         cmocka_unit_test(messages_refuse_by_name),
+        cmocka_unit_test(integers_stay_integers),
         cmocka_unit_test(responses_answer_as_chat_does),
         cmocka_unit_test(responses_with_calls_are_the_same_prompt),
         cmocka_unit_test(responses_stream_in_order),
+        cmocka_unit_test(responses_have_logprobs),
         cmocka_unit_test(responses_refuse_by_name),
         cmocka_unit_test(thoughts_are_blocks_and_items),
         cmocka_unit_test(calls_are_blocks_and_items),

@@ -39,7 +39,8 @@ struct fake_cuda {
     const char *only;
     bool fail_onwards; /* and all that follow it */
 
-    int n_calls, n_launches; /* since the reset */
+    int n_calls, n_launches; /* since the reset; so is what follows: */
+    int n_host_copies;       /* copies from the host or to it that were asked for */
     const char *failed_call;
     struct fake_live live;
     size_t most_bytes, most_host_bytes; /* that were live at a time; a test may set them back */

@@ -239,12 +239,14 @@ static struct move fill_of(CUdeviceptr dst, unsigned value, size_t n, int width)
 
 CUresult cuMemcpyHtoD_v2(CUdeviceptr dst, const void *src, size_t n) {
     ENTER(true);
+    fake.n_host_copies++;
     if (!inside(dst, n, __func__)) return CU_INVALID_VALUE;
     return move_now(copy_of((uintptr_t)dst, (uintptr_t)src, n));
 }
 
 CUresult cuMemcpyDtoH_v2(void *dst, CUdeviceptr src, size_t n) {
     ENTER(true);
+    fake.n_host_copies++;
     if (!inside(src, n, __func__)) return CU_INVALID_VALUE;
     return move_now(copy_of((uintptr_t)dst, (uintptr_t)src, n));
 }
@@ -262,6 +264,7 @@ CUresult cuMemcpy(CUdeviceptr dst, CUdeviceptr src, size_t n) {
 
 CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr dst, const void *src, size_t n, CUstream stream) {
     ENTER(true);
+    fake.n_host_copies++;
     if (!inside(dst, n, __func__)) return CU_INVALID_VALUE;
     CUresult status = move_later(copy_of((uintptr_t)dst, (uintptr_t)src, n), stream);
     if (status == CU_OK && !fake_range((uintptr_t)src).to) fake_wait_all();
@@ -270,6 +273,7 @@ CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr dst, const void *src, size_t n, CUstre
 
 CUresult cuMemcpyDtoHAsync_v2(void *dst, CUdeviceptr src, size_t n, CUstream stream) {
     ENTER(true);
+    fake.n_host_copies++;
     if (!inside(src, n, __func__)) return CU_INVALID_VALUE;
     CUresult status = move_later(copy_of((uintptr_t)dst, (uintptr_t)src, n), stream);
     if (status == CU_OK && !fake_range((uintptr_t)dst).to) fake_wait_all();

@@ -1,5 +1,6 @@
-/* NVRTC that hands the sources to the host's C compiler. Sources, headers and patches are written
- * into a folder named by their hash, compiled there once, and found there by the next that asks. */
+/* NVRTC that hands the sources to the host's C compiler. A source and the headers that it includes,
+ * with their patches, are written into a folder named by their hash, compiled there once, and found
+ * there by the next that asks. */
 #define _GNU_SOURCE
 #include "fake_cuda.h"
 
@@ -38,12 +39,12 @@ struct text {
 struct file {
     char *name;
     struct text text;
+    bool used, patched; /* used: by the source, which includes it */
 };
 
 typedef struct program {
     struct file *files; /* the source, then the headers */
     int n_files;
-    bool patched;
     char image[1100];
     struct text log;
 } * nvrtcProgram;
@@ -131,8 +132,27 @@ static bool patch(struct program *p, const struct fake_patch *patch) {
     }
     free(f->text.bytes);
     f->text = whole;
-    p->patched = true;
+    f->patched = true;
     return true;
+}
+
+/* The file that this line includes, NULL when it includes none of the program's. */
+static struct file *file_included(struct program *p, const char *line) {
+    char name[128];
+    if (*line != '#' || sscanf(line, "# include \"%127[^\"\n]\"", name) != 1) return NULL;
+    return file_named(p, name);
+}
+
+/* Marks f and all that it includes, also what conditions leave out. What is not marked cannot
+ * change what the compiler makes. */
+static void file_use(struct program *p, struct file *f) {
+    if (f->used) return;
+    f->used = true;
+    for (const char *line = f->text.bytes; line; line = strchr(line, '\n')) {
+        line += *line == '\n';
+        struct file *included = file_included(p, line);
+        if (included) file_use(p, included);
+    }
 }
 
 /* ---- what calls a kernel with parameters in memory ---- */
@@ -217,13 +237,17 @@ static uint64_t hash_add(uint64_t h, const char *s) {
 }
 
 /* What is patched most often runs once: compiling it well would take longer. */
-static const char *flags_of(const struct program *p) { return p->patched ? "-O0" : fake.flags; }
+static const char *flags_of(const struct program *p) {
+    for (int i = 0; i < p->n_files; i++)
+        if (p->files[i].used && p->files[i].patched) return "-O0";
+    return fake.flags;
+}
 
 static uint64_t program_hash(const struct program *p, int n, const char *const *options,
                              const char *device, uint64_t h) {
     h = hash_add(hash_add(h, fake.compiler), flags_of(p));
     for (int i = 0; i < p->n_files; i++)
-        h = hash_add(hash_add(h, p->files[i].name), p->files[i].text.bytes);
+        if (p->files[i].used) h = hash_add(hash_add(h, p->files[i].name), p->files[i].text.bytes);
     for (int i = 0; i < n; i++)
         h = hash_add(h, options[i]);
     return hash_add(h, device);
@@ -387,6 +411,7 @@ static nvrtcResult compile(struct program *p, int n, const char *const *options)
     char folder[600], own[640], object[640];
     for (int i = 0; i < fake.n_patches; i++)
         if (!patch(p, &fake.patches[i])) return NVRTC_COMPILATION;
+    file_use(p, &p->files[0]);
     callers_add(&p->files[0].text);
     folder_name(folder, sizeof folder, p, n, options);
     snprintf(object, sizeof object, "%s/kernels.so", folder);
@@ -399,7 +424,7 @@ static nvrtcResult compile(struct program *p, int n, const char *const *options)
     mkdir(own, 0777);
     nvrtcResult status = NVRTC_OK;
     for (int i = 0; i < p->n_files && status == NVRTC_OK; i++)
-        if (!file_write(own, &p->files[i])) status = NVRTC_INTERNAL;
+        if (p->files[i].used && !file_write(own, &p->files[i])) status = NVRTC_INTERNAL;
     if (status == NVRTC_OK) status = compile_in(p, own, n, options, words);
     if (status != NVRTC_OK || rename(own, folder) != 0)
         nftw(own, remove_one, 8, FTW_DEPTH | FTW_PHYS);

@@ -113,6 +113,15 @@ void sim_await(uint64_t place) {
     wait_words(place)[w->id / 64] |= 1ull << w->id % 64;
 }
 
+/* A warp that has polled in vain looks again later, in most launches: several arrivals are one
+ * look, where each would be a round of all its lanes. A GPU may be as late. */
+static void nap(struct sim_warp *w) {
+    const uint32_t steps = sim_spread(sim.style.nap_bits);
+    if (steps < 2 || w->starved) return;
+    w->starved = true;
+    sim_event(sim.now + steps, EVENT_WAKE, w);
+}
+
 static void unpark(struct sim_warp *w) {
     *(w->waits ? &sim.n_waiting : &sim.n_parked) -= 1;
     w->parked = w->waits = false, w->quiet = 0;
@@ -126,6 +135,7 @@ void sim_changed(uint64_t place) {
             w->idle.over = true;
             if (!w->waits) continue;
             unpark(w);
+            nap(w);
             active_set(w);
         }
         words[i] = 0;
@@ -326,6 +336,8 @@ static void warp_run(struct sim_warp *w) {
     } else if (w->ready && w->quiet >= QUIET_LIMIT && sim.progress == w->quiet_since) {
         w->parked = true, sim.n_parked++;
         sim.park_progress = sim.progress;
+    } else if (w->ready && w->quiet) {
+        nap(w);
     }
     active_set(w);
 }
@@ -410,6 +422,7 @@ static void style_choose(uint64_t seed) {
     sim.style.starve = sim_random() % 3 ? 65536 >> (2 + sim_random() % 10) : 0;
     sim.style.linger = 65536 >> (3 + sim_random() % 8);
     sim.style.stale = sim_random() % 4 ? 65536 >> (1 + sim_random() % 4) : 0;
+    sim.style.nap_bits = sim_random() % 8 ? 11 + (int)(sim_random() % 3) : 0;
     if (sim.launch->settings.in_order)
         sim.style.delay_bits = sim.style.plain_bits = sim.style.copy_bits = 0, sim.style.stale = 0;
 }

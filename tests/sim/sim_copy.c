@@ -113,22 +113,33 @@ static void copy_age(struct sim_copy *c) {
     }
 }
 
-void sim_copy_read(struct sim_copy *c) {
+static void copy_take(struct sim_copy *c) {
     memcpy(c->bytes, c->src, c->n);
     copy_age(c);
     copy_poison(c);
+}
+
+void sim_copy_read(struct sim_copy *c) {
+    if (c->added) copy_take(c->added);
+    copy_take(c);
     sim_event(sim.now + sim_spread(sim.style.copy_bits), EVENT_LAND, c);
 }
 
 void sim_copy_free(struct sim_copy *c) {
+    if (c->added) sim_copy_free(c->added);
     free(c->bytes);
     free(c);
 }
 
-void sim_copy_land(struct sim_copy *c) {
-    struct sim_block *b = c->warp->block;
+static void copy_put(struct sim_copy *c) {
     for (uint32_t at = c->first; at < c->n; at += c->stride)
         memcpy(copy_place(c, at), c->bytes + at, c->bulk ? c->n : 16);
+}
+
+void sim_copy_land(struct sim_copy *c) {
+    struct sim_block *b = c->warp->block;
+    if (c->added) copy_put(c->added);
+    copy_put(c);
     b->n_copies--;
     if (c->bulk) landed_set(b, c->dst, c->n, c->bar);
     sim_mbar_landed(b, c->bar, c->bulk ? c->n : 0, !c->bulk);
@@ -162,11 +173,14 @@ static void copy_start(unsigned dst, const void *src, unsigned bytes, unsigned b
         sim_touch_copy(w, (uintptr_t)src, bytes);
         landed_check(w->block, c->dst);
         landed_check_read(w, c->dst, bytes);
+    } else {
+        c->added = w->added[sim.lane], w->added[sim.lane] = NULL;
     }
     sim.counts.copies++;
     w->block->n_copies++;
     sim.effect = true;
     if (!copy) {
+        if (c->added) memcpy(c->added->bytes, c->added->src, c->added->n);
         memcpy(c->bytes, c->src, c->n);
         sim_copy_land(c);
     } else {
@@ -187,8 +201,14 @@ void sim_fill(unsigned dst, const void *src, unsigned bytes, unsigned bar, int c
         sim_mbar_arrive(bar, 0);
 }
 
-void sim_fill_more(unsigned dst, const void *src, unsigned bytes, unsigned bar) {
+/* copy 1, 0: the copy goes with the lane's next fill, at the latest moment that is allowed. */
+void sim_fill_more(unsigned dst, const void *src, unsigned bytes, unsigned bar, int copy) {
     copy_check(src, bytes);
-    sim_mbar_expect_more(bar, bytes);
-    copy_start(dst, src, bytes, bar, 2);
+    if (copy == 2) {
+        sim_mbar_expect_more(bar, bytes);
+        copy_start(dst, src, bytes, bar, 2);
+        return;
+    }
+    if (sim.warp->added[sim.lane]) sim_fail("ring_add: one copy for a fill, at most");
+    sim.warp->added[sim.lane] = copy_new(sim.warp, dst, src, bytes, bar, false);
 }

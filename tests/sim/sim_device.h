@@ -103,7 +103,7 @@ DEV void ring_fill(smem dst, const void *src, u32 bytes, smem bar) {
     sim_ops.fill(dst, src, bytes, bar, G_COPY);
 }
 DEV void ring_add(smem dst, const void *src, u32 bytes, smem bar) {
-    sim_ops.fill_more(dst, src, bytes, bar);
+    sim_ops.fill_more(dst, src, bytes, bar, G_COPY);
 }
 
 /* ---- between blocks ---- */
@@ -140,6 +140,7 @@ DEV struct quad cached_load128(const struct quad *p) {
     return v;
 }
 DEV struct quad own_load128(const struct quad *p) { return cached_load128(p); }
+DEV void l2_ask(const void *p) { (void)p; }
 
 DEV void fence_gpu(void) { sim_ops.fence(SIM_FENCE_GPU); }
 DEV void fence_copies(void) { sim_ops.fence(SIM_FENCE_COPIES); }
@@ -148,6 +149,7 @@ DEV void fence_slot(void) { sim_ops.fence(SIM_FENCE_SLOT); }
 /* ---- memory that the kernel never writes ---- */
 
 DEV u32 const_load32(const u32 *p) { return (u32)sim_ops.load(p, 4, SIM_CONST); }
+DEV u64 const_load64(const u64 *p) { return sim_ops.load(p, 8, SIM_CONST); }
 DEV float const_loadf(const float *p) { return bits_float((u32)sim_ops.load(p, 4, SIM_CONST)); }
 
 DEV struct quad const_load128(const void *p, int there) {
@@ -178,6 +180,7 @@ DEV void tile_mma(float d[4], struct quad a, u32 b0, u32 b1) {
 
 DEV void panels_begin(void) {}
 DEV void panels_commit(void) {}
+DEV void panels_keep(struct quad *a, int n) { (void)a, (void)n; }
 DEV void panels_wait(float (*d)[32], int n) { (void)d, (void)n; }
 DEV void warp_panel_mma(float *d, struct quad a, smem b, int k, int atoms) {
     const u32 lane = sim_lane();

@@ -46,7 +46,7 @@ struct sim_ops {
 
     /* memory; `copy` is G_COPY */
     void (*fill)(unsigned dst, const void *src, unsigned bytes, unsigned bar, int copy);
-    void (*fill_more)(unsigned dst, const void *src, unsigned bytes, unsigned bar);
+    void (*fill_more)(unsigned dst, const void *src, unsigned bytes, unsigned bar, int copy);
     unsigned long long (*load)(const volatile void *p, int bytes, int access);
     void (*store)(volatile void *p, unsigned long long value, int bytes, int access);
     unsigned (*claim)(volatile void *p, unsigned value);

@@ -86,6 +86,7 @@ struct sim_copy {
     bool bulk;
     uint64_t visible;
     uint32_t seen[SIM_MAX_WARPS];
+    struct sim_copy *added; /* by ring_add, not bulk: it is there before this one arrives */
 };
 
 /* Operands of a product d += a b and its result: lanes put their parts here as they come, and take
@@ -96,7 +97,8 @@ struct sim_product {
 
 struct sim_warp {
     struct sim_block *block;
-    int index, id; /* in the block, of all */
+    struct sim_copy *added[SIM_LANES]; /* of each lane, for its next fill */
+    int index, id;                     /* in the block, of all */
     uint32_t all, ready, at_op, done;
     enum sim_op op;
     int op_a, op_b;
@@ -190,6 +192,7 @@ struct sim_style {
     int plain_bits; /* nobody waits for plain stores, so they can be far later than words */
     uint32_t starve, linger, stale; /* of 65536 */
     uint32_t starve_bits;
+    int nap_bits; /* of a warp that polls: 0 looks again at once */
 };
 
 struct sim {
@@ -365,7 +368,7 @@ void sim_touch_copy(struct sim_warp *w, uintptr_t at, uint64_t bytes);
 
 /* sim_copy.c */
 void sim_fill(unsigned dst, const void *src, unsigned bytes, unsigned bar, int copy);
-void sim_fill_more(unsigned dst, const void *src, unsigned bytes, unsigned bar);
+void sim_fill_more(unsigned dst, const void *src, unsigned bytes, unsigned bar, int copy);
 void sim_copy_read(struct sim_copy *c);
 void sim_copy_land(struct sim_copy *c);
 void sim_copy_free(struct sim_copy *c);

@@ -40,6 +40,7 @@ struct rig {
     struct plan plan;
     struct sim_gpu gpu;
     int n, pieces;              /* positions there is room for */
+    int page, n_pages;          /* pieces of a page; pages of the session */
     int group_words, out_words; /* of a group: q, gates, k, v; the result, padded */
     uint32_t *words;            /* [position][layer][group][group_words] */
     float *want;                /* [position][layer][head][dim] */
@@ -47,7 +48,7 @@ struct rig {
     float *inv, *norms;
     uint16_t *cache; /* pieces */
     size_t cache_bytes;
-    unsigned long long d_words, d_cache, d_exchange, d_out, d_abort, d_inv, d_norms;
+    unsigned long long d_words, d_cache, d_pages, d_exchange, d_out, d_abort, d_inv, d_norms;
     unsigned exchange_words;
     char wrong[200]; /* what the last launch made of it, or "" */
 };
@@ -128,10 +129,42 @@ static void reference_token(struct rig *r, int position, int layer) {
 
 /* ---- the cache ---- */
 
+static int cache_rows(const struct rig *r) { return LAYERS * r->shape.groups * r->shape.kv_heads; }
+
+/* Bytes of a page, and where it begins in the cache: pages lie in the order opposite to that of
+ * their positions, behind one that belongs to nobody. */
+static size_t page_bytes(const struct rig *r) {
+    return (size_t)kv_piece_at(cache_rows(r), 0, r->page, (int)kv_piece_bytes(r->shape.dim));
+}
+static size_t page_at(const struct rig *r, int page) {
+    return (size_t)(r->n_pages - page) * page_bytes(r);
+}
+
 static uint16_t *piece_of(const struct rig *r, int layer, int kv_head, int position) {
-    const size_t row = (size_t)(layer * r->shape.groups * r->shape.kv_heads + kv_head);
-    return r->cache + (row * (size_t)r->pieces + (size_t)(position / KV_POSITIONS)) *
-                          (kv_piece_bytes(r->shape.dim) / 2);
+    const int row = layer * r->shape.groups * r->shape.kv_heads + kv_head,
+              piece = position / KV_POSITIONS;
+    const size_t at = page_at(r, piece / r->page) +
+                      (size_t)kv_piece_at(row, piece, r->page, (int)kv_piece_bytes(r->shape.dim));
+    return r->cache + at / 2;
+}
+
+static void pages_open(struct rig *r) {
+    unsigned long long table[64];
+    r->n_pages = ceil_div(r->pieces, r->page), r->pieces = r->n_pages * r->page;
+    assert_true(r->n_pages <= (int)(sizeof table / sizeof *table));
+    r->cache_bytes = (size_t)(r->n_pages + 1) * page_bytes(r);
+    r->cache = malloc(r->cache_bytes);
+    r->d_cache = sim_gpu_alloc(r->cache_bytes);
+    for (int i = 0; i < r->n_pages; i++)
+        table[i] = r->d_cache + page_at(r, i);
+    r->d_pages = sim_gpu_alloc((size_t)r->n_pages * sizeof *table);
+    sim_gpu_put(r->d_pages, table, (size_t)r->n_pages * sizeof *table);
+}
+
+static bool nobody_wrote(const struct rig *r) {
+    for (size_t i = 0; i < page_bytes(r) / 2; i++)
+        if (r->cache[i] != POISON) return false;
+    return true;
 }
 
 /* The cache as it is before `position`: rows from there on hold NaN. */
@@ -189,6 +222,7 @@ static bool row_untouched(struct rig *r, int layer, int h, int p) {
 static bool cache_right(struct rig *r, int end) {
     const int all_kv = r->shape.groups * r->shape.kv_heads;
     sim_gpu_get(r->cache, r->d_cache, r->cache_bytes);
+    if (!nobody_wrote(r)) return wrong(r, "a page of another session is written");
     for (int layer = 0; layer < LAYERS; layer++)
         for (int h = 0; h < all_kv; h++)
             for (int p = 0; p < r->pieces * KV_POSITIONS; p++)
@@ -227,6 +261,7 @@ static void compile(struct rig *r) {
     const struct plan_override overrides[] = { { "P_ATTENTION_WARPS", s->attention_warps },
                                                { "P_MERGE_SCATTER", s->scatter },
                                                { "X_MERGED", MERGED_WORD },
+                                               { "P_KV_PAGE", r->page },
                                                { "P_PRELOAD_TILES", 4 },
                                                { "P_REGISTERS_CONSUMER", s->registers },
                                                { "G_REGISTERS", 1 },
@@ -245,7 +280,7 @@ static void compile(struct rig *r) {
 
 static void rig_open(struct rig *r, const struct shape *s, int n, const struct fake_patch *patch) {
     const int all_kv = s->groups * s->kv_heads, heads = all_kv * s->heads;
-    *r = (struct rig){ .shape = *s, .n = n, .pieces = ceil_div(n, KV_POSITIONS) };
+    *r = (struct rig){ .shape = *s, .n = n, .pieces = ceil_div(n, KV_POSITIONS), .page = 2 };
     r->gpu = sim_gpu_open();
     random_state = 1;
     r->gpu.cuda->gpu.n_sms = 20;
@@ -268,9 +303,7 @@ static void rig_open(struct rig *r, const struct shape *s, int n, const struct f
     for (int p = 0; p < n; p++)
         for (int layer = 0; layer < LAYERS; layer++)
             reference_token(r, p, layer);
-    r->cache_bytes = (size_t)(LAYERS * all_kv * r->pieces) * kv_piece_bytes(s->dim);
-    r->cache = malloc(r->cache_bytes);
-    r->d_cache = sim_gpu_alloc(r->cache_bytes);
+    pages_open(r);
     r->d_words = sim_gpu_alloc(n_words * 4);
     sim_gpu_put(r->d_words, r->words, n_words * 4);
     r->d_exchange = sim_gpu_alloc(r->exchange_words * 8);
@@ -328,15 +361,14 @@ static bool out_right(struct rig *r, int position, int n_tokens) {
 static bool runs_right(struct rig *r, int position, int n_tokens, int split_from, int cap,
                        int seed) {
     const struct shape *s = &r->shape;
-    struct decode_args a = { .kv_pieces = r->pieces,
-                             .position = position,
+    struct decode_args a = { .position = position,
                              .n_tokens = n_tokens,
                              .split_from = split_from,
                              .epoch = 0xfffffff0u,
                              .patience = ~0u,
                              .cap_kv = cap };
     const size_t skip = (size_t)(position * LAYERS * s->groups * r->group_words);
-    a.kv = (unsigned char *)(uintptr_t)r->d_cache;
+    a.kv_pages = (const unsigned long long *)(uintptr_t)r->d_pages;
     a.words = (unsigned long long *)(uintptr_t)r->d_exchange;
     a.embeddings = (const float *)(uintptr_t)(r->d_words + skip * 4);
     a.hidden = (float *)(uintptr_t)r->d_out;
@@ -506,6 +538,40 @@ static void what_a_merge_does_not_wait_for_is_seen(void **state) {
     }
 }
 
+/* A piece looked for in another page, or at another's place. */
+static void a_piece_in_the_wrong_page_is_seen(void **state) {
+    (void)state;
+    const struct {
+        const char *what;
+        int split_from;
+        struct fake_patch patch;
+    } cases[] = {
+        { "the first page for all pieces",
+          NEVER,
+          { "kv_ring.cuh", "            page = kv_page(a, piece);\n", "", false } },
+        { "the next layer's first piece",
+          NEVER,
+          { "kv_ring.cuh", "i + 1 < pieces ? piece + step : first", "piece + step", false } },
+        { "a member's first piece",
+          0,
+          { "kv_ring.cuh", "u8 *page = kv_page(a, first)", "u8 *page = kv_page(a, 0)", false } },
+        { "a piece counted from the session's start",
+          NEVER,
+          { "kv_layout.h", "(unsigned)piece % (unsigned)page_pieces", "(unsigned)piece", false } },
+        { "rows as long as one piece",
+          NEVER,
+          { "kv_layout.h", "(unsigned)row * (unsigned)page_pieces", "(unsigned)row", false } },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct rig r;
+        rig_open(&r, &shapes[0], 160, &cases[i].patch);
+        const bool right = runs_right(&r, 130, 2, cases[i].split_from, 2, 1);
+        printf("%s: %.60s\n", cases[i].what, r.wrong);
+        rig_close(&r);
+        if (right) fail_msg("%s: not seen", cases[i].what);
+    }
+}
+
 /* The piece's bytes are each one position's, and the map agrees with where rows are written. */
 static void piece_bytes_belong_to_positions(void **state) {
     (void)state;
@@ -524,6 +590,7 @@ int main(void) {
         cmocka_unit_test(gated_heads_match_at_positions_0_to_70),
         cmocka_unit_test(many_members_merge_in_turns),
         cmocka_unit_test(what_a_merge_does_not_wait_for_is_seen),
+        cmocka_unit_test(a_piece_in_the_wrong_page_is_seen),
         cmocka_unit_test(shapes_match_around_pieces_and_splits),
         cmocka_unit_test(any_schedule_gives_the_same),
     };

@@ -1,5 +1,6 @@
 /* What fails on a GPU ends in its message, gives everything back, and leaves what can go on able
  * to. */
+#include "runtime/session.h"
 #include "support/sim_model.h"
 
 #include <setjmp.h>
@@ -162,14 +163,22 @@ static void a_model_too_large_for_the_gpu_is_refused_in_numbers(void **state) {
     assert_nothing_left(f, 0);
 }
 
-static void a_session_too_long_for_the_gpu_is_refused(void **state) {
+/* It takes memory as it grows: only what it is given is too much. */
+static void positions_that_the_gpu_has_no_memory_for_are_refused(void **state) {
     struct fixture *f = *state;
     struct reel_session *s = NULL;
     const struct reel_session_options options = { .size = sizeof options, .max_context = 40960 };
     f->gpu.cuda->gpu.memory_bytes = 12 << 20;
     good(sim_model_load(&f->m, SMALL, &f->err), f);
-    assert_int_equal(reel_session_open(&s, f->m.gpu, &options, &f->err), REEL_E_MEMORY);
-    assert_says(f, "KV cache of 40960 positions");
+    good(reel_session_open(&s, f->m.gpu, &options, &f->err), f);
+    const size_t n = f->m.gpu->ops->save_bytes(s->state, 40960);
+    void *zeros = calloc(1, n);
+    assert_non_null(zeros);
+    assert_int_equal(f->m.gpu->ops->restore(s->state, 40960, zeros, n, &f->err), REEL_E_MEMORY);
+    free(zeros);
+    assert_says(f, "the pool of K and V is full");
+    assert_says(f, "kv_pool_mb");
+    reel_session_close(s);
     sim_model_unload(&f->m);
     assert_nothing_left(f, 0);
 }
@@ -350,7 +359,7 @@ int main(void) {
         cmocka_unit_test_setup(any_call_may_fail, reset),
         cmocka_unit_test_setup(any_call_of_the_compiler_may_fail, reset),
         cmocka_unit_test_setup(a_model_too_large_for_the_gpu_is_refused_in_numbers, reset),
-        cmocka_unit_test_setup(a_session_too_long_for_the_gpu_is_refused, reset),
+        cmocka_unit_test_setup(positions_that_the_gpu_has_no_memory_for_are_refused, reset),
         cmocka_unit_test_setup(unknown_gpu_options_are_named, reset),
         cmocka_unit_test_setup(a_block_that_never_comes_is_reported_and_survived, reset),
         cmocka_unit_test_setup(a_block_compiled_to_leave_at_once_is_waited_for_in_vain, reset),

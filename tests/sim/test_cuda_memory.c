@@ -111,18 +111,26 @@ static void model_and_sessions_take_what_is_said(void **state) {
 
 struct printed {
     unsigned long long model, loading, session;
-    unsigned long long packing; /* 0: not said */
+    unsigned long long packing, saving; /* 0: not said */
 };
 
+/* The number before these words in a line, or 0. */
+static unsigned long long number_before(const char *line, const char *words) {
+    const char *at = strstr(line, words), *end = strchr(line + 1, '\n');
+    if (!at || !end || at > end) return 0;
+    while (at > line && at[-1] != ' ')
+        at--;
+    return strtoull(at, NULL, 10);
+}
+
 static struct printed find(const char *page, const char *line) {
-    struct printed p = { 0 };
-    char format[200];
     const char *at = strstr(page, line);
     if (!at) fail_msg("no \"%s\" in\n%s", line, page);
-    snprintf(format, sizeof format,
-             "%s %%llu the model, %%llu more while loading, %%llu a session, %%llu more for packed",
-             line);
-    if (sscanf(at, format, &p.model, &p.loading, &p.session, &p.packing) < 3) fail_msg("%s", at);
+    const struct printed p = { .model = number_before(at, " the model"),
+                               .loading = number_before(at, " more while loading"),
+                               .session = number_before(at, " a session"),
+                               .packing = number_before(at, " more for packed texts"),
+                               .saving = number_before(at, " more for saving sessions") };
     return p;
 }
 
@@ -135,6 +143,14 @@ static void embed_a_text(struct fixture *f, struct backend_state *s) {
     const struct backend_embed e = { .ids = ids, .lengths = &length, .n_texts = 1, .out = vector };
     good(cuda_backend.embed(s, &e, &f->err), f);
     free(vector);
+}
+
+static void restore_a_position(struct fixture *f, struct backend_state *s) {
+    const size_t n = cuda_backend.save_bytes(s, 1);
+    void *zeros = calloc(1, n);
+    assert_non_null(zeros);
+    good(cuda_backend.restore(s, 1, zeros, n, &f->err), f);
+    free(zeros);
 }
 
 /* As `inspect --plan` has it: tuned as usual, with a session of the model's whole context. */
@@ -157,10 +173,20 @@ static void what_is_printed_is_taken(void **state) {
     const bool hybrid = loaded(f)->plan.delta.n_layers > 0;
     assert_int_equal(device.packing > 0, !hybrid);
     assert_int_equal(pinned.packing > 0, !hybrid);
+    assert_int_equal(loaded(f)->pool.n_pages, 0);
     if (!hybrid) embed_a_text(f, s);
-    assert_int_equal(f->cuda->live.bytes, device.model + device.session + device.packing);
+    const uint64_t pool = (uint64_t)loaded(f)->pool.n_pages * loaded(f)->plan.kv_page_bytes;
+    assert_int_equal(pool > 0, !hybrid);
+    assert_int_equal(loaded(f)->pool.n_used, 0); /* nothing of a text is kept */
+    assert_int_equal(f->cuda->live.bytes, device.model + device.session + device.packing + pool);
     assert_int_equal(f->cuda->live.host_bytes, pinned.model + pinned.session + pinned.packing);
+    const uint64_t before = f->cuda->live.host_bytes;
+    assert_int_equal(device.saving, 0);
+    assert_true(pinned.saving > 0);
+    restore_a_position(f, s);
+    assert_int_equal(f->cuda->live.host_bytes - before, pinned.saving);
     cuda_state_close(s);
+    assert_int_equal(f->cuda->live.bytes, device.model);
     buffer_release(&page);
 }
 

@@ -457,7 +457,7 @@ static void a_kernel_that_gives_up_is_named(void **state) {
     static const struct fake_patch stages = { .file = "prefill.cu",
                                               .from = "        product_produce(r, phase);\n",
                                               .to = "" };
-    static const struct fake_patch weights = { .file = "short.cu",
+    static const struct fake_patch weights = { .file = "short.cuh",
                                                .from = "short_produce(&b.w);",
                                                .to = ";" };
     gives_up(*state, "prefill_from=4,short_positions=0,patience=2000", &stages,

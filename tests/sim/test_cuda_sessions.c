@@ -16,7 +16,10 @@
 
 #include <cmocka.h>
 
-#define SMALL "n_groups=2,group_sms=2,warps=4"
+/* Two groups exchange sums. What only hybrids do is the host's doing, and so is all that a
+ * sanitizer sees: for these one group, which takes half as long to simulate. */
+#define TWO_GROUPS "n_groups=2,group_sms=2,warps=4"
+#define ONE_GROUP  "n_groups=1,group_sms=2,warps=4"
 
 static const int32_t prompt[] = {
     5, 17, 250, 3, 99, 41, 7, 128, 12, 200, 31, 77, 2, 64, 150, 19, 8
@@ -28,6 +31,7 @@ struct fixture {
     struct sim_model m;
     struct sim_gpu gpu;
     struct reel_error err;
+    const char *small;       /* options of the GPU */
     int32_t expected[N_NEW]; /* greedy, after the prompt */
 };
 
@@ -50,7 +54,7 @@ static void sync_to(struct fixture *f, struct reel_session *s, const int32_t *id
 static void reload(struct fixture *f, const char *options) {
     char all[300];
     if (f->m.gpu) sim_model_unload(&f->m);
-    snprintf(all, sizeof all, SMALL "%s%s", options ? "," : "", options ? options : "");
+    snprintf(all, sizeof all, "%s%s%s", f->small, options ? "," : "", options ? options : "");
     good(sim_model_load(&f->m, all, &f->err), f);
 }
 
@@ -60,6 +64,7 @@ static int start_with(void **state, const char *model) {
     struct fixture *f = &shared;
     f->gpu = sim_gpu_controls();
     f->gpu.cuda->gpu.n_sms = 4;
+    f->small = strcmp(model, "q3-a") == 0 && !sanitized_briefly() ? TWO_GROUPS : ONE_GROUP;
     sim_model_open(&f->m, model);
     reload(f, NULL);
     good(sim_model_generate(f->m.gpu, prompt, N_PROMPT, NULL, f->expected, N_NEW, &f->err), f);

@@ -3,6 +3,7 @@
 #include "cpu/reference.h"
 #include "kernels/kv_layout.h"
 #include "kernels/prefill_args.h"
+#include "kernels/prefill_layout.h"
 #include "model/dtype.h"
 #include "support/sim_gpu.h"
 
@@ -35,6 +36,7 @@ struct shape {
     int gated;
 };
 
+static int ceil_div(int a, int b) { return (a + b - 1) / b; }
 static int rotary(const struct shape *s) { return s->rotary ? s->rotary : s->dim; }
 static int wgmma(const struct shape *s) { return s->copy == 2; }
 
@@ -44,15 +46,16 @@ struct rig {
     struct shape shape;
     struct sim_gpu gpu;
     int q_heads, columns, pieces;
-    int out_columns; /* of a group, padded to an odd number of k tiles more than there are */
-    uint16_t *qkv;   /* [position][columns] */
-    float *q;        /* [position][q head][dim], rotated */
-    float *k, *v;    /* [kv head][position][dim], as cached */
-    float *want;     /* [position][q head][dim] */
+    int page, n_pages; /* pieces of a page; pages of the session */
+    int out_columns;   /* of a group, padded to an odd number of k tiles more than there are */
+    uint16_t *qkv;     /* [position][columns] */
+    float *q;          /* [position][q head][dim], rotated */
+    float *k, *v;      /* [kv head][position][dim], as cached */
+    float *want;       /* [position][q head][dim] */
     float *inv, *norms;
     uint16_t *cache;
     size_t cache_bytes, out_bytes;
-    unsigned long long d_qkv, d_out, d_cache, d_inv, d_norms, d_words;
+    unsigned long long d_qkv, d_out, d_cache, d_pages, d_inv, d_norms, d_words;
 };
 
 static uint64_t random_state = 1;
@@ -116,10 +119,41 @@ static void reference_position(struct rig *r, int p) {
 
 /* ---- the cache ---- */
 
+static int cache_rows(const struct rig *r) { return LAYERS * r->shape.kv_heads; }
+
+/* Bytes of a page, and where it begins in the cache: pages lie in the order opposite to that of
+ * their positions, behind one that belongs to nobody. */
+static size_t page_bytes(const struct rig *r) {
+    return (size_t)kv_piece_at(cache_rows(r), 0, r->page, (int)kv_piece_bytes(r->shape.dim));
+}
+static size_t page_at(const struct rig *r, int page) {
+    return (size_t)(r->n_pages - page) * page_bytes(r);
+}
+
 static uint16_t *piece_of(const struct rig *r, int layer, int kv_head, int position) {
-    const size_t row = (size_t)(layer * r->shape.kv_heads + kv_head);
-    return r->cache + (row * (size_t)r->pieces + (size_t)(position / KV_POSITIONS)) *
-                          (kv_piece_bytes(r->shape.dim) / 2);
+    const int row = layer * r->shape.kv_heads + kv_head, piece = position / KV_POSITIONS;
+    const size_t at = page_at(r, piece / r->page) +
+                      (size_t)kv_piece_at(row, piece, r->page, (int)kv_piece_bytes(r->shape.dim));
+    return r->cache + at / 2;
+}
+
+static void pages_open(struct rig *r) {
+    unsigned long long table[64];
+    r->n_pages = ceil_div(r->pieces, r->page), r->pieces = r->n_pages * r->page;
+    assert_true(r->n_pages <= (int)(sizeof table / sizeof *table));
+    r->cache_bytes = (size_t)(r->n_pages + 1) * page_bytes(r);
+    r->cache = malloc(r->cache_bytes);
+    r->d_cache = sim_gpu_alloc(r->cache_bytes);
+    for (int i = 0; i < r->n_pages; i++)
+        table[i] = r->d_cache + page_at(r, i);
+    r->d_pages = sim_gpu_alloc((size_t)r->n_pages * sizeof *table);
+    sim_gpu_put(r->d_pages, table, (size_t)r->n_pages * sizeof *table);
+}
+
+static bool nobody_wrote(const struct rig *r) {
+    for (size_t i = 0; i < page_bytes(r) / 2; i++)
+        if (r->cache[i] != POISON) return false;
+    return true;
 }
 
 /* The cache as it is before `position`: all else holds NaN. */
@@ -154,6 +188,7 @@ static void row_check(const struct rig *r, const uint16_t *piece, int h, int p) 
 static void cache_check(struct rig *r, int end) {
     const int dim = r->shape.dim;
     sim_gpu_get(r->cache, r->d_cache, r->cache_bytes);
+    if (!nobody_wrote(r)) fail_msg("%s: a page of another session is written", r->shape.name);
     for (int layer = 0; layer < LAYERS; layer++)
         for (int h = 0; h < r->shape.kv_heads; h++)
             for (int p = 0; p < r->pieces * KV_POSITIONS; p++) {
@@ -213,7 +248,7 @@ static void compile(const struct rig *r) {
     option(&o, "P_WARPS", 4), option(&o, "P_EPILOGUE_WARPS", 1), option(&o, "P_THREADS", 7 * 32);
     option(&o, "P_ATTENTION_WARPS", 4), option(&o, "P_KV_SLOTS", 4), option(&o, "P_RING_SLOTS", 2);
     option(&o, "P_SLOT_BYTES", 2048), option(&o, "P_SHARED_BYTES", SHARED);
-    option(&o, "P_KV_PIECE", (int)kv_piece_bytes(s->dim));
+    option(&o, "P_KV_PIECE", (int)kv_piece_bytes(s->dim)), option(&o, "P_KV_PAGE", r->page);
     option_segment(&o, "QKV", 4), option_segment(&o, "OUT", r->out_columns / TILE_K);
     option_segment(&o, "GATE_UP", 4), option_segment(&o, "DOWN", 4), option_segment(&o, "HEAD", 4);
     option(&o, "P_PREFILL_TOKENS", TOKENS), option(&o, "P_PREFILL_STAGES", STAGES);
@@ -229,6 +264,8 @@ static void rig_open(struct rig *r, const struct shape *s) {
               columns = (q_heads * (1 + s->gated) + 2 * s->kv_heads) * s->dim;
     *r = (struct rig){ .shape = *s, .q_heads = q_heads, .columns = columns };
     r->pieces = LONGEST / KV_POSITIONS;
+    for (r->page = 1; r->page < STAGE_BYTES / 2 / (int)kv_piece_bytes(s->dim);)
+        r->page *= 2;
     r->out_columns = q_heads / s->groups * s->dim + TILE_K;
     r->gpu = sim_gpu_open();
     random_state = 1;
@@ -248,11 +285,10 @@ static void rig_open(struct rig *r, const struct shape *s) {
         r->norms[i] = bf16_to_f32(bf16_from_f32(1.0f + 0.4f * uniform()));
     for (int p = 0; p < LONGEST; p++)
         reference_position(r, p);
-    r->cache_bytes = (size_t)(LAYERS * s->kv_heads * r->pieces) * kv_piece_bytes(s->dim);
-    r->cache = malloc(r->cache_bytes);
+    pages_open(r);
     r->out_bytes = (size_t)TOKENS * (size_t)((s->groups * r->out_columns + 63) / 64 * 64) * 2;
     r->d_qkv = sim_gpu_alloc((size_t)(TOKENS * columns) * 2);
-    r->d_out = sim_gpu_alloc(r->out_bytes), r->d_cache = sim_gpu_alloc(r->cache_bytes);
+    r->d_out = sim_gpu_alloc(r->out_bytes);
     r->d_inv = sim_gpu_alloc(n_inv * 4), r->d_norms = sim_gpu_alloc(n_norms * 4);
     r->d_words = sim_gpu_alloc(8);
     sim_gpu_put(r->d_inv, r->inv, n_inv * 4);
@@ -296,9 +332,9 @@ static void run(struct rig *r, int position, int n, int blocks, int seed) {
     int layer = LAYER;
     void *params[] = { &a, &layer };
     unsigned char *out = calloc(1, r->out_bytes);
-    a.decode.kv_pieces = r->pieces, a.decode.position = position, a.decode.n_tokens = n;
+    a.decode.position = position, a.decode.n_tokens = n;
     a.decode.patience = ~0u >> 1;
-    a.decode.kv = (unsigned char *)(uintptr_t)r->d_cache;
+    a.decode.kv_pages = (const unsigned long long *)(uintptr_t)r->d_pages;
     a.decode.rope = (const float *)(uintptr_t)r->d_inv;
     a.decode.qkv_vectors = r->shape.qk_norm ? (const float *)(uintptr_t)r->d_norms : NULL;
     a.decode.abort = (unsigned *)(uintptr_t)r->d_words;

@@ -275,11 +275,12 @@ static void prompts_of_every_length_match_the_reference(void **state) {
 /* A prompt behind another one, from every position of a piece of the cache; chunks of odd sizes. */
 static void prompts_may_begin_anywhere(void **state) {
     (void)state;
-    /* the third: one launch only for what ends early */
+    /* the third: one launch only for what ends early; the fourth: another one behind that */
     static const char *const options[] = { ",launch_tokens=23",
                                            ",launch_tokens=23,short_positions=0",
-                                           ",launch_tokens=23,short_positions=15" };
-    for (int way = 0; way < 3; way++) {
+                                           ",launch_tokens=23,short_positions=15",
+                                           ",launch_tokens=23,short_positions=1,short_far=1" };
+    for (int way = 0; way < 4; way++) {
         struct rig r;
         rig_open(&r, &settings[0], 120, options[way]);
         float *logits = malloc((size_t)r.m.vocab * sizeof *logits);

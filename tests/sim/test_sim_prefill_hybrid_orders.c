@@ -84,7 +84,7 @@ static bool runs_right(struct sim_gpu *gpu, int seed) {
     return same;
 }
 
-static int n_tries(void) { return getenv("REEL_SOAK") ? 40 : 4; }
+static int n_tries(void) { return getenv("REEL_SOAK") ? 40 : 8; }
 
 /* The first schedule that goes wrong; n_tries() when none does. */
 static int first_wrong(const struct mutation *m) {

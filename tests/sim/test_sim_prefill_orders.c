@@ -12,7 +12,7 @@
 
 #include <cmocka.h>
 
-enum { N_KEPT = 5, MOST = 145, N_IDS = N_KEPT + MOST, HOST_LOOKS_MS = 20 };
+enum { MOST_KEPT = 37, MOST = 145, N_IDS = MOST_KEPT + MOST, HOST_LOOKS_MS = 20 };
 enum { TWO_STAGES = 100 << 10, FEW_SLOTS = 112 << 10 };
 
 #define CUT "n_groups=2,group_sms=2,warps=4,prefill_tokens=256,prefill_from=2,launch_tokens=256"
@@ -21,14 +21,20 @@ enum { TWO_STAGES = 100 << 10, FEW_SLOTS = 112 << 10 };
 struct way {
     const char *options;
     int shared_bytes; /* of the GPU; 0: as it comes */
+    int n_kept;       /* positions before */
     int lengths[2];
     float *right; /* [2][vocab]: logits of the last position of each */
 };
 /* By the queue, so that products are cut in all ways, with so little shared memory that the ring
  * has two stages; in one launch, of one pair of atoms and of two, with so few slots that weights go
  * round. */
-static struct way queue = { CUT ",short_positions=0", TWO_STAGES, { 39, MOST }, NULL };
-static struct way shorts = { CUT, FEW_SLOTS, { 9, 23 }, NULL };
+static struct way queue = { CUT ",short_positions=0", TWO_STAGES, 5, { 39, MOST }, NULL };
+static struct way shorts = { CUT, FEW_SLOTS, 5, { 9, 23 }, NULL };
+/* The same behind positions that count as many: the two SMs of a group share them, and of each
+ * share two warps have a part. */
+static struct way far = {
+    CUT ",short_far=1,short_positions=1", FEW_SLOTS, MOST_KEPT, { 9, 23 }, NULL
+};
 static struct way *way = &queue;
 
 static struct sim_model model;
@@ -49,7 +55,7 @@ static struct sim_gpu gpu_start(void) {
 
 static int tear_down(void **state) {
     (void)state;
-    free(queue.right), free(shorts.right);
+    free(queue.right), free(shorts.right), free(far.right);
     sim_model_close(&model);
     return 0;
 }
@@ -68,15 +74,15 @@ static bool evaluate(struct sim_gpu *gpu, int seed, float *logits) {
     struct reel_session *session = session_open();
     struct reel_eval eval = { .size = sizeof eval,
                               .n = way->lengths[0],
-                              .ids = ids + N_KEPT,
+                              .ids = ids + way->n_kept,
                               .output = REEL_OUTPUT_LAST_LOGITS,
                               .out = logits,
                               .out_floats = (size_t)model.vocab };
     gpu->cuda->settings.in_order = seed < 0;
     gpu->cuda->settings.seed = (uint64_t)seed, gpu->cuda->n_launches = 0;
-    bool done = reel_session_sync(session, ids, N_KEPT, NULL, &err) == REEL_OK &&
+    bool done = reel_session_sync(session, ids, way->n_kept, NULL, &err) == REEL_OK &&
                 reel_session_eval(session, &eval, &err) == REEL_OK &&
-                reel_session_truncate(session, N_KEPT, &err) == REEL_OK;
+                reel_session_truncate(session, way->n_kept, &err) == REEL_OK;
     eval.n = way->lengths[1], eval.out = logits + model.vocab;
     done = done && reel_session_eval(session, &eval, &err) == REEL_OK;
     reel_session_close(session);
@@ -99,6 +105,7 @@ static int set_up(void **state) {
         ids[i] = (i * 37 + 11) % 300;
     sim_model_open(&model, "q3-p");
     make_right(&shorts);
+    make_right(&far);
     make_right(&queue);
     return 0;
 }
@@ -145,10 +152,18 @@ static void mutations_of_short_prompts_are_seen(void **state) {
     mutations_try(&short_mutations, is_seen);
 }
 
+static void mutations_of_short_prompts_far_on_are_seen(void **state) {
+    (void)state;
+    way = &far;
+    mutations_try(&far_mutations, is_seen);
+}
+
 static void nothing_is_seen_where_nothing_is_wrong(void **state) {
     (void)state;
     static const struct mutation none = { .what = "nothing" };
     way = &queue;
+    assert_int_equal(first_wrong(&none, n_tries(false)), n_tries(false));
+    way = &far;
     assert_int_equal(first_wrong(&none, n_tries(false)), n_tries(false));
     way = &shorts;
     assert_int_equal(first_wrong(&none, n_tries(false)), n_tries(false));
@@ -159,6 +174,7 @@ int main(void) {
         cmocka_unit_test(nothing_is_seen_where_nothing_is_wrong),
         cmocka_unit_test(mutations_of_the_queue_are_seen),
         cmocka_unit_test(mutations_of_short_prompts_are_seen),
+        cmocka_unit_test(mutations_of_short_prompts_far_on_are_seen),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

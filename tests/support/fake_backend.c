@@ -55,6 +55,7 @@ static void fake_info(const struct backend *backend, struct backend_info *info) 
                                    .n_threads = 1,
                                    .eval_positions = backend->settings->eval_positions,
                                    .shares = backend->settings->shares,
+                                   .most_columns = backend->settings->columns,
                                    .cut_step = backend->settings->cut_step,
                                    .state_fixed_bytes = 100,
                                    .state_position_bytes = sizeof(uint64_t) };
@@ -120,30 +121,45 @@ static void write_output(const struct backend_state *s, const struct backend_eva
         hidden[j] = number(mix(prefix, (uint64_t)j));
 }
 
-static bool begin_chunk(struct fake_settings *set, const struct backend_eval *e, int done) {
+static bool take_time(struct fake_settings *set, const atomic_bool *cancel) {
     const int inside = atomic_fetch_add(&set->n_inside, 1) + 1;
     if (inside > atomic_load(&set->most_inside)) atomic_store(&set->most_inside, inside);
-    const bool go_on = wait_or_cancel(set->eval_ms, e->cancel);
+    const bool go_on = wait_or_cancel(set->eval_ms, cancel);
     atomic_fetch_sub(&set->n_inside, 1);
-    return go_on && (!e->progress || (set->cut_step && done > 0) ||
-                     e->progress(e->progress_user, "evaluating", (uint64_t)done, (uint64_t)e->n));
+    return go_on;
 }
 
-static enum reel_status fake_eval(struct backend_state *s, const struct backend_eval *e,
-                                  struct reel_error *err) {
+static bool begin_chunk(struct fake_settings *set, const struct backend_eval *e, int done) {
+    return take_time(set, e->cancel) &&
+           (!e->progress || (set->cut_step && done > 0) ||
+            e->progress(e->progress_user, "evaluating", (uint64_t)done, (uint64_t)e->n));
+}
+
+static int fake_resume(const struct backend_state *s, int n) {
+    if (n >= s->n_stored) return s->n_stored;
+    return s->backend->settings->recurrent ? n / FAKE_KEEPS * FAKE_KEEPS : n;
+}
+
+/* The passes take their time for all columns together. */
+static enum reel_status evaluate(struct backend_state *s, const struct backend_eval *e,
+                                 bool in_a_pass, struct reel_error *err) {
     struct fake_settings *set = s->backend->settings;
     atomic_fetch_add(&set->n_evals, 1);
     if (e->n > 1) atomic_fetch_add(&set->n_prompt_evals, 1);
+    if (e->n > atomic_load(&set->longest_eval)) atomic_store(&set->longest_eval, e->n);
     atomic_store(&set->asked, e->output);
     if (e->position < 0 || e->position > s->n_stored || e->n < 1 ||
         e->n > s->max_positions - e->position)
         return err_set(err, REEL_E_MISMATCH, "the runtime evaluates %d positions at %d of %d", e->n,
                        e->position, s->n_stored);
+    if (fake_resume(s, e->position) != e->position)
+        return err_set(err, REEL_E_MISMATCH, "the state of position %d is gone", e->position);
     s->n_stored = e->position;
     int n = atomic_load(&set->fail_eval);
     bool fails = n > 0 && atomic_fetch_sub(&set->fail_eval, 1) == 1;
     for (int i = 0; i < e->n; i++) {
-        if (i % (set->chunk ? set->chunk : e->n) == 0 && !begin_chunk(set, e, i))
+        if (in_a_pass ? e->cancel && atomic_load(e->cancel)
+                      : i % (set->chunk ? set->chunk : e->n) == 0 && !begin_chunk(set, e, i))
             return err_set(err, REEL_E_CANCELLED, "cancelled");
         s->prefix[e->position + i + 1] = mix(s->prefix[e->position + i], value_at(e, i));
         write_output(s, e, i);
@@ -152,6 +168,11 @@ static enum reel_status fake_eval(struct backend_state *s, const struct backend_
     s->n_stored = e->position + e->n;
     atomic_fetch_add(&set->n_positions, e->n);
     return REEL_OK;
+}
+
+static enum reel_status fake_eval(struct backend_state *s, const struct backend_eval *e,
+                                  struct reel_error *err) {
+    return evaluate(s, e, false, err);
 }
 
 static enum reel_status fake_embed(struct backend_state *s, const struct backend_embed *e,
@@ -210,6 +231,67 @@ static enum reel_status fake_decode(struct backend_state *s, const struct backen
     return REEL_OK;
 }
 
+/* ---- passes ---- */
+
+/* The column's part of a pass: one id. True: it is over. */
+static bool decode_column(struct backend_column *c, int made, int32_t *id) {
+    struct fake_settings *set = c->state->backend->settings;
+    const struct backend_decode *d = c->decode;
+    float logits[FAKE_VOCAB];
+    const struct backend_eval e = { .position = d->position + made,
+                                    .n = 1,
+                                    .ids = id,
+                                    .output = REEL_OUTPUT_LAST_LOGITS,
+                                    .out = logits,
+                                    .cancel = d->cancel };
+    if (set->refuses_columns)
+        c->status = err_set(&c->err, REEL_E_UNSUPPORTED, "not these");
+    else if (atomic_load(&set->fail_column) > 0 && atomic_fetch_sub(&set->fail_column, 1) == 1)
+        c->status = err_set(&c->err, REEL_E_DEVICE, "the fake column failed");
+    else
+        c->status = evaluate(c->state, &e, true, &c->err);
+    if (c->status != REEL_OK) return true;
+    *id = d->draw(d->user, logits, e.position + 1);
+    if (*id < 0) {
+        c->status = err_set(&c->err, REEL_E_DEVICE, "nothing to draw");
+        return true;
+    }
+    const bool enough = d->enough(d->user);
+    return !d->on_id(d->user, *id) || enough || made + 1 == d->max_tokens;
+}
+
+static void check_batch(const struct backend *backend, const struct backend_batch *batch) {
+    bool wrong = batch->n < 1 || batch->n > backend->settings->columns;
+    for (int i = 0; i < batch->n; i++) {
+        const struct backend_column *c = &batch->columns[i];
+        if (c->over || c->decode->max_tokens < 1) wrong = true;
+        for (int j = 0; j < i; j++)
+            if (batch->columns[j].state == c->state) wrong = true;
+    }
+    if (wrong) abort();
+}
+
+static void fake_step(struct backend *backend, const struct backend_batch *batch) {
+    struct fake_settings *set = backend->settings;
+    int32_t ids[64];
+    bool over = false;
+    check_batch(backend, batch);
+    atomic_fetch_add(&set->n_steps, 1);
+    if (batch->n > atomic_load(&set->most_of_a_pass)) atomic_store(&set->most_of_a_pass, batch->n);
+    for (int i = 0; i < batch->n; i++)
+        ids[i] = batch->columns[i].decode->id;
+    for (int made = 0; !over; made++) {
+        (void)take_time(set, NULL);
+        atomic_fetch_add(&set->n_passes, 1);
+        for (int i = 0; i < batch->n; i++) {
+            struct backend_column *c = &batch->columns[i];
+            c->over = decode_column(c, made, &ids[i]);
+            over = over || c->over;
+        }
+        if (batch->enough(batch->user)) break;
+    }
+}
+
 static size_t fake_save_bytes(const struct backend_state *s, int n) {
     (void)s;
     return (size_t)n * sizeof(uint64_t);
@@ -240,16 +322,18 @@ static enum reel_status fake_copy(struct backend_state *dst, const struct backen
     return REEL_OK;
 }
 
-#define FAKE_OPS(decode_call, embed_call)                                                          \
+#define FAKE_OPS(decode_call, step_call, embed_call)                                               \
     {                                                                                              \
         .name = "fake", .open = fake_open, .close = fake_close, .info = fake_info,                 \
         .state_open = fake_state_open, .state_close = fake_state_close, .eval = fake_eval,         \
-        .decode = decode_call, .embed = embed_call, .save_bytes = fake_save_bytes,                 \
-        .save = fake_save, .restore = fake_restore, .copy = fake_copy                              \
+        .decode = decode_call, .step = step_call, .resume = fake_resume, .embed = embed_call,      \
+        .save_bytes = fake_save_bytes, .save = fake_save, .restore = fake_restore,                 \
+        .copy = fake_copy                                                                          \
     }
-static const struct backend_ops fake_backend = FAKE_OPS(NULL, NULL);
-static const struct backend_ops fake_embedding_backend = FAKE_OPS(NULL, fake_embed);
-static const struct backend_ops fake_decoding_backend = FAKE_OPS(fake_decode, NULL);
+static const struct backend_ops fake_backend = FAKE_OPS(NULL, NULL, NULL);
+static const struct backend_ops fake_batching_backend = FAKE_OPS(NULL, fake_step, NULL);
+static const struct backend_ops fake_embedding_backend = FAKE_OPS(NULL, NULL, fake_embed);
+static const struct backend_ops fake_decoding_backend = FAKE_OPS(fake_decode, fake_step, NULL);
 
 /* In the byte alphabet, C3 is U+00C3, A9 is U+00A9 and the space is U+0120. */
 static const char tokenizer_json[] =
@@ -284,11 +368,13 @@ void fake_model_close(struct reel_model *handle) {
 struct reel_model *fake_model_open(struct fake_settings *settings, struct reel_error *err) {
     struct reel_model *handle = NULL;
     const struct backend_options options = { .progress_user = settings };
-    const struct backend_ops *ops = settings->decodes  ? &fake_decoding_backend
-                                    : settings->embeds ? &fake_embedding_backend
-                                                       : &fake_backend;
+    const struct backend_ops *ops = settings->decodes   ? &fake_decoding_backend
+                                    : settings->embeds  ? &fake_embedding_backend
+                                    : settings->columns ? &fake_batching_backend
+                                                        : &fake_backend;
     enum reel_status status = mem_zeroed(&handle, 1, sizeof *handle, "a model", err);
     if (status != REEL_OK) return NULL;
+    handle->prompt_slice = settings->prompt_slice;
     struct model_config *c = &handle->model.config;
     c->vocab = FAKE_VOCAB;
     c->hidden = FAKE_HIDDEN;

@@ -11,6 +11,7 @@ enum {
     FAKE_VOCAB = 70, /* no multiple of anything */
     FAKE_HIDDEN = 4,
     FAKE_CONTEXT = 2000,
+    FAKE_KEEPS = 16, /* positions from one kept state to the next */
     /* ids 0 to 25 are the letters a to z */
     FAKE_AB = 26,      /* "ab" */
     FAKE_CDE = 27,     /* "cde" */
@@ -24,24 +25,33 @@ enum {
 
 /* How the backend behaves; set before the model is opened, but for what is said to be live. */
 struct fake_settings {
-    bool decodes;          /* offers decode, always one id ahead of its reader */
-    bool refuses_decode;   /* decode answers REEL_E_UNSUPPORTED */
-    bool embeds;           /* offers embed */
-    atomic_int n_embeds;   /* live: passes so far; of the last one: */
-    atomic_int n_embedded; /* live: its texts */
-    atomic_int fail_embed; /* live: the n-th pass from now fails; 0: none */
-    bool refuses_embed;    /* live: embed answers REEL_E_UNSUPPORTED */
+    bool decodes;              /* offers decode, always one id ahead of its reader */
+    bool refuses_decode;       /* decode answers REEL_E_UNSUPPORTED */
+    int columns;               /* of a pass of step; 0: it does not offer that */
+    bool recurrent;            /* resume gives the end, or a multiple of FAKE_KEEPS before it */
+    atomic_int n_steps;        /* live: calls of step so far; of all of them: */
+    atomic_int n_passes;       /* live: passes */
+    atomic_int most_of_a_pass; /* live: most columns of one */
+    atomic_int fail_column;    /* live: the n-th column of a pass from now fails; 0: none */
+    bool refuses_columns;      /* live: step answers REEL_E_UNSUPPORTED for each */
+    bool embeds;               /* offers embed */
+    atomic_int n_embeds;       /* live: passes so far; of the last one: */
+    atomic_int n_embedded;     /* live: its texts */
+    atomic_int fail_embed;     /* live: the n-th pass from now fails; 0: none */
+    bool refuses_embed;        /* live: embed answers REEL_E_UNSUPPORTED */
     const int32_t *script; /* live: ids by position that get by far the largest logit, or NULL */
     int n_script;
     atomic_int fail_eval;            /* live: the n-th eval from now fails half way; 0: none */
     atomic_int n_evals;              /* live: calls so far */
     atomic_int n_positions;          /* live: positions evaluated so far */
     _Atomic(enum reel_output) asked; /* live: what the last call asked for */
-    int eval_ms;        /* live: a chunk takes this long, looking at cancel all the time */
-    int chunk;          /* live: positions of a chunk; 0: a call has one */
-    int eval_positions; /* as in backend_info */
-    bool shares;        /* likewise */
-    int cut_step;       /* likewise; the progress of a call is then told at its begin alone */
+    int eval_ms;             /* live: a chunk takes this long, looking at cancel all the time */
+    int chunk;               /* live: positions of a chunk; 0: a call has one */
+    int eval_positions;      /* as in backend_info */
+    bool shares;             /* likewise */
+    int prompt_slice;        /* as in reel_model_options */
+    int cut_step;            /* likewise; the progress of a call is then told at its begin alone */
+    atomic_int longest_eval; /* live: positions of the longest call so far */
     atomic_int n_prompt_evals;        /* live: calls of several positions */
     atomic_int n_inside, most_inside; /* live: calls that compute now, and at most at once */
     bool nan_logits;                  /* live */

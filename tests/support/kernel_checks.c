@@ -31,10 +31,10 @@ static float random_value(void) { return (float)((double)(random_bits() >> 11) *
 
 /* Offsets of a block's fp16 scale and minimum; -1 where there is none. */
 static void scale_offsets(enum dtype type, int *scale, int *min) {
-    *scale = type == DTYPE_Q6_K ? 208 : 0;
+    *scale = type == DTYPE_Q6_K ? 208 : type == DTYPE_Q3_K ? 108 : type == DTYPE_Q2_K ? 80 : 0;
     bool with_min =
         type == DTYPE_Q4_1 || type == DTYPE_Q5_1 || type == DTYPE_Q4_K || type == DTYPE_Q5_K;
-    *min = with_min ? 2 : -1;
+    *min = with_min ? 2 : type == DTYPE_Q2_K ? 82 : -1;
 }
 
 static void put_half(unsigned char *p, float x) {
@@ -58,6 +58,13 @@ static void random_weights(enum dtype type, unsigned char *p, size_t n_bytes) {
             continue;
         case DTYPE_BF16:
             memcpy(p + i, &h, sizeof h);
+            continue;
+        case DTYPE_MXFP4: /* 2^-10 to 2^-3 */
+            p[i] = (unsigned char)(118 + random_bits() % 8);
+            continue;
+        case DTYPE_NVFP4:
+            for (size_t j = 0; j < 4; j++)
+                p[i + j] = (unsigned char)(random_bits() % 64);
             continue;
         default:
             break;
@@ -91,7 +98,8 @@ static struct matrix random_matrix(enum dtype type, int rows, int columns, struc
                             .rows = rows,
                             .columns = columns,
                             .row_bytes = row_bytes,
-                            .data = memory->bytes };
+                            .data = memory->bytes,
+                            .factor = type == DTYPE_NVFP4 ? 0.75f : 0 };
 }
 
 static void *aligned(size_t n) {
@@ -116,7 +124,7 @@ static double exact_dot(const struct matrix *w, int r, const float *x, double *m
     float *row = malloc((size_t)w->columns * sizeof *row);
     double sum = 0, largest = 0, total = 0;
     if (!row) abort();
-    dtype_to_f32(w->dtype, w->data + (size_t)r * w->row_bytes, row, (size_t)w->columns);
+    matrix_row_f32(w, r, row);
     for (int i = 0; i < w->columns; i++) {
         sum += (double)row[i] * (double)x[i];
         largest = fmax(largest, fabs((double)row[i]));
@@ -129,13 +137,18 @@ static double exact_dot(const struct matrix *w, int r, const float *x, double *m
 
 static const int plain_columns[] = { 1, 2, 3, 15, 31, 33, 63, 64, 65, 127, 130, 200, 576, 1031 };
 static const int block_columns[] = { 32, 64, 96, 160, 288, 576, 1056 };
+static const int double_columns[] = { 64, 128, 192, 576, 1088 };
 static const int super_columns[] = { 256, 512, 1280 };
 
 static int columns_of(enum dtype type, const int **list) {
     int block = dtype_block_elements(type);
-    *list = block == 1 ? plain_columns : block == 32 ? block_columns : super_columns;
+    *list = block == 1    ? plain_columns
+            : block == 32 ? block_columns
+            : block == 64 ? double_columns
+                          : super_columns;
     return (int)(block == 1    ? sizeof plain_columns / sizeof(int)
                  : block == 32 ? sizeof block_columns / sizeof(int)
+                 : block == 64 ? sizeof double_columns / sizeof(int)
                                : sizeof super_columns / sizeof(int));
 }
 
@@ -145,20 +158,34 @@ static int columns_of(enum dtype type, const int **list) {
 /* Block formats take vectors of 16 significant bits. */
 #define FINE_BOUND 1e-5
 
+static struct cpu_vector new_vector(int columns) {
+    const size_t n = (size_t)padded(columns);
+    return (struct cpu_vector){ { aligned(2 * n), aligned(2 * n) },
+                                { aligned(2 * n), aligned(2 * n) },
+                                aligned(4 * n),
+                                aligned(n / BLOCK * 4),
+                                aligned(n / BLOCK * 32),
+                                aligned(4 * n),
+                                NAN,
+                                aligned(n / BLOCK * 4) };
+}
+
+static void free_vector(struct cpu_vector *v) {
+    free(v->bf16[0]), free(v->bf16[1]), free(v->paired[0]), free(v->paired[1]);
+    free(v->values), free(v->sums), free(v->sums8), free(v->digits), free(v->digit_sums);
+}
+
+/* `large`: one value is a thousand times the others, which must keep their own digits. */
 static bool dot_rows_case(const struct kernels *k, enum dtype type, int columns, bool fine,
-                          char *why) {
+                          bool large, char *why) {
     enum { ROWS = 7, FIRST = 1, LAST = 6 };
     struct guarded memory;
     struct matrix w = random_matrix(type, ROWS, columns, &memory);
-    size_t n = (size_t)padded(columns);
     float *x = random_values(columns, fine), *y = aligned(ROWS * sizeof *y);
-    struct cpu_vector v = { { aligned(2 * n), aligned(2 * n) },
-                            { aligned(2 * n), aligned(2 * n) },
-                            aligned(4 * n),
-                            aligned(n / BLOCK * 4),
-                            aligned(n / BLOCK * 32) };
+    struct cpu_vector v = new_vector(columns);
     bool ok = true;
     double bound = fine ? FINE_BOUND : SUM_BOUND;
+    if (large) x[columns / 2] = 1000;
     k->round_vector(x, columns, &v);
     k->dot_rows[type](&w, &v, FIRST, LAST, y);
     for (int r = 0; r < ROWS && ok; r++) {
@@ -172,8 +199,7 @@ static bool dot_rows_case(const struct kernels *k, enum dtype type, int columns,
                      dtype_name(type), columns, r, (double)y[r], want, bound * magnitude);
     }
     munmap(memory.map, memory.map_bytes);
-    free(x), free(y), free(v.bf16[0]), free(v.bf16[1]), free(v.paired[0]), free(v.paired[1]),
-        free(v.values), free(v.sums), free(v.sums8);
+    free(x), free(y), free_vector(&v);
     return ok;
 }
 
@@ -181,11 +207,75 @@ static bool check_dot_rows(const struct kernels *k, char *why) {
     for (int type = 0; type < DTYPE_COUNT; type++) {
         const int *columns;
         int n = columns_of((enum dtype)type, &columns);
+        const bool blocks = dtype_block_elements((enum dtype)type) > 1;
         for (int i = 0; i < n; i++)
-            if (!dot_rows_case(k, (enum dtype)type, columns[i], false, why) ||
-                (dtype_block_elements((enum dtype)type) > 1 &&
-                 !dot_rows_case(k, (enum dtype)type, columns[i], true, why)))
+            if (!dot_rows_case(k, (enum dtype)type, columns[i], false, false, why) ||
+                (blocks && !dot_rows_case(k, (enum dtype)type, columns[i], true, false, why)) ||
+                (blocks && !dot_rows_case(k, (enum dtype)type, columns[i], true, true, why)))
                 return false;
+    }
+    return true;
+}
+
+/* ---- several vectors ---------------------------------------------------------------------------
+ */
+
+/* Each has the bits that it has alone, and rows beside those asked for stay as they are. */
+static bool dot_columns_case(const struct kernels *k, enum dtype type, int columns, int n,
+                             char *why) {
+    enum { ROWS = 8, FIRST = 1, LAST = 7 };
+    struct guarded memory;
+    struct matrix w = random_matrix(type, ROWS, columns, &memory);
+    struct cpu_vector vectors[MOST_COLUMNS];
+    const size_t room = (size_t)padded(columns);
+    struct cpu_columns x = { n,
+                             (n + 1) & ~1,
+                             vectors,
+                             aligned(MOST_COLUMNS * room * 4),
+                             aligned(room / BLOCK * COLUMN_SUMS * 4),
+                             aligned(MOST_COLUMNS * room * 4),
+                             { NAN },
+                             aligned(room / BLOCK * COLUMN_SUMS * 4) };
+    float *alone[MOST_COLUMNS], *together[MOST_COLUMNS];
+    bool ok = true;
+    memset(x.sums, 0, room / BLOCK * COLUMN_SUMS * 4);
+    memset(x.digit_sums, 0, room / BLOCK * COLUMN_SUMS * 4);
+    for (int c = 0; c < n; c++) {
+        float *values = random_values(columns, true);
+        vectors[c] = new_vector(columns);
+        alone[c] = aligned(ROWS * sizeof(float));
+        together[c] = aligned(ROWS * sizeof(float));
+        k->round_vector(values, columns, &vectors[c]);
+        k->spread_column(&vectors[c], columns, &x, c);
+        k->dot_rows[type](&w, &vectors[c], FIRST, LAST, alone[c]);
+        free(values);
+    }
+    k->dot_columns[type](&w, &x, FIRST, LAST, together);
+    for (int c = 0; c < n; c++) {
+        const bool same = memcmp(alone[c], together[c], ROWS * sizeof(float)) == 0;
+        if (ok && !same)
+            snprintf(why, WHY, "%s, %d columns, vector %d of %d: not the bits it has alone",
+                     dtype_name(type), columns, c, n);
+        ok = ok && same;
+        free(alone[c]), free(together[c]), free_vector(&vectors[c]);
+    }
+    munmap(memory.map, memory.map_bytes);
+    free(x.values), free(x.sums), free(x.digits), free(x.digit_sums);
+    return ok;
+}
+
+/* The lists of lengths, and one that takes several pieces at every number of vectors. */
+static bool check_dot_columns(const struct kernels *k, char *why) {
+    for (int type = 0; type < DTYPE_COUNT; type++) {
+        const int *columns;
+        const int block = dtype_block_elements((enum dtype)type);
+        const int long_row = block == 1 ? 6247 : block == 32 ? 6240 : 6400; /* 64 has both */
+        const int n_lengths = columns_of((enum dtype)type, &columns);
+        for (int i = 0; i <= n_lengths; i++)
+            for (int n = 2; n <= MOST_COLUMNS; n++)
+                if (!dot_columns_case(k, (enum dtype)type, i < n_lengths ? columns[i] : long_row, n,
+                                      why))
+                    return false;
     }
     return true;
 }
@@ -541,6 +631,7 @@ static bool check_delta_step(const struct kernels *k, char *why) {
 
 const struct kernel_check kernel_checks[N_KERNEL_CHECKS] = {
     { "a vector times rows of every type equals the exact sum", check_dot_rows },
+    { "several vectors times rows have the bits of each alone", check_dot_columns },
     { "many vectors times a tile of every type equal the exact sums", check_tile },
     { "panels and steps may lie anywhere, and results are added", check_gemm_strides },
     { "rounding to bf16 is to nearest even, bit by bit", check_rounding },

@@ -125,9 +125,10 @@ LIST(padding, padding, 2);
 static const struct mutation queue[] = {
     /* launches that do not wait for the one before */
     { "few tokens",
-      { IN(PRODUCT, "n_turns, format);\n    previous_over();", "n_turns, format);") } },
+      { IN(PRODUCT, "r->w.lane, format);\n    previous_over();", "r->w.lane, format);") } },
     { "many tokens",
-      { IN(ITEMS, "w.first_tile, tiles);\n    previous_over();", "w.first_tile, tiles);") } },
+      { IN(ITEMS, "w.first_tile, tiles, format);\n    previous_over();",
+           "w.first_tile, tiles, format);") } },
     { "activations",
       { IN(PRODUCT, "    previous_over();\n    fence_copies();", "    fence_copies();") } },
     { "rope", { IN(ATTENTION, "        if (item == (int)block_index()) previous_over();\n", "") } },
@@ -243,7 +244,7 @@ static const struct mutation packed[] = {
 };
 LIST(packed, packed, 8);
 
-/* ---- short.cu: test_sim_prefill_orders.c ---- */
+/* ---- short.cuh: test_sim_prefill_orders.c ---- */
 
 #define BRIEF_SHARED    "short_shared.cuh"
 #define BRIEF_ATTENTION "short_attention.cuh"
@@ -255,12 +256,12 @@ static const struct mutation brief[] = {
     { "q, k, v and gated values",
       { IN(BRIEF_SHARED, "(is_x ? X_TAG : ~0u);", "(is_x ? X_TAG : 0);") } },
     { "sums",
-      { IN("short.cu", "return word_is24(f->low, b->w.epoch) & word_is24(f->high, b->w.epoch);",
+      { IN("short.cuh", "return word_is24(f->low, b->w.epoch) & word_is24(f->high, b->w.epoch);",
            "return 1;") } },
     { "sums of squares",
       { IN(BRIEF_PRODUCT, "off |= (u32)(s->v[i] >> 32) ^ b->w.epoch;", "off |= 0;") } },
     /* the ring of weights */
-    { "barriers that copies do not know", { IN("short.cu", "        mbar_init_done();\n", "") } },
+    { "barriers that copies do not know", { IN("short.cuh", "        mbar_init_done();\n", "") } },
     { "a slot given back by an arrival that passes loads",
       { IN(BRIEF_PRODUCT,
            "mbar_arrive_after(w, w->empty + (smem)slot_ahead(w, first + w->lane) * 8, seen)",
@@ -284,10 +285,35 @@ static const struct mutation brief[] = {
     { "parts merged before they are there",
       { IN(BRIEF_ATTENTION, "    if (parts > 1) consumers_sync();\n", "") } },
     { "attention's result used before it is there",
-      { IN(BRIEF_ATTENTION, "        rows_end(b, &x, head, atom);\n    }\n    consumers_sync();",
-           "        rows_end(b, &x, head, atom);\n    }") } },
+      { IN(BRIEF_ATTENTION, "        attended_take(b);\n    }\n    consumers_sync();",
+           "        attended_take(b);\n    }") } },
 };
 LIST(short, brief, 8);
+
+/* ---- short_far.cuh: likewise ---- */
+
+#define FAR "short_far.cuh"
+
+static const struct mutation far[] = {
+    { "another SM's sums of values",
+      { IN(FAR, "word_is24(p->o[0], b->w.epoch) & word_is24(p->o[1], b->w.epoch) & ", "") } },
+    { "another SM's maxima",
+      { IN(FAR, "word_is(p->m[0], b->w.epoch) &\n           word_is(p->m[1], b->w.epoch) & ",
+           "") } },
+    { "another SM's sums of weights",
+      { IN(FAR, " & word_is(p->l[0], b->w.epoch) & word_is(p->l[1], b->w.epoch)", "") } },
+    { "rows that another SM has merged",
+      { IN(FAR,
+           "        fragments_wait(b, f, attended_words(b, head), atom, AT_TILES, 1, M_HEAD_DIM, "
+           "0, WAIT_ATTENDED);\n",
+           "") } },
+    { "merged rows used before they are there",
+      { IN(BRIEF_ATTENTION, "        attended_take(b);\n    }\n    consumers_sync();",
+           "        attended_take(b);\n    }") } },
+    { "parts of a share merged before they are there",
+      { IN(BRIEF_ATTENTION, "    if (parts > 1) consumers_sync();\n", "") } },
+};
+LIST(far, far, 2);
 
 /* ---- prefill_delta.cu: test_sim_prefill_hybrid_orders.c ---- */
 
@@ -370,8 +396,8 @@ static const struct mutation tower[] = {
       { IN("encoder.cu", "        previous_over();\n        fence_copies();\n",
            "        fence_copies();\n") } },
     { "products",
-      { IN("prefill_items.cuh", "w.first_tile, tiles);\n    previous_over();",
-           "w.first_tile, tiles);") } },
+      { IN("prefill_items.cuh", "w.first_tile, tiles, format);\n    previous_over();",
+           "w.first_tile, tiles, format);") } },
     /* what copies see */
     { "activations copied without a fence",
       { IN("encoder.cu", "        previous_over();\n        fence_copies();\n",
@@ -490,17 +516,94 @@ static const struct mutation limits[] = {
 };
 LIST(limits, limits, 3);
 
-const struct mutation_list *const mutation_lists[] = { &decode_mutations,
-                                                       &padding_mutations,
-                                                       &queue_mutations,
-                                                       &packed_mutations,
-                                                       &short_mutations,
-                                                       &delta_mutations,
-                                                       &tower_mutations,
-                                                       &position_mutations,
-                                                       &bias_mutations,
-                                                       &limits_mutations,
-                                                       NULL };
+/* ---- columns.cu: test_sim_columns.c ---- */
+
+#define COLUMNS_ATTENTION "columns_attention.cuh"
+#define COLUMNS_HEAD      "columns_head.cuh"
+
+static const struct mutation columns[] = {
+    /* words taken without their epoch */
+    { "sums of a column's out and down",
+      { IN("columns.cuh", "ok &= word_is24(v[g], w->epoch);", "ok &= v[g] >> 48 != 0;"),
+        IN("columns.cuh", "(!polls || !word_is24(v[g], w->epoch))", "1") } },
+    { "a column's h, attention and gated values",
+      { EVERYWHERE("columns.cuh", "word_is(v[i][0], w->epoch) & word_is(v[i][1], w->epoch)",
+                   "(v[i][0] >> 32 && v[i][1] >> 32)") } },
+    /* keys and values fetched too early, or of the wrong columns */
+    { "K/V of columns not waiting for who goes on",
+      { IN(COLUMNS_ATTENTION, "if (t > 0 && !columns_picked_wait(w, t)) break;", "") } },
+    { "the reader's fences for columns",
+      { IN(COLUMNS_ATTENTION, "    fence_gpu();\n    fence_copies();\n", "") } },
+    { "keys in K/V slots that copies may pass",
+      { IN(COLUMNS_HEAD, "    fence_slot(); /* the keys", "    /* the keys") } },
+    /* barriers that are missing */
+    { "columns' sines and cosines used before they are there",
+      { IN(COLUMNS_ATTENTION, "if (nth == 0) consumers_sync();", "") } },
+    { "columns' q, k and v used before they are there",
+      { IN(COLUMNS_ATTENTION, "consumers_sync(); /* A */", "") } },
+    { "columns' partial results merged before they are there",
+      { IN(COLUMNS_ATTENTION, "consumers_sync(); /* B */", "") } },
+    { "one column's partial results overwritten by the next one's",
+      { IN(COLUMNS_ATTENTION, "w->o_turn = O_BUFFERS == 1 ? 0 : w->o_turn ^ 1;",
+           "w->o_turn = 0;") } },
+    { "columns' attention used before it is there",
+      { IN(COLUMNS_ATTENTION, "consumers_sync(); /* C */", "") } },
+    { "columns' gated values used before they are there",
+      { IN("columns.cuh", "    consumers_sync();\n", "") } },
+    { "columns' last norm used before it is there",
+      { IN(COLUMNS_HEAD, "    consumers_sync();\n    UNROLL", "    UNROLL") } },
+    { "columns' ids used before they are there",
+      { IN(COLUMNS_HEAD, "    consumers_sync();\n    const u32 end", "    const u32 end") } },
+};
+LIST(columns, columns, 13);
+
+/* ---- columns.cu of a model with DeltaNets: test_sim_columns.c ---- */
+
+#define COLUMNS_DELTA "columns_delta.cuh"
+
+static const struct mutation columns_delta[] = {
+    /* states and windows of columns */
+    { "a column that is over moves its state on",
+      { IN(COLUMNS_DELTA, "r->stays = !r->there || !column_runs(w, r->column);",
+           "r->stays = !r->there;") } },
+    { "a column that is over moves its window on",
+      { IN(COLUMNS_DELTA, "return have && column_runs(w, w->column) ?", "return have ?") } },
+    { "the epilogue does not know which columns are over",
+      { IN("columns.cu", "        columns_anew(w); /* which columns' windows move on */\n", "") } },
+    { "a run of another column's words",
+      { IN(COLUMNS_DELTA, "    float beta, left;\n    column_take(w, r->column);",
+           "    float beta, left;\n    column_take(w, 0);") } },
+    { "heads of the first column for all",
+      { IN(COLUMNS_DELTA, "i.column = i.there ? at / P_GROUP_VALUE_HEADS : 0,",
+           "i.column = 0,") } },
+    /* words and sums that are not there yet */
+    { "columns' a and b used before they are there",
+      { IN(COLUMNS_DELTA, "consumers_sync(); /* all warps' sums", "/* all warps' sums") } },
+    { "columns' mix words taken without their epoch",
+      { IN(COLUMNS_DELTA, "ok &= pair_is(in->q[n], w->epoch) & pair_is(in->k[n], w->epoch);",
+           "ok &= in->q[n][0] >> 48 && in->q[n][1] >> 48 && in->k[n][0] >> 48 && in->k[n][1] >> "
+           "48;"),
+        IN(COLUMNS_DELTA, "ok &= word_is24(in->v[n], w->epoch);", "ok &= in->v[n] >> 48 != 0;") } },
+    { "columns' heads taken without their epoch",
+      { IN(COLUMNS_DELTA, "ok &= word_is24(v[b][n], w->epoch);", "ok &= v[b][n] >> 48 != 0;") } },
+    { "a DeltaNet's result used before it is there",
+      { IN(COLUMNS_DELTA, "        warp_sync();\n    else\n        consumers_sync();",
+           "        warp_sync();") } },
+    { "columns' gates used before they are there",
+      { IN(COLUMNS_ATTENTION, "    gates_wait(w, place, gate);\n", "") } },
+    /* places that are shared in turns */
+    { "out's input overwritten by gate_up's",
+      { IN("columns.cuh", "if (P_OVERLAID) consumers_sync();", "") } },
+};
+LIST(columns_delta, columns_delta, 11);
+
+const struct mutation_list *const mutation_lists[] = { &decode_mutations,        &columns_mutations,
+                                                       &columns_delta_mutations, &padding_mutations,
+                                                       &queue_mutations,         &packed_mutations,
+                                                       &short_mutations,         &far_mutations,
+                                                       &delta_mutations,         &tower_mutations,
+                                                       &position_mutations,      &bias_mutations,
+                                                       &limits_mutations,        NULL };
 
 /* ---- which of them a run tries ---- */
 

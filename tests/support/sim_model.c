@@ -1,6 +1,8 @@
 #define _DEFAULT_SOURCE
 #include "support/sim_model.h"
 
+#include "base/error.h"
+
 #include "reel_measure.h"
 
 #include <setjmp.h>
@@ -129,6 +131,8 @@ enum reel_status sim_model_generate(struct reel_model *model, const int32_t *pro
                                        .user = &listener };
     struct reel_generation_result result = { .size = sizeof result };
     if (status == REEL_OK) status = reel_generate(session, &g, &result, err);
+    if (status == REEL_OK && result.reason == REEL_STOP_MEMORY)
+        status = err_set(err, REEL_E_MEMORY, "memory was over after %d ids", listener.n);
     if (status == REEL_OK && listener.n != n_new)
         fail_msg("%d ids came, %d were asked for", listener.n, n_new);
     reel_session_close(session);

@@ -461,6 +461,59 @@ static void qwen35_thinks_unasked_only_in_the_larger_sizes(void **state) {
     check_opening("qwen3", NULL, (const bool[3]){ false, false, false });
 }
 
+static const struct reel_message begun[] = {
+    { .role = "user", .content = "hello" }, { .role = "assistant", .content = " It <|im_end|> " }
+};
+
+/* The prompt ends with the content or, where the template trims, with what is left of it. */
+static void the_last_message_can_be_gone_on_with(void **state) {
+    static const char *const names[] = { "chatml", "gemma",   "llama3",  "mistral", "phi3",
+                                         "qwen3",  "qwen3.5", "smollm2", "zephyr" };
+    const struct reel_chat_options options = { .size = sizeof options,
+                                               .continue_final_message = true };
+    const struct reel_chat_options whole = { .size = sizeof whole, .no_generation_prompt = true };
+    (void)state;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        struct chat_template chat = open_template("smollm2", names[i]);
+        char *cut = render_text(&chat, begun, 2, &options);
+        char *all = render_text(&chat, begun, 2, &whole);
+        const size_t n = strlen(cut);
+        if (n < 14 || strncmp(all, cut, n) != 0 || !all[n] ||
+            !strstr(cut + n - 15, "It <|im_end|>"))
+            fail_msg("%s: %s", names[i], cut);
+        assert_false(chat_opens_thinking(&chat, &options));
+        free(cut);
+        free(all);
+        chat_template_release(&chat);
+    }
+}
+
+static void what_cannot_be_gone_on_with_is_refused(void **state) {
+    static const char loud[] = "{% for m in messages %}{{ m.content | upper }}.{% endfor %}";
+    static const struct {
+        const char *template;
+        struct reel_message message;
+        const char *why;
+    } bad[] = {
+        { "chatml", { .role = "user", .content = "a" }, "must be an assistant's" },
+        { "chatml", { .role = "assistant", .content = " \n" }, "is empty" },
+        { loud, { .role = "assistant", .content = "a" }, "does not write its content" },
+    };
+    const struct reel_chat_options options = { .size = sizeof options,
+                                               .continue_final_message = true };
+    (void)state;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        struct chat_template chat = open_template("smollm2", bad[i].template);
+        struct chat_text text = { 0 };
+        struct reel_error err;
+        assert_int_equal(chat_render(&chat, &bad[i].message, 1, &options, &text, &err),
+                         REEL_E_ARGUMENT);
+        if (!strstr(err.text, bad[i].why)) fail_msg("%zu: %s", i, err.text);
+        assert_null(text.text.bytes);
+        chat_template_release(&chat);
+    }
+}
+
 static void arguments_given_as_text_render_as_the_object_in_it(void **state) {
     (void)state;
     static const char *const same[] = {
@@ -549,6 +602,8 @@ int main(void) {
         cmocka_unit_test(look_alikes_in_messages_stay_outside_control_pieces),
         cmocka_unit_test(what_jinja_fails_on_or_drops_is_refused_in_words),
         cmocka_unit_test(qwen35_thinks_unasked_only_in_the_larger_sizes),
+        cmocka_unit_test(the_last_message_can_be_gone_on_with),
+        cmocka_unit_test(what_cannot_be_gone_on_with_is_refused),
         cmocka_unit_test(arguments_given_as_text_render_as_the_object_in_it),
         cmocka_unit_test(json_is_written_as_python_writes_it),
         cmocka_unit_test(every_power_of_two_reads_back),

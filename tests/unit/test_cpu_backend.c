@@ -2,6 +2,7 @@
  * every path of this machine. */
 #include "cpu/cpu_path.h"
 #include "runtime/backend.h"
+#include "support/random_model.h"
 #include "support/sanitized.h"
 
 #include <math.h>
@@ -10,165 +11,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
-
-/* ---- a random model ----------------------------------------------------------------------------
- */
-
-static uint64_t random_state;
-
-static uint64_t random_bits(void) { /* splitmix64 */
-    uint64_t z = (random_state += 0x9e3779b97f4a7c15u);
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return z ^ (z >> 31);
-}
-static float random_value(void) { return (float)((double)(random_bits() >> 11) * 0x1p-52 - 1.0); }
-
-struct shape {
-    const char *name;
-    int hidden, heads, kv_heads, head_dim, inter, vocab;
-    bool qk_norm;
-    enum dtype type;
-    enum dtype down_type; /* K-quants are mixed in real files */
-};
-
-static const struct shape shapes[] = {
-    { "odd sizes", 74, 3, 3, 10, 51, 131, true, DTYPE_BF16, DTYPE_BF16 },
-    { "groups of 4", 128, 8, 2, 16, 96, 97, true, DTYPE_BF16, DTYPE_F32 },
-    { "one group", 64, 6, 1, 80, 160, 70, false, DTYPE_F16, DTYPE_BF16 },
-    { "wide groups", 96, 40, 1, 32, 64, 66, false, DTYPE_Q8_0, DTYPE_Q5_1 },
-    { "Q4_1", 192, 3, 1, 64, 160, 130, false, DTYPE_Q4_1, DTYPE_Q4_1 },
-    { "Q4_0, Q5_0", 64, 4, 2, 32, 96, 65, true, DTYPE_Q4_0, DTYPE_Q5_0 },
-    { "Q4_K, Q6_K", 256, 2, 1, 128, 512, 70, true, DTYPE_Q4_K, DTYPE_Q6_K },
-    { "Q5_K, F32", 256, 4, 4, 64, 256, 64, false, DTYPE_Q5_K, DTYPE_F32 },
-};
-#define N_SHAPES (int)(sizeof shapes / sizeof *shapes)
-#define N_LAYERS 2
-
-struct small_model {
-    struct model model;
-    struct layer_weights layers[N_LAYERS];
-    void *owned[96];
-    int n_owned;
-};
-
-static void *own(struct small_model *m, size_t n) {
-    void *p = malloc(n);
-    assert_non_null(p);
-    return m->owned[m->n_owned++] = p;
-}
-
-static const float *random_norm(struct small_model *m, int n) {
-    float *w = own(m, (size_t)n * sizeof *w);
-    for (int i = 0; i < n; i++)
-        w[i] = 1 + 0.2f * random_value();
-    return w;
-}
-
-static void put_half(unsigned char *p, float x) {
-    uint16_t h = f16_from_f32(x);
-    memcpy(p, &h, sizeof h);
-}
-
-/* Weights of about 1 / sqrt(columns) in every type, so that the model neither fades nor explodes.
- */
-static struct matrix random_matrix(struct small_model *m, enum dtype type, int rows, int columns) {
-    size_t row_bytes = dtype_row_bytes(type, (size_t)columns), n = row_bytes * (size_t)rows;
-    unsigned char *p = own(m, n);
-    const size_t block = (size_t)dtype_block_bytes(type);
-    const float spread = 1.7f / sqrtf((float)columns);
-    for (size_t i = 0; i < n; i++)
-        p[i] = (unsigned char)random_bits();
-    for (size_t i = 0; i < n; i += block) {
-        float x = random_value() * spread;
-        uint16_t h = bf16_from_f32(x);
-        switch (type) {
-        case DTYPE_F32:
-            memcpy(p + i, &x, sizeof x);
-            break;
-        case DTYPE_F16:
-            put_half(p + i, x);
-            break;
-        case DTYPE_BF16:
-            memcpy(p + i, &h, sizeof h);
-            break;
-        case DTYPE_Q8_0:
-            put_half(p + i, spread / 128);
-            break;
-        case DTYPE_Q4_0:
-            put_half(p + i, spread / 8);
-            break;
-        case DTYPE_Q5_0:
-            put_half(p + i, spread / 16);
-            break;
-        case DTYPE_Q6_K:
-            put_half(p + i + 208, spread / 32 / 128);
-            break;
-        default: /* with minima: quants from 0 to 15 or 31, made symmetric */
-            put_half(p + i, type == DTYPE_Q4_1   ? spread / 8
-                            : type == DTYPE_Q5_1 ? spread / 16
-                            : type == DTYPE_Q4_K ? spread / 8 / 64
-                                                 : spread / 16 / 64);
-            put_half(p + i + 2, type == DTYPE_Q4_1 || type == DTYPE_Q5_1 ? -spread : spread / 64);
-        }
-    }
-    return (struct matrix){ type, rows, columns, row_bytes, p, NULL };
-}
-
-static struct small_model *random_model(const struct shape *s) {
-    struct small_model *m = calloc(1, sizeof *m);
-    assert_non_null(m);
-    random_state = (uint64_t)s->hidden;
-    m->model.config = (struct model_config){
-        .hidden = s->hidden,
-        .n_layers = N_LAYERS,
-        .n_heads = s->heads,
-        .n_kv_heads = s->kv_heads,
-        .head_dim = s->head_dim,
-        .rotary_dim = s->head_dim,
-        .intermediate = s->inter,
-        .vocab = s->vocab,
-        .max_context = 4096,
-        .rms_eps = 1e-6f,
-        .qk_norm = s->qk_norm,
-        .rope_theta = 10000,
-    };
-    int q = s->heads * s->head_dim, kv = s->kv_heads * s->head_dim;
-    enum dtype wide = dtype_block_elements(s->type) > 1 && q % dtype_block_elements(s->type)
-                          ? DTYPE_BF16
-                          : s->type; /* for o, whose columns are q */
-    for (int i = 0; i < N_LAYERS; i++)
-        m->layers[i] = (struct layer_weights){
-            .nth = i,
-            .attn_norm = random_norm(m, s->hidden),
-            .q = random_matrix(m, s->type, q, s->hidden),
-            .k = random_matrix(m, s->type, kv, s->hidden),
-            .v = random_matrix(m, s->type, kv, s->hidden),
-            .o = random_matrix(m, wide, s->hidden, q),
-            .q_norm = s->qk_norm ? random_norm(m, s->head_dim) : NULL,
-            .k_norm = s->qk_norm ? random_norm(m, s->head_dim) : NULL,
-            .ffn_norm = random_norm(m, s->hidden),
-            .gate = random_matrix(m, s->type, s->inter, s->hidden),
-            .up = random_matrix(m, s->type, s->inter, s->hidden),
-            .down = random_matrix(m, s->down_type, s->hidden, s->inter),
-        };
-    m->model.weights = (struct weights){
-        .embedding = random_matrix(m, s->type, s->vocab, s->hidden),
-        .final_norm = random_norm(m, s->hidden),
-        .head = random_matrix(m, s->type, s->vocab, s->hidden),
-        .layers = m->layers,
-        .n_layers = N_LAYERS,
-    };
-    return m;
-}
-
-static void free_model(struct small_model *m) {
-    for (int i = 0; i < m->n_owned; i++)
-        free(m->owned[i]);
-    free(m);
-}
 
 /* ---- running it --------------------------------------------------------------------------------
  */
@@ -278,7 +123,7 @@ static void path_agrees_with_reference(void **state) {
         skip();
     }
     for (int i = 0; i < N_SHAPES; i++)
-        compare_with_reference(&shapes[i], path);
+        compare_with_reference(&random_shapes[i], path);
 }
 
 #define ON_PATH(path)                                                                              \
@@ -296,8 +141,8 @@ static void prefill_equals_decode_whatever_the_cuts(void **state) {
                                    { 65, 65, 0 },       { 127, 3, 0 },       { 128, 2, 0 },
                                    { 129, 1, 0 },       { 2, 14, 16, 98, 0 } };
     enum { N = 130 };
-    struct small_model *m = random_model(&shapes[1]);
-    const int vocab = shapes[1].vocab;
+    struct small_model *m = random_model(&random_shapes[1]);
+    const int vocab = random_shapes[1].vocab;
     choose_ids(vocab);
     float *whole = new_logits(N, vocab), *parts = new_logits(N, vocab);
     struct running r = open_running(m, NULL, 2);
@@ -364,7 +209,7 @@ static void pieces_of_whole_steps_give_the_same_bits(void **state) {
     cpu_path_list(here);
     for (size_t p = 0; p < sizeof paths / sizeof *paths; p++)
         for (int s = 0; s < N_SHAPES && strstr(here, paths[p]); s++)
-            compare_pieces(&shapes[s], paths[p]);
+            compare_pieces(&random_shapes[s], paths[p]);
 }
 
 /* Beyond ATTENTION_STEP the context is attended to in pieces, beyond T_CHUNK it is evaluated in
@@ -372,8 +217,8 @@ static void pieces_of_whole_steps_give_the_same_bits(void **state) {
 static void long_contexts_agree_with_the_reference(void **state) {
     (void)state;
     enum { N = 560, TAIL = 24 };
-    struct small_model *m = random_model(&shapes[1]);
-    const int vocab = shapes[1].vocab;
+    struct small_model *m = random_model(&random_shapes[1]);
+    const int vocab = random_shapes[1].vocab;
     choose_ids(vocab);
     float *want = new_logits(N, vocab), *got = new_logits(N, vocab);
     struct running reference = open_running(m, "reference", 1);
@@ -397,8 +242,8 @@ static void the_same_input_gives_the_same_bits_on_any_number_of_threads(void **s
     (void)state;
     enum { N = 300, PREFILL = 290 };
     for (int s = 0; s < N_SHAPES; s += 4) {
-        struct small_model *m = random_model(&shapes[s]);
-        const int vocab = shapes[s].vocab;
+        struct small_model *m = random_model(&random_shapes[s]);
+        const int vocab = random_shapes[s].vocab;
         const size_t bytes = (size_t)N * (size_t)vocab * sizeof(float);
         choose_ids(vocab);
         float *first = new_logits(N, vocab), *again = new_logits(N, vocab);
@@ -419,8 +264,8 @@ static void the_same_input_gives_the_same_bits_on_any_number_of_threads(void **s
 static void saved_restored_and_copied_states_go_on_alike(void **state) {
     (void)state;
     enum { HELD = 37, N = 45 };
-    struct small_model *m = random_model(&shapes[2]);
-    const int vocab = shapes[2].vocab;
+    struct small_model *m = random_model(&random_shapes[2]);
+    const int vocab = random_shapes[2].vocab;
     choose_ids(vocab);
     struct running r = open_running(m, NULL, 2);
     struct backend_state *restored, *copied;
@@ -455,12 +300,49 @@ static void saved_restored_and_copied_states_go_on_alike(void **state) {
     free_model(m);
 }
 
+/* A long copy shares memory with its source, which then goes back and on otherwise, and is copied
+ * again: each has its own positions. */
+static void copies_that_share_memory_stay_apart(void **state) {
+    (void)state;
+    enum { HELD = 500, BACK = 100, OTHERS = 50, N = HELD + 6 };
+    struct small_model *m = random_model(&random_shapes[2]);
+    const int vocab = random_shapes[2].vocab;
+    choose_ids(vocab);
+    struct running r = open_running(m, NULL, 2), copied = r, second = r;
+    assert_int_equal(cpu_backend.state_open(&copied.state, r.backend, MAX_TOKENS, NULL), REEL_OK);
+    assert_int_equal(cpu_backend.state_open(&second.state, r.backend, MAX_TOKENS, NULL), REEL_OK);
+    float *want = new_logits(N, vocab), *got = new_logits(N, vocab);
+    const size_t rest = (size_t)(N - HELD) * (size_t)vocab * sizeof(float);
+    evaluate(&r, 0, HELD, want);
+    assert_int_equal(cpu_backend.copy(copied.state, r.state, HELD, NULL), REEL_OK);
+    for (int i = HELD; i < N; i++)
+        evaluate(&r, i, 1, want);
+    const struct backend_eval others = { .position = BACK,
+                                         .n = HELD - BACK,
+                                         .ids = token_ids + OTHERS };
+    assert_int_equal(cpu_backend.eval(r.state, &others, NULL), REEL_OK);
+    assert_int_equal(cpu_backend.copy(second.state, r.state, HELD, NULL), REEL_OK);
+    for (int i = HELD; i < N; i++)
+        evaluate(&copied, i, 1, got);
+    assert_memory_equal(got + HELD * vocab, want + HELD * vocab, rest);
+    for (int i = HELD; i < N; i++) {
+        evaluate(&r, i, 1, want);
+        evaluate(&second, i, 1, got);
+    }
+    assert_memory_equal(got + HELD * vocab, want + HELD * vocab, rest);
+    cpu_backend.state_close(copied.state);
+    cpu_backend.state_close(second.state);
+    free(want), free(got);
+    close_running(&r);
+    free_model(m);
+}
+
 /* Positions that were evaluated to NaN and then dropped must not reach later results. */
 static void dropped_positions_leave_no_trace(void **state) {
     (void)state;
     enum { HELD = 20, BAD = 30, N = 45 };
-    struct small_model *m = random_model(&shapes[1]);
-    const struct shape *s = &shapes[1];
+    struct small_model *m = random_model(&random_shapes[1]);
+    const struct shape *s = &random_shapes[1];
     choose_ids(s->vocab);
     float *want = new_logits(N, s->vocab), *got = new_logits(N, s->vocab);
     float *nan = new_logits(BAD, s->hidden);
@@ -487,8 +369,8 @@ static void dropped_positions_leave_no_trace(void **state) {
 static void outputs_are_rows_of_one_another(void **state) {
     (void)state;
     enum { N = 19 };
-    struct small_model *m = random_model(&shapes[0]);
-    const struct shape *s = &shapes[0];
+    struct small_model *m = random_model(&random_shapes[0]);
+    const struct shape *s = &random_shapes[0];
     choose_ids(s->vocab);
     struct running r = open_running(m, NULL, 2);
     float *all = new_logits(N, s->vocab), *hidden = new_logits(N, s->hidden);
@@ -577,8 +459,8 @@ static void packed_texts_are_what_they_are_alone(void **state) {
     for (size_t p = 0; p < sizeof paths / sizeof *paths; p++) {
         if (!strstr(here, paths[p])) continue;
         for (int i = 0; i < N_SHAPES && !THREAD_SANITIZED; i += 1 + (i > 0))
-            compare_texts(&shapes[i], paths[p], many, sizeof many / sizeof *many);
-        compare_texts(&shapes[1], paths[p], longer, sizeof longer / sizeof *longer);
+            compare_texts(&random_shapes[i], paths[p], many, sizeof many / sizeof *many);
+        compare_texts(&random_shapes[1], paths[p], longer, sizeof longer / sizeof *longer);
     }
 }
 
@@ -587,10 +469,10 @@ static void a_pass_that_fills_a_short_state_is_cut(void **state) {
     (void)state;
     static const int lengths[] = { 1, 1, 17, 1, 30, 2, 33, 1 };
     enum { N = sizeof lengths / sizeof *lengths, HIDDEN = 128, SUM = 86 };
-    struct small_model *m = random_model(&shapes[1]);
+    struct small_model *m = random_model(&random_shapes[1]);
     struct running r = open_running(m, NULL, 2), small = r;
     float want[N * HIDDEN], got[N * HIDDEN];
-    choose_ids(shapes[1].vocab);
+    choose_ids(random_shapes[1].vocab);
     assert_int_equal(cpu_backend.state_open(&small.state, r.backend, SUM, NULL), REEL_OK);
     embed(&r, lengths, N, want);
     embed(&small, lengths, N, got);
@@ -603,14 +485,14 @@ static void a_pass_that_fills_a_short_state_is_cut(void **state) {
 static void a_pass_is_cancelled_and_the_reference_takes_none(void **state) {
     (void)state;
     static const int length = 5;
-    struct small_model *m = random_model(&shapes[1]);
+    struct small_model *m = random_model(&random_shapes[1]);
     struct running r = open_running(m, NULL, 2), reference = open_running(m, "reference", 1);
     atomic_bool cancel = true;
     float out[128];
     const struct backend_embed one = {
         .ids = token_ids, .lengths = &length, .n_texts = 1, .out = out, .cancel = &cancel
     };
-    choose_ids(shapes[1].vocab);
+    choose_ids(random_shapes[1].vocab);
     assert_int_equal(cpu_backend.embed(r.state, &one, NULL), REEL_E_CANCELLED);
     assert_int_equal(cpu_backend.embed(reference.state, &one, NULL), REEL_E_UNSUPPORTED);
     close_running(&r);
@@ -656,15 +538,15 @@ static void rows_that_nothing_is_asked_of_are_not_missed(void **state) {
     static const int lengths[] = { 2, 16, 33, 70 };
     for (int i = 0; i < N_SHAPES; i++)
         for (int j = 0; j < 4; j++)
-            assert_rows_are_not_missed(&shapes[i], j % 2 * 21, lengths[j]);
+            assert_rows_are_not_missed(&random_shapes[i], j % 2 * 21, lengths[j]);
 }
 
 /* The last layer's matrices but those of keys and values cannot be read, so whoever multiplies by
  * them dies. */
 static void no_output_leaves_the_end_of_the_last_layer_alone(void **state) {
     (void)state;
-    struct small_model *m = random_model(&shapes[0]);
-    choose_ids(shapes[0].vocab);
+    struct small_model *m = random_model(&random_shapes[0]);
+    choose_ids(random_shapes[0].vocab);
     struct running r = open_running(m, NULL, 2);
     struct layer_weights *last = &m->layers[N_LAYERS - 1];
     struct matrix *const parts[] = { &last->q, &last->o, &last->gate, &last->up, &last->down };
@@ -685,8 +567,8 @@ static void no_output_leaves_the_output_matrix_alone(void **state) {
     (void)state;
     static const char *const paths[] = { NULL, "reference" };
     for (int i = 0; i < 2; i++) {
-        struct small_model *m = random_model(&shapes[0]);
-        choose_ids(shapes[0].vocab);
+        struct small_model *m = random_model(&random_shapes[0]);
+        choose_ids(random_shapes[0].vocab);
         struct running r = open_running(m, paths[i], 2);
         const unsigned char *head = m->model.weights.head.data;
         m->model.weights.head.data = NULL;
@@ -709,8 +591,8 @@ static bool stop_at_512(void *user, const char *stage, uint64_t done, uint64_t t
 
 static void cancelled_runs_say_so_and_keep_whole_chunks(void **state) {
     (void)state;
-    struct small_model *m = random_model(&shapes[0]);
-    choose_ids(shapes[0].vocab);
+    struct small_model *m = random_model(&random_shapes[0]);
+    choose_ids(random_shapes[0].vocab);
     struct running r = open_running(m, NULL, 2);
     struct reel_error err;
     atomic_bool cancel = true;
@@ -734,7 +616,7 @@ static void cancelled_runs_say_so_and_keep_whole_chunks(void **state) {
 
 static void faithful_rounding_refuses_a_fast_path(void **state) {
     (void)state;
-    struct small_model *m = random_model(&shapes[0]);
+    struct small_model *m = random_model(&random_shapes[0]);
     struct backend *backend;
     struct reel_error err;
     struct backend_options options = { .cpu_path = "portable", .rounding = REEL_ROUNDING_FAITHFUL };
@@ -767,8 +649,8 @@ static void round_matrix(struct small_model *m, struct matrix *w) {
 static void reference_bf16_is_the_reference_on_rounded_weights(void **state) {
     (void)state;
     enum { N = 5 };
-    struct small_model *m = random_model(&shapes[4]);
-    const int vocab = shapes[4].vocab;
+    struct small_model *m = random_model(&random_shapes[4]);
+    const int vocab = random_shapes[4].vocab;
     const size_t bytes = (size_t)N * (size_t)vocab * sizeof(float);
     float *stored = new_logits(N, vocab), *as_bf16 = new_logits(N, vocab);
     float *rounded = new_logits(N, vocab);
@@ -800,6 +682,45 @@ static void reference_bf16_is_the_reference_on_rounded_weights(void **state) {
     free_model(m);
 }
 
+/* Bytes of this process that are in memory. */
+static size_t resident_bytes(void) {
+    long pages = 0, all = 0;
+    FILE *file = fopen("/proc/self/statm", "re");
+    assert_non_null(file);
+    assert_int_equal(fscanf(file, "%ld %ld", &all, &pages), 2);
+    fclose(file);
+    return (size_t)pages * (size_t)sysconf(_SC_PAGESIZE);
+}
+
+/* A hundred whose keys and values would take 6 GB; then one of them takes what it uses, and gives
+ * it back when it is closed. */
+static void sessions_take_memory_as_they_are_used(void **state) {
+    (void)state;
+    enum { SESSIONS = 100, POSITIONS = 32768, USED = 600, LITTLE = 4 << 20 };
+    if (SANITIZED) skip(); /* its own bookkeeping grows with what is asked for */
+    struct small_model *m = random_model(&random_shapes[7]);
+    choose_ids(random_shapes[7].vocab);
+    struct running r = open_running(m, NULL, 1);
+    struct backend_state *states[SESSIONS];
+    struct backend_info info;
+    const struct backend_eval eval = { .n = USED, .ids = token_ids };
+    cpu_backend.info(r.backend, &info);
+    assert_true(info.state_position_bytes * POSITIONS * SESSIONS > 1ull << 32);
+    assert_int_equal(cpu_backend.eval(r.state, &eval, NULL), REEL_OK); /* the scratch's share */
+    const size_t before = resident_bytes();
+    for (int i = 0; i < SESSIONS; i++)
+        assert_int_equal(cpu_backend.state_open(&states[i], r.backend, POSITIONS, NULL), REEL_OK);
+    assert_true(resident_bytes() < before + LITTLE);
+    for (int i = 0; i < 10; i++)
+        assert_int_equal(cpu_backend.eval(states[i], &eval, NULL), REEL_OK);
+    assert_true(resident_bytes() > before + 9 * USED * info.state_position_bytes);
+    for (int i = 0; i < SESSIONS; i++)
+        cpu_backend.state_close(states[i]);
+    assert_true(resident_bytes() < before + LITTLE);
+    close_running(&r);
+    free_model(m);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         ON_PATH("portable"),
@@ -812,6 +733,7 @@ int main(void) {
         cmocka_unit_test(long_contexts_agree_with_the_reference),
         cmocka_unit_test(the_same_input_gives_the_same_bits_on_any_number_of_threads),
         cmocka_unit_test(saved_restored_and_copied_states_go_on_alike),
+        cmocka_unit_test(copies_that_share_memory_stay_apart),
         cmocka_unit_test(dropped_positions_leave_no_trace),
         cmocka_unit_test(outputs_are_rows_of_one_another),
         cmocka_unit_test(packed_texts_are_what_they_are_alone),
@@ -823,6 +745,7 @@ int main(void) {
         cmocka_unit_test(cancelled_runs_say_so_and_keep_whole_chunks),
         cmocka_unit_test(faithful_rounding_refuses_a_fast_path),
         cmocka_unit_test(reference_bf16_is_the_reference_on_rounded_weights),
+        cmocka_unit_test(sessions_take_memory_as_they_are_used),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -114,8 +114,6 @@ static void what_is_not_supported_is_refused_in_words(void **state) {
     expect_refused("{\"model_type\":\"qwen3_5_moe\"}", REEL_E_UNSUPPORTED, "\"qwen3_5_moe\"");
     expect_refused(NESTED("", ",\"model_type\":\"qwen3_5_moe_text\""), REEL_E_UNSUPPORTED,
                    "\"text_config\" is \"qwen3_5_moe_text\", supported is \"qwen3_5_text\"");
-    expect_refused(NESTED("", ",\"quantization_config\":{\"quant_method\":\"awq\"}"),
-                   REEL_E_UNSUPPORTED, "\"awq\"");
     expect_refused(NESTED("", ",\"num_experts\":8"), REEL_E_UNSUPPORTED, "\"num_experts\" is 8");
     expect_refused(NESTED("", ",\"rope_parameters\":{\"beta_slow\":1}"), REEL_E_UNSUPPORTED,
                    "\"rope_parameters\" has \"beta_slow\", which is 1");
@@ -128,8 +126,6 @@ static void what_is_not_supported_is_refused_in_words(void **state) {
     expect_refused(SMALL(",\"full_attention_interval\":0"), REEL_E_LIMIT, "interval");
     expect_refused(SMALL(",\"linear_conv_kernel_dim\":9"), REEL_E_LIMIT, "conv_kernel");
     expect_refused(SMALL(",\"partial_rotary_factor\":0.1"), REEL_E_FORMAT, "0 of the 8 entries");
-    expect_refused(SMALL(",\"quantization_config\":{\"quant_method\":\"fp8\"}"), REEL_E_UNSUPPORTED,
-                   "\"fp8\"");
     expect_refused("{\"model_type\":\"qwen3_5_text\"," SIZES
                    ",\"linear_num_key_heads\":3,\"linear_num_value_heads\":4}",
                    REEL_E_FORMAT, "4 linear value heads are not a multiple of 3");

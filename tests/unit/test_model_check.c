@@ -82,8 +82,8 @@ static void a_type_that_is_not_read_is_refused_by_the_list_of_tensors(void **sta
     size_t n = header_bytes(&b), at = 0;
     while (memcmp(b.data + at, name, sizeof name - 1) != 0)
         at++;
-    b.data[at + sizeof name - 1 + 4 + 16] = 10; /* after rank and extents: Q2_K */
-    expect_refusal(&b, n, REEL_E_UNSUPPORTED, "Q2_K");
+    b.data[at + sizeof name - 1 + 4 + 16] = 16; /* after rank and extents: IQ2_XXS */
+    expect_refusal(&b, n, REEL_E_UNSUPPORTED, "IQ2_XXS");
     bytes_release(&b);
 }
 

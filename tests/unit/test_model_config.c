@@ -230,8 +230,6 @@ static const struct bad_config {
     { "{\"layer_types\":[7]}", REEL_E_UNSUPPORTED, "\"layer_types\"" },
     { "{\"hidden_act\":\"gelu\"}", REEL_E_UNSUPPORTED, "\"gelu\"" },
     { "{\"hidden_act\":1}", REEL_E_FORMAT, "\"hidden_act\"" },
-    { "{\"quantization_config\":{\"quant_method\":\"gptq\"}}", REEL_E_UNSUPPORTED, "\"gptq\"" },
-    { "{\"quantization_config\":{}}", REEL_E_UNSUPPORTED, "\"quantization_config\"" },
     { "{\"partial_rotary_factor\":0.5}", REEL_E_UNSUPPORTED, "\"partial_rotary_factor\"" },
     /* rope */
     { BAD_ROPE("linear"), REEL_E_UNSUPPORTED, "\"linear\"" },

@@ -94,6 +94,14 @@ CALL(reel_model_inspect) {
     char *json = NULL;
     return reel_model_inspect(P(0, demo), P(1, &json), err);
 }
+CALL(reel_model_quantize) {
+    const struct reel_quantize_options o = { .size = sizeof o, .weights = "int4" };
+    struct reel_quantize_result result = { .size = sizeof result };
+    /* a folder that exists already */
+    enum reel_status status =
+        reel_model_quantize(P(0, model), P(1, "tests"), P(2, &o), P(3, &result), err);
+    return status == REEL_E_ARGUMENT && null == 3 ? REEL_OK : status;
+}
 CALL(reel_model_plan) {
     char *text = NULL;
     enum reel_status status = reel_model_plan(P(0, demo), P(1, "h200"), P(2, &text), err);
@@ -421,6 +429,7 @@ static const struct row {
     ROW(reel_model_check, "nno"),
     ROW(reel_model_inspect, "nn"),
     ROW(reel_model_plan, "non"),
+    ROW(reel_model_quantize, "nnno"),
     ROW(reel_devices, "on"),
     ROW(reel_model_tokenizer, "v"),
     ROW(reel_tokenizer_open, "nno"),

@@ -30,11 +30,13 @@ static const struct sized {
     const char *last;
 } sized[] = {
     SIZED(reel_allocator, 40, user),
-    SIZED(reel_model_options, 112, chat_template_from),
-    SIZED(reel_model_info, 192, chat_template_problem),
+    SIZED(reel_model_options, 128, weights),
+    SIZED(reel_model_info, 200, most_columns),
+    SIZED(reel_quantize_options, 48, progress_user),
+    SIZED(reel_quantize_result, 48, error),
     SIZED(reel_devices_options, 24, nvrtc_dir),
     SIZED(reel_message, 56, tool_call_id),
-    SIZED(reel_chat_options, 32, no_generation_prompt),
+    SIZED(reel_chat_options, 40, continue_final_message),
     SIZED(reel_answer, 32, tool_calls),
     SIZED(reel_answer_piece, 40, broken),
     SIZED(reel_answer_reader_options, 40, user),

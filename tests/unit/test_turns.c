@@ -393,11 +393,19 @@ enum { DEMO_TOKENS = 60, DEMO_PROMPT = 300, DEMO_VOCAB = 40000 };
 struct demo {
     const struct reel_model *model;
     int32_t ids[DEMO_PROMPT + DEMO_TOKENS];
+    float logprobs[DEMO_TOKENS];
+    int n_logprobs;
     float logits[DEMO_VOCAB]; /* of one more id, which tell of every bit before it */
     pthread_t thread;
     enum reel_status status;
     struct reel_error err;
 };
+
+static bool keep_logprob(void *user, const struct reel_token *token) {
+    struct demo *d = user;
+    d->logprobs[d->n_logprobs++] = token->logprob;
+    return true;
+}
 
 static void *tell_story(void *of) {
     struct demo *d = of;
@@ -406,7 +414,11 @@ static void *tell_story(void *of) {
     int32_t begins[DEMO_PROMPT];
     for (int i = 0; i < DEMO_PROMPT; i++)
         begins[i] = 10 + i * 7 % 90;
-    const struct reel_generation g = wanted(DEMO_TOKENS);
+    struct reel_generation g = wanted(DEMO_TOKENS);
+    g.logprobs = true;
+    g.on_token = keep_logprob;
+    g.user = d;
+    d->n_logprobs = 0;
     d->status = reel_session_open(&s, d->model, &options, &d->err);
     if (d->status == REEL_OK) d->status = reel_session_sync(s, begins, DEMO_PROMPT, NULL, &d->err);
     if (d->status == REEL_OK) d->status = reel_generate(s, &g, NULL, &d->err);
@@ -441,6 +453,7 @@ static void assert_same_stories(const char *path) {
         pthread_join(d[i].thread, NULL);
         if (d[i].status != REEL_OK) fail_msg("%s", d[i].err.text);
         assert_memory_equal(d[i].ids, alone.ids, sizeof alone.ids);
+        assert_memory_equal(d[i].logprobs, alone.logprobs, sizeof alone.logprobs);
         assert_memory_equal(d[i].logits, alone.logits, sizeof alone.logits);
     }
     reel_model_close(model);

@@ -3,6 +3,7 @@
 #include "base/memory.h"
 #include "kernels/kv_layout.h"
 #include "kernels/profile_marks.h"
+#include "plan/plan_layout.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -59,7 +60,7 @@ static uint64_t time_of(const uint32_t *stamps) {
  * comes through the ring during the arithmetic. */
 static enum profile_kind product_kind(const struct plan *plan, enum tape_phase phase) {
     const struct tape_segment *g = &plan->tape.segment[phase];
-    return g->warp_rows * g->warp_k > plan->preload_tiles ? PROFILE_STREAMING : PROFILE_ARITHMETIC;
+    return plan_warp_tiles(g) > plan->preload_tiles ? PROFILE_STREAMING : PROFILE_ARITHMETIC;
 }
 
 #define SPAN(p, k)                                                                                 \
@@ -280,7 +281,7 @@ static struct profile_spread tokens_spread(const struct sums *s, const double *v
 static double lm_head_bytes(const struct tape_shape *t) {
     double tiles = 0;
     for (int sm = 0; sm < t->n_sms; sm++)
-        tiles += (double)tape_head_tiles(t, sm) * t->segment[TAPE_HEAD].k_tiles;
+        tiles += (double)tape_head_tiles(t, sm) * plan_k_tiles(&t->segment[TAPE_HEAD]);
     return tiles * tile_bytes(t->segment[TAPE_HEAD].format);
 }
 

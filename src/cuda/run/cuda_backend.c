@@ -6,6 +6,7 @@
 #include "cuda/driver/gpu_info.h"
 #include "cuda/measure/cuda_machine.h"
 #include "cuda/measure/cuda_profile.h"
+#include "cuda/run/cuda_decode.h"
 #include "cuda/run/cuda_delta.h"
 #include "cuda/run/cuda_eval.h"
 #include "cuda/run/cuda_load.h"
@@ -13,6 +14,7 @@
 #include "cuda/run/cuda_state.h"
 #include "cuda/run/tuned.h"
 #include "kernels/kv_layout.h"
+#include "plan/plan_layout.h"
 
 #include <string.h>
 
@@ -27,7 +29,7 @@ static enum reel_status check_memory(const struct backend *b, struct reel_error 
     const uint64_t wanted = gpu_memory_most(&b->memory), scratch = b->memory.bytes[GPU_PROMPTS];
     const uint64_t model = gpu_memory_of(&b->memory, GPU_OF_MODEL, false);
     const uint64_t staging = gpu_memory_of(&b->memory, GPU_OF_LOADER, false);
-    const uint64_t session = gpu_memory_of(&b->memory, GPU_OF_SESSION, false);
+    const uint64_t session = wanted - model;
     if (wanted <= n_free) return REEL_OK;
     return err_set(
         err, REEL_E_MEMORY,
@@ -121,6 +123,9 @@ static enum reel_status open_memory(struct backend *b, struct reel_error *err) {
 
 static void cuda_close(struct backend *b) {
     if (!b) return;
+    cuda_pool_close(b);
+    cuda_stage_close(b);
+    cuda_step_close(b);
     if (!cuda_untouchable(b)) {
         const cu_address all[] = { b->tape,        b->embedding,   b->norms,
                                    b->qkv_vectors, b->rope,        b->words,
@@ -132,6 +137,7 @@ static void cuda_close(struct backend *b) {
         cuda_host_free(&b->gpu, b->leave);
         cuda_stream_close(&b->gpu, b->rescue);
         cuda_module_unload(&b->gpu, b->short_module);
+        cuda_module_unload(&b->gpu, b->short_far_module);
         cuda_module_unload(&b->gpu, b->prefill_delta_module);
         cuda_module_unload(&b->gpu, b->prefill_module);
         cuda_module_unload(&b->gpu, b->module);
@@ -189,6 +195,8 @@ static enum reel_status open_plan(struct backend *b, const struct backend_option
     enum reel_status status = cuda_memory(&b->gpu, &limits.memory_bytes, &n_total, err);
     if (status == REEL_OK) status = read_tuned(b, options, &wishes, err);
     if (status != REEL_OK) return status;
+    if (b->tuning.narrow) plan_stored(&b->model->weights, b->tuning.plan.formats);
+    memcpy(wishes.formats, b->tuning.plan.formats, sizeof wishes.formats);
     status = plan_make(&b->plan, &b->model->config, &limits, &wishes, err);
     if (status != REEL_OK) /* what was remembered may be of another planner's time */
         status = plan_make(&b->plan, &b->model->config, &limits, &b->tuning.plan, err);
@@ -229,6 +237,8 @@ static enum reel_status cuda_open(struct backend **out, const struct model *mode
     b->tuning.folders = (struct cuda_folders){ options->cuda_dir, options->nvrtc_dir };
     b->mutex_made = pthread_mutex_init(&b->mutex, NULL) == 0;
     if (!b->mutex_made) status = err_memory(err, "a mutex", sizeof b->mutex);
+    if (status == REEL_OK) status = cuda_pool_open(&b->pool, err);
+    if (status == REEL_OK) status = cuda_stage_open(&b->stage, err);
     if (status == REEL_OK && options->rounding != REEL_ROUNDING_FAST)
         status = err_set(err, REEL_E_ARGUMENT, "faithful and exact rounding run on the CPU only");
     if (status == REEL_OK) status = cuda_tuning_parse(&b->tuning, options->gpu_options, err);
@@ -242,15 +252,16 @@ static enum reel_status cuda_open(struct backend **out, const struct model *mode
 }
 
 static void cuda_info(const struct backend *b, struct backend_info *info) {
-    const uint64_t session =
-        gpu_memory_of(&b->memory, GPU_OF_SESSION, false) - b->memory.bytes[GPU_KV];
+    const uint64_t session = gpu_memory_of(&b->memory, GPU_OF_SESSION, false);
     *info = (struct backend_info){ .name = "cuda",
                                    .path = b->gpu.facts.name,
                                    .uuid = b->gpu.facts.uuid,
                                    .n_threads = 1,
-                                   .weights_are_bf16 = true, /* cuda_load.c rounds them */
+                                   /* cuda_load.c rounds them */
+                                   .weights_are_bf16 = !plan_narrow(&b->plan.tape),
                                    .state_fixed_bytes = (size_t)session,
                                    .state_position_bytes = (size_t)b->plan.kv_position_bytes,
+                                   .most_columns = cuda_step_columns(b),
                                    .eval_positions = cuda_prefills(b) ? b->plan.prefill_tokens : 0,
                                    .driver_ms = b->times.driver,
                                    .compile_ms = b->times.compile,
@@ -284,8 +295,10 @@ const struct backend_ops cuda_backend = {
     .state_close = cuda_state_close,
     .eval = cuda_eval,
     .decode = cuda_decode,
+    .step = cuda_step,
     .embed = cuda_embed,
     .resume = cuda_resume,
+    .keep = cuda_keep,
     .save_bytes = cuda_save_bytes,
     .save = cuda_save,
     .restore = cuda_restore,

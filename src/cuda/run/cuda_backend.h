@@ -14,8 +14,12 @@
  *   cuda_prefill   launches that read prompts, and their scratch memory
  *   cuda_packed    many short texts in one pass, and what that takes
  *   cuda_encoder   the audio tower of a speech model
- *   cuda_eval      given positions, and decoding many tokens
- *   cuda_state     a session's memory: KV cache and what launches need
+ *   cuda_eval      given positions
+ *   cuda_decode    decoding many tokens
+ *   cuda_step      the same for several sessions at once
+ *   cuda_state     a session's memory: what launches need
+ *   cuda_pages     its K and V: pages of a pool
+ *   cuda_saved     of that, the bytes of a snapshot
  *   cuda_last_row  of that, what its prompt's last token became
  *   cuda_delta     what Gated DeltaNets need besides: gates and constants, recurrent states
  *   tuning         settings given as text; tuned: settings that reel_model_tune remembered
@@ -30,7 +34,10 @@
 #include "cuda/driver/driver.h"
 #include "cuda/run/cuda_encoder.h"
 #include "cuda/run/cuda_packed.h"
+#include "cuda/run/cuda_pages.h"
 #include "cuda/run/cuda_prefill.h"
+#include "cuda/run/cuda_saved.h"
+#include "cuda/run/cuda_step.h"
 #include "cuda/run/tuning.h"
 #include "plan/gpu_memory_plan.h"
 #include "plan/plan.h"
@@ -60,9 +67,14 @@ struct backend {
     struct cu_module *prefill_delta_module; /* NULL: the model has no Gated DeltaNets */
     struct cu_module *short_module;         /* NULL: short prompts are read as others */
     struct cuda_function prefill_short;
+    struct cu_module *short_far_module; /* the same behind many positions; NULL: it is not wanted */
+    struct cuda_function prefill_short_far;
     struct cuda_packed packed;
     struct cuda_encoder encoder;
     struct cuda_open_times times;
+    struct cuda_pool pool; /* of K and V */
+    struct cuda_stage stage;
+    struct cuda_step_programs step;
 
     cu_address tape, embedding; /* embedding: 0 when tied */
     cu_address norms, qkv_vectors, rope;

@@ -1,4 +1,4 @@
-/* Given positions, and tokens that the device picks itself. */
+/* Evaluating given positions. */
 #ifndef REEL_CUDA_CUDA_EVAL_H
 #define REEL_CUDA_CUDA_EVAL_H
 
@@ -6,7 +6,8 @@
 
 enum reel_status cuda_eval(struct backend_state *s, const struct backend_eval *eval,
                            struct reel_error *err);
-enum reel_status cuda_decode(struct backend_state *s, const struct backend_decode *decode,
-                             struct reel_error *err);
+/* Whether n positions can be evaluated at `position`. */
+enum reel_status cuda_check_room(const struct backend_state *s, int position, int n,
+                                 struct reel_error *err);
 
 #endif

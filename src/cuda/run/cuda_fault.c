@@ -16,6 +16,7 @@ static const struct {
 
 const char *cuda_kernel_name(const struct cuda_run *run) {
     const struct decode_mailbox *m = run->prefill;
+    if (run->n_columns) return "the decode kernel of several sessions";
     const bool reads = m && (run->n_launches == 1 || !__atomic_load_n(&m->end, __ATOMIC_ACQUIRE));
     return reads ? "the prefill kernel" : "the decode kernel";
 }
@@ -26,6 +27,8 @@ static bool has_fault(const struct decode_mailbox *m) {
 
 const struct decode_mailbox *cuda_faulted_mailbox(const struct cuda_run *run) {
     if (has_fault(run->prefill)) return run->prefill;
+    for (int i = 0; i < run->n_columns; i++)
+        if (has_fault(run->columns[i]->mapped.mailbox)) return run->columns[i]->mapped.mailbox;
     return has_fault(run->mailbox) ? run->mailbox : NULL;
 }
 

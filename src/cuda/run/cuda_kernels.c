@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <time.h>
 
-enum { N_PARTS = 6, PROGRESS_MS = 50 };
+enum { N_PARTS = 7, PROGRESS_MS = 50 };
 
 /* One program on its way. */
 struct part {
@@ -167,9 +167,9 @@ static void add_program(struct parts *parts, const struct backend *b, const stru
                                       .log_user = part } };
 }
 
-static enum reel_status make_constants(const struct backend *b, struct buffer *text,
-                                       struct reel_error *err) {
-    enum reel_status status = plan_constants(&b->plan, text, err);
+static enum reel_status make_constants(const struct backend *b, const struct plan *plan,
+                                       struct buffer *text, struct reel_error *err) {
+    enum reel_status status = plan_constants(plan, text, err);
     if (status == REEL_OK)
         status = buffer_printf(text, err, "T_PROFILE=%d\n", b->tuning.profile ? 1 : 0);
     if (status == REEL_OK && b->tuning.absent >= 0)
@@ -206,6 +206,16 @@ static enum reel_status find_encoder(struct backend *b, struct reel_error *err) 
     return status;
 }
 
+static enum reel_status find_short(const struct backend *b, struct cu_module *module,
+                                   struct cuda_function *function, struct reel_error *err) {
+    const struct plan *p = &b->plan;
+    if (!module) return REEL_OK;
+    enum reel_status status = cuda_function_find(&b->gpu, function, module, "prefill_short", err);
+    return status == REEL_OK
+               ? check_resident(b, function, p->tape.n_sms, p->threads, p->short_shared, err)
+               : status;
+}
+
 static enum reel_status find_functions(struct backend *b, struct reel_error *err) {
     const struct plan *p = &b->plan;
     enum reel_status status = cuda_function_find(&b->gpu, &b->decode, b->module, "decode", err);
@@ -221,11 +231,9 @@ static enum reel_status find_functions(struct backend *b, struct reel_error *err
         if (status == REEL_OK)
             status = check_resident(b, &b->prefill[i], 1, k.threads, k.shared_bytes, err);
     }
-    if (status != REEL_OK || !b->short_module) return status;
-    status = cuda_function_find(&b->gpu, &b->prefill_short, b->short_module, "prefill_short", err);
-    return status == REEL_OK ? check_resident(b, &b->prefill_short, p->tape.n_sms, p->threads,
-                                              p->short_shared, err)
-                             : status;
+    if (status == REEL_OK) status = find_short(b, b->short_module, &b->prefill_short, err);
+    if (status == REEL_OK) status = find_short(b, b->short_far_module, &b->prefill_short_far, err);
+    return status;
 }
 
 enum reel_status cuda_open_kernels(struct backend *b, const struct backend_options *options,
@@ -236,7 +244,7 @@ enum reel_status cuda_open_kernels(struct backend *b, const struct backend_optio
     char wind_constants[64];
     enum reel_status status =
         nvrtc_open(&nvrtc, folder_of_nvrtc(&b->tuning.folders), b->driver.version, err);
-    if (status == REEL_OK) status = make_constants(b, &constants, err);
+    if (status == REEL_OK) status = make_constants(b, &b->plan, &constants, err);
     if (status == REEL_OK) {
         add_program(&parts, b, &nvrtc, "decode.cu", constants.bytes, &b->module, options);
         if (cuda_prefills(b))
@@ -247,6 +255,9 @@ enum reel_status cuda_open_kernels(struct backend *b, const struct backend_optio
                         &b->prefill_delta_module, options);
         if (cuda_reads_shorts(b))
             add_program(&parts, b, &nvrtc, "short.cu", constants.bytes, &b->short_module, options);
+        if (cuda_reads_shorts_far(b))
+            add_program(&parts, b, &nvrtc, "short_far.cu", constants.bytes, &b->short_far_module,
+                        options);
         if (cuda_encodes(b))
             add_program(&parts, b, &nvrtc, "encoder.cu", constants.bytes, &b->encoder.module,
                         options);
@@ -281,22 +292,44 @@ static enum reel_status find_packed(struct backend *b, struct cu_module *module,
     return status;
 }
 
-enum reel_status cuda_open_packed_kernels(struct backend *b, struct reel_error *err) {
+/* Compiles and loads one program after the model was opened. */
+static enum reel_status build_late(struct backend *b, const char *program,
+                                   const struct buffer *constants, struct cu_module **module,
+                                   struct reel_error *err) {
     const struct backend_options options = { .cache_dir = b->packed.cache_dir };
     struct nvrtc nvrtc = { 0 };
-    struct buffer constants = { 0 };
     struct parts parts = { .n = 0 };
-    struct cu_module *module = NULL;
     enum reel_status status = nvrtc_open(&nvrtc, b->packed.nvrtc_dir, b->driver.version, err);
-    if (status == REEL_OK) status = make_constants(b, &constants, err);
     if (status == REEL_OK) {
-        add_program(&parts, b, &nvrtc, "packed.cu", constants.bytes, &module, &options);
+        add_program(&parts, b, &nvrtc, program, constants->bytes, module, &options);
         parts.part[0].parts = &parts;
         build_part(&parts.part[0]);
         status = load_modules(b, &parts, &options, err);
     }
+    nvrtc_close(&nvrtc);
+    return status;
+}
+
+enum reel_status cuda_open_columns_kernel(struct backend *b, const struct plan *plan,
+                                          struct cu_module **module, struct cuda_function *function,
+                                          struct reel_error *err) {
+    struct buffer constants = { 0 };
+    enum reel_status status = make_constants(b, plan, &constants, err);
+    if (status == REEL_OK) status = build_late(b, "columns.cu", &constants, module, err);
+    if (status == REEL_OK) status = cuda_function_find(&b->gpu, function, *module, "columns", err);
+    if (status == REEL_OK)
+        status =
+            check_resident(b, function, plan->tape.n_sms, plan->threads, plan->shared_bytes, err);
+    buffer_release(&constants);
+    return status;
+}
+
+enum reel_status cuda_open_packed_kernels(struct backend *b, struct reel_error *err) {
+    struct buffer constants = { 0 };
+    struct cu_module *module = NULL;
+    enum reel_status status = make_constants(b, &b->plan, &constants, err);
+    if (status == REEL_OK) status = build_late(b, "packed.cu", &constants, &module, err);
     if (status == REEL_OK) status = find_packed(b, module, err);
     buffer_release(&constants);
-    nvrtc_close(&nvrtc);
     return status;
 }

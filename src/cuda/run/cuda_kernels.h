@@ -7,6 +7,8 @@
 struct backend;
 struct backend_options;
 struct cu_module;
+struct cuda_function;
+struct plan;
 
 /* How one of the kernels that read prompts or audio is launched. */
 struct cuda_kernel_shape {
@@ -21,5 +23,10 @@ enum reel_status cuda_open_kernels(struct backend *b, const struct backend_optio
                                    struct cu_module **wind_module, struct reel_error *err);
 /* Fills b->packed, whose mutex is held; compiles on this thread, in silence. */
 enum reel_status cuda_open_packed_kernels(struct backend *b, struct reel_error *err);
+/* The kernel for so many sessions as the plan has columns, likewise. The caller unloads *module,
+ * also after a failure. */
+enum reel_status cuda_open_columns_kernel(struct backend *b, const struct plan *plan,
+                                          struct cu_module **module, struct cuda_function *function,
+                                          struct reel_error *err);
 
 #endif

@@ -149,8 +149,7 @@ void cuda_args_start(const struct backend_state *s, struct decode_args *args) {
         .qkv_vectors = cuda_pointer(b->qkv_vectors),
         .rope = cuda_pointer(b->rope),
         .words = cuda_pointer(b->words),
-        .kv = cuda_pointer(s->kv),
-        .kv_pieces = s->kv_pieces,
+        .kv_pages = cuda_pointer(s->pages.device),
         .delta = delta,
         .split_from = b->plan.split_from,
         .patience = b->tuning.patience,
@@ -198,8 +197,8 @@ static void start_run(struct cuda_run *run, struct backend_state *s,
 static enum reel_status queue_launches(struct cuda_run *run, struct prefill_args *prefill,
                                        struct decode_args *decode, struct reel_error *err) {
     struct backend *b = run->state->backend;
-    enum reel_status status = REEL_OK;
-    if (prefill) {
+    enum reel_status status = cuda_pages_queue_table(run->state, err);
+    if (status == REEL_OK && prefill) {
         status = cuda_prefill_launch(b, prefill, run->state->prefill_timer, err);
         if (status == REEL_OK) run->n_launches++;
         if (status == REEL_OK)
@@ -251,7 +250,7 @@ static void end_run(struct cuda_run *run, bool good) {
     if (!good) b->dirty = b->short_dirty = true;
     if (good && run->ahead == 0 && run->prefill)
         cuda_prefill_took(b, run->n_tokens, ms);
-    else if (good && run->ahead == 0 && m->n_evaluated > 0)
+    else if (good && run->ahead == 0 && m->n_evaluated > 0 && run->n_columns == 0)
         b->token_ms += (ms / m->n_evaluated - b->token_ms) * (m->n_evaluated >= 8 ? 0.5 : 0.1);
     pthread_mutex_unlock(&b->mutex);
 }
@@ -360,6 +359,8 @@ static bool is_cancelled(const atomic_bool *cancel) { return cancel && atomic_lo
 void cuda_stop(struct cuda_run *run) {
     const struct cuda_mapped *m = &run->state->mapped;
     __atomic_store_n(&m->mailbox->stop, 1u, __ATOMIC_RELEASE);
+    for (int i = 0; i < run->n_columns; i++)
+        __atomic_store_n(&run->columns[i]->mapped.mailbox->stop, 1u, __ATOMIC_RELEASE);
     if (run->prefill) __atomic_store_n(&m->prefill_mailbox->stop, 1u, __ATOMIC_RELEASE);
 }
 
@@ -377,7 +378,9 @@ static enum reel_status wait_a_turn(struct cuda_run *run, const atomic_bool *can
 static enum reel_status queue_pass(struct cuda_run *run, const struct cuda_pass *pass,
                                    struct reel_error *err) {
     struct backend *b = run->state->backend;
-    enum reel_status status = cuda_queue_upload(&b->gpu, pass->to, pass->words, pass->n_bytes, err);
+    enum reel_status status = cuda_pages_queue_table(run->state, err);
+    if (status == REEL_OK)
+        status = cuda_queue_upload(&b->gpu, pass->to, pass->words, pass->n_bytes, err);
     if (status == REEL_OK) status = cuda_prefill_launch_packed(b, pass->args, err);
     run->ahead = b->in_flight;
     run->n_launches = status == REEL_OK;
@@ -408,18 +411,79 @@ enum reel_status cuda_submit_pass(struct cuda_run *run, struct backend_state *s,
     return status;
 }
 
+/* ---- several sessions ---- */
+
+/* b->mutex is held. Words are cleared before each launch: a launch is some hundred passes long, and
+ * its epochs begin anew. */
+static enum reel_status queue_columns(struct cuda_run *run, const struct cuda_column_launch *launch,
+                                      struct reel_error *err) {
+    struct backend *b = run->state->backend;
+    void *arguments[] = { launch->args };
+    const struct cuda_launch kernel = { .function = launch->function,
+                                        .blocks = launch->plan->tape.n_sms,
+                                        .threads = launch->plan->threads,
+                                        .shared_bytes = launch->plan->shared_bytes,
+                                        .cooperative = true,
+                                        .arguments = arguments };
+    enum reel_status status = REEL_OK;
+    for (int i = 0; i < run->n_columns && status == REEL_OK; i++)
+        status = cuda_pages_queue_table(run->columns[i], err);
+    if (status == REEL_OK)
+        status = cuda_fill(&b->gpu, launch->words, 0, (size_t)launch->plan->n_words * 8, NULL, err);
+    if (status == REEL_OK) status = cuda_launch(&b->gpu, &kernel, err);
+    run->n_launches = status == REEL_OK;
+    run->ahead = b->in_flight;
+    b->in_flight += run->n_launches;
+    return status;
+}
+
+enum reel_status cuda_submit_columns(struct cuda_run *run, const struct cuda_column_launch *launch,
+                                     struct reel_error *err) {
+    struct backend *b = run->state->backend;
+    enum reel_status status = cuda_alive(b, err);
+    if (status != REEL_OK) return status;
+    run->mailbox = launch->mailbox;
+    run->n_tokens = launch->args->n_passes;
+    memset(launch->mailbox, 0, sizeof *launch->mailbox);
+    for (int i = 0; i < run->n_columns; i++) {
+        struct backend_state *s = run->columns[i];
+        memset(s->mapped.mailbox, 0, sizeof *s->mapped.mailbox);
+        s->profiled_tokens = 0;
+    }
+    pthread_mutex_lock(&b->mutex);
+    status = queue_columns(run, launch, err);
+    pthread_mutex_unlock(&b->mutex);
+    run->submitted_ms = run->news_ms = run->looked_ms = clock_ms();
+    run->over = status != REEL_OK;
+    return status;
+}
+
+static bool read_word(struct cuda_run *run, struct decode_mailbox *m, int n, int32_t *id) {
+    unsigned long long word = __atomic_load_n(&m->ids[n % MAILBOX_IDS], __ATOMIC_ACQUIRE);
+    if ((unsigned)(word >> 32) != (unsigned)n + 1) return false;
+    if (cuda_faulted_mailbox(run)) return false; /* made of garbage, perhaps */
+    *id = (int32_t)(unsigned)word;
+    __atomic_store_n(&m->taken, (unsigned)n + 1, __ATOMIC_RELEASE);
+    run->news_ms = run->looked_ms = clock_ms();
+    return true;
+}
+
+bool cuda_column_id(struct cuda_run *run, int column, int n, int32_t *id) {
+    return read_word(run, run->columns[column]->mapped.mailbox, n, id);
+}
+
+enum reel_status cuda_columns_wait(struct cuda_run *run, bool *ended, struct reel_error *err) {
+    *ended = run_has_ended(run);
+    if (*ended) end_run(run, true);
+    return *ended ? REEL_OK : wait_a_turn(run, NULL, 1, err);
+}
+
 /* ---- reading ---- */
 
 /* Whether id n_read has come. */
 static bool read_id(struct cuda_run *run, int32_t *id) {
-    struct decode_mailbox *m = run->mailbox;
-    unsigned long long word = __atomic_load_n(&m->ids[run->n_read % MAILBOX_IDS], __ATOMIC_ACQUIRE);
-    if ((unsigned)(word >> 32) != (unsigned)run->n_read + 1) return false;
-    if (__atomic_load_n(&m->fault, __ATOMIC_ACQUIRE)) return false; /* made of garbage, perhaps */
-    *id = (int32_t)(unsigned)word;
+    if (!read_word(run, run->mailbox, run->n_read, id)) return false;
     run->n_read++;
-    __atomic_store_n(&m->taken, (unsigned)run->n_read, __ATOMIC_RELEASE);
-    run->news_ms = run->looked_ms = clock_ms();
     return true;
 }
 

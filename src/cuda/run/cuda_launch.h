@@ -17,8 +17,11 @@ struct cuda_run {
     const struct decode_mailbox *prefill; /* of one that reads a prompt, or NULL */
     int n_launches;                       /* 1, or 2: a prompt's, then the head of its last token */
     int n_tokens;
-    bool decodes;        /* picks ids: all its tokens have a head */
-    int n_read;          /* ids taken from the mailbox */
+    bool decodes; /* picks ids: all its tokens have a head */
+    int n_read;   /* ids taken from the mailbox */
+    /* of a launch for several sessions, which have a mailbox each: [n_columns]; else 0 */
+    struct backend_state *columns[ARGS_MAX_COLUMNS];
+    int n_columns;
     double submitted_ms; /* when */
     double due_ms;       /* how long reading a prompt is expected to take */
     double news_ms;      /* when it last showed life */
@@ -47,6 +50,21 @@ struct cuda_pass {
 };
 enum reel_status cuda_submit_pass(struct cuda_run *run, struct backend_state *s,
                                   const struct cuda_pass *pass, struct reel_error *err);
+
+/* A launch for several sessions, run->columns, of which run->state is the first. */
+struct cuda_column_launch {
+    const struct cuda_function *function;
+    const struct plan *plan; /* of so many columns */
+    struct columns_args *args;
+    struct decode_mailbox *mailbox; /* of the launch itself */
+    cu_address words;
+};
+enum reel_status cuda_submit_columns(struct cuda_run *run, const struct cuda_column_launch *launch,
+                                     struct reel_error *err);
+/* Id n of a column, where it has come. */
+bool cuda_column_id(struct cuda_run *run, int column, int n, int32_t *id);
+/* One turn of waiting for such a launch; *ended: it is over, and all its ids are there. */
+enum reel_status cuda_columns_wait(struct cuda_run *run, bool *ended, struct reel_error *err);
 
 /* The next id, waiting for it; -1 when the launch is over and all its ids have been read. Asks the
  * launch to stop when *cancel turns true (NULL: never), and goes on. */

@@ -271,6 +271,11 @@ static int pass_tokens(const struct backend_state *s) {
     return b->tuning.launch_tokens ? int_min(n, b->tuning.launch_tokens) : n;
 }
 
+/* Positions that passes write, at most. Texts that no pass holds take their own. */
+static int pass_positions(const struct packing *p) {
+    return p->all < (uint64_t)p->most_tokens ? (int)p->all : p->most_tokens;
+}
+
 enum reel_status cuda_embed(struct backend_state *s, const struct backend_embed *e,
                             struct reel_error *err) {
     struct packing p = { .s = s, .e = e, .ids = e->ids, .most_tokens = pass_tokens(s) };
@@ -285,11 +290,13 @@ enum reel_status cuda_embed(struct backend_state *s, const struct backend_embed 
         p.all += (uint64_t)e->lengths[i];
     s->n_positions = 0;
     cuda_last_row_invalidate(s, 0);
+    status = cuda_pages_reach_all(s, 0, pass_positions(&p), err);
     while (status == REEL_OK && p.next < e->n_texts && goes_on(&p))
         status = read_next(&p, err);
     status = end_passes(&p, status, err);
     s->n_positions = 0;
     cuda_last_row_invalidate(s, 0);
+    cuda_pages_keep(s, 0);
     if (status == REEL_OK && p.n_done < e->n_texts)
         return err_set(err, REEL_E_CANCELLED, "cancelled after %d of %d texts", p.n_done,
                        e->n_texts);

@@ -38,22 +38,37 @@ enum reel_status cuda_prefill_open(struct backend *b, struct reel_error *err) {
     return status == REEL_OK ? cuda_fill(&b->gpu, b->scratch, 0, n, NULL, err) : status;
 }
 
-/* One launch reads a prompt's tokens while they are few and have few positions before them, which
- * all SMs of a group go through; the more tokens, the fewer positions. */
-bool cuda_prefill_is_short(const struct backend *b, int position, int n_tokens) {
+bool cuda_reads_shorts_far(const struct backend *b) {
+    return cuda_reads_shorts(b) && b->tuning.short_far;
+}
+
+/* What reads so many tokens. One launch does while they are few and have few positions before them,
+ * which all SMs of a group go through; the more tokens, the fewer positions. Behind more positions
+ * another does, whose SMs share them. */
+enum way { BY_QUEUE, BY_SHORT, BY_SHORT_FAR };
+
+static enum way way_of(const struct backend *b, int position, int n_tokens) {
     enum { LEAST = 16 };
     const long long tokens = n_tokens > LEAST ? n_tokens : LEAST;
-    return cuda_reads_shorts(b) && n_tokens <= b->plan.short_tokens &&
-           position * tokens <= (long long)b->tuning.short_positions * PLAN_SHORT_TOKENS;
+    if (!cuda_reads_shorts(b) || n_tokens > b->plan.short_tokens) return BY_QUEUE;
+    if (position * tokens <= (long long)b->tuning.short_positions * PLAN_SHORT_TOKENS)
+        return BY_SHORT;
+    return cuda_reads_shorts_far(b) ? BY_SHORT_FAR : BY_QUEUE;
+}
+
+bool cuda_prefill_is_short(const struct backend *b, int position, int n_tokens) {
+    return way_of(b, position, n_tokens) != BY_QUEUE;
 }
 
 int cuda_prefill_chunk(const struct backend *b, int position, int left) {
     enum { POSITIONS_A_TOKEN = 256 };
     int n = left < b->plan.prefill_tokens ? left : b->plan.prefill_tokens;
     int least = b->tuning.prefill_from;
-    /* earlier positions cost decoding less: it is the better for a token more every so many */
-    const int few = b->tuning.short_from + position / POSITIONS_A_TOKEN;
-    if (cuda_prefill_is_short(b, position, n) && few < least) least = few;
+    const enum way way = way_of(b, position, n);
+    /* where all SMs of a group go through all positions these cost decoding less: it is the better
+     * for a token more every so many */
+    const int few = b->tuning.short_from + (way == BY_SHORT_FAR ? 0 : position / POSITIONS_A_TOKEN);
+    if (way != BY_QUEUE && few < least) least = few;
     if (!cuda_prefills(b) || left < least) return 0;
     if (b->tuning.launch_tokens && n > b->tuning.launch_tokens) n = b->tuning.launch_tokens;
     return n;
@@ -285,7 +300,9 @@ static enum reel_status launch_short(struct backend *b, struct prefill_args *arg
     const struct queue queue = { b, args, timer, false, false };
     int phase = 0, layer = 0; /* of no meaning here */
     void *arguments[] = { args, &phase, &layer };
-    const struct cuda_launch launch_all = { .function = &b->prefill_short,
+    const bool far = way_of(b, args->decode.position, args->decode.n_tokens) == BY_SHORT_FAR;
+    const struct cuda_launch launch_all = { .function =
+                                                far ? &b->prefill_short_far : &b->prefill_short,
                                             .blocks = p->tape.n_sms,
                                             .threads = p->threads,
                                             .shared_bytes = p->short_shared,

@@ -33,6 +33,8 @@ enum { CUDA_PREFILL_SIZES = 16 };
 bool cuda_prefills(const struct backend *b);
 /* Whether short prompts have a launch of their own, and this one is such a prompt. */
 bool cuda_reads_shorts(const struct backend *b);
+/* ... or, where more positions lie before them than that takes, with short_far.cu. */
+bool cuda_reads_shorts_far(const struct backend *b);
 bool cuda_prefill_is_short(const struct backend *b, int position, int n_tokens);
 /* One of the kernels, as it is launched. */
 struct cuda_kernel_shape cuda_prefill_kernel(const struct backend *b, int kernel);

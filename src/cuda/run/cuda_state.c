@@ -2,13 +2,14 @@
 #include "cuda/run/cuda_state.h"
 
 #include "base/memory.h"
+#include "base/numbers.h"
 #include "cuda/measure/cuda_prefill_timer.h"
 #include "cuda/run/cuda_delta.h"
 #include "cuda/run/cuda_last_row.h"
 #include "cuda/run/cuda_launch.h"
 #include "cuda/run/cuda_memory.h"
 #include "cuda/run/cuda_packed.h"
-#include "kernels/kv_layout.h"
+#include "cuda/run/cuda_saved.h"
 
 #include <string.h>
 
@@ -41,10 +42,7 @@ static enum reel_status fill_with_nan(const struct backend_state *s, struct reel
     const struct {
         enum gpu_part part;
         cu_address at;
-    } all[] = { { GPU_KV, s->kv },
-                { GPU_STATES, s->recurrent },
-                { GPU_LAST_ROW, s->last_row },
-                { GPU_OUT, s->out } };
+    } all[] = { { GPU_STATES, s->recurrent }, { GPU_LAST_ROW, s->last_row }, { GPU_OUT, s->out } };
     enum reel_status status = REEL_OK;
     for (size_t i = 0; i < sizeof all / sizeof *all && status == REEL_OK; i++)
         if (all[i].at)
@@ -68,11 +66,8 @@ static enum reel_status open_device(struct backend_state *s, struct reel_error *
     const struct {
         enum gpu_part part;
         cu_address *at;
-    } all[] = { { GPU_KV, &s->kv },       { GPU_STATES, &s->recurrent },
-                { GPU_OUT, &s->out },     { GPU_LAST_ROW, &s->last_row },
-                { GPU_ABORT, &s->abort }, { GPU_IDS, &s->ids },
-                { GPU_SEEN, &s->seen },   { GPU_GIVEN_EMBEDDINGS, &s->embeddings },
-                { GPU_BIAS, &s->bias },   { GPU_STAMPS, &s->profile } };
+    } all[] = { { GPU_STATES, &s->recurrent }, { GPU_OUT, &s->out }, { GPU_LAST_ROW, &s->last_row },
+                { GPU_ABORT, &s->abort },      { GPU_IDS, &s->ids }, { GPU_STAMPS, &s->profile } };
     enum reel_status status = REEL_OK;
     for (size_t i = 0; i < sizeof all / sizeof *all && status == REEL_OK; i++)
         status = cuda_part_alloc(gpu, &s->memory, all[i].part, all[i].at, err);
@@ -81,6 +76,12 @@ static enum reel_status open_device(struct backend_state *s, struct reel_error *
     if (status == REEL_OK) status = open_profile(s, err);
     if (status == REEL_OK && s->backend->tuning.poison) status = fill_with_nan(s, err);
     return status;
+}
+
+enum reel_status cuda_state_need(struct backend_state *s, enum gpu_part part, cu_address *at,
+                                 struct reel_error *err) {
+    if (*at) return REEL_OK;
+    return cuda_part_alloc(&s->backend->gpu, &s->memory, part, at, err);
 }
 
 enum reel_status cuda_state_open(struct backend_state **out, struct backend *b, int max_positions,
@@ -92,12 +93,12 @@ enum reel_status cuda_state_open(struct backend_state **out, struct backend *b, 
     if (status != REEL_OK) return status;
     s->backend = b;
     s->max_positions = max_positions;
-    s->kv_pieces = kv_pieces(max_positions);
     cuda_memory_plan(&s->memory, b, max_positions);
     s->out_floats = (size_t)s->memory.bytes[GPU_OUT] / sizeof(float);
     checkpoints_reset(&s->checkpoints, -1); /* nothing has written the states yet */
     status = open_mapped(s, err);
     if (status == REEL_OK) status = open_device(s, err);
+    if (status == REEL_OK) status = cuda_pages_open(s, err);
     if (status == REEL_OK)
         *out = s;
     else
@@ -110,9 +111,10 @@ void cuda_state_close(struct backend_state *s) {
     struct backend *b = s->backend;
     cuda_timer_close(s->prefill_timer, b);
     cuda_packed_buffers_release(s->packed, b);
+    cuda_pages_close(s);
     if (!cuda_untouchable(b)) {
-        const cu_address all[] = { s->kv,   s->out,        s->abort,   s->ids,       s->seen,
-                                   s->bias, s->embeddings, s->profile, s->recurrent, s->last_row };
+        const cu_address all[] = { s->out,        s->abort,   s->ids,       s->seen,    s->bias,
+                                   s->embeddings, s->profile, s->recurrent, s->last_row };
         for (size_t i = 0; i < sizeof all / sizeof *all; i++)
             cuda_free(&b->gpu, all[i]);
         cuda_host_free(&b->gpu, s->host);
@@ -122,38 +124,15 @@ void cuda_state_close(struct backend_state *s) {
 
 /* ---- copying positions ---- */
 
-/* Bytes are [attention layers][kv_heads][kv_pieces(n)][piece]: the cache without its unused pieces;
- * then the last row; then the recurrent state, once or, with that of n - 1, twice. */
-struct kv_walk {
-    int n_strips;  /* layers * kv_heads */
-    size_t strip;  /* bytes of one, as saved */
-    size_t stride; /* of one in the cache */
-};
-
-static struct kv_walk kv_walk_of(const struct backend_state *s, int n) {
-    const struct model_config *c = &s->backend->model->config;
-    const size_t piece = (size_t)s->backend->plan.kv_piece_bytes;
-    return (struct kv_walk){ .n_strips = model_layer_count(c, LAYER_ATTENTION) * c->n_kv_heads,
-                             .strip = (size_t)kv_pieces(n) * piece,
-                             .stride = (size_t)s->kv_pieces * piece };
-}
-
-static size_t kv_walk_bytes(const struct kv_walk *w) { return (size_t)w->n_strips * w->strip; }
-
+/* Bytes are those of K and V (cuda_saved.h), then the last row, then the recurrent state, once or,
+ * with that of n - 1, twice. */
 static size_t state_saved_bytes(const struct backend_state *s, int n, bool before) {
-    const struct kv_walk w = kv_walk_of(s, n);
-    return kv_walk_bytes(&w) + cuda_last_row_saved_bytes(s, n) +
+    return cuda_saved_bytes(s, n) + cuda_last_row_saved_bytes(s, n) +
            cuda_recurrent_saved_bytes(s, n, before);
 }
 
 size_t cuda_save_bytes(const struct backend_state *s, int n) {
     return state_saved_bytes(s, n, cuda_recurrent_has_before(s, n));
-}
-
-/* Clears positions from `kept` on in one piece. */
-static void clear_piece_rest(unsigned char *piece, int head_dim, int kept) {
-    for (unsigned at = 0; at < kv_piece_bytes(head_dim); at += 2)
-        if (kv_byte_position(head_dim, at) >= kept) piece[at] = piece[at + 1] = 0;
 }
 
 static enum reel_status check_held(const struct backend_state *s, int n, struct reel_error *err) {
@@ -164,20 +143,12 @@ static enum reel_status check_held(const struct backend_state *s, int n, struct 
 
 enum reel_status cuda_save(const struct backend_state *s, int n, void *bytes,
                            struct reel_error *err) {
-    struct backend *b = s->backend;
-    const struct kv_walk w = kv_walk_of(s, n);
-    const size_t piece = (size_t)b->plan.kv_piece_bytes;
-    enum reel_status status = cuda_alive(b, err);
+    enum reel_status status = cuda_alive(s->backend, err);
     if (status == REEL_OK) status = check_held(s, n, err);
-    for (int i = 0; n > 0 && i < w.n_strips && status == REEL_OK; i++) {
-        unsigned char *to = (unsigned char *)bytes + (size_t)i * w.strip;
-        status = cuda_download(&b->gpu, to, s->kv + (cu_address)((size_t)i * w.stride), w.strip,
-                               NULL, err);
-        if (n % KV_POSITIONS)
-            clear_piece_rest(to + w.strip - piece, b->plan.head_dim, n % KV_POSITIONS);
-    }
-    unsigned char *rest = (unsigned char *)bytes + kv_walk_bytes(&w);
-    if (status == REEL_OK) status = cuda_last_row_save(s, n, rest, err);
+    if (status == REEL_OK) status = cuda_saved_read(s, n, bytes, err);
+    if (status != REEL_OK) return status;
+    unsigned char *rest = (unsigned char *)bytes + cuda_saved_bytes(s, n);
+    status = cuda_last_row_save(s, n, rest, err);
     if (status != REEL_OK) return status;
     return cuda_recurrent_save(s, n, rest + cuda_last_row_saved_bytes(s, n), err);
 }
@@ -189,27 +160,30 @@ static enum reel_status check_fits(const struct backend_state *s, int n, struct 
 
 enum reel_status cuda_restore(struct backend_state *s, int n, const void *bytes, size_t n_bytes,
                               struct reel_error *err) {
-    struct backend *b = s->backend;
-    enum reel_status status = cuda_alive(b, err);
+    enum reel_status status = cuda_alive(s->backend, err);
     if (status == REEL_OK) status = check_fits(s, n, err);
     if (status != REEL_OK) return status;
-    const struct kv_walk w = kv_walk_of(s, n);
     const size_t least = state_saved_bytes(s, n, false), most = state_saved_bytes(s, n, n > 1);
     if (n_bytes != least && n_bytes != most)
         return err_set(err, REEL_E_FORMAT, "%zu bytes of state, %zu are expected, or %zu more",
                        n_bytes, least, most - least);
-    const unsigned char *rest = (const unsigned char *)bytes + kv_walk_bytes(&w);
+    const unsigned char *rest = (const unsigned char *)bytes + cuda_saved_bytes(s, n);
     s->n_positions = 0, cuda_last_row_invalidate(s, 0);
-    for (int i = 0; n > 0 && i < w.n_strips && status == REEL_OK; i++)
-        status =
-            cuda_upload(&b->gpu, s->kv + (cu_address)((size_t)i * w.stride),
-                        (const unsigned char *)bytes + (size_t)i * w.strip, w.strip, NULL, err);
+    cuda_pages_keep(s, 0);
+    if (n > 0) status = cuda_pages_reach_all(s, 0, n, err);
+    if (status == REEL_OK) status = cuda_saved_write(s, n, bytes, err);
     if (status == REEL_OK) status = cuda_last_row_restore(s, n, rest, err);
     if (status == REEL_OK)
         status = cuda_recurrent_restore(s, n, rest + cuda_last_row_saved_bytes(s, n),
                                         n_bytes > least, err);
     if (status == REEL_OK) s->n_positions = n;
     return status;
+}
+
+void cuda_keep(struct backend_state *s, int n) {
+    s->n_positions = int_min(s->n_positions, n);
+    cuda_last_row_invalidate(s, n);
+    cuda_pages_keep(s, n);
 }
 
 enum reel_status cuda_copy_state(struct backend_state *dst, const struct backend_state *src, int n,
@@ -219,13 +193,13 @@ enum reel_status cuda_copy_state(struct backend_state *dst, const struct backend
     if (status == REEL_OK) status = check_fits(dst, n, err);
     if (status == REEL_OK) status = check_held(src, n, err);
     if (status != REEL_OK || dst == src) return status;
-    const struct kv_walk from = kv_walk_of(src, n), to = kv_walk_of(dst, n);
     dst->n_positions = 0, cuda_last_row_invalidate(dst, 0);
-    for (int i = 0; n > 0 && i < from.n_strips && status == REEL_OK; i++)
-        status = cuda_copy(&b->gpu, dst->kv + (cu_address)((size_t)i * to.stride),
-                           src->kv + (cu_address)((size_t)i * from.stride), from.strip, NULL, err);
+    cuda_pages_share(dst, src, n);
     if (status == REEL_OK) status = cuda_recurrent_copy(dst, src, n, err);
     if (status == REEL_OK) status = cuda_last_row_copy(dst, src, n, err);
-    if (status == REEL_OK) dst->n_positions = n;
+    if (status == REEL_OK)
+        dst->n_positions = n;
+    else
+        cuda_pages_keep(dst, 0);
     return status;
 }

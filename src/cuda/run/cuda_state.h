@@ -3,6 +3,7 @@
 #define REEL_CUDA_CUDA_STATE_H
 
 #include "cuda/run/cuda_backend.h"
+#include "cuda/run/cuda_pages.h"
 #include "kernels/args.h"
 #include "plan/checkpoints.h"
 
@@ -22,13 +23,12 @@ struct backend_state {
     struct backend *backend;
     struct gpu_memory_plan memory;
     int max_positions;
-    int n_positions;     /* evaluated so far */
-    cu_address last_row; /* f32 [hidden] of a prompt's last token, which decoding begins with */
-    int last_row_end;    /* positions up to that token, itself included; 0: there is none */
-    int32_t last_row_id; /* the token */
-    int kv_pieces;       /* of each attention layer and head */
-    cu_address kv;
-    cu_address recurrent; /* the live state, then MEMORY_PLAN_CHECKPOINTS kept ones; or 0 */
+    int n_positions;         /* evaluated so far */
+    cu_address last_row;     /* f32 [hidden] of a prompt's last token, which decoding begins with */
+    int last_row_end;        /* positions up to that token, itself included; 0: there is none */
+    int32_t last_row_id;     /* the token */
+    struct cuda_pages pages; /* of K and V */
+    cu_address recurrent;    /* the live state, then MEMORY_PLAN_CHECKPOINTS kept ones; or 0 */
     struct checkpoints checkpoints;
 
     void *host; /* holds all of `mapped` */
@@ -39,7 +39,7 @@ struct backend_state {
     cu_address embeddings; /* f32 [gpu_most_given, hidden] */
     cu_address out;        /* f32 [out_floats]: logits or hidden states of a launch */
     size_t out_floats;
-    cu_address seen, bias;         /* taken on first use */
+    cu_address seen, bias;         /* these and embeddings: taken on first use, else 0 */
     struct packed_buffers *packed; /* taken with the first packed texts; or NULL */
     cu_address profile;            /* u32 [tuning.profile][SMs][stamps], or 0 */
     int profiled_tokens;           /* of the last decoding launch; 0: it did not end well */
@@ -50,12 +50,18 @@ struct backend_state {
 enum reel_status cuda_state_open(struct backend_state **out, struct backend *b, int max_positions,
                                  struct reel_error *err);
 void cuda_state_close(struct backend_state *s);
+/* Positions from n on are over. */
+void cuda_keep(struct backend_state *s, int n);
 size_t cuda_save_bytes(const struct backend_state *s, int n);
 enum reel_status cuda_save(const struct backend_state *s, int n, void *bytes,
                            struct reel_error *err);
 enum reel_status cuda_restore(struct backend_state *s, int n, const void *bytes, size_t n_bytes,
                               struct reel_error *err);
 enum reel_status cuda_copy_state(struct backend_state *dst, const struct backend_state *src, int n,
+                                 struct reel_error *err);
+
+/* Takes a part of GPU_OF_USE, where the session does not have it yet. */
+enum reel_status cuda_state_need(struct backend_state *s, enum gpu_part part, cu_address *at,
                                  struct reel_error *err);
 
 /* The device address of something inside s->host. */

@@ -37,6 +37,7 @@ static const struct setting settings[] = {
     PLAN(cap_head, "slots of the output matrix that may be under way at once"),
     PLAN(cap_kv, "slots of keys and values that may be under way at once"),
     PLAN(split_from, "positions from which attention is split over the SMs of a group"),
+    PLAN(kv_page, "pieces of 16 positions in a page of keys and values, a power of two"),
     PLAN(prefill_tokens, "tokens of a prompt that are read at once, a multiple of 128"),
     { "epoch", AT(first_epoch), KIND_UNSIGNED, 1, 0xffffffffLL,
       "number of the first exchange, to try what happens when the numbers run out" },
@@ -62,8 +63,13 @@ static const struct setting settings[] = {
     { "short_positions", AT(short_positions), KIND_INT, 0, 1 << 20,
       "positions that may lie before 64 tokens which the kernel for short prompts reads; 0: it "
       "reads none" },
+    { "short_far", AT(short_far), KIND_BOOL, 0, 1,
+      "1: behind more positions a prompt as short is read in one launch, too, whose SMs share the "
+      "positions" },
     { "poison", AT(poison), KIND_BOOL, 0, 1,
       "1: new memory is filled with NaN, to find what reads it" },
+    { "narrow", AT(narrow), KIND_BOOL, 0, 1,
+      "1: weights of 8 and 4 bits stay as they are stored; 0: they become bf16" },
     { "tuned", AT(tuned), KIND_BOOL, 0, 1, "0: what reel tune remembered is not used" },
     { "profile", AT(profile), KIND_INT, 0, 256,
       "tokens of a launch that leave time stamps; 0: kernels without stamps" },
@@ -73,6 +79,9 @@ static const struct setting settings[] = {
       "threads that bring weights to the GPU; 0: by the cores there are" },
     { "stage_kb", AT(stage_kb), KIND_INT, 64, 1 << 20,
       "kilobytes of a buffer through which weights go to the GPU" },
+    { "kv_pool_mb", AT(kv_pool_mb), KIND_INT, 0, 1 << 30,
+      "megabytes that the keys and values of all sessions may take, at least one page; 0: what is "
+      "free, less a reserve" },
 };
 enum { N_SETTINGS = (int)(sizeof settings / sizeof *settings) };
 

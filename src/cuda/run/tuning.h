@@ -21,13 +21,16 @@ struct cuda_tuning {
     int short_from;      /* the same where one launch reads them */
     int short_positions; /* that may lie before 64 tokens which one launch reads, before fewer
                             tokens more; 0: none reads them */
+    bool short_far;      /* one launch reads as few behind more positions, too */
     bool poison;         /* new KV caches and outputs are filled with NaN bytes */
+    bool narrow;         /* narrow weights stay as they are stored; else they become bf16 */
     bool tuned;          /* settings that reel_model_tune remembered are used */
     int profile;         /* tokens of a launch that leave time stamps; 0: compiled without */
     int absent;          /* a block that is compiled to leave at once, for tests of what the others
                             do then; -1: none */
     int load_threads;    /* that fill staging buffers; 0: by the cores there are */
     int stage_kb;        /* of one staging buffer */
+    int kv_pool_mb;      /* of all pages of K and V; 0: what is free, less a reserve */
     struct cuda_folders folders; /* not settable by text: where libraries are looked for */
 };
 

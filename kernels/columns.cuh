@@ -1,0 +1,488 @@
+/* The phases of columns.cu that have weights, but for the head: those of decode.cu, with a vector for each column. Each
+ * column's sums are added in the order in which decode.cu adds them, so a column's numbers do not depend on how many
+ * columns there are or on what is in the others. Words of column c (docs/GLOSSARY.md) lie P_WORDS behind those of
+ * column c - 1 in every exchange. */
+#ifndef REEL_KERNELS_COLUMNS_CUH
+#define REEL_KERNELS_COLUMNS_CUH
+
+#include "exchange.cuh"
+#include "phase_qkv.cuh"
+#include "profile.cuh"
+
+/* From here on the functions that are about one column mean this one. */
+DEV void column_take(struct worker *w, int column) { w->column = column, w->a = &w->all->column[column]; }
+
+DEV int column_runs(const struct worker *w, int column) { return (int)(w->running >> column & 1); }
+
+/* The position of a column's token; a column that is over stands at 0, where nothing comes before it. */
+DEV int column_position(const struct worker *w, int column) {
+    return column_runs(w, column) ? w->all->column[column].position + w->token : 0;
+}
+
+/* Where a column's h lies that has been added up, with P_TWO_HOPS: f32 [hidden], after out and after down. */
+enum { X_OUT_H = P_WORDS - 2 * M_HIDDEN, X_DOWN_H = P_WORDS - M_HIDDEN };
+
+DEV u64 *column_words(const struct worker *w, int exchange, int column) {
+    return w->all->column[0].words + exchange + column * P_WORDS;
+}
+
+/* ---- products ---- */
+
+/* Stores this warp's slice of a column's h times gain as B fragments, as fragments_store does. */
+DEV void column_fragments(const struct worker *w, int column, const float *h, const float *gain) {
+    u32 *x =
+        w->s->vectors.x + column / SET_COLUMNS * X_SET + w->warp * P_QKV_WARP_K * X_STRIDE + column % SET_COLUMNS * 16;
+    UNROLL
+    for (int i = 0; i < SLICE; i++) {
+        const int word = i * LANES + w->lane, at = word / 8 * X_STRIDE + word % 4 * 2 + word % 8 / 4;
+        const float a = h[2 * i] * gain[2 * i], b = h[2 * i + 1] * gain[2 * i + 1];
+        const u32 both = bf16_pair(a, b);
+        if (word >= SLICE_WORDS) continue;
+        x[at] = both;
+        x[at + 8] = bf16_pair(a - bf16_low(both), b - bf16_high(both));
+    }
+}
+
+/* As columns_multiply: with tiles that have scales. */
+DEV void columns_narrow(float (*d)[COLUMN_SUMS], const struct held *t, const u32 *x, const int split, int lane,
+                        int first, int n, int warp_rows, const int format) {
+#if TILES_NARROW
+    enum { MOST_RUNS = 4 };
+    const int parts = TILE_PARTS(format), run = TILE_RUN(format), stride = split ? X_STRIDE : INPUT_STRIDE;
+    float ones[MOST_RUNS][COLUMN_SUMS];
+    UNROLL
+    for (int i = first; i < first + n; i++) {
+        const int k = i / warp_rows, r = i % warp_rows, fresh = i == first || r == 0;
+        UNROLL
+        for (int j = 0; j < parts; j += run) {
+            float sum[COLUMN_SUMS], *one = ones[j / run];
+            UNROLL
+            for (int c = 0; c < COLUMN_SUMS; c++) {
+                sum[c] = 0;
+                if (fresh) one[c] = 0;
+            }
+            UNROLL
+            for (int part = j; part < j + run; part++) {
+                const struct quad a = tile_part(format, t[i - first].codes, part);
+                const u32 *slice = x + (k * parts + part) * stride;
+                if (split)
+                    tile_columns_split(sum, a, slice, X_SET, lane);
+                else
+                    tile_columns(sum, a, slice, lane);
+                if (!TILE_OFFSETS(format) || !fresh) continue;
+                if (split)
+                    tile_columns_split(one, tile_ones(), slice, X_SET, lane);
+                else
+                    tile_columns(one, tile_ones(), slice, lane);
+            }
+            const struct factors f = held_factors(&t[i - first], format, j / run);
+            run_add(d[warp_rows == 1 ? k & 1 : r], sum, one, COLUMN_SUMS, &f, format);
+        }
+    }
+#else
+    (void)d, (void)t, (void)x, (void)split, (void)lane, (void)first, (void)n, (void)warp_rows, (void)format;
+#endif
+}
+
+/* Multiplies the warp's n tiles from `first` on. x: the warp's first k tile of B fragments; split: of normed vectors.
+ */
+DEV void columns_multiply(float (*d)[COLUMN_SUMS], const struct held *t, const u32 *x, const int split, int lane,
+                          int first, int n, int warp_rows, const int format) {
+    if (TILE_NARROW(format)) columns_narrow(d, t, x, split, lane, first, n, warp_rows, format);
+    UNROLL
+    for (int i = first; i < first + (TILE_NARROW(format) ? 0 : n); i++) {
+        const int k = i / warp_rows, r = i % warp_rows;
+        float *to = d[warp_rows == 1 ? k & 1 : r];
+        if (split)
+            tile_columns_split(to, tile_operand(format, t[i - first].codes), x + k * X_STRIDE, X_SET, lane);
+        else
+            tile_columns(to, tile_operand(format, t[i - first].codes), x + k * INPUT_STRIDE, lane);
+    }
+}
+
+/* Stores this warp's partial sums of all columns, which lie `stride` floats apart, as parts_store does. */
+DEV void columns_store(const struct worker *w, float (*d)[COLUMN_SUMS], const int split, float *part, int stride,
+                       int warp_rows, int k_parts) {
+    const int lane = w->lane, row = w->warp / k_parts * warp_rows * TILE_ROWS + lane / 4;
+    float *p = part + row * PART_STRIDE(k_parts) + w->warp % k_parts;
+    if (warp_rows == 1) {
+        UNROLL
+        for (int i = 0; i < COLUMN_SUMS; i++)
+            d[0][i] += d[1][i];
+    }
+    UNROLL
+    for (int r = 0; r < warp_rows; r++)
+        tile_columns_end(d[r]);
+    UNROLL
+    for (int j = 0; j < (split ? SETS : 2); j++) {
+        const int column = split ? j * SET_COLUMNS + lane % 4 : 2 * (lane % 4) + j;
+        if (split ? lane % 4 >= SET_COLUMNS : column >= COLUMNS) continue;
+        UNROLL
+        for (int r = 0; r < warp_rows; r++) {
+            UNROLL
+            for (int i = 0; i < 2; i++)
+                p[column * stride + (r * TILE_ROWS + 8 * i) * PART_STRIDE(k_parts)] =
+                    split ? tile_split_sum(d[r], j, i, lane) : tile_plain_sum(d[r], j, i, lane);
+        }
+    }
+}
+
+/* Takes one warp through a phase, as phase_product does. */
+DEV void columns_product(struct worker *w, const struct held *t, int preload, const u32 *x, const int split,
+                         float *part, int stride, int warp_rows, int warp_k, int k_parts, const int format) {
+    float d[ACCUMULATORS][COLUMN_SUMS];
+    const int tiles = warp_rows * warp_k / TILE_PARTS(format);
+    UNROLL
+    for (int i = 0; i < ACCUMULATORS; i++) {
+        UNROLL
+        for (int j = 0; j < COLUMN_SUMS; j++)
+            d[i][j] = 0;
+    }
+    columns_multiply(d, t, x, split, w->lane, 0, preload, warp_rows, format);
+    if (preload < tiles) stream_freely(w, 1);
+    UNROLL
+    for (int i = preload; i < tiles; i += P_SLOT_TILES) {
+        struct held more[P_SLOT_TILES];
+        const int left = tiles - i, n = left < P_SLOT_TILES ? left : P_SLOT_TILES;
+        tiles_take(w, more, n, format);
+        columns_multiply(d, more, x, split, w->lane, i, n, warp_rows, format);
+    }
+    if (preload < tiles) stream_freely(w, 0);
+    if (split) {
+        UNROLL
+        for (int i = 0; i < ACCUMULATORS; i++)
+            tile_columns_fold(d[i]);
+    }
+    columns_store(w, d, split, part, stride, warp_rows, k_parts);
+}
+#define COLUMNS_PRODUCT(w, t, S, x, split, part)                                                                       \
+    columns_product(w, t, PRELOAD(S), x, split, (part)[0], sizeof(part)[0] / sizeof(float), P_##S##_WARP_ROWS,         \
+                    P_##S##_WARP_K, P_##S##_K_PARTS, P_##S##_FORMAT)
+
+/* ---- gathering ---- */
+
+/* Registers of a lane that wait for words side by side, of 8 bytes each. */
+enum { GATHER_WORDS = M_DELTA ? 16 : 32 };
+
+/* Waits for the groups' partial sums of this warp's slice of each column and adds them to h, as gather_sum does. */
+DEV void columns_gather_sum(struct worker *w, int exchange, float (*h)[2 * SLICE], enum wait_kind kind) {
+    enum { ITEMS = COLUMNS * SLICE, CHUNK = MIN(ITEMS, MAX(GATHER_WORDS / P_GROUPS, 1)) };
+    enum { SOME_EMPTY = (P_WARPS - 1) * SLICE_WORDS >= M_HIDDEN / 2 };
+    const u64 *from = column_words(w, exchange, 0) + w->warp * SLICE_WORDS + w->lane;
+    int have = M_HIDDEN / 2 - w->warp * SLICE_WORDS;
+    const int none = SOME_EMPTY && have <= 0; /* waits for a word all the same, as in gather_pairs */
+    if (none) from += have - 1, have = 1;
+    if (have > SLICE_WORDS) have = SLICE_WORDS;
+    UNROLL
+    for (int first = 0; first < ITEMS; first += CHUNK) {
+        u32 polls = 0;
+        u64 v[CHUNK][P_GROUPS];
+        UNROLL
+        for (int i = 0; i < CHUNK; i++) {
+            UNROLL
+            for (int g = 0; g < P_GROUPS; g++)
+                v[i][g] = (u64)(w->epoch & 0xffffu) << 48;
+        }
+        NO_UNROLL
+        for (;;) {
+            int ok = 1;
+            UNROLL
+            for (int i = 0; i < CHUNK; i++) {
+                const int column = (first + i) / SLICE, turn = (first + i) % SLICE;
+                UNROLL
+                for (int g = 0; g < P_GROUPS; g++)
+                    if (first + i < ITEMS && turn * LANES + w->lane < have && (!polls || !word_is24(v[i][g], w->epoch)))
+                        v[i][g] = word_load(from + column * P_WORDS + turn * LANES + g * (M_HIDDEN / 2));
+            }
+            UNROLL
+            for (int i = 0; i < CHUNK; i++) {
+                UNROLL
+                for (int g = 0; g < P_GROUPS; g++)
+                    ok &= word_is24(v[i][g], w->epoch);
+            }
+            if (warp_all(ok | w->dead)) break;
+            wait_failed(w, &polls, kind, w->epoch & 0xffffu, (u32)(v[0][0] >> 48));
+        }
+        UNROLL
+        for (int i = 0; i < CHUNK; i++) {
+            const int column = (first + i) / SLICE, turn = (first + i) % SLICE;
+            UNROLL
+            for (int g = 0; g < P_GROUPS; g++)
+                if (first + i < ITEMS && !none) {
+                    h[column][2 * turn] += float24_low(v[i][g]);
+                    h[column][2 * turn + 1] += float24_high(v[i][g]);
+                }
+        }
+    }
+}
+
+#if P_TWO_HOPS
+/* Waits for this warp's slice of each column's h, whose sums other SMs have added up: sums_reduce. */
+DEV void columns_gather_h(struct worker *w, int exchange, float (*h)[2 * SLICE], enum wait_kind kind) {
+    enum { ITEMS = COLUMNS * SLICE, CHUNK = MIN(ITEMS, COLUMNS > 4 ? 8 : GATHER_WORDS / 2) };
+    const u64 *from = column_words(w, exchange, 0) + 2 * (w->warp * SLICE_WORDS + w->lane);
+    int have = M_HIDDEN / 2 - w->warp * SLICE_WORDS;
+    const int none = have <= 0; /* waits for a word all the same, as in gather_pairs */
+    if (none) from += 2 * (have - 1), have = 1;
+    if (have > SLICE_WORDS) have = SLICE_WORDS;
+    UNROLL
+    for (int first = 0; first < ITEMS; first += CHUNK) {
+        u32 polls = 0;
+        u64 v[CHUNK][2];
+        UNROLL
+        for (int i = 0; i < CHUNK; i++)
+            v[i][0] = v[i][1] = word_make(0, w->epoch);
+        NO_UNROLL
+        for (;;) {
+            int ok = 1;
+            UNROLL
+            for (int i = 0; i < CHUNK; i++) {
+                const int column = (first + i) / SLICE, turn = (first + i) % SLICE;
+                if (first + i < ITEMS && turn * LANES + w->lane < have &&
+                    (!polls || !word_is(v[i][0], w->epoch) || !word_is(v[i][1], w->epoch)))
+                    word_load2(from + column * P_WORDS + 2 * turn * LANES, &v[i][0], &v[i][1]);
+            }
+            UNROLL
+            for (int i = 0; i < CHUNK; i++)
+                ok &= word_is(v[i][0], w->epoch) & word_is(v[i][1], w->epoch);
+            if (warp_all(ok | w->dead)) break;
+            wait_failed(w, &polls, kind, w->epoch, (u32)(v[0][0] >> 32));
+        }
+        UNROLL
+        for (int i = 0; i < CHUNK; i++) {
+            const int column = (first + i) / SLICE, turn = (first + i) % SLICE;
+            if (first + i < ITEMS && !none)
+                h[column][2 * turn] = bits_float((u32)v[i][0]), h[column][2 * turn + 1] = bits_float((u32)v[i][1]);
+        }
+    }
+}
+#endif
+
+/* Completes h of all columns with the sums of out or down. */
+DEV void columns_input(struct worker *w, int is_down, float (*h)[2 * SLICE]) {
+    const enum wait_kind kind = is_down ? WAIT_DOWN_SUM : WAIT_OUT_SUM;
+#if P_TWO_HOPS
+    columns_gather_h(w, is_down ? X_DOWN_H : X_OUT_H, h, kind);
+#else
+    columns_gather_sum(w, is_down ? X_DOWN_SUM : X_OUT_SUM, h, kind);
+#endif
+}
+
+/* Waits for n words of bf16 pairs of each column and stores them as B fragments. All consumers of the block share the
+ * work; the vectors are complete after a barrier. n is even. */
+DEV void columns_gather_pairs(struct worker *w, int exchange, int n, u32 *to, enum wait_kind kind) {
+    enum { TURNS = COLUMNS > 2 ? 4 : 2 };
+    const int thread = w->warp * LANES + w->lane, pairs = COLUMNS * n / 2;
+    NO_UNROLL
+    for (int first = 0; first < pairs; first += TURNS * CONSUMER_THREADS) {
+        u64 v[TURNS][2];
+        u32 polls = 0;
+        UNROLL
+        for (int i = 0; i < TURNS; i++)
+            v[i][0] = v[i][1] = word_make(0, w->epoch);
+        NO_UNROLL
+        for (;;) {
+            int ok = 1;
+            UNROLL
+            for (int i = 0; i < TURNS; i++) {
+                const int at = first + i * CONSUMER_THREADS + thread, column = at / (n / 2), word = at % (n / 2) * 2;
+                if (at < pairs && (!polls || !word_is(v[i][0], w->epoch) || !word_is(v[i][1], w->epoch)))
+                    word_load2(column_words(w, exchange, column) + word, &v[i][0], &v[i][1]);
+            }
+            UNROLL
+            for (int i = 0; i < TURNS; i++)
+                ok &= word_is(v[i][0], w->epoch) & word_is(v[i][1], w->epoch);
+            if (warp_all(ok | w->dead)) break;
+            wait_failed(w, &polls, kind, w->epoch, (u32)(v[0][0] >> 32));
+        }
+        UNROLL
+        for (int i = 0; i < TURNS; i++) {
+            const int at = first + i * CONSUMER_THREADS + thread, column = at / (n / 2), word = at % (n / 2) * 2;
+            u32 *x = to + word / 8 * INPUT_STRIDE + column * 8 + word % 4 * 2 + word % 8 / 4;
+            if (at < pairs) x[0] = (u32)v[i][0], x[2] = (u32)v[i][1];
+        }
+    }
+}
+
+/* ---- the consumers' phases ---- */
+
+/* Makes all columns' vectors for qkv or gate_up. */
+DEV void columns_norm(struct worker *w, float (*h)[2 * SLICE], const float *gain) {
+    UNROLL
+    for (int c = 0; c < COLUMNS; c++)
+        column_fragments(w, c, h[c], gain);
+    warp_sync();
+}
+
+DEV void columns_ssq(struct worker *w, float (*h)[2 * SLICE], int which) {
+    UNROLL
+    for (int c = 0; c < COLUMNS; c++)
+        ssq_store(w, h[c], w->s->ssq[which][c]);
+}
+
+/* The warp's first tile of the normed vectors. */
+DEV const u32 *column_slice(const struct worker *w) { return w->s->vectors.x + w->warp * P_QKV_WARP_K * X_STRIDE; }
+
+DEV void columns_qkv(struct worker *w, const struct held *t, float (*h)[2 * SLICE], const float *gain) {
+    columns_norm(w, h, gain);
+    COLUMNS_PRODUCT(w, t, QKV, column_slice(w), 1, w->s->part_hidden);
+    columns_ssq(w, h, 0);
+    parts_done(w);
+}
+
+DEV void columns_out(struct worker *w, const struct held *t) {
+    const u32 *x = w->s->ATTENTION_RESULT[w->warp % P_OUT_K_PARTS * P_OUT_WARP_K];
+    COLUMNS_PRODUCT(w, t, OUT, x, 0, w->s->part_group);
+    parts_done(w);
+}
+
+DEV void columns_gate_up(struct worker *w, const struct held *t, float (*h)[2 * SLICE], const float *gain) {
+    if (P_OVERLAID) consumers_sync(); /* no warp reads out's input any more */
+    columns_norm(w, h, gain);
+    COLUMNS_PRODUCT(w, t, GATE_UP, column_slice(w), 1, w->s->part_hidden);
+    columns_ssq(w, h, 1);
+    parts_done(w);
+}
+
+DEV void columns_down(struct worker *w, const struct held *t) {
+    const u32 *x = w->s->GATED_VALUES[w->warp % P_DOWN_K_PARTS * P_DOWN_WARP_K];
+    columns_gather_pairs(w, X_GATED + w->group * (P_GROUP_INTERMEDIATE / 2), P_GROUP_INTERMEDIATE / 2,
+                         w->s->GATED_VALUES[0], WAIT_GATED);
+    consumers_sync();
+    profile_layer(w, MARK_DOWN_INPUT);
+    COLUMNS_PRODUCT(w, t, DOWN, x, 0, w->s->part_group);
+    parts_done(w);
+}
+
+/* ---- the epilogue's ---- */
+
+/* The rows of all columns, one column after the other, are dealt to the epilogue's lanes. `rows` is a multiple of 16,
+ * so a warp as a whole has a turn or none. */
+#define EACH_COLUMN_ROW(w, i, rows)                                                                                    \
+    UNROLL_BY(4)                                                                                                       \
+    for (int i = ((w)->warp - WARP_EPILOGUE) * LANES + (w)->lane; i < COLUMNS * (rows); i += P_EPILOGUE_WARPS * LANES)
+
+DEV void columns_qkv_publish(struct worker *w) {
+    enum { ROWS = P_QKV_ROW_TILES * TILE_ROWS };
+    const struct block_shared *s = w->s;
+    const int first = w->member * P_QKV_ROWS;
+    parts_wait(w);
+    EACH_COLUMN_ROW(w, i, ROWS) {
+        const int column = i / ROWS, row = i % ROWS;
+        u64 *to = column_words(w, X_QKV, column) + w->group * (QKV_GROUP_ROWS / 2) + first / 2;
+        float sum = row_sum(s->part_hidden[column], row, P_QKV_K_PARTS) * norm_scale(s->ssq[0][column]);
+#if M_QKV_BIAS
+        if (row < P_QKV_ROWS && first + row < QKV_GROUP_ROWS)
+            sum += qkv_bias_load(w->a, w->layer, qkv_model_row(w->group, first + row));
+#endif
+        publish_pair(w, to, row, row < P_QKV_ROWS ? QKV_GROUP_ROWS - first : 0, sum);
+    }
+}
+
+DEV void columns_gate_up_publish(struct worker *w) {
+    enum { ROWS = P_GATE_UP_ROW_TILES * TILE_ROWS / 2 };
+    const struct block_shared *s = w->s;
+    const int first = w->member * GATE_UP_PAIRS;
+    parts_wait(w);
+    UNROLL_BY(2)
+    for (int at = 0; at < COLUMNS * ROWS; at += P_EPILOGUE_WARPS * LANES) {
+        const int i = at + (w->warp - WARP_EPILOGUE) * LANES + w->lane, there = i < COLUMNS * ROWS;
+        const int column = there ? i / ROWS : 0, row = i % ROWS;
+        u64 *to = column_words(w, X_GATED, column) + w->group * (P_GROUP_INTERMEDIATE / 2) + first / 2;
+        const float scale = norm_scale(s->ssq[1][column]), *part = s->part_hidden[column];
+        const float gate = row_sum(part, tape_pair_row(row, 0), P_GATE_UP_K_PARTS) * scale;
+        const float up = row_sum(part, tape_pair_row(row, 1), P_GATE_UP_K_PARTS) * scale;
+        publish_pair(w, to, row, there && row < GATE_UP_PAIRS ? P_GROUP_INTERMEDIATE - first : 0, silu(gate) * up);
+    }
+}
+
+/* Publishes the sums of this SM's `rows` rows of all columns. */
+DEV void columns_sums_publish(struct worker *w, int exchange, int rows, const int row_tiles, const int k_parts) {
+    const int first = w->member * rows;
+    UNROLL_BY(4)
+    for (int i = (w->warp - WARP_EPILOGUE) * LANES + w->lane; i < COLUMNS * row_tiles * TILE_ROWS;
+         i += P_EPILOGUE_WARPS * LANES) {
+        const int column = i / (row_tiles * TILE_ROWS), row = i % (row_tiles * TILE_ROWS);
+        u64 *to = column_words(w, exchange, column) + w->group * (M_HIDDEN / 2) + first / 2;
+        const float sum = row_sum(w->s->part_group[column], row, k_parts);
+        publish_pair24(w, to, row, row < rows ? M_HIDDEN - first : 0, sum);
+    }
+}
+
+/* With P_TWO_HOPS an SM adds up the groups' sums of some words of some columns, and publishes these words of h in fp32,
+ * so that a block reads a column's h once instead of a partial sum of each group. The rows of a member, of all columns,
+ * are dealt to the SMs that are this member of their groups. An epilogue thread keeps its words of h from layer to
+ * layer. */
+#if P_TWO_HOPS
+enum {
+    REDUCE_WORDS = P_OUT_ROWS / 2, /* of a column, of one member */
+    REDUCE_SHARE = (COLUMNS * REDUCE_WORDS + P_GROUPS - 1) / P_GROUPS,
+    REDUCE_TURNS = (REDUCE_SHARE + P_EPILOGUE_WARPS * LANES - 1) / (P_EPILOGUE_WARPS * LANES)
+};
+#if P_OUT_ROWS != P_DOWN_ROWS
+#error "a member has the same rows of out and of down"
+#endif
+
+/* Which word of which column is this thread's n-th. */
+struct reduced {
+    int column, word, there;
+};
+DEV struct reduced reduced_at(const struct worker *w, int n) {
+    const int at = (n * P_EPILOGUE_WARPS + w->warp - WARP_EPILOGUE) * LANES + w->lane;
+    const int i = w->group * REDUCE_SHARE + at;
+    struct reduced r;
+    r.column = i / REDUCE_WORDS, r.word = w->member * REDUCE_WORDS + i % REDUCE_WORDS;
+    r.there = at < REDUCE_SHARE && r.column < COLUMNS && r.word < M_HIDDEN / 2;
+    if (!r.there) r.column = r.word = 0;
+    return r;
+}
+
+DEV void sums_reduce(struct worker *w, int from, int to, float (*kept)[2], enum wait_kind kind) {
+    enum { CHUNK = MIN(P_GROUPS, 8) };
+    UNROLL
+    for (int n = 0; n < REDUCE_TURNS; n++) {
+        const struct reduced r = reduced_at(w, n);
+        const u64 *words = column_words(w, from, r.column) + r.word;
+        UNROLL
+        for (int first = 0; first < P_GROUPS; first += CHUNK) {
+            u64 v[CHUNK];
+            u32 polls = 0;
+            UNROLL
+            for (int g = 0; g < CHUNK; g++)
+                v[g] = (u64)(w->epoch & 0xffffu) << 48;
+            NO_UNROLL
+            for (;;) {
+                int ok = 1;
+                UNROLL
+                for (int g = 0; g < CHUNK; g++)
+                    if (r.there && first + g < P_GROUPS && (!polls || !word_is24(v[g], w->epoch)))
+                        v[g] = word_load(words + (first + g) * (M_HIDDEN / 2));
+                UNROLL
+                for (int g = 0; g < CHUNK; g++)
+                    ok &= word_is24(v[g], w->epoch);
+                if (warp_all(ok | w->dead)) break;
+                wait_failed(w, &polls, kind, w->epoch & 0xffffu, (u32)(v[0] >> 48));
+            }
+            UNROLL
+            for (int g = 0; g < CHUNK; g++)
+                if (first + g < P_GROUPS) kept[n][0] += float24_low(v[g]), kept[n][1] += float24_high(v[g]);
+        }
+        u64 *h = column_words(w, to, r.column) + 2 * r.word;
+        if (!r.there) continue;
+        word_store(h, word_make(float_bits(kept[n][0]), w->epoch));
+        word_store(h + 1, word_make(float_bits(kept[n][1]), w->epoch));
+    }
+}
+#endif
+
+DEV void columns_out_publish(struct worker *w) {
+    parts_wait(w);
+    columns_sums_publish(w, X_OUT_SUM, P_OUT_ROWS, P_OUT_ROW_TILES, P_OUT_K_PARTS);
+}
+
+DEV void columns_down_publish(struct worker *w) {
+    parts_wait(w);
+    columns_sums_publish(w, X_DOWN_SUM, P_DOWN_ROWS, P_DOWN_ROW_TILES, P_DOWN_K_PARTS);
+}
+
+#endif

@@ -1,0 +1,240 @@
+/* attention for several columns: each column's is what phase_attention.cuh makes, by the same warps, in the same order.
+ *   reads    the group's q, k and v words of each column, X_QKV; K and V of past positions through the KV ring
+ *   writes   B fragments in block_shared.attention; k and v of the current positions in the caches
+ *
+ * Who attends differs. Below args.split_from a column has an owner, one SM of the group, which publishes the column's
+ * result as bf16 pairs, X_MERGED; so several columns take hardly longer than one. From there on each SM of the group
+ * attends to its share of the column's pieces, as with one column. The units of all such columns' results are dealt to
+ * the warps of all SMs, which merge and publish them, X_MERGED again. All SMs gather all columns' results.
+ *
+ * A block goes through the columns that it attends to one after the other. It has one barrier A, behind which q, k and
+ * v of all of them are in shared memory, a barrier B for each of them, and one barrier C. With two buffers for the
+ * warps' partial results a warp may store those of the next column while others still merge; with one there is a
+ * barrier more.
+ */
+#ifndef REEL_KERNELS_COLUMNS_ATTENTION_CUH
+#define REEL_KERNELS_COLUMNS_ATTENTION_CUH
+
+#include "columns.cuh"
+#include "phase_attention.cuh"
+
+/* ---- who attends ---- */
+
+DEV int column_owned(const struct worker *w, int column) { return column % P_GROUP_SMS == w->member; }
+
+/* Finds which columns run, which of them are split, and to which this block attends. Called when a token begins and all
+ * know which columns are over. */
+DEV void columns_anew(struct worker *w) {
+    u32 running = 0, splits = 0, owned = 0;
+    UNROLL
+    for (int c = 0; c < COLUMNS; c++)
+        if (!w->s->column_end[c]) running |= 1u << c;
+    w->running = running;
+    UNROLL
+    for (int c = 0; c < COLUMNS; c++) {
+        if (column_runs(w, c) && column_position(w, c) >= w->all->column[0].split_from) splits |= 1u << c;
+        if (column_owned(w, c)) owned |= 1u << c;
+    }
+    w->splits = splits, w->attends = splits | owned;
+}
+
+DEV int column_attended(const struct worker *w, int column) { return (int)(w->attends >> column & 1); }
+
+/* ---- the producer of K and V ---- */
+
+/* Brings a column's pieces of one layer. Returns 0 when the launch is over. */
+DEV int column_kv_layer(struct worker *w, struct kv_stream *p, int nth, int column) {
+    const struct decode_args *a = &w->all->column[column];
+    const int split = (int)(w->splits >> column & 1), step = split ? P_GROUP_SMS : 1;
+    const int row = nth * M_KV_HEADS + w->group * P_GROUP_KV_HEADS;
+    const int pieces = (int)w->s->kv_items[column] / P_GROUP_KV_HEADS;
+    int piece = split ? w->member : 0;
+    u8 *page = (u8 *)w->s->kv_first[column];
+    NO_UNROLL
+    for (int i = 0; i < pieces; i++) {
+        const u8 *src = kv_page_piece(page, row, piece);
+        piece += step;
+        if (i + 1 < pieces) page = kv_page(a, piece); /* asked for while the slots of this piece are filled */
+        NO_UNROLL
+        for (int h = 0; h < P_GROUP_KV_HEADS; h++, src += P_KV_PAGE * P_KV_PIECE)
+            if (!kv_fill(w, p, src)) return 0;
+    }
+    return 1;
+}
+
+/* Brings all pieces that one token needs of all columns, layer by layer. Returns 0 when the launch is over. */
+DEV int columns_kv_token(struct worker *w, struct kv_stream *p) {
+    int first = COLUMNS, items = 0;
+    NO_UNROLL
+    for (int c = COLUMNS - 1; c >= 0; c--) {
+        const int mine = column_attended(w, c) ? kv_pieces_mine(w, column_position(w, c)) * P_GROUP_KV_HEADS : 0;
+        w->s->kv_items[c] = (u32)mine, items += mine;
+        if (!mine) continue;
+        first = c;
+        w->s->kv_first[c] = (u64)kv_page(&w->all->column[c], w->splits >> c & 1 ? w->member : 0);
+    }
+    p->cap = items > 4 * P_KV_SLOTS ? P_KV_SLOTS : w->all->column[0].cap_kv;
+    p->tail = p->head, p->pending = 0, p->flying = 0; /* the token before has used all that was brought for it */
+    if (!items) return 1;
+    p->head_column = p->tail_column = first;
+    NO_UNROLL
+    for (int nth = 0; nth < M_LAYERS - M_DELTA; nth++) {
+        NO_UNROLL
+        for (int c = first; c < COLUMNS; c++)
+            if (!column_kv_layer(w, p, nth, c)) return 0;
+    }
+    return 1;
+}
+
+/* Waits until this block has picked what follows token t - 1. Then it knows which columns are over, and it has seen
+ * words of all blocks behind whose fences that token's rows of K and V lie. Returns 0 when the launch is over. */
+DEV int columns_picked_wait(struct worker *w, int t) {
+    const smem picked = smem_of(&w->s->picked), end = smem_of(&w->s->end);
+    u32 polls = 0;
+    NO_UNROLL
+    while (!fill_all(shared_load(picked) >= (u32)t)) {
+        if (!fill_all(!shared_load(end))) return 0;
+        if (++polls % 4096 == 0 && !fill_all(!plain_load32(w->a->abort))) w->dead = 1;
+        if (w->dead) return 0;
+        sleep_ns(40);
+    }
+    fence_gpu();
+    fence_copies();
+    return fill_all(!shared_load(end));
+}
+
+DEV void columns_kv_produce(struct worker *w) {
+    struct kv_stream p;
+    kv_stream_start(w, &p);
+    p.column_items = w->s->kv_items, p.head_column = p.tail_column = 0;
+    if (w->lane >= FILL_LANES) return;
+    for (int t = 0; t < w->all->n_passes; t++) {
+        if (t > 0 && !columns_picked_wait(w, t)) break;
+        w->token = t;
+        columns_anew(w);
+        if (!columns_kv_token(w, &p)) break;
+    }
+    kv_drain(&p);
+}
+
+/* ---- a block's part ---- */
+
+/* Makes the cosines and sines of all columns to which this block attends. All may read them after a barrier. */
+DEV void columns_cosines(struct worker *w) {
+    NO_UNROLL
+    for (int c = 0; c < COLUMNS; c++) {
+        if (!column_attended(w, c)) continue;
+        column_take(w, c);
+        cosines_make(w, column_position(w, c));
+    }
+}
+
+/* The warps share the rows of all columns' words. */
+DEV void columns_rows_gather(struct worker *w, int nth) {
+    int row = gather_row(w);
+    NO_UNROLL
+    for (int c = 0; c < COLUMNS; c++) {
+        if (!column_attended(w, c)) continue;
+        column_take(w, c);
+        NO_UNROLL
+        for (; row < GATHER_ROWS; row += P_WARPS) {
+            struct rotation r[ROPE_TURNS];
+            float gain[ROPE_TURNS][4];
+            u32 x[ROPE_TURNS][2];
+            qk_gain_load(w, nth, row, gain);
+            row_poll(w, qkv_words(w) + row_words(row) * AT_WORDS, x);
+            rotation_make(w, gain, r);
+            row_keep(w, row, r, x);
+        }
+        row -= GATHER_ROWS;
+    }
+}
+
+/* The warps' results of the column at hand, which this SM owns, become the column's result. */
+DEV void column_whole(struct worker *w, const struct merge_place *place, const u64 *gate) {
+    UNROLL
+    for (int n = 0; n < MERGE_TURNS; n++) {
+        if (place[n].word >= RESULT_WORDS) continue;
+        const struct merged r = merge_warps(w, place + n, 1);
+        const float f = rcp_approx(r.l);
+        word_store(merged_words(w) + place[n].word,
+                   word_make(gated_pair(r.low * f, r.high * f, (u32)gate[n]), w->epoch));
+    }
+}
+
+/* Attends to the column at hand. */
+DEV void column_attend(struct worker *w, int nth, const struct merge_place *place, int q_at) {
+    const int position = column_position(w, w->column), split = (int)(w->splits >> w->column & 1);
+    const int pieces = kv_pieces_mine(w, position);
+    struct kv_reader c = kv_begin(w, pieces * P_GROUP_KV_HEADS);
+    u64 gate[MERGE_TURNS];
+    gates_ask(w, place, gate, !split);
+    if (c.item < c.items) {
+        const int left = kv_left(w, c.item, position);
+        struct early e;
+        UNROLL
+        for (int i = 0; i < V_ROOM; i++)
+            e.v[i].x = e.v[i].y = e.v[i].z = e.v[i].w = 0;
+        early_take(w, &c, &e, left);
+        past_attend(w, &c, &e, position, left, q_at);
+    } else {
+        attended_none(w);
+    }
+    own_attend(w);
+    kv_end(w, pieces * P_GROUP_KV_HEADS);
+    gates_wait(w, place, gate);
+    consumers_sync(); /* B */
+    if (split)
+        attention_publish(w, place, pieces > 0);
+    else
+        column_whole(w, place, gate);
+    own_keep(w, nth, position);
+}
+
+/* Merges this block's share of the units of all columns whose attention is split. */
+DEV void columns_merge(struct worker *w) {
+    int at = w->warp * P_GROUP_SMS + w->member;
+    NO_UNROLL
+    for (int c = 0; c < COLUMNS; c++) {
+        if (!(w->splits >> c & 1)) continue;
+        column_take(w, c);
+        const int members = members_with_results(column_position(w, c));
+        NO_UNROLL
+        for (; at < UNITS; at += P_WARPS * P_GROUP_SMS)
+            unit_merge(w, members, at);
+        at -= UNITS;
+    }
+}
+
+/* This block's part of all columns' attention, up to what it publishes. */
+DEV void columns_attend(struct worker *w, int nth) {
+    struct merge_place place[MERGE_TURNS];
+    worker_anew(w);
+    const int q_at = opaque((first_head(w) + w->lane / 4 % AT_HEADS) * AT_Q_STRIDE + w->lane % 4 * 4);
+    merge_places(w, place);
+    if (nth == 0) consumers_sync(); /* this token's cosines and sines are there */
+    columns_rows_gather(w, nth);
+    consumers_sync(); /* A */
+    profile_layer(w, MARK_ATTENTION_INPUT);
+    w->o_turn = 0;
+    NO_UNROLL
+    for (int c = 0; c < COLUMNS; c++) {
+        if (!column_attended(w, c)) continue;
+        column_take(w, c);
+        column_attend(w, nth, place, q_at);
+        w->o_turn = O_BUFFERS == 1 ? 0 : w->o_turn ^ 1;
+        if (O_BUFFERS == 1) consumers_sync();
+    }
+    profile_layer(w, MARK_ATTENTION_OWN);
+}
+
+/* Gathers the group's result in all columns. */
+DEV void columns_attended(struct worker *w) {
+    columns_merge(w);
+    columns_gather_pairs(w, X_MERGED + w->group * RESULT_WORDS, RESULT_WORDS, w->s->ATTENTION_RESULT[0],
+                         WAIT_ATTENTION);
+    column_take(w, 0);
+    consumers_sync(); /* C */
+}
+
+#endif

@@ -1,0 +1,423 @@
+/* mix and delta for several columns: each column's are what phase_mix.cuh and phase_delta.cuh make, with the same sums
+ * in the same order. Each column has a state and a window of its own, in its session's memory.
+ *   reads    h of all columns (registers); q, k, v and z words of each column, X_MIX
+ *   writes   X_MIX; X_DELTA; B fragments of the DeltaNet's result in block_shared.attention; states and windows of the
+ *            columns that are not over
+ *
+ * With one column the warps of a block share the value columns of its units, so that each warp gathers q and k of the
+ * unit's head and norms them. With several columns a warp takes many value columns of one session instead: in a block
+ * of 8 warps and 8 sessions a warp has one session. So q and k of a session are gathered and normed once for a whole
+ * run of value columns, all states are on their way at the same time, and no session waits for another one's step.
+ *
+ * A run is RUN rounds of WARP_COLUMNS value columns of one unit. A lane holds the state of one value column in each
+ * round, in the rows and lanes in which phase_delta.cuh has them. A lane has the same part of the same session's state
+ * at every token of a launch: it alone reads what it has stored. */
+#ifndef REEL_KERNELS_COLUMNS_DELTA_CUH
+#define REEL_KERNELS_COLUMNS_DELTA_CUH
+
+#include "columns_attention.cuh"
+#include "phase_delta.cuh"
+
+enum {
+    UNIT_ROUNDS = P_DELTA_UNIT < WARP_COLUMNS ? 1 : P_DELTA_UNIT / WARP_COLUMNS,
+    ROUNDS = (DELTA_COLUMNS + WARP_COLUMNS - 1) / WARP_COLUMNS, /* of a session in this block */
+    MOST_STATE = 32                                             /* registers of a lane that hold state */
+};
+/* A run is as long as it can be while all warps have one. */
+#define RUN_FITS(n) (UNIT_ROUNDS % (n) == 0 && (n)*KEY_ROWS <= MOST_STATE && COLUMNS * ROUNDS >= (n)*P_WARPS)
+enum {
+    RUN = RUN_FITS(8)   ? 8
+          : RUN_FITS(4) ? 4
+          : RUN_FITS(2) ? 2
+                        : 1,
+    COLUMN_RUNS = ROUNDS / RUN,
+    RUN_TURNS = (COLUMNS * COLUMN_RUNS + P_WARPS - 1) / P_WARPS
+};
+
+/* ---- mix ---- */
+
+DEV void columns_mix(struct worker *w, const struct held *t, float (*h)[2 * SLICE], const float *gain) {
+    columns_norm(w, h, gain);
+    COLUMNS_PRODUCT(w, t, MIX, column_slice(w), 1, w->s->part_hidden);
+    columns_ssq(w, h, 0);
+    parts_done(w);
+}
+
+/* Makes this warp's parts of a and b of all columns. Their weights are loaded once. */
+DEV void columns_gates(struct worker *w, u32 (*g)[2][SLICE], float (*h)[2 * SLICE], const float *gain) {
+    UNROLL_BY(EARLY_GATES ? GATE_SLOTS : 1)
+    for (int n = 0; n < GATE_SLOTS; n++) {
+        if (!EARLY_GATES) gate_load(w, n, g[0]);
+        UNROLL
+        for (int c = 0; c < COLUMNS; c++) {
+            column_take(w, c);
+            gate_dot(w, n, g[EARLY_GATES ? n : 0], h[c], gain);
+        }
+    }
+    column_take(w, 0);
+}
+
+/* Returns where the past inputs of a channel of the column at hand lie, or NULL: the window of a column that is over
+ * stays as it is. */
+DEV u32 *column_window(const struct worker *w, int at, int have) {
+    return have && column_runs(w, w->column) ? (u32 *)w->a->delta.window + at : 0;
+}
+
+/* Columns whose past inputs an epilogue thread holds at a time. Its registers have no room for more: the others' are
+ * on their way into L2 meanwhile. */
+enum { PAST_HELD = MIN(COLUMNS, 4) };
+
+DEV void column_past(struct worker *w, int column, int at, int have, float *past) {
+    column_take(w, column);
+    const u32 *window = column_window(w, at, have);
+    UNROLL
+    for (int i = 0; i < M_TAPS - 1; i++)
+        past[i] = window ? bits_float(plain_load32(window + i)) : 0;
+}
+
+/* The epilogue's part of mix. A thread has the same rows in all columns, so it loads a row's taps once. It asks for the
+ * past inputs of all columns before the consumers' sums are there. */
+DEV void columns_mix_publish(struct worker *w) {
+    const struct delta_layout layout = delta_here();
+    const int first = w->member * P_MIX_ROWS, nth = delta_nth(w->layer);
+    NO_UNROLL
+    for (int n = 0; n < MIX_TURNS; n++) {
+        const int mine = mix_row(w, n), row = mine < P_MIX_ROW_TILES * TILE_ROWS ? mine : 0;
+        const int have = mine < P_MIX_ROWS && first + mine < GROUP_CHANNELS;
+        const int channel = have ? channel_of(w, first + mine) : 0;
+        const int at = (int)delta_window(&layout, nth, channel);
+        const float *taps = delta_constants_of(w, nth) + delta_taps_offset(&layout) + channel * M_TAPS;
+        float past[PAST_HELD][M_TAPS - 1];
+        struct convolution c;
+        UNROLL
+        for (int k = 0; k < PAST_HELD; k++)
+            column_past(w, k, at, have, past[k]);
+        UNROLL
+        for (int k = PAST_HELD; k < COLUMNS; k++) {
+            column_take(w, k);
+            if (column_window(w, at, have)) l2_ask(column_window(w, at, have));
+        }
+        UNROLL
+        for (int i = 0; i < M_TAPS; i++)
+            c.tap[i] = have ? const_loadf(taps + i) : 0;
+        if (n == 0) parts_wait(w);
+        UNROLL
+        for (int k = 0; k < COLUMNS; k++) {
+            column_take(w, k);
+            const float x = row_sum(w->s->part_hidden[k], row, P_MIX_K_PARTS) * norm_scale(w->s->ssq[0][k]);
+            UNROLL
+            for (int i = 0; i < M_TAPS - 1; i++)
+                c.past[i] = past[k % PAST_HELD][i];
+            c.window = column_window(w, at, have);
+            publish_pair24(w, mix_words(w) + first / 2, mine, mine < P_MIX_ROWS ? MIX_GROUP_ROWS - first : 0,
+                           convolved(&c, x));
+            window_move(&c, x);
+            if (k + PAST_HELD < COLUMNS) column_past(w, k + PAST_HELD, at, have, past[k % PAST_HELD]);
+        }
+    }
+    column_take(w, 0);
+}
+
+/* ---- runs ---- */
+
+struct delta_run {
+    int there, stays; /* this lane has value columns of it; their state stays as it is */
+    int column;       /* of the columns of the pass */
+    int value;        /* value column of the group, in the first round; WARP_COLUMNS further on in each round */
+    int key_head, slot;
+    float rate, dt_bias;
+    float s[RUN][KEY_ROWS];
+};
+
+/* Finds this warp's run of a turn, and takes its column. */
+DEV void run_find(struct worker *w, int turn, struct delta_run *r) {
+    const int run = turn * P_WARPS + w->warp, there = run < COLUMNS * COLUMN_RUNS;
+    const int i = run % COLUMN_RUNS * RUN * WARP_COLUMNS + w->lane / KEY_LANES, unit_turn = i / P_DELTA_UNIT;
+    const int unit = w->member + unit_turn * P_GROUP_SMS;
+    r->column = there ? run / COLUMN_RUNS : 0;
+    column_take(w, r->column);
+    r->there = there && i < DELTA_COLUMNS && unit < P_DELTA_UNITS;
+    r->stays = !r->there || !column_runs(w, r->column);
+    r->value = r->there ? unit * P_DELTA_UNIT + i % P_DELTA_UNIT : 0;
+    const int head = r->value / M_VALUE_DIM;
+    r->key_head = head / (P_GROUP_VALUE_HEADS / P_GROUP_KEY_HEADS);
+    r->slot = GATES_BY_TURN ? (r->there ? unit_turn : 0) : head;
+}
+
+/* Returns the state of this lane's value column in round n. */
+DEV float *run_state(const struct worker *w, const struct delta_run *r, int n) {
+    return state_column(w, r->value + (r->stays ? 0 : n * WARP_COLUMNS));
+}
+
+/* Asks for what a run needs and what does not depend on the token: state and constants. */
+DEV void run_ask(struct worker *w, int turn, struct delta_run *r) {
+    const struct delta_layout layout = delta_here();
+    run_find(w, turn, r);
+    const int head = r->value / M_VALUE_DIM;
+    const float *constants = delta_constants_of(w, delta_nth(w->layer)) + w->group * P_GROUP_VALUE_HEADS + head;
+    UNROLL
+    for (int n = 0; n < RUN; n++) {
+        const struct quad *from = (const struct quad *)run_state(w, r, n);
+        UNROLL
+        for (int k = 0; k < KEY_QUADS; k++) {
+            struct quad v;
+            v.x = v.y = v.z = v.w = 0;
+            if (!r->stays && quad_row(w, k) < M_KEY_DIM) v = own_load128(from + quad_row(w, k) / 4);
+            r->s[n][4 * k] = bits_float(v.x), r->s[n][4 * k + 1] = bits_float(v.y);
+            r->s[n][4 * k + 2] = bits_float(v.z), r->s[n][4 * k + 3] = bits_float(v.w);
+        }
+    }
+    r->rate = const_loadf(constants), r->dt_bias = const_loadf(constants + delta_bias_offset(&layout));
+}
+
+/* The states of a warp's later runs come as far as L2 while it is at the first. */
+DEV void runs_await(struct worker *w) {
+    UNROLL_BY(1)
+    for (int turn = 1; turn < RUN_TURNS; turn++) {
+        struct delta_run r;
+        run_find(w, turn, &r);
+        UNROLL
+        for (int n = 0; n < RUN; n++) {
+            UNROLL
+            for (int k = 0; k < KEY_QUADS; k++)
+                if (!r.stays && quad_row(w, k) < M_KEY_DIM) l2_ask(run_state(w, &r, n) + quad_row(w, k));
+        }
+    }
+}
+
+struct run_input {
+    u64 q[KEY_QUADS][2], k[KEY_QUADS][2], v[RUN];
+};
+
+/* Waits for q, k and v of a run. */
+DEV void run_poll(struct worker *w, const struct delta_run *r, struct run_input *in) {
+    const u64 *q = mix_words(w) + r->key_head * (M_KEY_DIM / 2), *k = q + P_GROUP_KEY / 2;
+    const u64 *v = mix_words(w) + P_GROUP_KEY + r->value / 2, none = (u64)(w->epoch & 0xffffu) << 48;
+    u32 polls = 0;
+    UNROLL
+    for (int n = 0; n < KEY_QUADS; n++)
+        in->q[n][0] = in->q[n][1] = in->k[n][0] = in->k[n][1] = none;
+    UNROLL
+    for (int n = 0; n < RUN; n++)
+        in->v[n] = none;
+    NO_UNROLL
+    for (;;) {
+        int ok = 1;
+        if (r->there) {
+            UNROLL
+            for (int n = 0; n < KEY_QUADS; n++) {
+                const int word = quad_row(w, n) / 2;
+                if (quad_row(w, n) >= M_KEY_DIM) continue;
+                if (!polls || !pair_is(in->q[n], w->epoch)) word_load2(q + word, &in->q[n][0], &in->q[n][1]);
+                if (!polls || !pair_is(in->k[n], w->epoch)) word_load2(k + word, &in->k[n][0], &in->k[n][1]);
+            }
+            UNROLL
+            for (int n = 0; n < RUN; n++)
+                if (!polls || !word_is24(in->v[n], w->epoch)) in->v[n] = word_load(v + n * (WARP_COLUMNS / 2));
+        }
+        UNROLL
+        for (int n = 0; n < KEY_QUADS; n++)
+            ok &= pair_is(in->q[n], w->epoch) & pair_is(in->k[n], w->epoch);
+        UNROLL
+        for (int n = 0; n < RUN; n++)
+            ok &= word_is24(in->v[n], w->epoch);
+        if (warp_all(ok | w->dead)) break;
+        wait_failed(w, &polls, WAIT_MIX, w->epoch & 0xffffu, (u32)(in->v[0] >> 48));
+    }
+}
+
+/* A head's q and k, and what column_step makes of them alone. */
+struct run_keys {
+    float q[KEY_ROWS], k[KEY_ROWS], kq, norm_q, norm_k;
+};
+
+DEV void run_keys_make(const struct run_input *in, struct run_keys *p) {
+    float qq = 0, kk = 0, kq = 0;
+    UNROLL
+    for (int i = 0; i < KEY_ROWS; i++) {
+        const u64 from_q = in->q[i / 4][i % 4 / 2], from_k = in->k[i / 4][i % 4 / 2];
+        const float q = i % 2 ? float24_high(from_q) : float24_low(from_q);
+        const float k = i % 2 ? float24_high(from_k) : float24_low(from_k);
+        qq += q * q, kk += k * k, kq += k * q;
+        p->q[i] = q, p->k[i] = k;
+    }
+    qq = key_sum(qq), kk = key_sum(kk), p->kq = key_sum(kq);
+    p->norm_q = rsqrt_approx((qq + L2_NORM_EPS) * M_KEY_DIM), p->norm_k = rsqrt_approx(kk + L2_NORM_EPS);
+}
+
+/* Moves the state of one value column on in registers and returns the column's o, as column_step does. */
+DEV float round_step(const struct run_keys *p, float *s, float v, float beta, float left) {
+    float sk = 0, sq = 0;
+    UNROLL
+    for (int i = 0; i < KEY_ROWS; i++)
+        sk += s[i] * p->k[i], sq += s[i] * p->q[i];
+    sk = key_sum(sk), sq = key_sum(sq);
+    const float d = beta * (v - left * (p->norm_k * sk)), learnt = p->norm_k * d;
+    UNROLL
+    for (int i = 0; i < KEY_ROWS; i++)
+        s[i] = left * s[i] + learnt * p->k[i];
+    return p->norm_q * (left * sq + learnt * p->kq);
+}
+
+/* Stores the states of a run. */
+DEV void run_keep(const struct worker *w, const struct delta_run *r) {
+    UNROLL
+    for (int n = 0; n < RUN; n++) {
+        struct quad *to = (struct quad *)run_state(w, r, n);
+        UNROLL
+        for (int k = 0; k < KEY_QUADS; k++) {
+            const float *s = r->s[n] + 4 * k;
+            struct quad v;
+            v.x = float_bits(s[0]), v.y = float_bits(s[1]), v.z = float_bits(s[2]), v.w = float_bits(s[3]);
+            if (!r->stays && quad_row(w, k) < M_KEY_DIM) plain_store128(to + quad_row(w, k) / 4, v);
+        }
+    }
+}
+
+/* Takes a run through its step: publishes its values and stores its states. */
+DEV void run_step(struct worker *w, struct delta_run *r) {
+    struct run_input in;
+    struct run_keys keys;
+    float beta, left;
+    column_take(w, r->column);
+    head_gates(w, r->slot, r->rate, r->dt_bias, &beta, &left);
+    run_poll(w, r, &in);
+    run_keys_make(&in, &keys);
+    UNROLL
+    for (int n = 0; n < RUN; n++) {
+        const float v = r->value % 2 ? float24_high(in.v[n]) : float24_low(in.v[n]);
+        const float o = round_step(&keys, r->s[n], v, beta, left);
+        const float next = bits_float(shuffle_down(float_bits(o), KEY_LANES));
+        if (r->there && r->value % 2 == 0 && w->lane % KEY_LANES == 0)
+            word_store(delta_words(w) + (r->value + n * WARP_COLUMNS) / 2, word_make24(o, next, w->epoch));
+    }
+    run_keep(w, r);
+}
+
+/* ---- the group's columns ---- */
+
+/* Heads of columns, each of which a warp norms; with OWN_HEADS they are the head that the warp multiplies with in out.
+ * A warp gathers several side by side, as registers allow. */
+enum {
+    HEAD_ITEMS = (P_GROUP_VALUE_HEADS * COLUMNS + P_WARPS - 1) / P_WARPS,
+    HEAD_BATCH = MIN(HEAD_ITEMS, 16 / MIN(HEAD_TURNS, 16))
+};
+struct head_item {
+    int there, column, head;
+};
+DEV struct head_item head_item_at(const struct worker *w, int n) {
+    const int at = n * P_WARPS + w->warp;
+    struct head_item i;
+    i.there = n < HEAD_ITEMS && at < P_GROUP_VALUE_HEADS * COLUMNS;
+    i.column = i.there ? at / P_GROUP_VALUE_HEADS : 0, i.head = i.there ? at % P_GROUP_VALUE_HEADS : 0;
+    return i;
+}
+
+/* Waits for the words of a batch of heads; those of head 0 of the group begin at word `first` of each column. */
+DEV void heads_gather(struct worker *w, int first, int item, u64 (*v)[HEAD_TURNS], enum wait_kind kind) {
+    u32 polls = 0;
+    UNROLL
+    for (int b = 0; b < HEAD_BATCH; b++) {
+        UNROLL
+        for (int n = 0; n < HEAD_TURNS; n++)
+            v[b][n] = (u64)(w->epoch & 0xffffu) << 48;
+    }
+    NO_UNROLL
+    for (;;) {
+        int ok = 1;
+        UNROLL
+        for (int b = 0; b < HEAD_BATCH; b++) {
+            const struct head_item i = head_item_at(w, item + b);
+            const u64 *from = column_words(w, first, i.column) + i.head * HEAD_WORDS + w->lane;
+            UNROLL
+            for (int n = 0; n < HEAD_TURNS; n++)
+                if (i.there && n * LANES + w->lane < HEAD_WORDS && (!polls || !word_is24(v[b][n], w->epoch)))
+                    v[b][n] = word_load(from + n * LANES);
+        }
+        UNROLL
+        for (int b = 0; b < HEAD_BATCH; b++) {
+            UNROLL
+            for (int n = 0; n < HEAD_TURNS; n++)
+                ok &= word_is24(v[b][n], w->epoch);
+        }
+        if (warp_all(ok | w->dead)) break;
+        wait_failed(w, &polls, kind, w->epoch & 0xffffu, (u32)(v[0][0] >> 48));
+    }
+}
+
+/* Makes norm(o) * gain * silu(z) of a batch of heads, as head_finish does. */
+DEV void heads_finish(struct worker *w, int item, const float (*gain)[2]) {
+    u64 v[HEAD_BATCH][HEAD_TURNS];
+    float factor[HEAD_BATCH][HEAD_TURNS][2];
+    heads_gather(w, X_MIX + w->group * (MIX_GROUP_ROWS / 2) + GROUP_CHANNELS / 2, item, v, WAIT_MIX);
+    UNROLL
+    for (int b = 0; b < HEAD_BATCH; b++) {
+        UNROLL
+        for (int n = 0; n < HEAD_TURNS; n++) {
+            factor[b][n][0] = gain[n][0] * silu(float24_low(v[b][n]));
+            factor[b][n][1] = gain[n][1] * silu(float24_high(v[b][n]));
+        }
+    }
+    heads_gather(w, X_DELTA + w->group * (P_GROUP_VALUE / 2), item, v, WAIT_DELTA);
+    UNROLL
+    for (int b = 0; b < HEAD_BATCH; b++) {
+        const struct head_item i = head_item_at(w, item + b);
+        float ssq = 0;
+        UNROLL
+        for (int n = 0; n < HEAD_TURNS; n++)
+            ssq += float24_low(v[b][n]) * float24_low(v[b][n]) + float24_high(v[b][n]) * float24_high(v[b][n]);
+        const float scale = rsqrt_approx(xor_sum(ssq, 1, LANES) * (1.0f / M_VALUE_DIM) + M_RMS_EPS);
+        UNROLL
+        for (int n = 0; n < HEAD_TURNS; n++) {
+            const int at = n * LANES + w->lane, word = i.head * HEAD_WORDS + at;
+            const float low = float24_low(v[b][n]) * scale * factor[b][n][0];
+            const float high = float24_high(v[b][n]) * scale * factor[b][n][1];
+            if (i.there && at < HEAD_WORDS)
+                w->s->ATTENTION_RESULT[word / 8][i.column * 8 + word % 4 * 2 + word % 8 / 4] = bf16_pair(low, high);
+        }
+    }
+}
+
+/* ---- the phase ---- */
+
+struct columns_delta_early {
+    struct delta_run run;
+    float gain[HEAD_TURNS][2];
+};
+
+/* Asks for what does not depend on the token: a warp does so before it makes a and b. */
+DEV void columns_delta_ask(struct worker *w, struct columns_delta_early *e) {
+    const struct delta_layout layout = delta_here();
+    const float *norm = delta_constants_of(w, delta_nth(w->layer)) + delta_norm_offset(&layout);
+    run_ask(w, 0, &e->run);
+    runs_await(w);
+    UNROLL
+    for (int n = 0; n < HEAD_TURNS; n++) {
+        const int word = n * LANES + w->lane, have = word < HEAD_WORDS;
+        e->gain[n][0] = have ? const_loadf(norm + 2 * word) : 0;
+        e->gain[n][1] = have ? const_loadf(norm + 2 * word + 1) : 0;
+    }
+    column_take(w, 0);
+}
+
+DEV void columns_delta(struct worker *w, struct columns_delta_early *e) {
+    consumers_sync(); /* all warps' sums for a and b are there */
+    profile_layer(w, MARK_DELTA_INPUT);
+    run_step(w, &e->run);
+    NO_UNROLL
+    for (int turn = 1; turn < RUN_TURNS; turn++) {
+        run_ask(w, turn, &e->run);
+        run_step(w, &e->run);
+    }
+    column_take(w, 0);
+    profile_layer(w, MARK_DELTA_OWN);
+    NO_UNROLL
+    for (int item = 0; item < HEAD_ITEMS; item += HEAD_BATCH)
+        heads_finish(w, item, (const float(*)[2])e->gain);
+    if (OWN_HEADS)
+        warp_sync();
+    else
+        consumers_sync();
+}
+
+#endif

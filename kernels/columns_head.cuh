@@ -1,0 +1,212 @@
+/* The head and the pick for several columns.
+ *   reads    h of all columns (registers), complete
+ *   writes   each column's id and end; ids and ends to the columns' mailboxes
+ *
+ * A column picks as decode.cu does, from words of its own. Columns that take the best logit pick side by side, a warp
+ * for each; columns that sample pick one after the other. */
+#ifndef REEL_KERNELS_COLUMNS_HEAD_CUH
+#define REEL_KERNELS_COLUMNS_HEAD_CUH
+
+#include "columns.cuh"
+#include "phase_head.cuh"
+
+/* ---- the head ---- */
+
+/* As columns_head_unit; `tiles` are this lane's bytes of the warp's first tile. */
+DEV void columns_head_unit_narrow(struct worker *w, int q, const u8 *tiles, float (*d)[COLUMN_SUMS]) {
+    const u32 *x = w->s->vectors.x + q * P_HEAD_UNIT * TILE_PARTS(P_HEAD_FORMAT) * X_STRIDE;
+    UNROLL_BY(4)
+    for (int k = 0; k < P_HEAD_UNIT; k++) {
+        struct held t;
+        held_read(&t, tiles + k * (int)tile_bytes(P_HEAD_FORMAT), w->lane, P_HEAD_FORMAT);
+        columns_narrow(d + (k & 1), &t, x + k * TILE_PARTS(P_HEAD_FORMAT) * X_STRIDE, 1, w->lane, 0, 1, 1,
+                       P_HEAD_FORMAT);
+    }
+}
+
+/* Multiplies one unit: P_HEAD_UNIT tiles of this warp's strip, in the slot at hand. */
+DEV void columns_head_unit(struct worker *w, int q, float (*d)[COLUMN_SUMS]) {
+    const u32 *x = w->s->vectors.x + q * P_HEAD_UNIT * X_STRIDE;
+    const int bytes = (int)tile_bytes(P_HEAD_FORMAT);
+    const u8 *tiles =
+        w->ring + (size_t)w->slot * P_SLOT_BYTES +
+        (size_t)(w->warp % HEAD_SLOT_WARPS * P_HEAD_UNIT * bytes + (int)tile_lane(P_HEAD_FORMAT, w->lane));
+    if (TILE_NARROW(P_HEAD_FORMAT)) columns_head_unit_narrow(w, q, tiles, d);
+    UNROLL_BY(8)
+    for (int k = 0; k < (TILE_NARROW(P_HEAD_FORMAT) ? 0 : P_HEAD_UNIT); k++) {
+        const struct quad a = tile_operand(P_HEAD_FORMAT, *(const struct quad *)(tiles + k * bytes));
+        tile_columns_split(d[k & 1], a, x + k * X_STRIDE, X_SET, w->lane);
+    }
+}
+
+/* Takes a logit of a column, as head_logit does. Only columns that sample want the keys. */
+DEV void column_logit(struct worker *w, int column, int own, int id, int there, float logit, struct best *best) {
+    const struct decode_args *a = &w->all->column[column];
+    u32 key = 0;
+    if (there) {
+        if (a->sampling.adjust) {
+            if (a->logits) plain_store32((u32 *)a->logits + id, float_bits(logit));
+            logit = pick_adjust(a, id, logit);
+        }
+        best_offer(best, logit, (u32)id);
+        if (logit > bits_float(0xff800000u)) key = sampling_order(logit);
+    }
+    if (a->sampling.temperature > 0 && own < OWN_ROWS) column_keys(w->s, column)[own] = key;
+}
+
+/* Takes the sums of one strip: of each set, the column lane % 4. */
+DEV void columns_strip(struct worker *w, int tile, int mine, float (*d)[COLUMN_SUMS], const float *scale,
+                       struct best *best) {
+    UNROLL
+    for (int i = 0; i < 2; i++)
+        tile_columns_fold(d[i]);
+    UNROLL
+    for (int i = 0; i < COLUMN_SUMS; i++)
+        d[0][i] += d[1][i];
+    tile_columns_end(d[0]);
+    if (w->lane % 4 >= SET_COLUMNS) return;
+    UNROLL
+    for (int set = 0; set < SETS; set++) {
+        UNROLL
+        for (int i = 0; i < 2; i++) {
+            const int row = w->lane / 4 + 8 * i, id = (tile * P_SMS + w->block) * TILE_ROWS + row;
+            column_logit(w, set * SET_COLUMNS + w->lane % 4, tile * TILE_ROWS + row, id, mine && id < M_VOCAB,
+                         tile_split_sum(d[0], set, i, w->lane) * scale[set], best + set);
+        }
+    }
+}
+
+/* Each warp leaves its best of each column. */
+DEV void columns_best_leave(struct worker *w, struct best *best) {
+    UNROLL
+    for (int set = 0; set < SETS; set++) {
+        UNROLL
+        for (int i = 4; i < LANES; i *= 2) {
+            const u32 key = shuffle_xor(best[set].key, i), id = shuffle_xor(best[set].id, i);
+            best_meet(best + set, key, id);
+        }
+        const int column = set * SET_COLUMNS + w->lane;
+        if (w->lane < SET_COLUMNS)
+            w->s->best_key[column][w->warp] = best[set].key, w->s->best_id[column][w->warp] = best[set].id;
+    }
+}
+
+/* Multiplies all strips of this SM. */
+DEV void columns_head(struct worker *w, float (*h)[2 * SLICE], const float *gain) {
+    const int tiles = head_tiles(w);
+    const int before = w->warp / HEAD_SLOT_WARPS; /* slots of a row ahead of this warp's */
+    struct best best[SETS];
+    float scale[SETS];
+    columns_norm(w, h, gain);
+    columns_ssq(w, h, 0);
+    consumers_sync();
+    UNROLL
+    for (int set = 0; set < SETS; set++) {
+        scale[set] = norm_scale(w->s->ssq[0][set * SET_COLUMNS + w->lane % 4 % SET_COLUMNS]);
+        best[set].key = best[set].id = 0;
+    }
+    for (int first = 0; first < P_HEAD_ROW_TILES; first += P_WARPS) {
+        const int tile = first + w->warp, mine = tile < tiles;
+        float d[2][COLUMN_SUMS];
+        UNROLL
+        for (int i = 0; i < 2 * COLUMN_SUMS; i++)
+            d[i / COLUMN_SUMS][i % COLUMN_SUMS] = 0;
+        for (int q = 0; q < HEAD_UNITS && first < tiles; q++) {
+            slots_skip(w, before);
+            head_wait(w);
+            if (mine) columns_head_unit(w, q, d);
+            u32 seen = 0;
+            UNROLL
+            for (int i = 0; i < 2 * COLUMN_SUMS; i++)
+                seen ^= float_bits(d[i / COLUMN_SUMS][i % COLUMN_SUMS]);
+            head_release(w, seen);
+            slots_skip(w, HEAD_ROW_SLOTS - before);
+        }
+        columns_strip(w, tile, mine, d, scale, best);
+    }
+    lanes_agree(w);
+    columns_best_leave(w, best);
+}
+
+/* ---- the end of a token ---- */
+
+/* The epilogue publishes the block's best logit of each column. See best_publish. */
+DEV void columns_best_publish(struct worker *w) {
+    NO_UNROLL
+    for (int c = w->warp - WARP_EPILOGUE; c < COLUMNS; c += P_EPILOGUE_WARPS) {
+        struct best b = { 0, 0 };
+        column_take(w, c);
+        if (w->lane < P_WARPS) b.key = w->s->best_key[c][w->lane], b.id = w->s->best_id[c][w->lane];
+        b = best_of_warp(b);
+        if (w->lane == 0) best_store(w, w->a->words + X_BEST + 2 * w->block, b, host_stops(w, w->token));
+    }
+    column_take(w, 0);
+}
+
+DEV int column_makes(const struct worker *w, int column, int t) {
+    return column_runs(w, column) && t >= w->all->column[column].n_given - 1;
+}
+
+DEV int column_samples(const struct worker *w, int column, int t) {
+    return column_makes(w, column, t) && w->all->column[column].sampling.temperature > 0;
+}
+
+/* Picks for the columns that take the best, each by one warp. A column that is over waits for its words all the same:
+ * no block goes on before all have published. */
+DEV void columns_pick_best(struct worker *w, int t) {
+    NO_UNROLL
+    for (int c = w->warp; c < COLUMNS; c += P_WARPS) {
+        struct picked p = { { 0, 0 }, 0, column_makes(w, c, t), 1 };
+        column_take(w, c);
+        if (column_samples(w, c, t)) continue;
+        p.best = best_gather(w, w->a->words + X_BEST, 2, WAIT_BEST, 0, &p.stop);
+        if (column_runs(w, c)) pick_decide(w, t, &p);
+    }
+    column_take(w, 0);
+    if (w->dead && w->lane == 0) w->s->gave_up = 1;
+}
+
+/* Whether the launch is over now. All consumers find the same. */
+DEV u32 columns_end(const struct worker *w, int t) {
+    int over = 1, early = 0;
+    UNROLL
+    for (int c = 0; c < COLUMNS; c++) {
+        const int ends = w->s->column_end[c] != 0;
+        over &= ends;
+        early |= ends && w->all->column[c].n_tokens > 0;
+    }
+    if (w->s->gave_up) return DECODE_STOPPED;
+    return over || (w->all->ends_early && early) || t == w->all->n_passes - 1 ? DECODE_ALL_TOKENS : DECODE_RUNNING;
+}
+
+/* Tells the block, and in block 0 the host, how the launch goes on. */
+DEV void columns_tell(struct worker *w, int t, u32 end) {
+    struct decode_mailbox *m = w->all->mailbox;
+    if (w->warp != 0 || w->lane != 0) return;
+    w->s->end = end;
+    shared_store(smem_of(&w->s->picked), (u32)t + 1);
+    if (!end || w->block != 0 || w->s->gave_up) return;
+    mapped_store32(&m->n_evaluated, (u32)t + 1);
+    fence_system();
+    mapped_store32(&m->end, end);
+}
+
+/* Picks what follows token t in each column. All consumer warps call it. Returns whether the launch is over. */
+DEV u32 columns_pick(struct worker *w, int t) {
+    columns_pick_best(w, t);
+    NO_UNROLL
+    for (int c = 0; c < COLUMNS; c++) {
+        if (!column_samples(w, c, t)) continue;
+        if (w->warp == 0 && w->lane == 0) w->s->pick_column = (u32)c;
+        consumers_sync();
+        w->dead |= pick_sampled(&w->all->column[c], w->s, w->epoch, t, w->dead);
+        if (w->dead && w->lane == 0) w->s->gave_up = 1;
+    }
+    fence_slot(); /* the keys lay in the slots of K and V */
+    consumers_sync();
+    const u32 end = columns_end(w, t);
+    columns_tell(w, t, end);
+    return end;
+}
+
+#endif

@@ -1,0 +1,200 @@
+/* What becomes of a narrow tile (tile_format.h): operands of its codes, and sums multiplied by its scales.
+ *
+ * An operand of a part has the codes' values as bf16, and every value is a bf16 number: integers of 8 bits have 8
+ * significant bits or fewer, floats of 8 and 4 bits have 4 and 2. So nothing of a weight is rounded. The parts of a run
+ * are multiplied first and added up; then the sum, one for each row and column, is multiplied by the scale. Where
+ * weights have offsets, the sum of the inputs is needed besides: a product with an operand of ones gives it. */
+#ifndef REEL_KERNELS_TILE_CODES_CUH
+#define REEL_KERNELS_TILE_CODES_CUH
+
+#include "maths.cuh"
+#include "memory.cuh"
+#include "tape.h"
+
+/* Words of scales and offsets that a lane holds of a tile of any phase. */
+#define TILES_NARROW                                                                                                   \
+    (P_QKV_FORMAT || P_OUT_FORMAT || P_GATE_UP_FORMAT || P_DOWN_FORMAT || P_HEAD_FORMAT || P_MIX_FORMAT)
+#define MOST_WORDS(a, b) (TILE_SCALE_WORDS(a) > TILE_SCALE_WORDS(b) ? TILE_SCALE_WORDS(a) : TILE_SCALE_WORDS(b))
+enum {
+    HELD_LAYER = MOST_WORDS(P_QKV_FORMAT, P_OUT_FORMAT),
+    HELD_MLP = MOST_WORDS(P_GATE_UP_FORMAT, P_DOWN_FORMAT),
+    HELD_ENDS = MOST_WORDS(P_HEAD_FORMAT, P_MIX_FORMAT),
+    HELD_SOME = HELD_LAYER > HELD_MLP ? HELD_LAYER : HELD_MLP,
+    HELD_WORDS = HELD_SOME > HELD_ENDS ? HELD_SOME : HELD_ENDS
+};
+
+/* What a lane reads of a tile. scale: words of 4 bytes, two rows' numbers in a word or, with f32, in two. */
+struct held {
+    struct quad codes;
+#if TILES_NARROW
+    u32 scale[HELD_WORDS > 0 ? HELD_WORDS : 1];
+#endif
+};
+
+/* ---- reading --------------------------------------------------------------------------------- */
+
+/* Reads a tile in shared memory; `at` is the lane's byte of it, tile_lane. */
+DEV void held_read(struct held *t, const u8 *at, int lane, const int format) {
+    t->codes = *(const struct quad *)at;
+#if TILES_NARROW
+    UNROLL
+    for (int i = 0; i < TILE_SCALE_WORDS(format); i++) {
+        const int words = TILE_SCALE_BYTES(format) / 2, which = i / words;
+        const u8 *from = at - tile_lane(format, lane) +
+                         tile_scale_at(format, which % TILE_RUNS(format), which / TILE_RUNS(format), lane / 4);
+        t->scale[i] = *(const u32 *)(from + i % words * 4);
+    }
+#endif
+    (void)lane, (void)format;
+}
+
+/* Loads a tile from memory, or zeros without `there`; `at` is the lane's byte of it, tile_lane. */
+DEV void held_load(struct held *t, const u8 *at, int there, int lane, const int format) {
+    t->codes = const_load128(at, there);
+#if TILES_NARROW
+    UNROLL
+    for (int i = 0; i < TILE_SCALE_WORDS(format); i++) {
+        const int words = TILE_SCALE_BYTES(format) / 2, which = i / words;
+        const u8 *from = at - tile_lane(format, lane) +
+                         tile_scale_at(format, which % TILE_RUNS(format), which / TILE_RUNS(format), lane / 4);
+        t->scale[i] = there ? const_load32((const u32 *)(from + i % words * 4)) : 0;
+    }
+#endif
+    (void)lane, (void)format;
+}
+
+/* Something that depends on all that was read: see mbar_arrive_after. */
+DEV u32 held_seen(const struct held *t, const int format) {
+    u32 seen = t->codes.w;
+#if TILES_NARROW
+    UNROLL
+    for (int i = 0; i < TILE_SCALE_WORDS(format); i++)
+        seen ^= t->scale[i];
+#endif
+    (void)format;
+    return seen;
+}
+
+/* ---- operands -------------------------------------------------------------------------------- */
+
+/* Two of a word's codes as bf16: those that the mask 0x00ff00ff takes of word >> shift, or 0x000f000f. */
+DEV u32 codes_pair(const int format, u32 word, int shift) {
+    const u32 w = word >> shift;
+    switch (TILE_CODE(format)) {
+    case TILE_INT8: { /* 2^23 + n has n in its last bits */
+        const float low = bits_float(0x4b000000u | ((w & 0xffu) ^ 0x80u)) - 8388736.0f;
+        const float high = bits_float(0x4b000000u | ((w >> 16 & 0xffu) ^ 0x80u)) - 8388736.0f;
+        return float_bits(low) >> 16 | (float_bits(high) & 0xffff0000u);
+    }
+    case TILE_INT4: /* 128 + n has n in its last bits */
+        return bf16_scaled((w & 0x000f000fu) ^ 0x43084308u, 1.0f, -136.0f);
+    case TILE_UINT4: return bf16_scaled((w & 0x000f000fu) | 0x43004300u, 1.0f, -128.0f);
+    case TILE_E4M3: /* the exponents differ by 120 */
+        return bf16_scaled((w & 0x00800080u) << 8 | (w & 0x007f007fu) << 4, 1.329227995784916e36f, -0.0f);
+    default: /* TILE_E2M1; here by 126 */
+        return bf16_scaled((w & 0x00080008u) << 12 | (w & 0x00070007u) << 6, 8.507059173023462e37f, -0.0f);
+    }
+}
+
+/* A lane's share of the operand of a part of a tile. */
+DEV struct quad tile_part(const int format, const struct quad codes, const int part) {
+    if (!TILE_NARROW(format)) return tile_operand(format, codes);
+    const int four = TILE_PARTS(format) == 4, upper = four ? part % 2 * 4 : 0, second = four ? part / 2 : part;
+    const u32 top = second ? codes.z : codes.x, bottom = second ? codes.w : codes.y;
+    struct quad a;
+    a.x = codes_pair(format, top, upper), a.y = codes_pair(format, bottom, upper);
+    a.z = codes_pair(format, top, upper + 8), a.w = codes_pair(format, bottom, upper + 8);
+    return a;
+}
+
+DEV struct quad tile_ones(void) {
+    struct quad a;
+    a.x = a.y = a.z = a.w = 0x3f803f80u;
+    return a;
+}
+
+/* ---- scales ---------------------------------------------------------------------------------- */
+
+/* One number, a scale or an offset, as it is stored: 2 bytes, or 4 for f32. */
+DEV float number_value(const int format, u32 x) {
+    if (TILE_SCALE(format) == TILE_SCALE_F32) return bits_float(x);
+    return TILE_SCALE(format) == TILE_SCALE_F16 ? f16_value(x & 0xffffu) : bf16_low(x);
+}
+
+#if TILES_NARROW
+/* A number of both of the lane's rows. */
+DEV void held_numbers(const struct held *t, const int format, int run, int number, float both[2]) {
+    const int which = number * TILE_RUNS(format) + run;
+    if (TILE_SCALE(format) == TILE_SCALE_F32) {
+        both[0] = bits_float(t->scale[2 * which]), both[1] = bits_float(t->scale[2 * which + 1]);
+        return;
+    }
+    both[0] = number_value(format, t->scale[which]), both[1] = number_value(format, t->scale[which] >> 16);
+}
+
+/* What the sums of a run and the sums of its inputs are multiplied by, for the lane's two rows. */
+struct factors {
+    float scale[2], offset[2];
+};
+DEV struct factors held_factors(const struct held *t, const int format, int run) {
+    struct factors f;
+    held_numbers(t, format, run, 0, f.scale);
+    f.offset[0] = f.offset[1] = 0;
+    if (TILE_OFFSETS(format)) held_numbers(t, format, run, 1, f.offset);
+    UNROLL
+    for (int i = 0; i < 2; i++)
+        if (TILE_OFFSETS(format) == TILE_ZEROS) f.offset[i] *= -f.scale[i];
+    return f;
+}
+
+/* Adds n sums of a run to `to`. Of every four of them, as tile_mma leaves them, two belong to each of the lane's rows.
+ * ones: the sums of the inputs, the same way; not read without offsets. */
+DEV void run_add(float *to, const float *sum, const float *ones, int n, const struct factors *f, const int format) {
+    UNROLL
+    for (int i = 0; i < n; i++) {
+        to[i] += f->scale[i % 4 / 2] * sum[i];
+        if (TILE_OFFSETS(format)) to[i] += f->offset[i % 4 / 2] * ones[i];
+    }
+}
+#endif
+
+/* ---- one weight ------------------------------------------------------------------------------ */
+
+/* What a code is worth before its scale. */
+DEV float code_value(const int format, u32 code) {
+    switch (TILE_CODE(format)) {
+    case TILE_INT8: return (float)((int)((code & 0xffu) ^ 0x80u) - 128);
+    case TILE_INT4: return (float)((int)((code & 15u) ^ 8u) - 8);
+    case TILE_UINT4: return (float)(code & 15u);
+    case TILE_E4M3: return bits_float((code & 0x80u) << 24 | (code & 0x7fu) << 20) * 1.329227995784916e36f;
+    default: /* TILE_E2M1 */ return bits_float((code & 8u) << 28 | (code & 7u) << 22) * 8.507059173023462e37f;
+    }
+}
+
+/* A number of the row of a tile in memory. */
+DEV float tile_number(const u8 *tile, const int format, int run, int number, int r) {
+    const unsigned at = tile_scale_at(format, run, number, r);
+    const u32 word = const_load32((const u32 *)(tile + (at & ~3u)));
+    return number_value(format, at & 2u ? word >> 16 : word);
+}
+
+/* Weights (row, k) and (row, k + 1) of a narrow matrix in the tapes; k is even. */
+DEV void tape_two(const u8 *tape, const struct tape_shape *s, int phase, int row, int k, const int format,
+                  float two[2]) {
+    const struct tape_place place = tape_place(s, phase, 0, row, k);
+    const u8 *tile = tape + place.tile;
+    const u32 word = const_load32((const u32 *)(tile + tile_word_at(format, place.row, place.k)));
+    const int run = place.k / TILE_K % TILE_PARTS(format) / TILE_RUN(format);
+    const float scale = tile_number(tile, format, run, 0, place.row);
+    const float offset = TILE_OFFSETS(format) ? tile_number(tile, format, run, 1, place.row) : 0;
+    UNROLL
+    for (int i = 0; i < 2; i++) {
+        const float value = code_value(format, word >> tile_code_shift(format, place.k + i));
+        if (TILE_OFFSETS(format) == TILE_ZEROS)
+            two[i] = scale * (value - offset);
+        else
+            two[i] = TILE_OFFSETS(format) ? scale * value + offset : scale * value;
+    }
+}
+
+#endif

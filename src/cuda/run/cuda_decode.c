@@ -1,0 +1,226 @@
+#include "cuda/run/cuda_decode.h"
+
+#include "base/numbers.h"
+#include "cuda/run/cuda_delta.h"
+#include "cuda/run/cuda_eval.h"
+#include "cuda/run/cuda_last_row.h"
+#include "cuda/run/cuda_launch.h"
+
+#include <string.h>
+
+/* ---- sampling ---- */
+
+/* The sum of an id's several biases depends on their order, which a table of one a id forgets. */
+static bool bias_repeats(struct backend_state *s, const struct reel_sampling *set) {
+    bool repeats = false;
+    for (int i = 0; i < set->n_bias; i++)
+        s->mapped.seen[set->bias[i].id] = 0;
+    for (int i = 0; i < set->n_bias; i++)
+        if (s->mapped.seen[set->bias[i].id]++) repeats = true;
+    return repeats;
+}
+
+static enum reel_status upload_bias(struct backend_state *s, const struct reel_sampling *set,
+                                    struct reel_error *err) {
+    const size_t n = (size_t)s->backend->model->config.vocab * sizeof(float);
+    enum reel_status status = cuda_state_need(s, GPU_BIAS, &s->bias, err);
+    if (status != REEL_OK) return status;
+    memset(s->mapped.bias, 0, n);
+    for (int i = 0; i < set->n_bias; i++)
+        s->mapped.bias[set->bias[i].id] = set->bias[i].bias;
+    return cuda_upload(&s->backend->gpu, s->bias, s->mapped.bias, n, NULL, err);
+}
+
+/* The penalties' view of the timeline: the launch goes on counting by itself, but ids that it made
+ * and nobody took must not count. */
+static enum reel_status upload_seen(struct backend_state *s, const struct backend_sampling *told,
+                                    struct reel_error *err) {
+    const size_t n = (size_t)s->backend->model->config.vocab * sizeof(unsigned);
+    enum reel_status status = cuda_state_need(s, GPU_SEEN, &s->seen, err);
+    if (status != REEL_OK) return status;
+    memset(s->mapped.seen, 0, n);
+    for (int i = 0; i < told->n_ids; i++)
+        s->mapped.seen[told->ids[i]] = 0x80000000u + (unsigned)told->generated[told->ids[i]];
+    return cuda_upload(&s->backend->gpu, s->seen, s->mapped.seen, n, NULL, err);
+}
+
+static enum reel_status give_sampling(const struct cuda_decoding *g, struct decode_args *args,
+                                      struct reel_error *err) {
+    struct backend_state *s = g->s;
+    const struct reel_sampling *set = &g->d->sampling->set;
+    const bool penalties = g->d->sampling->penalises;
+    struct sampling_args *to = &args->sampling;
+    enum reel_status status = penalties ? upload_seen(s, g->d->sampling, err) : REEL_OK;
+    if (status != REEL_OK) return status;
+    *to = (struct sampling_args){
+        .temperature = set->temperature,
+        .top_p = set->top_p,
+        .min_p = set->min_p,
+        .top_k = set->top_k,
+        .repetition = set->repetition_penalty,
+        .presence = set->presence_penalty,
+        .frequency = set->frequency_penalty,
+        .adjust = penalties || set->n_bias > 0,
+        .seed = set->seed,
+        .bias = set->n_bias > 0 ? cuda_pointer(s->bias) : NULL,
+        .seen = penalties ? cuda_pointer(s->seen) : NULL,
+    };
+    if (set->temperature > 0 || to->adjust) args->logits = cuda_pointer(s->out);
+    return REEL_OK;
+}
+
+static void give_stop_ids(const struct backend_decode *d, struct decode_args *args) {
+    args->n_stop_ids = int_min(d->n_stop_ids, ARGS_MAX_STOP_IDS); /* on_id knows them all */
+    for (int i = 0; i < args->n_stop_ids; i++)
+        args->stop_ids[i] = d->stop_ids[i];
+}
+
+static bool wants_no_more(const struct cuda_decoding *g) {
+    const struct backend_batch *batch = g->batch;
+    return (g->d->enough && g->d->enough(g->d->user)) ||
+           (batch && batch->enough && batch->enough(batch->user));
+}
+
+void cuda_decoding_deliver(struct cuda_decoding *g, struct cuda_run *run, int32_t id) {
+    if (!g->enough && wants_no_more(g)) {
+        g->enough = true; /* told before the caller hears of the id, who may take his time */
+        if (run) cuda_stop(run);
+    }
+    g->id = id;
+    g->position++;
+    g->n_made++;
+    if (!g->d->on_id(g->d->user, id)) g->stopped = true;
+}
+
+/* The launch left this token to the host: its logits lie in s->out. */
+static enum reel_status pick_on_host(struct cuda_decoding *g, struct reel_error *err) {
+    struct backend_state *s = g->s;
+    const size_t n = (size_t)s->backend->model->config.vocab * sizeof(float);
+    enum reel_status status =
+        cuda_download(&s->backend->gpu, s->mapped.logits, s->out, n, NULL, err);
+    if (status != REEL_OK) return status;
+    int32_t id = g->d->draw(g->d->user, s->mapped.logits, g->position + 1);
+    if (id < 0)
+        return err_set(err, REEL_E_DEVICE,
+                       "no id can be drawn for position %d: each logit is NaN or forbidden",
+                       g->position + 1);
+    cuda_decoding_deliver(g, NULL, id);
+    return REEL_OK;
+}
+
+/* A launch that ends because it was told to, or is too far ahead, may do so at a token whose id
+ * only the host can draw. Its logits were left all the same. */
+static bool stopped_before_host_picked(const struct cuda_decoding *g,
+                                       const struct decode_mailbox *m) {
+    return m->end == DECODE_STOPPED && m->n_evaluated == m->n_made + 1 &&
+           g->d->sampling->set.temperature > 0;
+}
+
+enum reel_status cuda_decoding_settle(struct cuda_decoding *g, struct reel_error *err) {
+    const struct decode_mailbox *m = g->s->mapped.mailbox;
+    if (g->d->cancel && atomic_load(g->d->cancel))
+        return err_set(err, REEL_E_CANCELLED, "cancelled");
+    if (g->stopped) return REEL_OK;
+    if (m->end == DECODE_HOST_PICKS || stopped_before_host_picked(g, m))
+        return pick_on_host(g, err);
+    if (m->end == DECODE_NO_ID)
+        return err_set(err, REEL_E_DEVICE,
+                       "no id can be drawn for position %d: each logit is NaN or forbidden",
+                       g->position + 1);
+    return REEL_OK;
+}
+
+/* Delivers ids as they come. */
+static enum reel_status read_ids(struct cuda_decoding *g, struct cuda_run *run,
+                                 struct reel_error *err) {
+    const atomic_bool *cancel = g->d->cancel;
+    while (!g->stopped && !(cancel && atomic_load(cancel))) {
+        int32_t id = -1;
+        enum reel_status status = cuda_next_id(run, cancel, &id, err);
+        if (status != REEL_OK) return status;
+        if (id < 0) return REEL_OK;
+        cuda_decoding_deliver(g, run, id);
+    }
+    cuda_stop(run);
+    return REEL_OK;
+}
+
+enum reel_status cuda_decoding_args(struct cuda_decoding *g, int most, struct decode_args *args,
+                                    struct reel_error *err) {
+    struct backend_state *s = g->s;
+    int n = int_min(int_min(most, g->d->max_tokens - g->n_made), cuda_launch_tokens(s->backend));
+    int reached = 0;
+    n = int_min(n, s->max_positions - g->position);
+    if (s->backend->plan.delta.n_layers) /* where a state is due */
+        n = int_min(n, CHECKPOINT_STEP - g->position % CHECKPOINT_STEP);
+    enum reel_status status = cuda_pages_reach(s, g->position, g->position + n, &reached, err);
+    if (status != REEL_OK) return status;
+    cuda_args_start(s, args);
+    args->position = g->position;
+    args->n_tokens = args->hidden_from = reached - g->position;
+    args->n_given = 1;
+    args->pick = 1;
+    *s->mapped.ids = g->id;
+    args->ids = cuda_pointer(cuda_mapped_address(s, s->mapped.ids));
+    give_stop_ids(g->d, args);
+    return give_sampling(g, args, err);
+}
+
+enum reel_status cuda_decoding_launch(struct cuda_decoding *g, int most, struct reel_error *err) {
+    struct backend_state *s = g->s;
+    struct decode_args args;
+    struct cuda_run run;
+    int before = g->n_made;
+    enum reel_status status = cuda_decoding_args(g, most, &args, err);
+    if (status != REEL_OK) return status;
+    const bool from_last_row = cuda_last_row_is(s, g->position, g->id);
+    if (from_last_row) args.start = cuda_pointer(s->last_row);
+    if (!from_last_row) status = cuda_recurrent_rewind(s, g->position, err);
+    if (status != REEL_OK) return status;
+    cuda_recurrent_invalidate(s);
+    if (!from_last_row) cuda_last_row_invalidate(s, g->position);
+    status = cuda_submit(&run, s, NULL, &args, err);
+    if (status != REEL_OK) return status;
+    s->n_positions = g->position;
+    status = read_ids(g, &run, err);
+    if (status != REEL_OK) cuda_stop(&run);
+    enum reel_status end = cuda_finish(&run, g->d->cancel, status == REEL_OK ? err : NULL);
+    if (status == REEL_OK) status = end;
+    if (status == REEL_OK) status = cuda_decoding_settle(g, err);
+    s->n_positions = g->position; /* the last id delivered is not evaluated, or as good as not */
+    /* a launch that ran ahead of what was taken has left the state of another text */
+    if (!run.failed && args.position + (int)s->mapped.mailbox->n_evaluated == g->position &&
+        end == REEL_OK) {
+        enum reel_status kept =
+            cuda_recurrent_advance(s, g->position, status == REEL_OK ? err : NULL);
+        if (status == REEL_OK) status = kept;
+    }
+    if (status == REEL_OK && !g->stopped && g->n_made == before)
+        return err_set(err, REEL_E_DEVICE, "%s: the decode kernel ended without a token",
+                       s->backend->gpu.facts.name);
+    return status;
+}
+
+enum reel_status cuda_decoding_begin(struct cuda_decoding *g, struct backend_state *s,
+                                     const struct backend_decode *d, struct reel_error *err) {
+    const struct reel_sampling *set = &d->sampling->set;
+    *g = (struct cuda_decoding){ .s = s, .d = d, .position = d->position, .id = d->id };
+    enum reel_status status = cuda_check_room(s, d->position, 1, err);
+    if (status != REEL_OK || set->n_bias == 0) return status;
+    if (bias_repeats(s, set)) return err_set(err, REEL_E_UNSUPPORTED, "an id has two biases");
+    return upload_bias(s, set, err);
+}
+
+bool cuda_decoding_is_over(const struct cuda_decoding *g) {
+    return g->stopped || g->n_made >= g->d->max_tokens || g->position >= g->s->max_positions;
+}
+
+enum reel_status cuda_decode(struct backend_state *s, const struct backend_decode *d,
+                             struct reel_error *err) {
+    struct cuda_decoding g;
+    enum reel_status status = cuda_decoding_begin(&g, s, d, err);
+    while (status == REEL_OK && !g.enough && !cuda_decoding_is_over(&g))
+        status = cuda_decoding_launch(&g, d->max_tokens, err);
+    cuda_pages_keep(s, g.position + 1);
+    return status;
+}

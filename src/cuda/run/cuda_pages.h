@@ -1,0 +1,70 @@
+/* The pages of K and V (kernels/kv_layout.h): a pool of the model, and the pages of each session.
+ *
+ * A session takes pages as it grows and shares those of a common prefix with its copies. Whoever
+ * writes into a page that others hold too takes a page of its own first, and copies. The pool asks
+ * the driver for slabs of some pages as they are needed, up to the option kv_pool_mb, or until the
+ * driver has no more than a reserve left. Slabs without a page in use go back when a session
+ * closes.
+ *
+ * A page that one session gives back may be another's in the next launch: the launches of all
+ * sessions come one after the other, and a session gives a page back only between its own. */
+#ifndef REEL_CUDA_CUDA_PAGES_H
+#define REEL_CUDA_CUDA_PAGES_H
+
+#include "base/error.h"
+#include "cuda/driver/driver.h"
+
+#include <pthread.h>
+
+struct backend;
+struct backend_state;
+
+enum { SLAB_PAGES = 32 }; /* at most */
+
+struct cuda_slab {
+    cu_address base; /* 0: none, its place is free */
+    int n_pages, n_used;
+    int holders[SLAB_PAGES]; /* sessions that hold a page */
+};
+
+struct cuda_pool {
+    pthread_mutex_t mutex; /* guards what follows */
+    bool mutex_made;
+    struct cuda_slab *slabs; /* [room] */
+    int room;
+    int n_pages, n_used; /* in all slabs */
+};
+
+enum reel_status cuda_pool_open(struct cuda_pool *pool, struct reel_error *err);
+/* All sessions are closed. Frees nothing on the device when that is untouchable. */
+void cuda_pool_close(struct backend *b);
+
+/* What a session holds. A page is known by the number that the pool gave it. */
+struct cuda_pages {
+    int *page;                 /* [most] page numbers; -1 from n on */
+    unsigned long long *table; /* [most] pinned: their addresses */
+    int n, most;
+    cu_address device; /* the same table, for kernels */
+    int n_stale;       /* entries of the table that have yet to go to the device: all before this */
+};
+
+enum reel_status cuda_pages_open(struct backend_state *s, struct reel_error *err);
+void cuda_pages_close(struct backend_state *s);
+
+/* Takes pages for positions `from` to end - 1, which a launch may write, and makes the page of
+ * `from` the session's own. What lies before `from` stays. *reached: up to where pages are there;
+ * REEL_E_MEMORY where not even for `from`. */
+enum reel_status cuda_pages_reach(struct backend_state *s, int from, int end, int *reached,
+                                  struct reel_error *err);
+/* The same for all of them or none. */
+enum reel_status cuda_pages_reach_all(struct backend_state *s, int from, int end,
+                                      struct reel_error *err);
+/* Gives back the pages that hold none of the first n positions. */
+void cuda_pages_keep(struct backend_state *s, int n);
+/* dst, which keeps none of its own, shares the pages of src's first n positions. */
+void cuda_pages_share(struct backend_state *dst, const struct backend_state *src, int n);
+
+/* Puts the table's upload into the queue, where it has changed. */
+enum reel_status cuda_pages_queue_table(struct backend_state *s, struct reel_error *err);
+
+#endif

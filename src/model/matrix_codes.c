@@ -1,0 +1,202 @@
+#include "model/matrix_codes.h"
+
+#include <string.h>
+
+/* ---- blocks of GGUF -------------------------------------------------------------------------- */
+
+static float f16_at(const unsigned char *p) { return f16_to_f32((uint16_t)(p[0] | p[1] << 8)); }
+
+/* A block: its codes, and the scales and offsets of its groups. docs/MODEL_llama.md has the
+ * layouts, model/dtype.c what they are worth. */
+typedef void (*block_fn)(const unsigned char *block, signed char *codes, float *scales,
+                         float *offsets);
+
+static void read_q8_0(const unsigned char *block, signed char *codes, float *scales,
+                      float *offsets) {
+    (void)offsets;
+    *scales = f16_at(block);
+    memcpy(codes, block + 2, 32);
+}
+
+/* Halves of 16 bytes, less `zero`; of five bits `fifth` has the highest. */
+static void read_halves(const unsigned char *bytes, const unsigned char *fifth, int zero,
+                        signed char *codes) {
+    for (int i = 0; i < 32; i++) {
+        const int half = i < 16 ? bytes[i] & 15 : bytes[i - 16] >> 4;
+        const int high = fifth ? (fifth[i / 8] >> i % 8 & 1) << 4 : 0;
+        codes[i] = (signed char)((half | high) - zero);
+    }
+}
+
+static void read_q4_0(const unsigned char *block, signed char *codes, float *scales,
+                      float *offsets) {
+    (void)offsets;
+    *scales = f16_at(block);
+    read_halves(block + 2, NULL, 8, codes);
+}
+
+static void read_q4_1(const unsigned char *block, signed char *codes, float *scales,
+                      float *offsets) {
+    *scales = f16_at(block), *offsets = f16_at(block + 2);
+    read_halves(block + 4, NULL, 0, codes);
+}
+
+static void read_q5_0(const unsigned char *block, signed char *codes, float *scales,
+                      float *offsets) {
+    (void)offsets;
+    *scales = f16_at(block);
+    read_halves(block + 6, block + 2, 16, codes);
+}
+
+static void read_q5_1(const unsigned char *block, signed char *codes, float *scales,
+                      float *offsets) {
+    *scales = f16_at(block), *offsets = f16_at(block + 2);
+    read_halves(block + 8, block + 4, 0, codes);
+}
+
+/* Q4_K and Q5_K: a scale of 6 bits times one of 11 has 17, so float holds it, and so the minima. */
+static void read_k45(const unsigned char *block, const unsigned char *fifth,
+                     const unsigned char *bytes, signed char *codes, float *scales,
+                     float *offsets) {
+    const unsigned char *packed = block + 4;
+    for (int j = 0; j < 8; j++) {
+        const int low = j < 4;
+        const int scale = low ? packed[j] & 63 : (packed[j + 4] & 15) | (packed[j - 4] >> 6) << 4;
+        const int min = low ? packed[j + 4] & 63 : packed[j + 4] >> 4 | (packed[j] >> 6) << 4;
+        scales[j] = f16_at(block) * (float)scale;
+        offsets[j] = -(f16_at(block + 2) * (float)min);
+        for (int i = 0; i < 32; i++) {
+            const int byte = bytes[j / 2 * 32 + i], half = j & 1 ? byte >> 4 : byte & 15;
+            codes[j * 32 + i] = (signed char)(half | (fifth ? (fifth[i] >> j & 1) << 4 : 0));
+        }
+    }
+}
+
+static void read_q4_k(const unsigned char *block, signed char *codes, float *scales,
+                      float *offsets) {
+    read_k45(block, NULL, block + 16, codes, scales, offsets);
+}
+
+static void read_q5_k(const unsigned char *block, signed char *codes, float *scales,
+                      float *offsets) {
+    read_k45(block, block + 16, block + 48, codes, scales, offsets);
+}
+
+static void read_q6_k(const unsigned char *block, signed char *codes, float *scales,
+                      float *offsets) {
+    (void)offsets;
+    for (int i = 0; i < 16; i++)
+        scales[i] = f16_at(block + 208) * (float)(signed char)block[192 + i];
+    for (int i = 0; i < 256; i++) {
+        const int half = i / 128, quarter = i % 128 / 32, at = i % 32;
+        const int byte = block[half * 64 + 32 * (quarter & 1) + at];
+        const int high = block[128 + half * 32 + at] >> 2 * quarter & 3;
+        codes[i] = (signed char)(((quarter < 2 ? byte & 15 : byte >> 4) | high << 4) - 32);
+    }
+}
+
+struct block_type {
+    block_fn read; /* NULL: not narrow, or not known here */
+    struct matrix_codes codes;
+};
+static const struct block_type blocks[DTYPE_COUNT] = {
+    [DTYPE_Q8_0] = { read_q8_0, { CODE_INT8, 32, PLANE_F16, OFFSETS_NONE } },
+    [DTYPE_Q4_0] = { read_q4_0, { CODE_INT4, 32, PLANE_F16, OFFSETS_NONE } },
+    [DTYPE_Q4_1] = { read_q4_1, { CODE_UINT4, 32, PLANE_F16, OFFSETS_MINIMA } },
+    [DTYPE_Q5_0] = { read_q5_0, { CODE_INT8, 32, PLANE_F16, OFFSETS_NONE } },
+    [DTYPE_Q5_1] = { read_q5_1, { CODE_INT8, 32, PLANE_F16, OFFSETS_MINIMA } },
+    [DTYPE_Q4_K] = { read_q4_k, { CODE_UINT4, 32, PLANE_F32, OFFSETS_MINIMA } },
+    [DTYPE_Q5_K] = { read_q5_k, { CODE_INT8, 32, PLANE_F32, OFFSETS_MINIMA } },
+    [DTYPE_Q6_K] = { read_q6_k, { CODE_INT8, 16, PLANE_F32, OFFSETS_NONE } },
+};
+
+/* ---- planes ---------------------------------------------------------------------------------- */
+
+/* The type that holds every scale times `factor`. */
+static enum plane_type scale_type(const struct matrix_plane *scales, float factor) {
+    if (!scales->data || factor != 1.0f) return PLANE_F32;
+    switch (scales->type) {
+    case PLANE_F16:
+    case PLANE_E4M3: /* 2^-9 to 448 */
+        return PLANE_F16;
+    case PLANE_BF16:
+    case PLANE_E8M0:
+        return PLANE_BF16;
+    default:
+        return PLANE_F32;
+    }
+}
+
+static int common(int a, int b) {
+    while (b) {
+        const int rest = a % b;
+        a = b, b = rest;
+    }
+    return a;
+}
+
+/* Columns of a group in both planes; 0: a row. */
+static int plane_group(const struct matrix_planes *p, int columns) {
+    const int scales = p->scales.data && p->scales.columns < columns ? p->scales.columns : 0;
+    const int zeros = p->zeros.data && p->zeros.columns < columns ? p->zeros.columns : 0;
+    return common(scales, zeros);
+}
+
+static bool planes_codes(const struct matrix *m, struct matrix_codes *codes) {
+    const struct matrix_planes *p = m->planes;
+    const bool integers = p->form == MATRIX_INTEGERS;
+    const int middle = p->bits == 8 ? 128 : 8;
+    if (p->form == MATRIX_TABLE || p->order) return false;
+    *codes =
+        (struct matrix_codes){ .type = !integers ? p->form == MATRIX_E4M3 ? CODE_E4M3 : CODE_E2M1
+                                       : p->bits == 8 ? CODE_INT8
+                                                      : CODE_INT4,
+                               .group = plane_group(p, m->columns),
+                               .scale = scale_type(&p->scales, p->divisor != 0 ? 0 : p->factor) };
+    if (integers && (p->zeros.data || p->zero != middle)) codes->offsets = OFFSETS_ZEROS;
+    /* zero points less the middle: integers up to 256, which every type holds */
+    if (p->zeros.data && p->zeros.type != PLANE_U8) codes->scale = PLANE_F32;
+    return codes->group % 16 == 0;
+}
+
+static void planes_row(const struct matrix *m, const struct matrix_codes *codes, int r,
+                       signed char *to, float *scales, float *offsets) {
+    const struct matrix_planes *p = m->planes;
+    const unsigned char *from = m->data + (size_t)r * m->row_bytes;
+    const int middle = p->form != MATRIX_INTEGERS ? 0 : p->bits == 8 ? 128 : 8;
+    for (int k = 0; k < m->columns; k++) {
+        const int byte = from[(size_t)k * (size_t)p->bits / 8];
+        to[k] = (signed char)((p->bits == 8 ? byte : byte >> k % 2 * 4 & 15) - middle);
+    }
+    for (int i = 0; i < matrix_code_groups(codes, m->columns); i++) {
+        const int k = i * codes->group;
+        const float scale = p->scales.data ? matrix_plane_at(&p->scales, r, k) : 1.0f;
+        scales[i] = p->divisor != 0 ? scale / p->divisor : scale * p->factor;
+        if (codes->offsets)
+            offsets[i] =
+                (p->zeros.data ? matrix_plane_at(&p->zeros, r, k) : (float)p->zero) - (float)middle;
+    }
+}
+
+/* ---- both ------------------------------------------------------------------------------------ */
+
+bool matrix_codes(const struct matrix *m, struct matrix_codes *codes) {
+    if (m->planes) return planes_codes(m, codes);
+    if (!blocks[m->dtype].read) return false;
+    *codes = blocks[m->dtype].codes;
+    return true;
+}
+
+void matrix_codes_row(const struct matrix *m, int r, signed char *codes, float *scales,
+                      float *offsets) {
+    struct matrix_codes c;
+    const unsigned char *block = m->data + (size_t)r * m->row_bytes;
+    if (!matrix_codes(m, &c)) return;
+    if (m->planes) {
+        planes_row(m, &c, r, codes, scales, offsets);
+        return;
+    }
+    const int elements = dtype_block_elements(m->dtype);
+    for (int k = 0; k < m->columns; k += elements, block += dtype_block_bytes(m->dtype))
+        blocks[m->dtype].read(block, codes + k, scales + k / c.group, offsets + k / c.group);
+}

@@ -1,0 +1,31 @@
+/* The codes and scales of a matrix whose weights are narrow, whatever its file calls them: planes
+ * (matrix.h) and the blocks of GGUF alike. A weight is worth scale * value, plus an offset where
+ * there are minima, or scale * (value - offset) where offsets are zero points. */
+#ifndef REEL_MODEL_MATRIX_CODES_H
+#define REEL_MODEL_MATRIX_CODES_H
+
+#include "model/matrix.h"
+
+/* What a code is. Integers come as int8, whatever their bits. */
+enum code_type { CODE_INT8, CODE_INT4, CODE_UINT4, CODE_E4M3, CODE_E2M1 };
+enum code_offsets { OFFSETS_NONE, OFFSETS_MINIMA, OFFSETS_ZEROS };
+
+struct matrix_codes {
+    enum code_type type;
+    int group;             /* columns that share a scale, a multiple of 16; 0: a whole row */
+    enum plane_type scale; /* PLANE_F32, F16 or BF16: holds each scale and offset exactly */
+    enum code_offsets offsets;
+};
+
+/* False: the matrix is not narrow, or in a way that this does not know (an order of its columns, a
+ * table, groups that are no multiple of 16). */
+bool matrix_codes(const struct matrix *m, struct matrix_codes *codes);
+/* Row r, of a matrix for which matrix_codes is true: codes [columns], scales and, where there are
+ * offsets, offsets [groups of the row]. */
+void matrix_codes_row(const struct matrix *m, int r, signed char *codes, float *scales,
+                      float *offsets);
+static inline int matrix_code_groups(const struct matrix_codes *codes, int columns) {
+    return codes->group ? (columns + codes->group - 1) / codes->group : 1;
+}
+
+#endif

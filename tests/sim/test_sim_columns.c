@@ -1,0 +1,424 @@
+/* Passes of several columns on the fake GPU: each column makes the ids, keys and values that its
+ * session makes alone, bit for bit, whatever stands in the other columns and under every schedule.
+ */
+#include "cuda/run/cuda_delta.h"
+#include "runtime/model_handle.h"
+#include "support/columns_rig.h"
+#include "support/mutations.h"
+#include "support/narrow_model.h"
+#include "support/sim_model.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { MOST_PROMPT = 70, MOST_NEW = 10, MOST_POSITIONS = 96 };
+
+/* One session: its prompt, which begins at some id, and what it does. */
+struct talk {
+    int n_prompt, n_new;
+    float temperature;
+    int top_k;
+    float repetition;
+    bool stops; /* at the first id that is like the one in the middle */
+};
+
+struct setting {
+    const char *model, *options;
+    int n_sms, compute, columns;
+    int few, many; /* schedules, the second in make soak */
+    struct talk talks[8];
+};
+
+/* One column is always idle where a setting has fewer talks than columns. From split_from on
+ * attention is split, so a pass has columns of both kinds, and some cross over in the middle. */
+static const struct setting settings[] = {
+    { "q3-a",
+      "n_groups=2,group_sms=2,warps=4,split_from=24,kv_slots=4",
+      4,
+      90,
+      2,
+      3,
+      60,
+      { { .n_prompt = 37, .n_new = 6 }, { .n_prompt = 20, .n_new = 8 } } },
+    { "q3-a",
+      "n_groups=2,group_sms=2,warps=4,split_from=24",
+      4,
+      90,
+      4,
+      3,
+      60,
+      { { .n_prompt = 20, .n_new = 7 },
+        { .n_prompt = 1, .n_new = 9, .temperature = 0.8f },
+        { .n_prompt = 60, .n_new = 5, .stops = true } } },
+    { "ll-a",
+      "n_groups=1,group_sms=3,warps=4,split_from=30",
+      3,
+      86,
+      8,
+      1,
+      40,
+      { { .n_prompt = 2, .n_new = 9 },
+        { .n_prompt = 33, .n_new = 4 },
+        { .n_prompt = 28, .n_new = 6, .temperature = 0.7f, .top_k = 5 },
+        { .n_prompt = 5, .n_new = 1 },
+        { .n_prompt = 48, .n_new = 8, .stops = true },
+        { .n_prompt = 16, .n_new = 5, .temperature = 1.0f, .repetition = 1.3f },
+        { .n_prompt = 31, .n_new = 3 } } },
+    /* Gated DeltaNets and gated attention: a warp has a run of several rounds; heads of its own for
+     * out; rounds that span units, and rows of mix that do not fill their tiles */
+    { "q35-w",
+      "n_groups=2,group_sms=2,warps=4,split_from=24",
+      4,
+      90,
+      2,
+      3,
+      60,
+      { { .n_prompt = 21, .n_new = 6 }, { .n_prompt = 2, .n_new = 9, .temperature = 0.8f } } },
+    { "q35-w",
+      "n_groups=1,group_sms=4,warps=4,split_from=24",
+      4,
+      90,
+      4,
+      2,
+      60,
+      { { .n_prompt = 20, .n_new = 7 },
+        { .n_prompt = 1, .n_new = 5, .temperature = 0.8f },
+        { .n_prompt = 40, .n_new = 9, .stops = true } } },
+    { "q35-p",
+      "n_groups=2,group_sms=2,warps=4,split_from=20",
+      4,
+      86,
+      8,
+      1,
+      40,
+      { { .n_prompt = 2, .n_new = 7 },
+        { .n_prompt = 22, .n_new = 4 },
+        { .n_prompt = 18, .n_new = 5, .temperature = 0.7f, .top_k = 5 },
+        { .n_prompt = 5, .n_new = 1 },
+        { .n_prompt = 24, .n_new = 6, .stops = true },
+        { .n_prompt = 1, .n_new = 4, .temperature = 1.0f, .repetition = 1.3f },
+        { .n_prompt = 9, .n_new = 3 } } },
+    /* narrow weights, of all kinds */
+    { "ll-a",
+      "n_groups=1,group_sms=4,warps=4,split_from=24,narrow=1",
+      4,
+      90,
+      4,
+      2,
+      40,
+      { { .n_prompt = 9, .n_new = 5 },
+        { .n_prompt = 26, .n_new = 4 },
+        { .n_prompt = 3, .n_new = 6 } } },
+};
+static const struct narrow_forms narrow_forms = { { ROWS_INT8, 0, PLANE_F32 },
+                                                  { INT4_ZEROS, 32, PLANE_F16 },
+                                                  { E2M1_GROUPS, 16, PLANE_F32 },
+                                                  { E4M3_BLOCKS, 128, PLANE_BF16 },
+                                                  { Q4_1_BLOCKS, 32, PLANE_F16 } };
+enum { N_SETTINGS = (int)(sizeof settings / sizeof *settings) };
+
+/* What a talk gives alone. */
+struct alone {
+    int32_t prompt[MOST_PROMPT], ids[MOST_NEW];
+    int n_ids, n_evaluated; /* positions */
+    struct backend_state *state;
+    void *bytes;
+    size_t n_bytes;
+};
+
+static void require(enum reel_status status, const struct reel_error *err) {
+    if (status != REEL_OK) fail_msg("%s\n%s", err->text, sim_gpu_current().cuda->report);
+}
+
+static struct reel_sampling sampling_of(const struct talk *t, int i) {
+    return (struct reel_sampling){ .size = sizeof(struct reel_sampling),
+                                   .temperature = t->temperature,
+                                   .top_k = t->top_k,
+                                   .repetition_penalty = t->repetition,
+                                   .seed = (uint64_t)(100 + i) };
+}
+
+static bool take_id(void *user, int32_t id) {
+    struct alone *a = user;
+    a->ids[a->n_ids++] = id;
+    return true;
+}
+
+static int32_t never_draw(void *user, const float *logits, int64_t position) {
+    (void)user, (void)logits, (void)position;
+    fail_msg("the host draws");
+    return -1;
+}
+
+/* The positions before the last one of the prompt. */
+static void read_prompt(const struct reel_model *m, struct alone *a, const struct talk *t,
+                        struct backend_state **state) {
+    struct reel_error err = { 0 };
+    const struct backend_eval eval = { .n = t->n_prompt - 1, .ids = a->prompt };
+    require(m->ops->state_open(state, m->backend, MOST_POSITIONS, &err), &err);
+    if (eval.n == 0) return;
+    require(m->ops->eval(*state, &eval, &err), &err);
+    /* each schedule begins here */
+    require(cuda_recurrent_checkpoint(*state, eval.n, 0, &err), &err);
+}
+
+static void save(const struct reel_model *m, struct backend_state *state, int n, void **bytes,
+                 size_t *n_bytes) {
+    struct reel_error err = { 0 };
+    *n_bytes = m->ops->save_bytes(state, n);
+    *bytes = malloc(*n_bytes);
+    require(m->ops->save(state, n, *bytes, &err), &err);
+}
+
+/* Decodes n ids alone. */
+static void decode_alone(const struct reel_model *m, const struct talk *t, int i, struct alone *a,
+                         int n) {
+    struct reel_error err = { 0 };
+    struct backend_state *state = NULL;
+    int32_t *generated = calloc((size_t)m->model.config.vocab, sizeof *generated);
+    const struct backend_sampling sampling = { .set = sampling_of(t, i),
+                                               .penalises = t->repetition > 0,
+                                               .generated = generated };
+    a->n_ids = 0;
+    read_prompt(m, a, t, &state);
+    const struct backend_decode decode = { .position = t->n_prompt - 1,
+                                           .id = a->prompt[t->n_prompt - 1],
+                                           .max_tokens = n,
+                                           .sampling = &sampling,
+                                           .on_id = take_id,
+                                           .draw = never_draw,
+                                           .user = a };
+    require(m->ops->decode(state, &decode, &err), &err);
+    assert_int_equal(a->n_ids, n);
+    a->n_evaluated = t->n_prompt - 1 + n;
+    assert_true(state->n_positions >= a->n_evaluated - 1);
+    state->n_positions = a->n_evaluated; /* all of them have been evaluated */
+    free(a->bytes);
+    save(m, state, a->n_evaluated, &a->bytes, &a->n_bytes);
+    m->ops->state_close(state);
+    free(generated);
+}
+
+static void run_alone(const struct reel_model *m, const struct talk *t, int i, struct alone *a) {
+    int n = 1;
+    for (int k = 0; k < t->n_prompt; k++)
+        a->prompt[k] = (k * 37 + 11 + 17 * i) % 300;
+    decode_alone(m, t, i, a, t->n_new);
+    if (!t->stops) return;
+    while (a->ids[n - 1] != a->ids[t->n_new / 2])
+        n++;
+    decode_alone(m, t, i, a, n);
+}
+
+/* What the first column that differs did; empty: none did. */
+static char difference[200];
+
+static bool same_column(const struct setting *s, const struct reel_model *m, int seed, int i,
+                        const struct alone *a, const struct columns_job *job) {
+    const struct talk *t = &s->talks[i];
+    void *bytes = NULL;
+    size_t n_bytes = 0;
+    const char *what = NULL;
+    if (job->end != (t->stops ? DECODE_STOP_ID : DECODE_ALL_TOKENS) || job->n_made != a->n_ids ||
+        job->n_evaluated != a->n_ids)
+        what = "another end";
+    else if (memcmp(job->ids, a->ids, (size_t)a->n_ids * sizeof *a->ids) != 0)
+        what = "other ids";
+    if (!what) save(m, job->state, a->n_evaluated, &bytes, &n_bytes);
+    if (!what && (n_bytes != a->n_bytes || memcmp(bytes, a->bytes, n_bytes) != 0))
+        what = "other keys or values";
+    free(bytes);
+    if (what)
+        snprintf(difference, sizeof difference, "%s, seed %d, column %d: %s; end %d, %d ids of %d",
+                 s->options, seed, i, what, (int)job->end, job->n_made, a->n_ids);
+    return !what;
+}
+
+/* A model with the sessions of a setting, and the kernel for their columns. */
+struct bench {
+    const struct setting *s;
+    struct sim_model m;
+    struct columns_rig rig;
+    struct alone alone[8];
+    int n;
+};
+
+static bool run_together(struct bench *b, int seed) {
+    const struct setting *s = b->s;
+    struct reel_error err = { 0 };
+    struct columns_job jobs[8] = { 0 };
+    struct sampling_args sampling[8];
+    int32_t ids[8][MOST_NEW];
+    *difference = '\0';
+    for (int i = 0; i < b->n; i++) {
+        const struct talk *t = &s->talks[i];
+        const struct alone *a = &b->alone[i];
+        const struct reel_sampling set = sampling_of(t, i);
+        sampling[i] = (struct sampling_args){ .temperature = set.temperature,
+                                              .top_p = 1,
+                                              .top_k = set.top_k,
+                                              .repetition = t->repetition,
+                                              .adjust = t->repetition > 0,
+                                              .seed = set.seed };
+        jobs[i] = (struct columns_job){ .state = a->state,
+                                        .position = t->n_prompt - 1,
+                                        .id = a->prompt[t->n_prompt - 1],
+                                        .n_tokens = t->n_new,
+                                        .sampling = &sampling[i],
+                                        .stop_id = t->stops ? a->ids[a->n_ids - 1] : -1,
+                                        .ids = ids[i] };
+    }
+    struct sim_gpu gpu = sim_gpu_current();
+    gpu.cuda->settings.in_order = seed < 0;
+    gpu.cuda->settings.seed = (uint64_t)seed, gpu.cuda->n_launches = 0;
+    if (columns_rig_run(&b->rig, jobs, b->n, MOST_NEW + 5, false, &err) != REEL_OK) {
+        snprintf(difference, sizeof difference, "%s, seed %d: %.60s; %.100s", s->options, seed,
+                 err.text, gpu.cuda->report);
+        if (getenv("REEL_COLUMNS")) printf("%s\n", gpu.cuda->report);
+        return false;
+    }
+    for (int i = 0; i < b->n; i++)
+        if (!same_column(s, b->m.gpu, seed, i, &b->alone[i], &jobs[i])) return false;
+    return true;
+}
+
+static void bench_load(struct bench *b, bool mutated) {
+    struct reel_error err = { 0 };
+    char options[200];
+    struct sim_gpu gpu = sim_gpu_controls();
+    gpu.cuda->gpu.n_sms = b->s->n_sms, gpu.cuda->gpu.compute = b->s->compute;
+    gpu.cuda->settings.in_order = true;
+    if (mutated) gpu.cuda->settings.idle_limit = 300;
+    snprintf(options, sizeof options, "%s,prefill_from=0", b->s->options);
+    if (!strstr(options, "narrow=1")) {
+        require(sim_model_load(&b->m, options, &err), &err);
+        return;
+    }
+    require(narrow_model_load(&b->m, &narrow_forms, options, &err), &err);
+    assert_true(b->m.gpu->backend->plan.tape.segment[TAPE_DOWN].format != TILE_BF16);
+}
+
+static void bench_unload(struct bench *b) {
+    for (int i = 0; i < b->n; i++)
+        b->m.gpu->ops->state_close(b->alone[i].state);
+    sim_model_unload(&b->m);
+}
+
+/* The sessions before their passes, and the kernel, with a mutation or NULL. */
+static void bench_columns(struct bench *b, const struct mutation *mutation) {
+    struct reel_error err = { 0 };
+    for (int i = 0; i < b->n; i++)
+        read_prompt(b->m.gpu, &b->alone[i], &b->s->talks[i], &b->alone[i].state);
+    if (mutation) mutation_apply(mutation, sim_gpu_current().nvrtc);
+    require(columns_rig_open(&b->rig, b->m.gpu->backend, b->s->columns, NULL, &err), &err);
+}
+
+static void bench_open(struct bench *b, const struct setting *s) {
+    *b = (struct bench){ .s = s };
+    sim_model_open(&b->m, s->model);
+    bench_load(b, false);
+    for (; b->n < s->columns && s->talks[b->n].n_prompt; b->n++)
+        run_alone(b->m.gpu, &s->talks[b->n], b->n, &b->alone[b->n]);
+}
+
+static void bench_close(struct bench *b) {
+    for (int i = 0; i < b->n; i++)
+        free(b->alone[i].bytes);
+    sim_model_close(&b->m);
+    narrow_free();
+}
+
+static void check_setting(const struct setting *s) {
+    struct bench b;
+    bench_open(&b, s);
+    bench_columns(&b, NULL);
+    const int schedules = getenv("REEL_SOAK") ? s->many : s->few;
+    for (int seed = -1; seed < schedules; seed++)
+        if (!run_together(&b, seed)) fail_msg("%s", difference);
+    columns_rig_close(&b.rig);
+    bench_unload(&b);
+    bench_close(&b);
+}
+
+static void columns_are_as_alone(void **state) {
+    (void)state;
+    const char *only = getenv("REEL_COLUMNS"); /* numbers of columns, or a model */
+    for (int i = 0; i < N_SETTINGS; i++)
+        if (!only || settings[i].columns == atoi(only) || !strcmp(only, settings[i].model))
+            check_setting(&settings[i]);
+}
+
+static struct bench mutated;
+
+static bool is_seen(const struct mutation *m) {
+    const int tries = getenv("REEL_SOAK") ? 400 : 40;
+    int seed = 0;
+    bench_load(&mutated, true);
+    bench_columns(&mutated, m);
+    while (seed < tries && run_together(&mutated, seed))
+        seed++;
+    printf("%s: schedule %d: %s\n", m->what, seed, difference);
+    columns_rig_close(&mutated.rig);
+    bench_unload(&mutated);
+    return seed < tries;
+}
+
+static void mutations_are_seen(void **state) {
+    (void)state;
+    /* rows of K and V that one SM writes and another reads; a column that samples at first only */
+    static const struct setting setting = {
+        "q3-a",
+        "n_groups=2,group_sms=2,warps=4,split_from=24,kv_slots=4",
+        4,
+        90,
+        4,
+        1,
+        1,
+        { { .n_prompt = 28, .n_new = 10 },
+          { .n_prompt = 3, .n_new = 3, .temperature = 0.8f },
+          { .n_prompt = 44, .n_new = 9 },
+          { .n_prompt = 24, .n_new = 10 } }
+    };
+    bench_open(&mutated, &setting);
+    sim_model_unload(&mutated.m);
+    mutations_try(&columns_mutations, is_seen);
+    bench_close(&mutated);
+}
+
+static void mutations_of_deltanets_are_seen(void **state) {
+    (void)state;
+    /* columns that are idle, that end early, and of both kinds of attention; parts of shared memory
+     * share their place */
+    static const struct setting setting = {
+        "q35-w",
+        "n_groups=2,group_sms=2,warps=4,split_from=24,kv_slots=4",
+        4,
+        90,
+        8,
+        1,
+        1,
+        { { .n_prompt = 20, .n_new = 8 },
+          { .n_prompt = 3, .n_new = 2, .temperature = 0.8f },
+          { .n_prompt = 26, .n_new = 7 },
+          { .n_prompt = 22, .n_new = 6 } }
+    };
+    bench_open(&mutated, &setting);
+    sim_model_unload(&mutated.m);
+    mutations_try(&columns_delta_mutations, is_seen);
+    bench_close(&mutated);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(columns_are_as_alone),
+        cmocka_unit_test(mutations_are_seen),
+        cmocka_unit_test(mutations_of_deltanets_are_seen),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,174 @@
+#include "support/columns_rig.h"
+
+#include "base/clock.h"
+#include "cuda/compile/kernel_build.h"
+#include "cuda/run/cuda_delta.h"
+#include "cuda/run/cuda_launch.h"
+
+#include <string.h>
+
+static enum reel_status compile(struct columns_rig *r, const char *cache_dir,
+                                struct reel_error *err) {
+    struct nvrtc nvrtc = { 0 };
+    struct buffer constants = { 0 };
+    struct kernel_image image = { 0 };
+    struct backend *b = r->b;
+    enum reel_status status =
+        nvrtc_open(&nvrtc, folder_of_nvrtc(&b->tuning.folders), b->driver.version, err);
+    if (status == REEL_OK) status = plan_constants(&r->plan, &constants, err);
+    if (status == REEL_OK) status = buffer_printf(&constants, err, "T_PROFILE=0\n");
+    if (status == REEL_OK) {
+        const struct kernel_build build = { .nvrtc = &nvrtc,
+                                            .sources = kernel_sources,
+                                            .n_sources = n_kernel_sources,
+                                            .program = "columns.cu",
+                                            .constants = constants.bytes,
+                                            .compute = b->plan.compute,
+                                            .gpu_compute = b->gpu.facts.compute,
+                                            .driver_version = b->driver.version,
+                                            .cache_dir = cache_dir };
+        status = kernel_build(&image, &build, err);
+    }
+    if (status == REEL_OK) status = cuda_module_load(&b->gpu, &r->module, image.bytes, err);
+    kernel_image_release(&image);
+    buffer_release(&constants);
+    nvrtc_close(&nvrtc);
+    return status;
+}
+
+/* One column is decode.cu, which the backend has loaded. */
+static enum reel_status find_kernel(struct columns_rig *r, int columns, const char *cache_dir,
+                                    struct reel_error *err) {
+    struct backend *b = r->b;
+    if (columns == 1) {
+        r->plan = b->plan, r->function = b->decode;
+        return REEL_OK;
+    }
+    enum reel_status status = plan_columns(&r->plan, &b->plan, columns, err);
+    if (status == REEL_OK) status = compile(r, cache_dir, err);
+    if (status == REEL_OK)
+        status = cuda_function_find(&b->gpu, &r->function, r->module, "columns", err);
+    return status == REEL_OK
+               ? cuda_function_set_shared(&b->gpu, &r->function, r->plan.shared_bytes, err)
+               : status;
+}
+
+enum reel_status columns_rig_open(struct columns_rig *r, struct backend *b, int columns,
+                                  const char *cache_dir, struct reel_error *err) {
+    *r = (struct columns_rig){ .b = b };
+    const size_t vocab = (size_t)b->model->config.vocab;
+    const size_t table = (size_t)PLAN_MOST_COLUMNS * vocab * sizeof(unsigned);
+    void *host = NULL;
+    enum reel_status status = find_kernel(r, columns, cache_dir, err);
+    if (status == REEL_OK)
+        status = cuda_alloc(&b->gpu, &r->words, (size_t)r->plan.n_words * 8, "exchange words", err);
+    if (status == REEL_OK) status = cuda_alloc(&b->gpu, &r->table, table, "counts of ids", err);
+    if (status == REEL_OK)
+        status = cuda_host_alloc(&b->gpu, &host, &r->mailbox_address, sizeof *r->mailbox,
+                                 "a mailbox", err);
+    r->mailbox = host;
+    if (status != REEL_OK) columns_rig_close(r);
+    return status;
+}
+
+void columns_rig_close(struct columns_rig *r) {
+    const struct cuda_gpu *gpu = &r->b->gpu;
+    cuda_free(gpu, r->words);
+    cuda_free(gpu, r->table);
+    cuda_host_free(gpu, r->mailbox);
+    cuda_module_unload(gpu, r->module);
+    *r = (struct columns_rig){ .b = r->b };
+}
+
+/* ---- a launch ---- */
+
+static enum reel_status give_job(struct columns_rig *r, const struct columns_job *job, int column,
+                                 struct decode_args *a, struct reel_error *err) {
+    struct backend_state *s = job->state;
+    const size_t vocab = (size_t)r->b->model->config.vocab;
+    enum reel_status status =
+        cuda_pages_reach_all(s, job->position, job->position + job->n_tokens, err);
+    if (status == REEL_OK) status = cuda_pages_queue_table(s, err);
+    if (status == REEL_OK) status = cuda_recurrent_rewind(s, job->position, err);
+    if (status != REEL_OK) return status;
+    cuda_recurrent_invalidate(s);
+    cuda_args_start(s, a);
+    memset(s->mapped.mailbox, 0, sizeof *s->mapped.mailbox);
+    s->mapped.mailbox->stop = job->stop_after < 0;
+    *s->mapped.ids = job->id;
+    a->ids = cuda_pointer(cuda_mapped_address(s, s->mapped.ids));
+    a->position = job->position;
+    a->n_tokens = job->n_tokens;
+    a->n_given = 1, a->pick = 1;
+    a->hidden_from = a->n_tokens;
+    a->lead = job->stop_after > 0 ? (unsigned)job->stop_after : MAILBOX_IDS - 1;
+    a->logits = cuda_pointer(s->out);
+    a->n_stop_ids = job->stop_id >= 0;
+    a->stop_ids[0] = job->stop_id;
+    if (!job->sampling) return REEL_OK;
+    a->sampling = *job->sampling;
+    if (!a->sampling.adjust) return REEL_OK;
+    const cu_address seen = r->table + (cu_address)((size_t)column * vocab * sizeof(unsigned));
+    a->sampling.seen = cuda_pointer(seen);
+    return cuda_fill(&r->b->gpu, seen, 0, vocab * sizeof(unsigned), NULL, err);
+}
+
+static enum reel_status take_result(struct columns_job *job, struct reel_error *err) {
+    const struct decode_mailbox *m = job->state->mapped.mailbox;
+    job->n_made = (int)m->n_made, job->n_evaluated = (int)m->n_evaluated,
+    job->end = (enum decode_end)m->end;
+    for (int i = 0; i < job->n_made && i < job->n_tokens; i++)
+        job->ids[i] = (int32_t)(uint32_t)m->ids[i];
+    if (!job->end) return REEL_OK;
+    job->state->n_positions = job->position + job->n_evaluated;
+    return cuda_recurrent_advance(job->state, job->state->n_positions, err);
+}
+
+static enum reel_status launch(struct columns_rig *r, struct columns_args *args,
+                               struct reel_error *err) {
+    const struct cuda_gpu *gpu = &r->b->gpu;
+    void *arguments[] = { r->plan.columns == 1 ? (void *)&args->column[0] : args };
+    const struct cuda_launch launch = { .function = &r->function,
+                                        .blocks = r->plan.tape.n_sms,
+                                        .threads = r->plan.threads,
+                                        .shared_bytes = r->plan.shared_bytes,
+                                        .cooperative = true,
+                                        .arguments = arguments };
+    enum reel_status status = cuda_fill(gpu, r->words, 0, (size_t)r->plan.n_words * 8, NULL, err);
+    if (status == REEL_OK) status = cuda_wait(gpu, NULL, "what came before", err);
+    const double start = clock_ms();
+    if (status == REEL_OK) status = cuda_launch(gpu, &launch, err);
+    if (status == REEL_OK) status = cuda_wait(gpu, NULL, "a pass of several columns", err);
+    r->launch_ms = clock_ms() - start;
+    if (status == REEL_OK && r->plan.columns > 1 && !r->mailbox->end)
+        status = err_set(err, REEL_E_DEVICE, "the launch of several columns gave up");
+    return status;
+}
+
+enum reel_status columns_rig_run(struct columns_rig *r, struct columns_job *jobs, int n,
+                                 int n_passes, bool ends_early, struct reel_error *err) {
+    struct columns_args args = { .n_passes = n_passes, .ends_early = ends_early };
+    struct decode_args *common = NULL;
+    enum reel_status status = REEL_OK;
+    memset(r->mailbox, 0, sizeof *r->mailbox);
+    args.mailbox = cuda_pointer(r->mailbox_address);
+    for (int c = 0; c < n && status == REEL_OK; c++) {
+        if (!jobs[c].state) continue;
+        status = give_job(r, &jobs[c], c, &args.column[c], err);
+        if (!common) common = &args.column[c];
+    }
+    for (int c = 0; c < r->plan.columns && common; c++) {
+        struct decode_args *a = &args.column[c];
+        if (c >= n || !jobs[c].state) *a = *common, a->n_tokens = 0;
+        a->words = cuda_pointer(r->words +
+                                (cu_address)c * 8 * (r->plan.n_words / (unsigned)r->plan.columns));
+        a->abort = common->abort;
+        a->epoch = 1;
+        a->cap_layers = r->plan.cap_layers, a->cap_head = r->plan.cap_head,
+        a->cap_kv = r->plan.cap_kv;
+    }
+    if (status == REEL_OK) status = launch(r, &args, err);
+    for (int c = 0; c < n && status == REEL_OK; c++)
+        if (jobs[c].state) status = take_result(&jobs[c], err);
+    return status;
+}

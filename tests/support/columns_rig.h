@@ -1,0 +1,48 @@
+/* Passes of several columns (kernels/columns.cu) of an opened model: compiles the kernel for 2, 4
+ * or 8 columns and launches it over sessions' states. For tests, on the fake GPU, and for
+ * tools/columns_bench.c, on a real one. */
+#ifndef REEL_TESTS_COLUMNS_RIG_H
+#define REEL_TESTS_COLUMNS_RIG_H
+
+#include "cuda/run/cuda_backend.h"
+#include "cuda/run/cuda_state.h"
+#include "kernels/args.h"
+
+struct columns_rig {
+    struct backend *b;
+    struct plan plan;
+    struct cu_module *module;
+    struct cuda_function function;
+    cu_address words, table;        /* table: u32 [PLAN_MOST_COLUMNS][vocab], for penalties */
+    struct decode_mailbox *mailbox; /* of launches */
+    cu_address mailbox_address;
+    uint32_t epoch;
+    double launch_ms; /* of the last launch */
+};
+
+/* What one column does in a launch. */
+struct columns_job {
+    struct backend_state *state; /* NULL: the column is idle */
+    int position;                /* of `id` */
+    int32_t id;
+    int n_tokens;                         /* at most, up to MAILBOX_IDS - 1 */
+    const struct sampling_args *sampling; /* NULL: the best; bias is the device's, seen is replaced
+                                             where penalties are on */
+    int32_t stop_id;                      /* -1: none */
+    int stop_after; /* the host wants no more ids than about so many; 0: all */
+    /* filled in */
+    int32_t *ids; /* [n_tokens] */
+    int n_made, n_evaluated;
+    enum decode_end end;
+};
+
+/* columns: 1, 2, 4 or 8. cache_dir: NULL, or where compiled kernels are kept. A failure leaves
+ * nothing to close. */
+enum reel_status columns_rig_open(struct columns_rig *r, struct backend *b, int columns,
+                                  const char *cache_dir, struct reel_error *err);
+/* One launch of n jobs, at most as many as the rig has columns; columns beyond are idle. */
+enum reel_status columns_rig_run(struct columns_rig *r, struct columns_job *jobs, int n,
+                                 int n_passes, bool ends_early, struct reel_error *err);
+void columns_rig_close(struct columns_rig *r);
+
+#endif

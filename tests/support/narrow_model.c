@@ -1,0 +1,206 @@
+#include "support/narrow_model.h"
+
+#include "cuda/run/cuda_backend.h"
+#include "model/matrix_codes.h"
+#include "runtime/model_handle.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+/* ---- a matrix, narrowed ---------------------------------------------------------------------- */
+
+/* What lies behind a narrowed matrix; a list to free it by. */
+struct narrowed {
+    struct narrowed *next;
+    struct matrix_planes planes;
+    unsigned char *codes, *scales, *zeros;
+    float *wide;
+};
+static struct narrowed *all_narrowed;
+
+static struct narrowed *narrowed_new(size_t codes, size_t scales, size_t zeros, size_t floats) {
+    struct narrowed *n = calloc(1, sizeof *n);
+    assert_non_null(n);
+    n->codes = calloc(codes + 1, 1), n->scales = calloc(scales + 1, 4),
+    n->zeros = calloc(zeros + 1, 1);
+    n->wide = calloc(floats + 1, sizeof *n->wide);
+    assert_true(n->codes && n->scales && n->zeros && n->wide);
+    n->next = all_narrowed, all_narrowed = n;
+    return n;
+}
+
+void narrow_free(void) {
+    while (all_narrowed) {
+        struct narrowed *n = all_narrowed;
+        all_narrowed = n->next;
+        free(n->codes), free(n->scales), free(n->zeros), free(n->wide), free(n);
+    }
+}
+
+/* The power of two with which `most` becomes `largest` or less. */
+static float step_of(const float *w, int n, float largest) {
+    float most = 0x1p-20f;
+    for (int i = 0; i < n; i++)
+        most = fmaxf(most, fabsf(w[i]));
+    return exp2f(ceilf(log2f(most / largest)));
+}
+
+static int nearest(const float *values, int n, float x) {
+    int best = 0;
+    for (int i = 1; i < n; i++)
+        if (fabsf(values[i] - x) < fabsf(values[best] - x)) best = i;
+    return best;
+}
+
+static int code_of(const struct narrow_form *f, float x, int zero) {
+    static float e4m3[127], e2m1[8];
+    for (int i = 0; i < 127; i++)
+        e4m3[i] = e4m3_to_f32((uint8_t)i);
+    for (int i = 0; i < 8; i++)
+        e2m1[i] = e2m1_to_f32(i);
+    switch (f->kind) {
+    case ROWS_INT8:
+    case INT8_ZEROS:
+        return (int)fminf(fmaxf(rintf(x) + (float)zero, 0), 255);
+    case E4M3_BLOCKS:
+        return nearest(e4m3, 127, fabsf(x)) | (x < 0 ? 128 : 0);
+    case E2M1_GROUPS:
+        return nearest(e2m1, 8, fabsf(x)) | (x < 0 ? 8 : 0);
+    default:
+        return (int)fminf(fmaxf(rintf(x) + (float)zero, 0), 15);
+    }
+}
+
+static void put_scale(unsigned char *to, enum plane_type type, int i, float x) {
+    const uint16_t half = type == PLANE_F16 ? f16_from_f32(x) : bf16_from_f32(x);
+    if (type == PLANE_F32)
+        memcpy(to + 4 * i, &x, 4);
+    else
+        memcpy(to + 2 * i, &half, 2);
+}
+
+static void narrow_blocks(struct matrix *m, struct narrowed *n) {
+    static const struct narrow_form like = { .kind = Q4_1_BLOCKS };
+    for (int r = 0; r < m->rows; r++)
+        for (int k = 0; k < m->columns; k += 32) {
+            const float *w = n->wide + (size_t)r * (size_t)m->columns + k;
+            const float d = step_of(w, 32, 7);
+            const int zero = 7 + (r + k / 32) % 3; /* minima that are not all alike */
+            unsigned char *block =
+                n->codes + ((size_t)r * (size_t)m->columns + (size_t)k) / 32 * 20;
+            put_scale(block, PLANE_F16, 0, d), put_scale(block, PLANE_F16, 1, -d * (float)zero);
+            for (int i = 0; i < 16; i++)
+                block[4 + i] = (unsigned char)(code_of(&like, w[i] / d, zero) |
+                                               code_of(&like, w[i + 16] / d, zero) << 4);
+        }
+    *m = (struct matrix){ .dtype = DTYPE_Q4_1,
+                          .rows = m->rows,
+                          .columns = m->columns,
+                          .row_bytes = (size_t)m->columns / 32 * 20,
+                          .data = n->codes };
+}
+
+static void narrow_planes(struct matrix *m, const struct narrow_form *f, struct narrowed *n) {
+    static const float largest[] = { 127, 0, 6, 240, 6, 100 };
+    const int group = f->group ? f->group : m->columns, groups = (m->columns + group - 1) / group;
+    const int bits = f->kind == INT4_ZEROS || f->kind == E2M1_GROUPS ? 4 : 8;
+    const bool zeros = f->kind == INT4_ZEROS || f->kind == INT8_ZEROS;
+    for (int r = 0; r < m->rows; r++)
+        for (int k = 0; k < m->columns; k++) {
+            const float *w = n->wide + (size_t)r * (size_t)m->columns;
+            const int g = k / group, at = r * groups + g, first = g * group;
+            const int some = m->columns - first < group ? m->columns - first : group;
+            const float step = step_of(w + first, some, largest[f->kind]);
+            const int zero = (bits == 8 ? 128 : 8) + (zeros ? (r + g) % 3 - 1 : 0);
+            if (k == first) put_scale(n->scales, f->scale, at, step);
+            if (k == first) n->zeros[at] = (unsigned char)zero;
+            const int code = code_of(f, w[k] / step, zero);
+            const size_t bit = ((size_t)r * (size_t)m->columns + (size_t)k) * (size_t)bits;
+            n->codes[bit / 8] |= (unsigned char)(code << bit % 8);
+        }
+    n->planes =
+        (struct matrix_planes){ .form = f->kind == E4M3_BLOCKS   ? MATRIX_E4M3
+                                        : f->kind == E2M1_GROUPS ? MATRIX_E2M1
+                                                                 : MATRIX_INTEGERS,
+                                .bits = bits,
+                                .scales = { n->scales,
+                                            (size_t)groups * (f->scale == PLANE_F32 ? 4 : 2),
+                                            f->scale, 1, group },
+                                .zero = bits == 8 ? 128 : 8,
+                                .factor = 1 };
+    if (zeros)
+        n->planes.zeros = (struct matrix_plane){ n->zeros, (size_t)groups, PLANE_U8, 1, group };
+    *m = (struct matrix){ .dtype = DTYPE_BF16,
+                          .rows = m->rows,
+                          .columns = m->columns,
+                          .row_bytes = (size_t)(m->columns * bits / 8),
+                          .data = n->codes,
+                          .planes = &n->planes };
+}
+
+/* Codes a matrix; with `flat` its weights become what the codes are worth, in float32. */
+static void narrow(struct matrix *m, const struct narrow_form *f, bool flat) {
+    const size_t all = (size_t)m->rows * (size_t)m->columns;
+    if (f->kind == WIDE) return;
+    struct narrowed *n =
+        narrowed_new(all, all / 16 + (size_t)m->rows, all / 16 + (size_t)m->rows, all);
+    for (int r = 0; r < m->rows; r++)
+        matrix_row_f32(m, r, n->wide + (size_t)r * (size_t)m->columns);
+    if (f->kind == Q4_1_BLOCKS)
+        narrow_blocks(m, n);
+    else
+        narrow_planes(m, f, n);
+    if (!flat) return;
+    for (int r = 0; r < m->rows; r++)
+        matrix_row_f32(m, r, n->wide + (size_t)r * (size_t)m->columns);
+    *m = (struct matrix){ .dtype = DTYPE_F32,
+                          .rows = m->rows,
+                          .columns = m->columns,
+                          .row_bytes = (size_t)m->columns * 4,
+                          .data = (const unsigned char *)n->wide };
+}
+
+/* ---- models ---------------------------------------------------------------------------------- */
+
+void narrow_model(struct reel_model *handle, const struct narrow_forms *f, bool flat) {
+    struct weights *w = &handle->model.weights;
+    for (int i = 0; i < w->n_layers; i++) {
+        struct layer_weights *l = &w->layers[i];
+        struct matrix *first[] = { &l->q, &l->k, &l->v }, *mix[] = { &l->delta.qkv, &l->delta.z };
+        for (int j = 0; j < 3 && l->kind != LAYER_DELTA; j++)
+            narrow(first[j], &f->qkv, flat);
+        for (int j = 0; j < 2 && l->kind == LAYER_DELTA; j++)
+            narrow(mix[j], &f->qkv, flat);
+        narrow(&l->o, &f->out, flat);
+        narrow(&l->gate, &f->gate_up, flat), narrow(&l->up, &f->gate_up, flat);
+        narrow(&l->down, &f->down, flat);
+    }
+    narrow(&w->head, &f->head, flat);
+    if (handle->model.config.tied) w->embedding = w->head;
+}
+
+/* The handle is opened on the CPU, which leaves the weights mapped, and started again. */
+enum reel_status narrow_model_load(struct sim_model *m, const struct narrow_forms *forms,
+                                   const char *options, struct reel_error *err) {
+    char all[500];
+    const struct reel_model_options cpu = {
+        .size = sizeof cpu, .device = "cpu", .cpu_path = "portable", .n_threads = 1
+    };
+    snprintf(all, sizeof all,
+             "patience=2147483647,hang_ms=1000000000,launch_ms=10000,launch_tokens=16,spin_us=100,"
+             "nap_us=500,stage_kb=64,poison=1,tuned=0,%s",
+             options);
+    enum reel_status status = reel_model_open(&m->gpu, m->folder, &cpu, err);
+    if (status != REEL_OK) return status;
+    model_handle_stop(m->gpu);
+    narrow_model(m->gpu, forms, false);
+    const struct backend_options o = { .gpu_options = all, .cuda_dir = sim_gpu_folder() };
+    return model_handle_start(m->gpu, &cuda_backend, &o, err);
+}

@@ -1,0 +1,39 @@
+/* Models whose matrices have codes and scales, made in memory of a miniature's bf16 weights. Scales
+ * are powers of two, so that every weight is also a bf16 number. */
+#ifndef REEL_TESTS_NARROW_MODEL_H
+#define REEL_TESTS_NARROW_MODEL_H
+
+#include "model/matrix.h"
+#include "support/sim_model.h"
+
+#include <stdbool.h>
+
+/* How a matrix is coded. group 0: a row. */
+struct narrow_form {
+    enum {
+        ROWS_INT8,
+        Q4_1_BLOCKS,
+        INT4_ZEROS,
+        E4M3_BLOCKS,
+        E2M1_GROUPS,
+        INT8_ZEROS,
+        WIDE /* it stays as it is */
+    } kind;
+    int group;
+    enum plane_type scale;
+};
+
+/* qkv: also mix of a DeltaNet. */
+struct narrow_forms {
+    struct narrow_form qkv, out, gate_up, down, head;
+};
+
+/* Codes a model's matrices. flat: they become what the codes are worth, in float32. */
+void narrow_model(struct reel_model *handle, const struct narrow_forms *forms, bool flat);
+/* Loads the model into the fake GPU with weights that are narrow in memory; `options` as for
+ * sim_model_load. */
+enum reel_status narrow_model_load(struct sim_model *m, const struct narrow_forms *forms,
+                                   const char *options, struct reel_error *err);
+void narrow_free(void); /* what all of them are made of, after they are closed */
+
+#endif

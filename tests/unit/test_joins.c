@@ -1,0 +1,73 @@
+/* Sessions that come and go at random from 64 threads on the CPU: every id is the one that the
+ * session makes alone, and memory does not grow. REEL_SOAK=1 runs 200,000 calls. */
+#include "support/golden.h"
+#include "support/joins.h"
+#include "support/sanitized.h"
+
+#include <malloc.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+/* What the C library keeps of what was freed, and what more sessions hold at one time than at
+ * another. */
+#define MOST_GROWTH ((double)(8 << 20))
+
+static void come_and_go(const char *id, uint64_t n_joins) {
+    struct golden_model files;
+    struct reel_error err = { 0 };
+    struct joins_result result;
+    const struct reel_model_options options = { .size = sizeof options, .device = "cpu" };
+    struct reel_model *model = NULL;
+    golden_model_open(&files, id);
+    golden_require(reel_model_open(&model, files.folder, &options, &err), &err);
+    const struct joins_plan plan = { .model = model,
+                                     .n_threads = 64,
+                                     .n_stories = 24,
+                                     .longest_prompt = 40,
+                                     .most_tokens = 24,
+                                     .n_joins = n_joins,
+                                     .seed = 11,
+                                     .copies = true };
+    golden_require(joins_run(&plan, &result, &err), &err);
+    print_message("%s: %llu joins, %llu ids, %llu sessions, %llu cancelled, %.1f s; %.0f KB "
+                  "resident early, %.0f late; %.0f malloc'ed early, %.0f late\n",
+                  id, (unsigned long long)result.n_joins, (unsigned long long)result.n_tokens,
+                  (unsigned long long)result.n_sessions, (unsigned long long)result.n_cancelled,
+                  result.seconds, result.resident.early / 1024, result.resident.late / 1024,
+                  result.in_use.early / 1024, result.in_use.late / 1024);
+    assert_true(result.n_joins >= n_joins && result.n_cancelled > 0);
+    if (!SANITIZED) assert_true(result.resident.late < result.resident.early + MOST_GROWTH);
+    if (!SANITIZED) assert_true(result.in_use.late < result.in_use.early + MOST_GROWTH);
+    reel_model_close(model);
+    golden_model_close(&files);
+}
+
+/* Calls of a run: in full, briefly under a sanitizer, and otherwise. */
+static uint64_t calls(uint64_t full, uint64_t some) {
+    if (soaking_in_full()) return full;
+    return sanitized_briefly() ? 200 : SANITIZED ? 10000 : some;
+}
+
+static void sessions_with_attention_come_and_go(void **state) {
+    (void)state;
+    come_and_go("q3-b", calls(200000, 1500));
+}
+
+static void sessions_with_recurrent_layers_come_and_go(void **state) {
+    (void)state;
+    come_and_go("q35-b", calls(50000, 600));
+}
+
+int main(void) {
+    mallopt(M_ARENA_MAX, 2); /* else each thread keeps memory that was freed for itself */
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sessions_with_attention_come_and_go),
+        cmocka_unit_test(sessions_with_recurrent_layers_come_and_go),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

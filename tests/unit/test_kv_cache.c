@@ -1,0 +1,197 @@
+/* Keys and values on the CPU: copies that share memory stay apart for who reads and writes them,
+ * and what is cut off is given back. */
+#include "cpu/kv_cache.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { LAYERS = 2, HEADS = 2, DIM = 64, CONTEXT = 2048 };
+
+static void good(enum reel_status status, const struct reel_error *err) {
+    if (status != REEL_OK) fail_msg("%s: %s", reel_status_name(status), err->text);
+}
+
+/* ---- a cache and what it should hold ---- */
+
+struct held {
+    struct kv_cache kv;
+    uint16_t value[CONTEXT]; /* [n] what position i was written with */
+    int n;
+};
+
+static void open_held(struct held *h, int context) {
+    struct reel_error err;
+    memset(h, 0, sizeof *h);
+    good(kv_cache_open(&h->kv, LAYERS, HEADS, DIM, context, &err), &err);
+}
+
+/* Each element is another one, of K and of V, of each layer and head. */
+static uint16_t element(uint16_t value, int layer, int head, int d, bool is_v) {
+    return (uint16_t)(value * 31 + layer * 7 + head * 3 + d * 2 + is_v);
+}
+
+static void put(struct held *h, int from, int end, uint16_t value) {
+    uint16_t k[DIM], v[DIM];
+    kv_cache_begin(&h->kv, from, end);
+    for (int i = from; i < end; i++) {
+        h->value[i] = (uint16_t)(value + i);
+        for (int layer = 0; layer < LAYERS; layer++)
+            for (int head = 0; head < HEADS; head++) {
+                for (int d = 0; d < DIM; d++) {
+                    k[d] = element(h->value[i], layer, head, d, false);
+                    v[d] = element(h->value[i], layer, head, d, true);
+                }
+                kv_cache_write(&h->kv, layer, head, i, k, v);
+            }
+    }
+    h->n = end;
+}
+
+static void copy(struct held *dst, struct held *src, int n) {
+    kv_cache_copy(&dst->kv, &src->kv, src->n, n);
+    memcpy(dst->value, src->value, sizeof dst->value);
+    dst->n = n;
+}
+
+static void keep(struct held *h, int n) {
+    h->n = n;
+    kv_cache_keep(&h->kv, n);
+}
+
+static void check(const struct held *h) {
+    static uint16_t saved[CONTEXT * 2 * DIM * LAYERS * HEADS];
+    const uint16_t *at = saved;
+    assert_true(kv_cache_save_bytes(&h->kv, h->n) <= sizeof saved);
+    kv_cache_save(&h->kv, h->n, saved);
+    for (int layer = 0; layer < LAYERS; layer++)
+        for (int head = 0; head < HEADS; head++)
+            for (int i = 0; i < h->n; i++)
+                for (int is_v = 0; is_v < 2; is_v++)
+                    for (int d = 0; d < DIM; d++, at++)
+                        if (*at != element(h->value[i], layer, head, d, is_v))
+                            fail_msg("%s of position %d of %d, layer %d, head %d, element %d",
+                                     is_v ? "V" : "K", i, h->n, layer, head, d);
+}
+
+/* ---- what the machine says ---- */
+
+/* KB of a kind ("Pss:") of all mappings of this process. */
+static long process_kb(const char *kind) {
+    char line[400];
+    long kb = -1;
+    FILE *file = fopen("/proc/self/smaps_rollup", "r");
+    if (!file) skip();
+    while (fgets(line, sizeof line, file))
+        if (strncmp(line, kind, strlen(kind)) == 0) kb = strtol(line + strlen(kind), NULL, 10);
+    fclose(file);
+    return kb;
+}
+
+/* ---- tests ---- */
+
+static void copies_take_memory_once(void **state) {
+    enum { N = 12, POSITIONS = 1500, MORE = 40 };
+    (void)state;
+    static struct held all[N];
+    const long one = (long)(kv_cache_position_bytes(LAYERS, HEADS, DIM) * POSITIONS >> 10);
+    for (int i = 0; i < N; i++)
+        open_held(&all[i], CONTEXT);
+    put(&all[0], 0, POSITIONS, 5);
+    check(&all[0]);
+    const long before = process_kb("Pss:") - one;
+    for (int i = 1; i < N; i++)
+        copy(&all[i], &all[i / 2], POSITIONS);
+    for (int i = 0; i < N; i++)
+        check(&all[i]); /* reads all: what is shared is there for each */
+    const long held = process_kb("Pss:") - before;
+    print_message("%d sessions of %ld KB: %ld KB\n", N, one, held);
+    assert_in_range(held, one - one / 8, one + one / 8);
+    for (int i = 0; i < N; i++)
+        put(&all[i], POSITIONS, POSITIONS + MORE, (uint16_t)(100 * i));
+    put(&all[3], 7, POSITIONS, 9000);
+    for (int i = 0; i < N; i++)
+        check(&all[i]);
+    kv_cache_release(&all[0].kv); /* the others keep what it had */
+    for (int i = 1; i < N; i++)
+        check(&all[i]);
+    for (int i = 1; i < N; i++)
+        kv_cache_release(&all[i].kv);
+}
+
+static void what_is_cut_off_is_given_back(void **state) {
+    enum { POSITIONS = 1536, KEPT = 300 };
+    (void)state;
+    static struct held h, other;
+    const long position = (long)kv_cache_position_bytes(LAYERS, HEADS, DIM);
+    const long chunk = position * KV_CHUNK >> 10, slack = 100;
+    open_held(&h, CONTEXT);
+    open_held(&other, CONTEXT);
+    const long before = process_kb("Private_Dirty:");
+    put(&h, 0, POSITIONS, 1);
+    assert_in_range(process_kb("Private_Dirty:") - before, 6 * chunk, 6 * chunk + slack);
+    keep(&h, KEPT);
+    assert_in_range(process_kb("Private_Dirty:") - before, 2 * chunk, 2 * chunk + slack);
+    check(&h);
+    put(&h, KEPT, POSITIONS, 700);
+    check(&h);
+    /* a view: what it has written itself */
+    copy(&other, &h, POSITIONS);
+    check(&h), check(&other);
+    const long shared = process_kb("Anonymous:");
+    put(&other, 1024, POSITIONS, 50);
+    assert_in_range(process_kb("Anonymous:") - shared, 2 * chunk, 2 * chunk + slack);
+    keep(&other, 1024);
+    assert_in_range(process_kb("Anonymous:") - shared + slack, 0, 2 * slack);
+    check(&other);
+    check(&h);
+    kv_cache_release(&h.kv);
+    kv_cache_release(&other.kv);
+}
+
+/* Caches that are written, cut, copied and opened anew at random hold what they should. */
+static void copies_stay_apart(void **state) {
+    enum { N = 5, STEPS = 400, LONGEST = 714 };
+    (void)state;
+    static struct held all[N];
+    unsigned random = 7;
+    for (int i = 0; i < N; i++)
+        open_held(&all[i], i == N - 1 ? LONGEST + 16 : LONGEST); /* one that shares nothing */
+    for (int step = 0; step < STEPS; step++) {
+        random = random * 1103515245u + 12345u;
+        const unsigned draw = random >> 8;
+        struct held *h = &all[draw % N], *other = &all[draw / N % N];
+        const int n = (int)(draw / 64 % LONGEST);
+        switch (draw / 32768 % 4) {
+        case 0:
+            put(h, n < h->n ? n : h->n, LONGEST, (uint16_t)step);
+            break;
+        case 1:
+            if (n < h->n) keep(h, n);
+            break;
+        case 2:
+            if (h->n < LONGEST) put(h, h->n, h->n + 1, (uint16_t)step);
+            break;
+        default:
+            if (h != other) copy(other, h, draw % 3 && n < h->n ? n : h->n);
+        }
+        for (int i = 0; i < N; i++)
+            if (&all[i] == h || &all[i] == other || step % 16 == 0) check(&all[i]);
+    }
+    for (int i = 0; i < N; i++)
+        check(&all[i]), kv_cache_release(&all[i].kv);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(copies_take_memory_once),
+        cmocka_unit_test(what_is_cut_off_is_given_back),
+        cmocka_unit_test(copies_stay_apart),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,127 @@
+/* columns_bench MODEL [GPU_OPTIONS [CACHE [CAP_LAYERS]]]: what a pass of 1, 2, 4 and 8 columns
+ * takes on the GPU, at positions 0 and 4,096, and whether each column makes the ids that it makes
+ * alone. MODEL is a model's folder or file. Compiled kernels are kept in the folder CACHE. A table
+ * of tab-separated values; exit status 1 where ids differ. */
+#include "runtime/model_handle.h"
+#include "support/columns_rig.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SESSIONS = 8, PASSES = 200, ROUNDS = 5, LONG = 4096, MOST = LONG + PASSES + 8 };
+
+struct bench {
+    struct reel_model *model;
+    struct backend_state *states[SESSIONS];
+    int32_t first[SESSIONS];         /* the id that a session goes on with */
+    int32_t alone[SESSIONS][PASSES]; /* what it makes alone */
+    int cap_layers;                  /* 0: the plan's */
+    double alone_us;
+    bool differs;
+};
+
+static enum reel_status read_prompts(struct bench *b, int n, struct reel_error *err) {
+    const int vocab = b->model->model.config.vocab;
+    int32_t *ids = calloc((size_t)n + 1, sizeof *ids);
+    enum reel_status status = REEL_OK;
+    for (int i = 0; i < SESSIONS && status == REEL_OK; i++) {
+        for (int k = 0; k <= n; k++)
+            ids[k] = (k * 37 + 11 + 1009 * i) % vocab;
+        b->first[i] = ids[n];
+        const struct backend_eval eval = { .n = n, .ids = ids };
+        if (n > 0) status = b->model->ops->eval(b->states[i], &eval, err);
+    }
+    free(ids);
+    return status;
+}
+
+/* The best of some rounds of a pass of the first `columns` sessions, in microseconds. */
+static enum reel_status time_passes(struct bench *b, struct columns_rig *rig, int columns,
+                                    int first, int position, int32_t (*ids)[PASSES], double *us,
+                                    struct reel_error *err) {
+    enum reel_status status = REEL_OK;
+    *us = 1e30;
+    for (int round = 0; round < (first ? 1 : ROUNDS) && status == REEL_OK; round++) {
+        struct columns_job jobs[SESSIONS] = { 0 };
+        for (int i = 0; i < columns; i++)
+            jobs[i] = (struct columns_job){ .state = b->states[first + i],
+                                            .position = position,
+                                            .id = b->first[first + i],
+                                            .n_tokens = PASSES,
+                                            .stop_id = -1,
+                                            .ids = ids[first + i] };
+        status = columns_rig_run(rig, jobs, columns, PASSES, false, err);
+        for (int i = 0; i < columns && status == REEL_OK; i++)
+            if (jobs[i].n_made != PASSES)
+                status = err_set(err, REEL_E_DEVICE, "column %d made %d ids of %d", i,
+                                 jobs[i].n_made, PASSES);
+        if (rig->launch_ms * 1e3 / PASSES < *us) *us = rig->launch_ms * 1e3 / PASSES;
+    }
+    return status;
+}
+
+static enum reel_status bench_columns(struct bench *b, int columns, int position, const char *cache,
+                                      struct reel_error *err) {
+    struct columns_rig rig;
+    static int32_t ids[SESSIONS][PASSES];
+    double us = 0, other;
+    int same = 0;
+    enum reel_status status = columns_rig_open(&rig, b->model->backend, columns, cache, err);
+    if (status == REEL_E_UNSUPPORTED) {
+        printf("%d\t%d\t%s\n", position, columns, err->text);
+        return REEL_OK;
+    }
+    if (status != REEL_OK) return status;
+    if (b->cap_layers) rig.plan.cap_layers = b->cap_layers;
+    status = time_passes(b, &rig, columns, 0, position, columns == 1 ? b->alone : ids, &us, err);
+    for (int i = 1; i < SESSIONS && columns == 1 && status == REEL_OK; i++)
+        status = time_passes(b, &rig, 1, i, position, b->alone, &other, err);
+    if (columns == 1) b->alone_us = us;
+    for (int i = 0; i < columns && columns > 1; i++)
+        same += memcmp(ids[i], b->alone[i], sizeof ids[i]) == 0;
+    if (columns > 1 && same < columns) b->differs = true;
+    if (status == REEL_OK)
+        printf("%d\t%d\t%.1f\t%.3f\t%.0f\t%s\t%d\t%d\n", position, columns, us, us / b->alone_us,
+               columns * 1e6 / us,
+               columns == 1      ? "-"
+               : same == columns ? "same"
+                                 : "OTHER IDS",
+               rig.plan.ring_slots, rig.plan.cap_layers);
+    fflush(stdout);
+    columns_rig_close(&rig);
+    return status;
+}
+
+static enum reel_status bench_all(struct bench *b, const char *cache, struct reel_error *err) {
+    enum reel_status status = REEL_OK;
+    printf("position\tcolumns\tus a pass\tof one\ttok/s\tids\tring slots\tcap\n");
+    for (int i = 0; i < SESSIONS && status == REEL_OK; i++)
+        status = b->model->ops->state_open(&b->states[i], b->model->backend, MOST, err);
+    for (int position = 0; position <= LONG && status == REEL_OK; position += LONG) {
+        status = read_prompts(b, position, err);
+        for (int columns = 1; columns <= SESSIONS && status == REEL_OK; columns *= 2)
+            status = bench_columns(b, columns, position, cache, err);
+    }
+    for (int i = 0; i < SESSIONS; i++)
+        if (b->states[i]) b->model->ops->state_close(b->states[i]);
+    return status;
+}
+
+int main(int argc, char **argv) {
+    struct reel_error err = { 0 };
+    static struct bench b;
+    if (argc < 2) {
+        fprintf(stderr, "usage: columns_bench MODEL [GPU_OPTIONS [CACHE [CAP_LAYERS]]]\n");
+        return 2;
+    }
+    const struct reel_model_options o = { .size = sizeof o,
+                                          .device = "gpu",
+                                          .gpu_options = argc > 2 ? argv[2] : NULL };
+    if (argc > 4) b.cap_layers = atoi(argv[4]);
+    enum reel_status status = reel_model_open(&b.model, argv[1], &o, &err);
+    if (status == REEL_OK) status = bench_all(&b, argc > 3 ? argv[3] : NULL, &err);
+    if (status != REEL_OK) fprintf(stderr, "columns_bench: %s\n", err.text);
+    if (b.model) reel_model_close(b.model);
+    return status != REEL_OK || b.differs;
+}
