@@ -1,7 +1,12 @@
-/* columns_bench MODEL [GPU_OPTIONS [CACHE [CAP_LAYERS]]]: what a pass of 1, 2, 4 and 8 columns
- * takes on the GPU, at positions 0 and 4,096, and whether each column makes the ids that it makes
- * alone. MODEL is a model's folder or file. Compiled kernels are kept in the folder CACHE. A table
- * of tab-separated values; exit status 1 where ids differ. */
+/* columns_bench MODEL [GPU_OPTIONS [CACHE [CAP_LAYERS [marks]]]]: what a pass of 1, 2, 4 and 8
+ * columns takes on the GPU, at positions 0 and 4,096, and whether each column makes the ids that it
+ * makes alone. MODEL is a model's folder or file. Compiled kernels are kept in the folder CACHE. A
+ * table of tab-separated values; exit status 1 where ids differ. With "marks" the table has instead
+ * the microseconds that end with each mark of kernels/profile_marks.h: the mean over SMs, passes
+ * and layers, times the layers. */
+#include "base/memory.h"
+#include "cuda/measure/profile.h"
+#include "kernels/profile_marks.h"
 #include "runtime/model_handle.h"
 #include "support/columns_rig.h"
 
@@ -18,6 +23,7 @@ struct bench {
     int32_t alone[SESSIONS][PASSES]; /* what it makes alone */
     int cap_layers;                  /* 0: the plan's */
     double alone_us;
+    bool marks;
     bool differs;
 };
 
@@ -61,13 +67,91 @@ static enum reel_status time_passes(struct bench *b, struct columns_rig *rig, in
     return status;
 }
 
+/* ---- where a pass's time goes ---- */
+
+static const char *const mark_names[PROFILE_LAYER_MARKS] = {
+    "qkv weights",     "qkv input",     "qkv",       "out weights",
+    "attention input", "own",           "attention", "out",
+    "gate_up weights", "gate_up input", "gate_up",   "down weights",
+    "down input",      "down"
+};
+
+/* Mean clocks from mark to mark: those of the layers, then embed, head input, head, pick. */
+static void mean_marks(const struct columns_rig *r, const uint32_t *stamps, int n, double *us) {
+    enum { LEFT_OUT = 8, AFTER = PROFILE_LAYER_MARKS };
+    const int n_sms = r->plan.tape.n_sms, layers = r->plan.tape.n_layers;
+    const size_t row = (size_t)profile_stamps(&r->plan);
+    double clocks[PROFILE_LAYER_MARKS + 4] = { 0 }, ticks = 0, ns = 0;
+    for (int t = LEFT_OUT; t < n - 1; t++)
+        for (int sm = 0; sm < n_sms; sm++) {
+            const uint32_t *at = stamps + (size_t)(t * n_sms + sm) * row;
+            const uint32_t *next = at + (size_t)n_sms * row;
+            uint32_t last = at[MARK_EMBED];
+            for (int i = 0; i < layers * PROFILE_LAYER_MARKS; i++) {
+                const uint32_t now = at[PROFILE_TOKEN_MARKS + i];
+                clocks[i % PROFILE_LAYER_MARKS] += now - last;
+                last = now;
+            }
+            clocks[AFTER] += at[MARK_EMBED] - at[MARK_TOKEN];
+            clocks[AFTER + 1] += at[MARK_HEAD_INPUT] - last;
+            clocks[AFTER + 2] += at[MARK_HEAD] - at[MARK_HEAD_INPUT];
+            clocks[AFTER + 3] += next[MARK_TOKEN] - at[MARK_HEAD];
+            ticks += next[MARK_TOKEN] - at[MARK_TOKEN];
+            ns += (double)(((uint64_t)next[MARK_TIME_HIGH] << 32 | next[MARK_TIME_LOW]) -
+                           ((uint64_t)at[MARK_TIME_HIGH] << 32 | at[MARK_TIME_LOW]));
+        }
+    for (int i = 0; i < PROFILE_LAYER_MARKS + 4; i++)
+        us[i] = clocks[i] / ticks * ns * 1e-3 / n_sms / (n - 1 - LEFT_OUT);
+}
+
+static enum reel_status print_marks(const struct columns_rig *r, int position, int columns,
+                                    struct reel_error *err) {
+    static const char *const after[] = { "embed", "head input", "head", "pick" };
+    double us[PROFILE_LAYER_MARKS + 4];
+    uint32_t *stamps = NULL;
+    enum reel_status status = columns_rig_stamps(r, COLUMNS_STAMPED, &stamps, err);
+    if (status == REEL_OK) {
+        mean_marks(r, stamps, COLUMNS_STAMPED, us);
+        for (int i = 0; i < PROFILE_LAYER_MARKS + 4; i++)
+            printf("%d\t%d\t%s\t%.2f\n", position, columns,
+                   i < PROFILE_LAYER_MARKS ? mark_names[i] : after[i - PROFILE_LAYER_MARKS], us[i]);
+    }
+    mem_free(stamps);
+    return status;
+}
+
+static enum reel_status bench_marks(struct bench *b, int columns, int position, const char *cache,
+                                    struct reel_error *err) {
+    static int32_t ids[SESSIONS][PASSES];
+    struct columns_rig rig;
+    struct columns_job jobs[SESSIONS] = { 0 };
+    enum reel_status status = columns_rig_open(&rig, b->model->backend, columns, cache, true, err);
+    if (status != REEL_OK) return status;
+    for (int i = 0; i < columns; i++)
+        jobs[i] = (struct columns_job){ .state = b->states[i],
+                                        .position = position,
+                                        .id = b->first[i],
+                                        .n_tokens = COLUMNS_STAMPED,
+                                        .stop_id = -1,
+                                        .ids = ids[i] };
+    if (b->cap_layers) rig.plan.cap_layers = b->cap_layers;
+    for (int i = 0; i < 2 && status == REEL_OK; i++)
+        status = columns_rig_run(&rig, jobs, columns, COLUMNS_STAMPED, false, err);
+    if (status == REEL_OK) status = print_marks(&rig, position, columns, err);
+    fflush(stdout);
+    columns_rig_close(&rig);
+    return status;
+}
+
+/* ---- all ---- */
+
 static enum reel_status bench_columns(struct bench *b, int columns, int position, const char *cache,
                                       struct reel_error *err) {
     struct columns_rig rig;
     static int32_t ids[SESSIONS][PASSES];
     double us = 0, other;
     int same = 0;
-    enum reel_status status = columns_rig_open(&rig, b->model->backend, columns, cache, err);
+    enum reel_status status = columns_rig_open(&rig, b->model->backend, columns, cache, false, err);
     if (status == REEL_E_UNSUPPORTED) {
         printf("%d\t%d\t%s\n", position, columns, err->text);
         return REEL_OK;
@@ -95,13 +179,14 @@ static enum reel_status bench_columns(struct bench *b, int columns, int position
 
 static enum reel_status bench_all(struct bench *b, const char *cache, struct reel_error *err) {
     enum reel_status status = REEL_OK;
-    printf("position\tcolumns\tus a pass\tof one\ttok/s\tids\tring slots\tcap\n");
+    puts(b->marks ? "position\tcolumns\tmark\tus a pass"
+                  : "position\tcolumns\tus a pass\tof one\ttok/s\tids\tring slots\tcap");
     for (int i = 0; i < SESSIONS && status == REEL_OK; i++)
         status = b->model->ops->state_open(&b->states[i], b->model->backend, MOST, err);
     for (int position = 0; position <= LONG && status == REEL_OK; position += LONG) {
         status = read_prompts(b, position, err);
         for (int columns = 1; columns <= SESSIONS && status == REEL_OK; columns *= 2)
-            status = bench_columns(b, columns, position, cache, err);
+            status = (b->marks ? bench_marks : bench_columns)(b, columns, position, cache, err);
     }
     for (int i = 0; i < SESSIONS; i++)
         if (b->states[i]) b->model->ops->state_close(b->states[i]);
@@ -112,13 +197,14 @@ int main(int argc, char **argv) {
     struct reel_error err = { 0 };
     static struct bench b;
     if (argc < 2) {
-        fprintf(stderr, "usage: columns_bench MODEL [GPU_OPTIONS [CACHE [CAP_LAYERS]]]\n");
+        fprintf(stderr, "usage: columns_bench MODEL [GPU_OPTIONS [CACHE [CAP_LAYERS [marks]]]]\n");
         return 2;
     }
     const struct reel_model_options o = { .size = sizeof o,
                                           .device = "gpu",
                                           .gpu_options = argc > 2 ? argv[2] : NULL };
     if (argc > 4) b.cap_layers = atoi(argv[4]);
+    b.marks = argc > 5 && strcmp(argv[5], "marks") == 0;
     enum reel_status status = reel_model_open(&b.model, argv[1], &o, &err);
     if (status == REEL_OK) status = bench_all(&b, argc > 3 ? argv[3] : NULL, &err);
     if (status != REEL_OK) fprintf(stderr, "columns_bench: %s\n", err.text);

@@ -1,13 +1,15 @@
 #include "support/columns_rig.h"
 
 #include "base/clock.h"
+#include "base/memory.h"
 #include "cuda/compile/kernel_build.h"
+#include "cuda/measure/profile.h"
 #include "cuda/run/cuda_delta.h"
 #include "cuda/run/cuda_launch.h"
 
 #include <string.h>
 
-static enum reel_status compile(struct columns_rig *r, const char *cache_dir,
+static enum reel_status compile(struct columns_rig *r, const char *program, const char *cache_dir,
                                 struct reel_error *err) {
     struct nvrtc nvrtc = { 0 };
     struct buffer constants = { 0 };
@@ -16,12 +18,12 @@ static enum reel_status compile(struct columns_rig *r, const char *cache_dir,
     enum reel_status status =
         nvrtc_open(&nvrtc, folder_of_nvrtc(&b->tuning.folders), b->driver.version, err);
     if (status == REEL_OK) status = plan_constants(&r->plan, &constants, err);
-    if (status == REEL_OK) status = buffer_printf(&constants, err, "T_PROFILE=0\n");
+    if (status == REEL_OK) status = buffer_printf(&constants, err, "T_PROFILE=%d\n", r->stamped);
     if (status == REEL_OK) {
         const struct kernel_build build = { .nvrtc = &nvrtc,
                                             .sources = kernel_sources,
                                             .n_sources = n_kernel_sources,
-                                            .program = "columns.cu",
+                                            .program = program,
                                             .constants = constants.bytes,
                                             .compute = b->plan.compute,
                                             .gpu_compute = b->gpu.facts.compute,
@@ -36,26 +38,30 @@ static enum reel_status compile(struct columns_rig *r, const char *cache_dir,
     return status;
 }
 
-/* One column is decode.cu, which the backend has loaded. */
+/* One column is decode.cu, which the backend has loaded, without stamps. */
 static enum reel_status find_kernel(struct columns_rig *r, int columns, const char *cache_dir,
                                     struct reel_error *err) {
     struct backend *b = r->b;
-    if (columns == 1) {
-        r->plan = b->plan, r->function = b->decode;
-        return REEL_OK;
-    }
-    enum reel_status status = plan_columns(&r->plan, &b->plan, columns, err);
-    if (status == REEL_OK) status = compile(r, cache_dir, err);
+    const bool one = columns == 1;
+    r->plan = b->plan, r->function = b->decode;
+    if (one && !r->stamped) return REEL_OK;
+    enum reel_status status = one ? REEL_OK : plan_columns(&r->plan, &b->plan, columns, err);
+    if (status == REEL_OK) status = compile(r, one ? "decode.cu" : "columns.cu", cache_dir, err);
     if (status == REEL_OK)
-        status = cuda_function_find(&b->gpu, &r->function, r->module, "columns", err);
+        status =
+            cuda_function_find(&b->gpu, &r->function, r->module, one ? "decode" : "columns", err);
     return status == REEL_OK
                ? cuda_function_set_shared(&b->gpu, &r->function, r->plan.shared_bytes, err)
                : status;
 }
 
+static size_t stamps_of(const struct columns_rig *r, int n) {
+    return (size_t)n * (size_t)r->plan.tape.n_sms * (size_t)profile_stamps(&r->plan);
+}
+
 enum reel_status columns_rig_open(struct columns_rig *r, struct backend *b, int columns,
-                                  const char *cache_dir, struct reel_error *err) {
-    *r = (struct columns_rig){ .b = b };
+                                  const char *cache_dir, bool stamped, struct reel_error *err) {
+    *r = (struct columns_rig){ .b = b, .stamped = stamped };
     const size_t vocab = (size_t)b->model->config.vocab;
     const size_t table = (size_t)PLAN_MOST_COLUMNS * vocab * sizeof(unsigned);
     void *host = NULL;
@@ -63,6 +69,9 @@ enum reel_status columns_rig_open(struct columns_rig *r, struct backend *b, int 
     if (status == REEL_OK)
         status = cuda_alloc(&b->gpu, &r->words, (size_t)r->plan.n_words * 8, "exchange words", err);
     if (status == REEL_OK) status = cuda_alloc(&b->gpu, &r->table, table, "counts of ids", err);
+    if (status == REEL_OK && stamped)
+        status = cuda_alloc(&b->gpu, &r->stamps, stamps_of(r, COLUMNS_STAMPED) * sizeof(uint32_t),
+                            "time stamps", err);
     if (status == REEL_OK)
         status = cuda_host_alloc(&b->gpu, &host, &r->mailbox_address, sizeof *r->mailbox,
                                  "a mailbox", err);
@@ -75,9 +84,18 @@ void columns_rig_close(struct columns_rig *r) {
     const struct cuda_gpu *gpu = &r->b->gpu;
     cuda_free(gpu, r->words);
     cuda_free(gpu, r->table);
+    cuda_free(gpu, r->stamps);
     cuda_host_free(gpu, r->mailbox);
     cuda_module_unload(gpu, r->module);
     *r = (struct columns_rig){ .b = r->b };
+}
+
+enum reel_status columns_rig_stamps(const struct columns_rig *r, int n, uint32_t **stamps,
+                                    struct reel_error *err) {
+    const size_t all = stamps_of(r, n);
+    enum reel_status status = mem_zeroed(stamps, all, sizeof **stamps, "time stamps", err);
+    if (status != REEL_OK) return status;
+    return cuda_download(&r->b->gpu, *stamps, r->stamps, all * sizeof **stamps, NULL, err);
 }
 
 /* ---- a launch ---- */
@@ -163,6 +181,7 @@ enum reel_status columns_rig_run(struct columns_rig *r, struct columns_job *jobs
         a->words = cuda_pointer(r->words +
                                 (cu_address)c * 8 * (r->plan.n_words / (unsigned)r->plan.columns));
         a->abort = common->abort;
+        a->profile = cuda_pointer(r->stamps);
         a->epoch = 1;
         a->cap_layers = r->plan.cap_layers, a->cap_head = r->plan.cap_head,
         a->cap_kv = r->plan.cap_kv;

@@ -17,8 +17,12 @@ struct columns_rig {
     struct decode_mailbox *mailbox; /* of launches */
     cu_address mailbox_address;
     uint32_t epoch;
-    double launch_ms; /* of the last launch */
+    bool stamped;      /* the kernel leaves time stamps (kernels/profile.cuh) */
+    cu_address stamps; /* of up to COLUMNS_STAMPED passes */
+    double launch_ms;  /* of the last launch */
 };
+
+enum { COLUMNS_STAMPED = 64 };
 
 /* What one column does in a launch. */
 struct columns_job {
@@ -36,10 +40,13 @@ struct columns_job {
     enum decode_end end;
 };
 
-/* columns: 1, 2, 4 or 8. cache_dir: NULL, or where compiled kernels are kept. A failure leaves
- * nothing to close. */
+/* columns: 1, 2, 4 or 8. cache_dir: NULL, or where compiled kernels are kept. stamped: see above; a
+ * launch then has at most COLUMNS_STAMPED passes. A failure leaves nothing to close. */
 enum reel_status columns_rig_open(struct columns_rig *r, struct backend *b, int columns,
-                                  const char *cache_dir, struct reel_error *err);
+                                  const char *cache_dir, bool stamped, struct reel_error *err);
+/* The stamps of the last launch's n passes: [n][SMs][profile_stamps()], for mem_free. */
+enum reel_status columns_rig_stamps(const struct columns_rig *r, int n, uint32_t **stamps,
+                                    struct reel_error *err);
 /* One launch of n jobs, at most as many as the rig has columns; columns beyond are idle. */
 enum reel_status columns_rig_run(struct columns_rig *r, struct columns_job *jobs, int n,
                                  int n_passes, bool ends_early, struct reel_error *err);
