@@ -121,9 +121,10 @@ DEV void token_end(struct worker *w, int t, float *h, float *gain) {
     if (!EARLY_GAINS) gains_load(w, a->norms + (size_t)2 * M_LAYERS * M_HIDDEN, gain);
     if (!layers_done(a, t)) gather_sum(w, a->words + X_DOWN_SUM, h, WAIT_DOWN_SUM);
     profile_token(w, MARK_HEAD_INPUT);
-    const float scale = head_norm(w, h, gain);
+    float unit;
+    const float scale = head_norm(w, h, gain, &unit);
     if (hides) hidden_leave(w, h, gain, scale, a->hidden + (size_t)(t - a->hidden_from) * M_HIDDEN);
-    if (head) head_consume(w, scale, a->pick ? 0 : t - a->head_from);
+    if (head) head_consume(w, scale, unit, a->pick ? 0 : t - a->head_from);
 }
 
 /* What a consumer warp does in a launch. `finish` walks through the same phases. */

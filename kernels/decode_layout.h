@@ -38,6 +38,16 @@ enum { PICK_WORDS = 8 };
 /* Buffers of the warps' partial attention, in turn for one column after the other. */
 #define ATTENTION_BUFFERS(columns) ((columns) > 2 ? 2 : 1)
 
+/* Digits of an input of integer weights (digits.cuh): 32 columns of it have 24 words. */
+enum { DIGIT_TILE_WORDS = 12 };
+/* Words of the digits of out's or down's input. */
+TAPE_FN int group_digit_words(const struct tape_shape *t) {
+    const struct tape_segment *out = &t->segment[TAPE_OUT], *down = &t->segment[TAPE_DOWN];
+    const int a = TILE_INTEGERS(out->format) ? out->k_tiles * DIGIT_TILE_WORDS : 0;
+    const int b = TILE_INTEGERS(down->format) ? down->k_tiles * DIGIT_TILE_WORDS : 0;
+    return a > b ? a : b;
+}
+
 /* What the sizes depend on in a plan, besides the tape's shape. */
 struct decode_block {
     int columns;  /* 0 or 1: decode.cu; more: columns.cu */
@@ -127,6 +137,8 @@ TAPE_FN int decode_shared_bytes(const struct tape_shape *t, const struct decode_
     at += b->gate_slots * 2 * 4 * PART_STRIDE(t->warps);            /* gates */
     at += 2 * 4 * 8 * head->k_tiles;                                /* x */
     at += 4 * 8 * out->k_tiles;                                     /* attention */
+    at += 4 * group_digit_words(t);                                 /* digits */
+    at += TILE_INTEGERS(head->format) ? 4 * t->warps : 0;           /* most */
     at += 2 * 4 * t->warps;                                         /* best_key, best_id */
     at += 6 * 4;                                                    /* id to taken */
     at = layout_add(at, 8, 2 * 8 * b->ring_slots);                  /* full, empty */

@@ -27,6 +27,14 @@ enum {
     ATTENTION_WORDS = P_OUT_K_PARTS * P_OUT_WARP_K * 8 /* the group's q rows, or value columns, in pairs, padded */
 };
 
+/* Words of the digits (digits.cuh) of the group's input of out or down; a k tile has DIGIT_TILE_WORDS of each column. */
+enum {
+    OUT_DIGITS = TILE_INTEGERS(P_OUT_FORMAT) ? P_OUT_K_TILES * DIGIT_TILE_WORDS : 0,
+    DOWN_DIGITS = TILE_INTEGERS(P_DOWN_FORMAT) ? P_DOWN_K_TILES * DIGIT_TILE_WORDS : 0
+};
+#define GROUP_DIGITS (TILE_INTEGERS(P_OUT_FORMAT) || TILE_INTEGERS(P_DOWN_FORMAT))
+#define HEAD_DIGITS  TILE_INTEGERS(P_HEAD_FORMAT)
+
 #include "phase_pick_shared.cuh" /* struct pick_shared */
 
 /* What a block keeps of the column at hand. With one column the launch is over when the column is. */
@@ -47,6 +55,12 @@ struct ALIGN(16) block_shared {
 #endif
     u32 x[2 * X_LOW]; /* a norm's result as B fragments: [k tile][lane % 4][k, k + 8]; see fragments_store */
     u32 attention[ATTENTION_WORDS]; /* attention's result, or a DeltaNet's, bf16 pairs */
+#if GROUP_DIGITS
+    u32 digits[MAX(OUT_DIGITS, DOWN_DIGITS)]; /* of attention's result or of the gated values */
+#endif
+#if HEAD_DIGITS
+    u32 most[P_WARPS]; /* of each warp's slice of the head's input: digits_most */
+#endif
     u32 best_key[P_WARPS], best_id[P_WARPS];
     u32 id;          /* the next token's id, written by pick */
     u32 end;         /* enum decode_end; not 0: the launch is over; read after a barrier of the consumers */

@@ -53,6 +53,33 @@ DEV u32 bf16_scaled(u32 pair, float factor, float add) {
 #endif
 }
 
+/* a - b of two bf16 numbers each; the results are bf16 numbers. */
+DEV u32 bf16_less(u32 a, u32 b) {
+#if defined(REEL_SIM) || G_COPY == 0
+    const u32 low = float_bits(bf16_low(a) - bf16_low(b)), high = float_bits(bf16_high(a) - bf16_high(b));
+    return low >> 16 | (high & 0xffff0000u);
+#else
+    u32 d;
+    asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(d) : "r"(b), "r"(0xbf80bf80u), "r"(a));
+    return d;
+#endif
+}
+
+/* Four bytes of eight: byte i is number (which >> 4 * i & 7), where a has the numbers 0 to 3 and b 4 to 7. */
+DEV u32 bytes_pick(u32 a, u32 b, u32 which) {
+#if defined(REEL_SIM)
+    const u64 all = (u64)b << 32 | a;
+    u32 r = 0;
+    for (int i = 0; i < 4; i++)
+        r |= (u32)(all >> (which >> 4 * i & 7) * 8 & 0xff) << 8 * i;
+    return r;
+#else
+    u32 r;
+    asm("prmt.b32 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(which));
+    return r;
+#endif
+}
+
 /* What an fp16 number is worth. */
 DEV float f16_value(u32 x) {
 #if defined(REEL_SIM)

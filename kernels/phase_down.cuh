@@ -16,8 +16,7 @@ DEV void down_consume(struct worker *w, const struct held *t) {
     if (have > P_DOWN_WARP_K * 8) have = P_DOWN_WARP_K * 8;
     gather_pairs(w, gated_words(w) + first, x, P_DOWN_WARP_K * 8, have, WAIT_GATED);
     profile_layer(w, MARK_DOWN_INPUT);
-    phase_product(w, t, PRELOAD(DOWN), x, w->s->part[1], P_DOWN_WARP_ROWS, P_DOWN_WARP_K, P_DOWN_K_PARTS, P_DOWN_FORMAT,
-                  0, 0);
+    GROUP_PRODUCT(w, t, DOWN, x);
     parts_done(w);
 }
 

@@ -9,9 +9,7 @@
 DEV u64 *gated_words(const struct worker *w) { return w->a->words + X_GATED + w->group * (P_GROUP_INTERMEDIATE / 2); }
 
 DEV void gate_up_consume(struct worker *w, const struct held *t, const float *h, const float *gain) {
-    fragments_store(w, h, gain);
-    phase_product(w, t, PRELOAD(GATE_UP), 0, w->s->part[0], P_GATE_UP_WARP_ROWS, P_GATE_UP_WARP_K, P_GATE_UP_K_PARTS,
-                  P_GATE_UP_FORMAT, h, w->s->ssq[1]);
+    NORMED_PRODUCT(w, t, GATE_UP, h, gain, w->s->ssq[1]);
     parts_done(w);
 }
 

@@ -13,10 +13,34 @@
 #include "phase_qkv.cuh"
 
 #if P_COLUMNS == 1
+/* Stores the digits of this warp's slice of the head's input. All warps multiply all slices, so these have one unit,
+ * which is returned. */
+DEV float head_digits(struct worker *w, const float *h, const float *gain) {
+#if HEAD_DIGITS
+    u32 *x = w->s->x + w->warp * (P_QKV_WARP_K / 2) * DIGIT_STEP;
+    float v[2 * SLICE];
+    slice_normed(h, gain, v);
+    u32 most = digits_most(v, 2 * SLICE);
+    if (w->lane == 0) w->s->most[w->warp] = most;
+    consumers_sync();
+    UNROLL
+    for (int i = 0; i < P_WARPS; i++)
+        most = w->s->most[i] > most ? w->s->most[i] : most;
+    digits_store(x, v, SLICE, SLICE_WORDS, digits_factor(most), w->lane);
+    return digits_unit(most);
+#else
+    return (void)w, (void)h, (void)gain, 0;
+#endif
+}
+
 /* The final norm. Each warp stores h times the gains as B fragments, and its sum of squares; behind the barrier all
- * warps may read both. Returns the norm's scale. */
-DEV float head_norm(struct worker *w, const float *h, const float *gain) {
-    fragments_store(w, h, gain);
+ * warps may read both. Returns the norm's scale; unit: that of digits, if the head has them. */
+DEV float head_norm(struct worker *w, const float *h, const float *gain, float *unit) {
+    *unit = 1;
+    if (DIGITS(P_HEAD_FORMAT))
+        *unit = head_digits(w, h, gain);
+    else
+        fragments_store(w, h, gain);
     ssq_store(w, h, w->s->ssq[0]);
     consumers_sync();
     return norm_scale(w->s->ssq[0]);
@@ -43,6 +67,23 @@ DEV void head_unit_narrow(struct worker *w, int q, const u8 *tiles, float (*d)[4
         product_narrow(d + (k & 1), &t, x + k * TILE_PARTS(P_HEAD_FORMAT) * 8, 1, w->lane, 0, 1, 1, P_HEAD_FORMAT);
     }
 }
+
+#if TILES_NARROW
+/* As head_unit, with weights that are integers. */
+DEV void head_unit_digits(struct worker *w, int q, struct digit_sums *s) {
+    const int bytes = (int)tile_bytes(P_HEAD_FORMAT), steps = TILE_PARTS(P_HEAD_FORMAT) / 2;
+    const u8 *tiles =
+        w->ring + (size_t)w->slot * P_SLOT_BYTES +
+        (size_t)(w->warp % HEAD_SLOT_WARPS * P_HEAD_UNIT * bytes + (int)tile_lane(P_HEAD_FORMAT, w->lane));
+    const u32 *x = w->s->x + q * P_HEAD_UNIT * steps * DIGIT_STEP;
+    UNROLL_BY(8)
+    for (int k = 0; k < P_HEAD_UNIT; k++) {
+        struct held t;
+        held_read(&t, tiles + k * bytes, w->lane, P_HEAD_FORMAT);
+        digits_product(s, &t, x, w->lane, k, 1, 1, P_HEAD_FORMAT);
+    }
+}
+#endif
 
 /* Multiplies one unit: P_HEAD_UNIT tiles of this warp's strip, in the slot at hand. */
 DEV void head_unit(struct worker *w, int q, float (*d)[4]) {
@@ -81,31 +122,66 @@ DEV void slots_skip(struct worker *w, int n) {
 }
 
 #if P_COLUMNS == 1
-/* Multiplies all strips of this SM. output: the row of args.logits, if that is not NULL. */
-DEV void head_consume(struct worker *w, float scale, int output) {
-    const int tiles = head_tiles(w);
+/* Takes the logits of a strip's two rows of this lane, which are the sums times the norm's scale. */
+DEV void head_strip(struct worker *w, int tile, int mine, const float *sums, float scale, int output,
+                    struct best *best) {
+    if (w->lane % 4) return;
+    UNROLL
+    for (int i = 0; i < 2; i++) {
+        const int row = w->lane / 4 + 8 * i, id = (tile * P_SMS + w->block) * TILE_ROWS + row;
+        head_logit(w, tile * TILE_ROWS + row, id, mine && id < M_VOCAB, sums[i] * scale, output, best);
+    }
+}
+
+/* Multiplies a strip, as part of head_consume; there: some warp has one in this round. */
+DEV void head_strip_multiply(struct worker *w, int mine, int there, float unit, float *sums) {
     const int before = w->warp / HEAD_SLOT_WARPS; /* slots of a row ahead of this warp's */
+    float d[2][4] = { { 0, 0, 0, 0 }, { 0, 0, 0, 0 } };
+#if TILES_NARROW
+    struct digit_sums s[2];
+    digits_zero(s, 2);
+#endif
+    for (int q = 0; q < HEAD_UNITS && there; q++) {
+        u32 seen = 0;
+        slots_skip(w, before);
+        head_wait(w);
+#if TILES_NARROW
+        if (DIGITS(P_HEAD_FORMAT)) {
+            if (mine) head_unit_digits(w, q, s);
+            seen = float_bits(s[0].f[0]) ^ float_bits(s[1].f[0]) ^ (u32)s[0].n[0] ^ (u32)s[1].n[0] ^
+                   float_bits(s[0].scale[0]);
+        }
+#endif
+        if (!DIGITS(P_HEAD_FORMAT)) {
+            if (mine) head_unit(w, q, d);
+            seen = float_bits(d[0][0]) ^ float_bits(d[1][0]);
+        }
+        head_release(w, seen);
+        slots_skip(w, HEAD_ROW_SLOTS - before);
+    }
+#if TILES_NARROW
+    if (DIGITS(P_HEAD_FORMAT)) {
+        digits_meet(&s[0], &s[1]);
+        digits_end(&s[0], &unit, sums, P_HEAD_FORMAT);
+        return;
+    }
+#endif
+    d[0][0] = (d[0][0] + d[0][1]) + (d[1][0] + d[1][1]);
+    d[0][2] = (d[0][2] + d[0][3]) + (d[1][2] + d[1][3]);
+    tile_product_end(d[0]);
+    sums[0] = d[0][0], sums[1] = d[0][2];
+    (void)unit;
+}
+
+/* Multiplies all strips of this SM. output: the row of args.logits, if that is not NULL; unit: head_norm's. */
+DEV void head_consume(struct worker *w, float scale, float unit, int output) {
+    const int tiles = head_tiles(w);
     struct best best = { 0, 0 };
     for (int first = 0; first < P_HEAD_ROW_TILES; first += P_WARPS) {
-        const int tile = first + w->warp, mine = tile < tiles;
-        float d[2][4] = { { 0, 0, 0, 0 }, { 0, 0, 0, 0 } };
-        for (int q = 0; q < HEAD_UNITS && first < tiles; q++) {
-            slots_skip(w, before);
-            head_wait(w);
-            if (mine) head_unit(w, q, d);
-            head_release(w, float_bits(d[0][0]) ^ float_bits(d[1][0]));
-            slots_skip(w, HEAD_ROW_SLOTS - before);
-        }
-        d[0][0] = (d[0][0] + d[0][1]) + (d[1][0] + d[1][1]);
-        d[0][2] = (d[0][2] + d[0][3]) + (d[1][2] + d[1][3]);
-        tile_product_end(d[0]);
-        if (w->lane % 4 == 0) {
-            UNROLL
-            for (int i = 0; i < 2; i++) {
-                const int row = w->lane / 4 + 8 * i, id = (tile * P_SMS + w->block) * TILE_ROWS + row;
-                head_logit(w, tile * TILE_ROWS + row, id, mine && id < M_VOCAB, d[0][2 * i] * scale, output, &best);
-            }
-        }
+        const int tile = first + w->warp;
+        float sums[2];
+        head_strip_multiply(w, tile < tiles, first < tiles, unit, sums);
+        head_strip(w, tile, tile < tiles, sums, scale, output, &best);
     }
     lanes_agree(w);
     best = best_of_warp(best);

@@ -108,9 +108,7 @@ DEV void gates_dot(struct worker *w, u32 (*g)[2][SLICE], const float *h, const f
 /* ---- the product ---- */
 
 DEV void mix_consume(struct worker *w, const struct held *t, const float *h, const float *gain) {
-    fragments_store(w, h, gain);
-    phase_product(w, t, PRELOAD(MIX), 0, w->s->part[0], P_MIX_WARP_ROWS, P_MIX_WARP_K, P_MIX_K_PARTS, P_MIX_FORMAT, h,
-                  w->s->ssq[0]);
+    NORMED_PRODUCT(w, t, MIX, h, gain, w->s->ssq[0]);
     parts_done(w);
 }
 #endif

@@ -43,10 +43,42 @@ DEV void fragments_store(const struct worker *w, const float *h, const float *ga
     warp_sync();
 }
 
+/* Makes this warp's slice of h times gain, 0 where the slice reaches beyond h. */
+DEV void slice_normed(const float *h, const float *gain, float *v) {
+    UNROLL
+    for (int i = 0; i < 2 * SLICE; i++)
+        v[i] = h[i] * gain[i];
+}
+
+/* Stores the digits of this warp's slice of h times gain where fragments_store stores halves; returns their first word.
+ * Each warp of the block has a place of its own. */
+DEV u32 *slice_digits(struct worker *w, const float *h, const float *gain, float *unit) {
+    u32 *x = w->s->x + w->warp * (P_QKV_WARP_K / 2) * DIGIT_STEP;
+    float v[2 * SLICE];
+    slice_normed(h, gain, v);
+    const u32 most = digits_most(v, 2 * SLICE);
+    digits_store(x, v, SLICE, SLICE_WORDS, digits_factor(most), w->lane);
+    *unit = digits_unit(most);
+    warp_sync();
+    return x;
+}
+
+/* A phase over the whole hidden vector, from h to this warp's partial sums. */
+#define NORMED_PRODUCT(w, t, S, h, gain, ssq)                                                                          \
+    do {                                                                                                               \
+        if (DIGITS(P_##S##_FORMAT)) {                                                                                  \
+            float unit;                                                                                                \
+            const u32 *x = slice_digits(w, h, gain, &unit);                                                            \
+            PHASE_DIGITS(w, t, S, x, unit, (w)->s->part[0], h, ssq);                                                   \
+        } else {                                                                                                       \
+            fragments_store(w, h, gain);                                                                               \
+            phase_product(w, t, PRELOAD(S), 0, (w)->s->part[0], P_##S##_WARP_ROWS, P_##S##_WARP_K, P_##S##_K_PARTS,    \
+                          P_##S##_FORMAT, h, ssq);                                                                     \
+        }                                                                                                              \
+    } while (0)
+
 DEV void qkv_consume(struct worker *w, const struct held *t, const float *h, const float *gain) {
-    fragments_store(w, h, gain);
-    phase_product(w, t, PRELOAD(QKV), 0, w->s->part[0], P_QKV_WARP_ROWS, P_QKV_WARP_K, P_QKV_K_PARTS, P_QKV_FORMAT, h,
-                  w->s->ssq[0]);
+    NORMED_PRODUCT(w, t, QKV, h, gain, w->s->ssq[0]);
     parts_done(w);
 }
 #endif

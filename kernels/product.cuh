@@ -5,6 +5,7 @@
 #define REEL_KERNELS_PRODUCT_CUH
 
 #include "decode_shared.cuh"
+#include "digits.cuh"
 #include "mma.cuh"
 #include "ring.cuh"
 
@@ -117,6 +118,65 @@ DEV void ssq_store(struct worker *w, const float *h, float *ssq) {
     sum = xor_sum(sum, 1, LANES);
     if (w->lane == 0) ssq[w->warp] = sum;
 }
+
+#if P_COLUMNS == 1 && TILES_NARROW
+/* As parts_store, after phase_digits. */
+DEV void digits_parts_store(const struct worker *w, struct digit_sums *s, float unit, float *part, int warp_rows,
+                            int k_parts, const int format) {
+    const int row = w->warp / k_parts * warp_rows * TILE_ROWS + w->lane / 4;
+    float *p = part + row * PART_STRIDE(k_parts) + w->warp % k_parts;
+    if (warp_rows == 1) digits_meet(&s[0], &s[1]);
+    UNROLL
+    for (int r = 0; r < warp_rows; r++) {
+        float total[2];
+        digits_end(&s[r], &unit, total, format);
+        if (w->lane % 4) continue;
+        p[r * TILE_ROWS * PART_STRIDE(k_parts)] = total[0];
+        p[(r * TILE_ROWS + 8) * PART_STRIDE(k_parts)] = total[1];
+    }
+}
+
+/* As phase_product, for weights that are integers. x: the digits of this warp's slice, and their unit. */
+DEV void phase_digits(struct worker *w, const struct held *t, int preload, const u32 *x, float unit, float *part,
+                      int warp_rows, int warp_k, int k_parts, const int format, const float *h, float *ssq) {
+    const int tiles = warp_rows * warp_k / TILE_PARTS(format);
+    struct digit_sums s[ACCUMULATORS];
+    digits_zero(s, ACCUMULATORS);
+    digits_product(s, t, x, w->lane, 0, preload, warp_rows, format);
+    if (preload < tiles) stream_freely(w, 1);
+    UNROLL
+    for (int i = preload; i < tiles; i += P_SLOT_TILES) {
+        struct held more[P_SLOT_TILES];
+        const int left = tiles - i, n = left < P_SLOT_TILES ? left : P_SLOT_TILES;
+        tiles_take(w, more, n, format);
+        digits_product(s, more, x, w->lane, i, n, warp_rows, format);
+    }
+    if (preload < tiles) stream_freely(w, 0);
+    if (h) ssq_store(w, h, ssq);
+    digits_parts_store(w, s, unit, part, warp_rows, k_parts, format);
+}
+
+/* Stores the digits of a slice of n words of bf16 pairs, which the warp's lanes hold in turn; returns their unit. The
+ * warps that have the same slice store the same. */
+DEV float pairs_digits(struct worker *w, u32 *to, const u32 *x, int n) {
+    enum { MOST = 2 * MAX(XWORDS(OUT), XWORDS(DOWN)) };
+    const int turns = (n + LANES - 1) / LANES;
+    float v[MOST];
+    UNROLL
+    for (int i = 0; i < turns; i++)
+        v[2 * i] = bf16_low(x[i]), v[2 * i + 1] = bf16_high(x[i]);
+    const u32 most = digits_most(v, 2 * turns);
+    digits_store(to, v, turns, n, digits_factor(most), w->lane);
+    warp_sync();
+    return digits_unit(most);
+}
+#define PHASE_DIGITS(w, t, S, x, unit, part, h, ssq)                                                                   \
+    phase_digits(w, t, PRELOAD(S), x, unit, part, P_##S##_WARP_ROWS, P_##S##_WARP_K, P_##S##_K_PARTS, P_##S##_FORMAT,  \
+                 h, ssq)
+#else
+#define PHASE_DIGITS(w, t, S, x, unit, part, h, ssq) ((void)(x), (void)(unit))
+DEV float pairs_digits(struct worker *w, u32 *to, const u32 *x, int n) { return (void)w, (void)to, (void)x, (void)n, 0; }
+#endif
 
 /* Stores this warp's partial sums in shared memory: the rows of its row part, in the column of its k part. */
 DEV void parts_store(const struct worker *w, float (*d)[4], float *part, int warp_rows, int k_parts) {

@@ -19,6 +19,22 @@ DEV u32 warp_ballot(int yes) { return __ballot_sync(0xffffffffu, yes); }
 
 /* ---- made of the above, the same on both sides ---- */
 
+/* The largest of all lanes' numbers. */
+DEV u32 warp_max(u32 v) {
+#if !defined(REEL_SIM) && G_COPY >= 1
+    u32 most;
+    asm volatile("redux.sync.max.u32 %0, %1, 0xffffffff;" : "=r"(most) : "r"(v));
+    return most;
+#else
+    UNROLL
+    for (int i = 1; i < 32; i *= 2) {
+        const u32 other = shuffle_xor(v, i);
+        v = other > v ? other : v;
+    }
+    return v;
+#endif
+}
+
 DEV float shuffle_xor_float(float v, int mask) { return bits_float(shuffle_xor(float_bits(v), mask)); }
 DEV float shuffle_down_float(float v, int d) { return bits_float(shuffle_down(float_bits(v), d)); }
 

@@ -81,11 +81,8 @@ DEV u32 held_seen(const struct held *t, const int format) {
 DEV u32 codes_pair(const int format, u32 word, int shift) {
     const u32 w = word >> shift;
     switch (TILE_CODE(format)) {
-    case TILE_INT8: { /* 2^23 + n has n in its last bits */
-        const float low = bits_float(0x4b000000u | ((w & 0xffu) ^ 0x80u)) - 8388736.0f;
-        const float high = bits_float(0x4b000000u | ((w >> 16 & 0xffu) ^ 0x80u)) - 8388736.0f;
-        return float_bits(low) >> 16 | (float_bits(high) & 0xffff0000u);
-    }
+    case TILE_INT8: /* the last seven bits over 128, less 128 or, with the sign, 256: it is the exponent's last bit */
+        return bf16_less((w & 0x007f007fu) | 0x43004300u, (w & 0x00800080u) | 0x43004300u);
     case TILE_INT4: /* 128 + n has n in its last bits */
         return bf16_scaled((w & 0x000f000fu) ^ 0x43084308u, 1.0f, -136.0f);
     case TILE_UINT4: return bf16_scaled((w & 0x000f000fu) | 0x43004300u, 1.0f, -128.0f);

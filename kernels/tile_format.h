@@ -61,6 +61,8 @@ enum { TILE_NO_OFFSETS, TILE_MINIMA, TILE_ZEROS };
      : TILE_CODE(format) == TILE_INT4 || TILE_CODE(format) == TILE_UINT4 || TILE_CODE(format) == TILE_E2M1 ? 4         \
                                                                                                            : 1)
 #define TILE_NARROW(format) (TILE_PARTS(format) > 1)
+/* Whether codes are integers, TILE_INT8 to TILE_UINT4. In numbers, since the preprocessor asks as well. */
+#define TILE_INTEGERS(format) (TILE_CODE(format) >= 1 && TILE_CODE(format) <= 3)
 /* A run is the parts of a tile that share a scale. */
 #define TILE_RUN(format)         (1 << TILE_GROUP(format) < TILE_PARTS(format) ? 1 << TILE_GROUP(format) : TILE_PARTS(format))
 #define TILE_RUNS(format)        (TILE_PARTS(format) / TILE_RUN(format))

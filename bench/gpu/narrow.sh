@@ -4,6 +4,9 @@
 #
 #   bench/gpu/narrow.sh [SHAPE:FORM ...]      FORM: bf16, int8, int4, fp8; default: the shapes of docs/WEIGHTS.md
 #
+# int8 and int4 are made while the model is loaded (--weights), the output matrix too, as int8. fp8 is a folder as reel
+# quantize writes it, with an output matrix in bf16. SHAPE may be a model's file or folder: then FORM is only a word.
+#
 # Writes $OUT/gpu-narrow.csv and prints a table last; the exit status is 1 when a case fails or is below its floor.
 # DEPTHS (default 0), PROMPTS (512,4096) and RUNS (5) change what is timed, GPU_OPTIONS what is handed to reel.
 # PROFILE=1 adds $OUT/gpu-narrow-profile.txt, where a token's time goes in each case.
@@ -22,21 +25,28 @@ csv=$OUT/gpu-narrow.csv bad=0
 } >"$csv"
 
 formed() { # SHAPE FORM: its folder, made when it lacks
-    [ "$2" = bf16 ] && { synthesized "$1"; return; }
-    [ -d "$KEEP/models/$1-$2" ] || "$REEL" synthesize "$KEEP/models/$1-$2" "$1" --weights "$2" >/dev/null || return
-    echo "$KEEP/models/$1-$2"
+    if [ -e "$1" ]; then
+        echo "$1"
+    elif [ "$2" = fp8 ]; then
+        [ -d "$KEEP/models/$1-$2" ] || "$REEL" synthesize "$KEEP/models/$1-$2" "$1" --weights "$2" >/dev/null || return
+        echo "$KEEP/models/$1-$2"
+    else
+        synthesized "$1"
+    fi
 }
 
 for case in "$@"; do
     shape=${case%:*} form=${case#*:}
+    made=()
+    [ -e "$shape" ] || case $form in int*) made=(--weights "$form") ;; esac
     model=$(formed "$shape" "$form") || { echo "$shape,$form,cannot be made,,,,,,," >>"$csv"; bad=1; continue; }
-    if ! timeout 240 "$REEL" bench "$model" -p "$prompts" -n 200 -d "$depths" -r "$runs" --device "$device" \
+    if ! timeout 240 "$REEL" bench "$model" ${made[@]+"${made[@]}"} -p "$prompts" -n 200 -d "$depths" -r "$runs" --device "$device" \
         ${options[@]+"${options[@]}"} -o csv >"$KEEP/narrow.csv" 2>"$KEEP/narrow.err"; then
         echo "$shape,$form,FAILED: $(tail -n 1 "$KEEP/narrow.err" | tr ',\r' '; ' | tail -c 250),,,,,,," >>"$csv"
         bad=1
         continue
     fi
-    "$PYTHON" - "$KEEP/narrow.csv" "$shape" "$form" >>"$csv" <<'END'
+    "$PYTHON" - "$KEEP/narrow.csv" "$(basename "$shape")" "$form" >>"$csv" <<'END'
 import csv, sys
 path, shape, form = sys.argv[1:]
 floors = {("qwen3-0.6b", "int8"): 3700, ("qwen3-0.6b", "int4"): 4200, ("qwen3-0.6b", "fp8"): 3400,
@@ -49,7 +59,7 @@ for row in csv.DictReader(open(path)):
 END
     [ -z "${PROFILE:-}" ] || {
         echo "== $shape $form"
-        timeout 100 "$REEL" profile "$model" -d 0 --device "$device" ${options[@]+"${options[@]}"} 2>&1
+        timeout 100 "$REEL" profile "$model" ${made[@]+"${made[@]}"} -d 0 --device "$device" ${options[@]+"${options[@]}"} 2>&1
     } >>"$OUT/gpu-narrow-profile.txt"
 done
 echo "# afterwards: $(state)" >>"$csv"
