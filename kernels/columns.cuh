@@ -159,6 +159,133 @@ DEV void columns_product(struct worker *w, const struct held *t, int preload, co
     columns_product(w, t, PRELOAD(S), x, split, (part)[0], sizeof(part)[0] / sizeof(float), P_##S##_WARP_ROWS,         \
                     P_##S##_WARP_K, P_##S##_K_PARTS, P_##S##_FORMAT)
 
+#if TILES_NARROW
+/* As columns_product, for weights that are integers. x: the first step of the digits (digits.cuh) of this warp's slice
+ * of all columns; unit: of each column. Called through COLUMNS_DIGITS. */
+DEV void columns_digits(struct worker *w, const struct held *t, int preload, const u32 *x, const float *unit,
+                        float *part, int stride, int warp_rows, int warp_k, int k_parts, const int format) {
+    const int tiles = warp_rows * warp_k / TILE_PARTS(format), second = w->lane % 4 / 2;
+    float *p =
+        part + (w->warp / k_parts * warp_rows * TILE_ROWS + w->lane / 4) * PART_STRIDE(k_parts) + w->warp % k_parts;
+    struct digit_sums s[ACCUMULATORS];
+    float mine[DIGIT_SETS];
+    digits_zero(s, ACCUMULATORS);
+    digits_product(s, t, x, w->lane, 0, preload, warp_rows, format);
+    if (preload < tiles) stream_freely(w, 1);
+    UNROLL
+    for (int i = preload; i < tiles; i += P_SLOT_TILES) {
+        struct held more[P_SLOT_TILES];
+        const int left = tiles - i, n = left < P_SLOT_TILES ? left : P_SLOT_TILES;
+        tiles_take(w, more, n, format);
+        digits_product(s, more, x, w->lane, i, n, warp_rows, format);
+    }
+    if (preload < tiles) stream_freely(w, 0);
+    if (warp_rows == 1) digits_meet(&s[0], &s[1]);
+    UNROLL
+    for (int set = 0; set < DIGIT_SETS; set++)
+        mine[set] = second ? unit[2 * set + 1] : unit[2 * set];
+    UNROLL
+    for (int r = 0; r < warp_rows; r++) {
+        float total[2 * DIGIT_SETS];
+        digits_end(&s[r], mine, total, format);
+        if (w->lane % 2) continue;
+        UNROLL
+        for (int i = 0; i < 2 * DIGIT_SETS; i++)
+            p[(2 * (i / 2) + second) * stride + (r * TILE_ROWS + 8 * (i % 2)) * PART_STRIDE(k_parts)] = total[i];
+    }
+}
+#define COLUMNS_DIGITS(w, t, S, x, unit, part)                                                                         \
+    columns_digits(w, t, PRELOAD(S), x, unit, (part)[0], sizeof(part)[0] / sizeof(float), P_##S##_WARP_ROWS,           \
+                   P_##S##_WARP_K, P_##S##_K_PARTS, P_##S##_FORMAT)
+#else
+#define COLUMNS_DIGITS(w, t, S, x, unit, part) ((void)(x), (void)(unit))
+#endif
+
+/* Makes all columns' vectors for qkv or gate_up. */
+DEV void columns_norm(struct worker *w, float (*h)[2 * SLICE], const float *gain) {
+    UNROLL
+    for (int c = 0; c < COLUMNS; c++)
+        column_fragments(w, c, h[c], gain);
+    warp_sync();
+}
+
+/* The warp's first tile of the normed vectors. */
+DEV const u32 *column_slice(const struct worker *w) { return w->s->vectors.x + w->warp * P_QKV_WARP_K * X_STRIDE; }
+
+/* Where the digits of this warp's slice of the normed vectors lie: in the place of the halves. */
+DEV u32 *column_digits(const struct worker *w) { return w->s->vectors.x + w->warp * (P_QKV_WARP_K / 2) * DIGIT_STEP; }
+
+/* Stores the digits of this warp's slice of all columns' h times gain. most: their magnitudes, of the slice or of all;
+ * NULL: they are to be found. */
+DEV void columns_norm_digits(struct worker *w, float (*h)[2 * SLICE], const float *gain, const u32 *most, float *unit) {
+    UNROLL
+    for (int c = 0; c < COLUMNS; c++) {
+        float v[2 * SLICE];
+        slice_normed(h[c], gain, v);
+        const u32 largest = most ? most[c] : digits_most(v, 2 * SLICE);
+        digits_store(column_digits(w) + c * DIGIT_COLUMN, v, SLICE, SLICE_WORDS, digits_factor(largest), w->lane);
+        unit[c] = digits_unit(largest);
+    }
+    warp_sync();
+}
+
+#if GROUP_DIGITS
+/* Turns the input of out or down, which is complete, into digits: k_parts slices of warp_k tiles. The warps that share
+ * a slice share its columns. unit: of each column of this warp's slice. */
+DEV void columns_group_digits(struct worker *w, const u32 *from, int warp_k, int k_parts, float *unit) {
+    const int part = w->warp % k_parts, sharers = P_WARPS / k_parts, words = warp_k * 8;
+    enum { MOST = MAX(XWORDS(OUT), XWORDS(DOWN)) };
+    NO_UNROLL
+    for (int c = w->warp / k_parts; c < COLUMNS; c += sharers) {
+        float v[2 * MOST];
+        UNROLL
+        for (int i = 0; i < (words + LANES - 1) / LANES; i++) {
+            const int word = i * LANES + w->lane;
+            const u32 *at = from + (part * warp_k + word / 8) * INPUT_STRIDE + c * 8 + word % 4 * 2 + word % 8 / 4;
+            const u32 two = word < words ? *at : 0;
+            v[2 * i] = bf16_low(two), v[2 * i + 1] = bf16_high(two);
+        }
+        const u32 most = digits_most(v, 2 * ((words + LANES - 1) / LANES));
+        digits_store(w->s->digits + part * (warp_k / 2) * DIGIT_STEP + c * DIGIT_COLUMN, v, (words + LANES - 1) / LANES,
+                     words, digits_factor(most), w->lane);
+        if (w->lane == 0) w->s->group_unit[part][c] = digits_unit(most);
+    }
+    consumers_sync();
+    UNROLL
+    for (int c = 0; c < COLUMNS; c++)
+        unit[c] = w->s->group_unit[part][c];
+}
+#endif
+
+/* From a column's vector to this warp's partial sums: a phase over the hidden vector, and one over the group's. */
+#define COLUMNS_NORMED(w, t, S, h, gain)                                                                               \
+    do {                                                                                                               \
+        if (DIGITS(P_##S##_FORMAT)) {                                                                                  \
+            float unit[COLUMNS];                                                                                       \
+            columns_norm_digits(w, h, gain, 0, unit);                                                                  \
+            COLUMNS_DIGITS(w, t, S, column_digits(w), unit, (w)->s->part_hidden);                                      \
+        } else {                                                                                                       \
+            columns_norm(w, h, gain);                                                                                  \
+            COLUMNS_PRODUCT(w, t, S, column_slice(w), 1, (w)->s->part_hidden);                                         \
+        }                                                                                                              \
+    } while (0)
+#if GROUP_DIGITS
+#define COLUMNS_GROUP(w, t, S, from)                                                                                   \
+    do {                                                                                                               \
+        const int k = (w)->warp % P_##S##_K_PARTS * P_##S##_WARP_K;                                                    \
+        if (DIGITS(P_##S##_FORMAT)) {                                                                                  \
+            float unit[COLUMNS];                                                                                       \
+            columns_group_digits(w, (from)[0], P_##S##_WARP_K, P_##S##_K_PARTS, unit);                                 \
+            COLUMNS_DIGITS(w, t, S, (w)->s->digits + k / 2 * DIGIT_STEP, unit, (w)->s->part_group);                    \
+        } else {                                                                                                       \
+            COLUMNS_PRODUCT(w, t, S, (from)[k], 0, (w)->s->part_group);                                                \
+        }                                                                                                              \
+    } while (0)
+#else
+#define COLUMNS_GROUP(w, t, S, from)                                                                                   \
+    COLUMNS_PRODUCT(w, t, S, (from)[(w)->warp % P_##S##_K_PARTS * P_##S##_WARP_K], 0, (w)->s->part_group)
+#endif
+
 /* ---- gathering ---- */
 
 /* Registers of a lane that wait for words side by side, of 8 bytes each. */
@@ -306,51 +433,36 @@ DEV void columns_gather_pairs(struct worker *w, int exchange, int n, u32 *to, en
 
 /* ---- the consumers' phases ---- */
 
-/* Makes all columns' vectors for qkv or gate_up. */
-DEV void columns_norm(struct worker *w, float (*h)[2 * SLICE], const float *gain) {
-    UNROLL
-    for (int c = 0; c < COLUMNS; c++)
-        column_fragments(w, c, h[c], gain);
-    warp_sync();
-}
-
 DEV void columns_ssq(struct worker *w, float (*h)[2 * SLICE], int which) {
     UNROLL
     for (int c = 0; c < COLUMNS; c++)
         ssq_store(w, h[c], w->s->ssq[which][c]);
 }
 
-/* The warp's first tile of the normed vectors. */
-DEV const u32 *column_slice(const struct worker *w) { return w->s->vectors.x + w->warp * P_QKV_WARP_K * X_STRIDE; }
-
 DEV void columns_qkv(struct worker *w, const struct held *t, float (*h)[2 * SLICE], const float *gain) {
-    columns_norm(w, h, gain);
-    COLUMNS_PRODUCT(w, t, QKV, column_slice(w), 1, w->s->part_hidden);
+    COLUMNS_NORMED(w, t, QKV, h, gain);
     columns_ssq(w, h, 0);
     parts_done(w);
 }
 
 DEV void columns_out(struct worker *w, const struct held *t) {
-    const u32 *x = w->s->ATTENTION_RESULT[w->warp % P_OUT_K_PARTS * P_OUT_WARP_K];
-    COLUMNS_PRODUCT(w, t, OUT, x, 0, w->s->part_group);
+    COLUMNS_GROUP(w, t, OUT, w->s->ATTENTION_RESULT);
     parts_done(w);
 }
 
 DEV void columns_gate_up(struct worker *w, const struct held *t, float (*h)[2 * SLICE], const float *gain) {
     if (P_OVERLAID) consumers_sync(); /* no warp reads out's input any more */
-    columns_norm(w, h, gain);
-    COLUMNS_PRODUCT(w, t, GATE_UP, column_slice(w), 1, w->s->part_hidden);
+    COLUMNS_NORMED(w, t, GATE_UP, h, gain);
     columns_ssq(w, h, 1);
     parts_done(w);
 }
 
 DEV void columns_down(struct worker *w, const struct held *t) {
-    const u32 *x = w->s->GATED_VALUES[w->warp % P_DOWN_K_PARTS * P_DOWN_WARP_K];
     columns_gather_pairs(w, X_GATED + w->group * (P_GROUP_INTERMEDIATE / 2), P_GROUP_INTERMEDIATE / 2,
                          w->s->GATED_VALUES[0], WAIT_GATED);
     consumers_sync();
     profile_layer(w, MARK_DOWN_INPUT);
-    COLUMNS_PRODUCT(w, t, DOWN, x, 0, w->s->part_group);
+    COLUMNS_GROUP(w, t, DOWN, w->s->GATED_VALUES);
     parts_done(w);
 }
 

@@ -37,8 +37,7 @@ enum {
 /* ---- mix ---- */
 
 DEV void columns_mix(struct worker *w, const struct held *t, float (*h)[2 * SLICE], const float *gain) {
-    columns_norm(w, h, gain);
-    COLUMNS_PRODUCT(w, t, MIX, column_slice(w), 1, w->s->part_hidden);
+    COLUMNS_NORMED(w, t, MIX, h, gain);
     columns_ssq(w, h, 0);
     parts_done(w);
 }

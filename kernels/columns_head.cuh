@@ -24,6 +24,23 @@ DEV void columns_head_unit_narrow(struct worker *w, int q, const u8 *tiles, floa
     }
 }
 
+#if TILES_NARROW
+/* As columns_head_unit, with weights that are integers. */
+DEV void columns_head_unit_digits(struct worker *w, int q, struct digit_sums *s) {
+    const int bytes = (int)tile_bytes(P_HEAD_FORMAT), steps = TILE_PARTS(P_HEAD_FORMAT) / 2;
+    const u8 *tiles =
+        w->ring + (size_t)w->slot * P_SLOT_BYTES +
+        (size_t)(w->warp % HEAD_SLOT_WARPS * P_HEAD_UNIT * bytes + (int)tile_lane(P_HEAD_FORMAT, w->lane));
+    const u32 *x = w->s->vectors.x + q * P_HEAD_UNIT * steps * DIGIT_STEP;
+    UNROLL_BY(4)
+    for (int k = 0; k < P_HEAD_UNIT; k++) {
+        struct held t;
+        held_read(&t, tiles + k * bytes, w->lane, P_HEAD_FORMAT);
+        digits_product(s, &t, x, w->lane, k, 1, 1, P_HEAD_FORMAT);
+    }
+}
+#endif
+
 /* Multiplies one unit: P_HEAD_UNIT tiles of this warp's strip, in the slot at hand. */
 DEV void columns_head_unit(struct worker *w, int q, float (*d)[COLUMN_SUMS]) {
     const u32 *x = w->s->vectors.x + q * P_HEAD_UNIT * X_STRIDE;
@@ -54,24 +71,23 @@ DEV void column_logit(struct worker *w, int column, int own, int id, int there, 
     if (a->sampling.temperature > 0 && own < OWN_ROWS) column_keys(w->s, column)[own] = key;
 }
 
-/* Takes the sums of one strip: of each set, the column lane % 4. */
-DEV void columns_strip(struct worker *w, int tile, int mine, float (*d)[COLUMN_SUMS], const float *scale,
-                       struct best *best) {
+/* Sets of columns whose sums a lane has at the end of a strip, one column of each: HEAD_COLUMN, in the lanes of
+ * HEAD_LANE. */
+enum { HEAD_SETS = DIGITS(P_HEAD_FORMAT) ? (int)DIGIT_SETS : (int)SETS };
+#define HEAD_COLUMN(set, lane)                                                                                         \
+    (DIGITS(P_HEAD_FORMAT) ? 2 * (set) + (lane) % 4 / 2 : (set)*SET_COLUMNS + (lane) % 4 % SET_COLUMNS)
+#define HEAD_LANE(lane) (DIGITS(P_HEAD_FORMAT) ? (lane) % 2 == 0 : (lane) % 4 < SET_COLUMNS)
+
+/* Takes the sums of one strip: sums[2 * set + i], of row lane / 4 + 8 * i. */
+DEV void columns_strip(struct worker *w, int tile, int mine, const float *sums, const float *scale, struct best *best) {
+    if (!HEAD_LANE(w->lane)) return;
     UNROLL
-    for (int i = 0; i < 2; i++)
-        tile_columns_fold(d[i]);
-    UNROLL
-    for (int i = 0; i < COLUMN_SUMS; i++)
-        d[0][i] += d[1][i];
-    tile_columns_end(d[0]);
-    if (w->lane % 4 >= SET_COLUMNS) return;
-    UNROLL
-    for (int set = 0; set < SETS; set++) {
+    for (int set = 0; set < HEAD_SETS; set++) {
         UNROLL
         for (int i = 0; i < 2; i++) {
             const int row = w->lane / 4 + 8 * i, id = (tile * P_SMS + w->block) * TILE_ROWS + row;
-            column_logit(w, set * SET_COLUMNS + w->lane % 4, tile * TILE_ROWS + row, id, mine && id < M_VOCAB,
-                         tile_split_sum(d[0], set, i, w->lane) * scale[set], best + set);
+            column_logit(w, HEAD_COLUMN(set, w->lane), tile * TILE_ROWS + row, id, mine && id < M_VOCAB,
+                         sums[2 * set + i] * scale[set], best + set);
         }
     }
 }
@@ -79,50 +95,125 @@ DEV void columns_strip(struct worker *w, int tile, int mine, float (*d)[COLUMN_S
 /* Each warp leaves its best of each column. */
 DEV void columns_best_leave(struct worker *w, struct best *best) {
     UNROLL
-    for (int set = 0; set < SETS; set++) {
+    for (int set = 0; set < HEAD_SETS; set++) {
         UNROLL
         for (int i = 4; i < LANES; i *= 2) {
             const u32 key = shuffle_xor(best[set].key, i), id = shuffle_xor(best[set].id, i);
             best_meet(best + set, key, id);
         }
-        const int column = set * SET_COLUMNS + w->lane;
-        if (w->lane < SET_COLUMNS)
+        const int column = HEAD_COLUMN(set, w->lane);
+        if (w->lane < 4 && HEAD_LANE(w->lane))
             w->s->best_key[column][w->warp] = best[set].key, w->s->best_id[column][w->warp] = best[set].id;
     }
+}
+
+/* Stores the digits of the head's input, in one unit for all warps. */
+DEV void columns_head_digits(struct worker *w, float (*h)[2 * SLICE], const float *gain, float *unit) {
+#if HEAD_DIGITS
+    u32 most[COLUMNS];
+    UNROLL
+    for (int c = 0; c < COLUMNS; c++) {
+        float v[2 * SLICE];
+        slice_normed(h[c], gain, v);
+        const u32 mine = digits_most(v, 2 * SLICE);
+        if (w->lane == 0) w->s->most[c][w->warp] = mine;
+    }
+    consumers_sync();
+    UNROLL
+    for (int c = 0; c < COLUMNS; c++) {
+        most[c] = 0;
+        UNROLL
+        for (int i = 0; i < P_WARPS; i++)
+            most[c] = w->s->most[c][i] > most[c] ? w->s->most[c][i] : most[c];
+    }
+    columns_norm_digits(w, h, gain, most, unit);
+#else
+    (void)w, (void)h, (void)gain, (void)unit;
+#endif
+}
+
+/* Makes the vectors that the head multiplies, and what the sums of each set's column are multiplied by; units of
+ * digits: into `unit`. */
+DEV void columns_head_norm(struct worker *w, float (*h)[2 * SLICE], const float *gain, float *scale, float *unit) {
+    float units[COLUMNS];
+    if (DIGITS(P_HEAD_FORMAT))
+        columns_head_digits(w, h, gain, units);
+    else
+        columns_norm(w, h, gain);
+    columns_ssq(w, h, 0);
+    consumers_sync();
+    UNROLL
+    for (int set = 0; set < HEAD_SETS; set++) {
+        scale[set] = norm_scale(w->s->ssq[0][HEAD_COLUMN(set, w->lane)]);
+        unit[set] = !DIGITS(P_HEAD_FORMAT) ? 1 : w->lane % 4 / 2 ? units[2 * set + 1] : units[2 * set];
+    }
+}
+
+/* Multiplies a strip. sums: as columns_strip takes them. there: some warp has a strip in this round. */
+DEV void columns_strip_multiply(struct worker *w, int mine, int there, const float *unit, float *sums) {
+    const int before = w->warp / HEAD_SLOT_WARPS; /* slots of a row ahead of this warp's */
+    float d[2][COLUMN_SUMS];
+    UNROLL
+    for (int i = 0; i < 2 * COLUMN_SUMS; i++)
+        d[i / COLUMN_SUMS][i % COLUMN_SUMS] = 0;
+#if TILES_NARROW
+    struct digit_sums s[2];
+    digits_zero(s, 2);
+#endif
+    for (int q = 0; q < HEAD_UNITS && there; q++) {
+        u32 seen = 0;
+        slots_skip(w, before);
+        head_wait(w);
+#if TILES_NARROW
+        if (DIGITS(P_HEAD_FORMAT)) {
+            if (mine) columns_head_unit_digits(w, q, s);
+            UNROLL
+            for (int i = 0; i < 2 * DIGIT_SUMS; i++)
+                seen ^= float_bits(s[i / DIGIT_SUMS].f[i % DIGIT_SUMS]) ^ (u32)s[i / DIGIT_SUMS].n[i % DIGIT_SUMS];
+            seen ^= float_bits(s[0].scale[0]);
+        }
+#endif
+        if (!DIGITS(P_HEAD_FORMAT)) {
+            if (mine) columns_head_unit(w, q, d);
+            UNROLL
+            for (int i = 0; i < 2 * COLUMN_SUMS; i++)
+                seen ^= float_bits(d[i / COLUMN_SUMS][i % COLUMN_SUMS]);
+        }
+        head_release(w, seen);
+        slots_skip(w, HEAD_ROW_SLOTS - before);
+    }
+#if TILES_NARROW
+    if (DIGITS(P_HEAD_FORMAT)) {
+        digits_meet(&s[0], &s[1]);
+        digits_end(&s[0], unit, sums, P_HEAD_FORMAT);
+    }
+#endif
+    UNROLL
+    for (int i = 0; i < (DIGITS(P_HEAD_FORMAT) ? 0 : 2); i++)
+        tile_columns_fold(d[i]);
+    UNROLL
+    for (int i = 0; i < (DIGITS(P_HEAD_FORMAT) ? 0 : COLUMN_SUMS); i++)
+        d[0][i] += d[1][i];
+    tile_columns_end(d[0]);
+    UNROLL
+    for (int i = 0; i < (DIGITS(P_HEAD_FORMAT) ? 0 : 2 * SETS); i++)
+        sums[i] = tile_split_sum(d[0], i / 2, i % 2, w->lane);
 }
 
 /* Multiplies all strips of this SM. */
 DEV void columns_head(struct worker *w, float (*h)[2 * SLICE], const float *gain) {
     const int tiles = head_tiles(w);
-    const int before = w->warp / HEAD_SLOT_WARPS; /* slots of a row ahead of this warp's */
-    struct best best[SETS];
-    float scale[SETS];
-    columns_norm(w, h, gain);
-    columns_ssq(w, h, 0);
-    consumers_sync();
+    struct best best[HEAD_SETS];
+    float scale[HEAD_SETS], unit[HEAD_SETS];
+    columns_head_norm(w, h, gain, scale, unit);
     UNROLL
-    for (int set = 0; set < SETS; set++) {
-        scale[set] = norm_scale(w->s->ssq[0][set * SET_COLUMNS + w->lane % 4 % SET_COLUMNS]);
+    for (int set = 0; set < HEAD_SETS; set++)
         best[set].key = best[set].id = 0;
-    }
     for (int first = 0; first < P_HEAD_ROW_TILES; first += P_WARPS) {
-        const int tile = first + w->warp, mine = tile < tiles;
-        float d[2][COLUMN_SUMS];
-        UNROLL
-        for (int i = 0; i < 2 * COLUMN_SUMS; i++)
-            d[i / COLUMN_SUMS][i % COLUMN_SUMS] = 0;
-        for (int q = 0; q < HEAD_UNITS && first < tiles; q++) {
-            slots_skip(w, before);
-            head_wait(w);
-            if (mine) columns_head_unit(w, q, d);
-            u32 seen = 0;
-            UNROLL
-            for (int i = 0; i < 2 * COLUMN_SUMS; i++)
-                seen ^= float_bits(d[i / COLUMN_SUMS][i % COLUMN_SUMS]);
-            head_release(w, seen);
-            slots_skip(w, HEAD_ROW_SLOTS - before);
-        }
-        columns_strip(w, tile, mine, d, scale, best);
+        const int tile = first + w->warp;
+        float sums[2 * HEAD_SETS];
+        columns_strip_multiply(w, tile < tiles, first < tiles, unit, sums);
+        columns_strip(w, tile, tile < tiles, sums, scale, best);
     }
     lanes_agree(w);
     columns_best_leave(w, best);

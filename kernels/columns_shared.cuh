@@ -60,6 +60,13 @@ struct ALIGN(16) block_shared {
      * 8] */
     u32 attention[P_OUT_K_TILES][INPUT_STRIDE], gated[P_DOWN_K_TILES][INPUT_STRIDE];
 #endif
+#if GROUP_DIGITS
+    u32 digits[COLUMNS * MAX(OUT_DIGITS, DOWN_DIGITS)]; /* of attention's result or of the gated values */
+    float group_unit[P_WARPS][COLUMNS];                 /* the digits' units, of each slice */
+#endif
+#if HEAD_DIGITS
+    u32 most[COLUMNS][P_WARPS]; /* of each warp's slice of the head's input: digits_most */
+#endif
     u32 best_key[COLUMNS][P_WARPS], best_id[COLUMNS][P_WARPS];
     u32 id[COLUMNS];         /* of each column: the next token's id, written by pick */
     u32 column_end[COLUMNS]; /* enum decode_end; not 0: the column is over */

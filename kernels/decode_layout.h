@@ -105,20 +105,22 @@ TAPE_FN int columns_shared_bytes(const struct tape_shape *t, const struct decode
     const int o = b->overlaid ? attention_o_bytes(b) + attention : ATTENTION_BUFFERS(n) * attention_o_bytes(b);
     const int scratch = n * attention_shared_bytes(b);
     const int first = parts_of_two(&s[TAPE_QKV], &s[TAPE_GATE_UP]), mix = parts_of_two(&s[TAPE_QKV], &s[TAPE_MIX]);
-    int at = x > o ? x : o;                                                    /* x, o; overlaid: attention */
-    at = layout_add(at, 16, 4 * n * (first > mix ? first : mix));              /* part_hidden */
-    at += 4 * n * parts_of_two(&s[TAPE_OUT], &s[TAPE_DOWN]);                   /* part_group */
-    at += 2 * 4 * n * PART_STRIDE(t->warps);                                   /* ssq */
-    at += n * b->gate_slots * 2 * 4 * PART_STRIDE(t->warps);                   /* gates */
-    if (b->overlaid) at += 4 * n * b->rotary;                                  /* cos_sin */
-    if (!b->overlaid) at += attention + gated;                                 /* attention, gated */
-    at += 2 * 4 * n * t->warps;                                                /* best_key, best_id */
-    at += 5 * 4 * n + 5 * 4;                                                   /* id to gave_up */
-    at = layout_add(at, 8, 8 * n);                                             /* kv_first */
-    at += 2 * 8 * b->ring_slots;                                               /* full, empty */
-    at += 2 * 8 * b->kv_slots;                                                 /* kv_full, kv_empty */
-    at = layout_add(at, 16, b->overlaid && gated > scratch ? gated : scratch); /* at; overlaid: gated */
-    at = layout_add(at, 16, pick_shared_bytes(t->warps, t->n_sms));            /* pick */
+    int at = x > o ? x : o;                                                     /* x, o; overlaid: attention */
+    at = layout_add(at, 16, 4 * n * (first > mix ? first : mix));               /* part_hidden */
+    at += 4 * n * parts_of_two(&s[TAPE_OUT], &s[TAPE_DOWN]);                    /* part_group */
+    at += 2 * 4 * n * PART_STRIDE(t->warps);                                    /* ssq */
+    at += n * b->gate_slots * 2 * 4 * PART_STRIDE(t->warps);                    /* gates */
+    if (b->overlaid) at += 4 * n * b->rotary;                                   /* cos_sin */
+    if (!b->overlaid) at += attention + gated;                                  /* attention, gated */
+    at += group_digit_words(t) ? 4 * n * (group_digit_words(t) + t->warps) : 0; /* digits, group_unit */
+    at += TILE_INTEGERS(s[TAPE_HEAD].format) ? 4 * n * t->warps : 0;            /* most */
+    at += 2 * 4 * n * t->warps;                                                 /* best_key, best_id */
+    at += 5 * 4 * n + 5 * 4;                                                    /* id to gave_up */
+    at = layout_add(at, 8, 8 * n);                                              /* kv_first */
+    at += 2 * 8 * b->ring_slots;                                                /* full, empty */
+    at += 2 * 8 * b->kv_slots;                                                  /* kv_full, kv_empty */
+    at = layout_add(at, 16, b->overlaid && gated > scratch ? gated : scratch);  /* at; overlaid: gated */
+    at = layout_add(at, 16, pick_shared_bytes(t->warps, t->n_sms));             /* pick */
     return layout_add(at, 16, 0);
 }
 

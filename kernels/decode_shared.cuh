@@ -34,6 +34,8 @@ enum {
 };
 #define GROUP_DIGITS (TILE_INTEGERS(P_OUT_FORMAT) || TILE_INTEGERS(P_DOWN_FORMAT))
 #define HEAD_DIGITS  TILE_INTEGERS(P_HEAD_FORMAT)
+#define NORMED_DIGITS                                                                                                  \
+    (TILE_INTEGERS(P_QKV_FORMAT) || TILE_INTEGERS(P_MIX_FORMAT) || TILE_INTEGERS(P_GATE_UP_FORMAT) || HEAD_DIGITS)
 
 #include "phase_pick_shared.cuh" /* struct pick_shared */
 

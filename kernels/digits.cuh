@@ -52,8 +52,8 @@ DEV u32 digits_most(const float *v, int n) {
     return warp_max(most);
 }
 
-/* What numbers are multiplied by to become integers, and the unit, for a slice with this largest magnitude. A slice that
- * is not finite has the unit NaN, so its sums are NaN. Magnitudes below 2^-97 count as 2^-97. */
+/* What numbers are multiplied by to become integers, and the unit, for a slice with this largest magnitude. A slice
+ * that is not finite has the unit NaN, so its sums are NaN. Magnitudes below 2^-97 count as 2^-97. */
 DEV u32 digits_exponent(u32 most) { return most >> 23 > 30 ? most >> 23 : 30; }
 DEV float digits_factor(u32 most) { return bits_float((275 - digits_exponent(most)) << 23); }
 DEV float digits_unit(u32 most) {
@@ -67,8 +67,8 @@ DEV u32 digits_of(float x, float factor) {
     return (bits + (0x808080u - 0x4b400000u)) ^ 0x808080u;
 }
 
-/* Stores the digits of a slice. Lane l has its words i * 32 + l, of two numbers each, in v[2 * i] and v[2 * i + 1]; there
- * are `words` of them, a multiple of 16. to: the column's first word in the first step. */
+/* Stores the digits of a slice. Lane l has its words i * 32 + l, of two numbers each, in v[2 * i] and v[2 * i + 1];
+ * there are `words` of them, a multiple of 16. to: the column's first word in the first step. */
 DEV void digits_store(u32 *to, const float *v, int turns, int words, float factor, int lane) {
     const int second = lane & 4; /* of the columns 2 c + 8 and 2 c + 9 */
     UNROLL
@@ -185,8 +185,8 @@ DEV void digits_run_add(struct digit_sums *to, const int *sum, const int *ones, 
     }
 }
 
-/* Multiplies the n tiles from `first` on with the digits of a slice, of which x is the first step. Tile i is of row tile
- * i % warp_rows. A single row tile has two sums in turn, so that the chains of products are shorter. */
+/* Multiplies the n tiles from `first` on with the digits of a slice, of which x is the first step. Tile i is of row
+ * tile i % warp_rows. A single row tile has two sums in turn, so that the chains of products are shorter. */
 DEV void digits_product(struct digit_sums *s, const struct held *t, const u32 *x, int lane, int first, int n,
                         int warp_rows, const int format) {
     enum { MOST_RUNS = 4 };

@@ -26,6 +26,13 @@ DEV void gains_load(const struct worker *w, const float *norm, float *gain) {
     }
 }
 
+/* Makes this warp's slice of h times gain, 0 where the slice reaches beyond h. */
+DEV void slice_normed(const float *h, const float *gain, float *v) {
+    UNROLL
+    for (int i = 0; i < 2 * SLICE; i++)
+        v[i] = h[i] * gain[i];
+}
+
 #if P_COLUMNS == 1
 /* Stores this warp's slice of h times gain in shared memory as B fragments: rounded to bf16, and from X_LOW on what
  * rounding left over. Other warps may read it after a barrier. */
@@ -41,13 +48,6 @@ DEV void fragments_store(const struct worker *w, const float *h, const float *ga
         x[X_LOW + at] = bf16_pair(a - bf16_low(both), b - bf16_high(both));
     }
     warp_sync();
-}
-
-/* Makes this warp's slice of h times gain, 0 where the slice reaches beyond h. */
-DEV void slice_normed(const float *h, const float *gain, float *v) {
-    UNROLL
-    for (int i = 0; i < 2 * SLICE; i++)
-        v[i] = h[i] * gain[i];
 }
 
 /* Stores the digits of this warp's slice of h times gain where fragments_store stores halves; returns their first word.

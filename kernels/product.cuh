@@ -175,7 +175,9 @@ DEV float pairs_digits(struct worker *w, u32 *to, const u32 *x, int n) {
                  h, ssq)
 #else
 #define PHASE_DIGITS(w, t, S, x, unit, part, h, ssq) ((void)(x), (void)(unit))
-DEV float pairs_digits(struct worker *w, u32 *to, const u32 *x, int n) { return (void)w, (void)to, (void)x, (void)n, 0; }
+DEV float pairs_digits(struct worker *w, u32 *to, const u32 *x, int n) {
+    return (void)w, (void)to, (void)x, (void)n, 0;
+}
 #endif
 
 /* Stores this warp's partial sums in shared memory: the rows of its row part, in the column of its k part. */

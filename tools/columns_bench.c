@@ -1,9 +1,10 @@
-/* columns_bench MODEL [GPU_OPTIONS [CACHE [CAP_LAYERS [marks]]]]: what a pass of 1, 2, 4 and 8
- * columns takes on the GPU, at positions 0 and 4,096, and whether each column makes the ids that it
- * makes alone. MODEL is a model's folder or file. Compiled kernels are kept in the folder CACHE. A
- * table of tab-separated values; exit status 1 where ids differ. With "marks" the table has instead
- * the microseconds that end with each mark of kernels/profile_marks.h: the mean over SMs, passes
- * and layers, times the layers. */
+/* columns_bench MODEL [GPU_OPTIONS [CACHE [CAP_LAYERS [marks|times [WEIGHTS]]]]]: what a pass of 1,
+ * 2, 4 and 8 columns takes on the GPU, at positions 0 and 4,096, and whether each column makes the
+ * ids that it makes alone. MODEL is a model's folder or file. Compiled kernels are kept in the
+ * folder CACHE. A table of tab-separated values; exit status 1 where ids differ. With "marks" the
+ * table has instead the microseconds that end with each mark of kernels/profile_marks.h: the mean
+ * over SMs, passes and layers, times the layers. WEIGHTS: int8 and so on, made while the model is
+ * loaded. */
 #include "base/memory.h"
 #include "cuda/measure/profile.h"
 #include "kernels/profile_marks.h"
@@ -184,7 +185,7 @@ static enum reel_status bench_all(struct bench *b, const char *cache, struct ree
     for (int i = 0; i < SESSIONS && status == REEL_OK; i++)
         status = b->model->ops->state_open(&b->states[i], b->model->backend, MOST, err);
     for (int position = 0; position <= LONG && status == REEL_OK; position += LONG) {
-        if (b->marks && position > 0 && b->model->model.config.delta.value_heads)
+        if (position > 0 && b->model->model.config.delta.value_heads)
             break; /* the states have gone on, and a recurrent one is not taken back */
         status = read_prompts(b, position, err);
         for (int columns = 1; columns <= SESSIONS && status == REEL_OK; columns *= 2)
@@ -199,12 +200,14 @@ int main(int argc, char **argv) {
     struct reel_error err = { 0 };
     static struct bench b;
     if (argc < 2) {
-        fprintf(stderr, "usage: columns_bench MODEL [GPU_OPTIONS [CACHE [CAP_LAYERS [marks]]]]\n");
+        fprintf(stderr, "usage: columns_bench MODEL [GPU_OPTIONS [CACHE [CAP_LAYERS [marks|times "
+                        "[WEIGHTS]]]]]\n");
         return 2;
     }
     const struct reel_model_options o = { .size = sizeof o,
                                           .device = "gpu",
-                                          .gpu_options = argc > 2 ? argv[2] : NULL };
+                                          .gpu_options = argc > 2 ? argv[2] : NULL,
+                                          .weights = argc > 6 ? argv[6] : NULL };
     if (argc > 4) b.cap_layers = atoi(argv[4]);
     b.marks = argc > 5 && strcmp(argv[5], "marks") == 0;
     enum reel_status status = reel_model_open(&b.model, argv[1], &o, &err);

@@ -35,11 +35,17 @@ static enum reel_status read_wish(struct plan_options *o, const char *text,
         const char *name;
         int *value;
     } wishes[] = {
-        { "compute", &o->compute },       { "groups", &o->n_groups },
-        { "group_sms", &o->group_sms },   { "warps", &o->warps },
-        { "ring_slots", &o->ring_slots }, { "epilogue_warps", &o->epilogue_warps },
-        { "kv_slots", &o->kv_slots },     { "prefill_tokens", &o->prefill_tokens },
-        { "columns", &columns },          { "layers", &layers_format },
+        { "compute", &o->compute },
+        { "groups", &o->n_groups },
+        { "group_sms", &o->group_sms },
+        { "warps", &o->warps },
+        { "slot_tiles", &o->slot_tiles },
+        { "ring_slots", &o->ring_slots },
+        { "epilogue_warps", &o->epilogue_warps },
+        { "kv_slots", &o->kv_slots },
+        { "prefill_tokens", &o->prefill_tokens },
+        { "columns", &columns },
+        { "layers", &layers_format },
         { "head", &head_format },
     };
     const char *equals = strchr(text, '=');

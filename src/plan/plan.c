@@ -92,6 +92,7 @@ static enum reel_status refuse_wishes(const struct plan_options *o, const struct
         { "warps", o->warps, PLAN_MIN_WARPS, PLAN_MAX_WARPS },
         { "epilogue warps", o->epilogue_warps, 1, 8 },
         { "ring slots", o->ring_slots, 1, 64 },
+        { "tiles in a slot", o->slot_tiles, 1, 4 },
         { "K/V slots", o->kv_slots, 1, PLAN_MAX_KV_SLOTS },
         { "cap in layers", o->cap_layers, 1, MAX_CAP },
         { "cap in the head", o->cap_head, 1, MAX_CAP },
@@ -164,7 +165,8 @@ static void consider_warps(struct search *s, int n_groups, int group_sms) {
     for (int warps = PLAN_MAX_WARPS; warps >= PLAN_MIN_WARPS; warps -= 2) {
         if (!allowed(s->options->warps, warps)) continue;
         for (int slot_tiles = 4; slot_tiles >= 1; slot_tiles /= 2)
-            consider(s, &(struct plan_choice){ n_groups, group_sms, warps, slot_tiles });
+            if (allowed(s->options->slot_tiles, slot_tiles))
+                consider(s, &(struct plan_choice){ n_groups, group_sms, warps, slot_tiles });
     }
 }
 

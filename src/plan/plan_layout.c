@@ -494,6 +494,9 @@ enum reel_status plan_columns(struct plan *plan, const struct plan *one, int col
         return err_set(err, REEL_E_UNSUPPORTED,
                        "passes of %d columns: %d values of hidden and %d ids are too many", columns,
                        one->tape.hidden, one->tape.vocab);
+    if (plan->overlaid && group_digit_words(&one->tape)) /* not laid out for that */
+        return err_set(err, REEL_E_UNSUPPORTED,
+                       "passes of %d columns: not with integer weights beside DeltaNets", columns);
     if (ring_that_fits(plan, one->ring_slots * one->slot_bytes) == 0)
         return err_set(err, REEL_E_UNSUPPORTED,
                        "passes of %d columns: %s has too little shared memory", columns,

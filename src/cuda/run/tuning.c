@@ -32,6 +32,7 @@ static const struct setting settings[] = {
     PLAN(warps, "warps of a block that multiply weights"),
     PLAN(epilogue_warps, "warps of a block that do what follows a product"),
     PLAN(ring_slots, "slots for weights in a block's shared memory"),
+    PLAN(slot_tiles, "tiles of weights that a warp has in a slot: 1, 2 or 4"),
     PLAN(kv_slots, "slots for keys and values in a block's shared memory"),
     PLAN(cap_layers, "slots of a layer's weights that may be under way at once"),
     PLAN(cap_head, "slots of the output matrix that may be under way at once"),
