@@ -126,6 +126,7 @@ static void serve(struct call *c, const struct exchange_socket *socket, bool ope
         .user = c,
         .id = exchange_id(c->x),
         .most_seconds = c->server->options.max_audio_seconds,
+        .quiet_seconds = c->server->options.timeout_s,
         .send = send_event,
         .gone = is_gone,
         .find = find,

@@ -16,6 +16,9 @@ struct realtime_host {
     void *user;
     const char *id;      /* of the session */
     double most_seconds; /* of one item */
+    /* An item that gets less than a tenth of a second of audio in so long fails where others wait
+     * for its transcriber. */
+    double quiet_seconds;
     /* An event for the client. False: it is gone. */
     bool (*send)(void *user, const char *json, size_t n_bytes);
     /* Asked during long work: whether to stop it, since the client left or the server ends. */
@@ -44,7 +47,8 @@ bool realtime_message(struct realtime *r, const char *json, size_t n_bytes);
 /* No audio waits for its text. */
 bool realtime_is_idle(const struct realtime *r);
 
-/* An idle session gives its transcriber to who waits for one; for now and then. */
+/* An idle session gives its transcriber to who waits for one, and so does one whose item gets no
+ * audio any more; for now and then. */
 void realtime_rest(struct realtime *r);
 
 #endif

@@ -4,6 +4,7 @@
 #include "server/base64.h"
 #include "server/json_out.h"
 
+#include "base/clock.h"
 #include "base/memory.h"
 
 #include <math.h>
@@ -124,13 +125,38 @@ static void begin_item(struct realtime *r) {
     if (r->open) return;
     r->open = true;
     r->item++;
-    r->n_item = 0;
+    r->n_item = r->n_counted = 0;
+    r->heard_ms = clock_ms();
     r->certain.size = 0;
     r->begin = r->n_heard;
 }
 
+/* Only audio counts, and only enough of it: neither a client's other messages nor a sample now and
+ * then keep a transcriber from others. The time that the model takes is not the client's. */
+static void note_audio(struct realtime *r) {
+    if (r->n_item < r->n_counted + LEAST_COMMIT) return;
+    r->n_counted = r->n_item;
+    r->heard_ms = clock_ms();
+}
+
+static bool is_quiet(const struct realtime *r) {
+    return clock_ms() - r->heard_ms > r->host.quiet_seconds * 1e3;
+}
+
+static void fail_item(struct realtime *r, const struct reel_error *err);
+
 void realtime_rest(struct realtime *r) {
-    if (!r->open && r->transcriber && r->host.wanted(r->host.user)) close_transcriber(r);
+    struct reel_error err = { 0 };
+    if (!r->transcriber || r->over || !r->host.wanted(r->host.user)) return;
+    if (!r->open) {
+        close_transcriber(r);
+    } else if (is_quiet(r)) {
+        (void)err_set(&err, REEL_E_STATE,
+                      "less than 100 ms of audio came in %g seconds (--timeout) while others wait "
+                      "for this transcriber; commit an item when it has been said",
+                      r->host.quiet_seconds);
+        fail_item(r, &err);
+    }
 }
 
 /* The item is over, whatever became of it. */
@@ -175,7 +201,10 @@ static void hear(struct realtime *r, const float *samples, size_t n) {
     if (status == REEL_OK && ahead > 0)
         status = reel_transcriber_push(r->transcriber, silence, ahead, &err);
     if (status == REEL_OK) status = reel_transcriber_push(r->transcriber, samples, n, &err);
-    if (status != REEL_OK) fail_item(r, &err);
+    if (status != REEL_OK)
+        fail_item(r, &err);
+    else
+        note_audio(r);
 }
 
 static void finish_item(struct realtime *r) {

@@ -69,6 +69,8 @@ struct realtime {
     uint64_t n_heard;        /* samples at 16,000 Hz, of the session */
     uint64_t begin, end;     /* of the item, where speech was found */
     uint64_t n_item;         /* samples given to the transcriber */
+    uint64_t n_counted;      /* of these, those that were there at heard_ms */
+    double heard_ms;         /* when enough audio came last, on the monotonic clock */
     struct buffer certain;   /* its text so far, for partials */
     /* events */
     struct buffer out;

@@ -96,11 +96,14 @@ static void completed(struct realtime *r, const struct reel_transcript *t) {
 }
 
 static void failed(struct realtime *r, const struct reel_error *err) {
-    const bool request = err->status == REEL_E_LIMIT || err->status == REEL_E_CONTEXT;
+    const bool quiet = err->status == REEL_E_STATE; /* realtime_rest says it alone */
+    const bool request = quiet || err->status == REEL_E_LIMIT || err->status == REEL_E_CONTEXT;
     begin_item_event(r, TRANSCRIPTION "failed");
     realtime_put(r, ",\"error\":{\"type\":\"%s\",\"code\":\"%s\",\"param\":null,\"message\":",
                  request ? "invalid_request_error" : "server_error",
-                 request ? "audio_too_long" : "transcription_failed");
+                 quiet     ? "audio_timeout"
+                 : request ? "audio_too_long"
+                           : "transcription_failed");
     realtime_put_string(r, err->text);
     realtime_put(r, "}");
     end_event(r);

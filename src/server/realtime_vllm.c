@@ -32,7 +32,7 @@ static void error(struct realtime *r, const char *code, const char *param, const
 }
 
 static void failed(struct realtime *r, const struct reel_error *err) {
-    error(r, "processing_error", NULL, err->text);
+    error(r, err->status == REEL_E_STATE ? "audio_timeout" : "processing_error", NULL, err->text);
 }
 
 static void nothing(struct realtime *r) { (void)r; }

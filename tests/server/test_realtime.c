@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include <cmocka.h>
 
@@ -78,6 +79,7 @@ static void open_world(struct world *w, bool openai) {
     const struct realtime_host host = { .user = w,
                                         .id = "1",
                                         .most_seconds = 60,
+                                        .quiet_seconds = 0.2,
                                         .send = on_send,
                                         .gone = on_gone,
                                         .find = on_find,
@@ -510,6 +512,62 @@ static void an_item_that_is_too_long_fails_alone(void **state) {
     close_world(&w);
 }
 
+static void wait_ms(int ms) { nanosleep(&(struct timespec){ 0, (long)ms * 1000000 }, NULL); }
+
+/* Messages that are no audio, and a few samples of it, are no reason to keep a transcriber. */
+static void an_item_without_audio_fails_when_others_wait(void **state) {
+    static const int16_t some[8] = { 0 };
+    struct world w;
+    (void)state;
+    open_world(&w, true);
+    say(&w, UPDATE(",\"turn_detection\":null"));
+    append_clip(&w, 0, true, 960);
+    w.read = w.n;
+    wait_ms(250);
+    realtime_rest(w.r); /* nobody waits */
+    assert_false(realtime_is_idle(w.r));
+    append_clip(&w, 0, true, 960);
+    w.wanted = true;
+    w.read = w.n;
+    realtime_rest(w.r); /* it was heard just now */
+    assert_int_equal(w.read, w.n);
+    for (int i = 0; i < 7 && !realtime_is_idle(w.r); i++) {
+        wait_ms(50);
+        say(&w, UPDATE(",\"turn_detection\":null"));
+        append(&w, some, 8, 16);
+        realtime_rest(w.r);
+    }
+    while (strcmp(text_of(w.events[w.read], "type"), "session.updated") == 0)
+        w.read++;
+    const json_t *event = expect(&w, ITEM "failed"), *error = json_object_get(event, "error");
+    assert_string_equal(text_of(event, "item_id"), "item_1_1");
+    assert_string_equal(text_of(error, "code"), "audio_timeout");
+    assert_string_equal(text_of(error, "type"), "invalid_request_error");
+    assert_non_null(strstr(text_of(error, "message"), "0.2 seconds (--timeout)"));
+    assert_true(realtime_is_idle(w.r));
+    assert_int_equal(w.n_taken, 0);
+    append_clip(&w, 1, true, 960); /* the session goes on */
+    say(&w, COMMIT);
+    assert_string_equal(expect_item(&w, "item_1_2", false), spoken.clips[1].said);
+    close_world(&w);
+
+    open_world(&w, false); /* vLLM's */
+    say(&w, "{\"type\":\"session.update\",\"model\":\"speech\"}");
+    say(&w, COMMIT);
+    append_clip(&w, 0, false, 4096);
+    w.wanted = true;
+    w.read = w.n;
+    wait_ms(250);
+    realtime_rest(w.r);
+    event = expect(&w, "error");
+    assert_string_equal(text_of(event, "code"), "audio_timeout");
+    assert_non_null(strstr(text_of(event, "error"), "--timeout"));
+    assert_int_equal(w.n_taken, 0);
+    assert_true(say(&w, "{\"type\":\"input_audio_buffer.commit\",\"final\":true}"));
+    assert_string_equal(text_of(expect(&w, "transcription.done"), "text"), "");
+    close_world(&w);
+}
+
 static int enter(void **state) {
     (void)state;
     const struct reel_model_options options = { .size = sizeof options, .device = "cpu" };
@@ -537,6 +595,7 @@ int main(void) {
         cmocka_unit_test(what_was_cleared_is_in_no_item),
         cmocka_unit_test(who_leaves_or_finds_no_room_is_let_go),
         cmocka_unit_test(an_item_that_is_too_long_fails_alone),
+        cmocka_unit_test(an_item_without_audio_fails_when_others_wait),
     };
     return cmocka_run_group_tests_name("realtime sessions", tests, enter, leave);
 }

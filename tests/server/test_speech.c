@@ -429,6 +429,58 @@ static void a_quiet_session_gives_its_transcriber_to_who_waits(void **state) {
     }
 }
 
+/* Items that were begun and get no more audio, however often their clients ask or answer pings. */
+static void items_without_audio_do_not_starve_who_waits(void **state) {
+    static const char ping[] = "\x89\x80....", pong[] = "\x8a\x80....";
+    struct served own = { .options = { .sessions = 2, .timeout_s = 1 } };
+    const int port = served.port;
+    int fds[2];
+    (void)state;
+    own.sources[0] = (struct served_source){ .name = "speech", .folder = "models/speech" };
+    if (!served_open(&own)) fail_msg("%s", own.err.text);
+    served.port = own.port;
+    for (int i = 0; i < 2; i++) {
+        fds[i] = open_session(NULL);
+        append_clip(fds[i], &spoken.clips[i]);
+    }
+    wait_ms(300); /* both have a transcriber */
+    pthread_t thread;
+    void *right = NULL;
+    int index = 2;
+    const double start = clock_ms();
+    assert_int_equal(pthread_create(&thread, NULL, ask_in_line, &index), 0);
+    for (int i = 0; i < 20; i++) {
+        for (int k = 0; k < 2; k++) {
+            assert_true(http_send(fds[k], ping, 6));
+            assert_true(http_send(fds[k], pong, 6));
+        }
+        wait_ms(100);
+    }
+    pthread_join(thread, &right);
+    assert_non_null(right);
+    assert_true(clock_ms() - start < 8000);
+    int n_failed = 0;
+    for (int i = 0; i < 2; i++) { /* one place is enough for who waited */
+        say(fds[i], COMMIT);
+        json_t *event = hear(fds[i]);
+        while (strstr(text_of(event, "type"), ".delta")) {
+            json_decref(event);
+            event = hear(fds[i]);
+        }
+        if (strstr(text_of(event, "type"), ".failed")) {
+            n_failed++;
+            assert_string_equal(text_of(json_object_get(event, "error"), "code"), "audio_timeout");
+        } else {
+            assert_string_equal(text_of(event, "type"), "input_audio_buffer.committed");
+        }
+        json_decref(event);
+        close(fds[i]);
+    }
+    assert_true(n_failed >= 1);
+    served_close(&own);
+    served.port = port;
+}
+
 /* Live sessions have threads; so many as there may be leave others their turn. */
 static void idle_sessions_are_bounded_and_stop_nobody(void **state) {
     enum { MOST = 256 };
@@ -516,6 +568,7 @@ int main(void) {
         cmocka_unit_test(what_is_no_session_is_refused),
         cmocka_unit_test(who_leaves_makes_room),
         cmocka_unit_test(a_quiet_session_gives_its_transcriber_to_who_waits),
+        cmocka_unit_test(items_without_audio_do_not_starve_who_waits),
         cmocka_unit_test(idle_sessions_are_bounded_and_stop_nobody),
         cmocka_unit_test(a_key_is_wanted_and_may_come_as_a_protocol),
         cmocka_unit_test(a_server_that_drains_lets_an_utterance_end),
