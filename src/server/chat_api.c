@@ -25,6 +25,7 @@ struct chat {
     int n_calls;
     struct buffer out; /* an event, or the whole body */
     int n_reused, n_prompt, n_generated;
+    struct text_outcome sum; /* of all answers */
     enum reel_status status; /* of writing: memory */
 };
 
@@ -137,7 +138,14 @@ static bool send(struct chat *c) {
     return sent;
 }
 
-static bool send_event(struct chat *c, const char *finish) {
+static void put_timings(struct chat *c) {
+    put(c, ",");
+    note(c, text_timings(&c->out, &c->sum));
+}
+
+/* With `ends` it is the last event that has choices, and the last of all where none with the usage
+ * follows. */
+static bool send_event(struct chat *c, const char *finish, bool ends) {
     put(c, "data: ");
     put_head(c, "chat.completion.chunk");
     note(c, buffer_printf(&c->out, NULL, ",\"choices\":[{\"index\":%d,", c->choice));
@@ -153,6 +161,7 @@ static bool send_event(struct chat *c, const char *finish) {
     note(c, json_out_string(&c->out, finish, NULL));
     put(c, "}]");
     if (c->text.include_usage) put(c, ",\"usage\":null");
+    if (ends && !c->text.include_usage) put_timings(c);
     put(c, "}");
     return send(c);
 }
@@ -165,7 +174,7 @@ static bool on_token(void *user, const struct reel_token *token, bool last) {
                                     NULL));
     bool news = c->reasoning.size || c->content.size || c->calls.size || c->logprobs.size;
     if (!c->text.stream || !news || last) return c->status == REEL_OK;
-    return send_event(c, NULL);
+    return send_event(c, NULL, false);
 }
 
 static void on_begin(void *user, int choice) {
@@ -229,22 +238,22 @@ static void end_whole(struct chat *c, const char *finish) {
     put(c, "}");
 }
 
-static void put_usage(struct chat *c, const struct text_outcome *outcome) {
+static void put_usage(struct chat *c) {
     put(c, ",");
     note(c, text_usage(&c->out, c->n_prompt, c->n_reused, c->n_generated));
-    put(c, ",");
-    note(c, text_timings(&c->out, outcome));
+    put_timings(c);
     put(c, "}");
 }
 
 /* The last event has the usage alone, with choices [], where the client asked for it. */
-static void end_stream(struct chat *c, const struct text_outcome *outcome, const char *finish) {
-    if (!send_event(c, finish) || c->choice + 1 < c->text.n) return;
+static void end_stream(struct chat *c, const char *finish) {
+    const bool ends = c->choice + 1 == c->text.n;
+    if (!send_event(c, finish, ends) || !ends) return;
     if (c->text.include_usage) {
         put(c, "data: ");
         put_head(c, "chat.completion.chunk");
         put(c, ",\"choices\":[]");
-        put_usage(c, outcome);
+        put_usage(c);
         send(c);
     }
     put(c, "data: [DONE]");
@@ -253,12 +262,13 @@ static void end_stream(struct chat *c, const struct text_outcome *outcome, const
 
 static void on_end(void *user, int choice, const struct text_outcome *outcome, const char *finish) {
     struct chat *c = user;
+    text_outcome_add(&c->sum, outcome);
     if (choice == 0) {
         c->n_prompt = outcome->n_prompt;
         c->n_reused = outcome->n_reused;
     }
     if (c->text.stream) {
-        end_stream(c, outcome, finish);
+        end_stream(c, finish);
         return;
     }
     if (choice == 0) {
@@ -268,7 +278,7 @@ static void on_end(void *user, int choice, const struct text_outcome *outcome, c
     end_whole(c, finish);
     if (choice + 1 < c->text.n) return;
     put(c, "]");
-    put_usage(c, outcome);
+    put_usage(c);
 }
 
 /* ---- the request ---- */

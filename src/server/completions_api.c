@@ -7,6 +7,7 @@
 #include "server/prompt_scores.h"
 #include "server/text_request.h"
 
+#include "base/clock.h"
 #include "base/memory.h"
 
 #include "server/api_error.h"
@@ -30,6 +31,7 @@ struct completion {
     struct prompt_score *scores; /* of the prompt at hand */
     struct buffer out;           /* an event, or the whole body */
     int n_prompt, n_reused, n_generated;
+    struct text_outcome sum; /* of all answers */
     enum reel_status status; /* of writing: memory */
 };
 
@@ -123,11 +125,20 @@ static bool send(struct completion *c) {
     return sent;
 }
 
-static bool send_event(struct completion *c, const char *finish) {
+static void put_timings(struct completion *c) {
+    put(c, ",");
+    note(c, text_timings(&c->out, &c->sum));
+}
+
+/* With `ends` it is the last event that has choices, and the last of all where none with the usage
+ * follows. */
+static bool send_event(struct completion *c, const char *finish, bool ends) {
     put(c, "data: ");
     put_head(c);
     put_choice(c, finish);
-    put(c, c->text.include_usage ? "],\"usage\":null}" : "]}");
+    put(c, c->text.include_usage ? "],\"usage\":null" : "]");
+    if (ends && !c->text.include_usage) put_timings(c);
+    put(c, "}");
     return send(c);
 }
 
@@ -145,13 +156,13 @@ static bool on_token(void *user, const struct reel_token *token) {
     const bool last = ++c->n_tokens == c->text.max_tokens; /* its event says why it ended */
     if (!c->text.stream || last || (!c->piece.size && !c->text.logprobs))
         return c->status == REEL_OK;
-    return send_event(c, NULL);
+    return send_event(c, NULL, false);
 }
 
 static void end_choice(struct completion *c, const struct text_outcome *outcome) {
     const char *finish = c->text.no_tokens ? "length" : text_finish_reason(outcome->reason);
     if (c->text.stream) {
-        send_event(c, finish);
+        send_event(c, finish, c->choice + 1 == c->prompts.n * c->text.n);
         return;
     }
     if (c->choice == 0) put_head(c);
@@ -159,23 +170,22 @@ static void end_choice(struct completion *c, const struct text_outcome *outcome)
     put_choice(c, finish);
 }
 
-static void put_end(struct completion *c, const struct text_outcome *outcome) {
+static void put_end(struct completion *c) {
     put(c, "],");
     note(c, text_usage(&c->out, c->n_prompt, c->n_reused, c->n_generated));
-    put(c, ",");
-    note(c, text_timings(&c->out, outcome));
+    put_timings(c);
     put(c, "}");
 }
 
-static void end_all(struct completion *c, const struct text_outcome *outcome) {
+static void end_all(struct completion *c) {
     if (!c->text.stream) {
-        put_end(c, outcome);
+        put_end(c);
         return;
     }
     if (c->text.include_usage) {
         put(c, "data: ");
         put_head(c);
-        put_end(c, outcome);
+        put_end(c);
         send(c);
     }
     put(c, "data: [DONE]");
@@ -206,11 +216,13 @@ static enum reel_status run_one(struct completion *c, struct reel_session *sessi
     c->choice = prompt * c->text.n + nth;
     c->n_tokens = 0;
     c->offset = 0;
+    const double start = clock_ms();
     if (scored) status = score_prompt(c, session, ids, n_ids, err);
     if (status != REEL_OK) return status;
+    const double score_ms = clock_ms() - start;
     if (c->echo) {
         echo(c, prompt, ids);
-        if (c->text.stream && !c->text.no_tokens) send_event(c, NULL);
+        if (c->text.stream && !c->text.no_tokens) send_event(c, NULL, false);
     }
     /* Prompts that are the same get other answers, unless a seed says which. */
     status = text_run(&c->text, session, ids, (size_t)n_ids, c->seeded ? nth : c->choice, on_token,
@@ -218,6 +230,7 @@ static enum reel_status run_one(struct completion *c, struct reel_session *sessi
     if (scored) { /* what text_run found there was evaluated here */
         exchange_figures(c->text.x)->n_reused -= outcome->n_reused;
         outcome->n_reused = 0;
+        outcome->prompt_ms += score_ms;
     }
     return status;
 }
@@ -231,6 +244,7 @@ static enum reel_status run_all(struct completion *c, struct reel_session *sessi
             status = run_one(c, session, i, nth, c->prompts.ids + at, outcome, err);
             c->n_generated += outcome->n_generated;
             if (nth == 0) c->n_reused += outcome->n_reused;
+            text_outcome_add(&c->sum, outcome);
             if (status == REEL_OK) end_choice(c, outcome);
         }
         at += (size_t)c->prompts.lengths[i];
@@ -252,7 +266,7 @@ static bool run(struct completion *c) {
         session_lease_give(&lease, c->text.model, c->text.x);
     }
     if (status == REEL_OK) {
-        end_all(c, &outcome);
+        end_all(c);
     } else {
         api_error_from(c->text.x, &err);
     }

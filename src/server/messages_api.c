@@ -227,6 +227,8 @@ static void on_end(void *user, int choice, const struct text_outcome *o, const c
         put_stop(m, o, finish);
         put(m, "},");
         put_usage(m, o->n_prompt, o->n_reused, o->n_generated);
+        put(m, ",");
+        note(m, text_timings(&m->out, o));
         end_event(m);
         begin_event(m, "message_stop");
         end_event(m);

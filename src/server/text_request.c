@@ -255,6 +255,7 @@ enum reel_status text_run(const struct text_request *r, struct reel_session *ses
     if (status == REEL_OK && !r->no_tokens) status = run_generation(r, session, choice, &run, err);
     const double end = clock_ms();
     if (outcome->n_generated) {
+        outcome->n_answers = 1;
         outcome->prompt_ms = run.first_ms - start;
         outcome->generate_ms = end - run.first_ms;
     }
@@ -273,16 +274,28 @@ const char *text_finish_reason(enum reel_stop_reason reason) {
     return cut ? "length" : "stop";
 }
 
+void text_outcome_add(struct text_outcome *sum, const struct text_outcome *o) {
+    sum->n_prompt += o->n_prompt;
+    sum->n_reused += o->n_reused;
+    sum->n_generated += o->n_generated;
+    sum->n_answers += o->n_answers;
+    sum->prompt_ms += o->prompt_ms;
+    sum->generate_ms += o->generate_ms;
+    sum->reason = o->reason;
+    sum->stop = o->stop;
+}
+
 static double per_second(int n, double ms) { return ms > 0 ? n / ms * 1e3 : 0; }
 
 enum reel_status text_timings(struct buffer *out, const struct text_outcome *o) {
-    const int evaluated = o->n_prompt - o->n_reused, after = o->n_generated - 1;
+    /* an answer's time begins with its first token */
+    const int evaluated = o->n_prompt - o->n_reused, after = o->n_generated - o->n_answers;
     return buffer_printf(
         out, NULL,
         "\"timings\":{\"cache_n\":%d,\"prompt_n\":%d,\"prompt_ms\":%.3f,\"prompt_per_second\":%.1f,"
         "\"predicted_n\":%d,\"predicted_ms\":%.3f,\"predicted_per_second\":%.1f}",
         o->n_reused, evaluated, o->prompt_ms, per_second(evaluated, o->prompt_ms), o->n_generated,
-        o->generate_ms, per_second(after > 0 ? after : 0, o->generate_ms));
+        o->generate_ms, per_second(after, o->generate_ms));
 }
 
 enum reel_status text_usage(struct buffer *out, int n_prompt, int n_reused, int n_generated) {

@@ -34,6 +34,7 @@ void text_request_release(struct text_request *r);
 
 struct text_outcome {
     int n_prompt, n_reused, n_generated;
+    int n_answers; /* with tokens; of a sum there may be several */
     enum reel_stop_reason reason;
     int stop; /* index of the stop text that came up, or -1 */
     double prompt_ms, generate_ms;
@@ -50,6 +51,9 @@ enum reel_status text_run(const struct text_request *r, struct reel_session *ses
 bool text_fits(const struct text_request *r, size_t n_ids);
 
 const char *text_finish_reason(enum reel_stop_reason reason); /* "stop", "length" */
+
+/* What several answers took: all figures but the reason and the stop text are added. */
+void text_outcome_add(struct text_outcome *sum, const struct text_outcome *o);
 
 /* "timings":{...} as llama.cpp's server names its figures; no comma around it. */
 enum reel_status text_timings(struct buffer *out, const struct text_outcome *o);

@@ -192,6 +192,40 @@ static void completions_refuse_by_name(void **state) {
 
 /* ---- streams ---- */
 
+/* Only the last event before [DONE] has them. */
+static void assert_timed(const char *path, const char *body, json_int_t n_generated) {
+    struct events e = ask_stream(served.port, path, body);
+    assert_true(e.done);
+    for (int i = 0; i + 1 < e.n; i++)
+        assert_null(json_object_get(e.list[i], "timings"));
+    const json_t *timings = json_object_get(e.list[e.n - 1], "timings");
+    assert_int_equal(number_of(timings, "predicted_n"), n_generated);
+    assert_true(json_number_value(json_object_get(timings, "predicted_ms")) > 0);
+    assert_true(json_number_value(json_object_get(timings, "predicted_per_second")) > 0);
+    release_events(&e);
+}
+
+static void timings_are_on_the_last_event_and_count_all_answers(void **state) {
+#define TIMED "\"max_tokens\":5,\"ignore_eos\":true"
+#define USAGE ",\"stream\":true,\"stream_options\":{\"include_usage\":true}}"
+    (void)state;
+    assert_timed("/v1/chat/completions", "{" HELLO "," TIMED ",\"stream\":true}", 5);
+    assert_timed("/v1/chat/completions", "{" HELLO "," TIMED ",\"n\":3,\"stream\":true}", 15);
+    assert_timed("/v1/chat/completions", "{" HELLO "," TIMED ",\"n\":3" USAGE, 15);
+    assert_timed(COMPLETIONS, "{\"prompt\":\"a\"," TIMED ",\"stream\":true}", 5);
+    assert_timed(COMPLETIONS, "{\"prompt\":[\"a\",\"b\"]," TIMED ",\"n\":2,\"stream\":true}", 20);
+    assert_timed(COMPLETIONS, "{\"prompt\":[\"a\",\"b\"]," TIMED ",\"n\":2" USAGE, 20);
+    static const char *const whole[][2] = {
+        { "/v1/chat/completions", "{" HELLO "," TIMED ",\"n\":3}" },
+        { COMPLETIONS, "{\"prompt\":[\"a\",\"b\",\"c\"]," TIMED "}" },
+    };
+    for (int i = 0; i < 2; i++) {
+        json_t *json = ask(served.port, whole[i][0], whole[i][1], 200);
+        assert_int_equal(number_of(json_object_get(json, "timings"), "predicted_n"), 15);
+        json_decref(json);
+    }
+}
+
 static void completions_stream_what_they_answer(void **state) {
     static const char more[] =
         "\"prompt\":[\"She was\",\"He\"],\"temperature\":0,\"max_tokens\":9,\"echo\":true";
@@ -449,6 +483,7 @@ static void messages_stream_blocks(void **state) {
     const json_t *end = e.list[e.n - 2], *start = json_object_get(e.list[0], "message");
     assert_string_equal(field_of(json_object_get(end, "delta"), "stop_reason"), "max_tokens");
     assert_int_equal(number_of(json_object_get(end, "usage"), "output_tokens"), 12);
+    assert_int_equal(number_of(json_object_get(end, "timings"), "predicted_n"), 12);
     assert_true(number_of(json_object_get(start, "usage"), "input_tokens") > 5);
     assert_string_equal(text,
                         field_of(json_array_get(json_object_get(whole, "content"), 0), "text"));
@@ -911,6 +946,7 @@ int main(void) {
         cmocka_unit_test(completions_score_lists_of_ids),
         cmocka_unit_test(completions_refuse_by_name),
         cmocka_unit_test(completions_stream_what_they_answer),
+        cmocka_unit_test(timings_are_on_the_last_event_and_count_all_answers),
         cmocka_unit_test(tokens_come_and_go),
         cmocka_unit_test(templates_can_be_seen),
         cmocka_unit_test(an_answer_that_was_begun_goes_on),
