@@ -102,10 +102,23 @@ static json_t *plain_call(const json_t *call) {
     return json_pack("{s:s, s:o}", "name", name, "arguments", own);
 }
 
+/* An assistant's call in the older form, as one in a list of the newer. */
+static bool read_old_call(struct chat_prompt *p, struct exchange *x, const json_t *message,
+                          const char **out) {
+    const json_t *old = json_object_get(message, "function_call");
+    if (!old || json_is_null(old)) return true;
+    json_t *call = json_is_object(old) ? plain_call(old) : NULL;
+    if (!call) return field_refuse(x, "messages", "has a function_call without a name");
+    json_t *list = json_pack("[o]", call);
+    const bool good = keep_json(p, x, list, out);
+    json_decref(list);
+    return good;
+}
+
 static bool read_calls(struct chat_prompt *p, struct exchange *x, const json_t *message,
                        const char **out) {
     const json_t *calls = json_object_get(message, "tool_calls");
-    if (!calls || json_is_null(calls)) return true;
+    if (!calls || json_is_null(calls)) return read_old_call(p, x, message, out);
     if (!json_is_array(calls))
         return field_refuse(x, "messages", "has tool_calls that are no list");
     if (json_array_size(calls) == 0) return true;
@@ -121,6 +134,22 @@ static bool read_calls(struct chat_prompt *p, struct exchange *x, const json_t *
     bool good = keep_json(p, x, plain, out);
     json_decref(plain);
     return good;
+}
+
+static bool refuse_if_given(struct exchange *x, const json_t *json, const char *key,
+                            const char *why) {
+    const json_t *value = json_object_get(json, key);
+    return !value || json_is_null(value) || field_refuse(x, key, "%s", why);
+}
+
+/* What would change the prompt or the calls, and is not done here. */
+static bool refuse_others(struct exchange *x, const json_t *json) {
+    return refuse_if_given(x, json, "chat_template",
+                           "is not taken from requests: --chat-template gives a model another") &&
+           refuse_if_given(x, json, "functions",
+                           "is the older form of 'tools', which this server reads") &&
+           refuse_if_given(x, json, "function_call",
+                           "is the older form of 'tool_choice', which this server reads");
 }
 
 static bool read_tools(struct chat_prompt *p, struct exchange *x, const json_t *json) {
@@ -220,6 +249,7 @@ bool chat_prompt_read(struct chat_prompt *p, struct exchange *x, const json_t *j
     const json_t *messages = json_object_get(json, "messages");
     size_t n = json_array_size(messages);
     p->options.size = sizeof p->options;
+    if (!refuse_others(x, json)) return false;
     if (!json_is_array(messages) || n == 0 || n > MOST_MESSAGES)
         return field_refuse(x, "messages", "must be a list of 1 to %d messages", MOST_MESSAGES);
     if (mem_zeroed(&p->messages, n, sizeof *p->messages, "messages", NULL) != REEL_OK)

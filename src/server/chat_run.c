@@ -15,10 +15,16 @@ struct chat_answer_run {
     const struct chat_writer *writer;
     void *user;
     struct reel_answer_reader *reader; /* NULL: none is needed, or it has told all */
+    bool counts;                       /* the reader is there to count calls alone */
     int n_tokens, n_calls;
     enum reel_status status; /* of the reader */
     struct reel_error *err;
 };
+
+/* The one call that there may be was made. */
+static bool has_called(const struct chat_answer_run *run) {
+    return run->request->one_call && run->n_calls > 0;
+}
 
 static bool on_piece(void *user, const struct reel_answer_piece *piece) {
     static const enum chat_piece kinds[] = {
@@ -27,8 +33,11 @@ static bool on_piece(void *user, const struct reel_answer_piece *piece) {
         [REEL_ANSWER_CALL_END] = CHAT_CALL_END,
     };
     struct chat_answer_run *run = user;
+    if (has_called(run)) return true; /* what its last token held beside it */
     run->n_calls += piece->kind == REEL_ANSWER_CALL_END && !piece->broken;
-    run->writer->piece(run->user, kinds[piece->kind], piece->call, piece->text, piece->text_bytes);
+    if (!run->counts)
+        run->writer->piece(run->user, kinds[piece->kind], piece->call, piece->text,
+                           piece->text_bytes);
     return true;
 }
 
@@ -46,15 +55,16 @@ static void finish_reader(struct chat_answer_run *run) {
 
 static bool on_token(void *user, const struct reel_token *token) {
     struct chat_answer_run *run = user;
-    const bool last = ++run->n_tokens == run->request->max_tokens;
+    bool last = ++run->n_tokens == run->request->max_tokens;
     if (run->writer->comes) run->writer->comes(run->user, token);
     if (run->reader)
         run->status =
             reel_answer_reader_push(run->reader, token->text, token->text_bytes, run->err);
-    else if (token->text_bytes)
+    if ((!run->reader || run->counts) && token->text_bytes)
         run->writer->piece(run->user, CHAT_CONTENT, 0, token->text, token->text_bytes);
+    last = last || has_called(run);
     if (last) finish_reader(run);
-    return run->status == REEL_OK && run->writer->token(run->user, token, last);
+    return run->status == REEL_OK && run->writer->token(run->user, token, last) && !has_called(run);
 }
 
 static enum reel_status run_answer(struct chat_answer_run *run, struct reel_session *session,
@@ -70,7 +80,8 @@ static enum reel_status run_answer(struct chat_answer_run *run, struct reel_sess
     };
     struct text_outcome outcome;
     enum reel_status status = REEL_OK;
-    if (r->stream || r->in_pieces)
+    run->counts = !r->stream && !r->in_pieces;
+    if (!run->counts || r->one_call)
         status = reel_answer_reader_open(&run->reader, r->model->model, &reading, run->err);
     if (status != REEL_OK) return status;
     run->writer->begin(run->user, choice);

@@ -17,8 +17,8 @@ enum chat_piece {
 struct chat_writer {
     /* Pieces that one token made certain, in order; `call` counts calls from 0. */
     void (*piece)(void *user, enum chat_piece kind, int call, const char *text, size_t n_bytes);
-    /* After the pieces of each token; with `last` known only where max_tokens ends the answer.
-     * False ends it. */
+    /* After the pieces of each token; with `last` known only where max_tokens or the one call that
+     * there may be ends the answer. False ends it. */
     bool (*token)(void *user, const struct reel_token *token, bool last);
     /* An answer begins, and ends; finish is "stop", "length" or "tool_calls". */
     void (*begin)(void *user, int choice);

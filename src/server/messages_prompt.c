@@ -163,7 +163,10 @@ static bool read_tools(struct reading *r, const json_t *json, json_t *chat) {
 static bool read_choice(struct reading *r, const json_t *json, json_t *chat) {
     const json_t *choice = json_object_get(json, "tool_choice");
     const char *type = string_of(choice, "type");
+    bool one = false;
     if (!choice || json_is_null(choice)) return true;
+    if (!field_bool(r->x, choice, "disable_parallel_tool_use", &one)) return false;
+    if (one) keep(r, json_object_set_new(chat, "parallel_tool_calls", json_false()));
     if (!type || (strcmp(type, "auto") != 0 && strcmp(type, "none") != 0))
         return field_refuse(r->x, "tool_choice",
                             "asks for a call; this server cannot force one: allowed are 'auto' and "
@@ -206,6 +209,7 @@ json_t *messages_to_chat(struct exchange *x, const json_t *json) {
     json_object_del(chat, "n"); /* one answer, always */
     json_object_del(chat, "tools");
     json_object_del(chat, "tool_choice");
+    json_object_del(chat, "parallel_tool_calls");
     json_object_del(chat, "add_generation_prompt");
     json_object_del(chat, "continue_final_message");
     bool good = read_messages(&r, json, chat) && read_tools(&r, json, chat) &&

@@ -94,7 +94,6 @@ static void echo_value(struct response *r, const char *key, const json_t *value,
 
 static void write_echo(struct response *r, const json_t *json) {
     const json_t *effort = json_object_get(json_object_get(json, "reasoning"), "effort");
-    const struct reel_sampling *s = &r->text.sampling;
     echo_value(r, "instructions", json_object_get(json, "instructions"), "null");
     echo_value(r, "metadata", json_object_get(json, "metadata"), "{}");
     echo_value(r, "tools", json_object_get(json, "tools"), "[]");
@@ -105,11 +104,11 @@ static void write_echo(struct response *r, const json_t *json) {
     echo_value(r, "effort", effort, "null");
     note(r, buffer_printf(&r->echo, NULL,
                           "},\"temperature\":%.6g,\"top_p\":%.6g,\"top_logprobs\":%d,"
-                          "\"parallel_tool_calls\":true,"
+                          "\"parallel_tool_calls\":%s,"
                           "\"previous_response_id\":null,\"background\":false,\"store\":false,"
                           "\"truncation\":\"disabled\",\"text\":{\"format\":{\"type\":\"text\"}}",
-                          (double)s->temperature, s->top_p > 0 ? (double)s->top_p : 1.0,
-                          r->text.n_top));
+                          r->text.temperature, r->text.top_p, r->text.n_top,
+                          r->text.one_call ? "false" : "true"));
 }
 
 /* ---- events ---- */

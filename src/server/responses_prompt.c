@@ -184,6 +184,16 @@ static bool refuse_state(struct exchange *x, const json_t *json) {
     return background ? field_refuse(x, "background", "is not supported") : true;
 }
 
+static bool refuse_truncation(struct exchange *x, const json_t *json) {
+    const char *word = NULL;
+    if (!field_text(x, json, "truncation", &word)) return false;
+    if (!word || strcmp(word, "disabled") == 0) return true;
+    return field_refuse(x, "truncation",
+                        "is '%.40s'; allowed is 'disabled': this server drops nothing of what it "
+                        "is sent",
+                        word);
+}
+
 static bool read_shape(struct reading *r, const json_t *json, json_t *chat) {
     const json_t *format = json_object_get(json_object_get(json, "text"), "format");
     const json_t *metadata = json_object_get(json, "metadata");
@@ -208,8 +218,8 @@ json_t *responses_to_chat(struct exchange *x, const json_t *json) {
     struct reading r = { .x = x, .messages = json_array(), .names = json_object() };
     json_object_del(chat, "n"); /* one answer, always */
     json_object_del(chat, "tools");
-    bool good = refuse_state(x, json) && read_input(&r, json) && read_tools(&r, json, chat) &&
-                read_shape(&r, json, chat);
+    bool good = refuse_state(x, json) && refuse_truncation(x, json) && read_input(&r, json) &&
+                read_tools(&r, json, chat) && read_shape(&r, json, chat);
     keep(&r, json_object_set_new(chat, "messages", r.messages));
     json_decref(r.names);
     if (good && r.failed) api_error(x, 503, NULL, NULL, "out of memory");

@@ -16,6 +16,11 @@
 
 /* ---- reading ---- */
 
+static bool is_given(const json_t *json, const char *key) {
+    const json_t *value = json_object_get(json, key);
+    return value && !json_is_null(value);
+}
+
 static bool read_real(struct exchange *x, const json_t *json, const char *key, double least,
                       double most, float *out) {
     double value = *out;
@@ -33,6 +38,16 @@ static bool read_seed(struct exchange *x, const json_t *json, struct reel_sampli
     return true;
 }
 
+/* The library's word for off is 0, its clients' for the likeliest token alone. */
+static bool read_top_p(struct text_request *r, const json_t *json) {
+    struct reel_sampling *s = &r->sampling;
+    if (!read_real(r->x, json, "top_p", 0, 1, &s->top_p)) return false;
+    r->temperature = (double)s->temperature;
+    r->top_p = s->top_p > 0 || is_given(json, "top_p") ? (double)s->top_p : 1;
+    if (r->top_p == 0) s->temperature = 0;
+    return true;
+}
+
 static bool read_sampling(struct text_request *r, const json_t *json) {
     struct exchange *x = r->x;
     struct reel_sampling *s = &r->sampling;
@@ -43,8 +58,7 @@ static bool read_sampling(struct text_request *r, const json_t *json) {
         return false;
     }
     s->top_k = (int)top_k;
-    return read_real(x, json, "temperature", 0, 100, &s->temperature) &&
-           read_real(x, json, "top_p", 0, 1, &s->top_p) &&
+    return read_real(x, json, "temperature", 0, 100, &s->temperature) && read_top_p(r, json) &&
            read_real(x, json, "min_p", 0, 1, &s->min_p) &&
            read_real(x, json, "repetition_penalty", 0.01, 100, &s->repetition_penalty) &&
            read_real(x, json, "repeat_penalty", 0.01, 100, &s->repetition_penalty) &&
@@ -53,15 +67,20 @@ static bool read_sampling(struct text_request *r, const json_t *json) {
            read_seed(x, json, s);
 }
 
+/* There is room for it. */
+static void add_bias(struct text_request *r, int32_t id, float bias) {
+    r->bias[r->sampling.n_bias++] = (struct reel_logit_bias){ id, bias };
+    r->sampling.bias = r->bias;
+}
+
 static bool read_bias(struct text_request *r, const json_t *json) {
     const json_t *map = json_object_get(json, "logit_bias");
     const char *key = NULL;
     const json_t *value = NULL;
-    int n = 0;
-    if (!map || json_is_null(map)) return true;
-    if (!json_is_object(map))
+    const size_t room = json_object_size(map) + TEXT_MOST_STOP_IDS; /* read_least adds to them */
+    if (is_given(json, "logit_bias") && !json_is_object(map))
         return field_refuse(r->x, "logit_bias", "must be an object of token ids and numbers");
-    if (mem_zeroed(&r->bias, json_object_size(map), sizeof *r->bias, "a bias", NULL) != REEL_OK) {
+    if (mem_zeroed(&r->bias, room, sizeof *r->bias, "a bias", NULL) != REEL_OK) {
         api_error(r->x, 503, NULL, NULL, "out of memory");
         return false;
     }
@@ -76,11 +95,8 @@ static bool read_bias(struct text_request *r, const json_t *json) {
         if (!json_is_number(value) || !(bias >= -100 && bias <= 100))
             return field_refuse(r->x, "logit_bias", "of token %ld must be a number of -100 to 100",
                                 id);
-        r->bias[n++] =
-            (struct reel_logit_bias){ (int32_t)id, bias <= -100 ? -INFINITY : (float)bias };
+        add_bias(r, (int32_t)id, bias <= -100 ? -INFINITY : (float)bias);
     }
-    r->sampling.bias = r->bias;
-    r->sampling.n_bias = n;
     return true;
 }
 
@@ -104,6 +120,65 @@ static bool read_stops(struct text_request *r, const json_t *json) {
     if (!json_is_array(stop)) return add_stop(r, stop);
     for (size_t i = 0; i < json_array_size(stop); i++)
         if (!add_stop(r, json_array_get(stop, i))) return false;
+    return true;
+}
+
+static int n_model_stop_ids(const struct text_request *r) {
+    const int n = r->model->info.n_stop_ids;
+    return n < TEXT_MOST_STOP_IDS ? n : TEXT_MOST_STOP_IDS;
+}
+
+static bool read_stop_ids(struct text_request *r, const json_t *json) {
+    const json_t *list = json_object_get(json, "stop_token_ids");
+    const int own = r->ignore_eos ? 0 : n_model_stop_ids(r);
+    const size_t most = (size_t)(TEXT_MOST_STOP_IDS - own);
+    if (is_given(json, "stop_token_ids") && (!json_is_array(list) || json_array_size(list) > most))
+        return field_refuse(r->x, "stop_token_ids", "must be a list of at most %zu token ids",
+                            most);
+    if (json_array_size(list) == 0) return true;
+    memcpy(r->stop_ids, r->model->info.stop_ids, (size_t)own * sizeof *r->stop_ids);
+    r->n_stop_ids = own;
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *id = json_array_get(list, i);
+        const json_int_t value = json_integer_value(id);
+        if (!json_is_integer(id) || value < 0 || value >= r->model->info.vocab)
+            return field_refuse(r->x, "stop_token_ids",
+                                "has an entry %zu that is no token id; ids are 0 to %d", i,
+                                r->model->info.vocab - 1);
+        r->stop_ids[r->n_stop_ids++] = (int32_t)value;
+    }
+    return true;
+}
+
+static void never_draw(struct text_request *r, int32_t id) {
+    bool known = false;
+    for (int i = 0; i < r->sampling.n_bias; i++) {
+        if (r->bias[i].id != id) continue;
+        r->bias[i].bias = -INFINITY;
+        known = true;
+    }
+    if (!known) add_bias(r, id, -INFINITY);
+}
+
+/* Stops cannot begin to count in the middle of an answer. So a least number of tokens is kept where
+ * nothing stops the answer, or nothing may: then stop ids are never drawn. */
+static bool read_least(struct text_request *r, const json_t *json) {
+    const int32_t *ids = r->n_stop_ids ? r->stop_ids : r->model->info.stop_ids;
+    const int n = r->n_stop_ids ? r->n_stop_ids : n_model_stop_ids(r);
+    int64_t least = 0;
+    if (!field_int(r->x, json, "min_tokens", 0, INT32_MAX, &least)) return false;
+    if (least == 0) return true;
+    if (r->no_tokens || (r->max_tokens && least > r->max_tokens))
+        return field_refuse(r->x, "min_tokens", "is more than max_tokens, which is %d",
+                            r->max_tokens);
+    if (r->ignore_eos && !r->n_stops && !r->n_stop_ids) return true;
+    if (least != r->max_tokens)
+        return field_refuse(r->x, "min_tokens",
+                            "is kept where it is max_tokens, or with ignore_eos, no 'stop' and no "
+                            "'stop_token_ids'");
+    for (int i = 0; i < n; i++)
+        never_draw(r, ids[i]);
+    r->n_stops = 0;
     return true;
 }
 
@@ -135,7 +210,7 @@ static bool read_stream(struct text_request *r, const json_t *json) {
 static bool refuse_constraints(struct exchange *x, const json_t *json) {
     static const char *const names[] = { "guided_json",    "guided_regex",       "guided_choice",
                                          "guided_grammar", "structured_outputs", "grammar",
-                                         "json_schema" };
+                                         "json_schema",    "allowed_token_ids",  "bad_words" };
     const json_t *format = json_object_get(json, "response_format");
     const char *type = json_string_value(json_object_get(format, "type"));
     if (format && !json_is_null(format) && (!type || strcmp(type, "text") != 0))
@@ -144,7 +219,7 @@ static bool refuse_constraints(struct exchange *x, const json_t *json) {
                             type ? type : "?");
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         const json_t *value = json_object_get(json, names[i]);
-        if (value && !json_is_null(value))
+        if (value && !json_is_null(value) && !(json_is_array(value) && !json_array_size(value)))
             return field_refuse(x, names[i], "is not supported: output cannot be constrained yet");
     }
     int64_t best_of = 1;
@@ -163,9 +238,14 @@ bool text_request_read(struct text_request *r, struct exchange *x, const json_t 
         api_error_from(x, &err);
         return false;
     }
-    return refuse_constraints(x, json) && read_lengths(r, json) && read_sampling(r, json) &&
-           read_bias(r, json) && read_stops(r, json) && read_stream(r, json) &&
-           field_bool(x, json, "ignore_eos", &r->ignore_eos);
+    bool parallel = true;
+    if (!refuse_constraints(x, json) || !field_bool(x, json, "ignore_eos", &r->ignore_eos) ||
+        !field_bool(x, json, "parallel_tool_calls", &parallel))
+        return false;
+    r->one_call = !parallel;
+    return read_lengths(r, json) && read_sampling(r, json) && read_bias(r, json) &&
+           read_stops(r, json) && read_stop_ids(r, json) && read_least(r, json) &&
+           read_stream(r, json);
 }
 
 void text_request_release(struct text_request *r) { mem_free(r->bias); }
@@ -214,7 +294,9 @@ static enum reel_status run_generation(const struct text_request *r, struct reel
     struct reel_generation generation = { .size = sizeof generation,
                                           .sampling = &sampling,
                                           .max_tokens = r->max_tokens,
-                                          .ignore_stop_ids = r->ignore_eos,
+                                          .stop_ids = r->n_stop_ids ? r->stop_ids : NULL,
+                                          .n_stop_ids = r->n_stop_ids,
+                                          .ignore_stop_ids = r->ignore_eos && !r->n_stop_ids,
                                           .stop_strings = r->stops,
                                           .n_stop_strings = r->n_stops,
                                           .logprobs = r->logprobs,

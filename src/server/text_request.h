@@ -5,29 +5,34 @@
 #include "server/fields.h"
 #include "server/models.h"
 
-enum { TEXT_MOST_STOPS = 16, TEXT_MOST_CHOICES = 16 };
+enum { TEXT_MOST_STOPS = 16, TEXT_MOST_STOP_IDS = 64, TEXT_MOST_CHOICES = 16 };
 
 struct text_request {
     struct exchange *x;
     struct served_model *model;
     const char *prompt_field; /* for refusals of the prompt; NULL: "messages" */
     struct reel_sampling sampling;
+    double temperature, top_p;    /* as they were asked for, to be repeated */
     struct reel_logit_bias *bias; /* owned */
     int max_tokens;               /* 0: until the context is full */
     const char *stops[TEXT_MOST_STOPS];
     int n_stops;
-    int n;          /* answers to one prompt */
-    bool no_tokens; /* max_tokens 0: the prompt alone */
+    int32_t stop_ids[TEXT_MOST_STOP_IDS]; /* the model's own among them */
+    int n_stop_ids;                       /* 0: the model's own alone */
+    int n;                                /* answers to one prompt */
+    bool no_tokens;                       /* max_tokens 0: the prompt alone */
     bool stream, include_usage, ignore_eos, logprobs;
     /* chat_run takes answers apart that are sent whole, too, and tells calls when they are
      * complete: for dialects that cannot take a call back. */
     bool in_pieces;
+    bool one_call; /* an answer ends behind its first call */
     int n_top;
     int n_prompt; /* ids of the prompt, set by chat_run before the first answer begins */
 };
 
-/* Reads them from the object: sampling, stop, seed, n, max_tokens under all its names, stream,
- * ignore_eos; and refuses what asks for constrained output. The model is r->model already. Answers
+/* Reads them from the object: sampling, stop, stop_token_ids, seed, n, max_tokens under all its
+ * names, min_tokens, stream, ignore_eos, parallel_tool_calls; and refuses what asks for constrained
+ * output. The model is r->model already. Answers
  * 400 and gives false for a value that is not allowed. */
 bool text_request_read(struct text_request *r, struct exchange *x, const json_t *json);
 void text_request_release(struct text_request *r);

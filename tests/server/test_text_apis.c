@@ -51,6 +51,98 @@ static void chat_refuses_by_name(void **state) {
     assert_refused(served.port, path, "{" HELLO ",\"top_logprobs\":3}", "top_logprobs");
     assert_refused(served.port, path, "{\"messages\":[]}", "messages");
     assert_refused(served.port, path, "{" HELLO ",\"n\":1000000}", "n");
+    assert_refused(served.port, path, "{" HELLO ",\"top_p\":1.5}", "top_p");
+    assert_refused(served.port, path, "{" HELLO ",\"top_p\":-0.5}", "top_p");
+    assert_refused(served.port, path, "{" HELLO ",\"repetition_penalty\":0}", "repetition_penalty");
+}
+
+/* Fields that would change the answer and are not kept: nobody gets another answer unasked. */
+static void what_is_not_kept_is_refused_by_name(void **state) {
+    static const char *const refused[][2] = {
+        { "functions", "[{\"name\":\"f\",\"parameters\":{}}]" },
+        { "functions", "[]" },
+        { "function_call", "\"auto\"" },
+        { "function_call", "{\"name\":\"f\"}" },
+        { "chat_template", "\"{{ messages }}\"" },
+        { "tool_choice", "\"required\"" },
+        { "tool_choice", "{\"type\":\"function\",\"function\":{\"name\":\"f\"}}" },
+        { "tool_choice", "\"any\"" },
+        { "response_format", "{\"type\":\"json_object\"}" },
+        { "response_format", "{\"type\":\"json_schema\",\"json_schema\":{}}" },
+        { "response_format", "{}" },
+        { "guided_json", "{\"type\":\"object\"}" },
+        { "guided_regex", "\"a+\"" },
+        { "guided_choice", "[\"yes\",\"no\"]" },
+        { "guided_grammar", "\"root ::= 'a'\"" },
+        { "structured_outputs", "{\"regex\":\"a\"}" },
+        { "grammar", "\"root ::= 'a'\"" },
+        { "json_schema", "{}" },
+        { "allowed_token_ids", "[1]" },
+        { "bad_words", "[\"no\"]" },
+        { "stop_token_ids", "7" },
+        { "stop_token_ids", "[\"a\"]" },
+        { "stop_token_ids", "[-1]" },
+        { "stop_token_ids", "[1,99999999]" },
+        { "min_tokens", "-1" },
+        { "min_tokens", "3" },
+        { "min_tokens", "9" },
+        { "parallel_tool_calls", "7" },
+        { "continue_final_message", "7" },
+    };
+    static const char *const passed[] = {
+        "\"functions\":null,\"function_call\":null,\"chat_template\":null,\"tool_choice\":null",
+        "\"guided_json\":null,\"bad_words\":[],\"allowed_token_ids\":null,\"grammar\":null",
+        "\"response_format\":{\"type\":\"text\"},\"tool_choice\":\"none\",\"tools\":[]",
+        "\"stop_token_ids\":[],\"min_tokens\":0,\"parallel_tool_calls\":true",
+        "\"min_tokens\":3,\"ignore_eos\":true,\"stop\":[]",
+    };
+    char body[600];
+    (void)state;
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+        snprintf(body, sizeof body, "{" HELLO ",\"max_tokens\":5,\"%s\":%s}", refused[i][0],
+                 refused[i][1]);
+        assert_refused(served.port, "/v1/chat/completions", body, refused[i][0]);
+    }
+    for (size_t i = 0; i < sizeof passed / sizeof *passed; i++) {
+        snprintf(body, sizeof body, "{" HELLO ",\"max_tokens\":5,%s}", passed[i]);
+        json_decref(ask(served.port, "/v1/chat/completions", body, 200));
+    }
+    assert_refused(served.port, "/apply-template", "{" HELLO ",\"chat_template\":\"a\"}",
+                   "chat_template");
+    assert_refused(served.port, "/tokenize", "{" HELLO ",\"chat_template\":\"a\"}",
+                   "chat_template");
+    assert_refused(served.port, "/v1/completions",
+                   "{\"prompt\":\"a\",\"guided_regex\":\"a\",\"max_tokens\":1}", "guided_regex");
+}
+
+static void assert_says(const char *more, const char *want) {
+    char body[600];
+    snprintf(body, sizeof body, "{" HELLO ",\"max_tokens\":12,\"ignore_eos\":true,%s}", more);
+    json_t *json = ask(served.port, "/v1/chat/completions", body, 200);
+    const json_t *choices = json_object_get(json, "choices");
+    for (size_t i = 0; i < json_array_size(choices); i++)
+        assert_string_equal(
+            field_of(json_object_get(json_array_get(choices, i), "message"), "content"), want);
+    json_decref(json);
+}
+
+/* OpenAI's smallest nucleus, where the library's 0 would leave all tokens in. */
+static void a_top_p_of_0_takes_the_likeliest_token(void **state) {
+    char want[500];
+    (void)state;
+    json_t *json = ask(served.port, "/v1/chat/completions",
+                       "{" HELLO ",\"max_tokens\":12,\"ignore_eos\":true,\"temperature\":0}", 200);
+    const json_t *choice = json_array_get(json_object_get(json, "choices"), 0);
+    snprintf(want, sizeof want, "%s", field_of(json_object_get(choice, "message"), "content"));
+    json_decref(json);
+    assert_says("\"temperature\":2,\"top_p\":0,\"n\":4,\"seed\":1", want);
+    assert_says("\"temperature\":2,\"top_p\":1e-60,\"n\":4,\"seed\":1", want);
+    assert_says("\"temperature\":2,\"top_p\":0.0,\"n\":2,\"seed\":7", want);
+    json = ask(served.port, "/v1/responses",
+               "{\"input\":\"a\",\"max_output_tokens\":2,\"temperature\":1.5,\"top_p\":0}", 200);
+    assert_true(json_number_value(json_object_get(json, "top_p")) == 0); /* as it was sent */
+    assert_true(json_number_value(json_object_get(json, "temperature")) == 1.5);
+    json_decref(json);
 }
 
 /* ---- completions ---- */
@@ -188,6 +280,76 @@ static void completions_refuse_by_name(void **state) {
                     "{\"prompt\":\"a\",\"top_k\":-1,\"n_predict\":-1,\"suffix\":null,"
                     "\"logprobs\":null,\"best_of\":1,\"unknown\":[{}]}",
                     200));
+}
+
+/* The ids of a text. */
+static json_t *ids_of(const char *text) {
+    json_t *given = json_pack("{s:s}", "content", text);
+    char *body = json_dumps(given, 0);
+    json_t *made = ask(served.port, "/tokenize", body, 200);
+    json_t *ids = json_incref(json_object_get(made, "tokens"));
+    free(body);
+    json_decref(given);
+    json_decref(made);
+    return ids;
+}
+
+/* A token that stops is not in the text; beside the model's own end it may be any. */
+static void answers_stop_at_given_tokens(void **state) {
+    static const char *const more[] = { "", ",\"ignore_eos\":true" };
+    char body[500];
+    (void)state;
+    json_t *whole = ask(served.port, COMPLETIONS,
+                        "{\"prompt\":\"She was\",\"temperature\":0,\"max_tokens\":12,"
+                        "\"logprobs\":0,\"ignore_eos\":true}",
+                        200);
+    const json_t *choice = choice_of(whole, 0);
+    const json_t *tokens = json_object_get(json_object_get(choice, "logprobs"), "tokens");
+    const char *third = json_string_value(json_array_get(tokens, 3));
+    json_t *ids = ids_of(third);
+    assert_int_equal(json_array_size(ids), 1);
+    for (int i = 0; i < 2; i++) {
+        snprintf(body, sizeof body,
+                 "{\"prompt\":\"She was\",\"temperature\":0,\"max_tokens\":12,"
+                 "\"stop_token_ids\":[%d,0]%s}",
+                 (int)json_integer_value(json_array_get(ids, 0)), more[i]);
+        json_t *json = ask(served.port, COMPLETIONS, body, 200);
+        const char *text = field_of(choice_of(json, 0), "text");
+        assert_string_equal(field_of(choice_of(json, 0), "finish_reason"), "stop");
+        assert_true(strlen(text) > 0);
+        assert_memory_equal(text, field_of(choice, "text"), strlen(text));
+        assert_true(number_of(json_object_get(json, "usage"), "completion_tokens") <= 4);
+        json_decref(json);
+    }
+    json_decref(ids);
+    json_decref(whole);
+}
+
+/* The model's end is by far the likeliest token here. */
+static void min_tokens_are_made_where_they_are_max_tokens(void **state) {
+    static const struct {
+        const char *more;
+        int n;
+    } asked[] = { { "", 1 },
+                  { ",\"min_tokens\":6", 6 },
+                  { ",\"min_tokens\":6,\"stop\":[\"e\"]", 6 },
+                  { ",\"min_tokens\":6,\"ignore_eos\":true", 6 },
+                  { ",\"min_tokens\":2,\"ignore_eos\":true", 6 } };
+    char body[500];
+    (void)state;
+    json_t *ids = ids_of("<|endoftext|>");
+    assert_int_equal(json_array_size(ids), 1);
+    for (size_t i = 0; i < sizeof asked / sizeof *asked; i++) {
+        snprintf(body, sizeof body,
+                 "{\"prompt\":\"She was\",\"temperature\":0,\"max_tokens\":6,\"logit_bias\":{"
+                 "\"%d\":100}%s}",
+                 (int)json_integer_value(json_array_get(ids, 0)), asked[i].more);
+        json_t *json = ask(served.port, COMPLETIONS, body, 200);
+        assert_int_equal(number_of(json_object_get(json, "usage"), "completion_tokens"),
+                         asked[i].n);
+        json_decref(json);
+    }
+    json_decref(ids);
 }
 
 /* ---- streams ---- */
@@ -578,6 +740,9 @@ static void messages_refuse_by_name(void **state) {
                     400));
     assert_message_refused(USER("\"a\"") ",\"system\":7", "system");
     assert_message_refused(USER("\"a\"") ",\"tool_choice\":{\"type\":\"any\"}", "tool_choice");
+    assert_message_refused(USER("\"a\"") ",\"tool_choice\":{\"type\":\"auto\","
+                                         "\"disable_parallel_tool_use\":1}",
+                           "disable_parallel_tool_use");
     assert_message_refused(USER("\"a\"") ",\"tools\":[{\"name\":\"x\"}]", "tools");
     assert_message_refused(USER("\"a\"") ",\"thinking\":{\"type\":\"maybe\"}", "thinking");
     assert_message_refused(USER("\"a\"") ",\"stop_sequences\":[\"\"]", "stop");
@@ -799,6 +964,10 @@ static void responses_refuse_by_name(void **state) {
     assert_refused(port, RESPONSES, "{\"input\":\"a\",\"previous_response_id\":\"resp_1\"}",
                    "previous_response_id");
     assert_refused(port, RESPONSES, "{\"input\":\"a\",\"background\":true}", "background");
+    assert_refused(port, RESPONSES, "{\"input\":\"a\",\"truncation\":\"auto\"}", "truncation");
+    assert_refused(port, RESPONSES, "{\"input\":\"a\",\"truncation\":7}", "truncation");
+    assert_refused(port, RESPONSES, "{\"input\":\"a\",\"parallel_tool_calls\":7}",
+                   "parallel_tool_calls");
     assert_refused(port, RESPONSES, "{\"input\":\"a\",\"max_output_tokens\":0}",
                    "max_output_tokens");
     assert_refused(port, RESPONSES, "{\"input\":\"a\",\"metadata\":7}", "metadata");
@@ -936,15 +1105,77 @@ static void calls_are_blocks_and_items(void **state) {
     served_close(&s);
 }
 
+/* Behind the call the model would go on with " yes". */
+static void there_may_be_one_call_alone(void **state) {
+    static const char *const pieces[] = { "~", "w", "^", "{", "}", "`", " yes" };
+    static const char chat[] =
+        "{\"max_tokens\":7,\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"tools\":[{"
+        "\"type\":\"function\",\"function\":{\"name\":\"w\",\"parameters\":{}}}],"
+        "\"parallel_tool_calls\":%s}";
+    char more[500];
+    (void)state;
+    struct served s = { .sources = { { .name = "small", .chat_template = small_template } } };
+    if (!served_open(&s)) fail_msg("%s", s.err.text);
+    for (int one = 0; one < 2; one++) {
+        snprintf(more, sizeof more, chat, one ? "false" : "true");
+        char *body = scripted(s.port, pieces, 7, more);
+        json_t *json = ask(s.port, "/v1/chat/completions", body, 200);
+        const json_t *message = json_object_get(choice_of(json, 0), "message");
+        assert_int_equal(number_of(json_object_get(json, "usage"), "completion_tokens"),
+                         one ? 6 : 7);
+        assert_string_equal(field_of(choice_of(json, 0), "finish_reason"), "tool_calls");
+        assert_int_equal(json_array_size(json_object_get(message, "tool_calls")), 1);
+        json_decref(json);
+        json_t *request = json_loads(body, 0, NULL);
+        json_object_set_new(request, "stream", json_true());
+        char *given = json_dumps(request, 0);
+        struct events e = ask_stream(s.port, "/v1/chat/completions", given);
+        bool said = false;
+        for (int i = 0; i < e.n; i++)
+            said = said || json_is_string(json_object_get(
+                               json_object_get(choice_of(e.list[i], 0), "delta"), "content"));
+        assert_int_equal(said, !one);
+        assert_string_equal(field_of(choice_of(e.list[e.n - 1], 0), "finish_reason"), "tool_calls");
+        release_events(&e);
+        free(given);
+        free(body);
+        json_decref(request);
+    }
+    char *body = scripted(s.port, pieces, 7,
+                          "{\"max_tokens\":7,\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],"
+                          "\"tools\":[{\"name\":\"w\",\"input_schema\":{}}],\"tool_choice\":{"
+                          "\"type\":\"auto\",\"disable_parallel_tool_use\":true}}");
+    json_t *json = ask(s.port, MESSAGES, body, 200);
+    assert_string_equal(field_of(json, "stop_reason"), "tool_use");
+    assert_int_equal(json_array_size(json_object_get(json, "content")), 1);
+    assert_int_equal(number_of(json_object_get(json, "usage"), "output_tokens"), 6);
+    json_decref(json);
+    free(body);
+    body = scripted(s.port, pieces, 7,
+                    "{\"max_output_tokens\":7,\"input\":\"a\",\"parallel_tool_calls\":false,"
+                    "\"tools\":[{\"type\":\"function\",\"name\":\"w\",\"parameters\":{}}]}");
+    json = ask(s.port, RESPONSES, body, 200);
+    assert_int_equal(json_array_size(json_object_get(json, "output")), 1);
+    assert_true(json_is_false(json_object_get(json, "parallel_tool_calls")));
+    assert_string_equal(field_of(json, "truncation"), "disabled");
+    json_decref(json);
+    free(body);
+    served_close(&s);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(chat_answers_whole),
         cmocka_unit_test(chat_refuses_by_name),
+        cmocka_unit_test(what_is_not_kept_is_refused_by_name),
+        cmocka_unit_test(a_top_p_of_0_takes_the_likeliest_token),
         cmocka_unit_test(completions_take_four_forms_of_prompts),
         cmocka_unit_test(completions_have_16_tokens_unless_told),
         cmocka_unit_test(completions_echo_exact_logprobs),
         cmocka_unit_test(completions_score_lists_of_ids),
         cmocka_unit_test(completions_refuse_by_name),
+        cmocka_unit_test(answers_stop_at_given_tokens),
+        cmocka_unit_test(min_tokens_are_made_where_they_are_max_tokens),
         cmocka_unit_test(completions_stream_what_they_answer),
         cmocka_unit_test(timings_are_on_the_last_event_and_count_all_answers),
         cmocka_unit_test(tokens_come_and_go),
@@ -966,6 +1197,7 @@ int main(void) {
         cmocka_unit_test(responses_refuse_by_name),
         cmocka_unit_test(thoughts_are_blocks_and_items),
         cmocka_unit_test(calls_are_blocks_and_items),
+        cmocka_unit_test(there_may_be_one_call_alone),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
