@@ -48,8 +48,12 @@ static void run_handler(struct crew_task *task) {
     pthread_mutex_lock(&x->lock);
     x->over = true;
     const double left = (double)(x->out.size - x->out_taken);
+    const bool gone = x->gone;
     exchange_unlock_and_wake(x); /* a client that has gone is let go */
-    watch_answered(server->watch, x->fd, x, left * MS_PER_BYTE);
+    if (gone)
+        watch_shut(server->watch, x->fd, x); /* the library waits for it to read */
+    else
+        watch_answered(server->watch, x->fd, x, left * MS_PER_BYTE);
     exchange_let_go(x);
     atomic_fetch_sub(&server->n_active, 1);
 }

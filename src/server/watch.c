@@ -196,6 +196,13 @@ void watch_answered(struct watch *w, int fd, const void *user, double extra_ms) 
     pthread_mutex_unlock(&w->lock);
 }
 
+void watch_shut(struct watch *w, int fd, const void *user) {
+    pthread_mutex_lock(&w->lock);
+    const struct entry *e = open_entry(w, fd);
+    if (e && e->user == user) shutdown(fd, SHUT_RDWR);
+    pthread_mutex_unlock(&w->lock);
+}
+
 void watch_upgraded(struct watch *w, int fd) {
     pthread_mutex_lock(&w->lock);
     struct entry *e = open_entry(w, fd);

@@ -24,6 +24,8 @@ void watch_more(struct watch *w, int fd, double ms);
 void watch_handling(struct watch *w, int fd, void *user);
 /* The answer for `user` is whole: the client has the time, and `extra_ms`, to read what is left. */
 void watch_answered(struct watch *w, int fd, const void *user, double extra_ms);
+/* `user` gave its client up, which may be one that reads nothing: its socket is shut down now. */
+void watch_shut(struct watch *w, int fd, const void *user);
 /* It is a WebSocket: nothing but the server's end is said to `user`. */
 void watch_upgraded(struct watch *w, int fd);
 /* It is closed. */

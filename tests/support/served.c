@@ -1,11 +1,16 @@
 #include "tests/support/served.h"
 
 #include "cli/demo_model.h"
+#include "tests/support/fake_backend.h"
 
 #include <string.h>
 
 static enum reel_status open_source(void *user, struct reel_model **model, struct reel_error *err) {
     const struct served_source *source = user;
+    if (source->fake) {
+        *model = fake_model_open(source->fake, err);
+        return *model ? REEL_OK : err->status;
+    }
     const struct reel_model_options options = { .size = sizeof options,
                                                 .device = "cpu",
                                                 .n_threads = 1,
@@ -17,8 +22,11 @@ static enum reel_status open_source(void *user, struct reel_model **model, struc
 }
 
 static void close_source(void *user, struct reel_model *model) {
-    (void)user;
-    reel_model_close(model);
+    const struct served_source *source = user;
+    if (source->fake)
+        fake_model_close(model);
+    else
+        reel_model_close(model);
 }
 
 bool served_open(struct served *s) {

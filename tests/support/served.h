@@ -7,10 +7,13 @@
 
 #define SERVED_MOST 4
 
+struct fake_settings;
+
 struct served_source {
     const char *name;
-    const char *folder;        /* NULL: the demo model of this program */
-    const char *chat_template; /* or NULL */
+    const char *folder;         /* NULL: the demo model of this program */
+    const char *chat_template;  /* or NULL */
+    struct fake_settings *fake; /* or NULL; a model of fake_backend.h instead */
 };
 
 struct served {
