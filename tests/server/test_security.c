@@ -8,8 +8,10 @@
 #include "tests/support/served.h"
 
 #include <poll.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,6 +19,7 @@
 #include <strings.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -124,6 +127,7 @@ static void check_route(const struct served *s, const struct route *r, const cha
     }
 }
 
+/* vLLM's key guards some prefixes of paths alone. */
 static void every_route_but_health_wants_a_key(void **state) {
     (void)state;
     struct served s = { .options = { .keys = keys, .n_keys = 2, .context = 128 } };
@@ -183,6 +187,7 @@ static void keys_are_compared_whole(void **state) {
 
 /* ---- addresses, hosts, origins ---- */
 
+/* Ollama is found open on the Internet by the thousands. */
 static void an_address_that_others_reach_wants_a_key(void **state) {
     (void)state;
     static const char *const open_hosts[] = { "0.0.0.0", "::" };
@@ -492,6 +497,79 @@ static void cve_2026_43632_token_routes_wait_for_the_model(void **state) {
     server_close(s.server, NULL);
 }
 
+struct asker {
+    int port;
+    atomic_bool *over;
+    atomic_int *n_answered;
+};
+
+static void *ask_for_tokens(void *user) {
+    static const char *const asked[][2] = {
+        { "/v1/tokenize", "{\"content\":\"Once upon a time there was\",\"with_pieces\":true}" },
+        { "/v1/detokenize", "{\"tokens\":[70,71,72,73,74]}" },
+        { "/v1/apply-template", "{" MESSAGES "}" },
+        { "/v1/messages/count_tokens", "{" MESSAGES "}" },
+        { "/tokenizer_info", NULL },
+    };
+    struct asker *a = user;
+    for (int i = 0; !atomic_load(a->over); i = (i + 1) % 5) {
+        struct http_answer answer;
+        http_ask(&answer, a->port,
+                 &(struct http_request){ .path = asked[i][0], .body = asked[i][1] });
+        if (answer.code == 200) atomic_fetch_add(a->n_answered, 1);
+        http_answer_release(&answer);
+    }
+    return NULL;
+}
+
+/* llama.cpp's routes went to the model while it was being closed. */
+static void cve_2026_43632_token_routes_race_the_servers_end(void **state) {
+    enum { N = 4 };
+    (void)state;
+    for (int round = 0; round < 5; round++) {
+        struct served s = { .options = { .context = 128 } };
+        atomic_bool over = false;
+        struct asker askers[N];
+        pthread_t threads[N];
+        atomic_int n_answered = 0;
+        open_server(&s);
+        for (int i = 0; i < N; i++) {
+            askers[i] = (struct asker){ s.port, &over, &n_answered };
+            assert_int_equal(pthread_create(&threads[i], NULL, ask_for_tokens, &askers[i]), 0);
+        }
+        for (int ms = 0; ms < 5000 && atomic_load(&n_answered) < 10 + 7 * round; ms++)
+            nanosleep(&(struct timespec){ 0, 1000000 }, NULL);
+        assert_true(atomic_load(&n_answered) >= 10 + 7 * round);
+        served_close(&s);
+        atomic_store(&over, true);
+        for (int i = 0; i < N; i++)
+            pthread_join(threads[i], NULL);
+    }
+}
+
+/* llama.cpp's server of tensors asks nobody who he is, and does as its messages say
+ * (CVE-2024-42478, CVE-2024-42479, CVE-2026-34159, CVE-2026-118375). There is none here: no route,
+ * and no answer but HTTP's to a message. */
+static void cve_2024_42478_there_is_no_rpc_of_tensors(void **state) {
+    const struct served *s = *state;
+    static const char *const paths[] = { "/rpc", "/v1/rpc", "/tensor", "/v1/tensors", "/slots" };
+    for (int i = 0; route_at(i); i++)
+        assert_true(!strstr(route_at(i)->path, "rpc") && !strstr(route_at(i)->path, "tensor"));
+    for (size_t i = 0; i < sizeof paths / sizeof *paths; i++)
+        assert_int_equal(ask(s, "POST", paths[i], "", "{}"), 404);
+    for (int command = 0; command < 20; command++) {
+        char message[64] = { (char)command, 24 }; /* a command, a length, an address and a size */
+        struct buffer back = { 0 };
+        memset(message + 9, 0x41, 24);
+        memcpy(message + 33, "\r\n\r\n", 4);
+        const int code = raw(s, message, 37, &back);
+        if (code / 100 == 2 || (back.size && memcmp(back.bytes, "HTTP/1.", 7) != 0))
+            fail_msg("command %d: %d", command, code);
+        buffer_release(&back);
+    }
+    works(s);
+}
+
 static void repeat(struct buffer *out, const char *text, int n) {
     for (int i = 0; i < n; i++)
         assert_int_equal(buffer_text(out, text, NULL), REEL_OK);
@@ -698,6 +776,8 @@ int main(void) {
         cmocka_unit_test(cve_2026_21869_negative_and_odd_numbers_are_refused_by_name),
         cmocka_unit_test(cve_2026_34756_a_million_answers_are_refused),
         cmocka_unit_test(cve_2026_43632_token_routes_wait_for_the_model),
+        cmocka_unit_test(cve_2026_43632_token_routes_race_the_servers_end),
+        cmocka_unit_test(cve_2024_42478_there_is_no_rpc_of_tensors),
         cmocka_unit_test(deep_and_odd_json_is_refused),
         cmocka_unit_test(lists_of_millions_are_refused_before_they_are_read),
         cmocka_unit_test(cve_2023_27371_boundaries_of_forms_are_read_with_care),

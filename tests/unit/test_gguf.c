@@ -236,7 +236,7 @@ static void shapes_are_turned_to_outermost_first(void **state) {
 
 /* ---- bad files ------------------------------------------------------------------------------- */
 
-/* Other readers took memory for as many as a header says. */
+/* Other readers took memory for as many as a header says (CVE-2024-21802, CVE-2024-23605). */
 static void cve_2024_21802_bad_headers_are_refused(void **state) {
     (void)state;
     static const struct {
@@ -255,6 +255,11 @@ static void cve_2024_21802_bad_headers_are_refused(void **state) {
         { "GGUF", 0x02000000, 0, 0, REEL_E_UNSUPPORTED, "big-endian" },
         { "GGUF", 3, TENSOR_MAX_COUNT + 1, 0, REEL_E_LIMIT, "tensors" },
         { "GGUF", 3, UINT64_MAX, 0, REEL_E_LIMIT, "tensors" },
+        { "GGUF", 3, UINT32_MAX, 0, REEL_E_LIMIT, "tensors" },
+        { "GGUF", 3, UINT64_C(1) << 31, 0, REEL_E_LIMIT, "tensors" },
+        { "GGUF", 3, UINT64_C(1) << 63, 0, REEL_E_LIMIT, "tensors" },
+        { "GGUF", 3, 0, UINT32_MAX, REEL_E_LIMIT, "keys" },
+        { "GGUF", 3, 0, UINT64_C(1) << 63, REEL_E_LIMIT, "keys" },
         { "GGUF", 3, 0, 65537, REEL_E_LIMIT, "keys" },
         { "GGUF", 3, 0, UINT64_MAX, REEL_E_LIMIT, "keys" },
         { "GGUF", 3, 1, 0, REEL_E_FORMAT, "tensor" },
@@ -274,6 +279,8 @@ static void cve_2024_21802_bad_headers_are_refused(void **state) {
 #define RAW(text)   text, sizeof text - 1
 #define HUGE_LENGTH "\xff\xff\xff\xff\xff\xff\xff\xff"
 
+/* Among them what reports to llama.cpp of 2026 named: an alignment without an upper bound, lists
+ * whose elements' type was not looked at. */
 static void bad_values_are_refused_by_key(void **state) {
     (void)state;
     static const struct {
@@ -352,12 +359,12 @@ static const char long_name[] =
     "nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn";
 
 /* Other readers let sizes wrap in a sum or a product (CVE-2025-53630, CVE-2026-27940,
- * CVE-2026-33298), or read behind the end of a file that was shorter than a tensor (CVE-2026-7482).
- */
+ * CVE-2026-33298), believed a number of dimensions (reports to llama.cpp of 2026), or read behind
+ * the end of a file that was shorter than a tensor (CVE-2026-7482). */
 static void cve_2025_53630_bad_tensors_are_refused_by_name(void **state) {
     (void)state;
     enum { F32 = 0, Q4_0 = 2, Q8_0 = 8, Q4_K = 12, I64 = 27 };
-    const uint64_t big = UINT64_C(1) << 62, most = UINT64_MAX;
+    const uint64_t big = UINT64_C(1) << 62, most = UINT64_MAX, word = UINT32_MAX;
     const struct {
         const char *name;
         int rank;
@@ -371,6 +378,8 @@ static void cve_2025_53630_bad_tensors_are_refused_by_name(void **state) {
         { "", 1, { 8 }, F32, 0, 32, REEL_E_LIMIT, "name of 0 bytes" },
         { long_name, 1, { 8 }, F32, 0, 32, REEL_E_LIMIT, "nnnn" },
         { "t", 5, { 1, 1, 1, 1, 8 }, F32, 0, 32, REEL_E_LIMIT, "\"t\" has 5 dimensions" },
+        { "t", -1, { 0 }, F32, 0, 32, REEL_E_LIMIT, "\"t\" has 4294967295 dimensions" },
+        { "t", INT32_MIN, { 0 }, F32, 0, 32, REEL_E_LIMIT, "\"t\" has 2147483648 dimensions" },
         /* types */
         { "t", 1, { 8 }, 4, 0, 32, REEL_E_UNSUPPORTED, "\"t\" has the unknown type 4" },
         { "t", 1, { 8 }, 5, 0, 32, REEL_E_UNSUPPORTED, "\"t\" has the unknown type 5" },
@@ -401,11 +410,21 @@ static void cve_2025_53630_bad_tensors_are_refused_by_name(void **state) {
         { "t", 2, { 8, most }, F32, 0, 64, REEL_E_FORMAT, "overflows" },
         { "t", 2, { 0, most }, F32, 0, 64, REEL_E_FORMAT, "overflows" },
         { "t", 3, { 2, most, 0 }, F32, 0, 64, REEL_E_FORMAT, "overflows" },
+        { "t", 1, { word }, F32, 0, 64, REEL_E_FORMAT, "\"t\" needs 17179869180 bytes" },
+        { "t", 2, { 1, word }, F32, 0, 64, REEL_E_FORMAT, "\"t\" needs 17179869180 bytes" },
+        { "t", 2, { word, word }, F32, 0, 64, REEL_E_FORMAT, "overflows" },
+        { "t", 4, { word, word, word, word }, F32, 0, 64, REEL_E_FORMAT, "overflows" },
+        { "t", 2, { word + 1, word + 1 }, F32, 0, 64, REEL_E_FORMAT, "overflows" },
+        { "t", 1, { word }, Q8_0, 0, 64, REEL_E_FORMAT, "\"t\" has rows of 4294967295" },
+        { "t", 1, { UINT64_C(1) << 31 }, F32, 0, 64, REEL_E_FORMAT, "\"t\" needs 8589934592" },
+        { "t", 1, { UINT64_C(1) << 63 }, F32, 0, 64, REEL_E_FORMAT, "overflows" },
         { "t", 1, { big / 4 }, I64, 0, 64, REEL_E_FORMAT, "overflows" },
         { "t", 1, { big / 4 }, F32, 0, 64, REEL_E_FORMAT, "\"t\" needs" },
         /* places */
         { "t", 1, { 8 }, F32, 32, 64, REEL_E_FORMAT, "\"t\" has offset 32, expected 0" },
         { "t", 1, { 8 }, F32, 1, 64, REEL_E_FORMAT, "\"t\" has offset 1" },
+        { "t", 1, { 8 }, F32, word, 64, REEL_E_FORMAT, "\"t\" has offset 4294967295" },
+        { "t", 1, { 8 }, F32, UINT64_C(1) << 63, 64, REEL_E_FORMAT, "\"t\" has offset" },
         { "t", 1, { 8 }, F32, most, 64, REEL_E_FORMAT, "\"t\" has offset" },
         { "t", 1, { 8 }, F32, most - 31, 64, REEL_E_FORMAT, "\"t\" has offset" },
         { "t", 1, { 8 }, F32, 0, 31, REEL_E_FORMAT, "\"t\" needs 32 bytes" },

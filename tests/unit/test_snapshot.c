@@ -92,7 +92,8 @@ static void a_damaged_snapshot_is_refused_and_leaves_an_empty_session(void **sta
     fixture_stop(&f);
 }
 
-/* With the check sum made right again, every number still has to make sense. */
+/* With the check sum made right again, every number still has to make sense: llama.cpp multiplied
+ * those of a saved cache without looking (CVE-2026-43629). */
 static void a_forged_snapshot_is_refused(void **state) {
     (void)state;
     enum { VOCAB_AT = 112, LENGTH = 132, EVALUATED = 136, LOGITS = 140, STATE = 144, IDS = 160 };
