@@ -155,13 +155,15 @@ struct served {
 };
 
 struct serve {
-    const struct cli_args *args;
+    const struct cli_args *args;  /* with what --config says */
+    const struct cli_args *typed; /* without */
     struct served served[MOST_MODELS];
     struct server_model models[MOST_MODELS];
     int n;
     struct buffer key_file;
     const char *keys[MOST_KEYS];
     int n_keys;
+    bool asks_for_keys; /* from the start */
     const char *origins[MOST_NAMES];
     struct buffer tls_cert, tls_key;
     bool quiet;
@@ -271,12 +273,13 @@ static enum reel_status read_key_file(struct serve *serve, const char *path,
     return status;
 }
 
-static enum reel_status read_keys(struct serve *serve, struct reel_error *err) {
-    const char *path = cli_text(serve->args, "api-key-file", NULL), *key = NULL;
+static enum reel_status read_keys(struct serve *serve, const struct cli_args *args,
+                                  struct reel_error *err) {
+    const char *path = cli_text(args, "api-key-file", NULL), *key = NULL;
     enum reel_status status = REEL_OK;
     serve->n_keys = 0;
     if (path) status = read_key_file(serve, path, err);
-    for (int i = 0; status == REEL_OK && (key = cli_repeated(serve->args, "api-key", i)); i++)
+    for (int i = 0; status == REEL_OK && (key = cli_repeated(args, "api-key", i)); i++)
         status =
             key[0] ? add_key(serve, key, err) : err_set(err, REEL_E_ARGUMENT, "--api-key is empty");
     return status;
@@ -348,12 +351,27 @@ static enum reel_status open_server(struct serve *serve, struct reel_error *err)
     return server_open(&serve->server, &o, err);
 }
 
+/* A file that was emptied by mistake must not let everybody in. */
+static enum reel_status set_keys(struct serve *serve, struct reel_error *err) {
+    if (serve->n_keys == 0 && serve->asks_for_keys)
+        return err_set(err, REEL_E_ARGUMENT, "there is no key any more");
+    return server_set_keys(serve->server, serve->keys, serve->n_keys, err);
+}
+
+/* Those of --api-key-file, and the lines of --config that say keys or that file. */
 static void read_keys_again(struct serve *serve) {
+    const char *config = cli_text(serve->typed, "config", NULL);
+    struct config_file file = { 0 };
     struct reel_error err = { 0 };
-    enum reel_status status = read_keys(serve, &err);
+    enum reel_status status = REEL_OK;
+    if (config) status = config_file_read(&file, serve->typed, config, &err);
+    if (status == REEL_OK) status = read_keys(serve, config ? &file.args : serve->args, &err);
+    if (status == REEL_OK) status = set_keys(serve, &err);
     if (status == REEL_OK)
-        status = server_set_keys(serve->server, serve->keys, serve->n_keys, &err);
-    fprintf(stderr, "reel: %s\n", status == REEL_OK ? "the keys were read again" : err.text);
+        fprintf(stderr, "reel: the keys were read again\n");
+    else
+        fprintf(stderr, "reel: %s; the keys stay as they were\n", err.text);
+    if (config) config_file_release(&file);
 }
 
 static bool is_end(int signal) { return signal == SIGTERM || signal == SIGINT; }
@@ -426,13 +444,15 @@ static void serve_release(struct serve *serve) {
     buffer_release(&serve->tls_key);
 }
 
-static enum reel_status serve_with(const struct cli_args *args, struct reel_error *err) {
-    struct serve serve = { .args = args };
+static enum reel_status serve_with(const struct cli_args *args, const struct cli_args *typed,
+                                   struct reel_error *err) {
+    struct serve serve = { .args = args, .typed = typed };
     if (args->n_arguments == 0)
         return err_set(err, REEL_E_ARGUMENT, "something is missing; usage: reel %s %s",
                        cmd_serve.name, cmd_serve.arguments);
     enum reel_status status = read_models(&serve, err);
-    if (status == REEL_OK) status = read_keys(&serve, err);
+    if (status == REEL_OK) status = read_keys(&serve, args, err);
+    serve.asks_for_keys = serve.n_keys > 0;
     if (status == REEL_OK) status = read_tls(&serve, err);
     if (status == REEL_OK) status = serve_all(&serve, err);
     serve_release(&serve);
@@ -442,10 +462,10 @@ static enum reel_status serve_with(const struct cli_args *args, struct reel_erro
 static enum reel_status run(const struct cli_args *args, struct reel_error *err) {
     const char *path = cli_text(args, "config", NULL);
     struct config_file file;
-    if (!path) return serve_with(args, err);
+    if (!path) return serve_with(args, args, err);
     enum reel_status status = config_file_read(&file, args, path, err);
     if (status != REEL_OK) return status;
-    status = serve_with(&file.args, err);
+    status = serve_with(&file.args, args, err);
     config_file_release(&file);
     return status;
 }
@@ -473,7 +493,7 @@ const struct cli_command cmd_serve = {
         "conversation evaluates what is new alone. A session holds --ctx positions; without it "
         "16384, or what the model was made for where that is less.\n\n"
         "SIGTERM and Ctrl-C let running requests end, for up to 60 seconds; a second one ends at "
-        "once. SIGHUP reads the keys again.",
+        "once. SIGHUP reads the keys again, those of --api-key-file and of --config.",
     .groups = { &group, &access_group, &limit_group, &cli_context_group, &cli_model_group },
     .run = run,
 };

@@ -8,17 +8,28 @@
 #include <inttypes.h>
 #include <string.h>
 
+static int count_ready(struct server *server, int *n) {
+    const struct served_model *models = server_models(server, n);
+    int ready = 0;
+    for (int i = 0; i < *n; i++)
+        ready += atomic_load(&models[i].state) == SERVED_READY;
+    return ready;
+}
+
+/* As llama.cpp's server: 503 until all is loaded, then 200. Anybody may ask: it says no more. */
 void handle_health(struct exchange *x) {
     static const char body[] = "{\"status\":\"ok\"}";
-    exchange_reply(x, 200, "application/json", body, sizeof body - 1);
+    int n = 0;
+    if (count_ready(exchange_server(x), &n) == n)
+        exchange_reply(x, 200, "application/json", body, sizeof body - 1);
+    else
+        api_error(x, 503, NULL, "loading", "the server is loading");
 }
 
 void handle_ready(struct exchange *x) {
     struct server *server = exchange_server(x);
-    int n = 0, ready = 0;
-    struct served_model *models = server_models(server, &n);
-    for (int i = 0; i < n; i++)
-        ready += atomic_load(&models[i].state) == SERVED_READY;
+    int n = 0;
+    const int ready = count_ready(server, &n);
     if (ready == n && !atomic_load(&server->draining)) {
         static const char body[] = "{\"status\":\"ready\"}";
         exchange_reply(x, 200, "application/json", body, sizeof body - 1);

@@ -223,6 +223,45 @@ static void sighup_reads_the_keys_again(void **state) {
     stop(&p);
 }
 
+static void sighup_reads_the_keys_of_a_config_again(void **state) {
+    (void)state;
+    struct program p;
+    write_file("more-keys", "from-a-file\n");
+    write_file("serve.conf", "model = demo\nlog = none\napi-key = first\n");
+    start_server(&p, "--config FOLDER/serve.conf --port 0");
+    assert_int_equal(ask(p.port, "/v1/models", "X-Api-Key: first\r\n"), 200);
+    char text[300], path[200];
+    snprintf(text, sizeof text,
+             "model = demo\nlog = none\napi-key = second\napi-key = third\napi-key-file = %s\n",
+             in_folder("more-keys", path));
+    write_file("serve.conf", text);
+    kill(p.pid, SIGHUP);
+    assert_true(says(&p, "the keys were read again"));
+    assert_int_equal(ask(p.port, "/v1/models", "X-Api-Key: first\r\n"), 401);
+    assert_int_equal(ask(p.port, "/v1/models", "X-Api-Key: second\r\n"), 200);
+    assert_int_equal(ask(p.port, "/v1/models", "X-Api-Key: third\r\n"), 200);
+    assert_int_equal(ask(p.port, "/v1/models", "X-Api-Key: from-a-file\r\n"), 200);
+    static const char *const mistakes[][2] = {
+        { "model = demo\nno-such-option = 1\n", "serve.conf, line 2" },
+        { "model = demo\nlog = none\n", "there is no key any more; the keys stay as they were" },
+    };
+    for (int i = 0; i < 2; i++) {
+        write_file("serve.conf", mistakes[i][0]);
+        kill(p.pid, SIGHUP);
+        if (!says(&p, mistakes[i][1])) fail_msg("%s", p.said.bytes);
+        assert_int_equal(ask(p.port, "/v1/models", NULL), 401);
+        assert_int_equal(ask(p.port, "/v1/models", "X-Api-Key: second\r\n"), 200);
+    }
+    stop(&p);
+    write_file("serve.conf", "api-key = in-the-file\n");
+    start_server(&p, "demo --config FOLDER/serve.conf --port 0 --log none --api-key typed");
+    kill(p.pid, SIGHUP); /* what is typed wins, also then */
+    assert_true(says(&p, "the keys were read again"));
+    assert_int_equal(ask(p.port, "/v1/models", "X-Api-Key: in-the-file\r\n"), 401);
+    assert_int_equal(ask(p.port, "/v1/models", "X-Api-Key: typed\r\n"), 200);
+    stop(&p);
+}
+
 /* ---- what cannot be ---- */
 
 static void mistakes_are_named(void **state) {
@@ -398,6 +437,7 @@ int main(void) {
         cmocka_unit_test(a_first_signal_lets_running_requests_end),
         cmocka_unit_test(a_second_signal_does_not_wait),
         cmocka_unit_test(sighup_reads_the_keys_again),
+        cmocka_unit_test(sighup_reads_the_keys_of_a_config_again),
         cmocka_unit_test(mistakes_are_named),
         cmocka_unit_test(a_file_has_the_options),
         cmocka_unit_test(mistakes_in_a_file_name_its_line),

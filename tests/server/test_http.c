@@ -385,7 +385,9 @@ static void while_models_load_it_answers_503(void **state) {
     struct reel_error err = { 0 };
     assert_int_equal(server_open(&s.server, &options, &err), REEL_OK);
     s.port = server_port(s.server);
-    assert_int_equal(ask(&s, "/health", NULL), 200);
+    expect(&s, "GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
+           "the server is loading", true);
+    assert_int_equal(ask(&s, "/health", NULL), 503);
     assert_int_equal(ask(&s, "/ready", NULL), 503);
     assert_int_equal(ask(&s, "/v1/models", NULL), 200);
     expect(&s,
