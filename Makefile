@@ -273,9 +273,9 @@ $(B)/libsupport.a: $(SUPPORT_OBJ)
 	@rm -f $@
 	$(call say,AR)
 	$(Q)$(AR) rcs $@ $^
-# The commands' parts without main(), for tests of them. Under the thread sanitizer none are about the server or about
-# what only a command of its own has.
-APART := %/main.o $(if $(filter thread,$(config)),$(B)/src/server/% %/page_files.o $(B)/src/cli/cmd_%)
+# The commands' parts without main(), for tests of them. Under the thread sanitizer none are about what only a command of
+# its own has.
+APART := %/main.o $(if $(filter thread,$(config)),$(B)/src/cli/cmd_%)
 $(B)/libcli.a: $(filter-out $(APART),$(CLI_OBJ))
 	@rm -f $@
 	$(call say,AR)

@@ -71,7 +71,7 @@ tidy() { make -k -j"$jobs" tidy; }
 sanitize() {
     # Nor what is long and whose code others go through: test_cuda_profile, test_hybrid, test_cpu_backend,
     # test_encoder, test_transcribe.
-    sources=$( (find tests/unit tests/golden tests/failure tests/cli -name 'test_*.c' | sort
+    sources=$( (find tests/unit tests/golden tests/failure tests/cli tests/server -name 'test_*.c' | sort
         grep -l 'support/sim_model.h' tests/sim/test_cuda_*.c) |
         grep -v '/test_\(cuda_prefill_profile\|trained_hybrid\|trained_speech\|stream_speech\|reference\|cpu_paths\)\.c')
     # shellcheck disable=SC2086 # a list of words
@@ -86,8 +86,9 @@ thread() {
     # program, which is not built with it.
     sources=$(grep -lE 'pthread|n_threads|thread_pool|_cancel' tests/unit/test_*.c tests/cli/test_*.c |
         xargs grep -LE 'sim_gpu|fake_cuda|cuda_dir|support/shell.h')
-    # The real backend on two threads, every path; a thread that does not start.
-    sources="$sources tests/golden/test_cpu_paths.c tests/failure/test_whole_path.c"
+    # The real backend on two threads, every path; a thread that does not start; the server's threads.
+    sources="$sources tests/golden/test_cpu_paths.c tests/failure/test_whole_path.c tests/server/test_http.c
+        tests/server/test_realtime.c tests/server/test_rude_clients.c tests/server/test_speech.c tests/server/test_apart.c"
     # shellcheck disable=SC2086 # a list of words
     programs=$(printf '%s\n' $sources | sed 's|^\(.*\)\.c$|build/thread/\1|')
     # shellcheck disable=SC2086 # a list of words

@@ -137,9 +137,42 @@ static void wait_for_line(const struct served *s, int n_waiting) {
 
 /* ---- who leaves ---- */
 
+/* Events that have come already. */
+static int drop_events(int fd) {
+    char bytes[4096];
+    int n = 0;
+    for (ssize_t got; (got = recv(fd, bytes, sizeof bytes - 1, MSG_DONTWAIT)) > 0;) {
+        bytes[got] = '\0';
+        n += count(bytes, "data: ");
+    }
+    return n;
+}
+
+/* Leaves a stream in the middle; how many tokens were made that it did not read. A machine that
+ * stops this thread at the wrong moment makes the round worth nothing: -1. */
+static int made_after_leaving(const struct served *s, struct fake_settings *set, struct journal *j,
+                              int round, double pace_ms) {
+    char id[20];
+    snprintf(id, sizeof id, "left-%d", round);
+    int fd = send_named(s, id, "{\"prompt\":[1,2],\"max_tokens\":1000," GO_ON "}");
+    int n_read = read_events(fd, 3);
+    const double start = clock_ms();
+    n_read += drop_events(fd);
+    const int before = atomic_load(&set->n_positions);
+    close(fd);
+    const bool stopped = clock_ms() - start > pace_ms / 4;
+    /* stands in line behind the one that was left */
+    assert_int_equal(code_of(s, "{\"prompt\":[3,4],\"max_tokens\":1}"), 200);
+    const int after = atomic_load(&set->n_positions), at = line_of(j, id, 2000);
+    assert_true(at >= 0);
+    /* two of the next prompt, its token and the one that it runs ahead */
+    if (!stopped && after - before > 1 + 2 + 2) fail_msg("%d positions more", after - before);
+    return stopped ? -1 : j->lines[at].n_generated - n_read;
+}
+
 /* What is made after the client has left is at most the token that was being made. */
 static void a_place_is_free_within_one_token(void **state) {
-    enum { PACE_MS = 30 };
+    enum { PACE_MS = 50 };
     (void)state;
     for (int way = 0; way < 3; way++) { /* eval by eval, in passes, by a decode that runs ahead */
         struct fake_settings set = { .eval_ms = PACE_MS,
@@ -147,25 +180,14 @@ static void a_place_is_free_within_one_token(void **state) {
                                      .decodes = way == 2 };
         struct served s = { .options = { .sessions = 1 } };
         struct journal j;
+        int n_good = 0;
         open_fake(&s, &set, &j);
-        for (int i = 0; i < 3; i++) {
-            char id[20];
-            snprintf(id, sizeof id, "left-%d", i);
-            int fd = send_named(&s, id, "{\"prompt\":[1,2],\"max_tokens\":1000," GO_ON "}");
-            const int n_read = read_events(fd, 3);
-            const int before = atomic_load(&set.n_positions);
-            close(fd);
-            /* stands in line behind the one that was left */
-            assert_int_equal(code_of(&s, "{\"prompt\":[3,4],\"max_tokens\":1}"), 200);
-            const int after = atomic_load(&set.n_positions);
-            const int at = line_of(&j, id, 2000);
-            assert_true(at >= 0);
-            if (j.lines[at].n_generated > n_read + 1)
-                fail_msg("%d tokens were made for %d that were read", j.lines[at].n_generated,
-                         n_read);
-            /* two of the next prompt, its token and the one that it runs ahead */
-            if (after - before > 1 + 2 + 2) fail_msg("%d positions more", after - before);
+        for (int round = 0; round < 20 && n_good < 2; round++) {
+            const int n = made_after_leaving(&s, &set, &j, round, PACE_MS);
+            if (n > 1) fail_msg("%d tokens were made for nobody", n);
+            n_good += n >= 0;
         }
+        assert_int_equal(n_good, 2);
         close_fake(&s, &j);
     }
 }
@@ -293,7 +315,7 @@ static void who_finds_the_line_full_is_told_to_come_back(void **state) {
     assert_non_null(http_header(&answer, "Retry-After", value));
     if (!strstr(answer.body.bytes, "2 requests wait for fake already (--queue)"))
         fail_msg("%s", answer.body.bytes);
-    if (!SANITIZED && ms > 200) fail_msg("it waited for %.0f ms", ms);
+    if (!SANITIZED && ms > 500) fail_msg("it waited for %.0f ms", ms);
     http_answer_release(&answer);
     close(fds[1]); /* there is room again */
     wait_for_line(&s, 1);
