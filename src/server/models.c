@@ -7,13 +7,15 @@
 #include "server/api_error.h"
 #include "server/prefixes.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
 
 #define DEFAULT_CONTEXT 16384
-#define SHARED_LEAST    64 /* ids of a common prefix that are worth copying a session for */
+#define LOOK_MS         200 /* how often who waits looks after its client */
+#define SHARED_LEAST    64  /* ids of a common prefix that are worth copying a session for */
 
 struct slot {
     struct reel_session *session; /* NULL: not opened yet */
@@ -50,6 +52,8 @@ struct waiter {
     struct waiter *next;
     pthread_cond_t free;
     bool gone;
+    bool (*look)(void *user); /* or NULL */
+    void *look_user;
 };
 
 struct session_pool {
@@ -317,6 +321,24 @@ static void leave_line(struct session_pool *p, const struct waiter *own) {
     p->n_waiting--;
 }
 
+/* The lock is held on both sides. */
+static void wait_a_while(struct session_pool *p, struct waiter *own) {
+    struct timespec until;
+    if (!own->look) {
+        pthread_cond_wait(&own->free, &p->lock);
+        return;
+    }
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_nsec += LOOK_MS * 1000000L;
+    until.tv_sec += until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    if (pthread_cond_timedwait(&own->free, &p->lock, &until) != ETIMEDOUT) return;
+    pthread_mutex_unlock(&p->lock);
+    const bool stays = own->look(own->look_user);
+    pthread_mutex_lock(&p->lock);
+    if (!stays) own->gone = true;
+}
+
 /* The lock is held on both sides; it is given up while waiting. */
 static enum reel_status stand_in_line(struct session_pool *p, struct waiter *own,
                                       struct reel_error *err) {
@@ -329,7 +351,7 @@ static enum reel_status stand_in_line(struct session_pool *p, struct waiter *own
     p->last = &own->next;
     p->n_waiting++;
     while (!p->over && !own->gone && !(p->first == own && some_free(p)))
-        pthread_cond_wait(&own->free, &p->lock);
+        wait_a_while(p, own);
     leave_line(p, own);
     if (!p->over && !own->gone) return REEL_OK;
     wake_next(p);
@@ -447,16 +469,23 @@ static enum reel_status take(struct session_lease *lease, struct session_pool *p
     return status;
 }
 
-enum reel_status session_lease_take(struct session_lease *lease, struct served_model *m,
-                                    struct exchange *x, const int32_t *ids, size_t n_ids,
-                                    struct reel_error *err) {
+static void init_on_monotonic_clock(pthread_cond_t *condition) {
+    pthread_condattr_t attributes;
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(condition, &attributes);
+    pthread_condattr_destroy(&attributes);
+}
+
+static enum reel_status take_in_turn(struct session_lease *lease, struct served_model *m,
+                                     struct exchange *x, struct waiter own, const int32_t *ids,
+                                     size_t n_ids, struct reel_error *err) {
     struct session_pool *p = m->pool;
-    struct waiter own = { 0 };
     struct line_place place = { p, &own };
     const double start = clock_ms();
     enum reel_status status = REEL_OK;
     *lease = (struct session_lease){ .index = -1 };
-    pthread_cond_init(&own.free, NULL);
+    init_on_monotonic_clock(&own.free);
     exchange_on_gone(x, waiter_left, &place);
     for (;;) { /* a session that there is no memory for is not tried again */
         status = take(lease, p, &own, ids, n_ids, err);
@@ -470,6 +499,19 @@ enum reel_status session_lease_take(struct session_lease *lease, struct served_m
     p->slots[lease->index].client = x;
     exchange_on_gone(x, session_left, lease->session);
     return REEL_OK;
+}
+
+enum reel_status session_lease_take(struct session_lease *lease, struct served_model *m,
+                                    struct exchange *x, const int32_t *ids, size_t n_ids,
+                                    struct reel_error *err) {
+    return take_in_turn(lease, m, x, (struct waiter){ 0 }, ids, n_ids, err);
+}
+
+enum reel_status session_lease_take_looking(struct session_lease *lease, struct served_model *m,
+                                            struct exchange *x, bool (*look)(void *user),
+                                            void *user, struct reel_error *err) {
+    return take_in_turn(lease, m, x, (struct waiter){ .look = look, .look_user = user }, NULL, 0,
+                        err);
 }
 
 void session_lease_give(struct session_lease *lease, struct served_model *m, struct exchange *x) {

@@ -52,6 +52,11 @@ struct session_lease {
 enum reel_status session_lease_take(struct session_lease *lease, struct served_model *m,
                                     struct exchange *x, const int32_t *ids, size_t n_ids,
                                     struct reel_error *err);
+/* The same of a model that hears, for who has a client to look after: `look` is called a few times
+ * a second while it waits, on this thread; false: it waits no more. */
+enum reel_status session_lease_take_looking(struct session_lease *lease, struct served_model *m,
+                                            struct exchange *x, bool (*look)(void *user),
+                                            void *user, struct reel_error *err);
 void session_lease_give(struct session_lease *lease, struct served_model *m, struct exchange *x);
 
 /* The server ends: who works without a session of the pool stops when this says so. */

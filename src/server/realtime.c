@@ -74,9 +74,13 @@ static enum reel_status find(void *user, const char **name, const struct reel_mo
     return REEL_OK;
 }
 
+/* A client that waits for its turn has its pings answered. */
+static bool look_after(void *user) { return !is_gone(user); }
+
 static enum reel_status take(void *user, struct reel_error *err) {
     struct call *c = user;
-    enum reel_status status = session_lease_take(&c->lease, c->model, c->x, NULL, 0, err);
+    enum reel_status status =
+        session_lease_take_looking(&c->lease, c->model, c->x, look_after, c, err);
     if (status == REEL_OK) c->leased = c->model;
     return status;
 }

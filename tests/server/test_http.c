@@ -293,7 +293,8 @@ static void what_comes_too_slowly_is_shut(void **state) {
 
 /* ---- who leaves ---- */
 
-/* With one session the next request waits until the one that was left is given back. */
+/* With one session the next request waits until the one that was left is given back; how soon that
+ * is test_rude_clients says. */
 static void a_client_that_leaves_gives_its_session_back(void **state) {
     (void)state;
     struct served s = { .options = { .sessions = 1 } };
@@ -309,9 +310,7 @@ static void a_client_that_leaves_gives_its_session_back(void **state) {
         wait_ms(5);
         close(i % 2 ? running : waiting);
         close(i % 2 ? waiting : running);
-        const double start = clock_ms();
         assert_int_equal(chat(&s), 200);
-        assert_true(clock_ms() - start < 1500);
     }
     served_close(&s);
 }

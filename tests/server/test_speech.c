@@ -10,12 +10,14 @@
 #include "tests/support/ws_client.h"
 
 #include <dlfcn.h>
+#include <poll.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -535,6 +537,33 @@ static void a_quiet_session_gives_its_transcriber_to_who_waits(void **state) {
     }
 }
 
+/* Clients take it for dead when no pong comes for some twenty seconds. */
+static void who_waits_has_its_pings_answered(void **state) {
+    static const char ping[] = "\x89\x80....";
+    char back[64];
+    int fds[3];
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        fds[i] = open_session(NULL);
+        append_clip(fds[i], &spoken.clips[i]);
+        if (i < 2) wait_ms(200); /* it has a transcriber */
+    }
+    wait_ms(300);
+    for (int i = 0; i < 2; i++) {
+        struct pollfd p = { .fd = fds[2], .events = POLLIN };
+        assert_true(http_send(fds[2], ping, 6));
+        assert_int_equal(poll(&p, 1, 3000), 1);
+        assert_int_equal(recv(fds[2], back, sizeof back, 0), 2);
+        assert_memory_equal(back, "\x8a\0", 2);
+    }
+    say(fds[2], COMMIT);
+    wait_ms(100);
+    close(fds[0]);
+    expect_said(fds[2], spoken.clips[2].said); /* all that came while it waited is heard */
+    close(fds[1]);
+    close(fds[2]);
+}
+
 /* Items that were begun and get no more audio, however often their clients ask or answer pings. */
 static void items_without_audio_do_not_starve_who_waits(void **state) {
     static const char ping[] = "\x89\x80....", pong[] = "\x8a\x80....";
@@ -675,6 +704,7 @@ int main(void) {
         cmocka_unit_test(what_is_no_session_is_refused),
         cmocka_unit_test(who_leaves_makes_room),
         cmocka_unit_test(a_quiet_session_gives_its_transcriber_to_who_waits),
+        cmocka_unit_test(who_waits_has_its_pings_answered),
         cmocka_unit_test(items_without_audio_do_not_starve_who_waits),
         cmocka_unit_test(idle_sessions_are_bounded_and_stop_nobody),
         cmocka_unit_test(a_key_is_wanted_and_may_come_as_a_protocol),
