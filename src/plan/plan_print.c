@@ -124,7 +124,7 @@ static const char *format_text(char *text, size_t size, int format) {
 #define TEXT(name, text) text,
     static const char *const codes[TILE_FORMATS] = { TILE_FORMAT_LIST(TEXT) };
 #undef TEXT
-    static const char *const scales[] = { "f16", "bf16", "f32" };
+    static const char *const scales[] = { "f16", "bf16", "f32", "steps of f16" };
     static const char *const offsets[] = { "", ", minima", ", zero points" };
     char columns[20] = "a row";
     if (!TILE_NARROW(format)) return codes[TILE_CODE(format)];
