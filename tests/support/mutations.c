@@ -597,13 +597,194 @@ static const struct mutation columns_delta[] = {
 };
 LIST(columns_delta, columns_delta, 11);
 
-const struct mutation_list *const mutation_lists[] = { &decode_mutations,        &columns_mutations,
-                                                       &columns_delta_mutations, &padding_mutations,
-                                                       &queue_mutations,         &packed_mutations,
-                                                       &short_mutations,         &far_mutations,
-                                                       &delta_mutations,         &tower_mutations,
-                                                       &position_mutations,      &bias_mutations,
-                                                       &limits_mutations,        NULL };
+/* ---- narrow weights, in all programs: test_sim_narrow_orders.c ---- */
+
+#define CODES "tile_codes.cuh"
+#define WIND  "wind.cu"
+
+static const struct mutation narrow[] = {
+    /* the winder's places */
+    { "ints: the winder takes the scale of the next row",
+      { IN(WIND, "tile_scale_at(format, run, number, place.row)",
+           "tile_scale_at(format, run, number, place.row + 1)") } },
+    { "floats: the winder puts a scale into another run",
+      { IN(WIND, "tile_scale_at(format, run, number, place.row)",
+           "tile_scale_at(format, TILE_RUNS(format) - 1 - run, number, place.row)") } },
+    { "ints: the winder takes the scale of the first group of a row",
+      { IN(WIND, "tile_staged_at(format, a->columns, number, which)",
+           "tile_staged_at(format, a->columns, number, 0)") } },
+    { "ints: the winder takes scales for offsets",
+      { IN(WIND, "tile_staged_at(format, a->columns, number, which)",
+           "tile_staged_at(format, a->columns, 0, which)") } },
+    { "ints: the winder counts groups from a slice's begin",
+      { IN(WIND, "in_row ? 0 : (column + run * width) / group;",
+           "in_row ? 0 : (column % tape_slice(&a->shape, a->phase, a->layer, a->columns) + run * "
+           "width) / group;") } },
+    { "ints: the winder takes half of a scale of 4 bytes",
+      { IN(WIND, "if (TILE_SCALE_BYTES(format) == 4) plain_store16(to + 1, number_at[1]);", "") } },
+    { "ints: the winder swaps neighbouring codes",
+      { IN(WIND, "<< tile_code_shift(format, column);",
+           "<< tile_code_shift(format, column ^ 1);") } },
+    { "floats: the winder leaves the odd parts out",
+      { IN(WIND, "(j >= 4 && parts < 4)", "j >= 4") } },
+    { "ints: the winder keeps all bits of a code",
+      { IN(WIND, "(parts == 4 ? code & 15u : code)", "code") } },
+    { "floats: the winder takes codes of the first slice",
+      { IN(WIND, "from[group * slice + column]", "from[column]") } },
+    /* what codes are worth */
+    { "ints: codes of 8 bits without a sign",
+      { IN(CODES, "bits_float(0x4b000000u | ((w & 0xffu) ^ 0x80u)) - 8388736.0f;",
+           "bits_float(0x4b000000u | (w & 0xffu)) - 8388608.0f;") } },
+    { "ints: codes of 4 bits without a sign",
+      { IN(CODES, "((w & 0x000f000fu) ^ 0x43084308u, 1.0f, -136.0f)",
+           "((w & 0x000f000fu) | 0x43004300u, 1.0f, -128.0f)") } },
+    { "ints: codes with minima that begin at 1",
+      { IN(CODES, "0x43004300u, 1.0f, -128.0f)", "0x43004300u, 1.0f, -127.0f)") } },
+    { "floats: floats of 8 bits without a sign",
+      { IN(CODES, "(w & 0x00800080u) << 8 | (w & 0x007f007fu) << 4", "(w & 0x007f007fu) << 4") } },
+    { "floats: floats of 4 bits without a sign",
+      { IN(CODES, "(w & 0x00080008u) << 12 | (w & 0x00070007u) << 6", "(w & 0x00070007u) << 6") } },
+    { "floats: floats of 4 bits twice as large",
+      { IN(CODES, "<< 6, 8.507059173023462e37f,", "<< 6, 1.7014118346046923e38f,") } },
+    { "ints: the odd parts are the even ones",
+      { IN(CODES, "upper = four ? part % 2 * 4 : 0", "upper = 0") } },
+    { "floats: the second part is the first",
+      { IN(CODES, "second = four ? part / 2 : part;", "second = four ? part / 2 : 0;") } },
+    { "ints: columns of an operand in the order of the codes",
+      { IN(CODES, "a.z = codes_pair(format, top, upper + 8)",
+           "a.z = codes_pair(format, top, upper)") } },
+    /* scales and offsets */
+    { "ints: scales of the next row pair",
+      { IN(CODES, "= *(const u32 *)(tile + tile_scale_word_at(format, i, lane / 4));",
+           "= *(const u32 *)(tile + tile_scale_word_at(format, i, (lane / 4 + 1) % 8));") } },
+    { "ints: prompts with scales of the next row pair",
+      { IN(CODES, "const_load32((const u32 *)(tile + tile_scale_word_at(format, i, lane / 4)))",
+           "const_load32((const u32 *)(tile + tile_scale_word_at(format, i, (lane / 4 + 1) % "
+           "8)))") } },
+    { "floats: the first run's scale for all",
+      { IN(CODES, "held_numbers(t, format, run, 0, f.scale);",
+           "held_numbers(t, format, 0, 0, f.scale);") } },
+    { "ints: the first run's offset for all",
+      { IN(CODES, "held_numbers(t, format, run, 1, f.offset);",
+           "held_numbers(t, format, 0, 1, f.offset);") } },
+    { "ints: the lower rows with the upper rows' scale",
+      { IN(CODES, "to[i] += f->scale[i % 4 / 2] * sum[i];", "to[i] += f->scale[0] * sum[i];") } },
+    { "ints: the lower rows with the upper rows' offset",
+      { IN(CODES, "f->offset[i % 4 / 2] * ones[i]", "f->offset[0] * ones[i]") } },
+    { "ints: zero points dropped",
+      { IN(CODES, "f.offset[i] *= -f.scale[i];", "f.offset[i] = 0;") } },
+    { "ints: zero points with the wrong sign",
+      { IN(CODES, "f.offset[i] *= -f.scale[i];", "f.offset[i] *= f.scale[i];") } },
+    { "ints: minima dropped",
+      { IN(CODES, "if (TILE_OFFSETS(format)) held_numbers(",
+           "if (TILE_OFFSETS(format) == TILE_ZEROS) held_numbers(") } },
+    { "floats: minima with the wrong sign",
+      { IN(CODES, "if (TILE_OFFSETS(format)) to[i] += f->offset",
+           "if (TILE_OFFSETS(format)) to[i] += (TILE_OFFSETS(format) == TILE_MINIMA ? -1 : 1) * "
+           "f->offset") } },
+    { "ints: zero points as minima",
+      { IN(CODES, "if (TILE_OFFSETS(format) == TILE_ZEROS) f.offset[i] *= -f.scale[i];", "") } },
+    { "ints: scales of f16 taken for bf16",
+      { IN(CODES,
+           "return TILE_SCALE(format) == TILE_SCALE_F16 ? f16_value(x & 0xffffu) : bf16_low(x);",
+           "return bf16_low(x);") } },
+    /* steps and units */
+    { "steps: the winder takes the unit of another row",
+      { IN(WIND, "tile + tile_unit_at(format, number, place.row)",
+           "tile + tile_unit_at(format, number, place.row ^ 1)") } },
+    { "steps: the winder takes the first unit of a row",
+      { IN(WIND, "tile_staged_unit_at(format, a->columns, number, unit)",
+           "tile_staged_unit_at(format, a->columns, number, 0)") } },
+    { "steps: the winder takes the unit of scales for offsets",
+      { IN(WIND, "tile_staged_unit_at(format, a->columns, number, unit)",
+           "tile_staged_unit_at(format, a->columns, 0, unit)") } },
+    { "steps: the winder swaps two steps",
+      { IN(WIND, "/ group)] << 8 * i;", "/ group)] << 8 * (1 - i);") } },
+    { "steps: the winder takes one step for both",
+      { IN(WIND, "const int which = 2 * item + i, run", "const int which = 2 * item, run") } },
+    { "steps: steps without a sign",
+      { IN(CODES, "bits_float(0x4b000000u | ((x & 0xffu) ^ 0x80u)) - 8388736.0f;",
+           "bits_float(0x4b000000u | (x & 0xffu)) - 8388608.0f;") } },
+    { "steps: the first run's step for both",
+      { IN(CODES, "steps = t->scale[which / 2] >> which % 2 * 8, units",
+           "steps = t->scale[which / 2], units") } },
+    { "steps: the unit of scales for offsets",
+      { IN(CODES, "units = t->scale[TILE_STEP_WORDS(format) + number];",
+           "units = t->scale[TILE_STEP_WORDS(format)];") } },
+    { "steps: the lower rows with the upper rows' unit",
+      { IN(CODES, "both[1] = f16_value(units >> 16)", "both[1] = f16_value(units & 0xffffu)") } },
+    { "steps: the lower rows with the upper rows' step",
+      { IN(CODES, "step_value(steps >> 16);", "step_value(steps);") } },
+    { "steps: units as steps",
+      { IN(CODES,
+           "t->scale[i] = i == 0 ? all.x : i == 1 ? all.y : i == 2 ? all.z : all.w;\n"
+           "        return;\n    }\n    UNROLL\n    for (int i = 0; i < "
+           "TILE_SCALE_WORDS(format); i++)\n        t->scale[i] = *(",
+           "t->scale[i] = i == 0 ? all.z : i == 1 ? all.y : i == 2 ? all.x : all.w;\n"
+           "        return;\n    }\n    UNROLL\n    for (int i = 0; i < "
+           "TILE_SCALE_WORDS(format); i++)\n        t->scale[i] = *(") } },
+    { "steps: an embedding with the step of the run before",
+      { IN(CODES, "step_value(word >> at % 4 * 8);", "step_value(word >> (at & 2) * 8);") } },
+    { "steps: an embedding with the unit of the upper rows",
+      { IN(CODES, "unit & 2u ? units >> 16 : units & 0xffffu", "units & 0xffffu") } },
+    /* embeddings in a head's tiles */
+    { "ints: an embedding without its zero points",
+      { IN(CODES, "two[i] = scale * (value - offset);", "two[i] = scale * value;") } },
+    { "ints: an embedding with the first run's scale",
+      { IN(CODES, "tile_number(tile, format, run, 0, place.row)",
+           "tile_number(tile, format, 0, 0, place.row)") } },
+    { "ints: an embedding with the first run's zero point",
+      { IN(CODES, "tile_number(tile, format, run, 1, place.row)",
+           "tile_number(tile, format, 0, 1, place.row)") } },
+    { "ints: an embedding's second weight is its first",
+      { IN(CODES, "word >> tile_code_shift(format, place.k + i)",
+           "word >> tile_code_shift(format, place.k)") } },
+    /* prompts */
+    { "ints: the first part for all of a thin item",
+      { IN(PRODUCT, "if (part == i && !number) a = tile_part(format, t->codes, i);", "") } },
+    { "floats: the first run's scale for all of a thin item",
+      { IN(PRODUCT, "if (part / TILE_RUN(format) == i) f = other;", "") } },
+    { "ints: sums of the inputs times the scale in a thin item",
+      { IN(PRODUCT, "const float *by = number ? f.offset : f.scale;",
+           "const float *by = f.scale;") } },
+    { "floats: the first run's scale for all of a wide item",
+      { IN(ITEMS, "format, first % parts / TILE_RUN(format));", "format, 0);") } },
+    { "ints: sums of the inputs times the scale in a wide item",
+      { IN(ITEMS, "const float *by = number ? f.offset : f.scale;",
+           "const float *by = f.scale;") } },
+    { "ints: the lower rows of a wide item with the upper rows' scale",
+      { IN(ITEMS, "+= by[i % 4 / 2] * sum[i / 32][i % 32];", "+= by[0] * sum[i / 32][i % 32];") } },
+    /* the ring */
+    { "ints: scales read from slots that were given back",
+      { IN("ring.cuh",
+           "if (w->lane < slots) mbar_arrive_after(w, w->empty + (smem)mine * 8, seen);",
+           "if (w->lane < slots) mbar_arrive_after(w, w->empty + (smem)mine * 8, seen);\n"
+           "    warp_sync();\n"
+           "    for (int i = 0; i < n && TILE_NARROW(format); i++) {\n"
+           "        const int slot = (w->slot + RING_SLOTS - slots + i / P_SLOT_TILES) % "
+           "RING_SLOTS;\n"
+           "        const u8 *at = w->ring + (size_t)slot * P_SLOT_BYTES +\n"
+           "            (size_t)((i % P_SLOT_TILES * P_WARPS + w->warp) * (int)tile_bytes(format) "
+           "+\n"
+           "                     (int)tile_lane(format, w->lane));\n"
+           "        struct held late;\n"
+           "        held_read(&late, at, w->lane, format);\n"
+           "        for (int j = 0; j < TILE_SCALE_WORDS(format); j++) t[i].scale[j] = "
+           "late.scale[j];\n"
+           "    }") } },
+    { "floats: slots of bf16 tiles' size",
+      { IN("ring.cuh", "(u32)(P_WARPS * P_SLOT_TILES) * tile_bytes(format); }",
+           "(u32)(P_WARPS * P_SLOT_TILES) * 512; }") } },
+};
+LIST(narrow, narrow, 14);
+
+const struct mutation_list *const mutation_lists[] = {
+    &decode_mutations,  &columns_mutations,  &columns_delta_mutations,
+    &padding_mutations, &queue_mutations,    &packed_mutations,
+    &short_mutations,   &far_mutations,      &delta_mutations,
+    &tower_mutations,   &position_mutations, &bias_mutations,
+    &limits_mutations,  &narrow_mutations,   NULL
+};
 
 /* ---- which of them a run tries ---- */
 
