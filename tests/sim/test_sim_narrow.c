@@ -28,6 +28,7 @@ struct setting {
     struct narrow_forms forms;
     int lengths[4];    /* of prompts; the first with the decode kernel */
     double off, apart; /* from the reference, and from weights in bf16, at most */
+    int brief;         /* tokens of a prompt that one launch must read */
 };
 
 static void require(enum reel_status status, const struct reel_error *err) {
@@ -88,7 +89,8 @@ static const struct setting settings[] = {
         { Q4_1_BLOCKS, 32, PLANE_F16 } },
       { 3, 9, 30, 77 },
       0.02,
-      0.002 },
+      0.002,
+      0 },
     /* tied; the copies and products of the GPUs before */
     { "ll-a",
       "n_groups=1,group_sms=4,warps=4,prefill_tokens=128,prefill_from=4,short_positions=0",
@@ -101,7 +103,8 @@ static const struct setting settings[] = {
         { ROWS_INT8, 0, PLANE_BF16 } },
       { 3, 9, 77 },
       0.02,
-      0.002 },
+      0.002,
+      0 },
     /* Gated DeltaNets: their mix is narrow, and the phases that both kinds of layers have */
     { "q35-p",
       "n_groups=2,group_sms=2,warps=4,prefill_tokens=128,prefill_from=4",
@@ -114,7 +117,8 @@ static const struct setting settings[] = {
         { INT4_ZEROS, 64, PLANE_BF16 } },
       { 3, 9, 77 },
       0.02,
-      0.005 },
+      0.005,
+      0 },
     /* the decoder of a model that hears; its tower stays bf16 */
     { "asr-p",
       "n_groups=1,group_sms=3,warps=4,prefill_tokens=128,prefill_from=4,short_positions=0",
@@ -127,9 +131,10 @@ static const struct setting settings[] = {
         { INT8_ZEROS, 64, PLANE_F16 } },
       { 3, 9, 77 },
       0.02,
-      0.002 },
+      0.002,
+      0 },
     /* K-quants as in files: two types in qkv and, from layer to layer, in down; tied */
-    { "ll-d",
+    { "ll-k",
       "n_groups=2,group_sms=2,warps=4,prefill_tokens=128,prefill_from=4,short_positions=0",
       4,
       90,
@@ -140,7 +145,36 @@ static const struct setting settings[] = {
         { Q6_K_BLOCKS, 0, 0 } },
       { 3, 9, 77 },
       0.02,
-      0.002 },
+      0.002,
+      0 },
+    /* short prompts in one launch, in narrow runs and wide ones: groups of 16 columns, of a tile,
+       of several and of a row, in tiles of two parts and of four */
+    { "q3-p",
+      "n_groups=2,group_sms=2,warps=4,prefill_tokens=128,prefill_from=2",
+      4,
+      90,
+      { { INT8_ZEROS, 16, PLANE_F32 },
+        { E2M1_GROUPS, 16, PLANE_BF16 },
+        { INT4_ZEROS, 64, PLANE_F16 },
+        { ROWS_INT8, 0, PLANE_BF16 },
+        { Q4_1_BLOCKS, 32, PLANE_F16 } },
+      { 7, 29, 60 },
+      0.02,
+      0.002,
+      32 },
+    { "ll-k",
+      "n_groups=2,group_sms=4,warps=4,prefill_tokens=128,prefill_from=2",
+      8,
+      90,
+      { { K_MIXED, 0, 0 },
+        { Q4_K_BLOCKS, 0, 0 },
+        { Q4_K_BLOCKS, 0, 0 },
+        { K_MIXED, 0, 0 },
+        { Q6_K_BLOCKS, 0, 0 } },
+      { 7, 15 },
+      0.02,
+      0.002,
+      16 },
 };
 enum { N_SETTINGS = (int)(sizeof settings / sizeof *settings), MOST_LENGTHS = 4 };
 
@@ -176,6 +210,8 @@ static void check_way(struct sim_model *m, const struct setting *s, bool narrow,
         const bool there = i == TAPE_MIX ? p->delta.n_layers > 0 : true;
         if (there) assert_int_equal(TILE_NARROW(p->tape.segment[i].format), narrow);
     }
+    if (p->short_tokens < s->brief)
+        fail_msg("%s: %d tokens in one launch", s->model, p->short_tokens);
     printf("%s: tapes of %llu bytes\n", s->model, (unsigned long long)p->tape_bytes);
     for (int i = 0; i < MOST_LENGTHS && s->lengths[i]; i++) {
         const int n = s->lengths[i];

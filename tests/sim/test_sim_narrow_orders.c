@@ -20,15 +20,20 @@
 
 /* A mutation's name begins with its model's. "ints": integers of 8 and 4 bits, with and without
  * offsets, and a head in which embeddings are looked up. "floats": floats, and groups of 16
- * columns. "steps": K-quants. */
-#define CUT                                                                                        \
-    "n_groups=2,group_sms=2,warps=4,prefill_tokens=256,prefill_from=4,short_positions=0,narrow=1"
+ * columns. "steps": K-quants. Their prompts are for the
+ * decode kernel, for thin items and for wide ones. "brief": one launch reads a prompt. */
+#define CUT  "n_groups=2,group_sms=2,warps=4,prefill_tokens=256,narrow=1"
+#define LONG CUT ",prefill_from=4,short_positions=0"
 static const struct kind {
     const char *name, *model;
+    const char *options;
+    int lengths[3]; /* of prompts */
     struct narrow_forms forms;
 } models[] = {
     { "ints",
       "qw2-p",
+      LONG,
+      { 3, 9, 99 },
       { { ROWS_INT8, 0, PLANE_F32 },
         { INT4_ZEROS, 16, PLANE_F16 },
         { Q4_1_BLOCKS, 32, PLANE_F16 },
@@ -36,23 +41,34 @@ static const struct kind {
         { INT4_ZEROS, 32, PLANE_F32 } } },
     { "floats",
       "q3-p",
+      LONG,
+      { 3, 9, 99 },
       { { E4M3_BLOCKS, 16, PLANE_F32 },
         { E2M1_GROUPS, 32, PLANE_BF16 },
         { E2M1_GROUPS, 16, PLANE_F16 },
         { E4M3_BLOCKS, 128, PLANE_BF16 },
         { Q4_1_BLOCKS, 32, PLANE_F16 } } },
     { "steps",
-      "ll-d",
+      "ll-k",
+      LONG,
+      { 3, 9, 99 },
       { { K_MIXED, 0, 0 },
         { Q4_K_BLOCKS, 0, 0 },
         { Q4_K_BLOCKS, 0, 0 },
         { K_MIXED, 0, 0 },
         { Q6_K_BLOCKS, 0, 0 } } },
+    { "brief",
+      "q3-p",
+      CUT ",prefill_from=2",
+      { 7, 29, 60 },
+      { { INT8_ZEROS, 16, PLANE_F32 },
+        { E2M1_GROUPS, 16, PLANE_BF16 },
+        { INT4_ZEROS, 16, PLANE_F16 },
+        { ROWS_INT8, 0, PLANE_BF16 },
+        { Q4_1_BLOCKS, 32, PLANE_F16 } } },
 };
 enum { N_MODELS = (int)(sizeof models / sizeof *models) };
 
-/* Prompts: for the decode kernel, for thin items, for wide ones. */
-static const int lengths[] = { 3, 9, 99 };
 enum { N_LENGTHS = 3, MOST_IDS = 100 };
 
 static int32_t prompt[MOST_IDS];
@@ -94,7 +110,7 @@ static bool last_logits(struct rig *r, int n, float *out) {
 
 static void load(struct rig *r) {
     struct reel_error err = { 0 };
-    require(narrow_model_load(&r->m, &r->of->forms, CUT, &err), &err);
+    require(narrow_model_load(&r->m, &r->of->forms, r->of->options, &err), &err);
     for (int i = 0; i < TAPE_N_PHASES; i++) {
         const int format = r->m.gpu->backend->plan.tape.segment[i].format;
         if (i != TAPE_MIX && !TILE_NARROW(format))
@@ -112,7 +128,7 @@ static struct rig *rig_of(int i) {
     load(r);
     for (int j = 0; j < N_LENGTHS; j++) {
         r->right[j] = malloc((size_t)r->m.vocab * sizeof(float));
-        assert_true(last_logits(r, lengths[j], r->right[j]));
+        assert_true(last_logits(r, r->of->lengths[j], r->right[j]));
     }
     sim_model_unload(&r->m);
     return r;
@@ -140,7 +156,7 @@ static int tear_down(void **state) {
 
 static bool runs_right(struct rig *r, int length) {
     float *now = malloc((size_t)r->m.vocab * sizeof *now);
-    const bool right = last_logits(r, lengths[length], now) &&
+    const bool right = last_logits(r, r->of->lengths[length], now) &&
                        memcmp(now, r->right[length], (size_t)r->m.vocab * sizeof *now) == 0;
     free(now);
     return right;

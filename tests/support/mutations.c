@@ -754,6 +754,22 @@ static const struct mutation narrow[] = {
            "const float *by = f.scale;") } },
     { "ints: the lower rows of a wide item with the upper rows' scale",
       { IN(ITEMS, "+= by[i % 4 / 2] * sum[i / 32][i % 32];", "+= by[0] * sum[i / 32][i % 32];") } },
+    /* short prompts */
+    { "brief: the first run's scale for all",
+      { IN(BRIEF_PRODUCT, "held_factors(&tile[r], format, part / TILE_RUN(format));",
+           "held_factors(&tile[r], format, 0);") } },
+    { "brief: a run's first part for all",
+      { IN(BRIEF_PRODUCT, "tile_part(format, tile[r].codes, part + i);",
+           "tile_part(format, tile[r].codes, part);") } },
+    { "brief: sums of the inputs' first half alone",
+      { IN(BRIEF_PRODUCT, "if (TILE_OFFSETS(format) && r == 0) tile_mma(ones",
+           "if (TILE_OFFSETS(format) && r == 0 && half == 0) tile_mma(ones") } },
+    { "brief: the input of a tile's first run for all",
+      { IN(BRIEF_PRODUCT, "taken.f[part % 2] + (i + j) * PAIR", "taken.f[part % 2] + i * PAIR") } },
+    { "brief: the first parts of tiles in wide runs",
+      { IN(BRIEF_PRODUCT, "in_step % of_tile, n, format);", "0, n, format);") } },
+    { "brief: the tile of the first k tile in wide runs",
+      { IN(BRIEF_PRODUCT, "(own ? in_step : first + i) / of_tile * rows + r;", "r;") } },
     /* the ring */
     { "ints: scales read from slots that were given back",
       { IN("ring.cuh",
@@ -776,7 +792,7 @@ static const struct mutation narrow[] = {
       { IN("ring.cuh", "(u32)(P_WARPS * P_SLOT_TILES) * tile_bytes(format); }",
            "(u32)(P_WARPS * P_SLOT_TILES) * 512; }") } },
 };
-LIST(narrow, narrow, 14);
+LIST(narrow, narrow, 16);
 
 const struct mutation_list *const mutation_lists[] = {
     &decode_mutations,  &columns_mutations,  &columns_delta_mutations,
