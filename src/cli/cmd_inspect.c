@@ -254,10 +254,10 @@ static enum reel_status show_plan(const struct cli_args *args, const char *path,
                                   struct reel_error *err) {
     char *gpu_options = NULL;
     enum reel_status status = gpu_options_join(&gpu_options, args, NULL, err);
-    const struct reel_plan_options options = { .size = sizeof options,
-                                               .gpu = cli_text(args, "gpu", NULL),
-                                               .gpu_options = gpu_options };
-    if (status == REEL_OK) status = reel_model_plan_with(path, &options, plan, err);
+    const struct reel_plan_options wishes = { .size = sizeof wishes,
+                                              .gpu = cli_text(args, "gpu", NULL),
+                                              .gpu_options = gpu_options };
+    if (status == REEL_OK) status = reel_model_plan_with(path, &wishes, plan, err);
     mem_free(gpu_options);
     return status;
 }

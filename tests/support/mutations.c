@@ -92,7 +92,8 @@ static const struct mutation decode[] = {
     { "attention's result used before it is there",
       { IN("phase_attention.cuh", "consumers_sync(); /* C */", "") } },
     { "the head's input used before it is there",
-      { IN("phase_head.cuh", "consumers_sync();", "") } },
+      { IN("phase_head.cuh", "ssq_store(w, h, w->s->ssq[0]);\n    consumers_sync();",
+           "ssq_store(w, h, w->s->ssq[0]);") } },
     { "the next id used before it is there",
       { EVERYWHERE("phase_pick.cuh", "consumers_sync();", "") } },
     { "the host told before its numbers are there",
@@ -549,9 +550,10 @@ static const struct mutation columns[] = {
     { "columns' attention used before it is there",
       { IN(COLUMNS_ATTENTION, "consumers_sync(); /* C */", "") } },
     { "columns' gated values used before they are there",
-      { IN("columns.cuh", "    consumers_sync();\n", "") } },
+      { IN("columns.cuh", "    consumers_sync();\n    profile_layer", "    profile_layer") } },
     { "columns' last norm used before it is there",
-      { IN(COLUMNS_HEAD, "    consumers_sync();\n    UNROLL", "    UNROLL") } },
+      { IN(COLUMNS_HEAD, "    columns_ssq(w, h, 0);\n    consumers_sync();",
+           "    columns_ssq(w, h, 0);") } },
     { "columns' ids used before they are there",
       { IN(COLUMNS_HEAD, "    consumers_sync();\n    const u32 end", "    const u32 end") } },
 };
@@ -600,6 +602,7 @@ LIST(columns_delta, columns_delta, 11);
 /* ---- narrow weights, in all programs: test_sim_narrow_orders.c ---- */
 
 #define CODES "tile_codes.cuh"
+#define DIGIT "digits.cuh"
 #define WIND  "wind.cu"
 
 static const struct mutation narrow[] = {
@@ -633,8 +636,7 @@ static const struct mutation narrow[] = {
       { IN(WIND, "from[group * slice + column]", "from[column]") } },
     /* what codes are worth */
     { "ints: codes of 8 bits without a sign",
-      { IN(CODES, "bits_float(0x4b000000u | ((w & 0xffu) ^ 0x80u)) - 8388736.0f;",
-           "bits_float(0x4b000000u | (w & 0xffu)) - 8388608.0f;") } },
+      { IN(CODES, "(w & 0x00800080u) | 0x43004300u);", "0x43004300u);") } },
     { "ints: codes of 4 bits without a sign",
       { IN(CODES, "((w & 0x000f000fu) ^ 0x43084308u, 1.0f, -136.0f)",
            "((w & 0x000f000fu) | 0x43004300u, 1.0f, -128.0f)") } },
@@ -653,6 +655,40 @@ static const struct mutation narrow[] = {
     { "ints: columns of an operand in the order of the codes",
       { IN(CODES, "a.z = codes_pair(format, top, upper + 8)",
            "a.z = codes_pair(format, top, upper)") } },
+    /* products of integers */
+    { "ints: a vector without its middle digits",
+      { IN(DIGIT, "x[DIGIT_WORDS] = bytes_pick(ab, cd, 0x7632);", "x[DIGIT_WORDS] = 0;") } },
+    { "ints: a slice's unit twice as large",
+      { IN(DIGIT, "(digits_exponent(most) - 21) << 23", "(digits_exponent(most) - 20) << 23") } },
+    { "ints: digits of columns 8 apart swapped",
+      { IN(DIGIT, "a = second ? other0 : mine0, b = second ? mine0 : other0;",
+           "b = second ? other0 : mine0, a = second ? mine0 : other0;") } },
+    { "ints: even parts' codes without their place",
+      { IN(DIGIT, "a.x = top << 4 & 0xf0f0f0f0u", "a.x = top & 0xf0f0f0f0u") } },
+    { "ints: codes of 4 bits 16 times as large",
+      { IN(DIGIT, "(TILE_CODE(format) == TILE_INT4 ? 0.0625f : 1.0f)", "1.0f") } },
+    { "ints: offsets times the codes' sums",
+      { IN(DIGIT, "f.offset[digits_row(i)] * (float)ones[i]",
+           "f.offset[digits_row(i)] * (float)sum[i]") } },
+    { "ints: the lower rows' digits with the upper rows' scale",
+      { IN(DIGIT, "f.scale[digits_row(i)] * DIGITS_CODE_SCALE(format) * (float)sum[i];",
+           "f.scale[0] * DIGITS_CODE_SCALE(format) * (float)sum[i];") } },
+    { "ints: a row's scale dropped",
+      { IN(DIGIT, "s->f[i] = s->scale[digits_row(i)] *", "s->f[i] =") } },
+    { "ints: both parts of a step in each run",
+      { IN(DIGIT, "run_parts == 1 ? 1 << part % 2 : 3", "3") } },
+    { "ints: the last digit left out",
+      { IN(DIGIT, "((f[0] + 256.0f * f[1]) + 65536.0f * f[2]) * unit[set]",
+           "(f[0] + 256.0f * f[1]) * unit[set]") } },
+    { "ints: the head's digits made before the largest number is known",
+      { IN("phase_head.cuh", "w->s->most[w->warp] = most;\n    consumers_sync();",
+           "w->s->most[w->warp] = most;") } },
+    { "ints: a slice's digits used before they are there",
+      { IN("phase_qkv.cuh", "    *unit = digits_unit(most);\n    warp_sync();",
+           "    *unit = digits_unit(most);") } },
+    { "ints: digits of a group's values used before they are there",
+      { IN("product.cuh", "digits_factor(most), w->lane);\n    warp_sync();",
+           "digits_factor(most), w->lane);") } },
     /* scales and offsets */
     { "ints: scales of the next row pair",
       { IN(CODES, "= *(const u32 *)(tile + tile_scale_word_at(format, i, lane / 4));",
@@ -667,9 +703,9 @@ static const struct mutation narrow[] = {
     { "ints: the first run's offset for all",
       { IN(CODES, "held_numbers(t, format, run, 1, f.offset);",
            "held_numbers(t, format, 0, 1, f.offset);") } },
-    { "ints: the lower rows with the upper rows' scale",
+    { "brief: the lower rows with the upper rows' scale",
       { IN(CODES, "to[i] += f->scale[i % 4 / 2] * sum[i];", "to[i] += f->scale[0] * sum[i];") } },
-    { "ints: the lower rows with the upper rows' offset",
+    { "brief: the lower rows with the upper rows' offset",
       { IN(CODES, "f->offset[i % 4 / 2] * ones[i]", "f->offset[0] * ones[i]") } },
     { "ints: zero points dropped",
       { IN(CODES, "f.offset[i] *= -f.scale[i];", "f.offset[i] = 0;") } },
@@ -678,10 +714,9 @@ static const struct mutation narrow[] = {
     { "ints: minima dropped",
       { IN(CODES, "if (TILE_OFFSETS(format)) held_numbers(",
            "if (TILE_OFFSETS(format) == TILE_ZEROS) held_numbers(") } },
-    { "floats: minima with the wrong sign",
+    { "brief: offsets with the wrong sign",
       { IN(CODES, "if (TILE_OFFSETS(format)) to[i] += f->offset",
-           "if (TILE_OFFSETS(format)) to[i] += (TILE_OFFSETS(format) == TILE_MINIMA ? -1 : 1) * "
-           "f->offset") } },
+           "if (TILE_OFFSETS(format)) to[i] -= f->offset") } },
     { "ints: zero points as minima",
       { IN(CODES, "if (TILE_OFFSETS(format) == TILE_ZEROS) f.offset[i] *= -f.scale[i];", "") } },
     { "ints: scales of f16 taken for bf16",
@@ -792,7 +827,7 @@ static const struct mutation narrow[] = {
       { IN("ring.cuh", "(u32)(P_WARPS * P_SLOT_TILES) * tile_bytes(format); }",
            "(u32)(P_WARPS * P_SLOT_TILES) * 512; }") } },
 };
-LIST(narrow, narrow, 16);
+LIST(narrow, narrow, 18);
 
 const struct mutation_list *const mutation_lists[] = {
     &decode_mutations,  &columns_mutations,  &columns_delta_mutations,
