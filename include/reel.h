@@ -231,6 +231,9 @@ struct reel_model_info {
                                           evaluated; NULL when it can, or there is none */
     int most_columns; /* sessions whose tokens one reading of the weights serves at most, when as
                          many threads generate at once; 1: each reads them for itself */
+    double token_weight_bits; /* token_bytes for each weight that a decoded token reads, in bits:
+                                 16 of bf16, 8.5 of q8_0; scales count, and what pads a GPU's narrow
+                                 weights */
 };
 
 /* Strings and lists are borrowed from the model. */
@@ -264,6 +267,17 @@ REEL_API REEL_MUST_USE enum reel_status reel_model_check(const char *name,
  * "rtx4090"; the message about another name lists them. *text is the caller's to reel_free. */
 REEL_API REEL_MUST_USE enum reel_status reel_model_plan(const char *path, const char *gpu,
                                                         char **text, struct reel_error *err);
+
+struct reel_plan_options {
+    size_t size;
+    const char *gpu; /* as above */
+    const char
+        *gpu_options; /* as in reel_model_options: groups, rings, whether weights stay narrow */
+};
+/* The same with GPU options. Where weights stay narrow their scales are looked at. */
+REEL_API REEL_MUST_USE enum reel_status
+reel_model_plan_with(const char *path, const struct reel_plan_options *options, char **text,
+                     struct reel_error *err);
 
 struct reel_quantize_options {
     size_t size;

@@ -150,11 +150,14 @@ DEV void head_strip_multiply(struct worker *w, int mine, int there, float unit, 
             if (mine) head_unit_digits(w, q, s);
             seen = float_bits(s[0].f[0]) ^ float_bits(s[1].f[0]) ^ (u32)s[0].n[0] ^ (u32)s[1].n[0] ^
                    float_bits(s[0].scale[0]);
+            /* a scale of the lane's second row may be a load of its own */
+            seen ^= float_bits(s[0].f[2]) ^ float_bits(s[1].f[2]) ^ float_bits(s[0].scale[1]);
         }
 #endif
         if (!DIGITS(P_HEAD_FORMAT)) {
             if (mine) head_unit(w, q, d);
             seen = float_bits(d[0][0]) ^ float_bits(d[1][0]);
+            if (TILE_NARROW(P_HEAD_FORMAT)) seen ^= float_bits(d[0][2]) ^ float_bits(d[1][2]);
         }
         head_release(w, seen);
         slots_skip(w, HEAD_ROW_SLOTS - before);

@@ -12,7 +12,7 @@
 #include "short_shared.cuh"
 
 /* TILES: tiles of a warp in a phase. PRELOAD: those that it takes into registers before its input arrives. */
-#define TILES(S)   (P_##S##_WARP_ROWS * P_##S##_WARP_K)
+#define TILES(S)   (P_##S##_WARP_ROWS * P_##S##_WARP_K / TILE_PARTS(P_##S##_FORMAT))
 #define PRELOAD(S) (TILES(S) < PRELOAD_TILES ? TILES(S) : PRELOAD_TILES)
 /* Row tiles of a warp at most; the warp holds their sums. */
 enum { MOST_ROWS = MAX(MAX(P_QKV_WARP_ROWS, P_OUT_WARP_ROWS), MAX(P_GATE_UP_WARP_ROWS, P_DOWN_WARP_ROWS)) };
@@ -225,6 +225,63 @@ DEV void sums_add(const struct short_worker *b, struct sums *s, int phase, const
             tile_mma(s->d[r][a], row[r], x.low, x.high);
     }
 }
+/* What two columns of B are of the same input: of a normed vector the second is what rounding left over. */
+DEV struct pair input_pair(const struct short_worker *b, int phase, const struct fragment *f, int k, int atom,
+                           const int rest) {
+    struct pair x;
+    if (phase == TAPE_OUT)
+        x = b->w.s->q[(k * ATOMS + atom) * LANES + b->w.lane];
+    else if (rest)
+        x.low = rest_of(f->q.y), x.high = rest_of(f->q.w);
+    else
+        x.low = f->q.x | b->w.zero, x.high = f->q.z | b->w.zero;
+    return x;
+}
+/* As sums_add, with tiles that have scales (tile_codes.cuh): multiplies n neighbouring parts, from `part` on, of the
+ * warp's `rows` tiles. They share a scale, which their sums are multiplied by. f: the fragments of k tile k, the first
+ * of them, then those of the next ones. */
+DEV void sums_add_scaled(const struct short_worker *b, struct sums *s, int phase, const struct held *tile,
+                         const int rows, const struct fragment *f, int k, int atom, const int some, const int part,
+                         const int n, const int format) {
+#if TILES_NARROW
+    const int halves = phase == TAPE_QKV || phase == TAPE_GATE_UP ? 2 : 1;
+    float ones[MOST_ATOMS][4];
+    UNROLL
+    for (int r = 0; r < rows; r++) {
+        float sum[MOST_ATOMS][4];
+        UNROLL
+        for (int a = 0; a < some; a++) {
+            sum[a][0] = sum[a][1] = sum[a][2] = sum[a][3] = 0;
+            if (r == 0) ones[a][0] = ones[a][1] = ones[a][2] = ones[a][3] = 0;
+        }
+        UNROLL
+        for (int i = 0; i < n; i++) {
+            const struct quad w = tile_part(format, tile[r].codes, part + i);
+            UNROLL
+            for (int a = 0; a < some; a++) {
+                UNROLL
+                for (int half = 0; half < halves; half++) {
+                    const struct pair x = input_pair(b, phase, f + i * some + a, k + i, atom + a, half);
+                    tile_mma(sum[a], w, x.low, x.high);
+                    if (TILE_OFFSETS(format) && r == 0) tile_mma(ones[a], tile_ones(), x.low, x.high);
+                }
+            }
+        }
+        const struct factors by = held_factors(&tile[r], format, part / TILE_RUN(format));
+        UNROLL
+        for (int a = 0; a < some; a++)
+            run_add(s->d[r][a], sum[a], ones[a], 4, &by, format);
+    }
+#else
+    (void)b, (void)s, (void)phase, (void)tile, (void)rows, (void)f, (void)k, (void)atom, (void)some, (void)part;
+    (void)n, (void)format;
+#endif
+}
+/* How many of the next k tiles are in the run of k tile k, which is counted from a tile's beginning; at most `left`. */
+DEV int run_left(const int format, const int k, const int left) {
+    const int rest = TILE_RUN(format) - k % TILE_RUN(format);
+    return rest < left ? rest : left;
+}
 DEV void sums_give(const struct short_worker *b, const struct sums *s, const int rows, const int some, int k_parts) {
     UNROLL
     for (int i = 0; i < rows * some; i++) {
@@ -256,9 +313,11 @@ DEV void narrow_wait(struct short_worker *b, struct fragment *f, const struct in
  * ring. */
 DEV void narrow_read(struct short_worker *b, int phase, const struct held *t, const int preload, const int rows,
                      const int warp_k, const int k_parts, const int row_tiles, const int format) {
-    const int is_x = phase == TAPE_QKV || phase == TAPE_GATE_UP, tiles = rows * warp_k;
-    const int fit = preload + (rows + 2 * NARROW_K) * PAIR > MOST_QUADS ? FEW_K : NARROW_K;
-    const int parts = (warp_k + 2 * fit - 1) / (2 * fit) * 2, most = (warp_k + parts - 1) / parts;
+    const int of_tile = TILE_PARTS(format); /* k tiles that a tile has; each part of the input has whole ones */
+    const int is_x = phase == TAPE_QKV || phase == TAPE_GATE_UP, tiles = rows * warp_k / of_tile;
+    const int few = of_tile > 2 || preload + (rows + 2 * NARROW_K) * PAIR > MOST_QUADS, fit = few ? FEW_K : NARROW_K;
+    const int parts = (warp_k + 2 * fit - 1) / (2 * fit) * 2;
+    const int most = ((warp_k + parts - 1) / parts + of_tile - 1) / of_tile * of_tile;
     const struct input in = input_of(b, phase, warp_k, k_parts);
     const u64 *squares = squares_at(b, phase == TAPE_GATE_UP, PAIR);
     struct taken taken;
@@ -274,7 +333,24 @@ DEV void narrow_read(struct short_worker *b, int phase, const struct held *t, co
         const int first = part * most;
         narrow_wait(b, taken.f[part % 2], &in, phase, first, most);
         UNROLL
-        for (int i = 0; i < most; i++) {
+        for (int i = 0; i < most && TILE_NARROW(format); i += of_tile) {
+            const int k = first + i;
+            struct held row[MOST_ROWS];
+            if (k >= warp_k) break;
+            UNROLL
+            for (int r = 0; r < rows; r++) {
+                const int late = k / of_tile * rows + r - preload, left = tiles - preload - late;
+                if (late >= 0 && late % P_SLOT_TILES == 0)
+                    tiles_take(&b->w, more, left < P_SLOT_TILES ? left : P_SLOT_TILES, format);
+                row[r] = late < 0 ? t[k / of_tile * rows + r] : more[late % P_SLOT_TILES];
+            }
+            UNROLL
+            for (int j = 0; j < of_tile; j += TILE_RUN(format))
+                sums_add_scaled(b, &sums, phase, row, rows, taken.f[part % 2] + (i + j) * PAIR, in.tile + k + j, 0,
+                                PAIR, j, TILE_RUN(format), format);
+        }
+        UNROLL
+        for (int i = 0; i < (TILE_NARROW(format) ? 0 : most); i++) {
             const int k = first + i;
             struct quad row[MOST_ROWS];
             if (k >= warp_k) break;
@@ -304,11 +380,13 @@ DEV int slot_ahead(const struct worker *w, int ahead) {
     const int slot = w->slot + ahead;
     return slot >= RING_SLOTS ? slot - RING_SLOTS : slot;
 }
-/* Tile i from the slot `ahead` on, as it lies in the ring. */
-DEV struct quad held_tile(const struct worker *w, int ahead, int i, const int format) {
+/* The lane's bytes of tile i from the slot `ahead` on, as it lies in the ring. */
+DEV const u8 *held_at(const struct worker *w, int ahead, int i, const int format) {
     const u8 *slot = w->ring + (size_t)slot_ahead(w, ahead + i / P_SLOT_TILES) * P_SLOT_BYTES;
-    return *(const struct quad *)(slot + (i % P_SLOT_TILES * P_WARPS + w->warp) * (int)tile_bytes(format) +
-                                  (int)tile_lane(format, w->lane));
+    return slot + (i % P_SLOT_TILES * P_WARPS + w->warp) * (int)tile_bytes(format) + (int)tile_lane(format, w->lane);
+}
+DEV struct quad held_tile(const struct worker *w, int ahead, int i, const int format) {
+    return *(const struct quad *)held_at(w, ahead, i, format);
 }
 DEV void held_give(const struct worker *w, int first, int n, u32 seen) {
     warp_sync();
@@ -386,9 +464,12 @@ DEV void wide_read(struct short_worker *b, int phase, const int rows, const int 
     const int most = asked ? WIDE_K : (warp_k + 1) / 2, steps = (warp_k + 2 * most - 1) / (2 * most);
     const int columns = phase == TAPE_DOWN ? P_GROUP_INTERMEDIATE : M_HIDDEN;
     const int exact = warp_k % (2 * most) == 0 && columns == k_parts * warp_k * TILE_K;
+    /* a step has whole tiles: two or four k tiles of narrow weights, of which a part of the input may have two */
+    const int of_tile = TILE_PARTS(format), step_tiles = (2 * most + of_tile - 1) / of_tile * rows;
     /* each step has slots of its own; or the first step waits for all of them, and the last gives them back */
-    const int own = 2 * most * rows % P_SLOT_TILES == 0, slots = (rows * warp_k + P_SLOT_TILES - 1) / P_SLOT_TILES;
-    const int step_slots = own ? 2 * most * rows / P_SLOT_TILES : slots;
+    const int own = step_tiles % P_SLOT_TILES == 0;
+    const int slots = (rows * warp_k / of_tile + P_SLOT_TILES - 1) / P_SLOT_TILES;
+    const int step_slots = own ? step_tiles / P_SLOT_TILES : slots;
     const struct wide in = wide_of(b, phase, warp_k, k_parts);
     const u64 *squares = squares_at(b, phase == TAPE_GATE_UP, WIDE);
     struct taken taken;
@@ -417,7 +498,22 @@ DEV void wide_read(struct short_worker *b, int phase, const int rows, const int 
                     wide_wait(b, taken.f[part], at, most, exact, extent_from(&in.all, first), is_x,
                               is_x ? WAIT_X : WAIT_GATED);
                 UNROLL
-                for (int i = 0; i < most; i++) {
+                for (int i = 0, n; i < most && TILE_NARROW(format); i += n) {
+                    const int in_step = part * most + i, left = of_tile - in_step % of_tile;
+                    struct held row[MOST_ROWS];
+                    n = run_left(format, in_step, most - i < left ? most - i : left);
+                    if (warp_k % (2 * most) && first + i >= warp_k) break;
+                    UNROLL
+                    for (int r = 0; r < rows; r++) {
+                        const int tile = (own ? in_step : first + i) / of_tile * rows + r;
+                        held_read(&row[r], held_at(&b->w, slot, tile, format), b->w.lane, format);
+                        seen ^= held_seen(&row[r], format);
+                    }
+                    sums_add_scaled(b, &sums, phase, row, rows, taken.f[part] + i * WIDE, in.tile + first + i, atom,
+                                    WIDE, in_step % of_tile, n, format);
+                }
+                UNROLL
+                for (int i = 0; i < (TILE_NARROW(format) ? 0 : most); i++) {
                     struct quad row[MOST_ROWS];
                     if (warp_k % (2 * most) && first + i >= warp_k) break;
                     UNROLL

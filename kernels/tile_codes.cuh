@@ -23,7 +23,8 @@ enum {
     HELD_WORDS = HELD_SOME > HELD_ENDS ? HELD_SOME : HELD_ENDS
 };
 
-/* What a lane reads of a tile. scale: words of 4 bytes, two rows' numbers in a word or, with f32, in two. */
+/* What a lane reads of a tile. scale: words of 4 bytes, two rows' numbers in a word or, with f32, in two; or steps and
+ * units (tile_format.h). */
 struct held {
     struct quad codes;
 #if TILES_NARROW
@@ -37,13 +38,17 @@ struct held {
 DEV void held_read(struct held *t, const u8 *at, int lane, const int format) {
     t->codes = *(const struct quad *)at;
 #if TILES_NARROW
-    UNROLL
-    for (int i = 0; i < TILE_SCALE_WORDS(format); i++) {
-        const int words = TILE_SCALE_BYTES(format) / 2, which = i / words;
-        const u8 *from = at - tile_lane(format, lane) +
-                         tile_scale_at(format, which % TILE_RUNS(format), which / TILE_RUNS(format), lane / 4);
-        t->scale[i] = *(const u32 *)(from + i % words * 4);
+    const u8 *tile = at - tile_lane(format, lane);
+    if (TILE_STEPS(format) && TILE_SCALE_WORDS(format) == 4) {
+        const struct quad all = *(const struct quad *)(tile + tile_scale_word_at(format, 0, lane / 4));
+        UNROLL
+        for (int i = 0; i < TILE_SCALE_WORDS(format); i++)
+            t->scale[i] = i == 0 ? all.x : i == 1 ? all.y : i == 2 ? all.z : all.w;
+        return;
     }
+    UNROLL
+    for (int i = 0; i < TILE_SCALE_WORDS(format); i++)
+        t->scale[i] = *(const u32 *)(tile + tile_scale_word_at(format, i, lane / 4));
 #endif
     (void)lane, (void)format;
 }
@@ -52,13 +57,17 @@ DEV void held_read(struct held *t, const u8 *at, int lane, const int format) {
 DEV void held_load(struct held *t, const u8 *at, int there, int lane, const int format) {
     t->codes = const_load128(at, there);
 #if TILES_NARROW
-    UNROLL
-    for (int i = 0; i < TILE_SCALE_WORDS(format); i++) {
-        const int words = TILE_SCALE_BYTES(format) / 2, which = i / words;
-        const u8 *from = at - tile_lane(format, lane) +
-                         tile_scale_at(format, which % TILE_RUNS(format), which / TILE_RUNS(format), lane / 4);
-        t->scale[i] = there ? const_load32((const u32 *)(from + i % words * 4)) : 0;
+    const u8 *tile = at - tile_lane(format, lane);
+    if (TILE_STEPS(format) && TILE_SCALE_WORDS(format) == 4) {
+        const struct quad all = const_load128(tile + tile_scale_word_at(format, 0, lane / 4), there);
+        UNROLL
+        for (int i = 0; i < TILE_SCALE_WORDS(format); i++)
+            t->scale[i] = i == 0 ? all.x : i == 1 ? all.y : i == 2 ? all.z : all.w;
+        return;
     }
+    UNROLL
+    for (int i = 0; i < TILE_SCALE_WORDS(format); i++)
+        t->scale[i] = there ? const_load32((const u32 *)(tile + tile_scale_word_at(format, i, lane / 4))) : 0;
 #endif
     (void)lane, (void)format;
 }
@@ -112,6 +121,9 @@ DEV struct quad tile_ones(void) {
 
 /* ---- scales ---------------------------------------------------------------------------------- */
 
+/* A step, the lowest byte, as a number. */
+DEV float step_value(u32 x) { return bits_float(0x4b000000u | ((x & 0xffu) ^ 0x80u)) - 8388736.0f; } /* 2^23 + n */
+
 /* One number, a scale or an offset, as it is stored: 2 bytes, or 4 for f32. */
 DEV float number_value(const int format, u32 x) {
     if (TILE_SCALE(format) == TILE_SCALE_F32) return bits_float(x);
@@ -122,6 +134,12 @@ DEV float number_value(const int format, u32 x) {
 /* A number of both of the lane's rows. */
 DEV void held_numbers(const struct held *t, const int format, int run, int number, float both[2]) {
     const int which = number * TILE_RUNS(format) + run;
+    if (TILE_STEPS(format)) {
+        const u32 steps = t->scale[which / 2] >> which % 2 * 8, units = t->scale[TILE_STEP_WORDS(format) + number];
+        both[0] = f16_value(units & 0xffffu) * step_value(steps);
+        both[1] = f16_value(units >> 16) * step_value(steps >> 16);
+        return;
+    }
     if (TILE_SCALE(format) == TILE_SCALE_F32) {
         both[0] = bits_float(t->scale[2 * which]), both[1] = bits_float(t->scale[2 * which + 1]);
         return;
@@ -172,6 +190,11 @@ DEV float code_value(const int format, u32 code) {
 DEV float tile_number(const u8 *tile, const int format, int run, int number, int r) {
     const unsigned at = tile_scale_at(format, run, number, r);
     const u32 word = const_load32((const u32 *)(tile + (at & ~3u)));
+    if (TILE_STEPS(format)) {
+        const unsigned unit = tile_unit_at(format, number, r);
+        const u32 units = const_load32((const u32 *)(tile + (unit & ~3u)));
+        return f16_value(unit & 2u ? units >> 16 : units & 0xffffu) * step_value(word >> at % 4 * 8);
+    }
     return number_value(format, at & 2u ? word >> 16 : word);
 }
 

@@ -45,9 +45,13 @@ enum tile_format {
  *     scale * value + offset          with TILE_MINIMA,
  *     scale * (value - offset)        with TILE_ZEROS,
  * where the value of an integer code is two's complement, but for TILE_UINT4. Offsets are stored as scales are. Where
- * the scale of a tile's columns is that of more columns than the tile has, each tile has it. */
+ * the scale of a tile's columns is that of more columns than the tile has, each tile has it.
+ *
+ * With TILE_SCALE_STEPS a scale is a step, an integer of 8 bits, times a unit, an f16 number that a row of the tile has
+ * once; an offset is a step of its own times a unit of its own. So GGUF's K-quants have scales, and a product of the
+ * two is exact in float. */
 enum { TILE_GROUP_ROW = 4 }; /* else 16 << group columns share a scale */
-enum { TILE_SCALE_F16, TILE_SCALE_BF16, TILE_SCALE_F32 };
+enum { TILE_SCALE_F16, TILE_SCALE_BF16, TILE_SCALE_F32, TILE_SCALE_STEPS };
 enum { TILE_NO_OFFSETS, TILE_MINIMA, TILE_ZEROS };
 #define TILE_FORMAT(code, group, scale, offsets) ((code) | (group) << 4 | (scale) << 8 | (offsets) << 10)
 #define TILE_CODE(format)                        ((format)&15)
@@ -64,30 +68,51 @@ enum { TILE_NO_OFFSETS, TILE_MINIMA, TILE_ZEROS };
 /* Whether codes are integers, TILE_INT8 to TILE_UINT4. In numbers, since the preprocessor asks as well. */
 #define TILE_INTEGERS(format) (TILE_CODE(format) >= 1 && TILE_CODE(format) <= 3)
 /* A run is the parts of a tile that share a scale. */
-#define TILE_RUN(format)         (1 << TILE_GROUP(format) < TILE_PARTS(format) ? 1 << TILE_GROUP(format) : TILE_PARTS(format))
-#define TILE_RUNS(format)        (TILE_PARTS(format) / TILE_RUN(format))
-#define TILE_SCALE_BYTES(format) (TILE_SCALE(format) == TILE_SCALE_F32 ? 4 : 2)
+#define TILE_RUN(format)   (1 << TILE_GROUP(format) < TILE_PARTS(format) ? 1 << TILE_GROUP(format) : TILE_PARTS(format))
+#define TILE_RUNS(format)  (TILE_PARTS(format) / TILE_RUN(format))
+#define TILE_STEPS(format) (TILE_SCALE(format) == TILE_SCALE_STEPS)
+#define TILE_SCALE_BYTES(format)                                                                                       \
+    (TILE_SCALE(format) == TILE_SCALE_F32 ? 4 : TILE_STEPS(format) ? 1 : 2) /* a step's: 1 */
 /* Numbers beside the codes that a row of a run has: a scale, perhaps an offset. */
 #define TILE_NUMBERS(format) (TILE_OFFSETS(format) ? 2 : 1)
-/* Words of 4 bytes that a lane reads of them. */
+/* Words of 4 bytes that a lane reads of them; of steps, two of each of its rows in a word, then the units. */
+#define TILE_STEP_WORDS(format) ((TILE_RUNS(format) * TILE_NUMBERS(format) + 1) / 2)
 #define TILE_SCALE_WORDS(format)                                                                                       \
-    (TILE_NARROW(format) ? TILE_RUNS(format) * TILE_NUMBERS(format) * TILE_SCALE_BYTES(format) / 2 : 0)
+    (!TILE_NARROW(format) ? 0                                                                                          \
+     : TILE_STEPS(format) ? TILE_STEP_WORDS(format) + TILE_NUMBERS(format)                                             \
+                          : TILE_RUNS(format) * TILE_NUMBERS(format) * TILE_SCALE_BYTES(format) / 2)
 
 enum { TILE_CODES_BYTES = 512 };
 
 /* Where in a narrow tile a scale begins, or with `number` 1 an offset: those of row r of a run. A lane's two rows, r
- * and r + 8, are neighbours. */
+ * and r + 8, are neighbours. Steps lie two by two, so that a row's two make the half of a word. */
 TAPE_FN unsigned tile_scale_at(int format, int run, int number, int r) {
-    const int row = (number * TILE_RUNS(format) + run) * TILE_ROWS + r % 8 * 2 + r % 16 / 8;
+    const int which = number * TILE_RUNS(format) + run;
+    const int row = which * TILE_ROWS + r % 8 * 2 + r % 16 / 8;
+    if (TILE_STEPS(format))
+        return (unsigned)(TILE_CODES_BYTES + (r % 8 * TILE_SCALE_WORDS(format) + which / 2) * 4 + r % 16 / 8 * 2 +
+                          which % 2);
     return (unsigned)(TILE_CODES_BYTES + row * TILE_SCALE_BYTES(format));
+}
+/* Where the unit of steps begins. */
+TAPE_FN unsigned tile_unit_at(int format, int number, int r) {
+    const int word = r % 8 * TILE_SCALE_WORDS(format) + TILE_STEP_WORDS(format) + number;
+    return (unsigned)(TILE_CODES_BYTES + word * 4 + r % 16 / 8 * 2);
+}
+/* Where word i begins of those that the lanes of rows `pair` and `pair` + 8 read. */
+TAPE_FN unsigned tile_scale_word_at(int format, int i, int pair) {
+    const int words = TILE_SCALE_BYTES(format) / 2, which = i / (words ? words : 1);
+    if (TILE_STEPS(format)) return (unsigned)(TILE_CODES_BYTES + (pair * TILE_SCALE_WORDS(format) + i) * 4);
+    return tile_scale_at(format, which % TILE_RUNS(format), which / TILE_RUNS(format), pair) +
+           (unsigned)(i % words * 4);
 }
 
 /* Whether a number is a format. */
 TAPE_FN int tile_format_is(int format) {
     if (format < 0 || format >> 12 || TILE_CODE(format) >= TILE_FORMATS) return 0;
     if (!TILE_NARROW(format)) return format == TILE_CODE(format);
-    return TILE_GROUP(format) <= TILE_GROUP_ROW && TILE_SCALE(format) <= TILE_SCALE_F32 &&
-           TILE_OFFSETS(format) <= TILE_ZEROS;
+    if (TILE_STEPS(format) && TILE_GROUP(format) == TILE_GROUP_ROW) return 0;
+    return TILE_GROUP(format) <= TILE_GROUP_ROW && TILE_OFFSETS(format) <= TILE_ZEROS;
 }
 
 /* ---- operands -------------------------------------------------------------------------------- */
@@ -107,9 +132,7 @@ TAPE_FN unsigned bf16_tile_at(int r, int k) {
 /* ---- size and order -------------------------------------------------------------------------- */
 
 TAPE_FN unsigned tile_bytes(int format) {
-    if (TILE_NARROW(format))
-        return (unsigned)(TILE_CODES_BYTES +
-                          TILE_RUNS(format) * TILE_NUMBERS(format) * TILE_ROWS * TILE_SCALE_BYTES(format));
+    if (TILE_NARROW(format)) return (unsigned)(TILE_CODES_BYTES + 8 * 4 * TILE_SCALE_WORDS(format));
     switch (format) {
     default: /* TILE_BF16 */ return BF16_TILE_BYTES;
     }
@@ -155,7 +178,8 @@ TAPE_FN unsigned tile_grain_at(int format, int r, int k) {
 /* ---- winding --------------------------------------------------------------------------------- */
 
 /* A row of a narrow matrix comes to the winder as a byte for each code, then its scales, one for each group of columns,
- * then its offsets. Each of the three begins at a multiple of 4 bytes. */
+ * then its offsets. Of steps the units follow, one for as many columns as a tile has, and those of offsets. Each of
+ * these begins at a multiple of 4 bytes. */
 TAPE_FN int tile_groups(int format, int columns) {
     const int group = TILE_K << TILE_GROUP(format);
     return TILE_GROUP(format) == TILE_GROUP_ROW ? 1 : (columns + group - 1) / group;
@@ -165,10 +189,18 @@ TAPE_FN unsigned tile_staged_at(int format, int columns, int number, int group) 
     const unsigned numbers = ((unsigned)(tile_groups(format, columns) * TILE_SCALE_BYTES(format)) + 3) / 4 * 4;
     return codes + (unsigned)number * numbers + (unsigned)(group * TILE_SCALE_BYTES(format));
 }
+TAPE_FN int tile_units(int format, int columns) {
+    const int width = TILE_K * TILE_PARTS(format);
+    return TILE_STEPS(format) ? (columns + width - 1) / width : 0;
+}
+TAPE_FN unsigned tile_staged_unit_at(int format, int columns, int number, int unit) {
+    const unsigned bytes = ((unsigned)tile_units(format, columns) + 1) / 2 * 4;
+    return tile_staged_at(format, columns, TILE_NUMBERS(format), 0) + (unsigned)number * bytes + (unsigned)unit * 2;
+}
 
 /* How many bytes a row of `columns` weights has when it comes to the winder. Rows that are not narrow come as bf16. */
 TAPE_FN unsigned long long tile_staged_bytes(int format, int columns) {
-    if (TILE_NARROW(format)) return tile_staged_at(format, columns, TILE_NUMBERS(format), 0);
+    if (TILE_NARROW(format)) return tile_staged_unit_at(format, columns, TILE_NUMBERS(format), 0);
     switch (format) {
     default: /* TILE_BF16 */ return (unsigned long long)(unsigned)columns * 2;
     }

@@ -11,10 +11,53 @@
 
 enum { WIND_THREADS = 256, TILE_WORDS_A_ROW = 8 /* of codes, in a narrow tile */ };
 
+/* What a thread writes at once beside codes: a scale or an offset; of steps two, or a unit. */
+DEV int wind_numbers(int format) {
+    if (TILE_STEPS(format)) return TILE_STEP_WORDS(format) + TILE_NUMBERS(format);
+    return TILE_RUNS(format) * TILE_NUMBERS(format);
+}
+
+/* Winds such an item of the tile whose first column in the row is `column`; the slice has `left` columns from there
+ * on. */
+DEV void wind_number(const struct wind_args *a, const u8 *from, int row, int item, int column, int left) {
+    const int format = a->shape.segment[a->phase].format, width = TILE_K * TILE_RUN(format);
+    const int group = TILE_K << TILE_GROUP(format), in_row = TILE_GROUP(format) == TILE_GROUP_ROW;
+    const struct tape_place place = tape_place(&a->shape, a->phase, a->layer, row, column);
+    u8 *tile = a->tape + place.tile;
+    if (left <= 0) return; /* there is no such tile, and `place` is any */
+    if (!TILE_STEPS(format)) {
+        const int run = item % TILE_RUNS(format), number = item / TILE_RUNS(format);
+        if (run * width >= left) return;
+        const int which = in_row ? 0 : (column + run * width) / group;
+        const u16 *number_at = (const u16 *)(from + tile_staged_at(format, a->columns, number, which));
+        u16 *to = (u16 *)(tile + tile_scale_at(format, run, number, place.row));
+        plain_store16(to, number_at[0]);
+        if (TILE_SCALE_BYTES(format) == 4) plain_store16(to + 1, number_at[1]);
+        return;
+    }
+    if (item >= TILE_STEP_WORDS(format)) {
+        const int number = item - TILE_STEP_WORDS(format), unit = column / (TILE_K * TILE_PARTS(format));
+        plain_store16((u16 *)(tile + tile_unit_at(format, number, place.row)),
+                      *(const u16 *)(from + tile_staged_unit_at(format, a->columns, number, unit)));
+        return;
+    }
+    u32 steps = 0;
+    UNROLL
+    for (int i = 0; i < 2; i++) {
+        const int which = 2 * item + i, run = which % TILE_RUNS(format), number = which / TILE_RUNS(format);
+        if (number >= TILE_NUMBERS(format) || run * width >= left) continue;
+        steps |= (u32)from[tile_staged_at(format, a->columns, number, (column + run * width) / group)] << 8 * i;
+    }
+    const int first = 2 * item;
+    plain_store16(
+        (u16 *)(tile + tile_scale_at(format, first % TILE_RUNS(format), first / TILE_RUNS(format), place.row)),
+        (u16)steps);
+}
+
 /* Winds item i of a row of narrow weights; items are counted through the tiles of each slice of the row. */
 DEV void wind_narrow(const struct wind_args *a, const u8 *from, int row, int i, int tiles, int slice) {
     const int format = a->shape.segment[a->phase].format, parts = TILE_PARTS(format);
-    const int items = TILE_WORDS_A_ROW + TILE_RUNS(format) * TILE_NUMBERS(format);
+    const int items = TILE_WORDS_A_ROW + wind_numbers(format);
     const int item = i % items, tile = i / items % tiles, group = i / items / tiles;
     const int end = slice < a->columns - group * slice ? slice : a->columns - group * slice;
     int k = tile * TILE_K * parts; /* in the slice */
@@ -33,17 +76,7 @@ DEV void wind_narrow(const struct wind_args *a, const u8 *from, int row, int i, 
         plain_store32((u32 *)(a->tape + tape_locate(&a->shape, a->phase, a->layer, row, group * slice + k)), word);
         return;
     }
-    const int run = (item - TILE_WORDS_A_ROW) % TILE_RUNS(format);
-    const int number = (item - TILE_WORDS_A_ROW) / TILE_RUNS(format);
-    k += run * TILE_RUN(format) * TILE_K;
-    if (k >= end) return;
-    const int column = group * slice + k;
-    const int which = TILE_GROUP(format) == TILE_GROUP_ROW ? 0 : column / (TILE_K << TILE_GROUP(format));
-    const u16 *number_at = (const u16 *)(from + tile_staged_at(format, a->columns, number, which));
-    const struct tape_place place = tape_place(&a->shape, a->phase, a->layer, row, column);
-    u16 *to = (u16 *)(a->tape + place.tile + tile_scale_at(format, run, number, place.row));
-    plain_store16(to, number_at[0]);
-    if (TILE_SCALE_BYTES(format) == 4) plain_store16(to + 1, number_at[1]);
+    wind_number(a, from, row, item - TILE_WORDS_A_ROW, group * slice + k, end - k);
 }
 
 KERNEL(WIND_THREADS) wind(struct wind_args a) {
@@ -53,8 +86,7 @@ KERNEL(WIND_THREADS) wind(struct wind_args a) {
     if (TILE_NARROW(format)) {
         const int slice = tape_slice(&a.shape, a.phase, a.layer, a.columns);
         const int tiles = (slice + TILE_K * TILE_PARTS(format) - 1) / (TILE_K * TILE_PARTS(format));
-        const int items =
-            (TILE_WORDS_A_ROW + TILE_RUNS(format) * TILE_NUMBERS(format)) * tiles * ((a.columns + slice - 1) / slice);
+        const int items = (TILE_WORDS_A_ROW + wind_numbers(format)) * tiles * ((a.columns + slice - 1) / slice);
         const u64 bytes = tile_staged_bytes(format, a.columns), all = (u64)(u32)a.n_rows * (u32)items;
         NO_UNROLL
         for (u64 i = block_index() * thread_count() + thread_index(); i < all; i += step) {

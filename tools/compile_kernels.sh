@@ -1,7 +1,8 @@
 #!/bin/sh
-# compile_kernels.sh [--few | MODEL GPU [WISH=N ...]]
+# compile_kernels.sh [--few | --narrow | MODEL GPU [WISH=N ...] [narrow=FORM]]
 # Compiles the device code as it would be for each of a list of models on GPUs, for a few of them that have all kernels
-# and the kinds of GPU that differ most, with one shape of another family, which changes daily, or for the one given.
+# and the kinds of GPU that differ most, with one shape of another family and one with narrow weights, which change
+# daily, for all plans with narrow weights, or for the one given.
 # Prints what the compiler says. Warnings and spilled registers fail; four registers put aside around a rare call are
 # let pass. With nvdisasm what ptxas made is looked at, too (sass_hazards.py). Without
 # nvcc there is nothing to do (exit status 77). Needs no GPU.
@@ -42,8 +43,25 @@ tinyllama-1.1b h200
 llama-3.2-3b h200
 smollm2-1.7b h200
 mistral-7b h200'
+# Weights that stay narrow. Of these the few have one, another each day.
+narrow='qwen3-0.6b h200 narrow=int8
+qwen3-0.6b h200 narrow=int4
+qwen3-0.6b h200 narrow=fp8
+qwen3-0.6b h200 narrow=int4 columns=4
+qwen3-0.6b a100 narrow=int4 columns=4'
+# These put registers aside so far. --narrow compiles them as well, and fails.
+spilling='qwen3-0.6b h200 narrow=q4_k_m
+qwen3-0.6b h200 narrow=int8 columns=4
+qwen3-0.6b h200 narrow=fp8 columns=4
+qwen3-0.6b a100 narrow=int8
+qwen3-0.6b a100 narrow=int4
+qwen3-0.6b a100 narrow=fp8
+qwen3-0.6b a100 narrow=int8 columns=4
+qwen3-0.6b a100 narrow=fp8 columns=4
+qwen3-0.6b rtx5090 narrow=int4'
 plans="$plans
-$families"
+$families
+$narrow"
 
 constant() { sed -n "s/^-D$1=//p" "$folder/options"; }
 # Registers, stack, spill stores and spill loads of the function named $1, or the most that any of those has
@@ -143,9 +161,13 @@ fi
 make -s -j"$(nproc)" "$emit" || exit 1
 # One of the others or of the first six other families, another one each day; mistral-7b takes longest.
 turn() { printf '%s\n' "$others" "$families" | sed -n "$(($(date +%s) / 86400 % 8 + 1))p"; }
+narrow_turn() { printf '%s\n' "$narrow" | sed -n "$(($(date +%s) / 86400 % 5 + 1))p"; }
 case ${1:-} in
 --few) plans="$few
-$(turn)" ;;
+$(turn)
+$(narrow_turn)" ;;
+--narrow) plans="$narrow
+$spilling" ;;
 ?*) plans=$* ;;
 esac
 nvcc --version | sed -n 's/^Cuda compilation/compilation/p'

@@ -1,6 +1,7 @@
-/* emit_constants MODEL GPU [WISH=N ...]: the kernels' compile-time constants for a model shape on a
- * GPU, "NAME=value" a line. MODEL is a shape's name ("qwen3-0.6b") or the path of a config.json.
- * For tools/compile_kernels.sh and for looking at machine code. */
+/* emit_constants MODEL GPU [WISH=N ...] [narrow=FORM]: the kernels' compile-time constants for a
+ * model shape on a GPU, "NAME=value" a line. MODEL is a shape's name ("qwen3-0.6b") or the path of
+ * a config.json. FORM says how narrow weights are stored that stay so. For
+ * tools/compile_kernels.sh and for looking at machine code. */
 #include "base/file_map.h"
 #include "model/synthetic.h"
 #include "plan/plan.h"
@@ -27,6 +28,47 @@ static enum reel_status read_config(struct model_config *config, const char *nam
     return status;
 }
 
+/* What plan_stored finds in files: those of `reel quantize`, the first three, and usual ones. */
+enum {
+    ROW = TILE_GROUP_ROW,
+    INT8 = TILE_FORMAT(TILE_INT8, ROW, TILE_SCALE_BF16, TILE_NO_OFFSETS),
+    INT4 = TILE_FORMAT(TILE_INT4, 3, TILE_SCALE_BF16, TILE_NO_OFFSETS),
+    FP8 = TILE_FORMAT(TILE_E4M3, ROW, TILE_SCALE_BF16, TILE_NO_OFFSETS),
+    GPTQ = TILE_FORMAT(TILE_INT4, 3, TILE_SCALE_F16, TILE_ZEROS),
+    NVFP4 = TILE_FORMAT(TILE_E2M1, 0, TILE_SCALE_F32, TILE_NO_OFFSETS),
+    Q4_1 = TILE_FORMAT(TILE_UINT4, 1, TILE_SCALE_F16, TILE_MINIMA),
+    Q8_0 = TILE_FORMAT(TILE_INT8, 1, TILE_SCALE_F16, TILE_NO_OFFSETS),
+    Q4_K = TILE_FORMAT(TILE_UINT4, 1, TILE_SCALE_STEPS, TILE_MINIMA),
+    Q6_K = TILE_FORMAT(TILE_INT8, 0, TILE_SCALE_STEPS, TILE_NO_OFFSETS),
+    Q4_K_Q6_K = TILE_FORMAT(TILE_INT8, 0, TILE_SCALE_STEPS, TILE_MINIMA)
+};
+static const struct form {
+    const char *name;
+    int first, out, gate_up, down, head; /* first: qkv and mix */
+} forms[] = {
+    { "int8", INT8, INT8, INT8, INT8, INT8 },
+    { "int4", INT4, INT4, INT4, INT4, INT8 },
+    { "fp8", FP8, FP8, FP8, FP8, FP8 },
+    { "gptq", GPTQ, GPTQ, GPTQ, GPTQ, TILE_BF16 },
+    { "nvfp4", NVFP4, NVFP4, NVFP4, NVFP4, TILE_BF16 },
+    { "q4_1", Q4_1, Q4_1, Q4_1, Q4_1, Q8_0 },
+    { "q4_k_m", Q4_K_Q6_K, Q4_K, Q4_K, Q4_K_Q6_K, Q6_K },
+};
+
+static enum reel_status read_form(struct plan_options *o, const char *name,
+                                  struct reel_error *err) {
+    for (size_t i = 0; i < sizeof forms / sizeof forms[0]; i++) {
+        const struct form *f = &forms[i];
+        if (strcmp(f->name, name) != 0) continue;
+        o->formats[TAPE_QKV] = o->formats[TAPE_MIX] = f->first, o->formats[TAPE_OUT] = f->out;
+        o->formats[TAPE_GATE_UP] = f->gate_up, o->formats[TAPE_DOWN] = f->down;
+        o->formats[TAPE_HEAD] = f->head;
+        return REEL_OK;
+    }
+    return err_set(err, REEL_E_ARGUMENT,
+                   "narrow=%s: there are int8, int4, fp8, gptq, nvfp4, q4_1 and q4_k_m", name);
+}
+
 static int columns = 1, layers_format, head_format; /* formats: numbers of tile_format.h */
 
 static enum reel_status read_wish(struct plan_options *o, const char *text,
@@ -49,6 +91,7 @@ static enum reel_status read_wish(struct plan_options *o, const char *text,
         { "head", &head_format },
     };
     const char *equals = strchr(text, '=');
+    if (strncmp(text, "narrow=", 7) == 0) return read_form(o, text + 7, err);
     for (size_t i = 0; equals && i < sizeof wishes / sizeof wishes[0]; i++) {
         if (strncmp(wishes[i].name, text, (size_t)(equals - text)) != 0) continue;
         *wishes[i].value = atoi(equals + 1);
@@ -72,8 +115,10 @@ int main(int argc, char **argv) {
     enum reel_status status = read_config(&config, argv[1], &err);
     for (int i = 3; i < argc && status == REEL_OK; i++)
         status = read_wish(&options, argv[i], &err);
-    for (int i = 0; i < TAPE_N_PHASES; i++)
-        options.formats[i] = i == TAPE_HEAD ? head_format : layers_format;
+    for (int i = 0; i < TAPE_N_PHASES; i++) {
+        const int number = i == TAPE_HEAD ? head_format : layers_format;
+        if (number) options.formats[i] = number;
+    }
     if (status == REEL_OK) status = plan_make(&plan, &config, gpu, &options, &err);
     if (status == REEL_OK && columns > 1)
         one = plan, status = plan_columns(&plan, &one, columns, &err);

@@ -95,7 +95,8 @@ static void print_markdown(const struct bench_report *report) {
         printf("\n");
     }
     weights_text(info, weights);
-    printf("\nweights: %s; %s", weights, report->checked);
+    printf("\nweights: %s; a token reads %.2f bits a weight; %s", weights, info->token_weight_bits,
+           report->checked);
     if (report->read_bytes_per_s > 0)
         printf("; read bandwidth measured here: %.1f GB/s", report->read_bytes_per_s / 1e9);
     printf("; %s, %s; sampling is inside the times, tokenising is not\n", sampling_words(report),
@@ -110,7 +111,7 @@ static void print_csv(const struct bench_report *report) {
            "depth,repeats,avg_ts,stddev_ts,median_ts,p50_ms,p99_ms,first_token_ms,"
            "prompt_ts,decode_ts,gb_per_s,"
            "read_bandwidth_gb_per_s,percent_of_read_bandwidth,tokens_per_joule,watts,"
-           "idle_watts,ids,calls,device_weight_type\n");
+           "idle_watts,ids,calls,device_weight_type,bits_per_weight\n");
     for (int i = 0; i < report->n_rows; i++) {
         const struct bench_row *row = &report->rows[i];
         test_name(&row->test, test, sizeof test);
@@ -119,7 +120,7 @@ static void print_csv(const struct bench_report *report) {
             printf(*c == '"' ? "\"\"" : "%c", *c);
         printf("\",%s,%s,%llu,%llu,%s,%s,%d,%s,%d,%d,%d,%d,%.3f,%.3f,%.3f,%.4f,%.4f,%.4f,%.3f,%.3f,"
                "%.2f,%.2f,"
-               "%.1f,%.4f,%.1f,%.1f,%s,%s,%s\n",
+               "%.1f,%.4f,%.1f,%.1f,%s,%s,%s,%.3f\n",
                info->family, info->weight_type, (unsigned long long)info->weight_bytes,
                (unsigned long long)info->n_parameters, info->backend, info->backend_path,
                info->n_threads, test, row->test.n_prompt, row->test.n_gen, row->test.depth,
@@ -127,7 +128,7 @@ static void print_csv(const struct bench_report *report) {
                row->p50_ms, row->p99_ms, row->first_token_ms, row->prompt_per_s, row->decode_per_s,
                row->bytes_per_s / 1e9, report->read_bytes_per_s / 1e9, share(report, row),
                tokens_per_joule(row, 0), row->watts, report->idle_watts, sampling_words(report),
-               calls_words(report), device_weights(info));
+               calls_words(report), device_weights(info), info->token_weight_bits);
     }
 }
 
@@ -155,13 +156,14 @@ static void print_json(const struct bench_report *report) {
                       "watts", measured(row->watts)));
     }
     json_t *all = json_pack(
-        "{s:s, s:s, s:s, s:s, s:I, s:I, s:s, s:s, s:i, s:s, s:s, s:s, s:f, s:o, s:o}", "model",
+        "{s:s, s:s, s:s, s:s, s:f, s:I, s:I, s:s, s:s, s:i, s:s, s:s, s:s, s:f, s:o, s:o}", "model",
         info->name, "family", info->family, "weight_type", info->weight_type, "device_weight_type",
-        device_weights(info), "size_bytes", (json_int_t)info->weight_bytes, "params",
-        (json_int_t)info->n_parameters, "backend", info->backend, "path", info->backend_path,
-        "threads", info->n_threads, "checked", report->checked, "ids", sampling_words(report),
-        "calls", calls_words(report), "read_bandwidth_gb_per_s", report->read_bytes_per_s / 1e9,
-        "idle_watts", measured(report->idle_watts), "results", rows);
+        device_weights(info), "bits_per_weight", info->token_weight_bits, "size_bytes",
+        (json_int_t)info->weight_bytes, "params", (json_int_t)info->n_parameters, "backend",
+        info->backend, "path", info->backend_path, "threads", info->n_threads, "checked",
+        report->checked, "ids", sampling_words(report), "calls", calls_words(report),
+        "read_bandwidth_gb_per_s", report->read_bytes_per_s / 1e9, "idle_watts",
+        measured(report->idle_watts), "results", rows);
     if (all && json_dumpf(all, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(6)) == 0) printf("\n");
     json_decref(all);
 }

@@ -3,6 +3,7 @@
 #include "base/memory.h"
 #include "cli/commands.h"
 #include "cli/demo_folder.h"
+#include "cli/gpu_options.h"
 #include "cli/model_path.h"
 #include "cli/open_model.h"
 #include "cli/terminal.h"
@@ -22,6 +23,12 @@ static const struct cli_option options[] = {
       .kind = CLI_TEXT,
       .argument = "NAME",
       .help = "the GPU of --plan: h200, rtx4090, ...; without it the first one here" },
+    { .name = "gpu-option",
+      .kind = CLI_TEXT,
+      .argument = "KEY=VALUE",
+      .repeats = true,
+      .help = "change the plan of --plan as --gpu-option of run does: narrow=1 keeps weights of 8 "
+              "and 4 bits as they are" },
 };
 static const struct cli_group group = CLI_GROUP("Options", options);
 
@@ -113,12 +120,18 @@ static void print_weights(const json_t *tensors) {
     }
 }
 
-/* How weights are stored that are codes. */
+/* How narrow weights are stored. */
 static void print_codes(const json_t *tensors) {
-    if (!json_object_get(tensors, "format")) return;
-    row("codes");
-    printf("%s, %.2f bits a weight", text(tensors, "format"),
+    if (!json_object_get(tensors, "bits_per_weight")) return;
+    const bool coded = json_object_get(tensors, "format");
+    row(coded ? "codes" : "weights");
+    printf("%s%s, %.2f bits a weight", coded ? "" : "most ",
+           text(tensors, coded ? "format" : "main_type"),
            json_real_value(json_object_get(tensors, "bits_per_weight")));
+    if (!coded) {
+        puts(" in all");
+        return;
+    }
     const char *wide = text(tensors, "wide");
     if (wide && *wide) printf("; wide: %s", wide);
     putchar('\n');
@@ -237,6 +250,18 @@ static void print_human(const struct cli_args *args, const json_t *all) {
     if (cli_has(args, "tensors")) print_tensors(tensors);
 }
 
+static enum reel_status show_plan(const struct cli_args *args, const char *path, char **plan,
+                                  struct reel_error *err) {
+    char *gpu_options = NULL;
+    enum reel_status status = gpu_options_join(&gpu_options, args, NULL, err);
+    const struct reel_plan_options wishes = { .size = sizeof wishes,
+                                              .gpu = cli_text(args, "gpu", NULL),
+                                              .gpu_options = gpu_options };
+    if (status == REEL_OK) status = reel_model_plan_with(path, &wishes, plan, err);
+    mem_free(gpu_options);
+    return status;
+}
+
 /* *json, and with --plan *plan. */
 static enum reel_status inspect(const struct cli_args *args, char **json, char **plan,
                                 struct reel_error *err) {
@@ -246,8 +271,7 @@ static enum reel_status inspect(const struct cli_args *args, char **json, char *
     enum reel_status status =
         demo ? demo_folder_make(&path, err) : cli_model_path(&path, args, name, err);
     if (status == REEL_OK) status = reel_model_inspect(path, json, err);
-    if (status == REEL_OK && cli_has(args, "plan"))
-        status = reel_model_plan(path, cli_text(args, "gpu", NULL), plan, err);
+    if (status == REEL_OK && cli_has(args, "plan")) status = show_plan(args, path, plan, err);
     if (demo) demo_folder_remove(path);
     mem_free(path);
     return status;
@@ -258,6 +282,8 @@ static enum reel_status run(const struct cli_args *args, struct reel_error *err)
     json_t *all = NULL;
     if (cli_has(args, "gpu") && !cli_has(args, "plan"))
         return err_set(err, REEL_E_ARGUMENT, "--gpu goes with --plan");
+    if (cli_repeated(args, "gpu-option", 0) && !cli_has(args, "plan"))
+        return err_set(err, REEL_E_ARGUMENT, "--gpu-option goes with --plan");
     if (cli_has(args, "json") && cli_has(args, "plan"))
         return err_set(err, REEL_E_ARGUMENT, "--plan is text for people, --json is not");
     enum reel_status status = inspect(args, &json, &plan, err);

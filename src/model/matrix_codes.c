@@ -6,15 +6,23 @@
 
 static float f16_at(const unsigned char *p) { return f16_to_f32((uint16_t)(p[0] | p[1] << 8)); }
 
-/* A block: its codes, and the scales and offsets of its groups. docs/MODEL_llama.md has the
- * layouts, model/dtype.c what they are worth. */
-typedef void (*block_fn)(const unsigned char *block, signed char *codes, float *scales,
-                         float *offsets);
+/* A block: its codes, and the scales and offsets of its groups as steps times a unit, the block's
+ * f16. docs/MODEL_llama.md has the layouts, model/dtype.c what they are worth. */
+enum { MOST_GROUPS = 16 };
+struct block_numbers {
+    float unit[2]; /* of scales, of offsets */
+    signed char step[2][MOST_GROUPS];
+};
+typedef void (*block_fn)(const unsigned char *block, signed char *codes, struct block_numbers *n);
 
-static void read_q8_0(const unsigned char *block, signed char *codes, float *scales,
-                      float *offsets) {
-    (void)offsets;
-    *scales = f16_at(block);
+/* The numbers of a block that is one group. */
+static void one_group(struct block_numbers *n, float scale, float offset) {
+    n->unit[0] = scale, n->unit[1] = offset;
+    n->step[0][0] = n->step[1][0] = 1;
+}
+
+static void read_q8_0(const unsigned char *block, signed char *codes, struct block_numbers *n) {
+    one_group(n, f16_at(block), 0);
     memcpy(codes, block + 2, 32);
 }
 
@@ -28,43 +36,36 @@ static void read_halves(const unsigned char *bytes, const unsigned char *fifth, 
     }
 }
 
-static void read_q4_0(const unsigned char *block, signed char *codes, float *scales,
-                      float *offsets) {
-    (void)offsets;
-    *scales = f16_at(block);
+static void read_q4_0(const unsigned char *block, signed char *codes, struct block_numbers *n) {
+    one_group(n, f16_at(block), 0);
     read_halves(block + 2, NULL, 8, codes);
 }
 
-static void read_q4_1(const unsigned char *block, signed char *codes, float *scales,
-                      float *offsets) {
-    *scales = f16_at(block), *offsets = f16_at(block + 2);
+static void read_q4_1(const unsigned char *block, signed char *codes, struct block_numbers *n) {
+    one_group(n, f16_at(block), f16_at(block + 2));
     read_halves(block + 4, NULL, 0, codes);
 }
 
-static void read_q5_0(const unsigned char *block, signed char *codes, float *scales,
-                      float *offsets) {
-    (void)offsets;
-    *scales = f16_at(block);
+static void read_q5_0(const unsigned char *block, signed char *codes, struct block_numbers *n) {
+    one_group(n, f16_at(block), 0);
     read_halves(block + 6, block + 2, 16, codes);
 }
 
-static void read_q5_1(const unsigned char *block, signed char *codes, float *scales,
-                      float *offsets) {
-    *scales = f16_at(block), *offsets = f16_at(block + 2);
+static void read_q5_1(const unsigned char *block, signed char *codes, struct block_numbers *n) {
+    one_group(n, f16_at(block), f16_at(block + 2));
     read_halves(block + 8, block + 4, 0, codes);
 }
 
-/* Q4_K and Q5_K: a scale of 6 bits times one of 11 has 17, so float holds it, and so the minima. */
+/* Q4_K and Q5_K: steps of 6 bits; a minimum is subtracted. */
 static void read_k45(const unsigned char *block, const unsigned char *fifth,
-                     const unsigned char *bytes, signed char *codes, float *scales,
-                     float *offsets) {
+                     const unsigned char *bytes, signed char *codes, struct block_numbers *n) {
     const unsigned char *packed = block + 4;
+    n->unit[0] = f16_at(block), n->unit[1] = -f16_at(block + 2);
     for (int j = 0; j < 8; j++) {
         const int low = j < 4;
         const int scale = low ? packed[j] & 63 : (packed[j + 4] & 15) | (packed[j - 4] >> 6) << 4;
         const int min = low ? packed[j + 4] & 63 : packed[j + 4] >> 4 | (packed[j] >> 6) << 4;
-        scales[j] = f16_at(block) * (float)scale;
-        offsets[j] = -(f16_at(block + 2) * (float)min);
+        n->step[0][j] = (signed char)scale, n->step[1][j] = (signed char)min;
         for (int i = 0; i < 32; i++) {
             const int byte = bytes[j / 2 * 32 + i], half = j & 1 ? byte >> 4 : byte & 15;
             codes[j * 32 + i] = (signed char)(half | (fifth ? (fifth[i] >> j & 1) << 4 : 0));
@@ -72,21 +73,18 @@ static void read_k45(const unsigned char *block, const unsigned char *fifth,
     }
 }
 
-static void read_q4_k(const unsigned char *block, signed char *codes, float *scales,
-                      float *offsets) {
-    read_k45(block, NULL, block + 16, codes, scales, offsets);
+static void read_q4_k(const unsigned char *block, signed char *codes, struct block_numbers *n) {
+    read_k45(block, NULL, block + 16, codes, n);
 }
 
-static void read_q5_k(const unsigned char *block, signed char *codes, float *scales,
-                      float *offsets) {
-    read_k45(block, block + 16, block + 48, codes, scales, offsets);
+static void read_q5_k(const unsigned char *block, signed char *codes, struct block_numbers *n) {
+    read_k45(block, block + 16, block + 48, codes, n);
 }
 
-static void read_q6_k(const unsigned char *block, signed char *codes, float *scales,
-                      float *offsets) {
-    (void)offsets;
+static void read_q6_k(const unsigned char *block, signed char *codes, struct block_numbers *n) {
+    n->unit[0] = f16_at(block + 208), n->unit[1] = 0;
     for (int i = 0; i < 16; i++)
-        scales[i] = f16_at(block + 208) * (float)(signed char)block[192 + i];
+        n->step[0][i] = (signed char)block[192 + i], n->step[1][i] = 0;
     for (int i = 0; i < 256; i++) {
         const int half = i / 128, quarter = i % 128 / 32, at = i % 32;
         const int byte = block[half * 64 + 32 * (quarter & 1) + at];
@@ -100,15 +98,52 @@ struct block_type {
     struct matrix_codes codes;
 };
 static const struct block_type blocks[DTYPE_COUNT] = {
-    [DTYPE_Q8_0] = { read_q8_0, { CODE_INT8, 32, PLANE_F16, OFFSETS_NONE } },
-    [DTYPE_Q4_0] = { read_q4_0, { CODE_INT4, 32, PLANE_F16, OFFSETS_NONE } },
-    [DTYPE_Q4_1] = { read_q4_1, { CODE_UINT4, 32, PLANE_F16, OFFSETS_MINIMA } },
-    [DTYPE_Q5_0] = { read_q5_0, { CODE_INT8, 32, PLANE_F16, OFFSETS_NONE } },
-    [DTYPE_Q5_1] = { read_q5_1, { CODE_INT8, 32, PLANE_F16, OFFSETS_MINIMA } },
-    [DTYPE_Q4_K] = { read_q4_k, { CODE_UINT4, 32, PLANE_F32, OFFSETS_MINIMA } },
-    [DTYPE_Q5_K] = { read_q5_k, { CODE_INT8, 32, PLANE_F32, OFFSETS_MINIMA } },
-    [DTYPE_Q6_K] = { read_q6_k, { CODE_INT8, 16, PLANE_F32, OFFSETS_NONE } },
+    [DTYPE_Q8_0] = { read_q8_0, { CODE_INT8, 32, PLANE_F16, OFFSETS_NONE, 0 } },
+    [DTYPE_Q4_0] = { read_q4_0, { CODE_INT4, 32, PLANE_F16, OFFSETS_NONE, 0 } },
+    [DTYPE_Q4_1] = { read_q4_1, { CODE_UINT4, 32, PLANE_F16, OFFSETS_MINIMA, 0 } },
+    [DTYPE_Q5_0] = { read_q5_0, { CODE_INT8, 32, PLANE_F16, OFFSETS_NONE, 0 } },
+    [DTYPE_Q5_1] = { read_q5_1, { CODE_INT8, 32, PLANE_F16, OFFSETS_MINIMA, 0 } },
+    [DTYPE_Q4_K] = { read_q4_k, { CODE_UINT4, 32, PLANE_F32, OFFSETS_MINIMA, 256 } },
+    [DTYPE_Q5_K] = { read_q5_k, { CODE_INT8, 32, PLANE_F32, OFFSETS_MINIMA, 256 } },
+    [DTYPE_Q6_K] = { read_q6_k, { CODE_INT8, 16, PLANE_F32, OFFSETS_NONE, 256 } },
 };
+
+/* The block of row r that begins with column k. */
+static void read_block(const struct matrix *m, int r, int k, signed char *codes,
+                       struct block_numbers *n) {
+    const size_t nth = (size_t)(k / dtype_block_elements(m->dtype));
+    blocks[m->dtype].read(m->data + (size_t)r * m->row_bytes +
+                              nth * (size_t)dtype_block_bytes(m->dtype),
+                          codes + k, n);
+}
+
+/* A step of 7 bits times a unit of 11 has 18, so float holds the product. */
+static void blocks_row(const struct matrix *m, int group, int r, signed char *codes, float *scales,
+                       float *offsets) {
+    const int each = dtype_block_elements(m->dtype);
+    for (int k = 0; k < m->columns; k += each) {
+        struct block_numbers n;
+        read_block(m, r, k, codes, &n);
+        for (int i = 0; i < each / group; i++) {
+            scales[k / group + i] = n.unit[0] * (float)n.step[0][i];
+            offsets[k / group + i] = n.unit[1] * (float)n.step[1][i];
+        }
+    }
+}
+
+void matrix_codes_steps(const struct matrix *m, int r, signed char *codes, signed char *steps,
+                        float *units) {
+    const struct matrix_codes *c = &blocks[m->dtype].codes;
+    const int groups = matrix_code_groups(c, m->columns), n_units = m->columns / c->unit;
+    for (int k = 0; k < m->columns; k += c->unit) {
+        struct block_numbers n;
+        read_block(m, r, k, codes, &n);
+        for (int i = 0; i < 2; i++) {
+            units[i * n_units + k / c->unit] = n.unit[i];
+            memcpy(steps + i * groups + k / c->group, n.step[i], (size_t)(c->unit / c->group));
+        }
+    }
+}
 
 /* ---- planes ---------------------------------------------------------------------------------- */
 
@@ -147,15 +182,16 @@ static bool planes_codes(const struct matrix *m, struct matrix_codes *codes) {
     const bool integers = p->form == MATRIX_INTEGERS;
     const int middle = p->bits == 8 ? 128 : 8;
     if (p->form == MATRIX_TABLE || p->order) return false;
+    /* less the middle, a zero point of another type may have to be rounded */
+    if (p->zeros.data && p->zeros.type != PLANE_U8) return false;
     *codes =
         (struct matrix_codes){ .type = !integers ? p->form == MATRIX_E4M3 ? CODE_E4M3 : CODE_E2M1
                                        : p->bits == 8 ? CODE_INT8
                                                       : CODE_INT4,
                                .group = plane_group(p, m->columns),
                                .scale = scale_type(&p->scales, p->divisor != 0 ? 0 : p->factor) };
+    /* integers up to 256, which every type of scale holds */
     if (integers && (p->zeros.data || p->zero != middle)) codes->offsets = OFFSETS_ZEROS;
-    /* zero points less the middle: integers up to 256, which every type holds */
-    if (p->zeros.data && p->zeros.type != PLANE_U8) codes->scale = PLANE_F32;
     return codes->group % 16 == 0;
 }
 
@@ -190,13 +226,9 @@ bool matrix_codes(const struct matrix *m, struct matrix_codes *codes) {
 void matrix_codes_row(const struct matrix *m, int r, signed char *codes, float *scales,
                       float *offsets) {
     struct matrix_codes c;
-    const unsigned char *block = m->data + (size_t)r * m->row_bytes;
     if (!matrix_codes(m, &c)) return;
-    if (m->planes) {
+    if (m->planes)
         planes_row(m, &c, r, codes, scales, offsets);
-        return;
-    }
-    const int elements = dtype_block_elements(m->dtype);
-    for (int k = 0; k < m->columns; k += elements, block += dtype_block_bytes(m->dtype))
-        blocks[m->dtype].read(block, codes + k, scales + k / c.group, offsets + k / c.group);
+    else
+        blocks_row(m, c.group, r, codes, scales, offsets);
 }

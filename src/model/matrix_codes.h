@@ -15,15 +15,21 @@ struct matrix_codes {
     int group;             /* columns that share a scale, a multiple of 16; 0: a whole row */
     enum plane_type scale; /* PLANE_F32, F16 or BF16: holds each scale and offset exactly */
     enum code_offsets offsets;
+    int unit; /* not 0: a scale is a step, an integer of 8 bits, times a unit, an f16 that so many
+                 columns share, a multiple of `group`; an offset has a step and a unit of its own */
 };
 
 /* False: the matrix is not narrow, or in a way that this does not know (an order of its columns, a
- * table, groups that are no multiple of 16). */
+ * table, zero points that are no integers, groups that are no multiple of 16). */
 bool matrix_codes(const struct matrix *m, struct matrix_codes *codes);
-/* Row r, of a matrix for which matrix_codes is true: codes [columns], scales and, where there are
- * offsets, offsets [groups of the row]. */
+/* Row r, of a matrix for which matrix_codes is true: codes [columns], scales and offsets [groups of
+ * the row]. Where there are no offsets theirs may be left as they are. */
 void matrix_codes_row(const struct matrix *m, int r, signed char *codes, float *scales,
                       float *offsets);
+/* The same where codes.unit is not 0: steps [2][groups], those of scales and those of offsets, and
+ * units [2][columns / unit]. Without offsets theirs are 0. */
+void matrix_codes_steps(const struct matrix *m, int r, signed char *codes, signed char *steps,
+                        float *units);
 static inline int matrix_code_groups(const struct matrix_codes *codes, int columns) {
     return codes->group ? (columns + codes->group - 1) / codes->group : 1;
 }

@@ -14,15 +14,17 @@ static const enum tile_format formats[PLAN_FORMAT_AUDIO + 1] = {
 int plan_format(int phase, int stored, int slice) {
     if (!TILE_NARROW(stored)) return (int)formats[phase];
     /* the scales of a tile's columns must be of whole groups: lower until slices begin with one */
-    int group = TILE_GROUP(stored);
+    int group = TILE_GROUP(stored), scale = TILE_SCALE(stored);
     if (group == TILE_GROUP_ROW) return stored;
+    /* a tile has one unit of steps, so slices must have whole tiles */
+    if (scale == TILE_SCALE_STEPS && slice % (TILE_K * TILE_PARTS(stored))) scale = TILE_SCALE_F32;
     for (int columns = TILE_K * TILE_RUN(stored); slice % columns;) {
         while (group > 0 && TILE_K << group >= columns)
             group--;
         if (columns == TILE_K) return (int)formats[phase];
         columns = TILE_K << group;
     }
-    return TILE_FORMAT(TILE_CODE(stored), group, TILE_SCALE(stored), TILE_OFFSETS(stored));
+    return TILE_FORMAT(TILE_CODE(stored), group, scale, TILE_OFFSETS(stored));
 }
 
 bool plan_narrow(const struct tape_shape *t) {
@@ -83,7 +85,8 @@ static int format_of(const struct matrix *m) {
     if (c.group)
         for (group = 3; c.group % (TILE_K << group);)
             group--;
-    return TILE_FORMAT(codes[c.type], group, scale_of(c.scale), offsets[c.offsets]);
+    return TILE_FORMAT(codes[c.type], group, c.unit ? TILE_SCALE_STEPS : scale_of(c.scale),
+                       offsets[c.offsets]);
 }
 
 static bool is_integer(int format) {

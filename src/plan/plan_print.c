@@ -124,7 +124,7 @@ static const char *format_text(char *text, size_t size, int format) {
 #define TEXT(name, text) text,
     static const char *const codes[TILE_FORMATS] = { TILE_FORMAT_LIST(TEXT) };
 #undef TEXT
-    static const char *const scales[] = { "f16", "bf16", "f32" };
+    static const char *const scales[] = { "f16", "bf16", "f32", "steps of f16" };
     static const char *const offsets[] = { "", ", minima", ", zero points" };
     char columns[20] = "a row";
     if (!TILE_NARROW(format)) return codes[TILE_CODE(format)];
@@ -133,6 +133,11 @@ static const char *format_text(char *text, size_t size, int format) {
     (void)snprintf(text, size, "%s, a scale (%s) for %s%s", codes[TILE_CODE(format)],
                    scales[TILE_SCALE(format)], columns, offsets[TILE_OFFSETS(format)]);
     return text;
+}
+
+/* Of a weight, with its share of scales. */
+static double bits(int format) {
+    return 8.0 * tile_bytes(format) / (TILE_ROWS * TILE_K * TILE_PARTS(format));
 }
 
 static void print_phases(struct page *out, const struct plan *p) {
@@ -145,8 +150,8 @@ static void print_phases(struct page *out, const struct plan *p) {
     const int deltas = p->delta.n_layers;
     const int layers[TAPE_N_PHASES] = { t->n_layers - deltas, t->n_layers, t->n_layers,
                                         t->n_layers,          1,           deltas };
-    PRINT(out, "\n  %-10s %8s %8s %8s %12s %14s %10s %8s  %s\n", "phase", "rows/SM", "tiles",
-          "k tiles", "a warp", "bytes/SM", "MB", "padding", "format");
+    PRINT(out, "\n  %-10s %8s %8s %8s %12s %14s %10s %8s %6s  %s\n", "phase", "rows/SM", "tiles",
+          "k tiles", "a warp", "bytes/SM", "MB", "padding", "bits", "format");
     for (int i = 0; i < TAPE_N_PHASES; i++) {
         const struct tape_segment *g = &t->segment[i];
         const uint64_t tapes = (uint64_t)g->bytes * (uint64_t)(layers[i] * t->n_sms);
@@ -154,9 +159,9 @@ static void print_phases(struct page *out, const struct plan *p) {
         const uint64_t useful = useful_bytes(p, i);
         char warp[40], format[60];
         (void)snprintf(warp, sizeof warp, "%d x %d", g->warp_rows, g->warp_k);
-        PRINT(out, "  %-10s %8d %8d %8d %12s %14u %10.1f %7.1f%%  %s\n", names[i],
+        PRINT(out, "  %-10s %8d %8d %8d %12s %14u %10.1f %7.1f%% %6.2f  %s\n", names[i],
               i == TAPE_HEAD ? g->row_tiles * TILE_ROWS : g->rows, g->row_tiles, g->k_tiles, warp,
-              g->bytes, mb(tapes), 100.0 * ((double)tapes / (double)useful - 1),
+              g->bytes, mb(tapes), 100.0 * ((double)tapes / (double)useful - 1), bits(g->format),
               format_text(format, sizeof format, g->format));
     }
     uint64_t useful = 0;

@@ -32,9 +32,10 @@ struct backend_info {
     const char *path; /* "avx512" */
     const char *uuid; /* of the GPU, for the driver's tools; NULL: none */
     int n_threads;
-    int host_threads;            /* that what the host does beside it may take; 0: one per core */
-    bool weights_are_bf16;       /* every matrix was rounded to bf16; false: they are as stored */
-    size_t state_fixed_bytes;    /* of one session, independent of its length */
+    int host_threads;         /* that what the host does beside it may take; 0: one per core */
+    bool weights_are_bf16;    /* every matrix was rounded to bf16; false: they are as stored */
+    uint64_t token_bytes;     /* of weights that a decoded token reads; 0: as the line above says */
+    size_t state_fixed_bytes; /* of one session, independent of its length */
     size_t state_position_bytes; /* of one session, for each position */
     int eval_positions;          /* that one evaluation does best at once; 0: it does not matter */
     /* An evaluation in pieces of a multiple of so many positions, with 2 or more left for the last,
@@ -154,7 +155,8 @@ struct backend_folders {
     const char *cuda_dir, *nvrtc_dir;
 };
 
-struct gpu_limits; /* plan/plan.h */
+struct gpu_limits;
+struct plan_options; /* plan/plan.h */
 struct backend_meter;
 struct reel_gpu_option;
 struct reel_limits_options;
@@ -175,6 +177,10 @@ struct machine_ops {
     /* The planner's view of a device. */
     enum reel_status (*gpu_limits)(struct gpu_limits *limits, int device,
                                    const struct backend_folders *folders, struct reel_error *err);
+    /* What gpu_options (or NULL) ask of the planner, and whether narrow weights stay as they are
+     * stored. */
+    enum reel_status (*wishes)(struct plan_options *wishes, bool *narrow, const char *gpu_options,
+                               struct reel_error *err);
     /* As reel_gpu_option, reel_gpu_limits; *out is the caller's to json_decref. */
     enum reel_status (*option)(struct reel_gpu_option *option, int index, struct reel_error *err);
     enum reel_status (*measure)(json_t **out, int device, const struct reel_limits_options *options,

@@ -3,6 +3,7 @@
  * how a GPU would run it. */
 #include "base/json.h"
 #include "base/machine.h"
+#include "base/struct_size.h"
 #include "model/chat_template.h"
 #include "model/embed_config.h"
 #include "model/model_config_variants.h"
@@ -11,7 +12,7 @@
 #include "model/tokenizer.h"
 #include "model/tokenizer_utf8.h"
 #include "plan/memory_plan.h"
-#include "plan/plan.h"
+#include "plan/plan_layout.h"
 #include "runtime/device.h"
 
 #include <math.h>
@@ -277,9 +278,15 @@ static json_t *describe_types(const struct tensor_file *file) {
     return finish(&w);
 }
 
-/* How matrices of codes are stored: scales and zero points count as bits of their weights. */
+/* How narrow weights are stored: scales and zero points count as bits of their weights. Of GGUF's
+ * blocks the bits are those of all tensors. */
 static void put_codes(struct writer *w, const struct weights *weights) {
-    if (!weights->coded.format) return;
+    if (!weights->coded.format) {
+        const double all = 8.0 * (double)weights->n_bytes / (double)weights->n_parameters;
+        if (dtype_block_elements(weights->main_type) > 1)
+            put_real(w, "bits_per_weight", round(100 * all) / 100);
+        return;
+    }
     const double bits = 8.0 * (double)weights->coded.n_bytes;
     put_name(w, "format", weights->coded.format);
     put_real(w, "bits_per_weight", round(100 * bits / (double)weights->coded.n_parameters) / 100);
@@ -444,27 +451,54 @@ static enum reel_status find_gpu(struct gpu_limits *limits, const char *name,
                              : status;
 }
 
-static enum reel_status print_plan(const struct inspection *in, const char *gpu,
-                                   struct buffer *text, struct reel_error *err) {
+/* The formats that hold the weights as they are stored. */
+static enum reel_status find_formats(const struct inspection *in, int formats[TAPE_N_PHASES],
+                                     struct reel_error *err) {
+    struct weights weights = { 0 };
+    enum reel_status status =
+        weights_map(&weights, &in->config, &in->tensors, in->source.is_gguf, err);
+    if (status == REEL_OK) plan_stored(&weights, formats);
+    weights_release(&weights);
+    return status;
+}
+
+static enum reel_status print_plan(const struct inspection *in,
+                                   const struct reel_plan_options *options, struct buffer *text,
+                                   struct reel_error *err) {
     struct gpu_limits limits;
     struct plan plan;
+    struct plan_options wishes = { 0 };
+    bool narrow = false;
     if (in->problem.status != REEL_OK) {
         return err_set(err, in->problem.status, "%s", in->problem.text);
     }
-    enum reel_status status = find_gpu(&limits, gpu, err);
-    if (status == REEL_OK) status = plan_make(&plan, &in->config, &limits, NULL, err);
+    enum reel_status status =
+        cuda_backend.machine->wishes(&wishes, &narrow, options->gpu_options, err);
+    if (status == REEL_OK) status = find_gpu(&limits, options->gpu, err);
+    if (status == REEL_OK && narrow) status = find_formats(in, wishes.formats, err);
+    if (status == REEL_OK) status = plan_make(&plan, &in->config, &limits, &wishes, err);
     return status == REEL_OK ? plan_print(&plan, &in->config, text, err) : status;
 }
 
 enum reel_status reel_model_plan(const char *path, const char *gpu, char **text,
                                  struct reel_error *err) {
+    const struct reel_plan_options options = { .size = sizeof options, .gpu = gpu };
+    return reel_model_plan_with(path, &options, text, err);
+}
+
+enum reel_status reel_model_plan_with(const char *path, const struct reel_plan_options *given,
+                                      char **text, struct reel_error *err) {
+    struct reel_plan_options options;
     if (!text) return err_set(err, REEL_E_ARGUMENT, "text is NULL");
     *text = NULL;
     if (!path) return err_set(err, REEL_E_ARGUMENT, "path is NULL");
+    enum reel_status status =
+        struct_read(&options, sizeof options, given, "reel_plan_options", err);
+    if (status != REEL_OK) return status;
     struct inspection in = { 0 };
     struct buffer page = { 0 };
-    enum reel_status status = examine(&in, path, err);
-    if (status == REEL_OK) status = print_plan(&in, gpu, &page, err);
+    status = examine(&in, path, err);
+    if (status == REEL_OK) status = print_plan(&in, &options, &page, err);
     if (status == REEL_OK) {
         *text = buffer_detach(&page, NULL);
         err_clear(err);

@@ -204,6 +204,9 @@ static void fill_info(const struct reel_model *handle, struct reel_model_info *i
     const bool bf16 = handle->backend_info.weights_are_bf16;
     struct memory_plan plan;
     memory_plan_fill(&plan, c, w, 1);
+    const uint64_t token_bytes = handle->backend_info.token_bytes ? handle->backend_info.token_bytes
+                                 : bf16                           ? plan.token_bytes_bf16
+                                                                  : plan.token_bytes;
     *info = (struct reel_model_info){
         .size = sizeof *info,
         .name = handle->model.name,
@@ -215,7 +218,7 @@ static void fill_info(const struct reel_model *handle, struct reel_model_info *i
         .backend_path = handle->backend_info.path,
         .n_parameters = w->n_parameters,
         .weight_bytes = w->n_bytes,
-        .token_bytes = bf16 ? plan.token_bytes_bf16 : plan.token_bytes,
+        .token_bytes = token_bytes,
         .kv_token_bytes = handle->backend_info.state_position_bytes,
         .n_threads = handle->backend_info.n_threads,
         .n_layers = c->n_layers,
@@ -237,7 +240,8 @@ static void fill_info(const struct reel_model *handle, struct reel_model_info *i
         .chat_template_problem = template_problem(&handle->model.chat),
         .device_weight_type = bf16 ? dtype_name(DTYPE_BF16) : NULL,
         .most_columns =
-            handle->backend_info.most_columns > 1 ? handle->backend_info.most_columns : 1
+            handle->backend_info.most_columns > 1 ? handle->backend_info.most_columns : 1,
+        .token_weight_bits = 16 * (double)token_bytes / (double)plan.token_bytes_bf16,
     };
 }
 

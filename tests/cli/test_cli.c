@@ -529,7 +529,7 @@ static void bench_says_how_ids_were_picked_and_asked_for(void **state) {
     assert_non_null(strstr(r.out, ",pp4,4,0,0,2,"));
     assert_non_null(strstr(r.out, ",tg8,0,8,0,2,"));
     assert_non_null(strstr(r.out, ",tg8 @ d20,0,8,20,2,"));
-    assert_non_null(strstr(r.out, ",greedy,one call a run,bf16\n"));
+    assert_non_null(strstr(r.out, ",greedy,one call a run,bf16,16."));
     done(r);
     if (sanitized_briefly()) return; /* other words about the same way */
     r = shell("reel bench demo --device cpu -p 0 -n 0 --pg 4,8 -r 2 --temp 0.8 "

@@ -52,6 +52,16 @@ static void a_folder_is_written_and_what_it_holds_is_said(void **state) {
     prints("grep -o float-quantized narrow8/config.json", "float-quantized");
 }
 
+#define PLAN "reel inspect narrow --plan --gpu h200 --gpu-option narrow="
+static void a_plan_says_how_weights_lie_that_stay_narrow(void **state) {
+    (void)state;
+    prints(PLAN "1 | grep '^  gate_up'", "  4.25  int4, a scale (bf16) for 128 columns\n");
+    prints(PLAN "1 | grep '^  head '", " 16.00  bf16\n"); /* as the folder has it */
+    prints(PLAN "0 | grep '^  gate_up'", " 16.00  bf16\n");
+    expect("reel inspect narrow --gpu-option narrow=1", 2, "goes with --plan");
+    expect("reel inspect narrow --plan --gpu h200 --gpu-option narow=1", 2, "did you mean narrow");
+}
+
 static void what_cannot_be_written_is_refused_in_words(void **state) {
     (void)state;
     expect("reel quantize demo new", 2, "--weights int8, int4 or fp8");
@@ -103,6 +113,7 @@ static void synthetic_weights_can_be_narrow(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_folder_is_written_and_what_it_holds_is_said),
+        cmocka_unit_test(a_plan_says_how_weights_lie_that_stay_narrow),
         cmocka_unit_test(what_cannot_be_written_is_refused_in_words),
         cmocka_unit_test(a_model_is_quantised_while_it_is_loaded),
         cmocka_unit_test(synthetic_weights_can_be_narrow),

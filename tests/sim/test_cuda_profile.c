@@ -174,6 +174,49 @@ static void the_layers_of_a_hybrid_are_explained_by_kind(void **state) {
     sim_model_close(&f.m);
 }
 
+/* Bytes of a phase are those of its tiles, whatever their format. */
+static void narrow_weights_are_profiled_by_their_own_bytes(void **state) {
+    struct fixture *f = *state;
+    double bytes[2][N_PHASES];
+    for (int narrow = 0; narrow < 2; narrow++) {
+        char options[300], *json = NULL;
+        snprintf(options, sizeof options,
+                 "patience=2147483647,hang_ms=1000000000,stage_kb=64,tuned=0," SMALL
+                 ",profile=16,narrow=%d",
+                 narrow);
+        const struct reel_model_options o = { .size = sizeof o,
+                                              .device = "gpu",
+                                              .weights = "int8",
+                                              .gpu_options = options,
+                                              .cuda_dir = sim_gpu_folder() };
+        struct reel_model_info info = { .size = sizeof info };
+        good(reel_model_open(&f->m.gpu, f->m.folder, &o, &f->err), f);
+        good(reel_model_get_info(f->m.gpu, &info, &f->err), f);
+        struct reel_session *s = open_session(f, f->m.gpu);
+        generate(f, s, N_NEW);
+        good(reel_session_profile(s, NULL, &json, NULL, &f->err), f);
+        json_t *profile = parsed(json);
+        check_profile(profile);
+        for (int i = 0; i < N_PHASES; i++)
+            bytes[narrow][i] =
+                real(json_array_get(json_object_get(profile, "phases"), (size_t)i), "bytes");
+        /* what bench divides by the time: of narrow weights the tapes' bytes, but for K and V */
+        const double all = bytes[narrow][1] + bytes[narrow][3] + bytes[narrow][4] +
+                           bytes[narrow][5] + bytes[narrow][6];
+        if (narrow && fabs(all - (double)info.token_bytes) > 1)
+            fail_msg("phases have %.0f bytes, a token %llu", all,
+                     (unsigned long long)info.token_bytes);
+        assert_true(narrow ? info.token_weight_bits > 8.4 && info.token_weight_bits < 16
+                           : fabs(info.token_weight_bits - 16) < 1e-9);
+        assert_true(narrow ? !info.device_weight_type : info.device_weight_type != NULL);
+        json_decref(profile);
+        reel_session_close(s);
+        sim_model_unload(&f->m);
+    }
+    for (int i = 3; i < N_PHASES - 1; i++)
+        assert_true(bytes[1][i] != bytes[0][i]); /* tiles of another size; some are all padding */
+}
+
 /* In a launch cut short, what is behind its end is from another. */
 static void only_the_last_launch_counts(void **state) {
     struct fixture *f = *state;
@@ -307,6 +350,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_generation_is_explained_phase_by_phase),
         cmocka_unit_test(the_layers_of_a_hybrid_are_explained_by_kind),
+        cmocka_unit_test(narrow_weights_are_profiled_by_their_own_bytes),
         cmocka_unit_test(only_the_last_launch_counts),
         cmocka_unit_test(without_time_stamps_there_is_no_profile),
         cmocka_unit_test(the_command_prints_a_table_or_json_and_writes_a_trace),

@@ -61,7 +61,7 @@ static int nearest(const float *values, int n, float x) {
 
 static int code_of(const struct narrow_form *f, float x, int zero) {
     static float e4m3[127], e2m1[8];
-    for (int i = 0; i < 127; i++)
+    for (int i = 0; i < 127 && e4m3[126] == 0; i++)
         e4m3[i] = e4m3_to_f32((uint8_t)i);
     for (int i = 0; i < 8; i++)
         e2m1[i] = e2m1_to_f32(i);
@@ -107,6 +107,72 @@ static void narrow_blocks(struct matrix *m, struct narrowed *n) {
                           .data = n->codes };
 }
 
+/* ---- K-quants ---------------------------------------------------------------------------------
+ */
+
+/* Steps of a block's groups, 1 to `most`, powers of two; returns the unit. Neighbouring blocks have
+ * units that differ, and so have a lane's two rows. */
+static float block_steps(const float *w, int nth, int group, float largest, int most, int *steps) {
+    float need[16], unit = 0;
+    if (nth % 2) most /= 2;
+    for (int i = 0; i < 256 / group; i++)
+        need[i] = step_of(w + i * group, group, largest), unit = fmaxf(unit, need[i]);
+    unit /= (float)most;
+    for (int i = 0; i < 256 / group; i++)
+        steps[i] = (int)fmaxf(1, need[i] / unit);
+    return unit;
+}
+
+static void put_q4_k(unsigned char *block, const float *w, int nth) {
+    static const struct narrow_form like = { .kind = Q4_K_BLOCKS };
+    int scale[8], min[8];
+    const float unit = block_steps(w, nth, 32, 7, 8, scale);
+    put_scale(block, PLANE_F16, 0, unit), put_scale(block, PLANE_F16, 1, unit / 2);
+    for (int j = 0; j < 8; j++) {
+        min[j] = 14 * scale[j] + 2 * (j % 3 - 1); /* about the middle of the codes, below 64 */
+        if (min[j] > 60) min[j] = 60 - 2 * (j % 3);
+        const float step = unit * (float)scale[j], least = unit / 2 * (float)min[j];
+        for (int i = 0; i < 32; i++)
+            block[16 + j / 2 * 32 + i] |=
+                (unsigned char)(code_of(&like, (w[j * 32 + i] + least) / step, 0) << j % 2 * 4);
+    }
+    for (int j = 0; j < 4; j++) {
+        block[4 + j] = (unsigned char)(scale[j] | scale[j + 4] >> 4 << 6);
+        block[8 + j] = (unsigned char)(min[j] | min[j + 4] >> 4 << 6);
+        block[12 + j] = (unsigned char)((scale[j + 4] & 15) | (min[j + 4] & 15) << 4);
+    }
+}
+
+/* Every third group has a negative scale. */
+static void put_q6_k(unsigned char *block, const float *w, int nth) {
+    int scale[16];
+    const float unit = block_steps(w, nth, 16, 31, 64, scale);
+    put_scale(block + 208, PLANE_F16, 0, unit);
+    for (int i = 0; i < 256; i++) {
+        const int j = i / 16, sign = j % 3 == 2 ? -1 : 1, half = i / 128, quarter = i % 128 / 32;
+        const float step = unit * (float)(scale[j] * sign);
+        const int code = (int)fminf(fmaxf(rintf(w[i] / step), -32), 31) + 32;
+        block[192 + j] = (unsigned char)(signed char)(scale[j] * sign);
+        block[half * 64 + 32 * (quarter & 1) + i % 32] |=
+            (unsigned char)((code & 15) << (quarter < 2 ? 0 : 4));
+        block[128 + half * 32 + i % 32] |= (unsigned char)(code >> 4 << 2 * quarter);
+    }
+}
+
+static void narrow_k(struct matrix *m, bool six, struct narrowed *n) {
+    const enum dtype type = six ? DTYPE_Q6_K : DTYPE_Q4_K;
+    const size_t bytes = (size_t)dtype_block_bytes(type), blocks = (size_t)m->columns / 256;
+    assert_int_equal(m->columns % 256, 0);
+    for (size_t i = 0; i < (size_t)m->rows * blocks; i++)
+        (six ? put_q6_k : put_q4_k)(n->codes + i * bytes, n->wide + i * 256,
+                                    (int)(i % blocks + i / blocks / 8));
+    *m = (struct matrix){ .dtype = type,
+                          .rows = m->rows,
+                          .columns = m->columns,
+                          .row_bytes = blocks * bytes,
+                          .data = n->codes };
+}
+
 static void narrow_planes(struct matrix *m, const struct narrow_form *f, struct narrowed *n) {
     static const float largest[] = { 127, 0, 6, 240, 6, 100 };
     const int group = f->group ? f->group : m->columns, groups = (m->columns + group - 1) / group;
@@ -145,6 +211,8 @@ static void narrow_planes(struct matrix *m, const struct narrow_form *f, struct 
                           .planes = &n->planes };
 }
 
+static int n_mixed; /* matrices of K_MIXED so far */
+
 /* Codes a matrix; with `flat` its weights become what the codes are worth, in float32. */
 static void narrow(struct matrix *m, const struct narrow_form *f, bool flat) {
     const size_t all = (size_t)m->rows * (size_t)m->columns;
@@ -155,6 +223,8 @@ static void narrow(struct matrix *m, const struct narrow_form *f, bool flat) {
         matrix_row_f32(m, r, n->wide + (size_t)r * (size_t)m->columns);
     if (f->kind == Q4_1_BLOCKS)
         narrow_blocks(m, n);
+    else if (f->kind == Q4_K_BLOCKS || f->kind == Q6_K_BLOCKS || f->kind == K_MIXED)
+        narrow_k(m, f->kind == Q6_K_BLOCKS || (f->kind == K_MIXED && n_mixed++ % 2), n);
     else
         narrow_planes(m, f, n);
     if (!flat) return;
@@ -171,6 +241,7 @@ static void narrow(struct matrix *m, const struct narrow_form *f, bool flat) {
 
 void narrow_model(struct reel_model *handle, const struct narrow_forms *f, bool flat) {
     struct weights *w = &handle->model.weights;
+    n_mixed = 0;
     for (int i = 0; i < w->n_layers; i++) {
         struct layer_weights *l = &w->layers[i];
         struct matrix *first[] = { &l->q, &l->k, &l->v }, *mix[] = { &l->delta.qkv, &l->delta.z };
@@ -194,7 +265,7 @@ enum reel_status narrow_model_load(struct sim_model *m, const struct narrow_form
         .size = sizeof cpu, .device = "cpu", .cpu_path = "portable", .n_threads = 1
     };
     snprintf(all, sizeof all,
-             "patience=2147483647,hang_ms=1000000000,launch_ms=10000,launch_tokens=16,spin_us=100,"
+             "patience=2147483647,hang_ms=1000000000,launch_ms=10000,launch_tokens=256,spin_us=100,"
              "nap_us=500,stage_kb=64,poison=1,tuned=0,%s",
              options);
     enum reel_status status = reel_model_open(&m->gpu, m->folder, &cpu, err);

@@ -17,7 +17,10 @@ struct narrow_form {
         E4M3_BLOCKS,
         E2M1_GROUPS,
         INT8_ZEROS,
-        WIDE /* it stays as it is */
+        Q4_K_BLOCKS, /* rows of a multiple of 256 columns, as those that follow */
+        Q6_K_BLOCKS,
+        K_MIXED, /* every second matrix Q6_K, the others Q4_K */
+        WIDE     /* it stays as it is */
     } kind;
     int group;
     enum plane_type scale;

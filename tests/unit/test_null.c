@@ -108,6 +108,13 @@ CALL(reel_model_plan) {
     reel_free(text);
     return status;
 }
+CALL(reel_model_plan_with) {
+    const struct reel_plan_options o = { .size = sizeof o, .gpu = "h200" };
+    char *text = NULL;
+    enum reel_status status = reel_model_plan_with(P(0, demo), P(1, &o), P(2, &text), err);
+    reel_free(text);
+    return status;
+}
 CALL(reel_devices) {
     const struct reel_devices_options o = { .size = sizeof o };
     char *json = NULL;
@@ -429,6 +436,7 @@ static const struct row {
     ROW(reel_model_check, "nno"),
     ROW(reel_model_inspect, "nn"),
     ROW(reel_model_plan, "non"),
+    ROW(reel_model_plan_with, "non"),
     ROW(reel_model_quantize, "nnno"),
     ROW(reel_devices, "on"),
     ROW(reel_model_tokenizer, "v"),

@@ -714,6 +714,9 @@ static void reel_model_plan_answers_for_a_folder(void **state) {
     if (reel_model_plan("models/demo", "h200", &text, &err) != REEL_OK) fail_msg("%s", err.text);
     assert_non_null(strstr(text, "plan for h200"));
     reel_free(text);
+    const struct reel_plan_options wrong = { .size = sizeof wrong, .gpu_options = "narrows=1" };
+    assert_int_equal(reel_model_plan_with("models/demo", &wrong, &text, &err), REEL_E_ARGUMENT);
+    assert_non_null(strstr(err.text, "narrows=1"));
     assert_int_equal(reel_model_plan("models/demo", "abacus", &text, &err), REEL_E_ARGUMENT);
     assert_non_null(strstr(err.text, "rtx4090"));
     assert_null(text);

@@ -72,7 +72,7 @@ static size_t offset_of(const json_t *entry, size_t i) {
 static unsigned char *folder_write(const struct folder *f, size_t *n) {
     json_t *header = must(json_object()), *entry;
     unsigned char *out = must(calloc(1, 2 * f->n_payload + (1 << 16)));
-    unsigned char *bytes = must(malloc(f->n_payload + 1));
+    unsigned char *bytes = must(malloc(2 * f->n_payload + 1));
     size_t at = 0;
     const char *name;
     json_object_foreach(f->header, name, entry) {
@@ -285,6 +285,47 @@ static void values_that_are_none_are_refused(void **state) {
     }
 }
 
+/* ---- groups that do not divide a row --------------------------------------------------------- */
+
+static const struct bad_groups {
+    const char *folder, *tensor;
+    int axis, n; /* of its shape, of which the bytes go on into the next tensor's */
+    const char *words;
+} bad_groups[] = {
+    { "pack-quantized", L "mlp.gate_proj.weight_scale", 1, 3, "3 groups in rows of 64" },
+    { "int-quantized", L "mlp.up_proj.weight_scale", 1, 7, "7 groups in rows of 64" },
+    { "float-quantized", L "mlp.gate_proj.weight_scale", 1, 3, "3 groups in rows of 64" },
+    { "pack-quantized", L "mlp.down_proj.weight_scale", 1, 5, "5 groups in rows of 96" },
+    { "pack-quantized", L "mlp.gate_proj.weight_scale", 1, 9, "9 groups in rows of 64" },
+    { "gptq-int4", L "mlp.down_proj.scales", 0, 5, "5 groups in rows of 96" },
+    { "gptq-v2-int8", L "mlp.up_proj.scales", 0, 3, "3 groups in rows of 64" },
+    { "awq", L "mlp.up_proj.scales", 0, 3, "3 groups in rows of 64" },
+};
+
+static void groups_that_do_not_divide_a_row_are_refused(void **state) {
+    (void)state;
+    for (size_t i = 0; i < sizeof bad_groups / sizeof bad_groups[0]; i++) {
+        const struct bad_groups *bad = &bad_groups[i];
+        struct folder f;
+        folder_open(&f, bad->folder);
+        json_t *entry = must(json_object_get(f.header, bad->tensor));
+        json_t *shape = json_object_get(entry, "shape");
+        const char *type = json_string_value(json_object_get(entry, "dtype"));
+        const size_t begin = offset_of(entry, 0), each = strcmp(type, "F32") == 0 ? 4 : 2;
+        size_t bytes = each;
+        if (json_array_size(shape) == 1) json_array_append_new(shape, json_integer(1));
+        json_array_set_new(shape, (size_t)bad->axis, json_integer(bad->n));
+        for (size_t j = 0; j < json_array_size(shape); j++)
+            bytes *= (size_t)json_integer_value(json_array_get(shape, j));
+        assert_true(begin + bytes <= f.n_payload);
+        json_object_set_new(entry, "data_offsets",
+                            json_pack("[I,I]", (json_int_t)begin, (json_int_t)(begin + bytes)));
+        expect_refused(&f, bad->tensor, bad->tensor);
+        expect_refused(&f, bad->tensor, bad->words);
+        folder_close(&f);
+    }
+}
+
 /* ---- configs --------------------------------------------------------------------------------- */
 
 #define SIZES                                                                                      \
@@ -386,6 +427,7 @@ int main(void) {
         cmocka_unit_test(a_tensor_of_another_type_is_refused),
         cmocka_unit_test(a_short_tensor_is_refused),
         cmocka_unit_test(values_that_are_none_are_refused),
+        cmocka_unit_test(groups_that_do_not_divide_a_row_are_refused),
         cmocka_unit_test(configs_that_say_something_else_are_refused),
         cmocka_unit_test(ignored_layers_are_found_by_name_and_by_expression),
     };

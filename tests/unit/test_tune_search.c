@@ -152,12 +152,21 @@ static void what_was_found_is_read_back_and_damage_is_seen(void **state) {
     struct plan_options o;
     struct model_config wider = shape;
     const char *damage = NULL;
+    int formats[TAPE_N_PHASES] = { TILE_BF16 };
     (void)state;
     assert_non_null(mkdtemp(folder));
-    assert_int_equal(tuned_path(&path, folder, &gpu, &shape, &err), REEL_OK);
+    assert_int_equal(tuned_path(&path, folder, &gpu, &shape, formats, &err), REEL_OK);
     wider.hidden++;
-    assert_int_equal(tuned_path(&other, folder, &gpu, &wider, &err), REEL_OK);
+    assert_int_equal(tuned_path(&other, folder, &gpu, &wider, formats, &err), REEL_OK);
     assert_string_not_equal(path.bytes, other.bytes);
+    for (int i = 0; i < TAPE_N_PHASES; i++) { /* weights that stay narrow, in each phase */
+        struct buffer narrow = { 0 };
+        formats[i] = TILE_FORMAT(TILE_INT8, TILE_GROUP_ROW, TILE_SCALE_BF16, TILE_NO_OFFSETS);
+        assert_int_equal(tuned_path(&narrow, folder, &gpu, &shape, formats, &err), REEL_OK);
+        assert_string_not_equal(path.bytes, narrow.bytes);
+        formats[i] = TILE_BF16;
+        buffer_release(&narrow);
+    }
     assert_null(strstr(path.bytes, "H200/x"));
 
     assert_int_equal(tuned_read(&o, &damage, path.bytes, &err), REEL_OK);

@@ -54,11 +54,21 @@ static enum reel_status measure(json_t **out, int device, const struct reel_limi
     return limits_measure(out, device, options, &sizes, err);
 }
 
+static enum reel_status wishes_of(struct plan_options *wishes, bool *narrow,
+                                  const char *gpu_options, struct reel_error *err) {
+    struct cuda_tuning tuning;
+    cuda_tuning_defaults(&tuning);
+    enum reel_status status = cuda_tuning_parse(&tuning, gpu_options, err);
+    *wishes = tuning.plan, *narrow = tuning.narrow;
+    return status;
+}
+
 const struct machine_ops cuda_machine = {
     .choose = choose,
     .has_driver = has_driver,
     .describe = describe,
     .gpu_limits = facts_of,
+    .wishes = wishes_of,
     .option = cuda_tuning_option,
     .measure = measure,
     .meter_open = cuda_meter_open,
@@ -99,7 +109,8 @@ static enum reel_status remember(const struct backend *b, const char *cache_dir,
                                  const char *gpu_options, double before, double after,
                                  struct buffer *path, struct reel_error *err) {
     mkdir(cache_dir, 0777); /* may exist; if it cannot be made, writing fails below */
-    enum reel_status status = tuned_path(path, cache_dir, &b->gpu.facts, &b->model->config, err);
+    enum reel_status status =
+        tuned_path(path, cache_dir, &b->gpu.facts, &b->model->config, b->tuning.plan.formats, err);
     return status == REEL_OK ? tuned_write(path->bytes, gpu_options, before, after, err) : status;
 }
 

@@ -160,9 +160,11 @@ static enum reel_status open_gpu(struct backend *b, const struct backend_options
     return status;
 }
 
-/* What reel_model_tune found on this GPU for this shape, unless wishes were given. */
+/* What reel_model_tune found on this GPU for this shape and these formats, unless wishes were
+ * given. */
 static enum reel_status read_tuned(struct backend *b, const struct backend_options *options,
-                                   struct plan_options *wishes, struct reel_error *err) {
+                                   const int formats[TAPE_N_PHASES], struct plan_options *wishes,
+                                   struct reel_error *err) {
     static const struct plan_options none;
     struct buffer path = { 0 };
     struct reel_error text;
@@ -171,7 +173,7 @@ static enum reel_status read_tuned(struct backend *b, const struct backend_optio
     if (!b->tuning.tuned || !options->cache_dir || memcmp(wishes, &none, sizeof none) != 0)
         return REEL_OK;
     enum reel_status status =
-        tuned_path(&path, options->cache_dir, &b->gpu.facts, &b->model->config, err);
+        tuned_path(&path, options->cache_dir, &b->gpu.facts, &b->model->config, formats, err);
     if (status == REEL_OK) status = tuned_read(wishes, &damage, path.bytes, err);
     const bool found = memcmp(wishes, &none, sizeof none) != 0;
     if (status == REEL_OK && options->log && (damage || found)) {
@@ -189,14 +191,16 @@ static enum reel_status open_plan(struct backend *b, const struct backend_option
                                   struct reel_error *err) {
     struct gpu_limits limits;
     struct plan_options wishes;
+    int formats[TAPE_N_PHASES] = { TILE_BF16 };
     uint64_t n_total = 0;
     gpu_limits_fill(&limits, &b->gpu.facts);
     /* what others have taken is not there for prompts */
     enum reel_status status = cuda_memory(&b->gpu, &limits.memory_bytes, &n_total, err);
-    if (status == REEL_OK) status = read_tuned(b, options, &wishes, err);
+    if (b->tuning.narrow) plan_stored(&b->model->weights, formats);
+    if (status == REEL_OK) status = read_tuned(b, options, formats, &wishes, err);
     if (status != REEL_OK) return status;
-    if (b->tuning.narrow) plan_stored(&b->model->weights, b->tuning.plan.formats);
-    memcpy(wishes.formats, b->tuning.plan.formats, sizeof wishes.formats);
+    memcpy(wishes.formats, formats, sizeof formats);
+    memcpy(b->tuning.plan.formats, formats, sizeof formats);
     status = plan_make(&b->plan, &b->model->config, &limits, &wishes, err);
     if (status != REEL_OK) /* what was remembered may be of another planner's time */
         status = plan_make(&b->plan, &b->model->config, &limits, &b->tuning.plan, err);
@@ -253,19 +257,21 @@ static enum reel_status cuda_open(struct backend **out, const struct model *mode
 
 static void cuda_info(const struct backend *b, struct backend_info *info) {
     const uint64_t session = gpu_memory_of(&b->memory, GPU_OF_SESSION, false);
-    *info = (struct backend_info){ .name = "cuda",
-                                   .path = b->gpu.facts.name,
-                                   .uuid = b->gpu.facts.uuid,
-                                   .n_threads = 1,
-                                   /* cuda_load.c rounds them */
-                                   .weights_are_bf16 = !plan_narrow(&b->plan.tape),
-                                   .state_fixed_bytes = (size_t)session,
-                                   .state_position_bytes = (size_t)b->plan.kv_position_bytes,
-                                   .most_columns = cuda_step_columns(b),
-                                   .eval_positions = cuda_prefills(b) ? b->plan.prefill_tokens : 0,
-                                   .driver_ms = b->times.driver,
-                                   .compile_ms = b->times.compile,
-                                   .load_ms = b->times.memory + b->times.load };
+    *info =
+        (struct backend_info){ .name = "cuda",
+                               .path = b->gpu.facts.name,
+                               .uuid = b->gpu.facts.uuid,
+                               .n_threads = 1,
+                               /* cuda_load.c rounds them */
+                               .weights_are_bf16 = !plan_narrow(&b->plan.tape),
+                               .token_bytes = plan_narrow(&b->plan.tape) ? b->plan.token_bytes : 0,
+                               .state_fixed_bytes = (size_t)session,
+                               .state_position_bytes = (size_t)b->plan.kv_position_bytes,
+                               .most_columns = cuda_step_columns(b),
+                               .eval_positions = cuda_prefills(b) ? b->plan.prefill_tokens : 0,
+                               .driver_ms = b->times.driver,
+                               .compile_ms = b->times.compile,
+                               .load_ms = b->times.memory + b->times.load };
 }
 
 static uint64_t cuda_memory_available(const struct backend *b) {

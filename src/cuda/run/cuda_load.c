@@ -10,7 +10,7 @@
 #include "base/thread_pool.h"
 #include "cuda/run/cuda_backend.h"
 #include "cuda/run/cuda_memory.h"
-#include "model/matrix_codes.h"
+#include "cuda/run/narrow_rows.h"
 
 #include <assert.h>
 #include <string.h>
@@ -89,50 +89,17 @@ static void round_share(const struct block *k, int thread) {
 
 /* ---- narrow rows ---- */
 
-static void put_number(unsigned char *to, int format, float x) {
-    const uint16_t half = TILE_SCALE(format) == TILE_SCALE_F16 ? f16_from_f32(x) : bf16_from_f32(x);
-    if (TILE_SCALE(format) == TILE_SCALE_F32)
-        memcpy(to, &x, sizeof x);
-    else
-        memcpy(to, &half, sizeof half);
-}
-
-/* A row's scales or offsets, each for as many groups of the format as one of the file's has. */
-static void put_numbers(unsigned char *row, int format, int columns, int number,
-                        const struct matrix_codes *codes, const float *values) {
-    const int group = TILE_K << TILE_GROUP(format);
-    for (int i = 0; i < tile_groups(format, columns); i++) {
-        const int of_file = codes->group ? i * group / codes->group : 0;
-        put_number(row + tile_staged_at(format, columns, number, i), format, values[of_file]);
-    }
-}
-
-/* Offsets as the format has them: minima where it joins these with zero points. */
-static void offsets_turn(int format, const struct matrix_codes *codes, int n, const float *scales,
-                         float *offsets) {
-    for (int i = 0; i < n; i++) {
-        if (codes->offsets == OFFSETS_NONE) offsets[i] = 0;
-        if (codes->offsets == OFFSETS_ZEROS && TILE_OFFSETS(format) == TILE_MINIMA)
-            offsets[i] *= -scales[i];
-    }
-}
-
 /* Codes, scales and offsets of each row, as the winder reads them. */
 static void narrow_share(const struct block *k, int thread) {
     const struct matrix *m = k->source->m;
     const int format = k->loader->b->plan.tape.segment[k->source->phase].format;
-    float *scales = k->loader->rows + (size_t)thread * k->loader->row_floats;
+    float *numbers = k->loader->rows + (size_t)thread * k->loader->row_floats;
     struct matrix_codes codes;
     if (!matrix_codes(m, &codes)) return; /* the plan's format says that it is */
-    const int n = matrix_code_groups(&codes, m->columns);
-    for (int r; (r = thread_pool_take(k->loader->pool, thread, k->n_rows)) >= 0;) {
-        unsigned char *to = k->to + (size_t)r * staged_row(k->loader, k->source);
-        float *offsets = scales + n;
-        matrix_codes_row(m, k->first + r, (signed char *)to, scales, offsets);
-        offsets_turn(format, &codes, n, scales, offsets);
-        put_numbers(to, format, m->columns, 0, &codes, scales);
-        if (TILE_OFFSETS(format)) put_numbers(to, format, m->columns, 1, &codes, offsets);
-    }
+    assert((size_t)narrow_row_floats(&codes, m->columns) <= k->loader->row_floats);
+    for (int r; (r = thread_pool_take(k->loader->pool, thread, k->n_rows)) >= 0;)
+        narrow_row_stage(m, &codes, k->first + r, format, numbers,
+                         k->to + (size_t)r * staged_row(k->loader, k->source));
 }
 
 static void fill_share(void *user, int thread, int n_threads) {

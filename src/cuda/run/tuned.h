@@ -1,4 +1,5 @@
-/* What reel_model_tune found, on disk: one file for each GPU, model shape and version of reel. */
+/* What reel_model_tune found, on disk: one file for each GPU, model shape,
+ * formats of narrow weights and version of reel. */
 #ifndef REEL_CUDA_TUNED_H
 #define REEL_CUDA_TUNED_H
 
@@ -7,10 +8,10 @@
 #include "model/model_config.h"
 #include "plan/plan.h"
 
-/* CACHE/tuned-GPU-HASH-VERSION.json */
+/* CACHE/tuned-GPU-HASH-VERSION.json. formats: those of the weights, as in plan_options. */
 enum reel_status tuned_path(struct buffer *path, const char *cache_dir,
                             const struct cuda_gpu_facts *gpu, const struct model_config *config,
-                            struct reel_error *err);
+                            const int formats[TAPE_N_PHASES], struct reel_error *err);
 
 /* *options stays all zero where there is no such file; *damage says what is wrong with one that is
  * ignored, else NULL. Fails for memory only. */
