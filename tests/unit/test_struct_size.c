@@ -30,8 +30,8 @@ static const struct sized {
     const char *last;
 } sized[] = {
     SIZED(reel_allocator, 40, user),
-    SIZED(reel_model_options, 128, weights),
-    SIZED(reel_model_info, 200, most_columns),
+    SIZED(reel_model_options, 136, kv),
+    SIZED(reel_model_info, 208, kv_type),
     SIZED(reel_quantize_options, 48, progress_user),
     SIZED(reel_quantize_result, 48, error),
     SIZED(reel_devices_options, 24, nvrtc_dir),

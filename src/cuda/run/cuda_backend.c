@@ -241,6 +241,10 @@ static enum reel_status cuda_open(struct backend **out, const struct model *mode
     if (status == REEL_OK) status = cuda_stage_open(&b->stage, err);
     if (status == REEL_OK && options->rounding != REEL_ROUNDING_FAST)
         status = err_set(err, REEL_E_ARGUMENT, "faithful and exact rounding run on the CPU only");
+    if (status == REEL_OK && options->kv != KV_BF16)
+        status = err_set(err, REEL_E_UNSUPPORTED,
+                         "a GPU keeps keys and values in bf16 only, not in %s; the CPU can",
+                         kv_form_name(options->kv));
     if (status == REEL_OK) status = cuda_tuning_parse(&b->tuning, options->gpu_options, err);
     b->epoch = b->tuning.first_epoch & 0xffffu ? b->tuning.first_epoch : b->tuning.first_epoch + 1;
     if (status == REEL_OK) status = open_all(b, options, err);
