@@ -174,7 +174,7 @@ DEV void column_attend(struct worker *w, int nth, const struct merge_place *plac
         struct early e;
         UNROLL
         for (int i = 0; i < V_ROOM; i++)
-            e.v[i].x = e.v[i].y = e.v[i].z = e.v[i].w = 0;
+            kv_tile_clear(&e.v[i]);
         early_take(w, &c, &e, left);
         past_attend(w, &c, &e, position, left, q_at);
     } else {

@@ -47,6 +47,7 @@ static enum reel_status read_wish(struct plan_options *o, const char *text,
         { "columns", &columns },
         { "layers", &layers_format },
         { "head", &head_format },
+        { "cache", &o->kv_form },
     };
     const char *equals = strchr(text, '=');
     for (size_t i = 0; equals && i < sizeof wishes / sizeof wishes[0]; i++) {

@@ -59,14 +59,16 @@ static float largest(const float *x, int n) {
 float kv_quantise(enum kv_form form, const float *x, int n, float given, uint8_t *codes) {
     const float most = largest(x, n);
     const bool counts = most >= LEAST; /* not NaN either */
-    const float own = counts ? most / (form == KV_INT8 ? INT8_MOST : E4M3_MOST) : 0;
-    const float scale = given > 0 ? given : own;
+    const float top = form == KV_INT8 ? INT8_MOST : E4M3_MOST;
+    const float scale = given > 0 ? given : counts ? most / top : 0, inverse = top / most;
     if (!counts) {
         memset(codes, 0, (size_t)n);
         return most < LEAST ? scale : NAN;
     }
-    for (int i = 0; i < n; i++)
-        codes[i] = form == KV_INT8 ? int8_code(x[i] / scale) : e4m3_code(x[i] / scale);
+    for (int i = 0; i < n; i++) {
+        const float y = given > 0 ? x[i] / scale : x[i] * inverse;
+        codes[i] = form == KV_INT8 ? int8_code(y) : e4m3_code(y);
+    }
     return scale;
 }
 

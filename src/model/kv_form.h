@@ -24,10 +24,10 @@ static inline size_t kv_form_code_bytes(enum kv_form form) { return form == KV_B
 /* Codes of a vector of n values, and their scale, which is returned. The form is not KV_BF16.
  *
  * given 0: the scale is the largest size in the vector divided by 127 (int8) or by 448 (fp8). Codes
- * are the nearest ones, even at halves, so that an int8 value is off by half a scale at most. A
- * vector that holds nothing of 2^-119 or more becomes zeros with scale 0. One with an infinity or a
- * NaN gets the scale NaN.
- * given, above 0: the scale of a file, for fp8; what lies beyond 448 scales becomes 448 scales. */
+ * are the nearest ones to values * (127 / largest), even at halves, so that an int8 value is off by
+ * half a scale at most. A vector that holds nothing of 2^-119 or more becomes zeros with scale 0.
+ * One with an infinity or a NaN gets the scale NaN. given, above 0: the scale of a file, for fp8;
+ * what lies beyond 448 scales becomes 448 scales. */
 float kv_quantise(enum kv_form form, const float *x, int n, float given, uint8_t *codes);
 
 /* What a code is worth before its scale. */

@@ -234,7 +234,8 @@ static enum reel_status lay_shared(struct plan *p, const struct plan_options *o,
     int best_ring = 0, best_warps = 0, best_kv = 0;
     int upper = int_max(int_min(ATTENTION_WARPS, p->tape.warps) / kv, 1) * kv;
     for (int warps = upper; warps >= kv; warps -= kv) {
-        int laps = int_min(KV_RING / p->kv_piece_bytes, PLAN_MAX_KV_SLOTS) / warps;
+        const int codes = p->kv_piece_bytes - (p->kv_form ? KV_SCALES_BYTES : 0);
+        int laps = int_min(KV_RING / codes, PLAN_MAX_KV_SLOTS) / warps;
         if (laps < 1) laps = 1;
         if (o->kv_slots && o->kv_slots % warps) continue;
         if (o->kv_slots) laps = o->kv_slots / warps;
@@ -407,10 +408,12 @@ static void take_choice(struct plan *p, const struct plan_choice *choice, const 
         t->segment[i].format = plan_format(i, formats[i], slice_of(p, i));
     p->slot_bytes = t->warps * p->slot_tiles * (int)plan_widest_tile(t);
     t->head_unit = t->warps * p->slot_tiles / 2;
-    p->kv_piece_bytes = (int)kv_piece_bytes(p->head_dim);
+    p->kv_piece_bytes = (int)kv_piece_bytes(p->kv_form, p->head_dim);
 }
 
-int plan_half_pieces(int piece_bytes) { return STAGE_BYTES / 2 / piece_bytes; }
+int plan_half_pieces(int kv_form, int piece_bytes) {
+    return kv_half_pieces(kv_form, STAGE_BYTES / 2, piece_bytes);
+}
 
 /* Pieces of a page: as many as asked for, else 128 positions, or more where prompts copy more of
  * them at once. A small page leaves little unused behind a session's last position; a large one has
@@ -418,7 +421,7 @@ int plan_half_pieces(int piece_bytes) { return STAGE_BYTES / 2 / piece_bytes; }
 static void choose_page(struct plan *p, const struct plan_options *o) {
     enum { USUAL = 8 };
     p->kv_page = o->kv_page ? o->kv_page : USUAL;
-    while (!o->kv_page && p->kv_page < plan_half_pieces(p->kv_piece_bytes))
+    while (!o->kv_page && p->kv_page < plan_half_pieces(p->kv_form, p->kv_piece_bytes))
         p->kv_page *= 2;
 }
 
@@ -428,6 +431,7 @@ enum reel_status plan_layout(struct plan *plan, const struct model_config *confi
     *plan = (struct plan){ .gpu = *gpu, .columns = 1 };
     plan->compute = options->compute ? options->compute : gpu->compute;
     plan->copy = plan->compute >= 90 ? 2 : plan->compute >= 80 ? 1 : 0;
+    plan->kv_form = options->kv_form;
     take_model(plan, config);
     take_choice(plan, choice, options->formats);
     if (plan->group_kv_heads > choice->warps)

@@ -18,6 +18,9 @@
 
 #include <string.h>
 
+_Static_assert((int)KV_CODES_INT8 == (int)KV_INT8 && (int)KV_CODES_E4M3 == (int)KV_FP8,
+               "the plan's forms of K and V are the model's");
+
 /* ---- memory ---- */
 
 /* Refuses before anything is allocated or compiled. */
@@ -195,6 +198,11 @@ static enum reel_status open_plan(struct backend *b, const struct backend_option
     enum reel_status status = cuda_memory(&b->gpu, &limits.memory_bytes, &n_total, err);
     if (status == REEL_OK) status = read_tuned(b, options, &wishes, err);
     if (status != REEL_OK) return status;
+    if (options->kv == KV_FP8 && b->model->weights.kv_scales)
+        return err_set(err, REEL_E_UNSUPPORTED,
+                       "the model's file has scales of keys and values for fp8, which are used on "
+                       "the CPU only; on a GPU int8 is possible");
+    wishes.kv_form = b->tuning.plan.kv_form = (int)options->kv;
     if (b->tuning.narrow) plan_stored(&b->model->weights, b->tuning.plan.formats);
     memcpy(wishes.formats, b->tuning.plan.formats, sizeof wishes.formats);
     status = plan_make(&b->plan, &b->model->config, &limits, &wishes, err);
@@ -241,10 +249,6 @@ static enum reel_status cuda_open(struct backend **out, const struct model *mode
     if (status == REEL_OK) status = cuda_stage_open(&b->stage, err);
     if (status == REEL_OK && options->rounding != REEL_ROUNDING_FAST)
         status = err_set(err, REEL_E_ARGUMENT, "faithful and exact rounding run on the CPU only");
-    if (status == REEL_OK && options->kv != KV_BF16)
-        status = err_set(err, REEL_E_UNSUPPORTED,
-                         "a GPU keeps keys and values in bf16 only, not in %s; the CPU can",
-                         kv_form_name(options->kv));
     if (status == REEL_OK) status = cuda_tuning_parse(&b->tuning, options->gpu_options, err);
     b->epoch = b->tuning.first_epoch & 0xffffu ? b->tuning.first_epoch : b->tuning.first_epoch + 1;
     if (status == REEL_OK) status = open_all(b, options, err);
