@@ -144,7 +144,7 @@ DEV void columns_rows_gather(struct worker *w, int nth) {
             qk_gain_load(w, nth, row, gain);
             row_poll(w, qkv_words(w) + row_words(row) * AT_WORDS, x);
             rotation_make(w, gain, r);
-            row_keep(w, row, r, x);
+            row_keep(w, nth, row, r, x);
         }
         row -= GATHER_ROWS;
     }

@@ -47,15 +47,17 @@ DEV void kv_tile_clear(KV_TILE *t) { t->low = t->high = 0; }
 /* ---- making codes ---- */
 
 /* Of a vector whose largest element has these bits without its sign, as bf16: the scale, and what elements are
- * multiplied with to become codes. An infinity or a NaN makes the scale a NaN. */
+ * multiplied with to become codes. An infinity or a NaN makes the scale a NaN. given: the scale of the model's file, or
+ * 0 where it has none; elements are divided by it, and inverse is 0. */
 struct kv_scale {
     float scale, inverse;
 };
-DEV struct kv_scale kv_scale_of(u32 largest) {
+DEV struct kv_scale kv_scale_of(u32 largest, float given) {
     const float most = bits_float(largest << 16), top = P_KV_FORM == 1 ? 127.0f : 448.0f;
     struct kv_scale s;
     const int counts = most >= 1.5046327690525280e-36f;                     /* 2^-119 */
     s.scale = counts ? most / top : 0, s.inverse = counts ? top / most : 0; /* as kv_quantise has them, bit for bit */
+    if (P_KV_GIVEN && given > 0) s.scale = given, s.inverse = 0;
     if (largest >= 0x7f80u) s.scale = bits_float(0x7fc00000u), s.inverse = 0;
     return s;
 }
@@ -86,8 +88,20 @@ DEV u32 kv_code(float x) {
 #endif
 }
 /* Both values of a bf16 pair as codes, each in 16 bits. */
-DEV u32 kv_codes_of(u32 pair, float inverse) {
-    return kv_code(bf16_low(pair) * inverse) | kv_code(bf16_high(pair) * inverse) << 16;
+DEV u32 kv_codes_of(u32 pair, struct kv_scale s) {
+    const int divide = P_KV_GIVEN && s.inverse == 0 && s.scale > 0;
+    const float low = bf16_low(pair), high = bf16_high(pair);
+    return kv_code(divide ? low / s.scale : low * s.inverse) | kv_code(divide ? high / s.scale : high * s.inverse)
+                                                                   << 16;
+}
+/* Those of a pair that holds codes. */
+DEV u32 kv_codes_again(u32 pair) { return kv_code(bf16_low(pair)) | kv_code(bf16_high(pair)) << 16; }
+
+/* The scale that the model's file has for K or V of a KV head, or 0; nth: of the layers that attend. */
+DEV float kv_given(const float *qkv_vectors, int nth, int kv_head, int is_v) {
+    const int layers = M_LAYERS - M_DELTA;
+    const int before = (M_QK_NORM ? 2 : 0) * M_HEAD_DIM + (M_QKV_BIAS ? (M_HEADS + 2 * M_KV_HEADS) * M_HEAD_DIM : 0);
+    return P_KV_GIVEN ? const_loadf(qkv_vectors + layers * before + (nth * M_KV_HEADS + kv_head) * 2 + is_v) : 0;
 }
 
 /* Such codes as bf16 again. */

@@ -198,24 +198,24 @@ DEV float *own_scale(struct attention_shared *at, int kv_head, int is_v) {
     return at->q_ssq[P_GROUP_HEADS + kv_head] + is_v;
 }
 
-/* x: a row of words; it becomes codes. The row's scale goes to `scale`. */
-DEV void row_quantise(const struct worker *w, u32 (*x)[2], float *scale) {
+/* x: a row of words; it becomes codes. The row's scale goes to `scale`; given: as in kv_scale_of. */
+DEV void row_quantise(const struct worker *w, u32 (*x)[2], float given, float *scale) {
     u32 largest = 0;
     UNROLL
     for (int n = 0; n < ROPE_TURNS; n++)
         if (n * LANES + w->lane < ROPE_WORDS) largest = kv_largest(kv_largest(largest, x[n][0]), x[n][1]);
-    const struct kv_scale s = kv_scale_of(kv_largest_of(largest, 1, LANES));
+    const struct kv_scale s = kv_scale_of(kv_largest_of(largest, 1, LANES), given);
     UNROLL
     for (int n = 0; n < ROPE_TURNS; n++) {
         UNROLL
         for (int i = 0; i < 2; i++)
-            x[n][i] = kv_codes_bf16(kv_codes_of(x[n][i], s.inverse));
+            x[n][i] = kv_codes_bf16(kv_codes_of(x[n][i], s));
     }
     if (w->lane == 0) *scale = s.scale;
 }
 
 /* Keeps a k row or a v row as codes. */
-DEV void own_row_keep(struct worker *w, int row, const struct rotation *r, u32 (*x)[2]) {
+DEV void own_row_keep(struct worker *w, int nth, int row, const struct rotation *r, u32 (*x)[2]) {
     struct attention_shared *at = attention_of(w);
     const int is_v = row_is_v(row), kv_head = is_v ? row - P_GROUP_KV_HEADS : row;
     float sum = 0;
@@ -230,7 +230,8 @@ DEV void own_row_keep(struct worker *w, int row, const struct rotation *r, u32 (
         if (is_v) continue;
         x[n][0] = bf16_pair(y[0] * norm, y[1] * norm), x[n][1] = bf16_pair(y[2] * norm, y[3] * norm);
     }
-    row_quantise(w, x, own_scale(at, kv_head, is_v));
+    const float given = kv_given(w->a->qkv_vectors, nth, w->group * P_GROUP_KV_HEADS + kv_head, is_v);
+    row_quantise(w, x, given, own_scale(at, kv_head, is_v));
     UNROLL
     for (int n = 0; n < ROPE_TURNS; n++) {
         const int j = n * LANES + w->lane;
@@ -243,13 +244,14 @@ DEV void own_row_keep(struct worker *w, int row, const struct rotation *r, u32 (
 #endif
 
 /* Stores what came of a row. */
-DEV void row_keep(struct worker *w, int row, const struct rotation *r, u32 (*x)[2]) {
+DEV void row_keep(struct worker *w, int nth, int row, const struct rotation *r, u32 (*x)[2]) {
 #if P_KV_FORM
     if (row < 2 * P_GROUP_KV_HEADS) {
-        own_row_keep(w, row, r, x);
+        own_row_keep(w, nth, row, r, x);
         return;
     }
 #endif
+    (void)nth;
     if (!row_is_v(row)) q_store(w, row < P_GROUP_KV_HEADS ? P_GROUP_HEADS + row : row - 2 * P_GROUP_KV_HEADS, r, x);
     if (row < 2 * P_GROUP_KV_HEADS) {
         u32 *to = attention_of(w)->kv[row];
@@ -272,7 +274,7 @@ DEV void attention_gather(struct worker *w, int nth, const struct rotation *r) {
             rotation_make(w, gain, reloaded), r = reloaded;
         }
         row_poll(w, qkv_words(w) + row_words(row) * AT_WORDS, x);
-        row_keep(w, row, r, x);
+        row_keep(w, nth, row, r, x);
     }
 }
 
@@ -346,8 +348,8 @@ DEV void own_codes(struct worker *w, int nth, int position, int kv_head, int is_
     NO_UNROLL
     for (int j = w->lane; j < AT_WORDS / 2; j += LANES) {
         const u32 word = (u32)(j / 4 * 8 + j % 4), dim = 2 * word;
-        const u32 low = kv_codes_of(from[is_v ? word : q_place(word)], 1);
-        const u32 high = kv_codes_of(from[is_v ? word + 4 : q_place(word + 4)], 1);
+        const u32 low = kv_codes_again(from[is_v ? word : q_place(word)]);
+        const u32 high = kv_codes_again(from[is_v ? word + 4 : q_place(word + 4)]);
         if (!is_v) {
             plain_store32((u32 *)(piece + kv_k_byte(P_KV_FORM, position, (int)dim)), low | high << 8);
             continue;

@@ -216,17 +216,17 @@ DEV void query_store(const struct prompt_worker *r, const struct chunk_piece *c,
 
 #if P_KV_FORM
 /* Rows of k or v become codes, each in 16 bits. scale: of row lane / 4 and of row + 8. */
-DEV void rows_quantise(struct head_rows *rows, float *scale) {
+DEV void rows_quantise(struct head_rows *rows, float given, float *scale) {
     UNROLL
     for (int i = 0; i < 2; i++) {
         u32 largest = 0;
         UNROLL
         for (int j = 0; j < HEAD_BLOCKS; j++)
             largest = kv_largest(largest, rows->w[i][j]);
-        const struct kv_scale s = kv_scale_of(kv_largest_of(largest, 1, 4));
+        const struct kv_scale s = kv_scale_of(kv_largest_of(largest, 1, 4), given);
         UNROLL
         for (int j = 0; j < HEAD_BLOCKS; j++)
-            rows->w[i][j] = kv_codes_of(rows->w[i][j], s.inverse);
+            rows->w[i][j] = kv_codes_of(rows->w[i][j], s);
         scale[i] = s.scale;
     }
 }
@@ -238,12 +238,12 @@ DEV void value_codes_store(const struct prompt_worker *r, u8 *to, int token, u32
         if (chunk_has(r, token + i / 2 + i % 2 * 8)) plain_store8(to + i, v >> 8 * i);
 }
 
-/* Writes a piece's K or V, and its scales. A word of K belongs to one position. */
-DEV void codes_store(const struct prompt_worker *r, const struct chunk_piece *c, u8 *piece, int is_v,
+/* Writes a piece's K or V, and its scales. A word of K belongs to one position. given: as in kv_scale_of. */
+DEV void codes_store(const struct prompt_worker *r, const struct chunk_piece *c, u8 *piece, int is_v, float given,
                      struct head_rows *rows) {
     const int token = c->first + r->w.lane / 4, column = c->first + r->w.lane % 4 * 2;
     float scale[2];
-    rows_quantise(rows, scale);
+    rows_quantise(rows, given, scale);
     UNROLL
     for (int t = 0; t < AT_TILES; t++) {
         u8 *to = piece + (is_v ? AT_TILES + t : t) * KV_CODE_TILE_BYTES + r->w.lane * 8;
@@ -329,7 +329,8 @@ DEV void rows_finish(const struct prompt_worker *r, int nth, const struct chunk_
     }
     u8 *piece = kv_page_piece(c->page, nth * M_KV_HEADS + kv_head, c->piece);
 #if P_KV_FORM
-    codes_store(r, c, piece, head >= M_HEADS + M_KV_HEADS, rows);
+    const int is_v = head >= M_HEADS + M_KV_HEADS;
+    codes_store(r, c, piece, is_v, kv_given(r->a->decode.qkv_vectors, nth, kv_head, is_v), rows);
 #else
     if (head < M_HEADS + M_KV_HEADS)
         key_store(r, c, piece, rows);

@@ -432,6 +432,7 @@ enum reel_status plan_layout(struct plan *plan, const struct model_config *confi
     plan->compute = options->compute ? options->compute : gpu->compute;
     plan->copy = plan->compute >= 90 ? 2 : plan->compute >= 80 ? 1 : 0;
     plan->kv_form = options->kv_form;
+    plan->kv_given = options->kv_form && options->kv_given;
     take_model(plan, config);
     take_choice(plan, choice, options->formats);
     if (plan->group_kv_heads > choice->warps)
@@ -494,14 +495,21 @@ enum reel_status plan_columns(struct plan *plan, const struct plan *one, int col
             err, REEL_E_UNSUPPORTED,
             "passes of %d columns: a group's %d intermediate values are no multiple of 4", columns,
             one->tape.group_intermediate);
-    if (column_registers(one, columns) > MOST_REGISTERS || !keys_fit(one, columns))
+    const int most_bytes = one->ring_slots * one->slot_bytes;
+    int ring = ring_that_fits(plan, most_bytes);
+    /* codes have more slots than bf16, which takes as much room as several columns have left */
+    if (ring == 0 && plan->kv_form && plan->kv_slots % (2 * plan->attention_warps) == 0) {
+        plan->kv_slots /= 2;
+        ring = ring_that_fits(plan, most_bytes);
+    }
+    if (column_registers(one, columns) > MOST_REGISTERS || !keys_fit(plan, columns))
         return err_set(err, REEL_E_UNSUPPORTED,
                        "passes of %d columns: %d values of hidden and %d ids are too many", columns,
                        one->tape.hidden, one->tape.vocab);
     if (plan->overlaid && group_digit_words(&one->tape)) /* not laid out for that */
         return err_set(err, REEL_E_UNSUPPORTED,
                        "passes of %d columns: not with integer weights beside DeltaNets", columns);
-    if (ring_that_fits(plan, one->ring_slots * one->slot_bytes) == 0)
+    if (ring == 0)
         return err_set(err, REEL_E_UNSUPPORTED,
                        "passes of %d columns: %s has too little shared memory", columns,
                        one->gpu.name);

@@ -35,6 +35,7 @@ struct shape {
     int gated;
     int scatter; /* members merge their share of the columns each */
     enum kv_form form;
+    int given; /* the model's file has scales of K and V */
 };
 
 /* A session of one shape: inputs of all its tokens, what the reference makes of them, its cache. */
@@ -99,12 +100,19 @@ static void reference_head(const struct rig *r, const uint32_t *words, int head,
     cpu_sigmoid_gate(out, gate, dim, REF_FAST);
 }
 
-static struct kv_rows rows_of(const struct rig *r) {
-    return (struct kv_rows){ r->shape.form, r->shape.dim };
+/* A file's scales: another one for each layer, KV head and vector; some heads have none. */
+static float given_scale(const struct rig *r, int layer, int h, int is_v) {
+    const int i = (layer * r->shape.groups * r->shape.kv_heads + h) * 2 + is_v;
+    return r->shape.given && i % 3 ? 0.002f * (float)(4 + i) : 0;
+}
+
+static struct kv_rows rows_of(const struct rig *r, int layer, int h) {
+    return (struct kv_rows){ r->shape.form,
+                             r->shape.dim,
+                             { given_scale(r, layer, h, 0), given_scale(r, layer, h, 1) } };
 }
 
 static void reference_token(struct rig *r, int position, int layer) {
-    const struct kv_rows rows_kv = rows_of(r);
     const struct shape *s = &r->shape;
     const int all_kv = s->groups * s->kv_heads, dim = s->dim;
     float q[256], *scores = malloc((size_t)r->n * sizeof *scores);
@@ -121,8 +129,9 @@ static void reference_token(struct rig *r, int position, int layer) {
             for (int i = 0; i < dim; i++)
                 v[(size_t)position * (size_t)dim + (size_t)i] =
                     word_value(words, (rows + s->kv_heads + h) * dim + i);
-            kv_row_round(&rows_kv, k + (size_t)position * (size_t)dim);
-            kv_row_round(&rows_kv, v + (size_t)position * (size_t)dim);
+            const struct kv_rows kv = rows_of(r, layer, g * s->kv_heads + h);
+            kv_row_round(&kv, 0, k + (size_t)position * (size_t)dim);
+            kv_row_round(&kv, 1, v + (size_t)position * (size_t)dim);
             for (int c = 0; c < s->heads; c++) {
                 const int head = (g * s->kv_heads + h) * s->heads + c;
                 make_row(r, words, h * s->heads + c, layer, 0, position, q);
@@ -183,11 +192,11 @@ static bool nobody_wrote(const struct rig *r) {
 /* The cache as it is before `position`: rows from there on hold NaN. */
 static void cache_fill(struct rig *r, int position) {
     const int dim = r->shape.dim, all_kv = r->shape.groups * r->shape.kv_heads;
-    const struct kv_rows rows = rows_of(r);
     memset(r->cache, 0xff, r->cache_bytes);
     for (int layer = 0; layer < LAYERS; layer++)
         for (int h = 0; h < all_kv; h++)
             for (int p = 0; p < position; p++) {
+                const struct kv_rows rows = rows_of(r, layer, h);
                 unsigned char *piece = piece_of(r, layer, h, p);
                 const size_t at =
                     ((size_t)(layer * all_kv + h) * (size_t)r->n + (size_t)p) * (size_t)dim;
@@ -208,7 +217,7 @@ static bool wrong(struct rig *r, const char *format, ...) {
 /* A row of a KV head as the reference has it. */
 static bool row_right(struct rig *r, int layer, int h, int p) {
     const int dim = r->shape.dim, all_kv = r->shape.groups * r->shape.kv_heads;
-    const struct kv_rows rows = rows_of(r);
+    const struct kv_rows rows = rows_of(r, layer, h);
     const size_t at = ((size_t)(layer * all_kv + h) * (size_t)r->n + (size_t)p) * (size_t)dim;
     float row[256];
     for (int is_v = 0; is_v < 2; is_v++) {
@@ -223,7 +232,7 @@ static bool row_right(struct rig *r, int layer, int h, int p) {
 }
 
 static bool row_untouched(struct rig *r, int layer, int h, int p) {
-    const struct kv_rows rows = rows_of(r);
+    const struct kv_rows rows = rows_of(r, layer, h);
     const unsigned char *piece = piece_of(r, layer, h, p);
     if (!kv_row_poisoned(&rows, piece, 0, p) || !kv_row_poisoned(&rows, piece, 1, p))
         return wrong(r, "row %d is written", p);
@@ -270,7 +279,8 @@ static void compile(struct rig *r) {
                                           .warps = WARPS,
                                           .epilogue_warps = 1,
                                           .kv_slots = s->kv_slots,
-                                          .kv_form = (int)s->form };
+                                          .kv_form = (int)s->form,
+                                          .kv_given = s->given };
     const struct plan_override overrides[] = { { "P_ATTENTION_WARPS", s->attention_warps },
                                                { "P_MERGE_SCATTER", s->scatter },
                                                { "X_MERGED", MERGED_WORD },
@@ -302,17 +312,20 @@ static void rig_open(struct rig *r, const struct shape *s, int n, const struct f
     compile(r);
     const size_t rows = (size_t)n * LAYERS, n_words = rows * (size_t)(s->groups * r->group_words);
     const size_t kv = (size_t)(LAYERS * all_kv * n * s->dim);
+    const size_t n_gains = (size_t)(s->qk_norm ? LAYERS * 2 * s->dim : 0);
+    const size_t n_norms = (size_t)(LAYERS * 2 * (s->dim + all_kv));
     r->words = malloc(n_words * 4);
     r->want = malloc(rows * (size_t)(heads * s->dim) * sizeof(float));
     r->k = malloc(kv * sizeof(float)), r->v = malloc(kv * sizeof(float));
-    r->inv = malloc((size_t)s->dim / 2 * sizeof(float)),
-    r->norms = malloc((size_t)(LAYERS * 2 * s->dim) * sizeof(float));
+    r->inv = malloc((size_t)s->dim / 2 * sizeof(float)), r->norms = malloc(n_norms * sizeof(float));
     for (size_t i = 0; i < n_words; i++)
         r->words[i] = bf16_from_f32(normal()) | (uint32_t)bf16_from_f32(normal()) << 16;
     for (int i = 0; i < s->dim / 2; i++)
         r->inv[i] = powf(10000.0f, -2.0f * (float)i / (float)rotary(s));
     for (int i = 0; i < LAYERS * 2 * s->dim; i++)
         r->norms[i] = bf16_to_f32(bf16_from_f32(1.0f + 0.4f * uniform()));
+    for (int i = 0; i < LAYERS * all_kv * 2; i++) /* behind the gains */
+        r->norms[n_gains + (size_t)i] = given_scale(r, i / 2 / all_kv, i / 2 % all_kv, i % 2);
     for (int p = 0; p < n; p++)
         for (int layer = 0; layer < LAYERS; layer++)
             reference_token(r, p, layer);
@@ -322,10 +335,9 @@ static void rig_open(struct rig *r, const struct shape *s, int n, const struct f
     r->d_exchange = sim_gpu_alloc(r->exchange_words * 8);
     r->d_out = sim_gpu_alloc(rows * (size_t)(s->groups * s->group_sms * r->out_words) * 4);
     r->d_abort = sim_gpu_alloc(4);
-    r->d_inv = sim_gpu_alloc((size_t)s->dim / 2 * 4),
-    r->d_norms = sim_gpu_alloc((size_t)(LAYERS * 2 * s->dim) * 4);
+    r->d_inv = sim_gpu_alloc((size_t)s->dim / 2 * 4), r->d_norms = sim_gpu_alloc(n_norms * 4);
     sim_gpu_put(r->d_inv, r->inv, (size_t)s->dim / 2 * 4);
-    sim_gpu_put(r->d_norms, r->norms, (size_t)(LAYERS * 2 * s->dim) * 4);
+    sim_gpu_put(r->d_norms, r->norms, n_norms * 4);
 }
 
 static void rig_close(struct rig *r) {
@@ -338,7 +350,7 @@ static void rig_close(struct rig *r) {
 static bool token_right(struct rig *r, const uint32_t *out, int position, int layer) {
     const struct shape *s = &r->shape;
     const int q_heads = s->kv_heads * s->heads, dim = s->dim, sms = s->groups * s->group_sms;
-    const struct kv_rows rows = rows_of(r);
+    const struct kv_rows rows = rows_of(r, layer, 0);
     const size_t token = (size_t)(position * LAYERS + layer) * (size_t)(s->groups * q_heads);
     for (int b = 0; b < sms; b++) {
         const uint32_t *mine = out + (size_t)b * (size_t)r->out_words;
@@ -387,7 +399,7 @@ static bool runs_right(struct rig *r, int position, int n_tokens, int split_from
     a.embeddings = (const float *)(uintptr_t)(r->d_words + skip * 4);
     a.hidden = (float *)(uintptr_t)r->d_out;
     a.rope = (const float *)(uintptr_t)r->d_inv;
-    a.qkv_vectors = s->qk_norm ? (const float *)(uintptr_t)r->d_norms : NULL;
+    a.qkv_vectors = s->qk_norm || s->given ? (const float *)(uintptr_t)r->d_norms : NULL;
     a.abort = (unsigned *)(uintptr_t)r->d_abort;
     void *params[] = { &a };
     void *zeros = calloc(r->exchange_words, 8);
@@ -415,27 +427,29 @@ enum { NEVER = 1 << 30 };
 
 static const struct shape gated[] = {
     { "four gated heads of 256, members merge shares", 1, 5, 1, 4, 256, 1, 4, 4, 2, 224, 64, 1, 1,
-      KV_BF16 },
+      KV_BF16, 0 },
     { "four gated heads of 256, everyone merges", 1, 3, 1, 4, 256, 1, 2, 2, 2, 224, 64, 1, 0,
-      KV_BF16 },
-    { "gated heads of 32 in two groups, shares", 2, 4, 1, 2, 32, 1, 2, 4, 2, 224, 8, 1, 1,
-      KV_BF16 },
+      KV_BF16, 0 },
+    { "gated heads of 32 in two groups, shares", 2, 4, 1, 2, 32, 1, 2, 4, 2, 224, 8, 1, 1, KV_BF16,
+      0 },
 };
 enum { GATED = sizeof gated / sizeof *gated };
 
 static const struct shape shapes[] = {
-    { "one KV head, two q heads of 128", 2, 3, 1, 2, 128, 1, 2, 2, 2, 224, 0, 0, 0, KV_BF16 },
+    { "one KV head, two q heads of 128", 2, 3, 1, 2, 128, 1, 2, 2, 2, 224, 0, 0, 0, KV_BF16, 0 },
     { "two KV heads of 64 without norms, slots in two rounds", 1, 2, 2, 3, 64, 0, 4, 8, 2, 128, 0,
-      0, 0, KV_BF16 },
-    { "eight q heads of 80", 1, 2, 1, 8, 80, 1, 3, 6, 2, 200, 0, 0, 0, KV_BF16 },
-    { "one q head of 256", 1, 2, 1, 1, 256, 1, 2, 4, 2, 224, 0, 0, 0, KV_BF16 },
-    { "cp.async", 1, 2, 2, 2, 64, 1, 2, 2, 1, 224, 0, 0, 0, KV_BF16 },
-    { "few registers", 1, 2, 1, 2, 128, 1, 2, 2, 2, 80, 0, 0, 0, KV_BF16 },
-    { "two gated heads of 32, of which 8 turn", 2, 2, 1, 2, 32, 1, 2, 4, 2, 224, 8, 1, 0, KV_BF16 },
+      0, 0, KV_BF16, 0 },
+    { "eight q heads of 80", 1, 2, 1, 8, 80, 1, 3, 6, 2, 200, 0, 0, 0, KV_BF16, 0 },
+    { "one q head of 256", 1, 2, 1, 1, 256, 1, 2, 4, 2, 224, 0, 0, 0, KV_BF16, 0 },
+    { "cp.async", 1, 2, 2, 2, 64, 1, 2, 2, 1, 224, 0, 0, 0, KV_BF16, 0 },
+    { "few registers", 1, 2, 1, 2, 128, 1, 2, 2, 2, 80, 0, 0, 0, KV_BF16, 0 },
+    { "two gated heads of 32, of which 8 turn", 2, 2, 1, 2, 32, 1, 2, 4, 2, 224, 8, 1, 0, KV_BF16,
+      0 },
     { "eight gated heads of 32 on two KV heads, shares, cp.async", 1, 3, 2, 4, 32, 1, 2, 4, 1, 200,
-      8, 1, 1, KV_BF16 },
-    { "more members than shares", 1, 7, 1, 2, 32, 1, 1, 1, 2, 224, 8, 1, 1, KV_BF16 },
-    { "shares without gates, all entries turn", 2, 3, 1, 3, 80, 0, 2, 2, 2, 224, 0, 0, 1, KV_BF16 },
+      8, 1, 1, KV_BF16, 0 },
+    { "more members than shares", 1, 7, 1, 2, 32, 1, 1, 1, 2, 224, 8, 1, 1, KV_BF16, 0 },
+    { "shares without gates, all entries turn", 2, 3, 1, 3, 80, 0, 2, 2, 2, 224, 0, 0, 1, KV_BF16,
+      0 },
 };
 enum { SHAPES = sizeof shapes / sizeof *shapes };
 
@@ -496,8 +510,8 @@ static void any_schedule_gives_the_same(void **state) {
 static void many_members_merge_in_turns(void **state) {
     (void)state;
     const struct shape many[] = {
-        { "20 members, shares", 1, 20, 1, 2, 32, 1, 1, 1, 2, 80, 8, 1, 1, KV_BF16 },
-        { "20 members, everyone merges", 1, 20, 1, 2, 32, 1, 1, 1, 2, 80, 8, 1, 0, KV_BF16 },
+        { "20 members, shares", 1, 20, 1, 2, 32, 1, 1, 1, 2, 80, 8, 1, 1, KV_BF16, 0 },
+        { "20 members, everyone merges", 1, 20, 1, 2, 32, 1, 1, 1, 2, 80, 8, 1, 0, KV_BF16, 0 },
     };
     for (int i = 0; i < 2; i++) {
         struct rig r;
@@ -622,15 +636,19 @@ static void every_byte_of_codes_is_used_once(void **state) {
 }
 
 static const struct shape in_codes[] = {
-    { "one KV head, two q heads of 128, int8", 2, 3, 1, 2, 128, 1, 2, 2, 2, 224, 0, 0, 0, KV_INT8 },
-    { "the same, fp8", 2, 3, 1, 2, 128, 1, 2, 2, 2, 224, 0, 0, 0, KV_FP8 },
-    { "two KV heads of 64 without norms, int8", 1, 2, 2, 3, 64, 0, 4, 8, 2, 128, 0, 0, 0, KV_INT8 },
-    { "eight q heads of 80, fp8", 1, 2, 1, 8, 80, 1, 3, 6, 2, 200, 0, 0, 0, KV_FP8 },
-    { "few registers, int8", 1, 2, 1, 2, 128, 1, 2, 2, 2, 80, 0, 0, 0, KV_INT8 },
+    { "one KV head, two q heads of 128, int8", 2, 3, 1, 2, 128, 1, 2, 2, 2, 224, 0, 0, 0, KV_INT8,
+      0 },
+    { "the same, fp8", 2, 3, 1, 2, 128, 1, 2, 2, 2, 224, 0, 0, 0, KV_FP8, 0 },
+    { "two KV heads of 64 without norms, int8", 1, 2, 2, 3, 64, 0, 4, 8, 2, 128, 0, 0, 0, KV_INT8,
+      0 },
+    { "eight q heads of 80, fp8", 1, 2, 1, 8, 80, 1, 3, 6, 2, 200, 0, 0, 0, KV_FP8, 0 },
+    { "few registers, int8", 1, 2, 1, 2, 128, 1, 2, 2, 2, 80, 0, 0, 0, KV_INT8, 0 },
     { "four gated heads of 256, members merge shares, int8", 1, 3, 1, 4, 256, 1, 2, 2, 2, 224, 64,
-      1, 1, KV_INT8 },
+      1, 1, KV_INT8, 0 },
     { "eight gated heads of 32 on two KV heads, shares, cp.async, fp8", 1, 3, 2, 4, 32, 1, 2, 4, 1,
-      200, 8, 1, 1, KV_FP8 },
+      200, 8, 1, 1, KV_FP8, 0 },
+    { "scales of the file, two groups", 2, 3, 1, 2, 128, 1, 2, 2, 2, 224, 0, 0, 0, KV_FP8, 1 },
+    { "scales of the file without norms", 1, 2, 2, 3, 64, 0, 4, 8, 2, 128, 0, 0, 0, KV_FP8, 1 },
 };
 enum { IN_CODES = sizeof in_codes / sizeof *in_codes };
 

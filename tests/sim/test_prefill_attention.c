@@ -96,7 +96,7 @@ static void rows_read(const uint16_t *from, int n, float *to) {
 }
 
 static struct kv_rows rows_of(const struct rig *r) {
-    return (struct kv_rows){ r->shape.form, r->shape.dim };
+    return (struct kv_rows){ .form = r->shape.form, .dim = r->shape.dim };
 }
 
 static void reference_position(struct rig *r, int p) {
@@ -112,8 +112,8 @@ static void reference_position(struct rig *r, int p) {
         rows_read(k + h * dim, dim, r->k + kv_at(r, h, p));
         rows_read(v + h * dim, dim, r->v + kv_at(r, h, p));
         row_rotate(r, r->k + kv_at(r, h, p), 1, p);
-        kv_row_round(&rows, r->k + kv_at(r, h, p));
-        kv_row_round(&rows, r->v + kv_at(r, h, p));
+        kv_row_round(&rows, 0, r->k + kv_at(r, h, p));
+        kv_row_round(&rows, 1, r->v + kv_at(r, h, p));
     }
     for (int h = 0; h < r->q_heads; h++) {
         const size_t kv = kv_at(r, h / r->shape.heads, 0);
@@ -254,8 +254,8 @@ static void compile(const struct rig *r) {
     option(&o, "P_WARPS", 4), option(&o, "P_EPILOGUE_WARPS", 1), option(&o, "P_THREADS", 7 * 32);
     option(&o, "P_ATTENTION_WARPS", 4), option(&o, "P_KV_SLOTS", 4), option(&o, "P_RING_SLOTS", 2);
     option(&o, "P_SLOT_BYTES", 2048), option(&o, "P_SHARED_BYTES", SHARED);
-    option(&o, "P_KV_FORM", (int)s->form), option(&o, "P_KV_PIECE", piece_bytes(s)),
-        option(&o, "P_KV_PAGE", r->page);
+    option(&o, "P_KV_GIVEN", 0), option(&o, "P_KV_FORM", (int)s->form),
+        option(&o, "P_KV_PIECE", piece_bytes(s)), option(&o, "P_KV_PAGE", r->page);
     option_segment(&o, "QKV", 4), option_segment(&o, "OUT", r->out_columns / TILE_K);
     option_segment(&o, "GATE_UP", 4), option_segment(&o, "DOWN", 4), option_segment(&o, "HEAD", 4);
     option(&o, "P_PREFILL_TOKENS", TOKENS), option(&o, "P_PREFILL_STAGES", STAGES);

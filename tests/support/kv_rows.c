@@ -13,10 +13,10 @@ static unsigned value_at(const struct kv_rows *r, int is_v, int p, int i) {
     return is_v ? kv_v_byte(form, r->dim, p, i) : kv_k_byte(form, p, i);
 }
 
-void kv_row_round(const struct kv_rows *r, float *row) {
+void kv_row_round(const struct kv_rows *r, int is_v, float *row) {
     uint8_t codes[MOST];
     if (r->form == KV_BF16) return;
-    const float scale = kv_quantise(r->form, row, r->dim, 0, codes);
+    const float scale = kv_quantise(r->form, row, r->dim, r->given[is_v], codes);
     for (int i = 0; i < r->dim; i++)
         row[i] = scale * kv_code_value(r->form, codes[i]);
 }
@@ -24,7 +24,7 @@ void kv_row_round(const struct kv_rows *r, float *row) {
 void kv_row_put(const struct kv_rows *r, unsigned char *piece, int is_v, int p, const float *row) {
     uint8_t codes[MOST];
     if (r->form != KV_BF16) {
-        const float scale = kv_quantise(r->form, row, r->dim, 0, codes);
+        const float scale = kv_quantise(r->form, row, r->dim, r->given[is_v], codes);
         memcpy(piece + kv_scale_byte(r->dim, is_v, p), &scale, sizeof scale);
     }
     for (int i = 0; i < r->dim; i++) {
@@ -63,7 +63,7 @@ int kv_row_differs(const struct kv_rows *r, int is_v, const float *row, const fl
         const float size = fabsf(want[i]);
         float step = size / 100 + 1e-6f;
         if (r->form == KV_INT8) step = largest * 1.02f / 127;
-        if (r->form == KV_FP8) step = size / 7 + largest * 0x1p-9f / 448;
+        if (r->form == KV_FP8) step = size / 7 + fmaxf(largest / 448, r->given[is_v]) * 0x1p-9f;
         if (is_v) step = r->form == KV_BF16 ? 0 : size * 0x1p-20f;
         if (!(fabsf(row[i] - want[i]) <= step)) return i;
     }

@@ -9,10 +9,11 @@
 struct kv_rows {
     enum kv_form form;
     int dim;
+    float given[2]; /* scales of K and V that the model's file has, or 0 */
 };
 
-/* The row becomes what the cache gives back of it. */
-void kv_row_round(const struct kv_rows *r, float *row);
+/* The row of K or V becomes what the cache gives back of it. */
+void kv_row_round(const struct kv_rows *r, int is_v, float *row);
 
 /* Position p's row of K or V goes to its piece, or is read from there. */
 void kv_row_put(const struct kv_rows *r, unsigned char *piece, int is_v, int p, const float *row);
