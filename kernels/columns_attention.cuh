@@ -175,6 +175,7 @@ DEV void column_attend(struct worker *w, int nth, const struct merge_place *plac
         UNROLL
         for (int i = 0; i < V_ROOM; i++)
             kv_tile_clear(&e.v[i]);
+        piece_scales_clear(&e.scales);
         early_take(w, &c, &e, left);
         past_attend(w, &c, &e, position, left, q_at);
     } else {

@@ -46,6 +46,14 @@ DEV void kv_tile_clear(KV_TILE *t) { t->low = t->high = 0; }
 
 /* ---- making codes ---- */
 
+/* a / b as it is rounded, where b has no more bits than a bf16 number and r is nearly 1 / b. A division of its own
+ * would be a call, around which registers are put aside. The remainder is exact, and no quotient lies so near the
+ * middle of two floats that the rest could decide otherwise. */
+DEV float quotient(float a, float b, float r) {
+    const float q = a * r;
+    return fmaf(fmaf(-q, b, a), r, q);
+}
+
 /* Of a vector whose largest element has these bits without its sign, as bf16: the scale, and what elements are
  * multiplied with to become codes. An infinity or a NaN makes the scale a NaN. given: the scale of the model's file, or
  * 0 where it has none; elements are divided by it, and inverse is 0. */
@@ -54,9 +62,15 @@ struct kv_scale {
 };
 DEV struct kv_scale kv_scale_of(u32 largest, float given) {
     const float most = bits_float(largest << 16), top = P_KV_FORM == 1 ? 127.0f : 448.0f;
+    const float mantissa =
+        bits_float(0x3f800000u | (largest & 0x7fu) << 16); /* most is this times 2^(exponent - 127) */
+    const u32 exponent = largest >> 7;
     struct kv_scale s;
-    const int counts = most >= 1.5046327690525280e-36f;                     /* 2^-119 */
-    s.scale = counts ? most / top : 0, s.inverse = counts ? top / most : 0; /* as kv_quantise has them, bit for bit */
+    s.scale = s.inverse = 0;
+    if (exponent >= 8) { /* 2^-119 */
+        s.scale = quotient(most, top, 1.0f / top);
+        s.inverse = quotient(top, mantissa, rcp_approx(mantissa)) * 0.5f * bits_float((255 - exponent) << 23);
+    }
     if (P_KV_GIVEN && given > 0) s.scale = given, s.inverse = 0;
     if (largest >= 0x7f80u) s.scale = bits_float(0x7fc00000u), s.inverse = 0;
     return s;

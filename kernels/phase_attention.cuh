@@ -466,7 +466,7 @@ DEV void piece_trim(KV_TILE *tiles, int lane, int left) {
 /* A piece's first tiles: as many as a warp has registers for before q is there. */
 struct early {
     KV_TILE k[EARLY_TILES], v[V_ROOM];
-    struct piece_scales scales;
+    struct piece_scales scales; /* with WHOLE_EARLY; else they are still in the slot when they are needed */
 };
 
 /* o += V p; `early` holds the first n_early tiles of V. */
@@ -485,7 +485,7 @@ DEV void piece_attend(struct attended *r, int fresh, const struct early *e, cons
     const struct quad ones = { 0x3f803f80u, 0x3f803f80u, 0x3f803f80u, 0x3f803f80u };
     struct piece_scales scales = e->scales;
     float s[4], f[2], factor[2];
-    if (!fresh) piece_scales_read(&scales, tiles, lane, left);
+    if (!fresh || !WHOLE_EARLY) piece_scales_read(&scales, tiles, lane, left);
     piece_scores(s, e->k, fresh ? EARLY_TILES : 0, fresh || EARLY_V ? 4 : 2, tiles, q);
     UNROLL
     for (int i = 0; i < 2; i++)
@@ -579,8 +579,7 @@ DEV void early_take(struct worker *w, struct kv_reader *c, struct early *e, int 
     kv_take(w);
     if (left < KV_POSITIONS && !WHOLE_EARLY) piece_trim(kv_tiles(w), w->lane, left);
     const KV_TILE *tiles = kv_tiles(w);
-    piece_scales_read(&e->scales, tiles, w->lane, left);
-    seen ^= piece_scales_seen(&e->scales);
+    if (WHOLE_EARLY) piece_scales_read(&e->scales, tiles, w->lane, left), seen ^= piece_scales_seen(&e->scales);
     UNROLL
     for (int i = 0; i < EARLY_TILES; i++)
         e->k[i] = tiles[i * LANES];

@@ -621,7 +621,8 @@ static const struct mutation codes[] = {
            "float_bits(*own_scale(at, kv_head, 0))") } },
     { "codes of two dims swapped",
       { IN("phase_attention.cuh", "low | high << 8", "high | low << 8") } },
-    { "a scale too large by a code", { IN("kv_codes.cuh", "most / top", "most / (top - 1)") } },
+    { "a scale too large by a code",
+      { IN("kv_codes.cuh", "quotient(most, top, 1.0f / top)", "most / (top - 1)") } },
 };
 LIST(codes, codes, 2);
 
