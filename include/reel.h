@@ -166,6 +166,9 @@ struct reel_model_options {
                             its vectors are rounded, so it is cut there whether others wait or not. */
     const char *weights; /* NULL: as the file has them; "int8", "int4", "fp8": wider matrices are
                             quantised while the model is loaded; "bf16": all become bf16 */
+    const char *kv; /* what sessions keep keys and values in: NULL or "bf16"; "int8", "fp8" (e4m3):
+                       in 8 bits with a scale for each position and KV head, which takes about half
+                       of the memory and changes results */
 };
 
 /* Opens a folder with config.json and safetensors, or a .gguf file. On success *out is the caller's
@@ -229,8 +232,9 @@ struct reel_model_info {
     const char *device_weight_type;
     const char *chat_template_problem; /* why the template that the model carries cannot be
                                           evaluated; NULL when it can, or there is none */
-    int most_columns; /* sessions whose tokens one reading of the weights serves at most, when as
-                         many threads generate at once; 1: each reads them for itself */
+    int most_columns;    /* sessions whose tokens one reading of the weights serves at most, when as
+                            many threads generate at once; 1: each reads them for itself */
+    const char *kv_type; /* "bf16", "int8" or "fp8": what its sessions keep keys and values in */
     double token_weight_bits; /* token_bytes for each weight that a decoded token reads, in bits:
                                  16 of bf16, 8.5 of q8_0; scales count, and what pads a GPU's narrow
                                  weights */

@@ -101,7 +101,9 @@ struct decode_args {
     const unsigned short *embedding; /* bf16 [vocab, hidden]; NULL for a tied model, whose rows are in the tapes */
     const float *norms;              /* f32 [layers][attn, ffn][hidden], then final [hidden] */
     const float *qkv_vectors;  /* M_QK_NORM: gains, f32 [attention layers][q, k][head_dim]. M_QKV_BIAS: biases, f32
-                                  [attention layers][rows of q, then k, then v]. NULL: the model has neither */
+                                  [attention layers][rows of q, then k, then v]. P_KV_GIVEN: behind these the
+                                  file's scales, f32 [attention layers][kv_heads][K, V]. NULL: the model has nothing
+                                  of it */
     const float *rope;         /* f32 [rotary_dim / 2]: inverse frequencies */
     unsigned long long *words; /* memory of the exchanges, P_WORDS words */
     /* the session */

@@ -144,7 +144,7 @@ DEV void columns_rows_gather(struct worker *w, int nth) {
             qk_gain_load(w, nth, row, gain);
             row_poll(w, qkv_words(w) + row_words(row) * AT_WORDS, x);
             rotation_make(w, gain, r);
-            row_keep(w, row, r, x);
+            row_keep(w, nth, row, r, x);
         }
         row -= GATHER_ROWS;
     }
@@ -174,7 +174,8 @@ DEV void column_attend(struct worker *w, int nth, const struct merge_place *plac
         struct early e;
         UNROLL
         for (int i = 0; i < V_ROOM; i++)
-            e.v[i].x = e.v[i].y = e.v[i].z = e.v[i].w = 0;
+            kv_tile_clear(&e.v[i]);
+        piece_scales_clear(&e.scales);
         early_take(w, &c, &e, left);
         past_attend(w, &c, &e, position, left, q_at);
     } else {

@@ -11,6 +11,7 @@
 #define REEL_KERNELS_KV_RING_CUH
 
 #include "decode_shared.cuh"
+#include "kv_codes.cuh"
 #include "kv_pages.cuh"
 #include "ring.cuh"
 
@@ -193,8 +194,8 @@ DEV struct kv_reader kv_begin(const struct worker *w, int items) {
 
 DEV int kv_slot(const struct worker *w) { return w->kv_turn * P_ATTENTION_WARPS + w->warp; }
 
-DEV struct quad *kv_tiles(const struct worker *w) {
-    return (struct quad *)(w->kv_ring + (size_t)kv_slot(w) * P_KV_PIECE) + w->lane;
+DEV KV_TILE *kv_tiles(const struct worker *w) {
+    return (KV_TILE *)(w->kv_ring + (size_t)kv_slot(w) * P_KV_PIECE) + w->lane;
 }
 
 /* Waits until the slot at hand is full. */

@@ -14,6 +14,10 @@
 /* For plain data that another block, or this block at a later token, reads after a fence: rows of K and V, logits. */
 DEV void plain_store32(u32 *p, u32 v) { asm volatile("st.global.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory"); }
 DEV void plain_store16(u16 *p, u16 v) { asm volatile("st.global.u16 [%0], %1;" ::"l"(p), "h"(v) : "memory"); }
+DEV void plain_store8(u8 *p, u32 v) { asm volatile("st.global.u8 [%0], %1;" ::"l"(p), "r"(v) : "memory"); }
+DEV void plain_store64(struct pair *p, struct pair v) {
+    asm volatile("st.global.v2.u32 [%0], {%1, %2};" ::"l"(p), "r"(v.low), "r"(v.high) : "memory");
+}
 DEV void plain_store128(struct quad *p, struct quad v) {
     asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(p), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w)
                  : "memory");

@@ -190,8 +190,68 @@ DEV void q_store(struct worker *w, int head, const struct rotation *r, u32 (*x)[
     }
 }
 
+#if P_KV_FORM
+/* The current position's own k and v are rounded to the codes that later tokens will see, so that what a token is does
+ * not depend on who evaluated it. In q and kv stand codes, as bf16, and their scales stand where k's sums of squares
+ * would: its norm is in its codes already. */
+DEV float *own_scale(struct attention_shared *at, int kv_head, int is_v) {
+    return at->q_ssq[P_GROUP_HEADS + kv_head] + is_v;
+}
+
+/* x: a row of words; it becomes codes. The row's scale goes to `scale`; given: as in kv_scale_of. */
+DEV void row_quantise(const struct worker *w, u32 (*x)[2], float given, float *scale) {
+    u32 largest = 0;
+    UNROLL
+    for (int n = 0; n < ROPE_TURNS; n++)
+        if (n * LANES + w->lane < ROPE_WORDS) largest = kv_largest(kv_largest(largest, x[n][0]), x[n][1]);
+    const struct kv_scale s = kv_scale_of(kv_largest_of(largest, 1, LANES), given);
+    UNROLL
+    for (int n = 0; n < ROPE_TURNS; n++) {
+        UNROLL
+        for (int i = 0; i < 2; i++)
+            x[n][i] = kv_codes_bf16(kv_codes_of(x[n][i], s));
+    }
+    if (w->lane == 0) *scale = s.scale;
+}
+
+/* Keeps a k row or a v row as codes. */
+DEV void own_row_keep(struct worker *w, int nth, int row, const struct rotation *r, u32 (*x)[2]) {
+    struct attention_shared *at = attention_of(w);
+    const int is_v = row_is_v(row), kv_head = is_v ? row - P_GROUP_KV_HEADS : row;
+    float sum = 0;
+    UNROLL
+    for (int n = 0; n < ROPE_TURNS; n++)
+        if (M_QK_NORM && n * LANES + w->lane < ROPE_WORDS) sum += square_sum(x[n][0], x[n][1]);
+    const float norm = M_QK_NORM && !is_v ? rsqrt_approx(xor_sum(sum, 1, LANES) * (1.0f / M_HEAD_DIM) + M_RMS_EPS) : 1;
+    UNROLL
+    for (int n = 0; n < ROPE_TURNS; n++) {
+        float y[4];
+        rotate(r + n, x[n][0], x[n][1], y);
+        if (is_v) continue;
+        x[n][0] = bf16_pair(y[0] * norm, y[1] * norm), x[n][1] = bf16_pair(y[2] * norm, y[3] * norm);
+    }
+    const float given = kv_given(w->a->qkv_vectors, nth, w->group * P_GROUP_KV_HEADS + kv_head, is_v);
+    row_quantise(w, x, given, own_scale(at, kv_head, is_v));
+    UNROLL
+    for (int n = 0; n < ROPE_TURNS; n++) {
+        const int j = n * LANES + w->lane;
+        u32 *to = is_v ? at->kv[row] : at->q[P_GROUP_HEADS + kv_head];
+        if (j >= ROPE_WORDS) continue;
+        to[is_v ? (u32)word_low(j) : q_place((u32)word_low(j))] = x[n][0];
+        to[is_v ? (u32)word_high(j) : q_place((u32)word_high(j))] = x[n][1];
+    }
+}
+#endif
+
 /* Stores what came of a row. */
-DEV void row_keep(struct worker *w, int row, const struct rotation *r, u32 (*x)[2]) {
+DEV void row_keep(struct worker *w, int nth, int row, const struct rotation *r, u32 (*x)[2]) {
+#if P_KV_FORM
+    if (row < 2 * P_GROUP_KV_HEADS) {
+        own_row_keep(w, nth, row, r, x);
+        return;
+    }
+#endif
+    (void)nth;
     if (!row_is_v(row)) q_store(w, row < P_GROUP_KV_HEADS ? P_GROUP_HEADS + row : row - 2 * P_GROUP_KV_HEADS, r, x);
     if (row < 2 * P_GROUP_KV_HEADS) {
         u32 *to = attention_of(w)->kv[row];
@@ -214,7 +274,7 @@ DEV void attention_gather(struct worker *w, int nth, const struct rotation *r) {
             rotation_make(w, gain, reloaded), r = reloaded;
         }
         row_poll(w, qkv_words(w) + row_words(row) * AT_WORDS, x);
-        row_keep(w, row, r, x);
+        row_keep(w, nth, row, r, x);
     }
 }
 
@@ -224,8 +284,9 @@ DEV float q_factor(const struct attention_shared *at, int head) {
     return LOG2_E * rsqrt_approx(sum_run(at->q_ssq[head], AT_SSQ) + M_HEAD_DIM * M_RMS_EPS);
 }
 
-/* Products with a stored k need this factor besides: the norm of k. */
+/* Products with a stored k need this factor besides: the norm of k, or the scale of its codes. */
 DEV float k_factor(const struct attention_shared *at, int kv_head) {
+    if (P_KV_FORM) return at->q_ssq[P_GROUP_HEADS + kv_head][0]; /* own_scale */
     if (!M_QK_NORM) return 1;
     return rsqrt_approx(sum_run(at->q_ssq[P_GROUP_HEADS + kv_head], AT_SSQ) * (1.0f / M_HEAD_DIM) + M_RMS_EPS);
 }
@@ -276,6 +337,34 @@ DEV void own_scores(struct worker *w, int kv_head) {
     }
 }
 
+#if P_KV_FORM
+/* Stores the current position's codes of k or v in the cache, and their scale. One SM of the group does. A lane's 4
+ * bytes of k have dims d, d + 8, d + 1 and d + 9; each byte of v is another dim's. */
+DEV void own_codes(struct worker *w, int nth, int position, int kv_head, int is_v) {
+    struct attention_shared *at = attention_of(w);
+    if (!keeps_own(w, position)) return;
+    const u32 *from = is_v ? at->kv[P_GROUP_KV_HEADS + kv_head] : at->q[P_GROUP_HEADS + kv_head];
+    u8 *piece = own_piece(w, nth, kv_head, position);
+    NO_UNROLL
+    for (int j = w->lane; j < AT_WORDS / 2; j += LANES) {
+        const u32 word = (u32)(j / 4 * 8 + j % 4), dim = 2 * word;
+        const u32 low = kv_codes_again(from[is_v ? word : q_place(word)]);
+        const u32 high = kv_codes_again(from[is_v ? word + 4 : q_place(word + 4)]);
+        if (!is_v) {
+            plain_store32((u32 *)(piece + kv_k_byte(P_KV_FORM, position, (int)dim)), low | high << 8);
+            continue;
+        }
+        UNROLL
+        for (int i = 0; i < 2; i++) {
+            plain_store8(piece + kv_v_byte(P_KV_FORM, M_HEAD_DIM, position, (int)dim + i), low >> 16 * i);
+            plain_store8(piece + kv_v_byte(P_KV_FORM, M_HEAD_DIM, position, (int)dim + 8 + i), high >> 16 * i);
+        }
+    }
+    if (w->lane == 0)
+        plain_store32((u32 *)(piece + kv_scale_byte(M_HEAD_DIM, is_v, position)),
+                      float_bits(*own_scale(at, kv_head, is_v)));
+}
+#else
 /* Stores the current position's k row in the cache, rotated and normed. One SM of the group does. */
 DEV void own_key(struct worker *w, int nth, int position, int kv_head) {
     const struct attention_shared *at = attention_of(w);
@@ -293,8 +382,8 @@ DEV void own_key(struct worker *w, int nth, int position, int kv_head) {
         if (j >= ROPE_WORDS) continue;
         const int low = word_low(j), high = word_high(j);
         rotate(r + n, at->kv[kv_head][low], at->kv[kv_head][high], y);
-        plain_store32((u32 *)(piece + kv_k_byte(position, 2 * low)), bf16_pair(y[0] * norm, y[1] * norm));
-        plain_store32((u32 *)(piece + kv_k_byte(position, 2 * high)), bf16_pair(y[2] * norm, y[3] * norm));
+        plain_store32((u32 *)(piece + kv_k_byte(0, position, 2 * low)), bf16_pair(y[0] * norm, y[1] * norm));
+        plain_store32((u32 *)(piece + kv_k_byte(0, position, 2 * high)), bf16_pair(y[2] * norm, y[3] * norm));
     }
 }
 
@@ -304,10 +393,12 @@ DEV void own_value(struct worker *w, int nth, int position, int kv_head) {
     if (!keeps_own(w, position)) return;
     NO_UNROLL
     for (int j = w->lane; j < AT_WORDS; j += LANES) {
-        plain_store16((u16 *)(piece + kv_v_byte(M_HEAD_DIM, position, 2 * j)), (u16)v[j]);
-        plain_store16((u16 *)(piece + kv_v_byte(M_HEAD_DIM, position, 2 * j + 1)), (u16)(v[j] >> 16));
+        plain_store16((u16 *)(piece + kv_v_byte(0, M_HEAD_DIM, position, 2 * j)), (u16)v[j]);
+        plain_store16((u16 *)(piece + kv_v_byte(0, M_HEAD_DIM, position, 2 * j + 1)), (u16)(v[j] >> 16));
     }
 }
+
+#endif
 
 DEV void own_attend(struct worker *w) {
     NO_UNROLL
@@ -318,10 +409,14 @@ DEV void own_attend(struct worker *w) {
 DEV void own_keep(struct worker *w, int nth, int position) {
     NO_UNROLL
     for (int row = gather_row(w); row < 2 * P_GROUP_KV_HEADS; row += P_WARPS) {
+#if P_KV_FORM
+        own_codes(w, nth, position, row % P_GROUP_KV_HEADS, row_is_v(row));
+#else
         if (row_is_v(row))
             own_value(w, nth, position, row - P_GROUP_KV_HEADS);
         else
             own_key(w, nth, position, row);
+#endif
     }
 }
 
@@ -335,8 +430,7 @@ struct attended {
 /* Multiplies a piece's 16 rows with the q columns. s: the products of rows lane / 4 and lane / 4 + 8. `early` holds the
  * first n_early tiles; q is this lane's column. `chains` sums run side by side, and as many tiles are loaded at a
  * time. */
-DEV void piece_scores(float s[4], const struct quad *early, int n_early, int chains, const struct quad *tiles,
-                      const u32 *q) {
+DEV void piece_scores(float s[4], const KV_TILE *early, int n_early, int chains, const KV_TILE *tiles, const u32 *q) {
     float c[4][4];
     UNROLL
     for (int i = 0; i < 4; i++)
@@ -351,7 +445,7 @@ DEV void piece_scores(float s[4], const struct quad *early, int n_early, int cha
         for (int i = 0; i < chains; i++) {
             const int t = first + i;
             if (t >= AT_TILES) continue;
-            tile_mma(c[i], t < n_early ? early[t] : tiles[t * LANES], i % 2 ? b[i / 2].z : b[i / 2].x,
+            tile_mma(c[i], kv_operand(t < n_early ? early[t] : tiles[t * LANES]), i % 2 ? b[i / 2].z : b[i / 2].x,
                      i % 2 ? b[i / 2].w : b[i / 2].y);
         }
         loads_stay(); /* the next ones arrive while these are multiplied */
@@ -361,17 +455,8 @@ DEV void piece_scores(float s[4], const struct quad *early, int n_early, int cha
         s[i] = chains == 4 ? (c[0][i] + c[1][i]) + (c[2][i] + c[3][i]) : c[0][i] + c[1][i];
 }
 
-/* Clears a tile of V from position `left` on: what lies there may be NaN, which a weight of 0 would not silence. */
-DEV struct quad value_trim(struct quad v, int lane, int left) {
-    const int j = lane % 4 * 2;
-    const u32 low = (j < left ? 0xffffu : 0) | (j + 1 < left ? 0xffff0000u : 0);
-    const u32 high = (j + 8 < left ? 0xffffu : 0) | (j + 9 < left ? 0xffff0000u : 0);
-    v.x &= low, v.y &= low, v.z &= high, v.w &= high;
-    return v;
-}
-
 /* Clears positions from `left` on in a slot's tiles of V. Each lane clears what it will load. */
-DEV void piece_trim(struct quad *tiles, int lane, int left) {
+DEV void piece_trim(KV_TILE *tiles, int lane, int left) {
     NO_UNROLL
     for (int i = AT_TILES; i < 2 * AT_TILES; i++)
         tiles[i * LANES] = value_trim(tiles[i * LANES], lane, left);
@@ -380,31 +465,34 @@ DEV void piece_trim(struct quad *tiles, int lane, int left) {
 
 /* A piece's first tiles: as many as a warp has registers for before q is there. */
 struct early {
-    struct quad k[EARLY_TILES], v[V_ROOM];
+    KV_TILE k[EARLY_TILES], v[V_ROOM];
+    struct piece_scales scales; /* with WHOLE_EARLY; else they are still in the slot when they are needed */
 };
 
 /* o += V p; `early` holds the first n_early tiles of V. */
-DEV void piece_values(float (*o)[4], const struct quad *early, int n_early, const struct quad *tiles, u32 b0, u32 b1) {
+DEV void piece_values(float (*o)[4], const KV_TILE *early, int n_early, const KV_TILE *tiles, u32 b0, u32 b1) {
     UNROLL
     for (int i = 0; i < AT_TILES; i++) {
-        tile_mma(o[i], i < n_early ? early[i] : tiles[i * LANES], b0, b1);
+        tile_mma(o[i], kv_operand(i < n_early ? early[i] : tiles[i * LANES]), b0, b1);
         if (i >= n_early && i % 2) loads_stay();
     }
 }
 
 /* Adds a piece to r. Its first `left` positions count; V is trimmed already. fresh: this is the warp's first piece, and
  * e holds its first tiles. q: this lane's column. head: the first q head of the KV head. */
-DEV void piece_attend(struct attended *r, int fresh, const struct early *e, const struct quad *tiles,
+DEV void piece_attend(struct attended *r, int fresh, const struct early *e, const KV_TILE *tiles,
                       const struct attention_shared *at, const u32 *q, int head, int lane, int left) {
     const struct quad ones = { 0x3f803f80u, 0x3f803f80u, 0x3f803f80u, 0x3f803f80u };
+    struct piece_scales scales = e->scales;
     float s[4], f[2], factor[2];
+    if (!fresh || !WHOLE_EARLY) piece_scales_read(&scales, tiles, lane, left);
     piece_scores(s, e->k, fresh ? EARLY_TILES : 0, fresh || EARLY_V ? 4 : 2, tiles, q);
     UNROLL
     for (int i = 0; i < 2; i++)
         factor[i] = q_factor(at, head + (lane % 4 * 2 + i) % AT_HEADS);
     UNROLL
     for (int i = 0; i < 4; i++)
-        s[i] = lane / 4 + i / 2 * 8 < left ? s[i] * factor[i & 1] : ATTENTION_NEVER;
+        s[i] = lane / 4 + i / 2 * 8 < left ? score_scaled(s[i] * factor[i & 1], &scales, i / 2) : ATTENTION_NEVER;
     UNROLL
     for (int i = 0; i < 2; i++) {
         const float top = xor_max(max_float(s[i], s[i + 2]), 4, LANES);
@@ -414,6 +502,8 @@ DEV void piece_attend(struct attended *r, int fresh, const struct early *e, cons
         s[i] = exp2_approx(s[i] - m), s[i + 2] = exp2_approx(s[i + 2] - m);
     }
     const u32 b0 = transpose8(bf16_pair(s[0], s[1])), b1 = transpose8(bf16_pair(s[2], s[3]));
+    const u32 v0 = P_KV_FORM ? transpose8(weights_scaled(s, &scales, 0)) : b0;
+    const u32 v1 = P_KV_FORM ? transpose8(weights_scaled(s + 2, &scales, 1)) : b1;
     UNROLL
     for (int i = 0; i < 4; i++) {
         r->l[i] = fresh ? 0 : r->l[i] * f[i & 1];
@@ -421,7 +511,7 @@ DEV void piece_attend(struct attended *r, int fresh, const struct early *e, cons
         for (int t = 0; t < AT_TILES; t++)
             r->o[t][i] = fresh ? 0 : r->o[t][i] * f[i & 1];
     }
-    piece_values(r->o, e->v, fresh ? EARLY_V : 0, tiles + AT_TILES * LANES, b0, b1);
+    piece_values(r->o, e->v, fresh ? EARLY_V : 0, tiles + AT_TILES * LANES, v0, v1);
     tile_mma(r->l, ones, b0, b1); /* every row is the sum of the weights as rounded to bf16 */
 }
 
@@ -488,7 +578,8 @@ DEV void early_take(struct worker *w, struct kv_reader *c, struct early *e, int 
     u32 seen = 0;
     kv_take(w);
     if (left < KV_POSITIONS && !WHOLE_EARLY) piece_trim(kv_tiles(w), w->lane, left);
-    const struct quad *tiles = kv_tiles(w);
+    const KV_TILE *tiles = kv_tiles(w);
+    if (WHOLE_EARLY) piece_scales_read(&e->scales, tiles, w->lane, left), seen ^= piece_scales_seen(&e->scales);
     UNROLL
     for (int i = 0; i < EARLY_TILES; i++)
         e->k[i] = tiles[i * LANES];
@@ -497,7 +588,7 @@ DEV void early_take(struct worker *w, struct kv_reader *c, struct early *e, int 
         if (EARLY_V) e->v[i] = tiles[(AT_TILES + i) * LANES];
     UNROLL
     for (int i = 0; i < AT_TILES; i++)
-        seen ^= e->k[i < EARLY_TILES ? i : 0].w ^ e->v[i < V_ROOM ? i : 0].w;
+        seen ^= kv_tile_last(e->k[i < EARLY_TILES ? i : 0]) ^ kv_tile_last(e->v[i < V_ROOM ? i : 0]);
     if (WHOLE_EARLY) kv_give(w, c, seen);
     UNROLL
     for (int i = 0; i < V_ROOM; i++)
@@ -545,10 +636,11 @@ DEV void attention_consume(struct worker *w, int nth, int position) {
     /* Every path sets e: what only some paths set would keep its registers through all layers. */
     UNROLL
     for (int i = 0; i < EARLY_TILES; i++)
-        e.k[i].x = e.k[i].y = e.k[i].z = e.k[i].w = 0;
+        kv_tile_clear(&e.k[i]);
     UNROLL
     for (int i = 0; i < V_ROOM; i++)
-        e.v[i].x = e.v[i].y = e.v[i].z = e.v[i].w = 0;
+        kv_tile_clear(&e.v[i]);
+    piece_scales_clear(&e.scales);
     if (some) early_take(w, &c, &e, left);
     rotation_make(w, w->qk_gain, r);
     attention_gather(w, nth, r);

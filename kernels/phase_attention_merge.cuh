@@ -27,6 +27,11 @@ enum {
 
 /* ---- in a block ---- */
 
+/* What the current position's v is worth besides what stands in kv: of codes their scale. */
+DEV float own_value_scale(const struct attention_shared *at, int head) {
+    return P_KV_FORM ? at->q_ssq[P_GROUP_HEADS + head / AT_HEADS][1] : 1.0f;
+}
+
 struct merged {
     float low, high, m, l; /* two dims, not yet divided by l */
 };
@@ -76,7 +81,8 @@ DEV struct merged merge_warps(const struct worker *w, const struct merge_place *
     }
     r.m = max_float(m_own, top[0]);
     sum[0][0] = own ? exp2_approx(m_own - r.m) : 0;
-    sum[1][0] = sum[0][0] * bf16_low(v), sum[2][0] = sum[0][0] * bf16_high(v);
+    const float own_weight = P_KV_FORM ? sum[0][0] * own_value_scale(at, head) : sum[0][0];
+    sum[1][0] = own_weight * bf16_low(v), sum[2][0] = own_weight * bf16_high(v);
     sum[0][1] = sum[1][1] = sum[2][1] = 0;
     UNROLL
     for (int p = 0; p < AT_PARTS; p++) {
@@ -212,6 +218,9 @@ DEV void unit_merge(struct worker *w, int members, int unit) {
     x[0] = lane < UNIT_LANES ? bf16_low(v[0]) : 0, x[1] = lane < UNIT_LANES ? bf16_high(v[0]) : 0;
     x[2] = lane < UNIT_LANES ? bf16_low(v[1]) : 0, x[3] = lane < UNIT_LANES ? bf16_high(v[1]) : 0;
     x[4] = lane < UNIT_LANES;
+    UNROLL
+    for (int i = 0; P_KV_FORM && i < 4; i++)
+        x[i] *= own_value_scale(at, head);
     u64 gate[2];
     gate[0] = gate[1] = word_make(0, w->epoch);
     if (M_GATED) word_load2(gate_words(w) + word, gate, gate + 1);

@@ -22,6 +22,7 @@
 #define REEL_KERNELS_PREFILL_ATTENTION_CUH
 
 #include "attention_math.cuh"
+#include "kv_codes.cuh"
 #include "kv_pages.cuh"
 #include "mma.cuh"
 #include "prefill_shared.cuh"
@@ -40,7 +41,8 @@ enum {
     WARP_ROWS = 16,
     PAIR_BARRIER = 4, /* to + 3: named barriers, each of two warps whose numbers are 4 apart */
     HALF_BYTES = STAGE_BYTES / 2,
-    HALF_PIECES = HALF_BYTES / P_KV_PIECE,
+    ROOM_PIECES = HALF_BYTES / P_KV_PIECE,
+    HALF_PIECES = P_KV_FORM && ROOM_PIECES > 1 ? ROOM_PIECES / 2 * 2 : ROOM_PIECES, /* kv_half_pieces */
     /* Pieces of a unit: a warp multiplies them together. More of them keep more products independent, where
      * there are registers for them. */
     MOST_PIECES = M_HEAD_DIM <= 64 ? 4
@@ -212,6 +214,64 @@ DEV void query_store(const struct prompt_worker *r, const struct chunk_piece *c,
     }
 }
 
+#if P_KV_FORM
+/* Rows of k or v become codes, each in 16 bits. scale: of row lane / 4 and of row + 8. */
+DEV void rows_quantise(struct head_rows *rows, float given, float *scale) {
+    UNROLL
+    for (int i = 0; i < 2; i++) {
+        u32 largest = 0;
+        UNROLL
+        for (int j = 0; j < HEAD_BLOCKS; j++)
+            largest = kv_largest(largest, rows->w[i][j]);
+        const struct kv_scale s = kv_scale_of(kv_largest_of(largest, 1, 4), given);
+        UNROLL
+        for (int j = 0; j < HEAD_BLOCKS; j++)
+            rows->w[i][j] = kv_codes_of(rows->w[i][j], s);
+        scale[i] = s.scale;
+    }
+}
+
+/* Writes a word of V's codes, whose bytes are those of positions `token`, + 8, + 1 and + 9. */
+DEV void value_codes_store(const struct prompt_worker *r, u8 *to, int token, u32 v) {
+    UNROLL
+    for (int i = 0; i < 4; i++)
+        if (chunk_has(r, token + i / 2 + i % 2 * 8)) plain_store8(to + i, v >> 8 * i);
+}
+
+/* Writes a piece's K or V, and its scales. A word of K belongs to one position. given: as in kv_scale_of. */
+DEV void codes_store(const struct prompt_worker *r, const struct chunk_piece *c, u8 *piece, int is_v, float given,
+                     struct head_rows *rows) {
+    const int token = c->first + r->w.lane / 4, column = c->first + r->w.lane % 4 * 2;
+    float scale[2];
+    rows_quantise(rows, given, scale);
+    UNROLL
+    for (int t = 0; t < AT_TILES; t++) {
+        u8 *to = piece + (is_v ? AT_TILES + t : t) * KV_CODE_TILE_BYTES + r->w.lane * 8;
+        struct quad v;
+        if (is_v) {
+            v.x = transpose8(rows->w[0][2 * t]), v.y = transpose8(rows->w[0][2 * t + 1]);
+            v.z = transpose8(rows->w[1][2 * t]), v.w = transpose8(rows->w[1][2 * t + 1]);
+        } else {
+            v.x = rows->w[0][2 * t], v.y = rows->w[1][2 * t];
+            v.z = rows->w[0][2 * t + 1], v.w = rows->w[1][2 * t + 1];
+        }
+        const struct pair p = kv_codes_pack(v);
+        if (c->whole) {
+            plain_store64((struct pair *)to, p);
+        } else if (is_v) {
+            value_codes_store(r, to, column, p.low), value_codes_store(r, to + 4, column, p.high);
+        } else {
+            if (chunk_has(r, token)) plain_store32((u32 *)to, p.low);
+            if (chunk_has(r, token + 8)) plain_store32((u32 *)to + 1, p.high);
+        }
+    }
+    UNROLL
+    for (int i = 0; i < 2; i++)
+        if (r->w.lane % 4 == 0 && chunk_has(r, token + 8 * i))
+            plain_store32((u32 *)(piece + kv_scale_byte(M_HEAD_DIM, is_v, r->w.lane / 4 + 8 * i)),
+                          float_bits(scale[i]));
+}
+#else
 /* Writes a piece's K. Each word belongs to one position, so a piece that is not whole is stored word by word. */
 DEV void key_store(const struct prompt_worker *r, const struct chunk_piece *c, u8 *piece,
                    const struct head_rows *rows) {
@@ -255,6 +315,8 @@ DEV void values_store(const struct prompt_worker *r, const struct chunk_piece *c
     }
 }
 
+#endif
+
 /* Brings a piece's rows of one head, as qkv counts heads, to where they belong: q stays in qkv, k and v go to the
  * cache. */
 DEV void rows_finish(const struct prompt_worker *r, int nth, const struct chunk_piece *c, int head,
@@ -266,10 +328,15 @@ DEV void rows_finish(const struct prompt_worker *r, int nth, const struct chunk_
         return;
     }
     u8 *piece = kv_page_piece(c->page, nth * M_KV_HEADS + kv_head, c->piece);
+#if P_KV_FORM
+    const int is_v = head >= M_HEADS + M_KV_HEADS;
+    codes_store(r, c, piece, is_v, kv_given(r->a->decode.qkv_vectors, nth, kv_head, is_v), rows);
+#else
     if (head < M_HEADS + M_KV_HEADS)
         key_store(r, c, piece, rows);
     else
         values_store(r, c, piece, rows);
+#endif
 }
 
 /* A warp makes a piece's heads, from `head` on every `step`-th. It asks for the next head's rows before it finishes
@@ -466,6 +533,12 @@ DEV void rows_scale(struct stacked *x, float (*f)[2]) {
 DEV void unit_trim(u8 *unit, int lane, int left) {
     NO_UNROLL
     for (int p = 0; p < UNIT_PIECES; p++, left -= KV_POSITIONS) {
+#if P_KV_FORM
+        struct pair *v = (struct pair *)(unit + p * P_KV_PIECE) + AT_TILES * LANES + lane;
+        NO_UNROLL
+        for (int t = 0; t < AT_TILES; t++)
+            v[t * LANES] = value_trim(v[t * LANES], lane, left);
+#else
         const int j = lane % 4 * 2;
         const u32 low = (j < left ? 0xffffu : 0) | (j + 1 < left ? 0xffff0000u : 0);
         const u32 high = (j + 8 < left ? 0xffffu : 0) | (j + 9 < left ? 0xffff0000u : 0);
@@ -473,6 +546,7 @@ DEV void unit_trim(u8 *unit, int lane, int left) {
         NO_UNROLL
         for (int t = 0; t < AT_TILES; t++)
             v[t * LANES].x &= low, v[t * LANES].y &= low, v[t * LANES].z &= high, v[t * LANES].w &= high;
+#endif
     }
     fence_slot();
 }
@@ -483,7 +557,10 @@ struct scores {
     float s[UNIT_PIECES][ROW_BLOCKS][4];
 };
 
-DEV void unit_scores(const struct stacked *x, const struct quad *tiles, struct scores *s) {
+/* A piece of the unit. */
+DEV const KV_TILE *unit_piece(const KV_TILE *tiles, int p) { return tiles + p * (P_KV_PIECE / (int)sizeof(KV_TILE)); }
+
+DEV void unit_scores(const struct stacked *x, const KV_TILE *tiles, struct scores *s) {
     UNROLL
     for (int p = 0; p < UNIT_PIECES; p++) {
         UNROLL
@@ -494,7 +571,7 @@ DEV void unit_scores(const struct stacked *x, const struct quad *tiles, struct s
     for (int t = 0; t < AT_TILES; t++) {
         UNROLL
         for (int p = 0; p < UNIT_PIECES; p++) {
-            const struct quad k = tiles[p * (P_KV_PIECE / 16) + t * LANES];
+            const struct quad k = kv_operand(unit_piece(tiles, p)[t * LANES]);
             UNROLL
             for (int b = 0; b < ROW_BLOCKS; b++)
                 tile_mma(s->s[p][b], k, x->q[t][b].low, x->q[t][b].high);
@@ -566,8 +643,17 @@ DEV void rows_follow(struct stacked *x, const struct scores *s) {
 }
 
 /* Makes the weights of a piece's positions for a block of rows, as a B fragment. l sums the rounded weights. */
-DEV struct pair piece_weights(struct stacked *x, const float *s, int b) {
+DEV struct pair piece_weights(struct stacked *x, const float *s, const struct piece_scales *scales, int b) {
     struct pair w;
+#if P_KV_FORM
+    float e[4];
+    UNROLL
+    for (int i = 0; i < 4; i++)
+        e[i] = exp2_approx(s[i] - x->m[b][i % 2]), x->l[b][i % 2] += e[i];
+    w.low = transpose8(weights_scaled(e, scales, 0)), w.high = transpose8(weights_scaled(e + 2, scales, 1));
+    return w;
+#endif
+    (void)scales;
     w.low = bf16_pair(exp2_approx(s[0] - x->m[b][0]), exp2_approx(s[1] - x->m[b][1]));
     w.high = bf16_pair(exp2_approx(s[2] - x->m[b][0]), exp2_approx(s[3] - x->m[b][1]));
     x->l[b][0] += bf16_low(w.low) + bf16_low(w.high);
@@ -577,11 +663,20 @@ DEV struct pair piece_weights(struct stacked *x, const float *s, int b) {
 }
 
 /* Adds a unit's positions to a warp's rows. Returns a value that depends on all that was loaded (see stage_give). */
-DEV u32 unit_attend(const struct prompt_worker *r, struct stacked *x, const struct quad *tiles, int first, int end) {
+DEV u32 unit_attend(const struct prompt_worker *r, struct stacked *x, const KV_TILE *tiles, int first, int end) {
+    struct piece_scales scales[UNIT_PIECES];
     struct pair w[UNIT_PIECES][ROW_BLOCKS];
     struct scores s;
     u32 seen = 0;
     unit_scores(x, tiles, &s);
+    UNROLL
+    for (int p = 0; p < UNIT_PIECES; p++) {
+        piece_scales_read(&scales[p], unit_piece(tiles, p), r->w.lane, end - first - p * KV_POSITIONS);
+        seen ^= piece_scales_seen(&scales[p]);
+        UNROLL
+        for (int i = 0; i < 4 * ROW_BLOCKS; i++)
+            s.s[p][i / 4][i % 4] = score_scaled(s.s[p][i / 4][i % 4], &scales[p], i % 4 / 2);
+    }
     const int row = opaque(x->row); /* the first of the warp; the last one's text may begin in this unit, too */
     if (first + UNIT_POSITIONS - 1 > row_limit(r, row) || (PACKED && first < ROW_FIRST(r, row + WARP_ROWS - 1)))
         unit_mask(r, x, &s, first, end);
@@ -590,7 +685,7 @@ DEV u32 unit_attend(const struct prompt_worker *r, struct stacked *x, const stru
     for (int p = 0; p < UNIT_PIECES; p++) {
         UNROLL
         for (int b = 0; b < ROW_BLOCKS; b++) {
-            w[p][b] = piece_weights(x, s.s[p][b], b);
+            w[p][b] = piece_weights(x, s.s[p][b], &scales[p], b);
             seen ^= w[p][b].low;
         }
     }
@@ -598,11 +693,12 @@ DEV u32 unit_attend(const struct prompt_worker *r, struct stacked *x, const stru
     for (int t = 0; t < AT_TILES; t++) {
         UNROLL
         for (int p = 0; p < UNIT_PIECES; p++) {
-            const struct quad v = tiles[p * (P_KV_PIECE / 16) + (AT_TILES + t) * LANES];
+            const KV_TILE codes = unit_piece(tiles, p)[(AT_TILES + t) * LANES];
+            const struct quad v = kv_operand(codes);
             UNROLL
             for (int b = 0; b < ROW_BLOCKS; b++)
                 tile_mma(x->o[t][b], v, w[p][b].low, w[p][b].high);
-            seen ^= v.w;
+            seen ^= kv_tile_last(codes);
         }
     }
     return seen;
@@ -618,7 +714,7 @@ DEV u32 half_attend(const struct prompt_worker *r, struct stacked *x, u8 *half, 
         if (first >= end || first > row_limit(r, opaque(x->row) + WARP_ROWS - 1)) break;
         if (PACKED && first + UNIT_POSITIONS <= ROW_FIRST(r, opaque(x->row))) continue;
         if (first + UNIT_POSITIONS > end) unit_trim(unit, r->w.lane, end - first);
-        seen ^= unit_attend(r, x, (const struct quad *)unit + r->w.lane, first, end);
+        seen ^= unit_attend(r, x, (const KV_TILE *)unit + r->w.lane, first, end);
     }
     return seen;
 }

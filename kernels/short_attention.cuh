@@ -135,9 +135,9 @@ DEV void cache_store(const struct short_worker *b, int kv_head, int atom, int is
             if (w > 1 || token >= b->n_tokens) continue;
             u8 *piece = pieces[half];
             if (is_v)
-                plain_store16((u16 *)(piece + kv_v_byte(M_HEAD_DIM, position, dim)), (u16)(word[w] >> 16 * half));
+                plain_store16((u16 *)(piece + kv_v_byte(0, M_HEAD_DIM, position, dim)), (u16)(word[w] >> 16 * half));
             else
-                plain_store32((u32 *)(piece + kv_k_byte(position, dim)), word[w]);
+                plain_store32((u32 *)(piece + kv_k_byte(0, position, dim)), word[w]);
         }
     }
 }

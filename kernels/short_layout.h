@@ -38,7 +38,7 @@ TAPE_FN int short_shared_bytes(const struct tape_shape *t, int kv_heads, int hea
     }
     int at = 2 * bytes;                                             /* part */
     at += t->segment[TAPE_OUT].k_tiles * atoms * SHORT_INPUT_BYTES; /* q */
-    at += kv_heads * runs * (int)kv_piece_bytes(head_dim);          /* k, v */
+    at += kv_heads * runs * (int)kv_piece_bytes(0, head_dim);       /* k, v */
     at += (runs + KV_POSITIONS) * SHORT_ANGLES(head_dim) * 4;       /* angle */
     at += 2 * t->warps * SHORT_WIDE(atoms) * ATOM_TOKENS * 4;       /* ssq */
     at = layout_add(at, 8, 2 * 8 * ring_slots);                     /* full, empty */

@@ -89,6 +89,7 @@ static enum reel_status read_wish(struct plan_options *o, const char *text,
         { "columns", &columns },
         { "layers", &layers_format },
         { "head", &head_format },
+        { "cache", &o->kv_form },
     };
     const char *equals = strchr(text, '=');
     if (strncmp(text, "narrow=", 7) == 0) return read_form(o, text + 7, err);

@@ -106,6 +106,13 @@ static const struct cli_option model_options[] = {
               "weights; the embedding and the output matrix int8) or fp8 (a scale a row); what the "
               "file has in as few bits stays; bf16 makes every matrix bf16; default: as the file "
               "has them" },
+    { .name = "kv",
+      .kind = CLI_CHOICE,
+      .argument = "FORM",
+      .choices = "bf16 int8 fp8",
+      .others = "kv-cache-dtype cache-type-k cache-type-v",
+      .help = "keep keys and values of past positions in this form: int8 or fp8 take about half of "
+              "the memory, with a scale for each position and KV head; default bf16" },
     { .name = "threads",
       .letter = 't',
       .kind = CLI_INTEGER,

@@ -175,6 +175,7 @@ static enum reel_status open_as(struct reel_model **model, const struct cli_args
         .gpu_options = gpu_options,
         .nvrtc_dir = cli_text(args, "nvrtc-dir", NULL),
         .weights = as->stored ? NULL : cli_text(args, "weights", NULL),
+        .kv = cli_text(args, "kv", NULL),
         .log = cli_log,
         .log_user = &log,
     };

@@ -1,5 +1,6 @@
 /* Attention of the query heads that share one KV head, over a range of positions: two matrix
- * products with an online softmax between them (Milakov and Gimelshein 2018; Dao et al. 2022). */
+ * products with an online softmax between them (Milakov and Gimelshein 2018; Dao et al. 2022). Of a
+ * cache in 8 bits the products take codes; K's scale multiplies the score, V's the weight. */
 #ifndef REEL_CPU_ATTENTION_H
 #define REEL_CPU_ATTENTION_H
 
@@ -21,6 +22,7 @@ struct attention {
     float *max, *sum;  /* [rows] */
     float *scores;     /* scratch [rows, ATTENTION_STEP] */
     uint16_t *p;       /* scratch [rows, ATTENTION_STEP] */
+    uint16_t *wide;    /* scratch [ATTENTION_STEP, v_width]; a cache in bf16 needs none */
 };
 
 /* Fills out, max and sum for positions first .. last - 1 (of those that each row sees; for row 0 at

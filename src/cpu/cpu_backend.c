@@ -17,6 +17,7 @@ struct backend {
     enum reel_rounding asked;   /* as in reel_model_options */
     enum ref_rounding rounding; /* of the reference */
     enum ref_weights weights;   /* likewise */
+    enum kv_form kv;
     struct engine engine;
 };
 
@@ -47,6 +48,7 @@ static enum reel_status cpu_open(struct backend **out, const struct model *model
     if (b->reference && strcmp(options->cpu_path, CPU_PATH_REFERENCE_BF16) == 0)
         b->weights = REF_AS_BF16;
     b->asked = options->rounding;
+    b->kv = options->kv;
     b->rounding = ref_rounding_of(options->rounding);
     if (options->rounding != REEL_ROUNDING_FAST) {
         if (options->cpu_path && !b->reference && strcmp(options->cpu_path, "auto") != 0)
@@ -59,7 +61,7 @@ static enum reel_status cpu_open(struct backend **out, const struct model *model
     if (status == REEL_OK && !b->reference)
         status = cpu_path_choose(&kernels, options->cpu_path, err);
     if (status == REEL_OK && !b->reference)
-        status = engine_open(&b->engine, &model->config, &model->weights, &kernels,
+        status = engine_open(&b->engine, &model->config, &model->weights, &kernels, b->kv,
                              options->n_threads, err);
     if (status == REEL_OK)
         *out = b;
@@ -103,8 +105,7 @@ static void cpu_info(const struct backend *b, struct backend_info *info) {
         .most_columns = MOST_COLUMNS,
         .state_fixed_bytes =
             sizeof(struct backend_state) + recurrent_bytes(c) + (size_t)c->vocab * sizeof(float),
-        .state_position_bytes = kv_cache_position_bytes(model_layer_count(c, LAYER_ATTENTION),
-                                                        c->n_kv_heads, c->head_dim),
+        .state_position_bytes = kv_cache_position_bytes(&b->engine.kv_shape),
     };
 }
 
@@ -132,13 +133,13 @@ static enum reel_status cpu_state_open(struct backend_state **out, struct backen
         status = ref_state_open(&s->reference, c, &b->model->weights,
                                 &(struct ref_options){ .mode = b->rounding,
                                                        .weights = b->weights,
+                                                       .kv = b->kv,
                                                        .max_positions = max_positions },
                                 err);
     else if (status == REEL_OK)
         status = mem_zeroed(&s->kv, 1, sizeof *s->kv, "a session", err);
     if (status == REEL_OK && !b->reference)
-        status = kv_cache_open(s->kv, model_layer_count(c, LAYER_ATTENTION), c->n_kv_heads,
-                               c->head_dim, max_positions, err);
+        status = kv_cache_open(s->kv, &b->engine.kv_shape, max_positions, err);
     if (status == REEL_OK && !b->reference) status = recurrent_open(&s->recurrent, c, err);
     if (status == REEL_OK)
         *out = s;

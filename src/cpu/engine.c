@@ -39,6 +39,8 @@ static void place_worker(struct engine *e, struct worker *w, struct carver *c) {
     w->attention.sum = carve(c, rows, sizeof(float));
     w->attention.scores = carve(c, rows * ATTENTION_STEP, sizeof(float));
     w->attention.p = carve(c, rows * ATTENTION_STEP, sizeof(uint16_t));
+    if (e->kv_shape.form != KV_BF16)
+        w->attention.wide = carve(c, ATTENTION_STEP * width, sizeof(uint16_t));
     w->delta = carve(c, e->delta_floats, sizeof(float));
     float *tile = carve(c, tile_scratch_floats(T_CHUNK), sizeof(float));
     if (tile) tile_scratch_place(&w->tile, tile);
@@ -117,11 +119,16 @@ static bool has_blocks(const struct weights *w) {
 
 enum reel_status engine_open(struct engine *e, const struct model_config *config,
                              const struct weights *weights, const struct kernels *kernels,
-                             int n_threads, struct reel_error *err) {
+                             enum kv_form kv, int n_threads, struct reel_error *err) {
     *e = (struct engine){
         .config = config,
         .weights = weights,
         .kernels = *kernels,
+        .kv_shape = { .n_layers = model_layer_count(config, LAYER_ATTENTION),
+                      .n_kv_heads = config->n_kv_heads,
+                      .head_dim = config->head_dim,
+                      .form = kv,
+                      .given = kv == KV_FP8 ? weights->kv_scales : NULL },
         .q_dim = config->n_heads * config->head_dim,
         .kv_dim = config->n_kv_heads * config->head_dim,
         .group = config->n_heads / config->n_kv_heads,

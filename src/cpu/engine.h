@@ -56,6 +56,7 @@ struct engine {
     const struct weights *weights;
     struct kernels kernels;
     struct thread_pool *pool;
+    struct kv_shape kv_shape; /* of the caches that runs have */
     int q_dim, kv_dim, group; /* group: query heads of one KV head */
     int q_step;               /* from a head's query in a row of q to the next's */
     int mixed_dim;            /* what a mixer makes, the larger kind's */
@@ -121,7 +122,7 @@ struct engine_run {
 /* kernels is copied. config and weights are borrowed until release. */
 enum reel_status engine_open(struct engine *engine, const struct model_config *config,
                              const struct weights *weights, const struct kernels *kernels,
-                             int n_threads, struct reel_error *err);
+                             enum kv_form kv, int n_threads, struct reel_error *err);
 void engine_release(struct engine *engine);
 
 /* Evaluates the run; run->cancelled says whether it was ended early. */

@@ -16,6 +16,7 @@
 #define REEL_CPU_KERNELS_H
 
 #include "base/cpu_features.h"
+#include "model/kv_form.h"
 #include "model/weights.h"
 
 #define VECTOR_PAD  64 /* vectors are zero-filled up to a multiple of this */
@@ -149,6 +150,12 @@ struct kernels {
      * is *max or larger; *max and *sum are brought up to date; returns what earlier results have
      * to be multiplied with. p is zero-filled to an even count. */
     float (*softmax)(const float *scores, int n, float scale, uint16_t *p, float *max, float *sum);
+    /* The same of scores[i] * k_scales[i], with p = exp(...) * v_scales[i]; *sum is that of the exp
+     * alone. */
+    float (*softmax_scaled)(const float *scores, const float *k_scales, const float *v_scales,
+                            int n, float scale, uint16_t *p, float *max, float *sum);
+    /* Codes of a KV cache, which is not in bf16, as bf16; n is a multiple of PANEL_LANES. */
+    void (*widen_kv)(enum kv_form form, const uint8_t *codes, size_t n, uint16_t *out);
     /* x = x * sigmoid(gate) */
     void (*sigmoid_gate)(float *x, const float *gate, int n);
     /* out = silu(sum over j < width of taps[j] * inputs[j]), taps taps_stride apart; out may be one

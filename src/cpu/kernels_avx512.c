@@ -733,6 +733,7 @@ const struct kernels kernels_avx512 = {
     .add = body_add,
     .scale = body_scale,
     .softmax = body_softmax,
+    .softmax_scaled = body_softmax_scaled,
     BODY_DELTA,
     BODY_AUDIO,
     BODY_PLANES,

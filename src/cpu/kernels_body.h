@@ -219,33 +219,52 @@ BODY void body_scale(float *x, float factor, int n) {
         x[i] *= factor;
 }
 
-BODY float body_softmax(const float *scores, int n, float scale, uint16_t *p, float *max,
-                        float *sum) {
+/* One score or LANES of them; k_scales NULL: of a cache in bf16. */
+ALWAYS_INLINE float scaled_one(const float *scores, const float *k_scales, int i) {
+    return k_scales ? scores[i] * k_scales[i] : scores[i];
+}
+ALWAYS_INLINE vf scaled(const float *scores, const float *k_scales, int i) {
+    return k_scales ? v_load(scores + i) * v_load(k_scales + i) : v_load(scores + i);
+}
+
+ALWAYS_INLINE float softmax_of(const float *scores, const float *k_scales, const float *v_scales,
+                               int n, float scale, uint16_t *p, float *max, float *sum) {
     vf best = v_set(*max);
     int i = 0;
     for (; i + LANES <= n; i += LANES)
-        best = v_max(best, v_load(scores + i) * scale);
+        best = v_max(best, scaled(scores, k_scales, i) * scale);
     float top = v_largest(best);
     for (; i < n; i++)
-        if (scores[i] * scale > top) top = scores[i] * scale;
+        if (scaled_one(scores, k_scales, i) * scale > top)
+            top = scaled_one(scores, k_scales, i) * scale;
     float correction = *max == top ? 1.0f : exp_one(*max - top);
     vf total = { 0 };
     float rest = 0;
     for (i = 0; i + LANES <= n; i += LANES) {
-        vf e = v_exp(v_fma(v_load(scores + i), v_set(scale), v_set(-top)));
-        vh h = v_to_bf16(e);
+        vf e = v_exp(v_fma(scaled(scores, k_scales, i), v_set(scale), v_set(-top)));
+        vh h = v_to_bf16(v_scales ? e * v_load(v_scales + i) : e);
         memcpy(p + i, &h, sizeof h);
         total += e;
     }
     for (; i < n; i++) {
-        float e = exp_one(scores[i] * scale - top);
-        p[i] = bf16_from_f32(e);
+        float e = exp_one(scaled_one(scores, k_scales, i) * scale - top);
+        p[i] = bf16_from_f32(v_scales ? e * v_scales[i] : e);
         rest += e;
     }
     if (n & 1) p[n] = 0;
     *sum = *sum * correction + (v_sum(total) + rest);
     *max = top;
     return correction;
+}
+
+BODY float body_softmax(const float *scores, int n, float scale, uint16_t *p, float *max,
+                        float *sum) {
+    return softmax_of(scores, NULL, NULL, n, scale, p, max, sum);
+}
+
+BODY float body_softmax_scaled(const float *scores, const float *k_scales, const float *v_scales,
+                               int n, float scale, uint16_t *p, float *max, float *sum) {
+    return softmax_of(scores, k_scales, v_scales, n, scale, p, max, sum);
 }
 
 /* ---- one vector: dot_rows ---------------------------------------------------------------------
@@ -501,4 +520,5 @@ BODY void body_gemm(const struct gemm *g) {
 #define BODY_ELEMENTWISE                                                                           \
     .round_bf16 = body_round_bf16, .round_row = body_round_row, .norm = body_norm,                 \
     .rope = body_rope, .swiglu = body_swiglu, .add = body_add, .scale = body_scale,                \
-    .softmax = body_softmax, BODY_DELTA, BODY_AUDIO, BODY_PLANES
+    .softmax = body_softmax, .softmax_scaled = body_softmax_scaled, BODY_DELTA, BODY_AUDIO,        \
+    BODY_PLANES

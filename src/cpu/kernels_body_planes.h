@@ -632,6 +632,23 @@ BODY void body_join_row(const uint16_t *row, const uint16_t *rest, int n, float 
         out[i] = bf16_to_f32(row[i]) + bf16_to_f32(rest[i]);
 }
 
+/* ---- codes of a KV cache ---- */
+
+/* The upper half of a float32 that has no more bits. */
+ALWAYS_INLINE void store_upper(vf x, uint16_t *out) {
+    const vh h = __builtin_convertvector((vu)x >> 16, vh);
+    memcpy(out, &h, sizeof h);
+}
+
+BODY void body_widen_kv(enum kv_form form, const uint8_t *codes, size_t n, uint16_t *out) {
+    if (form == KV_INT8)
+        for (size_t i = 0; i < n; i += LANES)
+            store_upper(v_from_i8((const int8_t *)codes + i), out + i);
+    else
+        for (size_t i = 0; i < n; i += LANES)
+            store_upper(v_from_e4m3(codes + i) * 256.0f, out + i);
+}
+
 #define BODY_PLANES                                                                                \
     .planes_rows = body_planes_rows, .planes_columns = body_planes_columns,                        \
-    .planes_widen = body_planes_widen, .join_row = body_join_row
+    .planes_widen = body_planes_widen, .widen_kv = body_widen_kv, .join_row = body_join_row

@@ -7,6 +7,8 @@
  *             enters a matrix product or is kept in the KV cache
  *   EXACT     never rounds, to compare with a float32 golden
  *
+ * A KV cache of 8 bits (model/kv_form.h) rounds keys and values in every mode, after the mode did.
+ *
  * Every vector is f32, holding bf16 values where the mode has rounded. */
 #ifndef REEL_CPU_REFERENCE_H
 #define REEL_CPU_REFERENCE_H

@@ -104,6 +104,22 @@ static void attend(const struct ref_state *s, int layer, int position, int n) {
     }
 }
 
+/* Each head's row of k or v [n, kv_dim], `which`, becomes what a cache of 8 bits gives back of it.
+ */
+static void round_to_codes(const struct ref_state *s, int layer, int which, float *rows, int n) {
+    const enum kv_form form = s->options.kv;
+    const int dim = s->config->head_dim, heads = s->config->n_kv_heads;
+    const float *given = form == KV_FP8 ? s->weights->kv_scales : NULL;
+    uint8_t codes[MODEL_MAX_HEAD_DIM];
+    for (int i = 0; form != KV_BF16 && i < n * heads; i++) {
+        float *row = rows + (size_t)i * (size_t)dim;
+        const float scale = kv_quantise(
+            form, row, dim, given ? given[2 * (layer * heads + i % heads) + which] : 0, codes);
+        for (int d = 0; d < dim; d++)
+            row[d] = scale * kv_code_value(form, codes[d]);
+    }
+}
+
 /* q from projected, which has for each head its query and the gate of its output: that goes to z.
  */
 static void part_gates(const struct ref_state *s, int n) {
@@ -146,6 +162,8 @@ static void attention_mixer(const struct ref_state *s, int layer, int position, 
     show(s, "k_rope", layer, position, s->k, n, s->kv_dim);
     show(s, "v", layer, position, s->v, n, s->kv_dim);
 
+    round_to_codes(s, w->nth, 0, s->k, n);
+    round_to_codes(s, w->nth, 1, s->v, n);
     size_t kv_bytes = (size_t)n * (size_t)s->kv_dim * sizeof(float);
     memcpy(kv_rows(s, w->nth, 0, position), s->k, kv_bytes);
     memcpy(kv_rows(s, w->nth, 1, position), s->v, kv_bytes);

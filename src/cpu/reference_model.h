@@ -20,6 +20,7 @@ typedef void (*ref_tap_fn)(void *user, const char *phase, int layer, int positio
 struct ref_options {
     enum ref_rounding mode;
     enum ref_weights weights;
+    enum kv_form kv;
     int max_positions;
     int rotation_offset; /* added to a position where it becomes an angle, so that far positions can
                             be tested without evaluating those before them; otherwise 0 */

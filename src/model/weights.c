@@ -5,6 +5,7 @@
 
 #include "base/checked.h"
 #include "base/memory.h"
+#include "model/kv_scales.h"
 #include "model/weight_names.h"
 #include "model/weights_quantize.h"
 
@@ -522,6 +523,8 @@ static enum reel_status find_all(struct mapper *m, struct reel_error *err) {
         layer->nth = model_layers_before(c, layer->kind, i);
         status = find_layer(m, i, layer, err);
     }
+    if (status == REEL_OK && !m->is_gguf)
+        status = kv_scales_read(&w->kv_scales, c, m->file, m->root.prefix, err);
     if (status == REEL_OK) status = check_draft(m, err);
     if (status == REEL_OK) status = find_audio(m, err);
     name_format(m);
@@ -779,6 +782,7 @@ void weights_release(struct weights *weights) {
     mem_free(weights->coded.blocks);
     mem_free(weights->layers);
     mem_free(weights->owned);
+    mem_free(weights->kv_scales);
     quantized_weights_release(weights->quantized);
     *weights = (struct weights){ 0 };
 }

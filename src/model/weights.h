@@ -44,6 +44,8 @@ struct weights {
     struct matrix head;      /* [vocab, hidden]; equals embedding when tied */
     struct layer_weights *layers;
     int n_layers;
+    float *kv_scales; /* owned: f32 [attention layers, kv_heads, 2] of a cache in e4m3, K's and V's;
+                               as kv_scales.h reads them */
     struct audio_weights audio; /* without layers where there is no audio tower */
     void *owned;                /* norms and small vectors as f32, and matrices put back in order */
     size_t owned_bytes;

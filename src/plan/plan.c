@@ -108,7 +108,7 @@ static enum reel_status refuse_wishes(const struct plan_options *o, const struct
     }
     if (o->warps % 2)
         return err_set(err, REEL_E_ARGUMENT, "warps %d: an even number is needed", o->warps);
-    const int half = plan_half_pieces((int)kv_piece_bytes(c->head_dim));
+    const int half = plan_half_pieces(o->kv_form, (int)kv_piece_bytes(o->kv_form, c->head_dim));
     if (o->kv_page && (o->kv_page & (o->kv_page - 1) || o->kv_page < half))
         return err_set(err, REEL_E_ARGUMENT, "K/V page %d: a power of two, at least %d, is needed",
                        o->kv_page, half);

@@ -47,6 +47,8 @@ struct plan_options {
     int cap_layers, cap_head, cap_kv; /* slots in flight */
     int split_from;                   /* positions from which attention is split over the group */
     int kv_page;                      /* pieces of a page of the KV cache; a power of two */
+    int kv_form;                      /* of the KV cache: enum kv_codes (kernels/kv_layout.h) */
+    int kv_given;                     /* 1: the model's file has scales for that form */
     int prefill_tokens;               /* of a prompt, read by one launch; a multiple of 128 */
     int formats[TAPE_N_PHASES]; /* of the phases' weights as they are stored (tile_format.h) */
 };
@@ -141,6 +143,8 @@ struct plan {
     /* shared memory */
     int slot_tiles; /* tiles of each warp in a slot: 1, 2 or 4 */
     int slot_bytes, ring_slots;
+    int kv_form;        /* enum kv_codes (kernels/kv_layout.h) */
+    int kv_given;       /* 1: scales of K and V lie behind gains or biases of q, k and v */
     int kv_piece_bytes; /* K and V of 16 positions of one KV head */
     int kv_page;        /* pieces of a page, of each layer and KV head (kernels/kv_layout.h) */
     int kv_slots;

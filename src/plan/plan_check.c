@@ -219,12 +219,12 @@ static enum reel_status check_block(const struct plan *p, struct reel_error *err
     if (p->group_heads / p->group_kv_heads > PLAN_MAX_HEADS_A_KV)
         REFUSE("%d heads share a KV head, at most %d can", p->group_heads / p->group_kv_heads,
                PLAN_MAX_HEADS_A_KV);
-    if (p->kv_piece_bytes != (int)kv_piece_bytes(p->head_dim))
+    if (p->kv_piece_bytes != (int)kv_piece_bytes(p->kv_form, p->head_dim))
         REFUSE("%d bytes do not hold K and V of %d positions", p->kv_piece_bytes, KV_POSITIONS);
     if (p->kv_page < 1 || p->kv_page & (p->kv_page - 1) ||
-        p->kv_page < plan_half_pieces(p->kv_piece_bytes))
+        p->kv_page < plan_half_pieces(p->kv_form, p->kv_piece_bytes))
         REFUSE("a page of %d pieces: a power of two, at least %d, is needed", p->kv_page,
-               plan_half_pieces(p->kv_piece_bytes));
+               plan_half_pieces(p->kv_form, p->kv_piece_bytes));
     if (p->epilogue_warps < 1 || p->threads != warps * 32 || p->threads > p->gpu.max_threads)
         REFUSE("%d threads: %d warps are needed, %d threads allowed", p->threads, warps,
                p->gpu.max_threads);

@@ -234,7 +234,8 @@ static enum reel_status lay_shared(struct plan *p, const struct plan_options *o,
     int best_ring = 0, best_warps = 0, best_kv = 0;
     int upper = int_max(int_min(ATTENTION_WARPS, p->tape.warps) / kv, 1) * kv;
     for (int warps = upper; warps >= kv; warps -= kv) {
-        int laps = int_min(KV_RING / p->kv_piece_bytes, PLAN_MAX_KV_SLOTS) / warps;
+        const int codes = p->kv_piece_bytes - (p->kv_form ? KV_SCALES_BYTES : 0);
+        int laps = int_min(KV_RING / codes, PLAN_MAX_KV_SLOTS) / warps;
         if (laps < 1) laps = 1;
         if (o->kv_slots && o->kv_slots % warps) continue;
         if (o->kv_slots) laps = o->kv_slots / warps;
@@ -407,10 +408,12 @@ static void take_choice(struct plan *p, const struct plan_choice *choice, const 
         t->segment[i].format = plan_format(i, formats[i], slice_of(p, i));
     p->slot_bytes = t->warps * p->slot_tiles * (int)plan_widest_tile(t);
     t->head_unit = t->warps * p->slot_tiles / 2;
-    p->kv_piece_bytes = (int)kv_piece_bytes(p->head_dim);
+    p->kv_piece_bytes = (int)kv_piece_bytes(p->kv_form, p->head_dim);
 }
 
-int plan_half_pieces(int piece_bytes) { return STAGE_BYTES / 2 / piece_bytes; }
+int plan_half_pieces(int kv_form, int piece_bytes) {
+    return kv_half_pieces(kv_form, STAGE_BYTES / 2, piece_bytes);
+}
 
 /* Pieces of a page: as many as asked for, else 128 positions, or more where prompts copy more of
  * them at once. A small page leaves little unused behind a session's last position; a large one has
@@ -418,7 +421,7 @@ int plan_half_pieces(int piece_bytes) { return STAGE_BYTES / 2 / piece_bytes; }
 static void choose_page(struct plan *p, const struct plan_options *o) {
     enum { USUAL = 8 };
     p->kv_page = o->kv_page ? o->kv_page : USUAL;
-    while (!o->kv_page && p->kv_page < plan_half_pieces(p->kv_piece_bytes))
+    while (!o->kv_page && p->kv_page < plan_half_pieces(p->kv_form, p->kv_piece_bytes))
         p->kv_page *= 2;
 }
 
@@ -428,6 +431,8 @@ enum reel_status plan_layout(struct plan *plan, const struct model_config *confi
     *plan = (struct plan){ .gpu = *gpu, .columns = 1 };
     plan->compute = options->compute ? options->compute : gpu->compute;
     plan->copy = plan->compute >= 90 ? 2 : plan->compute >= 80 ? 1 : 0;
+    plan->kv_form = options->kv_form;
+    plan->kv_given = options->kv_form && options->kv_given;
     take_model(plan, config);
     take_choice(plan, choice, options->formats);
     if (plan->group_kv_heads > choice->warps)
@@ -490,14 +495,21 @@ enum reel_status plan_columns(struct plan *plan, const struct plan *one, int col
             err, REEL_E_UNSUPPORTED,
             "passes of %d columns: a group's %d intermediate values are no multiple of 4", columns,
             one->tape.group_intermediate);
-    if (column_registers(one, columns) > MOST_REGISTERS || !keys_fit(one, columns))
+    const int most_bytes = one->ring_slots * one->slot_bytes;
+    int ring = ring_that_fits(plan, most_bytes);
+    /* codes have more slots than bf16, which takes as much room as several columns have left */
+    if (ring == 0 && plan->kv_form && plan->kv_slots % (2 * plan->attention_warps) == 0) {
+        plan->kv_slots /= 2;
+        ring = ring_that_fits(plan, most_bytes);
+    }
+    if (column_registers(one, columns) > MOST_REGISTERS || !keys_fit(plan, columns))
         return err_set(err, REEL_E_UNSUPPORTED,
                        "passes of %d columns: %d values of hidden and %d ids are too many", columns,
                        one->tape.hidden, one->tape.vocab);
     if (plan->overlaid && group_digit_words(&one->tape)) /* not laid out for that */
         return err_set(err, REEL_E_UNSUPPORTED,
                        "passes of %d columns: not with integer weights beside DeltaNets", columns);
-    if (ring_that_fits(plan, one->ring_slots * one->slot_bytes) == 0)
+    if (ring == 0)
         return err_set(err, REEL_E_UNSUPPORTED,
                        "passes of %d columns: %s has too little shared memory", columns,
                        one->gpu.name);

@@ -97,7 +97,7 @@ int plan_thread_registers(int registers, int threads);
 /* Bytes of shared memory of a decoding block, rings included. */
 int plan_shared_bytes(const struct plan *plan);
 /* Pieces of K and V that prompts copy at once, at most: half of a stage. */
-int plan_half_pieces(int piece_bytes);
+int plan_half_pieces(int kv_form, int piece_bytes);
 
 /* Fills in what the plan says of reading prompts. */
 void plan_prefill(struct plan *plan, const struct model_config *config,

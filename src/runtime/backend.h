@@ -4,6 +4,7 @@
 #define REEL_RUNTIME_BACKEND_H
 
 #include "base/json.h"
+#include "model/kv_form.h"
 #include "model/model.h"
 
 #include <stdatomic.h>
@@ -16,6 +17,7 @@ struct backend_options {
     const char *cpu_path;
     int n_threads;
     enum reel_rounding rounding;
+    enum kv_form kv; /* of the states' keys and values */
     const char *cache_dir;
     const char *gpu_options; /* as in reel_model_options */
     const char *cuda_dir;    /* as in reel_model_options */

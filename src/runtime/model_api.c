@@ -70,6 +70,9 @@ static enum reel_status check_options(const struct reel_model_options *options,
         return err_set(err, REEL_E_ARGUMENT,
                        "weights are \"%.100s\"; allowed is bf16, int8, int4 or fp8",
                        options->weights);
+    if (kv_form_of(options->kv) == KV_FORMS)
+        return err_set(err, REEL_E_ARGUMENT, "kv is \"%.100s\"; allowed is bf16, int8 or fp8",
+                       options->kv);
     return REEL_OK;
 }
 
@@ -113,6 +116,7 @@ static enum reel_status open_source(struct reel_model **out, struct model_source
                                              .cpu_path = options->cpu_path,
                                              .n_threads = options->n_threads,
                                              .rounding = options->rounding,
+                                             .kv = kv_form_of(options->kv),
                                              .cache_dir = options->cache_dir,
                                              .gpu_options = options->gpu_options,
                                              .cuda_dir = options->cuda_dir,
@@ -239,6 +243,7 @@ static void fill_info(const struct reel_model *handle, struct reel_model_info *i
         .chat_thinks = chat_thinks(&handle->model.chat),
         .chat_template_problem = template_problem(&handle->model.chat),
         .device_weight_type = bf16 ? dtype_name(DTYPE_BF16) : NULL,
+        .kv_type = kv_form_name(handle->kv),
         .most_columns =
             handle->backend_info.most_columns > 1 ? handle->backend_info.most_columns : 1,
         .token_weight_bits = 16 * (double)token_bytes / (double)plan.token_bytes_bf16,

@@ -89,6 +89,7 @@ enum reel_status model_handle_start(struct reel_model *handle, const struct back
     if (status != REEL_OK) return status;
     handle->ops = ops;
     handle->rounding = options->rounding;
+    handle->kv = options->kv;
     ops->info(handle->backend, &handle->backend_info);
     const int most_columns = ops->step ? handle->backend_info.most_columns : 0;
     if (!handle->backend_info.shares)

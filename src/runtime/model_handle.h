@@ -18,6 +18,7 @@ struct reel_model {
     struct passes *passes; /* likewise; NULL: the backend decodes one session at a time */
     int prompt_slice;      /* as in reel_model_options; set before model_handle_start */
     enum reel_rounding rounding;
+    enum kv_form kv;           /* in which its sessions keep keys and values */
     char identity[SHA256_HEX]; /* of config, tensor table and the beginning of every tensor */
     size_t max_token_bytes;    /* of the longest token's text */
     pid_t process;             /* that opened it; 0: none did, as in tests of parts */

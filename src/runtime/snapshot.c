@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SNAPSHOT_VERSION    1
+#define SNAPSHOT_VERSION    2
 #define SNAPSHOT_BYTE_ORDER 0x01020304u
 static const char snapshot_magic[8] = "REELSNAP";
 
@@ -27,8 +27,9 @@ struct snapshot_header {
     int32_t length, n_evaluated, n_logits; /* n_logits: 0 or vocab */
     uint64_t state_bytes;
     uint64_t check; /* of everything, with this field 0 */
+    char kv[8];     /* the form of keys and values, padded with zeros */
 };
-_Static_assert(sizeof(struct snapshot_header) == 160, "no padding: its bytes are written");
+_Static_assert(sizeof(struct snapshot_header) == 168, "no padding: its bytes are written");
 
 /* Four lanes of multiply and rotate, so that it runs at the speed of memory. */
 static uint64_t check_sum(const void *bytes, size_t n, uint64_t seed) {
@@ -85,6 +86,7 @@ static struct snapshot_header header_of(const struct reel_session *s) {
     memcpy(h.identity, model->identity, sizeof h.identity);
     strncpy(h.backend, name ? name : "", 15);
     strncpy(h.backend + 16, path ? path : "", 15);
+    strncpy(h.kv, kv_form_name(model->kv), sizeof h.kv - 1);
     h.state_bytes = model->ops->save_bytes(s->state, s->n_evaluated);
     return h;
 }
@@ -164,6 +166,10 @@ static enum reel_status check_origin(const struct snapshot_header *h,
         return err_set(err, REEL_E_MISMATCH,
                        "snapshot: made by backend %.15s %.15s; this session uses %.15s %.15s",
                        h->backend, h->backend + 16, own->backend, own->backend + 16);
+    if (memcmp(h->kv, own->kv, sizeof h->kv) != 0)
+        return err_set(err, REEL_E_MISMATCH,
+                       "snapshot: its keys and values are %.7s; this session keeps them in %.7s",
+                       h->kv, own->kv);
     if (h->vocab != own->vocab || h->hidden != own->hidden || h->n_layers != own->n_layers ||
         h->n_kv_heads != own->n_kv_heads || h->head_dim != own->head_dim)
         return err_set(err, REEL_E_MISMATCH, "snapshot: made with a model of other dimensions");

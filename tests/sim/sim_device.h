@@ -125,6 +125,11 @@ DEV struct quad word_load4(const u64 *p) {
 
 DEV void plain_store32(u32 *p, u32 v) { sim_ops.store(p, v, 4, SIM_PLAIN); }
 DEV void plain_store16(u16 *p, u16 v) { sim_ops.store(p, v, 2, SIM_PLAIN); }
+DEV void plain_store8(u8 *p, u32 v) { sim_ops.store(p, v & 0xffu, 1, SIM_PLAIN); }
+DEV void plain_store64(struct pair *p, struct pair v) {
+    if ((unsigned long long)p % 8) sim_ops.fail("plain_store64: not on 8 bytes");
+    sim_ops.store(&p->low, (u64)v.high << 32 | v.low, 8, SIM_PLAIN);
+}
 DEV void plain_store128(struct quad *p, struct quad v) {
     if ((unsigned long long)p % 16) sim_ops.fail("plain_store128: not on 16 bytes");
     sim_ops.store(&p->x, (u64)v.y << 32 | v.x, 8, SIM_PLAIN);

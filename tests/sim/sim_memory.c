@@ -24,6 +24,7 @@ void sim_check_more(uintptr_t at, uint32_t bytes, unsigned align, const char *wh
 static uint64_t memory_read(uintptr_t at, int bytes) {
     if (bytes == 8) return __atomic_load_n((uint64_t *)at, __ATOMIC_ACQUIRE);
     if (bytes == 4) return __atomic_load_n((uint32_t *)at, __ATOMIC_ACQUIRE);
+    if (bytes == 1) return __atomic_load_n((uint8_t *)at, __ATOMIC_ACQUIRE);
     return __atomic_load_n((uint16_t *)at, __ATOMIC_ACQUIRE);
 }
 
@@ -32,8 +33,10 @@ static void memory_write(uintptr_t at, uint64_t value, uint32_t bytes) {
         __atomic_store_n((uint64_t *)at, value, __ATOMIC_RELEASE);
     else if (bytes == 4)
         __atomic_store_n((uint32_t *)at, (uint32_t)value, __ATOMIC_RELEASE);
-    else
+    else if (bytes == 2)
         __atomic_store_n((uint16_t *)at, (uint16_t)value, __ATOMIC_RELEASE);
+    else
+        __atomic_store_n((uint8_t *)at, (uint8_t)value, __ATOMIC_RELEASE);
 }
 
 /* ---- history: what was there before ---- */

@@ -4,6 +4,8 @@
 #include "kernels/args.h"
 #include "kernels/kv_layout.h"
 #include "model/dtype.h"
+#include "support/kv_rows.h"
+#include "support/mutations.h"
 #include "support/plan_defines.h"
 #include "support/sim_gpu.h"
 
@@ -32,6 +34,8 @@ struct shape {
     int rotary;    /* entries of a head that turn; 0: all */
     int gated;
     int scatter; /* members merge their share of the columns each */
+    enum kv_form form;
+    int given; /* the model's file has scales of K and V */
 };
 
 /* A session of one shape: inputs of all its tokens, what the reference makes of them, its cache. */
@@ -96,6 +100,18 @@ static void reference_head(const struct rig *r, const uint32_t *words, int head,
     cpu_sigmoid_gate(out, gate, dim, REF_FAST);
 }
 
+/* A file's scales: another one for each layer, KV head and vector; some heads have none. */
+static float given_scale(const struct rig *r, int layer, int h, int is_v) {
+    const int i = (layer * r->shape.groups * r->shape.kv_heads + h) * 2 + is_v;
+    return r->shape.given && i % 3 ? 0.002f * (float)(4 + i) : 0;
+}
+
+static struct kv_rows rows_of(const struct rig *r, int layer, int h) {
+    return (struct kv_rows){ r->shape.form,
+                             r->shape.dim,
+                             { given_scale(r, layer, h, 0), given_scale(r, layer, h, 1) } };
+}
+
 static void reference_token(struct rig *r, int position, int layer) {
     const struct shape *s = &r->shape;
     const int all_kv = s->groups * s->kv_heads, dim = s->dim;
@@ -113,6 +129,9 @@ static void reference_token(struct rig *r, int position, int layer) {
             for (int i = 0; i < dim; i++)
                 v[(size_t)position * (size_t)dim + (size_t)i] =
                     word_value(words, (rows + s->kv_heads + h) * dim + i);
+            const struct kv_rows kv = rows_of(r, layer, g * s->kv_heads + h);
+            kv_row_round(&kv, 0, k + (size_t)position * (size_t)dim);
+            kv_row_round(&kv, 1, v + (size_t)position * (size_t)dim);
             for (int c = 0; c < s->heads; c++) {
                 const int head = (g * s->kv_heads + h) * s->heads + c;
                 make_row(r, words, h * s->heads + c, layer, 0, position, q);
@@ -133,19 +152,22 @@ static int cache_rows(const struct rig *r) { return LAYERS * r->shape.groups * r
 
 /* Bytes of a page, and where it begins in the cache: pages lie in the order opposite to that of
  * their positions, behind one that belongs to nobody. */
+static int piece_bytes(const struct rig *r) {
+    return (int)kv_piece_bytes((int)r->shape.form, r->shape.dim);
+}
 static size_t page_bytes(const struct rig *r) {
-    return (size_t)kv_piece_at(cache_rows(r), 0, r->page, (int)kv_piece_bytes(r->shape.dim));
+    return (size_t)kv_piece_at(cache_rows(r), 0, r->page, piece_bytes(r));
 }
 static size_t page_at(const struct rig *r, int page) {
     return (size_t)(r->n_pages - page) * page_bytes(r);
 }
 
-static uint16_t *piece_of(const struct rig *r, int layer, int kv_head, int position) {
+static unsigned char *piece_of(const struct rig *r, int layer, int kv_head, int position) {
     const int row = layer * r->shape.groups * r->shape.kv_heads + kv_head,
               piece = position / KV_POSITIONS;
-    const size_t at = page_at(r, piece / r->page) +
-                      (size_t)kv_piece_at(row, piece, r->page, (int)kv_piece_bytes(r->shape.dim));
-    return r->cache + at / 2;
+    const size_t at =
+        page_at(r, piece / r->page) + (size_t)kv_piece_at(row, piece, r->page, piece_bytes(r));
+    return (unsigned char *)r->cache + at;
 }
 
 static void pages_open(struct rig *r) {
@@ -174,13 +196,12 @@ static void cache_fill(struct rig *r, int position) {
     for (int layer = 0; layer < LAYERS; layer++)
         for (int h = 0; h < all_kv; h++)
             for (int p = 0; p < position; p++) {
-                uint16_t *piece = piece_of(r, layer, h, p);
+                const struct kv_rows rows = rows_of(r, layer, h);
+                unsigned char *piece = piece_of(r, layer, h, p);
                 const size_t at =
                     ((size_t)(layer * all_kv + h) * (size_t)r->n + (size_t)p) * (size_t)dim;
-                for (int i = 0; i < dim; i++) {
-                    piece[kv_k_byte(p, i) / 2] = bf16_from_f32(r->k[at + (size_t)i]);
-                    piece[kv_v_byte(dim, p, i) / 2] = bf16_from_f32(r->v[at + (size_t)i]);
-                }
+                kv_row_put(&rows, piece, 0, p, r->k + at);
+                kv_row_put(&rows, piece, 1, p, r->v + at);
             }
     sim_gpu_put(r->d_cache, r->cache, r->cache_bytes);
 }
@@ -196,25 +217,25 @@ static bool wrong(struct rig *r, const char *format, ...) {
 /* A row of a KV head as the reference has it. */
 static bool row_right(struct rig *r, int layer, int h, int p) {
     const int dim = r->shape.dim, all_kv = r->shape.groups * r->shape.kv_heads;
-    const uint16_t *piece = piece_of(r, layer, h, p);
+    const struct kv_rows rows = rows_of(r, layer, h);
     const size_t at = ((size_t)(layer * all_kv + h) * (size_t)r->n + (size_t)p) * (size_t)dim;
-    for (int i = 0; i < dim; i++) {
-        const float want = r->k[at + (size_t)i], got = bf16_to_f32(piece[kv_k_byte(p, i) / 2]);
-        if (!(fabsf(got - want) <= fabsf(want) / 100 + 1e-6f))
-            return wrong(r, "k of layer %d head %d position %d dim %d: %g, want %g", layer, h, p, i,
-                         (double)got, (double)want);
-        if (piece[kv_v_byte(dim, p, i) / 2] != bf16_from_f32(r->v[at + (size_t)i]))
-            return wrong(r, "v of layer %d head %d position %d dim %d", layer, h, p, i);
+    float row[256];
+    for (int is_v = 0; is_v < 2; is_v++) {
+        const float *want = (is_v ? r->v : r->k) + at;
+        kv_row_get(&rows, piece_of(r, layer, h, p), is_v, p, row);
+        const int i = kv_row_differs(&rows, is_v, row, want);
+        if (i >= 0)
+            return wrong(r, "%s of layer %d head %d position %d dim %d: %g, want %g",
+                         is_v ? "v" : "k", layer, h, p, i, (double)row[i], (double)want[i]);
     }
     return true;
 }
 
 static bool row_untouched(struct rig *r, int layer, int h, int p) {
-    const int dim = r->shape.dim;
-    const uint16_t *piece = piece_of(r, layer, h, p);
-    for (int i = 0; i < dim; i++)
-        if (piece[kv_k_byte(p, i) / 2] != POISON || piece[kv_v_byte(dim, p, i) / 2] != POISON)
-            return wrong(r, "row %d is written", p);
+    const struct kv_rows rows = rows_of(r, layer, h);
+    const unsigned char *piece = piece_of(r, layer, h, p);
+    if (!kv_row_poisoned(&rows, piece, 0, p) || !kv_row_poisoned(&rows, piece, 1, p))
+        return wrong(r, "row %d is written", p);
     return true;
 }
 
@@ -257,7 +278,9 @@ static void compile(struct rig *r) {
                                           .group_sms = s->group_sms,
                                           .warps = WARPS,
                                           .epilogue_warps = 1,
-                                          .kv_slots = s->kv_slots };
+                                          .kv_slots = s->kv_slots,
+                                          .kv_form = (int)s->form,
+                                          .kv_given = s->given };
     const struct plan_override overrides[] = { { "P_ATTENTION_WARPS", s->attention_warps },
                                                { "P_MERGE_SCATTER", s->scatter },
                                                { "X_MERGED", MERGED_WORD },
@@ -289,17 +312,20 @@ static void rig_open(struct rig *r, const struct shape *s, int n, const struct f
     compile(r);
     const size_t rows = (size_t)n * LAYERS, n_words = rows * (size_t)(s->groups * r->group_words);
     const size_t kv = (size_t)(LAYERS * all_kv * n * s->dim);
+    const size_t n_gains = (size_t)(s->qk_norm ? LAYERS * 2 * s->dim : 0);
+    const size_t n_norms = (size_t)(LAYERS * 2 * (s->dim + all_kv));
     r->words = malloc(n_words * 4);
     r->want = malloc(rows * (size_t)(heads * s->dim) * sizeof(float));
     r->k = malloc(kv * sizeof(float)), r->v = malloc(kv * sizeof(float));
-    r->inv = malloc((size_t)s->dim / 2 * sizeof(float)),
-    r->norms = malloc((size_t)(LAYERS * 2 * s->dim) * sizeof(float));
+    r->inv = malloc((size_t)s->dim / 2 * sizeof(float)), r->norms = malloc(n_norms * sizeof(float));
     for (size_t i = 0; i < n_words; i++)
         r->words[i] = bf16_from_f32(normal()) | (uint32_t)bf16_from_f32(normal()) << 16;
     for (int i = 0; i < s->dim / 2; i++)
         r->inv[i] = powf(10000.0f, -2.0f * (float)i / (float)rotary(s));
     for (int i = 0; i < LAYERS * 2 * s->dim; i++)
         r->norms[i] = bf16_to_f32(bf16_from_f32(1.0f + 0.4f * uniform()));
+    for (int i = 0; i < LAYERS * all_kv * 2; i++) /* behind the gains */
+        r->norms[n_gains + (size_t)i] = given_scale(r, i / 2 / all_kv, i / 2 % all_kv, i % 2);
     for (int p = 0; p < n; p++)
         for (int layer = 0; layer < LAYERS; layer++)
             reference_token(r, p, layer);
@@ -309,10 +335,9 @@ static void rig_open(struct rig *r, const struct shape *s, int n, const struct f
     r->d_exchange = sim_gpu_alloc(r->exchange_words * 8);
     r->d_out = sim_gpu_alloc(rows * (size_t)(s->groups * s->group_sms * r->out_words) * 4);
     r->d_abort = sim_gpu_alloc(4);
-    r->d_inv = sim_gpu_alloc((size_t)s->dim / 2 * 4),
-    r->d_norms = sim_gpu_alloc((size_t)(LAYERS * 2 * s->dim) * 4);
+    r->d_inv = sim_gpu_alloc((size_t)s->dim / 2 * 4), r->d_norms = sim_gpu_alloc(n_norms * 4);
     sim_gpu_put(r->d_inv, r->inv, (size_t)s->dim / 2 * 4);
-    sim_gpu_put(r->d_norms, r->norms, (size_t)(LAYERS * 2 * s->dim) * 4);
+    sim_gpu_put(r->d_norms, r->norms, n_norms * 4);
 }
 
 static void rig_close(struct rig *r) {
@@ -325,6 +350,7 @@ static void rig_close(struct rig *r) {
 static bool token_right(struct rig *r, const uint32_t *out, int position, int layer) {
     const struct shape *s = &r->shape;
     const int q_heads = s->kv_heads * s->heads, dim = s->dim, sms = s->groups * s->group_sms;
+    const struct kv_rows rows = rows_of(r, layer, 0);
     const size_t token = (size_t)(position * LAYERS + layer) * (size_t)(s->groups * q_heads);
     for (int b = 0; b < sms; b++) {
         const uint32_t *mine = out + (size_t)b * (size_t)r->out_words;
@@ -336,7 +362,7 @@ static bool token_right(struct rig *r, const uint32_t *out, int position, int la
                 double d = (double)word_value(mine, h * dim + i) - (double)want[i];
                 error += d * d, size += (double)want[i] * (double)want[i];
             }
-            if (!(sqrt(error / size) < (dim < 64 ? 1.2e-2 : 8e-3)))
+            if (!(sqrt(error / size) < (dim < 64 ? 1.2e-2 : 8e-3) * kv_rows_factor(&rows)))
                 return wrong(r, "block %d, layer %d, head %d: error %.1e at position %d", b, layer,
                              h, sqrt(error / size), position);
         }
@@ -373,7 +399,7 @@ static bool runs_right(struct rig *r, int position, int n_tokens, int split_from
     a.embeddings = (const float *)(uintptr_t)(r->d_words + skip * 4);
     a.hidden = (float *)(uintptr_t)r->d_out;
     a.rope = (const float *)(uintptr_t)r->d_inv;
-    a.qkv_vectors = s->qk_norm ? (const float *)(uintptr_t)r->d_norms : NULL;
+    a.qkv_vectors = s->qk_norm || s->given ? (const float *)(uintptr_t)r->d_norms : NULL;
     a.abort = (unsigned *)(uintptr_t)r->d_abort;
     void *params[] = { &a };
     void *zeros = calloc(r->exchange_words, 8);
@@ -400,25 +426,30 @@ enum { NEVER = 1 << 30 };
 /* ---- tests ---- */
 
 static const struct shape gated[] = {
-    { "four gated heads of 256, members merge shares", 1, 5, 1, 4, 256, 1, 4, 4, 2, 224, 64, 1, 1 },
-    { "four gated heads of 256, everyone merges", 1, 3, 1, 4, 256, 1, 2, 2, 2, 224, 64, 1, 0 },
-    { "gated heads of 32 in two groups, shares", 2, 4, 1, 2, 32, 1, 2, 4, 2, 224, 8, 1, 1 },
+    { "four gated heads of 256, members merge shares", 1, 5, 1, 4, 256, 1, 4, 4, 2, 224, 64, 1, 1,
+      KV_BF16, 0 },
+    { "four gated heads of 256, everyone merges", 1, 3, 1, 4, 256, 1, 2, 2, 2, 224, 64, 1, 0,
+      KV_BF16, 0 },
+    { "gated heads of 32 in two groups, shares", 2, 4, 1, 2, 32, 1, 2, 4, 2, 224, 8, 1, 1, KV_BF16,
+      0 },
 };
 enum { GATED = sizeof gated / sizeof *gated };
 
 static const struct shape shapes[] = {
-    { "one KV head, two q heads of 128", 2, 3, 1, 2, 128, 1, 2, 2, 2, 224, 0, 0, 0 },
+    { "one KV head, two q heads of 128", 2, 3, 1, 2, 128, 1, 2, 2, 2, 224, 0, 0, 0, KV_BF16, 0 },
     { "two KV heads of 64 without norms, slots in two rounds", 1, 2, 2, 3, 64, 0, 4, 8, 2, 128, 0,
-      0, 0 },
-    { "eight q heads of 80", 1, 2, 1, 8, 80, 1, 3, 6, 2, 200, 0, 0, 0 },
-    { "one q head of 256", 1, 2, 1, 1, 256, 1, 2, 4, 2, 224, 0, 0, 0 },
-    { "cp.async", 1, 2, 2, 2, 64, 1, 2, 2, 1, 224, 0, 0, 0 },
-    { "few registers", 1, 2, 1, 2, 128, 1, 2, 2, 2, 80, 0, 0, 0 },
-    { "two gated heads of 32, of which 8 turn", 2, 2, 1, 2, 32, 1, 2, 4, 2, 224, 8, 1, 0 },
+      0, 0, KV_BF16, 0 },
+    { "eight q heads of 80", 1, 2, 1, 8, 80, 1, 3, 6, 2, 200, 0, 0, 0, KV_BF16, 0 },
+    { "one q head of 256", 1, 2, 1, 1, 256, 1, 2, 4, 2, 224, 0, 0, 0, KV_BF16, 0 },
+    { "cp.async", 1, 2, 2, 2, 64, 1, 2, 2, 1, 224, 0, 0, 0, KV_BF16, 0 },
+    { "few registers", 1, 2, 1, 2, 128, 1, 2, 2, 2, 80, 0, 0, 0, KV_BF16, 0 },
+    { "two gated heads of 32, of which 8 turn", 2, 2, 1, 2, 32, 1, 2, 4, 2, 224, 8, 1, 0, KV_BF16,
+      0 },
     { "eight gated heads of 32 on two KV heads, shares, cp.async", 1, 3, 2, 4, 32, 1, 2, 4, 1, 200,
-      8, 1, 1 },
-    { "more members than shares", 1, 7, 1, 2, 32, 1, 1, 1, 2, 224, 8, 1, 1 },
-    { "shares without gates, all entries turn", 2, 3, 1, 3, 80, 0, 2, 2, 2, 224, 0, 0, 1 },
+      8, 1, 1, KV_BF16, 0 },
+    { "more members than shares", 1, 7, 1, 2, 32, 1, 1, 1, 2, 224, 8, 1, 1, KV_BF16, 0 },
+    { "shares without gates, all entries turn", 2, 3, 1, 3, 80, 0, 2, 2, 2, 224, 0, 0, 1, KV_BF16,
+      0 },
 };
 enum { SHAPES = sizeof shapes / sizeof *shapes };
 
@@ -479,8 +510,8 @@ static void any_schedule_gives_the_same(void **state) {
 static void many_members_merge_in_turns(void **state) {
     (void)state;
     const struct shape many[] = {
-        { "20 members, shares", 1, 20, 1, 2, 32, 1, 1, 1, 2, 80, 8, 1, 1 },
-        { "20 members, everyone merges", 1, 20, 1, 2, 32, 1, 1, 1, 2, 80, 8, 1, 0 },
+        { "20 members, shares", 1, 20, 1, 2, 32, 1, 1, 1, 2, 80, 8, 1, 1, KV_BF16, 0 },
+        { "20 members, everyone merges", 1, 20, 1, 2, 32, 1, 1, 1, 2, 80, 8, 1, 0, KV_BF16, 0 },
     };
     for (int i = 0; i < 2; i++) {
         struct rig r;
@@ -575,12 +606,88 @@ static void a_piece_in_the_wrong_page_is_seen(void **state) {
 /* The piece's bytes are each one position's, and the map agrees with where rows are written. */
 static void piece_bytes_belong_to_positions(void **state) {
     (void)state;
-    for (int dim = 64; dim <= 256; dim *= 2)
-        for (int p = 0; p < KV_POSITIONS; p++)
-            for (int i = 0; i < dim; i++) {
-                assert_int_equal(kv_byte_position(dim, kv_k_byte(p, i)), p);
-                assert_int_equal(kv_byte_position(dim, kv_v_byte(dim, p, i)), p);
+    for (int form = 0; form < KV_FORMS; form++)
+        for (int dim = 64; dim <= 256; dim *= 2)
+            for (int p = 0; p < KV_POSITIONS; p++)
+                for (int i = 0; i < dim; i++) {
+                    assert_int_equal(kv_byte_position(form, dim, kv_k_byte(form, p, i)), p);
+                    assert_int_equal(kv_byte_position(form, dim, kv_v_byte(form, dim, p, i)), p);
+                }
+}
+
+/* In a form of codes each byte of a piece is that of one value or scale. */
+static void every_byte_of_codes_is_used_once(void **state) {
+    (void)state;
+    enum { DIM = 80, BYTES = DIM / 16 * 2 * 256 + 128 };
+    unsigned char used[BYTES] = { 0 };
+    assert_int_equal(kv_piece_bytes(KV_CODES_INT8, DIM), BYTES);
+    for (int p = 0; p < KV_POSITIONS; p++)
+        for (int is_v = 0; is_v < 2; is_v++) {
+            for (int i = 0; i < DIM; i++)
+                used[is_v ? kv_v_byte(1, DIM, p, i) : kv_k_byte(1, p, i)]++;
+            for (unsigned b = 0; b < 4; b++) {
+                const unsigned at = kv_scale_byte(DIM, is_v, p) + b;
+                assert_int_equal(kv_byte_position(1, DIM, at), p);
+                used[at]++;
             }
+        }
+    for (int i = 0; i < BYTES; i++)
+        assert_int_equal(used[i], 1);
+}
+
+static const struct shape in_codes[] = {
+    { "one KV head, two q heads of 128, int8", 2, 3, 1, 2, 128, 1, 2, 2, 2, 224, 0, 0, 0, KV_INT8,
+      0 },
+    { "the same, fp8", 2, 3, 1, 2, 128, 1, 2, 2, 2, 224, 0, 0, 0, KV_FP8, 0 },
+    { "two KV heads of 64 without norms, int8", 1, 2, 2, 3, 64, 0, 4, 8, 2, 128, 0, 0, 0, KV_INT8,
+      0 },
+    { "eight q heads of 80, fp8", 1, 2, 1, 8, 80, 1, 3, 6, 2, 200, 0, 0, 0, KV_FP8, 0 },
+    { "few registers, int8", 1, 2, 1, 2, 128, 1, 2, 2, 2, 80, 0, 0, 0, KV_INT8, 0 },
+    { "four gated heads of 256, members merge shares, int8", 1, 3, 1, 4, 256, 1, 2, 2, 2, 224, 64,
+      1, 1, KV_INT8, 0 },
+    { "eight gated heads of 32 on two KV heads, shares, cp.async, fp8", 1, 3, 2, 4, 32, 1, 2, 4, 1,
+      200, 8, 1, 1, KV_FP8, 0 },
+    { "scales of the file, two groups", 2, 3, 1, 2, 128, 1, 2, 2, 2, 224, 0, 0, 0, KV_FP8, 1 },
+    { "scales of the file without norms", 1, 2, 2, 3, 64, 0, 4, 8, 2, 128, 0, 0, 0, KV_FP8, 1 },
+};
+enum { IN_CODES = sizeof in_codes / sizeof *in_codes };
+
+static void codes_match_around_pieces_and_splits(void **state) {
+    (void)state;
+    for (int i = 0; i < IN_CODES; i++) {
+        struct rig r;
+        rig_open(&r, &in_codes[i], 100, NULL);
+        run(&r, 0, 20, NEVER, 2, 1);
+        run(&r, 0, 36, 3, 2, 2);
+        run(&r, 45, 6, NEVER, 3, 3);
+        run(&r, 62, 5, 10, 1, 4);
+        rig_close(&r);
+    }
+}
+
+static void codes_are_the_same_under_any_schedule(void **state) {
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        struct rig r;
+        rig_open(&r, &in_codes[i], 60, NULL);
+        for (int seed = 1; seed <= 12; seed++)
+            run(&r, 30, 4, seed % 2 ? NEVER : 8, 1 + seed % 3, seed);
+        rig_close(&r);
+    }
+}
+
+static bool is_seen(const struct mutation *m) {
+    struct rig r;
+    rig_open(&r, &in_codes[0], 60, m->patches);
+    const bool right = runs_right(&r, 37, 3, NEVER, 2, 1);
+    printf("%s: %.60s\n", m->what, r.wrong);
+    rig_close(&r);
+    return !right;
+}
+
+static void a_wrong_scale_is_seen(void **state) {
+    (void)state;
+    mutations_try(&codes_mutations, is_seen);
 }
 
 int main(void) {
@@ -593,6 +700,10 @@ int main(void) {
         cmocka_unit_test(a_piece_in_the_wrong_page_is_seen),
         cmocka_unit_test(shapes_match_around_pieces_and_splits),
         cmocka_unit_test(any_schedule_gives_the_same),
+        cmocka_unit_test(every_byte_of_codes_is_used_once),
+        cmocka_unit_test(codes_match_around_pieces_and_splits),
+        cmocka_unit_test(codes_are_the_same_under_any_schedule),
+        cmocka_unit_test(a_wrong_scale_is_seen),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -186,7 +186,8 @@ static void compile(const struct rig *r) {
     option(&o, "P_WARPS", 4), option(&o, "P_EPILOGUE_WARPS", 1), option(&o, "P_THREADS", 7 * 32);
     option(&o, "P_ATTENTION_WARPS", 4), option(&o, "P_KV_SLOTS", 4), option(&o, "P_RING_SLOTS", 2);
     option(&o, "P_SLOT_BYTES", 2048), option(&o, "P_SHARED_BYTES", SHARED);
-    option(&o, "P_KV_PIECE", 4096), option(&o, "P_GROUP_GATE", 0), option(&o, "M_GATED", 0);
+    option(&o, "P_KV_GIVEN", 0), option(&o, "P_KV_FORM", 0), option(&o, "P_KV_PIECE", 4096),
+        option(&o, "P_GROUP_GATE", 0), option(&o, "M_GATED", 0);
     for (size_t i = 0; i < sizeof segments / sizeof *segments; i++) {
         char name[40];
         snprintf(name, sizeof name, "P_%s_ROW_TILES", segments[i]), option(&o, name, 1);

@@ -319,9 +319,11 @@ static void bench_columns(struct bench *b, const struct mutation *mutation) {
     require(columns_rig_open(&b->rig, b->m.gpu->backend, b->s->columns, NULL, false, &err), &err);
 }
 
+static const char *kv; /* the form of keys and values; NULL: bf16 */
+
 static void bench_open(struct bench *b, const struct setting *s) {
     *b = (struct bench){ .s = s };
-    sim_model_open(&b->m, s->model);
+    sim_model_open_kv(&b->m, s->model, kv);
     bench_load(b, false);
     for (; b->n < s->columns && s->talks[b->n].n_prompt; b->n++)
         run_alone(b->m.gpu, &s->talks[b->n], b->n, &b->alone[b->n]);
@@ -352,6 +354,16 @@ static void columns_are_as_alone(void **state) {
     for (int i = 0; i < N_SETTINGS; i++)
         if (!only || settings[i].columns == atoi(only) || !strcmp(only, settings[i].model))
             check_setting(&settings[i]);
+}
+
+static void columns_in_codes_are_as_alone(void **state) {
+    (void)state;
+    static const char *const forms[] = { "int8", "fp8" };
+    for (int i = 0; i < 2; i++) {
+        kv = forms[i];
+        check_setting(&settings[i]);
+    }
+    kv = NULL;
 }
 
 static struct bench mutated;
@@ -417,6 +429,7 @@ static void mutations_of_deltanets_are_seen(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(columns_are_as_alone),
+        cmocka_unit_test(columns_in_codes_are_as_alone),
         cmocka_unit_test(mutations_are_seen),
         cmocka_unit_test(mutations_of_deltanets_are_seen),
     };

@@ -95,8 +95,8 @@ static double key_at(enum form form, const unsigned char *bytes, int n, int head
     if (form == ROWS)
         bytes += sizeof half * (size_t)((head * n + position) * 2 * DIM + d);
     else
-        bytes += (size_t)(head * kv_pieces(n) + position / KV_POSITIONS) * kv_piece_bytes(DIM) +
-                 kv_k_byte(position, d);
+        bytes += (size_t)(head * kv_pieces(n) + position / KV_POSITIONS) * kv_piece_bytes(0, DIM) +
+                 kv_k_byte(0, position, d);
     memcpy(&half, bytes, sizeof half);
     return (double)bf16_to_f32(half);
 }

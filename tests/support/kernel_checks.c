@@ -528,6 +528,58 @@ static bool check_softmax(const struct kernels *k, char *why) {
     return true;
 }
 
+/* The same numbers as without scales, where the scales are taken out of them first. */
+static bool check_scaled_softmax(const struct kernels *k, char *why) {
+    for (int n = 1; n <= 70; n++) {
+        float scores[70], plain[70], k_scales[70], v_scales[70];
+        uint16_t p[72], want[72];
+        float max = -INFINITY, sum = 0, want_max = -INFINITY, want_sum = 0;
+        memset(p, 0xff, sizeof p);
+        for (int i = 0; i < n; i++) {
+            plain[i] = random_value() * 60;
+            k_scales[i] = ldexpf(1, i % 7 - 3);
+            scores[i] = plain[i] / k_scales[i];
+            v_scales[i] = 0.5f + (float)i;
+        }
+        k->softmax(plain, n, 0.5f, want, &want_max, &want_sum);
+        k->softmax_scaled(scores, k_scales, v_scales, n, 0.5f, p, &max, &sum);
+        if (max != want_max || sum != want_sum || (n & 1 && p[n] != 0)) {
+            snprintf(why, WHY, "%d scores: max %g, not %g; sum %g, not %g", n, (double)max,
+                     (double)want_max, (double)sum, (double)want_sum);
+            return false;
+        }
+        for (int i = 0; i < n; i++) {
+            const double weight = exp((double)plain[i] * 0.5 - (double)max) * (double)v_scales[i];
+            const double got = (double)bf16_to_f32(p[i]);
+            if (weight > 1e-30 && !close_to(got, weight, 5e-3, "p", i, why)) return false;
+        }
+    }
+    return true;
+}
+
+static bool check_widen_kv(const struct kernels *k, char *why) {
+    enum { N = 256 };
+    uint8_t codes[N];
+    uint16_t wide[N + 1];
+    for (int form = KV_INT8; form <= KV_FP8; form++)
+        for (int n = PANEL_LANES; n <= N; n += PANEL_LANES) {
+            for (int i = 0; i < n; i++) /* all, but for e4m3's NaNs */
+                codes[i] = (uint8_t)(form == KV_FP8 && (i & 127) == 127 ? 0 : i);
+            wide[n] = 0x1234;
+            k->widen_kv((enum kv_form)form, codes, (size_t)n, wide);
+            for (int i = 0; i < n; i++)
+                if (bf16_to_f32(wide[i]) != kv_code_value((enum kv_form)form, codes[i])) {
+                    snprintf(why, WHY, "%s, code %d", kv_form_name((enum kv_form)form), codes[i]);
+                    return false;
+                }
+            if (wide[n] != 0x1234) {
+                snprintf(why, WHY, "more than %d codes were written", n);
+                return false;
+            }
+        }
+    return true;
+}
+
 /* ---- DeltaNet ---------------------------------------------------------------------------------
  */
 
@@ -638,6 +690,8 @@ const struct kernel_check kernel_checks[N_KERNEL_CHECKS] = {
     { "norm, gate, rotation, sum and scale are right to float32", check_elementwise },
     { "norm of a layer and GELU are right to float32", check_audio },
     { "softmax in two pieces equals softmax in one", check_softmax },
+    { "softmax takes the scales of keys and values", check_scaled_softmax },
+    { "codes of keys and values become their numbers, exactly", check_widen_kv },
     { "a gate and a convolution are right to float32", check_gates },
     { "a float32 product writes its own entries only", check_gemm_f32 },
     { "a step of the delta rule equals its definition", check_delta_step },

@@ -829,12 +829,40 @@ static const struct mutation narrow[] = {
 };
 LIST(narrow, narrow, 18);
 
+/* ---- codes of keys and values, in decode.cu: test_attention.c ---- */
+
+static const struct mutation codes[] = {
+    { "K's scale of the next position",
+      { IN("kv_codes.cuh", "x->k[i] = from[8 * i]", "x->k[i] = from[8 * i + 1]") } },
+    { "V's scale of the position before",
+      { IN("kv_codes.cuh", "from[KV_POSITIONS + 8 * i] : 0",
+           "from[KV_POSITIONS + 8 * i - 1] : 0") } },
+    { "V's scale for K", { IN("kv_codes.cuh", "return s * x->k[i]", "return s * x->v[i]") } },
+    { "K's scale for V",
+      { IN("kv_codes.cuh", "w[0] * x->v[i], w[1] * x->v[i]", "w[0] * x->k[i], w[1] * x->k[i]") } },
+    { "V's scales beyond the last position",
+      { IN("kv_codes.cuh", "lane / 4 + 8 * i < left ?", "lane / 4 + 8 * i < left + 16 ?") } },
+    { "weights summed with V's scale",
+      { IN("phase_attention.cuh", "tile_mma(r->l, ones, b0, b1)",
+           "tile_mma(r->l, ones, v0, v1)") } },
+    { "the own value without its scale",
+      { IN("phase_attention_merge.cuh", "P_KV_FORM ? sum[0][0] * own_value_scale(at, head)",
+           "P_KV_FORM ? sum[0][0]") } },
+    { "the own scale of K stored for V",
+      { IN("phase_attention.cuh", "float_bits(*own_scale(at, kv_head, is_v))",
+           "float_bits(*own_scale(at, kv_head, 0))") } },
+    { "codes of two dims swapped",
+      { IN("phase_attention.cuh", "low | high << 8", "high | low << 8") } },
+    { "a scale too large by a code",
+      { IN("kv_codes.cuh", "quotient(most, top, 1.0f / top)", "most / (top - 1)") } },
+};
+LIST(codes, codes, 2);
+
 const struct mutation_list *const mutation_lists[] = {
-    &decode_mutations,  &columns_mutations,  &columns_delta_mutations,
-    &padding_mutations, &queue_mutations,    &packed_mutations,
-    &short_mutations,   &far_mutations,      &delta_mutations,
-    &tower_mutations,   &position_mutations, &bias_mutations,
-    &limits_mutations,  &narrow_mutations,   NULL
+    &decode_mutations, &columns_mutations, &columns_delta_mutations, &padding_mutations,
+    &queue_mutations,  &packed_mutations,  &short_mutations,         &far_mutations,
+    &delta_mutations,  &tower_mutations,   &position_mutations,      &bias_mutations,
+    &limits_mutations, &narrow_mutations,  &codes_mutations,         NULL
 };
 
 /* ---- which of them a run tries ---- */

@@ -23,17 +23,19 @@ static void require(enum reel_status status, const struct reel_error *err) {
         fail_msg("%s: %s\n%s", reel_status_name(status), err->text, cuda ? cuda->report : "");
 }
 
-void sim_model_open(struct sim_model *m, const char *id) {
+void sim_model_open(struct sim_model *m, const char *id) { sim_model_open_kv(m, id, NULL); }
+
+void sim_model_open_kv(struct sim_model *m, const char *id, const char *kv) {
     struct reel_error err = { 0 };
     char shape[100], parent[] = "/tmp/reel-sim-XXXXXX";
-    *m = (struct sim_model){ 0 };
+    *m = (struct sim_model){ .kv = kv };
     assert_non_null(mkdtemp(parent));
     snprintf(m->folder, sizeof m->folder, "%s/%s", parent, id);
     snprintf(shape, sizeof shape, "tests/golden/models/%s.json", id);
     if (access(shape, R_OK)) snprintf(shape, sizeof shape, "tests/sim/models/%s.json", id);
     require(reel_synthesize(m->folder, shape, 1, NULL, NULL, &err), &err);
     const struct reel_model_options options = {
-        .size = sizeof options, .device = "cpu", .cpu_path = "portable", .n_threads = 1
+        .size = sizeof options, .device = "cpu", .cpu_path = "portable", .n_threads = 1, .kv = kv
     };
     require(reel_model_open(&m->cpu, m->folder, &options, &err), &err);
     struct reel_model_info info = { .size = sizeof info };
@@ -49,7 +51,11 @@ enum reel_status sim_model_load(struct sim_model *m, const char *options, struct
              options ? "," : "", options ? options : "");
     cuda = sim_gpu_current().cuda;
     const struct reel_model_options o = {
-        .size = sizeof o, .device = "gpu", .gpu_options = all, .cuda_dir = sim_gpu_folder()
+        .size = sizeof o,
+        .device = "gpu",
+        .gpu_options = all,
+        .cuda_dir = sim_gpu_folder(),
+        .kv = m->kv,
     };
     return reel_model_open(&m->gpu, m->folder, &o, err);
 }

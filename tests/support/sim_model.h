@@ -8,6 +8,7 @@
 
 struct sim_model {
     char folder[200];
+    const char *kv; /* as in reel_model_options, of both */
     struct reel_model *cpu, *gpu;
     int vocab;
 };
@@ -15,6 +16,7 @@ struct sim_model {
 /* tests/golden/models/<id>.json, or else tests/sim/models/<id>.json, with generated weights, on the
  * CPU only: the reference. */
 void sim_model_open(struct sim_model *m, const char *id);
+void sim_model_open_kv(struct sim_model *m, const char *id, const char *kv);
 /* Loads it into the fake GPU too (sim_gpu_controls comes before). `options` as gpu_options: on top
  * of those that keep time out of the tests. */
 enum reel_status sim_model_load(struct sim_model *m, const char *options, struct reel_error *err);

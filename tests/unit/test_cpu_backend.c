@@ -33,9 +33,11 @@ struct running {
     int vocab;
 };
 
+static enum kv_form form; /* of the caches of all backends that are opened */
+
 static struct running open_running(const struct small_model *m, const char *path, int n_threads) {
     struct running r = { .vocab = m->model.config.vocab };
-    struct backend_options options = { .cpu_path = path, .n_threads = n_threads };
+    struct backend_options options = { .cpu_path = path, .n_threads = n_threads, .kv = form };
     assert_int_equal(cpu_backend.open(&r.backend, &m->model, &options, NULL), REEL_OK);
     assert_int_equal(cpu_backend.state_open(&r.state, r.backend, MAX_TOKENS, NULL), REEL_OK);
     return r;
@@ -81,16 +83,21 @@ static double difference(const float *got, const float *want, size_t n) {
 #define POSITION_BOUND 3e-2
 #define WHOLE_BOUND    1e-2
 
+/* A cache of 8 bits makes a larger step of that, so bounds are wider by as much: where keys differ
+ * by a step of bf16 beside a border between two codes, they come back a step of codes apart. Of
+ * int8 that is 2^-7 of the largest element; of e4m3 2^-3 of the element itself. */
+static const double form_factor[KV_FORMS] = { 1, 2, 4 };
+
 static void assert_close(const char *what, const float *got, const float *want, int first, int last,
                          int vocab) {
     const size_t width = (size_t)vocab;
     for (int i = first; i < last; i++) {
         double d = difference(got + (size_t)i * width, want + (size_t)i * width, width);
-        if (!(d <= POSITION_BOUND)) fail_msg("%s, position %d: %g", what, i, d);
+        if (!(d <= POSITION_BOUND * form_factor[form])) fail_msg("%s, position %d: %g", what, i, d);
     }
     double d = difference(got + (size_t)first * width, want + (size_t)first * width,
                           (size_t)(last - first) * width);
-    if (!(d <= WHOLE_BOUND)) fail_msg("%s, all positions: %g", what, d);
+    if (!(d <= WHOLE_BOUND * form_factor[form])) fail_msg("%s, all positions: %g", what, d);
 }
 
 static void compare_with_reference(const struct shape *shape, const char *path) {
@@ -105,7 +112,7 @@ static void compare_with_reference(const struct shape *shape, const char *path) 
     for (int i = PREFILL; i < N; i++)
         evaluate(&fast, i, 1, got);
     char what[64];
-    snprintf(what, sizeof what, "%s, %s", shape->name, path);
+    snprintf(what, sizeof what, "%s, %s, %s", shape->name, path, kv_form_name(form));
     assert_close(what, got, want, 0, N, shape->vocab);
     free(want), free(got);
     close_running(&reference);
@@ -122,8 +129,10 @@ static void path_agrees_with_reference(void **state) {
         print_message("%s: not of this machine and build, which have %s\n", path, here);
         skip();
     }
-    for (int i = 0; i < N_SHAPES; i++)
-        compare_with_reference(&random_shapes[i], path);
+    for (form = KV_BF16; form < KV_FORMS; form++)
+        for (int i = 0; i < N_SHAPES; i++)
+            compare_with_reference(&random_shapes[i], path);
+    form = KV_BF16;
 }
 
 #define ON_PATH(path)                                                                              \
@@ -441,7 +450,8 @@ static void compare_texts(const struct shape *shape, const char *path, const int
         if (memcmp(one + hidden, packed + (size_t)i * hidden, hidden * sizeof *one) != 0)
             fail_msg("%s, %s: text %d differs from itself alone", shape->name, path, i);
         const double d = difference(one + hidden, one, hidden);
-        if (!(d <= POSITION_BOUND)) fail_msg("%s, %s, text %d: %g", shape->name, path, i, d);
+        if (!(d <= POSITION_BOUND * form_factor[form]))
+            fail_msg("%s, %s, text %d: %g", shape->name, path, i, d);
     }
     free(packed), free(one);
     close_running(&r);
@@ -721,6 +731,88 @@ static void sessions_take_memory_as_they_are_used(void **state) {
     free_model(m);
 }
 
+/* The largest of a head's elements is some 2.5 times their RMS. So int8 rounds to steps of 2.5 /
+ * 127 of that, which is off by a step / sqrt(12), 0.6 %, and fp8 is off by 2.6 %: of keys and of
+ * values, in each of two layers, twice as much in all. The bounds are less and more than that by a
+ * factor of two. */
+static void forms_of_the_cache_differ_by_their_rounding(void **state) {
+    enum { N = 40 };
+    (void)state;
+    struct small_model *m = random_model(&random_shapes[1]);
+    const int vocab = random_shapes[1].vocab;
+    float *logits[KV_FORMS];
+    choose_ids(vocab);
+    for (form = KV_BF16; form < KV_FORMS; form++) {
+        struct running r = open_running(m, "reference", 1);
+        logits[form] = new_logits(N, vocab);
+        evaluate(&r, 0, N, logits[form]);
+        close_running(&r);
+    }
+    form = KV_BF16;
+    const size_t n = (size_t)N * (size_t)vocab;
+    const double int8 = difference(logits[KV_INT8], logits[KV_BF16], n);
+    const double fp8 = difference(logits[KV_FP8], logits[KV_BF16], n);
+    print_message("logits are off by %g in int8 and by %g in fp8\n", int8, fp8);
+    assert_true(int8 > 0.5 * 0.012 && int8 < 2 * 0.012);
+    assert_true(fp8 > 0.5 * 0.052 && fp8 < 2 * 0.052);
+    for (int i = 0; i < KV_FORMS; i++)
+        free(logits[i]);
+    free_model(m);
+}
+
+/* As the file's keys and values are scaled: a scale that is far too small cuts off most of them,
+ * one that is far too large leaves little, and the form int8 takes none. */
+static void scales_of_the_file_are_used_in_fp8(void **state) {
+    enum { N = 40, MOST = 64 };
+    (void)state;
+    struct small_model *m = random_model(&random_shapes[1]);
+    const int vocab = random_shapes[1].vocab, heads = random_shapes[1].kv_heads;
+    const size_t n = (size_t)N * (size_t)vocab;
+    float scales[MOST], *plain = new_logits(N, vocab), *scaled = new_logits(N, vocab);
+    assert_true(N_LAYERS * heads * 2 <= MOST);
+    choose_ids(vocab);
+    for (int path = 0; path < 2; path++)
+        for (form = KV_INT8; form <= KV_FP8; form++) {
+            struct running r = open_running(m, path ? NULL : "reference", 1);
+            evaluate(&r, 0, N, plain);
+            close_running(&r);
+            for (int much = 0; much < 3; much++) {
+                for (int i = 0; i < MOST; i++)
+                    scales[i] = much == 0 ? 0x1p-16f : much == 1 ? 0x1p-7f : 0x1p12f;
+                m->model.weights.kv_scales = scales;
+                r = open_running(m, path ? NULL : "reference", 1);
+                evaluate(&r, 0, N, scaled);
+                close_running(&r);
+                m->model.weights.kv_scales = NULL;
+                const double off = difference(scaled, plain, n);
+                if (form == KV_INT8)
+                    assert_true(off == 0);
+                else
+                    assert_true(much == 1 ? off > 0 && off < 0.1 : off > 0.1);
+            }
+        }
+    form = KV_BF16;
+    free(plain), free(scaled);
+    free_model(m);
+}
+
+#define IN_FORM(test, is)                                                                          \
+    static void test##_in_##is(void **state) {                                                     \
+        form = kv_form_of(#is);                                                                    \
+        test(state);                                                                               \
+        form = KV_BF16;                                                                            \
+    }
+#define IN_8_BITS(test) IN_FORM(test, int8) IN_FORM(test, fp8)
+#define THE_SAME(test)  cmocka_unit_test(test##_in_int8), cmocka_unit_test(test##_in_fp8)
+IN_8_BITS(prefill_equals_decode_whatever_the_cuts)
+IN_8_BITS(pieces_of_whole_steps_give_the_same_bits)
+IN_8_BITS(long_contexts_agree_with_the_reference)
+IN_8_BITS(the_same_input_gives_the_same_bits_on_any_number_of_threads)
+IN_8_BITS(saved_restored_and_copied_states_go_on_alike)
+IN_8_BITS(copies_that_share_memory_stay_apart)
+IN_8_BITS(dropped_positions_leave_no_trace)
+IN_8_BITS(packed_texts_are_what_they_are_alone)
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         ON_PATH("portable"),
@@ -746,6 +838,16 @@ int main(void) {
         cmocka_unit_test(faithful_rounding_refuses_a_fast_path),
         cmocka_unit_test(reference_bf16_is_the_reference_on_rounded_weights),
         cmocka_unit_test(sessions_take_memory_as_they_are_used),
+        cmocka_unit_test(forms_of_the_cache_differ_by_their_rounding),
+        cmocka_unit_test(scales_of_the_file_are_used_in_fp8),
+        THE_SAME(prefill_equals_decode_whatever_the_cuts),
+        THE_SAME(pieces_of_whole_steps_give_the_same_bits),
+        THE_SAME(long_contexts_agree_with_the_reference),
+        THE_SAME(the_same_input_gives_the_same_bits_on_any_number_of_threads),
+        THE_SAME(saved_restored_and_copied_states_go_on_alike),
+        THE_SAME(copies_that_share_memory_stay_apart),
+        THE_SAME(dropped_positions_leave_no_trace),
+        THE_SAME(packed_texts_are_what_they_are_alone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -84,6 +84,11 @@ static void a_damaged_snapshot_is_refused_and_leaves_an_empty_session(void **sta
     f.model->identity[5] ^= 1; /* another model */
     assert_int_equal(reel_session_restore(other, bytes, n, &f.err), REEL_E_MISMATCH);
     f.model->identity[5] ^= 1;
+    f.model->kv = KV_FP8; /* a session of another form */
+    assert_int_equal(reel_session_restore(other, bytes, n, &f.err), REEL_E_MISMATCH);
+    assert_string_equal(f.err.text,
+                        "snapshot: its keys and values are bf16; this session keeps them in fp8");
+    f.model->kv = KV_BF16;
     assert_int_equal(reel_session_restore(other, bytes, n, &f.err), REEL_OK);
     assert_goes_on(&f, other, 3);
     free(bytes);
@@ -96,7 +101,7 @@ static void a_damaged_snapshot_is_refused_and_leaves_an_empty_session(void **sta
  * those of a saved cache without looking (CVE-2026-43629). */
 static void a_forged_snapshot_is_refused(void **state) {
     (void)state;
-    enum { VOCAB_AT = 112, LENGTH = 132, EVALUATED = 136, LOGITS = 140, STATE = 144, IDS = 160 };
+    enum { VOCAB_AT = 112, LENGTH = 132, EVALUATED = 136, LOGITS = 140, STATE = 144, IDS = 168 };
     static const struct {
         size_t at;
         int32_t value;

@@ -30,8 +30,8 @@ static const struct sized {
     const char *last;
 } sized[] = {
     SIZED(reel_allocator, 40, user),
-    SIZED(reel_model_options, 128, weights),
-    SIZED(reel_model_info, 208, token_weight_bits),
+    SIZED(reel_model_options, 136, kv),
+    SIZED(reel_model_info, 216, token_weight_bits),
     SIZED(reel_plan_options, 24, gpu_options),
     SIZED(reel_quantize_options, 48, progress_user),
     SIZED(reel_quantize_result, 48, error),

@@ -18,6 +18,9 @@
 
 #include <string.h>
 
+_Static_assert((int)KV_CODES_INT8 == (int)KV_INT8 && (int)KV_CODES_E4M3 == (int)KV_FP8,
+               "the plan's forms of K and V are the model's");
+
 /* ---- memory ---- */
 
 /* Refuses before anything is allocated or compiled. */
@@ -59,7 +62,8 @@ static enum reel_status upload_norms(struct backend *b, struct reel_error *err) 
     return status;
 }
 
-/* Gains of q's and k's norms, or biases of q, k and v: what struct decode_args says. */
+/* Gains of q's and k's norms, or biases of q, k and v, and behind them the scales that the file has
+ * for K and V: what struct decode_args says. */
 static enum reel_status upload_qkv_vectors(struct backend *b, struct reel_error *err) {
     const struct weights *w = &b->model->weights;
     const size_t dim = (size_t)b->model->config.head_dim;
@@ -78,6 +82,11 @@ static enum reel_status upload_qkv_vectors(struct backend *b, struct reel_error 
         if (!l->q_norm) continue;
         memcpy(to, l->q_norm, dim * sizeof *all);
         memcpy(to + dim, l->k_norm, dim * sizeof *all);
+    }
+    if (b->plan.kv_given) {
+        const size_t scales = 2 * (size_t)b->model->config.n_kv_heads *
+                              (size_t)model_layer_count(&b->model->config, LAYER_ATTENTION);
+        memcpy(all + n / sizeof *all - scales, w->kv_scales, scales * sizeof *all);
     }
     status = cuda_part_alloc(&b->gpu, &b->memory, GPU_QKV_VECTORS, &b->qkv_vectors, err);
     if (status == REEL_OK) status = cuda_upload(&b->gpu, b->qkv_vectors, all, n, NULL, err);
@@ -201,6 +210,9 @@ static enum reel_status open_plan(struct backend *b, const struct backend_option
     if (status != REEL_OK) return status;
     memcpy(wishes.formats, formats, sizeof formats);
     memcpy(b->tuning.plan.formats, formats, sizeof formats);
+    wishes.kv_form = b->tuning.plan.kv_form = (int)options->kv;
+    wishes.kv_given = b->tuning.plan.kv_given =
+        options->kv == KV_FP8 && b->model->weights.kv_scales;
     status = plan_make(&b->plan, &b->model->config, &limits, &wishes, err);
     if (status != REEL_OK) /* what was remembered may be of another planner's time */
         status = plan_make(&b->plan, &b->model->config, &limits, &b->tuning.plan, err);

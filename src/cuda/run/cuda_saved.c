@@ -93,9 +93,10 @@ size_t cuda_saved_bytes(const struct backend_state *s, int n) {
     return (size_t)w.n_rows * w.row;
 }
 
-static void clear_piece_rest(unsigned char *piece, int head_dim, int kept) {
-    for (unsigned at = 0; at < kv_piece_bytes(head_dim); at += 2)
-        if (kv_byte_position(head_dim, at) >= kept) piece[at] = piece[at + 1] = 0;
+static void clear_piece_rest(unsigned char *piece, const struct plan *p, int kept) {
+    const unsigned step = p->kv_form ? 1 : 2;
+    for (unsigned at = 0; at < kv_piece_bytes(p->kv_form, p->head_dim); at += step)
+        if (kv_byte_position(p->kv_form, p->head_dim, at) >= kept) memset(piece + at, 0, step);
 }
 
 static void take_rows(const struct walk *w, const struct part *part, const unsigned char *stage,
@@ -132,8 +133,7 @@ enum reel_status cuda_saved_read(const struct backend_state *s, int n, unsigned 
     }
     pthread_mutex_unlock(&b->stage.mutex);
     for (int row = 1; rest && row <= w.n_rows && status == REEL_OK; row++)
-        clear_piece_rest(bytes + (size_t)row * w.row - b->plan.kv_piece_bytes, b->plan.head_dim,
-                         rest);
+        clear_piece_rest(bytes + (size_t)row * w.row - b->plan.kv_piece_bytes, &b->plan, rest);
     return status;
 }
 
