@@ -19,7 +19,7 @@
 #include "runtime/turns.h"
 
 /* Most ids that a column may be ahead of its session. */
-#define PASSES_AHEAD 64
+#define PASSES_AHEAD 128
 
 /* An id that a pass made, and what was asked for with it. */
 struct made_id {
