@@ -486,7 +486,7 @@ static bool few_sums(const struct plan *p) { return p->delta.n_layers && p->tape
 
 enum reel_status plan_columns(struct plan *plan, const struct plan *one, int columns,
                               struct reel_error *err) {
-    enum { MOST_REGISTERS = 64, TWO_HOPS_FROM = 4 };
+    enum { MOST_REGISTERS = 64, TWO_HOPS_FROM = 4, FEW_IN_FLIGHT = 16 << 10 };
     *plan = *one;
     plan->columns = columns;
     plan->overlaid = one->delta.n_layers && columns > 4;
@@ -519,7 +519,9 @@ enum reel_status plan_columns(struct plan *plan, const struct plan *one, int col
     plan->two_hops = columns >= TWO_HOPS_FROM && !few_sums(one);
     if (plan->two_hops) plan->n_words += 2 * (unsigned)one->tape.hidden;
     plan->n_words *= (unsigned)columns;
-    plan->cap_layers = columns > 4 ? int_max(one->cap_layers / 2, 1) : one->cap_layers;
+    /* of eight columns' exchanges more words queue behind what is in flight */
+    const int few = int_max((FEW_IN_FLIGHT + one->slot_bytes / 2) / one->slot_bytes, 1);
+    plan->cap_layers = columns > 4 ? int_min(one->cap_layers, few) : one->cap_layers;
     plan->cap_head = int_min(one->cap_head, plan->ring_slots);
     return REEL_OK;
 }

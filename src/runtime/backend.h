@@ -17,7 +17,8 @@ struct backend_options {
     const char *cpu_path;
     int n_threads;
     enum reel_rounding rounding;
-    enum kv_form kv; /* of the states' keys and values */
+    enum kv_form kv;  /* of the states' keys and values */
+    int prompt_slice; /* as in reel_model_options */
     const char *cache_dir;
     const char *gpu_options; /* as in reel_model_options */
     const char *cuda_dir;    /* as in reel_model_options */

@@ -119,6 +119,7 @@ static enum reel_status open_source(struct reel_model **out, struct model_source
                                              .kv = kv_form_of(options->kv),
                                              .cache_dir = options->cache_dir,
                                              .gpu_options = options->gpu_options,
+                                             .prompt_slice = options->prompt_slice,
                                              .cuda_dir = options->cuda_dir,
                                              .nvrtc_dir = options->nvrtc_dir,
                                              .driver_ms = driver_ms,

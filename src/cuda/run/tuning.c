@@ -66,7 +66,7 @@ static const struct setting settings[] = {
       "reads none" },
     { "short_far", AT(short_far), KIND_BOOL, 0, 1,
       "1: behind more positions a prompt as short is read in one launch, too, whose SMs share the "
-      "positions" },
+      "positions; with --prompt-slice that is the default" },
     { "poison", AT(poison), KIND_BOOL, 0, 1,
       "1: new memory is filled with NaN, to find what reads it" },
     { "narrow", AT(narrow), KIND_BOOL, 0, 1,
@@ -98,6 +98,7 @@ void cuda_tuning_defaults(struct cuda_tuning *tuning) {
         .prefill_from = 5,
         .short_from = 2,
         .short_positions = 384,
+        .narrow = true,
         .stage_kb = GPU_STAGE_KB,
         .tuned = true,
         .absent = -1,
