@@ -292,7 +292,7 @@ static void a_file_has_the_options(void **state) {
     struct program p;
     write_file("serve.conf",
                "# a server\n\nport = 1\nmodel = one=demo\r\n  model =two=demo\nalias=gpt=one\n"
-               "alias = gpt2=two\nlog = none\ninsecure = false\napi-key = a = b # c\n");
+               "alias = gpt2=two\nlog = none\ninsecure = false\nkv = int8\napi-key = a = b # c\n");
     start_server(&p, "--config FOLDER/serve.conf --port 0"); /* what is typed wins */
     assert_true(says(&p, "two is ready"));
     assert_int_equal(ask(p.port, "/v1/models/gpt", "X-Api-Key: a = b # c\r\n"), 200);
@@ -320,6 +320,7 @@ static void mistakes_in_a_file_name_its_line(void **state) {
         { "model =\n", "line 1: model needs a value" },
         { "help\n", "line 1: help" },
         { "log = loud\n", "line 1: --log: \"loud\" is not one of" },
+        { "kv = int4\n", "line 1: --kv: \"int4\" is not one of" },
     };
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         write_file("wrong.conf", wrong[i][0]);

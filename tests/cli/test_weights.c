@@ -1,4 +1,4 @@
-/* --weights, reel quantize and reel synthesize --weights, as a user meets them. */
+/* --weights, reel quantize, reel synthesize --weights and --kv, as a user meets them. */
 #include "reel.h"
 #include "support/shell.h"
 
@@ -95,6 +95,19 @@ static void a_model_is_quantised_while_it_is_loaded(void **state) {
     expect("reel perplexity demo text", 2, "did you mean score?");
 }
 
+static void keys_and_values_take_a_form(void **state) {
+    (void)state;
+    const double wide = perplexity_of(""), eight = perplexity_of("--kv int8"),
+                 floats = perplexity_of("--kv fp8");
+    print_message("perplexity %.4f, int8 %.4f, fp8 %.4f\n", wide, eight, floats);
+    assert_true(perplexity_of("--kv bf16") == wide);
+    assert_true(eight != wide && floats != wide && floats != eight);
+    assert_true(eight < wide * 1.02 && eight > wide / 1.02);
+    assert_true(floats < wide * 1.05 && floats > wide / 1.05);
+    expect("reel score demo text --kv int4", 2, "\"int4\" is not one of: bf16 int8 fp8");
+    expect("reel verify demo -n 4 --kv int8", 0, "");
+}
+
 static void synthetic_weights_can_be_narrow(void **state) {
     (void)state;
     prints("reel synthesize s8 tiny.json --weights int8", "s8\n");
@@ -116,6 +129,7 @@ int main(void) {
         cmocka_unit_test(a_plan_says_how_weights_lie_that_stay_narrow),
         cmocka_unit_test(what_cannot_be_written_is_refused_in_words),
         cmocka_unit_test(a_model_is_quantised_while_it_is_loaded),
+        cmocka_unit_test(keys_and_values_take_a_form),
         cmocka_unit_test(synthetic_weights_can_be_narrow),
     };
     return cmocka_run_group_tests(tests, enter, shell_leave);
