@@ -34,6 +34,11 @@ DEV u32 cached_load32(const u32 *p) {
     asm volatile("ld.global.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
     return v;
 }
+DEV struct pair cached_load64(const struct pair *p) {
+    struct pair v;
+    asm volatile("ld.global.v2.u32 {%0, %1}, [%2];" : "=r"(v.low), "=r"(v.high) : "l"(p) : "memory");
+    return v;
+}
 DEV struct quad cached_load128(const struct quad *p) {
     struct quad v;
     asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];"

@@ -10,6 +10,7 @@
 #define REEL_KERNELS_SHORT_ATTENTION_CUH
 
 #include "attention_math.cuh"
+#include "kv_codes.cuh"
 #include "kv_pages.cuh"
 #include "mma.cuh"
 #include "short_far.cuh"
@@ -110,6 +111,57 @@ DEV void value_store(const struct short_worker *b, struct quad *to, int second, 
     }
 }
 
+#if P_KV_FORM
+/* Rows of k or v become codes, as bf16; their scales go to kv_scale. */
+DEV void rows8_quantise(const struct short_worker *b, int kv_head, int atom, int is_v, struct rows8 *x) {
+    const float given = kv_given(b->w.a->qkv_vectors, b->w.layer, b->w.group * P_GROUP_KV_HEADS + kv_head, is_v);
+    u32 largest = 0;
+    UNROLL
+    for (int j = 0; j < HEAD_BLOCKS; j++)
+        largest = kv_largest(largest, x->w[j]);
+    const struct kv_scale s = kv_scale_of(kv_largest_of(largest, 1, 4), given);
+    UNROLL
+    for (int j = 0; j < HEAD_BLOCKS; j++)
+        x->w[j] = kv_codes_bf16(kv_codes_of(x->w[j], s));
+    if (b->w.lane % 4 == 0) b->w.s->kv_scale[kv_head][is_v][atom * ATOM_TOKENS + b->w.lane / 4] = s.scale;
+}
+
+/* The piece of the cache that has a token, or the last one for those behind it. */
+DEV u8 *token_piece(const struct short_worker *b, int kv_head, int token) {
+    const int have = token < b->n_tokens ? token : b->n_tokens - 1, piece = (b->w.a->position + have) / KV_POSITIONS;
+    u8 *page = (u8 *)b->w.s->page[piece - b->w.a->position / KV_POSITIONS];
+    return kv_page_piece(page, cache_row(b, kv_head), piece);
+}
+
+/* Writes an atom's K or V to the cache, out of the words of the A operands that this lane itself has stored, and its
+ * scales. */
+DEV void cache_store(const struct short_worker *b, int kv_head, int atom, int is_v, const struct quad *tiles) {
+    const int lane = b->w.lane, first = atom * ATOM_TOKENS + (is_v ? lane % 4 * 2 : lane / 4);
+    const int position = b->w.a->position + first, token = atom * ATOM_TOKENS + lane / 4;
+    u8 *pieces[2] = { token_piece(b, kv_head, first), token_piece(b, kv_head, first + 1) };
+    NO_UNROLL
+    for (int t = 0; t < AT_TILES; t++) {
+        const u32 *tile = &tiles[t * LANES + lane].x + (is_v ? atom % 2 * 2 : atom % 2);
+        const u32 low = kv_codes_again(tile[0]), high = kv_codes_again(tile[is_v ? 1 : 2]);
+        const int dim = t * TILE_K + (is_v ? lane / 4 : lane % 4 * 2);
+        if (!is_v) { /* dims d, d + 8, d + 1 and d + 9 of one token */
+            if (first < b->n_tokens)
+                plain_store32((u32 *)(pieces[0] + kv_k_byte(P_KV_FORM, position, dim)), low | high << 8);
+            continue;
+        }
+        UNROLL
+        for (int i = 0; i < 2; i++) {
+            if (first + i >= b->n_tokens) continue;
+            plain_store8(pieces[i] + kv_v_byte(P_KV_FORM, M_HEAD_DIM, position + i, dim), low >> 16 * i);
+            plain_store8(pieces[i] + kv_v_byte(P_KV_FORM, M_HEAD_DIM, position + i, dim + 8), high >> 16 * i);
+        }
+    }
+    if (lane % 4 == 0 && token < b->n_tokens)
+        plain_store32(
+            (u32 *)(token_piece(b, kv_head, token) + kv_scale_byte(M_HEAD_DIM, is_v, b->w.a->position + token)),
+            float_bits(b->w.s->kv_scale[kv_head][is_v][token]));
+}
+#else
 /* Writes an atom's K or V to the cache, out of the words of the A operands that this lane itself has stored. */
 DEV void cache_store(const struct short_worker *b, int kv_head, int atom, int is_v, const struct quad *tiles) {
     const struct decode_args *a = b->w.a;
@@ -142,6 +194,8 @@ DEV void cache_store(const struct short_worker *b, int kv_head, int atom, int is
     }
 }
 
+#endif
+
 /* A task is an atom of a head. A warp does one task a turn. Heads shift from turn to turn, so that each warp meets
  * those of v, which are less work. */
 DEV int task_atom(int task) { return task / GROUP_ROWS; }
@@ -158,6 +212,9 @@ DEV void task_finish(struct short_worker *b, int task, struct rows8 *x) {
         query_store(b, head, atom, x);
         return;
     }
+#if P_KV_FORM
+    rows8_quantise(b, kv_head, atom, is_v, x);
+#endif
     struct quad *tiles = run_tiles(is_v ? b->w.s->v : b->w.s->k, kv_head, atom / 2);
     if (is_v)
         value_store(b, tiles, atom % 2, x);
@@ -213,7 +270,7 @@ DEV void rows_begin(struct rows *x) {
 
 /* Turns the scores of 16 positions for a head's 8 rows into weights, a B operand. Adds them to the sums l, after it
  * has scaled l and o to the new maximum. */
-DEV struct pair scores_weigh(struct rows *x, int h, const float *s) {
+DEV struct pair scores_weigh(struct rows *x, int h, const float *s, const struct piece_scales *scales) {
     struct pair w;
     UNROLL
     for (int i = 0; i < 2; i++) {
@@ -224,6 +281,15 @@ DEV struct pair scores_weigh(struct rows *x, int h, const float *s) {
         for (int t = 0; t < AT_TILES; t++)
             x->o[h][t][i] *= f, x->o[h][t][i + 2] *= f;
     }
+#if P_KV_FORM
+    float e[4];
+    UNROLL
+    for (int i = 0; i < 4; i++)
+        e[i] = exp2_approx(s[i] - x->m[h][i % 2]), x->l[h][i % 2] += e[i];
+    w.low = transpose8(weights_scaled(e, scales, 0)), w.high = transpose8(weights_scaled(e + 2, scales, 1));
+    return w;
+#endif
+    (void)scales;
     w.low = bf16_pair(exp2_approx(s[0] - x->m[h][0]), exp2_approx(s[1] - x->m[h][1]));
     w.high = bf16_pair(exp2_approx(s[2] - x->m[h][0]), exp2_approx(s[3] - x->m[h][1]));
     x->l[h][0] += bf16_low(w.low) + bf16_low(w.high), x->l[h][1] += bf16_high(w.low) + bf16_high(w.high);
@@ -233,7 +299,7 @@ DEV struct pair scores_weigh(struct rows *x, int h, const float *s) {
 
 /* Attends to the 16 positions from `first` on. Those beyond limit[i] are not for row i. */
 DEV void piece_attend(const struct short_worker *b, struct rows *x, const struct quad *k, const struct quad *v,
-                      int first, const int *limit) {
+                      const struct piece_scales *scales, int first, const int *limit) {
     float s[BLOCK_HEADS][4];
     struct pair w[BLOCK_HEADS];
     UNROLL
@@ -249,8 +315,11 @@ DEV void piece_attend(const struct short_worker *b, struct rows *x, const struct
     for (int h = 0; h < BLOCK_HEADS; h++) {
         UNROLL
         for (int i = 0; i < 4; i++)
+            s[h][i] = score_scaled(s[h][i], scales, i / 2);
+        UNROLL
+        for (int i = 0; i < 4; i++)
             if (first + b->w.lane / 4 + i / 2 * 8 > limit[i % 2]) s[h][i] = SCORE_NEVER;
-        w[h] = scores_weigh(x, h, s[h]);
+        w[h] = scores_weigh(x, h, s[h], scales);
     }
     UNROLL
     for (int t = 0; t < AT_TILES; t++) {
@@ -262,7 +331,31 @@ DEV void piece_attend(const struct short_worker *b, struct rows *x, const struct
 
 /* Loads a piece of the cache (docs/GLOSSARY.md). V of positions from `left` on is cleared: nobody has written them
  * before this launch, so they may be NaN, or may just be written. */
-DEV void past_load(const struct short_worker *b, struct quad *k, struct quad *v, const u8 *piece, int left) {
+#if P_KV_FORM
+DEV void past_load(const struct short_worker *b, struct quad *k, struct quad *v, struct piece_scales *scales,
+                   const u8 *piece, int left) {
+    const struct pair *from = (const struct pair *)piece + b->w.lane;
+    const u32 *scale = (const u32 *)(piece + kv_scale_byte(M_HEAD_DIM, 0, 0)) + b->w.lane / 4;
+    struct pair codes[2 * AT_TILES];
+    UNROLL
+    for (int t = 0; t < 2 * AT_TILES; t++)
+        codes[t] = cached_load64(from + t * LANES);
+    UNROLL
+    for (int i = 0; i < 2; i++) {
+        const float of_v = bits_float(cached_load32(scale + KV_POSITIONS + 8 * i));
+        scales->k[i] = bits_float(cached_load32(scale + 8 * i));
+        scales->v[i] = b->w.lane / 4 + 8 * i < left ? of_v : 0;
+    }
+    UNROLL
+    for (int t = 0; t < AT_TILES; t++) {
+        k[t] = kv_operand(codes[t]);
+        v[t] = kv_operand(value_trim(codes[AT_TILES + t], b->w.lane, left));
+    }
+}
+#else
+DEV void past_load(const struct short_worker *b, struct quad *k, struct quad *v, struct piece_scales *scales,
+                   const u8 *piece, int left) {
+    (void)scales;
     const struct quad *from = (const struct quad *)piece + b->w.lane;
     const int j = b->w.lane % 4 * 2;
     const u32 low = (j < left ? 0xffffu : 0) | (j + 1 < left ? 0xffff0000u : 0);
@@ -275,7 +368,20 @@ DEV void past_load(const struct short_worker *b, struct quad *k, struct quad *v,
         v[t].x &= low, v[t].y &= low, v[t].z &= high, v[t].w &= high;
 }
 
-DEV void own_load(const struct short_worker *b, struct quad *k, struct quad *v, int kv_head, int run) {
+#endif
+
+DEV void own_load(const struct short_worker *b, struct quad *k, struct quad *v, struct piece_scales *scales,
+                  int kv_head, int run) {
+#if P_KV_FORM
+    UNROLL
+    for (int i = 0; i < 2; i++) {
+        const int token = run * KV_POSITIONS + b->w.lane / 4 + 8 * i, have = token < ATOMS * ATOM_TOKENS;
+        scales->k[i] = have ? b->w.s->kv_scale[kv_head][0][token] : 0;
+        scales->v[i] = have ? b->w.s->kv_scale[kv_head][1][token] : 0;
+    }
+#else
+    (void)scales;
+#endif
     UNROLL
     for (int t = 0; t < AT_TILES; t++) {
         k[t] = run_tiles(b->w.s->k, kv_head, run)[t * LANES + b->w.lane];
@@ -306,13 +412,14 @@ DEV void block_attend(const struct short_worker *b, struct rows *x, int head, in
         const int own = i - past, token = atom * ATOM_TOKENS + b->w.lane % 4 * 2, first = own < 0 ? i : own;
         const int limit[2] = { own < 0 ? a->position - 1 : token, own < 0 ? a->position - 1 : token + 1 };
         struct quad k[AT_TILES], v[AT_TILES];
+        struct piece_scales scales;
         const u8 *piece = kv_page_piece(page, cache_row(b, kv_head), i);
         if (i + step < past) page = kv_page(a, i + step);
         if (own < 0)
-            past_load(b, k, v, piece, a->position - i * KV_POSITIONS);
+            past_load(b, k, v, &scales, piece, a->position - i * KV_POSITIONS);
         else
-            own_load(b, k, v, kv_head, own);
-        piece_attend(b, x, k, v, first * KV_POSITIONS, limit);
+            own_load(b, k, v, &scales, kv_head, own);
+        piece_attend(b, x, k, v, &scales, first * KV_POSITIONS, limit);
     }
     UNROLL
     for (int h = 0; h < BLOCK_HEADS; h++)

@@ -57,6 +57,9 @@ struct ALIGN(16) block_shared {
     struct pair q[P_OUT_K_TILES * ATOMS * LANES]; /* B fragments: q's of the group, then attention's result */
     struct quad k[P_GROUP_KV_HEADS * PAIRS_OF_ATOMS * AT_TILES * LANES]; /* A operands: K of 16 tokens each */
     struct quad v[P_GROUP_KV_HEADS * PAIRS_OF_ATOMS * AT_TILES * LANES]; /* V transposed */
+#if P_KV_FORM
+    float kv_scale[P_GROUP_KV_HEADS][2][PAIRS_OF_ATOMS * KV_POSITIONS]; /* of the launch's own tokens: of K, of V */
+#endif
     float angle[PAIRS_OF_ATOMS + KV_POSITIONS][ANGLE_STRIDE]; /* cos, sin: of runs' first positions, then of 0 to 15 */
     float ssq[2][P_WARPS][WIDE * ATOM_TOKENS];                /* of each warp's k tiles */
     u64 full[RING_SLOTS], empty[RING_SLOTS];

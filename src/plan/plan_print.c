@@ -86,10 +86,7 @@ static void print_prefill(struct page *out, const struct plan *p) {
 
 static void print_short(struct page *out, const struct plan *p) {
     if (p->prefill_tokens == 0) return;
-    if (p->short_tokens == 0 && p->kv_form)
-        PRINT(out,
-              "  short prompts   as others: they are read with keys and values in bf16 only\n");
-    else if (p->short_tokens == 0)
+    if (p->short_tokens == 0)
         PRINT(out, "  short prompts   as others: %d tokens do not fit into %d SMs at once\n",
               ATOM_TOKENS, p->tape.n_sms);
     else

@@ -137,6 +137,13 @@ DEV void plain_store128(struct quad *p, struct quad v) {
 }
 DEV u32 plain_load32(const u32 *p) { return (u32)sim_ops.load(p, 4, SIM_PLAIN); }
 DEV u32 cached_load32(const u32 *p) { return plain_load32(p); }
+DEV struct pair cached_load64(const struct pair *p) {
+    const u64 all = sim_ops.load(&p->low, 8, SIM_PLAIN);
+    struct pair v;
+    if ((unsigned long long)p % 8) sim_ops.fail("cached_load64: not on 8 bytes");
+    v.low = (u32)all, v.high = (u32)(all >> 32);
+    return v;
+}
 DEV struct quad cached_load128(const struct quad *p) {
     struct quad v;
     if ((unsigned long long)p % 16) sim_ops.fail("cached_load128: not on 16 bytes");

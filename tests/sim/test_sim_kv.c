@@ -67,20 +67,23 @@ static double allowed(const char *kv) { return strcmp(kv, "fp8") == 0 ? 0.03 : 0
 
 static void tokens_are_what_the_cpu_makes_of_them(void **state) {
     (void)state;
-    static const char *const forms[] = { "int8", "fp8" };
-    /* how the text is cut: by the queue's chunks, by the decode kernel one by one, by both */
-    static const int cuts[][6] = { { N }, { 33, 34, 35, 36, N }, { 1, 2, 3, 50, 51, N } };
-    for (int f = 0; f < 2; f++) {
+    static const char *const forms[] = { "int8", "fp8", "int8" };
+    /* how the text is cut: by the queue's chunks, by the decode kernel one by one, by short prompts
+     * from the beginning and behind others, which is another kernel in the last setting */
+    static const int cuts[][8] = {
+        { N }, { 66, 67, 68, N }, { 1, 2, 3, 4, N }, { 9, 23, 24, 32, 48, 55, N }
+    };
+    for (int f = 0; f < 3; f++) {
         struct sim_model m;
-        open_model(&m, forms[f], OPTIONS);
+        open_model(&m, forms[f], f < 2 ? OPTIONS : OPTIONS ",short_far=1,short_positions=4");
         const struct plan *p = &m.gpu->backend->plan;
-        assert_int_equal(p->kv_form, f + 1);
-        assert_int_equal(p->short_tokens, 0);
+        assert_int_equal(p->kv_form, f == 1 ? KV_FP8 : KV_INT8);
+        assert_true(p->short_tokens >= 16);
         float *want = malloc((size_t)m.vocab * sizeof *want), *made = malloc((size_t)m.vocab * 4);
         struct reel_session *cpu = open_session(m.cpu);
         append(cpu, 0, N, want, m.vocab);
         reel_session_close(cpu);
-        for (int c = 0; c < 3; c++) {
+        for (int c = 0; c < 4; c++) {
             struct reel_session *s = open_session(m.gpu);
             for (int i = 0, at = 0; at < N; at = cuts[c][i++])
                 append(s, at, cuts[c][i], made, m.vocab);
