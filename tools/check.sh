@@ -15,25 +15,41 @@ failed=0
 skipped=0
 wanted=" $* "
 
-step() { # step NAME COMMAND...
+wants() { case $wanted in "  " | *" $1 "*) ;; *) return 1 ;; esac; }
+work() { # work NAME COMMAND...
     name=$1
     shift
-    case $wanted in "  " | *" $name "*) ;; *) return ;; esac
     begin=$(date +%s)
     "$@" >"$logs/$name.log" 2>&1
-    code=$?
-    seconds=$(($(date +%s) - begin))
-    if [ $code -eq 0 ]; then
+    echo $? $(($(date +%s) - begin)) >"$logs/$name.code"
+}
+tell() { # tell NAME
+    name=$1
+    read -r code seconds <"$logs/$name.code"
+    if [ "$code" -eq 0 ]; then
         passed=$((passed + 1))
-        printf 'ok   %-16s %4d s  %s\n' "$name" $seconds "$(tail -n 1 "$logs/$name.log" | cut -c1-70)"
-    elif [ $code -eq 77 ]; then
+        printf 'ok   %-16s %4d s  %s\n' "$name" "$seconds" "$(tail -n 1 "$logs/$name.log" | cut -c1-70)"
+    elif [ "$code" -eq 77 ]; then
         skipped=$((skipped + 1))
         printf 'skip %-16s         %s\n' "$name" "$(tail -n 1 "$logs/$name.log")"
     else
         failed=$((failed + 1))
-        printf 'FAIL %-16s %4d s\n' "$name" $seconds
+        printf 'FAIL %-16s %4d s\n' "$name" "$seconds"
         tail -n 60 "$logs/$name.log"
     fi
+}
+step() { # step NAME COMMAND...
+    wants "$1" || return
+    work "$@"
+    tell "$1"
+}
+# What waits, or has one core at a time, goes on beside the steps that follow, until told.
+beside() { # beside NAME COMMAND...
+    ! wants "$1" || work "$@" &
+}
+told() { # told NAME...
+    wait
+    for one; do ! wants "$one" || tell "$one"; done
 }
 skip() {
     echo "$*"
@@ -126,22 +142,24 @@ neon() {
 }
 
 step format make format-check
-step scripts scripts
-step access tools/check_access.sh
-step macros tools/check_macros.sh
-step layers tools/check_layers.sh
-step memory tools/check_memory.sh
-step figures figures
+beside scripts scripts
+beside access tools/check_access.sh
+beside macros tools/check_macros.sh
+beside layers tools/check_layers.sh
+beside memory tools/check_memory.sh
+beside figures figures
 step gcc build_gcc
 step minimal minimal
+told scripts access macros layers memory figures
 step tidy tidy
 step sanitize sanitize
 step thread thread
 step fuzz fuzz
 step install install_twice
-step kernels kernels
 step generated generated
-step clients clients
+beside clients clients
+step kernels kernels
+told clients
 step neon neon
 printf 'check: %d passed, %d failed, %d skipped\n' $passed $failed $skipped
 [ $failed -eq 0 ] && [ $passed -gt 0 ]

@@ -377,19 +377,9 @@ ALWAYS_INLINE void dot_columns_of(enum dtype type, const struct matrix *w,
 ALWAYS_INLINE void dot_columns_blocks(enum dtype type, const struct matrix *w,
                                       const struct cpu_columns *x, int first, int last,
                                       float *const *y) {
-    switch (x->slots) {
-    case 2:
-        dot_columns_of(type, w, x, first, last, y, 2);
-        break;
-    case 4:
-        dot_columns_of(type, w, x, first, last, y, 4);
-        break;
-    case 6:
-        dot_columns_of(type, w, x, first, last, y, 6);
-        break;
-    default:
-        dot_columns_of(type, w, x, first, last, y, MOST_COLUMNS);
-    }
+#define CALL(slots) dot_columns_of(type, w, x, first, last, y, slots)
+    SLOTS_SWITCH(x->slots, CALL);
+#undef CALL
 }
 
 /* Not Q2_K, whose minima are of 16: it has no use for sums of 32. */

@@ -431,19 +431,9 @@ ALWAYS_INLINE void multiply_columns(multiply_some *multiply, enum dtype type,
         vectors[c] = &x->vectors[c < x->n ? c : x->n - 1];
         out[c] = y[c < x->n ? c : x->n - 1];
     }
-    switch (x->slots) {
-    case 2:
-        multiply(type, w, vectors, first, last, out, 2);
-        break;
-    case 4:
-        multiply(type, w, vectors, first, last, out, 4);
-        break;
-    case 6:
-        multiply(type, w, vectors, first, last, out, 6);
-        break;
-    default:
-        multiply(type, w, vectors, first, last, out, MOST_COLUMNS);
-    }
+#define CALL(slots) multiply(type, w, vectors, first, last, out, slots)
+    SLOTS_SWITCH(x->slots, CALL);
+#undef CALL
 }
 
 #define MULTIPLY(name, multiply, type)                                                             \

@@ -19,6 +19,27 @@ ALWAYS_INLINE const float *column_values(const float *values, int slots, int col
     return values + (size_t)(i / BLOCK) * (size_t)(slots * BLOCK) + column * BLOCK + i % BLOCK;
 }
 
+/* CALL with the number of slots as a constant. Sanitizers make each body many times as large, and
+ * clang as slow: there one takes all numbers (KERNELS_ONE_BODY, Makefile). */
+#ifdef KERNELS_ONE_BODY
+#define SLOTS_SWITCH(slots, CALL) CALL(slots)
+#else
+#define SLOTS_SWITCH(slots, CALL)                                                                  \
+    switch (slots) {                                                                               \
+    case 2:                                                                                        \
+        CALL(2);                                                                                   \
+        break;                                                                                     \
+    case 4:                                                                                        \
+        CALL(4);                                                                                   \
+        break;                                                                                     \
+    case 6:                                                                                        \
+        CALL(6);                                                                                   \
+        break;                                                                                     \
+    default:                                                                                       \
+        CALL(MOST_COLUMNS);                                                                        \
+    }
+#endif
+
 /* How many of n units make a piece when at most `most` fit: pieces of about one size. */
 ALWAYS_INLINE int column_piece(int n, int most) {
     const int pieces = (n + most - 1) / most;
@@ -227,26 +248,14 @@ ALWAYS_INLINE void body_columns_plain(enum dtype type, const struct matrix *w,
 
 /* ---- the table's entries ---- */
 
-#define BODY_DOT_COLUMNS_OF(slots)                                                                 \
-    (block_format(type) ? body_columns_blocks(type, w, x, first, last, y, slots)                   \
-                        : body_columns_plain(type, w, x, first, last, y, slots))
-
 ALWAYS_INLINE void body_dot_columns(enum dtype type, const struct matrix *w,
                                     const struct cpu_columns *x, int first, int last,
                                     float *const *y) {
-    switch (x->slots) {
-    case 2:
-        BODY_DOT_COLUMNS_OF(2);
-        break;
-    case 4:
-        BODY_DOT_COLUMNS_OF(4);
-        break;
-    case 6:
-        BODY_DOT_COLUMNS_OF(6);
-        break;
-    default:
-        BODY_DOT_COLUMNS_OF(MOST_COLUMNS);
-    }
+#define CALL(slots)                                                                                \
+    (block_format(type) ? body_columns_blocks(type, w, x, first, last, y, slots)                   \
+                        : body_columns_plain(type, w, x, first, last, y, slots))
+    SLOTS_SWITCH(x->slots, CALL);
+#undef CALL
 }
 
 #define BODY_COLUMNS(type, text, elements, bytes)                                                  \

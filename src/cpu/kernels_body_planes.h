@@ -562,19 +562,9 @@ ALWAYS_INLINE void body_columns_of_codes(const struct matrix *w, const struct cp
 
 BODY void body_planes_columns(const struct matrix *w, const struct cpu_columns *x, int first,
                               int last, float *const *y) {
-    switch (x->slots) {
-    case 2:
-        body_columns_of_codes(w, x, first, last, y, 2);
-        break;
-    case 4:
-        body_columns_of_codes(w, x, first, last, y, 4);
-        break;
-    case 6:
-        body_columns_of_codes(w, x, first, last, y, 6);
-        break;
-    default:
-        body_columns_of_codes(w, x, first, last, y, MOST_COLUMNS);
-    }
+#define CALL(slots) body_columns_of_codes(w, x, first, last, y, slots)
+    SLOTS_SWITCH(x->slots, CALL);
+#undef CALL
 }
 
 /* ---- what weights are worth ---- */

@@ -19,10 +19,12 @@ static void run(const char *path, const struct kernel_check *checks, int n) {
     }
 }
 
-int main(void) {
+/* Every path, or the one that is named. */
+int main(int n_args, char **args) {
     char here[CPU_PATH_TEXT];
     cpu_path_list(here);
     for (char *name = strtok(here, ", "); name; name = strtok(NULL, ", ")) {
+        if (n_args > 1 && strcmp(name, args[1]) != 0) continue;
         run(name, kernel_checks, N_KERNEL_CHECKS);
         run(name, planes_checks, N_PLANES_CHECKS);
         printf("%s checked\n", name);

@@ -148,7 +148,8 @@ static struct file *file_included(struct program *p, const char *line) {
 static void file_use(struct program *p, struct file *f) {
     if (f->used) return;
     f->used = true;
-    for (const char *line = f->text.bytes; line; line = strchr(line, '\n')) {
+    const char *const end = f->text.bytes + f->text.n;
+    for (const char *line = f->text.bytes; line; line = memchr(line, '\n', (size_t)(end - line))) {
         line += *line == '\n';
         struct file *included = file_included(p, line);
         if (included) file_use(p, included);

@@ -437,19 +437,31 @@ static void launch_release(void) {
             sim_copy_free(e.what);
         }
     }
-    while (sim.free_stores) {
-        struct sim_store *s = sim.free_stores;
-        sim.free_stores = s->newer[SIM_BY_WARP];
-        free(s);
-    }
     for (int i = 0; i < sim.n_slots; i++)
         free(sim.blocks[i].mbars);
     free(sim.events);
-    free(sim.blocks);
-    free(sim.warps);
-    free(sim.active);
-    free(sim.waits);
-    free(sim.shared);
+}
+
+/* Memory that one launch leaves to the next: to get all pages anew takes a good part of a short
+ * launch, above all under a sanitizer. */
+enum { KEPT_BLOCKS, KEPT_WARPS, KEPT_ACTIVE, KEPT_WAITS, KEPT_SHARED, N_KEPT };
+
+static void *kept_take(int which, size_t n, size_t bytes) {
+    static struct {
+        void *at;
+        size_t bytes;
+    } kept[N_KEPT];
+    const size_t all = (n * bytes + 127) / 128 * 128;
+    if (all > kept[which].bytes) {
+        free(kept[which].at);
+        kept[which].at = aligned_alloc(128, all);
+        kept[which].bytes = kept[which].at ? all : 0;
+    }
+    return kept[which].at;
+}
+static void *kept_zero(int which, size_t n, size_t bytes) {
+    void *at = kept_take(which, n, bytes);
+    return at ? memset(at, 0, n * bytes) : NULL;
 }
 
 /* Stacks for n threads, kept from launch to launch: on huge pages, for else each switch would miss
@@ -477,11 +489,12 @@ static bool launch_prepare(void) {
     size_t n_warps = (size_t)sim.n_slots * (size_t)sim.warps_per_block;
     size_t shared = ((size_t)l->shared_bytes + 255) / 128 * 128;
     sim.n_active_words = (int)(n_warps + 63) / 64;
-    sim.blocks = calloc((size_t)sim.n_slots, sizeof *sim.blocks);
-    sim.warps = calloc(n_warps, sizeof *sim.warps);
-    sim.active = calloc((size_t)sim.n_active_words, sizeof *sim.active);
-    sim.waits = calloc((size_t)SIM_WAITS * (size_t)sim.n_active_words, sizeof *sim.waits);
-    sim.shared = aligned_alloc(128, shared * (size_t)sim.n_slots);
+    sim.blocks = kept_zero(KEPT_BLOCKS, (size_t)sim.n_slots, sizeof *sim.blocks);
+    sim.warps = kept_zero(KEPT_WARPS, n_warps, sizeof *sim.warps);
+    sim.active = kept_zero(KEPT_ACTIVE, (size_t)sim.n_active_words, sizeof *sim.active);
+    sim.waits =
+        kept_zero(KEPT_WAITS, (size_t)SIM_WAITS * (size_t)sim.n_active_words, sizeof *sim.waits);
+    sim.shared = kept_take(KEPT_SHARED, (size_t)sim.n_slots, shared);
     sim.stacks = stacks_take(n_warps * SIM_LANES);
     if (!sim.blocks || !sim.warps || !sim.active || !sim.waits || !sim.shared || !sim.stacks)
         return false;
@@ -499,8 +512,9 @@ static bool launch_prepare(void) {
 
 enum sim_result sim_run(const struct sim_launch *launch, struct sim_counts *counts, char *report,
                         size_t report_bytes) {
+    struct sim_store *const free_stores = sim.free_stores;
     memset(&sim, 0, offsetof(struct sim, links));
-    sim.launch = launch;
+    sim.launch = launch, sim.free_stores = free_stores;
     sim.report = report, sim.report_bytes = report_bytes;
     if (report_bytes) report[0] = 0;
     style_choose(launch->settings.seed);
