@@ -1,10 +1,14 @@
 /* What the server adds to the library: a model that makes tokens by the clock, and clients on
  * loopback that note when each arrives.
  *
- *   server_load latency [TOKENS] [MS]      one stream of a token every millisecond, or every MS,
- * beside reel_generate server_load streams [N] [SECONDS]      N streams of 50 tokens a second,
- * 1,000 idle connections server_load storm [REQUESTS]           clients that cancel at random, and
- * others that must not notice
+ * server_load latency [TOKENS] [MS]: one stream of a token every millisecond, or every MS, beside
+ *     reel_generate.
+ * server_load streams [N] [SECONDS]: N streams of 50 tokens a second, each with a clock of its own;
+ *     1,000 idle connections.
+ * server_load batched [N] [SECONDS]: N streams (8) through the runtime's turns and passes, as users
+ *     have them: 50 passes a second, of up to 8 columns each.
+ * server_load storm [REQUESTS] [SECONDS]: clients that cancel at random, and others that must not
+ *     notice.
  *
  * The server's threads share one core; the clients have the others. Tokens are made by a backend of
  * this file behind the demo model's tokenizer and template. Prints CSV lines: what,value,unit. */
@@ -34,11 +38,13 @@
 
 /* ---- a model that keeps time ---- */
 
-enum { MOST_TOKENS = 20000, PACED_ID = 300 };
+enum { MOST_TOKENS = 20000, PACED_ID = 300, COLUMNS = 8 };
 
 static double token_ms = 1;         /* between tokens */
 static double made_ms[MOST_TOKENS]; /* when each of the last answer was made */
 static bool note_made;
+static bool batched;           /* the runtime's turns and passes are left in */
+static _Atomic double pass_ms; /* when the last pass was made */
 
 struct backend_state {
     int n;
@@ -79,9 +85,44 @@ static enum reel_status paced_decode(struct backend_state *s, const struct backe
         wait_until(start + (i + 1) * token_ms);
         s->n = d->position + i + 1;
         if (note_made && i < MOST_TOKENS) made_ms[i] = monotonic_ms();
-        if (!d->on_id(d->user, PACED_ID + i % 50)) break;
+        atomic_store(&pass_ms, monotonic_ms());
+        const bool enough = d->enough(d->user);
+        if (!d->on_id(d->user, PACED_ID + i % 50) || enough) break;
     }
     return REEL_OK;
+}
+
+/* One pass: the next id of every column. Whether all of them go on. */
+static bool paced_pass(const struct backend_batch *b, int n_made) {
+    bool go_on = true;
+    for (int i = 0; i < b->n; i++) {
+        struct backend_column *c = &b->columns[i];
+        const struct backend_decode *d = c->decode;
+        if (atomic_load(d->cancel)) {
+            c->over = true;
+            c->status = err_set(&c->err, REEL_E_CANCELLED, "cancelled");
+        } else {
+            c->state->n = d->position + n_made + 1;
+            c->over = !d->on_id(d->user, PACED_ID + (d->position + n_made) % 50) ||
+                      n_made + 1 == d->max_tokens;
+        }
+        go_on = go_on && !c->over;
+    }
+    return go_on;
+}
+
+static void paced_step(struct backend *backend, const struct backend_batch *b) {
+    static double due_ms; /* one thread makes passes */
+    bool go_on = true;
+    (void)backend;
+    for (int n_made = 0; go_on; n_made++) {
+        const double now = monotonic_ms();
+        due_ms = due_ms + token_ms < now ? now + token_ms : due_ms + token_ms;
+        wait_until(due_ms);
+        atomic_store(&pass_ms, monotonic_ms());
+        const bool enough = b->enough(b->user);
+        go_on = paced_pass(b, n_made) && !enough;
+    }
 }
 
 static size_t paced_bytes(const struct backend_state *s, int n) {
@@ -113,16 +154,19 @@ static enum reel_status open_model(void *user, struct reel_model **model, struct
     paced_ops.state_close = paced_state_close;
     paced_ops.eval = paced_eval;
     paced_ops.decode = paced_decode;
-    paced_ops.step = NULL;
+    paced_ops.step = paced_step;
     paced_ops.resume = NULL;
     paced_ops.keep = NULL;
     paced_ops.save_bytes = paced_bytes;
     paced_ops.copy = paced_copy;
     (*model)->ops = &paced_ops;
     (*model)->model.config.max_context = MOST_TOKENS + 100;
-    passes_close((*model)->passes); /* its streams keep time beside each other */
+    passes_close((*model)->passes);
     (*model)->passes = NULL;
-    turns_close((*model)->turns);
+    if (batched)
+        return passes_open(&(*model)->passes, &paced_ops, (*model)->backend, (*model)->turns,
+                           COLUMNS, err);
+    turns_close((*model)->turns); /* its streams keep time beside each other */
     (*model)->turns = NULL;
     return REEL_OK;
 }
@@ -362,6 +406,7 @@ static void run_latency(int n_tokens) {
 
 enum { IDLE = 1000 };
 
+/* Of streams in passes, how long ago the last pass was made is also known for each event. */
 static void run_streams(int n_streams, double seconds) {
     int n_tokens = (int)(seconds * 50);
     int *idle = calloc(IDLE, sizeof *idle);
@@ -369,7 +414,8 @@ static void run_streams(int n_streams, double seconds) {
     struct pollfd *fds = calloc((size_t)n_streams, sizeof *fds);
     double *last = calloc((size_t)n_streams, sizeof *last);
     double *intervals = calloc((size_t)n_streams * (size_t)n_tokens, sizeof *intervals);
-    int n_intervals = 0, left = n_streams;
+    double *ways = calloc((size_t)n_streams * (size_t)n_tokens, sizeof *ways);
+    int n_intervals = 0, n_ways = 0, left = n_streams;
     char bytes[65536];
     token_ms = 20;
     for (int i = 0; i < IDLE; i++)
@@ -391,6 +437,8 @@ static void run_streams(int n_streams, double seconds) {
             if (found && last[i] > 0 && n_intervals < n_streams * n_tokens)
                 intervals[n_intervals++] = now - last[i];
             if (found) last[i] = now;
+            if (found && n_ways < n_streams * n_tokens)
+                ways[n_ways++] = monotonic_ms() - atomic_load(&pass_ms);
             if (!counters[i].done) continue;
             if (counters[i].n_events != n_tokens) fail("a stream lost tokens");
             fds[i].fd = -fds[i].fd - 1; /* poll passes it over */
@@ -405,6 +453,10 @@ static void run_streams(int n_streams, double seconds) {
     say("between tokens, median", part_of(intervals, n_intervals, 0.5), "ms");
     say("between tokens, p99", part_of(intervals, n_intervals, 0.99), "ms");
     say("between tokens, worst", part_of(intervals, n_intervals, 1), "ms");
+    if (batched) {
+        say("from made to read, median", part_of(ways, n_ways, 0.5) * 1e3, "us");
+        say("from made to read, p99", part_of(ways, n_ways, 0.99) * 1e3, "us");
+    }
     say("server's cores", (process_cpu_s() - cpu - (thread_cpu_s() - own)) / wall, "");
     say("resident, before the streams", (double)before / 1e6, "MB");
     say("resident, after", (double)resident_bytes() / 1e6, "MB");
@@ -417,6 +469,7 @@ static void run_streams(int n_streams, double seconds) {
     free(fds);
     free(last);
     free(intervals);
+    free(ways);
 }
 
 /* ---- clients that cancel ---- */
@@ -510,6 +563,7 @@ int main(int argc, char **argv) {
                                       .context = MOST_TOKENS + 100,
                                       .timeout_s = 600,
                                       .queue = 256 };
+    batched = strcmp(what, "batched") == 0;
     stay(true);
     if (server_open(&server, &options, &err) != REEL_OK || server_load(server, &err) != REEL_OK)
         fail(err.text);
@@ -518,12 +572,12 @@ int main(int argc, char **argv) {
     if (strcmp(what, "latency") == 0) {
         if (argc > 3) token_ms = atof(argv[3]);
         run_latency(n ? n : 2000);
-    } else if (strcmp(what, "streams") == 0) {
-        run_streams(n ? n : 64, argc > 3 ? atof(argv[3]) : 10);
+    } else if (strcmp(what, "streams") == 0 || batched) {
+        run_streams(n ? n : batched ? COLUMNS : 64, argc > 3 ? atof(argv[3]) : 10);
     } else if (strcmp(what, "storm") == 0) {
         run_storm(n ? n : 10000, argc > 3 ? atof(argv[3]) : 0);
     } else {
-        fail("latency, streams or storm");
+        fail("latency, streams, batched or storm");
     }
     server_close(server, close_model);
     return 0;

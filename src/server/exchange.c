@@ -6,9 +6,11 @@
 
 #include "server/api_error.h"
 
+#include <stdio.h>
 #include <string.h>
 #include <strings.h>
 #include <sys/socket.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 struct exchange *exchange_new(struct server *server, struct reel_error *err) {
@@ -78,12 +80,20 @@ const char *exchange_query(const struct exchange *x, const char *name) {
 
 /* ---- the client ---- */
 
+static size_t waiting(const struct exchange *x) { return x->out.size - x->out_taken; }
+
+/* Whether the library would do more than be suspended again. */
+static bool has_news(const struct exchange *x) {
+    if (x->gone) return true;
+    return x->begun && !x->n_rest && (!x->queued || x->ended || waiting(x) > 0);
+}
+
 /* A suspended connection stays until it is resumed, and only who set `suspended` to false resumes
  * it: so the library is called without the lock, which it wants in the other order when it says
  * that a WebSocket is completed. */
 void exchange_unlock_and_wake(struct exchange *x) {
-    struct MHD_Connection *connection = x->suspended ? x->connection : NULL;
-    if (connection) x->suspended = false;
+    struct MHD_Connection *connection = x->suspended && has_news(x) ? x->connection : NULL;
+    if (connection) x->suspended = x->lent = false;
     pthread_mutex_unlock(&x->lock);
     if (connection) MHD_resume_connection(connection);
 }
@@ -167,22 +177,63 @@ void exchange_begin(struct exchange *x, int code, const char *type) {
 
 /* What the client has read is given up once it is more than what waits. */
 static void forget_taken(struct exchange *x) {
-    size_t left = x->out.size - x->out_taken;
+    size_t left = waiting(x);
     if (x->out_taken < left) return;
     memmove(x->out.bytes, x->out.bytes + x->out_taken, left);
     x->out.size = left;
     x->out_taken = 0;
 }
 
+/* Puts a chunk (RFC 9112, section 7.1) on a socket that is lent. The library would do the same, but
+ * its thread would have to wake for it. A socket that takes nothing is the library's to wait for,
+ * or to find broken; one that takes a part must have the rest before anything else. */
+static bool put_chunk(struct exchange *x, const void *bytes, size_t n_bytes) {
+    char size[24];
+    const int n_size = snprintf(size, sizeof size, "%zx\r\n", n_bytes);
+    struct iovec parts[] = { { size, (size_t)n_size }, { (void *)bytes, n_bytes }, { "\r\n", 2 } };
+    const struct msghdr message = { .msg_iov = parts, .msg_iovlen = 3 };
+    const ssize_t sent = sendmsg(x->fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (sent <= 0) return buffer_append(&x->out, bytes, n_bytes, NULL) == REEL_OK;
+    size_t taken = (size_t)sent;
+    for (int i = 0; i < 3; i++) {
+        const size_t here = taken < parts[i].iov_len ? taken : parts[i].iov_len;
+        const char *rest = (const char *)parts[i].iov_base + here;
+        taken -= here;
+        if (buffer_append(&x->out, rest, parts[i].iov_len - here, NULL) != REEL_OK) return false;
+    }
+    x->n_rest = waiting(x);
+    return true;
+}
+
 bool exchange_put(struct exchange *x, const void *bytes, size_t n_bytes) {
     pthread_mutex_lock(&x->lock);
+    const size_t rest_before = x->n_rest;
     bool good = !x->gone && !x->ended;
     if (good && x->out_taken) forget_taken(x);
-    if (good && x->out.size - x->out_taken + n_bytes > STREAM_MOST) good = false;
-    if (good) good = buffer_append(&x->out, bytes, n_bytes, NULL) == REEL_OK;
+    if (good && waiting(x) + n_bytes > STREAM_MOST) good = false;
+    if (good && x->lent && waiting(x) == 0 && n_bytes > 0)
+        good = put_chunk(x, bytes, n_bytes);
+    else if (good)
+        good = buffer_append(&x->out, bytes, n_bytes, NULL) == REEL_OK;
     if (!good) x->gone = true;
+    const bool full = x->n_rest > rest_before;
     exchange_unlock_and_wake(x);
+    if (full && !watch_room(x->server->watch, x->fd, x)) exchange_left(x);
     return good;
+}
+
+bool exchange_room(struct exchange *x) {
+    pthread_mutex_lock(&x->lock);
+    if (x->lent && x->n_rest) {
+        const ssize_t sent =
+            send(x->fd, x->out.bytes + x->out_taken, x->n_rest, MSG_DONTWAIT | MSG_NOSIGNAL);
+        const size_t taken = sent > 0 ? (size_t)sent : 0; /* of a broken one the watch hears */
+        x->out_taken += taken;
+        x->n_rest -= taken;
+    }
+    const bool done = !x->lent || !x->n_rest;
+    exchange_unlock_and_wake(x);
+    return done;
 }
 
 void exchange_end(struct exchange *x) {

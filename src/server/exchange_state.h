@@ -47,6 +47,8 @@ struct exchange {
     struct MHD_Connection *connection; /* NULL: completed, or a socket of the handler's */
     int fd;
     bool suspended; /* the library waits for MHD_resume_connection */
+    bool lends;     /* its stream's chunks may be put beside the library: HTTP/1.1 without TLS */
+    bool lent;      /* suspended at the end of a chunk: who has the lock may use the socket */
     bool handling;  /* the handler was started */
     bool over;      /* it has returned */
     bool gone;
@@ -57,6 +59,7 @@ struct exchange {
     int n_more;
     struct buffer out; /* of a stream, what waits from out_taken on; or the whole answer */
     size_t out_taken;
+    size_t n_rest; /* of what waits, the end of a chunk that a lent socket took in part */
     void (*on_gone)(void *user);
     void *on_gone_user;
     /* A WebSocket. */
@@ -81,7 +84,12 @@ enum reel_status exchange_upgrade_now(struct exchange *x, const char *accept, co
 /* The client has left, or its connection failed. */
 void exchange_left(struct exchange *x);
 
-/* x->lock is held; it is unlocked, and the library looks at the connection again. */
+/* The socket of an exchange that gave it to watch_room takes more. True: nothing waits for that any
+ * longer. */
+bool exchange_room(struct exchange *x);
+
+/* x->lock is held; it is unlocked, and the library looks at the connection again if there is
+ * something for it to do. */
 void exchange_unlock_and_wake(struct exchange *x);
 
 #endif

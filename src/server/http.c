@@ -1,6 +1,7 @@
 /* libmicrohttpd's side of a request. Its one thread calls everything here but run_handler: it reads
  * requests, and sends what handlers have left in their exchanges. While a handler works the
- * connection is suspended, which takes it out of the library's sight; watch.c looks instead. */
+ * connection is suspended, which takes it out of the library's sight; watch.c looks instead, and a
+ * stream's chunks go out beside the library (exchange.c). */
 #include "server/exchange_state.h"
 
 #include "base/clock.h"
@@ -77,6 +78,7 @@ static ssize_t send_more(void *user, uint64_t position, char *out, size_t most) 
         sent = MHD_CONTENT_READER_END_OF_STREAM;
     } else {
         x->suspended = true;
+        x->lent = x->lends;
         MHD_suspend_connection(x->connection);
     }
     pthread_mutex_unlock(&x->lock);
@@ -98,9 +100,16 @@ static void add_headers(struct exchange *x, struct MHD_Response *response) {
     if (atomic_load(&x->server->draining)) MHD_add_response_header(response, "Connection", "close");
 }
 
+/* Chunks that are put beside the library must not wait for others. */
+static void send_at_once(int fd) {
+    const int on = 1;
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+}
+
 static enum MHD_Result queue_answer(struct exchange *x) {
     struct MHD_Response *response = NULL;
     if (x->streaming) {
+        if (x->lends) send_at_once(x->fd);
         exchange_hold(x);
         response = MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, STREAM_BLOCK, send_more, x,
                                                      release_sender);
@@ -125,8 +134,7 @@ static void take_socket(void *user, struct MHD_Connection *connection, void *req
     struct exchange *x = user;
     (void)connection;
     (void)request;
-    const int on = 1; /* with TLS the handler's socket is another one, which cannot ask for this */
-    (void)setsockopt(x->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    send_at_once(x->fd); /* with TLS the handler's socket is another one, which cannot ask for it */
     /* Without TLS the handler sees that the client leaves. With it the library (0.9.75) does not
      * tell the handler's socket, until it cannot send: so the client's socket stays in the watch.
      */
@@ -256,11 +264,12 @@ static int socket_of(struct MHD_Connection *connection) {
 }
 
 static struct exchange *first_line(struct server *server, struct MHD_Connection *connection,
-                                   const char *path, const char *method) {
+                                   const char *path, const char *method, const char *version) {
     struct exchange *x = exchange_new(server, NULL);
     if (!x) return NULL;
     x->connection = connection;
     x->fd = socket_of(connection);
+    x->lends = !server->options.tls_cert && strcmp(version, MHD_HTTP_VERSION_1_1) == 0;
     x->body.limit = server->options.max_body;
     if (mem_text(&x->method, method, strlen(method), "a method", NULL) != REEL_OK ||
         mem_text(&x->path, path, strlen(path), "a path", NULL) != REEL_OK || !keep_fields(x)) {
@@ -358,9 +367,8 @@ static enum MHD_Result on_request(void *user, struct MHD_Connection *connection,
                                   size_t *n_body, void **own) {
     struct server *server = user;
     struct exchange *x = *own;
-    (void)version;
     if (!x) {
-        x = first_line(server, connection, path, method);
+        x = first_line(server, connection, path, method, version);
         if (!x) return MHD_NO;
         *own = x;
         check_length(x);

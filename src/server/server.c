@@ -49,6 +49,11 @@ static void client_left(void *user) {
     exchange_left(x);
 }
 
+static bool client_reads(void *user) {
+    struct exchange *x = user;
+    return exchange_room(x);
+}
+
 static void save_idle(void *user) { models_save_idle(user, SAVE_AFTER_MS); }
 
 static void log_prefix(void *user, const char *line) {
@@ -65,6 +70,7 @@ static enum reel_status open_prefixes(struct server *s, struct reel_error *err) 
 }
 
 static enum reel_status prepare(struct server *s, struct reel_error *err) {
+    static const struct watch_calls calls = { .left = client_left, .room = client_reads };
     const struct server_options *o = &s->options;
     enum reel_status status = keys_set(&s->keys, o->keys, o->n_keys, err);
     if (status == REEL_OK) status = models_open(s, err);
@@ -74,7 +80,7 @@ static enum reel_status prepare(struct server *s, struct reel_error *err) {
         status = crew_open(
             &s->crew, (o->queue + o->sessions) * o->n_models + OTHER_THREADS + SERVER_MOST_LIVE,
             err);
-    if (status == REEL_OK) status = watch_open(&s->watch, o->timeout_s * 1e3, client_left, err);
+    if (status == REEL_OK) status = watch_open(&s->watch, o->timeout_s * 1e3, &calls, err);
     return status;
 }
 

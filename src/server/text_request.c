@@ -334,6 +334,8 @@ enum reel_status text_run(const struct text_request *r, struct reel_session *ses
     outcome->prompt_ms = clock_ms() - start;
     if (status == REEL_OK)
         note_speed(r->model, outcome->n_prompt - outcome->n_reused, outcome->prompt_ms);
+    /* Headers go out while the first token is made: nobody waits for them then. */
+    if (status == REEL_OK && r->stream) exchange_begin(r->x, 200, "text/event-stream");
     if (status == REEL_OK && !r->no_tokens) status = run_generation(r, session, choice, &run, err);
     const double end = clock_ms();
     if (outcome->n_generated) {

@@ -1,5 +1,5 @@
 /* One thread with an epoll of its own. A socket is in it while its request is being answered; the
- * kernel says when the other side hangs up. */
+ * kernel says when the other side hangs up, and, where that was asked, when it reads on. */
 #include "server/watch.h"
 
 #include "base/clock.h"
@@ -30,7 +30,7 @@ struct watch {
     bool running;
     int epoll, wake;
     double timeout_ms;
-    void (*left)(void *user);
+    struct watch_calls calls;
     struct entry *entries; /* [n_entries] by descriptor */
     int n_entries, n_open;
     bool over, ended;
@@ -41,15 +41,25 @@ static uint64_t data_of(const struct entry *e, int fd) {
     return (uint64_t)e->turn << 32 | (uint32_t)fd;
 }
 
+static bool listen_for(struct watch *w, const struct entry *e, int fd, int how, uint32_t events) {
+    struct epoll_event event = { .events = events, .data.u64 = data_of(e, fd) };
+    return epoll_ctl(w->epoll, how, fd, &event) == 0;
+}
+
 /* Since epoll_wait returned, the descriptor may have become another connection's. */
-static void hung_up(struct watch *w, uint64_t data) {
+static void has_event(struct watch *w, const struct epoll_event *event) {
+    const uint64_t data = event->data.u64;
     const int fd = (int)(uint32_t)data;
     pthread_mutex_lock(&w->lock);
     struct entry *e = fd < w->n_entries ? &w->entries[fd] : NULL;
-    if (e && e->open && e->in_epoll && data_of(e, fd) == data) {
+    if (!e || !e->open || !e->in_epoll || data_of(e, fd) != data) {
+        /* nobody's */
+    } else if (event->events & ~(uint32_t)EPOLLOUT) {
         epoll_ctl(w->epoll, EPOLL_CTL_DEL, fd, NULL); /* it would be told again and again */
         e->in_epoll = false;
-        if (e->user) w->left(e->user);
+        if (e->user) w->calls.left(e->user);
+    } else if (!e->user || w->calls.room(e->user)) {
+        listen_for(w, e, fd, EPOLL_CTL_MOD, EPOLLRDHUP);
     }
     pthread_mutex_unlock(&w->lock);
 }
@@ -73,7 +83,7 @@ static void *look(void *user) {
         struct epoll_event events[64];
         int n = epoll_wait(w->epoll, events, 64, LOOK_MS);
         for (int i = 0; i < n; i++)
-            if (events[i].data.u64 != WAKE) hung_up(w, events[i].data.u64);
+            if (events[i].data.u64 != WAKE) has_event(w, &events[i]);
         pthread_mutex_lock(&w->lock);
         bool over = w->over;
         pthread_mutex_unlock(&w->lock);
@@ -97,7 +107,7 @@ static enum reel_status start(struct watch *w, struct reel_error *err) {
     return REEL_OK;
 }
 
-enum reel_status watch_open(struct watch **out, double timeout_ms, void (*left)(void *user),
+enum reel_status watch_open(struct watch **out, double timeout_ms, const struct watch_calls *calls,
                             struct reel_error *err) {
     struct watch *w = NULL;
     *out = NULL;
@@ -105,7 +115,7 @@ enum reel_status watch_open(struct watch **out, double timeout_ms, void (*left)(
     if (status != REEL_OK) return status;
     w->epoll = w->wake = -1;
     w->timeout_ms = timeout_ms;
-    w->left = left;
+    w->calls = *calls;
     pthread_mutex_init(&w->lock, NULL);
     status = start(w, err);
     if (status != REEL_OK) {
@@ -120,7 +130,7 @@ void watch_end(struct watch *w) {
     pthread_mutex_lock(&w->lock);
     w->ended = true;
     for (int fd = 0; fd < w->n_entries; fd++)
-        if (w->entries[fd].open && w->entries[fd].user) w->left(w->entries[fd].user);
+        if (w->entries[fd].open && w->entries[fd].user) w->calls.left(w->entries[fd].user);
     pthread_mutex_unlock(&w->lock);
 }
 
@@ -214,7 +224,6 @@ void watch_upgraded(struct watch *w, int fd) {
 }
 
 void watch_handling(struct watch *w, int fd, void *user) {
-    struct epoll_event event = { .events = EPOLLRDHUP };
     pthread_mutex_lock(&w->lock);
     struct entry *e = entry_of(w, fd);
     if (e) {
@@ -224,11 +233,19 @@ void watch_handling(struct watch *w, int fd, void *user) {
         e->timed = false;
         e->user = user;
         e->turn++;
-        event.data.u64 = data_of(e, fd);
-        e->in_epoll = epoll_ctl(w->epoll, EPOLL_CTL_ADD, fd, &event) == 0;
-        if (w->ended) w->left(user);
+        e->in_epoll = listen_for(w, e, fd, EPOLL_CTL_ADD, EPOLLRDHUP);
+        if (w->ended) w->calls.left(user);
     }
     pthread_mutex_unlock(&w->lock);
+}
+
+bool watch_room(struct watch *w, int fd, const void *user) {
+    pthread_mutex_lock(&w->lock);
+    const struct entry *e = open_entry(w, fd);
+    const bool watched = e && e->in_epoll && e->user == user &&
+                         listen_for(w, e, fd, EPOLL_CTL_MOD, EPOLLRDHUP | EPOLLOUT);
+    pthread_mutex_unlock(&w->lock);
+    return watched;
 }
 
 void watch_close_of(struct watch *w, int fd) {
