@@ -12,6 +12,7 @@ programs=$(grep -l 'mutations_try(' tests/sim/test_*.c | sed "s|^|$build/|; s|\.
 # shellcheck disable=SC2086 # a list of words
 "$(dirname "$0")/run_tests.sh" "$build" "$build/tests/unit/test_mutations" $programs
 code=$?
+[ $code -ne 75 ] || exit 75
 
 # What each list says: NAME: SEEN of ALL mutations seen
 for program in $programs; do

@@ -109,9 +109,10 @@ static struct result on_gpu(const char *command, const char *options) {
     char line[1500], list[400] = GPU_OPTIONS;
     char *folder = realpath(sim_gpu_folder(), NULL);
     assert_non_null(folder);
-    int n =
-        snprintf(line, sizeof line, "LD_LIBRARY_PATH='%s' reel %s quantised.gguf --device gpu %s",
-                 folder, command, options);
+    int n = snprintf(line, sizeof line,
+                     "LD_LIBRARY_PATH='%s'${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} "
+                     "reel %s quantised.gguf --device gpu %s",
+                     folder, command, options);
     for (char *at = strtok(list, ","); at; at = strtok(NULL, ","))
         n += snprintf(line + n, sizeof line - (size_t)n, " --gpu-option %s", at);
     free(folder);

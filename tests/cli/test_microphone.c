@@ -15,12 +15,13 @@
 #define SAID "go left"
 /* $FAKE/alsa and $FAKE/pulse hold the libraries; a folder without one has a file in its place that
  * is none, so that the machine's own is not found. */
-#define WITH(folders) "FAKE_MIC=spoken.pcm LD_LIBRARY_PATH=" folders " "
-#define PULSE         WITH("$FAKE/pulse:$PWD/none")
-#define ALSA          WITH("$FAKE/alsa:$PWD/none")
-#define NONE          WITH("$PWD/none")
-#define SECONDS       (SANITIZED ? "5" : "1.5")
-#define HEAR          "reel transcribe -m demo-speech --device cpu --threads 2 --mic"
+#define WITH(folders)                                                                              \
+    "FAKE_MIC=spoken.pcm LD_LIBRARY_PATH=" folders "${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} "
+#define PULSE   WITH("$FAKE/pulse:$PWD/none")
+#define ALSA    WITH("$FAKE/alsa:$PWD/none")
+#define NONE    WITH("$PWD/none")
+#define SECONDS (SANITIZED ? "5" : "1.5")
+#define HEAR    "reel transcribe -m demo-speech --device cpu --threads 2 --mic"
 
 static int enter(void **state) {
     struct spoken spoken;

@@ -264,7 +264,8 @@ static bool left_out(const struct repository *r) {
 /* On a GPU, here the simulated one, logits are the reference's within the bound of rounding. It
  * takes seconds for each, so that only a soak does it for all. */
 static void verified_on_a_gpu(void) {
-    struct result r = typed("LD_LIBRARY_PATH=\"$FAKE\" reel verify \"$M\" -n 2 --device gpu");
+    struct result r = typed("LD_LIBRARY_PATH=\"$FAKE${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}\" "
+                            "reel verify \"$M\" -n 2 --device gpu");
     if (!strstr(r.out, "on cuda Fake GPU") || !strstr(r.out, "reference  ok: 2 positions"))
         fail_msg("%s\n%s%s", getenv("M"), r.out, r.err);
     done(r);

@@ -283,7 +283,8 @@ static char *command(const struct fixture *f, const char *arguments, const char 
     assert_non_null(text);
     int n =
         snprintf(line, sizeof line,
-                 "LD_LIBRARY_PATH='%s' HOME='%s' %s/reel profile '%s' --no-cache --gpu-option "
+                 "LD_LIBRARY_PATH='%s'${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} "
+                 "HOME='%s' %s/reel profile '%s' --no-cache --gpu-option "
                  "patience=2147483647,hang_ms=1000000000,stage_kb=64," SMALL " %s 2>&1",
                  sim_gpu_folder(), folder, build ? build : "build/release", f->m.folder, arguments);
     assert_true(n > 0 && (size_t)n < sizeof line);
