@@ -315,28 +315,40 @@ static nvrtcResult options_take(int n, const char *const *options, const char **
     return NVRTC_OK;
 }
 
-/* Where compiled objects are kept: beside the builds, for they are the same in all of them. */
-static void cache_folder(char *cache, size_t bytes) {
+/* A path that begins at this library's folder. */
+static void beside_library(char *path, size_t bytes, const char *rest) {
     Dl_info info;
     dladdr((void *)fake_nvrtc_reset, &info);
     char *whole = realpath(info.dli_fname, NULL), *slash = whole ? strrchr(whole, '/') : NULL;
     if (slash) *slash = 0;
+    snprintf(path, bytes, "%s/%s", whole ? whole : ".", rest);
+    free(whole);
+}
+
+/* Where compiled objects are kept: beside the builds, for they are the same in all of them. */
+static void cache_folder(char *cache, size_t bytes) {
     if (fake.folder)
         snprintf(cache, bytes, "%s", fake.folder);
     else
-        snprintf(cache, bytes, "%s/../../simulated", whole ? whole : ".");
-    free(whole);
+        beside_library(cache, bytes, "../../simulated");
     mkdir(cache, 0777);
+}
+
+/* What kernels include of the simulator. A build may have been carried here from elsewhere. */
+static void sim_folder(char *folder, size_t bytes) {
+    snprintf(folder, bytes, "%s", SIM_FOLDER);
+    if (access(folder, R_OK) != 0) beside_library(folder, bytes, "../../../tests/sim");
 }
 
 static void folder_name(char *folder, size_t bytes, const struct program *p, int n,
                         const char *const *options) {
     static const char *const parts[] = { "sim_device.h", "sim_ops.h" };
-    char cache[512], path[600];
+    char cache[512], twins[512], path[600];
     struct text twin = { 0 };
+    sim_folder(twins, sizeof twins);
     text_print(&twin, "");
     for (int i = 0; i < 2; i++) {
-        snprintf(path, sizeof path, "%s/%s", SIM_FOLDER, parts[i]);
+        snprintf(path, sizeof path, "%s/%s", twins, parts[i]);
         file_read(path, &twin);
     }
     uint64_t high = program_hash(p, n, options, twin.bytes, 0xcbf29ce484222325ull);
@@ -365,7 +377,6 @@ static const char *const fixed_flags[] = {
     "-Wno-unknown-pragmas",
     "-Wno-unused",
     "-Wno-maybe-uninitialized",
-    ("-I" SIM_FOLDER),
 #if defined(SIM_INIT)
     "-ftrivial-auto-var-init=pattern",
 #endif
@@ -375,8 +386,9 @@ enum { N_FIXED = (int)(sizeof fixed_flags / sizeof *fixed_flags), MOST_WORDS = 6
 /* Compiles the files in folder `at`. */
 static nvrtcResult compile_in(struct program *p, const char *at, int n, const char *const *options,
                               const char **words) {
-    char object[700], source[700], log[700], include[720], flags[128];
+    char object[700], source[700], log[700], include[720], twins[520] = "-I", flags[128];
     int n_words = 0;
+    sim_folder(twins + 2, sizeof twins - 2);
     snprintf(object, sizeof object, "%s/kernels.so", at);
     snprintf(source, sizeof source, "%s/%s", at, p->files[0].name);
     snprintf(log, sizeof log, "%s/log", at);
@@ -388,6 +400,7 @@ static nvrtcResult compile_in(struct program *p, const char *at, int n, const ch
         words[n_words++] = word;
     for (int i = 0; i < N_FIXED; i++)
         words[n_words++] = fixed_flags[i];
+    words[n_words++] = twins;
     words[n_words++] = include;
     nvrtcResult status = options_take(n, options, words, &n_words, &p->log);
     if (status != NVRTC_OK) return status;
