@@ -10,8 +10,9 @@
 #   SERVER_SECONDS  of clients that leave at random (3600)
 #   SOAK_SECONDS  ends after so many, about: programs that were not done are left for the next call, which goes on
 #                 there. The longest program must fit: minutes on 16 cores (soak.txt)
-#   SOAK_BUILT=COMMIT  build/release is there and is that commit's: a step can run where nothing can be built, and its
-#                      build/soak/COMMIT be copied to where the others do. The record names every machine
+#   SOAK_BUILT=COMMIT  build/release is there and is that commit's: a step can run where nothing can be built (tools/soak_pack.sh
+#                      makes what to carry there), and its build/soak/COMMIT be copied to where the others do. The
+#                      record names every machine
 set -u
 cd "$(dirname "$0")/.." || exit 1
 REEL_TEST_SECONDS=${REEL_TEST_SECONDS:-14400}
