@@ -27,7 +27,8 @@ enum {
     ATTENTION_WORDS = P_OUT_K_PARTS * P_OUT_WARP_K * 8 /* the group's q rows, or value columns, in pairs, padded */
 };
 
-/* Words of the digits (digits.cuh) of the group's input of out or down; a k tile has DIGIT_TILE_WORDS of each column. */
+/* Words of the digits (digits.cuh) of the group's input of out or down; a k tile has DIGIT_TILE_WORDS of each column.
+ */
 enum {
     OUT_DIGITS = TILE_INTEGERS(P_OUT_FORMAT) ? P_OUT_K_TILES * DIGIT_TILE_WORDS : 0,
     DOWN_DIGITS = TILE_INTEGERS(P_DOWN_FORMAT) ? P_DOWN_K_TILES * DIGIT_TILE_WORDS : 0
@@ -56,12 +57,12 @@ struct ALIGN(16) block_shared {
     float gates[GATE_SLOTS][2][PART_STRIDE(P_WARPS)]; /* each warp's part of the gates a and b; see phase_mix.cuh */
 #endif
     u32 x[2 * X_LOW]; /* a norm's result as B fragments: [k tile][lane % 4][k, k + 8]; see fragments_store */
-    u32 attention[ATTENTION_WORDS]; /* attention's result, or a DeltaNet's, bf16 pairs */
+    u32 attention[ATTENTION_WORDS];           /* attention's result, or a DeltaNet's, bf16 pairs */
 #if GROUP_DIGITS
     u32 digits[MAX(OUT_DIGITS, DOWN_DIGITS)]; /* of attention's result or of the gated values */
 #endif
 #if HEAD_DIGITS
-    u32 most[P_WARPS]; /* of each warp's slice of the head's input: digits_most */
+    u32 most[P_WARPS];                        /* of each warp's slice of the head's input: digits_most */
 #endif
     u32 best_key[P_WARPS], best_id[P_WARPS];
     u32 id;          /* the next token's id, written by pick */

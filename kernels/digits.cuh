@@ -16,6 +16,7 @@
 #ifndef REEL_KERNELS_DIGITS_CUH
 #define REEL_KERNELS_DIGITS_CUH
 
+#include "mma.cuh"
 #include "shared.cuh"
 #include "tile_codes.cuh"
 
@@ -135,11 +136,7 @@ DEV void digits_multiply(int *sums, struct quad a, const u32 *x, const int parts
     UNROLL
     for (int set = 0; set < DIGIT_SETS; set++) {
         const struct pair p = *(const struct pair *)(from + set * 2 * DIGIT_COLUMN);
-        int *d = sums + 4 * set;
-        asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, "
-            "{%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-            : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
-            : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(parts & 1 ? p.low : 0), "r"(parts & 2 ? p.high : 0));
+        tile_mma_s8(sums + 4 * set, a, parts & 1 ? p.low : 0, parts & 2 ? p.high : 0);
     }
 }
 DEV int digits_row(int i) { return i % 4 / 2; }

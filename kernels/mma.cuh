@@ -21,6 +21,15 @@ DEV void tile_mma(float d[4], struct quad a, u32 b0, u32 b1) {
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
         : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b0), "r"(b1));
 }
+/* The same of integers of 8 bits, four to a word: A is 16 by 32 and B 32 by 8. The lane has of A, for c = 4 (lane % 4),
+ * columns c to c + 3 of row lane / 4 in a.x and of row lane / 4 + 8 in a.y, and columns c + 16 to c + 19 of these rows
+ * in a.z and a.w; of B, of column lane / 4, rows c to c + 3 in b0 and c + 16 to c + 19 in b1. */
+DEV void tile_mma_s8(int d[4], struct quad a, u32 b0, u32 b1) {
+    asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, "
+        "{%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+        : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
+        : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b0), "r"(b1));
+}
 DEV u32 bf16_pair(float low, float high) {
     u32 r;
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));

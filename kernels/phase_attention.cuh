@@ -551,8 +551,8 @@ DEV void attended_store(const struct worker *w, const struct attended *r) {
     }
 }
 
-/* A warp without pieces says that its partial results are of no position. These are multiplied by 0 all the same, so they
- * must be numbers. Where several columns' digits lay in their place (columns_shared.cuh), they may be none. */
+/* A warp without pieces says that its partial results are of no position. These are multiplied by 0 all the same, so
+ * they must be numbers. Where several columns' digits lay in their place (columns_shared.cuh), they may be none. */
 enum { NONE_IS_ZERO = P_COLUMNS > 1 && NORMED_DIGITS };
 DEV void attended_none(const struct worker *w) {
     if (NONE_IS_ZERO && w->warp < P_ATTENTION_WARPS) {

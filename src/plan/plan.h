@@ -43,7 +43,7 @@ struct plan_options {
     int warps;
     int epilogue_warps;
     int ring_slots, kv_slots;
-    int slot_tiles; /* tiles that a warp has in a slot of weights */
+    int slot_tiles;                   /* tiles that a warp has in a slot of weights */
     int cap_layers, cap_head, cap_kv; /* slots in flight */
     int split_from;                   /* positions from which attention is split over the group */
     int kv_page;                      /* pieces of a page of the KV cache; a power of two */

@@ -250,7 +250,8 @@ static enum reel_status cuda_open(struct backend **out, const struct model *mode
     b->model = model;
     b->process = getpid();
     cuda_tuning_defaults(&b->tuning);
-    b->tuning.short_far = options->prompt_slice > 0; /* most slices have many positions before them */
+    /* most slices have many positions before them */
+    b->tuning.short_far = options->prompt_slice > 0;
     b->tuning.folders = (struct cuda_folders){ options->cuda_dir, options->nvrtc_dir };
     b->mutex_made = pthread_mutex_init(&b->mutex, NULL) == 0;
     if (!b->mutex_made) status = err_memory(err, "a mutex", sizeof b->mutex);
