@@ -426,12 +426,33 @@ static void mutations_of_deltanets_are_seen(void **state) {
     bench_close(&mutated);
 }
 
+static void mutations_of_digits_are_seen(void **state) {
+    (void)state;
+    /* few pieces, so that some warps have none; columns that differ in size; warps that share a
+     * slice of out's input */
+    static const struct setting setting = { "ll-a",
+                                            "n_groups=1,group_sms=2,warps=4,split_from=24,narrow=1",
+                                            2,
+                                            90,
+                                            4,
+                                            1,
+                                            1,
+                                            { { .n_prompt = 9, .n_new = 6 },
+                                              { .n_prompt = 26, .n_new = 5 },
+                                              { .n_prompt = 3, .n_new = 6 } } };
+    bench_open(&mutated, &setting);
+    sim_model_unload(&mutated.m);
+    mutations_try(&columns_digits_mutations, is_seen);
+    bench_close(&mutated);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(columns_are_as_alone),
         cmocka_unit_test(columns_in_codes_are_as_alone),
         cmocka_unit_test(mutations_are_seen),
         cmocka_unit_test(mutations_of_deltanets_are_seen),
+        cmocka_unit_test(mutations_of_digits_are_seen),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -599,6 +599,32 @@ static const struct mutation columns_delta[] = {
 };
 LIST(columns_delta, columns_delta, 11);
 
+/* ---- columns.cu with integer weights: test_sim_columns.c ---- */
+
+static const struct mutation columns_digits[] = {
+    { "digits read as the partial attention of a warp without pieces",
+      { IN("phase_attention.cuh", "if (NONE_IS_ZERO && ", "if (0 && ") } },
+    { "digits of out and down read before all warps have stored them",
+      { IN("columns.cuh",
+           "    consumers_sync();\n    UNROLL\n    for (int c = 0; c < COLUMNS; c++)\n        "
+           "unit[c]",
+           "    UNROLL\n    for (int c = 0; c < COLUMNS; c++)\n        unit[c]") } },
+    { "a slice's unit of another slice",
+      { IN("columns.cuh", "unit[c] = w->s->group_unit[part][c];",
+           "unit[c] = w->s->group_unit[0][c];") } },
+    { "a set's second column in the first one's unit",
+      { IN("columns.cuh", "second ? unit[2 * set + 1] : unit[2 * set];", "unit[2 * set];") } },
+    { "the head's digits in a unit of the warp's own",
+      { IN(COLUMNS_HEAD, "columns_norm_digits(w, h, gain, most, unit);",
+           "columns_norm_digits(w, h, gain, 0, unit);") } },
+    { "the head's unit before all warps have said their largest",
+      { IN(COLUMNS_HEAD,
+           "    consumers_sync();\n    UNROLL\n    for (int c = 0; c < COLUMNS; c++) {\n        "
+           "most[c] = 0;",
+           "    UNROLL\n    for (int c = 0; c < COLUMNS; c++) {\n        most[c] = 0;") } },
+};
+LIST(columns_digits, columns_digits, 2);
+
 /* ---- narrow weights, in all programs: test_sim_narrow_orders.c ---- */
 
 #define CODES "tile_codes.cuh"
@@ -660,6 +686,11 @@ static const struct mutation narrow[] = {
       { IN(DIGIT, "x[DIGIT_WORDS] = bytes_pick(ab, cd, 0x7632);", "x[DIGIT_WORDS] = 0;") } },
     { "ints: a slice's unit twice as large",
       { IN(DIGIT, "(digits_exponent(most) - 21) << 23", "(digits_exponent(most) - 20) << 23") } },
+    { "ints: the head's unit before all warps have said their largest",
+      { IN("phase_head.cuh",
+           "    consumers_sync();\n    UNROLL\n    for (int i = 0; i < P_WARPS; i++)\n        most "
+           "=",
+           "    UNROLL\n    for (int i = 0; i < P_WARPS; i++)\n        most =") } },
     { "ints: digits of columns 8 apart swapped",
       { IN(DIGIT, "a = second ? other0 : mine0, b = second ? mine0 : other0;",
            "b = second ? other0 : mine0, a = second ? mine0 : other0;") } },
@@ -858,12 +889,23 @@ static const struct mutation codes[] = {
 };
 LIST(codes, codes, 2);
 
-const struct mutation_list *const mutation_lists[] = {
-    &decode_mutations, &columns_mutations, &columns_delta_mutations, &padding_mutations,
-    &queue_mutations,  &packed_mutations,  &short_mutations,         &far_mutations,
-    &delta_mutations,  &tower_mutations,   &position_mutations,      &bias_mutations,
-    &limits_mutations, &narrow_mutations,  &codes_mutations,         NULL
-};
+const struct mutation_list *const mutation_lists[] = { &decode_mutations,
+                                                       &columns_mutations,
+                                                       &columns_delta_mutations,
+                                                       &columns_digits_mutations,
+                                                       &padding_mutations,
+                                                       &queue_mutations,
+                                                       &packed_mutations,
+                                                       &short_mutations,
+                                                       &far_mutations,
+                                                       &delta_mutations,
+                                                       &tower_mutations,
+                                                       &position_mutations,
+                                                       &bias_mutations,
+                                                       &limits_mutations,
+                                                       &narrow_mutations,
+                                                       &codes_mutations,
+                                                       NULL };
 
 /* ---- which of them a run tries ---- */
 
