@@ -21,7 +21,7 @@ csv=$OUT/gpu-narrow.csv bad=0
 {
     echo "# ${gpu%%,*}, driver${gpu##*,}, reel $REEL_COMMIT, $(date -u +%F); $(state)"
     echo "# bench/gpu/narrow.sh $*${GPU_OPTIONS:+ with GPU_OPTIONS=\"$GPU_OPTIONS\"}; medians of $runs runs"
-    echo 'shape,form,test,value,unit,sd,gb_per_s,tok_per_joule,memory_mb,passes_at'
+    echo 'shape,form,test,value,unit,sd,gb_per_s,tok_per_joule,bits_per_weight,passes_at'
 } >"$csv"
 
 formed() { # SHAPE FORM: its folder, made when it lacks
@@ -55,7 +55,7 @@ floors = {("qwen3-0.6b", "int8"): 3700, ("qwen3-0.6b", "int4"): 4200, ("qwen3-0.
 for row in csv.DictReader(open(path)):
     floor = floors.get((shape, form), "") if row["test"] == "tg200" else ""
     print(f'{shape},{form},{row["test"]},{float(row["median_ts"]):.1f},tok/s,{row["stddev_ts"]},{row["gb_per_s"]},'
-          f'{row.get("tokens_per_joule", "")},{row.get("gpu_memory_mb", "")},{floor}')
+          f'{row.get("tokens_per_joule", "")},{row.get("bits_per_weight", "")},{floor}')
 END
     [ -z "${PROFILE:-}" ] || {
         echo "== $shape $form"
