@@ -22,6 +22,7 @@
 
 /* Whether a format's weights are multiplied as integers. sm_75 has no such product of this shape. */
 #define DIGITS(format) (G_COPY >= 1 && TILE_INTEGERS(format))
+STATIC_ASSERT((int)TILE_INT8 == 1 && (int)TILE_UINT4 == 3, "TILE_INTEGERS counts on this order");
 /* A row's sums become floats at the end of a slice, not run by run. */
 #define DIGITS_LATE(format) (TILE_GROUP(format) == TILE_GROUP_ROW && !TILE_OFFSETS(format))
 

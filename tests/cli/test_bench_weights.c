@@ -20,7 +20,7 @@ enum { N_POSITIONS = 4 };
 /* Two SMs, and no limit of time. */
 #define GPU_OPTIONS                                                                                \
     "n_groups=1,group_sms=2,warps=4,patience=2147483647,hang_ms=1000000000,launch_ms=10000,"       \
-    "launch_tokens=16,stage_kb=64"
+    "launch_tokens=16,stage_kb=64,narrow=0"
 
 static struct bytes file;
 
