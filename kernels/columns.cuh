@@ -171,15 +171,7 @@ DEV void columns_digits(struct worker *w, const struct held *t, int preload, con
     float mine[DIGIT_SETS];
     digits_zero(s, ACCUMULATORS);
     digits_product(s, t, x, w->lane, 0, preload, warp_rows, format);
-    if (preload < tiles) stream_freely(w, 1);
-    UNROLL
-    for (int i = preload; i < tiles; i += P_SLOT_TILES) {
-        struct held more[P_SLOT_TILES];
-        const int left = tiles - i, n = left < P_SLOT_TILES ? left : P_SLOT_TILES;
-        tiles_take(w, more, n, format);
-        digits_product(s, more, x, w->lane, i, n, warp_rows, format);
-    }
-    if (preload < tiles) stream_freely(w, 0);
+    digits_rest(w, s, x, preload, tiles, warp_rows, format);
     if (warp_rows == 1) digits_meet(&s[0], &s[1]);
     UNROLL
     for (int set = 0; set < DIGIT_SETS; set++)

@@ -119,6 +119,44 @@ DEV void ssq_store(struct worker *w, const float *h, float *ssq) {
     if (w->lane == 0) ssq[w->warp] = sum;
 }
 
+#if TILES_NARROW
+/* Multiplies this warp's tiles from `from` on up to `to` as they come out of the ring; tile 0 is the first of x. */
+DEV void digits_stream(struct worker *w, struct digit_sums *s, const u32 *x, int from, int to, int warp_rows,
+                       const int format) {
+    UNROLL
+    for (int i = from; i < to; i += P_SLOT_TILES) {
+        struct held more[P_SLOT_TILES];
+        const int left = to - i, n = left < P_SLOT_TILES ? left : P_SLOT_TILES;
+        tiles_take(w, more, n, format);
+        digits_product(s, more, x, w->lane, i, n, warp_rows, format);
+    }
+}
+
+/* Multiplies the tiles of a phase that were not preloaded. They are gone through in rounds, after which a tile is of
+ * the same row tile and of the same place in a slot again. Rounds are a loop: written out, a layer of an 8B model is
+ * half a megabyte of instructions, whose fetching takes longer than its arithmetic. */
+DEV void digits_rest(struct worker *w, struct digit_sums *s, const u32 *x, int preload, int tiles, int warp_rows,
+                     const int format) {
+    const int steps = TILE_PARTS(format) / 2;
+    const int round = warp_rows == 1             ? 2 * P_SLOT_TILES
+                      : warp_rows % P_SLOT_TILES ? warp_rows * P_SLOT_TILES
+                                                 : warp_rows;
+    const int begin = (preload + round - 1) / round * round, end = tiles / round * round;
+    if (preload >= tiles) return;
+    stream_freely(w, 1);
+    if (begin >= end) {
+        digits_stream(w, s, x, preload, tiles, warp_rows, format);
+    } else {
+        digits_stream(w, s, x, preload, begin, warp_rows, format);
+        NO_UNROLL
+        for (int i = begin; i < end; i += round)
+            digits_stream(w, s, x + i / warp_rows * steps * DIGIT_STEP, 0, round, warp_rows, format);
+        digits_stream(w, s, x + end / warp_rows * steps * DIGIT_STEP, 0, tiles - end, warp_rows, format);
+    }
+    stream_freely(w, 0);
+}
+#endif
+
 #if P_COLUMNS == 1 && TILES_NARROW
 /* As parts_store, after phase_digits. */
 DEV void digits_parts_store(const struct worker *w, struct digit_sums *s, float unit, float *part, int warp_rows,
@@ -143,15 +181,7 @@ DEV void phase_digits(struct worker *w, const struct held *t, int preload, const
     struct digit_sums s[ACCUMULATORS];
     digits_zero(s, ACCUMULATORS);
     digits_product(s, t, x, w->lane, 0, preload, warp_rows, format);
-    if (preload < tiles) stream_freely(w, 1);
-    UNROLL
-    for (int i = preload; i < tiles; i += P_SLOT_TILES) {
-        struct held more[P_SLOT_TILES];
-        const int left = tiles - i, n = left < P_SLOT_TILES ? left : P_SLOT_TILES;
-        tiles_take(w, more, n, format);
-        digits_product(s, more, x, w->lane, i, n, warp_rows, format);
-    }
-    if (preload < tiles) stream_freely(w, 0);
+    digits_rest(w, s, x, preload, tiles, warp_rows, format);
     if (h) ssq_store(w, h, ssq);
     digits_parts_store(w, s, unit, part, warp_rows, k_parts, format);
 }

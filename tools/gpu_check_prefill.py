@@ -24,7 +24,7 @@ PREFILLED = {"sim": "q3-c"}  # the main model there has a head_dim that prefill 
 CHUNK = "prefill_from=1,prefill_tokens=128"
 QUEUE = "prefill_from=1,short_positions=0"  # no launch of their own for short prompts
 PIECE = 16  # positions of the cache that lie together
-HEADER = struct.Struct("<8sII64s32s8iQQ")  # struct snapshot_header of src/runtime/snapshot.c
+HEADER = struct.Struct("<8sII64s32s8iQQ8s")  # struct snapshot_header of src/runtime/snapshot.c
 
 
 def trained(check):

@@ -309,10 +309,15 @@ static void lay_words(struct plan *p) {
 /* Sets how many slots may be in flight. In the layers these are the bytes that one SM reads in
  * a microsecond, since exchanges wait behind them; elsewhere nothing waits. One H200, Qwen3-0.6B: 2
  * slots of 16 KB 2,975 tok/s, 3 slots 2,834, 4 slots 2,767 with 6 slots in the head; 3,016 with 2
- * and 8. Qwen2.5-0.5B, slots of 12 KB: 2 slots 2,956, 3 slots 2,901. */
+ * and 8. Qwen2.5-0.5B, slots of 12 KB: 2 slots 2,956, 3 slots 2,901. Narrow weights come soon
+ * enough with fewer: with as many as a layer needs in the time that its exchanges and its attention
+ * take. */
 static void set_caps(struct plan *p, const struct plan_options *o) {
-    const double in_flight = plan_share_bytes_us(p->gpu.compute);
+    const double layer_us = 8, in_flight = plan_share_bytes_us(p->gpu.compute);
     int slots = int_max((int)(in_flight / p->slot_bytes), 2); /* one lands, one is under way */
+    const double layer = (double)p->tape.layers_bytes / p->tape.n_layers;
+    if (plan_narrow(&p->tape))
+        slots = int_min(slots, int_max((int)(layer / layer_us / p->slot_bytes + 0.5), 1));
     p->cap_layers = o->cap_layers ? o->cap_layers : int_min(slots, p->ring_slots);
     p->cap_head = o->cap_head ? o->cap_head : p->ring_slots;
     p->cap_kv = o->cap_kv ? o->cap_kv : p->kv_slots;
