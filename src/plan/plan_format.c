@@ -139,3 +139,11 @@ void plan_stored(const struct weights *w, int stored[TAPE_N_PHASES]) {
     }
     join(&j, TAPE_HEAD, &w->head);
 }
+
+/* SmolLM2-135M in Q4_1 makes as many tokens a second with its weights in bf16, and reads prompts
+ * twice as fast (H100); Qwen3-0.6B in int4 makes 1.47 times as many as in bf16. Between the two
+ * nothing was measured. */
+bool plan_keeps_narrow(enum narrow_wish wish, const struct weights *weights) {
+    enum { LARGE = 256 << 20 }; /* weights: 512 MB in bf16 */
+    return wish == NARROW_ALWAYS || (wish == NARROW_LARGE && weights->n_parameters >= LARGE);
+}

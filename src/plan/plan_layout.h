@@ -67,6 +67,14 @@ enum { PLAN_FORMAT_AUDIO = TAPE_N_PHASES }; /* the audio tower's weights */
  * plan_options.formats may be. */
 int plan_format(int phase, int stored, int slice);
 void plan_stored(const struct weights *weights, int formats[TAPE_N_PHASES]);
+
+/* Whether weights of 8 and 4 bits stay as they are stored, by the GPU option narrow. */
+enum narrow_wish {
+    NARROW_NEVER,
+    NARROW_ALWAYS,
+    NARROW_LARGE /* in a model whose bytes set a token's pace */
+};
+bool plan_keeps_narrow(enum narrow_wish wish, const struct weights *weights);
 bool plan_narrow(const struct tape_shape *t); /* whether any segment is */
 /* The largest number that divides both. */
 int plan_common(int a, int b);

@@ -180,9 +180,8 @@ struct machine_ops {
     /* The planner's view of a device. */
     enum reel_status (*gpu_limits)(struct gpu_limits *limits, int device,
                                    const struct backend_folders *folders, struct reel_error *err);
-    /* What gpu_options (or NULL) ask of the planner, and whether narrow weights stay as they are
-     * stored. */
-    enum reel_status (*wishes)(struct plan_options *wishes, bool *narrow, const char *gpu_options,
+    /* What gpu_options (or NULL) ask of the planner; narrow: an enum narrow_wish. */
+    enum reel_status (*wishes)(struct plan_options *wishes, int *narrow, const char *gpu_options,
                                struct reel_error *err);
     /* As reel_gpu_option, reel_gpu_limits; *out is the caller's to json_decref. */
     enum reel_status (*option)(struct reel_gpu_option *option, int index, struct reel_error *err);

@@ -451,13 +451,13 @@ static enum reel_status find_gpu(struct gpu_limits *limits, const char *name,
                              : status;
 }
 
-/* The formats that hold the weights as they are stored. */
-static enum reel_status find_formats(const struct inspection *in, int formats[TAPE_N_PHASES],
-                                     struct reel_error *err) {
+/* The formats that hold the weights as they are stored, where they stay so. */
+static enum reel_status find_formats(const struct inspection *in, enum narrow_wish wish,
+                                     int formats[TAPE_N_PHASES], struct reel_error *err) {
     struct weights weights = { 0 };
     enum reel_status status =
         weights_map(&weights, &in->config, &in->tensors, in->source.is_gguf, err);
-    if (status == REEL_OK) plan_stored(&weights, formats);
+    if (status == REEL_OK && plan_keeps_narrow(wish, &weights)) plan_stored(&weights, formats);
     weights_release(&weights);
     return status;
 }
@@ -468,14 +468,15 @@ static enum reel_status print_plan(const struct inspection *in,
     struct gpu_limits limits;
     struct plan plan;
     struct plan_options wishes = { 0 };
-    bool narrow = false;
+    int narrow = NARROW_NEVER;
     if (in->problem.status != REEL_OK) {
         return err_set(err, in->problem.status, "%s", in->problem.text);
     }
     enum reel_status status =
         cuda_backend.machine->wishes(&wishes, &narrow, options->gpu_options, err);
     if (status == REEL_OK) status = find_gpu(&limits, options->gpu, err);
-    if (status == REEL_OK && narrow) status = find_formats(in, wishes.formats, err);
+    if (status == REEL_OK && narrow != NARROW_NEVER)
+        status = find_formats(in, (enum narrow_wish)narrow, wishes.formats, err);
     if (status == REEL_OK) status = plan_make(&plan, &in->config, &limits, &wishes, err);
     return status == REEL_OK ? plan_print(&plan, &in->config, text, err) : status;
 }

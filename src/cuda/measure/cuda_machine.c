@@ -54,8 +54,8 @@ static enum reel_status measure(json_t **out, int device, const struct reel_limi
     return limits_measure(out, device, options, &sizes, err);
 }
 
-static enum reel_status wishes_of(struct plan_options *wishes, bool *narrow,
-                                  const char *gpu_options, struct reel_error *err) {
+static enum reel_status wishes_of(struct plan_options *wishes, int *narrow, const char *gpu_options,
+                                  struct reel_error *err) {
     struct cuda_tuning tuning;
     cuda_tuning_defaults(&tuning);
     enum reel_status status = cuda_tuning_parse(&tuning, gpu_options, err);

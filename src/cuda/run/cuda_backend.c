@@ -205,7 +205,8 @@ static enum reel_status open_plan(struct backend *b, const struct backend_option
     gpu_limits_fill(&limits, &b->gpu.facts);
     /* what others have taken is not there for prompts */
     enum reel_status status = cuda_memory(&b->gpu, &limits.memory_bytes, &n_total, err);
-    if (b->tuning.narrow) plan_stored(&b->model->weights, formats);
+    if (plan_keeps_narrow((enum narrow_wish)b->tuning.narrow, &b->model->weights))
+        plan_stored(&b->model->weights, formats);
     if (status == REEL_OK) status = read_tuned(b, options, formats, &wishes, err);
     if (status != REEL_OK) return status;
     memcpy(wishes.formats, formats, sizeof formats);

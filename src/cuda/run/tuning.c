@@ -3,6 +3,7 @@
 #include "base/struct_size.h"
 #include "kernels/args.h"
 #include "plan/gpu_memory_plan.h"
+#include "plan/plan_layout.h"
 #include "reel_measure.h"
 
 #include <errno.h>
@@ -69,8 +70,9 @@ static const struct setting settings[] = {
       "positions; with --prompt-slice that is the default" },
     { "poison", AT(poison), KIND_BOOL, 0, 1,
       "1: new memory is filled with NaN, to find what reads it" },
-    { "narrow", AT(narrow), KIND_BOOL, 0, 1,
-      "1: weights of 8 and 4 bits stay as they are stored; 0: they become bf16" },
+    { "narrow", AT(narrow), KIND_INT, 0, 2,
+      "1: weights of 8 and 4 bits stay as they are stored; 0: they become bf16; 2: they stay where "
+      "they would be 512 MB or more in bf16" },
     { "tuned", AT(tuned), KIND_BOOL, 0, 1, "0: what reel tune remembered is not used" },
     { "profile", AT(profile), KIND_INT, 0, 256,
       "tokens of a launch that leave time stamps; 0: kernels without stamps" },
@@ -98,7 +100,7 @@ void cuda_tuning_defaults(struct cuda_tuning *tuning) {
         .prefill_from = 5,
         .short_from = 2,
         .short_positions = 384,
-        .narrow = true,
+        .narrow = NARROW_LARGE,
         .stage_kb = GPU_STAGE_KB,
         .tuned = true,
         .absent = -1,

@@ -23,7 +23,7 @@ struct cuda_tuning {
                             tokens more; 0: none reads them */
     bool short_far;      /* one launch reads as few behind more positions, too */
     bool poison;         /* new KV caches and outputs are filled with NaN bytes */
-    bool narrow;         /* narrow weights stay as they are stored; else they become bf16 */
+    int narrow;          /* enum narrow_wish */
     bool tuned;          /* settings that reel_model_tune remembered are used */
     int profile;         /* tokens of a launch that leave time stamps; 0: compiled without */
     int absent;          /* a block that is compiled to leave at once, for tests of what the others
