@@ -512,6 +512,16 @@ static void what_tiles_cannot_hold_is_refused(void **state) {
     coded_free(&c);
 }
 
+static void small_models_are_kept_wide_unless_asked(void **state) {
+    (void)state;
+    const struct weights small = { .n_parameters = (256 << 20) - 1 };
+    const struct weights large = { .n_parameters = 256 << 20 };
+    assert_false(plan_keeps_narrow(NARROW_LARGE, &small));
+    assert_true(plan_keeps_narrow(NARROW_LARGE, &large));
+    assert_true(plan_keeps_narrow(NARROW_ALWAYS, &small));
+    assert_false(plan_keeps_narrow(NARROW_NEVER, &large));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(blocks_are_worth_what_their_type_says),
@@ -523,6 +533,7 @@ int main(void) {
         cmocka_unit_test(each_phase_has_the_format_of_its_own_matrices),
         cmocka_unit_test(slices_that_groups_do_not_divide_take_smaller_groups),
         cmocka_unit_test(what_tiles_cannot_hold_is_refused),
+        cmocka_unit_test(small_models_are_kept_wide_unless_asked),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
