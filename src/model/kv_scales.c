@@ -47,7 +47,7 @@ static enum reel_status read(const struct tensor_file *file, const struct tensor
             return err_set(err, REEL_E_FORMAT,
                            "%s: tensor \"%s\" has the scale %g; allowed is a number above 0",
                            tensor_file_path(file, t), t->name, (double)scale);
-        to[2 * head] = scale;
+        to[2 * (size_t)head] = scale;
     }
     return REEL_OK;
 }

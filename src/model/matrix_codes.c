@@ -140,7 +140,8 @@ void matrix_codes_steps(const struct matrix *m, int r, signed char *codes, signe
         read_block(m, r, k, codes, &n);
         for (int i = 0; i < 2; i++) {
             units[i * n_units + k / c->unit] = n.unit[i];
-            memcpy(steps + i * groups + k / c->group, n.step[i], (size_t)(c->unit / c->group));
+            memcpy(steps + (ptrdiff_t)i * groups + k / c->group, n.step[i],
+                   (size_t)(c->unit / c->group));
         }
     }
 }

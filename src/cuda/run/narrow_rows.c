@@ -38,7 +38,7 @@ static void stage_steps(const struct matrix *m, const struct matrix_codes *codes
     const int n = matrix_code_groups(codes, m->columns), n_units = m->columns / codes->unit;
     const int group = TILE_K << TILE_GROUP(format), width = TILE_K * TILE_PARTS(format);
     float *units = numbers;
-    signed char *steps = (signed char *)(numbers + 2 * n_units);
+    signed char *steps = (signed char *)(numbers + (ptrdiff_t)2 * n_units);
     matrix_codes_steps(m, r, (signed char *)to, steps, units);
     for (int number = 0; number < TILE_NUMBERS(format); number++) {
         for (int i = 0; i < tile_groups(format, m->columns); i++)
