@@ -230,7 +230,7 @@ static void ctrl_c_ends_the_wait_for_a_live_input(void **state) {
 static void ctrl_c_ends_a_live_stream_and_its_text_is_written(void **state) {
     (void)state;
     struct result r =
-        shell("{ cat spoken.pcm; sleep 7; } | timeout --preserve-status -s INT 5 " LISTEN
+        shell("{ cat spoken.pcm; sleep 10; } | timeout --preserve-status -s INT 8 " LISTEN
               "--stream --format json -");
     assert_int_equal(r.status, 0);
     assert_non_null(strstr(r.out, SAID));

@@ -452,9 +452,9 @@ static void slices_that_groups_do_not_divide_take_smaller_groups(void **state) {
                        !runs_fit(TILE_FORMAT(codes[i], want, 0, 0), slice))
                     want--;
                 if (slice % TILE_K && group != TILE_GROUP_ROW) want = -1;
-                const int format = TILE_FORMAT(codes[i], want, TILE_SCALE_F16, TILE_MINIMA);
-                if (made != (want < 0 ? TILE_BF16 : format))
-                    fail_msg("format %d in slices of %d: %d", stored, slice, made);
+                const int format =
+                    want < 0 ? TILE_BF16 : TILE_FORMAT(codes[i], want, TILE_SCALE_F16, TILE_MINIMA);
+                if (made != format) fail_msg("format %d in slices of %d: %d", stored, slice, made);
                 /* steps have a unit a tile, so tiles must be whole */
                 const int scale =
                     slice % (TILE_K * TILE_PARTS(stored)) ? TILE_SCALE_F32 : TILE_SCALE_STEPS;
