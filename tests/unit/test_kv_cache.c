@@ -1,6 +1,7 @@
 /* Keys and values on the CPU: copies that share memory stay apart for who reads and writes them,
  * and what is cut off is given back, in every form. */
 #include "cpu/kv_cache.h"
+#include "support/sanitized.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -144,7 +145,8 @@ static void copies_take_memory_once(void **state) {
         check(&all[i]); /* reads all: what is shared is there for each */
     const long held = process_kb("Pss:") - before;
     print_message("%d sessions of %ld KB: %ld KB\n", N, one, held);
-    assert_in_range(held, one - one / 8, one + one / 8);
+    /* a sanitizer's allocator gives memory of its own back meanwhile */
+    assert_in_range(held, SANITIZED ? 0 : one - one / 8, one + one / 8);
     for (int i = 0; i < N; i++)
         put(&all[i], POSITIONS, POSITIONS + MORE, (uint16_t)(100 * i));
     put(&all[3], 7, POSITIONS, 9000);
