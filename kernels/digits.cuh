@@ -110,7 +110,8 @@ DEV struct quad digits_operand(const int format, const struct quad codes, const 
 }
 #define DIGITS_CODE_SCALE(format) (TILE_CODE(format) == TILE_INT4 ? 0.0625f : 1.0f)
 
-/* Adds to the sums a step's operand times its digits x, of both parts (3), of the first (1) or of the second (2). */
+/* Adds to the sums a step's operand times its digits x, of both parts (3), of the first (1) or of the second (2).
+ * digits_row: which of the lane's two rows a sum belongs to. */
 #if defined(REEL_SIM)
 DEV int bytes_dot(u32 a, u32 b) {
     int sum = 0;
@@ -147,7 +148,6 @@ DEV void digits_multiply(int *sums, struct quad a, const u32 *x, const int parts
 }
 DEV int digits_row(int i) { return i; }
 #endif
-/* Which of the lane's two rows a sum belongs to: digits_row. */
 
 DEV struct quad digits_ones(void) {
     struct quad a;
