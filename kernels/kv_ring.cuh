@@ -19,6 +19,9 @@
 #error "kv_slots: at most 32, a multiple of attention_warps, which is one of group_kv_heads"
 #endif
 
+/* Whether several lanes of the producer warp bring pieces, one for each warp that attends. */
+#define KV_LANES (P_KV_FORM && G_COPY == 2 && P_COLUMNS == 1)
+
 /* How many pieces of past positions this block attends to, for each KV head. */
 DEV int kv_pieces_mine(const struct worker *w, int position) {
     const int pieces = (position + KV_POSITIONS - 1) / KV_POSITIONS;
@@ -134,6 +137,77 @@ DEV int kv_token_wait(struct worker *w, int t) {
     return 1;
 }
 
+#if KV_LANES
+/* Of codes a piece has half of the bytes, and one lane that brings all pieces, 0.3 us each, would be slower than
+ * memory. So each warp that attends has a lane of its own, which fills its slots. The lanes share nothing: a lane
+ * counts its turns as its warp does (kv_reader). */
+struct kv_lane {
+    int turn; /* the next slot to fill, among the warp's own */
+    u32 laps; /* a bit for each of them: the parity of its next use */
+};
+
+DEV smem kv_lane_slot(const struct worker *w, int turn) { return (smem)(turn * P_ATTENTION_WARPS + w->lane); }
+DEV int kv_lane_next(int turn) { return turn + 1 == AT_ROUNDS ? 0 : turn + 1; }
+
+/* Waits for the last copy into a slot; a slot that was never filled counts as landed. Returns 0 when the launch is
+ * over. */
+DEV int kv_lane_land(struct worker *w, const struct kv_lane *p, int turn) {
+    return stream_wait(w, smem_of(w->s->kv_full) + kv_lane_slot(w, turn) * 8, (p->laps >> turn & 1) ^ 1);
+}
+
+/* Fills the lane's next slot from src. cap: how many copies of a lane may be in flight. Returns 0 when the launch is
+ * over. */
+DEV int kv_lane_fill(struct worker *w, struct kv_lane *p, const u8 *src, int cap) {
+    const smem slot = kv_lane_slot(w, p->turn);
+    const u32 parity = p->laps >> p->turn & 1;
+    if (cap < AT_ROUNDS && !kv_lane_land(w, p, (p->turn + AT_ROUNDS - cap) % AT_ROUNDS)) return 0;
+    if (!stream_wait(w, smem_of(w->s->kv_empty) + slot * 8, parity ^ 1)) return 0;
+    ring_fill(smem_of(w->kv_ring) + slot * P_KV_PIECE, src, P_KV_PIECE, smem_of(w->s->kv_full) + slot * 8);
+    p->laps ^= 1u << p->turn, p->turn = kv_lane_next(p->turn);
+    return 1;
+}
+
+/* Brings the lane's pieces of one token, layer by layer. It asks for the address of a piece's page while it fills the
+ * slot of the piece before. Returns 0 when the launch is over. */
+DEV int kv_lane_token(struct worker *w, struct kv_lane *p, int position) {
+    const struct decode_args *a = w->a;
+    const int pieces = kv_pieces_mine(w, position), split = position >= a->split_from;
+    const int items = pieces * P_GROUP_KV_HEADS, step = split ? P_GROUP_SMS : 1;
+    const int first = (split ? w->member : 0) + w->lane / P_GROUP_KV_HEADS * step, head = w->lane % P_GROUP_KV_HEADS;
+    const int cap = a->cap_kv < P_KV_SLOTS ? MAX(a->cap_kv / P_ATTENTION_WARPS, 1) : AT_ROUNDS;
+    const int skips = items % P_ATTENTION_WARPS && w->lane >= items % P_ATTENTION_WARPS; /* in a layer's last round */
+    int row = w->group * P_GROUP_KV_HEADS + head;
+    u8 *of_piece = w->lane < items ? kv_page(a, first) : 0;
+    NO_UNROLL
+    for (int nth = 0; nth < M_LAYERS - M_DELTA; nth++, row += M_KV_HEADS) {
+        int piece = first;
+        NO_UNROLL
+        for (int item = w->lane; item < items; item += P_ATTENTION_WARPS) {
+            const u8 *src = kv_page_piece(of_piece, row, piece);
+            piece = item + P_ATTENTION_WARPS < items ? piece + AT_PARTS * step : first;
+            of_piece = kv_page(a, piece);
+            if (!kv_lane_fill(w, p, src, cap)) return 0;
+        }
+        if (skips) p->turn = kv_lane_next(p->turn);
+    }
+    return 1;
+}
+
+/* The producer of K and V. */
+DEV void kv_produce(struct worker *w) {
+    const struct decode_args *a = w->a;
+    const int n_tokens = a->n_tokens;
+    struct kv_lane p = { 0, 0 };
+    if (w->lane >= P_ATTENTION_WARPS) return;
+    for (int t = 0; t < n_tokens; t++) {
+        if (t > 0 && !kv_token_wait(w, t)) break;
+        if (!layers_done(a, t) && !kv_lane_token(w, &p, a->position + t)) break;
+    }
+    NO_UNROLL
+    for (int turn = 0; turn < AT_ROUNDS; turn++) /* the lane must not leave before its copies have landed */
+        copy_wait(smem_of(w->s->kv_full) + kv_lane_slot(w, turn) * 8, (p.laps >> turn & 1) ^ 1);
+}
+#else
 /* Brings all pieces that one token needs, layer by layer. It asks for the address of a piece's page while it fills the
  * slots of the piece before, because a copy would else wait for two loads in a row. Returns 0 when the launch is over.
  */
@@ -177,6 +251,7 @@ DEV void kv_produce(struct worker *w) {
     }
     kv_drain(&p);
 }
+#endif
 #endif
 
 /* ---- consumers ---- */

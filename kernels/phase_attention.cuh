@@ -422,6 +422,35 @@ DEV void own_keep(struct worker *w, int nth, int position) {
 
 /* ---- past positions ---- */
 
+/* Clears positions from `left` on in a slot's tiles of V. Each lane clears what it will load. */
+DEV void piece_trim(KV_TILE *tiles, int lane, int left) {
+    NO_UNROLL
+    for (int i = AT_TILES; i < 2 * AT_TILES; i++)
+        tiles[i * LANES] = value_trim(tiles[i * LANES], lane, left);
+    fence_slot();
+}
+
+/* A piece's first tiles: as many as a warp has registers for before q is there. */
+struct early {
+    KV_TILE k[EARLY_TILES], v[V_ROOM];
+    struct piece_scales scales; /* with WHOLE_EARLY; else they are still in the slot when they are needed */
+};
+
+#if KV_DIGITS
+#include "attention_digits.cuh"
+#else
+
+/* The q heads: from `first` on. column: this lane's. */
+struct asked {
+    const struct attention_shared *at;
+    const u32 *column;
+    int first;
+};
+DEV struct asked asked_make(const struct attention_shared *at, int first, int q_at, int lane) {
+    const struct asked q = { at, at->q[0] + q_at, first };
+    return (void)lane, q;
+}
+
 /* One warp's online softmax. A lane has columns 2 (lane % 4) and 2 (lane % 4) + 1, as in the products' results. */
 struct attended {
     float m[2], l[4], o[AT_TILES][4];
@@ -455,20 +484,6 @@ DEV void piece_scores(float s[4], const KV_TILE *early, int n_early, int chains,
         s[i] = chains == 4 ? (c[0][i] + c[1][i]) + (c[2][i] + c[3][i]) : c[0][i] + c[1][i];
 }
 
-/* Clears positions from `left` on in a slot's tiles of V. Each lane clears what it will load. */
-DEV void piece_trim(KV_TILE *tiles, int lane, int left) {
-    NO_UNROLL
-    for (int i = AT_TILES; i < 2 * AT_TILES; i++)
-        tiles[i * LANES] = value_trim(tiles[i * LANES], lane, left);
-    fence_slot();
-}
-
-/* A piece's first tiles: as many as a warp has registers for before q is there. */
-struct early {
-    KV_TILE k[EARLY_TILES], v[V_ROOM];
-    struct piece_scales scales; /* with WHOLE_EARLY; else they are still in the slot when they are needed */
-};
-
 /* o += V p; `early` holds the first n_early tiles of V. */
 DEV void piece_values(float (*o)[4], const KV_TILE *early, int n_early, const KV_TILE *tiles, u32 b0, u32 b1) {
     UNROLL
@@ -479,17 +494,19 @@ DEV void piece_values(float (*o)[4], const KV_TILE *early, int n_early, const KV
 }
 
 /* Adds a piece to r. Its first `left` positions count; V is trimmed already. fresh: this is the warp's first piece, and
- * e holds its first tiles. q: this lane's column. head: the first q head of the KV head. */
-DEV void piece_attend(struct attended *r, int fresh, const struct early *e, const KV_TILE *tiles,
-                      const struct attention_shared *at, const u32 *q, int head, int lane, int left) {
+ * e holds its first tiles. */
+DEV void piece_attend(const struct worker *w, struct attended *r, int fresh, const struct early *e,
+                      const struct asked *q, int left) {
+    const KV_TILE *tiles = kv_tiles(w);
+    const int lane = w->lane;
     const struct quad ones = { 0x3f803f80u, 0x3f803f80u, 0x3f803f80u, 0x3f803f80u };
     struct piece_scales scales = e->scales;
     float s[4], f[2], factor[2];
     if (!fresh || !WHOLE_EARLY) piece_scales_read(&scales, tiles, lane, left);
-    piece_scores(s, e->k, fresh ? EARLY_TILES : 0, fresh || EARLY_V ? 4 : 2, tiles, q);
+    piece_scores(s, e->k, fresh ? EARLY_TILES : 0, fresh || EARLY_V ? 4 : 2, tiles, q->column);
     UNROLL
     for (int i = 0; i < 2; i++)
-        factor[i] = q_factor(at, head + (lane % 4 * 2 + i) % AT_HEADS);
+        factor[i] = q_factor(q->at, q->first + (lane % 4 * 2 + i) % AT_HEADS);
     UNROLL
     for (int i = 0; i < 4; i++)
         s[i] = lane / 4 + i / 2 * 8 < left ? score_scaled(s[i] * factor[i & 1], &scales, i / 2) : ATTENTION_NEVER;
@@ -525,7 +542,7 @@ DEV u32 attended_seen(const struct attended *r) {
 }
 
 /* Stores the warp's partial results in shared memory. */
-DEV void attended_store(const struct worker *w, const struct attended *r) {
+DEV void attended_store(const struct worker *w, struct attended *r) {
     struct attention_shared *at = attention_of(w);
     const int first = w->warp % P_GROUP_KV_HEADS * AT_HEADS, part = w->warp / P_GROUP_KV_HEADS;
     UNROLL
@@ -550,6 +567,8 @@ DEV void attended_store(const struct worker *w, const struct attended *r) {
         }
     }
 }
+
+#endif
 
 /* A warp without pieces says that its partial results are of no position. These are multiplied by 0 all the same, so
  * they must be numbers. Where several columns' digits lay in their place (columns_shared.cuh), they may be none. */
@@ -577,7 +596,7 @@ DEV int kv_left(const struct worker *w, int item, int position) {
 DEV void early_take(struct worker *w, struct kv_reader *c, struct early *e, int left) {
     u32 seen = 0;
     kv_take(w);
-    if (left < KV_POSITIONS && !WHOLE_EARLY) piece_trim(kv_tiles(w), w->lane, left);
+    if (KV_TRIMMED && left < KV_POSITIONS && !WHOLE_EARLY) piece_trim(kv_tiles(w), w->lane, left);
     const KV_TILE *tiles = kv_tiles(w);
     if (WHOLE_EARLY) piece_scales_read(&e->scales, tiles, w->lane, left), seen ^= piece_scales_seen(&e->scales);
     UNROLL
@@ -592,7 +611,7 @@ DEV void early_take(struct worker *w, struct kv_reader *c, struct early *e, int 
     if (WHOLE_EARLY) kv_give(w, c, seen);
     UNROLL
     for (int i = 0; i < V_ROOM; i++)
-        if (left < KV_POSITIONS) e->v[i] = value_trim(e->v[i], w->lane, left);
+        if (KV_TRIMMED && left < KV_POSITIONS) e->v[i] = value_trim(e->v[i], w->lane, left);
 }
 
 /* Returns the first q head of the KV head that this warp attends to. */
@@ -601,18 +620,16 @@ DEV int first_head(const struct worker *w) { return w->warp % P_GROUP_KV_HEADS *
 /* Attends to all pieces of this warp. e: what early_take loaded of the first one; left: kv_left of the first
  * one. q_at: the place of this lane's column in q. */
 DEV void past_attend(struct worker *w, struct kv_reader *c, const struct early *e, int position, int left, int q_at) {
-    const struct attention_shared *at = attention_of(w);
-    const u32 *q = at->q[0] + q_at;
-    const int head = first_head(w);
     struct attended r;
-    piece_attend(&r, 1, e, kv_tiles(w), at, q, head, w->lane, left);
+    const struct asked q = asked_make(attention_of(w), first_head(w), q_at, w->lane);
+    piece_attend(w, &r, 1, e, &q, left);
     if (!WHOLE_EARLY) kv_give(w, c, attended_seen(&r));
     NO_UNROLL
     while (c->item < c->items) {
         left = kv_left(w, c->item, position);
         kv_take(w);
-        if (left < KV_POSITIONS) piece_trim(kv_tiles(w), w->lane, left);
-        piece_attend(&r, 0, e, kv_tiles(w), at, q, head, w->lane, left);
+        if (KV_TRIMMED && left < KV_POSITIONS) piece_trim(kv_tiles(w), w->lane, left);
+        piece_attend(w, &r, 0, e, &q, left);
         kv_give(w, c, attended_seen(&r));
     }
     attended_store(w, &r);

@@ -20,6 +20,12 @@ enum {
     ROPE_TURNS = (ROPE_WORDS + LANES - 1) / LANES,
     TURNING = M_ROTARY / 4
 };
+/* Whether decoding multiplies codes of keys and values as integers: attention_digits.cuh. A set is two q heads of a KV
+ * head. With more sets or dims a lane's sums would take too many registers. */
+#define AT_SETS   ((P_GROUP_HEADS / P_GROUP_KV_HEADS + 1) / 2)
+#define KV_DIGITS (P_KV_FORM == 1 && G_COPY >= 1 && AT_SETS * (M_HEAD_DIM / 16) <= 8)
+/* Whether V's tiles are cleared from the last position on: of codes that are integers any do. */
+#define KV_TRIMMED (!KV_DIGITS)
 #if M_ROTARY % 4 || M_ROTARY > M_HEAD_DIM
 #error "rotary: a multiple of 4 up to head_dim"
 #endif

@@ -190,6 +190,28 @@ DEV void tile_mma(float d[4], struct quad a, u32 b0, u32 b1) {
     sim_ops.mma(d, tile, b0, b1);
 }
 
+/* Each lane fetches the four lanes' shares of its rows and of its two columns. */
+DEV int sim_bytes_dot(u32 a, u32 b) {
+    int sum = 0;
+    for (int i = 0; i < 32; i += 8)
+        sum += (int)(signed char)(a >> i) * (int)(signed char)(b >> i);
+    return sum;
+}
+DEV void tile_mma_s8_half(int d[4], u32 a0, u32 a1, u32 b) {
+    const int row = (int)sim_lane() & ~3, column = (int)sim_lane() % 4 * 8;
+    for (int j = 0; j < 4; j++) {
+        const u32 top = shuffle(a0, row + j), bottom = shuffle(a1, row + j);
+        for (int c = 0; c < 2; c++) {
+            const u32 x = shuffle(b, column + 4 * c + j);
+            d[c] += sim_bytes_dot(top, x), d[2 + c] += sim_bytes_dot(bottom, x);
+        }
+    }
+}
+DEV void tile_mma_s8(int d[4], struct quad a, u32 b0, u32 b1) {
+    tile_mma_s8_half(d, a.x, a.y, b0);
+    tile_mma_s8_half(d, a.z, a.w, b1);
+}
+
 DEV void panels_begin(void) {}
 DEV void panels_commit(void) {}
 DEV void panels_keep(struct quad *a, int n) { (void)a, (void)n; }
