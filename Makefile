@@ -298,7 +298,7 @@ $(B)/tests/%: $(B)/tests/%.o $(TEST_PARTS)
 	$(Q)$(CC) $(LINK_OPT) $(TEST_LDFLAGS) $(LDFLAGS) $(call wraps,$@) $^ -lcmocka $(CLI_LIBS) $(LDLIBS) $(TEST_LIBS) -o $@
 
 # What the server adds to the library, what columns cost and what kept prefixes save, by the clock.
-$(B)/bench/server_load $(B)/bench/realtime_latency $(B)/bench/columns $(B)/bench/prefix_restore: $(B)/bench/%: $(B)/bench/%.o $(TEST_PARTS)
+$(B)/bench/server_load $(B)/bench/server_soak $(B)/bench/realtime_latency $(B)/bench/columns $(B)/bench/prefix_restore: $(B)/bench/%: $(B)/bench/%.o $(TEST_PARTS)
 	$(call say,LD)
 	$(Q)$(CC) $(LINK_OPT) $(LDFLAGS) $^ -lcmocka $(CLI_LIBS) $(LDLIBS) -o $@
 

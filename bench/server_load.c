@@ -7,10 +7,9 @@
  *     1,000 idle connections.
  * server_load batched [N] [SECONDS]: N streams (8) through the runtime's turns and passes, as users
  *     have them: 50 passes a second, of up to 8 columns each.
- * server_load storm [REQUESTS] [SECONDS]: clients that cancel at random, and others that must not
- *     notice.
  *
- * The server's threads share one core; the clients have the others. Tokens are made by a backend of
+ * Clients that are rude are server_soak.c's. The server's threads share one core; the clients have
+ * the others. Tokens are made by a backend of
  * this file behind the demo model's tokenizer and template. Prints CSV lines: what,value,unit. */
 #define _GNU_SOURCE /* sched_setaffinity */
 #include "base/clock.h"
@@ -25,7 +24,6 @@
 #include <fcntl.h>
 #include <math.h>
 #include <poll.h>
-#include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -472,83 +470,6 @@ static void run_streams(int n_streams, double seconds) {
     free(ways);
 }
 
-/* ---- clients that cancel ---- */
-
-enum { STORM_CLIENTS = 16, STORM_TOKENS = 40 };
-
-struct storm {
-    pthread_t thread;
-    unsigned seed;
-    bool cancels;
-    int n_requests, n_whole, n_cancelled;
-};
-
-static void *storm_client(void *user) {
-    struct storm *s = user;
-    char bytes[16384];
-    stay(false);
-    for (int i = 0; i < s->n_requests; i++) {
-        struct counter c = { 0 };
-        int fd = connect_to_server();
-        int most = s->cancels ? rand_r(&s->seed) % STORM_TOKENS : -1;
-        send_chat(fd, STORM_TOKENS, true);
-        while (!c.done && (most < 0 || c.n_events < most)) {
-            ssize_t n = recv(fd, bytes, sizeof bytes, 0);
-            if (n <= 0) fail("a stream broke off in the storm");
-            count_events(&c, bytes, (size_t)n);
-        }
-        if (!c.done) {
-            s->n_cancelled++;
-        } else if (c.n_events == STORM_TOKENS) {
-            s->n_whole++;
-        }
-        close(fd);
-    }
-    return NULL;
-}
-
-/* What the server keeps for later requests is there after the first round; from then on it must not
- * grow. */
-#define GROWTH_MOST ((size_t)8 << 20)
-
-/* One round: so many requests of each client; adds up what became of them. */
-static void storm_round(unsigned round, int each, long *whole, long *cancelled) {
-    struct storm clients[STORM_CLIENTS] = { 0 };
-    for (unsigned i = 0; i < STORM_CLIENTS; i++) {
-        clients[i] =
-            (struct storm){ .seed = i + round * 100, .cancels = i < 8, .n_requests = each };
-        if (pthread_create(&clients[i].thread, NULL, storm_client, &clients[i]) != 0)
-            fail("no thread");
-    }
-    for (int i = 0; i < STORM_CLIENTS; i++) {
-        pthread_join(clients[i].thread, NULL);
-        *whole += clients[i].n_whole;
-        *cancelled += clients[i].n_cancelled;
-        if (!clients[i].cancels && clients[i].n_whole != each) fail("a whole stream was lost");
-    }
-}
-
-static void run_storm(int n_requests, double seconds) {
-    const int each = n_requests / STORM_CLIENTS;
-    long whole = 0, cancelled = 0;
-    unsigned round = 0;
-    token_ms = 0.1;
-    storm_round(round++, each / 10 + 1, &whole, &cancelled);
-    const size_t before = resident_bytes();
-    const double start = monotonic_ms();
-    whole = cancelled = 0;
-    do
-        storm_round(round++, each, &whole, &cancelled);
-    while (monotonic_ms() - start < seconds * 1e3);
-    const size_t after = resident_bytes();
-    say("requests", (double)each * STORM_CLIENTS * (round - 1), "");
-    say("whole", (double)whole, "");
-    say("cancelled by the client", (double)cancelled, "");
-    say("resident, before", (double)before / 1e6, "MB");
-    say("resident, after", (double)after / 1e6, "MB");
-    if (after > before + GROWTH_MOST) fail("the server grew");
-}
-
 /* ---- */
 
 int main(int argc, char **argv) {
@@ -574,10 +495,8 @@ int main(int argc, char **argv) {
         run_latency(n ? n : 2000);
     } else if (strcmp(what, "streams") == 0 || batched) {
         run_streams(n ? n : batched ? COLUMNS : 64, argc > 3 ? atof(argv[3]) : 10);
-    } else if (strcmp(what, "storm") == 0) {
-        run_storm(n ? n : 10000, argc > 3 ? atof(argv[3]) : 0);
     } else {
-        fail("latency, streams, batched or storm");
+        fail("latency, streams or batched");
     }
     server_close(server, close_model);
     return 0;

@@ -20,14 +20,9 @@ STATIC_ASSERT(sizeof(struct columns_args) <= 4096, "a kernel has 4 KB of argumen
 /* A warp's attention to large heads takes so many registers that out's tiles wait in the ring until it is over. */
 enum { OUT_LATE = M_HEAD_DIM > 128 };
 
-/* The consumers' part of a layer that mixes positions: qkv and attention. Leaves the tiles of out in t. */
+/* The consumers' part of a layer that mixes positions: qkv and attention, from their input on. Leaves the tiles of out
+ * in t. */
 DEV void attention_layer(struct worker *w, struct held *t, float (*h)[2 * SLICE], float *gain) {
-    TILES_TAKE(w, t, QKV);
-    profile_layer(w, MARK_QKV_WEIGHTS);
-    gains_load(w, w->a->norms + (size_t)2 * w->layer * M_HIDDEN, gain);
-    if (w->layer > 0) columns_input(w, 1, h);
-    w->epoch = epoch_next(w->epoch);
-    profile_layer(w, MARK_QKV_INPUT);
     columns_qkv(w, t, h, gain);
     profile_layer(w, MARK_QKV);
     worker_anew(w);
@@ -40,17 +35,12 @@ DEV void attention_layer(struct worker *w, struct held *t, float (*h)[2 * SLICE]
 }
 
 #if M_DELTA
+/* The first tiles of mix are taken as those of qkv are. */
+enum { MIX_LIKE_QKV = PRELOAD(MIX) == PRELOAD(QKV) && P_MIX_FORMAT == P_QKV_FORMAT };
+
 /* The same part of a layer that is a Gated DeltaNet: mix and delta. Leaves the tiles of out in t. */
-DEV void delta_layer(struct worker *w, struct held *t, float (*h)[2 * SLICE], float *gain) {
-    u32 gates[GATES_HELD][2][SLICE];
+DEV void delta_layer(struct worker *w, struct held *t, u32 (*gates)[2][SLICE], float (*h)[2 * SLICE], float *gain) {
     struct columns_delta_early early;
-    TILES_TAKE(w, t, MIX);
-    profile_layer(w, MARK_MIX_WEIGHTS);
-    gains_load(w, w->a->norms + (size_t)2 * w->layer * M_HIDDEN, gain);
-    gates_load(w, gates);
-    if (w->layer > 0) columns_input(w, 1, h);
-    w->epoch = epoch_next(w->epoch);
-    profile_layer(w, MARK_MIX_INPUT);
     columns_mix(w, t, h, gain);
     profile_layer(w, MARK_MIX);
     worker_anew(w);
@@ -70,8 +60,23 @@ DEV void layer_consume(struct worker *w, int layer, float (*h)[2 * SLICE]) {
     w->layer = layer;
     worker_anew(w);
 #if M_DELTA
+    if (MIX_LIKE_QKV || layer_is_delta(layer))
+        TILES_TAKE(w, t, MIX);
+    else
+#endif
+        TILES_TAKE(w, t, QKV);
+    profile_layer(w, MARK_QKV_WEIGHTS);
+    gains_load(w, norms, gain);
+#if M_DELTA
+    u32 gates[GATES_HELD][2][SLICE];
+    if (layer_is_delta(layer)) gates_load(w, gates);
+#endif
+    if (layer > 0) columns_input(w, 1, h);
+    w->epoch = epoch_next(w->epoch);
+    profile_layer(w, MARK_QKV_INPUT);
+#if M_DELTA
     if (layer_is_delta(layer))
-        delta_layer(w, t, h, gain);
+        delta_layer(w, t, gates, h, gain);
     else
 #endif
         attention_layer(w, t, h, gain);

@@ -127,6 +127,37 @@ DEV void columns_store(const struct worker *w, float (*d)[COLUMN_SUMS], const in
     }
 }
 
+/* Multiplies this warp's tiles from `from` on up to `to` as they come out of the ring; tile 0 is the first of x. */
+DEV void columns_stream(struct worker *w, float (*d)[COLUMN_SUMS], const u32 *x, const int split, int from, int to,
+                        int warp_rows, const int format) {
+    UNROLL
+    for (int i = from; i < to; i += P_SLOT_TILES) {
+        struct held more[P_SLOT_TILES];
+        const int left = to - i, n = left < P_SLOT_TILES ? left : P_SLOT_TILES;
+        tiles_take(w, more, n, format);
+        columns_multiply(d, more, x, split, w->lane, i, n, warp_rows, format);
+    }
+}
+
+/* Multiplies the tiles of a phase that were not preloaded. */
+DEV void columns_rest(struct worker *w, float (*d)[COLUMN_SUMS], const u32 *x, const int split, int preload, int tiles,
+                      int warp_rows, const int format) {
+    const int stride = (split ? X_STRIDE : INPUT_STRIDE) * TILE_PARTS(format), round = stream_round(warp_rows);
+    const int begin = (preload + round - 1) / round * round, end = tiles / round * round;
+    if (preload >= tiles) return;
+    stream_freely(w, 1);
+    if (begin + round >= end) {
+        columns_stream(w, d, x, split, preload, tiles, warp_rows, format);
+    } else {
+        columns_stream(w, d, x, split, preload, begin, warp_rows, format);
+        NO_UNROLL
+        for (int i = begin; i < end; i += round)
+            columns_stream(w, d, x + i / warp_rows * stride, split, 0, round, warp_rows, format);
+        columns_stream(w, d, x + end / warp_rows * stride, split, 0, tiles - end, warp_rows, format);
+    }
+    stream_freely(w, 0);
+}
+
 /* Takes one warp through a phase, as phase_product does. */
 DEV void columns_product(struct worker *w, const struct held *t, int preload, const u32 *x, const int split,
                          float *part, int stride, int warp_rows, int warp_k, int k_parts, const int format) {
@@ -139,15 +170,7 @@ DEV void columns_product(struct worker *w, const struct held *t, int preload, co
             d[i][j] = 0;
     }
     columns_multiply(d, t, x, split, w->lane, 0, preload, warp_rows, format);
-    if (preload < tiles) stream_freely(w, 1);
-    UNROLL
-    for (int i = preload; i < tiles; i += P_SLOT_TILES) {
-        struct held more[P_SLOT_TILES];
-        const int left = tiles - i, n = left < P_SLOT_TILES ? left : P_SLOT_TILES;
-        tiles_take(w, more, n, format);
-        columns_multiply(d, more, x, split, w->lane, i, n, warp_rows, format);
-    }
-    if (preload < tiles) stream_freely(w, 0);
+    columns_rest(w, d, x, split, preload, tiles, warp_rows, format);
     if (split) {
         UNROLL
         for (int i = 0; i < ACCUMULATORS; i++)
@@ -283,16 +306,38 @@ DEV void columns_group_digits(struct worker *w, const u32 *from, int warp_k, int
 /* Registers of a lane that wait for words side by side, of 8 bytes each. */
 enum { GATHER_WORDS = M_DELTA ? 16 : 32 };
 
+/* Moves each column's h by n places, so that a loop over columns finds the next ones in the same registers. */
+DEV void columns_rotate(float (*h)[2 * SLICE], const int n) {
+    UNROLL
+    for (int i = 0; i < 2 * SLICE; i++) {
+        float old[COLUMNS];
+        UNROLL
+        for (int c = 0; c < COLUMNS; c++)
+            old[c] = h[c][i];
+        UNROLL
+        for (int c = 0; c < COLUMNS; c++)
+            h[c][i] = old[(c + n) % COLUMNS];
+    }
+}
+
 /* Waits for the groups' partial sums of this warp's slice of each column and adds them to h, as gather_sum does. */
 DEV void columns_gather_sum(struct worker *w, int exchange, float (*h)[2 * SLICE], enum wait_kind kind) {
-    enum { ITEMS = COLUMNS * SLICE, CHUNK = MIN(ITEMS, MAX(GATHER_WORDS / P_GROUPS, 1)) };
+    enum {
+        ITEMS = COLUMNS * SLICE,
+        ROOM = GATHER_WORDS / P_GROUPS / SLICE,
+        CHUNK = SLICE * (ROOM >= COLUMNS ? COLUMNS
+                         : ROOM >= 4     ? 4
+                         : ROOM >= 2     ? 2
+                                         : 1)
+    };
+    STATIC_ASSERT(ITEMS % CHUNK == 0, "no chunk is cut");
     enum { SOME_EMPTY = (P_WARPS - 1) * SLICE_WORDS >= M_HIDDEN / 2 };
     const u64 *from = column_words(w, exchange, 0) + w->warp * SLICE_WORDS + w->lane;
     int have = M_HIDDEN / 2 - w->warp * SLICE_WORDS;
     const int none = SOME_EMPTY && have <= 0; /* waits for a word all the same, as in gather_pairs */
     if (none) from += have - 1, have = 1;
     if (have > SLICE_WORDS) have = SLICE_WORDS;
-    UNROLL
+    NO_UNROLL
     for (int first = 0; first < ITEMS; first += CHUNK) {
         u32 polls = 0;
         u64 v[CHUNK][P_GROUPS];
@@ -307,10 +352,10 @@ DEV void columns_gather_sum(struct worker *w, int exchange, float (*h)[2 * SLICE
             int ok = 1;
             UNROLL
             for (int i = 0; i < CHUNK; i++) {
-                const int column = (first + i) / SLICE, turn = (first + i) % SLICE;
+                const int column = i / SLICE, turn = i % SLICE;
                 UNROLL
                 for (int g = 0; g < P_GROUPS; g++)
-                    if (first + i < ITEMS && turn * LANES + w->lane < have && (!polls || !word_is24(v[i][g], w->epoch)))
+                    if (turn * LANES + w->lane < have && (!polls || !word_is24(v[i][g], w->epoch)))
                         v[i][g] = word_load(from + column * P_WORDS + turn * LANES + g * (M_HIDDEN / 2));
             }
             UNROLL
@@ -324,14 +369,16 @@ DEV void columns_gather_sum(struct worker *w, int exchange, float (*h)[2 * SLICE
         }
         UNROLL
         for (int i = 0; i < CHUNK; i++) {
-            const int column = (first + i) / SLICE, turn = (first + i) % SLICE;
+            const int column = i / SLICE, turn = i % SLICE;
             UNROLL
             for (int g = 0; g < P_GROUPS; g++)
-                if (first + i < ITEMS && !none) {
+                if (!none) {
                     h[column][2 * turn] += float24_low(v[i][g]);
                     h[column][2 * turn + 1] += float24_high(v[i][g]);
                 }
         }
+        if (CHUNK < ITEMS) columns_rotate(h, CHUNK / SLICE);
+        from += CHUNK / SLICE * P_WORDS;
     }
 }
 
@@ -426,9 +473,12 @@ DEV void columns_gather_pairs(struct worker *w, int exchange, int n, u32 *to, en
 /* ---- the consumers' phases ---- */
 
 DEV void columns_ssq(struct worker *w, float (*h)[2 * SLICE], int which) {
+    float sum[COLUMNS];
     UNROLL
     for (int c = 0; c < COLUMNS; c++)
-        ssq_store(w, h[c], w->s->ssq[which][c]);
+        sum[c] = slice_ssq(h[c]);
+    const float mine = xor_sums(sum, COLUMNS, w->lane);
+    if (w->lane < COLUMNS) w->s->ssq[which][xor_sums_which(COLUMNS, w->lane)][w->warp] = mine;
 }
 
 DEV void columns_qkv(struct worker *w, const struct held *t, float (*h)[2 * SLICE], const float *gain) {
@@ -460,10 +510,14 @@ DEV void columns_down(struct worker *w, const struct held *t) {
 
 /* ---- the epilogue's ---- */
 
+/* Turns of the loops over rows that are written out. Of two columns each has few turns, and written out they overlap.
+ * Of more columns the instructions of a layer are more than an SM keeps, and fetching them costs more. */
+enum { ROW_TURNS = COLUMNS > 2 ? 1 : 4, PAIR_TURNS = COLUMNS > 2 ? 1 : 2 };
+
 /* The rows of all columns, one column after the other, are dealt to the epilogue's lanes. `rows` is a multiple of 16,
  * so a warp as a whole has a turn or none. */
 #define EACH_COLUMN_ROW(w, i, rows)                                                                                    \
-    UNROLL_BY(4)                                                                                                       \
+    UNROLL_BY(ROW_TURNS)                                                                                               \
     for (int i = ((w)->warp - WARP_EPILOGUE) * LANES + (w)->lane; i < COLUMNS * (rows); i += P_EPILOGUE_WARPS * LANES)
 
 DEV void columns_qkv_publish(struct worker *w) {
@@ -488,7 +542,7 @@ DEV void columns_gate_up_publish(struct worker *w) {
     const struct block_shared *s = w->s;
     const int first = w->member * GATE_UP_PAIRS;
     parts_wait(w);
-    UNROLL_BY(2)
+    UNROLL_BY(PAIR_TURNS)
     for (int at = 0; at < COLUMNS * ROWS; at += P_EPILOGUE_WARPS * LANES) {
         const int i = at + (w->warp - WARP_EPILOGUE) * LANES + w->lane, there = i < COLUMNS * ROWS;
         const int column = there ? i / ROWS : 0, row = i % ROWS;
@@ -503,9 +557,7 @@ DEV void columns_gate_up_publish(struct worker *w) {
 /* Publishes the sums of this SM's `rows` rows of all columns. */
 DEV void columns_sums_publish(struct worker *w, int exchange, int rows, const int row_tiles, const int k_parts) {
     const int first = w->member * rows;
-    UNROLL_BY(4)
-    for (int i = (w->warp - WARP_EPILOGUE) * LANES + w->lane; i < COLUMNS * row_tiles * TILE_ROWS;
-         i += P_EPILOGUE_WARPS * LANES) {
+    EACH_COLUMN_ROW(w, i, row_tiles * TILE_ROWS) {
         const int column = i / (row_tiles * TILE_ROWS), row = i % (row_tiles * TILE_ROWS);
         u64 *to = column_words(w, exchange, column) + w->group * (M_HIDDEN / 2) + first / 2;
         const float sum = row_sum(w->s->part_group[column], row, k_parts);

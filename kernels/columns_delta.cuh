@@ -42,18 +42,25 @@ DEV void columns_mix(struct worker *w, const struct held *t, float (*h)[2 * SLIC
     parts_done(w);
 }
 
+/* Columns whose a and b a warp adds up at a time: the states are in its registers, too. */
+enum { GATE_COLUMNS = MIN(COLUMNS, 4) };
+
 /* Makes this warp's parts of a and b of all columns. Their weights are loaded once. */
 DEV void columns_gates(struct worker *w, u32 (*g)[2][SLICE], float (*h)[2 * SLICE], const float *gain) {
     UNROLL_BY(EARLY_GATES ? GATE_SLOTS : 1)
     for (int n = 0; n < GATE_SLOTS; n++) {
         if (!EARLY_GATES) gate_load(w, n, g[0]);
         UNROLL
-        for (int c = 0; c < COLUMNS; c++) {
-            column_take(w, c);
-            gate_dot(w, n, g[EARLY_GATES ? n : 0], h[c], gain);
+        for (int c = 0; c < COLUMNS; c += GATE_COLUMNS) {
+            float sum[2 * GATE_COLUMNS];
+            UNROLL
+            for (int i = 0; i < GATE_COLUMNS; i++)
+                gate_part(g[EARLY_GATES ? n : 0], h[c + i], gain, &sum[2 * i], &sum[2 * i + 1]);
+            const float mine = xor_sums(sum, 2 * GATE_COLUMNS, w->lane);
+            const int which = xor_sums_which(2 * GATE_COLUMNS, w->lane);
+            if (w->lane < 2 * GATE_COLUMNS) w->s->gates[c + which / 2][n][which % 2][w->warp] = mine;
         }
     }
-    column_take(w, 0);
 }
 
 /* Returns where the past inputs of a channel of the column at hand lie, or NULL: the window of a column that is over
@@ -100,10 +107,11 @@ DEV void columns_mix_publish(struct worker *w) {
         for (int i = 0; i < M_TAPS; i++)
             c.tap[i] = have ? const_loadf(taps + i) : 0;
         if (n == 0) parts_wait(w);
+        const float scale = norm_scale(w->s->ssq[0][w->lane % COLUMNS]);
         UNROLL
         for (int k = 0; k < COLUMNS; k++) {
             column_take(w, k);
-            const float x = row_sum(w->s->part_hidden[k], row, P_MIX_K_PARTS) * norm_scale(w->s->ssq[0][k]);
+            const float x = row_sum(w->s->part_hidden[k], row, P_MIX_K_PARTS) * shuffle_float(scale, k);
             UNROLL
             for (int i = 0; i < M_TAPS - 1; i++)
                 c.past[i] = past[k % PAST_HELD][i];
@@ -299,7 +307,7 @@ DEV void run_step(struct worker *w, struct delta_run *r) {
  * A warp gathers several side by side, as registers allow. */
 enum {
     HEAD_ITEMS = (P_GROUP_VALUE_HEADS * COLUMNS + P_WARPS - 1) / P_WARPS,
-    HEAD_BATCH = MIN(HEAD_ITEMS, 16 / MIN(HEAD_TURNS, 16))
+    HEAD_BATCH = MIN(HEAD_ITEMS, 8 / MIN(HEAD_TURNS, 8))
 };
 struct head_item {
     int there, column, head;

@@ -76,19 +76,25 @@ DEV void gates_load(const struct worker *w, u32 (*g)[2][SLICE]) {
         if (EARLY_GATES) gate_load(w, n, g[n]);
 }
 
-DEV void gate_dot(struct worker *w, int n, u32 (*g)[SLICE], const float *h, const float *gain) {
-    float a = 0, b = 0;
+/* This lane's part of a and b. */
+DEV void gate_part(u32 (*g)[SLICE], const float *h, const float *gain, float *a, float *b) {
+    *a = *b = 0;
     UNROLL
     for (int i = 0; i < SLICE; i++) {
         const float x = h[2 * i] * gain[2 * i], y = h[2 * i + 1] * gain[2 * i + 1];
-        a += bf16_low(g[0][i]) * x + bf16_high(g[0][i]) * y;
-        b += bf16_low(g[1][i]) * x + bf16_high(g[1][i]) * y;
+        *a += bf16_low(g[0][i]) * x + bf16_high(g[0][i]) * y;
+        *b += bf16_low(g[1][i]) * x + bf16_high(g[1][i]) * y;
     }
-    a = xor_sum(a, 1, LANES), b = xor_sum(b, 1, LANES);
-    if (w->lane == 0) OF_COLUMN(w, gates)[n][0][w->warp] = a, OF_COLUMN(w, gates)[n][1][w->warp] = b;
 }
 
 #if P_COLUMNS == 1
+DEV void gate_dot(struct worker *w, int n, u32 (*g)[SLICE], const float *h, const float *gain) {
+    float a, b;
+    gate_part(g, h, gain, &a, &b);
+    a = xor_sum(a, 1, LANES), b = xor_sum(b, 1, LANES);
+    if (w->lane == 0) w->s->gates[n][0][w->warp] = a, w->s->gates[n][1][w->warp] = b;
+}
+
 /* Makes a and b after the warp has handed in mix's sums: the epilogue, which has no use for a and b, need not wait for
  * them. */
 DEV void gates_dot(struct worker *w, u32 (*g)[2][SLICE], const float *h, const float *gain) {

@@ -110,13 +110,23 @@ DEV void product_split(float (*d)[4], const struct held *t, const u32 *x, int la
 }
 
 /* Stores this warp's share of sum(h^2) in shared memory. */
-DEV void ssq_store(struct worker *w, const float *h, float *ssq) {
+DEV float slice_ssq(const float *h) {
     float sum = 0;
     UNROLL
     for (int i = 0; i < 2 * SLICE; i++)
         sum += h[i] * h[i];
-    sum = xor_sum(sum, 1, LANES);
+    return sum;
+}
+DEV void ssq_store(struct worker *w, const float *h, float *ssq) {
+    const float sum = xor_sum(slice_ssq(h), 1, LANES);
     if (w->lane == 0) ssq[w->warp] = sum;
+}
+
+/* Tiles that a warp streams in a round, after which a tile is of the same row tile, and of the same place in a slot,
+ * again. Rounds are a loop: written out, a layer of an 8B model is half a megabyte of instructions, and one of eight
+ * columns more than an SM keeps, whose fetching takes longer than its arithmetic. */
+DEV int stream_round(int warp_rows) {
+    return warp_rows == 1 ? 2 * P_SLOT_TILES : warp_rows % P_SLOT_TILES ? warp_rows * P_SLOT_TILES : warp_rows;
 }
 
 #if TILES_NARROW
@@ -132,15 +142,10 @@ DEV void digits_stream(struct worker *w, struct digit_sums *s, const u32 *x, int
     }
 }
 
-/* Multiplies the tiles of a phase that were not preloaded. They are gone through in rounds, after which a tile is of
- * the same row tile and of the same place in a slot again. Rounds are a loop: written out, a layer of an 8B model is
- * half a megabyte of instructions, whose fetching takes longer than its arithmetic. */
+/* Multiplies the tiles of a phase that were not preloaded. */
 DEV void digits_rest(struct worker *w, struct digit_sums *s, const u32 *x, int preload, int tiles, int warp_rows,
                      const int format) {
-    const int steps = TILE_PARTS(format) / 2;
-    const int round = warp_rows == 1             ? 2 * P_SLOT_TILES
-                      : warp_rows % P_SLOT_TILES ? warp_rows * P_SLOT_TILES
-                                                 : warp_rows;
+    const int steps = TILE_PARTS(format) / 2, round = stream_round(warp_rows);
     const int begin = (preload + round - 1) / round * round, end = tiles / round * round;
     if (preload >= tiles) return;
     stream_freely(w, 1);

@@ -35,6 +35,7 @@ DEV u32 warp_max(u32 v) {
 #endif
 }
 
+DEV float shuffle_float(float v, int lane) { return bits_float(shuffle(float_bits(v), lane)); }
 DEV float shuffle_xor_float(float v, int mask) { return bits_float(shuffle_xor(float_bits(v), mask)); }
 DEV float shuffle_down_float(float v, int d) { return bits_float(shuffle_down(float_bits(v), d)); }
 
@@ -45,6 +46,29 @@ DEV float xor_sum(float v, int from, int to) {
     for (int i = from; i < to; i *= 2)
         v += shuffle_xor_float(v, i);
     return v;
+}
+/* xor_sum over all lanes of n numbers at once, with the same additions in the same order; n is a power of 2, at most
+ * LANES. v is used up. Each lane gets the sum of the number that xor_sums_which names. In the first steps a lane keeps
+ * half of its numbers and hands the other half to the lane that keeps those, so that eight sums take 9 exchanges and
+ * not 40. */
+DEV float xor_sums(float *v, const int n, int lane) {
+    UNROLL
+    for (int i = 1; i < n; i *= 2) {
+        UNROLL
+        for (int k = 0; k < n / i / 2; k++) {
+            const float low = v[k], high = v[k + n / i / 2];
+            const float mine = lane & i ? high : low, other = lane & i ? low : high;
+            v[k] = mine + shuffle_xor_float(other, i);
+        }
+    }
+    return xor_sum(v[0], n, 32);
+}
+DEV int xor_sums_which(const int n, int lane) {
+    int which = 0;
+    UNROLL
+    for (int i = 1; i < n; i *= 2)
+        which += lane & i ? n / i / 2 : 0;
+    return which;
 }
 DEV float xor_max(float v, int from, int to) {
     UNROLL

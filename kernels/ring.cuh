@@ -61,7 +61,7 @@ DEV void slots_wait(struct worker *w, int first, int n) {
 
 /* Brings this warp's next n tiles of the phase at hand into registers, in the bytes of their format, and gives the
  * slots back. n is a multiple of P_SLOT_TILES, or what is left of the phase. */
-DEV void tiles_take(struct worker *w, struct held *t, int n, const int format) {
+DEV void tiles_take_some(struct worker *w, struct held *t, int n, const int format) {
     const int slots = (n + P_SLOT_TILES - 1) / P_SLOT_TILES;
     int mine = w->slot + w->lane; /* lane i gives back slot i */
     if (mine >= RING_SLOTS) mine -= RING_SLOTS;
@@ -75,6 +75,14 @@ DEV void tiles_take(struct worker *w, struct held *t, int n, const int format) {
     }
     warp_sync();
     if (w->lane < slots) mbar_arrive_after(w, w->empty + (smem)mine * 8, seen);
+}
+
+/* The same where n tiles may be more than the ring holds: then the ring is filled anew in between. */
+DEV void tiles_take(struct worker *w, struct held *t, int n, const int format) {
+    enum { MOST = RING_SLOTS * P_SLOT_TILES };
+    UNROLL
+    for (int i = 0; i < n; i += MOST)
+        tiles_take_some(w, t + i, n - i < MOST ? n - i : MOST, format);
 }
 
 /* ---- the producer ---- */
@@ -187,6 +195,25 @@ DEV u32 first_phase_fill(int layer) { return (void)layer, slot_fill(P_QKV_FORMAT
 DEV u64 layers_bytes(int n) { return (u64)n * P_LAYER_BYTES; }
 #endif
 
+/* Brings a layer's tiles. With more than two columns its instructions are few rather than fast: those of a layer are
+ * more than an SM keeps. */
+DEV int stream_layer(struct worker *w, struct weight_stream *p, int layer) {
+    const u32 first = first_phase_bytes(layer), first_fill = first_phase_fill(layer);
+#if P_COLUMNS > 2
+    const u32 out = slot_fill(P_OUT_FORMAT), gate_up = slot_fill(P_GATE_UP_FORMAT), down = slot_fill(P_DOWN_FORMAT);
+    int go = 1;
+    NO_UNROLL
+    for (int n = 0; n < 4 && go; n++) {
+        const u32 bytes = n == 0 ? first : n == 1 ? P_OUT_BYTES : n == 2 ? P_GATE_UP_BYTES : P_DOWN_BYTES;
+        go = stream_segment(w, p, bytes, n == 0 ? first_fill : n == 1 ? out : n == 2 ? gate_up : down);
+    }
+    return go;
+#else
+    return stream_segment(w, p, first, first_fill) && STREAM_SEGMENT(w, p, OUT) && STREAM_SEGMENT(w, p, GATE_UP) &&
+           STREAM_SEGMENT(w, p, DOWN);
+#endif
+}
+
 /* The producer of weights. Its rate is the latency of its turns (0.48 us for 16 KB at the memory's speed), so it keeps
  * everything that a turn needs in registers. */
 DEV void weights_produce(struct worker *w) {
@@ -205,8 +232,7 @@ DEV void weights_produce(struct worker *w) {
         const int first = layers_done(a, t) ? M_LAYERS : 0;
         p.src = tape + layers_bytes(first);
         for (int layer = first; layer < M_LAYERS && go; layer++)
-            go = stream_segment(w, &p, first_phase_bytes(layer), first_phase_fill(layer)) &&
-                 STREAM_SEGMENT(w, &p, OUT) && STREAM_SEGMENT(w, &p, GATE_UP) && STREAM_SEGMENT(w, &p, DOWN);
+            go = stream_layer(w, &p, layer);
         p.cap = a->cap_head;
         if (go && t >= head_from) go = stream_head(w, &p, strips);
     }

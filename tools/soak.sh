@@ -7,7 +7,7 @@
 # there. Uncommitted changes have no such name, and begin anew. Name steps to run only those:
 #   tests mutations sanitize sanitize-sim tidy kernels fuzz server
 #   REEL_TEST_SECONDS  limit for one program (14400)    FUZZ_SECONDS  a target (60)    REEL_SMOLLM2  the model's file
-#   SERVER_SECONDS  of clients that leave at random (3600)
+#   SERVER_SECONDS  of a server among rude clients (3600)
 #   SOAK_SECONDS  ends after so many, about: programs that were not done are left for the next call, which goes on
 #                 there. The longest program must fit: minutes on 16 cores (soak.txt)
 #   SOAK_BUILT=COMMIT  build/release is there and is that commit's: a step can run where nothing can be built (tools/soak_pack.sh
@@ -85,11 +85,11 @@ tidy() { make -k -j"$jobs" TIDY_NODES=225000 tidy && echo "nothing found"; }
 kernels() { tools/compile_kernels.sh; }
 # shellcheck disable=SC2317
 fuzz() { make -j"$jobs" config=fuzz fuzz SECONDS="$FUZZ_SECONDS"; }
-# Clients of the server that leave at random, for an hour.
+# Clients that leave at random, read slowly, say half of a request or flood, for an hour.
 # shellcheck disable=SC2317
 server() {
-    { [ -n "${SOAK_BUILT:-}" ] || make -j"$jobs" build/release/bench/server_load; } &&
-        build/release/bench/server_load storm 10000 "${SERVER_SECONDS:-3600}"
+    { [ -n "${SOAK_BUILT:-}" ] || make -j"$jobs" build/release/bench/server_soak; } &&
+        build/release/bench/server_soak "${SERVER_SECONDS:-3600}"
 }
 
 good=0

@@ -8,11 +8,11 @@
 # along to where the next part runs, and back.
 set -eu
 cd "$(dirname "$0")/.."
-make -j"$(nproc)" all tests build/release/bench/server_load
+make -j"$(nproc)" all tests build/release/bench/server_soak
 pack=build/soak-pack
 rm -rf "$pack"
 mkdir -p "$pack/build/release/lib"
-find build/release/reel build/release/bench/server_load build/release/fake build/release/fake-mic build/release/tests \
+find build/release/reel build/release/bench/server_soak build/release/fake build/release/fake-mic build/release/tests \
     -type f -perm -u+x ! -name '*.log' ! -name '*.result' | while read -r file; do
     mkdir -p "$pack/$(dirname "$file")"
     strip -s -o "$pack/$file" "$file"

@@ -519,14 +519,17 @@ enum reel_status plan_columns(struct plan *plan, const struct plan *one, int col
                        "passes of %d columns: %s has too little shared memory", columns,
                        one->gpu.name);
     plan->shared_bytes = plan_shared_bytes(plan);
-    plan->preload_tiles = int_min(one->preload_tiles, plan->ring_slots * plan->slot_tiles);
+    if (columns > 4) /* their h takes registers; fewer columns fill the ring twice */
+        plan->preload_tiles = int_min(one->preload_tiles, plan->ring_slots * plan->slot_tiles);
     lay_words(plan);
     plan->two_hops = columns >= TWO_HOPS_FROM && !few_sums(one);
     if (plan->two_hops) plan->n_words += 2 * (unsigned)one->tape.hidden;
     plan->n_words *= (unsigned)columns;
-    /* of eight columns' exchanges more words queue behind what is in flight */
+    /* of eight columns' exchanges more words queue behind what is in flight; with DeltaNets a layer
+     * is longer, and that counts for less than tiles that come late */
     const int few = int_max((FEW_IN_FLIGHT + one->slot_bytes / 2) / one->slot_bytes, 1);
-    plan->cap_layers = columns > 4 ? int_min(one->cap_layers, few) : one->cap_layers;
+    plan->cap_layers =
+        columns > 4 && !one->delta.n_layers ? int_min(one->cap_layers, few) : one->cap_layers;
     plan->cap_head = int_min(one->cap_head, plan->ring_slots);
     return REEL_OK;
 }

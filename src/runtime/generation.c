@@ -265,15 +265,19 @@ static bool saw_decoded(void *user, int32_t id) {
     return !is_stop_id(&s->generation, id);
 }
 
-/* Joins the sessions that decode at this time, if there are any. */
+/* Joins the sessions that decode at this time, if there are any. Without them its turns go before
+ * those of prompts, as the turns of the passes do, so that it waits for one prompt and not for all.
+ */
 static void join(struct reel_session *s) {
     struct generation *g = &s->generation;
+    s->turn.ahead = false;
     if (g->joined || !g->joins || !backend_can_begin(s)) return;
     g->column.state = s->state;
     g->column.decode = decode_of(s, tokens_left(s), saw_decoded);
     g->column.decode.draw = draw_for_column;
     g->column.ahead = g->pushed ? PASSES_AHEAD : GENERATION_AHEAD;
     g->joined = passes_join(s->model->passes, &g->column);
+    s->turn.ahead = g->column.only;
 }
 
 /* Ids that were not taken are as if never made: draws depend on nothing but the position. */
@@ -281,6 +285,7 @@ static void leave(struct reel_session *s) {
     passes_leave(&s->generation.column);
     if (s->generation.joined) session_go_back(s);
     s->generation.joined = false;
+    s->turn.ahead = false;
 }
 
 /* The next id of the column, or -1 when the session has to go on by itself. */

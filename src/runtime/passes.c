@@ -346,6 +346,7 @@ bool passes_join(struct passes *p, struct column *c) {
     } else {
         begin_alone(p, c);
     }
+    c->only = !joins && p->alone == c && !c->next_alone && wanting(p) == 0;
     pthread_mutex_unlock(&p->mutex);
     return joins;
 }

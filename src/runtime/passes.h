@@ -47,6 +47,10 @@ struct column {
     enum reel_status status;
     struct reel_error err;
 
+    /* After passes_join has returned false, for the session to read: no other session decoded. Two
+     * sessions never have it at once. */
+    bool only;
+
     /* What follows is passes.c's, guarded by passes->mutex. */
     struct passes *passes;
     struct column *next_waiting, *next_alone;

@@ -5,10 +5,12 @@
  * A turn is one call of the backend. While others wait it lasts at most TURN_MS, or as long as what
  * cannot be divided: one token, one chunk of a prompt, one pass over texts, one run of the audio
  * tower. The sessions that decode together (passes.h) are one of those who take turns, and the
- * first to have the next one: each prompt that is read beside them holds them up for one turn,
- * however many prompts wait. A decoding ends early (turn_is_over), an evaluation passes the turn on
- * between its chunks (turn_pass). While nobody waits a turn has no end and costs an uncontended
- * mutex.
+ * first to have the next one, as is a session that alone decodes: each prompt that is read beside
+ * them holds them up for one turn, however many prompts wait. Were two to go ahead, they would hand
+ * the turn to each other and no prompt would be read. So a session that decodes by itself beside
+ * another, as where the passes have no thread, is one of the queue. A decoding ends early
+ * (turn_is_over), an evaluation passes the turn on between its chunks (turn_pass). While nobody
+ * waits a turn has no end and costs an uncontended mutex.
  *
  * A callback of the caller may take any time, and may use another session of the same model. It
  * runs with the turn lent (turn_lend, turn_resume): after TURN_MS whoever waits takes it over, and
@@ -32,7 +34,7 @@ struct turns;
 struct turn {
     struct turns *turns; /* of the last turn_take; NULL: the backend needs no turns */
     const atomic_bool *cancel;
-    bool ahead; /* set by its owner, of one turn of a model: goes before those who wait already */
+    bool ahead; /* goes before those who wait already; set by its owner, while that does not wait */
     bool held;  /* taken and not given back; another may have taken a lent one over */
     pthread_cond_t *granted_to; /* while it waits. This and what follows: guarded by turns->mutex */
     struct turn *next;          /* in the queue */

@@ -182,6 +182,27 @@ static void refuse_now(struct exchange *x, int code, const char *what) {
     x->refuse_now = true;
 }
 
+static bool begins_longer(const char *text, const char *prefix) {
+    return has_prefix(text, prefix) && text[strlen(prefix)];
+}
+
+/* What libmicrohttpd 0.9.75 takes for a header, and others for the length of the body (RFC 9112,
+ * sections 5.1 and 5.2): a name with a blank before its colon, a value in which a line ends, and a
+ * line that goes on in the next one. The library puts that next one behind the name. */
+static bool is_misread(const struct exchange_field *f) {
+    for (const char *c = f->name; *c; c++)
+        if ((unsigned char)*c <= ' ' || *c == 0x7f) return true;
+    for (const char *c = f->value; *c; c++)
+        if (((unsigned char)*c < ' ' && *c != '\t') || *c == 0x7f) return true;
+    return begins_longer(f->name, "Content-Length") || begins_longer(f->name, "Transfer-Encoding");
+}
+
+static bool has_misread_header(const struct exchange *x) {
+    for (int i = 0; i < x->n_fields; i++)
+        if (!x->fields[i].query && is_misread(&x->fields[i])) return true;
+    return false;
+}
+
 /* A server in front that reads such a request otherwise would let one request hide in another. */
 static void check_framing(struct exchange *x) {
     const char *coding = exchange_header(x, "Transfer-Encoding");
@@ -189,6 +210,8 @@ static void check_framing(struct exchange *x) {
     const int n_lengths = count_headers(x, "Content-Length");
     if (x->more_fields) {
         refuse_now(x, 431, "the request has too many headers or query arguments");
+    } else if (has_misread_header(x)) {
+        refuse_now(x, 400, "a header's name or value has a character that it may not have");
     } else if (n_lengths > 1 || n_codings > 1 || (n_lengths && n_codings)) {
         refuse_now(x, 400, "the request says more than once how long its body is");
     } else if (coding && strcasecmp(coding, "chunked") != 0) {

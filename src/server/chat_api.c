@@ -296,6 +296,8 @@ static bool read_logprobs(struct chat *c, const json_t *json) {
 
 static bool refuse_media(struct exchange *x, const json_t *json) {
     const json_t *modalities = json_object_get(json, "modalities");
+    if (modalities && !json_is_null(modalities) && !json_is_array(modalities))
+        return field_refuse(x, "modalities", "must be a list of texts");
     for (size_t i = 0; i < json_array_size(modalities); i++) {
         const char *kind = json_string_value(json_array_get(modalities, i));
         if (kind && strcmp(kind, "text") != 0)

@@ -192,6 +192,8 @@ static bool read_thinking(struct reading *r, const json_t *json, json_t *chat) {
 static bool refuse_format(struct reading *r, const json_t *json) {
     const json_t *config = json_object_get(json, "output_config");
     const json_t *format = json_object_get(config, "format");
+    if (config && !json_is_null(config) && !json_is_object(config))
+        return field_refuse(r->x, "output_config", "must be an object");
     if (format && !json_is_null(format))
         return field_refuse(r->x, "output_config",
                             "has a format: output cannot be constrained yet");

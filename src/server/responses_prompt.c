@@ -204,6 +204,8 @@ static bool read_shape(struct reading *r, const json_t *json, json_t *chat) {
                             "of type '%.40s' is not supported; allowed is "
                             "'text'",
                             type ? type : "?");
+    if (is_given(json, "text") && !json_is_object(json_object_get(json, "text")))
+        return field_refuse(r->x, "text", "must be an object");
     if (is_given(json, "metadata") && !json_is_object(metadata))
         return field_refuse(r->x, "metadata", "must be an object");
     if (is_given(json, "reasoning") && !json_is_object(reasoning))

@@ -42,11 +42,12 @@ static int enter(void **state) {
     return 0;
 }
 
-/* Until Ctrl-C, after so long. */
+/* Until Ctrl-C, after so long. In the foreground timeout sends one, else two: to its group as well.
+ */
 static struct result hear(const char *with, const char *more) {
     char line[500];
-    snprintf(line, sizeof line, "%s timeout --preserve-status -s INT %s " HEAR "%s", with, SECONDS,
-             more);
+    snprintf(line, sizeof line, "%s timeout --foreground --preserve-status -s INT %s " HEAR "%s",
+             with, SECONDS, more);
     return shell(line);
 }
 

@@ -166,7 +166,7 @@ def settle(b, **settings):
 
 def again(b):
     """Loads the page anew, and waits for it."""
-    b.session("POST", "/refresh", {})
+    b.reload()
     b.wait("return document.querySelector('#model').value || null", "the model list")
 
 

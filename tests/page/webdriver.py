@@ -93,7 +93,16 @@ class Browser:
             {"name": "prefers-reduced-motion", "value": "reduce" if reduced else "no-preference"}]})
 
     def open(self, url):
-        self.session("POST", "/url", {"url": url})
+        self.go("/url", {"url": url})
+
+    def reload(self):
+        self.go("/refresh", {})
+
+    def go(self, command, body):
+        """On a busy machine the driver returns while the page before still answers."""
+        self.run("window.isLeft = true")
+        self.session("POST", command, body)
+        self.wait("return !window.isLeft && document.readyState === 'complete'", "the next page")
 
     def run(self, script, *arguments):
         return self.session("POST", "/execute/sync", {"script": script, "args": list(arguments)})

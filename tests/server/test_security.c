@@ -344,6 +344,14 @@ static void request_smuggling_shapes_are_refused(void **state) {
         "Content-Length: 4, 4\r\n\r\nabcd",
         "Content-Length: 18446744073709551616\r\n\r\n",
         "Content-Length: 99999999999999999999999999\r\n\r\n",
+        "Content-Length : 4\r\n\r\n",
+        "Content-Length\t: 4\r\n\r\n",
+        "Content-Length:\r\n 4\r\n\r\n",
+        "Content-Length: 1\r\n 5\r\n\r\n",
+        "X-A: b\rContent-Length: 4\r\n\r\n",
+        "Transfer-Encoding : chunked\r\n\r\n",
+        "Transfer-Encoding:\r\n chunked\r\n\r\n",
+        "X-A: b\rTransfer-Encoding: chunked\r\n\r\n",
     };
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         struct buffer back = { 0 };

@@ -87,6 +87,7 @@ static void what_is_not_kept_is_refused_by_name(void **state) {
         { "min_tokens", "3" },
         { "min_tokens", "9" },
         { "parallel_tool_calls", "7" },
+        { "modalities", "\"audio\"" },
         { "continue_final_message", "7" },
     };
     static const char *const passed[] = {
@@ -743,6 +744,7 @@ static void messages_refuse_by_name(void **state) {
     assert_message_refused(USER("\"a\"") ",\"tool_choice\":{\"type\":\"auto\","
                                          "\"disable_parallel_tool_use\":1}",
                            "disable_parallel_tool_use");
+    assert_message_refused(USER("\"a\"") ",\"output_config\":7", "output_config");
     assert_message_refused(USER("\"a\"") ",\"tools\":[{\"name\":\"x\"}]", "tools");
     assert_message_refused(USER("\"a\"") ",\"thinking\":{\"type\":\"maybe\"}", "thinking");
     assert_message_refused(USER("\"a\"") ",\"stop_sequences\":[\"\"]", "stop");
@@ -971,6 +973,7 @@ static void responses_refuse_by_name(void **state) {
     assert_refused(port, RESPONSES, "{\"input\":\"a\",\"max_output_tokens\":0}",
                    "max_output_tokens");
     assert_refused(port, RESPONSES, "{\"input\":\"a\",\"metadata\":7}", "metadata");
+    assert_refused(port, RESPONSES, "{\"input\":\"a\",\"text\":7}", "text");
     assert_refused(port, RESPONSES, "{\"input\":\"a\",\"instructions\":[]}", "instructions");
     assert_refused(port, RESPONSES, "{\"input\":\"a\",\"tools\":[{\"type\":\"web_search\"}]}",
                    "tools");

@@ -455,12 +455,17 @@ static void *read_prompt(void *of) {
 static void whoever_decodes_waits_for_one_slice_at_a_time(void **state) {
     (void)state;
     enum { N = 2, READERS = 3 };
+    static const struct {
+        int columns, n, least;
+    } cases[] = { { 0, 1, N_SLICES * 2 / 3 }, /* without passes it is one of the queue */
+                  { 2, 1, READERS * N_SLICES },
+                  { 2, 2, READERS * N_SLICES * 2 / 3 } };
     static struct speaker s[N], readers[READERS];
-    for (int columns = 0; columns < 3; columns += 2) {
+    for (int c = 0; c < 3; c++) {
+        const int columns = cases[c].columns, n = cases[c].n;
         struct fixture f;
         start(&f, (struct fake_settings){
                       .decodes = true, .columns = columns, .prompt_slice = SLICE, .eval_ms = 2 });
-        const int n = columns ? N : 1; /* by itself it is one of the queue */
         for (int i = 0; i < n; i++) {
             prepare(&s[i], &f, 5 + i, MOST_TOKENS);
             begin(&s[i]);
@@ -484,9 +489,9 @@ static void whoever_decodes_waits_for_one_slice_at_a_time(void **state) {
         }
         assert_int_equal(f.set.n_prompt_evals, READERS * N_SLICES);
         assert_int_equal(f.set.longest_eval, SLICE);
-        const int least = columns ? READERS * N_SLICES * 2 / 3 : N_SLICES * 2 / 3;
-        if (meanwhile < least)
-            fail_msg("%d tokens beside %d slices", meanwhile, READERS * N_SLICES);
+        if (meanwhile < cases[c].least)
+            fail_msg("%d of %d columns: %d tokens beside %d slices", n, columns, meanwhile,
+                     READERS * N_SLICES);
         f.set.eval_ms = 0;
         for (int i = 0; i < READERS; i++) {
             pthread_join(readers[i].thread, NULL);
