@@ -141,9 +141,13 @@ struct decode_args {
  * A column with n_tokens = 0 is idle; its other numbers must be those of a column that is not. Each column's words lie
  * P_WORDS words behind those of the column before. epoch, patience, split_from, abort and the caps are the same in all
  * columns. start, hidden, hidden_from and profile are NULL or 0; pick is 1, and head_from is n_given - 1. A wait that
- * gives up is described in the mailbox of one of the columns. */
+ * gives up is described in the mailbox of one of the columns.
+ *
+ * With P_FOLLOWS a column may follow the column before it: then both are of one session, and its position is the next
+ * one. Columns that follow, and those that are followed, have one token each. */
 struct columns_args {
     int n_passes;                   /* that the launch makes at most */
+    unsigned int follows;           /* with P_FOLLOWS, a bit for each column: it follows the column before it */
     int ends_early;                 /* 1: the launch ends as soon as a column is over that was not idle */
     struct decode_mailbox *mailbox; /* gets n_evaluated, the passes made, and `end` once the launch is over */
     struct decode_args column[ARGS_MAX_COLUMNS];

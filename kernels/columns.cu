@@ -16,6 +16,7 @@ STATIC_ASSERT(SHARED_BYTES == P_SHARED_BYTES, "the plan counts shared memory of 
 STATIC_ASSERT(((int)COLUMNS - (int)KEYS_IN_SLOTS) * (int)OWN_ROWS <= (int)COLUMNS * (int)HIDDEN_PARTS,
               "the slots of K and V and the partial sums do not hold the columns' keys");
 STATIC_ASSERT(sizeof(struct columns_args) <= 4096, "a kernel has 4 KB of arguments");
+STATIC_ASSERT(!P_FOLLOWS || !M_DELTA, "a recurrent layer does not hand its state from column to column");
 
 /* A warp's attention to large heads takes so many registers that out's tiles wait in the ring until it is over. */
 enum { OUT_LATE = M_HEAD_DIM > 128 };
@@ -251,6 +252,9 @@ KERNEL(P_THREADS) columns(const PARAMETER struct columns_args args) {
     w.slot = 0, w.parity = 0, w.parts = 0;
     w.kv_turn = 0, w.kv_laps = 0, w.o_turn = 0;
     w.running = w.splits = w.attends = 0;
+#if P_FOLLOWS
+    w.needs = 0;
+#endif
     column_take(&w, 0);
     w.epoch = w.a->epoch;
     w.token = 0, w.layer = 0, w.dead = 0;

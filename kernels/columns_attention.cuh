@@ -11,7 +11,13 @@
  * v of all of them are in shared memory, a barrier B for each of them, and one barrier C. With two buffers for the
  * warps' partial results a warp may store those of the next column while others still merge; with one there is a
  * barrier more.
- */
+ *
+ * A column that follows others of its session (args.h) attends to positions that this very pass makes. Alone, it would
+ * find them in the cache, as rows of a piece. Where they stand in that piece decides in which order sums are added. So
+ * they must stand there now, too, but the piece came from the cache without them, or with only some of them: their
+ * writers are other SMs, at this very time. The block therefore gathers k and v of these columns as well, and the
+ * warp that takes the piece writes the rows into its slot before it reads the slot: piece_complete. What the copy found
+ * in their places is of no account, be it half written or NaN, as no one reads it. */
 #ifndef REEL_KERNELS_COLUMNS_ATTENTION_CUH
 #define REEL_KERNELS_COLUMNS_ATTENTION_CUH
 
@@ -36,9 +42,21 @@ DEV void columns_anew(struct worker *w) {
         if (column_owned(w, c)) owned |= 1u << c;
     }
     w->splits = splits, w->attends = splits | owned;
+#if P_FOLLOWS
+    u32 needs = splits | owned;
+    UNROLL
+    for (int c = 1; c < COLUMNS; c++)
+        needs |= (needs & columns_following(w)) >> 1;
+    w->needs = needs;
+#endif
 }
 
 DEV int column_attended(const struct worker *w, int column) { return (int)(w->attends >> column & 1); }
+#if P_FOLLOWS
+DEV int column_needed(const struct worker *w, int column) { return (int)(w->needs >> column & 1); }
+#else
+DEV int column_needed(const struct worker *w, int column) { return column_attended(w, column); }
+#endif
 
 /* ---- the producer of K and V ---- */
 
@@ -119,25 +137,27 @@ DEV void columns_kv_produce(struct worker *w) {
 
 /* ---- a block's part ---- */
 
-/* Makes the cosines and sines of all columns to which this block attends. All may read them after a barrier. */
+/* Makes the cosines and sines of all columns whose keys this block needs. All may read them after a barrier. */
 DEV void columns_cosines(struct worker *w) {
     NO_UNROLL
     for (int c = 0; c < COLUMNS; c++) {
-        if (!column_attended(w, c)) continue;
+        if (!column_needed(w, c)) continue;
         column_take(w, c);
         cosines_make(w, column_position(w, c));
     }
 }
 
-/* The warps share the rows of all columns' words. */
+/* The warps share the rows of all columns' words. Of a column to which only a column that follows it attends in this
+ * block, these are the rows of k and v: the first ones. */
 DEV void columns_rows_gather(struct worker *w, int nth) {
     int row = gather_row(w);
     NO_UNROLL
     for (int c = 0; c < COLUMNS; c++) {
-        if (!column_attended(w, c)) continue;
+        if (!column_needed(w, c)) continue;
+        const int rows = !P_FOLLOWS || column_attended(w, c) ? (int)GATHER_ROWS : 2 * P_GROUP_KV_HEADS;
         column_take(w, c);
         NO_UNROLL
-        for (; row < GATHER_ROWS; row += P_WARPS) {
+        for (; row < rows; row += P_WARPS) {
             struct rotation r[ROPE_TURNS];
             float gain[ROPE_TURNS][4];
             u32 x[ROPE_TURNS][2];
@@ -145,8 +165,11 @@ DEV void columns_rows_gather(struct worker *w, int nth) {
             row_poll(w, qkv_words(w) + row_words(row) * AT_WORDS, x);
             rotation_make(w, gain, r);
             row_keep(w, nth, row, r, x);
+#if P_FOLLOWS
+            if (column_followed(w) && row < P_GROUP_KV_HEADS) key_round(w, row, r, x);
+#endif
         }
-        row -= GATHER_ROWS;
+        row -= rows;
     }
 }
 

@@ -61,6 +61,9 @@ DEV void column_logit(struct worker *w, int column, int own, int id, int there, 
     const struct decode_args *a = &w->all->column[column];
     u32 key = 0;
     if (there) {
+#if P_FOLLOWS
+        if (a->logits && !a->pick && column_runs(w, column)) plain_store32((u32 *)a->logits + id, float_bits(logit));
+#endif
         if (a->sampling.adjust) {
             if (a->logits) plain_store32((u32 *)a->logits + id, float_bits(logit));
             logit = pick_adjust(a, id, logit);
@@ -235,7 +238,8 @@ DEV void columns_best_publish(struct worker *w) {
 }
 
 DEV int column_makes(const struct worker *w, int column, int t) {
-    return column_runs(w, column) && t >= w->all->column[column].n_given - 1;
+    const struct decode_args *a = &w->all->column[column];
+    return column_runs(w, column) && (!P_FOLLOWS || a->pick) && t >= a->n_given - 1;
 }
 
 DEV int column_samples(const struct worker *w, int column, int t) {

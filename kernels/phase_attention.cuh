@@ -291,6 +291,40 @@ DEV float k_factor(const struct attention_shared *at, int kv_head) {
     return rsqrt_approx(sum_run(at->q_ssq[P_GROUP_HEADS + kv_head], AT_SSQ) * (1.0f / M_HEAD_DIM) + M_RMS_EPS);
 }
 
+#if P_FOLLOWS
+/* ---- columns of one session (columns_attention.cuh) ---- */
+
+/* The columns that follow others, a bit each. */
+DEV u32 columns_following(const struct worker *w) { return w->all->follows & w->running; }
+
+/* Whether the column at hand has a follower, and how many columns right before it are of its session. */
+DEV int column_followed(const struct worker *w) { return (int)(columns_following(w) >> w->column >> 1 & 1); }
+DEV int columns_before(const struct worker *w) {
+    int n = 0;
+    NO_UNROLL
+    while (columns_following(w) >> (w->column - n) & 1) /* the first column follows none */
+        n++;
+    return n;
+}
+
+/* Turns a key of the column at hand, which row_keep has just kept as it came, into what the cache will hold of it. x:
+ * its words. Codes are that already. */
+DEV void key_round(struct worker *w, int kv_head, const struct rotation *r, u32 (*x)[2]) {
+    if (P_KV_FORM) return;
+    warp_sync(); /* the sums of squares are other lanes' */
+    const float norm = k_factor(attention_of(w), kv_head);
+    u32 *to = attention_of(w)->kv[kv_head];
+    UNROLL
+    for (int n = 0; n < ROPE_TURNS; n++) {
+        const int j = n * LANES + w->lane;
+        float y[4];
+        if (j >= ROPE_WORDS) continue;
+        rotate(r + n, x[n][0], x[n][1], y);
+        to[word_low(j)] = bf16_pair(y[0] * norm, y[1] * norm), to[word_high(j)] = bf16_pair(y[2] * norm, y[3] * norm);
+    }
+}
+#endif
+
 /* ---- the current position ---- */
 
 /* Returns the piece of the cache that the current position belongs to. */
@@ -365,6 +399,17 @@ DEV void own_codes(struct worker *w, int nth, int position, int kv_head, int is_
                       float_bits(*own_scale(at, kv_head, is_v)));
 }
 #else
+#if P_FOLLOWS
+/* As own_key, where key_round has made the row. */
+DEV void own_key_rounded(struct worker *w, int nth, int position, int kv_head) {
+    const u32 *k = attention_of(w)->kv[kv_head];
+    u8 *piece = own_piece(w, nth, kv_head, position);
+    NO_UNROLL
+    for (int j = w->lane; j < AT_WORDS; j += LANES)
+        plain_store32((u32 *)(piece + kv_k_byte(0, position, 2 * j)), k[j]);
+}
+#endif
+
 /* Stores the current position's k row in the cache, rotated and normed. One SM of the group does. */
 DEV void own_key(struct worker *w, int nth, int position, int kv_head) {
     const struct attention_shared *at = attention_of(w);
@@ -372,6 +417,12 @@ DEV void own_key(struct worker *w, int nth, int position, int kv_head) {
     struct rotation r[ROPE_TURNS];
     float gain[ROPE_TURNS][4];
     if (!keeps_own(w, position)) return;
+#if P_FOLLOWS
+    if (column_followed(w)) {
+        own_key_rounded(w, nth, position, kv_head);
+        return;
+    }
+#endif
     if (!ONE_ROW || P_COLUMNS > 1) qk_gain_load(w, nth, 0, gain);
     rotation_make(w, ONE_ROW && P_COLUMNS == 1 ? w->qk_gain : gain, r);
     u8 *piece = own_piece(w, nth, kv_head, position);
@@ -435,6 +486,54 @@ struct early {
     KV_TILE k[EARLY_TILES], v[V_ROOM];
     struct piece_scales scales; /* with WHOLE_EARLY; else they are still in the slot when they are needed */
 };
+
+#if P_FOLLOWS
+/* Writes one row of K and V into a slot of the KV ring: that of a column whose rows this block has gathered. piece: the
+ * slot; row: of the piece. All lanes call. */
+DEV void piece_row_write(struct attention_shared *at, u8 *piece, int row, int kv_head, int lane) {
+#if P_KV_FORM
+    const u32 *k = at->q[P_GROUP_HEADS + kv_head], *v = at->kv[P_GROUP_KV_HEADS + kv_head];
+    NO_UNROLL
+    for (int j = lane; j < AT_WORDS / 2; j += LANES) {
+        const u32 word = (u32)(j / 4 * 8 + j % 4);
+        const int dim = 2 * (int)word;
+        const u32 low = kv_codes_again(v[word]), high = kv_codes_again(v[word + 4]);
+        *(u32 *)(piece + kv_k_byte(P_KV_FORM, row, dim)) =
+            kv_codes_again(k[q_place(word)]) | kv_codes_again(k[q_place(word + 4)]) << 8;
+        UNROLL
+        for (int i = 0; i < 2; i++) {
+            piece[kv_v_byte(P_KV_FORM, M_HEAD_DIM, row, dim + i)] = (u8)(low >> 16 * i);
+            piece[kv_v_byte(P_KV_FORM, M_HEAD_DIM, row, dim + 8 + i)] = (u8)(high >> 16 * i);
+        }
+    }
+    if (lane < 2) *(float *)(piece + kv_scale_byte(M_HEAD_DIM, lane, row)) = *own_scale(at, kv_head, lane);
+#else
+    const u32 *k = at->kv[kv_head], *v = at->kv[P_GROUP_KV_HEADS + kv_head];
+    NO_UNROLL
+    for (int j = lane; j < AT_WORDS; j += LANES) {
+        *(u32 *)(piece + kv_k_byte(0, row, 2 * j)) = k[j];
+        *(u16 *)(piece + kv_v_byte(0, M_HEAD_DIM, row, 2 * j)) = (u16)v[j];
+        *(u16 *)(piece + kv_v_byte(0, M_HEAD_DIM, row, 2 * j + 1)) = (u16)(v[j] >> 16);
+    }
+#endif
+}
+
+/* Completes the piece in the slot at hand, whose copy has landed: its rows of the positions that the columns before
+ * make in this pass are written over what the copy found. left: kv_left of the piece, so the column at hand would be
+ * row `left` of it. */
+DEV void piece_complete(const struct worker *w, int left) {
+    const int before = columns_before(w), rows = left < KV_POSITIONS ? left : KV_POSITIONS;
+    int row = left > before ? left - before : 0;
+    if (row >= rows) return;
+    const int lane = opaque(w->lane) & (LANES - 1); /* nothing of this is worth a register elsewhere */
+    NO_UNROLL
+    for (; row < rows; row++)
+        piece_row_write(&w->s->ATTENTION_AT[w->column - (left - row)], (u8 *)(kv_tiles(w) - w->lane), row,
+                        w->warp % P_GROUP_KV_HEADS, lane);
+    fence_slot();
+    warp_sync();
+}
+#endif
 
 #if KV_DIGITS
 #include "attention_digits.cuh"
@@ -596,6 +695,9 @@ DEV int kv_left(const struct worker *w, int item, int position) {
 DEV void early_take(struct worker *w, struct kv_reader *c, struct early *e, int left) {
     u32 seen = 0;
     kv_take(w);
+#if P_FOLLOWS
+    piece_complete(w, left);
+#endif
     if (KV_TRIMMED && left < KV_POSITIONS && !WHOLE_EARLY) piece_trim(kv_tiles(w), w->lane, left);
     const KV_TILE *tiles = kv_tiles(w);
     if (WHOLE_EARLY) piece_scales_read(&e->scales, tiles, w->lane, left), seen ^= piece_scales_seen(&e->scales);
@@ -628,6 +730,9 @@ DEV void past_attend(struct worker *w, struct kv_reader *c, const struct early *
     while (c->item < c->items) {
         left = kv_left(w, c->item, position);
         kv_take(w);
+#if P_FOLLOWS
+        piece_complete(w, left);
+#endif
         if (KV_TRIMMED && left < KV_POSITIONS) piece_trim(kv_tiles(w), w->lane, left);
         piece_attend(w, &r, 0, e, &q, left);
         kv_give(w, c, attended_seen(&r));

@@ -48,6 +48,12 @@ struct block_shared;
 #define QKV_GROUP_ROWS (P_GROUP_Q + P_GROUP_GATE + 2 * P_GROUP_KV)
 #define GATE_UP_PAIRS  (P_GATE_UP_ROWS / 2)
 
+#if P_FOLLOWS
+#define COLUMN_BITS : 8
+#else
+#define COLUMN_BITS
+#endif
+
 /* What one thread knows. Everything but `lane` and `qk_gain` is meant to be the same in all lanes of a warp. */
 struct worker {
     const struct decode_args *a;
@@ -69,10 +75,15 @@ struct worker {
     int dead;                     /* a wait gave up somewhere: this thread polls no more */
 #if P_COLUMNS > 1
     const struct columns_args *all;
-    int column;          /* the one at hand: `a` is what the launch says of it */
-    u32 running;         /* these have a bit for each column: it is not over, */
-    u32 splits, attends; /* its attention is split over the group, this block takes part in its attention */
-    int o_turn;          /* which buffer has the warps' partial attention */
+    int column; /* the one at hand: `a` is what the launch says of it */
+    /* These have a bit for each column. Where columns may follow others they take one register together. */
+    u32 running COLUMN_BITS; /* it is not over */
+    u32 splits COLUMN_BITS;  /* its attention is split over the group */
+    u32 attends COLUMN_BITS; /* this block takes part in its attention, */
+#if P_FOLLOWS
+    u32 needs COLUMN_BITS; /* or needs its k and v, as it attends to a column that follows it (args.h) */
+#endif
+    int o_turn; /* which buffer has the warps' partial attention */
 #endif
 };
 

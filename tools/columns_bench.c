@@ -126,7 +126,8 @@ static enum reel_status bench_marks(struct bench *b, int columns, int position, 
     static int32_t ids[SESSIONS][PASSES];
     struct columns_rig rig;
     struct columns_job jobs[SESSIONS] = { 0 };
-    enum reel_status status = columns_rig_open(&rig, b->model->backend, columns, cache, true, err);
+    enum reel_status status =
+        columns_rig_open(&rig, b->model->backend, columns, false, cache, true, err);
     if (status != REEL_OK) return status;
     for (int i = 0; i < columns; i++)
         jobs[i] = (struct columns_job){ .state = b->states[i],
@@ -152,7 +153,8 @@ static enum reel_status bench_columns(struct bench *b, int columns, int position
     static int32_t ids[SESSIONS][PASSES];
     double us = 0, other;
     int same = 0;
-    enum reel_status status = columns_rig_open(&rig, b->model->backend, columns, cache, false, err);
+    enum reel_status status =
+        columns_rig_open(&rig, b->model->backend, columns, false, cache, false, err);
     if (status == REEL_E_UNSUPPORTED) {
         printf("%d\t%d\t%s\n", position, columns, err->text);
         return REEL_OK;

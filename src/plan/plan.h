@@ -118,6 +118,9 @@ struct plan {
     int columns;   /* of a pass: 1, or as plan_columns was asked */
     bool two_hops; /* sums of out and down: SMs add up shares and hand them round, instead of each
                       SM reading all; with several columns only */
+    bool follows; /* several columns may be of one session, at consecutive positions; the kernel for
+                     that is slower, so it is made for those who ask: false in every plan made here
+                   */
     bool overlaid; /* several columns: parts of shared memory share their place */
     int copy;      /* G_COPY: 2 bulk, 1 cp.async, 0 plain loads */
     int compute;   /* target of the compiler */

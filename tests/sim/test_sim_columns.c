@@ -316,7 +316,8 @@ static void bench_columns(struct bench *b, const struct mutation *mutation) {
     for (int i = 0; i < b->n; i++)
         read_prompt(b->m.gpu, &b->alone[i], &b->s->talks[i], &b->alone[i].state);
     if (mutation) mutation_apply(mutation, sim_gpu_current().nvrtc);
-    require(columns_rig_open(&b->rig, b->m.gpu->backend, b->s->columns, NULL, false, &err), &err);
+    require(columns_rig_open(&b->rig, b->m.gpu->backend, b->s->columns, false, NULL, false, &err),
+            &err);
 }
 
 static const char *kv; /* the form of keys and values; NULL: bf16 */

@@ -39,13 +39,14 @@ static enum reel_status compile(struct columns_rig *r, const char *program, cons
 }
 
 /* One column is decode.cu, which the backend has loaded, without stamps. */
-static enum reel_status find_kernel(struct columns_rig *r, int columns, const char *cache_dir,
-                                    struct reel_error *err) {
+static enum reel_status find_kernel(struct columns_rig *r, int columns, bool follows,
+                                    const char *cache_dir, struct reel_error *err) {
     struct backend *b = r->b;
     const bool one = columns == 1;
     r->plan = b->plan, r->function = b->decode;
     if (one && !r->stamped) return REEL_OK;
     enum reel_status status = one ? REEL_OK : plan_columns(&r->plan, &b->plan, columns, err);
+    r->plan.follows = follows;
     if (status == REEL_OK) status = compile(r, one ? "decode.cu" : "columns.cu", cache_dir, err);
     if (status == REEL_OK)
         status =
@@ -60,21 +61,23 @@ static size_t stamps_of(const struct columns_rig *r, int n) {
 }
 
 enum reel_status columns_rig_open(struct columns_rig *r, struct backend *b, int columns,
-                                  const char *cache_dir, bool stamped, struct reel_error *err) {
+                                  bool follows, const char *cache_dir, bool stamped,
+                                  struct reel_error *err) {
     *r = (struct columns_rig){ .b = b, .stamped = stamped };
     const size_t vocab = (size_t)b->model->config.vocab;
     const size_t table = (size_t)PLAN_MOST_COLUMNS * vocab * sizeof(unsigned);
+    const size_t mailboxes = (1 + PLAN_MOST_COLUMNS) * sizeof *r->mailbox;
     void *host = NULL;
-    enum reel_status status = find_kernel(r, columns, cache_dir, err);
+    enum reel_status status = find_kernel(r, columns, follows, cache_dir, err);
     if (status == REEL_OK)
         status = cuda_alloc(&b->gpu, &r->words, (size_t)r->plan.n_words * 8, "exchange words", err);
     if (status == REEL_OK) status = cuda_alloc(&b->gpu, &r->table, table, "counts of ids", err);
+    if (status == REEL_OK) status = cuda_alloc(&b->gpu, &r->logits, table, "logits", err);
     if (status == REEL_OK && stamped)
         status = cuda_alloc(&b->gpu, &r->stamps, stamps_of(r, COLUMNS_STAMPED) * sizeof(uint32_t),
                             "time stamps", err);
     if (status == REEL_OK)
-        status = cuda_host_alloc(&b->gpu, &host, &r->mailbox_address, sizeof *r->mailbox,
-                                 "a mailbox", err);
+        status = cuda_host_alloc(&b->gpu, &host, &r->mailbox_address, mailboxes, "mailboxes", err);
     r->mailbox = host;
     if (status != REEL_OK) columns_rig_close(r);
     return status;
@@ -84,6 +87,7 @@ void columns_rig_close(struct columns_rig *r) {
     const struct cuda_gpu *gpu = &r->b->gpu;
     cuda_free(gpu, r->words);
     cuda_free(gpu, r->table);
+    cuda_free(gpu, r->logits);
     cuda_free(gpu, r->stamps);
     cuda_host_free(gpu, r->mailbox);
     cuda_module_unload(gpu, r->module);
@@ -100,27 +104,46 @@ enum reel_status columns_rig_stamps(const struct columns_rig *r, int n, uint32_t
 
 /* ---- a launch ---- */
 
+/* A session's memory for the positions of its n columns, and its recurrent state. */
+static enum reel_status ready_session(const struct columns_job *job, int n,
+                                      struct reel_error *err) {
+    struct backend_state *s = job->state;
+    enum reel_status status =
+        cuda_pages_reach_all(s, job->position, job->position + job->n_tokens + n - 1, err);
+    if (status == REEL_OK) status = cuda_pages_queue_table(s, err);
+    if (status == REEL_OK) status = cuda_recurrent_rewind(s, job->position, err);
+    if (status == REEL_OK) cuda_recurrent_invalidate(s);
+    return status;
+}
+
+/* The mailbox of a column, and where the device has it. */
+static struct decode_mailbox *mailbox_of(const struct columns_rig *r, const struct columns_job *job,
+                                         int column, cu_address *address) {
+    struct decode_mailbox *m = job->follows ? r->mailbox + 1 + column : job->state->mapped.mailbox;
+    *address = job->follows ? r->mailbox_address + (cu_address)(1 + column) * sizeof *m
+                            : cuda_mapped_address(job->state, m);
+    return m;
+}
+
 static enum reel_status give_job(struct columns_rig *r, const struct columns_job *job, int column,
                                  struct decode_args *a, struct reel_error *err) {
     struct backend_state *s = job->state;
     const size_t vocab = (size_t)r->b->model->config.vocab;
-    enum reel_status status =
-        cuda_pages_reach_all(s, job->position, job->position + job->n_tokens, err);
-    if (status == REEL_OK) status = cuda_pages_queue_table(s, err);
-    if (status == REEL_OK) status = cuda_recurrent_rewind(s, job->position, err);
-    if (status != REEL_OK) return status;
-    cuda_recurrent_invalidate(s);
+    cu_address mailbox;
+    struct decode_mailbox *m = mailbox_of(r, job, column, &mailbox);
     cuda_args_start(s, a);
-    memset(s->mapped.mailbox, 0, sizeof *s->mapped.mailbox);
-    s->mapped.mailbox->stop = job->stop_after < 0;
-    *s->mapped.ids = job->id;
-    a->ids = cuda_pointer(cuda_mapped_address(s, s->mapped.ids));
+    memset(m, 0, sizeof *m);
+    m->stop = job->stop_after < 0;
+    s->mapped.ids[column] = job->id;
+    a->mailbox = cuda_pointer(mailbox);
+    a->ids = cuda_pointer(cuda_mapped_address(s, s->mapped.ids + column));
     a->position = job->position;
     a->n_tokens = job->n_tokens;
-    a->n_given = 1, a->pick = 1;
+    a->n_given = 1, a->pick = !job->logits;
     a->hidden_from = a->n_tokens;
     a->lead = job->stop_after > 0 ? (unsigned)job->stop_after : MAILBOX_IDS - 1;
-    a->logits = cuda_pointer(s->out);
+    a->logits =
+        cuda_pointer(job->logits ? r->logits + (cu_address)column * vocab * sizeof(float) : s->out);
     a->n_stop_ids = job->stop_id >= 0;
     a->stop_ids[0] = job->stop_id;
     if (!job->sampling) return REEL_OK;
@@ -131,13 +154,20 @@ static enum reel_status give_job(struct columns_rig *r, const struct columns_job
     return cuda_fill(&r->b->gpu, seen, 0, vocab * sizeof(unsigned), NULL, err);
 }
 
-static enum reel_status take_result(struct columns_job *job, struct reel_error *err) {
-    const struct decode_mailbox *m = job->state->mapped.mailbox;
+static enum reel_status take_result(const struct columns_rig *r, struct columns_job *job,
+                                    int column, bool followed, struct reel_error *err) {
+    const size_t vocab = (size_t)r->b->model->config.vocab;
+    cu_address mailbox;
+    const struct decode_mailbox *m = mailbox_of(r, job, column, &mailbox);
+    const cu_address logits = r->logits + (cu_address)column * vocab * sizeof(float);
+    enum reel_status status = REEL_OK;
     job->n_made = (int)m->n_made, job->n_evaluated = (int)m->n_evaluated,
     job->end = (enum decode_end)m->end;
     for (int i = 0; i < job->n_made && i < job->n_tokens; i++)
         job->ids[i] = (int32_t)(uint32_t)m->ids[i];
-    if (!job->end) return REEL_OK;
+    if (job->logits)
+        status = cuda_download(&r->b->gpu, job->logits, logits, vocab * sizeof(float), NULL, err);
+    if (status != REEL_OK || !job->end || followed) return status;
     job->state->n_positions = job->position + job->n_evaluated;
     return cuda_recurrent_advance(job->state, job->state->n_positions, err);
 }
@@ -163,6 +193,14 @@ static enum reel_status launch(struct columns_rig *r, struct columns_args *args,
     return status;
 }
 
+/* How many columns the session of the first of n jobs has from there on. */
+static int columns_of(const struct columns_job *jobs, int n) {
+    int columns = 1;
+    while (columns < n && jobs[columns].follows)
+        columns++;
+    return columns;
+}
+
 enum reel_status columns_rig_run(struct columns_rig *r, struct columns_job *jobs, int n,
                                  int n_passes, bool ends_early, struct reel_error *err) {
     struct columns_args args = { .n_passes = n_passes, .ends_early = ends_early };
@@ -172,7 +210,9 @@ enum reel_status columns_rig_run(struct columns_rig *r, struct columns_job *jobs
     args.mailbox = cuda_pointer(r->mailbox_address);
     for (int c = 0; c < n && status == REEL_OK; c++) {
         if (!jobs[c].state) continue;
-        status = give_job(r, &jobs[c], c, &args.column[c], err);
+        args.follows |= (unsigned)jobs[c].follows << c;
+        if (!jobs[c].follows) status = ready_session(&jobs[c], columns_of(jobs + c, n - c), err);
+        if (status == REEL_OK) status = give_job(r, &jobs[c], c, &args.column[c], err);
         if (!common) common = &args.column[c];
     }
     for (int c = 0; c < r->plan.columns && common; c++) {
@@ -188,6 +228,7 @@ enum reel_status columns_rig_run(struct columns_rig *r, struct columns_job *jobs
     }
     if (status == REEL_OK) status = launch(r, &args, err);
     for (int c = 0; c < n && status == REEL_OK; c++)
-        if (jobs[c].state) status = take_result(&jobs[c], err);
+        if (jobs[c].state)
+            status = take_result(r, &jobs[c], c, columns_of(jobs + c, n - c) > 1, err);
     return status;
 }

@@ -14,7 +14,8 @@ struct columns_rig {
     struct cu_module *module;
     struct cuda_function function;
     cu_address words, table;        /* table: u32 [PLAN_MOST_COLUMNS][vocab], for penalties */
-    struct decode_mailbox *mailbox; /* of launches */
+    cu_address logits;              /* f32 [PLAN_MOST_COLUMNS][vocab] */
+    struct decode_mailbox *mailbox; /* of launches, and behind it those of columns that follow */
     cu_address mailbox_address;
     uint32_t epoch;
     bool stamped;      /* the kernel leaves time stamps (kernels/profile.cuh) */
@@ -27,23 +28,29 @@ enum { COLUMNS_STAMPED = 64 };
 /* What one column does in a launch. */
 struct columns_job {
     struct backend_state *state; /* NULL: the column is idle */
-    int position;                /* of `id` */
+    bool follows; /* the job before has the same state and the position before; both have one token
+                   */
+    int position; /* of `id` */
     int32_t id;
     int n_tokens;                         /* at most, up to MAILBOX_IDS - 1 */
     const struct sampling_args *sampling; /* NULL: the best; bias is the device's, seen is replaced
                                              where penalties are on */
     int32_t stop_id;                      /* -1: none */
     int stop_after; /* the host wants no more ids than about so many; 0: all */
+    float *logits;  /* [vocab] receives those of the last token, and no id is picked; NULL: the ids
+                       count */
     /* filled in */
     int32_t *ids; /* [n_tokens] */
     int n_made, n_evaluated;
     enum decode_end end;
 };
 
-/* columns: 1, 2, 4 or 8. cache_dir: NULL, or where compiled kernels are kept. stamped: see above; a
- * launch then has at most COLUMNS_STAMPED passes. A failure leaves nothing to close. */
+/* columns: 1, 2, 4 or 8. follows: jobs may follow others. cache_dir: NULL, or where compiled
+ * kernels are kept. stamped: see above; a launch then has at most COLUMNS_STAMPED passes. A failure
+ * leaves nothing to close. */
 enum reel_status columns_rig_open(struct columns_rig *r, struct backend *b, int columns,
-                                  const char *cache_dir, bool stamped, struct reel_error *err);
+                                  bool follows, const char *cache_dir, bool stamped,
+                                  struct reel_error *err);
 /* The stamps of the last launch's n passes: [n][SMs][profile_stamps()], for mem_free. */
 enum reel_status columns_rig_stamps(const struct columns_rig *r, int n, uint32_t **stamps,
                                     struct reel_error *err);

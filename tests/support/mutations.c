@@ -599,6 +599,73 @@ static const struct mutation columns_delta[] = {
 };
 LIST(columns_delta, columns_delta, 11);
 
+/* ---- columns of one session: test_sim_follow.c ---- */
+
+#define PHASE_ATTENTION "phase_attention.cuh"
+
+static const struct mutation follow[] = {
+    /* rows of a piece that this pass makes */
+    { "a piece without the row of the column before",
+      { IN(PHASE_ATTENTION, "rows = left < KV_POSITIONS ? left : KV_POSITIONS;",
+           "rows = left - 1 < KV_POSITIONS ? left - 1 : KV_POSITIONS;") } },
+    { "a piece without the row of the session's first column",
+      { IN(PHASE_ATTENTION, "int row = left > before ? left - before : 0;",
+           "int row = left > before ? left - before + 1 : 0;") } },
+    { "a row of a piece from the column before the session's first",
+      { IN(PHASE_ATTENTION, "int row = left > before ? left - before : 0;",
+           "int row = left > before ? left - before - 1 : 0;") } },
+    { "rows of a piece only at its border",
+      { IN(PHASE_ATTENTION, "int row = left > before ? left - before : 0;",
+           "int row = left > before ? KV_POSITIONS : 0;") } },
+    { "a piece with the keys alone",
+      { IN(PHASE_ATTENTION,
+           "        *(u16 *)(piece + kv_v_byte(0, M_HEAD_DIM, row, 2 * j)) = (u16)v[j];", "") } },
+    { "a piece with the values alone",
+      { IN(PHASE_ATTENTION, "        *(u32 *)(piece + kv_k_byte(0, row, 2 * j)) = k[j];", "") } },
+    { "a piece with the rows of the next columns",
+      { IN(PHASE_ATTENTION, "ATTENTION_AT[w->column - (left - row)]",
+           "ATTENTION_AT[w->column - (left - row) + 1]") } },
+    { "a piece with the column's own row in place of the one before",
+      { IN(PHASE_ATTENTION, "ATTENTION_AT[w->column - (left - row)]",
+           "ATTENTION_AT[w->column]") } },
+    { "a session's columns taken for those of the session before, too",
+      { IN(PHASE_ATTENTION, "return w->all->follows & w->running;",
+           "return (w->all->follows | 16) & w->running;") } },
+    { "a piece completed before it has come",
+      { IN(PHASE_ATTENTION,
+           "    kv_take(w);\n#if P_FOLLOWS\n    piece_complete(w, left);\n#endif\n    if",
+           "    piece_complete(w, left);\n    kv_take(w);\n    if") } },
+    { "a later piece completed before it has come",
+      { IN(PHASE_ATTENTION,
+           "        kv_take(w);\n#if P_FOLLOWS\n        piece_complete(w, left);\n#endif\n",
+           "        piece_complete(w, left);\n        kv_take(w);\n") } },
+    { "a piece read before all lanes have completed it",
+      { IN(PHASE_ATTENTION, "    fence_slot();\n    warp_sync();\n}\n#endif",
+           "    fence_slot();\n}\n#endif") } },
+    /* what a block gathers of columns that it does not attend to */
+    { "k and v of the columns before not gathered",
+      { IN(COLUMNS_ATTENTION, "needs |= (needs & columns_following(w)) >> 1;", "") } },
+    { "k and v of the column right before alone",
+      { IN(COLUMNS_ATTENTION, "needs |= (needs & columns_following(w)) >> 1;",
+           "needs = w->attends | (w->attends & columns_following(w)) >> 1;") } },
+    { "keys of columns before as they came",
+      { IN(COLUMNS_ATTENTION,
+           "if (column_followed(w) && row < P_GROUP_KV_HEADS) key_round(w, row, r, x);", "") } },
+    { "keys normed before all lanes have left their sums",
+      { IN(PHASE_ATTENTION, "    warp_sync(); /* the sums of squares are other lanes' */\n",
+           "") } },
+    { "a key normed twice",
+      { IN(PHASE_ATTENTION, "    if (column_followed(w)) {\n        own_key_rounded(",
+           "    if (0) {\n        own_key_rounded(") } },
+    { "sines and cosines of attended columns alone",
+      { IN(COLUMNS_ATTENTION,
+           "        if (!column_needed(w, c)) continue;\n        column_take(w, c);\n        "
+           "cosines",
+           "        if (!column_attended(w, c)) continue;\n        column_take(w, c);\n        "
+           "cosines") } },
+};
+LIST(follow, follow, 6);
+
 /* ---- columns.cu with integer weights: test_sim_columns.c ---- */
 
 static const struct mutation columns_digits[] = {
@@ -901,23 +968,17 @@ static const struct mutation codes[] = {
 };
 LIST(codes, codes, 2);
 
-const struct mutation_list *const mutation_lists[] = { &decode_mutations,
-                                                       &columns_mutations,
-                                                       &columns_delta_mutations,
-                                                       &columns_digits_mutations,
-                                                       &padding_mutations,
-                                                       &queue_mutations,
-                                                       &packed_mutations,
-                                                       &short_mutations,
-                                                       &far_mutations,
-                                                       &delta_mutations,
-                                                       &tower_mutations,
-                                                       &position_mutations,
-                                                       &bias_mutations,
-                                                       &limits_mutations,
-                                                       &narrow_mutations,
-                                                       &codes_mutations,
-                                                       NULL };
+const struct mutation_list *const mutation_lists[] = {
+    &decode_mutations,        &columns_mutations,
+    &columns_delta_mutations, &columns_digits_mutations,
+    &follow_mutations,        &padding_mutations,
+    &queue_mutations,         &packed_mutations,
+    &short_mutations,         &far_mutations,
+    &delta_mutations,         &tower_mutations,
+    &position_mutations,      &bias_mutations,
+    &limits_mutations,        &narrow_mutations,
+    &codes_mutations,         NULL
+};
 
 /* ---- which of them a run tries ---- */
 
