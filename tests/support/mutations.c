@@ -40,7 +40,10 @@ static const struct mutation decode[] = {
         IN("exchange.cuh", "(!polls || !word_is24(v[i][g], w->epoch))", "1") } },
     /* keys and values fetched too early */
     { "K/V not waiting for the token's end",
-      { IN("kv_ring.cuh", "if (t > 0 && !kv_token_wait(w, t)) break;", "") } },
+      { IN(
+          "kv_ring.cuh",
+          "if (t > 0 && !kv_token_wait(w, t)) break;\n        if (!layers_done(a, t) && !kv_token(",
+          "if (!layers_done(a, t) && !kv_token(") } },
     { "the token's end not agreed between blocks",
       { IN("phase_pick.cuh", "best_wait(w, w->a->words + X_BEST);", "") } },
     { "the writer's fence",
@@ -112,7 +115,7 @@ static const struct mutation padding[] = {
         IN("exchange.cuh", "    if (none) from += have - 1, have = 1;\n    if (have > SLICE_WORDS)",
            "    if (have > SLICE_WORDS)") } },
     { "stores to a K/V slot that copies may pass",
-      { IN("phase_attention.cuh", "    fence_slot();\n", "") } },
+      { IN("phase_attention.cuh", "left);\n    fence_slot();\n", "left);\n") } },
 };
 LIST(padding, padding, 2);
 
