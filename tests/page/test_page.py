@@ -446,6 +446,15 @@ def the_programs_own_thoughts_are_folded(p):
     no_errors(b)
 
 
+def a_chosen_model_is_kept(p):
+    b = start(p)
+    for name in ("talker", "demo"):
+        choose(b, name)
+        again(b)
+        equal(b.run("return document.querySelector('#model').value"), name, "the model after a reload")
+    no_errors(b)
+
+
 def a_model_without_a_template_goes_on_with_a_text(p):
     b = start(p, model="demo")
     settle(b, max_tokens=12, temperature=0)
@@ -797,6 +806,7 @@ TESTS = [
     everything_has_a_name,
     a_page_of_360_pixels_does_not_scroll_sideways,
     colours_follow_the_system_and_the_button,
+    a_chosen_model_is_kept,
     the_programs_own_thoughts_are_folded,
     a_model_without_a_template_goes_on_with_a_text,
     a_dropped_recording_becomes_text_and_subtitles,
