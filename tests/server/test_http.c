@@ -83,6 +83,16 @@ static int ask(const struct served *s, const char *path, const char *body) {
 }
 static int chat(const struct served *s) { return ask(s, "/v1/chat/completions", SHORT); }
 
+/* Who has just left may be in the queue for a moment yet, and a full queue answers 503. */
+static int chat_when_free(const struct served *s) {
+    int code = 503;
+    for (int i = 0; i < 100 && code == 503; i++) {
+        if (i > 0) wait_ms(20);
+        code = chat(s);
+    }
+    return code;
+}
+
 static void post(char *out, size_t room, const char *headers, const char *body) {
     snprintf(
         out, room,
@@ -366,7 +376,7 @@ static void clients_may_leave_at_any_moment(void **state) {
     for (int i = 0; i < 4; i++)
         pthread_join(threads[i], NULL);
     for (int i = 0; i < 3; i++)
-        assert_int_equal(chat(&s), 200);
+        assert_int_equal(chat_when_free(&s), 200);
     assert_true(server_drain(s.server, 5)); /* nobody is left */
     served_close(&s);
 }
