@@ -81,7 +81,7 @@ endif
 # Of the checks of undefined behaviour the one of pointers that overflow takes clang three quarters of the minute that
 # each of these would take to compile: they are all loops over pointers, unrolled. The address sanitizer sees where they
 # go.
-ifneq ($(filter sanitize fuzz,$(config)),)
+ifneq ($(filter sanitize thread fuzz,$(config)),)
 UNROLLED := src/cpu/kernels_%.c
 # Of what is left two thirds go by one body for any number of columns, where else are four, and by loops as they stand.
 KNOTTED := -fno-sanitize=pointer-overflow -DKERNELS_ONE_BODY \
