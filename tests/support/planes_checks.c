@@ -218,29 +218,41 @@ static void free_vector(struct cpu_vector *v) {
     free(v->values), free(v->sums), free(v->sums8), free(v->digits), free(v->digit_sums);
 }
 
-/* Whether y is the sum of w . x: a weight is rounded when its scale is made and when it is
- * multiplied, and a lane's sum is of a product for each step and a few more, each rounded. Integers
- * and their zero points are multiplied apart, and each is rounded. */
-static bool is_dot(const struct coded *c, int r, const float *x, double y, char *why) {
-    float *row = take((size_t)c->m.columns * sizeof *row);
-    float *codes = take((size_t)c->m.columns * sizeof *codes);
+/* A row as it is worth, and its codes times their scales without zero points. */
+struct exact {
+    float *row, *codes;
+};
+
+static struct exact exact_row(const struct coded *c, int r) {
+    const size_t bytes = (size_t)c->m.columns * sizeof(float);
+    struct exact e = { take(bytes), take(bytes) };
     struct matrix_planes planes = c->planes;
     const struct matrix without = { .rows = c->m.rows,
                                     .columns = c->m.columns,
                                     .row_bytes = c->m.row_bytes,
                                     .data = c->m.data,
                                     .planes = &planes };
-    double sum = 0, magnitude = 0;
     planes.zeros.data = NULL;
     planes.zero = 0;
-    matrix_row_f32(&c->m, r, row);
-    matrix_row_f32(&without, r, codes);
+    matrix_row_f32(&c->m, r, e.row);
+    matrix_row_f32(&without, r, e.codes);
+    return e;
+}
+
+static void exact_free(struct exact *e) { free(e->row), free(e->codes); }
+
+/* Whether y is the sum of row r, e, times x: a weight is rounded when its scale is made and when it
+ * is multiplied, and a lane's sum is of a product for each step and a few more, each rounded.
+ * Integers and their zero points are multiplied apart, and each is rounded. */
+static bool is_dot(const struct coded *c, int r, const struct exact *e, const float *x, double y,
+                   char *why) {
+    double sum = 0, magnitude = 0;
     for (int i = 0; i < c->m.columns; i++) {
-        sum += (double)row[i] * (double)x[i];
-        magnitude += fabs((double)row[i] * (double)x[i]) + fabs((double)codes[i] * (double)x[i]) +
-                     fabs((double)(codes[i] - row[i]) * (double)x[i]);
+        const double product = (double)e->row[i] * (double)x[i];
+        sum += product;
+        magnitude += fabs(product) + fabs((double)e->codes[i] * (double)x[i]) +
+                     fabs((double)(e->codes[i] - e->row[i]) * (double)x[i]);
     }
-    free(row), free(codes);
     const double bound = (c->m.columns / BLOCK + 16) * 0x1p-24 * magnitude + 1e-38;
     if (fabs(y - sum) <= bound) return true;
     snprintf(why, WHY, "%s, row %d: %.9g, expected %.9g within %.3g", c->name, r, y, sum, bound);
@@ -271,8 +283,13 @@ static bool products_case(const struct kernels *k, const struct coded *c, int i,
     }
     kernels_columns(k, &c->m, &x, first, last, together);
     for (int r = 0; r < rows && good; r++) {
-        good = r >= first && r < last ? is_dot(c, r, v[0].values, (double)alone[0][r], why)
-                                      : isnan(alone[0][r]);
+        if (r >= first && r < last) {
+            struct exact e = exact_row(c, r);
+            good = is_dot(c, r, &e, v[0].values, (double)alone[0][r], why);
+            exact_free(&e);
+        } else {
+            good = isnan(alone[0][r]);
+        }
         if (!good && isnan(alone[0][r])) snprintf(why, WHY, "%s, row %d", c->name, r);
     }
     for (int j = 0; j < n; j++) {
@@ -344,15 +361,21 @@ static bool tile_case(const struct kernels *k, const struct coded *c, int i, cha
     tile_scratch_place(&scratch, floats);
     const struct tile_input input = { m, rows, stride, rests, sums, stride / BLOCK };
     tile_product(k, &c->m, first, panels, &input, &scratch, scratch.c);
-    for (int j = 0; j < m && good; j++)
-        for (int lane = 0; lane < TILE_ROWS && good; lane++) {
+    for (int lane = 0; lane < TILE_ROWS && good; lane++) {
+        const int r = first + lane;
+        const bool ours = lane < panels * PANEL_LANES, is_row = ours && r < c->m.rows;
+        struct exact e = { 0 };
+        if (is_row) e = exact_row(c, r);
+        for (int j = 0; j < m && good; j++) {
             const float got = scratch.c[j * TILE_ROWS + lane];
-            if (lane >= panels * PANEL_LANES)
+            if (!ours)
                 good = isnan(got); /* not ours to write */
-            else if (first + lane < c->m.rows)
-                good = is_dot(c, first + lane, x + (size_t)j * stride, (double)got, why);
+            else if (is_row)
+                good = is_dot(c, r, &e, x + (size_t)j * stride, (double)got, why);
             if (!good && isnan(got)) snprintf(why, WHY, "%s, lane %d", c->name, lane);
         }
+        exact_free(&e);
+    }
     free(x), free(sums), free(rows), free(rests), free(floats);
     return good;
 }
