@@ -1,8 +1,8 @@
 #!/bin/sh
 # compile_kernels.sh [--few | --narrow | MODEL GPU [WISH=N ...] [narrow=FORM]]
 # Compiles the device code as it would be for each of a list of models on GPUs, for a few of them that have all kernels
-# and the kinds of GPU that differ most, with one shape of another family and one with narrow weights, which change
-# daily, for all plans with narrow weights, or for the one given.
+# and the kinds of GPU that differ most, with one of another family or with narrow weights, which changes daily, for all
+# plans with narrow weights, or for the one given.
 # Prints what the compiler says. Warnings and spilled registers fail; four registers put aside around a rare call are
 # let pass. With nvdisasm what ptxas made is looked at, too (sass_hazards.py). Without
 # nvcc there is nothing to do (exit status 77). Needs no GPU.
@@ -15,7 +15,7 @@ few='qwen3-0.6b h200
 qwen3.5-0.8b b200
 qwen3-asr-0.6b rtx4090
 tests/golden/models/q35-b.json test4 compute=75'
-# Of these the few have one, another each day.
+# Of these the few have one at a time: turn, below.
 others='smollm2-135m h200 compute=75
 tests/golden/models/q35-b.json test4'
 plans="$few
@@ -45,7 +45,7 @@ tinyllama-1.1b h200
 llama-3.2-3b h200
 smollm2-1.7b h200
 mistral-7b h200'
-# Weights that stay narrow. Of these the few have one, another each day.
+# Weights that stay narrow. Of these, too.
 narrow='qwen3-0.6b h200 narrow=int8
 qwen3-0.6b h200 narrow=int4
 qwen3-0.6b h200 narrow=fp8
@@ -161,13 +161,19 @@ if [ "${1:-}" = --one ]; then
     exit
 fi
 make -s -j"$(nproc)" "$emit" || exit 1
-# One of the others or of the first six other families, another one each day; mistral-7b takes longest.
-turn() { printf '%s\n' "$others" "$families" | sed -n "$(($(date +%s) / 86400 % 8 + 1))p"; }
-narrow_turn() { printf '%s\n' "$narrow" | sed -n "$(($(date +%s) / 86400 % 5 + 1))p"; }
+# Each day another of the others, of the first six other families (mistral-7b takes longest) or of those with narrow
+# weights, which have every second day.
+turn() {
+    day=$(($(date +%s) / 86400))
+    if [ $((day % 2)) -eq 0 ]; then
+        printf '%s\n' "$others" "$families" | sed -n "$((day / 2 % 8 + 1))p"
+    else
+        printf '%s\n' "$narrow" | sed -n "$((day / 2 % 5 + 1))p"
+    fi
+}
 case ${1:-} in
 --few) plans="$few
-$(turn)
-$(narrow_turn)" ;;
+$(turn)" ;;
 --narrow) plans="$narrow
 $spilling" ;;
 ?*) plans=$* ;;
