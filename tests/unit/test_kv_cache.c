@@ -88,17 +88,39 @@ static uint16_t saved_element(const unsigned char *position, int d, bool is_v) {
     return bf16_from_f32(scale * kv_code_value(form, (uint8_t)bits));
 }
 
+/* The first element of 2 * DIM, K's then V's, that is not what `value` says; -1: all are. */
+static int wrong_element(uint16_t value, int layer, int head, const unsigned char *at) {
+    for (int d = 0; d < 2 * DIM; d++)
+        if (saved_element(at, d % DIM, d >= DIM) != element(value, layer, head, d % DIM, d >= DIM))
+            return d;
+    return -1;
+}
+
+/* Bytes that were found right once, by value: those that are the same need no second look. */
+enum { KNOWN = 2048, MOST_BYTES = 4 * DIM };
+static struct known {
+    unsigned char bytes[MOST_BYTES];
+    uint16_t value;
+    bool is;
+} known[KV_FORMS][LAYERS][HEADS][KNOWN];
+
 static void check_saved(const struct held *h, const unsigned char *at) {
     const size_t position = kv_cache_save_bytes(&h->kv, 1) / (LAYERS * HEADS);
+    assert_true(position <= MOST_BYTES);
     for (int layer = 0; layer < LAYERS; layer++)
         for (int head = 0; head < HEADS; head++)
-            for (int i = 0; i < h->n; i++, at += position)
-                for (int d = 0; d < 2 * DIM; d++)
-                    if (saved_element(at, d % DIM, d >= DIM) !=
-                        element(h->value[i], layer, head, d % DIM, d >= DIM))
-                        fail_msg("%s, %s of position %d of %d, layer %d, head %d, element %d",
-                                 kv_form_name(form), d >= DIM ? "V" : "K", i, h->n, layer, head,
-                                 d % DIM);
+            for (int i = 0; i < h->n; i++, at += position) {
+                const uint16_t value = h->value[i];
+                struct known *k = &known[form][layer][head][value % KNOWN];
+                if (k->is && k->value == value && memcmp(k->bytes, at, position) == 0) continue;
+                const int d = wrong_element(value, layer, head, at);
+                if (d >= 0)
+                    fail_msg("%s, %s of position %d of %d, layer %d, head %d, element %d",
+                             kv_form_name(form), d >= DIM ? "V" : "K", i, h->n, layer, head,
+                             d % DIM);
+                k->is = true, k->value = value;
+                memcpy(k->bytes, at, position);
+            }
 }
 
 static void check(const struct held *h) {
@@ -199,14 +221,13 @@ static void what_is_cut_off_is_given_back(void **state) {
 
 /* Caches that are written, cut, copied and opened anew at random hold what they should. */
 static void copies_stay_apart(void **state) {
-    enum { N = 5, LONGEST = 714 };
+    enum { N = 5, STEPS = 400, LONGEST = 714 };
     (void)state;
-    const int steps = sanitized_briefly() ? 80 : 400;
     static struct held all[N];
     unsigned random = 7;
     for (int i = 0; i < N; i++)
         open_held(&all[i], i == N - 1 ? LONGEST + 16 : LONGEST); /* one that shares nothing */
-    for (int step = 0; step < steps; step++) {
+    for (int step = 0; step < STEPS; step++) {
         random = random * 1103515245u + 12345u;
         const unsigned draw = random >> 8;
         struct held *h = &all[draw % N], *other = &all[draw / N % N];

@@ -179,7 +179,8 @@ static void every_weight_of_small_models_has_one_place_on_every_gpu(void **state
     char gpu[32];
     int n = 0;
     for (gpu_name(gpu, sizeof gpu, 0); gpu[0]; gpu_name(gpu, sizeof gpu, ++n)) {
-        for (size_t i = 0; i < COUNT(small); i += sanitized_briefly() ? 2 : 1) {
+        for (size_t i = 0; i < COUNT(small); i++) {
+            if (sanitized_briefly() && (i + (size_t)n) % 4 != 0) continue; /* each on some GPUs */
             struct model_config config = config_of(small[i]);
             struct reel_error err = { 0 };
             struct plan plan;
