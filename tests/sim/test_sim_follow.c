@@ -40,7 +40,7 @@ static const struct setting settings[] = {
       4,
       90,
       2,
-      3,
+      1,
       60,
       { { .position = 31, .columns = 2 } } },
     /* from the border on, in pieces that hold nothing but this pass; beside a session that decodes
@@ -50,7 +50,7 @@ static const struct setting settings[] = {
       4,
       90,
       4,
-      3,
+      1,
       60,
       { { .position = 32, .columns = 3 }, { .position = 14, .columns = 1, .n_new = 4 } } },
     /* several sessions side by side, one of them split */
@@ -59,7 +59,7 @@ static const struct setting settings[] = {
       3,
       86,
       8,
-      2,
+      1,
       40,
       { { .position = 33, .columns = 3 },
         { .position = 15, .columns = 2, .temperature = 0.8f },
@@ -70,7 +70,7 @@ static const struct setting settings[] = {
       4,
       90,
       8,
-      2,
+      1,
       40,
       { { .position = 27, .columns = 8, .temperature = 0.9f } } },
     /* nothing before the pass; more columns than SMs of a group */
@@ -79,7 +79,7 @@ static const struct setting settings[] = {
       4,
       80,
       8,
-      2,
+      1,
       40,
       { { .position = 0, .columns = 8 } } },
     /* over a page's border, in split pieces */
