@@ -484,6 +484,7 @@ int main(int argc, char **argv) {
                                       .context = MOST_TOKENS + 100,
                                       .timeout_s = 600,
                                       .queue = 256 };
+    server_limit_heaps();
     batched = strcmp(what, "batched") == 0;
     stay(true);
     if (server_open(&server, &options, &err) != REEL_OK || server_load(server, &err) != REEL_OK)

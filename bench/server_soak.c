@@ -11,8 +11,9 @@
  * The server is a process of its own, so that its memory is counted alone. Its model answers a
  * prompt with the prompt's own letters, over and over: a token of somebody else's prompt shows.
  * Prompts begin alike in part, so that sessions are cut back and copied. Prints CSV lines:
- * what,value,unit. Fails when an answer is wrong or broken off, when a flood is not refused, when
- * the server has grown, or when connections or threads are left. */
+ * what,value,unit. A minute of all that comes first, so that sessions and threads are there. Fails
+ * when an answer is wrong or broken off, when a flood is not refused, when the server keeps more
+ * bytes at the end than after that minute, or when connections or threads are left. */
 #include "base/clock.h"
 #include "base/memory.h"
 #include "server/server.h"
@@ -22,6 +23,8 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <malloc.h>
+#include <math.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <pthread.h>
@@ -52,6 +55,50 @@ static void say(const char *what, double value, const char *unit) {
 static void wait_ms(double ms) {
     const time_t s = (time_t)(ms / 1e3);
     nanosleep(&(struct timespec){ s, (long)((ms - (double)s * 1e3) * 1e6) }, NULL);
+}
+
+/* ---- what a process has from malloc ---- */
+
+/* Its libraries call these, too, so that every byte is counted. mallinfo2 would not do: blocks that
+ * malloc keeps for a thread to take again are in use for it, and for an hour they become more. */
+static atomic_size_t in_use;
+
+extern void *libc_malloc(size_t n) __asm__("__libc_malloc");
+extern void *libc_calloc(size_t n, size_t size) __asm__("__libc_calloc");
+extern void *libc_realloc(void *p, size_t n) __asm__("__libc_realloc");
+extern void *libc_memalign(size_t alignment, size_t n) __asm__("__libc_memalign");
+extern void libc_free(void *p) __asm__("__libc_free");
+
+#define FOR_LIBRARIES __attribute__((visibility("default")))
+
+static void *taken(void *p) {
+    if (p) atomic_fetch_add(&in_use, malloc_usable_size(p));
+    return p;
+}
+
+FOR_LIBRARIES void *malloc(size_t n) { return taken(libc_malloc(n)); }
+FOR_LIBRARIES void *calloc(size_t n, size_t size) { return taken(libc_calloc(n, size)); }
+FOR_LIBRARIES void *memalign(size_t alignment, size_t n) {
+    return taken(libc_memalign(alignment, n));
+}
+FOR_LIBRARIES void *aligned_alloc(size_t alignment, size_t n) { return memalign(alignment, n); }
+
+FOR_LIBRARIES int posix_memalign(void **out, size_t alignment, size_t n) {
+    void *p = memalign(alignment, n);
+    if (p) *out = p;
+    return p ? 0 : ENOMEM;
+}
+
+FOR_LIBRARIES void *realloc(void *p, size_t n) {
+    const size_t before = p ? malloc_usable_size(p) : 0;
+    void *moved = taken(libc_realloc(p, n));
+    if (moved || n == 0) atomic_fetch_sub(&in_use, before);
+    return moved;
+}
+
+FOR_LIBRARIES void free(void *p) {
+    if (p) atomic_fetch_sub(&in_use, malloc_usable_size(p));
+    libc_free(p);
 }
 
 /* ---- a model that says its prompt again ---- */
@@ -140,8 +187,8 @@ static void close_model(void *user, struct reel_model *model) {
 
 enum { SESSIONS = 96, TIMEOUT_S = 20, MOST_BODY = 1 << 20 };
 
-/* Serves until SIGTERM; the exit status. */
-static int serve(int port_pipe) {
+/* Serves until SIGTERM, and writes what is in use at each SIGUSR1; the exit status. */
+static int serve(int to_clients) {
     const struct server_model model = { .name = "echo", .open = open_model };
     const struct server_options options = { .models = &model,
                                             .n_models = 1,
@@ -154,23 +201,28 @@ static int serve(int port_pipe) {
     struct reel_error err = { 0 };
     sigset_t set;
     int got = 0;
+    server_limit_heaps();
     sigemptyset(&set);
     sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGUSR1);
     pthread_sigmask(SIG_BLOCK, &set, NULL);
     if (server_open(&server, &options, &err) != REEL_OK || server_load(server, &err) != REEL_OK) {
         fprintf(stderr, "server_soak: %s\n", err.text);
         return 1;
     }
     const int port = server_port(server);
-    if (write(port_pipe, &port, sizeof port) != sizeof port) return 1;
-    close(port_pipe);
-    sigwait(&set, &got);
+    if (write(to_clients, &port, sizeof port) != sizeof port) return 1;
+    while (sigwait(&set, &got) == 0 && got == SIGUSR1) {
+        const size_t now = atomic_load(&in_use);
+        if (write(to_clients, &now, sizeof now) != sizeof now) return 1;
+    }
     const bool drained = server_drain(server, 10);
     server_close(server, close_model);
     return drained ? 0 : 1;
 }
 
 static int port;
+static int from_server; /* a pipe: the port, then what each SIGUSR1 asks for */
 
 static void start_server(void) {
     int ends[2];
@@ -183,7 +235,14 @@ static void start_server(void) {
     }
     close(ends[1]);
     if (read(ends[0], &port, sizeof port) != sizeof port) fail("the server did not start");
-    close(ends[0]);
+    from_server = ends[0];
+}
+
+static size_t in_use_bytes(void) {
+    size_t bytes = 0;
+    kill(server_pid, SIGUSR1);
+    if (read(from_server, &bytes, sizeof bytes) != sizeof bytes) fail("the server is gone");
+    return bytes;
 }
 
 static int count_files(const char *folder) {
@@ -511,41 +570,53 @@ static void *flooding_client(void *user) {
 
 /* ---- an hour ---- */
 
-/* What the server keeps for later requests, and the heaps of its threads, are there after half of
- * the time; then it must not grow. */
-#define GROWTH_MOST ((size_t)4 << 20)
+/* Without clients, after an hour of them or after a minute: a leak of a byte in each eighth request
+ * shows in the hour. */
+#define GROWTH_IN_USE ((size_t)64 << 10)
+/* Beside them, from half of the hour to its end: malloc's heaps have what its threads keep by then.
+ */
+#define GROWTH_RESIDENT ((size_t)1 << 20)
+#define HEAPS_FILL_S    1800.0
+#define WARM_UP_S       60.0
 
 enum { ASKING = 16, N_CLIENTS = ASKING + 4 };
 
 static double begin_ms;
 
-static size_t sample(void) {
-    const size_t resident = resident_bytes();
+/* Says both under the part's name; `resident` may be NULL. What is in use. */
+static size_t look(const char *part, size_t *resident) {
+    const size_t bytes = in_use_bytes(), all = resident_bytes();
+    const double s = (clock_ms() - begin_ms) / 1e3;
     char what[100];
-    snprintf(what, sizeof what, "resident after %.0f s", (clock_ms() - begin_ms) / 1e3);
-    say(what, (double)resident / 1e6, "MB");
-    return resident;
+    snprintf(what, sizeof what, "%sresident after %.0f s", part, s);
+    say(what, (double)all / 1e6, "MB");
+    snprintf(what, sizeof what, "%sin use after %.0f s", part, s);
+    say(what, (double)bytes / 1e6, "MB");
+    if (resident) *resident = all;
+    return bytes;
 }
 
-/* Samples until the time is over; what the server held after half of it. */
-static size_t watch_server(double seconds, double every) {
-    size_t half = 0;
-    sample();
+/* Waits until the time is over; what was resident after half of it, and at its end. */
+static void watch_server(const char *part, double seconds, double every, size_t *half,
+                         size_t *last) {
+    look(part, last);
+    *half = *last;
     for (int i = 1; i * every <= seconds + 0.5; i++) {
         const double ms = begin_ms + i * every * 1e3 - clock_ms();
         if (ms > 0) wait_ms(ms);
-        const size_t now = sample();
-        if (i == 1 || i * every <= seconds / 2) half = now;
+        look(part, last);
+        if (i * every <= seconds / 2) *half = *last;
     }
-    return half;
 }
 
-static void run_clients(double seconds, double every) {
+/* Clients of every kind for so long, and until the last of them has left. What is in use then. */
+static size_t run_clients(const char *part, double seconds, double every, int sockets_before) {
     static void *(*const others[])(void *) = { steady_clients, slow_client, half_open_clients,
                                                flooding_client };
     pthread_t threads[N_CLIENTS];
     int indices[N_CLIENTS];
-    const int sockets_before = count_files("fd");
+    size_t half = 0, last = 0;
+    atomic_store(&over, false);
     begin_ms = clock_ms();
     for (int i = 0; i < N_CLIENTS; i++) {
         indices[i] = i;
@@ -553,13 +624,20 @@ static void run_clients(double seconds, double every) {
                            &indices[i]) != 0)
             fail("no thread");
     }
-    const size_t half = watch_server(seconds, every);
+    watch_server(part, seconds, every, &half, &last);
     const int most_threads = count_files("task");
     atomic_store(&over, true);
     for (int i = 0; i < N_CLIENTS; i++)
         pthread_join(threads[i], NULL);
     for (int i = 0; i < 100 && count_files("fd") > sockets_before; i++)
         wait_ms(100);
+    if (count_files("fd") > sockets_before) fail("connections are left");
+    if (count_files("task") > most_threads) fail("threads were made when all had left");
+    if (seconds / 2 >= HEAPS_FILL_S && last > half + GROWTH_RESIDENT) fail("the server grew");
+    return look(part, NULL);
+}
+
+static void say_counts(void) {
     say("requests", (double)(n_whole + n_left), "");
     say("whole", (double)n_whole, "");
     say("left by the client", (double)n_left, "");
@@ -569,13 +647,8 @@ static void run_clients(double seconds, double every) {
     say("long answers read at a byte a second cut off", (double)n_slow_cut, "");
     say("half-open connections shut", (double)n_shut, "");
     say("floods refused", (double)n_refused, "");
-    say("descriptors before", sockets_before, "");
-    say("descriptors after", count_files("fd"), "");
-    say("threads", most_threads, "");
-    const size_t last = sample();
-    if (count_files("fd") > sockets_before) fail("connections are left");
-    if (count_files("task") > most_threads) fail("threads were made when all had left");
-    if (last > half + GROWTH_MOST) fail("the server grew");
+    say("descriptors", count_files("fd"), "");
+    say("threads", count_files("task"), "");
 }
 
 int main(int argc, char **argv) {
@@ -584,7 +657,12 @@ int main(int argc, char **argv) {
     int status = 0;
     if (!(seconds >= 1 && every >= 1)) fail("server_soak [SECONDS] [EVERY], each at least 1");
     start_server();
-    run_clients(seconds, every);
+    const int sockets = count_files("fd");
+    const double warm_up_s = fmin(WARM_UP_S, seconds);
+    const size_t before = run_clients("first ", warm_up_s, warm_up_s, sockets);
+    const size_t after = run_clients("", seconds, every, sockets);
+    say_counts();
+    if (after > before + GROWTH_IN_USE) fail("the server keeps more and more");
     kill(server_pid, SIGTERM);
     if (waitpid(server_pid, &status, 0) != server_pid || !WIFEXITED(status) ||
         WEXITSTATUS(status) != 0)

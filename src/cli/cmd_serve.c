@@ -412,6 +412,7 @@ static enum reel_status serve_all(struct serve *serve, struct reel_error *err) {
     pthread_sigmask(SIG_BLOCK, &signals, NULL); /* every thread made from here on */
     signal(SIGPIPE, SIG_IGN);                   /* a log that nobody reads any more ends nothing */
     keep_prompts_private();
+    server_limit_heaps();
     enum reel_status status = open_server(serve, err);
     if (status != REEL_OK) return status;
     const char *host = cli_text(serve->args, "host", "127.0.0.1");

@@ -1,4 +1,5 @@
-/* Threads for handlers: made when there is work and none is free, up to a number, and kept. */
+/* Threads for handlers: made when there is work and none is free, up to a number, and kept. The one
+ * that has waited least is taken. */
 #ifndef REEL_SERVER_CREW_H
 #define REEL_SERVER_CREW_H
 
@@ -8,7 +9,6 @@ struct crew;
 
 struct crew_task {
     void (*run)(struct crew_task *task);
-    struct crew_task *next; /* the crew's */
 };
 
 enum reel_status crew_open(struct crew **out, int most_threads, struct reel_error *err);

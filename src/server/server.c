@@ -10,6 +10,9 @@
 #include <sys/random.h>
 #include <sys/resource.h>
 #include <time.h>
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 
 #define SAVE_AFTER_MS                                                                              \
     1000 /* a session idles before it is saved: a conversation's next turn comes first */
@@ -42,6 +45,14 @@ static void allow_descriptors(void) {
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == limit.rlim_max) return;
     limit.rlim_cur = limit.rlim_max;
     (void)setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+void server_limit_heaps(void) {
+#ifdef __GLIBC__
+    (void)mallopt(M_ARENA_MAX, 2);
+    (void)mallopt(M_MMAP_THRESHOLD, 128 << 10);
+    (void)mallopt(M_TRIM_THRESHOLD, 1 << 20);
+#endif
 }
 
 static void client_left(void *user) {

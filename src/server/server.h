@@ -44,6 +44,11 @@ struct server_options {
     void *log_user;
 };
 
+/* For the program, before its first thread. Few of the C library's heaps for all threads, and
+ * blocks of 128 KiB or more from the system, to which they go back: else each thread keeps in a
+ * heap of its own what requests have freed. Nothing where the C library is not glibc. */
+void server_limit_heaps(void);
+
 /* Listens at once; every model answers 503 until server_load has opened it. Everything named by
  * options must stay alive until server_close. */
 enum reel_status server_open(struct server **out, const struct server_options *options,

@@ -1,5 +1,6 @@
 /* reel serve as an operator meets it: starting, signals, files, TLS, logs. */
 #include "tests/support/http_client.h"
+#include "tests/support/sanitized.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -399,6 +400,39 @@ static void a_service_manager_hears_when_it_is_ready(void **state) {
     close(fd);
 }
 
+/* glibc's heaps beside the first begin at multiples of 64 MiB. Without a limit there are eight for
+ * each core. */
+static int count_heaps(pid_t pid) {
+    char path[100], line[400];
+    int n = 0;
+    snprintf(path, sizeof path, "/proc/%d/maps", (int)pid);
+    FILE *f = fopen(path, "r");
+    assert_non_null(f);
+    while (fgets(line, sizeof line, f)) {
+        const unsigned long long begin = strtoull(line, NULL, 16);
+        n += begin % (64ull << 20) == 0 && strstr(line, " rw-p ") && !strchr(line, '/') &&
+             !strchr(line, '[');
+    }
+    fclose(f);
+    return n;
+}
+
+static void threads_share_heaps(void **state) {
+    enum { STREAMS = 24 };
+    struct program p;
+    int fds[STREAMS];
+    (void)state;
+    if (SANITIZED) skip(); /* another malloc */
+    start_server(&p, "demo --port 0 --log none --sessions 24 --ctx 256");
+    for (int i = 0; i < STREAMS; i++)
+        fds[i] = long_stream(&p, 1, 100);
+    const int n = count_heaps(p.pid);
+    if (n > 1) fail_msg("%d heaps beside the first", n);
+    for (int i = 0; i < STREAMS; i++)
+        assert_true(stream_ends_well(fds[i]));
+    stop(&p);
+}
+
 static void no_core_is_written(void **state) {
     (void)state;
     struct program p;
@@ -445,6 +479,7 @@ int main(void) {
         cmocka_unit_test(tls_is_spoken),
         cmocka_unit_test(logs_are_as_asked),
         cmocka_unit_test(a_service_manager_hears_when_it_is_ready),
+        cmocka_unit_test(threads_share_heaps),
         cmocka_unit_test(no_core_is_written),
     };
     return cmocka_run_group_tests(tests, enter, leave);
