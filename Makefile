@@ -99,7 +99,7 @@ ARCH := $(shell $(CC) -dumpmachine | cut -d- -f1)
 # Files named *_avx2.c and so on hold one instruction set each and are entered only after a check
 # at run time.
 FLAGS_avx2 := -mavx2 -mfma -mf16c -mbmi2
-FLAGS_avx512 := -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512bf16 -mavx512vbmi -mfma -mf16c
+FLAGS_avx512 := -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512bf16 -mavx512vbmi -mavx512vnni -mfma -mf16c
 FLAGS_amx := $(FLAGS_avx512) -mamx-tile -mamx-bf16 -mamx-int8
 X86_ONLY := %_avx2.c %_avx512.c %_amx.c
 ARM_ONLY := %_neon.c

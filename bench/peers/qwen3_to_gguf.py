@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""A Qwen3 folder (bf16 safetensors, one file) as a GGUF file without a tokenizer, so that llama-bench
-runs the very weights that `reel bench` runs. Needs numpy and PyPI's gguf.
+"""A Qwen3 folder (bf16 safetensors, one file) as a GGUF file, so that llama-bench runs the very weights that
+`reel bench` runs, and llama-quantize makes others of them that both open. Of the tokenizer only the words are
+written, not the merges: what a benchmark reads is ids. Needs numpy and PyPI's gguf.
 
     qwen3_to_gguf.py FOLDER OUT.gguf
 """
@@ -31,6 +32,24 @@ def gguf_name(name):
     return f"blk.{layer}.{NAMES[part]}.weight"
 
 
+def add_words(w, folder, n):
+    """Words of tokenizer.json as those of a byte-level BPE, and one merge, which GGUF wants; filled up to n."""
+    tokenizer = json.loads((Path(folder) / "tokenizer.json").read_text())
+    words, types = [f"[filler {i}]" for i in range(n)], [gguf.TokenType.UNUSED] * n
+    for word, i in tokenizer["model"]["vocab"].items():
+        words[i], types[i] = word, gguf.TokenType.NORMAL
+    for added in tokenizer["added_tokens"]:
+        words[added["id"]], types[added["id"]] = added["content"], gguf.TokenType.CONTROL
+    if "ab" not in words:
+        words[-1], types[-1] = "ab", gguf.TokenType.NORMAL
+    w.add_tokenizer_model("gpt2")
+    w.add_tokenizer_pre("qwen2")
+    w.add_token_list(words)
+    w.add_token_types(types)
+    w.add_token_merges(["a b"])
+    w.add_eos_token_id(words.index("<|im_end|>"))
+
+
 def main(folder, out):
     config = json.loads((Path(folder) / "config.json").read_text())
     data = np.memmap(Path(folder) / "model.safetensors", np.uint8, "r")
@@ -51,7 +70,7 @@ def main(folder, out):
     w.add_layer_norm_rms_eps(config["rms_norm_eps"])
     w.add_rope_freq_base(rope["rope_theta"])
     w.add_vocab_size(config["vocab_size"])
-    w.add_tokenizer_model("no_vocab")
+    add_words(w, folder, config["vocab_size"])
     w.add_file_type(gguf.LlamaFileType.MOSTLY_BF16)
     for name, entry in header.items():
         begin, end = entry["data_offsets"]

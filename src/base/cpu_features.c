@@ -51,7 +51,8 @@ void cpu_features_detect(struct cpu_features *features) {
                      ALL(seven[EBX], 5 /* AVX2 */, 8 /* BMI2 */);
     features->avx512 = features->avx2 && (saved & zmm) == zmm &&
                        ALL(seven[EBX], 16 /* F */, 17 /* DQ */, 30 /* BW */, 31 /* VL */) &&
-                       ALL(seven[ECX], 1 /* VBMI */) && ALL(seven_one[EAX], 5 /* BF16 */);
+                       ALL(seven[ECX], 1 /* VBMI */, 11 /* VNNI */) &&
+                       ALL(seven_one[EAX], 5 /* BF16 */);
     features->amx = features->avx512 && (saved & tiles) == tiles &&
                     ALL(seven[EDX], 22 /* AMX-BF16 */, 24 /* AMX-TILE */) && grant_tiles();
 }

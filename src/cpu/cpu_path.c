@@ -62,7 +62,10 @@ enum reel_status cpu_path_choose(struct kernels *out, const char *name, struct r
     *out = *paths[found].kernels;
     out->name = paths[found].name;
 #if defined(__x86_64__)
-    if (strcmp(out->name, "amx") == 0) out->gemm = kernels_amx_gemm;
+    if (strcmp(out->name, "amx") == 0) {
+        out->gemm = kernels_amx_gemm;
+        out->split_row = kernels_amx_split_row;
+    }
 #endif
     return REEL_OK;
 }

@@ -13,16 +13,18 @@
 #define T_PIECE_ROWS  16
 #define T_PIECE_BYTES (32 << 10)
 
+#define LINE_ELEMENTS 32 /* bf16 of a cache line */
+_Static_assert(VECTOR_PAD % (2 * LINE_ELEMENTS) == 0, "a padded row is an even number of lines");
+
 static void place_vector(struct cpu_vector *v, size_t padded, struct carver *c) {
-    for (int term = 0; term < 2; term++) {
+    for (int term = 0; term < 2; term++)
         v->bf16[term] = carve(c, padded, sizeof(uint16_t));
-        v->paired[term] = carve(c, padded, sizeof(uint16_t));
-    }
     v->values = carve(c, padded, sizeof(float));
     v->sums = carve(c, padded / BLOCK, sizeof(float));
-    v->sums8 = carve(c, padded / BLOCK * 8, sizeof(float));
     v->digits = carve(c, 2 * padded, sizeof(int16_t));
     v->digit_sums = carve(c, padded / BLOCK, sizeof(float));
+    v->groups = carve(c, vector_groups(padded), sizeof(struct cpu_group));
+    v->byte_sums = carve(c, 4 * vector_groups(padded), sizeof(float));
 }
 
 static void place_worker(struct engine *e, struct worker *w, struct carver *c) {
@@ -67,6 +69,8 @@ static void place(struct engine *e, struct carver *c) {
     size_t hidden = (size_t)config->hidden;
     size_t half = (size_t)config->rotary_dim / 2, keys = (size_t)config->delta.key_dim;
     e->row_stride = ((size_t)e->longest + VECTOR_PAD - 1) / VECTOR_PAD * VECTOR_PAD;
+    /* An odd number of cache lines: the same columns of many rows fall into all of its sets. */
+    e->row_stride += LINE_ELEMENTS;
     e->sums_stride = e->row_stride / BLOCK;
     e->inv = carve(c, half, sizeof(float));
     e->q_scale = carve(c, keys, sizeof(float));

@@ -9,9 +9,11 @@
  *   gemm         many vectors: 64 rows at a time are unpacked into panels (tile.h), which stay in
  *                cache while all vectors pass; sums are added in another order
  *
- * Weights are never rounded below what their file holds: block formats go through as small
- * integers, exact in bf16, and their scales multiply float32 sums. How vectors are rounded: see
- * cpu_vector. */
+ * Weights are not rounded below what their file holds: block formats go through as small integers,
+ * exact in bf16, and their scales multiply float32 sums. The exception is gemm on AMX, where a sum
+ * that has to leave its tile for every scale costs more than a third product: there what a weight
+ * is worth becomes the sum of two bf16 values, as exact as vectors are. How vectors are rounded:
+ * see cpu_vector. */
 #ifndef REEL_CPU_KERNELS_H
 #define REEL_CPU_KERNELS_H
 
@@ -29,20 +31,32 @@
  * flight. The hardware prefetcher alone reaches 70 % of the bandwidth (docs/EXPERIMENTS.md). */
 #define T_PREFETCH 8192
 
+/* Four blocks of a vector as whole numbers of 24 bits, in three digits of 8, the highest first.
+ * Halves of blocks lie side by side, as a register has them; so that its lanes of 32 bits, four for
+ * a block, find what they need, scales and sums are there for each. */
+struct cpu_group {
+    int8_t digits[3][2][4 * BLOCK / 2]; /* each digit: of first halves, of second halves */
+    float scales[16];                   /* of the block, four times */
+    float sums[16];                     /* of the numbers that a lane has of both halves */
+    float half_sums[2][16];             /* and of each */
+};
+
+static inline size_t vector_groups(size_t padded) { return padded / (4 * BLOCK) + 1; }
+
 /* One vector as matrix input, in the forms the paths like, each filled by round_vector: the sum of
  * two bf16 values, 16 significant bits. Block formats take both. bf16 weights on AVX-512, and on
  * every path when there are many vectors, take the first alone, as the bf16 reference does: there a
- * second product would cost speed. AVX2 takes block formats with digits of whole numbers instead
- * (kernels_avx2_blocks.h). */
+ * second product would cost speed. AVX2 and AVX-512 take block formats with digits of whole numbers
+ * instead (kernels_avx2_blocks.h, kernels_avx512.c). */
 struct cpu_vector {
-    uint16_t *bf16[2];   /* [padded] the value rounded, and what that left, rounded */
-    uint16_t *paired[2]; /* [padded] 16 elements of one block beside 16 of the next (AVX-512) */
-    float *values;       /* f32 [padded], their sum */
-    float *sums;         /* f32 [padded / BLOCK] sums of each block's values */
-    float *sums8; /* f32 [padded / BLOCK, 8], each an eighth of the sum: one vector register half */
+    uint16_t *bf16[2]; /* [padded] the value rounded, and what that left, rounded */
+    float *values;     /* f32 [padded], their sum */
+    float *sums;       /* f32 [padded / BLOCK] sums of each block's values */
     int16_t *digits;   /* [padded / BLOCK, 2, BLOCK] high and low digits of whole numbers (AVX2) */
     float digit_scale; /* what a high digit is worth */
     float *digit_sums; /* f32 [padded / BLOCK] sums of the whole numbers' values */
+    struct cpu_group *groups; /* [vector_groups(padded)] whole numbers of 24 bits (AVX-512) */
+    float *byte_sums;         /* f32 [4 * groups] of each block, the sum of what these are worth */
 };
 
 #define MOST_COLUMNS 8  /* vectors that dot_columns takes */
@@ -67,12 +81,15 @@ struct cpu_columns {
 struct gemm {
     int m, n_panels, k_pairs;
     const uint16_t *a;     /* bf16 [m, a_stride] */
-    const uint16_t *rests; /* the same, added to a, or NULL; only with scales, and only a path that
-                              says `both_terms` takes it */
+    const uint16_t *rests; /* the same, added to a, or NULL; only with scales or panel_rests, and
+                              only a path that says `both_terms` takes it with scales */
     size_t a_stride;
     const uint16_t *panels;
-    size_t panel_stride; /* from one panel to the next, in uint16_t */
-    size_t step_stride;  /* from one pair of k to the next, in uint16_t */
+    const uint16_t *panel_rests; /* the same, added to panels, or NULL; only with rests, without
+                                    scales, and only a path that has split_row takes it: C is then
+                                    the sum of all products but that of both rests */
+    size_t panel_stride;         /* from one panel to the next, in uint16_t */
+    size_t step_stride;          /* from one pair of k to the next, in uint16_t */
     size_t ahead; /* in uint16_t: how far before its use a step is fetched; 0: it is in cache */
     const float *scales; /* f32 [k / scale_block, TILE_ROWS], or NULL: no scales */
     int scale_block;     /* 32 or 16 */
@@ -132,12 +149,17 @@ struct kernels {
      * sum of two and three terms, asked for one at a time. */
     void (*unpack[DTYPE_COUNT])(const unsigned char *row, int first, int n, int term, uint16_t *out,
                                 float *scales, float *mins);
+    /* What a row's weights are worth, from what unpack gives (n elements, scales TILE_ROWS apart
+     * and one for each scale_block, minima or NULL), as the sum of two bf16 values: 17 significant
+     * bits. NULL: gemm takes no panel_rests. row may be codes. */
+    void (*split_row)(const uint16_t *codes, const float *scales, const float *mins, int n,
+                      int scale_block, uint16_t *row, uint16_t *rest);
     /* dst: n / 2 pairs of 16 lanes from 16 rows of n bf16 (n even), `stride` bytes apart */
     void (*interleave)(const unsigned char *rows, size_t stride, int n, uint16_t *dst);
     void (*round_vector)(const float *x, int n, struct cpu_vector *out);
     void (*round_bf16)(const float *x, int n, uint16_t *out);
-    /* A row of a matrix A as the sum of two bf16 values, and its block sums; n need not be a
-     * multiple of BLOCK */
+    /* A row of a matrix A as the sum of two bf16 values, and its block sums, or NULL; n need not be
+     * a multiple of BLOCK */
     void (*round_row)(const float *x, int n, uint16_t *out, uint16_t *rest, float *sums);
     /* Their sum, as float32: exact. */
     void (*join_row)(const uint16_t *row, const uint16_t *rest, int n, float *out);

@@ -1,17 +1,19 @@
 /* A panel is already what a B tile holds: 16 pairs of k by 16 lanes. Two A tiles (32 vectors) meet
- * two B tiles (two panels) in four accumulators. What does not fill tiles - the last steps of K,
- * formats with a scale every 16 - goes to AVX-512. How many vectors there are does not decide, so
- * that a vector's bits do not depend on how many others it comes with.
- *
- * No machine at hand has AMX. On one that has, the tests of every path passed at 6221e63, but for
- * three that compare bits, because fewer than 16 vectors went to AVX-512 then. That they no longer
- * do is checked by reading, not by running. */
+ * two B tiles (two panels) in four accumulators, which stay in their tiles for as many steps of K
+ * as there are. What does not fill tiles - the last steps of K - and sums with scales go to
+ * AVX-512. How many vectors there are does not decide, so that a vector's bits do not depend on how
+ * many others it comes with. */
 #include "cpu/kernels_amx.h"
 
 #include <immintrin.h>
 #include <string.h>
 
-enum { ROWS = 16, PAIRS = 16, ROW_BYTES = 64 };
+enum {
+    ROWS = 16,
+    PAIRS = 16,
+    ROW_BYTES = 64,
+    TERMS_PAIRS = 128 /* of K at most at a time, with terms: what A and B hold stays in cache */
+};
 
 struct tile_config {
     uint8_t palette, start_row, reserved[14];
@@ -30,75 +32,132 @@ static void configure(int first, int second) {
     config.rows[0] = config.rows[1] = config.rows[4] = (uint8_t)first;
     /* A tile of no rows is not allowed: one that is loaded from valid memory and not stored. */
     config.rows[2] = config.rows[3] = config.rows[5] = (uint8_t)(second ? second : 1);
+    /* gcc 12 takes the instruction for one that reads 8 bytes, and may drop what wrote the rest. */
+    __asm__ volatile("" : : "r"(&config) : "memory");
     _tile_loadconfig(&config);
 }
 
-/* c[m, 16] (+)= sum * scale + min * sums[m]; sum is a stored tile. */
-static void add_block(const struct gemm *g, const float *sum, int m, int n, int panel, size_t block,
-                      bool first) {
-    const size_t at = block * TILE_ROWS + (size_t)panel * PANEL_LANES;
-    __m512 scale = g->scales ? _mm512_loadu_ps(g->scales + at) : _mm512_set1_ps(1);
-    __m512 min = g->mins ? _mm512_loadu_ps(g->mins + at) : _mm512_setzero_ps();
+/* Up to 32 vectors and two panels. */
+struct pair_of_tiles {
+    const struct gemm *g;
+    int m, first, second; /* vectors from m on: those of the first A tile, and of the second */
+    int panel;
+};
+
+static void load_vectors(const struct pair_of_tiles *p, const uint16_t *a, int s) {
+    const size_t stride = p->g->a_stride;
+    const uint16_t *from = a + (size_t)p->m * stride + 2 * s;
+    _tile_loadd(4, from, stride * sizeof *a);
+    _tile_loadd(5, p->second ? from + ROWS * stride : from, stride * sizeof *a);
+}
+
+static void load_panels(const struct pair_of_tiles *p, const uint16_t *panels, int s) {
+    const struct gemm *g = p->g;
+    const uint16_t *from = panels + (size_t)p->panel * g->panel_stride + (size_t)s * g->step_stride;
+    _tile_loadd(6, from, g->step_stride * sizeof *panels);
+    _tile_loadd(7, from + g->panel_stride, g->step_stride * sizeof *panels);
+}
+
+static void multiply(void) {
+    _tile_dpbf16ps(0, 4, 6);
+    _tile_dpbf16ps(1, 4, 7);
+    _tile_dpbf16ps(2, 5, 6);
+    _tile_dpbf16ps(3, 5, 7);
+}
+
+/* c[m, 16] (+)= sum, a stored tile */
+static void add_tile(const struct pair_of_tiles *p, const float *sum, int m, int n, int panel,
+                     bool accumulate) {
+    const struct gemm *g = p->g;
     for (int i = 0; i < n; i++) {
         float *c = g->c + (size_t)(m + i) * g->c_stride + panel * PANEL_LANES;
-        __m512 total = first ? _mm512_setzero_ps() : _mm512_loadu_ps(c);
-        total = _mm512_fmadd_ps(_mm512_load_ps(sum + i * PANEL_LANES), scale, total);
-        if (g->mins)
-            total = _mm512_fmadd_ps(
-                min, _mm512_set1_ps(g->sums[(size_t)(m + i) * g->sums_stride + block]), total);
-        _mm512_storeu_ps(c, total);
+        const __m512 total = accumulate ? _mm512_loadu_ps(c) : _mm512_setzero_ps();
+        _mm512_storeu_ps(c, _mm512_add_ps(_mm512_load_ps(sum + i * PANEL_LANES), total));
     }
 }
 
-/* Up to 32 vectors from m on, two panels. steps: pairs of k between two uses of the sums. */
-static void two_by_two(const struct gemm *g, int m, int n, int panel, int steps) {
-    const int first = n < ROWS ? n : ROWS, second = n - first;
-    const size_t a_bytes = g->a_stride * sizeof *g->a, b_bytes = g->step_stride * sizeof *g->panels;
-    const uint16_t *a0 = g->a + (size_t)m * g->a_stride;
-    const uint16_t *a1 = second ? a0 + ROWS * g->a_stride : a0;
-    const uint16_t *b0 = g->panels + (size_t)panel * g->panel_stride, *b1 = b0 + g->panel_stride;
+/* Asks for the columns of a step of the 32 vectors behind these, of half of them for each of a
+ * tile's pairs of panels. The prefetcher does not see that they are next: they are as many streams
+ * as there are vectors. */
+static void prefetch_vectors(const struct pair_of_tiles *p, const uint16_t *a, int s) {
+    const int first = p->m + 2 * ROWS + (p->panel ? ROWS : 0);
+    for (int i = first; i < first + ROWS && i < p->g->m; i++)
+        _mm_prefetch((const char *)(a + (size_t)i * p->g->a_stride + 2 * s), _MM_HINT_T0);
+}
+
+/* C (+)= what pairs k to last - 1 of K come to. Of two terms each three products are made: the
+ * fourth is below what rounding to two terms left out. */
+static void two_by_two(const struct pair_of_tiles *p, int k, int last) {
+    const struct gemm *g = p->g;
     _Alignas(64) float sums[4][ROWS * PANEL_LANES];
-    for (int k = 0; k < g->k_pairs; k += steps) {
-        _tile_zero(0);
-        _tile_zero(1);
-        _tile_zero(2);
-        _tile_zero(3);
-        for (int s = k; s < k + steps; s += PAIRS) {
-            _tile_loadd(4, a0 + 2 * s, a_bytes);
-            _tile_loadd(5, a1 + 2 * s, a_bytes);
-            _tile_loadd(6, b0 + (size_t)s * g->step_stride, b_bytes);
-            _tile_loadd(7, b1 + (size_t)s * g->step_stride, b_bytes);
-            _tile_dpbf16ps(0, 4, 6);
-            _tile_dpbf16ps(1, 4, 7);
-            _tile_dpbf16ps(2, 5, 6);
-            _tile_dpbf16ps(3, 5, 7);
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
+    for (int s = k; s < last; s += PAIRS) {
+        load_vectors(p, g->a, s);
+        if (g->panel_rests) {
+            prefetch_vectors(p, g->a, s);
+            prefetch_vectors(p, g->rests, s);
+            load_panels(p, g->panel_rests, s);
+            multiply();
         }
-        _tile_stored(0, sums[0], ROW_BYTES);
-        _tile_stored(1, sums[1], ROW_BYTES);
-        _tile_stored(2, sums[2], ROW_BYTES);
-        _tile_stored(3, sums[3], ROW_BYTES);
-        const bool begin = k == 0 && !g->accumulate;
-        const size_t block = (size_t)(k / steps);
-        for (int i = 0; i < 2; i++) {
-            add_block(g, sums[i], m, first, panel + i, block, begin);
-            add_block(g, sums[2 + i], m + first, second, panel + i, block, begin);
+        load_panels(p, g->panels, s);
+        multiply();
+        if (g->panel_rests) {
+            load_vectors(p, g->rests, s);
+            multiply();
         }
+    }
+    _tile_stored(0, sums[0], ROW_BYTES);
+    _tile_stored(1, sums[1], ROW_BYTES);
+    _tile_stored(2, sums[2], ROW_BYTES);
+    _tile_stored(3, sums[3], ROW_BYTES);
+    for (int i = 0; i < 2; i++) {
+        add_tile(p, sums[i], p->m, p->first, p->panel + i, k > 0 || g->accumulate);
+        add_tile(p, sums[2 + i], p->m + p->first, p->second, p->panel + i, k > 0 || g->accumulate);
     }
 }
 
 void kernels_amx_gemm(const struct gemm *g) {
-    const bool fits = g->n_panels % 2 == 0 && g->k_pairs % PAIRS == 0 && g->k_pairs > 0 &&
-                      (!g->scales || g->scale_block == 2 * PAIRS);
-    if (!fits) {
+    if (g->n_panels % 2 != 0 || g->k_pairs % PAIRS != 0 || g->k_pairs == 0 || g->scales) {
         kernels_avx512.gemm(g);
         return;
     }
-    const int steps = g->scales ? PAIRS : g->k_pairs;
-    for (int m = 0; m < g->m; m += 2 * ROWS) {
-        int n = g->m - m < 2 * ROWS ? g->m - m : 2 * ROWS;
-        configure(n < ROWS ? n : ROWS, n > ROWS ? n - ROWS : 0);
-        for (int panel = 0; panel < g->n_panels; panel += 2)
-            two_by_two(g, m, n, panel, steps);
+    const int pieces = g->panel_rests ? (g->k_pairs + TERMS_PAIRS - 1) / TERMS_PAIRS : 1;
+    const int steps = (g->k_pairs / PAIRS + pieces - 1) / pieces * PAIRS; /* about equal pieces */
+    for (int k = 0; k < g->k_pairs; k += steps) {
+        const int last = g->k_pairs - k < steps ? g->k_pairs : k + steps;
+        for (int m = 0; m < g->m; m += 2 * ROWS) {
+            const int n = g->m - m < 2 * ROWS ? g->m - m : 2 * ROWS;
+            struct pair_of_tiles p = {
+                .g = g, .m = m, .first = n < ROWS ? n : ROWS, .second = n > ROWS ? n - ROWS : 0
+            };
+            configure(p.first, p.second);
+            for (; p.panel < g->n_panels; p.panel += 2)
+                two_by_two(&p, k, last);
+        }
     }
     _tile_release();
+}
+
+/* 16 weights as two terms */
+static void split(__m512 value, uint16_t *row, uint16_t *rest) {
+    const __m256i first = (__m256i)_mm512_cvtneps_pbh(value);
+    const __m512 back = _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(first), 16));
+    _mm256_storeu_si256((__m256i *)(void *)row, first);
+    _mm256_storeu_si256((__m256i *)(void *)rest,
+                        (__m256i)_mm512_cvtneps_pbh(_mm512_sub_ps(value, back)));
+}
+
+void kernels_amx_split_row(const uint16_t *codes, const float *scales, const float *mins, int n,
+                           int scale_block, uint16_t *row, uint16_t *rest) {
+    for (int i = 0; i < n; i += ROWS) {
+        const __m256i narrow = _mm256_loadu_si256((const __m256i *)(const void *)(codes + i));
+        const __m512 code =
+            _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(narrow), 16));
+        const __m512 scale = _mm512_set1_ps(scales[(size_t)(i / scale_block) * TILE_ROWS]);
+        const __m512 min = _mm512_set1_ps(mins ? mins[(size_t)(i / BLOCK) * TILE_ROWS] : 0.0f);
+        split(_mm512_fmadd_ps(code, scale, min), row + i, rest + i);
+    }
 }

@@ -128,6 +128,11 @@ ALWAYS_INLINE vf body_split(vf x, uint16_t *high, uint16_t *rest) {
 }
 
 BODY void body_round_row(const float *x, int n, uint16_t *out, uint16_t *rest, float *sums) {
+    if (!sums && n % LANES == 0) {
+        for (int i = 0; i < n; i += LANES)
+            (void)body_split(v_load(x + i), out + i, rest + i);
+        return;
+    }
     for (int b = 0; b * BLOCK < n; b++) {
         vf total = { 0 };
         int i = b * BLOCK, end = i + BLOCK < n ? i + BLOCK : n;
@@ -139,7 +144,7 @@ BODY void body_round_row(const float *x, int n, uint16_t *out, uint16_t *rest, f
             rest[i] = bf16_from_f32(x[i] - bf16_to_f32(out[i]));
             sum += bf16_to_f32(out[i]) + bf16_to_f32(rest[i]);
         }
-        sums[b] = sum;
+        if (sums) sums[b] = sum;
     }
 }
 
@@ -155,8 +160,6 @@ BODY void body_round_vector(const float *x, int n, struct cpu_vector *out) {
         for (int i = b * BLOCK; i < (b + 1) * BLOCK; i += LANES)
             total += v_load(out->values + i);
         out->sums[b] = v_sum(total);
-        for (int i = 0; i < 8; i++)
-            out->sums8[8 * b + i] = out->sums[b] * 0.125f;
     }
 }
 

@@ -36,8 +36,9 @@ static bool take_positions(const struct prefill *f, struct piece *p) {
 /* values [n] as input of a product. */
 static void round_row(const struct engine *e, const float *values, int n, uint16_t *row,
                       uint16_t *rest, float *sums) {
+    /* Where weights are split nothing is left that sums would serve. */
     if (e->blocks)
-        e->kernels.round_row(values, n, row, rest, sums);
+        e->kernels.round_row(values, n, row, rest, e->kernels.split_row ? NULL : sums);
     else
         e->kernels.round_bf16(values, n, row);
     if (n & 1) row[n] = rest[n] = 0;

@@ -15,17 +15,27 @@ enum {
 };
 
 size_t tile_scratch_floats(int m) {
-    return ROWS_FLOATS + PANELS_FLOATS + SCALES_FLOATS + MINS_FLOATS + WIDE_FLOATS +
+    return 2 * ROWS_FLOATS + 2 * PANELS_FLOATS + SCALES_FLOATS + MINS_FLOATS + WIDE_FLOATS +
            (size_t)m * TILE_ROWS;
 }
 
 void tile_scratch_place(struct tile_scratch *s, float *memory) {
     s->rows = (uint16_t *)memory;
     s->panels = (uint16_t *)(memory + ROWS_FLOATS);
-    s->scales = memory + ROWS_FLOATS + PANELS_FLOATS;
+    s->row_rests = (uint16_t *)(memory + ROWS_FLOATS + PANELS_FLOATS);
+    s->panel_rests = (uint16_t *)(memory + 2 * ROWS_FLOATS + PANELS_FLOATS);
+    s->scales = memory + 2 * ROWS_FLOATS + 2 * PANELS_FLOATS;
     s->mins = s->scales + SCALES_FLOATS;
     s->wide = s->mins + MINS_FLOATS;
     s->c = s->wide + WIDE_FLOATS;
+}
+
+/* Elements [k, k + n) of row r of w as `unpack` gives them, with scales that are whole. */
+static void unpack_lane(const struct kernels *kernels, const struct matrix *w, int r, int k, int n,
+                        int term, uint16_t *row, float *scales, float *mins) {
+    kernels->unpack[w->dtype](w->data + (size_t)r * w->row_bytes, k, n, term, row, scales, mins);
+    for (int i = 0; w->factor != 0 && i < n / 16; i++) /* NVFP4: a scale for 16 */
+        scales[(size_t)i * TILE_ROWS] *= w->factor;
 }
 
 /* Elements [k, k + n) of 16 rows of w, into panel p. */
@@ -42,10 +52,7 @@ static void fill_panel(const struct kernels *kernels, const struct matrix *w, in
         uint16_t *row = s->rows + (size_t)lane * T_TILE_K;
         size_t at = (size_t)(p * PANEL_LANES + lane);
         if (first + lane < w->rows) {
-            kernels->unpack[w->dtype](data + (size_t)lane * w->row_bytes, k, n, term, row,
-                                      s->scales + at, s->mins + at);
-            for (int i = 0; w->factor != 0 && i < n / 16; i++) /* NVFP4: a scale for 16 */
-                s->scales[at + (size_t)i * TILE_ROWS] *= w->factor;
+            unpack_lane(kernels, w, first + lane, k, n, term, row, s->scales + at, s->mins + at);
         } else
             memset(row, 0, (size_t)n * sizeof *row);
         if (even != n) row[n] = 0;
@@ -107,8 +114,69 @@ static void planes_product(const struct kernels *kernels, const struct matrix *w
     }
 }
 
+/* ---- weights as the sum of two terms ---- */
+
+/* One row's columns [k, k + n), as the row `lane` of s->rows and s->row_rests. */
+static void split_lane(const struct kernels *kernels, const struct matrix *w, int r, int k, int n,
+                       int lane, const struct tile_scratch *s) {
+    uint16_t *row = s->rows + (size_t)lane * T_TILE_K;
+    uint16_t *rest = s->row_rests + (size_t)lane * T_TILE_K;
+    if (r >= w->rows) {
+        memset(row, 0, (size_t)n * sizeof *row);
+        memset(rest, 0, (size_t)n * sizeof *rest);
+    } else if (w->planes) {
+        kernels->planes_widen(w, r, k, n, s->wide);
+        kernels->round_row(s->wide, n, row, rest, NULL);
+    } else {
+        unpack_lane(kernels, w, r, k, n, 0, row, s->scales + lane, s->mins + lane);
+        kernels->split_row(row, s->scales + lane, block_has_min(w->dtype) ? s->mins + lane : NULL,
+                           n, block_halves(w->dtype) ? 16 : BLOCK, row, rest);
+    }
+}
+
+/* Every product of terms but the least is made in one call, and no scales are left. */
+static void split_product(const struct kernels *kernels, const struct matrix *w, int first,
+                          int n_panels, const struct tile_input *input,
+                          const struct tile_scratch *s, float *c) {
+    for (int k = 0; k < w->columns; k += T_TILE_K) {
+        const int n = w->columns - k < T_TILE_K ? w->columns - k : T_TILE_K;
+        for (int p = 0; p < n_panels; p++) {
+            const size_t at = (size_t)p * PANEL_LANES * T_TILE_K;
+            const size_t stride = T_TILE_K * sizeof *s->rows;
+            for (int lane = 0; lane < PANEL_LANES; lane++)
+                split_lane(kernels, w, first + p * PANEL_LANES + lane, k, n, lane, s);
+            kernels->interleave((const unsigned char *)s->rows, stride, n, s->panels + at);
+            kernels->interleave((const unsigned char *)s->row_rests, stride, n,
+                                s->panel_rests + at);
+        }
+        kernels->gemm(&(struct gemm){ .m = input->m,
+                                      .n_panels = n_panels,
+                                      .k_pairs = n / 2,
+                                      .a = input->rows + k,
+                                      .rests = input->rests + k,
+                                      .a_stride = input->stride,
+                                      .panels = s->panels,
+                                      .panel_rests = s->panel_rests,
+                                      .panel_stride = PANEL_LANES * T_TILE_K,
+                                      .step_stride = 2 * PANEL_LANES,
+                                      .c = c,
+                                      .c_stride = TILE_ROWS,
+                                      .accumulate = k > 0 });
+    }
+}
+
+/* Whether the matrix takes that way: whole steps of K, and no type that is several terms anyway. */
+static bool is_split(const struct kernels *kernels, const struct matrix *w) {
+    if (!kernels->split_row || w->columns % BLOCK != 0) return false;
+    return w->planes || (block_format(w->dtype) && tile_terms(w->dtype) == 1);
+}
+
 void tile_product(const struct kernels *kernels, const struct matrix *w, int first, int n_panels,
                   const struct tile_input *input, const struct tile_scratch *s, float *c) {
+    if (is_split(kernels, w)) {
+        split_product(kernels, w, first, n_panels, input, s, c);
+        return;
+    }
     if (w->planes) {
         planes_product(kernels, w, first, n_panels, input, s, c);
         return;

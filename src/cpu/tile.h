@@ -25,12 +25,13 @@ static inline int tile_terms(enum dtype type) {
 
 /* One thread's scratch. */
 struct tile_scratch {
-    uint16_t *rows;   /* bf16 [PANEL_LANES, T_TILE_K] */
-    uint16_t *panels; /* bf16 [PANELS, T_TILE_K / 2, PANEL_LANES, 2] */
-    float *scales;    /* f32 [T_TILE_K / 16, TILE_ROWS] */
-    float *mins;      /* f32 [T_TILE_K / BLOCK, TILE_ROWS] */
-    float *wide;      /* f32 [32, T_TILE_K / 4], of matrices with planes */
-    float *c;         /* f32 [m, TILE_ROWS] */
+    uint16_t *rows;                    /* bf16 [PANEL_LANES, T_TILE_K] */
+    uint16_t *panels;                  /* bf16 [PANELS, T_TILE_K / 2, PANEL_LANES, 2] */
+    uint16_t *row_rests, *panel_rests; /* the same, second terms of weights that are split */
+    float *scales;                     /* f32 [T_TILE_K / 16, TILE_ROWS] */
+    float *mins;                       /* f32 [T_TILE_K / BLOCK, TILE_ROWS] */
+    float *wide;                       /* f32 [32, T_TILE_K / 4], of matrices with planes */
+    float *c;                          /* f32 [m, TILE_ROWS] */
 };
 
 /* Floats that the scratch of one thread takes for m vectors, and its parts in that memory. */

@@ -161,18 +161,18 @@ static int columns_of(enum dtype type, const int **list) {
 static struct cpu_vector new_vector(int columns) {
     const size_t n = (size_t)padded(columns);
     return (struct cpu_vector){ { aligned(2 * n), aligned(2 * n) },
-                                { aligned(2 * n), aligned(2 * n) },
                                 aligned(4 * n),
                                 aligned(n / BLOCK * 4),
-                                aligned(n / BLOCK * 32),
                                 aligned(4 * n),
                                 NAN,
-                                aligned(n / BLOCK * 4) };
+                                aligned(n / BLOCK * 4),
+                                aligned(vector_groups(n) * sizeof(struct cpu_group)),
+                                aligned(4 * vector_groups(n) * 4) };
 }
 
 static void free_vector(struct cpu_vector *v) {
-    free(v->bf16[0]), free(v->bf16[1]), free(v->paired[0]), free(v->paired[1]);
-    free(v->values), free(v->sums), free(v->sums8), free(v->digits), free(v->digit_sums);
+    free(v->bf16[0]), free(v->bf16[1]), free(v->groups), free(v->byte_sums);
+    free(v->values), free(v->sums), free(v->digits), free(v->digit_sums);
 }
 
 /* `large`: one value is a thousand times the others, which must keep their own digits. */
