@@ -24,6 +24,7 @@
 #include <fcntl.h>
 #include <math.h>
 #include <poll.h>
+#include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -343,6 +344,42 @@ static double first_token_over_http(int rounds) {
     return median;
 }
 
+/* A thread of the server's core that has neither HTTP nor a model: it answers each request with an
+ * event, a token's time later. */
+static void *answer_bare(void *user) {
+    static const char event[] = "data: {}\n\ndata: [DONE]\n\n";
+    const int listener = *(const int *)user;
+    char request[1000];
+    stay(true);
+    const int fd = accept(listener, NULL, NULL);
+    while (recv(fd, request, sizeof request, 0) > 0) {
+        wait_until(monotonic_ms() + token_ms);
+        if (send(fd, event, sizeof event - 1, MSG_NOSIGNAL) < 0) break;
+    }
+    close(fd);
+    return NULL;
+}
+
+/* What the kernel alone takes: two cores that wake, and the way there and back. */
+static double first_token_of_bare_sockets(int rounds) {
+    struct sockaddr_in address = { .sin_family = AF_INET,
+                                   .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+    socklen_t n = sizeof address;
+    const int server = server_port_number;
+    const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    pthread_t thread;
+    if (bind(listener, (struct sockaddr *)&address, n) != 0 || listen(listener, 1) != 0 ||
+        getsockname(listener, (struct sockaddr *)&address, &n) != 0 ||
+        pthread_create(&thread, NULL, answer_bare, (void *)&listener) != 0)
+        fail("no bare server");
+    server_port_number = ntohs(address.sin_port);
+    const double median = first_token_over_http(rounds);
+    pthread_join(thread, NULL);
+    close(listener);
+    server_port_number = server;
+    return median;
+}
+
 static double first_token_of_library(struct reel_model *model, struct reel_session *session,
                                      int rounds) {
     double *times = calloc((size_t)rounds, sizeof *times);
@@ -391,6 +428,7 @@ static void run_latency(int n_tokens) {
     report_times("library", start, library_tokens);
     reel_session_close(session);
     reel_model_close(model);
+    say("bare sockets: first token, median", first_token_of_bare_sockets(201), "ms");
     say("server: first token, median", first_token_over_http(201), "ms");
     int fd = connect_to_server();
     start = monotonic_ms();

@@ -57,6 +57,36 @@ void admit_name(struct exchange *x) {
              number);
 }
 
+/* ---- what it asks ---- */
+
+static bool has_prefix(const char *text, const char *prefix) {
+    return strncasecmp(text, prefix, strlen(prefix)) == 0;
+}
+
+void admit_target(struct exchange *x) {
+    static const char *const schemes[] = { "http://", "https://" };
+    size_t n = 0;
+    for (size_t i = 0; i < sizeof schemes / sizeof *schemes; i++)
+        if (has_prefix(x->path, schemes[i])) n = strlen(schemes[i]);
+    if (n == 0) return;
+    const size_t n_host = strcspn(x->path + n, "/");
+    if (n_host == 0 || n_host >= sizeof x->host) {
+        admit_refuse(x, 400, NULL, "the request's target names no host, or too long a one");
+        return;
+    }
+    memcpy(x->host, x->path + n, n_host);
+    x->host[n_host] = '\0';
+    const char *path = x->path + n + n_host;
+    if (*path)
+        memmove(x->path, path, strlen(path) + 1);
+    else
+        memcpy(x->path, "/", 2);
+}
+
+static const char *host_of(const struct exchange *x) {
+    return x->host[0] ? x->host : exchange_header(x, "Host");
+}
+
 /* ---- origins ---- */
 
 static bool origin_listed(const struct server *server, const char *origin) {
@@ -69,7 +99,7 @@ static bool origin_listed(const struct server *server, const char *origin) {
 
 /* The server's own page: http://HOST of the header Host. */
 static bool origin_is_own(const struct exchange *x, const char *origin) {
-    const char *host = exchange_header(x, "Host");
+    const char *host = host_of(x);
     const char *at = strstr(origin, "://");
     return host && at && strcasecmp(at + 3, host) == 0;
 }
@@ -100,11 +130,12 @@ static bool is_port(const char *text) {
     return !text[0] || (text[0] == ':' && text[1 + strspn(text + 1, "0123456789")] == '\0');
 }
 
-/* A page of another name that points at this address (DNS rebinding) has its name in Host. */
+/* A page of another name that points at this address (DNS rebinding) has its name in Host, or in an
+ * absolute target. */
 static void check_host(struct exchange *x) {
     struct server *server = x->server;
     if (!server->loopback || keys_wanted(&server->keys)) return;
-    const char *host = exchange_header(x, "Host");
+    const char *host = host_of(x);
     if (!host) return; /* HTTP/1.0: no browser */
     size_t n = host[0] == '[' ? strcspn(host, "]") + 1 : strcspn(host, ":");
     const char *known[] = { "localhost", "127.0.0.1", "[::1]", server->options.host };
@@ -112,16 +143,12 @@ static void check_host(struct exchange *x) {
         if (is_port(host + n) && strlen(known[i]) == n && strncasecmp(known[i], host, n) == 0)
             return;
     admit_refuse(x, 403, NULL,
-                 "the header Host names %.100s; without --api-key this server answers for "
+                 "the request is for the host %.100s; without --api-key this server answers for "
                  "localhost alone",
                  host);
 }
 
 /* ---- keys ---- */
-
-static bool has_prefix(const char *text, const char *prefix) {
-    return strncasecmp(text, prefix, strlen(prefix)) == 0;
-}
 
 /* user:KEY in base64, as browsers send what a person typed. */
 static bool basic_allows(struct keys *keys, const char *text) {

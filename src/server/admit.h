@@ -13,6 +13,10 @@ enum reel_status admit_address(struct server *server, const struct sockaddr *add
 /* The request's own X-Request-Id where that is harmless, else a new one. */
 void admit_name(struct exchange *x);
 
+/* "http://HOST/PATH" asks for PATH at HOST, and a header Host counts no more (RFC 9112, section
+ * 3.2.2). */
+void admit_target(struct exchange *x);
+
 /* Finds the route and refuses what is not let in. Needs the request's line and headers alone. */
 void admit_check(struct exchange *x);
 

@@ -11,6 +11,7 @@
 #include <stdatomic.h>
 
 #define EXCHANGE_ID_BYTES     64
+#define EXCHANGE_HOST_BYTES   272 /* a name of 255 bytes and a port */
 #define EXCHANGE_MORE_HEADERS 6
 #define EXCHANGE_FIELDS       64 /* headers and query arguments of a request that are kept */
 
@@ -27,6 +28,7 @@ struct exchange {
     const struct route *route; /* NULL: refused already */
     char id[EXCHANGE_ID_BYTES];
     char *method, *path;
+    char host[EXCHANGE_HOST_BYTES]; /* of a target in absolute form, in place of the header Host */
     struct exchange_field fields[EXCHANGE_FIELDS];
     int n_fields;
     bool more_fields;          /* than were kept */

@@ -277,6 +277,7 @@ static struct exchange *first_line(struct server *server, struct MHD_Connection 
         return NULL;
     }
     admit_name(x);
+    admit_target(x);
     admit_check(x);
     return x;
 }

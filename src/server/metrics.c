@@ -13,6 +13,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #define MOST_MODELS 64
 #define MOST_CODES  1024 /* pairs of a route and a code */
@@ -313,6 +314,16 @@ static void put_energy(struct page *p, struct metrics *m, struct server *server)
     put_line(p, "gpu_power_watts", "gpu", gpu, reading.watts);
 }
 
+/* 0: the system does not say. */
+static double resident_bytes(void) {
+    FILE *f = fopen("/proc/self/statm", "r");
+    unsigned long all = 0, resident = 0;
+    if (!f) return 0;
+    if (fscanf(f, "%lu %lu", &all, &resident) != 2) resident = 0;
+    fclose(f);
+    return (double)resident * (double)sysconf(_SC_PAGESIZE);
+}
+
 enum reel_status metrics_write(struct buffer *out, struct server *server, struct reel_error *err) {
     struct metrics *m = server->metrics;
     struct page p = { out, REEL_OK, err };
@@ -323,6 +334,8 @@ enum reel_status metrics_write(struct buffer *out, struct server *server, struct
     put_line(&p, "requests_in_flight", NULL, NULL, atomic_load(&server->n_active));
     put_head(&p, "connections", "gauge", "Open connections.");
     put_line(&p, "connections", NULL, NULL, watch_connections(server->watch));
+    put_head(&p, "resident_bytes", "gauge", "Memory of this process that is in RAM.");
+    put_line(&p, "resident_bytes", NULL, NULL, resident_bytes());
     put_models(&p, server);
     put_energy(&p, m, server);
     pthread_mutex_lock(&m->lock);

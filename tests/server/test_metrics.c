@@ -95,6 +95,8 @@ static void counters_follow_requests(void **state) {
     assert_true(value_of(&after, "reel_sessions" OF_MODEL) == 4);
     assert_true(value_of(&after, "reel_model_ready" OF_MODEL) == 1);
     assert_true(value_of(&after, "reel_requests_in_flight") == 1); /* this one */
+    const double resident = value_of(&after, "reel_resident_bytes");
+    assert_true(resident > 1e6 && resident < 64e9);
     const double used = value_of(&after, "reel_kv_used_bytes" OF_MODEL);
     const double total = value_of(&after, "reel_kv_total_bytes" OF_MODEL);
     const double share = value_of(&after, "reel_kv_utilisation" OF_MODEL);

@@ -244,6 +244,32 @@ static void dns_rebinding_is_refused(void **state) {
     assert_int_equal(with_headers(s, "Host: evil.example\r\nHost: localhost\r\n"), 400);
 }
 
+static int with_target(const struct served *s, const char *target, const char *host) {
+    char text[600];
+    snprintf(text, sizeof text, "GET %s HTTP/1.1\r\nHost: %s\r\n\r\n", target, host);
+    return raw(s, text, strlen(text), NULL);
+}
+
+/* RFC 9112, section 3.2.2: the target's host counts, and the header does not. */
+static void an_absolute_target_is_served_by_its_own_host(void **state) {
+    const struct served *s = *state;
+    char target[500];
+    assert_int_equal(with_target(s, "http://localhost/v1/models", "localhost"), 200);
+    assert_int_equal(with_target(s, "HTTP://LocalHost:80/v1/models?x=1", "localhost"), 200);
+    assert_int_equal(with_target(s, "https://127.0.0.1/v1/models", "evil.example"), 200);
+    assert_int_equal(with_target(s, "http://localhost", "localhost"), 200);
+    assert_int_equal(with_target(s, "http://localhost?x=1", "localhost"), 200);
+    assert_int_equal(with_target(s, "http://localhost/nowhere", "localhost"), 404);
+    assert_int_equal(with_target(s, "http://localhost/http://localhost/health", "localhost"), 404);
+    assert_int_equal(with_target(s, "http://evil.example/v1/models", "localhost"), 403);
+    assert_int_equal(with_target(s, "http://localhost@evil.example/v1/models", "localhost"), 403);
+    assert_int_equal(with_target(s, "http://evil@localhost/v1/models", "localhost"), 403);
+    assert_int_equal(with_target(s, "http:///v1/models", "localhost"), 400);
+    assert_int_equal(with_target(s, "http://", "localhost"), 400);
+    snprintf(target, sizeof target, "http://%0300d/v1/models", 0);
+    assert_int_equal(with_target(s, target, "localhost"), 400);
+}
+
 /* A page cannot hide its Host or Origin behind headers that are not kept. */
 static void too_many_headers_are_refused(void **state) {
     const struct served *s = *state;
@@ -774,6 +800,7 @@ int main(void) {
         cmocka_unit_test(keys_are_compared_whole),
         cmocka_unit_test(an_address_that_others_reach_wants_a_key),
         cmocka_unit_test(dns_rebinding_is_refused),
+        cmocka_unit_test(an_absolute_target_is_served_by_its_own_host),
         cmocka_unit_test(too_many_headers_are_refused),
         cmocka_unit_test(pages_of_others_are_refused),
         cmocka_unit_test(no_path_leads_to_a_file),
