@@ -12,6 +12,7 @@
 #include <reel_measure.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -314,14 +315,15 @@ static void put_energy(struct page *p, struct metrics *m, struct server *server)
     put_line(p, "gpu_power_watts", "gpu", gpu, reading.watts);
 }
 
-/* 0: the system does not say. */
+/* The second number of /proc/self/statm, in pages. 0: the system does not say. */
 static double resident_bytes(void) {
+    char line[200] = "";
     FILE *f = fopen("/proc/self/statm", "r");
-    unsigned long all = 0, resident = 0;
     if (!f) return 0;
-    if (fscanf(f, "%lu %lu", &all, &resident) != 2) resident = 0;
+    const char *at = fgets(line, sizeof line, f) ? strchr(line, ' ') : NULL;
+    const unsigned long pages = at ? strtoul(at, NULL, 10) : 0;
     fclose(f);
-    return (double)resident * (double)sysconf(_SC_PAGESIZE);
+    return (double)pages * (double)sysconf(_SC_PAGESIZE);
 }
 
 enum reel_status metrics_write(struct buffer *out, struct server *server, struct reel_error *err) {

@@ -13,7 +13,7 @@
 
 #include <cmocka.h>
 
-enum { MOST = 8 };
+enum { MOST = 8, LATER = 16 };
 
 struct job {
     struct crew_task task; /* first */
@@ -86,25 +86,25 @@ static void as_many_tasks_run_at_once_as_there_may_be_threads(void **state) {
 static void who_was_last_to_be_idle_is_taken_first(void **state) {
     (void)state;
     struct crew *c = open_crew();
-    struct job jobs[MOST];
+    struct job jobs[MOST], later[LATER];
     begin_all(c, jobs);
     for (int i = 0; i < MOST; i++) {
         sem_post(&jobs[i].may_end);
         wait_a_moment();
     }
-    for (int i = 0; i < 2 * MOST; i++) {
-        struct job one;
-        init(&one);
-        assert_true(crew_take(c, &one.task));
-        sem_wait(&one.begun);
-        assert_true(pthread_equal(one.by, jobs[MOST - 1].by));
-        sem_post(&one.may_end);
+    for (int i = 0; i < LATER; i++) {
+        init(&later[i]);
+        assert_true(crew_take(c, &later[i].task));
+        sem_wait(&later[i].begun);
+        assert_true(pthread_equal(later[i].by, jobs[MOST - 1].by));
+        sem_post(&later[i].may_end);
         wait_a_moment();
-        release(&one);
     }
     crew_end(c);
     for (int i = 0; i < MOST; i++)
         release(&jobs[i]);
+    for (int i = 0; i < LATER; i++)
+        release(&later[i]);
     crew_close(c);
 }
 
