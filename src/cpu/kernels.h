@@ -47,7 +47,7 @@ static inline size_t vector_groups(size_t padded) { return padded / (4 * BLOCK) 
  * two bf16 values, 16 significant bits. Block formats take both. bf16 weights on AVX-512, and on
  * every path when there are many vectors, take the first alone, as the bf16 reference does: there a
  * second product would cost speed. AVX2 and AVX-512 take block formats with digits of whole numbers
- * instead (kernels_avx2_blocks.h, kernels_avx512.c). */
+ * instead (kernels_avx2_blocks.h, kernels_avx512_blocks.h). */
 struct cpu_vector {
     uint16_t *bf16[2]; /* [padded] the value rounded, and what that left, rounded */
     float *values;     /* f32 [padded], their sum */

@@ -71,7 +71,9 @@ void admit_target(struct exchange *x) {
     if (n == 0) return;
     const size_t n_host = strcspn(x->path + n, "/");
     if (n_host == 0 || n_host >= sizeof x->host) {
-        admit_refuse(x, 400, NULL, "the request's target names no host, or too long a one");
+        admit_refuse(x, 400, NULL,
+                     "the request's target %.100s names a host of %zu bytes; allowed are 1 to %zu",
+                     x->path, n_host, sizeof x->host - 1);
         return;
     }
     memcpy(x->host, x->path + n, n_host);
