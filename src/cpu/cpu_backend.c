@@ -26,7 +26,7 @@ struct backend_state {
     struct ref_state *reference; /* NULL on the fast path */
     struct kv_cache *kv;         /* NULL for the reference */
     struct recurrent recurrent;
-    float *logits; /* f32 [vocab] of a pass */
+    float *logits; /* f32 [1, or MOST_COLUMNS where drafts are taken, vocab] of a pass */
     int max_positions;
     int n_positions; /* evaluated so far */
 };
@@ -35,6 +35,16 @@ static void cpu_close(struct backend *b) {
     if (!b) return;
     engine_release(&b->engine);
     mem_free(b);
+}
+
+/* A state with recurrent layers cannot go back to the last draft that was right. */
+static bool takes_drafts(const struct backend *b) {
+    return !b->reference && model_layer_count(&b->model->config, LAYER_DELTA) == 0;
+}
+
+/* Of a state. Those of drafts take no memory before there are any. */
+static size_t logits_floats(const struct backend *b) {
+    return (size_t)b->model->config.vocab * (takes_drafts(b) ? MOST_COLUMNS : 1);
 }
 
 static enum reel_status cpu_open(struct backend **out, const struct model *model,
@@ -103,8 +113,9 @@ static void cpu_info(const struct backend *b, struct backend_info *info) {
         .host_threads = thread_pool_size(b->engine.pool),
         .cut_step = cut_step(b),
         .most_columns = MOST_COLUMNS,
+        .drafts = takes_drafts(b),
         .state_fixed_bytes =
-            sizeof(struct backend_state) + recurrent_bytes(c) + (size_t)c->vocab * sizeof(float),
+            sizeof(struct backend_state) + recurrent_bytes(c) + logits_floats(b) * sizeof(float),
         .state_position_bytes = kv_cache_position_bytes(&b->engine.kv_shape),
     };
 }
@@ -128,7 +139,7 @@ static enum reel_status cpu_state_open(struct backend_state **out, struct backen
     if (status != REEL_OK) return status;
     s->backend = b;
     s->max_positions = max_positions;
-    status = mem_zeroed(&s->logits, (size_t)c->vocab, sizeof *s->logits, "a session's logits", err);
+    status = mem_zeroed(&s->logits, logits_floats(b), sizeof *s->logits, "a session's logits", err);
     if (status == REEL_OK && b->reference)
         status = ref_state_open(&s->reference, c, &b->model->weights,
                                 &(struct ref_options){ .mode = b->rounding,
@@ -230,6 +241,8 @@ struct going {
     int position; /* of `id` */
     int32_t id;   /* not yet evaluated, or once more */
     int n_made;
+    int n_drafts;
+    int32_t drafts[MOST_COLUMNS]; /* [n_drafts] that take columns of this pass behind `id` */
 };
 
 static void end_column(struct backend_column *column, enum reel_status status) {
@@ -248,25 +261,59 @@ static void begin_column(struct going *g, struct backend_column *column) {
     if (column->status != REEL_OK || d->max_tokens < 1) column->over = true;
 }
 
-/* The logits of every column's next position, into its state. */
+/* A draft has a place among the state's positions, and may be the last but one of the ids that are
+ * wanted: what its column would give is the last. */
+static int most_drafts(const struct going *g, int free) {
+    const int room = g->column->state->max_positions - g->position - 1;
+    const int wanted = g->column->decode->max_tokens - g->n_made - 1;
+    const int most = room < wanted ? room : wanted;
+    return most < free ? most : free;
+}
+
+/* Asks the columns in turn for drafts, as long as a pass has columns for them. */
+static void take_drafts(const struct backend *b, struct going *going, int n) {
+    int free = MOST_COLUMNS - n;
+    for (int i = 0; i < n; i++) {
+        struct going *g = &going[i];
+        const struct backend_decode *d = g->column->decode;
+        const int most = most_drafts(g, free);
+        g->n_drafts = 0;
+        if (!d->draft || !takes_drafts(b) || most < 1) continue;
+        g->n_drafts = d->draft(d->user, g->drafts, most);
+        free -= g->n_drafts;
+    }
+}
+
+/* Of a pass: behind the id, or behind draft i - 1. */
+static float *logits_behind(const struct backend_state *s, int i) {
+    return s->logits + (size_t)i * (size_t)s->backend->model->config.vocab;
+}
+
+/* The logits behind every column's id and its drafts. The states then end behind their ids. */
 static void run_pass(struct backend *b, struct going *going, int n) {
     struct engine_run runs[MOST_COLUMNS];
+    int n_runs = 0;
+    take_drafts(b, going, n);
     for (int i = 0; i < n; i++) {
-        struct backend_state *s = going[i].column->state;
-        kv_cache_begin(s->kv, going[i].position, going[i].position + 1);
-        recurrent_begin(&s->recurrent, going[i].position, 1);
+        struct going *g = &going[i];
+        struct backend_state *s = g->column->state;
+        kv_cache_begin(s->kv, g->position, g->position + 1 + g->n_drafts);
+        recurrent_begin(&s->recurrent, g->position, 1);
         recurrent_run_begin(&s->recurrent);
-        runs[i] = (struct engine_run){ .engine = &b->engine,
-                                       .kv = s->kv,
-                                       .recurrent = &s->recurrent,
-                                       .position = going[i].position,
-                                       .n = 1,
-                                       .row = i,
-                                       .ids = &going[i].id,
-                                       .output = REEL_OUTPUT_LAST_LOGITS,
-                                       .out = s->logits };
+        for (int j = 0; j <= g->n_drafts; j++) {
+            runs[n_runs] = (struct engine_run){ .engine = &b->engine,
+                                                .kv = s->kv,
+                                                .recurrent = &s->recurrent,
+                                                .position = g->position + j,
+                                                .n = 1,
+                                                .row = n_runs,
+                                                .ids = j == 0 ? &g->id : &g->drafts[j - 1],
+                                                .output = REEL_OUTPUT_LAST_LOGITS,
+                                                .out = logits_behind(s, j) };
+            n_runs++;
+        }
     }
-    engine_decode(&(struct engine_pass){ runs, n });
+    engine_decode(&(struct engine_pass){ runs, n_runs, n_runs > n });
     for (int i = 0; i < n; i++) {
         struct backend_state *s = going[i].column->state;
         recurrent_run_end(&s->recurrent, going[i].position, 1);
@@ -295,11 +342,11 @@ static bool is_stop_id(const struct backend_decode *d, int32_t id) {
     return false;
 }
 
-/* Draws a column's next id and hands it out. */
-static void deliver(struct going *g) {
+/* Draws a column's next id from these logits and hands it out. */
+static void deliver(struct going *g, const float *logits) {
     struct backend_column *column = g->column;
     const struct backend_decode *d = column->decode;
-    const int32_t id = d->draw(d->user, column->state->logits, g->position + 1);
+    const int32_t id = d->draw(d->user, logits, g->position + 1);
     if (id < 0) {
         end_column(column,
                    err_set(&column->err, REEL_E_DEVICE,
@@ -314,6 +361,17 @@ static void deliver(struct going *g) {
     if (!d->on_id(d->user, id) || enough || is_stop_id(d, id) || g->n_made == d->max_tokens ||
         g->position == column->state->max_positions)
         end_column(column, REEL_OK);
+}
+
+/* The ids of a pass: those behind a draft only if it is what was drawn in its place. Its keys and
+ * values are those of that id then. */
+static void deliver_pass(struct going *g) {
+    struct backend_state *s = g->column->state;
+    deliver(g, logits_behind(s, 0));
+    for (int i = 0; i < g->n_drafts && !g->column->over && g->id == g->drafts[i]; i++) {
+        s->n_positions++;
+        deliver(g, logits_behind(s, i + 1));
+    }
 }
 
 static bool is_cancelled(const struct going *g) {
@@ -345,7 +403,7 @@ static void cpu_step(struct backend *b, const struct backend_batch *batch) {
         else
             run_pass(b, going, batch->n);
         for (int i = 0; i < batch->n; i++)
-            if (!going[i].column->over) deliver(&going[i]);
+            if (!going[i].column->over) deliver_pass(&going[i]);
         if (batch->enough && batch->enough(batch->user)) return;
     }
 }

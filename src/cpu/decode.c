@@ -211,16 +211,31 @@ static float *mixed_of(const struct engine_run *column) {
     return e->mixed + (size_t)column->row * (size_t)e->mixed_dim;
 }
 
+/* A phase of its own in a pass where a column attends to positions of columns before it; otherwise
+ * who attends to a column's last split stores first. A piece of work is a KV head: writing V of an
+ * even position clears its neighbour (kv_cache.c), so positions are written in order. False as
+ * thread_pool_barrier. */
+static bool store_consecutive(const struct engine_pass *pass, struct worker *w,
+                              const struct layer_weights *layer) {
+    const struct engine *e = pass->columns->engine;
+    if (!pass->consecutive) return true;
+    for (int head; (head = thread_pool_take(e->pool, w->thread, e->config->n_kv_heads)) >= 0;)
+        for (int i = 0; i < pass->n; i++)
+            store_key_value(&pass->columns[i], w, layer, head);
+    return thread_pool_barrier(e->pool, w->thread);
+}
+
 /* One KV head and split of a column's context. Ends in `mixed`, or in `partial` when there are
  * several splits. */
-static void attend_split(const struct engine_run *column, struct worker *w,
-                         const struct layer_weights *layer, int kv_head, int split) {
+static void attend_split(const struct engine_pass *pass, const struct engine_run *column,
+                         struct worker *w, const struct layer_weights *layer, int kv_head,
+                         int split) {
     const struct engine *e = column->engine;
     const int dim = e->config->head_dim, width = kv_cache_v_width(dim), n = column->position + 1;
     const int step = split_step(n), first = split * step,
               last = n - first < step ? n : first + step;
     take_queries(column, w, layer, kv_head);
-    if (last == n) store_key_value(column, w, layer, kv_head);
+    if (last == n && !pass->consecutive) store_key_value(column, w, layer, kv_head);
     struct attention a = w->attention;
     a.kernels = &e->kernels;
     a.kv = column->kv;
@@ -259,7 +274,7 @@ static void attend(const struct engine_pass *pass, struct worker *w,
         const struct engine_run *column = pass->columns;
         for (; item >= heads * n_splits(column); column++)
             item -= heads * n_splits(column);
-        attend_split(column, w, layer, item / n_splits(column), item % n_splits(column));
+        attend_split(pass, column, w, layer, item / n_splits(column), item % n_splits(column));
     }
 }
 
@@ -362,6 +377,7 @@ static bool run_layer(const struct engine_pass *pass, struct worker *w,
     if (!share_inputs(pass, w, layer, make_mixer_input, hidden)) return false;
     multiply_projections(pass, w, layer);
     if (!thread_pool_barrier(e->pool, w->thread)) return false;
+    if (!store_consecutive(pass, w, layer)) return false;
     mix(pass, w, layer);
     if (!thread_pool_barrier(e->pool, w->thread)) return false;
     if (!share_inputs(pass, w, layer, make_mixed_input, layer->o.columns)) return false;

@@ -180,7 +180,7 @@ void engine_release(struct engine *e) {
 void engine_evaluate(struct engine_run *run) {
     run->cancelled = false;
     if (run->n == 1 && !run->texts)
-        engine_decode(&(struct engine_pass){ run, 1 });
+        engine_decode(&(struct engine_pass){ .columns = run, .n = 1 });
     else
         thread_pool_run(run->engine->pool, prefill_region, run);
 }

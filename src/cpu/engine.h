@@ -128,11 +128,14 @@ void engine_release(struct engine *engine);
 /* Evaluates the run; run->cancelled says whether it was ended early. */
 void engine_evaluate(struct engine_run *run);
 
-/* Runs of one position each, of different states and with logits for output: one pass. What each
- * of them gives is what engine_evaluate would. */
+/* Runs of one position each with logits for output: one pass. What each of them gives is what
+ * engine_evaluate would. */
 struct engine_pass {
     struct engine_run *columns; /* [n]; column i has row i */
     int n;                      /* 1 to MOST_COLUMNS; with 1, any output */
+    /* Some are of one state: its columns stand one behind the other, each one position further.
+     * Not with recurrent layers. Otherwise all are of different states. */
+    bool consecutive;
 };
 void engine_decode(struct engine_pass *pass);
 

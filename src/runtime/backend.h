@@ -45,6 +45,7 @@ struct backend_info {
      * gives the same bits as in one; 0: pieces round otherwise. */
     int cut_step;
     int most_columns; /* of a pass of step; 0: it has no step */
+    bool drafts;      /* step asks for drafts */
     bool shares;      /* its states share the device well without the runtime's turns (turns.h) */
     double driver_ms, compile_ms, load_ms; /* as in reel_model_info */
 };
@@ -94,6 +95,11 @@ struct backend_decode {
     bool (*enough)(void *user);
     /* Draws the id for `position` from f32 logits [vocab] on the host; -1: none is left. */
     int32_t (*draw)(void *user, const float *logits, int64_t position);
+    /* Asked before each pass of step where backend_info.drafts says so, or NULL: writes ids that may
+     * come next, [`most`] at most and each below vocab, and says how many. They take columns that
+     * nobody else has. Each id is drawn as without them; those of a draft that was wrong, and of
+     * what stood behind it, are never drawn. */
+    int (*draft)(void *user, int32_t *ids, int most);
     void *user;
     const atomic_bool *cancel;
 };
@@ -113,7 +119,7 @@ struct backend_column {
  * called by the thread that calls step. */
 struct backend_batch {
     struct backend_column *columns; /* [n] of different states, none over */
-    int n;                          /* 1 to backend_info.most_columns */
+    int n;                          /* 1 to backend_info.most_columns; drafts take what is left */
     bool (*enough)(void *user);     /* looked at with each pass; true: step returns soon */
     void *user;
 };
@@ -236,8 +242,8 @@ struct backend_ops {
                              struct reel_error *err);
     enum reel_status (*decode)(struct backend_state *state, const struct backend_decode *decode,
                                struct reel_error *err);
-    /* Decodes all columns of a batch, one token of each in a pass, until a column is over or
-     * `enough` says so; each column is then as decode would have left its state. The ids of a
+    /* Decodes all columns of a batch, one token of each in a pass and those of its drafts that were
+     * right, until a column is over or `enough` says so; each column is then as decode would have left its state. The ids of a
      * column are those that it has alone. A backend without decode draws each id with `draw`.
      * NULL: sessions decode one after the other. */
     void (*step)(struct backend *backend, const struct backend_batch *batch);

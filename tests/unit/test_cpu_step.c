@@ -36,6 +36,10 @@ struct tale {
     atomic_bool cancel;
     int cancel_at; /* on_id sets `cancel` with this many-th id */
     pthread_t caller;
+    const int32_t *truth; /* [n_truth] ids that it makes alone, for drafts; NULL: it has none */
+    int n_truth;
+    bool all_right;
+    int n_asked, n_drafts;
 };
 
 /* A different bit anywhere gives another id. */
@@ -61,6 +65,23 @@ static bool on_id(void *user, int32_t id) {
     t->ids[t->n_ids++] = id;
     if (t->cancel_at == t->n_ids) atomic_store(&t->cancel, true);
     return t->refuse_at != t->n_ids;
+}
+
+/* From call to call one more of the ids is right, up to all; then none again. */
+static int draft(void *user, int32_t *ids, int most) {
+    struct tale *t = user;
+    assert_in_range(most, 1, MOST - 1);
+    assert_true(most <= t->max_ids - t->n_ids - 1);
+    const int n = t->all_right ? most : 1 + t->n_asked % most;
+    const int n_right = t->all_right ? n : t->n_asked % (n + 1);
+    for (int i = 0; i < n; i++) {
+        const int at = t->n_ids + i;
+        const int32_t id = at < t->n_truth ? t->truth[at] : 0;
+        ids[i] = i < n_right ? id : (id + 1) % t->vocab;
+    }
+    t->n_asked++;
+    t->n_drafts += n;
+    return n;
 }
 
 static struct tale *new_tale(struct backend *b, int vocab) {
@@ -106,6 +127,7 @@ static void go_on(struct tale *t) {
         .max_tokens = t->max_ids - t->n_ids,
         .on_id = on_id,
         .draw = draw,
+        .draft = t->truth ? draft : NULL,
         .user = t,
         .cancel = &t->cancel,
     };
@@ -236,13 +258,185 @@ static void columns_are_as_alone(void **state) {
         compare_shape(i, path);
 }
 
-#define ON_PATH(path)                                                                              \
+#define ON_PATH(path) WITH_PATH("columns_are_bit_for_bit_as_alone_on_", columns_are_as_alone, path)
+#define DRAFTS_ON(path) WITH_PATH("drafts_change_no_bit_on_", drafts_change_no_bit, path)
+#define WITH_PATH(what, test, path)                                                                \
     {                                                                                              \
-        .name = "columns_are_bit_for_bit_as_alone_on_" path, .test_func = columns_are_as_alone,    \
-        .initial_state = (char[]) {                                                                \
+        .name = what path, .test_func = test, .initial_state = (char[]) {                          \
             path                                                                                   \
         }                                                                                          \
     }
+
+/* ---- drafts ---------------------------------------------------------------------------------- */
+
+/* The column that this tale tells alone. */
+static void take_for_truth(struct tale *t, const struct tale *alone) {
+    t->truth = alone->ids;
+    t->n_truth = alone->n_ids;
+}
+
+/* Columns first, first + 1 ... of which all but every third have drafts. */
+static void compare_drafted(struct backend *b, struct tale *const *alone, int first, int n,
+                            const char *shape) {
+    struct tale *tales[MOST] = { 0 };
+    int n_drafts = 0;
+    for (int i = 0; i < n; i++) {
+        const int column = (first + i) % MOST;
+        tales[i] = new_tale(b, alone[column]->vocab);
+        read_prompt(tales[i], column, column % 2 == 1);
+        tales[i]->max_ids = MAX_IDS;
+        if (i % 3 != 2) take_for_truth(tales[i], alone[column]);
+        tales[i]->n_asked = first; /* begins with another number of right ones */
+    }
+    decode_together(b, tales, n);
+    for (int i = 0; i < n; i++) {
+        const int column = (first + i) % MOST;
+        char what[100];
+        snprintf(what, sizeof what, "%s, drafts, column %d of %d (%d positions)", shape, i, n,
+                 lengths[column]);
+        assert_same(tales[i], alone[column], what);
+        assert_evaluated(tales[i], tales[i]->start + tales[i]->n_ids);
+        n_drafts += tales[i]->n_drafts;
+        free_tale(tales[i]);
+    }
+    assert_true(n == MOST ? n_drafts == 0 : n_drafts > 0);
+}
+
+/* Shapes without recurrent layers, with 1, 2, 4 and 8 columns that have ids of their own. */
+static void draft_shape(const struct shape *shape, const char *path, enum kv_form kv, int threads) {
+    struct small_model *m = random_model(shape);
+    struct backend *b = NULL;
+    struct backend_info info;
+    const struct backend_options options = { .cpu_path = path, .n_threads = threads, .kv = kv };
+    assert_int_equal(cpu_backend.open(&b, &m->model, &options, NULL), REEL_OK);
+    cpu_backend.info(b, &info);
+    struct tale *alone[MOST];
+    for (int i = 0; info.drafts && i < MOST; i++) {
+        alone[i] = new_tale(b, shape->vocab);
+        read_prompt(alone[i], i, i % 2 == 1);
+        alone[i]->max_ids = MAX_IDS;
+        decode_alone(alone[i]);
+    }
+    for (int n = 1; info.drafts && n <= MOST; n *= 2)
+        for (int first = 0; first < MOST; first += SANITIZED ? 5 : 1 + n / 2)
+            compare_drafted(b, alone, first, n, shape->name);
+    for (int i = 0; info.drafts && i < MOST; i++)
+        free_tale(alone[i]);
+    cpu_backend.close(b);
+    free_model(m);
+}
+
+static void drafts_change_no_bit(void **state) {
+    const char *path = *state;
+    char here[CPU_PATH_TEXT];
+    cpu_path_list(here);
+    if (!strstr(here, path)) {
+        print_message("%s: not of this machine and build, which have %s\n", path, here);
+        skip();
+    }
+    for (int i = 0; i < N_ALL_SHAPES; i += SANITIZED ? 4 : 2)
+        draft_shape(&random_shapes[i], path, i % 3 == 1 ? KV_INT8 : KV_BF16, 1 + i % 3);
+}
+
+/* One column whose drafts are all right: a pass makes eight ids unless something ends it. */
+struct drafted {
+    struct small_model *m;
+    struct backend *b;
+    struct tale *t, *alone;
+};
+
+static struct drafted open_drafted(void) {
+    struct drafted d = { .m = random_model(&random_shapes[0]) };
+    d.b = open_backend(d.m, NULL, 2);
+    d.t = new_tale(d.b, random_shapes[0].vocab);
+    d.alone = new_tale(d.b, random_shapes[0].vocab);
+    read_prompt(d.alone, 1, true);
+    d.alone->max_ids = MAX_IDS;
+    decode_alone(d.alone);
+    read_prompt(d.t, 1, true);
+    d.t->max_ids = MAX_IDS;
+    d.t->all_right = true;
+    take_for_truth(d.t, d.alone);
+    go_on(d.t);
+    return d;
+}
+
+static void step_once(struct drafted *d) {
+    cpu_backend.step(d->b, &(struct backend_batch){ .columns = &d->t->column, .n = 1 });
+}
+
+/* It is over with this status and so many ids, and goes on as if there had been no drafts. */
+static void close_drafted(struct drafted *d, enum reel_status status, int n_ids) {
+    assert_true(d->t->column.over);
+    assert_int_equal(d->t->column.status, status);
+    assert_int_equal(d->t->n_ids, n_ids);
+    assert_memory_equal(d->t->ids, d->alone->ids, (size_t)n_ids * sizeof(int32_t));
+    assert_evaluated(d->t, d->t->start + n_ids + (status == REEL_E_DEVICE));
+    free_tale(d->t);
+    free_tale(d->alone);
+    cpu_backend.close(d->b);
+    free_model(d->m);
+}
+
+static void drafts_that_are_right_spare_passes(void **state) {
+    (void)state;
+    struct drafted d = open_drafted();
+    step_once(&d);
+    assert_int_equal(d.t->n_asked, 2);
+    assert_int_equal(d.t->n_drafts, 7 + 3); /* the last id is none's draft */
+    close_drafted(&d, REEL_OK, MAX_IDS);
+}
+
+static void a_column_ends_among_its_drafts(void **state) {
+    (void)state;
+    struct drafted d = open_drafted();
+    d.t->refuse_at = 4;
+    step_once(&d);
+    close_drafted(&d, REEL_OK, 4);
+
+    d = open_drafted();
+    int first = 0;
+    while (d.alone->ids[first] != d.alone->ids[5])
+        first++;
+    d.t->decode.stop_ids = &d.alone->ids[5];
+    d.t->decode.n_stop_ids = 1;
+    step_once(&d);
+    close_drafted(&d, REEL_OK, first + 1);
+
+    d = open_drafted();
+    d.t->none_at = 3;
+    step_once(&d);
+    close_drafted(&d, REEL_E_DEVICE, 2);
+
+    d = open_drafted(); /* the ids of the pass come all the same */
+    d.t->cancel_at = 3;
+    step_once(&d);
+    close_drafted(&d, REEL_E_CANCELLED, 8);
+}
+
+/* A draft has a position, so that a session of which the id has the last one has no drafts. */
+static void a_full_session_has_no_drafts(void **state) {
+    (void)state;
+    for (int room = 1; room <= 4; room++) {
+        struct drafted d = open_drafted();
+        struct backend_state *small = NULL;
+        assert_int_equal(cpu_backend.state_open(&small, d.b, d.t->start + room, NULL), REEL_OK);
+        cpu_backend.state_close(d.t->state);
+        d.t->state = small;
+        read_prompt(d.t, 1, true);
+        d.t->max_ids = MAX_IDS;
+        go_on(d.t);
+        step_once(&d);
+        assert_int_equal(d.t->n_drafts, room - 1);
+        assert_int_equal(d.t->n_ids, room);
+        assert_memory_equal(d.t->ids, d.alone->ids, (size_t)room * sizeof(int32_t));
+        assert_true(d.t->column.over);
+        free_tale(d.t);
+        free_tale(d.alone);
+        cpu_backend.close(d.b);
+        free_model(d.m);
+    }
+}
 
 /* ---- how a column ends ----------------------------------------------------------------------- */
 
@@ -457,6 +651,14 @@ int main(void) {
         ON_PATH("amx"),
         ON_PATH("neon"),
         ON_PATH("reference"),
+        DRAFTS_ON("portable"),
+        DRAFTS_ON("avx2"),
+        DRAFTS_ON("avx512"),
+        DRAFTS_ON("amx"),
+        DRAFTS_ON("neon"),
+        cmocka_unit_test(drafts_that_are_right_spare_passes),
+        cmocka_unit_test(a_column_ends_among_its_drafts),
+        cmocka_unit_test(a_full_session_has_no_drafts),
         cmocka_unit_test(passes_have_eight_columns),
         cmocka_unit_test(a_column_ends_where_its_callback_says_so),
         cmocka_unit_test(a_column_ends_behind_a_stop_id),
