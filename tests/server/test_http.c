@@ -430,12 +430,16 @@ static void draining_lets_running_requests_end(void **state) {
     send_text(fd, text);
     assert_true(recv(fd, some, sizeof some, 0) > 0);
     assert_int_equal(pthread_create(&thread, NULL, drain, &s), 0);
-    wait_ms(30);
-    struct http_answer answer;
-    send_text(kept, "GET /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n");
-    http_receive(kept, &answer, NULL);
-    assert_int_equal(answer.code, 503);
-    http_answer_release(&answer);
+    int code = 200;
+    for (int i = 0; i < 500 && code == 200; i++) { /* until that thread has begun */
+        struct http_answer answer;
+        wait_ms(i < 5 ? 1 : 10);
+        send_text(kept, "GET /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        http_receive(kept, &answer, NULL);
+        code = answer.code;
+        http_answer_release(&answer);
+    }
+    assert_int_equal(code, 503);
     for (int i = 0; i < 600 && !count(&back, "[DONE]"); i++)
         if (read_all(fd, &back, 100)) break;
     assert_non_null(strstr(back.bytes, "[DONE]"));
