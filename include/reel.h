@@ -238,6 +238,7 @@ struct reel_model_info {
     double token_weight_bits; /* token_bytes for each weight that a decoded token reads, in bits:
                                  16 of bf16, 8.5 of q8_0; scales count, and what pads a GPU's narrow
                                  weights */
+    int most_drafts; /* guesses that a pass checks at most (reel_speculation); 0: passes take none */
 };
 
 /* Strings and lists are borrowed from the model. */
@@ -678,6 +679,17 @@ enum reel_stop_reason {
  * _max_context and _cancel. */
 typedef bool (*reel_token_fn)(void *user, const struct reel_token *token);
 
+/* Speculation: what may come next is guessed, and one pass over the weights checks several guesses
+ * at once. It changes no id, no log-probability and no text, only how soon they come. */
+enum reel_speculation {
+    REEL_SPECULATION_AUTO = 0, /* where it makes ids come faster, as measured while they are made */
+    REEL_SPECULATION_OFF,
+    REEL_SPECULATION_NGRAM /* whenever the last ids stood in the session before: what followed them
+                              then is the guess. REEL_E_UNSUPPORTED where passes take no guesses. */
+};
+
+#define REEL_MAX_DRAFTS 7
+
 struct reel_generation {
     size_t size;
     const struct reel_sampling *sampling; /* NULL: greedy */
@@ -691,6 +703,9 @@ struct reel_generation {
     int n_top_logprobs;     /* 0 to REEL_MAX_TOP_LOGPROBS; implies logprobs */
     reel_token_fn on_token; /* NULL: nobody listens, or reel_generation_next is used */
     void *user;
+    enum reel_speculation speculation;
+    int most_drafts; /* guesses that a pass checks at most: 1 to REEL_MAX_DRAFTS; 0: as many as it
+                        takes */
 };
 
 struct reel_generation_result {
@@ -700,6 +715,9 @@ struct reel_generation_result {
     int stop_string;       /* index of the one that matched, or -1 */
     double first_token_ms; /* from the start of this call to the first token */
     double total_ms;
+    int n_passes;   /* over the weights: n_tokens less n_accepted */
+    int n_drafted;  /* guesses that were checked, */
+    int n_accepted; /* and those of them that were right */
 };
 
 /* Continues the session's timeline, token by token, until something stops it. Afterwards the

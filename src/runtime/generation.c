@@ -11,22 +11,47 @@
 #include <limits.h>
 #include <string.h>
 
-enum reel_status generation_open(struct generation *g, size_t max_token_bytes,
+enum reel_status generation_open(struct generation *g, size_t max_token_bytes, int draft_ids,
                                  struct reel_error *err) {
     size_t room = DETOKENIZER_ROOM(max_token_bytes) + 16;
     enum reel_status status = mem_zeroed(&g->characters, room, 1, "a token's text", err);
     if (status == REEL_OK)
         status = mem_zeroed(&g->text, room + STOP_TEXT_BYTES, 1, "a token's text", err);
+    if (status == REEL_OK && draft_ids > 0) status = drafter_open(&g->drafter, draft_ids, err);
     return status;
 }
 
 void generation_close(struct generation *g) {
     passes_leave(&g->column);
+    drafter_close(&g->drafter);
     mem_free(g->characters);
     mem_free(g->text);
 }
 
 /* ---- starting ---- */
+
+static enum reel_status check_speculation(const struct reel_session *s,
+                                          const struct reel_generation *set,
+                                          struct reel_error *err) {
+    switch (set->speculation) {
+    case REEL_SPECULATION_AUTO:
+    case REEL_SPECULATION_OFF:
+        break;
+    case REEL_SPECULATION_NGRAM:
+        if (s->model->backend_info.drafts) break;
+        return err_set(err, REEL_E_UNSUPPORTED,
+                       "%s takes no drafts on this device; speculation runs on the CPU, on its fast "
+                       "paths, for models without recurrent layers",
+                       s->model->model.name ? s->model->model.name : "the model");
+    default:
+        return err_set(err, REEL_E_ARGUMENT, "speculation is %d; allowed are %d to %d",
+                       (int)set->speculation, REEL_SPECULATION_AUTO, REEL_SPECULATION_NGRAM);
+    }
+    if (set->most_drafts < 0 || set->most_drafts > REEL_MAX_DRAFTS)
+        return err_set(err, REEL_E_ARGUMENT, "most_drafts is %d; allowed are 1 to %d, or 0 for all",
+                       set->most_drafts, REEL_MAX_DRAFTS);
+    return REEL_OK;
+}
 
 static enum reel_status check_set(const struct reel_session *s, const struct reel_generation *set,
                                   struct reel_error *err) {
@@ -45,7 +70,7 @@ static enum reel_status check_set(const struct reel_session *s, const struct ree
     if (set->n_top_logprobs < 0 || set->n_top_logprobs > REEL_MAX_TOP_LOGPROBS)
         return err_set(err, REEL_E_ARGUMENT, "n_top_logprobs is %d; allowed are 0 to %d",
                        set->n_top_logprobs, REEL_MAX_TOP_LOGPROBS);
-    return REEL_OK;
+    return check_speculation(s, set, err);
 }
 
 static void choose_stop_ids(struct generation *g, const struct model_config *config) {
@@ -79,6 +104,9 @@ enum reel_status reel_generation_start(struct reel_session *s, const struct reel
     g->joins = s->model->passes && (!s->model->ops->decode || !g->set.logprobs);
     g->joined = false;
     g->failed = false;
+    g->speculates =
+        set.speculation != REEL_SPECULATION_OFF && s->model->backend_info.drafts && g->joins;
+    if (g->speculates) drafter_follow(&g->drafter, s->ids, s->length);
     g->n_ahead = g->next_ahead = 0;
     g->detokenizer = detokenizer_start(s->model->model.tokenizer);
     g->result = (struct reel_generation_result){ .size = sizeof g->result, .stop_string = -1 };
@@ -160,6 +188,28 @@ static enum reel_status draw(struct reel_session *s, int32_t *id, struct reel_er
     return REEL_OK;
 }
 
+/* ---- ids that were made ahead ---- */
+
+/* The session is about to take this one. */
+static int32_t take(struct reel_session *s, const struct made_id *made) {
+    struct generation *g = &s->generation;
+    g->result.n_drafted += made->n_drafts;
+    g->result.n_accepted += made->drafted;
+    g->token.logprob = made->logprob;
+    g->token.n_top = made->n_top;
+    g->token.top = made->n_top ? g->top : NULL;
+    memcpy(g->top, made->top, sizeof g->top);
+    s->n_evaluated = s->length; /* it was made from the id before it */
+    return made->id;
+}
+
+static bool has_ahead(const struct generation *g) { return g->next_ahead < g->n_ahead; }
+
+static int32_t take_ahead(struct reel_session *s) {
+    struct generation *g = &s->generation;
+    return take(s, &g->ahead[g->next_ahead++]);
+}
+
 /* ---- decoding by the backend ---- */
 
 /* Whether the backend could make the next ids itself: it begins with the last one there is, be that
@@ -225,7 +275,7 @@ static bool keep_ahead(void *user, int32_t id) {
     struct reel_session *s = user;
     struct generation *g = &s->generation;
     sampler_saw_generated(s->sampler, id);
-    g->ahead[g->n_ahead++] = id;
+    g->ahead[g->n_ahead++] = (struct made_id){ .id = id };
     return g->n_ahead < GENERATION_AHEAD;
 }
 
@@ -244,10 +294,10 @@ static enum reel_status decode_ahead(struct reel_session *s, struct reel_error *
     return REEL_OK;
 }
 
-/* ---- together with other sessions ---- */
+/* ---- in passes, which take drafts ---- */
 
-/* These two run on the thread of the passes. Meanwhile the session's own thread leaves the sampler,
- * the settings and the state alone. */
+/* The callbacks of a column. With other sessions they run on the thread of the passes; meanwhile the
+ * session's own thread leaves the sampler, the drafter, the settings and the state alone. */
 static int32_t draw_for_column(void *user, const float *logits, int64_t position) {
     struct reel_session *s = user;
     const struct generation *g = &s->generation;
@@ -260,10 +310,94 @@ static int32_t draw_for_column(void *user, const float *logits, int64_t position
 }
 
 static bool saw_decoded(void *user, int32_t id) {
-    const struct reel_session *s = user;
+    struct reel_session *s = user;
+    struct generation *g = &s->generation;
     sampler_saw_generated(s->sampler, id);
-    return !is_stop_id(&s->generation, id);
+    g->column.next.drafted = g->speculates && drafter_saw(&g->drafter, id);
+    return !is_stop_id(g, id);
 }
+
+static void guess_for_column(void *user, struct guess *guess, int most) {
+    struct generation *g = &((struct reel_session *)user)->generation;
+    const int wanted = g->set.most_drafts;
+    drafter_guess(&g->drafter, guess, wanted > 0 && wanted < most ? wanted : most);
+    guess->always = g->set.speculation == REEL_SPECULATION_NGRAM;
+}
+
+static void takes_for_column(void *user, const struct guess *guess, int n) {
+    drafter_takes(&((struct reel_session *)user)->generation.drafter, guess, n);
+}
+
+/* ---- a pass of this session alone, with drafts ---- */
+
+static int draft_alone(void *user, int32_t *ids, int most) {
+    struct generation *g = &((struct reel_session *)user)->generation;
+    const int n = g->guess.n < most ? g->guess.n : most;
+    memcpy(ids, g->guess.ids, (size_t)n * sizeof *ids);
+    drafter_takes(&g->drafter, &g->guess, n);
+    g->column.next.n_drafts = n;
+    return n;
+}
+
+static bool keep_drafted(void *user, int32_t id) {
+    struct reel_session *s = user;
+    struct generation *g = &s->generation;
+    const bool go_on = saw_decoded(s, id);
+    g->column.next.id = id;
+    g->ahead[g->n_ahead++] = g->column.next;
+    g->column.next.n_drafts = 0;
+    return go_on;
+}
+
+static bool one_pass(void *user) {
+    (void)user;
+    return true;
+}
+
+static bool never_enough(void *user) {
+    (void)user;
+    return false;
+}
+
+/* Fills in the drafts that are worth a pass. False: none are. */
+static bool guess_alone(struct reel_session *s) {
+    struct generation *g = &s->generation;
+    if (!g->speculates || g->joined || !backend_can_begin(s) || tokens_left(s) < 2) return false;
+    guess_for_column(s, &g->guess, GUESS_MOST);
+    if (!g->guess.always)
+        g->guess.n = pass_costs_drafts(&g->costs, 1, 1, g->guess.chance, g->guess.n);
+    return g->guess.n > 0;
+}
+
+/* What a pass cost that made the last n ids. One that may have waited for others says nothing. */
+static void note_cost(struct reel_session *s, int n_columns, int n_ids, double since_ms) {
+    if (s->generation.speculates && n_ids > 0 && !turns_are_shared(s->model->turns))
+        pass_costs_saw(&s->generation.costs, n_columns, 1, n_ids, clock_ms() - since_ms);
+}
+
+/* One pass over the last id and the drafts that guess_alone found. */
+static enum reel_status run_drafts(struct reel_session *s, struct reel_error *err) {
+    struct generation *g = &s->generation;
+    const double start = clock_ms();
+    struct backend_decode decode = decode_of(s, tokens_left(s), keep_drafted);
+    struct backend_column column = { .state = s->state, .decode = &decode };
+    decode.draw = draw_for_column;
+    decode.draft = draft_alone;
+    decode.enough = never_enough;
+    g->n_ahead = g->next_ahead = 0;
+    g->column.next = (struct made_id){ 0 };
+    enum reel_status status = session_take_turn(s, err);
+    if (status != REEL_OK) return status;
+    s->model->ops->step(s->model->backend,
+                        &(struct backend_batch){ .columns = &column, .n = 1, .enough = one_pass });
+    turn_give(&s->turn);
+    s->n_evaluated = session_resume_at(s, s->n_evaluated);
+    if (g->n_ahead == 0) return err_set(err, column.status, "%s", column.err.text);
+    note_cost(s, 1 + g->ahead[0].n_drafts, g->n_ahead, start);
+    return REEL_OK; /* a failure behind the first id will come again */
+}
+
+/* ---- together with other sessions ---- */
 
 /* Joins the sessions that decode at this time, if there are any. Without them its turns go before
  * those of prompts, as the turns of the passes do, so that it waits for one prompt and not for all.
@@ -275,6 +409,8 @@ static void join(struct reel_session *s) {
     g->column.state = s->state;
     g->column.decode = decode_of(s, tokens_left(s), saw_decoded);
     g->column.decode.draw = draw_for_column;
+    g->column.guess = g->speculates ? guess_for_column : NULL;
+    g->column.takes = takes_for_column;
     g->column.ahead = g->pushed ? PASSES_AHEAD : GENERATION_AHEAD;
     g->joined = passes_join(s->model->passes, &g->column);
     s->turn.ahead = g->column.only;
@@ -283,7 +419,11 @@ static void join(struct reel_session *s) {
 /* Ids that were not taken are as if never made: draws depend on nothing but the position. */
 static void leave(struct reel_session *s) {
     passes_leave(&s->generation.column);
-    if (s->generation.joined) session_go_back(s);
+    if (s->generation.joined) {
+        session_go_back(s);
+        if (s->generation.speculates)
+            drafter_follow(&s->generation.drafter, s->ids, s->length); /* which may have been ahead */
+    }
     s->generation.joined = false;
     s->turn.ahead = false;
 }
@@ -294,12 +434,7 @@ static enum reel_status take_made(struct reel_session *s, int32_t *id, struct re
     struct made_id made;
     *id = -1;
     if (passes_take(&g->column, &made)) {
-        g->token.logprob = made.logprob;
-        g->token.n_top = made.n_top;
-        g->token.top = made.n_top ? g->top : NULL;
-        memcpy(g->top, made.top, sizeof g->top);
-        s->n_evaluated = s->length; /* it was made from the id before it */
-        *id = made.id;
+        *id = take(s, &made);
         return REEL_OK;
     }
     leave(s);
@@ -312,20 +447,35 @@ static enum reel_status take_made(struct reel_session *s, int32_t *id, struct re
 
 /* ---- pulled ---- */
 
+/* An id that this session makes alone, of the loop here. */
+static enum reel_status make_id(struct reel_session *s, int32_t *id, struct reel_error *err) {
+    const double start = clock_ms();
+    enum reel_status status = REEL_OK;
+    if (guess_alone(s)) {
+        status = run_drafts(s, err);
+        if (status == REEL_OK) *id = take_ahead(s);
+        return status;
+    }
+    const bool pass = !s->has_logits;
+    status = draw(s, id, err);
+    if (status == REEL_OK && s->generation.speculates) drafter_saw(&s->generation.drafter, *id);
+    if (status == REEL_OK && pass) note_cost(s, 1, 1, start);
+    return status;
+}
+
 static enum reel_status next_id(struct reel_session *s, int32_t *id, struct reel_error *err) {
     struct generation *g = &s->generation;
-    if (g->next_ahead == g->n_ahead) join(s);
+    if (!has_ahead(g)) join(s);
     if (g->joined) {
         enum reel_status status = take_made(s, id, err);
         if (status != REEL_OK || *id >= 0) return status;
     }
-    if (g->next_ahead == g->n_ahead && backend_decodes(s)) {
+    if (!has_ahead(g) && backend_decodes(s)) {
         enum reel_status status = decode_ahead(s, err);
         if (status != REEL_OK) return status;
     }
-    if (g->next_ahead == g->n_ahead) return draw(s, id, err);
-    *id = g->ahead[g->next_ahead++];
-    s->n_evaluated = s->length; /* it was made from the id before it */
+    if (!has_ahead(g)) return make_id(s, id, err);
+    *id = take_ahead(s);
     return REEL_OK;
 }
 
@@ -375,6 +525,7 @@ static void finish(struct reel_session *s) {
     leave(s);
     session_go_back(s);
     g->active = false;
+    g->result.n_passes = g->result.n_tokens - g->result.n_accepted;
     g->result.total_ms = clock_ms() - g->start_ms;
 }
 
@@ -417,6 +568,10 @@ static enum reel_status push_some(struct reel_session *s, struct reel_error *err
     struct generation *g = &s->generation;
     int32_t id = -1;
     if (session_cancelled(s)) return REEL_E_CANCELLED;
+    if (has_ahead(g)) {
+        push(s, take_ahead(s));
+        return REEL_OK;
+    }
     join(s);
     if (g->joined) {
         enum reel_status status = take_made(s, &id, err);
@@ -431,7 +586,7 @@ static enum reel_status push_some(struct reel_session *s, struct reel_error *err
         g->own_loop = true; /* also when it made nothing without a reason */
         err_clear(err);
     }
-    enum reel_status status = draw(s, &id, err);
+    enum reel_status status = make_id(s, &id, err);
     if (status == REEL_OK) push(s, id);
     return status;
 }

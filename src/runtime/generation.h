@@ -4,11 +4,13 @@
 #define REEL_RUNTIME_GENERATION_H
 
 #include "model/tokenizer.h"
+#include "runtime/pass_costs.h"
 #include "runtime/passes.h"
 #include "runtime/sampler.h"
 #include "runtime/stop_text.h"
 
-/* Ids a pulled generation lets a backend decode before the first of them is handed out. */
+/* Ids a pulled generation lets a backend decode before the first of them is handed out, and those
+ * that a pass with drafts makes at most. */
 #define GENERATION_AHEAD 8
 
 struct generation {
@@ -31,12 +33,17 @@ struct generation {
     struct reel_token token;
     struct reel_top_logprob top[REEL_MAX_TOP_LOGPROBS];
 
-    int32_t ahead[GENERATION_AHEAD];
+    struct made_id ahead[GENERATION_AHEAD];
     int n_ahead, next_ahead;
+    bool speculates; /* passes are given drafts */
+    struct drafter drafter;
+    struct guess guess;      /* drafts of the next pass of this session alone */
+    struct pass_costs costs; /* of passes of this session alone */
     struct column column; /* decodes together with others, or shows them that this one decodes */
 };
 
-enum reel_status generation_open(struct generation *g, size_t max_token_bytes,
+/* draft_ids: of the longest session for which drafts are made; 0: none are. */
+enum reel_status generation_open(struct generation *g, size_t max_token_bytes, int draft_ids,
                                  struct reel_error *err);
 /* The session's state may be closed afterwards. */
 void generation_close(struct generation *g);

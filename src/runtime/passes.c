@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "base/memory.h"
+#include "runtime/pass_costs.h"
 
 #include <signal.h>
 #include <string.h>
@@ -16,6 +17,14 @@ enum { MOST_COLUMNS = 8 };
 /* After a thread could not be made the next try waits this long. */
 #define RETRY_MS 1000.0
 
+/* The pass that the thread of the passes is in. */
+struct pass {
+    double since_ms;
+    int n_columns; /* drafts included */
+    int n_ids;     /* made */
+    double expected; /* ids, by what drafts promise */
+};
+
 struct passes {
     const struct backend_ops *ops;
     struct backend *backend;
@@ -24,6 +33,8 @@ struct passes {
     pid_t process; /* that has the thread */
     struct turn turn;
     atomic_int n_wanting; /* columns with a seat or waiting; changed with the mutex held */
+    struct pass pass;        /* this and the next are of the thread of the passes */
+    struct pass_costs costs;
 
     pthread_mutex_t mutex; /* guards what follows */
     pthread_cond_t work;   /* the thread waits for columns */
@@ -138,6 +149,8 @@ static bool keep_id(void *user, int32_t id) {
     c->next.id = id;
     pthread_mutex_lock(&c->passes->mutex);
     c->made[(c->first_made + c->n_made++) % PASSES_AHEAD] = c->next;
+    c->next.n_drafts = 0;
+    c->passes->pass.n_ids++;
     c->n_step++;
     c->last = !go_on;
     tell(c);
@@ -150,8 +163,37 @@ static bool never_enough(void *user) {
     return false;
 }
 
+static void begin_pass(struct passes *p) {
+    p->pass = (struct pass){
+        .since_ms = clock_ms(), .n_columns = p->n_seats, .expected = p->n_seats
+    };
+}
+
+/* As many of the column's guesses as are worth the columns that nobody has. */
+static int draft_for(void *user, int32_t *ids, int most) {
+    struct column *c = user;
+    struct passes *p = c->passes;
+    struct guess guess;
+    c->guess(c->decode.user, &guess, most);
+    const int n = guess.always ? guess.n
+                               : pass_costs_drafts(&p->costs, p->pass.n_columns,
+                                                   p->pass.expected, guess.chance, guess.n);
+    float all_right = 1;
+    for (int i = 0; i < n; i++)
+        p->pass.expected += (double)(all_right *= guess.chance[i]);
+    p->pass.n_columns += n;
+    memcpy(ids, guess.ids, (size_t)n * sizeof *ids);
+    c->takes(c->decode.user, &guess, n);
+    c->next.n_drafts = n;
+    return n;
+}
+
 static bool is_enough(void *user) {
     struct passes *p = user;
+    if (p->pass.n_ids > 0)
+        pass_costs_saw(&p->costs, p->pass.n_columns, p->n_seats, p->pass.n_ids,
+                       clock_ms() - p->pass.since_ms);
+    begin_pass(p);
     pthread_mutex_lock(&p->mutex);
     const bool enough = p->interrupt || p->ends || is_seat_due(p) || is_lonely(p);
     pthread_mutex_unlock(&p->mutex);
@@ -166,6 +208,7 @@ static struct backend_decode part_of(struct column *c) {
     part.on_id = keep_id;
     part.enough = never_enough;
     part.draw = draw_for;
+    part.draft = c->guess ? draft_for : NULL;
     part.user = c;
     return part;
 }
@@ -221,6 +264,7 @@ static bool step(struct passes *p) {
     };
     p->in_step = true;
     pthread_mutex_unlock(&p->mutex);
+    begin_pass(p);
     p->ops->step(p->backend, &batch);
     pthread_mutex_lock(&p->mutex);
     p->in_step = false;

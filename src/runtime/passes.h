@@ -16,6 +16,7 @@
 #define REEL_RUNTIME_PASSES_H
 
 #include "runtime/backend.h"
+#include "runtime/drafter.h"
 #include "runtime/turns.h"
 
 /* Most ids that a column may be ahead of its session. */
@@ -24,6 +25,8 @@
 /* An id that a pass made, and what was asked for with it. */
 struct made_id {
     int32_t id;
+    bool drafted; /* it was a draft */
+    int n_drafts; /* of the pass that made it; 0 at all but the first id of a pass */
     float logprob;
     int n_top;
     struct reel_top_logprob top[REEL_MAX_TOP_LOGPROBS];
@@ -35,10 +38,14 @@ struct passes;
 /* A session's part in them. Zeroed before its first use. */
 struct column {
     /* For the session to fill in before passes_join; lent until passes_leave. The thread of the
-     * passes calls on_id (which hears of each id, and returns false for the last one) and draw
-     * (which may fill in `next`, but for the id); `enough` is not used. */
+     * passes calls on_id (which hears of each id, and returns false for the last one), draw (which
+     * may fill in `next`, but for the id) and guess; `enough` and `draft` are not used. */
     struct backend_state *state;
     struct backend_decode decode;
+    /* Ids that may come next, `most` at most, and takes: so many of them are drafts of the coming
+     * pass. NULL: it has none. */
+    void (*guess)(void *user, struct guess *guess, int most);
+    void (*takes)(void *user, const struct guess *guess, int n);
     int ahead; /* 1 to PASSES_AHEAD */
     struct made_id next;
 

@@ -29,7 +29,8 @@ struct joins {
     struct story *stories;
     struct worker *workers;
     int context;
-    atomic_ullong n_joins, n_tokens, n_sessions, n_cancelled, n_wrong;
+    atomic_ullong n_joins, n_tokens, n_sessions, n_cancelled, n_wrong, n_drafted, n_accepted;
+    bool drafts; /* the model takes them */
     atomic_bool stop;
     pthread_mutex_t mutex;    /* guards what follows */
     char wrong[200];          /* the first */
@@ -177,6 +178,7 @@ static enum reel_status join_once(struct worker *w, int n, bool *left, struct re
                                  .ignore_stop_ids = true,
                                  .on_token = on_token,
                                  .user = w };
+    if (w->joins->drafts) g.speculation = (enum reel_speculation)below(&w->random, 3);
     w->in_call = 0;
     w->stop_at = how == 1 || how == 3 ? n : 0;
     w->cancels = how == 3;
@@ -186,6 +188,8 @@ static enum reel_status join_once(struct worker *w, int n, bool *left, struct re
         how == 2 ? pull(w, &g, n, &result, err) : reel_generate(w->session, &g, &result, err);
     atomic_fetch_add(&w->joins->n_joins, 1);
     if (status != REEL_OK) return status;
+    atomic_fetch_add(&w->joins->n_drafted, (uint64_t)result.n_drafted);
+    atomic_fetch_add(&w->joins->n_accepted, (uint64_t)result.n_accepted);
     *left = result.reason == REEL_STOP_CANCELLED;
     if (*left) atomic_fetch_add(&w->joins->n_cancelled, 1);
     if (result.n_tokens != w->in_call) differ(w, "count", result.n_tokens, w->in_call);
@@ -294,7 +298,8 @@ static enum reel_status tell_story(struct joins *j, int index, uint64_t *random,
     const struct reel_generation g = { .size = sizeof g,
                                        .sampling = &s->sampling,
                                        .max_tokens = plan->most_tokens,
-                                       .ignore_stop_ids = true };
+                                       .ignore_stop_ids = true,
+                                       .speculation = REEL_SPECULATION_OFF };
     enum reel_status status = open_session(&w, &session, err);
     if (status == REEL_OK) status = reel_session_sync(session, s->prompt, s->n_prompt, NULL, err);
     if (status == REEL_OK) status = reel_generate(session, &g, NULL, err);
@@ -309,6 +314,7 @@ static enum reel_status tell_stories(struct joins *j, struct reel_error *err) {
     struct reel_model_info info = { .size = sizeof info };
     uint64_t random = j->plan->seed;
     enum reel_status status = reel_model_get_info(j->plan->model, &info, err);
+    j->drafts = info.most_drafts > 0;
     for (int i = 0; i < j->plan->n_stories && status == REEL_OK; i++)
         status = tell_story(j, i, &random, info.vocab, err);
     return status;
@@ -410,6 +416,8 @@ static enum reel_status conclude(struct joins *j, struct joins_result *result,
     result->n_tokens = atomic_load(&j->n_tokens);
     result->n_sessions = atomic_load(&j->n_sessions);
     result->n_cancelled = atomic_load(&j->n_cancelled);
+    result->n_drafted = atomic_load(&j->n_drafted);
+    result->n_accepted = atomic_load(&j->n_accepted);
     result->n_wrong = atomic_load(&j->n_wrong);
     memcpy(result->wrong, j->wrong, sizeof result->wrong);
     if (result->n_wrong > 0) {

@@ -33,6 +33,7 @@ struct joins_result {
     uint64_t n_sessions;  /* opened */
     uint64_t n_cancelled; /* calls that another thread or a callback cancelled */
     uint64_t n_wrong;     /* ids that differ; it ends with the first */
+    uint64_t n_drafted, n_accepted; /* guesses that passes checked, and that were right */
     double seconds;
     struct joins_memory resident;
     /* What malloc has handed out; what was freed and the C library keeps is not in it. Zeros where

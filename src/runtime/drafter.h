@@ -1,0 +1,58 @@
+/* Guesses what comes next in a session from what stands in it already: where the last ids stood
+ * before, what followed them then. A guess costs some hundred nanoseconds and no reading of the
+ * weights; a pass checks it (backend_decode.draft).
+ *
+ * A drafter has its own copy of the session's ids, since the thread of the passes is ahead of the
+ * session. */
+#ifndef REEL_RUNTIME_DRAFTER_H
+#define REEL_RUNTIME_DRAFTER_H
+
+#include "base/error.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Ids of a guess at most: a pass has eight columns, and one is that of the id before them. */
+enum { GUESS_MOST = 7 };
+
+struct guess {
+    int n;
+    bool always; /* all are to be drafts, whatever they cost */
+    int32_t ids[GUESS_MOST];
+    float chance[GUESS_MOST]; /* that an id is right, if those before it are */
+};
+
+/* Lengths of what stood there before, in classes: 2, 3, 4 ids, up to 6, 9, 15, and more. */
+enum { DRAFTER_CLASSES = 7 };
+
+struct drafter {
+    int32_t *ids;       /* [n] of max_ids */
+    int32_t *last_seen; /* by hash of two ids: 1 + where the last pair with it ends, or 0 */
+    int32_t *before;    /* [n] the same for the pair with this one's hash before the one that ends
+                           here */
+    int n, max_ids;
+    int n_indexed; /* pairs that end before this are found by last_seen */
+    struct {
+        float right, tried;
+    } classes[DRAFTER_CLASSES]; /* what became of guesses, lately */
+    /* The last guess, as far as it was taken: what is seen next shows whether it was right. */
+    int32_t drafts[GUESS_MOST];
+    int n_drafts, n_right;
+    int length; /* of what stood there before */
+};
+
+/* Memory that is not touched before there is a guess. */
+enum reel_status drafter_open(struct drafter *d, int max_ids, struct reel_error *err);
+void drafter_close(struct drafter *d);
+
+/* The session holds these ids; -1 is none. What was learned about guesses stays. */
+void drafter_follow(struct drafter *d, const int32_t *ids, int n);
+
+/* At most `most` ids; none where the last two never stood together before. */
+void drafter_guess(struct drafter *d, struct guess *guess, int most);
+/* The first n of the last guess are drafts. */
+void drafter_takes(struct drafter *d, const struct guess *guess, int n);
+/* The next id. Returns whether it was a draft. */
+bool drafter_saw(struct drafter *d, int32_t id);
+
+#endif

@@ -1,0 +1,64 @@
+#include "runtime/pass_costs.h"
+
+/* Until it is measured a further column is taken to cost so much of a pass of one. */
+#define COLUMN_SHARE 0.35
+/* What drafts may cost before they have shown what they are worth. */
+#define LOSS_SHARE 0.01
+/* What drafts have to be better by: costs are not known more exactly. */
+#define MARGIN 0.03
+/* A pass's cost is forgotten after so many others: contexts grow, machines are busy for a time. */
+enum { MEMORY_PASSES = 512 };
+
+/* Falls at once and rises slowly: what disturbs a pass makes it longer. */
+static double follow(double old, double new) {
+    if (old <= 0) return new;
+    if (new < old) return old + 0.5 * (new - old);
+    return old + 0.1 * ((new < 2 * old ? new : 2 * old) - old);
+}
+
+/* Of a pass of one; 0: nothing was measured. Where others decode beside it there is none such. */
+static double cost_of_one(const struct pass_costs *c) {
+    for (int i = 1; i <= PASS_COSTS_MOST; i++)
+        if (c->ms[i] > 0) return c->ms[i] / (1 + COLUMN_SHARE * (i - 1));
+    return 0;
+}
+
+static double cost(const struct pass_costs *c, int n_columns) {
+    const double one = cost_of_one(c);
+    int below = n_columns;
+    while (below > 1 && c->ms[below] <= 0)
+        below--;
+    double ms = (c->ms[below] > 0 ? c->ms[below] : one) + COLUMN_SHARE * one * (n_columns - below);
+    for (int above = n_columns + 1; below < n_columns && above <= PASS_COSTS_MOST; above++)
+        if (c->ms[above] > 0 && c->ms[above] < ms) ms = c->ms[above];
+    return ms;
+}
+
+void pass_costs_saw(struct pass_costs *c, int n_columns, int n_own, int n_ids, double ms) {
+    c->n_passes++;
+    for (int i = 2; i <= PASS_COSTS_MOST; i++)
+        if (c->n_passes - c->measured[i] > MEMORY_PASSES) c->ms[i] = 0;
+    c->ms[n_columns] = follow(c->ms[n_columns], ms);
+    c->measured[n_columns] = c->n_passes;
+    c->spent_ms += ms;
+    if (n_columns > n_own) c->lead_ms += cost(c, n_own) * n_ids / n_own - ms;
+}
+
+int pass_costs_drafts(const struct pass_costs *c, int n_columns, double expected,
+                      const float *chance, int n) {
+    double ids = expected, all_right = 1, best = 0;
+    int best_n = 0;
+    const double one = cost_of_one(c);
+    if (one <= 0 || c->lead_ms < -one - LOSS_SHARE * c->spent_ms) return 0;
+    for (int i = 0; i <= n && n_columns + i <= PASS_COSTS_MOST; i++) {
+        const double speed = ids / cost(c, n_columns + i) * (i > 0 ? 1 - MARGIN : 1);
+        if (speed > best) {
+            best = speed;
+            best_n = i;
+        }
+        if (i == n) break;
+        all_right *= (double)chance[i];
+        ids += all_right;
+    }
+    return best_n;
+}

@@ -1,0 +1,27 @@
+/* What a pass costs by its columns, as measured, and from that how many drafts are worth theirs. */
+#ifndef REEL_RUNTIME_PASS_COSTS_H
+#define REEL_RUNTIME_PASS_COSTS_H
+
+#include <stdbool.h>
+
+enum { PASS_COSTS_MOST = 8 };
+
+/* Zeroed before its first use. */
+struct pass_costs {
+    double ms[PASS_COSTS_MOST + 1];  /* by columns; 0: none was measured lately */
+    int measured[PASS_COSTS_MOST + 1]; /* when, counted in passes */
+    int n_passes;
+    double spent_ms; /* on all passes */
+    double lead_ms;  /* that drafts have saved; below 0: that they have cost */
+};
+
+/* A pass of so many columns, `n_own` of which are no drafts, made so many ids. */
+void pass_costs_saw(struct pass_costs *c, int n_columns, int n_own, int n_ids, double ms);
+
+/* How many of n drafts make ids come fastest, beside n_columns whose ids are `expected` ids on
+ * average. chance: as in struct guess. None before a pass without drafts was measured, or when
+ * drafts have cost more than a hundredth of the time so far. */
+int pass_costs_drafts(const struct pass_costs *c, int n_columns, double expected,
+                      const float *chance, int n);
+
+#endif

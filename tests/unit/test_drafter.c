@@ -1,0 +1,215 @@
+/* Guesses from what stands in a session, and how many of them a pass is worth. */
+#include "runtime/drafter.h"
+#include "runtime/pass_costs.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { MAX_IDS = 300 };
+
+static struct drafter opened(void) {
+    struct drafter d;
+    assert_int_equal(drafter_open(&d, MAX_IDS, NULL), REEL_OK);
+    return d;
+}
+
+static void assert_guess(struct drafter *d, int most, const int32_t *ids, int n) {
+    struct guess guess;
+    drafter_guess(d, &guess, most);
+    assert_int_equal(guess.n, n);
+    assert_memory_equal(guess.ids, ids, (size_t)n * sizeof *ids);
+    for (int i = 0; i < n; i++)
+        assert_true(guess.chance[i] > 0 && guess.chance[i] <= 1);
+}
+
+#define FOLLOW(d, ...)                                                                             \
+    do {                                                                                           \
+        const int32_t list[] = { __VA_ARGS__ };                                                    \
+        drafter_follow(d, list, (int)(sizeof list / sizeof *list));                                \
+    } while (0)
+
+static void what_followed_before_is_the_guess(void **state) {
+    (void)state;
+    struct drafter d = opened();
+    FOLLOW(&d, 1, 2);
+    assert_guess(&d, 7, NULL, 0);
+    FOLLOW(&d, 1, 2, 3, 4, 5, 1, 2);
+    assert_guess(&d, 3, (const int32_t[]){ 3, 4, 5 }, 3);
+    FOLLOW(&d, 9, 2, 8, 7, 1, 2, 3, 9, 2); /* two ids have to be the same */
+    assert_guess(&d, 2, (const int32_t[]){ 8, 7 }, 2);
+    FOLLOW(&d, 3, 1, 2, 5, 6, 4, 1, 2, 7, 6, 3, 1, 2); /* the longer place, not the last */
+    assert_guess(&d, 2, (const int32_t[]){ 5, 6 }, 2);
+    FOLLOW(&d, 1, 2, 5, 6, 1, 2, 7, 6, 1, 2); /* of places of one length the last */
+    assert_guess(&d, 2, (const int32_t[]){ 7, 6 }, 2);
+    FOLLOW(&d, 4, 5, 4, 5); /* what would follow the end */
+    assert_guess(&d, 7, (const int32_t[]){ 4, 5, 4, 5, 4, 5, 4 }, 7);
+    FOLLOW(&d, 1, 2, 6, -1, 7, 1, 2); /* an embedding is no id */
+    assert_guess(&d, 7, (const int32_t[]){ 6 }, 1);
+    FOLLOW(&d, -1, -1, 7, -1, -1);
+    assert_guess(&d, 7, NULL, 0);
+    drafter_close(&d);
+}
+
+static void a_session_that_was_cut_has_no_places_behind_the_cut(void **state) {
+    (void)state;
+    struct drafter d = opened();
+    FOLLOW(&d, 1, 2, 3, 1, 2, 4, 1, 2);
+    assert_guess(&d, 1, (const int32_t[]){ 4 }, 1);
+    FOLLOW(&d, 1, 2, 3, 1, 2);
+    assert_guess(&d, 1, (const int32_t[]){ 3 }, 1);
+    FOLLOW(&d, 5, 6, 7, 1, 2);
+    assert_guess(&d, 1, NULL, 0);
+    drafter_close(&d);
+}
+
+/* The last of the places with the most ids the same, by looking at all of them. */
+static int place_of(const int32_t *ids, int n) {
+    int best = 0, longest = 1;
+    for (int end = n - 2; end >= 1; end--) {
+        int same = 0;
+        while (same <= end && same < 24 && ids[end - same] == ids[n - 1 - same])
+            same++;
+        if (same > longest) {
+            longest = same;
+            best = end + 1;
+        }
+    }
+    return best;
+}
+
+static void guesses_are_those_of_a_plain_search(void **state) {
+    (void)state;
+    struct drafter d = opened();
+    int n_guesses = 0;
+    srand(7);
+    for (int round = 0; round < 400; round++) {
+        int32_t ids[MAX_IDS];
+        const int kinds = 2 + round % 30, n_prompt = 1 + rand() % 60;
+        for (int i = 0; i < n_prompt; i++)
+            ids[i] = rand() % kinds;
+        drafter_follow(&d, ids, n_prompt);
+        for (int n = n_prompt; n < 64; n++) { /* no more than the places that are looked at */
+            struct guess guess;
+            const int place = n < 3 ? 0 : place_of(ids, n);
+            drafter_guess(&d, &guess, 1);
+            assert_int_equal(guess.n, place > 0);
+            if (place > 0) assert_int_equal(guess.ids[0], ids[place]);
+            n_guesses += guess.n;
+            ids[n] = rand() % kinds;
+            drafter_saw(&d, ids[n]);
+        }
+    }
+    assert_true(n_guesses > 2000);
+    drafter_close(&d);
+}
+
+static float chance_of_next(struct drafter *d, int n_right) {
+    struct guess guess;
+    FOLLOW(d, 1, 2, 3, 4, 5, 6, 7, 8, 1, 2);
+    drafter_guess(d, &guess, 3);
+    assert_int_equal(guess.n, 3);
+    drafter_takes(d, &guess, 3);
+    for (int i = 0; i < 3; i++) { /* behind a wrong one nothing is a draft */
+        const bool right = drafter_saw(d, i < n_right ? 3 + i : 99);
+        assert_int_equal(right, i < n_right);
+    }
+    return guess.chance[0];
+}
+
+static void chances_follow_what_became_of_guesses(void **state) {
+    (void)state;
+    struct drafter d = opened();
+    const float first = chance_of_next(&d, 0);
+    for (int i = 0; i < 300; i++)
+        chance_of_next(&d, 0);
+    const float low = chance_of_next(&d, 3);
+    for (int i = 0; i < 300; i++)
+        chance_of_next(&d, 3);
+    const float high = chance_of_next(&d, 0);
+    assert_true(low < 0.05f && low < first && high > 0.7f);
+    drafter_close(&d);
+}
+
+static void a_full_session_takes_no_more_ids(void **state) {
+    (void)state;
+    struct drafter d = opened();
+    for (int i = 0; i < MAX_IDS + 10; i++)
+        drafter_saw(&d, i % 5);
+    assert_int_equal(d.n, MAX_IDS);
+    assert_guess(&d, 2, (const int32_t[]){ 0, 1 }, 2);
+    drafter_close(&d);
+}
+
+/* ---- costs ----------------------------------------------------------------------------------- */
+
+static const float sure[GUESS_MOST] = { 1, 1, 1, 1, 1, 1, 1 };
+static const float doubtful[GUESS_MOST] = { 0.2f, 0.2f, 0.2f, 0.2f, 0.2f, 0.2f, 0.2f };
+
+static void drafts_are_taken_where_they_pay(void **state) {
+    (void)state;
+    struct pass_costs c = { 0 };
+    assert_int_equal(pass_costs_drafts(&c, 1, 1, sure, 7), 0); /* nothing is known yet */
+    pass_costs_saw(&c, 1, 1, 1, 1);
+    assert_int_equal(pass_costs_drafts(&c, 1, 1, sure, 7), 7);
+    assert_int_equal(pass_costs_drafts(&c, 1, 1, sure, 3), 3);
+    assert_int_equal(pass_costs_drafts(&c, 1, 1, doubtful, 7), 0);
+    assert_int_equal(pass_costs_drafts(&c, 1, 1, sure, 0), 0);
+    /* six columns or more cost as much as they bring, four cost little */
+    for (int i = 2; i <= 8; i++)
+        pass_costs_saw(&c, i, 1, i, i <= 4 ? 1.2 : i + 0.5);
+    assert_int_equal(pass_costs_drafts(&c, 1, 1, sure, 7), 3);
+    /* beside others: what they make counts, too */
+    assert_int_equal(pass_costs_drafts(&c, 2, 2, sure, 6), 2);
+    assert_int_equal(pass_costs_drafts(&c, 4, 4, sure, 4), 0);
+}
+
+static void drafts_that_lose_are_given_up(void **state) {
+    (void)state;
+    struct pass_costs c = { 0 };
+    double lost = 0, spent = 0;
+    int n_tried = 0;
+    for (int i = 0; i < 5000; i++) {
+        const int n = pass_costs_drafts(&c, 1, 1, sure, 7); /* which promise all, and never are */
+        const double ms = 1 + 0.3 * n;
+        pass_costs_saw(&c, 1 + n, 1, 1, ms);
+        lost += ms - 1;
+        spent += ms;
+        n_tried += n > 0;
+    }
+    assert_true(n_tried > 1); /* now and then it is tried again */
+    assert_true(lost < 0.02 * spent);
+}
+
+static void what_a_pass_cost_is_learned_again(void **state) {
+    (void)state;
+    struct pass_costs c = { 0 };
+    pass_costs_saw(&c, 1, 1, 1, 1);
+    pass_costs_saw(&c, 2, 1, 2, 100); /* something disturbed it */
+    c.lead_ms = 0;
+    assert_true(pass_costs_drafts(&c, 1, 1, sure, 1) == 0);
+    for (int i = 0; i < 600; i++)
+        pass_costs_saw(&c, 1, 1, 1, 1);
+    assert_int_equal(pass_costs_drafts(&c, 1, 1, sure, 1), 1);
+    for (int i = 0; i < 100; i++)
+        pass_costs_saw(&c, 2, 1, 2, 3); /* a longer context, say */
+    assert_true(fabs(c.ms[2] - 3) < 0.1);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_followed_before_is_the_guess),
+        cmocka_unit_test(a_session_that_was_cut_has_no_places_behind_the_cut),
+        cmocka_unit_test(guesses_are_those_of_a_plain_search),
+        cmocka_unit_test(chances_follow_what_became_of_guesses),
+        cmocka_unit_test(a_full_session_takes_no_more_ids),
+        cmocka_unit_test(drafts_are_taken_where_they_pay),
+        cmocka_unit_test(drafts_that_lose_are_given_up),
+        cmocka_unit_test(what_a_pass_cost_is_learned_again),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

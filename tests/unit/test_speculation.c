@@ -1,0 +1,265 @@
+/* Drafts change how soon ids come, and nothing else: ids, texts, log-probabilities and what ends a
+ * generation are those without, on the demo model. REEL_SOAK=1 compares 4,000 ids of each kind. */
+#include "support/golden.h"
+#include "support/sanitized.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { MOST = 4100 };
+
+static const char verse[] =
+    "Emma Woodhouse, handsome, clever, and rich, with a comfortable home. Emma Woodhouse, handsome, "
+    "clever, and rich, with a comfortable home. Emma Woodhouse, handsome, clever, and";
+
+/* What a generation said. */
+struct tale {
+    int32_t ids[MOST];
+    float logprobs[MOST];
+    int n;
+    char text[8 * MOST];
+    size_t n_text;
+    struct reel_generation_result result;
+    int refuse_at, cancel_at; /* 0: never */
+    struct reel_session *session;
+};
+
+static struct reel_model *model;
+
+static int open_model(void **state) {
+    const struct reel_model_options options = { .size = sizeof options,
+                                                .device = "cpu",
+                                                .n_threads = 2 };
+    struct reel_error err = { 0 };
+    (void)state;
+    golden_require(reel_model_open(&model, "models/demo", &options, &err), &err);
+    return 0;
+}
+
+static int close_model(void **state) {
+    (void)state;
+    reel_model_close(model);
+    return 0;
+}
+
+static struct reel_session *open_session(int context, const char *prompt) {
+    const struct reel_session_options options = { .size = sizeof options, .max_context = context };
+    struct reel_session *session = NULL;
+    struct reel_error err = { 0 };
+    int32_t ids[400];
+    size_t n = 0;
+    golden_require(reel_session_open(&session, model, &options, &err), &err);
+    golden_require(reel_encode(reel_model_tokenizer(model), prompt, strlen(prompt), 0, ids, 400, &n,
+                               &err),
+                   &err);
+    golden_require(reel_session_sync(session, ids, (int)n, NULL, &err), &err);
+    return session;
+}
+
+static bool hear(struct tale *t, const struct reel_token *token) {
+    assert_true(t->n < MOST && t->n_text + token->text_bytes < sizeof t->text);
+    t->logprobs[t->n] = token->logprob;
+    t->ids[t->n++] = token->id;
+    memcpy(t->text + t->n_text, token->text, token->text_bytes);
+    t->n_text += token->text_bytes;
+    if (t->n == t->cancel_at) reel_session_cancel(t->session);
+    return t->n != t->refuse_at;
+}
+
+static bool on_token(void *user, const struct reel_token *token) { return hear(user, token); }
+
+static void pull(struct reel_session *s, struct reel_generation *g, struct tale *t) {
+    struct reel_error err = { 0 };
+    const struct reel_token *token = NULL;
+    golden_require(reel_generation_start(s, g, &err), &err);
+    do {
+        golden_require(reel_generation_next(s, &token, &err), &err);
+    } while (token && hear(t, token));
+    golden_require(reel_generation_finish(s, &t->result, &err), &err);
+}
+
+/* One generation with `g`, told into a tale of its own. */
+static struct tale *tell(const struct reel_generation *given, enum reel_speculation speculation,
+                         bool pulled, int context, const struct tale *ends) {
+    struct reel_error err = { 0 };
+    struct tale *t = calloc(1, sizeof *t);
+    assert_non_null(t);
+    struct reel_generation g = *given;
+    struct reel_session *s = t->session = open_session(context, verse);
+    const int n_prompt = reel_session_length(s);
+    t->refuse_at = ends ? ends->refuse_at : 0;
+    t->cancel_at = ends ? ends->cancel_at : 0;
+    t->result.size = sizeof t->result;
+    g.size = sizeof g;
+    g.speculation = speculation;
+    g.on_token = on_token;
+    g.user = t;
+    if (pulled)
+        pull(s, &g, t);
+    else
+        golden_require(reel_generate(s, &g, &t->result, &err), &err);
+    assert_int_equal(t->n, t->result.n_tokens);
+    assert_int_equal(t->result.n_passes + t->result.n_accepted, t->n);
+    assert_true(t->result.n_accepted <= t->result.n_drafted);
+    assert_int_equal(reel_session_length(s), n_prompt + t->n);
+    assert_memory_equal(reel_session_ids(s) + n_prompt, t->ids, (size_t)t->n * sizeof *t->ids);
+    /* what the session holds goes on as it would have */
+    const struct reel_generation more = { .size = sizeof more,
+                                          .max_tokens = 5,
+                                          .ignore_stop_ids = true,
+                                          .speculation = REEL_SPECULATION_OFF };
+    golden_require(reel_generate(s, &more, NULL, &err), &err);
+    const int n_more = reel_session_length(s) - n_prompt - t->n;
+    memcpy(t->ids + t->n, reel_session_ids(s) + n_prompt + t->n, (size_t)n_more * sizeof *t->ids);
+    reel_session_close(s);
+    return t;
+}
+
+static void assert_same(const struct tale *got, const struct tale *want) {
+    assert_int_equal(got->n, want->n);
+    assert_memory_equal(got->ids, want->ids, (size_t)(want->n + 5) * sizeof *want->ids);
+    assert_memory_equal(got->logprobs, want->logprobs, (size_t)want->n * sizeof *want->logprobs);
+    assert_int_equal(got->n_text, want->n_text);
+    assert_memory_equal(got->text, want->text, want->n_text);
+    assert_int_equal(got->result.reason, want->result.reason);
+    assert_int_equal(got->result.stop_string, want->result.stop_string);
+}
+
+/* Each kind of drafts, pushed and pulled, beside none. Returns how many drafts were right. */
+static int compare(const struct reel_generation *g, int context, const struct tale *ends) {
+    struct tale *plain = tell(g, REEL_SPECULATION_OFF, false, context, ends);
+    int n_right = 0;
+    assert_int_equal(plain->result.n_drafted, 0);
+    for (int i = 0; i < 4; i++) {
+        const enum reel_speculation kind =
+            i % 2 ? REEL_SPECULATION_NGRAM : REEL_SPECULATION_AUTO;
+        struct tale *t = tell(g, kind, i >= 2, context, ends);
+        if (i >= 2 && ends && ends->refuse_at) /* who pulls does not say why it stops */
+            t->result.reason = plain->result.reason;
+        assert_same(t, plain);
+        n_right += t->result.n_accepted;
+        free(t);
+    }
+    free(plain);
+    return n_right;
+}
+
+static const struct reel_sampling drawn = {
+    .size = sizeof drawn, .temperature = 0.8f, .top_k = 50, .top_p = 0.9f, .seed = 5
+};
+static const struct reel_sampling penalised = {
+    .size = sizeof penalised, .temperature = 0.6f, .repetition_penalty = 1.1f,
+    .presence_penalty = 0.2f, .seed = 6
+};
+
+static int ids_of(int full) { return soaking_in_full() ? full : SANITIZED ? 24 : 120; }
+
+static void ids_are_those_without_drafts(void **state) {
+    (void)state;
+    const struct reel_generation greedy = { .max_tokens = ids_of(4000), .ignore_stop_ids = true };
+    assert_true(compare(&greedy, 0, NULL) > 20);
+    const struct reel_generation sampled = { .max_tokens = ids_of(2000),
+                                             .ignore_stop_ids = true,
+                                             .sampling = &drawn };
+    assert_true(compare(&sampled, 0, NULL) > 0);
+    const struct reel_generation seen = { .max_tokens = ids_of(500),
+                                          .ignore_stop_ids = true,
+                                          .sampling = &penalised };
+    compare(&seen, 0, NULL);
+}
+
+static void log_probabilities_are_those_without_drafts(void **state) {
+    (void)state;
+    const struct reel_generation g = { .max_tokens = 40, .n_top_logprobs = 3, .sampling = &drawn };
+    compare(&g, 0, NULL);
+    const struct reel_generation greedy = { .max_tokens = 40, .logprobs = true };
+    assert_true(compare(&greedy, 0, NULL) > 0);
+}
+
+/* At each of these places a plain generation ends as well; with drafts in the middle of a pass. */
+static void generations_end_where_they_would_without_drafts(void **state) {
+    (void)state;
+    for (int n = 1; n <= (SANITIZED ? 3 : 12); n++) {
+        const struct reel_generation limited = { .max_tokens = n };
+        compare(&limited, 0, NULL);
+        const struct reel_generation g = { .max_tokens = 60, .ignore_stop_ids = true };
+        compare(&g, 0, &(struct tale){ .refuse_at = n });
+        compare(&g, 0, &(struct tale){ .cancel_at = n });
+    }
+    const char *const stops[] = { "and rich" };
+    const struct reel_generation stopped = { .max_tokens = 100,
+                                             .stop_strings = stops,
+                                             .n_stop_strings = 1 };
+    compare(&stopped, 0, NULL);
+    struct reel_session *s = open_session(0, verse);
+    const int n_prompt = reel_session_length(s);
+    reel_session_close(s);
+    for (int room = 1; room <= (SANITIZED ? 2 : 9); room++) {
+        const struct reel_generation endless = { .ignore_stop_ids = true };
+        compare(&endless, n_prompt + room + 5, NULL);
+    }
+    const struct reel_generation stop_id = { .max_tokens = 100,
+                                             .stop_ids = (const int32_t[]){ 13, 14, 15 },
+                                             .n_stop_ids = 3 };
+    compare(&stop_id, 0, NULL);
+}
+
+static void no_more_drafts_than_wanted(void **state) {
+    (void)state;
+    const struct reel_generation g = { .max_tokens = 60, .ignore_stop_ids = true };
+    struct reel_generation few = g;
+    struct tale *most = tell(&g, REEL_SPECULATION_NGRAM, false, 0, NULL);
+    few.most_drafts = 1;
+    struct tale *one = tell(&few, REEL_SPECULATION_NGRAM, false, 0, NULL);
+    assert_same(one, most);
+    assert_true(one->result.n_drafted <= one->result.n_passes);
+    assert_true(most->result.n_drafted > most->result.n_passes);
+    assert_true(most->result.n_passes < one->result.n_passes);
+    free(most);
+    free(one);
+}
+
+static void what_is_not_allowed_is_said(void **state) {
+    (void)state;
+    struct reel_error err = { 0 };
+    struct reel_session *s = open_session(0, verse);
+    struct reel_generation g = { .size = sizeof g, .speculation = (enum reel_speculation)3 };
+    assert_int_equal(reel_generate(s, &g, NULL, &err), REEL_E_ARGUMENT);
+    assert_string_equal(err.text, "speculation is 3; allowed are 0 to 2");
+    g.speculation = REEL_SPECULATION_AUTO;
+    g.most_drafts = 8;
+    assert_int_equal(reel_generate(s, &g, NULL, &err), REEL_E_ARGUMENT);
+    assert_string_equal(err.text, "most_drafts is 8; allowed are 1 to 7, or 0 for all");
+    reel_session_close(s);
+    struct reel_model *other = NULL;
+    const struct reel_model_options options = { .size = sizeof options,
+                                                .device = "cpu",
+                                                .cpu_path = "reference" };
+    golden_require(reel_model_open(&other, "models/demo", &options, &err), &err);
+    struct reel_model *demo = model;
+    model = other;
+    s = open_session(100, verse);
+    g.most_drafts = 0;
+    g.speculation = REEL_SPECULATION_NGRAM;
+    assert_int_equal(reel_generate(s, &g, NULL, &err), REEL_E_UNSUPPORTED);
+    assert_non_null(strstr(err.text, "takes no drafts"));
+    reel_session_close(s);
+    reel_model_close(other);
+    model = demo;
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ids_are_those_without_drafts),
+        cmocka_unit_test(log_probabilities_are_those_without_drafts),
+        cmocka_unit_test(generations_end_where_they_would_without_drafts),
+        cmocka_unit_test(no_more_drafts_than_wanted),
+        cmocka_unit_test(what_is_not_allowed_is_said),
+    };
+    return cmocka_run_group_tests(tests, open_model, close_model);
+}
