@@ -238,7 +238,8 @@ struct reel_model_info {
     double token_weight_bits; /* token_bytes for each weight that a decoded token reads, in bits:
                                  16 of bf16, 8.5 of q8_0; scales count, and what pads a GPU's narrow
                                  weights */
-    int most_drafts; /* guesses that a pass checks at most (reel_speculation); 0: passes take none */
+    int most_drafts; /* guesses that a pass checks at most (reel_speculation); 0: passes take none
+                      */
 };
 
 /* Strings and lists are borrowed from the model. */

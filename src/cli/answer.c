@@ -51,6 +51,8 @@ static enum reel_status generate(struct answer *a, struct reel_session *session,
         .n_top_logprobs = request->n_top,
         .on_token = on_token,
         .user = &listener,
+        .speculation = request->speculation,
+        .most_drafts = request->most_drafts,
     };
     struct reel_generation_result result = { .size = sizeof result };
     enum reel_status status = reel_generate(session, &generation, &result, err);
@@ -58,6 +60,9 @@ static enum reel_status generate(struct answer *a, struct reel_session *session,
     a->reason = result.reason;
     if (a->reason == REEL_STOP_CALLBACK && interrupt_pending()) a->reason = REEL_STOP_CANCELLED;
     a->n_tokens = result.n_tokens;
+    a->n_passes = result.n_passes;
+    a->n_drafted = result.n_drafted;
+    a->n_accepted = result.n_accepted;
     a->first_token_ms = a->prompt_ms + result.first_token_ms;
     a->generate_ms = result.total_ms;
     double rest_ms = result.total_ms - result.first_token_ms;
@@ -131,6 +136,9 @@ void answer_print_figures(FILE *out, const struct answer *a) {
     if (fresh > 1 && a->prompt_ms > 0) fprintf(out, ", %.1f t/s", fresh * 1e3 / a->prompt_ms);
     fprintf(out, " | answer %d tokens, %.1f ms", a->n_tokens, a->generate_ms);
     if (a->tokens_per_s > 0) fprintf(out, ", %.1f t/s", a->tokens_per_s);
+    if (a->n_drafted)
+        fprintf(out, ", %.2f a pass (%d of %d drafts right)", (double)a->n_tokens / a->n_passes,
+                a->n_accepted, a->n_drafted);
     if (a->n_tokens) fprintf(out, ", first after %.1f ms", a->first_token_ms);
     fprintf(out, " | %s", answer_reason(a->reason));
 }

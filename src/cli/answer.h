@@ -12,6 +12,8 @@ struct answer_request {
     const int32_t *ids; /* the whole timeline up to here; what the session holds is reused */
     int n_ids;
     const struct reel_sampling *sampling;
+    enum reel_speculation speculation;
+    int most_drafts;
     int max_tokens; /* 0: until the context is full */
     const char *const *stop_strings;
     int n_stop_strings;
@@ -31,10 +33,11 @@ struct answer {
     int n_prompt; /* ids in the prompt */
     int n_reused; /* of them, held from before */
     int n_tokens;
-    double prompt_ms;      /* evaluating what was new */
-    double first_token_ms; /* from the start, prompt included */
-    double generate_ms;    /* all tokens, prompt not included */
-    double tokens_per_s;   /* after the first token; 0 below two tokens */
+    int n_passes, n_drafted, n_accepted; /* as in reel_generation_result */
+    double prompt_ms;                    /* evaluating what was new */
+    double first_token_ms;               /* from the start, prompt included */
+    double generate_ms;                  /* all tokens, prompt not included */
+    double tokens_per_s;                 /* after the first token; 0 below two tokens */
 };
 
 /* Ctrl-C ends it: with REEL_E_CANCELLED while the prompt is evaluated, with reason

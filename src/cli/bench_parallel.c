@@ -110,7 +110,9 @@ static enum reel_status generate_call(struct seat *seat, int n) {
                                           .max_tokens = n,
                                           .ignore_stop_ids = true,
                                           .on_token = on_token,
-                                          .user = seat };
+                                          .user = seat,
+                                          .speculation = seat->crowd->how->speculation,
+                                          .most_drafts = seat->crowd->how->most_drafts };
     sampling.seed += (uint64_t)seat->index;
     enum reel_status status = reel_generate(seat->session, &generation, &result, &seat->err);
     if (status == REEL_OK && result.n_tokens != n)

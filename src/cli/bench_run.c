@@ -68,7 +68,9 @@ static enum reel_status generate(struct run *run, int n, reel_token_fn listener,
                                           .max_tokens = n,
                                           .ignore_stop_ids = true,
                                           .on_token = listener,
-                                          .user = run };
+                                          .user = run,
+                                          .speculation = run->how->speculation,
+                                          .most_drafts = run->how->most_drafts };
     enum reel_status status = reel_generate(run->session, &generation, &result, err);
     if (status == REEL_OK && result.n_tokens != n)
         status = err_set(err, REEL_E_STATE, "%d of %d tokens were generated", result.n_tokens, n);

@@ -15,6 +15,8 @@ struct bench_test {
 struct bench_how {
     int repeats;
     struct reel_sampling sampling;
+    enum reel_speculation speculation;
+    int most_drafts;
     bool one_at_a_time;             /* a call, and so a launch on a GPU, for each generated token */
     const struct reel_meter *meter; /* NULL: energy is not measured */
 };

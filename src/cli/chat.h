@@ -19,6 +19,8 @@ struct chat {
     struct page page; /* of the view, at a terminal */
     struct think_view view;
     struct reel_sampling sampling;
+    enum reel_speculation speculation;
+    int most_drafts;
     enum reel_thinking thinking;
     int max_tokens;     /* of an answer; 0: until the context is full */
     struct answer last; /* figures only */

@@ -80,6 +80,8 @@ static enum reel_status answer_turn(struct chat *c, struct reel_error *err) {
     struct answer a = { 0 };
     const struct reel_chat_options chat = { .size = sizeof chat, .thinking = c->thinking };
     struct answer_request request = { .sampling = &c->sampling,
+                                      .speculation = c->speculation,
+                                      .most_drafts = c->most_drafts,
                                       .max_tokens = c->max_tokens,
                                       .progress = &c->progress,
                                       .put = show,

@@ -341,6 +341,8 @@ static enum reel_status run(const struct cli_args *args, struct reel_error *err)
     struct bench_how how = { .repeats = (int)cli_integer(args, "repetitions", 5),
                              .one_at_a_time = cli_has(args, "one-launch-per-token"),
                              .sampling = { .size = sizeof how.sampling, .seed = SEED } };
+    how.speculation = cli_speculation(args, REEL_SPECULATION_OFF);
+    how.most_drafts = (int)cli_integer(args, "draft-max", 0);
     if (cli_has(args, "limits")) return bench_limits(args, err);
     if (args->n_arguments == 0)
         return err_set(err, REEL_E_ARGUMENT, "usage: reel bench MODEL, or reel bench --limits");
@@ -394,6 +396,9 @@ const struct cli_command cmd_bench = {
         "token, gigabytes of weights and KV cache read a second, "
         "that as a share of the read bandwidth measured on this machine in the same run, and, on a "
         "GPU whose driver counts energy, generated tokens per joule of the whole GPU.\n\n"
+        "Without --speculate nothing is guessed: what a model makes of these prompts repeats "
+        "itself "
+        "more than an answer does.\n\n"
         "With --parallel so many sessions read a prompt each, all at once, and then generate, all "
         "at once. PP and TG are the tokens of one session, B the sessions, N_KV the positions that "
         "all of them hold at the end; T_PP is the time until the last session has its first token, "
@@ -405,6 +410,6 @@ const struct cli_command cmd_bench = {
         "reference; when they differ beyond rounding (reel verify says how that is measured), no "
         "speed is printed. A GPU holds weights as bf16: the reference's are then rounded likewise, "
         "and the line under the table says which weights were timed.",
-    .groups = { &group, &cli_sampling_group, &cli_model_group },
+    .groups = { &group, &cli_sampling_group, &cli_speculation_group, &cli_model_group },
     .run = run,
 };

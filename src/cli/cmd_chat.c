@@ -122,6 +122,8 @@ static enum reel_status open_chat(struct chat *c, struct reel_error *err) {
     if (status == REEL_OK) status = cli_model_open(&c->model, c->args, c->args->arguments[0], err);
     if (status == REEL_OK) status = check_template(c, err);
     if (status == REEL_OK) status = cli_sampling(&c->sampling, c->model, c->args, err);
+    c->speculation = cli_speculation(c->args, REEL_SPECULATION_AUTO);
+    c->most_drafts = (int)cli_integer(c->args, "draft-max", 0);
     if (status == REEL_OK)
         status = cli_session_open(&c->session, c->model, c->args, &c->progress, err);
     if (status == REEL_OK && system)
@@ -163,6 +165,7 @@ const struct cli_command cmd_chat = {
         "and twice at an empty one ends the program. A full context ends the answer with that "
         "reason; nothing is dropped in silence.\n\n"
         "With standard input from a pipe each line is a message and only answers are printed.",
-    .groups = { &group, &cli_sampling_group, &cli_context_group, &cli_model_group },
+    .groups = { &group, &cli_sampling_group, &cli_speculation_group, &cli_context_group,
+                &cli_model_group },
     .run = run,
 };

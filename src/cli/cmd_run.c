@@ -258,6 +258,8 @@ static enum reel_status make_answer(struct run *r, struct reel_error *err) {
         .ids = r->ids,
         .n_ids = (int)r->n_ids,
         .sampling = &r->sampling,
+        .speculation = cli_speculation(r->args, REEL_SPECULATION_AUTO),
+        .most_drafts = (int)cli_integer(r->args, "draft-max", 0),
         .max_tokens = (int)cli_integer(r->args, "tokens", DEFAULT_TOKENS),
         .stop_strings = stops,
         .n_stop_strings = n,
@@ -297,7 +299,7 @@ static enum reel_status print_json(const struct run *r, struct reel_error *err) 
     const int32_t *ids = reel_session_ids(r->session);
     json_t *object = json_pack(
         "{s:s, s:s, s:s, s:s+#, s:o, s:o, s:s, s:I, s:{s:f, s:f, s:f, s:f, s:i, s:i, s:f, s:f, "
-        "s:i, s:f, s:f}}",
+        "s:i, s:f, s:f, s:i, s:i, s:i}}",
         "model", info.name, "backend", info.backend, "backend_path", info.backend_path, "text",
         r->inside ? THINK_OPENING : "", a->text.bytes, (int)a->text.size, "ids",
         id_list(ids + a->n_prompt, a->n_tokens), "prompt_ids", id_list(ids, a->n_prompt), "reason",
@@ -305,7 +307,8 @@ static enum reel_status print_json(const struct run *r, struct reel_error *err) 
         r->load_ms, "driver_ms", info.driver_ms, "compile_ms", info.compile_ms, "weights_ms",
         info.load_ms, "prompt_tokens", a->n_prompt, "reused_tokens", a->n_reused, "prompt_ms",
         a->prompt_ms, "first_token_ms", a->first_token_ms, "tokens", a->n_tokens, "generate_ms",
-        a->generate_ms, "tokens_per_s", a->tokens_per_s);
+        a->generate_ms, "tokens_per_s", a->tokens_per_s, "passes", a->n_passes, "drafted",
+        a->n_drafted, "accepted", a->n_accepted);
     const bool whole =
         object && (!r->logprobs || json_object_set(object, "logprobs", r->logprobs) == 0);
     char *text = whole ? json_dumps(object, JSON_REAL_PRECISION(9)) : NULL;
@@ -377,7 +380,7 @@ const struct cli_command cmd_run = {
         "notes.txt \"What is decided?\"\n\n"
         "The text streams to standard output; figures follow on standard error. Ctrl-C ends the "
         "text.",
-    .groups = { &cli_input_group, &group, &cli_sampling_group, &cli_context_group,
-                &cli_model_group },
+    .groups = { &cli_input_group, &group, &cli_sampling_group, &cli_speculation_group,
+                &cli_context_group, &cli_model_group },
     .run = run,
 };

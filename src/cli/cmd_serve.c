@@ -344,6 +344,8 @@ static enum reel_status open_server(struct serve *serve, struct reel_error *err)
         .tls_key = serve->tls_key.bytes,
         .prefix_dir = cli_text(args, "prefix-dir", NULL),
         .prefix_bytes = (size_t)cli_integer(args, "prefix-bytes", 0),
+        .speculation = cli_speculation(args, REEL_SPECULATION_AUTO),
+        .most_drafts = (int)cli_integer(args, "draft-max", 0),
         .log_json = strcmp(log, "json") == 0,
         .log = on_log,
         .log_user = serve,
@@ -495,6 +497,7 @@ const struct cli_command cmd_serve = {
         "16384, or what the model was made for where that is less.\n\n"
         "SIGTERM and Ctrl-C let running requests end, for up to 60 seconds; a second one ends at "
         "once. SIGHUP reads the keys again, those of --api-key-file and of --config.",
-    .groups = { &group, &access_group, &limit_group, &cli_context_group, &cli_model_group },
+    .groups = { &group, &access_group, &limit_group, &cli_speculation_group, &cli_context_group,
+                &cli_model_group },
     .run = run,
 };

@@ -211,6 +211,26 @@ static const struct cli_option sampling_options[] = {
 };
 const struct cli_group cli_sampling_group = CLI_GROUP("Sampling", sampling_options);
 
+static const struct cli_option speculation_options[] = {
+    { .name = "speculate",
+      .kind = CLI_CHOICE,
+      .argument = "KIND",
+      .choices = "off auto ngram",
+      .others = "speculative spec-type",
+      .help =
+          "check several guesses of what comes next in one pass; the text stays the same: off, "
+          "ngram (what followed the last tokens where they stood before), or auto, where that is "
+          "faster" },
+    { .name = "draft-max",
+      .kind = CLI_INTEGER,
+      .argument = "N",
+      .least = 1,
+      .most = REEL_MAX_DRAFTS,
+      .others = "draft draft-n most-drafts num-speculative-tokens",
+      .help = "guesses that a pass checks at most, 1 to 7; default: as many as it takes" },
+};
+const struct cli_group cli_speculation_group = CLI_GROUP("Speculation", speculation_options);
+
 const char *const cli_environment[][2] = {
     { "XDG_CACHE_HOME", "folder of caches; default ~/.cache" },
     { "XDG_STATE_HOME", "folder of the chat history; default ~/.local/state" },

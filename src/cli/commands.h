@@ -54,6 +54,7 @@ extern const struct cli_group cli_compiler_group;
 extern const struct cli_group cli_context_group;
 /* --temp, --top-k, ... read by cli_sampling. */
 extern const struct cli_group cli_sampling_group;
+extern const struct cli_group cli_speculation_group;
 
 /* What the environment changes; for the man page. Pairs of name and meaning, up to a NULL. */
 extern const char *const cli_environment[][2];

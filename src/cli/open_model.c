@@ -289,6 +289,14 @@ void cli_sampling_typed(struct reel_sampling *s, const struct cli_args *args) {
     s->seed = (uint64_t)cli_integer(args, "seed", (int64_t)s->seed);
 }
 
+enum reel_speculation cli_speculation(const struct cli_args *args, enum reel_speculation fallback) {
+    const char *kind = cli_text(args, "speculate", NULL);
+    if (!kind) return fallback;
+    return strcmp(kind, "off") == 0     ? REEL_SPECULATION_OFF
+           : strcmp(kind, "ngram") == 0 ? REEL_SPECULATION_NGRAM
+                                        : REEL_SPECULATION_AUTO;
+}
+
 enum reel_status cli_sampling(struct reel_sampling *s, const struct reel_model *model,
                               const struct cli_args *args, struct reel_error *err) {
     *s = (struct reel_sampling){ .size = sizeof *s };

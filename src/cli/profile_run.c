@@ -40,7 +40,8 @@ static enum reel_status generate(struct decoder *d, int n, reel_token_fn listene
                                                 .max_tokens = n,
                                                 .ignore_stop_ids = true,
                                                 .on_token = listener,
-                                                .user = d };
+                                                .user = d,
+                                                .speculation = REEL_SPECULATION_OFF };
     enum reel_status status = reel_generate(d->session, &generation, &result, err);
     if (status == REEL_OK && result.n_tokens != n)
         status = err_set(err, REEL_E_STATE, "%d of %d tokens were generated", result.n_tokens, n);

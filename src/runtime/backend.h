@@ -95,10 +95,10 @@ struct backend_decode {
     bool (*enough)(void *user);
     /* Draws the id for `position` from f32 logits [vocab] on the host; -1: none is left. */
     int32_t (*draw)(void *user, const float *logits, int64_t position);
-    /* Asked before each pass of step where backend_info.drafts says so, or NULL: writes ids that may
-     * come next, [`most`] at most and each below vocab, and says how many. They take columns that
-     * nobody else has. Each id is drawn as without them; those of a draft that was wrong, and of
-     * what stood behind it, are never drawn. */
+    /* Asked before each pass of step where backend_info.drafts says so, or NULL: writes ids that
+     * may come next, [`most`] at most and each below vocab, and says how many. They take columns
+     * that nobody else has. Each id is drawn as without them; those of a draft that was wrong, and
+     * of what stood behind it, are never drawn. */
     int (*draft)(void *user, int32_t *ids, int most);
     void *user;
     const atomic_bool *cancel;
@@ -243,9 +243,9 @@ struct backend_ops {
     enum reel_status (*decode)(struct backend_state *state, const struct backend_decode *decode,
                                struct reel_error *err);
     /* Decodes all columns of a batch, one token of each in a pass and those of its drafts that were
-     * right, until a column is over or `enough` says so; each column is then as decode would have left its state. The ids of a
-     * column are those that it has alone. A backend without decode draws each id with `draw`.
-     * NULL: sessions decode one after the other. */
+     * right, until a column is over or `enough` says so; each column is then as decode would have
+     * left its state. The ids of a column are those that it has alone. A backend without decode
+     * draws each id with `draw`. NULL: sessions decode one after the other. */
     void (*step)(struct backend *backend, const struct backend_batch *batch);
     /* NULL, or REEL_E_UNSUPPORTED: eval them one by one. */
     enum reel_status (*embed)(struct backend_state *state, const struct backend_embed *embed,

@@ -98,7 +98,7 @@ static int class_of(int length) {
     static const int up_to[DRAFTER_CLASSES - 1] = { 2, 3, 4, 6, 9, 15 };
     int class = 0;
     while (class < DRAFTER_CLASSES - 1 && length > up_to[class])
-        class++;
+        class ++;
     return class;
 }
 

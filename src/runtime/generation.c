@@ -39,10 +39,11 @@ static enum reel_status check_speculation(const struct reel_session *s,
         break;
     case REEL_SPECULATION_NGRAM:
         if (s->model->backend_info.drafts) break;
-        return err_set(err, REEL_E_UNSUPPORTED,
-                       "%s takes no drafts on this device; speculation runs on the CPU, on its fast "
-                       "paths, for models without recurrent layers",
-                       s->model->model.name ? s->model->model.name : "the model");
+        return err_set(
+            err, REEL_E_UNSUPPORTED,
+            "%s takes no drafts on this device; speculation runs on the CPU, on its fast "
+            "paths, for models without recurrent layers",
+            s->model->model.name ? s->model->model.name : "the model");
     default:
         return err_set(err, REEL_E_ARGUMENT, "speculation is %d; allowed are %d to %d",
                        (int)set->speculation, REEL_SPECULATION_AUTO, REEL_SPECULATION_NGRAM);
@@ -296,8 +297,8 @@ static enum reel_status decode_ahead(struct reel_session *s, struct reel_error *
 
 /* ---- in passes, which take drafts ---- */
 
-/* The callbacks of a column. With other sessions they run on the thread of the passes; meanwhile the
- * session's own thread leaves the sampler, the drafter, the settings and the state alone. */
+/* The callbacks of a column. With other sessions they run on the thread of the passes; meanwhile
+ * the session's own thread leaves the sampler, the drafter, the settings and the state alone. */
 static int32_t draw_for_column(void *user, const float *logits, int64_t position) {
     struct reel_session *s = user;
     const struct generation *g = &s->generation;
@@ -422,7 +423,8 @@ static void leave(struct reel_session *s) {
     if (s->generation.joined) {
         session_go_back(s);
         if (s->generation.speculates)
-            drafter_follow(&s->generation.drafter, s->ids, s->length); /* which may have been ahead */
+            drafter_follow(&s->generation.drafter, s->ids,
+                           s->length); /* which may have been ahead */
     }
     s->generation.joined = false;
     s->turn.ahead = false;

@@ -39,7 +39,7 @@ struct generation {
     struct drafter drafter;
     struct guess guess;      /* drafts of the next pass of this session alone */
     struct pass_costs costs; /* of passes of this session alone */
-    struct column column; /* decodes together with others, or shows them that this one decodes */
+    struct column column;    /* decodes together with others, or shows them that this one decodes */
 };
 
 /* draft_ids: of the longest session for which drafts are made; 0: none are. */

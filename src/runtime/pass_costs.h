@@ -8,7 +8,7 @@ enum { PASS_COSTS_MOST = 8 };
 
 /* Zeroed before its first use. */
 struct pass_costs {
-    double ms[PASS_COSTS_MOST + 1];  /* by columns; 0: none was measured lately */
+    double ms[PASS_COSTS_MOST + 1];    /* by columns; 0: none was measured lately */
     int measured[PASS_COSTS_MOST + 1]; /* when, counted in passes */
     int n_passes;
     double spent_ms; /* on all passes */

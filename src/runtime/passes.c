@@ -20,8 +20,8 @@ enum { MOST_COLUMNS = 8 };
 /* The pass that the thread of the passes is in. */
 struct pass {
     double since_ms;
-    int n_columns; /* drafts included */
-    int n_ids;     /* made */
+    int n_columns;   /* drafts included */
+    int n_ids;       /* made */
     double expected; /* ids, by what drafts promise */
 };
 
@@ -33,7 +33,7 @@ struct passes {
     pid_t process; /* that has the thread */
     struct turn turn;
     atomic_int n_wanting; /* columns with a seat or waiting; changed with the mutex held */
-    struct pass pass;        /* this and the next are of the thread of the passes */
+    struct pass pass;     /* this and the next are of the thread of the passes */
     struct pass_costs costs;
 
     pthread_mutex_t mutex; /* guards what follows */
@@ -164,9 +164,8 @@ static bool never_enough(void *user) {
 }
 
 static void begin_pass(struct passes *p) {
-    p->pass = (struct pass){
-        .since_ms = clock_ms(), .n_columns = p->n_seats, .expected = p->n_seats
-    };
+    p->pass =
+        (struct pass){ .since_ms = clock_ms(), .n_columns = p->n_seats, .expected = p->n_seats };
 }
 
 /* As many of the column's guesses as are worth the columns that nobody has. */
@@ -176,8 +175,8 @@ static int draft_for(void *user, int32_t *ids, int most) {
     struct guess guess;
     c->guess(c->decode.user, &guess, most);
     const int n = guess.always ? guess.n
-                               : pass_costs_drafts(&p->costs, p->pass.n_columns,
-                                                   p->pass.expected, guess.chance, guess.n);
+                               : pass_costs_drafts(&p->costs, p->pass.n_columns, p->pass.expected,
+                                                   guess.chance, guess.n);
     float all_right = 1;
     for (int i = 0; i < n; i++)
         p->pass.expected += (double)(all_right *= guess.chance[i]);

@@ -47,7 +47,8 @@ static enum reel_status session_allocate(struct reel_session *s, struct reel_err
     if (status == REEL_OK)
         status = mem_aligned(&s->next_logits, vocab, sizeof *s->logits, "a session's logits", err);
     if (status == REEL_OK) status = sampler_open(&s->sampler, (int)vocab, err);
-    if (status == REEL_OK) status = generation_open(&s->generation, model->max_token_bytes,
+    if (status == REEL_OK)
+        status = generation_open(&s->generation, model->max_token_bytes,
                                  model->backend_info.drafts ? s->max_context : 0, err);
     if (status == REEL_OK)
         status = model->ops->state_open(&s->state, model->backend, s->max_context, err);

@@ -84,7 +84,8 @@ static enum reel_status generate(struct line *line, int n, double *ms, struct re
                                        .max_tokens = n,
                                        .ignore_stop_ids = true,
                                        .on_token = keep_id,
-                                       .user = line };
+                                       .user = line,
+                                       .speculation = REEL_SPECULATION_OFF };
     enum reel_status status = reel_generate(line->session, &g, &result, err);
     *ms = result.total_ms;
     if (status == REEL_OK && result.reason == REEL_STOP_CANCELLED)

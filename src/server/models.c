@@ -197,6 +197,13 @@ static enum reel_status load_one(struct server *server, int index, struct reel_e
     m->hears = strcmp(info.family, "qwen3_asr") == 0;
     m->embeds = reel_model_get_embed_info(m->model, &embed, NULL) == REEL_OK && embed.stated;
     m->created = (int64_t)time(NULL);
+    m->speculation = server->options.speculation;
+    m->most_drafts = server->options.most_drafts;
+    if (m->speculation == REEL_SPECULATION_NGRAM && info.most_drafts == 0) {
+        m->speculation = REEL_SPECULATION_OFF;
+        server_log(server, SERVER_LOG_WARNING, "%s: takes no drafts here; it goes without",
+                   m->name);
+    }
     status = pool_open(server, m, err);
     if (status == REEL_OK) atomic_store(&m->state, SERVED_READY);
     return status;

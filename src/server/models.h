@@ -24,6 +24,8 @@ struct served_model {
     int64_t created;           /* seconds of 1970 */
     atomic_uint eval_ns;       /* that a position of a prompt takes, lately; 0: not known yet */
     struct session_pool *pool; /* of sessions for text */
+    enum reel_speculation speculation; /* of its generations */
+    int most_drafts;
 };
 
 /* All models: [*n], in the order of the command line. */

@@ -28,16 +28,18 @@ struct server_options {
     bool insecure;              /* an address that others reach is allowed without a key */
     const char *const *origins; /* [n_origins] whose pages may ask, such as "https://a.b"; "*" */
     int n_origins;
-    int max_connections;            /* 0: 2048 */
-    size_t max_body;                /* bytes; 0: 64 MiB */
-    double max_audio_seconds;       /* of an upload, decoded; 0: 4 hours */
-    int queue;                      /* requests that may wait for a session of a model; 0: 64 */
-    int timeout_s;                  /* for headers, bodies and idle connections; 0: 60 */
-    int sessions;                   /* of each model; 0: 4 */
-    int context;                    /* positions of each; 0: the model's own, at most 16384 */
-    const char *tls_cert, *tls_key; /* PEM texts, both or neither */
-    const char *prefix_dir;         /* or NULL: where long prefixes are kept across restarts */
-    size_t prefix_bytes;            /* of all of them; 0: 4 GiB */
+    int max_connections;               /* 0: 2048 */
+    size_t max_body;                   /* bytes; 0: 64 MiB */
+    double max_audio_seconds;          /* of an upload, decoded; 0: 4 hours */
+    int queue;                         /* requests that may wait for a session of a model; 0: 64 */
+    int timeout_s;                     /* for headers, bodies and idle connections; 0: 60 */
+    int sessions;                      /* of each model; 0: 4 */
+    int context;                       /* positions of each; 0: the model's own, at most 16384 */
+    const char *tls_cert, *tls_key;    /* PEM texts, both or neither */
+    const char *prefix_dir;            /* or NULL: where long prefixes are kept across restarts */
+    size_t prefix_bytes;               /* of all of them; 0: 4 GiB */
+    enum reel_speculation speculation; /* of all generations */
+    int most_drafts;
     bool log_json;
     /* One line, from any thread; may be NULL. */
     void (*log)(void *user, enum server_log_kind kind, const char *line);

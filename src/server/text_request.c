@@ -302,11 +302,15 @@ static enum reel_status run_generation(const struct text_request *r, struct reel
                                           .logprobs = r->logprobs,
                                           .n_top_logprobs = r->n_top,
                                           .on_token = on_token,
-                                          .user = run };
+                                          .user = run,
+                                          .speculation = r->model->speculation,
+                                          .most_drafts = r->model->most_drafts };
     struct reel_generation_result result = { .size = sizeof result };
     enum reel_status status = reel_generate(session, &generation, &result, err);
     run->outcome->reason = result.reason;
     run->outcome->stop = result.stop_string;
+    run->outcome->n_drafted = result.n_drafted;
+    run->outcome->n_accepted = result.n_accepted;
     if (status == REEL_OK && (result.reason == REEL_STOP_CANCELLED ||
                               (result.reason == REEL_STOP_CALLBACK && exchange_is_gone(r->x))))
         return err_set(err, REEL_E_CANCELLED, "the client left");
@@ -363,6 +367,8 @@ void text_outcome_add(struct text_outcome *sum, const struct text_outcome *o) {
     sum->n_reused += o->n_reused;
     sum->n_generated += o->n_generated;
     sum->n_answers += o->n_answers;
+    sum->n_drafted += o->n_drafted;
+    sum->n_accepted += o->n_accepted;
     sum->prompt_ms += o->prompt_ms;
     sum->generate_ms += o->generate_ms;
     sum->reason = o->reason;
@@ -374,12 +380,16 @@ static double per_second(int n, double ms) { return ms > 0 ? n / ms * 1e3 : 0; }
 enum reel_status text_timings(struct buffer *out, const struct text_outcome *o) {
     /* an answer's time begins with its first token */
     const int evaluated = o->n_prompt - o->n_reused, after = o->n_generated - o->n_answers;
-    return buffer_printf(
+    enum reel_status status = buffer_printf(
         out, NULL,
         "\"timings\":{\"cache_n\":%d,\"prompt_n\":%d,\"prompt_ms\":%.3f,\"prompt_per_second\":%.1f,"
-        "\"predicted_n\":%d,\"predicted_ms\":%.3f,\"predicted_per_second\":%.1f}",
+        "\"predicted_n\":%d,\"predicted_ms\":%.3f,\"predicted_per_second\":%.1f",
         o->n_reused, evaluated, o->prompt_ms, per_second(evaluated, o->prompt_ms), o->n_generated,
         o->generate_ms, per_second(after, o->generate_ms));
+    if (status == REEL_OK && o->n_drafted > 0)
+        status = buffer_printf(out, NULL, ",\"draft_n\":%d,\"draft_n_accepted\":%d", o->n_drafted,
+                               o->n_accepted);
+    return status == REEL_OK ? buffer_append(out, "}", 1, NULL) : status;
 }
 
 enum reel_status text_usage(struct buffer *out, int n_prompt, int n_reused, int n_generated) {

@@ -39,7 +39,8 @@ void text_request_release(struct text_request *r);
 
 struct text_outcome {
     int n_prompt, n_reused, n_generated;
-    int n_answers; /* with tokens; of a sum there may be several */
+    int n_answers;             /* with tokens; of a sum there may be several */
+    int n_drafted, n_accepted; /* as in reel_generation_result */
     enum reel_stop_reason reason;
     int stop; /* index of the stop text that came up, or -1 */
     double prompt_ms, generate_ms;

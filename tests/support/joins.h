@@ -30,9 +30,9 @@ struct joins_memory {
 
 struct joins_result {
     uint64_t n_joins, n_tokens;
-    uint64_t n_sessions;  /* opened */
-    uint64_t n_cancelled; /* calls that another thread or a callback cancelled */
-    uint64_t n_wrong;     /* ids that differ; it ends with the first */
+    uint64_t n_sessions;            /* opened */
+    uint64_t n_cancelled;           /* calls that another thread or a callback cancelled */
+    uint64_t n_wrong;               /* ids that differ; it ends with the first */
     uint64_t n_drafted, n_accepted; /* guesses that passes checked, and that were right */
     double seconds;
     struct joins_memory resident;

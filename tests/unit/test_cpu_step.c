@@ -258,13 +258,11 @@ static void columns_are_as_alone(void **state) {
         compare_shape(i, path);
 }
 
-#define ON_PATH(path) WITH_PATH("columns_are_bit_for_bit_as_alone_on_", columns_are_as_alone, path)
+#define ON_PATH(path)   WITH_PATH("columns_are_bit_for_bit_as_alone_on_", columns_are_as_alone, path)
 #define DRAFTS_ON(path) WITH_PATH("drafts_change_no_bit_on_", drafts_change_no_bit, path)
 #define WITH_PATH(what, test, path)                                                                \
     {                                                                                              \
-        .name = what path, .test_func = test, .initial_state = (char[]) {                          \
-            path                                                                                   \
-        }                                                                                          \
+        .name = what path, .test_func = test, .initial_state = (char[]) { path }                   \
     }
 
 /* ---- drafts ---------------------------------------------------------------------------------- */

@@ -14,7 +14,8 @@
 enum { MOST = 4100 };
 
 static const char verse[] =
-    "Emma Woodhouse, handsome, clever, and rich, with a comfortable home. Emma Woodhouse, handsome, "
+    "Emma Woodhouse, handsome, clever, and rich, with a comfortable home. Emma Woodhouse, "
+    "handsome, "
     "clever, and rich, with a comfortable home. Emma Woodhouse, handsome, clever, and";
 
 /* What a generation said. */
@@ -54,9 +55,9 @@ static struct reel_session *open_session(int context, const char *prompt) {
     int32_t ids[400];
     size_t n = 0;
     golden_require(reel_session_open(&session, model, &options, &err), &err);
-    golden_require(reel_encode(reel_model_tokenizer(model), prompt, strlen(prompt), 0, ids, 400, &n,
-                               &err),
-                   &err);
+    golden_require(
+        reel_encode(reel_model_tokenizer(model), prompt, strlen(prompt), 0, ids, 400, &n, &err),
+        &err);
     golden_require(reel_session_sync(session, ids, (int)n, NULL, &err), &err);
     return session;
 }
@@ -136,8 +137,7 @@ static int compare(const struct reel_generation *g, int context, const struct ta
     int n_right = 0;
     assert_int_equal(plain->result.n_drafted, 0);
     for (int i = 0; i < 4; i++) {
-        const enum reel_speculation kind =
-            i % 2 ? REEL_SPECULATION_NGRAM : REEL_SPECULATION_AUTO;
+        const enum reel_speculation kind = i % 2 ? REEL_SPECULATION_NGRAM : REEL_SPECULATION_AUTO;
         struct tale *t = tell(g, kind, i >= 2, context, ends);
         if (i >= 2 && ends && ends->refuse_at) /* who pulls does not say why it stops */
             t->result.reason = plain->result.reason;
@@ -152,10 +152,11 @@ static int compare(const struct reel_generation *g, int context, const struct ta
 static const struct reel_sampling drawn = {
     .size = sizeof drawn, .temperature = 0.8f, .top_k = 50, .top_p = 0.9f, .seed = 5
 };
-static const struct reel_sampling penalised = {
-    .size = sizeof penalised, .temperature = 0.6f, .repetition_penalty = 1.1f,
-    .presence_penalty = 0.2f, .seed = 6
-};
+static const struct reel_sampling penalised = { .size = sizeof penalised,
+                                                .temperature = 0.6f,
+                                                .repetition_penalty = 1.1f,
+                                                .presence_penalty = 0.2f,
+                                                .seed = 6 };
 
 static int ids_of(int full) { return soaking_in_full() ? full : SANITIZED ? 24 : 120; }
 
