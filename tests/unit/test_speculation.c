@@ -33,9 +33,7 @@ struct tale {
 static struct reel_model *model;
 
 static int open_model(void **state) {
-    const struct reel_model_options options = { .size = sizeof options,
-                                                .device = "cpu",
-                                                .n_threads = 2 };
+    const struct reel_model_options options = { .size = sizeof options, .device = "cpu" };
     struct reel_error err = { 0 };
     (void)state;
     golden_require(reel_model_open(&model, "models/demo", &options, &err), &err);
