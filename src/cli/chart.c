@@ -143,14 +143,16 @@ static enum reel_status put_axis(struct buffer *out, const struct chart_curve *c
                                  double most_x, struct reel_error *err) {
     char most[32];
     chart_number(most_x, most, sizeof most);
-    const int room = columns - 1 - (int)strlen(most) - (int)strlen(c->x_name);
-    const int before = room > 1 ? room / 2 : 0;
+    const int free_columns = columns - 1 - (int)strlen(most), name = (int)strlen(c->x_name);
+    const bool named = free_columns >= name + 4; /* else it would stick to the numbers */
+    const int before = named ? (free_columns - name) / 2 : 0;
+    const int after = free_columns - before - (named ? name : 0);
     enum reel_status status =
         buffer_printf(out, err, "%*s %s", LABEL_COLUMNS - 2, "", c->unicode ? "└" : "+");
     if (status == REEL_OK) status = repeat(out, c->unicode ? "─" : "-", columns, err);
     if (status == REEL_OK)
         status = buffer_printf(out, err, "\n%*s0%*s%s%*s%s\n", LABEL_COLUMNS, "", before, "",
-                               c->x_name, room - before > 0 ? room - before : 1, "", most);
+                               named ? c->x_name : "", after, "", most);
     return status;
 }
 
@@ -171,7 +173,6 @@ enum reel_status chart_plot(struct buffer *out, const struct chart_curve *c,
     enum reel_status status = mem_zeroed(&r.cells, n, sizeof *r.cells, "a plot", err);
     if (status == REEL_OK) status = mem_zeroed(&r.points, n, sizeof *r.points, "a plot", err);
     if (status == REEL_OK) draw(&r, c, most_x, most_y);
-    if (status == REEL_OK) status = buffer_printf(out, err, "%s\n", c->title);
     for (int row = 0; row < c->rows && status == REEL_OK; row++)
         status = put_row(out, &r, row, most_y, c->unicode, err);
     if (status == REEL_OK) status = put_axis(out, c, columns, most_x, err);

@@ -21,7 +21,7 @@ struct chart_point {
 };
 
 struct chart_curve {
-    const char *title, *x_name;
+    const char *x_name;
     const struct chart_point *points; /* [n_points] with x ascending */
     int n_points;
     int columns, rows; /* of the whole picture, and of its area */
