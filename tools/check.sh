@@ -66,7 +66,7 @@ scripts() {
 }
 figures() {
     command -v python3 >/dev/null || skip "no python3" || return
-    tools/check_figures.py
+    tools/check_figures.py && bench/plot.py --check
 }
 # For warnings: those of the release build that `make test` runs, or of a build for them where cc is not gcc.
 build_gcc() {
