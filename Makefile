@@ -116,7 +116,7 @@ SERVER_SRC := $(if $(SERVER),$(wildcard src/server/*.c))
 CLI_SRC := $(wildcard src/cli/*.c)
 LIB_OBJ := $(LIB_SRC:%.c=$(B)/%.o) $(B)/gen/kernel_sources.o
 CLI_OBJ := $(CLI_SRC:%.c=$(B)/%.o) $(SERVER_SRC:%.c=$(B)/%.o) $(if $(MINIMAL),,$(B)/gen/page_files.o) \
-           $(B)/gen/demo_files.o
+           $(B)/gen/demo_files.o $(B)/gen/profile_page.o
 TEST_SRC := $(wildcard tests/unit/test_*.c tests/golden/test_*.c tests/failure/test_*.c tests/cli/test_*.c \
             tests/server/test_*.c tests/sim/test_*.c)
 FUZZ_SRC := $(wildcard tests/fuzz/fuzz_*.c)
@@ -166,6 +166,14 @@ $(B)/gen/page_files.c: tools/embed_page.sh $(PAGE_SRC)
 	@mkdir -p $(@D)
 	@tools/embed_page.sh $(@D)/page $(PAGE_SRC) >$@
 $(B)/gen/page_files.o: $(B)/gen/page_files.c
+	$(call say,CC)
+	$(Q)$(CC) $(ALL_CFLAGS) -c $< -o $@
+
+# So does the page that reel profile --html fills.
+$(B)/gen/profile_page.c: tools/embed_text.sh src/cli/profile.html
+	@mkdir -p $(@D)
+	@tools/embed_text.sh reel_profile_page src/cli/profile.html >$@
+$(B)/gen/profile_page.o: $(B)/gen/profile_page.c src/cli/profile.html
 	$(call say,CC)
 	$(Q)$(CC) $(ALL_CFLAGS) -c $< -o $@
 

@@ -66,7 +66,11 @@ scripts() {
 }
 figures() {
     command -v python3 >/dev/null || skip "no python3" || return
-    tools/check_figures.py
+    tools/check_figures.py && bench/plot.py --check
+}
+links() {
+    command -v python3 >/dev/null || skip "no python3" || return
+    tools/check_links.py
 }
 # For warnings: those of the release build that `make test` runs, or of a build for them where cc is not gcc.
 build_gcc() {
@@ -152,9 +156,10 @@ beside macros tools/check_macros.sh
 beside layers tools/check_layers.sh
 beside memory tools/check_memory.sh
 beside figures figures
+beside links links
 step gcc build_gcc
 step minimal minimal
-told scripts access macros layers memory figures
+told scripts access macros layers memory figures links
 step tidy tidy
 step sanitize sanitize
 step thread thread

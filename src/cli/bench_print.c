@@ -5,7 +5,7 @@
 #include <jansson.h>
 #include <stdio.h>
 
-static void test_name(const struct bench_test *test, char *out, size_t n) {
+void bench_test_name(const struct bench_test *test, char *out, size_t n) {
     char depth[32] = "";
     if (test->depth > 0) snprintf(depth, sizeof depth, " @ d%d", test->depth);
     if (test->n_prompt > 0 && test->n_gen > 0)
@@ -79,7 +79,7 @@ static void print_markdown(const struct bench_report *report) {
            "|\n");
     for (int i = 0; i < report->n_rows; i++) {
         const struct bench_row *row = &report->rows[i];
-        test_name(&row->test, test, sizeof test);
+        bench_test_name(&row->test, test, sizeof test);
         printf("| %s | %.2f MiB | %.2f M | %s %s | %d | %s | %.2f ± %.2f |", model,
                (double)info->weight_bytes / 1048576, (double)info->n_parameters / 1e6,
                info->backend, info->backend_path, info->n_threads, test, row->tokens_per_s,
@@ -114,7 +114,7 @@ static void print_csv(const struct bench_report *report) {
            "idle_watts,ids,calls,device_weight_type,bits_per_weight\n");
     for (int i = 0; i < report->n_rows; i++) {
         const struct bench_row *row = &report->rows[i];
-        test_name(&row->test, test, sizeof test);
+        bench_test_name(&row->test, test, sizeof test);
         printf("\"");
         for (const char *c = info->name; *c; c++)
             printf(*c == '"' ? "\"\"" : "%c", *c);
@@ -140,7 +140,7 @@ static void print_json(const struct bench_report *report) {
     json_t *rows = json_array();
     for (int i = 0; i < report->n_rows; i++) {
         const struct bench_row *row = &report->rows[i];
-        test_name(&row->test, test, sizeof test);
+        bench_test_name(&row->test, test, sizeof test);
         json_array_append_new(
             rows,
             json_pack("{s:s, s:i, s:i, s:i, s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:o, s:o, s:f, s:f, "

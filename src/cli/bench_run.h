@@ -36,6 +36,9 @@ struct bench_row {
     double watts;          /* meanwhile */
 };
 
+/* llama-bench's: "pp512", "tg128 @ d4096". */
+void bench_test_name(const struct bench_test *test, char *out, size_t n);
+
 /* Positions of the session that a test opens. */
 int bench_positions(const struct bench_test *test);
 

@@ -2,11 +2,14 @@
 #include "base/memory.h"
 #include "cli/bench_limits.h"
 #include "cli/bench_parallel.h"
+#include "cli/bench_plot.h"
 #include "cli/bench_run.h"
+#include "cli/chart.h"
 #include "cli/check.h"
 #include "cli/commands.h"
 #include "cli/open_model.h"
 #include "cli/progress.h"
+#include "cli/terminal.h"
 #include "reel_measure.h"
 
 #include <errno.h>
@@ -74,6 +77,10 @@ static const struct cli_option options[] = {
       .argument = "FORMAT",
       .choices = "md csv json",
       .help = "form of the table: md, csv or json; default md" },
+    { .name = "plot",
+      .kind = CLI_FLAG,
+      .help = "under the table of -o md, bars of the speeds, and speed against depth where -d has "
+              "several" },
 };
 static const struct cli_group group = CLI_GROUP("Tests", options);
 
@@ -176,6 +183,12 @@ static enum reel_status measure(const struct reel_model *model, const struct tes
             bench_measure(model, &tests->items[i], how, progress_update, &progress, &rows[i], err);
     progress_end(&progress);
     return status;
+}
+
+static struct plot_style style_of(FILE *f) {
+    return (struct plot_style){ .columns = terminal_columns(f),
+                                .unicode = chart_is_unicode(),
+                                .dims = terminal_has_styles(f) };
 }
 
 static enum bench_format format_of(const struct cli_args *args) {
@@ -287,6 +300,12 @@ static enum reel_status run_parallel(const struct reel_model *model, const struc
     report->rows = rows;
     report->n_rows = tests.n;
     if (status == REEL_OK) parallel_print(report, format_of(args));
+    struct buffer plot = { 0 };
+    const struct plot_style style = style_of(stdout);
+    if (status == REEL_OK && cli_has(args, "plot"))
+        status = parallel_plot(&plot, rows, tests.n, &style, err);
+    if (plot.bytes) fputs(plot.bytes, stdout);
+    buffer_release(&plot);
     return status;
 }
 
@@ -303,6 +322,12 @@ static enum reel_status run_alone(const struct reel_model *model, const struct c
     report->rows = rows;
     report->n_rows = tests.n;
     if (status == REEL_OK) bench_print(report, format_of(args));
+    struct buffer plot = { 0 };
+    const struct plot_style style = style_of(stdout);
+    if (status == REEL_OK && cli_has(args, "plot"))
+        status = bench_plot(&plot, rows, tests.n, &style, err);
+    if (plot.bytes) fputs(plot.bytes, stdout);
+    buffer_release(&plot);
     return status;
 }
 
@@ -314,6 +339,9 @@ static enum reel_status check_lists(const struct cli_args *args, struct reel_err
     struct tests tests = { .items = items, .cap = MOST_ROWS };
     struct parallel_tests parallel = { .n = 0 };
     enum reel_status status = check_parallel(args, err);
+    if (status == REEL_OK && cli_has(args, "plot") && format_of(args) != BENCH_MARKDOWN)
+        status = err_set(err, REEL_E_ARGUMENT, "--plot stands under the table of -o md, not in %s",
+                         cli_text(args, "output", "md"));
     if (status != REEL_OK) return status;
     return cli_has(args, "parallel") ? list_parallel(&parallel, args, err)
                                      : list_tests(&tests, args, err);
@@ -343,6 +371,8 @@ static enum reel_status run(const struct cli_args *args, struct reel_error *err)
                              .sampling = { .size = sizeof how.sampling, .seed = SEED } };
     how.speculation = cli_speculation(args, REEL_SPECULATION_OFF);
     how.most_drafts = (int)cli_integer(args, "draft-max", 0);
+    if (cli_has(args, "limits") && cli_has(args, "plot"))
+        return err_set(err, REEL_E_ARGUMENT, "--plot is for tests, and --limits makes none");
     if (cli_has(args, "limits")) return bench_limits(args, err);
     if (args->n_arguments == 0)
         return err_set(err, REEL_E_ARGUMENT, "usage: reel bench MODEL, or reel bench --limits");

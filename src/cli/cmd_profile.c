@@ -1,11 +1,16 @@
 /* reel profile: where a token's time goes on a GPU, and a prompt's. */
 #include "base/file_map.h"
 #include "cli/commands.h"
+#include "cli/output_file.h"
+#include "cli/profile_html.h"
 #include "cli/profile_run.h"
 #include "cli/terminal.h"
 
 #include <stdio.h>
 #include <string.h>
+
+/* Of the timeline of --html: as much as a screen shows. */
+enum { PAGE_SMS = 8, PAGE_TOKENS = 2 };
 
 static const struct cli_option options[] = {
     { .name = "tokens",
@@ -46,17 +51,21 @@ static const struct cli_option options[] = {
       .argument = "FILE",
       .help = "also write the measured tokens, span by span, as trace events for Perfetto "
               "(ui.perfetto.dev) or chrome://tracing" },
+    { .name = "html",
+      .kind = CLI_TEXT,
+      .argument = "FILE",
+      .help = "also write one HTML page with the table and a timeline; it needs no network" },
     { .name = "trace-sms",
       .kind = CLI_INTEGER,
       .argument = "N",
       .most = 4096,
-      .help = "SMs in the trace, evenly chosen; 0, the default, is all" },
+      .help = "SMs in the trace, evenly chosen; 0 is all; default all, with --html alone 8" },
     { .name = "trace-tokens",
       .kind = CLI_INTEGER,
       .argument = "N",
       .least = 1,
       .most = 128,
-      .help = "tokens in the trace; default 4" },
+      .help = "tokens in the trace; default 4, with --html alone 2" },
 };
 static const struct cli_group group = CLI_GROUP("Measuring", options);
 
@@ -184,6 +193,7 @@ static enum reel_status complete(const struct profile_result *r, struct reel_err
                     json_object_set_new(prefill, "profiled_us", json_real(r->timed_prompt_us)));
     const int failed = prompt_failed |
                        json_object_set_new(r->json, "model", json_string(r->model)) |
+                       json_object_set_new(r->json, "reel_version", json_string(reel_version())) |
                        json_object_set_new(r->json, "unprofiled_token_us", json_real(r->plain_us)) |
                        json_object_set_new(r->json, "profiled_token_us", json_real(r->stamped_us)) |
                        json_object_set_new(r->json, "slowdown_percent", json_real(more));
@@ -197,26 +207,45 @@ static enum reel_status write_trace(const char *path, const char *trace, struct 
     return status;
 }
 
+static enum reel_status write_html(const char *path, const struct profile_result *r,
+                                   struct reel_error *err) {
+    struct buffer page = { 0 };
+    enum reel_status status = profile_html(&page, r->json, r->trace, err);
+    if (status == REEL_OK) status = output_file_write(path, page.bytes, page.size, err);
+    if (status == REEL_OK)
+        fprintf(stderr, "reel: %s: %.1f MB of HTML\n", path, (double)page.size / 1e6);
+    buffer_release(&page);
+    return status;
+}
+
+/* Before anything is measured. */
 static enum reel_status check(const struct cli_args *args, struct reel_error *err) {
+    const char *html = cli_text(args, "html", NULL);
+    if (html) return output_file_check(html, err);
     if (cli_has(args, "trace") || (!cli_has(args, "trace-sms") && !cli_has(args, "trace-tokens")))
         return REEL_OK;
-    return err_set(err, REEL_E_ARGUMENT, "--trace-sms and --trace-tokens belong to --trace FILE");
+    return err_set(err, REEL_E_ARGUMENT,
+                   "--trace-sms and --trace-tokens belong to --trace FILE or --html FILE");
 }
 
 static enum reel_status run(const struct cli_args *args, struct reel_error *err) {
     struct profile_result result = { 0 };
-    const char *trace = cli_text(args, "trace", NULL);
-    const struct profile_plan plan = { .depth = (int)cli_integer(args, "n-depth", 0),
-                                       .n_tokens = (int)cli_integer(args, "tokens", 32),
-                                       .n_prompt = (int)cli_integer(args, "n-prompt", 0),
-                                       .repeats = (int)cli_integer(args, "repetitions", 5),
-                                       .trace = trace != NULL,
-                                       .trace_sms = (int)cli_integer(args, "trace-sms", 0),
-                                       .trace_tokens = (int)cli_integer(args, "trace-tokens", 0) };
+    const char *trace = cli_text(args, "trace", NULL), *html = cli_text(args, "html", NULL);
+    const bool page_alone = html && !trace;
+    const struct profile_plan plan = {
+        .depth = (int)cli_integer(args, "n-depth", 0),
+        .n_tokens = (int)cli_integer(args, "tokens", 32),
+        .n_prompt = (int)cli_integer(args, "n-prompt", 0),
+        .repeats = (int)cli_integer(args, "repetitions", 5),
+        .trace = trace || html,
+        .trace_sms = (int)cli_integer(args, "trace-sms", page_alone ? PAGE_SMS : 0),
+        .trace_tokens = (int)cli_integer(args, "trace-tokens", page_alone ? PAGE_TOKENS : 0)
+    };
     enum reel_status status = check(args, err);
     if (status == REEL_OK) status = profile_measure(&result, args, &plan, err);
     if (status == REEL_OK) status = complete(&result, err);
     if (status == REEL_OK && trace) status = write_trace(trace, result.trace, err);
+    if (status == REEL_OK && html) status = write_html(html, &result, err);
     if (status == REEL_OK && strcmp(cli_text(args, "output", "table"), "table") == 0)
         print_table(result.json);
     else if (status == REEL_OK &&

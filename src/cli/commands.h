@@ -11,6 +11,7 @@
     X(chat)                                                                                        \
     X(transcribe)                                                                                  \
     X(serve)                                                                                       \
+    X(top)                                                                                         \
     X(inspect)                                                                                     \
     X(tokenize)                                                                                    \
     X(score)                                                                                       \

@@ -9,9 +9,14 @@
 #include <termios.h>
 #include <unistd.h>
 
+/* The screen that programs like editors have, which leaves what was shown before as it was, without
+ * a cursor. */
+#define SCREEN_ON  "\033[?1049h\033[?25l"
+#define SCREEN_OFF "\033[?25h\033[?1049l"
+
 /* What handlers need: the terminal's mode before and as it is to be now. */
 static struct termios before, now;
-static volatile sig_atomic_t taken, paused, resized, resumed, stops;
+static volatile sig_atomic_t taken, paused, resized, resumed, stops, whole_screen;
 
 /* What ends the program unless somebody handles it; the terminal is given back first. */
 static const int fatal[] = { SIGTERM, SIGHUP, SIGQUIT, SIGPIPE, SIGABRT, SIGSEGV, SIGFPE, SIGILL };
@@ -27,18 +32,25 @@ bool raw_mode_in_front(void) {
     return front < 0 || front == getpgrp(); /* without a controlling terminal nobody is behind */
 }
 
+static void say_on(bool on) {
+    if (whole_screen) say(on ? SCREEN_ON : SCREEN_OFF);
+    say(on ? PASTE_ON : PASTE_OFF);
+}
+
 /* A process in the background that sets a terminal's mode is stopped for it; the mode is then not
  * its own to set. */
-static void set_mode(const struct termios *mode, const char *paste) {
+static void set_mode(const struct termios *mode, bool on) {
     if (!raw_mode_in_front()) return;
     tcsetattr(STDIN_FILENO, TCSANOW, mode);
-    say(paste);
+    say_on(on);
 }
+
+void raw_mode_whole_screen(void) { whole_screen = true; }
 
 void raw_mode_leave(void) {
     if (!taken) return;
     taken = false;
-    set_mode(&before, PASTE_OFF);
+    set_mode(&before, false);
 }
 
 /* ---- signals --------------------------------------------------------------------------------- */
@@ -67,7 +79,7 @@ static void on_resize(int number) {
 static void on_continue(int number) {
     const int saved = errno;
     (void)number;
-    if (taken) set_mode(&now, PASTE_ON);
+    if (taken) set_mode(&now, true);
     resumed = true;
     stops++;
     terminal_wake();
@@ -77,7 +89,7 @@ static void on_continue(int number) {
 static void on_stop(int number) {
     const int saved = errno;
     sigset_t this_one, mask;
-    if (taken) set_mode(&before, PASTE_OFF);
+    if (taken) set_mode(&before, false);
     handle(number, SIG_DFL, 0);
     sigemptyset(&this_one);
     sigaddset(&this_one, number);
@@ -119,7 +131,7 @@ bool raw_mode_enter(void) {
     install();
     taken = true;
     raw_mode_signals(true);
-    say(PASTE_ON);
+    say_on(true);
     return true;
 }
 
@@ -135,7 +147,7 @@ void raw_mode_go_on(void) {
     paused = false;
     taken = true;
     raw_mode_signals(true);
-    say(PASTE_ON);
+    say_on(true);
 }
 
 static bool take(volatile sig_atomic_t *flag) {

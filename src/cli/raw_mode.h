@@ -9,6 +9,10 @@
 /* Takes the terminal of standard input and output over; false where that cannot be. */
 bool raw_mode_enter(void);
 
+/* From the next raw_mode_enter on: the terminal's other screen is taken, too, without a cursor, and
+ * given back with the rest. */
+void raw_mode_whole_screen(void);
+
 /* Whether Ctrl-C, Ctrl-Z and Ctrl-\ are signals, as while an answer is made, or keys to be read.
  * Sets all of the terminal's mode anew. */
 void raw_mode_signals(bool on);

@@ -266,6 +266,15 @@ static double gauge(struct server *server, struct served_model *m, enum gauge wh
     }
 }
 
+/* Those of requests are added up when they end, which is late for who watches. */
+static void put_made(struct page *p, const struct served_model *models, int n) {
+    put_head(p, "tokens_made_total", "counter",
+             "Tokens made, of text while they are made: requests that go on are in it.");
+    for (int i = 0; i < n; i++)
+        put_line(p, "tokens_made_total", "model", models[i].name,
+                 (double)atomic_load(&models[i].n_made));
+}
+
 static void put_models(struct page *p, struct server *server) {
     static const char *const names[N_GAUGES][2] = {
         { "model_ready", "1: the model is loaded." },
@@ -284,6 +293,7 @@ static void put_models(struct page *p, struct server *server) {
             put_line(p, names[i][0], "model", models[j].name,
                      gauge(server, &models[j], (enum gauge)i));
     }
+    put_made(p, models, n);
 }
 
 /* The meter is opened when somebody looks for the first time after the models are there. */

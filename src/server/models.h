@@ -23,6 +23,7 @@ struct served_model {
     int context;               /* positions of each session */
     int64_t created;           /* seconds of 1970 */
     atomic_uint eval_ns;       /* that a position of a prompt takes, lately; 0: not known yet */
+    atomic_ullong n_made;      /* tokens, counted as they are made */
     struct session_pool *pool; /* of sessions for text */
     enum reel_speculation speculation; /* of its generations */
     int most_drafts;

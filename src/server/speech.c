@@ -36,5 +36,7 @@ void speech_note_figures(struct exchange *x, const struct reel_transcript *t) {
     struct exchange_figures *f = exchange_figures(x);
     f->n_prompt += t->n_audio_tokens + t->n_prompt_tokens;
     f->n_generated += t->n_tokens;
+    struct served_model *m = server_find_model(exchange_server(x), f->model, true);
+    if (m) atomic_fetch_add(&m->n_made, (unsigned long long)t->n_tokens);
     f->generate_ms += t->generate_ms;
 }

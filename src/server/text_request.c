@@ -278,6 +278,7 @@ struct run {
 static bool on_token(void *user, const struct reel_token *token) {
     struct run *run = user;
     struct exchange_figures *figures = exchange_figures(run->request->x);
+    atomic_fetch_add_explicit(&run->request->model->n_made, 1, memory_order_relaxed);
     if (run->outcome->n_generated++ == 0) {
         run->first_ms = clock_ms();
         if (figures->first_token_ms == 0)

@@ -85,6 +85,7 @@ static void counters_follow_requests(void **state) {
         value_of(&after, "reel_requests_total{route=\"/v1/chat/completions\",code=\"400\"}") == 1);
     assert_true(value_of(&after, "reel_requests_total{route=\"unknown\",code=\"404\"}") == 1);
     assert_true(value_of(&after, "reel_generated_tokens_total" OF_MODEL) == 15);
+    assert_true(value_of(&after, "reel_tokens_made_total" OF_MODEL) == 15);
     assert_true(value_of(&after, "reel_prompt_tokens_total" OF_MODEL) > 15);
     assert_true(value_of(&after, "reel_prefix_hits_total" OF_MODEL) == 2);
     assert_true(value_of(&after, "reel_time_to_first_token_seconds_count" OF_MODEL) == 3);

@@ -316,6 +316,38 @@ static void check_table(const char *text) {
     assert_non_null(strstr(text, "time stamps slow it down by"));
 }
 
+/* What stands in a script element of the page, parsed. */
+static json_t *in_page(const char *page, const char *begin) {
+    const char *from = strstr(page, begin), *to = from ? strstr(from, "</script>") : NULL;
+    struct reel_error err;
+    json_t *json = NULL;
+    if (!to) fail_msg("the page has no %s", begin);
+    from += strlen(begin);
+    if (json_read(&json, begin, from, (size_t)(to - from), &err) != REEL_OK)
+        fail_msg("%s", err.text);
+    return json;
+}
+
+/* Whole, with the figures, and without anything that a browser would fetch. */
+static void check_page(const char *path) {
+    struct file_map map = { 0 };
+    struct reel_error err;
+    if (file_map_open(&map, path, &err) != REEL_OK) fail_msg("%s", err.text);
+    char *page = calloc(1, map.size + 1);
+    assert_non_null(page);
+    memcpy(page, map.bytes, map.size);
+    json_t *profile = in_page(page, "id=\"profile\">"), *trace = in_page(page, "id=\"trace\">");
+    check_profile(profile);
+    assert_int_equal(count_events(trace, "token"), 4 * 2); /* all of 4 SMs, 2 tokens */
+    assert_null(strstr(page, "://"));
+    assert_null(strstr(page, "src="));
+    assert_non_null(strstr(page, "</html>"));
+    json_decref(profile);
+    json_decref(trace);
+    free(page);
+    file_map_close(&map);
+}
+
 static void the_command_prints_a_table_or_json_and_writes_a_trace(void **state) {
     struct fixture *f = *state;
     char folder[] = "/tmp/reel-profile-XXXXXX", arguments[200], path[100];
@@ -345,6 +377,13 @@ static void the_command_prints_a_table_or_json_and_writes_a_trace(void **state) 
     json_decref(json);
     free(text);
     free(command(f, "--trace-sms 2", folder, REEL_E_ARGUMENT));
+    snprintf(arguments, sizeof arguments, "-n 3 -r 1 --html %s/page.html", folder);
+    free(command(f, arguments, folder, 0));
+    snprintf(path, sizeof path, "%s/page.html", folder);
+    check_page(path);
+    unlink(path);
+    snprintf(arguments, sizeof arguments, "-n 1 -r 1 --html %s/no/page.html", folder);
+    free(command(f, arguments, folder, REEL_E_IO));
     free(command(f, "--device cpu", folder, REEL_E_ARGUMENT));
     rmdir(folder);
 }
