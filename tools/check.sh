@@ -151,10 +151,11 @@ beside access tools/check_access.sh
 beside macros tools/check_macros.sh
 beside layers tools/check_layers.sh
 beside memory tools/check_memory.sh
+beside packages tools/check_packages.sh
 beside figures figures
 step gcc build_gcc
 step minimal minimal
-told scripts access macros layers memory figures
+told scripts access macros layers memory packages figures
 step tidy tidy
 step sanitize sanitize
 step thread thread
