@@ -16,7 +16,7 @@ for program in dpkg-buildpackage dh; do
     }
 done
 version=$(tools/version.sh)
-tools/version.sh --check >/dev/null || { tools/version.sh --check && exit 1; }
+tools/version.sh --check
 work=$top/build/deb
 rm -rf "$work"
 mkdir -p "$work"

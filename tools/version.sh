@@ -22,11 +22,11 @@ check() {
     says "dist/reel.spec, soversion" "$(sed -n 's/^%global soversion *//p' dist/reel.spec)" "$so"
     says debian/control "$(sed -n 's/^Package: \(libreel[0-9.]*\)$/\1/p' debian/control)" "libreel$so"
     says "debian/control, dependencies" "$(grep -o 'libreel[0-9][0-9.]*' debian/control | sort -u | paste -sd' ')" "libreel$so"
-    says debian/ "$(find debian -maxdepth 1 -name 'libreel[0-9]*' | sed 's|.*/||; s/\.[a-z]*$//' | sort -u | paste -sd' ')" "libreel$so"
+    says debian/ "$(find debian -maxdepth 1 -name 'libreel[0-9]*' | sed 's|.*/||; s/\.[a-z-]*$//' | sort -u | paste -sd' ')" "libreel$so"
     says "debian/libreel$so.symbols" "$(sed -n '1p' "debian/libreel$so.symbols")" "libreel.so.$so libreel$so #MINVER#"
     [ ! -e python/pyproject.toml ] || ! grep -q '^version' python/pyproject.toml ||
         says python/pyproject.toml "$(sed -n 's/^version *= *"\(.*\)"/\1/p' python/pyproject.toml)" "$version"
-    declared=$(sed 's|/\*.*\*/||' include/*.h | grep -o '^REEL_API .*' | grep -o '\breel_[a-z_0-9]*(' | tr -d '(' | sort -u)
+    declared=$(sed 's|/\*.*\*/||' include/*.h | grep -o '\breel_[a-z_0-9]*(' | tr -d '(' | sort -u)
     listed=$(sed -n 's/^ \(reel_[a-z_0-9]*\)@.*/\1/p' "debian/libreel$so.symbols" | sort -u)
     for name in $declared; do
         echo "$listed" | grep -qx "$name" || {
