@@ -8,7 +8,7 @@
 # make mutations    every mutation of the kernels in the test that must see it, some minutes
 # make install PREFIX=/usr/local DESTDIR=    program, libraries, headers, man page, completions, service
 #              LIBDIR= UNITDIR= ZSHDIR=      where libraries, the service and zsh's completion go instead
-# make dist    source archive, bill of materials and checksums in build/dist; make deb    Debian packages there
+# make dist    source archive in build/dist; make deb    Debian packages there; make sbom    bill of materials there
 # config=debug|release|sanitize|thread|fuzz|coverage    MINIMAL=1 leaves curl and the server out
 # V=1 shows the commands
 MAKEFLAGS += --no-builtin-rules --no-print-directory
@@ -129,7 +129,7 @@ TEST_BIN := $(TEST_SRC:%.c=$(B)/%) $(REPLAY_BIN)
 SUPPORT_OBJ := $(patsubst %.c,$(B)/%.o,$(wildcard tests/support/*.c))
 
 .PHONY: all lib run test tests fakes objects check check-page check-clients soak mutations fuzz tidy format format-check clean install \
-        uninstall dist deb deps test-deps check-deps coverage
+        uninstall dist sbom deb deps test-deps check-deps coverage
 all: $(B)/reel lib
 lib: $(B)/libreel.a $(B)/libreel.so
 
@@ -416,9 +416,13 @@ uninstall:
 
 dist:
 	@tools/make_dist.sh
-	@python3 tools/sbom.py build/dist
+	@tools/checksums.sh
+sbom: all
+	@python3 tools/sbom.py
+	@tools/checksums.sh
 deb:
 	@tools/make_deb.sh
+	@tools/checksums.sh
 
 clean:
 	rm -rf build

@@ -22,7 +22,6 @@ rm -rf "$work"
 mkdir -p "$work"
 tools/make_dist.sh "$work" >/dev/null
 mv "$work/reel-$version.tar.xz" "$work/reel_$version.orig.tar.xz"
-rm -f "$work/reel-$version.tar.xz.sha256"
 tar -xf "$work/reel_$version.orig.tar.xz" -C "$work"
 cd "$work/reel-$version"
 : "${DEB_BUILD_OPTIONS:=parallel=$(nproc)}"

@@ -1,10 +1,9 @@
 #!/bin/sh
 # make_dist.sh [FOLDER]
-# Writes reel-VERSION.tar.xz and its SHA-256 to FOLDER (build/dist). In a git checkout it holds the files of the last commit;
+# Writes reel-VERSION.tar.xz to FOLDER (build/dist). In a git checkout it holds the files of the last commit;
 # elsewhere, in an unpacked archive, the files that lie there but build/. The same commit gives the same bytes anywhere: names
 # in order, root's, all as old as the commit. xz is asked for one thread, as its blocks depend on how many there are; another
 # version of xz may pack the same archive otherwise.
-#   REEL_LIST   a file that the list of packed names goes to, for tests
 set -eu
 cd "$(dirname "$0")/.."
 out=${1:-build/dist}
@@ -27,9 +26,8 @@ else
     find "$tree" -name '__pycache__' -prune -exec rm -rf {} +
     find "$tree" -name '*.o' -delete
 fi
-[ -z "${REEL_LIST:-}" ] || (cd "$work" && find "$name" | LC_ALL=C sort) >"$REEL_LIST"
 # u=rwX,go=rX: a umask that hides files from others changes nothing.
 LC_ALL=C tar --sort=name --format=ustar --mtime="@$time" --owner=0 --group=0 --numeric-owner --mode=u=rwX,go=rX \
     -C "$work" -cf - "$name" | xz -6 -T1 -c >"$work/archive"
 mv "$work/archive" "$out/$name.tar.xz"
-(cd "$out" && sha256sum "$name.tar.xz" >"$name.tar.xz.sha256" && cat "$name.tar.xz.sha256")
+(cd "$out" && sha256sum "$name.tar.xz")
