@@ -144,7 +144,7 @@ names=$(dpkg-query -W -f '${Package}\n' '*reel*')
 apt-get remove -y $names
 [ ! -e /usr/bin/reel ] && [ -e /etc/reel/serve.conf ]
 # shellcheck disable=SC2086
-apt-get purge -y $names
+dpkg --purge $names
 systemctl daemon-reload
 files >/proof/after
 if ! diff /proof/before /proof/after; then echo "files differ behind apt-get purge" && exit 1; fi
