@@ -20,6 +20,7 @@ check() {
     says debian/changelog "$(sed -n '1s/^reel (\(.*\)-[^-]*).*/\1/p' debian/changelog)" "$version"
     says dist/reel.spec "$(sed -n 's/^Version: *//p' dist/reel.spec)" "$version"
     says "dist/reel.spec, soversion" "$(sed -n 's/^%global soversion *//p' dist/reel.spec)" "$so"
+    says dist/Containerfile "$(sed -n 's/^ARG VERSION=//p' dist/Containerfile)" "$version"
     says debian/control "$(sed -n 's/^Package: \(libreel[0-9.]*\)$/\1/p' debian/control)" "libreel$so"
     says "debian/control, dependencies" "$(grep -o 'libreel[0-9][0-9.]*' debian/control | sort -u | paste -sd' ')" "libreel$so"
     says debian/ "$(find debian -maxdepth 1 -name 'libreel[0-9]*' | sed 's|.*/||; s/\.[a-z-]*$//' | sort -u | paste -sd' ')" "libreel$so"
@@ -58,6 +59,7 @@ END
     sed -i "s/^\(#define REEL_VERSION_MAJOR\) .*/\1 $major/; s/^\(#define REEL_VERSION_MINOR\) .*/\1 $minor/
             s/^\(#define REEL_VERSION_PATCH\) .*/\1 $patch/" "$header"
     sed -i "s/^\(Version: *\).*/\1$new/; s/^\(%global soversion *\).*/\1$new_so/" dist/reel.spec
+    sed -i "s/^ARG VERSION=.*/ARG VERSION=$new/" dist/Containerfile
     [ ! -e python/pyproject.toml ] || sed -i "s/^\(version *= *\)\".*\"/\1\"$new\"/" python/pyproject.toml
     case $(sed -n 1p debian/changelog) in
     "reel ($new-"*) ;;
