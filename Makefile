@@ -7,6 +7,8 @@
 # make soak    the long tests in full
 # make mutations    every mutation of the kernels in the test that must see it, some minutes
 # make install PREFIX=/usr/local DESTDIR=    program, libraries, headers, man page, completions, service
+#              LIBDIR= UNITDIR= ZSHDIR=      where libraries, the service and zsh's completion go instead
+# make dist    source archive in build/dist; make deb    Debian packages there; make sbom    bill of materials there
 # config=debug|release|sanitize|thread|fuzz|coverage    MINIMAL=1 leaves curl and the server out
 # V=1 shows the commands
 MAKEFLAGS += --no-builtin-rules --no-print-directory
@@ -127,7 +129,7 @@ TEST_BIN := $(TEST_SRC:%.c=$(B)/%) $(REPLAY_BIN)
 SUPPORT_OBJ := $(patsubst %.c,$(B)/%.o,$(wildcard tests/support/*.c))
 
 .PHONY: all lib run test tests fakes objects check check-page check-clients soak mutations fuzz tidy format format-check clean install \
-        uninstall deps test-deps check-deps coverage
+        uninstall dist sbom deb deps test-deps check-deps coverage
 all: $(B)/reel lib
 lib: $(B)/libreel.a $(B)/libreel.so
 
@@ -384,35 +386,51 @@ $(TIDY)/%.stamp: %.c .clang-tidy $(wildcard src/*/.clang-tidy include/*.h src/*/
 
 # ---- installing ----------------------------------------------------------------------------------
 
-BINDIR := $(DESTDIR)$(PREFIX)/bin
-LIBDIR := $(DESTDIR)$(PREFIX)/lib
-INCDIR := $(DESTDIR)$(PREFIX)/include
-SHARE := $(DESTDIR)$(PREFIX)/share
+LIBDIR ?= $(PREFIX)/lib
+UNITDIR ?= $(PREFIX)/lib/systemd/system
+ZSHDIR ?= $(PREFIX)/share/zsh/site-functions
+BIN_TO := $(DESTDIR)$(PREFIX)/bin
+LIB_TO := $(DESTDIR)$(LIBDIR)
+INC_TO := $(DESTDIR)$(PREFIX)/include
+SHARE_TO := $(DESTDIR)$(PREFIX)/share
+ZSH_TO := $(DESTDIR)$(ZSHDIR)/_reel
 HEADERS := reel.h reel_speech.h reel_measure.h
-SERVICE := $(if $(MINIMAL),,$(LIBDIR)/systemd/system/reel.service)
-INSTALLED := $(BINDIR)/reel $(HEADERS:%=$(INCDIR)/%) $(LIBDIR)/libreel.a $(LIBDIR)/libreel.so \
-             $(LIBDIR)/$(SONAME) $(LIBDIR)/libreel.so.$(VERSION) $(LIBDIR)/pkgconfig/reel.pc \
-             $(SHARE)/man/man1/reel.1 $(SHARE)/bash-completion/completions/reel \
-             $(SHARE)/zsh/site-functions/_reel $(SHARE)/fish/vendor_completions.d/reel.fish $(SERVICE)
+SERVICE := $(if $(MINIMAL),,$(DESTDIR)$(UNITDIR)/reel.service)
+INSTALLED := $(BIN_TO)/reel $(HEADERS:%=$(INC_TO)/%) $(LIB_TO)/libreel.a $(LIB_TO)/libreel.so \
+             $(LIB_TO)/$(SONAME) $(LIB_TO)/libreel.so.$(VERSION) $(LIB_TO)/pkgconfig/reel.pc \
+             $(SHARE_TO)/man/man1/reel.1 $(SHARE_TO)/bash-completion/completions/reel \
+             $(ZSH_TO) $(SHARE_TO)/fish/vendor_completions.d/reel.fish $(SERVICE)
 
 install: all
 	install -d $(sort $(dir $(INSTALLED)))
-	install -m 755 $(B)/reel $(BINDIR)/reel
-	install -m 644 $(HEADERS:%=include/%) $(INCDIR)
-	install -m 644 $(B)/libreel.a $(LIBDIR)/libreel.a
-	install -m 644 $(B)/libreel.so $(LIBDIR)/libreel.so.$(VERSION)
-	ln -sf libreel.so.$(VERSION) $(LIBDIR)/$(SONAME)
-	ln -sf $(SONAME) $(LIBDIR)/libreel.so
-	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' -e 's|@PACKAGES@|$(PACKAGES)|' \
-	    tools/reel.pc.in >$(LIBDIR)/pkgconfig/reel.pc
+	install -m 755 $(B)/reel $(BIN_TO)/reel
+	install -m 644 $(HEADERS:%=include/%) $(INC_TO)
+	install -m 644 $(B)/libreel.a $(LIB_TO)/libreel.a
+	install -m 644 $(B)/libreel.so $(LIB_TO)/libreel.so.$(VERSION)
+	ln -sf libreel.so.$(VERSION) $(LIB_TO)/$(SONAME)
+	ln -sf $(SONAME) $(LIB_TO)/libreel.so
+	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBDIR@|$(LIBDIR:$(PREFIX)/%=$${prefix}/%)|' -e 's|@VERSION@|$(VERSION)|' \
+	    -e 's|@PACKAGES@|$(PACKAGES)|' tools/reel.pc.in >$(LIB_TO)/pkgconfig/reel.pc
 	$(if $(SERVICE),sed -e 's|@BINDIR@|$(PREFIX)/bin|' dist/reel.service >$(SERVICE))
-	$(B)/reel help --man >$(SHARE)/man/man1/reel.1
-	$(B)/reel help --completion bash >$(SHARE)/bash-completion/completions/reel
-	$(B)/reel help --completion zsh >$(SHARE)/zsh/site-functions/_reel
-	$(B)/reel help --completion fish >$(SHARE)/fish/vendor_completions.d/reel.fish
+	$(B)/reel help --man >$(SHARE_TO)/man/man1/reel.1
+	$(B)/reel help --completion bash >$(SHARE_TO)/bash-completion/completions/reel
+	$(B)/reel help --completion zsh >$(ZSH_TO)
+	$(B)/reel help --completion fish >$(SHARE_TO)/fish/vendor_completions.d/reel.fish
 
 uninstall:
 	rm -f $(INSTALLED)
+
+# ---- packages (docs/PACKAGES.md) -----------------------------------------------------------------
+
+dist:
+	@tools/make_dist.sh
+	@tools/checksums.sh
+sbom: all
+	@python3 tools/sbom.py
+	@tools/checksums.sh
+deb:
+	@tools/make_deb.sh
+	@tools/checksums.sh
 
 clean:
 	rm -rf build

@@ -155,11 +155,12 @@ beside access tools/check_access.sh
 beside macros tools/check_macros.sh
 beside layers tools/check_layers.sh
 beside memory tools/check_memory.sh
+beside packages tools/check_packages.sh
 beside figures figures
 beside links links
 step gcc build_gcc
 step minimal minimal
-told scripts access macros layers memory figures links
+told scripts access macros layers memory packages figures links
 step tidy tidy
 step sanitize sanitize
 step thread thread

@@ -1,0 +1,63 @@
+#!/bin/sh
+# What of the packages can be looked at in seconds: one version everywhere, the list of exported functions, the syntax of what
+# no compiler reads, and that the archive's bytes do not depend on where, when and by whom it is packed.
+set -eu
+cd "$(dirname "$0")/.."
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+tools/version.sh --check
+find debian/tests -type f ! -name control ! -perm -u+x -print | grep . && echo "cannot be executed" && exit 1
+! command -v shellcheck >/dev/null || find debian/tests debian/reel.postrm -type f ! -name control -exec shellcheck {} +
+
+# The unit by systemd, YAML by Python, each where it is there.
+if command -v systemd-analyze >/dev/null; then
+    mkdir -p "$work/bin"
+    printf '#!/bin/sh\n' >"$work/bin/reel"
+    chmod 755 "$work" "$work/bin/reel"
+    sed "s|@BINDIR@|$work/bin|" dist/reel.service >"$work/reel.service"
+    # A line that systemd does not understand is one that it leaves out: exit status 0, but words.
+    said=$(systemd-analyze --man=no verify "$work/reel.service" 2>&1 | grep reel.service || true)
+    [ -z "$said" ] || { echo "$said"; exit 1; }
+fi
+if python3 -c 'import yaml' 2>/dev/null; then
+    python3 - .github/workflows/*.yml .gitlab-ci.yml <<'END'
+import sys
+import yaml
+
+for name in sys.argv[1:]:
+    try:
+        with open(name, encoding="utf-8") as file:
+            jobs = yaml.safe_load(file)
+    except (OSError, yaml.YAMLError) as error:
+        sys.exit(f"{name}: {error}")
+    if not isinstance(jobs, dict):
+        sys.exit(f"{name}: no mapping of jobs")
+END
+fi
+
+# The same files from another folder, by another umask and in another order of time: the same bytes. A small tree stands for
+# the whole one, which takes half a minute to pack.
+make_tree() {
+    mkdir -p "$1/include" "$1/tools" "$1/docs"
+    cp tools/make_dist.sh tools/version.sh "$1/tools"
+    cp include/reel.h "$1/include"
+    for page in docs/A*.md LICENSE; do cp "$page" "$1/$page"; done
+}
+make_tree "$work/one"
+(umask 077 && make_tree "$work/another")
+touch -d @1700000000 "$work/one/include/reel.h" "$work/another/include/reel.h"
+mkdir -p "$work/another/build" && echo x >"$work/another/build/x"
+"$work/one/tools/make_dist.sh" >/dev/null
+(umask 077 && TZ=Asia/Tokyo LC_ALL=C "$work/another/tools/make_dist.sh" >/dev/null)
+name=reel-$(tools/version.sh).tar.xz
+cmp "$work/one/build/dist/$name" "$work/another/build/dist/$name"
+# and from a git checkout of that time what an unpacked archive of it gives
+if command -v git >/dev/null; then
+    cd "$work/one"
+    rm -rf build
+    export GIT_AUTHOR_DATE=@1700000000 GIT_COMMITTER_DATE=@1700000000 GIT_CONFIG_GLOBAL=/dev/null
+    git init -q . && git add . && git -c user.name=x -c user.email=x commit -q -m x
+    tools/make_dist.sh >/dev/null
+    cmp "build/dist/$name" "$work/another/build/dist/$name"
+fi
+echo "versions agree, the archive's bytes are its files'"

@@ -1,0 +1,34 @@
+#!/bin/sh
+# make_deb.sh [FOLDER]
+# Builds the Debian packages of the last commit (of the files that lie here, where there is no git) from their source package,
+# in build/deb, and puts them in FOLDER (build/dist). What is missing to build them is named, nothing is fetched.
+#   DEB_BUILD_OPTIONS=nocheck, parallel=N, terse, noautodbgsym   DEB_BUILD_PROFILES=nocheck, nopython
+set -eu
+cd "$(dirname "$0")/.."
+top=$(pwd)
+out=${1:-build/dist}
+mkdir -p "$out" build
+out=$(cd "$out" && pwd)
+for program in dpkg-buildpackage dh; do
+    command -v $program >/dev/null || {
+        echo "make deb: there is no $program: apt-get install dpkg-dev debhelper" >&2
+        exit 1
+    }
+done
+version=$(tools/version.sh)
+tools/version.sh --check
+work=$top/build/deb
+rm -rf "$work"
+mkdir -p "$work"
+tools/make_dist.sh "$work" >/dev/null
+mv "$work/reel-$version.tar.xz" "$work/reel_$version.orig.tar.xz"
+tar -xf "$work/reel_$version.orig.tar.xz" -C "$work"
+cd "$work/reel-$version"
+: "${DEB_BUILD_OPTIONS:=parallel=$(nproc)}"
+export DEB_BUILD_OPTIONS
+# All packages of a build carry the time of the newest entry in debian/changelog.
+dpkg-buildpackage -us -uc ${DEB_BUILD_PROFILES:+-P"$(echo "$DEB_BUILD_PROFILES" | tr ' ' ,)"} --changes-option=-DDistribution=unstable
+cd "$work"
+find . -maxdepth 1 -type f -exec cp {} "$out" \;
+cd "$out"
+ls -l -- *"${version}"-*.deb

@@ -1,0 +1,187 @@
+#!/bin/sh
+# try_packages.sh [FOLDER] [SUITE] [MIRROR] [KEYRING]
+# Installs the packages of FOLDER (build/dist) with apt in a bare root of Debian (bookworm; any suite that debootstrap knows),
+# booted by systemd-nspawn with no network: the demo model answers, man page and completions are there, the service starts,
+# answers with the key that it was handed, reloads and stops, and what is removed and purged leaves no file behind.
+# Needs root, debootstrap and systemd-container; roots are kept in ROOTS (/var/tmp/reel-roots).
+#   BUILD=1    builds the packages in the root from FOLDER's source package first, for suites whose libraries have other names
+#   TESTS=1    runs debian/tests of FOLDER's source package, too (the root fetches what they need)
+# Prints what was shown, a line each. FOLDER/try-SUITE.log has all of it.
+set -eu
+cd "$(dirname "$0")/.."
+from=$(cd "${1:-build/dist}" && pwd)
+suite=${2:-bookworm}
+mirror=${3:-}
+keyring=${4:-}
+roots=${ROOTS:-/var/tmp/reel-roots}
+log=$from/try-$suite.log
+version=$(tools/version.sh)
+[ "$(id -u)" = 0 ] || { echo "try_packages.sh: only root can make and boot a root" >&2; exit 1; }
+for program in debootstrap systemd-nspawn; do
+    command -v $program >/dev/null || { echo "try_packages.sh: there is no $program" >&2; exit 1; }
+done
+mkdir -p "$roots"
+: >"$log"
+die() {
+    echo "try_packages.sh: $*; the end of $log:" >&2
+    tail -n 40 "$log" >&2
+    exit 1
+}
+
+# ---- a bare root, and a copy of it that is used up ----
+bare=$roots/$suite
+if [ ! -e "$bare/etc/debian_version" ]; then
+    echo "debootstrap $suite" >&2
+    # Ubuntu's suites are not all known by name to Debian's debootstrap; gutsy's script is every later one's.
+    script=
+    [ -e "/usr/share/debootstrap/scripts/$suite" ] || script=/usr/share/debootstrap/scripts/gutsy
+    components=
+    [ -z "$script" ] && [ "$(readlink "/usr/share/debootstrap/scripts/$suite")" != gutsy ] || components=--components=main,universe
+    # shellcheck disable=SC2086 # words or none
+    debootstrap --variant=minbase $components ${keyring:+--keyring="$keyring"} "$suite" "$bare.new" \
+        ${mirror:-http://deb.debian.org/debian} $script >>"$log" 2>&1 || die "debootstrap failed"
+    mv "$bare.new" "$bare"
+fi
+root=$roots/$suite.used
+rm -rf "$root"
+cp -a "$bare" "$root"
+[ -n "${KEEP:-}" ] || trap 'rm -rf "$root"' EXIT
+cp -L /etc/resolv.conf "$root/etc/resolv.conf"
+mkdir -p "$root/proof/debs" "$root/proof/source"
+inside() { # by the host's network
+    systemd-nspawn -q --register=no --keep-unit -D "$root" --pipe \
+        --setenv=DEBIAN_FRONTEND=noninteractive --setenv=LC_ALL=C.UTF-8 "$@" </dev/null >>"$log" 2>&1
+}
+inside apt-get update || die "apt-get update failed"
+inside apt-get install -y --no-install-recommends systemd systemd-sysv dbus curl || die "no systemd"
+
+# ---- packages ----
+cp "$from/reel_$version"* "$root/proof/source"
+if [ -n "${BUILD:-}" ]; then
+    inside apt-get install -y --no-install-recommends dpkg-dev debhelper fakeroot
+    inside sh -c "cd /proof/source && dpkg-source -x reel_$version-*.dsc tree && cd tree && apt-get build-dep -y --no-install-recommends ./"
+    # builds without any network
+    systemd-nspawn -q --register=no --keep-unit -D "$root" --pipe --private-network --setenv=LC_ALL=C.UTF-8 \
+        --setenv=DEB_BUILD_OPTIONS="${DEB_BUILD_OPTIONS:-noautodbgsym parallel=$(nproc)}" \
+        sh -c 'cd /proof/source/tree && dpkg-buildpackage -us -uc -b && cp ../*.deb /proof/debs' </dev/null >>"$log" 2>&1 ||
+        die "the packages do not build on $suite"
+    echo "$suite: built without a network: $(cd "$root/proof/debs" && echo *.deb)"
+    rm -rf "$root/proof/source/tree"
+else
+    cp "$from"/*"_$version-"*.deb "$root/proof/debs"
+    rm -f "$root"/proof/debs/*-dbgsym_*
+fi
+# What the packages depend on is installed first: what apt brings for others is not theirs to remove.
+inside sh -c "apt-get install -s --no-install-recommends /proof/debs/*.deb | awk '/^Inst/ { print \$2 }' |
+    grep -v -x -E 'reel|libreel.*|python3-reel' >/proof/needs; apt-get install -y --no-install-recommends \$(cat /proof/needs)" ||
+    die "what the packages depend on cannot be installed"
+inside apt-mark manual '~i'  2>/dev/null || true
+
+cat >"$root/proof/run" <<'END'
+#!/bin/sh
+# Runs inside the booted root, with no network.
+set -eu
+export DEBIAN_FRONTEND=noninteractive LC_ALL=C.UTF-8
+say() { echo "shown: $*"; }
+files() { # what is on the disk, but for the system's own journals and caches
+    find / -xdev \( -path /proc -o -path /sys -o -path /run -o -path /dev -o -path /tmp -o -path /proof -o -path /var/tmp \
+        -o -path /var/log -o -path /var/lib/apt -o -path /var/lib/dpkg -o -path /var/cache/apt -o -path /var/lib/systemd \
+        -o -path /var/cache/ldconfig -o -path /root \) -prune -o -print | LC_ALL=C sort
+}
+get() { curl -s -m 10 -o /proof/body -w '%{http_code}' "$@"; }
+
+files >/proof/before
+apt-get install -y --no-install-recommends /proof/debs/*.deb
+say "apt installed $(dpkg-query -W -f '${Package} ${Version}, ' '*reel*' | sed 's/, $//')"
+[ "$(reel --version)" = "reel $(cat /proof/version)" ]
+text=$(reel run demo --temp 0 -n 12 "The morning after the ball, Emma" 2>/dev/null)
+[ -n "$text" ]
+say "reel run demo: $text"
+gzip -dc /usr/share/man/man1/reel.1.gz | grep -q '^\.TH REEL 1'
+bash -n /usr/share/bash-completion/completions/reel
+[ -s /usr/share/zsh/vendor-completions/_reel ] && [ -s /usr/share/fish/vendor_completions.d/reel.fish ]
+bash -c '. /usr/share/bash-completion/completions/reel && complete -p reel' | grep -q reel
+say "man page and completions are there"
+ldconfig -p | grep -q libreel.so.0
+[ ! -e /usr/lib/python3/dist-packages/reel ] || say "python3: $(cd / && python3 -c 'import reel; print(reel.__version__)')"
+
+systemctl is-enabled --quiet reel
+if systemctl is-active --quiet reel; then echo "the service runs without settings" && exit 1; fi
+sed 's|^#api-key-file|api-key-file|; s|^#prefix-dir|prefix-dir|' /etc/reel/serve.conf.example >/etc/reel/serve.conf
+(umask 077 && echo key-of-the-proof >/etc/reel/keys)
+systemctl start reel || { journalctl -u reel --no-pager; exit 1; }
+[ "$(get http://127.0.0.1:8080/health)" = 200 ]
+[ "$(get http://127.0.0.1:8080/v1/models)" = 401 ]
+[ "$(get -H 'Authorization: Bearer key-of-the-proof' http://127.0.0.1:8080/v1/models)" = 200 ]
+[ "$(get -H 'Authorization: Bearer key-of-the-proof' http://127.0.0.1:8080/v1/completions \
+    -d '{"model": "demo", "prompt": "The morning after", "max_tokens": 8}')" = 200 ]
+grep -q '"text"' /proof/body
+say "service: started, 200 on /health, 401 without a key, 200 with the key, completes a text"
+user=$(ps -o user= -p "$(systemctl show -p MainPID --value reel)" 2>/dev/null || stat -c %u "/proc/$(systemctl show -p MainPID --value reel)")
+[ "$user" != root ] && [ "$user" != 0 ]
+systemctl reload reel
+sleep 1
+systemctl is-active --quiet reel
+pid=$(systemctl show -p MainPID --value reel)
+kill -KILL "$pid"
+for _ in $(seq 100); do
+    now=$(systemctl show -p MainPID --value reel)
+    [ "$now" = 0 ] || [ "$now" = "$pid" ] || ! [ "$(get http://127.0.0.1:8080/health)" = 200 ] || break
+    sleep 0.1
+done
+[ "$now" != 0 ] && [ "$now" != "$pid" ]
+say "service: user $user, reloaded, back after kill -9"
+systemctl stop reel
+[ "$(systemctl show -p Result --value reel)" = success ]
+if [ "$(get http://127.0.0.1:8080/health)" != 000 ]; then echo "something still listens" && exit 1; fi
+say "service: stopped, result success; kept $(find /var/lib/private/reel /var/cache/private/reel -mindepth 1 | grep -c . || true) files of its own"
+systemd-analyze security --no-pager reel | tail -n 1 | sed 's/^/shown: systemd-analyze security: /'
+journalctl -u reel --no-pager >/proof/journal
+
+rm /etc/reel/keys
+names=$(dpkg-query -W -f '${Package}\n' '*reel*')
+# shellcheck disable=SC2086 # a list of words
+apt-get remove -y $names
+[ ! -e /usr/bin/reel ] && [ -e /etc/reel/serve.conf ]
+# shellcheck disable=SC2086
+dpkg --purge $names
+systemctl daemon-reload
+files >/proof/after
+if ! diff /proof/before /proof/after; then echo "files differ behind apt-get purge" && exit 1; fi
+say "remove and purge left no file and took no other ($(grep -c . /proof/after) compared)"
+END
+chmod +x "$root/proof/run"
+echo "$version" >"$root/proof/version"
+cat >"$root/etc/systemd/system/proof.service" <<'END'
+[Unit]
+After=basic.target dbus.service
+[Service]
+Type=oneshot
+ExecStart=/bin/sh -c '/proof/run >/proof/log 2>&1; echo $? >/proof/code'
+ExecStopPost=/bin/systemctl --no-block exit 0
+[Install]
+WantedBy=multi-user.target
+END
+mkdir -p "$root/etc/systemd/system/multi-user.target.wants"
+ln -s ../proof.service "$root/etc/systemd/system/multi-user.target.wants/proof.service"
+timeout 300 systemd-nspawn -q --register=no --keep-unit -D "$root" --private-network --boot --console=pipe \
+    </dev/null >>"$log" 2>&1 || true
+[ ! -e "$root/proof/log" ] || cat "$root/proof/log" >>"$log"
+[ ! -e "$root/proof/journal" ] || cat "$root/proof/journal" >>"$log"
+[ "$(cat "$root/proof/code" 2>/dev/null || echo 'did not boot')" = 0 ] || die "it did not go through"
+sed -n "s/^shown: /$suite: /p" "$root/proof/log"
+
+# ---- debian/tests ----
+if [ -n "${TESTS:-}" ]; then
+    inside sh -c 'apt-get install -y --no-install-recommends /proof/debs/*.deb dpkg-dev xz-utils &&
+        cd /proof/source && dpkg-source -x *.dsc tree' || die "the packages do not install a second time"
+    for test in "$root"/proof/source/tree/debian/tests/*; do
+        name=$(basename "$test")
+        case $name in control | service) continue ;; esac # the service: above
+        needs=$(awk -v name="$name" 'BEGIN { RS = "" } $0 ~ "^Tests: " name "\n" { sub(/.*Depends: /, ""); sub(/\n.*/, ""); print }' \
+            "$root/proof/source/tree/debian/tests/control" | sed 's/|[^,]*//g' | tr -d ,)
+        inside sh -c "apt-get install -y --no-install-recommends $needs" || die "debian/tests/$name: $needs"
+        inside sh -c "cd /proof/source/tree && debian/tests/$name" || die "debian/tests/$name failed"
+        echo "$suite: debian/tests/$name passed"
+    done
+fi
