@@ -4,6 +4,7 @@
 # make check   format, lint, both compilers, sanitizers, samples of the long tests
 # make check-page    the server's page in a headless Chromium, where there is one
 # make check-clients    programs that others wrote against the server; pip fetches them
+# make python    the declarations that Python's package reads; make wheel: that package as wheels
 # make soak    the long tests in full
 # make mutations    every mutation of the kernels in the test that must see it, some minutes
 # make install PREFIX=/usr/local DESTDIR=    program, libraries, headers, man page, completions, service
@@ -405,6 +406,8 @@ install: all
 
 uninstall:
 	rm -f $(INSTALLED)
+
+include python/python.mk
 
 clean:
 	rm -rf build

@@ -19,18 +19,35 @@ CFLAGS='-O2 -fPIC -fvisibility=hidden -g0'
 export CC AR RANLIB CFLAGS
 jobs=$(nproc)
 
+# What apt knows of the release for this architecture, apart from what it knows of this machine.
+case $target in x86_64) debian=amd64 ;; aarch64) debian=arm64 ;; *) echo "no target $target" >&2 && exit 2 ;; esac
+apt() {
+    state=$sources/apt-$debian
+    if [ ! -e "$state/ready" ]; then
+        mkdir -p "$state/lists/partial" "$state/cache/archives/partial"
+        for kind in deb deb-src; do
+            echo "$kind [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] http://deb.debian.org/debian bookworm main"
+        done >"$state/sources.list"
+        : >"$state/status"
+    fi
+    command=$1
+    shift
+    apt-get -o APT::Architecture=$debian -o APT::Architectures=$debian -o Dir::Etc::sourcelist="$state/sources.list" \
+        -o Dir::Etc::sourceparts=- -o Dir::State::lists="$state/lists" -o Dir::State::status="$state/status" \
+        -o Dir::Cache="$state/cache" -o APT::Sandbox::User=root "$command" "$@"
+}
+# apt_get COMMAND PACKAGE: into the folder of sources
+apt_get() {
+    cd "$sources"
+    [ -e "apt-$debian/ready" ] || { quietly apt apt update && : >"apt-$debian/ready"; }
+    quietly apt apt "$@"
+}
 # source_of PACKAGE: its unpacked folder, in $source
 source_of() {
     for source in "$work/$1"-*/; do [ -d "$source" ] && source=${source%/} && return; done
-    dsc=$(find "$sources" -name "$1_*.dsc" | head -n 1)
-    if [ -z "$dsc" ] || ! ls "$sources/$1"_*.orig.tar.* >/dev/null 2>&1; then
-        (cd "$sources" && apt-get source --download-only "$1" >"$work/$1.log" 2>&1) || {
-            echo "apt-get source $1 failed: does a list of apt name deb-src?" >&2
-            exit 1
-        }
-        dsc=$(find "$sources" -name "$1_*.dsc" | head -n 1)
-    fi
-    (cd "$work" && dpkg-source --no-check -x "$dsc" >>"$work/$1.log" 2>&1)
+    ls "$sources/$1"_*.orig.tar.* >/dev/null 2>&1 || apt_get source --download-only "$1"
+    cd "$work"
+    quietly "$1" dpkg-source --no-check -x "$(find "$sources" -maxdepth 1 -name "$1_*.dsc" | head -n 1)"
     for source in "$work/$1"-*/; do source=${source%/}; done
 }
 # built LIBRARY: whether it is there
@@ -86,18 +103,14 @@ microhttpd() { # without TLS, which would want gnutls
     source_of libmicrohttpd
     configured microhttpd --disable-https --disable-doc --disable-examples --disable-tools --disable-curl --disable-messages
 }
-wslay() { # six files
-    source_of wslay
-    cd "$source/lib"
-    mkdir -p made
-    for file in wslay_*.c; do
-        quietly wslay "$CC" $CFLAGS -DHAVE_ARPA_INET_H -DHAVE_NETINET_IN_H -Iincludes -I. -c "$file" -o "made/${file%.c}.o"
+wslay() { # Debian's own shared library, which needs glibc 2.17 at most; the wheel carries it beside the command
+    for package in libwslay1 libwslay-dev; do
+        ls "$sources/$package"_*_$debian.deb >/dev/null 2>&1 || apt_get download "$package"
+        quietly wslay dpkg -x "$(find "$sources" -maxdepth 1 -name "${package}_*_$debian.deb" | head -n 1)" "$work/wslay"
     done
-    rm -f "$folder/lib/libwslay.a"
-    quietly wslay "$AR" rcs "$folder/lib/libwslay.a" made/wslay_*.o
-    mkdir -p "$folder/include/wslay"
-    cp includes/wslay/wslay.h "$folder/include/wslay"
-    sed 's/@PACKAGE_VERSION@/1.1.1/' includes/wslay/wslayver.h.in >"$folder/include/wslay/wslayver.h"
+    cp -r "$work/wslay/usr/include/wslay" "$folder/include"
+    cp -L "$work/wslay/usr/lib/$host/libwslay.so.1" "$folder/lib/libwslay.so.1"
+    ln -sf libwslay.so.1 "$folder/lib/libwslay.so"
 }
 mbedtls() {
     source_of mbedtls
@@ -124,6 +137,6 @@ built libjansson.a || jansson
 built libnettle.a || nettle
 built libsoxr.a || soxr
 built libmicrohttpd.a || microhttpd
-built libwslay.a || wslay
+built libwslay.so || wslay
 built libmbedtls.a || mbedtls
 built libcurl.a || curl

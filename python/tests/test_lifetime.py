@@ -265,8 +265,8 @@ print("done")
 
             some(200)
             before = resident()
-            some(600)
-            self.assertLess(resident() - before, 2_000_000)
+            some(300)
+            self.assertLess(resident() - before, 1_500_000)
 
 
 if __name__ == "__main__":
