@@ -32,7 +32,7 @@ apt() {
     fi
     command=$1
     shift
-    apt-get -o APT::Architecture=$debian -o APT::Architectures=$debian -o Dir::Etc::sourcelist="$state/sources.list" \
+    apt-get -o APT::Architecture="$debian" -o APT::Architectures="$debian" -o Dir::Etc::sourcelist="$state/sources.list" \
         -o Dir::Etc::sourceparts=- -o Dir::State::lists="$state/lists" -o Dir::State::status="$state/status" \
         -o Dir::Cache="$state/cache" -o APT::Sandbox::User=root "$command" "$@"
 }
@@ -105,7 +105,7 @@ microhttpd() { # without TLS, which would want gnutls
 }
 wslay() { # Debian's own shared library, which needs glibc 2.17 at most; the wheel carries it beside the command
     for package in libwslay1 libwslay-dev; do
-        ls "$sources/$package"_*_$debian.deb >/dev/null 2>&1 || apt_get download "$package"
+        ls "$sources/$package"_*_"$debian".deb >/dev/null 2>&1 || apt_get download "$package"
         quietly wslay dpkg -x "$(find "$sources" -maxdepth 1 -name "${package}_*_$debian.deb" | head -n 1)" "$work/wslay"
     done
     cp -r "$work/wslay/usr/include/wslay" "$folder/include"
