@@ -25,26 +25,19 @@ tools() { # tools TARGET FOLDER: the compiler and its like, as programs
 }
 compile() { # compile TARGET FOLDER
     lib=$(pwd)/$2/lib
-    make_for "$@" LDFLAGS='-Wl,--version-script=python/exports.map -Wl,--gc-sections -s' "$2/release/libreel.so"
-    make_for "$@" LDFLAGS='-Wl,--gc-sections -s' "$2/release/reel"
-}
-make_for() { # make_for TARGET FOLDER ARGUMENT...
-    target=$1
-    at=$2
-    shift 2
-    make --silent -j"$jobs" B="$at/release" CC="${CCACHE:-} $(pwd)/$at/bin/cc" AR="$(pwd)/$at/bin/ar" ARCH="$target" \
-        PKG_CFLAGS="-I$(pwd)/$at/include -DUTF8PROC_STATIC" \
+    make --silent -j"$jobs" WHEEL=1 B="$2/release" CC="${CCACHE:-} $(pwd)/$2/bin/cc" AR="$(pwd)/$2/bin/ar" ARCH="$1" \
+        PKG_CFLAGS="-I$(pwd)/$2/include -DUTF8PROC_STATIC" \
         PKG_LIBS="$lib/libutf8proc.a $lib/libjansson.a $lib/libnettle.a $lib/libsoxr.a" \
         CLI_CFLAGS="-DREEL_WITH_CURL -DREEL_WITH_SERVER -DREEL_FIND_CERTIFICATES -DCURL_STATICLIB" \
         CLI_LIBS="$lib/libcurl.a $lib/libmbedtls.a $lib/libmbedx509.a $lib/libmbedcrypto.a $lib/libmicrohttpd.a \
-                  $lib/libwslay.so -Wl,-rpath,'\$\$ORIGIN/../lib'" \
-        CFLAGS=-g0 DEMO_FILES=python/demo_beside.c "$@"
+                  $lib/libwslay.so" \
+        LDFLAGS='-s' DEMO_FILES=python/demo_beside.c "$2/release/wheel/libreel.so" "$2/release/wheel/reel"
 }
 stage() { # stage FOLDER: what goes into the package besides Python
     rm -rf "$1/stage"
     mkdir -p "$1/stage/bin" "$1/stage/lib" "$1/stage/models/demo"
-    cp "$1/release/libreel.so" "$1/stage"
-    cp "$1/release/reel" "$1/stage/bin"
+    cp "$1/release/wheel/libreel.so" "$1/stage"
+    cp "$1/release/wheel/reel" "$1/stage/bin"
     cp "$1/lib/libwslay.so.1" "$1/stage/lib"
     cp models/demo/* "$1/stage/models/demo"
 }
