@@ -9,7 +9,7 @@ static const struct route routes[] = {
     { "GET", "/", handle_page, ROUTE_PAGE | ROUTE_DRAINING },
     { "GET", "/page/*", handle_page, ROUTE_PAGE | ROUTE_DRAINING },
     { "GET", "/health", handle_health, ROUTE_OPEN | ROUTE_DRAINING },
-    { "GET", "/ready", handle_ready, ROUTE_DRAINING },
+    { "GET", "/ready", handle_ready, ROUTE_OPEN | ROUTE_DRAINING },
     { "GET", "/metrics", handle_metrics, ROUTE_DRAINING },
     { "GET", "/v1/models", handle_models, 0 },
     { "GET", "/v1/models/*", handle_model, 0 },

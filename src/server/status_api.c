@@ -26,6 +26,7 @@ void handle_health(struct exchange *x) {
         api_error(x, 503, NULL, "loading", "the server is loading");
 }
 
+/* Balancers and Kubernetes' probes ask without a key, too. */
 void handle_ready(struct exchange *x) {
     struct server *server = exchange_server(x);
     int n = 0;

@@ -436,6 +436,8 @@ static void draining_lets_running_requests_end(void **state) {
     http_receive(kept, &answer, NULL);
     assert_int_equal(answer.code, 503);
     http_answer_release(&answer);
+    assert_int_equal(ask(&s, "/ready", NULL), 503); /* a new connection is answered, too */
+    assert_int_equal(ask(&s, "/health", NULL), 200);
     for (int i = 0; i < 600 && !count(&back, "[DONE]"); i++)
         if (read_all(fd, &back, 100)) break;
     assert_non_null(strstr(back.bytes, "[DONE]"));

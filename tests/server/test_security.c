@@ -128,7 +128,7 @@ static void check_route(const struct served *s, const struct route *r, const cha
 }
 
 /* vLLM's key guards some prefixes of paths alone. */
-static void every_route_but_health_wants_a_key(void **state) {
+static void every_route_but_health_and_ready_wants_a_key(void **state) {
     (void)state;
     struct served s = { .options = { .keys = keys, .n_keys = 2, .context = 128 } };
     int n_open = 0;
@@ -143,7 +143,7 @@ static void every_route_but_health_wants_a_key(void **state) {
         path_of(path, r, true);
         check_route(&s, r, path);
     }
-    assert_int_equal(n_open, 1);
+    assert_int_equal(n_open, 2);
     assert_int_equal(ask(&s, "GET", "/nowhere", "", NULL), 401); /* not even what there is */
     static const char *const right[] = { "Authorization: Bearer " KEY "\r\n",
                                          "authorization: bearer " OTHER_KEY "\r\n",
@@ -795,7 +795,7 @@ static int close_all(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_route_but_health_wants_a_key),
+        cmocka_unit_test(every_route_but_health_and_ready_wants_a_key),
         cmocka_unit_test(other_keys_count_from_the_next_request_on),
         cmocka_unit_test(keys_are_compared_whole),
         cmocka_unit_test(an_address_that_others_reach_wants_a_key),
