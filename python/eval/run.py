@@ -45,7 +45,7 @@ def want(true, what):
 def served(program, *models):
     """The address of a server of these models."""
     with tempfile.TemporaryFile() as log:
-        server = subprocess.Popen([program, "serve", *models, "--port", "0", "--log", "none", "--ctx", "2048", "--sessions", "2"], stderr=log)
+        server = subprocess.Popen([program, "serve", *models, "--port", "0", "--log", "none", "--ctx", "1024", "--sessions", "2"], stderr=log)
         try:
             while True:
                 log.seek(0)
@@ -118,14 +118,14 @@ def completions(url, name, folder, prefix):
     from lm_eval.models.openai_completions import LocalCompletionsAPI
 
     how = {"tokenizer_backend": "huggingface", "tokenizer": folder} if folder else {"tokenizer_backend": "remote"}
-    return LocalCompletionsAPI(model=name, base_url=url + "/v1/completions", max_length=2048, batch_size=8, custom_prefix_token_id=prefix,
+    return LocalCompletionsAPI(model=name, base_url=url + "/v1/completions", max_length=1025, batch_size=8, custom_prefix_token_id=prefix,
                                max_retries=1, **how)
 
 
 def package(path, **options):
     from reel.lm_eval_adapter import ReelLM
 
-    return ReelLM(path, "cpu", max_length=2047, **options)
+    return ReelLM(path, "cpu", max_length=1024, **options)
 
 
 def both_ways(program, name, path, folder):
@@ -150,7 +150,7 @@ def hugging_face(name, folder):
     by_package = evaluate(lm)
     lm.model.close()
     tell(name, "package", *by_package[::2])
-    by_hf = evaluate(HFLM(pretrained=folder, dtype="float32", device="cpu", batch_size=4, prefix_token_id=prefix, max_length=2047))
+    by_hf = evaluate(HFLM(pretrained=folder, dtype="float32", device="cpu", batch_size=4, prefix_token_id=prefix, max_length=1024))
     tell(name, "transformers", *by_hf[::2])
     compare(name, by_hf, by_package, "transformers and package", HF_BOUND, 0.005)
 

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
 
+import numpy as np
+
 try:
     from lm_eval import utils
     from lm_eval.api.model import TemplateLM
@@ -31,15 +33,21 @@ def _flag(value: Union[bool, str]) -> bool:
 
 @register_model("reel")
 class ReelLM(TemplateLM):
-    """Arguments: `pretrained` is what reel.Model takes; max_length bounds context and answer together."""
+    """Arguments: `pretrained` is what reel.Model takes, and so are other options; max_length bounds context and answer together.
+
+    Each text is evaluated whole, as the server does it, and the sums are those of its log-probabilities. With share_prefixes what
+    texts have in common at their beginning is evaluated once. That is faster, and other roundings: bf16 is stored where
+    one call ends and the next begins.
+    """
 
     def __init__(self, pretrained: str, device: str = "auto", max_length: Union[int, str, None] = None,
                  prefix_token_id: Union[int, str, None] = None, add_bos_token: Union[bool, str] = False,
-                 batch_size: Any = None, max_batch_size: Any = None, **options: Any) -> None:
+                 share_prefixes: Union[bool, str] = False, batch_size: Any = None, max_batch_size: Any = None, **options: Any) -> None:
         super().__init__()
         self.model = Model(pretrained, device, max_context=int(max_length or 0), sessions=1, **options)
         self.name = pretrained
         self._add_bos = _flag(add_bos_token)
+        self._share = _flag(share_prefixes)
         self._prefix = int(prefix_token_id) if prefix_token_id is not None else None
 
     # ---- what lm_eval asks about a model ----
@@ -87,10 +95,28 @@ class ReelLM(TemplateLM):
             if keep < 1:
                 raise ValueError(f"a continuation of {len(continuation)} tokens does not fit in max_length {self.max_length}")
             pairs.append((context[-keep:], continuation))
-        found = [(one.logprob, one.greedy) for one in self.model.loglikelihoods(pairs)]
+        if self._share:
+            found = [(one.logprob, one.greedy) for one in self.model.loglikelihoods(pairs)]
+        else:
+            found = self._whole(pairs)
         for (text, _, _), answer in zip(requests, found):
             if text is not None:
                 self.cache_hook.add_partial("loglikelihood", text, answer)
+        return found
+
+    def _whole(self, pairs: Sequence[Tuple[List[int], List[int]]]) -> List[Tuple[float, bool]]:
+        found = []
+        with self.model.session(self.max_length) as session:
+            for context, continuation in pairs:
+                ids = np.asarray(context + continuation, np.int32)
+                session.truncate(0)
+                logits = session.eval(ids[:-1], "all_logits")
+                assert logits is not None
+                rows, wanted = logits[len(context) - 1:].astype(np.float64), ids[len(context):]
+                most = rows.max(axis=1)
+                sums = np.log(np.exp(rows - most[:, None]).sum(axis=1)) + most
+                chosen = rows[np.arange(len(wanted)), wanted]
+                found.append((float((chosen - sums).sum()), bool((rows.argmax(axis=1) == wanted).all())))
         return found
 
     def loglikelihood_rolling(self, requests: List[Any], disable_tqdm: bool = False) -> List[float]:
