@@ -318,6 +318,11 @@ $(B)/bench/server_load $(B)/bench/server_soak $(B)/bench/realtime_latency $(B)/b
 	$(call say,LD)
 	$(Q)$(CC) $(LINK_OPT) $(LDFLAGS) $^ -lcmocka $(CLI_LIBS) $(LDLIBS) -o $@
 
+# The program with models that keep time: replicas for trials of what stands in front of servers.
+$(B)/bench/paced_reel: $(B)/bench/paced_reel.o $(CLI_OBJ) $(B)/libsupport.a $(INTERNAL)
+	$(call say,LD)
+	$(Q)$(CC) $(LINK_OPT) $(LDFLAGS) -Wl,--wrap=cli_model_open $^ $(CLI_LIBS) $(LDLIBS) -o $@
+
 # Sessions that come and go, on any device; tools/gpu_pack.sh carries it to a GPU machine.
 $(B)/bench/joins: $(B)/bench/joins.o $(B)/tests/support/joins.o $(INTERNAL)
 	$(call say,LD)

@@ -9,8 +9,8 @@
  *     have them: 50 passes a second, of up to 8 columns each.
  *
  * Clients that are rude are server_soak.c's. The server's threads share one core; the clients have
- * the others. Tokens are made by a backend of
- * this file behind the demo model's tokenizer and template. Prints CSV lines: what,value,unit. */
+ * the others. Tokens are made by tests/support/paced_model.h behind the demo model's tokenizer and
+ * template. Prints CSV lines: what,value,unit. */
 #define _GNU_SOURCE /* sched_setaffinity */
 #include "base/clock.h"
 #include "base/memory.h"
@@ -18,6 +18,7 @@
 #include "server/server.h"
 
 #include "cli/demo_model.h"
+#include "tests/support/paced_model.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -37,38 +38,11 @@
 
 /* ---- a model that keeps time ---- */
 
-enum { MOST_TOKENS = 20000, PACED_ID = 300, COLUMNS = 8 };
+enum { MOST_TOKENS = 20000 };
 
-static double token_ms = 1;         /* between tokens */
 static double made_ms[MOST_TOKENS]; /* when each of the last answer was made */
 static bool note_made;
-static bool batched;           /* the runtime's turns and passes are left in */
 static _Atomic double pass_ms; /* when the last pass was made */
-
-struct backend_state {
-    int n;
-};
-
-static enum reel_status paced_state_open(struct backend_state **out, struct backend *backend,
-                                         int most, struct reel_error *err) {
-    (void)backend;
-    (void)most;
-    return mem_zeroed(out, 1, sizeof **out, "a state", err);
-}
-static void paced_state_close(struct backend_state *s) { mem_free(s); }
-
-static enum reel_status paced_eval(struct backend_state *s, const struct backend_eval *e,
-                                   struct reel_error *err) {
-    (void)err;
-    s->n = e->position + e->n;
-    return REEL_OK;
-}
-
-static void wait_until(double ms) {
-    struct timespec until = { (time_t)(ms / 1e3), (long)(fmod(ms, 1e3) * 1e6) };
-    while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL) == EINTR) {
-    }
-}
 
 static double monotonic_ms(void) {
     struct timespec now;
@@ -76,68 +50,13 @@ static double monotonic_ms(void) {
     return (double)now.tv_sec * 1e3 + (double)now.tv_nsec * 1e-6;
 }
 
-static enum reel_status paced_decode(struct backend_state *s, const struct backend_decode *d,
-                                     struct reel_error *err) {
-    double start = monotonic_ms();
-    for (int i = 0; i < d->max_tokens; i++) {
-        if (atomic_load(d->cancel)) return err_set(err, REEL_E_CANCELLED, "cancelled");
-        wait_until(start + (i + 1) * token_ms);
-        s->n = d->position + i + 1;
-        if (note_made && i < MOST_TOKENS) made_ms[i] = monotonic_ms();
-        atomic_store(&pass_ms, monotonic_ms());
-        const bool enough = d->enough(d->user);
-        if (!d->on_id(d->user, PACED_ID + i % 50) || enough) break;
-    }
-    return REEL_OK;
+static void on_made(int i) {
+    const double now = monotonic_ms();
+    if (note_made && i < MOST_TOKENS) made_ms[i] = now;
+    atomic_store(&pass_ms, now);
 }
 
-/* One pass: the next id of every column. Whether all of them go on. */
-static bool paced_pass(const struct backend_batch *b, int n_made) {
-    bool go_on = true;
-    for (int i = 0; i < b->n; i++) {
-        struct backend_column *c = &b->columns[i];
-        const struct backend_decode *d = c->decode;
-        if (atomic_load(d->cancel)) {
-            c->over = true;
-            c->status = err_set(&c->err, REEL_E_CANCELLED, "cancelled");
-        } else {
-            c->state->n = d->position + n_made + 1;
-            c->over = !d->on_id(d->user, PACED_ID + (d->position + n_made) % 50) ||
-                      n_made + 1 == d->max_tokens;
-        }
-        go_on = go_on && !c->over;
-    }
-    return go_on;
-}
-
-static void paced_step(struct backend *backend, const struct backend_batch *b) {
-    static double due_ms; /* one thread makes passes */
-    bool go_on = true;
-    (void)backend;
-    for (int n_made = 0; go_on; n_made++) {
-        const double now = monotonic_ms();
-        due_ms = due_ms + token_ms < now ? now + token_ms : due_ms + token_ms;
-        wait_until(due_ms);
-        atomic_store(&pass_ms, monotonic_ms());
-        const bool enough = b->enough(b->user);
-        go_on = paced_pass(b, n_made) && !enough;
-    }
-}
-
-static size_t paced_bytes(const struct backend_state *s, int n) {
-    (void)s;
-    (void)n;
-    return 0;
-}
-static enum reel_status paced_copy(struct backend_state *dst, const struct backend_state *src,
-                                   int n, struct reel_error *err) {
-    (void)src;
-    (void)err;
-    dst->n = n;
-    return REEL_OK;
-}
-
-static struct backend_ops paced_ops;
+static struct paced paced = { .token_ms = 1, .max_context = MOST_TOKENS + 100, .on_made = on_made };
 
 static enum reel_status open_model(void *user, struct reel_model **model, struct reel_error *err) {
     int n = 0;
@@ -147,27 +66,7 @@ static enum reel_status open_model(void *user, struct reel_model **model, struct
     };
     (void)user;
     enum reel_status status = reel_model_open_memory(model, "demo", files, n, &options, err);
-    if (status != REEL_OK) return status;
-    paced_ops = *(*model)->ops;
-    paced_ops.state_open = paced_state_open;
-    paced_ops.state_close = paced_state_close;
-    paced_ops.eval = paced_eval;
-    paced_ops.decode = paced_decode;
-    paced_ops.step = paced_step;
-    paced_ops.resume = NULL;
-    paced_ops.keep = NULL;
-    paced_ops.save_bytes = paced_bytes;
-    paced_ops.copy = paced_copy;
-    (*model)->ops = &paced_ops;
-    (*model)->model.config.max_context = MOST_TOKENS + 100;
-    passes_close((*model)->passes);
-    (*model)->passes = NULL;
-    if (batched)
-        return passes_open(&(*model)->passes, &paced_ops, (*model)->backend, (*model)->turns,
-                           COLUMNS, err);
-    turns_close((*model)->turns); /* its streams keep time beside each other */
-    (*model)->turns = NULL;
-    return REEL_OK;
+    return status == REEL_OK ? paced_model_make(*model, &paced, err) : status;
 }
 static void close_model(void *user, struct reel_model *model) {
     (void)user;
@@ -353,7 +252,7 @@ static void *answer_bare(void *user) {
     stay(true);
     const int fd = accept(listener, NULL, NULL);
     while (recv(fd, request, sizeof request, 0) > 0) {
-        wait_until(monotonic_ms() + token_ms);
+        paced_wait_until(monotonic_ms() + paced.token_ms);
         if (send(fd, event, sizeof event - 1, MSG_NOSIGNAL) < 0) break;
     }
     close(fd);
@@ -453,7 +352,7 @@ static void run_streams(int n_streams, double seconds) {
     double *ways = calloc((size_t)n_streams * (size_t)n_tokens, sizeof *ways);
     int n_intervals = 0, n_ways = 0, left = n_streams;
     char bytes[65536];
-    token_ms = 20;
+    paced.token_ms = 20;
     for (int i = 0; i < IDLE; i++)
         idle[i] = connect_to_server();
     size_t before = resident_bytes();
@@ -489,7 +388,7 @@ static void run_streams(int n_streams, double seconds) {
     say("between tokens, median", part_of(intervals, n_intervals, 0.5), "ms");
     say("between tokens, p99", part_of(intervals, n_intervals, 0.99), "ms");
     say("between tokens, worst", part_of(intervals, n_intervals, 1), "ms");
-    if (batched) {
+    if (paced.batched) {
         say("from made to read, median", part_of(ways, n_ways, 0.5) * 1e3, "us");
         say("from made to read, p99", part_of(ways, n_ways, 0.99) * 1e3, "us");
     }
@@ -523,17 +422,17 @@ int main(int argc, char **argv) {
                                       .timeout_s = 600,
                                       .queue = 256 };
     server_limit_heaps();
-    batched = strcmp(what, "batched") == 0;
+    paced.batched = strcmp(what, "batched") == 0;
     stay(true);
     if (server_open(&server, &options, &err) != REEL_OK || server_load(server, &err) != REEL_OK)
         fail(err.text);
     server_port_number = server_port(server);
     stay(false);
     if (strcmp(what, "latency") == 0) {
-        if (argc > 3) token_ms = atof(argv[3]);
+        if (argc > 3) paced.token_ms = atof(argv[3]);
         run_latency(n ? n : 2000);
-    } else if (strcmp(what, "streams") == 0 || batched) {
-        run_streams(n ? n : batched ? COLUMNS : 64, argc > 3 ? atof(argv[3]) : 10);
+    } else if (strcmp(what, "streams") == 0 || paced.batched) {
+        run_streams(n ? n : paced.batched ? PACED_COLUMNS : 64, argc > 3 ? atof(argv[3]) : 10);
     } else {
         fail("latency, streams or batched");
     }

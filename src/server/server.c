@@ -129,10 +129,9 @@ enum reel_status server_set_keys(struct server *server, const char *const *keys,
 bool server_drain(struct server *server, double seconds) {
     const struct timespec while_ms = { .tv_nsec = 5000000 };
     double until = clock_ms() + seconds * 1e3;
-    if (!atomic_exchange(&server->draining, true)) {
-        int listener = server->daemon ? MHD_quiesce_daemon(server->daemon) : -1;
-        if (listener >= 0) server->listener = listener; /* ours again; http_stop closes it */
-    }
+    /* It goes on listening, and refuses: in the queue of a socket that nobody accepts from, a
+     * balancer's request would wait for the end of the drain. */
+    atomic_store(&server->draining, true);
     while (atomic_load(&server->n_active) > 0 && clock_ms() < until &&
            !atomic_load(&server->ending))
         nanosleep(&while_ms, NULL);

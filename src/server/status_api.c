@@ -16,16 +16,6 @@ static int count_ready(struct server *server, int *n) {
     return ready;
 }
 
-/* As llama.cpp's server: 503 until all is loaded, then 200. Anybody may ask: it says no more. */
-void handle_health(struct exchange *x) {
-    static const char body[] = "{\"status\":\"ok\"}";
-    int n = 0;
-    if (count_ready(exchange_server(x), &n) == n)
-        exchange_reply(x, 200, "application/json", body, sizeof body - 1);
-    else
-        api_error(x, 503, NULL, "loading", "the server is loading");
-}
-
 void handle_ready(struct exchange *x) {
     struct server *server = exchange_server(x);
     int n = 0;
@@ -37,6 +27,21 @@ void handle_ready(struct exchange *x) {
     }
     api_error(x, 503, NULL, NULL, "%d of %d models are ready%s", ready, n,
               atomic_load(&server->draining) ? "; the server is shutting down" : "");
+}
+
+/* As llama.cpp's server: 503 until all is loaded, then 200. Anybody may ask: it says no more. With
+ * ?ready it answers what /ready does, for balancers and probes that have no key. */
+void handle_health(struct exchange *x) {
+    if (exchange_query(x, "ready")) {
+        handle_ready(x);
+        return;
+    }
+    static const char body[] = "{\"status\":\"ok\"}";
+    int n = 0;
+    if (count_ready(exchange_server(x), &n) == n)
+        exchange_reply(x, 200, "application/json", body, sizeof body - 1);
+    else
+        api_error(x, 503, NULL, "loading", "the server is loading");
 }
 
 static const char *state_name(int state) {

@@ -1,9 +1,13 @@
 """LangChain's ChatOpenAI."""
 # packages: langchain-openai
+import os
+import subprocess
+import sys
+
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langchain_openai import ChatOpenAI, OpenAI
 
-from trials import ARGUMENTS, CALL, CALL_BODY, KEY, MODEL, TOOL, TOOLS_URL, URL, WHAT, answer_of, client, equal, finish, trial
+from trials import ARGUMENTS, CALL, CALL_BODY, KEY, MODEL, ROOT, TOOL, TOOLS_URL, URL, WHAT, answer_of, client, equal, finish, trial
 
 N = 12
 client("langchain-openai")
@@ -90,6 +94,15 @@ def _():
     whole = llm.invoke(text)
     assert whole
     equal("".join(llm.stream(text)), whole)
+
+
+@trial("examples/clients/langchain_chat.py")
+def _():
+    done = subprocess.run([sys.executable, os.path.join(ROOT, "examples", "clients", "langchain_chat.py"), MODEL, URL],
+                          capture_output=True, text=True, timeout=100)
+    equal(done.returncode, 0)
+    said = [{"role": "system", "content": "You answer in one sentence."}, {"role": "user", "content": "What is a tape reel?"}]
+    assert done.stdout.startswith(answer_of(said, 64)), done.stdout
 
 
 finish()

@@ -1,7 +1,10 @@
 """pipecat's OpenAISTTService over /v1/audio/transcriptions and OpenAIRealtimeSTTService over /v1/realtime, in its own pipeline."""
 # packages: pipecat-ai[openai]
 import asyncio
+import os
+import subprocess
 import sys
+import tempfile
 
 from loguru import logger
 
@@ -15,7 +18,7 @@ from pipecat.frames.frames import (
 from pipecat.processors.frame_processor import FrameProcessor
 from pipecat.services.openai.stt import OpenAIRealtimeSTTService, OpenAISTTService
 
-from trials import KEY, SPEECH, URL, client, clip, equal, finish, trial
+from trials import KEY, ROOT, SPEECH, URL, client, clip, equal, finish, trial, wav
 
 RATE = 16000
 FRAME = 2 * RATE // 50  # bytes of 20 ms
@@ -125,6 +128,17 @@ def _():
     heard = asyncio.run(hear(lambda: OpenAISTTService(
         api_key=KEY, base_url=URL + "/v1", settings=OpenAISTTService.Settings(model=SPEECH)), [(samples, False)]))
     equal([text.strip() for text in heard.final], [words])
+
+
+@trial("examples/clients/pipecat_dictation.py")
+def _():
+    samples, words = clip(0)
+    with tempfile.NamedTemporaryFile(suffix=".wav") as f:
+        f.write(wav(samples))
+        f.flush()
+        done = subprocess.run([sys.executable, os.path.join(ROOT, "examples", "clients", "pipecat_dictation.py"), f.name, SPEECH,
+                               URL.replace("http", "ws", 1)], capture_output=True, text=True, timeout=60)
+    assert words in done.stdout.splitlines(), done.stdout + done.stderr[-300:]
 
 
 finish()

@@ -440,6 +440,9 @@ static void draining_lets_running_requests_end(void **state) {
         http_answer_release(&answer);
     }
     assert_int_equal(code, 503);
+    assert_int_equal(ask(&s, "/ready", NULL), 503); /* a new connection is answered, too */
+    assert_int_equal(ask(&s, "/health?ready", NULL), 503);
+    assert_int_equal(ask(&s, "/health", NULL), 200);
     for (int i = 0; i < 600 && !count(&back, "[DONE]"); i++)
         if (read_all(fd, &back, 100)) break;
     assert_non_null(strstr(back.bytes, "[DONE]"));
