@@ -535,8 +535,9 @@ static void the_server_may_end_with_websockets_open(void **state) {
             fds[i] = connected(&s);
             assert_true(http_send(fds[i], handshake, strlen(handshake) - (i == 5 ? 2 : 0)));
             if (i < 4) read_all(fds[i], &back, round * 60);
-            if (i < 4 && round == 2 && !strstr(back.bytes, "101 Switching"))
-                fail_msg("%s", back.bytes);
+            for (int k = 0; i < 4 && round == 2 && k < 100 && !count(&back, "101 Switching"); k++)
+                read_all(fds[i], &back, 100); /* on a busy machine it takes longer */
+            if (i < 4 && round == 2 && !count(&back, "101 Switching")) fail_msg("%s", back.bytes);
             buffer_release(&back);
         }
         close(fds[0]);
