@@ -50,7 +50,7 @@ void drafter_follow(struct drafter *d, const int32_t *ids, int n) {
     int same = 0;
     while (same < n && same < d->n && d->ids[same] == ids[same])
         same++;
-    if (same < d->n_indexed) {
+    if (same < d->n_indexed || n <= d->n_indexed) { /* the last pair must not find itself */
         memset(d->last_seen, 0, sizeof *d->last_seen << HASH_BITS);
         d->n_indexed = 0;
     }

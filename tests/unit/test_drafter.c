@@ -64,6 +64,11 @@ static void a_session_that_was_cut_has_no_places_behind_the_cut(void **state) {
     assert_guess(&d, 1, (const int32_t[]){ 3 }, 1);
     FOLLOW(&d, 5, 6, 7, 1, 2);
     assert_guess(&d, 1, NULL, 0);
+    for (int n = 9; n >= 0; n--) { /* each pair is the last one once */
+        const int32_t ids[] = { 1, 2, 3, 4, 5, 6, 7, 8, 9 };
+        drafter_follow(&d, ids, n);
+        assert_guess(&d, 7, NULL, 0);
+    }
     drafter_close(&d);
 }
 
