@@ -53,6 +53,15 @@ static void *work(void *user) {
     return NULL;
 }
 
+int crew_idle(struct crew *c) {
+    int n = 0;
+    pthread_mutex_lock(&c->lock);
+    for (const struct member *m = c->idle; m; m = m->next)
+        n++;
+    pthread_mutex_unlock(&c->lock);
+    return n;
+}
+
 enum reel_status crew_open(struct crew **out, int most_threads, struct reel_error *err) {
     struct crew *c = NULL;
     size_t bytes = sizeof *c + (size_t)most_threads * sizeof *c->members;

@@ -17,6 +17,8 @@ enum reel_status crew_open(struct crew **out, int most_threads, struct reel_erro
  * struct. False when every thread is busy, or none could be made: nothing runs then. */
 bool crew_take(struct crew *crew, struct crew_task *task);
 
+int crew_idle(struct crew *crew); /* threads that wait for work */
+
 /* Waits for every task to end; from now on crew_take answers false. */
 void crew_end(struct crew *crew);
 void crew_close(struct crew *crew); /* after crew_end, or where nothing was taken */

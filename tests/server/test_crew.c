@@ -49,6 +49,12 @@ static struct crew *open_crew(void) {
 /* A thread that has run its task is idle a moment later. */
 static void wait_a_moment(void) { nanosleep(&(struct timespec){ .tv_nsec = 20000000 }, NULL); }
 
+static void wait_for_idle(struct crew *c, int n) {
+    for (int i = 0; i < 500 && crew_idle(c) != n; i++)
+        wait_a_moment();
+    assert_int_equal(crew_idle(c), n);
+}
+
 static void begin_all(struct crew *c, struct job jobs[MOST]) {
     for (int i = 0; i < MOST; i++) {
         init(&jobs[i]);
@@ -65,7 +71,7 @@ static void as_many_tasks_run_at_once_as_there_may_be_threads(void **state) {
     begin_all(c, jobs);
     assert_false(crew_take(c, &more.task));
     sem_post(&jobs[3].may_end);
-    wait_a_moment();
+    wait_for_idle(c, 1);
     assert_true(crew_take(c, &more.task));
     sem_wait(&more.begun);
     assert_true(pthread_equal(more.by, jobs[3].by));
@@ -90,7 +96,7 @@ static void who_was_last_to_be_idle_is_taken_first(void **state) {
     begin_all(c, jobs);
     for (int i = 0; i < MOST; i++) {
         sem_post(&jobs[i].may_end);
-        wait_a_moment();
+        wait_for_idle(c, i + 1);
     }
     for (int i = 0; i < LATER; i++) {
         init(&later[i]);
@@ -98,7 +104,7 @@ static void who_was_last_to_be_idle_is_taken_first(void **state) {
         sem_wait(&later[i].begun);
         assert_true(pthread_equal(later[i].by, jobs[MOST - 1].by));
         sem_post(&later[i].may_end);
-        wait_a_moment();
+        wait_for_idle(c, MOST);
     }
     crew_end(c);
     for (int i = 0; i < MOST; i++)
