@@ -325,7 +325,7 @@ $(REPLAY_BIN): $(B)/tests/fuzz/test_%: $(B)/tests/fuzz/fuzz_%.o $(B)/tests/fuzz/
 	$(Q)$(CC) $(LINK_OPT) $(TEST_LDFLAGS) $(LDFLAGS) $^ -lcmocka $(CLI_LIBS) $(LDLIBS) -o $@
 # What reads files and texts is compiled for libFuzzer, once more; what that calls is the sanitize build's.
 FUZZED := $(wildcard src/base/*.c src/jinja/*.c src/model/*.c src/audio/*.c src/asr/*.c) src/runtime/snapshot.c \
-          $(patsubst %,src/cli/%.c,edit_text grapheme keys page) \
+          $(patsubst %,src/cli/%.c,edit_text grapheme keys metrics_text page top_reading top_view) \
           $(if $(SERVER),$(patsubst %,src/server/%.c,multipart transcription_form websocket fields text_request id_lists \
           chat_prompt messages_prompt responses_prompt realtime_core realtime_openai realtime_vllm))
 SANITIZED := $(patsubst %,build/sanitize/lib%.a,support cli internal)
