@@ -134,13 +134,32 @@ def header_page(name):
 def signature(node):
     if isinstance(node, ast.ClassDef):
         return f"class {node.name}"
+    if any(isinstance(d, ast.Name) and d.id == "property" for d in node.decorator_list):
+        return node.name + (f": {ast.unparse(node.returns)}" if node.returns else "")
     returns = f" -> {ast.unparse(node.returns)}" if node.returns else ""
     kind = "async def" if isinstance(node, ast.AsyncFunctionDef) else "def"
     return f"{kind} {node.name}({ast.unparse(node.args)}){returns}"
 
 
+def docstring(node):
+    """With sections such as "Attributes:" as lists."""
+    out, inside = [], False
+    for line in (ast.get_docstring(node) or "").split("\n"):
+        if re.fullmatch(r"(Args|Attributes|Raises|Returns|Yields):", line):
+            out += [f"*{line}*", ""]
+            inside = True
+        elif inside and (item := re.match(r"    (\*{0,2}\w+)(?: \([^)]*\))?: (.*)", line)):
+            out.append(f"- `{item.group(1)}`: {item.group(2)}")
+        elif inside and line.startswith("    "):
+            out.append("  " + line.strip())
+        else:
+            inside = inside and not line.strip()
+            out.append(line)
+    return "\n".join(out)
+
+
 def described(node, level):
-    lines = [f"{'#' * level} `{node.name}`", "", "```python", signature(node), "```", "", ast.get_docstring(node) or "", ""]
+    lines = [f"{'#' * level} `{node.name}`", "", "```python", signature(node), "```", "", docstring(node), ""]
     if isinstance(node, ast.ClassDef):
         for child in node.body:
             if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef)) and (not child.name.startswith("_") or child.name == "__init__") \
