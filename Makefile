@@ -4,11 +4,11 @@
 # make check   format, lint, both compilers, sanitizers, samples of the long tests
 # make check-page    the server's page in a headless Chromium, where there is one
 # make check-clients    programs that others wrote against the server; pip fetches them
-# make docs    the site of the Markdown pages, headers and docstrings, in build/site; pip fetches mkdocs-material once
 # make soak    the long tests in full
 # make mutations    every mutation of the kernels in the test that must see it, some minutes
 # make install PREFIX=/usr/local DESTDIR=    program, libraries, headers, man page, completions, service
 # config=debug|release|sanitize|thread|fuzz|coverage    MINIMAL=1 leaves curl and the server out
+# make docs    the site of the Markdown pages, headers and docstrings, in build/site; pip fetches mkdocs-material once
 # V=1 shows the commands
 MAKEFLAGS += --no-builtin-rules --no-print-directory
 .SUFFIXES:
@@ -127,7 +127,7 @@ TEST_BIN := $(TEST_SRC:%.c=$(B)/%) $(REPLAY_BIN)
 # Helpers that any test may use: servers, goldens, fixtures.
 SUPPORT_OBJ := $(patsubst %.c,$(B)/%.o,$(wildcard tests/support/*.c))
 
-.PHONY: all lib run test tests fakes objects check check-page check-clients docs soak mutations fuzz tidy format format-check clean install \
+.PHONY: all lib run test tests fakes objects check check-page check-clients soak mutations fuzz tidy format format-check clean install \
         uninstall deps test-deps check-deps coverage
 all: $(B)/reel lib
 lib: $(B)/libreel.a $(B)/libreel.so
@@ -358,6 +358,7 @@ check-page: $(B)/reel
 check-clients: $(B)/reel
 	@tools/check_clients.sh
 # Built without the network, once mkdocs is there.
+.PHONY: docs
 MKDOCS ?= build/docs-venv/bin/mkdocs
 docs: $(MKDOCS)
 	@python3 tools/make_docs.py
