@@ -362,7 +362,7 @@ check-clients: $(B)/reel
 MKDOCS ?= build/docs-venv/bin/mkdocs
 docs: $(MKDOCS)
 	@python3 tools/make_docs.py
-	@NO_MKDOCS_2_WARNING=1 $(MKDOCS) build --quiet --strict
+	@NO_MKDOCS_2_WARNING=1 $(MKDOCS) build --strict # not --quiet: then nothing is strict
 	@echo build/site/index.html
 build/docs-venv/bin/mkdocs:
 	@python3 -m venv build/docs-venv

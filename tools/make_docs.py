@@ -190,6 +190,9 @@ def copy(name, out):
     target.parent.mkdir(parents=True, exist_ok=True)
     if source.is_dir():
         shutil.copytree(source, target, dirs_exist_ok=True)
+        if not (target / "README.md").exists():
+            files = sorted(p.relative_to(target).as_posix() for p in target.rglob("*") if p.is_file())
+            (target / "README.md").write_text(f"# {name}\n\n" + "\n".join(f"- [{f}]({f})" for f in files) + "\n")
     elif source.is_file() and not target.exists():
         shutil.copyfile(source, target)
 
@@ -210,6 +213,9 @@ def main():
             target = ((ROOT / name).parent / unquote(link).partition("#")[0]).resolve()
             if not re.match(r"[a-z]+:", link) and not link.startswith("#") and target.is_relative_to(ROOT):
                 waiting.append(str(target.relative_to(ROOT)))
+                if target.is_dir():  # a forge shows a folder, a site a page
+                    page = (out / name).read_text()
+                    (out / name).write_text(page.replace(f"]({link})", f"]({link.rstrip('/')}/README.md)"))
     (out / "api").mkdir()
     for name in HEADERS:
         (out / "api" / name.replace(".h", ".md")).write_text(header_page(name))
