@@ -11,6 +11,7 @@
 #              LIBDIR= UNITDIR= ZSHDIR=      where libraries, the service and zsh's completion go instead
 # make dist    source archive in build/dist; make deb    Debian packages there; make sbom    bill of materials there
 # config=debug|release|sanitize|thread|fuzz|coverage    MINIMAL=1 leaves curl and the server out
+# make docs    the site of the Markdown pages, headers and docstrings, in build/site; pip fetches mkdocs-material once
 # V=1 shows the commands
 MAKEFLAGS += --no-builtin-rules --no-print-directory
 .SUFFIXES:
@@ -335,7 +336,7 @@ $(REPLAY_BIN): $(B)/tests/fuzz/test_%: $(B)/tests/fuzz/fuzz_%.o $(B)/tests/fuzz/
 	$(Q)$(CC) $(LINK_OPT) $(TEST_LDFLAGS) $(LDFLAGS) $^ -lcmocka $(CLI_LIBS) $(LDLIBS) -o $@
 # What reads files and texts is compiled for libFuzzer, once more; what that calls is the sanitize build's.
 FUZZED := $(wildcard src/base/*.c src/jinja/*.c src/model/*.c src/audio/*.c src/asr/*.c) src/runtime/snapshot.c \
-          $(patsubst %,src/cli/%.c,edit_text grapheme keys page) \
+          $(patsubst %,src/cli/%.c,edit_text grapheme keys metrics_text page top_reading top_view) \
           $(if $(SERVER),$(patsubst %,src/server/%.c,multipart transcription_form websocket fields text_request id_lists \
           chat_prompt messages_prompt responses_prompt realtime_core realtime_openai realtime_vllm))
 SANITIZED := $(patsubst %,build/sanitize/lib%.a,support cli internal)
@@ -366,6 +367,16 @@ check-page: $(B)/reel
 	@python3 tests/page/test_page.py $(B)/reel $(B)/page
 check-clients: $(B)/reel
 	@tools/check_clients.sh
+# Built without the network, once mkdocs is there.
+.PHONY: docs
+MKDOCS ?= build/docs-venv/bin/mkdocs
+docs: $(MKDOCS)
+	@python3 tools/make_docs.py
+	@NO_MKDOCS_2_WARNING=1 $(MKDOCS) build --strict # not --quiet: then nothing is strict
+	@echo build/site/index.html
+build/docs-venv/bin/mkdocs:
+	@python3 -m venv build/docs-venv
+	@build/docs-venv/bin/pip install --quiet 'mkdocs-material>=9.5,<10'
 soak: check-deps
 	@tools/soak.sh
 mutations: tests

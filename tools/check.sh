@@ -156,6 +156,7 @@ neon() {
 }
 
 step format make format-check
+beside links links
 beside scripts scripts
 beside access tools/check_access.sh
 beside macros tools/check_macros.sh
@@ -163,11 +164,11 @@ beside layers tools/check_layers.sh
 beside memory tools/check_memory.sh
 beside packages tools/check_packages.sh
 beside figures figures
-beside links links
 step gcc build_gcc
 step minimal minimal
-told scripts access macros layers memory packages figures links
+told scripts access macros layers memory packages figures
 step tidy tidy
+told links
 step sanitize sanitize
 step thread thread
 step fuzz fuzz

@@ -180,8 +180,8 @@ static enum reel_status run_lines(struct top *top, bool once, struct reel_error 
     enum reel_status status = REEL_OK;
     top->client.stop = interrupt_pending;
     while (status == REEL_OK && (!once || top->n < 2)) {
-        const double start = clock_ms();
         status = read_next(top, err);
+        const double start = clock_ms(); /* a slow answer does not shorten the interval */
         if (status == REEL_OK && top->n > 1) status = print(top, !once, err);
         if (status == REEL_OK && fflush(stdout) != 0) break; /* main() says so */
         if (once && top->n > 1) break;
@@ -257,11 +257,11 @@ static enum reel_status run_screen(struct top *top, struct reel_error *err) {
     double start = clock_ms();
     while (status == REEL_OK && !top->quit && !interrupt_pending()) {
         status = show(top, start, err);
-        start = clock_ms();
         if (status != REEL_OK || top->quit || interrupt_pending()) break;
         struct reel_error why = { 0 };
         const enum reel_status read = read_next(top, &why);
         if (read != REEL_E_CANCELLED) top->trouble = why; /* a key: show() reads it */
+        start = clock_ms();
     }
     raw_mode_leave();
     return status;

@@ -69,10 +69,11 @@ static void row(struct rows *r, enum style style, const char *text) {
 static void title(struct rows *r) {
     static const char quit[] = "q quits";
     const struct top_view *v = r->view;
-    char url[300], left[400], line[800];
+    char url[300], version[48], left[400], line[800];
     int taken = 0;
     clean(url, sizeof url, v->url);
-    snprintf(left, sizeof left, "reel %s  %s  %s", v->now->version, url, v->now->state);
+    clean(version, sizeof version, v->now->version);
+    snprintf(left, sizeof left, "reel %s  %s  %s", version, url, v->now->state);
     (void)fitting(left, strlen(left), v->columns, &taken);
     const int gap = v->columns - taken - (int)sizeof quit + 1;
     if (v->live && gap > 1 && gap < 300)
@@ -251,6 +252,13 @@ static json_t *known(double value) {
     return value >= 0 ? json_real(round(value * 1e3) / 1e3) : json_null();
 }
 
+/* A count as the server says it, which may be anything. */
+static json_int_t whole(double value) {
+    const double most = 9007199254740992.0; /* 2^53 */
+    if (!(value > -most)) return value <= -most ? (json_int_t)-most : 0;
+    return (json_int_t)(value < most ? value : most);
+}
+
 static json_t *gpu_json(const struct top_view *v) {
     if (!v->now->gpu[0]) return json_null();
     return json_pack("{s:s, s:f, s:f, s:o}", "name", v->now->gpu, "watts", v->now->watts,
@@ -267,14 +275,14 @@ static json_t *model_json(const struct top_view *v, int i) {
                      "s:I, s:I}",
                      "name", m->name, "status", m->status, "device", m->device, "tokens_per_s",
                      known(v->before ? rate.made_per_s : -1), "prompt_tokens_per_s",
-                     known(v->before ? rate.prompt_per_s : -1), "sessions", (json_int_t)m->sessions,
-                     "sessions_busy", (json_int_t)m->busy, "requests_queued", (json_int_t)m->queued,
+                     known(v->before ? rate.prompt_per_s : -1), "sessions", whole(m->sessions),
+                     "sessions_busy", whole(m->busy), "requests_queued", whole(m->queued),
                      "first_token_ms_p50", known(f.first_p50_ms), "first_token_ms_p99",
                      known(f.first_p99_ms), "prefix_hit_share", known(f.hit_share),
                      "reused_token_share", known(f.reused_share), "kv_used_bytes",
-                     (json_int_t)m->kv_used, "kv_total_bytes", (json_int_t)m->kv_total,
-                     "tokens_made_total", (json_int_t)m->made, "prompt_tokens_total",
-                     (json_int_t)m->prompt, "requests_total", (json_int_t)m->requests);
+                     whole(m->kv_used), "kv_total_bytes", whole(m->kv_total), "tokens_made_total",
+                     whole(m->made), "prompt_tokens_total", whole(m->prompt), "requests_total",
+                     whole(m->requests));
 }
 
 enum reel_status top_view_json(json_t **out, const struct top_view *v, struct reel_error *err) {
@@ -289,9 +297,9 @@ enum reel_status top_view_json(json_t **out, const struct top_view *v, struct re
                      known(v->before ? (v->now->at_ms - v->before->at_ms) * 1e-3 : -1), "window_s",
                      known(v->since ? (v->now->at_ms - v->since->at_ms) * 1e-3 : -1),
                      "tokens_per_s", known(top_made_per_s(v->before, v->now)), "requests_running",
-                     (json_int_t)busy, "requests_queued", (json_int_t)queued, "other_connections",
-                     (json_int_t)others(v->now->connections), "resident_bytes",
-                     (json_int_t)v->now->resident_bytes, "gpu", gpu_json(v), "models", list);
+                     whole(busy), "requests_queued", whole(queued), "other_connections",
+                     whole(others(v->now->connections)), "resident_bytes",
+                     whole(v->now->resident_bytes), "gpu", gpu_json(v), "models", list);
     if (*out && !failed) return REEL_OK;
     json_decref(*out);
     *out = NULL;
