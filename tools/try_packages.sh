@@ -178,5 +178,5 @@ if [ -n "${TESTS:-}" ]; then
         code=0 || code=$?
     sed "s/^/$suite: debian\/tests: /" "$root/proof/summary"
     # 2: a test was skipped
-    [ $code -eq 0 ] || [ $code -eq 2 ] || die "debian/tests: autopkgtest ended with $code"
+    [ "$code" -eq 0 ] || [ "$code" -eq 2 ] || die "debian/tests: autopkgtest ended with $code"
 fi
