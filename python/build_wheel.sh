@@ -57,7 +57,18 @@ for target in "${@:-x86_64}"; do
     }
     rm -rf python/build python/*.egg-info
 done
-for wheel in build/dist/*.whl; do
+# The speech demo, a package of files alone.
+folder=$built/speech
+rm -rf $folder
+mkdir -p $folder/reel_demo_speech
+cp python/speech_demo/pyproject.toml $folder
+cp models/speech/* $folder/reel_demo_speech
+echo '"""The files of the model that reel calls demo-speech."""' >$folder/reel_demo_speech/__init__.py
+"$python" -m build --wheel --no-isolation --outdir build/dist $folder >$folder.log 2>&1 || {
+    tail -n 30 $folder.log >&2
+    exit 1
+}
+for wheel in build/dist/reel-[0-9]*.whl; do
     printf '%s %s bytes\n' "$wheel" "$(wc -c <"$wheel")"
     $built/venv/bin/auditwheel show "$wheel" | sed -n '/consistent with/,$p' | grep -v '^$' | head -n 6
 done

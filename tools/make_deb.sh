@@ -24,6 +24,8 @@ tools/make_dist.sh "$work" >/dev/null
 mv "$work/reel-$version.tar.xz" "$work/reel_$version.orig.tar.xz"
 tar -xf "$work/reel_$version.orig.tar.xz" -C "$work"
 cd "$work/reel-$version"
+# The system's programs and no others: a Python of the user's own would be taken for Debian's.
+export PATH="${CCACHE_DIR:+/usr/lib/ccache:}/usr/sbin:/usr/bin:/sbin:/bin"
 : "${DEB_BUILD_OPTIONS:=parallel=$(nproc)}"
 export DEB_BUILD_OPTIONS
 # All packages of a build carry the time of the newest entry in debian/changelog.

@@ -18,6 +18,8 @@ for at in "$one" "$two"; do
     tar -xf "$folder/reel-$version.tar.xz" -C "$at"
     mkdir "$at/home"
 done
+# The system's programs and no others: a Python of the user's own would be taken for Debian's.
+export PATH=/usr/sbin:/usr/bin:/sbin:/bin
 options="nocheck ${DEB_BUILD_OPTIONS:-}"
 echo "first build in $one" >&2
 (cd "$one/reel-$version" && HOME=$one/home LC_ALL=C.UTF-8 TZ=UTC DEB_BUILD_OPTIONS="$options parallel=2" \
