@@ -146,7 +146,7 @@ class Many(support.Case):
             feed = Feed(None)
             feed._shared = _Shared(asyncio.get_running_loop())
             feed._shared.items.extend(range(200))
-            feed._shared.ended = True
+            feed._shared.end(None)
             items = [item async for item in feed]
             task.cancel()
             return items, turns
