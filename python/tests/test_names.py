@@ -70,6 +70,22 @@ class Names(unittest.TestCase):
                     reel.Model("no/model", pull=True)
             self.assertNotIn("reel: ", str(caught.exception))
 
+    def test_what_was_pulled_is_opened(self):
+        """With a command that does what reel pull does when the hub answers: it fills the cache."""
+        with TemporaryDirectory() as folder:
+            program = Path(folder, "command")
+            program.write_text('#!/bin/sh\n[ "$1 $2" = "pull own/pulled" ] || exit 2\n'
+                               f'mkdir -p "{folder}/reel/models/own"\n'
+                               f'cp -r "{support.ROOT}/models/demo" "{folder}/reel/models/own/pulled"\n')
+            program.chmod(0o755)
+            with mock.patch.dict(os.environ, {"XDG_CACHE_HOME": folder, "REEL_COMMAND": str(program)}):
+                with self.assertRaises(reel.NotFoundError):
+                    reel.Model("own/pulled")
+                with reel.Model("own/pulled", "cpu", pull=True) as model:
+                    self.assertEqual(len(model.generate("Emma", max_tokens=2).ids()), 2)
+                with self.assertRaises(reel.ArgumentError):
+                    reel.Model("own/other", pull=True)
+
     def test_every_status_has_its_class(self):
         from reel._bindings import STATUSES
         from reel._errors import error_of
