@@ -40,6 +40,14 @@ stage() { # stage FOLDER: what goes into the package besides Python
     cp "$1/release/wheel/reel" "$1/stage/bin"
     cp "$1/lib/libwslay.so.1" "$1/stage/lib"
     cp models/demo/* "$1/stage/models/demo"
+    # Whose code is in it, and under which terms.
+    mkdir -p "$1/stage/licenses"
+    cp LICENSE "$1/stage/licenses/reel"
+    for copyright in "$1"/work/*/debian/copyright; do
+        library=$(basename "${copyright%/debian/copyright}")
+        cp "$copyright" "$1/stage/licenses/${library%%-[0-9]*}"
+    done
+    cp "$1/work/wslay/usr/share/doc/libwslay1/copyright" "$1/stage/licenses/wslay"
 }
 
 for target in "${@:-x86_64}"; do
