@@ -4,6 +4,7 @@
 # make check   format, lint, both compilers, sanitizers, samples of the long tests
 # make check-page    the server's page in a headless Chromium, where there is one
 # make check-clients    programs that others wrote against the server; pip fetches them
+# make python    the declarations that Python's package reads; make wheel: that package as wheels
 # make soak    the long tests in full
 # make mutations    every mutation of the kernels in the test that must see it, some minutes
 # make install PREFIX=/usr/local DESTDIR=    program, libraries, headers, man page, completions, service
@@ -152,11 +153,13 @@ $(B)/%.o: %.c
 	$(Q)$(CC) $(ALL_CFLAGS) $(if $(filter src/cli/% src/server/% tests/server/% tests/cli/% tests/failure/test_pull.c,$<),$(CLI_CFLAGS)) $(call isa,$<) -c $< -o $@ \
 	    2>$@.said; code=$$?; if [ -s $@.said ]; then cat $@.said >&2; else rm -f $@.said; fi; exit $$code
 
-# The demo models travel inside the program.
+# The demo models travel inside the program, unless another file has demo_model_files().
+DEMO_FILES ?= $(B)/gen/demo_files.c
 $(B)/gen/demo_files.c: tools/embed_demo.sh $(wildcard models/demo/* models/speech/*)
 	@mkdir -p $(@D)
 	@tools/embed_demo.sh demo models/demo demo-speech models/speech >$@
-$(B)/gen/demo_files.o: $(B)/gen/demo_files.c
+$(B)/gen/demo_files.o: $(DEMO_FILES)
+	@mkdir -p $(@D)
 	$(call say,CC)
 	$(Q)$(CC) $(ALL_CFLAGS) -c $< -o $@
 
@@ -410,6 +413,8 @@ install: all
 
 uninstall:
 	rm -f $(INSTALLED)
+
+include python/python.mk
 
 clean:
 	rm -rf build

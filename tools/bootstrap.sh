@@ -58,6 +58,9 @@ look() {
     program shellcheck shellcheck
     program python3 python3
     python3 -c 'import ensurepip' 2>/dev/null || missing="$missing python3-venv"
+    for name in cffi numpy; do
+        /usr/bin/python3 -c "import $name" 2>/dev/null || missing="$missing python3-$name"
+    done
     program curl curl
     program mandoc mandoc
     program aarch64-linux-gnu-gcc gcc-aarch64-linux-gnu

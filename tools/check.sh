@@ -138,6 +138,12 @@ clients() {
     command -v python3 >/dev/null || skip "no python3" || return
     make -j"$jobs" build/release/reel && PIP_SECONDS=20 tools/check_clients.sh curl openai openai_speech
 }
+# The package reel of Python, by the Python of the system's packages, as it would be installed.
+python() {
+    /usr/bin/python3 -c 'import cffi, numpy' 2>/dev/null || skip "no python3-cffi or no python3-numpy" || return
+    make -j"$jobs" build/release/reel build/release/libreel.so && make python PYTHON=/usr/bin/python3 &&
+        /usr/bin/python3 -m unittest discover -s python/tests 2>&1
+}
 neon() {
     command -v aarch64-linux-gnu-gcc >/dev/null || skip "no aarch64-linux-gnu-gcc" || return
     command -v qemu-aarch64 >/dev/null || skip "no qemu-aarch64" || return
@@ -165,5 +171,6 @@ beside clients clients
 step kernels kernels
 told clients
 step neon neon
+step python python
 printf 'check: %d passed, %d failed, %d skipped\n' $passed $failed $skipped
 [ $failed -eq 0 ] && [ $passed -gt 0 ]

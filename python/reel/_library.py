@@ -45,6 +45,14 @@ def _candidates() -> List[Tuple[str, str]]:
     return found + [(name, "the system")]
 
 
+def _has(lib: Any, name: str) -> bool:
+    try:
+        getattr(lib, name)
+    except (AttributeError, ffi.error):
+        return False
+    return True
+
+
 def _open() -> Tuple[Any, str]:
     path, where = _candidates()[0]
     if "/" not in path and where != "REEL_LIBRARY":
@@ -58,9 +66,9 @@ def _open() -> Tuple[Any, str]:
         ) from error
     try:
         version = ffi.string(lib.reel_version()).decode()
-    except AttributeError as error:
+    except (AttributeError, ffi.error) as error:
         raise ImportError(f"{path} (from {where}) is no libreel: {error}") from error
-    missing = [name for name in _bindings.FUNCTIONS if not hasattr(lib, name)]
+    missing = [name for name in _bindings.FUNCTIONS if not _has(lib, name)]
     if _series(version) != _series(VERSION) or missing:
         lacks = f"; it lacks {', '.join(missing[:3])}" if missing else ""
         raise ImportError(

@@ -485,6 +485,7 @@ class Transcriber:
         except asyncio.CancelledError:
             self._handle.listener.stopped = True  # the next report of progress ends the call
             await asyncio.wait([working])
+            working.exception()  # that it was cancelled is known
             if not self.closed:
                 self.reset()
             raise

@@ -201,6 +201,29 @@ static void allow_protocols(CURL *curl, bool secure) {
 #endif
 }
 
+/* The file of certificates that servers are judged by: what the user says, as curl's own program
+ * takes it; NULL: where libcurl was built to look. One that is linked to a program for several
+ * systems (python/build_wheel.sh) cannot know, and looks where they keep theirs. */
+static const char *certificates(void) {
+    static const char *const variables[] = { "CURL_CA_BUNDLE", "SSL_CERT_FILE" };
+    for (size_t i = 0; i < sizeof variables / sizeof *variables; i++) {
+        const char *path = getenv(variables[i]);
+        if (path && path[0]) return path;
+    }
+#ifdef REEL_FIND_CERTIFICATES
+    static const char *const places[] = {
+        "/etc/ssl/certs/ca-certificates.crt",     /* Debian, Ubuntu, Arch, Alpine */
+        "/etc/pki/tls/certs/ca-bundle.crt",       /* Fedora, Red Hat, Amazon */
+        "/var/lib/ca-certificates/ca-bundle.pem", /* SUSE */
+        "/etc/ssl/ca-bundle.pem",
+        "/etc/ssl/cert.pem",
+    };
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++)
+        if (access(places[i], R_OK) == 0) return places[i];
+#endif
+    return NULL;
+}
+
 static void prepare(struct transfer *t) {
     CURL *curl = t->easy;
     const struct download_client *client = t->client;
@@ -216,6 +239,8 @@ static void prepare(struct transfer *t) {
     curl_easy_setopt(curl, CURLOPT_LOW_SPEED_TIME,
                      client->stall_s ? (long)client->stall_s : STALL_TIMEOUT_S);
     curl_easy_setopt(curl, CURLOPT_USERAGENT, "reel");
+    const char *trusted = certificates();
+    if (trusted) curl_easy_setopt(curl, CURLOPT_CAINFO, trusted);
     curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, t->curl_text);
     curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, on_body);
     curl_easy_setopt(curl, CURLOPT_WRITEDATA, t);

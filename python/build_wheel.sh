@@ -1,0 +1,63 @@
+#!/bin/sh
+# Wheels for Linux with glibc 2.28 or newer (manylinux_2_28): the package, libreel.so, the command and the text demo,
+# once. zig, from PyPI, compiles for each target; wheel_libraries.sh builds what is linked.
+# usage: build_wheel.sh [x86_64|aarch64]...; the wheels are left in build/dist
+set -eu
+cd "$(dirname "$0")/.."
+glibc=2.28
+built=build/wheel
+mkdir -p $built build/dist
+jobs=$(nproc)
+
+if [ ! -x $built/venv/bin/auditwheel ]; then
+    "${PYTHON:-python3}" -m venv $built/venv
+    $built/venv/bin/pip install --quiet --disable-pip-version-check ziglang cffi wheel build auditwheel 'setuptools>=61'
+fi
+python=$(pwd)/$built/venv/bin/python
+
+tools() { # tools TARGET FOLDER: the compiler and its like, as programs
+    mkdir -p "$2/bin"
+    for tool in cc ar ranlib; do
+        [ $tool = cc ] && options="cc -target $1-linux-gnu.$glibc" || options=$tool
+        printf '#!/bin/sh\nexec "%s" -m ziglang %s "$@"\n' "$python" "$options" >"$2/bin/$tool"
+        chmod +x "$2/bin/$tool"
+    done
+}
+compile() { # compile TARGET FOLDER
+    lib=$(pwd)/$2/lib
+    make --silent -j"$jobs" WHEEL=1 B="$2/release" CC="${CCACHE:-} $(pwd)/$2/bin/cc" AR="$(pwd)/$2/bin/ar" ARCH="$1" \
+        PKG_CFLAGS="-I$(pwd)/$2/include -DUTF8PROC_STATIC" \
+        PKG_LIBS="$lib/libutf8proc.a $lib/libjansson.a $lib/libnettle.a $lib/libsoxr.a" \
+        CLI_CFLAGS="-DREEL_WITH_CURL -DREEL_WITH_SERVER -DREEL_FIND_CERTIFICATES -DCURL_STATICLIB" \
+        CLI_LIBS="$lib/libcurl.a $lib/libmbedtls.a $lib/libmbedx509.a $lib/libmbedcrypto.a $lib/libmicrohttpd.a \
+                  $lib/libwslay.so" \
+        LDFLAGS='-s' DEMO_FILES=python/demo_beside.c "$2/release/wheel/libreel.so" "$2/release/wheel/reel"
+}
+stage() { # stage FOLDER: what goes into the package besides Python
+    rm -rf "$1/stage"
+    mkdir -p "$1/stage/bin" "$1/stage/lib" "$1/stage/models/demo"
+    cp "$1/release/wheel/libreel.so" "$1/stage"
+    cp "$1/release/wheel/reel" "$1/stage/bin"
+    cp "$1/lib/libwslay.so.1" "$1/stage/lib"
+    cp models/demo/* "$1/stage/models/demo"
+}
+
+for target in "${@:-x86_64}"; do
+    folder=$built/$target
+    tools "$target" "$folder"
+    python/wheel_libraries.sh "$target" "$folder" $built/sources
+    compile "$target" "$folder"
+    stage "$folder"
+    rm -rf python/build python/*.egg-info
+    PATH=$(pwd)/$built/venv/bin:$PATH REEL_STAGED=$(pwd)/$folder/stage \
+        REEL_WHEEL_PLATFORM="manylinux_$(echo $glibc | tr . _)_$target" \
+        "$python" -m build --wheel --no-isolation --outdir build/dist python >"$folder"/wheel.log 2>&1 || {
+        tail -n 30 "$folder"/wheel.log >&2
+        exit 1
+    }
+    rm -rf python/build python/*.egg-info
+done
+for wheel in build/dist/*.whl; do
+    printf '%s %s bytes\n' "$wheel" "$(wc -c <"$wheel")"
+    $built/venv/bin/auditwheel show "$wheel" | sed -n '/consistent with/,$p' | grep -v '^$' | head -n 6
+done
