@@ -21,12 +21,14 @@ from trials import client, equal, finish
 import trials
 
 SESSIONS = 16
+TRANSPORT = "gRPC" if os.environ.get("RAY_SERVE_USE_GRPC_BY_DEFAULT") == "1" else "Ray's objects"
 ONLY = os.environ.get("REEL_RAY_ONLY", "")  # trials whose name has this in it
 client("ray")
 
 
 def trial(what):
-    return trials.trial(what) if ONLY in what or what == "two replicas answer" else lambda function: None
+    what += f" ({TRANSPORT})"
+    return trials.trial(what) if ONLY in what or what.startswith("two replicas answer") else lambda function: None
 
 
 port = free_port()
@@ -35,7 +37,7 @@ figures = []  # rows of bench/results/ray.csv
 
 
 def figure(what, value, unit):
-    figures.append([what, f"{value:.4g}", unit])
+    figures.append([TRANSPORT, what, f"{value:.4g}", unit])
 
 
 def settings(**more):
