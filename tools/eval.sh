@@ -16,13 +16,13 @@ command -v espeak-ng >/dev/null || {
 if [ ! -e "$folder/.installed" ]; then
     rm -rf "$folder"
     mkdir -p "$(dirname "$folder")"
+    python3 -m venv "$folder" >"$folder.log" 2>&1
     # shellcheck disable=SC2086 # a list of words
-    python3 -m venv "$folder" >"$folder.log" 2>&1 &&
-        timeout "${PIP_SECONDS:-1800}" nice "$folder/bin/python" -m pip install --quiet --no-compile --retries 1 $packages >>"$folder.log" 2>&1 &&
-        touch "$folder/.installed" || {
+    timeout "${PIP_SECONDS:-1800}" nice "$folder/bin/python" -m pip install --quiet --no-compile --retries 1 $packages >>"$folder.log" 2>&1 || {
         echo "pip could not install $packages: $(tail -n 1 "$folder.log")"
         exit 77
     }
+    touch "$folder/.installed"
 fi
 make -s build/release/reel build/release/libreel.so || exit 1
 make -s python PYTHON="$folder/bin/python" >/dev/null || exit 1
