@@ -96,8 +96,7 @@ def texts(samples, task):
 
 def near_tie(lm, begin, a, b):
     """How far apart the two likeliest tokens are where two greedy answers part."""
-    same = os.path.commonprefix([a, b])
-    logits = lm.model.logits(lm.tok_encode(begin + same))
+    logits = lm.model.logits(os.path.commonprefix([lm.tok_encode(begin + a), lm.tok_encode(begin + b)]))
     first, second = sorted(logits.reshape(-1, lm.model.info.vocab)[-1])[:-3:-1]
     return float(first - second)
 
