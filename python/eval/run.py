@@ -151,6 +151,17 @@ def both_ways(program, name, path, folder):
     lm.model.close()
 
 
+def name_end_token(folder, id):
+    """gguf_to_bf16.py writes no tokenizer_config.json, and without one transformers knows no token that ends a text."""
+    path = os.path.join(folder, "tokenizer_config.json")
+    if os.path.exists(path):
+        return
+    with open(os.path.join(folder, "tokenizer.json"), encoding="utf-8") as f:
+        (end,) = [token["content"] for token in json.load(f)["added_tokens"] if token["id"] == id]
+    with open(path, "w", encoding="utf-8") as f:
+        json.dump({"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": end}, f)
+
+
 def hugging_face(name, folder):
     """The same weights by transformers, in float32, and by the package: as it is by itself and as its reference computes."""
     from lm_eval.models.huggingface import HFLM
@@ -159,6 +170,7 @@ def hugging_face(name, folder):
     prefix = lm.prefix_token_id
     by_package = evaluate(lm)
     tell(name, "package", *by_package[::2])
+    name_end_token(folder, lm.eot_token_id)
     by_hf = evaluate(HFLM(pretrained=folder, dtype="float32", device="cpu", batch_size=4, prefix_token_id=prefix, max_length=1024))
     tell(name, "transformers", *by_hf[::2])
     compare(name, by_hf, by_package, "transformers and package", HF_BOUND, lm, 0.005)
