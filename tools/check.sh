@@ -179,5 +179,6 @@ step kernels kernels
 told clients
 step neon neon
 step python python
+step deploy tools/check_deploy.sh --files
 printf 'check: %d passed, %d failed, %d skipped\n' $passed $failed $skipped
 [ $failed -eq 0 ] && [ $passed -gt 0 ]

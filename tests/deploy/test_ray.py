@@ -7,7 +7,6 @@ import os
 import signal
 import statistics
 import subprocess
-import sys
 import time
 
 os.environ.update(RAY_USAGE_STATS_ENABLED="0", RAY_DEDUP_LOGS="0", RAY_enable_metrics_collection="0")
@@ -16,17 +15,19 @@ import aiohttp
 import ray
 from ray import serve
 
-from fleet import HEADERS, KEY, PACED, TOKEN_S, Fleet, ask, chat, client_session, free_port, get, tokens_per_second, wait_for
+from fleet import HEADERS, KEY, PACED, ROOT, TOKEN_S, ask, chat, client_session, free_port, get, tokens_per_second, wait_for
 from trials import client, equal, finish
 import trials
 
 SESSIONS = 16
+TRANSPORT = "gRPC" if os.environ.get("RAY_SERVE_USE_GRPC_BY_DEFAULT") == "1" else "Ray's objects"
 ONLY = os.environ.get("REEL_RAY_ONLY", "")  # trials whose name has this in it
 client("ray")
 
 
 def trial(what):
-    return trials.trial(what) if ONLY in what or what == "two replicas answer" else lambda function: None
+    what += f" ({TRANSPORT})"
+    return trials.trial(what) if ONLY in what or what.startswith("two replicas answer") else lambda function: None
 
 
 port = free_port()
@@ -35,7 +36,7 @@ figures = []  # rows of bench/results/ray.csv
 
 
 def figure(what, value, unit):
-    figures.append([what, f"{value:.4g}", unit])
+    figures.append([TRANSPORT, what, f"{value:.4g}", unit])
 
 
 def settings(**more):
@@ -52,7 +53,16 @@ def deploy(**more):
 def children():
     """The servers' process ids, of this Ray's replicas."""
     found = subprocess.run(["pgrep", "-f", "-x", f"{os.path.abspath(PACED)} serve demo --host 127.0.0.1 --port 0 .*"], capture_output=True, text=True)
-    return [int(line) for line in found.stdout.split()]
+    return [int(line) for line in found.stdout.split() if is_ours(int(line))]
+
+
+def is_ours(process):
+    while process > 1 and process != os.getpid():
+        try:
+            process = parent_of(process)
+        except OSError:
+            return False
+    return process == os.getpid()
 
 
 def parent_of(process):
@@ -156,7 +166,6 @@ try:
                 body = dict(chat(2, stream=False), messages=messages)
                 (answer,) = asyncio.run(many(1, 1, body))
                 found += turn > 0 and answer.body["usage"]["prompt_tokens_details"]["cached_tokens"] > 60
-        used = [get(f"http://127.0.0.1:{port_of(c)}/metrics")[1] for c in children()]
         equal(found, 24)
         return "each of 24 further turns of eight conversations found its prompt's beginning"
 
@@ -285,6 +294,22 @@ try:
         equal(max(most), 2)
         wait_for("one replica again", lambda: running() == 1 and len(children()) == 1, 60)
         return "60 streams, 14 at once"
+
+    @trial("deploy/ray/serve.yaml is what Serve and app take")
+    def _():
+        import yaml
+        from ray.serve.schema import ServeDeploySchema
+        from reel.ray_serve import app
+        with open(os.path.join(ROOT, "deploy", "ray", "serve.yaml"), encoding="utf-8") as f:
+            config = ServeDeploySchema(**yaml.safe_load(f))
+        os.environ["REEL_COMMAND"] = os.path.abspath(PACED)
+        app(config.applications[0].args)
+        for wrong in ({"models": "demo", "gpu": 1}, {"models": "demo", "options": ["--port", "1"]}, {"models": "demo", "gpus": 2}, {}):
+            try:
+                app(wrong)
+            except ValueError:
+                continue
+            raise AssertionError(f"{wrong} was taken")
 
     @trial("all ends with Ray")
     def _():
