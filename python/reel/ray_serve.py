@@ -160,7 +160,7 @@ class Replica:
 
     async def _ready(self) -> bool:
         try:
-            async with self.client.get("/ready") as answer:
+            async with self.client.get("/health?ready") as answer:
                 return answer.status == 200
         except (aiohttp.ClientError, OSError):
             return False

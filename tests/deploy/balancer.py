@@ -48,7 +48,7 @@ def trials_of(name, version, start, retries):
     fleet = Fleet(3)
     folder = temporary()
     balancer, url = start(fleet.replicas, folder)
-    wait_for(url, lambda: get(url + "/ready")[0] == 200)
+    wait_for(url, lambda: get(url + "/health?ready")[0] == 200)
     try:
         run(fleet, url, retries)
     finally:
@@ -270,7 +270,7 @@ def full(name, version, start):
     client(name, version)
     fleet = Fleet(2, sessions=1, queue=1, models=("demo",))
     balancer, url = start(fleet.replicas, temporary())
-    wait_for(url, lambda: get(url + "/ready")[0] == 200)
+    wait_for(url, lambda: get(url + "/health?ready")[0] == 200)
     try:
         @trial("replicas that are full: 503 with Retry-After")
         def _():

@@ -59,7 +59,7 @@ class Replica:
         self.process = subprocess.Popen(self.arguments, stderr=subprocess.DEVNULL, env=self.environment)
 
     def wait_ready(self):
-        wait_for(self.url, lambda: get(self.url + "/ready")[0] == 200)
+        wait_for(self.url, lambda: get(self.url + "/health?ready")[0] == 200)
 
     def kill(self, how=signal.SIGKILL):
         self.process.send_signal(how)
