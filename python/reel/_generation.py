@@ -71,11 +71,18 @@ class GenerationOptions(TypedDict, total=False):
     ignore_stop_ids: bool
     logprobs: bool
     top_logprobs: int  #: 0 to 20; implies logprobs
+    speculation: Optional[str]  #: "auto" (None), "off" or "ngram": several tokens a pass, the same text
+    most_drafts: int  #: guesses that a pass checks at most, 1 to 7; 0: as many as it takes
 
 
 _SAMPLING = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "presence_penalty",
              "frequency_penalty", "seed")
 _KNOWN = frozenset(GenerationOptions.__annotations__)
+_SPECULATION: Dict[str, int] = {
+    "auto": lib.REEL_SPECULATION_AUTO,
+    "off": lib.REEL_SPECULATION_OFF,
+    "ngram": lib.REEL_SPECULATION_NGRAM,
+}
 
 _REASONS: Dict[int, str] = {
     lib.REEL_STOP_NONE: "running",
@@ -125,6 +132,11 @@ class Request:
             self.c.ignore_stop_ids = True
         self.c.logprobs = bool(options.get("logprobs"))
         self.c.n_top_logprobs = options.get("top_logprobs") or 0
+        speculation = options.get("speculation") or "auto"
+        if speculation not in _SPECULATION:
+            raise refuse(f"speculation: {speculation!r}; there are {', '.join(_SPECULATION)}")
+        self.c.speculation = _SPECULATION[speculation]
+        self.c.most_drafts = options.get("most_drafts") or 0
         self.logprobs = bool(self.c.logprobs) or self.c.n_top_logprobs > 0
 
     def _sampling(self, core: ModelCore, options: Mapping[str, Any]) -> Any:
@@ -183,6 +195,11 @@ class Generation:
         self.n_tokens = 0
         self.n_prompt = 0
         self.n_reused = 0
+        #: Passes over the weights for these tokens, guesses that they checked, and how many of those
+        #: were right; known at the end.
+        self.n_passes = 0
+        self.n_drafted = 0
+        self.n_accepted = 0
         #: Milliseconds: reading the prompt, from then to the first token, and of all tokens.
         self.prompt_ms = 0.0
         self.first_token_ms = 0.0
@@ -306,6 +323,8 @@ class Generation:
         if result.stop_string >= 0:
             self.stop_string = self._request.stops[result.stop_string]
         self.first_token_ms, self.total_ms = result.first_token_ms, result.total_ms
+        self.n_passes = result.n_passes
+        self.n_drafted, self.n_accepted = result.n_drafted, result.n_accepted
 
     def _stopped(self, reason: str) -> None:
         self._running, self._done = False, True

@@ -28,6 +28,20 @@ class Generations(support.Case):
         self.assertEqual(made.finish_reason, "length")
         self.assertEqual(made.usage.prompt_tokens, len(wanted["prompt_ids"]))
 
+    def test_speculation_changes_passes_and_no_token(self):
+        prompt = "Emma Woodhouse, handsome, clever, and rich. " * 3
+        plain = self.model.generate(prompt, max_tokens=40, temperature=0, speculation="off")
+        ids = [token.id for token in plain]
+        self.assertEqual((plain.n_passes, plain.n_drafted, plain.n_accepted), (40, 0, 0))
+        guessed = self.model.generate(prompt, max_tokens=40, temperature=0, speculation="ngram")
+        self.assertEqual([token.id for token in guessed], ids)
+        self.assertGreater(guessed.n_accepted, 0)
+        self.assertEqual(guessed.n_passes + guessed.n_accepted, 40)
+        with self.assertRaisesRegex(ValueError, "speculation: 'eagle'; there are auto, off, ngram"):
+            self.model.generate(prompt, speculation="eagle").text()
+        with self.assertRaisesRegex(ValueError, "most_drafts is 9"):
+            self.model.generate(prompt, most_drafts=9).text()
+
     def test_a_seed_repeats_and_none_does_not(self):
         def text(seed):
             return self.model.generate(PROMPT, max_tokens=24, temperature=1.0, seed=seed).text()
