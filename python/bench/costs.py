@@ -174,7 +174,8 @@ def main():
     import cffi
 
     print(f"# {cpu}, {os.cpu_count()} cores, which other programs used at the same time; CPython "
-          f"{platform.python_version()}, cffi {cffi.__version__} in ABI mode; reel {commit.strip()}")
+          f"{platform.python_version()}, cffi {cffi.__version__} in ABI mode; niceness {os.nice(0)}, load "
+          f"{os.getloadavg()[0]:.0f}; reel {commit.strip()}")
     print(f"# python/bench/costs.py {' '.join(Path(word).name if word.endswith('.whl') else word for word in sys.argv[1:])}")
     print("what,value,unit,note", flush=True)
     with tempfile.TemporaryDirectory() as folder:
