@@ -40,7 +40,7 @@ STEPS = [
     ("reel serve SmolLM2.gguf demo-speech --log none &", "demo-speech is ready"),
     ("", PROMPT),
     ("curl -s localhost:8080/v1/audio/transcriptions -F file=@spoken.wav -F response_format=text", PROMPT),
-    ("curl -s localhost:8080/v1/chat/completions -d @ask.json >answer.json & reel top --once", PROMPT),
+    ("curl -s localhost:8080/v1/chat/completions -d @ask.json >a.json & sleep 2; reel top --once", PROMPT),
 ]
 
 
