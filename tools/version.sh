@@ -24,6 +24,7 @@ check() {
     says debian/control "$(sed -n 's/^Package: \(libreel[0-9.]*\)$/\1/p' debian/control)" "libreel$so"
     says "debian/control, dependencies" "$(grep -o 'libreel[0-9][0-9.]*' debian/control | sort -u | paste -sd' ')" "libreel$so"
     says debian/ "$(find debian -maxdepth 1 -name 'libreel[0-9]*' | sed 's|.*/||; s/\.[a-z-]*$//' | sort -u | paste -sd' ')" "libreel$so"
+    says "debian/libreel$so.lintian-overrides" "$(sed -n 's/^\(libreel[0-9.]*\):.*/\1/p' "debian/libreel$so.lintian-overrides")" "libreel$so"
     says "debian/libreel$so.symbols" "$(sed -n '1p' "debian/libreel$so.symbols")" "libreel.so.$so libreel$so #MINVER#"
     [ ! -e python/pyproject.toml ] || ! grep -q '^version' python/pyproject.toml ||
         says python/pyproject.toml "$(sed -n 's/^version *= *"\(.*\)"/\1/p' python/pyproject.toml)" "$version"
@@ -79,7 +80,7 @@ END
         for file in debian/libreel"$old_so".*; do
             mv "$file" "debian/libreel$new_so${file#debian/libreel"$old_so"}"
         done
-        sed -i "s/libreel$old_so\b/libreel$new_so/g" debian/control
+        sed -i "s/libreel$old_so\b/libreel$new_so/g" debian/control "debian/libreel$new_so.lintian-overrides"
         sed -i "1s/.*/libreel.so.$new_so libreel$new_so #MINVER#/; s/@Base .*/@Base $new/" "debian/libreel$new_so.symbols"
     fi
     version=$new
