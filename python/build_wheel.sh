@@ -40,6 +40,14 @@ stage() { # stage FOLDER: what goes into the package besides Python
     cp "$1/release/wheel/reel" "$1/stage/bin"
     cp "$1/lib/libwslay.so.1" "$1/stage/lib"
     cp models/demo/* "$1/stage/models/demo"
+    # Whose code is in it, and under which terms.
+    mkdir -p "$1/stage/licenses"
+    cp LICENSE "$1/stage/licenses/reel"
+    for copyright in "$1"/work/*/debian/copyright; do
+        library=$(basename "${copyright%/debian/copyright}")
+        cp "$copyright" "$1/stage/licenses/${library%%-[0-9]*}"
+    done
+    cp "$1/work/wslay/usr/share/doc/libwslay1/copyright" "$1/stage/licenses/wslay"
 }
 
 for target in "${@:-x86_64}"; do
@@ -57,7 +65,18 @@ for target in "${@:-x86_64}"; do
     }
     rm -rf python/build python/*.egg-info
 done
-for wheel in build/dist/*.whl; do
+# The speech demo, a package of files alone.
+folder=$built/speech
+rm -rf $folder
+mkdir -p $folder/reel_demo_speech
+cp python/speech_demo/pyproject.toml $folder
+cp models/speech/* $folder/reel_demo_speech
+echo '"""The files of the model that reel calls demo-speech."""' >$folder/reel_demo_speech/__init__.py
+"$python" -m build --wheel --no-isolation --outdir build/dist $folder >$folder.log 2>&1 || {
+    tail -n 30 $folder.log >&2
+    exit 1
+}
+for wheel in build/dist/reel-[0-9]*.whl; do
     printf '%s %s bytes\n' "$wheel" "$(wc -c <"$wheel")"
     $built/venv/bin/auditwheel show "$wheel" | sed -n '/consistent with/,$p' | grep -v '^$' | head -n 6
 done

@@ -2,6 +2,8 @@
 from __future__ import annotations
 
 import secrets
+import threading
+from threading import get_ident
 from types import TracebackType
 from typing import (TYPE_CHECKING, Any, AsyncIterator, Callable, Dict, Iterator, List, Mapping,
                     NamedTuple, Optional, Sequence, Tuple, Type, TypedDict, Union)
@@ -162,7 +164,8 @@ class Generation:
         self._request = request
         self._begin = begin
         self._begin_async = begin_async
-        self._end = end
+        self._ends = [] if end is None else [end]  # called once, by whoever takes it
+        self._starting = threading.Lock()
         self._session: Optional["Session"] = None
         self._handle: Optional[Handle] = None
         self._running = False
@@ -208,6 +211,7 @@ class Generation:
         if not handle.lock.acquire(False):
             raise wrong_state("the session is in use by another thread")
         try:
+            handle.owner = get_ident()
             if not self._running:
                 raise StopIteration
             pointer = handle.pointer
@@ -240,11 +244,20 @@ class Generation:
                 self._finish(handle.pointer)
             raise
         finally:
+            handle.owner = 0
             handle.lock.release()
             if self._done:
                 self._give_back()
 
     def _start(self) -> Handle:
+        if not self._starting.acquire(False):
+            raise wrong_state("another thread is starting this generation")
+        try:
+            return self._handle if self._running and self._handle is not None else self._start_once()
+        finally:
+            self._starting.release()
+
+    def _start_once(self) -> Handle:
         if self._done:
             raise StopIteration
         if self._cancelled:
@@ -300,9 +313,13 @@ class Generation:
 
     def _give_back(self) -> None:
         session, self._session, self._handle = self._session, None, None
-        end, self._end = self._end, None
-        if session is not None and end is not None:
-            end(session)
+        if session is None:
+            return
+        try:
+            end = self._ends.pop()
+        except IndexError:
+            return
+        end(session)
 
     def cancel(self) -> None:
         """Ends it within a token; from any thread. The iterator then stops, with reason "cancelled"."""

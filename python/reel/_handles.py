@@ -137,7 +137,12 @@ class Handle:
         """Ends what another thread has running on it, and closes it."""
         if self.owner == threading.get_ident():
             raise wrong_state(f"the {self.what} cannot be closed from its own callback")
+        nobody = 0
         while not self.lock.acquire(timeout=0.02):
+            # Ctrl-C between two steps of the interpreter may have left the lock taken, and no owner.
+            nobody = nobody + 1 if self.owner == 0 else 0
+            if nobody > 100:
+                break
             if cancel:
                 self.cancel()
             else:

@@ -55,6 +55,20 @@ class Chats(support.Case):
                 self.assertEqual(stream.finish_reason, "tool_calls")
                 self.assertEqual(stream.message["tool_calls"][0]["name"], "weather")
 
+    def test_calls_come_whole_or_as_they_are_written(self):
+        template = support.ROOT / "tests/fixtures/templates/meta-llama-llama-3.1-8b-instruct.jinja"
+        text = '{"name": "weather", "parameters": {"city": "Paris, Texas"}}'
+        with support.demo(chat_template=template.read_text()) as model:
+            for stream_calls in (False, True):
+                prompt = Prompt("What is the weather?", TOOLS, None, True, False)
+                parts = Written([text[i: i + 3] for i in range(0, len(text), 3)])
+                stream = ChatStream(model._core, prompt, parts, stream_calls)
+                deltas = [delta for piece in stream for delta in piece.tool_calls]
+                told = sum(delta.arguments != "" for delta in deltas)
+                self.assertEqual(told > 1, stream_calls)
+                self.assertEqual(json.loads(stream.tool_calls[0].arguments), {"city": "Paris, Texas"})
+                self.assertEqual(stream.content, "")
+
     def test_a_turn_goes_on_behind_the_answer(self):
         stream = self.stream(ANSWER, 9)
         stream.text()

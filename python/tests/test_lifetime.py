@@ -1,5 +1,4 @@
 """Threads, signals, fork, and objects that go in any order."""
-import _thread
 import gc
 import os
 import signal
@@ -103,7 +102,7 @@ class Threads(support.Case):
         time.sleep(0.1)
         began = time.monotonic()
         model.close()
-        self.assertLess(time.monotonic() - began, 5)
+        self.assertLess(time.monotonic() - began, 10)
         for thread in threads:
             thread.join(10)
             self.assertFalse(thread.is_alive())
@@ -117,6 +116,8 @@ class Threads(support.Case):
 
     def test_requests_wait_in_line_for_sessions(self):
         with support.demo(sessions=2) as model:
+            opened, open_session = [], model._pool.open_session
+            model._pool.open_session = lambda: opened.append(1) or open_session()
             wanted = model.generate("Emma", max_tokens=20, temperature=0).ids()
             got = []
             threads = [threading.Thread(target=lambda: got.append(
@@ -126,7 +127,7 @@ class Threads(support.Case):
             for thread in threads:
                 thread.join(30)
             self.assertEqual(got, [wanted] * 8)
-            self.assertLessEqual(model._pool.n_open, 2)
+            self.assertEqual(len(opened), 2)
 
     def test_a_callback_cannot_close_its_own_session(self):
         caught = []
@@ -147,19 +148,23 @@ class Threads(support.Case):
 
 class Signals(support.Case):
     def interrupted(self, function):
-        began = time.monotonic()
         threading.Timer(0.15, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
         with self.assertRaises(KeyboardInterrupt):
             function()
-            time.sleep(5)
-        return time.monotonic() - began
+            time.sleep(20)
 
     def test_ctrl_c_stops_a_generation_and_a_prompt(self):
         with slow_demo(sessions=1) as model:
-            self.assertLess(self.interrupted(model.generate("Emma", max_tokens=800).ids), 2)
-            self.assertLess(self.interrupted(model.generate(LONG, max_tokens=1).ids), 2)
+            made = model.generate("Emma", max_tokens=1000, ignore_stop_ids=True)
+            self.interrupted(made.ids)
+            self.assertLess(made.n_tokens, 900)
+            self.assertEqual(list(made), [])
+            made = model.generate(LONG, max_tokens=1)
+            self.interrupted(made.ids)
+            self.assertEqual(made.n_tokens, 0)
             with model.session() as session:
-                self.assertLess(self.interrupted(lambda: session.sync(LONG)), 2)
+                self.interrupted(lambda: session.sync(LONG))
+                self.assertLess(len(session), len(LONG))
                 session.sync([1, 2])
                 self.assertEqual(len(session), 2)
             gc.collect()

@@ -14,7 +14,9 @@ from support import command, reel
 TREE = [
     "reel/models/own/folder/config.json", "reel/models/own/one/Model-Q4_K_M.gguf",
     "reel/models/own/two/Model-Q4_K_M.gguf", "reel/models/own/two/Model-Q8_0.gguf",
-    "reel/models/own/two/mmproj-Model.gguf", "reel/models/own/inner/sub/config.json",
+    "reel/models/own/two/mmproj-Model.gguf", "reel/models/own/near/M-Q8_0.gguf",
+    "reel/models/own/near/M-XX_Q8_0.gguf", "reel/models/own/proj/M-Q4_0.gguf",
+    "reel/models/own/proj/mmproj-M.gguf", "reel/models/own/inner/sub/config.json",
     "reel/models/own/deep/a/Model.IQ4_XS.gguf", "reel/models/own/parts/M-Q4_0-00001-of-00002.gguf",
     "huggingface/hub/models--their--folder/snapshots/abc1/config.json",
     "huggingface/hub/models--their--main/snapshots/abc2/x-F16.gguf",
@@ -23,7 +25,7 @@ TREE = [
     "huggingface/hub/models--their--both/snapshots/abc5/config.json", "here/lone/a.gguf",
     "here/pair/a.gguf", "here/pair/b.gguf",
 ]
-NAMES = ["own/folder", "own/one", "own/one:Q4_K_M", "own/one:q4_k_m", "own/one:Q8_0", "own/two", "own/two:Q8_0",
+NAMES = ["own/near:Q8_0", "own/proj", "own/folder", "own/one", "own/one:Q4_K_M", "own/one:q4_k_m", "own/one:Q8_0", "own/two", "own/two:Q8_0",
          "own/two:Model-Q8_0.gguf", "own/two:model-q8_0", "own/two:8_0", "own/two:0", "own/inner:sub",
          "own/inner", "own/deep:IQ4_XS", "own/deep:a/Model.IQ4_XS.gguf", "own/parts:Q4_0",
          "their/folder", "their/main", "their/main:F16", "their/both", "their/none", "no such/name", "nothing",
@@ -67,6 +69,22 @@ class Names(unittest.TestCase):
                 with self.assertRaises(reel.NetworkError) as caught:
                     reel.Model("no/model", pull=True)
             self.assertNotIn("reel: ", str(caught.exception))
+
+    def test_what_was_pulled_is_opened(self):
+        """With a command that does what reel pull does when the hub answers: it fills the cache."""
+        with TemporaryDirectory() as folder:
+            program = Path(folder, "command")
+            program.write_text('#!/bin/sh\n[ "$1 $2" = "pull own/pulled" ] || exit 2\n'
+                               f'mkdir -p "{folder}/reel/models/own"\n'
+                               f'cp -r "{support.ROOT}/models/demo" "{folder}/reel/models/own/pulled"\n')
+            program.chmod(0o755)
+            with mock.patch.dict(os.environ, {"XDG_CACHE_HOME": folder, "REEL_COMMAND": str(program)}):
+                with self.assertRaises(reel.NotFoundError):
+                    reel.Model("own/pulled")
+                with reel.Model("own/pulled", "cpu", pull=True) as model:
+                    self.assertEqual(len(model.generate("Emma", max_tokens=2).ids()), 2)
+                with self.assertRaises(reel.ArgumentError):
+                    reel.Model("own/other", pull=True)
 
     def test_every_status_has_its_class(self):
         from reel._bindings import STATUSES

@@ -33,8 +33,9 @@ class Speech(unittest.TestCase):
             for form in forms:
                 self.assertEqual(transcriber.transcribe(form).text, said)
             twice = np.interp(np.arange(2 * len(samples)) / 2, np.arange(len(samples)), samples)
-            for rate in (32000,):
-                self.assertEqual(transcriber.transcribe(twice, rate).text, said)
+            made = transcriber.transcribe(twice, 32000)
+            self.assertEqual(made.text, said)
+            self.assertAlmostEqual(made.seconds, len(samples) / 16000, delta=0.0002)  # to the last sample
             for wrong, word in [(np.zeros((2, 2, 2)), "2, 2, 2"), (np.zeros(3, complex), "complex")]:
                 with self.assertRaisesRegex(reel.ArgumentError, word):
                     transcriber.transcribe(wrong)
@@ -127,7 +128,7 @@ class Speech(unittest.TestCase):
                 return ended, (await transcriber.atranscribe(self.clips[0][0])).text
 
         ended, text = asyncio.run(cancelled())
-        self.assertLess(ended, 3)
+        self.assertLess(ended, 6)
         self.assertEqual(text, self.clips[0][1])
         caught = []
 
