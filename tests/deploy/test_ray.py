@@ -125,7 +125,7 @@ async def many(n, at_once, body, events=None, session_of=None):
     return answers
 
 
-ray.init(num_cpus=2, object_store_memory=200_000_000, include_dashboard=False, log_to_driver=False, configure_logging=False)
+ray.init(address="local", num_cpus=2, object_store_memory=200_000_000, include_dashboard=False, log_to_driver=False, configure_logging=False)
 serve.start(http_options={"host": "127.0.0.1", "port": port})
 try:
     @trial("two replicas answer")
