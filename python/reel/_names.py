@@ -162,7 +162,7 @@ def demo_folder(name: str) -> Path:
     for place in places:
         if (place / "model.safetensors").exists():
             return place
-    more = "; pip install 'reel[speech-demo]' brings it" if name == "demo-speech" else ""
+    more = "; the wheel reel-demo-speech brings it (make wheel)" if name == "demo-speech" else ""
     raise error_of(lib.REEL_E_NOT_FOUND, f"{name}: this package came without that model{more}")
 
 

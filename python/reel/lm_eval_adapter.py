@@ -1,6 +1,6 @@
 """lm-evaluation-harness over the package, in one process and without a server: the model "reel".
 
-    pip install reel[eval]
+    pip install lm_eval
     python -m reel.lm_eval_adapter run --model reel --model_args pretrained=Qwen/Qwen3-0.6B --tasks ...
 
 is lm_eval's own command with that model added; from Python, lm_eval.simple_evaluate(model=ReelLM(...), ...).
@@ -19,7 +19,7 @@ try:
     from lm_eval.api.model import TemplateLM
     from lm_eval.api.registry import register_model
 except ImportError as missing:
-    raise ImportError(f"reel.lm_eval_adapter needs lm_eval ({missing}): pip install reel[eval]") from missing
+    raise ImportError(f"reel.lm_eval_adapter needs lm_eval ({missing}): pip install lm_eval") from missing
 
 from ._model import Model
 

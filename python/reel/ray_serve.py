@@ -1,6 +1,6 @@
 """Ray Serve: one `reel serve` for each GPU, as many as a cluster has, behind one address.
 
-    pip install reel[ray]
+    pip install "ray[serve]"
     serve run reel.ray_serve:app models=Qwen/Qwen3-0.6B replicas=4
 
 or from Python
@@ -43,7 +43,7 @@ try:
     from starlette.requests import Request
     from starlette.responses import JSONResponse, Response, StreamingResponse
 except ImportError as missing:
-    raise ImportError(f"reel.ray_serve needs Ray Serve ({missing}): pip install reel[ray]") from missing
+    raise ImportError(f"reel.ray_serve needs Ray Serve ({missing}): pip install 'ray[serve]'") from missing
 
 logger = logging.getLogger("ray.serve")
 
