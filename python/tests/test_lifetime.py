@@ -148,7 +148,8 @@ class Threads(support.Case):
 
 class Signals(support.Case):
     def interrupted(self, function):
-        threading.Timer(0.15, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+        main = threading.main_thread().ident
+        threading.Timer(0.15, lambda: signal.pthread_kill(main, signal.SIGINT)).start()
         with self.assertRaises(KeyboardInterrupt):
             function()
             time.sleep(20)

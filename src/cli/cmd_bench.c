@@ -390,7 +390,8 @@ static enum reel_status run(const struct cli_args *args, struct reel_error *err)
         open_meter(&meter, model, &idle_watts, &no_energy);
         how.meter = meter;
     }
-    const char *why = meter || strcmp(info.backend, "cpu") == 0 ? NULL : no_energy.text;
+    const char *why = NULL;
+    if (status == REEL_OK && !meter && strcmp(info.backend, "cpu") != 0) why = no_energy.text;
     if (status == REEL_OK && parallel) {
         struct parallel_report report = {
             .info = &info, .checked = checked, .how = &how, .no_energy = why
