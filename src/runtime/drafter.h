@@ -1,5 +1,5 @@
 /* Guesses what comes next in a session from what stands in it already: where the last ids stood
- * before, what followed them then. A guess costs some hundred nanoseconds and no reading of the
+ * before, what followed them then. A guess looks at a bounded number of places and reads no
  * weights; a pass checks it (backend_decode.draft).
  *
  * A drafter has its own copy of the session's ids, since the thread of the passes is ahead of the
