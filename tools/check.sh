@@ -145,11 +145,8 @@ clients() {
 # The package reel of Python, by the Python of the system's packages, as it would be installed.
 python() {
     /usr/bin/python3 -c 'import cffi, numpy' 2>/dev/null || skip "no python3-cffi or no python3-numpy" || return
-    make -j"$jobs" build/release/reel build/release/libreel.so && make python PYTHON=/usr/bin/python3 || return
-    # Each in a process of its own: one that sends signals wants no threads of another's about.
-    for f in python/tests/test_*.py; do
-        /usr/bin/python3 -m unittest discover -s python/tests -p "${f##*/}" 2>&1 || return
-    done
+    make -j"$jobs" build/release/reel build/release/libreel.so && make python PYTHON=/usr/bin/python3 &&
+        /usr/bin/python3 -m unittest discover -s python/tests 2>&1
 }
 neon() {
     command -v aarch64-linux-gnu-gcc >/dev/null || skip "no aarch64-linux-gnu-gcc" || return

@@ -147,9 +147,13 @@ class Threads(support.Case):
 
 
 class Signals(support.Case):
+    def setUp(self):
+        # A shell starts what runs in the background with SIGINT ignored, and Python leaves it at that.
+        self.addCleanup(signal.signal, signal.SIGINT,
+                        signal.signal(signal.SIGINT, signal.default_int_handler))
+
     def interrupted(self, function):
-        main = threading.main_thread().ident
-        threading.Timer(0.15, lambda: signal.pthread_kill(main, signal.SIGINT)).start()
+        threading.Timer(0.15, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
         with self.assertRaises(KeyboardInterrupt):
             function()
             time.sleep(20)
