@@ -2,8 +2,8 @@
  * asked for. */
 #include "base/memory.h"
 #include "cpu/cpu_path.h"
+#include "cpu/delta_drafts.h"
 #include "cpu/encoder.h"
-#include "cpu/engine.h"
 #include "cpu/reference_model.h"
 
 #include <string.h>
@@ -37,10 +37,9 @@ static void cpu_close(struct backend *b) {
     mem_free(b);
 }
 
-/* A state with recurrent layers cannot go back to the last draft that was right. */
-static bool takes_drafts(const struct backend *b) {
-    return !b->reference && model_layer_count(&b->model->config, LAYER_DELTA) == 0;
-}
+static bool takes_drafts(const struct backend *b) { return !b->reference; }
+
+_Static_assert(RECURRENT_DRAFTS == MOST_COLUMNS - 1, "all columns but one may be drafts");
 
 /* Of a state. Those of drafts take no memory before there are any. */
 static size_t logits_floats(const struct backend *b) {
@@ -114,8 +113,8 @@ static void cpu_info(const struct backend *b, struct backend_info *info) {
         .cut_step = cut_step(b),
         .most_columns = MOST_COLUMNS,
         .drafts = takes_drafts(b),
-        .state_fixed_bytes =
-            sizeof(struct backend_state) + recurrent_bytes(c) + logits_floats(b) * sizeof(float),
+        .state_fixed_bytes = sizeof(struct backend_state) + recurrent_bytes(c) +
+                             recurrent_drafts_bytes(c) + logits_floats(b) * sizeof(float),
         .state_position_bytes = kv_cache_position_bytes(&b->engine.kv_shape),
     };
 }
@@ -152,6 +151,7 @@ static enum reel_status cpu_state_open(struct backend_state **out, struct backen
     if (status == REEL_OK && !b->reference)
         status = kv_cache_open(s->kv, &b->engine.kv_shape, max_positions, err);
     if (status == REEL_OK && !b->reference) status = recurrent_open(&s->recurrent, c, err);
+    if (status == REEL_OK && !b->reference) status = recurrent_open_drafts(&s->recurrent, err);
     if (status == REEL_OK)
         *out = s;
     else
@@ -212,6 +212,7 @@ static enum reel_status cpu_eval(struct backend_state *s, const struct backend_e
     if (s->reference) return ref_state_eval(s->reference, eval, err);
     enum reel_status status = check_positions(s, eval->position, eval->n, err);
     if (status != REEL_OK) return status;
+    if (eval->n > 1) delta_drafts_pay(&s->backend->engine, &s->recurrent, eval->position);
     recurrent_begin(&s->recurrent, eval->position, eval->n);
     s->n_positions = eval->position;
     for (int done = 0; done < eval->n;) {
@@ -307,6 +308,8 @@ static void run_pass(struct backend *b, struct going *going, int n) {
                                                 .position = g->position + j,
                                                 .n = 1,
                                                 .row = n_runs,
+                                                .n_drafts = j == 0 ? g->n_drafts : 0,
+                                                .nth_draft = j,
                                                 .ids = j == 0 ? &g->id : &g->drafts[j - 1],
                                                 .output = REEL_OUTPUT_LAST_LOGITS,
                                                 .out = logits_behind(s, j) };
@@ -367,11 +370,14 @@ static void deliver(struct going *g, const float *logits) {
  * values are those of that id then. */
 static void deliver_pass(struct going *g) {
     struct backend_state *s = g->column->state;
+    int n_right = 0;
     deliver(g, logits_behind(s, 0));
     for (int i = 0; i < g->n_drafts && !g->column->over && g->id == g->drafts[i]; i++) {
         s->n_positions++;
+        n_right++;
         deliver(g, logits_behind(s, i + 1));
     }
+    delta_drafts_keep(&s->backend->engine, &s->recurrent, n_right);
 }
 
 static bool is_cancelled(const struct going *g) {
@@ -499,14 +505,32 @@ static enum reel_status is_held(const struct backend_state *s, int n, struct ree
                    n < 0 ? 0 : cpu_resume(s, n));
 }
 
+/* bytes may lie anywhere, a state that is worked on not. */
+static enum reel_status save_recurrent(const struct backend_state *s, int n, void *bytes,
+                                       struct reel_error *err) {
+    const struct recurrent *r = &s->recurrent;
+    float *values = NULL;
+    enum reel_status status = REEL_OK;
+    if (recurrent_owed_before(r, n) == 0) {
+        recurrent_save(r, n, bytes);
+        return status;
+    }
+    status = mem_zeroed(&values, r->floats, sizeof *values, "a copy of the recurrent state", err);
+    if (status != REEL_OK) return status;
+    recurrent_save(r, n, values);
+    delta_drafts_pay_copy(&s->backend->engine, r, n, values);
+    memcpy(bytes, values, recurrent_save_bytes(r, n));
+    mem_free(values);
+    return status;
+}
+
 static enum reel_status cpu_save(const struct backend_state *s, int n, void *bytes,
                                  struct reel_error *err) {
     if (s->reference) return ref_state_save(s->reference, n, bytes, err);
     enum reel_status status = is_held(s, n, err);
     if (status != REEL_OK) return status;
     kv_cache_save(s->kv, n, bytes);
-    recurrent_save(&s->recurrent, n, (char *)bytes + kv_cache_save_bytes(s->kv, n));
-    return REEL_OK;
+    return save_recurrent(s, n, (char *)bytes + kv_cache_save_bytes(s->kv, n), err);
 }
 
 static enum reel_status fits(const struct backend_state *s, int n, struct reel_error *err) {
@@ -549,6 +573,7 @@ static enum reel_status cpu_copy(struct backend_state *dst, const struct backend
     if (status != REEL_OK || dst == src) return status;
     kv_cache_copy(dst->kv, src->kv, src->n_positions, n);
     recurrent_copy(&dst->recurrent, &src->recurrent, n);
+    delta_drafts_pay_copy(&src->backend->engine, &src->recurrent, n, dst->recurrent.live);
     dst->n_positions = n;
     return REEL_OK;
 }

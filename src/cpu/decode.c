@@ -4,7 +4,7 @@
  * another barrier. It does so once it holds a piece, because a phase of which it holds none may be
  * over, and its input overwritten (base/thread_pool.h). With several columns that work has a phase
  * of its own, whose pieces are the columns. */
-#include "cpu/engine.h"
+#include "cpu/delta_drafts.h"
 
 #include <math.h>
 #include <string.h>
@@ -111,7 +111,8 @@ static void multiply_projections(const struct engine_pass *pass, struct worker *
             int last = piece.last - start < m->rows ? piece.last - start : m->rows;
             if (first < last)
                 multiply(pass, w, m, first, last, e->projected + start, (size_t)e->projected_dim);
-            for (int c = 0; first < last && m == &layer->delta.qkv && c < pass->n; c++)
+            for (int c = 0; first < last && m == &layer->delta.qkv && c < pass->n;
+                 c += 1 + pass->columns[c].n_drafts)
                 engine_convolve(&pass->columns[c], layer, (struct piece){ first, last });
             start += m->rows;
         }
@@ -302,21 +303,29 @@ static const float *merged(const struct engine_run *column, struct worker *w) {
     return w->values;
 }
 
-/* Pieces of work: columns times value heads times pieces of a head's own columns. Ends in `mixed`.
+static int count_states(const struct engine_pass *pass) {
+    int n = 0;
+    for (int c = 0; c < pass->n; c += 1 + pass->columns[c].n_drafts)
+        n++;
+    return n;
+}
+
+/* Pieces of work: states times value heads times pieces of a head's own columns. Ends in `mixed`.
  */
-static void run_delta(const struct engine_pass *pass, const struct worker *w,
+static void run_delta(const struct engine_pass *pass, struct worker *w,
                       const struct layer_weights *layer) {
     const struct engine *e = pass->columns->engine;
     const int width = pass->columns->recurrent->value_stride;
     const int n_pieces = (width + DELTA_COLUMNS - 1) / DELTA_COLUMNS;
-    const int n_each = e->config->delta.value_heads * n_pieces, n_items = pass->n * n_each;
+    const int n_each = e->config->delta.value_heads * n_pieces;
+    const int n_items = count_states(pass) * n_each;
     for (int item; (item = thread_pool_take(e->pool, w->thread, n_items)) >= 0;) {
-        const struct engine_run *column = &pass->columns[item / n_each];
+        const struct engine_run *column = pass->columns;
         const int head = item % n_each / n_pieces, first = item % n_pieces * DELTA_COLUMNS;
-        const struct delta_head h = engine_delta_head(column, layer, head);
-        const struct delta_rows row = engine_delta_rows(e, column->row, head);
-        delta_decode(&h, &row, first,
-                     width - first < DELTA_COLUMNS ? width - first : DELTA_COLUMNS);
+        for (int state = item / n_each; state > 0; state--)
+            column += 1 + column->n_drafts;
+        delta_drafts_run(column, layer, head, first,
+                         width - first < DELTA_COLUMNS ? width - first : DELTA_COLUMNS, w->delta);
     }
 }
 
@@ -334,10 +343,12 @@ static void make_mixed_input(const struct engine_run *column, struct worker *w,
                              const struct layer_weights *layer, struct cpu_vector *out) {
     const struct engine *e = column->engine;
     const float *made = w->values;
-    if (layer->kind == LAYER_DELTA)
+    if (layer->kind == LAYER_DELTA) {
         engine_gated_norm(e, &layer->delta, column->row, w->values);
-    else
+        if (column->nth_draft > 0) delta_drafts_note(column, layer);
+    } else {
         made = merged(column, w);
+    }
     e->kernels.round_vector(made, layer->o.columns, out);
 }
 

@@ -20,7 +20,9 @@ static void l2_norm(const struct delta_head *h, const float *x, const float *gai
     h->kernels->norm(x, gains, h->key_dim, L2_EPS / (float)h->key_dim, out);
 }
 
-void delta_decode(const struct delta_head *h, const struct delta_rows *row, int first, int n) {
+/* state: of the columns alone, rows `stride` apart. */
+static void decode_columns(const struct delta_head *h, const struct delta_rows *row, int first,
+                           int n, float *state, size_t stride) {
     float q[MODEL_MAX_HEAD_DIM], k[MODEL_MAX_HEAD_DIM];
     float v[DELTA_COLUMNS] = { 0 }, out[DELTA_COLUMNS], kq = 0;
     const int used = h->value_dim - first < n ? h->value_dim - first : n;
@@ -30,8 +32,8 @@ void delta_decode(const struct delta_head *h, const struct delta_rows *row, int 
         kq += k[i] * q[i];
     memcpy(v, row->v + first, (size_t)used * sizeof *v);
     h->kernels->delta_step(&(struct delta_step){
-        .state = h->state + first,
-        .stride = (size_t)h->value_stride,
+        .state = state,
+        .stride = stride,
         .key_dim = h->key_dim,
         .columns = n,
         .q = q,
@@ -43,6 +45,24 @@ void delta_decode(const struct delta_head *h, const struct delta_rows *row, int 
         .out = out,
     });
     memcpy(row->out + first, out, (size_t)used * sizeof *out);
+}
+
+void delta_decode(const struct delta_head *h, const struct delta_rows *row, int first, int n) {
+    decode_columns(h, row, first, n, h->state + first, (size_t)h->value_stride);
+}
+
+void delta_try(const struct delta_head *h, const struct delta_rows *rows, int n_rows, int first,
+               int n, float *scratch) {
+    struct delta_rows row = *rows;
+    for (size_t i = 0; i < (size_t)h->key_dim; i++)
+        memcpy(scratch + i * (size_t)n, h->state + i * (size_t)h->value_stride + first,
+               (size_t)n * sizeof *scratch);
+    for (int i = 0; i < n_rows; i++) {
+        decode_columns(h, &row, first, n, scratch, (size_t)n);
+        row.q += rows->row_stride, row.k += rows->row_stride, row.v += rows->row_stride;
+        row.b += rows->row_stride, row.a += rows->row_stride;
+        row.out += rows->out_stride;
+    }
 }
 
 /* ---- many positions -------------------------------------------------------------------------- */
@@ -60,6 +80,8 @@ struct chunk {
     double decay[T_DELTA_CHUNK];
     float beta[T_DELTA_CHUNK];
 };
+
+_Static_assert(DELTA_COLUMNS <= 3 * T_DELTA_CHUNK, "delta_try's columns fit into the scratch");
 
 size_t delta_scratch_floats(int key_dim, int value_stride) {
     return (size_t)T_DELTA_CHUNK *

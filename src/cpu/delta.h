@@ -30,6 +30,11 @@ struct delta_head {
 #define DELTA_COLUMNS 64
 void delta_decode(const struct delta_head *head, const struct delta_rows *row, int first, int n);
 
+/* n_rows positions after one another in the same way, each with the bits of delta_decode, by a copy
+ * of the state's columns: the state stays as it is. Scratch: delta_scratch_floats. */
+void delta_try(const struct delta_head *head, const struct delta_rows *rows, int n_rows, int first,
+               int n, float *scratch);
+
 /* n positions. Scratch: delta_scratch_floats. */
 void delta_prefill(const struct delta_head *head, const struct delta_rows *rows, int n,
                    float *scratch);

@@ -3,6 +3,7 @@
 
 #include "base/memory.h"
 #include "base/numbers.h"
+#include "cpu/delta_drafts.h"
 #include "cpu/reference.h"
 
 #include <math.h>
@@ -231,10 +232,8 @@ void engine_gate_head(const struct engine *e, int i, int head, float *out) {
 
 /* ---- DeltaNet layers ------------------------------------------------------------------------- */
 
-struct delta_head engine_delta_head(const struct engine_run *run, const struct layer_weights *layer,
-                                    int head) {
-    const struct engine *e = run->engine;
-    const struct recurrent *r = run->recurrent;
+struct delta_head engine_delta_head(const struct engine *e, const struct recurrent *r,
+                                    const struct layer_weights *layer, int head) {
     return (struct delta_head){
         .kernels = &e->kernels,
         .key_dim = r->key_dim,
@@ -296,6 +295,14 @@ static void copy_window(const struct engine_run *run, const float *window, int a
                (size_t)n * sizeof *to);
 }
 
+/* Inputs of drafts behind the run, which the window may have to move on by later. */
+static void keep_inputs(const struct engine_run *run, const struct layer_weights *layer, int first,
+                        int n) {
+    for (int i = 0; i < run->n_drafts; i++)
+        memcpy(recurrent_draft_input(run->recurrent, layer->nth, i) + first,
+               input_at(run, NULL, run->n + i, first), (size_t)n * sizeof(float));
+}
+
 /* From the last position back, as each needs the inputs before it. */
 static void convolve_some(const struct engine_run *run, const struct layer_weights *layer,
                           int first, int n) {
@@ -307,8 +314,10 @@ static void convolve_some(const struct engine_run *run, const struct layer_weigh
     float *keep = recurrent_keep(r, layer->nth, run->position, run->n, &after);
     if (keep)
         copy_window(run, window, after, first, n, recurrent_window(r, keep) + first, channels);
+    delta_drafts_move(r, layer->nth, window, r->n_owed, first, n);
     copy_window(run, window, run->n, first, n, next, CONVOLVED);
-    for (int i = run->n - 1; i >= 0; i--) {
+    keep_inputs(run, layer, first, n);
+    for (int i = run->n + run->n_drafts - 1; i >= 0; i--) {
         const float *inputs[MODEL_MAX_CONV];
         for (int j = 0; j <= r->window; j++)
             inputs[j] = input_at(run, window, i - r->window + j, first);

@@ -107,6 +107,8 @@ struct engine_run {
     struct recurrent *recurrent;
     int position, n; /* n is at most T_CHUNK */
     int row;         /* of the engine's scratch that its first position takes */
+    int n_drafts;    /* columns of a pass behind this one that are drafts of its state */
+    int nth_draft;   /* of its state, from 1 on, where this column is a draft; else 0 */
     /* [n_texts] that fill the rows in order, or NULL: one text, of which the run begins at
      * `position`. With texts, `position` and `output` have no meaning. */
     const struct run_text *texts;
@@ -134,7 +136,8 @@ struct engine_pass {
     struct engine_run *columns; /* [n]; column i has row i */
     int n;                      /* 1 to MOST_COLUMNS; with 1, any output */
     /* Some are of one state: its columns stand one behind the other, each one position further.
-     * Not with recurrent layers. Otherwise all are of different states. */
+     * The first has their number in n_drafts, and the recurrent state ends behind it: what the others
+     * would make of that is kept (delta_drafts.h). Otherwise all are of different states. */
     bool consecutive;
 };
 void engine_decode(struct engine_pass *pass);
@@ -161,16 +164,16 @@ int engine_projections(const struct layer_weights *layer,
 void engine_gate_head(const struct engine *engine, int i, int head, float *out);
 
 /* One value head of a DeltaNet layer and its values at row i. */
-struct delta_head engine_delta_head(const struct engine_run *run, const struct layer_weights *layer,
-                                    int head);
+struct delta_head engine_delta_head(const struct engine *engine, const struct recurrent *r,
+                                    const struct layer_weights *layer, int head);
 struct delta_rows engine_delta_rows(const struct engine *engine, int i, int head);
 
 /* out [all value heads] = norm of each head of mixed, times silu of its gate, at row i. */
 void engine_gated_norm(const struct engine *engine, const struct delta_weights *w, int i,
                        float *out);
 
-/* Channels [p.first, p.last) of the convolution over the positions of the run, in place in
- * `projected`; the window moves on. */
+/* Channels [p.first, p.last) of the convolution over the positions of the run and its drafts, in
+ * place in `projected`; the window moves on, by what is owed and by the positions of the run. */
 void engine_convolve(const struct engine_run *run, const struct layer_weights *layer,
                      struct piece p);
 

@@ -280,7 +280,7 @@ static void run_delta(const struct prefill *f, const struct layer_weights *layer
     float *keep = recurrent_keep(r, layer->nth, run->position, run->n, &cut);
     if (!keep) cut = run->n;
     for (int head; (head = take(f, r->n_heads)) >= 0;) {
-        const struct delta_head h = engine_delta_head(run, layer, head);
+        const struct delta_head h = engine_delta_head(f->e, r, layer, head);
         const struct delta_rows before = engine_delta_rows(f->e, 0, head);
         delta_prefill(&h, &before, cut, f->w->delta);
         if (keep)

@@ -42,16 +42,54 @@ enum reel_status recurrent_open(struct recurrent *r, const struct model_config *
     return REEL_OK;
 }
 
+static size_t drafts_bytes(const struct recurrent *r) {
+    return (size_t)r->n_layers * RECURRENT_DRAFTS * recurrent_draft_floats(r) * sizeof(float);
+}
+
+size_t recurrent_drafts_bytes(const struct model_config *config) {
+    struct recurrent r;
+    measure(&r, config);
+    return drafts_bytes(&r);
+}
+
+enum reel_status recurrent_open_drafts(struct recurrent *r, struct reel_error *err) {
+    if (r->n_layers == 0) return REEL_OK;
+    return mem_zeroed(&r->drafts, drafts_bytes(r), 1, "the inputs of drafts", err);
+}
+
 void recurrent_release(struct recurrent *r) {
     if (!r) return;
     mem_free(r->memory);
+    mem_free(r->drafts);
     *r = (struct recurrent){ 0 };
 }
 
 /* ---- evaluating ------------------------------------------------------------------------------ */
 
+/* Whether the state of n positions is `live` and what is owed. */
+static bool is_at_hand(const struct recurrent *r, int n) {
+    const int end = r->positions.n_positions;
+    return n <= end && n >= end - r->n_owed;
+}
+
 int recurrent_resume(const struct recurrent *r, int n) {
-    return r->n_layers ? checkpoints_resume(&r->positions, n) : n;
+    if (r->n_layers == 0 || is_at_hand(r, n)) return n;
+    return checkpoints_resume(&r->positions, n);
+}
+
+int recurrent_owed_before(const struct recurrent *r, int n) {
+    return r->n_owed > 0 && is_at_hand(r, n) ? n - (r->positions.n_positions - r->n_owed) : 0;
+}
+
+void recurrent_paid(struct recurrent *r, int n) {
+    r->positions.n_positions -= r->n_owed - n;
+    r->n_owed = 0;
+}
+
+void recurrent_owe(struct recurrent *r, int n) {
+    if (r->n_layers == 0) return;
+    r->positions.n_positions += n;
+    r->n_owed = n;
 }
 
 static void keep_live(struct recurrent *r, int position, int spared) {
@@ -59,9 +97,16 @@ static void keep_live(struct recurrent *r, int position, int spared) {
     if (slot >= 0) memcpy(r->checkpoints[slot], r->live, r->floats * sizeof *r->live);
 }
 
+void recurrent_keep_live(struct recurrent *r, int position) { keep_live(r, position, 0); }
+
 void recurrent_begin(struct recurrent *r, int position, int n) {
     if (r->n_layers == 0) return;
+    if (is_at_hand(r, position)) {
+        r->n_owed -= r->positions.n_positions - position;
+        r->positions.n_positions = position;
+    }
     const int from = checkpoints_go(&r->positions, position);
+    if (from != CHECKPOINT_NONE) r->n_owed = 0;
     if (from == CHECKPOINT_ZERO) memset(r->live, 0, r->floats * sizeof *r->live);
     if (from >= 0) memcpy(r->live, r->checkpoints[from], r->floats * sizeof *r->live);
     r->keep = CHECKPOINT_NONE;
@@ -85,6 +130,7 @@ void recurrent_run_end(struct recurrent *r, int position, int n) {
     if (r->n_layers == 0) return;
     const int end = position + n;
     r->positions.n_positions = end;
+    r->n_owed = 0;
     if (r->keep >= 0 && r->keep_at <= end) {
         r->positions.position[r->keep] = r->keep_at;
         r->keep = CHECKPOINT_NONE;
@@ -96,7 +142,7 @@ void recurrent_run_end(struct recurrent *r, int position, int n) {
 /* ---- moving ---------------------------------------------------------------------------------- */
 
 static const float *state_at(const struct recurrent *r, int n) {
-    if (r->positions.n_positions == n) return r->live;
+    if (is_at_hand(r, n)) return r->live;
     return r->checkpoints[checkpoints_find(&r->positions, n)];
 }
 
@@ -104,6 +150,7 @@ static void set_live(struct recurrent *r, int n, const void *from) {
     if (r->n_layers == 0) return;
     checkpoints_reset(&r->positions, n);
     r->keep = CHECKPOINT_NONE;
+    r->n_owed = 0;
     if (n > 0)
         memcpy(r->live, from, r->floats * sizeof *r->live);
     else

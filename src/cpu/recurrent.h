@@ -20,11 +20,21 @@ struct recurrent {
     float *checkpoints[MEMORY_PLAN_CHECKPOINTS];
     int keep, keep_at; /* slot filled by the run that passes keep_at, or CHECKPOINT_NONE */
     void *memory;
+    /* Drafts of the last pass that were right: the last n_owed positions that the state is said to
+     * have seen. `live` is that before them, until a run goes on from there (delta_drafts.h). */
+    int n_owed;
+    float *drafts; /* what recurrent_draft_input and _row point to; NULL: no drafts are taken */
 };
+
+/* Drafts of a state in one pass at most: it has a column itself. */
+enum { RECURRENT_DRAFTS = 7 };
 
 enum reel_status recurrent_open(struct recurrent *r, const struct model_config *config,
                                 struct reel_error *err);
 void recurrent_release(struct recurrent *r);
+/* Memory for drafts, untouched before there are any; its size. */
+enum reel_status recurrent_open_drafts(struct recurrent *r, struct reel_error *err);
+size_t recurrent_drafts_bytes(const struct model_config *config);
 
 /* Floats from one row of a matrix to the next. */
 static inline int recurrent_value_stride(const struct model_config *c) {
@@ -36,6 +46,15 @@ size_t recurrent_bytes(const struct model_config *config);
 
 /* The last position up to n from which evaluation can go on. */
 int recurrent_resume(const struct recurrent *r, int n);
+
+/* How many of the owed positions lie before n; 0 also where n is none of them. */
+int recurrent_owed_before(const struct recurrent *r, int n);
+/* The first n owed positions are of `live` now, and no other is owed. */
+void recurrent_paid(struct recurrent *r, int n);
+/* Of the drafts of the run that has ended n were right: they are owed. */
+void recurrent_owe(struct recurrent *r, int n);
+/* The live state, of so many positions of which none is owed, becomes a checkpoint. */
+void recurrent_keep_live(struct recurrent *r, int position);
 
 /* Goes to `position`, one that resume gives, before n positions are evaluated from there. */
 void recurrent_begin(struct recurrent *r, int position, int n);
@@ -55,11 +74,24 @@ static inline float *recurrent_window(const struct recurrent *r, float *layer) {
     return recurrent_matrix(r, layer, r->n_heads);
 }
 
+/* Of draft i in a layer: the inputs of the convolution, f32 [channels]; and what came of them, with
+ * the inputs of the gates, f32 [channels, heads (b), heads (a)]. */
+static inline size_t recurrent_draft_floats(const struct recurrent *r) {
+    return 2 * ((size_t)r->channels + (size_t)r->n_heads);
+}
+static inline float *recurrent_draft_input(const struct recurrent *r, int layer, int i) {
+    return r->drafts + (size_t)(layer * RECURRENT_DRAFTS + i) * recurrent_draft_floats(r);
+}
+static inline float *recurrent_draft_row(const struct recurrent *r, int layer, int i) {
+    return recurrent_draft_input(r, layer, i) + r->channels;
+}
+
 /* The layer's part of the checkpoint that a run of positions first .. first + n - 1 fills when
  * *after of them have passed; NULL: none. */
 float *recurrent_keep(const struct recurrent *r, int layer, int first, int n, int *after);
 
-/* The state after n positions, one that resume gives. */
+/* The state after n positions, one that resume gives, without those that are owed: the caller pays
+ * them. */
 size_t recurrent_save_bytes(const struct recurrent *r, int n);
 void recurrent_save(const struct recurrent *r, int n, void *bytes);
 void recurrent_load(struct recurrent *r, int n, const void *bytes);

@@ -1,6 +1,7 @@
 /* Several states in one pass: whatever decodes beside a column, the column's logits and ids are bit
  * for bit those of decoding it alone. */
 #include "cpu/cpu_path.h"
+#include "plan/checkpoints.h"
 #include "runtime/backend.h"
 #include "support/random_model.h"
 #include "support/sanitized.h"
@@ -300,7 +301,7 @@ static void compare_drafted(struct backend *b, struct tale *const *alone, int fi
     assert_true(n == MOST ? n_drafts == 0 : n_drafts > 0);
 }
 
-/* Shapes without recurrent layers, with 1, 2, 4 and 8 columns that have ids of their own. */
+/* With 1, 2, 4 and 8 columns that have ids of their own. */
 static void draft_shape(const struct shape *shape, const char *path, enum kv_form kv, int threads) {
     struct small_model *m = random_model(shape);
     struct backend *b = NULL;
@@ -332,8 +333,9 @@ static void drafts_change_no_bit(void **state) {
         print_message("%s: not of this machine and build, which have %s\n", path, here);
         skip();
     }
-    for (int i = 0; i < N_ALL_SHAPES; i += SANITIZED ? 4 : 2)
+    for (int i = 0; i < N_ALL_SHAPES - 1; i += SANITIZED ? 4 : 2)
         draft_shape(&random_shapes[i], path, i % 3 == 1 ? KV_INT8 : KV_BF16, 1 + i % 3);
+    draft_shape(&random_shapes[N_ALL_SHAPES - 1], path, KV_BF16, 3);
 }
 
 /* One column whose drafts are all right: a pass makes eight ids unless something ends it. */
@@ -343,11 +345,11 @@ struct drafted {
     struct tale *t, *alone;
 };
 
-static struct drafted open_drafted(void) {
-    struct drafted d = { .m = random_model(&random_shapes[0]) };
+static struct drafted open_drafted(const struct shape *shape) {
+    struct drafted d = { .m = random_model(shape) };
     d.b = open_backend(d.m, NULL, 2);
-    d.t = new_tale(d.b, random_shapes[0].vocab);
-    d.alone = new_tale(d.b, random_shapes[0].vocab);
+    d.t = new_tale(d.b, shape->vocab);
+    d.alone = new_tale(d.b, shape->vocab);
     read_prompt(d.alone, 1, true);
     d.alone->max_ids = MAX_IDS;
     decode_alone(d.alone);
@@ -376,23 +378,32 @@ static void close_drafted(struct drafted *d, enum reel_status status, int n_ids)
     free_model(d->m);
 }
 
-static void drafts_that_are_right_spare_passes(void **state) {
-    (void)state;
-    struct drafted d = open_drafted();
+/* Attention alone, and the hybrid. */
+static const struct shape *const drafted_shapes[] = { &random_shapes[0],
+                                                      &random_shapes[N_ALL_SHAPES - 1] };
+enum { N_DRAFTED_SHAPES = 2 };
+
+static void drafts_spare_passes(const struct shape *shape) {
+    struct drafted d = open_drafted(shape);
     step_once(&d);
     assert_int_equal(d.t->n_asked, 2);
     assert_int_equal(d.t->n_drafts, 7 + 3); /* the last id is none's draft */
     close_drafted(&d, REEL_OK, MAX_IDS);
 }
 
-static void a_column_ends_among_its_drafts(void **state) {
+static void drafts_that_are_right_spare_passes(void **state) {
     (void)state;
-    struct drafted d = open_drafted();
+    for (int i = 0; i < N_DRAFTED_SHAPES; i++)
+        drafts_spare_passes(drafted_shapes[i]);
+}
+
+static void end_among_drafts(const struct shape *shape) {
+    struct drafted d = open_drafted(shape);
     d.t->refuse_at = 4;
     step_once(&d);
     close_drafted(&d, REEL_OK, 4);
 
-    d = open_drafted();
+    d = open_drafted(shape);
     int first = 0;
     while (d.alone->ids[first] != d.alone->ids[5])
         first++;
@@ -401,22 +412,28 @@ static void a_column_ends_among_its_drafts(void **state) {
     step_once(&d);
     close_drafted(&d, REEL_OK, first + 1);
 
-    d = open_drafted();
+    d = open_drafted(shape);
     d.t->none_at = 3;
     step_once(&d);
     close_drafted(&d, REEL_E_DEVICE, 2);
 
-    d = open_drafted(); /* the ids of the pass come all the same */
+    d = open_drafted(shape); /* the ids of the pass come all the same */
     d.t->cancel_at = 3;
     step_once(&d);
     close_drafted(&d, REEL_E_CANCELLED, 8);
 }
 
+static void a_column_ends_among_its_drafts(void **state) {
+    (void)state;
+    for (int i = 0; i < N_DRAFTED_SHAPES; i++)
+        end_among_drafts(drafted_shapes[i]);
+}
+
 /* A draft has a position, so that a session of which the id has the last one has no drafts. */
 static void a_full_session_has_no_drafts(void **state) {
     (void)state;
-    for (int room = 1; room <= 4; room++) {
-        struct drafted d = open_drafted();
+    for (int room = 1; room <= 8; room++) {
+        struct drafted d = open_drafted(drafted_shapes[room % N_DRAFTED_SHAPES]);
         struct backend_state *small = NULL;
         assert_int_equal(cpu_backend.state_open(&small, d.b, d.t->start + room, NULL), REEL_OK);
         cpu_backend.state_close(d.t->state);
@@ -433,6 +450,161 @@ static void a_full_session_has_no_drafts(void **state) {
         free_tale(d.alone);
         cpu_backend.close(d.b);
         free_model(d.m);
+    }
+}
+
+/* ---- a recurrent state behind drafts ---- */
+
+/* So many positions of the prompt have been evaluated, but for the last. */
+static void read_positions(struct tale *t, int n) {
+    int32_t ids[MAX_POSITIONS];
+    for (int i = 0; i < n; i++)
+        ids[i] = prompt_id(1, i, t->vocab);
+    const struct backend_eval eval = { .n = n - 1, .ids = ids };
+    assert_int_equal(cpu_backend.eval(t->state, &eval, NULL), REEL_OK);
+    t->start = n - 1;
+    t->decode.id = ids[n - 1];
+    t->max_ids = MAX_IDS;
+    t->n_ids = 0;
+}
+
+static bool one_pass(void *user) {
+    (void)user;
+    return true;
+}
+
+/* As many drafts as there may be, so many of which are right. */
+static int draft_some(void *user, int32_t *ids, int most) {
+    struct tale *t = user;
+    assert_true(most >= t->n_drafts);
+    for (int i = 0; i < most; i++)
+        ids[i] = (t->truth[t->n_ids + i] + (i >= t->n_drafts)) % t->vocab;
+    return most;
+}
+
+/* One pass. Behind it the state has seen start + 1 + n_right positions. */
+static void pass_with_drafts(struct drafted *d, int n_right) {
+    const int before = d->t->n_ids;
+    go_on(d->t);
+    d->t->decode.draft = draft_some;
+    d->t->n_drafts = n_right;
+    cpu_backend.step(d->b, &(struct backend_batch){
+                               .columns = &d->t->column, .n = 1, .enough = one_pass });
+    assert_int_equal(d->t->n_ids, before + n_right + 1);
+    assert_false(d->t->column.over);
+}
+
+static unsigned char *saved(const struct backend_state *s, int n, size_t *n_bytes) {
+    *n_bytes = cpu_backend.save_bytes(s, n);
+    unsigned char *bytes = malloc(*n_bytes + 1);
+    assert_non_null(bytes);
+    assert_int_equal(cpu_backend.resume(s, n), n);
+    assert_int_equal(cpu_backend.save(s, n, bytes + 1, NULL), REEL_OK); /* wherever it lies */
+    memmove(bytes, bytes + 1, *n_bytes);
+    return bytes;
+}
+
+/* The state of n positions is that of single passes, and so is what follows: another pass, several
+ * positions at once. */
+static void assert_state_as_alone(struct drafted *d, struct backend_state *s, int n) {
+    const struct tale *alone = d->alone;
+    float *logits[2];
+    size_t n_bytes, n_alone;
+    struct backend_state *single = NULL;
+    assert_int_equal(cpu_backend.state_open(&single, d->b, MAX_POSITIONS, NULL), REEL_OK);
+    struct tale again = *alone;
+    again.state = single;
+    read_positions(&again, alone->start + 1);
+    for (int i = alone->start; i < n; i++) {
+        const int32_t id = i == alone->start ? again.decode.id : alone->ids[i - alone->start - 1];
+        const struct backend_eval eval = { .position = i, .n = 1, .ids = &id };
+        assert_int_equal(cpu_backend.eval(single, &eval, NULL), REEL_OK);
+    }
+    unsigned char *got = saved(s, n, &n_bytes), *want = saved(single, n, &n_alone);
+    assert_int_equal(n_bytes, n_alone);
+    assert_memory_equal(got, want, n_bytes);
+    free(got);
+    free(want);
+    struct backend_state *both[] = { s, single };
+    for (int i = 0; i < 2; i++) {
+        const int32_t more[] = { 5, 6, 7 };
+        logits[i] = calloc((size_t)alone->vocab, sizeof(float));
+        assert_non_null(logits[i]);
+        const struct backend_eval eval = { .position = n,
+                                           .n = 1 + n % 3,
+                                           .ids = more,
+                                           .output = REEL_OUTPUT_LAST_LOGITS,
+                                           .out = logits[i] };
+        assert_int_equal(cpu_backend.eval(both[i], &eval, NULL), REEL_OK);
+    }
+    assert_memory_equal(logits[0], logits[1], (size_t)alone->vocab * sizeof(float));
+    for (int i = 0; i < 2; i++)
+        free(logits[i]);
+    cpu_backend.state_close(single);
+}
+
+static struct drafted open_at(int n_positions) {
+    const struct shape *shape = &random_shapes[N_ALL_SHAPES - 1];
+    struct drafted d = { .m = random_model(shape) };
+    d.b = open_backend(d.m, NULL, 2);
+    d.t = new_tale(d.b, shape->vocab);
+    d.alone = new_tale(d.b, shape->vocab);
+    read_positions(d.alone, n_positions);
+    decode_alone(d.alone);
+    take_for_truth(d.t, d.alone);
+    return d;
+}
+
+static void close_at(struct drafted *d) {
+    free_tale(d->t);
+    free_tale(d->alone);
+    cpu_backend.close(d->b);
+    free_model(d->m);
+}
+
+/* At every number of drafts that were right, and going back to each of them. */
+static void a_recurrent_state_is_that_of_single_passes(void **state) {
+    (void)state;
+    struct drafted d = open_at(40);
+    for (int n_right = 0; n_right < MOST; n_right++)
+        for (int back = 0; back <= n_right; back++) {
+            read_positions(d.t, 40);
+            pass_with_drafts(&d, n_right);
+            assert_state_as_alone(&d, d.t->state, 40 + n_right - back);
+        }
+    close_at(&d);
+}
+
+/* What is owed goes with a copy, and stays owed to what it was copied of. */
+static void a_copy_has_what_is_owed(void **state) {
+    (void)state;
+    struct drafted d = open_at(33);
+    for (int n_right = 0; n_right < MOST; n_right += 2)
+        for (int less = 0; less <= n_right; less += 3) {
+            struct backend_state *copy = NULL;
+            const int end = 33 + n_right;
+            assert_int_equal(cpu_backend.state_open(&copy, d.b, MAX_POSITIONS, NULL), REEL_OK);
+            read_positions(d.t, 33);
+            pass_with_drafts(&d, n_right);
+            assert_int_equal(cpu_backend.copy(copy, d.t->state, end - less, NULL), REEL_OK);
+            assert_state_as_alone(&d, copy, end - less);
+            assert_state_as_alone(&d, d.t->state, end);
+            cpu_backend.state_close(copy);
+        }
+    close_at(&d);
+}
+
+/* As without drafts there is a state of every CHECKPOINT_STEP positions. */
+static void drafts_leave_the_states_that_are_kept(void **state) {
+    (void)state;
+    for (int before = 1; before <= 9; before += 2) {
+        struct drafted d = open_at(CHECKPOINT_STEP - before);
+        read_positions(d.t, CHECKPOINT_STEP - before);
+        pass_with_drafts(&d, 7);
+        pass_with_drafts(&d, 0);
+        pass_with_drafts(&d, 0);
+        assert_state_as_alone(&d, d.t->state, CHECKPOINT_STEP);
+        close_at(&d);
     }
 }
 
@@ -657,6 +829,9 @@ int main(void) {
         cmocka_unit_test(drafts_that_are_right_spare_passes),
         cmocka_unit_test(a_column_ends_among_its_drafts),
         cmocka_unit_test(a_full_session_has_no_drafts),
+        cmocka_unit_test(a_recurrent_state_is_that_of_single_passes),
+        cmocka_unit_test(a_copy_has_what_is_owed),
+        cmocka_unit_test(drafts_leave_the_states_that_are_kept),
         cmocka_unit_test(passes_have_eight_columns),
         cmocka_unit_test(a_column_ends_where_its_callback_says_so),
         cmocka_unit_test(a_column_ends_behind_a_stop_id),
