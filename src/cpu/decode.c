@@ -219,7 +219,7 @@ static float *mixed_of(const struct engine_run *column) {
 static bool store_consecutive(const struct engine_pass *pass, struct worker *w,
                               const struct layer_weights *layer) {
     const struct engine *e = pass->columns->engine;
-    if (!pass->consecutive) return true;
+    if (!pass->consecutive || layer->kind == LAYER_DELTA) return true;
     for (int head; (head = thread_pool_take(e->pool, w->thread, e->config->n_kv_heads)) >= 0;)
         for (int i = 0; i < pass->n; i++)
             store_key_value(&pass->columns[i], w, layer, head);

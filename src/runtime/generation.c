@@ -41,8 +41,7 @@ static enum reel_status check_speculation(const struct reel_session *s,
         if (s->model->backend_info.drafts) break;
         return err_set(
             err, REEL_E_UNSUPPORTED,
-            "%s takes no drafts on this device; speculation runs on the CPU, on its fast "
-            "paths, for models without recurrent layers",
+            "%s takes no drafts on this device; speculation runs on the CPU, on its fast paths",
             s->model->model.name ? s->model->model.name : "the model");
     default:
         return err_set(err, REEL_E_ARGUMENT, "speculation is %d; allowed are %d to %d",
