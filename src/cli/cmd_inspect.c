@@ -105,6 +105,12 @@ static void print_weights(const json_t *tensors) {
         megabytes(integer(tensors, "skipped_bytes"));
         putchar('\n');
     }
+    if (integer(tensors, "draft_parameters")) {
+        row("draft layer");
+        printf("%.1f million parameters, ", (double)integer(tensors, "draft_parameters") / 1e6);
+        megabytes(integer(tensors, "draft_bytes"));
+        putchar('\n');
+    }
     row("tensors");
     printf("%lld in %lld file%s, ", (long long)integer(tensors, "count"),
            (long long)integer(tensors, "files"), integer(tensors, "files") == 1 ? "" : "s");

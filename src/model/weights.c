@@ -29,6 +29,8 @@ struct mapper {
     struct name_root root;
     bool is_gguf;
     bool heads_dealt; /* value heads are to be put back in order */
+    bool has_draft;   /* one draft layer, which is kept */
+    bool has_drafts;  /* several, which are checked alone */
     uint64_t type_bytes[DTYPE_COUNT];
     struct coded_job *jobs; /* [n_jobs] owned */
     int n_jobs;
@@ -44,12 +46,14 @@ static bool starts_with(const char *text, const char *prefix) {
     return strncmp(text, prefix, strlen(prefix)) == 0;
 }
 
+static bool is_draft_name(const char *name) { return starts_with(name, DRAFT_PREFIX); }
+
 /* Tensors of a hybrid's file that are not run. GGUF numbers draft layers as the next ones. */
 static bool is_skipped_name(const struct mapper *m, const char *name) {
     if (m->config->family != MODEL_QWEN35) return false;
     if (starts_with(name, GGUF_BLOCK))
         return strtol(name + strlen(GGUF_BLOCK), NULL, 10) >= m->config->n_layers;
-    return starts_with(name, VISION_PREFIX) || starts_with(name, DRAFT_PREFIX);
+    return starts_with(name, VISION_PREFIX) || (is_draft_name(name) && !m->has_draft);
 }
 
 static bool is_skipped(const struct mapper *m, const struct tensor *t) {
@@ -61,6 +65,11 @@ static void count(struct mapper *m, const struct tensor *t) {
     if (is_skipped(m, t)) return;
     for (int i = 0; i < t->rank; i++)
         n *= (uint64_t)t->shape[i];
+    if (is_draft_name(t->name)) {
+        m->weights->draft.n_parameters += n;
+        m->weights->draft.n_bytes += t->n_bytes;
+        return;
+    }
     m->weights->n_parameters += n;
     m->weights->n_bytes += t->n_bytes;
     m->type_bytes[t->dtype] += t->n_bytes;
@@ -90,17 +99,25 @@ static void note_wide(struct weights *w, const char *layer) {
     snprintf(w->coded.wide + used, sizeof w->coded.wide - used, "%s%s", used ? ", " : "", part);
 }
 
-static enum reel_status add_job(struct mapper *m, const struct coded_layer *coded,
-                                struct matrix *out, struct reel_error *err) {
+static enum reel_status add_job(struct mapper *m, const char *name,
+                                const struct coded_layer *coded, struct matrix *out,
+                                struct reel_error *err) {
+    const uint64_t n = (uint64_t)coded->rows * (uint64_t)coded->columns;
+    struct weights *w = m->weights;
     struct coded_job *jobs = mem_resize(m->jobs, ((size_t)m->n_jobs + 1) * sizeof *jobs);
     if (!jobs) return err_memory(err, "the list of matrices", (size_t)m->n_jobs * sizeof *jobs);
     m->jobs = jobs;
     jobs[m->n_jobs++] = (struct coded_job){ *coded, out };
-    m->weights->n_parameters += (uint64_t)coded->rows * (uint64_t)coded->columns;
-    m->weights->n_bytes += coded->n_bytes;
-    m->weights->coded.n_parameters += (uint64_t)coded->rows * (uint64_t)coded->columns;
-    m->weights->coded.n_bytes += coded->n_bytes;
-    m->weights->coded.owned_bytes += coded_owned_bytes(coded);
+    w->coded.owned_bytes += coded_owned_bytes(coded);
+    if (is_draft_name(name)) {
+        w->draft.n_parameters += n;
+        w->draft.n_bytes += coded->n_bytes;
+        return REEL_OK;
+    }
+    w->n_parameters += n;
+    w->n_bytes += coded->n_bytes;
+    w->coded.n_parameters += n;
+    w->coded.n_bytes += coded->n_bytes;
     return REEL_OK;
 }
 
@@ -114,7 +131,7 @@ static enum reel_status find_coded(struct mapper *m, const char *name, int rows,
     enum reel_status status = coded_find(&coded, m->file, stem.text, rows, columns, found, err);
     if (status != REEL_OK) return status;
     *out = (struct matrix){ .rows = rows, .columns = columns };
-    if (*found && !is_skipped_name(m, name)) return add_job(m, &coded, out, err);
+    if (*found && !is_skipped_name(m, name)) return add_job(m, name, &coded, out, err);
     if (!*found && !is_skipped_name(m, name)) note_wide(m->weights, stem.text);
     return REEL_OK;
 }
@@ -380,24 +397,27 @@ static enum reel_status find_layer(struct mapper *m, int layer, struct layer_wei
         2, err);
 }
 
-/* The draft layers' tensors are checked where a file has them, so that they can be relied on, and
- * not kept: nothing runs them. They are attention layers whatever the others are. */
-static enum reel_status check_draft(struct mapper *m, struct reel_error *err) {
+#define DRAFT_FC             DRAFT_PREFIX "fc.weight"
+#define DRAFT_EMBEDDING_NORM DRAFT_PREFIX "pre_fc_norm_embedding.weight"
+#define DRAFT_HIDDEN_NORM    DRAFT_PREFIX "pre_fc_norm_hidden.weight"
+#define DRAFT_NORM           DRAFT_PREFIX "norm.weight"
+
+/* Draft layers are attention layers whatever the others are. Where a file has several, their tensors
+ * are checked and nothing runs them. */
+static enum reel_status find_draft(struct mapper *m, struct reel_error *err) {
     const struct model_config *c = m->config;
     const struct name_root root = m->root;
-    struct matrix fc;
-    if (!c->n_draft_layers || !tensor_find(m->file, DRAFT_PREFIX "fc.weight")) return REEL_OK;
+    struct draft_weights *draft = &m->weights->draft;
+    static const char *const norms[] = { DRAFT_EMBEDDING_NORM, DRAFT_HIDDEN_NORM, DRAFT_NORM };
+    if (!m->has_draft && !m->has_drafts) return REEL_OK;
     m->root.prefix = DRAFT_PREFIX;
     enum reel_status status =
-        find_matrix(m, DRAFT_PREFIX "fc.weight", c->hidden, 2 * c->hidden, &fc, err);
-    static const char *const norms[] = { DRAFT_PREFIX "pre_fc_norm_embedding.weight",
-                                         DRAFT_PREFIX "pre_fc_norm_hidden.weight",
-                                         DRAFT_PREFIX "norm.weight" };
+        find_matrix(m, DRAFT_FC, c->hidden, 2 * c->hidden, &draft->fc, err);
     for (int i = 0; i < 3 && status == REEL_OK; i++)
         status = find_vector(m, norms[i], c->hidden, err);
     for (int i = 0; i < c->n_draft_layers && status == REEL_OK; i++) {
-        struct layer_weights layer = { .kind = LAYER_ATTENTION };
-        status = find_layer(m, i, &layer, err);
+        draft->layer = (struct layer_weights){ .kind = LAYER_ATTENTION };
+        status = find_layer(m, i, &draft->layer, err);
     }
     m->root = root;
     return status;
@@ -525,7 +545,7 @@ static enum reel_status find_all(struct mapper *m, struct reel_error *err) {
     }
     if (status == REEL_OK && !m->is_gguf)
         status = kv_scales_read(&w->kv_scales, c, m->file, m->root.prefix, err);
-    if (status == REEL_OK) status = check_draft(m, err);
+    if (status == REEL_OK) status = find_draft(m, err);
     if (status == REEL_OK) status = find_audio(m, err);
     name_format(m);
     for (int type = 0; type < DTYPE_COUNT; type++)
@@ -689,10 +709,9 @@ static void pack_delta(struct packer *p, int layer, struct layer_weights *layer_
     pack_head_columns(p, &layer_weights->o);
 }
 
-static void pack_layer(struct packer *p, int layer) {
+static void pack_layer(struct packer *p, int layer, struct layer_weights *w) {
     const struct mapper *m = p->m;
     const struct layer_names *of = &m->names->of;
-    struct layer_weights *w = &m->weights->layers[layer];
     struct name_buffer name;
     w->attn_norm = pack_norm(p, layer_name(m, layer, of->attn_norm, &name));
     w->ffn_norm = pack_norm(p, layer_name(m, layer, of->ffn_norm, &name));
@@ -700,6 +719,18 @@ static void pack_layer(struct packer *p, int layer) {
         pack_delta(p, layer, w);
     else
         pack_attention(p, layer, w);
+}
+
+static void pack_draft(struct mapper *m, struct packer *p) {
+    const struct name_root root = m->root;
+    struct draft_weights *draft = &m->weights->draft;
+    if (!m->has_draft) return;
+    m->root.prefix = DRAFT_PREFIX;
+    draft->embedding_norm = pack_norm(p, DRAFT_EMBEDDING_NORM);
+    draft->hidden_norm = pack_norm(p, DRAFT_HIDDEN_NORM);
+    draft->norm = pack_norm(p, DRAFT_NORM);
+    pack_layer(p, 0, &draft->layer);
+    m->root = root;
 }
 
 static struct name_root find_root(const struct mapper *m) {
@@ -728,6 +759,11 @@ static enum reel_status mapper_start(struct mapper *m, struct weights *weights,
                           .is_gguf = is_gguf };
     m->heads_dealt = m->names->heads_dealt && config->delta.value_heads != config->delta.key_heads;
     m->root = find_root(m);
+    if (config->n_draft_layers && (tensor_find(file, DRAFT_FC) ||
+                                   (file->quant && coded_is_there(file, DRAFT_PREFIX "fc")))) {
+        m->has_draft = config->n_draft_layers == 1;
+        m->has_drafts = !m->has_draft;
+    }
     enum reel_status status = mem_zeroed(&weights->layers, (size_t)config->n_layers,
                                          sizeof *weights->layers, "the layers", err);
     if (status == REEL_OK) weights->n_layers = config->n_layers;
@@ -770,7 +806,8 @@ enum reel_status weights_map(struct weights *weights, const struct model_config 
     struct name_buffer name;
     weights->final_norm = pack_norm(&p, root_name(&m, m.names->final_norm, &name));
     for (int i = 0; i < config->n_layers; i++)
-        pack_layer(&p, i);
+        pack_layer(&p, i, &weights->layers[i]);
+    pack_draft(&m, &p);
     return REEL_OK;
 }
 

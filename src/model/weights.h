@@ -38,6 +38,16 @@ struct layer_weights {
     struct matrix down;         /* [hidden, intermediate] */
 };
 
+/* A draft layer (multi-token prediction): from the hidden state of a position, behind the final norm,
+ * and the id of the next one it tells what follows that. Embedding and head are the model's. */
+struct draft_weights {
+    const float *embedding_norm, *hidden_norm; /* f32 [hidden] */
+    struct matrix fc;                          /* [hidden, 2 * hidden] embedding first */
+    struct layer_weights layer;                /* LAYER_ATTENTION, in a cache of its own */
+    const float *norm;                         /* f32 [hidden] before the head */
+    uint64_t n_parameters, n_bytes;            /* 0: the model has none that is run */
+};
+
 struct weights {
     struct matrix embedding; /* [vocab, hidden] */
     const float *final_norm; /* f32 [hidden] */
@@ -61,8 +71,9 @@ struct weights {
         void **blocks;        /* owned: [n_blocks] of one matrix each */
         int n_blocks;
     } coded;
+    struct draft_weights draft;          /* not in n_parameters and n_bytes: no id needs it */
     int n_skipped; /* tensors that belong to the model and are not run: its vision tower, */
-    uint64_t skipped_bytes; /* and its draft layers, whose names and shapes are checked */
+    uint64_t skipped_bytes; /* and draft layers where there are several, or in GGUF files */
 };
 
 /* Finds every tensor under the names of the container (Hugging Face or GGUF), checks type and

@@ -312,6 +312,8 @@ static json_t *describe_tensors(const struct inspection *in) {
         put_codes(&w, &in->weights);
         put_int(&w, "skipped", (uint64_t)in->weights.n_skipped);
         put_int(&w, "skipped_bytes", in->weights.skipped_bytes);
+        put_int(&w, "draft_parameters", in->weights.draft.n_parameters);
+        put_int(&w, "draft_bytes", in->weights.draft.n_bytes);
     }
     json_t *list = json_array();
     for (int i = 0; list && w.ok && i < file->n_tensors; i++)

@@ -300,12 +300,30 @@ static void vision_and_draft_are_counted_apart(void **state) {
         map(&drafted, &(struct twist){ .also = "model.visual.blocks.0.attn.qkv.bias" });
     if (b.status != REEL_OK) fail_msg("%s", b.err.text);
     assert_int_equal(a.weights.n_skipped, 0);
-    assert_int_equal(b.weights.n_skipped, 4 + 11 + 1);
+    assert_int_equal(b.weights.n_skipped, 1);
     assert_true(b.weights.skipped_bytes > 0);
     assert_int_equal(a.weights.n_parameters, b.weights.n_parameters);
     assert_int_equal(a.weights.n_bytes, b.weights.n_bytes);
-    assert_int_equal(a.weights.owned_bytes, b.weights.owned_bytes);
+    assert_int_equal(a.weights.draft.n_parameters, 0);
+    assert_true(b.weights.draft.n_parameters > 0);
+    assert_int_equal(b.weights.draft.n_bytes, 2 * b.weights.draft.n_parameters); /* all bf16 */
+    assert_int_equal(b.weights.draft.fc.columns, 2 * b.weights.draft.fc.rows);
+    assert_true(b.weights.owned_bytes > a.weights.owned_bytes); /* its norms */
+    const struct draft_weights *draft = &b.weights.draft;
+    const float *norms[] = { draft->embedding_norm, draft->hidden_norm, draft->norm,
+                             draft->layer.attn_norm, draft->layer.q_norm };
+    for (int i = 0; i < 5; i++)
+        assert_true(norms[i] && norms[i][0] > 0.5f && norms[i][0] < 1.5f); /* 1 was added */
+    const float *end = (const float *)b.weights.owned + b.weights.owned_bytes / sizeof(float);
+    for (int i = 0; i < 5; i++)
+        assert_true(norms[i] >= (const float *)b.weights.owned && norms[i] < end);
     release(&a);
+    release(&b);
+    drafted.n_draft_layers = 2; /* which nothing runs */
+    b = map(&drafted, &(struct twist){ 0 });
+    if (b.status != REEL_OK) fail_msg("%s", b.err.text);
+    assert_int_equal(b.weights.n_skipped, 4 + 2 * 11);
+    assert_int_equal(b.weights.draft.n_parameters, 0);
     release(&b);
     b = map(&plain, &(struct twist){ .also = "model.layers.0.linear_attn.conv1d.bias" });
     assert_int_equal(b.status, REEL_E_UNSUPPORTED);
