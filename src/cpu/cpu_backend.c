@@ -3,6 +3,7 @@
 #include "base/memory.h"
 #include "cpu/cpu_path.h"
 #include "cpu/delta_drafts.h"
+#include "cpu/draft_layer.h"
 #include "cpu/encoder.h"
 #include "cpu/reference_model.h"
 
@@ -19,6 +20,7 @@ struct backend {
     enum ref_weights weights;   /* likewise */
     enum kv_form kv;
     struct engine engine;
+    struct draft_layer *draft_layer; /* NULL: the model has none, or the reference runs it */
 };
 
 struct backend_state {
@@ -26,6 +28,7 @@ struct backend_state {
     struct ref_state *reference; /* NULL on the fast path */
     struct kv_cache *kv;         /* NULL for the reference */
     struct recurrent recurrent;
+    struct draft_state *drafts; /* NULL before guesses are asked for */
     float *logits; /* f32 [1, or MOST_COLUMNS where drafts are taken, vocab] of a pass */
     int max_positions;
     int n_positions; /* evaluated so far */
@@ -33,6 +36,7 @@ struct backend_state {
 
 static void cpu_close(struct backend *b) {
     if (!b) return;
+    draft_layer_close(b->draft_layer);
     engine_release(&b->engine);
     mem_free(b);
 }
@@ -72,6 +76,9 @@ static enum reel_status cpu_open(struct backend **out, const struct model *model
     if (status == REEL_OK && !b->reference)
         status = engine_open(&b->engine, &model->config, &model->weights, &kernels, b->kv,
                              options->n_threads, err);
+    if (status == REEL_OK && !b->reference && model->weights.draft.n_parameters)
+        status =
+            draft_layer_open(&b->draft_layer, &model->config, &model->weights, &b->engine, err);
     if (status == REEL_OK)
         *out = b;
     else
@@ -113,6 +120,7 @@ static void cpu_info(const struct backend *b, struct backend_info *info) {
         .cut_step = cut_step(b),
         .most_columns = MOST_COLUMNS,
         .drafts = takes_drafts(b),
+        .guesses = b->draft_layer != NULL,
         .state_fixed_bytes = sizeof(struct backend_state) + recurrent_bytes(c) +
                              recurrent_drafts_bytes(c) + logits_floats(b) * sizeof(float),
         .state_position_bytes = kv_cache_position_bytes(&b->engine.kv_shape),
@@ -125,6 +133,7 @@ static void cpu_state_close(struct backend_state *s) {
     kv_cache_release(s->kv);
     mem_free(s->kv);
     recurrent_release(&s->recurrent);
+    draft_state_close(s->drafts);
     mem_free(s->logits);
     mem_free(s);
 }
@@ -207,6 +216,33 @@ static enum reel_status check_positions(const struct backend_state *s, int posit
     return REEL_OK;
 }
 
+/* ---- guesses of the draft layer ---- */
+
+static enum reel_status cpu_guess_begin(struct backend_state *s, struct reel_error *err) {
+    if (s->drafts) return REEL_OK;
+    if (!s->backend->draft_layer)
+        return err_set(err, REEL_E_UNSUPPORTED, "no draft layer runs on the CPU's path \"%s\"",
+                       s->reference ? "reference" : s->backend->engine.kernels.name);
+    return draft_state_open(&s->drafts, s->backend->draft_layer, s->max_positions, err);
+}
+
+static int cpu_guess(struct backend_state *s, int position, int32_t id, int32_t *ids, int most,
+                     float *logits) {
+    return s->drafts ? draft_state_guess(s->drafts, position, id, ids, most, logits) : 0;
+}
+
+static void forget(const struct backend_state *s) {
+    if (s->drafts) draft_state_forget(s->drafts);
+}
+
+static float *hidden_of(const struct backend_state *s, int position) {
+    return s->drafts ? draft_state_hidden(s->drafts, position) : NULL;
+}
+
+static void saw(const struct backend_state *s, int position, const int32_t *ids, int n) {
+    if (s->drafts) draft_state_saw(s->drafts, position, ids, n);
+}
+
 static enum reel_status cpu_eval(struct backend_state *s, const struct backend_eval *eval,
                                  struct reel_error *err) {
     if (s->reference) return ref_state_eval(s->reference, eval, err);
@@ -218,6 +254,7 @@ static enum reel_status cpu_eval(struct backend_state *s, const struct backend_e
     for (int done = 0; done < eval->n;) {
         int n = eval->n - done < T_CHUNK ? eval->n - done : T_CHUNK;
         struct engine_run run = run_of(s, eval, done, n);
+        run.hidden = hidden_of(s, run.position);
         bool go_on = may_go_on(eval, done);
         if (go_on) {
             kv_cache_begin(s->kv, run.position, run.position + n);
@@ -228,6 +265,7 @@ static enum reel_status cpu_eval(struct backend_state *s, const struct backend_e
             return err_set(err, REEL_E_CANCELLED, "cancelled after %d of %d positions", done,
                            eval->n);
         recurrent_run_end(&s->recurrent, run.position, n);
+        saw(s, run.position, run.ids, n);
         done += n;
         s->n_positions = eval->position + done;
     }
@@ -293,6 +331,7 @@ static float *logits_behind(const struct backend_state *s, int i) {
 /* The logits behind every column's id and its drafts. The states then end behind their ids. */
 static void run_pass(struct backend *b, struct going *going, int n) {
     struct engine_run runs[MOST_COLUMNS];
+    const size_t width = (size_t)b->model->config.hidden;
     int n_runs = 0;
     take_drafts(b, going, n);
     for (int i = 0; i < n; i++) {
@@ -301,22 +340,25 @@ static void run_pass(struct backend *b, struct going *going, int n) {
         kv_cache_begin(s->kv, g->position, g->position + 1 + g->n_drafts);
         recurrent_begin(&s->recurrent, g->position, 1);
         recurrent_run_begin(&s->recurrent);
+        float *hidden = hidden_of(s, g->position);
         for (int j = 0; j <= g->n_drafts; j++) {
-            runs[n_runs] = (struct engine_run){ .engine = &b->engine,
-                                                .kv = s->kv,
-                                                .recurrent = &s->recurrent,
-                                                .position = g->position + j,
-                                                .n = 1,
-                                                .row = n_runs,
-                                                .n_drafts = j == 0 ? g->n_drafts : 0,
-                                                .nth_draft = j,
-                                                .ids = j == 0 ? &g->id : &g->drafts[j - 1],
-                                                .output = REEL_OUTPUT_LAST_LOGITS,
-                                                .out = logits_behind(s, j) };
+            runs[n_runs] =
+                (struct engine_run){ .engine = &b->engine,
+                                     .kv = s->kv,
+                                     .recurrent = &s->recurrent,
+                                     .position = g->position + j,
+                                     .n = 1,
+                                     .row = n_runs,
+                                     .n_drafts = j == 0 ? g->n_drafts : 0,
+                                     .nth_draft = j,
+                                     .ids = j == 0 ? &g->id : &g->drafts[j - 1],
+                                     .output = REEL_OUTPUT_LAST_LOGITS,
+                                     .out = logits_behind(s, j),
+                                     .hidden = hidden ? hidden + (size_t)j * width : NULL };
             n_runs++;
         }
     }
-    engine_decode(&(struct engine_pass){ runs, n_runs, n_runs > n });
+    engine_decode(&(struct engine_pass){ .columns = runs, .n = n_runs, .consecutive = n_runs > n });
     for (int i = 0; i < n; i++) {
         struct backend_state *s = going[i].column->state;
         recurrent_run_end(&s->recurrent, going[i].position, 1);
@@ -370,6 +412,8 @@ static void deliver(struct going *g, const float *logits) {
  * values are those of that id then. */
 static void deliver_pass(struct going *g) {
     struct backend_state *s = g->column->state;
+    const int position = g->position;
+    const int32_t id = g->id;
     int n_right = 0;
     deliver(g, logits_behind(s, 0));
     for (int i = 0; i < g->n_drafts && !g->column->over && g->id == g->drafts[i]; i++) {
@@ -378,6 +422,10 @@ static void deliver_pass(struct going *g) {
         deliver(g, logits_behind(s, i + 1));
     }
     delta_drafts_keep(&s->backend->engine, &s->recurrent, n_right);
+    if (!s->drafts) return;
+    int32_t ids[MOST_COLUMNS] = { id };
+    memcpy(ids + 1, g->drafts, (size_t)n_right * sizeof *ids);
+    draft_state_saw(s->drafts, position, ids, 1 + n_right);
 }
 
 static bool is_cancelled(const struct going *g) {
@@ -473,6 +521,7 @@ static enum reel_status embed_texts(struct backend_state *s, const struct backen
         return err_set(err, REEL_E_UNSUPPORTED, "%s takes one text at a time",
                        s->reference ? "the reference" : "a model with recurrent layers");
     s->n_positions = 0;
+    forget(s);
     kv_cache_begin(s->kv, 0, s->max_positions);
     for (int i = 0; i < embed->n_texts; i++)
         all += embed->lengths[i];
@@ -492,6 +541,7 @@ static enum reel_status embed_texts(struct backend_state *s, const struct backen
 
 static void cpu_keep(struct backend_state *s, int n) {
     if (!s->reference) kv_cache_keep(s->kv, n);
+    if (s->drafts) draft_state_keep(s->drafts, n);
 }
 
 static size_t cpu_save_bytes(const struct backend_state *s, int n) {
@@ -547,6 +597,7 @@ static enum reel_status cpu_restore(struct backend_state *s, int n, const void *
         return err_set(err, REEL_E_FORMAT, "%zu bytes of state, %zu are expected", n_bytes,
                        cpu_save_bytes(s, n));
     kv_cache_load(s->kv, n, bytes);
+    forget(s);
     recurrent_load(&s->recurrent, n, (const char *)bytes + kv_cache_save_bytes(s->kv, n));
     s->n_positions = n;
     return REEL_OK;
@@ -571,6 +622,7 @@ static enum reel_status cpu_copy(struct backend_state *dst, const struct backend
     if (status != REEL_OK) return status;
     status = is_held(src, n, err);
     if (status != REEL_OK || dst == src) return status;
+    forget(dst);
     kv_cache_copy(dst->kv, src->kv, src->n_positions, n);
     recurrent_copy(&dst->recurrent, &src->recurrent, n);
     delta_drafts_pay_copy(&src->backend->engine, &src->recurrent, n, dst->recurrent.live);
@@ -633,6 +685,8 @@ const struct backend_ops cpu_backend = {
     .state_close = cpu_state_close,
     .eval = cpu_eval,
     .step = cpu_step,
+    .guess_begin = cpu_guess_begin,
+    .guess = cpu_guess,
     .embed = embed_texts,
     .resume = cpu_resume,
     .keep = cpu_keep,

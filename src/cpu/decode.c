@@ -38,6 +38,8 @@ static void make_head_input(const struct engine_run *column, struct worker *w,
                             const struct layer_weights *layer, struct cpu_vector *out) {
     (void)layer;
     norm_vector(column, w, column->engine->weights->final_norm, out);
+    if (column->hidden)
+        memcpy(column->hidden, w->values, (size_t)column->engine->config->hidden * sizeof(float));
 }
 
 /* A phase of its own where there are several columns. False as thread_pool_barrier. */
@@ -416,8 +418,8 @@ static void multiply_head(const struct engine_pass *pass, struct worker *w) {
 
 void decode_region(void *user, int thread, int n_threads) {
     const struct engine_pass *pass = user;
-    const struct engine_run *one = pass->columns;
-    struct engine *e = one->engine;
+    const struct engine_run *last = &pass->columns[pass->n - 1];
+    struct engine *e = last->engine;
     struct worker *w = &e->workers[thread];
     (void)n_threads;
     for (int i; (i = thread_pool_take(e->pool, thread, pass->n)) >= 0;) {
@@ -429,8 +431,9 @@ void decode_region(void *user, int thread, int n_threads) {
     if (!thread_pool_barrier(e->pool, thread)) return;
     for (int i = 0; i < e->config->n_layers; i++)
         if (!run_layer(pass, w, &e->weights->layers[i])) return;
-    if (pass->n == 1) {
-        if (one->output != REEL_OUTPUT_NONE) engine_output(one, w, e->x, one->out);
+    if (pass->n == 1 || pass->last_only) {
+        const float *x = e->x + (size_t)last->row * (size_t)e->config->hidden;
+        if (last->output != REEL_OUTPUT_NONE || last->hidden) engine_output(last, w, x, last->out);
     } else if (share_inputs(pass, w, NULL, make_head_input, e->config->hidden)) {
         multiply_head(pass, w);
     }

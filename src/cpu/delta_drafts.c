@@ -65,8 +65,8 @@ void delta_drafts_move(const struct recurrent *r, int layer, float *window, int 
     }
 }
 
-/* `values`, a state before draft `from`, becomes that before draft `to`. Inputs of a window are those
- * of all drafts before, so it moves when the last of them are paid. */
+/* `values`, a state before draft `from`, becomes that before draft `to`. Inputs of a window are
+ * those of all drafts before, so it moves when the last of them are paid. */
 static void pay(const struct engine *e, const struct recurrent *r, float *values, int from,
                 int to) {
     for (int l = 0; l < e->config->n_layers; l++) {

@@ -1,9 +1,9 @@
-/* DeltaNet layers in passes with drafts. A recurrent state cannot go back, so a draft does not touch
- * it: in a pass it is tried on a copy of some columns at a time, which stay in the cache, and its
- * inputs are kept. The drafts that were right are owed to the state (recurrent.h). The next pass
- * pays them where it has the state's columns in hand anyway, by the same steps as if each had been a
- * pass of its own; so a state is read and written once for each pass, and a draft that was wrong
- * costs no more than its step. Whoever needs the state itself in between pays here. */
+/* DeltaNet layers in passes with drafts. A recurrent state cannot go back, so a draft does not
+ * touch it: in a pass it is tried on a copy of some columns at a time, which stay in the cache, and
+ * its inputs are kept. The drafts that were right are owed to the state (recurrent.h). The next
+ * pass pays them where it has the state's columns in hand anyway, by the same steps as if each had
+ * been a pass of its own; so a state is read and written once for each pass, and a draft that was
+ * wrong costs no more than its step. Whoever needs the state itself in between pays here. */
 #ifndef REEL_CPU_DELTA_DRAFTS_H
 #define REEL_CPU_DELTA_DRAFTS_H
 

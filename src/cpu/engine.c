@@ -101,6 +101,7 @@ static void measure(struct engine *e) {
     e->mixed_dim = int_max(e->q_dim, model_delta_width(c));
     e->projected_dim = int_max(model_q_rows(c) + 2 * e->kv_dim, delta);
     e->longest = int_max(int_max(c->hidden, c->intermediate), e->mixed_dim);
+    if (e->draft) e->longest = int_max(e->longest, e->draft->fc.columns);
     if (c->delta.key_dim)
         e->delta_floats = delta_scratch_floats(c->delta.key_dim, recurrent_value_stride(c));
 }
@@ -109,8 +110,8 @@ static bool is_blocks(const struct matrix *m) {
     return m->planes || dtype_block_elements(m->dtype) > 1;
 }
 
-static bool has_blocks(const struct weights *w) {
-    bool found = is_blocks(&w->head);
+static bool has_blocks(const struct weights *w, const struct draft_weights *draft) {
+    bool found = is_blocks(&w->head) || (draft && is_blocks(&draft->fc));
     for (int i = 0; i < w->n_layers; i++) {
         const struct layer_weights *l = &w->layers[i];
         const struct matrix *parts[MAX_PROJECTIONS];
@@ -122,9 +123,9 @@ static bool has_blocks(const struct weights *w) {
     return found;
 }
 
-enum reel_status engine_open(struct engine *e, const struct model_config *config,
-                             const struct weights *weights, const struct kernels *kernels,
-                             enum kv_form kv, int n_threads, struct reel_error *err) {
+static void describe(struct engine *e, const struct model_config *config,
+                     const struct weights *weights, const struct kernels *kernels, enum kv_form kv,
+                     const struct draft_weights *draft) {
     *e = (struct engine){
         .config = config,
         .weights = weights,
@@ -139,14 +140,18 @@ enum reel_status engine_open(struct engine *e, const struct model_config *config
         .group = config->n_heads / config->n_kv_heads,
         .q_step = config->head_dim * (config->gated_attention ? 2 : 1),
         .attention_scale = 1.0f / sqrtf((float)config->head_dim),
-        .blocks = has_blocks(weights),
+        .blocks = has_blocks(weights, draft),
+        .draft = draft,
     };
     measure(e);
     e->attention_rows = e->group > 32 ? e->group : 32 / e->group * e->group;
-    enum reel_status status = thread_pool_open(&e->pool, n_threads, err);
-    if (status == REEL_OK)
-        status = mem_zeroed(&e->workers, (size_t)thread_pool_size(e->pool), sizeof *e->workers,
-                            "workers", err);
+}
+
+/* An engine that has been described and has its pool. */
+static enum reel_status take_memory(struct engine *e, struct reel_error *err) {
+    const struct model_config *config = e->config;
+    enum reel_status status = mem_zeroed(&e->workers, (size_t)thread_pool_size(e->pool),
+                                         sizeof *e->workers, "workers", err);
     for (int i = 0; status == REEL_OK && i < thread_pool_size(e->pool); i++)
         e->workers[i].thread = i;
     struct carver carver = { 0 };
@@ -170,9 +175,26 @@ enum reel_status engine_open(struct engine *e, const struct model_config *config
     return REEL_OK;
 }
 
+enum reel_status engine_open(struct engine *e, const struct model_config *config,
+                             const struct weights *weights, const struct kernels *kernels,
+                             enum kv_form kv, int n_threads, struct reel_error *err) {
+    describe(e, config, weights, kernels, kv, NULL);
+    enum reel_status status = thread_pool_open(&e->pool, n_threads, err);
+    return status == REEL_OK ? take_memory(e, err) : status;
+}
+
+enum reel_status engine_open_draft(struct engine *e, const struct model_config *config,
+                                   const struct weights *weights, const struct engine *other,
+                                   struct reel_error *err) {
+    describe(e, config, weights, &other->kernels, other->kv_shape.form, &weights->draft);
+    e->pool = other->pool;
+    e->pool_is_lent = true;
+    return take_memory(e, err);
+}
+
 void engine_release(struct engine *e) {
     if (!e) return;
-    thread_pool_close(e->pool);
+    if (!e->pool_is_lent) thread_pool_close(e->pool);
     mem_free(e->workers);
     mem_free(e->memory);
     *e = (struct engine){ 0 };
@@ -202,8 +224,8 @@ void engine_enter(const struct engine_run *run, int i, int position) {
         matrix_row_f32(embedding, run->ids[i], x);
     else
         memcpy(x, run->embeddings + (size_t)i * hidden, hidden * sizeof *x);
-    cpu_rope_angles(e->inv, e->config->rotary_dim, position, e->cos + row * half,
-                    e->sin + row * half, REF_FAST);
+    cpu_rope_angles(e->inv, e->config->rotary_dim, position + run->rotation_offset,
+                    e->cos + row * half, e->sin + row * half, REF_FAST);
 }
 
 void engine_turn_head(const struct engine *e, float *head, const float *norm, int i) {
@@ -372,12 +394,20 @@ static void norm_output(const struct engine *e, struct worker *w, const float *x
     e->kernels.round_vector(w->values, hidden, &w->vector);
 }
 
+/* Of a run of one position; prefill.c has those of several already. */
+static void keep_hidden(const struct engine_run *run, const struct worker *w) {
+    memcpy(run->hidden, w->values, (size_t)run->engine->config->hidden * sizeof(float));
+}
+
 void engine_output(const struct engine_run *run, struct worker *w, const float *x, float *out) {
     const struct engine *e = run->engine;
-    if (run->output == REEL_OUTPUT_LAST_HIDDEN || run->output == REEL_OUTPUT_ALL_HIDDEN) {
+    const bool logits =
+        run->output == REEL_OUTPUT_LAST_LOGITS || run->output == REEL_OUTPUT_ALL_LOGITS;
+    if (!logits) {
         while (thread_pool_take(e->pool, w->thread, 1) >= 0) {
             norm_output(e, w, x);
-            for (int i = 0; i < e->config->hidden; i++)
+            if (run->hidden && run->n == 1) keep_hidden(run, w);
+            for (int i = 0; run->output != REEL_OUTPUT_NONE && i < e->config->hidden; i++)
                 out[i] = bf16_to_f32(w->vector.bf16[0][i]);
         }
         return;
@@ -386,6 +416,7 @@ void engine_output(const struct engine_run *run, struct worker *w, const float *
     struct row_pieces p = engine_row_pieces(e, head->rows, head->row_bytes);
     if (!engine_take_rows(e, w, &p)) return;
     norm_output(e, w, x);
+    if (run->hidden && run->n == 1 && p.piece.first == 0) keep_hidden(run, w);
     do {
         kernels_rows(&e->kernels, head, &w->vector, p.piece.first, p.piece.last, out);
     } while (engine_take_rows(e, w, &p));

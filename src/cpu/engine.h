@@ -63,6 +63,8 @@ struct engine {
     int projected_dim;        /* all that a mixer's input is multiplied to, the larger kind's */
     int longest;              /* largest vector that enters a product */
     bool blocks; /* some product's weights are blocks or codes: vectors need `rests` and `sums` */
+    const struct draft_weights *draft; /* of the engine of a draft layer; NULL: of another */
+    bool pool_is_lent;
     int attention_rows;       /* query rows that one attention call takes at most */
     float attention_scale;    /* 1 / sqrt(head_dim) */
     float *inv;               /* f32 [rotary_dim / 2] rotation frequencies */
@@ -105,10 +107,11 @@ struct engine_run {
     struct engine *engine;
     struct kv_cache *kv;
     struct recurrent *recurrent;
-    int position, n; /* n is at most T_CHUNK */
-    int row;         /* of the engine's scratch that its first position takes */
-    int n_drafts;    /* columns of a pass behind this one that are drafts of its state */
-    int nth_draft;   /* of its state, from 1 on, where this column is a draft; else 0 */
+    int position, n;     /* n is at most T_CHUNK */
+    int row;             /* of the engine's scratch that its first position takes */
+    int rotation_offset; /* added to a position where it becomes an angle */
+    int n_drafts;        /* columns of a pass behind this one that are drafts of its state */
+    int nth_draft;       /* of its state, from 1 on, where this column is a draft; else 0 */
     /* [n_texts] that fill the rows in order, or NULL: one text, of which the run begins at
      * `position`. With texts, `position` and `output` have no meaning. */
     const struct run_text *texts;
@@ -116,7 +119,9 @@ struct engine_run {
     const int32_t *ids;      /* [n], or NULL */
     const float *embeddings; /* f32 [n, hidden], or NULL */
     enum reel_output output;
-    float *out;                /* where this run's output goes */
+    float *out; /* where this run's output goes */
+    float
+        *hidden; /* f32 [n, hidden] receives what is behind the final norm, not rounded; or NULL */
     const atomic_bool *cancel; /* or NULL: thread 0 looks at it before every layer of a prompt */
     bool cancelled;            /* thread 0 alone reads and writes it */
 };
@@ -125,6 +130,11 @@ struct engine_run {
 enum reel_status engine_open(struct engine *engine, const struct model_config *config,
                              const struct weights *weights, const struct kernels *kernels,
                              enum kv_form kv, int n_threads, struct reel_error *err);
+/* The engine of a draft layer, on the threads of another engine, which outlives it: `config` and
+ * `weights` are those of draft_model.h. Its runs have embeddings, which draft_inputs makes. */
+enum reel_status engine_open_draft(struct engine *engine, const struct model_config *config,
+                                   const struct weights *weights, const struct engine *other,
+                                   struct reel_error *err);
 void engine_release(struct engine *engine);
 
 /* Evaluates the run; run->cancelled says whether it was ended early. */
@@ -136,9 +146,10 @@ struct engine_pass {
     struct engine_run *columns; /* [n]; column i has row i */
     int n;                      /* 1 to MOST_COLUMNS; with 1, any output */
     /* Some are of one state: its columns stand one behind the other, each one position further.
-     * The first has their number in n_drafts, and the recurrent state ends behind it: what the others
-     * would make of that is kept (delta_drafts.h). Otherwise all are of different states. */
+     * The first has their number in n_drafts, and the recurrent state ends behind it: what the
+     * others would make of that is kept (delta_drafts.h). Otherwise all are of different states. */
     bool consecutive;
+    bool last_only; /* only the last column's output is asked for, any output */
 };
 void engine_decode(struct engine_pass *pass);
 

@@ -363,8 +363,23 @@ static void text_vectors(const struct prefill *f) {
     }
 }
 
+/* False as thread_pool_barrier. */
+static bool keep_hidden(const struct prefill *f) {
+    const struct engine *e = f->e;
+    const int hidden = e->config->hidden;
+    if (!f->run->hidden) return true;
+    for (struct piece p; take_positions(f, &p);)
+        for (; p.first < p.last; p.first++) {
+            const size_t row = (size_t)p.first * (size_t)hidden;
+            e->kernels.norm(e->x + row, e->weights->final_norm, hidden, e->config->rms_eps,
+                            f->run->hidden + row);
+        }
+    return barrier(f);
+}
+
 static void output(const struct prefill *f) {
     const struct engine *e = f->e;
+    if (!keep_hidden(f)) return;
     if (f->run->texts) {
         text_vectors(f);
         return;
@@ -389,7 +404,7 @@ static void output(const struct prefill *f) {
 /* The first row that the last layer has to make: nothing is asked of those before it, which leave
  * only what later positions see of them. n: of none. */
 static int first_wanted(const struct engine_run *run) {
-    if (run->texts) return 0;
+    if (run->texts || run->hidden) return 0;
     switch (run->output) {
     case REEL_OUTPUT_NONE:
         return run->n;

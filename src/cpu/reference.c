@@ -71,6 +71,17 @@ void cpu_product(const struct matrix *w, enum ref_weights weights, const float *
     }
 }
 
+/* x = bf( fc [norm(embedding); norm(hidden)] ), norms with one rounding each. There is no file of
+ * transformers to point at: it skips draft layers. vLLM and llama.cpp agree on this. */
+void cpu_draft_input(const struct draft_weights *w, enum ref_weights weights,
+                     const float *embedding, const float *hidden, int hidden_dim, float eps,
+                     float *both, float *row, float *x, enum ref_rounding mode) {
+    cpu_rms_norm_once(embedding, w->embedding_norm, hidden_dim, eps, both, mode);
+    cpu_rms_norm_once(hidden, w->hidden_norm, hidden_dim, eps, both + hidden_dim, mode);
+    cpu_store(both, 2 * hidden_dim, mode);
+    cpu_product(&w->fc, weights, both, 1, row, x, mode);
+}
+
 /* y = bf( W x + b ) */
 void cpu_product_bias(const struct matrix *w, const float *bias, enum ref_weights weights,
                       const float *x, int n, float *row, float *y, enum ref_rounding mode) {

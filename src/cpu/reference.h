@@ -32,6 +32,12 @@ enum ref_weights { REF_AS_STORED, REF_AS_BF16 };
 /* x = E[id] */
 void cpu_embed(const struct matrix *embedding, enum ref_weights weights, int32_t id, float *x);
 
+/* x = fc [norm(embedding); norm(hidden)]: what goes into a draft layer. `both` is scratch, [2 *
+ * hidden_dim], and `row` as in cpu_product. */
+void cpu_draft_input(const struct draft_weights *w, enum ref_weights weights,
+                     const float *embedding, const float *hidden, int hidden_dim, float eps,
+                     float *both, float *row, float *x, enum ref_rounding mode);
+
 /* y = x / sqrt(mean(x^2) + eps) * weight; y may be x */
 void cpu_rms_norm(const float *x, const float *weight, int n, float eps, float *y,
                   enum ref_rounding mode);

@@ -46,6 +46,7 @@ struct backend_info {
     int cut_step;
     int most_columns; /* of a pass of step; 0: it has no step */
     bool drafts;      /* step asks for drafts */
+    bool guesses;     /* it runs the model's draft layer: guess answers */
     bool shares;      /* its states share the device well without the runtime's turns (turns.h) */
     double driver_ms, compile_ms, load_ms; /* as in reel_model_info */
 };
@@ -247,6 +248,14 @@ struct backend_ops {
      * left its state. The ids of a column are those that it has alone. A backend without decode
      * draws each id with `draw`. NULL: sessions decode one after the other. */
     void (*step)(struct backend *backend, const struct backend_batch *batch);
+    /* From here on the draft layer follows the state: evaluating costs more, and `guess` answers.
+     * NULL where backend_info.guesses is false, as is guess. */
+    enum reel_status (*guess_begin)(struct backend_state *state, struct reel_error *err);
+    /* Ids that may follow `id`, the one at `position`, up to which all has been evaluated: writes
+     * `most` at most and says how many. logits: f32 [vocab] that the last of them came from, or
+     * NULL. May be called inside of backend_decode.draft. */
+    int (*guess)(struct backend_state *state, int position, int32_t id, int32_t *ids, int most,
+                 float *logits);
     /* NULL, or REEL_E_UNSUPPORTED: eval them one by one. */
     enum reel_status (*embed)(struct backend_state *state, const struct backend_embed *embed,
                               struct reel_error *err);

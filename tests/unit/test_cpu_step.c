@@ -488,8 +488,8 @@ static void pass_with_drafts(struct drafted *d, int n_right) {
     go_on(d->t);
     d->t->decode.draft = draft_some;
     d->t->n_drafts = n_right;
-    cpu_backend.step(d->b, &(struct backend_batch){
-                               .columns = &d->t->column, .n = 1, .enough = one_pass });
+    cpu_backend.step(
+        d->b, &(struct backend_batch){ .columns = &d->t->column, .n = 1, .enough = one_pass });
     assert_int_equal(d->t->n_ids, before + n_right + 1);
     assert_false(d->t->column.over);
 }

@@ -1,0 +1,265 @@
+/* What is known of positions lies in `hidden` and `ids`, the oldest first: position i of the list
+ * is the session's first + n_slots + i. A slot needs the id of the position behind it, so the last
+ * known position waits for that. */
+#include "cpu/draft_layer.h"
+
+#include "base/memory.h"
+
+#include <string.h>
+
+enum {
+    WAITING = MOST_COLUMNS, /* known positions that wait for a guess; more become slots at once */
+    KNOWN = T_CHUNK + WAITING
+};
+
+struct draft_layer {
+    struct draft_model model;
+    struct engine engine;
+};
+
+struct draft_state {
+    struct draft_layer *layer; /* borrowed */
+    struct kv_cache kv;        /* slot i is that of position first + i */
+    int max_positions;
+    int first, n_slots, n_known;
+    float *hidden; /* f32 [KNOWN, hidden] */
+    float *inputs; /* f32 [KNOWN, hidden] of slots that are being made */
+    float *logits; /* f32 [vocab] */
+    float *told;   /* f32 [hidden] what the layer makes of the last slot, for the next one */
+    int32_t ids[KNOWN + 1];
+};
+
+enum reel_status draft_layer_open(struct draft_layer **out, const struct model_config *config,
+                                  const struct weights *weights, const struct engine *engine,
+                                  struct reel_error *err) {
+    struct draft_layer *l = NULL;
+    *out = NULL;
+    enum reel_status status = mem_zeroed(&l, 1, sizeof *l, "the draft layer", err);
+    if (status != REEL_OK) return status;
+    draft_model_fill(&l->model, config, weights);
+    status = engine_open_draft(&l->engine, &l->model.config, &l->model.weights, engine, err);
+    if (status == REEL_OK)
+        *out = l;
+    else
+        draft_layer_close(l);
+    return status;
+}
+
+void draft_layer_close(struct draft_layer *l) {
+    if (!l) return;
+    engine_release(&l->engine);
+    mem_free(l);
+}
+
+enum reel_status draft_state_open(struct draft_state **out, struct draft_layer *layer,
+                                  int max_positions, struct reel_error *err) {
+    const size_t hidden = (size_t)layer->model.config.hidden;
+    struct draft_state *d = NULL;
+    *out = NULL;
+    enum reel_status status = mem_zeroed(&d, 1, sizeof *d, "a draft layer's state", err);
+    if (status != REEL_OK) return status;
+    d->layer = layer;
+    d->max_positions = max_positions;
+    status = kv_cache_open(&d->kv, &layer->engine.kv_shape, max_positions, err);
+    if (status == REEL_OK)
+        status = mem_zeroed(&d->hidden, (2 * KNOWN + 1) * hidden, sizeof *d->hidden,
+                            "hidden states for drafts", err);
+    if (status == REEL_OK)
+        status = mem_zeroed(&d->logits, (size_t)layer->model.config.vocab, sizeof *d->logits,
+                            "logits of drafts", err);
+    if (status != REEL_OK) {
+        draft_state_close(d);
+        return status;
+    }
+    d->inputs = d->hidden + KNOWN * hidden;
+    d->told = d->inputs + KNOWN * hidden;
+    *out = d;
+    return REEL_OK;
+}
+
+void draft_state_close(struct draft_state *d) {
+    if (!d) return;
+    kv_cache_release(&d->kv);
+    mem_free(d->hidden);
+    mem_free(d->logits);
+    mem_free(d);
+}
+
+/* ---- inputs ---------------------------------------------------------------------------------- */
+
+/* Of at most MOST_COLUMNS slots. */
+struct inputs {
+    struct engine *e;
+    const int32_t *ids;  /* [n] behind the positions */
+    const float *hidden; /* [n, hidden] of the positions */
+    int n;
+    float *out; /* [n, hidden] */
+};
+
+static void make_input(const struct inputs *in, struct worker *w, int i) {
+    struct engine *e = in->e;
+    const struct matrix *embedding = &e->weights->embedding;
+    const size_t hidden = (size_t)e->config->hidden;
+    float *id = in->out + (size_t)i * hidden;
+    if (embedding->planes)
+        e->kernels.planes_widen(embedding, in->ids[i], 0, embedding->columns, id);
+    else
+        matrix_row_f32(embedding, in->ids[i], id);
+    e->kernels.norm(id, e->draft->embedding_norm, (int)hidden, e->config->rms_eps, w->values);
+    e->kernels.norm(in->hidden + (size_t)i * hidden, e->draft->hidden_norm, (int)hidden,
+                    e->config->rms_eps, w->values + hidden);
+    e->kernels.round_vector(w->values, 2 * (int)hidden, &e->vectors[i]);
+    if (in->n > 1) e->kernels.spread_column(&e->vectors[i], 2 * (int)hidden, &e->columns, i);
+}
+
+static void inputs_region(void *user, int thread, int n_threads) {
+    const struct inputs *in = user;
+    struct engine *e = in->e;
+    struct worker *w = &e->workers[thread];
+    const struct matrix *fc = &e->draft->fc;
+    float *y[MOST_COLUMNS];
+    (void)n_threads;
+    while (thread_pool_take(e->pool, thread, 1) >= 0) {
+        e->columns.n = in->n;
+        e->columns.slots = (in->n + 1) & ~1;
+    }
+    if (!thread_pool_barrier(e->pool, thread)) return;
+    for (int i; (i = thread_pool_take(e->pool, thread, in->n)) >= 0;)
+        make_input(in, w, i);
+    if (!thread_pool_barrier(e->pool, thread)) return;
+    for (int i = 0; i < in->n; i++)
+        y[i] = in->out + (size_t)i * (size_t)e->config->hidden;
+    struct row_pieces p = engine_row_pieces(e, fc->rows, fc->row_bytes * (size_t)in->n);
+    while (engine_take_rows(e, w, &p)) {
+        if (in->n == 1)
+            kernels_rows(&e->kernels, fc, &e->vectors[0], p.piece.first, p.piece.last, y[0]);
+        else
+            kernels_columns(&e->kernels, fc, &e->columns, p.piece.first, p.piece.last, y);
+    }
+}
+
+static void make_inputs(struct draft_state *d, const int32_t *ids, const float *hidden, int n) {
+    const size_t width = (size_t)d->layer->model.config.hidden;
+    for (int i = 0; i < n; i += MOST_COLUMNS) {
+        struct inputs in = { .e = &d->layer->engine,
+                             .ids = ids + i,
+                             .hidden = hidden + (size_t)i * width,
+                             .n = n - i < MOST_COLUMNS ? n - i : MOST_COLUMNS,
+                             .out = d->inputs + (size_t)i * width };
+        thread_pool_run(in.e->pool, inputs_region, &in);
+    }
+}
+
+/* ---- slots ----------------------------------------------------------------------------------- */
+
+static struct engine_run run_of(struct draft_state *d, int slot, int n) {
+    return (struct engine_run){ .engine = &d->layer->engine,
+                                .kv = &d->kv,
+                                .position = slot,
+                                .n = n,
+                                .rotation_offset = d->first,
+                                .embeddings = d->inputs,
+                                .output = REEL_OUTPUT_NONE };
+}
+
+/* The first n known positions become slots: their keys and values alone. */
+static void make_slots(struct draft_state *d, int n) {
+    const size_t width = (size_t)d->layer->model.config.hidden;
+    make_inputs(d, d->ids + 1, d->hidden, n);
+    kv_cache_begin(&d->kv, d->n_slots, d->n_slots + n);
+    for (int i = 0; i < n;) {
+        const int some = n - i < T_CHUNK ? n - i : T_CHUNK;
+        struct engine_run run = run_of(d, d->n_slots, some);
+        run.embeddings += (size_t)i * width;
+        engine_evaluate(&run);
+        d->n_slots += some;
+        i += some;
+    }
+    d->n_known -= n;
+    memmove(d->hidden, d->hidden + (size_t)n * width, (size_t)d->n_known * width * sizeof(float));
+    memmove(d->ids, d->ids + n, (size_t)d->n_known * sizeof *d->ids);
+}
+
+/* Slots of the n inputs from `slot` on; logits and `told` are those of the last. */
+static void run_slots(struct draft_state *d, int slot, int n) {
+    struct engine_run columns[MOST_COLUMNS];
+    kv_cache_begin(&d->kv, slot, slot + n);
+    for (int i = 0; i < n; i++) {
+        columns[i] = run_of(d, slot + i, 1);
+        columns[i].row = i;
+        columns[i].embeddings += (size_t)i * (size_t)d->layer->model.config.hidden;
+    }
+    columns[n - 1].output = REEL_OUTPUT_LAST_LOGITS;
+    columns[n - 1].out = d->logits;
+    columns[n - 1].hidden = d->told;
+    engine_decode(&(struct engine_pass){
+        .columns = columns, .n = n, .consecutive = n > 1, .last_only = true });
+}
+
+/* ---- following a session --------------------------------------------------------------------- */
+
+static int end_of(const struct draft_state *d) { return d->first + d->n_slots + d->n_known; }
+
+/* Forgets positions from `position` on, and all where some before it are not known. A slot keeps
+ * the id that was behind it: where that has changed, guesses are a little worse. */
+static void go_to(struct draft_state *d, int position) {
+    if (position > end_of(d) || position < d->first) {
+        d->first = position;
+        d->n_slots = d->n_known = 0;
+    } else if (position >= d->first + d->n_slots) {
+        d->n_known = position - d->first - d->n_slots;
+    } else {
+        d->n_slots = position - d->first;
+        d->n_known = 0;
+    }
+}
+
+void draft_state_forget(struct draft_state *d) { d->first = d->n_slots = d->n_known = 0; }
+
+void draft_state_keep(struct draft_state *d, int n) {
+    if (n >= end_of(d)) return;
+    go_to(d, n);
+    kv_cache_keep(&d->kv, d->n_slots);
+}
+
+float *draft_state_hidden(struct draft_state *d, int position) {
+    go_to(d, position);
+    return d->hidden + (size_t)d->n_known * (size_t)d->layer->model.config.hidden;
+}
+
+void draft_state_saw(struct draft_state *d, int position, const int32_t *ids, int n_kept) {
+    if (!ids) {
+        go_to(d, position + n_kept);
+        return;
+    }
+    memcpy(d->ids + d->n_known, ids, (size_t)n_kept * sizeof *ids);
+    d->n_known += n_kept;
+    if (d->n_known > WAITING) make_slots(d, d->n_known - 1);
+}
+
+static int32_t likeliest(const float *logits, int n) {
+    int32_t best = 0;
+    for (int32_t i = 1; i < n; i++)
+        if (logits[i] > logits[best]) best = i;
+    return best;
+}
+
+int draft_state_guess(struct draft_state *d, int position, int32_t id, int32_t *ids, int most,
+                      float *logits) {
+    const int vocab = d->layer->model.config.vocab;
+    if (d->n_known == 0 || end_of(d) != position) return 0;
+    d->ids[d->n_known] = id;
+    make_inputs(d, d->ids + 1, d->hidden, d->n_known);
+    run_slots(d, d->n_slots, d->n_known);
+    d->n_slots += d->n_known;
+    d->n_known = 0;
+    for (int i = 0; i < most; i++) {
+        if (i > 0) {
+            make_inputs(d, &ids[i - 1], d->told, 1);
+            run_slots(d, d->n_slots + i - 1, 1);
+        }
+        ids[i] = likeliest(d->logits, vocab);
+    }
+    if (logits) memcpy(logits, d->logits, (size_t)vocab * sizeof *logits);
+    return most;
+}

@@ -1,0 +1,20 @@
+/* A draft layer (multi-token prediction, docs/MODEL_qwen35.md) is a model of one attention layer:
+ * its embeddings are made of an id and a hidden state, its head is the model's. So whatever runs a
+ * model runs it. */
+#ifndef REEL_CPU_DRAFT_MODEL_H
+#define REEL_CPU_DRAFT_MODEL_H
+
+#include "model/model_config.h"
+#include "model/weights.h"
+
+struct draft_model {
+    struct model_config config;
+    struct weights weights; /* its `draft` has what makes embeddings */
+    struct layer_weights layer;
+};
+
+/* config and weights, which have a draft layer, are borrowed. */
+void draft_model_fill(struct draft_model *d, const struct model_config *config,
+                      const struct weights *weights);
+
+#endif
