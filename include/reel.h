@@ -238,8 +238,9 @@ struct reel_model_info {
     double token_weight_bits; /* token_bytes for each weight that a decoded token reads, in bits:
                                  16 of bf16, 8.5 of q8_0; scales count, and what pads a GPU's narrow
                                  weights */
-    int most_drafts; /* guesses that a pass checks at most (reel_speculation); 0: passes take none
-                      */
+    int most_drafts;  /* guesses that a pass checks at most (reel_speculation); 0: passes take none
+                       */
+    int draft_layers; /* 1: the model has a draft layer that guesses here (REEL_SPECULATION_MTP) */
 };
 
 /* Strings and lists are borrowed from the model. */
@@ -476,6 +477,18 @@ REEL_API void reel_answer_reader_close(struct reel_answer_reader *reader);
 
 /* ---- sessions -------------------------------------------------------------------------------- */
 
+/* Speculation: what may come next is guessed, and one pass over the weights checks several guesses
+ * at once. It changes no id, no log-probability and no text, only how soon they come. */
+enum reel_speculation {
+    REEL_SPECULATION_AUTO = 0, /* where it makes ids come faster, as measured while they are made */
+    REEL_SPECULATION_OFF,
+    REEL_SPECULATION_NGRAM, /* whenever the last ids stood in the session before: what followed them
+                               then is the guess. REEL_E_UNSUPPORTED where passes take no guesses.
+                             */
+    REEL_SPECULATION_MTP    /* before every pass: what the model's own draft layer (multi-token
+                               prediction) tells. REEL_E_UNSUPPORTED where there is none that runs. */
+};
+
 struct reel_session_options {
     size_t size;
     int max_context; /* positions to hold; 0: the model's, or less where memory is short */
@@ -483,6 +496,10 @@ struct reel_session_options {
      * only _length, _ids, _max_context and _cancel. */
     reel_progress_fn progress;
     void *progress_user;
+    /* REEL_SPECULATION_MTP: the draft layer follows the session from its first token on, so that
+     * guesses are as good as they get; reading a prompt takes some more work. Otherwise it follows
+     * from the first generation on that asks for its guesses. Fails as that does. */
+    enum reel_speculation speculation;
 };
 
 /* What a session needs whatever its length is taken here; on the CPU that is all. On a GPU the
@@ -680,15 +697,6 @@ enum reel_stop_reason {
  * _max_context and _cancel. */
 typedef bool (*reel_token_fn)(void *user, const struct reel_token *token);
 
-/* Speculation: what may come next is guessed, and one pass over the weights checks several guesses
- * at once. It changes no id, no log-probability and no text, only how soon they come. */
-enum reel_speculation {
-    REEL_SPECULATION_AUTO = 0, /* where it makes ids come faster, as measured while they are made */
-    REEL_SPECULATION_OFF,
-    REEL_SPECULATION_NGRAM /* whenever the last ids stood in the session before: what followed them
-                              then is the guess. REEL_E_UNSUPPORTED where passes take no guesses. */
-};
-
 #define REEL_MAX_DRAFTS 7
 
 struct reel_generation {
@@ -706,7 +714,7 @@ struct reel_generation {
     void *user;
     enum reel_speculation speculation;
     int most_drafts; /* guesses that a pass checks at most: 1 to REEL_MAX_DRAFTS; 0: as many as it
-                        takes */
+                        takes, or 3 of a draft layer, each of which costs a reading of it */
 };
 
 struct reel_generation_result {

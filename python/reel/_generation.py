@@ -71,7 +71,7 @@ class GenerationOptions(TypedDict, total=False):
     ignore_stop_ids: bool
     logprobs: bool
     top_logprobs: int  #: 0 to 20; implies logprobs
-    speculation: Optional[str]  #: "auto" (None), "off" or "ngram": several tokens a pass, the same text
+    speculation: Optional[str]  #: "auto" (None), "off", "ngram" or "mtp" (the model's draft layer): the same text
     most_drafts: int  #: guesses that a pass checks at most, 1 to 7; 0: as many as it takes
 
 
@@ -82,7 +82,17 @@ _SPECULATION: Dict[str, int] = {
     "auto": lib.REEL_SPECULATION_AUTO,
     "off": lib.REEL_SPECULATION_OFF,
     "ngram": lib.REEL_SPECULATION_NGRAM,
+    "mtp": lib.REEL_SPECULATION_MTP,
 }
+
+
+def speculation_kind(kind: Optional[str]) -> int:
+    """The number of a kind of speculation; None is "auto"."""
+    kind = kind or "auto"
+    if kind not in _SPECULATION:
+        raise refuse(f"speculation: {kind!r}; there are {', '.join(_SPECULATION)}")
+    return _SPECULATION[kind]
+
 
 _REASONS: Dict[int, str] = {
     lib.REEL_STOP_NONE: "running",
@@ -132,10 +142,7 @@ class Request:
             self.c.ignore_stop_ids = True
         self.c.logprobs = bool(options.get("logprobs"))
         self.c.n_top_logprobs = options.get("top_logprobs") or 0
-        speculation = options.get("speculation") or "auto"
-        if speculation not in _SPECULATION:
-            raise refuse(f"speculation: {speculation!r}; there are {', '.join(_SPECULATION)}")
-        self.c.speculation = _SPECULATION[speculation]
+        self.c.speculation = speculation_kind(options.get("speculation"))
         self.c.most_drafts = options.get("most_drafts") or 0
         self.logprobs = bool(self.c.logprobs) or self.c.n_top_logprobs > 0
 

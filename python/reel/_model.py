@@ -525,15 +525,18 @@ class Model:
 
     # ---- sessions ----
 
-    def session(self, max_context: int = 0, progress: Optional[Progress] = None) -> Session:
+    def session(self, max_context: int = 0, progress: Optional[Progress] = None,
+                speculation: Optional[str] = None) -> Session:
         """A new session, apart from those that requests share.
 
         Args:
             max_context: positions to hold; 0: what the model was made for, or less where memory is short.
             progress: called with ("evaluating", positions, positions) by `sync` and `eval`; returning
                 False ends the call with `Cancelled`.
+            speculation: "mtp": the model's draft layer reads prompts as well, so that generations with the
+                same option guess better.
         """
-        return Session(self._core, self.info, max_context, progress)
+        return Session(self._core, self.info, max_context, progress, speculation)
 
     def transcriber(self, **options: Any) -> "Transcriber":
         """A `Transcriber` of this model; the options are that class's."""

@@ -8,7 +8,7 @@ from typing import (TYPE_CHECKING, Any, Callable, Optional, Sequence, Type, Unio
 import numpy as np
 import numpy.typing as npt
 
-from ._generation import Generation, GenerationOptions, Request
+from ._generation import Generation, GenerationOptions, Request, speculation_kind
 from ._handles import Handle, ModelCore, close_at_exit
 from ._library import Listener, call, check, ffi, lib, on_progress, refuse, sized
 
@@ -58,7 +58,7 @@ class Session:
     """
 
     def __init__(self, core: ModelCore, info: "ModelInfo", max_context: int = 0,
-                 progress: Optional[Progress] = None) -> None:
+                 progress: Optional[Progress] = None, speculation: Optional[str] = None) -> None:
         self._core = core
         #: What its model is.
         self.info = info
@@ -67,6 +67,7 @@ class Session:
         handle = Handle("session", core, lib.reel_session_close, listener)
         options = sized("reel_session_options")
         options.max_context = max_context
+        options.speculation = speculation_kind(speculation)
         # Also without a function of the caller's: in it the interpreter sees Ctrl-C.
         options.progress, options.progress_user = on_progress, listener.handle
         out = ffi.new("struct reel_session **")

@@ -169,7 +169,8 @@ static enum reel_status prepare(struct run *run, int repeats, struct reel_error 
     const struct bench_test *test = run->test;
     int n = test->depth + test->n_prompt + 1;
     struct reel_session_options options = { .size = sizeof options,
-                                            .max_context = bench_positions(test) };
+                                            .max_context = bench_positions(test),
+                                            .speculation = run->how->speculation };
     enum reel_status status = mem_zeroed(&run->ids, (size_t)n, sizeof *run->ids, "ids", err);
     if (status == REEL_OK)
         status =

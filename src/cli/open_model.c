@@ -259,6 +259,7 @@ enum reel_status cli_session_open(struct reel_session **session, const struct re
         .max_context = (int)cli_integer(args, "ctx", 0),
         .progress = progress ? progress_update : NULL,
         .progress_user = progress,
+        .speculation = cli_speculation(args, REEL_SPECULATION_AUTO),
     };
     struct reel_error why = { 0 };
     enum reel_status status = cli_check_positions(model, options.max_context, "--ctx", err);
@@ -294,6 +295,7 @@ enum reel_speculation cli_speculation(const struct cli_args *args, enum reel_spe
     if (!kind) return fallback;
     return strcmp(kind, "off") == 0     ? REEL_SPECULATION_OFF
            : strcmp(kind, "ngram") == 0 ? REEL_SPECULATION_NGRAM
+           : strcmp(kind, "mtp") == 0   ? REEL_SPECULATION_MTP
                                         : REEL_SPECULATION_AUTO;
 }
 

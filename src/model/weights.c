@@ -99,9 +99,8 @@ static void note_wide(struct weights *w, const char *layer) {
     snprintf(w->coded.wide + used, sizeof w->coded.wide - used, "%s%s", used ? ", " : "", part);
 }
 
-static enum reel_status add_job(struct mapper *m, const char *name,
-                                const struct coded_layer *coded, struct matrix *out,
-                                struct reel_error *err) {
+static enum reel_status add_job(struct mapper *m, const char *name, const struct coded_layer *coded,
+                                struct matrix *out, struct reel_error *err) {
     const uint64_t n = (uint64_t)coded->rows * (uint64_t)coded->columns;
     struct weights *w = m->weights;
     struct coded_job *jobs = mem_resize(m->jobs, ((size_t)m->n_jobs + 1) * sizeof *jobs);
@@ -402,8 +401,8 @@ static enum reel_status find_layer(struct mapper *m, int layer, struct layer_wei
 #define DRAFT_HIDDEN_NORM    DRAFT_PREFIX "pre_fc_norm_hidden.weight"
 #define DRAFT_NORM           DRAFT_PREFIX "norm.weight"
 
-/* Draft layers are attention layers whatever the others are. Where a file has several, their tensors
- * are checked and nothing runs them. */
+/* Draft layers are attention layers whatever the others are. Where a file has several, their
+ * tensors are checked and nothing runs them. */
 static enum reel_status find_draft(struct mapper *m, struct reel_error *err) {
     const struct model_config *c = m->config;
     const struct name_root root = m->root;
@@ -411,8 +410,7 @@ static enum reel_status find_draft(struct mapper *m, struct reel_error *err) {
     static const char *const norms[] = { DRAFT_EMBEDDING_NORM, DRAFT_HIDDEN_NORM, DRAFT_NORM };
     if (!m->has_draft && !m->has_drafts) return REEL_OK;
     m->root.prefix = DRAFT_PREFIX;
-    enum reel_status status =
-        find_matrix(m, DRAFT_FC, c->hidden, 2 * c->hidden, &draft->fc, err);
+    enum reel_status status = find_matrix(m, DRAFT_FC, c->hidden, 2 * c->hidden, &draft->fc, err);
     for (int i = 0; i < 3 && status == REEL_OK; i++)
         status = find_vector(m, norms[i], c->hidden, err);
     for (int i = 0; i < c->n_draft_layers && status == REEL_OK; i++) {
@@ -759,8 +757,8 @@ static enum reel_status mapper_start(struct mapper *m, struct weights *weights,
                           .is_gguf = is_gguf };
     m->heads_dealt = m->names->heads_dealt && config->delta.value_heads != config->delta.key_heads;
     m->root = find_root(m);
-    if (config->n_draft_layers && (tensor_find(file, DRAFT_FC) ||
-                                   (file->quant && coded_is_there(file, DRAFT_PREFIX "fc")))) {
+    if (config->n_draft_layers &&
+        (tensor_find(file, DRAFT_FC) || (file->quant && coded_is_there(file, DRAFT_PREFIX "fc")))) {
         m->has_draft = config->n_draft_layers == 1;
         m->has_drafts = !m->has_draft;
     }

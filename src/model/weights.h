@@ -38,8 +38,9 @@ struct layer_weights {
     struct matrix down;         /* [hidden, intermediate] */
 };
 
-/* A draft layer (multi-token prediction): from the hidden state of a position, behind the final norm,
- * and the id of the next one it tells what follows that. Embedding and head are the model's. */
+/* A draft layer (multi-token prediction): from the hidden state of a position, behind the final
+ * norm, and the id of the next one it tells what follows that. Embedding and head are the model's.
+ */
 struct draft_weights {
     const float *embedding_norm, *hidden_norm; /* f32 [hidden] */
     struct matrix fc;                          /* [hidden, 2 * hidden] embedding first */
@@ -71,7 +72,7 @@ struct weights {
         void **blocks;        /* owned: [n_blocks] of one matrix each */
         int n_blocks;
     } coded;
-    struct draft_weights draft;          /* not in n_parameters and n_bytes: no id needs it */
+    struct draft_weights draft; /* not in n_parameters and n_bytes: no id needs it */
     int n_skipped; /* tensors that belong to the model and are not run: its vision tower, */
     uint64_t skipped_bytes; /* and draft layers where there are several, or in GGUF files */
 };

@@ -24,6 +24,8 @@ static void expect_little(struct drafter *d) {
         d->classes[i].tried = 4;
         d->classes[i].right = 4 * shares[i];
     }
+    for (int i = 0; i < GUESS_MOST; i++)
+        d->steps[i] = (struct tally){ .right = 2, .tried = 4 };
 }
 
 enum reel_status drafter_open(struct drafter *d, int max_ids, struct reel_error *err) {
@@ -121,7 +123,12 @@ void drafter_guess(struct drafter *d, struct guess *guess, int most) {
     }
 }
 
+float drafter_layer_chance(const struct drafter *d, int i) {
+    return d->steps[i].right / d->steps[i].tried;
+}
+
 void drafter_takes(struct drafter *d, const struct guess *guess, int n) {
+    d->by_layer = guess->by_layer;
     memcpy(d->drafts, guess->ids, (size_t)n * sizeof *d->drafts);
     d->n_drafts = n;
     d->n_right = 0;
@@ -130,14 +137,15 @@ void drafter_takes(struct drafter *d, const struct guess *guess, int n) {
 bool drafter_saw(struct drafter *d, int32_t id) {
     bool right = false;
     if (d->n_right < d->n_drafts) {
-        const int class = class_of(d->length + d->n_right);
+        struct tally *tally =
+            d->by_layer ? &d->steps[d->n_right] : &d->classes[class_of(d->length + d->n_right)];
         right = d->drafts[d->n_right] == id;
-        if (d->classes[class].tried >= REMEMBERED) {
-            d->classes[class].tried /= 2;
-            d->classes[class].right /= 2;
+        if (tally->tried >= REMEMBERED) {
+            tally->tried /= 2;
+            tally->right /= 2;
         }
-        d->classes[class].tried += 1;
-        d->classes[class].right += right ? 1.0F : 0.0F;
+        tally->tried += 1;
+        tally->right += right ? 1.0F : 0.0F;
         d->n_right = right ? d->n_right + 1 : d->n_drafts;
     }
     if (d->n < d->max_ids) d->ids[d->n++] = id;

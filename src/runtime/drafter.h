@@ -17,7 +17,8 @@ enum { GUESS_MOST = 7 };
 
 struct guess {
     int n;
-    bool always; /* all are to be drafts, whatever they cost */
+    bool always;   /* all are to be drafts, whatever they cost */
+    bool by_layer; /* the draft layer made it */
     int32_t ids[GUESS_MOST];
     float chance[GUESS_MOST]; /* that an id is right, if those before it are */
 };
@@ -32,9 +33,11 @@ struct drafter {
                            here */
     int n, max_ids;
     int n_indexed; /* pairs that end before this are found by last_seen */
-    struct {
+    struct tally {
         float right, tried;
-    } classes[DRAFTER_CLASSES]; /* what became of guesses, lately */
+    } classes[DRAFTER_CLASSES];     /* what became of guesses, lately */
+    struct tally steps[GUESS_MOST]; /* the same of the draft layer's: its first, its second ... */
+    bool by_layer;                  /* the drafts below are its */
     /* The last guess, as far as it was taken: what is seen next shows whether it was right. */
     int32_t drafts[GUESS_MOST];
     int n_drafts, n_right;
@@ -50,6 +53,8 @@ void drafter_follow(struct drafter *d, const int32_t *ids, int n);
 
 /* At most `most` ids; none where the last two never stood together before. */
 void drafter_guess(struct drafter *d, struct guess *guess, int most);
+/* That the draft layer's guess i is right where those before it were. */
+float drafter_layer_chance(const struct drafter *d, int i);
 /* The first n of the last guess are drafts. */
 void drafter_takes(struct drafter *d, const struct guess *guess, int n);
 /* The next id. Returns whether it was a draft. */

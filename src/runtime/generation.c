@@ -30,23 +30,37 @@ void generation_close(struct generation *g) {
 
 /* ---- starting ---- */
 
+enum reel_status generation_check_kind(enum reel_speculation kind, struct reel_error *err) {
+    if ((int)kind >= REEL_SPECULATION_AUTO && (int)kind <= REEL_SPECULATION_MTP) return REEL_OK;
+    return err_set(err, REEL_E_ARGUMENT, "speculation is %d; allowed are %d to %d", (int)kind,
+                   REEL_SPECULATION_AUTO, REEL_SPECULATION_MTP);
+}
+
+enum reel_status generation_draft_layer(const struct reel_model *model, struct backend_state *state,
+                                        struct reel_error *err) {
+    const char *name = model->model.name ? model->model.name : "the model";
+    if (model->backend_info.guesses) return model->ops->guess_begin(state, err);
+    if (model->model.weights.draft.n_parameters)
+        return err_set(err, REEL_E_UNSUPPORTED,
+                       "%s has a draft layer that does not run on this device; it runs on the CPU, "
+                       "on its fast paths",
+                       name);
+    return err_set(err, REEL_E_UNSUPPORTED,
+                   "%s has no draft layer that runs (tensors \"mtp.*\" of one layer, in "
+                   "safetensors); speculation may be \"auto\", \"ngram\" or \"off\"",
+                   name);
+}
+
 static enum reel_status check_speculation(const struct reel_session *s,
                                           const struct reel_generation *set,
                                           struct reel_error *err) {
-    switch (set->speculation) {
-    case REEL_SPECULATION_AUTO:
-    case REEL_SPECULATION_OFF:
-        break;
-    case REEL_SPECULATION_NGRAM:
-        if (s->model->backend_info.drafts) break;
+    enum reel_status status = generation_check_kind(set->speculation, err);
+    if (status != REEL_OK) return status;
+    if (set->speculation == REEL_SPECULATION_NGRAM && !s->model->backend_info.drafts)
         return err_set(
             err, REEL_E_UNSUPPORTED,
             "%s takes no drafts on this device; speculation runs on the CPU, on its fast paths",
             s->model->model.name ? s->model->model.name : "the model");
-    default:
-        return err_set(err, REEL_E_ARGUMENT, "speculation is %d; allowed are %d to %d",
-                       (int)set->speculation, REEL_SPECULATION_AUTO, REEL_SPECULATION_NGRAM);
-    }
     if (set->most_drafts < 0 || set->most_drafts > REEL_MAX_DRAFTS)
         return err_set(err, REEL_E_ARGUMENT, "most_drafts is %d; allowed are 1 to %d, or 0 for all",
                        set->most_drafts, REEL_MAX_DRAFTS);
@@ -94,6 +108,8 @@ enum reel_status reel_generation_start(struct reel_session *s, const struct reel
     if (status == REEL_OK)
         status = stop_text_start(&g->stop, set.stop_strings, set.n_stop_strings, err);
     if (status == REEL_OK) status = sampler_start(s->sampler, set.sampling, err);
+    if (status == REEL_OK && set.speculation == REEL_SPECULATION_MTP)
+        status = generation_draft_layer(s->model, s->state, err);
     if (status != REEL_OK) return status;
     for (int i = 0; i < s->length; i++)
         sampler_saw_prompt(s->sampler, s->ids[i]);
@@ -317,11 +333,36 @@ static bool saw_decoded(void *user, int32_t id) {
     return !is_stop_id(g, id);
 }
 
+/* What the draft layer tells of what follows the drafter's last id: the session's, or that of its
+ * column, which is ahead of it. */
+static void guess_by_layer(struct reel_session *s, struct guess *guess, int most) {
+    const struct drafter *d = &s->generation.drafter;
+    const double start = clock_ms();
+    const int32_t last = d->n > 0 ? d->ids[d->n - 1] : -1;
+    guess->by_layer = true;
+    guess->n = 0;
+    if (last >= 0 && most > 0)
+        guess->n = s->model->ops->guess(s->state, d->n - 1, last, guess->ids, most, NULL);
+    for (int i = 0; i < guess->n; i++)
+        guess->chance[i] = drafter_layer_chance(d, i);
+    s->generation.guess_ms = clock_ms() - start;
+}
+
+/* Each further guess of the draft layer takes another reading of it and of the head. */
+enum { LAYER_DRAFTS = 3 };
+
 static void guess_for_column(void *user, struct guess *guess, int most) {
     struct generation *g = &((struct reel_session *)user)->generation;
-    const int wanted = g->set.most_drafts;
-    drafter_guess(&g->drafter, guess, wanted > 0 && wanted < most ? wanted : most);
-    guess->always = g->set.speculation == REEL_SPECULATION_NGRAM;
+    const bool by_layer = g->set.speculation == REEL_SPECULATION_MTP;
+    int wanted = g->set.most_drafts;
+    if (wanted == 0 && by_layer) wanted = LAYER_DRAFTS;
+    if (wanted == 0 || wanted > most) wanted = most;
+    *guess = (struct guess){ 0 };
+    if (by_layer)
+        guess_by_layer(user, guess, wanted);
+    else
+        drafter_guess(&g->drafter, guess, wanted);
+    guess->always = by_layer || g->set.speculation == REEL_SPECULATION_NGRAM;
 }
 
 static void takes_for_column(void *user, const struct guess *guess, int n) {
@@ -332,6 +373,7 @@ static void takes_for_column(void *user, const struct guess *guess, int n) {
 
 static int draft_alone(void *user, int32_t *ids, int most) {
     struct generation *g = &((struct reel_session *)user)->generation;
+    if (g->guess.by_layer) guess_for_column(user, &g->guess, most);
     const int n = g->guess.n < most ? g->guess.n : most;
     memcpy(ids, g->guess.ids, (size_t)n * sizeof *ids);
     drafter_takes(&g->drafter, &g->guess, n);
@@ -359,10 +401,14 @@ static bool never_enough(void *user) {
     return false;
 }
 
-/* Fills in the drafts that are worth a pass. False: none are. */
+/* Fills in the drafts that are worth a pass, or says that the draft layer is to be asked. False:
+ * none are. */
 static bool guess_alone(struct reel_session *s) {
     struct generation *g = &s->generation;
     if (!g->speculates || g->joined || !backend_can_begin(s) || tokens_left(s) < 2) return false;
+    g->guess_ms = 0;
+    g->guess.by_layer = g->set.speculation == REEL_SPECULATION_MTP;
+    if (g->guess.by_layer) return true; /* in the pass, which has the model's turn */
     guess_for_column(s, &g->guess, GUESS_MOST);
     if (!g->guess.always)
         g->guess.n = pass_costs_drafts(&g->costs, 1, 1, g->guess.chance, g->guess.n);
@@ -393,7 +439,7 @@ static enum reel_status run_drafts(struct reel_session *s, struct reel_error *er
     turn_give(&s->turn);
     s->n_evaluated = session_resume_at(s, s->n_evaluated);
     if (g->n_ahead == 0) return err_set(err, column.status, "%s", column.err.text);
-    note_cost(s, 1 + g->ahead[0].n_drafts, g->n_ahead, start);
+    note_cost(s, 1 + g->ahead[0].n_drafts, g->n_ahead, start + g->guess_ms);
     return REEL_OK; /* a failure behind the first id will come again */
 }
 

@@ -173,7 +173,9 @@ static int draft_for(void *user, int32_t *ids, int most) {
     struct column *c = user;
     struct passes *p = c->passes;
     struct guess guess;
+    const double start = clock_ms();
     c->guess(c->decode.user, &guess, most);
+    p->pass.since_ms += clock_ms() - start; /* a draft layer takes time, the pass is not longer */
     const int n = guess.always ? guess.n
                                : pass_costs_drafts(&p->costs, p->pass.n_columns, p->pass.expected,
                                                    guess.chance, guess.n);

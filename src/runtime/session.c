@@ -38,7 +38,8 @@ static enum reel_status choose_context(const struct reel_model *model,
     return REEL_OK;
 }
 
-static enum reel_status session_allocate(struct reel_session *s, struct reel_error *err) {
+static enum reel_status session_allocate(struct reel_session *s, enum reel_speculation speculation,
+                                         struct reel_error *err) {
     const struct reel_model *model = s->model;
     size_t vocab = (size_t)model->model.config.vocab, n = (size_t)s->max_context;
     enum reel_status status = mem_zeroed(&s->ids, n, sizeof *s->ids, "a session's ids", err);
@@ -52,6 +53,8 @@ static enum reel_status session_allocate(struct reel_session *s, struct reel_err
                                  model->backend_info.drafts ? s->max_context : 0, err);
     if (status == REEL_OK)
         status = model->ops->state_open(&s->state, model->backend, s->max_context, err);
+    if (status == REEL_OK && speculation == REEL_SPECULATION_MTP)
+        status = generation_draft_layer(model, s->state, err);
     return status;
 }
 
@@ -67,6 +70,7 @@ enum reel_status reel_session_open(struct reel_session **out, const struct reel_
     if (status == REEL_OK)
         status = struct_read(&options, sizeof options, given, "reel_session_options", err);
     if (status == REEL_OK) status = model_handle_is_here(model, err);
+    if (status == REEL_OK) status = generation_check_kind(options.speculation, err);
     if (status == REEL_OK) status = choose_context(model, &options, &context, err);
     if (status == REEL_OK) status = mem_zeroed(&s, 1, sizeof *s, "a session", err);
     if (status != REEL_OK) return status;
@@ -75,7 +79,7 @@ enum reel_status reel_session_open(struct reel_session **out, const struct reel_
     s->progress = options.progress;
     s->progress_user = options.progress_user;
     atomic_init(&s->cancel, false);
-    status = session_allocate(s, err);
+    status = session_allocate(s, options.speculation, err);
     if (status != REEL_OK) {
         reel_session_close(s);
         return status;

@@ -38,13 +38,14 @@ static bool still_wanted(void *user, const char *stage, uint64_t done, uint64_t 
 }
 
 static enum reel_status open_session(struct slot *slot, struct reel_session **session,
-                                     const struct reel_model *model, int context,
+                                     const struct served_model *m, int context,
                                      struct reel_error *err) {
     const struct reel_session_options options = { .size = sizeof options,
                                                   .max_context = context,
                                                   .progress = still_wanted,
-                                                  .progress_user = slot };
-    return reel_session_open(session, model, &options, err);
+                                                  .progress_user = slot,
+                                                  .speculation = m->speculation };
+    return reel_session_open(session, m->model, &options, err);
 }
 
 /* Who waits; on the stack of its thread. */
@@ -182,7 +183,7 @@ static enum reel_status pool_open(struct server *server, struct served_model *m,
     pthread_mutex_init(&p->lock, NULL);
     m->pool = p;
     if (m->hears) return REEL_OK;
-    return open_session(&p->slots[0], &p->slots[0].session, m->model, p->context, err);
+    return open_session(&p->slots[0], &p->slots[0].session, m, p->context, err);
 }
 
 static enum reel_status load_one(struct server *server, int index, struct reel_error *err) {
@@ -199,10 +200,12 @@ static enum reel_status load_one(struct server *server, int index, struct reel_e
     m->created = (int64_t)time(NULL);
     m->speculation = server->options.speculation;
     m->most_drafts = server->options.most_drafts;
-    if (m->speculation == REEL_SPECULATION_NGRAM && info.most_drafts == 0) {
+    if ((m->speculation == REEL_SPECULATION_NGRAM && info.most_drafts == 0) ||
+        (m->speculation == REEL_SPECULATION_MTP && info.draft_layers == 0)) {
+        const bool ngram = m->speculation == REEL_SPECULATION_NGRAM;
         m->speculation = REEL_SPECULATION_OFF;
-        server_log(server, SERVER_LOG_WARNING, "%s: takes no drafts here; it goes without",
-                   m->name);
+        server_log(server, SERVER_LOG_WARNING, "%s: %s; it goes without", m->name,
+                   ngram ? "takes no drafts here" : "has no draft layer that runs here");
     }
     status = pool_open(server, m, err);
     if (status == REEL_OK) atomic_store(&m->state, SERVED_READY);
@@ -374,7 +377,7 @@ static enum reel_status open_slot(struct session_pool *p, struct choice choice, 
     if (p->served->hears) return REEL_OK; /* the slot alone is wanted */
     if (!slot->session) {
         struct reel_session *session = NULL;
-        status = open_session(slot, &session, p->served->model, p->context, err);
+        status = open_session(slot, &session, p->served, p->context, err);
         pthread_mutex_lock(&p->lock);
         slot->session = session;
         pthread_mutex_unlock(&p->lock);

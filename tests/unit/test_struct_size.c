@@ -31,7 +31,7 @@ static const struct sized {
 } sized[] = {
     SIZED(reel_allocator, 40, user),
     SIZED(reel_model_options, 136, kv),
-    SIZED(reel_model_info, 224, most_drafts),
+    SIZED(reel_model_info, 224, draft_layers),
     SIZED(reel_plan_options, 24, gpu_options),
     SIZED(reel_quantize_options, 48, progress_user),
     SIZED(reel_quantize_result, 48, error),
@@ -41,7 +41,7 @@ static const struct sized {
     SIZED(reel_answer, 32, tool_calls),
     SIZED(reel_answer_piece, 40, broken),
     SIZED(reel_answer_reader_options, 40, user),
-    SIZED(reel_session_options, 32, progress_user),
+    SIZED(reel_session_options, 32, speculation),
     SIZED(reel_eval, 56, out_floats),
     SIZED(reel_embed_info, 24, default_prompt),
     SIZED(reel_embed, 56, out_floats),
