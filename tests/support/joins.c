@@ -30,7 +30,7 @@ struct joins {
     struct worker *workers;
     int context;
     atomic_ullong n_joins, n_tokens, n_sessions, n_cancelled, n_wrong, n_drafted, n_accepted;
-    bool drafts; /* the model takes them */
+    int n_kinds; /* of speculation: 1 where the model takes no drafts, 4 with a draft layer */
     atomic_bool stop;
     pthread_mutex_t mutex;    /* guards what follows */
     char wrong[200];          /* the first */
@@ -178,7 +178,7 @@ static enum reel_status join_once(struct worker *w, int n, bool *left, struct re
                                  .ignore_stop_ids = true,
                                  .on_token = on_token,
                                  .user = w };
-    if (w->joins->drafts) g.speculation = (enum reel_speculation)below(&w->random, 3);
+    g.speculation = (enum reel_speculation)below(&w->random, w->joins->n_kinds);
     w->in_call = 0;
     w->stop_at = how == 1 || how == 3 ? n : 0;
     w->cancels = how == 3;
@@ -314,7 +314,7 @@ static enum reel_status tell_stories(struct joins *j, struct reel_error *err) {
     struct reel_model_info info = { .size = sizeof info };
     uint64_t random = j->plan->seed;
     enum reel_status status = reel_model_get_info(j->plan->model, &info, err);
-    j->drafts = info.most_drafts > 0;
+    j->n_kinds = info.most_drafts == 0 ? 1 : info.draft_layers == 0 ? 3 : 4;
     for (int i = 0; i < j->plan->n_stories && status == REEL_OK; i++)
         status = tell_story(j, i, &random, info.vocab, err);
     return status;

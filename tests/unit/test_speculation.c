@@ -33,12 +33,16 @@ struct tale {
 
 static const char *folder = "models/demo";
 static struct reel_model *model;
+static bool has_layer; /* a draft layer */
 
 static int open_model(void **state) {
     const struct reel_model_options options = { .size = sizeof options, .device = "cpu" };
+    struct reel_model_info info = { .size = sizeof info };
     struct reel_error err = { 0 };
     (void)state;
     golden_require(reel_model_open(&model, folder, &options, &err), &err);
+    golden_require(reel_model_get_info(model, &info, &err), &err);
+    has_layer = info.draft_layers > 0;
     return 0;
 }
 
@@ -48,8 +52,11 @@ static int close_model(void **state) {
     return 0;
 }
 
-static struct reel_session *open_session(int context, const char *prompt) {
-    const struct reel_session_options options = { .size = sizeof options, .max_context = context };
+static struct reel_session *open_session_for(enum reel_speculation kind, int context,
+                                            const char *prompt) {
+    const struct reel_session_options options = { .size = sizeof options,
+                                                  .max_context = context,
+                                                  .speculation = kind };
     struct reel_session *session = NULL;
     struct reel_error err = { 0 };
     int32_t ids[400];
@@ -60,6 +67,10 @@ static struct reel_session *open_session(int context, const char *prompt) {
         &err);
     golden_require(reel_session_sync(session, ids, (int)n, NULL, &err), &err);
     return session;
+}
+
+static struct reel_session *open_session(int context, const char *prompt) {
+    return open_session_for(REEL_SPECULATION_AUTO, context, prompt);
 }
 
 static bool hear(struct tale *t, const struct reel_token *token) {
@@ -91,7 +102,10 @@ static struct tale *tell(const struct reel_generation *given, enum reel_speculat
     struct tale *t = calloc(1, sizeof *t);
     assert_non_null(t);
     struct reel_generation g = *given;
-    struct reel_session *s = t->session = open_session(context, verse);
+    /* a draft layer follows from the first token on, or from the first generation on */
+    const enum reel_speculation opened =
+        speculation == REEL_SPECULATION_MTP && pulled ? speculation : REEL_SPECULATION_AUTO;
+    struct reel_session *s = t->session = open_session_for(opened, context, verse);
     const int n_prompt = reel_session_length(s);
     t->refuse_at = ends ? ends->refuse_at : 0;
     t->cancel_at = ends ? ends->cancel_at : 0;
@@ -134,12 +148,15 @@ static void assert_same(const struct tale *got, const struct tale *want) {
 /* Each kind of drafts, pushed and pulled, beside none. Returns how many drafts were right. */
 static int compare(const struct reel_generation *g, int context, const struct tale *ends) {
     struct tale *plain = tell(g, REEL_SPECULATION_OFF, false, context, ends);
+    static const enum reel_speculation kinds[] = { REEL_SPECULATION_AUTO, REEL_SPECULATION_NGRAM,
+                                                   REEL_SPECULATION_MTP };
+    const int n_kinds = has_layer ? 3 : 2;
     int n_right = 0;
     assert_int_equal(plain->result.n_drafted, 0);
-    for (int i = 0; i < 4; i++) {
-        const enum reel_speculation kind = i % 2 ? REEL_SPECULATION_NGRAM : REEL_SPECULATION_AUTO;
-        struct tale *t = tell(g, kind, i >= 2, context, ends);
-        if (i >= 2 && ends && ends->refuse_at) /* who pulls does not say why it stops */
+    for (int i = 0; i < 2 * n_kinds; i++) {
+        const bool pulled = i >= n_kinds;
+        struct tale *t = tell(g, kinds[i % n_kinds], pulled, context, ends);
+        if (pulled && ends && ends->refuse_at) /* who pulls does not say why it stops */
             t->result.reason = plain->result.reason;
         assert_same(t, plain);
         n_right += t->result.n_accepted;
@@ -225,6 +242,72 @@ static void no_more_drafts_than_wanted(void **state) {
     free(one);
 }
 
+/* On text that it has learned. What it sees of the prompt does not matter for what is said, and
+ * makes it better. */
+static void a_draft_layer_guesses(void **state) {
+    (void)state;
+    struct reel_generation g = { .max_tokens = ids_of(400), .ignore_stop_ids = true };
+    if (!has_layer) skip();
+    struct tale *plain = tell(&g, REEL_SPECULATION_OFF, false, 0, NULL);
+    struct tale *late = tell(&g, REEL_SPECULATION_MTP, false, 0, NULL);
+    struct tale *early = tell(&g, REEL_SPECULATION_MTP, true, 0, NULL);
+    assert_same(late, plain);
+    assert_same(early, plain);
+    print_message("%s: %d and %d drafts, %d and %d right\n", folder, late->result.n_drafted,
+                  early->result.n_drafted, late->result.n_accepted, early->result.n_accepted);
+    assert_true(early->result.n_drafted > early->result.n_passes); /* more than one a pass */
+    assert_true(early->result.n_drafted <= 3 * early->result.n_passes);
+    assert_true(early->result.n_accepted > early->n / 8 && late->result.n_accepted > early->n / 8);
+    g.most_drafts = 1;
+    struct tale *one = tell(&g, REEL_SPECULATION_MTP, true, 0, NULL);
+    assert_same(one, plain);
+    assert_true(one->result.n_drafted <= one->result.n_passes);
+    free(plain);
+    free(late);
+    free(early);
+    free(one);
+}
+
+/* It follows a session that is cut back, made equal to another text, copied and restored. */
+static void a_draft_layer_follows_a_session_about(void **state) {
+    (void)state;
+    if (!has_layer) skip();
+    struct reel_error err = { 0 };
+    const struct reel_generation g = { .size = sizeof g,
+                                       .max_tokens = 24,
+                                       .ignore_stop_ids = true,
+                                       .speculation = REEL_SPECULATION_MTP };
+    struct reel_generation plain = g;
+    plain.speculation = REEL_SPECULATION_OFF;
+    struct reel_session *with = open_session_for(REEL_SPECULATION_MTP, 400, verse);
+    struct reel_session *without = open_session(400, verse);
+    struct reel_session *other = open_session_for(REEL_SPECULATION_MTP, 400, "It is a truth");
+    for (int i = 0; i < 6; i++) {
+        golden_require(reel_generate(with, &g, NULL, &err), &err);
+        golden_require(reel_generate(without, &plain, NULL, &err), &err);
+        const int n = reel_session_length(with);
+        assert_int_equal(n, reel_session_length(without));
+        assert_memory_equal(reel_session_ids(with), reel_session_ids(without),
+                            (size_t)n * sizeof(int32_t));
+        struct reel_session *both[] = { with, without };
+        for (int k = 0; k < 2; k++) {
+            if (i % 3 == 0) golden_require(reel_session_truncate(both[k], n - 7, &err), &err);
+            if (i % 3 == 1) /* another text behind the first half */
+                golden_require(reel_session_sync(both[k], (const int32_t[]){ 11, 12, 13, 14 },
+                                                 4, NULL, &err),
+                               &err);
+        }
+        if (i % 3 != 2) continue;
+        golden_require(reel_session_copy(other, with, &err), &err);
+        struct reel_session *swap = with;
+        with = other;
+        other = swap;
+    }
+    reel_session_close(with);
+    reel_session_close(without);
+    reel_session_close(other);
+}
+
 static void what_is_not_allowed_is_said(void **state) {
     (void)state;
     struct reel_error err = { 0 };
@@ -236,6 +319,17 @@ static void what_is_not_allowed_is_said(void **state) {
     g.most_drafts = 8;
     assert_int_equal(reel_generate(s, &g, NULL, &err), REEL_E_ARGUMENT);
     assert_string_equal(err.text, "most_drafts is 8; allowed are 1 to 7, or 0 for all");
+    g.most_drafts = 0;
+    g.speculation = REEL_SPECULATION_MTP;
+    const struct reel_session_options asks = { .size = sizeof asks,
+                                               .speculation = REEL_SPECULATION_MTP };
+    struct reel_session *none = NULL;
+    if (!has_layer) {
+        assert_int_equal(reel_generate(s, &g, NULL, &err), REEL_E_UNSUPPORTED);
+        assert_non_null(strstr(err.text, "has no draft layer"));
+        assert_int_equal(reel_session_open(&none, model, &asks, &err), REEL_E_UNSUPPORTED);
+        assert_null(none);
+    }
     reel_session_close(s);
     struct reel_model *other = NULL;
     const struct reel_model_options options = { .size = sizeof options,
@@ -249,6 +343,9 @@ static void what_is_not_allowed_is_said(void **state) {
     g.speculation = REEL_SPECULATION_NGRAM;
     assert_int_equal(reel_generate(s, &g, NULL, &err), REEL_E_UNSUPPORTED);
     assert_non_null(strstr(err.text, "takes no drafts"));
+    g.speculation = REEL_SPECULATION_MTP;
+    assert_int_equal(reel_generate(s, &g, NULL, &err), REEL_E_UNSUPPORTED);
+    assert_non_null(strstr(err.text, has_layer ? "does not run on this device" : "no draft layer"));
     reel_session_close(s);
     reel_model_close(other);
     model = demo;
@@ -260,6 +357,8 @@ int main(void) {
         cmocka_unit_test(log_probabilities_are_those_without_drafts),
         cmocka_unit_test(generations_end_where_they_would_without_drafts),
         cmocka_unit_test(no_more_drafts_than_wanted),
+        cmocka_unit_test(a_draft_layer_guesses),
+        cmocka_unit_test(a_draft_layer_follows_a_session_about),
         cmocka_unit_test(what_is_not_allowed_is_said),
     };
     const int failed = cmocka_run_group_tests_name("demo", tests, open_model, close_model);

@@ -41,7 +41,7 @@ static const struct sized {
     SIZED(reel_answer, 32, tool_calls),
     SIZED(reel_answer_piece, 40, broken),
     SIZED(reel_answer_reader_options, 40, user),
-    SIZED(reel_session_options, 32, speculation),
+    SIZED(reel_session_options, 40, speculation),
     SIZED(reel_eval, 56, out_floats),
     SIZED(reel_embed_info, 24, default_prompt),
     SIZED(reel_embed, 56, out_floats),
