@@ -25,9 +25,10 @@ import train_demo as demo  # noqa: E402
 import train_hybrid as hybrid  # noqa: E402
 from make_draft_golden import DraftLayer  # noqa: E402
 
-WINDOW, ROWS, RECALL_ROWS = 256, 6, 2
+WINDOW, ROWS, RECALL_ROWS = 192, 3, 1
 PEAK_RATE = 3e-3
-STEPS = 3  # that are learned and judged
+WEIGHTS = (1, 0.5)  # of the steps that are learned
+STEPS = 3           # that are judged
 
 
 def fresh_layer(torch, model):
@@ -55,14 +56,14 @@ def told(torch, model, layer, hidden, next_ids):
     return layer.norm(out[0] if isinstance(out, tuple) else out)
 
 
-def steps_of(torch, model, layer, ids):
+def steps_of(torch, model, layer, ids, n_steps):
     """Logits of each step, and the ids that each position should tell, of windows ids [B, T]."""
     with torch.no_grad():
         hidden = model.model(input_ids=ids, use_cache=False).last_hidden_state
-    for step in range(STEPS):
+    for step in range(n_steps):
         n = ids.shape[1] - 2 - step
         hidden = told(torch, model, layer, hidden[:, :n], ids[:, 1 + step : 1 + step + n])
-        yield model.lm_head(hidden), ids[:, 2 + step :], hidden
+        yield model.lm_head(hidden), ids[:, 2 + step :]
 
 
 def right_shares(torch, model, layer, rows):
@@ -73,7 +74,7 @@ def right_shares(torch, model, layer, rows):
             ids = torch.tensor([ids])
             choice = model(input_ids=ids, use_cache=False).logits.argmax(-1)  # of the next id
             alive = torch.ones_like(ids[:, 2:], dtype=torch.bool)
-            for step, (logits, _, _) in enumerate(steps_of(torch, model, layer, ids)):
+            for step, (logits, _) in enumerate(steps_of(torch, model, layer, ids, STEPS)):
                 n = logits.shape[1]
                 good = logits.argmax(-1) == choice[:, 1 + step : 1 + step + n]
                 tried[step] += int(alive[:, :n].sum())
@@ -119,10 +120,10 @@ def main():
         rows = [list(seen[s : s + WINDOW]) for s in starts]
         rows += [maker.example(WINDOW)[0] for _ in range(RECALL_ROWS)]
         loss, nats = 0, []
-        for step, (logits, ids, _) in enumerate(steps_of(torch, model, layer, torch.tensor(rows))):
+        for step, (logits, ids) in enumerate(steps_of(torch, model, layer, torch.tensor(rows), len(WEIGHTS))):
             n = logits.shape[1]
             nats.append(torch.nn.functional.cross_entropy(logits.flatten(0, 1), ids[:, :n].flatten()))
-            loss = loss + nats[-1] * (1, 0.5, 0.25)[step]
+            loss = loss + nats[-1] * WEIGHTS[step]
         for group in optimizer.param_groups:
             group["lr"] = rate
         optimizer.zero_grad(set_to_none=True)
