@@ -62,7 +62,7 @@ struct model_config {
         int key_dim, value_dim;                  /* of one head */
         int conv_width;                          /* positions, the current one included */
     } delta;
-    int n_draft_layers;        /* multi-token prediction: checked, not run */
+    int n_draft_layers;        /* multi-token prediction: one is run (weights.h), several are not */
     struct audio_config audio; /* MODEL_QWEN3_ASR */
     double rope_theta;
     enum rope_kind rope;
