@@ -53,7 +53,7 @@ static int close_model(void **state) {
 }
 
 static struct reel_session *open_session_for(enum reel_speculation kind, int context,
-                                            const char *prompt) {
+                                             const char *prompt) {
     const struct reel_session_options options = { .size = sizeof options,
                                                   .max_context = context,
                                                   .speculation = kind };
@@ -293,9 +293,9 @@ static void a_draft_layer_follows_a_session_about(void **state) {
         for (int k = 0; k < 2; k++) {
             if (i % 3 == 0) golden_require(reel_session_truncate(both[k], n - 7, &err), &err);
             if (i % 3 == 1) /* another text behind the first half */
-                golden_require(reel_session_sync(both[k], (const int32_t[]){ 11, 12, 13, 14 },
-                                                 4, NULL, &err),
-                               &err);
+                golden_require(
+                    reel_session_sync(both[k], (const int32_t[]){ 11, 12, 13, 14 }, 4, NULL, &err),
+                    &err);
         }
         if (i % 3 != 2) continue;
         golden_require(reel_session_copy(other, with, &err), &err);
