@@ -37,7 +37,7 @@ class Generations(support.Case):
         self.assertEqual([token.id for token in guessed], ids)
         self.assertGreater(guessed.n_accepted, 0)
         self.assertEqual(guessed.n_passes + guessed.n_accepted, 40)
-        with self.assertRaisesRegex(ValueError, "speculation: 'eagle'; there are auto, off, ngram"):
+        with self.assertRaisesRegex(ValueError, "speculation: 'eagle'; there are auto, off, ngram, mtp"):
             self.model.generate(prompt, speculation="eagle").text()
         with self.assertRaisesRegex(ValueError, "most_drafts is 9"):
             self.model.generate(prompt, most_drafts=9).text()
