@@ -6,6 +6,7 @@ void draft_model_fill(struct draft_model *d, const struct model_config *config,
                       const struct weights *weights) {
     d->config = *config;
     d->config.n_layers = 1;
+    if (d->config.vocab > DRAFT_IDS) d->config.vocab = DRAFT_IDS;
     d->config.layer_kinds[0] = LAYER_ATTENTION;
     memset(&d->config.delta, 0, sizeof d->config.delta);
     d->layer = weights->draft.layer;
@@ -15,4 +16,5 @@ void draft_model_fill(struct draft_model *d, const struct model_config *config,
                                    .layers = &d->layer,
                                    .n_layers = 1,
                                    .draft = weights->draft };
+    d->weights.head.rows = d->config.vocab;
 }

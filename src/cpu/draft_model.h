@@ -7,6 +7,11 @@
 #include "model/model_config.h"
 #include "model/weights.h"
 
+/* Only ids below this are guessed: a byte-level BPE numbers its merges from the most frequent on,
+ * and a guess of Qwen3.5-0.8B reads 87 million weights so, 274 million with all of the output
+ * matrix. */
+enum { DRAFT_IDS = 1 << 16 };
+
 struct draft_model {
     struct model_config config;
     struct weights weights; /* its `draft` has what makes embeddings */

@@ -253,7 +253,8 @@ struct backend_ops {
     enum reel_status (*guess_begin)(struct backend_state *state, struct reel_error *err);
     /* Ids that may follow `id`, the one at `position`, up to which all has been evaluated: writes
      * `most` at most and says how many. logits: f32 [vocab] that the last of them came from, or
-     * NULL. May be called inside of backend_decode.draft. */
+     * NULL; a backend may guess among the first ids alone, whose logits these are. May be called
+     * inside of backend_decode.draft. */
     int (*guess)(struct backend_state *state, int position, int32_t id, int32_t *ids, int most,
                  float *logits);
     /* NULL, or REEL_E_UNSUPPORTED: eval them one by one. */

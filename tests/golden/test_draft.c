@@ -132,6 +132,21 @@ static void the_reference_tells_what_pytorch_does(void **state) {
     assert_true(worst[0] <= EXACT_BOUND && worst[1] <= EXACT_BOUND);
 }
 
+/* Of a large vocabulary the first ids alone are guessed, so that a guess stays cheap. */
+static void only_the_first_ids_of_many_are_guessed(void **state) {
+    (void)state;
+    struct draft_model draft;
+    struct model_config config = files.config;
+    struct weights weights = files.weights;
+    draft_model_fill(&draft, &config, &weights);
+    assert_int_equal(draft.weights.head.rows, vocab);
+    config.vocab = weights.head.rows = weights.embedding.rows = 248320;
+    draft_model_fill(&draft, &config, &weights);
+    assert_int_equal(draft.config.vocab, DRAFT_IDS);
+    assert_int_equal(draft.weights.head.rows, DRAFT_IDS);
+    assert_int_equal(draft.weights.embedding.rows, 248320); /* any id may go in */
+}
+
 /* ---- the fast paths -------------------------------------------------------------------------- */
 
 struct guessing {
@@ -292,6 +307,7 @@ static void a_path_guesses_as_pytorch_does(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_reference_tells_what_pytorch_does),
+        cmocka_unit_test(only_the_first_ids_of_many_are_guessed),
         ON_PATH("portable"),
         ON_PATH("avx2"),
         ON_PATH("avx512"),
