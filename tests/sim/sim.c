@@ -423,8 +423,10 @@ static void style_choose(uint64_t seed) {
     sim.style.linger = 65536 >> (3 + sim_random() % 8);
     sim.style.stale = sim_random() % 4 ? 65536 >> (1 + sim_random() % 4) : 0;
     sim.style.nap_bits = sim_random() % 8 ? 11 + (int)(sim_random() % 3) : 0;
-    if (sim.launch->settings.in_order)
+    if (sim.launch->settings.in_order) {
         sim.style.delay_bits = sim.style.plain_bits = sim.style.copy_bits = 0, sim.style.stale = 0;
+        sim.style.stretch_bits = 6, sim.style.nap_bits = 13, sim.style.starve = 0;
+    }
 }
 
 static void launch_release(void) {

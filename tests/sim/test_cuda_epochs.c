@@ -38,6 +38,7 @@ static int start(void **state) {
     static struct fixture f;
     const struct reel_session_options o = { .size = sizeof o, .max_context = SPLIT_FROM + 8 };
     f = (struct fixture){ .gpu = sim_gpu_controls() };
+    f.gpu.cuda->settings.in_order = true;
     f.gpu.cuda->gpu.n_sms = N_SMS;
     f.gpu.cuda->settings.idle_limit = 0; /* kernels lose their patience by themselves */
     sim_model_open(&f.m, "q3-p");

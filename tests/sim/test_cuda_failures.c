@@ -26,6 +26,7 @@ struct fixture {
 static int start_with(void **state, const char *model) {
     static struct fixture f;
     f.gpu = sim_gpu_controls();
+    f.gpu.cuda->settings.in_order = true;
     f.gpu.cuda->gpu.n_sms = 2;
     sim_model_open(&f.m, model);
     *state = &f;
@@ -45,6 +46,7 @@ static int stop(void **state) {
 static int reset(void **state) {
     struct fixture *f = *state;
     f->gpu = sim_gpu_controls();
+    f->gpu.cuda->settings.in_order = true;
     f->gpu.cuda->gpu.n_sms = 2;
     memset(&f->err, 0, sizeof f->err);
     return 0;

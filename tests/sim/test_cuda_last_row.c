@@ -45,6 +45,7 @@ static void reload(struct fixture *f, const char *options) {
 static int start_with(void **state, const char *model, const char *const *ways) {
     static struct fixture f;
     f = (struct fixture){ .gpu = sim_gpu_controls(), .ways = ways };
+    f.gpu.cuda->settings.in_order = true;
     f.gpu.cuda->gpu.n_sms = N_SMS;
     sim_model_open(&f.m, model);
     f.row = (size_t)f.m.vocab * sizeof(float);

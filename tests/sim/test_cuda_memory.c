@@ -32,6 +32,7 @@ static void good(enum reel_status status, const struct fixture *f) {
 static int start_with(void **state, const char *model) {
     static struct fixture f;
     const struct sim_gpu controls = sim_gpu_controls();
+    controls.cuda->settings.in_order = true;
     f = (struct fixture){ .cuda = controls.cuda };
     controls.nvrtc->flags =
         "-O0"; /* kernels run a few times here, and compiling them is what takes long */

@@ -102,6 +102,7 @@ static int start(void **state) {
     static struct fixture f;
     struct listener l = { .n = 0 };
     f.gpu = sim_gpu_controls();
+    f.gpu.cuda->settings.in_order = true;
     f.gpu.cuda->gpu.n_sms = 4;
     for (int i = 0; i < N_PROMPT; i++)
         f.prompt[i] = (i * 37 + i * i) % 250;

@@ -46,6 +46,7 @@ static void reload(struct fixture *f, const char *options) {
 static int start(void **state) {
     static struct fixture f;
     f.gpu = sim_gpu_controls();
+    f.gpu.cuda->settings.in_order = true;
     f.gpu.cuda->gpu.n_sms = N_SMS;
     sim_model_open(&f.m, "ll-a");
     f.n_layers = f.m.cpu->model.config.n_layers;

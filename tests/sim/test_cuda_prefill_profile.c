@@ -37,6 +37,7 @@ static void good(enum reel_status status, const struct fixture *f) {
 static int start(void **state) {
     static struct fixture f;
     f.gpu = sim_gpu_controls();
+    f.gpu.cuda->settings.in_order = true;
     f.gpu.cuda->gpu.n_sms = N_SMS;
     sim_model_open(&f.m, "ll-a");
     f.n_launches = 6 * f.m.cpu->model.config.n_layers + 2;

@@ -35,6 +35,7 @@ static struct fixture shared;
 static int start(void **state) {
     struct fixture *f = &shared;
     f->gpu = sim_gpu_controls();
+    f->gpu.cuda->settings.in_order = true;
     f->gpu.cuda->gpu.n_sms = 4;
     sim_model_open(&f->m, "q3-a");
     *state = f;

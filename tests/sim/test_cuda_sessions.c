@@ -63,6 +63,7 @@ static struct fixture shared;
 static int start_with(void **state, const char *model) {
     struct fixture *f = &shared;
     f->gpu = sim_gpu_controls();
+    f->gpu.cuda->settings.in_order = true;
     f->gpu.cuda->gpu.n_sms = 4;
     f->small = strcmp(model, "q3-a") == 0 && !sanitized_briefly() ? TWO_GROUPS : ONE_GROUP;
     sim_model_open(&f->m, model);

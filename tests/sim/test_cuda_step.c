@@ -169,6 +169,7 @@ static struct fixture shared;
 static int start_model(void **state, const char *id) {
     struct fixture *f = &shared;
     f->gpu = sim_gpu_controls();
+    f->gpu.cuda->settings.in_order = true;
     f->gpu.cuda->gpu.n_sms = 4;
     sim_model_open(&f->m, id);
     good(sim_model_load(&f->m, SMALL, &f->err), f);

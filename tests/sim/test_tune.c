@@ -61,6 +61,7 @@ static struct plan *open_model(struct fixture *f, const char *more) {
 static int start(void **state) {
     struct fixture *f = &shared;
     f->gpu = sim_gpu_controls();
+    f->gpu.cuda->settings.in_order = true;
     f->gpu.cuda->gpu.n_sms = 4;
     sim_model_open(&f->m, "q3-a");
     strcpy(f->cache, "/tmp/reel-tune-XXXXXX");
