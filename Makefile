@@ -72,9 +72,9 @@ COLD := src/cli/% src/server/% tests/server/% src/cuda/% tests/unit/% tests/gold
         tests/sim/test_% \
         $(shell grep -qs avx512f /proc/cpuinfo || echo %_avx512.c %_amx.c)
 endif
-# Nothing that runs under the thread sanitizer reads templates or plans for long.
+# Nothing that runs under the thread sanitizer reads templates, plans or files of models for long.
 ifeq ($(config),thread)
-COLD += src/jinja/% src/plan/%
+COLD += src/jinja/% src/plan/% src/model/% src/asr/%
 endif
 # Tests are compiled once and run once: what computes much for them lies in tests/support. Whoever takes one into a
 # debugger builds it with config=debug: here they have the names of functions, and nothing is written that says lines.

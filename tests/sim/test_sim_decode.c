@@ -27,10 +27,10 @@ struct setting {
  * units of value columns than SMs, and as many; heads of 256. */
 static const struct setting settings[] = {
     { "q3-a", "n_groups=2,group_sms=2,warps=4", 4, 90, 0, 75 },
-    { "q3-a", "n_groups=2,group_sms=2,warps=4,split_from=17,kv_slots=4", 4, 90, 2, 75 },
-    { "q3-a", "n_groups=1,group_sms=3,warps=6,split_from=1", 3, 100, 2, 75 },
-    { "q3-a", "n_groups=2,group_sms=1,warps=8", 2, 86, 2, 75 },
-    { "q3-a", "n_groups=2,group_sms=2,warps=4,compute=75,split_from=20", 4, 120, 2, 75 },
+    { "q3-a", "n_groups=2,group_sms=2,warps=4,split_from=17,kv_slots=4", 4, 90, 1, 75 },
+    { "q3-a", "n_groups=1,group_sms=3,warps=6,split_from=1", 3, 100, 1, 75 },
+    { "q3-a", "n_groups=2,group_sms=1,warps=8", 2, 86, 1, 75 },
+    { "q3-a", "n_groups=2,group_sms=2,warps=4,compute=75,split_from=20", 4, 120, 1, 75 },
     { "ll-a", "n_groups=1,group_sms=2,warps=4", 2, 90, 1, 75 },
     { "q3-b", "n_groups=1,group_sms=3,warps=4", 3, 90, 1, 75 },
     /* biases: a group for each of two KV heads, and rows that no SM has as many of as the next */

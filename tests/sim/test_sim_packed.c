@@ -277,7 +277,7 @@ static void every_schedule_gives_the_same_bits(void **state) {
     struct texts *t = texts_of(lengths, (int)(sizeof lengths / sizeof *lengths));
     float *right = vectors_alloc(&r, t), *made = vectors_alloc(&r, t);
     require(&r, embed(&r, s, t, right));
-    for (int seed = 0; seed < (getenv("REEL_SOAK") ? 400 : SANITIZED ? 1 : 4); seed++) {
+    for (int seed = 0; seed < (getenv("REEL_SOAK") ? 400 : SANITIZED ? 1 : 2); seed++) {
         seed_set(&r, seed);
         require(&r, embed(&r, s, t, made));
         assert_memory_equal(made, right, (size_t)t->n * (size_t)r.hidden * sizeof *made);

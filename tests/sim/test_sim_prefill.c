@@ -255,7 +255,7 @@ static void prompts_of_every_length_match_the_reference(void **state) {
     };
     for (int i = 0; i < N_SETTINGS; i++) {
         struct rig r;
-        const int step = few(i == 0 && !SANITIZED ? 7 : 19, 1);
+        const int step = few(i == 0 ? 13 : 19, 1);
         const int most = i < few(2, N_SETTINGS) ? 300 : 130;
         rig_open(&r, &settings[i], most + N_AFTER + 1, ways[QUEUE]);
         float *logits = malloc((size_t)r.m.vocab * sizeof *logits);
@@ -263,7 +263,7 @@ static void prompts_of_every_length_match_the_reference(void **state) {
         for (int n = 1; n <= 40; n += step)
             check_append(&r, session, 0, n, logits);
         for (size_t n = 0; n < sizeof lengths / sizeof *lengths;
-             n += (size_t)few(i == 0 ? 2 : 4, 1))
+             n += (size_t)few(i == 0 ? 3 : 4, 1))
             if (lengths[n] <= most) check_append(&r, session, 0, lengths[n], logits);
         check_average(&r);
         reel_session_close(session);
@@ -287,7 +287,7 @@ static void prompts_may_begin_anywhere(void **state) {
         struct reel_session *session = session_open(&r, r.m.gpu, N_IDS);
         require(&r, reel_session_sync(session, ids, 50, NULL, &r.err));
         /* position 95, decoded after the first of these, amplifies errors */
-        for (int from = few(49, 50); from > 14; from -= few(12, 1))
+        for (int from = few(49, 50); from > 14; from -= few(18, 1))
             check_append(&r, session, from, 2 + from * 7 % 60, logits);
         reel_session_close(session);
         free(logits);
@@ -459,7 +459,7 @@ static void schedules_give_the_same_bits(const char *options, int n_settings) {
         check_logits(&r, want + r.m.vocab, 21, "another session", 17);
         check_logits(&r, want + 2 * r.m.vocab, 63, "a session", 43);
         check_logits(&r, want + 3 * r.m.vocab, 64, "another session", 43);
-        for (int seed = 0; seed < (i == 3 ? few(1, 40) : few(SANITIZED ? 1 : 2, 100)); seed++) {
+        for (int seed = 0; seed < (i == 3 ? few(1, 40) : few(1, 100)); seed++) {
             by_turns(&r, sessions, seed, made);
             if (memcmp(made, want, n * sizeof *made) != 0)
                 fail_msg("%s %s seed %d: other logits", settings[i].model, settings[i].options,

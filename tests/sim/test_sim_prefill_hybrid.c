@@ -174,7 +174,7 @@ static void prompts_of_every_length_match_the_reference(void **state) {
     static const int lengths[] = { 63, 64, 65, 66, 67, 79, 80, 127, 128, 129, 131, 192, 193, 257 };
     for (int i = 0; i < N_SETTINGS; i++) {
         struct rig r;
-        const int most = i == 0 ? 260 : 130, step = few(i == 0 && !SANITIZED ? 7 : 17, 1);
+        const int most = i == 0 ? 260 : 130, step = few(i == 0 ? 13 : 17, 1);
         worst = 0;
         rig_open(&r, &settings[i], most, "");
         assert_int_equal(r.m.gpu->backend->plan.prefill_tokens, 128);
@@ -185,7 +185,7 @@ static void prompts_of_every_length_match_the_reference(void **state) {
             check_append(&r, session, 0, n, logits);
         }
         for (size_t n = 0; n < sizeof lengths / sizeof *lengths;
-             n += (size_t)few(i == 0 ? 2 : 4, 1)) {
+             n += (size_t)few(i == 0 ? 3 : 4, 1)) {
             if (lengths[n] > most) continue;
             require(&r, reel_session_truncate(session, 0, &r.err));
             check_append(&r, session, 0, lengths[n], logits);
