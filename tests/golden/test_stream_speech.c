@@ -23,7 +23,7 @@ enum { RATE = SPOKEN_RATE, LOG = 1 << 20 };
 /* memory is only judged from the third minute on */
 enum { MINUTES = 1, LONG_RECORDINGS = 1, N_JOINED = 5 };
 #else
-enum { MINUTES = 6, LONG_RECORDINGS = 8, N_JOINED = 20 };
+enum { MINUTES = 4, LONG_RECORDINGS = 8, N_JOINED = 20 };
 #endif
 
 static struct spoken spoken;
@@ -465,10 +465,13 @@ static void every_callback_can_cancel(void **state) {
         if (status == REEL_OK) status = reel_transcriber_finish(t, &made, &err);
         assert_int_equal(status, REEL_E_CANCELLED);
         assert_int_equal(reel_transcriber_push(t, r.samples, 1, &err), REEL_E_STATE);
-        l = (struct listener){ 0 };
-        reel_transcriber_reset(t);
-        made = transcribe(t, &r, 4000);
-        assert_string_equal(made.text, l.text);
+        /* a stream begins anew after one callback of each kind */
+        if (which == 1 || which == 5 || which == 9 || soaking_in_full()) {
+            l = (struct listener){ 0 };
+            reel_transcriber_reset(t);
+            made = transcribe(t, &r, 4000);
+            assert_string_equal(made.text, l.text);
+        }
         reel_transcriber_close(t);
     }
     recording_release(&r);

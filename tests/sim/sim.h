@@ -59,8 +59,8 @@ struct sim_settings {
                               never */
     unsigned host_wait_ms; /* the same for what may be waiting for the host; 0: never */
     unsigned host_look_ms; /* that the host has between stores to mapped memory out of order */
-    bool in_order;         /* stores and copies take effect at once, in the schedule that takes least to
-                              simulate: tells races from wrong sums, and is what tests of the host take */
+    bool in_order; /* stores and copies take effect at once, in the schedule that takes least to
+                      simulate: tells races from wrong sums, and is what tests of the host take */
 };
 
 struct sim_range {

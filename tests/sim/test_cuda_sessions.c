@@ -16,8 +16,8 @@
 
 #include <cmocka.h>
 
-/* One group, which takes half as long to simulate as two: what they exchange is in test_cuda_epochs,
- * test_cuda_step and test_cuda_pages. */
+/* One group, which takes half as long to simulate as two: what they exchange is in
+ * test_cuda_epochs, test_cuda_step and test_cuda_pages. */
 #define SMALL "n_groups=1,group_sms=2,warps=4"
 
 static const int32_t prompt[] = {

@@ -36,8 +36,12 @@ struct running {
 static enum kv_form form; /* of the caches of all backends that are opened */
 
 /* How many shapes a loop goes on by. Shapes differ in their weights, of which 8-bit keys and values
- * know nothing: a sanitizer sees all there is of them in every third. */
-static int shape_step(void) { return sanitized_briefly() && form != KV_BF16 ? 3 : 1; }
+ * know nothing: a sanitizer sees all there is of them in every third. How threads share the work is
+ * the same for every other shape. */
+static int shape_step(void) {
+    if (!sanitized_briefly()) return 1;
+    return (form != KV_BF16 ? 3 : 1) * (THREAD_SANITIZED ? 2 : 1);
+}
 
 static struct running open_running(const struct small_model *m, const char *path, int n_threads) {
     struct running r = { .vocab = m->model.config.vocab };

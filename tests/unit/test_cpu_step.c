@@ -234,7 +234,7 @@ static void compare_shape(int nth, const char *path) {
         read_prompt(alone[i], i, i % 2 == 1);
         decode_alone(alone[i]);
     }
-    for (int n = 1 + nth % 3; n <= MOST; n += 3) {
+    for (int n = 1 + nth % 3; n <= MOST; n += THREAD_SANITIZED ? 6 : 3) {
         struct backend *b = open_backend(m, path, 1 + n % 4);
         compare(b, alone, 5 * n, n, shape->name);
         cpu_backend.close(b);
@@ -333,7 +333,7 @@ static void drafts_change_no_bit(void **state) {
         print_message("%s: not of this machine and build, which have %s\n", path, here);
         skip();
     }
-    for (int i = 0; i < N_ALL_SHAPES - 1; i += SANITIZED ? 4 : 2)
+    for (int i = 0; i < N_ALL_SHAPES - 1; i += THREAD_SANITIZED ? 8 : SANITIZED ? 4 : 2)
         draft_shape(&random_shapes[i], path, i % 3 == 1 ? KV_INT8 : KV_BF16, 1 + i % 3);
     draft_shape(&random_shapes[N_ALL_SHAPES - 1], path, KV_BF16, 3);
 }
