@@ -5,7 +5,9 @@
 
 #include "tape.h"
 
-enum { ARGS_MAX_STOP_IDS = 32, ARGS_MAX_COLUMNS = 8, MAILBOX_IDS = 1024 };
+enum { ARGS_MAX_STOP_IDS = 32, ARGS_MAX_COLUMNS = 8, MAILBOX_IDS = 1024, MAILBOX_GUESSES = 64 };
+/* In a word of mailbox->ids: the id was a draft that proved right, so it took no pass of its own. */
+#define MAILBOX_DRAFTED 0x80000000u
 
 /* Values of args.abort. A block that runs out of patience (docs/GLOSSARY.md) claims the word, describes the fault in
  * the mailbox, and only then stores ABORT_LEAVE, at which all blocks stop waiting. The order matters: a block that
@@ -59,7 +61,8 @@ enum decode_end {
 /* The mailbox lies in memory that host and device both see. The device writes the fields up to `pad`, the host writes
  * the rest. Each field is one aligned word, written once per meaning. */
 struct decode_mailbox {
-    unsigned long long ids[MAILBOX_IDS]; /* id n of the launch is at n % MAILBOX_IDS: id | (n + 1) << 32 */
+    unsigned long long ids[MAILBOX_IDS]; /* id n of the launch is at n % MAILBOX_IDS: id | MAILBOX_DRAFTED or 0 |
+                                            (n + 1) << 32 */
     unsigned int n_made;                 /* ids that the launch made; valid when `end` is set */
     unsigned int n_evaluated;            /* tokens that went through the layers; valid when `end` is set */
     unsigned int end;                    /* enum decode_end; a launch without a fault writes it last */
@@ -68,10 +71,14 @@ struct decode_mailbox {
     unsigned int fault_wait; /* enum wait_kind */
     unsigned int fault_token, fault_layer, fault_block, fault_warp;
     unsigned int fault_want, fault_have; /* epochs wanted and found; of a ring: parity wanted, barrier's address */
-    unsigned int pad[5];
+    unsigned int n_drafted;              /* drafts that passes of the launch looked at; valid when `end` is set */
+    unsigned int pad[4];
 
     volatile unsigned int stop;  /* not 0: the host wants the launch to end after the token at hand */
     volatile unsigned int taken; /* how many ids the host has read */
+    /* What the host expects at a position, at position % MAILBOX_GUESSES: id | (position + 1) << 32. The kernel reads
+     * them once in a pass. A guess that came too late, or was wrong, costs nothing but its column. */
+    volatile unsigned long long guesses[MAILBOX_GUESSES];
 };
 
 struct sampling_args {
@@ -143,11 +150,16 @@ struct decode_args {
  * columns. start, hidden, hidden_from and profile are NULL or 0; pick is 1, and head_from is n_given - 1. A wait that
  * gives up is described in the mailbox of one of the columns.
  *
- * With P_FOLLOWS a column may follow the column before it: then both are of one session, and its position is the next
- * one. Columns that follow, and those that are followed, have one token each. */
+ * With P_FOLLOWS a column may follow the column before it: then both are of one session, and its token stands at the
+ * next position. Such tokens are drafts (docs/SPECULATION.md), and a session's drafts may be fewer than its columns.
+ * The kernel picks at each position as it would without drafts, and goes on as long as the next column's draft is what
+ * it picked: so a pass makes an id, and one more for each draft that was right. Drafts of the first pass are given,
+ * those of later ones are what the host has written to `guesses` of the session's mailbox. The arguments of a column
+ * that follows are those of the session's first column; its penalties and biases are not used. */
 struct columns_args {
     int n_passes;                   /* that the launch makes at most */
     unsigned int follows;           /* with P_FOLLOWS, a bit for each column: it follows the column before it */
+    int draft[ARGS_MAX_COLUMNS];    /* of a column that follows: its id in the first pass, or -1 */
     int ends_early;                 /* 1: the launch ends as soon as a column is over that was not idle */
     struct decode_mailbox *mailbox; /* gets n_evaluated, the passes made, and `end` once the launch is over */
     struct decode_args column[ARGS_MAX_COLUMNS];

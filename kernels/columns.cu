@@ -98,11 +98,12 @@ DEV void layer_consume(struct worker *w, int layer, float (*h)[2 * SLICE]) {
     profile_layer(w, MARK_DOWN);
 }
 
-/* The id of a column's token t; 0 where the column is over. */
-DEV u32 column_id(const struct worker *w, int column, int t) {
+/* The id of a column's token; 0 where the column is over. */
+DEV u32 column_id(const struct worker *w, int column) {
     const struct decode_args *a = &w->all->column[column];
+    const int turn = column_turn(w, column);
     if (!column_runs(w, column)) return 0;
-    const u32 id = t < a->n_given && a->ids ? const_load32((const u32 *)a->ids + t) : w->s->id[column];
+    const u32 id = turn < a->n_given && a->ids ? const_load32((const u32 *)a->ids + turn) : w->s->id[column];
     return id < M_VOCAB ? id : 0;
 }
 
@@ -111,7 +112,7 @@ DEV void columns_embed(struct worker *w, int t, float (*h)[2 * SLICE]) {
     UNROLL
     for (int c = 0; c < COLUMNS; c++) {
         column_take(w, column_runs(w, c) ? c : 0);
-        embed(w, t, column_id(w, c, t), h[c]);
+        embed(w, t, column_id(w, c), h[c]);
     }
     column_take(w, 0);
 }
@@ -128,7 +129,7 @@ DEV void reduced_start(struct worker *w, int t, float (*kept)[2]) {
             const float *given = a->embeddings + (size_t)t * M_HIDDEN + 2 * r.word;
             kept[n][0] = const_loadf(given), kept[n][1] = const_loadf(given + 1);
         } else {
-            embedding_two(a, column_id(w, r.column, t), r.word, kept[n]);
+            embedding_two(a, column_id(w, r.column), r.word, kept[n]);
         }
     }
 }
@@ -172,11 +173,28 @@ DEV void host_look(struct worker *w) {
     w->s->taken[w->lane] = mapped_load32(&a->mailbox->taken);
 }
 
+#if P_FOLLOWS
+/* Block 0 publishes what the host expects behind the columns at hand of each session that may have drafts. */
+DEV void guesses_publish(struct worker *w) {
+    if (w->block != 0 || w->warp != WARP_EPILOGUE) return;
+    NO_UNROLL
+    for (int c = 0; c < COLUMNS - 1; c++) {
+        if (!column_leads(w, c)) continue;
+        const struct decode_args *a = &w->all->column[c];
+        const u32 position = (u32)(a->position + column_turn(w, c) + 1 + w->lane);
+        if (w->lane >= GUESSES) continue;
+        const u64 word = mapped_load64(&a->mailbox->guesses[position % MAILBOX_GUESSES]);
+        const u32 id = (u32)(word >> 32) == position + 1 ? (u32)word : NO_GUESS;
+        word_store(a->words + X_GUESS + w->lane, word_make(id, w->epoch));
+    }
+}
+#endif
+
 /* What an epilogue warp does in a launch. */
 DEV void finish(struct worker *w) {
     for (int t = 0;; t++) {
         w->token = t;
-        host_look(w);
+        if (!P_FOLLOWS) host_look(w);
 #if M_DELTA
         columns_anew(w); /* which columns' windows move on */
 #endif
@@ -209,6 +227,10 @@ DEV void finish(struct worker *w) {
 #endif
         }
         w->epoch = epoch_next(w->epoch);
+#if P_FOLLOWS
+        host_look(w); /* late: what the host says now it says of the pass before */
+        guesses_publish(w);
+#endif
         fence_gpu(); /* K and V rows of this token are ordered here, long before a block waits for its end */
         parts_wait(w);
         columns_best_publish(w);
@@ -231,6 +253,9 @@ DEV void block_start(struct worker *w) {
             mbar_init(&s->kv_full[i], FILL_LANES), mbar_init(&s->kv_empty[i], 1);
         for (int c = 0; c < COLUMNS; c++)
             if (w->all->column[c].n_tokens <= 0) s->column_end[c] = DECODE_ALL_TOKENS;
+#if P_FOLLOWS
+        drafts_start(w);
+#endif
         s->cap = (u32)w->a->cap_layers;
         mbar_init_done();
     }

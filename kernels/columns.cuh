@@ -14,10 +14,24 @@ DEV void column_take(struct worker *w, int column) { w->column = column, w->a = 
 
 DEV int column_runs(const struct worker *w, int column) { return (int)(w->running >> column & 1); }
 
+/* How many tokens of this launch come before a column's token. */
+DEV int column_turn(const struct worker *w, int column) {
+#if P_FOLLOWS
+    return (int)w->s->turn[column];
+#else
+    return (void)column, w->token;
+#endif
+}
+
 /* The position of a column's token; a column that is over stands at 0, where nothing comes before it. */
 DEV int column_position(const struct worker *w, int column) {
-    return column_runs(w, column) ? w->all->column[column].position + w->token : 0;
+    return column_runs(w, column) ? w->all->column[column].position + column_turn(w, column) : 0;
 }
+
+#if P_FOLLOWS
+/* Whether a column is the first of a session that may have drafts. */
+DEV int column_leads(const struct worker *w, int column) { return (int)(w->all->follows >> column & 3) == 2; }
+#endif
 
 /* Where a column's h lies that has been added up, with P_TWO_HOPS: f32 [hidden], after out and after down. */
 enum { X_OUT_H = P_WORDS - 2 * M_HIDDEN, X_DOWN_H = P_WORDS - M_HIDDEN };

@@ -61,9 +61,6 @@ DEV void column_logit(struct worker *w, int column, int own, int id, int there, 
     const struct decode_args *a = &w->all->column[column];
     u32 key = 0;
     if (there) {
-#if P_FOLLOWS
-        if (a->logits && !a->pick && column_runs(w, column)) plain_store32((u32 *)a->logits + id, float_bits(logit));
-#endif
         if (a->sampling.adjust) {
             if (a->logits) plain_store32((u32 *)a->logits + id, float_bits(logit));
             logit = pick_adjust(a, id, logit);
@@ -232,34 +229,121 @@ DEV void columns_best_publish(struct worker *w) {
         column_take(w, c);
         if (w->lane < P_WARPS) b.key = w->s->best_key[c][w->lane], b.id = w->s->best_id[c][w->lane];
         b = best_of_warp(b);
-        if (w->lane == 0) best_store(w, w->a->words + X_BEST + 2 * w->block, b, host_stops(w, w->token));
+        if (w->lane == 0) best_store(w, w->a->words + X_BEST + 2 * w->block, b, host_stops(w, column_turn(w, c)));
     }
     column_take(w, 0);
 }
 
-DEV int column_makes(const struct worker *w, int column, int t) {
-    const struct decode_args *a = &w->all->column[column];
-    return column_runs(w, column) && (!P_FOLLOWS || a->pick) && t >= a->n_given - 1;
+DEV int column_makes(const struct worker *w, int column) {
+    return column_runs(w, column) && column_turn(w, column) >= w->all->column[column].n_given - 1;
 }
 
-DEV int column_samples(const struct worker *w, int column, int t) {
-    return column_makes(w, column, t) && w->all->column[column].sampling.temperature > 0;
+DEV int column_samples(const struct worker *w, int column) {
+    return column_makes(w, column) && w->all->column[column].sampling.temperature > 0;
 }
 
 /* Picks for the columns that take the best, each by one warp. A column that is over waits for its words all the same:
  * no block goes on before all have published. */
-DEV void columns_pick_best(struct worker *w, int t) {
+DEV void columns_pick_best(struct worker *w) {
     NO_UNROLL
     for (int c = w->warp; c < COLUMNS; c += P_WARPS) {
-        struct picked p = { { 0, 0 }, 0, column_makes(w, c, t), 1 };
+        struct picked p = { { 0, 0 }, 0, column_makes(w, c), 1 };
         column_take(w, c);
-        if (column_samples(w, c, t)) continue;
+        if (column_samples(w, c)) continue;
         p.best = best_gather(w, w->a->words + X_BEST, 2, WAIT_BEST, 0, &p.stop);
-        if (column_runs(w, c)) pick_decide(w, t, &p);
+#if P_FOLLOWS
+        if (w->lane == 0) w->s->found_key[c] = p.best.key, w->s->found_id[c] = p.best.id | p.stop;
+#else
+        if (column_runs(w, c)) pick_decide(w, column_turn(w, c), &p);
+#endif
     }
     column_take(w, 0);
     if (w->dead && w->lane == 0) w->s->gave_up = 1;
 }
+
+#if P_FOLLOWS
+/* Decides in the columns that take the best, a session's columns one after the other. */
+DEV void columns_decide(struct worker *w) {
+    consumers_sync(); /* all warps have found theirs */
+    NO_UNROLL
+    for (int c = 0; c < COLUMNS && w->warp == 0; c++) {
+        struct picked p = { { w->s->found_key[c], w->s->found_id[c] & ~BEST_STOP }, 0, column_makes(w, c), 1 };
+        p.stop = w->s->found_id[c] & BEST_STOP;
+        column_take(w, c);
+        if (column_runs(w, c) && !column_samples(w, c) && column_reached(w, c)) pick_decide(w, column_turn(w, c), &p);
+        warp_sync(); /* the next column may be reached now */
+    }
+    column_take(w, 0);
+}
+
+/* Moves a session on by the ids that this pass has made, and finds the drafts of the next one: what the host expects
+ * behind these ids, also where it has expected others in their place, since columns without drafts cost as much. n:
+ * columns of the session. */
+DEV void session_goes_on(struct worker *w, int first, int n) {
+    struct block_shared *s = w->s;
+    int made = 1, live = 0;
+    u64 word = word_make(NO_GUESS, w->epoch);
+    while (made < n && s->reached >> (first + made) & 1)
+        made++;
+    if (n > 1) words_gather(w, w->all->column[first].words + X_GUESS, &word, 1, GUESSES, 0, WAIT_BEST);
+    const u32 guess = (u32)word, end = s->column_end[first + made - 1], id = s->id[first + made - 1];
+    const u32 turn = s->turn[first] + (u32)made, next = shuffle(guess, (made + w->lane - 1) & (LANES - 1));
+    const u32 there = warp_ballot(w->lane < GUESSES && guess < M_VOCAB) >> made;
+    const int room = w->all->column[first].n_tokens - 1 - (int)turn;
+    while (!end && live < n - 1 && live < room && there >> live & 1)
+        live++;
+    warp_sync(); /* all lanes have read what follows overwrites */
+    if (w->lane >= n) return;
+    s->turn[first + w->lane] = turn + (u32)w->lane;
+    s->drafted[first + w->lane] += (u32)live;
+    s->id[first + w->lane] = w->lane == 0 ? id : next;
+    s->column_end[first + w->lane] = w->lane == 0      ? end
+                                     : w->lane <= live ? (u32)DECODE_RUNNING
+                                                       : (u32)DECODE_ALL_TOKENS;
+    if (w->lane == 0) s->drafts = (s->drafts & ~(((1u << n) - 1) << first)) | ((1u << live) - 1) << (first + 1);
+}
+
+/* Columns of the session whose first one this is. */
+DEV int session_columns(const struct worker *w, int first) {
+    int n = 1;
+    while (first + n < COLUMNS && w->all->follows >> (first + n) & 1)
+        n++;
+    return n;
+}
+
+DEV void sessions_go_on(struct worker *w) {
+    NO_UNROLL
+    for (int c = 0; c < COLUMNS && w->warp == 0; c += session_columns(w, c))
+        session_goes_on(w, c, session_columns(w, c));
+    warp_sync();
+    if (w->warp == 0 && w->lane == 0) {
+        w->s->reached = 0;
+        if (w->dead) w->s->gave_up = 1;
+    }
+    consumers_sync();
+}
+
+/* One thread calls it before any pass. */
+DEV void drafts_start(struct worker *w) {
+    struct block_shared *s = w->s;
+    NO_UNROLL
+    for (int c = 0; c < COLUMNS; c += session_columns(w, c)) {
+        int n = 0;
+        NO_UNROLL
+        for (int i = 1; i < session_columns(w, c); i++) {
+            const int draft = w->all->draft[c + i];
+            s->turn[c + i] = (u32)i, s->id[c + i] = (u32)draft;
+            if (draft < 0)
+                s->column_end[c + i] = DECODE_ALL_TOKENS;
+            else
+                s->drafts |= 1u << (c + i), n++;
+        }
+        NO_UNROLL
+        for (int i = 0; i < session_columns(w, c); i++)
+            s->drafted[c + i] = (u32)n;
+    }
+}
+#endif
 
 /* Whether the launch is over now. All consumers find the same. */
 DEV u32 columns_end(const struct worker *w, int t) {
@@ -267,6 +351,9 @@ DEV u32 columns_end(const struct worker *w, int t) {
     UNROLL
     for (int c = 0; c < COLUMNS; c++) {
         const int ends = w->s->column_end[c] != 0;
+#if P_FOLLOWS
+        if (w->all->follows >> c & 1) continue;
+#endif
         over &= ends;
         early |= ends && w->all->column[c].n_tokens > 0;
     }
@@ -288,17 +375,23 @@ DEV void columns_tell(struct worker *w, int t, u32 end) {
 
 /* Picks what follows token t in each column. All consumer warps call it. Returns whether the launch is over. */
 DEV u32 columns_pick(struct worker *w, int t) {
-    columns_pick_best(w, t);
+    columns_pick_best(w);
+#if P_FOLLOWS
+    columns_decide(w);
+#endif
     NO_UNROLL
     for (int c = 0; c < COLUMNS; c++) {
-        if (!column_samples(w, c, t)) continue;
+        if (!column_samples(w, c) || !column_reached(w, c)) continue;
         if (w->warp == 0 && w->lane == 0) w->s->pick_column = (u32)c;
         consumers_sync();
-        w->dead |= pick_sampled(&w->all->column[c], w->s, w->epoch, t, w->dead);
+        w->dead |= pick_sampled(&w->all->column[c], w->s, w->epoch, column_turn(w, c), w->dead);
         if (w->dead && w->lane == 0) w->s->gave_up = 1;
     }
     fence_slot(); /* the keys lay in the slots of K and V */
     consumers_sync();
+#if P_FOLLOWS
+    sessions_go_on(w);
+#endif
     const u32 end = columns_end(w, t);
     columns_tell(w, t, end);
     return end;

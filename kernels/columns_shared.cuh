@@ -74,10 +74,17 @@ struct ALIGN(16) block_shared {
     u32 taken[COLUMNS];      /* in block 0: the same of mailbox->taken */
     u32 kv_items[COLUMNS];   /* pieces of a layer that the producer of K and V brings for each column */
     u32 end;                 /* not 0: the launch is over; read after a barrier of the consumers */
-    u32 picked;            /* tokens after which all blocks have picked, so that their rows of K and V can be fetched */
-    u32 cap;               /* how many weight slots may be in flight at this moment, in the layers */
-    u32 pick_column;       /* whose keys kept_keys means */
-    u32 gave_up;           /* 1: a wait of this block's picks gave up */
+    u32 picked;      /* tokens after which all blocks have picked, so that their rows of K and V can be fetched */
+    u32 cap;         /* how many weight slots may be in flight at this moment, in the layers */
+    u32 pick_column; /* whose keys kept_keys means */
+    u32 gave_up;     /* 1: a wait of this block's picks gave up */
+#if P_FOLLOWS
+    u32 turn[COLUMNS];                         /* tokens of the launch that come before the column's token */
+    u32 drafted[COLUMNS];                      /* drafts so far of the column's session, this pass's included */
+    u32 found_key[COLUMNS], found_id[COLUMNS]; /* the best logit of columns that take the best; id: BEST_STOP or 0 */
+    u32 drafts;                                /* a bit for each column whose token is a draft */
+    u32 reached; /* a bit for each column before which all drafts of its session have proved right */
+#endif
     u64 kv_first[COLUMNS]; /* the page of the first of them */
     u64 full[RING_SLOTS], empty[RING_SLOTS];
     u64 kv_full[P_KV_SLOTS], kv_empty[P_KV_SLOTS];

@@ -52,6 +52,7 @@ TAPE_FN int group_digit_words(const struct tape_shape *t) {
 struct decode_block {
     int columns;  /* 0 or 1: decode.cu; more: columns.cu */
     int overlaid; /* 1: parts of what several columns need share their place; see columns_shared.cuh */
+    int follows;  /* 1: columns may follow others */
     int rotary;   /* entries of a head that are rotated */
     int ring_slots, kv_slots;
     int heads, kv_heads, head_dim; /* of a group */
@@ -116,6 +117,7 @@ TAPE_FN int columns_shared_bytes(const struct tape_shape *t, const struct decode
     at += TILE_INTEGERS(s[TAPE_HEAD].format) ? 4 * n * t->warps : 0;            /* most */
     at += 2 * 4 * n * t->warps;                                                 /* best_key, best_id */
     at += 5 * 4 * n + 5 * 4;                                                    /* id to gave_up */
+    at += b->follows ? 4 * 4 * n + 2 * 4 : 0;                                   /* turn to reached */
     at = layout_add(at, 8, 8 * n);                                              /* kv_first */
     at += 2 * 8 * b->ring_slots;                                                /* full, empty */
     at += 2 * 8 * b->kv_slots;                                                  /* kv_full, kv_empty */

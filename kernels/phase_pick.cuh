@@ -77,6 +77,27 @@ DEV u32 end_reason(const struct worker *w, int t, const struct picked *p) {
     return t == w->a->n_tokens - 1 ? DECODE_ALL_TOKENS : DECODE_RUNNING;
 }
 
+#if P_FOLLOWS
+/* ---- drafts ---- */
+
+/* What a session's next columns may need of what the host expects: behind the ids of a pass, those of the next one. */
+enum { GUESSES = 2 * COLUMNS - 1 };
+#define NO_GUESS 0xffffffffu
+
+/* Whether all drafts of this pass before the column have proved right. */
+DEV int column_reached(const struct worker *w, int column) {
+    return !(w->s->drafts >> column & 1) || w->s->reached >> column & 1;
+}
+
+/* Whether the id is the next column's draft. */
+DEV int draft_is_right(const struct worker *w, u32 id) {
+    const int next = w->column + 1;
+    return next < COLUMNS && w->s->drafts >> next & 1 && w->s->id[next] == id;
+}
+#else
+DEV int column_reached(const struct worker *w, int column) { return (void)w, (void)column, 1; }
+#endif
+
 /* Notes that the session holds the id now, and counts it. The id's row belongs to one block, which alone reads and
  * writes the count. */
 DEV void id_seen(const struct worker *w, u32 id) {
@@ -89,7 +110,13 @@ DEV void host_told(const struct worker *w, int t, const struct picked *p, int ma
     struct decode_mailbox *m = w->a->mailbox;
     u32 n = ids_before(w->a, t);
     if (w->block != 0 || w->dead) return;
-    if (made) mapped_store64(&m->ids[n % MAILBOX_IDS], (u64)(n + 1) << 32 | p->best.id), n++;
+#if P_FOLLOWS
+    const u32 drafted = w->s->drafts >> w->column & 1 ? MAILBOX_DRAFTED : 0;
+    if (end) mapped_store32(&m->n_drafted, OF_COLUMN(w, drafted));
+#else
+    const u32 drafted = 0;
+#endif
+    if (made) mapped_store64(&m->ids[n % MAILBOX_IDS], (u64)(n + 1) << 32 | drafted | p->best.id), n++;
     if (!end) return;
     mapped_store32(&m->n_made, n);
     mapped_store32(&m->n_evaluated, (u32)t + 1);
@@ -100,7 +127,16 @@ DEV void host_told(const struct worker *w, int t, const struct picked *p, int ma
 /* One warp decides and tells the host; its block reads the decision after the next barrier. */
 DEV void pick_decide(const struct worker *w, int t, const struct picked *p) {
     const int made = p->makes && p->best.key && p->settled;
+#if P_FOLLOWS
+    /* a session that is to stop does so at the end of its pass */
+    const int goes_on = made && draft_is_right(w, p->best.id);
+    struct picked now = *p;
+    if (goes_on) now.stop = 0;
+    const u32 end = end_reason(w, t, &now);
+    if (w->lane == 0 && goes_on && !end) w->s->reached |= 2u << w->column;
+#else
     const u32 end = end_reason(w, t, p);
+#endif
     if (w->lane != 0) return;
     host_told(w, t, p, made, end);
     OF_COLUMN(w, id) = made ? p->best.id : 0;

@@ -284,6 +284,11 @@ DEV u32 mapped_load32(const volatile u32 *p) {
     asm volatile("ld.relaxed.sys.global.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
     return v;
 }
+DEV u64 mapped_load64(const volatile u64 *p) {
+    u64 v;
+    asm volatile("ld.relaxed.sys.global.u64 %0, [%1];" : "=l"(v) : "l"(p) : "memory");
+    return v;
+}
 DEV void fence_system(void) { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
 
 /* No other thread of the launch comes between the read and the write of these two. plain_claim stores v where there was

@@ -1,10 +1,12 @@
-/* columns_bench MODEL [GPU_OPTIONS [CACHE [CAP_LAYERS [marks|times [WEIGHTS]]]]]: what a pass of 1,
- * 2, 4 and 8 columns takes on the GPU, at positions 0 and 4,096, and whether each column makes the
- * ids that it makes alone. MODEL is a model's folder or file. Compiled kernels are kept in the
- * folder CACHE. A table of tab-separated values; exit status 1 where ids differ. With "marks" the
- * table has instead the microseconds that end with each mark of kernels/profile_marks.h: the mean
- * over SMs, passes and layers, times the layers. WEIGHTS: int8 and so on, made while the model is
- * loaded. */
+/* columns_bench MODEL [GPU_OPTIONS [CACHE [CAP_LAYERS [marks|times|drafts [WEIGHTS]]]]]: what a
+ * pass of 1, 2, 4 and 8 columns takes on the GPU, at positions 0 and 4,096, and whether each column
+ * makes the ids that it makes alone. MODEL is a model's folder or file. Compiled kernels are kept
+ * in the folder CACHE. A table of tab-separated values; exit status 1 where ids differ. With
+ * "marks" the table has instead the microseconds that end with each mark of
+ * kernels/profile_marks.h: the mean over SMs, passes and layers, times the layers. With "drafts"
+ * one session decodes with drafts of an oracle, of which a given share is right: how fast, and what
+ * the pass's cost and the ids a pass predict of it. WEIGHTS: int8 and so on, made while the model
+ * is loaded. */
 #include "base/memory.h"
 #include "cuda/measure/profile.h"
 #include "kernels/profile_marks.h"
@@ -24,7 +26,7 @@ struct bench {
     int32_t alone[SESSIONS][PASSES]; /* what it makes alone */
     int cap_layers;                  /* 0: the plan's */
     double alone_us;
-    bool marks;
+    bool marks, drafts;
     bool differs;
 };
 
@@ -145,6 +147,100 @@ static enum reel_status bench_marks(struct bench *b, int columns, int position, 
     return status;
 }
 
+/* ---- drafts ---- */
+
+/* The tokens of a launch: as many as a mailbox has guesses for, and some launches. */
+enum { DRAFTED = MAILBOX_GUESSES - 8, LAUNCHES = 3 };
+
+/* Guesses of what comes behind the first session's id `from`: each id is right with this chance. */
+static void oracle(const struct bench *b, int from, double right, int32_t *guesses) {
+    static uint64_t seed = 88172645463325252u;
+    for (int i = 0; i < MAILBOX_GUESSES; i++) {
+        seed ^= seed << 13, seed ^= seed >> 7, seed ^= seed << 17;
+        const int32_t id = from + i < PASSES ? b->alone[0][from + i] : 0;
+        guesses[i] = (double)(seed >> 11) / 9007199254740992.0 < right ? id : id ^ 1;
+    }
+}
+
+struct drafted {
+    double ms;
+    int n_ids, n_passes, n_right;
+};
+
+/* A few launches one behind the other. */
+static enum reel_status run_drafted(struct bench *b, struct columns_rig *rig, int most_drafts,
+                                    double right, struct drafted *sum, struct reel_error *err) {
+    enum reel_status status = REEL_OK;
+    for (int n = 0; n < LAUNCHES * DRAFTED && status == REEL_OK; n += DRAFTED) {
+        int32_t ids[DRAFTED], guesses[MAILBOX_GUESSES];
+        struct columns_job job = { .state = b->states[0],
+                                   .position = n,
+                                   .id = n ? b->alone[0][n - 1] : b->first[0],
+                                   .n_tokens = DRAFTED,
+                                   .most_drafts = most_drafts,
+                                   .guesses = guesses,
+                                   .stop_id = -1,
+                                   .ids = ids };
+        oracle(b, n, right, guesses);
+        status = columns_rig_run(rig, &job, 1, DRAFTED, false, err);
+        if (status == REEL_OK && memcmp(ids, b->alone[0] + n, sizeof ids) != 0) b->differs = true;
+        sum->ms += rig->launch_ms;
+        sum->n_ids += job.n_made, sum->n_passes += rig->n_passes, sum->n_right += job.n_right;
+    }
+    return status;
+}
+
+static enum reel_status bench_drafts(struct bench *b, int columns, const char *cache,
+                                     struct reel_error *err) {
+    static const double shares[] = { 0, 0.5, 0.75, 0.9, 1 };
+    struct columns_rig rig;
+    double pass_us = 0;
+    enum reel_status status =
+        columns_rig_open(&rig, b->model->backend, columns, true, cache, false, err);
+    if (status == REEL_E_UNSUPPORTED) {
+        printf("%d\t%s\n", columns, err->text);
+        return REEL_OK;
+    }
+    if (status != REEL_OK) return status;
+    for (size_t i = 0; i < sizeof shares / sizeof *shares && status == REEL_OK; i++) {
+        struct drafted best = { .ms = 1e30 };
+        for (int round = 0; round < ROUNDS && status == REEL_OK; round++) {
+            struct drafted d = { 0 };
+            status = run_drafted(b, &rig, columns - 1, shares[i], &d, err);
+            /* rounds differ in their drafts: the best is that of the fastest pass */
+            if (d.ms / d.n_passes < best.ms / (best.n_passes ? best.n_passes : 1)) best = d;
+        }
+        if (i == 0) pass_us = best.ms * 1e3 / best.n_passes;
+        const double us = best.ms * 1e3 / best.n_ids, a_pass = (double)best.n_ids / best.n_passes;
+        if (status == REEL_OK)
+            printf("%d\t%.2f\t%.1f\t%.3f\t%.0f\t%.3f\t%.3f\t%s\n", columns, shares[i],
+                   best.ms * 1e3 / best.n_passes, a_pass, 1e6 / us, b->alone_us / us,
+                   b->alone_us / pass_us * a_pass, b->differs ? "OTHER IDS" : "same");
+        fflush(stdout);
+    }
+    columns_rig_close(&rig);
+    return status;
+}
+
+static enum reel_status bench_all_drafts(struct bench *b, const char *cache,
+                                         struct reel_error *err) {
+    struct columns_rig rig;
+    enum reel_status status =
+        columns_rig_open(&rig, b->model->backend, 1, false, cache, false, err);
+    if (status == REEL_OK)
+        status = b->model->ops->state_open(&b->states[0], b->model->backend, MOST, err);
+    if (status == REEL_OK) status = read_prompts(b, 0, err);
+    if (status == REEL_OK) status = time_passes(b, &rig, 1, 0, 0, b->alone, &b->alone_us, err);
+    if (status == REEL_OK)
+        printf("columns\tright\tus a pass\tids a pass\ttok/s\ttimes\tpredicted\tids\n"
+               "1\t-\t%.1f\t1\t%.0f\t1\t1\t-\n",
+               b->alone_us, 1e6 / b->alone_us);
+    for (int columns = 2; columns <= SESSIONS && status == REEL_OK; columns *= 2)
+        status = bench_drafts(b, columns, cache, err);
+    if (b->states[0]) b->model->ops->state_close(b->states[0]);
+    return status;
+}
+
 /* ---- all ---- */
 
 static enum reel_status bench_columns(struct bench *b, int columns, int position, const char *cache,
@@ -202,8 +298,8 @@ int main(int argc, char **argv) {
     struct reel_error err = { 0 };
     static struct bench b;
     if (argc < 2) {
-        fprintf(stderr, "usage: columns_bench MODEL [GPU_OPTIONS [CACHE [CAP_LAYERS [marks|times "
-                        "[WEIGHTS]]]]]\n");
+        fprintf(stderr, "usage: columns_bench MODEL [GPU_OPTIONS [CACHE [CAP_LAYERS "
+                        "[marks|times|drafts [WEIGHTS]]]]]\n");
         return 2;
     }
     const struct reel_model_options o = { .size = sizeof o,
@@ -212,8 +308,11 @@ int main(int argc, char **argv) {
                                           .weights = argc > 6 ? argv[6] : NULL };
     if (argc > 4) b.cap_layers = atoi(argv[4]);
     b.marks = argc > 5 && strcmp(argv[5], "marks") == 0;
+    b.drafts = argc > 5 && strcmp(argv[5], "drafts") == 0;
+    const char *cache = argc > 3 ? argv[3] : NULL;
     enum reel_status status = reel_model_open(&b.model, argv[1], &o, &err);
-    if (status == REEL_OK) status = bench_all(&b, argc > 3 ? argv[3] : NULL, &err);
+    if (status == REEL_OK)
+        status = b.drafts ? bench_all_drafts(&b, cache, &err) : bench_all(&b, cache, &err);
     if (status != REEL_OK) fprintf(stderr, "columns_bench: %s\n", err.text);
     if (b.model) reel_model_close(b.model);
     return status != REEL_OK || b.differs;

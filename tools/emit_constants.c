@@ -69,7 +69,7 @@ static enum reel_status read_form(struct plan_options *o, const char *name,
                    "narrow=%s: there are int8, int4, fp8, gptq, nvfp4, q4_1 and q4_k_m", name);
 }
 
-static int columns = 1, layers_format, head_format; /* formats: numbers of tile_format.h */
+static int columns = 1, drafts, layers_format, head_format; /* formats: numbers of tile_format.h */
 
 static enum reel_status read_wish(struct plan_options *o, const char *text,
                                   struct reel_error *err) {
@@ -87,6 +87,7 @@ static enum reel_status read_wish(struct plan_options *o, const char *text,
         { "kv_slots", &o->kv_slots },
         { "prefill_tokens", &o->prefill_tokens },
         { "columns", &columns },
+        { "drafts", &drafts },
         { "layers", &layers_format },
         { "head", &head_format },
         { "cache", &o->kv_form },
@@ -122,7 +123,7 @@ int main(int argc, char **argv) {
     }
     if (status == REEL_OK) status = plan_make(&plan, &config, gpu, &options, &err);
     if (status == REEL_OK && columns > 1)
-        one = plan, status = plan_columns(&plan, &one, columns, &err);
+        one = plan, status = plan_columns(&plan, &one, columns, drafts, &err);
     if (status == REEL_OK) status = plan_constants(&plan, &text, &err);
     if (status == REEL_OK)
         fputs(text.bytes, stdout);

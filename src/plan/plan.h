@@ -65,7 +65,8 @@ struct plan_options {
     EXCHANGE(X_PICK, "pick", "a token, when sampling")                                             \
     EXCHANGE(X_MERGED, "merged", "a layer, when split")                                            \
     EXCHANGE(X_MIX, "mix", "a DeltaNet")                                                           \
-    EXCHANGE(X_DELTA, "delta", "a DeltaNet")
+    EXCHANGE(X_DELTA, "delta", "a DeltaNet")                                                       \
+    EXCHANGE(X_GUESS, "guess", "a pass with drafts")
 
 #define PLAN_EXCHANGE_NUMBER(number, name, when) number,
 enum plan_exchange { PLAN_EXCHANGES(PLAN_EXCHANGE_NUMBER) PLAN_N_EXCHANGES };
@@ -118,9 +119,8 @@ struct plan {
     int columns;   /* of a pass: 1, or as plan_columns was asked */
     bool two_hops; /* sums of out and down: SMs add up shares and hand them round, instead of each
                       SM reading all; with several columns only */
-    bool follows; /* several columns may be of one session, at consecutive positions; the kernel for
-                     that is slower, so it is made for those who ask: false in every plan made here
-                   */
+    bool follows;  /* several columns may be of one session, at consecutive positions: drafts. The
+                      kernel for that is slower, so it is another one */
     bool overlaid; /* several columns: parts of shared memory share their place */
     int copy;      /* G_COPY: 2 bulk, 1 cp.async, 0 plain loads */
     int compute;   /* target of the compiler */
@@ -200,8 +200,8 @@ enum { PLAN_MOST_COLUMNS = ARGS_MAX_COLUMNS };
 /* The plan for passes of 2, 4 or 8 columns (kernels/columns.cu) of a model whose plan for one
  * column is `one`: groups, tapes, warps and the order of all sums are the same; rings and caps are
  * smaller, and there are `columns` times as many exchange words, one column's behind the other's.
- * REEL_E_UNSUPPORTED: this model has no such passes. */
-enum reel_status plan_columns(struct plan *plan, const struct plan *one, int columns,
+ * follows: columns may follow others. REEL_E_UNSUPPORTED: this model has no such passes. */
+enum reel_status plan_columns(struct plan *plan, const struct plan *one, int columns, bool follows,
                               struct reel_error *err);
 
 /* Proves the plan: each weight stands in exactly one place; one SM computes each row of each

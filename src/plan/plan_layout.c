@@ -195,6 +195,7 @@ int plan_shared_bytes(const struct plan *p) {
     const int turns = plan_ceil(d->units, p->tape.group_sms);
     const struct decode_block block = { .columns = p->columns,
                                         .overlaid = p->overlaid,
+                                        .follows = p->follows,
                                         .rotary = p->rotary_dim,
                                         .ring_slots = p->ring_slots,
                                         .kv_slots = p->kv_slots,
@@ -295,6 +296,7 @@ static void lay_words(struct plan *p) {
                        group },
         [X_MIX] = { 0, d->n_layers ? (unsigned)(n * plan_mix_rows(t) / 2) : 0, group },
         [X_DELTA] = { 0, (unsigned)(n * t->group_value / 2), group },
+        [X_GUESS] = { 0, p->follows ? (unsigned)(2 * p->columns) : 0, sms },
     };
     p->n_words = 0;
     for (int i = 0; i < PLAN_N_EXCHANGES; i++) {
@@ -489,12 +491,17 @@ static bool keys_fit(const struct plan *p, int columns) {
  * DeltaNets have two hops all the same, as they were measured. */
 static bool few_sums(const struct plan *p) { return p->delta.n_layers && p->tape.n_groups <= 2; }
 
-enum reel_status plan_columns(struct plan *plan, const struct plan *one, int columns,
+enum reel_status plan_columns(struct plan *plan, const struct plan *one, int columns, bool follows,
                               struct reel_error *err) {
     enum { MOST_REGISTERS = 64, TWO_HOPS_FROM = 4, FEW_IN_FLIGHT = 16 << 10 };
     *plan = *one;
     plan->columns = columns;
+    plan->follows = follows;
     plan->overlaid = one->delta.n_layers && columns > 4;
+    if (follows && one->delta.n_layers)
+        return err_set(
+            err, REEL_E_UNSUPPORTED,
+            "passes with drafts: a recurrent state cannot go back to the last id that is right");
     if (one->tape.group_intermediate % 4) /* words are gathered in twos */
         return err_set(
             err, REEL_E_UNSUPPORTED,

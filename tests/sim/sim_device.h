@@ -179,6 +179,7 @@ DEV struct quad const_load128(const void *p, int there) {
 DEV void mapped_store32(volatile u32 *p, u32 v) { sim_ops.store(p, v, 4, SIM_MAPPED); }
 DEV void mapped_store64(volatile u64 *p, u64 v) { sim_ops.store(p, v, 8, SIM_MAPPED); }
 DEV u32 mapped_load32(const volatile u32 *p) { return (u32)sim_ops.load(p, 4, SIM_MAPPED); }
+DEV u64 mapped_load64(const volatile u64 *p) { return sim_ops.load(p, 8, SIM_MAPPED); }
 DEV void fence_system(void) { sim_ops.fence(SIM_FENCE_SYSTEM); }
 DEV u32 plain_claim(u32 *p, u32 v) { return sim_ops.claim(p, v); }
 DEV void plain_add32(u32 *p, u32 v) { sim_ops.add(p, v); }

@@ -1,6 +1,6 @@
-/* Passes in which several columns are consecutive positions of one session (kernels/args.h): each
- * makes the logits, ids, keys and values that decoding makes one token after the other, bit for
- * bit, whatever stands in the other columns and under every schedule. */
+/* Passes with drafts (kernels/args.h): a session makes the ids, keys and values that it makes one
+ * token after the other, bit for bit, whatever its drafts are, whatever stands in the other columns
+ * and under every schedule; and it takes the passes and drafts that it should. */
 #include "cuda/run/cuda_delta.h"
 #include "runtime/model_handle.h"
 #include "support/columns_rig.h"
@@ -17,13 +17,16 @@
 
 #include <cmocka.h>
 
-enum { MOST_COLUMNS = 8, MOST_NEW = 4, MOST_POSITIONS = 160 };
+enum { MOST_COLUMNS = 8, MOST_NEW = 24, MOST_POSITIONS = 180 };
 
-/* One session: positions that it has, and columns that follow each other from there on. One of a
- * single column makes n_new ids, one in each pass; the others take part in one pass. */
+/* One session: positions that it has, and ids that it makes from there on. */
 struct talk {
-    int position, columns, n_new;
-    float temperature; /* over 0: ids are drawn. 0: the columns' logits are compared instead */
+    int position, n_new;
+    int most_drafts; /* of a pass; 0: it has none */
+    float temperature;
+    /* What is expected of each id: '=' the right one, 'x' a wrong one, '-' nothing. */
+    const char *expected;
+    int stops; /* not 0: after so many ids, as the last of them is a stop id */
 };
 
 struct setting {
@@ -34,7 +37,7 @@ struct setting {
 };
 
 static const struct setting settings[] = {
-    /* over a piece's border, one SM for each column */
+    /* one draft a pass, over a piece's border, one SM for each column */
     { "q3-a",
       "n_groups=2,group_sms=2,warps=4,split_from=1000,kv_slots=4",
       4,
@@ -42,9 +45,9 @@ static const struct setting settings[] = {
       2,
       1,
       60,
-      { { .position = 31, .columns = 2 } } },
-    /* from the border on, in pieces that hold nothing but this pass; beside a session that decodes
-     */
+      { { .position = 29, .n_new = 7, .most_drafts = 1, .expected = "==x====-" } } },
+    /* from the border on, in pieces that hold nothing but these passes; beside a session that
+     * decodes without drafts */
     { "q3-a",
       "n_groups=2,group_sms=2,warps=4,split_from=1000",
       4,
@@ -52,7 +55,8 @@ static const struct setting settings[] = {
       4,
       1,
       60,
-      { { .position = 32, .columns = 3 }, { .position = 14, .columns = 1, .n_new = 4 } } },
+      { { .position = 32, .n_new = 9, .most_drafts = 2, .expected = "===-==x=====" },
+        { .position = 14, .n_new = 4 } } },
     /* several sessions side by side, one of them split */
     { "ll-a",
       "n_groups=1,group_sms=3,warps=4,split_from=30",
@@ -61,9 +65,13 @@ static const struct setting settings[] = {
       8,
       1,
       40,
-      { { .position = 33, .columns = 3 },
-        { .position = 15, .columns = 2, .temperature = 0.8f },
-        { .position = 40, .columns = 1, .n_new = 3 } } },
+      { { .position = 33, .n_new = 8, .most_drafts = 2, .expected = "=x========" },
+        { .position = 15,
+          .n_new = 6,
+          .most_drafts = 3,
+          .temperature = 0.8f,
+          .expected = "====x====" },
+        { .position = 40, .n_new = 3 } } },
     /* attention becomes split in the middle of the session's columns; ids are drawn */
     { "q3-a",
       "n_groups=2,group_sms=2,warps=4,split_from=30",
@@ -72,8 +80,12 @@ static const struct setting settings[] = {
       8,
       1,
       40,
-      { { .position = 27, .columns = 8, .temperature = 0.9f } } },
-    /* nothing before the pass; more columns than SMs of a group */
+      { { .position = 27,
+          .n_new = 20,
+          .most_drafts = 7,
+          .temperature = 0.9f,
+          .expected = "=======-==x================" } } },
+    /* nothing before the pass; more columns than SMs of a group; it stops at a draft */
     { "q3-a",
       "n_groups=2,group_sms=2,warps=4,split_from=1000",
       4,
@@ -81,8 +93,12 @@ static const struct setting settings[] = {
       8,
       1,
       40,
-      { { .position = 0, .columns = 8 } } },
-    /* over a page's border, in split pieces */
+      { { .position = 0,
+          .n_new = 16,
+          .most_drafts = 7,
+          .expected = "=======================",
+          .stops = 5 } } },
+    /* over a page's border, in split pieces; rows of drafts that were wrong lie behind it */
     { "q3-a",
       "n_groups=2,group_sms=2,warps=4,split_from=24",
       4,
@@ -90,15 +106,17 @@ static const struct setting settings[] = {
       8,
       1,
       20,
-      { { .position = 126, .columns = 4 }, { .position = 127, .columns = 2 } } },
+      { { .position = 124, .n_new = 9, .most_drafts = 3, .expected = "xxxx==x====x" },
+        { .position = 126, .n_new = 5, .most_drafts = 2, .expected = "=x=====" },
+        { .position = 20, .n_new = 3 } } },
 };
 enum { N_SETTINGS = (int)(sizeof settings / sizeof *settings) };
 
-/* What a session's columns make alone. */
+/* What a session makes alone, and what it takes with its drafts. */
 struct alone {
-    int32_t *prompt, given[MOST_COLUMNS], ids[MOST_COLUMNS];
-    float *logits; /* [columns][vocab] */
-    int n_evaluated;
+    int32_t *prompt, first, ids[MOST_NEW], guesses[MOST_NEW + MOST_COLUMNS];
+    int n_ids, stop_id;
+    int n_drafted, n_right;
     struct backend_state *state;
     void *bytes;
     size_t n_bytes;
@@ -126,23 +144,13 @@ static struct reel_sampling sampling_of(const struct talk *t, int i) {
 
 /* ---- alone ---- */
 
-static void evaluate(const struct reel_model *m, struct backend_state *state, int position, int n,
-                     const int32_t *ids, float *logits) {
-    struct reel_error err = { 0 };
-    const struct backend_eval eval = { .position = position,
-                                       .n = n,
-                                       .ids = ids,
-                                       .output = logits ? REEL_OUTPUT_ALL_LOGITS : REEL_OUTPUT_NONE,
-                                       .out = logits };
-    if (n > 0) require(m->ops->eval(state, &eval, &err), &err);
-}
-
 /* The positions before those of the columns. */
 static void read_prompt(const struct reel_model *m, const struct alone *a, const struct talk *t,
                         struct backend_state **state) {
     struct reel_error err = { 0 };
     require(m->ops->state_open(state, m->backend, MOST_POSITIONS, &err), &err);
-    evaluate(m, *state, 0, t->position, a->prompt, NULL);
+    const struct backend_eval eval = { .n = t->position, .ids = a->prompt };
+    if (t->position > 0) require(m->ops->eval(*state, &eval, &err), &err);
     /* each schedule begins here */
     if (t->position > 0) require(cuda_recurrent_checkpoint(*state, t->position, 0, &err), &err);
 }
@@ -170,82 +178,102 @@ static int32_t never_draw(void *user, const float *logits, int64_t position) {
     return -1;
 }
 
-/* Decodes n ids from a token on. */
-static void decode(const struct reel_model *m, struct backend_state *state, const struct talk *t,
-                   int i, int position, int32_t id, int n, int32_t *ids) {
+static void guess(const struct talk *t, struct alone *a) {
+    const int n = t->expected ? (int)strlen(t->expected) : 0;
+    for (int k = 0; k < MOST_NEW + MOST_COLUMNS; k++) {
+        const char c = k < n ? t->expected[k] : '-';
+        const int32_t right = k < t->n_new ? a->ids[k] : 5;
+        a->guesses[k] = c == '=' ? right : c == 'x' ? (right + 1) % 300 : -1;
+    }
+}
+
+/* Drafts of the pass whose first column has made n ids before. */
+static int drafts_of_pass(const struct talk *t, const struct alone *a, int n) {
+    int live = 0;
+    while (live < t->most_drafts && n + live + 1 < t->n_new && a->guesses[n + live] >= 0)
+        live++;
+    return live;
+}
+
+/* Which drafts the passes take, and how many are right, as args.h says. */
+static void expect_passes(const struct talk *t, struct alone *a) {
+    int live = drafts_of_pass(t, a, 0);
+    a->n_drafted = a->n_right = 0;
+    for (int n = 0; n < a->n_ids;) {
+        int made = 1;
+        while (made <= live && a->guesses[n + made - 1] == a->ids[n + made - 1] &&
+               n + made < a->n_ids)
+            made++;
+        a->n_drafted += live;
+        a->n_right += made - 1;
+        n += made;
+        live = drafts_of_pass(t, a, n);
+    }
+}
+
+static void run_alone(const struct reel_model *m, const struct talk *t, int i, struct alone *a) {
+    struct backend_state *state = NULL;
     struct reel_error err = { 0 };
-    struct taken taken = { ids, 0 };
+    struct taken taken = { a->ids, 0 };
     const struct backend_sampling sampling = { .set = sampling_of(t, i) };
-    const struct backend_decode d = { .position = position,
-                                      .id = id,
-                                      .max_tokens = n,
+    a->prompt = calloc((size_t)t->position + 1, sizeof *a->prompt);
+    for (int k = 0; k < t->position; k++)
+        a->prompt[k] = (k * 37 + 11 + 17 * i) % 300;
+    a->first = 7 + 29 * i;
+    read_prompt(m, a, t, &state);
+    const struct backend_decode d = { .position = t->position,
+                                      .id = a->first,
+                                      .max_tokens = t->n_new,
                                       .sampling = &sampling,
                                       .on_id = take_id,
                                       .draw = never_draw,
                                       .user = &taken };
     require(m->ops->decode(state, &d, &err), &err);
-    assert_int_equal(taken.n, n);
-    state->n_positions = position + n; /* all of them have been evaluated */
-}
-
-static void run_alone(const struct reel_model *m, const struct talk *t, int i, struct alone *a) {
-    const int vocab = m->model.config.vocab;
-    struct backend_state *state = NULL;
-    a->prompt = calloc((size_t)t->position + 1, sizeof *a->prompt);
-    a->logits = calloc((size_t)t->columns * (size_t)vocab, sizeof *a->logits);
-    for (int k = 0; k < t->position; k++)
-        a->prompt[k] = (k * 37 + 11 + 17 * i) % 300;
-    for (int k = 0; k < t->columns; k++)
-        a->given[k] = (k * 53 + 7 + 29 * i) % 300;
-    read_prompt(m, a, t, &state);
-    if (t->columns == 1) {
-        decode(m, state, t, i, t->position, a->given[0], t->n_new, a->ids);
-    } else if (t->temperature > 0) {
-        for (int k = 0; k < t->columns; k++)
-            decode(m, state, t, i, t->position + k, a->given[k], 1, a->ids + k);
-    } else {
-        evaluate(m, state, t->position, t->columns, a->given, a->logits);
+    assert_int_equal(taken.n, t->n_new);
+    a->n_ids = t->n_new, a->stop_id = -1;
+    if (t->stops) {
+        a->stop_id = a->ids[t->stops - 1];
+        for (a->n_ids = 1; a->ids[a->n_ids - 1] != a->stop_id;)
+            a->n_ids++;
     }
-    a->n_evaluated = t->position + (t->columns > 1 ? t->columns : t->n_new);
-    save(m, state, a->n_evaluated, &a->bytes, &a->n_bytes);
+    guess(t, a);
+    expect_passes(t, a);
+    state->n_positions = t->position + a->n_ids; /* all of them have been evaluated */
+    save(m, state, t->position + a->n_ids, &a->bytes, &a->n_bytes);
     m->ops->state_close(state);
 }
 
 /* ---- together ---- */
 
-static char difference[200]; /* what the first column that differs did; empty: none did */
+static char difference[300]; /* what the first session that differs did; empty: none did */
 
-/* Whether the columns of session i, which begin with job `first`, are what they are alone. */
-static bool same_session(const struct bench *b, int seed, int i, int first,
-                         const struct columns_job *jobs) {
+/* Whether a session is what it is alone. */
+static bool same_session(const struct bench *b, int seed, int i, const struct columns_job *job) {
     const struct talk *t = &b->s->talks[i];
     const struct alone *a = &b->alone[i];
     const struct reel_model *m = b->m.gpu;
-    const size_t row = (size_t)m->model.config.vocab * sizeof(float);
     const char *what = NULL;
     void *bytes = NULL;
     size_t n_bytes = 0;
-    int k = 0;
-    for (; k < t->columns && !what; k++) {
-        const struct columns_job *job = &jobs[first + k];
-        const int wanted = t->columns > 1 ? 1 : t->n_new;
-        if (job->end != DECODE_ALL_TOKENS || job->n_evaluated != wanted)
-            what = "another end";
-        else if (job->logits && memcmp(job->logits, a->logits + (size_t)k * row / 4, row) != 0)
-            what = "other logits";
-        else if (!job->logits && memcmp(job->ids, a->ids + k, (size_t)wanted * 4) != 0)
-            what = "other ids";
-    }
+    if (job->end != (t->stops ? DECODE_STOP_ID : DECODE_ALL_TOKENS) || job->n_made != a->n_ids ||
+        job->n_evaluated != a->n_ids || job->n_told != a->n_ids)
+        what = "another end";
+    else if (memcmp(job->ids, a->ids, (size_t)a->n_ids * sizeof *a->ids) != 0)
+        what = "other ids";
+    else if (job->n_drafted != a->n_drafted || job->n_right != a->n_right)
+        what = "other drafts";
     if (!what) {
-        save(m, a->state, a->n_evaluated, &bytes, &n_bytes);
+        save(m, a->state, t->position + a->n_ids, &bytes, &n_bytes);
         if (n_bytes != a->n_bytes || memcmp(bytes, a->bytes, n_bytes) != 0)
             what = "other keys or values";
     }
     free(bytes);
     if (what)
         snprintf(difference, sizeof difference,
-                 "%s, seed %d, session %d, its column %d: %s; end %d", b->s->options, seed, i,
-                 k - 1, what, (int)jobs[first].end);
+                 "%s, seed %d, session %d: %s; end %d, %d ids of %d, %d drafts of %d, %d right of "
+                 "%d",
+                 b->s->options, seed, i, what, (int)job->end, job->n_made, a->n_ids, job->n_drafted,
+                 a->n_drafted, job->n_right, a->n_right);
     return !what;
 }
 
@@ -255,12 +283,11 @@ static void spoil(const struct bench *b, int i) {
     const struct reel_model *m = b->m.gpu;
     const struct talk *t = &b->s->talks[i];
     struct reel_error err = { 0 };
-    const int n = t->columns + t->n_new;
-    const size_t floats = (size_t)n * (size_t)m->model.config.hidden;
+    const size_t floats = (size_t)t->n_new * (size_t)m->model.config.hidden;
     float *none = calloc(floats, sizeof *none);
     for (size_t k = 0; k < floats; k++)
         none[k] = NAN;
-    const struct backend_eval eval = { .position = t->position, .n = n, .embeddings = none };
+    const struct backend_eval eval = { .position = t->position, .n = t->n_new, .embeddings = none };
     sim_gpu_current().cuda->settings.in_order = true;
     require(m->ops->eval(b->alone[i].state, &eval, &err), &err);
     free(none);
@@ -271,9 +298,6 @@ static bool run_together(struct bench *b, int seed) {
     struct columns_job jobs[MOST_COLUMNS] = { 0 };
     struct sampling_args sampling[MOST_COLUMNS];
     int32_t ids[MOST_COLUMNS][MOST_NEW];
-    const size_t vocab = (size_t)b->m.gpu->model.config.vocab;
-    float *logits = calloc(MOST_COLUMNS * vocab, sizeof *logits);
-    int first[MOST_COLUMNS], n = 0;
     bool same = true;
     *difference = '\0';
     for (int i = 0; i < b->n; i++) {
@@ -282,36 +306,30 @@ static bool run_together(struct bench *b, int seed) {
         sampling[i] =
             (struct sampling_args){ .temperature = set.temperature, .top_p = 1, .seed = set.seed };
         spoil(b, i);
-        first[i] = n;
-        for (int k = 0; k < t->columns; k++, n++)
-            jobs[n] = (struct columns_job){
-                .state = b->alone[i].state,
-                .follows = k > 0,
-                .position = t->position + k,
-                .id = b->alone[i].given[k],
-                .n_tokens = t->columns > 1 ? 1 : t->n_new,
-                .sampling = &sampling[i],
-                .stop_id = -1,
-                .logits = t->columns > 1 && t->temperature == 0 ? logits + (size_t)n * vocab : NULL,
-                .ids = ids[n],
-            };
+        jobs[i] = (struct columns_job){ .state = b->alone[i].state,
+                                        .position = t->position,
+                                        .id = b->alone[i].first,
+                                        .n_tokens = t->n_new,
+                                        .most_drafts = t->most_drafts,
+                                        .guesses = b->alone[i].guesses,
+                                        .sampling = &sampling[i],
+                                        .stop_id = b->alone[i].stop_id,
+                                        .ids = ids[i] };
     }
     struct sim_gpu gpu = sim_gpu_current();
     gpu.cuda->settings.in_order = seed < 0;
     gpu.cuda->settings.seed = (uint64_t)seed, gpu.cuda->n_launches = 0;
-    if (columns_rig_run(&b->rig, jobs, n, MOST_NEW + 2, false, &err) != REEL_OK) {
-        snprintf(difference, sizeof difference, "%s, seed %d: %.60s; %.100s", b->s->options, seed,
+    if (columns_rig_run(&b->rig, jobs, b->n, MOST_NEW + 2, b->n == 1, &err) != REEL_OK) {
+        snprintf(difference, sizeof difference, "%s, seed %d: %.100s; %.150s", b->s->options, seed,
                  err.text, gpu.cuda->report);
         same = false;
     }
     for (int i = 0; i < b->n && same; i++)
-        same = same_session(b, seed, i, first[i], jobs);
-    free(logits);
+        same = same_session(b, seed, i, &jobs[i]);
     return same;
 }
 
 /* ---- settings ---- */
-
 static void bench_load(struct bench *b, bool mutated) {
     struct reel_error err = { 0 };
     char options[200];
@@ -343,13 +361,13 @@ static void bench_open(struct bench *b, const struct setting *s) {
     *b = (struct bench){ .s = s };
     sim_model_open_kv(&b->m, s->model, kv);
     bench_load(b, false);
-    for (; b->n < MOST_COLUMNS && s->talks[b->n].columns; b->n++)
+    for (; b->n < MOST_COLUMNS && s->talks[b->n].n_new; b->n++)
         run_alone(b->m.gpu, &s->talks[b->n], b->n, &b->alone[b->n]);
 }
 
 static void bench_close(struct bench *b) {
     for (int i = 0; i < b->n; i++)
-        free(b->alone[i].bytes), free(b->alone[i].prompt), free(b->alone[i].logits);
+        free(b->alone[i].bytes), free(b->alone[i].prompt);
     sim_model_close(&b->m);
 }
 
@@ -372,13 +390,13 @@ static void check_setting(const struct setting *s) {
     bench_close(&b);
 }
 
-static void columns_of_one_session_are_as_one_after_the_other(void **state) {
+static void drafts_change_no_bit(void **state) {
     (void)state;
     for (int i = 0; i < N_SETTINGS; i++)
         check_setting(&settings[i]);
 }
 
-static void columns_of_one_session_in_codes_are_as_one_after_the_other(void **state) {
+static void drafts_change_no_bit_of_codes(void **state) {
     (void)state;
     static const char *const forms[] = { "int8", "fp8" };
     for (int i = 0; i < 2; i++) {
@@ -406,8 +424,8 @@ static bool is_seen(const struct mutation *m) {
 
 static void mutations_are_seen(void **state) {
     (void)state;
-    /* two sessions with columns that follow, one with attention of both kinds, and one that
-     * decodes; warps with several pieces; columns that a block needs for another one alone */
+    /* sessions with drafts, one with attention of both kinds and one that stops; warps with
+     * several pieces; columns that a block needs for another one alone */
     static const struct setting setting = {
         "q3-a",
         "n_groups=1,group_sms=4,warps=4,split_from=43,kv_slots=4",
@@ -416,9 +434,13 @@ static void mutations_are_seen(void **state) {
         8,
         1,
         1,
-        { { .position = 35, .columns = 4 },
-          { .position = 42, .columns = 3 },
-          { .position = 20, .columns = 1, .n_new = 3 } }
+        { { .position = 35, .n_new = 11, .most_drafts = 3, .expected = "====x=-===-==" },
+          { .position = 42,
+            .n_new = 4,
+            .most_drafts = 1,
+            .temperature = 0.9f,
+            .expected = "==x==" },
+          { .position = 20, .n_new = 5, .most_drafts = 1, .expected = "======", .stops = 3 } }
     };
     bench_open(&mutated, &setting);
     sim_model_unload(&mutated.m);
@@ -428,8 +450,8 @@ static void mutations_are_seen(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(columns_of_one_session_are_as_one_after_the_other),
-        cmocka_unit_test(columns_of_one_session_in_codes_are_as_one_after_the_other),
+        cmocka_unit_test(drafts_change_no_bit),
+        cmocka_unit_test(drafts_change_no_bit_of_codes),
         cmocka_unit_test(mutations_are_seen),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

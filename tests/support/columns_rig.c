@@ -45,8 +45,8 @@ static enum reel_status find_kernel(struct columns_rig *r, int columns, bool fol
     const bool one = columns == 1;
     r->plan = b->plan, r->function = b->decode;
     if (one && !r->stamped) return REEL_OK;
-    enum reel_status status = one ? REEL_OK : plan_columns(&r->plan, &b->plan, columns, err);
-    r->plan.follows = follows;
+    enum reel_status status =
+        one ? REEL_OK : plan_columns(&r->plan, &b->plan, columns, follows, err);
     if (status == REEL_OK) status = compile(r, one ? "decode.cu" : "columns.cu", cache_dir, err);
     if (status == REEL_OK)
         status =
@@ -66,18 +66,17 @@ enum reel_status columns_rig_open(struct columns_rig *r, struct backend *b, int 
     *r = (struct columns_rig){ .b = b, .stamped = stamped };
     const size_t vocab = (size_t)b->model->config.vocab;
     const size_t table = (size_t)PLAN_MOST_COLUMNS * vocab * sizeof(unsigned);
-    const size_t mailboxes = (1 + PLAN_MOST_COLUMNS) * sizeof *r->mailbox;
     void *host = NULL;
     enum reel_status status = find_kernel(r, columns, follows, cache_dir, err);
     if (status == REEL_OK)
         status = cuda_alloc(&b->gpu, &r->words, (size_t)r->plan.n_words * 8, "exchange words", err);
     if (status == REEL_OK) status = cuda_alloc(&b->gpu, &r->table, table, "counts of ids", err);
-    if (status == REEL_OK) status = cuda_alloc(&b->gpu, &r->logits, table, "logits", err);
     if (status == REEL_OK && stamped)
         status = cuda_alloc(&b->gpu, &r->stamps, stamps_of(r, COLUMNS_STAMPED) * sizeof(uint32_t),
                             "time stamps", err);
     if (status == REEL_OK)
-        status = cuda_host_alloc(&b->gpu, &host, &r->mailbox_address, mailboxes, "mailboxes", err);
+        status = cuda_host_alloc(&b->gpu, &host, &r->mailbox_address, sizeof *r->mailbox,
+                                 "a mailbox", err);
     r->mailbox = host;
     if (status != REEL_OK) columns_rig_close(r);
     return status;
@@ -87,7 +86,6 @@ void columns_rig_close(struct columns_rig *r) {
     const struct cuda_gpu *gpu = &r->b->gpu;
     cuda_free(gpu, r->words);
     cuda_free(gpu, r->table);
-    cuda_free(gpu, r->logits);
     cuda_free(gpu, r->stamps);
     cuda_host_free(gpu, r->mailbox);
     cuda_module_unload(gpu, r->module);
@@ -104,46 +102,44 @@ enum reel_status columns_rig_stamps(const struct columns_rig *r, int n, uint32_t
 
 /* ---- a launch ---- */
 
-/* A session's memory for the positions of its n columns, and its recurrent state. */
-static enum reel_status ready_session(const struct columns_job *job, int n,
-                                      struct reel_error *err) {
+/* A session's memory for its positions, and its recurrent state. */
+static enum reel_status ready_session(const struct columns_job *job, struct reel_error *err) {
     struct backend_state *s = job->state;
     enum reel_status status =
-        cuda_pages_reach_all(s, job->position, job->position + job->n_tokens + n - 1, err);
+        cuda_pages_reach_all(s, job->position, job->position + job->n_tokens, err);
     if (status == REEL_OK) status = cuda_pages_queue_table(s, err);
     if (status == REEL_OK) status = cuda_recurrent_rewind(s, job->position, err);
     if (status == REEL_OK) cuda_recurrent_invalidate(s);
     return status;
 }
 
-/* The mailbox of a column, and where the device has it. */
-static struct decode_mailbox *mailbox_of(const struct columns_rig *r, const struct columns_job *job,
-                                         int column, cu_address *address) {
-    struct decode_mailbox *m = job->follows ? r->mailbox + 1 + column : job->state->mapped.mailbox;
-    *address = job->follows ? r->mailbox_address + (cu_address)(1 + column) * sizeof *m
-                            : cuda_mapped_address(job->state, m);
-    return m;
+static void give_guesses(const struct columns_job *job, struct decode_mailbox *m) {
+    for (int i = 0; job->guesses && i < job->n_tokens + job->most_drafts && i < MAILBOX_GUESSES;
+         i++) {
+        const unsigned position = (unsigned)(job->position + 1 + i);
+        if (job->guesses[i] >= 0)
+            m->guesses[position % MAILBOX_GUESSES] =
+                (uint64_t)(position + 1) << 32 | (uint32_t)job->guesses[i];
+    }
 }
 
 static enum reel_status give_job(struct columns_rig *r, const struct columns_job *job, int column,
                                  struct decode_args *a, struct reel_error *err) {
     struct backend_state *s = job->state;
+    struct decode_mailbox *m = s->mapped.mailbox;
     const size_t vocab = (size_t)r->b->model->config.vocab;
-    cu_address mailbox;
-    struct decode_mailbox *m = mailbox_of(r, job, column, &mailbox);
     cuda_args_start(s, a);
     memset(m, 0, sizeof *m);
     m->stop = job->stop_after < 0;
-    s->mapped.ids[column] = job->id;
-    a->mailbox = cuda_pointer(mailbox);
-    a->ids = cuda_pointer(cuda_mapped_address(s, s->mapped.ids + column));
+    give_guesses(job, m);
+    *s->mapped.ids = job->id;
+    a->ids = cuda_pointer(cuda_mapped_address(s, s->mapped.ids));
     a->position = job->position;
     a->n_tokens = job->n_tokens;
-    a->n_given = 1, a->pick = !job->logits;
+    a->n_given = 1, a->pick = 1;
     a->hidden_from = a->n_tokens;
     a->lead = job->stop_after > 0 ? (unsigned)job->stop_after : MAILBOX_IDS - 1;
-    a->logits =
-        cuda_pointer(job->logits ? r->logits + (cu_address)column * vocab * sizeof(float) : s->out);
+    a->logits = cuda_pointer(s->out);
     a->n_stop_ids = job->stop_id >= 0;
     a->stop_ids[0] = job->stop_id;
     if (!job->sampling) return REEL_OK;
@@ -154,20 +150,28 @@ static enum reel_status give_job(struct columns_rig *r, const struct columns_job
     return cuda_fill(&r->b->gpu, seen, 0, vocab * sizeof(unsigned), NULL, err);
 }
 
-static enum reel_status take_result(const struct columns_rig *r, struct columns_job *job,
-                                    int column, bool followed, struct reel_error *err) {
-    const size_t vocab = (size_t)r->b->model->config.vocab;
-    cu_address mailbox;
-    const struct decode_mailbox *m = mailbox_of(r, job, column, &mailbox);
-    const cu_address logits = r->logits + (cu_address)column * vocab * sizeof(float);
-    enum reel_status status = REEL_OK;
+/* The session's further columns. */
+static void give_drafts(const struct columns_job *job, int first, struct columns_args *args) {
+    bool any = true;
+    for (int i = 1; i <= job->most_drafts; i++) {
+        any = any && i < job->n_tokens && job->guesses && job->guesses[i - 1] >= 0;
+        args->column[first + i] = args->column[first];
+        args->draft[first + i] = any ? job->guesses[i - 1] : -1;
+        args->follows |= 1U << (first + i);
+    }
+}
+
+static enum reel_status take_result(struct columns_job *job, struct reel_error *err) {
+    const struct decode_mailbox *m = job->state->mapped.mailbox;
     job->n_made = (int)m->n_made, job->n_evaluated = (int)m->n_evaluated,
-    job->end = (enum decode_end)m->end;
-    for (int i = 0; i < job->n_made && i < job->n_tokens; i++)
-        job->ids[i] = (int32_t)(uint32_t)m->ids[i];
-    if (job->logits)
-        status = cuda_download(&r->b->gpu, job->logits, logits, vocab * sizeof(float), NULL, err);
-    if (status != REEL_OK || !job->end || followed) return status;
+    job->n_drafted = (int)m->n_drafted, job->end = (enum decode_end)m->end;
+    for (int i = 0; i < job->n_made && i < job->n_tokens; i++) {
+        job->ids[i] = (int32_t)((uint32_t)m->ids[i] & ~MAILBOX_DRAFTED);
+        job->n_right += ((uint32_t)m->ids[i] & MAILBOX_DRAFTED) != 0;
+    }
+    for (int i = 0; i < MAILBOX_IDS; i++)
+        job->n_told += m->ids[i] != 0;
+    if (!job->end) return REEL_OK;
     job->state->n_positions = job->position + job->n_evaluated;
     return cuda_recurrent_advance(job->state, job->state->n_positions, err);
 }
@@ -188,36 +192,35 @@ static enum reel_status launch(struct columns_rig *r, struct columns_args *args,
     if (status == REEL_OK) status = cuda_launch(gpu, &launch, err);
     if (status == REEL_OK) status = cuda_wait(gpu, NULL, "a pass of several columns", err);
     r->launch_ms = clock_ms() - start;
+    r->n_passes = (int)r->mailbox->n_evaluated;
     if (status == REEL_OK && r->plan.columns > 1 && !r->mailbox->end)
         status = err_set(err, REEL_E_DEVICE, "the launch of several columns gave up");
     return status;
-}
-
-/* How many columns the session of the first of n jobs has from there on. */
-static int columns_of(const struct columns_job *jobs, int n) {
-    int columns = 1;
-    while (columns < n && jobs[columns].follows)
-        columns++;
-    return columns;
 }
 
 enum reel_status columns_rig_run(struct columns_rig *r, struct columns_job *jobs, int n,
                                  int n_passes, bool ends_early, struct reel_error *err) {
     struct columns_args args = { .n_passes = n_passes, .ends_early = ends_early };
     struct decode_args *common = NULL;
+    bool idle[PLAN_MOST_COLUMNS];
     enum reel_status status = REEL_OK;
+    int c = 0;
     memset(r->mailbox, 0, sizeof *r->mailbox);
     args.mailbox = cuda_pointer(r->mailbox_address);
-    for (int c = 0; c < n && status == REEL_OK; c++) {
-        if (!jobs[c].state) continue;
-        args.follows |= (unsigned)jobs[c].follows << c;
-        if (!jobs[c].follows) status = ready_session(&jobs[c], columns_of(jobs + c, n - c), err);
-        if (status == REEL_OK) status = give_job(r, &jobs[c], c, &args.column[c], err);
+    for (int i = 0; i < PLAN_MOST_COLUMNS; i++)
+        idle[i] = true;
+    for (int i = 0; i < n && status == REEL_OK; c += 1 + jobs[i++].most_drafts) {
+        if (!jobs[i].state) continue;
+        status = ready_session(&jobs[i], err);
+        if (status == REEL_OK) status = give_job(r, &jobs[i], c, &args.column[c], err);
+        give_drafts(&jobs[i], c, &args);
+        for (int k = 0; k <= jobs[i].most_drafts; k++)
+            idle[c + k] = false;
         if (!common) common = &args.column[c];
     }
-    for (int c = 0; c < r->plan.columns && common; c++) {
+    for (c = 0; c < r->plan.columns && common; c++) {
         struct decode_args *a = &args.column[c];
-        if (c >= n || !jobs[c].state) *a = *common, a->n_tokens = 0;
+        if (idle[c]) *a = *common, a->n_tokens = 0;
         a->words = cuda_pointer(r->words +
                                 (cu_address)c * 8 * (r->plan.n_words / (unsigned)r->plan.columns));
         a->abort = common->abort;
@@ -227,8 +230,7 @@ enum reel_status columns_rig_run(struct columns_rig *r, struct columns_job *jobs
         a->cap_kv = r->plan.cap_kv;
     }
     if (status == REEL_OK) status = launch(r, &args, err);
-    for (int c = 0; c < n && status == REEL_OK; c++)
-        if (jobs[c].state)
-            status = take_result(r, &jobs[c], c, columns_of(jobs + c, n - c) > 1, err);
+    for (int i = 0; i < n && status == REEL_OK; i++)
+        if (jobs[i].state) status = take_result(&jobs[i], err);
     return status;
 }

@@ -14,38 +14,38 @@ struct columns_rig {
     struct cu_module *module;
     struct cuda_function function;
     cu_address words, table;        /* table: u32 [PLAN_MOST_COLUMNS][vocab], for penalties */
-    cu_address logits;              /* f32 [PLAN_MOST_COLUMNS][vocab] */
-    struct decode_mailbox *mailbox; /* of launches, and behind it those of columns that follow */
+    struct decode_mailbox *mailbox; /* of launches */
     cu_address mailbox_address;
     uint32_t epoch;
     bool stamped;      /* the kernel leaves time stamps (kernels/profile.cuh) */
     cu_address stamps; /* of up to COLUMNS_STAMPED passes */
-    double launch_ms;  /* of the last launch */
+    double launch_ms;  /* of the last launch, */
+    int n_passes;      /* and its passes */
 };
 
 enum { COLUMNS_STAMPED = 64 };
 
-/* What one column does in a launch. */
+/* What one session does in a launch. */
 struct columns_job {
     struct backend_state *state; /* NULL: the column is idle */
-    bool follows; /* the job before has the same state and the position before; both have one token
-                   */
-    int position; /* of `id` */
+    int position;                /* of `id` */
     int32_t id;
-    int n_tokens;                         /* at most, up to MAILBOX_IDS - 1 */
+    int n_tokens;           /* at most, up to MAILBOX_IDS - 1 */
+    int most_drafts;        /* of a pass: so many columns follow the session's first one */
+    const int32_t *guesses; /* [n_tokens + most_drafts] what is expected behind `id`, -1 nothing; of
+                               as many as a mailbox holds */
     const struct sampling_args *sampling; /* NULL: the best; bias is the device's, seen is replaced
                                              where penalties are on */
     int32_t stop_id;                      /* -1: none */
     int stop_after; /* the host wants no more ids than about so many; 0: all */
-    float *logits;  /* [vocab] receives those of the last token, and no id is picked; NULL: the ids
-                       count */
     /* filled in */
     int32_t *ids; /* [n_tokens] */
-    int n_made, n_evaluated;
+    int n_made, n_evaluated, n_drafted, n_right;
+    int n_told; /* ids that the mailbox has had: those made, unless the kernel said too much */
     enum decode_end end;
 };
 
-/* columns: 1, 2, 4 or 8. follows: jobs may follow others. cache_dir: NULL, or where compiled
+/* columns: 1, 2, 4 or 8. follows: jobs may have drafts. cache_dir: NULL, or where compiled
  * kernels are kept. stamped: see above; a launch then has at most COLUMNS_STAMPED passes. A failure
  * leaves nothing to close. */
 enum reel_status columns_rig_open(struct columns_rig *r, struct backend *b, int columns,
@@ -54,7 +54,7 @@ enum reel_status columns_rig_open(struct columns_rig *r, struct backend *b, int 
 /* The stamps of the last launch's n passes: [n][SMs][profile_stamps()], for mem_free. */
 enum reel_status columns_rig_stamps(const struct columns_rig *r, int n, uint32_t **stamps,
                                     struct reel_error *err);
-/* One launch of n jobs, at most as many as the rig has columns; columns beyond are idle. */
+/* One launch of n jobs, which have no more columns than the rig; columns beyond are idle. */
 enum reel_status columns_rig_run(struct columns_rig *r, struct columns_job *jobs, int n,
                                  int n_passes, bool ends_early, struct reel_error *err);
 void columns_rig_close(struct columns_rig *r);

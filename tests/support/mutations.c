@@ -605,6 +605,8 @@ LIST(columns_delta, columns_delta, 11);
 /* ---- columns of one session: test_sim_follow.c ---- */
 
 #define PHASE_ATTENTION "phase_attention.cuh"
+#define PHASE_PICK      "phase_pick.cuh"
+#define COLUMNS_HEAD    "columns_head.cuh"
 
 static const struct mutation follow[] = {
     /* rows of a piece that this pass makes */
@@ -666,6 +668,47 @@ static const struct mutation follow[] = {
            "cosines",
            "        if (!column_attended(w, c)) continue;\n        column_take(w, c);\n        "
            "cosines") } },
+    /* what becomes of drafts */
+    { "a draft that is wrong taken for right",
+      { IN(PHASE_PICK, "w->s->drafts >> next & 1 && w->s->id[next] == id;",
+           "w->s->drafts >> next & 1;") } },
+    { "a draft that is right taken for wrong",
+      { IN(PHASE_PICK, "w->s->drafts >> next & 1 && w->s->id[next] == id;", "0;") } },
+    { "the first draft alone",
+      { IN(PHASE_PICK, "    return !(w->s->drafts >> column & 1) || w->s->reached >> column & 1;",
+           "    return !(w->s->drafts >> column & 1) || (column < 2 && w->s->reached >> column & "
+           "1);") } },
+    { "drafts taken for reached that lie behind a wrong one",
+      { IN(PHASE_PICK, "    return !(w->s->drafts >> column & 1) || w->s->reached >> column & 1;",
+           "    return 1;") } },
+    { "a draft reached behind the last id of a session",
+      { IN(PHASE_PICK, "if (w->lane == 0 && goes_on && !end)", "if (w->lane == 0 && goes_on)") } },
+    { "what the pass before has reached counts again",
+      { IN(COLUMNS_HEAD, "        w->s->reached = 0;\n", "") } },
+    { "a session moved on by one id alone",
+      { IN(COLUMNS_HEAD, "turn = s->turn[first] + (u32)made,", "turn = s->turn[first] + 1,") } },
+    { "a pass that goes on with the id of its first column",
+      { IN(COLUMNS_HEAD, "id = s->id[first + made - 1];", "id = s->id[first];") } },
+    { "the end of the first column for that of the session",
+      { IN(COLUMNS_HEAD, "end = s->column_end[first + made - 1],",
+           "end = s->column_end[first],") } },
+    { "drafts at the places of ids that were made",
+      { IN(COLUMNS_HEAD, "shuffle(guess, (made + w->lane - 1) & (LANES - 1));",
+           "shuffle(guess, w->lane & (LANES - 1));") } },
+    { "more drafts than the launch has tokens",
+      { IN(COLUMNS_HEAD, "live < n - 1 && live < room &&", "live < n - 1 &&") } },
+    { "drafts in a session's first column", { IN(COLUMNS_HEAD, "<< (first + 1);", "<< first;") } },
+    { "what was expected of another position",
+      { IN("columns.cu", "(u32)(word >> 32) == position + 1 ? (u32)word : NO_GUESS;",
+           "(u32)word;") } },
+    /* who waits for whom at the end of a pass */
+    { "ids decided before all warps have found theirs",
+      { IN(COLUMNS_HEAD, "    consumers_sync(); /* all warps have found theirs */\n", "") } },
+    { "a column decided before the lanes know that it is reached",
+      { IN(COLUMNS_HEAD, "        warp_sync(); /* the next column may be reached now */\n", "") } },
+    { "a pass that begins before the session has moved on",
+      { IN(COLUMNS_HEAD, "        if (w->dead) w->s->gave_up = 1;\n    }\n    consumers_sync();\n",
+           "        if (w->dead) w->s->gave_up = 1;\n    }\n") } },
 };
 LIST(follow, follow, 6);
 

@@ -13,13 +13,14 @@
 
 /* ---- the programs ---- */
 
+/* Columns of program `size`. */
 static int size_columns(int size) { return 2 << size; }
 
 int cuda_step_columns(const struct backend *b) {
     struct plan plan;
     if (b->tuning.profile) return 0;
     for (int size = CUDA_STEP_SIZES - 1; size >= 0; size--)
-        if (plan_columns(&plan, &b->plan, size_columns(size), NULL) == REEL_OK)
+        if (plan_columns(&plan, &b->plan, size_columns(size), false, NULL) == REEL_OK)
             return size_columns(size);
     return 0;
 }
@@ -33,28 +34,33 @@ static void close_program(struct backend *b, struct cuda_step_program *p) {
     *p = (struct cuda_step_program){ .failed = p->failed };
 }
 
-void cuda_step_close(struct backend *b) {
+void cuda_programs_close(struct backend *b, struct cuda_step_programs *programs) {
     for (int i = 0; i < CUDA_STEP_SIZES; i++)
-        close_program(b, &b->step.of[i]);
-    if (!cuda_untouchable(b)) cuda_host_free(&b->gpu, b->step.mailbox);
-    b->step.mailbox = NULL;
+        close_program(b, &programs->of[i]);
+    if (!cuda_untouchable(b)) cuda_host_free(&b->gpu, programs->mailbox);
+    programs->mailbox = NULL;
 }
 
-static enum reel_status open_mailbox(struct backend *b, struct reel_error *err) {
+void cuda_step_close(struct backend *b) { cuda_programs_close(b, &b->step); }
+
+static enum reel_status open_mailbox(struct backend *b, struct cuda_step_programs *programs,
+                                     struct reel_error *err) {
     void *host = NULL;
-    if (b->step.mailbox) return REEL_OK;
+    if (programs->mailbox) return REEL_OK;
     enum reel_status status =
-        cuda_host_alloc(&b->gpu, &host, &b->step.mailbox_address, sizeof *b->step.mailbox,
-                        "a mailbox of several sessions", err);
-    b->step.mailbox = host;
+        cuda_host_alloc(&b->gpu, &host, &programs->mailbox_address, sizeof *programs->mailbox,
+                        "a mailbox of several columns", err);
+    programs->mailbox = host;
     return status;
 }
 
-static enum reel_status make_program(struct backend *b, struct cuda_step_program *p, int columns,
+static enum reel_status make_program(struct backend *b, struct cuda_step_programs *programs,
+                                     struct cuda_step_program *p, int columns,
                                      struct reel_error *err) {
-    enum reel_status status = open_mailbox(b, err);
+    enum reel_status status = open_mailbox(b, programs, err);
     if (status == REEL_OK) status = mem_zeroed(&p->plan, 1, sizeof *p->plan, "a plan", err);
-    if (status == REEL_OK) status = plan_columns(p->plan, &b->plan, columns, err);
+    if (status == REEL_OK)
+        status = plan_columns(p->plan, &b->plan, columns, programs->follows, err);
     if (status == REEL_OK)
         status = cuda_open_columns_kernel(b, p->plan, &p->module, &p->function, err);
     if (status == REEL_OK)
@@ -63,22 +69,20 @@ static enum reel_status make_program(struct backend *b, struct cuda_step_program
     return status;
 }
 
-/* The smallest program that has room for n sessions. Where it cannot be made, sessions decode one
- * after the other from then on: REEL_E_UNSUPPORTED. */
-static enum reel_status open_program(struct backend *b, int n, struct cuda_step_program **out,
-                                     struct reel_error *err) {
+enum reel_status cuda_program_open(struct backend *b, struct cuda_step_programs *programs, int n,
+                                   struct cuda_step_program **out, struct reel_error *err) {
     int size = 0;
     while (size_columns(size) < n)
         size++;
-    struct cuda_step_program *p = *out = &b->step.of[size];
+    struct cuda_step_program *p = *out = &programs->of[size];
     if (p->function.handle && p->words) return REEL_OK;
     struct reel_error why = { 0 };
     enum reel_status status = p->failed ? REEL_E_UNSUPPORTED : REEL_OK;
-    if (status == REEL_OK) status = make_program(b, p, size_columns(size), &why);
+    if (status == REEL_OK) status = make_program(b, programs, p, size_columns(size), &why);
     if (status == REEL_OK) return REEL_OK;
     p->failed = true;
     close_program(b, p);
-    return err_set(err, REEL_E_UNSUPPORTED, "a pass of %d sessions: %.200s", n,
+    return err_set(err, REEL_E_UNSUPPORTED, "a pass of %d columns: %.200s", n,
                    why.text[0] ? why.text : "it has failed before");
 }
 
@@ -162,7 +166,7 @@ static bool deliver(struct step *t, struct cuda_run *run) {
     for (int i = 0; i < t->batch->n; i++) {
         struct cuda_decoding *g = &t->g[i];
         int32_t id = -1;
-        while (!g->stopped && cuda_column_id(run, i, t->n_read[i], &id)) {
+        while (!g->stopped && cuda_column_id(run, i, t->n_read[i], &id, NULL)) {
             t->n_read[i]++;
             cuda_decoding_deliver(g, NULL, id);
         }
@@ -269,7 +273,7 @@ void cuda_step(struct backend *b, const struct backend_batch *batch) {
     struct step t = { .b = b, .batch = batch };
     struct reel_error err = { 0 };
     enum reel_status status = REEL_OK;
-    if (batch->n > 1) status = open_program(b, batch->n, &t.program, &err);
+    if (batch->n > 1) status = cuda_program_open(b, &b->step, batch->n, &t.program, &err);
     if (status != REEL_OK) {
         fail_all(&t, status, &err);
         return;

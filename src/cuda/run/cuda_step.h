@@ -19,10 +19,12 @@ struct cuda_step_program {
     struct cu_module *module;
     struct cuda_function function;
     cu_address words;
-    bool failed; /* it could not be made; sessions decode one after the other */
+    double pass_ms; /* of the last launch; 0: there was none */
+    bool failed;    /* it could not be made; sessions decode one after the other */
 };
 
 struct cuda_step_programs {
+    bool follows; /* columns may follow others: they take drafts (cuda_drafts.h) */
     struct cuda_step_program of[CUDA_STEP_SIZES];
     struct decode_mailbox *mailbox; /* of launches; NULL: not there yet */
     cu_address mailbox_address;
@@ -34,5 +36,11 @@ int cuda_step_columns(const struct backend *b);
 void cuda_step(struct backend *b, const struct backend_batch *batch);
 /* Gives all of it back, on the device only where that may be touched. */
 void cuda_step_close(struct backend *b);
+
+/* The smallest program that has room for n columns, made if need be. Where that fails it fails from
+ * then on, at once: REEL_E_UNSUPPORTED. */
+enum reel_status cuda_program_open(struct backend *b, struct cuda_step_programs *programs, int n,
+                                   struct cuda_step_program **out, struct reel_error *err);
+void cuda_programs_close(struct backend *b, struct cuda_step_programs *programs);
 
 #endif
