@@ -9,6 +9,8 @@ enum {
     CANDIDATES = 64,  /* places that are looked at for a guess, the last first */
     LONGEST = 24,     /* ids that are compared */
     REMEMBERED = 128, /* guesses of a class; then the older ones count half */
+    FOLLOWED = 4,     /* ids that have to be the same for a text to be followed */
+    ASTRAY = 6,       /* ids that another text may have meanwhile */
 };
 
 static uint32_t pair_hash(const int32_t *last) {
@@ -19,7 +21,8 @@ static uint32_t pair_hash(const int32_t *last) {
 /* Before anything was tried: guesses that count as made, and how many of them were right. They are
  * those of chat, which repeats itself little. */
 static void expect_little(struct drafter *d) {
-    static const float shares[DRAFTER_CLASSES] = { 0.2F, 0.35F, 0.5F, 0.65F, 0.75F, 0.85F, 0.9F };
+    static const float shares[DRAFTER_CLASSES] = { 0.2F,  0.2F,  0.35F, 0.5F,
+                                                   0.65F, 0.75F, 0.85F, 0.9F };
     for (int i = 0; i < DRAFTER_CLASSES; i++) {
         d->classes[i].tried = 4;
         d->classes[i].right = 4 * shares[i];
@@ -59,6 +62,7 @@ void drafter_follow(struct drafter *d, const int32_t *ids, int n) {
     memcpy(d->ids + same, ids + same, (size_t)(n - same) * sizeof *ids);
     d->n = n;
     d->n_drafts = 0;
+    d->followed = 0;
 }
 
 /* All pairs but the last one, which nothing follows yet. */
@@ -97,11 +101,31 @@ static int find_place(const struct drafter *d, int *length) {
 }
 
 static int class_of(int length) {
-    static const int up_to[DRAFTER_CLASSES - 1] = { 2, 3, 4, 6, 9, 15 };
+    static const int up_to[DRAFTER_CLASSES - 1] = { 1, 2, 3, 4, 6, 9, 15 };
     int class = 0;
     while (class < DRAFTER_CLASSES - 1 && length > up_to[class])
         class ++;
     return class;
+}
+
+static float chance_of(const struct drafter *d, int length) {
+    const int class = class_of(length);
+    return d->classes[class].right / d->classes[class].tried;
+}
+
+/* As find_place. A text that was followed until a word was another one goes on, unless what stood
+ * there before says more; its length then is 1. */
+static int find_next(struct drafter *d, int *length) {
+    const int next = find_place(d, length);
+    const bool follows = d->followed > 0 && d->followed < d->n && d->astray <= ASTRAY;
+    if (*length >= FOLLOWED) {
+        d->followed = next;
+        d->astray = 0;
+    } else if (follows && (next == 0 || chance_of(d, *length) < chance_of(d, 1))) {
+        *length = 1;
+        return d->followed;
+    }
+    return next;
 }
 
 void drafter_guess(struct drafter *d, struct guess *guess, int most) {
@@ -109,7 +133,7 @@ void drafter_guess(struct drafter *d, struct guess *guess, int most) {
     guess->n = 0;
     if (most > GUESS_MOST) most = GUESS_MOST;
     add_pairs(d);
-    const int next = d->n < 3 ? 0 : find_place(d, &length);
+    const int next = d->n < 3 ? 0 : find_next(d, &length);
     if (next == 0) return;
     d->length = length;
     for (int i = 0; i < most; i++) {
@@ -117,8 +141,7 @@ void drafter_guess(struct drafter *d, struct guess *guess, int most) {
         const int32_t id = at < d->n ? d->ids[at] : guess->ids[at - d->n];
         if (id < 0) return;
         guess->ids[i] = id;
-        const int class = class_of(length + i);
-        guess->chance[i] = d->classes[class].right / d->classes[class].tried;
+        guess->chance[i] = chance_of(d, length + i);
         guess->n = i + 1;
     }
 }
@@ -149,5 +172,7 @@ bool drafter_saw(struct drafter *d, int32_t id) {
         d->n_right = right ? d->n_right + 1 : d->n_drafts;
     }
     if (d->n < d->max_ids) d->ids[d->n++] = id;
+    d->followed += d->followed > 0;
+    d->astray++;
     return right;
 }

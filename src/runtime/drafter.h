@@ -12,8 +12,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Ids of a guess at most: a pass has eight columns, and one is that of the id before them. */
-enum { GUESS_MOST = 7 };
+/* Ids of a guess at most: a pass has eight columns, of which one is that of the id before them; and
+ * a guess may have to last for two passes. */
+enum { GUESS_MOST = 15 };
 
 struct guess {
     int n;
@@ -23,8 +24,9 @@ struct guess {
     float chance[GUESS_MOST]; /* that an id is right, if those before it are */
 };
 
-/* Lengths of what stood there before, in classes: 2, 3, 4 ids, up to 6, 9, 15, and more. */
-enum { DRAFTER_CLASSES = 7 };
+/* Lengths of what stood there before, in classes: 1, 2, 3, 4 ids, up to 6, 9, 15, and more. Class 0
+ * is of ids behind one that was another than in the text that is followed. */
+enum { DRAFTER_CLASSES = 8 };
 
 struct drafter {
     int32_t *ids;       /* [n] of max_ids */
@@ -42,6 +44,10 @@ struct drafter {
     int32_t drafts[GUESS_MOST];
     int n_drafts, n_right;
     int length; /* of what stood there before */
+    /* The place that the last long match has led to: what would come next if the same text went on.
+     */
+    int followed; /* 0: none */
+    int astray;   /* ids since such a match */
 };
 
 /* Memory that is not touched before there is a guess. */

@@ -101,6 +101,7 @@ static void guesses_are_those_of_a_plain_search(void **state) {
         for (int n = n_prompt; n < 64; n++) { /* no more than the places that are looked at */
             struct guess guess;
             const int place = n < 3 ? 0 : place_of(ids, n);
+            d.followed = 0; /* the search alone */
             drafter_guess(&d, &guess, 1);
             assert_int_equal(guess.n, place > 0);
             if (place > 0) assert_int_equal(guess.ids[0], ids[place]);
@@ -140,6 +141,31 @@ static void chances_follow_what_became_of_guesses(void **state) {
     drafter_close(&d);
 }
 
+/* The guess behind `id`, which comes next. */
+static void see(struct drafter *d, int32_t id, const int32_t *next, int n) {
+    (void)drafter_saw(d, id);
+    assert_guess(d, 2, next, n);
+}
+
+static void a_text_with_another_word_is_followed(void **state) {
+    (void)state;
+    struct drafter d = opened();
+    FOLLOW(&d, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 1, 2, 3, 4);
+    assert_guess(&d, 2, (const int32_t[]){ 5, 6 }, 2);
+    see(&d, 99, (const int32_t[]){ 6, 7 }, 2); /* in place of 5 */
+    see(&d, 6, (const int32_t[]){ 7, 8 }, 2);
+    see(&d, 98, (const int32_t[]){ 8, 9 }, 2);
+    for (int i = 0; i < 5; i++) /* it was too long ago */
+        (void)drafter_saw(&d, 50 + i);
+    assert_guess(&d, 2, NULL, 0);
+    FOLLOW(&d, 1, 2, 3, 4, 5, 6, 7, 1, 2, 3, 4, 99); /* nothing is known of what was followed */
+    assert_guess(&d, 2, NULL, 0);
+    FOLLOW(&d, 1, 2, 3, 4, 5, 6, 7, 1, 2, 3);
+    assert_guess(&d, 2, (const int32_t[]){ 4, 5 }, 2);
+    see(&d, 99, NULL, 0); /* three ids the same are too few */
+    drafter_close(&d);
+}
+
 static void a_full_session_takes_no_more_ids(void **state) {
     (void)state;
     struct drafter d = opened();
@@ -157,7 +183,7 @@ static const float doubtful[GUESS_MOST] = { 0.2f, 0.2f, 0.2f, 0.2f, 0.2f, 0.2f, 
 
 static void drafts_are_taken_where_they_pay(void **state) {
     (void)state;
-    struct pass_costs c = { 0 };
+    struct pass_costs c = { .column_share = 0.35 };
     assert_int_equal(pass_costs_drafts(&c, 1, 1, sure, 7), 0); /* nothing is known yet */
     pass_costs_saw(&c, 1, 1, 1, 1);
     assert_int_equal(pass_costs_drafts(&c, 1, 1, sure, 7), 7);
@@ -175,7 +201,7 @@ static void drafts_are_taken_where_they_pay(void **state) {
 
 static void drafts_that_lose_are_given_up(void **state) {
     (void)state;
-    struct pass_costs c = { 0 };
+    struct pass_costs c = { .column_share = 0.35 };
     double lost = 0, spent = 0;
     int n_tried = 0;
     for (int i = 0; i < 5000; i++) {
@@ -192,7 +218,7 @@ static void drafts_that_lose_are_given_up(void **state) {
 
 static void what_a_pass_cost_is_learned_again(void **state) {
     (void)state;
-    struct pass_costs c = { 0 };
+    struct pass_costs c = { .column_share = 0.35 };
     pass_costs_saw(&c, 1, 1, 1, 1);
     pass_costs_saw(&c, 2, 1, 2, 100); /* something disturbed it */
     c.lead_ms = 0;
@@ -211,6 +237,7 @@ int main(void) {
         cmocka_unit_test(a_session_that_was_cut_has_no_places_behind_the_cut),
         cmocka_unit_test(guesses_are_those_of_a_plain_search),
         cmocka_unit_test(chances_follow_what_became_of_guesses),
+        cmocka_unit_test(a_text_with_another_word_is_followed),
         cmocka_unit_test(a_full_session_takes_no_more_ids),
         cmocka_unit_test(drafts_are_taken_where_they_pay),
         cmocka_unit_test(drafts_that_lose_are_given_up),
