@@ -120,6 +120,7 @@ static void cpu_info(const struct backend *b, struct backend_info *info) {
         .cut_step = cut_step(b),
         .most_columns = MOST_COLUMNS,
         .drafts = takes_drafts(b),
+        .column_share = 0.35F,
         .guesses = b->draft_layer != NULL,
         .state_fixed_bytes = sizeof(struct backend_state) + recurrent_bytes(c) +
                              recurrent_drafts_bytes(c) + logits_floats(b) * sizeof(float),

@@ -44,10 +44,11 @@ struct backend_info {
     /* An evaluation in pieces of a multiple of so many positions, with 2 or more left for the last,
      * gives the same bits as in one; 0: pieces round otherwise. */
     int cut_step;
-    int most_columns; /* of a pass of step; 0: it has no step */
-    bool drafts;      /* step asks for drafts */
-    bool guesses;     /* it runs the model's draft layer: guess answers */
-    bool shares;      /* its states share the device well without the runtime's turns (turns.h) */
+    int most_columns;   /* of a pass of step; 0: it has no step */
+    bool drafts;        /* decode takes drafts, or where there is no decode, step */
+    float column_share; /* of a pass's time, that a further column costs; a first guess */
+    bool guesses;       /* it runs the model's draft layer: guess answers */
+    bool shares;        /* its states share the device well without the runtime's turns (turns.h) */
     double driver_ms, compile_ms, load_ms; /* as in reel_model_info */
 };
 
@@ -78,6 +79,21 @@ struct backend_sampling {
     const int32_t *generated; /* [vocab] times this call generated an id */
 };
 
+/* What may come behind the last id that was handed out. */
+enum { BACKEND_MOST_EXPECTED = 15 };
+struct backend_expected {
+    int n;     /* ids[0] is the next one */
+    int worth; /* drafts of one pass that are worth their columns, 0: none are */
+    int32_t ids[BACKEND_MOST_EXPECTED];
+};
+
+/* What some passes of decode took. */
+struct backend_taken {
+    int columns; /* of its passes, of which one is no draft */
+    int n_passes, n_ids, n_drafted;
+    double ms;
+};
+
 /* Decode many tokens in one go. NULL in backend_ops when the runtime's own loop (eval one position,
  * sample on the host) serves just as well. REEL_E_UNSUPPORTED before the first id hands these
  * settings to that loop. Afterwards every position up to the one before the last id made has been
@@ -101,6 +117,15 @@ struct backend_decode {
      * that nobody else has. Each id is drawn as without them; those of a draft that was wrong, and
      * of what stood behind it, are never drawn. */
     int (*draft)(void *user, int32_t *ids, int most);
+    /* The same for decode, where backend_info.drafts says so; or all NULL. `expect` is asked when
+     * ids have been handed out, ahead of the pass that may look at drafts: `ahead` ids will come
+     * before the first of them. drafted: the next id for on_id was a draft. took: passes are over.
+     */
+    void (*expect)(void *user, struct backend_expected *expected, int ahead);
+    void (*drafted)(void *user);
+    void (*took)(void *user, const struct backend_taken *taken);
+    int most_drafts;  /* of a pass; 0: as many as it has columns */
+    bool drafts_wait; /* for the program that looks at drafts, which may have to be made first */
     void *user;
     const atomic_bool *cancel;
 };

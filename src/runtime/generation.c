@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "base/memory.h"
+#include "base/numbers.h"
 #include "base/struct_size.h"
 #include "runtime/session.h"
 
@@ -123,6 +124,8 @@ enum reel_status reel_generation_start(struct reel_session *s, const struct reel
     g->speculates =
         set.speculation != REEL_SPECULATION_OFF && s->model->backend_info.drafts && g->joins;
     if (g->speculates) drafter_follow(&g->drafter, s->ids, s->length);
+    g->costs.column_share = (double)s->model->backend_info.column_share;
+    g->drafted = false;
     g->n_ahead = g->next_ahead = 0;
     g->detokenizer = detokenizer_start(s->model->model.tokenizer);
     g->result = (struct reel_generation_result){ .size = sizeof g->result, .stop_string = -1 };
@@ -274,9 +277,53 @@ static struct backend_decode decode_of(struct reel_session *s, int max_tokens,
                                     .cancel = &s->cancel };
 }
 
+/* What may come behind the last id. All of it is followed, to learn how often such guesses are
+ * right; which ids become drafts is known to the passes alone. */
+static void expect_for_backend(void *user, struct backend_expected *expected, int ahead) {
+    struct generation *g = &((struct reel_session *)user)->generation;
+    const int wanted = g->set.most_drafts ? g->set.most_drafts : REEL_MAX_DRAFTS;
+    struct guess guess;
+    float before = 1;
+    drafter_guess(&g->drafter, &guess, BACKEND_MOST_EXPECTED);
+    drafter_takes(&g->drafter, &guess, guess.n);
+    expected->n = guess.n;
+    memcpy(expected->ids, guess.ids, (size_t)guess.n * sizeof *guess.ids);
+    expected->worth = int_min(guess.n - ahead, wanted);
+    if (expected->worth <= 0 || g->set.speculation == REEL_SPECULATION_NGRAM) return;
+    for (int i = 0; i < ahead; i++)
+        before *= guess.chance[i];
+    guess.chance[ahead] *= before;
+    expected->worth = pass_costs_drafts(&g->costs, 1, 1, guess.chance + ahead, expected->worth);
+}
+
+static void saw_draft(void *user) { ((struct reel_session *)user)->generation.drafted = true; }
+
+static void saw_passes(void *user, const struct backend_taken *taken) {
+    struct generation *g = &((struct reel_session *)user)->generation;
+    g->result.n_drafted += taken->n_drafted;
+    pass_costs_saw_some(&g->costs, taken->columns, taken->n_passes, taken->n_ids, taken->ms);
+}
+
+/* An id that the backend decoded; whether it was a draft. */
+static bool saw_id(struct reel_session *s, int32_t id) {
+    struct generation *g = &s->generation;
+    const bool drafted = g->drafted;
+    sampler_saw_generated(s->sampler, id);
+    if (g->speculates) (void)drafter_saw(&g->drafter, id);
+    g->drafted = false;
+    return drafted;
+}
+
 static enum reel_status run_decode(struct reel_session *s, int max_tokens,
                                    bool (*on_id)(void *user, int32_t id), struct reel_error *err) {
-    const struct backend_decode decode = decode_of(s, max_tokens, on_id);
+    struct backend_decode decode = decode_of(s, max_tokens, on_id);
+    if (s->generation.speculates) {
+        decode.expect = expect_for_backend;
+        decode.drafted = saw_draft;
+        decode.took = saw_passes;
+        decode.most_drafts = s->generation.set.most_drafts;
+        decode.drafts_wait = s->generation.set.speculation == REEL_SPECULATION_NGRAM;
+    }
     s->generation.token.n_top = 0;
     s->generation.token.top = NULL;
     enum reel_status status = session_take_turn(s, err);
@@ -290,8 +337,7 @@ static enum reel_status run_decode(struct reel_session *s, int max_tokens,
 static bool keep_ahead(void *user, int32_t id) {
     struct reel_session *s = user;
     struct generation *g = &s->generation;
-    sampler_saw_generated(s->sampler, id);
-    g->ahead[g->n_ahead++] = (struct made_id){ .id = id };
+    g->ahead[g->n_ahead++] = (struct made_id){ .id = id, .drafted = saw_id(s, id) };
     return g->n_ahead < GENERATION_AHEAD;
 }
 
@@ -405,11 +451,13 @@ static bool never_enough(void *user) {
  * none are. */
 static bool guess_alone(struct reel_session *s) {
     struct generation *g = &s->generation;
-    if (!g->speculates || g->joined || !backend_can_begin(s) || tokens_left(s) < 2) return false;
+    if (!g->speculates || s->model->ops->decode || g->joined || !backend_can_begin(s) ||
+        tokens_left(s) < 2)
+        return false;
     g->guess_ms = 0;
     g->guess.by_layer = g->set.speculation == REEL_SPECULATION_MTP;
     if (g->guess.by_layer) return true; /* in the pass, which has the model's turn */
-    guess_for_column(s, &g->guess, GUESS_MOST);
+    guess_for_column(s, &g->guess, REEL_MAX_DRAFTS);
     if (!g->guess.always)
         g->guess.n = pass_costs_drafts(&g->costs, 1, 1, g->guess.chance, g->guess.n);
     return g->guess.n > 0;
@@ -606,7 +654,7 @@ static bool push(struct reel_session *s, int32_t id) {
 
 static bool push_decoded(void *user, int32_t id) {
     struct reel_session *s = user;
-    sampler_saw_generated(s->sampler, id);
+    s->generation.result.n_accepted += saw_id(s, id);
     s->n_evaluated = s->length;
     return push(s, id);
 }

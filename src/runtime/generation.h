@@ -36,6 +36,7 @@ struct generation {
     struct made_id ahead[GENERATION_AHEAD];
     int n_ahead, next_ahead;
     bool speculates; /* passes are given drafts */
+    bool drafted;    /* the next id that the backend decodes was one */
     struct drafter drafter;
     struct guess guess;      /* drafts of the next pass of this session alone */
     double guess_ms;         /* that the draft layer took for them */

@@ -95,8 +95,8 @@ enum reel_status model_handle_start(struct reel_model *handle, const struct back
     if (!handle->backend_info.shares)
         status = turns_open(&handle->turns, handle->prompt_slice > 0, err);
     if (status == REEL_OK && most_columns > 1)
-        status =
-            passes_open(&handle->passes, ops, handle->backend, handle->turns, most_columns, err);
+        status = passes_open(&handle->passes, ops, handle->backend, handle->turns, most_columns,
+                             (double)handle->backend_info.column_share, err);
     if (status != REEL_OK) model_handle_stop(handle);
     return status;
 }

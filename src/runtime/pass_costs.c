@@ -1,7 +1,7 @@
 #include "runtime/pass_costs.h"
 
-/* Until it is measured a further column is taken to cost so much of a pass of one. */
-#define COLUMN_SHARE 0.35
+#include <stdint.h>
+
 /* What drafts may cost before they have shown what they are worth. */
 #define LOSS_SHARE 0.01
 /* What drafts have to be better by: costs are not known more exactly. */
@@ -19,7 +19,7 @@ static double follow(double old, double new) {
 /* Of a pass of one; 0: nothing was measured. Where others decode beside it there is none such. */
 static double cost_of_one(const struct pass_costs *c) {
     for (int i = 1; i <= PASS_COSTS_MOST; i++)
-        if (c->ms[i] > 0) return c->ms[i] / (1 + COLUMN_SHARE * (i - 1));
+        if (c->ms[i] > 0) return c->ms[i] / (1 + c->column_share * (i - 1));
     return 0;
 }
 
@@ -28,7 +28,8 @@ static double cost(const struct pass_costs *c, int n_columns) {
     int below = n_columns;
     while (below > 1 && c->ms[below] <= 0)
         below--;
-    double ms = (c->ms[below] > 0 ? c->ms[below] : one) + COLUMN_SHARE * one * (n_columns - below);
+    double ms =
+        (c->ms[below] > 0 ? c->ms[below] : one) + c->column_share * one * (n_columns - below);
     for (int above = n_columns + 1; below < n_columns && above <= PASS_COSTS_MOST; above++)
         if (c->ms[above] > 0 && c->ms[above] < ms) ms = c->ms[above];
     return ms;
@@ -42,6 +43,14 @@ void pass_costs_saw(struct pass_costs *c, int n_columns, int n_own, int n_ids, d
     c->measured[n_columns] = c->n_passes;
     c->spent_ms += ms;
     if (n_columns > n_own) c->lead_ms += cost(c, n_own) * n_ids / n_own - ms;
+}
+
+void pass_costs_saw_some(struct pass_costs *c, int n_columns, int n_passes, int n_ids, double ms) {
+    for (int i = 0; i < n_passes; i++) {
+        const int before = (int)((int64_t)n_ids * i / n_passes);
+        const int after = (int)((int64_t)n_ids * (i + 1) / n_passes);
+        pass_costs_saw(c, n_columns, 1, after - before, ms / n_passes);
+    }
 }
 
 int pass_costs_drafts(const struct pass_costs *c, int n_columns, double expected,

@@ -6,8 +6,10 @@
 
 enum { PASS_COSTS_MOST = 8 };
 
-/* Zeroed before its first use. */
+/* Zeroed before its first use, but for column_share. */
 struct pass_costs {
+    double column_share; /* of a pass of one, that a further column is taken to cost until that is
+                            measured */
     double ms[PASS_COSTS_MOST + 1];    /* by columns; 0: none was measured lately */
     int measured[PASS_COSTS_MOST + 1]; /* when, counted in passes */
     int n_passes;
@@ -17,6 +19,8 @@ struct pass_costs {
 
 /* A pass of so many columns, `n_own` of which are no drafts, made so many ids. */
 void pass_costs_saw(struct pass_costs *c, int n_columns, int n_own, int n_ids, double ms);
+/* So many passes in a row, of which one column is no draft, made so many ids in all. */
+void pass_costs_saw_some(struct pass_costs *c, int n_columns, int n_passes, int n_ids, double ms);
 
 /* How many of n drafts make ids come fastest, beside n_columns whose ids are `expected` ids on
  * average. chance: as in struct guess. None before a pass without drafts was measured, or when

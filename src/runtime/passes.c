@@ -299,7 +299,7 @@ static void *run_passes(void *of) {
 
 enum reel_status passes_open(struct passes **out, const struct backend_ops *ops,
                              struct backend *backend, struct turns *turns, int most_columns,
-                             struct reel_error *err) {
+                             double column_share, struct reel_error *err) {
     struct passes *p = NULL;
     *out = NULL;
     enum reel_status status = mem_zeroed(&p, 1, sizeof *p, "the passes of sessions", err);
@@ -314,6 +314,7 @@ enum reel_status passes_open(struct passes **out, const struct backend_ops *ops,
     p->turns = turns;
     p->turn.ahead = true;
     p->most = most_columns < MOST_COLUMNS ? most_columns : MOST_COLUMNS;
+    p->costs.column_share = column_share;
     p->process = getpid();
     p->shared_ms = -SHARED_MS;
     p->no_thread_ms = -RETRY_MS;

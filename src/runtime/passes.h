@@ -76,10 +76,11 @@ struct column {
     int first_made, n_made;
 };
 
-/* For a backend with a step. `backend` and `turns` (or NULL) are lent. */
+/* For a backend with a step. `backend` and `turns` (or NULL) are lent. column_share: as in
+ * backend_info. */
 enum reel_status passes_open(struct passes **out, const struct backend_ops *ops,
                              struct backend *backend, struct turns *turns, int most_columns,
-                             struct reel_error *err);
+                             double column_share, struct reel_error *err);
 /* When no session is left. In a forked child it frees the memory and waits for nobody. NULL:
  * nothing. */
 void passes_close(struct passes *passes);

@@ -129,7 +129,7 @@ enum reel_status paced_model_make(struct reel_model *model, const struct paced *
     model->passes = NULL;
     if (paced->batched)
         return passes_open(&model->passes, &paced_ops, model->backend, model->turns, PACED_COLUMNS,
-                           err);
+                           0.35, err);
     turns_close(model->turns); /* its sessions keep time beside each other */
     model->turns = NULL;
     return REEL_OK;

@@ -134,6 +134,7 @@ static void cuda_close(struct backend *b) {
     if (!b) return;
     cuda_pool_close(b);
     cuda_stage_close(b);
+    cuda_drafts_close(b);
     cuda_step_close(b);
     if (!cuda_untouchable(b)) {
         const cu_address all[] = { b->tape,        b->embedding,   b->norms,
@@ -283,6 +284,8 @@ static void cuda_info(const struct backend *b, struct backend_info *info) {
                                .state_fixed_bytes = (size_t)session,
                                .state_position_bytes = (size_t)b->plan.kv_position_bytes,
                                .most_columns = cuda_step_columns(b),
+                               .drafts = cuda_drafts_possible(b),
+                               .column_share = 0.08F,
                                .eval_positions = cuda_prefills(b) ? b->plan.prefill_tokens : 0,
                                .driver_ms = b->times.driver,
                                .compile_ms = b->times.compile,

@@ -17,6 +17,7 @@
  *   cuda_eval      given positions
  *   cuda_decode    decoding many tokens
  *   cuda_step      the same for several sessions at once
+ *   cuda_drafts    the same with passes that look at drafts
  *   cuda_state     a session's memory: what launches need
  *   cuda_pages     its K and V: pages of a pool
  *   cuda_saved     of that, the bytes of a snapshot
@@ -32,6 +33,7 @@
 #define REEL_CUDA_CUDA_BACKEND_H
 
 #include "cuda/driver/driver.h"
+#include "cuda/run/cuda_drafts.h"
 #include "cuda/run/cuda_encoder.h"
 #include "cuda/run/cuda_packed.h"
 #include "cuda/run/cuda_pages.h"
@@ -75,6 +77,7 @@ struct backend {
     struct cuda_pool pool; /* of K and V */
     struct cuda_stage stage;
     struct cuda_step_programs step;
+    struct cuda_drafts drafts;
 
     cu_address tape, embedding; /* embedding: 0 when tied */
     cu_address norms, qkv_vectors, rope;

@@ -1,7 +1,10 @@
 #include "cuda/run/cuda_decode.h"
 
+#include "base/clock.h"
 #include "base/numbers.h"
+#include "cuda/run/cuda_backend.h"
 #include "cuda/run/cuda_delta.h"
+#include "cuda/run/cuda_drafts.h"
 #include "cuda/run/cuda_eval.h"
 #include "cuda/run/cuda_last_row.h"
 #include "cuda/run/cuda_launch.h"
@@ -130,16 +133,47 @@ enum reel_status cuda_decoding_settle(struct cuda_decoding *g, struct reel_error
     return REEL_OK;
 }
 
+/* Between two launches, or 2 ids before the next one can begin: whether drafts are worth it. The
+ * programs may have to be made first. */
+static bool expects(struct cuda_decoding *g, struct backend_expected *expected, int ahead) {
+    struct backend *b = g->s->backend;
+    if (!g->d->expect) return false;
+    *expected = (struct backend_expected){ 0 };
+    g->d->expect(g->d->user, expected, ahead);
+    if (expected->worth <= 0) return false;
+    cuda_drafts_make(b, g->d->drafts_wait);
+    return cuda_drafts_ready(g);
+}
+
+/* Says now and then what ids took lately. */
+static void say_taken(const struct cuda_decoding *g, int n_ids, double *since_ms) {
+    enum { EVERY = 8 };
+    if (!g->d->took || n_ids % EVERY) return;
+    const double now = clock_ms();
+    const struct backend_taken taken = {
+        .columns = 1, .n_passes = EVERY, .n_ids = EVERY, .ms = now - *since_ms
+    };
+    g->d->took(g->d->user, &taken);
+    *since_ms = now;
+}
+
 /* Delivers ids as they come. */
 static enum reel_status read_ids(struct cuda_decoding *g, struct cuda_run *run,
                                  struct reel_error *err) {
     const atomic_bool *cancel = g->d->cancel;
+    double since_ms = run->submitted_ms;
     while (!g->stopped && !(cancel && atomic_load(cancel))) {
         int32_t id = -1;
         enum reel_status status = cuda_next_id(run, cancel, &id, err);
         if (status != REEL_OK) return status;
         if (id < 0) return REEL_OK;
         cuda_decoding_deliver(g, run, id);
+        say_taken(g, run->n_read, &since_ms);
+        struct backend_expected expected;
+        if (!g->drafts && !g->stopped && expects(g, &expected, 2)) {
+            g->drafts = true;
+            cuda_stop(run);
+        }
     }
     cuda_stop(run);
     return REEL_OK;
@@ -219,8 +253,14 @@ enum reel_status cuda_decode(struct backend_state *s, const struct backend_decod
                              struct reel_error *err) {
     struct cuda_decoding g;
     enum reel_status status = cuda_decoding_begin(&g, s, d, err);
-    while (status == REEL_OK && !g.enough && !cuda_decoding_is_over(&g))
-        status = cuda_decoding_launch(&g, d->max_tokens, err);
+    while (status == REEL_OK && !g.enough && !cuda_decoding_is_over(&g)) {
+        struct backend_expected expected;
+        g.drafts = false;
+        if (expects(&g, &expected, 0))
+            status = cuda_drafts_launch(&g, &expected, err);
+        else
+            status = cuda_decoding_launch(&g, d->max_tokens, err);
+    }
     cuda_pages_keep(s, g.position + 1);
     return status;
 }

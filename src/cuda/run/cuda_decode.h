@@ -17,6 +17,7 @@ struct cuda_decoding {
     int n_made;   /* delivered */
     bool stopped; /* by on_id */
     bool enough;  /* as its callback says: the launch at hand is the last one */
+    bool drafts;  /* the next launch is to take some: the one at hand ends */
     const struct backend_batch *batch; /* which may have enough as well; or NULL */
 };
 

@@ -344,7 +344,7 @@ static enum reel_status look_at_driver(struct cuda_run *run, struct reel_error *
 static void wait_for_news(const struct cuda_run *run, int tokens_due) {
     const struct backend *b = run->state->backend;
     double quiet_ms = clock_ms() - run->news_ms;
-    double due_ms = run->prefill ? run->due_ms : b->token_ms * tokens_due;
+    double due_ms = run->due_ms > 0 ? run->due_ms : b->token_ms * tokens_due;
     double spin_ms = b->tuning.spin_us * 1e-3;
     if (quiet_ms < due_ms - spin_ms)
         sleep_us(due_ms - spin_ms - quiet_ms > 1 ? 500 : 50);
@@ -458,18 +458,20 @@ enum reel_status cuda_submit_columns(struct cuda_run *run, const struct cuda_col
     return status;
 }
 
-static bool read_word(struct cuda_run *run, struct decode_mailbox *m, int n, int32_t *id) {
+static bool read_word(struct cuda_run *run, struct decode_mailbox *m, int n, int32_t *id,
+                      bool *drafted) {
     unsigned long long word = __atomic_load_n(&m->ids[n % MAILBOX_IDS], __ATOMIC_ACQUIRE);
     if ((unsigned)(word >> 32) != (unsigned)n + 1) return false;
     if (cuda_faulted_mailbox(run)) return false; /* made of garbage, perhaps */
-    *id = (int32_t)(unsigned)word;
+    *id = (int32_t)((unsigned)word & ~MAILBOX_DRAFTED);
+    if (drafted) *drafted = (unsigned)word & MAILBOX_DRAFTED;
     __atomic_store_n(&m->taken, (unsigned)n + 1, __ATOMIC_RELEASE);
     run->news_ms = run->looked_ms = clock_ms();
     return true;
 }
 
-bool cuda_column_id(struct cuda_run *run, int column, int n, int32_t *id) {
-    return read_word(run, run->columns[column]->mapped.mailbox, n, id);
+bool cuda_column_id(struct cuda_run *run, int column, int n, int32_t *id, bool *drafted) {
+    return read_word(run, run->columns[column]->mapped.mailbox, n, id, drafted);
 }
 
 enum reel_status cuda_columns_wait(struct cuda_run *run, bool *ended, struct reel_error *err) {
@@ -482,7 +484,7 @@ enum reel_status cuda_columns_wait(struct cuda_run *run, bool *ended, struct ree
 
 /* Whether id n_read has come. */
 static bool read_id(struct cuda_run *run, int32_t *id) {
-    if (!read_word(run, run->mailbox, run->n_read, id)) return false;
+    if (!read_word(run, run->mailbox, run->n_read, id, NULL)) return false;
     run->n_read++;
     return true;
 }

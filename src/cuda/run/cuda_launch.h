@@ -23,7 +23,8 @@ struct cuda_run {
     struct backend_state *columns[ARGS_MAX_COLUMNS];
     int n_columns;
     double submitted_ms; /* when */
-    double due_ms;       /* how long reading a prompt is expected to take */
+    double due_ms;       /* how long reading a prompt is expected to take, or a pass of several
+                            columns; 0: not known */
     double news_ms;      /* when it last showed life */
     double looked_ms;    /* when the driver was last asked */
     int ahead;           /* launches that came before */
@@ -61,8 +62,8 @@ struct cuda_column_launch {
 };
 enum reel_status cuda_submit_columns(struct cuda_run *run, const struct cuda_column_launch *launch,
                                      struct reel_error *err);
-/* Id n of a column, where it has come. */
-bool cuda_column_id(struct cuda_run *run, int column, int n, int32_t *id);
+/* Id n of a column, where it has come; *drafted (or NULL): it was a draft. */
+bool cuda_column_id(struct cuda_run *run, int column, int n, int32_t *id, bool *drafted);
 /* One turn of waiting for such a launch; *ended: it is over, and all its ids are there. */
 enum reel_status cuda_columns_wait(struct cuda_run *run, bool *ended, struct reel_error *err);
 

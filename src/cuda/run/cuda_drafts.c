@@ -1,0 +1,222 @@
+#include "cuda/run/cuda_drafts.h"
+
+#include "base/clock.h"
+#include "base/numbers.h"
+#include "cuda/run/cuda_backend.h"
+#include "cuda/run/cuda_decode.h"
+#include "cuda/run/cuda_last_row.h"
+#include "cuda/run/cuda_launch.h"
+#include "cuda/run/cuda_state.h"
+
+#include <signal.h>
+
+/* ---- the programs ---- */
+
+static int size_columns(int size) { return 2 << size; }
+
+/* The largest program that the model can have; -1: none. */
+static int largest_size(const struct backend *b) {
+    struct plan plan;
+    for (int size = CUDA_STEP_SIZES - 1; size >= 0 && !b->tuning.profile; size--)
+        if (plan_columns(&plan, &b->plan, size_columns(size), true, NULL) == REEL_OK) return size;
+    return -1;
+}
+
+bool cuda_drafts_possible(const struct backend *b) { return largest_size(b) >= 0; }
+
+/* The largest first: it does for all. */
+static void *make_programs(void *user) {
+    struct backend *b = user;
+    for (int size = largest_size(b); size >= 0; size--) {
+        struct cuda_step_program *p;
+        if (size == 0 && atomic_load(&b->drafts.made)) break; /* a draft or two: 4 do as well */
+        if (cuda_program_open(b, &b->drafts.programs, size_columns(size), &p, NULL) == REEL_OK)
+            atomic_fetch_or(&b->drafts.made, 1 << size);
+    }
+    return NULL;
+}
+
+/* Signals are for the program's own threads. */
+static bool start_thread(struct backend *b) {
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    const bool started = pthread_create(&b->drafts.thread, NULL, make_programs, b) == 0;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return started;
+}
+
+static void join(struct backend *b) {
+    if (b->drafts.started && !cuda_untouchable(b)) pthread_join(b->drafts.thread, NULL);
+    b->drafts.started = false;
+}
+
+void cuda_drafts_make(struct backend *b, bool wait) {
+    struct cuda_drafts *d = &b->drafts;
+    if (!d->programs.follows) {
+        d->programs.follows = true; /* once: what fails will fail again */
+        d->started = start_thread(b);
+    }
+    if (wait) join(b);
+}
+
+void cuda_drafts_close(struct backend *b) {
+    join(b);
+    cuda_programs_close(b, &b->drafts.programs);
+}
+
+/* The smallest program for so many drafts, else the largest there is. */
+static struct cuda_step_program *program_for(struct backend *b, int n_drafts) {
+    const int made = atomic_load(&b->drafts.made);
+    int best = -1;
+    for (int size = CUDA_STEP_SIZES - 1; size >= 0; size--)
+        if (made >> size & 1 && (best < 0 || size_columns(size) > n_drafts)) best = size;
+    return &b->drafts.programs.of[best];
+}
+
+/* A column's penalties would have to know of the drafts before it; and one buffer for the logits of
+ * all columns is enough where only those of an id that the host draws are stored. */
+static bool can_draft(const struct cuda_decoding *g) {
+    const struct backend_sampling *set = g->d->sampling;
+    return g->d->expect && !set->penalises && set->set.n_bias == 0;
+}
+
+bool cuda_drafts_ready(const struct cuda_decoding *g) {
+    return can_draft(g) && atomic_load(&g->s->backend->drafts.made) != 0 &&
+           !cuda_last_row_is(g->s, g->position, g->id);
+}
+
+/* ---- a launch ---- */
+
+struct drafting {
+    struct cuda_decoding *g;
+    struct cuda_step_program *program;
+    int n_read; /* ids delivered */
+};
+
+/* The session's first column, those for drafts, and idle ones. */
+static enum reel_status give_columns(struct drafting *t, const struct backend_expected *expected,
+                                     struct columns_args *args, struct reel_error *err) {
+    const struct cuda_decoding *g = t->g;
+    const struct plan *plan = t->program->plan;
+    const cu_address stride = (cu_address)(plan->n_words / (unsigned)plan->columns) * 8;
+    struct decode_args *first = &args->column[0];
+    enum reel_status status =
+        cuda_decoding_args(t->g, cuda_launch_tokens(g->s->backend), first, err);
+    if (status != REEL_OK) return status;
+    first->abort = cuda_pointer(g->s->abort);
+    first->epoch = 1;
+    first->cap_layers = plan->cap_layers, first->cap_head = plan->cap_head,
+    first->cap_kv = plan->cap_kv;
+    first->lead = (unsigned)int_min((int)first->lead, MAILBOX_IDS - 1 - plan->columns);
+    first->hidden_from = 0;
+    first->profile = NULL;
+    args->n_passes = first->n_tokens;
+    args->ends_early = 1;
+    args->mailbox = cuda_pointer(g->s->backend->drafts.programs.mailbox_address);
+    const int most = g->d->most_drafts ? g->d->most_drafts : plan->columns - 1;
+    for (int i = 0; i < plan->columns; i++) {
+        struct decode_args *a = &args->column[i];
+        *a = *first;
+        a->words = cuda_pointer(t->program->words + (cu_address)i * stride);
+        args->draft[i] = i > 0 && i <= expected->n && i < a->n_tokens ? expected->ids[i - 1] : -1;
+        if (i > 0 && i <= most)
+            args->follows |= 1U << i;
+        else if (i > 0)
+            a->n_tokens = 0;
+    }
+    return REEL_OK;
+}
+
+/* Tells the launch what is expected behind the last id. */
+static void tell(const struct cuda_decoding *g, const struct backend_expected *expected) {
+    struct decode_mailbox *m = g->s->mapped.mailbox;
+    for (int i = 0; i < expected->n; i++) {
+        const unsigned position = (unsigned)(g->position + 1 + i);
+        __atomic_store_n(&m->guesses[position % MAILBOX_GUESSES],
+                         (unsigned long long)(position + 1) << 32 | (unsigned)expected->ids[i],
+                         __ATOMIC_RELAXED);
+    }
+}
+
+static bool is_cancelled(const struct cuda_decoding *g) {
+    return g->d->cancel && atomic_load(g->d->cancel);
+}
+
+/* Delivers the ids that have come, and says what is expected next. False: the launch is to end. */
+static bool deliver(struct drafting *t, struct cuda_run *run) {
+    struct cuda_decoding *g = t->g;
+    const int before = t->n_read;
+    int32_t id = -1;
+    bool drafted = false;
+    while (!g->stopped && !is_cancelled(g) && cuda_column_id(run, 0, t->n_read, &id, &drafted)) {
+        t->n_read++;
+        if (drafted && g->d->drafted) g->d->drafted(g->d->user);
+        cuda_decoding_deliver(g, run, id);
+    }
+    if (g->stopped || g->enough || is_cancelled(g)) return false;
+    if (t->n_read == before) return true;
+    struct backend_expected next = { 0 };
+    g->d->expect(g->d->user, &next, 1);
+    tell(g, &next);
+    return next.worth > 0;
+}
+
+static enum reel_status read_launch(struct drafting *t, struct cuda_run *run,
+                                    struct reel_error *err) {
+    bool ended = false;
+    enum reel_status status = REEL_OK;
+    while (status == REEL_OK && !ended) {
+        if (!deliver(t, run)) cuda_stop(run);
+        status = cuda_columns_wait(run, &ended, err);
+    }
+    if (status == REEL_OK) (void)deliver(t, run);
+    return status;
+}
+
+static void say_taken(const struct drafting *t, double ms) {
+    const struct backend_decode *d = t->g->d;
+    const struct decode_mailbox *m = t->g->s->mapped.mailbox;
+    const struct backend_taken taken = {
+        .columns = t->program->plan->columns,
+        .n_passes = (int)t->g->s->backend->drafts.programs.mailbox->n_evaluated,
+        .n_ids = (int)m->n_made,
+        .n_drafted = (int)m->n_drafted,
+        .ms = ms
+    };
+    if (taken.n_passes > 0) t->program->pass_ms = ms / taken.n_passes;
+    if (d->took) d->took(d->user, &taken);
+}
+
+enum reel_status cuda_drafts_launch(struct cuda_decoding *g,
+                                    const struct backend_expected *expected,
+                                    struct reel_error *err) {
+    struct backend *b = g->s->backend;
+    struct drafting t = { .g = g, .program = program_for(b, expected->worth) };
+    struct columns_args args = { 0 };
+    struct cuda_run run = {
+        .state = g->s, .columns = { g->s }, .n_columns = 1, .due_ms = t.program->pass_ms
+    };
+    const int before = g->n_made;
+    enum reel_status status = give_columns(&t, expected, &args, err);
+    if (status != REEL_OK) return status;
+    cuda_last_row_invalidate(g->s, g->position);
+    g->s->n_positions = g->position;
+    const struct cuda_column_launch launch = { .function = &t.program->function,
+                                               .plan = t.program->plan,
+                                               .args = &args,
+                                               .mailbox = b->drafts.programs.mailbox,
+                                               .words = t.program->words };
+    status = cuda_submit_columns(&run, &launch, err);
+    if (status != REEL_OK) return status;
+    tell(g, expected);
+    status = read_launch(&t, &run, err);
+    const double ms = clock_ms() - run.submitted_ms;
+    if (status == REEL_OK) say_taken(&t, ms);
+    if (status == REEL_OK) status = cuda_decoding_settle(g, err);
+    g->s->n_positions = g->position;
+    if (status == REEL_OK && !g->stopped && g->n_made == before)
+        return err_set(err, REEL_E_DEVICE, "%s: a pass with drafts made no token",
+                       b->gpu.facts.name);
+    return status;
+}

@@ -1,0 +1,38 @@
+/* Launches of one session whose passes look at drafts (docs/SPECULATION.md): kernels/columns.cu,
+ * where columns follow others. */
+#ifndef REEL_CUDA_CUDA_DRAFTS_H
+#define REEL_CUDA_CUDA_DRAFTS_H
+
+#include "cuda/run/cuda_step.h"
+#include "runtime/backend.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+struct cuda_decoding;
+
+/* Programs of 4 and 8 columns, or of 2 where a pass has no more. A thread makes them when drafts
+ * are first worth a pass, since compiling takes seconds. */
+struct cuda_drafts {
+    struct cuda_step_programs programs;
+    pthread_t thread;
+    bool started;
+    atomic_int made; /* a bit for each program that is there */
+};
+
+/* Whether this model's passes can take drafts. */
+bool cuda_drafts_possible(const struct backend *b);
+
+/* Whether the session's next launch may take drafts, as the programs and its settings are. */
+bool cuda_drafts_ready(const struct cuda_decoding *g);
+/* Has the programs made, if they are not there. wait: and waits for them. */
+void cuda_drafts_make(struct backend *b, bool wait);
+/* One launch; delivers what it makes. expected: behind the last id, with drafts worth a pass. */
+enum reel_status cuda_drafts_launch(struct cuda_decoding *g,
+                                    const struct backend_expected *expected,
+                                    struct reel_error *err);
+
+/* Gives all of it back, on the device only where that may be touched. */
+void cuda_drafts_close(struct backend *b);
+
+#endif

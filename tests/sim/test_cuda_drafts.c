@@ -1,0 +1,202 @@
+/* Drafts on the fake GPU, through the public interface: ids and why they end are those without,
+ * whatever stops them, and what a session holds afterwards goes on as it would have. */
+#include "runtime/session.h"
+#include "support/sim_model.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define SMALL "n_groups=2,group_sms=2,warps=4,poison=1,launch_tokens=24"
+
+enum { CONTEXT = 96, N_PROMPT = 21, N_NEW = 28, MORE = 3 };
+
+struct fixture {
+    struct sim_model m;
+    struct sim_gpu gpu;
+    struct reel_error err;
+};
+static struct fixture f;
+
+static void good(enum reel_status status) {
+    if (status != REEL_OK)
+        fail_msg("%s: %s\n%s", reel_status_name(status), f.err.text, f.gpu.cuda->report);
+}
+
+/* What a generation made, and what the session makes behind it. */
+struct tale {
+    int32_t ids[CONTEXT];
+    int n, n_more;
+    struct reel_generation_result result;
+    int refuse_at, cancel_at; /* 0: never */
+    struct reel_session *session;
+};
+
+static bool hear(struct tale *t, const struct reel_token *token) {
+    t->ids[t->n++] = token->id;
+    if (t->n == t->cancel_at) reel_session_cancel(t->session);
+    return t->n != t->refuse_at;
+}
+static bool on_token(void *user, const struct reel_token *token) { return hear(user, token); }
+
+static void pull(struct reel_generation *g, struct tale *t) {
+    const struct reel_token *token = NULL;
+    good(reel_generation_start(t->session, g, &f.err));
+    do {
+        good(reel_generation_next(t->session, &token, &f.err));
+    } while (token && hear(t, token));
+    good(reel_generation_finish(t->session, &t->result, &f.err));
+}
+
+struct kind {
+    float temperature;
+    int max_tokens, context; /* 0: N_NEW, CONTEXT */
+    int most_drafts;
+    int refuse_at, cancel_at; /* 0: never */
+    int stops_at;             /* not 0: this id of those without drafts is a stop id */
+    bool pulled, penalised;
+};
+
+/* A prompt that says the same thing again and again, as the model will. */
+static void open_session(const struct kind *k, struct tale *t) {
+    const struct reel_session_options options = { .size = sizeof options,
+                                                  .max_context =
+                                                      k->context ? k->context : CONTEXT };
+    int32_t prompt[N_PROMPT];
+    for (int i = 0; i < N_PROMPT; i++)
+        prompt[i] = 40 + i % 5 * 7;
+    good(reel_session_open(&t->session, f.m.gpu, &options, &f.err));
+    good(reel_session_sync(t->session, prompt, N_PROMPT, NULL, &f.err));
+}
+
+static struct tale tell(const struct kind *k, enum reel_speculation speculation,
+                        const int32_t *stop_id) {
+    struct tale t = { .refuse_at = k->refuse_at, .cancel_at = k->cancel_at };
+    const struct reel_sampling sampling = { .size = sizeof sampling,
+                                            .temperature = k->temperature,
+                                            .seed = 7,
+                                            .presence_penalty = k->penalised ? 0.1f : 0 };
+    struct reel_generation g = { .size = sizeof g,
+                                 .sampling = &sampling,
+                                 .max_tokens = k->max_tokens ? k->max_tokens : N_NEW,
+                                 .stop_ids = stop_id,
+                                 .n_stop_ids = stop_id ? 1 : 0,
+                                 .ignore_stop_ids = !stop_id,
+                                 .speculation = speculation,
+                                 .most_drafts = k->most_drafts,
+                                 .on_token = on_token,
+                                 .user = &t };
+    open_session(k, &t);
+    t.result.size = sizeof t.result;
+    if (k->pulled)
+        pull(&g, &t);
+    else
+        good(reel_generate(t.session, &g, &t.result, &f.err));
+    assert_int_equal(t.n, t.result.n_tokens);
+    assert_int_equal(t.result.n_passes + t.result.n_accepted, t.n);
+    assert_true(t.result.n_accepted <= t.result.n_drafted);
+    const struct reel_generation more = { .size = sizeof more,
+                                          .max_tokens = MORE,
+                                          .ignore_stop_ids = true,
+                                          .speculation = REEL_SPECULATION_OFF };
+    good(reel_generate(t.session, &more, NULL, &f.err));
+    t.n_more = reel_session_length(t.session) - N_PROMPT - t.n;
+    memcpy(t.ids + t.n, reel_session_ids(t.session) + N_PROMPT + t.n,
+           (size_t)t.n_more * sizeof *t.ids);
+    reel_session_close(t.session);
+    return t;
+}
+
+/* Returns what it took with drafts. */
+static struct reel_generation_result assert_same(const struct kind *k) {
+    int32_t stop = -1;
+    if (k->stops_at) {
+        struct kind whole = *k;
+        whole.stops_at = 0;
+        stop = tell(&whole, REEL_SPECULATION_OFF, NULL).ids[k->stops_at];
+    }
+    const int32_t *stop_id = k->stops_at ? &stop : NULL;
+    const struct tale without = tell(k, REEL_SPECULATION_OFF, stop_id);
+    const struct tale with = tell(k, REEL_SPECULATION_NGRAM, stop_id);
+    assert_int_equal(without.result.n_drafted, 0);
+    assert_int_equal(with.n, without.n);
+    assert_int_equal(with.n_more, without.n_more);
+    assert_int_equal(with.result.reason, without.result.reason);
+    assert_memory_equal(with.ids, without.ids,
+                        (size_t)(without.n + without.n_more) * sizeof *with.ids);
+    return with.result;
+}
+
+static int start(void **state) {
+    (void)state;
+    f.gpu = sim_gpu_controls();
+    f.gpu.cuda->gpu.n_sms = 4;
+    sim_model_open(&f.m, "q3-a");
+    good(sim_model_load(&f.m, SMALL, &f.err));
+    return 0;
+}
+static int stop(void **state) {
+    (void)state;
+    sim_model_close(&f.m);
+    return 0;
+}
+
+static void the_best_ids_are_those_without(void **state) {
+    (void)state;
+    f.gpu.cuda->n_launches = 0;
+    const struct reel_generation_result r = assert_same(&(struct kind){ 0 });
+    printf("%d launches; %d ids, %d passes, %d drafts, %d right\n", f.gpu.cuda->n_launches,
+           r.n_tokens, r.n_passes, r.n_drafted, r.n_accepted);
+    assert_in_range(f.gpu.cuda->n_launches, 1, 10); /* a launch goes on without drafts */
+    assert_true(r.n_accepted >= N_NEW / 3);         /* a model of random weights repeats itself */
+}
+
+static void drawn_ids_are_those_without(void **state) {
+    (void)state;
+    const struct reel_generation_result r = assert_same(&(struct kind){ .temperature = 0.2f });
+    assert_true(r.n_drafted > 0);
+}
+
+static void whatever_ends_it_ends_it_there(void **state) {
+    (void)state;
+    static const struct kind kinds[] = {
+        { .max_tokens = 9 }, { .context = N_PROMPT + 14 }, { .refuse_at = 11 },
+        { .cancel_at = 12 }, { .stops_at = 13 },
+    };
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        assert_true(assert_same(&kinds[i]).n_drafted > 0);
+}
+
+static void no_pass_has_more_drafts_than_allowed(void **state) {
+    (void)state;
+    const struct reel_generation_result r = assert_same(&(struct kind){ .most_drafts = 2 });
+    assert_true(r.n_accepted > 0);
+    assert_true(r.n_drafted <= 2 * r.n_passes);
+}
+
+static void pulled_ids_are_those_without(void **state) {
+    (void)state;
+    assert_true(assert_same(&(struct kind){ .pulled = true }).n_accepted > 0);
+}
+
+static void with_penalties_there_are_none(void **state) {
+    (void)state;
+    assert_int_equal(assert_same(&(struct kind){ .penalised = true }).n_drafted, 0);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_best_ids_are_those_without),
+        cmocka_unit_test(drawn_ids_are_those_without),
+        cmocka_unit_test(whatever_ends_it_ends_it_there),
+        cmocka_unit_test(no_pass_has_more_drafts_than_allowed),
+        cmocka_unit_test(pulled_ids_are_those_without),
+        cmocka_unit_test(with_penalties_there_are_none),
+    };
+    return cmocka_run_group_tests(tests, start, stop);
+}
