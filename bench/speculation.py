@@ -21,8 +21,10 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 def run(args, model, text, sampling, kind):
+    raw = os.path.join(HERE, "texts", text + ".raw.txt")
+    given = [raw, "--raw"] if os.path.exists(raw) else [os.path.join(HERE, "texts", text + ".txt")]
     command = [args.reel, "run", model, "--json", "-q", "-n", str(args.tokens), "--speculate", kind,
-               "-f", os.path.join(HERE, "texts", text + ".txt"), *sampling, *args.options]
+               "-f", *given, *sampling, *args.options]
     done = subprocess.run(command, capture_output=True, text=True, timeout=args.timeout)
     if done.returncode != 0:
         sys.exit(f"{' '.join(command)}: {done.stderr.strip()}")
@@ -52,8 +54,9 @@ def main():
     parser.add_argument("--texts", default=",".join(TEXTS))
     parser.add_argument("--reel", default=os.path.join(HERE, "..", "build", "release", "reel"))
     parser.add_argument("--timeout", type=int, default=600)
-    parser.add_argument("options", nargs="*")
-    args = parser.parse_args()
+    at = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)
+    args = parser.parse_args(sys.argv[1:at])
+    args.options = sys.argv[at + 1:]
     kinds = ["off", *args.kinds.split(",")]
     samplings = {"greedy": ["--temp", "0"],
                  "drawn": ["--temp", "0.8", "--top-k", "50", "--top-p", "0.9", "--seed", "1"]}
