@@ -434,12 +434,12 @@ static void mutations_are_seen(void **state) {
         8,
         1,
         1,
-        { { .position = 35, .n_new = 11, .most_drafts = 3, .expected = "====x=-===-==" },
-          { .position = 42,
-            .n_new = 4,
-            .most_drafts = 1,
+        { { .position = 35,
+            .n_new = 11,
+            .most_drafts = 3,
             .temperature = 0.9f,
-            .expected = "==x==" },
+            .expected = "====x=-===-==" },
+          { .position = 42, .n_new = 4, .most_drafts = 1, .expected = "==x==" },
           { .position = 20, .n_new = 5, .most_drafts = 1, .expected = "======", .stops = 3 } }
     };
     bench_open(&mutated, &setting);
