@@ -1,5 +1,6 @@
 /* Drafts on the fake GPU, through the public interface: ids and why they end are those without,
  * whatever stops them, and what a session holds afterwards goes on as it would have. */
+#include "cuda/run/cuda_drafts.h"
 #include "runtime/session.h"
 #include "support/sim_model.h"
 
@@ -189,6 +190,17 @@ static void with_penalties_there_are_none(void **state) {
     assert_int_equal(assert_same(&(struct kind){ .penalised = true }).n_drafted, 0);
 }
 
+/* A short program ends before its programs are there. */
+static void a_model_closes_while_programs_are_made(void **state) {
+    (void)state;
+    sim_model_unload(&f.m);
+    good(sim_model_load(&f.m, SMALL, &f.err));
+    cuda_drafts_make(f.m.gpu->backend, false);
+    sim_model_unload(&f.m);
+    good(sim_model_load(&f.m, SMALL, &f.err));
+    assert_true(assert_same(&(struct kind){ .max_tokens = 9 }).n_drafted > 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_best_ids_are_those_without),
@@ -197,6 +209,7 @@ int main(void) {
         cmocka_unit_test(no_pass_has_more_drafts_than_allowed),
         cmocka_unit_test(pulled_ids_are_those_without),
         cmocka_unit_test(with_penalties_there_are_none),
+        cmocka_unit_test(a_model_closes_while_programs_are_made),
     };
     return cmocka_run_group_tests(tests, start, stop);
 }

@@ -30,6 +30,7 @@ static void *make_programs(void *user) {
     for (int size = largest_size(b); size >= 0; size--) {
         struct cuda_step_program *p;
         if (size == 0 && atomic_load(&b->drafts.made)) break; /* a draft or two: 4 do as well */
+        if (atomic_load(&b->drafts.closing)) break;
         if (cuda_program_open(b, &b->drafts.programs, size_columns(size), &p, NULL) == REEL_OK)
             atomic_fetch_or(&b->drafts.made, 1 << size);
     }
@@ -55,12 +56,14 @@ void cuda_drafts_make(struct backend *b, bool wait) {
     struct cuda_drafts *d = &b->drafts;
     if (!d->programs.follows) {
         d->programs.follows = true; /* once: what fails will fail again */
+        d->programs.cancel = &d->closing;
         d->started = start_thread(b);
     }
     if (wait) join(b);
 }
 
 void cuda_drafts_close(struct backend *b) {
+    atomic_store(&b->drafts.closing, true);
     join(b);
     cuda_programs_close(b, &b->drafts.programs);
 }

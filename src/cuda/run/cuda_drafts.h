@@ -17,7 +17,8 @@ struct cuda_drafts {
     struct cuda_step_programs programs;
     pthread_t thread;
     bool started;
-    atomic_int made; /* a bit for each program that is there */
+    atomic_bool closing; /* compiling is to end */
+    atomic_int made;     /* a bit for each program that is there */
 };
 
 /* Whether this model's passes can take drafts. */

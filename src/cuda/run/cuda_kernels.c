@@ -292,10 +292,16 @@ static enum reel_status find_packed(struct backend *b, struct cu_module *module,
     return status;
 }
 
+static bool is_not_cancelled(void *user, const char *stage, uint64_t done, uint64_t total) {
+    const atomic_bool *cancel = user;
+    (void)stage, (void)done, (void)total;
+    return !atomic_load(cancel);
+}
+
 /* Compiles and loads one program after the model was opened. */
 static enum reel_status build_late(struct backend *b, const char *program,
-                                   const struct buffer *constants, struct cu_module **module,
-                                   struct reel_error *err) {
+                                   const struct buffer *constants, const atomic_bool *cancel,
+                                   struct cu_module **module, struct reel_error *err) {
     const struct backend_options options = { .cache_dir = b->packed.cache_dir };
     struct nvrtc nvrtc = { 0 };
     struct parts parts = { .n = 0 };
@@ -303,6 +309,10 @@ static enum reel_status build_late(struct backend *b, const char *program,
     if (status == REEL_OK) {
         add_program(&parts, b, &nvrtc, program, constants->bytes, module, &options);
         parts.part[0].parts = &parts;
+        if (cancel) {
+            parts.part[0].build.progress = is_not_cancelled;
+            parts.part[0].build.progress_user = (void *)(uintptr_t)cancel;
+        }
         build_part(&parts.part[0]);
         status = load_modules(b, &parts, &options, err);
     }
@@ -311,11 +321,11 @@ static enum reel_status build_late(struct backend *b, const char *program,
 }
 
 enum reel_status cuda_open_columns_kernel(struct backend *b, const struct plan *plan,
-                                          struct cu_module **module, struct cuda_function *function,
-                                          struct reel_error *err) {
+                                          const atomic_bool *cancel, struct cu_module **module,
+                                          struct cuda_function *function, struct reel_error *err) {
     struct buffer constants = { 0 };
     enum reel_status status = make_constants(b, plan, &constants, err);
-    if (status == REEL_OK) status = build_late(b, "columns.cu", &constants, module, err);
+    if (status == REEL_OK) status = build_late(b, "columns.cu", &constants, cancel, module, err);
     if (status == REEL_OK) status = cuda_function_find(&b->gpu, function, *module, "columns", err);
     if (status == REEL_OK)
         status =
@@ -328,7 +338,7 @@ enum reel_status cuda_open_packed_kernels(struct backend *b, struct reel_error *
     struct buffer constants = { 0 };
     struct cu_module *module = NULL;
     enum reel_status status = make_constants(b, &b->plan, &constants, err);
-    if (status == REEL_OK) status = build_late(b, "packed.cu", &constants, &module, err);
+    if (status == REEL_OK) status = build_late(b, "packed.cu", &constants, NULL, &module, err);
     if (status == REEL_OK) status = find_packed(b, module, err);
     buffer_release(&constants);
     return status;

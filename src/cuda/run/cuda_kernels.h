@@ -4,6 +4,8 @@
 
 #include "base/error.h"
 
+#include <stdatomic.h>
+
 struct backend;
 struct backend_options;
 struct cu_module;
@@ -24,9 +26,10 @@ enum reel_status cuda_open_kernels(struct backend *b, const struct backend_optio
 /* Fills b->packed, whose mutex is held; compiles on this thread, in silence. */
 enum reel_status cuda_open_packed_kernels(struct backend *b, struct reel_error *err);
 /* The kernel for so many sessions as the plan has columns, likewise. The caller unloads *module,
- * also after a failure. */
+ * also after a failure. cancel (or NULL): once it is true compiling ends with REEL_E_CANCELLED, as
+ * soon as the compiler lets go. */
 enum reel_status cuda_open_columns_kernel(struct backend *b, const struct plan *plan,
-                                          struct cu_module **module, struct cuda_function *function,
-                                          struct reel_error *err);
+                                          const atomic_bool *cancel, struct cu_module **module,
+                                          struct cuda_function *function, struct reel_error *err);
 
 #endif

@@ -6,6 +6,8 @@
 #include "cuda/driver/driver.h"
 #include "kernels/args.h"
 
+#include <stdatomic.h>
+
 struct backend;
 struct backend_batch;
 struct plan;
@@ -24,7 +26,8 @@ struct cuda_step_program {
 };
 
 struct cuda_step_programs {
-    bool follows; /* columns may follow others: they take drafts (cuda_drafts.h) */
+    bool follows;              /* columns may follow others: they take drafts (cuda_drafts.h) */
+    const atomic_bool *cancel; /* as cuda_open_columns_kernel has it */
     struct cuda_step_program of[CUDA_STEP_SIZES];
     struct decode_mailbox *mailbox; /* of launches; NULL: not there yet */
     cu_address mailbox_address;
