@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -353,6 +354,24 @@ static void *cancel_soon(void *session) {
     return NULL;
 }
 
+/* The same, but not before there was a token. */
+struct canceller {
+    struct reel_session *session;
+    atomic_int n_heard;
+};
+static bool count_token(void *user, const struct reel_token *token) {
+    struct canceller *c = user;
+    (void)token;
+    atomic_fetch_add(&c->n_heard, 1);
+    return true;
+}
+static void *cancel_later(void *user) {
+    struct canceller *c = user;
+    while (atomic_load(&c->n_heard) == 0)
+        pause_ms(1);
+    return cancel_soon(c->session);
+}
+
 static void another_thread_cancels_what_runs(void **state) {
     (void)state;
     for (int decodes = 0; decodes < 2; decodes++) {
@@ -369,8 +388,11 @@ static void another_thread_cancels_what_runs(void **state) {
         sync_to(&f, f.session, prompt, N_PROMPT);
 
         f.set.eval_ms = 4; /* several tokens, then the request */
-        pthread_create(&thread, NULL, cancel_soon, f.session);
+        struct canceller canceller = { .session = f.session };
+        pthread_create(&thread, NULL, cancel_later, &canceller);
         struct reel_generation g = wanted(0);
+        g.on_token = count_token;
+        g.user = &canceller;
         struct reel_generation_result result = generate(&f, f.session, &g);
         pthread_join(thread, NULL);
         assert_int_equal(result.reason, REEL_STOP_CANCELLED);
