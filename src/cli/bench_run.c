@@ -24,7 +24,8 @@ struct run {
     float *logits;    /* [vocab] */
     double *token_ms; /* [repeats, n_gen] */
     int n_token_ms;
-    double last_s; /* when the previous token came */
+    double last_s;             /* when the previous token came */
+    int n_generated, n_passes; /* tokens, and passes over the weights that made them */
 };
 
 static void fill_ids(struct run *run, int n) {
@@ -74,6 +75,10 @@ static enum reel_status generate(struct run *run, int n, reel_token_fn listener,
     enum reel_status status = reel_generate(run->session, &generation, &result, err);
     if (status == REEL_OK && result.n_tokens != n)
         status = err_set(err, REEL_E_STATE, "%d of %d tokens were generated", result.n_tokens, n);
+    if (listener) {
+        run->n_generated += result.n_tokens;
+        run->n_passes += result.n_passes;
+    }
     return status;
 }
 
@@ -130,10 +135,22 @@ static double quantile(double *values, int n, double q) {
     return values[(int)ceil(q * (n - 1))];
 }
 
-/* Bytes that decoding one token reads, averaged over the test. */
-static double token_bytes(const struct run *run) {
+/* Bytes that a pass of one token reads, averaged over the test. */
+static double pass_bytes(const struct run *run) {
     double positions = run->test->depth + run->test->n_prompt + 0.5 * run->test->n_gen;
     return (double)run->info.token_bytes + positions * (double)run->info.kv_token_bytes;
+}
+
+/* What decoding reads in a second. A pass with drafts (reel_speculation) reads for several tokens.
+ */
+static double bytes_per_s(const struct run *run, const struct bench_row *row) {
+    const double passes = run->n_generated > 0 ? (double)run->n_passes / run->n_generated : 0;
+    double ms = 0;
+    if (run->test->n_prompt == 0) return pass_bytes(run) * passes * row->median_per_s;
+    if (passes >= 1 && row->p50_ms > 0) return pass_bytes(run) / (row->p50_ms * 1e-3);
+    for (int i = 0; i < run->n_token_ms; i++)
+        ms += run->token_ms[i];
+    return ms > 0 ? pass_bytes(run) * passes * run->n_token_ms / (ms * 1e-3) : 0;
 }
 
 static void summarise(struct run *run, double *seconds, double *first_s, int repeats,
@@ -155,10 +172,7 @@ static void summarise(struct run *run, double *seconds, double *first_s, int rep
     row->p99_ms = quantile(run->token_ms, run->n_token_ms, 0.99);
     row->prompt_per_s = run->test->n_prompt / (row->first_token_ms * 1e-3);
     row->decode_per_s = row->p50_ms > 0 ? 1e3 / row->p50_ms : 0;
-    if (run->test->n_prompt == 0)
-        row->bytes_per_s = token_bytes(run) * row->median_per_s;
-    else if (row->p50_ms > 0)
-        row->bytes_per_s = token_bytes(run) / (row->p50_ms * 1e-3);
+    row->bytes_per_s = bytes_per_s(run, row);
 }
 
 int bench_positions(const struct bench_test *test) {
@@ -221,7 +235,8 @@ enum reel_status bench_measure(const struct reel_model *model, const struct benc
     for (int i = -1; i < repeats && status == REEL_OK; i++) {
         double s = 0, first = 0;
         status = repeat(&run, &s, &first, err);
-        if (i < 0) run.n_token_ms = 0; /* the warm-up leaves no trace */
+        if (i < 0)
+            run.n_token_ms = run.n_generated = run.n_passes = 0; /* the warm-up leaves no trace */
         if (status == REEL_OK && i >= 0) seconds[i] = s, first_s[i] = first;
         if (status == REEL_OK && progress &&
             !progress(progress_user, "measuring", (uint64_t)(i + 2), (uint64_t)repeats + 1))
