@@ -299,8 +299,10 @@ static void expect_for_backend(void *user, struct backend_expected *expected, in
 static void saw_draft(void *user) { ((struct reel_session *)user)->generation.drafted = true; }
 
 static void saw_passes(void *user, const struct backend_taken *taken) {
-    struct generation *g = &((struct reel_session *)user)->generation;
+    struct reel_session *s = user;
+    struct generation *g = &s->generation;
     g->result.n_drafted += taken->n_drafted;
+    if (turns_are_shared(s->model->turns)) return; /* they may have waited for others */
     pass_costs_saw_some(&g->costs, taken->columns, taken->n_passes, taken->n_ids, taken->ms);
 }
 
