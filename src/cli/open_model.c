@@ -259,7 +259,9 @@ enum reel_status cli_session_open(struct reel_session **session, const struct re
         .max_context = (int)cli_integer(args, "ctx", 0),
         .progress = progress ? progress_update : NULL,
         .progress_user = progress,
-        .speculation = cli_speculation(args, REEL_SPECULATION_AUTO),
+        .speculation = cli_find_option(args->command, "speculate")
+                           ? cli_speculation(args, REEL_SPECULATION_AUTO)
+                           : REEL_SPECULATION_OFF,
     };
     struct reel_error why = { 0 };
     enum reel_status status = cli_check_positions(model, options.max_context, "--ctx", err);

@@ -131,6 +131,7 @@ static int find_next(struct drafter *d, int *length) {
 void drafter_guess(struct drafter *d, struct guess *guess, int most) {
     int length;
     guess->n = 0;
+    guess->by_layer = false;
     if (most > GUESS_MOST) most = GUESS_MOST;
     add_pairs(d);
     const int next = d->n < 3 ? 0 : find_next(d, &length);

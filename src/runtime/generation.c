@@ -282,7 +282,7 @@ static struct backend_decode decode_of(struct reel_session *s, int max_tokens,
 static void expect_for_backend(void *user, struct backend_expected *expected, int ahead) {
     struct generation *g = &((struct reel_session *)user)->generation;
     const int wanted = g->set.most_drafts ? g->set.most_drafts : REEL_MAX_DRAFTS;
-    struct guess guess = { 0 };
+    struct guess guess;
     float before = 1;
     drafter_guess(&g->drafter, &guess, BACKEND_MOST_EXPECTED);
     drafter_takes(&g->drafter, &guess, guess.n);
