@@ -137,7 +137,7 @@ enum reel_status cuda_decoding_settle(struct cuda_decoding *g, struct reel_error
  * programs may have to be made first. */
 static bool expects(struct cuda_decoding *g, struct backend_expected *expected, int ahead) {
     struct backend *b = g->s->backend;
-    if (!g->d->expect) return false;
+    if (!cuda_drafts_allowed(g)) return false;
     *expected = (struct backend_expected){ 0 };
     g->d->expect(g->d->user, expected, ahead);
     if (expected->worth <= 0) return false;

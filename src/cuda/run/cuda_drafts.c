@@ -12,13 +12,12 @@
 
 /* ---- the programs ---- */
 
-static int size_columns(int size) { return 2 << size; }
-
 /* The largest program that the model can have; -1: none. */
 static int largest_size(const struct backend *b) {
     struct plan plan;
     for (int size = CUDA_STEP_SIZES - 1; size >= 0 && !b->tuning.profile; size--)
-        if (plan_columns(&plan, &b->plan, size_columns(size), true, NULL) == REEL_OK) return size;
+        if (plan_columns(&plan, &b->plan, cuda_program_columns(size), true, NULL) == REEL_OK)
+            return size;
     return -1;
 }
 
@@ -31,7 +30,8 @@ static void *make_programs(void *user) {
         struct cuda_step_program *p;
         if (size == 0 && atomic_load(&b->drafts.made)) break; /* a draft or two: 4 do as well */
         if (atomic_load(&b->drafts.closing)) break;
-        if (cuda_program_open(b, &b->drafts.programs, size_columns(size), &p, NULL) == REEL_OK)
+        if (cuda_program_open(b, &b->drafts.programs, cuda_program_columns(size), &p, NULL) ==
+            REEL_OK)
             atomic_fetch_or(&b->drafts.made, 1 << size);
     }
     return NULL;
@@ -47,8 +47,9 @@ static bool start_thread(struct backend *b) {
     return started;
 }
 
+/* Also with a kernel that hangs: the thread uses the backend. A forked child has no such thread. */
 static void join(struct backend *b) {
-    if (b->drafts.started && !cuda_untouchable(b)) pthread_join(b->drafts.thread, NULL);
+    if (b->drafts.started && b->process == getpid()) pthread_join(b->drafts.thread, NULL);
     b->drafts.started = false;
 }
 
@@ -73,19 +74,19 @@ static struct cuda_step_program *program_for(struct backend *b, int n_drafts) {
     const int made = atomic_load(&b->drafts.made);
     int best = -1;
     for (int size = CUDA_STEP_SIZES - 1; size >= 0; size--)
-        if (made >> size & 1 && (best < 0 || size_columns(size) > n_drafts)) best = size;
+        if (made >> size & 1 && (best < 0 || cuda_program_columns(size) > n_drafts)) best = size;
     return &b->drafts.programs.of[best];
 }
 
 /* A column's penalties would have to know of the drafts before it; and one buffer for the logits of
  * all columns is enough where only those of an id that the host draws are stored. */
-static bool can_draft(const struct cuda_decoding *g) {
+bool cuda_drafts_allowed(const struct cuda_decoding *g) {
     const struct backend_sampling *set = g->d->sampling;
     return g->d->expect && !set->penalises && set->set.n_bias == 0;
 }
 
 bool cuda_drafts_ready(const struct cuda_decoding *g) {
-    return can_draft(g) && atomic_load(&g->s->backend->drafts.made) != 0 &&
+    return atomic_load(&g->s->backend->drafts.made) != 0 &&
            !cuda_last_row_is(g->s, g->position, g->id);
 }
 
@@ -101,33 +102,23 @@ struct drafting {
 static enum reel_status give_columns(struct drafting *t, const struct backend_expected *expected,
                                      struct columns_args *args, struct reel_error *err) {
     const struct cuda_decoding *g = t->g;
-    const struct plan *plan = t->program->plan;
-    const cu_address stride = (cu_address)(plan->n_words / (unsigned)plan->columns) * 8;
+    const int columns = t->program->plan->columns;
     struct decode_args *first = &args->column[0];
     enum reel_status status =
         cuda_decoding_args(t->g, cuda_launch_tokens(g->s->backend), first, err);
     if (status != REEL_OK) return status;
-    first->abort = cuda_pointer(g->s->abort);
-    first->epoch = 1;
-    first->cap_layers = plan->cap_layers, first->cap_head = plan->cap_head,
-    first->cap_kv = plan->cap_kv;
-    first->lead = (unsigned)int_min((int)first->lead, MAILBOX_IDS - 1 - plan->columns);
-    first->hidden_from = 0;
-    first->profile = NULL;
+    first->lead = (unsigned)int_min((int)first->lead, MAILBOX_IDS - 1 - columns);
     args->n_passes = first->n_tokens;
-    args->ends_early = 1;
-    args->mailbox = cuda_pointer(g->s->backend->drafts.programs.mailbox_address);
-    const int most = g->d->most_drafts ? g->d->most_drafts : plan->columns - 1;
-    for (int i = 0; i < plan->columns; i++) {
-        struct decode_args *a = &args->column[i];
-        *a = *first;
-        a->words = cuda_pointer(t->program->words + (cu_address)i * stride);
-        args->draft[i] = i > 0 && i <= expected->n && i < a->n_tokens ? expected->ids[i - 1] : -1;
-        if (i > 0 && i <= most)
+    const int most = g->d->most_drafts ? g->d->most_drafts : columns - 1;
+    for (int i = 1; i < columns; i++) {
+        args->column[i] = *first;
+        args->draft[i] = i <= expected->n && i < first->n_tokens ? expected->ids[i - 1] : -1;
+        if (i <= most)
             args->follows |= 1U << i;
-        else if (i > 0)
-            a->n_tokens = 0;
+        else
+            args->column[i].n_tokens = 0;
     }
+    cuda_program_args(&g->s->backend->drafts.programs, t->program, args);
     return REEL_OK;
 }
 

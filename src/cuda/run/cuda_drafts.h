@@ -24,7 +24,9 @@ struct cuda_drafts {
 /* Whether this model's passes can take drafts. */
 bool cuda_drafts_possible(const struct backend *b);
 
-/* Whether the session's next launch may take drafts, as the programs and its settings are. */
+/* Whether the session's settings are such that its passes can take drafts. */
+bool cuda_drafts_allowed(const struct cuda_decoding *g);
+/* Whether its next launch can: the programs are there. */
 bool cuda_drafts_ready(const struct cuda_decoding *g);
 /* Has the programs made, if they are not there. wait: and waits for them. */
 void cuda_drafts_make(struct backend *b, bool wait);

@@ -13,15 +13,12 @@
 
 /* ---- the programs ---- */
 
-/* Columns of program `size`. */
-static int size_columns(int size) { return 2 << size; }
-
 int cuda_step_columns(const struct backend *b) {
     struct plan plan;
     if (b->tuning.profile) return 0;
     for (int size = CUDA_STEP_SIZES - 1; size >= 0; size--)
-        if (plan_columns(&plan, &b->plan, size_columns(size), false, NULL) == REEL_OK)
-            return size_columns(size);
+        if (plan_columns(&plan, &b->plan, cuda_program_columns(size), false, NULL) == REEL_OK)
+            return cuda_program_columns(size);
     return 0;
 }
 
@@ -73,18 +70,35 @@ static enum reel_status make_program(struct backend *b, struct cuda_step_program
 enum reel_status cuda_program_open(struct backend *b, struct cuda_step_programs *programs, int n,
                                    struct cuda_step_program **out, struct reel_error *err) {
     int size = 0;
-    while (size_columns(size) < n)
+    while (cuda_program_columns(size) < n)
         size++;
     struct cuda_step_program *p = *out = &programs->of[size];
     if (p->function.handle && p->words) return REEL_OK;
     struct reel_error why = { 0 };
     enum reel_status status = p->failed ? REEL_E_UNSUPPORTED : REEL_OK;
-    if (status == REEL_OK) status = make_program(b, programs, p, size_columns(size), &why);
+    if (status == REEL_OK) status = make_program(b, programs, p, cuda_program_columns(size), &why);
     if (status == REEL_OK) return REEL_OK;
     p->failed = true;
     close_program(b, p);
     return err_set(err, REEL_E_UNSUPPORTED, "a pass of %d columns: %.200s", n,
                    why.text[0] ? why.text : "it has failed before");
+}
+
+void cuda_program_args(const struct cuda_step_programs *programs,
+                       const struct cuda_step_program *program, struct columns_args *args) {
+    const struct plan *plan = program->plan;
+    const cu_address stride = (cu_address)(plan->n_words / (unsigned)plan->columns) * 8;
+    args->ends_early = 1;
+    args->mailbox = cuda_pointer(programs->mailbox_address);
+    for (int i = 0; i < plan->columns; i++) {
+        struct decode_args *a = &args->column[i];
+        a->words = cuda_pointer(program->words + (cu_address)i * stride);
+        a->abort = args->column[0].abort;
+        a->epoch = 1;
+        a->cap_layers = plan->cap_layers, a->cap_head = plan->cap_head, a->cap_kv = plan->cap_kv;
+        a->hidden_from = 0;
+        a->profile = NULL;
+    }
 }
 
 /* ---- a step ---- */
@@ -136,11 +150,8 @@ static void begin_column(struct step *t, int i) {
 /* ---- a launch ---- */
 
 static enum reel_status give_columns(struct step *t, struct columns_args *args) {
-    const struct plan *plan = t->program->plan;
-    const cu_address stride = (cu_address)(plan->n_words / (unsigned)plan->columns) * 8;
     enum reel_status status = REEL_OK;
-    *args = (struct columns_args){ .n_passes = cuda_launch_tokens(t->b), .ends_early = 1 };
-    args->mailbox = cuda_pointer(t->b->step.mailbox_address);
+    *args = (struct columns_args){ .n_passes = cuda_launch_tokens(t->b) };
     for (int i = 0; i < t->batch->n; i++) {
         status = cuda_decoding_args(&t->g[i], args->n_passes, &args->column[i],
                                     &t->batch->columns[i].err);
@@ -148,16 +159,9 @@ static enum reel_status give_columns(struct step *t, struct columns_args *args) 
         end_column(t, i, status);
         return status;
     }
-    for (int i = 0; i < plan->columns; i++) {
-        struct decode_args *a = &args->column[i];
-        if (i >= t->batch->n) *a = args->column[0], a->n_tokens = 0;
-        a->words = cuda_pointer(t->program->words + (cu_address)i * stride);
-        a->abort = args->column[0].abort;
-        a->epoch = 1;
-        a->cap_layers = plan->cap_layers, a->cap_head = plan->cap_head, a->cap_kv = plan->cap_kv;
-        a->hidden_from = 0;
-        a->profile = NULL;
-    }
+    for (int i = t->batch->n; i < t->program->plan->columns; i++)
+        args->column[i] = args->column[0], args->column[i].n_tokens = 0;
+    cuda_program_args(&t->b->step, t->program, args);
     return REEL_OK;
 }
 

@@ -40,10 +40,16 @@ void cuda_step(struct backend *b, const struct backend_batch *batch);
 /* Gives all of it back, on the device only where that may be touched. */
 void cuda_step_close(struct backend *b);
 
+/* Columns of program `size`. */
+static inline int cuda_program_columns(int size) { return 2 << size; }
 /* The smallest program that has room for n columns, made if need be. Where that fails it fails from
  * then on, at once: REEL_E_UNSUPPORTED. */
 enum reel_status cuda_program_open(struct backend *b, struct cuda_step_programs *programs, int n,
                                    struct cuda_step_program **out, struct reel_error *err);
 void cuda_programs_close(struct backend *b, struct cuda_step_programs *programs);
+/* Fills in what a launch of a program is told of each of its columns, which have their sessions'
+ * arguments already, and of itself. */
+void cuda_program_args(const struct cuda_step_programs *programs,
+                       const struct cuda_step_program *program, struct columns_args *args);
 
 #endif
