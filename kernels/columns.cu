@@ -19,7 +19,7 @@ STATIC_ASSERT(sizeof(struct columns_args) <= 4096, "a kernel has 4 KB of argumen
 STATIC_ASSERT(!P_FOLLOWS || !M_DELTA, "a recurrent layer does not hand its state from column to column");
 
 /* A warp's attention to large heads takes so many registers that out's tiles wait in the ring until it is over. */
-enum { OUT_LATE = M_HEAD_DIM > 128 };
+enum { OUT_LATE = M_HEAD_DIM > (TOGETHER && COLUMNS > 4 ? 64 : 128) };
 
 /* The consumers' part of a layer that mixes positions: qkv and attention, from their input on. Leaves the tiles of out
  * in t. */

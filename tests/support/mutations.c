@@ -609,6 +609,7 @@ LIST(columns_delta, columns_delta, 11);
 #define PHASE_ATTENTION "phase_attention.cuh"
 #define PHASE_PICK      "phase_pick.cuh"
 #define COLUMNS_HEAD    "columns_head.cuh"
+#define COLUMNS_SHARE   "columns_share.cuh"
 
 static const struct mutation follow[] = {
     /* rows of a piece that this pass makes */
@@ -670,6 +671,47 @@ static const struct mutation follow[] = {
            "cosines",
            "        if (!column_attended(w, c)) continue;\n        column_take(w, c);\n        "
            "cosines") } },
+    /* columns that attend together */
+    { "a column that sees the positions of those behind it",
+      { IN(PHASE_ATTENTION, "return left - (q->last - asked_column(q, column));",
+           "return left;") } },
+    { "columns that see a position less for each column before them",
+      { IN(PHASE_ATTENTION, "return left - (q->last - asked_column(q, column));",
+           "return left - asked_column(q, column);") } },
+    { "one column's q heads for all of a share",
+      { IN(PHASE_ATTENTION, "return at < q->last ? at : q->last;", "return 0;") } },
+    { "a share with a column that is not split",
+      { IN(COLUMNS_SHARE, "columns_following(w) & w->splits & w->splits << 1;",
+           "columns_following(w) & w->splits;") } },
+    { "pieces brought for every column of a share",
+      { IN(COLUMNS_ATTENTION, "    if (last > column) return 0;\n", "") } },
+    { "a wide share with more products than warps",
+      { IN(COLUMNS_SHARE, "room < SHARE_PRODUCTS ? room : SHARE_PRODUCTS;",
+           "SHARE_PRODUCTS + 0 * room;") } },
+    { "a wide share that reads slots before they are full",
+      { IN(COLUMNS_SHARE,
+           "        consumers_sync(); /* the slots are what the share attends to */\n", "") } },
+    { "slots given back before a wide share has read them",
+      { IN(COLUMNS_SHARE, "consumers_sync(); /* the slots are",
+           "consumers_sync();\n        if (owns) kv_give(w, &c, 0); /* the slots are"),
+        IN(COLUMNS_SHARE, "    if (s->items && s->wide && owns) kv_give(w, &c, 0);\n", "") } },
+    { "a part of a wide share with the slot of another",
+      { IN(COLUMNS_SHARE, "(size_t)(w->kv_turn * P_ATTENTION_WARPS + item)",
+           "(size_t)(w->kv_turn * P_ATTENTION_WARPS + w->warp)") } },
+    { "parts published before all warps have stored them",
+      { IN(COLUMNS_SHARE, "        consumers_sync(); /* B */\n", "") } },
+    { "a stage's parts stored over those of the one before",
+      { IN(COLUMNS_SHARE, "        if (from > s->first) consumers_sync();", "        ") } },
+    { "the next column's parts stored over those of a share",
+      { IN(COLUMNS_SHARE, "    if (s->last + 1 < COLUMNS) consumers_sync();", "    ") } },
+    { "a share's parts stored over those of the column before",
+      { IN(COLUMNS_SHARE, "    if (s->first > 0) consumers_sync();", "    ") } },
+    { "a share's current positions without the last one's rows",
+      { IN(COLUMNS_SHARE, "i < (s->last - s->first + 1) * 2 * P_GROUP_KV_HEADS;",
+           "i < (s->last - s->first) * 2 * P_GROUP_KV_HEADS;") } },
+    { "a share's current positions without the last one's score",
+      { IN(COLUMNS_SHARE, "i < (s->last - s->first + 1) * P_GROUP_KV_HEADS;",
+           "i < (s->last - s->first) * P_GROUP_KV_HEADS;") } },
     /* what becomes of drafts */
     { "a draft that is wrong taken for right",
       { IN(PHASE_PICK, "w->s->drafts >> next & 1 && w->s->id[next] == id;",
@@ -712,7 +754,7 @@ static const struct mutation follow[] = {
       { IN(COLUMNS_HEAD, "        if (w->dead) w->s->gave_up = 1;\n    }\n    consumers_sync();\n",
            "        if (w->dead) w->s->gave_up = 1;\n    }\n") } },
 };
-LIST(follow, follow, 6);
+LIST(follow, follow, 8);
 
 /* ---- columns.cu with integer weights: test_sim_columns.c ---- */
 
