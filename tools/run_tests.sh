@@ -9,6 +9,8 @@
 #   REEL_UNTIL  seconds since 1970 after which none begins and the last are stopped: they are left for the next time,
 #               neither passed nor failed, and the exit status is 75 where nothing else is wrong
 set -u
+# No program outlives this script, whatever ends it.
+bound='setpriv --pdeathsig TERM'
 
 if [ "${1:-}" = --one ]; then
     program=$2
@@ -27,7 +29,7 @@ if [ "${1:-}" = --one ]; then
     else
         REEL_UNTIL=
     fi
-    timeout "$seconds" "$program" >"$program.log" 2>&1
+    $bound timeout "$seconds" "$program" >"$program.log" 2>&1
     code=$?
     [ $code -ne 124 ] || [ -z "$REEL_UNTIL" ] || exit 0
     seconds=$(($(date +%s) - begin))
@@ -54,7 +56,8 @@ programs=$*
 printf '%s\n' $programs | awk '
     NR == FNR { rank[$1] = ++n; next }
     { name = $0; sub(/^.*\/tests\//, "", name); printf "%d\t%s\n", name in rank ? rank[name] : n + 1, $0 }
-' "$(dirname "$0")/../tests/slow.txt" - | sort -s -n -k 1,1 | cut -f 2 | xargs -P "${JOBS:-$(($(nproc) + 1))}" -n 1 "$0" --one
+' "$(dirname "$0")/../tests/slow.txt" - | sort -s -n -k 1,1 | cut -f 2 |
+    $bound xargs -P "${JOBS:-$(($(nproc) + 1))}" -n 1 $bound "$0" --one
 
 passed=0
 failed=0
