@@ -1,6 +1,6 @@
 #!/bin/sh
 # What `make check` does beyond `make test`. Every step runs, also after a failure; build/check/STEP.log
-# holds what it printed. Name steps to run only those.
+# holds what it printed. Beside its seconds stand those of the processors. Name steps to run only those.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 logs=build/check
@@ -20,15 +20,20 @@ work() { # work NAME COMMAND...
     name=$1
     shift
     begin=$(date +%s)
-    "$@" >"$logs/$name.log" 2>&1
-    echo $? $(($(date +%s) - begin)) >"$logs/$name.code"
+    (
+        "$@" >"$logs/$name.log" 2>&1
+        code=$?
+        times >"$logs/$name.times" # its second line: what this shell's children took
+        cpu=$(awk -F '[ms ]+' 'NR == 2 { printf "%.0f", $1 * 60 + $2 + $3 * 60 + $4 }' "$logs/$name.times")
+        echo $code $(($(date +%s) - begin)) "$cpu" >"$logs/$name.code"
+    )
 }
 tell() { # tell NAME
     name=$1
-    read -r code seconds <"$logs/$name.code"
+    read -r code seconds cpu <"$logs/$name.code"
     if [ "$code" -eq 0 ]; then
         passed=$((passed + 1))
-        printf 'ok   %-16s %4d s  %s\n' "$name" "$seconds" "$(tail -n 1 "$logs/$name.log" | cut -c1-70)"
+        printf 'ok   %-16s %4d s, CPU %4d s  %s\n' "$name" "$seconds" "$cpu" "$(tail -n 1 "$logs/$name.log" | cut -c1-70)"
     elif [ "$code" -eq 77 ]; then
         skipped=$((skipped + 1))
         printf 'skip %-16s         %s\n' "$name" "$(tail -n 1 "$logs/$name.log")"
