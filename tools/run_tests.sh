@@ -3,7 +3,7 @@
 # Runs the test programs of BUILD/tests, one more than there are cores, because some wait for clocks and
 # terminals, and adds up what cmocka reports. A program that dies or runs past its time counts as one failure.
 # BUILD/tests/NAME.log holds its output. Beside a program's seconds stand those of the processors, which other work on the
-# machine does not make more.
+# machine does not make more, and the shares that it took of what rotates over runs.
 #   JOBS  programs at a time    REEL_TEST_SECONDS  limit for one (900)
 #   REEL_DONE  a folder where what programs that passed have said is kept: they are not run again
 #   REEL_UNTIL  seconds since 1970 after which none begins and the last are stopped: they are left for the next time,
@@ -82,7 +82,10 @@ for program in $programs; do
     else
         printf 'ok   %-40s %4d passed' "${program#"$REEL_BUILD"/tests/}" "$ok"
         [ "$skip" -eq 0 ] || printf ', %d skipped' "$skip"
-        printf ', %d s, CPU %s s\n' "$seconds" "$cpu"
+        printf ', %d s, CPU %s s' "$seconds" "$cpu"
+        # What rotates: tests/support/shares.h and mutations.h
+        sed -n 's/^\([^ :]*\): share \([0-9]*\) of \([0-9]*\) .*/; \1 \2 of \3/p' "$log" | tr -d '\n'
+        printf '\n'
     fi
     passed=$((passed + ok))
     failed=$((failed + bad))
