@@ -496,6 +496,6 @@ int main(void) {
         in_turn(angles_far_out_are_right),
         in_turn(a_long_run_stays_right),
     };
-    SHARE_TESTS("reference", 2, tests);
+    SHARE_TESTS("reference", 3, tests);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -611,6 +611,6 @@ int main(void) {
         cmocka_unit_test(memory_that_is_not_there_ends_in_words),
         cmocka_unit_test(a_launch_that_fails_ends_in_words),
     };
-    SHARE_TESTS("prefill", 2, tests);
+    SHARE_TESTS("prefill", 3, tests);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
