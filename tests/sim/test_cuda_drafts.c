@@ -2,6 +2,7 @@
  * whatever stops them, and what a session holds afterwards goes on as it would have. */
 #include "cuda/run/cuda_drafts.h"
 #include "runtime/session.h"
+#include "support/shares.h"
 #include "support/sim_model.h"
 
 #include <setjmp.h>
@@ -202,14 +203,15 @@ static void a_model_closes_while_programs_are_made(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_best_ids_are_those_without),
-        cmocka_unit_test(drawn_ids_are_those_without),
-        cmocka_unit_test(whatever_ends_it_ends_it_there),
-        cmocka_unit_test(no_pass_has_more_drafts_than_allowed),
-        cmocka_unit_test(pulled_ids_are_those_without),
-        cmocka_unit_test(with_penalties_there_are_none),
+    struct CMUnitTest tests[] = {
+        in_turn(the_best_ids_are_those_without),
+        in_turn(drawn_ids_are_those_without),
+        in_turn(whatever_ends_it_ends_it_there),
+        in_turn(no_pass_has_more_drafts_than_allowed),
+        in_turn(pulled_ids_are_those_without),
+        in_turn(with_penalties_there_are_none),
         cmocka_unit_test(a_model_closes_while_programs_are_made),
     };
+    SHARE_TESTS("cuda-drafts", 2, tests);
     return cmocka_run_group_tests(tests, start, stop);
 }

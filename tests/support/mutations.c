@@ -1,14 +1,10 @@
 #include "support/mutations.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
+#include "support/shares.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-
-#include <cmocka.h>
 
 #define IN(file, from, to)                                                                         \
     { file, from, to, false }
@@ -754,7 +750,7 @@ static const struct mutation follow[] = {
       { IN(COLUMNS_HEAD, "        if (w->dead) w->s->gave_up = 1;\n    }\n    consumers_sync();\n",
            "        if (w->dead) w->s->gave_up = 1;\n    }\n") } },
 };
-LIST(follow, follow, 8);
+LIST(follow, follow, 16);
 
 /* ---- columns.cu with integer weights: test_sim_columns.c ---- */
 
@@ -780,7 +776,7 @@ static const struct mutation columns_digits[] = {
            "most[c] = 0;",
            "    UNROLL\n    for (int c = 0; c < COLUMNS; c++) {\n        most[c] = 0;") } },
 };
-LIST(columns_digits, columns_digits, 2);
+LIST(columns_digits, columns_digits, 5);
 
 /* ---- narrow weights, in all programs: test_sim_narrow_orders.c ---- */
 
@@ -1056,7 +1052,7 @@ static const struct mutation codes[] = {
     { "a scale too large by a code",
       { IN("kv_codes.cuh", "quotient(most, top, 1.0f / top)", "most / (top - 1)") } },
 };
-LIST(codes, codes, 2);
+LIST(codes, codes, 5);
 
 const struct mutation_list *const mutation_lists[] = {
     &decode_mutations,        &columns_mutations,
@@ -1072,26 +1068,11 @@ const struct mutation_list *const mutation_lists[] = {
 
 /* ---- which of them a run tries ---- */
 
-/* Runs are counted beside the build; a new build begins with the day, so that a machine that always
- * builds anew takes its turns too. */
-static int turn_next(const char *name) {
-    const char *build = getenv("REEL_BUILD");
-    char path[300];
-    long turn = (long)(time(NULL) / 86400);
-    snprintf(path, sizeof path, "%s/tests/mutations-%s.turn", build ? build : "build/release",
-             name);
-    FILE *f = fopen(path, "r");
-    if (f && fscanf(f, "%ld", &turn) != 1) turn = 0;
-    if (f) fclose(f);
-    f = fopen(path, "w");
-    if (f) fprintf(f, "%ld\n", turn + 1);
-    if (f) fclose(f);
-    return (int)(turn % 1000);
-}
-
-static int turn_of(const struct mutation_list *list) {
+static int share_tried(const struct mutation_list *list) {
     const char *wanted = getenv("REEL_MUTATION_TURN");
-    return (wanted ? atoi(wanted) : turn_next(list->name)) % list->shares;
+    char name[64];
+    snprintf(name, sizeof name, "mutations-%s", list->name);
+    return (wanted ? atoi(wanted) : turn_next(name)) % list->shares;
 }
 
 void mutation_apply(const struct mutation *m, struct fake_nvrtc *nvrtc) {
@@ -1103,7 +1084,7 @@ void mutation_apply(const struct mutation *m, struct fake_nvrtc *nvrtc) {
 void mutations_try(const struct mutation_list *list, bool (*is_seen)(const struct mutation *m)) {
     const char *named = getenv("REEL_MUTATION");
     const bool all = getenv("REEL_SOAK") || named;
-    const int turn = all ? 0 : turn_of(list);
+    const int turn = all ? 0 : share_tried(list);
     int n_seen = 0;
     char survivors[1000] = "";
     if (!all)
