@@ -118,8 +118,8 @@ static const struct setting settings[] = {
       1,
       60,
       { { .position = 21, .n_new = 14, .most_drafts = 3, .expected = "===x=-x===x=-====" } } },
-    /* more turns of a warp than one; rounds that span units; a session that is over before others, one
-     * that stops at a draft, one without drafts */
+    /* more turns of a warp than one; rounds that span units; a session that is over before others,
+     * one that stops at a draft, one without drafts */
     { "q35-p",
       "n_groups=2,group_sms=2,warps=4,split_from=20",
       4,
@@ -466,6 +466,13 @@ static bool is_seen(const struct mutation *m) {
     return seed < tries;
 }
 
+static void are_seen(const struct setting *s, const struct mutation_list *list) {
+    bench_open(&mutated, s);
+    sim_model_unload(&mutated.m);
+    mutations_try(list, is_seen);
+    bench_close(&mutated);
+}
+
 static void mutations_are_seen(void **state) {
     (void)state;
     /* sessions with drafts, one with attention of both kinds and one that stops; warps with
@@ -486,10 +493,25 @@ static void mutations_are_seen(void **state) {
           { .position = 42, .n_new = 4, .most_drafts = 1, .expected = "==x==" },
           { .position = 20, .n_new = 5, .most_drafts = 1, .expected = "======", .stops = 3 } }
     };
-    bench_open(&mutated, &setting);
-    sim_model_unload(&mutated.m);
-    mutations_try(&follow_mutations, is_seen);
-    bench_close(&mutated);
+    are_seen(&setting, &follow_mutations);
+}
+
+static void mutations_of_deltas_are_seen(void **state) {
+    (void)state;
+    /* more owed than a warp holds; units of several heads, shared by warps; a session that is over
+     * before the other, with something owed to both */
+    static const struct setting setting = {
+        "q35-w",
+        "n_groups=1,group_sms=4,warps=4,split_from=24",
+        4,
+        90,
+        8,
+        1,
+        1,
+        { { .position = 5, .n_new = 13, .most_drafts = 5, .expected = "==x=====x====" },
+          { .position = 3, .n_new = 8, .most_drafts = 1, .expected = "x==x======" } }
+    };
+    are_seen(&setting, &follow_delta_mutations);
 }
 
 int main(void) {
@@ -497,6 +519,7 @@ int main(void) {
         cmocka_unit_test(drafts_change_no_bit),
         cmocka_unit_test(drafts_change_no_bit_of_codes),
         cmocka_unit_test(mutations_are_seen),
+        cmocka_unit_test(mutations_of_deltas_are_seen),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
