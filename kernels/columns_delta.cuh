@@ -33,7 +33,8 @@ enum {
                         : 1,
     COLUMN_RUNS = ROUNDS / RUN,
     RUN_TURNS = (COLUMNS * COLUMN_RUNS + P_WARPS - 1) / P_WARPS,
-    STEPS = P_FOLLOWS ? MIN(COLUMNS, 4) : 1 /* columns of a session whose words a warp waits for at a time */
+    STEPS = P_FOLLOWS ? MIN(COLUMNS, 3) : 1, /* columns of a session whose words a warp waits for at a time, */
+    EARLY_STEPS = COLUMNS <= 4               /* and whose gates it makes before: with more columns these spill */
 };
 
 /* ---- mix ---- */
@@ -388,7 +389,7 @@ DEV void draft_keep(const struct worker *w, const struct delta_run *r, const flo
 }
 
 /* Drafts whose moves a warp has in registers at a time. */
-enum { OWED_HELD = MIN(COLUMNS - 1, 3), OWED_EARLY = 1 };
+enum { OWED_HELD = MIN(COLUMNS - 1, 3) };
 struct owed {
     struct quad k[OWED_HELD][KEY_QUADS];
     struct pair move[OWED_HELD][RUN];
@@ -420,7 +421,7 @@ DEV void owed_ask(const struct worker *w, const struct delta_run *r, int from, s
 DEV void run_pay(struct worker *w, struct delta_run *r, struct owed *o) {
     NO_UNROLL
     for (int from = 0; from < r->owed; from += OWED_HELD) {
-        if (from || !OWED_EARLY) owed_ask(w, r, from, o);
+        if (from) owed_ask(w, r, from, o);
         UNROLL
         for (int i = 0; i < OWED_HELD; i++) {
             if (from + i >= r->owed) continue;
@@ -450,12 +451,11 @@ DEV void runs_settle(struct worker *w, int from) {
         run_find(w, turn, &r);
         if (!r.owed) continue;
         run_ask(w, turn, &r);
-        if (OWED_EARLY) owed_ask(w, &r, 0, &o);
+        owed_ask(w, &r, 0, &o);
         run_pay(w, &r, &o);
         run_keep(w, &r);
     }
 }
-#endif
 
 /* Takes a run through the steps of its session's columns: publishes their values and stores the states that the first
  * one leaves. */
@@ -470,7 +470,7 @@ DEV void run_step(struct worker *w, struct delta_run *r) {
         for (int i = STEPS - 1; i >= 0; i--) {
             if (first + i >= columns) continue;
             column_take(w, r->column + first + i);
-            head_gates(w, r->slot, r->rate, r->dt_bias, &beta[i], &left[i]);
+            if (EARLY_STEPS) head_gates(w, r->slot, r->rate, r->dt_bias, &beta[i], &left[i]);
         }
         run_poll(w, r, in, columns - first);
         UNROLL
@@ -479,6 +479,7 @@ DEV void run_step(struct worker *w, struct delta_run *r) {
             float learnt[RUN];
             if (first + i >= columns) continue;
             column_take(w, r->column + first + i);
+            if (!EARLY_STEPS) head_gates(w, r->slot, r->rate, r->dt_bias, &beta[i], &left[i]);
             run_keys_make(&in[i], &keys);
             UNROLL
             for (int n = 0; n < RUN; n++) {
@@ -488,13 +489,34 @@ DEV void run_step(struct worker *w, struct delta_run *r) {
                 if (r->there && r->value % 2 == 0 && w->lane % KEY_LANES == 0)
                     word_store(delta_words(w) + (r->value + n * WARP_COLUMNS) / 2, word_make24(o, next, w->epoch));
             }
-#if P_FOLLOWS
-            if (first + i > 0) draft_keep(w, r, keys.k, left[i], learnt);
-#endif
-            if (first + i == 0) run_keep(w, r);
+            if (first + i == 0)
+                run_keep(w, r);
+            else
+                draft_keep(w, r, keys.k, left[i], learnt);
         }
     }
 }
+#else
+/* Takes a run through its step: publishes its values and stores its states. */
+DEV void run_step(struct worker *w, struct delta_run *r) {
+    struct run_input in;
+    struct run_keys keys;
+    float beta, left, learnt;
+    column_take(w, r->column);
+    head_gates(w, r->slot, r->rate, r->dt_bias, &beta, &left);
+    run_poll(w, r, &in, 1);
+    run_keys_make(&in, &keys);
+    UNROLL
+    for (int n = 0; n < RUN; n++) {
+        const float v = r->value % 2 ? float24_high(in.v[n]) : float24_low(in.v[n]);
+        const float o = round_step(&keys, r->s[n], v, beta, left, &learnt);
+        const float next = bits_float(shuffle_down(float_bits(o), KEY_LANES));
+        if (r->there && r->value % 2 == 0 && w->lane % KEY_LANES == 0)
+            word_store(delta_words(w) + (r->value + n * WARP_COLUMNS) / 2, word_make24(o, next, w->epoch));
+    }
+    run_keep(w, r);
+}
+#endif
 
 /* ---- the group's columns ---- */
 
@@ -596,7 +618,7 @@ DEV void columns_delta_ask(struct worker *w, struct columns_delta_early *e) {
     const float *norm = delta_constants_of(w, delta_nth(w->layer)) + delta_norm_offset(&layout);
     run_ask(w, 0, &e->run);
 #if P_FOLLOWS
-    if (OWED_EARLY) owed_ask(w, &e->run, 0, &e->owed);
+    owed_ask(w, &e->run, 0, &e->owed);
 #endif
     runs_await(w);
     UNROLL

@@ -719,13 +719,11 @@ LIST(follow, follow, 6);
 static const struct mutation follow_delta[] = {
     /* what a pass leaves in memory */
     { "states moved on by drafts",
-      { IN(COLUMNS_DELTA, "if (first + i == 0) run_keep(w, r);", "run_keep(w, r);") } },
+      { IN(COLUMNS_DELTA, "            else\n                draft_keep(",
+           "            else\n                run_keep(w, r), draft_keep(") } },
     { "a window moved on by drafts",
       { IN(COLUMNS_DELTA, "    if (!column_follows(w, w->column))\n        window_move(c, x);",
            "    if (1)\n        window_move(c, x);") } },
-    { "what a draft does kept for its session's first column",
-      { IN(COLUMNS_DELTA, "if (first + i > 0) draft_keep(", "if (1) draft_keep("),
-        IN(COLUMNS_DELTA, "(size_t)(column - 1) * M_DELTA", "(size_t)(column & 3) * M_DELTA") } },
     { "drafts kept in one layer's place",
       { IN(COLUMNS_DELTA, "M_DELTA + (size_t)delta_nth(w->layer)) * size;", "M_DELTA) * size;") } },
     { "drafts kept in one column's place",
@@ -760,7 +758,7 @@ static const struct mutation follow_delta[] = {
       { IN(COLUMNS_DELTA, "from < r->owed; from += OWED_HELD)",
            "from < 1 && r->owed; from += OWED_HELD)") } },
     { "the second time paid as the first",
-      { IN(COLUMNS_DELTA, "if (from || !OWED_EARLY) owed_ask(w, r, from, o);", "") } },
+      { IN(COLUMNS_DELTA, "if (from) owed_ask(w, r, from, o);", "") } },
     { "more paid than is owed",
       { IN(COLUMNS_DELTA, "            if (from + i >= r->owed) continue;\n", ""),
         IN(COLUMNS_DELTA, "!r->stays && from + i < r->owed;", "!r->stays;") } },
@@ -778,11 +776,12 @@ static const struct mutation follow_delta[] = {
            "if (!r->there || i > 0) continue;") } },
     /* who reads what others write */
     { "what is owed read when it may be overwritten",
-      { IN(COLUMNS_DELTA, "OWED_EARLY = 1", "OWED_EARLY = 0"),
+      { IN(COLUMNS_DELTA, "    owed_ask(w, &e->run, 0, &e->owed);\n", ""),
         IN(COLUMNS_DELTA,
            "    run_pay(w, &e->run, &e->owed);\n    runs_settle(w, 1);\n#endif\n    "
            "consumers_sync();",
-           "    consumers_sync();\n    run_pay(w, &e->run, &e->owed);\n    runs_settle(w, "
+           "    consumers_sync();\n    owed_ask(w, &e->run, 0, &e->owed);\n    run_pay(w, &e->run, "
+           "&e->owed);\n    runs_settle(w, "
            "1);\n#endif\n    ") } },
     /* the end of a launch */
     { "states not paid at the end", { IN("columns.cu", "    states_settle(w);\n", "") } },
@@ -793,7 +792,7 @@ static const struct mutation follow_delta[] = {
     { "windows of sessions that run paid at the end, no others",
       { EVERYWHERE(COLUMNS_DELTA, "    sessions_owed(w);\n", "") } },
 };
-LIST(follow_delta, follow_delta, 6);
+LIST(follow_delta, follow_delta, 9);
 
 /* ---- columns.cu with integer weights: test_sim_columns.c ---- */
 
