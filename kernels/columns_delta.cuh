@@ -72,9 +72,9 @@ DEV void columns_gates(struct worker *w, u32 (*g)[2][SLICE], float (*h)[2 * SLIC
 /* A recurrent state cannot go back, and whether a draft is right is known behind the pass. So states and windows in
  * memory are moved on by a session's first column alone, whose id is certain. The drafts behind it are tried on what is
  * in registers, and what they would do is kept: k of each unit's head, and of each value column how much of its state
- * is left and what of k it learns. That is a hundredth of a state. The drafts that proved right are owed: the next pass
+ * is left and what of k it learns, a tenth of a state. The drafts that proved right are owed: the next pass
  * does to the state, with the same numbers in the same order, what they did; then comes its own first column. Behind
- * the last pass sessions_settle pays what is still owed. So a state is read and written once a pass.
+ * the last pass states_settle and windows_settle pay what is still owed. So a state is read and written once a pass.
  *
  * Who keeps and who pays: a state belongs to one lane, as ever, and what a value column learns is kept by a lane of its
  * warp. k of a unit is kept by the lanes of the unit's first value column and paid from by all warps of the block. A
