@@ -209,7 +209,10 @@ DEV void run_find(struct worker *w, int turn, struct delta_run *r) {
     const int unit = w->member + unit_turn * P_GROUP_SMS;
     r->column = there ? run / COLUMN_RUNS : 0;
     column_take(w, r->column);
-    r->there = there && i < DELTA_COLUMNS && unit < P_DELTA_UNITS && !column_follows(w, r->column);
+    r->there = there && i < DELTA_COLUMNS && unit < P_DELTA_UNITS;
+#if P_FOLLOWS
+    if (column_follows(w, r->column)) r->there = 0;
+#endif
     r->stays = !r->there || !column_runs(w, r->column);
     r->value = r->there ? unit * P_DELTA_UNIT + i % P_DELTA_UNIT : 0;
     const int head = r->value / M_VALUE_DIM;
