@@ -20,7 +20,7 @@ MAKEFLAGS += --no-builtin-rules --no-print-directory
 Q := $(if $(V),,@)
 say = $(if $(V),,@printf '%-4s %s\n' $(1) $@)
 config ?= release
-# QUICK=1, for config=fuzz: compiled in a quarter of the time, for a second of fuzzing.
+# QUICK=1, for config=fuzz: linked with what the sanitize build has, for a second of fuzzing.
 B := build/$(config)$(if $(QUICK),-quick)
 ifeq ($(origin CC),default)
 CC := $(if $(filter fuzz,$(config)),clang,cc)
@@ -72,9 +72,13 @@ COLD := src/cli/% src/server/% tests/server/% src/cuda/% tests/unit/% tests/gold
         tests/sim/test_% \
         $(shell grep -qs avx512f /proc/cpuinfo || echo %_avx512.c %_amx.c)
 endif
-# Nothing that runs under the thread sanitizer reads templates, plans or files of models for long.
+ifneq ($(filter sanitize thread,$(config)),)
+COLD += src/asr/% src/runtime/%
+endif
+# Nothing that runs under the thread sanitizer reads templates, plans or files of models for long. Under the address
+# sanitizer tests read them for longer than optimising takes.
 ifeq ($(config),thread)
-COLD += src/jinja/% src/plan/% src/model/% src/asr/%
+COLD += src/jinja/% src/plan/% src/model/%
 endif
 # Tests are compiled once and run once: what computes much for them lies in tests/support. Whoever takes one into a
 # debugger builds it with config=debug: here they have the names of functions, and nothing is written that says lines.
@@ -119,6 +123,12 @@ endif
 SERVER_SRC := $(if $(SERVER),$(wildcard src/server/*.c))
 CLI_SRC := $(wildcard src/cli/*.c)
 LIB_OBJ := $(LIB_SRC:%.c=$(B)/%.o) $(B)/gen/kernel_sources.o
+# KERNELS=avx2, for config=sanitize or thread: the kernels of that path alone are sanitized, because they take longest to
+# compile. Those of the other paths are the release's.
+ifdef KERNELS
+PLAIN := $(filter-out %_$(KERNELS).c,$(filter %_portable.c %_avx2.c %_avx512.c %_neon.c,$(filter src/cpu/kernels_%,$(LIB_SRC))))
+LIB_OBJ := $(filter-out $(PLAIN:%.c=$(B)/%.o),$(LIB_OBJ)) $(PLAIN:%.c=build/release/%.o)
+endif
 CLI_OBJ := $(CLI_SRC:%.c=$(B)/%.o) $(SERVER_SRC:%.c=$(B)/%.o) $(if $(MINIMAL),,$(B)/gen/page_files.o) \
            $(B)/gen/demo_files.o $(B)/gen/profile_page.o
 TEST_SRC := $(wildcard tests/unit/test_*.c tests/golden/test_*.c tests/failure/test_*.c tests/cli/test_*.c \
@@ -150,10 +160,11 @@ run: deps
 
 # A compiler's warnings stand in FILE.o.said too: `make check` wants none.
 isa = $(strip $(foreach s,avx2 avx512 amx,$(if $(filter %_$(s).c,$(1)),$(FLAGS_$(s)))))
+own = $(if $(filter src/cli/% src/server/% tests/server/% tests/cli/% tests/failure/test_pull.c,$(1)),$(CLI_CFLAGS)) $(call isa,$(1))
 $(B)/%.o: %.c
 	@mkdir -p $(@D)
 	$(call say,CC)
-	$(Q)$(CC) $(ALL_CFLAGS) $(if $(filter src/cli/% src/server/% tests/server/% tests/cli/% tests/failure/test_pull.c,$<),$(CLI_CFLAGS)) $(call isa,$<) -c $< -o $@ \
+	$(Q)$(CC) $(ALL_CFLAGS) $(call own,$<) -c $< -o $@ \
 	    2>$@.said; code=$$?; if [ -s $@.said ]; then cat $@.said >&2; else rm -f $@.said; fi; exit $$code
 
 # The demo models travel inside the program, unless another file has demo_model_files().
@@ -192,11 +203,26 @@ $(B)/gen/kernel_sources.o: $(B)/gen/kernel_sources.c
 	$(call say,CC)
 	$(Q)$(CC) $(ALL_CFLAGS) -c $< -o $@
 
+ifdef KERNELS
+.PHONY: plain
+plain:
+	@$(MAKE) config=release KERNELS= CC=cc LDFLAGS= $(PLAIN:%.c=build/release/%.o)
+$(PLAIN:%.c=build/release/%.o): plain ;
+endif
+# The library is made anew where other kernels are sanitized than the last time.
+ifneq ($(filter sanitize thread,$(config)),)
+.PHONY: kernels_said
+$(B)/kernels: kernels_said
+	@mkdir -p $(@D)
+	@echo '$(KERNELS)' | cmp -s - $@ || echo '$(KERNELS)' >$@
+$(B)/libinternal.a: $(B)/kernels
+endif
+
 # What the program and the tests link: every internal name can be seen.
 $(B)/libinternal.a: $(LIB_OBJ)
 	@rm -f $@
 	$(call say,AR)
-	$(Q)$(AR) rcs $@ $^
+	$(Q)$(AR) rcs $@ $(LIB_OBJ)
 
 # What others link: one object whose internal names are local, so that only reel_* can clash.
 $(B)/libreel.a: $(LIB_OBJ)
@@ -261,8 +287,8 @@ $(SECOND)/made: tests/sim/second_format.patch tools/embed_kernels.sh src/plan/pl
 	@patch --silent --strip=1 --directory=$(SECOND) <$<
 	@tools/embed_kernels.sh $(SECOND)/kernels >$(SECOND)/kernel_sources.c
 $(SECOND_MADE): $(SECOND)/made ;
-$(SECOND_OBJ) $(SECOND_TEST).o: $(SECOND)/made
-$(SECOND_OBJ) $(SECOND_TEST).o: BASE := -I$(SECOND) $(BASE)
+$(SECOND_OBJ) $(SECOND_TEST).o $(SECOND_TEST).seen: $(SECOND)/made
+$(SECOND_OBJ) $(SECOND_TEST).o $(SECOND_TEST).seen: BASE := -I$(SECOND) $(BASE)
 $(SECOND)/%.o: %.c
 	@mkdir -p $(@D)
 	$(call say,CC)
@@ -285,6 +311,11 @@ $(FAKE_MICS):
 # Libraries that tests put in the place of a machine's.
 fakes: $(FAKE_LIBS) $(FAKE_MICS)
 tests: $(TEST_BIN) fakes
+# What a compiler warns of in a source that nothing links: no code is made.
+$(B)/%.seen: %.c
+	@mkdir -p $(@D)
+	$(call say,SEE)
+	$(Q)$(CC) $(ALL_CFLAGS) $(call own,$<) -MT $@ -MF $@.d -fsyntax-only $< && touch $@
 # All that is compiled, nothing linked: shows what a compiler warns of.
 objects: $(LIB_OBJ) $(CLI_OBJ) $(SUPPORT_OBJ) $(FAKE_OBJ) $(TEST_SRC:%.c=$(B)/%.o) $(FUZZ_SRC:%.c=$(B)/%.o) \
          $(B)/tests/fuzz/replay.o
@@ -334,13 +365,18 @@ $(B)/bench/joins: $(B)/bench/joins.o $(B)/tests/support/joins.o $(INTERNAL)
 $(REPLAY_BIN): $(B)/tests/fuzz/test_%: $(B)/tests/fuzz/fuzz_%.o $(B)/tests/fuzz/replay.o $(TEST_PARTS)
 	$(call say,LD)
 	$(Q)$(CC) $(LINK_OPT) $(TEST_LDFLAGS) $(LDFLAGS) $^ -lcmocka $(CLI_LIBS) $(LDLIBS) -o $@
-# What reads files and texts is compiled for libFuzzer, once more; what that calls is the sanitize build's.
+# What reads files and texts is compiled for libFuzzer, with QUICK once for it and the sanitize build: the counters that
+# libFuzzer reads cost little there, its traces of comparisons would. What that calls is the sanitize build's.
 FUZZED := $(wildcard src/base/*.c src/jinja/*.c src/model/*.c src/audio/*.c src/asr/*.c) src/runtime/snapshot.c \
           $(patsubst %,src/cli/%.c,edit_text grapheme keys metrics_text page top_reading top_view) \
           $(if $(SERVER),$(patsubst %,src/server/%.c,multipart transcription_form websocket fields text_request id_lists \
           chat_prompt messages_prompt responses_prompt realtime_core realtime_openai realtime_vllm))
 SANITIZED := $(patsubst %,build/sanitize/lib%.a,support cli internal)
-$(FUZZ_BIN): $(B)/tests/fuzz/fuzz_%: $(B)/tests/fuzz/fuzz_%.o $(FUZZED:%.c=$(B)/%.o) $(SANITIZED)
+COUNTED := -fsanitize-coverage=inline-8bit-counters,pc-table
+# Not templates, whose deepest nesting has no room on the stack with counters.
+DEEP := $(filter src/jinja/%,$(FUZZED))
+$(patsubst %.c,build/sanitize/%.o,$(filter-out $(DEEP),$(FUZZED))): OPT += $(if $(findstring clang,$(CC)),$(COUNTED))
+$(FUZZ_BIN): $(B)/tests/fuzz/fuzz_%: $(B)/tests/fuzz/fuzz_%.o $(patsubst %.c,$(B)/%.o,$(if $(QUICK),$(DEEP),$(FUZZED))) $(SANITIZED)
 	$(call say,LD)
 	$(Q)$(CC) $(subst fuzzer-no-link,fuzzer,$(LINK_OPT)) $(LDFLAGS) $^ $(CLI_LIBS) $(LDLIBS) -o $@
 ifeq ($(config),fuzz)
@@ -391,9 +427,10 @@ format-check:
 
 # A stamp for each source, so that only what changed is looked at again. Nearly all the time goes into following
 # paths through functions: TIDY_NODES is how far. clang's own limit, 225000, takes many times as long (make soak).
+# TIDY_ONLY and TIDY_BUT are patterns of sources.
 TIDY_NODES ?= 10000
 TIDY := build/tidy-$(TIDY_NODES)
-TIDY_STAMPS := $(patsubst %.c,$(TIDY)/%.stamp,$(LIB_SRC) $(CLI_SRC) $(SERVER_SRC))
+TIDY_STAMPS := $(patsubst %.c,$(TIDY)/%.stamp,$(filter-out $(TIDY_BUT),$(filter $(or $(TIDY_ONLY),%),$(LIB_SRC) $(CLI_SRC) $(SERVER_SRC))))
 tidy: $(TIDY_STAMPS)
 TIDY_CFLAGS = -std=c17 -D_POSIX_C_SOURCE=200809L -Iinclude -Isrc -I. $(PKG_CFLAGS) $(CLI_CFLAGS) \
               -Xclang -analyzer-config -Xclang max-nodes=$(TIDY_NODES)
@@ -460,4 +497,4 @@ clean:
 .SECONDARY:
 
 -include $(FAKE_OBJ:.o=.d) $(B)/tools/emit_constants.d $(B)/tools/audio_vectors.d $(SUPPORT_OBJ:.o=.d) $(LIB_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(TEST_SRC:%.c=$(B)/%.d)
--include $(FUZZ_SRC:%.c=$(B)/%.d) $(B)/tests/fuzz/replay.d $(SECOND_OBJ:.o=.d)
+-include $(TEST_SRC:%.c=$(B)/%.seen.d) $(FUZZ_SRC:%.c=$(B)/%.d) $(B)/tests/fuzz/replay.d $(SECOND_OBJ:.o=.d)

@@ -135,18 +135,17 @@ DEV int weights_make(const struct attended *r, int set, const float *s, const st
     return fit;
 }
 
-/* Adds a piece to r, of whose positions the first `left` count. fresh: this is the warp's first piece, and e holds its
- * first tiles. A code is a number whatever the cache holds, so V's beyond `left` need no clearing: their weights are 0.
- */
-DEV void piece_attend(const struct worker *w, struct attended *r, int fresh, const struct early *e,
-                      const struct asked *q, int left) {
-    const KV_TILE *tiles = kv_tiles(w);
+/* Adds a piece to r, of whose positions the first `left` count. fresh: this is the warp's first piece. early: e holds
+ * its first tiles. A code is a number whatever the cache holds, so V's beyond `left` need no clearing: their weights
+ * are 0. */
+DEV void piece_attend(const struct worker *w, struct attended *r, int fresh, int early, const struct early *e,
+                      const KV_TILE *tiles, const struct asked *q, int left) {
     const int lane = w->lane;
     const u32 pick = lane & 1 ? 0x7362u : 0x5140u; /* digits 2 and none of two integers, or 0 and 1 */
     struct piece_scales scales = e->scales;
     float s[AT_SETS][2], p[AT_SETS][2], n[AT_SETS][2];
     int c[AT_SETS][2][4], fit = !fresh && r->pieces < MOST_PIECES;
-    if (!fresh || !WHOLE_EARLY) piece_scales_read(&scales, tiles, lane, left);
+    if (!early || !WHOLE_EARLY) piece_scales_read(&scales, tiles, lane, left);
     UNROLL
     for (int i = 0; i < 8 * AT_SETS; i++)
         c[i / 8][i / 4 % 2][i % 4] = 0;
@@ -157,7 +156,7 @@ DEV void piece_attend(const struct worker *w, struct attended *r, int fresh, con
         for (int j = 0; j < 2; j++) {
             const int t = 2 * i + j;
             kv_tile_clear(&k[j]);
-            if (t < AT_TILES) k[j] = fresh && t < EARLY_TILES ? e->k[t < EARLY_TILES ? t : 0] : tiles[t * LANES];
+            if (t < AT_TILES) k[j] = early && t < EARLY_TILES ? e->k[t < EARLY_TILES ? t : 0] : tiles[t * LANES];
         }
         const struct quad a = { k[0].low, k[0].high, k[1].low, k[1].high };
         UNROLL
@@ -189,7 +188,7 @@ DEV void piece_attend(const struct worker *w, struct attended *r, int fresh, con
         const u32 b = transpose8(bytes_pick(digits_of(n[set][0], 1.0f), digits_of(n[set][1], 1.0f), pick));
         UNROLL
         for (int t = 0; t < AT_TILES; t++) {
-            const KV_TILE v = fresh && t < EARLY_V ? e->v[t < V_ROOM ? t : 0] : tiles[(AT_TILES + t) * LANES];
+            const KV_TILE v = early && t < EARLY_V ? e->v[t < V_ROOM ? t : 0] : tiles[(AT_TILES + t) * LANES];
             tile_mma_s8_half(r->n[set][t], v.low, v.high, b);
         }
     }

@@ -18,7 +18,7 @@ STATIC_ASSERT(((int)COLUMNS - (int)KEYS_IN_SLOTS) * (int)OWN_ROWS <= (int)COLUMN
 STATIC_ASSERT(sizeof(struct columns_args) <= 4096, "a kernel has 4 KB of arguments");
 
 /* A warp's attention to large heads takes so many registers that out's tiles wait in the ring until it is over. */
-enum { OUT_LATE = M_HEAD_DIM > 128 };
+enum { OUT_LATE = M_HEAD_DIM > (TOGETHER && COLUMNS > 4 ? 64 : 128) };
 
 /* The consumers' part of a layer that mixes positions: qkv and attention, from their input on. Leaves the tiles of out
  * in t. */

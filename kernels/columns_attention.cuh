@@ -21,8 +21,7 @@
 #ifndef REEL_KERNELS_COLUMNS_ATTENTION_CUH
 #define REEL_KERNELS_COLUMNS_ATTENTION_CUH
 
-#include "columns.cuh"
-#include "phase_attention.cuh"
+#include "columns_share.cuh"
 
 /* ---- who attends ---- */
 
@@ -58,6 +57,18 @@ DEV int column_needed(const struct worker *w, int column) { return (int)(w->need
 DEV int column_needed(const struct worker *w, int column) { return column_attended(w, column); }
 #endif
 
+/* Whether this block brings the pieces of past positions of a column: of a share those of its last one. */
+DEV int column_fetched(const struct worker *w, int column) {
+#if TOGETHER
+    int last = share_of(w, 0).last;
+    NO_UNROLL
+    while (last < column)
+        last = share_of(w, last + 1).last;
+    if (last > column) return 0;
+#endif
+    return column_attended(w, column);
+}
+
 /* ---- the producer of K and V ---- */
 
 /* Brings a column's pieces of one layer. Returns 0 when the launch is over. */
@@ -85,7 +96,7 @@ DEV int columns_kv_token(struct worker *w, struct kv_stream *p) {
     int first = COLUMNS, items = 0;
     NO_UNROLL
     for (int c = COLUMNS - 1; c >= 0; c--) {
-        const int mine = column_attended(w, c) ? kv_pieces_mine(w, column_position(w, c)) * P_GROUP_KV_HEADS : 0;
+        const int mine = column_fetched(w, c) ? kv_pieces_mine(w, column_position(w, c)) * P_GROUP_KV_HEADS : 0;
         w->s->kv_items[c] = (u32)mine, items += mine;
         if (!mine) continue;
         first = c;
@@ -185,9 +196,9 @@ DEV void column_whole(struct worker *w, const struct merge_place *place, const u
     }
 }
 
-/* Attends to the column at hand. */
+/* Attends to the column at hand. With shares it is one that this SM owns. */
 DEV void column_attend(struct worker *w, int nth, const struct merge_place *place, int q_at) {
-    const int position = column_position(w, w->column), split = (int)(w->splits >> w->column & 1);
+    const int position = column_position(w, w->column), split = TOGETHER ? 0 : (int)(w->splits >> w->column & 1);
     const int pieces = kv_pieces_mine(w, position);
     struct kv_reader c = kv_begin(w, pieces * P_GROUP_KV_HEADS);
     u64 gate[MERGE_TURNS];
@@ -244,6 +255,14 @@ DEV void columns_attend(struct worker *w, int nth) {
     NO_UNROLL
     for (int c = 0; c < COLUMNS; c++) {
         if (!column_attended(w, c)) continue;
+#if TOGETHER
+        if (w->splits >> c & 1) {
+            const struct share s = share_of(w, c);
+            share_attend(w, nth, &s);
+            c = s.last;
+            continue;
+        }
+#endif
         column_take(w, c);
         column_attend(w, nth, place, q_at);
         w->o_turn = O_BUFFERS == 1 ? 0 : w->o_turn ^ 1;

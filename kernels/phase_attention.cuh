@@ -457,18 +457,22 @@ DEV void own_attend(struct worker *w) {
         own_scores(w, row);
 }
 
+/* Keeps a k row, or a v row, of the current position. */
+DEV void own_row(struct worker *w, int nth, int position, int row) {
+#if P_KV_FORM
+    own_codes(w, nth, position, row % P_GROUP_KV_HEADS, row_is_v(row));
+#else
+    if (row_is_v(row))
+        own_value(w, nth, position, row - P_GROUP_KV_HEADS);
+    else
+        own_key(w, nth, position, row);
+#endif
+}
+
 DEV void own_keep(struct worker *w, int nth, int position) {
     NO_UNROLL
-    for (int row = gather_row(w); row < 2 * P_GROUP_KV_HEADS; row += P_WARPS) {
-#if P_KV_FORM
-        own_codes(w, nth, position, row % P_GROUP_KV_HEADS, row_is_v(row));
-#else
-        if (row_is_v(row))
-            own_value(w, nth, position, row - P_GROUP_KV_HEADS);
-        else
-            own_key(w, nth, position, row);
-#endif
-    }
+    for (int row = gather_row(w); row < 2 * P_GROUP_KV_HEADS; row += P_WARPS)
+        own_row(w, nth, position, row);
 }
 
 /* ---- past positions ---- */
@@ -539,16 +543,41 @@ DEV void piece_complete(const struct worker *w, int left) {
 #include "attention_digits.cuh"
 #else
 
-/* The q heads: from `first` on. column: this lane's. */
+/* The q heads: from `first` on. column: this lane's. In a share (columns_share.cuh) q heads of several columns of one
+ * session stand side by side, those of the first in `at`. */
 struct asked {
     const struct attention_shared *at;
     const u32 *column;
     int first;
+#if TOGETHER
+    int from; /* how many q heads stand before those of this product */
+    int last; /* how many columns the share has besides the first */
+#endif
 };
 DEV struct asked asked_make(const struct attention_shared *at, int first, int q_at, int lane) {
+#if TOGETHER
+    const struct asked q = { at, at->q[0] + q_at, first, 0, 0 };
+#else
     const struct asked q = { at, at->q[0] + q_at, first };
+#endif
     return (void)lane, q;
 }
+
+#if TOGETHER
+/* What products with a column become scores by, and how many of a piece's positions count for the column, where `left`
+ * count for the share's last one. Columns behind the last q head repeat heads of the last. */
+DEV int asked_column(const struct asked *q, int column) {
+    const int at = (q->from + column) / AT_HEADS;
+    return at < q->last ? at : q->last;
+}
+DEV float asked_factor(const struct asked *q, int column) {
+    return q_factor(q->at + asked_column(q, column), q->first + (q->from + column) % AT_HEADS);
+}
+DEV int asked_left(const struct asked *q, int column, int left) { return left - (q->last - asked_column(q, column)); }
+#else
+DEV float asked_factor(const struct asked *q, int column) { return q_factor(q->at, q->first + column % AT_HEADS); }
+DEV int asked_left(const struct asked *q, int column, int left) { return (void)q, (void)column, left; }
+#endif
 
 /* One warp's online softmax. A lane has columns 2 (lane % 4) and 2 (lane % 4) + 1, as in the products' results. */
 struct attended {
@@ -592,23 +621,24 @@ DEV void piece_values(float (*o)[4], const KV_TILE *early, int n_early, const KV
     }
 }
 
-/* Adds a piece to r. Its first `left` positions count; V is trimmed already. fresh: this is the warp's first piece, and
- * e holds its first tiles. */
-DEV void piece_attend(const struct worker *w, struct attended *r, int fresh, const struct early *e,
-                      const struct asked *q, int left) {
-    const KV_TILE *tiles = kv_tiles(w);
+/* Adds a piece, whose slot is `tiles`, to r. Its first `left` positions count; V is trimmed already. fresh: this is the
+ * warp's first piece. early: e holds its first tiles. */
+DEV void piece_attend(const struct worker *w, struct attended *r, int fresh, int early, const struct early *e,
+                      const KV_TILE *tiles, const struct asked *q, int left) {
     const int lane = w->lane;
     const struct quad ones = { 0x3f803f80u, 0x3f803f80u, 0x3f803f80u, 0x3f803f80u };
     struct piece_scales scales = e->scales;
     float s[4], f[2], factor[2];
-    if (!fresh || !WHOLE_EARLY) piece_scales_read(&scales, tiles, lane, left);
-    piece_scores(s, e->k, fresh ? EARLY_TILES : 0, fresh || EARLY_V ? 4 : 2, tiles, q->column);
+    int count[2];
+    if (!early || !WHOLE_EARLY) piece_scales_read(&scales, tiles, lane, left);
+    piece_scores(s, e->k, early ? EARLY_TILES : 0, fresh || EARLY_V ? 4 : 2, tiles, q->column);
     UNROLL
     for (int i = 0; i < 2; i++)
-        factor[i] = q_factor(q->at, q->first + (lane % 4 * 2 + i) % AT_HEADS);
+        factor[i] = asked_factor(q, lane % 4 * 2 + i), count[i] = asked_left(q, lane % 4 * 2 + i, left);
     UNROLL
     for (int i = 0; i < 4; i++)
-        s[i] = lane / 4 + i / 2 * 8 < left ? score_scaled(s[i] * factor[i & 1], &scales, i / 2) : ATTENTION_NEVER;
+        s[i] =
+            lane / 4 + i / 2 * 8 < count[i & 1] ? score_scaled(s[i] * factor[i & 1], &scales, i / 2) : ATTENTION_NEVER;
     UNROLL
     for (int i = 0; i < 2; i++) {
         const float top = xor_max(max_float(s[i], s[i + 2]), 4, LANES);
@@ -627,7 +657,7 @@ DEV void piece_attend(const struct worker *w, struct attended *r, int fresh, con
         for (int t = 0; t < AT_TILES; t++)
             r->o[t][i] = fresh ? 0 : r->o[t][i] * f[i & 1];
     }
-    piece_values(r->o, e->v, fresh ? EARLY_V : 0, tiles + AT_TILES * LANES, v0, v1);
+    piece_values(r->o, e->v, early ? EARLY_V : 0, tiles + AT_TILES * LANES, v0, v1);
     tile_mma(r->l, ones, b0, b1); /* every row is the sum of the weights as rounded to bf16 */
 }
 
@@ -638,6 +668,21 @@ DEV u32 attended_seen(const struct attended *r) {
     for (int t = 0; t < AT_TILES; t++)
         seen ^= float_bits(r->o[t][0]);
     return seen;
+}
+
+/* Stores o of the lane's column i of a product. */
+DEV void attended_column_store(const struct attended *r, int i, float *o) {
+    UNROLL
+    for (int t = 0; t + 1 < AT_TILES; t += 2) {
+        struct quad_float v;
+        v.x = r->o[t][i], v.y = r->o[t][i + 2];
+        v.z = r->o[t + 1][i], v.w = r->o[t + 1][i + 2];
+        *(struct quad_float *)(o + 2 * t) = v;
+    }
+    if (AT_TILES % 2) {
+        o[2 * AT_TILES - 2] = r->o[AT_TILES - 1][i];
+        o[2 * AT_TILES - 1] = r->o[AT_TILES - 1][i + 2];
+    }
 }
 
 /* Stores the warp's partial results in shared memory. */
@@ -653,17 +698,7 @@ DEV void attended_store(const struct worker *w, struct attended *r) {
             at->m[first + column][part] = r->m[i];
             at->l[first + column][part] = r->l[i];
         }
-        UNROLL
-        for (int t = 0; t + 1 < AT_TILES; t += 2) {
-            struct quad_float v;
-            v.x = r->o[t][i], v.y = r->o[t][i + 2];
-            v.z = r->o[t + 1][i], v.w = r->o[t + 1][i + 2];
-            *(struct quad_float *)(o + 2 * t) = v;
-        }
-        if (AT_TILES % 2) {
-            o[2 * AT_TILES - 2] = r->o[AT_TILES - 1][i];
-            o[2 * AT_TILES - 1] = r->o[AT_TILES - 1][i + 2];
-        }
+        attended_column_store(r, i, o);
     }
 }
 
@@ -724,7 +759,7 @@ DEV int first_head(const struct worker *w) { return w->warp % P_GROUP_KV_HEADS *
 DEV void past_attend(struct worker *w, struct kv_reader *c, const struct early *e, int position, int left, int q_at) {
     struct attended r;
     const struct asked q = asked_make(attention_of(w), first_head(w), q_at, w->lane);
-    piece_attend(w, &r, 1, e, &q, left);
+    piece_attend(w, &r, 1, 1, e, kv_tiles(w), &q, left);
     if (!WHOLE_EARLY) kv_give(w, c, attended_seen(&r));
     NO_UNROLL
     while (c->item < c->items) {
@@ -734,7 +769,7 @@ DEV void past_attend(struct worker *w, struct kv_reader *c, const struct early *
         piece_complete(w, left);
 #endif
         if (KV_TRIMMED && left < KV_POSITIONS) piece_trim(kv_tiles(w), w->lane, left);
-        piece_attend(w, &r, 0, e, &q, left);
+        piece_attend(w, &r, 0, 0, e, kv_tiles(w), &q, left);
         kv_give(w, c, attended_seen(&r));
     }
     attended_store(w, &r);

@@ -26,6 +26,9 @@ enum {
 #define KV_DIGITS (P_KV_FORM == 1 && G_COPY >= 1 && AT_SETS * (M_HEAD_DIM / 16) <= 8)
 /* Whether V's tiles are cleared from the last position on: of codes that are integers any do. */
 #define KV_TRIMMED (!KV_DIGITS)
+/* Whether columns of one session attend together to what they have in common: columns_share.cuh. Digits leave no room
+ * for a second one in a product. */
+#define TOGETHER (P_FOLLOWS && !KV_DIGITS)
 #if M_ROTARY % 4 || M_ROTARY > M_HEAD_DIM
 #error "rotary: a multiple of 4 up to head_dim"
 #endif

@@ -1,6 +1,9 @@
 #!/bin/sh
 # What `make check` does beyond `make test`. Every step runs, also after a failure; build/check/STEP.log
-# holds what it printed. Name steps to run only those.
+# holds what it printed. Beside its seconds stand those of the processors. Name steps to run only those.
+#
+# What takes long for every run rotates over days: a step says which share of it ran. `make soak` runs all.
+#   CHECK_DAY=n  the shares of that day    CHECK_ALL=1  all of them
 set -u
 cd "$(dirname "$0")/.." || exit 1
 logs=build/check
@@ -14,21 +17,28 @@ passed=0
 failed=0
 skipped=0
 wanted=" $* "
+day=${CHECK_DAY:-$(($(date +%s) / 86400))}
 
 wants() { case $wanted in "  " | *" $1 "*) ;; *) return 1 ;; esac; }
 work() { # work NAME COMMAND...
     name=$1
     shift
     begin=$(date +%s)
-    "$@" >"$logs/$name.log" 2>&1
-    echo $? $(($(date +%s) - begin)) >"$logs/$name.code"
+    (
+        "$@" >"$logs/$name.log" 2>&1
+        code=$?
+        times >"$logs/$name.times" # its second line: what this shell's children took
+        cpu=$(awk -F '[ms ]+' 'NR == 2 { printf "%.0f", $1 * 60 + $2 + $3 * 60 + $4 }' "$logs/$name.times")
+        echo $code $(($(date +%s) - begin)) "$cpu" >"$logs/$name.code"
+    )
 }
 tell() { # tell NAME
     name=$1
-    read -r code seconds <"$logs/$name.code"
+    read -r code seconds cpu <"$logs/$name.code"
     if [ "$code" -eq 0 ]; then
         passed=$((passed + 1))
-        printf 'ok   %-16s %4d s  %s\n' "$name" "$seconds" "$(tail -n 1 "$logs/$name.log" | cut -c1-70)"
+        printf 'ok   %-16s %4d s, CPU %4d s  %s\n' "$name" "$seconds" "$cpu" "$(tail -n 1 "$logs/$name.log" | cut -c1-70)"
+        sed -n 's/^share /     &/p' "$logs/$name.log"
     elif [ "$code" -eq 77 ]; then
         skipped=$((skipped + 1))
         printf 'skip %-16s         %s\n' "$name" "$(tail -n 1 "$logs/$name.log")"
@@ -54,6 +64,15 @@ told() { # told NAME...
 skip() {
     echo "$*"
     return 77
+}
+# Of the lines that come in, those of this day's share; the share stays for so many days. In a build of its own each
+# test program takes halves of itself by turns of one day (tests/support/shares.h), so programs have three shares, and what
+# is looked at in each of their combinations changes every sixth day.
+share() { # share SHARES WHAT [DAYS]
+    [ -z "${CHECK_ALL:-}" ] || exec cat
+    turn=$((day / ${3:-1} % $1))
+    echo "share $((turn + 1)) of $1 of $2; CHECK_DAY=$day repeats it" >&2
+    awk -v n="$1" -v turn=$turn '(NR - 1) % n == turn'
 }
 
 scripts() {
@@ -86,40 +105,66 @@ build_gcc() {
     cat $said
     return 1
 }
-tidy() { make -k -j"$jobs" tidy; }
+# One half of the sources a day; make soak looks at all, and further.
+tidy() {
+    half='src/model/% src/jinja/% src/plan/% src/cuda/% src/runtime/%'
+    good=0
+    for which in $(printf 'TIDY_ONLY\nTIDY_BUT\n' | share 2 "the sources"); do
+        make -k -j"$jobs" tidy "$which=$half" || good=1
+    done
+    return $good
+}
+# The path whose kernels are sanitized today; nothing for all.
+kernels_today() {
+    [ -z "${CHECK_ALL:-}" ] || return 0
+    paths=portable
+    for isa in avx2 avx512f asimd; do grep -qsw $isa /proc/cpuinfo && paths="$paths $isa"; done
+    # shellcheck disable=SC2086 # a list of words
+    printf '%s\n' $paths | sed 's/avx512f/avx512/; s/asimd/neon/' | share "$(echo "$paths" | wc -w)" "the paths of kernels" 6
+}
+# The programs of a build that sources are made into.
+built() { sed "s|^\(.*\)\.c$|build/$1/\1|"; }
 # The tests again, built by clang with its sanitizers: this is also the clang -Werror build. Kernels and the
 # simulator are never sanitized, so those of tests/sim that are about kernels, or measure them, are left to `make test`
 # and `make soak`: the host's code for the GPU is what test_cuda_* go through. The corpora of tests/fuzz are read by
 # the step fuzz, under the same sanitizers. sanitized_briefly() and SANITIZED say what programs leave
 # out: the first but for make soak, which also runs the programs that are not named here.
+# Every day: readers of what others wrote, threads that meet, calls that fail. Of the others a third.
 sanitize() {
-    # Nor what is long and whose code others go through: test_cuda_profile, test_hybrid, test_cpu_backend,
-    # test_encoder, test_transcribe.
-    sources=$( (find tests/unit tests/golden tests/failure tests/cli tests/server -name 'test_*.c' | sort
+    # Nor what is long and whose code others go through.
+    all=$( (find tests/unit tests/golden tests/failure tests/cli tests/server -name 'test_*.c' | sort
         grep -l 'support/sim_model.h' tests/sim/test_cuda_*.c) |
         grep -v '/test_\(cuda_prefill_profile\|trained_hybrid\|trained_speech\|stream_speech\|reference\|cpu_paths\)\.c')
+    daily='/failure/|/server/|/unit/.*(json|gguf|safetensors|tokenizer|spm|snapshot|wav|sndfile|pcm|audio_source|jinja'
+    daily="$daily|template|model_config|model_source|quantised_files|quantized_folder|answer_reader|thread_pool|joins|passes)"
+    daily="$daily|/cli/test_(hub|pull|history|page)"
+    programs=$( (echo "$all" | grep -E "$daily"
+        echo "$all" | grep -vE "$daily" | share 3 "the other programs") | built sanitize)
+    # Of the others what a compiler warns of.
+    seen=$(find tests -name 'test_*.c' | built sanitize | grep -vxF "$programs" | sed 's/$/.seen/')
     # shellcheck disable=SC2086 # a list of words
-    programs=$(printf '%s\n' $sources | sed 's|^\(.*\)\.c$|build/sanitize/\1|')
-    # shellcheck disable=SC2086 # a list of words
-    make -j"$jobs" config=sanitize CC=clang LDFLAGS="$fast" build/sanitize/reel objects fakes $programs || return 1
+    make -j"$jobs" config=sanitize CC=clang LDFLAGS="$fast" KERNELS="$(kernels_today)" build/sanitize/reel fakes \
+        build/sanitize/tests/fuzz/replay.seen $programs $seen || return 1
     # shellcheck disable=SC2086 # a list of words
     ASAN_OPTIONS=detect_leaks=1:strict_string_checks=1 tools/run_tests.sh build/sanitize $programs
 }
+# Every day: the threads of the pool, of passes and of the server. Of the others a third.
 thread() {
     # Not those with the fake GPU: its fibers are nothing that the thread sanitizer knows. Nor those that run the
     # program, which is not built with it.
-    sources=$(grep -lE 'pthread|n_threads|thread_pool|_cancel' tests/unit/test_*.c tests/cli/test_*.c |
-        xargs grep -LE 'sim_gpu|fake_cuda|cuda_dir|support/shell.h')
+    others=$(grep -lE 'pthread|n_threads|thread_pool|_cancel' tests/unit/test_*.c tests/cli/test_*.c |
+        xargs grep -LE 'sim_gpu|fake_cuda|cuda_dir|support/shell.h' | grep -vE '/test_(thread_pool.*|passes|joins)\.c')
     # The real backend on two threads, every path; a thread that does not start; the server's threads.
-    sources="$sources tests/golden/test_cpu_paths.c tests/failure/test_whole_path.c tests/server/test_http.c
-        tests/server/test_realtime.c tests/server/test_rude_clients.c tests/server/test_speech.c tests/server/test_apart.c"
     # shellcheck disable=SC2086 # a list of words
-    programs=$(printf '%s\n' $sources | sed 's|^\(.*\)\.c$|build/thread/\1|')
+    programs=$( (printf '%s\n' tests/golden/test_cpu_paths.c tests/failure/test_whole_path.c tests/server/test_speech.c $others |
+        share 3 "the other programs"
+        printf 'tests/%s.c\n' unit/test_thread_pool unit/test_thread_pool_late unit/test_passes unit/test_joins \
+            server/test_http server/test_realtime server/test_rude_clients server/test_apart) | built thread)
     # shellcheck disable=SC2086 # a list of words
-    make -j"$jobs" config=thread CC=clang LDFLAGS="$fast" $programs &&
+    make -j"$jobs" config=thread CC=clang LDFLAGS="$fast" KERNELS="$(kernels_today)" $programs &&
         TSAN_OPTIONS=halt_on_error=1 tools/run_tests.sh build/thread $programs
 }
-fuzz() { make -j"$jobs" config=fuzz QUICK=1 LDFLAGS="$fast" fuzz SECONDS=1; }
+fuzz() { make -j"$jobs" config=fuzz QUICK=1 LDFLAGS="$fast" KERNELS="$(kernels_today)" fuzz SECONDS=1; }
 install_twice() { make -j"$jobs" all && tools/check_install.sh; }
 # The commands alone: the library knows nothing of curl.
 minimal() {
@@ -127,7 +172,7 @@ minimal() {
         make -j"$jobs" B=build/minimal INTERNAL=build/release/libinternal.a MINIMAL=1 CFLAGS=-O0 build/minimal/reel
 }
 # Exit status 77 without nvcc: skipped. The whole list takes long: make soak.
-kernels() { tools/compile_kernels.sh --few; }
+kernels() { KERNELS_DAY=$day tools/compile_kernels.sh --few; }
 generated() {
     reel=build/release/reel
     make -j"$jobs" "$reel" || return

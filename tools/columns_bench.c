@@ -26,6 +26,7 @@ struct bench {
     int32_t alone[SESSIONS][PASSES]; /* what it makes alone */
     int cap_layers;                  /* 0: the plan's */
     double alone_us;
+    int position; /* with drafts: where the launches begin */
     bool marks, drafts;
     bool differs;
 };
@@ -39,7 +40,7 @@ static enum reel_status read_prompts(struct bench *b, int n, struct reel_error *
             ids[k] = (k * 37 + 11 + 1009 * i) % vocab;
         b->first[i] = ids[n];
         const struct backend_eval eval = { .n = n, .ids = ids };
-        if (n > 0) status = b->model->ops->eval(b->states[i], &eval, err);
+        if (n > 0 && b->states[i]) status = b->model->ops->eval(b->states[i], &eval, err);
     }
     free(ids);
     return status;
@@ -174,7 +175,7 @@ static enum reel_status run_drafted(struct bench *b, struct columns_rig *rig, in
     for (int n = 0; n < LAUNCHES * DRAFTED && status == REEL_OK; n += DRAFTED) {
         int32_t ids[DRAFTED], guesses[MAILBOX_GUESSES];
         struct columns_job job = { .state = b->states[0],
-                                   .position = n,
+                                   .position = b->position + n,
                                    .id = n ? b->alone[0][n - 1] : b->first[0],
                                    .n_tokens = DRAFTED,
                                    .most_drafts = most_drafts,
@@ -213,8 +214,8 @@ static enum reel_status bench_drafts(struct bench *b, int columns, const char *c
         if (i == 0) pass_us = best.ms * 1e3 / best.n_passes;
         const double us = best.ms * 1e3 / best.n_ids, a_pass = (double)best.n_ids / best.n_passes;
         if (status == REEL_OK)
-            printf("%d\t%.2f\t%.1f\t%.3f\t%.0f\t%.3f\t%.3f\t%s\n", columns, shares[i],
-                   best.ms * 1e3 / best.n_passes, a_pass, 1e6 / us, b->alone_us / us,
+            printf("%d\t%d\t%.2f\t%.1f\t%.3f\t%.0f\t%.3f\t%.3f\t%s\n", b->position, columns,
+                   shares[i], best.ms * 1e3 / best.n_passes, a_pass, 1e6 / us, b->alone_us / us,
                    b->alone_us / pass_us * a_pass, b->differs ? "OTHER IDS" : "same");
         fflush(stdout);
     }
@@ -222,21 +223,32 @@ static enum reel_status bench_drafts(struct bench *b, int columns, const char *c
     return status;
 }
 
-static enum reel_status bench_all_drafts(struct bench *b, const char *cache,
-                                         struct reel_error *err) {
+static enum reel_status bench_drafts_from(struct bench *b, int position, const char *cache,
+                                          struct reel_error *err) {
     struct columns_rig rig;
     enum reel_status status =
         columns_rig_open(&rig, b->model->backend, 1, false, cache, false, err);
+    if (status != REEL_OK) return status;
+    b->position = position;
+    status = read_prompts(b, position, err);
     if (status == REEL_OK)
-        status = b->model->ops->state_open(&b->states[0], b->model->backend, MOST, err);
-    if (status == REEL_OK) status = read_prompts(b, 0, err);
-    if (status == REEL_OK) status = time_passes(b, &rig, 1, 0, 0, b->alone, &b->alone_us, err);
+        status = time_passes(b, &rig, 1, 0, position, b->alone, &b->alone_us, err);
+    columns_rig_close(&rig);
     if (status == REEL_OK)
-        printf("columns\tright\tus a pass\tids a pass\ttok/s\ttimes\tpredicted\tids\n"
-               "1\t-\t%.1f\t1\t%.0f\t1\t1\t-\n",
-               b->alone_us, 1e6 / b->alone_us);
+        printf("%d\t1\t-\t%.1f\t1\t%.0f\t1\t1\t-\n", position, b->alone_us, 1e6 / b->alone_us);
     for (int columns = 2; columns <= SESSIONS && status == REEL_OK; columns *= 2)
         status = bench_drafts(b, columns, cache, err);
+    return status;
+}
+
+static enum reel_status bench_all_drafts(struct bench *b, const char *cache,
+                                         struct reel_error *err) {
+    static const int positions[] = { 0, 700, 2000, LONG };
+    enum reel_status status = REEL_OK;
+    puts("position\tcolumns\tright\tus a pass\tids a pass\ttok/s\ttimes\tpredicted\tids");
+    status = b->model->ops->state_open(&b->states[0], b->model->backend, MOST, err);
+    for (int i = 0; i < 4 && status == REEL_OK; i++)
+        status = bench_drafts_from(b, positions[i], cache, err);
     if (b->states[0]) b->model->ops->state_close(b->states[0]);
     return status;
 }

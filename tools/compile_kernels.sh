@@ -1,7 +1,8 @@
 #!/bin/sh
 # compile_kernels.sh [--few | --narrow | MODEL GPU [WISH=N ...] [narrow=FORM]]
 # Compiles the device code as it would be for each of a list of models on GPUs, for a few of them that have all kernels
-# and the kinds of GPU that differ most, with one of another family or with narrow weights, which changes daily, for all
+# and the kinds of GPU that differ most, with one of another family or with narrow weights, which changes daily
+# (KERNELS_DAY, a number of days) as do the programs of which there are two alike, for all
 # plans with narrow weights, or for the one given.
 # Prints what the compiler says. Warnings and spilled registers fail; four registers put aside around a rare call are
 # let pass. With nvdisasm what ptxas made is looked at, too (sass_hazards.py). Without
@@ -129,6 +130,18 @@ program() {
     [ $verdict = ok ]
 }
 
+# Of programs that are alike, $1, the one of this day for the few plans that every day has, and all for others.
+today() {
+    alike=$1
+    shift
+    if [ -n "${KERNELS_DAY:-}" ] && echo "$few" | grep -qxF "$*"; then
+        alike=$(echo "$alike" | cut -d ' ' -f $((KERNELS_DAY % 2 + 1))) # one word alone stays
+    fi
+    all=0
+    for kernel in $alike; do program "$kernel" "$@" || all=1; done
+    return $all
+}
+
 # The programs of a plan named by the arguments.
 compile() {
     folder=$(mktemp -d) || return 1
@@ -144,11 +157,13 @@ compile() {
         return
     }
     program decode "$@" || good=1
-    [ "$(constant P_PREFILL_TOKENS)" = 0 ] || program prefill "$@" || good=1
-    [ "$(constant P_PREFILL_TOKENS)" = 0 ] || [ "$(constant M_DELTA)" != 0 ] || program packed "$@" || good=1
+    # A hybrid has no packed texts.
+    if [ "$(constant P_PREFILL_TOKENS)" != 0 ]; then
+        if [ "$(constant M_DELTA)" != 0 ]; then alike=prefill; else alike='prefill packed'; fi
+        today "$alike" "$@" || good=1
+    fi
     [ "$(constant P_PREFILL_CHUNK)" = 0 ] || program prefill_delta "$@" || good=1
-    [ "$(constant P_SHORT_TOKENS)" = 0 ] || program short "$@" || good=1
-    [ "$(constant P_SHORT_TOKENS)" = 0 ] || program short_far "$@" || good=1
+    [ "$(constant P_SHORT_TOKENS)" = 0 ] || today 'short short_far' "$@" || good=1
     [ -z "$(constant A_LAYERS)" ] || program encoder "$@" || good=1
     return $good
 }
@@ -166,15 +181,16 @@ make -s -j"$(nproc)" "$emit" || exit 1
 # Each day another of the others, of the first six other families (mistral-7b takes longest) or of those with narrow
 # weights, which have every second day.
 turn() {
-    day=$(($(date +%s) / 86400))
-    if [ $((day % 2)) -eq 0 ]; then
-        printf '%s\n' "$others" "$families" | sed -n "$((day / 2 % 8 + 1))p"
+    if [ $((KERNELS_DAY % 2)) -eq 0 ]; then
+        printf '%s\n' "$others" "$families" | sed -n "$((KERNELS_DAY / 2 % 8 + 1))p"
     else
-        printf '%s\n' "$narrow" | sed -n "$((day / 2 % 5 + 1))p"
+        printf '%s\n' "$narrow" | sed -n "$((KERNELS_DAY / 2 % 5 + 1))p"
     fi
 }
 case ${1:-} in
---few) plans="$few
+--few)
+    export KERNELS_DAY="${KERNELS_DAY:-$(($(date +%s) / 86400))}"
+    plans="$few
 $(turn)" ;;
 --narrow) plans="$narrow
 $spilling" ;;

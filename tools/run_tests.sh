@@ -3,12 +3,14 @@
 # Runs the test programs of BUILD/tests, one more than there are cores, because some wait for clocks and
 # terminals, and adds up what cmocka reports. A program that dies or runs past its time counts as one failure.
 # BUILD/tests/NAME.log holds its output. Beside a program's seconds stand those of the processors, which other work on the
-# machine does not make more.
+# machine does not make more, and the shares that it took of what rotates over runs.
 #   JOBS  programs at a time    REEL_TEST_SECONDS  limit for one (900)
 #   REEL_DONE  a folder where what programs that passed have said is kept: they are not run again
 #   REEL_UNTIL  seconds since 1970 after which none begins and the last are stopped: they are left for the next time,
 #               neither passed nor failed, and the exit status is 75 where nothing else is wrong
 set -u
+# No program outlives this script, whatever ends it.
+bound='setpriv --pdeathsig TERM'
 
 if [ "${1:-}" = --one ]; then
     program=$2
@@ -27,7 +29,7 @@ if [ "${1:-}" = --one ]; then
     else
         REEL_UNTIL=
     fi
-    timeout "$seconds" "$program" >"$program.log" 2>&1
+    $bound timeout "$seconds" "$program" >"$program.log" 2>&1
     code=$?
     [ $code -ne 124 ] || [ -z "$REEL_UNTIL" ] || exit 0
     seconds=$(($(date +%s) - begin))
@@ -54,7 +56,8 @@ programs=$*
 printf '%s\n' $programs | awk '
     NR == FNR { rank[$1] = ++n; next }
     { name = $0; sub(/^.*\/tests\//, "", name); printf "%d\t%s\n", name in rank ? rank[name] : n + 1, $0 }
-' "$(dirname "$0")/../tests/slow.txt" - | sort -s -n -k 1,1 | cut -f 2 | xargs -P "${JOBS:-$(($(nproc) + 1))}" -n 1 "$0" --one
+' "$(dirname "$0")/../tests/slow.txt" - | sort -s -n -k 1,1 | cut -f 2 |
+    $bound xargs -P "${JOBS:-$(($(nproc) + 1))}" -n 1 $bound "$0" --one
 
 passed=0
 failed=0
@@ -79,7 +82,10 @@ for program in $programs; do
     else
         printf 'ok   %-40s %4d passed' "${program#"$REEL_BUILD"/tests/}" "$ok"
         [ "$skip" -eq 0 ] || printf ', %d skipped' "$skip"
-        printf ', %d s, CPU %s s\n' "$seconds" "$cpu"
+        printf ', %d s, CPU %s s' "$seconds" "$cpu"
+        # What rotates: tests/support/shares.h and mutations.h
+        sed -n 's/^\([^ :]*\): share \([0-9]*\) of \([0-9]*\) .*/; \1 \2 of \3/p' "$log" | tr -d '\n'
+        printf '\n'
     fi
     passed=$((passed + ok))
     failed=$((failed + bad))

@@ -5,7 +5,7 @@
 #
 # What was begun goes on: programs and steps that passed at a commit are kept in build/soak/COMMIT and not run again
 # there. Uncommitted changes have no such name, and begin anew. Name steps to run only those:
-#   tests mutations sanitize sanitize-sim tidy kernels fuzz server
+#   tests mutations sanitize sanitize-sim thread tidy kernels fuzz server
 #   REEL_TEST_SECONDS  limit for one program (14400)    FUZZ_SECONDS  a target (60)    REEL_SMOLLM2  the model's file
 #   SERVER_SECONDS  of a server among rude clients (3600)
 #   SOAK_SECONDS  ends after so many, about: programs that were not done are left for the next call, which goes on
@@ -74,9 +74,19 @@ sanitize() {
 # Kernels are never sanitized, so the schedules of those that are about kernels are as few as without REEL_SOAK.
 # shellcheck disable=SC2317
 sanitize_sim() {
+    REEL_TURN=all
+    export REEL_TURN
     # shellcheck disable=SC2046
     make -j"$jobs" config=sanitize CC=clang all tests && programs sanitize-sim build/sanitize $(
         grep -l 'support/sim_model.h' tests/sim/test_*.c | grep -v '_orders\|/test_cuda_' | sed 's|^|build/sanitize/|; s|\.c$||')
+}
+# What rotates in make check, with the lengths of there.
+# shellcheck disable=SC2317
+thread() {
+    mkdir -p "$kept/thread"
+    REEL_DONE=$kept/thread REEL_TURN=all CHECK_ALL=1 tools/check.sh thread && return
+    read -r code _ <build/check/thread.code
+    return "$code"
 }
 # shellcheck disable=SC2317
 tidy() { make -k -j"$jobs" TIDY_NODES=225000 tidy && echo "nothing found"; }
@@ -129,6 +139,7 @@ record tests tests
 record mutations mutations
 record sanitize sanitize
 record sanitize-sim sanitize_sim
+record thread thread
 record tidy tidy
 record kernels kernels
 record fuzz fuzz

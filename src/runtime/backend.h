@@ -87,7 +87,8 @@ struct backend_expected {
     int32_t ids[BACKEND_MOST_EXPECTED];
 };
 
-/* What some passes of decode took. */
+/* What some passes of decode took. n_passes 0: what it took to go on without drafts, from the last
+ * id to the first of a launch that has none. */
 struct backend_taken {
     int columns; /* of its passes, of which one is no draft */
     int n_passes, n_ids, n_drafted;

@@ -125,6 +125,7 @@ enum reel_status reel_generation_start(struct reel_session *s, const struct reel
         set.speculation != REEL_SPECULATION_OFF && s->model->backend_info.drafts && g->joins;
     if (g->speculates) drafter_follow(&g->drafter, s->ids, s->length);
     g->costs.column_share = (double)s->model->backend_info.column_share;
+    pass_costs_begin(&g->costs);
     g->drafted = false;
     g->n_ahead = g->next_ahead = 0;
     g->detokenizer = detokenizer_start(s->model->model.tokenizer);

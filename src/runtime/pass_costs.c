@@ -4,6 +4,8 @@
 
 /* What drafts may cost before they have shown what they are worth. */
 #define LOSS_SHARE 0.01
+/* Passes' worth of what drafts have saved, that they may lose again. */
+#define LEAD_MOST 16
 /* What drafts have to be better by: costs are not known more exactly. */
 #define MARGIN 0.03
 /* A pass's cost is forgotten after so many others: contexts grow, machines are busy for a time. */
@@ -35,6 +37,17 @@ static double cost(const struct pass_costs *c, int n_columns) {
     return ms;
 }
 
+void pass_costs_begin(struct pass_costs *c) {
+    c->spent_ms = 0;
+    c->lead_ms = 0;
+}
+
+static void lead_add(struct pass_costs *c, double ms) {
+    const double most = LEAD_MOST * cost_of_one(c);
+    c->lead_ms += ms;
+    if (c->lead_ms > most) c->lead_ms = most;
+}
+
 void pass_costs_saw(struct pass_costs *c, int n_columns, int n_own, int n_ids, double ms) {
     c->n_passes++;
     for (int i = 2; i <= PASS_COSTS_MOST; i++)
@@ -42,10 +55,14 @@ void pass_costs_saw(struct pass_costs *c, int n_columns, int n_own, int n_ids, d
     c->ms[n_columns] = follow(c->ms[n_columns], ms);
     c->measured[n_columns] = c->n_passes;
     c->spent_ms += ms;
-    if (n_columns > n_own) c->lead_ms += cost(c, n_own) * n_ids / n_own - ms;
+    if (n_columns > n_own) lead_add(c, cost(c, n_own) * n_ids / n_own - ms);
 }
 
 void pass_costs_saw_some(struct pass_costs *c, int n_columns, int n_passes, int n_ids, double ms) {
+    if (n_passes == 0) {
+        c->spent_ms += ms;
+        lead_add(c, cost_of_one(c) * n_ids - ms);
+    }
     for (int i = 0; i < n_passes; i++) {
         const int before = (int)((int64_t)n_ids * i / n_passes);
         const int after = (int)((int64_t)n_ids * (i + 1) / n_passes);

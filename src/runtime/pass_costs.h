@@ -14,12 +14,16 @@ struct pass_costs {
     int measured[PASS_COSTS_MOST + 1]; /* when, counted in passes */
     int n_passes;
     double spent_ms; /* on all passes */
-    double lead_ms;  /* that drafts have saved; below 0: that they have cost */
+    double lead_ms;  /* that drafts have saved, of late; below 0: that they have cost */
 };
+
+/* A generation begins: what drafts have saved in others is not lost in this one. */
+void pass_costs_begin(struct pass_costs *c);
 
 /* A pass of so many columns, `n_own` of which are no drafts, made so many ids. */
 void pass_costs_saw(struct pass_costs *c, int n_columns, int n_own, int n_ids, double ms);
-/* So many passes in a row, of which one column is no draft, made so many ids in all. */
+/* So many passes in a row, of which one column is no draft, made so many ids in all. n_passes 0: a
+ * change from drafts to none took so long, and so many ids came with it; drafts pay for it. */
 void pass_costs_saw_some(struct pass_costs *c, int n_columns, int n_passes, int n_ids, double ms);
 
 /* How many of n drafts make ids come fastest, beside n_columns whose ids are `expected` ids on

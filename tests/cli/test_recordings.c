@@ -4,6 +4,7 @@
  * length. REEL_SOAK=1 adds an hour. */
 #include "base/json.h"
 #include "support/sanitized.h"
+#include "support/shares.h"
 #include "support/shell.h"
 #include "support/wav_bytes.h"
 
@@ -448,14 +449,15 @@ static void truncated_samples_are_transcribed_with_a_warning(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
+    struct CMUnitTest tests[] = {
         cmocka_unit_test(every_sound_of_every_length_has_a_result_in_every_format),
         cmocka_unit_test(silence_has_no_text),
-        cmocka_unit_test(five_minutes_take_no_more_memory_than_half_a_minute),
-        cmocka_unit_test(an_hour_takes_no_more_memory_than_half_a_minute),
+        in_turn(five_minutes_take_no_more_memory_than_half_a_minute),
+        in_turn(an_hour_takes_no_more_memory_than_half_a_minute),
         cmocka_unit_test(wrong_headers_are_refused_with_what_is_read),
         cmocka_unit_test(headers_that_end_early_are_refused_with_their_length),
         cmocka_unit_test(truncated_samples_are_transcribed_with_a_warning),
     };
+    SHARE_TESTS("recordings", 2, tests);
     return cmocka_run_group_tests_name("recordings of all kinds", tests, enter, shell_leave);
 }

@@ -3,6 +3,7 @@
  * position, however the tokens are cut. A test on a path this machine lacks is skipped. REEL_SOAK=1
  * adds the long run to 32,800 positions. */
 #include "cpu/reference_model.h"
+#include "support/shares.h"
 #include "tests/support/golden.h"
 #include "tests/support/sanitized.h"
 
@@ -335,19 +336,23 @@ static void a_long_run_stays_within_the_bound(void **state) {
 
 #define ON_PATH(function, path)                                                                    \
     {                                                                                              \
-        .name = #function " on " path, .test_func = (function), .initial_state = (char[]) { path } \
+        .name = #function " on " path, .test_func = (function), .teardown_func = turned,           \
+        .initial_state = (char[]) {                                                                \
+            path                                                                                   \
+        }                                                                                          \
     }
 #define ON_EVERY_PATH(function)                                                                    \
     ON_PATH(function, "portable"), ON_PATH(function, "avx2"), ON_PATH(function, "avx512"),         \
         ON_PATH(function, "amx"), ON_PATH(function, "neon")
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
+    struct CMUnitTest tests[] = {
         ON_PATH(path_is_within_the_bound, "reference"),
         ON_EVERY_PATH(path_is_within_the_bound),
         ON_EVERY_PATH(lengths_and_cuts_stay_within_the_bound),
         cmocka_unit_test(faithful_rounding_gives_the_bits_of_the_reference),
         ON_EVERY_PATH(a_long_run_stays_within_the_bound),
     };
+    SHARE_TESTS("cpu-paths", 2, tests);
     return cmocka_run_group_tests(tests, open_scenes, close_scenes);
 }

@@ -4,6 +4,7 @@
 #include "tests/support/sanitized.h"
 
 #include "cpu/reference_model.h"
+#include "support/shares.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -484,16 +485,17 @@ static void a_long_run_stays_right(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_phase_equals_the_float32_run),
-        cmocka_unit_test(every_faithful_phase_equals_the_bf16_run),
-        cmocka_unit_test(logits_over_576_positions_are_within_the_bound),
-        cmocka_unit_test(lengths_and_cuts_give_the_bits_of_one_run),
-        cmocka_unit_test(a_restored_state_goes_on_with_the_same_bits),
-        cmocka_unit_test(embeddings_in_and_hidden_out_meet_ids_in_and_logits_out),
-        cmocka_unit_test(a_cancelled_run_says_so_and_can_be_repeated),
-        cmocka_unit_test(angles_far_out_are_right),
-        cmocka_unit_test(a_long_run_stays_right),
+    struct CMUnitTest tests[] = {
+        in_turn(every_phase_equals_the_float32_run),
+        in_turn(every_faithful_phase_equals_the_bf16_run),
+        in_turn(logits_over_576_positions_are_within_the_bound),
+        in_turn(lengths_and_cuts_give_the_bits_of_one_run),
+        in_turn(a_restored_state_goes_on_with_the_same_bits),
+        in_turn(embeddings_in_and_hidden_out_meet_ids_in_and_logits_out),
+        in_turn(a_cancelled_run_says_so_and_can_be_repeated),
+        in_turn(angles_far_out_are_right),
+        in_turn(a_long_run_stays_right),
     };
+    SHARE_TESTS("reference", 3, tests);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

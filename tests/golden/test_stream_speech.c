@@ -5,6 +5,7 @@
 #include "asr/recognizer.h"
 #include "reel.h"
 #include "support/sanitized.h"
+#include "support/shares.h"
 #include "support/spoken.h"
 
 #include <malloc.h>
@@ -573,20 +574,21 @@ static void a_long_stream_takes_no_more_memory(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_said_is_the_same_as_of_the_whole_clip),
-        cmocka_unit_test(three_utterances_in_a_row_are_the_same),
-        cmocka_unit_test(minutes_of_utterances_with_silence_between_them_are_the_same),
-        cmocka_unit_test(longer_segments_have_other_texts_that_are_no_worse),
-        cmocka_unit_test(what_gets_louder_is_heard_again_as_the_whole_is),
-        cmocka_unit_test(a_language_and_past_text_are_told_in_steps_too),
-        cmocka_unit_test(silence_is_in_no_segment_and_times_are_right),
-        cmocka_unit_test(calls_are_the_same_however_samples_are_pushed),
-        cmocka_unit_test(what_was_certain_stays),
-        cmocka_unit_test(nothing_is_told_before_two_answers_nor_where_a_cut_may_fall),
-        cmocka_unit_test(every_callback_can_cancel),
-        cmocka_unit_test(keeping_windows_changes_no_answer),
-        cmocka_unit_test(a_long_stream_takes_no_more_memory),
+    struct CMUnitTest tests[] = {
+        in_turn(what_is_said_is_the_same_as_of_the_whole_clip),
+        in_turn(three_utterances_in_a_row_are_the_same),
+        in_turn(minutes_of_utterances_with_silence_between_them_are_the_same),
+        in_turn(longer_segments_have_other_texts_that_are_no_worse),
+        in_turn(what_gets_louder_is_heard_again_as_the_whole_is),
+        in_turn(a_language_and_past_text_are_told_in_steps_too),
+        in_turn(silence_is_in_no_segment_and_times_are_right),
+        in_turn(calls_are_the_same_however_samples_are_pushed),
+        in_turn(what_was_certain_stays),
+        in_turn(nothing_is_told_before_two_answers_nor_where_a_cut_may_fall),
+        in_turn(every_callback_can_cancel),
+        in_turn(keeping_windows_changes_no_answer),
+        in_turn(a_long_stream_takes_no_more_memory),
     };
+    SHARE_TESTS("stream-speech", 3, tests);
     return cmocka_run_group_tests_name("streams of the trained speech model", tests, enter, leave);
 }

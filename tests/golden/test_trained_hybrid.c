@@ -6,6 +6,7 @@
 #include "cli/check.h"
 #include "reel.h"
 #include "support/sanitized.h"
+#include "support/shares.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -122,9 +123,10 @@ static void pairs_are_recalled_over_a_thousand_positions(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(greedy_ids_are_those_of_transformers_under_the_tie_rule),
-        cmocka_unit_test(pairs_are_recalled_over_a_thousand_positions),
+    struct CMUnitTest tests[] = {
+        in_turn(greedy_ids_are_those_of_transformers_under_the_tie_rule),
+        in_turn(pairs_are_recalled_over_a_thousand_positions),
     };
+    SHARE_TESTS("trained-hybrid", 2, tests);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,6 +7,7 @@
 #include "support/kv_rows.h"
 #include "support/mutations.h"
 #include "support/plan_defines.h"
+#include "support/shares.h"
 #include "support/sim_gpu.h"
 
 #include <math.h>
@@ -470,7 +471,9 @@ static void all_positions_to_300_match(void **state) {
 static void gated_heads_match_at_positions_0_to_70(void **state) {
     (void)state;
     const int all = getenv("REEL_SOAK") != NULL;
+    const struct share share = share_of("gated-heads", GATED);
     for (int i = 0; i < GATED; i++) {
+        if (!share_has(share, i)) continue;
         struct rig r;
         rig_open(&r, &gated[i], 80, NULL);
         for (int split = 0; split < 2; split++) /* soaking: all of them both ways */
@@ -483,7 +486,9 @@ static void gated_heads_match_at_positions_0_to_70(void **state) {
 
 static void shapes_match_around_pieces_and_splits(void **state) {
     (void)state;
+    const struct share share = share_of("attention-shapes", 3);
     for (int i = 1; i < SHAPES; i++) {
+        if (!share_has(share, i)) continue;
         struct rig r;
         rig_open(&r, &shapes[i], 100, NULL);
         if (i % 2 || getenv("REEL_SOAK")) run(&r, 0, 20, NEVER, 8, 5);
@@ -497,7 +502,9 @@ static void shapes_match_around_pieces_and_splits(void **state) {
 static void any_schedule_gives_the_same(void **state) {
     (void)state;
     const int schedules = getenv("REEL_SOAK") ? 2000 : 6;
+    const struct share share = share_of("attention-schedules", 2);
     for (int i = 0; i < 4; i++) {
+        if (!share_has(share, i)) continue;
         struct rig r;
         rig_open(&r, i < 2 ? &shapes[i] : &gated[i == 2 ? 0 : 2], 100, NULL);
         for (int seed = 0; seed < (i < 2 ? schedules : schedules / 2); seed++)
@@ -556,7 +563,9 @@ static void what_a_merge_does_not_wait_for_is_seen(void **state) {
           NEVER,
           { merge, "(!warp_all(word_is(*gate, w->epoch) | w->dead))", "(0)", false } },
     };
+    const struct share share = share_of("mutations-of-merges", 2);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        if (!share_has(share, (int)i)) continue;
         const int tries = 40;
         int seed = 0;
         struct rig r;
@@ -593,7 +602,9 @@ static void a_piece_in_the_wrong_page_is_seen(void **state) {
           NEVER,
           { "kv_layout.h", "(unsigned)row * (unsigned)page_pieces", "(unsigned)row", false } },
     };
+    const struct share share = share_of("mutations-of-pages", 2);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        if (!share_has(share, (int)i)) continue;
         struct rig r;
         rig_open(&r, &shapes[0], 160, &cases[i].patch);
         const bool right = runs_right(&r, 130, 2, cases[i].split_from, 2, 1);
@@ -654,7 +665,9 @@ enum { IN_CODES = sizeof in_codes / sizeof *in_codes };
 
 static void codes_match_around_pieces_and_splits(void **state) {
     (void)state;
+    const struct share share = share_of("attention-codes", 3);
     for (int i = 0; i < IN_CODES; i++) {
+        if (!share_has(share, i)) continue;
         struct rig r;
         rig_open(&r, &in_codes[i], 100, NULL);
         run(&r, 0, 20, NEVER, 2, 1);
@@ -667,7 +680,9 @@ static void codes_match_around_pieces_and_splits(void **state) {
 
 static void codes_are_the_same_under_any_schedule(void **state) {
     (void)state;
+    const struct share share = share_of("attention-codes-schedules", 2);
     for (int i = 0; i < 2; i++) {
+        if (!share_has(share, i)) continue;
         struct rig r;
         rig_open(&r, &in_codes[i], 60, NULL);
         for (int seed = 1; seed <= 12; seed++)

@@ -2,6 +2,7 @@
  * whatever stops them, and what a session holds afterwards goes on as it would have. */
 #include "cuda/run/cuda_drafts.h"
 #include "runtime/session.h"
+#include "support/shares.h"
 #include "support/sim_model.h"
 
 #include <setjmp.h>
@@ -180,13 +181,21 @@ static void whatever_ends_it_ends_it_there(void **state) {
         assert_true(assert_same(&kinds[i]).n_drafted > 0);
 }
 
+/* Where a launch without drafts ends depends on how fast the host is, and behind its end there may
+ * be nothing to guess. Each try is compared. */
+enum { TRIES = 8 };
+
 /* Where the last id that is taken is a draft of a pass that made more. */
 static void a_hybrid_ends_there_too(void **state) {
     (void)state;
     static const struct kind kinds[] = { { .max_tokens = 12, .refuse_at = 10 },
                                          { .max_tokens = 12, .stops_at = 6 } };
-    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
-        assert_true(assert_same(&kinds[i]).n_drafted > 0);
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        bool drafted = false;
+        for (int k = 0; k < TRIES && !drafted; k++)
+            drafted = assert_same(&kinds[i]).n_drafted > 0;
+        assert_true(drafted);
+    }
 }
 
 static void no_pass_has_more_drafts_than_allowed(void **state) {
@@ -219,8 +228,8 @@ static void a_model_closes_while_programs_are_made(void **state) {
 
 /* ---- models with Gated DeltaNets ---- */
 
-/* What a session's state is behind a generation: bytes for free. */
-static void *state_behind(enum reel_speculation speculation, size_t *n_bytes) {
+/* What a session's state is behind a generation: bytes for free. *n_right: drafts that were. */
+static void *state_behind(enum reel_speculation speculation, size_t *n_bytes, int *n_right) {
     const struct kind k = { .max_tokens = 19 };
     struct tale t = { 0 };
     const struct reel_generation g = { .size = sizeof g,
@@ -232,7 +241,7 @@ static void *state_behind(enum reel_speculation speculation, size_t *n_bytes) {
     struct reel_generation_result result = { .size = sizeof result };
     open_session(&k, &t);
     good(reel_generate(t.session, &g, &result, &f.err));
-    assert_true((result.n_accepted > 0) == (speculation != REEL_SPECULATION_OFF));
+    *n_right = result.n_accepted;
     /* the last id is not evaluated, or its state would be that of one position more */
     const int n = f.m.gpu->ops->resume(t.session->state, N_PROMPT + t.n);
     assert_true(n >= N_PROMPT + t.n - 1);
@@ -246,11 +255,17 @@ static void *state_behind(enum reel_speculation speculation, size_t *n_bytes) {
 static void a_state_is_that_without(void **state) {
     (void)state;
     size_t n = 0, n_with = 0;
-    void *without = state_behind(REEL_SPECULATION_OFF, &n);
-    void *with = state_behind(REEL_SPECULATION_NGRAM, &n_with);
-    assert_int_equal(n_with, n);
-    assert_memory_equal(with, without, n);
-    free(without), free(with);
+    int n_right = 0;
+    void *without = state_behind(REEL_SPECULATION_OFF, &n, &n_right);
+    assert_int_equal(n_right, 0);
+    for (int i = 0; i < TRIES && n_right == 0; i++) {
+        void *with = state_behind(REEL_SPECULATION_NGRAM, &n_with, &n_right);
+        assert_int_equal(n_with, n);
+        assert_memory_equal(with, without, n);
+        free(with);
+    }
+    assert_true(n_right > 0);
+    free(without);
 }
 
 static int start_hybrid(void **state) {
@@ -271,19 +286,20 @@ static int stop_hybrid(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_best_ids_are_those_without),
-        cmocka_unit_test(drawn_ids_are_those_without),
-        cmocka_unit_test(whatever_ends_it_ends_it_there),
-        cmocka_unit_test(no_pass_has_more_drafts_than_allowed),
-        cmocka_unit_test(pulled_ids_are_those_without),
-        cmocka_unit_test(with_penalties_there_are_none),
+    struct CMUnitTest tests[] = {
+        in_turn(the_best_ids_are_those_without),
+        in_turn(drawn_ids_are_those_without),
+        in_turn(whatever_ends_it_ends_it_there),
+        in_turn(no_pass_has_more_drafts_than_allowed),
+        in_turn(pulled_ids_are_those_without),
+        in_turn(with_penalties_there_are_none),
         cmocka_unit_test(a_model_closes_while_programs_are_made),
     };
     const struct CMUnitTest hybrid[] = {
         cmocka_unit_test(a_hybrid_ends_there_too),
         cmocka_unit_test(a_state_is_that_without),
     };
+    SHARE_TESTS("cuda-drafts", 2, tests);
     const int failed = cmocka_run_group_tests(tests, start, stop);
     return failed + cmocka_run_group_tests(hybrid, start_hybrid, stop_hybrid);
 }

@@ -6,6 +6,7 @@
 #include "runtime/session.h"
 #include "runtime/snapshot.h"
 #include "support/sanitized.h"
+#include "support/shares.h"
 #include "support/sim_model.h"
 
 #include <setjmp.h>
@@ -372,26 +373,28 @@ static void the_last_position_of_a_prompt_is_not_read_twice(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest dense[] = {
-        cmocka_unit_test(a_prompt_is_gone_on_from_with_the_same_bits),
-        cmocka_unit_test(a_text_in_pieces_is_gone_on_from_with_the_same_bits),
+    struct CMUnitTest dense[] = {
+        in_turn(a_prompt_is_gone_on_from_with_the_same_bits),
+        in_turn(a_text_in_pieces_is_gone_on_from_with_the_same_bits),
         cmocka_unit_test(a_prompt_that_is_cut_back_to_begins_as_before),
-        cmocka_unit_test(a_row_is_never_used_for_another_text),
-        cmocka_unit_test(a_row_is_forgotten_by_what_fails),
-        cmocka_unit_test(a_snapshot_with_a_forged_row_is_refused),
-        cmocka_unit_test(a_state_of_another_size_is_refused),
-        cmocka_unit_test(the_last_position_of_a_prompt_is_not_read_twice),
+        in_turn(a_row_is_never_used_for_another_text),
+        in_turn(a_row_is_forgotten_by_what_fails),
+        in_turn(a_snapshot_with_a_forged_row_is_refused),
+        in_turn(a_state_of_another_size_is_refused),
+        in_turn(the_last_position_of_a_prompt_is_not_read_twice),
     };
     /* a recurrent state does not go back to just behind the prompt: that rounds otherwise */
-    const struct CMUnitTest hybrid[] = {
-        cmocka_unit_test(a_prompt_is_gone_on_from_with_the_same_bits),
-        cmocka_unit_test(a_text_in_pieces_is_gone_on_from_with_the_same_bits),
-        cmocka_unit_test(a_row_is_never_used_for_another_text),
-        cmocka_unit_test(a_row_is_forgotten_by_what_fails),
-        cmocka_unit_test(a_snapshot_with_a_forged_row_is_refused),
-        cmocka_unit_test(a_state_of_another_size_is_refused),
-        cmocka_unit_test(the_last_position_of_a_prompt_is_not_read_twice),
+    struct CMUnitTest hybrid[] = {
+        in_turn(a_prompt_is_gone_on_from_with_the_same_bits),
+        in_turn(a_text_in_pieces_is_gone_on_from_with_the_same_bits),
+        in_turn(a_row_is_never_used_for_another_text),
+        in_turn(a_row_is_forgotten_by_what_fails),
+        in_turn(a_snapshot_with_a_forged_row_is_refused),
+        in_turn(a_state_of_another_size_is_refused),
+        in_turn(the_last_position_of_a_prompt_is_not_read_twice),
     };
+    SHARE_TESTS("last-row", 2, dense);
     const int failed = cmocka_run_group_tests_name("attention", dense, start_dense, stop);
+    SHARE_TESTS("last-row-hybrid", 2, hybrid);
     return failed + cmocka_run_group_tests_name("hybrid", hybrid, start_hybrid, stop);
 }

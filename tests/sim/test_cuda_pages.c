@@ -3,6 +3,7 @@
 #include "cuda/run/cuda_state.h"
 #include "runtime/session.h"
 #include "support/sanitized.h"
+#include "support/shares.h"
 #include "support/sim_model.h"
 
 #include <malloc.h>
@@ -579,18 +580,19 @@ static void sessions_that_come_and_go_leave_nothing(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_session_takes_pages_as_it_grows),
-        cmocka_unit_test(pages_may_lie_anywhere),
-        cmocka_unit_test(copies_share_pages_until_they_write),
-        cmocka_unit_test(a_full_pool_ends_a_generation),
-        cmocka_unit_test(a_full_pool_refuses_who_has_nothing),
-        cmocka_unit_test(what_is_written_is_not_shared),
-        cmocka_unit_test(a_pool_takes_what_it_may),
-        cmocka_unit_test(a_pool_has_many_slabs),
-        cmocka_unit_test(a_prompt_waits_for_memory_while_others_compute),
-        cmocka_unit_test(a_page_is_saved_and_restored_in_one_copy),
-        cmocka_unit_test(sessions_that_come_and_go_leave_nothing),
+    struct CMUnitTest tests[] = {
+        in_turn(a_session_takes_pages_as_it_grows),
+        in_turn(pages_may_lie_anywhere),
+        in_turn(copies_share_pages_until_they_write),
+        in_turn(a_full_pool_ends_a_generation),
+        in_turn(a_full_pool_refuses_who_has_nothing),
+        in_turn(what_is_written_is_not_shared),
+        in_turn(a_pool_takes_what_it_may),
+        in_turn(a_pool_has_many_slabs),
+        in_turn(a_prompt_waits_for_memory_while_others_compute),
+        in_turn(a_page_is_saved_and_restored_in_one_copy),
+        in_turn(sessions_that_come_and_go_leave_nothing),
     };
+    SHARE_TESTS("pages", 2, tests);
     return cmocka_run_group_tests(tests, start, stop);
 }

@@ -4,6 +4,7 @@
 #include "runtime/model_handle.h"
 #include "support/rounding.h"
 #include "support/sanitized.h"
+#include "support/shares.h"
 #include "support/sim_model.h"
 
 #include <math.h>
@@ -516,20 +517,21 @@ static void a_short_prompt_after_one_that_gave_up_is_right(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_prompt_gives_the_references_logits_however_it_is_cut),
-        cmocka_unit_test(decoding_goes_on_where_the_prompt_ends),
-        cmocka_unit_test(few_positions_go_through_the_decode_kernel),
-        cmocka_unit_test(a_short_prompt_is_one_launch),
-        cmocka_unit_test(epochs_of_short_prompts_may_come_round),
-        cmocka_unit_test(hidden_states_and_embeddings_go_the_same_way),
-        cmocka_unit_test(a_cancelled_prompt_holds_its_first_chunks),
-        cmocka_unit_test(sessions_on_threads_do_not_mix),
-        cmocka_unit_test(the_first_id_comes_from_the_prompts_own_way),
-        cmocka_unit_test(calls_of_the_driver_may_fail),
-        cmocka_unit_test(a_kernel_that_gives_up_is_named),
-        cmocka_unit_test(a_block_that_leaves_is_missed_by_name),
-        cmocka_unit_test(a_short_prompt_after_one_that_gave_up_is_right),
+    struct CMUnitTest tests[] = {
+        in_turn(a_prompt_gives_the_references_logits_however_it_is_cut),
+        in_turn(decoding_goes_on_where_the_prompt_ends),
+        in_turn(few_positions_go_through_the_decode_kernel),
+        in_turn(a_short_prompt_is_one_launch),
+        in_turn(epochs_of_short_prompts_may_come_round),
+        in_turn(hidden_states_and_embeddings_go_the_same_way),
+        in_turn(a_cancelled_prompt_holds_its_first_chunks),
+        in_turn(sessions_on_threads_do_not_mix),
+        in_turn(the_first_id_comes_from_the_prompts_own_way),
+        in_turn(calls_of_the_driver_may_fail),
+        in_turn(a_kernel_that_gives_up_is_named),
+        in_turn(a_block_that_leaves_is_missed_by_name),
+        in_turn(a_short_prompt_after_one_that_gave_up_is_right),
     };
+    SHARE_TESTS("cuda-prefill", 2, tests);
     return cmocka_run_group_tests(tests, start, stop);
 }

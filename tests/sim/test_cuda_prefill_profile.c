@@ -4,6 +4,7 @@
 #include "cuda/run/cuda_backend.h"
 #include "reel_measure.h"
 #include "runtime/model_handle.h"
+#include "support/shares.h"
 #include "support/sim_model.h"
 
 #include <math.h>
@@ -348,15 +349,16 @@ static void the_command_refuses_a_prompt_that_is_not_one_chunk(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_step_of_a_prompt_is_timed_and_counted),
-        cmocka_unit_test(only_a_profiled_prompt_has_events_and_does_not_overlap),
-        cmocka_unit_test(a_short_prompt_is_one_step),
-        cmocka_unit_test(a_prompt_that_is_decoded_has_no_launches_to_time),
-        cmocka_unit_test(events_that_cannot_be_made_leave_no_session),
-        cmocka_unit_test(failing_events_end_a_prompt_in_words),
-        cmocka_unit_test(the_command_prints_a_prompts_steps_beside_the_time_without_events),
-        cmocka_unit_test(the_command_refuses_a_prompt_that_is_not_one_chunk),
+    struct CMUnitTest tests[] = {
+        in_turn(every_step_of_a_prompt_is_timed_and_counted),
+        in_turn(only_a_profiled_prompt_has_events_and_does_not_overlap),
+        in_turn(a_short_prompt_is_one_step),
+        in_turn(a_prompt_that_is_decoded_has_no_launches_to_time),
+        in_turn(events_that_cannot_be_made_leave_no_session),
+        in_turn(failing_events_end_a_prompt_in_words),
+        in_turn(the_command_prints_a_prompts_steps_beside_the_time_without_events),
+        in_turn(the_command_refuses_a_prompt_that_is_not_one_chunk),
     };
+    SHARE_TESTS("prefill-profile", 3, tests);
     return cmocka_run_group_tests(tests, start, stop);
 }

@@ -3,6 +3,7 @@
 #include "base/file_map.h"
 #include "base/json.h"
 #include "reel_measure.h"
+#include "support/shares.h"
 #include "support/sim_model.h"
 
 #include <math.h>
@@ -390,13 +391,14 @@ static void the_command_prints_a_table_or_json_and_writes_a_trace(void **state) 
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_generation_is_explained_phase_by_phase),
-        cmocka_unit_test(the_layers_of_a_hybrid_are_explained_by_kind),
-        cmocka_unit_test(narrow_weights_are_profiled_by_their_own_bytes),
-        cmocka_unit_test(only_the_last_launch_counts),
-        cmocka_unit_test(without_time_stamps_there_is_no_profile),
-        cmocka_unit_test(the_command_prints_a_table_or_json_and_writes_a_trace),
+    struct CMUnitTest tests[] = {
+        in_turn(a_generation_is_explained_phase_by_phase),
+        in_turn(the_layers_of_a_hybrid_are_explained_by_kind),
+        in_turn(narrow_weights_are_profiled_by_their_own_bytes),
+        in_turn(only_the_last_launch_counts),
+        in_turn(without_time_stamps_there_is_no_profile),
+        in_turn(the_command_prints_a_table_or_json_and_writes_a_trace),
     };
+    SHARE_TESTS("cuda-profile", 2, tests);
     return cmocka_run_group_tests(tests, start, stop);
 }

@@ -2,6 +2,7 @@
  * into and whenever it is stopped. */
 #include "runtime/session.h"
 #include "support/sanitized.h"
+#include "support/shares.h"
 #include "support/sim_model.h"
 
 #include <math.h>
@@ -674,48 +675,51 @@ static void a_state_is_kept_where_it_is_due(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(launches_of_any_length_give_the_same_ids),
-        cmocka_unit_test(many_tokens_take_one_launch),
-        cmocka_unit_test(epochs_may_come_round),
-        cmocka_unit_test(a_slow_reader_loses_nothing),
-        cmocka_unit_test(after_a_stop_the_session_holds_what_was_delivered),
-        cmocka_unit_test(a_cancelled_generation_ends_there),
-        cmocka_unit_test(a_stop_id_ends_the_launch),
-        cmocka_unit_test(a_launch_that_gives_way_loses_nothing),
-        cmocka_unit_test(a_context_is_filled_to_its_end),
-        cmocka_unit_test(drawn_ids_are_those_of_the_host),
+    struct CMUnitTest tests[] = {
+        in_turn(launches_of_any_length_give_the_same_ids),
+        in_turn(many_tokens_take_one_launch),
+        in_turn(epochs_may_come_round),
+        in_turn(a_slow_reader_loses_nothing),
+        in_turn(after_a_stop_the_session_holds_what_was_delivered),
+        in_turn(a_cancelled_generation_ends_there),
+        in_turn(a_stop_id_ends_the_launch),
+        in_turn(a_launch_that_gives_way_loses_nothing),
+        in_turn(a_context_is_filled_to_its_end),
+        in_turn(drawn_ids_are_those_of_the_host),
         cmocka_unit_test(no_output_leaves_the_output_matrix_alone),
-        cmocka_unit_test(outputs_do_not_depend_on_what_else_is_asked_for),
-        cmocka_unit_test(embeddings_are_as_good_as_ids),
-        cmocka_unit_test(positions_are_overwritten_after_a_truncation),
-        cmocka_unit_test(a_cancelled_evaluation_holds_a_prefix),
-        cmocka_unit_test(a_snapshot_is_a_function_of_what_is_held),
-        cmocka_unit_test(a_copy_goes_on_by_itself),
+        in_turn(outputs_do_not_depend_on_what_else_is_asked_for),
+        in_turn(embeddings_are_as_good_as_ids),
+        in_turn(positions_are_overwritten_after_a_truncation),
+        in_turn(a_cancelled_evaluation_holds_a_prefix),
+        in_turn(a_snapshot_is_a_function_of_what_is_held),
+        in_turn(a_copy_goes_on_by_itself),
         cmocka_unit_test(a_session_may_generate_inside_another_ones_callback),
         cmocka_unit_test(sessions_of_many_threads_do_not_mix),
     };
     /* what a recurrent state makes different */
-    const struct CMUnitTest again[] = {
-        cmocka_unit_test(launches_of_any_length_give_the_same_ids),
-        cmocka_unit_test(after_a_stop_the_session_holds_what_was_delivered),
-        cmocka_unit_test(a_cancelled_generation_ends_there),
-        cmocka_unit_test(a_stop_id_ends_the_launch),
-        cmocka_unit_test(a_launch_that_gives_way_loses_nothing),
-        cmocka_unit_test(a_cancelled_evaluation_holds_a_prefix),
-        cmocka_unit_test(a_snapshot_is_a_function_of_what_is_held),
-        cmocka_unit_test(a_copy_goes_on_by_itself),
-        cmocka_unit_test(a_session_may_generate_inside_another_ones_callback),
-        cmocka_unit_test(sessions_of_many_threads_do_not_mix),
-        cmocka_unit_test(a_state_is_kept_where_it_is_due),
+    struct CMUnitTest again[] = {
+        in_turn(launches_of_any_length_give_the_same_ids),
+        in_turn(after_a_stop_the_session_holds_what_was_delivered),
+        in_turn(a_cancelled_generation_ends_there),
+        in_turn(a_stop_id_ends_the_launch),
+        in_turn(a_launch_that_gives_way_loses_nothing),
+        in_turn(a_cancelled_evaluation_holds_a_prefix),
+        in_turn(a_snapshot_is_a_function_of_what_is_held),
+        in_turn(a_copy_goes_on_by_itself),
+        in_turn(a_session_may_generate_inside_another_ones_callback),
+        in_turn(sessions_of_many_threads_do_not_mix),
+        in_turn(a_state_is_kept_where_it_is_due),
     };
     /* what is decoded first and read as a prompt later differs by rounding: not here */
-    const struct CMUnitTest prompts[] = {
-        cmocka_unit_test(a_snapshot_is_a_function_of_what_is_held),
-        cmocka_unit_test(a_state_is_kept_where_it_is_due),
+    struct CMUnitTest prompts[] = {
+        in_turn(a_snapshot_is_a_function_of_what_is_held),
+        in_turn(a_state_is_kept_where_it_is_due),
     };
+    SHARE_TESTS("sessions", 2, tests);
     int failed = cmocka_run_group_tests_name("attention", tests, start, stop);
+    SHARE_TESTS("sessions-hybrid", 2, again);
     failed += cmocka_run_group_tests_name("hybrid", again, start_hybrid, stop);
     if (sanitized_briefly()) return failed;
+    SHARE_TESTS("sessions-in-chunks", 2, prompts);
     return failed + cmocka_run_group_tests_name("chunked", prompts, start_chunked, stop);
 }

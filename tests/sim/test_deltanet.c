@@ -7,6 +7,7 @@
 #include "model/dtype.h"
 #include "plan/plan_layout.h"
 #include "support/plan_defines.h"
+#include "support/shares.h"
 #include "support/sim_gpu.h"
 #include "support/wound.h"
 
@@ -561,11 +562,12 @@ static void without_a_block_the_launch_ends_with_a_fault(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(tokens_move_state_and_window_as_the_reference_does),
-        cmocka_unit_test(any_schedule_and_any_cut_gives_the_same_bits),
+    struct CMUnitTest tests[] = {
+        in_turn(tokens_move_state_and_window_as_the_reference_does),
+        in_turn(any_schedule_and_any_cut_gives_the_same_bits),
         cmocka_unit_test(orderings_taken_out_are_seen),
         cmocka_unit_test(without_a_block_the_launch_ends_with_a_fault),
     };
+    SHARE_TESTS("deltanet", 2, tests);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,6 +3,7 @@
 #include "kernels/args.h"
 #include "runtime/sampler.h"
 #include "support/plan_defines.h"
+#include "support/shares.h"
 #include "support/sim_gpu.h"
 
 #include <float.h>
@@ -311,7 +312,9 @@ static void draws_equal_the_hosts(void **state) {
                  { { 3, 4, 5000 }, 60, 1500 },
                  { { 5, 6, 2222 }, 50, 1500 },
                  { { 70, 8, 3333 }, 4, 150 } };
+    const struct share share = share_of("draws", 3);
     for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
+        if (!share_has(share, (int)i)) continue;
         struct rig r;
         int settled = 0, n = getenv("REEL_SOAK") ? runs[i].many : runs[i].few;
         rig_open(&r, runs[i].shape);
@@ -396,7 +399,9 @@ static void a_flat_top_p_needs_no_host(void **state) {
     (void)state;
     static const struct shape shapes[] = { { 80, 8, 9000 }, { 4, 4, 1000 }, { 3, 4, 5000 } };
     static const float scales[] = { 1, 5, 0.05f, 2 };
+    const struct share share = share_of("flat-top-p", 3);
     for (int i = 0; i < 3; i++) {
+        if (!share_has(share, i)) continue;
         struct rig r;
         rig_open(&r, shapes[i]);
         for (int k = 0; k < (i == 0 ? 2 : 60); k++) {

@@ -6,6 +6,7 @@
 #include "kernels/prefill_layout.h"
 #include "model/dtype.h"
 #include "support/kv_rows.h"
+#include "support/shares.h"
 #include "support/sim_gpu.h"
 
 #include <math.h>
@@ -439,10 +440,11 @@ static void any_schedule_gives_the_same(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(chunks_of_all_lengths_match_at_all_positions),
-        cmocka_unit_test(long_timelines_match),
+    struct CMUnitTest tests[] = {
+        in_turn(chunks_of_all_lengths_match_at_all_positions),
+        in_turn(long_timelines_match),
         cmocka_unit_test(any_schedule_gives_the_same),
     };
+    SHARE_TESTS("prefill-attention", 2, tests);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,6 +6,7 @@
 #include "kernels/delta_layout.h"
 #include "kernels/prefill_args.h"
 #include "model/dtype.h"
+#include "support/shares.h"
 #include "support/sim_gpu.h"
 
 #include <math.h>
@@ -539,10 +540,11 @@ static void any_schedule_gives_the_same(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(launches_of_all_lengths_match_the_recurrence),
-        cmocka_unit_test(every_length_to_a_chunk_and_more_matches),
+    struct CMUnitTest tests[] = {
+        in_turn(launches_of_all_lengths_match_the_recurrence),
+        in_turn(every_length_to_a_chunk_and_more_matches),
         cmocka_unit_test(any_schedule_gives_the_same),
     };
+    SHARE_TESTS("prefill-delta", 2, tests);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,6 +5,7 @@
 #include "cuda/run/cuda_backend.h"
 #include "plan/plan_layout.h"
 #include "runtime/model_handle.h"
+#include "support/shares.h"
 #include "support/sim_model.h"
 
 #include <setjmp.h>
@@ -197,11 +198,12 @@ static void an_audio_tower_says_the_same(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_model_says_the_same),
-        cmocka_unit_test(a_tied_model_says_the_same),
-        cmocka_unit_test(a_hybrid_says_the_same),
-        cmocka_unit_test(an_audio_tower_says_the_same),
+    struct CMUnitTest tests[] = {
+        in_turn(a_model_says_the_same),
+        in_turn(a_tied_model_says_the_same),
+        in_turn(a_hybrid_says_the_same),
+        in_turn(an_audio_tower_says_the_same),
     };
+    SHARE_TESTS("second-format", 2, tests);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

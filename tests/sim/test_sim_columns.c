@@ -6,6 +6,7 @@
 #include "support/columns_rig.h"
 #include "support/mutations.h"
 #include "support/narrow_model.h"
+#include "support/shares.h"
 #include "support/sim_model.h"
 
 #include <setjmp.h>
@@ -359,15 +360,19 @@ static void check_setting(const struct setting *s) {
 static void columns_are_as_alone(void **state) {
     (void)state;
     const char *only = getenv("REEL_COLUMNS"); /* numbers of columns, or a model */
+    const struct share share = share_of("columns", 3);
     for (int i = 0; i < N_SETTINGS; i++)
-        if (!only || settings[i].columns == atoi(only) || !strcmp(only, settings[i].model))
+        if (only ? settings[i].columns == atoi(only) || !strcmp(only, settings[i].model)
+                 : share_has(share, i))
             check_setting(&settings[i]);
 }
 
 static void columns_in_codes_are_as_alone(void **state) {
     (void)state;
     static const char *const forms[] = { "int8", "fp8" };
+    const struct share share = share_of("columns-in-codes", 2);
     for (int i = 0; i < 2; i++) {
+        if (!share_has(share, i)) continue;
         kv = forms[i];
         check_setting(&settings[i]);
     }

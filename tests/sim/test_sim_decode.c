@@ -3,6 +3,7 @@
 #include "cpu/reference_model.h"
 #include "runtime/model_handle.h"
 #include "support/sanitized.h"
+#include "support/shares.h"
 #include "support/sim_model.h"
 
 #include <math.h>
@@ -192,9 +193,10 @@ static void check_setting(const struct setting *s, int n_schedules) {
 
 static void every_schedule_gives_the_same_bits(void **state) {
     (void)state;
+    const struct share share = share_of("decode", 3);
     for (int i = 0; i < N_SETTINGS; i++) {
         const int n = schedules(settings[i].few, settings[i].many);
-        if (n > 0) check_setting(&settings[i], n);
+        if (n > 0 && share_has(share, i)) check_setting(&settings[i], n);
     }
 }
 

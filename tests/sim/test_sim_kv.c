@@ -2,6 +2,7 @@
  * evaluated its positions, and sessions copy, cut and keep them. */
 #include "cuda/run/cuda_backend.h"
 #include "runtime/model_handle.h"
+#include "support/shares.h"
 #include "support/sim_model.h"
 
 #include <math.h>
@@ -138,9 +139,10 @@ static void sessions_copy_cut_and_keep_codes(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(tokens_are_what_the_cpu_makes_of_them),
-        cmocka_unit_test(sessions_copy_cut_and_keep_codes),
+    struct CMUnitTest tests[] = {
+        in_turn(tokens_are_what_the_cpu_makes_of_them),
+        in_turn(sessions_copy_cut_and_keep_codes),
     };
+    SHARE_TESTS("kv", 2, tests);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

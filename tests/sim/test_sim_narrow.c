@@ -7,6 +7,7 @@
 #include "plan/plan_layout.h"
 #include "runtime/model_handle.h"
 #include "support/narrow_model.h"
+#include "support/shares.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -256,8 +257,9 @@ static void check_setting(const struct setting *s) {
 
 static void narrow_weights_are_worth_what_their_codes_say(void **state) {
     (void)state;
+    const struct share share = share_of("narrow", 3);
     for (int i = 0; i < N_SETTINGS; i++)
-        check_setting(&settings[i]);
+        if (share_has(share, i)) check_setting(&settings[i]);
 }
 
 int main(void) {

@@ -8,6 +8,7 @@
 #include "support/mutations.h"
 #include "support/rounding.h"
 #include "support/sanitized.h"
+#include "support/shares.h"
 #include "support/sim_model.h"
 
 #include <math.h>
@@ -573,21 +574,22 @@ static void mutations_are_seen(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(packed_texts_match_the_reference),
-        cmocka_unit_test(tiny_texts_match_the_reference),
-        cmocka_unit_test(a_text_alone_has_the_bits_of_its_last_hidden_state),
-        cmocka_unit_test(texts_are_blind_to_each_other),
-        cmocka_unit_test(every_schedule_gives_the_same_bits),
-        cmocka_unit_test(texts_that_no_pass_holds_are_read_alone),
-        cmocka_unit_test(a_pass_is_one_queue_of_launches),
-        cmocka_unit_test(the_state_holds_nothing_afterwards),
-        cmocka_unit_test(other_models_are_left_to_others),
-        cmocka_unit_test(memory_is_taken_with_the_first_texts),
-        cmocka_unit_test(texts_can_be_cancelled_between_passes),
-        cmocka_unit_test(calls_of_the_driver_may_fail),
-        cmocka_unit_test(a_kernel_that_gives_up_is_named),
+    struct CMUnitTest tests[] = {
+        in_turn(packed_texts_match_the_reference),
+        in_turn(tiny_texts_match_the_reference),
+        in_turn(a_text_alone_has_the_bits_of_its_last_hidden_state),
+        in_turn(texts_are_blind_to_each_other),
+        in_turn(every_schedule_gives_the_same_bits),
+        in_turn(texts_that_no_pass_holds_are_read_alone),
+        in_turn(a_pass_is_one_queue_of_launches),
+        in_turn(the_state_holds_nothing_afterwards),
+        in_turn(other_models_are_left_to_others),
+        in_turn(memory_is_taken_with_the_first_texts),
+        in_turn(texts_can_be_cancelled_between_passes),
+        in_turn(calls_of_the_driver_may_fail),
+        in_turn(a_kernel_that_gives_up_is_named),
         cmocka_unit_test(mutations_are_seen),
     };
+    SHARE_TESTS("packed", 3, tests);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,6 +6,7 @@
 #include "runtime/model_handle.h"
 #include "support/rounding.h"
 #include "support/sanitized.h"
+#include "support/shares.h"
 #include "support/sim_model.h"
 
 #include <math.h>
@@ -594,21 +595,22 @@ static void a_launch_that_fails_ends_in_words(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
+    struct CMUnitTest tests[] = {
         cmocka_unit_test(positions_that_amplify_errors_are_further_off),
-        cmocka_unit_test(short_prompts_of_every_length_match_the_reference),
-        cmocka_unit_test(prompts_of_every_length_match_the_reference),
-        cmocka_unit_test(prompts_may_begin_anywhere),
+        in_turn(short_prompts_of_every_length_match_the_reference),
+        in_turn(prompts_of_every_length_match_the_reference),
+        in_turn(prompts_may_begin_anywhere),
         cmocka_unit_test(a_common_prefix_is_not_read_again),
-        cmocka_unit_test(greedy_decoding_goes_on_as_if_prompts_were_decoded),
-        cmocka_unit_test(given_embeddings_and_hidden_states_match_the_reference),
-        cmocka_unit_test(what_is_no_number_in_one_prompt_stays_there),
-        cmocka_unit_test(every_schedule_gives_the_same_bits),
-        cmocka_unit_test(every_schedule_of_short_prompts_gives_the_same_bits),
+        in_turn(greedy_decoding_goes_on_as_if_prompts_were_decoded),
+        in_turn(given_embeddings_and_hidden_states_match_the_reference),
+        in_turn(what_is_no_number_in_one_prompt_stays_there),
+        in_turn(every_schedule_gives_the_same_bits),
+        in_turn(every_schedule_of_short_prompts_gives_the_same_bits),
         cmocka_unit_test(a_prompt_can_be_cancelled_between_chunks),
         cmocka_unit_test(a_prompt_longer_than_the_context_is_refused_with_both_numbers),
         cmocka_unit_test(memory_that_is_not_there_ends_in_words),
         cmocka_unit_test(a_launch_that_fails_ends_in_words),
     };
+    SHARE_TESTS("prefill", 3, tests);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

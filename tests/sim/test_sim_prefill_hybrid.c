@@ -6,6 +6,7 @@
 #include "cuda/run/cuda_delta.h"
 #include "runtime/session.h"
 #include "support/sanitized.h"
+#include "support/shares.h"
 #include "support/sim_model.h"
 
 #include <math.h>
@@ -172,7 +173,9 @@ static void check_append(struct rig *r, struct reel_session *session, int from, 
 static void prompts_of_every_length_match_the_reference(void **state) {
     (void)state;
     static const int lengths[] = { 63, 64, 65, 66, 67, 79, 80, 127, 128, 129, 131, 192, 193, 257 };
+    const struct share share = share_of("hybrid-lengths", N_SETTINGS);
     for (int i = 0; i < N_SETTINGS; i++) {
+        if (!share_has(share, i)) continue;
         struct rig r;
         const int most = i == 0 ? 260 : 130, step = few(i == 0 ? 13 : 17, 1);
         worst = 0;
@@ -202,7 +205,9 @@ static void prompts_may_begin_anywhere(void **state) {
     (void)state;
     static const int lengths[] = { 3, 1, 64, 2, 61, 4, 7, 30, 5 };
     static const char *const options[] = { "", ",launch_tokens=23", ",prefill_from=9" };
+    const struct share share = share_of("hybrid-places", 3);
     for (int i = 0; i < 3; i++) {
+        if (!share_has(share, i)) continue;
         struct rig r;
         rig_open(&r, &settings[i], 180, options[i]);
         float *logits = malloc((size_t)r.m.vocab * sizeof *logits);
@@ -378,14 +383,15 @@ static void any_schedule_gives_the_same_bits(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
+    struct CMUnitTest tests[] = {
         cmocka_unit_test(prompts_of_every_length_match_the_reference),
         cmocka_unit_test(prompts_may_begin_anywhere),
-        cmocka_unit_test(states_are_those_of_decoding),
-        cmocka_unit_test(the_last_token_is_not_read_again),
-        cmocka_unit_test(a_cancelled_prompt_goes_on_where_it_ended),
-        cmocka_unit_test(what_is_no_number_in_one_prompt_stays_there),
+        in_turn(states_are_those_of_decoding),
+        in_turn(the_last_token_is_not_read_again),
+        in_turn(a_cancelled_prompt_goes_on_where_it_ended),
+        in_turn(what_is_no_number_in_one_prompt_stays_there),
         cmocka_unit_test(any_schedule_gives_the_same_bits),
     };
+    SHARE_TESTS("prefill-hybrid", 2, tests);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

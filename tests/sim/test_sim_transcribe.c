@@ -1,6 +1,7 @@
 /* Speech on the fake GPU: the audio encoder runs on the CPU, the language model behind it in the
  * kernels. Ids of made sounds against transformers' (tests/golden/test_transcribe.c has all). */
 #include "support/golden.h"
+#include "support/shares.h"
 #include "support/sim_model.h"
 #include "support/speech_clip.h"
 
@@ -53,8 +54,9 @@ static void sounds_give_transformers_ids(void **state) {
     if (reel_transcriber_open(&t, m.gpu, &options, &err) != REEL_OK) fail_msg("%s", err.text);
     int32_t *seeds = golden_int(&golden, "greedy.seed");
     int32_t *samples = golden_int(&golden, "greedy.samples");
+    const struct share share = share_of("clips", 2);
     for (int i = 0; i < N_CLIPS; i++)
-        check_clip(t, &golden, i, seeds[i], samples[i]);
+        if (share_has(share, i)) check_clip(t, &golden, i, seeds[i], samples[i]);
     free(samples);
     free(seeds);
     reel_transcriber_close(t);

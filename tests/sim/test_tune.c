@@ -5,6 +5,7 @@
 #include "cuda/run/tuned.h"
 #include "reel_measure.h"
 #include "runtime/model_handle.h"
+#include "support/shares.h"
 #include "support/sim_model.h"
 
 #include <setjmp.h>
@@ -209,11 +210,12 @@ static void settings_that_change_the_ids_are_refused(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_dry_run_remembers_nothing),
+    struct CMUnitTest tests[] = {
+        in_turn(a_dry_run_remembers_nothing),
         cmocka_unit_test(values_are_tried_and_the_best_remembered_and_used),
-        cmocka_unit_test(the_opened_model_stays_as_it_was_unless_asked),
+        in_turn(the_opened_model_stays_as_it_was_unless_asked),
         cmocka_unit_test(settings_that_change_the_ids_are_refused),
     };
+    SHARE_TESTS("tune", 2, tests);
     return cmocka_run_group_tests(tests, start, stop);
 }

@@ -1,14 +1,10 @@
 #include "support/mutations.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
+#include "support/shares.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-
-#include <cmocka.h>
 
 #define IN(file, from, to)                                                                         \
     { file, from, to, false }
@@ -609,6 +605,7 @@ LIST(columns_delta, columns_delta, 11);
 #define PHASE_ATTENTION "phase_attention.cuh"
 #define PHASE_PICK      "phase_pick.cuh"
 #define COLUMNS_HEAD    "columns_head.cuh"
+#define COLUMNS_SHARE   "columns_share.cuh"
 
 static const struct mutation follow[] = {
     /* rows of a piece that this pass makes */
@@ -670,6 +667,47 @@ static const struct mutation follow[] = {
            "cosines",
            "        if (!column_attended(w, c)) continue;\n        column_take(w, c);\n        "
            "cosines") } },
+    /* columns that attend together */
+    { "a column that sees the positions of those behind it",
+      { IN(PHASE_ATTENTION, "return left - (q->last - asked_column(q, column));",
+           "return left;") } },
+    { "columns that see a position less for each column before them",
+      { IN(PHASE_ATTENTION, "return left - (q->last - asked_column(q, column));",
+           "return left - asked_column(q, column);") } },
+    { "one column's q heads for all of a share",
+      { IN(PHASE_ATTENTION, "return at < q->last ? at : q->last;", "return 0;") } },
+    { "a share with a column that is not split",
+      { IN(COLUMNS_SHARE, "columns_following(w) & w->splits & w->splits << 1;",
+           "columns_following(w) & w->splits;") } },
+    { "pieces brought for every column of a share",
+      { IN(COLUMNS_ATTENTION, "    if (last > column) return 0;\n", "") } },
+    { "a wide share with more products than warps",
+      { IN(COLUMNS_SHARE, "room < SHARE_PRODUCTS ? room : SHARE_PRODUCTS;",
+           "SHARE_PRODUCTS + 0 * room;") } },
+    { "a wide share that reads slots before they are full",
+      { IN(COLUMNS_SHARE,
+           "        consumers_sync(); /* the slots are what the share attends to */\n", "") } },
+    { "slots given back before a wide share has read them",
+      { IN(COLUMNS_SHARE, "consumers_sync(); /* the slots are",
+           "consumers_sync();\n        if (owns) kv_give(w, &c, 0); /* the slots are"),
+        IN(COLUMNS_SHARE, "    if (s->items && s->wide && owns) kv_give(w, &c, 0);\n", "") } },
+    { "a part of a wide share with the slot of another",
+      { IN(COLUMNS_SHARE, "(size_t)(w->kv_turn * P_ATTENTION_WARPS + item)",
+           "(size_t)(w->kv_turn * P_ATTENTION_WARPS + w->warp)") } },
+    { "parts published before all warps have stored them",
+      { IN(COLUMNS_SHARE, "        consumers_sync(); /* B */\n", "") } },
+    { "a stage's parts stored over those of the one before",
+      { IN(COLUMNS_SHARE, "        if (from > s->first) consumers_sync();", "        ") } },
+    { "the next column's parts stored over those of a share",
+      { IN(COLUMNS_SHARE, "    if (s->last + 1 < COLUMNS) consumers_sync();", "    ") } },
+    { "a share's parts stored over those of the column before",
+      { IN(COLUMNS_SHARE, "    if (s->first > 0) consumers_sync();", "    ") } },
+    { "a share's current positions without the last one's rows",
+      { IN(COLUMNS_SHARE, "i < (s->last - s->first + 1) * 2 * P_GROUP_KV_HEADS;",
+           "i < (s->last - s->first) * 2 * P_GROUP_KV_HEADS;") } },
+    { "a share's current positions without the last one's score",
+      { IN(COLUMNS_SHARE, "i < (s->last - s->first + 1) * P_GROUP_KV_HEADS;",
+           "i < (s->last - s->first) * P_GROUP_KV_HEADS;") } },
     /* what becomes of drafts */
     { "a draft that is wrong taken for right",
       { IN(PHASE_PICK, "w->s->drafts >> next & 1 && w->s->id[next] == id;",
@@ -712,7 +750,7 @@ static const struct mutation follow[] = {
       { IN(COLUMNS_HEAD, "        if (w->dead) w->s->gave_up = 1;\n    }\n    consumers_sync();\n",
            "        if (w->dead) w->s->gave_up = 1;\n    }\n") } },
 };
-LIST(follow, follow, 6);
+LIST(follow, follow, 16);
 
 /* ---- the same of a model with DeltaNets: test_sim_follow.c ---- */
 
@@ -818,7 +856,7 @@ static const struct mutation columns_digits[] = {
            "most[c] = 0;",
            "    UNROLL\n    for (int c = 0; c < COLUMNS; c++) {\n        most[c] = 0;") } },
 };
-LIST(columns_digits, columns_digits, 2);
+LIST(columns_digits, columns_digits, 5);
 
 /* ---- narrow weights, in all programs: test_sim_narrow_orders.c ---- */
 
@@ -1094,7 +1132,7 @@ static const struct mutation codes[] = {
     { "a scale too large by a code",
       { IN("kv_codes.cuh", "quotient(most, top, 1.0f / top)", "most / (top - 1)") } },
 };
-LIST(codes, codes, 2);
+LIST(codes, codes, 5);
 
 const struct mutation_list *const mutation_lists[] = { &decode_mutations,
                                                        &columns_mutations,
@@ -1118,26 +1156,11 @@ const struct mutation_list *const mutation_lists[] = { &decode_mutations,
 
 /* ---- which of them a run tries ---- */
 
-/* Runs are counted beside the build; a new build begins with the day, so that a machine that always
- * builds anew takes its turns too. */
-static int turn_next(const char *name) {
-    const char *build = getenv("REEL_BUILD");
-    char path[300];
-    long turn = (long)(time(NULL) / 86400);
-    snprintf(path, sizeof path, "%s/tests/mutations-%s.turn", build ? build : "build/release",
-             name);
-    FILE *f = fopen(path, "r");
-    if (f && fscanf(f, "%ld", &turn) != 1) turn = 0;
-    if (f) fclose(f);
-    f = fopen(path, "w");
-    if (f) fprintf(f, "%ld\n", turn + 1);
-    if (f) fclose(f);
-    return (int)(turn % 1000);
-}
-
-static int turn_of(const struct mutation_list *list) {
+static int share_tried(const struct mutation_list *list) {
     const char *wanted = getenv("REEL_MUTATION_TURN");
-    return (wanted ? atoi(wanted) : turn_next(list->name)) % list->shares;
+    char name[64];
+    snprintf(name, sizeof name, "mutations-%s", list->name);
+    return (wanted ? atoi(wanted) : turn_next(name)) % list->shares;
 }
 
 void mutation_apply(const struct mutation *m, struct fake_nvrtc *nvrtc) {
@@ -1149,7 +1172,7 @@ void mutation_apply(const struct mutation *m, struct fake_nvrtc *nvrtc) {
 void mutations_try(const struct mutation_list *list, bool (*is_seen)(const struct mutation *m)) {
     const char *named = getenv("REEL_MUTATION");
     const bool all = getenv("REEL_SOAK") || named;
-    const int turn = all ? 0 : turn_of(list);
+    const int turn = all ? 0 : share_tried(list);
     int n_seen = 0;
     char survivors[1000] = "";
     if (!all)

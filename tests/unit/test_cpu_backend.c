@@ -4,6 +4,7 @@
 #include "runtime/backend.h"
 #include "support/random_model.h"
 #include "support/sanitized.h"
+#include "support/shares.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -825,7 +826,7 @@ static void scales_of_the_file_are_used_in_fp8(void **state) {
         form = KV_BF16;                                                                            \
     }
 #define IN_8_BITS(test) IN_FORM(test, int8) IN_FORM(test, fp8)
-#define THE_SAME(test)  cmocka_unit_test(test##_in_int8), cmocka_unit_test(test##_in_fp8)
+#define THE_SAME(test)  in_turn(test##_in_int8), in_turn(test##_in_fp8)
 IN_8_BITS(prefill_equals_decode_whatever_the_cuts)
 IN_8_BITS(pieces_of_whole_steps_give_the_same_bits)
 IN_8_BITS(long_contexts_agree_with_the_reference)
@@ -836,7 +837,7 @@ IN_8_BITS(dropped_positions_leave_no_trace)
 IN_8_BITS(packed_texts_are_what_they_are_alone)
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
+    struct CMUnitTest tests[] = {
         ON_PATH("portable"),
         ON_PATH("avx2"),
         ON_PATH("avx512"),
@@ -871,5 +872,6 @@ int main(void) {
         THE_SAME(dropped_positions_leave_no_trace),
         THE_SAME(packed_texts_are_what_they_are_alone),
     };
+    SHARE_TESTS("cpu-backend", 2, tests);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

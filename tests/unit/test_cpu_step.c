@@ -5,6 +5,7 @@
 #include "runtime/backend.h"
 #include "support/random_model.h"
 #include "support/sanitized.h"
+#include "support/shares.h"
 
 #include <pthread.h>
 #include <setjmp.h>
@@ -263,7 +264,9 @@ static void columns_are_as_alone(void **state) {
 #define DRAFTS_ON(path) WITH_PATH("drafts_change_no_bit_on_", drafts_change_no_bit, path)
 #define WITH_PATH(what, test, path)                                                                \
     {                                                                                              \
-        .name = what path, .test_func = test, .initial_state = (char[]) { path }                   \
+        .name = what path, .test_func = test, .teardown_func = turned, .initial_state = (char[]) { \
+            path                                                                                   \
+        }                                                                                          \
     }
 
 /* ---- drafts ---------------------------------------------------------------------------------- */
@@ -814,7 +817,7 @@ static void passes_have_eight_columns(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
+    struct CMUnitTest tests[] = {
         ON_PATH("portable"),
         ON_PATH("avx2"),
         ON_PATH("avx512"),
@@ -842,5 +845,6 @@ int main(void) {
         cmocka_unit_test(a_column_that_cannot_begin_is_over_at_once),
         cmocka_unit_test(threads_step_at_the_same_time),
     };
+    SHARE_TESTS("cpu-step", 2, tests);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

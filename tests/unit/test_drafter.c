@@ -216,6 +216,45 @@ static void drafts_that_lose_are_given_up(void **state) {
     assert_true(lost < 0.02 * spent);
 }
 
+/* Passes with drafts gain a little each time, and it costs more to go on without them. */
+static void drafts_pay_for_the_change(void **state) {
+    (void)state;
+    struct pass_costs c = { .column_share = 0.08 };
+    double lost = 0, spent = 0;
+    int n_changes = 0;
+    for (int i = 0; i < 5000; i++) {
+        pass_costs_saw_some(&c, 1, 8, 8, 8);
+        spent += 8;
+        if (pass_costs_drafts(&c, 1, 1, sure, 7) == 0) continue;
+        pass_costs_saw_some(&c, 8, 1, 2, 1.9);
+        pass_costs_saw_some(&c, 1, 0, 1, 1.5);
+        lost += 1.9 + 1.5 - 3, spent += 1.9 + 1.5;
+        n_changes++;
+    }
+    assert_true(n_changes > 1);
+    assert_true(lost < 0.02 * spent);
+}
+
+/* A text that drafts suit is followed by one that they do not. */
+static void what_was_saved_is_not_lost_again(void **state) {
+    (void)state;
+    for (int begins = 0; begins < 2; begins++) {
+        struct pass_costs c = { .column_share = 0.08 };
+        double lost = 0;
+        pass_costs_saw(&c, 1, 1, 1, 1);
+        for (int i = 0; i < 200; i++)
+            pass_costs_saw(&c, 8, 1, 8, 2);
+        if (begins) pass_costs_begin(&c);
+        for (int i = 0; i < 400; i++) {
+            const int n = pass_costs_drafts(&c, 1, 1, sure, 7);
+            pass_costs_saw(&c, n ? 8 : 1, 1, 1, n ? 2 : 1);
+            lost += n ? 1 : 0;
+        }
+        assert_true(lost >= 1);
+        assert_true(lost < (begins ? 10 : 30));
+    }
+}
+
 static void what_a_pass_cost_is_learned_again(void **state) {
     (void)state;
     struct pass_costs c = { .column_share = 0.35 };
@@ -240,6 +279,8 @@ int main(void) {
         cmocka_unit_test(a_text_with_another_word_is_followed),
         cmocka_unit_test(a_full_session_takes_no_more_ids),
         cmocka_unit_test(drafts_are_taken_where_they_pay),
+        cmocka_unit_test(drafts_pay_for_the_change),
+        cmocka_unit_test(what_was_saved_is_not_lost_again),
         cmocka_unit_test(drafts_that_lose_are_given_up),
         cmocka_unit_test(what_a_pass_cost_is_learned_again),
     };

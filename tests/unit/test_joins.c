@@ -3,6 +3,7 @@
 #include "support/golden.h"
 #include "support/joins.h"
 #include "support/sanitized.h"
+#include "support/shares.h"
 
 #include <malloc.h>
 #include <setjmp.h>
@@ -76,9 +77,10 @@ static void sessions_with_recurrent_layers_come_and_go(void **state) {
 
 int main(void) {
     mallopt(M_ARENA_MAX, 2); /* else each thread keeps memory that was freed for itself */
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sessions_with_attention_come_and_go),
-        cmocka_unit_test(sessions_with_recurrent_layers_come_and_go),
+    struct CMUnitTest tests[] = {
+        in_turn(sessions_with_attention_come_and_go),
+        in_turn(sessions_with_recurrent_layers_come_and_go),
     };
+    SHARE_TESTS("joins", 2, tests);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,6 +5,7 @@
 #include "plan/gpu_memory_plan.h"
 #include "plan/plan_layout.h"
 #include "support/sanitized.h"
+#include "support/shares.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -727,21 +728,21 @@ static void reel_model_plan_answers_for_a_folder(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
+    struct CMUnitTest tests[] = {
         cmocka_unit_test(qwen3_06b_on_an_h200_is_what_was_measured),
         cmocka_unit_test(qwen35_08b_on_an_h200_has_two_groups),
-        cmocka_unit_test(every_shape_fits_every_large_gpu),
-        cmocka_unit_test(every_other_pair_is_planned_or_refused_in_words),
-        cmocka_unit_test(every_weight_of_small_models_has_one_place_on_every_gpu),
-        cmocka_unit_test(every_weight_has_one_place_for_all_groups_and_warps),
+        in_turn(every_shape_fits_every_large_gpu),
+        in_turn(every_other_pair_is_planned_or_refused_in_words),
+        in_turn(every_weight_of_small_models_has_one_place_on_every_gpu),
+        in_turn(every_weight_has_one_place_for_all_groups_and_warps),
         cmocka_unit_test(layers_of_two_kinds_follow_each_other),
-        cmocka_unit_test(every_weight_of_a_hybrid_has_one_place_for_all_groups_and_warps),
+        in_turn(every_weight_of_a_hybrid_has_one_place_for_all_groups_and_warps),
         cmocka_unit_test(wishes_come_true),
         cmocka_unit_test(little_shared_memory_means_fewer_warps),
         cmocka_unit_test(wishes_that_cannot_be_are_refused),
         cmocka_unit_test(models_and_gpus_beyond_the_kernels_are_refused),
-        cmocka_unit_test(what_was_broken_is_found),
-        cmocka_unit_test(what_was_broken_of_a_hybrid_is_found),
+        in_turn(what_was_broken_is_found),
+        in_turn(what_was_broken_of_a_hybrid_is_found),
         cmocka_unit_test(constants_are_one_text_for_one_plan),
         cmocka_unit_test(constants_of_different_plans_differ),
         cmocka_unit_test(a_constant_is_named_once_and_is_a_c_literal),
@@ -753,5 +754,6 @@ int main(void) {
         cmocka_unit_test(products_are_cut_so_that_all_sms_work),
         cmocka_unit_test(reel_model_plan_answers_for_a_folder),
     };
+    SHARE_TESTS("plans", 2, tests);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,6 +3,7 @@
  * compares 4,000 ids of each kind. */
 #include "support/golden.h"
 #include "support/sanitized.h"
+#include "support/shares.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -361,7 +362,12 @@ int main(void) {
         cmocka_unit_test(a_draft_layer_follows_a_session_about),
         cmocka_unit_test(what_is_not_allowed_is_said),
     };
-    const int failed = cmocka_run_group_tests_name("demo", tests, open_model, close_model);
+    const struct share share = share_of("speculation", 2);
+    int failed = 0;
+    if (share_has(share, 0))
+        failed += cmocka_run_group_tests_name("demo", tests, open_model, close_model);
     folder = "models/hybrid";
-    return failed + cmocka_run_group_tests_name("hybrid", tests, open_model, close_model);
+    if (share_has(share, 1))
+        failed += cmocka_run_group_tests_name("hybrid", tests, open_model, close_model);
+    return failed;
 }

@@ -92,6 +92,7 @@ void cuda_decoding_deliver(struct cuda_decoding *g, struct cuda_run *run, int32_
     g->id = id;
     g->position++;
     g->n_made++;
+    if (g->d->took) g->delivered_ms = clock_ms();
     if (!g->d->on_id(g->d->user, id)) g->stopped = true;
 }
 
@@ -145,38 +146,50 @@ static bool expects(struct cuda_decoding *g, struct backend_expected *expected, 
     return cuda_drafts_ready(g);
 }
 
-/* Says now and then what ids took lately. */
-static void say_taken(const struct cuda_decoding *g, int n_ids, double *since_ms) {
-    enum { EVERY = 8 };
-    if (!g->d->took || n_ids % EVERY) return;
-    const double now = clock_ms();
-    const struct backend_taken taken = {
-        .columns = 1, .n_passes = EVERY, .n_ids = EVERY, .ms = now - *since_ms
-    };
-    g->d->took(g->d->user, &taken);
-    *since_ms = now;
+/* The ids of a launch that nothing was said of yet. */
+struct unsaid {
+    int n;
+    double since_ms; /* when the id before the first of them was delivered */
+};
+
+/* Says what they took. The first id of a launch waits for it: what it took is not what an id takes,
+ * and counts where drafts made the launch necessary. */
+static void say_taken(struct cuda_decoding *g, struct unsaid *u, bool first) {
+    const struct backend_taken taken = { .columns = 1,
+                                         .n_passes = first ? 0 : u->n,
+                                         .n_ids = u->n,
+                                         .ms = g->delivered_ms - u->since_ms };
+    if (!g->d->took || u->n == 0) return;
+    if (!first || g->changes) g->d->took(g->d->user, &taken);
+    g->changes = false;
+    *u = (struct unsaid){ 0, g->delivered_ms };
 }
 
 /* Delivers ids as they come. */
 static enum reel_status read_ids(struct cuda_decoding *g, struct cuda_run *run,
                                  struct reel_error *err) {
+    enum { EVERY = 8, FEW = 3 }; /* ids; what fewer took is not known well */
     const atomic_bool *cancel = g->d->cancel;
-    double since_ms = run->submitted_ms;
+    struct unsaid unsaid = { 0, g->delivered_ms };
+    enum reel_status status = REEL_OK;
+    bool over = false;
     while (!g->stopped && !(cancel && atomic_load(cancel))) {
         int32_t id = -1;
-        enum reel_status status = cuda_next_id(run, cancel, &id, err);
-        if (status != REEL_OK) return status;
-        if (id < 0) return REEL_OK;
+        status = cuda_next_id(run, cancel, &id, err);
+        over = status != REEL_OK || id < 0;
+        if (over) break;
         cuda_decoding_deliver(g, run, id);
-        say_taken(g, run->n_read, &since_ms);
+        unsaid.n++;
+        if (run->n_read == 1 || unsaid.n == EVERY) say_taken(g, &unsaid, run->n_read == 1);
         struct backend_expected expected;
         if (!g->drafts && !g->stopped && expects(g, &expected, 2)) {
             g->drafts = true;
             cuda_stop(run);
         }
     }
-    cuda_stop(run);
-    return REEL_OK;
+    if (unsaid.n >= FEW) say_taken(g, &unsaid, false);
+    if (!over) cuda_stop(run);
+    return status;
 }
 
 enum reel_status cuda_decoding_args(struct cuda_decoding *g, int most, struct decode_args *args,

@@ -177,7 +177,8 @@ static enum reel_status keep_state(const struct drafting *t, int from, struct re
     return cuda_recurrent_advance(g->s, g->position, err);
 }
 
-static void say_taken(const struct drafting *t, double ms) {
+/* since_ms: when the id before the launch was delivered. */
+static void say_taken(const struct drafting *t, double since_ms) {
     const struct backend_decode *d = t->g->d;
     const struct decode_mailbox *m = t->g->s->mapped.mailbox;
     const struct backend_taken taken = {
@@ -185,9 +186,10 @@ static void say_taken(const struct drafting *t, double ms) {
         .n_passes = (int)t->g->s->backend->drafts.programs.mailbox->n_evaluated,
         .n_ids = (int)m->n_made,
         .n_drafted = (int)m->n_drafted,
-        .ms = ms
+        .ms = t->g->delivered_ms - since_ms
     };
-    if (taken.n_passes > 0) t->program->pass_ms = ms / taken.n_passes;
+    if (taken.n_passes == 0 || taken.n_ids == 0) return;
+    t->program->pass_ms = taken.ms / taken.n_passes;
     if (d->took) d->took(d->user, &taken);
 }
 
@@ -201,6 +203,7 @@ enum reel_status cuda_drafts_launch(struct cuda_decoding *g,
         .state = g->s, .columns = { g->s }, .n_columns = 1, .due_ms = t.program->pass_ms
     };
     const int before = g->n_made;
+    const double since_ms = g->delivered_ms;
     enum reel_status status = give_columns(&t, expected, &args, err);
     if (status == REEL_OK) status = cuda_recurrent_rewind(g->s, g->position, err);
     if (status != REEL_OK) return status;
@@ -216,9 +219,9 @@ enum reel_status cuda_drafts_launch(struct cuda_decoding *g,
     if (status != REEL_OK) return status;
     tell(g, expected);
     status = read_launch(&t, &run, err);
-    const double ms = clock_ms() - run.submitted_ms;
     const bool ended = status == REEL_OK;
-    if (ended) say_taken(&t, ms);
+    if (ended) say_taken(&t, since_ms ? since_ms : run.submitted_ms);
+    g->changes = true;
     if (ended) status = cuda_decoding_settle(g, err);
     g->s->n_positions = g->position;
     if (ended) {
