@@ -347,7 +347,7 @@ DEV float round_step(const struct run_keys *p, float *s, float v, float beta, fl
     const float d = beta * (v - left * (p->norm_k * sk)), learnt = p->norm_k * d;
     UNROLL
     for (int i = 0; i < KEY_ROWS; i++)
-        s[i] = left * s[i] + learnt * p->k[i];
+        s[i] = state_moved(s[i], left, p->k[i], learnt);
     *learns = learnt;
     return p->norm_q * (left * sq + learnt * p->kq);
 }
@@ -435,10 +435,10 @@ DEV void run_pay(struct worker *w, struct delta_run *r, struct owed *o) {
                 UNROLL
                 for (int m = 0; m < KEY_QUADS; m++) {
                     const struct quad k = o->k[i][m];
-                    s[4 * m] = left * s[4 * m] + learnt * bits_float(k.x);
-                    s[4 * m + 1] = left * s[4 * m + 1] + learnt * bits_float(k.y);
-                    s[4 * m + 2] = left * s[4 * m + 2] + learnt * bits_float(k.z);
-                    s[4 * m + 3] = left * s[4 * m + 3] + learnt * bits_float(k.w);
+                    s[4 * m] = state_moved(s[4 * m], left, bits_float(k.x), learnt);
+                    s[4 * m + 1] = state_moved(s[4 * m + 1], left, bits_float(k.y), learnt);
+                    s[4 * m + 2] = state_moved(s[4 * m + 2], left, bits_float(k.z), learnt);
+                    s[4 * m + 3] = state_moved(s[4 * m + 3], left, bits_float(k.w), learnt);
                 }
             }
         }
