@@ -16,7 +16,6 @@ STATIC_ASSERT(SHARED_BYTES == P_SHARED_BYTES, "the plan counts shared memory of 
 STATIC_ASSERT(((int)COLUMNS - (int)KEYS_IN_SLOTS) * (int)OWN_ROWS <= (int)COLUMNS * (int)HIDDEN_PARTS,
               "the slots of K and V and the partial sums do not hold the columns' keys");
 STATIC_ASSERT(sizeof(struct columns_args) <= 4096, "a kernel has 4 KB of arguments");
-STATIC_ASSERT(!P_FOLLOWS || !M_DELTA, "a recurrent layer does not hand its state from column to column");
 
 /* A warp's attention to large heads takes so many registers that out's tiles wait in the ring until it is over. */
 enum { OUT_LATE = M_HEAD_DIM > (TOGETHER && COLUMNS > 4 ? 64 : 128) };
@@ -160,8 +159,11 @@ DEV void consume(struct worker *w) {
         const u32 end = columns_pick(w, t);
         profile_token(w, MARK_PICK);
         parts_done(w); /* the epilogue may read s->end */
-        if (end) return;
+        if (end) break;
     }
+#if P_FOLLOWS && M_DELTA
+    states_settle(w);
+#endif
 }
 
 /* Block 0 reads what the host wrote to the columns' mailboxes, once a token. */
@@ -235,8 +237,11 @@ DEV void finish(struct worker *w) {
         parts_wait(w);
         columns_best_publish(w);
         parts_wait(w); /* waits until the consumers have picked */
-        if (w->s->end) return;
+        if (w->s->end) break;
     }
+#if P_FOLLOWS && M_DELTA
+    windows_settle(w);
+#endif
 }
 
 /* Clears the block's shared memory and makes its barriers. All threads of the block call. */

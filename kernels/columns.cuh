@@ -31,6 +31,18 @@ DEV int column_position(const struct worker *w, int column) {
 #if P_FOLLOWS
 /* Whether a column is the first of a session that may have drafts. */
 DEV int column_leads(const struct worker *w, int column) { return (int)(w->all->follows >> column & 3) == 2; }
+DEV int column_follows(const struct worker *w, int column) { return (int)(w->all->follows >> column & 1); }
+
+/* Columns of the session whose first one this is. */
+DEV int session_columns(const struct worker *w, int first) {
+    int n = 1;
+    while (first + n < COLUMNS && column_follows(w, first + n))
+        n++;
+    return n;
+}
+#else
+DEV int column_follows(const struct worker *w, int column) { return (void)w, (void)column, 0; }
+DEV int session_columns(const struct worker *w, int first) { return (void)w, (void)first, 1; }
 #endif
 
 /* Where a column's h lies that has been added up, with P_TWO_HOPS: f32 [hidden], after out and after down. */

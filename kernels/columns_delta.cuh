@@ -23,15 +23,18 @@ enum {
     ROUNDS = (DELTA_COLUMNS + WARP_COLUMNS - 1) / WARP_COLUMNS, /* of a session in this block */
     MOST_STATE = 32                                             /* registers of a lane that hold state */
 };
-/* A run is as long as it can be while all warps have one. */
-#define RUN_FITS(n) (UNIT_ROUNDS % (n) == 0 && (n)*KEY_ROWS <= MOST_STATE && COLUMNS * ROUNDS >= (n)*P_WARPS)
+/* A run is as long as it can be while all warps have one; with drafts, one of a session that is alone. */
+#define RUN_FITS(n)                                                                                                    \
+    (UNIT_ROUNDS % (n) == 0 && (n)*KEY_ROWS <= MOST_STATE && (P_FOLLOWS ? 1 : COLUMNS) * ROUNDS >= (n)*P_WARPS)
 enum {
     RUN = RUN_FITS(8)   ? 8
           : RUN_FITS(4) ? 4
           : RUN_FITS(2) ? 2
                         : 1,
     COLUMN_RUNS = ROUNDS / RUN,
-    RUN_TURNS = (COLUMNS * COLUMN_RUNS + P_WARPS - 1) / P_WARPS
+    RUN_TURNS = (COLUMNS * COLUMN_RUNS + P_WARPS - 1) / P_WARPS,
+    STEPS = P_FOLLOWS ? MIN(COLUMNS, 3) : 1, /* columns of a session whose words a warp waits for at a time, */
+    EARLY_STEPS = COLUMNS <= 4               /* and whose gates it makes before: with more columns these spill */
 };
 
 /* ---- mix ---- */
@@ -63,6 +66,64 @@ DEV void columns_gates(struct worker *w, u32 (*g)[2][SLICE], float (*h)[2 * SLIC
     }
 }
 
+#if P_FOLLOWS
+/* ---- what a pass keeps of its drafts ---- */
+
+/* A recurrent state cannot go back, and whether a draft is right is known behind the pass. So states and windows in
+ * memory are moved on by a session's first column alone, whose id is certain. The drafts behind it are tried on what is
+ * in registers, and what they would do is kept: k of each unit's head, and of each value column how much of its state
+ * is left and what of k it learns, a tenth of a state. The drafts that proved right are owed: the next pass
+ * does to the state, with the same numbers in the same order, what they did; then comes its own first column. Behind
+ * the last pass states_settle and windows_settle pay what is still owed. So a state is read and written once a pass.
+ *
+ * Who keeps and who pays: a state belongs to one lane, as ever, and what a value column learns is kept by a lane of its
+ * warp. k of a unit is kept by the lanes of the unit's first value column and paid from by all warps of the block. A
+ * warp reads what is kept before delta's barrier, and the pass stores behind it; between a pass and the next one lies
+ * the barrier behind which a session goes on. An input of the convolution is stored and read by one thread. */
+
+/* Where what is kept of a draft's column lies: behind the words of all columns. */
+DEV float *kept_layer(const struct worker *w, int column) {
+    const struct delta_layout layout = delta_here();
+    const size_t size = (size_t)delta_kept_layer(&layout, P_SMS, DELTA_TURNS, P_DELTA_UNIT);
+    return (float *)(w->all->column[0].words + COLUMNS * P_WORDS) +
+           ((size_t)(column - 1) * M_DELTA + (size_t)delta_nth(w->layer)) * size;
+}
+DEV float *kept_part(const struct worker *w, int column) {
+    const struct delta_layout layout = delta_here();
+    return kept_layer(w, column) + w->block * delta_kept_part(&layout, DELTA_TURNS, P_DELTA_UNIT);
+}
+DEV u32 *kept_input(const struct worker *w, int column, int channel) {
+    const struct delta_layout layout = delta_here();
+    return (u32 *)kept_layer(w, column) + P_SMS * delta_kept_part(&layout, DELTA_TURNS, P_DELTA_UNIT) + channel;
+}
+
+/* Where the i-th past input of the column at hand lies, which is a session's first: in the window, or with what is
+ * owed. */
+DEV const u32 *past_input(const struct worker *w, const u32 *window, int channel, int i) {
+    const int at = i + (int)w->s->owed[w->column];
+    return at < M_TAPS - 1 ? window + at : kept_input(w, w->column + at - (M_TAPS - 2), channel);
+}
+
+/* The column at hand has had its input: its session's past moves on. */
+DEV void input_taken(const struct worker *w, struct convolution *c, int channel, float x) {
+    if (!column_follows(w, w->column))
+        window_move(c, x);
+    else if (c->window)
+        plain_store32(kept_input(w, w->column, channel), float_bits(x));
+    UNROLL
+    for (int i = 0; i < M_TAPS - 1; i++)
+        c->past[i] = i < M_TAPS - 2 ? c->past[i + 1] : x;
+}
+#else
+DEV const u32 *past_input(const struct worker *w, const u32 *window, int channel, int i) {
+    return (void)w, (void)channel, window + i;
+}
+DEV void input_taken(const struct worker *w, struct convolution *c, int channel, float x) {
+    (void)w, (void)channel;
+    window_move(c, x);
+}
+#endif
+
 /* Returns where the past inputs of a channel of the column at hand lie, or NULL: the window of a column that is over
  * stays as it is. */
 DEV u32 *column_window(const struct worker *w, int at, int have) {
@@ -73,12 +134,13 @@ DEV u32 *column_window(const struct worker *w, int at, int have) {
  * on their way into L2 meanwhile. */
 enum { PAST_HELD = MIN(COLUMNS, 4) };
 
-DEV void column_past(struct worker *w, int column, int at, int have, float *past) {
+/* `channel`: of the layer, for drafts. */
+DEV void column_past(struct worker *w, int column, int at, int channel, int have, float *past) {
     column_take(w, column);
-    const u32 *window = column_window(w, at, have);
+    const u32 *window = column_follows(w, column) ? 0 : column_window(w, at, have);
     UNROLL
     for (int i = 0; i < M_TAPS - 1; i++)
-        past[i] = window ? bits_float(plain_load32(window + i)) : 0;
+        past[i] = window ? bits_float(plain_load32(past_input(w, window, channel, i))) : 0;
 }
 
 /* The epilogue's part of mix. A thread has the same rows in all columns, so it loads a row's taps once. It asks for the
@@ -97,11 +159,11 @@ DEV void columns_mix_publish(struct worker *w) {
         struct convolution c;
         UNROLL
         for (int k = 0; k < PAST_HELD; k++)
-            column_past(w, k, at, have, past[k]);
+            column_past(w, k, at, channel, have, past[k]);
         UNROLL
         for (int k = PAST_HELD; k < COLUMNS; k++) {
             column_take(w, k);
-            if (column_window(w, at, have)) l2_ask(column_window(w, at, have));
+            if (!column_follows(w, k) && column_window(w, at, have)) l2_ask(column_window(w, at, have));
         }
         UNROLL
         for (int i = 0; i < M_TAPS; i++)
@@ -114,12 +176,12 @@ DEV void columns_mix_publish(struct worker *w) {
             const float x = row_sum(w->s->part_hidden[k], row, P_MIX_K_PARTS) * shuffle_float(scale, k);
             UNROLL
             for (int i = 0; i < M_TAPS - 1; i++)
-                c.past[i] = past[k % PAST_HELD][i];
+                if (k == 0 || !column_follows(w, k)) c.past[i] = past[k % PAST_HELD][i];
             c.window = column_window(w, at, have);
             publish_pair24(w, mix_words(w) + first / 2, mine, mine < P_MIX_ROWS ? MIX_GROUP_ROWS - first : 0,
                            convolved(&c, x));
-            window_move(&c, x);
-            if (k + PAST_HELD < COLUMNS) column_past(w, k + PAST_HELD, at, have, past[k % PAST_HELD]);
+            input_taken(w, &c, channel, x);
+            if (k + PAST_HELD < COLUMNS) column_past(w, k + PAST_HELD, at, channel, have, past[k % PAST_HELD]);
         }
     }
     column_take(w, 0);
@@ -134,6 +196,10 @@ struct delta_run {
     int key_head, slot;
     float rate, dt_bias;
     float s[RUN][KEY_ROWS];
+#if P_FOLLOWS
+    int local; /* value column of this SM, in the first round */
+    int owed;  /* drafts that the state lacks */
+#endif
 };
 
 /* Finds this warp's run of a turn, and takes its column. */
@@ -144,11 +210,17 @@ DEV void run_find(struct worker *w, int turn, struct delta_run *r) {
     r->column = there ? run / COLUMN_RUNS : 0;
     column_take(w, r->column);
     r->there = there && i < DELTA_COLUMNS && unit < P_DELTA_UNITS;
+#if P_FOLLOWS
+    if (column_follows(w, r->column)) r->there = 0;
+#endif
     r->stays = !r->there || !column_runs(w, r->column);
     r->value = r->there ? unit * P_DELTA_UNIT + i % P_DELTA_UNIT : 0;
     const int head = r->value / M_VALUE_DIM;
     r->key_head = head / (P_GROUP_VALUE_HEADS / P_GROUP_KEY_HEADS);
     r->slot = GATES_BY_TURN ? (r->there ? unit_turn : 0) : head;
+#if P_FOLLOWS
+    r->local = i, r->owed = there ? (int)w->s->owed[r->column] : 0;
+#endif
 }
 
 /* Returns the state of this lane's value column in round n. */
@@ -196,40 +268,52 @@ struct run_input {
     u64 q[KEY_QUADS][2], k[KEY_QUADS][2], v[RUN];
 };
 
-/* Waits for q, k and v of a run. */
-DEV void run_poll(struct worker *w, const struct delta_run *r, struct run_input *in) {
+/* Waits for q, k and v of a run, of `steps` columns of its session from the one at hand on. */
+DEV void run_poll(struct worker *w, const struct delta_run *r, struct run_input *inputs, int steps) {
     const u64 *q = mix_words(w) + r->key_head * (M_KEY_DIM / 2), *k = q + P_GROUP_KEY / 2;
     const u64 *v = mix_words(w) + P_GROUP_KEY + r->value / 2, none = (u64)(w->epoch & 0xffffu) << 48;
     u32 polls = 0;
     UNROLL
-    for (int n = 0; n < KEY_QUADS; n++)
-        in->q[n][0] = in->q[n][1] = in->k[n][0] = in->k[n][1] = none;
-    UNROLL
-    for (int n = 0; n < RUN; n++)
-        in->v[n] = none;
+    for (int i = 0; i < STEPS; i++) {
+        struct run_input *in = inputs + i;
+        UNROLL
+        for (int n = 0; n < KEY_QUADS; n++)
+            in->q[n][0] = in->q[n][1] = in->k[n][0] = in->k[n][1] = none;
+        UNROLL
+        for (int n = 0; n < RUN; n++)
+            in->v[n] = none;
+    }
     NO_UNROLL
     for (;;) {
         int ok = 1;
-        if (r->there) {
+        UNROLL
+        for (int i = 0; i < STEPS; i++) {
+            struct run_input *in = inputs + i;
+            if (!r->there || i >= steps) continue;
             UNROLL
             for (int n = 0; n < KEY_QUADS; n++) {
-                const int word = quad_row(w, n) / 2;
+                const int word = i * P_WORDS + quad_row(w, n) / 2;
                 if (quad_row(w, n) >= M_KEY_DIM) continue;
                 if (!polls || !pair_is(in->q[n], w->epoch)) word_load2(q + word, &in->q[n][0], &in->q[n][1]);
                 if (!polls || !pair_is(in->k[n], w->epoch)) word_load2(k + word, &in->k[n][0], &in->k[n][1]);
             }
             UNROLL
             for (int n = 0; n < RUN; n++)
-                if (!polls || !word_is24(in->v[n], w->epoch)) in->v[n] = word_load(v + n * (WARP_COLUMNS / 2));
+                if (!polls || !word_is24(in->v[n], w->epoch))
+                    in->v[n] = word_load(v + i * P_WORDS + n * (WARP_COLUMNS / 2));
         }
         UNROLL
-        for (int n = 0; n < KEY_QUADS; n++)
-            ok &= pair_is(in->q[n], w->epoch) & pair_is(in->k[n], w->epoch);
-        UNROLL
-        for (int n = 0; n < RUN; n++)
-            ok &= word_is24(in->v[n], w->epoch);
+        for (int i = 0; i < STEPS; i++) {
+            struct run_input *in = inputs + i;
+            UNROLL
+            for (int n = 0; n < KEY_QUADS; n++)
+                ok &= pair_is(in->q[n], w->epoch) & pair_is(in->k[n], w->epoch);
+            UNROLL
+            for (int n = 0; n < RUN; n++)
+                ok &= word_is24(in->v[n], w->epoch);
+        }
         if (warp_all(ok | w->dead)) break;
-        wait_failed(w, &polls, WAIT_MIX, w->epoch & 0xffffu, (u32)(in->v[0] >> 48));
+        wait_failed(w, &polls, WAIT_MIX, w->epoch & 0xffffu, (u32)(inputs[0].v[0] >> 48));
     }
 }
 
@@ -252,8 +336,9 @@ DEV void run_keys_make(const struct run_input *in, struct run_keys *p) {
     p->norm_q = rsqrt_approx((qq + L2_NORM_EPS) * M_KEY_DIM), p->norm_k = rsqrt_approx(kk + L2_NORM_EPS);
 }
 
-/* Moves the state of one value column on in registers and returns the column's o, as column_step does. */
-DEV float round_step(const struct run_keys *p, float *s, float v, float beta, float left) {
+/* Moves the state of one value column on in registers and returns the column's o, as column_step does. learnt: what
+ * the state has learnt of k. */
+DEV float round_step(const struct run_keys *p, float *s, float v, float beta, float left, float *learns) {
     float sk = 0, sq = 0;
     UNROLL
     for (int i = 0; i < KEY_ROWS; i++)
@@ -262,7 +347,8 @@ DEV float round_step(const struct run_keys *p, float *s, float v, float beta, fl
     const float d = beta * (v - left * (p->norm_k * sk)), learnt = p->norm_k * d;
     UNROLL
     for (int i = 0; i < KEY_ROWS; i++)
-        s[i] = left * s[i] + learnt * p->k[i];
+        s[i] = state_moved(s[i], left, p->k[i], learnt);
+    *learns = learnt;
     return p->norm_q * (left * sq + learnt * p->kq);
 }
 
@@ -281,25 +367,159 @@ DEV void run_keep(const struct worker *w, const struct delta_run *r) {
     }
 }
 
+#if P_FOLLOWS
+/* Keeps what the draft at hand has done to the states of a run. */
+DEV void draft_keep(const struct worker *w, const struct delta_run *r, const float *k, float left,
+                    const float *learnt) {
+    float *part = kept_part(w, w->column);
+    float *keys = part + r->local / P_DELTA_UNIT * M_KEY_DIM;
+    struct pair *moves = (struct pair *)(part + DELTA_TURNS * M_KEY_DIM) + r->local;
+    if (r->stays || !column_runs(w, w->column)) return;
+    UNROLL
+    for (int n = 0; n < KEY_QUADS; n++) {
+        struct quad v;
+        v.x = float_bits(k[4 * n]), v.y = float_bits(k[4 * n + 1]);
+        v.z = float_bits(k[4 * n + 2]), v.w = float_bits(k[4 * n + 3]);
+        if (r->local % P_DELTA_UNIT == 0 && quad_row(w, n) < M_KEY_DIM)
+            plain_store128((struct quad *)(keys + quad_row(w, n)), v);
+    }
+    UNROLL
+    for (int n = 0; n < RUN; n++) {
+        struct pair v;
+        v.low = float_bits(left), v.high = float_bits(learnt[n]);
+        if (w->lane % KEY_LANES == 0) plain_store64(moves + n * WARP_COLUMNS, v);
+    }
+}
+
+/* Drafts whose moves a warp has in registers at a time. */
+enum { OWED_HELD = MIN(COLUMNS - 1, 3) };
+struct owed {
+    struct quad k[OWED_HELD][KEY_QUADS];
+    struct pair move[OWED_HELD][RUN];
+};
+
+/* Asks for the moves of the drafts from `from` on that are owed to a run. */
+DEV void owed_ask(const struct worker *w, const struct delta_run *r, int from, struct owed *o) {
+    UNROLL
+    for (int i = 0; i < OWED_HELD; i++) {
+        const int there = !r->stays && from + i < r->owed;
+        const float *part = kept_part(w, r->column + 1 + (there ? from + i : 0));
+        const float *keys = part + r->local / P_DELTA_UNIT * M_KEY_DIM;
+        const struct pair *moves = (const struct pair *)(part + DELTA_TURNS * M_KEY_DIM) + r->local;
+        UNROLL
+        for (int n = 0; n < KEY_QUADS; n++) {
+            o->k[i][n].x = o->k[i][n].y = o->k[i][n].z = o->k[i][n].w = 0;
+            if (there && quad_row(w, n) < M_KEY_DIM)
+                o->k[i][n] = cached_load128((const struct quad *)(keys + quad_row(w, n)));
+        }
+        UNROLL
+        for (int n = 0; n < RUN; n++) {
+            o->move[i][n].low = o->move[i][n].high = 0;
+            if (there) o->move[i][n] = cached_load64(moves + n * WARP_COLUMNS);
+        }
+    }
+}
+
+/* Does to the states of a run what the drafts did that are owed; o: the first of them. */
+DEV void run_pay(struct worker *w, struct delta_run *r, struct owed *o) {
+    NO_UNROLL
+    for (int from = 0; from < r->owed; from += OWED_HELD) {
+        if (from) owed_ask(w, r, from, o);
+        UNROLL
+        for (int i = 0; i < OWED_HELD; i++) {
+            if (from + i >= r->owed) continue;
+            UNROLL
+            for (int n = 0; n < RUN; n++) {
+                const float left = bits_float(o->move[i][n].low), learnt = bits_float(o->move[i][n].high);
+                float *s = r->s[n];
+                UNROLL
+                for (int m = 0; m < KEY_QUADS; m++) {
+                    const struct quad k = o->k[i][m];
+                    s[4 * m] = state_moved(s[4 * m], left, bits_float(k.x), learnt);
+                    s[4 * m + 1] = state_moved(s[4 * m + 1], left, bits_float(k.y), learnt);
+                    s[4 * m + 2] = state_moved(s[4 * m + 2], left, bits_float(k.z), learnt);
+                    s[4 * m + 3] = state_moved(s[4 * m + 3], left, bits_float(k.w), learnt);
+                }
+            }
+        }
+    }
+}
+
+/* Pays what is owed to the runs of a warp from a turn on, in memory. */
+DEV void runs_settle(struct worker *w, int from) {
+    UNROLL_BY(1)
+    for (int turn = from; turn < RUN_TURNS; turn++) {
+        struct delta_run r;
+        struct owed o;
+        run_find(w, turn, &r);
+        if (!r.owed) continue;
+        run_ask(w, turn, &r);
+        owed_ask(w, &r, 0, &o);
+        run_pay(w, &r, &o);
+        run_keep(w, &r);
+    }
+}
+
+/* Takes a run through the steps of its session's columns: publishes their values and stores the states that the first
+ * one leaves. */
+DEV void run_step(struct worker *w, struct delta_run *r) {
+    const int columns = session_columns(w, r->column);
+    if (column_follows(w, r->column)) return; /* who has the session's first column takes it */
+    NO_UNROLL
+    for (int first = 0; first < columns; first += STEPS) {
+        struct run_input in[STEPS];
+        float beta[STEPS], left[STEPS];
+        UNROLL
+        for (int i = STEPS - 1; i >= 0; i--) {
+            if (first + i >= columns) continue;
+            column_take(w, r->column + first + i);
+            if (EARLY_STEPS) head_gates(w, r->slot, r->rate, r->dt_bias, &beta[i], &left[i]);
+        }
+        run_poll(w, r, in, columns - first);
+        UNROLL
+        for (int i = 0; i < STEPS; i++) {
+            struct run_keys keys;
+            float learnt[RUN];
+            if (first + i >= columns) continue;
+            column_take(w, r->column + first + i);
+            if (!EARLY_STEPS) head_gates(w, r->slot, r->rate, r->dt_bias, &beta[i], &left[i]);
+            run_keys_make(&in[i], &keys);
+            UNROLL
+            for (int n = 0; n < RUN; n++) {
+                const float v = r->value % 2 ? float24_high(in[i].v[n]) : float24_low(in[i].v[n]);
+                const float o = round_step(&keys, r->s[n], v, beta[i], left[i], &learnt[n]);
+                const float next = bits_float(shuffle_down(float_bits(o), KEY_LANES));
+                if (r->there && r->value % 2 == 0 && w->lane % KEY_LANES == 0)
+                    word_store(delta_words(w) + (r->value + n * WARP_COLUMNS) / 2, word_make24(o, next, w->epoch));
+            }
+            if (first + i == 0)
+                run_keep(w, r);
+            else
+                draft_keep(w, r, keys.k, left[i], learnt);
+        }
+    }
+}
+#else
 /* Takes a run through its step: publishes its values and stores its states. */
 DEV void run_step(struct worker *w, struct delta_run *r) {
     struct run_input in;
     struct run_keys keys;
-    float beta, left;
+    float beta, left, learnt;
     column_take(w, r->column);
     head_gates(w, r->slot, r->rate, r->dt_bias, &beta, &left);
-    run_poll(w, r, &in);
+    run_poll(w, r, &in, 1);
     run_keys_make(&in, &keys);
     UNROLL
     for (int n = 0; n < RUN; n++) {
         const float v = r->value % 2 ? float24_high(in.v[n]) : float24_low(in.v[n]);
-        const float o = round_step(&keys, r->s[n], v, beta, left);
+        const float o = round_step(&keys, r->s[n], v, beta, left, &learnt);
         const float next = bits_float(shuffle_down(float_bits(o), KEY_LANES));
         if (r->there && r->value % 2 == 0 && w->lane % KEY_LANES == 0)
             word_store(delta_words(w) + (r->value + n * WARP_COLUMNS) / 2, word_make24(o, next, w->epoch));
     }
     run_keep(w, r);
 }
+#endif
 
 /* ---- the group's columns ---- */
 
@@ -389,6 +609,9 @@ DEV void heads_finish(struct worker *w, int item, const float (*gain)[2]) {
 
 struct columns_delta_early {
     struct delta_run run;
+#if P_FOLLOWS
+    struct owed owed;
+#endif
     float gain[HEAD_TURNS][2];
 };
 
@@ -397,6 +620,9 @@ DEV void columns_delta_ask(struct worker *w, struct columns_delta_early *e) {
     const struct delta_layout layout = delta_here();
     const float *norm = delta_constants_of(w, delta_nth(w->layer)) + delta_norm_offset(&layout);
     run_ask(w, 0, &e->run);
+#if P_FOLLOWS
+    owed_ask(w, &e->run, 0, &e->owed);
+#endif
     runs_await(w);
     UNROLL
     for (int n = 0; n < HEAD_TURNS; n++) {
@@ -408,6 +634,10 @@ DEV void columns_delta_ask(struct worker *w, struct columns_delta_early *e) {
 }
 
 DEV void columns_delta(struct worker *w, struct columns_delta_early *e) {
+#if P_FOLLOWS
+    run_pay(w, &e->run, &e->owed);
+    runs_settle(w, 1);
+#endif
     consumers_sync(); /* all warps' sums for a and b are there */
     profile_layer(w, MARK_DELTA_INPUT);
     run_step(w, &e->run);
@@ -426,5 +656,55 @@ DEV void columns_delta(struct worker *w, struct columns_delta_early *e) {
     else
         consumers_sync();
 }
+
+#if P_FOLLOWS
+/* ---- the end of a launch ---- */
+
+/* Takes for running the sessions to which something is owed. */
+DEV void sessions_owed(struct worker *w) {
+    u32 owed = 0;
+    UNROLL
+    for (int c = 0; c < COLUMNS; c++)
+        if (w->s->owed[c]) owed |= 1u << c;
+    w->running = owed;
+}
+
+/* Pays to the states of all layers what the last pass of each session has left to pay. Consumers call it, behind the
+ * last pick. */
+DEV void states_settle(struct worker *w) {
+    sessions_owed(w);
+    if (!w->running) return;
+    NO_UNROLL
+    for (int layer = 0; layer < M_LAYERS; layer++) {
+        w->layer = layer;
+        if (layer_is_delta(layer)) runs_settle(w, 0);
+    }
+}
+
+/* The same for the windows, by the epilogue. */
+DEV void windows_settle(struct worker *w) {
+    const struct delta_layout layout = delta_here();
+    const int first = w->member * P_MIX_ROWS;
+    sessions_owed(w);
+    if (!w->running) return;
+    NO_UNROLL
+    for (int i = 0; i < M_LAYERS * MIX_TURNS; i++) {
+        w->layer = i / MIX_TURNS;
+        if (!layer_is_delta(w->layer)) continue;
+        const int mine = mix_row(w, i % MIX_TURNS), have = mine < P_MIX_ROWS && first + mine < GROUP_CHANNELS;
+        const int channel = have ? channel_of(w, first + mine) : 0;
+        const int at = (int)delta_window(&layout, delta_nth(w->layer), channel);
+        NO_UNROLL
+        for (int c = 0; c < COLUMNS; c++) {
+            float past[M_TAPS - 1];
+            column_past(w, c, at, channel, have, past);
+            u32 *window = column_window(w, at, have);
+            UNROLL
+            for (int k = 0; k < M_TAPS - 1; k++)
+                if (window) plain_store32(window + k, float_bits(past[k]));
+        }
+    }
+}
+#endif
 
 #endif

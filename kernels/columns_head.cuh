@@ -293,6 +293,9 @@ DEV void session_goes_on(struct worker *w, int first, int n) {
     while (!end && live < n - 1 && live < room && there >> live & 1)
         live++;
     warp_sync(); /* all lanes have read what follows overwrites */
+#if M_DELTA
+    if (w->lane == 0 && column_runs(w, first)) s->owed[first] = (u32)made - 1;
+#endif
     if (w->lane >= n) return;
     s->turn[first + w->lane] = turn + (u32)w->lane;
     s->drafted[first + w->lane] += (u32)live;
@@ -301,14 +304,6 @@ DEV void session_goes_on(struct worker *w, int first, int n) {
                                      : w->lane <= live ? (u32)DECODE_RUNNING
                                                        : (u32)DECODE_ALL_TOKENS;
     if (w->lane == 0) s->drafts = (s->drafts & ~(((1u << n) - 1) << first)) | ((1u << live) - 1) << (first + 1);
-}
-
-/* Columns of the session whose first one this is. */
-DEV int session_columns(const struct worker *w, int first) {
-    int n = 1;
-    while (first + n < COLUMNS && w->all->follows >> (first + n) & 1)
-        n++;
-    return n;
 }
 
 DEV void sessions_go_on(struct worker *w) {

@@ -84,6 +84,9 @@ struct ALIGN(16) block_shared {
     u32 found_key[COLUMNS], found_id[COLUMNS]; /* the best logit of columns that take the best; id: BEST_STOP or 0 */
     u32 drafts;                                /* a bit for each column whose token is a draft */
     u32 reached; /* a bit for each column before which all drafts of its session have proved right */
+#if M_DELTA
+    u32 owed[COLUMNS]; /* right drafts of the session that its states and windows in memory lack; of first columns */
+#endif
 #endif
     u64 kv_first[COLUMNS]; /* the page of the first of them */
     u64 full[RING_SLOTS], empty[RING_SLOTS];

@@ -48,4 +48,16 @@ TAPE_FN unsigned long long delta_window(const struct delta_layout *d, int nth, i
     return ((unsigned long long)nth * (unsigned)delta_channels(d) + (unsigned)channel) * (unsigned)(d->taps - 1);
 }
 
+/* ---- of a launch with drafts ---- */
+
+/* What a pass keeps of a draft (columns_delta.cuh), in floats: of each layer a part of each SM, which is for each of
+ * its `turns` units of `unit` value columns k of the head, and then two numbers of each value column; behind the SMs'
+ * parts the inputs of the layer's channels. All parts are multiples of four. */
+TAPE_FN int delta_kept_part(const struct delta_layout *d, int turns, int unit) {
+    return turns * (d->key_dim + 2 * unit);
+}
+TAPE_FN int delta_kept_layer(const struct delta_layout *d, int sms, int turns, int unit) {
+    return sms * delta_kept_part(d, turns, unit) + (delta_channels(d) + 3) / 4 * 4;
+}
+
 #endif

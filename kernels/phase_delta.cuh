@@ -169,7 +169,7 @@ DEV float column_step(struct worker *w, struct delta_column *c, const struct del
     const float d = beta * (v - left * (norm_k * sk)), learnt = norm_k * d;
     UNROLL
     for (int i = 0; i < KEY_ROWS; i++)
-        c->s[i] = left * c->s[i] + learnt * k[i];
+        c->s[i] = state_moved(c->s[i], left, k[i], learnt);
     return norm_q * (left * sq + learnt * kq);
 }
 

@@ -25,6 +25,7 @@ qwen3-0.6b h200 columns=2
 qwen3-0.6b h200 columns=4
 qwen3-0.6b h200 columns=8
 qwen3-0.6b h200 columns=8 drafts=1
+qwen3.5-0.8b h200 columns=4 drafts=1
 qwen3-0.6b h200 cache=1
 qwen3-0.6b h200 cache=2 columns=4
 qwen3.5-0.8b h200 columns=2

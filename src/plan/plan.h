@@ -155,6 +155,8 @@ struct plan {
 
     struct plan_words exchange[PLAN_N_EXCHANGES];
     unsigned n_words;
+    uint64_t
+        kept_bytes; /* with drafts and DeltaNets: behind the words, what a pass keeps of drafts */
 
     /* reading prompts (kernels/prefill.cu), with all of the GPU's SMs */
     int prefill_tokens;       /* that one launch takes; 0: the decode kernel reads prompts */

@@ -491,6 +491,15 @@ static bool keys_fit(const struct plan *p, int columns) {
  * DeltaNets have two hops all the same, as they were measured. */
 static bool few_sums(const struct plan *p) { return p->delta.n_layers && p->tape.n_groups <= 2; }
 
+/* Of the columns that may follow others. */
+static uint64_t kept_bytes(const struct plan *p) {
+    const struct delta_layout d = plan_delta_layout(p);
+    const int turns = plan_ceil(p->delta.units, p->tape.group_sms);
+    if (!p->delta.n_layers) return 0;
+    return (uint64_t)(p->columns - 1) * (uint64_t)p->delta.n_layers * sizeof(float) *
+           (uint64_t)delta_kept_layer(&d, p->tape.n_sms, turns, p->delta.unit);
+}
+
 enum reel_status plan_columns(struct plan *plan, const struct plan *one, int columns, bool follows,
                               struct reel_error *err) {
     enum { MOST_REGISTERS = 64, TWO_HOPS_FROM = 4, FEW_IN_FLIGHT = 16 << 10 };
@@ -498,10 +507,6 @@ enum reel_status plan_columns(struct plan *plan, const struct plan *one, int col
     plan->columns = columns;
     plan->follows = follows;
     plan->overlaid = one->delta.n_layers && columns > 4;
-    if (follows && one->delta.n_layers)
-        return err_set(
-            err, REEL_E_UNSUPPORTED,
-            "passes with drafts: a recurrent state cannot go back to the last id that is right");
     if (one->tape.group_intermediate % 4) /* words are gathered in twos */
         return err_set(
             err, REEL_E_UNSUPPORTED,
@@ -532,6 +537,7 @@ enum reel_status plan_columns(struct plan *plan, const struct plan *one, int col
     plan->two_hops = columns >= TWO_HOPS_FROM && !few_sums(one);
     if (plan->two_hops) plan->n_words += 2 * (unsigned)one->tape.hidden;
     plan->n_words *= (unsigned)columns;
+    plan->kept_bytes = follows ? kept_bytes(plan) : 0;
     /* of eight columns' exchanges more words queue behind what is in flight; with DeltaNets a layer
      * is longer, and that counts for less than tiles that come late */
     const int few = int_max((FEW_IN_FLIGHT + one->slot_bytes / 2) / one->slot_bytes, 1);

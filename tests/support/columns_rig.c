@@ -69,7 +69,9 @@ enum reel_status columns_rig_open(struct columns_rig *r, struct backend *b, int 
     void *host = NULL;
     enum reel_status status = find_kernel(r, columns, follows, cache_dir, err);
     if (status == REEL_OK)
-        status = cuda_alloc(&b->gpu, &r->words, (size_t)r->plan.n_words * 8, "exchange words", err);
+        status =
+            cuda_alloc(&b->gpu, &r->words, (size_t)r->plan.n_words * 8 + (size_t)r->plan.kept_bytes,
+                       "exchange words", err);
     if (status == REEL_OK) status = cuda_alloc(&b->gpu, &r->table, table, "counts of ids", err);
     if (status == REEL_OK && stamped)
         status = cuda_alloc(&b->gpu, &r->stamps, stamps_of(r, COLUMNS_STAMPED) * sizeof(uint32_t),

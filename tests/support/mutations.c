@@ -574,8 +574,8 @@ static const struct mutation columns_delta[] = {
     { "the epilogue does not know which columns are over",
       { IN("columns.cu", "        columns_anew(w); /* which columns' windows move on */\n", "") } },
     { "a run of another column's words",
-      { IN(COLUMNS_DELTA, "    float beta, left;\n    column_take(w, r->column);",
-           "    float beta, left;\n    column_take(w, 0);") } },
+      { EVERYWHERE(COLUMNS_DELTA, "column_take(w, r->column + first + i);",
+                   "column_take(w, 0);") } },
     { "heads of the first column for all",
       { IN(COLUMNS_DELTA, "i.column = i.there ? at / P_GROUP_VALUE_HEADS : 0,",
            "i.column = 0,") } },
@@ -751,6 +751,86 @@ static const struct mutation follow[] = {
            "        if (w->dead) w->s->gave_up = 1;\n    }\n") } },
 };
 LIST(follow, follow, 16);
+
+/* ---- the same of a model with DeltaNets: test_sim_follow.c ---- */
+
+static const struct mutation follow_delta[] = {
+    /* what a pass leaves in memory */
+    { "states moved on by drafts",
+      { IN(COLUMNS_DELTA, "            else\n                draft_keep(",
+           "            else\n                run_keep(w, r), draft_keep(") } },
+    { "a window moved on by drafts",
+      { IN(COLUMNS_DELTA, "    if (!column_follows(w, w->column))\n        window_move(c, x);",
+           "    if (1)\n        window_move(c, x);") } },
+    { "drafts kept in one layer's place",
+      { IN(COLUMNS_DELTA, "M_DELTA + (size_t)delta_nth(w->layer)) * size;", "M_DELTA) * size;") } },
+    { "drafts kept in one column's place",
+      { IN(COLUMNS_DELTA, "(size_t)(column - 1) * M_DELTA", "(size_t)(column > 6) * M_DELTA") } },
+    { "k of an SM's first unit kept for all",
+      { EVERYWHERE(COLUMNS_DELTA, "part + r->local / P_DELTA_UNIT * M_KEY_DIM;", "part;") } },
+    { "the first rows of k alone kept",
+      { IN(COLUMNS_DELTA, "if (r->local % P_DELTA_UNIT == 0 && quad_row(w, n) < M_KEY_DIM)",
+           "if (r->local % P_DELTA_UNIT == 0 && quad_row(w, n) < M_KEY_DIM / 2)") } },
+    { "what the first round learns kept for all",
+      { IN(COLUMNS_DELTA, "plain_store64(moves + n * WARP_COLUMNS, v);",
+           "plain_store64(moves + n * WARP_COLUMNS, v), v.high = float_bits(learnt[0]);"),
+        IN(COLUMNS_DELTA, "v.high = float_bits(learnt[n]);", "v.high = float_bits(learnt[0]);") } },
+    /* what is owed */
+    { "nothing owed to a state",
+      { IN(COLUMNS_DELTA, "r->owed = there ? (int)w->s->owed[r->column] : 0;", "r->owed = 0;") } },
+    { "nothing owed to a window",
+      { IN(COLUMNS_DELTA, "const int at = i + (int)w->s->owed[w->column];",
+           "const int at = i;") } },
+    { "a window paid with the column before",
+      { IN(COLUMNS_DELTA, "w->column + at - (M_TAPS - 2)", "w->column + at - (M_TAPS - 1)"),
+        IN(COLUMNS_DELTA, "(size_t)(column - 1) * M_DELTA",
+           "(size_t)(column ? column - 1 : 0) * M_DELTA") } },
+    { "the first column owed, too",
+      { IN(COLUMNS_HEAD, "s->owed[first] = (u32)made - 1;", "s->owed[first] = (u32)made;") } },
+    { "drafts that were wrong owed",
+      { IN(COLUMNS_HEAD, "s->owed[first] = (u32)made - 1;", "s->owed[first] = (u32)n - 1;") } },
+    { "a session that is over forgets what it is owed",
+      { IN(COLUMNS_HEAD, "if (w->lane == 0 && column_runs(w, first)) s->owed",
+           "if (w->lane == 0) s->owed") } },
+    { "as much owed as a warp holds at a time",
+      { IN(COLUMNS_DELTA, "from < r->owed; from += OWED_HELD)",
+           "from < 1 && r->owed; from += OWED_HELD)") } },
+    { "the second time paid as the first",
+      { IN(COLUMNS_DELTA, "if (from) owed_ask(w, r, from, o);", "") } },
+    { "more paid than is owed",
+      { IN(COLUMNS_DELTA, "            if (from + i >= r->owed) continue;\n", ""),
+        IN(COLUMNS_DELTA, "!r->stays && from + i < r->owed;", "!r->stays;") } },
+    { "later turns of a warp paid nothing", { IN(COLUMNS_DELTA, "    runs_settle(w, 1);\n", "") } },
+    /* columns one after the other */
+    { "each draft's past from the window",
+      { IN(COLUMNS_DELTA, "if (k == 0 || !column_follows(w, k)) c.past", "c.past"),
+        IN(COLUMNS_DELTA,
+           "const u32 *window = column_follows(w, column) ? 0 : column_window(w, at, have);",
+           "const u32 *window = column_window(w, at, have);") } },
+    { "a past that does not move on",
+      { IN(COLUMNS_DELTA, "c->past[i] = i < M_TAPS - 2 ? c->past[i + 1] : x;", "(void)i;") } },
+    { "words of drafts not waited for",
+      { IN(COLUMNS_DELTA, "if (!r->there || i >= steps) continue;",
+           "if (!r->there || i > 0) continue;") } },
+    /* who reads what others write */
+    { "what is owed read when it may be overwritten",
+      { IN(COLUMNS_DELTA, "    owed_ask(w, &e->run, 0, &e->owed);\n", ""),
+        IN(COLUMNS_DELTA,
+           "    run_pay(w, &e->run, &e->owed);\n    runs_settle(w, 1);\n#endif\n    "
+           "consumers_sync();",
+           "    consumers_sync();\n    owed_ask(w, &e->run, 0, &e->owed);\n    run_pay(w, &e->run, "
+           "&e->owed);\n    runs_settle(w, "
+           "1);\n#endif\n    ") } },
+    /* the end of a launch */
+    { "states not paid at the end", { IN("columns.cu", "    states_settle(w);\n", "") } },
+    { "states of a warp's first turn not paid at the end",
+      { IN(COLUMNS_DELTA, "if (layer_is_delta(layer)) runs_settle(w, 0);",
+           "if (layer_is_delta(layer)) runs_settle(w, 1);") } },
+    { "windows not paid at the end", { IN("columns.cu", "    windows_settle(w);\n", "") } },
+    { "windows of sessions that run paid at the end, no others",
+      { EVERYWHERE(COLUMNS_DELTA, "    sessions_owed(w);\n", "") } },
+};
+LIST(follow_delta, follow_delta, 9);
 
 /* ---- columns.cu with integer weights: test_sim_columns.c ---- */
 
@@ -1054,17 +1134,25 @@ static const struct mutation codes[] = {
 };
 LIST(codes, codes, 5);
 
-const struct mutation_list *const mutation_lists[] = {
-    &decode_mutations,        &columns_mutations,
-    &columns_delta_mutations, &columns_digits_mutations,
-    &follow_mutations,        &padding_mutations,
-    &queue_mutations,         &packed_mutations,
-    &short_mutations,         &far_mutations,
-    &delta_mutations,         &tower_mutations,
-    &position_mutations,      &bias_mutations,
-    &limits_mutations,        &narrow_mutations,
-    &codes_mutations,         NULL
-};
+const struct mutation_list *const mutation_lists[] = { &decode_mutations,
+                                                       &columns_mutations,
+                                                       &columns_delta_mutations,
+                                                       &columns_digits_mutations,
+                                                       &follow_mutations,
+                                                       &follow_delta_mutations,
+                                                       &padding_mutations,
+                                                       &queue_mutations,
+                                                       &packed_mutations,
+                                                       &short_mutations,
+                                                       &far_mutations,
+                                                       &delta_mutations,
+                                                       &tower_mutations,
+                                                       &position_mutations,
+                                                       &bias_mutations,
+                                                       &limits_mutations,
+                                                       &narrow_mutations,
+                                                       &codes_mutations,
+                                                       NULL };
 
 /* ---- which of them a run tries ---- */
 

@@ -4,6 +4,7 @@
 #include "base/numbers.h"
 #include "cuda/run/cuda_backend.h"
 #include "cuda/run/cuda_decode.h"
+#include "cuda/run/cuda_delta.h"
 #include "cuda/run/cuda_last_row.h"
 #include "cuda/run/cuda_launch.h"
 #include "cuda/run/cuda_state.h"
@@ -168,6 +169,14 @@ static enum reel_status read_launch(struct drafting *t, struct cuda_run *run,
     return status;
 }
 
+/* The launch has taken the recurrent state on by what it made; with an id that was not taken it is
+ * the state of another text. */
+static enum reel_status keep_state(const struct drafting *t, int from, struct reel_error *err) {
+    const struct cuda_decoding *g = t->g;
+    if (from + (int)g->s->mapped.mailbox->n_evaluated != g->position) return REEL_OK;
+    return cuda_recurrent_advance(g->s, g->position, err);
+}
+
 /* since_ms: when the id before the launch was delivered. */
 static void say_taken(const struct drafting *t, double since_ms) {
     const struct backend_decode *d = t->g->d;
@@ -196,7 +205,9 @@ enum reel_status cuda_drafts_launch(struct cuda_decoding *g,
     const int before = g->n_made;
     const double since_ms = g->delivered_ms;
     enum reel_status status = give_columns(&t, expected, &args, err);
+    if (status == REEL_OK) status = cuda_recurrent_rewind(g->s, g->position, err);
     if (status != REEL_OK) return status;
+    cuda_recurrent_invalidate(g->s);
     cuda_last_row_invalidate(g->s, g->position);
     g->s->n_positions = g->position;
     const struct cuda_column_launch launch = { .function = &t.program->function,
@@ -208,10 +219,16 @@ enum reel_status cuda_drafts_launch(struct cuda_decoding *g,
     if (status != REEL_OK) return status;
     tell(g, expected);
     status = read_launch(&t, &run, err);
-    if (status == REEL_OK) say_taken(&t, since_ms ? since_ms : run.submitted_ms);
+    const bool ended = status == REEL_OK;
+    if (ended) say_taken(&t, since_ms ? since_ms : run.submitted_ms);
     g->changes = true;
-    if (status == REEL_OK) status = cuda_decoding_settle(g, err);
+    if (ended) status = cuda_decoding_settle(g, err);
     g->s->n_positions = g->position;
+    if (ended) {
+        enum reel_status kept =
+            keep_state(&t, args.column[0].position, status == REEL_OK ? err : NULL);
+        if (status == REEL_OK) status = kept;
+    }
     if (status == REEL_OK && !g->stopped && g->n_made == before)
         return err_set(err, REEL_E_DEVICE, "%s: a pass with drafts made no token",
                        b->gpu.facts.name);

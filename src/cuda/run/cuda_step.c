@@ -62,7 +62,8 @@ static enum reel_status make_program(struct backend *b, struct cuda_step_program
         status =
             cuda_open_columns_kernel(b, p->plan, programs->cancel, &p->module, &p->function, err);
     if (status == REEL_OK)
-        status = cuda_alloc(&b->gpu, &p->words, (size_t)p->plan->n_words * 8,
+        status = cuda_alloc(&b->gpu, &p->words,
+                            (size_t)p->plan->n_words * 8 + (size_t)p->plan->kept_bytes,
                             "exchange words of several sessions", err);
     return status;
 }
