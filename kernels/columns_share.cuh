@@ -21,7 +21,9 @@
 #if TOGETHER
 enum {
     SHARE_PRODUCTS = (COLUMNS * AT_HEADS + 7) / 8, /* of all columns */
-    HELD_MOST = SPARE_REGISTERS < 160 || AT_TILES > 8 ? 1 : AT_TILES > 4 ? 2 : 3,
+    HELD_MOST = SPARE_REGISTERS < 160 || AT_TILES > 8 ? 1
+                : AT_TILES > 4                        ? 2
+                                                      : 3,
     HELD = SHARE_PRODUCTS < HELD_MOST ? SHARE_PRODUCTS : HELD_MOST, /* products of a warp in a deep share */
     PART_O = AT_HEADS * 8 * AT_O_STRIDE,                            /* floats of o of one warp and column */
     PARTS_ROOM = O_BUFFERS * P_ATTENTION_WARPS,
@@ -29,8 +31,8 @@ enum {
     STAGE_ROOM = X_ROOM > PARTS_ROOM ? X_ROOM : PARTS_ROOM /* such parts */
 };
 
-/* Columns from `first` to `last`. items: of the last one (kv_ring.cuh). parts: the warps that share a product. wide: the
- * products of a wide share; 0: it is deep. */
+/* Columns from `first` to `last`. items: of the last one (kv_ring.cuh). parts: the warps that share a product. wide:
+ * the products of a wide share; 0: it is deep. */
 struct share {
     int first, last, items, parts, wide;
 };

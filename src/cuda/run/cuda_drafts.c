@@ -220,7 +220,7 @@ enum reel_status cuda_drafts_launch(struct cuda_decoding *g,
     tell(g, expected);
     status = read_launch(&t, &run, err);
     const bool ended = status == REEL_OK;
-    if (ended) say_taken(&t, since_ms ? since_ms : run.submitted_ms);
+    if (ended) say_taken(&t, since_ms > 0 ? since_ms : run.submitted_ms);
     g->changes = true;
     if (ended) status = cuda_decoding_settle(g, err);
     g->s->n_positions = g->position;
