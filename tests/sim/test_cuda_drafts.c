@@ -295,11 +295,12 @@ int main(void) {
         in_turn(with_penalties_there_are_none),
         cmocka_unit_test(a_model_closes_while_programs_are_made),
     };
-    const struct CMUnitTest hybrid[] = {
-        cmocka_unit_test(a_hybrid_ends_there_too),
-        cmocka_unit_test(a_state_is_that_without),
+    struct CMUnitTest hybrid[] = {
+        in_turn(a_hybrid_ends_there_too),
+        in_turn(a_state_is_that_without),
     };
     SHARE_TESTS("cuda-drafts", 2, tests);
+    SHARE_TESTS("cuda-drafts-hybrid", 2, hybrid);
     const int failed = cmocka_run_group_tests(tests, start, stop);
     return failed + cmocka_run_group_tests(hybrid, start_hybrid, stop_hybrid);
 }

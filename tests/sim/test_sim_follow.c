@@ -455,15 +455,21 @@ static void drafts_change_no_bit_of_codes(void **state) {
     kv = NULL;
 }
 
+/* Sessions in which a mutation may be seen, opened when it was not in those before. */
 enum { N_MUTATED = 3 };
+static const struct setting *mutated_settings;
 static struct bench mutated[N_MUTATED];
-static int n_mutated; /* of these */
+static int n_mutated, n_opened;
 
 static bool is_seen(const struct mutation *m) {
     const int tries = getenv("REEL_SOAK") ? 400 : 40;
     bool seen = false;
     for (int i = 0; i < n_mutated && !seen; i++) {
         struct bench *b = &mutated[i];
+        if (i == n_opened) {
+            bench_open(b, &mutated_settings[n_opened++]);
+            sim_model_unload(&b->m);
+        }
         bench_load(b, true);
         bench_columns(b, m);
         for (int seed = 0; seed < tries && !seen; seed++)
@@ -477,13 +483,10 @@ static bool is_seen(const struct mutation *m) {
     return seen;
 }
 
-static void are_seen(const struct setting *settings_of, int n, const struct mutation_list *list) {
-    for (n_mutated = 0; n_mutated < n; n_mutated++) {
-        bench_open(&mutated[n_mutated], &settings_of[n_mutated]);
-        sim_model_unload(&mutated[n_mutated].m);
-    }
+static void are_seen(const struct setting *with, int n, const struct mutation_list *list) {
+    mutated_settings = with, n_mutated = n, n_opened = 0;
     mutations_try(list, is_seen);
-    for (int i = 0; i < n; i++)
+    for (int i = 0; i < n_opened; i++)
         bench_close(&mutated[i]);
 }
 
