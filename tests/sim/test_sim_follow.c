@@ -456,7 +456,7 @@ static void drafts_change_no_bit_of_codes(void **state) {
 }
 
 /* Sessions in which a mutation may be seen, opened when it was not in those before. */
-enum { N_MUTATED = 3 };
+enum { N_MUTATED = 4 };
 static const struct setting *mutated_settings;
 static struct bench mutated[N_MUTATED];
 static int n_mutated, n_opened;
@@ -528,7 +528,17 @@ static void mutations_are_seen(void **state) {
           8,
           1,
           1,
-          { { .position = 20, .n_new = 9, .most_drafts = 7, .expected = "=========" } } }
+          { { .position = 20, .n_new = 9, .most_drafts = 7, .expected = "=========" } } },
+        /* a deep share of several stages */
+        { "q3-a",
+          "n_groups=2,group_sms=2,warps=4,split_from=30,kv_slots=4",
+          4,
+          90,
+          8,
+          1,
+          1,
+          { { .position = 27, .n_new = 4, .most_drafts = 3, .expected = "====" },
+            { .position = 140, .n_new = 6, .most_drafts = 3, .expected = "===x==" } } }
     };
     are_seen(settings_of, N_MUTATED, &follow_mutations);
 }
