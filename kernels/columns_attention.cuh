@@ -7,8 +7,9 @@
  * attends to its share of the column's pieces, as with one column. The units of all such columns' results are dealt to
  * the warps of all SMs, which merge and publish them, X_MERGED again. All SMs gather all columns' results.
  *
- * A block goes through the columns that it attends to one after the other. It has one barrier A, behind which q, k and
- * v of all of them are in shared memory, a barrier B for each of them, and one barrier C. With two buffers for the
+ * A block goes through the columns that it attends to one after the other, or, of one session's split columns, through
+ * several at a time (columns_share.cuh). It has one barrier A, behind which q, k and v of all of them are in shared
+ * memory, a barrier B for each of them or each stage of a share, and one barrier C. With two buffers for the
  * warps' partial results a warp may store those of the next column while others still merge; with one there is a
  * barrier more.
  *
