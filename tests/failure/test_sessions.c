@@ -76,7 +76,8 @@ static void the_cpu_backend_allocates_nothing_in_the_token_loop(void **state) {
     (void)state;
     struct reel_model *model = NULL;
     struct reel_session *s = NULL;
-    assert_int_equal(reel_model_open(&model, "models/demo", NULL, NULL), REEL_OK);
+    const struct reel_model_options on_cpu = { .size = sizeof on_cpu, .device = "cpu" };
+    assert_int_equal(reel_model_open(&model, "models/demo", &on_cpu, NULL), REEL_OK);
     assert_int_equal(reel_session_open(&s, model, NULL, NULL), REEL_OK);
     faults_guard_begin();
     generate_all_ways(s);

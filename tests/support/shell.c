@@ -77,6 +77,7 @@ int shell_enter(void **state) {
     snprintf(text, sizeof text, "%s/home", folder);
     mkdir(text, 0700);
     setenv("HOME", text, 1);
+    setenv("LC_ALL", "C.UTF-8", 1); /* how ls sorts */
     static const char *const others[] = { "XDG_CACHE_HOME", "XDG_STATE_HOME", "HF_HOME",
                                           "HF_HUB_CACHE" };
     for (int i = 0; i < 4; i++)

@@ -24,7 +24,8 @@ static int open_demo(void **state) {
     struct reel_error err = { 0 };
     const char text[] = "The morning after the ball, Elizabeth walked to the village";
     size_t n = 0;
-    if (reel_model_open(&model, demo, NULL, &err) != REEL_OK ||
+    const struct reel_model_options on_cpu = { .size = sizeof on_cpu, .device = "cpu" };
+    if (reel_model_open(&model, demo, &on_cpu, &err) != REEL_OK ||
         reel_encode(reel_model_tokenizer(model), text, sizeof text - 1, 0, prompt, 64, &n, &err)) {
         fprintf(stderr, "%s\n", err.text);
         return -1;
